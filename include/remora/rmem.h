@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * The Remora memory protocol, version 1. This header is its specification.
+ *
+ * Who speaks: a client sends requests, a memory node answers them; every UDP
+ * datagram carries one message: struct rmem_hdr, then the payload. The node's
+ * default port is RMEM_PORT. All fields are little-endian.
+ *
+ * After Clio (ASPLOS'22), sections 4.2 to 4.5: no connections, the response is
+ * the acknowledgement, a write larger than the path's MTU goes as independent
+ * packets that may be executed in any order, a client retries a whole request.
+ * What Clio leaves to the reader and this protocol adds: keyed tags, boot
+ * epochs, and sessions, which make a late copy of a finished write harmless.
+ *
+ * Address spaces. A remote address space (RAS) has a 32-bit id and a 128-bit
+ * key, both told to the node by its operator. A message counts only if its tag
+ * verifies under its space's key; what fails gets no answer at all.
+ *
+ * Sessions and stale writes. A client opens a session and numbers what it
+ * sends in it with ids that are never used twice. Each request tells the
+ * session's floor: the oldest id its sender still waits for. Of each session
+ * the node keeps the highest floor it has seen and, for the RMEM_WINDOW ids
+ * above it, whether that id was executed. A message that changes memory is
+ *   - refused as RMEM_STALE when its id is below the floor,
+ *   - answered again but not executed again when its id is marked executed,
+ *   - otherwise executed, and marked before its answer leaves.
+ * So a change is executed at most once, and never after its sender went on.
+ * The node alone names sessions and never names two alike; a session that was
+ * evicted, closed or superseded (same client id opened again), or that an
+ * earlier boot of the node knew, does not come back, and what was sent in it
+ * is refused. A client that learns of this opens a new session and issues what
+ * is outstanding under new ids.
+ *
+ * Integrity. The tag is SipHash-2-4 (64 bits) under the space's key over the
+ * header with the tag's bytes left out. The session's level says what else is covered:
+ *   RMEM_LINK    payload: the UDP checksum only (which must then be present),
+ *   RMEM_DIGEST  payload: CRC32C in the header's digest field,
+ *   RMEM_FULL    the tag runs over the header, then the payload.
+ * Of messages other than RMEM_READ and RMEM_WRITE (either direction) the tag
+ * always runs over header and payload. A payload that fails its digest or tag,
+ * or whose length isn't the header's, under a header that verifies is answered
+ * RMEM_DAMAGED where the level tells the two apart (RMEM_DIGEST; lengths).
+ */
+#ifndef REMORA_RMEM_H
+#define REMORA_RMEM_H
+
+#include <linux/types.h>
+
+#define RMEM_VERSION 1
+#define RMEM_PORT 7670
+
+/* Ids of one session the node remembers above the floor, one bit each. */
+#define RMEM_WINDOW 4096
+
+/* Largest READ: the node answers it with several packets. */
+#define RMEM_READ_BYTES_MAX (256U * 1024)
+/* Payload bytes of one packet: at least what IPv6's minimum MTU leaves, at
+ * most what a jumbo frame does, less the headers.
+ */
+#define RMEM_PIECE_BYTES_MIN 1024U
+#define RMEM_PIECE_BYTES_MAX 8704U
+/* Largest range of one DISCARD or ZERO. */
+#define RMEM_ZERO_BYTES_MAX (64U * 1024 * 1024)
+
+#define RMEM_PAGE_SHIFT_MIN 16 /* 64 KiB */
+#define RMEM_PAGE_SHIFT_MAX 22 /* 4 MiB */
+
+/* A response's type is its request's with RMEM_RESPONSE set. */
+#define RMEM_RESPONSE 0x80
+
+enum rmem_type {
+	/*
+	 * Start a session. In: session 0, boot 0, id: a nonce fresh for each
+	 * attempt to open; payload rmem_open. Out: session named by the node,
+	 * boot, the nonce as id; payload rmem_opened. The same nonce again
+	 * gets the same session while that is unused.
+	 */
+	RMEM_OPEN = 1,
+	/* End the session; no payload. Repeating it is answered RMEM_NO_SESSION. */
+	RMEM_CLOSE = 2,
+	/* Reserve a range of addresses. Payload rmem_alloc; out: rmem_range. */
+	RMEM_ALLOC = 3,
+	/* Give a whole range back. Payload rmem_range, as ALLOC answered it. */
+	RMEM_FREE = 4,
+	/*
+	 * len bytes at addr, in packets of at most piece bytes. Out: one
+	 * packet each, with offset and len of the part it carries; the parts
+	 * are cut at multiples of piece. An error is one packet, without
+	 * payload. Memory never written reads as zero.
+	 */
+	RMEM_READ = 5,
+	/* len bytes of payload to addr. Each packet has its own id and answer. */
+	RMEM_WRITE = 6,
+	/* The range's content may be forgotten; whole pages in it are freed. */
+	RMEM_DISCARD = 7,
+	/* The range reads as zero from now on; whole pages in it are freed. */
+	RMEM_ZERO = 8,
+};
+
+enum rmem_integrity {
+	RMEM_LINK = 0,
+	RMEM_DIGEST = 1,
+	RMEM_FULL = 2,
+};
+
+/* Low bits of flags: enum rmem_integrity of the session. Others are 0. */
+#define RMEM_FLAGS_INTEGRITY 0x03
+
+/* In responses. Only RMEM_OK carries a payload. */
+enum rmem_status {
+	RMEM_OK = 0,
+	RMEM_DAMAGED = 1,    /* payload arrived damaged: send it again, at once */
+	RMEM_BUSY = 2,	     /* no zeroed page ready, or no session slot: send it again, later */
+	RMEM_NO_SESSION = 3, /* the node doesn't know this session (any more) */
+	RMEM_REBOOTED = 4,   /* the request names another boot; header has the current one */
+	RMEM_STALE = 5,	     /* id below the session's floor: sender has long gone on */
+	RMEM_FAULT = 6,	     /* address not allocated in this space */
+	RMEM_PERM = 7,	     /* region doesn't permit this */
+	RMEM_INVALID = 8,    /* length 0 or too large, bad page alignment, id beyond the window */
+	RMEM_NO_MEMORY = 9,  /* ALLOC: larger than what is left, of memory or of regions */
+	RMEM_STATUS_COUNT
+};
+
+struct rmem_hdr {
+	__u8 version;	 /* RMEM_VERSION */
+	__u8 type;	 /* enum rmem_type, RMEM_RESPONSE */
+	__u8 flags;	 /* RMEM_FLAGS_INTEGRITY */
+	__u8 status;	 /* enum rmem_status; 0 in requests */
+	__le32 space;	 /* RAS id, not 0 */
+	__le64 session;	 /* as named by the node; 0 in OPEN */
+	__le64 boot;	 /* node's boot epoch, random and not 0; 0 in OPEN */
+	__le64 id;	 /* of this message in its session; from 1 up */
+	__le64 floor;	 /* requests: oldest id outstanding, <= id; responses: 0 */
+	__le64 addr;	 /* first byte in the RAS; READ responses: the request's */
+	__le32 len;	 /* bytes asked for, or carried if there is a payload of data */
+	__le32 offset;	 /* READ responses: of this part in the request; else 0 */
+	__le16 piece;	 /* READ requests: payload bytes per response packet; else 0 */
+	__u8 attempt;	 /* of the request, wrapping; echoed, so a round trip is unambiguous */
+	__u8 reserved;	 /* 0 */
+	__le32 digest;	 /* RMEM_DIGEST: CRC32C of the payload, 0 without one; else 0 */
+	__u8 tag[8];	 /* SipHash-2-4, little-endian; see above */
+};
+
+#define RMEM_HDR_BYTES 72
+#define RMEM_TAGGED_BYTES 64 /* of the header; the tag is last */
+
+/*
+ * Payloads. In messages that carry one of these, header's addr is 0 and
+ * len is the payload's size.
+ */
+struct rmem_open {
+	__u8 client[16];  /* names the client for good; opening supersedes its older sessions */
+	__u8 integrity;	  /* enum rmem_integrity, of the session */
+	__u8 reserved[7]; /* 0 */
+};
+
+struct rmem_opened {
+	__le64 memory_bytes; /* the node's, all */
+	__le64 free_bytes;   /* not yet promised to a region */
+	__le32 page_bytes;   /* unit of ALLOC and of freeing */
+	__le32 piece_bytes;  /* largest payload of a packet the node takes or sends */
+};
+
+#define RMEM_PERM_READ 1
+#define RMEM_PERM_WRITE 2
+
+struct rmem_alloc {
+	__le64 bytes;	 /* rounded up to pages */
+	__le64 addr;	 /* wanted, page-aligned, or 0; the answer may differ */
+	__le32 perm;	 /* RMEM_PERM_*; WRITE without READ is refused */
+	__le32 reserved; /* 0 */
+};
+
+struct rmem_range {
+	__le64 addr;
+	__le64 bytes;
+};
+
+/*
+ * An ALLOC or FREE that is repeated under its id is answered as the first time,
+ * while its id is in the window. Addresses of a freed range aren't given out
+ * again in the node's boot, so a late copy finds RMEM_FAULT.
+ */
+
+_Static_assert(sizeof(struct rmem_hdr) == RMEM_HDR_BYTES, "header has no padding");
+_Static_assert(__builtin_offsetof(struct rmem_hdr, session) == 8, "session");
+_Static_assert(__builtin_offsetof(struct rmem_hdr, addr) == 40, "addr");
+_Static_assert(__builtin_offsetof(struct rmem_hdr, piece) == 56, "piece");
+_Static_assert(__builtin_offsetof(struct rmem_hdr, tag) == RMEM_TAGGED_BYTES, "tag is last");
+_Static_assert(sizeof(struct rmem_open) == 24, "open");
+_Static_assert(sizeof(struct rmem_opened) == 24, "opened");
+_Static_assert(sizeof(struct rmem_alloc) == 24, "alloc");
+_Static_assert(sizeof(struct rmem_range) == 16, "range");
+
+#endif

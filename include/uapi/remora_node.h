@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
+/*
+ * Generic netlink family "rmem_node": control of the kernel's memory node
+ * (rmem_node.ko). The specification is specs/rmem_node.yaml beside this file.
+ * All commands but STATUS need CAP_NET_ADMIN. Errors carry extack text.
+ */
+#ifndef _UAPI_REMORA_NODE_H
+#define _UAPI_REMORA_NODE_H
+
+#define RMEM_NODE_GENL_NAME "rmem_node"
+#define RMEM_NODE_GENL_VERSION 1
+
+#define RMEM_NODE_KEY_BYTES 16
+
+enum {
+	RMEM_NODE_CMD_UNSPEC,
+	RMEM_NODE_CMD_START,	 /* MEMORY, PAGE_BYTES, PORT, ... ; -EALREADY if started */
+	RMEM_NODE_CMD_STOP,	 /* all lent memory is gone */
+	RMEM_NODE_CMD_STATUS,	 /* answers configuration, usage, nested counters */
+	RMEM_NODE_CMD_SPACE_ADD, /* SPACE, KEY, QUOTA */
+	RMEM_NODE_CMD_SPACE_DEL, /* SPACE; refused while it has regions */
+	RMEM_NODE_CMD_SPACES,	 /* dump: one message per space */
+
+	__RMEM_NODE_CMD_MAX,
+	RMEM_NODE_CMD_MAX = __RMEM_NODE_CMD_MAX - 1
+};
+
+enum {
+	RMEM_NODE_A_UNSPEC,
+	RMEM_NODE_A_PAD,
+	RMEM_NODE_A_MEMORY,	     /* u64 bytes to lend; reserved at start */
+	RMEM_NODE_A_PAGE_BYTES,	     /* u32, power of two, 64 KiB .. 4 MiB; default 64 KiB */
+	RMEM_NODE_A_PORT,	     /* u16, UDP, IPv4 and IPv6; default 7670 */
+	RMEM_NODE_A_POOL_PAGES,	     /* u32 zeroed pages kept ready; power of two */
+	RMEM_NODE_A_SPACES_MAX,	     /* u32 */
+	RMEM_NODE_A_SESSIONS_MAX,    /* u32 */
+	RMEM_NODE_A_REGIONS_MAX,     /* u32 */
+	RMEM_NODE_A_SESSION_IDLE_MS, /* u32; idle sessions may be evicted after that */
+	RMEM_NODE_A_SPACE,	     /* u32 id, not 0 */
+	RMEM_NODE_A_KEY,	     /* binary, RMEM_NODE_KEY_BYTES */
+	RMEM_NODE_A_QUOTA,	     /* u64 bytes a space may allocate; 0 or absent: no quota */
+	RMEM_NODE_A_BOOT,	     /* u64 boot epoch */
+	RMEM_NODE_A_PROMISED,	     /* u64 bytes in regions */
+	RMEM_NODE_A_BACKED,	     /* u64 bytes in regions and written to */
+	RMEM_NODE_A_READY,	     /* u64 bytes zeroed, ready for a first touch */
+	RMEM_NODE_A_SPACES,	     /* u32 in use */
+	RMEM_NODE_A_SESSIONS,	     /* u32 in use */
+	RMEM_NODE_A_REGIONS,	     /* u32 in use */
+	RMEM_NODE_A_STARTED,	     /* flag: the node runs */
+	RMEM_NODE_A_COUNTERS,	     /* nest, multi: one RMEM_NODE_COUNTER_* each */
+
+	__RMEM_NODE_A_MAX,
+	RMEM_NODE_A_MAX = __RMEM_NODE_A_MAX - 1
+};
+
+/* In RMEM_NODE_A_COUNTERS, as many as the module has. */
+enum {
+	RMEM_NODE_COUNTER_UNSPEC,
+	RMEM_NODE_COUNTER_PAD,
+	RMEM_NODE_COUNTER_NAME,	 /* string, as in the statistics: "executed", "drop-tag" */
+	RMEM_NODE_COUNTER_VALUE, /* u64 */
+
+	__RMEM_NODE_COUNTER_MAX,
+	RMEM_NODE_COUNTER_MAX = __RMEM_NODE_COUNTER_MAX - 1
+};
+
+#endif

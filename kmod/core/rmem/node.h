@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * The memory node: what a request does (Clio, ASPLOS'22, sections 4.2 to 4.5).
+ *
+ *   datagram -> rmem_wire_parse -> rmem_node_key -> tag checked by the caller
+ *      |
+ *      |-- READ WRITE DISCARD ZERO     fast path, any CPU, softirq
+ *      |     lock slot(head) { rmem_node_request -> answer; copy; rmem_node_done }
+ *      |
+ *      `-- OPEN CLOSE ALLOC FREE       slow path, one thread
+ *            rmem_node_open / _close / _alloc / _free
+ *
+ * All state has a bound set by the configuration and lies in one block that
+ * the caller hands in at init; nothing is allocated afterwards. Page memory is
+ * the caller's: the node speaks of pages by index, 0 up to pages - 1.
+ *
+ * Locking, the caller's business:
+ *   - slot lock, one per session slot: around rmem_node_request() up to
+ *     rmem_node_done(), the copying of data included, and where stated below.
+ *     A second copy of a write can so never be acknowledged while the first is
+ *     still being copied.
+ *   - slow lock: one slow path call at a time. Taken before a slot lock.
+ *   - translations are read without a lock. A page that DISCARD, ZERO or FREE
+ *     took out of the table may still be read by a request on another CPU:
+ *     rmem_node_scrub_next() hands it out, and the caller lets such requests
+ *     end (a grace period), and references to it go (packets not sent yet),
+ *     before it zeroes the page and gives it back by rmem_node_scrub_done().
+ */
+#ifndef REMORA_RMEM_NODE_H
+#define REMORA_RMEM_NODE_H
+
+#include "core/rmem/alloc.h"
+#include "core/rmem/pool.h"
+#include "core/rmem/session.h"
+#include "core/rmem/space.h"
+#include "core/rmem/table.h"
+#include "core/rmem/wire.h"
+
+struct rmem_node_config {
+	u64 boot;	     /* random, not 0; another one at each start */
+	u64 seed[2];	     /* random, of the page table's hash */
+	u64 pages;	     /* 1 up to RMEM_NODE_PAGES_MAX */
+	u32 page_shift;	     /* RMEM_PAGE_SHIFT_MIN .. _MAX */
+	u32 pool_pages;	     /* zeroed pages kept ready; a power of two */
+	u32 piece_bytes;     /* largest payload of a packet; RMEM_PIECE_BYTES_* */
+	u32 spaces_max;	     /* 1 .. RMEM_SPACES_MAX */
+	u32 sessions_max;    /* 1 .. RMEM_SESSIONS_MAX */
+	u32 regions_max;     /* 1 .. RMEM_REGIONS_MAX */
+	u32 session_idle_ms; /* a session unused for that long may be evicted for a new one */
+};
+
+/* NULL if the configuration is sound, else what is wrong, as one line. */
+const char *rmem_node_config_error(const struct rmem_node_config *config);
+
+/* Bytes of state for a sound configuration; 64-byte aligned memory wanted. */
+size_t rmem_node_state_bytes(const struct rmem_node_config *config);
+
+struct rmem_node {
+	struct rmem_node_config config;
+	struct rmem_table table;
+	struct rmem_alloc_state alloc;
+	struct rmem_pool pool;
+	struct rmem_spaces spaces;
+	struct rmem_sessions sessions;
+};
+
+/* state: rmem_node_state_bytes() of memory; needs no clearing. All pages count as not yet zeroed. */
+void rmem_node_init(struct rmem_node *node, const struct rmem_node_config *config, void *state);
+
+/* Spaces. Slow lock. 0, or -EEXIST, -ENOSPC, -ENOENT, -EBUSY (it has regions). */
+int rmem_node_space_add(struct rmem_node *node, u32 space, const u8 key[BASE_SIPHASH_KEY_BYTES],
+			u64 quota_bytes /* 0: none */);
+/* Forgets the space's key; its regions must be gone. */
+int rmem_node_space_del(struct rmem_node *node, u32 space);
+
+/* The key of a space, or NULL. No lock: valid till the grace period after its deletion. */
+const struct base_siphash_key *rmem_node_key(const struct rmem_node *node, u32 space);
+
+/* Where a request came from; answers go there, and a session belongs to one peer. */
+struct rmem_peer {
+	u8 addr[16]; /* IPv6, or IPv4 mapped into it */
+	u16 port;    /* host byte order */
+};
+
+/* Whose lock a request needs: index of its session's slot, below sessions_max. */
+u32 rmem_node_slot(const struct rmem_node *node, u64 session);
+
+enum rmem_node_action {
+	RMEM_ACT_DROP,	   /* no answer; reason says why */
+	RMEM_ACT_REPLY,	   /* send reply, without payload */
+	RMEM_ACT_COPY_IN,  /* copy payload into the extents, rmem_node_done(), send reply */
+	RMEM_ACT_FILL,	   /* zero the extents (0 to 2), rmem_node_done(), send reply */
+	RMEM_ACT_SEND_OUT, /* send the data: rmem_node_read_part() until it says 0 */
+};
+
+/* Why a request was refused or not executed; one counter each. Stable order: they are in uapi. */
+enum rmem_node_reason {
+	RMEM_NODE_EXECUTED,
+	RMEM_NODE_REPEATED,   /* executed before: answered again only */
+	RMEM_NODE_NO_SESSION, /* unknown, evicted, closed or superseded session */
+	RMEM_NODE_PEER,	      /* session belongs to another address */
+	RMEM_NODE_LEVEL,      /* another integrity level, or space, than the session's */
+	RMEM_NODE_REBOOTED,   /* names another boot */
+	RMEM_NODE_STALE,      /* below the floor */
+	RMEM_NODE_WINDOW,     /* beyond the window */
+	RMEM_NODE_LENGTH,     /* 0 or too large */
+	RMEM_NODE_FAULT,      /* not allocated */
+	RMEM_NODE_PERM,
+	RMEM_NODE_BUSY,	      /* pool empty */
+	RMEM_NODE_NO_MEMORY,
+	RMEM_NODE_REASONS
+};
+
+#define RMEM_EXTENTS_MAX 2
+#define RMEM_PAGE_NONE 0xffffffffU /* never written: read it as zeros */
+
+struct rmem_extent {
+	u32 page; /* index, or RMEM_PAGE_NONE (reads only) */
+	u32 offset;
+	u32 bytes;
+};
+
+struct rmem_answer {
+	enum rmem_node_action action;
+	enum rmem_node_reason reason;
+	struct rmem_head reply; /* digest not filled in; type, ids, boot, status are */
+	unsigned int extents;
+	struct rmem_extent extent[RMEM_EXTENTS_MAX];
+};
+
+/*
+ * Fast path: READ, WRITE, DISCARD, ZERO. The message has verified, in length
+ * and digest too (a damaged one goes to rmem_node_damaged()). Slot lock of
+ * rmem_node_slot(head->session).
+ */
+void rmem_node_request(struct rmem_node *node, u64 now_ns, const struct rmem_head *head,
+		       const struct rmem_peer *peer, struct rmem_answer *answer);
+
+/* The extents of a COPY_IN or FILL are written: from now on the id counts as executed. */
+void rmem_node_done(struct rmem_node *node, const struct rmem_head *head);
+
+/*
+ * The part of a READ that begins at offset (0, then the sum of what was sent):
+ * extents and reply for one response packet. Returns its bytes, 0 at the end.
+ * Same slot lock hold as the request (translations of one hold stay together).
+ */
+u32 rmem_node_read_part(struct rmem_node *node, const struct rmem_head *head, u32 offset,
+			struct rmem_answer *answer);
+
+/* The reply to a message that came damaged: reply is ready, nothing else changed. */
+void rmem_node_damaged(const struct rmem_node *node, const struct rmem_head *head,
+		       struct rmem_head *reply);
+
+/*
+ * Slow path; slow lock. Each fills in answer->action (REPLY or DROP), reason and
+ * reply, and the payload that goes behind an RMEM_OK reply, as
+ * rmem_wire_payload_bytes(&answer->reply) tells.
+ *
+ * An OPEN changes a slot that the request can't name: rmem_node_open_slot()
+ * chooses it (-1: none to be had), the caller locks it, calls rmem_node_open(),
+ * unlocks. supersede: slots of older sessions of the client, one at a time,
+ * likewise locked for rmem_node_supersede(), until -1.
+ */
+int rmem_node_superseded_slot(struct rmem_node *node, const struct rmem_head *head,
+			      const struct rmem_open *open);
+void rmem_node_supersede(struct rmem_node *node, u32 slot);
+int rmem_node_open_slot(struct rmem_node *node, u64 now_ns, const struct rmem_head *head,
+			const struct rmem_open *open, const struct rmem_peer *peer);
+void rmem_node_open(struct rmem_node *node, u64 now_ns, int slot, const struct rmem_head *head,
+		    const struct rmem_open *open, const struct rmem_peer *peer,
+		    struct rmem_answer *answer, struct rmem_opened *opened);
+
+/* Slow lock and slot lock of the session. */
+void rmem_node_close(struct rmem_node *node, u64 now_ns, const struct rmem_head *head,
+		     const struct rmem_peer *peer, struct rmem_answer *answer);
+void rmem_node_alloc(struct rmem_node *node, u64 now_ns, const struct rmem_head *head,
+		     const struct rmem_peer *peer, const struct rmem_alloc *wanted,
+		     struct rmem_answer *answer, struct rmem_range *range);
+void rmem_node_free(struct rmem_node *node, u64 now_ns, const struct rmem_head *head,
+		    const struct rmem_peer *peer, const struct rmem_range *range,
+		    struct rmem_answer *answer);
+
+/*
+ * The background: refill the pool. Slow lock. scrub_next hands out one page to be
+ * zeroed, or RMEM_PAGE_NONE when the pool is full or no page is left; *used says whether
+ * it was taken from the table (and so wants a grace period first). scrub_done
+ * gives it back zeroed, scrub_later unzeroed because somebody still refers to it.
+ */
+u32 rmem_node_scrub_next(struct rmem_node *node, bool *used);
+void rmem_node_scrub_done(struct rmem_node *node, u32 page);
+void rmem_node_scrub_later(struct rmem_node *node, u32 page);
+/* Should the background run: pool at or below half, and a page to be had? Any lock or none. */
+bool rmem_node_scrub_wanted(const struct rmem_node *node);
+
+/* Figures at this moment, for status; slow lock. */
+struct rmem_node_usage {
+	u64 pages;
+	u64 pages_promised; /* in regions */
+	u64 pages_backed;   /* in regions and written to */
+	u64 pages_ready;    /* in the pool */
+	u32 spaces, regions, sessions;
+};
+void rmem_node_usage(const struct rmem_node *node, struct rmem_node_usage *usage);
+
+#endif
