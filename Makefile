@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: GPL-2.0
+#
+# The one door: `make help` lists what it opens. Everything it makes is below out/.
+#
+# The protocol cores (kmod/core) are compiled once per purpose, from the same sources:
+#
+#	out/opt/	-O2, no float, no libc	-> out/lib, out/bin, the model checker
+#	out/asan/	ASan + UBSan		-> unit tests
+#	out/tsan/	TSan			-> unit tests of what runs concurrently
+#	out/fuzz/	clang, libFuzzer	-> fuzz targets
+#	out/modules/RELEASE/			-> the kernel modules (Kbuild)
+
+MAKEFLAGS += --no-builtin-rules --no-builtin-variables -j$(shell nproc)
+SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -ec
+.DELETE_ON_ERROR:
+.SECONDARY:
+.DEFAULT_GOAL := all
+
+CC = gcc
+CXX = g++
+CLANG = clang
+CLANGXX = clang++
+AR = ar
+PREFIX = /usr/local
+PYTHON = python3
+
+# What make modules builds for when KDIR doesn't say.
+KERNEL = 6.12
+KERNELS = 6.12 6.1 debug
+FUZZ_SECONDS = 600
+SUITES =
+
+DEMO = tools/lab/lab run demo
+BENCH_RMB = tools/bench/rmb
+
+Q := $(if $(V),,@)
+say = $(if $(V),,@printf '  %-8s%s\n' '$1' '$2')
+
+# ---- sources ------------------------------------------------------------------------------------
+
+dirs3 = $(wildcard $1/$2 $1/*/$2 $1/*/*/$2 $1/*/*/*/$2)
+
+CORE_SRC := $(wildcard kmod/core/*/*.c)
+REMORA_SRC := $(wildcard tools/remora/*.cpp)
+NODE_SRC := $(wildcard tools/remora-node/*.cpp)
+# test_*.cpp hold the tests, other files what several of them share; tsan_*.cpp have a build of their own.
+UNIT_SRC := $(filter-out $(call dirs3,selftests/unit,tsan_*.cpp),$(call dirs3,selftests/unit,*.cpp))
+TSAN_SRC := $(call dirs3,selftests/unit,tsan_*.cpp)
+MODEL_SRC := $(call dirs3,selftests/model,*.cpp)
+FUZZ_SRC := $(call dirs3,selftests/fuzz,fuzz_*.cpp)
+OPT_SRC := $(REMORA_SRC) $(NODE_SRC) $(MODEL_SRC)
+
+# ---- flags --------------------------------------------------------------------------------------
+
+INCLUDES := -Iinclude -Iinclude/uapi -Ikmod
+WARN := -Wall -Wextra -Werror -Wshadow -Wundef -Wvla -Wpointer-arith -Wwrite-strings -Wformat=2 \
+	-Wimplicit-fallthrough -Wno-unused-parameter -Wno-missing-field-initializers
+WARN_C := $(WARN) -Wmissing-prototypes -Wstrict-prototypes -Wold-style-definition \
+	-Wdeclaration-after-statement
+WARN_CXX := $(WARN) -Wnon-virtual-dtor -Woverloaded-virtual
+
+CORE_CFLAGS := -std=gnu11 -ffreestanding -fno-common -g $(WARN_C) $(INCLUDES)
+CXXFLAGS_ALL := -std=c++20 -g $(WARN_CXX) $(INCLUDES)
+
+# general-regs-only makes a float in a core a compile error, as it would be in the kernel.
+opt_CC = $(CC)
+opt_CXX = $(CXX)
+opt_CFLAGS := -O2 -mgeneral-regs-only
+opt_FLAGS := -O2
+
+asan_CC = $(CC)
+asan_CXX = $(CXX)
+asan_FLAGS := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
+
+tsan_CC = $(CC)
+tsan_CXX = $(CXX)
+tsan_FLAGS := -O1 -fno-omit-frame-pointer -fsanitize=thread
+
+fuzz_CC = $(CLANG)
+fuzz_CXX = $(CLANGXX)
+fuzz_FLAGS := -O1 -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined \
+	-fno-sanitize-recover=all
+
+# ---- rules --------------------------------------------------------------------------------------
+
+# $(call objects,VARIANT,SOURCES)
+objects = $(addprefix out/$1/,$(addsuffix .o,$(basename $2)))
+
+define variant
+out/$1/kmod/core/%.o: kmod/core/%.c Makefile
+	$$(call say,CC,$$@)
+	$$(Q)mkdir -p $$(@D)
+	$$(Q)$$($1_CC) $$(CORE_CFLAGS) $$(if $$($1_CFLAGS),$$($1_CFLAGS),$$($1_FLAGS)) $$(CFLAGS) -MMD -MP -c $$< -o $$@
+
+out/$1/%.o: %.cpp Makefile
+	$$(call say,CXX,$$@)
+	$$(Q)mkdir -p $$(@D)
+	$$(Q)$$($1_CXX) $$(CXXFLAGS_ALL) $$($1_FLAGS) $$(CXXFLAGS) -MMD -MP -c $$< -o $$@
+
+out/$1/libremora_core.a: $(call objects,$1,$(CORE_SRC))
+	$$(call say,AR,$$@)
+	$$(Q)mkdir -p $$(@D)
+	$$(Q)rm -f $$@ && $$(AR) rcsD $$@ $$^
+
+-include $(patsubst %.o,%.d,$(call objects,$1,$(CORE_SRC) $($2)))
+endef
+
+UNIT_LINK := -lgtest_main -lgtest -lpthread
+
+$(eval $(call variant,opt,OPT_SRC))
+$(eval $(call variant,asan,UNIT_SRC))
+$(eval $(call variant,tsan,TSAN_SRC))
+$(eval $(call variant,fuzz,FUZZ_SRC))
+
+# $(call link,VARIANT,LIBRARIES)
+link = $(Q)mkdir -p $(@D) && $($1_CXX) $($1_FLAGS) $(LDFLAGS) $(filter %.o %.a,$^) $2 -o $@
+
+out/lib/libremora_core.a: out/opt/libremora_core.a
+	$(Q)mkdir -p $(@D) && cp $< $@
+
+out/bin/remora: $(call objects,opt,$(REMORA_SRC))
+	$(call say,LINK,$@)
+	$(call link,opt,-lmnl -lfmt)
+
+out/bin/remora-node: $(call objects,opt,$(NODE_SRC)) out/lib/libremora_core.a
+	$(call say,LINK,$@)
+	$(call link,opt,-lfmt -lpthread)
+
+out/bin/unit: $(call objects,asan,$(UNIT_SRC)) out/asan/libremora_core.a
+	$(call say,LINK,$@)
+	$(call link,asan,$(UNIT_LINK))
+
+out/bin/tsan: $(call objects,tsan,$(TSAN_SRC)) out/tsan/libremora_core.a
+	$(call say,LINK,$@)
+	$(call link,tsan,$(UNIT_LINK))
+
+out/bin/model/%: out/opt/selftests/model/%.o out/lib/libremora_core.a
+	$(call say,LINK,$@)
+	$(call link,opt,)
+
+out/bin/fuzz/%: out/fuzz/selftests/fuzz/%.o out/fuzz/libremora_core.a
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D) && $(fuzz_CXX) $(fuzz_FLAGS) -fsanitize=fuzzer $^ -o $@
+
+UNIT_BIN := $(if $(UNIT_SRC),out/bin/unit)
+TSAN_BIN := $(if $(TSAN_SRC),out/bin/tsan)
+MODEL_BIN := $(MODEL_SRC:selftests/model/%.cpp=out/bin/model/%)
+FUZZ_BIN := $(FUZZ_SRC:selftests/fuzz/%.cpp=out/bin/fuzz/%)
+
+# ---- targets ------------------------------------------------------------------------------------
+
+.PHONY: all user modules modules-all demo check style unit tsan model fuzz-build fuzz bench-rmb \
+	selftests compile_commands.json install modules_install clean help deps
+
+all: user modules ## user space, and the modules for KERNEL or KDIR
+
+user: out/lib/libremora_core.a ## out/lib and out/bin
+user: $(if $(REMORA_SRC),out/bin/remora) $(if $(NODE_SRC),out/bin/remora-node)
+
+modules: ## out/modules/RELEASE/*.ko (KDIR=... for any kernel, else KERNEL=6.12)
+	+$(Q)tools/build/modules $(or $(KDIR),$(KERNEL))
+
+modules-all: ## the modules for every kernel of the lab
+	+$(Q)tools/build/modules $(KERNELS)
+
+deps: ## install what is missing of the tools
+	$(Q)tools/lab/deps
+
+demo: ## remote memory at work, between virtual machines
+	+$(Q)tools/lab/deps
+	+$(Q)$(MAKE) --no-print-directory all
+	$(Q)$(DEMO)
+
+check: ## every test (SUITES="unit model" for some; selftests/suites.txt names them)
+	+$(Q)tools/lab/deps
+	+$(Q)tools/check/run $(SUITES)
+
+style: ## layers, licences, checkpatch, sparse, clang-tidy ... (tools/style/run NAME for one)
+	+$(Q)tools/style/run
+
+unit: $(UNIT_BIN)
+tsan: $(TSAN_BIN)
+model: $(MODEL_BIN)
+fuzz-build: $(FUZZ_BIN)
+selftests: unit tsan model fuzz-build ## build the native tests without running them
+
+fuzz: fuzz-build ## every fuzz target for FUZZ_SECONDS=600 each, new inputs in out/fuzz/corpus
+	$(Q)for target in $(notdir $(FUZZ_BIN)); do \
+		tools/check/fuzz $$target -max_total_time=$(FUZZ_SECONDS); \
+	done
+
+bench-rmb: all ## /dev/rmbN against other network block devices, side by side
+	$(Q)$(BENCH_RMB) $(ARGS)
+
+compile_commands.json: ## for clangd and clang-tidy
+	+$(Q)$(PYTHON) tools/build/compile_commands > $@.tmp && mv $@.tmp $@
+
+install: user ## programs into DESTDIR/PREFIX
+	install -d $(DESTDIR)$(PREFIX)/bin
+	install -m 755 $(wildcard out/bin/remora out/bin/remora-node) $(DESTDIR)$(PREFIX)/bin
+
+modules_install: modules ## modules for KDIR into INSTALL_MOD_PATH
+	+$(Q)tools/build/modules --install $(or $(KDIR),$(KERNEL))
+
+clean: ## remove out/
+	rm -rf out compile_commands.json
+
+help: ## this list
+	@sed -nE 's/^([a-z_.-]+):[^#]*## (.*)/  \1\t\2/p' Makefile | expand -t 26
