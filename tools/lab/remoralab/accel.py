@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Which accelerator to use: KVM only where it has been seen to boot, else emulation.
+
+A /dev/kvm can exist, answer, start the firmware and still hang at the kernel. So one trial boot
+must reach the agent within a bound; the cache remembers the answer for this host kernel.
+"""
+
+import hashlib
+import os
+import pathlib
+import platform
+
+from . import cache, say
+from .say import LabError
+
+TRIAL_S = 20
+# Without erms and fsrm the guest copies memory by words: emulation does `rep movsb` byte by byte.
+TCG = ["-accel", "tcg,thread=multi", "-cpu", "max,-erms,-fsrm"]
+KVM = ["-accel", "kvm", "-cpu", "host"]
+
+
+def _verdict_path():
+    cpu = next((line for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+                if line.startswith("model name")), "")
+    key = hashlib.sha256((platform.release() + cpu).encode()).hexdigest()[:16]
+    return cache.root() / "accel" / key
+
+
+def choose(trial_boot):
+    """'kvm' or 'tcg'; `trial_boot(accel, bound)` boots a machine and says whether its agent answered."""
+    forced = os.environ.get("REMORA_ACCEL")
+    if forced:
+        if forced not in ("kvm", "tcg"):
+            raise LabError(f"REMORA_ACCEL={forced}: it is kvm or tcg")
+        return forced
+    if not os.access("/dev/kvm", os.R_OK | os.W_OK):
+        return "tcg"
+    path = _verdict_path()
+    with cache.locked("accel"):
+        if not path.exists():
+            say.stage(f"trying /dev/kvm once, at most {TRIAL_S} s")
+            verdict = "kvm" if trial_boot("kvm", TRIAL_S) else "tcg"
+            say.stage("KVM works" if verdict == "kvm" else "KVM does not boot a kernel here: emulating")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(verdict)
+    return path.read_text()
+
+
+def arguments(accel):
+    return KVM if accel == "kvm" else TCG

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The cache outside the tree: kernels, guest tools, the guest's agent.
+
+Every entry is a directory that appears whole or not at all: it is filled under a temporary name
+and renamed into place, under a lock, so that two labs started at once build it once.
+"""
+
+import contextlib
+import fcntl
+import os
+import pathlib
+import shutil
+import tempfile
+
+REPO = pathlib.Path(__file__).resolve().parents[3]
+LAB = REPO / "tools" / "lab"
+
+
+def root():
+    explicit = os.environ.get("REMORA_CACHE")
+    if explicit:
+        return pathlib.Path(explicit).absolute()
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return pathlib.Path(base).absolute() / "remora"
+
+
+@contextlib.contextmanager
+def locked(name):
+    """Holds the named lock of the cache; released by the kernel when the holder dies."""
+    lock_dir = root() / "lock"
+    lock_dir.mkdir(parents=True, exist_ok=True)
+    with open(lock_dir / name, "w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def filling(target):
+    """Yields a scratch directory that becomes `target` if the body succeeds."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    scratch = pathlib.Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    try:
+        yield scratch
+        scratch.chmod(0o755)
+        if target.exists():
+            shutil.rmtree(target)
+        scratch.rename(target)
+    except BaseException:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What a machine boots from: an init, the few modules it needs to reach the host's root, its configuration.
+
+A cpio archive in memory: nothing is written but the compiled init, which the cache keeps.
+"""
+
+import functools
+import hashlib
+import lzma
+import shlex
+import subprocess
+
+from . import cache, kernel, say
+from .say import LabError
+
+# What stands between the kernel and the host's root; those built in are skipped.
+BOOT_MODULES = ["virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay", "virtio_net"]
+GUEST_SOURCES = ["init.cpp", "agent.cpp", "agent.hpp", "frame.hpp"]
+CXX = ["g++", "-std=c++20", "-O2", "-Wall", "-Wextra", "-static", "-s"]
+
+
+@functools.cache
+def init_program():
+    """The guest's init and agent, compiled once for each version of its source."""
+    sources = [cache.LAB / "guest" / name for name in GUEST_SOURCES]
+    digest = hashlib.sha256(" ".join(CXX).encode())
+    for source in sources:
+        digest.update(source.read_bytes())
+    target = cache.root() / "guest" / digest.hexdigest()[:16]
+    with cache.locked("guest"):
+        if not target.exists():
+            say.stage("guest agent: compiling")
+            with cache.filling(target) as scratch:
+                files = [str(s) for s in sources if s.suffix == ".cpp"]
+                built = subprocess.run([*CXX, "-o", str(scratch / "init"), *files],
+                                       text=True, capture_output=True)
+                if built.returncode != 0:
+                    raise LabError(f"the guest agent does not compile:\n{built.stderr}")
+    return (target / "init").read_bytes()
+
+
+def _decompress(path):
+    data = path.read_bytes()
+    if path.suffix == ".xz":
+        return lzma.decompress(data)
+    if path.suffix == ".zst":
+        return subprocess.run(["zstd", "-dc", str(path)], check=True, capture_output=True).stdout
+    return data
+
+
+@functools.cache
+def boot_modules(name):
+    """[(file name, contents)] in the order of insertion."""
+    tree = kernel.path(name) / "root" / "lib" / "modules" / kernel.release(name)
+    depends = {}
+    for line in (tree / "modules.dep").read_text().splitlines():
+        own, _, others = line.partition(":")
+        depends[own] = others.split()
+    by_name = {path.rsplit("/", 1)[-1].split(".ko")[0].replace("-", "_"): path for path in depends}
+    order = []
+    for wanted in BOOT_MODULES:
+        path = by_name.get(wanted.replace("-", "_"))
+        if path is None:
+            continue  # built in; init reports a kernel that has it in neither form
+        for each in [*reversed(depends[path]), path]:
+            if each not in order:
+                order.append(each)
+    return [(path.rsplit("/", 1)[-1].split(".ko")[0] + ".ko", _decompress(tree / path)) for path in order]
+
+
+def _entry(name, mode, data, inode):
+    """One file of a cpio archive in the `newc` format (Documentation/driver-api/early-userspace)."""
+    raw = name.encode() + b"\0"
+    device = (5, 1) if name == "dev/console" else (0, 0)
+    fields = [inode, mode, 0, 0, 1, 0, len(data), 0, 0, *device, len(raw), 0]
+    head = b"070701" + b"".join(b"%08X" % field for field in fields) + raw
+    return head + b"\0" * (-len(head) % 4) + data + b"\0" * (-len(data) % 4)
+
+
+def archive(files):
+    """A cpio archive of [(name, mode, contents)]; directories have a mode of 040755."""
+    entries = [_entry(name, mode, data, number + 1) for number, (name, mode, data) in enumerate(files)]
+    return b"".join(entries) + _entry("TRAILER!!!", 0, b"", 0)
+
+
+def setup_script(topology, machine):
+    """Names and addresses, set once the guest's root is there."""
+    quoted_hosts = shlex.quote(topology.hosts(machine.name))
+    lines = ["set -e", f"hostname {machine.name}", f"printf %s {quoted_hosts} > /etc/hosts",
+             f"echo {machine.name} > /etc/hostname", "ip -batch - <<'END'", "link set lo up"]
+    for index, link in enumerate(topology.links_of(machine.name)):
+        for address in link.addresses[machine.name]:
+            nodad = " nodad" if address.version == 6 else ""
+            lines.append(f"addr add {address} dev eth{index}{nodad}")
+        lines.append(f"link set eth{index} mtu {link.mtu} up")
+    return "\n".join([*lines, "END"]) + "\n"
+
+
+def build(topology, machine, layers):
+    """The initramfs of one machine; `layers` are directories to lie over the host's root."""
+    modules = boot_modules(machine.kernel)
+    tree = kernel.path(machine.kernel).resolve() / "root" / "lib" / "modules" / kernel.release(machine.kernel)
+    conf = [f"module {name}" for name, _ in modules]
+    conf += [f"lower {layer}" for layer in layers]
+    conf.append(f"modules {tree}")
+    for kept in (cache.REPO, cache.root()):
+        if str(kept).startswith(("/tmp/", "/run/")):
+            conf.append(f"keep {kept}")
+    files = [("dev", 0o040755, b""), ("dev/console", 0o020600, b""), ("init", 0o100755, init_program()),
+             ("lab.conf", 0o100644, ("\n".join(conf) + "\n").encode()),
+             ("setup.sh", 0o100644, setup_script(topology, machine).encode())]
+    files += [(name, 0o100644, data) for name, data in modules]
+    return archive(files)

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Kernels for the machines of the lab, in the cache and never on the host.
+
+    cache/kernel/NAME/
+        vmlinuz      what QEMU boots
+        release      its uname -r
+        config       its configuration
+        root/        lib/modules/RELEASE (with depmod's files), and for stock kernels usr/src
+        kdir         KDIR for building modules: headers, or the build directory
+
+6.1 and 6.12 are Debian's own; debug is built here from linux-source-6.12 with the sanitizers on.
+Debian's cloud flavour has no 9p, from which the guests live, so the generic flavour it is.
+"""
+
+import hashlib
+import os
+import pathlib
+import platform
+import re
+import shutil
+import subprocess
+
+from . import cache, debian, say
+from .say import LabError
+
+STOCK = {"6.1": "linux-image-amd64", "6.12": "linux-image-6.12-amd64"}
+NAMES = [*STOCK, "debug"]
+
+SOURCE_PACKAGE = "linux-source-6.12"
+FRAGMENTS = sorted((cache.LAB / "config").glob("*.config"))
+# Lines kbuild prints for the debug kernel; only the progress bar depends on it.
+BUILD_STEPS = 3000
+
+
+def directory(name):
+    if name not in NAMES:
+        raise LabError(f"no kernel '{name}': there are {', '.join(NAMES)}")
+    return cache.root() / "kernel" / name
+
+
+def path(name):
+    """The kernel's directory in the cache; explains how to get it if it isn't there."""
+    found = directory(name)
+    if not (found / "release").exists():
+        raise LabError(f"kernel {name} is not in the cache: run tools/lab/kernel fetch {name}")
+    return found
+
+
+def kdir(name):
+    return (path(name) / "kdir").resolve()
+
+
+def release(name):
+    return (path(name) / "release").read_text().strip()
+
+
+def fetch(name, update=False):
+    """Brings the kernel into the cache unless it is there; returns its directory."""
+    target = directory(name)
+    with cache.locked(f"kernel-{name}"):
+        if name == "debug":
+            _fetch_debug(target)
+        elif update or not (target / "release").exists():
+            _fetch_stock(name, target)
+    return target
+
+
+def _tool(name):
+    found = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
+    if not found:
+        raise LabError(f"{name} is missing: run tools/lab/deps")
+    return found
+
+
+def _depmod(root, uname):
+    subprocess.run([_tool("depmod"), "-b", str(root), uname], check=True)
+
+
+def _fetch_stock(name, target):
+    image = next((n for n in debian.direct_depends(STOCK[name]) if n.startswith("linux-image-")), None)
+    if image is None:
+        raise LabError(f"{STOCK[name]} depends on no kernel image: is apt's list current? try: apt-get update")
+    headers = image.replace("linux-image-", "linux-headers-")
+    packages = [image, headers]
+    packages += [n for n in debian.direct_depends(headers)
+                 if n.startswith(("linux-kbuild-", "linux-headers-"))]
+    uname = image.removeprefix("linux-image-")
+    say.stage(f"kernel {name}: downloading Debian's {uname} and its headers")
+    with cache.filling(target) as scratch:
+        root = scratch / "root"
+        root.mkdir()
+        for deb in debian.download(packages, scratch):
+            debian.unpack(deb, root)
+            deb.unlink()
+        say.stage(f"kernel {name}: unpacked, indexing modules")
+        shutil.copyfile(root / "boot" / f"vmlinuz-{uname}", scratch / "vmlinuz")
+        shutil.copyfile(root / "boot" / f"config-{uname}", scratch / "config")
+        _depmod(root, uname)
+        _relocate_headers(root, target / "root")
+        modules = root / "lib" / "modules" / uname
+        for link in ("build", "source"):
+            (modules / link).unlink(missing_ok=True)
+        (modules / "build").symlink_to(f"../../../usr/src/linux-headers-{uname}")
+        (scratch / "kdir").symlink_to(f"root/usr/src/linux-headers-{uname}")
+        (scratch / "release").write_text(uname + "\n")
+    say.stage(f"kernel {name}: {uname} ready in {target}")
+
+
+def _relocate_headers(root, final_root):
+    """Debian's header Makefiles include each other by absolute path; point them into the cache."""
+    for makefile in (root / "usr" / "src").glob("linux-headers-*/Makefile"):
+        text = makefile.read_text()
+        if "/usr/src/linux-headers-" in text[:200]:
+            makefile.write_text(text.replace("/usr/src/", f"{final_root}/usr/src/"))
+
+
+def source():
+    """The unpacked kernel source in the cache."""
+    version = debian.candidate_version(SOURCE_PACKAGE)
+    target = cache.root() / "kernel" / f"source-{version}"
+    with cache.locked("kernel-source"):
+        if not target.exists():
+            say.stage(f"source: downloading {SOURCE_PACKAGE} {version}")
+            with cache.filling(target) as scratch:
+                [deb] = debian.download([SOURCE_PACKAGE], scratch)
+                debian.unpack(deb, scratch / "deb")
+                deb.unlink()
+                say.stage("source: unpacking")
+                tarball = scratch / "deb" / "usr" / "src" / f"{SOURCE_PACKAGE}.tar.xz"
+                subprocess.run(["tar", "-C", str(scratch), "--strip-components=1", "-xf", str(tarball)],
+                               check=True)
+                shutil.rmtree(scratch / "deb")
+    return target
+
+
+def _debug_key(src):
+    digest = hashlib.sha256(src.name.encode())
+    digest.update(subprocess.run(["gcc", "--version"], capture_output=True, check=True).stdout)
+    for fragment in FRAGMENTS:
+        digest.update(fragment.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _fetch_debug(target):
+    """Builds in kernel/debug-KEY and points kernel/debug at it: an interrupted build resumes."""
+    src = source()
+    build_home = target.parent / f"debug-{_debug_key(src)}"
+    if not (build_home / "release").exists():
+        _build_debug(src, build_home)
+    if not target.is_symlink() or os.readlink(target) != build_home.name:
+        fresh = target.parent / f".debug-link-{os.getpid()}"
+        fresh.symlink_to(build_home.name)
+        fresh.replace(target)
+    for old in target.parent.glob("debug-*"):
+        if old != build_home:
+            shutil.rmtree(old)
+
+
+def _make(src, build, *goals, progress=None):
+    argv = ["nice", "-n", "10", "make", "-C", str(src), f"O={build}", f"-j{os.cpu_count()}",
+            "KBUILD_BUILD_USER=remora", "KBUILD_BUILD_HOST=lab", *goals]
+    log = build / "build.log"
+    with open(log, "a") as out, subprocess.Popen(
+            argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace") as child:
+        for line in child.stdout:
+            out.write(line)
+            if progress:
+                progress.step(line.strip())
+    if child.returncode != 0:
+        tail = "".join(log.read_text().splitlines(keepends=True)[-15:])
+        raise LabError(f"building the debug kernel failed; the end of {log}:\n{tail}")
+
+
+def _check_config(src, config):
+    """Kconfig drops silently what it can't satisfy; a sanitizer that stayed off must not pass unseen."""
+    have = config.read_text()
+    wanted = {}
+    for fragment in FRAGMENTS:
+        for line in fragment.read_text().splitlines():
+            match = re.match(r"(?:# )?(CONFIG_\w+)(?:=(.*)| is not set)$", line)
+            if match:
+                wanted[match[1]] = match[2]
+    missing = []
+    for symbol, value in wanted.items():
+        present = re.search(rf"^{symbol}=(.*)$", have, re.M)
+        if (present[1] if present else None) != (None if value == "n" else value):
+            missing.append(f"{symbol}={value or 'n'}")
+    if missing:
+        raise LabError(f"{src.name} did not take from tools/lab/config: {', '.join(missing)}")
+
+
+def _build_debug(src, home):
+    if platform.machine() != "x86_64":
+        raise LabError("the debug kernel is built for x86_64 hosts only")
+    build = home / "build"
+    build.mkdir(parents=True, exist_ok=True)
+    (build / "build.log").write_text("")
+    say.stage(f"kernel debug: configuring {src.name}")
+    _make(src, build, "tinyconfig")
+    merge = [str(src / "scripts/kconfig/merge_config.sh"), "-m", "-O", str(build), str(build / ".config"),
+             *map(str, FRAGMENTS)]
+    subprocess.run(merge, check=True, cwd=src, stdout=subprocess.DEVNULL)
+    _make(src, build, "olddefconfig")
+    _check_config(src, build / ".config")
+    say.stage(f"kernel debug: building in {build} (some 8 minutes on 2 CPUs)")
+    _make(src, build, "bzImage", "modules", progress=say.Progress("kernel debug", BUILD_STEPS))
+    uname = (build / "include/config/kernel.release").read_text().strip()
+    root = home / "root"
+    shutil.rmtree(root, ignore_errors=True)
+    _make(src, build, "modules_install", f"INSTALL_MOD_PATH={root}")
+    _depmod(root, uname)
+    shutil.copyfile(build / "arch/x86/boot/bzImage", home / "vmlinuz")
+    shutil.copyfile(build / ".config", home / "config")
+    if not (home / "kdir").is_symlink():
+        (home / "kdir").symlink_to("build")
+    (home / "release").write_text(uname + "\n")
+    say.stage(f"kernel debug: {uname} ready in {home}")

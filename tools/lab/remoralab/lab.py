@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The lab: the machines of a topology, up together, down together.
+
+    with Lab("pair") as lab:
+        lab["compute"].run("ping -c1 memory")
+"""
+
+import atexit
+import contextlib
+import os
+import shutil
+
+from . import accel, cache, initramfs, kernel, say, topology
+from .channel import Pump
+from .machine import Machine
+from .say import LabError
+from .wires import Wires
+
+# Console logs of so many past runs are kept.
+LOGS_KEPT = 12
+
+
+class Lab:
+    """A topology's machines. Use it in a `with`, or up() and down()."""
+
+    def __init__(self, topo, kernel_name=None, on_boot=None):
+        """`kernel_name` (or $REMORA_KERNEL) overrides every machine's kernel; `on_boot(machine)` runs
+        after each boot of a machine."""
+        self.topology = topology.load(topo)
+        self.on_boot = on_boot
+        override = kernel_name or os.environ.get("REMORA_KERNEL")
+        for spec in self.topology.machines.values():
+            spec.kernel = override or spec.kernel
+            kernel.directory(spec.kernel)
+        self.layers = []
+        self.machines = {}
+        self.accel = None
+
+    def __getitem__(self, name):
+        if name not in self.machines:
+            raise LabError(f"no machine '{name}' in {self.topology.name}: there are {', '.join(self.machines)}")
+        return self.machines[name]
+
+    def __iter__(self):
+        return iter(self.machines.values())
+
+    def by_role(self, role):
+        """The machines of a role, in the order of the file."""
+        return [machine for machine in self if machine.role == role]
+
+    def __enter__(self):
+        try:
+            self.up()
+        except BaseException:
+            self.down()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.down()
+
+    def up(self):
+        """Boots every machine; returns when all can be used."""
+        names = {spec.kernel for spec in self.topology.machines.values()}
+        for name in sorted(names):
+            kernel.fetch(name)
+        self._prepare()
+        say.stage(f"{self.topology.name}: booting {', '.join(self.machines)} ({self.accel}), logs in "
+                  f"{os.path.relpath(self.log_dir)}")
+        for machine in self:
+            machine.power_on()
+        for machine in self:
+            machine.wait_ready()
+
+    def _prepare(self):
+        atexit.register(self.down)
+        self.pump = Pump()
+        self.log_dir = _log_directory(self.topology.name)
+        self.wires = Wires(self)
+        self.machines = {name: Machine(self, spec) for name, spec in self.topology.machines.items()}
+        self.accel = accel.choose(self._trial_boot)
+
+    def _trial_boot(self, accelerator, bound):
+        machine = next(iter(self))
+        machine.power_on(accelerator)
+        answered = machine.channel.wait_hello(bound)
+        machine.kill()
+        machine.console.complaints.clear()
+        return answered
+
+    def revive(self):
+        """Boots again whatever is off."""
+        off = [machine for machine in self if not machine.is_on()]
+        for machine in off:
+            machine.kill()
+            machine.power_on()
+        for machine in off:
+            machine.wait_ready()
+
+    def down(self):
+        """Cuts every machine's power. Nothing remains but the logs."""
+        atexit.unregister(self.down)
+        for machine in self:
+            machine.kill()
+        if getattr(self, "wires", None):
+            self.wires.close()
+            self.wires = None
+
+    # Links
+
+    def link_down(self, link, machine=None):
+        """Takes the carrier off a link: at both ends, or at one machine's."""
+        self._set_link(link, machine, False)
+
+    def link_up(self, link, machine=None):
+        self._set_link(link, machine, True)
+
+    def _set_link(self, link, only, up):
+        found = next((each for each in self.topology.links if each.name == link), None)
+        if found is None:
+            raise LabError(f"no link '{link}' in {self.topology.name}")
+        for name in found.addresses:
+            if only in (None, name) and self[name].is_on():
+                self[name].qmp("set_link", name=self.wires.nic(name, link), up=up)
+
+    # Complaints
+
+    def complaints(self):
+        """What the kernels complained of so far and nobody expected."""
+        return [complaint for machine in self for complaint in machine.console.complaints]
+
+    @contextlib.contextmanager
+    def expect_complaint(self, pattern):
+        """Within it, complaints of any machine matching `pattern` are expected."""
+        with contextlib.ExitStack() as stack:
+            for machine in self:
+                stack.enter_context(machine.expect_complaint(pattern))
+            yield
+
+
+def _log_directory(name):
+    """out/lab/NAME-PID; the oldest logs of dead runs are removed."""
+    home = cache.REPO / "out" / "lab"
+    home.mkdir(parents=True, exist_ok=True)
+    dead = [path for path in home.iterdir()
+            if not os.path.exists(f"/proc/{path.name.rsplit('-', 1)[-1]}")]
+    for old in sorted(dead, key=lambda path: path.stat().st_mtime)[:-LOGS_KEPT]:
+        shutil.rmtree(old, ignore_errors=True)
+    fresh = home / f"{name}-{os.getpid()}"
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir()
+    return fresh
