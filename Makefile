@@ -61,7 +61,8 @@ WARN_C := $(WARN) -Wmissing-prototypes -Wstrict-prototypes -Wold-style-definitio
 WARN_CXX := $(WARN) -Wnon-virtual-dtor -Woverloaded-virtual
 
 CORE_CFLAGS := -std=gnu11 -ffreestanding -fno-common -g $(WARN_C) $(INCLUDES)
-CXXFLAGS_ALL := -std=c++20 -g $(WARN_CXX) $(INCLUDES)
+# The wire headers are C and check themselves by _Static_assert, which g++ knows by another name.
+CXXFLAGS_ALL := -std=c++20 -g $(WARN_CXX) -D_Static_assert=static_assert $(INCLUDES)
 
 # general-regs-only makes a float in a core a compile error, as it would be in the kernel.
 opt_CC = $(CC)
