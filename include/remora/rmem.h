@@ -182,14 +182,22 @@ struct rmem_range {
  * again in the node's boot, so a late copy finds RMEM_FAULT.
  */
 
-_Static_assert(sizeof(struct rmem_hdr) == RMEM_HDR_BYTES, "header has no padding");
-_Static_assert(__builtin_offsetof(struct rmem_hdr, session) == 8, "session");
-_Static_assert(__builtin_offsetof(struct rmem_hdr, addr) == 40, "addr");
-_Static_assert(__builtin_offsetof(struct rmem_hdr, piece) == 56, "piece");
-_Static_assert(__builtin_offsetof(struct rmem_hdr, tag) == RMEM_TAGGED_BYTES, "tag is last");
-_Static_assert(sizeof(struct rmem_open) == 24, "open");
-_Static_assert(sizeof(struct rmem_opened) == 24, "opened");
-_Static_assert(sizeof(struct rmem_alloc) == 24, "alloc");
-_Static_assert(sizeof(struct rmem_range) == 16, "range");
+#ifdef __cplusplus
+#define RMEM_ASSERT static_assert
+#else
+#define RMEM_ASSERT _Static_assert
+#endif
+
+RMEM_ASSERT(sizeof(struct rmem_hdr) == RMEM_HDR_BYTES, "header has no padding");
+RMEM_ASSERT(__builtin_offsetof(struct rmem_hdr, session) == 8, "session");
+RMEM_ASSERT(__builtin_offsetof(struct rmem_hdr, addr) == 40, "addr");
+RMEM_ASSERT(__builtin_offsetof(struct rmem_hdr, piece) == 56, "piece");
+RMEM_ASSERT(__builtin_offsetof(struct rmem_hdr, tag) == RMEM_TAGGED_BYTES, "tag is last");
+RMEM_ASSERT(sizeof(struct rmem_open) == 24, "open");
+RMEM_ASSERT(sizeof(struct rmem_opened) == 24, "opened");
+RMEM_ASSERT(sizeof(struct rmem_alloc) == 24, "alloc");
+RMEM_ASSERT(sizeof(struct rmem_range) == 16, "range");
+
+#undef RMEM_ASSERT
 
 #endif

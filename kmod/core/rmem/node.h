@@ -47,6 +47,7 @@ struct rmem_node_config {
 	u32 sessions_max;    /* 1 .. RMEM_SESSIONS_MAX */
 	u32 regions_max;     /* 1 .. RMEM_REGIONS_MAX */
 	u32 session_idle_ms; /* a session unused for that long may be evicted for a new one */
+	u32 window_ids;	     /* 0: RMEM_WINDOW, what the protocol says; less is for the model checker */
 };
 
 /* NULL if the configuration is sound, else what is wrong, as one line. */
@@ -75,12 +76,6 @@ int rmem_node_space_del(struct rmem_node *node, u32 space);
 
 /* The key of a space, or NULL. No lock: valid till the grace period after its deletion. */
 const struct base_siphash_key *rmem_node_key(const struct rmem_node *node, u32 space);
-
-/* Where a request came from; answers go there, and a session belongs to one peer. */
-struct rmem_peer {
-	u8 addr[16]; /* IPv6, or IPv4 mapped into it */
-	u16 port;    /* host byte order */
-};
 
 /* Whose lock a request needs: index of its session's slot, below sessions_max. */
 u32 rmem_node_slot(const struct rmem_node *node, u64 session);
