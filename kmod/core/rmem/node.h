@@ -36,6 +36,8 @@
 #include "core/rmem/table.h"
 #include "core/rmem/wire.h"
 
+#define RMEM_NODE_PAGES_MAX RMEM_TABLE_PAGES_MAX
+
 struct rmem_node_config {
 	u64 boot;	     /* random, not 0; another one at each start */
 	u64 seed[2];	     /* random, of the page table's hash */
@@ -68,11 +70,15 @@ struct rmem_node {
 /* state: rmem_node_state_bytes() of memory; needs no clearing. All pages count as not yet zeroed. */
 void rmem_node_init(struct rmem_node *node, const struct rmem_node_config *config, void *state);
 
-/* Spaces. Slow lock. 0, or -EEXIST, -ENOSPC, -ENOENT, -EBUSY (it has regions). */
-int rmem_node_space_add(struct rmem_node *node, u32 space, const u8 key[BASE_SIPHASH_KEY_BYTES],
-			u64 quota_bytes /* 0: none */);
-/* Forgets the space's key; its regions must be gone. */
-int rmem_node_space_del(struct rmem_node *node, u32 space);
+/*
+ * Spaces. Slow lock. After a deletion let a grace period pass before the slow
+ * lock is released: the slot, and so the key in it, may be used again by the next addition.
+ * Sessions of a deleted space are refused from then on. Quotas are rounded down to pages.
+ */
+enum rmem_space_error rmem_node_space_add(struct rmem_node *node, u32 space,
+					  const u8 key[BASE_SIPHASH_KEY_BYTES],
+					  u64 quota_bytes /* 0: none */);
+enum rmem_space_error rmem_node_space_del(struct rmem_node *node, u32 space);
 
 /* The key of a space, or NULL. No lock: valid till the grace period after its deletion. */
 const struct base_siphash_key *rmem_node_key(const struct rmem_node *node, u32 space);
@@ -193,6 +199,8 @@ struct rmem_node_usage {
 	u64 pages_promised; /* in regions */
 	u64 pages_backed;   /* in regions and written to */
 	u64 pages_ready;    /* in the pool */
+	u64 alloc_retries;  /* candidate ranges that would have made the table overflow */
+	u32 alloc_retries_worst; /* in one ALLOC */
 	u32 spaces, regions, sessions;
 };
 void rmem_node_usage(const struct rmem_node *node, struct rmem_node_usage *usage);

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * A bounded ring of 32-bit values for many producers and many consumers, none
+ * of which ever waits (after D. Vyukov's bounded MPMC queue).
+ *
+ *      position:   tail                    head
+ *                   |  v   v   v   v   v    |
+ *      cell:   ... [ ][x] [x] [x] [x] [x]  [ ] ...      cell of a position: position % cells
+ *                   pop                    push
+ *
+ * A cell's turn says whose it is: position p when the push of p may fill it,
+ * p + 1 when the pop of p may empty it, p + cells when it is empty for the next round.
+ *
+ * Invariants:
+ *   - a value that was pushed is popped exactly once;
+ *   - what the producer did before push() is seen by the consumer after pop();
+ *   - push() fails only if cells values are in the ring or in the hands of a push or pop
+ *     that hasn't returned: a ring with a cell for every value there is never fails.
+ * pop() may find nothing while a push() is under way, though later ones have returned.
+ */
+#ifndef REMORA_BASE_RING_H
+#define REMORA_BASE_RING_H
+
+#include "core/base/bits.h"
+#include "core/base/types.h"
+
+#define BASE_RING_CELLS_MAX (1U << 30)
+
+struct base_ring_cell {
+	u32 turn;
+	u32 value;
+};
+
+struct base_ring {
+	struct base_ring_cell *cell;
+	u32 mask;
+	/* A line each: producers and consumers mustn't take it from one another. */
+	u32 head __attribute__((aligned(64)));
+	u32 tail __attribute__((aligned(64)));
+};
+
+/* cells: a power of two, 2 up to BASE_RING_CELLS_MAX. */
+static inline size_t base_ring_bytes(u32 cells)
+{
+	return (size_t)cells * sizeof(struct base_ring_cell);
+}
+
+static inline void base_ring_init(struct base_ring *ring, void *memory, u32 cells)
+{
+	u32 n;
+
+	ring->cell = (struct base_ring_cell *)memory;
+	ring->mask = cells - 1;
+	ring->head = 0;
+	ring->tail = 0;
+	for (n = 0; n < cells; n++)
+		ring->cell[n].turn = n;
+}
+
+static inline bool base_ring_push(struct base_ring *ring, u32 value)
+{
+	u32 at = __atomic_load_n(&ring->head, __ATOMIC_RELAXED);
+
+	for (;;) {
+		struct base_ring_cell *cell = &ring->cell[at & ring->mask];
+		/* Pairs with base_ring_pop(): the cell's old value was read before. */
+		u32 turn = __atomic_load_n(&cell->turn, __ATOMIC_ACQUIRE);
+
+		if (turn == at) {
+			if (__atomic_compare_exchange_n(&ring->head, &at, at + 1, true,
+							__ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+				cell->value = value;
+				/* Pairs with base_ring_pop(): value, and what it stands for. */
+				__atomic_store_n(&cell->turn, at + 1, __ATOMIC_RELEASE);
+				return true;
+			}
+		} else if ((s32)(turn - at) < 0) {
+			return false;
+		} else {
+			at = __atomic_load_n(&ring->head, __ATOMIC_RELAXED);
+		}
+	}
+}
+
+static inline bool base_ring_pop(struct base_ring *ring, u32 *value)
+{
+	u32 at = __atomic_load_n(&ring->tail, __ATOMIC_RELAXED);
+
+	for (;;) {
+		struct base_ring_cell *cell = &ring->cell[at & ring->mask];
+		/* Pairs with base_ring_push(): value, and what it stands for. */
+		u32 turn = __atomic_load_n(&cell->turn, __ATOMIC_ACQUIRE);
+
+		if (turn == at + 1) {
+			if (__atomic_compare_exchange_n(&ring->tail, &at, at + 1, true,
+							__ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+				*value = cell->value;
+				/* Pairs with base_ring_push(): value was read. */
+				__atomic_store_n(&cell->turn, at + ring->mask + 1,
+						 __ATOMIC_RELEASE);
+				return true;
+			}
+		} else if ((s32)(turn - (at + 1)) < 0) {
+			return false;
+		} else {
+			at = __atomic_load_n(&ring->tail, __ATOMIC_RELAXED);
+		}
+	}
+}
+
+/* Values in the ring, at some moment during the call; exact while nobody pushes or pops. */
+static inline u32 base_ring_count(const struct base_ring *ring)
+{
+	u32 tail = __atomic_load_n(&ring->tail, __ATOMIC_RELAXED);
+	u32 head = __atomic_load_n(&ring->head, __ATOMIC_RELAXED);
+	s32 count = (s32)(head - tail);
+
+	return count > 0 ? (u32)count : 0;
+}
+
+#endif

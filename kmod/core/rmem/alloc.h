@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * The allocator of addresses (Clio, ASPLOS'22, section 4.2, "VA allocation").
+ *
+ *      a space:  0 | region | region |      | region |. . . cursor . . . . . . . . 2^64
+ *                  ^guard            ^guard           ^ given out never
+ *
+ *      ALLOC: candidate range from the cursor --> room in every bucket it meets?
+ *                  ^------- no: begin behind the page without room --'  | yes
+ *                                                                       v
+ *                                            entries in the table, a region, cursor behind it
+ *
+ * The page table doesn't overflow because a range that would make it is not
+ * given out. Clio searches a tree of ranges again; here an address is never
+ * given out twice, so a cursor is all there is to search, and whatever still
+ * names an old address finds nothing there. A guard page behind each region
+ * does the same for what runs over its end.
+ *
+ * A region remembers the session and id that asked for it: that is how a
+ * repeated ALLOC is answered as it was the first time.
+ *
+ * Invariants:
+ *   - no overcommit: the regions' pages are never more than the node's;
+ *   - regions of one space don't overlap, and lie below its cursor;
+ *   - the table holds the entries of the regions and no others.
+ *
+ * Who: slow lock, all of it.
+ */
+#ifndef REMORA_RMEM_ALLOC_H
+#define REMORA_RMEM_ALLOC_H
+
+#include "core/base/types.h"
+#include "core/rmem/pool.h"
+#include "core/rmem/space.h"
+#include "core/rmem/table.h"
+
+#define RMEM_REGIONS_MAX (1U << 20)
+#define RMEM_ALLOC_RETRIES_MAX 256 /* candidates per ALLOC, beyond the first */
+
+struct rmem_region {
+	u64 vpn; /* first page; 0: slot is free */
+	u64 pages;
+	u64 session; /* the ALLOC that made it */
+	u64 id;
+	u32 space_index;
+	u32 next; /* in its hash chain or the list of free slots, index + 1 */
+};
+
+struct rmem_alloc_state {
+	struct rmem_region *region;
+	u32 *head; /* index + 1 of a chain's first region, by space and vpn */
+	u32 mask;
+	u32 regions_max;
+	u32 free; /* first free slot, index + 1 */
+	u32 in_use;
+	u64 pages;
+	u64 pages_promised;
+	u64 vpn_max;	   /* pages a space has addresses for */
+	u64 retries;	   /* candidates that didn't fit, in all */
+	u32 retries_worst; /* in one ALLOC */
+};
+
+size_t rmem_alloc_bytes(u32 regions_max);
+void rmem_alloc_init(struct rmem_alloc_state *alloc, void *memory, u32 regions_max, u64 pages,
+		     u32 page_shift);
+
+struct rmem_alloc_wish {
+	u64 pages;
+	u64 vpn;  /* wanted, or 0; taken if never given out and there is room */
+	u32 perm; /* RMEM_PTE_READ, RMEM_PTE_WRITE */
+	u64 session, id;
+};
+
+/* A new region, or NULL: no memory, no quota, no slot or no room left for it. */
+struct rmem_region *rmem_alloc_region(struct rmem_alloc_state *alloc, struct rmem_table *table,
+				      struct rmem_spaces *spaces, u32 space_index,
+				      const struct rmem_alloc_wish *wish);
+
+/* The region that begins at vpn; or the one an ALLOC made. NULL: none. */
+struct rmem_region *rmem_alloc_find(const struct rmem_alloc_state *alloc, u32 space_index,
+				    u64 vpn);
+struct rmem_region *rmem_alloc_made_by(const struct rmem_alloc_state *alloc, u64 session, u64 id);
+
+/* Give a region back; its pages go to the pool as dirty ones. */
+void rmem_alloc_release(struct rmem_alloc_state *alloc, struct rmem_table *table,
+			struct rmem_spaces *spaces, struct rmem_pool *pool,
+			struct rmem_region *region);
+
+#endif

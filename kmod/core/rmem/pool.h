@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * The fault pool: zeroed pages kept ready, so that the first write to an
+ * address takes one without waiting (Clio, ASPLOS'22, section 4.3).
+ *
+ *      fresh --.                        take                     put_dirty
+ *               >-- scrub_next --> zeroing --> ready ----> table ----> dirty --.
+ *      dirty --'                     |  scrub_done                             |
+ *        ^---------- scrub_later ----'                                         |
+ *        '---------------------------------------------------------------------'
+ *
+ * fresh: never used, not yet zeroed; a number that counts up. ready and dirty are rings.
+ *
+ * Invariants:
+ *   - a page is at one of these places at a time;
+ *   - a page in ready is zeroed, and nobody refers to it any more;
+ *   - dirty has a cell for every page, so putting one there can't fail.
+ *
+ * Who: take, untake and put_dirty anywhere, no lock; scrub_* under the slow lock.
+ */
+#ifndef REMORA_RMEM_POOL_H
+#define REMORA_RMEM_POOL_H
+
+#include "core/base/ring.h"
+#include "core/base/types.h"
+
+struct rmem_pool {
+	struct base_ring ready;
+	struct base_ring dirty;
+	u32 ready_pages; /* wanted in ready */
+	u32 pages;
+	u32 fresh;     /* first page never handed out; atomic, as scrub_wanted() reads it */
+	u32 scrubbing; /* handed out to be zeroed */
+};
+
+/* ready_pages: a power of two, >= 2. */
+size_t rmem_pool_bytes(u32 pages, u32 ready_pages);
+void rmem_pool_init(struct rmem_pool *pool, void *memory, u32 pages, u32 ready_pages);
+
+/* A zeroed page, or false: none ready. */
+bool rmem_pool_take(struct rmem_pool *pool, u32 *page);
+
+/* Give back a page that was taken and not touched. */
+void rmem_pool_untake(struct rmem_pool *pool, u32 page);
+
+/* A page that left the table; requests under way may still refer to it. */
+void rmem_pool_put_dirty(struct rmem_pool *pool, u32 page);
+
+/* As rmem_node_scrub_*(); false: nothing to be zeroed now. */
+bool rmem_pool_scrub_next(struct rmem_pool *pool, u32 *page, bool *used);
+void rmem_pool_scrub_done(struct rmem_pool *pool, u32 page);
+void rmem_pool_scrub_later(struct rmem_pool *pool, u32 page);
+bool rmem_pool_scrub_wanted(const struct rmem_pool *pool);
+
+/* Pages ready, and pages in no entry of the table; exact while the fast path is still. */
+u32 rmem_pool_ready(const struct rmem_pool *pool);
+u32 rmem_pool_unused(const struct rmem_pool *pool);
+
+#endif
