@@ -19,7 +19,9 @@
  * finishes with RMEM_CLIENT_LOST.
  *
  * Locking: one lock per channel, held by the caller around every call here but
- * those on shared windows, which synchronise themselves (window.h).
+ * those on shared windows, which synchronise themselves (window.h). Whoever dropped that
+ * lock asks rmem_window_waiting() and rmem_incast_waiting(), and calls
+ * rmem_client_next() of the channels they name.
  */
 #ifndef REMORA_RMEM_CLIENT_H
 #define REMORA_RMEM_CLIENT_H
@@ -41,31 +43,45 @@ enum rmem_client_result {
 	RMEM_CLIENT_CANCELLED,
 };
 
-struct rmem_op {
-	struct rmem_op *next; /* of whatever list holds it */
-	/* The caller sets these. */
-	u8 type; /* enum rmem_type */
+/* ALLOC's and FREE's payloads, in the host's byte order. */
+struct rmem_op_alloc {
+	u64 bytes;
+	u64 addr; /* wanted, or 0 */
+	u32 perm; /* RMEM_PERM_* */
+};
+
+struct rmem_op_range {
 	u64 addr;
-	u32 len;	/* READ, WRITE: 1 .. RMEM_OP_BYTES_MAX; DISCARD, ZERO: .. RMEM_ZERO_BYTES_MAX */
-	union {		/* payload of ALLOC and FREE, and what ALLOC answered */
-		struct rmem_alloc alloc;
-		struct rmem_range range;
-	};
+	u64 bytes;
+};
+
+struct rmem_op {
+	struct rmem_op *next, *prev; /* of whatever list holds it; finished ones: next only */
+	/* The caller sets these; the rest needs no clearing. */
+	u64 addr;
+	u32 len; /* READ, WRITE: 1 .. RMEM_OP_BYTES_MAX; DISCARD, ZERO: .. RMEM_ZERO_BYTES_MAX */
+	u8 type; /* enum rmem_type */
 	/* The channel's. */
-	u8 status; /* enum rmem_status that ended it */
-	u8 attempt;
-	u8 state;
-	bool damaged_only;  /* retried for NACK, not for silence: no back-off */
-	u16 parts;	    /* packets: sent for a WRITE, received for a READ, else 1 */
+	u8 status;	     /* enum rmem_status that ended it */
+	u8 attempt;	     /* 0 only the first time */
+	u8 state;	     /* which list, enum in client.c */
+	u8 trouble;	     /* answers missed, busy or damaged since the last good one */
+	u16 parts;	     /* packets: sent for a WRITE, received for a READ, else 1 */
 	u16 parts_done;
-	u16 parts_sent;	    /* in this attempt */
-	u16 charged_packets; /* against cwnd */
-	u32 charged_bytes;  /* against iwnd */
-	u64 id;		    /* first of its ids */
+	u16 flying_parts;    /* bits in flying; each holds one packet of cwnd */
+	u16 sent_part;	     /* what the last packet sent is about, */
+	u32 piece;	     /* payload bytes of a part, but the last */
+	u64 sent_ns;	     /* and when it left */
+	u64 first_sent_ns;   /* the same of attempt 0 */
+	u64 id;		     /* first of its ids; 0: has none in this session */
 	u64 submitted_ns;
-	u64 sent_ns;	    /* start of the attempt */
-	u64 deadline_ns;    /* of the attempt */
-	u64 done[(RMEM_OP_PARTS_MAX + 63) / 64];
+	u64 deadline_ns;     /* if the list it's in goes by deadlines */
+	u64 done[RMEM_OP_PARTS_MAX / 64];
+	u64 flying[RMEM_OP_PARTS_MAX / 64]; /* sent, neither answered nor given up */
+	union {
+		struct rmem_op_alloc alloc; /* ALLOC: the caller's wish */
+		struct rmem_op_range range; /* FREE: the caller's; ALLOC finished OK: the answer */
+	};
 };
 
 struct rmem_client_config {
@@ -74,8 +90,13 @@ struct rmem_client_config {
 	u8 integrity;	   /* enum rmem_integrity */
 	struct base_siphash_key key;
 	u32 piece_bytes;   /* what the path carries; the node's limit lowers it */
-	u64 fail_after_ns; /* 0: wait for ever (queue_if_down) */
+	/*
+	 * 0: wait for ever (queue_if_down). Else an op older than that ends, once nothing
+	 * has got on for that long on the channel: no op ended or advanced, no session opened.
+	 */
+	u64 fail_after_ns;
 	u64 seed;	   /* random: nonces and jitter */
+	u8 waiter;	   /* of this channel in the windows; below RMEM_WAITERS */
 };
 
 enum rmem_client_state {
@@ -89,6 +110,16 @@ struct rmem_client_counters {
 	u64 sent, received, retries, timeouts, damaged, busy, reopened, ignored, bad;
 };
 
+struct rmem_op_list {
+	struct rmem_op *head, *tail;
+};
+
+/* What the node said when the session was opened. */
+struct rmem_client_node {
+	u64 memory_bytes, free_bytes;
+	u32 page_bytes, piece_bytes;
+};
+
 struct rmem_client {
 	struct rmem_client_config config;
 	enum rmem_client_state state;
@@ -96,16 +127,26 @@ struct rmem_client {
 	struct rmem_rtt rtt;
 	struct rmem_window *window; /* cwnd of the node; shared */
 	struct rmem_incast *incast; /* iwnd of this client machine; shared */
-	struct rmem_opened node;    /* as the node said at OPEN, host byte order via client.c */
-	/* private to client.c */
-	u64 session, boot, nonce;
-	u64 open_deadline_ns, heard_ns, silent_since_ns;
-	u32 open_attempt, backoff;
-	bool open_due, close_due;
-	struct rmem_op *head, *tail; /* waiting, oldest first */
-	struct rmem_op *busy_head;   /* told BUSY, waiting for their deadline */
+	struct rmem_client_node node;
+	u8 open_status; /* enum rmem_status of the last OPEN's answer */
+	/* The rest is client.c's, but for boot, session and count, which may be read. */
+	u64 session, boot;
+	u64 own_id; /* of OPEN (a nonce) or CLOSE */
+	u64 own_deadline_ns;
+	u8 own_attempt;
+	bool own_due, closing;
+	u32 piece; /* payload bytes per packet: of the path and the node, the lesser */
+	u32 silent; /* timeouts in a row without any sign of the node */
+	u64 rto_ns, rng;
+	u64 heard_ns, progress_ns, fail_ns, pace_ns;
+	struct rmem_op_list waiting; /* never sent, oldest first */
+	struct rmem_op_list again;   /* to be sent again, before those */
+	struct rmem_op_list flying;  /* sent whole, in the order of sent_ns, so of timeouts */
+	struct rmem_op_list timed;   /* sorted by deadline: told BUSY, or slow at the node */
+	struct rmem_op *sending;     /* sent in part */
 	u32 outstanding_ops;
 	struct rmem_client_counters count;
+	void *owner[RMEM_WINDOW]; /* seq's */
 };
 
 /*
@@ -119,7 +160,10 @@ void rmem_client_init(struct rmem_client *c, const struct rmem_client_config *co
 /* Start opening. OPEN goes out by rmem_client_next(). */
 void rmem_client_open(struct rmem_client *c, u64 now_ns);
 
-/* Never refuses; ops wait while windows are closed or the session isn't open. */
+/*
+ * Never refuses; ops wait while windows are closed or the session isn't open. Once LOST,
+ * rmem_client_expire() gives them back.
+ */
 void rmem_client_submit(struct rmem_client *c, struct rmem_op *op, u64 now_ns);
 
 /* A packet to send: header, then len bytes of op's data from offset, or payload. */
@@ -133,7 +177,7 @@ struct rmem_client_tx {
 };
 
 /*
- * The next packet, if there is one that may go now. Call until false: after
+ * The next packet, if there is one that may go now. Call until false: after open, close,
  * submit, receive, expire, and when a window opened (rmem_window_waiting()).
  */
 bool rmem_client_next(struct rmem_client *c, u64 now_ns, struct rmem_client_tx *tx);
@@ -159,7 +203,10 @@ struct rmem_client_rx {
 void rmem_client_receive(struct rmem_client *c, u64 now_ns, const struct rmem_head *head,
 			 const void *payload, bool damaged, struct rmem_client_rx *rx);
 
-/* Deadlines passed? Ops to retry wait again; those too old finish, linked, all with *result. */
+/*
+ * Deadlines passed? Ops to retry wait again; those too old (or the channel is LOST) finish,
+ * linked, all with *result.
+ */
 struct rmem_op *rmem_client_expire(struct rmem_client *c, u64 now_ns,
 				   enum rmem_client_result *result);
 
