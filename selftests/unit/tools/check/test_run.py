@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: GPL-2.0
+"""tools/check/run on programs that pass, fail, crash, hang or do nothing: none of them may pass for
+another, and the last line and the exit status say the same."""
+
+import contextlib
+import importlib.machinery
+import importlib.util
+import io
+import pathlib
+import sys
+import tempfile
+import unittest
+from unittest import mock
+
+RUN = pathlib.Path(__file__).resolve().parents[4] / "tools/check/run"
+
+
+def load():
+    loader = importlib.machinery.SourceFileLoader("check_run", str(RUN))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("check_run", loader))
+    loader.exec_module(module)
+    return module
+
+
+check = load()
+
+GTEST_GOOD = """\
+[==========] Running 2 tests from 1 test suite.
+[ RUN      ] A.B
+[       OK ] A.B (0 ms)
+[ RUN      ] A.C
+[  SKIPPED ] A.C (0 ms)
+[==========] 2 tests from 1 test suite ran. (0 ms total)
+"""
+GTEST_BAD = """\
+[ RUN      ] A.B
+a.cpp:1: Failure
+[  FAILED  ] A.B (0 ms)
+[==========] 1 test from 1 test suite ran. (0 ms total)
+[  FAILED  ] 1 test, listed below:
+[  FAILED  ] A.B
+"""
+GTEST_CRASH = """\
+[ RUN      ] A.A
+[       OK ] A.A (0 ms)
+[ RUN      ] A.B
+==1==ERROR: AddressSanitizer
+"""
+GTEST_EMPTY = "[==========] 0 tests from 0 test suites ran. (0 ms total)\n"
+
+
+class Check(unittest.TestCase):
+    def run_suites(self, *suites):
+        """(exit status, last line, everything said) of suites given as (kind, output, exit status)."""
+        with tempfile.TemporaryDirectory() as folder:
+            made = []
+            for number, (kind, output, status) in enumerate(suites):
+                program = pathlib.Path(folder, f"program{number}")
+                program.write_text(f"#!/bin/sh\ncat <<'END'\n{output}END\n{status}\n")
+                program.chmod(0o755)
+                made.append(check.Suite(f"suite{number}", kind, [], None, 5.0, [str(program)]))
+            words = io.StringIO()
+            with mock.patch.object(check, "read_suites", lambda: made), \
+                    mock.patch.object(check, "LOGS", pathlib.Path(folder, "logs")), \
+                    mock.patch.object(sys, "argv", ["run"]), contextlib.redirect_stdout(words):
+                status = check.main()
+        return status, words.getvalue().splitlines()[-1], words.getvalue()
+
+    def expect(self, suite, status, last):
+        got = self.run_suites(suite)
+        self.assertEqual(got[:2], (status, last), got[2])
+
+    def test_tap(self):
+        self.expect(("tap", "1..2\nok 1 - a\nok 2 - b\n", "exit 0"), 0, "2 passed, 0 failed")
+        self.expect(("tap", "ok 1 - a\nok 2 - b # SKIP no disk\n1..2\n", "exit 0"), 0,
+                    "1 passed, 0 failed, 1 skipped")
+        self.expect(("tap", "1..2\nok 1 - a\nnot ok 2 - b\n", "exit 1"), 1, "1 passed, 1 failed")
+
+    def test_a_plan_not_kept_fails(self):
+        self.expect(("tap", "1..3\nok 1 - a\n", "exit 0"), 1, "1 passed, 1 failed")
+        self.expect(("tap", "ok 1 - a\n", "exit 0"), 1, "1 passed, 1 failed")
+
+    def test_bail_out_fails(self):
+        self.expect(("tap", "1..2\nok 1 - a\nBail out! no machine\n", "exit 1"), 1,
+                    "1 passed, 1 failed")
+
+    def test_a_bad_exit_fails(self):
+        self.expect(("tap", "1..1\nok 1 - a\n", "exit 3"), 1, "1 passed, 1 failed")
+        self.expect(("tap", "1..1\nok 1 - a\n", "kill -SEGV $$"), 1, "1 passed, 1 failed")
+
+    def test_nothing_run_fails(self):
+        for kind, output in (("tap", ""), ("tap", "1..0\n"), ("gtest", GTEST_EMPTY)):
+            with self.subTest(kind=kind, output=output):
+                self.expect((kind, output, "exit 0"), 1, "0 passed, 1 failed")
+
+    def test_only_skipped_fails(self):
+        self.expect(("tap", "1..1\nok 1 - a # SKIP no\n", "exit 0"), 1,
+                    "0 passed, 1 failed, 1 skipped")
+
+    def test_gtest(self):
+        self.expect(("gtest", GTEST_GOOD, "exit 0"), 0, "1 passed, 0 failed, 1 skipped")
+        self.expect(("gtest", GTEST_BAD, "exit 1"), 1, "0 passed, 1 failed")
+
+    def test_a_crash_names_its_test(self):
+        status, last, words = self.run_suites(("gtest", GTEST_CRASH, "exit 1"))
+        self.assertEqual((status, last), (1, "1 passed, 1 failed"))
+        self.assertIn("A.B did not end", words)
+        self.assertIn("AddressSanitizer", words)
+
+    def test_silent_programs_count_by_their_exit(self):
+        self.expect(("programs", "hello\n", "exit 0"), 0, "1 passed, 0 failed")
+        self.expect(("programs", "hello\n", "exit 1"), 1, "0 passed, 1 failed")
+
+    def test_a_pattern_without_programs_fails(self):
+        missing = check.Suite("none", "programs", [], None, 5.0, ["out/no/such/*"])
+        with tempfile.TemporaryDirectory() as folder, \
+                mock.patch.object(check, "LOGS", pathlib.Path(folder)), \
+                contextlib.redirect_stdout(io.StringIO()):
+            self.assertEqual(list(check.run_suite(missing)), [0, 1, 0])
+
+    def test_a_hung_program_is_ended_with_what_it_started(self):
+        with tempfile.TemporaryDirectory() as folder:
+            alive = pathlib.Path(folder, "alive")
+            hung = check.Suite("hung", "tap", [], None, 0.5,
+                               ["sh", "-c", f"echo 1..1; sleep 60 & echo $! > {alive}; wait"])
+            words = io.StringIO()
+            with mock.patch.object(check, "LOGS", pathlib.Path(folder)), \
+                    contextlib.redirect_stdout(words):
+                self.assertEqual(list(check.run_suite(hung)), [0, 1, 0])
+            self.assertIn("not done after", words.getvalue())
+            state = pathlib.Path("/proc", alive.read_text().strip(), "stat")
+            self.assertTrue(not state.exists() or " Z " in state.read_text())
+
+    def test_suites_add_up(self):
+        status, last, _ = self.run_suites(("tap", "1..1\nok 1 - a\n", "exit 0"),
+                                          ("tap", "1..1\nnot ok 1 - a\n", "exit 1"),
+                                          ("gtest", GTEST_GOOD, "exit 0"))
+        self.assertEqual((status, last), (1, "2 passed, 1 failed, 1 skipped"))
+
+
+class TheList(unittest.TestCase):
+    def test_every_suite_reads(self):
+        suites = check.read_suites()
+        self.assertTrue(suites)
+        self.assertEqual(len({suite.name for suite in suites}), len(suites))
+        for suite in suites:
+            self.assertIn(suite.kind, ("tap", "gtest", "programs"))
+            self.assertGreater(suite.bound_s, 0)
+
+    def test_an_unknown_suite_is_an_error(self):
+        with self.assertRaises(SystemExit):
+            check.choose(check.read_suites(), ["nosuch"])
+
+
+if __name__ == "__main__":
+    unittest.main()
