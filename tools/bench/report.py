@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What every bench of the project leaves behind: a table to read and out/bench/NAME.json.
+
+    {"bench": "rmb", "rows": [{"case": "randread-4k-qd1", "metric": "p50", "unit": "us",
+     "better": "lower", "ours": 1.0, "peers": {"nbd": 1.0}}]}
+
+A figure is the median of the rounds of one run, in which all took turns; the table shows the spread
+beside it. The ratio compares with the better peer.
+"""
+
+import json
+import pathlib
+import statistics
+
+REPO = pathlib.Path(__file__).resolve().parents[2]
+
+
+class Samples:
+    """Figures of one run: of case and metric, for ours and each peer, one a round."""
+
+    def __init__(self, bench, ours):
+        self.bench, self.ours = bench, ours
+        self.kinds = {}  # (case, metric): (unit, better)
+        self.values = {}  # (case, metric): {who: [figure, ...]}
+
+    def add(self, case, metric, unit, better, who, figure):
+        self.kinds[(case, metric)] = (unit, better)
+        self.values.setdefault((case, metric), {}).setdefault(who, []).append(figure)
+
+    def rows(self):
+        rows = []
+        for (case, metric), by_whom in self.values.items():
+            unit, better = self.kinds[(case, metric)]
+            medians = {who: statistics.median(figures) for who, figures in by_whom.items()}
+            ours = medians.pop(self.ours)
+            rows.append({"case": case, "metric": metric, "unit": unit, "better": better,
+                         "ours": round(ours, 3), "peers": {who: round(x, 3) for who, x in medians.items()}})
+        return rows
+
+    def ratio(self, row):
+        """Ours over the better peer's."""
+        best = (min if row["better"] == "lower" else max)(row["peers"].values())
+        return row["ours"] / best if best else float("nan")
+
+    def _cell(self, row, who):
+        figures = self.values[(row["case"], row["metric"])][who]
+        return f"{statistics.median(figures):.4g} [{min(figures):.3g}..{max(figures):.3g}]"
+
+    def table(self):
+        rows = self.rows()
+        whos = [self.ours, *rows[0]["peers"]] if rows else []
+        lines = [["case", "metric", *whos, "ratio"]]
+        for row in rows:
+            lines.append([row["case"], f"{row['metric']}, {row['unit']}",
+                          *(self._cell(row, who) for who in whos), f"{self.ratio(row):.2f}"])
+        widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+        return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip()
+                         for line in lines)
+
+    def write(self):
+        path = REPO / "out" / "bench" / f"{self.bench}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"bench": self.bench, "rows": self.rows()}, indent=1) + "\n")
+        return path
