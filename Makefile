@@ -42,14 +42,18 @@ say = $(if $(V),,@printf '  %-8s%s\n' '$1' '$2')
 dirs3 = $(wildcard $1/$2 $1/*/$2 $1/*/*/$2 $1/*/*/*/$2)
 
 CORE_SRC := $(wildcard kmod/core/*/*.c)
+COMMON_SRC := $(wildcard tools/common/*.cpp)
 REMORA_SRC := $(wildcard tools/remora/*.cpp)
 NODE_SRC := $(wildcard tools/remora-node/*.cpp)
+# What a test may link of the programs: all but their main().
+TESTABLE_SRC := $(COMMON_SRC) $(filter-out %/main.cpp,$(REMORA_SRC) $(NODE_SRC))
 # test_*.cpp hold the tests, other files what several of them share; tsan_*.cpp have a build of their own.
 UNIT_SRC := $(filter-out $(call dirs3,selftests/unit,tsan_*.cpp),$(call dirs3,selftests/unit,*.cpp))
+ASAN_SRC := $(UNIT_SRC) $(TESTABLE_SRC)
 TSAN_SRC := $(call dirs3,selftests/unit,tsan_*.cpp)
 MODEL_SRC := $(call dirs3,selftests/model,*.cpp)
 FUZZ_SRC := $(call dirs3,selftests/fuzz,fuzz_*.cpp)
-OPT_SRC := $(REMORA_SRC) $(NODE_SRC) $(MODEL_SRC)
+OPT_SRC := $(COMMON_SRC) $(REMORA_SRC) $(NODE_SRC) $(MODEL_SRC)
 
 # ---- flags --------------------------------------------------------------------------------------
 
@@ -62,7 +66,7 @@ WARN_CXX := $(WARN) -Wnon-virtual-dtor -Woverloaded-virtual
 
 CORE_CFLAGS := -std=gnu11 -ffreestanding -fno-common -g $(WARN_C) $(INCLUDES)
 # The wire headers are C and check themselves by _Static_assert, which g++ knows by another name.
-CXXFLAGS_ALL := -std=c++20 -g $(WARN_CXX) -D_Static_assert=static_assert $(INCLUDES)
+CXXFLAGS_ALL := -std=c++20 -g $(WARN_CXX) -D_Static_assert=static_assert $(INCLUDES) -Itools
 
 # general-regs-only makes a float in a core a compile error, as it would be in the kernel.
 opt_CC = $(CC)
@@ -110,7 +114,7 @@ endef
 UNIT_LINK := -lgtest_main -lgtest -lpthread
 
 $(eval $(call variant,opt,OPT_SRC))
-$(eval $(call variant,asan,UNIT_SRC))
+$(eval $(call variant,asan,ASAN_SRC))
 $(eval $(call variant,tsan,TSAN_SRC))
 $(eval $(call variant,fuzz,FUZZ_SRC))
 
@@ -120,17 +124,21 @@ link = $(Q)mkdir -p $(@D) && $($1_CXX) $($1_FLAGS) $(LDFLAGS) $(filter %.o %.a,$
 out/lib/libremora_core.a: out/opt/libremora_core.a
 	$(Q)mkdir -p $(@D) && cp $< $@
 
-out/bin/remora: $(call objects,opt,$(REMORA_SRC))
+out/bin/remora: $(call objects,opt,$(REMORA_SRC) $(COMMON_SRC))
 	$(call say,LINK,$@)
 	$(call link,opt,-lmnl -lfmt)
 
-out/bin/remora-node: $(call objects,opt,$(NODE_SRC)) out/lib/libremora_core.a
+out/bin/remora-node: $(call objects,opt,$(NODE_SRC) $(COMMON_SRC)) out/lib/libremora_core.a
 	$(call say,LINK,$@)
-	$(call link,opt,-lfmt -lpthread)
+	$(call link,opt,-lmnl -lfmt -lpthread)
 
-out/bin/unit: $(call objects,asan,$(UNIT_SRC)) out/asan/libremora_core.a
+out/asan/libtools.a: $(call objects,asan,$(TESTABLE_SRC))
+	$(call say,AR,$@)
+	$(Q)mkdir -p $(@D) && rm -f $@ && $(AR) rcsD $@ $^
+
+out/bin/unit: $(call objects,asan,$(UNIT_SRC)) out/asan/libtools.a out/asan/libremora_core.a
 	$(call say,LINK,$@)
-	$(call link,asan,$(UNIT_LINK))
+	$(call link,asan,$(UNIT_LINK) -lmnl -lfmt)
 
 out/bin/tsan: $(call objects,tsan,$(TSAN_SRC)) out/tsan/libremora_core.a
 	$(call say,LINK,$@)
