@@ -8,6 +8,8 @@
 #define REMORA_COMPAT_H
 
 #include <linux/atomic.h>
+#include <linux/blk-mq.h>
+#include <linux/blkdev.h>
 #include <linux/kernel.h>
 #include <linux/netlink.h>
 
@@ -43,6 +45,77 @@ static inline char *compat_extack_text(void)
 
 #define NL_SET_ERR_MSG_FMT_MOD(extack, fmt, args...)                                               \
 	NL_SET_ERR_MSG_FMT((extack), KBUILD_MODNAME ": " fmt, ##args)
+#endif
+
+/*
+ * 6.9 made a disk's limits an argument of its allocation, 6.11 its features.
+ * Before, there are setters, and a disk counts as rotational unless told otherwise.
+ */
+struct compat_disk_limits {
+	u32 block_bytes;
+	u32 io_opt_bytes; /* 0: none */
+	u32 transfer_bytes_max;
+	u32 discard_bytes_max; /* of write-zeroes, too */
+	u32 discard_granularity_bytes;
+	u16 segments_max;
+	bool stable_writes;
+};
+
+#ifdef BLK_FEAT_STABLE_WRITES
+static inline struct gendisk *compat_disk_alloc(struct blk_mq_tag_set *tags, void *queuedata,
+						const struct compat_disk_limits *want)
+{
+	struct queue_limits limits = {
+		.logical_block_size = want->block_bytes,
+		.physical_block_size = want->block_bytes,
+		.io_min = want->block_bytes,
+		.io_opt = want->io_opt_bytes,
+		.max_hw_sectors = want->transfer_bytes_max >> SECTOR_SHIFT,
+		.max_segments = want->segments_max,
+		.max_segment_size = want->transfer_bytes_max,
+		.max_hw_discard_sectors = want->discard_bytes_max >> SECTOR_SHIFT,
+		.max_write_zeroes_sectors = want->discard_bytes_max >> SECTOR_SHIFT,
+		.discard_granularity = want->discard_granularity_bytes,
+		.features = want->stable_writes ? BLK_FEAT_STABLE_WRITES : 0,
+	};
+
+	return blk_mq_alloc_disk(tags, &limits, queuedata);
+}
+#else
+static inline struct gendisk *compat_disk_alloc(struct blk_mq_tag_set *tags, void *queuedata,
+						const struct compat_disk_limits *want)
+{
+	struct gendisk *disk = blk_mq_alloc_disk(tags, queuedata);
+	struct request_queue *q;
+
+	if (IS_ERR(disk))
+		return disk;
+	q = disk->queue;
+	blk_queue_logical_block_size(q, want->block_bytes);
+	blk_queue_physical_block_size(q, want->block_bytes);
+	blk_queue_io_min(q, want->block_bytes);
+	blk_queue_io_opt(q, want->io_opt_bytes);
+	blk_queue_max_hw_sectors(q, want->transfer_bytes_max >> SECTOR_SHIFT);
+	blk_queue_max_segments(q, want->segments_max);
+	blk_queue_max_segment_size(q, want->transfer_bytes_max);
+	blk_queue_max_discard_sectors(q, want->discard_bytes_max >> SECTOR_SHIFT);
+	blk_queue_max_write_zeroes_sectors(q, want->discard_bytes_max >> SECTOR_SHIFT);
+	q->limits.discard_granularity = want->discard_granularity_bytes;
+	blk_queue_flag_set(QUEUE_FLAG_NONROT, q);
+	blk_queue_flag_clear(QUEUE_FLAG_ADD_RANDOM, q);
+	if (want->stable_writes)
+		blk_queue_flag_set(QUEUE_FLAG_STABLE_WRITES, q);
+	return disk;
+}
+#endif
+
+/* 6.5: block_device_operations.open() gets the disk, not the block device. */
+#ifdef BLK_OPEN_READ
+#define COMPAT_DISK_OPEN_ARGS struct gendisk *disk, blk_mode_t mode
+#define COMPAT_DISK_OPENED disk
+#else
+#define COMPAT_DISK_OPEN_ARGS struct block_device *bdev, fmode_t mode
+#define COMPAT_DISK_OPENED (bdev->bd_disk)
 #endif
 
 #endif
