@@ -43,7 +43,7 @@ struct rmem_node_config {
 	u64 seed[2];	     /* random, of the page table's hash */
 	u64 pages;	     /* 1 up to RMEM_NODE_PAGES_MAX */
 	u32 page_shift;	     /* RMEM_PAGE_SHIFT_MIN .. _MAX */
-	u32 pool_pages;	     /* zeroed pages kept ready; a power of two */
+	u32 pool_pages;	     /* zeroed pages kept ready; a power of two, 2 or more */
 	u32 piece_bytes;     /* largest payload of a packet; RMEM_PIECE_BYTES_* */
 	u32 spaces_max;	     /* 1 .. RMEM_SPACES_MAX */
 	u32 sessions_max;    /* 1 .. RMEM_SESSIONS_MAX */
@@ -58,6 +58,7 @@ const char *rmem_node_config_error(const struct rmem_node_config *config);
 /* Bytes of state for a sound configuration; 64-byte aligned memory wanted. */
 size_t rmem_node_state_bytes(const struct rmem_node_config *config);
 
+/* 64-byte aligned, as its type says: mind it where the compiler doesn't. */
 struct rmem_node {
 	struct rmem_node_config config;
 	struct rmem_table table;
@@ -107,7 +108,7 @@ enum rmem_node_reason {
 	RMEM_NODE_LENGTH,     /* 0 or too large */
 	RMEM_NODE_FAULT,      /* not allocated */
 	RMEM_NODE_PERM,
-	RMEM_NODE_BUSY,	      /* pool empty */
+	RMEM_NODE_BUSY,	      /* pool empty; no session slot */
 	RMEM_NODE_NO_MEMORY,
 	RMEM_NODE_REASONS
 };
@@ -153,7 +154,7 @@ void rmem_node_damaged(const struct rmem_node *node, const struct rmem_head *hea
 		       struct rmem_head *reply);
 
 /*
- * Slow path; slow lock. Each fills in answer->action (REPLY or DROP), reason and
+ * Slow path; slow lock. Payloads are in their wire form, in and out. Each fills in answer->action (REPLY or DROP), reason and
  * reply, and the payload that goes behind an RMEM_OK reply, as
  * rmem_wire_payload_bytes(&answer->reply) tells.
  *

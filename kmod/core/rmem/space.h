@@ -33,6 +33,7 @@ enum rmem_space_error {
 	RMEM_SPACE_UNKNOWN = -3, /* no space of that id */
 	RMEM_SPACE_BUSY = -4,	 /* it has regions */
 	RMEM_SPACE_INVALID = -5, /* id 0 */
+	RMEM_SPACE_QUOTA = -6,	 /* less than a page */
 };
 
 struct rmem_space {

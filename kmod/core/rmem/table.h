@@ -74,14 +74,14 @@ struct rmem_entry {
 u32 rmem_table_find(const struct rmem_table *table, u32 space_index, u64 vpn,
 		    struct rmem_entry *entry);
 
-enum rmem_table_change {
-	RMEM_TABLE_CHANGED, /* page is in */
-	RMEM_TABLE_LOST,    /* somebody else changed the entry: page remains the caller's */
-	RMEM_TABLE_GONE,    /* the address was freed; page, which is zeroed, backs another one now */
-};
-
-/* Put a zeroed page into an entry whose pte was read as seen, not backed. */
-enum rmem_table_change rmem_table_back(const struct rmem_entry *entry, u32 seen, u32 page);
+/*
+ * Put a zeroed page into an entry whose pte was read as seen, not backed. Returns
+ * the pte the address has then: backed by this page, or by another that somebody put there
+ * first, or 0 if it was freed. *placed: the table has the page, else the caller still.
+ * (Freed and placed is possible: another address got the entry meanwhile, and a zeroed page
+ * with it, which it can't tell from none.)
+ */
+u32 rmem_table_back(const struct rmem_entry *entry, u32 seen, u32 page, bool *placed);
 
 /* Take the page out of an entry whose pte was read as seen, backed. True: it's the caller's. */
 bool rmem_table_unback(const struct rmem_entry *entry, u32 seen);

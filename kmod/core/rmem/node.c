@@ -1,0 +1,713 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+#include "core/rmem/node.h"
+
+#include "core/base/bits.h"
+#include "core/base/bytes.h"
+
+#define STATE_ALIGN 64
+
+/* What the client is told, by reason; EXECUTED and REPEATED look alike to it. */
+static const u8 status_of[RMEM_NODE_REASONS] = {
+	[RMEM_NODE_EXECUTED] = RMEM_OK,
+	[RMEM_NODE_REPEATED] = RMEM_OK,
+	[RMEM_NODE_NO_SESSION] = RMEM_NO_SESSION,
+	[RMEM_NODE_PEER] = RMEM_NO_SESSION,
+	[RMEM_NODE_LEVEL] = RMEM_INVALID,
+	[RMEM_NODE_REBOOTED] = RMEM_REBOOTED,
+	[RMEM_NODE_STALE] = RMEM_STALE,
+	[RMEM_NODE_WINDOW] = RMEM_INVALID,
+	[RMEM_NODE_LENGTH] = RMEM_INVALID,
+	[RMEM_NODE_FAULT] = RMEM_FAULT,
+	[RMEM_NODE_PERM] = RMEM_PERM,
+	[RMEM_NODE_BUSY] = RMEM_BUSY,
+	[RMEM_NODE_NO_MEMORY] = RMEM_NO_MEMORY,
+};
+
+/* ---- configuration and state ---------------------------------------------------------------- */
+
+static u32 window_of(const struct rmem_node_config *config)
+{
+	return config->window_ids ? config->window_ids : RMEM_WINDOW;
+}
+
+const char *rmem_node_config_error(const struct rmem_node_config *config)
+{
+	if (!config->boot)
+		return "boot epoch is 0";
+	if (!config->pages || config->pages > RMEM_NODE_PAGES_MAX)
+		return "number of pages out of range";
+	if (config->page_shift < RMEM_PAGE_SHIFT_MIN || config->page_shift > RMEM_PAGE_SHIFT_MAX)
+		return "page size out of range";
+	if (config->pool_pages < 2 || config->pool_pages > RMEM_NODE_PAGES_MAX ||
+	    !base_is_pow2(config->pool_pages))
+		return "pool is not a power of two pages, 2 or more";
+	if (config->piece_bytes < RMEM_PIECE_BYTES_MIN ||
+	    config->piece_bytes > RMEM_PIECE_BYTES_MAX)
+		return "payload of a packet out of range";
+	if (!config->spaces_max || config->spaces_max > RMEM_SPACES_MAX)
+		return "number of spaces out of range";
+	if (!config->sessions_max || config->sessions_max > RMEM_SESSIONS_MAX)
+		return "number of sessions out of range";
+	if (!config->regions_max || config->regions_max > RMEM_REGIONS_MAX)
+		return "number of regions out of range";
+	if (config->window_ids > RMEM_WINDOW || !base_is_pow2(window_of(config)))
+		return "window is not a power of two, or too large";
+	return NULL;
+}
+
+/* Where each part lies in the state. */
+struct layout {
+	size_t table, alloc, pool, spaces, sessions, total;
+};
+
+static size_t place(struct layout *layout, size_t bytes)
+{
+	size_t at = layout->total;
+
+	layout->total = base_round_up(at + bytes, STATE_ALIGN);
+	return at;
+}
+
+static struct layout lay_out(const struct rmem_node_config *config)
+{
+	struct layout layout = { 0 };
+
+	layout.table = place(&layout, rmem_table_bytes(config->pages));
+	layout.alloc = place(&layout, rmem_alloc_bytes(config->regions_max));
+	layout.pool = place(&layout, rmem_pool_bytes(config->pages, config->pool_pages));
+	layout.spaces = place(&layout, rmem_spaces_bytes(config->spaces_max));
+	layout.sessions =
+		place(&layout, rmem_sessions_bytes(config->sessions_max, window_of(config)));
+	return layout;
+}
+
+size_t rmem_node_state_bytes(const struct rmem_node_config *config)
+{
+	return lay_out(config).total;
+}
+
+void rmem_node_init(struct rmem_node *node, const struct rmem_node_config *config, void *state)
+{
+	struct layout layout = lay_out(config);
+	u8 *memory = state;
+
+	node->config = *config;
+	rmem_table_init(&node->table, memory + layout.table, config->pages, config->seed);
+	rmem_alloc_init(&node->alloc, memory + layout.alloc, config->regions_max, config->pages,
+			config->page_shift);
+	rmem_pool_init(&node->pool, memory + layout.pool, config->pages, config->pool_pages);
+	rmem_spaces_init(&node->spaces, memory + layout.spaces, config->spaces_max);
+	rmem_sessions_init(&node->sessions, memory + layout.sessions, config->sessions_max,
+			   window_of(config), base_mix64(config->boot));
+}
+
+/* ---- spaces --------------------------------------------------------------------------------- */
+
+enum rmem_space_error rmem_node_space_add(struct rmem_node *node, u32 space,
+					  const u8 key[BASE_SIPHASH_KEY_BYTES], u64 quota_bytes)
+{
+	u64 quota_pages = quota_bytes >> node->config.page_shift;
+
+	if (quota_bytes && !quota_pages)
+		return RMEM_SPACE_QUOTA;
+	return rmem_spaces_add(&node->spaces, space, key, quota_pages);
+}
+
+enum rmem_space_error rmem_node_space_del(struct rmem_node *node, u32 space)
+{
+	return rmem_spaces_del(&node->spaces, space);
+}
+
+const struct base_siphash_key *rmem_node_key(const struct rmem_node *node, u32 space)
+{
+	const struct rmem_space *found = space ? rmem_spaces_find(&node->spaces, space) : NULL;
+
+	return found ? &found->key : NULL;
+}
+
+/* ---- what all requests share ---------------------------------------------------------------- */
+
+u32 rmem_node_slot(const struct rmem_node *node, u64 session)
+{
+	return rmem_sessions_slot_of(&node->sessions, session);
+}
+
+static void reply_to(const struct rmem_node *node, const struct rmem_head *head, u8 status,
+		     struct rmem_head *reply)
+{
+	*reply = *head;
+	reply->type = head->type | RMEM_RESPONSE;
+	reply->status = status;
+	reply->boot = node->config.boot;
+	reply->floor = 0;
+	reply->offset = 0;
+	reply->digest = 0;
+	reply->piece = 0;
+}
+
+static void answer_with(const struct rmem_node *node, const struct rmem_head *head,
+			enum rmem_node_reason reason, struct rmem_answer *answer)
+{
+	answer->action = RMEM_ACT_REPLY;
+	answer->reason = reason;
+	answer->extents = 0;
+	reply_to(node, head, status_of[reason], &answer->reply);
+}
+
+void rmem_node_damaged(const struct rmem_node *node, const struct rmem_head *head,
+		       struct rmem_head *reply)
+{
+	reply_to(node, head, RMEM_DAMAGED, reply);
+}
+
+/* The session a request names, if it may speak for it. Then the session counts as used. */
+static enum rmem_node_reason identify(struct rmem_node *node, u64 now_ns,
+				      const struct rmem_head *head, const struct rmem_peer *peer,
+				      struct rmem_session **found)
+{
+	struct rmem_session *session;
+
+	if (head->boot != node->config.boot)
+		return RMEM_NODE_REBOOTED;
+	session = rmem_sessions_find(&node->sessions, head->session);
+	if (!session || !rmem_spaces_has(&node->spaces, &session->place))
+		return RMEM_NODE_NO_SESSION;
+	if (session->place.space != head->space || session->integrity != head->integrity)
+		return RMEM_NODE_LEVEL;
+	if (!rmem_peer_equal(&session->peer, peer))
+		return RMEM_NODE_PEER;
+	rmem_session_touch(session, now_ns);
+	*found = session;
+	return RMEM_NODE_EXECUTED;
+}
+
+/* EXECUTED: it is to be executed. */
+static enum rmem_node_reason judge(struct rmem_session *session, const struct rmem_head *head)
+{
+	switch (rmem_session_check(session, head->id, head->floor)) {
+	case RMEM_SESSION_FRESH:
+		return RMEM_NODE_EXECUTED;
+	case RMEM_SESSION_REPEATED:
+		return RMEM_NODE_REPEATED;
+	case RMEM_SESSION_STALE:
+		return RMEM_NODE_STALE;
+	default:
+		return RMEM_NODE_WINDOW;
+	}
+}
+
+/* ---- fast path ------------------------------------------------------------------------------ */
+
+static u64 vpn_of(const struct rmem_node *node, u64 addr)
+{
+	return addr >> node->config.page_shift;
+}
+
+static u64 offset_mask(const struct rmem_node *node)
+{
+	return (1ULL << node->config.page_shift) - 1;
+}
+
+/* Is the range one that a request may have: neither empty, too long, nor round the end? */
+static bool range_is_sound(const struct rmem_head *head, u32 bytes_max)
+{
+	return head->len && head->len <= bytes_max && head->addr + (head->len - 1) >= head->addr;
+}
+
+static enum rmem_node_reason check_pte(u32 pte, u32 perm)
+{
+	if (!pte)
+		return RMEM_NODE_FAULT;
+	return pte & perm ? RMEM_NODE_EXECUTED : RMEM_NODE_PERM;
+}
+
+static enum rmem_node_reason check_pages(const struct rmem_node *node, u32 space_index,
+					 const struct rmem_head *head, u32 perm)
+{
+	u64 last = vpn_of(node, head->addr + (head->len - 1));
+	u64 vpn;
+
+	for (vpn = vpn_of(node, head->addr); vpn <= last; vpn++) {
+		struct rmem_entry entry;
+		u32 pte = rmem_table_find(&node->table, space_index, vpn, &entry);
+		enum rmem_node_reason reason = check_pte(pte, perm);
+
+		if (reason != RMEM_NODE_EXECUTED)
+			return reason;
+	}
+	return RMEM_NODE_EXECUTED;
+}
+
+static void add_extent(struct rmem_answer *answer, u32 page, u32 offset, u32 bytes)
+{
+	struct rmem_extent *extent = &answer->extent[answer->extents++];
+
+	extent->page = page;
+	extent->offset = offset;
+	extent->bytes = bytes;
+}
+
+static enum rmem_node_reason do_read(const struct rmem_node *node, u32 space_index,
+				     const struct rmem_head *head, struct rmem_answer *answer)
+{
+	if (!range_is_sound(head, RMEM_READ_BYTES_MAX) || head->piece < RMEM_PIECE_BYTES_MIN)
+		return RMEM_NODE_LENGTH;
+	answer->action = RMEM_ACT_SEND_OUT;
+	return check_pages(node, space_index, head, RMEM_PTE_READ);
+}
+
+u32 rmem_node_read_part(struct rmem_node *node, const struct rmem_head *head, u32 offset,
+			struct rmem_answer *answer)
+{
+	u32 space_index = node->sessions.slot[rmem_node_slot(node, head->session)].place.index;
+	u32 piece = head->piece < node->config.piece_bytes ? head->piece :
+							      node->config.piece_bytes;
+	u32 left, bytes;
+	u64 addr = head->addr + offset;
+
+	if (offset >= head->len)
+		return 0;
+	bytes = head->len - offset < piece ? head->len - offset : piece;
+	answer_with(node, head, RMEM_NODE_EXECUTED, answer);
+	answer->action = RMEM_ACT_SEND_OUT;
+	answer->reply.offset = offset;
+	answer->reply.len = bytes;
+
+	for (left = bytes; left;) {
+		u32 in_page = addr & offset_mask(node);
+		u32 room = (u32)offset_mask(node) + 1 - in_page;
+		u32 here = left < room ? left : room;
+		struct rmem_entry entry;
+		/* Freed since the request was checked: zeros are as good as anything. */
+		u32 pte = rmem_table_find(&node->table, space_index, vpn_of(node, addr), &entry);
+
+		add_extent(answer, pte & RMEM_PTE_BACKED ? pte & RMEM_PTE_PAGE : RMEM_PAGE_NONE,
+			   in_page, here);
+		addr += here;
+		left -= here;
+	}
+	return bytes;
+}
+
+/* The one or two pages a WRITE meets. */
+struct target {
+	struct rmem_entry entry;
+	u32 pte;
+	u32 spare; /* page from the pool, to back it with, or RMEM_PAGE_NONE */
+};
+
+static void untake_spares(struct rmem_node *node, struct target *target, unsigned int count)
+{
+	unsigned int n;
+
+	for (n = 0; n < count; n++)
+		if (target[n].spare != RMEM_PAGE_NONE)
+			rmem_pool_untake(&node->pool, target[n].spare);
+}
+
+/* Translates, and takes a page from the pool for each that needs one: all, or none. */
+static enum rmem_node_reason find_targets(struct rmem_node *node, u32 space_index, u64 vpn,
+					  struct target *target, unsigned int count)
+{
+	unsigned int n;
+
+	for (n = 0; n < count; n++) {
+		enum rmem_node_reason reason;
+
+		target[n].pte = rmem_table_find(&node->table, space_index, vpn + n,
+						&target[n].entry);
+		target[n].spare = RMEM_PAGE_NONE;
+		reason = check_pte(target[n].pte, RMEM_PTE_WRITE);
+		if (reason == RMEM_NODE_EXECUTED && !(target[n].pte & RMEM_PTE_BACKED) &&
+		    !rmem_pool_take(&node->pool, &target[n].spare))
+			reason = RMEM_NODE_BUSY;
+		if (reason != RMEM_NODE_EXECUTED) {
+			untake_spares(node, target, n);
+			return reason;
+		}
+	}
+	return RMEM_NODE_EXECUTED;
+}
+
+/* First touch of what isn't backed; false: the page was freed just now. */
+static bool back_target(struct rmem_node *node, struct target *target)
+{
+	bool placed;
+
+	if (target->spare == RMEM_PAGE_NONE)
+		return true;
+	target->pte = rmem_table_back(&target->entry, target->pte, target->spare, &placed);
+	if (!placed)
+		rmem_pool_untake(&node->pool, target->spare);
+	target->spare = RMEM_PAGE_NONE;
+	return target->pte;
+}
+
+static enum rmem_node_reason do_write(struct rmem_node *node, u32 space_index,
+				      const struct rmem_head *head, struct rmem_answer *answer)
+{
+	u32 in_page = head->addr & offset_mask(node);
+	u32 room = (u32)offset_mask(node) + 1 - in_page;
+	u32 first = head->len < room ? head->len : room;
+	unsigned int count = head->len > first ? 2 : 1;
+	struct target target[RMEM_EXTENTS_MAX];
+	enum rmem_node_reason reason;
+	unsigned int n;
+
+	if (!range_is_sound(head, node->config.piece_bytes))
+		return RMEM_NODE_LENGTH;
+	reason = find_targets(node, space_index, vpn_of(node, head->addr), target, count);
+	if (reason != RMEM_NODE_EXECUTED)
+		return reason;
+	for (n = 0; n < count; n++) {
+		if (!back_target(node, &target[n])) {
+			untake_spares(node, target, count);
+			return RMEM_NODE_FAULT;
+		}
+	}
+	add_extent(answer, target[0].pte & RMEM_PTE_PAGE, in_page, first);
+	if (count == 2)
+		add_extent(answer, target[1].pte & RMEM_PTE_PAGE, 0, head->len - first);
+	answer->action = RMEM_ACT_COPY_IN;
+	return RMEM_NODE_EXECUTED;
+}
+
+static void free_page(struct rmem_node *node, const struct rmem_entry *entry, u32 pte)
+{
+	if (rmem_table_unback(entry, pte))
+		rmem_pool_put_dirty(&node->pool, pte & RMEM_PTE_PAGE);
+}
+
+/*
+ * DISCARD and ZERO. Whole pages go back; of a page that the range only
+ * cuts (the first, the last) a ZERO has its bytes cleared by the caller.
+ */
+static enum rmem_node_reason do_clear(struct rmem_node *node, u32 space_index,
+				      const struct rmem_head *head, struct rmem_answer *answer)
+{
+	u64 addr = head->addr;
+	u32 left = head->len;
+	enum rmem_node_reason reason;
+
+	if (!range_is_sound(head, RMEM_ZERO_BYTES_MAX))
+		return RMEM_NODE_LENGTH;
+	reason = check_pages(node, space_index, head, RMEM_PTE_WRITE);
+	if (reason != RMEM_NODE_EXECUTED)
+		return reason;
+	while (left) {
+		u32 in_page = addr & offset_mask(node);
+		u32 room = (u32)offset_mask(node) + 1 - in_page;
+		u32 here = left < room ? left : room;
+		struct rmem_entry entry;
+		u32 pte = rmem_table_find(&node->table, space_index, vpn_of(node, addr), &entry);
+
+		if (pte & RMEM_PTE_BACKED) {
+			if (here > offset_mask(node))
+				free_page(node, &entry, pte);
+			else if (head->type == RMEM_ZERO)
+				add_extent(answer, pte & RMEM_PTE_PAGE, in_page, here);
+		}
+		addr += here;
+		left -= here;
+	}
+	answer->action = RMEM_ACT_FILL;
+	return RMEM_NODE_EXECUTED;
+}
+
+static enum rmem_node_reason execute(struct rmem_node *node, const struct rmem_session *session,
+				     const struct rmem_head *head, struct rmem_answer *answer)
+{
+	switch (head->type) {
+	case RMEM_READ:
+		return do_read(node, session->place.index, head, answer);
+	case RMEM_WRITE:
+		return do_write(node, session->place.index, head, answer);
+	default:
+		return do_clear(node, session->place.index, head, answer);
+	}
+}
+
+void rmem_node_request(struct rmem_node *node, u64 now_ns, const struct rmem_head *head,
+		       const struct rmem_peer *peer, struct rmem_answer *answer)
+{
+	struct rmem_session *session = NULL;
+	enum rmem_node_reason reason = identify(node, now_ns, head, peer, &session);
+
+	if (reason == RMEM_NODE_EXECUTED)
+		reason = judge(session, head);
+	/* A READ changes nothing: it is never marked, and need not be in the window. */
+	if (reason == RMEM_NODE_WINDOW && head->type == RMEM_READ)
+		reason = RMEM_NODE_EXECUTED;
+	answer_with(node, head, RMEM_NODE_EXECUTED, answer);
+	if (reason == RMEM_NODE_EXECUTED)
+		reason = execute(node, session, head, answer);
+	if (reason != RMEM_NODE_EXECUTED)
+		answer_with(node, head, reason, answer);
+}
+
+void rmem_node_done(struct rmem_node *node, const struct rmem_head *head)
+{
+	struct rmem_session *session = rmem_sessions_find(&node->sessions, head->session);
+
+	if (session)
+		rmem_session_done(session, head->id);
+}
+
+/* ---- slow path: sessions -------------------------------------------------------------------- */
+
+/* Is the OPEN one this node could grant? */
+static bool open_is_sound(const struct rmem_head *head, const struct rmem_open *open)
+{
+	u8 bits = 0;
+	size_t n;
+
+	for (n = 0; n < sizeof(open->reserved); n++)
+		bits |= open->reserved[n];
+	return !bits && open->integrity == head->integrity && !head->addr &&
+	       head->len == sizeof(*open);
+}
+
+/* False: its space is gone. */
+static bool attempt_of(const struct rmem_node *node, const struct rmem_head *head,
+		       const struct rmem_open *open, struct rmem_attempt *attempt)
+{
+	const struct rmem_space *space = rmem_spaces_find(&node->spaces, head->space);
+
+	if (!space)
+		return false;
+	rmem_spaces_place(&node->spaces, space, &attempt->place);
+	attempt->nonce = head->id;
+	attempt->integrity = open->integrity;
+	base_copy(attempt->client, open->client, sizeof(attempt->client));
+	return true;
+}
+
+int rmem_node_superseded_slot(struct rmem_node *node, const struct rmem_head *head,
+			      const struct rmem_open *open)
+{
+	struct rmem_attempt attempt;
+
+	if (!open_is_sound(head, open) || !attempt_of(node, head, open, &attempt))
+		return -1;
+	return rmem_sessions_superseded(&node->sessions, &attempt);
+}
+
+void rmem_node_supersede(struct rmem_node *node, u32 slot)
+{
+	rmem_sessions_close(&node->sessions, slot);
+}
+
+static u64 idle_ns(const struct rmem_node *node)
+{
+	return node->config.session_idle_ms * BASE_NSEC_PER_MSEC;
+}
+
+int rmem_node_open_slot(struct rmem_node *node, u64 now_ns, const struct rmem_head *head,
+			const struct rmem_open *open, const struct rmem_peer *peer)
+{
+	struct rmem_attempt attempt;
+
+	(void)peer;
+	if (!open_is_sound(head, open) || !attempt_of(node, head, open, &attempt))
+		return -1;
+	return rmem_sessions_choose(&node->sessions, &attempt, now_ns, idle_ns(node));
+}
+
+/*
+ * A repeated OPEN from where the first came gets the same session; from elsewhere the
+ * session has to be another, for the first may have been told of this one. Once
+ * the session is in use, a copy is a late one: nobody waits for its answer.
+ */
+static enum rmem_node_reason open_in(struct rmem_node *node, u64 now_ns, u32 slot,
+				     const struct rmem_attempt *attempt,
+				     const struct rmem_peer *peer, bool *late)
+{
+	struct rmem_session *session = &node->sessions.slot[slot];
+
+	if (rmem_session_is_attempt(session, attempt)) {
+		*late = session->used;
+		if (*late || rmem_peer_equal(&session->peer, peer))
+			return RMEM_NODE_REPEATED;
+	} else if (!rmem_sessions_may_open(&node->sessions, slot, now_ns, idle_ns(node))) {
+		return RMEM_NODE_BUSY;
+	}
+	rmem_sessions_open(&node->sessions, slot, now_ns, attempt, peer);
+	return RMEM_NODE_EXECUTED;
+}
+
+void rmem_node_open(struct rmem_node *node, u64 now_ns, int slot, const struct rmem_head *head,
+		    const struct rmem_open *open, const struct rmem_peer *peer,
+		    struct rmem_answer *answer, struct rmem_opened *opened)
+{
+	u64 free_pages = node->alloc.pages - node->alloc.pages_promised;
+	struct rmem_attempt attempt;
+	enum rmem_node_reason reason = RMEM_NODE_BUSY;
+	bool late = false;
+
+	if (!open_is_sound(head, open)) {
+		answer_with(node, head, RMEM_NODE_LENGTH, answer);
+		return;
+	}
+	if (!attempt_of(node, head, open, &attempt)) {
+		answer_with(node, head, RMEM_NODE_NO_SESSION, answer);
+		answer->action = RMEM_ACT_DROP; /* and no key to answer with */
+		return;
+	}
+	if (slot >= 0)
+		reason = open_in(node, now_ns, slot, &attempt, peer, &late);
+	answer_with(node, head, reason, answer);
+	if (late)
+		answer->action = RMEM_ACT_DROP;
+	if (late || reason == RMEM_NODE_BUSY)
+		return;
+	answer->reply.session = node->sessions.slot[slot].name;
+	answer->reply.len = sizeof(*opened);
+	base_store_le64(&opened->memory_bytes, node->config.pages << node->config.page_shift);
+	base_store_le64(&opened->free_bytes, free_pages << node->config.page_shift);
+	base_store_le32(&opened->page_bytes, 1U << node->config.page_shift);
+	base_store_le32(&opened->piece_bytes, node->config.piece_bytes);
+}
+
+void rmem_node_close(struct rmem_node *node, u64 now_ns, const struct rmem_head *head,
+		     const struct rmem_peer *peer, struct rmem_answer *answer)
+{
+	struct rmem_session *session = NULL;
+	enum rmem_node_reason reason = identify(node, now_ns, head, peer, &session);
+
+	if (reason == RMEM_NODE_EXECUTED)
+		reason = judge(session, head);
+	if (reason == RMEM_NODE_EXECUTED)
+		rmem_sessions_close(&node->sessions, rmem_node_slot(node, head->session));
+	answer_with(node, head, reason, answer);
+}
+
+/* ---- slow path: regions --------------------------------------------------------------------- */
+
+static void answer_range(const struct rmem_node *node, const struct rmem_region *region,
+			 struct rmem_answer *answer, struct rmem_range *range)
+{
+	answer->reply.len = sizeof(*range);
+	base_store_le64(&range->addr, region->vpn << node->config.page_shift);
+	base_store_le64(&range->bytes, region->pages << node->config.page_shift);
+}
+
+/* The wish in pages, or false: not one that can be granted. */
+static bool read_wish(const struct rmem_node *node, const struct rmem_head *head,
+		      const struct rmem_alloc *wanted, struct rmem_alloc_wish *wish)
+{
+	u64 bytes = base_load_le64(&wanted->bytes);
+	u64 addr = base_load_le64(&wanted->addr);
+	u32 perm = base_load_le32(&wanted->perm);
+
+	if (head->addr || head->len != sizeof(*wanted) || base_load_le32(&wanted->reserved))
+		return false;
+	if (!bytes || addr & offset_mask(node))
+		return false;
+	if (perm != RMEM_PERM_READ && perm != (RMEM_PERM_READ | RMEM_PERM_WRITE))
+		return false;
+	wish->pages = (bytes - 1) / (offset_mask(node) + 1) + 1;
+	wish->vpn = vpn_of(node, addr);
+	wish->perm = RMEM_PTE_READ | (perm & RMEM_PERM_WRITE ? RMEM_PTE_WRITE : 0);
+	wish->session = head->session;
+	wish->id = head->id;
+	return true;
+}
+
+/*
+ * NO_MEMORY is an answer like another: once given, a late copy of the request
+ * must not get memory that nobody knows of. So the id is marked, too.
+ */
+void rmem_node_alloc(struct rmem_node *node, u64 now_ns, const struct rmem_head *head,
+		     const struct rmem_peer *peer, const struct rmem_alloc *wanted,
+		     struct rmem_answer *answer, struct rmem_range *range)
+{
+	struct rmem_session *session = NULL;
+	const struct rmem_region *region = NULL;
+	struct rmem_alloc_wish wish;
+	enum rmem_node_reason reason = identify(node, now_ns, head, peer, &session);
+
+	if (reason == RMEM_NODE_EXECUTED)
+		reason = judge(session, head);
+	if (reason == RMEM_NODE_REPEATED) {
+		region = rmem_alloc_made_by(&node->alloc, head->session, head->id);
+	} else if (reason == RMEM_NODE_EXECUTED) {
+		if (!read_wish(node, head, wanted, &wish)) {
+			reason = RMEM_NODE_LENGTH;
+		} else {
+			region = rmem_alloc_region(&node->alloc, &node->table, &node->spaces,
+						   session->place.index, &wish);
+			rmem_session_done(session, head->id);
+		}
+	}
+	if (!region && (reason == RMEM_NODE_EXECUTED || reason == RMEM_NODE_REPEATED))
+		reason = RMEM_NODE_NO_MEMORY;
+	answer_with(node, head, reason, answer);
+	if (region)
+		answer_range(node, region, answer, range);
+}
+
+void rmem_node_free(struct rmem_node *node, u64 now_ns, const struct rmem_head *head,
+		    const struct rmem_peer *peer, const struct rmem_range *range,
+		    struct rmem_answer *answer)
+{
+	u64 addr = base_load_le64(&range->addr);
+	u64 bytes = base_load_le64(&range->bytes);
+	struct rmem_session *session = NULL;
+	struct rmem_region *region;
+	enum rmem_node_reason reason = identify(node, now_ns, head, peer, &session);
+
+	if (reason == RMEM_NODE_EXECUTED)
+		reason = judge(session, head);
+	if (reason == RMEM_NODE_EXECUTED &&
+	    (head->addr || head->len != sizeof(*range) || !bytes ||
+	     (addr | bytes) & offset_mask(node)))
+		reason = RMEM_NODE_LENGTH;
+	if (reason == RMEM_NODE_EXECUTED) {
+		region = rmem_alloc_find(&node->alloc, session->place.index, vpn_of(node, addr));
+		if (!region || region->pages != bytes >> node->config.page_shift) {
+			reason = RMEM_NODE_FAULT;
+		} else {
+			rmem_alloc_release(&node->alloc, &node->table, &node->spaces, &node->pool,
+					   region);
+			rmem_session_done(session, head->id);
+		}
+	}
+	answer_with(node, head, reason, answer);
+}
+
+/* ---- background and status ------------------------------------------------------------------ */
+
+u32 rmem_node_scrub_next(struct rmem_node *node, bool *used)
+{
+	u32 page;
+
+	return rmem_pool_scrub_next(&node->pool, &page, used) ? page : RMEM_PAGE_NONE;
+}
+
+void rmem_node_scrub_done(struct rmem_node *node, u32 page)
+{
+	rmem_pool_scrub_done(&node->pool, page);
+}
+
+void rmem_node_scrub_later(struct rmem_node *node, u32 page)
+{
+	rmem_pool_scrub_later(&node->pool, page);
+}
+
+bool rmem_node_scrub_wanted(const struct rmem_node *node)
+{
+	return rmem_pool_scrub_wanted(&node->pool);
+}
+
+void rmem_node_usage(const struct rmem_node *node, struct rmem_node_usage *usage)
+{
+	usage->pages = node->config.pages;
+	usage->pages_promised = node->alloc.pages_promised;
+	usage->pages_backed = node->config.pages - rmem_pool_unused(&node->pool);
+	usage->pages_ready = rmem_pool_ready(&node->pool);
+	usage->alloc_retries = node->alloc.retries;
+	usage->alloc_retries_worst = node->alloc.retries_worst;
+	usage->spaces = node->spaces.in_use;
+	usage->regions = node->alloc.in_use;
+	usage->sessions = node->sessions.in_use;
+}

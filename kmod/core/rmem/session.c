@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+#include "core/rmem/session.h"
+
+#include "core/base/bits.h"
+#include "core/base/bytes.h"
+
+#define WORD_BITS 64
+#define SLOT_MASK ((1U << RMEM_SESSION_SLOT_BITS) - 1)
+
+static bool equal_16(const u8 *a, const u8 *b)
+{
+	return base_load_le64(a) == base_load_le64(b) &&
+	       base_load_le64(a + 8) == base_load_le64(b + 8);
+}
+
+bool rmem_peer_equal(const struct rmem_peer *a, const struct rmem_peer *b)
+{
+	return a->port == b->port && equal_16(a->addr, b->addr);
+}
+
+size_t rmem_session_window_bytes(u32 window_ids)
+{
+	return base_round_up(window_ids, WORD_BITS) / 8;
+}
+
+void rmem_session_init(struct rmem_session *session, u64 *executed, u32 window_ids)
+{
+	base_zero(session, sizeof(*session));
+	base_zero(executed, rmem_session_window_bytes(window_ids));
+	session->name = RMEM_SESSION_NONE;
+	session->executed = executed;
+	session->window_ids = window_ids;
+	session->floor = 1;
+}
+
+/* Clear the bits of ids from .. to - 1, so that they can stand for the next ones. */
+static void forget(struct rmem_session *session, u64 from, u64 to)
+{
+	u32 window = session->window_ids;
+
+	if (to - from >= window) {
+		base_zero(session->executed, rmem_session_window_bytes(window));
+		return;
+	}
+	while (from < to) {
+		u32 place = from & (window - 1);
+		u32 bit = place % WORD_BITS;
+		u64 count = to - from;
+
+		if (count > window - place)
+			count = window - place;
+		if (count > WORD_BITS - bit)
+			count = WORD_BITS - bit;
+		session->executed[place / WORD_BITS] &= ~(~0ULL >> (WORD_BITS - count) << bit);
+		from += count;
+	}
+}
+
+enum rmem_session_verdict rmem_session_check(struct rmem_session *session, u64 id, u64 floor)
+{
+	u32 place = id & (session->window_ids - 1);
+
+	if (floor > session->floor) {
+		forget(session, session->floor, floor);
+		session->floor = floor;
+	}
+	if (id < session->floor)
+		return RMEM_SESSION_STALE;
+	if (id - session->floor >= session->window_ids)
+		return RMEM_SESSION_BEYOND;
+	if (session->executed[place / WORD_BITS] >> (place % WORD_BITS) & 1)
+		return RMEM_SESSION_REPEATED;
+	return RMEM_SESSION_FRESH;
+}
+
+void rmem_session_done(struct rmem_session *session, u64 id)
+{
+	u32 place = id & (session->window_ids - 1);
+
+	if (id < session->floor || id - session->floor >= session->window_ids)
+		return;
+	session->executed[place / WORD_BITS] |= 1ULL << (place % WORD_BITS);
+}
+
+/* Read without the slot's lock by those who choose a slot; they confirm under it. */
+void rmem_session_touch(struct rmem_session *session, u64 now_ns)
+{
+	__atomic_store_n(&session->used_ns, now_ns, __ATOMIC_RELAXED);
+	if (!__atomic_load_n(&session->used, __ATOMIC_RELAXED))
+		__atomic_store_n(&session->used, true, __ATOMIC_RELAXED);
+}
+
+static bool same_client(const struct rmem_session *session, const struct rmem_attempt *attempt)
+{
+	return session->name != RMEM_SESSION_NONE &&
+	       session->place.space == attempt->place.space &&
+	       session->place.incarnation == attempt->place.incarnation &&
+	       equal_16(session->client, attempt->client);
+}
+
+bool rmem_session_is_attempt(const struct rmem_session *session,
+			     const struct rmem_attempt *attempt)
+{
+	return same_client(session, attempt) && session->nonce == attempt->nonce &&
+	       session->integrity == attempt->integrity;
+}
+
+size_t rmem_sessions_bytes(u32 slots, u32 window_ids)
+{
+	return slots * (sizeof(struct rmem_session) + rmem_session_window_bytes(window_ids));
+}
+
+void rmem_sessions_init(struct rmem_sessions *sessions, void *memory, u32 slots, u32 window_ids,
+			u64 generation)
+{
+	u8 *executed = (u8 *)memory + slots * sizeof(struct rmem_session);
+	u32 n;
+
+	sessions->slot = memory;
+	sessions->slots = slots;
+	sessions->in_use = 0;
+	/* Half of the 48 bits are left to count in. */
+	sessions->generation = generation & ((1ULL << (63 - RMEM_SESSION_SLOT_BITS)) - 1);
+	for (n = 0; n < slots; n++) {
+		rmem_session_init(&sessions->slot[n], (u64 *)executed, window_ids);
+		executed += rmem_session_window_bytes(window_ids);
+	}
+}
+
+u32 rmem_sessions_slot_of(const struct rmem_sessions *sessions, u64 name)
+{
+	u32 slot = name & SLOT_MASK;
+
+	return slot < sessions->slots ? slot : 0;
+}
+
+struct rmem_session *rmem_sessions_find(const struct rmem_sessions *sessions, u64 name)
+{
+	struct rmem_session *session = &sessions->slot[rmem_sessions_slot_of(sessions, name)];
+
+	return name != RMEM_SESSION_NONE && session->name == name ? session : NULL;
+}
+
+int rmem_sessions_superseded(const struct rmem_sessions *sessions,
+			     const struct rmem_attempt *attempt)
+{
+	u32 n;
+
+	for (n = 0; n < sessions->slots; n++) {
+		const struct rmem_session *session = &sessions->slot[n];
+
+		if (same_client(session, attempt) && !rmem_session_is_attempt(session, attempt))
+			return n;
+	}
+	return -1;
+}
+
+/* How long the slot's session hasn't been used; another CPU's clock may be a bit ahead. */
+static u64 idle_for_ns(const struct rmem_session *session, u64 now_ns)
+{
+	u64 used_ns = __atomic_load_n(&session->used_ns, __ATOMIC_RELAXED);
+
+	return used_ns < now_ns ? now_ns - used_ns : 0;
+}
+
+int rmem_sessions_choose(const struct rmem_sessions *sessions, const struct rmem_attempt *attempt,
+			 u64 now_ns, u64 idle_ns)
+{
+	u64 longest_ns = 0;
+	int free = -1, idle = -1;
+	u32 n;
+
+	for (n = 0; n < sessions->slots; n++) {
+		const struct rmem_session *session = &sessions->slot[n];
+		u64 for_ns;
+
+		if (session->name == RMEM_SESSION_NONE) {
+			free = free < 0 ? (int)n : free;
+			continue;
+		}
+		if (rmem_session_is_attempt(session, attempt))
+			return n;
+		for_ns = idle_for_ns(session, now_ns);
+		if (for_ns >= idle_ns && (idle < 0 || for_ns > longest_ns)) {
+			idle = n;
+			longest_ns = for_ns;
+		}
+	}
+	return free >= 0 ? free : idle;
+}
+
+bool rmem_sessions_may_open(const struct rmem_sessions *sessions, u32 slot, u64 now_ns,
+			    u64 idle_ns)
+{
+	const struct rmem_session *session = &sessions->slot[slot];
+
+	return session->name == RMEM_SESSION_NONE || idle_for_ns(session, now_ns) >= idle_ns;
+}
+
+void rmem_sessions_open(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
+			const struct rmem_attempt *attempt, const struct rmem_peer *peer)
+{
+	struct rmem_session *session = &sessions->slot[slot];
+
+	if (session->name == RMEM_SESSION_NONE)
+		sessions->in_use++;
+	base_zero(session->executed, rmem_session_window_bytes(session->window_ids));
+	session->name = ++sessions->generation << RMEM_SESSION_SLOT_BITS | slot;
+	session->floor = 1;
+	session->integrity = attempt->integrity;
+	session->peer = *peer;
+	session->place = attempt->place;
+	session->nonce = attempt->nonce;
+	base_copy(session->client, attempt->client, sizeof(session->client));
+	__atomic_store_n(&session->used, false, __ATOMIC_RELAXED);
+	__atomic_store_n(&session->used_ns, now_ns, __ATOMIC_RELAXED);
+}
+
+void rmem_sessions_close(struct rmem_sessions *sessions, u32 slot)
+{
+	struct rmem_session *session = &sessions->slot[slot];
+
+	if (session->name == RMEM_SESSION_NONE)
+		return;
+	session->name = RMEM_SESSION_NONE;
+	sessions->in_use--;
+}
