@@ -152,6 +152,7 @@ out/bin/fuzz/%: out/fuzz/selftests/fuzz/%.o out/fuzz/libremora_core.a
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D) && $(fuzz_CXX) $(fuzz_FLAGS) -fsanitize=fuzzer $^ -o $@
 
+USER_BIN := $(if $(REMORA_SRC),out/bin/remora) $(if $(NODE_SRC),out/bin/remora-node)
 UNIT_BIN := $(if $(UNIT_SRC),out/bin/unit)
 TSAN_BIN := $(if $(TSAN_SRC),out/bin/tsan)
 MODEL_BIN := $(MODEL_SRC:selftests/model/%.cpp=out/bin/model/%)
@@ -164,8 +165,7 @@ FUZZ_BIN := $(FUZZ_SRC:selftests/fuzz/%.cpp=out/bin/fuzz/%)
 
 all: user modules ## user space, and the modules for KERNEL or KDIR
 
-user: out/lib/libremora_core.a ## out/lib and out/bin
-user: $(if $(REMORA_SRC),out/bin/remora) $(if $(NODE_SRC),out/bin/remora-node)
+user: out/lib/libremora_core.a $(USER_BIN) ## out/lib and out/bin
 
 modules: ## out/modules/RELEASE/*.ko (KDIR=... for any kernel, else KERNEL=6.12)
 	+$(Q)tools/build/modules $(or $(KDIR),$(KERNEL))
@@ -207,7 +207,7 @@ compile_commands.json: ## for clangd and clang-tidy
 
 install: user ## programs into DESTDIR/PREFIX
 	install -d $(DESTDIR)$(PREFIX)/bin
-	install -m 755 $(wildcard out/bin/remora out/bin/remora-node) $(DESTDIR)$(PREFIX)/bin
+	install -m 755 $(USER_BIN) $(DESTDIR)$(PREFIX)/bin
 
 modules_install: modules ## modules for KDIR into INSTALL_MOD_PATH
 	+$(Q)tools/build/modules --install $(or $(KDIR),$(KERNEL))
