@@ -56,7 +56,7 @@ struct rmem_op_range {
 };
 
 struct rmem_op {
-	struct rmem_op *next, *prev; /* of whatever list holds it; finished ones: next only */
+	struct rmem_op *next, *prev; /* of the list that holds it; finished: next only */
 	/* The caller sets these; the rest needs no clearing. */
 	u64 addr;
 	u32 len; /* READ, WRITE: 1 .. RMEM_OP_BYTES_MAX; DISCARD, ZERO: .. RMEM_ZERO_BYTES_MAX */
@@ -65,7 +65,7 @@ struct rmem_op {
 	u8 status;	     /* enum rmem_status that ended it */
 	u8 attempt;	     /* 0 only the first time */
 	u8 state;	     /* which list, enum in client.c */
-	u8 trouble;	     /* answers missed, busy or damaged since the last good one */
+	u8 trouble;	     /* answers late, busy or damaged since the last good one */
 	u16 parts;	     /* packets: sent for a WRITE, received for a READ, else 1 */
 	u16 parts_done;
 	u16 flying_parts;    /* bits in flying; each holds one packet of cwnd */
@@ -85,7 +85,7 @@ struct rmem_op {
 };
 
 struct rmem_client_config {
-	u8 client[16];	   /* names the client; the same for all channels that are never open at once */
+	u8 client[16];	   /* names it; two channels that are open at once have two names */
 	u32 space;
 	u8 integrity;	   /* enum rmem_integrity */
 	struct base_siphash_key key;
@@ -138,7 +138,7 @@ struct rmem_client {
 	u32 piece; /* payload bytes per packet: of the path and the node, the lesser */
 	u32 silent; /* timeouts in a row without any sign of the node */
 	u64 rto_ns, rng;
-	u64 heard_ns, progress_ns, fail_ns, pace_ns;
+	u64 opened_ns, heard_ns, progress_ns, fail_ns, pace_ns;
 	struct rmem_op_list waiting; /* never sent, oldest first */
 	struct rmem_op_list again;   /* to be sent again, before those */
 	struct rmem_op_list flying;  /* sent whole, in the order of sent_ns, so of timeouts */

@@ -52,6 +52,8 @@
 #define RMEM_PACE_NS_MAX BASE_NSEC_PER_SEC
 
 #define RMEM_IWND_BYTES (4U * 1024 * 1024)
+/* Sleepers are woken when that much is free (or all): the largest op, RMEM_READ_BYTES_MAX. */
+#define RMEM_IWND_ROOM_BYTES (256U * 1024)
 
 /* Bits of waiters; a channel has one of them, several channels may share one. */
 #define RMEM_WAITERS 64

@@ -1,0 +1,706 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * Where an op is, and what moves it:
+ *
+ *   submit -> waiting --+                +----- timeout, DAMAGED -----+
+ *                       v                v                            |
+ *                    sending (one) ---> flying (READ, WRITE) ---------+
+ *                       ^   \                                         |
+ *                       |    +--------> slow (the others)  -----------+
+ *                     again <------------------------------+          |
+ *                       ^                                             |
+ *                       +---- its delay passed ---- delayed <-- BUSY -+
+ *
+ * In any place the last answer missing ends it: late answers count as well as
+ * those to the last attempt. A new session sends all of them to again.
+ *
+ * A part is in one of three states: not sent (in this attempt), flying, done. A
+ * flying part holds one packet of cwnd and, of a READ, its bytes of iwnd; the
+ * flying bit is what is owed, so it's paid back once, whatever arrives twice.
+ *
+ * flying is sorted by the time of the last packet, and one timeout holds for
+ * all of it, so its head is the next to time out. slow and delayed ops have deadlines of
+ * their own and share the sorted list timed; they come in nearly sorted.
+ */
+#include "core/rmem/client.h"
+
+#include "core/base/bytes.h"
+#include "core/rmem/op.h"
+
+#define BUSY_NS_FIRST (500 * BASE_NSEC_PER_USEC)
+#define BUSY_NS_MAX   (10 * BASE_NSEC_PER_MSEC)
+#define UNSENT_NS     BASE_NSEC_PER_MSEC
+
+/* When the next OPEN goes: after a session that did nothing but get lost, after a refusal. */
+#define REOPEN_NS	   (50 * BASE_NSEC_PER_MSEC)
+#define OPEN_BUSY_NS_FIRST (10 * BASE_NSEC_PER_MSEC)
+#define OPEN_NS_MAX	   BASE_NSEC_PER_SEC
+
+/* An op that fails that often in a row waits a growing time before it goes again. */
+#define TROUBLE_TIMEOUTS 3
+#define TROUBLE_NACKS	 8
+
+#define NEVER_NS (~0ULL)
+
+/* waiting, again, timed, flying */
+#define LISTS 4
+
+static u64 lesser(u64 a, u64 b)
+{
+	return a < b ? a : b;
+}
+
+/* first << times, at most max; first is below 2^32. */
+static u64 doubled(u64 first, u32 times, u64 max)
+{
+	return lesser(first << lesser(times, 31), max);
+}
+
+/* xorshift64*; state is never 0. */
+static u64 random64(struct rmem_client *c)
+{
+	c->rng ^= c->rng >> 12;
+	c->rng ^= c->rng << 25;
+	c->rng ^= c->rng >> 27;
+	return c->rng * 0x2545f4914f6cdd1dULL;
+}
+
+/* ---- ops ---- */
+
+/* 0 stays the first attempt's alone. */
+static void client_count_attempt(struct rmem_client *c, struct rmem_op *op)
+{
+	op->attempt = op->attempt == 255 ? 1 : op->attempt + 1;
+	c->count.retries++;
+}
+
+static void op_count_trouble(struct rmem_op *op)
+{
+	if (op->trouble < 255)
+		op->trouble++;
+}
+
+/* ---- credit ---- */
+
+/* The parts from first up to end aren't under way any more. How many of them were? */
+static u32 client_recall(struct rmem_client *c, struct rmem_op *op, u32 first, u32 end)
+{
+	u32 packets = 0, bytes = 0;
+	u32 part;
+
+	for (part = first; part < end && op->flying_parts; part++) {
+		if (!rmem_op_bit_is_set(op->flying, part))
+			continue;
+		rmem_op_bit_clear(op->flying, part);
+		op->flying_parts--;
+		packets++;
+		bytes += rmem_op_offset(op, part + 1) - rmem_op_offset(op, part);
+	}
+	if (!packets)
+		return 0;
+	rmem_window_release(c->window, packets);
+	if (op->type == RMEM_READ)
+		rmem_incast_release(c->incast, bytes);
+	return packets;
+}
+
+/* ---- ending ops ---- */
+
+static void client_put_ids(struct rmem_client *c, struct rmem_op *op)
+{
+	u64 id = op->id;
+
+	if (!id)
+		return;
+	for (; id < op->id + rmem_op_ids(op); id++) {
+		if (rmem_seq_owner(&c->seq, id) == op)
+			rmem_seq_put(&c->seq, id);
+	}
+}
+
+/* Take op out of the channel, and put it before those that follow it in a chain. */
+static struct rmem_op *client_end(struct rmem_client *c, struct rmem_op *op, struct rmem_op *chain)
+{
+	rmem_op_pick(c, op);
+	client_recall(c, op, 0, op->parts);
+	client_put_ids(c, op);
+	c->outstanding_ops--;
+	op->prev = NULL;
+	op->next = chain;
+	return op;
+}
+
+static struct rmem_op *client_end_all(struct rmem_client *c)
+{
+	struct rmem_op_list *const lists[LISTS] = {&c->waiting, &c->again, &c->timed, &c->flying};
+	struct rmem_op *chain = NULL;
+	unsigned int i;
+
+	for (i = 0; i < LISTS; i++) {
+		while (lists[i]->tail)
+			chain = client_end(c, lists[i]->tail, chain);
+	}
+	if (c->sending)
+		chain = client_end(c, c->sending, chain);
+	return chain;
+}
+
+static void client_lose(struct rmem_client *c, struct rmem_client_rx *rx)
+{
+	c->state = RMEM_CHANNEL_LOST;
+	c->session = 0;
+	c->closing = false;
+	c->own_due = false;
+	rx->accepted = true;
+	rx->finished = client_end_all(c);
+	rx->result = RMEM_CLIENT_LOST;
+}
+
+/* ---- sessions ---- */
+
+static void client_update_rto(struct rmem_client *c)
+{
+	c->rto_ns = rmem_rtt_rto_ns(&c->rtt, c->silent, c->silent ? random64(c) : 0);
+}
+
+static void client_heard(struct rmem_client *c, u64 now_ns)
+{
+	c->heard_ns = now_ns;
+	if (!c->silent)
+		return;
+	c->silent = 0;
+	client_update_rto(c);
+}
+
+static void client_begin_open(struct rmem_client *c)
+{
+	c->state = RMEM_CHANNEL_OPENING;
+	c->session = 0;
+	c->own_id = random64(c) | 1;
+	c->own_attempt = 0;
+	c->own_due = true;
+}
+
+/*
+ * The node doesn't know the session: all that is outstanding goes again in a new
+ * one, parts done excepted. A session that did nothing but get lost makes for a pause: two
+ * clients under one name would otherwise supersede each other at full speed.
+ */
+static void client_reopen(struct rmem_client *c, u64 now_ns)
+{
+	struct rmem_op *op = client_end_all(c);
+	struct rmem_op *next;
+
+	for (; op; op = next) {
+		next = op->next;
+		op->id = 0;
+		c->outstanding_ops++;
+		if (op->state == RMEM_OP_WAITING) {
+			rmem_op_put(c, op, RMEM_OP_WAITING);
+			continue;
+		}
+		client_count_attempt(c, op);
+		rmem_op_put(c, op, RMEM_OP_AGAIN);
+	}
+	rmem_seq_reset(&c->seq);
+	c->count.reopened++;
+	client_begin_open(c);
+	if (c->progress_ns == c->opened_ns) {
+		c->own_due = false;
+		c->own_deadline_ns = now_ns + REOPEN_NS;
+	}
+}
+
+static void client_opened(struct rmem_client *c, u64 now_ns, const struct rmem_head *head,
+			  const struct rmem_opened *opened, struct rmem_client_rx *rx)
+{
+	u32 piece;
+
+	if (head->boot != c->boot && c->boot) {
+		client_lose(c, rx);
+		return;
+	}
+	c->open_status = head->status;
+	if (head->status != RMEM_OK) {
+		rx->accepted = true;
+		c->own_due = false;
+		c->own_deadline_ns =
+			now_ns + (head->status == RMEM_BUSY
+					  ? doubled(OPEN_BUSY_NS_FIRST, c->own_attempt, OPEN_NS_MAX)
+					  : OPEN_NS_MAX);
+		return;
+	}
+	piece = opened ? base_load_le32(&opened->piece_bytes) : 0;
+	if (piece < RMEM_PIECE_BYTES_MIN || !head->session) {
+		c->count.bad++;
+		return;
+	}
+	rx->accepted = true;
+	c->node.memory_bytes = base_load_le64(&opened->memory_bytes);
+	c->node.free_bytes = base_load_le64(&opened->free_bytes);
+	c->node.page_bytes = base_load_le32(&opened->page_bytes);
+	c->node.piece_bytes = piece;
+	c->piece = lesser(lesser(piece, c->config.piece_bytes), RMEM_PIECE_BYTES_MAX);
+	c->session = head->session;
+	c->boot = head->boot;
+	c->state = RMEM_CHANNEL_OPEN;
+	c->own_due = false;
+	c->opened_ns = now_ns;
+	c->progress_ns = now_ns;
+}
+
+/* Answers to OPEN and CLOSE. */
+static void client_receive_own(struct rmem_client *c, u64 now_ns, const struct rmem_head *head,
+			       const void *payload, bool damaged, struct rmem_client_rx *rx)
+{
+	bool opening =
+		c->state == RMEM_CHANNEL_OPENING && head->type == (RMEM_OPEN | RMEM_RESPONSE);
+	bool closing = c->closing && head->type == (RMEM_CLOSE | RMEM_RESPONSE) &&
+		       head->session == c->session;
+
+	if (damaged || !(opening || closing) || head->id != c->own_id) {
+		c->count.ignored++;
+		return;
+	}
+	client_heard(c, now_ns);
+	if (opening) {
+		client_opened(c, now_ns, head, payload, rx);
+		return;
+	}
+	rx->accepted = true;
+	c->state = RMEM_CHANNEL_CLOSED;
+	c->closing = false;
+	c->own_due = false;
+	c->session = 0;
+}
+
+/* ---- again ---- */
+
+static void client_again(struct rmem_client *c, struct rmem_op *op)
+{
+	rmem_op_pick(c, op);
+	client_count_attempt(c, op);
+	rmem_op_put(c, op, RMEM_OP_AGAIN);
+}
+
+static void client_delay(struct rmem_client *c, struct rmem_op *op, u64 deadline_ns)
+{
+	if (op->state == RMEM_OP_DELAYED)
+		return;
+	rmem_op_pick(c, op);
+	client_count_attempt(c, op);
+	rmem_op_put_timed(c, op, RMEM_OP_DELAYED, deadline_ns);
+}
+
+static void client_timed_out(struct rmem_client *c, struct rmem_op *op, u64 now_ns)
+{
+	c->count.timeouts++;
+	op_count_trouble(op);
+	client_recall(c, op, 0, op->parts);
+	rmem_window_timeout(c->window, now_ns);
+	/* When the whole node is silent its timeout grows; here it's the op alone. */
+	if (op->trouble > TROUBLE_TIMEOUTS && !c->silent)
+		client_delay(c, op,
+			     now_ns + doubled(RMEM_RTO_NS_MIN, op->trouble - TROUBLE_TIMEOUTS,
+					      RMEM_RTO_NS_MAX));
+	else
+		client_again(c, op);
+}
+
+static void client_nack(struct rmem_client *c, struct rmem_op *op, u32 first, u32 end, u64 now_ns)
+{
+	c->count.damaged++;
+	if (!client_recall(c, op, first, end))
+		return;
+	op_count_trouble(op);
+	if (op->state != RMEM_OP_FLYING && op->state != RMEM_OP_SLOW)
+		return; /* will be sent again anyway */
+	if (op->trouble > TROUBLE_NACKS)
+		client_delay(c, op, now_ns + BUSY_NS_MAX);
+	else
+		client_again(c, op);
+}
+
+static void client_busy(struct rmem_client *c, struct rmem_op *op, u32 first, u32 end, u64 now_ns)
+{
+	c->count.busy++;
+	if (!client_recall(c, op, first, end))
+		return;
+	client_delay(c, op, now_ns + doubled(BUSY_NS_FIRST, op->trouble, BUSY_NS_MAX));
+	op_count_trouble(op);
+}
+
+void rmem_client_unsent(struct rmem_client *c, const struct rmem_client_tx *tx, u64 now_ns)
+{
+	struct rmem_op *op = tx->op;
+	u32 part;
+
+	if (!op) {
+		c->own_deadline_ns = now_ns + UNSENT_NS;
+		return;
+	}
+	if (tx->head.session != c->session || rmem_seq_owner(&c->seq, tx->head.id) != op)
+		return; /* has ended since */
+	part = tx->data_offset / op->piece;
+	if (client_recall(c, op, part,
+			  op->type == RMEM_READ ? part + (tx->head.len + op->piece - 1) / op->piece
+						: part + 1))
+		client_delay(c, op, now_ns + UNSENT_NS);
+}
+
+/* ---- receiving ---- */
+
+/* Measures if the answer is one that tells. The delay of a packet, or 0. */
+static u64 client_measure(struct rmem_client *c, const struct rmem_op *op, u8 attempt, u32 part,
+			  u64 now_ns)
+{
+	u32 sent_part = op->type == RMEM_WRITE ? op->parts - 1 : 0;
+	u64 since_ns = op->first_sent_ns;
+	bool ends = op->parts_done + 1 == op->parts;
+
+	if (!rmem_op_has_parts(op))
+		return 0;
+	if (attempt == op->attempt) {
+		since_ns = op->sent_ns;
+		sent_part = op->sent_part;
+	} else if (attempt) {
+		return 0;
+	}
+	/* A timeout must cover a READ's last packet; congestion shows at the first already. */
+	if (op->type == RMEM_READ ? ends : part == sent_part) {
+		rmem_rtt_sample(&c->rtt, now_ns - since_ns);
+		client_update_rto(c);
+	}
+	if (part != sent_part)
+		return 0;
+	rmem_rtt_sample_min(&c->rtt, now_ns, now_ns - since_ns);
+	return now_ns - since_ns;
+}
+
+/* Which part of a READ is this? op->parts: none. */
+static u32 read_part(const struct rmem_op *op, const struct rmem_head *head)
+{
+	u64 from = head->addr - op->addr;
+	u64 offset = from + head->offset;
+	u32 part;
+
+	if (from >= op->len || offset >= op->len)
+		return op->parts;
+	part = (u32)offset / op->piece;
+	if (rmem_op_offset(op, part) != offset ||
+	    rmem_op_offset(op, part + 1) - offset != head->len)
+		return op->parts;
+	return part;
+}
+
+/* ALLOC's answer is the caller's now, unless it makes no sense. */
+static bool alloc_take(struct rmem_op *op, const struct rmem_range *range)
+{
+	u64 addr = range ? base_load_le64(&range->addr) : 0;
+	u64 bytes = range ? base_load_le64(&range->bytes) : 0;
+
+	if (!bytes || bytes < op->alloc.bytes || addr + bytes < addr)
+		return false;
+	op->range.addr = addr;
+	op->range.bytes = bytes;
+	return true;
+}
+
+static void client_finish(struct rmem_client *c, struct rmem_op *op, u8 status,
+			  struct rmem_client_rx *rx)
+{
+	op->status = status;
+	rx->result = status == RMEM_OK ? RMEM_CLIENT_OK : RMEM_CLIENT_REFUSED;
+	rx->finished = client_end(c, op, NULL);
+}
+
+static void client_answered(struct rmem_client *c, struct rmem_op *op, u32 part, u64 now_ns,
+			    const struct rmem_head *head, struct rmem_client_rx *rx)
+{
+	u64 delay_ns = client_measure(c, op, head->attempt, part, now_ns);
+
+	rx->accepted = true;
+	c->progress_ns = now_ns;
+	rmem_window_answered(c->window, now_ns, 1, delay_ns, rmem_rtt_min_ns(&c->rtt));
+	client_recall(c, op, part, part + 1);
+	rmem_op_bit_set(op->done, part);
+	op->parts_done++;
+	op->trouble = 0;
+	if (op->type == RMEM_WRITE)
+		rmem_seq_put(&c->seq, head->id);
+	if (op->type == RMEM_READ) {
+		rx->op = op;
+		rx->data_offset = rmem_op_offset(op, part);
+		rx->data_bytes = head->len;
+	}
+	if (op->parts_done == op->parts)
+		client_finish(c, op, RMEM_OK, rx);
+}
+
+static void client_receive_ok(struct rmem_client *c, struct rmem_op *op, u64 now_ns,
+			      const struct rmem_head *head, const void *payload, bool damaged,
+			      struct rmem_client_rx *rx)
+{
+	u32 part = op->type == RMEM_WRITE ? head->id - op->id : 0;
+
+	if (op->type == RMEM_READ)
+		part = read_part(op, head);
+	if (part >= op->parts || (damaged && op->type != RMEM_READ)) {
+		c->count.bad++;
+		return;
+	}
+	if (rmem_op_bit_is_set(op->done, part)) {
+		c->count.ignored++;
+		return;
+	}
+	if (damaged) {
+		client_nack(c, op, part, part + 1, now_ns);
+		return;
+	}
+	if (op->type == RMEM_ALLOC && !alloc_take(op, payload)) {
+		c->count.bad++;
+		rx->accepted = true;
+		client_finish(c, op, RMEM_INVALID, rx);
+		return;
+	}
+	client_answered(c, op, part, now_ns, head, rx);
+}
+
+/* The node refuses; a READ as a whole, of a WRITE this part. */
+static void client_receive_error(struct rmem_client *c, struct rmem_op *op, u64 now_ns,
+				 const struct rmem_head *head, struct rmem_client_rx *rx)
+{
+	u32 first = op->type == RMEM_WRITE ? head->id - op->id : 0;
+	u32 end = op->type == RMEM_WRITE ? first + 1 : op->parts;
+
+	rx->accepted = true;
+	switch (head->status) {
+	case RMEM_DAMAGED:
+		client_nack(c, op, first, end, now_ns);
+		break;
+	case RMEM_BUSY:
+		client_busy(c, op, first, end, now_ns);
+		break;
+	case RMEM_NO_SESSION:
+	case RMEM_STALE: /* of an id that is outstanding: the session isn't what we think */
+		client_reopen(c, now_ns);
+		break;
+	default:
+		c->progress_ns = now_ns;
+		client_finish(c, op, head->status, rx);
+	}
+}
+
+void rmem_client_receive(struct rmem_client *c, u64 now_ns, const struct rmem_head *head,
+			 const void *payload, bool damaged, struct rmem_client_rx *rx)
+{
+	struct rmem_op *op;
+	bool rebooted, same_boot;
+
+	rx->accepted = false;
+	rx->op = NULL;
+	rx->finished = NULL;
+	rx->result = RMEM_CLIENT_OK;
+	c->count.received++;
+	if (head->space != c->config.space || head->integrity != c->config.integrity) {
+		c->count.bad++;
+		return;
+	}
+	if (c->state != RMEM_CHANNEL_OPEN || c->closing) {
+		client_receive_own(c, now_ns, head, payload, damaged, rx);
+		return;
+	}
+	op = head->session == c->session ? rmem_seq_owner(&c->seq, head->id) : NULL;
+	if (!op) {
+		c->count.ignored++;
+		return;
+	}
+	rebooted = head->status == RMEM_REBOOTED;
+	same_boot = head->boot == c->boot;
+	if (head->type != (op->type | RMEM_RESPONSE) || rebooted == same_boot) {
+		c->count.bad++;
+		return;
+	}
+	client_heard(c, now_ns);
+	if (head->status == RMEM_OK)
+		client_receive_ok(c, op, now_ns, head, payload, damaged, rx);
+	else if (rebooted)
+		client_lose(c, rx);
+	else
+		client_receive_error(c, op, now_ns, head, rx);
+}
+
+/* ---- time ---- */
+
+static void client_expire_own(struct rmem_client *c, u64 now_ns)
+{
+	if ((c->state != RMEM_CHANNEL_OPENING && !c->closing) || c->own_due ||
+	    now_ns < c->own_deadline_ns)
+		return;
+	c->own_due = true;
+	c->own_attempt++;
+	if (c->silent < 255)
+		c->silent++;
+	client_update_rto(c);
+}
+
+static void client_expire_flying(struct rmem_client *c, u64 now_ns)
+{
+	bool silent = false;
+	struct rmem_op *op;
+
+	if (c->sending && c->sending->flying_parts && now_ns >= c->sending->sent_ns + c->rto_ns) {
+		silent = c->heard_ns < c->sending->sent_ns;
+		client_timed_out(c, c->sending, now_ns);
+	}
+	while ((op = c->flying.head) && now_ns >= op->sent_ns + c->rto_ns) {
+		silent |= c->heard_ns < op->sent_ns;
+		client_timed_out(c, op, now_ns);
+	}
+	if (!silent)
+		return;
+	if (c->silent < 255)
+		c->silent++;
+	client_update_rto(c);
+}
+
+static void client_expire_timed(struct rmem_client *c, u64 now_ns)
+{
+	struct rmem_op *op;
+
+	while ((op = c->timed.head) && now_ns >= op->deadline_ns) {
+		if (op->state == RMEM_OP_SLOW) {
+			client_timed_out(c, op, now_ns);
+		} else {
+			rmem_op_pick(c, op);
+			rmem_op_put(c, op, RMEM_OP_AGAIN);
+		}
+	}
+}
+
+/* Too old, with the channel stuck? Looked at once per fail_after at most. */
+static struct rmem_op *client_fail(struct rmem_client *c, u64 now_ns)
+{
+	struct rmem_op *const lists[LISTS + 1] = {c->waiting.head, c->again.head, c->timed.head,
+						  c->flying.head, c->sending};
+	u64 after_ns = c->config.fail_after_ns;
+	u64 oldest_ns = NEVER_NS;
+	struct rmem_op *chain = NULL;
+	struct rmem_op *op, *next;
+	unsigned int i;
+
+	if (now_ns < c->progress_ns + after_ns) {
+		c->fail_ns = c->progress_ns + after_ns;
+		return NULL;
+	}
+	for (i = 0; i < LISTS + 1; i++) {
+		for (op = lists[i]; op; op = next) {
+			next = op == c->sending ? NULL : op->next;
+			if (now_ns >= op->submitted_ns + after_ns)
+				chain = client_end(c, op, chain);
+			else
+				oldest_ns = lesser(oldest_ns, op->submitted_ns);
+		}
+	}
+	c->fail_ns = oldest_ns == NEVER_NS ? 0 : oldest_ns + after_ns;
+	return chain;
+}
+
+struct rmem_op *rmem_client_expire(struct rmem_client *c, u64 now_ns,
+				   enum rmem_client_result *result)
+{
+	*result = RMEM_CLIENT_TIMEOUT;
+	if (c->state == RMEM_CHANNEL_LOST) {
+		*result = RMEM_CLIENT_LOST;
+		return client_end_all(c);
+	}
+	client_expire_own(c, now_ns);
+	client_expire_flying(c, now_ns);
+	client_expire_timed(c, now_ns);
+	if (!c->fail_ns || now_ns < c->fail_ns)
+		return NULL;
+	return client_fail(c, now_ns);
+}
+
+u64 rmem_client_deadline(const struct rmem_client *c)
+{
+	u64 at_ns = NEVER_NS;
+
+	if (c->own_due || (c->state == RMEM_CHANNEL_LOST && c->outstanding_ops))
+		return 1;
+	if (c->state == RMEM_CHANNEL_OPENING || c->closing)
+		at_ns = c->own_deadline_ns;
+	if (c->flying.head)
+		at_ns = lesser(at_ns, c->flying.head->sent_ns + c->rto_ns);
+	if (c->sending && c->sending->flying_parts)
+		at_ns = lesser(at_ns, c->sending->sent_ns + c->rto_ns);
+	if (c->timed.head)
+		at_ns = lesser(at_ns, c->timed.head->deadline_ns);
+	if (c->pace_ns)
+		at_ns = lesser(at_ns, c->pace_ns);
+	if (c->fail_ns)
+		at_ns = lesser(at_ns, c->fail_ns);
+	return at_ns == NEVER_NS ? 0 : at_ns;
+}
+
+/* ---- begin and end ---- */
+
+void rmem_client_init(struct rmem_client *c, const struct rmem_client_config *config,
+		      struct rmem_window *window, struct rmem_incast *incast, u64 boot)
+{
+	base_zero(c, sizeof(*c));
+	c->config = *config;
+	if (c->config.piece_bytes < RMEM_PIECE_BYTES_MIN)
+		c->config.piece_bytes = RMEM_PIECE_BYTES_MIN;
+	c->window = window;
+	c->incast = incast;
+	c->boot = boot;
+	c->rng = config->seed ? config->seed : 1;
+	rmem_seq_init(&c->seq, c->owner, RMEM_WINDOW);
+	rmem_rtt_init(&c->rtt);
+	client_update_rto(c);
+}
+
+void rmem_client_open(struct rmem_client *c, u64 now_ns)
+{
+	if (c->state != RMEM_CHANNEL_CLOSED)
+		return;
+	rmem_seq_reset(&c->seq);
+	c->own_deadline_ns = now_ns;
+	client_begin_open(c);
+}
+
+void rmem_client_submit(struct rmem_client *c, struct rmem_op *op, u64 now_ns)
+{
+	op->status = RMEM_OK;
+	op->attempt = 0;
+	op->trouble = 0;
+	op->parts = 0;
+	op->flying_parts = 0;
+	op->piece = 0;
+	op->id = 0;
+	op->submitted_ns = now_ns;
+	c->outstanding_ops++;
+	if (c->config.fail_after_ns && !c->fail_ns)
+		c->fail_ns = now_ns + c->config.fail_after_ns;
+	rmem_op_put(c, op, RMEM_OP_WAITING);
+}
+
+struct rmem_op *rmem_client_cancel_all(struct rmem_client *c)
+{
+	return client_end_all(c);
+}
+
+void rmem_client_close(struct rmem_client *c, u64 now_ns)
+{
+	if (c->state == RMEM_CHANNEL_OPEN) {
+		c->closing = true;
+		c->own_id = rmem_seq_take(&c->seq, 1, c);
+		c->own_attempt = 0;
+		c->own_due = true;
+		c->own_deadline_ns = now_ns;
+		return;
+	}
+	c->state = RMEM_CHANNEL_CLOSED;
+	c->own_due = false;
+}

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * What the client sends, and when it may: rmem_client_next().
+ *
+ *   ops:  again, then waiting -> [ ids: seq ] -> [ iwnd ] -> [ cwnd ] -> packet
+ *
+ * One op is sent at a time, so that a large one isn't cut up by others. Where it
+ * finds no room it stays the next, and so do those behind it.
+ */
+#include "core/base/bytes.h"
+#include "core/rmem/op.h"
+
+/* DISCARD, ZERO, ALLOC and FREE take the node longer than the round trips measured. */
+#define SLOW_NS_MIN (100 * BASE_NSEC_PER_MSEC)
+#define SLOW_RTOS   4
+
+/* OPEN and CLOSE are answered by the node's slow path, and aren't repeated faster than that. */
+#define OWN_NS_MIN (50 * BASE_NSEC_PER_MSEC)
+
+static u64 greater(u64 a, u64 b)
+{
+	return a > b ? a : b;
+}
+
+static bool client_admit_incast(struct rmem_client *c, u32 bytes)
+{
+	if (!bytes || rmem_incast_acquire(c->incast, bytes))
+		return true;
+	rmem_incast_wait(c->incast, c->config.waiter);
+	return rmem_incast_acquire(c->incast, bytes);
+}
+
+static bool client_admit(struct rmem_client *c, u64 now_ns, u32 packets, u32 bytes)
+{
+	if (!client_admit_incast(c, bytes))
+		return false;
+	if (rmem_window_acquire(c->window, now_ns, packets, &c->pace_ns))
+		return true;
+	if (!c->pace_ns) {
+		rmem_window_wait(c->window, c->config.waiter);
+		if (rmem_window_acquire(c->window, now_ns, packets, &c->pace_ns))
+			return true;
+	}
+	if (bytes)
+		rmem_incast_release(c->incast, bytes);
+	return false;
+}
+
+static bool client_next_own(struct rmem_client *c, u64 now_ns, struct rmem_client_tx *tx)
+{
+	struct rmem_open *open = (struct rmem_open *)tx->payload;
+
+	if (!c->own_due)
+		return false;
+	c->own_due = false;
+	c->own_deadline_ns = now_ns + greater(c->rto_ns, OWN_NS_MIN);
+	c->count.sent++;
+
+	base_zero(tx, sizeof(*tx));
+	tx->head.space = c->config.space;
+	tx->head.integrity = c->config.integrity;
+	tx->head.attempt = c->own_attempt;
+	tx->head.id = c->own_id;
+	if (c->closing) {
+		tx->head.type = RMEM_CLOSE;
+		tx->head.session = c->session;
+		tx->head.boot = c->boot;
+		tx->head.floor = c->own_id;
+		return true;
+	}
+	tx->head.type = RMEM_OPEN;
+	tx->head.len = sizeof(*open);
+	base_copy(open->client, c->config.client, sizeof(open->client));
+	open->integrity = c->config.integrity;
+	tx->payload_bytes = sizeof(*open);
+	return true;
+}
+
+static void tx_payload(struct rmem_client_tx *tx, const struct rmem_op *op)
+{
+	struct rmem_alloc *alloc = (struct rmem_alloc *)tx->payload;
+	struct rmem_range *range = (struct rmem_range *)tx->payload;
+
+	tx->head.addr = 0;
+	base_zero(tx->payload, sizeof(tx->payload));
+	if (op->type == RMEM_ALLOC) {
+		base_store_le64(&alloc->bytes, op->alloc.bytes);
+		base_store_le64(&alloc->addr, op->alloc.addr);
+		base_store_le32(&alloc->perm, op->alloc.perm);
+		tx->payload_bytes = sizeof(*alloc);
+	} else {
+		base_store_le64(&range->addr, op->range.addr);
+		base_store_le64(&range->bytes, op->range.bytes);
+		tx->payload_bytes = sizeof(*range);
+	}
+	tx->head.len = tx->payload_bytes;
+}
+
+static void tx_build(const struct rmem_client *c, struct rmem_client_tx *tx, struct rmem_op *op,
+		     u32 part, u32 bytes)
+{
+	struct rmem_head *head = &tx->head;
+
+	head->type = op->type;
+	head->integrity = c->config.integrity;
+	head->status = 0;
+	head->attempt = op->attempt;
+	head->space = c->config.space;
+	head->session = c->session;
+	head->boot = c->boot;
+	head->id = op->type == RMEM_WRITE ? op->id + part : op->id;
+	head->floor = rmem_seq_floor(&c->seq);
+	head->addr = op->addr + (u64)part * op->piece;
+	head->len = bytes;
+	head->offset = 0;
+	head->digest = 0;
+	head->piece = op->type == RMEM_READ ? op->piece : 0;
+	tx->op = op;
+	tx->data_offset = part * op->piece;
+	tx->data_bytes = op->type == RMEM_WRITE ? bytes : 0;
+	tx->payload_bytes = 0;
+	if (op->type == RMEM_ALLOC || op->type == RMEM_FREE)
+		tx_payload(tx, op);
+}
+
+/* Ids of this session; those of parts done in an earlier one are never sent. */
+static bool client_take_ids(struct rmem_client *c, struct rmem_op *op)
+{
+	u32 part;
+
+	if (op->piece != c->piece)
+		rmem_op_cut(op, c->piece);
+	op->id = rmem_seq_take(&c->seq, rmem_op_ids(op), op);
+	if (!op->id)
+		return false;
+	for (part = 0; op->parts_done && part < op->parts; part++) {
+		if (op->type == RMEM_WRITE && rmem_op_bit_is_set(op->done, part))
+			rmem_seq_put(&c->seq, op->id + part);
+	}
+	return true;
+}
+
+/* The op whose turn it is; NULL: none, or the window of ids is full. */
+static struct rmem_op *client_turn(struct rmem_client *c)
+{
+	struct rmem_op *op = c->sending;
+
+	if (!op) {
+		op = c->again.head ? c->again.head : c->waiting.head;
+		if (!op)
+			return NULL;
+		rmem_op_pick(c, op);
+		op->state = RMEM_OP_SENDING;
+		c->sending = op;
+	}
+	return op->id || client_take_ids(c, op) ? op : NULL;
+}
+
+/* All that the op wants sent is sent. */
+static void client_sent(struct rmem_client *c, struct rmem_op *op, u64 now_ns)
+{
+	c->sending = NULL;
+	if (rmem_op_has_parts(op))
+		rmem_op_put(c, op, RMEM_OP_FLYING);
+	else
+		rmem_op_put_timed(c, op, RMEM_OP_SLOW,
+				  now_ns + greater(SLOW_RTOS * c->rto_ns, SLOW_NS_MIN));
+}
+
+/* One packet: a WRITE's part, a READ for all parts in a row that are wanted, or the other op. */
+static bool client_send(struct rmem_client *c, struct rmem_op *op, u32 part, u64 now_ns,
+			struct rmem_client_tx *tx)
+{
+	u32 end = op->type == RMEM_READ ? rmem_op_find_part(op, part, false) : part + 1;
+	u32 bytes = rmem_op_has_parts(op) ? rmem_op_offset(op, end) - rmem_op_offset(op, part)
+					  : op->len;
+	u32 i;
+
+	if (!client_admit(c, now_ns, end - part, op->type == RMEM_READ ? bytes : 0))
+		return false;
+	for (i = part; i < end; i++)
+		rmem_op_bit_set(op->flying, i);
+	op->flying_parts += end - part;
+	op->sent_part = part;
+	op->sent_ns = now_ns;
+	if (!op->attempt)
+		op->first_sent_ns = now_ns;
+	c->count.sent++;
+	tx_build(c, tx, op, part, bytes);
+	if (rmem_op_find_part(op, 0, true) == op->parts)
+		client_sent(c, op, now_ns);
+	return true;
+}
+
+bool rmem_client_next(struct rmem_client *c, u64 now_ns, struct rmem_client_tx *tx)
+{
+	struct rmem_op *op;
+	u32 part;
+
+	c->pace_ns = 0;
+	if (c->state != RMEM_CHANNEL_OPEN || c->closing)
+		return client_next_own(c, now_ns, tx);
+	while ((op = client_turn(c))) {
+		part = rmem_op_find_part(op, 0, true);
+		if (part < op->parts)
+			return client_send(c, op, part, now_ns, tx);
+		op->sent_ns = now_ns;
+		client_sent(c, op, now_ns);
+	}
+	return false;
+}
