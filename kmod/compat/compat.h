@@ -12,6 +12,7 @@
 #include <linux/blkdev.h>
 #include <linux/kernel.h>
 #include <linux/netlink.h>
+#include <linux/version.h>
 
 /*
  * 6.2: extack carries formatted text in a buffer of its own. Before, the text
@@ -116,6 +117,13 @@ static inline struct gendisk *compat_disk_alloc(struct blk_mq_tag_set *tags, voi
 #else
 #define COMPAT_DISK_OPEN_ARGS struct block_device *bdev, fmode_t mode
 #define COMPAT_DISK_OPENED (bdev->bd_disk)
+#endif
+
+/* 6.10: __assign_str() knows its source from __string(). The preprocessor can't tell the two. */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 10, 0)
+#define compat_assign_str(dst, src) __assign_str(dst)
+#else
+#define compat_assign_str(dst, src) __assign_str(dst, src)
 #endif
 
 #endif

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Counters: one array per processor, of everything that can happen to a
+ * message. They count from the module's loading on, across stop and start.
+ */
+#include "rmem/node_priv.h"
+
+#ifndef CONFIG_64BIT
+#error "the memory node's page table and counters are words of 64 bits"
+#endif
+
+DEFINE_PER_CPU_ALIGNED(struct node_counts, node_counts);
+
+#define WIRE(verdict) [NODE_COUNT_WIRE + RMEM_WIRE_##verdict]
+#define REASON(reason) [NODE_COUNT_REASON + RMEM_NODE_##reason]
+#define TYPE(type) [NODE_COUNT_TYPE + RMEM_##type - RMEM_OPEN]
+#define OWN(own) [NODE_COUNT_##own]
+
+const char *const node_count_name[NODE_COUNTS] = {
+	WIRE(GOOD) = "verified",
+	WIRE(SHORT) = "drop-short",
+	WIRE(VERSION) = "drop-version",
+	WIRE(TYPE) = "drop-type",
+	WIRE(MALFORMED) = "drop-malformed",
+	WIRE(TAG) = "drop-tag",
+	WIRE(DAMAGED) = "damaged",
+
+	REASON(EXECUTED) = "executed",
+	REASON(REPEATED) = "repeated",
+	REASON(NO_SESSION) = "no-session",
+	REASON(PEER) = "peer",
+	REASON(LEVEL) = "level",
+	REASON(REBOOTED) = "rebooted",
+	REASON(STALE) = "stale",
+	REASON(WINDOW) = "window",
+	REASON(LENGTH) = "length",
+	REASON(FAULT) = "fault",
+	REASON(PERM) = "perm",
+	REASON(BUSY) = "busy",
+	REASON(NO_MEMORY) = "no-memory",
+
+	TYPE(OPEN) = "open",
+	TYPE(CLOSE) = "close",
+	TYPE(ALLOC) = "alloc",
+	TYPE(FREE) = "free",
+	TYPE(READ) = "read",
+	TYPE(WRITE) = "write",
+	TYPE(DISCARD) = "discard",
+	TYPE(ZERO) = "zero",
+
+	OWN(READ_BYTES) = "read-bytes",
+	OWN(WRITE_BYTES) = "write-bytes",
+	OWN(ANSWERS) = "answers",
+	OWN(SCRUBBED) = "scrubbed-pages",
+	OWN(HELD) = "held-pages",
+	OWN(DROP_SPACE) = "drop-space",
+	OWN(DROP_OVERSIZE) = "drop-oversize",
+	OWN(DROP_NO_CHECKSUM) = "drop-no-checksum",
+	OWN(DROP_NOT_UNICAST) = "drop-not-unicast",
+	OWN(DROP_RESERVE) = "drop-reserve",
+	OWN(DROP_QUEUE_FULL) = "drop-queue-full",
+	OWN(DROP_NO_BUFFER) = "drop-no-buffer",
+	OWN(DROP_NO_ROUTE) = "drop-no-route",
+	OWN(DROP_XMIT) = "drop-xmit",
+};
+
+u64 node_count_sum(unsigned int which)
+{
+	u64 sum = 0;
+	int cpu;
+
+	for_each_possible_cpu(cpu)
+		sum += READ_ONCE(per_cpu_ptr(&node_counts, cpu)->count[which]);
+	return sum;
+}

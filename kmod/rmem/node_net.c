@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Requests come in, and what they ask for is done, in the softirq that brought
+ * them:
+ *
+ *   UDP (checksum verified by the stack)
+ *     |
+ *   form -> space known? -> tag -> length, digest       cheap checks first; nothing is
+ *     |                                                  changed before all of them held
+ *     |-- OPEN CLOSE ALLOC FREE --> node_slow.c
+ *     |
+ *   slot lock { core decides; copy between packet and pages; executed; answers built }
+ *     |
+ *   answers sent
+ *
+ * A packet's payload may lie in pieces; it is verified and copied where it lies.
+ * Nothing is allocated but the answers.
+ *
+ * Packets whose buffer came from the reserves kept for swapping are dropped: the
+ * node is nobody's swap, and whoever is needs that buffer back.
+ */
+#include <linux/crc32c.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/module.h>
+#include <linux/net.h>
+#include <linux/timekeeping.h>
+#include <linux/udp.h>
+#include <net/ipv6.h>
+#include <net/sock.h>
+#include <net/udp.h>
+#include <net/udp_tunnel.h>
+
+#include "compat/compat.h"
+#include "core/base/crc32c.h"
+#include "rmem/node_priv.h"
+#include "rmem/node_trace.h"
+
+#define HDR_OFFSET sizeof(struct udphdr)
+#define PAYLOAD_OFFSET (HDR_OFFSET + RMEM_HDR_BYTES)
+
+/* One request on its way through; lives on the stack. */
+struct node_rx {
+	struct node_host *host;
+	struct sk_buff *skb;
+	const struct base_siphash_key *key;
+	u32 payload_bytes;
+	struct rmem_head head;
+	struct node_path path;
+};
+
+static void drop(const struct sk_buff *skb, unsigned int count)
+{
+	node_count(count);
+	trace_rmem_node_drop(count, skb->len);
+}
+
+/* ---- verification ---- */
+
+static void hash_payload(struct base_siphash *hash, u32 *crc, const void *data, u32 bytes)
+{
+	if (hash)
+		base_siphash_update(hash, data, bytes);
+	if (crc)
+		*crc = crc32c(*crc, data, bytes);
+}
+
+/* Runs over the payload where it lies; hash and crc may be NULL. */
+static void walk_payload(struct sk_buff *skb, struct base_siphash *hash, u32 *crc)
+{
+	struct skb_seq_state state;
+	const u8 *data;
+	unsigned int bytes, done = 0;
+
+	if (skb_headlen(skb) == skb->len) {
+		hash_payload(hash, crc, skb->data + PAYLOAD_OFFSET, skb->len - PAYLOAD_OFFSET);
+		return;
+	}
+	skb_prepare_seq_read(skb, PAYLOAD_OFFSET, skb->len, &state);
+	while ((bytes = skb_seq_read(done, &data, &state))) {
+		hash_payload(hash, crc, data, bytes);
+		done += bytes;
+	}
+}
+
+/* rmem_wire_verify() for a payload in pieces. */
+static enum rmem_wire_verdict verify(const struct node_rx *rx)
+{
+	const void *hdr = rx->skb->data + HDR_OFFSET;
+	struct base_siphash hash;
+	u32 crc = BASE_CRC32C_SEED;
+
+	rmem_wire_hash_begin(&hash, rx->key, hdr);
+	if (rx->payload_bytes && rmem_wire_tags_payload(&rx->head))
+		walk_payload(rx->skb, &hash, NULL);
+	if (!rmem_wire_tag_equal(hdr, base_siphash_final(&hash)))
+		return RMEM_WIRE_TAG;
+	if (rx->payload_bytes != rmem_wire_payload_bytes(&rx->head))
+		return RMEM_WIRE_DAMAGED;
+	if (rx->head.type == RMEM_WRITE && rx->head.integrity == RMEM_DIGEST) {
+		walk_payload(rx->skb, NULL, &crc);
+		if (base_crc32c_final(crc) != rx->head.digest)
+			return RMEM_WIRE_DAMAGED;
+	}
+	return RMEM_WIRE_GOOD;
+}
+
+static void read_path(struct sk_buff *skb, struct node_path *path)
+{
+	path->ifindex = 0;
+	path->peer.port = ntohs(udp_hdr(skb)->source);
+	path->ipv4 = skb->protocol == htons(ETH_P_IP);
+	if (path->ipv4) {
+		struct in6_addr peer;
+
+		ipv6_addr_set_v4mapped(ip_hdr(skb)->saddr, &peer);
+		memcpy(path->peer.addr, &peer, sizeof(path->peer.addr));
+		ipv6_addr_set_v4mapped(ip_hdr(skb)->daddr, &path->local);
+	} else {
+		memcpy(path->peer.addr, &ipv6_hdr(skb)->saddr, sizeof(path->peer.addr));
+		path->local = ipv6_hdr(skb)->daddr;
+		path->ifindex = ipv6_iface_scope_id(&ipv6_hdr(skb)->saddr, inet6_iif(skb));
+	}
+}
+
+/* ---- execution ---- */
+
+/* Does the UDP checksum have to be there? At the other levels, more than it protects the payload. */
+static bool wants_checksum(const struct rmem_head *head)
+{
+	return head->integrity == RMEM_LINK;
+}
+
+static struct sk_buff *reply_only(const struct node_rx *rx, struct rmem_head *reply)
+{
+	return node_send_message(rx->key, reply, NULL, 0);
+}
+
+/* Payload to pages. The lengths were compared, so there is as much of it as the extents take. */
+static bool copy_in(const struct node_rx *rx, const struct rmem_answer *answer)
+{
+	u32 offset = PAYLOAD_OFFSET;
+	unsigned int i;
+
+	for (i = 0; i < answer->extents; i++) {
+		const struct rmem_extent *extent = &answer->extent[i];
+
+		if (WARN_ON_ONCE(skb_copy_bits(rx->skb, offset,
+					       node_mem_at(&rx->host->mem, extent),
+					       extent->bytes)))
+			return false;
+		offset += extent->bytes;
+	}
+	node_count_add(NODE_COUNT_WRITE_BYTES, rx->payload_bytes);
+	return true;
+}
+
+static void fill(const struct node_rx *rx, const struct rmem_answer *answer)
+{
+	unsigned int i;
+
+	for (i = 0; i < answer->extents; i++)
+		memset(node_mem_at(&rx->host->mem, &answer->extent[i]), 0,
+		       answer->extent[i].bytes);
+}
+
+/* All parts of a READ, or those there are buffers for; the others are asked for again. */
+static struct sk_buff *parts(const struct node_rx *rx, struct rmem_answer *answer)
+{
+	struct sk_buff *first = NULL, **last = &first;
+	u32 offset = 0, bytes;
+
+	while ((bytes = rmem_node_read_part(&rx->host->core, &rx->head, offset, answer))) {
+		*last = node_send_part(rx->host, rx->key, answer, bytes);
+		if (!*last)
+			break;
+		last = &(*last)->next;
+		offset += bytes;
+	}
+	return first;
+}
+
+/* READ, WRITE, DISCARD, ZERO. Slot lock. Returns the packets to be sent. */
+static struct sk_buff *execute(const struct node_rx *rx)
+{
+	struct rmem_node *core = &rx->host->core;
+	struct rmem_answer answer;
+
+	rmem_node_request(core, ktime_get_coarse_ns(), &rx->head, &rx->path.peer, &answer);
+	node_count(NODE_COUNT_REASON + answer.reason);
+	trace_rmem_node_decision(&rx->head, &answer);
+
+	switch (answer.action) {
+	case RMEM_ACT_DROP:
+		return NULL;
+	case RMEM_ACT_SEND_OUT:
+		return parts(rx, &answer);
+	case RMEM_ACT_COPY_IN:
+		if (!copy_in(rx, &answer))
+			return NULL;
+		rmem_node_done(core, &rx->head);
+		break;
+	case RMEM_ACT_FILL:
+		fill(rx, &answer);
+		rmem_node_done(core, &rx->head);
+		break;
+	case RMEM_ACT_REPLY:
+		break;
+	}
+	return reply_only(rx, &answer.reply);
+}
+
+/* damaged: only say so, change nothing. */
+static void fast_path(struct node_rx *rx, bool damaged)
+{
+	struct node_host *host = rx->host;
+	struct node_slot *slot = &host->slot[rmem_node_slot(&host->core, rx->head.session)];
+	struct dst_entry *route = NULL;
+	struct sk_buff *packets;
+	struct rmem_head reply;
+
+	spin_lock(&slot->lock);
+	if (unlikely(damaged)) {
+		rmem_node_damaged(&host->core, &rx->head, &reply);
+		packets = reply_only(rx, &reply);
+	} else {
+		packets = execute(rx);
+	}
+	if (packets)
+		route = node_send_route(host, &slot->route, &rx->path);
+	spin_unlock(&slot->lock);
+
+	node_send_packets(host, route, &rx->path, wants_checksum(&rx->head), packets);
+	if (rx->head.type != RMEM_READ)
+		node_mem_scrub(host);
+}
+
+static bool is_slow(const struct rmem_head *head)
+{
+	return head->type < RMEM_READ;
+}
+
+/* ---- reception ---- */
+
+/* The checks anybody's packet goes through, cheapest first; what is left has a known space. */
+static bool admit(struct node_rx *rx)
+{
+	struct sk_buff *skb = rx->skb;
+	enum rmem_wire_verdict verdict;
+
+	if (!pskb_may_pull(skb, PAYLOAD_OFFSET)) {
+		drop(skb, NODE_COUNT_WIRE + RMEM_WIRE_SHORT);
+		return false;
+	}
+	verdict = rmem_wire_parse(skb->data + HDR_OFFSET, RMEM_HDR_BYTES, false, &rx->head);
+	if (verdict != RMEM_WIRE_GOOD) {
+		drop(skb, NODE_COUNT_WIRE + verdict);
+		return false;
+	}
+	rx->key = rmem_node_key(&rx->host->core, rx->head.space);
+	if (!rx->key) {
+		drop(skb, NODE_COUNT_DROP_SPACE);
+		return false;
+	}
+	rx->payload_bytes = skb->len - PAYLOAD_OFFSET;
+	if (rx->payload_bytes > RMEM_PIECE_BYTES_MAX) {
+		drop(skb, NODE_COUNT_DROP_OVERSIZE);
+		return false;
+	}
+	if (wants_checksum(&rx->head) && !udp_hdr(skb)->check) {
+		drop(skb, NODE_COUNT_DROP_NO_CHECKSUM);
+		return false;
+	}
+	if (skb->pkt_type != PACKET_HOST) {
+		drop(skb, NODE_COUNT_DROP_NOT_UNICAST);
+		return false;
+	}
+	if (skb_pfmemalloc(skb)) {
+		drop(skb, NODE_COUNT_DROP_RESERVE);
+		return false;
+	}
+	return true;
+}
+
+static void handle(struct node_rx *rx)
+{
+	enum rmem_wire_verdict verdict;
+
+	if (!admit(rx))
+		return;
+	verdict = verify(rx);
+	if (verdict == RMEM_WIRE_TAG) {
+		drop(rx->skb, NODE_COUNT_WIRE + verdict);
+		return;
+	}
+	node_count(NODE_COUNT_WIRE + verdict);
+	node_count(NODE_COUNT_TYPE + rx->head.type - RMEM_OPEN);
+	trace_rmem_node_request(&rx->head);
+
+	read_path(rx->skb, &rx->path);
+	if (verdict == RMEM_WIRE_GOOD && is_slow(&rx->head))
+		node_slow_add(rx->host, &rx->head, &rx->path, rx->skb, PAYLOAD_OFFSET);
+	else
+		fast_path(rx, verdict == RMEM_WIRE_DAMAGED);
+}
+
+static int receive(struct sock *sk, struct sk_buff *skb)
+{
+	struct node_rx rx = { .host = rcu_dereference_sk_user_data(sk), .skb = skb };
+
+	if (likely(rx.host))
+		handle(&rx);
+	consume_skb(skb);
+	return 0;
+}
+
+/* ---- sockets ---- */
+
+static struct sock *listen(struct node_host *host, struct udp_port_cfg *port, int *err)
+{
+	struct udp_tunnel_sock_cfg tunnel = {
+		.sk_user_data = host,
+		.encap_type = 1,
+		.encap_rcv = receive,
+	};
+	struct socket *sock;
+
+	*err = udp_sock_create(host->net, port, &sock);
+	if (*err)
+		return NULL;
+	setup_udp_tunnel_sock(host->net, sock, &tunnel);
+	return sock->sk;
+}
+
+/*
+ * One socket per family. IPv6 is left out only where the kernel has none. Kernel
+ * sockets don't hold their network namespace; host->net is a reference that does,
+ * so the namespace stays as long as the node is started.
+ */
+int node_net_open(struct node_host *host, u16 port, struct netlink_ext_ack *extack)
+{
+	struct udp_port_cfg port4 = {
+		.family = AF_INET,
+		.local_ip.s_addr = htonl(INADDR_ANY),
+		.local_udp_port = htons(port),
+		.use_udp_checksums = true,
+	};
+	int err;
+
+	host->port = htons(port);
+	host->sk4 = listen(host, &port4, &err);
+	if (err)
+		goto say_why;
+#if IS_ENABLED(CONFIG_IPV6)
+	if (ipv6_mod_enabled()) {
+		struct udp_port_cfg port6 = {
+			.family = AF_INET6,
+			.local_ip6 = IN6ADDR_ANY_INIT,
+			.local_udp_port = htons(port),
+			.use_udp6_tx_checksums = true,
+			.use_udp6_rx_checksums = true,
+			.ipv6_v6only = true,
+		};
+
+		host->sk6 = listen(host, &port6, &err);
+		if (err)
+			goto close_ipv4;
+	}
+#endif
+	return 0;
+
+#if IS_ENABLED(CONFIG_IPV6)
+close_ipv4:
+	udp_tunnel_sock_release(host->sk4->sk_socket);
+#endif
+say_why:
+	if (err == -EADDRINUSE)
+		NL_SET_ERR_MSG_FMT_MOD(extack, "UDP port %u is in use: choose another PORT", port);
+	else
+		NL_SET_ERR_MSG_FMT_MOD(extack, "no socket for UDP port %u: error %d", port, -err);
+	return err;
+}
+
+/* Whoever receives in one of them sends in the other family's never, but ends only by the last. */
+void node_net_close(struct node_host *host)
+{
+	if (host->sk6)
+		udp_tunnel_sock_release(host->sk6->sk_socket);
+	udp_tunnel_sock_release(host->sk4->sk_socket);
+	synchronize_rcu();
+}

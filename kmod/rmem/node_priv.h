@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The kernel's memory node around the core of core/rmem/node.h: what its files share.
+ *
+ *   node_main.c     start, stop, module
+ *   node_netlink.c  control: family rmem_node
+ *   node_net.c      sockets; receive, verify, execute: softirq
+ *   node_send.c     answers: packets out of page memory, routes
+ *   node_slow.c     OPEN CLOSE ALLOC FREE: a queue and a thread
+ *   node_mem.c      the lent pages; a thread zeroes what was given back
+ *   node_count.c    counters
+ *
+ * Locks, outermost first:
+ *   node_control   mutex: start, stop and whatever looks at the one node
+ *   slow_lock      mutex: the core's slow lock
+ *   slot[].lock    spinlock: the core's slot lock; also guards the slot's route
+ *   queue.lock     spinlock: the slow path's queue (never with another spinlock)
+ * Receiving runs under rcu_read_lock(): pages and keys taken from the core are
+ * waited for by synchronize_rcu() before they are used anew.
+ */
+#ifndef REMORA_RMEM_NODE_PRIV_H
+#define REMORA_RMEM_NODE_PRIV_H
+
+#include <linux/cache.h>
+#include <linux/in6.h>
+#include <linux/kernel.h>
+#include <linux/mm.h>
+#include <linux/mutex.h>
+#include <linux/percpu.h>
+#include <linux/skbuff.h>
+#include <linux/spinlock.h>
+#include <linux/wait.h>
+
+#include "core/rmem/node.h"
+
+struct dst_entry;
+struct genl_info;
+struct net;
+struct netlink_ext_ack;
+struct sock;
+struct socket;
+struct task_struct;
+
+/* ---- counters: node_count.c ---- */
+
+/* What the carrier itself counts, beside what the core has a reason for. */
+enum node_count {
+	NODE_COUNT_WIRE = 0, /* + enum rmem_wire_verdict */
+	NODE_COUNT_REASON = NODE_COUNT_WIRE + RMEM_WIRE_VERDICTS, /* + enum rmem_node_reason */
+	NODE_COUNT_TYPE = NODE_COUNT_REASON + RMEM_NODE_REASONS, /* + enum rmem_type - RMEM_OPEN */
+	NODE_COUNT_READ_BYTES = NODE_COUNT_TYPE + RMEM_ZERO - RMEM_OPEN + 1,
+	NODE_COUNT_WRITE_BYTES,
+	NODE_COUNT_ANSWERS,	     /* packets handed to the network */
+	NODE_COUNT_SCRUBBED,	     /* pages zeroed */
+	NODE_COUNT_HELD,	     /* pages found still referred to, put off */
+	NODE_COUNT_DROP_SPACE,	     /* unknown address space */
+	NODE_COUNT_DROP_OVERSIZE,    /* payload no message may have */
+	NODE_COUNT_DROP_NO_CHECKSUM, /* level link without an UDP checksum */
+	NODE_COUNT_DROP_NOT_UNICAST,
+	NODE_COUNT_DROP_RESERVE,     /* in a buffer meant for swap */
+	NODE_COUNT_DROP_QUEUE_FULL,  /* slow path's */
+	NODE_COUNT_DROP_NO_BUFFER,   /* for the answer */
+	NODE_COUNT_DROP_NO_ROUTE,    /* for the answer */
+	NODE_COUNT_DROP_XMIT,	     /* answer refused on its way out */
+	NODE_COUNTS
+};
+
+struct node_counts {
+	u64 count[NODE_COUNTS];
+};
+
+DECLARE_PER_CPU_ALIGNED(struct node_counts, node_counts);
+
+extern const char *const node_count_name[NODE_COUNTS];
+
+/* Any context. 64-bit kernels only (Kbuild), so a sum never sees half a value. */
+static inline void node_count_add(unsigned int which, u64 value)
+{
+	this_cpu_add(node_counts.count[which], value);
+}
+
+static inline void node_count(unsigned int which)
+{
+	node_count_add(which, 1);
+}
+
+u64 node_count_sum(unsigned int which);
+
+/* ---- where answers go: node_send.c ---- */
+
+/* A request's addresses, as an answer needs them. IPv4 is mapped into IPv6. */
+struct node_path {
+	struct rmem_peer peer;
+	struct in6_addr local; /* the request's destination, hence the answer's source */
+	int ifindex;	       /* of a link-local peer, else 0 */
+	bool ipv4;
+};
+
+/* The way to the peer whose requests a slot saw last; slot lock. */
+struct node_route {
+	struct node_path path;
+	struct dst_entry *dst; /* holds a reference; NULL: none looked up */
+	u32 cookie;
+};
+
+struct node_slot {
+	spinlock_t lock;
+	struct node_route route;
+} ____cacheline_aligned_in_smp;
+
+/* ---- memory: node_mem.c ---- */
+
+struct node_mem {
+	struct page **page; /* compound, of page_bytes; by the core's index */
+	u64 pages;
+	unsigned int order;
+	struct page *zero; /* RMEM_PIECE_BYTES_MAX and more of zeros: memory never written */
+
+	struct task_struct *scrubber;
+	wait_queue_head_t wait;
+	unsigned long wanted; /* bit 0: the scrubber was called and has not begun */
+};
+
+/* ---- slow path: node_slow.c ---- */
+
+#define NODE_SLOW_JOBS 256U /* a power of two */
+#define NODE_SLOW_PAYLOAD_BYTES 24U
+
+/* A verified request that waits for the slow path's thread. */
+struct node_job {
+	struct rmem_head head;
+	struct node_path path;
+	u8 payload[NODE_SLOW_PAYLOAD_BYTES];
+};
+
+struct node_queue {
+	spinlock_t lock; /* head, tail, and the jobs between them */
+	u32 head, tail;	 /* free running: taken, added */
+	struct node_job *job;
+	struct task_struct *thread;
+	wait_queue_head_t wait;
+};
+
+/* ---- the node ---- */
+
+struct node_host {
+	struct rmem_node core;
+	struct net *net;
+	struct sock *sk4, *sk6; /* sk6 NULL: no IPv6 here */
+	__be16 port;
+	struct node_slot *slot; /* core.config.sessions_max of them */
+	struct node_mem mem;
+	struct node_queue queue;
+	struct mutex slow_lock;
+	void *state; /* the core's */
+};
+
+/* What START asked for. */
+struct node_start {
+	u64 memory_bytes;
+	u32 page_bytes;
+	u16 port;
+	u32 pool_pages; /* 0: fitting the memory */
+	u32 spaces_max, sessions_max, regions_max, session_idle_ms;
+};
+
+/* node_main.c: the one node there is, or NULL. node_control. */
+extern struct mutex node_control;
+extern struct node_host *node_running;
+
+int node_main_start(struct net *net, const struct node_start *start,
+		    struct netlink_ext_ack *extack);
+void node_main_stop(void);
+
+/* node_netlink.c */
+int node_netlink_register(void);
+void node_netlink_unregister(void);
+
+/* node_net.c: receiving begins with open, and no request runs any more after close. */
+int node_net_open(struct node_host *host, u16 port, struct netlink_ext_ack *extack);
+void node_net_close(struct node_host *host);
+
+/*
+ * node_send.c. Packets are built with their message only and may be chained by
+ * skb->next; NULL and counted when there is no buffer. rcu_read_lock().
+ */
+struct sk_buff *node_send_message(const struct base_siphash_key *key, struct rmem_head *reply,
+				  const void *payload, u32 bytes);
+struct sk_buff *node_send_part(struct node_host *host, const struct base_siphash_key *key,
+			       struct rmem_answer *part, u32 bytes);
+/* Route of a slot, kept up to date; NULL and counted when there is none. Slot lock, and
+ * rcu_read_lock() for as long as the route is used.
+ */
+struct dst_entry *node_send_route(struct node_host *host, struct node_route *route,
+				  const struct node_path *path);
+void node_send_forget(struct node_route *route);
+/* Frees packets if route is NULL. check: UDP checksum wanted. BH disabled, rcu_read_lock(). */
+void node_send_packets(struct node_host *host, struct dst_entry *route,
+		       const struct node_path *path, bool check, struct sk_buff *packets);
+
+/* node_slow.c: the queue, which exists as long as requests come; the thread that empties it. */
+int node_slow_init(struct node_host *host);
+void node_slow_exit(struct node_host *host);
+int node_slow_start(struct node_host *host);
+void node_slow_stop(struct node_host *host);
+void node_slow_add(struct node_host *host, const struct rmem_head *head,
+		   const struct node_path *path, const struct sk_buff *skb, u32 payload_offset);
+
+/* node_mem.c: reservation, then the thread that zeroes. */
+int node_mem_reserve(struct node_mem *mem, const struct rmem_node_config *config, u64 extra_bytes,
+		     struct netlink_ext_ack *extack);
+void node_mem_release(struct node_mem *mem);
+int node_mem_start(struct node_host *host);
+void node_mem_stop(struct node_host *host);
+/* Calls the scrubber if it is wanted. Any context, no lock needed. */
+void node_mem_scrub(struct node_host *host);
+
+static inline void *node_mem_at(const struct node_mem *mem, const struct rmem_extent *extent)
+{
+	return page_address(mem->page[extent->page]) + extent->offset;
+}
+
+#endif

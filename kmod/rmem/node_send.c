@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Answers on their way out.
+ *
+ *      linear:    | room for lower layers | UDP | struct rmem_hdr |
+ *      fragments: page memory, by reference (READ only)
+ *
+ * Read data isn't copied: the packet refers to the lent page itself, and the
+ * scrubber leaves a page alone while one does. So a page may change while it
+ * waits in a queue, if its owner writes what he is reading; he gets the one, the
+ * other, or a packet his digest refuses. The fragments are marked as shared,
+ * for layers that would compute over them twice.
+ *
+ * An answer leaves from the address its request came to. Its route is looked
+ * up once and kept with the session's slot for as long as it is valid and the
+ * slot's requests come from the same peer.
+ */
+#include <linux/crc32c.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/skbuff.h>
+#include <linux/udp.h>
+#include <net/dst.h>
+#include <net/flow.h>
+#include <net/ip.h>
+#include <net/ip6_checksum.h>
+#include <net/ip6_fib.h>
+#include <net/ip6_route.h>
+#include <net/ipv6.h>
+#include <net/ipv6_stubs.h>
+#include <net/route.h>
+#include <net/udp.h>
+
+#include "core/base/crc32c.h"
+#include "rmem/node_priv.h"
+
+/* What the layers below the message may want to put before it. */
+#define HEADROOM (LL_MAX_HEADER + sizeof(struct ipv6hdr) + sizeof(struct udphdr))
+
+/*
+ * The reserves that PF_MEMALLOC opens are for those who free memory; a lost
+ * answer is asked for again.
+ */
+#define SEND_GFP (GFP_ATOMIC | __GFP_NOMEMALLOC | __GFP_NOWARN)
+
+/* ---- packets ---- */
+
+static struct sk_buff *new_packet(u32 linear_bytes)
+{
+	struct sk_buff *skb = alloc_skb(HEADROOM + linear_bytes, SEND_GFP);
+
+	if (unlikely(!skb)) {
+		node_count(NODE_COUNT_DROP_NO_BUFFER);
+		return NULL;
+	}
+	skb_reserve(skb, HEADROOM);
+	return skb;
+}
+
+struct sk_buff *node_send_message(const struct base_siphash_key *key, struct rmem_head *reply,
+				  const void *payload, u32 bytes)
+{
+	struct sk_buff *skb = new_packet(RMEM_HDR_BYTES + bytes);
+	void *hdr;
+
+	if (!skb)
+		return NULL;
+	hdr = skb_put(skb, RMEM_HDR_BYTES);
+	rmem_wire_build(hdr, reply, key, payload, bytes);
+	if (bytes)
+		skb_put_data(skb, payload, bytes);
+	return skb;
+}
+
+/* Pages of an extent as a fragment; an extent never written is the page of zeros. */
+static void add_extent(struct sk_buff *skb, const struct node_mem *mem,
+		       const struct rmem_extent *extent)
+{
+	bool written = extent->page != RMEM_PAGE_NONE;
+	struct page *page = written ? mem->page[extent->page] : mem->zero;
+
+	get_page(page);
+	skb_add_rx_frag(skb, skb_shinfo(skb)->nr_frags, page, written ? extent->offset : 0,
+			extent->bytes, extent->bytes);
+}
+
+static const void *extent_data(const struct node_mem *mem, const struct rmem_extent *extent)
+{
+	if (extent->page == RMEM_PAGE_NONE)
+		return page_address(mem->zero);
+	return node_mem_at(mem, extent);
+}
+
+/* Header of a part: digest and tag over the pages where they are. */
+static void seal_part(void *hdr, const struct node_mem *mem, const struct base_siphash_key *key,
+		      struct rmem_answer *part)
+{
+	struct base_siphash hash;
+	u32 crc = BASE_CRC32C_SEED;
+	unsigned int i;
+
+	if (part->reply.integrity == RMEM_DIGEST) {
+		for (i = 0; i < part->extents; i++)
+			crc = crc32c(crc, extent_data(mem, &part->extent[i]),
+				     part->extent[i].bytes);
+		part->reply.digest = base_crc32c_final(crc);
+	}
+	rmem_wire_encode(hdr, &part->reply);
+	rmem_wire_hash_begin(&hash, key, hdr);
+	if (rmem_wire_tags_payload(&part->reply)) {
+		for (i = 0; i < part->extents; i++)
+			base_siphash_update(&hash, extent_data(mem, &part->extent[i]),
+					    part->extent[i].bytes);
+	}
+	rmem_wire_seal(hdr, base_siphash_final(&hash));
+}
+
+struct sk_buff *node_send_part(struct node_host *host, const struct base_siphash_key *key,
+			       struct rmem_answer *part, u32 bytes)
+{
+	struct sk_buff *skb = new_packet(RMEM_HDR_BYTES);
+	unsigned int i;
+
+	if (!skb)
+		return NULL;
+	seal_part(skb_put(skb, RMEM_HDR_BYTES), &host->mem, key, part);
+	for (i = 0; i < part->extents; i++)
+		add_extent(skb, &host->mem, &part->extent[i]);
+	skb_shinfo(skb)->flags |= SKBFL_SHARED_FRAG;
+	node_count_add(NODE_COUNT_READ_BYTES, bytes);
+	return skb;
+}
+
+/* ---- routes ---- */
+
+static __be32 ipv4_of(const u8 mapped[16])
+{
+	__be32 addr;
+
+	memcpy(&addr, mapped + 12, sizeof(addr));
+	return addr;
+}
+
+static struct dst_entry *look_up_ipv4(struct node_host *host, const struct node_path *path)
+{
+	struct flowi4 flow = {
+		.daddr = ipv4_of(path->peer.addr),
+		.saddr = ipv4_of(path->local.s6_addr),
+		.fl4_dport = htons(path->peer.port),
+		.fl4_sport = host->port,
+		.flowi4_proto = IPPROTO_UDP,
+	};
+	struct rtable *route;
+
+	security_sk_classify_flow(host->sk4, flowi4_to_flowi_common(&flow));
+	route = ip_route_output_flow(host->net, &flow, host->sk4);
+	return IS_ERR(route) ? NULL : &route->dst;
+}
+
+static struct dst_entry *look_up_ipv6(struct node_host *host, const struct node_path *path,
+				      u32 *cookie)
+{
+#if IS_ENABLED(CONFIG_IPV6)
+	struct flowi6 flow = {
+		.saddr = path->local,
+		.fl6_dport = htons(path->peer.port),
+		.fl6_sport = host->port,
+		.flowi6_oif = path->ifindex,
+		.flowi6_proto = IPPROTO_UDP,
+	};
+	struct dst_entry *dst;
+
+	memcpy(&flow.daddr, path->peer.addr, sizeof(flow.daddr));
+	security_sk_classify_flow(host->sk6, flowi6_to_flowi_common(&flow));
+	dst = ipv6_stub->ipv6_dst_lookup_flow(host->net, host->sk6, &flow, NULL);
+	if (IS_ERR(dst))
+		return NULL;
+	*cookie = rt6_get_cookie(container_of(dst, struct rt6_info, dst));
+	return dst;
+#else
+	return NULL;
+#endif
+}
+
+/* The ports but one are the same for all, and the peer's belongs to its address. */
+static bool same_way(const struct node_path *a, const struct node_path *b)
+{
+	return rmem_peer_equal(&a->peer, &b->peer) && ipv6_addr_equal(&a->local, &b->local) &&
+	       a->ifindex == b->ifindex && a->ipv4 == b->ipv4;
+}
+
+struct dst_entry *node_send_route(struct node_host *host, struct node_route *route,
+				  const struct node_path *path)
+{
+	if (likely(route->dst && same_way(&route->path, path) &&
+		   dst_check(route->dst, route->cookie)))
+		return route->dst;
+
+	node_send_forget(route);
+	route->cookie = 0;
+	route->dst = path->ipv4 ? look_up_ipv4(host, path)
+				: look_up_ipv6(host, path, &route->cookie);
+	if (!route->dst)
+		node_count(NODE_COUNT_DROP_NO_ROUTE);
+	route->path = *path;
+	return route->dst;
+}
+
+/* Whoever still sends by it does so under rcu_read_lock(), which the release waits for. */
+void node_send_forget(struct node_route *route)
+{
+	dst_release(route->dst);
+	route->dst = NULL;
+}
+
+/* ---- transmission ---- */
+
+static void push_udp(const struct node_host *host, const struct node_path *path,
+		     struct sk_buff *skb)
+{
+	struct udphdr *udp = skb_push(skb, sizeof(*udp));
+
+	skb_reset_transport_header(skb);
+	udp->source = host->port;
+	udp->dest = htons(path->peer.port);
+	udp->len = htons(skb->len);
+	udp->check = 0;
+}
+
+/* A packet that the path's MTU turns out to be too small for is fragmented, not lost. */
+static int send_ipv4(struct node_host *host, struct dst_entry *dst, const struct node_path *path,
+		     bool check, struct sk_buff *skb)
+{
+	__be32 source = ipv4_of(path->local.s6_addr);
+	__be32 dest = ipv4_of(path->peer.addr);
+	struct iphdr *ip;
+
+	push_udp(host, path, skb);
+	udp_set_csum(!check, skb, source, dest, skb->len);
+
+	ip = skb_push(skb, sizeof(*ip));
+	skb_reset_network_header(skb);
+	memset(IPCB(skb), 0, sizeof(*IPCB(skb)));
+	ip->version = 4;
+	ip->ihl = sizeof(*ip) / 4;
+	ip->tos = 0;
+	ip->ttl = ip4_dst_hoplimit(dst);
+	ip->protocol = IPPROTO_UDP;
+	ip->saddr = source;
+	ip->daddr = dest;
+	ip->id = 0;
+	ip->frag_off = htons(IP_DF);
+	if (unlikely(skb->len > dst_mtu(dst))) {
+		ip->frag_off = 0;
+		__ip_select_ident(host->net, ip, 1);
+	}
+	return ip_local_out(host->net, host->sk4, skb);
+}
+
+/* The UDP checksum is there at every level: without it, IPv6 protects no address. */
+static int send_ipv6(struct node_host *host, struct dst_entry *dst, const struct node_path *path,
+		     struct sk_buff *skb)
+{
+#if IS_ENABLED(CONFIG_IPV6)
+	struct ipv6hdr *ip;
+	struct in6_addr dest;
+
+	memcpy(&dest, path->peer.addr, sizeof(dest));
+	push_udp(host, path, skb);
+	udp6_set_csum(false, skb, &path->local, &dest, skb->len);
+
+	ip = skb_push(skb, sizeof(*ip));
+	skb_reset_network_header(skb);
+	memset(IP6CB(skb), 0, sizeof(*IP6CB(skb)));
+	ip6_flow_hdr(ip, 0, 0);
+	ip->nexthdr = IPPROTO_UDP;
+	ip->hop_limit = ip6_dst_hoplimit(dst);
+	ip->saddr = path->local;
+	ip->daddr = dest;
+	skb->ignore_df = 1;
+	return ip6_local_out(host->net, host->sk6, skb);
+#else
+	kfree_skb(skb);
+	return -EAFNOSUPPORT;
+#endif
+}
+
+void node_send_packets(struct node_host *host, struct dst_entry *route,
+		       const struct node_path *path, bool check, struct sk_buff *packets)
+{
+	struct sk_buff *skb, *next;
+	int err;
+
+	skb_list_walk_safe(packets, skb, next) {
+		skb_mark_not_on_list(skb);
+		if (unlikely(!route)) {
+			kfree_skb(skb);
+			continue;
+		}
+		skb_dst_set_noref(skb, route);
+		if (path->ipv4)
+			err = send_ipv4(host, route, path, check, skb);
+		else
+			err = send_ipv6(host, route, path, skb);
+		node_count(net_xmit_eval(err) ? NODE_COUNT_DROP_XMIT : NODE_COUNT_ANSWERS);
+	}
+}

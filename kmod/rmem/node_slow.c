@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The slow path: requests that change what exists rather than what is in it.
+ *
+ *   softirq --> queue of NODE_SLOW_JOBS --> thread { slow lock { core } answer }
+ *
+ * A request is copied into a job, so that no packet buffer waits here. When the
+ * queue is full a request is dropped and counted; its sender asks again.
+ */
+#include <linux/kthread.h>
+#include <linux/skbuff.h>
+#include <linux/slab.h>
+#include <linux/timekeeping.h>
+
+#include "rmem/node_priv.h"
+#include "rmem/node_trace.h"
+
+static_assert(sizeof(struct rmem_open) <= NODE_SLOW_PAYLOAD_BYTES);
+static_assert(sizeof(struct rmem_alloc) <= NODE_SLOW_PAYLOAD_BYTES);
+static_assert(sizeof(struct rmem_range) <= NODE_SLOW_PAYLOAD_BYTES);
+
+/* What an answer may carry. */
+union reply_payload {
+	struct rmem_opened opened;
+	struct rmem_range range;
+};
+
+/* ---- the queue ---- */
+
+/* BH disabled. skb: verified, with as much payload as head says. */
+void node_slow_add(struct node_host *host, const struct rmem_head *head,
+		   const struct node_path *path, const struct sk_buff *skb, u32 payload_offset)
+{
+	u32 bytes = rmem_wire_payload_bytes(head);
+	struct node_queue *queue = &host->queue;
+	struct node_job *job;
+
+	spin_lock(&queue->lock);
+	if (queue->tail - queue->head == NODE_SLOW_JOBS ||
+	    WARN_ON_ONCE(bytes > NODE_SLOW_PAYLOAD_BYTES)) {
+		spin_unlock(&queue->lock);
+		node_count(NODE_COUNT_DROP_QUEUE_FULL);
+		trace_rmem_node_drop(NODE_COUNT_DROP_QUEUE_FULL, skb->len);
+		return;
+	}
+	job = &queue->job[queue->tail % NODE_SLOW_JOBS];
+	job->head = *head;
+	job->path = *path;
+	if (!skb_copy_bits(skb, payload_offset, job->payload, bytes))
+		WRITE_ONCE(queue->tail, queue->tail + 1);
+	spin_unlock(&queue->lock);
+	wake_up(&queue->wait);
+}
+
+static bool take_job(struct node_queue *queue, struct node_job *job)
+{
+	bool any;
+
+	spin_lock_bh(&queue->lock);
+	any = queue->head != queue->tail;
+	if (any) {
+		*job = queue->job[queue->head % NODE_SLOW_JOBS];
+		queue->head++;
+	}
+	spin_unlock_bh(&queue->lock);
+	return any;
+}
+
+/* ---- the requests; slow lock ---- */
+
+static void open_session(struct node_host *host, u64 now_ns, const struct node_job *job,
+			 struct rmem_answer *answer, struct rmem_opened *opened)
+{
+	struct rmem_node *core = &host->core;
+	struct rmem_open open;
+	int slot;
+
+	memcpy(&open, job->payload, sizeof(open));
+	while ((slot = rmem_node_superseded_slot(core, &job->head, &open)) >= 0) {
+		trace_rmem_node_session("superseded", slot, core->sessions.slot[slot].name);
+		spin_lock_bh(&host->slot[slot].lock);
+		rmem_node_supersede(core, slot);
+		spin_unlock_bh(&host->slot[slot].lock);
+	}
+	slot = rmem_node_open_slot(core, now_ns, &job->head, &open, &job->path.peer);
+	if (slot < 0) {
+		rmem_node_open(core, now_ns, slot, &job->head, &open, &job->path.peer, answer,
+			       opened);
+		return;
+	}
+	spin_lock_bh(&host->slot[slot].lock);
+	if (core->sessions.slot[slot].name != RMEM_SESSION_NONE)
+		trace_rmem_node_session("reused", slot, core->sessions.slot[slot].name);
+	rmem_node_open(core, now_ns, slot, &job->head, &open, &job->path.peer, answer, opened);
+	trace_rmem_node_session("opened", slot, core->sessions.slot[slot].name);
+	spin_unlock_bh(&host->slot[slot].lock);
+}
+
+static void alloc_region(struct node_host *host, u64 now_ns, const struct node_job *job,
+			 struct rmem_answer *answer, struct rmem_range *range)
+{
+	struct rmem_alloc wanted;
+
+	memcpy(&wanted, job->payload, sizeof(wanted));
+	rmem_node_alloc(&host->core, now_ns, &job->head, &job->path.peer, &wanted, answer, range);
+	if (answer->action == RMEM_ACT_REPLY && answer->reply.status == RMEM_OK)
+		trace_rmem_node_region(&job->head, le64_to_cpu(range->addr),
+				       le64_to_cpu(range->bytes));
+}
+
+static void free_region(struct node_host *host, u64 now_ns, const struct node_job *job,
+			struct rmem_answer *answer)
+{
+	struct rmem_range range;
+
+	memcpy(&range, job->payload, sizeof(range));
+	rmem_node_free(&host->core, now_ns, &job->head, &job->path.peer, &range, answer);
+	if (answer->action == RMEM_ACT_REPLY && answer->reply.status == RMEM_OK)
+		trace_rmem_node_region(&job->head, le64_to_cpu(range.addr),
+				       le64_to_cpu(range.bytes));
+}
+
+static void execute(struct node_host *host, const struct node_job *job,
+		    struct rmem_answer *answer, union reply_payload *payload)
+{
+	u32 slot = rmem_node_slot(&host->core, job->head.session);
+	u64 now_ns = ktime_get_coarse_ns();
+
+	if (job->head.type == RMEM_OPEN) {
+		open_session(host, now_ns, job, answer, &payload->opened);
+		return;
+	}
+	spin_lock_bh(&host->slot[slot].lock);
+	if (job->head.type == RMEM_ALLOC) {
+		alloc_region(host, now_ns, job, answer, &payload->range);
+	} else if (job->head.type == RMEM_FREE) {
+		free_region(host, now_ns, job, answer);
+	} else {
+		rmem_node_close(&host->core, now_ns, &job->head, &job->path.peer, answer);
+		trace_rmem_node_session("closed", slot, job->head.session);
+	}
+	spin_unlock_bh(&host->slot[slot].lock);
+}
+
+/* ---- the thread ---- */
+
+/* The space may have been deleted since its request was verified: then nobody is answered. */
+static void answer_job(struct node_host *host, const struct node_job *job,
+		       struct rmem_answer *answer, const void *payload)
+{
+	const struct base_siphash_key *key;
+	struct node_route route = {};
+	struct dst_entry *dst;
+	struct sk_buff *packet;
+
+	local_bh_disable();
+	rcu_read_lock();
+	key = rmem_node_key(&host->core, job->head.space);
+	packet = key ? node_send_message(key, &answer->reply, payload,
+					 rmem_wire_payload_bytes(&answer->reply)) : NULL;
+	if (packet) {
+		dst = node_send_route(host, &route, &job->path);
+		node_send_packets(host, dst, &job->path, job->head.integrity == RMEM_LINK, packet);
+		node_send_forget(&route);
+	}
+	rcu_read_unlock();
+	local_bh_enable();
+}
+
+static void handle(struct node_host *host, const struct node_job *job)
+{
+	union reply_payload payload = {};
+	struct rmem_answer answer;
+
+	mutex_lock(&host->slow_lock);
+	execute(host, job, &answer, &payload);
+	mutex_unlock(&host->slow_lock);
+
+	node_count(NODE_COUNT_REASON + answer.reason);
+	trace_rmem_node_decision(&job->head, &answer);
+	if (answer.action == RMEM_ACT_REPLY)
+		answer_job(host, job, &answer, &payload);
+	node_mem_scrub(host);
+}
+
+static int run(void *data)
+{
+	struct node_host *host = data;
+	struct node_queue *queue = &host->queue;
+	struct node_job job;
+
+	while (!kthread_should_stop()) {
+		wait_event_idle(queue->wait, kthread_should_stop() ||
+					     READ_ONCE(queue->tail) != queue->head);
+		while (!kthread_should_stop() && take_job(queue, &job)) {
+			handle(host, &job);
+			cond_resched();
+		}
+	}
+	return 0;
+}
+
+int node_slow_init(struct node_host *host)
+{
+	struct node_queue *queue = &host->queue;
+
+	spin_lock_init(&queue->lock);
+	init_waitqueue_head(&queue->wait);
+	queue->job = kvcalloc(NODE_SLOW_JOBS, sizeof(*queue->job), GFP_KERNEL);
+	return queue->job ? 0 : -ENOMEM;
+}
+
+void node_slow_exit(struct node_host *host)
+{
+	kvfree(host->queue.job);
+}
+
+int node_slow_start(struct node_host *host)
+{
+	struct task_struct *thread = kthread_run(run, host, "rmem_node/slow");
+
+	if (IS_ERR(thread))
+		return PTR_ERR(thread);
+	host->queue.thread = thread;
+	return 0;
+}
+
+void node_slow_stop(struct node_host *host)
+{
+	kthread_stop(host->queue.thread);
+}
