@@ -58,13 +58,14 @@ OPT_SRC := $(COMMON_SRC) $(REMORA_SRC) $(NODE_SRC) $(MODEL_SRC)
 # ---- flags --------------------------------------------------------------------------------------
 
 INCLUDES := -Iinclude -Iinclude/uapi -Ikmod
-WARN := -Wall -Wextra -Werror -Wshadow -Wundef -Wvla -Wpointer-arith -Wwrite-strings -Wformat=2 \
+WARN := -Wall -Wextra -Werror -Wundef -Wvla -Wpointer-arith -Wwrite-strings -Wformat=2 \
 	-Wimplicit-fallthrough -Wno-unused-parameter -Wno-missing-field-initializers
-WARN_C := $(WARN) -Wmissing-prototypes -Wstrict-prototypes -Wold-style-definition \
+WARN_C := $(WARN) -Wshadow -Wmissing-prototypes -Wstrict-prototypes -Wold-style-definition \
 	-Wdeclaration-after-statement
-WARN_CXX := $(WARN) -Wnon-virtual-dtor -Woverloaded-virtual
+WARN_CXX := $(WARN) -Wshadow=local -Wnon-virtual-dtor -Woverloaded-virtual
 
 CORE_CFLAGS := -std=gnu11 -ffreestanding -fno-common -g $(WARN_C) $(INCLUDES)
+# shadow=local: in C a function may have the name of a struct, which C++ would warn of.
 # The wire headers are C and check themselves by _Static_assert, which g++ knows by another name.
 CXXFLAGS_ALL := -std=c++20 -g $(WARN_CXX) -D_Static_assert=static_assert $(INCLUDES) -Itools
 
