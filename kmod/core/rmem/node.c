@@ -605,7 +605,7 @@ static bool read_wish(const struct rmem_node *node, const struct rmem_head *head
 		return false;
 	if (perm != RMEM_PERM_READ && perm != (RMEM_PERM_READ | RMEM_PERM_WRITE))
 		return false;
-	wish->pages = (bytes - 1) / (offset_mask(node) + 1) + 1;
+	wish->pages = ((bytes - 1) >> node->config.page_shift) + 1;
 	wish->vpn = vpn_of(node, addr);
 	wish->perm = RMEM_PTE_READ | (perm & RMEM_PERM_WRITE ? RMEM_PTE_WRITE : 0);
 	wish->session = head->session;

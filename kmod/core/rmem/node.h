@@ -105,7 +105,7 @@ enum rmem_node_reason {
 	RMEM_NODE_REBOOTED,   /* names another boot */
 	RMEM_NODE_STALE,      /* below the floor */
 	RMEM_NODE_WINDOW,     /* beyond the window */
-	RMEM_NODE_LENGTH,     /* 0 or too large */
+	RMEM_NODE_LENGTH,     /* 0, too large, misaligned, or a field that can't be */
 	RMEM_NODE_FAULT,      /* not allocated */
 	RMEM_NODE_PERM,
 	RMEM_NODE_BUSY,	      /* pool empty; no session slot */
