@@ -10,7 +10,10 @@
 #	out/fuzz/	clang, libFuzzer	-> fuzz targets
 #	out/modules/RELEASE/			-> the kernel modules (Kbuild)
 
-MAKEFLAGS += --no-builtin-rules --no-builtin-variables -j$(shell nproc)
+MAKEFLAGS += --no-builtin-rules --no-builtin-variables
+ifeq ($(MAKELEVEL),0)
+MAKEFLAGS += -j$(shell nproc)
+endif
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -ec
 .DELETE_ON_ERROR:
@@ -35,6 +38,8 @@ DEMO = tools/lab/lab run demo
 BENCH_RMB = tools/bench/rmb
 
 Q := $(if $(V),,@)
+# Tools that call make themselves do so with a job server of their own.
+alone := $(Q)env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL
 say = $(if $(V),,@printf '  %-8s%s\n' '$1' '$2')
 
 # ---- sources ------------------------------------------------------------------------------------
@@ -86,7 +91,7 @@ tsan_FLAGS := -O1 -fno-omit-frame-pointer -fsanitize=thread
 fuzz_CC = $(CLANG)
 fuzz_CXX = $(CLANGXX)
 fuzz_FLAGS := -O1 -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined \
-	-fno-sanitize-recover=all
+	-fno-sanitize-recover=all -Wno-unknown-warning-option
 
 # ---- rules --------------------------------------------------------------------------------------
 
@@ -169,25 +174,25 @@ all: user modules ## user space, and the modules for KERNEL or KDIR
 user: out/lib/libremora_core.a $(USER_BIN) ## out/lib and out/bin
 
 modules: ## out/modules/RELEASE/*.ko (KDIR=... for any kernel, else KERNEL=6.12)
-	+$(Q)tools/build/modules $(or $(KDIR),$(KERNEL))
+	$(alone) tools/build/modules $(or $(KDIR),$(KERNEL))
 
 modules-all: ## the modules for every kernel of the lab
-	+$(Q)tools/build/modules $(KERNELS)
+	$(alone) tools/build/modules $(KERNELS)
 
 deps: ## install what is missing of the tools
 	$(Q)tools/lab/deps
 
 demo: ## remote memory at work, between virtual machines
-	+$(Q)tools/lab/deps
+	$(Q)tools/lab/deps
 	+$(Q)$(MAKE) --no-print-directory all
 	$(Q)$(DEMO)
 
 check: ## every test (SUITES="unit model" for some; selftests/suites.txt names them)
-	+$(Q)tools/lab/deps
-	+$(Q)tools/check/run $(SUITES)
+	$(Q)tools/lab/deps
+	$(alone) tools/check/run $(SUITES)
 
 style: ## layers, licences, checkpatch, sparse, clang-tidy ... (tools/style/run NAME for one)
-	+$(Q)tools/style/run
+	$(alone) tools/style/run
 
 unit: $(UNIT_BIN)
 tsan: $(TSAN_BIN)
@@ -204,14 +209,14 @@ bench-rmb: all ## /dev/rmbN against other network block devices, side by side
 	$(Q)$(BENCH_RMB) $(ARGS)
 
 compile_commands.json: ## for clangd and clang-tidy
-	+$(Q)$(PYTHON) tools/build/compile_commands > $@.tmp && mv $@.tmp $@
+	$(alone) $(PYTHON) tools/build/compile_commands > $@.tmp && mv $@.tmp $@
 
 install: user ## programs into DESTDIR/PREFIX
 	install -d $(DESTDIR)$(PREFIX)/bin
 	install -m 755 $(USER_BIN) $(DESTDIR)$(PREFIX)/bin
 
 modules_install: modules ## modules for KDIR into INSTALL_MOD_PATH
-	+$(Q)tools/build/modules --install $(or $(KDIR),$(KERNEL))
+	$(alone) tools/build/modules --install $(or $(KDIR),$(KERNEL))
 
 clean: ## remove out/
 	rm -rf out compile_commands.json
