@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The disk: a request is an op, which lies in the request's own memory and goes to the
+ * channel of its hardware queue; when that is done with it, the request ends.
+ *
+ * queue_rq always takes the request. What can't be sent yet (windows closed, no session, no
+ * memory for a packet) waits in the channel, which has what it takes to go on: credit
+ * released, an answer, or its timer.
+ *
+ * There is no cache to flush: a write has ended when it is in the node's memory.
+ *
+ * How an op's end is told:
+ *   LOST       EIO. The content is gone, no retry brings it back.
+ *   TIMEOUT    ENOLINK, a path's error: the content is there once the node answers again.
+ *   REFUSED    EREMOTEIO: the node's own word, the same on any path.
+ *   CANCELLED  EIO, the device was forced off.
+ */
+#include <linux/module.h>
+
+#include "compat/compat.h"
+#include "rmem/channel.h"
+
+#define SEGMENTS_MAX 128
+
+static u8 op_type(const struct request *rq)
+{
+	switch (req_op(rq)) {
+	case REQ_OP_READ:
+		return RMEM_READ;
+	case REQ_OP_WRITE:
+		return RMEM_WRITE;
+	case REQ_OP_DISCARD:
+		return RMEM_DISCARD;
+	case REQ_OP_WRITE_ZEROES:
+		return RMEM_ZERO;
+	default:
+		return 0;
+	}
+}
+
+static void count(struct rmem_device *device, const struct rmem_op *op)
+{
+	switch (op->type) {
+	case RMEM_READ:
+		rmem_count(device, RMEM_COUNT_READ);
+		rmem_count_add(device, RMEM_COUNT_READ_BYTES, op->len);
+		break;
+	case RMEM_WRITE:
+		rmem_count(device, RMEM_COUNT_WRITE);
+		rmem_count_add(device, RMEM_COUNT_WRITE_BYTES, op->len);
+		break;
+	default:
+		rmem_count(device, op->type == RMEM_ZERO ? RMEM_COUNT_ZERO : RMEM_COUNT_DISCARD);
+	}
+}
+
+static blk_status_t queue_rq(struct blk_mq_hw_ctx *hctx, const struct blk_mq_queue_data *bd)
+{
+	struct rmem_channel *channel = hctx->driver_data;
+	struct rmem_device *device = channel->device;
+	struct request *rq = bd->rq;
+	struct rmem_op *op = blk_mq_rq_to_pdu(rq);
+
+	blk_mq_start_request(rq);
+	op->type = op_type(rq);
+	if (unlikely(!op->type))
+		return BLK_STS_NOTSUPP;
+	op->addr = device->addr + ((u64)blk_rq_pos(rq) << SECTOR_SHIFT);
+	op->len = blk_rq_bytes(rq);
+	count(device, op);
+	if (unlikely(READ_ONCE(device->state) == RMEM_DEVICE_LOST) ||
+	    unlikely(!rmem_channel_submit(channel, op))) {
+		rmem_count(device, RMEM_COUNT_FAILED);
+		return BLK_STS_IOERR;
+	}
+	return BLK_STS_OK;
+}
+
+static blk_status_t status_of(enum rmem_client_result result)
+{
+	switch (result) {
+	case RMEM_CLIENT_OK:
+		return BLK_STS_OK;
+	case RMEM_CLIENT_TIMEOUT:
+		return BLK_STS_TRANSPORT;
+	case RMEM_CLIENT_REFUSED:
+		return BLK_STS_TARGET;
+	case RMEM_CLIENT_LOST:
+	case RMEM_CLIENT_CANCELLED:
+		break;
+	}
+	return BLK_STS_IOERR;
+}
+
+/*
+ * Ended right here, in the answer's softirq, without the detour over the submitting CPU
+ * that blk_mq_complete_request() may take: the answer came to this CPU as its channel's port
+ * steered it. Nobody else ends requests, as timeouts don't.
+ */
+void rmem_blk_finish(struct rmem_device *device, struct rmem_op *op,
+		     enum rmem_client_result result)
+{
+	if (unlikely(result != RMEM_CLIENT_OK))
+		rmem_count(device, RMEM_COUNT_FAILED);
+	blk_mq_end_request(rmem_blk_request(op), status_of(result));
+}
+
+/* How long to wait for a node is the core's to decide: a slow node must not fail a swap-in. */
+static enum blk_eh_timer_return timeout(struct request *rq)
+{
+	return BLK_EH_RESET_TIMER;
+}
+
+static int init_hctx(struct blk_mq_hw_ctx *hctx, void *data, unsigned int index)
+{
+	struct rmem_device *device = data;
+
+	hctx->driver_data = device->channel[index];
+	return 0;
+}
+
+static const struct blk_mq_ops mq_ops = {
+	.queue_rq = queue_rq,
+	.timeout = timeout,
+	.init_hctx = init_hctx,
+};
+
+static int disk_open(COMPAT_DISK_OPEN_ARGS)
+{
+	struct rmem_device *device = COMPAT_DISK_OPENED->private_data;
+
+	/* Under open_mutex, as is the claim. */
+	return device->claimed ? -ENXIO : 0;
+}
+
+static void disk_free(struct gendisk *disk)
+{
+	rmem_device_put_late(disk->private_data);
+}
+
+static const struct block_device_operations disk_ops = {
+	.owner = THIS_MODULE,
+	.open = disk_open,
+	.free_disk = disk_free,
+};
+
+static int tags_init(struct rmem_device *device)
+{
+	device->tags = (struct blk_mq_tag_set){
+		.ops = &mq_ops,
+		.nr_hw_queues = device->channels,
+		.queue_depth = RMEM_QUEUE_DEPTH,
+		.numa_node = NUMA_NO_NODE,
+		.cmd_size = sizeof(struct rmem_op),
+		.flags = BLK_MQ_F_SHOULD_MERGE,
+		.driver_data = device,
+	};
+	return blk_mq_alloc_tag_set(&device->tags);
+}
+
+int rmem_blk_add(struct rmem_device *device)
+{
+	const struct compat_disk_limits limits = {
+		.block_bytes = RMEM_BLOCK_BYTES,
+		.io_opt_bytes = device->piece_bytes % RMEM_BLOCK_BYTES ? 0 : device->piece_bytes,
+		.transfer_bytes_max = RMEM_OP_BYTES_MAX,
+		.segments_max = SEGMENTS_MAX,
+		.discard_bytes_max = RMEM_ZERO_BYTES_MAX,
+		.discard_granularity_bytes = device->page_bytes,
+		.stable_writes = device->stable_writes,
+	};
+	struct gendisk *disk;
+	int err;
+
+	err = tags_init(device);
+	if (err)
+		return err;
+	disk = compat_disk_alloc(&device->tags, device, &limits);
+	if (IS_ERR(disk)) {
+		err = PTR_ERR(disk);
+		goto free_tags;
+	}
+	device->disk = disk;
+	snprintf(disk->disk_name, DISK_NAME_LEN, "rmb%u", device->index);
+	disk->fops = &disk_ops;
+	disk->private_data = device;
+	disk->flags |= GENHD_FL_NO_PART;
+	set_capacity(disk, device->wish.bytes >> SECTOR_SHIFT);
+	err = device_add_disk(NULL, disk, rmem_status_groups);
+	if (err)
+		goto put_disk;
+	/* disk_free() puts it; that can't come before rmem_blk_remove(). */
+	kref_get(&device->ref);
+	return 0;
+
+put_disk:
+	device->disk = NULL;
+	put_disk(disk);
+free_tags:
+	blk_mq_free_tag_set(&device->tags);
+	return err;
+}
+
+void rmem_blk_remove(struct rmem_device *device)
+{
+	if (device->gone)
+		blk_mark_disk_dead(device->disk);
+	del_gendisk(device->disk);
+	blk_mq_free_tag_set(&device->tags);
+}

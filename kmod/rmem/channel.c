@@ -1,0 +1,452 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "rmem/channel.h"
+
+#include <linux/random.h>
+#include <linux/rculist.h>
+#include <linux/slab.h>
+#include <linux/udp.h>
+#include <net/sock.h>
+
+#include "rmem/packet.h"
+#include "rmem/trace.h"
+
+/* Silence that is not loss: the largest RTO is a second. */
+#define CHANNEL_DOWN_NS (2 * NSEC_PER_SEC)
+/* After a signal: what an answer under way is waited for, so that what it grants is given back. */
+#define CHANNEL_LINGER_MS 1000U
+
+/* ---- channels by their bit in the windows' waiters ---- */
+
+static DEFINE_SPINLOCK(waiters_lock); /* guards changes; readers are under rcu_read_lock() */
+static struct hlist_head waiters[RMEM_WAITERS];
+static unsigned int waiters_next;
+
+struct rmem_incast rmem_channel_incast; /* initialised by main.c */
+
+/* ---- what the core wants done ---- */
+
+/* Packets built under the lock, to be sent after it. */
+struct packets {
+	struct sk_buff *first, **end;
+};
+
+static void packets_init(struct packets *packets)
+{
+	packets->first = NULL;
+	packets->end = &packets->first;
+}
+
+static void build(struct rmem_channel *c, u64 now_ns, struct packets *packets)
+	__must_hold(&c->lock)
+{
+	struct rmem_device *device = c->device;
+	struct rmem_client_tx tx;
+	struct sk_buff *skb;
+	bool copied = false;
+
+	while (rmem_client_next(&c->client, now_ns, &tx)) {
+		skb = rmem_packet_build(&c->client.config, &tx,
+					tx.data_bytes ? rmem_blk_request(tx.op) : NULL, &copied);
+		if (unlikely(!skb)) {
+			/* The core sets a deadline for the part, hence the timer goes off. */
+			rmem_client_unsent(&c->client, &tx, now_ns);
+			rmem_count(device, RMEM_COUNT_NO_BUFFER);
+			trace_rmem_unsent(c, &tx.head);
+			break;
+		}
+		if (unlikely(copied)) {
+			rmem_count(device, RMEM_COUNT_COPIED);
+			copied = false;
+		}
+		trace_rmem_send(c, &tx.head);
+		*packets->end = skb;
+		packets->end = &skb->next;
+	}
+}
+
+/*
+ * The timer is moved to an earlier deadline only. Deadlines of ops that were answered so
+ * cost nothing: the timer goes off once per timeout at most, and finds what is next.
+ */
+static void arm(struct rmem_channel *c) __must_hold(&c->lock)
+{
+	u64 deadline_ns = rmem_client_deadline(&c->client);
+
+	if (!deadline_ns || (c->armed_ns && c->armed_ns <= deadline_ns))
+		return;
+	c->armed_ns = deadline_ns;
+	hrtimer_start(&c->timer, ns_to_ktime(deadline_ns), HRTIMER_MODE_ABS_SOFT);
+}
+
+static void note_state(struct rmem_channel *c, enum rmem_client_state before)
+	__must_hold(&c->lock)
+{
+	enum rmem_client_state state = c->client.state;
+
+	if (likely(state == before))
+		return;
+	trace_rmem_channel_state(c, before, state);
+	if (state == RMEM_CHANNEL_LOST)
+		rmem_status_set(c->device, RMEM_DEVICE_LOST);
+	wake_up_all(&c->device->changed);
+}
+
+/* To be called before the lock is dropped after whatever was told to the core. */
+static void settle(struct rmem_channel *c, u64 now_ns, enum rmem_client_state before,
+		   struct packets *packets) __must_hold(&c->lock)
+{
+	build(c, now_ns, packets);
+	arm(c);
+	note_state(c, before);
+}
+
+/* BH disabled; not under the lock: other CPUs' answers needn't wait for the network. */
+static void transmit(struct rmem_channel *c, struct packets *packets)
+{
+	struct sk_buff *skb = packets->first, *next;
+
+	for (; skb; skb = next) {
+		next = skb->next;
+		skb_mark_not_on_list(skb);
+		/* What doesn't leave here counts as lost on the way. */
+		if (unlikely(!rmem_socket_transmit(&c->socket, skb)))
+			rmem_count(c->device, RMEM_COUNT_NO_ROUTE);
+	}
+}
+
+static bool is_call(const struct rmem_op *op)
+{
+	return op->type == RMEM_ALLOC || op->type == RMEM_FREE;
+}
+
+/* No lock held: ending a request may well start another. */
+static void finish(struct rmem_channel *c, struct rmem_op *op, enum rmem_client_result result)
+{
+	struct rmem_op *next;
+
+	for (; op; op = next) {
+		next = op->next;
+		trace_rmem_finish(c, op, result);
+		if (is_call(op)) {
+			struct rmem_call *call = container_of(op, struct rmem_call, op);
+
+			call->result = result;
+			complete(&call->done);
+		} else {
+			rmem_blk_finish(c->device, op, result);
+		}
+	}
+}
+
+/* ---- windows ---- */
+
+static void pump(struct rmem_channel *c)
+{
+	enum rmem_client_state before;
+	struct packets packets;
+
+	packets_init(&packets);
+	spin_lock(&c->lock);
+	if (likely(!c->stopped)) {
+		before = c->client.state;
+		settle(c, ktime_get_ns(), before, &packets);
+	}
+	spin_unlock(&c->lock);
+	transmit(c, &packets);
+}
+
+/*
+ * Credit may have been released: let go on who waits for it. c's lock was dropped, so no two
+ * are held at once. BH disabled.
+ */
+static void kick(struct rmem_channel *c)
+{
+	u64 kicked = rmem_window_waiting(c->client.window) |
+		     rmem_incast_waiting(c->client.incast);
+	struct rmem_channel *waiter;
+
+	if (likely(!kicked))
+		return;
+	rcu_read_lock();
+	for (; kicked; kicked &= kicked - 1) {
+		hlist_for_each_entry_rcu(waiter, &waiters[__ffs64(kicked)], waiter_entry) {
+			rmem_count(waiter->device, RMEM_COUNT_KICKED);
+			pump(waiter);
+		}
+	}
+	rcu_read_unlock();
+}
+
+/* ---- events ---- */
+
+bool rmem_channel_submit(struct rmem_channel *c, struct rmem_op *op)
+{
+	struct packets packets;
+	bool taken;
+	u64 now_ns;
+
+	packets_init(&packets);
+	/* Until the packets are out: rmem_channel_free() comes after a grace period. */
+	local_bh_disable();
+	spin_lock(&c->lock);
+	taken = !c->stopped && !(READ_ONCE(c->device->gone) && !is_call(op));
+	if (likely(taken)) {
+		now_ns = ktime_get_ns();
+		trace_rmem_submit(c, op);
+		rmem_client_submit(&c->client, op, now_ns);
+		settle(c, now_ns, c->client.state, &packets);
+	}
+	spin_unlock(&c->lock);
+	transmit(c, &packets);
+	local_bh_enable();
+	return taken;
+}
+
+static void expire(struct rmem_channel *c)
+{
+	enum rmem_client_result result = RMEM_CLIENT_OK;
+	enum rmem_client_state before;
+	struct rmem_op *finished = NULL;
+	struct packets packets;
+	bool down = false;
+	u64 now_ns;
+
+	packets_init(&packets);
+	spin_lock(&c->lock);
+	c->armed_ns = 0;
+	if (likely(!c->stopped)) {
+		before = c->client.state;
+		now_ns = ktime_get_ns();
+		finished = rmem_client_expire(&c->client, now_ns, &result);
+		trace_rmem_expire(c);
+		if (!c->client.silent)
+			c->silent_ns = 0;
+		else if (!c->silent_ns)
+			c->silent_ns = now_ns;
+		down = c->silent_ns && now_ns - c->silent_ns >= CHANNEL_DOWN_NS;
+		settle(c, now_ns, before, &packets);
+	}
+	spin_unlock(&c->lock);
+	if (unlikely(down))
+		rmem_status_set(c->device, RMEM_DEVICE_DOWN);
+	transmit(c, &packets);
+	finish(c, finished, result);
+	kick(c);
+}
+
+static enum hrtimer_restart timer_due(struct hrtimer *timer)
+{
+	struct rmem_channel *c = container_of(timer, struct rmem_channel, timer);
+
+	rcu_read_lock();
+	expire(c);
+	rcu_read_unlock();
+	return HRTIMER_NORESTART;
+}
+
+static void drop(struct rmem_channel *c, const struct sk_buff *skb, unsigned int reason)
+{
+	rmem_count(c->device, reason);
+	trace_rmem_drop(c, skb, reason);
+}
+
+/* A message that verified, or did but for its payload. */
+static void receive(struct rmem_channel *c, const struct sk_buff *skb,
+		    const struct rmem_head *head, bool damaged)
+{
+	enum rmem_client_state before;
+	struct rmem_client_rx rx = {};
+	struct packets packets;
+	u64 now_ns;
+
+	packets_init(&packets);
+	spin_lock(&c->lock);
+	if (unlikely(c->stopped)) {
+		spin_unlock(&c->lock);
+		drop(c, skb, RMEM_COUNT_DROP_STOPPED);
+		return;
+	}
+	before = c->client.state;
+	now_ns = ktime_get_ns();
+	rmem_client_receive(&c->client, now_ns, head,
+			    damaged ? NULL : rmem_packet_payload(skb, head), damaged, &rx);
+	trace_rmem_receive(c, head, rx.accepted, damaged);
+	if (rx.op)
+		rmem_packet_copy(skb, rmem_blk_request(rx.op), rx.data_offset, rx.data_bytes);
+	c->silent_ns = 0;
+	settle(c, now_ns, before, &packets);
+	spin_unlock(&c->lock);
+
+	rmem_status_heard(c->device);
+	transmit(c, &packets);
+	finish(c, rx.finished, rx.result);
+	kick(c);
+}
+
+/*
+ * A packet came in; its UDP checksum, if it has one, was right. It may lie in memory reserved
+ * for swap (skb_pfmemalloc()), so it is used or dropped at once, and never kept.
+ */
+static int packet_in(struct sock *sk, struct sk_buff *skb)
+{
+	struct rmem_channel *c = rcu_dereference_sk_user_data(sk);
+	enum rmem_wire_verdict verdict;
+	struct rmem_head head;
+
+	if (unlikely(!c))
+		goto out;
+	verdict = rmem_packet_verify(&c->client.config, skb, &head);
+	if (unlikely(verdict != RMEM_WIRE_GOOD && verdict != RMEM_WIRE_DAMAGED))
+		drop(c, skb, RMEM_COUNT_DROP_WIRE + verdict);
+	else if (unlikely(head.space != c->client.config.space ||
+			  head.integrity != c->client.config.integrity))
+		drop(c, skb, RMEM_COUNT_DROP_STRANGER);
+	else if (unlikely(head.integrity == RMEM_LINK && !udp_hdr(skb)->check))
+		drop(c, skb, RMEM_COUNT_DROP_NO_CHECKSUM);
+	else
+		receive(c, skb, &head, verdict == RMEM_WIRE_DAMAGED);
+out:
+	consume_skb(skb);
+	return 0;
+}
+
+/* ---- life ---- */
+
+static void config_init(struct rmem_client_config *config, const struct rmem_device *device,
+			unsigned int waiter)
+{
+	get_random_bytes(config->client, sizeof(config->client));
+	config->space = device->wish.space;
+	config->integrity = device->wish.integrity;
+	config->key = device->wish.key;
+	config->piece_bytes = device->piece_bytes;
+	config->fail_after_ns = device->wish.fail_after_ms * (u64)NSEC_PER_MSEC;
+	config->seed = get_random_u64();
+	config->waiter = waiter;
+}
+
+struct rmem_channel *rmem_channel_new(struct rmem_device *device, unsigned int index)
+{
+	struct rmem_channel *c = kvzalloc(sizeof(*c), GFP_KERNEL);
+	int err;
+
+	if (!c)
+		return ERR_PTR(-ENOMEM);
+	c->device = device;
+	c->index = index;
+	c->stopped = true;
+	spin_lock_init(&c->lock);
+	hrtimer_init(&c->timer, CLOCK_MONOTONIC, HRTIMER_MODE_ABS_SOFT);
+	c->timer.function = timer_due;
+	err = rmem_socket_open(&c->socket, &device->wish.address, packet_in, c);
+	if (err) {
+		kvfree(c);
+		return ERR_PTR(err);
+	}
+	return c;
+}
+
+void rmem_channel_open(struct rmem_channel *c, u64 boot)
+{
+	struct rmem_client_config config;
+	unsigned int waiter;
+
+	spin_lock_bh(&waiters_lock);
+	waiter = waiters_next++ % RMEM_WAITERS;
+	spin_unlock_bh(&waiters_lock);
+	config_init(&config, c->device, waiter);
+
+	spin_lock_bh(&c->lock);
+	rmem_client_init(&c->client, &config, &c->device->remote->window, &rmem_channel_incast,
+			 boot);
+	rmem_client_open(&c->client, ktime_get_ns());
+	c->stopped = false;
+	spin_unlock_bh(&c->lock);
+
+	spin_lock_bh(&waiters_lock);
+	hlist_add_head_rcu(&c->waiter_entry, &waiters[waiter]);
+	spin_unlock_bh(&waiters_lock);
+	memzero_explicit(&config, sizeof(config));
+
+	local_bh_disable();
+	pump(c);
+	local_bh_enable();
+}
+
+void rmem_channel_cancel(struct rmem_channel *c)
+{
+	struct rmem_op *finished = NULL;
+
+	spin_lock_bh(&c->lock);
+	if (!c->stopped)
+		finished = rmem_client_cancel_all(&c->client);
+	spin_unlock_bh(&c->lock);
+
+	local_bh_disable();
+	finish(c, finished, RMEM_CLIENT_CANCELLED);
+	if (c->client.window)
+		kick(c);
+	local_bh_enable();
+}
+
+void rmem_channel_close(struct rmem_channel *c)
+{
+	enum rmem_client_state before;
+	struct packets packets;
+	u64 now_ns;
+
+	packets_init(&packets);
+	local_bh_disable();
+	spin_lock(&c->lock);
+	if (!c->stopped) {
+		before = c->client.state;
+		now_ns = ktime_get_ns();
+		rmem_client_close(&c->client, now_ns);
+		settle(c, now_ns, before, &packets);
+	}
+	spin_unlock(&c->lock);
+	transmit(c, &packets);
+	local_bh_enable();
+}
+
+void rmem_channel_stop(struct rmem_channel *c)
+{
+	rmem_socket_deafen(&c->socket);
+	rmem_channel_cancel(c);
+
+	spin_lock_bh(&waiters_lock);
+	if (!hlist_unhashed(&c->waiter_entry))
+		hlist_del_init_rcu(&c->waiter_entry);
+	spin_unlock_bh(&waiters_lock);
+
+	spin_lock_bh(&c->lock);
+	c->stopped = true;
+	spin_unlock_bh(&c->lock);
+	hrtimer_cancel(&c->timer);
+}
+
+void rmem_channel_free(struct rmem_channel *c)
+{
+	rmem_socket_close(&c->socket);
+	kvfree_sensitive(c, sizeof(*c));
+}
+
+int rmem_channel_call(struct rmem_channel *c, struct rmem_call *call, unsigned int timeout_ms)
+{
+	long left;
+
+	init_completion(&call->done);
+	if (!rmem_channel_submit(c, &call->op))
+		return -ESHUTDOWN;
+	left = wait_for_completion_interruptible_timeout(&call->done,
+							 msecs_to_jiffies(timeout_ms));
+	if (left > 0)
+		return 0;
+	/* The signal is seen again by whoever waits next. */
+	if (left < 0 && wait_for_completion_timeout(&call->done,
+						    msecs_to_jiffies(CHANNEL_LINGER_MS)))
+		return 0;
+	rmem_channel_cancel(c);
+	wait_for_completion(&call->done);
+	return call->result == RMEM_CLIENT_CANCELLED ? -ETIMEDOUT : 0;
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * One hardware queue's way to the node: a session (core/rmem/client.h), its lock, timer
+ * and socket.
+ *
+ *   blk: queue_rq ---submit--> [ core ] --next--> packet --> socket --> node
+ *                    timer --> [ core ]
+ *   blk: end request <-------- [ core ] <--receive-- verify, copy <-- socket
+ *
+ * All of it in the caller's context: process or softirq, never a work queue. Packets to
+ * send and ops that ended are collected under the lock and dealt with after it.
+ */
+#ifndef REMORA_RMEM_CHANNEL_H
+#define REMORA_RMEM_CHANNEL_H
+
+#include <linux/completion.h>
+#include <linux/hrtimer.h>
+#include <linux/spinlock.h>
+
+#include "rmem/device.h"
+#include "rmem/socket.h"
+
+struct rmem_channel {
+	spinlock_t lock; /* guards client, ops in it, stopped, armed_ns, silent_ns; softirqs off */
+	bool stopped;	 /* nothing is submitted, sent or received any more */
+	u64 armed_ns;	 /* what the timer is set to, 0: not */
+	u64 silent_ns;	 /* timeouts and no sign of the node since then; 0: all well */
+	struct rmem_client client;
+
+	struct rmem_device *device;
+	struct rmem_socket socket;
+	struct hrtimer timer;
+	struct hlist_node waiter_entry;
+	unsigned int index;
+};
+
+/* The machine's window of answers asked for. */
+extern struct rmem_incast rmem_channel_incast;
+
+/* An op of our own, waited for. */
+struct rmem_call {
+	struct rmem_op op;
+	struct completion done;
+	enum rmem_client_result result;
+};
+
+/* Opens the socket only. */
+struct rmem_channel *rmem_channel_new(struct rmem_device *device, unsigned int index);
+/* Start opening the session. boot: of the region, or 0. */
+void rmem_channel_open(struct rmem_channel *channel, u64 boot);
+
+/*
+ * The end, in this order for all channels of a device. stop: ops finish as CANCELLED; then
+ * a grace period (synchronize_net()); free.
+ */
+void rmem_channel_stop(struct rmem_channel *channel);
+void rmem_channel_free(struct rmem_channel *channel);
+
+/* false: the channel is stopped, the op was not taken. Process context or softirq. */
+bool rmem_channel_submit(struct rmem_channel *channel, struct rmem_op *op);
+
+/* Ops finish as CANCELLED. */
+void rmem_channel_cancel(struct rmem_channel *channel);
+/* End the session; device->changed tells when it is CLOSED. No ops are left. */
+void rmem_channel_close(struct rmem_channel *channel);
+
+static inline enum rmem_client_state rmem_channel_state(const struct rmem_channel *channel)
+{
+	return READ_ONCE(channel->client.state);
+}
+
+/*
+ * One op, waited for. 0: it ended, see call->result. -ETIMEDOUT: it was cancelled, but may
+ * have been executed.
+ */
+int rmem_channel_call(struct rmem_channel *channel, struct rmem_call *call,
+		      unsigned int timeout_ms);
+
+#endif

@@ -1,0 +1,564 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Attach and detach.
+ *
+ *   attach: index -> remote -> sockets -> channel 0 opens -> ALLOC -> the others open -> disk
+ *   detach: claim -> disk -> FREE -> channels close -> everything above, backwards
+ *
+ * A forced detach fails what is outstanding first, gives the region back only if the node
+ * answers at once, and leaves to the last opener what it holds: disk and device, but no
+ * socket, no channel, and nothing on the list.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/module.h>
+#include <linux/slab.h>
+#include <linux/xarray.h>
+
+#include "compat/compat.h"
+#include "rmem/channel.h"
+
+/* Answers to FREE and CLOSE: when they don't come in that time, the node is on its own. */
+#define FREE_MS 3000U
+#define FREE_FORCED_MS 1000U
+#define CLOSE_MS 1000U
+
+#define NO_ANSWER                                                                                  \
+	"the node does not answer: is it started, is its UDP port open, do space id and key match?"
+
+DEFINE_MUTEX(rmem_devices_lock);
+static DEFINE_XARRAY_ALLOC(devices); /* index -> device; rmem_devices_lock */
+static LIST_HEAD(remotes);	     /* rmem_devices_lock */
+
+/* ---- nodes ---- */
+
+static struct rmem_remote *remote_get(const union rmem_address *address)
+{
+	struct rmem_remote *remote;
+
+	mutex_lock(&rmem_devices_lock);
+	list_for_each_entry(remote, &remotes, entry) {
+		if (!memcmp(&remote->address, address, sizeof(*address)))
+			goto found;
+	}
+	remote = kzalloc(sizeof(*remote), GFP_KERNEL);
+	if (!remote)
+		goto out;
+	remote->address = *address;
+	rmem_window_init(&remote->window);
+	list_add(&remote->entry, &remotes);
+found:
+	remote->users++;
+out:
+	mutex_unlock(&rmem_devices_lock);
+	return remote;
+}
+
+static void remote_put(struct rmem_remote *remote)
+{
+	mutex_lock(&rmem_devices_lock);
+	if (!--remote->users) {
+		list_del(&remote->entry);
+		kfree(remote);
+	}
+	mutex_unlock(&rmem_devices_lock);
+}
+
+/* ---- life of a device ---- */
+
+static void device_free(struct rmem_device *device)
+{
+	free_percpu(device->counts);
+	kfree_sensitive(device);
+	module_put(THIS_MODULE);
+}
+
+static void device_release(struct kref *ref)
+{
+	device_free(container_of(ref, struct rmem_device, ref));
+}
+
+/* Attach's and detach's: netlink keeps the module while they run. */
+static void device_put(struct rmem_device *device)
+{
+	kref_put(&device->ref, device_release);
+}
+
+static void device_free_rcu(struct rcu_head *rcu)
+{
+	device_free(container_of(rcu, struct rmem_device, rcu));
+}
+
+static void device_release_late(struct kref *ref)
+{
+	call_rcu(&container_of(ref, struct rmem_device, ref)->rcu, device_free_rcu);
+}
+
+/*
+ * The disk's. Nobody else may keep the module while this returns, so its reference goes
+ * after a grace period, and the module's exit waits for such callbacks.
+ */
+void rmem_device_put_late(struct rmem_device *device)
+{
+	kref_put(&device->ref, device_release_late);
+}
+
+static struct rmem_device *device_new(const struct rmem_wish *wish)
+{
+	struct rmem_device *device = kzalloc(sizeof(*device), GFP_KERNEL);
+
+	if (!device)
+		return NULL;
+	device->counts = alloc_percpu(struct rmem_counts);
+	if (!device->counts) {
+		kfree(device);
+		return NULL;
+	}
+	__module_get(THIS_MODULE);
+	device->wish = *wish;
+	device->phase = RMEM_ATTACHING;
+	device->state = RMEM_DEVICE_UP;
+	device->announced = RMEM_DEVICE_UP;
+	device->channels = wish->queues ? min(wish->queues, nr_cpu_ids) : num_online_cpus();
+	init_waitqueue_head(&device->changed);
+	rmem_status_init(device);
+	kref_init(&device->ref);
+	return device;
+}
+
+static int index_take(struct rmem_device *device, struct netlink_ext_ack *extack)
+{
+	u32 wanted = device->wish.index;
+	int err;
+
+	mutex_lock(&rmem_devices_lock);
+	if (wanted == RMEM_INDEX_ANY)
+		err = xa_alloc(&devices, &device->index, device, XA_LIMIT(0, RMEM_INDEX_MAX),
+			       GFP_KERNEL);
+	else
+		err = xa_insert(&devices, wanted, device, GFP_KERNEL);
+	if (!err && wanted != RMEM_INDEX_ANY)
+		device->index = wanted;
+	mutex_unlock(&rmem_devices_lock);
+
+	if (wanted != RMEM_INDEX_ANY && err == -EBUSY)
+		NL_SET_ERR_MSG_FMT(extack, "rmb%u exists: choose another index, or none", wanted);
+	else if (err == -EBUSY)
+		NL_SET_ERR_MSG_FMT(extack, "all of rmb0 .. rmb%u exist", RMEM_INDEX_MAX);
+	return err == -EBUSY ? -EEXIST : err;
+}
+
+static void index_give(struct rmem_device *device)
+{
+	mutex_lock(&rmem_devices_lock);
+	xa_erase(&devices, device->index);
+	mutex_unlock(&rmem_devices_lock);
+}
+
+static void phase_set(struct rmem_device *device, enum rmem_phase phase)
+{
+	mutex_lock(&rmem_devices_lock);
+	device->phase = phase;
+	mutex_unlock(&rmem_devices_lock);
+}
+
+struct rmem_device *rmem_device_next(u32 *index)
+{
+	unsigned long at = *index;
+	struct rmem_device *device;
+
+	mutex_lock(&rmem_devices_lock);
+	xa_for_each_start(&devices, at, device, at) {
+		if (device->phase == RMEM_LIVE) {
+			*index = at;
+			return device;
+		}
+	}
+	mutex_unlock(&rmem_devices_lock);
+	return NULL;
+}
+
+void rmem_device_next_end(void)
+{
+	mutex_unlock(&rmem_devices_lock);
+}
+
+bool rmem_device_any(void)
+{
+	bool any;
+
+	mutex_lock(&rmem_devices_lock);
+	any = !xa_empty(&devices);
+	mutex_unlock(&rmem_devices_lock);
+	return any;
+}
+
+/* ---- channels ---- */
+
+static void channels_free(struct rmem_device *device)
+{
+	unsigned int i;
+
+	for (i = 0; i < device->channels; i++) {
+		if (device->channel[i])
+			rmem_channel_stop(device->channel[i]);
+	}
+	synchronize_net();
+	for (i = 0; i < device->channels; i++) {
+		if (device->channel[i])
+			rmem_channel_free(device->channel[i]);
+	}
+	kfree(device->channel);
+}
+
+static int channels_new(struct rmem_device *device, struct netlink_ext_ack *extack)
+{
+	struct rmem_channel *channel;
+	unsigned int i;
+
+	device->channel = kcalloc(device->channels, sizeof(*device->channel), GFP_KERNEL);
+	if (!device->channel)
+		return -ENOMEM;
+	for (i = 0; i < device->channels; i++) {
+		channel = rmem_channel_new(device, i);
+		if (IS_ERR(channel)) {
+			channels_free(device);
+			if (PTR_ERR(channel) != -ENOMEM)
+				NL_SET_ERR_MSG_FMT(extack,
+						   "no socket to the node (error %ld): is there a route to it?",
+						   PTR_ERR(channel));
+			return PTR_ERR(channel);
+		}
+		device->channel[i] = channel;
+	}
+	return 0;
+}
+
+/*
+ * Payload per packet: what the route's MTU leaves; whole blocks if that is at least one, so
+ * that a page of swap is one packet.
+ */
+static int piece_choose(struct rmem_device *device, struct netlink_ext_ack *extack)
+{
+	struct rmem_socket *socket = &device->channel[0]->socket;
+	u32 headers = rmem_socket_header_bytes(socket) + RMEM_HDR_BYTES;
+	bool offload;
+	u32 mtu = rmem_socket_mtu_bytes(socket, &offload);
+
+	if (!mtu) {
+		NL_SET_ERR_MSG(extack, "there is no route to the node");
+		return -EHOSTUNREACH;
+	}
+	if (mtu < headers + RMEM_PIECE_BYTES_MIN) {
+		NL_SET_ERR_MSG_FMT(extack, "the route's MTU is %u, but %u is the least", mtu,
+				   headers + RMEM_PIECE_BYTES_MIN);
+		return -EMSGSIZE;
+	}
+	device->piece_bytes = min(mtu - headers, RMEM_PIECE_BYTES_MAX);
+	device->piece_bytes = round_down(device->piece_bytes,
+					 device->piece_bytes < RMEM_BLOCK_BYTES ? 8 :
+										  RMEM_BLOCK_BYTES);
+	/* A page that changes between its digest and the wire makes for a packet in vain. */
+	device->stable_writes = device->wish.integrity != RMEM_LINK || !offload;
+	return 0;
+}
+
+static bool channels_settled(struct rmem_device *device, unsigned int from, unsigned int end)
+{
+	unsigned int i;
+
+	for (i = from; i < end; i++) {
+		if (rmem_channel_state(device->channel[i]) == RMEM_CHANNEL_OPENING)
+			return false;
+	}
+	return true;
+}
+
+static bool channels_open(struct rmem_device *device, unsigned int from, unsigned int end)
+{
+	unsigned int i;
+
+	for (i = from; i < end; i++) {
+		if (rmem_channel_state(device->channel[i]) != RMEM_CHANNEL_OPEN)
+			return false;
+	}
+	return true;
+}
+
+static int open_error(struct rmem_device *device, unsigned int from, struct netlink_ext_ack *extack)
+{
+	unsigned int i;
+
+	for (i = from; i < device->channels; i++) {
+		switch (READ_ONCE(device->channel[i]->client.open_status)) {
+		case RMEM_OK:
+			continue;
+		case RMEM_BUSY:
+			NL_SET_ERR_MSG(extack,
+				       "the node has no session left: raise its number of sessions");
+			return -EBUSY;
+		default:
+			NL_SET_ERR_MSG_FMT(extack, "the node refuses a session (status %u)",
+					   device->channel[i]->client.open_status);
+			return -EREMOTEIO;
+		}
+	}
+	NL_SET_ERR_MSG(extack, NO_ANSWER);
+	return -EHOSTDOWN;
+}
+
+/* Open channels from up to end. */
+static int channels_connect(struct rmem_device *device, unsigned int from, unsigned int end,
+			    struct netlink_ext_ack *extack)
+{
+	unsigned int i;
+	long left;
+
+	for (i = from; i < end; i++)
+		rmem_channel_open(device->channel[i], device->boot);
+	left = wait_event_interruptible_timeout(device->changed,
+						channels_settled(device, from, end),
+						msecs_to_jiffies(device->wish.timeout_ms));
+	if (left < 0)
+		return -EINTR;
+	if (channels_open(device, from, end))
+		return 0;
+	if (!left)
+		return open_error(device, from, extack);
+	NL_SET_ERR_MSG(extack, "the node restarted meanwhile: try again");
+	return -ESTALE;
+}
+
+static bool channels_closed(struct rmem_device *device)
+{
+	unsigned int i;
+
+	for (i = 0; i < device->channels; i++) {
+		enum rmem_client_state state = rmem_channel_state(device->channel[i]);
+
+		if (state != RMEM_CHANNEL_CLOSED && state != RMEM_CHANNEL_LOST)
+			return false;
+	}
+	return true;
+}
+
+static bool channels_close(struct rmem_device *device)
+{
+	unsigned int i;
+
+	for (i = 0; i < device->channels; i++)
+		rmem_channel_close(device->channel[i]);
+	return wait_event_timeout(device->changed, channels_closed(device),
+				  msecs_to_jiffies(CLOSE_MS));
+}
+
+/* ---- the region ---- */
+
+static int region_refused(struct rmem_device *device, u8 status, struct netlink_ext_ack *extack)
+{
+	const struct rmem_client_node *node = &device->channel[0]->client.node;
+
+	if (status == RMEM_NO_MEMORY) {
+		NL_SET_ERR_MSG_FMT(extack, "the node has %llu of %llu MiB free, or out of quota or regions",
+				   node->free_bytes >> 20, node->memory_bytes >> 20);
+		return -ENOSPC;
+	}
+	NL_SET_ERR_MSG_FMT(extack, "the node refuses to allocate (status %u)", status);
+	return -EREMOTEIO;
+}
+
+static int region_alloc(struct rmem_device *device, struct netlink_ext_ack *extack)
+{
+	struct rmem_client *client = &device->channel[0]->client;
+	struct rmem_call call = {
+		.op = {
+			.type = RMEM_ALLOC,
+			.alloc = {
+				.bytes = device->wish.bytes,
+				.perm = RMEM_PERM_READ | RMEM_PERM_WRITE,
+			},
+		},
+	};
+	int err;
+
+	err = rmem_channel_call(device->channel[0], &call, device->wish.timeout_ms);
+	if (!err && call.result == RMEM_CLIENT_REFUSED)
+		return region_refused(device, call.op.status, extack);
+	if (err || call.result != RMEM_CLIENT_OK) {
+		NL_SET_ERR_MSG(extack, "the node stopped answering while it was to allocate");
+		return signal_pending(current) ? -EINTR : -EHOSTDOWN;
+	}
+	device->addr = call.op.range.addr;
+	device->region_bytes = call.op.range.bytes;
+	device->boot = client->boot;
+	device->page_bytes = client->node.page_bytes;
+	device->piece_bytes = client->piece;
+	return signal_pending(current) ? -EINTR : 0;
+}
+
+/* Region and sessions; with channels that have no ops. false: the node may still hold them. */
+static bool region_give_back(struct rmem_device *device, unsigned int timeout_ms)
+{
+	struct rmem_call call = {
+		.op = {
+			.type = RMEM_FREE,
+			.range = { .addr = device->addr, .bytes = device->region_bytes },
+		},
+	};
+	bool given = true;
+
+	if (READ_ONCE(device->state) == RMEM_DEVICE_LOST)
+		return true; /* it went with the node's boot */
+	if (device->region_bytes)
+		given = !rmem_channel_call(device->channel[0], &call, timeout_ms) &&
+			(call.result == RMEM_CLIENT_OK || call.result == RMEM_CLIENT_LOST);
+	/* A node that doesn't answer one doesn't answer the other. */
+	return given && channels_close(device);
+}
+
+/* ---- attach ---- */
+
+static int attach(struct rmem_device *device, struct netlink_ext_ack *extack)
+{
+	int err;
+
+	device->remote = remote_get(&device->wish.address);
+	if (!device->remote)
+		return -ENOMEM;
+	err = channels_new(device, extack);
+	if (err)
+		goto put_remote;
+	err = piece_choose(device, extack);
+	if (err)
+		goto free_channels;
+	err = channels_connect(device, 0, 1, extack);
+	if (!err)
+		err = region_alloc(device, extack);
+	if (!err)
+		err = channels_connect(device, 1, device->channels, extack);
+	if (err)
+		goto give_back;
+	err = rmem_blk_add(device);
+	if (err) {
+		NL_SET_ERR_MSG_FMT(extack, "no disk could be made (error %d)", err);
+		goto give_back;
+	}
+	return 0;
+
+give_back:
+	if (!region_give_back(device, FREE_MS) && device->region_bytes)
+		pr_warn("%pISpc: a region of %llu bytes could not be given back\n",
+			&device->wish.address.any, device->region_bytes);
+free_channels:
+	channels_free(device);
+put_remote:
+	remote_put(device->remote);
+	return err;
+}
+
+int rmem_device_attach(const struct rmem_wish *wish, u32 *index, struct netlink_ext_ack *extack)
+{
+	struct rmem_device *device = device_new(wish);
+	int err;
+
+	if (!device)
+		return -ENOMEM;
+	err = index_take(device, extack);
+	if (err)
+		goto put;
+	err = attach(device, extack);
+	if (err)
+		goto give_index;
+	*index = device->index;
+	pr_info("rmb%u: %llu MiB at %pISpc, %u channels, %u bytes per packet\n", device->index,
+		device->wish.bytes >> 20, &device->wish.address.any, device->channels,
+		device->piece_bytes);
+	phase_set(device, RMEM_LIVE);
+	return 0;
+
+give_index:
+	index_give(device);
+	rmem_status_end(device);
+put:
+	device_put(device);
+	return err;
+}
+
+/* ---- detach ---- */
+
+/* A live device becomes ours to take down. */
+static struct rmem_device *device_grab(u32 index, struct netlink_ext_ack *extack)
+{
+	struct rmem_device *device;
+
+	mutex_lock(&rmem_devices_lock);
+	device = xa_load(&devices, index);
+	if (device && device->phase == RMEM_LIVE)
+		device->phase = RMEM_DETACHING;
+	else
+		device = NULL;
+	mutex_unlock(&rmem_devices_lock);
+	if (!device)
+		NL_SET_ERR_MSG_FMT(extack, "there is no rmb%u", index);
+	return device;
+}
+
+/* From now on nobody opens it. */
+static int claim(struct rmem_device *device, bool force, struct netlink_ext_ack *extack)
+{
+	unsigned int openers;
+
+	mutex_lock(&device->disk->open_mutex);
+	openers = disk_openers(device->disk);
+	if (!openers || force)
+		device->claimed = true;
+	mutex_unlock(&device->disk->open_mutex);
+	if (device->claimed)
+		return 0;
+	NL_SET_ERR_MSG_FMT(extack, "rmb%u is in use: swapoff or unmount it first, or use force",
+			   device->index);
+	return -EBUSY;
+}
+
+static void abandon(struct rmem_device *device)
+{
+	unsigned int i;
+
+	/* Seen under each channel's lock by whoever submits after the cancelling. */
+	WRITE_ONCE(device->gone, true);
+	for (i = 0; i < device->channels; i++)
+		rmem_channel_cancel(device->channel[i]);
+}
+
+int rmem_device_detach(u32 index, bool force, struct netlink_ext_ack *extack)
+{
+	struct rmem_device *device = device_grab(index, extack);
+	bool given = false;
+	int err;
+
+	if (!device)
+		return -ENODEV;
+	err = claim(device, force, extack);
+	if (err) {
+		phase_set(device, RMEM_LIVE);
+		return err;
+	}
+	if (force)
+		abandon(device);
+	rmem_blk_remove(device);
+	if (!force || READ_ONCE(device->state) == RMEM_DEVICE_UP)
+		given = region_give_back(device, force ? FREE_FORCED_MS : FREE_MS);
+	channels_free(device);
+	remote_put(device->remote);
+	index_give(device);
+	rmem_status_end(device);
+	if (!given) {
+		pr_warn("rmb%u: detached, but %pISpc did not answer and may still hold the region\n",
+			index, &device->wish.address.any);
+		NL_SET_ERR_MSG(extack,
+			       "detached, but the node did not answer: it may still hold the memory");
+	}
+	put_disk(device->disk);
+	device_put(device);
+	return 0;
+}

@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Control of the client: family rmem of include/uapi/remora_rmem.h.
+ *
+ * An attach waits for its node in the caller's system call, so that Ctrl-C ends it and nothing
+ * has to be found and cleaned up later; hence parallel_ops, or it would hold up every
+ * other family's commands.
+ *
+ * Devices are the machine's, so they are controlled from the initial network namespace
+ * only, and reach their nodes through that.
+ */
+#include <linux/capability.h>
+#include <linux/inet.h>
+#include <linux/module.h>
+#include <net/genetlink.h>
+#include <net/ipv6.h>
+
+#include "compat/compat.h"
+#include "rmem/channel.h"
+
+static_assert(RMEM_KEY_BYTES == BASE_SIPHASH_KEY_BYTES);
+
+#define TIMEOUT_MS_DEFAULT 5000U
+#define TIMEOUT_MS_MAX 30000
+
+/* Room for the attributes that are not counters. */
+#define STATUS_BYTES 512
+/* Nest, name, padding, value. */
+#define COUNTER_BYTES 64
+
+static struct genl_family family;
+
+static const struct nla_policy policy[RMEM_A_MAX + 1] = {
+	[RMEM_A_INDEX] = NLA_POLICY_MAX(NLA_U32, RMEM_INDEX_MAX),
+	[RMEM_A_NODE] = { .type = NLA_BINARY, .len = sizeof(struct in6_addr) },
+	[RMEM_A_PORT] = NLA_POLICY_MIN(NLA_U16, 1),
+	[RMEM_A_SCOPE] = { .type = NLA_U32 },
+	[RMEM_A_BYTES] = { .type = NLA_U64 },
+	[RMEM_A_SPACE] = { .type = NLA_U32 },
+	[RMEM_A_KEY] = { .type = NLA_BINARY },
+	[RMEM_A_INTEGRITY] = NLA_POLICY_MAX(NLA_U8, RMEM_FULL),
+	[RMEM_A_FAIL_AFTER_MS] = { .type = NLA_U32 },
+	[RMEM_A_TIMEOUT_MS] = NLA_POLICY_RANGE(NLA_U32, 1, TIMEOUT_MS_MAX),
+	[RMEM_A_QUEUES] = NLA_POLICY_MIN(NLA_U32, 1),
+	[RMEM_A_FORCE] = { .type = NLA_FLAG },
+};
+
+static int refuse(struct genl_info *info, int attribute, const char *text, int err)
+{
+	if (info->attrs[attribute])
+		NL_SET_BAD_ATTR(info->extack, info->attrs[attribute]);
+	NL_SET_ERR_MSG_FMT(info->extack, "%s", text);
+	return err;
+}
+
+static int check_admin(struct genl_info *info)
+{
+	if (capable(CAP_SYS_ADMIN))
+		return 0;
+	GENL_SET_ERR_MSG(info, "only an administrator may (CAP_SYS_ADMIN)");
+	return -EPERM;
+}
+
+/* ---- ATTACH ---- */
+
+static u32 get_u32_or(const struct genl_info *info, int attribute, u32 otherwise)
+{
+	const struct nlattr *attr = info->attrs[attribute];
+
+	return attr ? nla_get_u32(attr) : otherwise;
+}
+
+static int get_address(struct genl_info *info, union rmem_address *address)
+{
+	const struct nlattr *node = info->attrs[RMEM_A_NODE];
+	u16 port = RMEM_PORT;
+	int type;
+
+	if (!node)
+		return refuse(info, RMEM_A_NODE, "NODE is missing: the node's address", -EINVAL);
+	if (info->attrs[RMEM_A_PORT])
+		port = nla_get_u16(info->attrs[RMEM_A_PORT]);
+	if (nla_len(node) == sizeof(struct in_addr)) {
+		address->in4.sin_family = AF_INET;
+		address->in4.sin_port = htons(port);
+		address->in4.sin_addr.s_addr = nla_get_in_addr(node);
+		if (ipv4_is_multicast(address->in4.sin_addr.s_addr) ||
+		    ipv4_is_lbcast(address->in4.sin_addr.s_addr) ||
+		    ipv4_is_zeronet(address->in4.sin_addr.s_addr))
+			return refuse(info, RMEM_A_NODE, "NODE is not a machine's address", -EINVAL);
+		return 0;
+	}
+	if (nla_len(node) != sizeof(struct in6_addr))
+		return refuse(info, RMEM_A_NODE, "NODE must have 4 bytes (IPv4) or 16 (IPv6)",
+			      -EINVAL);
+	address->in6.sin6_family = AF_INET6;
+	address->in6.sin6_port = htons(port);
+	address->in6.sin6_addr = nla_get_in6_addr(node);
+	type = ipv6_addr_type(&address->in6.sin6_addr);
+	if (!(type & IPV6_ADDR_UNICAST))
+		return refuse(info, RMEM_A_NODE, "NODE is not a machine's address", -EINVAL);
+	if (type & IPV6_ADDR_LINKLOCAL) {
+		address->in6.sin6_scope_id = get_u32_or(info, RMEM_A_SCOPE, 0);
+		if (!address->in6.sin6_scope_id)
+			return refuse(info, RMEM_A_SCOPE,
+				      "a link-local NODE needs SCOPE, the interface's index",
+				      -EINVAL);
+	}
+	return 0;
+}
+
+static int get_bytes(struct genl_info *info, u64 *bytes)
+{
+	if (!info->attrs[RMEM_A_BYTES])
+		return refuse(info, RMEM_A_BYTES, "BYTES is missing: the size of the device",
+			      -EINVAL);
+	*bytes = nla_get_u64(info->attrs[RMEM_A_BYTES]);
+	if (!*bytes)
+		return refuse(info, RMEM_A_BYTES, "BYTES must not be 0", -EINVAL);
+	if (*bytes % RMEM_BLOCK_BYTES)
+		return refuse(info, RMEM_A_BYTES, "BYTES must be a multiple of 4096", -EINVAL);
+	if (*bytes > (u64)LLONG_MAX)
+		return refuse(info, RMEM_A_BYTES, "BYTES is more than a device can have", -EFBIG);
+	return 0;
+}
+
+static int get_space(struct genl_info *info, struct rmem_wish *wish)
+{
+	const struct nlattr *key = info->attrs[RMEM_A_KEY];
+
+	wish->space = get_u32_or(info, RMEM_A_SPACE, 0);
+	if (!wish->space)
+		return refuse(info, RMEM_A_SPACE, "SPACE is missing, or 0", -EINVAL);
+	if (!key || nla_len(key) != RMEM_KEY_BYTES)
+		return refuse(info, RMEM_A_KEY, "KEY must have 16 bytes", -EINVAL);
+	base_siphash_key_load(&wish->key, nla_data(key));
+	return 0;
+}
+
+static int get_wish(struct genl_info *info, struct rmem_wish *wish)
+{
+	int err;
+
+	*wish = (struct rmem_wish){
+		.index = get_u32_or(info, RMEM_A_INDEX, RMEM_INDEX_ANY),
+		.fail_after_ms = get_u32_or(info, RMEM_A_FAIL_AFTER_MS, 0),
+		.timeout_ms = get_u32_or(info, RMEM_A_TIMEOUT_MS, TIMEOUT_MS_DEFAULT),
+		.queues = get_u32_or(info, RMEM_A_QUEUES, 0),
+		.integrity = RMEM_DIGEST,
+	};
+	if (info->attrs[RMEM_A_INTEGRITY])
+		wish->integrity = nla_get_u8(info->attrs[RMEM_A_INTEGRITY]);
+	err = get_address(info, &wish->address);
+	if (!err)
+		err = get_bytes(info, &wish->bytes);
+	if (!err)
+		err = get_space(info, wish);
+	return err;
+}
+
+static int attach_doit(struct sk_buff *skb, struct genl_info *info)
+{
+	struct rmem_wish wish;
+	struct sk_buff *reply;
+	u32 index;
+	void *hdr;
+	int err;
+
+	err = check_admin(info);
+	if (err)
+		return err;
+	err = get_wish(info, &wish);
+	if (err)
+		goto forget;
+	/* Before the work, so that nothing fails after it. */
+	reply = genlmsg_new(nla_total_size(sizeof(u32)), GFP_KERNEL);
+	if (!reply) {
+		err = -ENOMEM;
+		goto forget;
+	}
+	hdr = genlmsg_put_reply(reply, info, &family, 0, RMEM_CMD_ATTACH);
+	err = rmem_device_attach(&wish, &index, info->extack);
+	if (!err && !WARN_ON_ONCE(!hdr || nla_put_u32(reply, RMEM_A_INDEX, index))) {
+		genlmsg_end(reply, hdr);
+		genlmsg_reply(reply, info);
+	} else {
+		nlmsg_free(reply);
+	}
+forget:
+	memzero_explicit(&wish.key, sizeof(wish.key));
+	return err;
+}
+
+/* ---- DETACH ---- */
+
+static int detach_doit(struct sk_buff *skb, struct genl_info *info)
+{
+	int err = check_admin(info);
+
+	if (err)
+		return err;
+	if (!info->attrs[RMEM_A_INDEX])
+		return refuse(info, RMEM_A_INDEX, "INDEX is missing: N of /dev/rmbN", -EINVAL);
+	return rmem_device_detach(nla_get_u32(info->attrs[RMEM_A_INDEX]),
+				  nla_get_flag(info->attrs[RMEM_A_FORCE]), info->extack);
+}
+
+/* ---- STATUS ---- */
+
+static int put_counters(struct sk_buff *reply, struct rmem_device *device)
+{
+	u64 values[RMEM_STATUS_COUNTERS];
+	struct nlattr *nest;
+	unsigned int i;
+
+	rmem_status_counters(device, values);
+	for (i = 0; i < RMEM_STATUS_COUNTERS; i++) {
+		if (!rmem_status_counter_name(i))
+			continue;
+		nest = nla_nest_start(reply, RMEM_A_COUNTERS);
+		if (!nest ||
+		    nla_put_string(reply, RMEM_COUNTER_NAME, rmem_status_counter_name(i)) ||
+		    nla_put_u64_64bit(reply, RMEM_COUNTER_VALUE, values[i], RMEM_COUNTER_PAD))
+			return -EMSGSIZE;
+		nla_nest_end(reply, nest);
+	}
+	return 0;
+}
+
+static int put_address(struct sk_buff *reply, const union rmem_address *address)
+{
+	if (address->any.sa_family == AF_INET)
+		return nla_put_in_addr(reply, RMEM_A_NODE, address->in4.sin_addr.s_addr) ||
+		       nla_put_u16(reply, RMEM_A_PORT, ntohs(address->in4.sin_port));
+	return nla_put_in6_addr(reply, RMEM_A_NODE, &address->in6.sin6_addr) ||
+	       nla_put_u16(reply, RMEM_A_PORT, ntohs(address->in6.sin6_port)) ||
+	       (address->in6.sin6_scope_id &&
+		nla_put_u32(reply, RMEM_A_SCOPE, address->in6.sin6_scope_id));
+}
+
+/* The mean over the channels that measured one. */
+static u64 rtt_ns(const struct rmem_device *device)
+{
+	unsigned int i, measured = 0;
+	u64 sum_ns = 0, one_ns;
+
+	for (i = 0; i < device->channels; i++) {
+		one_ns = READ_ONCE(device->channel[i]->client.rtt.srtt_ns);
+		sum_ns += one_ns;
+		measured += !!one_ns;
+	}
+	return measured ? div_u64(sum_ns, measured) : 0;
+}
+
+static int put_status(struct sk_buff *reply, struct rmem_device *device)
+{
+	const struct rmem_wish *wish = &device->wish;
+
+	return nla_put_u32(reply, RMEM_A_INDEX, device->index) ||
+	       put_address(reply, &wish->address) ||
+	       nla_put_u64_64bit(reply, RMEM_A_BYTES, wish->bytes, RMEM_A_PAD) ||
+	       nla_put_u32(reply, RMEM_A_SPACE, wish->space) ||
+	       nla_put_u8(reply, RMEM_A_INTEGRITY, wish->integrity) ||
+	       nla_put_u32(reply, RMEM_A_FAIL_AFTER_MS, wish->fail_after_ms) ||
+	       nla_put_u32(reply, RMEM_A_QUEUES, device->channels) ||
+	       nla_put_u8(reply, RMEM_A_STATE, READ_ONCE(device->state)) ||
+	       nla_put_u32(reply, RMEM_A_PAGE_BYTES, device->page_bytes) ||
+	       nla_put_u64_64bit(reply, RMEM_A_BOOT, device->boot, RMEM_A_PAD) ||
+	       nla_put_u64_64bit(reply, RMEM_A_ADDR, device->addr, RMEM_A_PAD) ||
+	       nla_put_u32(reply, RMEM_A_PIECE, device->piece_bytes) ||
+	       nla_put_u32(reply, RMEM_A_CWND, rmem_window_cwnd(&device->remote->window)) ||
+	       nla_put_u64_64bit(reply, RMEM_A_RTT_NS, rtt_ns(device), RMEM_A_PAD) ||
+	       nla_put_u32(reply, RMEM_A_OPENERS, disk_openers(device->disk)) ||
+	       put_counters(reply, device);
+}
+
+static int status_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
+{
+	u32 index = cb->args[0];
+	struct rmem_device *device = rmem_device_next(&index);
+	bool whole;
+	void *hdr;
+
+	if (!device)
+		return 0;
+	hdr = genlmsg_put(skb, NETLINK_CB(cb->skb).portid, cb->nlh->nlmsg_seq, &family, NLM_F_MULTI,
+			  RMEM_CMD_STATUS);
+	whole = hdr && !put_status(skb, device);
+	rmem_device_next_end();
+	if (!whole) {
+		if (hdr)
+			genlmsg_cancel(skb, hdr);
+		return -EMSGSIZE;
+	}
+	genlmsg_end(skb, hdr);
+	cb->args[0] = index + 1;
+	cb->min_dump_alloc = STATUS_BYTES + RMEM_STATUS_COUNTERS * COUNTER_BYTES;
+	return skb->len;
+}
+
+static int status_start(struct netlink_callback *cb)
+{
+	cb->min_dump_alloc = STATUS_BYTES + RMEM_STATUS_COUNTERS * COUNTER_BYTES;
+	return 0;
+}
+
+static const struct genl_ops ops[] = {
+	{
+		.cmd = RMEM_CMD_ATTACH,
+		.doit = attach_doit,
+		.policy = policy,
+		.maxattr = RMEM_A_MAX,
+	},
+	{
+		.cmd = RMEM_CMD_DETACH,
+		.doit = detach_doit,
+		.policy = policy,
+		.maxattr = RMEM_A_MAX,
+	},
+	{
+		.cmd = RMEM_CMD_STATUS,
+		.start = status_start,
+		.dumpit = status_dumpit,
+	},
+};
+
+static struct genl_family family = {
+	.name = RMEM_GENL_NAME,
+	.version = RMEM_GENL_VERSION,
+	.module = THIS_MODULE,
+	.parallel_ops = true,
+	.ops = ops,
+	.n_ops = ARRAY_SIZE(ops),
+	.resv_start_op = RMEM_CMD_STATUS + 1,
+};
+
+int rmem_netlink_register(void)
+{
+	return genl_register_family(&family);
+}
+
+void rmem_netlink_unregister(void)
+{
+	genl_unregister_family(&family);
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "rmem/socket.h"
+
+#include <linux/net.h>
+#include <linux/udp.h>
+#include <net/inet_sock.h>
+#include <net/ip.h>
+#include <net/ip6_checksum.h>
+#include <net/ipv6.h>
+#include <net/ipv6_stubs.h>
+#include <net/ip6_route.h>
+#include <net/route.h>
+#include <net/sock.h>
+#include <net/udp.h>
+#include <net/udp_tunnel.h>
+
+/*
+ * The source address is the one that connecting chose, and stays: a session belongs to it.
+ * While the machine doesn't have it, there is no route, and the device is DOWN.
+ */
+static void flow_init(struct rmem_socket *s)
+{
+	struct sock *sk = s->sock->sk;
+	struct inet_sock *inet = inet_sk(sk);
+
+	if (sk->sk_family == AF_INET) {
+		struct flowi4 *fl4 = &s->flow.u.ip4;
+
+		fl4->saddr = inet->inet_saddr;
+		fl4->daddr = inet->inet_daddr;
+		fl4->fl4_sport = inet->inet_sport;
+		fl4->fl4_dport = inet->inet_dport;
+		return;
+	}
+#if IS_ENABLED(CONFIG_IPV6)
+	s->flow.u.ip6 = (struct flowi6){
+		.saddr = inet6_sk(sk)->saddr,
+		.daddr = sk->sk_v6_daddr,
+		.fl6_sport = inet->inet_sport,
+		.fl6_dport = inet->inet_dport,
+		.flowi6_proto = IPPROTO_UDP,
+		.flowi6_oif = sk->sk_bound_dev_if,
+	};
+#endif
+}
+
+static void hear(struct sock *sk, int (*receive)(struct sock *sk, struct sk_buff *skb),
+		 void *user_data)
+{
+	lock_sock(sk);
+	rcu_assign_sk_user_data(sk, user_data);
+	WRITE_ONCE(udp_sk(sk)->encap_rcv, receive);
+	WRITE_ONCE(udp_sk(sk)->encap_type, 1);
+	udp_tunnel_encap_enable(sk);
+	release_sock(sk);
+}
+
+int rmem_socket_open(struct rmem_socket *s, const union rmem_address *to,
+		     int (*receive)(struct sock *sk, struct sk_buff *skb), void *user_data)
+{
+	bool v6 = to->any.sa_family == AF_INET6;
+	struct sock *sk;
+	int err;
+
+	err = sock_create_kern(&init_net, to->any.sa_family, SOCK_DGRAM, IPPROTO_UDP, &s->sock);
+	if (err)
+		return err;
+	sk = s->sock->sk;
+	/* Swap goes out here: never into reclaim, and the reserves are ours to use. */
+	sk->sk_allocation = GFP_NOIO;
+	sk->sk_use_task_frag = false;
+	sk_set_memalloc(sk);
+	if (v6)
+		sk->sk_ipv6only = true;
+	err = kernel_connect(s->sock, (struct sockaddr *)&to->any,
+			     v6 ? sizeof(to->in6) : sizeof(to->in4), 0);
+	if (err)
+		goto release;
+	flow_init(s);
+	hear(sk, receive, user_data);
+	return 0;
+
+release:
+	sk_clear_memalloc(sk);
+	sock_release(s->sock);
+	s->sock = NULL;
+	return err;
+}
+
+void rmem_socket_deafen(struct rmem_socket *s)
+{
+	rcu_assign_sk_user_data(s->sock->sk, NULL);
+}
+
+void rmem_socket_close(struct rmem_socket *s)
+{
+	dst_release(rcu_replace_pointer(s->dst, NULL, true));
+	sk_clear_memalloc(s->sock->sk);
+	kernel_sock_shutdown(s->sock, SHUT_RDWR);
+	sock_release(s->sock);
+	s->sock = NULL;
+}
+
+static struct dst_entry *route_lookup(struct rmem_socket *s)
+{
+	struct sock *sk = s->sock->sk;
+
+	if (sk->sk_family == AF_INET) {
+		const struct flowi4 *to = &s->flow.u.ip4;
+		struct flowi4 fl4;
+		struct rtable *rt;
+
+		rt = ip_route_output_ports(sock_net(sk), &fl4, sk, to->daddr, to->saddr,
+					   to->fl4_dport, to->fl4_sport, IPPROTO_UDP, 0,
+					   sk->sk_bound_dev_if);
+		return IS_ERR(rt) ? NULL : &rt->dst;
+	}
+#if IS_ENABLED(CONFIG_IPV6)
+	{
+		struct flowi6 fl6 = s->flow.u.ip6;
+		struct dst_entry *dst;
+
+		dst = ipv6_stub->ipv6_dst_lookup_flow(sock_net(sk), sk, &fl6, NULL);
+		return IS_ERR(dst) ? NULL : dst;
+	}
+#endif
+	return NULL;
+}
+
+/*
+ * The route, valid under rcu_read_lock(). Two who find it stale both look it up; each
+ * releases what it took out, so nothing is released twice or lost.
+ */
+static struct dst_entry *route(struct rmem_socket *s)
+{
+	struct dst_entry *dst = rcu_dereference(s->dst), *old;
+
+	if (likely(dst && (!dst->obsolete || dst->ops->check(dst, READ_ONCE(s->cookie)))))
+		return dst;
+	dst = route_lookup(s);
+#if IS_ENABLED(CONFIG_IPV6)
+	if (dst && s->sock->sk->sk_family == AF_INET6)
+		WRITE_ONCE(s->cookie, rt6_get_cookie((struct rt6_info *)dst));
+#endif
+	old = unrcu_pointer(xchg(&s->dst, RCU_INITIALIZER(dst)));
+	dst_release(old);
+	return dst;
+}
+
+u32 rmem_socket_mtu_bytes(struct rmem_socket *s, bool *offload)
+{
+	bool v6 = s->sock->sk->sk_family == AF_INET6;
+	struct dst_entry *dst;
+	u32 mtu_bytes = 0;
+
+	*offload = false;
+	rcu_read_lock();
+	dst = route(s);
+	if (dst) {
+		mtu_bytes = dst_mtu(dst);
+		*offload = dst->dev->features &
+			   (NETIF_F_HW_CSUM | (v6 ? NETIF_F_IPV6_CSUM : NETIF_F_IP_CSUM));
+	}
+	rcu_read_unlock();
+	return mtu_bytes;
+}
+
+unsigned int rmem_socket_header_bytes(const struct rmem_socket *s)
+{
+	bool v6 = s->sock->sk->sk_family == AF_INET6;
+
+	return (v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)) + sizeof(struct udphdr);
+}
+
+static void udp_header_push(struct rmem_socket *s, struct sk_buff *skb)
+{
+	const struct inet_sock *inet = inet_sk(s->sock->sk);
+	struct udphdr *uh = skb_push(skb, sizeof(*uh));
+
+	skb_reset_transport_header(skb);
+	uh->source = inet->inet_sport;
+	uh->dest = inet->inet_dport;
+	uh->len = htons(skb->len);
+}
+
+/*
+ * What follows is all atomic and on the swap-out path: what it must allocate it may take
+ * from the reserves. (In softirq that counts, too; __GFP_MEMALLOC says the same of
+ * the packet itself.)
+ */
+bool rmem_socket_transmit(struct rmem_socket *s, struct sk_buff *skb)
+{
+	unsigned int noreclaim = memalloc_noreclaim_save();
+	struct sock *sk = s->sock->sk;
+	struct dst_entry *dst;
+
+	udp_header_push(s, skb);
+	skb_set_hash_from_sk(skb, sk);
+	/* A path with a smaller MTU than our route's gets fragments, not nothing. */
+	skb->ignore_df = 1;
+
+	rcu_read_lock();
+	dst = route(s);
+	if (unlikely(!dst)) {
+		kfree_skb(skb);
+	} else if (sk->sk_family == AF_INET) {
+		skb_dst_set_noref(skb, dst);
+		udp_set_csum(false, skb, s->flow.u.ip4.saddr, s->flow.u.ip4.daddr, skb->len);
+		ip_queue_xmit(sk, skb, &s->flow);
+#if IS_ENABLED(CONFIG_IPV6)
+	} else {
+		skb_dst_set_noref(skb, dst);
+		udp6_set_csum(false, skb, &s->flow.u.ip6.saddr, &s->flow.u.ip6.daddr, skb->len);
+		ip6_xmit(sk, skb, &s->flow.u.ip6, READ_ONCE(sk->sk_mark), NULL, 0,
+			 READ_ONCE(sk->sk_priority));
+#endif
+	}
+	rcu_read_unlock();
+	memalloc_noreclaim_restore(noreclaim);
+	return dst;
+}

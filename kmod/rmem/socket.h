@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * A channel's UDP socket, connected to the node, and its route there.
+ *
+ * Every channel has a port of its own, so that its answers come to a receive queue (hence
+ * a CPU) of their own. Packets are consumed in encap_rcv: never queued at the socket, and
+ * never subject to the filter that refuses reserve-backed packets to others.
+ */
+#ifndef REMORA_RMEM_SOCKET_H
+#define REMORA_RMEM_SOCKET_H
+
+#include <linux/netdevice.h>
+#include <linux/skbuff.h>
+#include <linux/udp.h>
+#include <net/dst.h>
+#include <net/flow.h>
+#include <net/ipv6.h>
+
+#include "rmem/device.h"
+
+struct rmem_socket {
+	struct socket *sock;
+	struct dst_entry __rcu *dst; /* holds a reference; exchanged by whoever finds it stale */
+	u32 cookie;
+	struct flowi flow; /* addresses and ports */
+};
+
+/* Room for all headers below a message. */
+#define RMEM_SOCKET_HEADROOM                                                                       \
+	ALIGN(LL_MAX_HEADER + sizeof(struct ipv6hdr) + sizeof(struct hop_jumbo_hdr) +              \
+		      sizeof(struct udphdr),                                                       \
+	      16)
+
+/* receive runs in softirq, under rcu_read_lock(), with user_data in sk_user_data. */
+int rmem_socket_open(struct rmem_socket *s, const union rmem_address *to,
+		     int (*receive)(struct sock *sk, struct sk_buff *skb), void *user_data);
+/* No receive begins after this; those under way end with the next grace period. */
+void rmem_socket_deafen(struct rmem_socket *s);
+/* After that grace period; no transmit any more. */
+void rmem_socket_close(struct rmem_socket *s);
+
+/* Of IP packets on the route, 0 without one. *offload: the interface does UDP checksums. */
+u32 rmem_socket_mtu_bytes(struct rmem_socket *s, bool *offload);
+unsigned int rmem_socket_header_bytes(const struct rmem_socket *s);
+
+/* BH disabled. Consumes skb; false: there is no route. */
+bool rmem_socket_transmit(struct rmem_socket *s, struct sk_buff *skb);
+
+#endif
