@@ -296,6 +296,21 @@ struct target {
 	u32 spare; /* page from the pool, to back it with, or RMEM_PAGE_NONE */
 };
 
+static enum rmem_node_reason find_targets(const struct rmem_node *node, u32 space_index, u64 vpn,
+					  struct target *target, unsigned int count)
+{
+	enum rmem_node_reason reason = RMEM_NODE_EXECUTED;
+	unsigned int n;
+
+	for (n = 0; n < count && reason == RMEM_NODE_EXECUTED; n++) {
+		target[n].pte = rmem_table_find(&node->table, space_index, vpn + n,
+						&target[n].entry);
+		target[n].spare = RMEM_PAGE_NONE;
+		reason = check_pte(target[n].pte, RMEM_PTE_WRITE);
+	}
+	return reason;
+}
+
 static void untake_spares(struct rmem_node *node, struct target *target, unsigned int count)
 {
 	unsigned int n;
@@ -305,28 +320,19 @@ static void untake_spares(struct rmem_node *node, struct target *target, unsigne
 			rmem_pool_untake(&node->pool, target[n].spare);
 }
 
-/* Translates, and takes a page from the pool for each that needs one: all, or none. */
-static enum rmem_node_reason find_targets(struct rmem_node *node, u32 space_index, u64 vpn,
-					  struct target *target, unsigned int count)
+/* A page from the pool for each target that needs one: all, or none. */
+static bool take_spares(struct rmem_node *node, struct target *target, unsigned int count)
 {
 	unsigned int n;
 
 	for (n = 0; n < count; n++) {
-		enum rmem_node_reason reason;
-
-		target[n].pte = rmem_table_find(&node->table, space_index, vpn + n,
-						&target[n].entry);
-		target[n].spare = RMEM_PAGE_NONE;
-		reason = check_pte(target[n].pte, RMEM_PTE_WRITE);
-		if (reason == RMEM_NODE_EXECUTED && !(target[n].pte & RMEM_PTE_BACKED) &&
-		    !rmem_pool_take(&node->pool, &target[n].spare))
-			reason = RMEM_NODE_BUSY;
-		if (reason != RMEM_NODE_EXECUTED) {
-			untake_spares(node, target, n);
-			return reason;
-		}
+		if (target[n].pte & RMEM_PTE_BACKED ||
+		    rmem_pool_take(&node->pool, &target[n].spare))
+			continue;
+		untake_spares(node, target, n);
+		return false;
 	}
-	return RMEM_NODE_EXECUTED;
+	return true;
 }
 
 /* First touch of what isn't backed; false: the page was freed just now. */
@@ -359,6 +365,8 @@ static enum rmem_node_reason do_write(struct rmem_node *node, u32 space_index,
 	reason = find_targets(node, space_index, vpn_of(node, head->addr), target, count);
 	if (reason != RMEM_NODE_EXECUTED)
 		return reason;
+	if (!take_spares(node, target, count))
+		return RMEM_NODE_BUSY;
 	for (n = 0; n < count; n++) {
 		if (!back_target(node, &target[n])) {
 			untake_spares(node, target, count);

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: GPL-2.0
+// A memory node with real pages and a caller that keeps its contract, one thread at a time:
+// what the tests of the node, and its fuzz target, drive.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "core.hpp"
+
+namespace rig {
+
+inline constexpr uint8_t key_bytes[BASE_SIPHASH_KEY_BYTES] = {1, 2,  3,  4,  5,  6,  7,  8,
+                                                              9, 10, 11, 12, 13, 14, 15, 16};
+inline constexpr uint8_t garbage = 0xa5; // what pages hold that nobody zeroed
+
+inline rmem_node_config small_config() {
+    rmem_node_config config{};
+    config.boot = 0x1122334455667788;
+    config.seed[0] = 0x0123456789abcdef;
+    config.seed[1] = 0xfedcba9876543210;
+    config.pages = 64;
+    config.page_shift = RMEM_PAGE_SHIFT_MIN;
+    config.pool_pages = 16;
+    config.piece_bytes = 4096;
+    config.spaces_max = 4;
+    config.sessions_max = 4;
+    config.regions_max = 16;
+    config.session_idle_ms = 1000;
+    return config;
+}
+
+struct Aligned {
+    void operator()(void* p) const { std::free(p); }
+};
+
+// A client that numbers its requests; ids and floors may be set by the test.
+struct Client {
+    uint32_t space = 1;
+    uint64_t session = 0;
+    uint64_t boot = 0;
+    uint64_t next_id = 1;
+    uint64_t floor = 1;
+    uint8_t integrity = RMEM_LINK;
+    rmem_peer peer{};
+    rmem_open open{};
+
+    explicit Client(uint8_t name = 1, uint32_t space_id = 1) : space(space_id) {
+        std::memset(open.client, name, sizeof(open.client));
+        peer.addr[15] = name;
+        peer.port = 1000;
+    }
+
+    rmem_head head(uint8_t type, uint64_t addr, uint32_t len) {
+        rmem_head h{};
+        h.type = type;
+        h.integrity = integrity;
+        h.space = space;
+        h.session = session;
+        h.boot = boot;
+        h.id = next_id++;
+        h.floor = floor;
+        h.addr = addr;
+        h.len = len;
+        h.attempt = 7;
+        if (type == RMEM_READ)
+            h.piece = 4096;
+        return h;
+    }
+};
+
+class Node {
+public:
+    explicit Node(const rmem_node_config& config = small_config())
+        : bytes_(rmem_node_state_bytes(&config)),
+          state_(static_cast<uint8_t*>(std::aligned_alloc(64, bytes_))),
+          memory(config.pages << config.page_shift, garbage) {
+        std::memset(state_.get(), garbage, bytes_);
+        rmem_node_init(&core, &config, state_.get());
+    }
+
+    // Everything the node knows, to be compared.
+    std::vector<uint8_t> snapshot() const {
+        std::vector<uint8_t> all(sizeof(core) + bytes_);
+        std::memcpy(all.data(), static_cast<const void*>(&core), sizeof(core));
+        std::memcpy(all.data() + sizeof(core), state_.get(), bytes_);
+        return all;
+    }
+
+    struct rmem_node_usage usage() const {
+        struct rmem_node_usage u;
+        rmem_node_usage(&core, &u);
+        return u;
+    }
+
+    uint32_t page_bytes() const { return 1u << core.config.page_shift; }
+
+    // One thread: no request is under way, so every grace period has passed.
+    void refill() {
+        bool used;
+        for (;;) {
+            uint32_t page = rmem_node_scrub_next(&core, &used);
+            if (page == RMEM_PAGE_NONE)
+                return;
+            std::memset(at({page, 0, 0}), 0, page_bytes());
+            rmem_node_scrub_done(&core, page);
+        }
+    }
+
+    bool add_space(uint32_t space, uint64_t quota = 0) {
+        return rmem_node_space_add(&core, space, key_bytes, quota) == RMEM_SPACE_OK;
+    }
+
+    rmem_answer open(Client& client, uint64_t nonce) {
+        rmem_head h{};
+        h.type = RMEM_OPEN;
+        h.integrity = client.integrity;
+        h.space = client.space;
+        h.id = nonce;
+        h.len = sizeof(rmem_open);
+        client.open.integrity = client.integrity;
+        return open_with(client, h);
+    }
+
+    rmem_answer open_with(Client& client, const rmem_head& h) {
+        rmem_answer answer{};
+        int slot;
+        while ((slot = rmem_node_superseded_slot(&core, &h, &client.open)) >= 0)
+            rmem_node_supersede(&core, slot);
+        slot = rmem_node_open_slot(&core, now_ns, &h, &client.open, &client.peer);
+        rmem_node_open(&core, now_ns, slot, &h, &client.open, &client.peer, &answer, &opened);
+        if (answer.action == RMEM_ACT_REPLY && answer.reply.status == RMEM_OK) {
+            client.session = answer.reply.session;
+            client.boot = answer.reply.boot;
+        }
+        return answer;
+    }
+
+    rmem_answer close(Client& client, const rmem_head& h) {
+        rmem_answer answer{};
+        rmem_node_close(&core, now_ns, &h, &client.peer, &answer);
+        return answer;
+    }
+
+    rmem_answer alloc(Client& client, const rmem_head& h, uint64_t bytes, uint64_t addr = 0,
+                      uint32_t perm = RMEM_PERM_READ | RMEM_PERM_WRITE) {
+        rmem_alloc wanted{};
+        rmem_answer answer{};
+        base_store_le64(&wanted.bytes, bytes);
+        base_store_le64(&wanted.addr, addr);
+        base_store_le32(&wanted.perm, perm);
+        rmem_node_alloc(&core, now_ns, &h, &client.peer, &wanted, &answer, &range);
+        return answer;
+    }
+
+    // The address, or 0.
+    uint64_t alloc(Client& client, uint64_t bytes, uint64_t addr = 0,
+                   uint32_t perm = RMEM_PERM_READ | RMEM_PERM_WRITE) {
+        rmem_head h = client.head(RMEM_ALLOC, 0, sizeof(rmem_alloc));
+        rmem_answer answer = alloc(client, h, bytes, addr, perm);
+        return answer.reply.status == RMEM_OK ? base_load_le64(&range.addr) : 0;
+    }
+
+    rmem_answer free(Client& client, const rmem_head& h, uint64_t addr, uint64_t bytes) {
+        rmem_range wire{};
+        rmem_answer answer{};
+        base_store_le64(&wire.addr, addr);
+        base_store_le64(&wire.bytes, bytes);
+        rmem_node_free(&core, now_ns, &h, &client.peer, &wire, &answer);
+        return answer;
+    }
+
+    rmem_answer free(Client& client, uint64_t addr, uint64_t bytes) {
+        return free(client, client.head(RMEM_FREE, 0, sizeof(rmem_range)), addr, bytes);
+    }
+
+    // A whole fast path request: data is what a WRITE carries, and what a READ brings.
+    rmem_answer request(Client& client, const rmem_head& h, std::vector<uint8_t>* data = nullptr) {
+        rmem_answer answer{};
+        rmem_node_request(&core, now_ns, &h, &client.peer, &answer);
+        const uint8_t* from = data ? data->data() : nullptr;
+        for (unsigned n = 0; n < answer.extents; n++) {
+            const rmem_extent& e = answer.extent[n];
+            if (answer.action == RMEM_ACT_FILL) {
+                std::memset(at(e), 0, e.bytes);
+            } else {
+                std::memcpy(at(e), from, e.bytes);
+                from += e.bytes;
+            }
+        }
+        if (answer.action == RMEM_ACT_COPY_IN || answer.action == RMEM_ACT_FILL)
+            rmem_node_done(&core, &h);
+        if (answer.action == RMEM_ACT_SEND_OUT)
+            collect(h, data);
+        return answer;
+    }
+
+    rmem_answer write(Client& client, uint64_t addr, std::vector<uint8_t> data) {
+        return request(client, client.head(RMEM_WRITE, addr, data.size()), &data);
+    }
+
+    std::vector<uint8_t> read(Client& client, uint64_t addr, uint32_t len) {
+        std::vector<uint8_t> data;
+        request(client, client.head(RMEM_READ, addr, len), &data);
+        return data;
+    }
+
+    uint8_t* at(const rmem_extent& e) {
+        return memory.data() + (uint64_t(e.page) << core.config.page_shift) + e.offset;
+    }
+
+    size_t parts = 0; // of the last READ
+    uint64_t now_ns = 1;
+    rmem_opened opened{};
+    rmem_range range{};
+    rmem_node core;
+
+private:
+    void collect(const rmem_head& h, std::vector<uint8_t>* data) {
+        std::vector<uint8_t> all;
+        uint32_t bytes;
+        parts = 0;
+        for (uint32_t offset = 0;; offset += bytes, parts++) {
+            rmem_answer part{};
+            bytes = rmem_node_read_part(&core, &h, offset, &part);
+            if (!bytes)
+                break;
+            for (unsigned n = 0; n < part.extents; n++) {
+                const rmem_extent& e = part.extent[n];
+                if (e.page == RMEM_PAGE_NONE)
+                    all.resize(all.size() + e.bytes);
+                else
+                    all.insert(all.end(), at(e), at(e) + e.bytes);
+            }
+        }
+        if (data)
+            *data = std::move(all);
+    }
+
+    size_t bytes_;
+    std::unique_ptr<uint8_t, Aligned> state_;
+
+public:
+    std::vector<uint8_t> memory;
+};
+
+} // namespace rig

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: GPL-2.0
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <vector>
+
+#include "node_rig.hpp"
+
+namespace {
+
+constexpr uint32_t spaces = 8;
+
+// The allocator with the parts it works on; the pages themselves don't matter here.
+struct Alloc {
+    explicit Alloc(uint64_t pages, uint32_t regions_max = 65536, uint64_t seed = 1) {
+        config = rig::small_config();
+        config.pages = pages;
+        config.regions_max = regions_max;
+        config.spaces_max = spaces;
+        config.seed[0] = seed;
+        config.seed[1] = base_mix64(seed);
+        memory = std::aligned_alloc(64, rmem_node_state_bytes(&config));
+        rmem_node_init(&node, &config, memory);
+        for (uint32_t n = 0; n < spaces; n++)
+            rmem_node_space_add(&node, n + 1, rig::key_bytes, 0);
+    }
+    ~Alloc() { std::free(memory); }
+    rmem_region* get(uint32_t space, uint64_t pages, uint64_t vpn = 0) {
+        rmem_alloc_wish wish{pages, vpn, RMEM_PTE_READ | RMEM_PTE_WRITE, 1, ++ids};
+        return rmem_alloc_region(&node.alloc, &node.table, &node.spaces, space, &wish);
+    }
+    void put(rmem_region* region) {
+        rmem_alloc_release(&node.alloc, &node.table, &node.spaces, &node.pool, region);
+    }
+    rmem_node_config config;
+    rmem_node node;
+    void* memory;
+    uint64_t ids = 0;
+};
+
+TEST(Alloc, AddressesGrowAndHaveGuards) {
+    Alloc a(64);
+    rmem_region* first = a.get(0, 4);
+    rmem_region* second = a.get(0, 4);
+    ASSERT_TRUE(first && second);
+    EXPECT_EQ(first->vpn, 1u);
+    EXPECT_EQ(second->vpn, 6u);
+    rmem_entry entry;
+    EXPECT_EQ(rmem_table_find(&a.node.table, 0, 5, &entry), 0u);
+    uint64_t vpn = second->vpn;
+    a.put(second);
+    EXPECT_GT(a.get(0, 4)->vpn, vpn); // never given out twice
+}
+
+TEST(Alloc, FindsItsRegions) {
+    Alloc a(64, 8);
+    rmem_region* region = a.get(2, 3);
+    EXPECT_EQ(rmem_alloc_find(&a.node.alloc, 2, region->vpn), region);
+    EXPECT_EQ(rmem_alloc_find(&a.node.alloc, 1, region->vpn), nullptr);
+    EXPECT_EQ(rmem_alloc_find(&a.node.alloc, 2, region->vpn + 1), nullptr);
+    EXPECT_EQ(rmem_alloc_made_by(&a.node.alloc, 1, a.ids), region);
+    EXPECT_EQ(rmem_alloc_made_by(&a.node.alloc, 1, a.ids + 1), nullptr);
+    EXPECT_EQ(rmem_alloc_made_by(&a.node.alloc, 2, a.ids), nullptr);
+}
+
+TEST(Alloc, NoOvercommit) {
+    Alloc a(64);
+    rmem_region* most = a.get(0, 60);
+    ASSERT_TRUE(most);
+    EXPECT_FALSE(a.get(1, 5));
+    EXPECT_TRUE(a.get(1, 4));
+    EXPECT_FALSE(a.get(2, 1));
+    a.put(most);
+    EXPECT_TRUE(a.get(2, 60));
+}
+
+TEST(Alloc, RegionsAndQuotaAreBounded) {
+    Alloc a(64, 3);
+    a.node.spaces.slot[0].quota_pages = 10;
+    EXPECT_FALSE(a.get(0, 11));
+    rmem_region* ten = a.get(0, 10);
+    ASSERT_TRUE(ten);
+    EXPECT_FALSE(a.get(0, 1));
+    a.put(ten);
+    EXPECT_TRUE(a.get(0, 9));
+    EXPECT_TRUE(a.get(1, 1));
+    EXPECT_TRUE(a.get(1, 1));
+    EXPECT_FALSE(a.get(1, 1));
+    EXPECT_EQ(a.node.alloc.in_use, 3u);
+}
+
+TEST(Alloc, WantedAddress) {
+    Alloc a(64);
+    EXPECT_EQ(a.get(0, 4, 1000)->vpn, 1000u);
+    EXPECT_EQ(a.get(0, 4)->vpn, 1005u);
+    EXPECT_EQ(a.get(0, 4, 1002)->vpn, 1010u); // was used
+    EXPECT_EQ(a.get(1, 4, 1000)->vpn, 1000u); // another space
+}
+
+TEST(Alloc, EndOfTheAddresses) {
+    Alloc a(64);
+    const uint64_t end = a.node.alloc.vpn_max;
+    EXPECT_EQ(a.get(0, 4, end - 4)->vpn, 1u); // no room for the guard
+    EXPECT_EQ(a.get(0, 4, end)->vpn, 6u);
+    EXPECT_EQ(a.get(0, 4, end - 5)->vpn, end - 5);
+    EXPECT_FALSE(a.get(0, 1)); // that space has had all its addresses
+    EXPECT_TRUE(a.get(1, 1));
+}
+
+TEST(Alloc, WantedRangeThatOverflowsGoesElsewhere) {
+    Alloc a(16);
+    ASSERT_EQ(a.node.table.mask, 1u); // two buckets; fill the one that page 100 goes to
+    ASSERT_EQ(rmem_table_reserve(&a.node.table, 0, 100, 1), 1u);
+    for (uint64_t n = 0; n < 2; n++)
+        a.node.table.load[n] *= RMEM_BUCKET_ENTRIES;
+    rmem_region* region = a.get(0, 1, 100);
+    ASSERT_TRUE(region);
+    EXPECT_LT(region->vpn, 100u);
+    EXPECT_GE(a.node.alloc.retries, 1u);
+    EXPECT_EQ(a.get(0, 1, 101)->vpn, 101u); // goes to the other
+}
+
+TEST(Alloc, GivesUpWhenNothingFits) {
+    Alloc a(16);
+    a.node.table.load[0] = a.node.table.load[1] = RMEM_BUCKET_ENTRIES;
+    EXPECT_FALSE(a.get(0, 1));
+    EXPECT_EQ(a.node.alloc.retries_worst, RMEM_ALLOC_RETRIES_MAX + 1u);
+    EXPECT_EQ(a.node.alloc.pages_promised, 0u);
+    EXPECT_EQ(a.node.spaces.slot[0].cursor_vpn, 1u);
+}
+
+TEST(Alloc, OneRegionTakesNearlyAll) {
+    for (uint64_t pages : {64ull, 1000ull, 4096ull, 6000ull, 65536ull, 100000ull}) {
+        for (uint64_t seed = 1; seed <= 20; seed++) {
+            Alloc a(pages, 64, seed);
+            EXPECT_TRUE(a.get(0, pages * 95 / 100)) << pages;
+            EXPECT_EQ(a.node.alloc.retries, 0u);
+        }
+    }
+}
+
+// The paper's figure 13: no retries while memory is less than half full, few near full.
+TEST(Alloc, RetriesByFillLevel) {
+    uint64_t worst = 0;
+    for (uint64_t seed = 1; seed <= 10; seed++) {
+        const uint64_t pages = 8192;
+        Alloc a(pages, 65536, seed);
+        std::mt19937_64 random(seed);
+        std::vector<rmem_region*> regions;
+        auto fill_to = [&](uint64_t target) {
+            while (a.node.alloc.pages_promised < target) {
+                uint64_t room = target - a.node.alloc.pages_promised;
+                uint64_t wanted = 1 + random() % (random() % 8 ? 16 : 512);
+                rmem_region* region = a.get(random() % spaces, std::min(wanted, room));
+                ASSERT_TRUE(region);
+                regions.push_back(region);
+            }
+        };
+        fill_to(pages / 2);
+        EXPECT_EQ(a.node.alloc.retries, 0u);
+        fill_to(pages);
+        for (int churn = 0; churn < 200; churn++) {
+            for (int n = 0; n < 20 && !regions.empty(); n++) {
+                std::swap(regions[random() % regions.size()], regions.back());
+                a.put(regions.back());
+                regions.pop_back();
+            }
+            fill_to(pages);
+        }
+        worst = std::max<uint64_t>(worst, a.node.alloc.retries_worst);
+    }
+    EXPECT_LE(worst, 60u);
+    RecordProperty("worst_retries", int(worst));
+}
+
+// Random allocations and frees: what the table holds is what the regions say, no more.
+TEST(Alloc, AgreesWithReference) {
+    Alloc a(1000, 200);
+    std::map<std::pair<uint32_t, uint64_t>, rmem_region*> reference;
+    std::mt19937_64 random(5);
+    for (int step = 0; step < 5000; step++) {
+        if (random() % 2) {
+            uint32_t space = random() % spaces;
+            uint64_t cursor = a.node.spaces.slot[space].cursor_vpn;
+            uint64_t pages = 1 + random() % 50;
+            bool fits = a.node.alloc.pages_promised + pages <= 1000 && a.node.alloc.in_use < 200;
+            rmem_region* region = a.get(space, pages, random() % 4 ? 0 : cursor + random() % 10);
+            ASSERT_EQ(region != nullptr, fits);
+            if (!region)
+                continue;
+            ASSERT_GE(region->vpn, cursor);
+            reference[{space, region->vpn}] = region;
+        } else if (!reference.empty()) {
+            auto victim = std::next(reference.begin(), random() % reference.size());
+            ASSERT_EQ(rmem_alloc_find(&a.node.alloc, victim->first.first, victim->first.second),
+                      victim->second);
+            a.put(victim->second);
+            reference.erase(victim);
+        }
+    }
+    uint64_t pages = 0, entries = 0, load = 0;
+    for (auto& [at, region] : reference) {
+        for (uint64_t n = 0; n < region->pages; n++) {
+            rmem_entry entry;
+            ASSERT_TRUE(rmem_table_find(&a.node.table, at.first, at.second + n, &entry));
+        }
+        pages += region->pages;
+    }
+    for (uint64_t n = 0; n <= a.node.table.mask; n++) {
+        load += a.node.table.load[n];
+        for (uint64_t key : a.node.table.bucket[n].key)
+            entries += key != 0;
+    }
+    EXPECT_EQ(pages, a.node.alloc.pages_promised);
+    EXPECT_EQ(pages, entries);
+    EXPECT_EQ(pages, load);
+}
+
+} // namespace

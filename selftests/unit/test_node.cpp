@@ -1,0 +1,716 @@
+// SPDX-License-Identifier: GPL-2.0
+#include <gtest/gtest.h>
+
+#include <map>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "node_rig.hpp"
+
+namespace {
+
+using rig::Client;
+using Bytes = std::vector<uint8_t>;
+
+constexpr uint64_t page = 1ull << RMEM_PAGE_SHIFT_MIN;
+
+Bytes filled(size_t bytes, uint8_t value) {
+    return Bytes(bytes, value);
+}
+
+// One space, one client with a session and a region.
+class NodeTest : public testing::Test {
+protected:
+    NodeTest() { setup(); }
+
+    void setup() {
+        ASSERT_TRUE(node.add_space(1));
+        ASSERT_EQ(node.open(client, 100).reply.status, RMEM_OK);
+        node.refill();
+        addr = node.alloc(client, 8 * page);
+        ASSERT_NE(addr, 0u);
+    }
+
+    // A request that is refused: for that reason, told so, and nothing has changed.
+    void refused(rmem_head h, rmem_node_reason reason, uint8_t status) {
+        refused_from(client, h, reason, status);
+    }
+    void refused_from(Client& who, rmem_head h, rmem_node_reason reason, uint8_t status) {
+        Bytes data = filled(h.len, 0xee);
+        auto before = node.snapshot();
+        auto memory = node.memory;
+        rmem_answer answer = node.request(who, h, &data);
+        expect_refusal(answer, h, reason, status);
+        EXPECT_TRUE(before == node.snapshot());
+        EXPECT_TRUE(memory == node.memory);
+    }
+    void expect_refusal(const rmem_answer& answer, const rmem_head& h, rmem_node_reason reason,
+                        uint8_t status) {
+        EXPECT_EQ(answer.reason, reason);
+        EXPECT_EQ(answer.action, RMEM_ACT_REPLY);
+        EXPECT_EQ(answer.extents, 0u);
+        EXPECT_EQ(answer.reply.status, status);
+        EXPECT_EQ(answer.reply.type, h.type | RMEM_RESPONSE);
+        EXPECT_EQ(answer.reply.id, h.id);
+        EXPECT_EQ(answer.reply.boot, node.core.config.boot);
+        EXPECT_EQ(rmem_wire_payload_bytes(&answer.reply), 0u);
+    }
+
+    rig::Node node;
+    Client client;
+    uint64_t addr = 0;
+};
+
+// ---- data -------------------------------------------------------------------------------------
+
+TEST_F(NodeTest, NeverWrittenReadsAsZeroAndTakesNoPage) {
+    EXPECT_EQ(node.read(client, addr, 2 * page), filled(2 * page, 0));
+    EXPECT_EQ(node.usage().pages_backed, 0u);
+}
+
+TEST_F(NodeTest, WriteThenRead) {
+    Bytes data(4096);
+    std::iota(data.begin(), data.end(), 0);
+    rmem_answer answer = node.write(client, addr + 100, data);
+    EXPECT_EQ(answer.action, RMEM_ACT_COPY_IN);
+    EXPECT_EQ(answer.reason, RMEM_NODE_EXECUTED);
+    EXPECT_EQ(answer.reply.status, RMEM_OK);
+    EXPECT_EQ(answer.reply.attempt, 7);
+    EXPECT_EQ(node.read(client, addr + 100, 4096), data);
+    // No page is handed out with what it held before.
+    EXPECT_EQ(node.read(client, addr, 100), filled(100, 0));
+    EXPECT_EQ(node.read(client, addr + 4196, page - 4196), filled(page - 4196, 0));
+    EXPECT_EQ(node.usage().pages_backed, 1u);
+}
+
+TEST_F(NodeTest, WriteAcrossAPageBoundary) {
+    Bytes data(4096);
+    std::iota(data.begin(), data.end(), 0);
+    rmem_answer answer = node.write(client, addr + page - 1000, data);
+    EXPECT_EQ(answer.extents, 2u);
+    EXPECT_EQ(answer.extent[0].bytes, 1000u);
+    EXPECT_EQ(answer.extent[1].offset, 0u);
+    EXPECT_EQ(node.read(client, addr + page - 1000, 4096), data);
+    EXPECT_EQ(node.usage().pages_backed, 2u);
+}
+
+TEST_F(NodeTest, ReadIsCutAtMultiplesOfThePiece) {
+    rmem_head h = client.head(RMEM_READ, addr + page - 1500, 10000);
+    h.piece = 2048;
+    rmem_answer answer = node.request(client, h);
+    EXPECT_EQ(answer.action, RMEM_ACT_SEND_OUT);
+    uint32_t offset = 0;
+    for (uint32_t bytes; (bytes = rmem_node_read_part(&node.core, &h, offset, &answer)) != 0;) {
+        EXPECT_EQ(offset % 2048, 0u);
+        EXPECT_EQ(answer.reply.offset, offset);
+        EXPECT_EQ(answer.reply.len, bytes);
+        EXPECT_EQ(answer.reply.addr, h.addr);
+        EXPECT_EQ(answer.reply.piece, 0u);
+        EXPECT_EQ(rmem_wire_payload_bytes(&answer.reply), bytes);
+        EXPECT_EQ(answer.extents, offset == 0 ? 2u : 1u);
+        offset += bytes;
+    }
+    EXPECT_EQ(offset, 10000u);
+}
+
+TEST_F(NodeTest, LargePieceIsClamped) {
+    rmem_head h = client.head(RMEM_READ, addr, 8192);
+    h.piece = 65535;
+    node.request(client, h);
+    EXPECT_EQ(node.parts, 2u);
+}
+
+TEST_F(NodeTest, LargestRead) {
+    rmem_head h = client.head(RMEM_READ, addr + 1, RMEM_READ_BYTES_MAX);
+    Bytes data;
+    EXPECT_EQ(node.request(client, h, &data).reason, RMEM_NODE_EXECUTED);
+    EXPECT_EQ(data.size(), RMEM_READ_BYTES_MAX);
+}
+
+TEST_F(NodeTest, PageFreedBetweenCheckAndPartReadsAsZero) {
+    node.write(client, addr, filled(4096, 1));
+    rmem_head h = client.head(RMEM_READ, addr, 4096);
+    rmem_answer answer;
+    rmem_node_request(&node.core, 1, &h, &client.peer, &answer);
+    ASSERT_EQ(answer.action, RMEM_ACT_SEND_OUT);
+    node.free(client, addr, 8 * page);
+    EXPECT_EQ(rmem_node_read_part(&node.core, &h, 0, &answer), 4096u);
+    EXPECT_EQ(answer.extent[0].page, RMEM_PAGE_NONE);
+}
+
+TEST_F(NodeTest, ZeroFreesWholePagesAndClearsParts) {
+    for (uint64_t at = 0; at < 4 * page; at += 4096)
+        node.write(client, addr + at, filled(4096, 1));
+    EXPECT_EQ(node.usage().pages_backed, 4u);
+    rmem_answer answer = node.request(client, client.head(RMEM_ZERO, addr + 10, 3 * page));
+    EXPECT_EQ(answer.action, RMEM_ACT_FILL);
+    EXPECT_EQ(answer.extents, 2u);
+    EXPECT_EQ(node.usage().pages_backed, 2u);
+    EXPECT_EQ(node.read(client, addr, 10), filled(10, 1));
+    EXPECT_EQ(node.read(client, addr + 10, 3 * page), filled(3 * page, 0));
+    EXPECT_EQ(node.read(client, addr + 3 * page + 10, 100), filled(100, 1));
+}
+
+TEST_F(NodeTest, ZeroOfPartOfOnePage) {
+    node.write(client, addr, filled(4096, 1));
+    rmem_answer answer = node.request(client, client.head(RMEM_ZERO, addr + 10, 20));
+    EXPECT_EQ(answer.extents, 1u);
+    EXPECT_EQ(node.read(client, addr + 9, 22).front(), 1);
+    EXPECT_EQ(node.read(client, addr + 10, 20), filled(20, 0));
+    EXPECT_EQ(node.request(client, client.head(RMEM_ZERO, addr + page, 20)).extents, 0u);
+}
+
+TEST_F(NodeTest, DiscardFreesWholePagesOnly) {
+    for (uint64_t at = 0; at < 3 * page; at += 4096)
+        node.write(client, addr + at, filled(4096, 1));
+    rmem_answer answer = node.request(client, client.head(RMEM_DISCARD, addr + 10, 2 * page));
+    EXPECT_EQ(answer.action, RMEM_ACT_FILL);
+    EXPECT_EQ(answer.extents, 0u);
+    EXPECT_EQ(answer.reply.status, RMEM_OK);
+    EXPECT_EQ(node.usage().pages_backed, 2u);
+    EXPECT_EQ(node.read(client, addr + page, 4096), filled(4096, 0));
+    EXPECT_EQ(node.read(client, addr + page - 10, 10), filled(10, 1));
+}
+
+TEST_F(NodeTest, DiscardedPageComesBackZeroed) {
+    for (int round = 0; round < 300; round++) { // many times round all 64 pages
+        node.write(client, addr + page, filled(1024, 0xcc));
+        EXPECT_EQ(node.read(client, addr + page + 1024, 4096), filled(4096, 0));
+        node.request(client, client.head(RMEM_DISCARD, addr, 8 * page));
+        node.refill();
+    }
+}
+
+// ---- refusals: every reason, nothing changed -----------------------------------------------------
+
+TEST_F(NodeTest, RefusesLengths) {
+    node.read(client, addr, 1); // the session is in use from here on
+    refused(client.head(RMEM_READ, addr, 0), RMEM_NODE_LENGTH, RMEM_INVALID);
+    refused(client.head(RMEM_WRITE, addr, 0), RMEM_NODE_LENGTH, RMEM_INVALID);
+    refused(client.head(RMEM_ZERO, addr, 0), RMEM_NODE_LENGTH, RMEM_INVALID);
+    refused(client.head(RMEM_DISCARD, addr, 0), RMEM_NODE_LENGTH, RMEM_INVALID);
+    refused(client.head(RMEM_READ, addr, RMEM_READ_BYTES_MAX + 1), RMEM_NODE_LENGTH, RMEM_INVALID);
+    refused(client.head(RMEM_WRITE, addr, 4097), RMEM_NODE_LENGTH, RMEM_INVALID);
+    refused(client.head(RMEM_ZERO, addr, RMEM_ZERO_BYTES_MAX + 1), RMEM_NODE_LENGTH, RMEM_INVALID);
+    refused(client.head(RMEM_READ, ~0ull, 2), RMEM_NODE_LENGTH, RMEM_INVALID);
+    refused(client.head(RMEM_WRITE, ~0ull - 10, 100), RMEM_NODE_LENGTH, RMEM_INVALID);
+    refused(client.head(RMEM_ZERO, ~0ull - 10, 100), RMEM_NODE_LENGTH, RMEM_INVALID);
+    rmem_head small = client.head(RMEM_READ, addr, 4096);
+    small.piece = RMEM_PIECE_BYTES_MIN - 1;
+    refused(small, RMEM_NODE_LENGTH, RMEM_INVALID);
+}
+
+TEST_F(NodeTest, RefusesAddressesNotAllocated) {
+    node.read(client, addr, 1);
+    for (uint8_t type : {RMEM_READ, RMEM_WRITE, RMEM_ZERO, RMEM_DISCARD}) {
+        refused(client.head(type, 0, 100), RMEM_NODE_FAULT, RMEM_FAULT);
+        refused(client.head(type, addr - 1, 1), RMEM_NODE_FAULT, RMEM_FAULT);
+        refused(client.head(type, addr + 8 * page, 1), RMEM_NODE_FAULT, RMEM_FAULT);
+        refused(client.head(type, addr + 8 * page - 1, 2), RMEM_NODE_FAULT, RMEM_FAULT);
+        refused(client.head(type, ~0ull, 1), RMEM_NODE_FAULT, RMEM_FAULT);
+    }
+}
+
+TEST_F(NodeTest, RefusesWhatTheRegionDoesNotPermit) {
+    uint64_t fixed = node.alloc(client, page, 0, RMEM_PERM_READ);
+    EXPECT_EQ(node.read(client, fixed, 10), filled(10, 0));
+    for (uint8_t type : {RMEM_WRITE, RMEM_ZERO, RMEM_DISCARD})
+        refused(client.head(type, fixed, 100), RMEM_NODE_PERM, RMEM_PERM);
+}
+
+TEST_F(NodeTest, RefusesOtherSpacesSessionsLevelsPeersBoots) {
+    node.read(client, addr, 1);
+    ASSERT_TRUE(node.add_space(2));
+    rmem_head h = client.head(RMEM_WRITE, addr, 100);
+    rmem_head changed = h;
+    changed.session ^= 1ull << 20;
+    refused(changed, RMEM_NODE_NO_SESSION, RMEM_NO_SESSION);
+    changed.session = 0xffff;
+    refused(changed, RMEM_NODE_NO_SESSION, RMEM_NO_SESSION);
+    changed = h;
+    changed.space = 2;
+    refused(changed, RMEM_NODE_LEVEL, RMEM_INVALID);
+    changed = h;
+    changed.integrity = RMEM_FULL;
+    refused(changed, RMEM_NODE_LEVEL, RMEM_INVALID);
+    changed = h;
+    changed.boot++;
+    refused(changed, RMEM_NODE_REBOOTED, RMEM_REBOOTED);
+    Client moved = client;
+    moved.peer.port++;
+    refused_from(moved, h, RMEM_NODE_PEER, RMEM_NO_SESSION);
+    moved = client;
+    moved.peer.addr[0] ^= 1;
+    refused_from(moved, h, RMEM_NODE_PEER, RMEM_NO_SESSION);
+}
+
+TEST_F(NodeTest, RefusesAnotherSpacesMemory) {
+    node.write(client, addr, filled(100, 1));
+    ASSERT_TRUE(node.add_space(2));
+    Client stranger(2, 2);
+    node.open(stranger, 1);
+    node.read(stranger, addr, 1);
+    refused_from(stranger, stranger.head(RMEM_READ, addr, 100), RMEM_NODE_FAULT, RMEM_FAULT);
+    // The same address is another page there.
+    ASSERT_EQ(node.alloc(stranger, page), addr);
+    EXPECT_EQ(node.read(stranger, addr, 100), filled(100, 0));
+}
+
+TEST_F(NodeTest, BusyWhenThePoolIsEmpty) {
+    for (int n = 0; n < 7; n++)
+        node.write(client, addr + n * page, filled(10, 1));
+    uint64_t more = node.alloc(client, 16 * page);
+    for (int n = 0; n < 9; n++)
+        node.write(client, more + n * page, filled(10, 1));
+    EXPECT_EQ(node.usage().pages_ready, 0u);
+    rmem_head h = client.head(RMEM_WRITE, more + 9 * page, 100);
+    refused(h, RMEM_NODE_BUSY, RMEM_BUSY);
+    EXPECT_TRUE(rmem_node_scrub_wanted(&node.core));
+    node.refill();
+    Bytes data = filled(100, 9);
+    EXPECT_EQ(node.request(client, h, &data).reason, RMEM_NODE_EXECUTED); // it wasn't marked
+}
+
+TEST_F(NodeTest, BusyWithOnePageOfTwoTakesNone) {
+    uint64_t more = node.alloc(client, 32 * page);
+    for (int n = 0; n < 15; n++)
+        node.write(client, more + n * page, filled(10, 1));
+    ASSERT_EQ(node.usage().pages_ready, 1u);
+    rmem_head h = client.head(RMEM_WRITE, more + 16 * page - 50, 100);
+    Bytes data = filled(100, 9);
+    EXPECT_EQ(node.request(client, h, &data).reason, RMEM_NODE_BUSY);
+    EXPECT_EQ(node.usage().pages_ready, 1u);
+    EXPECT_EQ(node.usage().pages_backed, 15u);
+    h = client.head(RMEM_WRITE, addr + 8 * page - 50, 100); // second page isn't allocated
+    EXPECT_EQ(node.request(client, h, &data).reason, RMEM_NODE_FAULT);
+    EXPECT_EQ(node.usage().pages_ready, 1u);
+}
+
+TEST_F(NodeTest, Damaged) {
+    rmem_head h = client.head(RMEM_WRITE, addr, 100);
+    rmem_head reply;
+    auto before = node.snapshot();
+    rmem_node_damaged(&node.core, &h, &reply);
+    EXPECT_EQ(reply.status, RMEM_DAMAGED);
+    EXPECT_EQ(reply.id, h.id);
+    EXPECT_EQ(reply.attempt, h.attempt);
+    EXPECT_EQ(rmem_wire_payload_bytes(&reply), 0u);
+    EXPECT_TRUE(before == node.snapshot());
+}
+
+// ---- the stale write --------------------------------------------------------------------------
+
+TEST_F(NodeTest, LateCopyOfAFinishedWriteIsHarmless) {
+    rmem_head first = client.head(RMEM_WRITE, addr, 100);
+    Bytes old = filled(100, 1);
+    EXPECT_EQ(node.request(client, first, &old).reason, RMEM_NODE_EXECUTED);
+    node.write(client, addr, filled(100, 2)); // another id, floor not yet moved
+    rmem_answer answer = node.request(client, first, &old);
+    EXPECT_EQ(answer.reason, RMEM_NODE_REPEATED);
+    EXPECT_EQ(answer.action, RMEM_ACT_REPLY);
+    EXPECT_EQ(answer.reply.status, RMEM_OK);
+    EXPECT_EQ(node.read(client, addr, 100), filled(100, 2));
+    client.floor = client.next_id;
+    node.write(client, addr, filled(100, 3));
+    refused(first, RMEM_NODE_STALE, RMEM_STALE);
+    EXPECT_EQ(node.read(client, addr, 100), filled(100, 3));
+}
+
+TEST_F(NodeTest, LateFirstCopyThatNeverArrivedIsStale) {
+    rmem_head lost = client.head(RMEM_WRITE, addr, 100);
+    client.floor = client.next_id; // its sender gave up
+    node.write(client, addr, filled(100, 2));
+    refused(lost, RMEM_NODE_STALE, RMEM_STALE);
+    lost.type = RMEM_READ;
+    lost.piece = 4096;
+    refused(lost, RMEM_NODE_STALE, RMEM_STALE);
+}
+
+TEST_F(NodeTest, LateDiscardAndZeroAreHarmless) {
+    for (uint8_t type : {RMEM_DISCARD, RMEM_ZERO}) {
+        rmem_head h = client.head(type, addr, 2 * page);
+        EXPECT_EQ(node.request(client, h).reason, RMEM_NODE_EXECUTED);
+        node.write(client, addr, filled(100, 2));
+        EXPECT_EQ(node.request(client, h).reason, RMEM_NODE_REPEATED);
+        EXPECT_EQ(node.read(client, addr, 100), filled(100, 2));
+    }
+}
+
+TEST_F(NodeTest, BeyondTheWindow) {
+    node.read(client, addr, 1);
+    rmem_head h = client.head(RMEM_WRITE, addr, 100);
+    h.id = 1 + RMEM_WINDOW;
+    refused(h, RMEM_NODE_WINDOW, RMEM_INVALID);
+    h.id--;
+    Bytes data = filled(100, 1);
+    EXPECT_EQ(node.request(client, h, &data).reason, RMEM_NODE_EXECUTED);
+    h = client.head(RMEM_READ, addr, 100); // reads change nothing, so they may
+    h.id = 1 + RMEM_WINDOW;
+    EXPECT_EQ(node.request(client, h, &data).reason, RMEM_NODE_EXECUTED);
+}
+
+TEST_F(NodeTest, LateCopyFromASupersededSession) {
+    rmem_head late = client.head(RMEM_WRITE, addr, 100);
+    Client old = client;
+    ASSERT_EQ(node.open(client, 101).reply.status, RMEM_OK);
+    ASSERT_NE(client.session, old.session);
+    node.write(client, addr, filled(100, 2));
+    refused_from(old, late, RMEM_NODE_NO_SESSION, RMEM_NO_SESSION);
+    EXPECT_EQ(node.read(client, addr, 100), filled(100, 2));
+}
+
+TEST_F(NodeTest, LateCopyFromAnEvictedSession) {
+    rmem_head late = client.head(RMEM_WRITE, addr, 100);
+    node.now_ns += 2000 * BASE_NSEC_PER_MSEC;
+    for (uint8_t n = 2; n < 6; n++) { // more clients than sessions
+        Client other(n);
+        ASSERT_EQ(node.open(other, n).reply.status, RMEM_OK);
+    }
+    refused(late, RMEM_NODE_NO_SESSION, RMEM_NO_SESSION);
+}
+
+TEST_F(NodeTest, LateCopyToAFreedRegion) {
+    ASSERT_TRUE(node.add_space(2));
+    rmem_head late = client.head(RMEM_WRITE, addr, 100);
+    node.free(client, addr, 8 * page);
+    uint64_t again = node.alloc(client, 8 * page, addr); // wants the same place
+    EXPECT_NE(again, addr);
+    refused(late, RMEM_NODE_FAULT, RMEM_FAULT);
+}
+
+TEST_F(NodeTest, LateCopyAfterTheSpaceWasAddedAgain) {
+    rmem_head late = client.head(RMEM_WRITE, addr, 100);
+    EXPECT_EQ(rmem_node_space_del(&node.core, 1), RMEM_SPACE_BUSY);
+    node.free(client, addr, 8 * page);
+    EXPECT_EQ(rmem_node_space_del(&node.core, 1), RMEM_SPACE_OK);
+    EXPECT_EQ(rmem_node_key(&node.core, 1), nullptr);
+    refused(late, RMEM_NODE_NO_SESSION, RMEM_NO_SESSION);
+    ASSERT_TRUE(node.add_space(1));
+    Client next(2);
+    node.open(next, 1);
+    ASSERT_EQ(node.alloc(next, 8 * page), addr);
+    refused(late, RMEM_NODE_NO_SESSION, RMEM_NO_SESSION);
+}
+
+// ---- sessions ---------------------------------------------------------------------------------
+
+TEST_F(NodeTest, OpenTells) {
+    Client other(2);
+    rmem_answer answer = node.open(other, 5);
+    EXPECT_EQ(answer.reply.type, RMEM_OPEN | RMEM_RESPONSE);
+    EXPECT_EQ(answer.reply.id, 5u);
+    EXPECT_EQ(rmem_wire_payload_bytes(&answer.reply), sizeof(rmem_opened));
+    EXPECT_EQ(answer.reply.len, sizeof(rmem_opened));
+    EXPECT_EQ(base_load_le64(&node.opened.memory_bytes), 64 * page);
+    EXPECT_EQ(base_load_le64(&node.opened.free_bytes), 56 * page);
+    EXPECT_EQ(base_load_le32(&node.opened.page_bytes), page);
+    EXPECT_EQ(base_load_le32(&node.opened.piece_bytes), 4096u);
+    EXPECT_EQ(node.usage().sessions, 2u);
+}
+
+TEST_F(NodeTest, RepeatedOpenGetsTheSameSessionWhileUnused) {
+    Client other(2);
+    node.open(other, 5);
+    uint64_t session = other.session;
+    rmem_answer answer = node.open(other, 5);
+    EXPECT_EQ(answer.reason, RMEM_NODE_REPEATED);
+    EXPECT_EQ(other.session, session);
+    node.read(other, addr, 1);
+    auto before = node.snapshot();
+    answer = node.open(other, 5);
+    EXPECT_EQ(answer.action, RMEM_ACT_DROP); // a late copy: it must not end the session
+    EXPECT_EQ(answer.reason, RMEM_NODE_REPEATED);
+    EXPECT_TRUE(before == node.snapshot());
+    node.open(other, 6);
+    EXPECT_NE(other.session, session);
+    EXPECT_EQ(node.usage().sessions, 2u);
+}
+
+TEST_F(NodeTest, RepeatedOpenFromElsewhereGetsAnother) {
+    Client other(2);
+    node.open(other, 5);
+    Client moved = other;
+    moved.peer.port++;
+    EXPECT_EQ(node.open(moved, 5).reason, RMEM_NODE_EXECUTED);
+    EXPECT_NE(moved.session, other.session);
+    EXPECT_EQ(node.usage().sessions, 2u);
+}
+
+TEST_F(NodeTest, ClientIdsOfOtherSpacesAreOthers) {
+    ASSERT_TRUE(node.add_space(2));
+    Client namesake(1, 2);
+    node.open(namesake, 5);
+    EXPECT_EQ(node.write(client, addr, filled(10, 1)).reason, RMEM_NODE_EXECUTED);
+}
+
+TEST_F(NodeTest, NoSlotForAnotherSession) {
+    for (uint8_t n = 2; n < 5; n++) {
+        Client other(n);
+        ASSERT_EQ(node.open(other, n).reply.status, RMEM_OK);
+    }
+    Client fifth(9);
+    auto before = node.snapshot();
+    rmem_answer answer = node.open(fifth, 1);
+    EXPECT_EQ(answer.reply.status, RMEM_BUSY);
+    EXPECT_EQ(answer.reason, RMEM_NODE_BUSY);
+    EXPECT_TRUE(before == node.snapshot());
+}
+
+TEST_F(NodeTest, SlotUsedAgainBetweenChoiceAndLock) {
+    Client others[3] = {Client(2), Client(3), Client(4)};
+    for (Client& other : others)
+        node.open(other, 1);
+    node.now_ns += 2000 * BASE_NSEC_PER_MSEC;
+    Client fifth(9);
+    rmem_head h{};
+    h.type = RMEM_OPEN;
+    h.space = 1;
+    h.id = 1;
+    h.len = sizeof(rmem_open);
+    int slot = rmem_node_open_slot(&node.core, node.now_ns, &h, &fifth.open, &fifth.peer);
+    ASSERT_EQ(slot, int(rmem_node_slot(&node.core, client.session)));
+    node.read(client, addr, 1);
+    rmem_answer answer;
+    rmem_node_open(&node.core, node.now_ns, slot, &h, &fifth.open, &fifth.peer, &answer,
+                   &node.opened);
+    EXPECT_EQ(answer.reason, RMEM_NODE_BUSY);
+    EXPECT_EQ(node.write(client, addr, filled(1, 1)).reason, RMEM_NODE_EXECUTED);
+}
+
+TEST_F(NodeTest, MalformedOpen) {
+    Client other(2);
+    rmem_head h{};
+    h.type = RMEM_OPEN;
+    h.space = 1;
+    h.id = 1;
+    h.len = sizeof(rmem_open);
+    auto before = node.snapshot();
+    other.open.integrity = RMEM_FULL; // the header says otherwise
+    EXPECT_EQ(node.open_with(other, h).reply.status, RMEM_INVALID);
+    other.open.integrity = RMEM_LINK;
+    other.open.reserved[6] = 1;
+    EXPECT_EQ(node.open_with(other, h).reply.status, RMEM_INVALID);
+    other.open.reserved[6] = 0;
+    h.len--;
+    EXPECT_EQ(node.open_with(other, h).reply.status, RMEM_INVALID);
+    h.len++;
+    h.addr = 1;
+    EXPECT_EQ(node.open_with(other, h).reply.status, RMEM_INVALID);
+    h.addr = 0;
+    h.space = 3;
+    rmem_answer answer = node.open_with(other, h);
+    EXPECT_EQ(answer.action, RMEM_ACT_DROP);
+    EXPECT_EQ(answer.reason, RMEM_NODE_NO_SESSION);
+    EXPECT_TRUE(before == node.snapshot());
+}
+
+TEST_F(NodeTest, Close) {
+    rmem_head late = client.head(RMEM_CLOSE, 0, 0);
+    client.floor = client.next_id;
+    node.read(client, addr, 1);
+    EXPECT_EQ(node.close(client, late).reason, RMEM_NODE_STALE);
+    rmem_head h = client.head(RMEM_CLOSE, 0, 0);
+    EXPECT_EQ(node.close(client, h).reply.status, RMEM_OK);
+    EXPECT_EQ(node.close(client, h).reply.status, RMEM_NO_SESSION);
+    EXPECT_EQ(node.usage().sessions, 0u);
+    EXPECT_EQ(node.usage().regions, 1u);
+    refused(client.head(RMEM_READ, addr, 1), RMEM_NODE_NO_SESSION, RMEM_NO_SESSION);
+}
+
+// ---- regions ----------------------------------------------------------------------------------
+
+TEST_F(NodeTest, AllocRoundsUpAndIsRepeatable) {
+    rmem_head h = client.head(RMEM_ALLOC, 0, sizeof(rmem_alloc));
+    rmem_answer answer = node.alloc(client, h, page + 1);
+    EXPECT_EQ(answer.reply.status, RMEM_OK);
+    EXPECT_EQ(answer.reply.len, sizeof(rmem_range));
+    EXPECT_EQ(rmem_wire_payload_bytes(&answer.reply), sizeof(rmem_range));
+    EXPECT_EQ(base_load_le64(&node.range.bytes), 2 * page);
+    rmem_range first = node.range;
+    node.range = {};
+    answer = node.alloc(client, h, page + 1);
+    EXPECT_EQ(answer.reason, RMEM_NODE_REPEATED);
+    EXPECT_EQ(node.range.addr, first.addr);
+    EXPECT_EQ(node.range.bytes, first.bytes);
+    EXPECT_EQ(node.usage().pages_promised, 10u);
+}
+
+TEST_F(NodeTest, RefusedAllocStaysRefused) {
+    rmem_head h = client.head(RMEM_ALLOC, 0, sizeof(rmem_alloc));
+    EXPECT_EQ(node.alloc(client, h, 57 * page).reply.status, RMEM_NO_MEMORY);
+    node.free(client, addr, 8 * page);
+    EXPECT_EQ(node.alloc(client, h, 57 * page).reply.status, RMEM_NO_MEMORY);
+    EXPECT_EQ(node.usage().regions, 0u);
+    EXPECT_NE(node.alloc(client, 57 * page), 0u);
+}
+
+TEST_F(NodeTest, AllocOfNonsense) {
+    auto try_alloc = [&](uint64_t bytes, uint64_t at, uint32_t perm) {
+        return node.alloc(client, client.head(RMEM_ALLOC, 0, sizeof(rmem_alloc)), bytes, at, perm);
+    };
+    EXPECT_EQ(try_alloc(0, 0, 3).reply.status, RMEM_INVALID);
+    EXPECT_EQ(try_alloc(page, 1, 3).reply.status, RMEM_INVALID);
+    EXPECT_EQ(try_alloc(page, 0, RMEM_PERM_WRITE).reply.status, RMEM_INVALID);
+    EXPECT_EQ(try_alloc(page, 0, 0).reply.status, RMEM_INVALID);
+    EXPECT_EQ(try_alloc(page, 0, 7).reason, RMEM_NODE_LENGTH);
+    EXPECT_EQ(try_alloc(~0ull, 0, 3).reply.status, RMEM_NO_MEMORY);
+    EXPECT_EQ(try_alloc(~0ull, ~0ull << 16, 3).reason, RMEM_NODE_NO_MEMORY);
+    rmem_head h = client.head(RMEM_ALLOC, 0, sizeof(rmem_alloc) - 1);
+    EXPECT_EQ(node.alloc(client, h, page).reason, RMEM_NODE_LENGTH);
+    EXPECT_EQ(node.usage().regions, 1u);
+}
+
+TEST_F(NodeTest, FreeGivesMemoryBack) {
+    for (int n = 0; n < 8; n++)
+        node.write(client, addr + n * page, filled(100, 1));
+    rmem_head h = client.head(RMEM_FREE, 0, sizeof(rmem_range));
+    EXPECT_EQ(node.free(client, h, addr, 8 * page).reply.status, RMEM_OK);
+    struct rmem_node_usage u = node.usage();
+    EXPECT_EQ(u.pages_promised, 0u);
+    EXPECT_EQ(u.pages_backed, 0u);
+    rmem_answer answer = node.free(client, h, addr, 8 * page);
+    EXPECT_EQ(answer.reason, RMEM_NODE_REPEATED);
+    EXPECT_EQ(answer.reply.status, RMEM_OK);
+    EXPECT_NE(node.alloc(client, 64 * page), 0u);
+}
+
+TEST_F(NodeTest, FreeOfNonsense) {
+    EXPECT_EQ(node.free(client, addr + page, 7 * page).reply.status, RMEM_FAULT);
+    EXPECT_EQ(node.free(client, addr, 7 * page).reply.status, RMEM_FAULT);
+    EXPECT_EQ(node.free(client, addr, 0).reply.status, RMEM_INVALID);
+    EXPECT_EQ(node.free(client, addr + 1, 8 * page).reply.status, RMEM_INVALID);
+    rmem_head h = client.head(RMEM_FREE, addr, sizeof(rmem_range));
+    EXPECT_EQ(node.free(client, h, addr, 8 * page).reason, RMEM_NODE_LENGTH);
+    EXPECT_EQ(node.usage().pages_promised, 8u);
+}
+
+TEST_F(NodeTest, SlowPathRefusals) {
+    Client moved = client;
+    moved.peer.port++;
+    EXPECT_EQ(node.free(moved, addr, 8 * page).reason, RMEM_NODE_PEER);
+    rmem_head h = client.head(RMEM_ALLOC, 0, sizeof(rmem_alloc));
+    h.id = 1 + RMEM_WINDOW;
+    EXPECT_EQ(node.alloc(client, h, page).reason, RMEM_NODE_WINDOW);
+    rmem_head stale = client.head(RMEM_FREE, 0, sizeof(rmem_range));
+    client.floor = client.next_id;
+    node.read(client, addr, 1);
+    EXPECT_EQ(node.free(client, stale, addr, 8 * page).reason, RMEM_NODE_STALE);
+    EXPECT_EQ(node.usage().regions, 1u);
+}
+
+TEST_F(NodeTest, QuotaOfASpace) {
+    EXPECT_EQ(rmem_node_space_add(&node.core, 2, rig::key_bytes, page - 1), RMEM_SPACE_QUOTA);
+    ASSERT_TRUE(node.add_space(2, 3 * page));
+    Client other(2, 2);
+    node.open(other, 1);
+    EXPECT_EQ(node.alloc(other, 4 * page), 0u);
+    uint64_t at = node.alloc(other, 3 * page);
+    EXPECT_NE(at, 0u);
+    EXPECT_EQ(node.alloc(other, page), 0u);
+    node.free(other, at, 3 * page);
+    EXPECT_NE(node.alloc(other, page), 0u);
+    EXPECT_EQ(node.usage().spaces, 2u);
+}
+
+// ---- configuration ----------------------------------------------------------------------------
+
+TEST(NodeConfig, BoundsAreChecked) {
+    const rmem_node_config good = rig::small_config();
+    EXPECT_EQ(rmem_node_config_error(&good), nullptr);
+    auto bad = [&](auto change) {
+        rmem_node_config config = good;
+        change(config);
+        return rmem_node_config_error(&config) != nullptr;
+    };
+    EXPECT_TRUE(bad([](auto& c) { c.boot = 0; }));
+    EXPECT_TRUE(bad([](auto& c) { c.pages = 0; }));
+    EXPECT_TRUE(bad([](auto& c) { c.pages = uint64_t(RMEM_NODE_PAGES_MAX) + 1; }));
+    EXPECT_TRUE(bad([](auto& c) { c.page_shift = 15; }));
+    EXPECT_TRUE(bad([](auto& c) { c.page_shift = 23; }));
+    EXPECT_TRUE(bad([](auto& c) { c.pool_pages = 1; }));
+    EXPECT_TRUE(bad([](auto& c) { c.pool_pages = 12; }));
+    EXPECT_TRUE(bad([](auto& c) { c.piece_bytes = RMEM_PIECE_BYTES_MIN - 1; }));
+    EXPECT_TRUE(bad([](auto& c) { c.piece_bytes = RMEM_PIECE_BYTES_MAX + 1; }));
+    EXPECT_TRUE(bad([](auto& c) { c.spaces_max = 0; }));
+    EXPECT_TRUE(bad([](auto& c) { c.spaces_max = RMEM_SPACES_MAX + 1; }));
+    EXPECT_TRUE(bad([](auto& c) { c.sessions_max = 0; }));
+    EXPECT_TRUE(bad([](auto& c) { c.sessions_max = RMEM_SESSIONS_MAX + 1; }));
+    EXPECT_TRUE(bad([](auto& c) { c.regions_max = 0; }));
+    EXPECT_TRUE(bad([](auto& c) { c.regions_max = RMEM_REGIONS_MAX + 1; }));
+    EXPECT_TRUE(bad([](auto& c) { c.window_ids = 3; }));
+    EXPECT_TRUE(bad([](auto& c) { c.window_ids = 2 * RMEM_WINDOW; }));
+    EXPECT_FALSE(bad([](auto& c) { c.window_ids = 4; }));
+}
+
+// ---- all of it against a reference ------------------------------------------------------------
+
+// Regions, and the first bytes of each page, as they should be.
+struct Reference {
+    struct Page {
+        uint8_t value = 0;
+    };
+    std::map<uint64_t, std::vector<Page>> regions; // by address
+};
+
+TEST(NodeProperty, AgreesWithReference) {
+    for (uint32_t seed = 1; seed <= 4; seed++) {
+        rmem_node_config config = rig::small_config();
+        config.window_ids = seed % 2 ? 0 : 64;
+        rig::Node node(config);
+        std::mt19937 random(seed);
+        std::vector<Client> clients;
+        Reference reference[3];
+        for (uint32_t n = 0; n < 3; n++) {
+            ASSERT_TRUE(node.add_space(n + 1));
+            clients.emplace_back(n + 1, n + 1);
+            node.open(clients[n], 1);
+        }
+        for (int step = 0; step < 4000; step++) {
+            uint32_t who = random() % 3;
+            Client& client = clients[who];
+            auto& regions = reference[who].regions;
+            client.floor = client.next_id;
+            node.refill();
+            if (random() % 16 == 0) {
+                uint64_t pages = 1 + random() % 12;
+                bool fits = node.usage().pages_promised + pages <= 64 && node.usage().regions < 16;
+                uint64_t addr = node.alloc(client, pages * page);
+                ASSERT_EQ(addr != 0, fits);
+                if (addr)
+                    regions[addr].resize(pages);
+                continue;
+            }
+            if (regions.empty())
+                continue;
+            auto region = std::next(regions.begin(), random() % regions.size());
+            uint64_t n = random() % region->second.size();
+            uint64_t addr = region->first + n * page;
+            uint8_t value = 1 + who + 3 * (random() % 80);
+            switch (random() % 16) {
+            case 0:
+                ASSERT_EQ(node.free(client, region->first, region->second.size() * page).reason,
+                          RMEM_NODE_EXECUTED);
+                regions.erase(region);
+                break;
+            case 1:
+            case 2:
+                node.request(client, client.head(random() % 2 ? RMEM_ZERO : RMEM_DISCARD, addr,
+                                                 page));
+                region->second[n].value = 0;
+                break;
+            default:
+                if (random() % 2) {
+                    ASSERT_EQ(node.write(client, addr, filled(1024, value)).reason,
+                              RMEM_NODE_EXECUTED);
+                    region->second[n].value = value;
+                }
+                ASSERT_EQ(node.read(client, addr, 1024),
+                          filled(1024, region->second[n].value));
+                ASSERT_EQ(node.read(client, addr + 1024, 512), filled(512, 0));
+            }
+        }
+    }
+}
+
+} // namespace

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: GPL-2.0
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "core.hpp"
+
+namespace {
+
+struct Window {
+    explicit Window(uint32_t ids) : bits(rmem_session_window_bytes(ids) / 8, ~0ull) {
+        rmem_session_init(&session, bits.data(), ids);
+    }
+    rmem_session_verdict check(uint64_t id, uint64_t floor) {
+        return rmem_session_check(&session, id, floor);
+    }
+    std::vector<uint64_t> bits;
+    rmem_session session;
+};
+
+TEST(Session, ExecutedOnce) {
+    Window w(4);
+    EXPECT_EQ(w.check(1, 1), RMEM_SESSION_FRESH);
+    EXPECT_EQ(w.check(1, 1), RMEM_SESSION_FRESH); // refused in between, say
+    rmem_session_done(&w.session, 1);
+    EXPECT_EQ(w.check(1, 1), RMEM_SESSION_REPEATED);
+    EXPECT_EQ(w.check(2, 1), RMEM_SESSION_FRESH);
+    EXPECT_EQ(w.check(4, 1), RMEM_SESSION_FRESH);
+    EXPECT_EQ(w.check(5, 1), RMEM_SESSION_BEYOND);
+}
+
+TEST(Session, FloorMakesStaleAndNeverFalls) {
+    Window w(4);
+    rmem_session_done(&w.session, 1);
+    EXPECT_EQ(w.check(5, 3), RMEM_SESSION_FRESH);
+    EXPECT_EQ(w.check(1, 1), RMEM_SESSION_STALE);
+    EXPECT_EQ(w.check(2, 1), RMEM_SESSION_STALE); // never executed, and never will be
+    EXPECT_EQ(w.session.floor, 3u);
+}
+
+TEST(Session, BitsServeTheNextIds) {
+    Window w(4);
+    for (uint64_t id = 1; id <= 4; id++)
+        rmem_session_done(&w.session, id);
+    EXPECT_EQ(w.check(5, 2), RMEM_SESSION_FRESH); // takes the place of 1
+    EXPECT_EQ(w.check(2, 2), RMEM_SESSION_REPEATED);
+    EXPECT_EQ(w.check(100, 100), RMEM_SESSION_FRESH);
+    EXPECT_EQ(w.check(103, 100), RMEM_SESSION_FRESH);
+}
+
+TEST(Session, DoneOutsideTheWindowMarksNobodyElse) {
+    Window w(4);
+    w.check(10, 10);
+    rmem_session_done(&w.session, 9);
+    rmem_session_done(&w.session, 14);
+    for (uint64_t id = 10; id < 14; id++)
+        EXPECT_EQ(w.check(id, 10), RMEM_SESSION_FRESH);
+}
+
+TEST(Session, LastIds) {
+    const uint64_t last = ~0ull;
+    Window w(64);
+    EXPECT_EQ(w.check(last, last - 1), RMEM_SESSION_FRESH);
+    rmem_session_done(&w.session, last);
+    EXPECT_EQ(w.check(last, last), RMEM_SESSION_REPEATED);
+    EXPECT_EQ(w.check(1, 1), RMEM_SESSION_STALE);
+}
+
+// Against the rule itself, in sets that forget nothing.
+TEST(Session, AgreesWithReference) {
+    for (uint32_t ids : {2u, 4u, 64u, 256u, 4096u}) {
+        std::mt19937_64 random(ids);
+        Window w(ids);
+        std::set<uint64_t> done;
+        uint64_t floor = 1;
+        for (int step = 0; step < 50000; step++) {
+            uint64_t told = floor + (random() % 8 ? 0 : random() % (random() % 64 ? 4 : 2 * ids));
+            uint64_t id = told + random() % (ids + ids / 4 + 1);
+            told -= random() % 3 ? 0 : random() % told; // an old request
+            id -= random() % 16 ? 0 : random() % (id - told + 1);
+            floor = std::max(floor, told);
+            rmem_session_verdict expect = id < floor             ? RMEM_SESSION_STALE
+                                          : id >= floor + ids    ? RMEM_SESSION_BEYOND
+                                          : done.count(id) ? RMEM_SESSION_REPEATED
+                                                                 : RMEM_SESSION_FRESH;
+            ASSERT_EQ(w.check(id, told), expect) << "ids " << ids << " step " << step;
+            ASSERT_EQ(w.session.floor, floor);
+            if (expect == RMEM_SESSION_FRESH && random() % 4) {
+                rmem_session_done(&w.session, id);
+                done.insert(id);
+            }
+        }
+    }
+}
+
+struct Table {
+    explicit Table(uint32_t slots) : memory(rmem_sessions_bytes(slots, 64) / 8 + 1, ~0ull) {
+        rmem_sessions_init(&sessions, memory.data(), slots, 64, 12345);
+    }
+    static rmem_attempt attempt(uint8_t client, uint64_t nonce) {
+        rmem_attempt a{};
+        a.place = {1, 0, 1};
+        a.nonce = nonce;
+        std::memset(a.client, client, sizeof(a.client));
+        return a;
+    }
+    uint64_t open(const rmem_attempt& a, uint64_t now_ns) {
+        rmem_peer peer{};
+        int slot = rmem_sessions_choose(&sessions, &a, now_ns, 100);
+        if (slot < 0 || !rmem_sessions_may_open(&sessions, slot, now_ns, 100))
+            return 0;
+        rmem_sessions_open(&sessions, slot, now_ns, &a, &peer);
+        return sessions.slot[slot].name;
+    }
+    std::vector<uint64_t> memory;
+    rmem_sessions sessions;
+};
+
+TEST(Sessions, NamesNeverRepeat) {
+    Table t(3);
+    std::set<uint64_t> names;
+    for (uint64_t n = 0; n < 1000; n++) {
+        uint64_t name = t.open(Table::attempt(n, n), n * 200);
+        ASSERT_NE(name, 0u);
+        ASSERT_TRUE(names.insert(name).second);
+        EXPECT_EQ(rmem_sessions_find(&t.sessions, name)->name, name);
+    }
+    EXPECT_EQ(t.sessions.in_use, 3u);
+    EXPECT_EQ(rmem_sessions_find(&t.sessions, *names.begin()), nullptr);
+    EXPECT_EQ(rmem_sessions_find(&t.sessions, RMEM_SESSION_NONE), nullptr);
+    EXPECT_LT(rmem_sessions_slot_of(&t.sessions, ~0ull), 3u);
+}
+
+TEST(Sessions, LongestIdleIsEvicted) {
+    Table t(2);
+    uint64_t first = t.open(Table::attempt(1, 1), 1000);
+    uint64_t second = t.open(Table::attempt(2, 1), 1010);
+    rmem_session_touch(rmem_sessions_find(&t.sessions, first), 1050);
+    EXPECT_EQ(t.open(Table::attempt(3, 1), 1109), 0u); // nobody idle for 100
+    EXPECT_NE(t.open(Table::attempt(3, 1), 1200), 0u);
+    EXPECT_NE(rmem_sessions_find(&t.sessions, first), nullptr);
+    EXPECT_EQ(rmem_sessions_find(&t.sessions, second), nullptr);
+}
+
+TEST(Sessions, ClockOfAnotherCpuAhead) {
+    Table t(1);
+    t.open(Table::attempt(1, 1), 1000);
+    EXPECT_EQ(t.open(Table::attempt(2, 1), 900), 0u);
+}
+
+TEST(Sessions, ClosedSlotServesAgain) {
+    Table t(1);
+    uint64_t first = t.open(Table::attempt(1, 1), 0);
+    rmem_session_done(&t.sessions.slot[0], 1);
+    rmem_sessions_close(&t.sessions, 0);
+    rmem_sessions_close(&t.sessions, 0);
+    EXPECT_EQ(t.sessions.in_use, 0u);
+    uint64_t second = t.open(Table::attempt(2, 1), 0);
+    EXPECT_NE(second, 0u);
+    EXPECT_NE(second, first);
+    EXPECT_EQ(rmem_session_check(&t.sessions.slot[0], 1, 1), RMEM_SESSION_FRESH);
+}
+
+TEST(Sessions, SupersededAreOlderOnesOfTheSameClientAndPlace) {
+    Table t(8);
+    rmem_attempt a = Table::attempt(1, 1);
+    t.open(a, 0);
+    EXPECT_EQ(rmem_sessions_superseded(&t.sessions, &a), -1);
+    rmem_attempt other_client = Table::attempt(2, 2);
+    EXPECT_EQ(rmem_sessions_superseded(&t.sessions, &other_client), -1);
+    rmem_attempt other_space = Table::attempt(1, 2);
+    other_space.place.space = 2;
+    EXPECT_EQ(rmem_sessions_superseded(&t.sessions, &other_space), -1);
+    rmem_attempt added_again = Table::attempt(1, 2);
+    added_again.place.incarnation = 2;
+    EXPECT_EQ(rmem_sessions_superseded(&t.sessions, &added_again), -1);
+    rmem_attempt again = Table::attempt(1, 2);
+    EXPECT_EQ(rmem_sessions_superseded(&t.sessions, &again), 0);
+}
+
+} // namespace
