@@ -38,6 +38,7 @@ void rmem_window_init(struct rmem_window *w)
 {
 	w->cwnd = RMEM_CWND_START;
 	w->in_flight = 0;
+	w->answered = 0;
 	w->waiters = 0;
 	w->next_send_ns = 0;
 	w->decreased_ns = 0;
@@ -88,21 +89,22 @@ void rmem_window_release(struct rmem_window *w, u32 packets)
 	__atomic_fetch_sub(&w->in_flight, packets, __ATOMIC_SEQ_CST);
 }
 
-/* One packet per round trip, spread over the answers of one. Not while the window isn't used. */
+/* One packet more when a window full of them was answered: that's a round trip. */
 static void grow(struct rmem_window *w, u32 packets)
 {
 	u32 cwnd = load(&w->cwnd);
-	u32 step, larger;
+	u32 answered;
 
+	/* A window that isn't used says nothing about what the path would take. */
 	if (load(&w->in_flight) * RMEM_CWND_ONE < cwnd / 2)
 		return;
-	do {
-		step = cwnd < RMEM_CWND_ONE ? RMEM_CWND_ONE : RMEM_CWND_ONE * RMEM_CWND_ONE / cwnd;
-		larger = cwnd + step * packets;
-		if (larger > RMEM_CWND_MAX)
-			larger = RMEM_CWND_MAX;
-	} while (!__atomic_compare_exchange_n(&w->cwnd, &cwnd, larger, false, __ATOMIC_RELAXED,
-					      __ATOMIC_RELAXED));
+	answered = __atomic_add_fetch(&w->answered, packets, __ATOMIC_RELAXED);
+	if (answered * RMEM_CWND_ONE < cwnd || cwnd > RMEM_CWND_MAX - RMEM_CWND_ONE)
+		return;
+	if (!__atomic_compare_exchange_n(&w->answered, &answered, 0, false, __ATOMIC_RELAXED,
+					 __ATOMIC_RELAXED))
+		return;
+	__atomic_fetch_add(&w->cwnd, RMEM_CWND_ONE, __ATOMIC_RELAXED);
 }
 
 /* By cut / 1024, once per round trip. */

@@ -61,6 +61,7 @@
 struct rmem_window {
 	u32 cwnd;	  /* 1/1024 packets */
 	u32 in_flight;	  /* packets */
+	u32 answered;	  /* packets, since cwnd grew last */
 	u64 waiters;	  /* bit i: channels with waiter i sleep */
 	u64 next_send_ns; /* cwnd below one packet: not before that */
 	u64 decreased_ns; /* last decrease */

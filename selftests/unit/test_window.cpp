@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: GPL-2.0
+#include <gtest/gtest.h>
+
+extern "C" {
+#include "core/rmem/window.h"
+}
+
+namespace {
+
+constexpr uint64_t us = BASE_NSEC_PER_USEC, ms = BASE_NSEC_PER_MSEC;
+
+struct Window : testing::Test {
+    rmem_window w;
+    uint64_t now = 1000 * ms;
+    uint64_t until = 0;
+    void SetUp() override { rmem_window_init(&w); }
+
+    bool acquire(uint32_t packets = 1) { return rmem_window_acquire(&w, now, packets, &until); }
+
+    void fill() {
+        while (acquire())
+            ;
+    }
+
+    // A round trip in which the window is always full, and each packet answered once.
+    void round(uint64_t delay_ns, uint64_t base_ns) {
+        fill();
+        now += delay_ns;
+        for (uint32_t n = rmem_window_in_flight(&w); n; n--) {
+            rmem_window_answered(&w, now, 1, delay_ns, base_ns);
+            rmem_window_release(&w, 1);
+            fill();
+        }
+    }
+};
+
+TEST_F(Window, AdmitsWhileLessThanItIsUnderWay) {
+    EXPECT_TRUE(acquire(63));
+    EXPECT_TRUE(acquire(100)); // may overshoot by itself
+    EXPECT_FALSE(acquire());
+    EXPECT_EQ(until, 0u);
+    rmem_window_release(&w, 99);
+    EXPECT_FALSE(acquire());
+    rmem_window_release(&w, 1);
+    EXPECT_TRUE(acquire());
+    EXPECT_EQ(rmem_window_in_flight(&w), 64u);
+}
+
+TEST_F(Window, GrowsByAPacketPerRoundTripBelowTheTarget) {
+    uint32_t before = rmem_window_cwnd(&w);
+    for (int i = 0; i < 10; i++)
+        round(200 * us, 100 * us);
+    EXPECT_NEAR(double(rmem_window_cwnd(&w)), before + 10.0 * RMEM_CWND_ONE, 2.0 * RMEM_CWND_ONE);
+}
+
+TEST_F(Window, DoesNotGrowUnlessUsed) {
+    for (int i = 0; i < 1000; i++) {
+        ASSERT_TRUE(acquire());
+        rmem_window_answered(&w, now, 1, 200 * us, 100 * us);
+        rmem_window_release(&w, 1);
+    }
+    EXPECT_EQ(rmem_window_cwnd(&w), RMEM_CWND_START);
+}
+
+TEST_F(Window, StopsAtTheMaximum) {
+    for (int i = 0; i < 5000; i++)
+        round(200 * us, 100 * us);
+    EXPECT_EQ(rmem_window_cwnd(&w), RMEM_CWND_MAX);
+}
+
+TEST_F(Window, ShrinksInProportionToTheExcessOncePerRoundTrip) {
+    round(1 * ms, 100 * us); // at the target of 1 ms
+    uint32_t before = rmem_window_cwnd(&w);
+    EXPECT_GE(before, RMEM_CWND_START);
+    rmem_window_init(&w);
+    w.delay_us = 1250;
+    rmem_window_answered(&w, now, 1, 1250 * us, 100 * us);
+    uint32_t after = rmem_window_cwnd(&w); // excess is a fifth, 0.8 of it goes
+    EXPECT_NEAR(double(after), RMEM_CWND_START * 0.84, RMEM_CWND_START * 0.01);
+    rmem_window_answered(&w, now + 1 * ms, 1, 1250 * us, 100 * us);
+    EXPECT_EQ(rmem_window_cwnd(&w), after);
+    rmem_window_answered(&w, now + 2 * ms, 1, 1250 * us, 100 * us);
+    EXPECT_LT(rmem_window_cwnd(&w), after);
+}
+
+TEST_F(Window, NeverShrinksByMoreThanHalfAtOnce) {
+    w.delay_us = 100000;
+    rmem_window_answered(&w, now, 1, 100 * ms, 100 * us);
+    EXPECT_GE(rmem_window_cwnd(&w), RMEM_CWND_START / 2 - 1);
+    rmem_window_init(&w);
+    rmem_window_timeout(&w, now);
+    EXPECT_EQ(rmem_window_cwnd(&w), RMEM_CWND_START / 2);
+}
+
+TEST_F(Window, TargetFollowsTheBaseWithinBounds) {
+    for (auto [base_us, delay_us, shrinks] :
+         {std::tuple{10, 900, false}, {10, 1100, true}, {1000, 7000, false}, {1000, 9000, true},
+          {50000, 19000, false}, {50000, 21000, true}}) {
+        rmem_window_init(&w);
+        w.delay_us = delay_us;
+        acquire(64);
+        rmem_window_answered(&w, now, 1, delay_us * us, base_us * us);
+        EXPECT_EQ(rmem_window_cwnd(&w) < RMEM_CWND_START, shrinks) << base_us << " " << delay_us;
+    }
+}
+
+TEST_F(Window, BelowOnePacketTimeOpensIt) {
+    w.delay_us = 1000;
+    for (int i = 0; i < 40; i++, now += 10 * ms)
+        rmem_window_timeout(&w, now);
+    EXPECT_EQ(rmem_window_cwnd(&w), RMEM_CWND_MIN);
+    EXPECT_TRUE(acquire());
+    EXPECT_FALSE(acquire()); // one is under way: a release is wanted
+    EXPECT_EQ(until, 0u);
+    rmem_window_release(&w, 1);
+    EXPECT_FALSE(acquire());
+    EXPECT_EQ(until, now + 64 * ms); // round trip / cwnd
+    now = until - 1;
+    EXPECT_FALSE(acquire());
+    now = until;
+    EXPECT_TRUE(acquire());
+    rmem_window_answered(&w, now, 1, 1 * ms, 1 * ms);
+    rmem_window_release(&w, 1);
+    EXPECT_GT(rmem_window_cwnd(&w), RMEM_CWND_ONE); // one good answer brings it back to life
+}
+
+TEST_F(Window, PacesWithinASecondWhateverWasMeasured) {
+    w.cwnd = RMEM_CWND_MIN;
+    w.delay_us = 4000000;
+    EXPECT_TRUE(acquire(256));
+    rmem_window_release(&w, 256);
+    EXPECT_FALSE(acquire());
+    EXPECT_LE(until, now + RMEM_PACE_NS_MAX);
+}
+
+TEST_F(Window, AbsurdDelaysAreHarmless) {
+    for (uint64_t delay : {uint64_t(1), ~uint64_t(0), uint64_t(1) << 40}) {
+        for (uint64_t base : {uint64_t(0), uint64_t(1), uint64_t(1) << 40}) {
+            now += 10 * BASE_NSEC_PER_SEC;
+            rmem_window_answered(&w, now, 1, delay, base);
+            EXPECT_GE(rmem_window_cwnd(&w), RMEM_CWND_MIN);
+            EXPECT_LE(rmem_window_cwnd(&w), RMEM_CWND_MAX);
+        }
+    }
+}
+
+TEST_F(Window, WakesWaitersOnceWhenThereIsRoom) {
+    fill();
+    rmem_window_wait(&w, 3);
+    rmem_window_wait(&w, 3);
+    rmem_window_wait(&w, 63);
+    EXPECT_EQ(rmem_window_waiting(&w), 0u); // still full
+    rmem_window_release(&w, 1);
+    EXPECT_EQ(rmem_window_waiting(&w), 1ull << 63 | 1ull << 3);
+    EXPECT_EQ(rmem_window_waiting(&w), 0u);
+}
+
+TEST(Incast, AdmitsUpToTheLimitAndALargerOneAlone) {
+    rmem_incast i;
+    rmem_incast_init(&i, 1000);
+    EXPECT_TRUE(rmem_incast_acquire(&i, 600));
+    EXPECT_FALSE(rmem_incast_acquire(&i, 500));
+    EXPECT_TRUE(rmem_incast_acquire(&i, 400));
+    rmem_incast_release(&i, 1000);
+    EXPECT_TRUE(rmem_incast_acquire(&i, 5000));
+    EXPECT_FALSE(rmem_incast_acquire(&i, 1));
+    rmem_incast_release(&i, 5000);
+    EXPECT_EQ(rmem_incast_used_bytes(&i), 0u);
+}
+
+TEST(Incast, WakesWhenAnyOpFits) {
+    rmem_incast i;
+    rmem_incast_init(&i, RMEM_IWND_BYTES);
+    while (rmem_incast_acquire(&i, 4096))
+        ;
+    rmem_incast_wait(&i, 1);
+    rmem_incast_release(&i, 4096);
+    EXPECT_EQ(rmem_incast_waiting(&i), 0u);
+    rmem_incast_release(&i, RMEM_IWND_ROOM_BYTES - 4096);
+    EXPECT_EQ(rmem_incast_waiting(&i), 2u);
+    rmem_incast_wait(&i, 1);
+    while (rmem_incast_used_bytes(&i))
+        rmem_incast_release(&i, 4096);
+    EXPECT_EQ(rmem_incast_waiting(&i), 2u);
+}
+
+} // namespace
