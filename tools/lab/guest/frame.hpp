@@ -2,43 +2,42 @@
 //
 // The lab's command channel, as it crosses one virtio-serial port in both directions.
 //
-//     | length (u32) | id (u32) | type (u8) | zero (3) | payload, `length` bytes |      little-endian
+//     | length (u32) | id (u32) | type (u8) | zero (3) | payload, `length` bytes | little-endian
 //
-// An id names one process of the guest, chosen by the host and used once. The same frames are spoken
-// by tools/lab/remoralab/channel.py, which is the other end.
+// An id names one process of the guest, chosen by the host and used once. The same frames are
+// spoken by tools/lab/remoralab/channel.py, which is the other end.
 #pragma once
 
 #include <cstdint>
 
-namespace lab
-{
+namespace lab {
 
 enum class Type : uint8_t {
-	// host to guest
-	run = 1,    // Start, see below
-	input = 2,  // bytes for standard input; none: end of input
-	signal = 3, // u32 signal number, for the process group
-	resize = 4, // u16 rows, u16 columns of the terminal
-	// guest to host
-	hello = 64,   // id 0: the guest is ready; text: its uname -r
-	output = 65,  // bytes from standard output (or the terminal)
-	error = 66,   // bytes from standard error
-	exited = 67,  // i32: exit status, or 128 + signal
-	consumed = 68 // u32: bytes of input passed on; the host has at most input_window unconsumed
+    // host to guest
+    run = 1,    // Start, see below
+    input = 2,  // bytes for standard input; none: end of input
+    signal = 3, // u32 signal number, for the process group
+    resize = 4, // u16 rows, u16 columns of the terminal
+    // guest to host
+    hello = 64,   // id 0: the guest is ready; text: its uname -r
+    output = 65,  // bytes from standard output (or the terminal)
+    error = 66,   // bytes from standard error
+    exited = 67,  // i32: exit status, or 128 + signal
+    consumed = 68 // u32: bytes of input passed on; the host has at most input_window unconsumed
 };
 
 struct Header {
-	uint32_t length;
-	uint32_t id;
-	Type type;
-	uint8_t zero[3];
+    uint32_t length;
+    uint32_t id;
+    Type type;
+    uint8_t zero[3];
 };
 static_assert(sizeof(Header) == 12);
 
 // Payload of Type::run; then the words of argv, each ended by a NUL.
 struct Start {
-	uint16_t rows; // of its terminal; 0: no terminal, pipes instead
-	uint16_t columns;
+    uint16_t rows; // of its terminal; 0: no terminal, pipes instead
+    uint16_t columns;
 };
 static_assert(sizeof(Start) == 4);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //
-// First process of a lab machine. From the initramfs it builds the guest's world, then becomes its agent:
+// First process of a lab machine. From the initramfs it builds the guest's world, then becomes its
+// agent:
 //
 //     initramfs: /init /lab.conf /setup.sh *.ko
 //         |  load the modules, mount the host's root (9p, read-only) on /host
@@ -14,7 +15,9 @@
 // lab.conf is lines of `word argument...`, written by tools/lab/remoralab/initramfs.py:
 //
 //     module FILE              insert /FILE of the initramfs
-//     lower PATH               a layer above the host's root, by its path on the host
+//     lower TAG                9p share to lie over the host's root (a directory within that root
+//     cannot:
+//                              overlayfs refuses layers that contain each other)
 //     modules PATH             directory of the host to appear as /lib/modules/RELEASE
 //     keep PATH                directory of the host to show even though a tmpfs covers its parent
 #include "agent.hpp"
@@ -36,183 +39,179 @@
 #include <unistd.h>
 #include <vector>
 
-namespace
-{
+namespace {
 
-// The lab reads the console: say what is wrong there and power off, there is nobody else to tell.
-[[noreturn]] void die(const std::string &what)
-{
-	std::fprintf(stderr, "lab init: %s: %s\n", what.c_str(), std::strerror(errno));
-	sync();
-	reboot(RB_POWER_OFF);
-	_exit(1);
+// The lab reads the console: say what is wrong there and go off, there is nobody else to tell.
+[[noreturn]] void die(const std::string& what) {
+    std::fprintf(stderr, "lab init: %s: %s\n", what.c_str(), std::strerror(errno));
+    sync();
+    reboot(RB_AUTOBOOT); // which ends a QEMU started with -no-reboot
+    _exit(1);
 }
 
-void make_directories(const std::string &path)
-{
-	for (size_t at = 1; at != std::string::npos; ) {
-		at = path.find('/', at);
-		mkdir(path.substr(0, at).c_str(), 0755);
-		if (at != std::string::npos)
-			at++;
-	}
+void make_directories(const std::string& path) {
+    for (size_t at = 1; at != std::string::npos;) {
+        at = path.find('/', at);
+        mkdir(path.substr(0, at).c_str(), 0755);
+        if (at != std::string::npos)
+            at++;
+    }
 }
 
-void mount_on(const char *type, const char *source, const std::string &target, const std::string &options,
-	      unsigned long flags = 0)
-{
-	make_directories(target);
-	if (mount(source, target.c_str(), type, flags, options.c_str()) != 0)
-		die("mount " + target);
+void mount_on(const char* type, const char* source, const std::string& target,
+              const std::string& options, unsigned long flags = 0) {
+    make_directories(target);
+    if (mount(source, target.c_str(), type, flags, options.c_str()) != 0)
+        die("mount " + target);
 }
 
 struct Config {
-	std::vector<std::string> modules;
-	std::vector<std::string> lower;
-	std::vector<std::string> keep;
-	std::string module_tree;
-	std::string setup;
+    std::vector<std::string> modules;
+    std::vector<std::string> lower;
+    std::vector<std::string> keep;
+    std::string module_tree;
+    std::string setup;
 };
 
-std::string read_all(const char *path)
-{
-	std::ifstream file(path);
-	std::stringstream text;
-	text << file.rdbuf();
-	return text.str();
+std::string read_all(const char* path) {
+    std::ifstream file(path);
+    std::stringstream text;
+    text << file.rdbuf();
+    return text.str();
 }
 
-Config read_config()
-{
-	Config config;
-	std::ifstream file("/lab.conf");
-	std::string line;
+Config read_config() {
+    Config config;
+    std::ifstream file("/lab.conf");
+    std::string line;
 
-	if (!file)
-		die("/lab.conf");
-	while (std::getline(file, line)) {
-		size_t space = line.find(' ');
-		std::string word = line.substr(0, space);
-		std::string argument = space == std::string::npos ? "" : line.substr(space + 1);
+    if (!file)
+        die("/lab.conf");
+    while (std::getline(file, line)) {
+        size_t space = line.find(' ');
+        std::string word = line.substr(0, space);
+        std::string argument = space == std::string::npos ? "" : line.substr(space + 1);
 
-		if (word == "module")
-			config.modules.push_back(argument);
-		else if (word == "lower")
-			config.lower.push_back(argument);
-		else if (word == "keep")
-			config.keep.push_back(argument);
-		else if (word == "modules")
-			config.module_tree = argument;
-	}
-	config.setup = read_all("/setup.sh");
-	return config;
+        if (word == "module")
+            config.modules.push_back(argument);
+        else if (word == "lower")
+            config.lower.push_back(argument);
+        else if (word == "keep")
+            config.keep.push_back(argument);
+        else if (word == "modules")
+            config.module_tree = argument;
+    }
+    config.setup = read_all("/setup.sh");
+    return config;
 }
 
-void load_module(const std::string &name)
-{
-	int fd = open(("/" + name).c_str(), O_RDONLY | O_CLOEXEC);
+void load_module(const std::string& name) {
+    int fd = open(("/" + name).c_str(), O_RDONLY | O_CLOEXEC);
 
-	if (fd < 0 || (syscall(SYS_finit_module, fd, "", 0) != 0 && errno != EEXIST))
-		die("module " + name);
-	close(fd);
-	unlink(("/" + name).c_str()); // the initramfs is memory
+    if (fd < 0 || (syscall(SYS_finit_module, fd, "", 0) != 0 && errno != EEXIST))
+        die("module " + name);
+    close(fd);
+    unlink(("/" + name).c_str()); // the initramfs is memory
 }
 
 // One overlay: what the host has at `path`, under a writable layer of its own in /writable.
-void overlay(const Config &config, const std::string &path, const std::string &target)
-{
-	static int serial;
-	std::string own = "/writable/" + std::to_string(serial++);
-	std::string lower;
+void overlay(const Config& config, const std::string& path, const std::string& target) {
+    static int serial;
+    std::string own = "/writable/" + std::to_string(serial++);
+    std::string lower;
 
-	if (path == "/")
-		for (const std::string &layer : config.lower)
-			lower += "/host" + layer + ":";
-	lower += "/host" + path;
-	make_directories(own + "/upper");
-	make_directories(own + "/work");
-	mount_on("overlay", "lab", target,
-		 "lowerdir=" + lower + ",upperdir=" + own + "/upper,workdir=" + own + "/work");
+    if (path == "/")
+        for (const std::string& tag : config.lower)
+            lower += "/layers/" + tag + ":";
+    lower += "/host" + path;
+    make_directories(own + "/upper");
+    make_directories(own + "/work");
+    mount_on("overlay", "lab", target,
+             "lowerdir=" + lower + ",upperdir=" + own + "/upper,workdir=" + own + "/work");
 }
 
-void build_root(const Config &config)
-{
-	struct utsname name;
-
-	mount_on("9p", "host", "/host", "trans=virtio,version=9p2000.L,msize=262144,cache=loose,access=any",
-		 MS_RDONLY);
-	mount_on("tmpfs", "lab", "/writable", "mode=0755");
-	overlay(config, "/", "/new");
-	for (const char *covered : { "/run", "/tmp" })
-		mount_on("tmpfs", "lab", std::string("/new") + covered, "mode=1777");
-	for (const std::string &path : config.keep)
-		overlay(config, path, "/new" + path);
-	if (!config.module_tree.empty()) {
-		uname(&name);
-		std::string tree = std::string("/new/lib/modules/") + name.release;
-		make_directories(tree);
-		if (mount(("/host" + config.module_tree).c_str(), tree.c_str(), nullptr, MS_BIND, nullptr))
-			die("bind " + tree);
-	}
+void mount_share(const std::string& tag, const std::string& target) {
+    mount_on("9p", tag.c_str(), target,
+             "trans=virtio,version=9p2000.L,msize=262144,cache=loose,access=any", MS_RDONLY);
 }
 
-void enter_root()
-{
-	for (const char *path : { "/proc", "/sys", "/dev" })
-		if (mount(path, (std::string("/new") + path).c_str(), nullptr, MS_MOVE, nullptr) != 0)
-			die(std::string("move ") + path);
-	if (chdir("/new") != 0 || mount(".", "/", nullptr, MS_MOVE, nullptr) != 0 || chroot(".") != 0 ||
-	    chdir("/") != 0)
-		die("change root");
+void build_root(const Config& config) {
+    struct utsname name;
+
+    mount_share("host", "/host");
+    for (const std::string& tag : config.lower)
+        mount_share(tag, "/layers/" + tag);
+    mount_on("tmpfs", "lab", "/writable", "mode=0755");
+    overlay(config, "/", "/new");
+    for (const char* covered : {"/run", "/tmp"})
+        mount_on("tmpfs", "lab", std::string("/new") + covered, "mode=1777");
+    for (const std::string& path : config.keep)
+        overlay(config, path, "/new" + path);
+    if (!config.module_tree.empty()) {
+        uname(&name);
+        std::string tree = std::string("/new/lib/modules/") + name.release;
+        make_directories(tree);
+        if (mount(("/host" + config.module_tree).c_str(), tree.c_str(), nullptr, MS_BIND, nullptr))
+            die("bind " + tree);
+    }
 }
 
-// What udev and systemd would do on a real machine; each is absent from some kernel, none is vital here.
-void furnish()
-{
-	mkdir("/dev/pts", 0755);
-	mkdir("/dev/shm", 01777);
-	mkdir("/run/lock", 01777);
-	mount("devpts", "/dev/pts", "devpts", 0, "mode=0620,ptmxmode=0666");
-	mount("tmpfs", "/dev/shm", "tmpfs", 0, "mode=1777");
-	mount("debugfs", "/sys/kernel/debug", "debugfs", 0, nullptr);
-	mount("tracefs", "/sys/kernel/tracing", "tracefs", 0, nullptr);
-	mount("configfs", "/sys/kernel/config", "configfs", 0, nullptr);
-	mount("cgroup2", "/sys/fs/cgroup", "cgroup2", 0, nullptr);
-	(void)!symlink("/proc/self/fd", "/dev/fd");
-	(void)!symlink("/proc/self/fd/0", "/dev/stdin");
-	(void)!symlink("/proc/self/fd/1", "/dev/stdout");
-	(void)!symlink("/proc/self/fd/2", "/dev/stderr");
+void enter_root() {
+    for (const char* path : {"/proc", "/sys", "/dev"})
+        if (mount(path, (std::string("/new") + path).c_str(), nullptr, MS_MOVE, nullptr) != 0)
+            die(std::string("move ") + path);
+    if (chdir("/new") != 0 || mount(".", "/", nullptr, MS_MOVE, nullptr) != 0 || chroot(".") != 0 ||
+        chdir("/") != 0)
+        die("change root");
+}
+
+// What udev and systemd would do on a real machine; each is absent from some kernel, none is vital
+// here.
+void furnish() {
+    mkdir("/dev/pts", 0755);
+    mkdir("/dev/shm", 01777);
+    mkdir("/run/lock", 01777);
+    mount("devpts", "/dev/pts", "devpts", 0, "mode=0620,ptmxmode=0666");
+    mount("tmpfs", "/dev/shm", "tmpfs", 0, "mode=1777");
+    mount("debugfs", "/sys/kernel/debug", "debugfs", 0, nullptr);
+    mount("tracefs", "/sys/kernel/tracing", "tracefs", 0, nullptr);
+    mount("configfs", "/sys/kernel/config", "configfs", 0, nullptr);
+    mount("cgroup2", "/sys/fs/cgroup", "cgroup2", 0, nullptr);
+    (void)!symlink("/proc/self/fd", "/dev/fd");
+    (void)!symlink("/proc/self/fd/0", "/dev/stdin");
+    (void)!symlink("/proc/self/fd/1", "/dev/stdout");
+    (void)!symlink("/proc/self/fd/2", "/dev/stderr");
 }
 
 } // namespace
 
-int main()
-{
-	mount_on("proc", "proc", "/proc", "");
-	mount_on("sysfs", "sysfs", "/sys", "");
-	mount_on("devtmpfs", "dev", "/dev", "mode=0755");
+int main() {
+    mount_on("proc", "proc", "/proc", "");
+    mount_on("sysfs", "sysfs", "/sys", "");
+    mount_on("devtmpfs", "dev", "/dev", "mode=0755");
 
-	Config config = read_config();
-	for (const std::string &name : config.modules)
-		load_module(name);
-	int port = lab::open_port();
-	if (port < 0)
-		die("the lab's virtio-serial port");
-	build_root(config);
-	enter_root();
-	furnish();
+    Config config = read_config();
+    for (const std::string& name : config.modules)
+        load_module(name);
+    int port = lab::open_port();
+    if (port < 0)
+        die("the lab's virtio-serial port");
+    build_root(config);
+    enter_root();
+    furnish();
 
-	setenv("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", 1);
-	setenv("HOME", "/tmp", 1);
-	setenv("LANG", "C.UTF-8", 1);
-	setenv("TERM", "xterm-256color", 1);
-	setsid();
-	if (int status = lab::run_and_wait(config.setup); status != 0) {
-		errno = ECANCELED;
-		die("setup.sh: status " + std::to_string(status));
-	}
-	// Booting was quiet (loglevel=5); from here on tests may wait for what a module says at KERN_INFO.
-	klogctl(8 /* SYSLOG_ACTION_CONSOLE_LEVEL */, nullptr, 7);
-	lab::serve(port);
-	die("the lab's virtio-serial port closed");
+    setenv("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", 1);
+    setenv("HOME", "/tmp", 1);
+    setenv("LANG", "C.UTF-8", 1);
+    setenv("TERM", "xterm-256color", 1);
+    setsid();
+    if (int status = lab::run_and_wait(config.setup); status != 0) {
+        errno = ECANCELED;
+        die("setup.sh: status " + std::to_string(status));
+    }
+    // Booting was quiet (loglevel=5); from here on tests may wait for what a module says at
+    // KERN_INFO.
+    klogctl(8 /* SYSLOG_ACTION_CONSOLE_LEVEL */, nullptr, 7);
+    lab::serve(port);
+    die("the lab's virtio-serial port closed");
 }

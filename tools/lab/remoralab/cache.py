@@ -48,3 +48,10 @@ def filling(target):
     except BaseException:
         shutil.rmtree(scratch, ignore_errors=True)
         raise
+
+
+def keep_newest(home, count, pattern="*"):
+    """Removes all but the newest entries: one more than the current stays for a lab that runs on it."""
+    entries = [path for path in home.glob(pattern) if path.is_dir() and not path.is_symlink()]
+    for old in sorted(entries, key=lambda path: path.stat().st_mtime)[:-count]:
+        shutil.rmtree(old, ignore_errors=True)

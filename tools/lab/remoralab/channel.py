@@ -195,7 +195,7 @@ class Channel(asyncio.Protocol):
         self._received = bytearray()
         self._processes = {}
         self._next_id = 1
-        self._closed = False
+        self.closed = False
         self._changed = threading.Condition()
         self._transport = pump.attach(sock, self)
 
@@ -225,7 +225,7 @@ class Channel(asyncio.Protocol):
 
     def connection_lost(self, _error):
         with self._changed:
-            self._closed = True
+            self.closed = True
             lost, self._processes = self._processes, {}
             self._changed.notify_all()
         for process in lost.values():
@@ -234,7 +234,7 @@ class Channel(asyncio.Protocol):
     def wait_hello(self, timeout):
         """Waits for the agent's first word; False at the bound or if the machine died."""
         with self._changed:
-            self._changed.wait_for(lambda: self.hello or self._closed, timeout)
+            self._changed.wait_for(lambda: self.hello or self.closed, timeout)
             return self.hello is not None
 
     def send(self, kind, ident, payload):
@@ -243,7 +243,7 @@ class Channel(asyncio.Protocol):
     def start(self, words, terminal=None, on_output=None):
         """Starts a command; `terminal` is (rows, columns), or None for pipes."""
         with self._changed:
-            if self._closed or self.hello is None:
+            if self.closed or self.hello is None:
                 raise MachineDied(f"{self.name} is off")
             process = Process(self, self._next_id, words, on_output)
             self._processes[self._next_id] = process

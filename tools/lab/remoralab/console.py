@@ -10,6 +10,7 @@ import contextlib
 import re
 import threading
 
+from . import say
 from .channel import CommandTimeout, MachineDied
 
 # The kernel's ways to say that it, or a module in it, is broken.
@@ -67,6 +68,7 @@ class Console(asyncio.Protocol):
         text = _STAMP.sub("", line)
         if COMPLAINTS.search(text) and not any(e.search(text) for e in self._expected):
             self.complaints.append(Complaint(self.machine, text, self._dropped + len(self._lines) - 1))
+            say.stage(f"{self.machine}: the kernel complains: {text}")
         if len(self._lines) > LINES_MAX:
             del self._lines[:LINES_MAX // 2]
             self._dropped += LINES_MAX // 2

@@ -12,7 +12,7 @@ _APT = ["-o", "APT::Sandbox::User=root"] if os.geteuid() == 0 else []
 _ENV = dict(os.environ, LC_ALL="C")
 
 
-def _output(argv, cwd=None):
+def output(argv, cwd=None):
     done = subprocess.run(argv, cwd=cwd, env=_ENV, text=True, capture_output=True)
     if done.returncode != 0:
         last = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()[-1]
@@ -23,7 +23,7 @@ def _output(argv, cwd=None):
 def direct_depends(package):
     """Names in Depends and Pre-Depends: the first alternative of each, versions dropped."""
     names, skip_alternative = [], False
-    for line in _output(["apt-cache", "depends", package]).splitlines():
+    for line in output(["apt-cache", "depends", package]).splitlines():
         text = line.strip()
         alternative = text.startswith("|")
         text = text.lstrip("|")
@@ -35,7 +35,7 @@ def direct_depends(package):
 
 
 def candidate_version(package):
-    for line in _output(["apt-cache", "policy", package]).splitlines():
+    for line in output(["apt-cache", "policy", package]).splitlines():
         if line.strip().startswith("Candidate:"):
             version = line.split(":", 1)[1].strip()
             if version != "(none)":
@@ -45,17 +45,17 @@ def candidate_version(package):
 
 def download(packages, into):
     """Downloads the packages' newest .deb files into a directory; returns their paths."""
-    _output(["apt-get", *_APT, "-q", "download", *packages], cwd=into)
+    output(["apt-get", *_APT, "-q", "download", *packages], cwd=into)
     return sorted(pathlib.Path(into).glob("*.deb"))
 
 
 def unpack(deb, into):
-    _output(["dpkg-deb", "-x", str(deb), str(into)])
+    output(["dpkg-deb", "-x", str(deb), str(into)])
 
 
 def installed():
     """Names of the packages installed on the host, with what they provide."""
-    listing = _output(["dpkg-query", "-W", "-f", "${db:Status-Status}\t${Package}\t${Provides}\n"])
+    listing = output(["dpkg-query", "-W", "-f", "${db:Status-Status}\t${Package}\t${Provides}\n"])
     names = set()
     for line in listing.splitlines():
         status, package, provides = line.split("\t")

@@ -36,6 +36,7 @@ def init_program():
                                        text=True, capture_output=True)
                 if built.returncode != 0:
                     raise LabError(f"the guest agent does not compile:\n{built.stderr}")
+            cache.keep_newest(target.parent, 4)
     return (target / "init").read_bytes()
 
 
@@ -97,7 +98,7 @@ def setup_script(topology, machine):
 
 
 def build(topology, machine, layers):
-    """The initramfs of one machine; `layers` are directories to lie over the host's root."""
+    """The initramfs of one machine; `layers` are tags of the 9p shares that lie over the host's root."""
     modules = boot_modules(machine.kernel)
     tree = kernel.path(machine.kernel).resolve() / "root" / "lib" / "modules" / kernel.release(machine.kernel)
     conf = [f"module {name}" for name, _ in modules]

@@ -151,9 +151,7 @@ def _fetch_debug(target):
         fresh = target.parent / f".debug-link-{os.getpid()}"
         fresh.symlink_to(build_home.name)
         fresh.replace(target)
-    for old in target.parent.glob("debug-*"):
-        if old != build_home:
-            shutil.rmtree(old)
+    cache.keep_newest(target.parent, 2, "debug-*")
 
 
 def _make(src, build, *goals, progress=None):

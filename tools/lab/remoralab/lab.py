@@ -10,8 +10,8 @@ import contextlib
 import os
 import shutil
 
-from . import accel, cache, initramfs, kernel, say, topology
-from .channel import Pump
+from . import accel, cache, guesttools, kernel, say, topology
+from .channel import MachineDied, Pump
 from .machine import Machine
 from .say import LabError
 from .wires import Wires
@@ -32,7 +32,7 @@ class Lab:
         for spec in self.topology.machines.values():
             spec.kernel = override or spec.kernel
             kernel.directory(spec.kernel)
-        self.layers = []
+        self.layers = {}  # 9p tag: directory, to lie over the host's root in the guests
         self.machines = {}
         self.accel = None
 
@@ -64,6 +64,7 @@ class Lab:
         names = {spec.kernel for spec in self.topology.machines.values()}
         for name in sorted(names):
             kernel.fetch(name)
+        self.layers = {"tools": guesttools.layer()}
         self._prepare()
         say.stage(f"{self.topology.name}: booting {', '.join(self.machines)} ({self.accel}), logs in "
                   f"{os.path.relpath(self.log_dir)}")
@@ -82,11 +83,14 @@ class Lab:
 
     def _trial_boot(self, accelerator, bound):
         machine = next(iter(self))
-        machine.power_on(accelerator)
-        answered = machine.channel.wait_hello(bound)
-        machine.kill()
-        machine.console.complaints.clear()
-        return answered
+        try:
+            machine.power_on(accelerator)
+            return machine.channel.wait_hello(bound)
+        except MachineDied:
+            return False
+        finally:
+            machine.kill()
+            machine.console.complaints.clear()
 
     def revive(self):
         """Boots again whatever is off."""

@@ -5,6 +5,7 @@ Everything goes to stderr, so that stdout stays clean for TAP, paths and the out
 """
 
 import os
+import signal
 import sys
 import threading
 import time
@@ -66,6 +67,14 @@ class Progress:
 
 class LabError(Exception):
     """Something the lab can explain: one line, what is wrong and what to do."""
+
+
+def exit_on_sigterm():
+    """Has SIGTERM and SIGHUP end the process like Ctrl-C, so that what it started is taken down."""
+    def interrupt(_signal, _frame):
+        raise KeyboardInterrupt
+    signal.signal(signal.SIGTERM, interrupt)
+    signal.signal(signal.SIGHUP, interrupt)
 
 
 def main_guard(main):

@@ -11,7 +11,8 @@
     memory = 10.0.0.2/24 fd00::2/64
 
 The n-th link of a machine, in the order of the file, is its eth(n). In every machine, `memory` is
-machine memory's address on the first link they share, `memory-rack` the one on link rack.
+machine memory's IPv4 address on the first link they share, `memory-rack` the one on link rack;
+`memory6` and `memory6-rack` are the IPv6 ones.
 """
 
 import configparser
@@ -58,10 +59,9 @@ class Topology:
         for link in sorted(self.links, key=lambda link: viewer not in link.addresses):
             for machine, addresses in link.addresses.items():
                 for address in addresses:
-                    names = [f"{machine}-{link.name}"]
-                    if (machine, address.version) not in named:
-                        named.add((machine, address.version))
-                        names.insert(0, machine)
+                    own = machine if address.version == 4 else machine + "6"
+                    names = [f"{own}-{link.name}"] if own in named else [own, f"{own}-{link.name}"]
+                    named.add(own)
                     lines.append(f"{address.ip} {' '.join(names)}")
         return "\n".join(lines) + "\n"
 

@@ -1,0 +1,269 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""The lab tested in itself: commands, wires, power, the kernel's complaints, and that nothing remains."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools" / "lab"))
+from remoralab import CommandFailed, CommandTimeout, LabError, MachineDied, tap, topology  # noqa: E402
+from remoralab import guesttools, kernel  # noqa: E402
+
+REPO = pathlib.Path(__file__).resolve().parents[2]
+
+
+def raises(kind, function, *args, **named):
+    try:
+        function(*args, **named)
+    except kind as error:
+        return str(error)
+    raise AssertionError(f"no {kind.__name__}")
+
+
+# Commands
+
+def test_status_and_output(lab):
+    m = lab["compute"]
+    result = m.run("echo out; echo err >&2; exit 3", check=False)
+    assert (result.rc, result.out, result.err) == (3, "out\n", "err\n"), result
+    assert "status 3" in raises(CommandFailed, m.run, "exit 3")
+    assert m.run(["printf", "%s|", "a b", "$HOME"]).out == "a b|$HOME|"
+    assert m.run("kill -9 $$", check=False).rc == 128 + 9
+    assert m.run(["no-such-program"], check=False).rc == 127
+
+
+def test_output_streams(lab):
+    m = lab["compute"]
+    process = m.spawn("echo one; read line; echo got $line")
+    process.wait_output("one")
+    assert process.running()
+    process.send(b"two\n")
+    process.wait_output("got two")
+    assert process.wait().rc == 0
+
+
+def test_concurrent_commands(lab):
+    m = lab["compute"]
+    sleepers = [m.spawn("read x; echo $x") for _ in range(20)]
+    assert m.run("echo quick").out == "quick\n"
+    for number, process in enumerate(sleepers):
+        process.send(f"{number}\n".encode())
+    assert [p.wait().out for p in sleepers] == [f"{n}\n" for n in range(20)]
+
+
+def test_bounds_kill(lab):
+    m = lab["compute"]
+    raises(CommandTimeout, m.run, "sleep 1000 & sleep 1000", timeout=1)
+    assert m.run("pgrep -x sleep", check=False).rc == 1, "the children of a killed command live on"
+
+
+def test_daemons_do_not_hold_a_command(lab):
+    m = lab["compute"]
+    began = time.monotonic()
+    m.run("sleep 30 & echo started")
+    assert time.monotonic() - began < 20
+    m.run("pkill -x sleep")
+
+
+def test_bulk_both_ways(lab):
+    m = lab["compute"]
+    data = os.urandom(3_000_017)
+    m.write("/tmp/bulk", data)
+    assert m.read_bytes("/tmp/bulk") == data
+    # A reader slower than the window: sending waits, nothing is lost.
+    process = m.spawn("sleep 1; wc -c")
+    process.send(data)
+    process.end_input()
+    assert process.wait().out.strip() == str(len(data))
+
+
+def test_terminal(lab):
+    process = lab["compute"].spawn(["/bin/bash", "--norc", "-i"], terminal=(33, 77))
+    process.send(b"stty size; tty; exit 5\n")
+    result = process.wait()
+    assert result.rc == 5 and "33 77" in result.out and "/dev/pts/" in result.out, result
+
+
+# The guest's world
+
+def test_root_is_the_hosts_but_private(lab):
+    m = lab["compute"]
+    assert m.read(REPO / "tools/lab/README.md") == (REPO / "tools/lab/README.md").read_text()
+    marker = f"/var/tmp/lab-test-{os.getpid()}"
+    m.write(marker, "guest only")
+    assert not os.path.exists(marker)
+    assert lab["memory"].run(["test", "-e", marker], check=False).rc == 1
+    assert m.run("cat /proc/1/comm").out.strip() == "init"
+    assert m.run("uname -r").out.strip() == kernel.release(m.spec.kernel)
+    assert "tmpfs" in m.run("findmnt -no FSTYPE /tmp").out
+
+
+def test_modules_and_tools(lab):
+    m = lab["compute"]
+    m.run("modprobe nbd && modprobe nvme-tcp && modprobe raid1 && modprobe vxlan && modprobe sch_netem")
+    m.run("set -e; fio --version; mkfs.ext4 -V; nvme version; mdadm --version; redis-server --version; ping -V", timeout=120)
+    assert not [name for name in guesttools.missing() if name.startswith("linux-image")]
+
+
+# Wires
+
+def test_ping_9000(lab):
+    for host in ("memory", "memory-rack", "memory6", "fd00::2"):
+        lab["compute"].run(f"ping -c2 -i0.2 -W5 {host}")
+    lab["compute"].run("ping -c2 -i0.2 -W5 -M do -s 8972 memory")
+    assert lab["compute"].read("/sys/class/net/eth0/mtu").strip() == "9000"
+
+
+def test_link_down_and_up(lab):
+    c = lab["compute"]
+    lab.link_down("rack")
+    c.run("until [ $(cat /sys/class/net/eth0/carrier) = 0 ]; do sleep 0.1; done")
+    assert c.run("ping -c1 -W1 memory", check=False).rc != 0
+    lab.link_up("rack")
+    c.run("until ping -c1 -W1 memory; do :; done")
+
+
+def test_netem(lab):
+    c = lab["compute"]
+    c.netem("eth0", "loss 100%")
+    assert c.run("ping -c1 -W1 memory", check=False).rc != 0
+    c.netem("eth0", "")
+    c.run("ping -c1 -W5 memory")
+
+
+# Power
+
+def test_kill_and_boot(lab):
+    c, m = lab["compute"], lab["memory"]
+    waiting = m.spawn("sleep 1000")
+    m.kill()
+    raises(MachineDied, waiting.wait)
+    raises(MachineDied, m.run, "true")
+    # A dead machine's wire swallows frames; it must not stall the sender.
+    assert c.run("ping -c1 -W1 memory", check=False).rc != 0
+    c.run("ping -f -c300 -W1 memory || :", timeout=60)
+    m.boot()
+    c.run("until ping -c1 -W1 memory; do :; done")
+
+
+def test_console(lab):
+    m = lab["compute"]
+    mark = m.console_mark()
+    m.write("/dev/kmsg", "<6>remora: hello 42\n")
+    assert m.wait_console(r"remora: hello (\d+)", 10, mark)[1] == "42"
+    raises(CommandTimeout, m.wait_console, "never said", 0.2)
+
+
+# Complaints
+
+def test_expected_complaint(lab):
+    m = lab["compute"]
+    with m.expect_complaint("BUG: on purpose"):
+        mark = m.console_mark()
+        m.write("/dev/kmsg", "<4>BUG: on purpose\n")
+        m.wait_console("BUG: on purpose", 10, mark)
+    assert not lab.complaints()
+
+
+def _failing_run(source, *arguments):
+    """A test file of its own: what it printed, its status, and how long it took."""
+    path = REPO / "out" / "lab" / f"inner-{os.getpid()}.py"
+    path.write_text(f"import sys; sys.path.insert(0, {str(REPO / 'tools/lab')!r})\n"
+                    f"from remoralab import tap\n{source}")
+    try:
+        done = subprocess.run([sys.executable, path, *arguments], text=True, capture_output=True, timeout=200)
+    finally:
+        path.unlink()
+    return done
+
+
+@tap.bound(240)
+def test_complaints_and_hangs_fail_the_run(lab):
+    done = _failing_run('''
+def test_complaint(lab):
+    lab["compute"].write("/dev/kmsg", "<4>BUG: test\\n")
+
+def test_fine(lab):
+    lab["compute"].run("true")
+
+@tap.bound(3)
+def test_hang(lab):
+    lab["compute"].run("echo the last words > /dev/kmsg; sleep 100")
+
+def test_skipped(lab):
+    tap.skip("no reason")
+
+tap.main("solo", [test_complaint, test_fine, test_hang, test_skipped])
+''')
+    text = done.stdout
+    assert done.returncode == 1, done
+    assert "1..5" in text and "not ok 1 - complaint" in text and "COMPLAINT of compute: BUG: test" in text, text
+    assert "\nok 2 - fine" in text and "not ok 3 - hang" in text and "the last words" in text, text
+    assert "ok 4 - skipped # SKIP no reason" in text, text
+    assert "not ok 5 - no kernel complained" in text, text
+
+
+@tap.bound(240)
+def test_oops_is_caught(lab):
+    """A real crash: the whole report reaches the test, and the machine is off."""
+    m = lab["memory"]
+    with m.expect_complaint("sysrq|Kernel panic|Oops|BUG: kernel NULL"):
+        process = m.spawn("echo 1 > /proc/sys/kernel/sysrq; echo c > /proc/sysrq-trigger")
+        raises(MachineDied, process.wait)
+        m.wait_console("Kernel panic", 30)
+    deadline = time.monotonic() + 30
+    while m.is_on():
+        assert time.monotonic() < deadline, "a panicked machine stays on"
+        time.sleep(0.05)
+
+
+# Nothing remains
+
+def _machines_of(pid):
+    """QEMU processes whose console log belongs to the lab of process `pid`."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/fd/2"):
+        try:
+            if f"-{pid}/" in os.readlink(path):
+                found.append(path.parts[2])
+        except OSError:
+            continue
+    return [each for each in found if each != str(pid)]
+
+
+@tap.bound(240)
+def test_nothing_outlives_its_lab(lab):
+    for number in (signal.SIGKILL, signal.SIGINT, signal.SIGTERM):
+        child = subprocess.Popen([sys.executable, REPO / "tools/lab/lab", "run", "solo", "--", "echo up; sleep 1000"],
+                                 stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        assert child.stdout.readline() == "up\n"
+        assert _machines_of(child.pid), "this test doesn't see the machines"
+        child.send_signal(number)
+        child.wait(30)
+        deadline = time.monotonic() + 10
+        while _machines_of(child.pid):
+            assert time.monotonic() < deadline, f"a machine outlives signal {number}"
+            time.sleep(0.05)
+
+
+def test_topology_errors_explain(lab):
+    def load(text):
+        path = REPO / "out" / "lab" / f"bad-{os.getpid()}.topo"
+        path.write_text(text)
+        try:
+            return raises(LabError, topology.load, str(path))
+        finally:
+            path.unlink()
+    assert "no topology 'nosuch'" in raises(LabError, topology.load, "nosuch")
+    assert "512M or 1G" in load("[machine a]\nram = 12\n")
+    assert "names 'b'" in load("[machine a]\nram = 1G\n[link l]\na = 10.0.0.1/24\nb = 10.0.0.2/24\n")
+    assert "fewer than two" in load("[machine a]\nram = 1G\n[link l]\na = 10.0.0.1/24\n")
+    assert "no kernel 'x'" in raises(LabError, kernel.directory, "x")
+
+
+if __name__ == "__main__":
+    tap.main("pair", [test for name, test in list(globals().items()) if name.startswith("test_")])

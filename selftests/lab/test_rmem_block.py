@@ -1,0 +1,227 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""/dev/rmbN as a block device: what is written is read back, what is given up is freed at the node."""
+
+import rmemlab
+from remoralab import rmem, tap
+from remoralab.rmem import Rack, wait_until
+from rmemlab import run_fio, scaled
+
+MIB = 1 << 20
+
+
+def test_attach_status_detach(lab):
+    with Rack(lab) as rack:
+        compute = lab["compute"]
+        node = rack.node("memory", "64M")
+        for _ in range(3):
+            device = rack.attach("compute", node, "48M")
+            told = device.status()
+            assert told["state"] == "up", told
+            assert told["size_bytes"] == 48 * MIB, told
+            assert int(compute.read(f"/sys/block/{device.name}/size")) * 512 == 48 * MIB
+            assert node.status()["regions"] == 1
+            assert node.status()["promised_bytes"] == 48 * MIB
+            rmem.remora(compute, "status")
+            rmem.remora(compute, "stats")
+            device.detach()
+            assert rmem.devices(compute) == []
+            assert node.status()["regions"] == 0
+            assert node.status()["promised_bytes"] == 0
+
+
+def test_reads_zero_before_written(lab):
+    with Rack(lab) as rack:
+        node = rack.node("memory", "64M")
+        device = rack.attach("compute", node, "32M")
+        lab["compute"].run(f"cmp -n {32 * MIB} {device.path} /dev/zero", timeout=rmemlab.LOAD_S)
+        assert node.backed_bytes() == 0, "reading took memory"
+
+
+@tap.bound(600)
+def test_block_sizes(lab):
+    mib = scaled(lab, 32)
+    with Rack(lab) as rack:
+        node = rack.node("memory", "128M")
+        device = rack.attach("compute", node, "64M")
+        for block in ("512", "4k", "20k", "64k", "256k", "1m"):
+            size = mib // 4 if block in ("512", "4k") else mib
+            for rw in ("write", "randwrite"):
+                run_fio(lab["compute"], device.path, rw, block, size)
+
+
+@tap.bound(600)
+def test_mixed_with_trim(lab):
+    mib = scaled(lab, 32)
+    with Rack(lab) as rack:
+        node = rack.node("memory", "128M")
+        device = rack.attach("compute", node, "64M")
+        for block, depth in (("4k", 32), ("4k-256k", 16)):
+            run_fio(lab["compute"], device.path, "randrw", block, mib, depth)
+        run_fio(lab["compute"], device.path, "randwrite", "64k", mib, 8,
+                extra="--trim_percentage=25 --trim_backlog=64")
+
+
+@tap.bound(600)
+def test_jobs_on_every_cpu(lab):
+    mib = scaled(lab, 16)
+    with Rack(lab) as rack:
+        node = rack.node("memory", "128M")
+        device = rack.attach("compute", node, "96M")
+        run_fio(lab["compute"], device.path, "randrw", "4k-64k", mib, 16,
+                extra=f"--numjobs=4 --offset_increment={mib}M")
+
+
+def test_discard_frees(lab):
+    with Rack(lab) as rack:
+        compute = lab["compute"]
+        node = rack.node("memory", "96M")
+        device = rack.attach("compute", node, "64M")
+        rmemlab.write_pattern(compute, device.path, 64)
+        assert node.backed_bytes() == 64 * MIB, node.status()
+        compute.run(f"blkdiscard --offset {16 * MIB} --length {32 * MIB} {device.path}")
+        wait_until("half of it is free", lambda: node.backed_bytes() == 32 * MIB)
+        compute.run(f"blkdiscard {device.path}")
+        wait_until("all of it is free", lambda: node.backed_bytes() == 0)
+        # What was freed is to be had again, by others too.
+        rmemlab.write_pattern(compute, device.path, 64, seed=2)
+        rmemlab.check_pattern(compute, device.path, 64, seed=2)
+
+
+def test_unaligned_discard_spares_neighbours(lab):
+    with Rack(lab) as rack:
+        compute = lab["compute"]
+        node = rack.node("memory", "96M")
+        device = rack.attach("compute", node, "32M")
+        rmemlab.write_pattern(compute, device.path, 32)
+        compute.run(f"dd if={device.path} of=/tmp/before bs=1M count=32 iflag=direct status=none")
+        compute.run(f"blkdiscard --offset 4096 --length {MIB - 4096} {device.path}")
+        compute.run(f"dd if={device.path} of=/tmp/after bs=1M count=32 iflag=direct status=none")
+        compute.run("cmp -n 4096 /tmp/before /tmp/after")
+        compute.run(f"cmp --ignore-initial={MIB} /tmp/before /tmp/after")
+        compute.run("rm /tmp/before /tmp/after")
+
+
+def test_write_zeroes(lab):
+    with Rack(lab) as rack:
+        compute = lab["compute"]
+        node = rack.node("memory", "96M")
+        device = rack.attach("compute", node, "32M")
+        rmemlab.write_pattern(compute, device.path, 32)
+        # Not at page boundaries: the ends are written, the middle freed.
+        compute.run(f"blkdiscard -z --offset {MIB + 4096} --length {8 * MIB} {device.path}")
+        compute.run(f"dd if={device.path} bs=4096 skip={MIB // 4096 + 1} count={8 * MIB // 4096} "
+                    "iflag=direct status=none | cmp -n 8388608 - /dev/zero")
+        wait_until("pages between the ends are free", lambda: node.backed_bytes() <= 25 * MIB)
+        compute.run(f"blkdiscard -z {device.path}")
+        compute.run(f"cmp -n {32 * MIB} {device.path} /dev/zero")
+        wait_until("all of it is free", lambda: node.backed_bytes() == 0)
+
+
+@tap.bound(600)
+def test_ext4_tree(lab):
+    tree = rmemlab.Tree(500 if rmemlab.is_debug(lab) else 2500)
+    with Rack(lab) as rack:
+        compute = lab["compute"]
+        node = rack.node("memory", "160M")
+        device = rack.attach("compute", node, "128M")
+        compute.run("modprobe -q ext4 || :")
+        compute.run(f"mkfs.ext4 -q {device.path} && mkdir -p /mnt/rmb && mount -o discard {device.path} /mnt/rmb",
+                    timeout=rmemlab.LOAD_S)
+        tree.put(compute, "/mnt/rmb")
+        compute.run("cp -r /mnt/rmb/tree /mnt/rmb/copy && mkdir /mnt/rmb/second && mv /mnt/rmb/copy /mnt/rmb/second/tree",
+                    timeout=rmemlab.LOAD_S)
+        compute.run(f"umount /mnt/rmb && e2fsck -fn {device.path} && mount -o discard {device.path} /mnt/rmb",
+                    timeout=rmemlab.LOAD_S)
+        compute.run("echo 3 > /proc/sys/vm/drop_caches")
+        tree.check(compute, "/mnt/rmb")
+        tree.check(compute, "/mnt/rmb/second")
+        backed = node.backed_bytes()
+        compute.run("rm -r /mnt/rmb/tree /mnt/rmb/second && fstrim /mnt/rmb", timeout=rmemlab.LOAD_S)
+        wait_until("deleted files are free at the node", lambda: node.backed_bytes() < backed // 2)
+        compute.run(f"umount /mnt/rmb && e2fsck -fn {device.path}", timeout=rmemlab.LOAD_S)
+
+
+@tap.bound(600)
+def test_integrity_levels(lab):
+    mib = scaled(lab, 16)
+    with Rack(lab) as rack:
+        node = rack.node("memory", "128M")
+        for level in ("link", "digest", "full"):
+            device = rack.attach("compute", node, "32M", "--integrity", level)
+            assert device.status()["integrity"] == level, device.status()
+            run_fio(lab["compute"], device.path, "randrw", "4k-128k", mib)
+            device.detach()
+
+
+def test_ipv6(lab):
+    with Rack(lab) as rack:
+        node = rack.node("memory", "128M")
+        device = rack.attach("compute", node, "32M", version=6)
+        run_fio(lab["compute"], device.path, "randrw", "4k-128k", scaled(lab, 16))
+
+
+@tap.bound(300)
+def test_mtu_1500(lab):
+    compute, memory = lab["compute"], lab["memory"]
+    for machine in (compute, memory):
+        machine.run("ip link set eth0 mtu 1500")
+    try:
+        with Rack(lab) as rack:
+            node = rack.node("memory", "128M")
+            device = rack.attach("compute", node, "32M")
+            piece = device.status()["piece_bytes"]
+            assert piece <= 1500 - 20 - 8 - 72, f"piece of {piece} bytes doesn't fit the link"
+            run_fio(compute, device.path, "randrw", "4k-256k", scaled(lab, 16))
+            device.detach()
+            device = rack.attach("compute", node, "32M", version=6)
+            run_fio(compute, device.path, "randrw", "4k-256k", scaled(lab, 8))
+    finally:
+        for machine in (compute, memory):
+            if machine.is_on():
+                machine.run("ip link set eth0 mtu 9000")
+
+
+@tap.bound(300)
+def test_two_devices(lab):
+    compute = lab["compute"]
+    mib = scaled(lab, 16)
+    with Rack(lab) as rack:
+        node = rack.node("memory", "128M")
+        first = rack.attach("compute", node, "32M")
+        second = rack.attach("compute", node, "32M")
+        assert first.path != second.path
+        loads = [compute.spawn(rmemlab.fio_command(device.path, "randrw", "4k-64k", mib, seed=seed))
+                 for seed, device in enumerate((first, second))]
+        for load in loads:
+            result = load.wait(rmemlab.LOAD_S)
+            assert result.rc == 0, result
+        # The content of one is not the other's, and detaching one leaves the other whole.
+        rmemlab.write_pattern(compute, first.path, mib, seed=11)
+        rmemlab.write_pattern(compute, second.path, mib, seed=12)
+        rmemlab.check_pattern(compute, first.path, mib, seed=11)
+        first.detach()
+        rmemlab.check_pattern(compute, second.path, mib, seed=12)
+        again = rack.attach("compute", node, "32M")
+        compute.run(f"cmp -n {32 * MIB} {again.path} /dev/zero")
+
+
+@tap.bound(300)
+def test_remote_page_sizes(lab):
+    for page in ("64K", "2M"):
+        with Rack(lab) as rack:
+            node = rack.node("memory", "128M", page=page)
+            device = rack.attach("compute", node, "64M")
+            assert device.status()["page_bytes"] == rmem.size_bytes(page), device.status()
+            run_fio(lab["compute"], device.path, "randrw", "4k-256k", scaled(lab, 16))
+            lab["compute"].run(f"blkdiscard {device.path}")
+            wait_until("all of it is free", lambda: node.backed_bytes() == 0)
+
+
+TESTS = [test_attach_status_detach, test_reads_zero_before_written, test_block_sizes, test_mixed_with_trim,
+         test_jobs_on_every_cpu, test_discard_frees, test_unaligned_discard_spares_neighbours,
+         test_write_zeroes, test_ext4_tree, test_integrity_levels, test_ipv6, test_mtu_1500,
+         test_two_devices, test_remote_page_sizes]
+
+if __name__ == "__main__":
+    tap.main("pair", TESTS)

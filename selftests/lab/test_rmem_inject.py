@@ -1,0 +1,191 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Allocations that fail, wherever our modules make one (debug kernel only).
+
+Two ways of the kernel's fault injection, both confined to calls from our modules' code:
+  - fail-nth: the n-th allocation of one command, for one n after the other, so that every failure
+    label of attach, detach and node start is visited;
+  - by chance, in every context, softirq too, while I/O goes on.
+What is left behind is told by the regions, the modules' unloading and kmemleak; lockdep watches.
+"""
+
+import contextlib
+import re
+import subprocess
+
+import rmemlab
+from remoralab import program, rmem, tap
+from remoralab.rmem import Rack, wait_until
+
+ATTRIBUTES = ("failslab", "fail_page_alloc")
+# fail-nth visits every n in the full run, else about so many, chosen by the seed.
+VISITS = 25
+# No command of ours makes more allocations than that.
+NTH_MAX = 2000
+# What the kernel says of an allocation that failed as it was told to.
+EXPECTED = r"page allocation failure|Unable to allocate memory"
+
+
+def text_range(machine, name):
+    """The module's code, as the stack filter of fault injection wants it."""
+    start = int(machine.read(f"/sys/module/{name}/sections/.text"), 16)
+    sections = subprocess.run(["readelf", "-SW", rmem.module_path(machine, name)], check=True,
+                              capture_output=True, text=True).stdout
+    size = int(re.search(r"\] \.text\s+PROGBITS\s+\S+\s+\S+\s+(\S+)", sections)[1], 16)
+    return start, start + size
+
+
+@contextlib.contextmanager
+def injection(machine, module, percent=0):
+    """Fault injection armed for calls from a module; by chance too, if `percent`."""
+    start, end = text_range(machine, module)
+    lines = []
+    for attribute in ATTRIBUTES:
+        settings = {"probability": percent, "interval": 1, "times": -1, "verbose": 1, "task-filter": "N",
+                    "ignore-gfp-wait": "N", "stacktrace-depth": 32, "require-start": hex(start),
+                    "require-end": hex(end)}
+        if attribute == "fail_page_alloc":
+            settings |= {"min-order": 0, "ignore-gfp-highmem": "N"}
+        lines += [f"echo {value} > /sys/kernel/debug/{attribute}/{key}" for key, value in settings.items()]
+    machine.run("set -e\n" + "\n".join(lines))
+    try:
+        with machine.expect_complaint(EXPECTED):
+            yield
+            machine.settle("end of the injection")
+    finally:
+        if machine.is_on():
+            machine.run("\n".join(f"echo 0 > /sys/kernel/debug/{each}/probability; "
+                                  f"echo 0 > /sys/kernel/debug/{each}/require-start; "
+                                  f"echo 0 > /sys/kernel/debug/{each}/require-end" for each in ATTRIBUTES))
+
+
+def nth_failing(machine, n, words):
+    """Runs `remora WORDS` with its n-th allocation failing: (did one fail, status)."""
+    runner = program.build(rmemlab.HERE / "failnth.cpp")
+    out = machine.run([runner, str(n), rmem.CLI, *words], timeout=rmem.ACTION_S).out
+    fired, _, status = out.splitlines()[-1].rpartition(" ")
+    return fired == "fired", int(status)
+
+
+def visit(machine, words, undo, clean):
+    """fail-nth over a command. undo() after it succeeded; clean() says what must hold if it didn't."""
+    chance = rmemlab.seeded("fail-nth")
+    n = visited = refused = 0
+    step = 1 if rmemlab.FULL else 2
+    while n < NTH_MAX:
+        # The first ones are ours, the later ones mostly the block layer's on our behalf.
+        n += 1 if n < 10 or rmemlab.FULL else chance.randint(1, step)
+        step += 0 if rmemlab.FULL else max(1, n // VISITS)
+        fired, status = nth_failing(machine, n, words)
+        if status == 0:
+            undo()
+        else:
+            refused += 1
+            clean()
+        if not fired:
+            assert status == 0, f"remora {words[0]} failed ({status}) although no allocation did"
+            tap.diag(f"{' '.join(map(str, words[:2]))}: {visited} of {n} allocations made to fail, {refused} refused")
+            return
+        visited += 1
+    raise rmemlab.LabError(f"remora {words[0]} makes more than {NTH_MAX} allocations")
+
+
+def debug_only(test):
+    def run(lab):
+        if not rmemlab.is_debug(lab):
+            tap.skip("needs the debug kernel")
+        test(lab)
+    run.__name__ = test.__name__
+    run.bound_s = 1200
+    return run
+
+
+@debug_only
+def test_attach(lab):
+    compute = lab["compute"]
+    with Rack(lab) as rack:
+        node = rack.node("memory", "64M")
+        rmem.load(compute, rmem.CLIENT)
+        words = rmem.attach_words(compute, node, "32M")
+
+        def undo():
+            [device] = rmem.attached(compute)
+            device.detach()
+
+        def clean():
+            assert rmem.devices(compute) == [], "a refused attach left a device"
+            wait_until("no region is left", lambda: node.status()["regions"] == 0)
+
+        with injection(compute, rmem.CLIENT):
+            visit(compute, words, undo, clean)
+
+
+@debug_only
+def test_detach(lab):
+    compute = lab["compute"]
+    with Rack(lab) as rack:
+        node = rack.node("memory", "64M")
+        device = rack.attach("compute", node, "32M")
+        n, fired = 0, True
+        with injection(compute, rmem.CLIENT):
+            while fired and n < NTH_MAX:
+                n += 1
+                fired, status = nth_failing(compute, n, ["detach", device.name])
+                if status == 0:
+                    wait_until("no region is left", lambda: node.status()["regions"] == 0)
+                    device = rack.attach("compute", node, "32M")
+        assert not fired
+        tap.diag(f"detach: {n - 1} allocations made to fail")
+
+
+@debug_only
+def test_node_start(lab):
+    memory = lab["memory"]
+    with Rack(lab) as rack:
+        node = rack.node("memory", "32M")
+        node.stop()
+        words = ["node", "start", "--memory", "32M", "--space", f"1={node.key_path}"]
+
+        def clean():
+            assert not node.status()["started"], "a refused start left the node started"
+
+        with injection(memory, rmem.NODE):
+            visit(memory, words, node.stop, clean)
+        node.start()
+
+
+@debug_only
+def test_io(lab):
+    """Packets and requests that can't be allocated: sent again, never an error, never a wrong byte."""
+    compute, memory = lab["compute"], lab["memory"]
+    with Rack(lab) as rack:
+        device = rack.attach("compute", rack.node("memory", "64M"), "32M")
+        with injection(compute, rmem.CLIENT, percent=5), injection(memory, rmem.NODE, percent=5):
+            rmemlab.run_fio(compute, device.path, "randrw", "4k-64k", 4, depth=16, seed=rmemlab.SEED)
+            compute.run(f"blkdiscard {device.path}")
+        rmemlab.run_fio(compute, device.path, "randrw", "4k-64k", 4)
+
+
+@debug_only
+def test_swap(lab):
+    compute = lab["compute"]
+    with Rack(lab) as rack:
+        device = rack.attach("compute", rack.node("memory", "128M"), "96M")
+        with rmemlab.swap_on(compute, device), injection(compute, rmem.CLIENT, percent=2):
+            compute.run(rmemlab.in_cgroup(compute, "hungry", 12, f"{rmemlab.hog_path()} 32 1 {rmemlab.SEED}"),
+                        timeout=rmemlab.LOAD_S)
+
+
+@debug_only
+def test_nothing_leaked(lab):
+    for machine in lab:
+        found = machine.kmemleak()
+        assert not found.strip(), found
+        stats = machine.read("/proc/lockdep_stats")
+        assert re.search(r"debug_locks:\s+1", stats), f"{machine.name}: lockdep is off, it gave up earlier"
+
+
+TESTS = [test_attach, test_detach, test_node_start, test_io, test_swap, test_nothing_leaked]
+
+if __name__ == "__main__":
+    tap.main("pair", TESTS)

@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Swap on /dev/rmbN: a program that needs more memory than there is, and checks every word of it."""
+
+import rmemlab
+from remoralab import tap
+from remoralab.rmem import Rack, wait_until
+
+DEVICE_MIB = 384
+
+
+def memory_mib(machine, field):
+    for line in machine.read("/proc/meminfo").splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) // 1024
+    raise rmemlab.LabError(f"{machine.name}: no {field} in /proc/meminfo")
+
+
+def swap_used_kib(machine):
+    return sum(int(line.split()[3]) for line in machine.read("/proc/swaps").splitlines()[1:])
+
+
+def squeeze(machine, mib, rounds=2, threads=2, group=None):
+    """Runs the hog, in a cgroup with a quarter of what it needs if `group`; it must have swapped."""
+    before = rmemlab.vmstat(machine)
+    command = f"{rmemlab.hog_path()} {mib} {rounds} {rmemlab.SEED} {threads}"
+    if group:
+        command = rmemlab.in_cgroup(machine, group, mib // 4, command)
+    machine.run(command, timeout=rmemlab.LOAD_S)
+    after = rmemlab.vmstat(machine)
+    moved = {way: (after[way] - before[way]) * 4 // 1024 for way in ("pswpin", "pswpout")}
+    tap.diag(f"{mib} MiB, {rounds} rounds: {moved['pswpout']} MiB out, {moved['pswpin']} MiB in")
+    assert moved["pswpout"] and moved["pswpin"], "nothing was swapped: the test shows nothing"
+
+
+def whole_machine(lab, min_free_kib):
+    """The hog takes more than the machine has; its cgroup is the machine."""
+    compute = lab["compute"]
+    with Rack(lab) as rack:
+        device = rack.attach("compute", rack.node("memory", "448M"), f"{DEVICE_MIB}M")
+        before = compute.read("/proc/sys/vm/min_free_kbytes").strip()
+        compute.write("/proc/sys/vm/min_free_kbytes", str(min_free_kib))
+        with rmemlab.swap_on(compute, device):
+            free = memory_mib(compute, "MemAvailable")
+            squeeze(compute, free + min(150, DEVICE_MIB // 2), rounds=1)
+        assert swap_used_kib(compute) == 0
+        compute.write("/proc/sys/vm/min_free_kbytes", before)
+
+
+@tap.bound(600)
+def test_pressure_low_min_free(lab):
+    whole_machine(lab, 512)
+
+
+@tap.bound(600)
+def test_pressure_high_min_free(lab):
+    whole_machine(lab, 32 * 1024)
+
+
+@tap.bound(600)
+def test_cgroup_of_a_quarter(lab):
+    compute = lab["compute"]
+    with Rack(lab) as rack:
+        device = rack.attach("compute", rack.node("memory", "448M"), f"{DEVICE_MIB}M")
+        with rmemlab.swap_on(compute, device):
+            squeeze(compute, rmemlab.scaled(lab, 160), group="quarter")
+
+
+@tap.bound(600)
+def test_swapoff_under_load(lab):
+    """swapoff brings a running program's pages back while it goes on changing them."""
+    compute = lab["compute"]
+    mib = rmemlab.scaled(lab, 128)
+    with Rack(lab) as rack:
+        device = rack.attach("compute", rack.node("memory", "448M"), f"{DEVICE_MIB}M")
+        compute.run(f"mkswap {device.path} >/dev/null && swapon {device.path}")
+        command = f"{rmemlab.hog_path()} {mib} 3 {rmemlab.SEED} 1"
+        hog = compute.spawn(rmemlab.in_cgroup(compute, "leaving", mib // 4, command))
+        wait_until("a good part of it is remote", lambda: swap_used_kib(compute) > mib * 1024 // 4,
+                   rmemlab.LOAD_S)
+        compute.write("/sys/fs/cgroup/leaving/memory.max", "max")
+        compute.run(["swapoff", device.path], timeout=rmemlab.LOAD_S)
+        result = hog.wait(rmemlab.LOAD_S)
+        assert result.rc == 0, result
+
+
+@tap.bound(600)
+def test_discard_frees_slots(lab):
+    """With swapon --discard the node's memory follows what the swap device holds."""
+    compute = lab["compute"]
+    with Rack(lab) as rack:
+        node = rack.node("memory", "448M")
+        device = rack.attach("compute", node, f"{DEVICE_MIB}M")
+        rmemlab.write_pattern(compute, device.path, 64)
+        held = node.backed_bytes()
+        # discard=once: swapon itself gives the whole device up before it uses it.
+        with rmemlab.swap_on(compute, device, "--discard"):
+            wait_until("swapon gave up what was there", lambda: node.backed_bytes() < held // 8)
+            squeeze(compute, rmemlab.scaled(lab, 128), rounds=3, group="discarding")
+            most = node.backed_bytes()
+            # Slots are given up in clusters, as the swap allocator comes to use them again.
+            compute.run(rmemlab.in_cgroup(compute, "discarding", rmemlab.scaled(lab, 32),
+                                          f"{rmemlab.hog_path()} {rmemlab.scaled(lab, 128)} 2 7"),
+                        timeout=rmemlab.LOAD_S)
+            tap.diag(f"node held {most >> 20} MiB, now {node.backed_bytes() >> 20} MiB")
+
+
+@tap.bound(900)
+def test_loss_while_swapping(lab):
+    compute, memory = lab["compute"], lab["memory"]
+    mib = rmemlab.scaled(lab, 64)
+    with Rack(lab) as rack:
+        device = rack.attach("compute", rack.node("memory", "448M"), f"{DEVICE_MIB}M")
+        with rmemlab.swap_on(compute, device):
+            for percent in (1, 10):
+                with rmemlab.netem(compute, "eth0", f"loss {percent}%"), \
+                        rmemlab.netem(memory, "eth0", f"loss {percent}%"):
+                    squeeze(compute, mib, rounds=1, group="lossy")
+
+
+TESTS = [test_pressure_low_min_free, test_pressure_high_min_free, test_cgroup_of_a_quarter,
+         test_swapoff_under_load, test_discard_frees_slots, test_loss_while_swapping]
+
+if __name__ == "__main__":
+    tap.main("pair", TESTS)

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Remote memory in the machines of a lab: modules, nodes, devices, and nothing of it left afterwards.
+
+    with Rack(lab) as rack:
+        node = rack.node("memory", "256M")
+        device = rack.attach("compute", node, "128M")
+        lab["compute"].run(f"mkfs.ext4 {device.path}")
+"""
+
+import ipaddress
+import json
+import re
+import time
+
+from . import cache, kernel
+from .channel import CommandFailed
+from .say import LabError
+
+CLI = cache.REPO / "out" / "bin" / "remora"
+DAEMON = cache.REPO / "out" / "bin" / "remora-node"
+CORE, NODE, CLIENT = "remora_core", "rmem_node", "rmem"
+PORT = 7670
+# Emulated and under load, what takes milliseconds elsewhere may take this long.
+ACTION_S = 60
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def size_bytes(text):
+    """"64K" as a number; a number as itself."""
+    match = re.fullmatch(r"(\d+)([KMG]?)", str(text))
+    if not match:
+        raise LabError(f"size '{text}': write it as 64K, 128M or 1G")
+    return int(match[1]) * UNITS[match[2]]
+
+
+def wait_until(what, ready, timeout=ACTION_S):
+    """Asks until ready() answers something true, and returns that; for what sends no event."""
+    deadline = time.monotonic() + timeout
+    while True:
+        answer = ready()
+        if answer:
+            return answer
+        if time.monotonic() > deadline:
+            raise LabError(f"not so after {timeout} s: {what}")
+        time.sleep(0.05)
+
+
+# Modules
+
+def module_path(machine, name):
+    release = kernel.release(machine.spec.kernel)
+    path = cache.REPO / "out" / "modules" / release / f"{name}.ko"
+    if not path.exists():
+        raise LabError(f"{name}.ko is not built for {release}: make modules KDIR={machine.spec.kernel}")
+    return path
+
+
+def loaded(machine):
+    """Our modules in a machine."""
+    present = {line.split()[0] for line in machine.read("/proc/modules").splitlines()}
+    return [name for name in (CLIENT, NODE, CORE) if name in present]
+
+
+def load(machine, *names):
+    """Inserts modules, the core they share first, unless they are there."""
+    present = loaded(machine)
+    for name in (CORE, *names):
+        if name not in present:
+            machine.insmod(module_path(machine, name))
+
+
+def unload(machine):
+    for name in loaded(machine):
+        machine.run(["rmmod", name], timeout=ACTION_S)
+
+
+# The CLI
+
+def remora(machine, *words, timeout=ACTION_S, check=True):
+    if not CLI.exists():
+        raise LabError("out/bin/remora is not built: make user")
+    return machine.run([CLI, *words], timeout=timeout, check=check)
+
+
+def devices(machine):
+    """What `remora status` says of each device of a machine."""
+    return json.loads(remora(machine, "status", "--json").out) if CLIENT in loaded(machine) else []
+
+
+def address(machine, viewer, version=4, link=None):
+    """The address of a machine on the link (the first, or the one named) it shares with another."""
+    for each in machine.lab.topology.links:
+        if {machine.name, viewer.name} <= set(each.addresses) and link in (None, each.name):
+            for interface in each.addresses[machine.name]:
+                if interface.version == version:
+                    return interface.ip
+    raise LabError(f"{machine.name} has no IPv{version} address on a link with {viewer.name}")
+
+
+def interface(machine, link):
+    """The name of a machine's end of a link."""
+    names = [each.name for each in machine.lab.topology.links_of(machine.name)]
+    return f"eth{names.index(link)}"
+
+
+class Node:
+    """A machine's memory lent out: by its kernel, or by the daemon."""
+
+    SPACE = 1
+
+    def __init__(self, machine, memory, page=None, port=PORT, extra=()):
+        self.machine, self.memory, self.page, self.port, self.extra = machine, memory, page, port, extra
+        self.key_path = f"/run/rmem-{port}.key"
+        self.key = None
+
+    def start(self):
+        load(self.machine, NODE)
+        if self.key is None:
+            remora(self.machine, "key", "new", self.key_path)
+            self.key = self.machine.read_bytes(self.key_path)
+        else:
+            self.machine.write(self.key_path, self.key)
+            self.machine.run(["chmod", "600", self.key_path])
+        words = ["node", "start", "--memory", self.memory, "--space", f"{self.SPACE}={self.key_path}"]
+        words += ["--page", self.page] if self.page else []
+        words += ["--port", str(self.port)] if self.port != PORT else []
+        remora(self.machine, *words, *self.extra)
+        return self
+
+    def stop(self):
+        remora(self.machine, "node", "stop")
+
+    def status(self):
+        return json.loads(remora(self.machine, "node", "status", "--json").out)
+
+    def backed_bytes(self):
+        return self.status()["backed_bytes"]
+
+    def counters(self):
+        return self.status()["counters"]
+
+
+class Device:
+    """A /dev/rmbN."""
+
+    def __init__(self, machine, path):
+        self.machine, self.path, self.name = machine, path, path.removeprefix("/dev/")
+
+    def status(self):
+        return next(each for each in devices(self.machine) if each["device"] == self.path)
+
+    def counters(self):
+        return json.loads(remora(self.machine, "stats", "--json", self.name).out)[self.name]
+
+    def wait_state(self, state, timeout=ACTION_S):
+        wait_until(f"{self.name} is {state}", lambda: self.status()["state"] == state, timeout)
+
+    def detach(self, *words, timeout=ACTION_S, check=True):
+        return remora(self.machine, "detach", self.name, *words, timeout=timeout, check=check)
+
+
+def attached(machine):
+    """The devices of a machine."""
+    return [Device(machine, each["device"]) for each in devices(machine)]
+
+
+def give_key(machine, node):
+    """Copies a node's key to a client; the path there."""
+    path = f"/run/{node.machine.name}-{node.port}.key"
+    machine.write(path, node.key)
+    machine.run(["chmod", "600", path])
+    return path
+
+
+def attach_words(machine, node, size, *words, host=None, version=4):
+    """The command line that attaches a device."""
+    host = str(host or address(node.machine, machine, version))
+    if node.port != PORT:
+        host = f"[{host}]:{node.port}" if ipaddress.ip_address(host).version == 6 else f"{host}:{node.port}"
+    return ["attach", host, "--size", size, "--key", give_key(machine, node), *words]
+
+
+def attach(machine, node, size, *words, host=None, version=4, timeout=ACTION_S):
+    """A new device of a machine, of memory of a node; `words` are further options of remora attach."""
+    load(machine, CLIENT)
+    out = remora(machine, *attach_words(machine, node, size, *words, host=host, version=version),
+                 timeout=timeout).out
+    found = re.fullmatch(r"(/dev/rmb\d+)\n", out)
+    if not found:
+        raise LabError(f"remora attach named no device: {out!r}")
+    return Device(machine, found[1])
+
+
+class Rack:
+    """The nodes and devices of a piece of work. After it: no device, no region, no module; if it fails,
+    what can't be cleaned up loses power."""
+
+    def __init__(self, lab):
+        self.lab = lab
+        self.nodes = []
+
+    def node(self, machine, memory, **options):
+        node = Node(self.lab[machine], memory, **options).start()
+        self.nodes.append(node)
+        return node
+
+    def attach(self, machine, node, size, *words, **options):
+        return attach(self.lab[machine], node, size, *words, **options)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        if kind is None:
+            self._leave()
+            return
+        for machine in self.lab:
+            try:
+                self._abandon(machine)
+            except LabError:
+                machine.kill()
+
+    def _leave(self):
+        """Everything given back in order, and every step of it checked."""
+        for machine in self.lab:
+            if machine.is_on():
+                for each in attached(machine):
+                    each.detach()
+        for node in self.nodes:
+            if node.machine.is_on() and node.status()["started"]:
+                regions = node.status()["regions"]
+                if regions:
+                    raise LabError(f"{node.machine.name}: {regions} regions left though every device is detached")
+                node.stop()
+        for machine in self.lab:
+            if machine.is_on():
+                unload(machine)
+                left = machine.run("ls -d /sys/block/rmb*", check=False).out.split()
+                if left:
+                    raise LabError(f"{machine.name}: left behind: {' '.join(left)}")
+
+    def _abandon(self, machine):
+        if not machine.is_on():
+            return
+        mounted = r"awk '$1 ~ /^.dev.rmb/ { print $2 }' /proc/mounts | xargs -r umount -l"
+        machine.run(f"{mounted}; tc qdisc del dev eth0 root; tc qdisc del dev eth1 root; true", timeout=20)
+        for each in attached(machine):
+            each.detach("--force", timeout=20)
+        if NODE in loaded(machine):
+            remora(machine, "node", "stop", timeout=20, check=False)
+        unload(machine)
+
+
+__all__ = ["Rack", "Node", "Device", "CommandFailed"]
