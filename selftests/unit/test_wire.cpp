@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: GPL-2.0
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "node_rig.hpp"
+
+namespace {
+
+using Bytes = std::vector<uint8_t>;
+
+struct Message {
+    rmem_head head{};
+    uint8_t hdr[RMEM_HDR_BYTES];
+    Bytes payload;
+
+    rmem_wire_verdict parse(bool response = false) {
+        rmem_head parsed;
+        return rmem_wire_parse(hdr, sizeof(hdr), response, &parsed);
+    }
+    rmem_wire_verdict verify(const base_siphash_key& key) {
+        rmem_head parsed;
+        bool response = hdr[1] & RMEM_RESPONSE;
+        rmem_wire_verdict verdict = rmem_wire_parse(hdr, sizeof(hdr), response, &parsed);
+        if (verdict != RMEM_WIRE_GOOD)
+            return verdict;
+        return rmem_wire_verify(hdr, &parsed, &key, payload.data(), payload.size());
+    }
+};
+
+base_siphash_key test_key(uint8_t first = 1) {
+    uint8_t bytes[BASE_SIPHASH_KEY_BYTES] = {first, 2, 3};
+    base_siphash_key key;
+    base_crc32c_setup();
+    base_siphash_key_load(&key, bytes);
+    return key;
+}
+
+Message message(uint8_t type, uint8_t integrity, const base_siphash_key& key, size_t bytes = 64) {
+    Message m;
+    m.head.type = type;
+    m.head.integrity = integrity;
+    m.head.attempt = 200;
+    m.head.space = 0x01020304;
+    m.head.session = 0x1112131415161718;
+    m.head.boot = 0x2122232425262728;
+    m.head.id = 0x3132333435363738;
+    m.head.addr = 0x5152535455565758;
+    m.head.len = bytes;
+    if (type == RMEM_OPEN)
+        m.head.session = m.head.boot = 0;
+    if (!(type & RMEM_RESPONSE))
+        m.head.floor = 0x3132333435363700;
+    if (type == RMEM_READ)
+        m.head.piece = 4096;
+    if (type == (RMEM_READ | RMEM_RESPONSE))
+        m.head.offset = 4096;
+    m.payload.resize(rmem_wire_payload_bytes(&m.head));
+    std::iota(m.payload.begin(), m.payload.end(), 1);
+    rmem_wire_build(m.hdr, &m.head, &key, m.payload.data(), m.payload.size());
+    return m;
+}
+
+const uint8_t requests[] = {RMEM_OPEN, RMEM_CLOSE, RMEM_ALLOC,   RMEM_FREE,
+                            RMEM_READ, RMEM_WRITE, RMEM_DISCARD, RMEM_ZERO};
+
+TEST(Wire, LayoutIsTheHeadersOne) {
+    base_siphash_key key = test_key();
+    Message m = message(RMEM_READ, RMEM_LINK, key, 0x61626364);
+    const uint8_t expect[] = {
+        1,    5,    0,    0,                                  // version type flags status
+        0x04, 0x03, 0x02, 0x01,                               // space
+        0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11,       // session
+        0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21,       // boot
+        0x38, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31,       // id
+        0x00, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31,       // floor
+        0x58, 0x57, 0x56, 0x55, 0x54, 0x53, 0x52, 0x51,       // addr
+        0x64, 0x63, 0x62, 0x61, 0,    0,    0,    0,          // len offset
+        0x00, 0x10, 200,  0,    0,    0,    0,    0,          // piece attempt reserved digest
+    };
+    static_assert(sizeof(expect) == RMEM_TAGGED_BYTES);
+    EXPECT_EQ(std::memcmp(m.hdr, expect, sizeof(expect)), 0);
+    EXPECT_EQ(base_load_le64(m.hdr + RMEM_TAGGED_BYTES),
+              base_siphash(&key, m.hdr, RMEM_TAGGED_BYTES));
+}
+
+TEST(Wire, WhatIsBuiltVerifiesAndDecodes) {
+    base_siphash_key key = test_key();
+    for (uint8_t request : requests) {
+        for (uint8_t direction : {0, RMEM_RESPONSE}) {
+            for (uint8_t level : {RMEM_LINK, RMEM_DIGEST, RMEM_FULL}) {
+                Message m = message(request | direction, level, key);
+                rmem_head parsed{};
+                ASSERT_EQ(rmem_wire_parse(m.hdr, sizeof(m.hdr), direction, &parsed),
+                          RMEM_WIRE_GOOD);
+                EXPECT_EQ(m.verify(key), RMEM_WIRE_GOOD) << int(request) << " " << int(level);
+                EXPECT_EQ(parsed.type, m.head.type);
+                EXPECT_EQ(parsed.integrity, level);
+                EXPECT_EQ(parsed.space, m.head.space);
+                EXPECT_EQ(parsed.session, m.head.session);
+                EXPECT_EQ(parsed.boot, m.head.boot);
+                EXPECT_EQ(parsed.id, m.head.id);
+                EXPECT_EQ(parsed.floor, m.head.floor);
+                EXPECT_EQ(parsed.addr, m.head.addr);
+                EXPECT_EQ(parsed.len, m.head.len);
+                EXPECT_EQ(parsed.offset, m.head.offset);
+                EXPECT_EQ(parsed.piece, m.head.piece);
+                EXPECT_EQ(parsed.attempt, m.head.attempt);
+                EXPECT_EQ(parsed.digest, m.head.digest);
+            }
+        }
+    }
+}
+
+TEST(Wire, EveryHeaderBitIsCovered) {
+    base_siphash_key key = test_key();
+    for (uint8_t level : {RMEM_LINK, RMEM_DIGEST, RMEM_FULL}) {
+        for (size_t bit = 0; bit < 8 * RMEM_HDR_BYTES; bit++) {
+            Message m = message(RMEM_WRITE, level, key);
+            m.hdr[bit / 8] ^= 1 << (bit % 8);
+            rmem_wire_verdict verdict = m.verify(key);
+            EXPECT_NE(verdict, RMEM_WIRE_GOOD) << "bit " << bit;
+            EXPECT_NE(verdict, RMEM_WIRE_DAMAGED) << "bit " << bit;
+        }
+    }
+    base_siphash_key other = test_key(9);
+    EXPECT_EQ(message(RMEM_WRITE, RMEM_FULL, key).verify(other), RMEM_WIRE_TAG);
+}
+
+TEST(Wire, DamagedPayloadByLevel) {
+    base_siphash_key key = test_key();
+    auto damaged = [&](uint8_t type, uint8_t level) {
+        Message m = message(type, level, key);
+        m.payload[m.payload.size() / 2] ^= 4;
+        return m.verify(key);
+    };
+    for (uint8_t type : {RMEM_WRITE + 0, RMEM_READ | RMEM_RESPONSE}) {
+        EXPECT_EQ(damaged(type, RMEM_LINK), RMEM_WIRE_GOOD); // the UDP checksum's business
+        EXPECT_EQ(damaged(type, RMEM_DIGEST), RMEM_WIRE_DAMAGED);
+        EXPECT_EQ(damaged(type, RMEM_FULL), RMEM_WIRE_TAG);
+    }
+    for (uint8_t type : {RMEM_OPEN + 0, RMEM_ALLOC + 0, RMEM_FREE + 0, RMEM_ALLOC | RMEM_RESPONSE})
+        for (uint8_t level : {RMEM_LINK, RMEM_DIGEST, RMEM_FULL})
+            EXPECT_EQ(damaged(type, level), RMEM_WIRE_TAG);
+}
+
+TEST(Wire, PayloadOfAnotherLength) {
+    base_siphash_key key = test_key();
+    Message m = message(RMEM_WRITE, RMEM_LINK, key);
+    m.payload.pop_back();
+    EXPECT_EQ(m.verify(key), RMEM_WIRE_DAMAGED);
+    m = message(RMEM_READ, RMEM_LINK, key);
+    m.payload.push_back(1);
+    EXPECT_EQ(m.verify(key), RMEM_WIRE_DAMAGED);
+    m = message(RMEM_WRITE, RMEM_FULL, key);
+    m.payload.push_back(1);
+    EXPECT_EQ(m.verify(key), RMEM_WIRE_TAG);
+}
+
+TEST(Wire, Form) {
+    base_siphash_key key = test_key();
+    rmem_head parsed;
+    Message m = message(RMEM_WRITE, RMEM_LINK, key);
+    EXPECT_EQ(rmem_wire_parse(m.hdr, RMEM_HDR_BYTES - 1, false, &parsed), RMEM_WIRE_SHORT);
+    EXPECT_EQ(rmem_wire_parse(m.hdr, 0, false, &parsed), RMEM_WIRE_SHORT);
+    EXPECT_EQ(m.parse(true), RMEM_WIRE_TYPE);
+    auto changed = [&](uint8_t type, auto change, bool response = false) {
+        Message c = message(type, RMEM_LINK, key);
+        change(*reinterpret_cast<rmem_hdr*>(c.hdr));
+        return c.parse(response);
+    };
+    auto write = [&](auto change) { return changed(RMEM_WRITE, change); };
+    EXPECT_EQ(write([](auto& h) { h.version = 2; }), RMEM_WIRE_VERSION);
+    EXPECT_EQ(write([](auto& h) { h.type = 0; }), RMEM_WIRE_TYPE);
+    EXPECT_EQ(write([](auto& h) { h.type = 9; }), RMEM_WIRE_TYPE);
+    EXPECT_EQ(write([](auto& h) { h.flags = 4; }), RMEM_WIRE_MALFORMED);
+    EXPECT_EQ(write([](auto& h) { h.flags = 3; }), RMEM_WIRE_MALFORMED);
+    EXPECT_EQ(write([](auto& h) { h.reserved = 1; }), RMEM_WIRE_MALFORMED);
+    EXPECT_EQ(write([](auto& h) { h.status = 1; }), RMEM_WIRE_MALFORMED);
+    EXPECT_EQ(write([](auto& h) { h.offset = 1; }), RMEM_WIRE_MALFORMED);
+    EXPECT_EQ(write([](auto& h) { h.piece = 1; }), RMEM_WIRE_MALFORMED);
+    EXPECT_EQ(write([](auto& h) { h.space = 0; }), RMEM_WIRE_MALFORMED);
+    EXPECT_EQ(write([](auto& h) { h.session = 0; }), RMEM_WIRE_MALFORMED);
+    EXPECT_EQ(write([](auto& h) { h.boot = 0; }), RMEM_WIRE_MALFORMED);
+    EXPECT_EQ(write([](auto& h) { h.id = h.floor = 0; }), RMEM_WIRE_MALFORMED);
+    EXPECT_EQ(write([](auto& h) { h.floor = ~0ull; }), RMEM_WIRE_MALFORMED);
+    EXPECT_EQ(changed(RMEM_OPEN, [](auto& h) { h.session = 1; }), RMEM_WIRE_MALFORMED);
+    EXPECT_EQ(changed(RMEM_OPEN, [](auto& h) { h.boot = 1; }), RMEM_WIRE_MALFORMED);
+    const uint8_t response = RMEM_WRITE | RMEM_RESPONSE;
+    EXPECT_EQ(changed(response, [](auto& h) { h.status = RMEM_STATUS_COUNT; }, true),
+              RMEM_WIRE_MALFORMED);
+    EXPECT_EQ(changed(response, [](auto& h) { h.boot = 0; }, true), RMEM_WIRE_MALFORMED);
+}
+
+TEST(Wire, OnlyGoodResponsesCarryPayload) {
+    rmem_head head{};
+    for (uint8_t request : requests) {
+        head.type = request | RMEM_RESPONSE;
+        head.len = 100;
+        for (uint8_t status = RMEM_OK + 1; status < RMEM_STATUS_COUNT; status++) {
+            head.status = status;
+            EXPECT_EQ(rmem_wire_payload_bytes(&head), 0u);
+        }
+    }
+}
+
+} // namespace
