@@ -212,8 +212,9 @@ static void client_reopen(struct rmem_client *c, u64 now_ns)
 }
 
 static void client_opened(struct rmem_client *c, u64 now_ns, const struct rmem_head *head,
-			  const struct rmem_opened *opened, struct rmem_client_rx *rx)
+			  const void *payload, struct rmem_client_rx *rx)
 {
+	struct rmem_opened opened;
 	u32 piece;
 
 	if (head->boot != c->boot && c->boot) {
@@ -230,15 +231,16 @@ static void client_opened(struct rmem_client *c, u64 now_ns, const struct rmem_h
 					  : OPEN_NS_MAX);
 		return;
 	}
-	piece = opened ? base_load_le32(&opened->piece_bytes) : 0;
+	base_copy(&opened, payload, sizeof(opened));
+	piece = base_load_le32(&opened.piece_bytes);
 	if (piece < RMEM_PIECE_BYTES_MIN || !head->session) {
 		c->count.bad++;
 		return;
 	}
 	rx->accepted = true;
-	c->node.memory_bytes = base_load_le64(&opened->memory_bytes);
-	c->node.free_bytes = base_load_le64(&opened->free_bytes);
-	c->node.page_bytes = base_load_le32(&opened->page_bytes);
+	c->node.memory_bytes = base_load_le64(&opened.memory_bytes);
+	c->node.free_bytes = base_load_le64(&opened.free_bytes);
+	c->node.page_bytes = base_load_le32(&opened.page_bytes);
 	c->node.piece_bytes = piece;
 	c->piece = lesser(lesser(piece, c->config.piece_bytes), RMEM_PIECE_BYTES_MAX);
 	c->session = head->session;
@@ -394,11 +396,14 @@ static u32 read_part(const struct rmem_op *op, const struct rmem_head *head)
 }
 
 /* ALLOC's answer is the caller's now, unless it makes no sense. */
-static bool alloc_take(struct rmem_op *op, const struct rmem_range *range)
+static bool alloc_take(struct rmem_op *op, const void *payload)
 {
-	u64 addr = range ? base_load_le64(&range->addr) : 0;
-	u64 bytes = range ? base_load_le64(&range->bytes) : 0;
+	struct rmem_range range;
+	u64 addr, bytes;
 
+	base_copy(&range, payload, sizeof(range));
+	addr = base_load_le64(&range.addr);
+	bytes = base_load_le64(&range.bytes);
 	if (!bytes || bytes < op->alloc.bytes || addr + bytes < addr)
 		return false;
 	op->range.addr = addr;

@@ -172,8 +172,13 @@ struct rmem_client_tx {
 	struct rmem_op *op;    /* NULL: the channel's own (OPEN, CLOSE) */
 	u32 data_offset;       /* WRITE: into the op's data */
 	u32 data_bytes;	       /* WRITE: 0 otherwise */
-	u32 payload_bytes;     /* OPEN, ALLOC, FREE: wire form is in payload */
-	u8 payload[sizeof(struct rmem_open)];
+	u32 payload_bytes;     /* OPEN, ALLOC, FREE: their wire form, in payload */
+	union {
+		struct rmem_open open;
+		struct rmem_alloc alloc;
+		struct rmem_range range;
+		u8 payload[sizeof(struct rmem_open)];
+	};
 };
 
 /*
@@ -197,7 +202,8 @@ struct rmem_client_rx {
 
 /*
  * head has parsed as a response and its tag has verified; damaged: its payload
- * didn't. payload: of OPEN and ALLOC responses (NULL else). If rx->op is set the
+ * didn't. payload: of OPEN and ALLOC responses that are RMEM_OK, at any alignment; not
+ * looked at else. If rx->op is set the
  * caller copies the data before it looks at finished.
  */
 void rmem_client_receive(struct rmem_client *c, u64 now_ns, const struct rmem_head *head,

@@ -48,8 +48,6 @@ static bool client_admit(struct rmem_client *c, u64 now_ns, u32 packets, u32 byt
 
 static bool client_next_own(struct rmem_client *c, u64 now_ns, struct rmem_client_tx *tx)
 {
-	struct rmem_open *open = (struct rmem_open *)tx->payload;
-
 	if (!c->own_due)
 		return false;
 	c->own_due = false;
@@ -69,29 +67,26 @@ static bool client_next_own(struct rmem_client *c, u64 now_ns, struct rmem_clien
 		return true;
 	}
 	tx->head.type = RMEM_OPEN;
-	tx->head.len = sizeof(*open);
-	base_copy(open->client, c->config.client, sizeof(open->client));
-	open->integrity = c->config.integrity;
-	tx->payload_bytes = sizeof(*open);
+	tx->head.len = sizeof(tx->open);
+	base_copy(tx->open.client, c->config.client, sizeof(tx->open.client));
+	tx->open.integrity = c->config.integrity;
+	tx->payload_bytes = sizeof(tx->open);
 	return true;
 }
 
 static void tx_payload(struct rmem_client_tx *tx, const struct rmem_op *op)
 {
-	struct rmem_alloc *alloc = (struct rmem_alloc *)tx->payload;
-	struct rmem_range *range = (struct rmem_range *)tx->payload;
-
 	tx->head.addr = 0;
 	base_zero(tx->payload, sizeof(tx->payload));
 	if (op->type == RMEM_ALLOC) {
-		base_store_le64(&alloc->bytes, op->alloc.bytes);
-		base_store_le64(&alloc->addr, op->alloc.addr);
-		base_store_le32(&alloc->perm, op->alloc.perm);
-		tx->payload_bytes = sizeof(*alloc);
+		base_store_le64(&tx->alloc.bytes, op->alloc.bytes);
+		base_store_le64(&tx->alloc.addr, op->alloc.addr);
+		base_store_le32(&tx->alloc.perm, op->alloc.perm);
+		tx->payload_bytes = sizeof(tx->alloc);
 	} else {
-		base_store_le64(&range->addr, op->range.addr);
-		base_store_le64(&range->bytes, op->range.bytes);
-		tx->payload_bytes = sizeof(*range);
+		base_store_le64(&tx->range.addr, op->range.addr);
+		base_store_le64(&tx->range.bytes, op->range.bytes);
+		tx->payload_bytes = sizeof(tx->range);
 	}
 	tx->head.len = tx->payload_bytes;
 }
