@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "common/key.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/descriptor.hpp"
+#include "common/failure.hpp"
+
+namespace remora {
+
+namespace {
+
+// More than a key with any sensible white space around it.
+constexpr std::size_t file_bytes_max = 256;
+
+int hex_value(char digit) {
+    if (digit >= '0' && digit <= '9')
+        return digit - '0';
+    if (digit >= 'a' && digit <= 'f')
+        return digit - 'a' + 10;
+    if (digit >= 'A' && digit <= 'F')
+        return digit - 'A' + 10;
+    return -1;
+}
+
+std::string_view trimmed(std::string_view text) {
+    static constexpr std::string_view space = " \t\r\n";
+    auto first = text.find_first_not_of(space);
+    if (first == std::string_view::npos)
+        return {};
+    return text.substr(first, text.find_last_not_of(space) - first + 1);
+}
+
+void write_all(int fd, std::string_view text) {
+    while (!text.empty()) {
+        ssize_t wrote = write(fd, text.data(), text.size());
+        if (wrote < 0 && errno != EINTR)
+            throw Failure("{}", std::strerror(errno));
+        text.remove_prefix(static_cast<std::size_t>(std::max<ssize_t>(wrote, 0)));
+    }
+}
+
+} // namespace
+
+Key key_random() {
+    Key key;
+    // Up to 256 bytes come whole, once the kernel's generator is seeded.
+    if (getrandom(key.data(), key.size(), 0) != static_cast<ssize_t>(key.size()))
+        throw Failure("no random numbers from the kernel: {}", std::strerror(errno));
+    return key;
+}
+
+std::string key_text(const Key& key) {
+    std::string text;
+    for (std::uint8_t byte : key)
+        text += fmt::format("{:02x}", byte);
+    return text;
+}
+
+Key key_parse(std::string_view text, const std::string& source) {
+    std::string_view digits = trimmed(text);
+    Key key;
+    if (digits.size() != 2 * key.size())
+        throw Failure("key {} has {} characters, not 32 hex digits: make one with 'remora key new'",
+                      source, digits.size());
+    for (std::size_t i = 0; i < key.size(); i++) {
+        int high = hex_value(digits[2 * i]);
+        int low = hex_value(digits[2 * i + 1]);
+        if (high < 0 || low < 0)
+            throw Failure("key {} has other characters than hex digits: make one with "
+                          "'remora key new'",
+                          source);
+        key[i] = static_cast<std::uint8_t>(high << 4 | low);
+    }
+    return key;
+}
+
+KeyFile key_read(const std::string& file) {
+    Descriptor fd(open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    struct stat status {};
+    if (!fd || fstat(fd.get(), &status))
+        throw Failure("can't read key {}: {}", file, std::strerror(errno));
+    if (S_ISDIR(status.st_mode))
+        throw Failure("can't read key {}: it is a directory", file);
+    std::array<char, file_bytes_max> text;
+    ssize_t bytes = read(fd.get(), text.data(), text.size());
+    if (bytes < 0)
+        throw Failure("can't read key {}: {}", file, std::strerror(errno));
+    return {key_parse({text.data(), static_cast<std::size_t>(bytes)}, file),
+            S_ISREG(status.st_mode) && (status.st_mode & (S_IRGRP | S_IROTH)) != 0};
+}
+
+Key key_read_warning(const std::string& file, std::string_view program) {
+    KeyFile read = key_read(file);
+    if (read.exposed)
+        fmt::print(stderr, "{}: warning: others can read key {}: chmod 600 {}\n", program, file,
+                   file);
+    return read.key;
+}
+
+void key_write(const Key& key, const std::string& file) {
+    Descriptor fd(open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+    if (!fd && errno == EEXIST)
+        throw Failure("{} exists already: choose another name, or remove it if no node and no "
+                      "client uses it",
+                      file);
+    if (!fd)
+        throw Failure("can't create {}: {}", file, std::strerror(errno));
+    try {
+        write_all(fd.get(), key_text(key) + "\n");
+        if (fsync(fd.get()) && errno != EINVAL)
+            throw Failure("{}", std::strerror(errno));
+    } catch (const Failure& failure) {
+        unlink(file.c_str());
+        throw Failure("can't write {}: {}", file, failure.what());
+    }
+}
+
+} // namespace remora

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "common/node_report.hpp"
+
+#include <fmt/format.h>
+
+#include "common/parse.hpp"
+
+namespace remora {
+
+namespace {
+
+// The one list of plain numbers; visit(name, member) goes through it either way.
+template <typename Report, typename Visit>
+void each_number(Report& report, Visit visit) {
+    visit("port", report.port);
+    visit("memory_bytes", report.memory_bytes);
+    visit("page_bytes", report.page_bytes);
+    visit("promised_bytes", report.promised_bytes);
+    visit("backed_bytes", report.backed_bytes);
+    visit("ready_bytes", report.ready_bytes);
+    visit("pool_pages", report.pool_pages);
+    visit("spaces", report.spaces);
+    visit("spaces_max", report.spaces_max);
+    visit("sessions", report.sessions);
+    visit("sessions_max", report.sessions_max);
+    visit("regions", report.regions);
+    visit("regions_max", report.regions_max);
+    visit("session_idle_ms", report.session_idle_ms);
+}
+
+} // namespace
+
+nlohmann::ordered_json node_report_json(const NodeReport& report) {
+    nlohmann::ordered_json json;
+    json["started"] = report.started;
+    if (report.started) {
+        // A string, since readers of JSON keep numbers to 53 bits only.
+        json["boot"] = fmt::format("{:016x}", report.boot);
+        each_number(report, [&](const char* name, auto value) { json[name] = value; });
+    }
+    json["counters"] = nlohmann::ordered_json::object();
+    for (const auto& [name, value] : report.counters)
+        json["counters"][name] = value;
+    return json;
+}
+
+NodeReport node_report_parse(const nlohmann::ordered_json& json) {
+    NodeReport report;
+    report.started = json.at("started").get<bool>();
+    if (report.started) {
+        report.boot = std::stoull(json.at("boot").get<std::string>(), nullptr, 16);
+        each_number(report, [&](const char* name, auto& value) { json.at(name).get_to(value); });
+    }
+    for (const auto& [name, value] : json.at("counters").items())
+        report.counters.emplace_back(name, value.get<std::uint64_t>());
+    return report;
+}
+
+std::string node_report_text(const NodeReport& report) {
+    if (!report.started)
+        return "not started\n";
+    std::string text = fmt::format(
+        "started   port {}, boot {:016x}\n"
+        "memory    {} in pages of {}\n"
+        "promised  {}, of which {} written to\n"
+        "ready     {} zeroed, pool of {} pages\n"
+        "spaces    {} of {}\n"
+        "sessions  {} of {}\n"
+        "regions   {} of {}\n",
+        report.port, report.boot, size_text(report.memory_bytes), size_text(report.page_bytes),
+        size_text(report.promised_bytes), size_text(report.backed_bytes),
+        size_text(report.ready_bytes), report.pool_pages, report.spaces, report.spaces_max,
+        report.sessions, report.sessions_max, report.regions, report.regions_max);
+    for (const auto& [name, value] : report.counters) {
+        if (value)
+            text += fmt::format("  {:<20} {}\n", name, value);
+    }
+    return text;
+}
+
+} // namespace remora

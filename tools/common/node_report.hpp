@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: GPL-2.0
+// A memory node's state, as the kernel's node and the daemon both report it: the JSON of
+// `remora node status --json`, and of the daemon's status socket.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+namespace remora {
+
+struct NodeReport {
+    bool started = false;
+    std::uint64_t boot = 0;
+    std::uint32_t port = 0;
+    std::uint64_t memory_bytes = 0;
+    std::uint64_t page_bytes = 0;
+    std::uint64_t promised_bytes = 0; // in regions
+    std::uint64_t backed_bytes = 0;   // in regions and written to
+    std::uint64_t ready_bytes = 0;    // zeroed, for a first touch
+    std::uint32_t pool_pages = 0;
+    std::uint32_t spaces = 0, spaces_max = 0;
+    std::uint32_t sessions = 0, sessions_max = 0;
+    std::uint32_t regions = 0, regions_max = 0;
+    std::uint32_t session_idle_ms = 0;
+    std::vector<std::pair<std::string, std::uint64_t>> counters;
+};
+
+nlohmann::ordered_json node_report_json(const NodeReport& report);
+// Throws nlohmann::json::exception if json isn't what node_report_json() makes.
+NodeReport node_report_parse(const nlohmann::ordered_json& json);
+// For people: several lines, counters that are 0 left out.
+std::string node_report_text(const NodeReport& report);
+
+} // namespace remora

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: GPL-2.0
+// What people write on a command line, and how we write it back. Every parse_*() throws Misuse that
+// says what is wrong with the text and what would be right.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace remora {
+
+// Bytes: 4096, 64KiB, 512M, 1G. Suffixes K M G T are powers of 1024, with or without "iB".
+std::uint64_t parse_size(std::string_view text);
+
+// The largest unit that leaves no fraction, else two digits after the point: 512M, 1.50G.
+std::string size_text(std::uint64_t bytes);
+
+// Seconds with up to three digits after the point: 5, 0.25. In milliseconds.
+std::uint32_t parse_seconds_ms(std::string_view text);
+
+// A number from min to max; what names it in the error: "port".
+std::uint64_t parse_number(std::string_view text, std::uint64_t min, std::uint64_t max,
+                           std::string_view what);
+
+// HOST, HOST:PORT, 192.0.2.1:7670, [2001:db8::1]:7670, 2001:db8::1, [fe80::1%eth0].
+struct Endpoint {
+    std::string host; // without brackets, with scope
+    std::uint16_t port;
+};
+Endpoint parse_endpoint(std::string_view text, std::uint16_t default_port);
+// The inverse: brackets where they are needed.
+std::string endpoint_text(std::string_view host, std::uint16_t port);
+
+// ID=KEYFILE[,quota=SIZE]
+struct SpaceOption {
+    std::uint32_t id;
+    std::string key_file;
+    std::uint64_t quota_bytes; // 0: none
+};
+SpaceOption parse_space(std::string_view text);
+
+// rmb3, /dev/rmb3, 3
+std::uint32_t parse_device(std::string_view text);
+
+} // namespace remora

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: GPL-2.0
+// The families of verbs. Each adds its commands to the program; what they throw, main() reports.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace remora {
+
+void add_key_commands(CLI::App& program);    // key.cpp
+void add_node_commands(CLI::App& program);   // node.cpp
+void add_device_commands(CLI::App& program); // device.cpp: attach, detach
+void add_report_commands(CLI::App& program); // report.cpp: status, stats
+
+} // namespace remora

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * remora attach, detach: /dev/rmbN comes and goes.
+ *
+ * The kernel attaches within the system call that sends the request. A signal ends its waiting, and
+ * it then undoes what it had begun; if the device was there before the signal was noticed, it
+ * is detached here. So an interrupted attach leaves nothing behind.
+ */
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <ctime>
+#include <limits>
+#include <memory>
+#include <optional>
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <netinet/in.h>
+
+#include "common/failure.hpp"
+#include "common/key.hpp"
+#include "common/parse.hpp"
+#include "remora/commands.hpp"
+#include "remora/device.hpp"
+#include "remora/netlink.hpp"
+#include "uapi/remora_rmem.h"
+
+namespace remora {
+
+const std::array<std::string, 3> integrity_names = {"link", "digest", "full"};
+
+netlink::Family device_family() {
+    return {RMEM_GENL_NAME, RMEM_GENL_VERSION, "rmem.ko"};
+}
+
+namespace {
+
+using netlink::Request;
+
+constexpr std::uint16_t default_port = 7670;
+
+// ---- signals ----
+
+volatile sig_atomic_t signalled;
+
+extern "C" void note_signal(int number) {
+    signalled = number;
+}
+
+// Without SA_RESTART: the kernel's wait shall end. A terminal that hangs up and a kill count, too.
+void catch_signals() {
+    struct sigaction action {};
+    action.sa_handler = note_signal;
+    for (int number : {SIGINT, SIGTERM, SIGHUP})
+        sigaction(number, &action, nullptr);
+}
+
+// ---- addresses ----
+
+struct Address {
+    std::vector<std::uint8_t> bytes; // 4 or 16
+    std::uint32_t scope;
+    std::string text;
+};
+
+Address address_of(const addrinfo& found, std::uint16_t port) {
+    char text[INET6_ADDRSTRLEN + 1] = {};
+    if (found.ai_family == AF_INET) {
+        const auto& in = *reinterpret_cast<const sockaddr_in*>(found.ai_addr);
+        const auto* bytes = reinterpret_cast<const std::uint8_t*>(&in.sin_addr);
+        inet_ntop(AF_INET, bytes, text, sizeof(text));
+        return {{bytes, bytes + 4}, 0, endpoint_text(text, port)};
+    }
+    const auto& in6 = *reinterpret_cast<const sockaddr_in6*>(found.ai_addr);
+    const auto* bytes = in6.sin6_addr.s6_addr;
+    inet_ntop(AF_INET6, bytes, text, sizeof(text));
+    // An IPv4 address in IPv6's clothes is reached by IPv4.
+    if (IN6_IS_ADDR_V4MAPPED(&in6.sin6_addr))
+        return {{bytes + 12, bytes + 16}, 0, endpoint_text(text, port)};
+    return {{bytes, bytes + 16}, in6.sin6_scope_id, endpoint_text(text, port)};
+}
+
+std::vector<Address> look_up(const Endpoint& endpoint) {
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_DGRAM;
+    addrinfo* list = nullptr;
+    int error = getaddrinfo(endpoint.host.c_str(), nullptr, &hints, &list);
+    if (error)
+        throw Failure("no address for {}: {}", endpoint.host, gai_strerror(error));
+    std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(list, freeaddrinfo);
+    std::vector<Address> addresses;
+    for (; list; list = list->ai_next) {
+        if (list->ai_family == AF_INET || list->ai_family == AF_INET6)
+            addresses.push_back(address_of(*list, endpoint.port));
+    }
+    if (addresses.empty())
+        throw Failure("{} has no IPv4 and no IPv6 address", endpoint.host);
+    const auto& first = addresses.front();
+    if (first.bytes.size() == 16 && first.bytes[0] == 0xfe && (first.bytes[1] & 0xc0) == 0x80 &&
+        !first.scope)
+        throw Misuse("{} is link-local: write [{}%INTERFACE]", endpoint.host, endpoint.host);
+    return addresses;
+}
+
+// ---- attach ----
+
+struct AttachOptions {
+    std::string node, size, key_file, integrity = "digest";
+    std::string space = "1";
+    std::optional<std::string> fail_after, timeout, index, queues;
+};
+
+Request attach_request(const AttachOptions& options, std::uint16_t port) {
+    static constexpr std::uint64_t u32_max = std::numeric_limits<std::uint32_t>::max();
+    auto number = [](const std::string& text, std::uint64_t min, std::string_view what) {
+        return static_cast<std::uint32_t>(parse_number(text, min, u32_max, what));
+    };
+    auto integrity = std::find(integrity_names.begin(), integrity_names.end(), options.integrity);
+    if (integrity == integrity_names.end())
+        throw Misuse("integrity '{}' is none: write link, digest or full", options.integrity);
+    std::uint64_t bytes = parse_size(options.size);
+    if (!bytes || bytes % 4096)
+        throw Misuse("size {} is no multiple of 4096: write one, such as 512M", options.size);
+
+    Request request(RMEM_CMD_ATTACH);
+    request.u64(RMEM_A_BYTES, bytes);
+    request.u16(RMEM_A_PORT, port);
+    request.u32(RMEM_A_SPACE, number(options.space, 1, "space id"));
+    request.u8(RMEM_A_INTEGRITY, static_cast<std::uint8_t>(integrity - integrity_names.begin()));
+    if (options.fail_after)
+        request.u32(RMEM_A_FAIL_AFTER_MS, parse_seconds_ms(*options.fail_after));
+    if (options.timeout)
+        request.u32(RMEM_A_TIMEOUT_MS, parse_seconds_ms(*options.timeout));
+    if (options.index)
+        request.u32(RMEM_A_INDEX, number(*options.index, 0, "--index"));
+    if (options.queues)
+        request.u32(RMEM_A_QUEUES, number(*options.queues, 1, "--queues"));
+    Key key = key_read_warning(options.key_file, "remora");
+    request.bytes(RMEM_A_KEY, key.data(), key.size());
+    return request;
+}
+
+void detach(netlink::Family& family, std::uint32_t index, bool force) {
+    Request request(RMEM_CMD_DETACH);
+    request.u32(RMEM_A_INDEX, index);
+    if (force)
+        request.flag(RMEM_A_FORCE);
+    family.call(std::move(request));
+}
+
+// Whoever looks at new devices (udev) may have it open for a moment; then it is taken by force.
+void detach_unwanted(netlink::Family& family, std::uint32_t index) {
+    static constexpr int tries = 20;
+    static constexpr timespec pause{0, 50'000'000};
+    for (int i = 0; i < tries; i++) {
+        try {
+            return detach(family, index, i + 1 == tries);
+        } catch (const netlink::Refused& refused) {
+            if (refused.error() != EBUSY)
+                throw;
+            nanosleep(&pause, nullptr);
+        }
+    }
+}
+
+// Is this error one that another address of the same host may not have?
+bool of_the_way(int error) {
+    return error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH ||
+           error == ENETDOWN || error == EHOSTDOWN || error == ECONNREFUSED ||
+           error == EADDRNOTAVAIL || error == EAFNOSUPPORT;
+}
+
+std::uint32_t attach_to(netlink::Family& family, Request request, const Address& address) {
+    request.bytes(RMEM_A_NODE, address.bytes.data(), address.bytes.size());
+    if (address.scope)
+        request.u32(RMEM_A_SCOPE, address.scope);
+    auto index = static_cast<std::uint32_t>(
+        family.call_interruptibly(std::move(request), signalled).number(RMEM_A_INDEX));
+    if (signalled) {
+        detach_unwanted(family, index);
+        throw netlink::Interrupted();
+    }
+    return index;
+}
+
+void attach(const AttachOptions& options) {
+    Endpoint endpoint = parse_endpoint(options.node, default_port);
+    Request request = attach_request(options, endpoint.port);
+    netlink::Family family = device_family();
+    std::vector<Address> addresses = look_up(endpoint);
+    catch_signals();
+    for (const Address& address : addresses) {
+        try {
+            fmt::print("/dev/rmb{}\n", attach_to(family, request, address));
+            return;
+        } catch (const netlink::Refused& refused) {
+            if (of_the_way(refused.error()) && &address != &addresses.back() && !signalled)
+                continue;
+            if (signalled)
+                throw Failure("attach interrupted: nothing is attached");
+            throw Failure("can't attach to {}: {}", address.text, refused.what());
+        } catch (const netlink::Interrupted&) {
+            throw Failure("attach interrupted: nothing is attached");
+        }
+    }
+}
+
+// ---- detach ----
+
+void detach_named(const std::string& device, bool force) {
+    std::uint32_t index = parse_device(device);
+    netlink::Family family = device_family();
+    try {
+        detach(family, index, force);
+    } catch (const netlink::Refused& refused) {
+        throw Failure("can't detach rmb{}: {}", index, refused.what());
+    }
+}
+
+} // namespace
+
+void add_device_commands(CLI::App& program) {
+    CLI::App* attach_command =
+        program.add_subcommand("attach", "Make remote memory a block device");
+    auto options = std::make_shared<AttachOptions>();
+    attach_command->add_option("NODE", options->node, "HOST[:PORT] or [IPV6]:PORT")->required();
+    attach_command->add_option("--size", options->size, "SIZE of the device")->required();
+    attach_command->add_option("--key", options->key_file, "Key FILE of the space")->required();
+    attach_command->add_option("--space", options->space, "ID of the address space; 1");
+    attach_command->add_option("--integrity", options->integrity,
+                               "What vouches for data: link, digest or full; digest");
+    attach_command->add_option("--fail-after", options->fail_after,
+                               "SECONDS after which I/O to a silent node fails; else it waits");
+    attach_command->add_option("--index", options->index, "N of /dev/rmbN; else the first free");
+    attach_command->add_option("--queues", options->queues, "N hardware queues; one per CPU");
+    attach_command->add_option("--timeout", options->timeout, "SECONDS to wait for the node; 5");
+    attach_command->callback([options] { attach(*options); });
+
+    CLI::App* detach_command = program.add_subcommand("detach", "Remove a block device");
+    auto device = std::make_shared<std::string>();
+    auto force = std::make_shared<bool>(false);
+    detach_command->add_option("DEVICE", *device, "rmb0, /dev/rmb0 or 0")->required();
+    detach_command->add_flag("--force", *force, "Fail outstanding I/O, don't wait for the node");
+    detach_command->callback([=] { detach_named(*device, *force); });
+}
+
+} // namespace remora

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "remora/netlink.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include <linux/genetlink.h>
+#include <linux/netlink.h>
+
+namespace remora::netlink {
+
+namespace {
+
+// Requests of ours are a few hundred bytes; answers and dumps come in what the kernel fills at
+// most.
+constexpr std::size_t request_bytes_max = 4096;
+constexpr std::size_t answer_bytes_max = 64 * 1024;
+
+// Control characters would break the one line an error has.
+std::string one_line(std::string text) {
+    std::replace_if(
+        text.begin(), text.end(), [](unsigned char c) { return c < ' ' || c == 0x7f; }, ' ');
+    return text;
+}
+
+// NL_SET_ERR_MSG_MOD puts the module's name first, which the caller's context makes needless.
+std::string without_module(const std::string& text) {
+    for (std::string_view module : {"rmem_node: ", "rmem: "}) {
+        if (text.starts_with(module))
+            return text.substr(module.size());
+    }
+    return text;
+}
+
+// What the kernel says about an error, in an acknowledgement of bytes in all.
+std::string extended_text(const nlmsghdr* header, const nlmsgerr* error) {
+    if (!(header->nlmsg_flags & NLM_F_ACK_TLVS))
+        return {};
+    // The request follows the error number whole, unless the kernel was asked to cap it.
+    std::size_t skip = sizeof(*error);
+    if (!(header->nlmsg_flags & NLM_F_CAPPED))
+        skip += MNL_ALIGN(error->msg.nlmsg_len) - sizeof(error->msg);
+    std::size_t bytes = mnl_nlmsg_get_payload_len(header);
+    if (skip > bytes)
+        return {};
+    Attributes attributes(static_cast<const char*>(mnl_nlmsg_get_payload(header)) + skip,
+                          bytes - skip);
+    return one_line(without_module(attributes.string(NLMSGERR_ATTR_MSG)));
+}
+
+[[noreturn]] void refuse(const nlmsghdr* header, const nlmsgerr* error) {
+    int number = -error->error;
+    std::string text = extended_text(header, error);
+    if (text.empty())
+        text = number == EPERM ? "not permitted: run it as root" : std::strerror(number);
+    throw Refused(number, text);
+}
+
+} // namespace
+
+// ---- attributes ----
+
+Attributes::Attributes(const void* data, std::size_t bytes) {
+    const auto* attribute = static_cast<const nlattr*>(data);
+    int left = static_cast<int>(bytes);
+    for (; mnl_attr_ok(attribute, left); attribute = mnl_attr_next(attribute)) {
+        const auto* payload = static_cast<const std::uint8_t*>(mnl_attr_get_payload(attribute));
+        attributes_.push_back({mnl_attr_get_type(attribute),
+                               {payload, payload + mnl_attr_get_payload_len(attribute)}});
+        left -= MNL_ALIGN(attribute->nla_len);
+    }
+}
+
+const Attributes::Attribute* Attributes::find(std::uint16_t type) const {
+    auto found = std::find_if(attributes_.begin(), attributes_.end(),
+                              [=](const Attribute& each) { return each.type == type; });
+    return found == attributes_.end() ? nullptr : &*found;
+}
+
+std::uint64_t Attributes::number(std::uint16_t type) const {
+    const auto& payload = bytes(type);
+    auto as = [&](auto value) {
+        std::memcpy(&value, payload.data(), sizeof(value));
+        return static_cast<std::uint64_t>(value);
+    };
+    switch (payload.size()) {
+    case 1:
+        return as(std::uint8_t{});
+    case 2:
+        return as(std::uint16_t{});
+    case 4:
+        return as(std::uint32_t{});
+    case 8:
+        return as(std::uint64_t{});
+    default:
+        return 0;
+    }
+}
+
+std::string Attributes::string(std::uint16_t type) const {
+    const auto& payload = bytes(type);
+    return {payload.begin(), std::find(payload.begin(), payload.end(), 0)};
+}
+
+const std::vector<std::uint8_t>& Attributes::bytes(std::uint16_t type) const {
+    static const std::vector<std::uint8_t> none;
+    const Attribute* found = find(type);
+    return found ? found->payload : none;
+}
+
+std::vector<Attributes> Attributes::nests(std::uint16_t type) const {
+    std::vector<Attributes> nests;
+    for (const Attribute& each : attributes_) {
+        if (each.type == type)
+            nests.emplace_back(each.payload.data(), each.payload.size());
+    }
+    return nests;
+}
+
+// ---- requests ----
+
+Request::Request(std::uint8_t command) : buffer_(request_bytes_max) {
+    mnl_nlmsg_put_header(buffer_.data());
+    auto* generic =
+        static_cast<genlmsghdr*>(mnl_nlmsg_put_extra_header(header(), sizeof(genlmsghdr)));
+    generic->cmd = command;
+}
+
+Request& Request::u8(std::uint16_t type, std::uint8_t value) {
+    return bytes(type, &value, sizeof(value));
+}
+
+Request& Request::u16(std::uint16_t type, std::uint16_t value) {
+    return bytes(type, &value, sizeof(value));
+}
+
+Request& Request::u32(std::uint16_t type, std::uint32_t value) {
+    return bytes(type, &value, sizeof(value));
+}
+
+Request& Request::u64(std::uint16_t type, std::uint64_t value) {
+    return bytes(type, &value, sizeof(value));
+}
+
+Request& Request::flag(std::uint16_t type) {
+    return bytes(type, nullptr, 0);
+}
+
+Request& Request::string(std::uint16_t type, const std::string& value) {
+    return bytes(type, value.c_str(), value.size() + 1);
+}
+
+Request& Request::bytes(std::uint16_t type, const void* data, std::size_t size) {
+    if (!mnl_attr_put_check(header(), buffer_.size(), type, size, data))
+        throw Failure("a request to the kernel would be longer than {} bytes", request_bytes_max);
+    return *this;
+}
+
+// ---- the family ----
+
+Family::Family(const std::string& name, std::uint8_t version, std::string_view module)
+    : socket_(mnl_socket_open2(NETLINK_GENERIC, SOCK_CLOEXEC)), version_(version) {
+    if (!socket_ || mnl_socket_bind(socket_.get(), 0, MNL_SOCKET_AUTOPID) < 0)
+        throw Failure("no generic netlink socket: {}", std::strerror(errno));
+    // Both are niceties: without them an error has errno's text only.
+    int on = 1;
+    mnl_socket_setsockopt(socket_.get(), NETLINK_EXT_ACK, &on, sizeof(on));
+    mnl_socket_setsockopt(socket_.get(), NETLINK_CAP_ACK, &on, sizeof(on));
+
+    Request request(CTRL_CMD_GETFAMILY);
+    request.string(CTRL_ATTR_FAMILY_NAME, name);
+    try {
+        send(request, GENL_ID_CTRL, NLM_F_ACK, 1);
+        receive(nullptr, [&](const Attributes& answer) {
+            id_ = static_cast<std::uint16_t>(answer.number(CTRL_ATTR_FAMILY_ID));
+        });
+    } catch (const Refused& refused) {
+        if (refused.error() == ENOENT)
+            throw Failure("{} is not loaded: insmod remora_core.ko {}", module, module);
+        throw;
+    }
+}
+
+Attributes Family::exchange(Request& request, const volatile int* signalled) {
+    Attributes answer;
+    send(request, id_, NLM_F_ACK, version_);
+    receive(signalled, [&](Attributes got) { answer = std::move(got); });
+    return answer;
+}
+
+Attributes Family::call(Request request) {
+    return exchange(request, nullptr);
+}
+
+Attributes Family::call_interruptibly(Request request, const volatile int& signalled) {
+    return exchange(request, &signalled);
+}
+
+std::vector<Attributes> Family::dump(Request request) {
+    std::vector<Attributes> answers;
+    send(request, id_, NLM_F_DUMP, version_);
+    receive(nullptr, [&](Attributes got) { answers.push_back(std::move(got)); });
+    return answers;
+}
+
+void Family::send(Request& request, std::uint16_t type, std::uint16_t flags, std::uint8_t version) {
+    nlmsghdr* header = request.header();
+    header->nlmsg_type = type;
+    header->nlmsg_flags = NLM_F_REQUEST | flags;
+    header->nlmsg_seq = ++sequence_;
+    static_cast<genlmsghdr*>(mnl_nlmsg_get_payload(header))->version = version;
+    // The kernel executes the request in this call, and a signal ends it only before that.
+    while (mnl_socket_sendto(socket_.get(), header, header->nlmsg_len) < 0) {
+        if (errno != EINTR)
+            throw Failure("the kernel takes no netlink request: {}", std::strerror(errno));
+    }
+}
+
+/*
+ * Runs until the acknowledgement, or the end of a dump. A request that a signal interrupted in the
+ * kernel is answered by nothing at all: once *signalled, what isn't there yet won't come.
+ */
+void Family::receive(const volatile int* signalled, const std::function<void(Attributes)>& answer) {
+    std::vector<char> buffer(answer_bytes_max);
+    for (;;) {
+        int flags = signalled && *signalled ? MSG_DONTWAIT : 0;
+        ssize_t got = recv(mnl_socket_get_fd(socket_.get()), buffer.data(), buffer.size(), flags);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0 && errno == EAGAIN && flags)
+            throw Interrupted();
+        if (got < 0)
+            throw Failure("no answer from the kernel: {}", std::strerror(errno));
+        int left = static_cast<int>(got);
+        const auto* header = reinterpret_cast<const nlmsghdr*>(buffer.data());
+        for (; mnl_nlmsg_ok(header, left); header = mnl_nlmsg_next(header, &left)) {
+            if (header->nlmsg_seq != sequence_)
+                continue;
+            if (header->nlmsg_type == NLMSG_DONE)
+                return;
+            if (header->nlmsg_type == NLMSG_ERROR) {
+                const auto* error = static_cast<const nlmsgerr*>(mnl_nlmsg_get_payload(header));
+                if (error->error)
+                    refuse(header, error);
+                return;
+            }
+            const auto* first =
+                static_cast<const char*>(mnl_nlmsg_get_payload_offset(header, sizeof(genlmsghdr)));
+            answer(Attributes(first,
+                              mnl_nlmsg_get_payload_len(header) - MNL_ALIGN(sizeof(genlmsghdr))));
+        }
+    }
+}
+
+} // namespace remora::netlink

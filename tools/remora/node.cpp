@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: GPL-2.0
+// remora node: the kernel's memory node (rmem_node.ko), and the status of a daemon's.
+#include <limits>
+#include <memory>
+#include <optional>
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "common/descriptor.hpp"
+#include "common/failure.hpp"
+#include "common/key.hpp"
+#include "common/node_report.hpp"
+#include "common/parse.hpp"
+#include "remora/commands.hpp"
+#include "remora/netlink.hpp"
+#include "remora/table.hpp"
+#include "uapi/remora_node.h"
+
+namespace remora {
+
+namespace {
+
+using netlink::Attributes;
+using netlink::Request;
+
+netlink::Family node_family() {
+    return {RMEM_NODE_GENL_NAME, RMEM_NODE_GENL_VERSION, "rmem_node.ko"};
+}
+
+// ---- start, stop ----
+
+struct StartOptions {
+    std::string memory, page;
+    std::string idle;
+    std::optional<std::string> port, pool, sessions, regions, spaces_max;
+    std::vector<std::string> spaces;
+};
+
+struct Space {
+    SpaceOption option;
+    Key key;
+};
+
+// All key files are read before anything is started.
+std::vector<Space> read_spaces(const std::vector<std::string>& texts) {
+    std::vector<Space> spaces;
+    for (const std::string& text : texts) {
+        SpaceOption option = parse_space(text);
+        spaces.push_back({option, key_read_warning(option.key_file, "remora")});
+    }
+    return spaces;
+}
+
+void add_space(netlink::Family& family, const Space& space) {
+    Request request(RMEM_NODE_CMD_SPACE_ADD);
+    request.u32(RMEM_NODE_A_SPACE, space.option.id);
+    request.bytes(RMEM_NODE_A_KEY, space.key.data(), space.key.size());
+    if (space.option.quota_bytes)
+        request.u64(RMEM_NODE_A_QUOTA, space.option.quota_bytes);
+    try {
+        family.call(std::move(request));
+    } catch (const netlink::Refused& refused) {
+        throw Failure("can't add space {}: {}", space.option.id, refused.what());
+    }
+}
+
+Request start_request(const StartOptions& options) {
+    static constexpr std::uint64_t u32_max = std::numeric_limits<std::uint32_t>::max();
+    Request request(RMEM_NODE_CMD_START);
+    request.u64(RMEM_NODE_A_MEMORY, parse_size(options.memory));
+    if (!options.page.empty()) {
+        std::uint64_t bytes = parse_size(options.page);
+        if (bytes > u32_max)
+            throw Misuse("--page {} is too large: write 64K to 4M", options.page);
+        request.u32(RMEM_NODE_A_PAGE_BYTES, static_cast<std::uint32_t>(bytes));
+    }
+    if (options.port)
+        request.u16(RMEM_NODE_A_PORT,
+                    static_cast<std::uint16_t>(parse_number(*options.port, 1, 65535, "port")));
+    auto count = [&](std::uint16_t type, const std::optional<std::string>& text,
+                     std::string_view what) {
+        if (text)
+            request.u32(type, static_cast<std::uint32_t>(parse_number(*text, 1, u32_max, what)));
+    };
+    count(RMEM_NODE_A_POOL_PAGES, options.pool, "--pool");
+    count(RMEM_NODE_A_SESSIONS_MAX, options.sessions, "--sessions");
+    count(RMEM_NODE_A_REGIONS_MAX, options.regions, "--regions");
+    count(RMEM_NODE_A_SPACES_MAX, options.spaces_max, "--spaces");
+    if (!options.idle.empty())
+        request.u32(RMEM_NODE_A_SESSION_IDLE_MS, parse_seconds_ms(options.idle));
+    return request;
+}
+
+void node_start(const StartOptions& options) {
+    Request request = start_request(options);
+    std::vector<Space> spaces = read_spaces(options.spaces);
+    netlink::Family family = node_family();
+    try {
+        family.call(std::move(request));
+    } catch (const netlink::Refused& refused) {
+        if (refused.error() == EALREADY)
+            throw Failure("the node is started already: 'remora node stop' first");
+        throw Failure("can't start the node: {}", refused.what());
+    }
+    try {
+        for (const Space& space : spaces)
+            add_space(family, space);
+    } catch (const Failure& failure) {
+        family.call(Request(RMEM_NODE_CMD_STOP));
+        throw Failure("{}; the node is stopped again", failure.what());
+    }
+}
+
+void node_stop() {
+    try {
+        node_family().call(Request(RMEM_NODE_CMD_STOP));
+    } catch (const netlink::Refused& refused) {
+        throw Failure("can't stop the node: {}", refused.what());
+    }
+}
+
+// ---- status ----
+
+NodeReport report_of(const Attributes& answer) {
+    auto number32 = [&](std::uint16_t type) {
+        return static_cast<std::uint32_t>(answer.number(type));
+    };
+    NodeReport report;
+    report.started = answer.has(RMEM_NODE_A_STARTED);
+    report.boot = answer.number(RMEM_NODE_A_BOOT);
+    report.port = number32(RMEM_NODE_A_PORT);
+    report.memory_bytes = answer.number(RMEM_NODE_A_MEMORY);
+    report.page_bytes = answer.number(RMEM_NODE_A_PAGE_BYTES);
+    report.promised_bytes = answer.number(RMEM_NODE_A_PROMISED);
+    report.backed_bytes = answer.number(RMEM_NODE_A_BACKED);
+    report.ready_bytes = answer.number(RMEM_NODE_A_READY);
+    report.pool_pages = number32(RMEM_NODE_A_POOL_PAGES);
+    report.spaces = number32(RMEM_NODE_A_SPACES);
+    report.spaces_max = number32(RMEM_NODE_A_SPACES_MAX);
+    report.sessions = number32(RMEM_NODE_A_SESSIONS);
+    report.sessions_max = number32(RMEM_NODE_A_SESSIONS_MAX);
+    report.regions = number32(RMEM_NODE_A_REGIONS);
+    report.regions_max = number32(RMEM_NODE_A_REGIONS_MAX);
+    report.session_idle_ms = number32(RMEM_NODE_A_SESSION_IDLE_MS);
+    for (const Attributes& counter : answer.nests(RMEM_NODE_A_COUNTERS))
+        report.counters.emplace_back(counter.string(RMEM_NODE_COUNTER_NAME),
+                                     counter.number(RMEM_NODE_COUNTER_VALUE));
+    return report;
+}
+
+// A daemon writes its status to whoever connects, and closes.
+std::string read_socket(const std::string& path) {
+    static constexpr std::size_t bytes_max = 64 * 1024;
+    static constexpr timeval patience{5, 0};
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    if (path.size() >= sizeof(address.sun_path))
+        throw Failure("socket path {} is longer than {} bytes", path, sizeof(address.sun_path) - 1);
+    path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+    Descriptor fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (!fd || setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)) ||
+        connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)))
+        throw Failure("no memory node listens at {}: {}", path, std::strerror(errno));
+    std::string text(bytes_max, '\0');
+    std::size_t got = 0;
+    ssize_t bytes;
+    while ((bytes = read(fd.get(), text.data() + got, text.size() - got)) > 0)
+        got += static_cast<std::size_t>(bytes);
+    if (bytes < 0)
+        throw Failure("the memory node at {} doesn't answer: {}", path, std::strerror(errno));
+    text.resize(got);
+    return text;
+}
+
+NodeReport daemon_report(const std::string& path) {
+    try {
+        return node_report_parse(nlohmann::ordered_json::parse(read_socket(path)));
+    } catch (const nlohmann::json::exception&) {
+        throw Failure("what listens at {} is no memory node: it answers something else", path);
+    }
+}
+
+void node_status(bool json, const std::string& socket) {
+    NodeReport report = socket.empty()
+                            ? report_of(node_family().call(Request(RMEM_NODE_CMD_STATUS)))
+                            : daemon_report(socket);
+    if (json)
+        fmt::print("{}\n", node_report_json(report).dump(2));
+    else
+        fmt::print("{}", node_report_text(report));
+}
+
+// ---- spaces ----
+
+std::uint32_t space_id(const std::string& text) {
+    return static_cast<std::uint32_t>(
+        parse_number(text, 1, std::numeric_limits<std::uint32_t>::max(), "space id"));
+}
+
+void space_del(const std::string& text) {
+    std::uint32_t id = space_id(text);
+    Request request(RMEM_NODE_CMD_SPACE_DEL);
+    request.u32(RMEM_NODE_A_SPACE, id);
+    try {
+        node_family().call(std::move(request));
+    } catch (const netlink::Refused& refused) {
+        throw Failure("can't delete space {}: {}", id, refused.what());
+    }
+}
+
+void space_list(bool json) {
+    nlohmann::ordered_json list = nlohmann::ordered_json::array();
+    Table table({"SPACE", "PROMISED", "QUOTA", "REGIONS"});
+    for (const Attributes& space : node_family().dump(Request(RMEM_NODE_CMD_SPACES))) {
+        std::uint64_t id = space.number(RMEM_NODE_A_SPACE);
+        std::uint64_t promised = space.number(RMEM_NODE_A_PROMISED);
+        std::uint64_t quota = space.number(RMEM_NODE_A_QUOTA);
+        std::uint64_t regions = space.number(RMEM_NODE_A_REGIONS);
+        list.push_back({{"space", id},
+                        {"promised_bytes", promised},
+                        {"quota_bytes", quota},
+                        {"regions", regions}});
+        table.add({fmt::to_string(id), size_text(promised), quota ? size_text(quota) : "-",
+                   fmt::to_string(regions)});
+    }
+    if (json)
+        fmt::print("{}\n", list.dump(2));
+    else
+        table.print();
+}
+
+void add_space_commands(CLI::App& node) {
+    CLI::App* space = node.add_subcommand("space", "Remote address spaces of the node");
+    space->require_subcommand(1);
+
+    CLI::App* add = space->add_subcommand("add", "Let the holders of a key use a space");
+    auto text = std::make_shared<std::string>();
+    add->add_option("SPACE", *text, "ID=KEYFILE[,quota=SIZE]")->required();
+    add->callback([text] {
+        Space wanted = read_spaces({*text}).front();
+        netlink::Family family = node_family();
+        add_space(family, wanted);
+    });
+
+    CLI::App* del = space->add_subcommand("del", "Forget a space and its key");
+    auto id = std::make_shared<std::string>();
+    del->add_option("ID", *id)->required();
+    del->callback([id] { space_del(*id); });
+
+    CLI::App* list = space->add_subcommand("list", "The spaces there are");
+    auto json = std::make_shared<bool>(false);
+    list->add_flag("--json", *json);
+    list->callback([json] { space_list(*json); });
+}
+
+void add_start_command(CLI::App& node) {
+    CLI::App* start = node.add_subcommand("start", "Lend memory of this machine");
+    auto options = std::make_shared<StartOptions>();
+    start->add_option("--memory", options->memory, "SIZE to lend")->required();
+    start->add_option("--page", options->page, "SIZE of a page, 64K to 4M; 64K");
+    start->add_option("--port", options->port, "UDP port; 7670");
+    start->add_option("--pool", options->pool, "Zeroed PAGES kept ready; a power of two");
+    start->add_option("--sessions", options->sessions, "At most N sessions");
+    start->add_option("--regions", options->regions, "At most N regions");
+    start->add_option("--spaces", options->spaces_max, "At most N address spaces");
+    start->add_option("--session-idle", options->idle,
+                      "SECONDS after which an unused session may make room");
+    start->add_option("--space", options->spaces, "ID=KEYFILE[,quota=SIZE]; repeatable")
+        ->allow_extra_args(false);
+    start->callback([options] { node_start(*options); });
+}
+
+} // namespace
+
+void add_node_commands(CLI::App& program) {
+    CLI::App* node = program.add_subcommand("node", "The memory node of this machine");
+    node->require_subcommand(1);
+    add_start_command(*node);
+    node->add_subcommand("stop", "Stop it; all lent memory is gone")->callback(node_stop);
+
+    CLI::App* status = node->add_subcommand("status", "Configuration, usage, counters");
+    auto json = std::make_shared<bool>(false);
+    auto socket = std::make_shared<std::string>();
+    status->add_flag("--json", *json);
+    status->add_option("--socket", *socket, "PATH of a remora-node's status socket");
+    status->callback([=] { node_status(*json, *socket); });
+    add_space_commands(*node);
+}
+
+} // namespace remora

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: GPL-2.0
+// remora status, stats: what the client knows of its devices.
+#include <array>
+#include <cerrno>
+#include <ctime>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include <arpa/inet.h>
+#include <net/if.h>
+#include <nlohmann/json.hpp>
+
+#include "common/failure.hpp"
+#include "common/parse.hpp"
+#include "remora/commands.hpp"
+#include "remora/device.hpp"
+#include "remora/netlink.hpp"
+#include "remora/table.hpp"
+#include "uapi/remora_rmem.h"
+
+namespace remora {
+
+namespace {
+
+using netlink::Attributes;
+
+const std::array<std::string, 3> state_names = {"up", "down", "lost"};
+
+template <std::size_t N>
+std::string name_of(const std::array<std::string, N>& names, std::uint64_t value) {
+    return value < N ? names[value] : fmt::to_string(value);
+}
+
+struct Device {
+    std::uint32_t index;
+    Attributes attributes;
+
+    std::string name() const { return fmt::format("rmb{}", index); }
+    std::uint64_t number(std::uint16_t type) const { return attributes.number(type); }
+};
+
+// In the order of their numbers; throws if one was asked for by name and isn't there.
+std::vector<Device> devices(const std::optional<std::string>& wanted) {
+    std::optional<std::uint32_t> index;
+    if (wanted)
+        index = parse_device(*wanted);
+    std::map<std::uint32_t, Attributes> found;
+    for (Attributes& each : device_family().dump(netlink::Request(RMEM_CMD_STATUS))) {
+        auto at = static_cast<std::uint32_t>(each.number(RMEM_A_INDEX));
+        if (!index || *index == at)
+            found[at] = std::move(each);
+    }
+    if (index && found.empty())
+        throw Failure("there is no rmb{}: 'remora status' lists the devices", *index);
+    std::vector<Device> list;
+    for (auto& [at, attributes] : found)
+        list.push_back({at, std::move(attributes)});
+    return list;
+}
+
+std::string node_text(const Device& device) {
+    const auto& bytes = device.attributes.bytes(RMEM_A_NODE);
+    char text[INET6_ADDRSTRLEN + 1] = {};
+    if (bytes.size() != 4 && bytes.size() != 16)
+        return "?";
+    inet_ntop(bytes.size() == 4 ? AF_INET : AF_INET6, bytes.data(), text, sizeof(text));
+    std::string host = text;
+    if (auto scope = static_cast<unsigned int>(device.number(RMEM_A_SCOPE))) {
+        char name[IF_NAMESIZE];
+        host += fmt::format("%{}", if_indextoname(scope, name) ? name : fmt::to_string(scope));
+    }
+    return endpoint_text(host, static_cast<std::uint16_t>(device.number(RMEM_A_PORT)));
+}
+
+std::string time_text(std::uint64_t ns) {
+    if (!ns)
+        return "-";
+    if (ns < 1'000'000)
+        return fmt::format("{:.1f}us", static_cast<double>(ns) / 1e3);
+    return fmt::format("{:.2f}ms", static_cast<double>(ns) / 1e6);
+}
+
+double cwnd_packets(const Device& device) {
+    return static_cast<double>(device.number(RMEM_A_CWND)) / 1024;
+}
+
+// ---- status ----
+
+nlohmann::ordered_json status_json(const Device& device) {
+    nlohmann::ordered_json json;
+    json["device"] = "/dev/" + device.name();
+    json["node"] = node_text(device);
+    json["space"] = device.number(RMEM_A_SPACE);
+    json["size_bytes"] = device.number(RMEM_A_BYTES);
+    json["state"] = name_of(state_names, device.number(RMEM_A_STATE));
+    json["openers"] = device.number(RMEM_A_OPENERS);
+    json["integrity"] = name_of(integrity_names, device.number(RMEM_A_INTEGRITY));
+    json["fail_after_ms"] = device.number(RMEM_A_FAIL_AFTER_MS);
+    json["queues"] = device.number(RMEM_A_QUEUES);
+    json["page_bytes"] = device.number(RMEM_A_PAGE_BYTES);
+    json["piece_bytes"] = device.number(RMEM_A_PIECE);
+    json["address"] = fmt::format("{:#x}", device.number(RMEM_A_ADDR));
+    json["boot"] = fmt::format("{:016x}", device.number(RMEM_A_BOOT));
+    json["rtt_ns"] = device.number(RMEM_A_RTT_NS);
+    json["cwnd_packets"] = cwnd_packets(device);
+    return json;
+}
+
+void status(bool json) {
+    auto list = nlohmann::ordered_json::array();
+    Table table({"DEVICE", "SIZE", "NODE", "STATE", "IN USE", "RTT", "CWND", "INTEGRITY"});
+    for (const Device& device : devices(std::nullopt)) {
+        list.push_back(status_json(device));
+        std::uint64_t openers = device.number(RMEM_A_OPENERS);
+        table.add({"/dev/" + device.name(), size_text(device.number(RMEM_A_BYTES)),
+                   node_text(device), name_of(state_names, device.number(RMEM_A_STATE)),
+                   openers ? fmt::format("{}", openers) : "no",
+                   time_text(device.number(RMEM_A_RTT_NS)),
+                   fmt::format("{:.2f}", cwnd_packets(device)),
+                   name_of(integrity_names, device.number(RMEM_A_INTEGRITY))});
+    }
+    if (json)
+        fmt::print("{}\n", list.dump(2));
+    else
+        table.print();
+}
+
+// ---- stats ----
+
+using Counters = std::vector<std::pair<std::string, std::uint64_t>>;
+
+Counters counters_of(const Device& device) {
+    Counters counters;
+    for (const Attributes& each : device.attributes.nests(RMEM_A_COUNTERS))
+        counters.emplace_back(each.string(RMEM_COUNTER_NAME), each.number(RMEM_COUNTER_VALUE));
+    return counters;
+}
+
+void print_counters(const std::map<std::string, Counters>& all, bool json, int indent) {
+    if (json) {
+        auto object = nlohmann::ordered_json::object();
+        for (const auto& [device, counters] : all) {
+            object[device] = nlohmann::ordered_json::object();
+            for (const auto& [name, value] : counters)
+                object[device][name] = value;
+        }
+        fmt::print("{}\n", object.dump(indent));
+        return;
+    }
+    for (const auto& [device, counters] : all) {
+        fmt::print("{}\n", device);
+        for (const auto& [name, value] : counters)
+            fmt::print("  {:<20} {}\n", name, value);
+    }
+}
+
+std::map<std::string, Counters> read_counters(const std::optional<std::string>& wanted) {
+    std::map<std::string, Counters> all;
+    for (const Device& device : devices(wanted))
+        all[device.name()] = counters_of(device);
+    return all;
+}
+
+// What was counted since before; a device attached anew counts from 0.
+Counters increase(const Counters& now, const Counters& before) {
+    Counters grown = now;
+    for (std::size_t i = 0; i < grown.size() && i < before.size(); i++) {
+        if (grown[i].first == before[i].first && grown[i].second >= before[i].second)
+            grown[i].second -= before[i].second;
+    }
+    return grown;
+}
+
+// Until the program is interrupted, or its one device is gone.
+[[noreturn]] void print_increases(const std::optional<std::string>& wanted, bool json,
+                                  std::uint32_t interval_ms) {
+    timespec next;
+    clock_gettime(CLOCK_MONOTONIC, &next);
+    std::map<std::string, Counters> before = read_counters(wanted);
+    for (;;) {
+        std::uint64_t ns = static_cast<std::uint64_t>(next.tv_nsec) + interval_ms * 1'000'000ULL;
+        next.tv_sec += static_cast<time_t>(ns / 1'000'000'000);
+        next.tv_nsec = static_cast<long>(ns % 1'000'000'000);
+        while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &next, nullptr) == EINTR) {
+        }
+        std::map<std::string, Counters> now = read_counters(wanted);
+        std::map<std::string, Counters> grown;
+        for (const auto& [device, counters] : now)
+            grown[device] = increase(counters, before[device]);
+        print_counters(grown, json, -1);
+        if (std::fflush(stdout))
+            throw Failure("can't write to standard output");
+        before = std::move(now);
+    }
+}
+
+void stats(const std::optional<std::string>& device, bool json,
+           const std::optional<std::string>& interval) {
+    if (!interval)
+        return print_counters(read_counters(device), json, 2);
+    std::uint32_t interval_ms = parse_seconds_ms(*interval);
+    if (!interval_ms)
+        throw Misuse("--interval is 0: write SECONDS, such as 1 or 0.5");
+    print_increases(device, json, interval_ms);
+}
+
+} // namespace
+
+void add_report_commands(CLI::App& program) {
+    CLI::App* status_command = program.add_subcommand("status", "The devices there are");
+    auto json = std::make_shared<bool>(false);
+    status_command->add_flag("--json", *json);
+    status_command->callback([json] { status(*json); });
+
+    CLI::App* stats_command = program.add_subcommand("stats", "Counters of the devices");
+    auto device = std::make_shared<std::optional<std::string>>();
+    auto interval = std::make_shared<std::optional<std::string>>();
+    auto stats_json = std::make_shared<bool>(false);
+    stats_command->add_option("DEVICE", *device, "rmb0, /dev/rmb0 or 0; else all");
+    stats_command->add_flag("--json", *stats_json, "An object; with --interval one a line");
+    stats_command->add_option("--interval", *interval, "Every SECONDS, what was counted since");
+    stats_command->callback([=] { stats(*device, *stats_json, *interval); });
+}
+
+} // namespace remora

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: GPL-2.0
+// Columns as wide as what they hold, two spaces between them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace remora {
+
+class Table {
+public:
+    using Row = std::vector<std::string>;
+
+    explicit Table(Row header) : rows_{std::move(header)} {}
+    void add(Row row) { rows_.push_back(std::move(row)); }
+    void print() const;
+
+private:
+    std::vector<Row> rows_;
+};
+
+} // namespace remora
