@@ -2,14 +2,15 @@
 /*
  * Where an op is, and what moves it:
  *
- *   submit -> waiting --+                +----- timeout, DAMAGED -----+
- *                       v                v                            |
- *                    sending (one) ---> flying (READ, WRITE) ---------+
- *                       ^   \                                         |
- *                       |    +--------> slow (the others)  -----------+
- *                     again <------------------------------+          |
- *                       ^                                             |
- *                       +---- its delay passed ---- delayed <-- BUSY -+
+ *   submit -> waiting --+              +------ timeout, DAMAGED ------+
+ *                       v              v                             |
+ *                    sending (one) -> flying (READ, WRITE) ----------+
+ *                       ^   \                                        |
+ *                       |    +------> slow (the others) -------------+
+ *                       |                                            |
+ *                  again, partly <-----------------------------------+
+ *                       ^                                            |
+ *                       +---- its delay passed ---- delayed <- BUSY -+
  *
  * In any place the last answer missing ends it: late answers count as well as
  * those to the last attempt. A new session sends all of them to again.
@@ -42,8 +43,8 @@
 
 #define NEVER_NS (~0ULL)
 
-/* waiting, again, timed, flying */
-#define LISTS 4
+/* waiting, again, timed, flying, partly */
+#define LISTS 5
 
 static u64 lesser(u64 a, u64 b)
 {
@@ -132,7 +133,8 @@ static struct rmem_op *client_end(struct rmem_client *c, struct rmem_op *op, str
 
 static struct rmem_op *client_end_all(struct rmem_client *c)
 {
-	struct rmem_op_list *const lists[LISTS] = {&c->waiting, &c->again, &c->timed, &c->flying};
+	struct rmem_op_list *const lists[LISTS] = {&c->waiting, &c->again, &c->timed, &c->flying,
+						   &c->partly};
 	struct rmem_op *chain = NULL;
 	unsigned int i;
 
@@ -278,11 +280,27 @@ static void client_receive_own(struct rmem_client *c, u64 now_ns, const struct r
 
 /* ---- again ---- */
 
-static void client_again(struct rmem_client *c, struct rmem_op *op)
+/*
+ * A part that flies holds credit, so where it waits for others to be sent it must be able to
+ * time out: else nobody might ever be let in again.
+ */
+static void client_put_again(struct rmem_client *c, struct rmem_op *op)
 {
 	rmem_op_pick(c, op);
+	rmem_op_put(c, op, op->flying_parts ? RMEM_OP_PARTLY : RMEM_OP_AGAIN);
+}
+
+/* Parts of the op were answered or refused. */
+static void client_settle(struct rmem_client *c, struct rmem_op *op)
+{
+	if (op->state == RMEM_OP_PARTLY && !op->flying_parts)
+		client_put_again(c, op);
+}
+
+static void client_again(struct rmem_client *c, struct rmem_op *op)
+{
 	client_count_attempt(c, op);
-	rmem_op_put(c, op, RMEM_OP_AGAIN);
+	client_put_again(c, op);
 }
 
 static void client_delay(struct rmem_client *c, struct rmem_op *op, u64 deadline_ns)
@@ -299,7 +317,7 @@ static void client_timed_out(struct rmem_client *c, struct rmem_op *op, u64 now_
 	c->count.timeouts++;
 	op_count_trouble(op);
 	client_recall(c, op, 0, op->parts);
-	rmem_window_timeout(c->window, now_ns);
+	rmem_window_timeout(c->window, now_ns, c->rto_ns);
 	/* When the whole node is silent its timeout grows; here it's the op alone. */
 	if (op->trouble > TROUBLE_TIMEOUTS && !c->silent)
 		client_delay(c, op,
@@ -316,8 +334,8 @@ static void client_nack(struct rmem_client *c, struct rmem_op *op, u32 first, u3
 		return;
 	op_count_trouble(op);
 	if (op->state != RMEM_OP_FLYING && op->state != RMEM_OP_SLOW)
-		return; /* will be sent again anyway */
-	if (op->trouble > TROUBLE_NACKS)
+		client_settle(c, op); /* will be sent again anyway */
+	else if (op->trouble > TROUBLE_NACKS)
 		client_delay(c, op, now_ns + BUSY_NS_MAX);
 	else
 		client_again(c, op);
@@ -440,6 +458,8 @@ static void client_answered(struct rmem_client *c, struct rmem_op *op, u32 part,
 	}
 	if (op->parts_done == op->parts)
 		client_finish(c, op, RMEM_OK, rx);
+	else
+		client_settle(c, op);
 }
 
 static void client_receive_ok(struct rmem_client *c, struct rmem_op *op, u64 now_ns,
@@ -549,19 +569,30 @@ static void client_expire_own(struct rmem_client *c, u64 now_ns)
 	client_update_rto(c);
 }
 
+/* True: the node gave no sign since op was sent. */
+static bool client_expire_op(struct rmem_client *c, struct rmem_op *op, u64 now_ns)
+{
+	bool silent = c->heard_ns < op->sent_ns;
+
+	client_timed_out(c, op, now_ns);
+	return silent;
+}
+
+static bool client_is_late(const struct rmem_client *c, const struct rmem_op *op, u64 now_ns)
+{
+	return op && op->flying_parts && now_ns >= op->sent_ns + c->rto_ns;
+}
+
 static void client_expire_flying(struct rmem_client *c, u64 now_ns)
 {
 	bool silent = false;
-	struct rmem_op *op;
 
-	if (c->sending && c->sending->flying_parts && now_ns >= c->sending->sent_ns + c->rto_ns) {
-		silent = c->heard_ns < c->sending->sent_ns;
-		client_timed_out(c, c->sending, now_ns);
-	}
-	while ((op = c->flying.head) && now_ns >= op->sent_ns + c->rto_ns) {
-		silent |= c->heard_ns < op->sent_ns;
-		client_timed_out(c, op, now_ns);
-	}
+	if (client_is_late(c, c->sending, now_ns))
+		silent |= client_expire_op(c, c->sending, now_ns);
+	while (client_is_late(c, c->partly.head, now_ns))
+		silent |= client_expire_op(c, c->partly.head, now_ns);
+	while (client_is_late(c, c->flying.head, now_ns))
+		silent |= client_expire_op(c, c->flying.head, now_ns);
 	if (!silent)
 		return;
 	if (c->silent < 255)
@@ -574,20 +605,18 @@ static void client_expire_timed(struct rmem_client *c, u64 now_ns)
 	struct rmem_op *op;
 
 	while ((op = c->timed.head) && now_ns >= op->deadline_ns) {
-		if (op->state == RMEM_OP_SLOW) {
+		if (op->state == RMEM_OP_SLOW)
 			client_timed_out(c, op, now_ns);
-		} else {
-			rmem_op_pick(c, op);
-			rmem_op_put(c, op, RMEM_OP_AGAIN);
-		}
+		else
+			client_put_again(c, op);
 	}
 }
 
 /* Too old, with the channel stuck? Looked at once per fail_after at most. */
 static struct rmem_op *client_fail(struct rmem_client *c, u64 now_ns)
 {
-	struct rmem_op *const lists[LISTS + 1] = {c->waiting.head, c->again.head, c->timed.head,
-						  c->flying.head, c->sending};
+	struct rmem_op *const lists[LISTS + 1] = {c->waiting.head, c->again.head,  c->timed.head,
+						  c->flying.head,  c->partly.head, c->sending};
 	u64 after_ns = c->config.fail_after_ns;
 	u64 oldest_ns = NEVER_NS;
 	struct rmem_op *chain = NULL;
@@ -629,16 +658,18 @@ struct rmem_op *rmem_client_expire(struct rmem_client *c, u64 now_ns,
 
 u64 rmem_client_deadline(const struct rmem_client *c)
 {
+	const struct rmem_op *const sent[3] = {c->flying.head, c->partly.head, c->sending};
 	u64 at_ns = NEVER_NS;
+	unsigned int i;
 
 	if (c->own_due || (c->state == RMEM_CHANNEL_LOST && c->outstanding_ops))
 		return 1;
 	if (c->state == RMEM_CHANNEL_OPENING || c->closing)
 		at_ns = c->own_deadline_ns;
-	if (c->flying.head)
-		at_ns = lesser(at_ns, c->flying.head->sent_ns + c->rto_ns);
-	if (c->sending && c->sending->flying_parts)
-		at_ns = lesser(at_ns, c->sending->sent_ns + c->rto_ns);
+	for (i = 0; i < 3; i++) {
+		if (sent[i] && sent[i]->flying_parts)
+			at_ns = lesser(at_ns, sent[i]->sent_ns + c->rto_ns);
+	}
 	if (c->timed.head)
 		at_ns = lesser(at_ns, c->timed.head->deadline_ns);
 	if (c->pace_ns)

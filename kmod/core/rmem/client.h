@@ -141,6 +141,7 @@ struct rmem_client {
 	u64 opened_ns, heard_ns, progress_ns, fail_ns, pace_ns;
 	struct rmem_op_list waiting; /* never sent, oldest first */
 	struct rmem_op_list again;   /* to be sent again, before those */
+	struct rmem_op_list partly;  /* the same, but with parts that fly; before all others */
 	struct rmem_op_list flying;  /* sent whole, in the order of sent_ns, so of timeouts */
 	struct rmem_op_list timed;   /* sorted by deadline: told BUSY, or slow at the node */
 	struct rmem_op *sending;     /* sent in part */

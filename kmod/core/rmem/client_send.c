@@ -2,7 +2,7 @@
 /*
  * What the client sends, and when it may: rmem_client_next().
  *
- *   ops:  again, then waiting -> [ ids: seq ] -> [ iwnd ] -> [ cwnd ] -> packet
+ *   ops:  partly, again, waiting -> [ ids: seq ] -> [ iwnd ] -> [ cwnd ] -> packet
  *
  * One op is sent at a time, so that a large one isn't cut up by others. Where it
  * finds no room it stays the next, and so do those behind it.
@@ -141,7 +141,9 @@ static struct rmem_op *client_turn(struct rmem_client *c)
 	struct rmem_op *op = c->sending;
 
 	if (!op) {
-		op = c->again.head ? c->again.head : c->waiting.head;
+		op = c->partly.head;
+		if (!op)
+			op = c->again.head ? c->again.head : c->waiting.head;
 		if (!op)
 			return NULL;
 		rmem_op_pick(c, op);

@@ -72,6 +72,8 @@ static struct rmem_op_list *list_of(struct rmem_client *c, enum rmem_op_state st
 		return &c->waiting;
 	case RMEM_OP_AGAIN:
 		return &c->again;
+	case RMEM_OP_PARTLY:
+		return &c->partly;
 	case RMEM_OP_FLYING:
 		return &c->flying;
 	default:

@@ -15,6 +15,7 @@
 enum rmem_op_state {
 	RMEM_OP_WAITING,
 	RMEM_OP_AGAIN,
+	RMEM_OP_PARTLY,
 	RMEM_OP_SENDING,
 	RMEM_OP_FLYING,
 	RMEM_OP_SLOW,
@@ -63,7 +64,7 @@ u32 rmem_op_find_part(const struct rmem_op *op, u32 first, bool wanted);
 
 /* Out of where it is. */
 void rmem_op_pick(struct rmem_client *c, struct rmem_op *op);
-/* At the end of the list of state: WAITING, AGAIN or FLYING. */
+/* At the end of the list of state: WAITING, AGAIN, PARTLY or FLYING. */
 void rmem_op_put(struct rmem_client *c, struct rmem_op *op, enum rmem_op_state state);
 /* SLOW or DELAYED, until then. */
 void rmem_op_put_timed(struct rmem_client *c, struct rmem_op *op, enum rmem_op_state state,

@@ -7,7 +7,8 @@
  *   round trip; above it shrinks in proportion to the excess (Swift,
  *   SIGCOMM'20, section 3.1), by RMEM_CWND_DECREASE_MAX at most and once per round
  *   trip at most. It may fall below one packet; then one packet goes every
- *   round trip / cwnd. A timeout counts as the largest excess.
+ *   round trip / cwnd. A timeout counts as the largest excess, once per timeout's length, for
+ *   what was lost together is missed one by one.
  *
  *   iwnd, one per client machine: bytes of READ data that were asked for and are not here.
  *
@@ -49,7 +50,8 @@
 #define RMEM_TARGET_RTTS 8
 #define RMEM_TARGET_NS_MIN BASE_NSEC_PER_MSEC
 #define RMEM_TARGET_NS_MAX (20 * BASE_NSEC_PER_MSEC)
-#define RMEM_PACE_NS_MAX BASE_NSEC_PER_SEC
+/* However narrow the window, an op goes that often. */
+#define RMEM_PACE_NS_MAX (50 * BASE_NSEC_PER_MSEC)
 
 #define RMEM_IWND_BYTES (4U * 1024 * 1024)
 /* Sleepers are woken when that much is free (or all): the largest op, RMEM_READ_BYTES_MAX. */
@@ -87,7 +89,7 @@ void rmem_window_release(struct rmem_window *w, u32 packets);
 void rmem_window_answered(struct rmem_window *w, u64 now_ns, u32 packets, u64 delay_ns,
 			  u64 base_ns);
 /* An answer didn't come in time. */
-void rmem_window_timeout(struct rmem_window *w, u64 now_ns);
+void rmem_window_timeout(struct rmem_window *w, u64 now_ns, u64 rto_ns);
 
 void rmem_window_wait(struct rmem_window *w, unsigned int waiter);
 
