@@ -348,6 +348,9 @@ TEST_F(NodeTest, BeyondTheWindow) {
     h = client.head(RMEM_READ, addr, 100); // reads change nothing, so they may
     h.id = 1 + RMEM_WINDOW;
     EXPECT_EQ(node.request(client, h, &data).reason, RMEM_NODE_EXECUTED);
+    h.id = RMEM_WINDOW; // the write's
+    EXPECT_EQ(node.request(client, h, &data).action, RMEM_ACT_SEND_OUT);
+    EXPECT_EQ(data, filled(100, 1));
 }
 
 TEST_F(NodeTest, LateCopyFromASupersededSession) {

@@ -4,6 +4,11 @@
 #include "core/base/bytes.h"
 #include "core/base/crc32c.h"
 
+/* A header wherever it lies: behind Ethernet's 14 bytes it isn't aligned. */
+struct anywhere {
+	struct rmem_hdr hdr;
+} __attribute__((packed));
+
 static bool carries_data(const struct rmem_head *head)
 {
 	return head->type == RMEM_WRITE ||
@@ -54,34 +59,34 @@ static bool form_is_sound(const struct rmem_head *head, bool response)
 enum rmem_wire_verdict rmem_wire_parse(const void *hdr, size_t available_bytes, bool response,
 				       struct rmem_head *head)
 {
-	const struct rmem_hdr *wire = hdr;
+	const struct anywhere *at = hdr;
 	u8 request;
 
 	if (available_bytes < RMEM_HDR_BYTES)
 		return RMEM_WIRE_SHORT;
-	if (wire->version != RMEM_VERSION)
+	if (at->hdr.version != RMEM_VERSION)
 		return RMEM_WIRE_VERSION;
-	request = wire->type & ~RMEM_RESPONSE;
+	request = at->hdr.type & ~RMEM_RESPONSE;
 	if (request < RMEM_OPEN || request > RMEM_ZERO ||
-	    !!(wire->type & RMEM_RESPONSE) != response)
+	    !!(at->hdr.type & RMEM_RESPONSE) != response)
 		return RMEM_WIRE_TYPE;
-	if (wire->flags & ~RMEM_FLAGS_INTEGRITY || wire->reserved)
+	if (at->hdr.flags & ~RMEM_FLAGS_INTEGRITY || at->hdr.reserved)
 		return RMEM_WIRE_MALFORMED;
 
-	head->type = wire->type;
-	head->integrity = wire->flags & RMEM_FLAGS_INTEGRITY;
-	head->status = wire->status;
-	head->attempt = wire->attempt;
-	head->space = base_load_le32(&wire->space);
-	head->session = base_load_le64(&wire->session);
-	head->boot = base_load_le64(&wire->boot);
-	head->id = base_load_le64(&wire->id);
-	head->floor = base_load_le64(&wire->floor);
-	head->addr = base_load_le64(&wire->addr);
-	head->len = base_load_le32(&wire->len);
-	head->offset = base_load_le32(&wire->offset);
-	head->digest = base_load_le32(&wire->digest);
-	head->piece = base_load_le16(&wire->piece);
+	head->type = at->hdr.type;
+	head->integrity = at->hdr.flags & RMEM_FLAGS_INTEGRITY;
+	head->status = at->hdr.status;
+	head->attempt = at->hdr.attempt;
+	head->space = base_load_le32(&at->hdr.space);
+	head->session = base_load_le64(&at->hdr.session);
+	head->boot = base_load_le64(&at->hdr.boot);
+	head->id = base_load_le64(&at->hdr.id);
+	head->floor = base_load_le64(&at->hdr.floor);
+	head->addr = base_load_le64(&at->hdr.addr);
+	head->len = base_load_le32(&at->hdr.len);
+	head->offset = base_load_le32(&at->hdr.offset);
+	head->digest = base_load_le32(&at->hdr.digest);
+	head->piece = base_load_le16(&at->hdr.piece);
 	return form_is_sound(head, response) ? RMEM_WIRE_GOOD : RMEM_WIRE_MALFORMED;
 }
 
@@ -94,39 +99,39 @@ void rmem_wire_hash_begin(struct base_siphash *h, const struct base_siphash_key 
 
 bool rmem_wire_tag_equal(const void *hdr, u64 tag)
 {
-	const struct rmem_hdr *wire = hdr;
+	const struct anywhere *at = hdr;
 
-	return !(base_load_le64(wire->tag) ^ tag);
+	return !(base_load_le64(at->hdr.tag) ^ tag);
 }
 
 void rmem_wire_encode(void *hdr, const struct rmem_head *head)
 {
-	struct rmem_hdr *wire = hdr;
+	struct anywhere *at = hdr;
 
-	wire->version = RMEM_VERSION;
-	wire->type = head->type;
-	wire->flags = head->integrity;
-	wire->status = head->status;
-	base_store_le32(&wire->space, head->space);
-	base_store_le64(&wire->session, head->session);
-	base_store_le64(&wire->boot, head->boot);
-	base_store_le64(&wire->id, head->id);
-	base_store_le64(&wire->floor, head->floor);
-	base_store_le64(&wire->addr, head->addr);
-	base_store_le32(&wire->len, head->len);
-	base_store_le32(&wire->offset, head->offset);
-	base_store_le16(&wire->piece, head->piece);
-	wire->attempt = head->attempt;
-	wire->reserved = 0;
-	base_store_le32(&wire->digest, head->digest);
-	base_zero(wire->tag, sizeof(wire->tag));
+	at->hdr.version = RMEM_VERSION;
+	at->hdr.type = head->type;
+	at->hdr.flags = head->integrity;
+	at->hdr.status = head->status;
+	base_store_le32(&at->hdr.space, head->space);
+	base_store_le64(&at->hdr.session, head->session);
+	base_store_le64(&at->hdr.boot, head->boot);
+	base_store_le64(&at->hdr.id, head->id);
+	base_store_le64(&at->hdr.floor, head->floor);
+	base_store_le64(&at->hdr.addr, head->addr);
+	base_store_le32(&at->hdr.len, head->len);
+	base_store_le32(&at->hdr.offset, head->offset);
+	base_store_le16(&at->hdr.piece, head->piece);
+	at->hdr.attempt = head->attempt;
+	at->hdr.reserved = 0;
+	base_store_le32(&at->hdr.digest, head->digest);
+	base_zero(at->hdr.tag, sizeof(at->hdr.tag));
 }
 
 void rmem_wire_seal(void *hdr, u64 tag)
 {
-	struct rmem_hdr *wire = hdr;
+	struct anywhere *at = hdr;
 
-	base_store_le64(wire->tag, tag);
+	base_store_le64(at->hdr.tag, tag);
 }
 
 static u64 contiguous_tag(const void *hdr, const struct rmem_head *head,

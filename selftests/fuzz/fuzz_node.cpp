@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: GPL-2.0
+// A small node under any sequence of datagrams, well-tagged and not.
+//
+// Two tenants with a client each write their own mark only. Whatever arrives: no tenant reads
+// another's bytes, pages and entries are never lost or held twice, and every answer is a message
+// that its client would accept.
+//
+// Input: steps of 16 bytes each, struct step below.
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "../unit/node_rig.hpp"
+
+namespace {
+
+constexpr uint64_t page = 1ull << RMEM_PAGE_SHIFT_MIN;
+constexpr uint32_t tenants = 2;
+constexpr size_t steps_max = 256;
+
+void require(bool holds) {
+    if (!holds)
+        std::abort();
+}
+
+struct step {
+    uint8_t what;   // type of the message, or what the node's operator does
+    uint8_t who;    // tenant
+    uint8_t twist;  // one field of the header that isn't as it should be
+    uint8_t damage; // of the datagram: a bit flipped, a byte cut off
+    uint8_t page;   // of the region, and beyond
+    uint8_t back;   // how far the id lies behind the newest
+    uint16_t offset;
+    uint32_t len;
+    uint32_t value;
+};
+static_assert(sizeof(step) == 16);
+
+rmem_node_config fuzz_config() {
+    rmem_node_config config = rig::small_config();
+    config.pages = 12;
+    config.pool_pages = 4;
+    config.sessions_max = 2;
+    config.regions_max = 3;
+    config.window_ids = 8;
+    config.session_idle_ms = 1;
+    return config;
+}
+
+class Fuzzed {
+public:
+    Fuzzed() : node(fuzz_config()) {
+        base_crc32c_setup();
+        for (uint32_t n = 0; n < tenants; n++)
+            require(node.add_space(n + 1, n ? 8 * page : 0));
+    }
+
+    void run(const step& s) {
+        switch (s.what % 16) {
+        case 0:
+            node.refill();
+            break;
+        case 9:
+            node.now_ns += s.value;
+            break;
+        case 10:
+            drop_and_add_space(s);
+            break;
+        case 11:
+            scrub_halfway();
+            break;
+        default:
+            message(s);
+        }
+        check_usage();
+    }
+
+    // Every entry and every page, counted.
+    void audit() {
+        const rmem_table& table = node.core.table;
+        std::vector<bool> seen(node.core.config.pages);
+        uint64_t entries = 0, backed = 0;
+        for (uint64_t b = 0; b <= table.mask; b++) {
+            unsigned in_bucket = 0;
+            for (unsigned n = 0; n < RMEM_BUCKET_ENTRIES; n++) {
+                uint32_t pte = table.bucket[b].pte[n];
+                require(!table.bucket[b].key[n] == !pte);
+                in_bucket += pte != 0;
+                if (!(pte & RMEM_PTE_BACKED))
+                    continue;
+                require(!seen[pte & RMEM_PTE_PAGE]);
+                seen[pte & RMEM_PTE_PAGE] = true;
+                backed++;
+            }
+            require(in_bucket == table.load[b]);
+            entries += in_bucket;
+        }
+        require(entries == node.usage().pages_promised);
+        require(backed == node.usage().pages_backed);
+    }
+
+private:
+    struct Tenant {
+        rig::Client client;
+        uint64_t addr = 0, bytes = 0, nonce = 1;
+    };
+
+    static base_siphash_key key() {
+        base_siphash_key k;
+        base_siphash_key_load(&k, rig::key_bytes);
+        return k;
+    }
+
+    void drop_and_add_space(const step& s) {
+        uint32_t space = 1 + s.who % tenants;
+        if (rmem_node_space_del(&node.core, space) == RMEM_SPACE_OK) {
+            require(!rmem_node_key(&node.core, space));
+            require(node.add_space(space));
+        }
+    }
+
+    void scrub_halfway() {
+        bool used;
+        uint32_t p = rmem_node_scrub_next(&node.core, &used);
+        if (p != RMEM_PAGE_NONE)
+            rmem_node_scrub_later(&node.core, p);
+    }
+
+    rmem_head head_of(const step& s, Tenant& t) {
+        uint8_t type = s.what % 16 > RMEM_ZERO ? RMEM_WRITE : s.what % 16;
+        rmem_head h = t.client.head(type, 0, s.len);
+        h.id -= std::min<uint64_t>(s.back, h.id - 1);
+        h.floor = h.id > s.value % 16 ? h.id - s.value % 16 : 1;
+        if (type >= RMEM_READ) {
+            h.addr = t.addr + s.page % 16 * page + s.offset;
+            h.len = s.len % (type == RMEM_WRITE ? 4100 : 5 * page);
+        } else {
+            h.len = type == RMEM_CLOSE ? 0 : 24;
+            h.len = type == RMEM_FREE ? 16 : h.len;
+        }
+        if (type == RMEM_OPEN) {
+            h.session = h.boot = h.floor = 0;
+            h.id = t.nonce += s.back % 2;
+        }
+        switch (s.twist) {
+        case 1: h.session ^= s.value; break;
+        case 2: h.boot ^= s.value; break;
+        case 3: h.space = s.value % 4; break;
+        case 4: h.integrity = s.value % 4; break;
+        case 5: h.piece = s.value; break;
+        case 6: h.addr = uint64_t(s.value) << 32 | s.len; break;
+        case 7: h.len = s.len; break;
+        case 8: h.id += s.value; break;
+        case 9: h.type = s.value; break;
+        }
+        return h;
+    }
+
+    std::vector<uint8_t> payload_of(const step& s, const rmem_head& h, Tenant& t) {
+        std::vector<uint8_t> payload(std::min(rmem_wire_payload_bytes(&h), 9000u), t.client.space);
+        if (h.type == RMEM_OPEN) {
+            t.client.open.integrity = t.client.integrity = h.integrity;
+            std::memcpy(payload.data(), &t.client.open, sizeof(rmem_open));
+        } else if (h.type == RMEM_ALLOC) {
+            base_store_le64(payload.data(), 1 + s.len % (14 * page));
+            base_store_le64(payload.data() + 8, s.offset % 2 ? s.page * page : 0);
+            base_store_le32(payload.data() + 16, s.offset % 8 ? 3 : s.value % 4);
+            base_store_le32(payload.data() + 20, 0);
+        } else if (h.type == RMEM_FREE) {
+            base_store_le64(payload.data(), t.addr + (s.offset % 8 ? 0 : s.page * page));
+            base_store_le64(payload.data() + 8, t.bytes);
+        }
+        return payload;
+    }
+
+    void message(const step& s) {
+        Tenant& t = tenant[s.who % tenants];
+        rmem_head h = head_of(s, t);
+        std::vector<uint8_t> payload = payload_of(s, h, t);
+        std::vector<uint8_t> datagram(RMEM_HDR_BYTES);
+        const base_siphash_key k = key();
+        rmem_wire_build(datagram.data(), &h, &k, payload.data(), payload.size());
+        datagram.insert(datagram.end(), payload.begin(), payload.end());
+        if (s.damage % 4 == 1)
+            datagram[s.value % datagram.size()] ^= 1 << (s.damage / 4 % 8);
+        if (s.damage % 4 == 2)
+            datagram.resize(s.value % datagram.size());
+        receive(datagram, t);
+    }
+
+    // What a carrier does with a datagram.
+    void receive(const std::vector<uint8_t>& datagram, Tenant& t) {
+        rmem_head h{};
+        if (rmem_wire_parse(datagram.data(), datagram.size(), false, &h) != RMEM_WIRE_GOOD)
+            return;
+        const base_siphash_key* k = rmem_node_key(&node.core, h.space);
+        if (!k)
+            return;
+        const uint8_t* payload = datagram.data() + RMEM_HDR_BYTES;
+        size_t bytes = datagram.size() - RMEM_HDR_BYTES;
+        rmem_wire_verdict verdict = rmem_wire_verify(datagram.data(), &h, k, payload, bytes);
+        if (verdict == RMEM_WIRE_TAG)
+            return;
+        if (verdict == RMEM_WIRE_DAMAGED) {
+            rmem_head reply;
+            rmem_node_damaged(&node.core, &h, &reply);
+            answered(h, reply, {});
+            return;
+        }
+        if (h.type >= RMEM_READ)
+            fast(h, payload, t);
+        else
+            slow(h, payload, t);
+    }
+
+    void fast(const rmem_head& h, const uint8_t* payload, Tenant& t) {
+        rmem_answer answer;
+        rmem_node_request(&node.core, node.now_ns, &h, &t.client.peer, &answer);
+        for (unsigned n = 0; n < answer.extents; n++) {
+            const rmem_extent& e = answer.extent[n];
+            check_extent(e);
+            require(e.page != RMEM_PAGE_NONE);
+            if (answer.action == RMEM_ACT_FILL) {
+                std::memset(node.at(e), 0, e.bytes);
+            } else {
+                // A LINK payload may be damaged, or the space be another's: the mark stays right.
+                std::memset(node.at(e), h.space, e.bytes);
+                (void)payload;
+            }
+        }
+        if (answer.action == RMEM_ACT_COPY_IN || answer.action == RMEM_ACT_FILL)
+            rmem_node_done(&node.core, &h);
+        if (answer.action != RMEM_ACT_SEND_OUT) {
+            require(answer.action != RMEM_ACT_DROP);
+            answered(h, answer.reply, {});
+            return;
+        }
+        uint32_t offset = 0;
+        for (uint32_t bytes; (bytes = rmem_node_read_part(&node.core, &h, offset, &answer));) {
+            std::vector<uint8_t> data;
+            for (unsigned n = 0; n < answer.extents; n++) {
+                const rmem_extent& e = answer.extent[n];
+                check_extent(e);
+                if (e.page == RMEM_PAGE_NONE)
+                    data.resize(data.size() + e.bytes);
+                else
+                    data.insert(data.end(), node.at(e), node.at(e) + e.bytes);
+            }
+            require(data.size() == bytes && bytes <= node.core.config.piece_bytes);
+            for (uint8_t byte : data)
+                require(byte == 0 || byte == h.space);
+            answered(h, answer.reply, data);
+            offset += bytes;
+        }
+        require(offset == h.len);
+    }
+
+    void slow(const rmem_head& h, const uint8_t* payload, Tenant& t) {
+        rmem_answer answer{};
+        std::vector<uint8_t> out;
+        auto put = [&](const auto& value) {
+            const uint8_t* from = reinterpret_cast<const uint8_t*>(&value);
+            if (answer.reply.status == RMEM_OK)
+                out.assign(from, from + sizeof(value));
+        };
+        rmem_range range{};
+        rmem_alloc wanted;
+        switch (h.type) {
+        case RMEM_OPEN:
+            std::memcpy(&t.client.open, payload, sizeof(rmem_open));
+            answer = node.open_with(t.client, h);
+            put(node.opened);
+            break;
+        case RMEM_CLOSE:
+            answer = node.close(t.client, h);
+            break;
+        case RMEM_ALLOC:
+            std::memcpy(&wanted, payload, sizeof(wanted));
+            rmem_node_alloc(&node.core, node.now_ns, &h, &t.client.peer, &wanted, &answer,
+                            &range);
+            put(range);
+            if (answer.reply.status == RMEM_OK) {
+                t.addr = base_load_le64(&range.addr);
+                t.bytes = base_load_le64(&range.bytes);
+            }
+            break;
+        case RMEM_FREE:
+            std::memcpy(&range, payload, sizeof(range));
+            rmem_node_free(&node.core, node.now_ns, &h, &t.client.peer, &range, &answer);
+            break;
+        }
+        if (answer.action == RMEM_ACT_REPLY)
+            answered(h, answer.reply, out);
+    }
+
+    // Its client has to find the answer good.
+    void answered(const rmem_head& request, rmem_head reply, const std::vector<uint8_t>& payload) {
+        uint8_t hdr[RMEM_HDR_BYTES];
+        rmem_head parsed;
+        const base_siphash_key k = key();
+        rmem_wire_build(hdr, &reply, &k, payload.data(), payload.size());
+        require(rmem_wire_parse(hdr, sizeof(hdr), true, &parsed) == RMEM_WIRE_GOOD);
+        require(rmem_wire_verify(hdr, &parsed, &k, payload.data(), payload.size()) ==
+                RMEM_WIRE_GOOD);
+        require(parsed.id == request.id && parsed.type == (request.type | RMEM_RESPONSE));
+    }
+
+    void check_extent(const rmem_extent& e) {
+        require(e.page == RMEM_PAGE_NONE || e.page < node.core.config.pages);
+        require(e.bytes && e.offset + e.bytes <= page);
+    }
+
+    void check_usage() {
+        struct rmem_node_usage u = node.usage();
+        require(u.pages_promised <= u.pages && u.pages_backed <= u.pages_promised);
+        require(u.pages_ready <= node.core.config.pool_pages);
+        require(u.sessions <= node.core.config.sessions_max);
+        require(u.regions <= node.core.config.regions_max && u.spaces == tenants);
+    }
+
+    rig::Node node;
+    std::array<Tenant, tenants> tenant{Tenant{rig::Client(1, 1)}, Tenant{rig::Client(2, 2)}};
+};
+
+} // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+    Fuzzed fuzzed;
+    size_t steps = std::min(size / sizeof(step), steps_max);
+    for (size_t n = 0; n < steps; n++) {
+        step s;
+        std::memcpy(&s, data + n * sizeof(s), sizeof(s));
+        fuzzed.run(s);
+    }
+    fuzzed.audit();
+    return 0;
+}
