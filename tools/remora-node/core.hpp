@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: GPL-2.0
+// The memory node's core, which is C.
+#pragma once
+
+extern "C" {
+#include "core/base/bytes.h"
+#include "core/base/crc32c.h"
+#include "core/rmem/node.h"
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: GPL-2.0
+// remora-node: the memory node as a daemon. SIGTERM and SIGINT end it, SIGUSR1 prints its counters.
+// Exit code 0: ended as told, 1: failed, 2: started wrongly.
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <memory>
+#include <thread>
+
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/signalfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "common/failure.hpp"
+#include "common/key.hpp"
+#include "remora-node/options.hpp"
+#include "remora-node/status.hpp"
+#include "remora-node/worker.hpp"
+
+namespace remora::daemon {
+
+namespace {
+
+template <typename T>
+T random_value() {
+    T value;
+    if (getrandom(&value, sizeof(value), 0) != static_cast<ssize_t>(sizeof(value)))
+        throw Failure("no random numbers from the kernel: {}", std::strerror(errno));
+    return value;
+}
+
+rmem_node_config seeded(rmem_node_config config) {
+    config.boot = random_value<std::uint64_t>() | 1;
+    for (u64& seed : config.seed)
+        seed = random_value<u64>();
+    return config;
+}
+
+// Blocked in all threads, for they inherit it: signals are read here.
+Descriptor signal_descriptor() {
+    sigset_t set;
+    sigemptyset(&set);
+    for (int number : {SIGTERM, SIGINT, SIGUSR1})
+        sigaddset(&set, number);
+    pthread_sigmask(SIG_BLOCK, &set, nullptr);
+    return Descriptor(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+}
+
+Descriptor timer_descriptor(std::uint32_t interval_ms) {
+    Descriptor timer(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+    timespec interval{static_cast<time_t>(interval_ms / 1000),
+                      static_cast<long>(interval_ms % 1000) * 1'000'000};
+    itimerspec timing{interval, interval};
+    timerfd_settime(timer.get(), 0, &timing, nullptr);
+    return timer;
+}
+
+template <typename T>
+bool take(int fd, T& value) {
+    return read(fd, &value, sizeof(value)) == static_cast<ssize_t>(sizeof(value));
+}
+
+void print(const NodeReport& report) {
+    fmt::print("{}\n", node_report_text(report));
+    std::fflush(stdout);
+}
+
+void say_ready(const Options& options, std::uint16_t port) {
+    fmt::print("remora-node: ready on port {}, lending {} in {} spaces\n", port,
+               size_text(options.config.pages << options.config.page_shift), options.spaces.size());
+    std::fflush(stdout);
+    if (!options.ready_fd)
+        return;
+    std::string text = fmt::format("{}\n", port);
+    Descriptor fd(*options.ready_fd);
+    if (write(fd.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+        throw Failure("can't write to --ready-fd {}: {}", fd.get(), std::strerror(errno));
+}
+
+// The threads beside the first; they end when this does.
+class Helpers {
+public:
+    Helpers(Node& node, const std::vector<Socket>& sockets)
+        : stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+        for (unsigned int i = 1; i < sockets.size(); i++)
+            threads_.emplace_back([&node, &socket = sockets[i], i, fd = stop_.get()] {
+                Worker(node, socket, i).run({{fd, [] { return false; }}});
+            });
+    }
+    ~Helpers() {
+        eventfd_write(stop_.get(), 1);
+        for (std::thread& thread : threads_)
+            thread.join();
+    }
+    Helpers(const Helpers&) = delete;
+    Helpers& operator=(const Helpers&) = delete;
+
+private:
+    Descriptor stop_;
+    std::vector<std::thread> threads_;
+};
+
+std::vector<Socket> open_sockets(const Options& options) {
+    std::vector<Socket> sockets;
+    for (unsigned int i = 0; i < options.threads; i++)
+        sockets.emplace_back(options.bind, i ? sockets.front().port() : options.port,
+                             options.threads > 1);
+    return sockets;
+}
+
+void add_spaces(Node& node, const Options& options) {
+    for (const SpaceOption& space : options.spaces)
+        node.add_space(space.id, key_read_warning(space.key_file, "remora-node"),
+                       space.quota_bytes);
+    if (options.spaces.empty())
+        fmt::print(stderr, "remora-node: warning: no --space: nobody can use this node\n");
+}
+
+void serve(const Options& options) {
+    Descriptor signals = signal_descriptor();
+    std::vector<Socket> sockets = open_sockets(options);
+    std::uint16_t port = sockets.front().port();
+    std::unique_ptr<StatusSocket> status;
+    if (!options.status_socket.empty())
+        status = std::make_unique<StatusSocket>(options.status_socket);
+    Node node(seeded(options.config), options.lock, options.threads);
+    add_spaces(node, options);
+    if (!shield_from_oom_killer())
+        fmt::print(stderr, "remora-node: warning: the OOM killer may take it: run it as root\n");
+
+    std::vector<Watch> watches;
+    watches.push_back({signals.get(), [&] {
+                           signalfd_siginfo info{};
+                           if (!take(signals.get(), info))
+                               return true;
+                           if (info.ssi_signo != SIGUSR1)
+                               return false;
+                           print(node.report(port));
+                           return true;
+                       }});
+    if (status)
+        watches.push_back({status->fd(), [&] {
+                               status->answer(node.report(port));
+                               return true;
+                           }});
+    Descriptor timer;
+    if (options.stats_interval_ms) {
+        timer = timer_descriptor(options.stats_interval_ms);
+        watches.push_back({timer.get(), [&] {
+                               std::uint64_t expirations;
+                               if (take(timer.get(), expirations))
+                                   print(node.report(port));
+                               return true;
+                           }});
+    }
+    Helpers helpers(node, sockets);
+    say_ready(options, port);
+    Worker(node, sockets.front(), 0).run(watches);
+}
+
+int run(int argc, char** argv) {
+    int code = 0;
+    if (auto options = parse_options(argc, argv, &code))
+        serve(*options);
+    return code;
+}
+
+} // namespace
+
+} // namespace remora::daemon
+
+int main(int argc, char** argv) {
+    auto complain = [](int code, const char* text) {
+        fmt::print(stderr, "remora-node: {}\n", text);
+        return code;
+    };
+    try {
+        return remora::daemon::run(argc, argv);
+    } catch (const remora::Misuse& misuse) {
+        return complain(2, misuse.what());
+    } catch (const std::exception& failure) {
+        return complain(1, failure.what());
+    }
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "remora-node/memory.hpp"
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <string>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "common/descriptor.hpp"
+#include "common/failure.hpp"
+#include "common/parse.hpp"
+
+namespace remora::daemon {
+
+namespace {
+
+// Populating more than this would wake the OOM killer; 0 if the kernel doesn't say.
+std::uint64_t available_bytes() {
+    std::ifstream file("/proc/meminfo");
+    std::string line;
+    while (std::getline(file, line)) {
+        std::uint64_t kib;
+        if (std::sscanf(line.c_str(), "MemAvailable: %lu kB", &kib) == 1)
+            return kib * 1024;
+    }
+    return 0;
+}
+
+[[noreturn]] void explain_lock(std::size_t bytes, int error) {
+    rlimit limit{};
+    getrlimit(RLIMIT_MEMLOCK, &limit);
+    if (error == EPERM || (error == ENOMEM && limit.rlim_cur < bytes))
+        throw Failure("can't lock {}: this user may lock {}: run it as root, or under "
+                      "'prlimit --memlock=unlimited', or give --no-lock",
+                      size_text(bytes), size_text(limit.rlim_cur));
+    throw Failure("can't lock {}: {}: lower --memory, or give --no-lock", size_text(bytes),
+                  std::strerror(error));
+}
+
+} // namespace
+
+Memory::Memory(std::size_t bytes, bool lock) : bytes_(bytes) {
+    std::uint64_t available = available_bytes();
+    if (available && bytes > available)
+        throw Failure("{} of memory are more than the {} available: lower --memory",
+                      size_text(bytes), size_text(available));
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | (lock ? 0 : MAP_POPULATE);
+    void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+    if (at == MAP_FAILED)
+        throw Failure("no {} of memory: {}: lower --memory", size_text(bytes),
+                      std::strerror(errno));
+    data_ = static_cast<std::uint8_t*>(at);
+    // Both are advice: what is lent doesn't belong in a core dump, and likes large pages.
+    madvise(at, bytes, MADV_DONTDUMP);
+    madvise(at, bytes, MADV_HUGEPAGE);
+    if (lock && mlock(at, bytes)) {
+        int error = errno;
+        munmap(at, bytes);
+        explain_lock(bytes, error);
+    }
+}
+
+Memory::~Memory() {
+    munmap(data_, bytes_);
+}
+
+bool shield_from_oom_killer() {
+    static constexpr char lowest[] = "-1000";
+    Descriptor fd(open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC));
+    return fd && write(fd.get(), lowest, sizeof(lowest) - 1) == sizeof(lowest) - 1;
+}
+
+} // namespace remora::daemon

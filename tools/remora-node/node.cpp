@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "remora-node/node.hpp"
+
+#include <cstring>
+
+#include "common/failure.hpp"
+
+namespace remora::daemon {
+
+namespace {
+
+// Pages taken from the core at once to be zeroed, so that requests wait for few.
+constexpr std::size_t scrub_pages = 8;
+
+// What a READ of memory never written is answered with.
+alignas(64) constexpr std::array<std::uint8_t, RMEM_PIECE_BYTES_MAX> zeros{};
+
+const rmem_node_config& checked(const rmem_node_config& config) {
+    if (const char* error = rmem_node_config_error(&config))
+        throw Failure("the node can't be: {}", error);
+    return config;
+}
+
+rmem_peer peer_of(const Path& path) {
+    rmem_peer peer;
+    std::memcpy(peer.addr, &path.peer.sin6_addr, sizeof(peer.addr));
+    peer.port = ntohs(path.peer.sin6_port);
+    return peer;
+}
+
+} // namespace
+
+// A request on its way through.
+struct Node::Request {
+    Counters& counters;
+    std::uint64_t now_ns;
+    rmem_head head;
+    std::span<const std::uint8_t> payload;
+    const base_siphash_key* key;
+    const Path& path;
+    rmem_peer peer;
+    Outbox& outbox;
+};
+
+Node::Node(const rmem_node_config& config, bool lock_memory, unsigned int threads)
+    : config_(checked(config)),
+      pages_(config.pages << config.page_shift, lock_memory),
+      state_(rmem_node_state_bytes(&config), lock_memory),
+      core_(new rmem_node),
+      slot_lock_(new std::mutex[config.sessions_max]),
+      threads_(threads) {
+    base_crc32c_setup();
+    rmem_node_init(core_.get(), &config_, state_.data());
+    scrubbing_.pages.reserve(scrub_pages);
+    // Memory fresh from the kernel is zero: the pool fills at once.
+    while (scrub(0)) {
+    }
+}
+
+void Node::add_space(std::uint32_t id, const Key& key, std::uint64_t quota_bytes) {
+    std::lock_guard slow(slow_lock_);
+    switch (rmem_node_space_add(core_.get(), id, key.data(), quota_bytes)) {
+    case RMEM_SPACE_OK:
+        return;
+    case RMEM_SPACE_EXISTS:
+        throw Failure("space {} is there twice: give each an id of its own", id);
+    case RMEM_SPACE_FULL:
+        throw Failure("no room for space {}: raise --spaces", id);
+    case RMEM_SPACE_QUOTA:
+        throw Failure("space {} has a quota below one page: raise it", id);
+    default:
+        throw Failure("space {} is refused: give an id from 1 up", id);
+    }
+}
+
+// ---- grace ----
+
+void Node::enter(unsigned int thread) {
+    threads_[thread].passes.fetch_add(1, std::memory_order_relaxed);
+    // Pairs with take_dirty(): whoever isn't seen as entered sees the table without the pages.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+void Node::leave(unsigned int thread) {
+    // Pairs with grace_passed(): the pages were used before.
+    threads_[thread].passes.fetch_add(1, std::memory_order_release);
+}
+
+bool Node::grace_passed() const {
+    for (std::size_t i = 0; i < threads_.size(); i++) {
+        std::uint64_t then = scrubbing_.passes[i];
+        if (then % 2 && threads_[i].passes.load(std::memory_order_acquire) == then)
+            return false;
+    }
+    return true;
+}
+
+// ---- a datagram ----
+
+void Node::handle(unsigned int thread, std::uint64_t now_ns, std::span<const std::uint8_t> datagram,
+                  const Path& path, Outbox& outbox) {
+    Counters& counters = threads_[thread].counters;
+    Request request{counters, now_ns, {}, {}, nullptr, path, peer_of(path), outbox};
+    rmem_wire_verdict verdict =
+        rmem_wire_parse(datagram.data(), datagram.size(), false, &request.head);
+    if (verdict != RMEM_WIRE_GOOD)
+        return counters.add(count_wire + verdict);
+    request.key = rmem_node_key(core_.get(), request.head.space);
+    if (!request.key)
+        return counters.add(count_drop_space);
+    request.payload = datagram.subspan(RMEM_HDR_BYTES);
+    if (request.payload.size() > RMEM_PIECE_BYTES_MAX)
+        return counters.add(count_drop_oversize);
+    verdict = rmem_wire_verify(datagram.data(), &request.head, request.key, request.payload.data(),
+                               request.payload.size());
+    counters.add(count_wire + verdict);
+    if (verdict == RMEM_WIRE_TAG)
+        return;
+    counters.add(count_type + request.head.type - RMEM_OPEN);
+    if (verdict == RMEM_WIRE_DAMAGED) {
+        rmem_head damaged;
+        rmem_node_damaged(core_.get(), &request.head, &damaged);
+        return reply(request, damaged, nullptr, 0);
+    }
+    if (request.head.type < RMEM_READ)
+        slow(request);
+    else
+        fast(request);
+}
+
+void Node::reply(const Request& request, rmem_head& head, const void* payload, std::size_t bytes) {
+    Reply& out = request.outbox.add(request.path);
+    rmem_wire_build(out.head.data(), &head, request.key, payload, bytes);
+    if (bytes)
+        std::memcpy(out.head.data() + RMEM_HDR_BYTES, payload, bytes);
+    out.head_bytes = RMEM_HDR_BYTES + bytes;
+    out.pieces = 0;
+}
+
+// ---- READ, WRITE, DISCARD, ZERO ----
+
+void Node::fast(const Request& request) {
+    std::lock_guard slot(slot_lock_[rmem_node_slot(core_.get(), request.head.session)]);
+    execute(request);
+}
+
+void Node::execute(const Request& request) {
+    rmem_answer answer;
+    rmem_node_request(core_.get(), request.now_ns, &request.head, &request.peer, &answer);
+    request.counters.add(count_reason + answer.reason);
+    switch (answer.action) {
+    case RMEM_ACT_DROP:
+        return;
+    case RMEM_ACT_SEND_OUT:
+        return send_parts(request, answer);
+    case RMEM_ACT_COPY_IN:
+        copy_in(request, answer);
+        rmem_node_done(core_.get(), &request.head);
+        break;
+    case RMEM_ACT_FILL:
+        fill(answer);
+        rmem_node_done(core_.get(), &request.head);
+        break;
+    case RMEM_ACT_REPLY:
+        break;
+    }
+    reply(request, answer.reply, nullptr, 0);
+}
+
+std::uint8_t* Node::page(std::uint32_t index) const {
+    return pages_.data() + (std::uint64_t{index} << config_.page_shift);
+}
+
+void Node::copy_in(const Request& request, const rmem_answer& answer) {
+    const std::uint8_t* from = request.payload.data();
+    for (const rmem_extent& extent : std::span(answer.extent, answer.extents)) {
+        std::memcpy(page(extent.page) + extent.offset, from, extent.bytes);
+        from += extent.bytes;
+    }
+    request.counters.add(count_write_bytes, request.payload.size());
+}
+
+void Node::fill(const rmem_answer& answer) {
+    for (const rmem_extent& extent : std::span(answer.extent, answer.extents))
+        std::memset(page(extent.page) + extent.offset, 0, extent.bytes);
+}
+
+std::span<const std::uint8_t> Node::extent_data(const rmem_extent& extent) const {
+    if (extent.page == RMEM_PAGE_NONE)
+        return std::span(zeros).first(extent.bytes);
+    return {page(extent.page) + extent.offset, extent.bytes};
+}
+
+void Node::send_parts(const Request& request, rmem_answer& answer) {
+    std::uint32_t offset = 0;
+    std::uint32_t bytes;
+    while ((bytes = rmem_node_read_part(core_.get(), &request.head, offset, &answer))) {
+        Reply& out = request.outbox.add(request.path);
+        out.head_bytes = RMEM_HDR_BYTES;
+        out.pieces = answer.extents;
+        std::uint32_t crc = BASE_CRC32C_SEED;
+        for (unsigned int i = 0; i < answer.extents; i++)
+            out.data[i] = extent_data(answer.extent[i]);
+        std::span data(out.data.data(), out.pieces);
+        if (answer.reply.integrity == RMEM_DIGEST) {
+            for (auto piece : data)
+                crc = base_crc32c_update(crc, piece.data(), piece.size());
+            answer.reply.digest = base_crc32c_final(crc);
+        }
+        rmem_wire_encode(out.head.data(), &answer.reply);
+        struct base_siphash hash;
+        rmem_wire_hash_begin(&hash, request.key, out.head.data());
+        if (rmem_wire_tags_payload(&answer.reply)) {
+            for (auto piece : data)
+                base_siphash_update(&hash, piece.data(), piece.size());
+        }
+        rmem_wire_seal(out.head.data(), base_siphash_final(&hash));
+        request.counters.add(count_read_bytes, bytes);
+        offset += bytes;
+    }
+}
+
+// ---- OPEN, CLOSE, ALLOC, FREE ----
+
+void Node::slow(const Request& request) {
+    union {
+        rmem_opened opened;
+        rmem_range range;
+    } payload{};
+    rmem_answer answer;
+    {
+        std::lock_guard slow(slow_lock_);
+        const rmem_head& head = request.head;
+        if (head.type == RMEM_OPEN) {
+            open(request, answer, payload.opened);
+        } else {
+            std::lock_guard slot(slot_lock_[rmem_node_slot(core_.get(), head.session)]);
+            if (head.type == RMEM_ALLOC) {
+                rmem_alloc wanted;
+                std::memcpy(&wanted, request.payload.data(), sizeof(wanted));
+                rmem_node_alloc(core_.get(), request.now_ns, &head, &request.peer, &wanted, &answer,
+                                &payload.range);
+            } else if (head.type == RMEM_FREE) {
+                rmem_range range;
+                std::memcpy(&range, request.payload.data(), sizeof(range));
+                rmem_node_free(core_.get(), request.now_ns, &head, &request.peer, &range, &answer);
+            } else {
+                rmem_node_close(core_.get(), request.now_ns, &head, &request.peer, &answer);
+            }
+        }
+    }
+    request.counters.add(count_reason + answer.reason);
+    if (answer.action == RMEM_ACT_REPLY)
+        reply(request, answer.reply, &payload, rmem_wire_payload_bytes(&answer.reply));
+}
+
+// Slow lock.
+void Node::open(const Request& request, rmem_answer& answer, rmem_opened& opened) {
+    const rmem_head& head = request.head;
+    rmem_open open;
+    std::memcpy(&open, request.payload.data(), sizeof(open));
+    int slot;
+    while ((slot = rmem_node_superseded_slot(core_.get(), &head, &open)) >= 0) {
+        std::lock_guard lock(slot_lock_[slot]);
+        rmem_node_supersede(core_.get(), static_cast<std::uint32_t>(slot));
+    }
+    slot = rmem_node_open_slot(core_.get(), request.now_ns, &head, &open, &request.peer);
+    std::unique_lock<std::mutex> lock;
+    if (slot >= 0)
+        lock = std::unique_lock(slot_lock_[slot]);
+    rmem_node_open(core_.get(), request.now_ns, slot, &head, &open, &request.peer, &answer,
+                   &opened);
+}
+
+// ---- scrubbing ----
+
+// Takes the next pages; those never used are zero as the kernel gave them. False: none to be had.
+bool Node::take_dirty() {
+    std::lock_guard slow(slow_lock_);
+    bool any = false;
+    while (scrubbing_.pages.size() < scrub_pages) {
+        bool used;
+        std::uint32_t page = rmem_node_scrub_next(core_.get(), &used);
+        if (page == RMEM_PAGE_NONE)
+            break;
+        any = true;
+        if (used)
+            scrubbing_.pages.push_back(page);
+        else
+            rmem_node_scrub_done(core_.get(), page);
+    }
+    // Pairs with enter().
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    scrubbing_.passes.clear();
+    for (const Thread& thread : threads_)
+        scrubbing_.passes.push_back(thread.passes.load(std::memory_order_relaxed));
+    return any;
+}
+
+bool Node::scrub(unsigned int thread) {
+    Counters& counters = threads_[thread].counters;
+    if (scrubbing_.pages.empty() && !take_dirty())
+        return false;
+    if (!grace_passed())
+        return true;
+    std::size_t page_bytes = std::size_t{1} << config_.page_shift;
+    for (std::uint32_t index : scrubbing_.pages)
+        std::memset(page(index), 0, page_bytes);
+    counters.add(count_scrubbed, scrubbing_.pages.size());
+    std::lock_guard slow(slow_lock_);
+    for (std::uint32_t index : scrubbing_.pages)
+        rmem_node_scrub_done(core_.get(), index);
+    scrubbing_.pages.clear();
+    return true;
+}
+
+// ---- status ----
+
+NodeReport Node::report(std::uint16_t port) {
+    struct rmem_node_usage usage;
+    {
+        std::lock_guard slow(slow_lock_);
+        rmem_node_usage(core_.get(), &usage);
+    }
+    NodeReport report;
+    report.started = true;
+    report.boot = config_.boot;
+    report.port = port;
+    report.memory_bytes = config_.pages << config_.page_shift;
+    report.page_bytes = std::uint64_t{1} << config_.page_shift;
+    report.promised_bytes = usage.pages_promised << config_.page_shift;
+    report.backed_bytes = usage.pages_backed << config_.page_shift;
+    report.ready_bytes = usage.pages_ready << config_.page_shift;
+    report.pool_pages = config_.pool_pages;
+    report.spaces = usage.spaces;
+    report.spaces_max = config_.spaces_max;
+    report.sessions = usage.sessions;
+    report.sessions_max = config_.sessions_max;
+    report.regions = usage.regions;
+    report.regions_max = config_.regions_max;
+    report.session_idle_ms = config_.session_idle_ms;
+    for (unsigned int which = 0; which < counts; which++) {
+        std::uint64_t sum = 0;
+        for (const Thread& thread : threads_)
+            sum += thread.counters.get(which);
+        report.counters.emplace_back(count_name(which), sum);
+    }
+    report.counters.emplace_back("alloc-retries", usage.alloc_retries);
+    report.counters.emplace_back("alloc-retries-worst", usage.alloc_retries_worst);
+    return report;
+}
+
+} // namespace remora::daemon

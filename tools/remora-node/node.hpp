@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A memory node between datagrams and answers: the core of core/rmem/node.h, its
+ * pages, its locks. Knows nothing of sockets.
+ *
+ *   datagram -> form -> space known? -> tag -> length, digest      nothing is changed before
+ *      |                                                            all of them held
+ *      |-- OPEN CLOSE ALLOC FREE       slow lock, slot lock
+ *      `-- READ WRITE DISCARD ZERO     slot lock { core decides; copy; executed; answers }
+ *
+ * Answers to a READ refer to the pages themselves. They have to be sent before the thread
+ * that got them calls leave(): after that the scrubber may zero a page that was given back.
+ * A page that is written between its answer's making and sending gives an answer
+ * that fails its digest, and is asked for again; or at level link, the one content or the
+ * other, as of two requests under way at once.
+ */
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include <netinet/in.h>
+
+#include "common/key.hpp"
+#include "common/node_report.hpp"
+#include "remora-node/core.hpp"
+#include "remora-node/counters.hpp"
+#include "remora-node/memory.hpp"
+
+namespace remora::daemon {
+
+// Where a datagram came from, and the address of ours it came to. IPv4 is mapped into IPv6.
+struct Path {
+    sockaddr_in6 peer;
+    in6_pktinfo local;
+};
+
+// One datagram to be sent: head, then the pieces of data.
+struct Reply {
+    std::array<std::uint8_t, RMEM_HDR_BYTES + sizeof(rmem_opened)> head;
+    std::size_t head_bytes;
+    std::array<std::span<const std::uint8_t>, RMEM_EXTENTS_MAX> data;
+    unsigned int pieces;
+};
+
+// Takes answers: add() makes room for one, which its caller fills in before the next add().
+class Outbox {
+public:
+    virtual ~Outbox() = default;
+    virtual Reply& add(const Path& path) = 0;
+};
+
+class Node {
+public:
+    // Throws Failure if the configuration isn't sound or the memory isn't to be had.
+    Node(const rmem_node_config& config, bool lock_memory, unsigned int threads);
+
+    void add_space(std::uint32_t id, const Key& key, std::uint64_t quota_bytes);
+
+    // Each thread brackets its work, answers sent included; between, it holds no page.
+    void enter(unsigned int thread);
+    void leave(unsigned int thread);
+
+    void handle(unsigned int thread, std::uint64_t now_ns, std::span<const std::uint8_t> datagram,
+                const Path& path, Outbox& outbox);
+
+    // Zeroes some pages that were given back. One thread, between leave() and enter(). True: call
+    // again soon.
+    bool scrub(unsigned int thread);
+
+    NodeReport report(std::uint16_t port);
+    Counters& counters(unsigned int thread) { return threads_[thread].counters; }
+
+private:
+    struct Request;
+    struct alignas(64) Thread {
+        std::atomic<std::uint64_t> passes{0}; // odd: between enter() and leave()
+        Counters counters;
+    };
+    struct Scrubbing {
+        std::vector<std::uint32_t> pages;
+        std::vector<std::uint64_t> passes; // of each thread, when they were taken
+    };
+
+    void fast(const Request& request);
+    void execute(const Request& request);
+    void copy_in(const Request& request, const rmem_answer& answer);
+    void fill(const rmem_answer& answer);
+    void send_parts(const Request& request, rmem_answer& answer);
+    void slow(const Request& request);
+    void open(const Request& request, rmem_answer& answer, rmem_opened& opened);
+    void reply(const Request& request, rmem_head& head, const void* payload, std::size_t bytes);
+
+    std::uint8_t* page(std::uint32_t index) const;
+    std::span<const std::uint8_t> extent_data(const rmem_extent& extent) const;
+    bool take_dirty();
+    bool grace_passed() const;
+
+    rmem_node_config config_;
+    Memory pages_;
+    Memory state_;
+    std::unique_ptr<rmem_node> core_;
+    std::mutex slow_lock_;
+    std::unique_ptr<std::mutex[]> slot_lock_;
+    std::vector<Thread> threads_;
+    Scrubbing scrubbing_;
+};
+
+} // namespace remora::daemon

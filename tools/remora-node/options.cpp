@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "remora-node/options.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+#include <CLI/CLI.hpp>
+
+#include "common/failure.hpp"
+#include "common/version.hpp"
+
+namespace remora::daemon {
+
+namespace {
+
+constexpr unsigned int threads_max = 64;
+
+// As the user wrote it; the defaults are those of the kernel's node.
+struct Texts {
+    std::string memory, page = "64K", port, pool;
+    std::string sessions = "1024", regions = "4096", spaces_max = "256", session_idle = "60";
+    std::string threads = "1", ready_fd, stats_interval;
+    std::vector<std::string> spaces;
+    bool no_lock = false;
+};
+
+void declare(CLI::App& program, Texts& texts, Options& options) {
+    program.set_version_flag("--version", std::string("remora-node ") + version);
+    program.set_config("--config", "", "FILE of options, as NAME = VALUE lines");
+    program.add_option("--memory", texts.memory, "SIZE to lend")->required();
+    program.add_option("--page", texts.page, "SIZE of a page, 64K to 4M; 64K");
+    program.add_option("--port", texts.port, "UDP port; 7670");
+    program.add_option("--bind", options.bind, "ADDRESS to serve at; all of this machine");
+    program.add_option("--pool", texts.pool, "Zeroed PAGES kept ready; a power of two");
+    program.add_option("--sessions", texts.sessions, "At most N sessions; 1024");
+    program.add_option("--regions", texts.regions, "At most N regions; 4096");
+    program.add_option("--spaces", texts.spaces_max, "At most N address spaces; 256");
+    program.add_option("--session-idle", texts.session_idle,
+                       "SECONDS after which an unused session may make room; 60");
+    program.add_option("--space", texts.spaces, "ID=KEYFILE[,quota=SIZE]; repeatable")
+        ->allow_extra_args(false);
+    program.add_option("--threads", texts.threads, "N threads; 1");
+    program.add_flag("--no-lock", texts.no_lock, "Do without locked memory");
+    program.add_option("--json-status", options.status_socket,
+                       "Unix SOCKET for 'remora node status --socket'");
+    program.add_option("--ready-fd", texts.ready_fd, "Descriptor N gets the port once it serves");
+    program.add_option("--stats-interval", texts.stats_interval,
+                       "Print the counters every SECONDS, not at SIGUSR1 only");
+}
+
+std::uint32_t number(const std::string& text, std::uint64_t min, std::uint64_t max,
+                     std::string_view what) {
+    return static_cast<std::uint32_t>(parse_number(text, min, max, what));
+}
+
+// An eighth of the memory, within bounds.
+std::uint32_t default_pool_pages(std::uint64_t pages) {
+    return static_cast<std::uint32_t>(
+        std::bit_floor(std::clamp<std::uint64_t>(pages / 8, 2, 4096)));
+}
+
+void set_config(const Texts& texts, rmem_node_config& config) {
+    static constexpr std::uint64_t page_min = std::uint64_t{1} << RMEM_PAGE_SHIFT_MIN;
+    static constexpr std::uint64_t page_max = std::uint64_t{1} << RMEM_PAGE_SHIFT_MAX;
+    std::uint64_t page_bytes = parse_size(texts.page);
+    std::uint64_t memory_bytes = parse_size(texts.memory);
+    if (!std::has_single_bit(page_bytes) || page_bytes < page_min || page_bytes > page_max)
+        throw Misuse("--page {} is none: write 64K, 128K ... 4M", texts.page);
+    config.page_shift = static_cast<std::uint32_t>(std::countr_zero(page_bytes));
+    config.pages = memory_bytes >> config.page_shift;
+    if (!config.pages)
+        throw Misuse("--memory {} is less than a page of {}: raise it", texts.memory, texts.page);
+    if (config.pages > RMEM_NODE_PAGES_MAX)
+        throw Misuse("--memory {} has too many pages of {}: raise --page", texts.memory,
+                     texts.page);
+    config.pool_pages = texts.pool.empty() ? default_pool_pages(config.pages)
+                                           : number(texts.pool, 2, RMEM_NODE_PAGES_MAX, "--pool");
+    if (!std::has_single_bit(config.pool_pages))
+        throw Misuse("--pool {} is no power of two: write one, such as {}", texts.pool,
+                     std::bit_floor(config.pool_pages));
+    config.piece_bytes = RMEM_PIECE_BYTES_MAX;
+    config.spaces_max = number(texts.spaces_max, 1, RMEM_SPACES_MAX, "--spaces");
+    config.sessions_max = number(texts.sessions, 1, RMEM_SESSIONS_MAX, "--sessions");
+    config.regions_max = number(texts.regions, 1, RMEM_REGIONS_MAX, "--regions");
+    config.session_idle_ms = parse_seconds_ms(texts.session_idle);
+}
+
+void interpret(const Texts& texts, Options& options) {
+    set_config(texts, options.config);
+    if (!texts.port.empty())
+        options.port = static_cast<std::uint16_t>(number(texts.port, 0, 65535, "--port"));
+    options.threads = number(texts.threads, 1, threads_max, "--threads");
+    options.lock = !texts.no_lock;
+    for (const std::string& text : texts.spaces)
+        options.spaces.push_back(parse_space(text));
+    if (!texts.ready_fd.empty())
+        options.ready_fd = static_cast<int>(
+            number(texts.ready_fd, 0, std::numeric_limits<int>::max(), "--ready-fd"));
+    if (!texts.stats_interval.empty())
+        options.stats_interval_ms = parse_seconds_ms(texts.stats_interval);
+}
+
+} // namespace
+
+std::optional<Options> parse_options(int argc, char** argv, int* code) {
+    CLI::App program("Lends this machine's memory, without a kernel module.", "remora-node");
+    Texts texts;
+    Options options;
+    declare(program, texts, options);
+    try {
+        program.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        if (error.get_exit_code())
+            throw Misuse("{}: see 'remora-node --help'", error.what());
+        *code = program.exit(error); // help, version
+        return std::nullopt;
+    }
+    interpret(texts, options);
+    return options;
+}
+
+} // namespace remora::daemon

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: GPL-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/parse.hpp"
+#include "remora-node/core.hpp"
+
+namespace remora::daemon {
+
+struct Options {
+    rmem_node_config config{}; // boot and seed are for the node to choose
+    std::vector<SpaceOption> spaces;
+    std::string bind;
+    std::uint16_t port = RMEM_PORT; // 0: any
+    unsigned int threads = 1;
+    bool lock = true;
+    std::string status_socket;           // empty: none
+    std::optional<int> ready_fd;         // gets the port and a newline
+    std::uint32_t stats_interval_ms = 0; // 0: none
+};
+
+// Of the command line and the file it names by --config. Nothing: the program is to exit with
+// *code, for help or its version were asked for. Throws Misuse.
+std::optional<Options> parse_options(int argc, char** argv, int* code);
+
+} // namespace remora::daemon

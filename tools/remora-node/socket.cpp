@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "remora-node/socket.hpp"
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include <netdb.h>
+
+#include "common/failure.hpp"
+#include "common/parse.hpp"
+
+namespace remora::daemon {
+
+namespace {
+
+constexpr unsigned int receive_batch = 32;
+constexpr unsigned int send_batch = 64;
+// A byte more than the largest message, so that a larger one is noticed.
+constexpr std::size_t datagram_bytes_max = RMEM_HDR_BYTES + RMEM_PIECE_BYTES_MAX + 1;
+// What a burst of writes may pile up; the kernel caps it at net.core.rmem_max unless we are root.
+constexpr int buffer_bytes = 8 << 20;
+
+sockaddr_in6 address_of(const std::string& host, std::uint16_t port) {
+    sockaddr_in6 address{};
+    address.sin6_family = AF_INET6;
+    address.sin6_port = htons(port);
+    if (host.empty())
+        return address;
+    addrinfo hints{};
+    hints.ai_family = AF_INET6;
+    hints.ai_socktype = SOCK_DGRAM;
+    hints.ai_flags = AI_V4MAPPED | AI_NUMERICHOST;
+    addrinfo* list = nullptr;
+    if (int error = getaddrinfo(host.c_str(), nullptr, &hints, &list))
+        throw Misuse("--bind {} is no address: {}", host, gai_strerror(error));
+    std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(list, freeaddrinfo);
+    std::memcpy(&address, list->ai_addr, sizeof(address));
+    address.sin6_port = htons(port);
+    return address;
+}
+
+void set(int fd, int level, int name, int value) {
+    if (setsockopt(fd, level, name, &value, sizeof(value)))
+        throw Failure("socket option {} of level {}: {}", name, level, std::strerror(errno));
+}
+
+void enlarge(int fd, int force, int name) {
+    if (setsockopt(fd, SOL_SOCKET, force, &buffer_bytes, sizeof(buffer_bytes)))
+        set(fd, SOL_SOCKET, name, buffer_bytes);
+}
+
+bool is_link_local(const in6_addr& address) {
+    return IN6_IS_ADDR_LINKLOCAL(&address);
+}
+
+} // namespace
+
+Socket::Socket(const std::string& host, std::uint16_t port, bool shared)
+    : fd_(socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+    if (!fd_)
+        throw Failure("no UDP socket: {}: the daemon needs IPv6 in the kernel, for IPv4, too",
+                      std::strerror(errno));
+    sockaddr_in6 address = address_of(host, port);
+    set(fd(), SOL_IPV6, IPV6_V6ONLY, 0);
+    set(fd(), SOL_IPV6, IPV6_RECVPKTINFO, 1);
+    enlarge(fd(), SO_RCVBUFFORCE, SO_RCVBUF);
+    enlarge(fd(), SO_SNDBUFFORCE, SO_SNDBUF);
+    if (shared)
+        set(fd(), SOL_SOCKET, SO_REUSEPORT, 1);
+    if (bind(fd(), reinterpret_cast<sockaddr*>(&address), sizeof(address))) {
+        if (errno == EADDRINUSE)
+            throw Failure("UDP port {} is in use: choose another --port", port);
+        throw Failure("can't bind to {}: {}", endpoint_text(host.empty() ? "::" : host, port),
+                      std::strerror(errno));
+    }
+    socklen_t length = sizeof(address);
+    getsockname(fd(), reinterpret_cast<sockaddr*>(&address), &length);
+    port_ = ntohs(address.sin6_port);
+}
+
+// ---- in ----
+
+struct Inbox::Slot {
+    alignas(64) std::array<std::uint8_t, datagram_bytes_max> datagram;
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(in6_pktinfo))> control;
+    iovec vector;
+    Path path;
+};
+
+Inbox::Inbox() : messages_(receive_batch), slots_(receive_batch) {
+    for (unsigned int i = 0; i < receive_batch; i++) {
+        Slot& slot = slots_[i];
+        slot.vector = {slot.datagram.data(), slot.datagram.size()};
+        msghdr& header = messages_[i].msg_hdr;
+        header.msg_name = &slot.path.peer;
+        header.msg_iov = &slot.vector;
+        header.msg_iovlen = 1;
+        header.msg_control = slot.control.data();
+    }
+}
+
+Inbox::~Inbox() = default;
+
+unsigned int Inbox::receive(int fd) {
+    for (mmsghdr& message : messages_) {
+        message.msg_hdr.msg_namelen = sizeof(sockaddr_in6);
+        message.msg_hdr.msg_controllen = CMSG_SPACE(sizeof(in6_pktinfo));
+    }
+    // What an error is about, an earlier answer that nobody took, is no concern of ours.
+    int got = recvmmsg(fd, messages_.data(), receive_batch, MSG_DONTWAIT, nullptr);
+    return got < 0 ? 0 : static_cast<unsigned int>(got);
+}
+
+std::span<const std::uint8_t> Inbox::datagram(unsigned int index) const {
+    return std::span(slots_[index].datagram).first(messages_[index].msg_len);
+}
+
+const Path& Inbox::path(unsigned int index) {
+    Path& path = slots_[index].path;
+    msghdr& header = messages_[index].msg_hdr;
+    path.local = {};
+    for (cmsghdr* each = CMSG_FIRSTHDR(&header); each; each = CMSG_NXTHDR(&header, each)) {
+        if (each->cmsg_level == SOL_IPV6 && each->cmsg_type == IPV6_PKTINFO)
+            std::memcpy(&path.local, CMSG_DATA(each), sizeof(path.local));
+    }
+    // The way back is the routing table's to choose, but where the address means nothing without
+    // it.
+    if (!is_link_local(path.peer.sin6_addr))
+        path.local.ipi6_ifindex = 0;
+    return path;
+}
+
+// ---- out ----
+
+struct SocketOutbox::Slot {
+    Reply reply;
+    Path path;
+    std::array<iovec, 1 + RMEM_EXTENTS_MAX> vector;
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(in6_pktinfo))> control;
+};
+
+SocketOutbox::SocketOutbox(int fd, Counters& counters)
+    : fd_(fd), counters_(counters), messages_(send_batch), slots_(send_batch) {
+    for (unsigned int i = 0; i < send_batch; i++) {
+        Slot& slot = slots_[i];
+        msghdr& header = messages_[i].msg_hdr;
+        header.msg_name = &slot.path.peer;
+        header.msg_namelen = sizeof(slot.path.peer);
+        header.msg_iov = slot.vector.data();
+        header.msg_control = slot.control.data();
+        header.msg_controllen = slot.control.size();
+        cmsghdr* control = CMSG_FIRSTHDR(&header);
+        control->cmsg_level = SOL_IPV6;
+        control->cmsg_type = IPV6_PKTINFO;
+        control->cmsg_len = CMSG_LEN(sizeof(in6_pktinfo));
+    }
+}
+
+SocketOutbox::~SocketOutbox() = default;
+
+Reply& SocketOutbox::add(const Path& path) {
+    if (waiting_ == send_batch)
+        flush();
+    Slot& slot = slots_[waiting_++];
+    slot.path = path;
+    return slot.reply;
+}
+
+void SocketOutbox::fill_in(unsigned int index) {
+    Slot& slot = slots_[index];
+    msghdr& header = messages_[index].msg_hdr;
+    std::memcpy(CMSG_DATA(CMSG_FIRSTHDR(&header)), &slot.path.local, sizeof(slot.path.local));
+    slot.vector[0] = {slot.reply.head.data(), slot.reply.head_bytes};
+    for (unsigned int i = 0; i < slot.reply.pieces; i++) {
+        std::span<const std::uint8_t> data = slot.reply.data[i];
+        slot.vector[i + 1] = {const_cast<std::uint8_t*>(data.data()), data.size()};
+    }
+    header.msg_iovlen = slot.reply.pieces + 1;
+}
+
+// What can't be sent is dropped and counted: its asker asks again.
+void SocketOutbox::flush() {
+    for (unsigned int i = 0; i < waiting_; i++)
+        fill_in(i);
+    unsigned int done = 0;
+    while (done < waiting_) {
+        int sent = sendmmsg(fd_, &messages_[done], waiting_ - done, 0);
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent < 0) {
+            counters_.add(count_drop_xmit);
+            sent = 1;
+        } else {
+            counters_.add(count_answers, static_cast<std::uint64_t>(sent));
+        }
+        done += static_cast<unsigned int>(sent);
+    }
+    waiting_ = 0;
+}
+
+} // namespace remora::daemon

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * One UDP socket of a node, for IPv4 and IPv6, in batches: recvmmsg() in, sendmmsg() out.
+ *
+ * An answer leaves from the address its request came to. Answers to reads are sent
+ * straight out of the pages; when as many wait as one call takes, they go.
+ */
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "common/descriptor.hpp"
+#include "remora-node/node.hpp"
+
+namespace remora::daemon {
+
+class Socket {
+public:
+    // host: an address of this machine, or empty for all; port: 0 for any that is free; shared:
+    // with other sockets of this process. Throws Failure.
+    Socket(const std::string& host, std::uint16_t port, bool shared);
+
+    int fd() const { return fd_.get(); }
+    std::uint16_t port() const { return port_; }
+
+private:
+    Descriptor fd_;
+    std::uint16_t port_ = 0;
+};
+
+// Datagrams of one recvmmsg().
+class Inbox {
+public:
+    Inbox();
+    ~Inbox();
+    // As many as are there, 0 if none; the ones of the last call are gone.
+    unsigned int receive(int fd);
+    std::span<const std::uint8_t> datagram(unsigned int index) const;
+    const Path& path(unsigned int index);
+
+private:
+    struct Slot;
+    std::vector<mmsghdr> messages_;
+    std::vector<Slot> slots_;
+};
+
+// Answers that wait to go.
+class SocketOutbox final : public Outbox {
+public:
+    SocketOutbox(int fd, Counters& counters);
+    ~SocketOutbox() override;
+    Reply& add(const Path& path) override;
+    void flush();
+
+private:
+    struct Slot;
+    void fill_in(unsigned int index);
+
+    int fd_;
+    Counters& counters_;
+    unsigned int waiting_ = 0;
+    std::vector<mmsghdr> messages_;
+    std::vector<Slot> slots_;
+};
+
+} // namespace remora::daemon
