@@ -152,7 +152,8 @@ static int tags_init(struct rmem_device *device)
 		.queue_depth = RMEM_QUEUE_DEPTH,
 		.numa_node = NUMA_NO_NODE,
 		.cmd_size = sizeof(struct rmem_op),
-		.flags = BLK_MQ_F_SHOULD_MERGE,
+		/* Memory has no order that is better than another. */
+		.flags = BLK_MQ_F_SHOULD_MERGE | BLK_MQ_F_NO_SCHED_BY_DEFAULT,
 		.driver_data = device,
 	};
 	return blk_mq_alloc_tag_set(&device->tags);

@@ -244,14 +244,15 @@ static enum hrtimer_restart timer_due(struct hrtimer *timer)
 	return HRTIMER_NORESTART;
 }
 
-static void drop(struct rmem_channel *c, const struct sk_buff *skb, unsigned int reason)
+static void drop(struct rmem_channel *c, struct sk_buff *skb, unsigned int reason)
 {
 	rmem_count(c->device, reason);
 	trace_rmem_drop(c, skb, reason);
+	kfree_skb(skb);
 }
 
 /* A message that verified, or did but for its payload. */
-static void receive(struct rmem_channel *c, const struct sk_buff *skb,
+static void receive(struct rmem_channel *c, struct sk_buff *skb,
 		    const struct rmem_head *head, bool damaged)
 {
 	enum rmem_client_state before;
@@ -276,6 +277,7 @@ static void receive(struct rmem_channel *c, const struct sk_buff *skb,
 	c->silent_ns = 0;
 	settle(c, now_ns, before, &packets);
 	spin_unlock(&c->lock);
+	consume_skb(skb);
 
 	rmem_status_heard(c->device);
 	transmit(c, &packets);
@@ -293,8 +295,10 @@ static int packet_in(struct sock *sk, struct sk_buff *skb)
 	enum rmem_wire_verdict verdict;
 	struct rmem_head head;
 
-	if (unlikely(!c))
-		goto out;
+	if (unlikely(!c)) {
+		kfree_skb(skb);
+		return 0;
+	}
 	verdict = rmem_packet_verify(&c->client.config, skb, &head);
 	if (unlikely(verdict != RMEM_WIRE_GOOD && verdict != RMEM_WIRE_DAMAGED))
 		drop(c, skb, RMEM_COUNT_DROP_WIRE + verdict);
@@ -305,8 +309,6 @@ static int packet_in(struct sock *sk, struct sk_buff *skb)
 		drop(c, skb, RMEM_COUNT_DROP_NO_CHECKSUM);
 	else
 		receive(c, skb, &head, verdict == RMEM_WIRE_DAMAGED);
-out:
-	consume_skb(skb);
 	return 0;
 }
 

@@ -26,7 +26,7 @@
 #define NO_ANSWER                                                                                  \
 	"the node does not answer: is it started, is its UDP port open, do space id and key match?"
 
-DEFINE_MUTEX(rmem_devices_lock);
+DEFINE_MUTEX(rmem_devices_lock); /* list of devices, their phase; list of remotes */
 static DEFINE_XARRAY_ALLOC(devices); /* index -> device; rmem_devices_lock */
 static LIST_HEAD(remotes);	     /* rmem_devices_lock */
 
@@ -359,7 +359,8 @@ static int region_refused(struct rmem_device *device, u8 status, struct netlink_
 	const struct rmem_client_node *node = &device->channel[0]->client.node;
 
 	if (status == RMEM_NO_MEMORY) {
-		NL_SET_ERR_MSG_FMT(extack, "the node has %llu of %llu MiB free, or out of quota or regions",
+		NL_SET_ERR_MSG_FMT(extack,
+				   "not enough memory (%llu of %llu MiB free), quota or regions there",
 				   node->free_bytes >> 20, node->memory_bytes >> 20);
 		return -ENOSPC;
 	}

@@ -72,6 +72,7 @@ static u32 get_u32_or(const struct genl_info *info, int attribute, u32 otherwise
 
 static int get_address(struct genl_info *info, union rmem_address *address)
 {
+	static const char *const not_unicast = "NODE is not a machine's address";
 	const struct nlattr *node = info->attrs[RMEM_A_NODE];
 	u16 port = RMEM_PORT;
 	int type;
@@ -87,7 +88,7 @@ static int get_address(struct genl_info *info, union rmem_address *address)
 		if (ipv4_is_multicast(address->in4.sin_addr.s_addr) ||
 		    ipv4_is_lbcast(address->in4.sin_addr.s_addr) ||
 		    ipv4_is_zeronet(address->in4.sin_addr.s_addr))
-			return refuse(info, RMEM_A_NODE, "NODE is not a machine's address", -EINVAL);
+			return refuse(info, RMEM_A_NODE, not_unicast, -EINVAL);
 		return 0;
 	}
 	if (nla_len(node) != sizeof(struct in6_addr))
@@ -98,7 +99,7 @@ static int get_address(struct genl_info *info, union rmem_address *address)
 	address->in6.sin6_addr = nla_get_in6_addr(node);
 	type = ipv6_addr_type(&address->in6.sin6_addr);
 	if (!(type & IPV6_ADDR_UNICAST))
-		return refuse(info, RMEM_A_NODE, "NODE is not a machine's address", -EINVAL);
+		return refuse(info, RMEM_A_NODE, not_unicast, -EINVAL);
 	if (type & IPV6_ADDR_LINKLOCAL) {
 		address->in6.sin6_scope_id = get_u32_or(info, RMEM_A_SCOPE, 0);
 		if (!address->in6.sin6_scope_id)

@@ -39,7 +39,7 @@ static void announce(struct work_struct *work)
 {
 	struct rmem_device *device = container_of(work, struct rmem_device, announce);
 	char text[24];
-	char *env[] = { text, NULL };
+	char *env[2] = { text };
 	unsigned int noio;
 	u8 state;
 
