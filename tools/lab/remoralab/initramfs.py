@@ -5,39 +5,20 @@ A cpio archive in memory: nothing is written but the compiled init, which the ca
 """
 
 import functools
-import hashlib
 import lzma
 import shlex
 import subprocess
 
-from . import cache, kernel, say
-from .say import LabError
+from . import cache, compiled, kernel
 
 # What stands between the kernel and the host's root; those built in are skipped.
 BOOT_MODULES = ["virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay", "virtio_net"]
-GUEST_SOURCES = ["init.cpp", "agent.cpp", "agent.hpp", "frame.hpp"]
-CXX = ["g++", "-std=c++20", "-O2", "-Wall", "-Wextra", "-static", "-s"]
 
 
 @functools.cache
 def init_program():
-    """The guest's init and agent, compiled once for each version of its source."""
-    sources = [cache.LAB / "guest" / name for name in GUEST_SOURCES]
-    digest = hashlib.sha256(" ".join(CXX).encode())
-    for source in sources:
-        digest.update(source.read_bytes())
-    target = cache.root() / "guest" / digest.hexdigest()[:16]
-    with cache.locked("guest"):
-        if not target.exists():
-            say.stage("guest agent: compiling")
-            with cache.filling(target) as scratch:
-                files = [str(s) for s in sources if s.suffix == ".cpp"]
-                built = subprocess.run([*CXX, "-o", str(scratch / "init"), *files],
-                                       text=True, capture_output=True)
-                if built.returncode != 0:
-                    raise LabError(f"the guest agent does not compile:\n{built.stderr}")
-            cache.keep_newest(target.parent, 4)
-    return (target / "init").read_bytes()
+    """The guest's first process: init, then agent."""
+    return compiled.program("init", ["init.cpp", "agent.cpp", "agent.hpp", "frame.hpp"]).read_bytes()
 
 
 def _decompress(path):

@@ -29,7 +29,7 @@ NAMES = [*STOCK, "debug"]
 SOURCE_PACKAGE = "linux-source-6.12"
 FRAGMENTS = sorted((cache.LAB / "config").glob("*.config"))
 # Lines kbuild prints for the debug kernel; only the progress bar depends on it.
-BUILD_STEPS = 3000
+BUILD_STEPS = 2700
 
 
 def directory(name):
@@ -59,7 +59,7 @@ def fetch(name, update=False):
     target = directory(name)
     with cache.locked(f"kernel-{name}"):
         if name == "debug":
-            _fetch_debug(target)
+            _fetch_debug(target, update)
         elif update or not (target / "release").exists():
             _fetch_stock(name, target)
     return target
@@ -133,24 +133,28 @@ def source():
     return target
 
 
-def _debug_key(src):
-    digest = hashlib.sha256(src.name.encode())
-    digest.update(subprocess.run(["gcc", "--version"], capture_output=True, check=True).stdout)
+def _debug_inputs():
+    """What the debug kernel is made of, apart from the source."""
+    digest = hashlib.sha256(subprocess.run(["gcc", "--version"], capture_output=True, check=True).stdout)
     for fragment in FRAGMENTS:
         digest.update(fragment.read_bytes())
-    return digest.hexdigest()[:16]
+    return digest.hexdigest()
 
 
-def _fetch_debug(target):
+def _fetch_debug(target, update):
     """Builds in kernel/debug-KEY and points kernel/debug at it: an interrupted build resumes."""
+    inputs = _debug_inputs()
+    if not update and (target / "inputs").exists() and (target / "inputs").read_text() == inputs:
+        return
     src = source()
-    build_home = target.parent / f"debug-{_debug_key(src)}"
+    key = hashlib.sha256((src.name + inputs).encode()).hexdigest()[:16]
+    build_home = target.parent / f"debug-{key}"
     if not (build_home / "release").exists():
         _build_debug(src, build_home)
-    if not target.is_symlink() or os.readlink(target) != build_home.name:
-        fresh = target.parent / f".debug-link-{os.getpid()}"
-        fresh.symlink_to(build_home.name)
-        fresh.replace(target)
+    (build_home / "inputs").write_text(inputs)
+    fresh = target.parent / f".debug-link-{os.getpid()}"
+    fresh.symlink_to(build_home.name)
+    fresh.replace(target)
     cache.keep_newest(target.parent, 2, "debug-*")
 
 

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The lab's own small programs (tools/lab/guest), compiled once for each version of their source."""
+
+import hashlib
+import subprocess
+
+from . import cache, say
+from .say import LabError
+
+CXX = ["g++", "-std=c++20", "-O2", "-Wall", "-Wextra", "-static", "-s"]
+
+
+def program(name, sources):
+    """The path of the program in the cache."""
+    paths = [cache.LAB / "guest" / source for source in sources]
+    digest = hashlib.sha256(" ".join(CXX).encode())
+    for path in paths:
+        digest.update(path.read_bytes())
+    target = cache.root() / "compiled" / f"{name}-{digest.hexdigest()[:16]}"
+    with cache.locked("compiled"):
+        if not target.exists():
+            say.stage(f"compiling the lab's {name}")
+            with cache.filling(target) as scratch:
+                units = [str(path) for path in paths if path.suffix == ".cpp"]
+                built = subprocess.run([*CXX, "-o", str(scratch / name), *units], text=True, capture_output=True)
+                if built.returncode != 0:
+                    raise LabError(f"tools/lab/guest: {name} does not compile:\n{built.stderr}")
+            cache.keep_newest(target.parent, 4, f"{name}-*")
+    return target / name
