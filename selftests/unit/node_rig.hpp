@@ -3,6 +3,7 @@
 // what the tests of the node, and its fuzz target, drive.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -77,9 +78,18 @@ public:
     explicit Node(const rmem_node_config& config = small_config())
         : bytes_(rmem_node_state_bytes(&config)),
           state_(static_cast<uint8_t*>(std::aligned_alloc(64, bytes_))),
-          memory(config.pages << config.page_shift, garbage) {
+          memory(config.pages << config.page_shift) {
+        core.config = config;
+        boot();
+    }
+
+    // As after power came back: nothing is left of what was.
+    void boot() {
+        const rmem_node_config config = core.config;
         std::memset(state_.get(), garbage, bytes_);
+        std::fill(memory.begin(), memory.end(), garbage);
         rmem_node_init(&core, &config, state_.get());
+        now_ns = 1;
     }
 
     // Everything the node knows, to be compared.

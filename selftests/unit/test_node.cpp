@@ -182,7 +182,8 @@ TEST_F(NodeTest, DiscardedPageComesBackZeroed) {
     }
 }
 
-// ---- refusals: every reason, nothing changed -----------------------------------------------------
+// ---- refusals: every reason, nothing changed
+// -----------------------------------------------------
 
 TEST_F(NodeTest, RefusesLengths) {
     node.read(client, addr, 1); // the session is in use from here on
@@ -698,8 +699,8 @@ TEST(NodeProperty, AgreesWithReference) {
                 break;
             case 1:
             case 2:
-                node.request(client, client.head(random() % 2 ? RMEM_ZERO : RMEM_DISCARD, addr,
-                                                 page));
+                node.request(client,
+                             client.head(random() % 2 ? RMEM_ZERO : RMEM_DISCARD, addr, page));
                 region->second[n].value = 0;
                 break;
             default:
@@ -708,8 +709,7 @@ TEST(NodeProperty, AgreesWithReference) {
                               RMEM_NODE_EXECUTED);
                     region->second[n].value = value;
                 }
-                ASSERT_EQ(node.read(client, addr, 1024),
-                          filled(1024, region->second[n].value));
+                ASSERT_EQ(node.read(client, addr, 1024), filled(1024, region->second[n].value));
                 ASSERT_EQ(node.read(client, addr + 1024, 512), filled(512, 0));
             }
         }

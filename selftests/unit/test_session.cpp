@@ -82,10 +82,10 @@ TEST(Session, AgreesWithReference) {
             told -= random() % 3 ? 0 : random() % told; // an old request
             id -= random() % 16 ? 0 : random() % (id - told + 1);
             floor = std::max(floor, told);
-            rmem_session_verdict expect = id < floor             ? RMEM_SESSION_STALE
-                                          : id >= floor + ids    ? RMEM_SESSION_BEYOND
-                                          : done.count(id) ? RMEM_SESSION_REPEATED
-                                                                 : RMEM_SESSION_FRESH;
+            rmem_session_verdict expect = id < floor          ? RMEM_SESSION_STALE
+                                          : id >= floor + ids ? RMEM_SESSION_BEYOND
+                                          : done.count(id)    ? RMEM_SESSION_REPEATED
+                                                              : RMEM_SESSION_FRESH;
             ASSERT_EQ(w.check(id, told), expect) << "ids " << ids << " step " << step;
             ASSERT_EQ(w.session.floor, floor);
             if (expect == RMEM_SESSION_FRESH && random() % 4) {

@@ -70,15 +70,15 @@ TEST(Wire, LayoutIsTheHeadersOne) {
     base_siphash_key key = test_key();
     Message m = message(RMEM_READ, RMEM_LINK, key, 0x61626364);
     const uint8_t expect[] = {
-        1,    5,    0,    0,                                  // version type flags status
-        0x04, 0x03, 0x02, 0x01,                               // space
-        0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11,       // session
-        0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21,       // boot
-        0x38, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31,       // id
-        0x00, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31,       // floor
-        0x58, 0x57, 0x56, 0x55, 0x54, 0x53, 0x52, 0x51,       // addr
-        0x64, 0x63, 0x62, 0x61, 0,    0,    0,    0,          // len offset
-        0x00, 0x10, 200,  0,    0,    0,    0,    0,          // piece attempt reserved digest
+        1,    5,    0,    0,                            // version type flags status
+        0x04, 0x03, 0x02, 0x01,                         // space
+        0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11, // session
+        0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21, // boot
+        0x38, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31, // id
+        0x00, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31, // floor
+        0x58, 0x57, 0x56, 0x55, 0x54, 0x53, 0x52, 0x51, // addr
+        0x64, 0x63, 0x62, 0x61, 0,    0,    0,    0,    // len offset
+        0x00, 0x10, 200,  0,    0,    0,    0,    0,    // piece attempt reserved digest
     };
     static_assert(sizeof(expect) == RMEM_TAGGED_BYTES);
     EXPECT_EQ(std::memcmp(m.hdr, expect, sizeof(expect)), 0);
@@ -189,9 +189,12 @@ TEST(Wire, Form) {
     EXPECT_EQ(changed(RMEM_OPEN, [](auto& h) { h.session = 1; }), RMEM_WIRE_MALFORMED);
     EXPECT_EQ(changed(RMEM_OPEN, [](auto& h) { h.boot = 1; }), RMEM_WIRE_MALFORMED);
     const uint8_t response = RMEM_WRITE | RMEM_RESPONSE;
-    EXPECT_EQ(changed(response, [](auto& h) { h.status = RMEM_STATUS_COUNT; }, true),
+    EXPECT_EQ(changed(
+                  response, [](auto& h) { h.status = RMEM_STATUS_COUNT; }, true),
               RMEM_WIRE_MALFORMED);
-    EXPECT_EQ(changed(response, [](auto& h) { h.boot = 0; }, true), RMEM_WIRE_MALFORMED);
+    EXPECT_EQ(changed(
+                  response, [](auto& h) { h.boot = 0; }, true),
+              RMEM_WIRE_MALFORMED);
 }
 
 TEST(Wire, OnlyGoodResponsesCarryPayload) {

@@ -59,7 +59,8 @@ struct Words {
     }
 };
 
-template <typename Access> class Machine {
+template <typename Access>
+class Machine {
 public:
     explicit Machine(uint32_t sessions_per_tenant) : per_tenant(sessions_per_tenant) {
         rmem_node_config config = rig::small_config();
@@ -67,8 +68,7 @@ public:
         config.pool_pages = 8;
         config.sessions_max = tenants * per_tenant;
         config.window_ids = 64;
-        state.reset(static_cast<uint8_t*>(
-            std::aligned_alloc(64, rmem_node_state_bytes(&config))));
+        state.reset(static_cast<uint8_t*>(std::aligned_alloc(64, rmem_node_state_bytes(&config))));
         memory.reset(static_cast<uint8_t*>(std::aligned_alloc(64, config.pages * page)));
         std::memset(memory.get(), rig::garbage, config.pages * page);
         rmem_node_init(&node, &config, state.get());

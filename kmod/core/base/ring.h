@@ -65,19 +65,20 @@ static inline bool base_ring_push(struct base_ring *ring, u32 value)
 		struct base_ring_cell *cell = &ring->cell[at & ring->mask];
 		/* Pairs with base_ring_pop(): the cell's old value was read before. */
 		u32 turn = __atomic_load_n(&cell->turn, __ATOMIC_ACQUIRE);
+		s32 ahead = turn - at;
 
-		if (turn == at) {
-			if (__atomic_compare_exchange_n(&ring->head, &at, at + 1, true,
-							__ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
-				cell->value = value;
-				/* Pairs with base_ring_pop(): value, and what it stands for. */
-				__atomic_store_n(&cell->turn, at + 1, __ATOMIC_RELEASE);
-				return true;
-			}
-		} else if ((s32)(turn - at) < 0) {
+		if (ahead < 0)
 			return false;
-		} else {
+		if (ahead > 0) {
 			at = __atomic_load_n(&ring->head, __ATOMIC_RELAXED);
+			continue;
+		}
+		if (__atomic_compare_exchange_n(&ring->head, &at, at + 1, true, __ATOMIC_RELAXED,
+						__ATOMIC_RELAXED)) {
+			cell->value = value;
+			/* Pairs with base_ring_pop(): value, and what it stands for. */
+			__atomic_store_n(&cell->turn, at + 1, __ATOMIC_RELEASE);
+			return true;
 		}
 	}
 }
@@ -90,20 +91,20 @@ static inline bool base_ring_pop(struct base_ring *ring, u32 *value)
 		struct base_ring_cell *cell = &ring->cell[at & ring->mask];
 		/* Pairs with base_ring_push(): value, and what it stands for. */
 		u32 turn = __atomic_load_n(&cell->turn, __ATOMIC_ACQUIRE);
+		s32 ahead = turn - (at + 1);
 
-		if (turn == at + 1) {
-			if (__atomic_compare_exchange_n(&ring->tail, &at, at + 1, true,
-							__ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
-				*value = cell->value;
-				/* Pairs with base_ring_push(): value was read. */
-				__atomic_store_n(&cell->turn, at + ring->mask + 1,
-						 __ATOMIC_RELEASE);
-				return true;
-			}
-		} else if ((s32)(turn - (at + 1)) < 0) {
+		if (ahead < 0)
 			return false;
-		} else {
+		if (ahead > 0) {
 			at = __atomic_load_n(&ring->tail, __ATOMIC_RELAXED);
+			continue;
+		}
+		if (__atomic_compare_exchange_n(&ring->tail, &at, at + 1, true, __ATOMIC_RELAXED,
+						__ATOMIC_RELAXED)) {
+			*value = cell->value;
+			/* Pairs with base_ring_push(): value was read. */
+			__atomic_store_n(&cell->turn, at + ring->mask + 1, __ATOMIC_RELEASE);
+			return true;
 		}
 	}
 }
@@ -113,9 +114,11 @@ static inline u32 base_ring_count(const struct base_ring *ring)
 {
 	u32 tail = __atomic_load_n(&ring->tail, __ATOMIC_RELAXED);
 	u32 head = __atomic_load_n(&ring->head, __ATOMIC_RELAXED);
-	s32 count = (s32)(head - tail);
+	s32 count = head - tail; /* read one after the other, so possibly out of bounds */
 
-	return count > 0 ? (u32)count : 0;
+	if (count < 0)
+		return 0;
+	return (u32)count <= ring->mask ? (u32)count : ring->mask + 1;
 }
 
 #endif

@@ -443,7 +443,7 @@ void rmem_node_request(struct rmem_node *node, u64 now_ns, const struct rmem_hea
 
 	if (reason == RMEM_NODE_EXECUTED)
 		reason = judge(session, head);
-	/* A READ changes nothing: it is never marked, need not be in the window, but may be stale. */
+	/* A READ changes nothing: it is never marked, need not be in the window, may be stale. */
 	if (head->type == RMEM_READ &&
 	    (reason == RMEM_NODE_WINDOW || reason == RMEM_NODE_REPEATED))
 		reason = RMEM_NODE_EXECUTED;

@@ -49,7 +49,7 @@ struct rmem_node_config {
 	u32 sessions_max;    /* 1 .. RMEM_SESSIONS_MAX */
 	u32 regions_max;     /* 1 .. RMEM_REGIONS_MAX */
 	u32 session_idle_ms; /* a session unused for that long may be evicted for a new one */
-	u32 window_ids;	     /* 0: RMEM_WINDOW, what the protocol says; less is for the model checker */
+	u32 window_ids;	     /* 0: RMEM_WINDOW, the protocol's; less is for the model checker */
 };
 
 /* NULL if the configuration is sound, else what is wrong, as one line. */
@@ -68,7 +68,7 @@ struct rmem_node {
 	struct rmem_sessions sessions;
 };
 
-/* state: rmem_node_state_bytes() of memory; needs no clearing. All pages count as not yet zeroed. */
+/* state: rmem_node_state_bytes() of memory, not cleared. All pages count as not yet zeroed. */
 void rmem_node_init(struct rmem_node *node, const struct rmem_node_config *config, void *state);
 
 /*
@@ -154,9 +154,10 @@ void rmem_node_damaged(const struct rmem_node *node, const struct rmem_head *hea
 		       struct rmem_head *reply);
 
 /*
- * Slow path; slow lock. Payloads are in their wire form, in and out. Each fills in answer->action (REPLY or DROP), reason and
- * reply, and the payload that goes behind an RMEM_OK reply, as
- * rmem_wire_payload_bytes(&answer->reply) tells.
+ * Slow path; slow lock. Payloads are in their wire form, in and out, in aligned
+ * memory. Each fills in answer->action (REPLY or DROP), reason and reply, and the
+ * payload that goes behind an RMEM_OK reply, as rmem_wire_payload_bytes(&answer->reply)
+ * tells.
  *
  * An OPEN changes a slot that the request can't name: rmem_node_open_slot()
  * chooses it (-1: none to be had), the caller locks it, calls rmem_node_open(),
@@ -204,6 +205,7 @@ struct rmem_node_usage {
 	u32 alloc_retries_worst; /* in one ALLOC */
 	u32 spaces, regions, sessions;
 };
+
 void rmem_node_usage(const struct rmem_node *node, struct rmem_node_usage *usage);
 
 #endif
