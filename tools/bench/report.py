@@ -48,11 +48,11 @@ class Samples:
 
     def table(self):
         rows = self.rows()
-        whos = [self.ours, *rows[0]["peers"]] if rows else []
-        lines = [["case", "metric", *whos, "ratio"]]
+        names = [self.ours, *rows[0]["peers"]] if rows else []
+        lines = [["case", "metric", *names, "ratio"]]
         for row in rows:
             lines.append([row["case"], f"{row['metric']}, {row['unit']}",
-                          *(self._cell(row, who) for who in whos), f"{self.ratio(row):.2f}"])
+                          *(self._cell(row, who) for who in names), f"{self.ratio(row):.2f}"])
         widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
         return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip()
                          for line in lines)

@@ -15,7 +15,7 @@
 #include "core/base/types.h"
 
 #define RMEM_RTO_NS_FIRST (200 * BASE_NSEC_PER_MSEC) /* nothing measured yet */
-#define RMEM_RTO_NS_MIN (10 * BASE_NSEC_PER_MSEC)
+#define RMEM_RTO_NS_MIN (20 * BASE_NSEC_PER_MSEC)
 #define RMEM_RTO_NS_MAX BASE_NSEC_PER_SEC
 #define RMEM_RTT_HORIZON_NS (10 * BASE_NSEC_PER_SEC)
 

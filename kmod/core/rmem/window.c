@@ -107,22 +107,22 @@ static void grow(struct rmem_window *w, u32 packets)
 	__atomic_fetch_add(&w->cwnd, RMEM_CWND_ONE, __ATOMIC_RELAXED);
 }
 
-/* By cut / 1024, unless that was done less than every_ns ago. */
-static void shrink(struct rmem_window *w, u64 now_ns, u64 every_ns, u32 cut)
+/* By cut / 1024 down to the floor, unless that was done less than every_ns ago. */
+static void shrink(struct rmem_window *w, u64 now_ns, u64 every_ns, u32 cut, u32 floor)
 {
 	u64 before_ns = load(&w->decreased_ns);
 	u32 cwnd = load(&w->cwnd);
 	u32 lesser;
 
-	if (now_ns < before_ns + every_ns)
+	if (cwnd <= floor || now_ns < before_ns + every_ns)
 		return;
 	if (!__atomic_compare_exchange_n(&w->decreased_ns, &before_ns, now_ns, false,
 					 __ATOMIC_RELAXED, __ATOMIC_RELAXED))
 		return;
 	do {
 		lesser = cwnd - cwnd / 1024 * cut - cwnd % 1024 * cut / 1024;
-		if (lesser < RMEM_CWND_MIN)
-			lesser = RMEM_CWND_MIN;
+		if (lesser < floor)
+			lesser = floor;
 	} while (!__atomic_compare_exchange_n(&w->cwnd, &cwnd, lesser, false, __ATOMIC_RELAXED,
 					      __ATOMIC_RELAXED));
 }
@@ -149,12 +149,13 @@ void rmem_window_answered(struct rmem_window *w, u64 now_ns, u32 packets, u64 de
 	}
 	cut = (delay_us - target) * 1024 / delay_us * DECREASE_GAIN / 1024;
 	shrink(w, now_ns, delay_us * BASE_NSEC_PER_USEC,
-	       cut < RMEM_CWND_DECREASE_MAX ? cut : RMEM_CWND_DECREASE_MAX);
+	       cut < RMEM_CWND_DECREASE_MAX ? cut : RMEM_CWND_DECREASE_MAX,
+	       delay_us > target * RMEM_TARGETS_INCAST ? RMEM_CWND_MIN : RMEM_CWND_FLOOR);
 }
 
 void rmem_window_timeout(struct rmem_window *w, u64 now_ns, u64 rto_ns)
 {
-	shrink(w, now_ns, rto_ns, RMEM_CWND_DECREASE_MAX);
+	shrink(w, now_ns, rto_ns, RMEM_CWND_DECREASE_MAX, RMEM_CWND_ONE);
 }
 
 static void wait(u64 *waiters, unsigned int waiter)

@@ -6,7 +6,10 @@
  *   the node, driven by delay. Below the target delay it grows by one packet per
  *   round trip; above it shrinks in proportion to the excess (Swift,
  *   SIGCOMM'20, section 3.1), by RMEM_CWND_DECREASE_MAX at most and once per round
- *   trip at most. It may fall below one packet; then one packet goes every
+ *   trip at most. How far it shrinks depends on how sure it is that the delay is a queue of
+ *   ours: above the target to 16 packets, so that a machine that is late because its
+ *   processors are busy isn't stopped as well; a timeout to one; above 8 targets below
+ *   one packet, as an incast of many clients needs. Then one packet goes every
  *   round trip / cwnd. A timeout counts as the largest excess, once per timeout's length, for
  *   what was lost together is missed one by one.
  *
@@ -44,6 +47,7 @@
 
 #define RMEM_CWND_ONE 1024U /* one packet */
 #define RMEM_CWND_START (64 * RMEM_CWND_ONE)
+#define RMEM_CWND_FLOOR (16 * RMEM_CWND_ONE)
 #define RMEM_CWND_MIN (RMEM_CWND_ONE / 64)
 #define RMEM_CWND_MAX (4096 * RMEM_CWND_ONE)
 #define RMEM_CWND_DECREASE_MAX 512 /* of 1024 */
@@ -51,6 +55,7 @@
 #define RMEM_TARGET_NS_MIN BASE_NSEC_PER_MSEC
 #define RMEM_TARGET_NS_MAX (20 * BASE_NSEC_PER_MSEC)
 /* However narrow the window, an op goes that often. */
+#define RMEM_TARGETS_INCAST 8
 #define RMEM_PACE_NS_MAX (50 * BASE_NSEC_PER_MSEC)
 
 #define RMEM_IWND_BYTES (4U * 1024 * 1024)
