@@ -102,6 +102,18 @@ def test_root_is_the_hosts_but_private(lab):
     assert "tmpfs" in m.run("findmnt -no FSTYPE /tmp").out
 
 
+def test_cpus_and_clock(lab):
+    for m in lab:
+        assert int(m.run("nproc").out) == m.spec.cpus
+        clock = m.read("/sys/devices/system/clocksource/clocksource0/current_clocksource").strip()
+        assert clock in ("tsc", "kvm-clock", "hpet", "acpi_pm"), clock
+    # A second of the guest is one of the host: neither counts ticks, of which emulation loses some.
+    began = time.monotonic()
+    guest_s = float(lab["compute"].run("a=$(cut -d' ' -f1 /proc/uptime); sleep 2; b=$(cut -d' ' -f1 /proc/uptime); "
+                                       "echo $a $b | awk '{print $2 - $1}'").out)
+    assert 2 <= guest_s <= time.monotonic() - began + 0.1, guest_s
+
+
 def test_modules_and_tools(lab):
     m = lab["compute"]
     m.run("modprobe nbd && modprobe nvme-tcp && modprobe raid1 && modprobe vxlan && modprobe sch_netem")
