@@ -4,7 +4,7 @@
 // every one of them back:
 //
 //     redisload SOCKET fill COUNT BYTES     SET value:0 ... value:COUNT-1, of BYTES each
-//     redisload SOCKET check COUNT BYTES    GET them, compare byte for byte
+//     redisload SOCKET check COUNT BYTES    GET them, newest first, compare byte for byte
 //
 // Each value is the output of a generator seeded with its key's number, so that nothing has to be
 // remembered to check it. Status 0: done; 1: a value differs; 2: the server went away or refused,
@@ -151,28 +151,30 @@ bool same(size_t number, std::string_view found, std::vector<char>& value) {
     return false;
 }
 
+// Newest first, since the oldest are those that were moved out.
 bool check(Server& server, std::vector<char>& value, size_t count, size_t& done) {
     std::string request;
     bool whole = true;
 
-    for (size_t begin = 0; begin < count; begin += PIPELINE) {
-        size_t end = std::min(begin + PIPELINE, count);
+    while (done < count) {
+        size_t batch = std::min(PIPELINE, count - done);
         request.clear();
-        for (size_t number = begin; number < end; number++) {
+        for (size_t at = 1; at <= batch; at++) {
             request += "*2\r\n$3\r\nGET\r\n";
-            append_bulk(request, key_of(number));
+            append_bulk(request, key_of(count - done - at));
         }
         server.send(request);
-        for (; done < end; done++) {
+        for (size_t end = done + batch; done < end; done++) {
+            size_t number = count - done - 1;
             std::string_view head = server.line();
             long bytes = -1;
             std::from_chars(head.data() + 1, head.data() + head.size(), bytes);
             if (head[0] != '$' || bytes < 0) {
-                std::printf("value:%zu is not there\n", done);
+                std::printf("value:%zu is not there\n", number);
                 whole = false;
                 continue;
             }
-            whole &= same(done, server.bulk(static_cast<size_t>(bytes)), value);
+            whole &= same(number, server.bulk(static_cast<size_t>(bytes)), value);
         }
     }
     return whole;

@@ -116,6 +116,7 @@ class Node:
     def start(self):
         load(self.machine, NODE)
         if self.key is None:
+            self.machine.run(["rm", "-f", self.key_path])
             remora(self.machine, "key", "new", self.key_path)
             self.key = self.machine.read_bytes(self.key_path)
         else:
