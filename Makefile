@@ -58,7 +58,8 @@ ASAN_SRC := $(UNIT_SRC) $(TESTABLE_SRC)
 TSAN_SRC := $(call dirs3,selftests/unit,tsan_*.cpp)
 MODEL_SRC := $(call dirs3,selftests/model,*.cpp)
 FUZZ_SRC := $(call dirs3,selftests/fuzz,fuzz_*.cpp)
-OPT_SRC := $(COMMON_SRC) $(REMORA_SRC) $(NODE_SRC) $(MODEL_SRC)
+CONFORMANCE_SRC := $(wildcard selftests/node/*.cpp)
+OPT_SRC := $(CONFORMANCE_SRC) $(COMMON_SRC) $(REMORA_SRC) $(NODE_SRC) $(MODEL_SRC)
 
 # ---- flags --------------------------------------------------------------------------------------
 
@@ -150,6 +151,11 @@ out/bin/tsan: $(call objects,tsan,$(TSAN_SRC)) out/tsan/libremora_core.a
 	$(call say,LINK,$@)
 	$(call link,tsan,$(UNIT_LINK))
 
+out/bin/node-conformance: $(call objects,opt,$(CONFORMANCE_SRC) $(COMMON_SRC) \
+		$(filter-out %/main.cpp,$(NODE_SRC))) out/lib/libremora_core.a
+	$(call say,LINK,$@)
+	$(call link,opt,-lgtest -lmnl -lfmt -lpthread)
+
 out/bin/model/%: out/opt/selftests/model/%.o out/lib/libremora_core.a
 	$(call say,LINK,$@)
 	$(call link,opt,)
@@ -162,11 +168,12 @@ USER_BIN := $(if $(REMORA_SRC),out/bin/remora) $(if $(NODE_SRC),out/bin/remora-n
 UNIT_BIN := $(if $(UNIT_SRC),out/bin/unit)
 TSAN_BIN := $(if $(TSAN_SRC),out/bin/tsan)
 MODEL_BIN := $(MODEL_SRC:selftests/model/%.cpp=out/bin/model/%)
+CONFORMANCE_BIN := $(if $(CONFORMANCE_SRC),out/bin/node-conformance)
 FUZZ_BIN := $(FUZZ_SRC:selftests/fuzz/%.cpp=out/bin/fuzz/%)
 
 # ---- targets ------------------------------------------------------------------------------------
 
-.PHONY: all user modules modules-all demo check style unit tsan model fuzz-build fuzz bench-rmb \
+.PHONY: all user modules modules-all demo check style unit tsan model conformance fuzz-build fuzz bench-rmb \
 	selftests compile_commands.json install modules_install clean help deps
 
 all: user modules ## user space, and the modules for KERNEL or KDIR
@@ -197,8 +204,9 @@ style: ## layers, licences, checkpatch, sparse, clang-tidy ... (tools/style/run 
 unit: $(UNIT_BIN)
 tsan: $(TSAN_BIN)
 model: $(MODEL_BIN)
+conformance: $(CONFORMANCE_BIN)
 fuzz-build: $(FUZZ_BIN)
-selftests: unit tsan model fuzz-build ## build the native tests without running them
+selftests: unit tsan model conformance fuzz-build ## build the native tests without running them
 
 fuzz: fuzz-build ## every fuzz target for FUZZ_SECONDS=600 each, new inputs in out/fuzz/corpus
 	$(Q)for target in $(notdir $(FUZZ_BIN)); do \

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: GPL-2.0
+// One session of a client as the tests drive it, against both sides of a pair.
+#pragma once
+
+#include "pair.hpp"
+
+namespace remora::test {
+
+// The pair all tests share, and the random numbers they draw from.
+Pair& pair();
+std::uint64_t random_u64();
+Bytes random_bytes(std::size_t bytes);
+
+class Client {
+public:
+    // Opens a session at this level, from one of the client's sockets.
+    explicit Client(rmem_integrity level, unsigned int from = 0);
+    // Frees what it allocated and closes; the node is left as it was.
+    ~Client();
+    Client(const Client&) = delete;
+    Client& operator=(const Client&) = delete;
+
+    // A region of that many bytes, as a symbol.
+    unsigned int allocate(std::uint64_t bytes,
+                          std::uint32_t perm = RMEM_PERM_READ | RMEM_PERM_WRITE);
+
+    // Requests to be changed and asked; each has a new id and the floor below it.
+    Message request(rmem_type type);
+    Message open_request();
+    Message alloc_request(std::uint64_t bytes, std::uint32_t perm, std::uint64_t addr = 0);
+    Message free_request(unsigned int region, std::uint64_t bytes);
+    Message read_request(unsigned int region, std::uint64_t offset, std::uint32_t bytes);
+    Message write_request(unsigned int region, std::uint64_t offset, const Bytes& data);
+    Message clear_request(rmem_type type, unsigned int region, std::uint64_t offset,
+                          std::uint32_t bytes);
+
+    // The answer's status; the answer is one.
+    rmem_status ask(const Message& message);
+    // All parts, put together; empty if it was refused.
+    Bytes read(unsigned int region, std::uint64_t offset, std::uint32_t bytes);
+    rmem_status write(unsigned int region, std::uint64_t offset, const Bytes& data);
+
+    std::uint64_t session = 0;
+    std::uint64_t next_id = 1;
+    std::uint64_t floor = 0; // 0: each request's own id
+    std::array<std::uint8_t, 16> name;
+    bool closed = false; // nothing to be closed at the end
+
+private:
+    rmem_integrity level_;
+    unsigned int from_;
+    std::map<unsigned int, std::uint64_t> regions_; // allocated: bytes, rounded up
+};
+
+} // namespace remora::test

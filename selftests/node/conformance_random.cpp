@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: GPL-2.0
+// Random requests, sound and spoilt; and a flood of noise beside a client that is at work.
+#include <atomic>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "client.hpp"
+
+namespace remora::test {
+
+namespace {
+
+template <typename T>
+T one_of(std::initializer_list<T> choices) {
+    return choices.begin()[random_u64() % choices.size()];
+}
+
+// A request that may be sound, may reach beyond its region, may be a copy, may be spoilt.
+Message random_message(Client& client, unsigned int region, std::uint32_t region_bytes) {
+    std::uint32_t page = pair().page_bytes();
+    std::uint64_t offset =
+        one_of<std::uint64_t>({random_u64() % region_bytes, random_u64() % region_bytes,
+                               page - random_u64() % 64, 0, region_bytes - random_u64() % 5000});
+    auto bytes = static_cast<std::uint32_t>(1 + random_u64() % pair().piece_bytes());
+    Message message;
+    switch (random_u64() % 5) {
+    case 0:
+    case 1:
+        message = client.write_request(region, offset, random_bytes(bytes));
+        break;
+    case 2:
+        message =
+            client.read_request(region, offset, bytes * static_cast<u32>(1 + random_u64() % 4));
+        message.head.piece = static_cast<u16>(RMEM_PIECE_BYTES_MIN + random_u64() % 9000);
+        break;
+    case 3:
+        message = client.clear_request(one_of({RMEM_ZERO, RMEM_DISCARD}), region, offset, bytes);
+        break;
+    default:
+        message = client.clear_request(one_of({RMEM_ZERO, RMEM_DISCARD}), region,
+                                       offset / page * page, page);
+    }
+    message.head.attempt = static_cast<u8>(random_u64());
+    return message;
+}
+
+// Somewhere else in the window, another session's, another boot's, or bits of it flipped.
+void spoil_somehow(Client& client, Message& message) {
+    switch (random_u64() % 12) {
+    case 0:
+        message.head.floor -= std::min<std::uint64_t>(message.head.floor, random_u64() % 64);
+        break;
+    case 1:
+        message.head.id += random_u64() % (2 * RMEM_WINDOW);
+        client.next_id = std::max(client.next_id, message.head.id + 1);
+        break;
+    case 2:
+        message.head.boot = random_u64() | 1;
+        break;
+    case 3:
+        message.head.integrity = one_of<u8>({RMEM_LINK, RMEM_DIGEST, RMEM_FULL});
+        break;
+    case 4:
+        message.spoil = [at = random_u64(), bit = random_u64() % 8](Bytes& datagram) {
+            datagram[at % datagram.size()] ^= static_cast<std::uint8_t>(1U << bit);
+        };
+        break;
+    case 5:
+        message.spoil = [bytes = random_u64()](Bytes& datagram) {
+            datagram.resize(bytes % (datagram.size() + 1));
+        };
+        break;
+    default:
+        break;
+    }
+}
+
+TEST(Random, AnswersAreTheCores) {
+    std::uint32_t region_bytes = 3 * pair().page_bytes();
+    for (rmem_integrity level : {RMEM_LINK, RMEM_DIGEST, RMEM_FULL}) {
+        Client client(level);
+        unsigned int region = client.allocate(region_bytes);
+        std::vector<Message> sent;
+        for (int i = 0; i < 700 && !testing::Test::HasFailure(); i++) {
+            Message message = random_message(client, region, region_bytes);
+            message.head.floor -= std::min<std::uint64_t>(message.head.floor, 8);
+            spoil_somehow(client, message);
+            sent.push_back(message);
+            pair().ask(message);
+            if (random_u64() % 4 == 0)
+                pair().ask(
+                    sent[sent.size() - 1 - random_u64() % std::min<std::size_t>(sent.size(), 16)]);
+        }
+        client.floor = 0;
+    }
+}
+
+// Noise of every kind a stranger can make, until told to stop or out of bounds.
+void make_noise(NetworkSide& network, const std::vector<Bytes>& noise,
+                const std::atomic<bool>& stop) {
+    constexpr int datagrams_max = 200'000;
+    for (int i = 0; i < datagrams_max && !stop; i++) {
+        try {
+            network.send(noise[static_cast<std::size_t>(i) % noise.size()], 2);
+        } catch (const std::exception&) {
+            std::this_thread::yield(); // no buffer for it: that is enough noise
+        }
+    }
+}
+
+std::vector<Bytes> some_noise(Client& client) {
+    std::vector<Bytes> noise;
+    for (int i = 0; i < 64; i++) {
+        noise.push_back(random_bytes(random_u64() % 2000));
+        Bytes headed = random_bytes(RMEM_HDR_BYTES + random_u64() % 500);
+        headed[0] = RMEM_VERSION;
+        headed[1] = static_cast<std::uint8_t>(1 + random_u64() % 8);
+        headed[2] = headed[3] = headed[59] = 0;
+        base_store_le32(headed.data() + 4, pair().space());
+        noise.push_back(headed);
+        Message forged = client.write_request(no_region, random_u64(), random_bytes(100));
+        forged.key = key_random();
+        noise.push_back(pair().render(forged, pair().network().names));
+    }
+    return noise;
+}
+
+/*
+ * Sent again until answered, as a client does: under a flood, datagrams get lost. Late answers to
+ * earlier attempts and other requests don't count.
+ */
+std::optional<Bytes> persist(const Message& message) {
+    constexpr int attempts = 200;
+    constexpr int timeout_ms = 100;
+    NetworkSide& network = pair().network();
+    for (int i = 0; i < attempts; i++) {
+        network.send(pair().render(message, network.names), message.from);
+        while (std::optional<Bytes> answer = network.receive(message.from, timeout_ms)) {
+            rmem_head head;
+            if (rmem_wire_parse(answer->data(), answer->size(), true, &head) == RMEM_WIRE_GOOD &&
+                head.id == message.head.id && head.status == RMEM_OK)
+                return answer;
+        }
+    }
+    return std::nullopt;
+}
+
+TEST(Flood, AnotherClientIsServed) {
+    Client client(RMEM_DIGEST);
+    unsigned int region = client.allocate(pair().page_bytes());
+    std::vector<Bytes> noise = some_noise(client);
+    std::atomic<bool> stop{false};
+    NetworkSide& network = pair().network();
+    std::jthread stranger([&] { make_noise(network, noise, stop); });
+    for (std::uint32_t i = 0; i < 100; i++) {
+        Bytes data = random_bytes(128);
+        if (!persist(client.write_request(region, i * 128, data))) {
+            ADD_FAILURE() << "write " << i << " is not answered";
+            break;
+        }
+        std::optional<Bytes> read = persist(client.read_request(region, i * 128, 128));
+        if (!read || !std::equal(data.begin(), data.end(), read->begin() + RMEM_HDR_BYTES)) {
+            ADD_FAILURE() << "read " << i << " is not answered, or with something else";
+            break;
+        }
+        if (::testing::Test::HasFailure())
+            break;
+    }
+    stop = true;
+    stranger.join();
+    // Once this is answered the noise is behind it; what copies of it are left, the fence takes.
+    EXPECT_TRUE(persist(client.clear_request(RMEM_ZERO, region, 0, pair().page_bytes())));
+    network.exchange({0}, 0);
+    EXPECT_EQ(client.ask(client.clear_request(RMEM_ZERO, region, 0, pair().page_bytes())), RMEM_OK);
+    EXPECT_FALSE(network.receive(2, 0)) << "noise is answered";
+}
+
+} // namespace
+
+} // namespace remora::test

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: GPL-2.0
+// What requests do when all is well: sessions, regions, data, at each level of integrity.
+#include <gtest/gtest.h>
+
+#include "client.hpp"
+
+namespace remora::test {
+
+namespace {
+
+class Level : public testing::TestWithParam<rmem_integrity> {};
+
+std::string level_name(const testing::TestParamInfo<rmem_integrity>& info) {
+    static constexpr const char* names[] = {"Link", "Digest", "Full"};
+    return names[info.param];
+}
+
+INSTANTIATE_TEST_SUITE_P(Conformance, Level, testing::Values(RMEM_LINK, RMEM_DIGEST, RMEM_FULL),
+                         level_name);
+
+Bytes zeros(std::size_t bytes) {
+    return Bytes(bytes);
+}
+
+// ---- sessions ----
+
+TEST_P(Level, OpenRepeatedIsTheSameSessionUntilItIsUsed) {
+    Client client(GetParam());
+    Message open = client.open_request();
+    Answer first = pair().ask_one(open);
+    Answer again = pair().ask_one(open);
+    EXPECT_EQ(first.head.session, again.head.session);
+    client.session = first.head.session;
+    unsigned int region = client.allocate(1);
+    EXPECT_NE(region, no_region);
+    EXPECT_TRUE(pair().ask(open).empty()) << "a late copy of an OPEN is answered";
+}
+
+TEST_P(Level, OpenSupersedesTheClientsOlderSession) {
+    Client client(GetParam());
+    unsigned int region = client.allocate(1);
+    std::uint64_t older = client.session;
+    Answer opened = pair().ask_one(client.open_request());
+    EXPECT_NE(opened.head.session, older);
+    EXPECT_EQ(client.write(region, 0, {1}), RMEM_NO_SESSION);
+    client.session = opened.head.session;
+    client.next_id = 1;
+    EXPECT_EQ(client.write(region, 0, {1}), RMEM_OK);
+}
+
+TEST_P(Level, ClosedSessionIsGone) {
+    Client client(GetParam());
+    EXPECT_EQ(client.ask(client.request(RMEM_CLOSE)), RMEM_OK);
+    EXPECT_EQ(client.ask(client.request(RMEM_CLOSE)), RMEM_NO_SESSION);
+    EXPECT_EQ(client.ask(client.read_request(no_region, 0, 1)), RMEM_NO_SESSION);
+    client.closed = true;
+}
+
+// ---- regions ----
+
+TEST_P(Level, AllocRoundsUpAndAnswersACopyAlike) {
+    Client client(GetParam());
+    for (std::uint64_t bytes : {1U, pair().page_bytes() - 1, pair().page_bytes(),
+                                pair().page_bytes() + 1, 5 * pair().page_bytes()}) {
+        Message alloc = client.alloc_request(bytes, RMEM_PERM_READ);
+        Answer first = pair().ask_one(alloc);
+        ASSERT_EQ(first.head.status, RMEM_OK);
+        std::uint64_t got = base_load_le64(first.payload.data() + offsetof(rmem_range, bytes));
+        EXPECT_EQ(got % pair().page_bytes(), 0U);
+        EXPECT_LT(got - bytes, pair().page_bytes());
+        EXPECT_EQ(pair().ask_one(alloc).payload, first.payload);
+        auto region = static_cast<unsigned int>(base_load_le64(first.payload.data()));
+        Message free = client.free_request(region, got);
+        EXPECT_EQ(client.ask(free), RMEM_OK);
+        EXPECT_EQ(client.ask(free), RMEM_OK) << "a copy is answered as the first time";
+        EXPECT_EQ(client.ask(client.read_request(region, 0, 1)), RMEM_FAULT);
+        EXPECT_EQ(client.ask(client.free_request(region, got)), RMEM_FAULT);
+    }
+}
+
+TEST_P(Level, FreeTakesTheWholeRegionOnly) {
+    Client client(GetParam());
+    unsigned int region = client.allocate(3 * pair().page_bytes());
+    EXPECT_EQ(client.ask(client.free_request(region, pair().page_bytes())), RMEM_FAULT);
+    EXPECT_EQ(client.ask(client.free_request(region, pair().page_bytes() + 1)), RMEM_INVALID);
+    EXPECT_EQ(client.ask(client.free_request(region, 0)), RMEM_INVALID);
+    EXPECT_EQ(client.ask(client.free_request(no_region, pair().page_bytes())), RMEM_FAULT);
+    EXPECT_EQ(client.read(region, 0, 16), zeros(16));
+}
+
+TEST_P(Level, AllocRefusesWhatItCanNotGrant) {
+    Client client(GetParam());
+    EXPECT_EQ(client.ask(client.alloc_request(0, RMEM_PERM_READ)), RMEM_INVALID);
+    EXPECT_EQ(client.ask(client.alloc_request(1, 0)), RMEM_INVALID);
+    EXPECT_EQ(client.ask(client.alloc_request(1, RMEM_PERM_WRITE)), RMEM_INVALID);
+    EXPECT_EQ(client.ask(client.alloc_request(1, 4 | RMEM_PERM_READ)), RMEM_INVALID);
+    EXPECT_EQ(client.ask(client.alloc_request(1, RMEM_PERM_READ, 4096)), RMEM_INVALID);
+    EXPECT_EQ(client.ask(client.alloc_request(std::uint64_t{1} << 60, RMEM_PERM_READ)),
+              RMEM_NO_MEMORY);
+    EXPECT_EQ(client.ask(client.alloc_request(UINT64_MAX, RMEM_PERM_READ)), RMEM_NO_MEMORY);
+}
+
+TEST_P(Level, ReadOnlyRegionIsNotWritten) {
+    Client client(GetParam());
+    unsigned int region = client.allocate(pair().page_bytes(), RMEM_PERM_READ);
+    EXPECT_EQ(client.write(region, 0, {1}), RMEM_PERM);
+    EXPECT_EQ(client.ask(client.clear_request(RMEM_ZERO, region, 0, 1)), RMEM_PERM);
+    EXPECT_EQ(client.ask(client.clear_request(RMEM_DISCARD, region, 0, 1)), RMEM_PERM);
+    EXPECT_EQ(client.read(region, 0, 1), zeros(1));
+}
+
+// ---- data ----
+
+TEST_P(Level, MemoryNeverWrittenReadsAsZero) {
+    Client client(GetParam());
+    unsigned int region = client.allocate(RMEM_READ_BYTES_MAX);
+    EXPECT_EQ(client.read(region, 0, RMEM_READ_BYTES_MAX), zeros(RMEM_READ_BYTES_MAX));
+}
+
+TEST_P(Level, WhatIsWrittenIsRead) {
+    Client client(GetParam());
+    std::uint32_t page = pair().page_bytes();
+    unsigned int region = client.allocate(2 * page);
+    Bytes shadow = zeros(2 * page);
+    for (std::uint32_t bytes : {1U, 2U, 7U, 8U, 511U, 512U, 1024U, 4096U, pair().piece_bytes()}) {
+        for (std::uint32_t offset : {0U, 1U, 4095U, page - bytes, page - bytes / 2, page}) {
+            Bytes data = random_bytes(bytes);
+            ASSERT_EQ(client.write(region, offset, data), RMEM_OK);
+            std::copy(data.begin(), data.end(), shadow.begin() + offset);
+        }
+    }
+    EXPECT_EQ(client.read(region, 0, 2 * page), shadow);
+    EXPECT_EQ(client.read(region, page - 3, 7),
+              Bytes(shadow.begin() + page - 3, shadow.begin() + page + 4));
+}
+
+TEST_P(Level, ReadIsCutAtMultiplesOfThePiece) {
+    Client client(GetParam());
+    std::uint32_t bytes = 3 * RMEM_PIECE_BYTES_MAX + 5;
+    unsigned int region = client.allocate(bytes);
+    ASSERT_EQ(client.write(region, RMEM_PIECE_BYTES_MIN - 1, random_bytes(1000)), RMEM_OK);
+    for (unsigned int piece : {RMEM_PIECE_BYTES_MIN, RMEM_PIECE_BYTES_MIN + 1, 1400U, 4096U,
+                               RMEM_PIECE_BYTES_MAX, RMEM_PIECE_BYTES_MAX + 1, 65535U}) {
+        Message read = client.read_request(region, 0, bytes);
+        read.head.piece = static_cast<u16>(piece);
+        std::uint32_t cut = std::min(piece, pair().piece_bytes());
+        EXPECT_EQ(pair().ask(read).size(), (bytes + cut - 1) / cut) << piece;
+    }
+    for (unsigned int piece : {0U, 1U, RMEM_PIECE_BYTES_MIN - 1}) {
+        Message read = client.read_request(region, 0, bytes);
+        read.head.piece = static_cast<u16>(piece);
+        EXPECT_EQ(client.ask(read), RMEM_INVALID) << piece;
+    }
+}
+
+TEST_P(Level, ZeroClearsToTheByteAndDiscardFreesWholePages) {
+    Client client(GetParam());
+    std::uint32_t page = pair().page_bytes();
+    for (rmem_type type : {RMEM_ZERO, RMEM_DISCARD}) {
+        unsigned int region = client.allocate(4 * page);
+        for (std::uint32_t at = 0; at < 4 * page; at += page / 2)
+            ASSERT_EQ(client.write(region, at, random_bytes(64)), RMEM_OK);
+        EXPECT_EQ(client.ask(client.clear_request(type, region, page / 2, 2 * page)), RMEM_OK);
+        EXPECT_EQ(client.read(region, page, page), zeros(page));
+        for (std::uint32_t at = 0; at < 4 * page; at += page)
+            EXPECT_EQ(client.read(region, at, page).size(), page);
+        EXPECT_EQ(client.ask(client.clear_request(type, region, 0, 4 * page)), RMEM_OK);
+        EXPECT_EQ(client.read(region, 0, 4 * page > RMEM_READ_BYTES_MAX ? page : 4 * page),
+                  zeros(4 * page > RMEM_READ_BYTES_MAX ? page : 4 * page));
+    }
+}
+
+TEST_P(Level, ClearedPagesComeBackZeroed) {
+    Client client(GetParam());
+    std::uint32_t page = pair().page_bytes();
+    unsigned int region = client.allocate(page);
+    // More often than any pool has pages: all of them pass through other hands.
+    for (int i = 0; i < 600; i++) {
+        ASSERT_EQ(client.write(region, 0, random_bytes(16)), RMEM_OK);
+        ASSERT_EQ(client.ask(client.clear_request(RMEM_ZERO, region, 0, page)), RMEM_OK);
+        ASSERT_EQ(client.write(region, page - 1, {1}), RMEM_OK);
+        ASSERT_EQ(client.read(region, 0, 16), zeros(16));
+        ASSERT_EQ(client.ask(client.clear_request(RMEM_DISCARD, region, 0, page)), RMEM_OK);
+    }
+}
+
+// ---- addresses and lengths ----
+
+TEST_P(Level, AddressesOutsideAreRefused) {
+    Client client(GetParam());
+    std::uint32_t page = pair().page_bytes();
+    unsigned int region = client.allocate(page);
+    std::vector<std::pair<unsigned int, std::uint64_t>> outside = {
+        {region, page},
+        {region, page - 1},
+        {region, ~std::uint64_t{0}},
+        {no_region, 0},
+        {no_region, std::uint64_t{1} << 40},
+        {no_region, std::uint64_t{1} << 63}};
+    for (auto [which, offset] : outside) {
+        EXPECT_EQ(client.ask(client.read_request(which, offset, 2)), RMEM_FAULT);
+        EXPECT_EQ(client.write(which, offset, {1, 2}), RMEM_FAULT);
+        EXPECT_EQ(client.ask(client.clear_request(RMEM_ZERO, which, offset, 2)), RMEM_FAULT);
+        EXPECT_EQ(client.ask(client.clear_request(RMEM_DISCARD, which, offset, 2)), RMEM_FAULT);
+    }
+    EXPECT_EQ(client.read(region, 0, page), zeros(page));
+}
+
+TEST_P(Level, LengthsOutOfBoundsAreRefused) {
+    Client client(GetParam());
+    unsigned int region = client.allocate(2 * RMEM_READ_BYTES_MAX);
+    for (std::uint32_t bytes : {0U, RMEM_READ_BYTES_MAX + 1, UINT32_MAX})
+        EXPECT_EQ(client.ask(client.read_request(region, 0, bytes)), RMEM_INVALID) << bytes;
+    EXPECT_EQ(client.write(region, 0, {}), RMEM_INVALID);
+    EXPECT_TRUE(pair()
+                    .ask(client.write_request(region, 0, random_bytes(RMEM_PIECE_BYTES_MAX + 1)))
+                    .empty());
+    for (rmem_type type : {RMEM_ZERO, RMEM_DISCARD}) {
+        for (std::uint32_t bytes : {0U, RMEM_ZERO_BYTES_MAX + 1, UINT32_MAX})
+            EXPECT_EQ(client.ask(client.clear_request(type, region, 0, bytes)), RMEM_INVALID);
+    }
+    // Round the end of the address space.
+    for (rmem_type type : {RMEM_READ, RMEM_ZERO, RMEM_DISCARD}) {
+        Message wraps = client.clear_request(type, no_region, ~std::uint64_t{0} - 10, 4096);
+        wraps.head.piece = type == RMEM_READ ? RMEM_PIECE_BYTES_MIN : 0;
+        EXPECT_EQ(client.ask(wraps), RMEM_INVALID);
+    }
+}
+
+} // namespace
+
+} // namespace remora::test

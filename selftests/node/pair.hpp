@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A node under test and a reference, asked the same and compared byte for byte.
+ *
+ *   Message --rendered for each side--> datagram --> node over UDP   ------> answers --+
+ *                                   `-> datagram --> core in process ------> answers --+-- equal?
+ *
+ * Nodes differ in three names: the boot, sessions, and where a region lies. Messages
+ * carry symbols for them; answers are compared with symbols put in their place again, and
+ * their tags, which cover the names, are checked on each side before that.
+ *
+ * After each message goes a fence, a request whose answer is known (a CLOSE of a session that
+ * can't be): what isn't there when the fence is answered won't come. So "no answer" is no guess.
+ */
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <netinet/in.h>
+
+#include "common/descriptor.hpp"
+#include "common/key.hpp"
+#include "remora-node/node.hpp"
+
+namespace remora::test {
+
+using Bytes = std::vector<std::uint8_t>;
+
+// Symbols.
+inline constexpr std::uint64_t this_boot = 1;
+inline constexpr unsigned int no_region = 0; // addresses are as they stand
+
+// The names of one side.
+struct Names {
+    std::uint64_t boot = 0;
+    std::vector<std::uint64_t> session{0}; // by symbol
+    std::vector<std::uint64_t> base{0};    // of regions, by symbol
+
+    std::uint64_t session_symbol(std::uint64_t name); // a new one if it is unknown
+};
+
+struct Message {
+    rmem_head head{}; // boot, session: symbols; addr: offset in the region
+    unsigned int region = no_region;
+    std::function<Bytes(const Names&)> payload; // none if empty
+    std::function<void(Bytes&)> spoil;          // what a forger or the network does to it
+    std::optional<Key> key;                     // another than the space's
+    unsigned int from = 0;                      // which of the client's sockets
+};
+
+// An answer as both sides gave it, with symbols.
+struct Answer {
+    rmem_head head;
+    Bytes payload;
+};
+
+// Datagrams to a node, and its answers.
+class Side {
+public:
+    virtual ~Side() = default;
+    virtual std::vector<Bytes> exchange(const Bytes& datagram, unsigned int from) = 0;
+    Names names;
+};
+
+struct Target {
+    sockaddr_storage address;
+    socklen_t length;
+    std::uint32_t space;
+    Key key;
+};
+
+inline constexpr unsigned int client_sockets = 3;
+
+// Over UDP. Also for use by itself, when the reference isn't asked.
+class NetworkSide final : public Side {
+public:
+    explicit NetworkSide(const Target& target);
+    std::vector<Bytes> exchange(const Bytes& datagram, unsigned int from) override;
+    void send(const Bytes& datagram, unsigned int from);
+    // The next datagram, or nothing after so long.
+    std::optional<Bytes> receive(unsigned int from, int timeout_ms);
+
+private:
+    Bytes fence();
+
+    Target target_;
+    base_siphash_key key_;
+    std::uint64_t fence_id_ = 0;
+    std::array<Descriptor, client_sockets> socket_;
+};
+
+class Pair {
+public:
+    explicit Pair(const Target& target);
+
+    // Asks both. Differences fail the running test. Answers are sorted by offset.
+    std::vector<Answer> ask(const Message& message);
+    // The same, for messages with one answer.
+    Answer ask_one(const Message& message);
+
+    std::uint32_t space() const { return target_.space; }
+    const Key& key() const { return target_.key; }
+    std::uint32_t page_bytes() const { return page_bytes_; }
+    std::uint32_t piece_bytes() const { return piece_bytes_; }
+    NetworkSide& network() { return *network_; }
+    Bytes render(const Message& message, const Names& names) const;
+
+private:
+    std::vector<Answer> ask_side(Side& side, const Message& message);
+    Answer decode(Side& side, const Message& message, const Bytes& datagram);
+    void probe();
+
+    Target target_;
+    base_siphash_key key_;
+    std::unique_ptr<NetworkSide> network_;
+    std::unique_ptr<Side> reference_;
+    std::uint32_t page_bytes_ = 0;
+    std::uint32_t piece_bytes_ = 0;
+};
+
+} // namespace remora::test
