@@ -280,10 +280,13 @@ def test_interrupted_attach(lab):
         rmem.load(compute, rmem.CLIENT)
         words = rmem.attach_words(compute, node, "32M")
         # A distant node makes each step of an attach long enough to be hit.
-        with rmemlab.netem(memory, "eth0", "delay 60ms"):
-            for _ in range(30 if rmemlab.FULL else 12):
+        with rmemlab.netem(memory, "eth0", "delay 200ms"):
+            began = time.monotonic()
+            rack.attach("compute", node, "32M").detach()
+            longest_s = time.monotonic() - began
+            for _ in range(40 if rmemlab.FULL else 15):
                 attach = compute.spawn([rmem.CLI, *words])
-                time.sleep(chance.uniform(0, 0.6))  # the moment of the interrupt is what is tested
+                time.sleep(chance.uniform(0, longest_s))  # the moment of the interrupt is what is tested
                 attach.signal(signal.SIGINT)
                 attach.wait(rmem.ACTION_S)
                 there = rmem.attached(compute)
