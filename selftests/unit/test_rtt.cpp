@@ -47,8 +47,8 @@ TEST_F(Rtt, IsBounded) {
 TEST_F(Rtt, SilenceDoublesUpToASecondAndAQuarter) {
     for (int i = 0; i < 100; i++)
         rmem_rtt_sample(&rtt, 20 * us);
-    EXPECT_EQ(rmem_rtt_rto_ns(&rtt, 1, 0), 20 * ms);
-    EXPECT_EQ(rmem_rtt_rto_ns(&rtt, 3, 0), 80 * ms);
+    EXPECT_EQ(rmem_rtt_rto_ns(&rtt, 1, 0), 2 * RMEM_RTO_NS_MIN);
+    EXPECT_EQ(rmem_rtt_rto_ns(&rtt, 3, 0), 8 * RMEM_RTO_NS_MIN);
     EXPECT_EQ(rmem_rtt_rto_ns(&rtt, 200, 0), RMEM_RTO_NS_MAX);
     for (uint32_t random = 0; random < 5000; random += 7) {
         uint64_t rto = rmem_rtt_rto_ns(&rtt, 200, random);

@@ -108,11 +108,23 @@ TEST_F(Window, TargetFollowsTheBaseWithinBounds) {
     }
 }
 
-TEST_F(Window, BelowOnePacketTimeOpensIt) {
-    w.delay_us = 500;
+TEST_F(Window, HowFarItShrinksDependsOnTheSign) {
+    const uint64_t base = 100 * us, target = 1 * ms;
+    acquire(64);
+    for (int i = 0; i < 100; i++, now += 100 * ms)
+        rmem_window_answered(&w, now, 1, 4 * target, base); // late, as a busy machine is
+    EXPECT_EQ(rmem_window_cwnd(&w), RMEM_CWND_FLOOR);
     for (int i = 0; i < 40; i++, now += 10 * ms)
-        rmem_window_timeout(&w, now, 10 * ms);
+        rmem_window_timeout(&w, now, 10 * ms); // lost
+    EXPECT_EQ(rmem_window_cwnd(&w), RMEM_CWND_ONE);
+    for (int i = 0; i < 100; i++, now += 100 * ms)
+        rmem_window_answered(&w, now, 1, 100 * target, base); // an incast
     EXPECT_EQ(rmem_window_cwnd(&w), RMEM_CWND_MIN);
+}
+
+TEST_F(Window, BelowOnePacketTimeOpensIt) {
+    w.cwnd = RMEM_CWND_MIN;
+    w.delay_us = 500;
     EXPECT_TRUE(acquire());
     EXPECT_FALSE(acquire()); // one is under way: a release is wanted
     EXPECT_EQ(until, 0u);
