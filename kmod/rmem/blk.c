@@ -68,12 +68,11 @@ static blk_status_t queue_rq(struct blk_mq_hw_ctx *hctx, const struct blk_mq_que
 	op->addr = device->addr + ((u64)blk_rq_pos(rq) << SECTOR_SHIFT);
 	op->len = blk_rq_bytes(rq);
 	count(device, op);
-	if (unlikely(READ_ONCE(device->state) == RMEM_DEVICE_LOST) ||
-	    unlikely(!rmem_channel_submit(channel, op))) {
-		rmem_count(device, RMEM_COUNT_FAILED);
-		return BLK_STS_IOERR;
-	}
-	return BLK_STS_OK;
+	if (likely(READ_ONCE(device->state) != RMEM_DEVICE_LOST &&
+		   rmem_channel_submit(channel, op)))
+		return BLK_STS_OK;
+	rmem_count(device, RMEM_COUNT_FAILED);
+	return atomic_read(&device->fences) ? BLK_STS_TRANSPORT : BLK_STS_IOERR;
 }
 
 static blk_status_t status_of(enum rmem_client_result result)

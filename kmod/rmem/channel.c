@@ -78,6 +78,28 @@ static void arm(struct rmem_channel *c) __must_hold(&c->lock)
 	hrtimer_start(&c->timer, ns_to_ktime(deadline_ns), HRTIMER_MODE_ABS_SOFT);
 }
 
+/*
+ * A change that failed for fail_after may have a copy on its way. Were the same place written
+ * again by another channel, the copy could come after that. So while a channel that gave
+ * such a change up has no new session (which makes the node refuse the copy), the
+ * whole device fails what it is asked: the node has been silent for fail_after anyway.
+ */
+static void fence(struct rmem_channel *c) __must_hold(&c->lock)
+{
+	if (c->fences || c->client.state != RMEM_CHANNEL_OPENING)
+		return;
+	c->fences = true;
+	atomic_inc(&c->device->fences);
+}
+
+static void unfence(struct rmem_channel *c) __must_hold(&c->lock)
+{
+	if (!c->fences)
+		return;
+	c->fences = false;
+	atomic_dec(&c->device->fences);
+}
+
 static void note_state(struct rmem_channel *c, enum rmem_client_state before)
 	__must_hold(&c->lock)
 {
@@ -86,6 +108,8 @@ static void note_state(struct rmem_channel *c, enum rmem_client_state before)
 	if (likely(state == before))
 		return;
 	trace_rmem_channel_state(c, before, state);
+	if (state != RMEM_CHANNEL_OPENING)
+		unfence(c);
 	if (state == RMEM_CHANNEL_LOST)
 		rmem_status_set(c->device, RMEM_DEVICE_LOST);
 	wake_up_all(&c->device->changed);
@@ -179,6 +203,14 @@ static void kick(struct rmem_channel *c)
 
 /* ---- events ---- */
 
+static bool may_take(struct rmem_channel *c, const struct rmem_op *op) __must_hold(&c->lock)
+{
+	if (unlikely(c->stopped))
+		return false;
+	return is_call(op) ||
+	       likely(!READ_ONCE(c->device->gone) && !atomic_read(&c->device->fences));
+}
+
 bool rmem_channel_submit(struct rmem_channel *c, struct rmem_op *op)
 {
 	struct packets packets;
@@ -189,7 +221,7 @@ bool rmem_channel_submit(struct rmem_channel *c, struct rmem_op *op)
 	/* Until the packets are out: rmem_channel_free() comes after a grace period. */
 	local_bh_disable();
 	spin_lock(&c->lock);
-	taken = !c->stopped && !(READ_ONCE(c->device->gone) && !is_call(op));
+	taken = may_take(c, op);
 	if (likely(taken)) {
 		now_ns = ktime_get_ns();
 		trace_rmem_submit(c, op);
@@ -218,6 +250,8 @@ static void expire(struct rmem_channel *c)
 		before = c->client.state;
 		now_ns = ktime_get_ns();
 		finished = rmem_client_expire(&c->client, now_ns, &result);
+		if (unlikely(finished && result == RMEM_CLIENT_TIMEOUT))
+			fence(c);
 		trace_rmem_expire(c);
 		if (!c->client.silent)
 			c->silent_ns = 0;
@@ -422,6 +456,7 @@ void rmem_channel_stop(struct rmem_channel *c)
 	spin_unlock_bh(&waiters_lock);
 
 	spin_lock_bh(&c->lock);
+	unfence(c);
 	c->stopped = true;
 	spin_unlock_bh(&c->lock);
 	hrtimer_cancel(&c->timer);

@@ -21,10 +21,11 @@
 #include "rmem/socket.h"
 
 struct rmem_channel {
-	spinlock_t lock; /* guards client, ops in it, stopped, armed_ns, silent_ns; softirqs off */
+	spinlock_t lock; /* guards what follows up to client, and ops in it; softirqs off */
 	bool stopped;	 /* nothing is submitted, sent or received any more */
 	u64 armed_ns;	 /* what the timer is set to, 0: not */
 	u64 silent_ns;	 /* timeouts and no sign of the node since then; 0: all well */
+	bool fences;	 /* counted in device->fences */
 	struct rmem_client client;
 
 	struct rmem_device *device;
@@ -56,7 +57,7 @@ void rmem_channel_open(struct rmem_channel *channel, u64 boot);
 void rmem_channel_stop(struct rmem_channel *channel);
 void rmem_channel_free(struct rmem_channel *channel);
 
-/* false: the channel is stopped, the op was not taken. Process context or softirq. */
+/* false: the channel takes no ops now. Process context or softirq. */
 bool rmem_channel_submit(struct rmem_channel *channel, struct rmem_op *op);
 
 /* Ops finish as CANCELLED. */

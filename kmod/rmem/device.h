@@ -107,6 +107,7 @@ struct rmem_device {
 	struct rmem_counts __percpu *counts;
 	u8 state;	 /* enum rmem_device_state; status.c */
 	bool gone;	 /* forced off: every request fails */
+	atomic_t fences; /* channels that must open before anything is sent; channel.c */
 	struct gendisk *disk;
 
 	struct rmem_wish wish;
@@ -177,7 +178,8 @@ const char *rmem_status_counter_name(unsigned int which);
 
 static inline void rmem_status_heard(struct rmem_device *device)
 {
-	if (unlikely(READ_ONCE(device->state) == RMEM_DEVICE_DOWN))
+	if (unlikely(READ_ONCE(device->state) == RMEM_DEVICE_DOWN) &&
+	    !atomic_read(&device->fences))
 		rmem_status_set(device, RMEM_DEVICE_UP);
 }
 

@@ -612,7 +612,10 @@ static void client_expire_timed(struct rmem_client *c, u64 now_ns)
 	}
 }
 
-/* Too old, with the channel stuck? Looked at once per fail_after at most. */
+/*
+ * Too old, with the channel stuck? Looked at once per fail_after at most. A copy of a change
+ * that ends here may still arrive, unlike one that was answered: its session is given up.
+ */
 static struct rmem_op *client_fail(struct rmem_client *c, u64 now_ns)
 {
 	struct rmem_op *const lists[LISTS + 1] = {c->waiting.head, c->again.head,  c->timed.head,
@@ -621,6 +624,7 @@ static struct rmem_op *client_fail(struct rmem_client *c, u64 now_ns)
 	u64 oldest_ns = NEVER_NS;
 	struct rmem_op *chain = NULL;
 	struct rmem_op *op, *next;
+	bool late = false;
 	unsigned int i;
 
 	if (now_ns < c->progress_ns + after_ns) {
@@ -630,13 +634,17 @@ static struct rmem_op *client_fail(struct rmem_client *c, u64 now_ns)
 	for (i = 0; i < LISTS + 1; i++) {
 		for (op = lists[i]; op; op = next) {
 			next = op == c->sending ? NULL : op->next;
-			if (now_ns >= op->submitted_ns + after_ns)
-				chain = client_end(c, op, chain);
-			else
+			if (now_ns < op->submitted_ns + after_ns) {
 				oldest_ns = lesser(oldest_ns, op->submitted_ns);
+				continue;
+			}
+			late |= op->id && op->type != RMEM_READ;
+			chain = client_end(c, op, chain);
 		}
 	}
 	c->fail_ns = oldest_ns == NEVER_NS ? 0 : oldest_ns + after_ns;
+	if (late)
+		client_reopen(c, now_ns);
 	return chain;
 }
 
