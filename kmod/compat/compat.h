@@ -35,10 +35,8 @@ static inline char *compat_extack_text(void)
 #define NL_SET_ERR_MSG_FMT(extack, fmt, args...)                                                   \
 	do {                                                                                       \
 		struct netlink_ext_ack *__extack = (extack);                                       \
-		char *__text;                                                                      \
-                                                                                                   \
+		char *__text = compat_extack_text();                                               \
 		if (__extack) {                                                                    \
-			__text = compat_extack_text();                                             \
 			snprintf(__text, COMPAT_EXTACK_BYTES, fmt, ##args);                        \
 			__extack->_msg = __text;                                                   \
 		}                                                                                  \

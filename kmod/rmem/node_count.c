@@ -11,57 +11,59 @@
 
 DEFINE_PER_CPU_ALIGNED(struct node_counts, node_counts);
 
-#define WIRE(verdict) [NODE_COUNT_WIRE + RMEM_WIRE_##verdict]
-#define REASON(reason) [NODE_COUNT_REASON + RMEM_NODE_##reason]
-#define TYPE(type) [NODE_COUNT_TYPE + RMEM_##type - RMEM_OPEN]
-#define OWN(own) [NODE_COUNT_##own]
+#define WIRE(verdict) (NODE_COUNT_WIRE + RMEM_WIRE_##verdict)
+#define REASON(reason) (NODE_COUNT_REASON + RMEM_NODE_##reason)
+#define TYPE(type) (NODE_COUNT_TYPE + RMEM_##type - RMEM_OPEN)
+
+/* The last reason there is a name for is the last there is. */
+static_assert(!(RMEM_NODE_REASONS - RMEM_NODE_NO_MEMORY - 1));
 
 const char *const node_count_name[NODE_COUNTS] = {
-	WIRE(GOOD) = "verified",
-	WIRE(SHORT) = "drop-short",
-	WIRE(VERSION) = "drop-version",
-	WIRE(TYPE) = "drop-type",
-	WIRE(MALFORMED) = "drop-malformed",
-	WIRE(TAG) = "drop-tag",
-	WIRE(DAMAGED) = "damaged",
+	[WIRE(GOOD)] = "verified",
+	[WIRE(SHORT)] = "drop-short",
+	[WIRE(VERSION)] = "drop-version",
+	[WIRE(TYPE)] = "drop-type",
+	[WIRE(MALFORMED)] = "drop-malformed",
+	[WIRE(TAG)] = "drop-tag",
+	[WIRE(DAMAGED)] = "damaged",
 
-	REASON(EXECUTED) = "executed",
-	REASON(REPEATED) = "repeated",
-	REASON(NO_SESSION) = "no-session",
-	REASON(PEER) = "peer",
-	REASON(LEVEL) = "level",
-	REASON(REBOOTED) = "rebooted",
-	REASON(STALE) = "stale",
-	REASON(WINDOW) = "window",
-	REASON(LENGTH) = "length",
-	REASON(FAULT) = "fault",
-	REASON(PERM) = "perm",
-	REASON(BUSY) = "busy",
-	REASON(NO_MEMORY) = "no-memory",
+	[REASON(EXECUTED)] = "executed",
+	[REASON(REPEATED)] = "repeated",
+	[REASON(NO_SESSION)] = "no-session",
+	[REASON(PEER)] = "peer",
+	[REASON(LEVEL)] = "level",
+	[REASON(REBOOTED)] = "rebooted",
+	[REASON(STALE)] = "stale",
+	[REASON(WINDOW)] = "window",
+	[REASON(LENGTH)] = "length",
+	[REASON(FAULT)] = "fault",
+	[REASON(PERM)] = "perm",
+	[REASON(BUSY)] = "busy",
+	[REASON(NO_MEMORY)] = "no-memory",
 
-	TYPE(OPEN) = "open",
-	TYPE(CLOSE) = "close",
-	TYPE(ALLOC) = "alloc",
-	TYPE(FREE) = "free",
-	TYPE(READ) = "read",
-	TYPE(WRITE) = "write",
-	TYPE(DISCARD) = "discard",
-	TYPE(ZERO) = "zero",
+	[TYPE(OPEN)] = "open",
+	[TYPE(CLOSE)] = "close",
+	[TYPE(ALLOC)] = "alloc",
+	[TYPE(FREE)] = "free",
+	[TYPE(READ)] = "read",
+	[TYPE(WRITE)] = "write",
+	[TYPE(DISCARD)] = "discard",
+	[TYPE(ZERO)] = "zero",
 
-	OWN(READ_BYTES) = "read-bytes",
-	OWN(WRITE_BYTES) = "write-bytes",
-	OWN(ANSWERS) = "answers",
-	OWN(SCRUBBED) = "scrubbed-pages",
-	OWN(HELD) = "held-pages",
-	OWN(DROP_SPACE) = "drop-space",
-	OWN(DROP_OVERSIZE) = "drop-oversize",
-	OWN(DROP_NO_CHECKSUM) = "drop-no-checksum",
-	OWN(DROP_NOT_UNICAST) = "drop-not-unicast",
-	OWN(DROP_RESERVE) = "drop-reserve",
-	OWN(DROP_QUEUE_FULL) = "drop-queue-full",
-	OWN(DROP_NO_BUFFER) = "drop-no-buffer",
-	OWN(DROP_NO_ROUTE) = "drop-no-route",
-	OWN(DROP_XMIT) = "drop-xmit",
+	[NODE_COUNT_READ_BYTES] = "read-bytes",
+	[NODE_COUNT_WRITE_BYTES] = "write-bytes",
+	[NODE_COUNT_ANSWERS] = "answers",
+	[NODE_COUNT_SCRUBBED] = "scrubbed-pages",
+	[NODE_COUNT_HELD] = "held-pages",
+	[NODE_COUNT_DROP_SPACE] = "drop-space",
+	[NODE_COUNT_DROP_OVERSIZE] = "drop-oversize",
+	[NODE_COUNT_DROP_NO_CHECKSUM] = "drop-no-checksum",
+	[NODE_COUNT_DROP_NOT_UNICAST] = "drop-not-unicast",
+	[NODE_COUNT_DROP_RESERVE] = "drop-reserve",
+	[NODE_COUNT_DROP_QUEUE_FULL] = "drop-queue-full",
+	[NODE_COUNT_DROP_NO_BUFFER] = "drop-no-buffer",
+	[NODE_COUNT_DROP_NO_ROUTE] = "drop-no-route",
+	[NODE_COUNT_DROP_XMIT] = "drop-xmit",
 };
 
 u64 node_count_sum(unsigned int which)

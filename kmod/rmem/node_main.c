@@ -11,6 +11,8 @@
  * in the queue. There is one node. While it is started it holds a reference to
  * the module, so that it can't be unloaded together with what clients stored in it.
  */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
 #include <linux/init.h>
 #include <linux/log2.h>
 #include <linux/module.h>
@@ -30,6 +32,7 @@
 #define POOL_PAGES_MAX 4096U
 #define POOL_SHARE_SHIFT 3
 
+/* Held from start to end of every control operation; guards node_running. */
 DEFINE_MUTEX(node_control);
 struct node_host *node_running;
 
@@ -57,10 +60,6 @@ static int configure(const struct node_start *start, struct rmem_node_config *co
 {
 	const char *error;
 
-	if (!is_power_of_2(start->page_bytes)) {
-		NL_SET_ERR_MSG_MOD(extack, "PAGE_BYTES must be a power of two");
-		return -EINVAL;
-	}
 	*config = (struct rmem_node_config){
 		.boot = random_epoch(),
 		.seed = { get_random_u64(), get_random_u64() },
@@ -83,27 +82,33 @@ static int configure(const struct node_start *start, struct rmem_node_config *co
 
 /* ---- parts ---- */
 
-static int make_state(struct node_host *host, const struct rmem_node_config *config)
+static int make_state(struct node_host *host, const struct rmem_node_config *config,
+		      struct netlink_ext_ack *extack)
 {
 	host->state = kvzalloc(rmem_node_state_bytes(config), GFP_KERNEL);
-	if (!host->state)
+	if (!host->state) {
+		NL_SET_ERR_MSG_MOD(extack, "no memory for the page table; lower MEMORY");
 		return -ENOMEM;
+	}
 	rmem_node_init(&host->core, config, host->state);
 	return 0;
 }
 
+/* The keys are in it. */
 static void free_state(struct node_host *host)
 {
-	kvfree(host->state);
+	kvfree_sensitive(host->state, rmem_node_state_bytes(&host->core.config));
 }
 
-static int make_slots(struct node_host *host, u32 slots)
+static int make_slots(struct node_host *host, u32 slots, struct netlink_ext_ack *extack)
 {
 	u32 i;
 
 	host->slot = kvcalloc(slots, sizeof(*host->slot), GFP_KERNEL);
-	if (!host->slot)
+	if (!host->slot) {
+		NL_SET_ERR_MSG_MOD(extack, "no memory for the sessions; lower SESSIONS_MAX");
 		return -ENOMEM;
+	}
 	for (i = 0; i < slots; i++)
 		spin_lock_init(&host->slot[i].lock);
 	return 0;
@@ -150,10 +155,10 @@ static int bring_up(struct node_host *host, const struct node_start *start,
 	err = node_mem_reserve(&host->mem, config, state_bytes, extack);
 	if (err)
 		return err;
-	err = make_state(host, config);
+	err = make_state(host, config, extack);
 	if (err)
 		goto release_memory;
-	err = make_slots(host, config->sessions_max);
+	err = make_slots(host, config->sessions_max, extack);
 	if (err)
 		goto free_state;
 	err = node_slow_init(host);
@@ -217,6 +222,7 @@ int node_main_start(struct net *net, const struct node_start *start,
 	if (err)
 		goto put_net;
 	node_running = host;
+	pr_info("lending %llu MiB at UDP port %u\n", start->memory_bytes >> 20, start->port);
 	return 0;
 
 put_net:
@@ -237,6 +243,7 @@ void node_main_stop(void)
 	put_net(host->net);
 	kvfree(host);
 	module_put(THIS_MODULE);
+	pr_info("stopped\n");
 }
 
 static int __init node_init(void)

@@ -209,6 +209,12 @@ static enum scrubbed scrub_batch(struct node_host *host)
 	return result;
 }
 
+static bool is_called(const struct node_host *host)
+{
+	return kthread_should_stop() || test_bit(SCRUB_WANTED, &host->mem.wanted) ||
+	       rmem_node_scrub_wanted(&host->core);
+}
+
 static int run(void *data)
 {
 	struct node_host *host = data;
@@ -226,12 +232,10 @@ static int run(void *data)
 			pause_ms = min(2 * pause_ms, SCRUB_PAUSE_MS_MAX + 0U);
 			break;
 		case SCRUB_IDLE:
-			/* Whoever finds the pool low after this calls again. */
 			clear_bit(SCRUB_WANTED, &mem->wanted);
+			/* Pairs with node_mem_scrub(): we see the pool low, or it sees no bit. */
 			smp_mb__after_atomic();
-			wait_event_idle(mem->wait, kthread_should_stop() ||
-						   test_bit(SCRUB_WANTED, &mem->wanted) ||
-						   rmem_node_scrub_wanted(&host->core));
+			wait_event_idle(mem->wait, is_called(host));
 			break;
 		}
 	}
@@ -244,6 +248,8 @@ void node_mem_scrub(struct node_host *host)
 
 	if (likely(!rmem_node_scrub_wanted(&host->core)))
 		return;
+	/* Pairs with run(). */
+	smp_mb();
 	if (!test_bit(SCRUB_WANTED, &mem->wanted) && !test_and_set_bit(SCRUB_WANTED, &mem->wanted))
 		wake_up(&mem->wait);
 }

@@ -49,10 +49,11 @@ struct node_rx {
 	struct node_path path;
 };
 
-static void drop(const struct sk_buff *skb, unsigned int count)
+static bool drop(const struct sk_buff *skb, unsigned int count)
 {
 	node_count(count);
 	trace_rmem_node_drop(count, skb->len);
+	return false;
 }
 
 /* ---- verification ---- */
@@ -125,7 +126,7 @@ static void read_path(struct sk_buff *skb, struct node_path *path)
 
 /* ---- execution ---- */
 
-/* Does the UDP checksum have to be there? At the other levels, more than it protects the payload. */
+/* Must the UDP checksum be there? At the other levels, more than that protects the payload. */
 static bool wants_checksum(const struct rmem_head *head)
 {
 	return head->integrity == RMEM_LINK;
@@ -210,22 +211,25 @@ static struct sk_buff *execute(const struct node_rx *rx)
 	return reply_only(rx, &answer.reply);
 }
 
-/* damaged: only say so, change nothing. */
-static void fast_path(struct node_rx *rx, bool damaged)
+/* The header verified, the payload didn't: that is told, and nothing changed. Slot lock. */
+static struct sk_buff *tell_damaged(const struct node_rx *rx)
+{
+	struct rmem_head reply;
+
+	rmem_node_damaged(&rx->host->core, &rx->head, &reply);
+	return reply_only(rx, &reply);
+}
+
+static __always_inline void fast_path(const struct node_rx *rx,
+				      struct sk_buff *(*act)(const struct node_rx *rx))
 {
 	struct node_host *host = rx->host;
 	struct node_slot *slot = &host->slot[rmem_node_slot(&host->core, rx->head.session)];
 	struct dst_entry *route = NULL;
 	struct sk_buff *packets;
-	struct rmem_head reply;
 
 	spin_lock(&slot->lock);
-	if (unlikely(damaged)) {
-		rmem_node_damaged(&host->core, &rx->head, &reply);
-		packets = reply_only(rx, &reply);
-	} else {
-		packets = execute(rx);
-	}
+	packets = act(rx);
 	if (packets)
 		route = node_send_route(host, &slot->route, &rx->path);
 	spin_unlock(&slot->lock);
@@ -248,69 +252,58 @@ static bool admit(struct node_rx *rx)
 	struct sk_buff *skb = rx->skb;
 	enum rmem_wire_verdict verdict;
 
-	if (!pskb_may_pull(skb, PAYLOAD_OFFSET)) {
-		drop(skb, NODE_COUNT_WIRE + RMEM_WIRE_SHORT);
-		return false;
-	}
+	if (!pskb_may_pull(skb, PAYLOAD_OFFSET))
+		return drop(skb, NODE_COUNT_WIRE + RMEM_WIRE_SHORT);
 	verdict = rmem_wire_parse(skb->data + HDR_OFFSET, RMEM_HDR_BYTES, false, &rx->head);
-	if (verdict != RMEM_WIRE_GOOD) {
-		drop(skb, NODE_COUNT_WIRE + verdict);
-		return false;
-	}
+	if (verdict != RMEM_WIRE_GOOD)
+		return drop(skb, NODE_COUNT_WIRE + verdict);
 	rx->key = rmem_node_key(&rx->host->core, rx->head.space);
-	if (!rx->key) {
-		drop(skb, NODE_COUNT_DROP_SPACE);
-		return false;
-	}
+	if (!rx->key)
+		return drop(skb, NODE_COUNT_DROP_SPACE);
 	rx->payload_bytes = skb->len - PAYLOAD_OFFSET;
-	if (rx->payload_bytes > RMEM_PIECE_BYTES_MAX) {
-		drop(skb, NODE_COUNT_DROP_OVERSIZE);
-		return false;
-	}
-	if (wants_checksum(&rx->head) && !udp_hdr(skb)->check) {
-		drop(skb, NODE_COUNT_DROP_NO_CHECKSUM);
-		return false;
-	}
-	if (skb->pkt_type != PACKET_HOST) {
-		drop(skb, NODE_COUNT_DROP_NOT_UNICAST);
-		return false;
-	}
-	if (skb_pfmemalloc(skb)) {
-		drop(skb, NODE_COUNT_DROP_RESERVE);
-		return false;
-	}
+	if (rx->payload_bytes > RMEM_PIECE_BYTES_MAX)
+		return drop(skb, NODE_COUNT_DROP_OVERSIZE);
+	if (wants_checksum(&rx->head) && !udp_hdr(skb)->check)
+		return drop(skb, NODE_COUNT_DROP_NO_CHECKSUM);
+	if (skb->pkt_type != PACKET_HOST)
+		return drop(skb, NODE_COUNT_DROP_NOT_UNICAST);
+	if (skb_pfmemalloc(skb))
+		return drop(skb, NODE_COUNT_DROP_RESERVE);
 	return true;
 }
 
-static void handle(struct node_rx *rx)
+/* False: dropped, and counted why. */
+static bool handle(struct node_rx *rx)
 {
 	enum rmem_wire_verdict verdict;
 
 	if (!admit(rx))
-		return;
+		return false;
 	verdict = verify(rx);
-	if (verdict == RMEM_WIRE_TAG) {
-		drop(rx->skb, NODE_COUNT_WIRE + verdict);
-		return;
-	}
+	if (verdict == RMEM_WIRE_TAG)
+		return drop(rx->skb, NODE_COUNT_WIRE + verdict);
 	node_count(NODE_COUNT_WIRE + verdict);
 	node_count(NODE_COUNT_TYPE + rx->head.type - RMEM_OPEN);
 	trace_rmem_node_request(&rx->head);
 
 	read_path(rx->skb, &rx->path);
-	if (verdict == RMEM_WIRE_GOOD && is_slow(&rx->head))
-		node_slow_add(rx->host, &rx->head, &rx->path, rx->skb, PAYLOAD_OFFSET);
-	else
-		fast_path(rx, verdict == RMEM_WIRE_DAMAGED);
+	if (verdict == RMEM_WIRE_DAMAGED)
+		fast_path(rx, tell_damaged);
+	else if (!is_slow(&rx->head))
+		fast_path(rx, execute);
+	else if (!node_slow_add(rx->host, &rx->head, &rx->path, rx->skb, PAYLOAD_OFFSET))
+		return drop(rx->skb, NODE_COUNT_DROP_QUEUE_FULL);
+	return true;
 }
 
 static int receive(struct sock *sk, struct sk_buff *skb)
 {
 	struct node_rx rx = { .host = rcu_dereference_sk_user_data(sk), .skb = skb };
 
-	if (likely(rx.host))
-		handle(&rx);
-	consume_skb(skb);
+	if (likely(rx.host) && handle(&rx))
+		consume_skb(skb);
+	else
+		kfree_skb(skb);
 	return 0;
 }
 
@@ -320,7 +313,7 @@ static struct sock *listen(struct node_host *host, struct udp_port_cfg *port, in
 {
 	struct udp_tunnel_sock_cfg tunnel = {
 		.sk_user_data = host,
-		.encap_type = 1,
+		.encap_type = 1, /* anything but 0: no kind the stack treats by itself */
 		.encap_rcv = receive,
 	};
 	struct socket *sock;
@@ -371,7 +364,8 @@ int node_net_open(struct node_host *host, u16 port, struct netlink_ext_ack *exta
 
 #if IS_ENABLED(CONFIG_IPV6)
 close_ipv4:
-	udp_tunnel_sock_release(host->sk4->sk_socket);
+	host->sk6 = NULL;
+	node_net_close(host);
 #endif
 say_why:
 	if (err == -EADDRINUSE)
@@ -381,7 +375,7 @@ say_why:
 	return err;
 }
 
-/* Whoever receives in one of them sends in the other family's never, but ends only by the last. */
+/* A request is received and answered by the same socket, so one may go while the other serves. */
 void node_net_close(struct node_host *host)
 {
 	if (host->sk6)

@@ -84,6 +84,10 @@ static int check_start(struct genl_info *info, const struct node_start *start)
 	if (!err && start->page_bytes & (start->page_bytes - 1))
 		err = refuse(info, RMEM_NODE_A_PAGE_BYTES, "PAGE_BYTES is not a power of two",
 			     -EINVAL);
+	if (!err && start->pool_pages && (start->pool_pages < 2 ||
+					  start->pool_pages & (start->pool_pages - 1)))
+		err = refuse(info, RMEM_NODE_A_POOL_PAGES,
+			     "POOL_PAGES is not a power of two, 2 or more", -EINVAL);
 	if (!err)
 		err = check_range(info, RMEM_NODE_A_PORT, "PORT", start->port, 1, U16_MAX);
 	if (!err)

@@ -104,7 +104,7 @@ struct node_route {
 };
 
 struct node_slot {
-	spinlock_t lock;
+	spinlock_t lock; /* the core's slot lock, and route */
 	struct node_route route;
 } ____cacheline_aligned_in_smp;
 
@@ -151,14 +151,14 @@ struct node_host {
 	struct node_slot *slot; /* core.config.sessions_max of them */
 	struct node_mem mem;
 	struct node_queue queue;
-	struct mutex slow_lock;
-	void *state; /* the core's */
+	struct mutex slow_lock; /* the core's slow lock */
+	void *state;		/* the core's */
 };
 
 /* What START asked for. */
 struct node_start {
 	u64 memory_bytes;
-	u32 page_bytes;
+	u32 page_bytes; /* a power of two */
 	u16 port;
 	u32 pool_pages; /* 0: fitting the memory */
 	u32 spaces_max, sessions_max, regions_max, session_idle_ms;
@@ -188,8 +188,9 @@ struct sk_buff *node_send_message(const struct base_siphash_key *key, struct rme
 				  const void *payload, u32 bytes);
 struct sk_buff *node_send_part(struct node_host *host, const struct base_siphash_key *key,
 			       struct rmem_answer *part, u32 bytes);
-/* Route of a slot, kept up to date; NULL and counted when there is none. Slot lock, and
- * rcu_read_lock() for as long as the route is used.
+/*
+ * Route of a slot, kept up to date; NULL and counted when there is none. Slot
+ * lock, and rcu_read_lock() for as long as the route is used.
  */
 struct dst_entry *node_send_route(struct node_host *host, struct node_route *route,
 				  const struct node_path *path);
@@ -198,12 +199,12 @@ void node_send_forget(struct node_route *route);
 void node_send_packets(struct node_host *host, struct dst_entry *route,
 		       const struct node_path *path, bool check, struct sk_buff *packets);
 
-/* node_slow.c: the queue, which exists as long as requests come; the thread that empties it. */
+/* node_slow.c: the queue, there for as long as requests come; the thread that empties it. */
 int node_slow_init(struct node_host *host);
 void node_slow_exit(struct node_host *host);
 int node_slow_start(struct node_host *host);
 void node_slow_stop(struct node_host *host);
-void node_slow_add(struct node_host *host, const struct rmem_head *head,
+bool node_slow_add(struct node_host *host, const struct rmem_head *head,
 		   const struct node_path *path, const struct sk_buff *skb, u32 payload_offset);
 
 /* node_mem.c: reservation, then the thread that zeroes. */

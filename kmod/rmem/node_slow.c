@@ -27,29 +27,34 @@ union reply_payload {
 
 /* ---- the queue ---- */
 
-/* BH disabled. skb: verified, with as much payload as head says. */
-void node_slow_add(struct node_host *host, const struct rmem_head *head,
+/* BH disabled. skb: verified, with as much payload as head says. False: no room. */
+bool node_slow_add(struct node_host *host, const struct rmem_head *head,
 		   const struct node_path *path, const struct sk_buff *skb, u32 payload_offset)
 {
 	u32 bytes = rmem_wire_payload_bytes(head);
 	struct node_queue *queue = &host->queue;
 	struct node_job *job;
+	bool room;
 
 	spin_lock(&queue->lock);
-	if (queue->tail - queue->head == NODE_SLOW_JOBS ||
-	    WARN_ON_ONCE(bytes > NODE_SLOW_PAYLOAD_BYTES)) {
-		spin_unlock(&queue->lock);
-		node_count(NODE_COUNT_DROP_QUEUE_FULL);
-		trace_rmem_node_drop(NODE_COUNT_DROP_QUEUE_FULL, skb->len);
-		return;
+	room = queue->tail - queue->head < NODE_SLOW_JOBS;
+	if (room) {
+		job = &queue->job[queue->tail % NODE_SLOW_JOBS];
+		job->head = *head;
+		job->path = *path;
+		room = !WARN_ON_ONCE(skb_copy_bits(skb, payload_offset, job->payload, bytes));
+		WRITE_ONCE(queue->tail, queue->tail + room);
 	}
-	job = &queue->job[queue->tail % NODE_SLOW_JOBS];
-	job->head = *head;
-	job->path = *path;
-	if (!skb_copy_bits(skb, payload_offset, job->payload, bytes))
-		WRITE_ONCE(queue->tail, queue->tail + 1);
 	spin_unlock(&queue->lock);
-	wake_up(&queue->wait);
+	if (room)
+		wake_up(&queue->wait);
+	return room;
+}
+
+/* The thread's: nobody else takes. */
+static bool has_jobs(const struct node_queue *queue)
+{
+	return READ_ONCE(queue->tail) != queue->head;
 }
 
 static bool take_job(struct node_queue *queue, struct node_job *job)
@@ -137,7 +142,8 @@ static void execute(struct node_host *host, const struct node_job *job,
 		free_region(host, now_ns, job, answer);
 	} else {
 		rmem_node_close(&host->core, now_ns, &job->head, &job->path.peer, answer);
-		trace_rmem_node_session("closed", slot, job->head.session);
+		if (answer->reason == RMEM_NODE_EXECUTED)
+			trace_rmem_node_session("closed", slot, job->head.session);
 	}
 	spin_unlock_bh(&host->slot[slot].lock);
 }
@@ -190,8 +196,7 @@ static int run(void *data)
 	struct node_job job;
 
 	while (!kthread_should_stop()) {
-		wait_event_idle(queue->wait, kthread_should_stop() ||
-					     READ_ONCE(queue->tail) != queue->head);
+		wait_event_idle(queue->wait, kthread_should_stop() || has_jobs(queue));
 		while (!kthread_should_stop() && take_job(queue, &job)) {
 			handle(host, &job);
 			cond_resched();
