@@ -129,7 +129,8 @@ void serve(const Options& options) {
     Node node(seeded(options.config), options.lock, options.threads);
     add_spaces(node, options);
     if (!shield_from_oom_killer())
-        fmt::print(stderr, "remora-node: warning: not shielded from the OOM killer: that needs CAP_SYS_RESOURCE\n");
+        fmt::print(stderr, "remora-node: warning: not shielded from the OOM killer: that needs "
+                           "CAP_SYS_RESOURCE\n");
 
     std::vector<Watch> watches;
     watches.push_back({signals.get(), [&] {

@@ -297,7 +297,12 @@ bool Node::take_dirty() {
     return any;
 }
 
+// One at a time: whoever comes meanwhile leaves it to the other. Should that one have looked
+// already, the next request sees to it.
 bool Node::scrub(unsigned int thread) {
+    std::unique_lock scrubbing(scrub_lock_, std::try_to_lock);
+    if (!scrubbing)
+        return false;
     Counters& counters = threads_[thread].counters;
     if (scrubbing_.pages.empty() && !take_dirty())
         return false;

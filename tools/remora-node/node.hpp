@@ -69,8 +69,7 @@ public:
     void handle(unsigned int thread, std::uint64_t now_ns, std::span<const std::uint8_t> datagram,
                 const Path& path, Outbox& outbox);
 
-    // Zeroes some pages that were given back. One thread, between leave() and enter(). True: call
-    // again soon.
+    // Zeroes some pages that were given back. Between leave() and enter(). True: call again soon.
     bool scrub(unsigned int thread);
 
     NodeReport report(std::uint16_t port);
@@ -108,6 +107,7 @@ private:
     std::mutex slow_lock_;
     std::unique_ptr<std::mutex[]> slot_lock_;
     std::vector<Thread> threads_;
+    std::mutex scrub_lock_; // scrubbing_; taken before the slow lock
     Scrubbing scrubbing_;
 };
 

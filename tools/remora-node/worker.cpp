@@ -41,8 +41,7 @@ void Worker::serve() {
             node_.handle(thread_, now, inbox_.datagram(i), inbox_.path(i), outbox_);
         outbox_.flush();
         node_.leave(thread_);
-        if (thread_ == 0)
-            node_.scrub(thread_);
+        node_.scrub(thread_);
     }
 }
 
@@ -51,7 +50,7 @@ void Worker::run(const std::vector<Watch>& watches) {
     for (const Watch& watch : watches)
         fds.push_back({watch.fd, POLLIN, 0});
     for (;;) {
-        bool more = thread_ == 0 && node_.scrub(thread_);
+        bool more = node_.scrub(thread_);
         if (poll(fds.data(), fds.size(), more ? grace_ms : -1) < 0 && errno != EINTR)
             throw Failure("can't wait for requests: {}", std::strerror(errno));
         if (fds[0].revents)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-// A thread of the daemon: requests of one socket in, answers out; the first thread scrubs, too.
+// A thread of the daemon: requests of one socket in, answers out; some pages zeroed between
+// batches.
 #pragma once
 
 #include <functional>
