@@ -136,4 +136,14 @@ def netem(machine, device, how):
             machine.netem(device, "")
 
 
+@contextlib.contextmanager
+def link_down(lab, link):
+    """A link without carrier, for a while."""
+    lab.link_down(link)
+    try:
+        yield
+    finally:
+        lab.link_up(link)
+
+
 __all__ = ["FULL", "LOAD_S", "LabError", "Tree", "rmem", "tap"]
