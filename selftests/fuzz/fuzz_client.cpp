@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: GPL-2.0
+// The client before a node that answers anything: the input is a script of calls, and of
+// responses whose headers verify but say what they like. Whatever comes, data stays within its
+// op, an op ends once, and the windows hold what flying parts owe.
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+extern "C" {
+#include "core/rmem/client.h"
+}
+
+namespace {
+
+constexpr int ops_max = 12;
+
+void require(bool good) {
+    if (!good)
+        __builtin_trap();
+}
+
+// Zeros when it is used up.
+class Script {
+public:
+    Script(const uint8_t* data, size_t bytes) : data_(data), left_(bytes) {}
+
+    template <class T>
+    T take() {
+        T value{};
+        size_t bytes = left_ < sizeof(T) ? left_ : sizeof(T);
+        std::memcpy(&value, data_, bytes);
+        data_ += bytes;
+        left_ -= bytes;
+        return value;
+    }
+
+    bool empty() const { return !left_; }
+
+private:
+    const uint8_t* data_;
+    size_t left_;
+};
+
+class Fuzz {
+public:
+    Fuzz(const uint8_t* data, size_t bytes) : script_(data, bytes) {
+        rmem_window_init(&window_);
+        rmem_incast_init(&incast_, script_.take<uint8_t>() % 2 ? RMEM_IWND_BYTES : 70000);
+        rmem_client_config config{};
+        config.space = 1;
+        config.piece_bytes = 1024 + script_.take<uint16_t>() % 8000;
+        config.fail_after_ns = script_.take<uint8_t>() % 2 * BASE_NSEC_PER_SEC;
+        config.seed = 1;
+        client_ = std::make_unique<rmem_client>();
+        rmem_client_init(client_.get(), &config, &window_, &incast_, 0);
+        rmem_client_open(client_.get(), now_ns_);
+    }
+
+    void run() {
+        while (!script_.empty()) {
+            act();
+            check();
+        }
+        end(rmem_client_cancel_all(client_.get()));
+        check();
+        require(!rmem_window_in_flight(&window_) && !rmem_incast_used_bytes(&incast_));
+        require(!client_->outstanding_ops);
+    }
+
+private:
+    void act() {
+        rmem_client_result result;
+        switch (script_.take<uint8_t>() % 10) {
+        case 0:
+            submit();
+            break;
+        case 1:
+        case 2:
+            send();
+            break;
+        case 3:
+            if (script_.take<uint8_t>() % 2)
+                now_ns_ = std::max(now_ns_, rmem_client_deadline(client_.get()));
+            else
+                now_ns_ += uint64_t(script_.take<uint16_t>()) << script_.take<uint8_t>() % 20;
+            rmem_window_waiting(&window_);
+            rmem_incast_waiting(&incast_);
+            end(rmem_client_expire(client_.get(), now_ns_, &result));
+            break;
+        case 4:
+            if (sent_)
+                rmem_client_unsent(client_.get(), &tx_, now_ns_);
+            break;
+        case 5:
+            if (script_.take<uint8_t>() % 8 == 0)
+                end(rmem_client_cancel_all(client_.get()));
+            break;
+        case 6:
+            if (!client_->outstanding_ops && script_.take<uint8_t>() % 8 == 0)
+                rmem_client_close(client_.get(), now_ns_);
+            rmem_client_open(client_.get(), now_ns_);
+            break;
+        default:
+            answer();
+        }
+    }
+
+    void submit() {
+        rmem_op* op = nullptr;
+        for (auto& each : op_) {
+            if (!each.out)
+                op = &each.op;
+        }
+        if (!op || client_->closing)
+            return;
+        constexpr uint8_t types[] = {RMEM_READ,    RMEM_WRITE, RMEM_READ,  RMEM_WRITE,
+                                     RMEM_DISCARD, RMEM_ZERO,  RMEM_ALLOC, RMEM_FREE};
+        std::memset(static_cast<void*>(op), 0xcd, sizeof(*op)); // needs no clearing
+        op->type = types[script_.take<uint8_t>() % 8];
+        op->addr = script_.take<uint64_t>();
+        op->len = script_.take<uint32_t>() % RMEM_OP_BYTES_MAX + 1;
+        op->alloc.bytes = script_.take<uint16_t>();
+        reinterpret_cast<Mine*>(op)->out = true;
+        rmem_client_submit(client_.get(), op, now_ns_);
+    }
+
+    void send() {
+        for (int n = script_.take<uint8_t>(); n >= 0; n--) {
+            if (!rmem_client_next(client_.get(), now_ns_, &tx_))
+                return;
+            sent_ = true;
+            require(tx_.head.floor <= tx_.head.id && tx_.head.id);
+            require(tx_.payload_bytes <= sizeof(tx_.payload));
+            if (!tx_.op)
+                continue;
+            require(reinterpret_cast<Mine*>(tx_.op)->out);
+            require(!tx_.data_bytes || uint64_t(tx_.data_offset) + tx_.data_bytes <= tx_.op->len);
+        }
+    }
+
+    // Of the last packet sent, or an older id of the session; then a few fields as the script has
+    // it.
+    void answer() {
+        rmem_head head = tx_.head;
+        rmem_client_rx rx;
+        uint8_t payload[sizeof(rmem_opened)];
+        head.type |= RMEM_RESPONSE;
+        head.boot = client_->boot ? client_->boot : 77;
+        if (head.type == (RMEM_OPEN | RMEM_RESPONSE))
+            head.session = script_.take<uint8_t>();
+        head.id -= script_.take<uint8_t>() % 8;
+        uint8_t change = script_.take<uint8_t>();
+        if (change & 1)
+            head.status = script_.take<uint8_t>() % RMEM_STATUS_COUNT;
+        if (change & 2)
+            head.offset = script_.take<uint32_t>();
+        else if (tx_.head.piece)
+            head.offset = script_.take<uint8_t>() * tx_.head.piece;
+        if (tx_.head.piece && head.offset < tx_.head.len)
+            head.len = std::min<uint32_t>(tx_.head.len - head.offset, tx_.head.piece);
+        if (change & 4)
+            head.len = script_.take<uint32_t>();
+        if (change & 8)
+            head.addr = script_.take<uint64_t>();
+        if (change & 16)
+            head.id = script_.take<uint64_t>();
+        if (change & 32)
+            head.boot = script_.take<uint8_t>() + 1;
+        if (change & 64)
+            head.attempt = script_.take<uint8_t>();
+        if (change & 128)
+            head.type = RMEM_RESPONSE | (1 + script_.take<uint8_t>() % RMEM_ZERO);
+        for (auto& byte : payload)
+            byte = script_.take<uint8_t>();
+        now_ns_ += script_.take<uint8_t>() * 1000;
+        rmem_client_receive(client_.get(), now_ns_, &head, payload,
+                            script_.take<uint8_t>() % 8 == 7, &rx);
+        if (rx.op) {
+            require(reinterpret_cast<Mine*>(rx.op)->out && rx.op->type == RMEM_READ);
+            require(uint64_t(rx.data_offset) + rx.data_bytes <= rx.op->len && rx.data_bytes);
+            require(rx.data_bytes == head.len);
+        }
+        require(!rx.finished || rx.accepted);
+        end(rx.finished);
+    }
+
+    void end(rmem_op* chain) {
+        while (chain) {
+            rmem_op* next = chain->next;
+            auto* mine = reinterpret_cast<Mine*>(chain);
+            require(mine->out);
+            mine->out = false;
+            std::memset(static_cast<void*>(chain), 0xab, sizeof(*chain)); // the caller's again
+            chain = next;
+        }
+    }
+
+    void check() const {
+        uint64_t packets = 0, bytes = 0, out = 0;
+        for (const auto& mine : op_) {
+            if (!mine.out)
+                continue;
+            const rmem_op& op = mine.op;
+            uint32_t flying = 0;
+            out++;
+            require(op.parts <= RMEM_OP_PARTS_MAX);
+            for (uint32_t part = 0; part < op.parts; part++) {
+                if (!(op.flying[part / 64] >> part % 64 & 1))
+                    continue;
+                flying++;
+                require(!(op.done[part / 64] >> part % 64 & 1));
+                if (op.type == RMEM_READ)
+                    bytes += std::min(op.piece, op.len - part * op.piece);
+            }
+            require(flying == op.flying_parts);
+            packets += flying;
+        }
+        require(packets == rmem_window_in_flight(&window_));
+        require(bytes == rmem_incast_used_bytes(&incast_));
+        require(out == client_->outstanding_ops);
+        require(client_->seq.floor <= client_->seq.next &&
+                client_->seq.next <= client_->seq.floor + RMEM_WINDOW);
+    }
+
+    struct Mine {
+        rmem_op op;
+        bool out;
+    };
+
+    Script script_;
+    uint64_t now_ns_ = BASE_NSEC_PER_SEC;
+    rmem_window window_;
+    rmem_incast incast_;
+    std::unique_ptr<rmem_client> client_;
+    Mine op_[ops_max] = {};
+    rmem_client_tx tx_ = {};
+    bool sent_ = false;
+};
+
+} // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
+    std::make_unique<Fuzz>(data, bytes)->run();
+    return 0;
+}
