@@ -65,6 +65,9 @@ void rmem_status_set(struct rmem_device *device, enum rmem_device_state state)
 	} while (!try_cmpxchg(&device->state, &before, state));
 
 	trace_rmem_device_state(device, before, state);
+	/* Attach itself tells its user what went wrong. */
+	if (READ_ONCE(device->phase) != RMEM_LIVE)
+		return;
 	if (state == RMEM_DEVICE_UP)
 		pr_notice("rmb%u: %pISpc answers again\n", device->index,
 			  &device->wish.address.any);
