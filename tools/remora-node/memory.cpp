@@ -22,10 +22,11 @@ namespace {
 // Populating more than this would wake the OOM killer; 0 if the kernel doesn't say.
 std::uint64_t available_bytes() {
     std::ifstream file("/proc/meminfo");
-    std::string line;
-    while (std::getline(file, line)) {
-        std::uint64_t kib;
-        if (std::sscanf(line.c_str(), "MemAvailable: %lu kB", &kib) == 1)
+    std::string name;
+    std::uint64_t kib = 0;
+    std::string unit;
+    while (file >> name >> kib && std::getline(file, unit)) {
+        if (name == "MemAvailable:")
             return kib * 1024;
     }
     return 0;

@@ -170,7 +170,8 @@ Reply& SocketOutbox::add(const Path& path) {
 void SocketOutbox::fill_in(unsigned int index) {
     Slot& slot = slots_[index];
     msghdr& header = messages_[index].msg_hdr;
-    std::memcpy(CMSG_DATA(CMSG_FIRSTHDR(&header)), &slot.path.local, sizeof(slot.path.local));
+    // The one control message, which the constructor made room for.
+    std::memcpy(slot.control.data() + CMSG_LEN(0), &slot.path.local, sizeof(slot.path.local));
     slot.vector[0] = {slot.reply.head.data(), slot.reply.head_bytes};
     for (unsigned int i = 0; i < slot.reply.pieces; i++) {
         std::span<const std::uint8_t> data = slot.reply.data[i];

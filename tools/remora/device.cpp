@@ -8,7 +8,6 @@
  */
 #include <array>
 #include <cerrno>
-#include <csignal>
 #include <ctime>
 #include <limits>
 #include <memory>
@@ -24,6 +23,7 @@
 #include "remora/commands.hpp"
 #include "remora/device.hpp"
 #include "remora/netlink.hpp"
+#include "remora/signals.hpp"
 #include "uapi/remora_rmem.h"
 
 namespace remora {
@@ -39,22 +39,6 @@ namespace {
 using netlink::Request;
 
 constexpr std::uint16_t default_port = 7670;
-
-// ---- signals ----
-
-volatile sig_atomic_t signalled;
-
-extern "C" void note_signal(int number) {
-    signalled = number;
-}
-
-// Without SA_RESTART: the kernel's wait shall end. A terminal that hangs up and a kill count, too.
-void catch_signals() {
-    struct sigaction action {};
-    action.sa_handler = note_signal;
-    for (int number : {SIGINT, SIGTERM, SIGHUP})
-        sigaction(number, &action, nullptr);
-}
 
 // ---- addresses ----
 

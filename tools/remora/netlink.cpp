@@ -15,7 +15,7 @@ namespace {
 // Requests of ours are a few hundred bytes; answers and dumps come in what the kernel fills at
 // most.
 constexpr std::size_t request_bytes_max = 4096;
-constexpr std::size_t answer_bytes_max = 64 * 1024;
+constexpr std::size_t answer_bytes_max = 65536;
 
 // Control characters would break the one line an error has.
 std::string one_line(std::string text) {

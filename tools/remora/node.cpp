@@ -15,6 +15,7 @@
 #include "common/parse.hpp"
 #include "remora/commands.hpp"
 #include "remora/netlink.hpp"
+#include "remora/signals.hpp"
 #include "remora/table.hpp"
 #include "uapi/remora_node.h"
 
@@ -97,16 +98,21 @@ void node_start(const StartOptions& options) {
     Request request = start_request(options);
     std::vector<Space> spaces = read_spaces(options.spaces);
     netlink::Family family = node_family();
+    catch_signals();
     try {
-        family.call(std::move(request));
+        family.call_interruptibly(std::move(request), signalled);
     } catch (const netlink::Refused& refused) {
         if (refused.error() == EALREADY)
             throw Failure("the node is started already: 'remora node stop' first");
         throw Failure("can't start the node: {}", refused.what());
+    } catch (const netlink::Interrupted&) {
+        throw Failure("start interrupted: the node is not started");
     }
     try {
         for (const Space& space : spaces)
             add_space(family, space);
+        if (signalled)
+            throw Failure("start interrupted");
     } catch (const Failure& failure) {
         family.call(Request(RMEM_NODE_CMD_STOP));
         throw Failure("{}; the node is stopped again", failure.what());
@@ -152,7 +158,7 @@ NodeReport report_of(const Attributes& answer) {
 
 // A daemon writes its status to whoever connects, and closes.
 std::string read_socket(const std::string& path) {
-    static constexpr std::size_t bytes_max = 64 * 1024;
+    static constexpr std::size_t bytes_max = 65536;
     static constexpr timeval patience{5, 0};
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
