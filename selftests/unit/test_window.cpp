@@ -120,6 +120,16 @@ TEST_F(Window, HowFarItShrinksDependsOnTheSign) {
     for (int i = 0; i < 100; i++, now += 100 * ms)
         rmem_window_answered(&w, now, 1, 100 * target, base); // an incast
     EXPECT_EQ(rmem_window_cwnd(&w), RMEM_CWND_MIN);
+    for (int i = 0; i < 200; i++, now += 100 * ms)
+        rmem_window_answered(&w, now, 1, base, base); // over
+    EXPECT_GE(rmem_window_cwnd(&w), RMEM_CWND_FLOOR);
+    for (int i = 0; i < 40; i++, now += 10 * ms)
+        rmem_window_lost(&w, now, base); // a bad cable
+    EXPECT_EQ(rmem_window_cwnd(&w), RMEM_CWND_FLOOR);
+    w.delay_us = 2000;
+    for (int i = 0; i < 40; i++, now += 10 * ms)
+        rmem_window_lost(&w, now, base); // a full queue
+    EXPECT_EQ(rmem_window_cwnd(&w), RMEM_CWND_MIN);
 }
 
 TEST_F(Window, BelowOnePacketTimeOpensIt) {

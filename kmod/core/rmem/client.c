@@ -317,7 +317,8 @@ static void client_timed_out(struct rmem_client *c, struct rmem_op *op, u64 now_
 	c->count.timeouts++;
 	op_count_trouble(op);
 	client_recall(c, op, 0, op->parts);
-	rmem_window_timeout(c->window, now_ns, c->rto_ns);
+	if (c->heard_ns < op->sent_ns)
+		rmem_window_timeout(c->window, now_ns, c->rto_ns);
 	/* When the whole node is silent its timeout grows; here it's the op alone. */
 	if (op->trouble > TROUBLE_TIMEOUTS && !c->silent)
 		client_delay(c, op,
@@ -429,12 +430,27 @@ static bool alloc_take(struct rmem_op *op, const void *payload)
 	return true;
 }
 
-static void client_finish(struct rmem_client *c, struct rmem_op *op, u8 status,
-			  struct rmem_client_rx *rx)
+static void client_finish(struct rmem_client *c, struct rmem_op *op, struct rmem_client_rx *rx)
 {
-	op->status = status;
-	rx->result = status == RMEM_OK ? RMEM_CLIENT_OK : RMEM_CLIENT_REFUSED;
+	rx->result = op->status == RMEM_OK ? RMEM_CLIENT_OK : RMEM_CLIENT_REFUSED;
 	rx->finished = client_end(c, op, NULL);
+}
+
+/* The part won't be sent again. */
+static void client_part_ends(struct rmem_client *c, struct rmem_op *op, u32 part, u64 now_ns,
+			     struct rmem_client_rx *rx)
+{
+	c->progress_ns = now_ns;
+	client_recall(c, op, part, part + 1);
+	rmem_op_bit_set(op->done, part);
+	op->parts_done++;
+	op->trouble = 0;
+	if (op->type == RMEM_WRITE)
+		rmem_seq_put(&c->seq, op->id + part);
+	if (op->parts_done == op->parts)
+		client_finish(c, op, rx);
+	else
+		client_settle(c, op);
 }
 
 static void client_answered(struct rmem_client *c, struct rmem_op *op, u32 part, u64 now_ns,
@@ -443,23 +459,32 @@ static void client_answered(struct rmem_client *c, struct rmem_op *op, u32 part,
 	u64 delay_ns = client_measure(c, op, head->attempt, part, now_ns);
 
 	rx->accepted = true;
-	c->progress_ns = now_ns;
 	rmem_window_answered(c->window, now_ns, 1, delay_ns, rmem_rtt_min_ns(&c->rtt));
-	client_recall(c, op, part, part + 1);
-	rmem_op_bit_set(op->done, part);
-	op->parts_done++;
-	op->trouble = 0;
-	if (op->type == RMEM_WRITE)
-		rmem_seq_put(&c->seq, head->id);
+	/* Were the attempt before only late, its answer would have come before this one. */
+	if (op->attempt && head->attempt == op->attempt)
+		rmem_window_lost(c->window, now_ns, rmem_rtt_min_ns(&c->rtt));
 	if (op->type == RMEM_READ) {
 		rx->op = op;
 		rx->data_offset = rmem_op_offset(op, part);
 		rx->data_bytes = head->len;
 	}
-	if (op->parts_done == op->parts)
-		client_finish(c, op, RMEM_OK, rx);
-	else
-		client_settle(c, op);
+	client_part_ends(c, op, part, now_ns, rx);
+}
+
+/*
+ * A READ is refused as a whole. A WRITE whose other parts may be on their way ends when all are
+ * answered: a part that came after the op's end could overwrite what was written since.
+ */
+static void client_refused(struct rmem_client *c, struct rmem_op *op, u32 part, u64 now_ns,
+			   u8 status, struct rmem_client_rx *rx)
+{
+	op->status = status;
+	if (op->type == RMEM_WRITE) {
+		client_part_ends(c, op, part, now_ns, rx);
+		return;
+	}
+	c->progress_ns = now_ns;
+	client_finish(c, op, rx);
 }
 
 static void client_receive_ok(struct rmem_client *c, struct rmem_op *op, u64 now_ns,
@@ -485,7 +510,7 @@ static void client_receive_ok(struct rmem_client *c, struct rmem_op *op, u64 now
 	if (op->type == RMEM_ALLOC && !alloc_take(op, payload)) {
 		c->count.bad++;
 		rx->accepted = true;
-		client_finish(c, op, RMEM_INVALID, rx);
+		client_refused(c, op, part, now_ns, RMEM_INVALID, rx);
 		return;
 	}
 	client_answered(c, op, part, now_ns, head, rx);
@@ -511,8 +536,7 @@ static void client_receive_error(struct rmem_client *c, struct rmem_op *op, u64 
 		client_reopen(c, now_ns);
 		break;
 	default:
-		c->progress_ns = now_ns;
-		client_finish(c, op, head->status, rx);
+		client_refused(c, op, first, now_ns, head->status, rx);
 	}
 }
 

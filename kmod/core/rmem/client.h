@@ -224,7 +224,10 @@ struct rmem_op *rmem_client_expire(struct rmem_client *c, u64 now_ns,
 /* When expire() or next() wants to be called, or 0: only when something happens. */
 u64 rmem_client_deadline(const struct rmem_client *c);
 
-/* Take every op back, linked; they count as cancelled and late answers are ignored. */
+/*
+ * Take every op back, linked; they count as cancelled and late answers are ignored. Copies of
+ * changes may still arrive at the node until the session is closed or another one open.
+ */
 struct rmem_op *rmem_client_cancel_all(struct rmem_client *c);
 
 /* Begin CLOSE; ops must be gone. State becomes CLOSED at its answer. */

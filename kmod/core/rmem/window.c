@@ -89,7 +89,10 @@ void rmem_window_release(struct rmem_window *w, u32 packets)
 	__atomic_fetch_sub(&w->in_flight, packets, __ATOMIC_SEQ_CST);
 }
 
-/* One packet more when a window full of them was answered: that's a round trip. */
+/*
+ * One packet more when a window full of them was answered: that's a round trip. Below the floor
+ * one for each answer: what made it that small is over.
+ */
 static void grow(struct rmem_window *w, u32 packets)
 {
 	u32 cwnd = load(&w->cwnd);
@@ -98,6 +101,10 @@ static void grow(struct rmem_window *w, u32 packets)
 	/* A window that isn't used says nothing about what the path would take. */
 	if (load(&w->in_flight) * RMEM_CWND_ONE < cwnd / 2)
 		return;
+	if (cwnd < RMEM_CWND_FLOOR) {
+		__atomic_fetch_add(&w->cwnd, packets * RMEM_CWND_ONE, __ATOMIC_RELAXED);
+		return;
+	}
 	answered = __atomic_add_fetch(&w->answered, packets, __ATOMIC_RELAXED);
 	if (answered * RMEM_CWND_ONE < cwnd || cwnd > RMEM_CWND_MAX - RMEM_CWND_ONE)
 		return;
@@ -137,6 +144,11 @@ static u32 smooth(struct rmem_window *w, u32 sample_us)
 	return delay_us;
 }
 
+static bool is_incast(u32 delay_us, u32 target)
+{
+	return delay_us > target * RMEM_TARGETS_INCAST && delay_us > RMEM_INCAST_US_MIN;
+}
+
 void rmem_window_answered(struct rmem_window *w, u64 now_ns, u32 packets, u64 delay_ns, u64 base_ns)
 {
 	u32 delay_us = delay_ns ? smooth(w, us_of(delay_ns)) : load(&w->delay_us);
@@ -150,7 +162,15 @@ void rmem_window_answered(struct rmem_window *w, u64 now_ns, u32 packets, u64 de
 	cut = (delay_us - target) * 1024 / delay_us * DECREASE_GAIN / 1024;
 	shrink(w, now_ns, delay_us * BASE_NSEC_PER_USEC,
 	       cut < RMEM_CWND_DECREASE_MAX ? cut : RMEM_CWND_DECREASE_MAX,
-	       delay_us > target * RMEM_TARGETS_INCAST ? RMEM_CWND_MIN : RMEM_CWND_FLOOR);
+	       is_incast(delay_us, target) ? RMEM_CWND_MIN : RMEM_CWND_FLOOR);
+}
+
+void rmem_window_lost(struct rmem_window *w, u64 now_ns, u64 base_ns)
+{
+	u32 delay_us = load(&w->delay_us);
+
+	shrink(w, now_ns, delay_us * BASE_NSEC_PER_USEC, RMEM_CWND_DECREASE_MAX,
+	       delay_us > target_us(base_ns) ? RMEM_CWND_MIN : RMEM_CWND_FLOOR);
 }
 
 void rmem_window_timeout(struct rmem_window *w, u64 now_ns, u64 rto_ns)

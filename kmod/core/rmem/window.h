@@ -6,12 +6,12 @@
  *   the node, driven by delay. Below the target delay it grows by one packet per
  *   round trip; above it shrinks in proportion to the excess (Swift,
  *   SIGCOMM'20, section 3.1), by RMEM_CWND_DECREASE_MAX at most and once per round
- *   trip at most. How far it shrinks depends on how sure it is that the delay is a queue of
- *   ours: above the target to 16 packets, so that a machine that is late because its
- *   processors are busy isn't stopped as well; a timeout to one; above 8 targets below
- *   one packet, as an incast of many clients needs. Then one packet goes every
- *   round trip / cwnd. A timeout counts as the largest excess, once per timeout's length, for
- *   what was lost together is missed one by one.
+ *   trip at most. How far it shrinks depends on how sure it is that a queue of ours is
+ *   the reason. Late answers: to 16 packets, for a machine whose processors are busy
+ *   answers late as well, and less sent would not help it. Lost packets: likewise while the
+ *   delay is on target, else below one packet. Silence: to one. A delay worth 8
+ *   targets and 50 ms is an incast of many clients: below one packet, too. There one packet
+ *   goes every round trip / cwnd. Up to 16 packets it grows by one for each answer.
  *
  *   iwnd, one per client machine: bytes of READ data that were asked for and are not here.
  *
@@ -54,8 +54,9 @@
 #define RMEM_TARGET_RTTS 8
 #define RMEM_TARGET_NS_MIN BASE_NSEC_PER_MSEC
 #define RMEM_TARGET_NS_MAX (20 * BASE_NSEC_PER_MSEC)
-/* However narrow the window, an op goes that often. */
 #define RMEM_TARGETS_INCAST 8
+#define RMEM_INCAST_US_MIN 50000U
+/* However narrow the window, an op goes that often. */
 #define RMEM_PACE_NS_MAX (50 * BASE_NSEC_PER_MSEC)
 
 #define RMEM_IWND_BYTES (4U * 1024 * 1024)
@@ -93,7 +94,9 @@ void rmem_window_release(struct rmem_window *w, u32 packets);
 /* Packets were answered, delay_ns after they left (0: not measured); before their release. */
 void rmem_window_answered(struct rmem_window *w, u64 now_ns, u32 packets, u64 delay_ns,
 			  u64 base_ns);
-/* An answer didn't come in time. */
+/* A packet or its answer was lost: a later attempt was answered, and not the first. */
+void rmem_window_lost(struct rmem_window *w, u64 now_ns, u64 base_ns);
+/* No answer of any kind came in time. */
 void rmem_window_timeout(struct rmem_window *w, u64 now_ns, u64 rto_ns);
 
 void rmem_window_wait(struct rmem_window *w, unsigned int waiter);
