@@ -46,7 +46,7 @@ enum {
 	RMEM_A_FAIL_AFTER_MS, /* u32; 0 or absent: queue_if_down */
 	RMEM_A_TIMEOUT_MS,    /* u32, ATTACH: how long to wait for the node; default 5000 */
 	RMEM_A_QUEUES,	      /* u32 hardware queues; default one per CPU */
-	RMEM_A_FORCE,	      /* flag, DETACH: fail outstanding I/O, don't ask the node */
+	RMEM_A_FORCE,	      /* flag, DETACH: fail outstanding I/O, don't wait for the node */
 	RMEM_A_STATE,	      /* u8 enum rmem_device_state */
 	RMEM_A_PAGE_BYTES,    /* u32 the node's page: granularity of discard */
 	RMEM_A_BOOT,	      /* u64 epoch the region was allocated under */

@@ -76,7 +76,7 @@ static bool add_copy(struct sk_buff *skb, struct request *rq, u32 offset, u32 by
 {
 	while (bytes) {
 		u32 now = min_t(u32, bytes, PAGE_SIZE);
-		struct page *page = alloc_page(PACKET_GFP & ~__GFP_HIGHMEM);
+		struct page *page = alloc_page(PACKET_GFP);
 		u8 *to;
 
 		if (!page)
