@@ -102,6 +102,18 @@ TEST_F(Client, RefusalsCarryTheNodesWord) {
     EXPECT_EQ(huge.op.status, RMEM_NO_MEMORY);
 }
 
+// Half of it lies beyond the region: refused, but only when no part is on its way any more.
+TEST_F(Client, RefusedWriteEndsWithItsLastPart) {
+    Op op;
+    net::make_write(op, base + (4 << 20) - 70'000, Bytes(140'000, 3));
+    world.weather.loss = 200;
+    EXPECT_EQ(net::finish(world, op), RMEM_CLIENT_REFUSED);
+    EXPECT_EQ(op.op.status, RMEM_FAULT);
+    EXPECT_EQ(op.op.parts_done, op.op.parts);
+    world.weather.loss = 0;
+    EXPECT_EQ(read((4 << 20) - 70'000, 70'000), Bytes(70'000, 3));
+}
+
 TEST_F(Client, FreedRangeFaults) {
     Op op;
     op.op.type = RMEM_FREE;

@@ -18,7 +18,7 @@
  * Target delay: 8 base round trips, within 1 to 20 ms. The base is what the path takes
  * when idle; queues worth several times that cost latency and win no throughput, while the
  * factor leaves room for batching by NICs, softirqs and hypervisors, which delays without
- * congestion. The delay held against it is smoothed over about eight answers.
+ * congestion. The delay held against it is the least of 10 ms.
  *
  * Credit. rmem_window_acquire() lets an op begin as long as less than cwnd is under way, so
  * an op of several packets may overshoot by its own size. Whoever acquired
@@ -54,6 +54,7 @@
 #define RMEM_TARGET_RTTS 8
 #define RMEM_TARGET_NS_MIN BASE_NSEC_PER_MSEC
 #define RMEM_TARGET_NS_MAX (20 * BASE_NSEC_PER_MSEC)
+#define RMEM_DELAY_PERIOD_NS (10 * BASE_NSEC_PER_MSEC)
 #define RMEM_TARGETS_INCAST 8
 #define RMEM_INCAST_US_MIN 50000U
 /* However narrow the window, an op goes that often. */
@@ -73,7 +74,9 @@ struct rmem_window {
 	u64 waiters;	  /* bit i: channels with waiter i sleep */
 	u64 next_send_ns; /* cwnd below one packet: not before that */
 	u64 decreased_ns; /* last decrease */
-	u32 delay_us;	  /* smoothed; 0: not measured yet */
+	u32 delay_us;	  /* least of the last period; 0: not measured yet */
+	u32 least_us;	  /* of the period that runs; ~0: none */
+	u64 period_end_ns;
 };
 
 struct rmem_incast {
