@@ -43,6 +43,8 @@ void rmem_window_init(struct rmem_window *w)
 	w->next_send_ns = 0;
 	w->decreased_ns = 0;
 	w->delay_us = 0;
+	w->least_us = ~0U;
+	w->period_end_ns = 0;
 }
 
 /* Below one packet of window: the time between two sends. */
@@ -134,14 +136,25 @@ static void shrink(struct rmem_window *w, u64 now_ns, u64 every_ns, u32 cut, u32
 					      __ATOMIC_RELAXED));
 }
 
-/* An update lost to another CPU's is one sample less: harmless. */
-static u32 smooth(struct rmem_window *w, u32 sample_us)
+/*
+ * The least delay of a period: a queue that stands shows in every sample, a processor that was
+ * late for a moment in some. An update lost to another CPU's is one sample less: harmless.
+ */
+static u32 filter(struct rmem_window *w, u64 now_ns, u32 sample_us)
 {
-	u32 delay_us = load(&w->delay_us);
+	u32 least_us = load(&w->least_us);
 
-	delay_us = delay_us ? (delay_us * 7 + sample_us + 4) / 8 : sample_us;
-	store(&w->delay_us, delay_us);
-	return delay_us;
+	if (sample_us < least_us)
+		least_us = sample_us;
+	if (now_ns >= load(&w->period_end_ns)) {
+		store(&w->period_end_ns, now_ns + RMEM_DELAY_PERIOD_NS);
+		store(&w->delay_us, least_us);
+		least_us = ~0U;
+	} else if (sample_us < load(&w->delay_us)) {
+		store(&w->delay_us, sample_us);
+	}
+	store(&w->least_us, least_us);
+	return load(&w->delay_us);
 }
 
 static bool is_incast(u32 delay_us, u32 target)
@@ -151,7 +164,7 @@ static bool is_incast(u32 delay_us, u32 target)
 
 void rmem_window_answered(struct rmem_window *w, u64 now_ns, u32 packets, u64 delay_ns, u64 base_ns)
 {
-	u32 delay_us = delay_ns ? smooth(w, us_of(delay_ns)) : load(&w->delay_us);
+	u32 delay_us = delay_ns ? filter(w, now_ns, us_of(delay_ns)) : load(&w->delay_us);
 	u32 target = target_us(base_ns);
 	u32 cut;
 
