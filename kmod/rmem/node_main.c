@@ -125,15 +125,21 @@ static void free_slots(struct node_host *host)
 
 /* ---- start and stop ---- */
 
-static int start_threads(struct node_host *host)
+static int start_threads(struct node_host *host, struct netlink_ext_ack *extack)
 {
 	int err = node_mem_start(host);
 
 	if (err)
-		return err;
+		goto say_why;
 	err = node_slow_start(host);
 	if (err)
-		node_mem_stop(host);
+		goto stop_mem;
+	return 0;
+
+stop_mem:
+	node_mem_stop(host);
+say_why:
+	NL_SET_ERR_MSG_FMT_MOD(extack, "can't start a thread: error %d", -err);
 	return err;
 }
 
@@ -162,12 +168,14 @@ static int bring_up(struct node_host *host, const struct node_start *start,
 	if (err)
 		goto free_state;
 	err = node_slow_init(host);
-	if (err)
+	if (err) {
+		NL_SET_ERR_MSG_MOD(extack, "no memory for the slow path's queue");
 		goto free_slots;
+	}
 	err = node_net_open(host, start->port, extack);
 	if (err)
 		goto free_queue;
-	err = start_threads(host);
+	err = start_threads(host, extack);
 	if (err)
 		goto close_net;
 	return 0;
@@ -214,6 +222,7 @@ int node_main_start(struct net *net, const struct node_start *start,
 		return -ENODEV;
 	host = kvzalloc(sizeof(*host), GFP_KERNEL);
 	if (!host) {
+		NL_SET_ERR_MSG_MOD(extack, "no memory for the node itself");
 		err = -ENOMEM;
 		goto put_module;
 	}
