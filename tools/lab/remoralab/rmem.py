@@ -10,6 +10,7 @@
 import ipaddress
 import json
 import re
+import subprocess
 import time
 
 from . import cache, kernel
@@ -48,11 +49,19 @@ def wait_until(what, ready, timeout=ACTION_S):
 # Modules
 
 def module_path(machine, name):
+    """A module as this lab uses it: a copy, so that a build meanwhile doesn't change what is tested, and
+    without debug information, which is most of the file and would have to pass through 9p."""
     release = kernel.release(machine.spec.kernel)
-    path = cache.REPO / "out" / "modules" / release / f"{name}.ko"
-    if not path.exists():
+    built = cache.REPO / "out" / "modules" / release / f"{name}.ko"
+    if not built.exists():
         raise LabError(f"{name}.ko is not built for {release}: make modules KDIR={machine.spec.kernel}")
-    return path
+    copy = machine.lab.log_dir / release / f"{name}.ko"
+    if not copy.exists():
+        copy.parent.mkdir(exist_ok=True)
+        stripped = subprocess.run(["strip", "--strip-debug", "-o", copy, built], capture_output=True, text=True)
+        if stripped.returncode != 0:
+            raise LabError(f"{built}: {stripped.stderr.strip()}")
+    return copy
 
 
 def loaded(machine):

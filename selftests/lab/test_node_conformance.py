@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""One set of requests, two memory nodes: the kernel's and the daemon answer them alike.
+
+node-conformance is a GoogleTest program that knows what the protocol's header says; each of its
+tests shows up here as a line of this test's output.
+"""
+
+import re
+
+import rmemlab
+from remoralab import cache, rmem, tap
+from remoralab.rmem import Rack
+
+PROGRAM = cache.REPO / "out" / "bin" / "node-conformance"
+
+
+def conform(machine, *words):
+    if not PROGRAM.exists():
+        raise rmemlab.LabError("out/bin/node-conformance is not built: make conformance")
+    words = [PROGRAM, *words, f"--seed={rmemlab.SEED}"]
+    result = machine.run(words, timeout=rmemlab.LOAD_S, check=False)
+    passed = re.findall(r"\[       OK \] (\S+)", result.out)
+    tap.diag(f"{len(passed)} passed")
+    assert result.rc == 0, "\n".join((result.out + result.err).splitlines()[-30:])
+    assert passed, "no test ran"
+    return passed
+
+
+@tap.bound(600)
+def test_kernel_node(lab):
+    with Rack(lab) as rack:
+        node = rack.node("compute", "64M")
+        conform(lab["compute"], "--node", f"127.0.0.1:{rmem.PORT}", "--space", str(node.SPACE), "--key", node.key_path)
+        assert node.status()["regions"] == 0, "regions are left, though every test gives back what it takes"
+
+
+@tap.bound(600)
+def test_daemon(lab):
+    conform(lab["compute"], "--daemon", rmem.DAEMON)
+
+
+@tap.bound(600)
+def test_daemon_of_two_threads(lab):
+    conform(lab["compute"], "--daemon", rmem.DAEMON, "--threads", "2")
+
+
+TESTS = [test_kernel_node, test_daemon, test_daemon_of_two_threads]
+
+if __name__ == "__main__":
+    tap.main("solo", TESTS)
