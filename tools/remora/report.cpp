@@ -54,6 +54,7 @@ std::vector<Device> devices(const std::optional<std::string>& wanted) {
     if (index && found.empty())
         throw Failure("there is no rmb{}: 'remora status' lists the devices", *index);
     std::vector<Device> list;
+    list.reserve(found.size());
     for (auto& [at, attributes] : found)
         list.push_back({at, std::move(attributes)});
     return list;
