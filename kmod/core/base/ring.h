@@ -112,9 +112,9 @@ static inline bool base_ring_pop(struct base_ring *ring, u32 *value)
 /* Values in the ring, at some moment during the call; exact while nobody pushes or pops. */
 static inline u32 base_ring_count(const struct base_ring *ring)
 {
-	u32 tail = __atomic_load_n(&ring->tail, __ATOMIC_RELAXED);
-	u32 head = __atomic_load_n(&ring->head, __ATOMIC_RELAXED);
-	s32 count = head - tail; /* read one after the other, so possibly out of bounds */
+	u32 popped = __atomic_load_n(&ring->tail, __ATOMIC_RELAXED);
+	u32 pushed = __atomic_load_n(&ring->head, __ATOMIC_RELAXED);
+	s32 count = (s32)(pushed - popped); /* read one after the other: may be out of bounds */
 
 	if (count < 0)
 		return 0;
