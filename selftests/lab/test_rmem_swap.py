@@ -86,7 +86,7 @@ def test_cgroup_of_a_quarter(lab):
     with Rack(lab) as rack:
         device = rack.attach("compute", rack.node("memory", "448M"), f"{DEVICE_MIB}M")
         with rmemlab.swap_on(compute, device):
-            squeeze(compute, rmemlab.scaled(lab, 160), group="quarter")
+            squeeze(compute, rmemlab.scaled(lab, 96), group="quarter")
 
 
 @tap.bound(600)
@@ -119,19 +119,19 @@ def test_discard_frees_slots(lab):
         # discard=once: swapon itself gives the whole device up before it uses it.
         with rmemlab.swap_on(compute, device, "--discard"):
             wait_until("swapon gave up what was there", lambda: node.backed_bytes() < held // 8)
-            squeeze(compute, rmemlab.scaled(lab, 128), rounds=3, group="discarding")
-            most = node.backed_bytes()
-            # Slots are given up in clusters, as the swap allocator comes to use them again.
-            compute.run(rmemlab.in_cgroup(compute, "discarding", rmemlab.scaled(lab, 32),
-                                          f"{rmemlab.hog_path()} {rmemlab.scaled(lab, 128)} 2 7"),
-                        timeout=rmemlab.LOAD_S)
-            tap.diag(f"node held {most >> 20} MiB, now {node.backed_bytes() >> 20} MiB")
+            mib = rmemlab.scaled(lab, 64)
+            for _ in range(3):
+                squeeze(compute, mib, rounds=1, group="discarding")
+            tap.diag(f"the node holds {node.backed_bytes() >> 20} MiB for programs of {mib} MiB that ended")
+            # Slots are given up in clusters, when the allocator wants them again: some linger, but what
+            # three programs wrote one after the other must not add up.
+            assert node.backed_bytes() <= mib << 20
 
 
 @tap.bound(900)
 def test_loss_while_swapping(lab):
     compute, memory = lab["compute"], lab["memory"]
-    mib = rmemlab.scaled(lab, 64)
+    mib = rmemlab.scaled(lab, 32)
     with Rack(lab) as rack:
         device = rack.attach("compute", rack.node("memory", "448M"), f"{DEVICE_MIB}M")
         with rmemlab.swap_on(compute, device):
