@@ -183,6 +183,18 @@ void furnish() {
     (void)!symlink("/proc/self/fd/2", "/dev/stderr");
 }
 
+// An emulated machine boots on one CPU; accel.py says why.
+void bring_up_cpus() {
+    for (int cpu = 1;; cpu++) {
+        std::string path = "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/online";
+        if (access(path.c_str(), F_OK) != 0)
+            return;
+        std::ifstream now(path);
+        if (now.get() == '0' && !(std::ofstream(path) << "1" << std::flush))
+            die(path);
+    }
+}
+
 } // namespace
 
 int main() {
@@ -199,6 +211,7 @@ int main() {
     build_root(config);
     enter_root();
     furnish();
+    bring_up_cpus();
 
     setenv("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", 1);
     setenv("HOME", "/tmp", 1);
