@@ -14,7 +14,7 @@ import tarfile
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "tools" / "lab"))
 
-from remoralab import LabError, program, rmem, tap  # noqa: E402
+from remoralab import LabError, compiled, rmem, tap  # noqa: E402
 
 # The whole length of what takes time by its nature (a minute's outage, say); else a part of it.
 FULL = os.environ.get("REMORA_TEST_FULL", "") not in ("", "0")
@@ -72,7 +72,7 @@ def cli_refused(machine, *words, says, timeout=rmem.ACTION_S):
 # Swap
 
 def hog_path():
-    return program.build(HERE / "hog.cpp")
+    return compiled.program("hog", [HERE / "hog.cpp"])
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ import re
 import subprocess
 
 import rmemlab
-from remoralab import program, rmem, tap
+from remoralab import compiled, rmem, tap
 from remoralab.rmem import Rack, wait_until
 
 ATTRIBUTES = ("failslab", "fail_page_alloc")
@@ -61,7 +61,7 @@ def injection(machine, module, percent=0):
 
 def nth_failing(machine, n, words):
     """Runs `remora WORDS` with its n-th allocation failing: (did one fail, status)."""
-    runner = program.build(rmemlab.HERE / "failnth.cpp")
+    runner = compiled.program("failnth", [rmemlab.HERE / "failnth.cpp"])
     out = machine.run([runner, str(n), rmem.CLI, *words], timeout=rmem.ACTION_S).out
     fired, _, status = out.splitlines()[-1].rpartition(" ")
     return fired == "fired", int(status)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The lab's own small programs (tools/lab/guest), compiled once for each version of their source."""
+"""Small programs for machines, compiled once for each version of their source."""
 
 import hashlib
 import subprocess
@@ -11,7 +11,7 @@ CXX = ["g++", "-std=c++20", "-O2", "-Wall", "-Wextra", "-static", "-s"]
 
 
 def program(name, sources):
-    """The path of the program in the cache."""
+    """The path of the program in the cache; sources are names in tools/lab/guest, or paths."""
     paths = [cache.LAB / "guest" / source for source in sources]
     digest = hashlib.sha256(" ".join(CXX).encode())
     for path in paths:
@@ -24,6 +24,6 @@ def program(name, sources):
                 units = [str(path) for path in paths if path.suffix == ".cpp"]
                 built = subprocess.run([*CXX, "-o", str(scratch / name), *units], text=True, capture_output=True)
                 if built.returncode != 0:
-                    raise LabError(f"tools/lab/guest: {name} does not compile:\n{built.stderr}")
+                    raise LabError(f"{name} does not compile:\n{built.stderr}")
             cache.keep_newest(target.parent, 4, f"{name}-*")
     return target / name

@@ -8,7 +8,7 @@ after that the same load with /dev/rmb0 as swap, every value read back and compa
 import contextlib
 import time
 
-from remoralab import cache, program, rmem, say
+from remoralab import compiled, rmem, say
 from remoralab.rmem import Rack
 from remoralab.say import LabError
 
@@ -44,7 +44,7 @@ class Redis:
 
     def __init__(self, machine):
         self.machine = machine
-        self.load = program.build(cache.LAB / "guest" / "redisload.cpp")
+        self.load = compiled.program("redisload", ["redisload.cpp"])
         self.server = machine.spawn(["redis-server", "--save", "", "--appendonly", "no", "--port", "0",
                                      "--unixsocket", SOCKET])
         self.server.wait_output("ready to accept connections")
