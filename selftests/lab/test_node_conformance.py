@@ -15,6 +15,12 @@ from remoralab.rmem import Rack
 PROGRAM = cache.REPO / "out" / "bin" / "node-conformance"
 
 
+def what_failed(result):
+    """What GoogleTest said of each test that failed, and its last words."""
+    said = re.findall(r"^[^\n]*: Failure\n.*?(?=^\[)", result.out, re.M | re.S)
+    return "\n".join([*said[:5], *(result.out + result.err).splitlines()[-10:]])
+
+
 def conform(machine, *words):
     if not PROGRAM.exists():
         raise rmemlab.LabError("out/bin/node-conformance is not built: make conformance")
@@ -22,7 +28,7 @@ def conform(machine, *words):
     result = machine.run(words, timeout=rmemlab.LOAD_S, check=False)
     passed = re.findall(r"\[       OK \] (\S+)", result.out)
     tap.diag(f"{len(passed)} passed")
-    assert result.rc == 0, "\n".join((result.out + result.err).splitlines()[-30:])
+    assert result.rc == 0, what_failed(result)
     assert passed, "no test ran"
     return passed
 

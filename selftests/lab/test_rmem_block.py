@@ -57,11 +57,11 @@ def test_mixed_with_trim(lab):
         node = rack.node("memory", "128M")
         device = rack.attach("compute", node, "64M")
         for block, depth in (("4k", 32), ("4k-256k", 16)):
-            run_fio(lab["compute"], device.path, "randrw", block, mib, depth)
+            run_fio(lab["compute"], device.path, "mixed", block, mib, depth)
         # Discards beside verified writes, in pages of the node that touch.
         trims = lab["compute"].spawn(f"fio --output-format=terse --name=trim --filename={device.path} --direct=1 "
                                      f"--rw=randtrim --bs=4k-256k --offset={mib}M --size={mib}M --loops=4")
-        run_fio(lab["compute"], device.path, "randrw", "4k-64k", mib, 16)
+        run_fio(lab["compute"], device.path, "mixed", "4k-64k", mib, 16)
         result = trims.wait(rmemlab.LOAD_S)
         assert result.rc == 0, result
 
@@ -72,7 +72,7 @@ def test_jobs_on_every_cpu(lab):
     with Rack(lab) as rack:
         node = rack.node("memory", "128M")
         device = rack.attach("compute", node, "96M")
-        run_fio(lab["compute"], device.path, "randrw", "4k-64k", mib, 16,
+        run_fio(lab["compute"], device.path, "mixed", "4k-64k", mib, 16,
                 extra=f"--numjobs=4 --offset_increment={mib}M")
 
 
@@ -154,7 +154,7 @@ def test_integrity_levels(lab):
         for level in ("link", "digest", "full"):
             device = rack.attach("compute", node, "32M", "--integrity", level)
             assert device.status()["integrity"] == level, device.status()
-            run_fio(lab["compute"], device.path, "randrw", "4k-128k", mib)
+            run_fio(lab["compute"], device.path, "mixed", "4k-128k", mib)
             device.detach()
 
 
@@ -162,7 +162,7 @@ def test_ipv6(lab):
     with Rack(lab) as rack:
         node = rack.node("memory", "128M")
         device = rack.attach("compute", node, "32M", version=6)
-        run_fio(lab["compute"], device.path, "randrw", "4k-128k", scaled(lab, 16))
+        run_fio(lab["compute"], device.path, "mixed", "4k-128k", scaled(lab, 16))
 
 
 @tap.bound(300)
@@ -176,10 +176,10 @@ def test_mtu_1500(lab):
             device = rack.attach("compute", node, "32M")
             piece = device.status()["piece_bytes"]
             assert piece <= 1500 - 20 - 8 - 72, f"piece of {piece} bytes doesn't fit the link"
-            run_fio(compute, device.path, "randrw", "4k-256k", scaled(lab, 16))
+            run_fio(compute, device.path, "mixed", "4k-256k", scaled(lab, 16))
             device.detach()
             device = rack.attach("compute", node, "32M", version=6)
-            run_fio(compute, device.path, "randrw", "4k-256k", scaled(lab, 8))
+            run_fio(compute, device.path, "mixed", "4k-256k", scaled(lab, 8))
     finally:
         for machine in (compute, memory):
             if machine.is_on():
@@ -195,7 +195,7 @@ def test_two_devices(lab):
         first = rack.attach("compute", node, "32M")
         second = rack.attach("compute", node, "32M")
         assert first.path != second.path
-        loads = [compute.spawn(rmemlab.fio_command(device.path, "randrw", "4k-64k", mib, seed=seed))
+        loads = [compute.spawn(rmemlab.fio_command(device.path, "mixed", "4k-64k", mib, seed=seed))
                  for seed, device in enumerate((first, second))]
         for load in loads:
             result = load.wait(rmemlab.LOAD_S)
@@ -217,7 +217,7 @@ def test_remote_page_sizes(lab):
             node = rack.node("memory", "128M", page=page)
             device = rack.attach("compute", node, "64M")
             assert device.status()["page_bytes"] == rmem.size_bytes(page), device.status()
-            run_fio(lab["compute"], device.path, "randrw", "4k-256k", scaled(lab, 16))
+            run_fio(lab["compute"], device.path, "mixed", "4k-256k", scaled(lab, 16))
             lab["compute"].run(f"blkdiscard {device.path}")
             wait_until("all of it is free", lambda: node.backed_bytes() == 0)
 

@@ -30,8 +30,8 @@ def on_bad_network(lab, name, *words):
         device = rack.attach("compute", rack.node("memory", "96M"), "64M", *words)
         with rmemlab.netem(compute, "eth0", how), rmemlab.netem(memory, "eth0", how):
             for block in ("4k", "64k"):
-                run_fio(compute, device.path, "randrw", block, scaled(lab, 8), depth=32, seed=rmemlab.SEED)
-        run_fio(compute, device.path, "randrw", "16k", scaled(lab, 8))
+                run_fio(compute, device.path, "mixed", block, scaled(lab, 8), depth=32, seed=rmemlab.SEED)
+        run_fio(compute, device.path, "mixed", "16k", scaled(lab, 8))
 
 
 @tap.bound(600)
@@ -66,7 +66,7 @@ def test_stalls(lab):
     compute, memory = lab["compute"], lab["memory"]
     with Rack(lab) as rack:
         device = rack.attach("compute", rack.node("memory", "96M"), "64M")
-        load = compute.spawn(rmemlab.fio_command(device.path, "randrw", "4k", scaled(lab, 16), 32))
+        load = compute.spawn(rmemlab.fio_command(device.path, "mixed", "4k", scaled(lab, 16), 32))
         memory.run("modprobe -q sch_netem || :")
         for _ in range(6):
             memory.netem("eth0", "delay 200ms")
@@ -83,7 +83,7 @@ def test_outage_is_waited_for(lab):
     compute = lab["compute"]
     with Rack(lab) as rack:
         device = rack.attach("compute", rack.node("memory", "96M"), "64M")
-        load = compute.spawn(rmemlab.fio_command(device.path, "randrw", "4k-64k", scaled(lab, 32), 16))
+        load = compute.spawn(rmemlab.fio_command(device.path, "mixed", "4k-64k", scaled(lab, 32), 16))
         wait_until("the load is under way", lambda: device_writes(device) > 100)
         with rmemlab.link_down(lab, "rack"):
             device.wait_state("down")
@@ -118,7 +118,7 @@ def test_fail_after(lab):
             tap.diag(f"failed after {took:.1f} s")
             assert 4 <= took <= 25, "not in time"
         device.wait_state("up")
-        run_fio(compute, device.path, "randrw", "4k-64k", scaled(lab, 8))
+        run_fio(compute, device.path, "mixed", "4k-64k", scaled(lab, 8))
 
 
 def lose_the_node(lab, restart):
@@ -127,7 +127,7 @@ def lose_the_node(lab, restart):
     with Rack(lab) as rack:
         node = rack.node("memory", "96M")
         device = rack.attach("compute", node, "64M")
-        load = compute.spawn(rmemlab.fio_command(device.path, "randrw", "4k-64k", 48, 16))
+        load = compute.spawn(rmemlab.fio_command(device.path, "mixed", "4k-64k", 48, 16))
         wait_until("the load is under way", lambda: device_writes(device) > 100)
         restart(node)
         device.wait_state("lost", 120)
@@ -136,7 +136,7 @@ def lose_the_node(lab, restart):
         fails(compute, f"dd if={device.path} of=/dev/null bs=4k count=1 iflag=direct")
         device.detach()
         again = rack.attach("compute", node, "64M")
-        run_fio(compute, again.path, "randrw", "4k-64k", scaled(lab, 8))
+        run_fio(compute, again.path, "mixed", "4k-64k", scaled(lab, 8))
 
 
 @tap.bound(600)
@@ -161,7 +161,7 @@ def test_detach_from_a_dead_node(lab):
     compute = lab["compute"]
     with Rack(lab) as rack:
         device = rack.attach("compute", rack.node("memory", "96M"), "64M")
-        load = compute.spawn(rmemlab.fio_command(device.path, "randrw", "4k", 32, 16))
+        load = compute.spawn(rmemlab.fio_command(device.path, "mixed", "4k", 32, 16))
         wait_until("the load is under way", lambda: device_writes(device) > 100)
         lab["memory"].kill()
         device.wait_state("down")

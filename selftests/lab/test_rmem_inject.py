@@ -161,9 +161,9 @@ def test_io(lab):
     with Rack(lab) as rack:
         device = rack.attach("compute", rack.node("memory", "64M"), "32M")
         with injection(compute, rmem.CLIENT, percent=5), injection(memory, rmem.NODE, percent=5):
-            rmemlab.run_fio(compute, device.path, "randrw", "4k-64k", 4, depth=16, seed=rmemlab.SEED)
+            rmemlab.run_fio(compute, device.path, "mixed", "4k-64k", 4, depth=16, seed=rmemlab.SEED)
             compute.run(f"blkdiscard {device.path}")
-        rmemlab.run_fio(compute, device.path, "randrw", "4k-64k", 4)
+        rmemlab.run_fio(compute, device.path, "mixed", "4k-64k", 4)
 
 
 @debug_only

@@ -15,7 +15,7 @@ def test_two_clients_of_one_node(lab):
         node = rack.node("memory", "192M")
         devices = {name: rack.attach(name, node, "64M") for name in ("left", "right")}
         assert node.status()["regions"] == 2
-        loads = {name: lab[name].spawn(rmemlab.fio_command(device.path, "randrw", "4k-64k", mib, seed=len(name)))
+        loads = {name: lab[name].spawn(rmemlab.fio_command(device.path, "mixed", "4k-64k", mib, seed=len(name)))
                  for name, device in devices.items()}
         for load in loads.values():
             result = load.wait(rmemlab.LOAD_S)
@@ -39,7 +39,7 @@ def test_client_that_vanishes(lab):
         device = rack.attach("right", node, "64M")
         rmemlab.write_pattern(lab["right"], device.path, mib, seed=31)
         lab["left"].kill()
-        rmemlab.run_fio(lab["right"], device.path, "randrw", "4k-64k", mib, extra="--offset=32M")
+        rmemlab.run_fio(lab["right"], device.path, "mixed", "4k-64k", mib, extra="--offset=32M")
         rmemlab.check_pattern(lab["right"], device.path, mib, seed=31)
         device.detach()
         assert node.status()["regions"] == 1, "the vanished client's region is the operator's to end"

@@ -29,7 +29,7 @@ def test_mirror_survives_a_node(lab):
     with Rack(lab) as rack:
         nodes, devices = mirror_of(lab, rack, "96M")
         rmemlab.write_pattern(compute, "/dev/md0", mib, seed=41)
-        load = compute.spawn(rmemlab.fio_command("/dev/md0", "randrw", "4k-64k", mib, seed=42,
+        load = compute.spawn(rmemlab.fio_command("/dev/md0", "mixed", "4k-64k", mib, seed=42,
                                                  extra=f"--offset={mib}M"))
         wait_until("the load is under way",
                    lambda: nodes[0].backed_bytes() > (mib + mib // 4) * MIB, rmemlab.LOAD_S)
