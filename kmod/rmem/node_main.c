@@ -157,6 +157,7 @@ static int bring_up(struct node_host *host, const struct node_start *start,
 			  (u64)config->sessions_max * sizeof(*host->slot);
 	int err;
 
+	mutex_init(&host->call_lock);
 	mutex_init(&host->slow_lock);
 	err = node_mem_reserve(&host->mem, config, state_bytes, extack);
 	if (err)

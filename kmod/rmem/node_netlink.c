@@ -202,6 +202,7 @@ static int space_add_doit(struct sk_buff *skb, struct genl_info *info)
 {
 	const struct nlattr *quota = info->attrs[RMEM_NODE_A_QUOTA];
 	enum rmem_space_error error;
+	struct node_host *host;
 	int err;
 
 	if (!info->attrs[RMEM_NODE_A_SPACE])
@@ -211,14 +212,31 @@ static int space_add_doit(struct sk_buff *skb, struct genl_info *info)
 	err = lock_started(info);
 	if (err)
 		return err;
-	mutex_lock(&node_running->slow_lock);
-	error = rmem_node_space_add(&node_running->core,
-				    nla_get_u32(info->attrs[RMEM_NODE_A_SPACE]),
+	host = node_running;
+	mutex_lock(&host->call_lock);
+	mutex_lock(&host->slow_lock);
+	error = rmem_node_space_add(&host->core, nla_get_u32(info->attrs[RMEM_NODE_A_SPACE]),
 				    nla_data(info->attrs[RMEM_NODE_A_KEY]),
 				    quota ? nla_get_u64(quota) : 0);
-	mutex_unlock(&node_running->slow_lock);
+	mutex_unlock(&host->slow_lock);
+	mutex_unlock(&host->call_lock);
 	mutex_unlock(&node_control);
 	return refuse_space(info, error);
+}
+
+/* Requests that found its key have ended before the next space may take its place. */
+static enum rmem_space_error delete_space(struct node_host *host, u32 space)
+{
+	enum rmem_space_error error;
+
+	mutex_lock(&host->call_lock);
+	mutex_lock(&host->slow_lock);
+	error = rmem_node_space_del(&host->core, space);
+	mutex_unlock(&host->slow_lock);
+	if (error == RMEM_SPACE_OK)
+		synchronize_rcu();
+	mutex_unlock(&host->call_lock);
+	return error;
 }
 
 static int space_del_doit(struct sk_buff *skb, struct genl_info *info)
@@ -231,13 +249,7 @@ static int space_del_doit(struct sk_buff *skb, struct genl_info *info)
 	err = lock_started(info);
 	if (err)
 		return err;
-	mutex_lock(&node_running->slow_lock);
-	error = rmem_node_space_del(&node_running->core,
-				    nla_get_u32(info->attrs[RMEM_NODE_A_SPACE]));
-	/* Requests that found its key have ended before the next space may take its place. */
-	if (error == RMEM_SPACE_OK)
-		synchronize_rcu();
-	mutex_unlock(&node_running->slow_lock);
+	error = delete_space(node_running, nla_get_u32(info->attrs[RMEM_NODE_A_SPACE]));
 	mutex_unlock(&node_control);
 	return refuse_space(info, error);
 }

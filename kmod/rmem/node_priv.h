@@ -12,6 +12,7 @@
  *
  * Locks, outermost first:
  *   node_control   mutex: start, stop and whatever looks at the one node
+ *   call_lock      mutex: the core's call lock
  *   slow_lock      mutex: the core's slow lock
  *   slot[].lock    spinlock: the core's slot lock; also guards the slot's route
  *   queue.lock     spinlock: the slow path's queue (never with another spinlock)
@@ -31,7 +32,7 @@
 #include <linux/spinlock.h>
 #include <linux/wait.h>
 
-#include "core/rmem/node.h"
+#include "core/rmem/node_call.h"
 
 struct dst_entry;
 struct genl_info;
@@ -151,6 +152,7 @@ struct node_host {
 	struct node_slot *slot; /* core.config.sessions_max of them */
 	struct node_mem mem;
 	struct node_queue queue;
+	struct mutex call_lock; /* the core's call lock */
 	struct mutex slow_lock; /* the core's slow lock */
 	void *state;		/* the core's */
 };

@@ -2,10 +2,13 @@
 /*
  * The slow path: requests that change what exists rather than what is in it.
  *
- *   softirq --> queue of NODE_SLOW_JOBS --> thread { slow lock { core } answer }
+ *   softirq --> queue of NODE_SLOW_JOBS --> thread { call lock { steps of the core } answer }
  *
  * A request is copied into a job, so that no packet buffer waits here. When the
  * queue is full a request is dropped and counted; its sender asks again.
+ *
+ * A large region takes long. Its steps are short, and between them the CPU is given up, and
+ * the slow lock, so that zeroed pages do not run out meanwhile.
  */
 #include <linux/kthread.h>
 #include <linux/skbuff.h>
@@ -18,12 +21,6 @@
 static_assert(sizeof(struct rmem_open) <= NODE_SLOW_PAYLOAD_BYTES);
 static_assert(sizeof(struct rmem_alloc) <= NODE_SLOW_PAYLOAD_BYTES);
 static_assert(sizeof(struct rmem_range) <= NODE_SLOW_PAYLOAD_BYTES);
-
-/* What an answer may carry. */
-union reply_payload {
-	struct rmem_opened opened;
-	struct rmem_range range;
-};
 
 /* ---- the queue ---- */
 
@@ -71,81 +68,64 @@ static bool take_job(struct node_queue *queue, struct node_job *job)
 	return any;
 }
 
-/* ---- the requests; slow lock ---- */
+/* ---- the requests ---- */
 
-static void open_session(struct node_host *host, u64 now_ns, const struct node_job *job,
-			 struct rmem_answer *answer, struct rmem_opened *opened)
+/* The step may have changed which session the slot holds. */
+static void trace_session(const struct node_host *host, u32 slot, u64 before, u8 type)
 {
-	struct rmem_node *core = &host->core;
-	struct rmem_open open;
-	int slot;
+	u64 after = host->core.sessions.slot[slot].name;
 
-	memcpy(&open, job->payload, sizeof(open));
-	while ((slot = rmem_node_superseded_slot(core, &job->head, &open)) >= 0) {
-		trace_rmem_node_session("superseded", slot, core->sessions.slot[slot].name);
-		spin_lock_bh(&host->slot[slot].lock);
-		rmem_node_supersede(core, slot);
-		spin_unlock_bh(&host->slot[slot].lock);
-	}
-	slot = rmem_node_open_slot(core, now_ns, &job->head, &open, &job->path.peer);
-	if (slot < 0) {
-		rmem_node_open(core, now_ns, slot, &job->head, &open, &job->path.peer, answer,
-			       opened);
+	if (after == before)
 		return;
-	}
-	spin_lock_bh(&host->slot[slot].lock);
-	if (core->sessions.slot[slot].name != RMEM_SESSION_NONE)
-		trace_rmem_node_session("reused", slot, core->sessions.slot[slot].name);
-	rmem_node_open(core, now_ns, slot, &job->head, &open, &job->path.peer, answer, opened);
-	trace_rmem_node_session("opened", slot, core->sessions.slot[slot].name);
-	spin_unlock_bh(&host->slot[slot].lock);
+	if (before != RMEM_SESSION_NONE)
+		trace_rmem_node_session(after != RMEM_SESSION_NONE ? "reused" :
+					type == RMEM_OPEN ? "superseded" : "closed", slot, before);
+	if (after != RMEM_SESSION_NONE)
+		trace_rmem_node_session("opened", slot, after);
 }
 
-static void alloc_region(struct node_host *host, u64 now_ns, const struct node_job *job,
-			 struct rmem_answer *answer, struct rmem_range *range)
+static bool step(struct node_host *host, struct rmem_node_call *call, u8 type)
 {
-	struct rmem_alloc wanted;
+	int slot = call->slot;
+	u64 before;
+	bool more;
 
-	memcpy(&wanted, job->payload, sizeof(wanted));
-	rmem_node_alloc(&host->core, now_ns, &job->head, &job->path.peer, &wanted, answer, range);
-	if (answer->action == RMEM_ACT_REPLY && answer->reply.status == RMEM_OK)
-		trace_rmem_node_region(&job->head, le64_to_cpu(range->addr),
-				       le64_to_cpu(range->bytes));
+	if (slot < 0)
+		return rmem_node_call_step(&host->core, call);
+	spin_lock_bh(&host->slot[slot].lock);
+	before = host->core.sessions.slot[slot].name;
+	more = rmem_node_call_step(&host->core, call);
+	trace_session(host, slot, before, type);
+	spin_unlock_bh(&host->slot[slot].lock);
+	return more;
 }
 
-static void free_region(struct node_host *host, u64 now_ns, const struct node_job *job,
-			struct rmem_answer *answer)
+/* To the call's end. Call lock. */
+static void run_call(struct node_host *host, struct rmem_node_call *call, u8 type)
+{
+	bool more;
+
+	do {
+		mutex_lock(&host->slow_lock);
+		more = step(host, call, type);
+		mutex_unlock(&host->slow_lock);
+		cond_resched();
+	} while (more);
+}
+
+static void trace_region(const struct node_job *job, const struct rmem_node_call *call)
 {
 	struct rmem_range range;
 
-	memcpy(&range, job->payload, sizeof(range));
-	rmem_node_free(&host->core, now_ns, &job->head, &job->path.peer, &range, answer);
-	if (answer->action == RMEM_ACT_REPLY && answer->reply.status == RMEM_OK)
-		trace_rmem_node_region(&job->head, le64_to_cpu(range.addr),
-				       le64_to_cpu(range.bytes));
-}
-
-static void execute(struct node_host *host, const struct node_job *job,
-		    struct rmem_answer *answer, union reply_payload *payload)
-{
-	u32 slot = rmem_node_slot(&host->core, job->head.session);
-	u64 now_ns = ktime_get_coarse_ns();
-
-	if (job->head.type == RMEM_OPEN) {
-		open_session(host, now_ns, job, answer, &payload->opened);
+	if (call->answer.action != RMEM_ACT_REPLY || call->answer.reply.status != RMEM_OK)
 		return;
-	}
-	spin_lock_bh(&host->slot[slot].lock);
-	if (job->head.type == RMEM_ALLOC) {
-		alloc_region(host, now_ns, job, answer, &payload->range);
-	} else if (job->head.type == RMEM_FREE) {
-		free_region(host, now_ns, job, answer);
-	} else {
-		rmem_node_close(&host->core, now_ns, &job->head, &job->path.peer, answer);
-		if (answer->reason == RMEM_NODE_EXECUTED)
-			trace_rmem_node_session("closed", slot, job->head.session);
-	}
-	spin_unlock_bh(&host->slot[slot].lock);
+	if (job->head.type == RMEM_ALLOC)
+		range = call->out.range;
+	else if (job->head.type == RMEM_FREE)
+		memcpy(&range, job->payload, sizeof(range));
+	else
+		return;
+	trace_rmem_node_region(&job->head, le64_to_cpu(range.addr), le64_to_cpu(range.bytes));
 }
 
 /* ---- the thread ---- */
@@ -175,17 +155,19 @@ static void answer_job(struct node_host *host, const struct node_job *job,
 
 static void handle(struct node_host *host, const struct node_job *job)
 {
-	union reply_payload payload = {};
-	struct rmem_answer answer;
+	struct rmem_node_call call;
 
-	mutex_lock(&host->slow_lock);
-	execute(host, job, &answer, &payload);
-	mutex_unlock(&host->slow_lock);
+	mutex_lock(&host->call_lock);
+	rmem_node_call_begin(&host->core, &call, ktime_get_coarse_ns(), &job->head,
+			     &job->path.peer, job->payload);
+	run_call(host, &call, job->head.type);
+	mutex_unlock(&host->call_lock);
 
-	node_count(NODE_COUNT_REASON + answer.reason);
-	trace_rmem_node_decision(&job->head, &answer);
-	if (answer.action == RMEM_ACT_REPLY)
-		answer_job(host, job, &answer, &payload);
+	node_count(NODE_COUNT_REASON + call.answer.reason);
+	trace_rmem_node_decision(&job->head, &call.answer);
+	trace_region(job, &call);
+	if (call.answer.action == RMEM_ACT_REPLY)
+		answer_job(host, job, &call.answer, &call.out);
 	node_mem_scrub(host);
 }
 

@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "../unit/node_rig.hpp"
@@ -60,6 +61,7 @@ rmem_node_config fuzz_config() {
     config.regions_max = 3;
     config.window_ids = 8;
     config.session_idle_ms = 1;
+    config.step_pages = 2;
     return config;
 }
 
@@ -86,12 +88,16 @@ public:
             break;
         default:
             message(s);
+            if (s.twist < 128)
+                finish();
         }
+        advance();
         check_usage();
     }
 
     // Every entry and every page, counted.
     void audit() {
+        finish();
         const rmem_table& table = node.core.table;
         std::vector<bool> seen(node.core.config.pages);
         uint64_t entries = 0, backed = 0;
@@ -127,6 +133,7 @@ private:
     }
 
     void drop_and_add_space(const step& s) {
+        finish();
         uint32_t space = 1 + s.who % tenants;
         if (rmem_node_space_del(&node.core, space) == RMEM_SPACE_OK) {
             require(!rmem_node_key(&node.core, space));
@@ -158,7 +165,7 @@ private:
             h.session = h.boot = h.floor = 0;
             h.id = t.nonce += s.back % 2;
         }
-        switch (s.twist) {
+        switch (s.twist % 128) {
         case 1:
             h.session ^= s.value;
             break;
@@ -288,41 +295,40 @@ private:
         require(offset == h.len);
     }
 
+    // A call may stay unfinished for some steps; the next one waits for it.
     void slow(const rmem_head& h, const uint8_t* payload, Tenant& t) {
-        rmem_answer answer{};
-        std::vector<uint8_t> out;
-        auto put = [&](const auto& value) {
-            const uint8_t* from = reinterpret_cast<const uint8_t*>(&value);
-            if (answer.reply.status == RMEM_OK)
-                out.assign(from, from + sizeof(value));
-        };
-        rmem_range range{};
-        rmem_alloc wanted;
-        switch (h.type) {
-        case RMEM_OPEN:
+        finish();
+        if (h.type == RMEM_OPEN)
             std::memcpy(&t.client.open, payload, sizeof(rmem_open));
-            answer = node.open_with(t.client, h);
-            put(node.opened);
-            break;
-        case RMEM_CLOSE:
-            answer = node.close(t.client, h);
-            break;
-        case RMEM_ALLOC:
-            std::memcpy(&wanted, payload, sizeof(wanted));
-            rmem_node_alloc(&node.core, node.now_ns, &h, &t.client.peer, &wanted, &answer, &range);
-            put(range);
-            if (answer.reply.status == RMEM_OK) {
-                t.addr = base_load_le64(&range.addr);
-                t.bytes = base_load_le64(&range.bytes);
-            }
-            break;
-        case RMEM_FREE:
-            std::memcpy(&range, payload, sizeof(range));
-            rmem_node_free(&node.core, node.now_ns, &h, &t.client.peer, &range, &answer);
-            break;
+        call = node.begin(t.client, h, payload);
+        caller = &t;
+        request = h;
+    }
+
+    void finish() {
+        while (caller)
+            advance();
+    }
+
+    void advance() {
+        if (!caller || rmem_node_call_step(&node.core, &call))
+            return;
+        Tenant& t = *std::exchange(caller, nullptr);
+        const rmem_answer& answer = call.answer;
+        if (answer.action != RMEM_ACT_REPLY)
+            return;
+        const uint8_t* out = reinterpret_cast<const uint8_t*>(&call.out);
+        answered(request, answer.reply, {out, out + rmem_wire_payload_bytes(&answer.reply)});
+        if (answer.reply.status != RMEM_OK)
+            return;
+        if (request.type == RMEM_OPEN) {
+            t.client.session = answer.reply.session;
+            t.client.boot = answer.reply.boot;
         }
-        if (answer.action == RMEM_ACT_REPLY)
-            answered(h, answer.reply, out);
+        if (request.type == RMEM_ALLOC) {
+            t.addr = base_load_le64(&call.out.range.addr);
+            t.bytes = base_load_le64(&call.out.range.bytes);
+        }
     }
 
     // Its client has to find the answer good.
@@ -351,6 +357,9 @@ private:
     }
 
     rig::Node& node;
+    rmem_node_call call{};
+    rmem_head request{};      // the call's
+    Tenant* caller = nullptr; // NULL: no call is under way
     std::array<Tenant, tenants> tenant{Tenant{rig::Client(1, 1)}, Tenant{rig::Client(2, 2)}};
 };
 

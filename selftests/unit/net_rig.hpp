@@ -147,38 +147,16 @@ private:
 
     void slow(uint64_t now_ns, const rmem_head& head, const uint8_t* payload, const rmem_peer& peer,
               std::vector<Bytes>& answers) {
-        rmem_answer answer{};
-        rmem_open open;
-        rmem_opened opened{};
-        rmem_alloc alloc;
-        rmem_range range{};
-        int slot;
-        switch (head.type) {
-        case RMEM_OPEN:
-            std::memcpy(&open, payload, sizeof(open));
-            while ((slot = rmem_node_superseded_slot(&core, &head, &open)) >= 0)
-                rmem_node_supersede(&core, slot);
-            slot = rmem_node_open_slot(&core, now_ns, &head, &open, &peer);
-            rmem_node_open(&core, now_ns, slot, &head, &open, &peer, &answer, &opened);
-            break;
-        case RMEM_CLOSE:
-            rmem_node_close(&core, now_ns, &head, &peer, &answer);
-            break;
-        case RMEM_ALLOC:
-            std::memcpy(&alloc, payload, sizeof(alloc));
-            rmem_node_alloc(&core, now_ns, &head, &peer, &alloc, &answer, &range);
-            break;
-        default:
-            std::memcpy(&range, payload, sizeof(range));
-            rmem_node_free(&core, now_ns, &head, &peer, &range, &answer);
+        rmem_node_call call;
+        rmem_node_call_begin(&core, &call, now_ns, &head, &peer, payload);
+        while (rmem_node_call_step(&core, &call)) {
         }
-        if (answer.action != RMEM_ACT_REPLY)
+        if (call.answer.action != RMEM_ACT_REPLY)
             return;
-        const void* from = head.type == RMEM_OPEN ? static_cast<void*>(&opened) : &range;
-        Bytes out(rmem_wire_payload_bytes(&answer.reply));
+        Bytes out(rmem_wire_payload_bytes(&call.answer.reply));
         if (!out.empty())
-            std::memcpy(out.data(), from, out.size());
-        answers.push_back(seal(answer.reply, out));
+            std::memcpy(out.data(), &call.out, out.size());
+        answers.push_back(seal(call.answer.reply, out));
     }
 
     void fast(uint64_t now_ns, const rmem_head& head, const uint8_t* payload, const rmem_peer& peer,

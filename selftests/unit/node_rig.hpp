@@ -135,14 +135,24 @@ public:
         return open_with(client, h);
     }
 
+    // To its end; one thread, so there is nothing to lock.
+    rmem_answer run(rmem_node_call& call) {
+        while (rmem_node_call_step(&core, &call)) {
+        }
+        return call.answer;
+    }
+
+    rmem_node_call begin(const Client& client, const rmem_head& h, const void* payload = nullptr) {
+        rmem_node_call call;
+        rmem_node_call_begin(&core, &call, now_ns, &h, &client.peer, payload);
+        return call;
+    }
+
     rmem_answer open_with(Client& client, const rmem_head& h) {
-        rmem_answer answer{};
-        int slot;
-        while ((slot = rmem_node_superseded_slot(&core, &h, &client.open)) >= 0)
-            rmem_node_supersede(&core, slot);
-        slot = rmem_node_open_slot(&core, now_ns, &h, &client.open, &client.peer);
-        rmem_node_open(&core, now_ns, slot, &h, &client.open, &client.peer, &answer, &opened);
+        rmem_node_call call = begin(client, h, &client.open);
+        rmem_answer answer = run(call);
         if (answer.action == RMEM_ACT_REPLY && answer.reply.status == RMEM_OK) {
+            opened = call.out.opened;
             client.session = answer.reply.session;
             client.boot = answer.reply.boot;
         }
@@ -150,20 +160,30 @@ public:
     }
 
     rmem_answer close(Client& client, const rmem_head& h) {
-        rmem_answer answer{};
-        rmem_node_close(&core, now_ns, &h, &client.peer, &answer);
+        rmem_node_call call = begin(client, h);
+        return run(call);
+    }
+
+    static rmem_alloc wish(uint64_t bytes, uint64_t addr = 0,
+                           uint32_t perm = RMEM_PERM_READ | RMEM_PERM_WRITE) {
+        rmem_alloc wanted{};
+        base_store_le64(&wanted.bytes, bytes);
+        base_store_le64(&wanted.addr, addr);
+        base_store_le32(&wanted.perm, perm);
+        return wanted;
+    }
+
+    rmem_answer alloc(Client& client, const rmem_head& h, const rmem_alloc& wanted) {
+        rmem_node_call call = begin(client, h, &wanted);
+        rmem_answer answer = run(call);
+        if (answer.reply.status == RMEM_OK)
+            range = call.out.range;
         return answer;
     }
 
     rmem_answer alloc(Client& client, const rmem_head& h, uint64_t bytes, uint64_t addr = 0,
                       uint32_t perm = RMEM_PERM_READ | RMEM_PERM_WRITE) {
-        rmem_alloc wanted{};
-        rmem_answer answer{};
-        base_store_le64(&wanted.bytes, bytes);
-        base_store_le64(&wanted.addr, addr);
-        base_store_le32(&wanted.perm, perm);
-        rmem_node_alloc(&core, now_ns, &h, &client.peer, &wanted, &answer, &range);
-        return answer;
+        return alloc(client, h, wish(bytes, addr, perm));
     }
 
     // The address, or 0.
@@ -176,11 +196,14 @@ public:
 
     rmem_answer free(Client& client, const rmem_head& h, uint64_t addr, uint64_t bytes) {
         rmem_range wire{};
-        rmem_answer answer{};
         base_store_le64(&wire.addr, addr);
         base_store_le64(&wire.bytes, bytes);
-        rmem_node_free(&core, now_ns, &h, &client.peer, &wire, &answer);
-        return answer;
+        return free(client, h, wire);
+    }
+
+    rmem_answer free(Client& client, const rmem_head& h, const rmem_range& wire) {
+        rmem_node_call call = begin(client, h, &wire);
+        return run(call);
     }
 
     rmem_answer free(Client& client, uint64_t addr, uint64_t bytes) {

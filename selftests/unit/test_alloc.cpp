@@ -29,15 +29,29 @@ struct Alloc {
     ~Alloc() { std::free(memory); }
     rmem_region* get(uint32_t space, uint64_t pages, uint64_t vpn = 0) {
         rmem_alloc_wish wish{pages, vpn, RMEM_PTE_READ | RMEM_PTE_WRITE, 1, ++ids};
-        return rmem_alloc_region(&node.alloc, &node.table, &node.spaces, space, &wish);
+        rmem_alloc_work work{};
+        if (rmem_alloc_make(&node.alloc, &node.spaces, space, &wish, &work))
+            finish(work);
+        return work.region;
     }
     void put(rmem_region* region) {
-        rmem_alloc_release(&node.alloc, &node.table, &node.spaces, &node.pool, region);
+        rmem_alloc_work work;
+        rmem_alloc_release(region, &work);
+        finish(work);
+    }
+    bool step(rmem_alloc_work& work, uint64_t pages_max) {
+        return rmem_alloc_step(&node.alloc, &node.table, &node.spaces, &node.pool, &work,
+                               pages_max);
+    }
+    void finish(rmem_alloc_work& work) {
+        while (step(work, 1 + random() % 64)) {
+        }
     }
     rmem_node_config config;
     rmem_node node;
     void* memory;
     uint64_t ids = 0;
+    std::mt19937 random{1}; // pages a step
 };
 
 TEST(Alloc, AddressesGrowAndHaveGuards) {
@@ -60,9 +74,10 @@ TEST(Alloc, FindsItsRegions) {
     EXPECT_EQ(rmem_alloc_find(&a.node.alloc, 2, region->vpn), region);
     EXPECT_EQ(rmem_alloc_find(&a.node.alloc, 1, region->vpn), nullptr);
     EXPECT_EQ(rmem_alloc_find(&a.node.alloc, 2, region->vpn + 1), nullptr);
-    EXPECT_EQ(rmem_alloc_made_by(&a.node.alloc, 1, a.ids), region);
-    EXPECT_EQ(rmem_alloc_made_by(&a.node.alloc, 1, a.ids + 1), nullptr);
-    EXPECT_EQ(rmem_alloc_made_by(&a.node.alloc, 2, a.ids), nullptr);
+    EXPECT_EQ(rmem_alloc_at(&a.node.alloc, 0), region);
+    EXPECT_EQ(rmem_alloc_at(&a.node.alloc, 1), nullptr);
+    EXPECT_EQ(region->session, 1u);
+    EXPECT_EQ(region->id, a.ids);
 }
 
 TEST(Alloc, NoOvercommit) {
@@ -129,6 +144,39 @@ TEST(Alloc, GivesUpWhenNothingFits) {
     EXPECT_EQ(a.node.alloc.retries_worst, RMEM_ALLOC_RETRIES_MAX + 1u);
     EXPECT_EQ(a.node.alloc.pages_promised, 0u);
     EXPECT_EQ(a.node.spaces.slot[0].cursor_vpn, 1u);
+}
+
+TEST(Alloc, RetreatGivesBackWhatWasReserved) {
+    Alloc a(64); // 8 buckets; a range of 20 pages meets each twice or more
+    for (uint64_t n = 0; n <= a.node.table.mask; n++)
+        a.node.table.load[n] = RMEM_BUCKET_ENTRIES - 2;
+    EXPECT_FALSE(a.get(0, 20));
+    for (uint64_t n = 0; n <= a.node.table.mask; n++)
+        EXPECT_EQ(a.node.table.load[n], RMEM_BUCKET_ENTRIES - 2);
+    EXPECT_TRUE(a.get(0, 16));
+}
+
+TEST(Alloc, StepsAreBounded) {
+    Alloc a(4096);
+    rmem_alloc_wish wish{1000, 0, RMEM_PTE_READ, 1, 1};
+    rmem_alloc_work work;
+    ASSERT_TRUE(rmem_alloc_make(&a.node.alloc, &a.node.spaces, 0, &wish, &work));
+    EXPECT_EQ(a.node.alloc.in_use, 0u);
+    uint32_t steps = 1;
+    for (; a.step(work, 10); steps++)
+        ASSERT_LE(work.done, 10u * (steps % 100 + 1));
+    EXPECT_EQ(steps, 200u); // 1000 reserved, 1000 entered
+    ASSERT_TRUE(work.region);
+    EXPECT_EQ(a.node.alloc.in_use, 1u);
+    rmem_alloc_release(work.region, &work);
+    for (steps = 1; a.step(work, 10); steps++) {
+        rmem_entry entry;
+        EXPECT_EQ(rmem_table_find(&a.node.table, 0, 10 * steps, &entry), 0u);
+        EXPECT_NE(rmem_table_find(&a.node.table, 0, 10 * steps + 1, &entry), 0u);
+        EXPECT_EQ(a.node.alloc.pages_promised, 1000u); // until all of it is gone
+    }
+    EXPECT_EQ(steps, 100u);
+    EXPECT_EQ(a.node.alloc.pages_promised, 0u);
 }
 
 TEST(Alloc, OneRegionTakesNearlyAll) {

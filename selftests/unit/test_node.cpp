@@ -6,61 +6,15 @@
 #include <random>
 #include <vector>
 
-#include "node_rig.hpp"
+#include "node_test.hpp"
 
 namespace {
 
+using rig::Bytes;
 using rig::Client;
-using Bytes = std::vector<uint8_t>;
-
-constexpr uint64_t page = 1ull << RMEM_PAGE_SHIFT_MIN;
-
-Bytes filled(size_t bytes, uint8_t value) {
-    return Bytes(bytes, value);
-}
-
-// One space, one client with a session and a region.
-class NodeTest : public testing::Test {
-protected:
-    NodeTest() { setup(); }
-
-    void setup() {
-        ASSERT_TRUE(node.add_space(1));
-        ASSERT_EQ(node.open(client, 100).reply.status, RMEM_OK);
-        node.refill();
-        addr = node.alloc(client, 8 * page);
-        ASSERT_NE(addr, 0u);
-    }
-
-    // A request that is refused: for that reason, told so, and nothing has changed.
-    void refused(rmem_head h, rmem_node_reason reason, uint8_t status) {
-        refused_from(client, h, reason, status);
-    }
-    void refused_from(Client& who, rmem_head h, rmem_node_reason reason, uint8_t status) {
-        Bytes data = filled(h.len, 0xee);
-        auto before = node.snapshot();
-        auto memory = node.memory;
-        rmem_answer answer = node.request(who, h, &data);
-        expect_refusal(answer, h, reason, status);
-        EXPECT_TRUE(before == node.snapshot());
-        EXPECT_TRUE(memory == node.memory);
-    }
-    void expect_refusal(const rmem_answer& answer, const rmem_head& h, rmem_node_reason reason,
-                        uint8_t status) {
-        EXPECT_EQ(answer.reason, reason);
-        EXPECT_EQ(answer.action, RMEM_ACT_REPLY);
-        EXPECT_EQ(answer.extents, 0u);
-        EXPECT_EQ(answer.reply.status, status);
-        EXPECT_EQ(answer.reply.type, h.type | RMEM_RESPONSE);
-        EXPECT_EQ(answer.reply.id, h.id);
-        EXPECT_EQ(answer.reply.boot, node.core.config.boot);
-        EXPECT_EQ(rmem_wire_payload_bytes(&answer.reply), 0u);
-    }
-
-    rig::Node node;
-    Client client;
-    uint64_t addr = 0;
-};
+using rig::filled;
+using rig::NodeTest;
+using rig::page;
 
 // ---- data -------------------------------------------------------------------------------------
 
@@ -182,8 +136,7 @@ TEST_F(NodeTest, DiscardedPageComesBackZeroed) {
     }
 }
 
-// ---- refusals: every reason, nothing changed
-// -----------------------------------------------------
+// ---- refusals: every reason, nothing changed ---------------------------------------------------
 
 TEST_F(NodeTest, RefusesLengths) {
     node.read(client, addr, 1); // the session is in use from here on
@@ -395,226 +348,6 @@ TEST_F(NodeTest, LateCopyAfterTheSpaceWasAddedAgain) {
     node.open(next, 1);
     ASSERT_EQ(node.alloc(next, 8 * page), addr);
     refused(late, RMEM_NODE_NO_SESSION, RMEM_NO_SESSION);
-}
-
-// ---- sessions ---------------------------------------------------------------------------------
-
-TEST_F(NodeTest, OpenTells) {
-    Client other(2);
-    rmem_answer answer = node.open(other, 5);
-    EXPECT_EQ(answer.reply.type, RMEM_OPEN | RMEM_RESPONSE);
-    EXPECT_EQ(answer.reply.id, 5u);
-    EXPECT_EQ(rmem_wire_payload_bytes(&answer.reply), sizeof(rmem_opened));
-    EXPECT_EQ(answer.reply.len, sizeof(rmem_opened));
-    EXPECT_EQ(base_load_le64(&node.opened.memory_bytes), 64 * page);
-    EXPECT_EQ(base_load_le64(&node.opened.free_bytes), 56 * page);
-    EXPECT_EQ(base_load_le32(&node.opened.page_bytes), page);
-    EXPECT_EQ(base_load_le32(&node.opened.piece_bytes), 4096u);
-    EXPECT_EQ(node.usage().sessions, 2u);
-}
-
-TEST_F(NodeTest, RepeatedOpenGetsTheSameSessionWhileUnused) {
-    Client other(2);
-    node.open(other, 5);
-    uint64_t session = other.session;
-    rmem_answer answer = node.open(other, 5);
-    EXPECT_EQ(answer.reason, RMEM_NODE_REPEATED);
-    EXPECT_EQ(other.session, session);
-    node.read(other, addr, 1);
-    auto before = node.snapshot();
-    answer = node.open(other, 5);
-    EXPECT_EQ(answer.action, RMEM_ACT_DROP); // a late copy: it must not end the session
-    EXPECT_EQ(answer.reason, RMEM_NODE_REPEATED);
-    EXPECT_TRUE(before == node.snapshot());
-    node.open(other, 6);
-    EXPECT_NE(other.session, session);
-    EXPECT_EQ(node.usage().sessions, 2u);
-}
-
-TEST_F(NodeTest, RepeatedOpenFromElsewhereGetsAnother) {
-    Client other(2);
-    node.open(other, 5);
-    Client moved = other;
-    moved.peer.port++;
-    EXPECT_EQ(node.open(moved, 5).reason, RMEM_NODE_EXECUTED);
-    EXPECT_NE(moved.session, other.session);
-    EXPECT_EQ(node.usage().sessions, 2u);
-}
-
-TEST_F(NodeTest, ClientIdsOfOtherSpacesAreOthers) {
-    ASSERT_TRUE(node.add_space(2));
-    Client namesake(1, 2);
-    node.open(namesake, 5);
-    EXPECT_EQ(node.write(client, addr, filled(10, 1)).reason, RMEM_NODE_EXECUTED);
-}
-
-TEST_F(NodeTest, NoSlotForAnotherSession) {
-    for (uint8_t n = 2; n < 5; n++) {
-        Client other(n);
-        ASSERT_EQ(node.open(other, n).reply.status, RMEM_OK);
-    }
-    Client fifth(9);
-    auto before = node.snapshot();
-    rmem_answer answer = node.open(fifth, 1);
-    EXPECT_EQ(answer.reply.status, RMEM_BUSY);
-    EXPECT_EQ(answer.reason, RMEM_NODE_BUSY);
-    EXPECT_TRUE(before == node.snapshot());
-}
-
-TEST_F(NodeTest, SlotUsedAgainBetweenChoiceAndLock) {
-    Client others[3] = {Client(2), Client(3), Client(4)};
-    for (Client& other : others)
-        node.open(other, 1);
-    node.now_ns += 2000 * BASE_NSEC_PER_MSEC;
-    Client fifth(9);
-    rmem_head h{};
-    h.type = RMEM_OPEN;
-    h.space = 1;
-    h.id = 1;
-    h.len = sizeof(rmem_open);
-    int slot = rmem_node_open_slot(&node.core, node.now_ns, &h, &fifth.open, &fifth.peer);
-    ASSERT_EQ(slot, int(rmem_node_slot(&node.core, client.session)));
-    node.read(client, addr, 1);
-    rmem_answer answer;
-    rmem_node_open(&node.core, node.now_ns, slot, &h, &fifth.open, &fifth.peer, &answer,
-                   &node.opened);
-    EXPECT_EQ(answer.reason, RMEM_NODE_BUSY);
-    EXPECT_EQ(node.write(client, addr, filled(1, 1)).reason, RMEM_NODE_EXECUTED);
-}
-
-TEST_F(NodeTest, MalformedOpen) {
-    Client other(2);
-    rmem_head h{};
-    h.type = RMEM_OPEN;
-    h.space = 1;
-    h.id = 1;
-    h.len = sizeof(rmem_open);
-    auto before = node.snapshot();
-    other.open.integrity = RMEM_FULL; // the header says otherwise
-    EXPECT_EQ(node.open_with(other, h).reply.status, RMEM_INVALID);
-    other.open.integrity = RMEM_LINK;
-    other.open.reserved[6] = 1;
-    EXPECT_EQ(node.open_with(other, h).reply.status, RMEM_INVALID);
-    other.open.reserved[6] = 0;
-    h.len--;
-    EXPECT_EQ(node.open_with(other, h).reply.status, RMEM_INVALID);
-    h.len++;
-    h.addr = 1;
-    EXPECT_EQ(node.open_with(other, h).reply.status, RMEM_INVALID);
-    h.addr = 0;
-    h.space = 3;
-    rmem_answer answer = node.open_with(other, h);
-    EXPECT_EQ(answer.action, RMEM_ACT_DROP);
-    EXPECT_EQ(answer.reason, RMEM_NODE_NO_SESSION);
-    EXPECT_TRUE(before == node.snapshot());
-}
-
-TEST_F(NodeTest, Close) {
-    rmem_head late = client.head(RMEM_CLOSE, 0, 0);
-    client.floor = client.next_id;
-    node.read(client, addr, 1);
-    EXPECT_EQ(node.close(client, late).reason, RMEM_NODE_STALE);
-    rmem_head h = client.head(RMEM_CLOSE, 0, 0);
-    EXPECT_EQ(node.close(client, h).reply.status, RMEM_OK);
-    EXPECT_EQ(node.close(client, h).reply.status, RMEM_NO_SESSION);
-    EXPECT_EQ(node.usage().sessions, 0u);
-    EXPECT_EQ(node.usage().regions, 1u);
-    refused(client.head(RMEM_READ, addr, 1), RMEM_NODE_NO_SESSION, RMEM_NO_SESSION);
-}
-
-// ---- regions ----------------------------------------------------------------------------------
-
-TEST_F(NodeTest, AllocRoundsUpAndIsRepeatable) {
-    rmem_head h = client.head(RMEM_ALLOC, 0, sizeof(rmem_alloc));
-    rmem_answer answer = node.alloc(client, h, page + 1);
-    EXPECT_EQ(answer.reply.status, RMEM_OK);
-    EXPECT_EQ(answer.reply.len, sizeof(rmem_range));
-    EXPECT_EQ(rmem_wire_payload_bytes(&answer.reply), sizeof(rmem_range));
-    EXPECT_EQ(base_load_le64(&node.range.bytes), 2 * page);
-    rmem_range first = node.range;
-    node.range = {};
-    answer = node.alloc(client, h, page + 1);
-    EXPECT_EQ(answer.reason, RMEM_NODE_REPEATED);
-    EXPECT_EQ(node.range.addr, first.addr);
-    EXPECT_EQ(node.range.bytes, first.bytes);
-    EXPECT_EQ(node.usage().pages_promised, 10u);
-}
-
-TEST_F(NodeTest, RefusedAllocStaysRefused) {
-    rmem_head h = client.head(RMEM_ALLOC, 0, sizeof(rmem_alloc));
-    EXPECT_EQ(node.alloc(client, h, 57 * page).reply.status, RMEM_NO_MEMORY);
-    node.free(client, addr, 8 * page);
-    EXPECT_EQ(node.alloc(client, h, 57 * page).reply.status, RMEM_NO_MEMORY);
-    EXPECT_EQ(node.usage().regions, 0u);
-    EXPECT_NE(node.alloc(client, 57 * page), 0u);
-}
-
-TEST_F(NodeTest, AllocOfNonsense) {
-    auto try_alloc = [&](uint64_t bytes, uint64_t at, uint32_t perm) {
-        return node.alloc(client, client.head(RMEM_ALLOC, 0, sizeof(rmem_alloc)), bytes, at, perm);
-    };
-    EXPECT_EQ(try_alloc(0, 0, 3).reply.status, RMEM_INVALID);
-    EXPECT_EQ(try_alloc(page, 1, 3).reply.status, RMEM_INVALID);
-    EXPECT_EQ(try_alloc(page, 0, RMEM_PERM_WRITE).reply.status, RMEM_INVALID);
-    EXPECT_EQ(try_alloc(page, 0, 0).reply.status, RMEM_INVALID);
-    EXPECT_EQ(try_alloc(page, 0, 7).reason, RMEM_NODE_LENGTH);
-    EXPECT_EQ(try_alloc(~0ull, 0, 3).reply.status, RMEM_NO_MEMORY);
-    EXPECT_EQ(try_alloc(~0ull, ~0ull << 16, 3).reason, RMEM_NODE_NO_MEMORY);
-    rmem_head h = client.head(RMEM_ALLOC, 0, sizeof(rmem_alloc) - 1);
-    EXPECT_EQ(node.alloc(client, h, page).reason, RMEM_NODE_LENGTH);
-    EXPECT_EQ(node.usage().regions, 1u);
-}
-
-TEST_F(NodeTest, FreeGivesMemoryBack) {
-    for (int n = 0; n < 8; n++)
-        node.write(client, addr + n * page, filled(100, 1));
-    rmem_head h = client.head(RMEM_FREE, 0, sizeof(rmem_range));
-    EXPECT_EQ(node.free(client, h, addr, 8 * page).reply.status, RMEM_OK);
-    struct rmem_node_usage u = node.usage();
-    EXPECT_EQ(u.pages_promised, 0u);
-    EXPECT_EQ(u.pages_backed, 0u);
-    rmem_answer answer = node.free(client, h, addr, 8 * page);
-    EXPECT_EQ(answer.reason, RMEM_NODE_REPEATED);
-    EXPECT_EQ(answer.reply.status, RMEM_OK);
-    EXPECT_NE(node.alloc(client, 64 * page), 0u);
-}
-
-TEST_F(NodeTest, FreeOfNonsense) {
-    EXPECT_EQ(node.free(client, addr + page, 7 * page).reply.status, RMEM_FAULT);
-    EXPECT_EQ(node.free(client, addr, 7 * page).reply.status, RMEM_FAULT);
-    EXPECT_EQ(node.free(client, addr, 0).reply.status, RMEM_INVALID);
-    EXPECT_EQ(node.free(client, addr + 1, 8 * page).reply.status, RMEM_INVALID);
-    rmem_head h = client.head(RMEM_FREE, addr, sizeof(rmem_range));
-    EXPECT_EQ(node.free(client, h, addr, 8 * page).reason, RMEM_NODE_LENGTH);
-    EXPECT_EQ(node.usage().pages_promised, 8u);
-}
-
-TEST_F(NodeTest, SlowPathRefusals) {
-    Client moved = client;
-    moved.peer.port++;
-    EXPECT_EQ(node.free(moved, addr, 8 * page).reason, RMEM_NODE_PEER);
-    rmem_head h = client.head(RMEM_ALLOC, 0, sizeof(rmem_alloc));
-    h.id = 1 + RMEM_WINDOW;
-    EXPECT_EQ(node.alloc(client, h, page).reason, RMEM_NODE_WINDOW);
-    rmem_head stale = client.head(RMEM_FREE, 0, sizeof(rmem_range));
-    client.floor = client.next_id;
-    node.read(client, addr, 1);
-    EXPECT_EQ(node.free(client, stale, addr, 8 * page).reason, RMEM_NODE_STALE);
-    EXPECT_EQ(node.usage().regions, 1u);
-}
-
-TEST_F(NodeTest, QuotaOfASpace) {
-    EXPECT_EQ(rmem_node_space_add(&node.core, 2, rig::key_bytes, page - 1), RMEM_SPACE_QUOTA);
-    ASSERT_TRUE(node.add_space(2, 3 * page));
-    Client other(2, 2);
-    node.open(other, 1);
-    EXPECT_EQ(node.alloc(other, 4 * page), 0u);
-    uint64_t at = node.alloc(other, 3 * page);
-    EXPECT_NE(at, 0u);
-    EXPECT_EQ(node.alloc(other, page), 0u);
-    node.free(other, at, 3 * page);
-    EXPECT_NE(node.alloc(other, page), 0u);
-    EXPECT_EQ(node.usage().spaces, 2u);
 }
 
 // ---- configuration ----------------------------------------------------------------------------

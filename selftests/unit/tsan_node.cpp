@@ -6,7 +6,8 @@
 //      fast 1 ---+-- request, copy --+
 //      fast 2 --'                    '-- epoch odd while in here: what a grace period waits for
 //
-//      slow -- slow lock: FREE, ALLOC; take dirty pages, wait for the epochs, zero, give back
+//      slow -- slow lock: FREE, ALLOC, a step at a time; take dirty pages, wait for the epochs,
+//              zero, give back
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -68,6 +69,7 @@ public:
         config.pool_pages = 8;
         config.sessions_max = tenants * per_tenant;
         config.window_ids = 64;
+        config.step_pages = 3;
         state.reset(static_cast<uint8_t*>(std::aligned_alloc(64, rmem_node_state_bytes(&config))));
         memory.reset(static_cast<uint8_t*>(std::aligned_alloc(64, config.pages * page)));
         std::memset(memory.get(), rig::garbage, config.pages * page);
@@ -88,7 +90,6 @@ public:
             });
         std::mt19937 random(99);
         while (running.load()) {
-            std::lock_guard slow(slow_lock);
             uint32_t tenant = random() % tenants;
             if (random() % 4 == 0)
                 move_region(tenant);
@@ -119,21 +120,49 @@ private:
     rig::Client open(uint32_t n) {
         rig::Client client(n + 1, n % tenants + 1);
         rmem_head h{};
-        rmem_answer answer;
-        rmem_opened opened;
         h.type = RMEM_OPEN;
         h.space = client.space;
         h.id = 1;
         h.len = sizeof(rmem_open);
-        int slot = rmem_node_open_slot(&node, 1, &h, &client.open, &client.peer);
-        rmem_node_open(&node, 1, slot, &h, &client.open, &client.peer, &answer, &opened);
-        client.session = answer.reply.session;
-        client.boot = answer.reply.boot;
+        rmem_node_call call;
+        call_run(call, client, h, &client.open);
+        client.session = call.answer.reply.session;
+        client.boot = call.answer.reply.boot;
         return client;
     }
 
     std::mutex& lock_of(const rig::Client& client) {
         return slot_lock[rmem_node_slot(&node, client.session)];
+    }
+
+    // One thread calls, so it is as good as a call lock.
+    void call_run(rmem_node_call& call, const rig::Client& client, const rmem_head& h,
+                  const void* payload) {
+        rmem_node_call_begin(&node, &call, 1, &h, &client.peer, payload);
+        for (bool more = true; more;) {
+            std::lock_guard slow(slow_lock);
+            std::unique_lock<std::mutex> slot;
+            if (call.slot >= 0)
+                slot = std::unique_lock(slot_lock[call.slot]);
+            more = rmem_node_call_step(&node, &call);
+        }
+    }
+
+    // One call of a tenant; its session's other requests tell no floor beyond it until it ended.
+    rmem_node_reason call_of(uint32_t tenant, uint8_t type, const void* payload, uint32_t bytes,
+                             rmem_node_call& call) {
+        rig::Client& client = clients[tenant];
+        rmem_head h;
+        {
+            std::lock_guard slot(lock_of(client));
+            client.floor = client.next_id;
+            h = client.head(type, 0, bytes);
+            calling[tenant] = true;
+        }
+        call_run(call, client, h, payload);
+        std::lock_guard slot(lock_of(client));
+        calling[tenant] = false;
+        return call.answer.reason;
     }
 
     uint8_t* at(const rmem_extent& e) { return memory.get() + e.page * page + e.offset; }
@@ -146,16 +175,17 @@ private:
     void fast(uint32_t self, uint32_t requests) {
         std::mt19937 random(self);
         for (uint32_t n = 0; n < requests; n++) {
-            rig::Client& client = clients[random() % clients.size()];
+            size_t index = random() % clients.size();
+            rig::Client& client = clients[index];
             uint64_t base = region[client.space - 1].load(std::memory_order_relaxed);
             std::lock_guard slot(lock_of(client));
             epoch[self].fetch_add(1); // a grace period that didn't see this is over for us
-            one_request(client, base, random);
+            one_request(client, index < tenants && calling[index], base, random);
             epoch[self].fetch_add(1);
         }
     }
 
-    void one_request(rig::Client& client, uint64_t base, std::mt19937& random) {
+    void one_request(rig::Client& client, bool is_calling, uint64_t base, std::mt19937& random) {
         static const uint8_t types[] = {RMEM_READ,  RMEM_READ,  RMEM_WRITE,
                                         RMEM_WRITE, RMEM_WRITE, RMEM_DISCARD};
         const uint8_t mark = client.space;
@@ -163,7 +193,8 @@ private:
         uint64_t addr = base + random() % region_pages * page;
         if (type != RMEM_DISCARD)
             addr += random() % (page / unit) * unit;
-        client.floor = client.next_id;
+        if (!is_calling)
+            client.floor = client.next_id;
         rmem_head h = client.head(type, addr, type == RMEM_DISCARD ? page : unit);
         rmem_answer answer;
         rmem_node_request(&node, 1, &h, &client.peer, &answer);
@@ -182,33 +213,22 @@ private:
     }
 
     void give_back(uint32_t tenant) {
-        rig::Client& client = clients[tenant];
         rmem_range range{};
-        rmem_answer answer;
+        rmem_node_call call;
         base_store_le64(&range.addr, region[tenant].load());
         base_store_le64(&range.bytes, region_pages * page);
-        std::lock_guard slot(lock_of(client));
-        client.floor = client.next_id;
-        rmem_head h = client.head(RMEM_FREE, 0, sizeof(range));
-        rmem_node_free(&node, 1, &h, &client.peer, &range, &answer);
-        EXPECT_EQ(answer.reason, RMEM_NODE_EXECUTED);
+        EXPECT_EQ(call_of(tenant, RMEM_FREE, &range, sizeof(range), call), RMEM_NODE_EXECUTED);
     }
 
     void move_region(uint32_t tenant) {
-        rig::Client& client = clients[tenant];
         rmem_alloc wanted{};
-        rmem_range range{};
-        rmem_answer answer;
+        rmem_node_call call;
         if (region[tenant].load())
             give_back(tenant);
         base_store_le64(&wanted.bytes, region_pages * page);
         base_store_le32(&wanted.perm, RMEM_PERM_READ | RMEM_PERM_WRITE);
-        std::lock_guard slot(lock_of(client));
-        client.floor = client.next_id;
-        rmem_head h = client.head(RMEM_ALLOC, 0, sizeof(wanted));
-        rmem_node_alloc(&node, 1, &h, &client.peer, &wanted, &answer, &range);
-        EXPECT_EQ(answer.reason, RMEM_NODE_EXECUTED);
-        region[tenant] = base_load_le64(&range.addr);
+        EXPECT_EQ(call_of(tenant, RMEM_ALLOC, &wanted, sizeof(wanted), call), RMEM_NODE_EXECUTED);
+        region[tenant] = base_load_le64(&call.out.range.addr);
     }
 
     // Every request that was under way at the call has ended.
@@ -223,19 +243,24 @@ private:
     void scrub(bool still_referred_to) {
         std::vector<uint32_t> batch;
         bool used, any_used = false;
-        for (uint32_t p; (p = rmem_node_scrub_next(&node, &used)) != RMEM_PAGE_NONE;) {
-            any_used |= used;
-            batch.push_back(p);
+        {
+            std::lock_guard slow(slow_lock);
+            for (uint32_t p; (p = rmem_node_scrub_next(&node, &used)) != RMEM_PAGE_NONE;) {
+                any_used |= used;
+                batch.push_back(p);
+            }
         }
         if (any_used)
             grace_period();
         for (uint32_t p : batch) {
-            if (any_used && still_referred_to) {
+            bool later = any_used && still_referred_to;
+            if (!later)
+                Access::fill(at({p, 0, 0}), page, 0);
+            std::lock_guard slow(slow_lock);
+            if (later)
                 rmem_node_scrub_later(&node, p);
-                continue;
-            }
-            Access::fill(at({p, 0, 0}), page, 0);
-            rmem_node_scrub_done(&node, p);
+            else
+                rmem_node_scrub_done(&node, p);
         }
     }
 
@@ -250,6 +275,7 @@ private:
     std::mutex slow_lock, slot_lock[2 * tenants];
     std::atomic<uint64_t> epoch[fast_threads] = {};
     std::atomic<uint64_t> region[tenants] = {};
+    bool calling[tenants] = {}; // the tenant's first client; under its slot's lock
 };
 
 TEST(TsanNode, TenantsOnOneNode) {

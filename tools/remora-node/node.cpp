@@ -58,6 +58,7 @@ Node::Node(const rmem_node_config& config, bool lock_memory, unsigned int thread
 }
 
 void Node::add_space(std::uint32_t id, const Key& key, std::uint64_t quota_bytes) {
+    std::lock_guard one_call(call_lock_);
     std::lock_guard slow(slow_lock_);
     switch (rmem_node_space_add(core_.get(), id, key.data(), quota_bytes)) {
     case RMEM_SPACE_OK:
@@ -222,54 +223,28 @@ void Node::send_parts(const Request& request, rmem_answer& answer) {
 
 // ---- OPEN, CLOSE, ALLOC, FREE ----
 
+// The slow lock is taken for each step anew, so that others get between the steps of a long call.
 void Node::slow(const Request& request) {
-    union {
-        rmem_opened opened;
-        rmem_range range;
-    } payload{};
-    rmem_answer answer;
+    rmem_node_call call;
     {
-        std::lock_guard slow(slow_lock_);
-        const rmem_head& head = request.head;
-        if (head.type == RMEM_OPEN) {
-            open(request, answer, payload.opened);
-        } else {
-            std::lock_guard slot(slot_lock_[rmem_node_slot(core_.get(), head.session)]);
-            if (head.type == RMEM_ALLOC) {
-                rmem_alloc wanted;
-                std::memcpy(&wanted, request.payload.data(), sizeof(wanted));
-                rmem_node_alloc(core_.get(), request.now_ns, &head, &request.peer, &wanted, &answer,
-                                &payload.range);
-            } else if (head.type == RMEM_FREE) {
-                rmem_range range;
-                std::memcpy(&range, request.payload.data(), sizeof(range));
-                rmem_node_free(core_.get(), request.now_ns, &head, &request.peer, &range, &answer);
-            } else {
-                rmem_node_close(core_.get(), request.now_ns, &head, &request.peer, &answer);
-            }
+        std::lock_guard one_call(call_lock_);
+        rmem_node_call_begin(core_.get(), &call, request.now_ns, &request.head, &request.peer,
+                             request.payload.data());
+        while (step(call)) {
         }
     }
+    rmem_answer& answer = call.answer;
     request.counters.add(count_reason + answer.reason);
     if (answer.action == RMEM_ACT_REPLY)
-        reply(request, answer.reply, &payload, rmem_wire_payload_bytes(&answer.reply));
+        reply(request, answer.reply, &call.out, rmem_wire_payload_bytes(&answer.reply));
 }
 
-// Slow lock.
-void Node::open(const Request& request, rmem_answer& answer, rmem_opened& opened) {
-    const rmem_head& head = request.head;
-    rmem_open open;
-    std::memcpy(&open, request.payload.data(), sizeof(open));
-    int slot;
-    while ((slot = rmem_node_superseded_slot(core_.get(), &head, &open)) >= 0) {
-        std::lock_guard lock(slot_lock_[slot]);
-        rmem_node_supersede(core_.get(), static_cast<std::uint32_t>(slot));
-    }
-    slot = rmem_node_open_slot(core_.get(), request.now_ns, &head, &open, &request.peer);
-    std::unique_lock<std::mutex> lock;
-    if (slot >= 0)
-        lock = std::unique_lock(slot_lock_[slot]);
-    rmem_node_open(core_.get(), request.now_ns, slot, &head, &open, &request.peer, &answer,
-                   &opened);
+bool Node::step(rmem_node_call& call) {
+    std::lock_guard slow(slow_lock_);
+    std::unique_lock<std::mutex> slot;
+    if (call.slot >= 0)
+        slot = std::unique_lock(slot_lock_[call.slot]);
+    return rmem_node_call_step(core_.get(), &call);
 }
 
 // ---- scrubbing ----

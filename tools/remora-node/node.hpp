@@ -5,7 +5,7 @@
  *
  *   datagram -> form -> space known? -> tag -> length, digest      nothing is changed before
  *      |                                                            all of them held
- *      |-- OPEN CLOSE ALLOC FREE       slow lock, slot lock
+ *      |-- OPEN CLOSE ALLOC FREE       call lock { slow lock, slot lock { core: a step } ... }
  *      `-- READ WRITE DISCARD ZERO     slot lock { core decides; copy; executed; answers }
  *
  * Answers to a READ refer to the pages themselves. They have to be sent before the thread
@@ -92,7 +92,7 @@ private:
     void fill(const rmem_answer& answer);
     void send_parts(const Request& request, rmem_answer& answer);
     void slow(const Request& request);
-    void open(const Request& request, rmem_answer& answer, rmem_opened& opened);
+    bool step(rmem_node_call& call);
     void reply(const Request& request, rmem_head& head, const void* payload, std::size_t bytes);
 
     std::uint8_t* page(std::uint32_t index) const;
@@ -104,6 +104,7 @@ private:
     Memory pages_;
     Memory state_;
     std::unique_ptr<rmem_node> core_;
+    std::mutex call_lock_; // one call at a time; before all others
     std::mutex slow_lock_;
     std::unique_ptr<std::mutex[]> slot_lock_;
     std::vector<Thread> threads_;

@@ -54,53 +54,12 @@ struct rmem_region *rmem_alloc_find(const struct rmem_alloc_state *alloc, u32 sp
 	return NULL;
 }
 
-struct rmem_region *rmem_alloc_made_by(const struct rmem_alloc_state *alloc, u64 session, u64 id)
-{
-	u32 n;
-
-	for (n = 0; n < alloc->regions_max; n++) {
-		struct rmem_region *region = &alloc->region[n];
-
-		if (region->vpn && region->session == session && region->id == id)
-			return region;
-	}
-	return NULL;
-}
-
 /* Is the range among the addresses a space has and hasn't given out, its guard included? */
 static bool in_reach(const struct rmem_alloc_state *alloc, const struct rmem_space *space, u64 vpn,
 		     u64 pages)
 {
 	return vpn >= space->cursor_vpn && vpn < alloc->vpn_max &&
 	       pages + GUARD_PAGES <= alloc->vpn_max - vpn;
-}
-
-/* Where the range goes, its entries reserved; or 0. */
-static u64 find_room(struct rmem_alloc_state *alloc, struct rmem_table *table,
-		     const struct rmem_space *space, u32 space_index,
-		     const struct rmem_alloc_wish *wish)
-{
-	u64 vpn = space->cursor_vpn;
-	u32 retries = 0;
-	u64 fit = 0;
-
-	if (wish->vpn && in_reach(alloc, space, wish->vpn, wish->pages)) {
-		if (rmem_table_reserve(table, space_index, wish->vpn, wish->pages) == wish->pages)
-			return wish->vpn;
-		retries++;
-	}
-	for (; retries <= RMEM_ALLOC_RETRIES_MAX; retries++) {
-		if (!in_reach(alloc, space, vpn, wish->pages))
-			break;
-		fit = rmem_table_reserve(table, space_index, vpn, wish->pages);
-		if (fit == wish->pages)
-			break;
-		vpn += fit + 1;
-	}
-	alloc->retries += retries;
-	if (retries > alloc->retries_worst)
-		alloc->retries_worst = retries;
-	return fit == wish->pages ? vpn : 0;
 }
 
 static bool permitted(const struct rmem_alloc_state *alloc, const struct rmem_space *space,
@@ -112,56 +71,80 @@ static bool permitted(const struct rmem_alloc_state *alloc, const struct rmem_sp
 				       pages <= space->quota_pages - space->pages_promised);
 }
 
-struct rmem_region *rmem_alloc_region(struct rmem_alloc_state *alloc, struct rmem_table *table,
-				      struct rmem_spaces *spaces, u32 space_index,
-				      const struct rmem_alloc_wish *wish)
+bool rmem_alloc_make(struct rmem_alloc_state *alloc, const struct rmem_spaces *spaces,
+		     u32 space_index, const struct rmem_alloc_wish *wish,
+		     struct rmem_alloc_work *work)
 {
-	struct rmem_space *space = &spaces->slot[space_index];
-	struct rmem_region *region;
-	u64 vpn, n;
-	u32 *head;
+	const struct rmem_space *space = &spaces->slot[space_index];
 
 	if (!wish->pages || !permitted(alloc, space, wish->pages))
-		return NULL;
-	vpn = find_room(alloc, table, space, space_index, wish);
-	if (!vpn)
-		return NULL;
-	for (n = 0; n < wish->pages; n++)
-		rmem_table_insert(table, space_index, vpn + n, wish->perm);
+		return false;
+	base_zero(work, sizeof(*work));
+	work->wish = *wish;
+	work->space_index = space_index;
+	work->vpn = space->cursor_vpn;
+	if (wish->vpn && in_reach(alloc, space, wish->vpn, wish->pages))
+		work->vpn = wish->vpn;
+	work->stage = RMEM_ALLOC_RESERVING;
+	return in_reach(alloc, space, work->vpn, wish->pages);
+}
 
-	region = &alloc->region[alloc->free - 1];
+void rmem_alloc_release(struct rmem_region *region, struct rmem_alloc_work *work)
+{
+	base_zero(work, sizeof(*work));
+	work->region = region;
+	work->space_index = region->space_index;
+	work->vpn = region->vpn;
+	work->stage = RMEM_ALLOC_REMOVING;
+}
+
+static u64 lesser(u64 a, u64 b)
+{
+	return a < b ? a : b;
+}
+
+static void end(struct rmem_alloc_state *alloc, struct rmem_alloc_work *work)
+{
+	work->stage = RMEM_ALLOC_ENDED;
+	alloc->retries += work->retries;
+	if (work->retries > alloc->retries_worst)
+		alloc->retries_worst = work->retries;
+}
+
+/* All entries are reserved, so the region is certain: from here on it counts. */
+static void add_region(struct rmem_alloc_state *alloc, struct rmem_spaces *spaces,
+		       struct rmem_alloc_work *work)
+{
+	struct rmem_space *space = &spaces->slot[work->space_index];
+	struct rmem_region *region = &alloc->region[alloc->free - 1];
+	u32 *head = head_of(alloc, work->space_index, work->vpn);
+
 	alloc->free = region->next;
-	head = head_of(alloc, space_index, vpn);
-	region->vpn = vpn;
-	region->pages = wish->pages;
-	region->session = wish->session;
-	region->id = wish->id;
-	region->space_index = space_index;
+	region->vpn = work->vpn;
+	region->pages = work->wish.pages;
+	region->session = work->wish.session;
+	region->id = work->wish.id;
+	region->space_index = work->space_index;
 	region->next = *head;
 	*head = (u32)(region - alloc->region) + 1;
 
-	space->cursor_vpn = vpn + wish->pages + GUARD_PAGES;
-	space->pages_promised += wish->pages;
+	space->cursor_vpn = work->vpn + work->wish.pages + GUARD_PAGES;
+	space->pages_promised += work->wish.pages;
 	space->regions++;
-	alloc->pages_promised += wish->pages;
+	alloc->pages_promised += work->wish.pages;
 	alloc->in_use++;
-	return region;
+
+	work->region = region;
+	work->stage = RMEM_ALLOC_ENTERING;
+	work->done = 0;
 }
 
-void rmem_alloc_release(struct rmem_alloc_state *alloc, struct rmem_table *table,
-			struct rmem_spaces *spaces, struct rmem_pool *pool,
+static void drop_region(struct rmem_alloc_state *alloc, struct rmem_spaces *spaces,
 			struct rmem_region *region)
 {
 	struct rmem_space *space = &spaces->slot[region->space_index];
 	u32 *link = head_of(alloc, region->space_index, region->vpn);
-	u64 n;
 
-	for (n = 0; n < region->pages; n++) {
-		u32 pte = rmem_table_remove(table, region->space_index, region->vpn + n);
-
-		if (pte & RMEM_PTE_BACKED)
-			rmem_pool_put_dirty(pool, pte & RMEM_PTE_PAGE);
-	}
 	while (&alloc->region[*link - 1] != region)
 		link = &alloc->region[*link - 1].next;
 	*link = region->next;
@@ -173,4 +156,95 @@ void rmem_alloc_release(struct rmem_alloc_state *alloc, struct rmem_table *table
 	space->regions--;
 	alloc->pages_promised -= region->pages;
 	alloc->in_use--;
+}
+
+static void reserve(struct rmem_alloc_state *alloc, struct rmem_table *table,
+		    struct rmem_spaces *spaces, struct rmem_alloc_work *work, u64 pages_max)
+{
+	u64 pages = lesser(work->wish.pages - work->done, pages_max);
+	u64 fit = rmem_table_reserve(table, work->space_index, work->vpn + work->done, pages);
+
+	if (fit == pages)
+		work->done += pages;
+	if (work->done == work->wish.pages) {
+		add_region(alloc, spaces, work);
+	} else if (fit < pages) {
+		/* A wanted place is tried once, then the cursor's and what comes after that. */
+		work->next = work->vpn == work->wish.vpn ?
+				     spaces->slot[work->space_index].cursor_vpn :
+				     work->vpn + work->done + fit + 1;
+		work->wish.vpn = 0;
+		work->stage = RMEM_ALLOC_RETREATING;
+	}
+}
+
+static void retreat(struct rmem_alloc_state *alloc, struct rmem_table *table,
+		    const struct rmem_spaces *spaces, struct rmem_alloc_work *work, u64 pages_max)
+{
+	const struct rmem_space *space = &spaces->slot[work->space_index];
+	u64 pages = lesser(work->done, pages_max);
+
+	work->done -= pages;
+	rmem_table_unreserve(table, work->space_index, work->vpn + work->done, pages);
+	if (work->done)
+		return;
+	work->vpn = work->next;
+	work->stage = RMEM_ALLOC_RESERVING;
+	if (++work->retries > RMEM_ALLOC_RETRIES_MAX ||
+	    !in_reach(alloc, space, work->vpn, work->wish.pages))
+		end(alloc, work);
+}
+
+static void enter(struct rmem_alloc_state *alloc, struct rmem_table *table,
+		  struct rmem_alloc_work *work, u64 pages_max)
+{
+	u64 stop = work->done + lesser(work->wish.pages - work->done, pages_max);
+
+	for (; work->done < stop; work->done++)
+		rmem_table_insert(table, work->space_index, work->vpn + work->done,
+				  work->wish.perm);
+	if (work->done == work->wish.pages)
+		end(alloc, work);
+}
+
+static void remove(struct rmem_alloc_state *alloc, struct rmem_table *table,
+		   struct rmem_spaces *spaces, struct rmem_pool *pool,
+		   struct rmem_alloc_work *work, u64 pages_max)
+{
+	u64 stop = work->done + lesser(work->region->pages - work->done, pages_max);
+
+	for (; work->done < stop; work->done++) {
+		u32 pte = rmem_table_remove(table, work->space_index, work->vpn + work->done);
+
+		if (pte & RMEM_PTE_BACKED)
+			rmem_pool_put_dirty(pool, pte & RMEM_PTE_PAGE);
+	}
+	if (work->done < work->region->pages)
+		return;
+	drop_region(alloc, spaces, work->region);
+	work->region = NULL;
+	work->stage = RMEM_ALLOC_ENDED;
+}
+
+bool rmem_alloc_step(struct rmem_alloc_state *alloc, struct rmem_table *table,
+		     struct rmem_spaces *spaces, struct rmem_pool *pool,
+		     struct rmem_alloc_work *work, u64 pages_max)
+{
+	switch (work->stage) {
+	case RMEM_ALLOC_RESERVING:
+		reserve(alloc, table, spaces, work, pages_max);
+		break;
+	case RMEM_ALLOC_RETREATING:
+		retreat(alloc, table, spaces, work, pages_max);
+		break;
+	case RMEM_ALLOC_ENTERING:
+		enter(alloc, table, work, pages_max);
+		break;
+	case RMEM_ALLOC_REMOVING:
+		remove(alloc, table, spaces, pool, work, pages_max);
+		break;
+	case RMEM_ALLOC_ENDED:
+		break;
+	}
+	return work->stage != RMEM_ALLOC_ENDED;
 }

@@ -22,9 +22,12 @@
  * Invariants:
  *   - no overcommit: the regions' pages are never more than the node's;
  *   - regions of one space don't overlap, and lie below its cursor;
- *   - the table holds the entries of the regions and no others.
+ *   - the table holds the entries of the regions and no others, between works.
  *
- * Who: slow lock, all of it.
+ * A large region takes long to enter and to remove. Both are done a step at a time, of as
+ * many pages as the caller says; between steps, others may have the slow lock.
+ *
+ * Who: slow lock, all of it; one struct rmem_alloc_work under way at a time.
  */
 #ifndef REMORA_RMEM_ALLOC_H
 #define REMORA_RMEM_ALLOC_H
@@ -71,19 +74,46 @@ struct rmem_alloc_wish {
 	u64 session, id;
 };
 
-/* A new region, or NULL: no memory, no quota, no slot or no room left for it. */
-struct rmem_region *rmem_alloc_region(struct rmem_alloc_state *alloc, struct rmem_table *table,
-				      struct rmem_spaces *spaces, u32 space_index,
-				      const struct rmem_alloc_wish *wish);
+enum rmem_alloc_stage {
+	RMEM_ALLOC_RESERVING,
+	RMEM_ALLOC_RETREATING, /* no room: what is reserved of the candidate goes back */
+	RMEM_ALLOC_ENTERING,
+	RMEM_ALLOC_REMOVING,
+	RMEM_ALLOC_ENDED,
+};
 
-/* The region that begins at vpn; or the one an ALLOC made. NULL: none. */
+/* A region being made, or being given back. */
+struct rmem_alloc_work {
+	struct rmem_region *region; /* made: once ended, NULL if there is no room for it */
+	struct rmem_alloc_wish wish;
+	enum rmem_alloc_stage stage;
+	u32 space_index;
+	u32 retries;
+	u64 vpn;  /* of the candidate, or the region */
+	u64 done; /* pages of it reserved, entered or removed */
+	u64 next; /* RETREATING: the candidate after this one */
+};
+
+/* Begin a region. False: no memory, no quota or no slot left for it. */
+bool rmem_alloc_make(struct rmem_alloc_state *alloc, const struct rmem_spaces *spaces,
+		     u32 space_index, const struct rmem_alloc_wish *wish,
+		     struct rmem_alloc_work *work);
+/* Begin to give a region back; its pages go to the pool as dirty ones. */
+void rmem_alloc_release(struct rmem_region *region, struct rmem_alloc_work *work);
+
+/* At most pages_max pages of the work, which is more than 0. True: there is more to do. */
+bool rmem_alloc_step(struct rmem_alloc_state *alloc, struct rmem_table *table,
+		     struct rmem_spaces *spaces, struct rmem_pool *pool,
+		     struct rmem_alloc_work *work, u64 pages_max);
+
+/* The region that begins at vpn, or NULL. */
 struct rmem_region *rmem_alloc_find(const struct rmem_alloc_state *alloc, u32 space_index,
 				    u64 vpn);
-struct rmem_region *rmem_alloc_made_by(const struct rmem_alloc_state *alloc, u64 session, u64 id);
 
-/* Give a region back; its pages go to the pool as dirty ones. */
-void rmem_alloc_release(struct rmem_alloc_state *alloc, struct rmem_table *table,
-			struct rmem_spaces *spaces, struct rmem_pool *pool,
-			struct rmem_region *region);
+/* The region in a slot below regions_max, or NULL: for walks over all of them. */
+static inline struct rmem_region *rmem_alloc_at(const struct rmem_alloc_state *alloc, u32 slot)
+{
+	return alloc->region[slot].vpn ? &alloc->region[slot] : NULL;
+}
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "core/base/bits.h"
 #include "core/base/bytes.h"
+#include "core/rmem/node_common.h"
 
 #define STATE_ALIGN 64
 
@@ -92,6 +93,8 @@ void rmem_node_init(struct rmem_node *node, const struct rmem_node_config *confi
 	u8 *memory = state;
 
 	node->config = *config;
+	if (!config->step_pages)
+		node->config.step_pages = RMEM_NODE_STEP_PAGES;
 	rmem_table_init(&node->table, memory + layout.table, config->pages, config->seed);
 	rmem_alloc_init(&node->alloc, memory + layout.alloc, config->regions_max, config->pages,
 			config->page_shift);
@@ -145,8 +148,8 @@ static void reply_to(const struct rmem_node *node, const struct rmem_head *head,
 	reply->piece = 0;
 }
 
-static void answer_with(const struct rmem_node *node, const struct rmem_head *head,
-			enum rmem_node_reason reason, struct rmem_answer *answer)
+void rmem_node_answer(const struct rmem_node *node, const struct rmem_head *head,
+		      enum rmem_node_reason reason, struct rmem_answer *answer)
 {
 	answer->action = RMEM_ACT_REPLY;
 	answer->reason = reason;
@@ -160,10 +163,9 @@ void rmem_node_damaged(const struct rmem_node *node, const struct rmem_head *hea
 	reply_to(node, head, RMEM_DAMAGED, reply);
 }
 
-/* The session a request names, if it may speak for it. Then the session counts as used. */
-static enum rmem_node_reason identify(struct rmem_node *node, u64 now_ns,
-				      const struct rmem_head *head, const struct rmem_peer *peer,
-				      struct rmem_session **found)
+enum rmem_node_reason rmem_node_identify(struct rmem_node *node, u64 now_ns,
+					 const struct rmem_head *head, const struct rmem_peer *peer,
+					 struct rmem_session **found)
 {
 	struct rmem_session *session;
 
@@ -181,8 +183,7 @@ static enum rmem_node_reason identify(struct rmem_node *node, u64 now_ns,
 	return RMEM_NODE_EXECUTED;
 }
 
-/* EXECUTED: it is to be executed. */
-static enum rmem_node_reason judge(struct rmem_session *session, const struct rmem_head *head)
+enum rmem_node_reason rmem_node_judge(struct rmem_session *session, const struct rmem_head *head)
 {
 	switch (rmem_session_check(session, head->id, head->floor)) {
 	case RMEM_SESSION_FRESH:
@@ -198,14 +199,15 @@ static enum rmem_node_reason judge(struct rmem_session *session, const struct rm
 
 /* ---- fast path ------------------------------------------------------------------------------ */
 
-static u64 vpn_of(const struct rmem_node *node, u64 addr)
+static u32 offset_in_page(const struct rmem_node *node, u64 addr)
 {
-	return addr >> node->config.page_shift;
+	return addr & rmem_node_offset_mask(node);
 }
 
-static u64 offset_mask(const struct rmem_node *node)
+/* Bytes from addr to the end of its page. */
+static u32 room_in_page(const struct rmem_node *node, u64 addr)
 {
-	return (1ULL << node->config.page_shift) - 1;
+	return (u32)rmem_node_offset_mask(node) + 1 - offset_in_page(node, addr);
 }
 
 /* Is the range one that a request may have: neither empty, too long, nor round the end? */
@@ -224,10 +226,10 @@ static enum rmem_node_reason check_pte(u32 pte, u32 perm)
 static enum rmem_node_reason check_pages(const struct rmem_node *node, u32 space_index,
 					 const struct rmem_head *head, u32 perm)
 {
-	u64 last = vpn_of(node, head->addr + (head->len - 1));
+	u64 last = rmem_node_vpn(node, head->addr + (head->len - 1));
 	u64 vpn;
 
-	for (vpn = vpn_of(node, head->addr); vpn <= last; vpn++) {
+	for (vpn = rmem_node_vpn(node, head->addr); vpn <= last; vpn++) {
 		struct rmem_entry entry;
 		u32 pte = rmem_table_find(&node->table, space_index, vpn, &entry);
 		enum rmem_node_reason reason = check_pte(pte, perm);
@@ -268,18 +270,19 @@ u32 rmem_node_read_part(struct rmem_node *node, const struct rmem_head *head, u3
 	if (offset >= head->len)
 		return 0;
 	bytes = head->len - offset < piece ? head->len - offset : piece;
-	answer_with(node, head, RMEM_NODE_EXECUTED, answer);
+	rmem_node_answer(node, head, RMEM_NODE_EXECUTED, answer);
 	answer->action = RMEM_ACT_SEND_OUT;
 	answer->reply.offset = offset;
 	answer->reply.len = bytes;
 
 	for (left = bytes; left;) {
-		u32 in_page = addr & offset_mask(node);
-		u32 room = (u32)offset_mask(node) + 1 - in_page;
+		u32 in_page = offset_in_page(node, addr);
+		u32 room = room_in_page(node, addr);
 		u32 here = left < room ? left : room;
+		u64 vpn = rmem_node_vpn(node, addr);
 		struct rmem_entry entry;
 		/* Freed since the request was checked: zeros are as good as anything. */
-		u32 pte = rmem_table_find(&node->table, space_index, vpn_of(node, addr), &entry);
+		u32 pte = rmem_table_find(&node->table, space_index, vpn, &entry);
 
 		add_extent(answer, pte & RMEM_PTE_BACKED ? pte & RMEM_PTE_PAGE : RMEM_PAGE_NONE,
 			   in_page, here);
@@ -352,8 +355,8 @@ static bool back_target(struct rmem_node *node, struct target *target)
 static enum rmem_node_reason do_write(struct rmem_node *node, u32 space_index,
 				      const struct rmem_head *head, struct rmem_answer *answer)
 {
-	u32 in_page = head->addr & offset_mask(node);
-	u32 room = (u32)offset_mask(node) + 1 - in_page;
+	u32 in_page = offset_in_page(node, head->addr);
+	u32 room = room_in_page(node, head->addr);
 	u32 first = head->len < room ? head->len : room;
 	unsigned int count = head->len > first ? 2 : 1;
 	struct target target[RMEM_EXTENTS_MAX];
@@ -362,7 +365,7 @@ static enum rmem_node_reason do_write(struct rmem_node *node, u32 space_index,
 
 	if (!range_is_sound(head, node->config.piece_bytes))
 		return RMEM_NODE_LENGTH;
-	reason = find_targets(node, space_index, vpn_of(node, head->addr), target, count);
+	reason = find_targets(node, space_index, rmem_node_vpn(node, head->addr), target, count);
 	if (reason != RMEM_NODE_EXECUTED)
 		return reason;
 	if (!take_spares(node, target, count))
@@ -403,14 +406,15 @@ static enum rmem_node_reason do_clear(struct rmem_node *node, u32 space_index,
 	if (reason != RMEM_NODE_EXECUTED)
 		return reason;
 	while (left) {
-		u32 in_page = addr & offset_mask(node);
-		u32 room = (u32)offset_mask(node) + 1 - in_page;
+		u32 in_page = offset_in_page(node, addr);
+		u32 room = room_in_page(node, addr);
 		u32 here = left < room ? left : room;
+		u64 vpn = rmem_node_vpn(node, addr);
 		struct rmem_entry entry;
-		u32 pte = rmem_table_find(&node->table, space_index, vpn_of(node, addr), &entry);
+		u32 pte = rmem_table_find(&node->table, space_index, vpn, &entry);
 
 		if (pte & RMEM_PTE_BACKED) {
-			if (here > offset_mask(node))
+			if (here > rmem_node_offset_mask(node))
 				free_page(node, &entry, pte);
 			else if (head->type == RMEM_ZERO)
 				add_extent(answer, pte & RMEM_PTE_PAGE, in_page, here);
@@ -439,19 +443,19 @@ void rmem_node_request(struct rmem_node *node, u64 now_ns, const struct rmem_hea
 		       const struct rmem_peer *peer, struct rmem_answer *answer)
 {
 	struct rmem_session *session = NULL;
-	enum rmem_node_reason reason = identify(node, now_ns, head, peer, &session);
+	enum rmem_node_reason reason = rmem_node_identify(node, now_ns, head, peer, &session);
 
 	if (reason == RMEM_NODE_EXECUTED)
-		reason = judge(session, head);
+		reason = rmem_node_judge(session, head);
 	/* A READ changes nothing: it is never marked, need not be in the window, may be stale. */
 	if (head->type == RMEM_READ &&
 	    (reason == RMEM_NODE_WINDOW || reason == RMEM_NODE_REPEATED))
 		reason = RMEM_NODE_EXECUTED;
-	answer_with(node, head, RMEM_NODE_EXECUTED, answer);
+	rmem_node_answer(node, head, RMEM_NODE_EXECUTED, answer);
 	if (reason == RMEM_NODE_EXECUTED)
 		reason = execute(node, session, head, answer);
 	if (reason != RMEM_NODE_EXECUTED)
-		answer_with(node, head, reason, answer);
+		rmem_node_answer(node, head, reason, answer);
 }
 
 void rmem_node_done(struct rmem_node *node, const struct rmem_head *head)
@@ -460,228 +464,6 @@ void rmem_node_done(struct rmem_node *node, const struct rmem_head *head)
 
 	if (session)
 		rmem_session_done(session, head->id);
-}
-
-/* ---- slow path: sessions -------------------------------------------------------------------- */
-
-/* Is the OPEN one this node could grant? */
-static bool open_is_sound(const struct rmem_head *head, const struct rmem_open *open)
-{
-	u8 bits = 0;
-	size_t n;
-
-	for (n = 0; n < sizeof(open->reserved); n++)
-		bits |= open->reserved[n];
-	return !bits && open->integrity == head->integrity && !head->addr &&
-	       head->len == sizeof(*open);
-}
-
-/* False: its space is gone. */
-static bool attempt_of(const struct rmem_node *node, const struct rmem_head *head,
-		       const struct rmem_open *open, struct rmem_attempt *attempt)
-{
-	const struct rmem_space *space = rmem_spaces_find(&node->spaces, head->space);
-
-	if (!space)
-		return false;
-	rmem_spaces_place(&node->spaces, space, &attempt->place);
-	attempt->nonce = head->id;
-	attempt->integrity = open->integrity;
-	base_copy(attempt->client, open->client, sizeof(attempt->client));
-	return true;
-}
-
-int rmem_node_superseded_slot(struct rmem_node *node, const struct rmem_head *head,
-			      const struct rmem_open *open)
-{
-	struct rmem_attempt attempt;
-
-	if (!open_is_sound(head, open) || !attempt_of(node, head, open, &attempt))
-		return -1;
-	return rmem_sessions_superseded(&node->sessions, &attempt);
-}
-
-void rmem_node_supersede(struct rmem_node *node, u32 slot)
-{
-	rmem_sessions_close(&node->sessions, slot);
-}
-
-static u64 idle_ns(const struct rmem_node *node)
-{
-	return node->config.session_idle_ms * BASE_NSEC_PER_MSEC;
-}
-
-int rmem_node_open_slot(struct rmem_node *node, u64 now_ns, const struct rmem_head *head,
-			const struct rmem_open *open, const struct rmem_peer *peer)
-{
-	struct rmem_attempt attempt;
-
-	(void)peer;
-	if (!open_is_sound(head, open) || !attempt_of(node, head, open, &attempt))
-		return -1;
-	return rmem_sessions_choose(&node->sessions, &attempt, now_ns, idle_ns(node));
-}
-
-/*
- * A repeated OPEN from where the first came gets the same session; from elsewhere the
- * session has to be another, for the first may have been told of this one. Once
- * the session is in use, a copy is a late one: nobody waits for its answer.
- */
-static enum rmem_node_reason open_in(struct rmem_node *node, u64 now_ns, u32 slot,
-				     const struct rmem_attempt *attempt,
-				     const struct rmem_peer *peer, bool *late)
-{
-	struct rmem_session *session = &node->sessions.slot[slot];
-
-	if (rmem_session_is_attempt(session, attempt)) {
-		*late = session->used;
-		if (*late || rmem_peer_equal(&session->peer, peer))
-			return RMEM_NODE_REPEATED;
-	} else if (!rmem_sessions_may_open(&node->sessions, slot, now_ns, idle_ns(node))) {
-		return RMEM_NODE_BUSY;
-	}
-	rmem_sessions_open(&node->sessions, slot, now_ns, attempt, peer);
-	return RMEM_NODE_EXECUTED;
-}
-
-void rmem_node_open(struct rmem_node *node, u64 now_ns, int slot, const struct rmem_head *head,
-		    const struct rmem_open *open, const struct rmem_peer *peer,
-		    struct rmem_answer *answer, struct rmem_opened *opened)
-{
-	u64 free_pages = node->alloc.pages - node->alloc.pages_promised;
-	struct rmem_attempt attempt;
-	enum rmem_node_reason reason = RMEM_NODE_BUSY;
-	bool late = false;
-
-	if (!open_is_sound(head, open)) {
-		answer_with(node, head, RMEM_NODE_LENGTH, answer);
-		return;
-	}
-	if (!attempt_of(node, head, open, &attempt)) {
-		answer_with(node, head, RMEM_NODE_NO_SESSION, answer);
-		answer->action = RMEM_ACT_DROP; /* and no key to answer with */
-		return;
-	}
-	if (slot >= 0)
-		reason = open_in(node, now_ns, slot, &attempt, peer, &late);
-	answer_with(node, head, reason, answer);
-	if (late)
-		answer->action = RMEM_ACT_DROP;
-	if (late || reason == RMEM_NODE_BUSY)
-		return;
-	answer->reply.session = node->sessions.slot[slot].name;
-	answer->reply.len = sizeof(*opened);
-	base_store_le64(&opened->memory_bytes, node->config.pages << node->config.page_shift);
-	base_store_le64(&opened->free_bytes, free_pages << node->config.page_shift);
-	base_store_le32(&opened->page_bytes, 1U << node->config.page_shift);
-	base_store_le32(&opened->piece_bytes, node->config.piece_bytes);
-}
-
-void rmem_node_close(struct rmem_node *node, u64 now_ns, const struct rmem_head *head,
-		     const struct rmem_peer *peer, struct rmem_answer *answer)
-{
-	struct rmem_session *session = NULL;
-	enum rmem_node_reason reason = identify(node, now_ns, head, peer, &session);
-
-	if (reason == RMEM_NODE_EXECUTED)
-		reason = judge(session, head);
-	if (reason == RMEM_NODE_EXECUTED)
-		rmem_sessions_close(&node->sessions, rmem_node_slot(node, head->session));
-	answer_with(node, head, reason, answer);
-}
-
-/* ---- slow path: regions --------------------------------------------------------------------- */
-
-static void answer_range(const struct rmem_node *node, const struct rmem_region *region,
-			 struct rmem_answer *answer, struct rmem_range *range)
-{
-	answer->reply.len = sizeof(*range);
-	base_store_le64(&range->addr, region->vpn << node->config.page_shift);
-	base_store_le64(&range->bytes, region->pages << node->config.page_shift);
-}
-
-/* The wish in pages, or false: not one that can be granted. */
-static bool read_wish(const struct rmem_node *node, const struct rmem_head *head,
-		      const struct rmem_alloc *wanted, struct rmem_alloc_wish *wish)
-{
-	u64 bytes = base_load_le64(&wanted->bytes);
-	u64 addr = base_load_le64(&wanted->addr);
-	u32 perm = base_load_le32(&wanted->perm);
-
-	if (head->addr || head->len != sizeof(*wanted) || base_load_le32(&wanted->reserved))
-		return false;
-	if (!bytes || addr & offset_mask(node))
-		return false;
-	if (perm != RMEM_PERM_READ && perm != (RMEM_PERM_READ | RMEM_PERM_WRITE))
-		return false;
-	wish->pages = ((bytes - 1) >> node->config.page_shift) + 1;
-	wish->vpn = vpn_of(node, addr);
-	wish->perm = RMEM_PTE_READ | (perm & RMEM_PERM_WRITE ? RMEM_PTE_WRITE : 0);
-	wish->session = head->session;
-	wish->id = head->id;
-	return true;
-}
-
-/*
- * NO_MEMORY is an answer like another: once given, a late copy of the request
- * must not get memory that nobody knows of. So the id is marked, too.
- */
-void rmem_node_alloc(struct rmem_node *node, u64 now_ns, const struct rmem_head *head,
-		     const struct rmem_peer *peer, const struct rmem_alloc *wanted,
-		     struct rmem_answer *answer, struct rmem_range *range)
-{
-	struct rmem_session *session = NULL;
-	const struct rmem_region *region = NULL;
-	struct rmem_alloc_wish wish;
-	enum rmem_node_reason reason = identify(node, now_ns, head, peer, &session);
-
-	if (reason == RMEM_NODE_EXECUTED)
-		reason = judge(session, head);
-	if (reason == RMEM_NODE_REPEATED) {
-		region = rmem_alloc_made_by(&node->alloc, head->session, head->id);
-	} else if (reason == RMEM_NODE_EXECUTED) {
-		if (!read_wish(node, head, wanted, &wish)) {
-			reason = RMEM_NODE_LENGTH;
-		} else {
-			region = rmem_alloc_region(&node->alloc, &node->table, &node->spaces,
-						   session->place.index, &wish);
-			rmem_session_done(session, head->id);
-		}
-	}
-	if (!region && (reason == RMEM_NODE_EXECUTED || reason == RMEM_NODE_REPEATED))
-		reason = RMEM_NODE_NO_MEMORY;
-	answer_with(node, head, reason, answer);
-	if (region)
-		answer_range(node, region, answer, range);
-}
-
-void rmem_node_free(struct rmem_node *node, u64 now_ns, const struct rmem_head *head,
-		    const struct rmem_peer *peer, const struct rmem_range *range,
-		    struct rmem_answer *answer)
-{
-	u64 addr = base_load_le64(&range->addr);
-	u64 bytes = base_load_le64(&range->bytes);
-	struct rmem_session *session = NULL;
-	struct rmem_region *region;
-	enum rmem_node_reason reason = identify(node, now_ns, head, peer, &session);
-
-	if (reason == RMEM_NODE_EXECUTED)
-		reason = judge(session, head);
-	if (reason == RMEM_NODE_EXECUTED &&
-	    (head->addr || head->len != sizeof(*range) || !bytes ||
-	     (addr | bytes) & offset_mask(node)))
-		reason = RMEM_NODE_LENGTH;
-	if (reason == RMEM_NODE_EXECUTED) {
-		region = rmem_alloc_find(&node->alloc, session->place.index, vpn_of(node, addr));
-		if (!region || region->pages != bytes >> node->config.page_shift) {
-			reason = RMEM_NODE_FAULT;
-		} else {
-			rmem_alloc_release(&node->alloc, &node->table, &node->spaces, &node->pool,
-					   region);
-			rmem_session_done(session, head->id);
-		}
-	}
-	answer_with(node, head, reason, answer);
 }
 
 /* ---- background and status ------------------------------------------------------------------ */

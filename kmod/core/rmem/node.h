@@ -7,8 +7,7 @@
  *      |-- READ WRITE DISCARD ZERO     fast path, any CPU, softirq
  *      |     lock slot(head) { rmem_node_request -> answer; copy; rmem_node_done }
  *      |
- *      `-- OPEN CLOSE ALLOC FREE       slow path, one thread
- *            rmem_node_open / _close / _alloc / _free
+ *      `-- OPEN CLOSE ALLOC FREE       slow path: node_call.h
  *
  * All state has a bound set by the configuration and lies in one block that
  * the caller hands in at init; nothing is allocated afterwards. Page memory is
@@ -19,7 +18,10 @@
  *     rmem_node_done(), the copying of data included, and where stated below.
  *     A second copy of a write can so never be acknowledged while the first is
  *     still being copied.
- *   - slow lock: one slow path call at a time. Taken before a slot lock.
+ *   - call lock: one call of the slow path, or change of the spaces, at a time, from its begin
+ *     to its end. Outermost, and held for long.
+ *   - slow lock: around each step of a call, and where stated below. Never held for long.
+ *     Taken before a slot lock.
  *   - translations are read without a lock. A page that DISCARD, ZERO or FREE
  *     took out of the table may still be read by a request on another CPU:
  *     rmem_node_scrub_next() hands it out, and the caller lets such requests
@@ -37,6 +39,7 @@
 #include "core/rmem/wire.h"
 
 #define RMEM_NODE_PAGES_MAX RMEM_TABLE_PAGES_MAX
+#define RMEM_NODE_STEP_PAGES 1024U
 
 struct rmem_node_config {
 	u64 boot;	     /* random, not 0; another one at each start */
@@ -50,6 +53,7 @@ struct rmem_node_config {
 	u32 regions_max;     /* 1 .. RMEM_REGIONS_MAX */
 	u32 session_idle_ms; /* a session unused for that long may be evicted for a new one */
 	u32 window_ids;	     /* 0: RMEM_WINDOW, the protocol's; less is for the model checker */
+	u32 step_pages;	     /* of a region entered or removed at once; 0: RMEM_NODE_STEP_PAGES */
 };
 
 /* NULL if the configuration is sound, else what is wrong, as one line. */
@@ -72,7 +76,7 @@ struct rmem_node {
 void rmem_node_init(struct rmem_node *node, const struct rmem_node_config *config, void *state);
 
 /*
- * Spaces. Slow lock. After a deletion let a grace period pass before the slow
+ * Spaces. Call lock and slow lock. After a deletion let a grace period pass before the call
  * lock is released: the slot, and so the key in it, may be used again by the next addition.
  * Sessions of a deleted space are refused from then on. Quotas are rounded down to pages.
  */
@@ -152,36 +156,6 @@ u32 rmem_node_read_part(struct rmem_node *node, const struct rmem_head *head, u3
 /* The reply to a message that came damaged: reply is ready, nothing else changed. */
 void rmem_node_damaged(const struct rmem_node *node, const struct rmem_head *head,
 		       struct rmem_head *reply);
-
-/*
- * Slow path; slow lock. Payloads are in their wire form, in and out, in aligned
- * memory. Each fills in answer->action (REPLY or DROP), reason and reply, and the
- * payload that goes behind an RMEM_OK reply, as rmem_wire_payload_bytes(&answer->reply)
- * tells.
- *
- * An OPEN changes a slot that the request can't name: rmem_node_open_slot()
- * chooses it (-1: none to be had), the caller locks it, calls rmem_node_open(),
- * unlocks. supersede: slots of older sessions of the client, one at a time,
- * likewise locked for rmem_node_supersede(), until -1.
- */
-int rmem_node_superseded_slot(struct rmem_node *node, const struct rmem_head *head,
-			      const struct rmem_open *open);
-void rmem_node_supersede(struct rmem_node *node, u32 slot);
-int rmem_node_open_slot(struct rmem_node *node, u64 now_ns, const struct rmem_head *head,
-			const struct rmem_open *open, const struct rmem_peer *peer);
-void rmem_node_open(struct rmem_node *node, u64 now_ns, int slot, const struct rmem_head *head,
-		    const struct rmem_open *open, const struct rmem_peer *peer,
-		    struct rmem_answer *answer, struct rmem_opened *opened);
-
-/* Slow lock and slot lock of the session. */
-void rmem_node_close(struct rmem_node *node, u64 now_ns, const struct rmem_head *head,
-		     const struct rmem_peer *peer, struct rmem_answer *answer);
-void rmem_node_alloc(struct rmem_node *node, u64 now_ns, const struct rmem_head *head,
-		     const struct rmem_peer *peer, const struct rmem_alloc *wanted,
-		     struct rmem_answer *answer, struct rmem_range *range);
-void rmem_node_free(struct rmem_node *node, u64 now_ns, const struct rmem_head *head,
-		    const struct rmem_peer *peer, const struct rmem_range *range,
-		    struct rmem_answer *answer);
 
 /*
  * The background: refill the pool. Slow lock. scrub_next hands out one page to be

@@ -106,7 +106,7 @@ bool rmem_table_unback(const struct rmem_entry *entry, u32 seen)
 
 u64 rmem_table_reserve(struct rmem_table *table, u32 space_index, u64 vpn, u64 pages)
 {
-	u64 n, fit;
+	u64 n;
 
 	for (n = 0; n < pages; n++) {
 		u8 *load = &table->load[bucket_of(table, space_index, vpn + n)];
@@ -115,11 +115,17 @@ u64 rmem_table_reserve(struct rmem_table *table, u32 space_index, u64 vpn, u64 p
 			break;
 		++*load;
 	}
-	fit = n;
-	if (fit < pages)
-		while (n--)
-			table->load[bucket_of(table, space_index, vpn + n)]--;
-	return fit;
+	if (n < pages)
+		rmem_table_unreserve(table, space_index, vpn, n);
+	return n;
+}
+
+void rmem_table_unreserve(struct rmem_table *table, u32 space_index, u64 vpn, u64 pages)
+{
+	u64 n;
+
+	for (n = 0; n < pages; n++)
+		table->load[bucket_of(table, space_index, vpn + n)]--;
 }
 
 void rmem_table_insert(struct rmem_table *table, u32 space_index, u64 vpn, u32 perm)

@@ -92,6 +92,9 @@ bool rmem_table_unback(const struct rmem_entry *entry, u32 seen);
  */
 u64 rmem_table_reserve(struct rmem_table *table, u32 space_index, u64 vpn, u64 pages);
 
+/* Give back entries that are reserved and not entered. */
+void rmem_table_unreserve(struct rmem_table *table, u32 space_index, u64 vpn, u64 pages);
+
 /* Enter one page of a reserved range, with RMEM_PTE_READ and _WRITE as permitted. */
 void rmem_table_insert(struct rmem_table *table, u32 space_index, u64 vpn, u32 perm);
 

@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * A call's step says what the next is and whose slot lock it wants, by go_on(); or
+ * answers and ends, by finish().
+ */
+#include "core/rmem/node_call.h"
+
+#include "core/base/bytes.h"
+#include "core/rmem/node_common.h"
+
+#define NO_SLOT (-1)
+
+static void go_on(struct rmem_node_call *call,
+		  void (*next)(struct rmem_node *node, struct rmem_node_call *call), int slot)
+{
+	call->next = next;
+	call->slot = slot;
+}
+
+static void finish(struct rmem_node *node, struct rmem_node_call *call,
+		   enum rmem_node_reason reason)
+{
+	rmem_node_answer(node, &call->head, reason, &call->answer);
+	go_on(call, NULL, NO_SLOT);
+}
+
+static void finish_silently(struct rmem_node *node, struct rmem_node_call *call,
+			    enum rmem_node_reason reason)
+{
+	finish(node, call, reason);
+	call->answer.action = RMEM_ACT_DROP;
+}
+
+static int slot_of(const struct rmem_node *node, const struct rmem_node_call *call)
+{
+	return rmem_node_slot(node, call->head.session);
+}
+
+/* Is it to be done, and for which session? Slot lock. */
+static enum rmem_node_reason admit(struct rmem_node *node, struct rmem_node_call *call,
+				   struct rmem_session **session)
+{
+	enum rmem_node_reason reason =
+		rmem_node_identify(node, call->now_ns, &call->head, &call->peer, session);
+
+	return reason == RMEM_NODE_EXECUTED ? rmem_node_judge(*session, &call->head) : reason;
+}
+
+/* ---- OPEN ----------------------------------------------------------------------------------- */
+
+/* Is the OPEN one this node could grant? */
+static bool open_is_sound(const struct rmem_head *head, const struct rmem_open *open)
+{
+	u8 bits = 0;
+	size_t n;
+
+	for (n = 0; n < sizeof(open->reserved); n++)
+		bits |= open->reserved[n];
+	return !bits && open->integrity == head->integrity && !head->addr &&
+	       head->len == sizeof(*open);
+}
+
+/* False: its space is gone. */
+static bool read_attempt(const struct rmem_node *node, const struct rmem_node_call *call,
+			 struct rmem_attempt *attempt)
+{
+	const struct rmem_space *space = rmem_spaces_find(&node->spaces, call->head.space);
+
+	if (!space)
+		return false;
+	rmem_spaces_place(&node->spaces, space, &attempt->place);
+	attempt->nonce = call->head.id;
+	attempt->integrity = call->in.open.integrity;
+	base_copy(attempt->client, call->in.open.client, sizeof(attempt->client));
+	return true;
+}
+
+static u64 idle_ns(const struct rmem_node *node)
+{
+	return node->config.session_idle_ms * BASE_NSEC_PER_MSEC;
+}
+
+static void open_answer(struct rmem_node *node, struct rmem_node_call *call,
+			enum rmem_node_reason reason, u64 session)
+{
+	u64 free_pages = node->alloc.pages - node->alloc.pages_promised;
+	struct rmem_opened *opened = &call->out.opened;
+
+	finish(node, call, reason);
+	call->answer.reply.session = session;
+	call->answer.reply.len = sizeof(*opened);
+	base_store_le64(&opened->memory_bytes, node->config.pages << node->config.page_shift);
+	base_store_le64(&opened->free_bytes, free_pages << node->config.page_shift);
+	base_store_le32(&opened->page_bytes, 1U << node->config.page_shift);
+	base_store_le32(&opened->piece_bytes, node->config.piece_bytes);
+}
+
+/*
+ * A repeated OPEN from where the first came gets the same session; from elsewhere the
+ * session has to be another, for the first may have been told of this one. Once
+ * the session is in use, a copy is a late one: nobody waits for its answer.
+ */
+static void open_grant(struct rmem_node *node, struct rmem_node_call *call)
+{
+	struct rmem_session *session = &node->sessions.slot[call->slot];
+
+	if (rmem_session_is_attempt(session, &call->attempt)) {
+		if (session->used) {
+			finish_silently(node, call, RMEM_NODE_REPEATED);
+			return;
+		}
+		if (rmem_peer_equal(&session->peer, &call->peer)) {
+			open_answer(node, call, RMEM_NODE_REPEATED, session->name);
+			return;
+		}
+	} else if (!rmem_sessions_may_open(&node->sessions, call->slot, call->now_ns,
+					   idle_ns(node))) {
+		finish(node, call, RMEM_NODE_BUSY);
+		return;
+	}
+	rmem_sessions_open(&node->sessions, call->slot, call->now_ns, &call->attempt,
+			   &call->peer);
+	open_answer(node, call, RMEM_NODE_EXECUTED, session->name);
+}
+
+static void open_find(struct rmem_node *node, struct rmem_node_call *call);
+
+static void open_supersede(struct rmem_node *node, struct rmem_node_call *call)
+{
+	rmem_sessions_close(&node->sessions, call->slot);
+	go_on(call, open_find, NO_SLOT);
+}
+
+static void open_find(struct rmem_node *node, struct rmem_node_call *call)
+{
+	int slot;
+
+	if (!open_is_sound(&call->head, &call->in.open)) {
+		finish(node, call, RMEM_NODE_LENGTH);
+		return;
+	}
+	if (!read_attempt(node, call, &call->attempt)) {
+		finish_silently(node, call, RMEM_NODE_NO_SESSION); /* and no key to answer with */
+		return;
+	}
+	slot = rmem_sessions_superseded(&node->sessions, &call->attempt);
+	if (slot >= 0) {
+		go_on(call, open_supersede, slot);
+		return;
+	}
+	slot = rmem_sessions_choose(&node->sessions, &call->attempt, call->now_ns,
+				    idle_ns(node));
+	if (slot >= 0)
+		go_on(call, open_grant, slot);
+	else
+		finish(node, call, RMEM_NODE_BUSY);
+}
+
+/* ---- CLOSE ---------------------------------------------------------------------------------- */
+
+static void close_session(struct rmem_node *node, struct rmem_node_call *call)
+{
+	struct rmem_session *session = NULL;
+	enum rmem_node_reason reason = admit(node, call, &session);
+
+	if (reason == RMEM_NODE_EXECUTED)
+		rmem_sessions_close(&node->sessions, call->slot);
+	finish(node, call, reason);
+}
+
+/* ---- regions -------------------------------------------------------------------------------- */
+
+/* Some more pages of the region under work. True: there are more. */
+static bool work_on(struct rmem_node *node, struct rmem_node_call *call)
+{
+	return rmem_alloc_step(&node->alloc, &node->table, &node->spaces, &node->pool,
+			       &call->work, node->config.step_pages);
+}
+
+/* ---- ALLOC ---------------------------------------------------------------------------------- */
+
+static void alloc_answer(struct rmem_node *node, struct rmem_node_call *call,
+			 enum rmem_node_reason reason, const struct rmem_region *region)
+{
+	unsigned int shift = node->config.page_shift;
+
+	finish(node, call, reason);
+	call->answer.reply.len = sizeof(call->out.range);
+	base_store_le64(&call->out.range.addr, region->vpn << shift);
+	base_store_le64(&call->out.range.bytes, region->pages << shift);
+}
+
+/* The wish in pages, or false: not one that can be granted. */
+static bool read_wish(const struct rmem_node *node, const struct rmem_node_call *call,
+		      struct rmem_alloc_wish *wish)
+{
+	const struct rmem_head *head = &call->head;
+	const struct rmem_alloc *wanted = &call->in.alloc;
+	u64 bytes = base_load_le64(&wanted->bytes);
+	u64 addr = base_load_le64(&wanted->addr);
+	u32 perm = base_load_le32(&wanted->perm);
+
+	if (head->addr || head->len != sizeof(*wanted) || base_load_le32(&wanted->reserved))
+		return false;
+	if (!bytes || addr & rmem_node_offset_mask(node))
+		return false;
+	if (perm != RMEM_PERM_READ && perm != (RMEM_PERM_READ | RMEM_PERM_WRITE))
+		return false;
+	wish->pages = ((bytes - 1) >> node->config.page_shift) + 1;
+	wish->vpn = rmem_node_vpn(node, addr);
+	wish->perm = RMEM_PTE_READ | (perm & RMEM_PERM_WRITE ? RMEM_PTE_WRITE : 0);
+	wish->session = head->session;
+	wish->id = head->id;
+	return true;
+}
+
+/* Executed before: what became of it? A step's regions cost what its pages would. */
+static void alloc_look_up(struct rmem_node *node, struct rmem_node_call *call)
+{
+	u32 stop = call->at + node->config.step_pages;
+
+	for (; call->at < node->alloc.regions_max; call->at++) {
+		const struct rmem_region *region = rmem_alloc_at(&node->alloc, call->at);
+
+		if (call->at == stop)
+			return;
+		if (region && region->session == call->head.session &&
+		    region->id == call->head.id) {
+			alloc_answer(node, call, RMEM_NODE_REPEATED, region);
+			return;
+		}
+	}
+	finish(node, call, RMEM_NODE_NO_MEMORY);
+}
+
+static void alloc_undo(struct rmem_node *node, struct rmem_node_call *call)
+{
+	if (!work_on(node, call))
+		finish(node, call, RMEM_NODE_STALE);
+}
+
+/*
+ * NO_MEMORY is an answer like another: once given, a late copy of the request
+ * must not get memory that nobody knows of. So the id is marked, too. And should the
+ * sender have given it up meanwhile, then nobody is going to know of this.
+ */
+static void alloc_done(struct rmem_node *node, struct rmem_node_call *call)
+{
+	struct rmem_session *session = rmem_sessions_find(&node->sessions, call->head.session);
+	struct rmem_region *region = call->work.region;
+
+	if (call->head.id < session->floor) {
+		if (region) {
+			rmem_alloc_release(region, &call->work);
+			go_on(call, alloc_undo, NO_SLOT);
+		} else {
+			finish(node, call, RMEM_NODE_STALE);
+		}
+		return;
+	}
+	rmem_session_done(session, call->head.id);
+	if (region)
+		alloc_answer(node, call, RMEM_NODE_EXECUTED, region);
+	else
+		finish(node, call, RMEM_NODE_NO_MEMORY);
+}
+
+static void alloc_work(struct rmem_node *node, struct rmem_node_call *call)
+{
+	if (!work_on(node, call))
+		go_on(call, alloc_done, slot_of(node, call));
+}
+
+static void alloc_admit(struct rmem_node *node, struct rmem_node_call *call)
+{
+	struct rmem_session *session = NULL;
+	struct rmem_alloc_wish wish;
+	enum rmem_node_reason reason = admit(node, call, &session);
+
+	if (reason == RMEM_NODE_REPEATED) {
+		go_on(call, alloc_look_up, NO_SLOT);
+		return;
+	}
+	if (reason == RMEM_NODE_EXECUTED && !read_wish(node, call, &wish))
+		reason = RMEM_NODE_LENGTH;
+	if (reason != RMEM_NODE_EXECUTED) {
+		finish(node, call, reason);
+		return;
+	}
+	if (rmem_alloc_make(&node->alloc, &node->spaces, session->place.index, &wish, &call->work))
+		go_on(call, alloc_work, NO_SLOT);
+	else
+		alloc_done(node, call);
+}
+
+/* ---- FREE ----------------------------------------------------------------------------------- */
+
+static void free_done(struct rmem_node *node, struct rmem_node_call *call)
+{
+	struct rmem_session *session = rmem_sessions_find(&node->sessions, call->head.session);
+
+	rmem_session_done(session, call->head.id);
+	finish(node, call, RMEM_NODE_EXECUTED);
+}
+
+static void free_work(struct rmem_node *node, struct rmem_node_call *call)
+{
+	if (!work_on(node, call))
+		go_on(call, free_done, slot_of(node, call));
+}
+
+/* The region that is to be freed, or NULL and why not. */
+static struct rmem_region *free_find(const struct rmem_node *node,
+				     const struct rmem_node_call *call, u32 space_index,
+				     enum rmem_node_reason *reason)
+{
+	const struct rmem_head *head = &call->head;
+	u64 addr = base_load_le64(&call->in.range.addr);
+	u64 bytes = base_load_le64(&call->in.range.bytes);
+	struct rmem_region *region;
+
+	*reason = RMEM_NODE_LENGTH;
+	if (head->addr || head->len != sizeof(call->in.range) || !bytes ||
+	    (addr | bytes) & rmem_node_offset_mask(node))
+		return NULL;
+	*reason = RMEM_NODE_FAULT;
+	region = rmem_alloc_find(&node->alloc, space_index, rmem_node_vpn(node, addr));
+	return region && region->pages == bytes >> node->config.page_shift ? region : NULL;
+}
+
+static void free_admit(struct rmem_node *node, struct rmem_node_call *call)
+{
+	struct rmem_session *session = NULL;
+	struct rmem_region *region = NULL;
+	enum rmem_node_reason reason = admit(node, call, &session);
+
+	if (reason == RMEM_NODE_EXECUTED)
+		region = free_find(node, call, session->place.index, &reason);
+	if (!region) {
+		finish(node, call, reason);
+		return;
+	}
+	rmem_alloc_release(region, &call->work);
+	go_on(call, free_work, NO_SLOT);
+}
+
+/* ---- all of them ---------------------------------------------------------------------------- */
+
+void rmem_node_call_begin(const struct rmem_node *node, struct rmem_node_call *call, u64 now_ns,
+			  const struct rmem_head *head, const struct rmem_peer *peer,
+			  const void *payload)
+{
+	base_zero(call, sizeof(*call));
+	call->head = *head;
+	call->peer = *peer;
+	call->now_ns = now_ns;
+	if (rmem_wire_payload_bytes(head))
+		base_copy(&call->in, payload, rmem_wire_payload_bytes(head));
+	switch (head->type) {
+	case RMEM_OPEN:
+		go_on(call, open_find, NO_SLOT);
+		break;
+	case RMEM_CLOSE:
+		go_on(call, close_session, slot_of(node, call));
+		break;
+	case RMEM_ALLOC:
+		go_on(call, alloc_admit, slot_of(node, call));
+		break;
+	default:
+		go_on(call, free_admit, slot_of(node, call));
+	}
+}
+
+bool rmem_node_call_step(struct rmem_node *node, struct rmem_node_call *call)
+{
+	call->next(node, call);
+	return call->next;
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * Calls: the requests that change what exists rather than what is in it. They may
+ * take long, so they are done in steps, each of them short.
+ *
+ *   begin --> { slow lock, slot lock if it wants one: step } --> ... --> answer
+ *
+ *   OPEN    what it supersedes, one at a time | a slot for it
+ *   CLOSE   end the session
+ *   ALLOC   admit | reserve and enter pages, some a step | mark
+ *   FREE    admit | remove pages, some a step | mark
+ *
+ * Between steps other requests go on, of the same session, too; the call lock keeps out
+ * other calls. So sessions, regions and spaces are, at each step, what the last one
+ * left. A copy of a request that comes while it is being done waits for the call lock, and
+ * finds it marked.
+ */
+#ifndef REMORA_RMEM_NODE_CALL_H
+#define REMORA_RMEM_NODE_CALL_H
+
+#include "core/rmem/node.h"
+
+/* In their wire form. */
+union rmem_node_payload {
+	struct rmem_open open;
+	struct rmem_alloc alloc;
+	struct rmem_opened opened;
+	struct rmem_range range;
+};
+
+struct rmem_node_call {
+	int slot; /* whose lock the next step wants; -1: none */
+	/*
+	 * Once ended: action is REPLY or DROP; out goes behind an RMEM_OK reply, as many bytes
+	 * of it as rmem_wire_payload_bytes(&answer.reply) tells.
+	 */
+	struct rmem_answer answer;
+	union rmem_node_payload out;
+	/* The rest is node_call.c's. */
+	void (*next)(struct rmem_node *node, struct rmem_node_call *call);
+	struct rmem_head head;
+	struct rmem_peer peer;
+	union rmem_node_payload in;
+	u64 now_ns;
+	struct rmem_attempt attempt; /* OPEN's */
+	u32 at;			     /* of a walk over regions */
+	struct rmem_alloc_work work;
+};
+
+/*
+ * Call lock, from here until the call ended. head is of one of the types above; payload:
+ * what came behind it, rmem_wire_payload_bytes(head) at any alignment.
+ */
+void rmem_node_call_begin(const struct rmem_node *node, struct rmem_node_call *call, u64 now_ns,
+			  const struct rmem_head *head, const struct rmem_peer *peer,
+			  const void *payload);
+
+/* Slow lock, and the slot lock of call->slot unless that is -1. True: call again. */
+bool rmem_node_call_step(struct rmem_node *node, struct rmem_node_call *call);
+
+#endif

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * What the two paths of the node share: who asks, whether it is to be done, and the
+ * beginning of the answer.
+ */
+#ifndef REMORA_RMEM_NODE_COMMON_H
+#define REMORA_RMEM_NODE_COMMON_H
+
+#include "core/rmem/node.h"
+
+/* The session a request names, if it may speak for it. Then the session counts as used. */
+enum rmem_node_reason rmem_node_identify(struct rmem_node *node, u64 now_ns,
+					 const struct rmem_head *head, const struct rmem_peer *peer,
+					 struct rmem_session **found);
+
+/* EXECUTED: it is to be executed. */
+enum rmem_node_reason rmem_node_judge(struct rmem_session *session, const struct rmem_head *head);
+
+void rmem_node_answer(const struct rmem_node *node, const struct rmem_head *head,
+		      enum rmem_node_reason reason, struct rmem_answer *answer);
+
+static inline u64 rmem_node_vpn(const struct rmem_node *node, u64 addr)
+{
+	return addr >> node->config.page_shift;
+}
+
+static inline u64 rmem_node_offset_mask(const struct rmem_node *node)
+{
+	return (1ULL << node->config.page_shift) - 1;
+}
+
+#endif
