@@ -31,6 +31,17 @@
  * is refused. A client that learns of this opens a new session and issues what
  * is outstanding under new ids.
  *
+ * Regions outlive the session that allocated them, once their client is known to
+ * know of them: an ALLOC is acknowledged when a request of its session has come whose
+ * floor is above its id. If the session ends before (evicted, superseded, closed), the ALLOC is
+ * undone, so that no memory is lost to an answer that was. A client therefore
+ *   - lets its floor pass an ALLOC's id only when it has the answer;
+ *   - then acknowledges at once, by any request of the same session, and takes the
+ *     region for its own when that was answered RMEM_OK, for RMEM_NO_SESSION says that
+ *     the region may be gone, too;
+ *   - who gives an ALLOC up ends the session: by OPEN, or by a CLOSE whose floor is not
+ *     above the ALLOC's id.
+ *
  * Integrity. The tag is SipHash-2-4 (64 bits) under the space's key over the
  * header with the tag's bytes left out. The session's level says what else is covered:
  *   RMEM_LINK    payload: the UDP checksum only (which must then be present),
@@ -76,9 +87,12 @@ enum rmem_type {
 	 * gets the same session while that is unused.
 	 */
 	RMEM_OPEN = 1,
-	/* End the session; no payload. Repeating it is answered RMEM_NO_SESSION. */
+	/*
+	 * End the session; no payload. Repeating it is answered RMEM_NO_SESSION. Its floor
+	 * acknowledges, as any.
+	 */
 	RMEM_CLOSE = 2,
-	/* Reserve a range of addresses. Payload rmem_alloc; out: rmem_range. */
+	/* Reserve a range of addresses. Payload rmem_alloc; out: rmem_range; to be acknowledged. */
 	RMEM_ALLOC = 3,
 	/* Give a whole range back. Payload rmem_range, as ALLOC answered it. */
 	RMEM_FREE = 4,
@@ -178,7 +192,7 @@ struct rmem_range {
 
 /*
  * An ALLOC or FREE that is repeated under its id is answered as the first time,
- * while its id is in the window. Addresses of a freed range aren't given out
+ * while its id is in the window; an ALLOC whose region was freed since, RMEM_NO_MEMORY. Addresses of a freed range aren't given out
  * again in the node's boot, so a late copy finds RMEM_FAULT.
  */
 

@@ -27,6 +27,7 @@ static_assert(RMEM_NODE_KEY_BYTES == BASE_SIPHASH_KEY_BYTES);
 
 /* Room for the attributes that are not counters. */
 #define STATUS_BYTES 512
+#define USAGE_COUNTERS 3 /* of put_running() */
 /* Nest, name, padding, value. */
 #define COUNTER_BYTES 64
 
@@ -366,7 +367,8 @@ static int put_running(struct sk_buff *skb)
 	mutex_unlock(&node_running->slow_lock);
 	return put_config(skb, node_running) || put_usage(skb, node_running, &usage) ||
 	       put_counter(skb, "alloc-retries", usage.alloc_retries) ||
-	       put_counter(skb, "alloc-retries-worst", usage.alloc_retries_worst);
+	       put_counter(skb, "alloc-retries-worst", usage.alloc_retries_worst) ||
+	       put_counter(skb, "allocs-undone", usage.allocs_undone);
 }
 
 static int status_doit(struct sk_buff *skb, struct genl_info *info)
@@ -375,7 +377,7 @@ static int status_doit(struct sk_buff *skb, struct genl_info *info)
 	void *hdr;
 	int err;
 
-	reply = genlmsg_new(STATUS_BYTES + (NODE_COUNTS + 2) * COUNTER_BYTES, GFP_KERNEL);
+	reply = genlmsg_new(STATUS_BYTES + (NODE_COUNTS + USAGE_COUNTERS) * COUNTER_BYTES, GFP_KERNEL);
 	if (!reply)
 		return -ENOMEM;
 	hdr = genlmsg_put_reply(reply, info, &family, 0, RMEM_NODE_CMD_STATUS);

@@ -78,8 +78,7 @@ static void trace_session(const struct node_host *host, u32 slot, u64 before, u8
 	if (after == before)
 		return;
 	if (before != RMEM_SESSION_NONE)
-		trace_rmem_node_session(after != RMEM_SESSION_NONE ? "reused" :
-					type == RMEM_OPEN ? "superseded" : "closed", slot, before);
+		trace_rmem_node_session(type == RMEM_CLOSE ? "closed" : "ended", slot, before);
 	if (after != RMEM_SESSION_NONE)
 		trace_rmem_node_session("opened", slot, after);
 }

@@ -5,7 +5,7 @@
  *	request    a message verified, before anything is done
  *	decision   what the node made of it, and why
  *	drop       a message ended before that, by counter name
- *	session    opened, superseded, closed
+ *	session    opened; closed; ended, as it was superseded or evicted
  *	region     allocated, freed
  *	scrub      a page was zeroed, or is still referred to and was put off
  */

@@ -39,6 +39,7 @@ TEST_P(Level, OpenRepeatedIsTheSameSessionUntilItIsUsed) {
 TEST_P(Level, OpenSupersedesTheClientsOlderSession) {
     Client client(GetParam());
     unsigned int region = client.allocate(1);
+    EXPECT_EQ(client.read(region, 0, 1), zeros(1)); // so that it stays
     std::uint64_t older = client.session;
     Answer opened = pair().ask_one(client.open_request());
     EXPECT_NE(opened.head.session, older);
@@ -57,6 +58,36 @@ TEST_P(Level, ClosedSessionIsGone) {
 }
 
 // ---- regions ----
+
+TEST_P(Level, RegionNotAcknowledgedGoesWithItsSession) {
+    Client client(GetParam());
+    unsigned int known = client.allocate(1);
+    Message last = client.alloc_request(1, RMEM_PERM_READ | RMEM_PERM_WRITE); // tells of the first
+    Answer answer = pair().ask_one(last);
+    ASSERT_EQ(answer.head.status, RMEM_OK);
+    auto lost = static_cast<unsigned int>(base_load_le64(answer.payload.data()));
+    EXPECT_EQ(pair().ask_one(last).payload, answer.payload);
+    client.session = pair().ask_one(client.open_request()).head.session;
+    client.next_id = 1;
+    EXPECT_EQ(client.ask(client.read_request(lost, 0, 1)), RMEM_FAULT);
+    EXPECT_EQ(client.read(known, 0, 1), zeros(1));
+}
+
+TEST_P(Level, CloseAcknowledgesWhatIsBelowItsFloor) {
+    Client other(GetParam(), 1);
+    for (bool acknowledges : {true, false}) {
+        Client client(GetParam());
+        Answer answer = pair().ask_one(client.alloc_request(1, RMEM_PERM_READ));
+        ASSERT_EQ(answer.head.status, RMEM_OK);
+        auto region = static_cast<unsigned int>(base_load_le64(answer.payload.data()));
+        EXPECT_EQ(other.read(region, 0, 1), zeros(1));
+        client.floor = client.next_id - !acknowledges;
+        EXPECT_EQ(client.ask(client.request(RMEM_CLOSE)), RMEM_OK);
+        client.closed = true;
+        EXPECT_EQ(other.ask(other.free_request(region, pair().page_bytes())),
+                  acknowledges ? RMEM_OK : RMEM_FAULT);
+    }
+}
 
 TEST_P(Level, AllocRoundsUpAndAnswersACopyAlike) {
     Client client(GetParam());

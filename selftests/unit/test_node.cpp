@@ -308,6 +308,8 @@ TEST_F(NodeTest, BeyondTheWindow) {
 }
 
 TEST_F(NodeTest, LateCopyFromASupersededSession) {
+    client.floor = client.next_id; // acknowledges the region
+    node.read(client, addr, 1);
     rmem_head late = client.head(RMEM_WRITE, addr, 100);
     Client old = client;
     ASSERT_EQ(node.open(client, 101).reply.status, RMEM_OK);

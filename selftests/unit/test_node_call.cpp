@@ -231,6 +231,135 @@ TEST_F(NodeTest, QuotaOfASpace) {
     EXPECT_EQ(node.usage().spaces, 2u);
 }
 
+// ---- ALLOCs that nobody was told of -----------------------------------------------------------
+
+// The fixture's region is one, as no later request came; others may be made here.
+class NodeUndo : public NodeTest {
+protected:
+    void acknowledge(Client& who) {
+        who.floor = who.next_id;
+        ASSERT_EQ(node.read(who, addr, 1).size(), 1u);
+    }
+    bool there(uint64_t at) {
+        if (witness.session == 0)
+            node.open(witness, 1);
+        Bytes data;
+        return node.request(witness, witness.head(RMEM_READ, at, 1), &data).reason ==
+               RMEM_NODE_EXECUTED;
+    }
+    Client witness{7};
+};
+
+TEST_F(NodeUndo, SupersededBeforeAcknowledged) {
+    Client old = client;
+    rmem_head again = old.head(RMEM_ALLOC, 0, sizeof(rmem_alloc));
+    again.id = 1; // as the fixture sent it
+    ASSERT_EQ(node.alloc(old, again, 8 * page).reason, RMEM_NODE_REPEATED);
+    ASSERT_EQ(node.open(client, 101).reply.status, RMEM_OK);
+    EXPECT_FALSE(there(addr));
+    EXPECT_EQ(node.usage().regions, 0u);
+    EXPECT_EQ(node.usage().pages_promised, 0u);
+    EXPECT_EQ(node.usage().allocs_undone, 1u);
+    EXPECT_EQ(node.alloc(old, again, 8 * page).reply.status, RMEM_NO_SESSION);
+    client.next_id = 1;
+    EXPECT_NE(node.alloc(client, 8 * page), 0u); // asked for again, under the same id as then
+    ASSERT_EQ(node.open(client, 101).action, RMEM_ACT_DROP); // a late copy undoes nothing
+    EXPECT_EQ(node.usage().regions, 1u);
+    EXPECT_EQ(node.usage().allocs_undone, 1u);
+}
+
+TEST_F(NodeUndo, AcknowledgedStays) {
+    acknowledge(client);
+    ASSERT_EQ(node.open(client, 101).reply.status, RMEM_OK);
+    EXPECT_TRUE(there(addr));
+    EXPECT_EQ(node.usage().allocs_undone, 0u);
+}
+
+TEST_F(NodeUndo, RefusedRequestAcknowledgesToo) {
+    client.floor = client.next_id;
+    node.write(client, 0, filled(1, 1));
+    ASSERT_EQ(node.open(client, 101).reply.status, RMEM_OK);
+    EXPECT_TRUE(there(addr));
+}
+
+TEST_F(NodeUndo, OnlyThoseFromTheFloorUp) {
+    acknowledge(client);
+    uint64_t told = node.alloc(client, page);
+    uint64_t lost = node.alloc(client, 2 * page);
+    client.floor = client.next_id - 1; // the last one is not yet answered, for all we know
+    node.read(client, addr, 1);
+    uint64_t lost_too = node.alloc(client, 3 * page);
+    ASSERT_EQ(node.usage().regions, 4u);
+    ASSERT_EQ(node.open(client, 101).reply.status, RMEM_OK);
+    EXPECT_TRUE(there(addr));
+    EXPECT_TRUE(there(told));
+    EXPECT_FALSE(there(lost));
+    EXPECT_FALSE(there(lost_too));
+    EXPECT_EQ(node.usage().pages_promised, 9u);
+    EXPECT_EQ(node.usage().allocs_undone, 2u);
+}
+
+TEST_F(NodeUndo, Evicted) {
+    Client kept(2), quiet(3);
+    node.open(kept, 1);
+    uint64_t keeps = node.alloc(kept, page);
+    acknowledge(kept);
+    node.open(quiet, 1);
+    node.now_ns += 2000 * BASE_NSEC_PER_MSEC;
+    for (uint8_t n = 10; n < 14; n++) {
+        Client other(n);
+        ASSERT_EQ(node.open(other, n).reply.status, RMEM_OK);
+    }
+    ASSERT_EQ(node.usage().sessions, 4u);
+    EXPECT_EQ(node.usage().regions, 1u);
+    EXPECT_EQ(node.usage().allocs_undone, 1u);
+    ASSERT_EQ(node.open(kept, 2).reply.status, RMEM_BUSY);
+    node.now_ns += 2000 * BASE_NSEC_PER_MSEC;
+    ASSERT_EQ(node.open(kept, 2).reply.status, RMEM_OK);
+    EXPECT_EQ(node.read(kept, keeps, 1).size(), 1u);
+    EXPECT_TRUE(node.read(kept, addr, 1).empty());
+}
+
+TEST_F(NodeUndo, CloseAcknowledgesByItsFloor) {
+    client.floor = client.next_id;
+    rmem_head h = client.head(RMEM_CLOSE, 0, 0);
+    EXPECT_EQ(node.close(client, h).reply.status, RMEM_OK);
+    EXPECT_TRUE(there(addr));
+    client.next_id = client.floor = 1;
+    node.open(client, 101);
+    uint64_t given_up = node.alloc(client, page);
+    ASSERT_TRUE(there(given_up));
+    EXPECT_EQ(node.close(client, client.head(RMEM_CLOSE, 0, 0)).reply.status, RMEM_OK);
+    EXPECT_FALSE(there(given_up));
+    EXPECT_EQ(node.usage().regions, 1u);
+}
+
+TEST_F(NodeUndo, PagesGoBackAndComeZeroed) {
+    node.write(client, addr, filled(100, 9));
+    ASSERT_EQ(node.usage().pages_backed, 1u);
+    node.open(client, 101);
+    EXPECT_EQ(node.usage().pages_backed, 0u);
+    client.next_id = 1;
+    uint64_t all = node.alloc(client, 64 * page);
+    ASSERT_NE(all, 0u);
+    for (uint64_t n = 0; n < 64; n++) {
+        node.refill();
+        ASSERT_EQ(node.write(client, all + n * page, filled(1, 1)).reason, RMEM_NODE_EXECUTED);
+        EXPECT_EQ(node.read(client, all + n * page + 1, 200), filled(200, 0));
+    }
+}
+
+TEST_F(NodeUndo, BeforeTheOpenIsAnswered) {
+    ASSERT_TRUE(node.add_space(2, 8 * page));
+    Client other(2, 2);
+    node.open(other, 1);
+    ASSERT_NE(node.alloc(other, 8 * page), 0u);
+    node.open(other, 2);
+    EXPECT_EQ(base_load_le64(&node.opened.free_bytes), 56 * page); // the fixture's is there
+    other.next_id = 1;
+    EXPECT_NE(node.alloc(other, 8 * page), 0u); // all of its quota
+}
+
 // ---- steps ------------------------------------------------------------------------------------
 
 // A call of which each step is to be seen; pages_max: of a region a step.
@@ -343,6 +472,25 @@ TEST_F(NodeSteps, RegionBeingFreedIsAllThereOrNot) {
     EXPECT_EQ(node.usage().pages_backed, 0u);
     call = begin_free(h, 8 * page);
     EXPECT_EQ(node.run(call).reason, RMEM_NODE_REPEATED);
+}
+
+TEST_F(NodeSteps, UndoneInSteps) {
+    ASSERT_NE(node.alloc(client, 30 * page), 0u);
+    rmem_head h{};
+    h.type = RMEM_OPEN;
+    h.space = 1;
+    h.id = 101;
+    h.len = sizeof(rmem_open);
+    rmem_node_call call = node.begin(client, h, &client.open);
+    uint64_t before = node.usage().pages_promised;
+    uint32_t locked = 0, steps = 1;
+    ASSERT_EQ(before, 38u);
+    for (; locked += call.slot >= 0, step(call); steps++)
+        node.read(other, addr, 1);
+    EXPECT_EQ(locked, 2u); // the old session's end, the new one's begin
+    EXPECT_GE(steps, (8 + 30) / pages_max + node.core.config.regions_max / pages_max);
+    EXPECT_EQ(node.usage().pages_promised, 0u);
+    EXPECT_EQ(call.answer.reply.status, RMEM_OK);
 }
 
 TEST_F(NodeSteps, RepeatedAllocIsLookedUpInSteps) {

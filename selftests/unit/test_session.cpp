@@ -96,6 +96,19 @@ TEST(Session, AgreesWithReference) {
     }
 }
 
+TEST(Session, OwesUntilTheFloorHasPassed) {
+    Window w(4);
+    EXPECT_FALSE(rmem_session_owes(&w.session));
+    w.check(3, 1);
+    rmem_session_made(&w.session, 3);
+    rmem_session_made(&w.session, 2); // an older one, that came later
+    EXPECT_TRUE(rmem_session_owes(&w.session));
+    w.check(4, 3);
+    EXPECT_TRUE(rmem_session_owes(&w.session));
+    w.check(4, 4);
+    EXPECT_FALSE(rmem_session_owes(&w.session));
+}
+
 struct Table {
     explicit Table(uint32_t slots) : memory(rmem_sessions_bytes(slots, 64) / 8 + 1, ~0ull) {
         rmem_sessions_init(&sessions, memory.data(), slots, 64, 12345);
@@ -155,6 +168,7 @@ TEST(Sessions, ClosedSlotServesAgain) {
     Table t(1);
     uint64_t first = t.open(Table::attempt(1, 1), 0);
     rmem_session_done(&t.sessions.slot[0], 1);
+    rmem_session_made(&t.sessions.slot[0], 1);
     rmem_sessions_close(&t.sessions, 0);
     rmem_sessions_close(&t.sessions, 0);
     EXPECT_EQ(t.sessions.in_use, 0u);
@@ -162,6 +176,7 @@ TEST(Sessions, ClosedSlotServesAgain) {
     EXPECT_NE(second, 0u);
     EXPECT_NE(second, first);
     EXPECT_EQ(rmem_session_check(&t.sessions.slot[0], 1, 1), RMEM_SESSION_FRESH);
+    EXPECT_FALSE(rmem_session_owes(&t.sessions.slot[0]));
 }
 
 TEST(Sessions, SupersededAreOlderOnesOfTheSameClientAndPlace) {

@@ -327,6 +327,7 @@ NodeReport Node::report(std::uint16_t port) {
     }
     report.counters.emplace_back("alloc-retries", usage.alloc_retries);
     report.counters.emplace_back("alloc-retries-worst", usage.alloc_retries_worst);
+    report.counters.emplace_back("allocs-undone", usage.allocs_undone);
     return report;
 }
 

@@ -17,7 +17,8 @@
  * does the same for what runs over its end.
  *
  * A region remembers the session and id that asked for it: that is how a
- * repeated ALLOC is answered as it was the first time.
+ * repeated ALLOC is answered as it was the first time, and how one is undone that
+ * nobody was told of.
  *
  * Invariants:
  *   - no overcommit: the regions' pages are never more than the node's;
@@ -61,6 +62,7 @@ struct rmem_alloc_state {
 	u64 vpn_max;	   /* pages a space has addresses for */
 	u64 retries;	   /* candidates that didn't fit, in all */
 	u32 retries_worst; /* in one ALLOC */
+	u64 undone;	   /* regions taken back, as nobody knew of them */
 };
 
 size_t rmem_alloc_bytes(u32 regions_max);

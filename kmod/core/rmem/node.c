@@ -498,6 +498,7 @@ void rmem_node_usage(const struct rmem_node *node, struct rmem_node_usage *usage
 	usage->pages_ready = rmem_pool_ready(&node->pool);
 	usage->alloc_retries = node->alloc.retries;
 	usage->alloc_retries_worst = node->alloc.retries_worst;
+	usage->allocs_undone = node->alloc.undone;
 	usage->spaces = node->spaces.in_use;
 	usage->regions = node->alloc.in_use;
 	usage->sessions = node->sessions.in_use;

@@ -177,6 +177,7 @@ struct rmem_node_usage {
 	u64 pages_ready;    /* in the pool */
 	u64 alloc_retries;  /* candidate ranges that would have made the table overflow */
 	u32 alloc_retries_worst; /* in one ALLOC */
+	u64 allocs_undone;	 /* ALLOCs whose session ended before they were acknowledged */
 	u32 spaces, regions, sessions;
 };
 

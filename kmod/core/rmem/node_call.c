@@ -46,6 +46,80 @@ static enum rmem_node_reason admit(struct rmem_node *node, struct rmem_node_call
 	return reason == RMEM_NODE_EXECUTED ? rmem_node_judge(*session, &call->head) : reason;
 }
 
+/* ---- regions -------------------------------------------------------------------------------- */
+
+/* Some more pages of the region under work. True: there are more. */
+static bool work_on(struct rmem_node *node, struct rmem_node_call *call)
+{
+	return rmem_alloc_step(&node->alloc, &node->table, &node->spaces, &node->pool,
+			       &call->work, node->config.step_pages);
+}
+
+static void give_back(struct rmem_node *node, struct rmem_node_call *call,
+		      struct rmem_region *region,
+		      void (*next)(struct rmem_node *node, struct rmem_node_call *call))
+{
+	rmem_alloc_release(region, &call->work);
+	go_on(call, next, NO_SLOT);
+}
+
+/*
+ * From call->at on, the region that an ALLOC of this session made whose id is from .. to. A
+ * step's regions cost what its pages would. False: not yet found, nor the last one seen.
+ */
+static bool walk(const struct rmem_node *node, struct rmem_node_call *call, u64 session, u64 from,
+		 u64 to, struct rmem_region **found)
+{
+	u32 left = node->config.step_pages;
+
+	for (; call->at < node->alloc.regions_max && left; call->at++, left--) {
+		*found = rmem_alloc_at(&node->alloc, call->at);
+		if (*found && (*found)->session == session && (*found)->id >= from &&
+		    (*found)->id <= to)
+			return true;
+	}
+	*found = NULL;
+	return call->at == node->alloc.regions_max;
+}
+
+/* ---- the end of a session ------------------------------------------------------------------- */
+
+static void undo_find(struct rmem_node *node, struct rmem_node_call *call);
+
+static void undo_work(struct rmem_node *node, struct rmem_node_call *call)
+{
+	if (!work_on(node, call))
+		go_on(call, undo_find, NO_SLOT);
+}
+
+static void undo_find(struct rmem_node *node, struct rmem_node_call *call)
+{
+	struct rmem_region *region;
+
+	if (!walk(node, call, call->ended, call->ended_floor, ~0ULL, &region))
+		return;
+	if (!region) {
+		go_on(call, call->then, NO_SLOT);
+		return;
+	}
+	node->alloc.undone++;
+	give_back(node, call, region, undo_work);
+}
+
+/* Slot lock of call->slot. No request can acknowledge anything from here on. */
+static void end_session(struct rmem_node *node, struct rmem_node_call *call,
+			void (*then)(struct rmem_node *node, struct rmem_node_call *call))
+{
+	const struct rmem_session *session = &node->sessions.slot[call->slot];
+
+	call->ended = session->name;
+	call->ended_floor = session->floor;
+	call->then = then;
+	call->at = 0;
+	go_on(call, rmem_session_owes(session) ? undo_find : then, NO_SLOT);
+	rmem_sessions_close(&node->sessions, session - node->sessions.slot);
+}
+
 /* ---- OPEN ----------------------------------------------------------------------------------- */
 
 /* Is the OPEN one this node could grant? */
@@ -95,6 +169,8 @@ static void open_answer(struct rmem_node *node, struct rmem_node_call *call,
 	base_store_le32(&opened->piece_bytes, node->config.piece_bytes);
 }
 
+static void open_find(struct rmem_node *node, struct rmem_node_call *call);
+
 /*
  * A repeated OPEN from where the first came gets the same session; from elsewhere the
  * session has to be another, for the first may have been told of this one. Once
@@ -113,9 +189,12 @@ static void open_grant(struct rmem_node *node, struct rmem_node_call *call)
 			open_answer(node, call, RMEM_NODE_REPEATED, session->name);
 			return;
 		}
-	} else if (!rmem_sessions_may_open(&node->sessions, call->slot, call->now_ns,
-					   idle_ns(node))) {
-		finish(node, call, RMEM_NODE_BUSY);
+	} else if (session->name != RMEM_SESSION_NONE) {
+		if (rmem_sessions_may_open(&node->sessions, call->slot, call->now_ns,
+					   idle_ns(node)))
+			end_session(node, call, open_find);
+		else
+			finish(node, call, RMEM_NODE_BUSY);
 		return;
 	}
 	rmem_sessions_open(&node->sessions, call->slot, call->now_ns, &call->attempt,
@@ -123,12 +202,9 @@ static void open_grant(struct rmem_node *node, struct rmem_node_call *call)
 	open_answer(node, call, RMEM_NODE_EXECUTED, session->name);
 }
 
-static void open_find(struct rmem_node *node, struct rmem_node_call *call);
-
 static void open_supersede(struct rmem_node *node, struct rmem_node_call *call)
 {
-	rmem_sessions_close(&node->sessions, call->slot);
-	go_on(call, open_find, NO_SLOT);
+	end_session(node, call, open_find);
 }
 
 static void open_find(struct rmem_node *node, struct rmem_node_call *call)
@@ -158,23 +234,20 @@ static void open_find(struct rmem_node *node, struct rmem_node_call *call)
 
 /* ---- CLOSE ---------------------------------------------------------------------------------- */
 
-static void close_session(struct rmem_node *node, struct rmem_node_call *call)
+static void close_done(struct rmem_node *node, struct rmem_node_call *call)
+{
+	finish(node, call, RMEM_NODE_EXECUTED);
+}
+
+static void close_admit(struct rmem_node *node, struct rmem_node_call *call)
 {
 	struct rmem_session *session = NULL;
 	enum rmem_node_reason reason = admit(node, call, &session);
 
 	if (reason == RMEM_NODE_EXECUTED)
-		rmem_sessions_close(&node->sessions, call->slot);
-	finish(node, call, reason);
-}
-
-/* ---- regions -------------------------------------------------------------------------------- */
-
-/* Some more pages of the region under work. True: there are more. */
-static bool work_on(struct rmem_node *node, struct rmem_node_call *call)
-{
-	return rmem_alloc_step(&node->alloc, &node->table, &node->spaces, &node->pool,
-			       &call->work, node->config.step_pages);
+		end_session(node, call, close_done);
+	else
+		finish(node, call, reason);
 }
 
 /* ---- ALLOC ---------------------------------------------------------------------------------- */
@@ -214,23 +287,18 @@ static bool read_wish(const struct rmem_node *node, const struct rmem_node_call 
 	return true;
 }
 
-/* Executed before: what became of it? A step's regions cost what its pages would. */
+/* Executed before: what became of it? */
 static void alloc_look_up(struct rmem_node *node, struct rmem_node_call *call)
 {
-	u32 stop = call->at + node->config.step_pages;
+	struct rmem_region *region;
+	u64 id = call->head.id;
 
-	for (; call->at < node->alloc.regions_max; call->at++) {
-		const struct rmem_region *region = rmem_alloc_at(&node->alloc, call->at);
-
-		if (call->at == stop)
-			return;
-		if (region && region->session == call->head.session &&
-		    region->id == call->head.id) {
-			alloc_answer(node, call, RMEM_NODE_REPEATED, region);
-			return;
-		}
-	}
-	finish(node, call, RMEM_NODE_NO_MEMORY);
+	if (!walk(node, call, call->head.session, id, id, &region))
+		return;
+	if (region)
+		alloc_answer(node, call, RMEM_NODE_REPEATED, region);
+	else
+		finish(node, call, RMEM_NODE_NO_MEMORY);
 }
 
 static void alloc_undo(struct rmem_node *node, struct rmem_node_call *call)
@@ -250,19 +318,20 @@ static void alloc_done(struct rmem_node *node, struct rmem_node_call *call)
 	struct rmem_region *region = call->work.region;
 
 	if (call->head.id < session->floor) {
-		if (region) {
-			rmem_alloc_release(region, &call->work);
-			go_on(call, alloc_undo, NO_SLOT);
-		} else {
+		if (region)
+			give_back(node, call, region, alloc_undo);
+		else
 			finish(node, call, RMEM_NODE_STALE);
-		}
+		node->alloc.undone += region != NULL;
 		return;
 	}
 	rmem_session_done(session, call->head.id);
-	if (region)
-		alloc_answer(node, call, RMEM_NODE_EXECUTED, region);
-	else
+	if (!region) {
 		finish(node, call, RMEM_NODE_NO_MEMORY);
+		return;
+	}
+	rmem_session_made(session, call->head.id);
+	alloc_answer(node, call, RMEM_NODE_EXECUTED, region);
 }
 
 static void alloc_work(struct rmem_node *node, struct rmem_node_call *call)
@@ -340,8 +409,7 @@ static void free_admit(struct rmem_node *node, struct rmem_node_call *call)
 		finish(node, call, reason);
 		return;
 	}
-	rmem_alloc_release(region, &call->work);
-	go_on(call, free_work, NO_SLOT);
+	give_back(node, call, region, free_work);
 }
 
 /* ---- all of them ---------------------------------------------------------------------------- */
@@ -361,7 +429,7 @@ void rmem_node_call_begin(const struct rmem_node *node, struct rmem_node_call *c
 		go_on(call, open_find, NO_SLOT);
 		break;
 	case RMEM_CLOSE:
-		go_on(call, close_session, slot_of(node, call));
+		go_on(call, close_admit, slot_of(node, call));
 		break;
 	case RMEM_ALLOC:
 		go_on(call, alloc_admit, slot_of(node, call));

@@ -5,10 +5,13 @@
  *
  *   begin --> { slow lock, slot lock if it wants one: step } --> ... --> answer
  *
- *   OPEN    what it supersedes, one at a time | a slot for it
+ *   OPEN    end what it supersedes, one at a time | a slot for it, perhaps by eviction
  *   CLOSE   end the session
  *   ALLOC   admit | reserve and enter pages, some a step | mark
  *   FREE    admit | remove pages, some a step | mark
+ *
+ * An ended session's ALLOCs that weren't acknowledged are undone before its ender is
+ * answered: whoever asks again finds the memory there, and his quota.
  *
  * Between steps other requests go on, of the same session, too; the call lock keeps out
  * other calls. So sessions, regions and spaces are, at each step, what the last one
@@ -45,6 +48,9 @@ struct rmem_node_call {
 	struct rmem_attempt attempt; /* OPEN's */
 	u32 at;			     /* of a walk over regions */
 	struct rmem_alloc_work work;
+	/* A session that ended: what it allocated with ids from floor up is undone, and then? */
+	u64 ended, ended_floor;
+	void (*then)(struct rmem_node *node, struct rmem_node_call *call);
 };
 
 /*

@@ -82,6 +82,17 @@ void rmem_session_done(struct rmem_session *session, u64 id)
 	session->executed[place / WORD_BITS] |= 1ULL << (place % WORD_BITS);
 }
 
+void rmem_session_made(struct rmem_session *session, u64 id)
+{
+	if (id > session->alloc_id)
+		session->alloc_id = id;
+}
+
+bool rmem_session_owes(const struct rmem_session *session)
+{
+	return session->alloc_id >= session->floor;
+}
+
 /* Read without the slot's lock by those who choose a slot; they confirm under it. */
 void rmem_session_touch(struct rmem_session *session, u64 now_ns)
 {
@@ -207,6 +218,7 @@ void rmem_sessions_open(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
 	base_zero(session->executed, rmem_session_window_bytes(session->window_ids));
 	session->name = ++sessions->generation << RMEM_SESSION_SLOT_BITS | slot;
 	session->floor = 1;
+	session->alloc_id = 0;
 	session->integrity = attempt->integrity;
 	session->peer = *peer;
 	session->place = attempt->place;

@@ -57,7 +57,8 @@ struct rmem_session {
 	u64 used_ns;	/* when; atomic */
 	struct rmem_peer peer;
 	struct rmem_place place;
-	u64 nonce; /* id of the OPEN that made it */
+	u64 alloc_id; /* newest ALLOC that made a region; 0: none */
+	u64 nonce;    /* id of the OPEN that made it */
 	u8 client[16];
 };
 
@@ -77,6 +78,11 @@ enum rmem_session_verdict rmem_session_check(struct rmem_session *session, u64 i
 
 /* id, which was FRESH, is executed. */
 void rmem_session_done(struct rmem_session *session, u64 id);
+
+/* id, an ALLOC, made a region. It is acknowledged when the floor has passed it. */
+void rmem_session_made(struct rmem_session *session, u64 id);
+/* Whether there may be a region that the client wasn't told of for certain. */
+bool rmem_session_owes(const struct rmem_session *session);
 
 /* A request named the session: now_ns is when it was last used. */
 void rmem_session_touch(struct rmem_session *session, u64 now_ns);
