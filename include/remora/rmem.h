@@ -2,9 +2,22 @@
 /*
  * The Remora memory protocol, version 1. This header is its specification.
  *
- * Who speaks: a client sends requests, a memory node answers them; every UDP
- * datagram carries one message: struct rmem_hdr, then the payload. The node's
- * default port is RMEM_PORT. All fields are little-endian.
+ * Who speaks: a client sends requests, a memory node answers them; a message
+ * is a struct rmem_hdr and a payload. The node's default port is RMEM_PORT.
+ * All fields are little-endian.
+ *
+ * Datagrams. A UDP datagram carries up to RMEM_BUNDLE_MAX messages: all their
+ * headers, then all their payloads, in the same order:
+ *
+ *   hdr 1 | hdr 2 | ... | hdr n | payload 1 | payload 2 | ... | payload n
+ *
+ * n isn't told: there is another header as long as the datagram is longer than what the
+ * headers before it account for. If that never comes out even, every message
+ * whose header verifies is damaged. Messages that travel together are on their
+ * own: each has its tag, its id and its answer, and is lost to nobody but itself. They are
+ * of one space and session, and of types READ, WRITE, DISCARD and ZERO; others
+ * travel alone. Their answers are bundled in the same order, as far as the datagram
+ * size allows that the client gave in OPEN; a client may send without bundling.
  *
  * After Clio (ASPLOS'22), sections 4.2 to 4.5: no connections, the response is
  * the acknowledgement, a write larger than the path's MTU goes as independent
@@ -75,6 +88,10 @@
 
 #define RMEM_PAGE_SHIFT_MIN 16 /* 64 KiB */
 #define RMEM_PAGE_SHIFT_MAX 22 /* 4 MiB */
+
+/* Messages in one datagram, and its largest size. */
+#define RMEM_BUNDLE_MAX 16U
+#define RMEM_DATAGRAM_BYTES_MAX (RMEM_BUNDLE_MAX * RMEM_HDR_BYTES + RMEM_PIECE_BYTES_MAX)
 
 /* A response's type is its request's with RMEM_RESPONSE set. */
 #define RMEM_RESPONSE 0x80
@@ -165,7 +182,9 @@ struct rmem_hdr {
 struct rmem_open {
 	__u8 client[16];  /* names the client for good; opening supersedes its older sessions */
 	__u8 integrity;	  /* enum rmem_integrity, of the session */
-	__u8 reserved[7]; /* 0 */
+	__u8 reserved;	  /* 0 */
+	__le16 datagram_bytes; /* answers are bundled up to this size; 0: each travels alone */
+	__u8 reserved2[4]; /* 0 */
 };
 
 struct rmem_opened {

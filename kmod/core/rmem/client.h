@@ -90,6 +90,7 @@ struct rmem_client_config {
 	u8 integrity;	   /* enum rmem_integrity */
 	struct base_siphash_key key;
 	u32 piece_bytes;   /* what the path carries; the node's limit lowers it */
+	u32 datagram_bytes; /* the path's largest, for several messages; 0: one in each */
 	/*
 	 * 0: wait for ever (queue_if_down). Else an op older than that ends, once nothing
 	 * has got on for that long on the channel: no op ended or advanced, no session opened.
@@ -112,6 +113,7 @@ struct rmem_client_counters {
 
 struct rmem_op_list {
 	struct rmem_op *head, *tail;
+	u32 ops;
 };
 
 /* What the node said when the session was opened. */
@@ -145,6 +147,7 @@ struct rmem_client {
 	struct rmem_op_list flying;  /* sent whole, in the order of sent_ns, so of timeouts */
 	struct rmem_op_list timed;   /* sorted by deadline: told BUSY, or slow at the node */
 	struct rmem_op *sending;     /* sent in part */
+	u32 burst_ops;		     /* of waiting and again: may go, though few wait */
 	u32 outstanding_ops;
 	struct rmem_client_counters count;
 	void *owner[RMEM_WINDOW]; /* seq's */
@@ -167,7 +170,7 @@ void rmem_client_open(struct rmem_client *c, u64 now_ns);
  */
 void rmem_client_submit(struct rmem_client *c, struct rmem_op *op, u64 now_ns);
 
-/* A packet to send: header, then len bytes of op's data from offset, or payload. */
+/* A message to send: header, then len bytes of op's data from offset, or payload. */
 struct rmem_client_tx {
 	struct rmem_head head; /* digest not filled in */
 	struct rmem_op *op;    /* NULL: the channel's own (OPEN, CLOSE) */
@@ -183,12 +186,14 @@ struct rmem_client_tx {
 };
 
 /*
- * The next packet, if there is one that may go now. Call until false: after open, close,
- * submit, receive, expire, and when a window opened (rmem_window_waiting()).
+ * The next message, if there is one that may go now. Call until false: after open, close,
+ * submit, receive, expire, and when a window opened (rmem_window_waiting()). What one such
+ * row of calls yields may share datagrams (rmem_wire_joins()) where it has op->parts: READs
+ * and WRITEs.
  */
 bool rmem_client_next(struct rmem_client *c, u64 now_ns, struct rmem_client_tx *tx);
 
-/* The packet couldn't be sent (no memory): its part will go again soon. */
+/* The message couldn't be sent (no memory): its part will go again soon. */
 void rmem_client_unsent(struct rmem_client *c, const struct rmem_client_tx *tx, u64 now_ns);
 
 /* What a received message means. */

@@ -6,6 +6,12 @@
  *
  * One op is sent at a time, so that a large one isn't cut up by others. Where it
  * finds no room it stays the next, and so do those behind it.
+ *
+ * Small ops share datagrams where that costs nobody time. When many are under way, one more
+ * has to wait for others anyway, at the node or on the wire; here it waits until there
+ * are a few, an eighth of those under way, or as many as a datagram takes, and they go
+ * together. Each answer lowers that number and a timeout does, too, so no clock is needed; with
+ * up to eight under way nobody waits.
  */
 #include "core/base/bytes.h"
 #include "core/rmem/op.h"
@@ -16,6 +22,9 @@
 
 /* OPEN and CLOSE are answered by the node's slow path, and aren't repeated faster than that. */
 #define OWN_NS_MIN (50 * BASE_NSEC_PER_MSEC)
+
+/* Ops under way for each that is asked to wait for company. */
+#define FLYING_PER_WAITING 8
 
 static u64 greater(u64 a, u64 b)
 {
@@ -70,6 +79,7 @@ static bool client_next_own(struct rmem_client *c, u64 now_ns, struct rmem_clien
 	tx->head.len = sizeof(tx->open);
 	base_copy(tx->open.client, c->config.client, sizeof(tx->open.client));
 	tx->open.integrity = c->config.integrity;
+	base_store_le16(&tx->open.datagram_bytes, (u16)c->config.datagram_bytes);
 	tx->payload_bytes = sizeof(tx->open);
 	return true;
 }
@@ -135,6 +145,30 @@ static bool client_take_ids(struct rmem_client *c, struct rmem_op *op)
 	return true;
 }
 
+/* How many ops like this one a datagram takes. */
+static u32 client_datagram_ops(const struct rmem_client *c, const struct rmem_op *op)
+{
+	u32 bytes = RMEM_HDR_BYTES + (op->type == RMEM_WRITE ? op->len : 0);
+	u32 ops = c->config.datagram_bytes / bytes;
+
+	return ops < RMEM_BUNDLE_MAX ? ops : RMEM_BUNDLE_MAX;
+}
+
+/* Is it better to wait until more ops do? */
+static bool client_gathers(struct rmem_client *c)
+{
+	const struct rmem_op *op = c->again.head ? c->again.head : c->waiting.head;
+	u32 waiting = c->again.ops + c->waiting.ops;
+
+	if (c->burst_ops)
+		return false;
+	if (waiting < c->flying.ops / FLYING_PER_WAITING && rmem_op_has_parts(op) &&
+	    waiting < client_datagram_ops(c, op))
+		return true;
+	c->burst_ops = waiting;
+	return false;
+}
+
 /* The op whose turn it is; NULL: none, or the window of ids is full. */
 static struct rmem_op *client_turn(struct rmem_client *c)
 {
@@ -142,10 +176,15 @@ static struct rmem_op *client_turn(struct rmem_client *c)
 
 	if (!op) {
 		op = c->partly.head;
-		if (!op)
-			op = c->again.head ? c->again.head : c->waiting.head;
-		if (!op)
-			return NULL;
+		if (!op) {
+			if (!(c->again.ops + c->waiting.ops))
+				c->burst_ops = 0;
+			else if (!client_gathers(c))
+				op = c->again.head ? c->again.head : c->waiting.head;
+			if (!op)
+				return NULL;
+			c->burst_ops--;
+		}
 		rmem_op_pick(c, op);
 		op->state = RMEM_OP_SENDING;
 		c->sending = op;

@@ -439,6 +439,13 @@ static enum rmem_node_reason execute(struct rmem_node *node, const struct rmem_s
 	}
 }
 
+u32 rmem_node_datagram_bytes(const struct rmem_node *node, const struct rmem_head *head)
+{
+	const struct rmem_session *session = rmem_sessions_find(&node->sessions, head->session);
+
+	return session ? session->datagram_bytes : 0;
+}
+
 void rmem_node_request(struct rmem_node *node, u64 now_ns, const struct rmem_head *head,
 		       const struct rmem_peer *peer, struct rmem_answer *answer)
 {

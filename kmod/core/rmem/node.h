@@ -135,6 +135,12 @@ struct rmem_answer {
 };
 
 /*
+ * How large a datagram of several answers to head's session may be (rmem_wire_joins());
+ * 0: each answer travels alone. Slot lock.
+ */
+u32 rmem_node_datagram_bytes(const struct rmem_node *node, const struct rmem_head *head);
+
+/*
  * Fast path: READ, WRITE, DISCARD, ZERO. The message has verified, in length
  * and digest too (a damaged one goes to rmem_node_damaged()). Slot lock of
  * rmem_node_slot(head->session).

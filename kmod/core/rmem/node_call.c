@@ -125,11 +125,11 @@ static void end_session(struct rmem_node *node, struct rmem_node_call *call,
 /* Is the OPEN one this node could grant? */
 static bool open_is_sound(const struct rmem_head *head, const struct rmem_open *open)
 {
-	u8 bits = 0;
+	u8 bits = open->reserved;
 	size_t n;
 
-	for (n = 0; n < sizeof(open->reserved); n++)
-		bits |= open->reserved[n];
+	for (n = 0; n < sizeof(open->reserved2); n++)
+		bits |= open->reserved2[n];
 	return !bits && open->integrity == head->integrity && !head->addr &&
 	       head->len == sizeof(*open);
 }
@@ -145,6 +145,7 @@ static bool read_attempt(const struct rmem_node *node, const struct rmem_node_ca
 	rmem_spaces_place(&node->spaces, space, &attempt->place);
 	attempt->nonce = call->head.id;
 	attempt->integrity = call->in.open.integrity;
+	attempt->datagram_bytes = base_load_le16(&call->in.open.datagram_bytes);
 	base_copy(attempt->client, call->in.open.client, sizeof(attempt->client));
 	return true;
 }

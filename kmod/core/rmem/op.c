@@ -44,6 +44,7 @@ static void list_insert(struct rmem_op_list *list, struct rmem_op *prev, struct 
 	from_next = op->next ? &op->next->prev : &list->tail;
 	*from_prev = op;
 	*from_next = op;
+	list->ops++;
 }
 
 /* Before the first that has a later deadline; quick when that's near the end. */
@@ -63,6 +64,7 @@ static void list_remove(struct rmem_op_list *list, struct rmem_op *op)
 
 	*from_prev = op->next;
 	*from_next = op->prev;
+	list->ops--;
 }
 
 static struct rmem_op_list *list_of(struct rmem_client *c, enum rmem_op_state state)

@@ -220,6 +220,7 @@ void rmem_sessions_open(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
 	session->floor = 1;
 	session->alloc_id = 0;
 	session->integrity = attempt->integrity;
+	session->datagram_bytes = attempt->datagram_bytes;
 	session->peer = *peer;
 	session->place = attempt->place;
 	session->nonce = attempt->nonce;

@@ -53,6 +53,7 @@ struct rmem_session {
 	u64 *executed;	/* bit id % window_ids, for floor <= id < floor + window_ids */
 	u32 window_ids; /* a power of two */
 	u8 integrity;	/* enum rmem_integrity */
+	u16 datagram_bytes; /* answers are bundled up to this size */
 	bool used;	/* a request named it; atomic */
 	u64 used_ns;	/* when; atomic */
 	struct rmem_peer peer;
@@ -92,6 +93,7 @@ struct rmem_attempt {
 	struct rmem_place place;
 	u64 nonce;
 	u8 integrity;
+	u16 datagram_bytes;
 	u8 client[16];
 };
 

@@ -90,6 +90,57 @@ enum rmem_wire_verdict rmem_wire_parse(const void *hdr, size_t available_bytes, 
 	return form_is_sound(head, response) ? RMEM_WIRE_GOOD : RMEM_WIRE_MALFORMED;
 }
 
+static bool may_travel_together(const struct rmem_head *head)
+{
+	return (head->type & ~RMEM_RESPONSE) >= RMEM_READ;
+}
+
+static bool belongs_to(const struct rmem_head *head, const struct rmem_head *first)
+{
+	return may_travel_together(head) && head->space == first->space &&
+	       head->session == first->session && head->boot == first->boot &&
+	       head->integrity == first->integrity;
+}
+
+bool rmem_wire_count(struct rmem_bundle *bundle, const void *hdr, u32 datagram_bytes, bool response,
+		     struct rmem_head *first, enum rmem_wire_verdict *verdict)
+{
+	bool is_first = !bundle->messages;
+	struct rmem_head other, *head = is_first ? first : &other;
+	enum rmem_wire_verdict form = rmem_wire_parse(hdr, RMEM_HDR_BYTES, response, head);
+	u32 bytes;
+
+	if (is_first)
+		*verdict = form;
+	if (form != RMEM_WIRE_GOOD || (!is_first && !belongs_to(head, first))) {
+		bundle->even = false;
+		return false;
+	}
+	bundle->messages++;
+	/* What it says hasn't verified yet: no sum of such may overflow. */
+	if (rmem_wire_payload_bytes(head) > RMEM_PIECE_BYTES_MAX) {
+		bundle->even = false;
+		return false;
+	}
+	bundle->payload_bytes += rmem_wire_payload_bytes(head);
+	bytes = bundle->messages * RMEM_HDR_BYTES + bundle->payload_bytes;
+	bundle->even = bytes == datagram_bytes;
+	return bytes < datagram_bytes && may_travel_together(first) &&
+	       bundle->messages < RMEM_BUNDLE_MAX &&
+	       (bundle->messages + 1) * RMEM_HDR_BYTES <= datagram_bytes;
+}
+
+bool rmem_wire_joins(struct rmem_bundle *bundle, u32 limit_bytes, u32 payload_bytes)
+{
+	u32 bytes = (bundle->messages + 1) * RMEM_HDR_BYTES + bundle->payload_bytes + payload_bytes;
+
+	if (bundle->messages && (bytes > limit_bytes || bundle->messages == RMEM_BUNDLE_MAX))
+		return false;
+	bundle->messages++;
+	bundle->payload_bytes += payload_bytes;
+	return true;
+}
+
 void rmem_wire_hash_begin(struct base_siphash *h, const struct base_siphash_key *key,
 			  const void *hdr)
 {
