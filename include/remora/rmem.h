@@ -211,8 +211,9 @@ struct rmem_range {
 
 /*
  * An ALLOC or FREE that is repeated under its id is answered as the first time,
- * while its id is in the window; an ALLOC whose region was freed since, RMEM_NO_MEMORY. Addresses of a freed range aren't given out
- * again in the node's boot, so a late copy finds RMEM_FAULT.
+ * while its id is in the window; an ALLOC whose region was freed since, RMEM_NO_MEMORY.
+ * Addresses of a freed range aren't given out again in the node's boot, so a late copy
+ * finds RMEM_FAULT.
  */
 
 #ifdef __cplusplus

@@ -18,7 +18,7 @@ enum {
 	RMEM_NODE_CMD_STOP,	 /* all lent memory is gone */
 	RMEM_NODE_CMD_STATUS,	 /* answers configuration, usage, nested counters */
 	RMEM_NODE_CMD_SPACE_ADD, /* SPACE, KEY, QUOTA */
-	RMEM_NODE_CMD_SPACE_DEL, /* SPACE; refused while it has regions */
+	RMEM_NODE_CMD_SPACE_DEL, /* SPACE, FORCE; -EBUSY while it has regions */
 	RMEM_NODE_CMD_SPACES,	 /* dump: one message per space */
 
 	__RMEM_NODE_CMD_MAX,
@@ -48,6 +48,7 @@ enum {
 	RMEM_NODE_A_REGIONS,	     /* u32 in use */
 	RMEM_NODE_A_STARTED,	     /* flag: the node runs */
 	RMEM_NODE_A_COUNTERS,	     /* nest, multi: one RMEM_NODE_COUNTER_* each */
+	RMEM_NODE_A_FORCE,	     /* flag, SPACE_DEL: end its sessions, free its regions */
 
 	__RMEM_NODE_A_MAX,
 	RMEM_NODE_A_MAX = __RMEM_NODE_A_MAX - 1

@@ -45,6 +45,7 @@ static const struct nla_policy policy[RMEM_NODE_A_MAX + 1] = {
 	[RMEM_NODE_A_SPACE] = { .type = NLA_U32 },
 	[RMEM_NODE_A_KEY] = NLA_POLICY_EXACT_LEN(RMEM_NODE_KEY_BYTES),
 	[RMEM_NODE_A_QUOTA] = { .type = NLA_U64 },
+	[RMEM_NODE_A_FORCE] = { .type = NLA_FLAG },
 };
 
 /* ---- START, STOP ---- */
@@ -174,7 +175,7 @@ static const char *space_error_text(enum rmem_space_error error)
 	case RMEM_SPACE_UNKNOWN:
 		return "no such SPACE";
 	case RMEM_SPACE_BUSY:
-		return "SPACE has regions; detach or free what uses it first";
+		return "SPACE has regions; --force frees them";
 	case RMEM_SPACE_INVALID:
 		return "SPACE must not be 0";
 	case RMEM_SPACE_QUOTA:
@@ -225,15 +226,36 @@ static int space_add_doit(struct sk_buff *skb, struct genl_info *info)
 	return refuse_space(info, error);
 }
 
-/* Requests that found its key have ended before the next space may take its place. */
-static enum rmem_space_error delete_space(struct node_host *host, u32 space)
+/* Ends the space's sessions and frees its regions. Call lock. */
+static void clear_space(struct node_host *host, u32 space)
 {
+	struct rmem_node_call call;
+
+	if (!rmem_node_call_clear(&host->core, &call, space))
+		return;
+	node_slow_run(host, &call);
+	node_mem_scrub(host);
+}
+
+/* regions, bytes: what the space has if that is why it can't be deleted. */
+static enum rmem_space_error delete_space(struct node_host *host, u32 space, bool force,
+					  u32 *regions, u64 *bytes)
+{
+	const struct rmem_space *found;
 	enum rmem_space_error error;
 
 	mutex_lock(&host->call_lock);
+	if (force)
+		clear_space(host, space);
 	mutex_lock(&host->slow_lock);
 	error = rmem_node_space_del(&host->core, space);
+	if (error == RMEM_SPACE_BUSY) {
+		found = rmem_spaces_find(&host->core.spaces, space);
+		*regions = found->regions;
+		*bytes = found->pages_promised << host->core.config.page_shift;
+	}
 	mutex_unlock(&host->slow_lock);
+	/* Requests that found its key have ended before the next space may take its place. */
 	if (error == RMEM_SPACE_OK)
 		synchronize_rcu();
 	mutex_unlock(&host->call_lock);
@@ -243,6 +265,8 @@ static enum rmem_space_error delete_space(struct node_host *host, u32 space)
 static int space_del_doit(struct sk_buff *skb, struct genl_info *info)
 {
 	enum rmem_space_error error;
+	u32 regions = 0;
+	u64 bytes = 0;
 	int err;
 
 	if (!info->attrs[RMEM_NODE_A_SPACE])
@@ -250,9 +274,15 @@ static int space_del_doit(struct sk_buff *skb, struct genl_info *info)
 	err = lock_started(info);
 	if (err)
 		return err;
-	error = delete_space(node_running, nla_get_u32(info->attrs[RMEM_NODE_A_SPACE]));
+	error = delete_space(node_running, nla_get_u32(info->attrs[RMEM_NODE_A_SPACE]),
+			     info->attrs[RMEM_NODE_A_FORCE], &regions, &bytes);
 	mutex_unlock(&node_control);
-	return refuse_space(info, error);
+	err = refuse_space(info, error);
+	if (error == RMEM_SPACE_BUSY)
+		NL_SET_ERR_MSG_FMT_MOD(info->extack,
+				       "SPACE has %u regions (%llu KiB); --force frees them",
+				       regions, bytes >> 10);
+	return err;
 }
 
 static int put_space(struct sk_buff *skb, struct netlink_callback *cb,
@@ -377,7 +407,8 @@ static int status_doit(struct sk_buff *skb, struct genl_info *info)
 	void *hdr;
 	int err;
 
-	reply = genlmsg_new(STATUS_BYTES + (NODE_COUNTS + USAGE_COUNTERS) * COUNTER_BYTES, GFP_KERNEL);
+	reply = genlmsg_new(STATUS_BYTES + (NODE_COUNTS + USAGE_COUNTERS) * COUNTER_BYTES,
+			    GFP_KERNEL);
 	if (!reply)
 		return -ENOMEM;
 	hdr = genlmsg_put_reply(reply, info, &family, 0, RMEM_NODE_CMD_STATUS);

@@ -209,6 +209,9 @@ void node_slow_stop(struct node_host *host);
 bool node_slow_add(struct node_host *host, const struct rmem_head *head,
 		   const struct node_path *path, const struct sk_buff *skb, u32 payload_offset);
 
+/* Does a call's steps, to its end. Call lock. */
+void node_slow_run(struct node_host *host, struct rmem_node_call *call);
+
 /* node_mem.c: reservation, then the thread that zeroes. */
 int node_mem_reserve(struct node_mem *mem, const struct rmem_node_config *config, u64 extra_bytes,
 		     struct netlink_ext_ack *extack);

@@ -83,7 +83,7 @@ static void trace_session(const struct node_host *host, u32 slot, u64 before, u8
 		trace_rmem_node_session("opened", slot, after);
 }
 
-static bool step(struct node_host *host, struct rmem_node_call *call, u8 type)
+static bool step(struct node_host *host, struct rmem_node_call *call)
 {
 	int slot = call->slot;
 	u64 before;
@@ -94,19 +94,18 @@ static bool step(struct node_host *host, struct rmem_node_call *call, u8 type)
 	spin_lock_bh(&host->slot[slot].lock);
 	before = host->core.sessions.slot[slot].name;
 	more = rmem_node_call_step(&host->core, call);
-	trace_session(host, slot, before, type);
+	trace_session(host, slot, before, call->head.type);
 	spin_unlock_bh(&host->slot[slot].lock);
 	return more;
 }
 
-/* To the call's end. Call lock. */
-static void run_call(struct node_host *host, struct rmem_node_call *call, u8 type)
+void node_slow_run(struct node_host *host, struct rmem_node_call *call)
 {
 	bool more;
 
 	do {
 		mutex_lock(&host->slow_lock);
-		more = step(host, call, type);
+		more = step(host, call);
 		mutex_unlock(&host->slow_lock);
 		cond_resched();
 	} while (more);
@@ -159,7 +158,7 @@ static void handle(struct node_host *host, const struct node_job *job)
 	mutex_lock(&host->call_lock);
 	rmem_node_call_begin(&host->core, &call, ktime_get_coarse_ns(), &job->head,
 			     &job->path.peer, job->payload);
-	run_call(host, &call, job->head.type);
+	node_slow_run(host, &call);
 	mutex_unlock(&host->call_lock);
 
 	node_count(NODE_COUNT_REASON + call.answer.reason);

@@ -135,7 +135,8 @@ private:
     void drop_and_add_space(const step& s) {
         finish();
         uint32_t space = 1 + s.who % tenants;
-        if (rmem_node_space_del(&node.core, space) == RMEM_SPACE_OK) {
+        if (s.back % 4 == 3 ? node.remove_space(space)
+                            : rmem_node_space_del(&node.core, space) == RMEM_SPACE_OK) {
             require(!rmem_node_key(&node.core, space));
             require(node.add_space(space));
         }

@@ -124,6 +124,15 @@ public:
         return rmem_node_space_add(&core, space, key_bytes, quota) == RMEM_SPACE_OK;
     }
 
+    // By force: with all that is in it. False: there is none.
+    bool remove_space(uint32_t space) {
+        rmem_node_call call;
+        if (!rmem_node_call_clear(&core, &call, space))
+            return false;
+        run(call);
+        return rmem_node_space_del(&core, space) == RMEM_SPACE_OK;
+    }
+
     rmem_answer open(Client& client, uint64_t nonce) {
         rmem_head h{};
         h.type = RMEM_OPEN;

@@ -107,9 +107,9 @@ TEST_F(NodeTest, MalformedOpen) {
     other.open.integrity = RMEM_FULL; // the header says otherwise
     EXPECT_EQ(node.open_with(other, h).reply.status, RMEM_INVALID);
     other.open.integrity = RMEM_LINK;
-    other.open.reserved[6] = 1;
+    other.open.reserved2[3] = 1;
     EXPECT_EQ(node.open_with(other, h).reply.status, RMEM_INVALID);
-    other.open.reserved[6] = 0;
+    other.open.reserved2[3] = 0;
     h.len--;
     EXPECT_EQ(node.open_with(other, h).reply.status, RMEM_INVALID);
     h.len++;
@@ -229,6 +229,52 @@ TEST_F(NodeTest, QuotaOfASpace) {
     node.free(other, at, 3 * page);
     EXPECT_NE(node.alloc(other, page), 0u);
     EXPECT_EQ(node.usage().spaces, 2u);
+}
+
+// ---- a space deleted by force -----------------------------------------------------------------
+
+TEST_F(NodeTest, ForcedDeletionTakesSessionsAndRegions) {
+    ASSERT_TRUE(node.add_space(2));
+    Client second(2), stranger(3, 2);
+    node.open(second, 1);
+    node.open(stranger, 1);
+    uint64_t more = node.alloc(second, 4 * page);
+    uint64_t kept = node.alloc(stranger, 2 * page);
+    node.write(client, addr, filled(100, 1));
+    node.write(second, more, filled(100, 1));
+    node.write(stranger, kept, filled(100, 3));
+    ASSERT_EQ(rmem_node_space_del(&node.core, 1), RMEM_SPACE_BUSY);
+    rmem_head late = client.head(RMEM_WRITE, addr, 100);
+
+    EXPECT_TRUE(node.remove_space(1));
+    EXPECT_EQ(rmem_node_key(&node.core, 1), nullptr);
+    EXPECT_EQ(node.usage().spaces, 1u);
+    EXPECT_EQ(node.usage().sessions, 1u);
+    EXPECT_EQ(node.usage().regions, 1u);
+    EXPECT_EQ(node.usage().pages_promised, 2u);
+    EXPECT_EQ(node.usage().pages_backed, 1u);
+    refused(late, RMEM_NODE_NO_SESSION, RMEM_NO_SESSION);
+    EXPECT_EQ(node.read(stranger, kept, 100), filled(100, 3));
+    EXPECT_FALSE(node.remove_space(1));
+    EXPECT_FALSE(node.remove_space(0));
+
+    ASSERT_TRUE(node.add_space(1));
+    Client next(4);
+    node.open(next, 1);
+    uint64_t all = node.alloc(next, 62 * page);
+    ASSERT_NE(all, 0u);
+    for (uint64_t n = 0; n < 62; n++) { // what was the old ones' memory, zeroed
+        node.refill();
+        ASSERT_EQ(node.write(next, all + n * page, filled(1, 1)).reason, RMEM_NODE_EXECUTED);
+        EXPECT_EQ(node.read(next, all + n * page + 1, 100), filled(100, 0));
+    }
+    refused(late, RMEM_NODE_NO_SESSION, RMEM_NO_SESSION);
+}
+
+TEST_F(NodeTest, ForcedDeletionOfAnEmptySpace) {
+    ASSERT_TRUE(node.add_space(2));
+    EXPECT_TRUE(node.remove_space(2));
+    EXPECT_EQ(node.read(client, addr, 1).size(), 1u);
 }
 
 // ---- ALLOCs that nobody was told of -----------------------------------------------------------
@@ -491,6 +537,22 @@ TEST_F(NodeSteps, UndoneInSteps) {
     EXPECT_GE(steps, (8 + 30) / pages_max + node.core.config.regions_max / pages_max);
     EXPECT_EQ(node.usage().pages_promised, 0u);
     EXPECT_EQ(call.answer.reply.status, RMEM_OK);
+}
+
+TEST_F(NodeSteps, SpaceIsClearedInSteps) {
+    ASSERT_NE(node.alloc(client, 30 * page), 0u);
+    rmem_node_call call;
+    ASSERT_TRUE(rmem_node_call_clear(&node.core, &call, 1));
+    uint32_t locked = 0, steps = 1;
+    for (; locked += call.slot >= 0, step(call); steps++) {
+        if (node.usage().sessions == 0) {
+            EXPECT_TRUE(node.read(other, addr + 7 * page, 1).empty());
+        }
+    }
+    EXPECT_EQ(locked, 2u); // a session each
+    EXPECT_GE(steps, (8 + 30) / pages_max + node.core.config.regions_max / pages_max);
+    EXPECT_EQ(node.usage().regions, 0u);
+    EXPECT_EQ(rmem_node_space_del(&node.core, 1), RMEM_SPACE_OK);
 }
 
 TEST_F(NodeSteps, RepeatedAllocIsLookedUpInSteps) {

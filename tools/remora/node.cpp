@@ -205,10 +205,12 @@ std::uint32_t space_id(const std::string& text) {
         parse_number(text, 1, std::numeric_limits<std::uint32_t>::max(), "space id"));
 }
 
-void space_del(const std::string& text) {
+void space_del(const std::string& text, bool force) {
     std::uint32_t id = space_id(text);
     Request request(RMEM_NODE_CMD_SPACE_DEL);
     request.u32(RMEM_NODE_A_SPACE, id);
+    if (force)
+        request.flag(RMEM_NODE_A_FORCE);
     try {
         node_family().call(std::move(request));
     } catch (const netlink::Refused& refused) {
@@ -252,8 +254,10 @@ void add_space_commands(CLI::App& node) {
 
     CLI::App* del = space->add_subcommand("del", "Forget a space and its key");
     auto id = std::make_shared<std::string>();
+    auto force = std::make_shared<bool>(false);
     del->add_option("ID", *id)->required();
-    del->callback([id] { space_del(*id); });
+    del->add_flag("--force", *force, "End its sessions and free its regions first");
+    del->callback([=] { space_del(*id, *force); });
 
     CLI::App* list = space->add_subcommand("list", "The spaces there are");
     auto json = std::make_shared<bool>(false);

@@ -319,11 +319,12 @@ static void alloc_done(struct rmem_node *node, struct rmem_node_call *call)
 	struct rmem_region *region = call->work.region;
 
 	if (call->head.id < session->floor) {
-		if (region)
+		if (region) {
+			node->alloc.undone++;
 			give_back(node, call, region, alloc_undo);
-		else
+		} else {
 			finish(node, call, RMEM_NODE_STALE);
-		node->alloc.undone += region != NULL;
+		}
 		return;
 	}
 	rmem_session_done(session, call->head.id);
@@ -411,6 +412,70 @@ static void free_admit(struct rmem_node *node, struct rmem_node_call *call)
 		return;
 	}
 	give_back(node, call, region, free_work);
+}
+
+/* ---- a space is cleared --------------------------------------------------------------------- */
+
+static void clear_find_region(struct rmem_node *node, struct rmem_node_call *call);
+
+static void clear_region(struct rmem_node *node, struct rmem_node_call *call)
+{
+	if (!work_on(node, call))
+		go_on(call, clear_find_region, NO_SLOT);
+}
+
+static void clear_find_region(struct rmem_node *node, struct rmem_node_call *call)
+{
+	u32 left = node->config.step_pages;
+
+	for (; call->at < node->alloc.regions_max && left; call->at++, left--) {
+		struct rmem_region *region = rmem_alloc_at(&node->alloc, call->at);
+
+		if (!region || region->space_index != call->attempt.place.index)
+			continue;
+		give_back(node, call, region, clear_region);
+		return;
+	}
+	go_on(call, call->at < node->alloc.regions_max ? clear_find_region : NULL, NO_SLOT);
+}
+
+static void clear_find_session(struct rmem_node *node, struct rmem_node_call *call);
+
+static void clear_session(struct rmem_node *node, struct rmem_node_call *call)
+{
+	rmem_sessions_close(&node->sessions, call->slot);
+	go_on(call, clear_find_session, NO_SLOT);
+}
+
+/* Sessions first: from then on nobody of the space is served, nor makes regions. */
+static void clear_find_session(struct rmem_node *node, struct rmem_node_call *call)
+{
+	u32 left = node->config.step_pages;
+
+	for (; call->at < node->sessions.slots && left; call->at++, left--) {
+		const struct rmem_session *session = &node->sessions.slot[call->at];
+
+		if (session->name == RMEM_SESSION_NONE ||
+		    session->place.space != call->attempt.place.space)
+			continue;
+		go_on(call, clear_session, call->at);
+		return;
+	}
+	if (call->at < node->sessions.slots)
+		return;
+	call->at = 0;
+	go_on(call, clear_find_region, NO_SLOT);
+}
+
+bool rmem_node_call_clear(const struct rmem_node *node, struct rmem_node_call *call, u32 space)
+{
+	const struct rmem_space *found = space ? rmem_spaces_find(&node->spaces, space) : NULL;
+
+	base_zero(call, sizeof(*call));
+	go_on(call, clear_find_session, NO_SLOT);
+	if (found)
+		rmem_spaces_place(&node->spaces, found, &call->attempt.place);
+	return found;
 }
 
 /* ---- all of them ---------------------------------------------------------------------------- */

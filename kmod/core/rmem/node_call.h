@@ -39,14 +39,14 @@ struct rmem_node_call {
 	 */
 	struct rmem_answer answer;
 	union rmem_node_payload out;
+	struct rmem_head head; /* as begun; of type 0 if it is nobody's request */
 	/* The rest is node_call.c's. */
 	void (*next)(struct rmem_node *node, struct rmem_node_call *call);
-	struct rmem_head head;
 	struct rmem_peer peer;
 	union rmem_node_payload in;
 	u64 now_ns;
-	struct rmem_attempt attempt; /* OPEN's */
-	u32 at;			     /* of a walk over regions */
+	struct rmem_attempt attempt; /* OPEN's; place: the space to be cleared */
+	u32 at;			     /* of a walk over regions, or sessions */
 	struct rmem_alloc_work work;
 	/* A session that ended: what it allocated with ids from floor up is undone, and then? */
 	u64 ended, ended_floor;
@@ -60,6 +60,13 @@ struct rmem_node_call {
 void rmem_node_call_begin(const struct rmem_node *node, struct rmem_node_call *call, u64 now_ns,
 			  const struct rmem_head *head, const struct rmem_peer *peer,
 			  const void *payload);
+
+/*
+ * What no client asks for, but the operator: end all sessions of a space and free all of its
+ * regions, so that it can be deleted (rmem_node_space_del(), in the same hold of the call
+ * lock). There is nothing to answer. False: no such space, and no call begun.
+ */
+bool rmem_node_call_clear(const struct rmem_node *node, struct rmem_node_call *call, u32 space);
 
 /* Slow lock, and the slot lock of call->slot unless that is -1. True: call again. */
 bool rmem_node_call_step(struct rmem_node *node, struct rmem_node_call *call);
