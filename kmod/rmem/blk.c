@@ -69,10 +69,16 @@ static blk_status_t queue_rq(struct blk_mq_hw_ctx *hctx, const struct blk_mq_que
 	op->len = blk_rq_bytes(rq);
 	count(device, op);
 	if (likely(READ_ONCE(device->state) != RMEM_DEVICE_LOST &&
-		   rmem_channel_submit(channel, op)))
+		   rmem_channel_submit(channel, op, bd->last)))
 		return BLK_STS_OK;
 	rmem_count(device, RMEM_COUNT_FAILED);
 	return atomic_read(&device->fences) ? BLK_STS_TRANSPORT : BLK_STS_IOERR;
+}
+
+/* What was taken without being the last of its row is the last after all. */
+static void commit_rqs(struct blk_mq_hw_ctx *hctx)
+{
+	rmem_channel_commit(hctx->driver_data);
 }
 
 static blk_status_t status_of(enum rmem_client_result result)
@@ -120,6 +126,7 @@ static int init_hctx(struct blk_mq_hw_ctx *hctx, void *data, unsigned int index)
 
 static const struct blk_mq_ops mq_ops = {
 	.queue_rq = queue_rq,
+	.commit_rqs = commit_rqs,
 	.timeout = timeout,
 	.init_hctx = init_hctx,
 };

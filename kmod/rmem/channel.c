@@ -36,18 +36,29 @@ static void packets_init(struct packets *packets)
 	packets->end = &packets->first;
 }
 
+static void queue(struct packets *packets, struct rmem_packet *packet)
+{
+	if (!packet->skb)
+		return;
+	*packets->end = packet->skb;
+	packets->end = &packet->skb->next;
+	packet->skb = NULL;
+}
+
 static void build(struct rmem_channel *c, u64 now_ns, struct packets *packets)
 	__must_hold(&c->lock)
 {
 	struct rmem_device *device = c->device;
+	struct rmem_packet packet = {};
 	struct rmem_client_tx tx;
-	struct sk_buff *skb;
 	bool copied = false;
 
 	while (rmem_client_next(&c->client, now_ns, &tx)) {
-		skb = rmem_packet_build(&c->client.config, &tx,
-					tx.data_bytes ? rmem_blk_request(tx.op) : NULL, &copied);
-		if (unlikely(!skb)) {
+		if (!rmem_packet_takes(&packet, &tx, device->datagram_bytes))
+			queue(packets, &packet);
+		if (unlikely(!rmem_packet_add(&packet, &c->client.config, &tx,
+					      tx.data_bytes ? rmem_blk_request(tx.op) : NULL,
+					      rmem_client_row(&c->client, &tx), &copied))) {
 			/* The core sets a deadline for the part, hence the timer goes off. */
 			rmem_client_unsent(&c->client, &tx, now_ns);
 			rmem_count(device, RMEM_COUNT_NO_BUFFER);
@@ -59,9 +70,8 @@ static void build(struct rmem_channel *c, u64 now_ns, struct packets *packets)
 			copied = false;
 		}
 		trace_rmem_send(c, &tx.head);
-		*packets->end = skb;
-		packets->end = &skb->next;
 	}
+	queue(packets, &packet);
 }
 
 /*
@@ -211,7 +221,7 @@ static bool may_take(struct rmem_channel *c, const struct rmem_op *op) __must_ho
 	       likely(!READ_ONCE(c->device->gone) && !atomic_read(&c->device->fences));
 }
 
-bool rmem_channel_submit(struct rmem_channel *c, struct rmem_op *op)
+bool rmem_channel_submit(struct rmem_channel *c, struct rmem_op *op, bool last)
 {
 	struct packets packets;
 	bool taken;
@@ -226,12 +236,20 @@ bool rmem_channel_submit(struct rmem_channel *c, struct rmem_op *op)
 		now_ns = ktime_get_ns();
 		trace_rmem_submit(c, op);
 		rmem_client_submit(&c->client, op, now_ns);
-		settle(c, now_ns, c->client.state, &packets);
+		if (last)
+			settle(c, now_ns, c->client.state, &packets);
 	}
 	spin_unlock(&c->lock);
 	transmit(c, &packets);
 	local_bh_enable();
 	return taken;
+}
+
+void rmem_channel_commit(struct rmem_channel *c)
+{
+	local_bh_disable();
+	pump(c);
+	local_bh_enable();
 }
 
 static void expire(struct rmem_channel *c)
@@ -278,16 +296,15 @@ static enum hrtimer_restart timer_due(struct hrtimer *timer)
 	return HRTIMER_NORESTART;
 }
 
-static void drop(struct rmem_channel *c, struct sk_buff *skb, unsigned int reason)
+static void count_drop(struct rmem_channel *c, struct sk_buff *skb, unsigned int reason)
 {
 	rmem_count(c->device, reason);
 	trace_rmem_drop(c, skb, reason);
-	kfree_skb(skb);
 }
 
-/* A message that verified, or did but for its payload. */
-static void receive(struct rmem_channel *c, struct sk_buff *skb,
-		    const struct rmem_head *head, bool damaged)
+/* A message that verified, or did but for its payload; the last one of its datagram? */
+static void receive(struct rmem_channel *c, struct rmem_packet_reader *reader, bool damaged,
+		    bool last)
 {
 	enum rmem_client_state before;
 	struct rmem_client_rx rx = {};
@@ -298,25 +315,51 @@ static void receive(struct rmem_channel *c, struct sk_buff *skb,
 	spin_lock(&c->lock);
 	if (unlikely(c->stopped)) {
 		spin_unlock(&c->lock);
-		drop(c, skb, RMEM_COUNT_DROP_STOPPED);
+		count_drop(c, reader->skb, RMEM_COUNT_DROP_STOPPED);
 		return;
 	}
 	before = c->client.state;
 	now_ns = ktime_get_ns();
-	rmem_client_receive(&c->client, now_ns, head,
-			    damaged ? NULL : rmem_packet_payload(skb, head), damaged, &rx);
-	trace_rmem_receive(c, head, rx.accepted, damaged);
+	rmem_client_receive(&c->client, now_ns, &reader->head,
+			    damaged ? NULL : rmem_packet_payload(reader), damaged, &rx);
+	trace_rmem_receive(c, &reader->head, rx.accepted, damaged);
 	if (rx.op)
-		rmem_packet_copy(skb, rmem_blk_request(rx.op), rx.data_offset, rx.data_bytes);
+		rmem_packet_copy(reader, rmem_blk_request(rx.op), rx.data_offset, rx.data_bytes);
 	c->silent_ns = 0;
-	settle(c, now_ns, before, &packets);
+	if (last)
+		settle(c, now_ns, before, &packets);
+	else
+		note_state(c, before);
 	spin_unlock(&c->lock);
-	consume_skb(skb);
 
-	rmem_status_heard(c->device);
 	transmit(c, &packets);
 	finish(c, rx.finished, rx.result);
-	kick(c);
+}
+
+/* The messages of a datagram. True: one at least was for us. */
+static bool read_packet(struct rmem_channel *c, struct rmem_packet_reader *reader)
+{
+	bool any = false;
+
+	while (reader->message < reader->bundle.messages) {
+		enum rmem_wire_verdict verdict = rmem_packet_next(reader, &c->client.config);
+		const struct rmem_head *head = &reader->head;
+
+		if (unlikely(verdict != RMEM_WIRE_GOOD && verdict != RMEM_WIRE_DAMAGED)) {
+			count_drop(c, reader->skb, RMEM_COUNT_DROP_WIRE + verdict);
+		} else if (unlikely(head->space != c->client.config.space ||
+				    head->integrity != c->client.config.integrity)) {
+			count_drop(c, reader->skb, RMEM_COUNT_DROP_STRANGER);
+		} else if (unlikely(head->integrity == RMEM_LINK &&
+				    !udp_hdr(reader->skb)->check)) {
+			count_drop(c, reader->skb, RMEM_COUNT_DROP_NO_CHECKSUM);
+		} else {
+			receive(c, reader, verdict == RMEM_WIRE_DAMAGED,
+				reader->message == reader->bundle.messages);
+			any = true;
+		}
+	}
+	return any;
 }
 
 /*
@@ -326,23 +369,23 @@ static void receive(struct rmem_channel *c, struct sk_buff *skb,
 static int packet_in(struct sock *sk, struct sk_buff *skb)
 {
 	struct rmem_channel *c = rcu_dereference_sk_user_data(sk);
+	struct rmem_packet_reader reader;
 	enum rmem_wire_verdict verdict;
-	struct rmem_head head;
 
 	if (unlikely(!c)) {
 		kfree_skb(skb);
 		return 0;
 	}
-	verdict = rmem_packet_verify(&c->client.config, skb, &head);
-	if (unlikely(verdict != RMEM_WIRE_GOOD && verdict != RMEM_WIRE_DAMAGED))
-		drop(c, skb, RMEM_COUNT_DROP_WIRE + verdict);
-	else if (unlikely(head.space != c->client.config.space ||
-			  head.integrity != c->client.config.integrity))
-		drop(c, skb, RMEM_COUNT_DROP_STRANGER);
-	else if (unlikely(head.integrity == RMEM_LINK && !udp_hdr(skb)->check))
-		drop(c, skb, RMEM_COUNT_DROP_NO_CHECKSUM);
-	else
-		receive(c, skb, &head, verdict == RMEM_WIRE_DAMAGED);
+	verdict = rmem_packet_open(&reader, skb);
+	if (unlikely(verdict != RMEM_WIRE_GOOD))
+		count_drop(c, skb, RMEM_COUNT_DROP_WIRE + verdict);
+	if (unlikely(verdict != RMEM_WIRE_GOOD || !read_packet(c, &reader))) {
+		kfree_skb(skb);
+		return 0;
+	}
+	consume_skb(skb);
+	rmem_status_heard(c->device);
+	kick(c);
 	return 0;
 }
 
@@ -356,6 +399,7 @@ static void config_init(struct rmem_client_config *config, const struct rmem_dev
 	config->integrity = device->wish.integrity;
 	config->key = device->wish.key;
 	config->piece_bytes = device->piece_bytes;
+	config->datagram_bytes = device->datagram_bytes;
 	config->fail_after_ns = device->wish.fail_after_ms * (u64)NSEC_PER_MSEC;
 	config->seed = get_random_u64();
 	config->waiter = waiter;
@@ -473,7 +517,7 @@ int rmem_channel_call(struct rmem_channel *c, struct rmem_call *call, unsigned i
 	long left;
 
 	init_completion(&call->done);
-	if (!rmem_channel_submit(c, &call->op))
+	if (!rmem_channel_submit(c, &call->op, true))
 		return -ESHUTDOWN;
 	left = wait_for_completion_interruptible_timeout(&call->done,
 							 msecs_to_jiffies(timeout_ms));

@@ -57,8 +57,12 @@ void rmem_channel_open(struct rmem_channel *channel, u64 boot);
 void rmem_channel_stop(struct rmem_channel *channel);
 void rmem_channel_free(struct rmem_channel *channel);
 
-/* false: the channel takes no ops now. Process context or softirq. */
-bool rmem_channel_submit(struct rmem_channel *channel, struct rmem_op *op);
+/*
+ * false: the channel takes no ops now. Unless it's the last of several, the op needn't leave before
+ * rmem_channel_commit(). Process context or softirq.
+ */
+bool rmem_channel_submit(struct rmem_channel *channel, struct rmem_op *op, bool last);
+void rmem_channel_commit(struct rmem_channel *channel);
 
 /* Ops finish as CANCELLED. */
 void rmem_channel_cancel(struct rmem_channel *channel);

@@ -22,6 +22,8 @@ EXPORT_SYMBOL_GPL(base_crc32c_update);
 EXPORT_SYMBOL_GPL(rmem_wire_tags_payload);
 EXPORT_SYMBOL_GPL(rmem_wire_payload_bytes);
 EXPORT_SYMBOL_GPL(rmem_wire_parse);
+EXPORT_SYMBOL_GPL(rmem_wire_count);
+EXPORT_SYMBOL_GPL(rmem_wire_joins);
 EXPORT_SYMBOL_GPL(rmem_wire_hash_begin);
 EXPORT_SYMBOL_GPL(rmem_wire_tag_equal);
 EXPORT_SYMBOL_GPL(rmem_wire_encode);

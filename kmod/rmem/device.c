@@ -241,7 +241,8 @@ static int channels_new(struct rmem_device *device, struct netlink_ext_ack *exta
 static int piece_choose(struct rmem_device *device, struct netlink_ext_ack *extack)
 {
 	struct rmem_socket *socket = &device->channel[0]->socket;
-	u32 headers = rmem_socket_header_bytes(socket) + RMEM_HDR_BYTES;
+	u32 below = rmem_socket_header_bytes(socket);
+	u32 headers = below + RMEM_HDR_BYTES;
 	bool offload;
 	u32 mtu = rmem_socket_mtu_bytes(socket, &offload);
 
@@ -258,6 +259,7 @@ static int piece_choose(struct rmem_device *device, struct netlink_ext_ack *exta
 	device->piece_bytes = round_down(device->piece_bytes,
 					 device->piece_bytes < RMEM_BLOCK_BYTES ? 8 :
 										  RMEM_BLOCK_BYTES);
+	device->datagram_bytes = min(mtu - below, RMEM_DATAGRAM_BYTES_MAX);
 	/* A page that changes between its digest and the wire makes for a packet in vain. */
 	device->stable_writes = device->wish.integrity != RMEM_LINK || !offload;
 	return 0;

@@ -114,7 +114,7 @@ struct rmem_device {
 	struct rmem_remote *remote;
 	unsigned int channels;
 	u64 boot, region_bytes;
-	u32 page_bytes, piece_bytes;
+	u32 page_bytes, piece_bytes, datagram_bytes;
 	bool stable_writes;
 	struct blk_mq_tag_set tags;
 

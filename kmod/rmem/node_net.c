@@ -5,13 +5,14 @@
  *
  *   UDP (checksum verified by the stack)
  *     |
- *   form -> space known? -> tag -> length, digest       cheap checks first; nothing is
+ *   form, how many messages -> space known?             cheap checks first; nothing is
  *     |                                                  changed before all of them held
+ *   each message: tag -> length, digest
  *     |-- OPEN CLOSE ALLOC FREE --> node_slow.c
  *     |
- *   slot lock { core decides; copy between packet and pages; executed; answers built }
+ *   slot lock { core decides; copy between packet and pages; executed; answer built }
  *     |
- *   answers sent
+ *   all answers sent
  *
  * A packet's payload may lie in pieces; it is verified and copied where it lies.
  * Nothing is allocated but the answers.
@@ -37,16 +38,19 @@
 #include "rmem/node_trace.h"
 
 #define HDR_OFFSET sizeof(struct udphdr)
-#define PAYLOAD_OFFSET (HDR_OFFSET + RMEM_HDR_BYTES)
 
-/* One request on its way through; lives on the stack. */
+/* One datagram on its way through, a message at a time; lives on the stack. */
 struct node_rx {
 	struct node_host *host;
 	struct sk_buff *skb;
 	const struct base_siphash_key *key;
-	u32 payload_bytes;
+	struct rmem_bundle bundle;
+	u32 message; /* number of the one that is dealt with, from 0 up */
 	struct rmem_head head;
+	u32 offset, bytes; /* of its payload in skb */
 	struct node_path path;
+	struct dst_entry *route; /* NULL: not looked up yet */
+	struct node_answers answers;
 };
 
 static bool drop(const struct sk_buff *skb, unsigned int count)
@@ -67,39 +71,46 @@ static void hash_payload(struct base_siphash *hash, u32 *crc, const void *data, 
 }
 
 /* Runs over the payload where it lies; hash and crc may be NULL. */
-static void walk_payload(struct sk_buff *skb, struct base_siphash *hash, u32 *crc)
+static void walk_payload(const struct node_rx *rx, struct base_siphash *hash, u32 *crc)
 {
+	struct sk_buff *skb = rx->skb;
 	struct skb_seq_state state;
 	const u8 *data;
 	unsigned int bytes, done = 0;
 
-	if (skb_headlen(skb) == skb->len) {
-		hash_payload(hash, crc, skb->data + PAYLOAD_OFFSET, skb->len - PAYLOAD_OFFSET);
+	if (!rx->bytes)
+		return;
+	if (rx->offset + rx->bytes <= skb_headlen(skb)) {
+		hash_payload(hash, crc, skb->data + rx->offset, rx->bytes);
 		return;
 	}
-	skb_prepare_seq_read(skb, PAYLOAD_OFFSET, skb->len, &state);
+	skb_prepare_seq_read(skb, rx->offset, rx->offset + rx->bytes, &state);
 	while ((bytes = skb_seq_read(done, &data, &state))) {
 		hash_payload(hash, crc, data, bytes);
 		done += bytes;
 	}
 }
 
+static const void *header(const struct node_rx *rx)
+{
+	return rx->skb->data + HDR_OFFSET + rx->message * RMEM_HDR_BYTES;
+}
+
 /* rmem_wire_verify() for a payload in pieces. */
 static enum rmem_wire_verdict verify(const struct node_rx *rx)
 {
-	const void *hdr = rx->skb->data + HDR_OFFSET;
 	struct base_siphash hash;
 	u32 crc = BASE_CRC32C_SEED;
 
-	rmem_wire_hash_begin(&hash, rx->key, hdr);
-	if (rx->payload_bytes && rmem_wire_tags_payload(&rx->head))
-		walk_payload(rx->skb, &hash, NULL);
-	if (!rmem_wire_tag_equal(hdr, base_siphash_final(&hash)))
+	rmem_wire_hash_begin(&hash, rx->key, header(rx));
+	if (rmem_wire_tags_payload(&rx->head))
+		walk_payload(rx, &hash, NULL);
+	if (!rmem_wire_tag_equal(header(rx), base_siphash_final(&hash)))
 		return RMEM_WIRE_TAG;
-	if (rx->payload_bytes != rmem_wire_payload_bytes(&rx->head))
+	if (unlikely(!rx->bundle.even))
 		return RMEM_WIRE_DAMAGED;
 	if (rx->head.type == RMEM_WRITE && rx->head.integrity == RMEM_DIGEST) {
-		walk_payload(rx->skb, NULL, &crc);
+		walk_payload(rx, NULL, &crc);
 		if (base_crc32c_final(crc) != rx->head.digest)
 			return RMEM_WIRE_DAMAGED;
 	}
@@ -132,15 +143,10 @@ static bool wants_checksum(const struct rmem_head *head)
 	return head->integrity == RMEM_LINK;
 }
 
-static struct sk_buff *reply_only(const struct node_rx *rx, struct rmem_head *reply)
-{
-	return node_send_message(rx->key, reply, NULL, 0);
-}
-
 /* Payload to pages. The lengths were compared, so there is as much of it as the extents take. */
 static bool copy_in(const struct node_rx *rx, const struct rmem_answer *answer)
 {
-	u32 offset = PAYLOAD_OFFSET;
+	u32 offset = rx->offset;
 	unsigned int i;
 
 	for (i = 0; i < answer->extents; i++) {
@@ -152,7 +158,7 @@ static bool copy_in(const struct node_rx *rx, const struct rmem_answer *answer)
 			return false;
 		offset += extent->bytes;
 	}
-	node_count_add(NODE_COUNT_WRITE_BYTES, rx->payload_bytes);
+	node_count_add(NODE_COUNT_WRITE_BYTES, rx->bytes);
 	return true;
 }
 
@@ -165,24 +171,27 @@ static void fill(const struct node_rx *rx, const struct rmem_answer *answer)
 		       answer->extent[i].bytes);
 }
 
-/* All parts of a READ, or those there are buffers for; the others are asked for again. */
-static struct sk_buff *parts(const struct node_rx *rx, struct rmem_answer *answer)
+static void reply(struct node_rx *rx, struct rmem_head *head)
 {
-	struct sk_buff *first = NULL, **last = &first;
+	node_send_add(&rx->answers, &rx->host->mem, rx->key, head, NULL, 0);
+}
+
+/* All parts of a READ, or those there are buffers for; the others are asked for again. */
+static void send_parts(struct node_rx *rx, struct rmem_answer *answer)
+{
 	u32 offset = 0, bytes;
 
 	while ((bytes = rmem_node_read_part(&rx->host->core, &rx->head, offset, answer))) {
-		*last = node_send_part(rx->host, rx->key, answer, bytes);
-		if (!*last)
+		if (!node_send_add(&rx->answers, &rx->host->mem, rx->key, &answer->reply,
+				   answer->extent, answer->extents))
 			break;
-		last = &(*last)->next;
+		node_count_add(NODE_COUNT_READ_BYTES, bytes);
 		offset += bytes;
 	}
-	return first;
 }
 
-/* READ, WRITE, DISCARD, ZERO. Slot lock. Returns the packets to be sent. */
-static struct sk_buff *execute(const struct node_rx *rx)
+/* READ, WRITE, DISCARD, ZERO. Slot lock. */
+static void execute(struct node_rx *rx)
 {
 	struct rmem_node *core = &rx->host->core;
 	struct rmem_answer answer;
@@ -193,12 +202,13 @@ static struct sk_buff *execute(const struct node_rx *rx)
 
 	switch (answer.action) {
 	case RMEM_ACT_DROP:
-		return NULL;
+		return;
 	case RMEM_ACT_SEND_OUT:
-		return parts(rx, &answer);
+		send_parts(rx, &answer);
+		return;
 	case RMEM_ACT_COPY_IN:
 		if (!copy_in(rx, &answer))
-			return NULL;
+			return;
 		rmem_node_done(core, &rx->head);
 		break;
 	case RMEM_ACT_FILL:
@@ -208,33 +218,31 @@ static struct sk_buff *execute(const struct node_rx *rx)
 	case RMEM_ACT_REPLY:
 		break;
 	}
-	return reply_only(rx, &answer.reply);
+	reply(rx, &answer.reply);
 }
 
 /* The header verified, the payload didn't: that is told, and nothing changed. Slot lock. */
-static struct sk_buff *tell_damaged(const struct node_rx *rx)
+static void tell_damaged(struct node_rx *rx)
 {
-	struct rmem_head reply;
+	struct rmem_head head;
 
-	rmem_node_damaged(&rx->host->core, &rx->head, &reply);
-	return reply_only(rx, &reply);
+	rmem_node_damaged(&rx->host->core, &rx->head, &head);
+	reply(rx, &head);
 }
 
-static __always_inline void fast_path(const struct node_rx *rx,
-				      struct sk_buff *(*act)(const struct node_rx *rx))
+static __always_inline void fast_path(struct node_rx *rx, void (*act)(struct node_rx *rx))
 {
 	struct node_host *host = rx->host;
 	struct node_slot *slot = &host->slot[rmem_node_slot(&host->core, rx->head.session)];
-	struct dst_entry *route = NULL;
-	struct sk_buff *packets;
 
+	rx->answers.messages = rx->bundle.messages - rx->message;
 	spin_lock(&slot->lock);
-	packets = act(rx);
-	if (packets)
-		route = node_send_route(host, &slot->route, &rx->path);
+	rx->answers.limit_bytes = rmem_node_datagram_bytes(&host->core, &rx->head);
+	act(rx);
+	if (rx->answers.first && !rx->route)
+		rx->route = node_send_route(host, &slot->route, &rx->path);
 	spin_unlock(&slot->lock);
 
-	node_send_packets(host, route, &rx->path, wants_checksum(&rx->head), packets);
 	if (rx->head.type != RMEM_READ)
 		node_mem_scrub(host);
 }
@@ -250,18 +258,26 @@ static bool is_slow(const struct rmem_head *head)
 static bool admit(struct node_rx *rx)
 {
 	struct sk_buff *skb = rx->skb;
-	enum rmem_wire_verdict verdict;
+	enum rmem_wire_verdict verdict = RMEM_WIRE_SHORT;
+	u32 bytes = skb->len - HDR_OFFSET, end = HDR_OFFSET;
+	bool more;
 
-	if (!pskb_may_pull(skb, PAYLOAD_OFFSET))
-		return drop(skb, NODE_COUNT_WIRE + RMEM_WIRE_SHORT);
-	verdict = rmem_wire_parse(skb->data + HDR_OFFSET, RMEM_HDR_BYTES, false, &rx->head);
+	do {
+		end += RMEM_HDR_BYTES;
+		if (!pskb_may_pull(skb, end)) {
+			rx->bundle.even = false;
+			break;
+		}
+		more = rmem_wire_count(&rx->bundle, skb->data + end - RMEM_HDR_BYTES, bytes, false,
+				       &rx->head, &verdict);
+	} while (more);
 	if (verdict != RMEM_WIRE_GOOD)
 		return drop(skb, NODE_COUNT_WIRE + verdict);
 	rx->key = rmem_node_key(&rx->host->core, rx->head.space);
 	if (!rx->key)
 		return drop(skb, NODE_COUNT_DROP_SPACE);
-	rx->payload_bytes = skb->len - PAYLOAD_OFFSET;
-	if (rx->payload_bytes > RMEM_PIECE_BYTES_MAX)
+	rx->offset = HDR_OFFSET + rx->bundle.messages * RMEM_HDR_BYTES;
+	if (skb->len - rx->offset > RMEM_PIECE_BYTES_MAX)
 		return drop(skb, NODE_COUNT_DROP_OVERSIZE);
 	if (wants_checksum(&rx->head) && !udp_hdr(skb)->check)
 		return drop(skb, NODE_COUNT_DROP_NO_CHECKSUM);
@@ -273,12 +289,14 @@ static bool admit(struct node_rx *rx)
 }
 
 /* False: dropped, and counted why. */
-static bool handle(struct node_rx *rx)
+static bool handle_message(struct node_rx *rx)
 {
 	enum rmem_wire_verdict verdict;
 
-	if (!admit(rx))
-		return false;
+	rx->bytes = rmem_wire_payload_bytes(&rx->head);
+	/* A tag over a payload that isn't there as a whole can't verify, so take what there is. */
+	if (unlikely(!rx->bundle.even))
+		rx->bytes = min(rx->bytes, rx->skb->len - rx->offset);
 	verdict = verify(rx);
 	if (verdict == RMEM_WIRE_TAG)
 		return drop(rx->skb, NODE_COUNT_WIRE + verdict);
@@ -286,14 +304,34 @@ static bool handle(struct node_rx *rx)
 	node_count(NODE_COUNT_TYPE + rx->head.type - RMEM_OPEN);
 	trace_rmem_node_request(&rx->head);
 
-	read_path(rx->skb, &rx->path);
 	if (verdict == RMEM_WIRE_DAMAGED)
 		fast_path(rx, tell_damaged);
 	else if (!is_slow(&rx->head))
 		fast_path(rx, execute);
-	else if (!node_slow_add(rx->host, &rx->head, &rx->path, rx->skb, PAYLOAD_OFFSET))
+	else if (!node_slow_add(rx->host, &rx->head, &rx->path, rx->skb, rx->offset))
 		return drop(rx->skb, NODE_COUNT_DROP_QUEUE_FULL);
 	return true;
+}
+
+/* False: nothing of it was good for anything. */
+static bool handle(struct node_rx *rx)
+{
+	bool any = false;
+
+	if (!admit(rx))
+		return false;
+	read_path(rx->skb, &rx->path);
+	for (;;) {
+		any |= handle_message(rx);
+		if (++rx->message == rx->bundle.messages)
+			break;
+		rx->offset += rx->bytes;
+		/* It was good when the messages were counted. */
+		rmem_wire_parse(header(rx), RMEM_HDR_BYTES, false, &rx->head);
+	}
+	node_send_packets(rx->host, rx->route, &rx->path, wants_checksum(&rx->head),
+			  rx->answers.first);
+	return any;
 }
 
 static int receive(struct sock *sk, struct sk_buff *skb)

@@ -183,13 +183,23 @@ int node_net_open(struct node_host *host, u16 port, struct netlink_ext_ack *exta
 void node_net_close(struct node_host *host);
 
 /*
- * node_send.c. Packets are built with their message only and may be chained by
- * skb->next; NULL and counted when there is no buffer. rcu_read_lock().
+ * node_send.c. Packets are built with their messages only, and chained by
+ * skb->next; when there is no buffer, that is counted. rcu_read_lock().
  */
+struct node_answers {
+	struct sk_buff *first, *last; /* last may take more */
+	struct rmem_bundle bundle;    /* in last */
+	u32 limit_bytes;	      /* rmem_node_datagram_bytes() */
+	u32 messages;		      /* requests not yet answered, at least 1 */
+};
+
+/* Adds an answer, with the pages of its extents; false: no buffer. Slot lock. */
+bool node_send_add(struct node_answers *answers, const struct node_mem *mem,
+		   const struct base_siphash_key *key, struct rmem_head *head,
+		   const struct rmem_extent *extent, unsigned int extents);
+/* An answer of its own, with a payload of its own; NULL: no buffer. */
 struct sk_buff *node_send_message(const struct base_siphash_key *key, struct rmem_head *reply,
 				  const void *payload, u32 bytes);
-struct sk_buff *node_send_part(struct node_host *host, const struct base_siphash_key *key,
-			       struct rmem_answer *part, u32 bytes);
 /*
  * Route of a slot, kept up to date; NULL and counted when there is none. Slot
  * lock, and rcu_read_lock() for as long as the route is used.

@@ -2,7 +2,7 @@
 /*
  * Answers on their way out.
  *
- *      linear:    | room for lower layers | UDP | struct rmem_hdr |
+ *      linear:    | room for lower layers | UDP | struct rmem_hdr | ... one for each message
  *      fragments: page memory, by reference (READ only)
  *
  * Read data isn't copied: the packet refers to the lent page itself, and the
@@ -91,44 +91,81 @@ static const void *extent_data(const struct node_mem *mem, const struct rmem_ext
 	return node_mem_at(mem, extent);
 }
 
-/* Header of a part: digest and tag over the pages where they are. */
-static void seal_part(void *hdr, const struct node_mem *mem, const struct base_siphash_key *key,
-		      struct rmem_answer *part)
+/* Header of a message with these extents: digest and tag over the pages where they are. */
+static void seal(void *hdr, const struct node_mem *mem, const struct base_siphash_key *key,
+		 struct rmem_head *head, const struct rmem_extent *extent, unsigned int extents)
 {
 	struct base_siphash hash;
 	u32 crc = BASE_CRC32C_SEED;
 	unsigned int i;
 
-	if (part->reply.integrity == RMEM_DIGEST) {
-		for (i = 0; i < part->extents; i++)
-			crc = crc32c(crc, extent_data(mem, &part->extent[i]),
-				     part->extent[i].bytes);
-		part->reply.digest = base_crc32c_final(crc);
+	if (extents && head->integrity == RMEM_DIGEST) {
+		for (i = 0; i < extents; i++)
+			crc = crc32c(crc, extent_data(mem, &extent[i]), extent[i].bytes);
+		head->digest = base_crc32c_final(crc);
 	}
-	rmem_wire_encode(hdr, &part->reply);
+	rmem_wire_encode(hdr, head);
 	rmem_wire_hash_begin(&hash, key, hdr);
-	if (rmem_wire_tags_payload(&part->reply)) {
-		for (i = 0; i < part->extents; i++)
-			base_siphash_update(&hash, extent_data(mem, &part->extent[i]),
-					    part->extent[i].bytes);
+	if (rmem_wire_tags_payload(head)) {
+		for (i = 0; i < extents; i++)
+			base_siphash_update(&hash, extent_data(mem, &extent[i]), extent[i].bytes);
 	}
 	rmem_wire_seal(hdr, base_siphash_final(&hash));
 }
 
-struct sk_buff *node_send_part(struct node_host *host, const struct base_siphash_key *key,
-			       struct rmem_answer *part, u32 bytes)
+/* skb_put() for a packet that may have fragments already: headers come before all data. */
+static void *put_header(struct sk_buff *skb)
 {
-	struct sk_buff *skb = new_packet(RMEM_HDR_BYTES);
+	void *hdr = skb_tail_pointer(skb);
+
+	skb->tail += RMEM_HDR_BYTES;
+	skb->len += RMEM_HDR_BYTES;
+	return hdr;
+}
+
+static bool has_room(const struct sk_buff *skb, unsigned int extents)
+{
+	return skb_end_pointer(skb) - skb_tail_pointer(skb) >= RMEM_HDR_BYTES &&
+	       skb_shinfo(skb)->nr_frags + extents <= MAX_SKB_FRAGS;
+}
+
+/* The packet for another answer, the last one or a new one. NULL: no buffer. */
+static struct sk_buff *packet_for(struct node_answers *answers, u32 payload_bytes,
+				  unsigned int extents)
+{
+	struct sk_buff *skb = answers->last;
+
+	if (skb && has_room(skb, extents) &&
+	    rmem_wire_joins(&answers->bundle, answers->limit_bytes, payload_bytes))
+		return skb;
+	skb = new_packet((answers->limit_bytes ? answers->messages : 1) * RMEM_HDR_BYTES);
+	if (!skb)
+		return NULL;
+	answers->bundle = (struct rmem_bundle){};
+	rmem_wire_joins(&answers->bundle, answers->limit_bytes, payload_bytes);
+	if (answers->last)
+		answers->last->next = skb;
+	else
+		answers->first = skb;
+	answers->last = skb;
+	return skb;
+}
+
+bool node_send_add(struct node_answers *answers, const struct node_mem *mem,
+		   const struct base_siphash_key *key, struct rmem_head *head,
+		   const struct rmem_extent *extent, unsigned int extents)
+{
+	struct sk_buff *skb = packet_for(answers, rmem_wire_payload_bytes(head), extents);
 	unsigned int i;
 
 	if (!skb)
-		return NULL;
-	seal_part(skb_put(skb, RMEM_HDR_BYTES), &host->mem, key, part);
-	for (i = 0; i < part->extents; i++)
-		add_extent(skb, &host->mem, &part->extent[i]);
-	skb_shinfo(skb)->flags |= SKBFL_SHARED_FRAG;
-	node_count_add(NODE_COUNT_READ_BYTES, bytes);
-	return skb;
+		return false;
+	seal(put_header(skb), mem, key, head, extent, extents);
+	for (i = 0; i < extents; i++)
+		add_extent(skb, mem, &extent[i]);
+	if (extents)
+		skb_shinfo(skb)->flags |= SKBFL_SHARED_FRAG;
+	return true;
 }
 
 /* ---- routes ---- */

@@ -43,23 +43,30 @@ request_walk(struct request *rq, u32 offset, u32 bytes,
 
 /* ---- building ---- */
 
+/* Pages to a packet, from its fragment first on. */
+struct lending {
+	struct sk_buff *skb;
+	int first;
+};
+
 static bool lend(void *arg, struct page *page, u32 at, u32 bytes)
 {
-	struct sk_buff *skb = arg;
-	int frags = skb_shinfo(skb)->nr_frags;
+	struct lending *l = arg;
+	struct skb_shared_info *shinfo = skb_shinfo(l->skb);
+	int frags = shinfo->nr_frags;
 
-	if (skb_can_coalesce(skb, frags, page, at)) {
-		skb_frag_size_add(&skb_shinfo(skb)->frags[frags - 1], bytes);
+	if (frags > l->first && skb_can_coalesce(l->skb, frags, page, at)) {
+		skb_frag_size_add(&shinfo->frags[frags - 1], bytes);
 	} else {
 		/* The network counts references, which slab memory doesn't have. */
 		if (frags == MAX_SKB_FRAGS || !sendpage_ok(page))
 			return false;
 		get_page(page);
-		skb_fill_page_desc_noacc(skb, frags, page, at, bytes);
+		skb_fill_page_desc_noacc(l->skb, frags, page, at, bytes);
 	}
-	skb->len += bytes;
-	skb->data_len += bytes;
-	skb->truesize += bytes;
+	l->skb->len += bytes;
+	l->skb->data_len += bytes;
+	l->skb->truesize += bytes;
 	return true;
 }
 
@@ -72,17 +79,32 @@ static bool copy_in(void *arg, struct page *page, u32 at, u32 bytes)
 	return true;
 }
 
+/* Undo what came after so many fragments and bytes of data. */
+static void take_back(struct sk_buff *skb, int frags, u32 data_bytes)
+{
+	u32 bytes = skb->data_len - data_bytes;
+
+	while (skb_shinfo(skb)->nr_frags > frags)
+		put_page(skb_frag_page(&skb_shinfo(skb)->frags[--skb_shinfo(skb)->nr_frags]));
+	skb->len -= bytes;
+	skb->data_len -= bytes;
+	skb->truesize -= bytes;
+}
+
 static bool add_copy(struct sk_buff *skb, struct request *rq, u32 offset, u32 bytes)
 {
 	while (bytes) {
 		u32 now = min_t(u32, bytes, PAGE_SIZE);
-		struct page *page = alloc_page(PACKET_GFP);
+		struct page *page;
 		u8 *to;
 
+		if (skb_shinfo(skb)->nr_frags == MAX_SKB_FRAGS)
+			return false;
+		page = alloc_page(PACKET_GFP);
 		if (!page)
 			return false;
 		to = page_address(page);
-		skb_add_rx_frag(skb, skb_shinfo(skb)->nr_frags, page, 0, now, PAGE_SIZE);
+		skb_add_rx_frag(skb, skb_shinfo(skb)->nr_frags, page, 0, now, now);
 		if (!request_walk(rq, offset, now, copy_in, &to))
 			return false;
 		offset += now;
@@ -91,26 +113,19 @@ static bool add_copy(struct sk_buff *skb, struct request *rq, u32 offset, u32 by
 	return true;
 }
 
-/* What lend() put into skb before it met a page that can't be lent. */
-static void take_back(struct sk_buff *skb)
-{
-	int i;
-
-	for (i = 0; i < skb_shinfo(skb)->nr_frags; i++)
-		put_page(skb_frag_page(&skb_shinfo(skb)->frags[i]));
-	skb_shinfo(skb)->nr_frags = 0;
-	skb->truesize -= skb->data_len;
-	skb->len -= skb->data_len;
-	skb->data_len = 0;
-}
-
 static bool add_data(struct sk_buff *skb, struct request *rq, u32 offset, u32 bytes, bool *copied)
 {
-	if (likely(request_walk(rq, offset, bytes, lend, skb)))
+	struct lending l = { .skb = skb, .first = skb_shinfo(skb)->nr_frags };
+	u32 data_bytes = skb->data_len;
+
+	if (likely(request_walk(rq, offset, bytes, lend, &l)))
 		return true;
 	*copied = true;
-	take_back(skb);
-	return add_copy(skb, rq, offset, bytes);
+	take_back(skb, l.first, data_bytes);
+	if (add_copy(skb, rq, offset, bytes))
+		return true;
+	take_back(skb, l.first, data_bytes);
+	return false;
 }
 
 /* ---- digests and tags ---- */
@@ -168,74 +183,141 @@ static u64 tag(const struct base_siphash_key *key, const struct rmem_head *head,
 	return base_siphash_final(&h);
 }
 
-struct sk_buff *rmem_packet_build(const struct rmem_client_config *config,
-				  struct rmem_client_tx *tx, struct request *rq, bool *copied)
+static bool has_header_room(const struct sk_buff *skb)
+{
+	return skb_end_pointer(skb) - skb_tail_pointer(skb) >= RMEM_HDR_BYTES;
+}
+
+/* skb_put() for a packet that has its data already, in fragments: headers come before all data. */
+static void *put_header(struct sk_buff *skb)
+{
+	void *hdr = skb_tail_pointer(skb);
+
+	skb->tail += RMEM_HDR_BYTES;
+	skb->len += RMEM_HDR_BYTES;
+	return hdr;
+}
+
+bool rmem_packet_takes(const struct rmem_packet *packet, const struct rmem_client_tx *tx,
+		       u32 limit_bytes)
+{
+	struct rmem_bundle bundle = packet->bundle;
+	/* In how many pieces its data lies isn't known yet; sectors are the smallest. */
+	u32 frags = DIV_ROUND_UP(tx->data_bytes, SECTOR_SIZE);
+
+	return packet->skb && packet->shared && rmem_type_may_share(tx->head.type) &&
+	       has_header_room(packet->skb) &&
+	       skb_shinfo(packet->skb)->nr_frags + frags <= MAX_SKB_FRAGS &&
+	       rmem_wire_joins(&bundle, limit_bytes, tx->data_bytes);
+}
+
+bool rmem_packet_add(struct rmem_packet *packet, const struct rmem_client_config *config,
+		     struct rmem_client_tx *tx, struct request *rq, u32 messages, bool *copied)
 {
 	u32 payload_bytes = tx->payload_bytes + tx->data_bytes;
 	struct rmem_head *head = &tx->head;
-	struct sk_buff *skb;
+	struct sk_buff *skb = packet->skb;
+	u32 offset;
 	void *hdr;
 
-	skb = alloc_skb(RMEM_SOCKET_HEADROOM + RMEM_HDR_BYTES + tx->payload_bytes, PACKET_GFP);
-	if (unlikely(!skb))
-		return NULL;
-	skb_reserve(skb, RMEM_SOCKET_HEADROOM);
-	hdr = skb_put(skb, RMEM_HDR_BYTES);
-	if (tx->payload_bytes)
-		skb_put_data(skb, tx->payload, tx->payload_bytes);
+	if (!skb) {
+		skb = alloc_skb(RMEM_SOCKET_HEADROOM + messages * RMEM_HDR_BYTES +
+				tx->payload_bytes, PACKET_GFP);
+		if (unlikely(!skb))
+			return false;
+		skb_reserve(skb, RMEM_SOCKET_HEADROOM);
+		packet->bundle = (struct rmem_bundle){};
+	}
 	if (tx->data_bytes &&
 	    unlikely(!add_data(skb, rq, tx->data_offset, tx->data_bytes, copied))) {
-		kfree_skb(skb);
-		return NULL;
+		if (!packet->skb)
+			kfree_skb(skb);
+		return false;
 	}
+	packet->skb = skb;
+	packet->shared = rmem_type_may_share(head->type);
+	rmem_wire_joins(&packet->bundle, U32_MAX, payload_bytes);
+	hdr = put_header(skb);
+	if (tx->payload_bytes)
+		skb_put_data(skb, tx->payload, tx->payload_bytes);
+	offset = skb->len - payload_bytes;
 	head->digest = 0;
 	if (tx->data_bytes && head->integrity == RMEM_DIGEST)
-		head->digest = digest(skb, RMEM_HDR_BYTES, tx->data_bytes);
+		head->digest = digest(skb, offset, tx->data_bytes);
 	rmem_wire_encode(hdr, head);
-	rmem_wire_seal(hdr, tag(&config->key, head, hdr, skb, RMEM_HDR_BYTES, payload_bytes));
-	return skb;
+	rmem_wire_seal(hdr, tag(&config->key, head, hdr, skb, offset, payload_bytes));
+	return true;
 }
 
 /* ---- receiving ---- */
 
 #define PACKET_HDR sizeof(struct udphdr)
-#define PACKET_PAYLOAD (PACKET_HDR + RMEM_HDR_BYTES)
 
-enum rmem_wire_verdict rmem_packet_verify(const struct rmem_client_config *config,
-					  struct sk_buff *skb, struct rmem_head *head)
+static bool carries_data(const struct rmem_head *head)
 {
-	enum rmem_wire_verdict verdict;
-	bool data;
-	void *hdr;
-	u32 bytes;
+	return head->type == (RMEM_READ | RMEM_RESPONSE) && head->status == RMEM_OK;
+}
 
-	if (!pskb_may_pull(skb, PACKET_PAYLOAD))
-		return RMEM_WIRE_SHORT;
-	bytes = skb->len - PACKET_PAYLOAD;
-	verdict = rmem_wire_parse(skb->data + PACKET_HDR, RMEM_HDR_BYTES, true, head);
+enum rmem_wire_verdict rmem_packet_open(struct rmem_packet_reader *reader, struct sk_buff *skb)
+{
+	u32 bytes = skb->len - PACKET_HDR, end = PACKET_HDR;
+	enum rmem_wire_verdict verdict = RMEM_WIRE_SHORT;
+	struct rmem_bundle *bundle = &reader->bundle;
+	bool more;
+
+	*reader = (struct rmem_packet_reader){ .skb = skb };
+	do {
+		end += RMEM_HDR_BYTES;
+		if (!pskb_may_pull(skb, end)) {
+			bundle->even = false;
+			break;
+		}
+		more = rmem_wire_count(bundle, skb->data + end - RMEM_HDR_BYTES, bytes, true,
+				       &reader->head, &verdict);
+	} while (more);
 	if (verdict != RMEM_WIRE_GOOD)
 		return verdict;
-	data = head->type == (RMEM_READ | RMEM_RESPONSE) && head->status == RMEM_OK;
+	reader->offset = PACKET_HDR + bundle->messages * RMEM_HDR_BYTES;
 	/* Whatever else has a payload has a small one, which is read where it lies. */
-	if (!data && (bytes > RMEM_PIECE_BYTES_MIN || !pskb_may_pull(skb, skb->len)))
+	if (!rmem_type_may_share(reader->head.type) &&
+	    (bytes > RMEM_HDR_BYTES + RMEM_PIECE_BYTES_MIN || !pskb_may_pull(skb, skb->len)))
 		return RMEM_WIRE_MALFORMED;
+	return RMEM_WIRE_GOOD;
+}
 
-	hdr = skb->data + PACKET_HDR;
-	if (!rmem_wire_tag_equal(hdr, tag(&config->key, head, hdr, skb, PACKET_PAYLOAD, bytes)))
+enum rmem_wire_verdict rmem_packet_next(struct rmem_packet_reader *reader,
+					const struct rmem_client_config *config)
+{
+	const void *hdr = reader->skb->data + PACKET_HDR + reader->message * RMEM_HDR_BYTES;
+	const struct rmem_head *head = &reader->head;
+	enum rmem_wire_verdict verdict;
+
+	reader->offset += reader->bytes;
+	if (reader->message++) {
+		verdict = rmem_wire_parse(hdr, RMEM_HDR_BYTES, true, &reader->head);
+		if (verdict != RMEM_WIRE_GOOD)
+			return verdict;
+	}
+	reader->bytes = rmem_wire_payload_bytes(head);
+	/* A tag over a payload that isn't there as a whole can't verify, so take what there is. */
+	if (unlikely(!reader->bundle.even))
+		reader->bytes = min(reader->bytes, reader->skb->len - reader->offset);
+	if (!rmem_wire_tag_equal(hdr, tag(&config->key, head, hdr, reader->skb, reader->offset,
+					  reader->bytes)))
 		return RMEM_WIRE_TAG;
-	if (bytes != rmem_wire_payload_bytes(head))
+	if (unlikely(!reader->bundle.even))
 		return RMEM_WIRE_DAMAGED;
-	if (data && head->integrity == RMEM_DIGEST &&
-	    head->digest != digest(skb, PACKET_PAYLOAD, bytes))
+	if (carries_data(head) && head->integrity == RMEM_DIGEST &&
+	    head->digest != digest(reader->skb, reader->offset, reader->bytes))
 		return RMEM_WIRE_DAMAGED;
 	return RMEM_WIRE_GOOD;
 }
 
-const void *rmem_packet_payload(const struct sk_buff *skb, const struct rmem_head *head)
+const void *rmem_packet_payload(const struct rmem_packet_reader *reader)
 {
-	if (head->type == (RMEM_READ | RMEM_RESPONSE) || !rmem_wire_payload_bytes(head))
+	if (carries_data(&reader->head) || !reader->bytes)
 		return NULL;
-	return skb->data + PACKET_PAYLOAD;
+	return reader->skb->data + reader->offset;
 }
 
 struct copy_out {
@@ -255,9 +337,10 @@ static bool copy_out(void *arg, struct page *page, u32 at, u32 bytes)
 	return true;
 }
 
-void rmem_packet_copy(const struct sk_buff *skb, struct request *rq, u32 offset, u32 bytes)
+void rmem_packet_copy(const struct rmem_packet_reader *reader, struct request *rq, u32 offset,
+		      u32 bytes)
 {
-	struct copy_out c = { .skb = skb, .from = PACKET_PAYLOAD };
+	struct copy_out c = { .skb = reader->skb, .from = reader->offset };
 
 	request_walk(rq, offset, bytes, copy_out, &c);
 }

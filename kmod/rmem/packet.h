@@ -16,21 +16,53 @@
 
 struct request;
 
-/* NULL: no memory. *copied: the request's pages could not be lent. Channel lock. */
-struct sk_buff *rmem_packet_build(const struct rmem_client_config *config,
-				  struct rmem_client_tx *tx, struct request *rq, bool *copied);
+/* A datagram: the messages in it, and those that may join them. */
+struct rmem_packet {
+	struct sk_buff *skb; /* NULL: there is none */
+	bool shared;	     /* others may join */
+	struct rmem_bundle bundle;
+};
+
+/* ---- building; channel lock ---- */
+
+/* May the message join those that packet holds, in limit_bytes at most? */
+bool rmem_packet_takes(const struct rmem_packet *packet, const struct rmem_client_tx *tx,
+		       u32 limit_bytes);
 
 /*
- * Check the message behind skb's UDP header: form, tag, and payload. DAMAGED only after
- * the tag verified. The header is then linear, and, unless it is data, the payload, too.
+ * Add a message: to those in packet, if it takes it, or to none. messages: how many there will be,
+ * as far as known. False: no memory, and packet is as before. *copied is set when the request's
+ * pages could not be lent.
  */
-enum rmem_wire_verdict rmem_packet_verify(const struct rmem_client_config *config,
-					  struct sk_buff *skb, struct rmem_head *head);
+bool rmem_packet_add(struct rmem_packet *packet, const struct rmem_client_config *config,
+		     struct rmem_client_tx *tx, struct request *rq, u32 messages, bool *copied);
+
+/* ---- receiving ---- */
+
+/* The messages of a received datagram, one by one. */
+struct rmem_packet_reader {
+	struct sk_buff *skb; /* from the UDP header on */
+	struct rmem_bundle bundle;
+	u32 message;	  /* its number, from 1 up, once it's read */
+	u32 offset, bytes; /* of its payload in skb */
+	struct rmem_head head;
+};
+
+/* Other than GOOD: nothing in it is worth a look. */
+enum rmem_wire_verdict rmem_packet_open(struct rmem_packet_reader *reader, struct sk_buff *skb);
+
+/*
+ * The next message: its tag, and payload. DAMAGED only after the tag verified. Call while
+ * message is below bundle.messages.
+ */
+enum rmem_wire_verdict rmem_packet_next(struct rmem_packet_reader *reader,
+					const struct rmem_client_config *config);
 
 /* The payload of a message that carries no data; NULL without one. */
-const void *rmem_packet_payload(const struct sk_buff *skb, const struct rmem_head *head);
+const void *rmem_packet_payload(const struct rmem_packet_reader *reader);
 
 /* The data of a READ's answer, to offset in rq's data. Channel lock. */
-void rmem_packet_copy(const struct sk_buff *skb, struct request *rq, u32 offset, u32 bytes);
+void rmem_packet_copy(const struct rmem_packet_reader *reader, struct request *rq, u32 offset,
+		      u32 bytes);
 
 #endif

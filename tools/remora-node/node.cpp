@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 #include "remora-node/node.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "common/failure.hpp"
@@ -30,16 +31,19 @@ rmem_peer peer_of(const Path& path) {
 
 } // namespace
 
-// A request on its way through.
+// A request on its way through, and where its answers go.
 struct Node::Request {
     Counters& counters;
     std::uint64_t now_ns;
-    rmem_head head;
-    std::span<const std::uint8_t> payload;
-    const base_siphash_key* key;
     const Path& path;
     rmem_peer peer;
     Outbox& outbox;
+    const base_siphash_key* key = nullptr;
+    rmem_head head{};
+    std::span<const std::uint8_t> payload{};
+    // Answers of the datagram's requests before this one, which others may join.
+    Reply* open = nullptr;
+    rmem_bundle bundle{};
 };
 
 Node::Node(const rmem_node_config& config, bool lock_memory, unsigned int threads)
@@ -101,71 +105,76 @@ bool Node::grace_passed() const {
 void Node::handle(unsigned int thread, std::uint64_t now_ns, std::span<const std::uint8_t> datagram,
                   const Path& path, Outbox& outbox) {
     Counters& counters = threads_[thread].counters;
-    Request request{counters, now_ns, {}, {}, nullptr, path, peer_of(path), outbox};
-    rmem_wire_verdict verdict =
-        rmem_wire_parse(datagram.data(), datagram.size(), false, &request.head);
+    Request request{counters, now_ns, path, peer_of(path), outbox};
+    if (datagram.size() < RMEM_HDR_BYTES)
+        return counters.add(count_wire + RMEM_WIRE_SHORT);
+    rmem_bundle bundle{};
+    rmem_wire_verdict verdict;
+    while (rmem_wire_count(&bundle, datagram.data() + bundle.messages * RMEM_HDR_BYTES,
+                           static_cast<u32>(datagram.size()), false, &request.head, &verdict)) {
+    }
     if (verdict != RMEM_WIRE_GOOD)
         return counters.add(count_wire + verdict);
     request.key = rmem_node_key(core_.get(), request.head.space);
     if (!request.key)
         return counters.add(count_drop_space);
-    request.payload = datagram.subspan(RMEM_HDR_BYTES);
-    if (request.payload.size() > RMEM_PIECE_BYTES_MAX)
+    std::span<const std::uint8_t> payloads = datagram.subspan(bundle.messages * RMEM_HDR_BYTES);
+    if (payloads.size() > RMEM_PIECE_BYTES_MAX)
         return counters.add(count_drop_oversize);
-    verdict = rmem_wire_verify(datagram.data(), &request.head, request.key, request.payload.data(),
-                               request.payload.size());
-    counters.add(count_wire + verdict);
-    if (verdict == RMEM_WIRE_TAG)
-        return;
-    counters.add(count_type + request.head.type - RMEM_OPEN);
-    if (verdict == RMEM_WIRE_DAMAGED) {
-        rmem_head damaged;
-        rmem_node_damaged(core_.get(), &request.head, &damaged);
-        return reply(request, damaged, nullptr, 0);
+    const std::uint8_t* header = datagram.data();
+    for (u32 i = 0; i < bundle.messages; i++, header += RMEM_HDR_BYTES) {
+        if (i)
+            rmem_wire_parse(header, RMEM_HDR_BYTES, false, &request.head);
+        std::size_t bytes = rmem_wire_payload_bytes(&request.head);
+        // A tag over a payload that isn't there as a whole can't verify, so take what there is.
+        request.payload = payloads.first(std::min(bytes, payloads.size()));
+        payloads = payloads.subspan(request.payload.size());
+        handle_message(request, header, bundle.even);
     }
-    if (request.head.type < RMEM_READ)
-        slow(request);
-    else
-        fast(request);
 }
 
-void Node::reply(const Request& request, rmem_head& head, const void* payload, std::size_t bytes) {
-    Reply& out = request.outbox.add(request.path);
-    rmem_wire_build(out.head.data(), &head, request.key, payload, bytes);
-    if (bytes)
-        std::memcpy(out.head.data() + RMEM_HDR_BYTES, payload, bytes);
-    out.head_bytes = RMEM_HDR_BYTES + bytes;
-    out.pieces = 0;
+void Node::handle_message(Request& request, const std::uint8_t* header, bool even) {
+    rmem_wire_verdict verdict = rmem_wire_verify(header, &request.head, request.key,
+                                                 request.payload.data(), request.payload.size());
+    if (verdict == RMEM_WIRE_GOOD && !even)
+        verdict = RMEM_WIRE_DAMAGED;
+    request.counters.add(count_wire + verdict);
+    if (verdict == RMEM_WIRE_TAG)
+        return;
+    request.counters.add(count_type + request.head.type - RMEM_OPEN);
+    if (verdict == RMEM_WIRE_GOOD && request.head.type < RMEM_READ)
+        return slow(request);
+    std::lock_guard slot(slot_lock_[rmem_node_slot(core_.get(), request.head.session)]);
+    if (verdict == RMEM_WIRE_GOOD)
+        return execute(request);
+    rmem_head damaged;
+    rmem_node_damaged(core_.get(), &request.head, &damaged);
+    answer(request, damaged, {});
 }
 
 // ---- READ, WRITE, DISCARD, ZERO ----
 
-void Node::fast(const Request& request) {
-    std::lock_guard slot(slot_lock_[rmem_node_slot(core_.get(), request.head.session)]);
-    execute(request);
-}
-
-void Node::execute(const Request& request) {
-    rmem_answer answer;
-    rmem_node_request(core_.get(), request.now_ns, &request.head, &request.peer, &answer);
-    request.counters.add(count_reason + answer.reason);
-    switch (answer.action) {
+void Node::execute(Request& request) {
+    rmem_answer decision;
+    rmem_node_request(core_.get(), request.now_ns, &request.head, &request.peer, &decision);
+    request.counters.add(count_reason + decision.reason);
+    switch (decision.action) {
     case RMEM_ACT_DROP:
         return;
     case RMEM_ACT_SEND_OUT:
-        return send_parts(request, answer);
+        return send_parts(request, decision);
     case RMEM_ACT_COPY_IN:
-        copy_in(request, answer);
+        copy_in(request, decision);
         rmem_node_done(core_.get(), &request.head);
         break;
     case RMEM_ACT_FILL:
-        fill(answer);
+        fill(decision);
         rmem_node_done(core_.get(), &request.head);
         break;
     case RMEM_ACT_REPLY:
         break;
     }
-    reply(request, answer.reply, nullptr, 0);
+    answer(request, decision.reply, {});
 }
 
 std::uint8_t* Node::page(std::uint32_t index) const {
@@ -192,30 +201,48 @@ std::span<const std::uint8_t> Node::extent_data(const rmem_extent& extent) const
     return {page(extent.page) + extent.offset, extent.bytes};
 }
 
-void Node::send_parts(const Request& request, rmem_answer& answer) {
+// The datagram for another answer: the last one, if it takes it, or a new one. Slot lock.
+Reply& Node::datagram_for(Request& request, std::uint32_t payload_bytes) {
+    u32 limit = rmem_node_datagram_bytes(core_.get(), &request.head);
+    if (request.open && rmem_wire_joins(&request.bundle, limit, payload_bytes))
+        return *request.open;
+    request.open = &request.outbox.add(request.path);
+    request.open->head_bytes = 0;
+    request.open->pieces = 0;
+    request.bundle = {};
+    rmem_wire_joins(&request.bundle, limit, payload_bytes);
+    return *request.open;
+}
+
+void Node::answer(Request& request, rmem_head& head, std::span<const rmem_extent> extents) {
+    Reply& out = datagram_for(request, rmem_wire_payload_bytes(&head));
+    std::uint8_t* header = out.head.data() + out.head_bytes;
+    out.head_bytes += RMEM_HDR_BYTES;
+    std::span data(out.data.data() + out.pieces, extents.size());
+    out.pieces += static_cast<unsigned int>(extents.size());
+    std::transform(extents.begin(), extents.end(), data.begin(),
+                   [this](const rmem_extent& extent) { return extent_data(extent); });
+    if (!data.empty() && head.integrity == RMEM_DIGEST) {
+        std::uint32_t crc = BASE_CRC32C_SEED;
+        for (auto piece : data)
+            crc = base_crc32c_update(crc, piece.data(), piece.size());
+        head.digest = base_crc32c_final(crc);
+    }
+    rmem_wire_encode(header, &head);
+    struct base_siphash hash;
+    rmem_wire_hash_begin(&hash, request.key, header);
+    if (rmem_wire_tags_payload(&head)) {
+        for (auto piece : data)
+            base_siphash_update(&hash, piece.data(), piece.size());
+    }
+    rmem_wire_seal(header, base_siphash_final(&hash));
+}
+
+void Node::send_parts(Request& request, rmem_answer& part) {
     std::uint32_t offset = 0;
     std::uint32_t bytes;
-    while ((bytes = rmem_node_read_part(core_.get(), &request.head, offset, &answer))) {
-        Reply& out = request.outbox.add(request.path);
-        out.head_bytes = RMEM_HDR_BYTES;
-        out.pieces = answer.extents;
-        std::uint32_t crc = BASE_CRC32C_SEED;
-        for (unsigned int i = 0; i < answer.extents; i++)
-            out.data[i] = extent_data(answer.extent[i]);
-        std::span data(out.data.data(), out.pieces);
-        if (answer.reply.integrity == RMEM_DIGEST) {
-            for (auto piece : data)
-                crc = base_crc32c_update(crc, piece.data(), piece.size());
-            answer.reply.digest = base_crc32c_final(crc);
-        }
-        rmem_wire_encode(out.head.data(), &answer.reply);
-        struct base_siphash hash;
-        rmem_wire_hash_begin(&hash, request.key, out.head.data());
-        if (rmem_wire_tags_payload(&answer.reply)) {
-            for (auto piece : data)
-                base_siphash_update(&hash, piece.data(), piece.size());
-        }
-        rmem_wire_seal(out.head.data(), base_siphash_final(&hash));
+    while ((bytes = rmem_node_read_part(core_.get(), &request.head, offset, &part))) {
+        answer(request, part.reply, std::span(part.extent, part.extents));
         request.counters.add(count_read_bytes, bytes);
         offset += bytes;
     }
@@ -235,8 +262,16 @@ void Node::slow(const Request& request) {
     }
     rmem_answer& answer = call.answer;
     request.counters.add(count_reason + answer.reason);
-    if (answer.action == RMEM_ACT_REPLY)
-        reply(request, answer.reply, &call.out, rmem_wire_payload_bytes(&answer.reply));
+    if (answer.action != RMEM_ACT_REPLY)
+        return;
+    // It travels alone.
+    Reply& out = request.outbox.add(request.path);
+    std::size_t bytes = rmem_wire_payload_bytes(&answer.reply);
+    rmem_wire_build(out.head.data(), &answer.reply, request.key, &call.out, bytes);
+    if (bytes)
+        std::memcpy(out.head.data() + RMEM_HDR_BYTES, &call.out, bytes);
+    out.head_bytes = RMEM_HDR_BYTES + bytes;
+    out.pieces = 0;
 }
 
 bool Node::step(rmem_node_call& call) {

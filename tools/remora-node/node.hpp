@@ -3,8 +3,10 @@
  * A memory node between datagrams and answers: the core of core/rmem/node.h, its
  * pages, its locks. Knows nothing of sockets.
  *
- *   datagram -> form -> space known? -> tag -> length, digest      nothing is changed before
- *      |                                                            all of them held
+ *   datagram -> form -> space known?
+ *      |
+ *   each message -> tag -> length, digest      nothing is changed before all of them held
+ *      |
  *      |-- OPEN CLOSE ALLOC FREE       call lock { slow lock, slot lock { core: a step } ... }
  *      `-- READ WRITE DISCARD ZERO     slot lock { core decides; copy; executed; answers }
  *
@@ -40,11 +42,11 @@ struct Path {
     in6_pktinfo local;
 };
 
-// One datagram to be sent: head, then the pieces of data.
+// One datagram to be sent: the heads of its messages, then the pieces of data.
 struct Reply {
-    std::array<std::uint8_t, RMEM_HDR_BYTES + sizeof(rmem_opened)> head;
+    std::array<std::uint8_t, RMEM_BUNDLE_MAX * RMEM_HDR_BYTES> head;
     std::size_t head_bytes;
-    std::array<std::span<const std::uint8_t>, RMEM_EXTENTS_MAX> data;
+    std::array<std::span<const std::uint8_t>, RMEM_BUNDLE_MAX * RMEM_EXTENTS_MAX> data;
     unsigned int pieces;
 };
 
@@ -86,14 +88,15 @@ private:
         std::vector<std::uint64_t> passes; // of each thread, when they were taken
     };
 
-    void fast(const Request& request);
-    void execute(const Request& request);
+    void handle_message(Request& request, const std::uint8_t* header, bool even);
+    void execute(Request& request);
     void copy_in(const Request& request, const rmem_answer& answer);
     void fill(const rmem_answer& answer);
-    void send_parts(const Request& request, rmem_answer& answer);
+    Reply& datagram_for(Request& request, std::uint32_t payload_bytes);
+    void answer(Request& request, rmem_head& head, std::span<const rmem_extent> extents);
+    void send_parts(Request& request, rmem_answer& part);
     void slow(const Request& request);
     bool step(rmem_node_call& call);
-    void reply(const Request& request, rmem_head& head, const void* payload, std::size_t bytes);
 
     std::uint8_t* page(std::uint32_t index) const;
     std::span<const std::uint8_t> extent_data(const rmem_extent& extent) const;

@@ -16,8 +16,8 @@ namespace {
 
 constexpr unsigned int receive_batch = 32;
 constexpr unsigned int send_batch = 64;
-// A byte more than the largest message, so that a larger one is noticed.
-constexpr std::size_t datagram_bytes_max = RMEM_HDR_BYTES + RMEM_PIECE_BYTES_MAX + 1;
+// A byte more than the largest datagram, so that a larger one is noticed.
+constexpr std::size_t datagram_bytes_max = RMEM_DATAGRAM_BYTES_MAX + 1;
 // What a burst of writes may pile up; the kernel caps it at net.core.rmem_max unless we are root.
 constexpr int buffer_bytes = 8 << 20;
 
@@ -136,7 +136,7 @@ const Path& Inbox::path(unsigned int index) {
 struct SocketOutbox::Slot {
     Reply reply;
     Path path;
-    std::array<iovec, 1 + RMEM_EXTENTS_MAX> vector;
+    std::array<iovec, 1 + RMEM_BUNDLE_MAX * RMEM_EXTENTS_MAX> vector;
     alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(in6_pktinfo))> control;
 };
 

@@ -193,6 +193,9 @@ struct rmem_client_tx {
  */
 bool rmem_client_next(struct rmem_client *c, u64 now_ns, struct rmem_client_tx *tx);
 
+/* How many messages, tx included, may come in a row now and share its datagram; 1 or more. */
+u32 rmem_client_row(const struct rmem_client *c, const struct rmem_client_tx *tx);
+
 /* The message couldn't be sent (no memory): its part will go again soon. */
 void rmem_client_unsent(struct rmem_client *c, const struct rmem_client_tx *tx, u64 now_ns);
 

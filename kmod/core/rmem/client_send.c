@@ -24,7 +24,7 @@
 #define OWN_NS_MIN (50 * BASE_NSEC_PER_MSEC)
 
 /* Ops under way for each that is asked to wait for company. */
-#define FLYING_PER_WAITING 8
+#define FLYING_PER_WAITING 4
 
 static u64 greater(u64 a, u64 b)
 {
@@ -226,6 +226,18 @@ static bool client_send(struct rmem_client *c, struct rmem_op *op, u32 part, u64
 	if (rmem_op_find_part(op, 0, true) == op->parts)
 		client_sent(c, op, now_ns);
 	return true;
+}
+
+u32 rmem_client_row(const struct rmem_client *c, const struct rmem_client_tx *tx)
+{
+	u32 row = 1 + c->burst_ops, most;
+
+	if (!tx->op || !rmem_op_has_parts(tx->op))
+		return 1;
+	most = client_datagram_ops(c, tx->op);
+	if (row > most)
+		row = most;
+	return row ? row : 1;
 }
 
 bool rmem_client_next(struct rmem_client *c, u64 now_ns, struct rmem_client_tx *tx)

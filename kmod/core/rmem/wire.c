@@ -90,14 +90,9 @@ enum rmem_wire_verdict rmem_wire_parse(const void *hdr, size_t available_bytes, 
 	return form_is_sound(head, response) ? RMEM_WIRE_GOOD : RMEM_WIRE_MALFORMED;
 }
 
-static bool may_travel_together(const struct rmem_head *head)
-{
-	return (head->type & ~RMEM_RESPONSE) >= RMEM_READ;
-}
-
 static bool belongs_to(const struct rmem_head *head, const struct rmem_head *first)
 {
-	return may_travel_together(head) && head->space == first->space &&
+	return rmem_type_may_share(head->type) && head->space == first->space &&
 	       head->session == first->session && head->boot == first->boot &&
 	       head->integrity == first->integrity;
 }
@@ -125,7 +120,7 @@ bool rmem_wire_count(struct rmem_bundle *bundle, const void *hdr, u32 datagram_b
 	bundle->payload_bytes += rmem_wire_payload_bytes(head);
 	bytes = bundle->messages * RMEM_HDR_BYTES + bundle->payload_bytes;
 	bundle->even = bytes == datagram_bytes;
-	return bytes < datagram_bytes && may_travel_together(first) &&
+	return bytes < datagram_bytes && rmem_type_may_share(first->type) &&
 	       bundle->messages < RMEM_BUNDLE_MAX &&
 	       (bundle->messages + 1) * RMEM_HDR_BYTES <= datagram_bytes;
 }

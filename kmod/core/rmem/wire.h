@@ -54,6 +54,12 @@ struct rmem_bundle {
 /* Whether the message's tag runs over its payload, too. */
 bool rmem_wire_tags_payload(const struct rmem_head *head);
 
+/* May messages of this type share a datagram with others? */
+static inline bool rmem_type_may_share(u8 type)
+{
+	return (type & ~RMEM_RESPONSE) >= RMEM_READ;
+}
+
 /* Bytes of payload that a message with this head must have. */
 u32 rmem_wire_payload_bytes(const struct rmem_head *head);
 
