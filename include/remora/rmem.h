@@ -36,8 +36,13 @@
  * above it, whether that id was executed. A message that changes memory is
  *   - refused as RMEM_STALE when its id is below the floor,
  *   - answered again but not executed again when its id is marked executed,
+ *   - refused again when it was refused as RMEM_FAULT, even if its address has been
+ *     allocated since,
  *   - otherwise executed, and marked before its answer leaves.
- * So a change is executed at most once, and never after its sender went on.
+ * So a change is executed at most once, and never after its sender went on. Other
+ * refusals need no mark: RMEM_BUSY and RMEM_DAMAGED keep the sender waiting, and the rest
+ * say of a message, its region or its session what stays so. But for one, the id beyond
+ * the window: a client tells no floor that lies RMEM_WINDOW or more below the id.
  * The node alone names sessions and never names two alike; a session that was
  * evicted, closed or superseded (same client id opened again), or that an
  * earlier boot of the node knew, does not come back, and what was sent in it

@@ -154,7 +154,7 @@ struct Ids {
 // The node's sessions, likewise.
 struct Sessions {
     State& s;
-    alignas(64) uint8_t memory[slots * (sizeof(rmem_session) + 8)];
+    alignas(64) uint8_t memory[slots * (sizeof(rmem_session) + 16)];
     rmem_sessions all;
 
     Sessions(State& state, uint32_t window) : s(state) {

@@ -45,6 +45,26 @@ TEST(Once, LateCopyOfAFinishedWriteIsStale) {
     EXPECT_EQ(client.read(region, 0, 1), Bytes{2});
 }
 
+// No floor has passed its id when the place is allocated.
+TEST(Once, RefusedWriteIsRefusedAgain) {
+    Client client(RMEM_DIGEST);
+    Client other(RMEM_DIGEST, 1);
+    std::uint32_t page = pair().page_bytes();
+    unsigned int region = client.allocate(page);
+    client.floor = client.next_id;
+    Message late = client.write_request(region, 2 * page, {1}); // behind the guard
+    EXPECT_EQ(client.ask(late), RMEM_FAULT);
+    unsigned int next = other.allocate(page);
+    const std::vector<std::uint64_t>& base = pair().network().names.base;
+    ASSERT_EQ(base[next], base[region] + 2 * page) << "not where the test wants it";
+    EXPECT_EQ(client.ask(late), RMEM_FAULT);
+    EXPECT_EQ(other.read(next, 0, 1), Bytes{0});
+    EXPECT_EQ(client.write(next, 0, {2}), RMEM_OK);
+    EXPECT_EQ(client.ask(late), RMEM_FAULT);
+    EXPECT_EQ(other.read(next, 0, 1), Bytes{2});
+    client.floor = 0;
+}
+
 TEST(Once, IdsAreRememberedAsFarAsTheWindow) {
     Client client(RMEM_DIGEST);
     unsigned int region = client.allocate(4096);

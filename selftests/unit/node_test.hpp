@@ -39,8 +39,19 @@ protected:
         auto memory = node.memory;
         rmem_answer answer = node.request(who, h, &data);
         expect_refusal(answer, h, reason, status);
+        if (reason == RMEM_NODE_FAULT && h.type != RMEM_READ)
+            unmark(h.session, h.id);
         EXPECT_TRUE(before == node.snapshot());
         EXPECT_TRUE(memory == node.memory);
+    }
+    // A refusal is remembered; the one thing that may have changed.
+    void unmark(uint64_t name, uint64_t id) {
+        rmem_session* session = rmem_sessions_find(&node.core.sessions, name);
+        uint32_t place = id % session->window_ids;
+        EXPECT_EQ(rmem_session_check(session, id, session->floor), RMEM_SESSION_REFUSED);
+        for (uint64_t* map : {session->executed, session->refused})
+            map[place / 64] &= ~(1ull << place % 64);
+        session->refused_id = 0;
     }
     void expect_refusal(const rmem_answer& answer, const rmem_head& h, rmem_node_reason reason,
                         uint8_t status) {

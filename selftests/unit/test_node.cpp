@@ -291,6 +291,51 @@ TEST_F(NodeTest, LateDiscardAndZeroAreHarmless) {
     }
 }
 
+// The place is allocated by another session, so nobody has told the first one's floor.
+TEST_F(NodeTest, LateCopyOfARefusedChange) {
+    Client other(2);
+    node.open(other, 1);
+    for (uint8_t type : {RMEM_WRITE, RMEM_DISCARD, RMEM_ZERO}) {
+        uint64_t place = node.core.spaces.slot[0].cursor_vpn * page;
+        rmem_head late = client.head(type, place, type == RMEM_WRITE ? 100 : page);
+        Bytes data = filled(100, 1);
+        EXPECT_EQ(node.request(client, late, &data).reply.status, RMEM_FAULT);
+        ASSERT_EQ(node.alloc(other, 2 * page), place);
+        node.write(other, place, filled(100, 2));
+        for (int copies = 0; copies < 2; copies++) {
+            rmem_answer answer = node.request(client, late, &data);
+            EXPECT_EQ(answer.reason, RMEM_NODE_FAULT);
+            EXPECT_EQ(answer.action, RMEM_ACT_REPLY);
+            EXPECT_EQ(answer.reply.status, RMEM_FAULT);
+            EXPECT_EQ(node.read(other, place, 100), filled(100, 2));
+        }
+        // What is sent anew is a new request.
+        EXPECT_EQ(node.write(client, place, filled(100, 3)).reason, RMEM_NODE_EXECUTED);
+        EXPECT_EQ(node.read(client, place, 100), filled(100, 3));
+    }
+}
+
+TEST_F(NodeTest, LateCopyOfARefusedFree) {
+    Client other(2);
+    node.open(other, 1);
+    uint64_t place = node.core.spaces.slot[0].cursor_vpn * page;
+    rmem_head late = client.head(RMEM_FREE, 0, sizeof(rmem_range));
+    EXPECT_EQ(node.free(client, late, place, 2 * page).reply.status, RMEM_FAULT);
+    ASSERT_EQ(node.alloc(other, 2 * page), place);
+    EXPECT_EQ(node.free(client, late, place, 2 * page).reply.status, RMEM_FAULT);
+    EXPECT_EQ(node.usage().regions, 2u);
+    EXPECT_EQ(node.free(client, place, 2 * page).reply.status, RMEM_OK);
+}
+
+TEST_F(NodeTest, ReadUnderARefusedIdIsAnswered) {
+    rmem_head h = client.head(RMEM_WRITE, 0, 100);
+    Bytes data = filled(100, 1);
+    EXPECT_EQ(node.request(client, h, &data).reason, RMEM_NODE_FAULT);
+    rmem_head read = client.head(RMEM_READ, addr, 100);
+    read.id = h.id;
+    EXPECT_EQ(node.request(client, read, &data).action, RMEM_ACT_SEND_OUT);
+}
+
 TEST_F(NodeTest, BeyondTheWindow) {
     node.read(client, addr, 1);
     rmem_head h = client.head(RMEM_WRITE, addr, 100);

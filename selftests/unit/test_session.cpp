@@ -51,6 +51,21 @@ TEST(Session, BitsServeTheNextIds) {
     EXPECT_EQ(w.check(103, 100), RMEM_SESSION_FRESH);
 }
 
+TEST(Session, RefusedStaysRefusedUntilTheFloorPasses) {
+    Window w(4);
+    rmem_session_refuse(&w.session, 2);
+    rmem_session_done(&w.session, 3);
+    EXPECT_EQ(w.check(2, 1), RMEM_SESSION_REFUSED);
+    EXPECT_EQ(w.check(2, 2), RMEM_SESSION_REFUSED);
+    EXPECT_EQ(w.check(3, 2), RMEM_SESSION_REPEATED);
+    EXPECT_EQ(w.check(2, 3), RMEM_SESSION_STALE);
+    EXPECT_EQ(w.check(6, 3), RMEM_SESSION_FRESH); // takes its place
+    rmem_session_done(&w.session, 6);
+    EXPECT_EQ(w.check(6, 3), RMEM_SESSION_REPEATED);
+    rmem_session_refuse(&w.session, 7); // beyond: not remembered
+    EXPECT_EQ(w.check(7, 4), RMEM_SESSION_FRESH);
+}
+
 TEST(Session, DoneOutsideTheWindowMarksNobodyElse) {
     Window w(4);
     w.check(10, 10);
@@ -74,7 +89,7 @@ TEST(Session, AgreesWithReference) {
     for (uint32_t ids : {2u, 4u, 64u, 256u, 4096u}) {
         std::mt19937_64 random(ids);
         Window w(ids);
-        std::set<uint64_t> done;
+        std::set<uint64_t> done, refused;
         uint64_t floor = 1;
         for (int step = 0; step < 50000; step++) {
             uint64_t told = floor + (random() % 8 ? 0 : random() % (random() % 64 ? 4 : 2 * ids));
@@ -85,10 +100,16 @@ TEST(Session, AgreesWithReference) {
             rmem_session_verdict expect = id < floor          ? RMEM_SESSION_STALE
                                           : id >= floor + ids ? RMEM_SESSION_BEYOND
                                           : done.count(id)    ? RMEM_SESSION_REPEATED
+                                          : refused.count(id) ? RMEM_SESSION_REFUSED
                                                               : RMEM_SESSION_FRESH;
             ASSERT_EQ(w.check(id, told), expect) << "ids " << ids << " step " << step;
             ASSERT_EQ(w.session.floor, floor);
-            if (expect == RMEM_SESSION_FRESH && random() % 4) {
+            if (expect != RMEM_SESSION_FRESH || random() % 4 == 0)
+                continue;
+            if (step % 8192 < 4096 && random() % 4 == 0) { // and long times without any
+                rmem_session_refuse(&w.session, id);
+                refused.insert(id);
+            } else {
                 rmem_session_done(&w.session, id);
                 done.insert(id);
             }

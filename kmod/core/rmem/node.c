@@ -190,6 +190,8 @@ enum rmem_node_reason rmem_node_judge(struct rmem_session *session, const struct
 		return RMEM_NODE_EXECUTED;
 	case RMEM_SESSION_REPEATED:
 		return RMEM_NODE_REPEATED;
+	case RMEM_SESSION_REFUSED:
+		return RMEM_NODE_FAULT;
 	case RMEM_SESSION_STALE:
 		return RMEM_NODE_STALE;
 	default:
@@ -454,13 +456,16 @@ void rmem_node_request(struct rmem_node *node, u64 now_ns, const struct rmem_hea
 
 	if (reason == RMEM_NODE_EXECUTED)
 		reason = rmem_node_judge(session, head);
-	/* A READ changes nothing: it is never marked, need not be in the window, may be stale. */
-	if (head->type == RMEM_READ &&
-	    (reason == RMEM_NODE_WINDOW || reason == RMEM_NODE_REPEATED))
+	/* A READ changes nothing: it is never marked, and need not be in the window. */
+	if (head->type == RMEM_READ && (reason == RMEM_NODE_WINDOW ||
+					reason == RMEM_NODE_REPEATED || reason == RMEM_NODE_FAULT))
 		reason = RMEM_NODE_EXECUTED;
 	rmem_node_answer(node, head, RMEM_NODE_EXECUTED, answer);
-	if (reason == RMEM_NODE_EXECUTED)
+	if (reason == RMEM_NODE_EXECUTED) {
 		reason = execute(node, session, head, answer);
+		if (reason == RMEM_NODE_FAULT && head->type != RMEM_READ)
+			rmem_session_refuse(session, head->id);
+	}
 	if (reason != RMEM_NODE_EXECUTED)
 		rmem_node_answer(node, head, reason, answer);
 }

@@ -408,6 +408,8 @@ static void free_admit(struct rmem_node *node, struct rmem_node_call *call)
 	if (reason == RMEM_NODE_EXECUTED)
 		region = free_find(node, call, session->place.index, &reason);
 	if (!region) {
+		if (reason == RMEM_NODE_FAULT)
+			rmem_session_refuse(session, call->head.id);
 		finish(node, call, reason);
 		return;
 	}

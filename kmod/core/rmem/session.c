@@ -18,32 +18,58 @@ bool rmem_peer_equal(const struct rmem_peer *a, const struct rmem_peer *b)
 	return a->port == b->port && equal_16(a->addr, b->addr);
 }
 
-size_t rmem_session_window_bytes(u32 window_ids)
+/* Of one of the two bit maps. */
+static size_t map_bytes(u32 window_ids)
 {
 	return base_round_up(window_ids, WORD_BITS) / 8;
 }
 
-void rmem_session_init(struct rmem_session *session, u64 *executed, u32 window_ids)
+size_t rmem_session_window_bytes(u32 window_ids)
+{
+	return 2 * map_bytes(window_ids);
+}
+
+void rmem_session_init(struct rmem_session *session, u64 *bits, u32 window_ids)
 {
 	base_zero(session, sizeof(*session));
-	base_zero(executed, rmem_session_window_bytes(window_ids));
+	base_zero(bits, rmem_session_window_bytes(window_ids));
 	session->name = RMEM_SESSION_NONE;
-	session->executed = executed;
+	session->executed = bits;
+	session->refused = bits + map_bytes(window_ids) / sizeof(*bits);
 	session->window_ids = window_ids;
 	session->floor = 1;
 }
 
+static u32 place_of(const struct rmem_session *session, u64 id)
+{
+	return id & (session->window_ids - 1);
+}
+
+static bool is_set(const struct rmem_session *session, const u64 *map, u64 id)
+{
+	u32 place = place_of(session, id);
+
+	return map[place / WORD_BITS] >> (place % WORD_BITS) & 1;
+}
+
+static void set(const struct rmem_session *session, u64 *map, u64 id)
+{
+	u32 place = place_of(session, id);
+
+	map[place / WORD_BITS] |= 1ULL << (place % WORD_BITS);
+}
+
 /* Clear the bits of ids from .. to - 1, so that they can stand for the next ones. */
-static void forget(struct rmem_session *session, u64 from, u64 to)
+static void forget(const struct rmem_session *session, u64 *map, u64 from, u64 to)
 {
 	u32 window = session->window_ids;
 
 	if (to - from >= window) {
-		base_zero(session->executed, rmem_session_window_bytes(window));
+		base_zero(map, map_bytes(window));
 		return;
 	}
 	while (from < to) {
-		u32 place = from & (window - 1);
+		u32 place = place_of(session, from);
 		u32 bit = place % WORD_BITS;
 		u64 count = to - from;
 
@@ -51,35 +77,53 @@ static void forget(struct rmem_session *session, u64 from, u64 to)
 			count = window - place;
 		if (count > WORD_BITS - bit)
 			count = WORD_BITS - bit;
-		session->executed[place / WORD_BITS] &= ~(~0ULL >> (WORD_BITS - count) << bit);
+		map[place / WORD_BITS] &= ~(~0ULL >> (WORD_BITS - count) << bit);
 		from += count;
 	}
 }
 
+static void raise_floor(struct rmem_session *session, u64 floor)
+{
+	forget(session, session->executed, session->floor, floor);
+	/* Refusals are rare, so the map is rarely looked at. */
+	if (session->refused_id >= session->floor)
+		forget(session, session->refused, session->floor, floor);
+	session->floor = floor;
+}
+
 enum rmem_session_verdict rmem_session_check(struct rmem_session *session, u64 id, u64 floor)
 {
-	u32 place = id & (session->window_ids - 1);
-
-	if (floor > session->floor) {
-		forget(session, session->floor, floor);
-		session->floor = floor;
-	}
+	if (floor > session->floor)
+		raise_floor(session, floor);
 	if (id < session->floor)
 		return RMEM_SESSION_STALE;
 	if (id - session->floor >= session->window_ids)
 		return RMEM_SESSION_BEYOND;
-	if (session->executed[place / WORD_BITS] >> (place % WORD_BITS) & 1)
-		return RMEM_SESSION_REPEATED;
-	return RMEM_SESSION_FRESH;
+	if (!is_set(session, session->executed, id))
+		return RMEM_SESSION_FRESH;
+	return is_set(session, session->refused, id) ? RMEM_SESSION_REFUSED :
+						       RMEM_SESSION_REPEATED;
+}
+
+static bool is_remembered(const struct rmem_session *session, u64 id)
+{
+	return id >= session->floor && id - session->floor < session->window_ids;
 }
 
 void rmem_session_done(struct rmem_session *session, u64 id)
 {
-	u32 place = id & (session->window_ids - 1);
+	if (is_remembered(session, id))
+		set(session, session->executed, id);
+}
 
-	if (id < session->floor || id - session->floor >= session->window_ids)
+void rmem_session_refuse(struct rmem_session *session, u64 id)
+{
+	if (!is_remembered(session, id))
 		return;
-	session->executed[place / WORD_BITS] |= 1ULL << (place % WORD_BITS);
+	set(session, session->executed, id);
+	set(session, session->refused, id);
+	if (id > session->refused_id)
+		session->refused_id = id;
 }
 
 void rmem_session_made(struct rmem_session *session, u64 id)
@@ -124,7 +168,7 @@ size_t rmem_sessions_bytes(u32 slots, u32 window_ids)
 void rmem_sessions_init(struct rmem_sessions *sessions, void *memory, u32 slots, u32 window_ids,
 			u64 generation)
 {
-	u8 *executed = (u8 *)memory + slots * sizeof(struct rmem_session);
+	u8 *bits = (u8 *)memory + slots * sizeof(struct rmem_session);
 	u32 n;
 
 	sessions->slot = memory;
@@ -133,8 +177,8 @@ void rmem_sessions_init(struct rmem_sessions *sessions, void *memory, u32 slots,
 	/* Half of the 48 bits are left to count in. */
 	sessions->generation = generation & ((1ULL << (63 - RMEM_SESSION_SLOT_BITS)) - 1);
 	for (n = 0; n < slots; n++) {
-		rmem_session_init(&sessions->slot[n], (u64 *)executed, window_ids);
-		executed += rmem_session_window_bytes(window_ids);
+		rmem_session_init(&sessions->slot[n], (u64 *)bits, window_ids);
+		bits += rmem_session_window_bytes(window_ids);
 	}
 }
 
@@ -218,6 +262,7 @@ void rmem_sessions_open(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
 	base_zero(session->executed, rmem_session_window_bytes(session->window_ids));
 	session->name = ++sessions->generation << RMEM_SESSION_SLOT_BITS | slot;
 	session->floor = 1;
+	session->refused_id = 0;
 	session->alloc_id = 0;
 	session->integrity = attempt->integrity;
 	session->datagram_bytes = attempt->datagram_bytes;

@@ -3,8 +3,9 @@
  * Sessions: what makes a late copy of a finished write harmless, in bounded state.
  *
  *      ids:  1 ........ floor ................... floor + window - 1 ....
- *            \_ STALE _/ \__ bit set: REPEATED __/                \_ BEYOND
- *                         \_ bit clear: FRESH __/
+ *            \_ STALE _/ \__ executed: REPEATED __/                \_ BEYOND
+ *                        \__ refused: REFUSED __/
+ *                        \__ neither: FRESH __/
  *
  * Clio (ASPLOS'22, section 4.5) calls a write idempotent, so that a retry does
  * no harm. It does: a first copy that is delayed until the sender has written
@@ -12,9 +13,15 @@
  * requests is here one bit per id, and its acknowledgement is the floor that
  * every request carries.
  *
+ * A change refused because its address isn't allocated has to be remembered, too: its sender
+ * goes on, another one allocates the address, and neither has told a floor above it when a
+ * copy of it comes. The other refusals need no mark, for whatever comes meanwhile, the
+ * same message is refused again.
+ *
  * Invariants:
  *   - floor never falls; an id below it is never FRESH again;
- *   - an id done is never FRESH again: its bit is cleared only as the floor passes it;
+ *   - an id done or refused is never FRESH again: its bits are cleared only as the floor
+ *     passes it;
  *   - a name (generation << 16 | slot) is given to one session only: generations grow
  *     from one OPEN to the next and start at a random place in every boot.
  *
@@ -51,6 +58,7 @@ struct rmem_session {
 	u64 name; /* RMEM_SESSION_NONE: slot is free */
 	u64 floor;
 	u64 *executed;	/* bit id % window_ids, for floor <= id < floor + window_ids */
+	u64 *refused;	/* the same; set only if executed is */
 	u32 window_ids; /* a power of two */
 	u8 integrity;	/* enum rmem_integrity */
 	u16 datagram_bytes; /* answers are bundled up to this size */
@@ -58,6 +66,7 @@ struct rmem_session {
 	u64 used_ns;	/* when; atomic */
 	struct rmem_peer peer;
 	struct rmem_place place;
+	u64 refused_id; /* newest ever refused; 0: none */
 	u64 alloc_id; /* newest ALLOC that made a region; 0: none */
 	u64 nonce;    /* id of the OPEN that made it */
 	u8 client[16];
@@ -66,19 +75,21 @@ struct rmem_session {
 enum rmem_session_verdict {
 	RMEM_SESSION_FRESH,    /* execute, then rmem_session_done() */
 	RMEM_SESSION_REPEATED, /* executed before: answer only */
+	RMEM_SESSION_REFUSED,  /* refused before: do so again */
 	RMEM_SESSION_STALE,    /* below the floor: its sender went on */
 	RMEM_SESSION_BEYOND,   /* not remembered that far */
 };
 
-/* executed: rmem_session_window_bytes() of memory; the slot is free afterwards. */
+/* bits: rmem_session_window_bytes() of memory; the slot is free afterwards. */
 size_t rmem_session_window_bytes(u32 window_ids);
-void rmem_session_init(struct rmem_session *session, u64 *executed, u32 window_ids);
+void rmem_session_init(struct rmem_session *session, u64 *bits, u32 window_ids);
 
 /* Raises the session's floor to floor, then judges id; floor <= id, as parsing made sure. */
 enum rmem_session_verdict rmem_session_check(struct rmem_session *session, u64 id, u64 floor);
 
-/* id, which was FRESH, is executed. */
+/* id, which was FRESH, is executed; or refused, and will be for good. */
 void rmem_session_done(struct rmem_session *session, u64 id);
+void rmem_session_refuse(struct rmem_session *session, u64 id);
 
 /* id, an ALLOC, made a region. It is acknowledged when the floor has passed it. */
 void rmem_session_made(struct rmem_session *session, u64 id);
