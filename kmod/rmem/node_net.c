@@ -8,7 +8,7 @@
  *   form, how many messages -> space known?             cheap checks first; nothing is
  *     |                                                  changed before all of them held
  *   each message: tag -> length, digest
- *     |-- OPEN CLOSE ALLOC FREE --> node_slow.c
+ *     |-- OPEN CLOSE ALLOC FREE, long ZERO --> node_slow.c
  *     |
  *   slot lock { core decides; copy between packet and pages; executed; answer built }
  *     |
@@ -247,11 +247,6 @@ static __always_inline void fast_path(struct node_rx *rx, void (*act)(struct nod
 		node_mem_scrub(host);
 }
 
-static bool is_slow(const struct rmem_head *head)
-{
-	return head->type < RMEM_READ;
-}
-
 /* ---- reception ---- */
 
 /* The checks anybody's packet goes through, cheapest first; what is left has a known space. */
@@ -306,7 +301,7 @@ static bool handle_message(struct node_rx *rx)
 
 	if (verdict == RMEM_WIRE_DAMAGED)
 		fast_path(rx, tell_damaged);
-	else if (!is_slow(&rx->head))
+	else if (!rmem_node_is_slow(&rx->host->core, &rx->head))
 		fast_path(rx, execute);
 	else if (!node_slow_add(rx->host, &rx->head, &rx->path, rx->skb, rx->offset))
 		return drop(rx->skb, NODE_COUNT_DROP_QUEUE_FULL);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The slow path: requests that change what exists rather than what is in it.
+ * The slow path: requests that change what exists rather than what is in it, and ZEROs that
+ * clear too much for a softirq.
  *
  *   softirq --> queue of NODE_SLOW_JOBS --> thread { call lock { steps of the core } answer }
  *
@@ -91,11 +92,15 @@ static bool step(struct node_host *host, struct rmem_node_call *call)
 
 	if (slot < 0)
 		return rmem_node_call_step(&host->core, call);
+	rcu_read_lock(); /* for the page to be zeroed */
 	spin_lock_bh(&host->slot[slot].lock);
 	before = host->core.sessions.slot[slot].name;
 	more = rmem_node_call_step(&host->core, call);
+	if (call->fill.bytes)
+		memset(node_mem_at(&host->mem, &call->fill), 0, call->fill.bytes);
 	trace_session(host, slot, before, call->head.type);
 	spin_unlock_bh(&host->slot[slot].lock);
+	rcu_read_unlock();
 	return more;
 }
 

@@ -312,7 +312,7 @@ private:
     }
 
     void advance() {
-        if (!caller || rmem_node_call_step(&node.core, &call))
+        if (!caller || node.step(call))
             return;
         Tenant& t = *std::exchange(caller, nullptr);
         const rmem_answer& answer = call.answer;

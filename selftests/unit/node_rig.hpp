@@ -146,9 +146,16 @@ public:
 
     // To its end; one thread, so there is nothing to lock.
     rmem_answer run(rmem_node_call& call) {
-        while (rmem_node_call_step(&core, &call)) {
+        while (step(call)) {
         }
         return call.answer;
+    }
+
+    bool step(rmem_node_call& call) {
+        bool more = rmem_node_call_step(&core, &call);
+        if (call.fill.bytes)
+            std::memset(at(call.fill), 0, call.fill.bytes);
+        return more;
     }
 
     rmem_node_call begin(const Client& client, const rmem_head& h, const void* payload = nullptr) {
@@ -219,9 +226,13 @@ public:
         return free(client, client.head(RMEM_FREE, 0, sizeof(rmem_range)), addr, bytes);
     }
 
-    // A whole fast path request: data is what a WRITE carries, and what a READ brings.
+    // A whole request for data: data is what a WRITE carries, and what a READ brings.
     rmem_answer request(Client& client, const rmem_head& h, std::vector<uint8_t>* data = nullptr) {
         rmem_answer answer{};
+        if (rmem_node_is_slow(&core, &h)) {
+            rmem_node_call call = begin(client, h);
+            return run(call);
+        }
         rmem_node_request(&core, now_ns, &h, &client.peer, &answer);
         const uint8_t* from = data ? data->data() : nullptr;
         for (unsigned n = 0; n < answer.extents; n++) {

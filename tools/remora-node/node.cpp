@@ -142,7 +142,7 @@ void Node::handle_message(Request& request, const std::uint8_t* header, bool eve
     if (verdict == RMEM_WIRE_TAG)
         return;
     request.counters.add(count_type + request.head.type - RMEM_OPEN);
-    if (verdict == RMEM_WIRE_GOOD && request.head.type < RMEM_READ)
+    if (verdict == RMEM_WIRE_GOOD && rmem_node_is_slow(core_.get(), &request.head))
         return slow(request);
     std::lock_guard slot(slot_lock_[rmem_node_slot(core_.get(), request.head.session)]);
     if (verdict == RMEM_WIRE_GOOD)
@@ -248,7 +248,7 @@ void Node::send_parts(Request& request, rmem_answer& part) {
     }
 }
 
-// ---- OPEN, CLOSE, ALLOC, FREE ----
+// ---- OPEN, CLOSE, ALLOC, FREE, long ZERO ----
 
 // The slow lock is taken for each step anew, so that others get between the steps of a long call.
 void Node::slow(const Request& request) {
@@ -279,7 +279,10 @@ bool Node::step(rmem_node_call& call) {
     std::unique_lock<std::mutex> slot;
     if (call.slot >= 0)
         slot = std::unique_lock(slot_lock_[call.slot]);
-    return rmem_node_call_step(core_.get(), &call);
+    bool more = rmem_node_call_step(core_.get(), &call);
+    if (call.fill.bytes)
+        std::memset(page(call.fill.page) + call.fill.offset, 0, call.fill.bytes);
+    return more;
 }
 
 // ---- scrubbing ----

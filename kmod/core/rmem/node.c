@@ -201,17 +201,6 @@ enum rmem_node_reason rmem_node_judge(struct rmem_session *session, const struct
 
 /* ---- fast path ------------------------------------------------------------------------------ */
 
-static u32 offset_in_page(const struct rmem_node *node, u64 addr)
-{
-	return addr & rmem_node_offset_mask(node);
-}
-
-/* Bytes from addr to the end of its page. */
-static u32 room_in_page(const struct rmem_node *node, u64 addr)
-{
-	return (u32)rmem_node_offset_mask(node) + 1 - offset_in_page(node, addr);
-}
-
 /* Is the range one that a request may have: neither empty, too long, nor round the end? */
 static bool range_is_sound(const struct rmem_head *head, u32 bytes_max)
 {
@@ -278,8 +267,8 @@ u32 rmem_node_read_part(struct rmem_node *node, const struct rmem_head *head, u3
 	answer->reply.len = bytes;
 
 	for (left = bytes; left;) {
-		u32 in_page = offset_in_page(node, addr);
-		u32 room = room_in_page(node, addr);
+		u32 in_page = rmem_node_offset(node, addr);
+		u32 room = rmem_node_room(node, addr);
 		u32 here = left < room ? left : room;
 		u64 vpn = rmem_node_vpn(node, addr);
 		struct rmem_entry entry;
@@ -357,8 +346,8 @@ static bool back_target(struct rmem_node *node, struct target *target)
 static enum rmem_node_reason do_write(struct rmem_node *node, u32 space_index,
 				      const struct rmem_head *head, struct rmem_answer *answer)
 {
-	u32 in_page = offset_in_page(node, head->addr);
-	u32 room = room_in_page(node, head->addr);
+	u32 in_page = rmem_node_offset(node, head->addr);
+	u32 room = rmem_node_room(node, head->addr);
 	u32 first = head->len < room ? head->len : room;
 	unsigned int count = head->len > first ? 2 : 1;
 	struct target target[RMEM_EXTENTS_MAX];
@@ -391,11 +380,7 @@ static void free_page(struct rmem_node *node, const struct rmem_entry *entry, u3
 		rmem_pool_put_dirty(&node->pool, pte & RMEM_PTE_PAGE);
 }
 
-/*
- * DISCARD and ZERO. Whole pages go back; of a page that the range only
- * cuts (the first, the last) a ZERO has its bytes cleared by the caller.
- */
-static enum rmem_node_reason do_clear(struct rmem_node *node, u32 space_index,
+enum rmem_node_reason rmem_node_clear(struct rmem_node *node, u32 space_index,
 				      const struct rmem_head *head, struct rmem_answer *answer)
 {
 	u64 addr = head->addr;
@@ -408,8 +393,8 @@ static enum rmem_node_reason do_clear(struct rmem_node *node, u32 space_index,
 	if (reason != RMEM_NODE_EXECUTED)
 		return reason;
 	while (left) {
-		u32 in_page = offset_in_page(node, addr);
-		u32 room = room_in_page(node, addr);
+		u32 in_page = rmem_node_offset(node, addr);
+		u32 room = rmem_node_room(node, addr);
 		u32 here = left < room ? left : room;
 		u64 vpn = rmem_node_vpn(node, addr);
 		struct rmem_entry entry;
@@ -428,6 +413,26 @@ static enum rmem_node_reason do_clear(struct rmem_node *node, u32 space_index,
 	return RMEM_NODE_EXECUTED;
 }
 
+void rmem_node_cuts(const struct rmem_node *node, const struct rmem_head *head, u32 *first,
+		    u32 *last)
+{
+	u32 room = rmem_node_room(node, head->addr);
+	bool whole = !rmem_node_offset(node, head->addr) && head->len >= room;
+
+	*first = whole ? 0 : head->len < room ? head->len : room;
+	*last = (head->len - *first) & rmem_node_offset_mask(node);
+}
+
+bool rmem_node_is_slow(const struct rmem_node *node, const struct rmem_head *head)
+{
+	u32 first, last;
+
+	if (head->type != RMEM_ZERO)
+		return head->type < RMEM_READ;
+	rmem_node_cuts(node, head, &first, &last);
+	return first + last > RMEM_NODE_FILL_BYTES_MAX;
+}
+
 static enum rmem_node_reason execute(struct rmem_node *node, const struct rmem_session *session,
 				     const struct rmem_head *head, struct rmem_answer *answer)
 {
@@ -437,7 +442,7 @@ static enum rmem_node_reason execute(struct rmem_node *node, const struct rmem_s
 	case RMEM_WRITE:
 		return do_write(node, session->place.index, head, answer);
 	default:
-		return do_clear(node, session->place.index, head, answer);
+		return rmem_node_clear(node, session->place.index, head, answer);
 	}
 }
 

@@ -7,7 +7,8 @@
  *      |-- READ WRITE DISCARD ZERO     fast path, any CPU, softirq
  *      |     lock slot(head) { rmem_node_request -> answer; copy; rmem_node_done }
  *      |
- *      `-- OPEN CLOSE ALLOC FREE       slow path: node_call.h
+ *      `-- rmem_node_is_slow():        slow path: node_call.h
+ *          OPEN CLOSE ALLOC FREE, and ZERO if it would take long
  *
  * All state has a bound set by the configuration and lies in one block that
  * the caller hands in at init; nothing is allocated afterwards. Page memory is
@@ -141,7 +142,16 @@ struct rmem_answer {
 u32 rmem_node_datagram_bytes(const struct rmem_node *node, const struct rmem_head *head);
 
 /*
- * Fast path: READ, WRITE, DISCARD, ZERO. The message has verified, in length
+ * Bytes a ZERO clears at once, of pages that it only cuts: where pages are larger than 64 KiB
+ * that could be nearly 8 MiB. Which way a message goes is said by itself alone, so its copies
+ * go the same one.
+ */
+#define RMEM_NODE_FILL_BYTES_MAX (2U << RMEM_PAGE_SHIFT_MIN)
+
+bool rmem_node_is_slow(const struct rmem_node *node, const struct rmem_head *head);
+
+/*
+ * Fast path: READ, WRITE, DISCARD, short ZERO. The message has verified, in length
  * and digest too (a damaged one goes to rmem_node_damaged()). Slot lock of
  * rmem_node_slot(head->session).
  */

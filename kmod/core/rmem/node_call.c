@@ -416,6 +416,64 @@ static void free_admit(struct rmem_node *node, struct rmem_node_call *call)
 	give_back(node, call, region, free_work);
 }
 
+/* ---- ZERO ----------------------------------------------------------------------------------- */
+
+/* The next bytes of a page that isn't cleared as a whole. What isn't backed is zero already. */
+static void zero_next(struct rmem_node *node, struct rmem_node_call *call, u32 space_index, int n)
+{
+	u64 addr = call->cut[n].addr;
+	u32 left = call->cut[n].left;
+	u32 bytes = left < RMEM_NODE_FILL_BYTES_MAX ? left : RMEM_NODE_FILL_BYTES_MAX;
+	struct rmem_entry entry;
+	u32 pte = rmem_table_find(&node->table, space_index, rmem_node_vpn(node, addr), &entry);
+
+	call->cut[n].addr += bytes;
+	call->cut[n].left -= bytes;
+	if (!(pte & RMEM_PTE_BACKED))
+		return;
+	call->fill.page = pte & RMEM_PTE_PAGE;
+	call->fill.offset = rmem_node_offset(node, addr);
+	call->fill.bytes = bytes;
+}
+
+/* In the slot lock, as a WRITE: once the sender has given it up, nothing is cleared any more. */
+static void zero_work(struct rmem_node *node, struct rmem_node_call *call)
+{
+	struct rmem_session *session = rmem_sessions_find(&node->sessions, call->head.session);
+
+	if (call->head.id < session->floor) {
+		finish(node, call, RMEM_NODE_STALE);
+	} else if (call->cut[0].left) {
+		zero_next(node, call, session->place.index, 0);
+	} else if (call->cut[1].left) {
+		zero_next(node, call, session->place.index, 1);
+	} else {
+		rmem_session_done(session, call->head.id);
+		finish(node, call, RMEM_NODE_EXECUTED);
+	}
+}
+
+static void zero_admit(struct rmem_node *node, struct rmem_node_call *call)
+{
+	const struct rmem_head *head = &call->head;
+	struct rmem_session *session = NULL;
+	enum rmem_node_reason reason = admit(node, call, &session);
+
+	if (reason == RMEM_NODE_EXECUTED) {
+		reason = rmem_node_clear(node, session->place.index, head, &call->answer);
+		if (reason == RMEM_NODE_FAULT)
+			rmem_session_refuse(session, head->id);
+	}
+	if (reason != RMEM_NODE_EXECUTED) {
+		finish(node, call, reason);
+		return;
+	}
+	rmem_node_cuts(node, head, &call->cut[0].left, &call->cut[1].left);
+	call->cut[0].addr = head->addr;
+	call->cut[1].addr = head->addr + head->len - call->cut[1].left;
+	go_on(call, zero_work, call->slot);
+}
+
 /* ---- a space is cleared --------------------------------------------------------------------- */
 
 static void clear_find_region(struct rmem_node *node, struct rmem_node_call *call);
@@ -502,6 +560,9 @@ void rmem_node_call_begin(const struct rmem_node *node, struct rmem_node_call *c
 	case RMEM_ALLOC:
 		go_on(call, alloc_admit, slot_of(node, call));
 		break;
+	case RMEM_ZERO:
+		go_on(call, zero_admit, slot_of(node, call));
+		break;
 	default:
 		go_on(call, free_admit, slot_of(node, call));
 	}
@@ -509,6 +570,7 @@ void rmem_node_call_begin(const struct rmem_node *node, struct rmem_node_call *c
 
 bool rmem_node_call_step(struct rmem_node *node, struct rmem_node_call *call)
 {
+	call->fill.bytes = 0;
 	call->next(node, call);
 	return call->next;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * Calls: the requests that change what exists rather than what is in it. They may
- * take long, so they are done in steps, each of them short.
+ * Calls: the requests that may take long, mostly those that change what exists rather
+ * than what is in it. They are done in steps, each of them short.
  *
  *   begin --> { slow lock, slot lock if it wants one: step } --> ... --> answer
  *
@@ -9,6 +9,7 @@
  *   CLOSE   end the session
  *   ALLOC   admit | reserve and enter pages, some a step | mark
  *   FREE    admit | remove pages, some a step | mark
+ *   ZERO    admit, free whole pages | clear what it cuts of others, some a step | mark
  *
  * An ended session's ALLOCs that weren't acknowledged are undone before its ender is
  * answered: whoever asks again finds the memory there, and his quota.
@@ -33,6 +34,7 @@ union rmem_node_payload {
 
 struct rmem_node_call {
 	int slot; /* whose lock the next step wants; -1: none */
+	struct rmem_extent fill; /* after a step: zero this, if there are bytes of it */
 	/*
 	 * Once ended: action is REPLY or DROP; out goes behind an RMEM_OK reply, as many bytes
 	 * of it as rmem_wire_payload_bytes(&answer.reply) tells.
@@ -47,6 +49,10 @@ struct rmem_node_call {
 	u64 now_ns;
 	struct rmem_attempt attempt; /* OPEN's; place: the space to be cleared */
 	u32 at;			     /* of a walk over regions, or sessions */
+	struct {
+		u64 addr;
+		u32 left;
+	} cut[2]; /* to be cleared */
 	struct rmem_alloc_work work;
 	/* A session that ended: what it allocated with ids from floor up is undone, and then? */
 	u64 ended, ended_floor;
@@ -54,7 +60,7 @@ struct rmem_node_call {
 };
 
 /*
- * Call lock, from here until the call ended. head is of one of the types above; payload:
+ * Call lock, from here until the call ended. rmem_node_is_slow() says yes to head; payload:
  * what came behind it, rmem_wire_payload_bytes(head) at any alignment.
  */
 void rmem_node_call_begin(const struct rmem_node *node, struct rmem_node_call *call, u64 now_ns,
@@ -68,7 +74,11 @@ void rmem_node_call_begin(const struct rmem_node *node, struct rmem_node_call *c
  */
 bool rmem_node_call_clear(const struct rmem_node *node, struct rmem_node_call *call, u32 space);
 
-/* Slow lock, and the slot lock of call->slot unless that is -1. True: call again. */
+/*
+ * Slow lock, and the slot lock of call->slot unless that is -1. True: call again. Before the
+ * slot lock is let go, and the grace period that a page taken out of the table waits for,
+ * the caller zeroes call->fill.
+ */
 bool rmem_node_call_step(struct rmem_node *node, struct rmem_node_call *call);
 
 #endif

@@ -19,6 +19,17 @@ enum rmem_node_reason rmem_node_judge(struct rmem_session *session, const struct
 void rmem_node_answer(const struct rmem_node *node, const struct rmem_head *head,
 		      enum rmem_node_reason reason, struct rmem_answer *answer);
 
+/*
+ * DISCARD and ZERO. Whole pages go back; of a page that the range only
+ * cuts (the first, the last) a ZERO has its bytes cleared by the caller. Slot lock.
+ */
+enum rmem_node_reason rmem_node_clear(struct rmem_node *node, u32 space_index,
+				      const struct rmem_head *head, struct rmem_answer *answer);
+
+/* Bytes a sound range has of a page it cuts at its begin, and of one it cuts at its end. */
+void rmem_node_cuts(const struct rmem_node *node, const struct rmem_head *head, u32 *first,
+		    u32 *last);
+
 static inline u64 rmem_node_vpn(const struct rmem_node *node, u64 addr)
 {
 	return addr >> node->config.page_shift;
@@ -27,6 +38,17 @@ static inline u64 rmem_node_vpn(const struct rmem_node *node, u64 addr)
 static inline u64 rmem_node_offset_mask(const struct rmem_node *node)
 {
 	return (1ULL << node->config.page_shift) - 1;
+}
+
+static inline u32 rmem_node_offset(const struct rmem_node *node, u64 addr)
+{
+	return addr & rmem_node_offset_mask(node);
+}
+
+/* Bytes from addr to the end of its page. */
+static inline u32 rmem_node_room(const struct rmem_node *node, u64 addr)
+{
+	return (u32)rmem_node_offset_mask(node) + 1 - rmem_node_offset(node, addr);
 }
 
 #endif
