@@ -67,6 +67,7 @@ static blk_status_t queue_rq(struct blk_mq_hw_ctx *hctx, const struct blk_mq_que
 		return BLK_STS_NOTSUPP;
 	op->addr = device->addr + ((u64)blk_rq_pos(rq) << SECTOR_SHIFT);
 	op->len = blk_rq_bytes(rq);
+	op->is_call = false;
 	count(device, op);
 	if (likely(READ_ONCE(device->state) != RMEM_DEVICE_LOST &&
 		   rmem_channel_submit(channel, op, bd->last)))

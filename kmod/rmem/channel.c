@@ -148,11 +148,6 @@ static void transmit(struct rmem_channel *c, struct packets *packets)
 	}
 }
 
-static bool is_call(const struct rmem_op *op)
-{
-	return op->type == RMEM_ALLOC || op->type == RMEM_FREE;
-}
-
 /* No lock held: ending a request may well start another. */
 static void finish(struct rmem_channel *c, struct rmem_op *op, enum rmem_client_result result)
 {
@@ -161,7 +156,7 @@ static void finish(struct rmem_channel *c, struct rmem_op *op, enum rmem_client_
 	for (; op; op = next) {
 		next = op->next;
 		trace_rmem_finish(c, op, result);
-		if (is_call(op)) {
+		if (op->is_call) {
 			struct rmem_call *call = container_of(op, struct rmem_call, op);
 
 			call->result = result;
@@ -217,7 +212,7 @@ static bool may_take(struct rmem_channel *c, const struct rmem_op *op) __must_ho
 {
 	if (unlikely(c->stopped))
 		return false;
-	return is_call(op) ||
+	return op->is_call ||
 	       likely(!READ_ONCE(c->device->gone) && !atomic_read(&c->device->fences));
 }
 
@@ -516,6 +511,7 @@ int rmem_channel_call(struct rmem_channel *c, struct rmem_call *call, unsigned i
 {
 	long left;
 
+	call->op.is_call = true;
 	init_completion(&call->done);
 	if (!rmem_channel_submit(c, &call->op, true))
 		return -ESHUTDOWN;

@@ -370,6 +370,33 @@ static int region_refused(struct rmem_device *device, u8 status, struct netlink_
 	return -EREMOTEIO;
 }
 
+/*
+ * The node keeps the region only if a later request of the same session shows that we know of it,
+ * and the disk's may all go through other channels. So one does that changes nothing: a
+ * discard of less than a page.
+ */
+static int region_confirm(struct rmem_device *device, struct netlink_ext_ack *extack)
+{
+	struct rmem_call call = {
+		.op = {
+			.type = RMEM_DISCARD,
+			.addr = device->addr,
+			.len = RMEM_BLOCK_BYTES,
+		},
+	};
+	int err = rmem_channel_call(device->channel[0], &call, device->wish.timeout_ms);
+
+	if (!err && call.result == RMEM_CLIENT_OK)
+		return 0;
+	if (!err && call.result == RMEM_CLIENT_REFUSED) {
+		device->region_bytes = 0;
+		NL_SET_ERR_MSG(extack, "the node took the memory back before it was used: try again");
+		return -EAGAIN;
+	}
+	NL_SET_ERR_MSG(extack, "the node stopped answering while it was to allocate");
+	return signal_pending(current) ? -EINTR : -EHOSTDOWN;
+}
+
 static int region_alloc(struct rmem_device *device, struct netlink_ext_ack *extack)
 {
 	struct rmem_client *client = &device->channel[0]->client;
@@ -396,7 +423,7 @@ static int region_alloc(struct rmem_device *device, struct netlink_ext_ack *exta
 	device->boot = client->boot;
 	device->page_bytes = client->node.page_bytes;
 	device->piece_bytes = client->piece;
-	return signal_pending(current) ? -EINTR : 0;
+	return region_confirm(device, extack);
 }
 
 /* Region and sessions; with channels that have no ops. false: the node may still hold them. */

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 // Clients and a memory node, both the real cores, over a network that loses, doubles, delays,
-// reorders and damages packets, all of it drawn from one seed.
+// reorders and damages datagrams, all of it drawn from one seed.
 //
-//   Op -> Channel (rmem_client) -> packets -> [ network, virtual time ] -> Host (rmem_node)
+//   Op -> Channel (rmem_client) -> datagrams -> [ network, virtual time ] -> Host (rmem_node)
 //            ^                                                               |
 //            +--------------------------- answers <--------------------------+
 //
+// Messages share datagrams as in the modules, if a channel's datagram_bytes allows.
 // After every event the books are checked: the windows hold what flying parts owe, not more.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -18,6 +20,7 @@
 #include <random>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core.hpp"
@@ -51,6 +54,77 @@ inline void require(bool good, const char* what) {
         throw Broken(what);
 }
 
+// Messages on their way into a datagram: headers first, then payloads.
+class Bundle {
+public:
+    // False: it takes no more of that size.
+    bool takes(uint32_t limit_bytes, uint32_t payload_bytes) {
+        return rmem_wire_joins(&count_, limit_bytes, payload_bytes);
+    }
+    void add(rmem_head head, const base_siphash_key& key, const Bytes& payload) {
+        heads_.resize(heads_.size() + RMEM_HDR_BYTES);
+        rmem_wire_build(heads_.data() + heads_.size() - RMEM_HDR_BYTES, &head, &key, payload.data(),
+                        payload.size());
+        payloads_.insert(payloads_.end(), payload.begin(), payload.end());
+    }
+    uint32_t messages() const { return count_.messages; }
+    // What was taken isn't added after all.
+    void forget(uint32_t payload_bytes) {
+        count_.messages--;
+        count_.payload_bytes -= payload_bytes;
+    }
+    // The datagram; the bundle is empty afterwards.
+    Bytes take() {
+        Bytes bytes = std::move(heads_);
+        bytes.insert(bytes.end(), payloads_.begin(), payloads_.end());
+        *this = Bundle();
+        return bytes;
+    }
+
+private:
+    rmem_bundle count_{};
+    Bytes heads_, payloads_;
+};
+
+// A received message: parsed, and so much of its payload as is there.
+struct Received {
+    rmem_head head;
+    Bytes payload;
+    rmem_wire_verdict verdict;
+};
+
+// The messages of a datagram, each with its verdict.
+inline std::vector<Received> received(const Bytes& bytes, bool response,
+                                      const base_siphash_key& key) {
+    std::vector<Received> messages;
+    rmem_bundle bundle{};
+    rmem_wire_verdict verdict;
+    rmem_head first;
+    if (bytes.size() < RMEM_HDR_BYTES)
+        return messages;
+    while (rmem_wire_count(&bundle, bytes.data() + bundle.messages * RMEM_HDR_BYTES, bytes.size(),
+                           response, &first, &verdict)) {
+    }
+    size_t offset = bundle.messages * RMEM_HDR_BYTES;
+    for (uint32_t n = 0; n < bundle.messages; n++) {
+        Received& m = messages.emplace_back();
+        const uint8_t* hdr = bytes.data() + n * RMEM_HDR_BYTES;
+        require(rmem_wire_parse(hdr, RMEM_HDR_BYTES, response, &m.head) == RMEM_WIRE_GOOD,
+                "counted, though it doesn't parse");
+        size_t want = rmem_wire_payload_bytes(&m.head);
+        require(!bundle.even || want <= bytes.size() - offset, "even, though payload is missing");
+        size_t there = std::min(want, bytes.size() - offset);
+        m.payload.assign(bytes.begin() + offset, bytes.begin() + offset + there);
+        offset += there;
+        m.verdict = rmem_wire_verify(hdr, &m.head, &key, m.payload.data(), there);
+        if (m.verdict == RMEM_WIRE_GOOD && !bundle.even)
+            m.verdict = RMEM_WIRE_DAMAGED;
+    }
+    require(!bundle.even || offset == bytes.size(), "even, though there is more");
+    return messages;
+}
+
+// A datagram.
 struct Packet {
     Bytes bytes;
     size_t channel;
@@ -102,27 +176,22 @@ public:
 
     // The answers to a datagram.
     std::vector<Bytes> handle(uint64_t now_ns, const Bytes& bytes, const rmem_peer& peer) {
-        rmem_head head;
-        std::vector<Bytes> answers;
-        const uint8_t* payload = bytes.data() + RMEM_HDR_BYTES;
-        if (rmem_wire_parse(bytes.data(), bytes.size(), false, &head) != RMEM_WIRE_GOOD)
-            return answers;
-        const base_siphash_key* key = rmem_node_key(&core, head.space);
-        if (!key)
-            return answers;
-        auto verdict =
-            rmem_wire_verify(bytes.data(), &head, key, payload, bytes.size() - RMEM_HDR_BYTES);
-        if (verdict == RMEM_WIRE_DAMAGED) {
-            rmem_head reply;
-            rmem_node_damaged(&core, &head, &reply);
-            answers.push_back(seal(reply, {}));
-        } else if (verdict == RMEM_WIRE_GOOD) {
-            if (head.type <= RMEM_FREE)
-                slow(now_ns, head, payload, peer, answers);
-            else
-                fast(now_ns, head, payload, peer, answers);
+        for (const Received& m : received(bytes, false, space_key())) {
+            if (m.verdict == RMEM_WIRE_TAG || !rmem_node_key(&core, m.head.space))
+                continue;
+            if (m.verdict == RMEM_WIRE_DAMAGED) {
+                rmem_head reply;
+                rmem_node_damaged(&core, &m.head, &reply);
+                answer(m.head, reply, {});
+            } else if (m.head.type <= RMEM_FREE) {
+                slow(now_ns, m.head, m.payload, peer);
+            } else {
+                fast(now_ns, m.head, m.payload.data(), peer);
+            }
         }
-        return answers;
+        if (open_.messages())
+            answers_.push_back(open_.take());
+        return std::exchange(answers_, {});
     }
 
     rmem_node core;
@@ -136,19 +205,18 @@ private:
         return memory_.data() + (uint64_t(e.page) << core.config.page_shift) + e.offset;
     }
 
-    Bytes seal(rmem_head head, const Bytes& payload) {
-        Bytes bytes(RMEM_HDR_BYTES + payload.size());
-        if (!payload.empty())
-            std::memcpy(bytes.data() + RMEM_HDR_BYTES, payload.data(), payload.size());
-        auto key = space_key();
-        rmem_wire_build(bytes.data(), &head, &key, payload.data(), payload.size());
-        return bytes;
+    void answer(const rmem_head& request, const rmem_head& reply, const Bytes& payload) {
+        uint32_t limit_bytes = rmem_node_datagram_bytes(&core, &request);
+        if (!open_.takes(limit_bytes, payload.size())) {
+            answers_.push_back(open_.take());
+            open_.takes(limit_bytes, payload.size());
+        }
+        open_.add(reply, space_key(), payload);
     }
 
-    void slow(uint64_t now_ns, const rmem_head& head, const uint8_t* payload, const rmem_peer& peer,
-              std::vector<Bytes>& answers) {
+    void slow(uint64_t now_ns, const rmem_head& head, const Bytes& payload, const rmem_peer& peer) {
         rmem_node_call call;
-        rmem_node_call_begin(&core, &call, now_ns, &head, &peer, payload);
+        rmem_node_call_begin(&core, &call, now_ns, &head, &peer, payload.data());
         while (rmem_node_call_step(&core, &call)) {
         }
         if (call.answer.action != RMEM_ACT_REPLY)
@@ -156,34 +224,34 @@ private:
         Bytes out(rmem_wire_payload_bytes(&call.answer.reply));
         if (!out.empty())
             std::memcpy(out.data(), &call.out, out.size());
-        answers.push_back(seal(call.answer.reply, out));
+        answer(head, call.answer.reply, out);
     }
 
-    void fast(uint64_t now_ns, const rmem_head& head, const uint8_t* payload, const rmem_peer& peer,
-              std::vector<Bytes>& answers) {
-        rmem_answer answer{};
-        rmem_node_request(&core, now_ns, &head, &peer, &answer);
-        if (answer.action == RMEM_ACT_DROP)
+    void fast(uint64_t now_ns, const rmem_head& head, const uint8_t* payload,
+              const rmem_peer& peer) {
+        rmem_answer decision{};
+        rmem_node_request(&core, now_ns, &head, &peer, &decision);
+        if (decision.action == RMEM_ACT_DROP)
             return;
-        if (answer.action == RMEM_ACT_SEND_OUT) {
-            send_out(head, answers);
+        if (decision.action == RMEM_ACT_SEND_OUT) {
+            send_out(head);
             return;
         }
-        for (unsigned n = 0; n < answer.extents; n++) {
-            const rmem_extent& e = answer.extent[n];
-            if (answer.action == RMEM_ACT_FILL) {
+        for (unsigned n = 0; n < decision.extents; n++) {
+            const rmem_extent& e = decision.extent[n];
+            if (decision.action == RMEM_ACT_FILL) {
                 std::memset(at(e), 0, e.bytes);
             } else {
                 std::memcpy(at(e), payload, e.bytes);
                 payload += e.bytes;
             }
         }
-        if (answer.action != RMEM_ACT_REPLY)
+        if (decision.action != RMEM_ACT_REPLY)
             rmem_node_done(&core, &head);
-        answers.push_back(seal(answer.reply, {}));
+        answer(head, decision.reply, {});
     }
 
-    void send_out(const rmem_head& head, std::vector<Bytes>& answers) {
+    void send_out(const rmem_head& head) {
         uint32_t bytes;
         for (uint32_t offset = 0;; offset += bytes) {
             rmem_answer part{};
@@ -198,12 +266,14 @@ private:
                 else
                     out.insert(out.end(), at(e), at(e) + e.bytes);
             }
-            answers.push_back(seal(part.reply, out));
+            answer(head, part.reply, out);
         }
     }
 
     std::unique_ptr<uint8_t, Free> state_;
     Bytes memory_;
+    std::vector<Bytes> answers_;
+    Bundle open_; // those that the next answer may join
 };
 
 struct Op {
@@ -222,7 +292,7 @@ struct Channel {
 };
 
 struct Weather {
-    uint32_t loss = 0, dup = 0, damage = 0; // of 1000 packets
+    uint32_t loss = 0, dup = 0, damage = 0, cut = 0; // of 1000 datagrams
     uint64_t delay_ns = 50'000;
     uint64_t jitter_ns = 20'000; // larger than what lies between packets: they overtake
 };
@@ -246,6 +316,7 @@ public:
         config.integrity = RMEM_DIGEST;
         config.key = space_key();
         config.piece_bytes = 1400;
+        config.datagram_bytes = datagram_bytes;
         config.seed = random();
         config.waiter = name;
         return config;
@@ -335,13 +406,34 @@ public:
 
     // Calls next() of a channel until it has nothing to say, and of those this woke.
     void pump(size_t channel) {
+        rmem_client& client = channels[channel]->client;
         rmem_client_tx tx;
-        while (rmem_client_next(&channels[channel]->client, now_ns, &tx)) {
-            if (unsent && random() % 1000 < unsent)
-                rmem_client_unsent(&channels[channel]->client, &tx, now_ns);
-            else
-                transmit(channel, tx);
+        Bundle bundle;
+        bool shared = false;
+        uint32_t room = 0;
+        auto flush = [&] {
+            if (bundle.messages())
+                send({bundle.take(), channel, true, 0, 0});
+        };
+        while (rmem_client_next(&client, now_ns, &tx)) {
+            uint32_t row = rmem_client_row(&client, &tx);
+            require(row >= 1 && row <= RMEM_BUNDLE_MAX, "a row no datagram takes");
+            Bytes payload = payload_of(tx);
+            if (!shared || !rmem_type_may_share(tx.head.type) || bundle.messages() == room ||
+                !bundle.takes(client.config.datagram_bytes, payload.size())) {
+                flush();
+                bundle.takes(client.config.datagram_bytes, payload.size());
+                room = row;
+            }
+            if (unsent && random() % 1000 < unsent) {
+                bundle.forget(payload.size());
+                rmem_client_unsent(&client, &tx, now_ns);
+                continue;
+            }
+            shared = rmem_type_may_share(tx.head.type);
+            bundle.add(tx.head, client.config.key, payload);
         }
+        flush();
         kick();
     }
 
@@ -369,9 +461,10 @@ public:
     Weather weather;
     uint32_t sessions_max = 4;
     uint32_t node_piece_bytes = 4096;
-    uint32_t unsent = 0; // of 1000 packets, refused by the carrier
+    uint32_t datagram_bytes = 0; // of channels to be added
+    uint32_t unsent = 0; // of 1000 messages, refused by the carrier
     bool node_up = true;
-    uint64_t slow_service_ns = 0; // of the node, per packet: makes queues
+    uint64_t slow_service_ns = 0; // of the node, per datagram: makes queues
     rmem_window window;
     rmem_incast incast;
     std::unique_ptr<Host> host;
@@ -387,25 +480,23 @@ private:
         }
     }
 
-    void transmit(size_t channel, rmem_client_tx& tx) {
-        Bytes bytes(RMEM_HDR_BYTES + tx.payload_bytes + tx.data_bytes);
-        uint8_t* payload = bytes.data() + RMEM_HDR_BYTES;
+    static Bytes payload_of(const rmem_client_tx& tx) {
+        Bytes payload(tx.payload_bytes + tx.data_bytes);
         if (tx.data_bytes) {
-            Op* op = reinterpret_cast<Op*>(tx.op);
+            const Op* op = reinterpret_cast<const Op*>(tx.op);
             require(tx.data_offset + tx.data_bytes <= op->data.size(), "sent beyond the op");
-            std::memcpy(payload, op->data.data() + tx.data_offset, tx.data_bytes);
+            std::memcpy(payload.data(), op->data.data() + tx.data_offset, tx.data_bytes);
         } else {
-            std::memcpy(payload, tx.payload, tx.payload_bytes);
+            std::memcpy(payload.data(), tx.payload, tx.payload_bytes);
         }
-        require(rmem_wire_payload_bytes(&tx.head) == bytes.size() - RMEM_HDR_BYTES,
+        require(rmem_wire_payload_bytes(&tx.head) == payload.size(),
                 "payload isn't what the header says");
-        rmem_wire_build(bytes.data(), &tx.head, &channels[channel]->client.config.key, payload,
-                        bytes.size() - RMEM_HDR_BYTES);
-        send({std::move(bytes), channel, true, 0, 0});
+        return payload;
     }
 
     void send(Packet packet) {
         packet.at_ns = now_ns;
+        check_size(packet);
         if (on_sent)
             on_sent(packet);
         unsigned copies = 1 + (random() % 1000 < weather.dup);
@@ -418,8 +509,19 @@ private:
                 now_ns + weather.delay_ns + (weather.jitter_ns ? random() % weather.jitter_ns : 0);
             if (random() % 1000 < weather.damage)
                 one.bytes[random() % one.bytes.size()] ^= 1 << random() % 8;
+            if (weather.cut && random() % 1000 < weather.cut)
+                one.bytes.resize(random() % one.bytes.size());
             network.push(std::move(one));
         }
+    }
+
+    // Either way: one message, or as many as the client's datagram_bytes take.
+    void check_size(const Packet& packet) const {
+        size_t messages = received(packet.bytes, !packet.to_node, space_key()).size();
+        require(messages, "a datagram without a message");
+        require(messages == 1 || packet.bytes.size() <=
+                                     channels[packet.channel]->client.config.datagram_bytes,
+                "a datagram larger than the path takes");
     }
 
     void deliver() {
@@ -451,26 +553,27 @@ private:
 
     void receive(size_t index, const Bytes& bytes) {
         rmem_client& client = channels[index]->client;
-        const uint8_t* payload = bytes.data() + RMEM_HDR_BYTES;
-        rmem_head head;
-        rmem_client_rx rx;
-        if (rmem_wire_parse(bytes.data(), bytes.size(), true, &head) != RMEM_WIRE_GOOD)
-            return;
-        auto verdict = rmem_wire_verify(bytes.data(), &head, &client.config.key, payload,
-                                        bytes.size() - RMEM_HDR_BYTES);
-        if (verdict == RMEM_WIRE_TAG)
-            return;
-        rmem_client_receive(&client, now_ns, &head, payload, verdict == RMEM_WIRE_DAMAGED, &rx);
-        if (rx.op) {
-            Op* op = reinterpret_cast<Op*>(rx.op);
-            require(op->flying, "data for an op that ended");
-            require(uint64_t(rx.data_offset) + rx.data_bytes <= op->op.len &&
-                        rx.data_bytes == bytes.size() - RMEM_HDR_BYTES,
-                    "data beyond the op");
-            op->data.resize(op->op.len);
-            std::memcpy(op->data.data() + rx.data_offset, payload, rx.data_bytes);
+        bool any = false;
+        for (const Received& m : received(bytes, true, client.config.key)) {
+            rmem_client_rx rx;
+            if (m.verdict == RMEM_WIRE_TAG)
+                continue;
+            rmem_client_receive(&client, now_ns, &m.head, m.payload.data(),
+                                m.verdict == RMEM_WIRE_DAMAGED, &rx);
+            any = true;
+            if (rx.op) {
+                Op* op = reinterpret_cast<Op*>(rx.op);
+                require(op->flying, "data for an op that ended");
+                require(uint64_t(rx.data_offset) + rx.data_bytes <= op->op.len &&
+                            rx.data_bytes == m.payload.size(),
+                        "data beyond the op");
+                op->data.resize(op->op.len);
+                std::memcpy(op->data.data() + rx.data_offset, m.payload.data(), rx.data_bytes);
+            }
+            end(rx.finished, rx.result);
         }
-        end(rx.finished, rx.result);
+        if (!any)
+            return;
         pump(index);
         tell();
     }

@@ -107,12 +107,20 @@ static u32 client_recall(struct rmem_client *c, struct rmem_op *op, u32 first, u
 
 /* ---- ending ops ---- */
 
+/*
+ * The id of an ALLOC that nobody waits for any more is never passed by the floor: that tells the
+ * node that its region belongs to nobody, when the session ends.
+ */
 static void client_put_ids(struct rmem_client *c, struct rmem_op *op)
 {
 	u64 id = op->id;
 
 	if (!id)
 		return;
+	if (op->type == RMEM_ALLOC && !op->parts_done && op->status == RMEM_OK) {
+		rmem_seq_give(&c->seq, id, &c->abandoned);
+		return;
+	}
 	for (; id < op->id + rmem_op_ids(op); id++) {
 		if (rmem_seq_owner(&c->seq, id) == op)
 			rmem_seq_put(&c->seq, id);

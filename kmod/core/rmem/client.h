@@ -65,6 +65,7 @@ struct rmem_op {
 	u8 status;	     /* enum rmem_status that ended it */
 	u8 attempt;	     /* 0 only the first time */
 	u8 state;	     /* which list, enum in client.c */
+	bool is_call;	     /* the caller's own, not looked at here */
 	u8 trouble;	     /* answers late, busy or damaged since the last good one */
 	u16 parts;	     /* packets: sent for a WRITE, received for a READ, else 1 */
 	u16 parts_done;
@@ -147,6 +148,7 @@ struct rmem_client {
 	struct rmem_op_list flying;  /* sent whole, in the order of sent_ns, so of timeouts */
 	struct rmem_op_list timed;   /* sorted by deadline: told BUSY, or slow at the node */
 	struct rmem_op *sending;     /* sent in part */
+	struct rmem_op abandoned;    /* owns the ids of ALLOCs given up; of no type */
 	u32 burst_ops;		     /* of waiting and again: may go, though few wait */
 	u32 outstanding_ops;
 	struct rmem_client_counters count;
@@ -234,7 +236,8 @@ u64 rmem_client_deadline(const struct rmem_client *c);
 
 /*
  * Take every op back, linked; they count as cancelled and late answers are ignored. Copies of
- * changes may still arrive at the node until the session is closed or another one open.
+ * changes may still arrive at the node until the session is closed or another one open. That end
+ * also undoes an ALLOC taken back.
  */
 struct rmem_op *rmem_client_cancel_all(struct rmem_client *c);
 

@@ -9,9 +9,9 @@
  *
  * Small ops share datagrams where that costs nobody time. When many are under way, one more
  * has to wait for others anyway, at the node or on the wire; here it waits until there
- * are a few, an eighth of those under way, or as many as a datagram takes, and they go
- * together. Each answer lowers that number and a timeout does, too, so no clock is needed; with
- * up to eight under way nobody waits.
+ * are half of those under way, or as many as a datagram takes, and they go together. Each
+ * answer lowers that number and a timeout does, too, so no clock is needed; while up to three
+ * are under way nobody waits.
  */
 #include "core/base/bytes.h"
 #include "core/rmem/op.h"
@@ -24,7 +24,7 @@
 #define OWN_NS_MIN (50 * BASE_NSEC_PER_MSEC)
 
 /* Ops under way for each that is asked to wait for company. */
-#define FLYING_PER_WAITING 4
+#define FLYING_PER_WAITING 2
 
 static u64 greater(u64 a, u64 b)
 {
@@ -72,7 +72,7 @@ static bool client_next_own(struct rmem_client *c, u64 now_ns, struct rmem_clien
 		tx->head.type = RMEM_CLOSE;
 		tx->head.session = c->session;
 		tx->head.boot = c->boot;
-		tx->head.floor = c->own_id;
+		tx->head.floor = rmem_seq_floor(&c->seq);
 		return true;
 	}
 	tx->head.type = RMEM_OPEN;

@@ -38,6 +38,12 @@ u64 rmem_seq_take(struct rmem_seq *seq, u32 count, void *owner);
 /* The id is answered or given up; the floor moves up when it was the oldest. */
 void rmem_seq_put(struct rmem_seq *seq, u64 id);
 
+/* An id that is outstanding gets another owner. */
+static inline void rmem_seq_give(struct rmem_seq *seq, u64 id, void *owner)
+{
+	seq->owner[id & (seq->window - 1)] = owner;
+}
+
 /* Who waits for this id? NULL: nobody (any more). Any id will do, a stranger's too. */
 static inline void *rmem_seq_owner(const struct rmem_seq *seq, u64 id)
 {
