@@ -176,7 +176,10 @@ public:
 
     // The answers to a datagram.
     std::vector<Bytes> handle(uint64_t now_ns, const Bytes& bytes, const rmem_peer& peer) {
-        for (const Received& m : received(bytes, false, space_key())) {
+        std::vector<Received> messages = received(bytes, false, space_key());
+        if (bytes.size() > messages.size() * RMEM_HDR_BYTES + RMEM_PIECE_BYTES_MAX)
+            return {};
+        for (const Received& m : messages) {
             if (m.verdict == RMEM_WIRE_TAG || !rmem_node_key(&core, m.head.space))
                 continue;
             if (m.verdict == RMEM_WIRE_DAMAGED) {
@@ -462,7 +465,7 @@ public:
     uint32_t sessions_max = 4;
     uint32_t node_piece_bytes = 4096;
     uint32_t datagram_bytes = 0; // of channels to be added
-    uint32_t unsent = 0; // of 1000 messages, refused by the carrier
+    uint32_t unsent = 0;         // of 1000 messages, refused by the carrier
     bool node_up = true;
     uint64_t slow_service_ns = 0; // of the node, per datagram: makes queues
     rmem_window window;
@@ -485,9 +488,9 @@ private:
         if (tx.data_bytes) {
             const Op* op = reinterpret_cast<const Op*>(tx.op);
             require(tx.data_offset + tx.data_bytes <= op->data.size(), "sent beyond the op");
-            std::memcpy(payload.data(), op->data.data() + tx.data_offset, tx.data_bytes);
+            std::copy_n(op->data.begin() + tx.data_offset, tx.data_bytes, payload.begin());
         } else {
-            std::memcpy(payload.data(), tx.payload, tx.payload_bytes);
+            std::copy_n(tx.payload, tx.payload_bytes, payload.begin());
         }
         require(rmem_wire_payload_bytes(&tx.head) == payload.size(),
                 "payload isn't what the header says");
@@ -519,8 +522,8 @@ private:
     void check_size(const Packet& packet) const {
         size_t messages = received(packet.bytes, !packet.to_node, space_key()).size();
         require(messages, "a datagram without a message");
-        require(messages == 1 || packet.bytes.size() <=
-                                     channels[packet.channel]->client.config.datagram_bytes,
+        require(messages == 1 ||
+                    packet.bytes.size() <= channels[packet.channel]->client.config.datagram_bytes,
                 "a datagram larger than the path takes");
     }
 

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <functional>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "node_rig.hpp"
@@ -207,6 +210,226 @@ TEST(Wire, OnlyGoodResponsesCarryPayload) {
             EXPECT_EQ(rmem_wire_payload_bytes(&head), 0u);
         }
     }
+}
+
+// ---- several in a datagram ----
+
+Bytes datagram(const std::vector<Message>& messages) {
+    Bytes bytes;
+    for (const Message& m : messages)
+        bytes.insert(bytes.end(), m.hdr, m.hdr + sizeof(m.hdr));
+    for (const Message& m : messages)
+        bytes.insert(bytes.end(), m.payload.begin(), m.payload.end());
+    return bytes;
+}
+
+struct Counted : rmem_bundle {
+    explicit Counted(const Bytes& bytes, bool response = false) : rmem_bundle() {
+        uint32_t at = 0;
+        bool more;
+        do {
+            EXPECT_LE(at + RMEM_HDR_BYTES, bytes.size()) << "a header outside is asked for";
+            more =
+                rmem_wire_count(this, bytes.data() + at, bytes.size(), response, &first, &verdict);
+            at += RMEM_HDR_BYTES;
+            EXPECT_EQ(messages * RMEM_HDR_BYTES, more ? at : messages * RMEM_HDR_BYTES);
+        } while (more);
+    }
+    rmem_head first{};
+    rmem_wire_verdict verdict = RMEM_WIRE_SHORT;
+};
+
+void expect_count(const Bytes& bytes, uint32_t messages, bool even, const std::string& what) {
+    Counted c(bytes);
+    EXPECT_EQ(c.verdict, RMEM_WIRE_GOOD) << what;
+    EXPECT_EQ(c.messages, messages) << what;
+    EXPECT_EQ(c.even, even) << what;
+}
+
+struct Count : testing::Test {
+    base_siphash_key key = test_key();
+    Message read = message(RMEM_READ, RMEM_DIGEST, key, 4096);
+    Message zero = message(RMEM_ZERO, RMEM_DIGEST, key, 4096);
+
+    Message write(uint32_t bytes) { return message(RMEM_WRITE, RMEM_DIGEST, key, bytes); }
+
+    // The header with fields changed; the payload stays.
+    Message changed(Message m, const std::function<void(rmem_hdr&)>& change) {
+        change(*reinterpret_cast<rmem_hdr*>(m.hdr));
+        return m;
+    }
+};
+
+TEST_F(Count, OneMessage) {
+    for (uint8_t type : requests)
+        expect_count(datagram({message(type, RMEM_FULL, key)}), 1, true, std::to_string(type));
+    for (uint32_t bytes : {1u, 71u, 72u, 1400u, RMEM_PIECE_BYTES_MAX}) {
+        Bytes whole = datagram({write(bytes)});
+        expect_count(whole, 1, true, "whole");
+        for (uint32_t left : {0u, bytes / 2, bytes - 1})
+            expect_count(Bytes(whole.begin(), whole.begin() + RMEM_HDR_BYTES + left), 1, false,
+                         "short");
+        for (uint32_t junk : {1u, 71u, 72u, 144u, 5000u}) {
+            Bytes more = whole;
+            more.resize(whole.size() + junk);
+            expect_count(more, 1, false, "junk behind it");
+        }
+    }
+}
+
+TEST_F(Count, FirstHeaderIsTheVerdict) {
+    EXPECT_EQ(Counted(datagram({changed(read, [](auto& h) { h.version = 2; }), read})).verdict,
+              RMEM_WIRE_VERSION);
+    EXPECT_EQ(Counted(datagram({changed(read, [](auto& h) { h.type = 9; })})).verdict,
+              RMEM_WIRE_TYPE);
+    Counted c(datagram({changed(read, [](auto& h) { h.id = 0; }), read}));
+    EXPECT_EQ(c.verdict, RMEM_WIRE_MALFORMED);
+    EXPECT_EQ(c.messages, 0u);
+    EXPECT_FALSE(c.even);
+}
+
+TEST_F(Count, PayloadsAddUp) {
+    Counted c(datagram({read, write(100), zero, write(1), read, write(4000)}));
+    EXPECT_EQ(c.messages, 6u);
+    EXPECT_TRUE(c.even);
+    EXPECT_EQ(c.payload_bytes, 4101u);
+    EXPECT_EQ(c.first.type, RMEM_READ);
+    Counted d(datagram({write(7), message(RMEM_DISCARD, RMEM_DIGEST, key)}));
+    EXPECT_EQ(d.first.type, RMEM_WRITE);
+    EXPECT_EQ(d.first.len, 7u);
+    EXPECT_EQ(d.messages, 2u);
+    EXPECT_TRUE(d.even);
+}
+
+TEST_F(Count, SixteenAndNotOneMore) {
+    for (const Message& m : {read, write(50)}) {
+        for (uint32_t n = 1; n <= RMEM_BUNDLE_MAX + 2; n++)
+            expect_count(datagram(std::vector<Message>(n, m)), std::min(n, RMEM_BUNDLE_MAX),
+                         n <= RMEM_BUNDLE_MAX, std::to_string(n));
+    }
+}
+
+TEST_F(Count, HeaderCut) {
+    Bytes whole = datagram({read, zero, read});
+    for (size_t cut = 1; cut <= RMEM_HDR_BYTES; cut++)
+        expect_count(Bytes(whole.begin(), whole.end() - cut), 2, cut == RMEM_HDR_BYTES,
+                     std::to_string(cut));
+    // Of a WRITE before it, the payload is then looked for where the rest of the header is.
+    whole = datagram({write(20), read});
+    whole.resize(2 * RMEM_HDR_BYTES - 1);
+    expect_count(whole, 1, false, "behind a WRITE");
+}
+
+TEST_F(Count, StrangerBehindIt) {
+    const std::vector<std::function<void(rmem_hdr&)>> changes = {
+        [](auto& h) { h.session++; },
+        [](auto& h) { h.space++; },
+        [](auto& h) { h.boot++; },
+        [](auto& h) { h.flags = RMEM_FULL; },
+        [](auto& h) { h.flags = RMEM_LINK; },
+        [](auto& h) { h.version++; },
+        [](auto& h) { h.type |= RMEM_RESPONSE; },
+        [](auto& h) { h.type = 0; },
+        [](auto& h) { h.id = 0; },
+        [](auto& h) { h.status = 1; }};
+    for (size_t n = 0; n < changes.size(); n++) {
+        Message strange = changed(zero, changes[n]);
+        expect_count(datagram({read, strange}), 1, false, std::to_string(n));
+        expect_count(datagram({read, write(10), strange, read}), 2, false, std::to_string(n));
+    }
+}
+
+TEST_F(Count, TypesThatTravelAlone) {
+    for (uint8_t type : {RMEM_OPEN, RMEM_CLOSE, RMEM_ALLOC, RMEM_FREE}) {
+        Message alone = message(type, RMEM_DIGEST, key);
+        expect_count(datagram({alone, read}), 1, false, "before a READ");
+        expect_count(datagram({alone, alone}), 1, false, "twice");
+        expect_count(datagram({read, alone}), 1, false, "behind a READ");
+        expect_count(datagram({read, read, alone, read}), 2, false, "in the middle");
+    }
+}
+
+// A length that doesn't verify yet may be anything: the sum must not come round to be right.
+TEST_F(Count, HugeLengths) {
+    for (uint32_t len : {RMEM_PIECE_BYTES_MAX + 1, 1u << 28, 0u - 100, 0u - 72, 0u - 1}) {
+        Message huge = changed(write(100), [=](auto& h) { h.len = len; });
+        expect_count(datagram({huge}), 1, false, std::to_string(len));
+        expect_count(datagram({read, huge, read}), 2, false, std::to_string(len));
+        expect_count(datagram(std::vector<Message>(RMEM_BUNDLE_MAX, huge)), 1, false,
+                     std::to_string(len));
+    }
+    Message half = changed(write(0), [](auto& h) { h.len = 1u << 31; });
+    expect_count(datagram({write(100), half, half}), 2, false, "round the end");
+    std::vector<Message> most(RMEM_BUNDLE_MAX, write(RMEM_PIECE_BYTES_MAX));
+    Counted c(datagram(most));
+    EXPECT_TRUE(c.even);
+    EXPECT_EQ(c.payload_bytes, RMEM_BUNDLE_MAX * RMEM_PIECE_BYTES_MAX);
+    Message far = changed(read, [](auto& h) { h.len = ~0u; }); // asked for, not carried
+    expect_count(datagram({far, far}), 2, true, "READ");
+}
+
+// What a WRITE carries may be anything as well: it's a header only where one is due.
+TEST_F(Count, PayloadThatLooksLikeAHeader) {
+    Message inner = write(RMEM_HDR_BYTES);
+    Message outer = write(RMEM_HDR_BYTES);
+    std::memcpy(outer.payload.data(), inner.hdr, RMEM_HDR_BYTES);
+    expect_count(datagram({outer}), 1, true, "alone");
+    expect_count(datagram({outer, outer}), 2, true, "twice");
+    expect_count(datagram({outer, read, outer}), 3, true, "around a READ");
+    // With something behind it it is taken for one; but never is the datagram even then.
+    Bytes more = datagram({outer});
+    more.push_back(0);
+    expect_count(more, 2, false, "junk behind it");
+}
+
+TEST_F(Count, Responses) {
+    auto answer = [&](uint8_t type, uint32_t bytes, uint8_t status = RMEM_OK) {
+        Message m = message(type | RMEM_RESPONSE, RMEM_DIGEST, key, bytes);
+        m.head.status = status;
+        m.payload.resize(rmem_wire_payload_bytes(&m.head));
+        rmem_wire_build(m.hdr, &m.head, &key, m.payload.data(), m.payload.size());
+        return m;
+    };
+    Counted c(datagram({answer(RMEM_READ, 600), answer(RMEM_WRITE, 4096),
+                        answer(RMEM_READ, 4096, RMEM_BUSY), answer(RMEM_READ, 1)}),
+              true);
+    EXPECT_EQ(c.messages, 4u);
+    EXPECT_EQ(c.payload_bytes, 601u);
+    EXPECT_TRUE(c.even);
+    EXPECT_EQ(Counted(datagram({read}), true).verdict, RMEM_WIRE_TYPE);
+    Counted mixed(datagram({answer(RMEM_WRITE, 1), read}), true);
+    EXPECT_EQ(mixed.messages, 1u);
+    EXPECT_FALSE(mixed.even);
+    Counted opened(datagram({answer(RMEM_OPEN, 24), answer(RMEM_READ, 1)}), true);
+    EXPECT_EQ(opened.messages, 1u);
+    EXPECT_FALSE(opened.even);
+}
+
+TEST(Joins, FirstAlwaysMayOthersAsFarAsTheLimit) {
+    for (uint32_t limit : {0u, 1u, RMEM_HDR_BYTES + 9u, 2u * RMEM_HDR_BYTES + 19}) {
+        rmem_bundle b{};
+        EXPECT_TRUE(rmem_wire_joins(&b, limit, 10));
+        EXPECT_FALSE(rmem_wire_joins(&b, limit, 10)) << limit;
+        EXPECT_EQ(b.messages, 1u) << "refused, but counted";
+        EXPECT_EQ(b.payload_bytes, 10u);
+    }
+    rmem_bundle b{};
+    const uint32_t limit = 3 * RMEM_HDR_BYTES + 30;
+    EXPECT_TRUE(rmem_wire_joins(&b, limit, 10));
+    EXPECT_TRUE(rmem_wire_joins(&b, limit, 10));
+    EXPECT_FALSE(rmem_wire_joins(&b, limit, 11));
+    EXPECT_TRUE(rmem_wire_joins(&b, limit, 10));
+    EXPECT_FALSE(rmem_wire_joins(&b, limit, 0));
+    EXPECT_EQ(b.messages, 3u);
+    EXPECT_EQ(b.payload_bytes, 30u);
+}
+
+TEST(Joins, SixteenAtMost) {
+    rmem_bundle b{};
+    for (uint32_t n = 0; n < RMEM_BUNDLE_MAX; n++)
+        EXPECT_TRUE(rmem_wire_joins(&b, ~0u, 0));
+    EXPECT_FALSE(rmem_wire_joins(&b, ~0u, 0));
+    EXPECT_EQ(b.messages, RMEM_BUNDLE_MAX);
 }
 
 } // namespace
