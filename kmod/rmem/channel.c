@@ -334,7 +334,7 @@ static void receive(struct rmem_channel *c, struct rmem_packet_reader *reader, b
 /* The messages of a datagram. True: one at least was for us. */
 static bool read_packet(struct rmem_channel *c, struct rmem_packet_reader *reader)
 {
-	bool any = false;
+	bool any = false, settled = false;
 
 	while (reader->message < reader->bundle.messages) {
 		enum rmem_wire_verdict verdict = rmem_packet_next(reader, &c->client.config);
@@ -349,11 +349,14 @@ static bool read_packet(struct rmem_channel *c, struct rmem_packet_reader *reade
 				    !udp_hdr(reader->skb)->check)) {
 			count_drop(c, reader->skb, RMEM_COUNT_DROP_NO_CHECKSUM);
 		} else {
-			receive(c, reader, verdict == RMEM_WIRE_DAMAGED,
-				reader->message == reader->bundle.messages);
+			settled = reader->message == reader->bundle.messages;
+			receive(c, reader, verdict == RMEM_WIRE_DAMAGED, settled);
 			any = true;
 		}
 	}
+	/* The last one was no good: what the others changed is still to be seen to. */
+	if (unlikely(any && !settled))
+		pump(c);
 	return any;
 }
 

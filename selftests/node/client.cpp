@@ -7,7 +7,8 @@
 
 namespace remora::test {
 
-Client::Client(rmem_integrity level, unsigned int from) : level_(level), from_(from) {
+Client::Client(rmem_integrity level, unsigned int from, std::uint16_t datagram_bytes)
+    : level_(level), from_(from), datagram_bytes_(datagram_bytes) {
     Bytes random = random_bytes(name.size());
     std::copy(random.begin(), random.end(), name.begin());
     Answer answer = pair().ask_one(open_request());
@@ -57,6 +58,7 @@ Message Client::open_request() {
     rmem_open open{};
     std::copy(name.begin(), name.end(), open.client);
     open.integrity = level_;
+    base_store_le16(&open.datagram_bytes, datagram_bytes_);
     message.payload = [open](const Names&) {
         const auto* bytes = reinterpret_cast<const std::uint8_t*>(&open);
         return Bytes(bytes, bytes + sizeof(open));

@@ -93,8 +93,12 @@ private:
     daemon::Node node_;
 };
 
-bool is_busy(const std::vector<Answer>& answers) {
-    return answers.size() == 1 && answers.front().head.status == RMEM_BUSY;
+bool is_busy(const std::vector<std::vector<Answer>>& datagrams) {
+    return std::any_of(datagrams.begin(), datagrams.end(), [](const std::vector<Answer>& answers) {
+        return std::any_of(answers.begin(), answers.end(), [](const Answer& answer) {
+            return answer.head.status == RMEM_BUSY;
+        });
+    });
 }
 
 std::string described(const Answer& answer) {
@@ -107,10 +111,12 @@ std::string described(const Answer& answer) {
         head.offset, head.piece, head.digest, answer.payload.size());
 }
 
-std::string described(const std::vector<Answer>& answers) {
+std::string described(const std::vector<std::vector<Answer>>& datagrams) {
     std::string text;
-    for (const Answer& answer : answers)
-        text += "\n    " + described(answer);
+    for (const std::vector<Answer>& answers : datagrams) {
+        for (const Answer& answer : answers)
+            text += (&answer == answers.data() ? "\n  - " : "\n    ") + described(answer);
+    }
     return text.empty() ? " none" : text;
 }
 
@@ -251,18 +257,46 @@ Bytes Pair::render(const Message& message, const Names& names) const {
     return datagram;
 }
 
-// An answer with its tag and digest checked and symbols for names.
-Answer Pair::decode(Side& side, const Message& message, const Bytes& datagram) {
+// A datagram's answers, with symbols for names.
+std::vector<Answer> Pair::decode(Side& side, const Messages& messages, const Bytes& datagram) {
+    rmem_bundle bundle{};
+    rmem_head first;
+    rmem_wire_verdict verdict = RMEM_WIRE_SHORT;
+    while (datagram.size() >= RMEM_HDR_BYTES &&
+           rmem_wire_count(&bundle, datagram.data() + bundle.messages * RMEM_HDR_BYTES,
+                           static_cast<u32>(datagram.size()), true, &first, &verdict)) {
+    }
+    if (verdict != RMEM_WIRE_GOOD || !bundle.even)
+        throw Failure("a datagram of answers is malformed");
+    std::vector<Answer> answers;
+    const std::uint8_t* header = datagram.data();
+    const std::uint8_t* payload = header + bundle.messages * RMEM_HDR_BYTES;
+    for (u32 i = 0; i < bundle.messages; i++, header += RMEM_HDR_BYTES) {
+        rmem_head head;
+        if (rmem_wire_parse(header, RMEM_HDR_BYTES, true, &head) != RMEM_WIRE_GOOD)
+            throw Failure("an answer is malformed");
+        std::size_t bytes = rmem_wire_payload_bytes(&head);
+        answers.push_back(decode_one(side, messages, header, payload, bytes));
+        payload += bytes;
+    }
+    return answers;
+}
+
+// An answer with its tag and digest checked.
+Answer Pair::decode_one(Side& side, const Messages& messages, const std::uint8_t* header,
+                        const std::uint8_t* payload, std::size_t bytes) {
     Answer answer{};
-    if (rmem_wire_parse(datagram.data(), datagram.size(), true, &answer.head) != RMEM_WIRE_GOOD)
-        throw Failure("an answer is malformed");
-    answer.payload.assign(datagram.begin() + RMEM_HDR_BYTES, datagram.end());
-    if (rmem_wire_verify(datagram.data(), &answer.head, &key_, answer.payload.data(),
-                         answer.payload.size()) != RMEM_WIRE_GOOD)
+    rmem_wire_parse(header, RMEM_HDR_BYTES, true, &answer.head);
+    answer.payload.assign(payload, payload + bytes);
+    if (rmem_wire_verify(header, &answer.head, &key_, payload, bytes) != RMEM_WIRE_GOOD)
         throw Failure("an answer doesn't verify: {}", described(answer));
+    auto message = std::find_if(messages.begin(), messages.end(), [&](const Message& each) {
+        return each.head.id == answer.head.id;
+    });
+    const Message& asked = message == messages.end() ? messages.front() : *message;
     answer.head.boot = answer.head.boot == side.names.boot ? this_boot : answer.head.boot;
     answer.head.session = side.names.session_symbol(answer.head.session);
-    answer.head.addr -= side.names.base[message.region];
+    answer.head.addr -= side.names.base[asked.region];
     if (answer.head.type == (RMEM_OPEN | RMEM_RESPONSE) && !answer.payload.empty())
         std::fill_n(answer.payload.begin(), offsetof(rmem_opened, page_bytes), std::uint8_t{0});
     if (answer.head.type == (RMEM_ALLOC | RMEM_RESPONSE) && !answer.payload.empty()) {
@@ -276,28 +310,64 @@ Answer Pair::decode(Side& side, const Message& message, const Bytes& datagram) {
     return answer;
 }
 
-std::vector<Answer> Pair::ask_side(Side& side, const Message& message) {
-    std::vector<Answer> answers;
-    for (const Bytes& datagram : side.exchange(render(message, side.names), message.from))
-        answers.push_back(decode(side, message, datagram));
-    std::sort(answers.begin(), answers.end(),
-              [](const Answer& a, const Answer& b) { return a.head.offset < b.head.offset; });
+Pair::Datagrams Pair::ask_side(Side& side, const Messages& messages,
+                               const std::function<void(Bytes&)>& spoil) {
+    Bytes heads, payloads;
+    for (const Message& message : messages) {
+        Bytes bytes = render(message, side.names);
+        auto end = bytes.begin() + static_cast<std::ptrdiff_t>(
+                                       std::min<std::size_t>(bytes.size(), RMEM_HDR_BYTES));
+        heads.insert(heads.end(), bytes.begin(), end);
+        payloads.insert(payloads.end(), end, bytes.end());
+    }
+    heads.insert(heads.end(), payloads.begin(), payloads.end());
+    if (spoil)
+        spoil(heads);
+    Datagrams datagrams;
+    for (const Bytes& datagram : side.exchange(heads, messages.front().from))
+        datagrams.push_back(decode(side, messages, datagram));
+    return datagrams;
+}
+
+Pair::Datagrams Pair::ask_both(const Messages& messages, const std::function<void(Bytes&)>& spoil,
+                               bool sorted) {
+    auto ask = [&](Side& side) {
+        Datagrams datagrams = ask_side(side, messages, spoil);
+        if (sorted)
+            std::sort(datagrams.begin(), datagrams.end(), [](const auto& a, const auto& b) {
+                return a.front().head.offset < b.front().head.offset;
+            });
+        return datagrams;
+    };
+    Datagrams expected = ask(*reference_);
+    Datagrams answers = ask(*network_);
+    // Out of zeroed pages for now, which the protocol allows: asked again.
+    auto deadline = Clock::now() + std::chrono::milliseconds(patience_ms);
+    while (is_busy(answers) && !is_busy(expected) && Clock::now() < deadline)
+        answers = ask(*network_);
+    auto bytes = [&](const Answer& answer) { return built(answer.head, key_, answer.payload); };
+    auto equal = [&](const std::vector<Answer>& a, const std::vector<Answer>& b) {
+        return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                          [&](const Answer& c, const Answer& d) { return bytes(c) == bytes(d); });
+    };
+    EXPECT_TRUE(
+        std::equal(answers.begin(), answers.end(), expected.begin(), expected.end(), equal))
+        << "the node answers, datagram by datagram:" << described(answers)
+        << "\n  the reference:" << described(expected);
     return answers;
 }
 
 std::vector<Answer> Pair::ask(const Message& message) {
-    std::vector<Answer> expected = ask_side(*reference_, message);
-    std::vector<Answer> answers = ask_side(*network_, message);
-    // Out of zeroed pages for now, which the protocol allows: asked again.
-    auto deadline = Clock::now() + std::chrono::milliseconds(patience_ms);
-    while (is_busy(answers) && !is_busy(expected) && Clock::now() < deadline)
-        answers = ask_side(*network_, message);
-    auto bytes = [&](const Answer& answer) { return built(answer.head, key_, answer.payload); };
-    bool equal = std::equal(answers.begin(), answers.end(), expected.begin(), expected.end(),
-                            [&](const Answer& a, const Answer& b) { return bytes(a) == bytes(b); });
-    EXPECT_TRUE(equal) << "the node answers:" << described(answers)
-                       << "\n  the reference:" << described(expected);
+    std::vector<Answer> answers;
+    for (const std::vector<Answer>& datagram : ask_both({message}, nullptr, true))
+        answers.insert(answers.end(), datagram.begin(), datagram.end());
     return answers;
+}
+
+std::vector<std::vector<Answer>>
+Pair::ask_together(const std::vector<Message>& messages,
+                   const std::function<void(Bytes&)>& spoil) {
+    return ask_both(messages, spoil, false);
 }
 
 Answer Pair::ask_one(const Message& message) {

@@ -5,6 +5,9 @@
  *   Message --rendered for each side--> datagram --> node over UDP   ------> answers --+
  *                                   `-> datagram --> core in process ------> answers --+-- equal?
  *
+ * Several messages may share a datagram; then their answers are compared as they come, datagram by
+ * datagram.
+ *
  * Nodes differ in three names: the boot, sessions, and where a region lies. Messages
  * carry symbols for them; answers are compared with symbols put in their place again, and
  * their tags, which cover the names, are checked on each side before that.
@@ -104,6 +107,10 @@ public:
     std::vector<Answer> ask(const Message& message);
     // The same, for messages with one answer.
     Answer ask_one(const Message& message);
+    // Messages in one datagram, spoilt as a whole; by datagram what is answered. None are sorted.
+    std::vector<std::vector<Answer>>
+    ask_together(const std::vector<Message>& messages,
+                 const std::function<void(Bytes&)>& spoil = nullptr);
 
     std::uint32_t space() const { return target_.space; }
     const Key& key() const { return target_.key; }
@@ -113,8 +120,16 @@ public:
     Bytes render(const Message& message, const Names& names) const;
 
 private:
-    std::vector<Answer> ask_side(Side& side, const Message& message);
-    Answer decode(Side& side, const Message& message, const Bytes& datagram);
+    using Messages = std::vector<Message>;
+    using Datagrams = std::vector<std::vector<Answer>>;
+
+    Datagrams ask_side(Side& side, const Messages& messages,
+                       const std::function<void(Bytes&)>& spoil);
+    Datagrams ask_both(const Messages& messages, const std::function<void(Bytes&)>& spoil,
+                       bool sorted);
+    std::vector<Answer> decode(Side& side, const Messages& messages, const Bytes& datagram);
+    Answer decode_one(Side& side, const Messages& messages, const std::uint8_t* header,
+                      const std::uint8_t* payload, std::size_t bytes);
     void probe();
 
     Target target_;

@@ -9,6 +9,7 @@ kill QEMU when the lab dies.
 import asyncio
 import json
 import os
+import pathlib
 import re
 import shlex
 import shutil
@@ -166,6 +167,12 @@ class Machine:
     def qmp(self, verb, **arguments):
         """A command to QEMU itself."""
         return self._qmp.command(verb, **arguments)
+
+    def cpu_s(self):
+        """Seconds of the host's CPUs that its own CPUs took since it was powered on."""
+        threads = [cpu["thread-id"] for cpu in self.qmp("query-cpus-fast")]
+        stats = (pathlib.Path(f"/proc/{self._qemu.pid}/task/{thread}/schedstat") for thread in threads)
+        return sum(int(stat.read_text().split()[0]) for stat in stats) / 1e9
 
     # Commands
 
