@@ -245,13 +245,14 @@ TEST(Silence, MalformedHeader) {
 struct Damage {
     const char* name;
     std::function<void(Bytes&)> spoil;
+    bool behind; // message and tag are as they were
 };
 
 const std::vector<Damage> damages = {
-    {"a bit flipped", [](Bytes& datagram) { datagram.back() ^= 0x10; }},
-    {"a byte missing", [](Bytes& datagram) { datagram.pop_back(); }},
-    {"a byte more", [](Bytes& datagram) { datagram.push_back(0); }},
-    {"no payload", [](Bytes& datagram) { datagram.resize(RMEM_HDR_BYTES); }},
+    {"a bit flipped", [](Bytes& datagram) { datagram.back() ^= 0x10; }, false},
+    {"a byte missing", [](Bytes& datagram) { datagram.pop_back(); }, false},
+    {"a byte more", [](Bytes& datagram) { datagram.push_back(0); }, true},
+    {"no payload", [](Bytes& datagram) { datagram.resize(RMEM_HDR_BYTES); }, false},
 };
 
 TEST(Damage, IsToldWhereTheLevelTellsItApart) {
@@ -261,7 +262,7 @@ TEST(Damage, IsToldWhereTheLevelTellsItApart) {
         for (const Damage& damage : damages) {
             Message write = client.write_request(region, 0, random_bytes(100));
             write.spoil = damage.spoil;
-            if (level == RMEM_FULL) {
+            if (level == RMEM_FULL && !damage.behind) {
                 expect_silence(write, damage.name);
                 continue;
             }
@@ -278,12 +279,13 @@ TEST(Damage, IsToldWhereTheLevelTellsItApart) {
 TEST(Damage, PayloadsOfControlAreUnderTheTag) {
     Client client(RMEM_LINK);
     for (const Damage& damage : damages) {
-        Message open = client.open_request();
-        open.spoil = damage.spoil;
-        expect_silence(open, damage.name);
-        Message alloc = client.alloc_request(4096, RMEM_PERM_READ);
-        alloc.spoil = damage.spoil;
-        expect_silence(alloc, damage.name);
+        for (Message message : {client.open_request(), client.alloc_request(1, RMEM_PERM_READ)}) {
+            message.spoil = damage.spoil;
+            if (damage.behind)
+                EXPECT_EQ(client.ask(message), RMEM_DAMAGED) << damage.name;
+            else
+                expect_silence(message, damage.name);
+        }
     }
 }
 

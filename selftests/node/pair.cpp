@@ -95,9 +95,8 @@ private:
 
 bool is_busy(const std::vector<std::vector<Answer>>& datagrams) {
     return std::any_of(datagrams.begin(), datagrams.end(), [](const std::vector<Answer>& answers) {
-        return std::any_of(answers.begin(), answers.end(), [](const Answer& answer) {
-            return answer.head.status == RMEM_BUSY;
-        });
+        return std::any_of(answers.begin(), answers.end(),
+                           [](const Answer& answer) { return answer.head.status == RMEM_BUSY; });
     });
 }
 
@@ -315,8 +314,8 @@ Pair::Datagrams Pair::ask_side(Side& side, const Messages& messages,
     Bytes heads, payloads;
     for (const Message& message : messages) {
         Bytes bytes = render(message, side.names);
-        auto end = bytes.begin() + static_cast<std::ptrdiff_t>(
-                                       std::min<std::size_t>(bytes.size(), RMEM_HDR_BYTES));
+        auto end = bytes.begin() +
+                   static_cast<std::ptrdiff_t>(std::min<std::size_t>(bytes.size(), RMEM_HDR_BYTES));
         heads.insert(heads.end(), bytes.begin(), end);
         payloads.insert(payloads.end(), end, bytes.end());
     }
@@ -350,8 +349,7 @@ Pair::Datagrams Pair::ask_both(const Messages& messages, const std::function<voi
         return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                           [&](const Answer& c, const Answer& d) { return bytes(c) == bytes(d); });
     };
-    EXPECT_TRUE(
-        std::equal(answers.begin(), answers.end(), expected.begin(), expected.end(), equal))
+    EXPECT_TRUE(std::equal(answers.begin(), answers.end(), expected.begin(), expected.end(), equal))
         << "the node answers, datagram by datagram:" << described(answers)
         << "\n  the reference:" << described(expected);
     return answers;
@@ -364,9 +362,8 @@ std::vector<Answer> Pair::ask(const Message& message) {
     return answers;
 }
 
-std::vector<std::vector<Answer>>
-Pair::ask_together(const std::vector<Message>& messages,
-                   const std::function<void(Bytes&)>& spoil) {
+std::vector<std::vector<Answer>> Pair::ask_together(const std::vector<Message>& messages,
+                                                    const std::function<void(Bytes&)>& spoil) {
     return ask_both(messages, spoil, false);
 }
 
