@@ -272,6 +272,18 @@ def test_in_use(lab):
         wait_until("its region is gone", lambda: node.status()["regions"] == 0)
 
 
+def test_hibernation_is_refused(lab):
+    """An image of this machine could not be woken: what it swapped lies elsewhere."""
+    compute = lab["compute"]
+    with Rack(lab) as rack:
+        device = rack.attach("compute", rack.node("memory", "64M"), "32M")
+        mark = compute.console_mark()
+        refused = compute.run("echo disk > /sys/power/state", check=False)
+        assert refused.rc != 0, "hibernated with a device attached"
+        compute.wait_console("no hibernation with remote memory attached: detach", 30, mark)
+        run_fio(compute, device.path, "mixed", "4k", 4)
+
+
 @tap.bound(600)
 def test_interrupted_attach(lab):
     """Ctrl-C at any moment: either a device or none, at the node a region for it or none."""
@@ -307,7 +319,8 @@ TESTS = [test_loss, test_reordering, test_duplication, test_corruption, test_eve
          test_outage_is_waited_for, test_fail_after, test_node_stopped_and_started, test_node_power_cut,
          test_detach_from_a_dead_node, test_wrong_key_and_unknown_space, test_sizes_that_are_wrong,
          test_node_that_is_not_there, test_port_in_use, test_started_or_loaded_twice,
-         test_node_asked_too_much, test_in_use, test_interrupted_attach]
+         test_node_asked_too_much, test_in_use,
+         test_hibernation_is_refused, test_interrupted_attach]
 
 if __name__ == "__main__":
     tap.main("pair", TESTS)

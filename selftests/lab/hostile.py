@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Datagrams no client or node would send, as many as go in a time; run in a machine of the lab.
+
+    hostile.py flood     HOST PORT SECONDS SEED            at a node, from a socket
+    hostile.py fragments SOURCE HOST PORT SECONDS SEED     at a node: IPv4 fragments that overlap
+    hostile.py forge     SOURCE HOST PORTS SECONDS SEED    at a client: answers nobody gave
+
+Prints how many it sent.
+"""
+
+import random
+import socket
+import struct
+import sys
+import time
+
+HEADER = struct.Struct("<BBBBIQQQQQIIHBBI8s")  # struct rmem_hdr of include/remora/rmem.h
+NODE_PORT = 7670
+RESPONSE = 0x80
+
+
+def header(chance, **known):
+    """A well-formed header but for its tag; any field may be given."""
+    fields = {"version": 1, "type": chance.randint(1, 8), "flags": chance.randint(0, 2), "status": 0, "space": 1,
+              "session": chance.getrandbits(64), "boot": chance.getrandbits(64), "id": chance.getrandbits(32) + 1,
+              "floor": 1, "addr": chance.getrandbits(40), "len": chance.choice((0, 1, 4096, 0xffffffff)),
+              "offset": 0, "piece": 0, "attempt": 0, "reserved": 0, "digest": 0, "tag": chance.randbytes(8), **known}
+    return HEADER.pack(*fields.values())
+
+
+def noise(chance):
+    return chance.randbytes(chance.choice((0, 1, 71, 72, 73, 500, 4168, 8900)))
+
+
+def forged(chance):
+    return header(chance) + chance.randbytes(chance.choice((0, 24, 4096)))
+
+
+def stranger(chance):
+    return header(chance, space=chance.randint(2, 1 << 32) & 0xffffffff or 2)
+
+
+def malformed(chance):
+    return header(chance, **chance.choice(({"version": 2}, {"type": 0}, {"type": 99}, {"flags": 0xff},
+                                           {"type": RESPONSE | 5}, {"reserved": 1}, {"floor": (1 << 64) - 1})))
+
+
+def bundle(chance):
+    """Headers that go on and on, with too little or too much behind them."""
+    return b"".join(header(chance, type=6, session=1, boot=1, flags=0, len=chance.choice((8, 4096, 0xffffff00)))
+                    for _ in range(chance.randint(2, 40))) + chance.randbytes(chance.randint(0, 4000))
+
+
+def datagrams(chance):
+    while True:
+        yield chance.choice((noise, forged, stranger, malformed, bundle))(chance)
+
+
+def for_a_while(seconds, send):
+    sent, end = 0, time.monotonic() + seconds
+    while time.monotonic() < end:
+        for _ in range(64):
+            try:
+                send()
+                sent += 1
+            except OSError:  # a full queue, or a refusal of an earlier one: go on
+                pass
+    print(sent)
+
+
+def flood(host, port, seconds, seed):
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sock.connect((host, int(port)))
+    source = datagrams(random.Random(int(seed)))
+    for_a_while(float(seconds), lambda: sock.send(next(source)))
+
+
+def ipv4(source, host, ident, offset, more, protocol, payload):
+    return struct.pack(">BBHHHBBH4s4s", 0x45, 0, 20 + len(payload), ident, (0x2000 if more else 0) | offset // 8, 64,
+                       protocol, 0, socket.inet_aton(source), socket.inet_aton(host)) + payload
+
+
+def udp(source_port, port, payload):
+    """Without a checksum."""
+    return struct.pack(">HHHH", source_port, port, 8 + len(payload), 0) + payload
+
+
+def fragments(source, host, port, seconds, seed):
+    """Two requests under one IP id, each in fragments that cover the other's."""
+    chance = random.Random(int(seed))
+    sock = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+
+    def send():
+        ident = chance.randint(1, 65535)
+        pieces = []
+        for _ in range(2):
+            whole = udp(chance.randint(1024, 65535), int(port), forged(chance))
+            cut = chance.randrange(8, max(9, len(whole) - 8)) & ~7
+            overlap = chance.choice((0, 8, 64)) if cut > 64 else 0
+            pieces += [(0, True, whole[:cut]), (cut - overlap, False, whole[cut - overlap:])]
+        chance.shuffle(pieces)
+        for offset, more, payload in pieces:
+            sock.sendto(ipv4(source, host, ident, offset, more, socket.IPPROTO_UDP, payload), (host, 0))
+    for_a_while(float(seconds), send)
+
+
+def forge(source, host, ports, seconds, seed):
+    chance = random.Random(int(seed))
+    ports = [int(port) for port in ports.split(",")]
+    sock = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+
+    def send():
+        answer = chance.choice((noise(chance), bundle(chance),
+                                header(chance, type=RESPONSE | chance.randint(1, 8), status=chance.randint(0, 9),
+                                       id=chance.randint(1, 5000)) + chance.randbytes(chance.choice((0, 24, 4096)))))
+        sock.sendto(ipv4(source, host, 0, 0, False, socket.IPPROTO_UDP,
+                         udp(NODE_PORT, chance.choice(ports), answer)), (host, 0))
+    for_a_while(float(seconds), send)
+
+
+if __name__ == "__main__":
+    {"flood": flood, "fragments": fragments, "forge": forge}[sys.argv[1]](*sys.argv[2:])
