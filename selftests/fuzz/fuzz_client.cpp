@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 // The client before a node that answers anything: the input is a script of calls, and of
-// responses whose headers verify but say what they like. Whatever comes, data stays within its
-// op, an op ends once, and the windows hold what flying parts owe.
+// responses whose headers verify but say what they like, by themselves or several in a datagram.
+// Whatever comes, data stays within its op, an op ends once, the windows hold what flying parts
+// owe, and there is a time or an answer that each op waits for.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <vector>
 
 extern "C" {
+#include "core/base/crc32c.h"
 #include "core/rmem/client.h"
 }
 
 namespace {
 
-constexpr int ops_max = 12;
+constexpr int ops_max = 24;
+constexpr uint8_t answers_from = 240; // an act that isn't one of the ten
 
 void require(bool good) {
     if (!good)
@@ -51,7 +55,10 @@ public:
         rmem_client_config config{};
         config.space = 1;
         config.piece_bytes = 1024 + script_.take<uint16_t>() % 8000;
-        config.fail_after_ns = script_.take<uint8_t>() % 2 * BASE_NSEC_PER_SEC;
+        constexpr uint32_t datagrams[] = {0, 1472, 8972, RMEM_DATAGRAM_BYTES_MAX};
+        uint8_t how = script_.take<uint8_t>();
+        config.fail_after_ns = how % 2 * BASE_NSEC_PER_SEC;
+        config.datagram_bytes = datagrams[how / 2 % 4];
         config.seed = 1;
         client_ = std::make_unique<rmem_client>();
         rmem_client_init(client_.get(), &config, &window_, &incast_, 0);
@@ -72,7 +79,10 @@ public:
 private:
     void act() {
         rmem_client_result result;
-        switch (script_.take<uint8_t>() % 10) {
+        uint8_t what = script_.take<uint8_t>();
+        if (what >= answers_from)
+            return answers(what - answers_from + 1);
+        switch (what % 10) {
         case 0:
             submit();
             break;
@@ -129,8 +139,11 @@ private:
     void send() {
         for (int n = script_.take<uint8_t>(); n >= 0; n--) {
             if (!rmem_client_next(client_.get(), now_ns_, &tx_))
-                return;
+                return check_waits();
             sent_ = true;
+            uint32_t row = rmem_client_row(client_.get(), &tx_);
+            require(row >= 1 && row <= RMEM_BUNDLE_MAX);
+            history_[history_next_++ % RMEM_BUNDLE_MAX] = tx_.head;
             require(tx_.head.floor <= tx_.head.id && tx_.head.id);
             require(tx_.payload_bytes <= sizeof(tx_.payload));
             if (!tx_.op)
@@ -140,12 +153,22 @@ private:
         }
     }
 
-    // Of the last packet sent, or an older id of the session; then a few fields as the script has
+    // Nothing may go now: so something that is under way, or time, lets it go later.
+    void check_waits() {
+        const rmem_client& c = *client_;
+        if (c.state != RMEM_CHANNEL_OPEN || c.closing || !c.outstanding_ops)
+            return;
+        require(rmem_client_deadline(&c));
+        if (!c.sending && (c.waiting.ops || c.again.ops))
+            require(c.flying.ops);
+        if (!c.config.datagram_bytes && !c.sending)
+            require(!c.waiting.ops && !c.again.ops);
+    }
+
+    // An answer to a message, or to an older id of the session; then a few fields as the script has
     // it.
-    void answer() {
-        rmem_head head = tx_.head;
-        rmem_client_rx rx;
-        uint8_t payload[sizeof(rmem_opened)];
+    rmem_head answer_to(const rmem_head& request) {
+        rmem_head head = request;
         head.type |= RMEM_RESPONSE;
         head.boot = client_->boot ? client_->boot : 77;
         if (head.type == (RMEM_OPEN | RMEM_RESPONSE))
@@ -156,10 +179,10 @@ private:
             head.status = script_.take<uint8_t>() % RMEM_STATUS_COUNT;
         if (change & 2)
             head.offset = script_.take<uint32_t>();
-        else if (tx_.head.piece)
-            head.offset = script_.take<uint8_t>() * tx_.head.piece;
-        if (tx_.head.piece && head.offset < tx_.head.len)
-            head.len = std::min<uint32_t>(tx_.head.len - head.offset, tx_.head.piece);
+        else if (request.piece)
+            head.offset = script_.take<uint8_t>() * request.piece;
+        if (request.piece && head.offset < request.len)
+            head.len = std::min<uint32_t>(request.len - head.offset, request.piece);
         if (change & 4)
             head.len = script_.take<uint32_t>();
         if (change & 8)
@@ -172,15 +195,79 @@ private:
             head.attempt = script_.take<uint8_t>();
         if (change & 128)
             head.type = RMEM_RESPONSE | (1 + script_.take<uint8_t>() % RMEM_ZERO);
+        return head;
+    }
+
+    void answer() {
+        rmem_head head = answer_to(tx_.head);
+        uint8_t payload[sizeof(rmem_opened)];
         for (auto& byte : payload)
             byte = script_.take<uint8_t>();
         now_ns_ += script_.take<uint8_t>() * 1000;
-        rmem_client_receive(client_.get(), now_ns_, &head, payload,
-                            script_.take<uint8_t>() % 8 == 7, &rx);
+        receive(head, payload, script_.take<uint8_t>() % 8 == 7);
+    }
+
+    // To the messages sent last, in one datagram, which may be cut, longer, or have a bit flipped.
+    void answers(size_t count) {
+        const base_siphash_key key = client_->config.key;
+        std::vector<uint8_t> datagram, payloads;
+        for (size_t n = 0; n < count; n++) {
+            rmem_head head = answer_to(history_[(history_next_ - count + n) % RMEM_BUNDLE_MAX]);
+            size_t bytes = std::min(rmem_wire_payload_bytes(&head), RMEM_PIECE_BYTES_MAX + 1);
+            size_t at = payloads.size();
+            payloads.resize(at + bytes, script_.take<uint8_t>());
+            datagram.resize(datagram.size() + RMEM_HDR_BYTES);
+            rmem_wire_build(datagram.data() + datagram.size() - RMEM_HDR_BYTES, &head, &key,
+                            payloads.data() + at, bytes);
+        }
+        datagram.insert(datagram.end(), payloads.begin(), payloads.end());
+        uint8_t damage = script_.take<uint8_t>();
+        if (damage % 8 == 5)
+            datagram.resize(datagram.size() + damage / 8);
+        if (damage % 8 == 6)
+            datagram.resize(script_.take<uint16_t>() % datagram.size());
+        if (damage % 8 == 7)
+            datagram[script_.take<uint16_t>() % datagram.size()] ^= 1 << damage / 8 % 8;
+        now_ns_ += script_.take<uint8_t>() * 1000;
+        take(datagram);
+    }
+
+    // What a carrier does with a datagram.
+    void take(const std::vector<uint8_t>& datagram) {
+        rmem_head head{};
+        rmem_bundle bundle{};
+        rmem_wire_verdict verdict;
+        if (datagram.size() < RMEM_HDR_BYTES)
+            return;
+        while (rmem_wire_count(&bundle, datagram.data() + bundle.messages * RMEM_HDR_BYTES,
+                               datagram.size(), true, &head, &verdict)) {
+        }
+        if (verdict != RMEM_WIRE_GOOD)
+            return;
+        size_t offset = bundle.messages * RMEM_HDR_BYTES;
+        for (uint32_t n = 0; n < bundle.messages; n++) {
+            const uint8_t* hdr = datagram.data() + n * RMEM_HDR_BYTES;
+            require(rmem_wire_parse(hdr, RMEM_HDR_BYTES, true, &head) == RMEM_WIRE_GOOD);
+            size_t bytes =
+                std::min<size_t>(rmem_wire_payload_bytes(&head), datagram.size() - offset);
+            verdict =
+                rmem_wire_verify(hdr, &head, &client_->config.key, datagram.data() + offset, bytes);
+            if (verdict != RMEM_WIRE_TAG) {
+                receive(head, datagram.data() + offset,
+                        verdict == RMEM_WIRE_DAMAGED || !bundle.even);
+                check();
+            }
+            offset += bytes;
+        }
+    }
+
+    void receive(const rmem_head& head, const uint8_t* payload, bool damaged) {
+        rmem_client_rx rx;
+        rmem_client_receive(client_.get(), now_ns_, &head, payload, damaged, &rx);
         if (rx.op) {
             require(reinterpret_cast<Mine*>(rx.op)->out && rx.op->type == RMEM_READ);
             require(uint64_t(rx.data_offset) + rx.data_bytes <= rx.op->len && rx.data_bytes);
-            require(rx.data_bytes == head.len);
+            require(rx.data_bytes == head.len && !damaged);
         }
         require(!rx.finished || rx.accepted);
         end(rx.finished);
@@ -236,12 +323,15 @@ private:
     std::unique_ptr<rmem_client> client_;
     Mine op_[ops_max] = {};
     rmem_client_tx tx_ = {};
+    rmem_head history_[RMEM_BUNDLE_MAX] = {}; // sent last
+    size_t history_next_ = RMEM_BUNDLE_MAX;
     bool sent_ = false;
 };
 
 } // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
+    base_crc32c_setup();
     std::make_unique<Fuzz>(data, bytes)->run();
     return 0;
 }

@@ -3,7 +3,7 @@
 //
 // Two tenants with a client each write their own mark only. Whatever arrives: no tenant reads
 // another's bytes, pages and entries are never lost or held twice, and every answer is a message
-// that its client would accept.
+// that its client would accept, in a datagram no larger than it asked for.
 //
 // Input: steps of 16 bytes each, struct step below.
 #include <algorithm>
@@ -41,7 +41,7 @@ bool holds_only(const std::vector<uint8_t>& data, uint8_t mark) {
 }
 
 struct step {
-    uint8_t what;   // type of the message, or what the node's operator does
+    uint8_t what;   // type of the message, or what the node's operator does; joins_next
     uint8_t who;    // tenant
     uint8_t twist;  // one field of the header that isn't as it should be
     uint8_t damage; // of the datagram: a bit flipped, a byte cut off
@@ -52,6 +52,9 @@ struct step {
     uint32_t value;
 };
 static_assert(sizeof(step) == 16);
+
+constexpr uint8_t joins_next = 0x80; // the message waits for the next one, in the same datagram
+constexpr size_t messages_max = RMEM_BUNDLE_MAX + 2;
 
 rmem_node_config fuzz_config() {
     rmem_node_config config = rig::small_config();
@@ -202,6 +205,7 @@ private:
         std::vector<uint8_t> payload(std::min(rmem_wire_payload_bytes(&h), 9000u), t.client.space);
         if (h.type == RMEM_OPEN) {
             t.client.open.integrity = t.client.integrity = h.integrity;
+            base_store_le16(&t.client.open.datagram_bytes, s.value);
             std::memcpy(payload.data(), &t.client.open, sizeof(rmem_open));
         } else if (h.type == RMEM_ALLOC) {
             base_store_le64(payload.data(), 1 + s.len % (10 * page));
@@ -219,40 +223,68 @@ private:
         Tenant& t = tenant[s.who % tenants];
         rmem_head h = head_of(s, t);
         std::vector<uint8_t> payload = payload_of(s, h, t);
-        std::vector<uint8_t> datagram(RMEM_HDR_BYTES);
         const base_siphash_key k = key();
-        rmem_wire_build(datagram.data(), &h, &k, payload.data(), payload.size());
-        datagram.insert(datagram.end(), payload.begin(), payload.end());
+        heads.resize(heads.size() + RMEM_HDR_BYTES);
+        rmem_wire_build(heads.data() + heads.size() - RMEM_HDR_BYTES, &h, &k, payload.data(),
+                        payload.size());
+        payloads.insert(payloads.end(), payload.begin(), payload.end());
+        if (s.what & joins_next && heads.size() < messages_max * RMEM_HDR_BYTES)
+            return;
+        std::vector<uint8_t> datagram = std::exchange(heads, {});
+        datagram.insert(datagram.end(), payloads.begin(), payloads.end());
+        payloads.clear();
         if (s.damage % 4 == 1)
             datagram[s.value % datagram.size()] ^= 1 << (s.damage / 4 % 8);
         if (s.damage % 4 == 2)
             datagram.resize(s.value % datagram.size());
         receive(datagram, t);
+        send_answers();
     }
 
     // What a carrier does with a datagram.
     void receive(const std::vector<uint8_t>& datagram, Tenant& t) {
         rmem_head h{};
-        if (rmem_wire_parse(datagram.data(), datagram.size(), false, &h) != RMEM_WIRE_GOOD)
+        rmem_bundle bundle{};
+        rmem_wire_verdict verdict;
+        if (datagram.size() < RMEM_HDR_BYTES)
             return;
+        while (rmem_wire_count(&bundle, datagram.data() + bundle.messages * RMEM_HDR_BYTES,
+                               datagram.size(), false, &h, &verdict))
+            require((bundle.messages + 1) * RMEM_HDR_BYTES <= datagram.size());
+        if (verdict != RMEM_WIRE_GOOD)
+            return;
+        require(bundle.messages && bundle.messages <= RMEM_BUNDLE_MAX);
         const base_siphash_key* k = rmem_node_key(&node.core, h.space);
-        if (!k)
+        size_t offset = bundle.messages * RMEM_HDR_BYTES;
+        if (!k || datagram.size() - offset > RMEM_PIECE_BYTES_MAX)
             return;
-        const uint8_t* payload = datagram.data() + RMEM_HDR_BYTES;
-        size_t bytes = datagram.size() - RMEM_HDR_BYTES;
-        rmem_wire_verdict verdict = rmem_wire_verify(datagram.data(), &h, k, payload, bytes);
+        for (uint32_t n = 0; n < bundle.messages; n++) {
+            const uint8_t* hdr = datagram.data() + n * RMEM_HDR_BYTES;
+            require(rmem_wire_parse(hdr, RMEM_HDR_BYTES, false, &h) == RMEM_WIRE_GOOD);
+            size_t bytes = std::min<size_t>(rmem_wire_payload_bytes(&h), datagram.size() - offset);
+            require(!bundle.even || bytes == rmem_wire_payload_bytes(&h));
+            verdict = rmem_wire_verify(hdr, &h, k, datagram.data() + offset, bytes);
+            if (verdict == RMEM_WIRE_GOOD && !bundle.even)
+                verdict = RMEM_WIRE_DAMAGED;
+            received(h, verdict, datagram.data() + offset, t);
+            offset += bytes;
+        }
+        require(!bundle.even || offset == datagram.size());
+    }
+
+    void received(const rmem_head& h, rmem_wire_verdict verdict, const uint8_t* payload,
+                  Tenant& t) {
         if (verdict == RMEM_WIRE_TAG)
             return;
         if (verdict == RMEM_WIRE_DAMAGED) {
             rmem_head reply;
             rmem_node_damaged(&node.core, &h, &reply);
             answered(h, reply, {});
-            return;
-        }
-        if (h.type >= RMEM_READ)
-            fast(h, payload, t);
-        else
+        } else if (rmem_node_is_slow(&node.core, &h)) {
             slow(h, payload, t);
+        } else {
+            fast(h, payload, t);
+        }
     }
 
     void fast(const rmem_head& h, const uint8_t* payload, Tenant& t) {
@@ -319,7 +351,9 @@ private:
         if (answer.action != RMEM_ACT_REPLY)
             return;
         const uint8_t* out = reinterpret_cast<const uint8_t*>(&call.out);
+        send_answers();
         answered(request, answer.reply, {out, out + rmem_wire_payload_bytes(&answer.reply)});
+        send_answers();
         if (answer.reply.status != RMEM_OK)
             return;
         if (request.type == RMEM_OPEN) {
@@ -334,14 +368,39 @@ private:
 
     // Its client has to find the answer good.
     void answered(const rmem_head& request, rmem_head reply, const std::vector<uint8_t>& payload) {
-        uint8_t hdr[RMEM_HDR_BYTES];
         rmem_head parsed;
         const base_siphash_key k = key();
+        uint32_t limit = rmem_node_datagram_bytes(&node.core, &request);
+        if (!rmem_wire_joins(&answers, limit, payload.size())) {
+            send_answers();
+            rmem_wire_joins(&answers, limit, payload.size());
+        }
+        answer_heads.resize(answer_heads.size() + RMEM_HDR_BYTES);
+        uint8_t* hdr = answer_heads.data() + answer_heads.size() - RMEM_HDR_BYTES;
         rmem_wire_build(hdr, &reply, &k, payload.data(), payload.size());
-        require(rmem_wire_parse(hdr, sizeof(hdr), true, &parsed) == RMEM_WIRE_GOOD);
+        answer_payloads.insert(answer_payloads.end(), payload.begin(), payload.end());
+        require(rmem_wire_parse(hdr, RMEM_HDR_BYTES, true, &parsed) == RMEM_WIRE_GOOD);
         require(rmem_wire_verify(hdr, &parsed, &k, payload.data(), payload.size()) ==
                 RMEM_WIRE_GOOD);
         require(parsed.id == request.id && parsed.type == (request.type | RMEM_RESPONSE));
+        require(answers.messages == 1 || answer_heads.size() + answer_payloads.size() <= limit);
+    }
+
+    // So has it the datagram.
+    void send_answers() {
+        rmem_bundle bundle{};
+        rmem_head first;
+        rmem_wire_verdict verdict = RMEM_WIRE_GOOD;
+        size_t bytes = answer_heads.size() + answer_payloads.size();
+        while (answers.messages &&
+               rmem_wire_count(&bundle, answer_heads.data() + bundle.messages * RMEM_HDR_BYTES,
+                               bytes, true, &first, &verdict))
+            require((bundle.messages + 1) * RMEM_HDR_BYTES <= answer_heads.size());
+        require(verdict == RMEM_WIRE_GOOD && bundle.messages == answers.messages);
+        require(!answers.messages || bundle.even);
+        answers = {};
+        answer_heads.clear();
+        answer_payloads.clear();
     }
 
     void check_extent(const rmem_extent& e) {
@@ -359,6 +418,9 @@ private:
 
     rig::Node& node;
     rmem_node_call call{};
+    std::vector<uint8_t> heads, payloads; // of the datagram that is put together
+    rmem_bundle answers{};                // of the datagram that others may join
+    std::vector<uint8_t> answer_heads, answer_payloads;
     rmem_head request{};      // the call's
     Tenant* caller = nullptr; // NULL: no call is under way
     std::array<Tenant, tenants> tenant{Tenant{rig::Client(1, 1)}, Tenant{rig::Client(2, 2)}};

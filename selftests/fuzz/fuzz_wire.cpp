@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-// Any bytes as a datagram: what parses encodes to the same bytes, and what is sealed verifies until
-// a bit of it changes.
+// Any bytes as a datagram: its messages lie within it, what parses encodes to the same bytes, and
+// what is sealed verifies until a bit of it changes.
 //
 // Input: direction, place of a bit to flip (2 bytes), then the datagram.
 #include <algorithm>
@@ -17,6 +17,32 @@ void require(bool holds) {
         std::abort();
 }
 
+void count(const uint8_t* data, size_t size, bool response) {
+    rmem_bundle bundle{};
+    rmem_head first{}, head{};
+    rmem_wire_verdict verdict;
+    size_t at = 0, payloads = 0;
+    bool more = size >= RMEM_HDR_BYTES;
+    while (more) {
+        require(at + RMEM_HDR_BYTES <= size);
+        more = rmem_wire_count(&bundle, data + at, size, response, &first, &verdict);
+        at += RMEM_HDR_BYTES;
+    }
+    require(bundle.messages <= RMEM_BUNDLE_MAX && bundle.messages * RMEM_HDR_BYTES <= size);
+    for (uint32_t n = 0; n < bundle.messages; n++) {
+        require(rmem_wire_parse(data + n * RMEM_HDR_BYTES, RMEM_HDR_BYTES, response, &head) ==
+                RMEM_WIRE_GOOD);
+        require(n == 0 || (head.space == first.space && head.session == first.session &&
+                           head.boot == first.boot && head.integrity == first.integrity));
+        require(bundle.messages == 1 || rmem_type_may_share(head.type));
+        payloads += rmem_wire_payload_bytes(&head);
+    }
+    if (bundle.messages)
+        require(bundle.even ==
+                (verdict == RMEM_WIRE_GOOD && bundle.messages * RMEM_HDR_BYTES + payloads == size &&
+                 bundle.payload_bytes == payloads));
+}
+
 } // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -28,6 +54,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const size_t flip = data[1] | data[2] << 8;
     data += 3;
     size -= 3;
+    count(data, size, response);
 
     rmem_head head{}, again{};
     if (rmem_wire_parse(data, size, response, &head) != RMEM_WIRE_GOOD)
