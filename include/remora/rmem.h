@@ -11,13 +11,15 @@
  *
  *   hdr 1 | hdr 2 | ... | hdr n | payload 1 | payload 2 | ... | payload n
  *
- * n isn't told: there is another header as long as the datagram is longer than what the
- * headers before it account for. If that never comes out even, every message
- * whose header verifies is damaged. Messages that travel together are on their
- * own: each has its tag, its id and its answer, and is lost to nobody but itself. They are
- * of one space and session, and of types READ, WRITE, DISCARD and ZERO; others
- * travel alone. Their answers are bundled in the same order, as far as the datagram
- * size allows that the client gave in OPEN; a client may send without bundling.
+ * The payloads are RMEM_PIECE_BYTES_MAX at most, together. n isn't told: there
+ * is another header as long as the datagram is longer than what the headers
+ * before it account for. If that never comes out even, every message whose
+ * header verifies is damaged. Messages that travel together are on their own:
+ * each has its tag, its id and its answer, and a bad one spoils none of the
+ * others. They are of one space and session, and of types READ, WRITE, DISCARD and
+ * ZERO; others travel alone. Their answers are bundled in the same order, as
+ * far as the datagram size allows that the client gave in OPEN; a client may
+ * send without bundling.
  *
  * After Clio (ASPLOS'22), sections 4.2 to 4.5: no connections, the response is
  * the acknowledgement, a write larger than the path's MTU goes as independent
@@ -188,7 +190,7 @@ struct rmem_open {
 	__u8 client[16];  /* names the client for good; opening supersedes its older sessions */
 	__u8 integrity;	  /* enum rmem_integrity, of the session */
 	__u8 reserved;	  /* 0 */
-	__le16 datagram_bytes; /* answers are bundled up to this size; 0: each travels alone */
+	__le16 datagram_bytes; /* answers are bundled up to this; 0: each travels alone */
 	__u8 reserved2[4]; /* 0 */
 };
 

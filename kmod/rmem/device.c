@@ -390,7 +390,7 @@ static int region_confirm(struct rmem_device *device, struct netlink_ext_ack *ex
 		return 0;
 	if (!err && call.result == RMEM_CLIENT_REFUSED) {
 		device->region_bytes = 0;
-		NL_SET_ERR_MSG(extack, "the node took the memory back before it was used: try again");
+		NL_SET_ERR_MSG(extack, "the node took the memory back at once: try again");
 		return -EAGAIN;
 	}
 	NL_SET_ERR_MSG(extack, "the node stopped answering while it was to allocate");

@@ -86,6 +86,8 @@ static void walk_payload(const struct node_rx *rx, struct base_siphash *hash, u3
 	}
 	skb_prepare_seq_read(skb, rx->offset, rx->offset + rx->bytes, &state);
 	while ((bytes = skb_seq_read(done, &data, &state))) {
+		/* A block may go on behind what was asked for. */
+		bytes = min(bytes, rx->bytes - done);
 		hash_payload(hash, crc, data, bytes);
 		done += bytes;
 	}
@@ -181,6 +183,9 @@ static void send_parts(struct node_rx *rx, struct rmem_answer *answer)
 {
 	u32 offset = 0, bytes;
 
+	/* Parts share datagrams, too, with each other and with the answers to come. */
+	if (rx->head.piece && rx->head.len > rx->head.piece)
+		rx->answers.messages = RMEM_BUNDLE_MAX;
 	while ((bytes = rmem_node_read_part(&rx->host->core, &rx->head, offset, answer))) {
 		if (!node_send_add(&rx->answers, &rx->host->mem, rx->key, &answer->reply,
 				   answer->extent, answer->extents))

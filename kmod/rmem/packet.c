@@ -146,6 +146,8 @@ static __always_inline void skb_walk(const struct sk_buff *skb, u32 offset, u32 
 	}
 	skb_prepare_seq_read((struct sk_buff *)skb, offset, offset + bytes, &state);
 	while ((now = skb_seq_read(done, &data, &state))) {
+		/* A block may go on behind what was asked for. */
+		now = min(now, bytes - done);
 		fn(arg, data, now);
 		done += now;
 	}

@@ -26,6 +26,10 @@ NTH_MAX = 2000
 EXPECTED = r"page allocation failure|Unable to allocate memory"
 
 
+# A cache whose sysfs entry can't be made keeps its name: the kernel's own, when it makes a disk's bios.
+KERNELS_OWN_LEAKS = r"sysfs_slab_add"
+
+
 def text_range(machine, name):
     """The module's code, as the stack filter of fault injection wants it."""
     start = int(machine.read(f"/sys/module/{name}/sections/.text"), 16)
@@ -179,13 +183,19 @@ def test_swap(lab):
 @debug_only
 def test_nothing_leaked(lab):
     for machine in lab:
-        found = machine.kmemleak()
+        with machine.expect_complaint("kmemleak"):
+            found = machine.kmemleak(ignore=KERNELS_OWN_LEAKS)
         assert not found.strip(), found
         stats = machine.read("/proc/lockdep_stats")
         assert re.search(r"debug_locks:\s+1", stats), f"{machine.name}: lockdep is off, it gave up earlier"
 
 
+def scan_when_asked(machine):
+    """No kmemleak scan but the last test's, which knows what to overlook."""
+    machine.run("echo scan=off > /sys/kernel/debug/kmemleak 2>/dev/null || :")
+
+
 TESTS = [test_attach, test_detach, test_node_start, test_io, test_swap, test_nothing_leaked]
 
 if __name__ == "__main__":
-    tap.main("pair", TESTS)
+    tap.main("pair", TESTS, on_boot=scan_when_asked)

@@ -251,7 +251,7 @@ void Node::send_parts(Request& request, rmem_answer& part) {
 // ---- OPEN, CLOSE, ALLOC, FREE, long ZERO ----
 
 // The slow lock is taken for each step anew, so that others get between the steps of a long call.
-void Node::slow(const Request& request) {
+void Node::slow(Request& request) {
     rmem_node_call call;
     {
         std::lock_guard one_call(call_lock_);
@@ -264,7 +264,8 @@ void Node::slow(const Request& request) {
     request.counters.add(count_reason + answer.reason);
     if (answer.action != RMEM_ACT_REPLY)
         return;
-    // It travels alone.
+    // It travels alone, and adding it may send what others could have joined.
+    request.open = nullptr;
     Reply& out = request.outbox.add(request.path);
     std::size_t bytes = rmem_wire_payload_bytes(&answer.reply);
     rmem_wire_build(out.head.data(), &answer.reply, request.key, &call.out, bytes);

@@ -95,7 +95,7 @@ private:
     Reply& datagram_for(Request& request, std::uint32_t payload_bytes);
     void answer(Request& request, rmem_head& head, std::span<const rmem_extent> extents);
     void send_parts(Request& request, rmem_answer& part);
-    void slow(const Request& request);
+    void slow(Request& request);
     bool step(rmem_node_call& call);
 
     std::uint8_t* page(std::uint32_t index) const;

@@ -236,7 +236,7 @@ static void client_opened(struct rmem_client *c, u64 now_ns, const struct rmem_h
 		rx->accepted = true;
 		c->own_due = false;
 		c->own_deadline_ns =
-			now_ns + (head->status == RMEM_BUSY
+			now_ns + (head->status == RMEM_BUSY || head->status == RMEM_DAMAGED
 					  ? doubled(OPEN_BUSY_NS_FIRST, c->own_attempt, OPEN_NS_MAX)
 					  : OPEN_NS_MAX);
 		return;

@@ -146,6 +146,8 @@ static bool read_attempt(const struct rmem_node *node, const struct rmem_node_ca
 	attempt->nonce = call->head.id;
 	attempt->integrity = call->in.open.integrity;
 	attempt->datagram_bytes = base_load_le16(&call->in.open.datagram_bytes);
+	if (attempt->datagram_bytes > RMEM_DATAGRAM_BYTES_MAX)
+		attempt->datagram_bytes = RMEM_DATAGRAM_BYTES_MAX;
 	base_copy(attempt->client, call->in.open.client, sizeof(attempt->client));
 	return true;
 }

@@ -129,7 +129,8 @@ bool rmem_wire_joins(struct rmem_bundle *bundle, u32 limit_bytes, u32 payload_by
 {
 	u32 bytes = (bundle->messages + 1) * RMEM_HDR_BYTES + bundle->payload_bytes + payload_bytes;
 
-	if (bundle->messages && (bytes > limit_bytes || bundle->messages == RMEM_BUNDLE_MAX))
+	if (bundle->messages && (bytes > limit_bytes || bundle->messages == RMEM_BUNDLE_MAX ||
+				 bundle->payload_bytes + payload_bytes > RMEM_PIECE_BYTES_MAX))
 		return false;
 	bundle->messages++;
 	bundle->payload_bytes += payload_bytes;

@@ -235,14 +235,16 @@ class Machine:
         """with m.expect_complaint(r'BUG: ...'): such complaints of the kernel don't fail the run."""
         return self.console.expecting(pattern)
 
-    def kmemleak(self, timeout=300):
-        """Scans for leaked memory (debug kernel); a leak is a complaint, shown with its backtrace."""
+    def kmemleak(self, timeout=300, ignore=None):
+        """Scans for leaked memory (debug kernel); a leak is a complaint, shown with its backtrace.
+        ignore: a regular expression; objects whose report it is found in don't count."""
         knob = "/sys/kernel/debug/kmemleak"
         if self.run(["test", "-e", knob], check=False).rc != 0:
             return ""
         # An object must be unreferenced in two scans, and older than 5 s, to count.
         self.run(f"echo scan > {knob} && sleep 6 && echo scan > {knob}", timeout)
-        found = self.read(knob, timeout)
+        reports = re.split(r"^(?=unreferenced object)", self.read(knob, timeout), flags=re.M)
+        found = "".join(report for report in reports if not (ignore and re.search(ignore, report)))
         leaks = len(re.findall(r"^unreferenced object", found, re.M))
         if leaks:
             self.write("/dev/kmsg", f"<4>kmemleak: {leaks} new suspected memory leaks\n")
