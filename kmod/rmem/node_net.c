@@ -185,7 +185,7 @@ static void send_parts(struct node_rx *rx, struct rmem_answer *answer)
 
 	/* Parts share datagrams, too, with each other and with the answers to come. */
 	if (rx->head.piece && rx->head.len > rx->head.piece)
-		rx->answers.messages = RMEM_BUNDLE_MAX;
+		rx->answers.many = true;
 	while ((bytes = rmem_node_read_part(&rx->host->core, &rx->head, offset, answer))) {
 		if (!node_send_add(&rx->answers, &rx->host->mem, rx->key, &answer->reply,
 				   answer->extent, answer->extents))
@@ -240,7 +240,8 @@ static __always_inline void fast_path(struct node_rx *rx, void (*act)(struct nod
 	struct node_host *host = rx->host;
 	struct node_slot *slot = &host->slot[rmem_node_slot(&host->core, rx->head.session)];
 
-	rx->answers.messages = rx->bundle.messages - rx->message;
+	if (rx->bundle.messages > 1)
+		rx->answers.many = true;
 	spin_lock(&slot->lock);
 	rx->answers.limit_bytes = rmem_node_datagram_bytes(&host->core, &rx->head);
 	act(rx);

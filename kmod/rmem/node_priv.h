@@ -190,7 +190,7 @@ struct node_answers {
 	struct sk_buff *first, *last; /* last may take more */
 	struct rmem_bundle bundle;    /* in last */
 	u32 limit_bytes;	      /* rmem_node_datagram_bytes() */
-	u32 messages;		      /* to be expected from now on, at least 1 */
+	bool many;		      /* more than one is to be expected */
 };
 
 /* Adds an answer, with the pages of its extents; false: no buffer. Slot lock. */

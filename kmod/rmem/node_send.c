@@ -138,7 +138,9 @@ static struct sk_buff *packet_for(struct node_answers *answers, u32 payload_byte
 	if (skb && has_room(skb, extents) &&
 	    rmem_wire_joins(&answers->bundle, answers->limit_bytes, payload_bytes))
 		return skb;
-	skb = new_packet((answers->limit_bytes ? answers->messages : 1) * RMEM_HDR_BYTES);
+	/* Room for all that may join, so that what joins is as the protocol says it. */
+	skb = new_packet((answers->limit_bytes && answers->many ? RMEM_BUNDLE_MAX : 1) *
+			 RMEM_HDR_BYTES);
 	if (!skb)
 		return NULL;
 	answers->bundle = (struct rmem_bundle){};
