@@ -579,6 +579,7 @@ void rmem_client_receive(struct rmem_client *c, u64 now_ns, const struct rmem_he
 		return;
 	}
 	client_heard(c, now_ns);
+	c->answered = true;
 	if (head->status == RMEM_OK)
 		client_receive_ok(c, op, now_ns, head, payload, damaged, rx);
 	else if (rebooted)

@@ -149,6 +149,7 @@ struct rmem_client {
 	struct rmem_op_list timed;   /* sorted by deadline: told BUSY, or slow at the node */
 	struct rmem_op *sending;     /* sent in part */
 	struct rmem_op abandoned;    /* owns the ids of ALLOCs given up; of no type */
+	bool answered;		     /* since an op last left, or was found waiting */
 	u32 burst_ops;		     /* of waiting and again: may go, though few wait */
 	u32 outstanding_ops;
 	struct rmem_client_counters count;

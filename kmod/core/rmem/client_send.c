@@ -7,11 +7,12 @@
  * One op is sent at a time, so that a large one isn't cut up by others. Where it
  * finds no room it stays the next, and so do those behind it.
  *
- * Small ops share datagrams where that costs nobody time. When many are under way, one more
- * has to wait for others anyway, at the node or on the wire; here it waits until there
- * are half of those under way, or as many as a datagram takes, and they go together. Each
- * answer lowers that number and a timeout does, too, so no clock is needed; while up to three
- * are under way nobody waits.
+ * Small ops share datagrams where that costs little time. While some are under way, new ones
+ * wait: until the next answer, until they are as many as those under way, or as many as a
+ * datagram takes; then they go together. So the first two of them leave at once; with many,
+ * each answer takes the place of a datagram that carries what has come since the one before.
+ * Nothing waits for a clock: what is under way is answered or times out, and either makes the
+ * number fall.
  */
 #include "core/base/bytes.h"
 #include "core/rmem/op.h"
@@ -22,9 +23,6 @@
 
 /* OPEN and CLOSE are answered by the node's slow path, and aren't repeated faster than that. */
 #define OWN_NS_MIN (50 * BASE_NSEC_PER_MSEC)
-
-/* Ops under way for each that is asked to wait for company. */
-#define FLYING_PER_WAITING 2
 
 static u64 greater(u64 a, u64 b)
 {
@@ -162,9 +160,10 @@ static bool client_gathers(struct rmem_client *c)
 
 	if (c->burst_ops)
 		return false;
-	if (waiting < c->flying.ops / FLYING_PER_WAITING && rmem_op_has_parts(op) &&
+	if (!c->answered && waiting < c->flying.ops && rmem_op_has_parts(op) &&
 	    waiting < client_datagram_ops(c, op))
 		return true;
+	c->answered = false;
 	c->burst_ops = waiting;
 	return false;
 }
@@ -177,10 +176,12 @@ static struct rmem_op *client_turn(struct rmem_client *c)
 	if (!op) {
 		op = c->partly.head;
 		if (!op) {
-			if (!(c->again.ops + c->waiting.ops))
+			if (!(c->again.ops + c->waiting.ops)) {
 				c->burst_ops = 0;
-			else if (!client_gathers(c))
+				c->answered = false;
+			} else if (!client_gathers(c)) {
 				op = c->again.head ? c->again.head : c->waiting.head;
+			}
 			if (!op)
 				return NULL;
 			c->burst_ops--;
