@@ -152,10 +152,9 @@ static u32 client_datagram_ops(const struct rmem_client *c, const struct rmem_op
 	return ops < RMEM_BUNDLE_MAX ? ops : RMEM_BUNDLE_MAX;
 }
 
-/* Is it better to wait until more ops do? */
-static bool client_gathers(struct rmem_client *c)
+/* Is it better to wait until more ops do? op: the first that waits. */
+static bool client_gathers(struct rmem_client *c, const struct rmem_op *op)
 {
-	const struct rmem_op *op = c->again.head ? c->again.head : c->waiting.head;
 	u32 waiting = c->again.ops + c->waiting.ops;
 
 	if (c->burst_ops)
@@ -168,24 +167,31 @@ static bool client_gathers(struct rmem_client *c)
 	return false;
 }
 
+/* The next op that waits, if it may leave. */
+static struct rmem_op *client_next_waiting(struct rmem_client *c)
+{
+	struct rmem_op *op = c->again.head ? c->again.head : c->waiting.head;
+
+	if (!op) {
+		c->burst_ops = 0;
+		c->answered = false;
+		return NULL;
+	}
+	if (client_gathers(c, op))
+		return NULL;
+	c->burst_ops--;
+	return op;
+}
+
 /* The op whose turn it is; NULL: none, or the window of ids is full. */
 static struct rmem_op *client_turn(struct rmem_client *c)
 {
 	struct rmem_op *op = c->sending;
 
 	if (!op) {
-		op = c->partly.head;
-		if (!op) {
-			if (!(c->again.ops + c->waiting.ops)) {
-				c->burst_ops = 0;
-				c->answered = false;
-			} else if (!client_gathers(c)) {
-				op = c->again.head ? c->again.head : c->waiting.head;
-			}
-			if (!op)
-				return NULL;
-			c->burst_ops--;
-		}
+		op = c->partly.head ? c->partly.head : client_next_waiting(c);
+		if (!op)
+			return NULL;
 		rmem_op_pick(c, op);
 		op->state = RMEM_OP_SENDING;
 		c->sending = op;
