@@ -4,10 +4,10 @@
 #include <linux/random.h>
 #include <linux/rculist.h>
 #include <linux/slab.h>
-#include <linux/udp.h>
 #include <net/sock.h>
 
 #include "rmem/packet.h"
+#include "rmem/skb.h"
 #include "rmem/trace.h"
 
 /* Silence that is not loss: the largest RTO is a second. */
@@ -298,8 +298,8 @@ static void count_drop(struct rmem_channel *c, struct sk_buff *skb, unsigned int
 }
 
 /* A message that verified, or did but for its payload; the last one of its datagram? */
-static void receive(struct rmem_channel *c, struct rmem_packet_reader *reader, bool damaged,
-		    bool last)
+static void receive(struct rmem_channel *c, const struct rmem_datagram *d, struct sk_buff *skb,
+		    bool damaged, bool last)
 {
 	enum rmem_client_state before;
 	struct rmem_client_rx rx = {};
@@ -310,16 +310,16 @@ static void receive(struct rmem_channel *c, struct rmem_packet_reader *reader, b
 	spin_lock(&c->lock);
 	if (unlikely(c->stopped)) {
 		spin_unlock(&c->lock);
-		count_drop(c, reader->skb, RMEM_COUNT_DROP_STOPPED);
+		count_drop(c, skb, RMEM_COUNT_DROP_STOPPED);
 		return;
 	}
 	before = c->client.state;
 	now_ns = ktime_get_ns();
-	rmem_client_receive(&c->client, now_ns, &reader->head,
-			    damaged ? NULL : rmem_packet_payload(reader), damaged, &rx);
-	trace_rmem_receive(c, &reader->head, rx.accepted, damaged);
+	rmem_client_receive(&c->client, now_ns, &d->head,
+			    damaged ? NULL : rmem_packet_payload(d, skb), damaged, &rx);
+	trace_rmem_receive(c, &d->head, rx.accepted, damaged);
 	if (rx.op)
-		rmem_packet_copy(reader, rmem_blk_request(rx.op), rx.data_offset, rx.data_bytes);
+		rmem_packet_copy(d, skb, rmem_blk_request(rx.op), rx.data_offset, rx.data_bytes);
 	c->silent_ns = 0;
 	if (last)
 		settle(c, now_ns, before, &packets);
@@ -332,25 +332,24 @@ static void receive(struct rmem_channel *c, struct rmem_packet_reader *reader, b
 }
 
 /* The messages of a datagram. True: one at least was for us. */
-static bool read_packet(struct rmem_channel *c, struct rmem_packet_reader *reader)
+static bool read_packet(struct rmem_channel *c, struct rmem_datagram *d, struct sk_buff *skb)
 {
+	const struct rmem_client_config *config = &c->client.config;
 	bool any = false, settled = false;
 
-	while (reader->message < reader->bundle.messages) {
-		enum rmem_wire_verdict verdict = rmem_packet_next(reader, &c->client.config);
-		const struct rmem_head *head = &reader->head;
+	while (rmem_datagram_step(d, rmem_skb_hdrs(skb))) {
+		enum rmem_wire_verdict verdict = rmem_skb_verify(d, &config->key, skb);
 
 		if (unlikely(verdict != RMEM_WIRE_GOOD && verdict != RMEM_WIRE_DAMAGED)) {
-			count_drop(c, reader->skb, RMEM_COUNT_DROP_WIRE + verdict);
-		} else if (unlikely(head->space != c->client.config.space ||
-				    head->integrity != c->client.config.integrity)) {
-			count_drop(c, reader->skb, RMEM_COUNT_DROP_STRANGER);
-		} else if (unlikely(head->integrity == RMEM_LINK &&
-				    !udp_hdr(reader->skb)->check)) {
-			count_drop(c, reader->skb, RMEM_COUNT_DROP_NO_CHECKSUM);
+			count_drop(c, skb, RMEM_COUNT_DROP_WIRE + verdict);
+		} else if (unlikely(d->head.space != config->space ||
+				    d->head.integrity != config->integrity)) {
+			count_drop(c, skb, RMEM_COUNT_DROP_STRANGER);
+		} else if (unlikely(d->head.integrity == RMEM_LINK && !udp_hdr(skb)->check)) {
+			count_drop(c, skb, RMEM_COUNT_DROP_NO_CHECKSUM);
 		} else {
-			settled = reader->message == reader->bundle.messages;
-			receive(c, reader, verdict == RMEM_WIRE_DAMAGED, settled);
+			settled = d->steps == d->messages;
+			receive(c, d, skb, verdict == RMEM_WIRE_DAMAGED, settled);
 			any = true;
 		}
 	}
@@ -367,17 +366,17 @@ static bool read_packet(struct rmem_channel *c, struct rmem_packet_reader *reade
 static int packet_in(struct sock *sk, struct sk_buff *skb)
 {
 	struct rmem_channel *c = rcu_dereference_sk_user_data(sk);
-	struct rmem_packet_reader reader;
 	enum rmem_wire_verdict verdict;
+	struct rmem_datagram d;
 
 	if (unlikely(!c)) {
 		kfree_skb(skb);
 		return 0;
 	}
-	verdict = rmem_packet_open(&reader, skb);
+	verdict = rmem_packet_open(&d, skb);
 	if (unlikely(verdict != RMEM_WIRE_GOOD))
 		count_drop(c, skb, RMEM_COUNT_DROP_WIRE + verdict);
-	if (unlikely(verdict != RMEM_WIRE_GOOD || !read_packet(c, &reader))) {
+	if (unlikely(verdict != RMEM_WIRE_GOOD || !read_packet(c, &d, skb))) {
 		kfree_skb(skb);
 		return 0;
 	}

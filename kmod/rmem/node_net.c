@@ -20,34 +20,27 @@
  * Packets whose buffer came from the reserves kept for swapping are dropped: the
  * node is nobody's swap, and whoever is needs that buffer back.
  */
-#include <linux/crc32c.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
 #include <linux/module.h>
 #include <linux/net.h>
 #include <linux/timekeeping.h>
-#include <linux/udp.h>
 #include <net/ipv6.h>
 #include <net/sock.h>
 #include <net/udp.h>
 #include <net/udp_tunnel.h>
 
 #include "compat/compat.h"
-#include "core/base/crc32c.h"
 #include "rmem/node_priv.h"
 #include "rmem/node_trace.h"
-
-#define HDR_OFFSET sizeof(struct udphdr)
+#include "rmem/skb.h"
 
 /* One datagram on its way through, a message at a time; lives on the stack. */
 struct node_rx {
 	struct node_host *host;
 	struct sk_buff *skb;
+	struct rmem_datagram in;
 	const struct base_siphash_key *key;
-	struct rmem_bundle bundle;
-	u32 message; /* number of the one that is dealt with, from 0 up */
-	struct rmem_head head;
-	u32 offset, bytes; /* of its payload in skb */
 	struct node_path path;
 	struct dst_entry *route; /* NULL: not looked up yet */
 	struct node_answers answers;
@@ -58,65 +51,6 @@ static bool drop(const struct sk_buff *skb, unsigned int count)
 	node_count(count);
 	trace_rmem_node_drop(count, skb->len);
 	return false;
-}
-
-/* ---- verification ---- */
-
-static void hash_payload(struct base_siphash *hash, u32 *crc, const void *data, u32 bytes)
-{
-	if (hash)
-		base_siphash_update(hash, data, bytes);
-	if (crc)
-		*crc = crc32c(*crc, data, bytes);
-}
-
-/* Runs over the payload where it lies; hash and crc may be NULL. */
-static void walk_payload(const struct node_rx *rx, struct base_siphash *hash, u32 *crc)
-{
-	struct sk_buff *skb = rx->skb;
-	struct skb_seq_state state;
-	const u8 *data;
-	unsigned int bytes, done = 0;
-
-	if (!rx->bytes)
-		return;
-	if (rx->offset + rx->bytes <= skb_headlen(skb)) {
-		hash_payload(hash, crc, skb->data + rx->offset, rx->bytes);
-		return;
-	}
-	skb_prepare_seq_read(skb, rx->offset, rx->offset + rx->bytes, &state);
-	while ((bytes = skb_seq_read(done, &data, &state))) {
-		/* A block may go on behind what was asked for. */
-		bytes = min(bytes, rx->bytes - done);
-		hash_payload(hash, crc, data, bytes);
-		done += bytes;
-	}
-}
-
-static const void *header(const struct node_rx *rx)
-{
-	return rx->skb->data + HDR_OFFSET + rx->message * RMEM_HDR_BYTES;
-}
-
-/* rmem_wire_verify() for a payload in pieces. */
-static enum rmem_wire_verdict verify(const struct node_rx *rx)
-{
-	struct base_siphash hash;
-	u32 crc = BASE_CRC32C_SEED;
-
-	rmem_wire_hash_begin(&hash, rx->key, header(rx));
-	if (rmem_wire_tags_payload(&rx->head))
-		walk_payload(rx, &hash, NULL);
-	if (!rmem_wire_tag_equal(header(rx), base_siphash_final(&hash)))
-		return RMEM_WIRE_TAG;
-	if (unlikely(!rx->bundle.even))
-		return RMEM_WIRE_DAMAGED;
-	if (rx->head.type == RMEM_WRITE && rx->head.integrity == RMEM_DIGEST) {
-		walk_payload(rx, NULL, &crc);
-		if (base_crc32c_final(crc) != rx->head.digest)
-			return RMEM_WIRE_DAMAGED;
-	}
-	return RMEM_WIRE_GOOD;
 }
 
 static void read_path(struct sk_buff *skb, struct node_path *path)
@@ -148,7 +82,7 @@ static bool wants_checksum(const struct rmem_head *head)
 /* Payload to pages. The lengths were compared, so there is as much of it as the extents take. */
 static bool copy_in(const struct node_rx *rx, const struct rmem_answer *answer)
 {
-	u32 offset = rx->offset;
+	u32 offset = rmem_skb_payload(&rx->in);
 	unsigned int i;
 
 	for (i = 0; i < answer->extents; i++) {
@@ -160,7 +94,7 @@ static bool copy_in(const struct node_rx *rx, const struct rmem_answer *answer)
 			return false;
 		offset += extent->bytes;
 	}
-	node_count_add(NODE_COUNT_WRITE_BYTES, rx->bytes);
+	node_count_add(NODE_COUNT_WRITE_BYTES, rx->in.payload_bytes);
 	return true;
 }
 
@@ -183,10 +117,7 @@ static void send_parts(struct node_rx *rx, struct rmem_answer *answer)
 {
 	u32 offset = 0, bytes;
 
-	/* Parts share datagrams, too, with each other and with the answers to come. */
-	if (rx->head.piece && rx->head.len > rx->head.piece)
-		rx->answers.many = true;
-	while ((bytes = rmem_node_read_part(&rx->host->core, &rx->head, offset, answer))) {
+	while ((bytes = rmem_node_read_part(&rx->host->core, &rx->in.head, offset, answer))) {
 		if (!node_send_add(&rx->answers, &rx->host->mem, rx->key, &answer->reply,
 				   answer->extent, answer->extents))
 			break;
@@ -201,9 +132,9 @@ static void execute(struct node_rx *rx)
 	struct rmem_node *core = &rx->host->core;
 	struct rmem_answer answer;
 
-	rmem_node_request(core, ktime_get_coarse_ns(), &rx->head, &rx->path.peer, &answer);
+	rmem_node_request(core, ktime_get_coarse_ns(), &rx->in.head, &rx->path.peer, &answer);
 	node_count(NODE_COUNT_REASON + answer.reason);
-	trace_rmem_node_decision(&rx->head, &answer);
+	trace_rmem_node_decision(&rx->in.head, &answer);
 
 	switch (answer.action) {
 	case RMEM_ACT_DROP:
@@ -214,11 +145,11 @@ static void execute(struct node_rx *rx)
 	case RMEM_ACT_COPY_IN:
 		if (!copy_in(rx, &answer))
 			return;
-		rmem_node_done(core, &rx->head);
+		rmem_node_done(core, &rx->in.head);
 		break;
 	case RMEM_ACT_FILL:
 		fill(rx, &answer);
-		rmem_node_done(core, &rx->head);
+		rmem_node_done(core, &rx->in.head);
 		break;
 	case RMEM_ACT_REPLY:
 		break;
@@ -231,26 +162,21 @@ static void tell_damaged(struct node_rx *rx)
 {
 	struct rmem_head head;
 
-	rmem_node_damaged(&rx->host->core, &rx->head, &head);
+	rmem_node_damaged(&rx->host->core, &rx->in.head, &head);
 	reply(rx, &head);
 }
 
 static __always_inline void fast_path(struct node_rx *rx, void (*act)(struct node_rx *rx))
 {
 	struct node_host *host = rx->host;
-	struct node_slot *slot = &host->slot[rmem_node_slot(&host->core, rx->head.session)];
+	struct node_slot *slot = &host->slot[rmem_node_slot(&host->core, rx->in.head.session)];
 
-	if (rx->bundle.messages > 1)
-		rx->answers.many = true;
 	spin_lock(&slot->lock);
-	rx->answers.limit_bytes = rmem_node_datagram_bytes(&host->core, &rx->head);
+	rx->answers.limit_bytes = rmem_node_datagram_bytes(&host->core, &rx->in.head);
 	act(rx);
 	if (rx->answers.first && !rx->route)
 		rx->route = node_send_route(host, &slot->route, &rx->path);
 	spin_unlock(&slot->lock);
-
-	if (rx->head.type != RMEM_READ)
-		node_mem_scrub(host);
 }
 
 /* ---- reception ---- */
@@ -259,28 +185,16 @@ static __always_inline void fast_path(struct node_rx *rx, void (*act)(struct nod
 static bool admit(struct node_rx *rx)
 {
 	struct sk_buff *skb = rx->skb;
-	enum rmem_wire_verdict verdict = RMEM_WIRE_SHORT;
-	u32 bytes = skb->len - HDR_OFFSET, end = HDR_OFFSET;
-	bool more;
+	enum rmem_wire_verdict verdict = rmem_skb_open(&rx->in, skb, false);
 
-	do {
-		end += RMEM_HDR_BYTES;
-		if (!pskb_may_pull(skb, end)) {
-			rx->bundle.even = false;
-			break;
-		}
-		more = rmem_wire_count(&rx->bundle, skb->data + end - RMEM_HDR_BYTES, bytes, false,
-				       &rx->head, &verdict);
-	} while (more);
 	if (verdict != RMEM_WIRE_GOOD)
 		return drop(skb, NODE_COUNT_WIRE + verdict);
-	rx->key = rmem_node_key(&rx->host->core, rx->head.space);
+	rx->key = rmem_node_key(&rx->host->core, rx->in.head.space);
 	if (!rx->key)
 		return drop(skb, NODE_COUNT_DROP_SPACE);
-	rx->offset = HDR_OFFSET + rx->bundle.messages * RMEM_HDR_BYTES;
-	if (skb->len - rx->offset > RMEM_PIECE_BYTES_MAX)
+	if (rx->in.bytes - rx->in.messages * RMEM_HDR_BYTES > RMEM_PIECE_BYTES_MAX)
 		return drop(skb, NODE_COUNT_DROP_OVERSIZE);
-	if (wants_checksum(&rx->head) && !udp_hdr(skb)->check)
+	if (wants_checksum(&rx->in.head) && !udp_hdr(skb)->check)
 		return drop(skb, NODE_COUNT_DROP_NO_CHECKSUM);
 	if (skb->pkt_type != PACKET_HOST)
 		return drop(skb, NODE_COUNT_DROP_NOT_UNICAST);
@@ -292,24 +206,20 @@ static bool admit(struct node_rx *rx)
 /* False: dropped, and counted why. */
 static bool handle_message(struct node_rx *rx)
 {
-	enum rmem_wire_verdict verdict;
+	enum rmem_wire_verdict verdict = rmem_skb_verify(&rx->in, rx->key, rx->skb);
+	const struct rmem_head *head = &rx->in.head;
 
-	rx->bytes = rmem_wire_payload_bytes(&rx->head);
-	/* A tag over a payload that isn't there as a whole can't verify, so take what there is. */
-	if (unlikely(!rx->bundle.even))
-		rx->bytes = min(rx->bytes, rx->skb->len - rx->offset);
-	verdict = verify(rx);
 	if (verdict == RMEM_WIRE_TAG)
 		return drop(rx->skb, NODE_COUNT_WIRE + verdict);
 	node_count(NODE_COUNT_WIRE + verdict);
-	node_count(NODE_COUNT_TYPE + rx->head.type - RMEM_OPEN);
-	trace_rmem_node_request(&rx->head);
+	node_count(NODE_COUNT_TYPE + head->type - RMEM_OPEN);
+	trace_rmem_node_request(head);
 
 	if (verdict == RMEM_WIRE_DAMAGED)
 		fast_path(rx, tell_damaged);
-	else if (!rmem_node_is_slow(&rx->host->core, &rx->head))
+	else if (!rmem_node_is_slow(&rx->host->core, head))
 		fast_path(rx, execute);
-	else if (!node_slow_add(rx->host, &rx->head, &rx->path, rx->skb, rx->offset))
+	else if (!node_slow_add(rx->host, head, &rx->path, rx->skb, rmem_skb_payload(&rx->in)))
 		return drop(rx->skb, NODE_COUNT_DROP_QUEUE_FULL);
 	return true;
 }
@@ -317,21 +227,19 @@ static bool handle_message(struct node_rx *rx)
 /* False: nothing of it was good for anything. */
 static bool handle(struct node_rx *rx)
 {
+	const struct rmem_head *head = &rx->in.head;
 	bool any = false;
 
 	if (!admit(rx))
 		return false;
 	read_path(rx->skb, &rx->path);
-	for (;;) {
+	rx->answers.many = rx->in.messages > 1 ||
+			   (head->type == RMEM_READ && head->len > head->piece);
+	while (rmem_datagram_step(&rx->in, rmem_skb_hdrs(rx->skb)))
 		any |= handle_message(rx);
-		if (++rx->message == rx->bundle.messages)
-			break;
-		rx->offset += rx->bytes;
-		/* It was good when the messages were counted. */
-		rmem_wire_parse(header(rx), RMEM_HDR_BYTES, false, &rx->head);
-	}
-	node_send_packets(rx->host, rx->route, &rx->path, wants_checksum(&rx->head),
+	node_send_packets(rx->host, rx->route, &rx->path, wants_checksum(head),
 			  rx->answers.first);
+	node_mem_scrub(rx->host);
 	return any;
 }
 

@@ -32,6 +32,7 @@
 #include <linux/spinlock.h>
 #include <linux/wait.h>
 
+#include "core/rmem/datagram.h"
 #include "core/rmem/node_call.h"
 
 struct dst_entry;
@@ -190,7 +191,7 @@ struct node_answers {
 	struct sk_buff *first, *last; /* last may take more */
 	struct rmem_bundle bundle;    /* in last */
 	u32 limit_bytes;	      /* rmem_node_datagram_bytes() */
-	bool many;		      /* more than one is to be expected */
+	bool many;		      /* there may be more than one: leave room for them */
 };
 
 /* Adds an answer, with the pages of its extents; false: no buffer. Slot lock. */

@@ -15,11 +15,9 @@
  * up once and kept with the session's slot for as long as it is valid and the
  * slot's requests come from the same peer.
  */
-#include <linux/crc32c.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
 #include <linux/skbuff.h>
-#include <linux/udp.h>
 #include <net/dst.h>
 #include <net/flow.h>
 #include <net/ip.h>
@@ -31,8 +29,8 @@
 #include <net/route.h>
 #include <net/udp.h>
 
-#include "core/base/crc32c.h"
 #include "rmem/node_priv.h"
+#include "rmem/skb.h"
 
 /* What the layers below the message may want to put before it. */
 #define HEADROOM (LL_MAX_HEADER + sizeof(struct ipv6hdr) + sizeof(struct udphdr))
@@ -84,48 +82,9 @@ static void add_extent(struct sk_buff *skb, const struct node_mem *mem,
 			extent->bytes, extent->bytes);
 }
 
-static const void *extent_data(const struct node_mem *mem, const struct rmem_extent *extent)
-{
-	if (extent->page == RMEM_PAGE_NONE)
-		return page_address(mem->zero);
-	return node_mem_at(mem, extent);
-}
-
-/* Header of a message with these extents: digest and tag over the pages where they are. */
-static void seal(void *hdr, const struct node_mem *mem, const struct base_siphash_key *key,
-		 struct rmem_head *head, const struct rmem_extent *extent, unsigned int extents)
-{
-	struct base_siphash hash;
-	u32 crc = BASE_CRC32C_SEED;
-	unsigned int i;
-
-	if (extents && head->integrity == RMEM_DIGEST) {
-		for (i = 0; i < extents; i++)
-			crc = crc32c(crc, extent_data(mem, &extent[i]), extent[i].bytes);
-		head->digest = base_crc32c_final(crc);
-	}
-	rmem_wire_encode(hdr, head);
-	rmem_wire_hash_begin(&hash, key, hdr);
-	if (rmem_wire_tags_payload(head)) {
-		for (i = 0; i < extents; i++)
-			base_siphash_update(&hash, extent_data(mem, &extent[i]), extent[i].bytes);
-	}
-	rmem_wire_seal(hdr, base_siphash_final(&hash));
-}
-
-/* skb_put() for a packet that may have fragments already: headers come before all data. */
-static void *put_header(struct sk_buff *skb)
-{
-	void *hdr = skb_tail_pointer(skb);
-
-	skb->tail += RMEM_HDR_BYTES;
-	skb->len += RMEM_HDR_BYTES;
-	return hdr;
-}
-
 static bool has_room(const struct sk_buff *skb, unsigned int extents)
 {
-	return skb_end_pointer(skb) - skb_tail_pointer(skb) >= RMEM_HDR_BYTES &&
+	return rmem_skb_has_hdr_room(skb) &&
 	       skb_shinfo(skb)->nr_frags + extents <= MAX_SKB_FRAGS;
 }
 
@@ -136,7 +95,7 @@ static struct sk_buff *packet_for(struct node_answers *answers, u32 payload_byte
 	struct sk_buff *skb = answers->last;
 
 	if (skb && has_room(skb, extents) &&
-	    rmem_wire_joins(&answers->bundle, answers->limit_bytes, payload_bytes))
+	    rmem_bundle_joins(&answers->bundle, answers->limit_bytes, payload_bytes))
 		return skb;
 	/* Room for all that may join, so that what joins is as the protocol says it. */
 	skb = new_packet((answers->limit_bytes && answers->many ? RMEM_BUNDLE_MAX : 1) *
@@ -144,7 +103,7 @@ static struct sk_buff *packet_for(struct node_answers *answers, u32 payload_byte
 	if (!skb)
 		return NULL;
 	answers->bundle = (struct rmem_bundle){};
-	rmem_wire_joins(&answers->bundle, answers->limit_bytes, payload_bytes);
+	rmem_bundle_joins(&answers->bundle, answers->limit_bytes, payload_bytes);
 	if (answers->last)
 		answers->last->next = skb;
 	else
@@ -162,11 +121,11 @@ bool node_send_add(struct node_answers *answers, const struct node_mem *mem,
 
 	if (!skb)
 		return false;
-	seal(put_header(skb), mem, key, head, extent, extents);
 	for (i = 0; i < extents; i++)
 		add_extent(skb, mem, &extent[i]);
 	if (extents)
 		skb_shinfo(skb)->flags |= SKBFL_SHARED_FRAG;
+	rmem_skb_seal(skb, rmem_skb_put_hdr(skb), head, key);
 	return true;
 }
 

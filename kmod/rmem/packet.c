@@ -2,13 +2,10 @@
 #include "rmem/packet.h"
 
 #include <linux/blk-mq.h>
-#include <linux/crc32c.h>
 #include <linux/highmem.h>
 #include <linux/net.h>
-#include <linux/udp.h>
 
-#include "core/base/bytes.h"
-#include "core/base/crc32c.h"
+#include "rmem/skb.h"
 #include "rmem/socket.h"
 
 /* Atomic, and swap: the reserves may be used, and what fails is tried again. */
@@ -128,78 +125,6 @@ static bool add_data(struct sk_buff *skb, struct request *rq, u32 offset, u32 by
 	return false;
 }
 
-/* ---- digests and tags ---- */
-
-static __always_inline void skb_walk(const struct sk_buff *skb, u32 offset, u32 bytes,
-				     void (*fn)(void *arg, const void *data, size_t bytes),
-				     void *arg)
-{
-	struct skb_seq_state state;
-	unsigned int done = 0, now;
-	const u8 *data;
-
-	if (!bytes)
-		return;
-	if (offset + bytes <= skb_headlen(skb)) {
-		fn(arg, skb->data + offset, bytes);
-		return;
-	}
-	skb_prepare_seq_read((struct sk_buff *)skb, offset, offset + bytes, &state);
-	while ((now = skb_seq_read(done, &data, &state))) {
-		/* A block may go on behind what was asked for. */
-		now = min(now, bytes - done);
-		fn(arg, data, now);
-		done += now;
-	}
-}
-
-static void crc_update(void *arg, const void *data, size_t bytes)
-{
-	u32 *crc = arg;
-
-	*crc = crc32c(*crc, data, bytes);
-}
-
-static void hash_update(void *arg, const void *data, size_t bytes)
-{
-	base_siphash_update(arg, data, bytes);
-}
-
-static u32 digest(const struct sk_buff *skb, u32 offset, u32 bytes)
-{
-	u32 crc = BASE_CRC32C_SEED;
-
-	skb_walk(skb, offset, bytes, crc_update, &crc);
-	return base_crc32c_final(crc);
-}
-
-/* hdr: in skb's linear part; payload: bytes from offset. */
-static u64 tag(const struct base_siphash_key *key, const struct rmem_head *head, const void *hdr,
-	       const struct sk_buff *skb, u32 offset, u32 bytes)
-{
-	struct base_siphash h;
-
-	rmem_wire_hash_begin(&h, key, hdr);
-	if (rmem_wire_tags_payload(head))
-		skb_walk(skb, offset, bytes, hash_update, &h);
-	return base_siphash_final(&h);
-}
-
-static bool has_header_room(const struct sk_buff *skb)
-{
-	return skb_end_pointer(skb) - skb_tail_pointer(skb) >= RMEM_HDR_BYTES;
-}
-
-/* skb_put() for a packet that has its data already, in fragments: headers come before all data. */
-static void *put_header(struct sk_buff *skb)
-{
-	void *hdr = skb_tail_pointer(skb);
-
-	skb->tail += RMEM_HDR_BYTES;
-	skb->len += RMEM_HDR_BYTES;
-	return hdr;
-}
-
 bool rmem_packet_takes(const struct rmem_packet *packet, const struct rmem_client_tx *tx,
 		       u32 limit_bytes)
 {
@@ -208,18 +133,15 @@ bool rmem_packet_takes(const struct rmem_packet *packet, const struct rmem_clien
 	u32 frags = DIV_ROUND_UP(tx->data_bytes, SECTOR_SIZE);
 
 	return packet->skb && packet->shared && rmem_type_may_share(tx->head.type) &&
-	       has_header_room(packet->skb) &&
+	       rmem_skb_has_hdr_room(packet->skb) &&
 	       skb_shinfo(packet->skb)->nr_frags + frags <= MAX_SKB_FRAGS &&
-	       rmem_wire_joins(&bundle, limit_bytes, tx->data_bytes);
+	       rmem_bundle_joins(&bundle, limit_bytes, tx->data_bytes);
 }
 
 bool rmem_packet_add(struct rmem_packet *packet, const struct rmem_client_config *config,
 		     struct rmem_client_tx *tx, struct request *rq, u32 messages, bool *copied)
 {
-	u32 payload_bytes = tx->payload_bytes + tx->data_bytes;
-	struct rmem_head *head = &tx->head;
 	struct sk_buff *skb = packet->skb;
-	u32 offset;
 	void *hdr;
 
 	if (!skb) {
@@ -237,89 +159,34 @@ bool rmem_packet_add(struct rmem_packet *packet, const struct rmem_client_config
 		return false;
 	}
 	packet->skb = skb;
-	packet->shared = rmem_type_may_share(head->type);
-	rmem_wire_joins(&packet->bundle, U32_MAX, payload_bytes);
-	hdr = put_header(skb);
+	packet->shared = rmem_type_may_share(tx->head.type);
+	rmem_bundle_joins(&packet->bundle, U32_MAX, tx->payload_bytes + tx->data_bytes);
+	hdr = rmem_skb_put_hdr(skb);
 	if (tx->payload_bytes)
 		skb_put_data(skb, tx->payload, tx->payload_bytes);
-	offset = skb->len - payload_bytes;
-	head->digest = 0;
-	if (tx->data_bytes && head->integrity == RMEM_DIGEST)
-		head->digest = digest(skb, offset, tx->data_bytes);
-	rmem_wire_encode(hdr, head);
-	rmem_wire_seal(hdr, tag(&config->key, head, hdr, skb, offset, payload_bytes));
+	rmem_skb_seal(skb, hdr, &tx->head, &config->key);
 	return true;
 }
 
 /* ---- receiving ---- */
 
-#define PACKET_HDR sizeof(struct udphdr)
-
-static bool carries_data(const struct rmem_head *head)
+enum rmem_wire_verdict rmem_packet_open(struct rmem_datagram *d, struct sk_buff *skb)
 {
-	return head->type == (RMEM_READ | RMEM_RESPONSE) && head->status == RMEM_OK;
-}
+	enum rmem_wire_verdict verdict = rmem_skb_open(d, skb, true);
 
-enum rmem_wire_verdict rmem_packet_open(struct rmem_packet_reader *reader, struct sk_buff *skb)
-{
-	u32 bytes = skb->len - PACKET_HDR, end = PACKET_HDR;
-	enum rmem_wire_verdict verdict = RMEM_WIRE_SHORT;
-	struct rmem_bundle *bundle = &reader->bundle;
-	bool more;
-
-	*reader = (struct rmem_packet_reader){ .skb = skb };
-	do {
-		end += RMEM_HDR_BYTES;
-		if (!pskb_may_pull(skb, end)) {
-			bundle->even = false;
-			break;
-		}
-		more = rmem_wire_count(bundle, skb->data + end - RMEM_HDR_BYTES, bytes, true,
-				       &reader->head, &verdict);
-	} while (more);
-	if (verdict != RMEM_WIRE_GOOD)
+	if (verdict != RMEM_WIRE_GOOD || rmem_type_may_share(d->head.type))
 		return verdict;
-	reader->offset = PACKET_HDR + bundle->messages * RMEM_HDR_BYTES;
-	/* Whatever else has a payload has a small one, which is read where it lies. */
-	if (!rmem_type_may_share(reader->head.type) &&
-	    (bytes > RMEM_HDR_BYTES + RMEM_PIECE_BYTES_MIN || !pskb_may_pull(skb, skb->len)))
+	/* A payload that isn't data is small, and is read where it lies. */
+	if (d->bytes > RMEM_HDR_BYTES + RMEM_PIECE_BYTES_MIN || !pskb_may_pull(skb, skb->len))
 		return RMEM_WIRE_MALFORMED;
 	return RMEM_WIRE_GOOD;
 }
 
-enum rmem_wire_verdict rmem_packet_next(struct rmem_packet_reader *reader,
-					const struct rmem_client_config *config)
+const void *rmem_packet_payload(const struct rmem_datagram *d, const struct sk_buff *skb)
 {
-	const void *hdr = reader->skb->data + PACKET_HDR + reader->message * RMEM_HDR_BYTES;
-	const struct rmem_head *head = &reader->head;
-	enum rmem_wire_verdict verdict;
-
-	reader->offset += reader->bytes;
-	if (reader->message++) {
-		verdict = rmem_wire_parse(hdr, RMEM_HDR_BYTES, true, &reader->head);
-		if (verdict != RMEM_WIRE_GOOD)
-			return verdict;
-	}
-	reader->bytes = rmem_wire_payload_bytes(head);
-	/* A tag over a payload that isn't there as a whole can't verify, so take what there is. */
-	if (unlikely(!reader->bundle.even))
-		reader->bytes = min(reader->bytes, reader->skb->len - reader->offset);
-	if (!rmem_wire_tag_equal(hdr, tag(&config->key, head, hdr, reader->skb, reader->offset,
-					  reader->bytes)))
-		return RMEM_WIRE_TAG;
-	if (unlikely(!reader->bundle.even))
-		return RMEM_WIRE_DAMAGED;
-	if (carries_data(head) && head->integrity == RMEM_DIGEST &&
-	    head->digest != digest(reader->skb, reader->offset, reader->bytes))
-		return RMEM_WIRE_DAMAGED;
-	return RMEM_WIRE_GOOD;
-}
-
-const void *rmem_packet_payload(const struct rmem_packet_reader *reader)
-{
-	if (carries_data(&reader->head) || !reader->bytes)
+	if (rmem_type_may_share(d->head.type) || !d->payload_bytes)
 		return NULL;
-	return reader->skb->data + reader->offset;
+	return skb->data + rmem_skb_payload(d);
 }
 
 struct copy_out {
@@ -339,10 +206,10 @@ static bool copy_out(void *arg, struct page *page, u32 at, u32 bytes)
 	return true;
 }
 
-void rmem_packet_copy(const struct rmem_packet_reader *reader, struct request *rq, u32 offset,
-		      u32 bytes)
+void rmem_packet_copy(const struct rmem_datagram *d, const struct sk_buff *skb,
+		      struct request *rq, u32 offset, u32 bytes)
 {
-	struct copy_out c = { .skb = reader->skb, .from = reader->offset };
+	struct copy_out c = { .skb = skb, .from = rmem_skb_payload(d) };
 
 	request_walk(rq, offset, bytes, copy_out, &c);
 }

@@ -13,6 +13,7 @@
 #include <linux/skbuff.h>
 
 #include "core/rmem/client.h"
+#include "core/rmem/datagram.h"
 
 struct request;
 
@@ -39,30 +40,14 @@ bool rmem_packet_add(struct rmem_packet *packet, const struct rmem_client_config
 
 /* ---- receiving ---- */
 
-/* The messages of a received datagram, one by one. */
-struct rmem_packet_reader {
-	struct sk_buff *skb; /* from the UDP header on */
-	struct rmem_bundle bundle;
-	u32 message;	  /* its number, from 1 up, once it's read */
-	u32 offset, bytes; /* of its payload in skb */
-	struct rmem_head head;
-};
-
-/* Other than GOOD: nothing in it is worth a look. */
-enum rmem_wire_verdict rmem_packet_open(struct rmem_packet_reader *reader, struct sk_buff *skb);
-
-/*
- * The next message: its tag, and payload. DAMAGED only after the tag verified. Call while
- * message is below bundle.messages.
- */
-enum rmem_wire_verdict rmem_packet_next(struct rmem_packet_reader *reader,
-					const struct rmem_client_config *config);
+/* rmem_skb_open() of answers; then a payload that isn't data is in the linear part, too. */
+enum rmem_wire_verdict rmem_packet_open(struct rmem_datagram *d, struct sk_buff *skb);
 
 /* The payload of a message that carries no data; NULL without one. */
-const void *rmem_packet_payload(const struct rmem_packet_reader *reader);
+const void *rmem_packet_payload(const struct rmem_datagram *d, const struct sk_buff *skb);
 
 /* The data of a READ's answer, to offset in rq's data. Channel lock. */
-void rmem_packet_copy(const struct rmem_packet_reader *reader, struct request *rq, u32 offset,
-		      u32 bytes);
+void rmem_packet_copy(const struct rmem_datagram *d, const struct sk_buff *skb,
+		      struct request *rq, u32 offset, u32 bytes);
 
 #endif

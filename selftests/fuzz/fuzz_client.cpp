@@ -13,6 +13,7 @@
 extern "C" {
 #include "core/base/crc32c.h"
 #include "core/rmem/client.h"
+#include "core/rmem/datagram.h"
 }
 
 namespace {
@@ -234,30 +235,15 @@ private:
 
     // What a carrier does with a datagram.
     void take(const std::vector<uint8_t>& datagram) {
-        rmem_head head{};
-        rmem_bundle bundle{};
-        rmem_wire_verdict verdict;
-        if (datagram.size() < RMEM_HDR_BYTES)
-            return;
-        while (rmem_wire_count(&bundle, datagram.data() + bundle.messages * RMEM_HDR_BYTES,
-                               datagram.size(), true, &head, &verdict)) {
-        }
-        if (verdict != RMEM_WIRE_GOOD)
-            return;
-        size_t offset = bundle.messages * RMEM_HDR_BYTES;
-        for (uint32_t n = 0; n < bundle.messages; n++) {
-            const uint8_t* hdr = datagram.data() + n * RMEM_HDR_BYTES;
-            require(rmem_wire_parse(hdr, RMEM_HDR_BYTES, true, &head) == RMEM_WIRE_GOOD);
-            size_t bytes =
-                std::min<size_t>(rmem_wire_payload_bytes(&head), datagram.size() - offset);
-            verdict =
-                rmem_wire_verify(hdr, &head, &client_->config.key, datagram.data() + offset, bytes);
-            if (verdict != RMEM_WIRE_TAG) {
-                receive(head, datagram.data() + offset,
-                        verdict == RMEM_WIRE_DAMAGED || !bundle.even);
-                check();
-            }
-            offset += bytes;
+        rmem_datagram in;
+        rmem_datagram_open(&in, datagram.data(), datagram.size(), true);
+        while (rmem_datagram_step(&in, datagram.data())) {
+            rmem_wire_verdict verdict =
+                rmem_datagram_verify(&in, &client_->config.key, datagram.data());
+            if (verdict == RMEM_WIRE_TAG)
+                continue;
+            receive(in.head, datagram.data() + in.payload_offset, verdict == RMEM_WIRE_DAMAGED);
+            check();
         }
     }
 

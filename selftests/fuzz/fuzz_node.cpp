@@ -243,33 +243,15 @@ private:
 
     // What a carrier does with a datagram.
     void receive(const std::vector<uint8_t>& datagram, Tenant& t) {
-        rmem_head h{};
-        rmem_bundle bundle{};
-        rmem_wire_verdict verdict;
-        if (datagram.size() < RMEM_HDR_BYTES)
+        rmem_datagram in;
+        if (rmem_datagram_open(&in, datagram.data(), datagram.size(), false) != RMEM_WIRE_GOOD)
             return;
-        while (rmem_wire_count(&bundle, datagram.data() + bundle.messages * RMEM_HDR_BYTES,
-                               datagram.size(), false, &h, &verdict))
-            require((bundle.messages + 1) * RMEM_HDR_BYTES <= datagram.size());
-        if (verdict != RMEM_WIRE_GOOD)
+        const base_siphash_key* k = rmem_node_key(&node.core, in.head.space);
+        if (!k || in.bytes - in.messages * RMEM_HDR_BYTES > RMEM_PIECE_BYTES_MAX)
             return;
-        require(bundle.messages && bundle.messages <= RMEM_BUNDLE_MAX);
-        const base_siphash_key* k = rmem_node_key(&node.core, h.space);
-        size_t offset = bundle.messages * RMEM_HDR_BYTES;
-        if (!k || datagram.size() - offset > RMEM_PIECE_BYTES_MAX)
-            return;
-        for (uint32_t n = 0; n < bundle.messages; n++) {
-            const uint8_t* hdr = datagram.data() + n * RMEM_HDR_BYTES;
-            require(rmem_wire_parse(hdr, RMEM_HDR_BYTES, false, &h) == RMEM_WIRE_GOOD);
-            size_t bytes = std::min<size_t>(rmem_wire_payload_bytes(&h), datagram.size() - offset);
-            require(!bundle.even || bytes == rmem_wire_payload_bytes(&h));
-            verdict = rmem_wire_verify(hdr, &h, k, datagram.data() + offset, bytes);
-            if (verdict == RMEM_WIRE_GOOD && !bundle.even)
-                verdict = RMEM_WIRE_DAMAGED;
-            received(h, verdict, datagram.data() + offset, t);
-            offset += bytes;
-        }
-        require(!bundle.even || offset == datagram.size());
+        while (rmem_datagram_step(&in, datagram.data()))
+            received(in.head, rmem_datagram_verify(&in, k, datagram.data()),
+                     datagram.data() + in.payload_offset, t);
     }
 
     void received(const rmem_head& h, rmem_wire_verdict verdict, const uint8_t* payload,
@@ -371,9 +353,9 @@ private:
         rmem_head parsed;
         const base_siphash_key k = key();
         uint32_t limit = rmem_node_datagram_bytes(&node.core, &request);
-        if (!rmem_wire_joins(&answers, limit, payload.size())) {
+        if (!rmem_bundle_joins(&answers, limit, payload.size())) {
             send_answers();
-            rmem_wire_joins(&answers, limit, payload.size());
+            rmem_bundle_joins(&answers, limit, payload.size());
         }
         answer_heads.resize(answer_heads.size() + RMEM_HDR_BYTES);
         uint8_t* hdr = answer_heads.data() + answer_heads.size() - RMEM_HDR_BYTES;
@@ -388,19 +370,15 @@ private:
 
     // So has it the datagram.
     void send_answers() {
-        rmem_bundle bundle{};
-        rmem_head first;
-        rmem_wire_verdict verdict = RMEM_WIRE_GOOD;
-        size_t bytes = answer_heads.size() + answer_payloads.size();
-        while (answers.messages &&
-               rmem_wire_count(&bundle, answer_heads.data() + bundle.messages * RMEM_HDR_BYTES,
-                               bytes, true, &first, &verdict))
-            require((bundle.messages + 1) * RMEM_HDR_BYTES <= answer_heads.size());
-        require(verdict == RMEM_WIRE_GOOD && bundle.messages == answers.messages);
-        require(!answers.messages || bundle.even);
-        answers = {};
-        answer_heads.clear();
+        rmem_datagram in;
+        std::vector<uint8_t> datagram = std::exchange(answer_heads, {});
+        datagram.insert(datagram.end(), answer_payloads.begin(), answer_payloads.end());
         answer_payloads.clear();
+        if (!answers.messages)
+            return;
+        require(rmem_datagram_open(&in, datagram.data(), datagram.size(), true) == RMEM_WIRE_GOOD);
+        require(in.even && in.messages == answers.messages);
+        answers = {};
     }
 
     void check_extent(const rmem_extent& e) {

@@ -17,30 +17,29 @@ void require(bool holds) {
         std::abort();
 }
 
-void count(const uint8_t* data, size_t size, bool response) {
-    rmem_bundle bundle{};
-    rmem_head first{}, head{};
-    rmem_wire_verdict verdict;
+void datagram(const uint8_t* data, size_t size, bool response) {
+    rmem_datagram in;
     size_t at = 0, payloads = 0;
-    bool more = size >= RMEM_HDR_BYTES;
-    while (more) {
+    for (bool more = rmem_datagram_begin(&in, size, response); more; at += RMEM_HDR_BYTES) {
         require(at + RMEM_HDR_BYTES <= size);
-        more = rmem_wire_count(&bundle, data + at, size, response, &first, &verdict);
-        at += RMEM_HDR_BYTES;
+        more = rmem_datagram_count(&in, data + at);
     }
-    require(bundle.messages <= RMEM_BUNDLE_MAX && bundle.messages * RMEM_HDR_BYTES <= size);
-    for (uint32_t n = 0; n < bundle.messages; n++) {
-        require(rmem_wire_parse(data + n * RMEM_HDR_BYTES, RMEM_HDR_BYTES, response, &head) ==
-                RMEM_WIRE_GOOD);
-        require(n == 0 || (head.space == first.space && head.session == first.session &&
-                           head.boot == first.boot && head.integrity == first.integrity));
-        require(bundle.messages == 1 || rmem_type_may_share(head.type));
-        payloads += rmem_wire_payload_bytes(&head);
+    require(in.messages <= RMEM_BUNDLE_MAX && in.messages * RMEM_HDR_BYTES <= size);
+    require(!in.messages == (in.verdict != RMEM_WIRE_GOOD));
+    const rmem_head first = in.head;
+    while (rmem_datagram_step(&in, data)) {
+        const rmem_head& head = in.head;
+        require(in.payload_offset == in.messages * RMEM_HDR_BYTES + payloads);
+        require(in.payload_offset + in.payload_bytes <= size);
+        require(!in.even || in.payload_bytes == rmem_wire_payload_bytes(&head));
+        require(in.steps == 1 || (head.space == first.space && head.session == first.session &&
+                                  head.boot == first.boot && head.integrity == first.integrity));
+        require(in.messages == 1 || rmem_type_may_share(head.type));
+        payloads += in.payload_bytes;
     }
-    if (bundle.messages)
-        require(bundle.even ==
-                (verdict == RMEM_WIRE_GOOD && bundle.messages * RMEM_HDR_BYTES + payloads == size &&
-                 bundle.payload_bytes == payloads));
+    require(in.steps == in.messages);
+    require(!in.even || (in.messages && in.messages * RMEM_HDR_BYTES + payloads == size &&
+                         in.sum_bytes == payloads));
 }
 
 } // namespace
@@ -54,7 +53,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const size_t flip = data[1] | data[2] << 8;
     data += 3;
     size -= 3;
-    count(data, size, response);
+    datagram(data, size, response);
 
     rmem_head head{}, again{};
     if (rmem_wire_parse(data, size, response, &head) != RMEM_WIRE_GOOD)

@@ -258,36 +258,25 @@ Bytes Pair::render(const Message& message, const Names& names) const {
 
 // A datagram's answers, with symbols for names.
 std::vector<Answer> Pair::decode(Side& side, const Messages& messages, const Bytes& datagram) {
-    rmem_bundle bundle{};
-    rmem_head first;
-    rmem_wire_verdict verdict = RMEM_WIRE_SHORT;
-    while (datagram.size() >= RMEM_HDR_BYTES &&
-           rmem_wire_count(&bundle, datagram.data() + bundle.messages * RMEM_HDR_BYTES,
-                           static_cast<u32>(datagram.size()), true, &first, &verdict)) {
-    }
-    if (verdict != RMEM_WIRE_GOOD || !bundle.even)
+    rmem_datagram in;
+    if (rmem_datagram_open(&in, datagram.data(), static_cast<u32>(datagram.size()), true) !=
+            RMEM_WIRE_GOOD ||
+        !in.even)
         throw Failure("a datagram of answers is malformed");
     std::vector<Answer> answers;
-    const std::uint8_t* header = datagram.data();
-    const std::uint8_t* payload = header + bundle.messages * RMEM_HDR_BYTES;
-    for (u32 i = 0; i < bundle.messages; i++, header += RMEM_HDR_BYTES) {
-        rmem_head head;
-        if (rmem_wire_parse(header, RMEM_HDR_BYTES, true, &head) != RMEM_WIRE_GOOD)
-            throw Failure("an answer is malformed");
-        std::size_t bytes = rmem_wire_payload_bytes(&head);
-        answers.push_back(decode_one(side, messages, header, payload, bytes));
-        payload += bytes;
-    }
+    while (rmem_datagram_step(&in, datagram.data()))
+        answers.push_back(decode_one(side, messages, in, datagram));
     return answers;
 }
 
 // An answer with its tag and digest checked.
-Answer Pair::decode_one(Side& side, const Messages& messages, const std::uint8_t* header,
-                        const std::uint8_t* payload, std::size_t bytes) {
+Answer Pair::decode_one(Side& side, const Messages& messages, const rmem_datagram& in,
+                        const Bytes& datagram) {
     Answer answer{};
-    rmem_wire_parse(header, RMEM_HDR_BYTES, true, &answer.head);
-    answer.payload.assign(payload, payload + bytes);
-    if (rmem_wire_verify(header, &answer.head, &key_, payload, bytes) != RMEM_WIRE_GOOD)
+    answer.head = in.head;
+    auto payload = datagram.begin() + static_cast<std::ptrdiff_t>(in.payload_offset);
+    answer.payload.assign(payload, payload + in.payload_bytes);
+    if (rmem_datagram_verify(&in, &key_, datagram.data()) != RMEM_WIRE_GOOD)
         throw Failure("an answer doesn't verify: {}", described(answer));
     auto message = std::find_if(messages.begin(), messages.end(), [&](const Message& each) {
         return each.head.id == answer.head.id;

@@ -128,8 +128,8 @@ private:
     Datagrams ask_both(const Messages& messages, const std::function<void(Bytes&)>& spoil,
                        bool sorted);
     std::vector<Answer> decode(Side& side, const Messages& messages, const Bytes& datagram);
-    Answer decode_one(Side& side, const Messages& messages, const std::uint8_t* header,
-                      const std::uint8_t* payload, std::size_t bytes);
+    Answer decode_one(Side& side, const Messages& messages, const rmem_datagram& in,
+                      const Bytes& datagram);
     void probe();
 
     Target target_;

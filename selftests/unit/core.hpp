@@ -11,6 +11,7 @@ extern "C" {
 #include "core/base/crc32c.h"
 #include "core/base/ring.h"
 #include "core/base/siphash.h"
+#include "core/rmem/datagram.h"
 #include "core/rmem/node_call.h"
 }
 #pragma GCC diagnostic pop

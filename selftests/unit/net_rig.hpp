@@ -59,7 +59,7 @@ class Bundle {
 public:
     // False: it takes no more of that size.
     bool takes(uint32_t limit_bytes, uint32_t payload_bytes) {
-        return rmem_wire_joins(&count_, limit_bytes, payload_bytes);
+        return rmem_bundle_joins(&count_, limit_bytes, payload_bytes);
     }
     void add(rmem_head head, const base_siphash_key& key, const Bytes& payload) {
         heads_.resize(heads_.size() + RMEM_HDR_BYTES);
@@ -97,30 +97,16 @@ struct Received {
 inline std::vector<Received> received(const Bytes& bytes, bool response,
                                       const base_siphash_key& key) {
     std::vector<Received> messages;
-    rmem_bundle bundle{};
-    rmem_wire_verdict verdict;
-    rmem_head first;
-    if (bytes.size() < RMEM_HDR_BYTES)
-        return messages;
-    while (rmem_wire_count(&bundle, bytes.data() + bundle.messages * RMEM_HDR_BYTES, bytes.size(),
-                           response, &first, &verdict)) {
+    rmem_datagram in;
+    size_t sum = 0;
+    rmem_datagram_open(&in, bytes.data(), bytes.size(), response);
+    while (rmem_datagram_step(&in, bytes.data())) {
+        auto payload = bytes.begin() + in.payload_offset;
+        messages.push_back({in.head, Bytes(payload, payload + in.payload_bytes),
+                            rmem_datagram_verify(&in, &key, bytes.data())});
+        sum += RMEM_HDR_BYTES + in.payload_bytes;
     }
-    size_t offset = bundle.messages * RMEM_HDR_BYTES;
-    for (uint32_t n = 0; n < bundle.messages; n++) {
-        Received& m = messages.emplace_back();
-        const uint8_t* hdr = bytes.data() + n * RMEM_HDR_BYTES;
-        require(rmem_wire_parse(hdr, RMEM_HDR_BYTES, response, &m.head) == RMEM_WIRE_GOOD,
-                "counted, though it doesn't parse");
-        size_t want = rmem_wire_payload_bytes(&m.head);
-        require(!bundle.even || want <= bytes.size() - offset, "even, though payload is missing");
-        size_t there = std::min(want, bytes.size() - offset);
-        m.payload.assign(bytes.begin() + offset, bytes.begin() + offset + there);
-        offset += there;
-        m.verdict = rmem_wire_verify(hdr, &m.head, &key, m.payload.data(), there);
-        if (m.verdict == RMEM_WIRE_GOOD && !bundle.even)
-            m.verdict = RMEM_WIRE_DAMAGED;
-    }
-    require(!bundle.even || offset == bytes.size(), "even, though there is more");
+    require(!in.even || sum == bytes.size(), "even, though there is more or less");
     return messages;
 }
 

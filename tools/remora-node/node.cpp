@@ -39,8 +39,8 @@ struct Node::Request {
     rmem_peer peer;
     Outbox& outbox;
     const base_siphash_key* key = nullptr;
-    rmem_head head{};
-    std::span<const std::uint8_t> payload{};
+    rmem_datagram in{};
+    std::span<const std::uint8_t> payload{}; // of the message that is dealt with
     // Answers of the datagram's requests before this one, which others may join.
     Reply* open = nullptr;
     rmem_bundle bundle{};
@@ -106,49 +106,34 @@ void Node::handle(unsigned int thread, std::uint64_t now_ns, std::span<const std
                   const Path& path, Outbox& outbox) {
     Counters& counters = threads_[thread].counters;
     Request request{counters, now_ns, path, peer_of(path), outbox};
-    if (datagram.size() < RMEM_HDR_BYTES)
-        return counters.add(count_wire + RMEM_WIRE_SHORT);
-    rmem_bundle bundle{};
-    rmem_wire_verdict verdict;
-    while (rmem_wire_count(&bundle, datagram.data() + bundle.messages * RMEM_HDR_BYTES,
-                           static_cast<u32>(datagram.size()), false, &request.head, &verdict)) {
-    }
+    rmem_datagram& in = request.in;
+    rmem_wire_verdict verdict =
+        rmem_datagram_open(&in, datagram.data(), static_cast<u32>(datagram.size()), false);
     if (verdict != RMEM_WIRE_GOOD)
         return counters.add(count_wire + verdict);
-    request.key = rmem_node_key(core_.get(), request.head.space);
+    request.key = rmem_node_key(core_.get(), in.head.space);
     if (!request.key)
         return counters.add(count_drop_space);
-    std::span<const std::uint8_t> payloads = datagram.subspan(bundle.messages * RMEM_HDR_BYTES);
-    if (payloads.size() > RMEM_PIECE_BYTES_MAX)
+    if (in.bytes - in.messages * RMEM_HDR_BYTES > RMEM_PIECE_BYTES_MAX)
         return counters.add(count_drop_oversize);
-    const std::uint8_t* header = datagram.data();
-    for (u32 i = 0; i < bundle.messages; i++, header += RMEM_HDR_BYTES) {
-        if (i)
-            rmem_wire_parse(header, RMEM_HDR_BYTES, false, &request.head);
-        std::size_t bytes = rmem_wire_payload_bytes(&request.head);
-        // A tag over a payload that isn't there as a whole can't verify, so take what there is.
-        request.payload = payloads.first(std::min(bytes, payloads.size()));
-        payloads = payloads.subspan(request.payload.size());
-        handle_message(request, header, bundle.even);
+    while (rmem_datagram_step(&in, datagram.data())) {
+        request.payload = datagram.subspan(in.payload_offset, in.payload_bytes);
+        handle_message(request, rmem_datagram_verify(&in, request.key, datagram.data()));
     }
 }
 
-void Node::handle_message(Request& request, const std::uint8_t* header, bool even) {
-    rmem_wire_verdict verdict = rmem_wire_verify(header, &request.head, request.key,
-                                                 request.payload.data(), request.payload.size());
-    if (verdict == RMEM_WIRE_GOOD && !even)
-        verdict = RMEM_WIRE_DAMAGED;
+void Node::handle_message(Request& request, rmem_wire_verdict verdict) {
     request.counters.add(count_wire + verdict);
     if (verdict == RMEM_WIRE_TAG)
         return;
-    request.counters.add(count_type + request.head.type - RMEM_OPEN);
-    if (verdict == RMEM_WIRE_GOOD && rmem_node_is_slow(core_.get(), &request.head))
+    request.counters.add(count_type + request.in.head.type - RMEM_OPEN);
+    if (verdict == RMEM_WIRE_GOOD && rmem_node_is_slow(core_.get(), &request.in.head))
         return slow(request);
-    std::lock_guard slot(slot_lock_[rmem_node_slot(core_.get(), request.head.session)]);
+    std::lock_guard slot(slot_lock_[rmem_node_slot(core_.get(), request.in.head.session)]);
     if (verdict == RMEM_WIRE_GOOD)
         return execute(request);
     rmem_head damaged;
-    rmem_node_damaged(core_.get(), &request.head, &damaged);
+    rmem_node_damaged(core_.get(), &request.in.head, &damaged);
     answer(request, damaged, {});
 }
 
@@ -156,7 +141,7 @@ void Node::handle_message(Request& request, const std::uint8_t* header, bool eve
 
 void Node::execute(Request& request) {
     rmem_answer decision;
-    rmem_node_request(core_.get(), request.now_ns, &request.head, &request.peer, &decision);
+    rmem_node_request(core_.get(), request.now_ns, &request.in.head, &request.peer, &decision);
     request.counters.add(count_reason + decision.reason);
     switch (decision.action) {
     case RMEM_ACT_DROP:
@@ -165,11 +150,11 @@ void Node::execute(Request& request) {
         return send_parts(request, decision);
     case RMEM_ACT_COPY_IN:
         copy_in(request, decision);
-        rmem_node_done(core_.get(), &request.head);
+        rmem_node_done(core_.get(), &request.in.head);
         break;
     case RMEM_ACT_FILL:
         fill(decision);
-        rmem_node_done(core_.get(), &request.head);
+        rmem_node_done(core_.get(), &request.in.head);
         break;
     case RMEM_ACT_REPLY:
         break;
@@ -203,14 +188,14 @@ std::span<const std::uint8_t> Node::extent_data(const rmem_extent& extent) const
 
 // The datagram for another answer: the last one, if it takes it, or a new one. Slot lock.
 Reply& Node::datagram_for(Request& request, std::uint32_t payload_bytes) {
-    u32 limit = rmem_node_datagram_bytes(core_.get(), &request.head);
-    if (request.open && rmem_wire_joins(&request.bundle, limit, payload_bytes))
+    u32 limit = rmem_node_datagram_bytes(core_.get(), &request.in.head);
+    if (request.open && rmem_bundle_joins(&request.bundle, limit, payload_bytes))
         return *request.open;
     request.open = &request.outbox.add(request.path);
     request.open->head_bytes = 0;
     request.open->pieces = 0;
     request.bundle = {};
-    rmem_wire_joins(&request.bundle, limit, payload_bytes);
+    rmem_bundle_joins(&request.bundle, limit, payload_bytes);
     return *request.open;
 }
 
@@ -222,7 +207,7 @@ void Node::answer(Request& request, rmem_head& head, std::span<const rmem_extent
     out.pieces += static_cast<unsigned int>(extents.size());
     std::transform(extents.begin(), extents.end(), data.begin(),
                    [this](const rmem_extent& extent) { return extent_data(extent); });
-    if (!data.empty() && head.integrity == RMEM_DIGEST) {
+    if (rmem_wire_has_digest(&head)) {
         std::uint32_t crc = BASE_CRC32C_SEED;
         for (auto piece : data)
             crc = base_crc32c_update(crc, piece.data(), piece.size());
@@ -241,7 +226,7 @@ void Node::answer(Request& request, rmem_head& head, std::span<const rmem_extent
 void Node::send_parts(Request& request, rmem_answer& part) {
     std::uint32_t offset = 0;
     std::uint32_t bytes;
-    while ((bytes = rmem_node_read_part(core_.get(), &request.head, offset, &part))) {
+    while ((bytes = rmem_node_read_part(core_.get(), &request.in.head, offset, &part))) {
         answer(request, part.reply, std::span(part.extent, part.extents));
         request.counters.add(count_read_bytes, bytes);
         offset += bytes;
@@ -255,7 +240,7 @@ void Node::slow(Request& request) {
     rmem_node_call call;
     {
         std::lock_guard one_call(call_lock_);
-        rmem_node_call_begin(core_.get(), &call, request.now_ns, &request.head, &request.peer,
+        rmem_node_call_begin(core_.get(), &call, request.now_ns, &request.in.head, &request.peer,
                              request.payload.data());
         while (step(call)) {
         }

@@ -88,7 +88,7 @@ private:
         std::vector<std::uint64_t> passes; // of each thread, when they were taken
     };
 
-    void handle_message(Request& request, const std::uint8_t* header, bool even);
+    void handle_message(Request& request, rmem_wire_verdict verdict);
     void execute(Request& request);
     void copy_in(const Request& request, const rmem_answer& answer);
     void fill(const rmem_answer& answer);

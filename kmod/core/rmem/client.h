@@ -191,7 +191,7 @@ struct rmem_client_tx {
 /*
  * The next message, if there is one that may go now. Call until false: after open, close,
  * submit, receive, expire, and when a window opened (rmem_window_waiting()). What one such
- * row of calls yields may share datagrams (rmem_wire_joins()) where it has op->parts: READs
+ * row of calls yields may share datagrams (rmem_bundle_joins()) where it has op->parts: READs
  * and WRITEs.
  */
 bool rmem_client_next(struct rmem_client *c, u64 now_ns, struct rmem_client_tx *tx);

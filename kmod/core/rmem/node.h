@@ -136,7 +136,7 @@ struct rmem_answer {
 };
 
 /*
- * How large a datagram of several answers to head's session may be (rmem_wire_joins());
+ * How large a datagram of several answers to head's session may be (rmem_bundle_joins());
  * 0: each answer travels alone. Slot lock.
  */
 u32 rmem_node_datagram_bytes(const struct rmem_node *node, const struct rmem_head *head);

@@ -22,6 +22,11 @@ bool rmem_wire_tags_payload(const struct rmem_head *head)
 	return head->integrity == RMEM_FULL || (request != RMEM_READ && request != RMEM_WRITE);
 }
 
+bool rmem_wire_has_digest(const struct rmem_head *head)
+{
+	return head->integrity == RMEM_DIGEST && carries_data(head);
+}
+
 u32 rmem_wire_payload_bytes(const struct rmem_head *head)
 {
 	if (carries_data(head))
@@ -90,53 +95,6 @@ enum rmem_wire_verdict rmem_wire_parse(const void *hdr, size_t available_bytes, 
 	return form_is_sound(head, response) ? RMEM_WIRE_GOOD : RMEM_WIRE_MALFORMED;
 }
 
-static bool belongs_to(const struct rmem_head *head, const struct rmem_head *first)
-{
-	return rmem_type_may_share(head->type) && head->space == first->space &&
-	       head->session == first->session && head->boot == first->boot &&
-	       head->integrity == first->integrity;
-}
-
-bool rmem_wire_count(struct rmem_bundle *bundle, const void *hdr, u32 datagram_bytes, bool response,
-		     struct rmem_head *first, enum rmem_wire_verdict *verdict)
-{
-	bool is_first = !bundle->messages;
-	struct rmem_head other, *head = is_first ? first : &other;
-	enum rmem_wire_verdict form = rmem_wire_parse(hdr, RMEM_HDR_BYTES, response, head);
-	u32 bytes;
-
-	if (is_first)
-		*verdict = form;
-	if (form != RMEM_WIRE_GOOD || (!is_first && !belongs_to(head, first))) {
-		bundle->even = false;
-		return false;
-	}
-	bundle->messages++;
-	/* What it says hasn't verified yet: no sum of such may overflow. */
-	if (rmem_wire_payload_bytes(head) > RMEM_PIECE_BYTES_MAX) {
-		bundle->even = false;
-		return false;
-	}
-	bundle->payload_bytes += rmem_wire_payload_bytes(head);
-	bytes = bundle->messages * RMEM_HDR_BYTES + bundle->payload_bytes;
-	bundle->even = bytes == datagram_bytes;
-	return bytes < datagram_bytes && rmem_type_may_share(first->type) &&
-	       bundle->messages < RMEM_BUNDLE_MAX &&
-	       (bundle->messages + 1) * RMEM_HDR_BYTES <= datagram_bytes;
-}
-
-bool rmem_wire_joins(struct rmem_bundle *bundle, u32 limit_bytes, u32 payload_bytes)
-{
-	u32 bytes = (bundle->messages + 1) * RMEM_HDR_BYTES + bundle->payload_bytes + payload_bytes;
-
-	if (bundle->messages && (bytes > limit_bytes || bundle->messages == RMEM_BUNDLE_MAX ||
-				 bundle->payload_bytes + payload_bytes > RMEM_PIECE_BYTES_MAX))
-		return false;
-	bundle->messages++;
-	bundle->payload_bytes += payload_bytes;
-	return true;
-}
-
 void rmem_wire_hash_begin(struct base_siphash *h, const struct base_siphash_key *key,
 			  const void *hdr)
 {
@@ -193,11 +151,6 @@ static u64 contiguous_tag(const void *hdr, const struct rmem_head *head,
 	return base_siphash_final(&h);
 }
 
-static bool has_digest(const struct rmem_head *head)
-{
-	return head->integrity == RMEM_DIGEST && carries_data(head);
-}
-
 enum rmem_wire_verdict rmem_wire_verify(const void *hdr, const struct rmem_head *head,
 					const struct base_siphash_key *key, const void *payload,
 					size_t payload_bytes)
@@ -206,7 +159,7 @@ enum rmem_wire_verdict rmem_wire_verify(const void *hdr, const struct rmem_head 
 		return RMEM_WIRE_TAG;
 	if (payload_bytes != rmem_wire_payload_bytes(head))
 		return RMEM_WIRE_DAMAGED;
-	if (has_digest(head) &&
+	if (rmem_wire_has_digest(head) &&
 	    head->digest != base_crc32c_final(base_crc32c_update(BASE_CRC32C_SEED, payload,
 								  payload_bytes)))
 		return RMEM_WIRE_DAMAGED;
@@ -217,7 +170,7 @@ void rmem_wire_build(void *hdr, struct rmem_head *head, const struct base_siphas
 		     const void *payload, size_t payload_bytes)
 {
 	head->digest = 0;
-	if (has_digest(head))
+	if (rmem_wire_has_digest(head))
 		head->digest = base_crc32c_final(base_crc32c_update(BASE_CRC32C_SEED, payload,
 								    payload_bytes));
 	rmem_wire_encode(hdr, head);

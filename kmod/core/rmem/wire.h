@@ -44,21 +44,11 @@ enum rmem_wire_verdict {
 	RMEM_WIRE_VERDICTS
 };
 
-/* The messages of a datagram, as far as their headers were counted. */
-struct rmem_bundle {
-	u32 messages;
-	u32 payload_bytes; /* of all of them */
-	bool even;	   /* the datagram is as long as they say; else each of them is damaged */
-};
-
 /* Whether the message's tag runs over its payload, too. */
 bool rmem_wire_tags_payload(const struct rmem_head *head);
 
-/* May messages of this type share a datagram with others? */
-static inline bool rmem_type_may_share(u8 type)
-{
-	return (type & ~RMEM_RESPONSE) >= RMEM_READ;
-}
+/* Does its header have a digest of the payload? */
+bool rmem_wire_has_digest(const struct rmem_head *head);
 
 /* Bytes of payload that a message with this head must have. */
 u32 rmem_wire_payload_bytes(const struct rmem_head *head);
@@ -69,20 +59,6 @@ u32 rmem_wire_payload_bytes(const struct rmem_head *head);
  */
 enum rmem_wire_verdict rmem_wire_parse(const void *hdr, size_t available_bytes, bool response,
 				       struct rmem_head *head);
-
-/*
- * Counts the messages of a datagram of that many bytes; bundle is zero at first. hdr: header
- * number bundle->messages, whole. True: count the next one, which is inside the datagram. A
- * first header that isn't good is the verdict on the datagram.
- */
-bool rmem_wire_count(struct rmem_bundle *bundle, const void *hdr, u32 datagram_bytes, bool response,
-		     struct rmem_head *first, enum rmem_wire_verdict *verdict);
-
-/*
- * May another message, with that payload, join those in bundle, in a datagram of limit_bytes
- * at most? Then it's counted. The first one always may.
- */
-bool rmem_wire_joins(struct rmem_bundle *bundle, u32 limit_bytes, u32 payload_bytes);
 
 /*
  * The tag's hash, begun over the header; if rmem_wire_tags_payload(), the caller
