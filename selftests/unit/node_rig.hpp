@@ -71,6 +71,16 @@ struct Client {
             h.piece = 4096;
         return h;
     }
+
+    rmem_head open_head(uint64_t nonce) const {
+        rmem_head h{};
+        h.type = RMEM_OPEN;
+        h.integrity = integrity;
+        h.space = space;
+        h.id = nonce;
+        h.len = sizeof(rmem_open);
+        return h;
+    }
 };
 
 class Node {
@@ -134,14 +144,8 @@ public:
     }
 
     rmem_answer open(Client& client, uint64_t nonce) {
-        rmem_head h{};
-        h.type = RMEM_OPEN;
-        h.integrity = client.integrity;
-        h.space = client.space;
-        h.id = nonce;
-        h.len = sizeof(rmem_open);
         client.open.integrity = client.integrity;
-        return open_with(client, h);
+        return open_with(client, client.open_head(nonce));
     }
 
     // To its end; one thread, so there is nothing to lock.

@@ -661,7 +661,33 @@ TEST_P(GatherLoss, EveryOpEnds) {
 INSTANTIATE_TEST_SUITE_P(Seeds, GatherLoss, testing::Range(0, 20));
 
 // Random work, random weather, and all the node may do to us but restart.
-class Storm : public testing::TestWithParam<int> {};
+// The seed is the test's number, or REMORA_SEED.
+class Storm : public testing::TestWithParam<int> {
+protected:
+    std::mt19937_64 random{seed()};
+
+    static uint64_t seed() {
+        const char* given = std::getenv("REMORA_SEED");
+        return given ? std::strtoull(given, nullptr, 0) : GetParam();
+    }
+
+    void run(World& world, const std::function<void()>& storm) {
+        const std::string name = testing::UnitTest::GetInstance()->current_test_info()->name();
+        SCOPED_TRACE("replay: REMORA_SEED=" + std::to_string(seed()) +
+                     " out/bin/unit --gtest_filter='*" + name + "'");
+        world.weather.loss = random() % 3 ? random() % 100 : 0;
+        world.weather.dup = random() % 100;
+        world.weather.damage = random() % 30;
+        world.weather.delay_ns = 10'000 + random() % 1'000'000;
+        world.weather.jitter_ns = random() % 3'000'000;
+        world.unsent = random() % 3 ? 0 : random() % 50;
+        try {
+            storm();
+        } catch (const net::Broken& broken) {
+            FAIL() << broken.what();
+        }
+    }
+};
 
 struct Slot {
     Bytes now;
@@ -733,49 +759,17 @@ void storm(World& world, std::mt19937_64& random, size_t channels, size_t wanted
 }
 
 TEST_P(Storm, EveryByteIsRight) {
-    uint64_t seed = GetParam();
-    if (const char* given = std::getenv("REMORA_SEED"))
-        seed = std::strtoull(given, nullptr, 0);
-    SCOPED_TRACE("replay: REMORA_SEED=" + std::to_string(seed) +
-                 " out/bin/unit --gtest_filter='*Storm*/0'");
-    std::mt19937_64 random(seed);
-    World world(seed, random() % 2 ? RMEM_IWND_BYTES : 100'000);
-    world.weather.loss = random() % 3 ? random() % 100 : 0;
-    world.weather.dup = random() % 100;
-    world.weather.damage = random() % 30;
-    world.weather.delay_ns = 10'000 + random() % 1'000'000;
-    world.weather.jitter_ns = random() % 3'000'000;
-    world.unsent = random() % 3 ? 0 : random() % 50;
+    World world(seed(), random() % 2 ? RMEM_IWND_BYTES : 100'000);
     world.slow_service_ns = random() % 2 ? random() % 20'000 : 0;
-    try {
-        storm(world, random, 1 + random() % 3, 150);
-    } catch (const net::Broken& broken) {
-        FAIL() << broken.what();
-    }
+    run(world, [&] { storm(world, random, 1 + random() % 3, 150); });
 }
 
 // Small ops, many to a datagram.
 TEST_P(Storm, EveryByteIsRightInSharedDatagrams) {
-    uint64_t seed = GetParam();
-    if (const char* given = std::getenv("REMORA_SEED"))
-        seed = std::strtoull(given, nullptr, 0);
-    SCOPED_TRACE("replay: REMORA_SEED=" + std::to_string(seed) +
-                 " out/bin/unit --gtest_filter='*Storm*SharedDatagrams/0'");
-    std::mt19937_64 random(seed);
-    World world(seed);
+    World world(seed());
     world.datagram_bytes = random() % 2 ? 1472 : 8972;
-    world.weather.loss = random() % 3 ? random() % 100 : 0;
-    world.weather.dup = random() % 100;
-    world.weather.damage = random() % 30;
     world.weather.cut = random() % 30;
-    world.weather.delay_ns = 10'000 + random() % 1'000'000;
-    world.weather.jitter_ns = random() % 3'000'000;
-    world.unsent = random() % 3 ? 0 : random() % 50;
-    try {
-        storm(world, random, 1 + random() % 2, 600, random() % 3 ? 300 : 3000);
-    } catch (const net::Broken& broken) {
-        FAIL() << broken.what();
-    }
+    run(world, [&] { storm(world, random, 1 + random() % 2, 600, random() % 3 ? 300 : 3000); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, Storm, testing::Range(0, 25));

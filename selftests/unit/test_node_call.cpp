@@ -81,12 +81,7 @@ TEST_F(NodeTest, SlotUsedAgainBetweenChoiceAndLock) {
         node.open(other, 1);
     node.now_ns += 2000 * BASE_NSEC_PER_MSEC;
     Client fifth(9);
-    rmem_head h{};
-    h.type = RMEM_OPEN;
-    h.space = 1;
-    h.id = 1;
-    h.len = sizeof(rmem_open);
-    rmem_node_call call = node.begin(fifth, h, &fifth.open);
+    rmem_node_call call = node.begin(fifth, fifth.open_head(1), &fifth.open);
     while (call.slot < 0)
         ASSERT_TRUE(rmem_node_call_step(&node.core, &call));
     ASSERT_EQ(call.slot, int(rmem_node_slot(&node.core, client.session)));
@@ -98,11 +93,7 @@ TEST_F(NodeTest, SlotUsedAgainBetweenChoiceAndLock) {
 
 TEST_F(NodeTest, MalformedOpen) {
     Client other(2);
-    rmem_head h{};
-    h.type = RMEM_OPEN;
-    h.space = 1;
-    h.id = 1;
-    h.len = sizeof(rmem_open);
+    rmem_head h = other.open_head(1);
     auto before = node.snapshot();
     other.open.integrity = RMEM_FULL; // the header says otherwise
     EXPECT_EQ(node.open_with(other, h).reply.status, RMEM_INVALID);

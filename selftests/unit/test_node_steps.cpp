@@ -129,12 +129,7 @@ TEST_F(NodeSteps, RegionBeingFreedIsAllThereOrNot) {
 
 TEST_F(NodeSteps, UndoneInSteps) {
     ASSERT_NE(node.alloc(client, 30 * page), 0u);
-    rmem_head h{};
-    h.type = RMEM_OPEN;
-    h.space = 1;
-    h.id = 101;
-    h.len = sizeof(rmem_open);
-    rmem_node_call call = node.begin(client, h, &client.open);
+    rmem_node_call call = node.begin(client, client.open_head(101), &client.open);
     uint64_t before = node.usage().pages_promised;
     uint32_t locked = 0, steps = 1;
     ASSERT_EQ(before, 38u);
