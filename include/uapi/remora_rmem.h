@@ -19,7 +19,13 @@ enum {
 	 * there. An interrupted attach leaves nothing attached.
 	 */
 	RMEM_CMD_ATTACH,
-	RMEM_CMD_DETACH, /* INDEX, FORCE; -EBUSY while the device is open */
+	/*
+	 * INDEX, FORCE. Gives the memory back; a node that doesn't answer in time
+	 * may keep it, which extack text tells. -EBUSY while the device is open, but
+	 * for FORCE: that fails outstanding I/O, asks the node only if the device
+	 * is up, and waits 2 s for it at most.
+	 */
+	RMEM_CMD_DETACH,
 	RMEM_CMD_STATUS, /* dump: one message per device */
 
 	__RMEM_CMD_MAX,
@@ -46,7 +52,7 @@ enum {
 	RMEM_A_FAIL_AFTER_MS, /* u32; 0 or absent: queue_if_down */
 	RMEM_A_TIMEOUT_MS,    /* u32, ATTACH: how long to wait for the node; default 5000 */
 	RMEM_A_QUEUES,	      /* u32 hardware queues; default one per CPU */
-	RMEM_A_FORCE,	      /* flag, DETACH: fail outstanding I/O, don't wait for the node */
+	RMEM_A_FORCE,	      /* flag, DETACH: though open; see RMEM_CMD_DETACH */
 	RMEM_A_STATE,	      /* u8 enum rmem_device_state */
 	RMEM_A_PAGE_BYTES,    /* u32 the node's page: granularity of discard */
 	RMEM_A_BOOT,	      /* u64 epoch the region was allocated under */

@@ -31,7 +31,7 @@ namespace remora {
 const std::array<std::string, 3> integrity_names = {"link", "digest", "full"};
 
 netlink::Family device_family() {
-    return {RMEM_GENL_NAME, RMEM_GENL_VERSION, "rmem.ko"};
+    return {RMEM_GENL_NAME, RMEM_GENL_VERSION, "rmem"};
 }
 
 namespace {
@@ -225,7 +225,8 @@ void add_device_commands(CLI::App& program) {
     auto device = std::make_shared<std::string>();
     auto force = std::make_shared<bool>(false);
     detach_command->add_option("DEVICE", *device, "rmb0, /dev/rmb0 or 0")->required();
-    detach_command->add_flag("--force", *force, "Fail outstanding I/O, don't wait for the node");
+    detach_command->add_flag("--force", *force,
+                             "Though in use: fail its I/O, wait 2 s for the node at most");
     detach_command->callback([=] { detach_named(*device, *force); });
 }
 

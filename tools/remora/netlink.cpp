@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 
+#include <fmt/format.h>
 #include <linux/genetlink.h>
 #include <linux/netlink.h>
 
@@ -33,7 +35,7 @@ std::string without_module(const std::string& text) {
     return text;
 }
 
-// What the kernel says about an error, in an acknowledgement of bytes in all.
+// What the kernel says about an error, or a success.
 std::string extended_text(const nlmsghdr* header, const nlmsgerr* error) {
     if (!(header->nlmsg_flags & NLM_F_ACK_TLVS))
         return {};
@@ -55,6 +57,13 @@ std::string extended_text(const nlmsghdr* header, const nlmsgerr* error) {
     if (text.empty())
         text = number == EPERM ? "not permitted: run it as root" : std::strerror(number);
     throw Refused(number, text);
+}
+
+// It was done, but the kernel may have a word to say about it.
+void warn(const nlmsghdr* header, const nlmsgerr* acknowledgement) {
+    std::string text = extended_text(header, acknowledgement);
+    if (!text.empty())
+        fmt::print(stderr, "remora: {}\n", text);
 }
 
 } // namespace
@@ -177,7 +186,7 @@ Family::Family(const std::string& name, std::uint8_t version, std::string_view m
         });
     } catch (const Refused& refused) {
         if (refused.error() == ENOENT)
-            throw Failure("{} is not loaded: insmod remora_core.ko {}", module, module);
+            throw Failure("the kernel module {} is not loaded: modprobe {}", module, module);
         throw;
     }
 }
@@ -243,6 +252,7 @@ void Family::receive(const volatile int* signalled, const std::function<void(Att
                 const auto* error = static_cast<const nlmsgerr*>(mnl_nlmsg_get_payload(header));
                 if (error->error)
                     refuse(header, error);
+                warn(header, error);
                 return;
             }
             const auto* first =

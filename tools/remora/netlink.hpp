@@ -79,10 +79,11 @@ private:
 // One family of the kernel's, resolved by name.
 class Family {
 public:
-    // module: file name for the error when the family isn't there.
+    // module: its name for the error when the family isn't there.
     Family(const std::string& name, std::uint8_t version, std::string_view module);
 
-    // Sends and waits for the acknowledgement; the answer, if the command has one.
+    // Sends and waits for the acknowledgement; the answer, if the command has one. The kernel's
+    // warning, if there is one, goes to standard error.
     Attributes call(Request request);
     // The same, but gives up when *signalled becomes true: Interrupted, unless the answer was
     // there.

@@ -27,7 +27,7 @@ using netlink::Attributes;
 using netlink::Request;
 
 netlink::Family node_family() {
-    return {RMEM_NODE_GENL_NAME, RMEM_NODE_GENL_VERSION, "rmem_node.ko"};
+    return {RMEM_NODE_GENL_NAME, RMEM_NODE_GENL_VERSION, "rmem_node"};
 }
 
 // ---- start, stop ----
