@@ -42,6 +42,14 @@ TEST(Table, TwiceAsManyEntriesAsPagesAtLeast) {
     }
 }
 
+// Clio (section 4.2): 0.4 % of the memory at pages of 4 MiB.
+TEST(Table, TakesASmallShareOfTheMemory) {
+    for (uint64_t pages = 64; pages <= 1 << 22; pages *= 2) {
+        EXPECT_LE(rmem_table_bytes(pages), (pages << RMEM_PAGE_SHIFT_MAX) / 250) << pages;
+        EXPECT_LE(rmem_table_bytes(pages), (pages << RMEM_PAGE_SHIFT_MIN) / 250) << pages;
+    }
+}
+
 TEST(Table, LifeOfAPage) {
     Table t(64);
     bool placed;
