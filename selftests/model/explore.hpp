@@ -165,7 +165,7 @@ class Report {
 public:
     // violated: a counterexample is wanted.
     void check(const std::string& name, const Outcome& out, bool violated) {
-        bool good = violated ? !out.violation.empty() : out.violation.empty();
+        bool good = violated ? !out.violation.empty() : out.violation.empty() && out.whole;
         printf("# %s: %llu states, %llu steps, depth %u%s\n", name.c_str(),
                static_cast<unsigned long long>(out.states),
                static_cast<unsigned long long>(out.steps), out.depth,
