@@ -11,10 +11,11 @@
  *
  *   hdr 1 | hdr 2 | ... | hdr n | payload 1 | payload 2 | ... | payload n
  *
- * The payloads are RMEM_PIECE_BYTES_MAX at most, together. n isn't told: there
- * is another header as long as the datagram is longer than what the headers
- * before it account for. If that never comes out even, every message whose
- * header verifies is damaged. Messages that travel together are on their own:
+ * The payloads are RMEM_PIECE_BYTES_MAX at most, together; so that a datagram makes for
+ * bounded work, bytes to be read and a 256th of those to be discarded or zeroed are
+ * RMEM_READ_BYTES_MAX at most, together. n isn't told: there is another header as long as
+ * the datagram is longer than what the headers before it account for. If that never
+ * comes out even, or asks for more, every message whose header verifies is damaged. Messages that travel together are on their own:
  * each has its tag, its id and its answer, and a bad one spoils none of the
  * others. They are of one space and session, and of types READ, WRITE, DISCARD and
  * ZERO; others travel alone. Their answers are bundled in the same order, as
@@ -108,7 +109,8 @@ enum rmem_type {
 	 * Start a session. In: session 0, boot 0, id: a nonce fresh for each
 	 * attempt to open; payload rmem_open. Out: session named by the node,
 	 * boot, the nonce as id; payload rmem_opened. The same nonce again
-	 * gets the same session while that is unused.
+	 * gets the same session while that is unused. Of one client later attempts have larger
+	 * nonces, beginning anywhere; one below its session's is a late copy and gets no answer.
 	 */
 	RMEM_OPEN = 1,
 	/*

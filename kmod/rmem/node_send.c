@@ -89,13 +89,13 @@ static bool has_room(const struct sk_buff *skb, unsigned int extents)
 }
 
 /* The packet for another answer, the last one or a new one. NULL: no buffer. */
-static struct sk_buff *packet_for(struct node_answers *answers, u32 payload_bytes,
+static struct sk_buff *packet_for(struct node_answers *answers, const struct rmem_head *head,
 				  unsigned int extents)
 {
 	struct sk_buff *skb = answers->last;
 
 	if (skb && has_room(skb, extents) &&
-	    rmem_bundle_joins(&answers->bundle, answers->limit_bytes, payload_bytes))
+	    rmem_bundle_joins(&answers->bundle, answers->limit_bytes, head))
 		return skb;
 	/* Room for all that may join, so that what joins is as the protocol says it. */
 	skb = new_packet((answers->limit_bytes && answers->many ? RMEM_BUNDLE_MAX : 1) *
@@ -103,7 +103,7 @@ static struct sk_buff *packet_for(struct node_answers *answers, u32 payload_byte
 	if (!skb)
 		return NULL;
 	answers->bundle = (struct rmem_bundle){};
-	rmem_bundle_joins(&answers->bundle, answers->limit_bytes, payload_bytes);
+	rmem_bundle_joins(&answers->bundle, answers->limit_bytes, head);
 	if (answers->last)
 		answers->last->next = skb;
 	else
@@ -116,7 +116,7 @@ bool node_send_add(struct node_answers *answers, const struct node_mem *mem,
 		   const struct base_siphash_key *key, struct rmem_head *head,
 		   const struct rmem_extent *extent, unsigned int extents)
 {
-	struct sk_buff *skb = packet_for(answers, rmem_wire_payload_bytes(head), extents);
+	struct sk_buff *skb = packet_for(answers, head, extents);
 	unsigned int i;
 
 	if (!skb)

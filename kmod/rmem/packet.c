@@ -110,12 +110,22 @@ static bool add_copy(struct sk_buff *skb, struct request *rq, u32 offset, u32 by
 	return true;
 }
 
-static bool add_data(struct sk_buff *skb, struct request *rq, u32 offset, u32 bytes, bool *copied)
+/*
+ * A page that is only lent may be another's by the time its packet leaves, if the request was
+ * given up meanwhile. Then the node may well execute it: a digest would not let it.
+ */
+static bool may_lend(const struct rmem_client_config *config)
+{
+	return config->integrity != RMEM_LINK || !config->fail_after_ns;
+}
+
+static bool add_data(struct sk_buff *skb, struct request *rq, u32 offset, u32 bytes, bool lends,
+		     bool *copied)
 {
 	struct lending l = { .skb = skb, .first = skb_shinfo(skb)->nr_frags };
 	u32 data_bytes = skb->data_len;
 
-	if (likely(request_walk(rq, offset, bytes, lend, &l)))
+	if (likely(lends && request_walk(rq, offset, bytes, lend, &l)))
 		return true;
 	*copied = true;
 	take_back(skb, l.first, data_bytes);
@@ -135,7 +145,7 @@ bool rmem_packet_takes(const struct rmem_packet *packet, const struct rmem_clien
 	return packet->skb && packet->shared && rmem_type_may_share(tx->head.type) &&
 	       rmem_skb_has_hdr_room(packet->skb) &&
 	       skb_shinfo(packet->skb)->nr_frags + frags <= MAX_SKB_FRAGS &&
-	       rmem_bundle_joins(&bundle, limit_bytes, tx->data_bytes);
+	       rmem_bundle_joins(&bundle, limit_bytes, &tx->head);
 }
 
 bool rmem_packet_add(struct rmem_packet *packet, const struct rmem_client_config *config,
@@ -153,14 +163,15 @@ bool rmem_packet_add(struct rmem_packet *packet, const struct rmem_client_config
 		packet->bundle = (struct rmem_bundle){};
 	}
 	if (tx->data_bytes &&
-	    unlikely(!add_data(skb, rq, tx->data_offset, tx->data_bytes, copied))) {
+	    unlikely(!add_data(skb, rq, tx->data_offset, tx->data_bytes, may_lend(config),
+			       copied))) {
 		if (!packet->skb)
 			kfree_skb(skb);
 		return false;
 	}
 	packet->skb = skb;
 	packet->shared = rmem_type_may_share(tx->head.type);
-	rmem_bundle_joins(&packet->bundle, U32_MAX, tx->payload_bytes + tx->data_bytes);
+	rmem_bundle_joins(&packet->bundle, U32_MAX, &tx->head);
 	hdr = rmem_skb_put_hdr(skb);
 	if (tx->payload_bytes)
 		skb_put_data(skb, tx->payload, tx->payload_bytes);

@@ -5,7 +5,9 @@
  * The data of a WRITE is not copied: packets refer to the request's pages. Such a packet
  * may outlive its request: the first copy waits in a queueing discipline, the retry is
  * answered, the page is used anew, and then the first copy leaves with whatever the page
- * now holds. The node refuses it: its id was executed, or is below the session's floor.
+ * now holds. The node refuses it: its id was executed, or is below the session's floor. Only
+ * a request that was given up has no such id: there a digest finds out, and where there is
+ * none (level link with fail_after) the data is copied.
  */
 #ifndef REMORA_RMEM_PACKET_H
 #define REMORA_RMEM_PACKET_H
@@ -33,7 +35,7 @@ bool rmem_packet_takes(const struct rmem_packet *packet, const struct rmem_clien
 /*
  * Add a message: to those in packet, if it takes it, or to none. messages: how many there will be,
  * as far as known. False: no memory, and packet is as before. *copied is set when the request's
- * pages could not be lent.
+ * pages were not lent.
  */
 bool rmem_packet_add(struct rmem_packet *packet, const struct rmem_client_config *config,
 		     struct rmem_client_tx *tx, struct request *rq, u32 messages, bool *copied);

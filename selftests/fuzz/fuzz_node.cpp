@@ -353,9 +353,9 @@ private:
         rmem_head parsed;
         const base_siphash_key k = key();
         uint32_t limit = rmem_node_datagram_bytes(&node.core, &request);
-        if (!rmem_bundle_joins(&answers, limit, payload.size())) {
+        if (!rmem_bundle_joins(&answers, limit, &reply)) {
             send_answers();
-            rmem_bundle_joins(&answers, limit, payload.size());
+            rmem_bundle_joins(&answers, limit, &reply);
         }
         answer_heads.resize(answer_heads.size() + RMEM_HDR_BYTES);
         uint8_t* hdr = answer_heads.data() + answer_heads.size() - RMEM_HDR_BYTES;

@@ -57,9 +57,9 @@ inline void require(bool good, const char* what) {
 // Messages on their way into a datagram: headers first, then payloads.
 class Bundle {
 public:
-    // False: it takes no more of that size.
-    bool takes(uint32_t limit_bytes, uint32_t payload_bytes) {
-        return rmem_bundle_joins(&count_, limit_bytes, payload_bytes);
+    // False: not this one any more.
+    bool takes(uint32_t limit_bytes, const rmem_head& head) {
+        return rmem_bundle_joins(&count_, limit_bytes, &head);
     }
     void add(rmem_head head, const base_siphash_key& key, const Bytes& payload) {
         heads_.resize(heads_.size() + RMEM_HDR_BYTES);
@@ -69,9 +69,10 @@ public:
     }
     uint32_t messages() const { return count_.messages; }
     // What was taken isn't added after all.
-    void forget(uint32_t payload_bytes) {
+    void forget(const rmem_head& head) {
         count_.messages--;
-        count_.payload_bytes -= payload_bytes;
+        count_.payload_bytes -= rmem_wire_payload_bytes(&head);
+        count_.work_bytes -= rmem_wire_work_bytes(&head);
     }
     // The datagram; the bundle is empty afterwards.
     Bytes take() {
@@ -196,9 +197,9 @@ private:
 
     void answer(const rmem_head& request, const rmem_head& reply, const Bytes& payload) {
         uint32_t limit_bytes = rmem_node_datagram_bytes(&core, &request);
-        if (!open_.takes(limit_bytes, payload.size())) {
+        if (!open_.takes(limit_bytes, reply)) {
             answers_.push_back(open_.take());
-            open_.takes(limit_bytes, payload.size());
+            open_.takes(limit_bytes, reply);
         }
         open_.add(reply, space_key(), payload);
     }
@@ -409,13 +410,13 @@ public:
             require(row >= 1 && row <= RMEM_BUNDLE_MAX, "a row no datagram takes");
             Bytes payload = payload_of(tx);
             if (!shared || !rmem_type_may_share(tx.head.type) || bundle.messages() == room ||
-                !bundle.takes(client.config.datagram_bytes, payload.size())) {
+                !bundle.takes(client.config.datagram_bytes, tx.head)) {
                 flush();
-                bundle.takes(client.config.datagram_bytes, payload.size());
+                bundle.takes(client.config.datagram_bytes, tx.head);
                 room = row;
             }
             if (unsent && random() % 1000 < unsent) {
-                bundle.forget(payload.size());
+                bundle.forget(tx.head);
                 rmem_client_unsent(&client, &tx, now_ns);
                 continue;
             }

@@ -162,7 +162,21 @@ TEST_F(Count, HugeLengths) {
     EXPECT_TRUE(c.even);
     EXPECT_EQ(c.sum_bytes, RMEM_BUNDLE_MAX * RMEM_PIECE_BYTES_MAX);
     Message far = changed(read, [](auto& h) { h.len = ~0u; }); // asked for, not carried
-    expect_count(datagram({far, far}), 2, true, "READ");
+    expect_count(datagram({far}), 1, true, "READ");
+    expect_count(datagram(std::vector<Message>(RMEM_BUNDLE_MAX, far)), 2, false, "READs");
+}
+
+TEST_F(Count, MoreWorkThanADatagramMayMake) {
+    const uint32_t share = RMEM_READ_BYTES_MAX / RMEM_BUNDLE_MAX;
+    const uint32_t many = RMEM_ZERO_BYTES_MAX / RMEM_BUNDLE_MAX;
+    for (auto [type, len] : {std::pair<uint8_t, uint32_t>{RMEM_READ, share},
+                             {RMEM_DISCARD, many},
+                             {RMEM_ZERO, many}}) {
+        std::vector<Message> all(RMEM_BUNDLE_MAX, message(type, RMEM_DIGEST, key, len));
+        expect_count(datagram(all), RMEM_BUNDLE_MAX, true, "just so much");
+        all.front() = message(type, RMEM_DIGEST, key, len + 256);
+        expect_count(datagram(all), RMEM_BUNDLE_MAX, false, "more");
+    }
 }
 
 // What a WRITE carries may be anything as well: it's a header only where one is due.
@@ -302,21 +316,32 @@ TEST_F(Step, NoneInABadDatagram) {
 
 // ---- on the way out ----
 
+rmem_head write_of(uint32_t bytes) {
+    rmem_head head{};
+    head.type = RMEM_WRITE;
+    head.len = bytes;
+    return head;
+}
+
+bool joins(rmem_bundle& b, uint32_t limit, const rmem_head& head) {
+    return rmem_bundle_joins(&b, limit, &head);
+}
+
 TEST(Joins, FirstAlwaysMayOthersAsFarAsTheLimit) {
     for (uint32_t limit : {0u, 1u, RMEM_HDR_BYTES + 9u, 2u * RMEM_HDR_BYTES + 19}) {
         rmem_bundle b{};
-        EXPECT_TRUE(rmem_bundle_joins(&b, limit, 10));
-        EXPECT_FALSE(rmem_bundle_joins(&b, limit, 10)) << limit;
+        EXPECT_TRUE(joins(b, limit, write_of(10)));
+        EXPECT_FALSE(joins(b, limit, write_of(10))) << limit;
         EXPECT_EQ(b.messages, 1u) << "refused, but counted";
         EXPECT_EQ(b.payload_bytes, 10u);
     }
     rmem_bundle b{};
     const uint32_t limit = 3 * RMEM_HDR_BYTES + 30;
-    EXPECT_TRUE(rmem_bundle_joins(&b, limit, 10));
-    EXPECT_TRUE(rmem_bundle_joins(&b, limit, 10));
-    EXPECT_FALSE(rmem_bundle_joins(&b, limit, 11));
-    EXPECT_TRUE(rmem_bundle_joins(&b, limit, 10));
-    EXPECT_FALSE(rmem_bundle_joins(&b, limit, 0));
+    EXPECT_TRUE(joins(b, limit, write_of(10)));
+    EXPECT_TRUE(joins(b, limit, write_of(10)));
+    EXPECT_FALSE(joins(b, limit, write_of(11)));
+    EXPECT_TRUE(joins(b, limit, write_of(10)));
+    EXPECT_FALSE(joins(b, limit, write_of(0)));
     EXPECT_EQ(b.messages, 3u);
     EXPECT_EQ(b.payload_bytes, 30u);
 }
@@ -324,9 +349,29 @@ TEST(Joins, FirstAlwaysMayOthersAsFarAsTheLimit) {
 TEST(Joins, SixteenAtMost) {
     rmem_bundle b{};
     for (uint32_t n = 0; n < RMEM_BUNDLE_MAX; n++)
-        EXPECT_TRUE(rmem_bundle_joins(&b, ~0u, 0));
-    EXPECT_FALSE(rmem_bundle_joins(&b, ~0u, 0));
+        EXPECT_TRUE(joins(b, ~0u, write_of(0)));
+    EXPECT_FALSE(joins(b, ~0u, write_of(0)));
     EXPECT_EQ(b.messages, RMEM_BUNDLE_MAX);
+}
+
+TEST(Joins, SoMuchWorkAndNotMore) {
+    auto of = [](uint8_t type, uint32_t len) {
+        rmem_head head = write_of(len);
+        head.type = type;
+        return head;
+    };
+    rmem_bundle b{};
+    EXPECT_TRUE(joins(b, ~0u, of(RMEM_READ, RMEM_READ_BYTES_MAX)));
+    EXPECT_FALSE(joins(b, ~0u, of(RMEM_READ, 1)));
+    EXPECT_TRUE(joins(b, ~0u, write_of(100))) << "which is bounded by itself";
+    b = {};
+    EXPECT_TRUE(joins(b, ~0u, of(RMEM_READ, RMEM_READ_BYTES_MAX / 2)));
+    EXPECT_TRUE(joins(b, ~0u, of(RMEM_ZERO, RMEM_ZERO_BYTES_MAX / 4)));
+    EXPECT_TRUE(joins(b, ~0u, of(RMEM_DISCARD, RMEM_ZERO_BYTES_MAX / 4)));
+    EXPECT_FALSE(joins(b, ~0u, of(RMEM_DISCARD, 256)));
+    b = {};
+    for (uint32_t n = 0; n < RMEM_BUNDLE_MAX; n++)
+        EXPECT_TRUE(joins(b, ~0u, of(RMEM_READ | RMEM_RESPONSE, 256))) << "an answer asks nothing";
 }
 
 } // namespace

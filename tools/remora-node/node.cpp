@@ -187,20 +187,20 @@ std::span<const std::uint8_t> Node::extent_data(const rmem_extent& extent) const
 }
 
 // The datagram for another answer: the last one, if it takes it, or a new one. Slot lock.
-Reply& Node::datagram_for(Request& request, std::uint32_t payload_bytes) {
+Reply& Node::datagram_for(Request& request, const rmem_head& head) {
     u32 limit = rmem_node_datagram_bytes(core_.get(), &request.in.head);
-    if (request.open && rmem_bundle_joins(&request.bundle, limit, payload_bytes))
+    if (request.open && rmem_bundle_joins(&request.bundle, limit, &head))
         return *request.open;
     request.open = &request.outbox.add(request.path);
     request.open->head_bytes = 0;
     request.open->pieces = 0;
     request.bundle = {};
-    rmem_bundle_joins(&request.bundle, limit, payload_bytes);
+    rmem_bundle_joins(&request.bundle, limit, &head);
     return *request.open;
 }
 
 void Node::answer(Request& request, rmem_head& head, std::span<const rmem_extent> extents) {
-    Reply& out = datagram_for(request, rmem_wire_payload_bytes(&head));
+    Reply& out = datagram_for(request, head);
     std::uint8_t* header = out.head.data() + out.head_bytes;
     out.head_bytes += RMEM_HDR_BYTES;
     std::span data(out.data.data() + out.pieces, extents.size());

@@ -92,7 +92,7 @@ private:
     void execute(Request& request);
     void copy_in(const Request& request, const rmem_answer& answer);
     void fill(const rmem_answer& answer);
-    Reply& datagram_for(Request& request, std::uint32_t payload_bytes);
+    Reply& datagram_for(Request& request, const rmem_head& head);
     void answer(Request& request, rmem_head& head, std::span<const rmem_extent> extents);
     void send_parts(Request& request, rmem_answer& part);
     void slow(Request& request);

@@ -186,7 +186,7 @@ static void client_begin_open(struct rmem_client *c)
 {
 	c->state = RMEM_CHANNEL_OPENING;
 	c->session = 0;
-	c->own_id = random64(c) | 1;
+	c->own_id = ++c->nonce;
 	c->own_attempt = 0;
 	c->own_due = true;
 }
@@ -733,6 +733,7 @@ void rmem_client_init(struct rmem_client *c, const struct rmem_client_config *co
 	c->incast = incast;
 	c->boot = boot;
 	c->rng = config->seed ? config->seed : 1;
+	c->nonce = random64(c) >> 1;
 	rmem_seq_init(&c->seq, c->owner, RMEM_WINDOW);
 	rmem_rtt_init(&c->rtt);
 	client_update_rto(c);

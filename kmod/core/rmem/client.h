@@ -86,7 +86,7 @@ struct rmem_op {
 };
 
 struct rmem_client_config {
-	u8 client[16];	   /* names it; two channels that are open at once have two names */
+	u8 client[16];	   /* names it; no other channel ever has the same */
 	u32 space;
 	u8 integrity;	   /* enum rmem_integrity */
 	struct base_siphash_key key;
@@ -97,7 +97,7 @@ struct rmem_client_config {
 	 * has got on for that long on the channel: no op ended or advanced, no session opened.
 	 */
 	u64 fail_after_ns;
-	u64 seed;	   /* random: nonces and jitter */
+	u64 seed;	   /* random: first nonce, and jitter */
 	u8 waiter;	   /* of this channel in the windows; below RMEM_WAITERS */
 };
 
@@ -135,6 +135,7 @@ struct rmem_client {
 	/* The rest is client.c's, but for boot, session and count, which may be read. */
 	u64 session, boot;
 	u64 own_id; /* of OPEN (a nonce) or CLOSE */
+	u64 nonce;  /* of the last OPEN */
 	u64 own_deadline_ns;
 	u8 own_attempt;
 	bool own_due, closing;

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 #include "core/rmem/datagram.h"
 
-bool rmem_bundle_joins(struct rmem_bundle *bundle, u32 limit_bytes, u32 payload_bytes)
+bool rmem_bundle_joins(struct rmem_bundle *bundle, u32 limit_bytes, const struct rmem_head *head)
 {
-	u32 bytes = (bundle->messages + 1) * RMEM_HDR_BYTES + bundle->payload_bytes + payload_bytes;
+	u32 payload_bytes = bundle->payload_bytes + rmem_wire_payload_bytes(head);
+	u32 work_bytes = bundle->work_bytes + rmem_wire_work_bytes(head);
+	u32 bytes = (bundle->messages + 1) * RMEM_HDR_BYTES + payload_bytes;
 
 	if (bundle->messages && (bytes > limit_bytes || bundle->messages == RMEM_BUNDLE_MAX ||
-				 bundle->payload_bytes + payload_bytes > RMEM_PIECE_BYTES_MAX))
+				 payload_bytes > RMEM_PIECE_BYTES_MAX ||
+				 work_bytes > RMEM_READ_BYTES_MAX))
 		return false;
 	bundle->messages++;
-	bundle->payload_bytes += payload_bytes;
+	bundle->payload_bytes = payload_bytes;
+	bundle->work_bytes = work_bytes;
 	return true;
 }
 
@@ -22,6 +26,7 @@ bool rmem_datagram_begin(struct rmem_datagram *d, u32 bytes, bool response)
 	d->even = false;
 	d->verdict = RMEM_WIRE_SHORT;
 	d->sum_bytes = 0;
+	d->work_bytes = 0;
 	return bytes >= RMEM_HDR_BYTES;
 }
 
@@ -45,8 +50,10 @@ bool rmem_datagram_count(struct rmem_datagram *d, const void *hdr)
 	if (form != RMEM_WIRE_GOOD || (!is_first && !belongs_to(head, &d->head)))
 		return false;
 	d->messages++;
+	d->work_bytes += rmem_wire_work_bytes(head);
 	/* What it says hasn't verified yet: no sum of such may overflow. */
-	if (rmem_wire_payload_bytes(head) > RMEM_PIECE_BYTES_MAX)
+	if (rmem_wire_payload_bytes(head) > RMEM_PIECE_BYTES_MAX ||
+	    (!is_first && d->work_bytes > RMEM_READ_BYTES_MAX))
 		return false;
 	d->sum_bytes += rmem_wire_payload_bytes(head);
 	bytes = d->messages * RMEM_HDR_BYTES + d->sum_bytes;

@@ -28,13 +28,14 @@ static inline bool rmem_type_may_share(u8 type)
 struct rmem_bundle {
 	u32 messages;
 	u32 payload_bytes; /* of all of them */
+	u32 work_bytes;
 };
 
 /*
- * May another message, with that payload, join those in bundle, in a datagram of limit_bytes
- * at most? Then it's counted. The first one always may.
+ * May another message join those in bundle, in a datagram of limit_bytes at most? Then it's
+ * counted. The first one always may. That they are of one session is the caller's to see to.
  */
-bool rmem_bundle_joins(struct rmem_bundle *bundle, u32 limit_bytes, u32 payload_bytes);
+bool rmem_bundle_joins(struct rmem_bundle *bundle, u32 limit_bytes, const struct rmem_head *head);
 
 /* ---- in ---- */
 
@@ -49,6 +50,7 @@ struct rmem_datagram {
 	u32 payload_offset;		/* of the message, in the datagram */
 	u32 payload_bytes;		/* if not even, as many as there are */
 	u32 sum_bytes;			/* of payload, of the messages counted */
+	u64 work_bytes;			/* the same */
 };
 
 /* True: there is a header to be counted. */

@@ -222,6 +222,10 @@ static void open_find(struct rmem_node *node, struct rmem_node_call *call)
 		finish_silently(node, call, RMEM_NODE_NO_SESSION); /* and no key to answer with */
 		return;
 	}
+	if (rmem_sessions_is_late(&node->sessions, &call->attempt)) {
+		finish_silently(node, call, RMEM_NODE_STALE);
+		return;
+	}
 	slot = rmem_sessions_superseded(&node->sessions, &call->attempt);
 	if (slot >= 0) {
 		go_on(call, open_supersede, slot);

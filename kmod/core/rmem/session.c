@@ -196,6 +196,20 @@ struct rmem_session *rmem_sessions_find(const struct rmem_sessions *sessions, u6
 	return name != RMEM_SESSION_NONE && session->name == name ? session : NULL;
 }
 
+bool rmem_sessions_is_late(const struct rmem_sessions *sessions,
+			   const struct rmem_attempt *attempt)
+{
+	u32 n;
+
+	for (n = 0; n < sessions->slots; n++) {
+		const struct rmem_session *session = &sessions->slot[n];
+
+		if (same_client(session, attempt) && session->nonce > attempt->nonce)
+			return true;
+	}
+	return false;
+}
+
 int rmem_sessions_superseded(const struct rmem_sessions *sessions,
 			     const struct rmem_attempt *attempt)
 {

@@ -129,6 +129,10 @@ u32 rmem_sessions_slot_of(const struct rmem_sessions *sessions, u64 name);
 /* The session of that name, or NULL. Slot lock. */
 struct rmem_session *rmem_sessions_find(const struct rmem_sessions *sessions, u64 name);
 
+/* Has the attempt's client a session that a later OPEN of its made? Slow lock. */
+bool rmem_sessions_is_late(const struct rmem_sessions *sessions,
+			   const struct rmem_attempt *attempt);
+
 /* The slot of an older session of the attempt's client in its space, or -1. Slow lock. */
 int rmem_sessions_superseded(const struct rmem_sessions *sessions,
 			     const struct rmem_attempt *attempt);

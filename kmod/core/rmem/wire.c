@@ -48,6 +48,19 @@ u32 rmem_wire_payload_bytes(const struct rmem_head *head)
 	}
 }
 
+u32 rmem_wire_work_bytes(const struct rmem_head *head)
+{
+	switch (head->type) {
+	case RMEM_READ:
+		return head->len;
+	case RMEM_DISCARD:
+	case RMEM_ZERO:
+		return head->len / (RMEM_ZERO_BYTES_MAX / RMEM_READ_BYTES_MAX);
+	default:
+		return 0;
+	}
+}
+
 static bool form_is_sound(const struct rmem_head *head, bool response)
 {
 	if (!head->space || head->integrity > RMEM_FULL)

@@ -53,6 +53,9 @@ bool rmem_wire_has_digest(const struct rmem_head *head);
 /* Bytes of payload that a message with this head must have. */
 u32 rmem_wire_payload_bytes(const struct rmem_head *head);
 
+/* What a request counts for in what the node has to do for one datagram. */
+u32 rmem_wire_work_bytes(const struct rmem_head *head);
+
 /*
  * Decode RMEM_HDR_BYTES (available_bytes of them are there). Checks the form
  * only; response: which of the two directions is expected.
