@@ -159,8 +159,12 @@ static int tags_init(struct rmem_device *device)
 		.queue_depth = RMEM_QUEUE_DEPTH,
 		.numa_node = NUMA_NO_NODE,
 		.cmd_size = sizeof(struct rmem_op),
-		/* Memory has no order that is better than another. */
-		.flags = BLK_MQ_F_SHOULD_MERGE | BLK_MQ_F_NO_SCHED_BY_DEFAULT,
+		/*
+		 * Memory has no order that is better than another. STACKING: a CPU may go while
+		 * its queue's requests wait for a silent node; they end on any other.
+		 */
+		.flags = BLK_MQ_F_SHOULD_MERGE | BLK_MQ_F_NO_SCHED_BY_DEFAULT |
+			 BLK_MQ_F_STACKING,
 		.driver_data = device,
 	};
 	return blk_mq_alloc_tag_set(&device->tags);

@@ -72,6 +72,7 @@ static void build(struct rmem_channel *c, u64 now_ns, struct packets *packets)
 		trace_rmem_send(c, &tx.head);
 	}
 	queue(packets, &packet);
+	trace_rmem_wait(c);
 }
 
 /*
@@ -253,29 +254,31 @@ static void expire(struct rmem_channel *c)
 	enum rmem_client_state before;
 	struct rmem_op *finished = NULL;
 	struct packets packets;
-	bool down = false;
 	u64 now_ns;
 
 	packets_init(&packets);
 	spin_lock(&c->lock);
 	c->armed_ns = 0;
 	if (likely(!c->stopped)) {
+		u32 cwnd = rmem_window_cwnd(c->client.window);
+
 		before = c->client.state;
 		now_ns = ktime_get_ns();
 		finished = rmem_client_expire(&c->client, now_ns, &result);
 		if (unlikely(finished && result == RMEM_CLIENT_TIMEOUT))
 			fence(c);
 		trace_rmem_expire(c);
+		trace_rmem_shrink(c, cwnd);
 		if (!c->client.silent)
 			c->silent_ns = 0;
 		else if (!c->silent_ns)
 			c->silent_ns = now_ns;
-		down = c->silent_ns && now_ns - c->silent_ns >= CHANNEL_DOWN_NS;
+		/* Under the lock, or an answer that comes just now would be overruled. */
+		if (unlikely(c->silent_ns && now_ns - c->silent_ns >= CHANNEL_DOWN_NS))
+			rmem_status_set(c->device, RMEM_DEVICE_DOWN);
 		settle(c, now_ns, before, &packets);
 	}
 	spin_unlock(&c->lock);
-	if (unlikely(down))
-		rmem_status_set(c->device, RMEM_DEVICE_DOWN);
 	transmit(c, &packets);
 	finish(c, finished, result);
 	kick(c);
@@ -305,6 +308,7 @@ static void receive(struct rmem_channel *c, const struct rmem_datagram *d, struc
 	struct rmem_client_rx rx = {};
 	struct packets packets;
 	u64 now_ns;
+	u32 cwnd;
 
 	packets_init(&packets);
 	spin_lock(&c->lock);
@@ -314,10 +318,12 @@ static void receive(struct rmem_channel *c, const struct rmem_datagram *d, struc
 		return;
 	}
 	before = c->client.state;
+	cwnd = rmem_window_cwnd(c->client.window);
 	now_ns = ktime_get_ns();
 	rmem_client_receive(&c->client, now_ns, &d->head,
 			    damaged ? NULL : rmem_packet_payload(d, skb), damaged, &rx);
 	trace_rmem_receive(c, &d->head, rx.accepted, damaged);
+	trace_rmem_shrink(c, cwnd);
 	if (rx.op)
 		rmem_packet_copy(d, skb, rmem_blk_request(rx.op), rx.data_offset, rx.data_bytes);
 	c->silent_ns = 0;

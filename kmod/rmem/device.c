@@ -12,6 +12,7 @@
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/module.h>
+#include <linux/sched/mm.h>
 #include <linux/slab.h>
 #include <linux/xarray.h>
 
@@ -32,25 +33,30 @@ static LIST_HEAD(remotes);	     /* rmem_devices_lock */
 
 /* ---- nodes ---- */
 
+/*
+ * Memory is not allocated under rmem_devices_lock: reclaim may wait for swap on a device
+ * that is silent, and the forced detach that would end that wait takes the lock.
+ */
 static struct rmem_remote *remote_get(const union rmem_address *address)
 {
-	struct rmem_remote *remote;
+	struct rmem_remote *remote, *fresh = kzalloc(sizeof(*fresh), GFP_KERNEL);
 
+	if (!fresh)
+		return NULL;
+	fresh->address = *address;
+	rmem_window_init(&fresh->window);
 	mutex_lock(&rmem_devices_lock);
 	list_for_each_entry(remote, &remotes, entry) {
 		if (!memcmp(&remote->address, address, sizeof(*address)))
 			goto found;
 	}
-	remote = kzalloc(sizeof(*remote), GFP_KERNEL);
-	if (!remote)
-		goto out;
-	remote->address = *address;
-	rmem_window_init(&remote->window);
+	remote = fresh;
+	fresh = NULL;
 	list_add(&remote->entry, &remotes);
 found:
 	remote->users++;
-out:
 	mutex_unlock(&rmem_devices_lock);
+	kfree(fresh);
 	return remote;
 }
 
@@ -129,14 +135,17 @@ static struct rmem_device *device_new(const struct rmem_wish *wish)
 static int index_take(struct rmem_device *device, struct netlink_ext_ack *extack)
 {
 	u32 wanted = device->wish.index;
+	unsigned int noio;
 	int err;
 
 	mutex_lock(&rmem_devices_lock);
+	noio = memalloc_noio_save(); /* see remote_get() */
 	if (wanted == RMEM_INDEX_ANY)
 		err = xa_alloc(&devices, &device->index, device, XA_LIMIT(0, RMEM_INDEX_MAX),
 			       GFP_KERNEL);
 	else
 		err = xa_insert(&devices, wanted, device, GFP_KERNEL);
+	memalloc_noio_restore(noio);
 	if (!err && wanted != RMEM_INDEX_ANY)
 		device->index = wanted;
 	mutex_unlock(&rmem_devices_lock);
@@ -265,6 +274,14 @@ static int piece_choose(struct rmem_device *device, struct netlink_ext_ack *exta
 	return 0;
 }
 
+/* What is left of the time attach has for all its steps. */
+static unsigned int left_ms(const struct rmem_device *device)
+{
+	long left = device->attach_end - jiffies;
+
+	return left > 0 ? jiffies_to_msecs(left) : 0;
+}
+
 static bool channels_settled(struct rmem_device *device, unsigned int from, unsigned int end)
 {
 	unsigned int i;
@@ -320,7 +337,7 @@ static int channels_connect(struct rmem_device *device, unsigned int from, unsig
 		rmem_channel_open(device->channel[i], device->boot);
 	left = wait_event_interruptible_timeout(device->changed,
 						channels_settled(device, from, end),
-						msecs_to_jiffies(device->wish.timeout_ms));
+						msecs_to_jiffies(left_ms(device)));
 	if (left < 0)
 		return -EINTR;
 	if (channels_open(device, from, end))
@@ -384,7 +401,7 @@ static int region_confirm(struct rmem_device *device, struct netlink_ext_ack *ex
 			.len = RMEM_BLOCK_BYTES,
 		},
 	};
-	int err = rmem_channel_call(device->channel[0], &call, device->wish.timeout_ms);
+	int err = rmem_channel_call(device->channel[0], &call, left_ms(device));
 
 	if (!err && call.result == RMEM_CLIENT_OK)
 		return 0;
@@ -411,7 +428,7 @@ static int region_alloc(struct rmem_device *device, struct netlink_ext_ack *exta
 	};
 	int err;
 
-	err = rmem_channel_call(device->channel[0], &call, device->wish.timeout_ms);
+	err = rmem_channel_call(device->channel[0], &call, left_ms(device));
 	if (!err && call.result == RMEM_CLIENT_REFUSED)
 		return region_refused(device, call.op.status, extack);
 	if (err || call.result != RMEM_CLIENT_OK) {
@@ -452,6 +469,7 @@ static int attach(struct rmem_device *device, struct netlink_ext_ack *extack)
 {
 	int err;
 
+	device->attach_end = jiffies + msecs_to_jiffies(device->wish.timeout_ms);
 	device->remote = remote_get(&device->wish.address);
 	if (!device->remote)
 		return -ENOMEM;
@@ -520,28 +538,34 @@ put:
 static struct rmem_device *device_grab(u32 index, struct netlink_ext_ack *extack)
 {
 	struct rmem_device *device;
+	bool live;
 
 	mutex_lock(&rmem_devices_lock);
 	device = xa_load(&devices, index);
-	if (device && device->phase == RMEM_LIVE)
+	live = device && device->phase == RMEM_LIVE;
+	if (live)
 		device->phase = RMEM_DETACHING;
-	else
-		device = NULL;
 	mutex_unlock(&rmem_devices_lock);
-	if (!device)
+	if (live)
+		return device;
+	if (device)
+		NL_SET_ERR_MSG_FMT(extack, "rmb%u is just being attached or detached", index);
+	else
 		NL_SET_ERR_MSG_FMT(extack, "there is no rmb%u", index);
-	return device;
+	return ERR_PTR(device ? -EBUSY : -ENODEV);
 }
 
-/* From now on nobody opens it. */
+/*
+ * From now on nobody opens it. The block layer may hold the lock while it waits for I/O, so for as
+ * long as the node is silent; by force, all I/O has failed before.
+ */
 static int claim(struct rmem_device *device, bool force, struct netlink_ext_ack *extack)
 {
-	unsigned int openers;
-
-	mutex_lock(&device->disk->open_mutex);
-	openers = disk_openers(device->disk);
-	if (!openers || force)
-		device->claimed = true;
+	if (force)
+		mutex_lock(&device->disk->open_mutex);
+	else if (mutex_lock_interruptible(&device->disk->open_mutex))
+		return -EINTR;
+	device->claimed = force || !disk_openers(device->disk);
 	mutex_unlock(&device->disk->open_mutex);
 	if (device->claimed)
 		return 0;
@@ -566,15 +590,15 @@ int rmem_device_detach(u32 index, bool force, struct netlink_ext_ack *extack)
 	bool given = false;
 	int err;
 
-	if (!device)
-		return -ENODEV;
+	if (IS_ERR(device))
+		return PTR_ERR(device);
+	if (force)
+		abandon(device);
 	err = claim(device, force, extack);
 	if (err) {
 		phase_set(device, RMEM_LIVE);
 		return err;
 	}
-	if (force)
-		abandon(device);
 	rmem_blk_remove(device);
 	if (!force || READ_ONCE(device->state) == RMEM_DEVICE_UP)
 		given = region_give_back(device, force ? FREE_FORCED_MS : FREE_MS);

@@ -116,6 +116,7 @@ struct rmem_device {
 	u64 boot, region_bytes;
 	u32 page_bytes, piece_bytes, datagram_bytes;
 	bool stable_writes;
+	unsigned long attach_end; /* jiffies */
 	struct blk_mq_tag_set tags;
 
 	u32 index;
@@ -170,7 +171,6 @@ void rmem_status_end(struct rmem_device *device);
 
 /* Any context. LOST stays. */
 void rmem_status_set(struct rmem_device *device, enum rmem_device_state state);
-const char *rmem_status_name(enum rmem_device_state state);
 
 /* The counters' sums, RMEM_STATUS_COUNTERS of them, and the name of each. */
 void rmem_status_counters(struct rmem_device *device, u64 *values);

@@ -3,8 +3,9 @@
  * Control of the client: family rmem of include/uapi/remora_rmem.h.
  *
  * An attach waits for its node in the caller's system call, so that Ctrl-C ends it and nothing
- * has to be found and cleaned up later; hence parallel_ops, or it would hold up every
- * other family's commands.
+ * has to be found and cleaned up later. With parallel_ops that holds up no other command,
+ * but whoever registers or removes a netlink family waits for it, and then all others do;
+ * hence all its steps together have TIMEOUT_MS, and what a detach waits for is bounded, too.
  *
  * Devices are the machine's, so they are controlled from the initial network namespace
  * only, and reach their nodes through that.
@@ -53,9 +54,10 @@ static int refuse(struct genl_info *info, int attribute, const char *text, int e
 	return err;
 }
 
-static int check_admin(struct genl_info *info)
+/* Both the caller and who opened the socket, which may have been handed on. */
+static int check_admin(struct sk_buff *skb, struct genl_info *info)
 {
-	if (capable(CAP_SYS_ADMIN))
+	if (netlink_capable(skb, CAP_SYS_ADMIN))
 		return 0;
 	GENL_SET_ERR_MSG(info, "only an administrator may (CAP_SYS_ADMIN)");
 	return -EPERM;
@@ -167,7 +169,7 @@ static int attach_doit(struct sk_buff *skb, struct genl_info *info)
 	void *hdr;
 	int err;
 
-	err = check_admin(info);
+	err = check_admin(skb, info);
 	if (err)
 		return err;
 	err = get_wish(info, &wish);
@@ -196,7 +198,7 @@ forget:
 
 static int detach_doit(struct sk_buff *skb, struct genl_info *info)
 {
-	int err = check_admin(info);
+	int err = check_admin(skb, info);
 
 	if (err)
 		return err;
@@ -332,7 +334,6 @@ static struct genl_family family = {
 	.parallel_ops = true,
 	.ops = ops,
 	.n_ops = ARRAY_SIZE(ops),
-	.resv_start_op = RMEM_CMD_STATUS + 1,
 };
 
 int rmem_netlink_register(void)

@@ -185,8 +185,10 @@ static void udp_header_push(struct rmem_socket *s, struct sk_buff *skb)
 
 /*
  * What follows is all atomic and on the swap-out path: what it must allocate it may take
- * from the reserves. (In softirq that counts, too; __GFP_MEMALLOC says the same of
- * the packet itself.)
+ * from the reserves, as the packet itself did by __GFP_MEMALLOC. But only in softirq: where a
+ * task submits with BHs off, PF_MEMALLOC is not looked at, and what the layers below ask
+ * for has no more than GFP_ATOMIC's share. Without it the packet is lost here, and the
+ * channel's timer, in softirq, sends it again.
  */
 bool rmem_socket_transmit(struct rmem_socket *s, struct sk_buff *skb)
 {

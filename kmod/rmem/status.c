@@ -28,11 +28,6 @@ static const char *const state_name[] = {
 	[RMEM_DEVICE_LOST] = "lost",
 };
 
-const char *rmem_status_name(enum rmem_device_state state)
-{
-	return state_name[state];
-}
-
 /* ---- state ---- */
 
 static void announce(struct work_struct *work)

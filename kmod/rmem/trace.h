@@ -205,6 +205,57 @@ TRACE_EVENT(rmem_expire,
 		  __entry->timeouts, __entry->retries, __entry->rto_ns, __entry->cwnd)
 );
 
+/* Ops are left that may not go now: windows are closed, or they wait for company. */
+TRACE_EVENT_CONDITION(rmem_wait,
+	TP_PROTO(const struct rmem_channel *c),
+	TP_ARGS(c),
+	TP_CONDITION(c->client.waiting.ops || c->client.again.ops || c->client.sending),
+	TP_STRUCT__entry(
+		__field(u32, device)
+		__field(u32, channel)
+		__field(u64, incast_bytes)
+		__field(u32, waiting)
+		__field(u32, again)
+		__field(u32, in_flight)
+		__field(u32, cwnd)
+	),
+	TP_fast_assign(
+		__entry->device = c->device->index;
+		__entry->channel = c->index;
+		__entry->incast_bytes = rmem_incast_used_bytes(c->client.incast);
+		__entry->waiting = c->client.waiting.ops;
+		__entry->again = c->client.again.ops;
+		__entry->in_flight = rmem_window_in_flight(c->client.window);
+		__entry->cwnd = rmem_window_cwnd(c->client.window);
+	),
+	TP_printk("rmb%u.%u %u new, %u to go again; under way to the node: %u packets of cwnd %u/1024, to this machine: %llu bytes",
+		  __entry->device, __entry->channel, __entry->waiting, __entry->again,
+		  __entry->in_flight, __entry->cwnd, __entry->incast_bytes)
+);
+
+/* Delay or loss made the node's window smaller. */
+TRACE_EVENT_CONDITION(rmem_shrink,
+	TP_PROTO(const struct rmem_channel *c, u32 before),
+	TP_ARGS(c, before),
+	TP_CONDITION(rmem_window_cwnd(c->client.window) < before),
+	TP_STRUCT__entry(
+		__field(u32, device)
+		__field(u32, channel)
+		__field(u64, rtt_ns)
+		__field(u32, before)
+		__field(u32, after)
+	),
+	TP_fast_assign(
+		__entry->device = c->device->index;
+		__entry->channel = c->index;
+		__entry->rtt_ns = c->client.rtt.srtt_ns;
+		__entry->before = before;
+		__entry->after = rmem_window_cwnd(c->client.window);
+	),
+	TP_printk("rmb%u.%u cwnd %u/1024 -> %u/1024 rtt %llu ns", __entry->device,
+		  __entry->channel, __entry->before, __entry->after, __entry->rtt_ns)
+);
+
 /* reason: enum rmem_count. */
 TRACE_EVENT(rmem_drop,
 	TP_PROTO(const struct rmem_channel *c, const struct sk_buff *skb, unsigned int reason),
