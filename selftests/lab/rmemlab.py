@@ -4,7 +4,6 @@
 import contextlib
 import hashlib
 import io
-import os
 import pathlib
 import random
 import re
@@ -16,21 +15,12 @@ sys.path.insert(0, str(HERE.parents[1] / "tools" / "lab"))
 
 from remoralab import LabError, compiled, rmem, tap  # noqa: E402
 
-# The whole length of what takes time by its nature (a minute's outage, say); else a part of it.
-FULL = os.environ.get("REMORA_TEST_FULL", "") not in ("", "0")
-# A random test prints its seed; this replays it.
-SEED = int(os.environ.get("REMORA_TEST_SEED") or random.SystemRandom().randrange(1 << 32))
+SEED = tap.SEED
 # Bound of one load; emulation on a busy machine needs it.
 LOAD_S = 300
 
 FIO = ("fio --output-format=terse --name=verify --direct=1 --ioengine=libaio --thread --group_reporting "
        "--verify=crc32c --verify_fatal=1 --verify_dump=0 --randrepeat=1 --randseed={seed}")
-
-
-def seeded(name):
-    """A source of chance for a test, its seed in the output."""
-    tap.diag(f"{name}: replay with REMORA_TEST_SEED={SEED}")
-    return random.Random(SEED)
 
 
 def is_debug(lab):
@@ -66,11 +56,36 @@ def check_pattern(machine, path, mib, seed=1, timeout=LOAD_S):
 
 
 def cli_refused(machine, *words, says, timeout=rmem.ACTION_S):
-    """`remora WORDS` must fail with an explanation: one that matches `says`."""
+    """`remora WORDS` must fail and say in one line why and what to do: what matches `says`."""
     result = rmem.remora(machine, *words, timeout=timeout, check=False)
     assert result.rc != 0, f"remora {' '.join(map(str, words))} succeeded: {result.out}"
-    assert re.search(says, result.err, re.I), f"not an explanation of it (/{says}/): {result.err!r}"
+    assert re.fullmatch(rf"remora: .*({says}).*\n", result.err), f"not /{says}/ in a line: {result.err!r}"
     return result
+
+
+def growth(read, before):
+    """By how much counters grew since `before`; read() is a node's or a device's counters."""
+    return {name: value - before[name] for name, value in read().items() if value > before[name]}
+
+
+class UntilTold:
+    """A command that a machine repeats until told to stop, $n counting the rounds: no load ends before
+    what it is to live through. It must not fail."""
+
+    def __init__(self, machine, name, command):
+        self.machine, self.go_on = machine, f"/run/go-on-{name}"
+        machine.write(self.go_on, "")
+        self.process = machine.spawn(f"n=0; while [ -e {self.go_on} ]; do n=$((n + 1)); ({command}) || exit; done")
+
+    def check_running(self):
+        assert self.process.running(), f"ended early, status {self.process.rc}: {self.process.out}{self.process.err}"
+
+    def stop(self, timeout=LOAD_S):
+        """The round under way is the last."""
+        self.check_running()
+        self.machine.run(["rm", self.go_on])
+        result = self.process.wait(timeout)
+        assert result.rc == 0, result
 
 
 # Swap
@@ -97,7 +112,7 @@ def in_cgroup(machine, name, limit_mib, command):
     group = f"/sys/fs/cgroup/{name}"
     machine.run(f"echo +memory > /sys/fs/cgroup/cgroup.subtree_control; mkdir -p {group}; "
                 f"echo {limit_mib}M > {group}/memory.max")
-    return f"echo $$ > {group}/cgroup.procs && exec {command}"
+    return f"echo 0 > {group}/cgroup.procs && exec {command}"
 
 
 # Files
@@ -141,6 +156,25 @@ def netem(machine, device, how):
 
 
 @contextlib.contextmanager
+def damaged_payload(machine, device):
+    """Of what leaves a machine, one packet in 16 (by its first message's tag, which is as good as chance)
+    has bytes of its payload turned, under a UDP checksum made right again. netem can't do that: it damages
+    headers alone where payload lies in fragments, and leaves the checksum wrong, so that UDP drops the packet."""
+    ipv4, udp, hdr, headers_max = 20, 8, 72, 16 * 72
+    last_of_tag, payload = ipv4 + udp + hdr - 1, (ipv4 + udp + headers_max + 1000) & ~3
+    machine.run(f"""set -e
+        modprobe -a sch_ingress cls_u32 act_pedit act_csum
+        tc qdisc add dev {device} clsact
+        tc filter add dev {device} egress protocol ip u32 match ip protocol 17 0xff \\
+            match u8 0 0x0f at {last_of_tag} action pedit munge offset {payload} u32 invert pipe action csum udp""")
+    try:
+        yield
+    finally:
+        if machine.is_on():
+            machine.run(f"tc qdisc del dev {device} clsact")
+
+
+@contextlib.contextmanager
 def link_down(lab, link):
     """A link without carrier, for a while."""
     lab.link_down(link)
@@ -150,4 +184,4 @@ def link_down(lab, link):
         lab.link_up(link)
 
 
-__all__ = ["FULL", "LOAD_S", "LabError", "Tree", "rmem", "tap"]
+__all__ = ["LOAD_S", "SEED", "LabError", "Tree", "rmem", "tap"]

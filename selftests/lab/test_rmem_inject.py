@@ -10,6 +10,7 @@ What is left behind is told by the regions, the modules' unloading and kmemleak;
 """
 
 import contextlib
+import random
 import re
 import subprocess
 
@@ -18,7 +19,7 @@ from remoralab import compiled, rmem, tap
 from remoralab.rmem import Rack, wait_until
 
 ATTRIBUTES = ("failslab", "fail_page_alloc")
-# fail-nth visits every n in the full run, else about so many, chosen by the seed.
+# fail-nth visits about so many n, chosen by the seed.
 VISITS = 25
 # No command of ours makes more allocations than that.
 NTH_MAX = 2000
@@ -73,13 +74,13 @@ def nth_failing(machine, n, words):
 
 def visit(machine, words, undo, clean):
     """fail-nth over a command. undo() after it succeeded; clean() says what must hold if it didn't."""
-    chance = rmemlab.seeded("fail-nth")
+    chance = random.Random(rmemlab.SEED)
     n = visited = refused = 0
-    step = 1 if rmemlab.FULL else 2
+    step = 2
     while n < NTH_MAX:
         # The first ones are ours, the later ones mostly the block layer's on our behalf.
-        n += 1 if n < 10 or rmemlab.FULL else chance.randint(1, step)
-        step += 0 if rmemlab.FULL else max(1, n // VISITS)
+        n += 1 if n < 10 else chance.randint(1, step)
+        step += max(1, n // VISITS)
         fired, status = nth_failing(machine, n, words)
         if status == 0:
             undo()
@@ -158,15 +159,26 @@ def test_node_start(lab):
         node.start()
 
 
+def assert_failed(name, read, before):
+    """The packets of I/O were among what couldn't be allocated."""
+    grown = rmemlab.growth(read, before)
+    tap.diag(f"{name}: {grown.get(name, 0)}")
+    assert name in grown, f"no allocation of a packet failed: {grown}"
+
+
 @debug_only
 def test_io(lab):
     """Packets and requests that can't be allocated: sent again, never an error, never a wrong byte."""
     compute, memory = lab["compute"], lab["memory"]
     with Rack(lab) as rack:
-        device = rack.attach("compute", rack.node("memory", "64M"), "32M")
+        node = rack.node("memory", "64M")
+        device = rack.attach("compute", node, "32M")
+        before = device.counters(), node.counters()
         with injection(compute, rmem.CLIENT, percent=5), injection(memory, rmem.NODE, percent=5):
             rmemlab.run_fio(compute, device.path, "mixed", "4k-64k", 4, depth=16, seed=rmemlab.SEED)
             compute.run(f"blkdiscard {device.path}")
+        assert_failed("no-buffer", device.counters, before[0])
+        assert_failed("drop-no-buffer", node.counters, before[1])
         rmemlab.run_fio(compute, device.path, "mixed", "4k-64k", 4)
 
 
@@ -175,9 +187,11 @@ def test_swap(lab):
     compute = lab["compute"]
     with Rack(lab) as rack:
         device = rack.attach("compute", rack.node("memory", "128M"), "96M")
+        before = device.counters()
         with rmemlab.swap_on(compute, device), injection(compute, rmem.CLIENT, percent=2):
             compute.run(rmemlab.in_cgroup(compute, "hungry", 12, f"{rmemlab.hog_path()} 32 1 {rmemlab.SEED}"),
                         timeout=rmemlab.LOAD_S)
+        assert_failed("no-buffer", device.counters, before)
 
 
 @debug_only

@@ -23,8 +23,6 @@ def mirror_of(lab, rack, size):
 @tap.bound(600)
 def test_mirror_survives_a_node(lab):
     compute = lab["compute"]
-    if compute.run("command -v mdadm", check=False).rc != 0:
-        tap.skip("mdadm is missing: tools/lab/deps")
     mib = rmemlab.scaled(lab, 32)
     with Rack(lab) as rack:
         nodes, devices = mirror_of(lab, rack, "96M")

@@ -30,7 +30,7 @@ BOOT_S = 180
 COMMAND_LINE = ("console=ttyS0 loglevel=5 oops=panic panic=-1 net.ifnames=0 nokaslr mitigations=off "
                 "random.trust_cpu=on no_timer_check 8250.nr_uarts=1 "
                 "rcupdate.rcu_cpu_stall_timeout=150 watchdog_thresh=60 workqueue.watchdog_thresh=150 "
-                "sysctl.kernel.hung_task_timeout_secs=240")
+                "sysctl.kernel.hung_task_timeout_secs=120")
 
 
 class Qmp(asyncio.Protocol):

@@ -12,11 +12,15 @@
 A test fails by raising (assert, a failed command, a bound) or by a kernel's complaint. Each has a time
 bound; at the bound the consoles are shown and the machines lose power. A machine that is off, hung or
 has complained is booted again before the next test, so that tests don't fail by each other.
+
+Chance comes from SEED. With each failure goes the command that runs the test again, alike.
 """
 
 import argparse
 import contextlib
 import os
+import random
+import shlex
 import signal
 import sys
 import time
@@ -28,6 +32,8 @@ from .lab import Lab
 from .say import LabError
 
 TEST_S = 120
+# Of everything random in a run.
+SEED = int(os.environ.get("REMORA_TEST_SEED") or random.SystemRandom().randrange(1 << 32))
 # How much of a console is shown with a failure; the log has all of it.
 CONSOLE_TAIL = 25
 
@@ -126,12 +132,15 @@ def _why(error):
 
 
 class Runner:
-    def __init__(self, lab, out):
-        self.lab, self.out = lab, out
+    def __init__(self, lab, out, again):
+        """again(name): the command that runs a test again."""
+        self.lab, self.out, self.again = lab, out, again
+        self.running = None
 
     def run(self, name, test):
         """One test, all of it inside its bound; never raises but for Ctrl-C."""
         seconds = getattr(test, "bound_s", TEST_S)
+        self.running = name
         self.lab.revive()
         marks = {machine: machine.console.mark() for machine in self.lab}
         known = len(self.lab.complaints())
@@ -158,11 +167,12 @@ class Runner:
             why = why or "a kernel complained"
         took = f"({time.monotonic() - began:.1f} s)"
         if why:
-            self.out.not_ok(f"{name} {took}", why)
+            self.out.not_ok(f"{name} {took}", f"{why}\n{self.again(name)}")
         elif skipped is not None:
             self.out.skipped(name, skipped)
         else:
             self.out.ok(f"{name} {took}")
+        self.running = None
         for machine in {complaint.machine for complaint in complaints}:
             self.lab[machine].kill()
 
@@ -207,6 +217,15 @@ def _arguments(topo):
     return parser.parse_args()
 
 
+def _again(args):
+    """Names a test's command: with the same chance, in the same machines."""
+    words = ["--topo", args.topo] if "--topo" in sys.argv else []
+    kernel_name = args.kernel or os.environ.get("REMORA_KERNEL")
+    words += ["--kernel", kernel_name] if kernel_name else []
+    command = shlex.join(["python3", os.path.relpath(sys.argv[0])])
+    return lambda name: f"again: REMORA_TEST_SEED={SEED} {command} {shlex.join([name, *words])}"
+
+
 def main(topo, tests, on_boot=None):
     """The main of a test file: boots the topology, runs the tests in it, exits."""
     args = _arguments(topo)
@@ -222,10 +241,12 @@ def main(topo, tests, on_boot=None):
     say.exit_on_sigterm()
     out = _current
     out.plan(len(chosen) + 1)
+    runner = None
+    status = 1
     try:
         lab = Lab(args.topo, args.kernel, on_boot)
         with lab:
-            runner = Runner(lab, out)
+            runner = Runner(lab, out, _again(args))
             for name, test in chosen:
                 runner.run(name, test)
         late = lab.complaints()
@@ -233,10 +254,12 @@ def main(topo, tests, on_boot=None):
             out.not_ok("no kernel complained", "\n".join(map(str, late)))
         else:
             out.ok("no kernel complained")
+        status = 1 if out.failed else 0
     except LabError as error:
         out.bail_out(error)
-        sys.exit(1)
     except KeyboardInterrupt:
         out.bail_out("interrupted")
-        sys.exit(130)
-    sys.exit(1 if out.failed else 0)
+        status = 130
+    if runner and runner.running:
+        out.diag(runner.again(runner.running))
+    sys.exit(status)
