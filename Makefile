@@ -26,6 +26,7 @@ CLANG = clang
 CLANGXX = clang++
 AR = ar
 PREFIX = /usr/local
+MANDIR = $(PREFIX)/share/man
 PYTHON = python3
 
 # What make modules builds for when KDIR doesn't say.
@@ -36,6 +37,8 @@ SUITES =
 
 DEMO = tools/lab/lab run demo
 BENCH_RMB = tools/bench/rmb
+BENCH_CORE = out/bin/bench-core --benchmark_repetitions=5 --benchmark_display_aggregates_only=true \
+	--benchmark_enable_random_interleaving=true
 
 Q := $(if $(V),,@)
 # Tools that call make themselves do so with a job server of their own.
@@ -59,7 +62,9 @@ TSAN_SRC := $(call dirs3,selftests/unit,tsan_*.cpp)
 MODEL_SRC := $(call dirs3,selftests/model,*.cpp)
 FUZZ_SRC := $(call dirs3,selftests/fuzz,fuzz_*.cpp)
 CONFORMANCE_SRC := $(wildcard selftests/node/*.cpp)
-OPT_SRC := $(CONFORMANCE_SRC) $(COMMON_SRC) $(REMORA_SRC) $(NODE_SRC) $(MODEL_SRC)
+BENCH_CORE_SRC := $(wildcard tools/bench/core/*.cpp)
+OPT_SRC := $(CONFORMANCE_SRC) $(COMMON_SRC) $(REMORA_SRC) $(NODE_SRC) $(MODEL_SRC) $(BENCH_CORE_SRC)
+MAN8 := $(wildcard tools/*/*.8)
 
 # ---- flags --------------------------------------------------------------------------------------
 
@@ -160,6 +165,10 @@ out/bin/model/%: out/opt/selftests/model/%.o out/lib/libremora_core.a
 	$(call say,LINK,$@)
 	$(call link,opt,)
 
+out/bin/bench-core: $(call objects,opt,$(BENCH_CORE_SRC)) out/lib/libremora_core.a
+	$(call say,LINK,$@)
+	$(call link,opt,-lbenchmark -lpthread)
+
 out/bin/fuzz/%: out/fuzz/selftests/fuzz/%.o out/fuzz/libremora_core.a
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D) && $(fuzz_CXX) $(fuzz_FLAGS) -fsanitize=fuzzer $^ -o $@
@@ -174,7 +183,7 @@ FUZZ_BIN := $(FUZZ_SRC:selftests/fuzz/%.cpp=out/bin/fuzz/%)
 # ---- targets ------------------------------------------------------------------------------------
 
 .PHONY: all user modules modules-all demo check style unit tsan model conformance fuzz-build fuzz bench-rmb \
-	selftests compile_commands.json install modules_install clean help deps
+	bench-core selftests compile_commands.json install modules_install clean help deps
 
 all: user modules ## user space, and the modules for KERNEL or KDIR
 
@@ -194,7 +203,7 @@ demo: ## remote memory at work, between virtual machines
 	+$(Q)$(MAKE) --no-print-directory all
 	$(Q)$(DEMO)
 
-check: ## every test (SUITES="unit model" for some; selftests/suites.txt names them)
+check: ## tests every change has to pass (SUITES="unit model" for some, SUITES=all for all there are)
 	$(Q)tools/lab/deps
 	$(alone) tools/check/run $(SUITES)
 
@@ -213,18 +222,26 @@ fuzz: fuzz-build ## every fuzz target for FUZZ_SECONDS=600 each, new inputs in o
 		tools/check/fuzz $$target -max_total_time=$(FUZZ_SECONDS); \
 	done
 
-bench-rmb: all ## /dev/rmbN against other network block devices, side by side
+bench-rmb: ## /dev/rmbN against other network block devices, side by side (ARGS="--rounds 3")
+	$(Q)tools/lab/deps
+	+$(Q)$(MAKE) --no-print-directory all
 	$(Q)$(BENCH_RMB) $(ARGS)
+
+bench-core: out/bin/bench-core ## CPU nanoseconds of the protocol core (ARGS="--benchmark_filter=wire")
+	$(Q)mkdir -p out/bench
+	$(Q)$(BENCH_CORE) --benchmark_out=out/bench/core.json $(ARGS)
 
 compile_commands.json: ## for clangd and clang-tidy
 	$(alone) $(PYTHON) tools/build/compile_commands > $@.tmp && mv $@.tmp $@
 
-install: user ## programs into DESTDIR/PREFIX
-	install -d $(DESTDIR)$(PREFIX)/bin
+install: user ## programs and man pages into DESTDIR/PREFIX
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(MANDIR)/man8
 	install -m 755 $(USER_BIN) $(DESTDIR)$(PREFIX)/bin
+	install -m 644 $(MAN8) $(DESTDIR)$(MANDIR)/man8
 
-modules_install: modules ## modules for KDIR into INSTALL_MOD_PATH
-	$(alone) tools/build/modules --install $(or $(KDIR),$(KERNEL))
+modules_install: ## modules into INSTALL_MOD_PATH (or DESTDIR), and depmod (KDIR=... as for modules)
+	$(alone) INSTALL_MOD_PATH=$(abspath $(or $(INSTALL_MOD_PATH),$(DESTDIR))) \
+		tools/build/modules --install $(or $(KDIR),$(KERNEL))
 
 clean: ## remove out/
 	rm -rf out compile_commands.json
