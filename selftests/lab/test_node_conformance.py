@@ -7,6 +7,7 @@ tests shows up here as a line of this test's output.
 """
 
 import re
+import signal
 
 import rmemlab
 from remoralab import cache, rmem, tap
@@ -16,9 +17,10 @@ PROGRAM = cache.REPO / "out" / "bin" / "node-conformance"
 
 
 def what_failed(result):
-    """What GoogleTest said of each test that failed, and its last words."""
+    """What GoogleTest said of each test that failed, its last words, and how the program is run again alike."""
     said = re.findall(r"^[^\n]*: Failure\n.*?(?=^\[)", result.out, re.M | re.S)
-    return "\n".join([*said[:5], *(result.out + result.err).splitlines()[-10:]])
+    seeds = re.findall(r"^.*--seed.*$", result.out, re.M)
+    return "\n".join([*said[:5], *(result.out + result.err).splitlines()[-10:], *seeds])
 
 
 def conform(machine, *words):
@@ -26,7 +28,7 @@ def conform(machine, *words):
         raise rmemlab.LabError("out/bin/node-conformance is not built: make conformance")
     # It asks for the longest reads there are and doesn't retry: a slow machine's socket must hold an answer.
     machine.run(f"echo {4 << 20} | tee /proc/sys/net/core/rmem_max > /proc/sys/net/core/rmem_default")
-    words = [PROGRAM, *words, f"--seed={rmemlab.SEED}"]
+    words = [PROGRAM, *words, f"--seed={tap.SEED}"]
     result = machine.run(words, timeout=rmemlab.LOAD_S, check=False)
     passed = re.findall(r"\[       OK \] (\S+)", result.out)
     tap.diag(f"{len(passed)} passed")
@@ -53,7 +55,22 @@ def test_daemon_of_two_threads(lab):
     conform(lab["compute"], "--daemon", rmem.DAEMON, "--threads", "2")
 
 
-TESTS = [test_kernel_node, test_daemon, test_daemon_of_two_threads]
+def test_daemon_is_locked_and_shielded(lab):
+    """What it lends is neither swapped nor the OOM killer's."""
+    machine = lab["compute"]
+    machine.run("rm -f /run/daemon.key")
+    rmem.remora(machine, "key", "new", "/run/daemon.key")
+    daemon = machine.spawn([rmem.DAEMON, "--memory", "64M", "--space", "1=/run/daemon.key", "--ready-fd", "1"])
+    daemon.wait_output(str(rmem.PORT))
+    [pid] = machine.run(["pidof", rmem.DAEMON.name]).out.split()
+    locked_kib = int(re.search(r"VmLck:\s+(\d+) kB", machine.read(f"/proc/{pid}/status"))[1])
+    assert locked_kib >= 64 << 10, f"{locked_kib} KiB are locked"
+    assert machine.read(f"/proc/{pid}/oom_score_adj").strip() == "-1000"
+    daemon.signal(signal.SIGTERM)
+    assert daemon.wait().rc == 0, daemon.err
+
+
+TESTS = [test_kernel_node, test_daemon, test_daemon_of_two_threads, test_daemon_is_locked_and_shielded]
 
 if __name__ == "__main__":
     tap.main("solo", TESTS)
