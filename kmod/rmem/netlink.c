@@ -191,6 +191,10 @@ static int attach_doit(struct sk_buff *skb, struct genl_info *info)
 	}
 forget:
 	memzero_explicit(&wish.key, sizeof(wish.key));
+	/* The message's memory is freed as it is. */
+	if (info->attrs[RMEM_A_KEY])
+		memzero_explicit(nla_data(info->attrs[RMEM_A_KEY]),
+				 nla_len(info->attrs[RMEM_A_KEY]));
 	return err;
 }
 

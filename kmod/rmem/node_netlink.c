@@ -223,6 +223,8 @@ static int space_add_doit(struct sk_buff *skb, struct genl_info *info)
 	mutex_unlock(&host->slow_lock);
 	mutex_unlock(&host->call_lock);
 	mutex_unlock(&node_control);
+	/* The message's memory is freed as it is. */
+	memzero_explicit(nla_data(info->attrs[RMEM_NODE_A_KEY]), RMEM_NODE_KEY_BYTES);
 	return refuse_space(info, error);
 }
 
@@ -256,8 +258,10 @@ static enum rmem_space_error delete_space(struct node_host *host, u32 space, boo
 	}
 	mutex_unlock(&host->slow_lock);
 	/* Requests that found its key have ended before the next space may take its place. */
-	if (error == RMEM_SPACE_OK)
+	if (error == RMEM_SPACE_OK) {
 		synchronize_rcu();
+		rmem_node_space_wipe(&host->core);
+	}
 	mutex_unlock(&host->call_lock);
 	return error;
 }

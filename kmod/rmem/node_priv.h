@@ -130,6 +130,7 @@ struct node_mem {
 
 /* A verified request that waits for the slow path's thread. */
 struct node_job {
+	u64 incarnation; /* of its space */
 	struct rmem_head head;
 	struct node_path path;
 	u8 payload[NODE_SLOW_PAYLOAD_BYTES];

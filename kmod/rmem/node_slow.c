@@ -38,6 +38,7 @@ bool node_slow_add(struct node_host *host, const struct rmem_head *head,
 	room = queue->tail - queue->head < NODE_SLOW_JOBS;
 	if (room) {
 		job = &queue->job[queue->tail % NODE_SLOW_JOBS];
+		job->incarnation = rmem_node_incarnation(&host->core, head->space);
 		job->head = *head;
 		job->path = *path;
 		room = !WARN_ON_ONCE(skb_copy_bits(skb, payload_offset, job->payload, bytes));
@@ -161,6 +162,12 @@ static void handle(struct node_host *host, const struct node_job *job)
 	struct rmem_node_call call;
 
 	mutex_lock(&host->call_lock);
+	/* Meanwhile its space may have become another's, with another key. */
+	if (job->incarnation != rmem_node_incarnation(&host->core, job->head.space)) {
+		mutex_unlock(&host->call_lock);
+		node_count(NODE_COUNT_DROP_SPACE);
+		return;
+	}
 	rmem_node_call_begin(&host->core, &call, ktime_get_coarse_ns(), &job->head,
 			     &job->path.peer, job->payload);
 	node_slow_run(host, &call);

@@ -45,6 +45,26 @@ TEST_F(NodeTest, RepeatedOpenGetsTheSameSessionWhileUnused) {
     EXPECT_EQ(node.usage().sessions, 2u);
 }
 
+// Whoever saw it may send an old OPEN again, from anywhere: it ends no session.
+TEST_F(NodeTest, LateOpenIsNoAttempt) {
+    Client other(2);
+    node.open(other, 5);
+    node.open(other, 9);
+    node.read(other, addr, 1);
+    Client copy = other;
+    copy.peer.port++;
+    for (uint64_t nonce : {5, 8, 1}) {
+        auto before = node.snapshot();
+        rmem_answer answer = node.open(copy, nonce);
+        EXPECT_EQ(answer.action, RMEM_ACT_DROP);
+        EXPECT_EQ(answer.reason, RMEM_NODE_STALE);
+        EXPECT_TRUE(before == node.snapshot()) << nonce;
+    }
+    EXPECT_EQ(node.write(other, addr, filled(1, 1)).reason, RMEM_NODE_EXECUTED);
+    Client stranger(3);
+    EXPECT_EQ(node.open(stranger, 1).reason, RMEM_NODE_EXECUTED) << "each client counts its own";
+}
+
 TEST_F(NodeTest, RepeatedOpenFromElsewhereGetsAnother) {
     Client other(2);
     node.open(other, 5);

@@ -55,6 +55,19 @@ TEST(Space, AddedAgainIsAnotherPlace) {
     EXPECT_TRUE(rmem_spaces_has(&s.spaces, &after));
 }
 
+TEST(Space, WipesTheKeysOfTheDeleted) {
+    Spaces s(3);
+    for (uint32_t id : {7, 8, 9})
+        ASSERT_EQ(s.add(id, id), RMEM_SPACE_OK);
+    rmem_space* gone = rmem_spaces_find(&s.spaces, 8);
+    rmem_spaces_del(&s.spaces, 8);
+    EXPECT_NE(gone->key.k[0], 0u) << "who found it may still read it";
+    rmem_spaces_wipe(&s.spaces);
+    EXPECT_EQ(gone->key.k[0] | gone->key.k[1], 0u);
+    for (uint32_t id : {7, 9})
+        EXPECT_EQ(rmem_spaces_find(&s.spaces, id)->key.k[0], id);
+}
+
 TEST(Space, AgreesWithReference) {
     Spaces s(37);
     std::map<uint32_t, uint8_t> reference;

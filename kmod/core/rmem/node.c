@@ -121,6 +121,18 @@ enum rmem_space_error rmem_node_space_del(struct rmem_node *node, u32 space)
 	return rmem_spaces_del(&node->spaces, space);
 }
 
+void rmem_node_space_wipe(struct rmem_node *node)
+{
+	rmem_spaces_wipe(&node->spaces);
+}
+
+u64 rmem_node_incarnation(const struct rmem_node *node, u32 space)
+{
+	const struct rmem_space *found = space ? rmem_spaces_find(&node->spaces, space) : NULL;
+
+	return found ? found->incarnation : 0;
+}
+
 const struct base_siphash_key *rmem_node_key(const struct rmem_node *node, u32 space)
 {
 	const struct rmem_space *found = space ? rmem_spaces_find(&node->spaces, space) : NULL;

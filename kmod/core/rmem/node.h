@@ -86,6 +86,15 @@ enum rmem_space_error rmem_node_space_add(struct rmem_node *node, u32 space,
 					  u64 quota_bytes /* 0: none */);
 enum rmem_space_error rmem_node_space_del(struct rmem_node *node, u32 space);
 
+/* Forget the keys of deleted spaces, after the grace period. Call lock. */
+void rmem_node_space_wipe(struct rmem_node *node);
+
+/*
+ * Which of the spaces that ever had that id is there; 0: none. No lock. Whoever puts a
+ * verified request off compares: the next space of that id has another key.
+ */
+u64 rmem_node_incarnation(const struct rmem_node *node, u32 space);
+
 /* The key of a space, or NULL. No lock: valid till the grace period after its deletion. */
 const struct base_siphash_key *rmem_node_key(const struct rmem_node *node, u32 space);
 

@@ -84,6 +84,15 @@ enum rmem_space_error rmem_spaces_add(struct rmem_spaces *spaces, u32 id,
 	return RMEM_SPACE_OK;
 }
 
+void rmem_spaces_wipe(struct rmem_spaces *spaces)
+{
+	u32 n;
+
+	for (n = 0; n < spaces->slots; n++)
+		if (!spaces->slot[n].id)
+			base_zero(&spaces->slot[n].key, sizeof(spaces->slot[n].key));
+}
+
 enum rmem_space_error rmem_spaces_del(struct rmem_spaces *spaces, u32 id)
 {
 	struct rmem_space *space = id ? rmem_spaces_find(spaces, id) : NULL;

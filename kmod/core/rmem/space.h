@@ -64,6 +64,9 @@ enum rmem_space_error rmem_spaces_add(struct rmem_spaces *spaces, u32 id,
 				      const u8 key[BASE_SIPHASH_KEY_BYTES], u64 quota_pages);
 enum rmem_space_error rmem_spaces_del(struct rmem_spaces *spaces, u32 id);
 
+/* Forget the keys of spaces that were deleted, once no request that found one runs any more. */
+void rmem_spaces_wipe(struct rmem_spaces *spaces);
+
 /* The space of that id, or NULL. */
 struct rmem_space *rmem_spaces_find(const struct rmem_spaces *spaces, u32 id);
 
