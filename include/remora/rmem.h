@@ -15,7 +15,8 @@
  * bounded work, bytes to be read and a 256th of those to be discarded or zeroed are
  * RMEM_READ_BYTES_MAX at most, together. n isn't told: there is another header as long as
  * the datagram is longer than what the headers before it account for. If that never
- * comes out even, or asks for more, every message whose header verifies is damaged. Messages that travel together are on their own:
+ * comes out even, or asks for more, all messages found until then are damaged, if their
+ * headers verify. Messages that travel together are on their own:
  * each has its tag, its id and its answer, and a bad one spoils none of the
  * others. They are of one space and session, and of types READ, WRITE, DISCARD and
  * ZERO; others travel alone. Their answers are bundled in the same order, as

@@ -518,6 +518,8 @@ private:
         int slot;
         {
             Sessions sessions(next, bounds_.window);
+            if (rmem_sessions_is_late(&sessions.all, &attempt))
+                return;
             while (mutation_ != NO_SUPERSEDE &&
                    (slot = rmem_sessions_superseded(&sessions.all, &attempt)) >= 0) {
                 if (is_locked(s, slot))

@@ -52,7 +52,7 @@ Message Client::open_request() {
     Message message = request(RMEM_OPEN);
     message.head.session = 0;
     message.head.boot = 0;
-    message.head.id = random_u64() | 1;
+    message.head.id = nonce += 1 + random_u64() % 1000;
     message.head.floor = 0;
     message.head.len = sizeof(rmem_open);
     rmem_open open{};

@@ -43,6 +43,7 @@ public:
 
     std::uint64_t session = 0;
     std::uint64_t next_id = 1;
+    std::uint64_t nonce = 0; // of its last OPEN
     std::uint64_t floor = 0; // 0: each request's own id
     std::array<std::uint8_t, 16> name;
     bool closed = false; // nothing to be closed at the end

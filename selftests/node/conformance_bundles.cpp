@@ -203,6 +203,30 @@ TEST_P(Bundle, PayloadsTogetherAreNoMoreThanOnesLargest) {
     EXPECT_EQ(content(), before);
 }
 
+// One datagram makes for bounded work at the node.
+TEST_P(Bundle, ReadsTogetherAreNoMoreThanOnesLargest) {
+    u32 bytes = RMEM_READ_BYTES_MAX / 4;
+    if (2 * pair().page_bytes() < bytes)
+        GTEST_SKIP() << "the region is smaller than what is to be read";
+    std::vector<Message> reads;
+    for (int i = 0; i < 4; i++)
+        reads.push_back(client.read_request(region, 0, bytes));
+    for (int status : statuses(pair().ask_together(reads)))
+        EXPECT_EQ(status, RMEM_OK);
+    reads.push_back(client.read_request(region, 0, 1));
+    EXPECT_EQ(statuses(pair().ask_together(reads)), all(5, RMEM_DAMAGED));
+    u32 range = static_cast<u32>(2 * pair().page_bytes());
+    std::vector<Message> mixed = {client.read_request(region, 0, bytes)};
+    for (int i = 0; i < 15; i++) {
+        Message discard = client.request(RMEM_DISCARD);
+        discard.head.len = RMEM_ZERO_BYTES_MAX / 15;
+        mixed.push_back(discard);
+    }
+    EXPECT_EQ(statuses(pair().ask_together(mixed)), all(13, RMEM_DAMAGED))
+        << "a quarter, and 12 of 15";
+    EXPECT_EQ(client.read(region, 0, range).size(), range) << "and the session goes on";
+}
+
 TEST_P(Bundle, CopiesInOneAreExecutedOnce) {
     Message first = client.write_request(region, 0, {1, 1, 1});
     Message copy = first;

@@ -49,6 +49,21 @@ TEST_P(Level, OpenSupersedesTheClientsOlderSession) {
     EXPECT_EQ(client.write(region, 0, {1}), RMEM_OK);
 }
 
+// Whoever saw an old OPEN may send it again, from anywhere.
+TEST_P(Level, LateOpenEndsNoSession) {
+    Client client(GetParam());
+    Message first = client.open_request();
+    Message second = client.open_request();
+    client.session = pair().ask_one(second).head.session;
+    unsigned int region = client.allocate(1);
+    EXPECT_EQ(client.write(region, 0, {1}), RMEM_OK);
+    for (unsigned int from : {0u, 1u}) {
+        first.from = from;
+        EXPECT_TRUE(pair().ask(first).empty());
+    }
+    EXPECT_EQ(client.read(region, 0, 1), Bytes{1});
+}
+
 TEST_P(Level, ClosedSessionIsGone) {
     Client client(GetParam());
     EXPECT_EQ(client.ask(client.request(RMEM_CLOSE)), RMEM_OK);
