@@ -16,6 +16,7 @@
 //
 // stale_write --large explores more, for minutes.
 #include "explore.hpp"
+#include "sessions.hpp"
 
 #include <cstdlib>
 #include <iterator>
@@ -23,12 +24,15 @@
 
 extern "C" {
 #include "core/rmem/seq.h"
-#include "core/rmem/session.h"
 }
 
 namespace {
 
-constexpr int slots = 2;
+using model::Sessions;
+using model::Slot;
+using model::wire_name;
+
+constexpr int slots = model::slots;
 constexpr int window_max = 4;
 constexpr int messages_max = 48;
 constexpr uint64_t generation_of_boot[] = {0, 0, 20};
@@ -93,10 +97,6 @@ struct Message {
     auto operator<=>(const Message&) const = default;
 };
 
-struct Slot { // of struct rmem_session what matters
-    uint8_t name, floor, executed, used, nonce;
-};
-
 enum Phase : uint8_t { OPENING, UP, LOST };
 enum OpState : uint8_t { IDLE, OUT, ENDED, GIVEN_UP };
 
@@ -119,14 +119,6 @@ struct State {
     Message message[messages_max];
 };
 
-uint64_t wire_name(uint8_t name) {
-    return uint64_t(name >> 1) << RMEM_SESSION_SLOT_BITS | (name & 1);
-}
-
-uint8_t short_name(uint64_t name) {
-    return uint8_t(name >> RMEM_SESSION_SLOT_BITS << 1 | (name & 1));
-}
-
 // The client's ids, as the state holds them, in the hands of the real code.
 struct Ids {
     State& s;
@@ -148,38 +140,6 @@ struct Ids {
     }
     int op_of(uint64_t id) {
         return int(reinterpret_cast<uintptr_t>(rmem_seq_owner(&seq, id))) - 1;
-    }
-};
-
-// The node's sessions, likewise.
-struct Sessions {
-    State& s;
-    alignas(64) uint8_t memory[slots * (sizeof(rmem_session) + 16)];
-    rmem_sessions all;
-
-    Sessions(State& state, uint32_t window) : s(state) {
-        rmem_sessions_init(&all, memory, slots, window, s.generation);
-        for (int i = 0; i < slots; i++) {
-            rmem_session& session = all.slot[i];
-            session.name = s.slot[i].name ? wire_name(s.slot[i].name) : RMEM_SESSION_NONE;
-            session.floor = s.slot[i].floor;
-            session.executed[0] = s.slot[i].executed;
-            session.used = s.slot[i].used;
-            session.nonce = s.slot[i].nonce;
-            all.in_use += s.slot[i].name != 0;
-        }
-    }
-    ~Sessions() {
-        s.generation = uint8_t(all.generation);
-        for (int i = 0; i < slots; i++) {
-            const rmem_session& session = all.slot[i];
-            bool free = session.name == RMEM_SESSION_NONE;
-            s.slot[i].name = free ? 0 : short_name(session.name);
-            s.slot[i].floor = free ? 0 : uint8_t(session.floor);
-            s.slot[i].executed = free ? 0 : uint8_t(session.executed[0]);
-            s.slot[i].used = !free && session.used;
-            s.slot[i].nonce = free ? 0 : uint8_t(session.nonce);
-        }
     }
 };
 
@@ -517,7 +477,7 @@ private:
         const char* violation = nullptr;
         int slot;
         {
-            Sessions sessions(next, bounds_.window);
+            Sessions sessions(next.slot, next.generation, bounds_.window);
             if (rmem_sessions_is_late(&sessions.all, &attempt))
                 return;
             while (mutation_ != NO_SUPERSEDE &&
@@ -558,7 +518,7 @@ private:
         } else {
             if (is_locked(s, m.session & 1))
                 return;
-            Sessions sessions(next, bounds_.window);
+            Sessions sessions(next.slot, next.generation, bounds_.window);
             rmem_session* session = rmem_sessions_find(&sessions.all, wire_name(m.session));
             if (session) {
                 rmem_session_touch(session, 1);
@@ -629,7 +589,7 @@ private:
         next.executing[1] = Message{};
         next.executing[1].type = 0xff;
         {
-            Sessions sessions(next, bounds_.window);
+            Sessions sessions(next.slot, next.generation, bounds_.window);
             rmem_session* session = rmem_sessions_find(&sessions.all, wire_name(m.session));
             if (session && mutation_ != MARKED_FIRST)
                 rmem_session_done(session, m.id);
@@ -651,7 +611,7 @@ private:
             State next = s;
             next.evictions--;
             {
-                Sessions sessions(next, bounds_.window);
+                Sessions sessions(next.slot, next.generation, bounds_.window);
                 rmem_sessions_close(&sessions.all, slot);
             }
             emit(next, nullptr,
