@@ -8,6 +8,7 @@ from remoralab.rmem import Rack, wait_until
 from rmemlab import run_fio, scaled
 
 MIB = 1 << 20
+PAGE = 64 << 10  # of the node, unless it is started with others
 
 
 def test_attach_status_detach(lab):
@@ -28,6 +29,29 @@ def test_attach_status_detach(lab):
             assert rmem.devices(compute) == []
             assert node.status()["regions"] == 0
             assert node.status()["promised_bytes"] == 0
+
+
+def test_queue_limits(lab):
+    """What swap and file systems read of a device, to use it well."""
+    compute = lab["compute"]
+    with Rack(lab) as rack:
+        node = rack.node("memory", "64M")
+        # A network that computes checksums while it sends needs pages that hold still no more than the
+        # integrity level does; lo is such a one, and the lab's isn't.
+        own = rack.node("compute", "32M")
+        for host, level, stable in ((node, "digest", 1), (node, "full", 1), (own, "digest", 1), (own, "full", 1),
+                                    (own, "link", 0)):
+            words = ["--integrity", level]
+            device = rack.attach("compute", host, "16M", *words, host="127.0.0.1" if host is own else None)
+            queue = f"/sys/block/{device.name}/queue"
+            wanted = {"rotational": 0, "discard_granularity": PAGE, "stable_writes": stable,
+                      "logical_block_size": 4096, "add_random": 0, "nr_hw_queues": int(compute.run("nproc").out)}
+            found = {name: int(compute.read(f"{queue}/{name}")) for name in wanted if name != "nr_hw_queues"}
+            found["nr_hw_queues"] = len(compute.run(f"ls /sys/block/{device.name}/mq").out.split())
+            assert found == wanted, f"{level}: {found}"
+            assert int(compute.read(f"{queue}/discard_max_bytes")) >= MIB
+            assert int(compute.read(f"{queue}/write_zeroes_max_bytes")) >= MIB
+            device.detach()
 
 
 def test_reads_zero_before_written(lab):
@@ -93,16 +117,24 @@ def test_discard_frees(lab):
 
 
 def test_unaligned_discard_spares_neighbours(lab):
+    """Outside of the range nothing changes, whole pages of the node in it read as zero and are free, and of
+    the page that is only touched each block is as it was or zero."""
     with Rack(lab) as rack:
         compute = lab["compute"]
         node = rack.node("memory", "96M")
         device = rack.attach("compute", node, "32M")
         rmemlab.write_pattern(compute, device.path, 32)
-        compute.run(f"dd if={device.path} of=/tmp/before bs=1M count=32 iflag=direct status=none")
+        read = f"dd if={device.path} bs=1M count=32 iflag=direct status=none"
+        compute.run(f"{read} of=/tmp/before")
         compute.run(f"blkdiscard --offset 4096 --length {MIB - 4096} {device.path}")
-        compute.run(f"dd if={device.path} of=/tmp/after bs=1M count=32 iflag=direct status=none")
+        wait_until("the whole pages in it are free", lambda: node.backed_bytes() <= 31 * MIB + PAGE)
+        compute.run(f"{read} of=/tmp/after")
         compute.run("cmp -n 4096 /tmp/before /tmp/after")
         compute.run(f"cmp --ignore-initial={MIB} /tmp/before /tmp/after")
+        compute.run(f"cmp --ignore-initial={PAGE}:0 -n {MIB - PAGE} /tmp/after /dev/zero")
+        for block in range(4096, PAGE, 4096):
+            compute.run(f"cmp --ignore-initial={block} -n 4096 /tmp/before /tmp/after || "
+                        f"cmp --ignore-initial={block}:0 -n 4096 /tmp/after /dev/zero")
         compute.run("rm /tmp/before /tmp/after")
 
 
@@ -222,10 +254,32 @@ def test_remote_page_sizes(lab):
             wait_until("all of it is free", lambda: node.backed_bytes() == 0)
 
 
-TESTS = [test_attach_status_detach, test_reads_zero_before_written, test_block_sizes, test_mixed_with_trim,
+@tap.bound(300)
+def test_sessions_come_and_go(lab):
+    """Fewer sessions than channels, and short breaks: each evicts another, which opens a new one under I/O."""
+    compute = lab["compute"]
+    with Rack(lab) as rack:
+        node = rack.node("memory", "96M", extra=("--sessions", "3", "--session-idle", "0.1"))
+        devices = [rack.attach("compute", node, "32M") for _ in range(2)]
+        before = [device.counters() for device in devices]
+        # A job on each CPU, so that every channel is used.
+        extra = ("--numjobs=2 --cpus_allowed=0,1 --cpus_allowed_policy=split --offset_increment=8M "
+                 "--thinktime=250ms --thinktime_blocks=64")
+        loads = [compute.spawn(rmemlab.fio_command(device.path, "mixed", "4k-64k", 4, seed=rmemlab.SEED, extra=extra))
+                 for device in devices]
+        for load in loads:
+            result = load.wait(rmemlab.LOAD_S)
+            assert result.rc == 0, result
+        reopened = [rmemlab.growth(device.counters, known).get("reopened", 0)
+                    for device, known in zip(devices, before)]
+        tap.diag(f"sessions opened anew: {reopened}")
+        assert all(reopened), "of a device no session was evicted: the test shows nothing"
+
+
+TESTS = [test_attach_status_detach, test_queue_limits, test_reads_zero_before_written, test_block_sizes, test_mixed_with_trim,
          test_jobs_on_every_cpu, test_discard_frees, test_unaligned_discard_spares_neighbours,
          test_write_zeroes, test_ext4_tree, test_integrity_levels, test_ipv6, test_mtu_1500,
-         test_two_devices, test_remote_page_sizes]
+         test_two_devices, test_remote_page_sizes, test_sessions_come_and_go]
 
 if __name__ == "__main__":
     tap.main("pair", TESTS)

@@ -6,6 +6,9 @@ import rmemlab
 from remoralab import rmem, tap
 from remoralab.rmem import Rack, wait_until
 
+OTHER = 2  # a space
+FAULT = 6  # RMEM_FAULT
+
 
 @tap.bound(600)
 def test_two_clients_of_one_node(lab):
@@ -58,12 +61,57 @@ def test_quota_of_a_node(lab):
         device = rack.attach("left", node, "64M")
         rmem.load(lab["right"], rmem.CLIENT)
         words = rmem.attach_words(lab["right"], node, "64M")
-        rmemlab.cli_refused(lab["right"], *words, says=r"memory|left|free|large")
+        rmemlab.cli_refused(lab["right"], *words, says=r"not enough memory \(32 of 96 MiB free\)")
         device.detach()
         rack.attach("right", node, "64M")
 
 
-TESTS = [test_two_clients_of_one_node, test_client_that_vanishes, test_quota_of_a_node]
+@tap.bound(300)
+def test_two_tenants(lab):
+    """What is one tenant's another neither reads nor inherits."""
+    left, right, memory = lab["left"], lab["right"], lab["memory"]
+    page, mib = 64 << 10, 48
+    with Rack(lab) as rack:
+        # Both can't have pages of their own: what the second gets, the first had.
+        node = rack.node("memory", f"{mib}M")
+        key = node.add_space(OTHER)
+        device = rack.attach("left", node, f"{mib}M")
+        left.run(f"tr '\\0' '\\252' < /dev/zero | dd of={device.path} bs=1M count={mib} iflag=fullblock oflag=direct "
+                 "status=none")
+        assert node.backed_bytes() == mib << 20, node.status()
+
+        before = node.counters()
+        said = right.run(["python3", rmemlab.HERE / "tenant.py", rmem.address(memory, right), str(node.port),
+                          str(OTHER), rmem.give_key(right, node, key), str(node.SPACE), device.status()["address"]])
+        assert said.out.split() == [str(FAULT), "3"], f"status, id of the last answer: {said.out}"
+        assert {"fault", "drop-tag"} <= set(rmemlab.growth(node.counters, before)), "refused, but not counted"
+
+        device.detach()
+        heir = rack.attach("right", node, f"{mib}M", "--space", str(OTHER), key=key)
+        right.run(f"cmp -n {mib << 20} {heir.path} /dev/zero", timeout=rmemlab.LOAD_S)
+        # A block written to each page has the node back it, with a page that was the other's. Each program's
+        # end empties the page cache of the device, so that the second reads from the node.
+        python(right, f"""
+with open("{heir.path}", "wb", buffering=0) as device:
+    for at in range(0, {mib << 20}, {page}):
+        device.seek(at)
+        device.write(bytes([1]) * 4096)
+""")
+        assert node.backed_bytes() == mib << 20, node.status()
+        python(right, f"""
+with open("{heir.path}", "rb") as device:
+    for number in range({(mib << 20) // page}):
+        data = device.read({page})
+        assert data[:4096] == bytes([1]) * 4096, f"page {{number}} isn't as written"
+        assert not any(data[4096:]), f"page {{number}} shows another tenant's bytes"
+""")
+
+
+def python(machine, text):
+    machine.run(["python3", "-c", text], timeout=rmemlab.LOAD_S)
+
+
+TESTS = [test_two_clients_of_one_node, test_client_that_vanishes, test_quota_of_a_node, test_two_tenants]
 
 if __name__ == "__main__":
     tap.main("triple", TESTS)

@@ -112,6 +112,13 @@ def interface(machine, link):
     return f"eth{names.index(link)}"
 
 
+def new_key(machine, path):
+    """Has the CLI make a key file; the file."""
+    machine.run(["rm", "-f", path])
+    remora(machine, "key", "new", path)
+    return machine.read_bytes(path)
+
+
 class Node:
     """A machine's memory lent out: by its kernel, or by the daemon."""
 
@@ -125,9 +132,7 @@ class Node:
     def start(self):
         load(self.machine, NODE)
         if self.key is None:
-            self.machine.run(["rm", "-f", self.key_path])
-            remora(self.machine, "key", "new", self.key_path)
-            self.key = self.machine.read_bytes(self.key_path)
+            self.key = new_key(self.machine, self.key_path)
         else:
             self.machine.write(self.key_path, self.key)
             self.machine.run(["chmod", "600", self.key_path])
@@ -139,6 +144,13 @@ class Node:
 
     def stop(self):
         remora(self.machine, "node", "stop")
+
+    def add_space(self, space):
+        """Another tenant's; its key."""
+        path = f"/run/rmem-{self.port}-{space}.key"
+        key = new_key(self.machine, path)
+        remora(self.machine, "node", "space", "add", f"{space}={path}")
+        return key
 
     def status(self):
         return json.loads(remora(self.machine, "node", "status", "--json").out)
@@ -174,26 +186,26 @@ def attached(machine):
     return [Device(machine, each["device"]) for each in devices(machine)]
 
 
-def give_key(machine, node):
-    """Copies a node's key to a client; the path there."""
+def give_key(machine, node, key=None):
+    """Copies a key of a node's to a client; the path there."""
     path = f"/run/{node.machine.name}-{node.port}.key"
-    machine.write(path, node.key)
+    machine.write(path, key or node.key)
     machine.run(["chmod", "600", path])
     return path
 
 
-def attach_words(machine, node, size, *words, host=None, version=4):
+def attach_words(machine, node, size, *words, host=None, version=4, key=None):
     """The command line that attaches a device."""
     host = str(host or address(node.machine, machine, version))
     if node.port != PORT:
         host = f"[{host}]:{node.port}" if ipaddress.ip_address(host).version == 6 else f"{host}:{node.port}"
-    return ["attach", host, "--size", size, "--key", give_key(machine, node), *words]
+    return ["attach", host, "--size", size, "--key", give_key(machine, node, key), *words]
 
 
-def attach(machine, node, size, *words, host=None, version=4, timeout=ACTION_S):
+def attach(machine, node, size, *words, host=None, version=4, key=None, timeout=ACTION_S):
     """A new device of a machine, of memory of a node; `words` are further options of remora attach."""
     load(machine, CLIENT)
-    out = remora(machine, *attach_words(machine, node, size, *words, host=host, version=version),
+    out = remora(machine, *attach_words(machine, node, size, *words, host=host, version=version, key=key),
                  timeout=timeout).out
     found = re.fullmatch(r"(/dev/rmb\d+)\n", out)
     if not found:
