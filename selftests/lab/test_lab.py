@@ -4,16 +4,22 @@
 
 import os
 import pathlib
+import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools" / "lab"))
 from remoralab import CommandFailed, CommandTimeout, LabError, MachineDied, tap, topology  # noqa: E402
-from remoralab import guesttools, kernel  # noqa: E402
+from remoralab import cache, guesttools, kernel  # noqa: E402
+from remoralab.rmem import wait_until  # noqa: E402
 
 REPO = pathlib.Path(__file__).resolve().parents[2]
+LAB = REPO / "tools" / "lab" / "lab"
+NOBODY = 65534
 
 
 def raises(kind, function, *args, **named):
@@ -217,6 +223,8 @@ tap.main("solo", [test_complaint, test_fine, test_hang, test_skipped])
     assert "\nok 2 - fine" in text and "not ok 3 - hang" in text and "the last words" in text, text
     assert "ok 4 - skipped # SKIP no reason" in text, text
     assert "not ok 5 - no kernel complained" in text, text
+    for name in ("complaint", "hang"):
+        assert re.search(rf"^# again: REMORA_TEST_SEED=\d+ python3 \S*inner-{os.getpid()}\.py {name}\b", text, re.M), text
 
 
 @tap.bound(240)
@@ -227,10 +235,7 @@ def test_oops_is_caught(lab):
         process = m.spawn("echo 1 > /proc/sys/kernel/sysrq; echo c > /proc/sysrq-trigger")
         raises(MachineDied, process.wait)
         m.wait_console("Kernel panic", 30)
-    deadline = time.monotonic() + 30
-    while m.is_on():
-        assert time.monotonic() < deadline, "a panicked machine stays on"
-        time.sleep(0.05)
+    wait_until("a machine that panicked is off", lambda: not m.is_on(), 30)
 
 
 # Nothing remains
@@ -247,19 +252,82 @@ def _machines_of(pid):
     return [each for each in found if each != str(pid)]
 
 
+def _alive(pid):
+    """A process that has ended may wait for a parent to take note."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 @tap.bound(240)
 def test_nothing_outlives_its_lab(lab):
     for number in (signal.SIGKILL, signal.SIGINT, signal.SIGTERM):
-        child = subprocess.Popen([sys.executable, REPO / "tools/lab/lab", "run", "solo", "--", "echo up; sleep 1000"],
+        child = subprocess.Popen([sys.executable, LAB, "run", "solo", "--", "echo up; sleep 1000"],
                                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         assert child.stdout.readline() == "up\n"
         assert _machines_of(child.pid), "this test doesn't see the machines"
         child.send_signal(number)
         child.wait(30)
-        deadline = time.monotonic() + 10
-        while _machines_of(child.pid):
-            assert time.monotonic() < deadline, f"a machine outlives signal {number}"
-            time.sleep(0.05)
+        wait_until(f"no machine outlives signal {number}", lambda: not _machines_of(child.pid), 10)
+
+
+def _cli(*words, check=True):
+    return subprocess.run([sys.executable, LAB, *words], text=True, capture_output=True, check=check, timeout=200)
+
+
+@tap.bound(240)
+def test_up_status_exec_down(lab):
+    """Three machines on one LAN, held up for other commands, and down again with nothing left."""
+    name = f"lan{os.getpid()}"
+    with tempfile.TemporaryDirectory() as folder:
+        topo = shutil.copy(topology.DIRECTORY / "lan.topo", f"{folder}/{name}.topo")
+        _cli("up", topo, "--kernel", lab["compute"].spec.kernel)
+    try:
+        status = _cli("status", name).stdout
+        assert re.findall(r"^  (\w+) +on ", status, re.M) == ["compute", "first", "second"], status
+        holder = int(re.search(rf"/{name}-(\d+)/", status)[1])
+        assert len(_machines_of(holder)) == 3 + 1, "three machines and their hub"
+        assert "is up already" in _cli("up", f"{name}.topo", check=False).stderr
+        done = _cli("exec", "compute", "--lab", name, "--",
+                    "ping -c1 -W5 first >&2 && ping -c1 -W5 second >&2 && cat /proc/sys/kernel/hostname; exit 7",
+                    check=False)
+        assert (done.returncode, done.stdout) == (7, "compute\n"), done
+        _cli("exec", "first", "--lab", name, "--", "ping", "-c1", "-W5", "second6")
+        assert "no machine 'third'" in _cli("exec", "third", "--lab", name, "--", "true", check=False).stderr
+    finally:
+        _cli("down", name, check=False)
+    # The holder's sockets close, so that `down` returns, an instant before it is gone.
+    wait_until("nothing of the lab is left", lambda: not _alive(holder) and not _machines_of(holder), 10)
+    assert "is not up" in _cli("status", name, check=False).stderr
+
+
+@tap.bound(240)
+def test_run_by_anybody(lab):
+    """No privilege, no group, nothing to write to but a home of one's own."""
+    if os.geteuid() != 0:
+        tap.skip("all of this runs without privilege already")
+    name = lab["compute"].spec.kernel
+    with tempfile.TemporaryDirectory() as home:
+        home = pathlib.Path(home)
+        home.chmod(0o755)
+        own = home / "cache"
+        (own / "lock").mkdir(parents=True)
+        (own / "kernel").mkdir()
+        for entry in (f"kernel/{name}", "guest-tools", "compiled", "accel"):
+            source = (cache.root() / entry).resolve()
+            # By links where that can be: it is only read.
+            if source.exists() and subprocess.run(["cp", "-al", source, own / entry], capture_output=True).returncode:
+                subprocess.run(["cp", "-a", source, own / entry], check=True)
+        shutil.copytree(REPO / "tools" / "lab", home / "repo" / "tools" / "lab")
+        for writable in (home, home / "repo", own, own / "lock"):
+            os.chown(writable, NOBODY, NOBODY)
+        done = subprocess.run(
+            ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--no-new-privs", "env", "-i",
+             "PATH=/usr/bin:/bin:/usr/sbin:/sbin", f"HOME={home}", f"TMPDIR={home}", f"REMORA_CACHE={own}",
+             home / "repo/tools/lab/lab", "run", "solo", "--kernel", name, "--", "echo up; id -u"],
+            text=True, capture_output=True, cwd=home, timeout=200)
+        assert (done.returncode, done.stdout) == (0, "up\n0\n"), done
 
 
 def test_topology_errors_explain(lab):
