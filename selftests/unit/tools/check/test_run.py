@@ -6,6 +6,7 @@ import contextlib
 import importlib.machinery
 import importlib.util
 import io
+import os
 import pathlib
 import sys
 import tempfile
@@ -50,7 +51,7 @@ GTEST_EMPTY = "[==========] 0 tests from 0 test suites ran. (0 ms total)\n"
 
 
 class Check(unittest.TestCase):
-    def run_suites(self, *suites):
+    def run_suites(self, *suites, kernel=None):
         """(exit status, last line, everything said) of suites given as (kind, output, exit status)."""
         with tempfile.TemporaryDirectory() as folder:
             made = []
@@ -58,7 +59,7 @@ class Check(unittest.TestCase):
                 program = pathlib.Path(folder, f"program{number}")
                 program.write_text(f"#!/bin/sh\ncat <<'END'\n{output}END\n{status}\n")
                 program.chmod(0o755)
-                made.append(check.Suite(f"suite{number}", kind, [], None, 5.0, [str(program)]))
+                made.append(check.Suite(f"suite{number}", kind, [], kernel, 5.0, [str(program)]))
             words = io.StringIO()
             with mock.patch.object(check, "read_suites", lambda: made), \
                     mock.patch.object(check, "LOGS", pathlib.Path(folder, "logs")), \
@@ -69,6 +70,22 @@ class Check(unittest.TestCase):
     def expect(self, suite, status, last):
         got = self.run_suites(suite)
         self.assertEqual(got[:2], (status, last), got[2])
+
+    def test_suites_in_machines_run_beside_each_other(self):
+        with tempfile.TemporaryDirectory() as folder, \
+                mock.patch.dict(os.environ, REMORA_CHECK_JOBS="2"):
+            def meets(mine, other):
+                return ("tap", "1..1\nok 1 - a\n", f"touch {folder}/{mine}; "
+                        f"until [ -e {folder}/{other} ]; do sleep 0.01; done")
+            got = self.run_suites(meets("a", "b"), meets("b", "a"), kernel="6.12")
+            self.assertEqual(got[:2], (0, "2 passed, 0 failed"), got[2])
+        with mock.patch.dict(os.environ, REMORA_CHECK_JOBS="none"), self.assertRaises(SystemExit):
+            check.jobs()
+
+    def test_one_that_fails_fails_all(self):
+        got = self.run_suites(("tap", "1..1\nok 1 - a\n", "exit 0"), ("tap", "1..1\nnot ok 1 - b\n", "exit 1"),
+                              kernel="6.12")
+        self.assertEqual(got[:2], (1, "1 passed, 1 failed"), got[2])
 
     def test_tap(self):
         self.expect(("tap", "1..2\nok 1 - a\nok 2 - b\n", "exit 0"), 0, "2 passed, 0 failed")
