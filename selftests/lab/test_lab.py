@@ -224,7 +224,8 @@ tap.main("solo", [test_complaint, test_fine, test_hang, test_skipped])
     assert "ok 4 - skipped # SKIP no reason" in text, text
     assert "not ok 5 - no kernel complained" in text, text
     for name in ("complaint", "hang"):
-        assert re.search(rf"^# again: REMORA_TEST_SEED=\d+ python3 \S*inner-{os.getpid()}\.py {name}\b", text, re.M), text
+        again = rf"^# again: REMORA_TEST_SEED=\d+ python3 \S*inner-{os.getpid()}\.py {name}\b"
+        assert re.search(again, text, re.M), text
 
 
 @tap.bound(240)

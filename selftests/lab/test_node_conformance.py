@@ -13,6 +13,11 @@ import rmemlab
 from remoralab import cache, rmem, tap
 from remoralab.rmem import Rack
 
+# Counters of what is refused for a reason that those requests give.
+REFUSALS = ["drop-short", "drop-version", "drop-type", "drop-malformed", "drop-tag", "drop-space", "drop-oversize",
+            "damaged", "repeated", "no-session", "peer", "level", "rebooted", "stale", "window", "length", "fault",
+            "perm", "no-memory"]
+
 PROGRAM = cache.REPO / "out" / "bin" / "node-conformance"
 
 
@@ -41,7 +46,10 @@ def conform(machine, *words):
 def test_kernel_node(lab):
     with Rack(lab) as rack:
         node = rack.node("compute", "64M")
+        before = node.counters()
         conform(lab["compute"], "--node", f"127.0.0.1:{rmem.PORT}", "--space", str(node.SPACE), "--key", node.key_path)
+        grown = rmemlab.growth(node.counters, before)
+        assert not set(REFUSALS) - set(grown), f"refused, but not counted: {set(REFUSALS) - set(grown)}"
         assert node.status()["regions"] == 0, "regions are left, though every test gives back what it takes"
 
 

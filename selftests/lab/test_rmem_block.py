@@ -276,10 +276,10 @@ def test_sessions_come_and_go(lab):
         assert all(reopened), "of a device no session was evicted: the test shows nothing"
 
 
-TESTS = [test_attach_status_detach, test_queue_limits, test_reads_zero_before_written, test_block_sizes, test_mixed_with_trim,
-         test_jobs_on_every_cpu, test_discard_frees, test_unaligned_discard_spares_neighbours,
-         test_write_zeroes, test_ext4_tree, test_integrity_levels, test_ipv6, test_mtu_1500,
-         test_two_devices, test_remote_page_sizes, test_sessions_come_and_go]
+TESTS = [test_attach_status_detach, test_queue_limits, test_reads_zero_before_written, test_block_sizes,
+         test_mixed_with_trim, test_jobs_on_every_cpu, test_discard_frees,
+         test_unaligned_discard_spares_neighbours, test_write_zeroes, test_ext4_tree, test_integrity_levels,
+         test_ipv6, test_mtu_1500, test_two_devices, test_remote_page_sizes, test_sessions_come_and_go]
 
 if __name__ == "__main__":
     tap.main("pair", TESTS)

@@ -567,10 +567,11 @@ def test_interrupted_commands_of_a_node(lab):
         interrupted_often(memory, chance, delete, make(True, has_space, *add), lambda: not has_space())
 
 
-TESTS = [test_loss, test_reordering, test_duplication, test_corruption, test_damaged_payload, test_everything_at_once, test_stalls,
-         test_outage_is_waited_for, test_fail_after, test_node_stopped_and_started, test_node_power_cut,
-         test_detach_from_a_dead_node, test_wrong_key_and_unknown_space, test_sizes_that_are_wrong,
-         test_node_that_is_not_there, test_port_in_use, test_what_is_there_already, test_node_asked_too_much,
+TESTS = [test_loss, test_reordering, test_duplication, test_corruption, test_damaged_payload,
+         test_everything_at_once, test_stalls, test_outage_is_waited_for, test_fail_after,
+         test_node_stopped_and_started, test_node_power_cut, test_detach_from_a_dead_node,
+         test_wrong_key_and_unknown_space, test_sizes_that_are_wrong, test_node_that_is_not_there,
+         test_port_in_use, test_what_is_there_already, test_node_asked_too_much,
          test_module_that_is_not_loaded, test_in_use, test_forced_from_under_its_users,
          test_hibernation_is_refused, test_interrupted_attach_and_detach, test_interrupted_commands_of_a_node]
 

@@ -14,7 +14,6 @@ Debian's cloud flavour has no 9p, from which the guests live, so the generic fla
 
 import hashlib
 import os
-import pathlib
 import platform
 import re
 import shutil

@@ -19,7 +19,7 @@ import threading
 import time
 
 from . import accel, initramfs, kernel, say
-from .channel import Channel, CommandFailed, CommandTimeout, MachineDied
+from .channel import Channel, CommandFailed, MachineDied
 from .console import Console
 from .say import LabError
 
