@@ -203,13 +203,18 @@ def test_outage_is_waited_for(lab):
                 load.stop()
 
 
+def block_stat(device, field):
+    """Documentation/block/stat.rst"""
+    return int(device.machine.read(f"/sys/block/{device.name}/stat").split()[field])
+
+
 def device_writes(device):
-    return int(device.machine.read(f"/sys/block/{device.name}/stat").split()[4])
+    return block_stat(device, 4)
 
 
 def under_way(device):
     """Requests that haven't ended."""
-    return sum(map(int, device.machine.read(f"/sys/block/{device.name}/inflight").split()))
+    return block_stat(device, 8)
 
 
 def fails(machine, command):
