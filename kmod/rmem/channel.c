@@ -254,6 +254,7 @@ static void expire(struct rmem_channel *c)
 	enum rmem_client_state before;
 	struct rmem_op *finished = NULL;
 	struct packets packets;
+	bool silent = false;
 	u64 now_ns;
 
 	packets_init(&packets);
@@ -265,8 +266,10 @@ static void expire(struct rmem_channel *c)
 		before = c->client.state;
 		now_ns = ktime_get_ns();
 		finished = rmem_client_expire(&c->client, now_ns, &result);
-		if (unlikely(finished && result == RMEM_CLIENT_TIMEOUT))
+		if (unlikely(finished && result == RMEM_CLIENT_TIMEOUT)) {
 			fence(c);
+			silent = true;
+		}
 		trace_rmem_expire(c);
 		trace_rmem_shrink(c, cwnd);
 		if (!c->client.silent)
@@ -274,7 +277,8 @@ static void expire(struct rmem_channel *c)
 		else if (!c->silent_ns)
 			c->silent_ns = now_ns;
 		/* Under the lock, or an answer that comes just now would be overruled. */
-		if (unlikely(c->silent_ns && now_ns - c->silent_ns >= CHANNEL_DOWN_NS))
+		silent |= c->silent_ns && now_ns - c->silent_ns >= CHANNEL_DOWN_NS;
+		if (unlikely(silent))
 			rmem_status_set(c->device, RMEM_DEVICE_DOWN);
 		settle(c, now_ns, before, &packets);
 	}
