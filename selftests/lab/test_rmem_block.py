@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """/dev/rmbN as a block device: what is written is read back, what is given up is freed at the node."""
 
+import contextlib
+
 import rmemlab
 from remoralab import rmem, tap
 from remoralab.rmem import Rack, wait_until
@@ -276,10 +278,51 @@ def test_sessions_come_and_go(lab):
         assert all(reopened), "of a device no session was evicted: the test shows nothing"
 
 
+@contextlib.contextmanager
+def traced(machine, system):
+    """A set that has the names of a system's events that were seen, once it's over."""
+    trace = f"/sys/kernel/tracing/instances/{system}"
+    machine.run(f"mountpoint -q /sys/kernel/tracing || mount -t tracefs none /sys/kernel/tracing; mkdir {trace}; "
+                f"echo 1 > {trace}/events/{system}/enable")
+    seen = set()
+    try:
+        yield seen
+        seen.update(machine.run(f"sed -nE 's/^.* [0-9]+[.][0-9]+: ([a-z_]+): .*/\\1/p' {trace}/trace | sort -u"
+                                ).out.split())
+    finally:
+        machine.run(f"echo 0 > {trace}/events/{system}/enable; rmdir {trace}")
+
+
+def test_trace_events(lab):
+    """Each decision of either end shows when it's taken."""
+    compute, memory = lab["compute"], lab["memory"]
+    with Rack(lab) as rack:
+        rmem.load(compute, rmem.CLIENT)
+        rmem.load(memory, rmem.NODE)
+        with traced(compute, "rmem") as client, traced(memory, "rmem_node") as node:
+            lends = rack.node("memory", "64M")
+            device = rack.attach("compute", lends, "32M", "--fail-after", "2")
+            run_fio(compute, device.path, "randwrite", "64k", 8, depth=32)
+            with rmemlab.netem(compute, "eth0", "loss 20%"):
+                run_fio(compute, device.path, "randwrite", "4k", 1)
+            memory.run(["bash", "-c", f"printf 'no message' > /dev/udp/127.0.0.1/{rmem.PORT}"])
+            lends.stop()
+            assert compute.run(f"dd if={device.path} of=/dev/null bs=4k count=1 iflag=direct", check=False).rc != 0
+            device.wait_state("down")
+            device.detach("--force")
+        for seen, wanted in (
+                (client, {"submit", "send", "wait", "receive", "shrink", "expire", "finish", "channel_state",
+                          "device_state"}),
+                (node, {"node_request", "node_decision", "node_drop", "node_session", "node_region"})):
+            missing = {f"rmem_{name}" for name in wanted} - seen
+            assert not missing, f"never seen: {missing}"
+
+
 TESTS = [test_attach_status_detach, test_queue_limits, test_reads_zero_before_written, test_block_sizes,
          test_mixed_with_trim, test_jobs_on_every_cpu, test_discard_frees,
          test_unaligned_discard_spares_neighbours, test_write_zeroes, test_ext4_tree, test_integrity_levels,
-         test_ipv6, test_mtu_1500, test_two_devices, test_remote_page_sizes, test_sessions_come_and_go]
+         test_ipv6, test_mtu_1500, test_two_devices, test_remote_page_sizes, test_sessions_come_and_go,
+         test_trace_events]
 
 if __name__ == "__main__":
     tap.main("pair", TESTS)
