@@ -261,7 +261,7 @@ def test_sessions_come_and_go(lab):
     """Fewer sessions than channels, and short breaks: each evicts another, which opens a new one under I/O."""
     compute = lab["compute"]
     with Rack(lab) as rack:
-        node = rack.node("memory", "96M", extra=("--sessions", "3", "--session-idle", "0.1"))
+        node = rack.node("memory", "96M", extra=("--sessions", "2", "--session-idle", "0.1"))
         devices = [rack.attach("compute", node, "32M") for _ in range(2)]
         before = [device.counters() for device in devices]
         # A job on each CPU, so that every channel is used.
@@ -275,7 +275,8 @@ def test_sessions_come_and_go(lab):
         reopened = [rmemlab.growth(device.counters, known).get("reopened", 0)
                     for device, known in zip(devices, before)]
         tap.diag(f"sessions opened anew: {reopened}")
-        assert all(reopened), "of a device no session was evicted: the test shows nothing"
+        # There is room for one device's alone, so the second's attach took the first's.
+        assert reopened[0], "no session was evicted: the test shows nothing"
 
 
 @contextlib.contextmanager
