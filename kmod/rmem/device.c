@@ -379,7 +379,7 @@ static int region_refused(struct rmem_device *device, u8 status, struct netlink_
 
 	if (status == RMEM_NO_MEMORY) {
 		NL_SET_ERR_MSG_FMT(extack,
-				   "not enough memory (%llu of %llu MiB free), quota or regions there",
+				   "no memory, quota or region left (%llu of %llu MiB free): ask for less",
 				   node->free_bytes >> 20, node->memory_bytes >> 20);
 		return -ENOSPC;
 	}
@@ -551,7 +551,7 @@ static struct rmem_device *device_grab(u32 index, struct netlink_ext_ack *extack
 	if (device)
 		NL_SET_ERR_MSG_FMT(extack, "rmb%u is just being attached or detached", index);
 	else
-		NL_SET_ERR_MSG_FMT(extack, "there is no rmb%u", index);
+		NL_SET_ERR_MSG_FMT(extack, "there is no rmb%u: 'remora status' lists them", index);
 	return ERR_PTR(device ? -EBUSY : -ENODEV);
 }
 

@@ -73,7 +73,7 @@ static int check_range(struct genl_info *info, int attribute, const char *name, 
 		return 0;
 	if (info->attrs[attribute])
 		NL_SET_BAD_ATTR(info->extack, info->attrs[attribute]);
-	NL_SET_ERR_MSG_FMT_MOD(info->extack, "%s %u is not within %u .. %u", name, value, min,
+	NL_SET_ERR_MSG_FMT_MOD(info->extack, "%s %u is out of range: give %u .. %u", name, value, min,
 			       max);
 	return -ERANGE;
 }
@@ -173,7 +173,7 @@ static const char *space_error_text(enum rmem_space_error error)
 	case RMEM_SPACE_FULL:
 		return "all spaces are in use; delete one or start with more SPACES_MAX";
 	case RMEM_SPACE_UNKNOWN:
-		return "no such SPACE";
+		return "no such SPACE: 'remora node space list' has them";
 	case RMEM_SPACE_BUSY:
 		return "SPACE has regions; --force frees them";
 	case RMEM_SPACE_INVALID:

@@ -321,8 +321,8 @@ def test_sizes_that_are_wrong(lab):
         node = rack.node("memory", "64M")
         rmem.load(compute, rmem.CLIENT)
         for size, says in (("0", r"size 0 is no multiple of 4096: write one, such as 512M"),
-                           ("80M", r"not enough memory \(64 of 64 MiB free\)"),
-                           ("1000T", r"not enough memory \(64 of 64 MiB free\)"),
+                           ("80M", r"no memory, quota or region left \(64 of 64 MiB free\): ask for less"),
+                           ("1000T", r"no memory, quota or region left \(64 of 64 MiB free\): ask for less"),
                            ("12x", r"size '12x' is none: write bytes, or a number with K, M, G or T"),
                            ("1000", r"size 1000 is no multiple of 4096: write one, such as 512M")):
             rmemlab.cli_refused(compute, *rmem.attach_words(compute, node, size), says=says)
@@ -387,7 +387,7 @@ def test_node_asked_too_much(lab):
         for words, says in ((("--memory", "64G"), r"65536 MiB do not fit, \d+ MiB are available; lower MEMORY"),
                             (("--memory", "4K"), r"MEMORY is less than a page; raise it"),
                             (("--memory", "64M", "--page", "12K"),
-                             r"PAGE_BYTES 12288 is not within 65536 \.\. 4194304")):
+                             r"PAGE_BYTES 12288 is out of range: give 65536 \.\. 4194304")):
             rmemlab.cli_refused(memory, "node", "start", *words, "--space", f"1={node.key_path}", says=says)
         assert not node.status()["started"]
         node.start()

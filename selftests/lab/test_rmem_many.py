@@ -61,7 +61,7 @@ def test_quota_of_a_node(lab):
         device = rack.attach("left", node, "64M")
         rmem.load(lab["right"], rmem.CLIENT)
         words = rmem.attach_words(lab["right"], node, "64M")
-        rmemlab.cli_refused(lab["right"], *words, says=r"not enough memory \(32 of 96 MiB free\)")
+        rmemlab.cli_refused(lab["right"], *words, says=r"no memory, quota or region left \(32 of 96 MiB free\): ask for less")
         device.detach()
         rack.attach("right", node, "64M")
 

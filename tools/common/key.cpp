@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <fcntl.h>
 #include <sys/random.h>
@@ -45,6 +46,22 @@ void write_all(int fd, std::string_view text) {
         text.remove_prefix(static_cast<std::size_t>(std::max<ssize_t>(wrote, 0)));
     }
 }
+
+// Ctrl-C waits while one lives: what it brackets is done whole.
+class SignalsHeld {
+public:
+    SignalsHeld() {
+        sigset_t all;
+        sigfillset(&all);
+        sigprocmask(SIG_BLOCK, &all, &before_);
+    }
+    SignalsHeld(const SignalsHeld&) = delete;
+    SignalsHeld& operator=(const SignalsHeld&) = delete;
+    ~SignalsHeld() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
+
+private:
+    sigset_t before_;
+};
 
 } // namespace
 
@@ -105,6 +122,7 @@ Key key_read_warning(const std::string& file, std::string_view program) {
 }
 
 void key_write(const Key& key, const std::string& file) {
+    SignalsHeld whole_or_not_at_all;
     Descriptor fd(open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
     if (!fd && errno == EEXIST)
         throw Failure("{} exists already: choose another name, or remove it if no node and no "
