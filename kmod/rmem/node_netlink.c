@@ -73,8 +73,8 @@ static int check_range(struct genl_info *info, int attribute, const char *name, 
 		return 0;
 	if (info->attrs[attribute])
 		NL_SET_BAD_ATTR(info->extack, info->attrs[attribute]);
-	NL_SET_ERR_MSG_FMT_MOD(info->extack, "%s %u is out of range: give %u .. %u", name, value, min,
-			       max);
+	NL_SET_ERR_MSG_FMT_MOD(info->extack, "%s %u is out of range: give %u .. %u", name, value,
+			       min, max);
 	return -ERANGE;
 }
 
