@@ -122,7 +122,7 @@ static void note_state(struct rmem_channel *c, enum rmem_client_state before)
 	if (state != RMEM_CHANNEL_OPENING)
 		unfence(c);
 	if (state == RMEM_CHANNEL_LOST)
-		rmem_status_set(c->device, RMEM_DEVICE_LOST);
+		rmem_status_lost(c->device);
 	wake_up_all(&c->device->changed);
 }
 
@@ -279,7 +279,7 @@ static void expire(struct rmem_channel *c)
 		/* Under the lock, or an answer that comes just now would be overruled. */
 		silent |= c->silent_ns && now_ns - c->silent_ns >= CHANNEL_DOWN_NS;
 		if (unlikely(silent))
-			rmem_status_set(c->device, RMEM_DEVICE_DOWN);
+			rmem_status_silent(c->device);
 		settle(c, now_ns, before, &packets);
 	}
 	spin_unlock(&c->lock);

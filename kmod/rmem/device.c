@@ -37,13 +37,15 @@ static LIST_HEAD(remotes);	     /* rmem_devices_lock */
  * Memory is not allocated under rmem_devices_lock: reclaim may wait for swap on a device
  * that is silent, and the forced detach that would end that wait takes the lock.
  */
-static struct rmem_remote *remote_get(const union rmem_address *address)
+static int remote_join(struct rmem_device *device)
 {
+	const union rmem_address *address = &device->wish.address;
 	struct rmem_remote *remote, *fresh = kzalloc(sizeof(*fresh), GFP_KERNEL);
 
 	if (!fresh)
-		return NULL;
+		return -ENOMEM;
 	fresh->address = *address;
+	INIT_LIST_HEAD(&fresh->devices);
 	rmem_window_init(&fresh->window);
 	mutex_lock(&rmem_devices_lock);
 	list_for_each_entry(remote, &remotes, entry) {
@@ -54,16 +56,20 @@ static struct rmem_remote *remote_get(const union rmem_address *address)
 	fresh = NULL;
 	list_add(&remote->entry, &remotes);
 found:
-	remote->users++;
+	list_add(&device->of_remote, &remote->devices);
+	device->remote = remote;
 	mutex_unlock(&rmem_devices_lock);
 	kfree(fresh);
-	return remote;
+	return 0;
 }
 
-static void remote_put(struct rmem_remote *remote)
+static void remote_leave(struct rmem_device *device)
 {
+	struct rmem_remote *remote = device->remote;
+
 	mutex_lock(&rmem_devices_lock);
-	if (!--remote->users) {
+	list_del(&device->of_remote);
+	if (list_empty(&remote->devices)) {
 		list_del(&remote->entry);
 		kfree(remote);
 	}
@@ -139,7 +145,7 @@ static int index_take(struct rmem_device *device, struct netlink_ext_ack *extack
 	int err;
 
 	mutex_lock(&rmem_devices_lock);
-	noio = memalloc_noio_save(); /* see remote_get() */
+	noio = memalloc_noio_save(); /* see remote_join() */
 	if (wanted == RMEM_INDEX_ANY)
 		err = xa_alloc(&devices, &device->index, device, XA_LIMIT(0, RMEM_INDEX_MAX),
 			       GFP_KERNEL);
@@ -470,12 +476,12 @@ static int attach(struct rmem_device *device, struct netlink_ext_ack *extack)
 	int err;
 
 	device->attach_end = jiffies + msecs_to_jiffies(device->wish.timeout_ms);
-	device->remote = remote_get(&device->wish.address);
-	if (!device->remote)
-		return -ENOMEM;
+	err = remote_join(device);
+	if (err)
+		return err;
 	err = channels_new(device, extack);
 	if (err)
-		goto put_remote;
+		goto leave_remote;
 	err = piece_choose(device, extack);
 	if (err)
 		goto free_channels;
@@ -499,8 +505,8 @@ give_back:
 			&device->wish.address.any, device->region_bytes);
 free_channels:
 	channels_free(device);
-put_remote:
-	remote_put(device->remote);
+leave_remote:
+	remote_leave(device);
 	return err;
 }
 
@@ -603,7 +609,7 @@ int rmem_device_detach(u32 index, bool force, struct netlink_ext_ack *extack)
 	if (!force || READ_ONCE(device->state) == RMEM_DEVICE_UP)
 		given = region_give_back(device, force ? FREE_FORCED_MS : FREE_MS);
 	channels_free(device);
-	remote_put(device->remote);
+	remote_leave(device);
 	index_give(device);
 	rmem_status_end(device);
 	if (!given) {

@@ -64,8 +64,9 @@ struct rmem_wish {
 /* A node as its devices share it. */
 struct rmem_remote {
 	struct list_head entry;
-	u32 users; /* devices */
+	struct list_head devices; /* rmem_devices_lock */
 	union rmem_address address;
+	bool silent; /* owes answers; status.c */
 	struct rmem_window window;
 };
 
@@ -112,6 +113,7 @@ struct rmem_device {
 
 	struct rmem_wish wish;
 	struct rmem_remote *remote;
+	struct list_head of_remote; /* in its devices */
 	unsigned int channels;
 	u64 boot, region_bytes;
 	u32 page_bytes, piece_bytes, datagram_bytes;
@@ -169,8 +171,10 @@ void rmem_status_init(struct rmem_device *device);
 /* No announcement is under way after this. */
 void rmem_status_end(struct rmem_device *device);
 
-/* Any context. LOST stays. */
-void rmem_status_set(struct rmem_device *device, enum rmem_device_state state);
+/* Any context. The node has another boot; it owes answers; it gave a sign. */
+void rmem_status_lost(struct rmem_device *device);
+void rmem_status_silent(struct rmem_device *device);
+void rmem_status_answers(struct rmem_device *device);
 
 /* The counters' sums, RMEM_STATUS_COUNTERS of them, and the name of each. */
 void rmem_status_counters(struct rmem_device *device, u64 *values);
@@ -178,9 +182,9 @@ const char *rmem_status_counter_name(unsigned int which);
 
 static inline void rmem_status_heard(struct rmem_device *device)
 {
-	if (unlikely(READ_ONCE(device->state) == RMEM_DEVICE_DOWN) &&
-	    !atomic_read(&device->fences))
-		rmem_status_set(device, RMEM_DEVICE_UP);
+	if (unlikely(READ_ONCE(device->remote->silent) ||
+		     READ_ONCE(device->state) == RMEM_DEVICE_DOWN))
+		rmem_status_answers(device);
 }
 
 /* ---- blk.c ---- */

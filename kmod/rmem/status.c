@@ -2,7 +2,8 @@
 /*
  * What a device tells of itself: state, counters, sysfs.
  *
- *   UP <-----> DOWN    no sign of the node while it owed answers; any answer ends that
+ *   UP <-----> DOWN    no sign of the node while it owed answers, to this device or another
+ *    |          |       of the same node; any answer to any of them ends that
  *    |          |
  *    +-> LOST <-+      another boot of the node answered: the content is gone, for good
  *
@@ -30,27 +31,8 @@ static const char *const state_name[] = {
 
 /* ---- state ---- */
 
-static void announce(struct work_struct *work)
-{
-	struct rmem_device *device = container_of(work, struct rmem_device, announce);
-	char text[24];
-	char *env[2] = { text };
-	unsigned int noio;
-	u8 state;
-
-	mutex_lock(&rmem_devices_lock);
-	state = READ_ONCE(device->state);
-	if (device->phase == RMEM_LIVE && state != device->announced) {
-		device->announced = state;
-		snprintf(text, sizeof(text), "RMEM_STATE=%s", state_name[state]);
-		noio = memalloc_noio_save();
-		kobject_uevent_env(&disk_to_dev(device->disk)->kobj, KOBJ_CHANGE, env);
-		memalloc_noio_restore(noio);
-	}
-	mutex_unlock(&rmem_devices_lock);
-}
-
-void rmem_status_set(struct rmem_device *device, enum rmem_device_state state)
+/* Any context. LOST stays. */
+static void set(struct rmem_device *device, enum rmem_device_state state)
 {
 	u8 before = READ_ONCE(device->state);
 
@@ -74,6 +56,64 @@ void rmem_status_set(struct rmem_device *device, enum rmem_device_state state)
 		pr_err("rmb%u: %pISpc restarted, the content is lost: all I/O fails\n",
 		       device->index, &device->wish.address.any);
 	queue_work(announcer, &device->announce);
+}
+
+/*
+ * The devices of one node share its window: while one's requests fill it, unanswered, those of
+ * the others wait without a packet of their own to be missed. And who is idle is told, too.
+ */
+static void tell_others(struct rmem_device *device)
+{
+	struct rmem_device *other;
+
+	list_for_each_entry(other, &device->remote->devices, of_remote) {
+		if (other->phase == RMEM_LIVE && !atomic_read(&other->fences))
+			set(other, READ_ONCE(device->remote->silent) ? RMEM_DEVICE_DOWN :
+								       RMEM_DEVICE_UP);
+	}
+}
+
+static void announce(struct work_struct *work)
+{
+	struct rmem_device *device = container_of(work, struct rmem_device, announce);
+	char text[24];
+	char *env[2] = { text };
+	unsigned int noio;
+	u8 state;
+
+	mutex_lock(&rmem_devices_lock);
+	state = READ_ONCE(device->state);
+	if (device->phase == RMEM_LIVE && state != device->announced) {
+		device->announced = state;
+		snprintf(text, sizeof(text), "RMEM_STATE=%s", state_name[state]);
+		noio = memalloc_noio_save();
+		kobject_uevent_env(&disk_to_dev(device->disk)->kobj, KOBJ_CHANGE, env);
+		memalloc_noio_restore(noio);
+	}
+	if (device->phase == RMEM_LIVE)
+		tell_others(device);
+	mutex_unlock(&rmem_devices_lock);
+}
+
+void rmem_status_lost(struct rmem_device *device)
+{
+	set(device, RMEM_DEVICE_LOST);
+}
+
+void rmem_status_silent(struct rmem_device *device)
+{
+	WRITE_ONCE(device->remote->silent, true);
+	set(device, RMEM_DEVICE_DOWN);
+}
+
+void rmem_status_answers(struct rmem_device *device)
+{
+	if (READ_ONCE(device->remote->silent)) {
+		WRITE_ONCE(device->remote->silent, false);
+		queue_work(announcer, &device->announce);
+	}
+	if (!atomic_read(&device->fences))
+		set(device, RMEM_DEVICE_UP);
 }
 
 void rmem_status_init(struct rmem_device *device)
