@@ -66,7 +66,7 @@ def test_reads_zero_before_written(lab):
 
 @tap.bound(600)
 def test_block_sizes(lab):
-    mib = scaled(lab, 32)
+    mib = scaled(lab, 16)
     with Rack(lab) as rack:
         node = rack.node("memory", "128M")
         device = rack.attach("compute", node, "64M")
@@ -78,7 +78,7 @@ def test_block_sizes(lab):
 
 @tap.bound(600)
 def test_mixed_with_trim(lab):
-    mib = scaled(lab, 32)
+    mib = scaled(lab, 16)
     with Rack(lab) as rack:
         node = rack.node("memory", "128M")
         device = rack.attach("compute", node, "64M")
@@ -158,7 +158,7 @@ def test_write_zeroes(lab):
 
 @tap.bound(600)
 def test_ext4_tree(lab):
-    tree = rmemlab.Tree(500 if rmemlab.is_debug(lab) else 2500)
+    tree = rmemlab.Tree(400 if rmemlab.is_debug(lab) else 1200)
     with Rack(lab) as rack:
         compute = lab["compute"]
         node = rack.node("memory", "160M")
