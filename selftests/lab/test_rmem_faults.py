@@ -172,13 +172,13 @@ def test_outage_is_waited_for(lab):
     """The link goes down for a minute under two loads: fio, and a program whose memory is swapped. Both wait,
     and go on as if nothing had been."""
     compute = lab["compute"]
-    hog_mib = scaled(lab, 48)
+    hog_mib = max(32, scaled(lab, 64))
     with Rack(lab) as rack:
         node = rack.node("memory", "256M")
         device, swap = (rack.attach("compute", node, size) for size in ("64M", "128M"))
         # What patches the kernel's code comes before the loads: emulation may trip over code that is patched
         # while another CPU runs it.
-        hog = rmemlab.in_cgroup(compute, "away", hog_mib // 4, f"{rmemlab.hog_path()} {hog_mib} 1 $n 2")
+        hog = rmemlab.in_cgroup(compute, "away", hog_mib // 2, f"{rmemlab.hog_path()} {hog_mib} 1 $n 2")
         with rmemlab.swap_on(compute, swap), block_timeouts(compute):
             loads = [verified_load(device, "files", "4k-64k", scaled(lab, 8)),
                      rmemlab.UntilTold(compute, "swap", hog)]
@@ -434,8 +434,9 @@ def test_forced_from_under_its_users(lab):
         disk, swap = (rack.attach("compute", node, size) for size in ("64M", "128M"))
         compute.run(f"modprobe -q ext4; mkfs.ext4 -q {disk.path} && mkdir -p /mnt/rmb && mount {disk.path} /mnt/rmb && "
                     f"mkswap {swap.path} >/dev/null && swapon {swap.path}", timeout=rmemlab.LOAD_S)
-        hog_mib = scaled(lab, 48)
-        hog = rmemlab.in_cgroup(compute, "bereft", hog_mib // 4, f"{rmemlab.hog_path()} {hog_mib} 1000 1 2")
+        # A cgroup so small that all of it may be on its way out at once would make the kernel kill its program.
+        hog_mib = max(32, scaled(lab, 64))
+        hog = rmemlab.in_cgroup(compute, "bereft", hog_mib // 2, f"{rmemlab.hog_path()} {hog_mib} 1000 1 2")
         users = [compute.spawn("while dd if=/dev/zero of=/mnt/rmb/file bs=64k count=64 conv=fsync; do :; done"),
                  compute.spawn(hog)]
         for device, user in zip((disk, swap), users):
