@@ -38,27 +38,23 @@ static void packets_init(struct packets *packets)
 
 static void queue(struct packets *packets, struct rmem_packet *packet)
 {
-	struct sk_buff *skb = rmem_packet_take(packet);
-
-	if (!skb)
+	if (!packet->skb)
 		return;
-	*packets->end = skb;
-	packets->end = &skb->next;
+	*packets->end = packet->skb;
+	packets->end = &packet->skb->next;
+	packet->skb = NULL;
 }
 
 static void build(struct rmem_channel *c, u64 now_ns, struct packets *packets)
 	__must_hold(&c->lock)
 {
 	struct rmem_device *device = c->device;
-	struct rmem_packet packet = {
-		.limit_bytes = device->datagram_bytes,
-		.linear = !rmem_socket_gathers(&c->socket),
-	};
+	struct rmem_packet packet = {};
 	struct rmem_client_tx tx;
 	bool copied = false;
 
 	while (rmem_client_next(&c->client, now_ns, &tx)) {
-		if (!rmem_packet_takes(&packet, &tx))
+		if (!rmem_packet_takes(&packet, &tx, device->datagram_bytes))
 			queue(packets, &packet);
 		if (unlikely(!rmem_packet_add(&packet, &c->client.config, &tx,
 					      tx.data_bytes ? rmem_blk_request(tx.op) : NULL,

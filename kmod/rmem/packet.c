@@ -135,123 +135,48 @@ static bool add_data(struct sk_buff *skb, struct request *rq, u32 offset, u32 by
 	return false;
 }
 
-/* ---- linear packets: all headers' places, then data ---- */
-
-/* For tx and as many like it as there will be, and as fit. NULL: no memory. */
-static struct sk_buff *new_linear(struct rmem_packet *packet, const struct rmem_client_tx *tx,
-				  u32 messages)
-{
-	u32 message_bytes = RMEM_HDR_BYTES + tx->data_bytes;
-	u32 fit = max(packet->limit_bytes / message_bytes, 1U);
-	struct sk_buff *skb;
-
-	packet->places = min3(messages, fit, RMEM_BUNDLE_MAX);
-	skb = alloc_skb(RMEM_SOCKET_HEADROOM + packet->places * message_bytes, PACKET_GFP);
-	if (unlikely(!skb)) {
-		packet->places = 0;
-		return NULL;
-	}
-	skb_reserve(skb, RMEM_SOCKET_HEADROOM);
-	skb_put(skb, packet->places * RMEM_HDR_BYTES);
-	return skb;
-}
-
-static void *add_linear(struct rmem_packet *packet, struct sk_buff *skb,
-			const struct rmem_client_tx *tx, struct request *rq)
-{
-	u8 *to;
-
-	if (tx->data_bytes) {
-		to = skb_put(skb, tx->data_bytes);
-		request_walk(rq, tx->data_offset, tx->data_bytes, copy_in, &to);
-	}
-	return skb->data + packet->bundle.messages * RMEM_HDR_BYTES;
-}
-
-/* ---- packets ---- */
-
-static struct sk_buff *new_packet(struct rmem_packet *packet, const struct rmem_client_tx *tx,
-				  u32 messages)
-{
-	struct sk_buff *skb = NULL;
-
-	packet->bundle = (struct rmem_bundle){};
-	packet->places = 0;
-	if (packet->linear && tx->data_bytes)
-		skb = new_linear(packet, tx, messages);
-	if (skb)
-		return skb;
-	skb = alloc_skb(RMEM_SOCKET_HEADROOM + messages * RMEM_HDR_BYTES + tx->payload_bytes,
-			PACKET_GFP);
-	if (likely(skb))
-		skb_reserve(skb, RMEM_SOCKET_HEADROOM);
-	return skb;
-}
-
-static bool has_room(const struct rmem_packet *packet, u32 data_bytes)
-{
-	/* In how many pieces its data lies isn't known yet; sectors are the smallest. */
-	u32 frags = DIV_ROUND_UP(data_bytes, SECTOR_SIZE);
-
-	if (packet->places)
-		return packet->bundle.messages < packet->places &&
-		       skb_tailroom(packet->skb) >= data_bytes;
-	if (packet->linear && data_bytes)
-		return false;
-	return rmem_skb_has_hdr_room(packet->skb) &&
-	       skb_shinfo(packet->skb)->nr_frags + frags <= MAX_SKB_FRAGS;
-}
-
-bool rmem_packet_takes(const struct rmem_packet *packet, const struct rmem_client_tx *tx)
+bool rmem_packet_takes(const struct rmem_packet *packet, const struct rmem_client_tx *tx,
+		       u32 limit_bytes)
 {
 	struct rmem_bundle bundle = packet->bundle;
+	/* In how many pieces its data lies isn't known yet; sectors are the smallest. */
+	u32 frags = DIV_ROUND_UP(tx->data_bytes, SECTOR_SIZE);
 
 	return packet->skb && packet->shared && rmem_type_may_share(tx->head.type) &&
-	       has_room(packet, tx->data_bytes) &&
-	       rmem_bundle_joins(&bundle, packet->limit_bytes, &tx->head);
+	       rmem_skb_has_hdr_room(packet->skb) &&
+	       skb_shinfo(packet->skb)->nr_frags + frags <= MAX_SKB_FRAGS &&
+	       rmem_bundle_joins(&bundle, limit_bytes, &tx->head);
 }
 
 bool rmem_packet_add(struct rmem_packet *packet, const struct rmem_client_config *config,
 		     struct rmem_client_tx *tx, struct request *rq, u32 messages, bool *copied)
 {
-	struct sk_buff *skb = packet->skb ?: new_packet(packet, tx, messages);
+	struct sk_buff *skb = packet->skb;
 	void *hdr;
 
-	if (unlikely(!skb))
-		return false;
-	if (packet->places) {
-		hdr = add_linear(packet, skb, tx, rq);
-	} else {
-		if (tx->data_bytes &&
-		    unlikely(!add_data(skb, rq, tx->data_offset, tx->data_bytes,
-				       may_lend(config), copied))) {
-			if (!packet->skb)
-				kfree_skb(skb);
+	if (!skb) {
+		skb = alloc_skb(RMEM_SOCKET_HEADROOM + messages * RMEM_HDR_BYTES +
+				tx->payload_bytes, PACKET_GFP);
+		if (unlikely(!skb))
 			return false;
-		}
-		hdr = rmem_skb_put_hdr(skb);
-		if (tx->payload_bytes)
-			skb_put_data(skb, tx->payload, tx->payload_bytes);
+		skb_reserve(skb, RMEM_SOCKET_HEADROOM);
+		packet->bundle = (struct rmem_bundle){};
+	}
+	if (tx->data_bytes &&
+	    unlikely(!add_data(skb, rq, tx->data_offset, tx->data_bytes, may_lend(config),
+			       copied))) {
+		if (!packet->skb)
+			kfree_skb(skb);
+		return false;
 	}
 	packet->skb = skb;
 	packet->shared = rmem_type_may_share(tx->head.type);
 	rmem_bundle_joins(&packet->bundle, U32_MAX, &tx->head);
+	hdr = rmem_skb_put_hdr(skb);
+	if (tx->payload_bytes)
+		skb_put_data(skb, tx->payload, tx->payload_bytes);
 	rmem_skb_seal(skb, hdr, &tx->head, &config->key);
 	return true;
-}
-
-struct sk_buff *rmem_packet_take(struct rmem_packet *packet)
-{
-	struct sk_buff *skb = packet->skb;
-	u32 used = packet->bundle.messages, left;
-
-	packet->skb = NULL;
-	if (skb && used < packet->places) {
-		left = (packet->places - used) * RMEM_HDR_BYTES;
-		memmove(skb->data + left, skb->data, used * RMEM_HDR_BYTES);
-		skb_pull(skb, left);
-	}
-	return skb;
 }
 
 /* ---- receiving ---- */

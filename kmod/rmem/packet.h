@@ -2,13 +2,12 @@
 /*
  * Ops and messages become packets, and back.
  *
- * The data of a WRITE is not copied, unless the device can't gather: then the network would
- * make each packet linear, out of memory that isn't of the reserves. Packets refer to the
- * request's pages. Such a packet may outlive its request: the first copy waits in a queueing
- * discipline, the retry is answered, the page is used anew, and then the first copy leaves with
- * whatever the page now holds. The node refuses it: its id was executed, or is below the
- * session's floor. Only a request that was given up has no such id: there a digest finds out,
- * and where there is none (level link with fail_after) the data is copied.
+ * The data of a WRITE is not copied: packets refer to the request's pages. Such a packet
+ * may outlive its request: the first copy waits in a queueing discipline, the retry is
+ * answered, the page is used anew, and then the first copy leaves with whatever the page
+ * now holds. The node refuses it: its id was executed, or is below the session's floor. Only
+ * a request that was given up has no such id: there a digest finds out, and where there is
+ * none (level link with fail_after) the data is copied.
  */
 #ifndef REMORA_RMEM_PACKET_H
 #define REMORA_RMEM_PACKET_H
@@ -22,18 +21,16 @@ struct request;
 
 /* A datagram: the messages in it, and those that may join them. */
 struct rmem_packet {
-	u32 limit_bytes;     /* when several messages share it */
-	bool linear;	     /* the device wants it in one piece */
-	struct sk_buff *skb; /* NULL: there is none. The rest is packet.c's. */
+	struct sk_buff *skb; /* NULL: there is none */
 	bool shared;	     /* others may join */
-	u32 places;	     /* for headers, before data that is copied; 0: data is in fragments */
 	struct rmem_bundle bundle;
 };
 
 /* ---- building; channel lock ---- */
 
-/* May the message join those that packet holds? */
-bool rmem_packet_takes(const struct rmem_packet *packet, const struct rmem_client_tx *tx);
+/* May the message join those that packet holds, in limit_bytes at most? */
+bool rmem_packet_takes(const struct rmem_packet *packet, const struct rmem_client_tx *tx,
+		       u32 limit_bytes);
 
 /*
  * Add a message: to those in packet, if it takes it, or to none. messages: how many there will be,
@@ -42,9 +39,6 @@ bool rmem_packet_takes(const struct rmem_packet *packet, const struct rmem_clien
  */
 bool rmem_packet_add(struct rmem_packet *packet, const struct rmem_client_config *config,
 		     struct rmem_client_tx *tx, struct request *rq, u32 messages, bool *copied);
-
-/* The packet, complete, or NULL; there is none afterwards. */
-struct sk_buff *rmem_packet_take(struct rmem_packet *packet);
 
 /* ---- receiving ---- */
 

@@ -183,18 +183,6 @@ static void udp_header_push(struct rmem_socket *s, struct sk_buff *skb)
 	uh->len = htons(skb->len);
 }
 
-bool rmem_socket_gathers(const struct rmem_socket *s)
-{
-	const struct dst_entry *dst;
-	bool gathers;
-
-	rcu_read_lock();
-	dst = rcu_dereference(s->dst);
-	gathers = !dst || dst->dev->features & NETIF_F_SG;
-	rcu_read_unlock();
-	return gathers;
-}
-
 /*
  * What follows is all atomic and on the swap-out path: what it must allocate it may take
  * from the reserves, as the packet itself did by __GFP_MEMALLOC. But only in softirq: where a

@@ -43,9 +43,6 @@ void rmem_socket_close(struct rmem_socket *s);
 u32 rmem_socket_mtu_bytes(struct rmem_socket *s, bool *offload);
 unsigned int rmem_socket_header_bytes(const struct rmem_socket *s);
 
-/* Does the interface send packets that lie in fragments? */
-bool rmem_socket_gathers(const struct rmem_socket *s);
-
 /* BH disabled. Consumes skb; false: there is no route. */
 bool rmem_socket_transmit(struct rmem_socket *s, struct sk_buff *skb);
 
