@@ -117,21 +117,7 @@ private:
         return text + (m.type == OPEN ? ", nonce " : ", session ") + std::to_string(m.session);
     }
 
-    // False: it is there already.
-    static bool send(State& s, const Message& m) {
-        Message* end = s.message + s.messages;
-        Message* at = std::lower_bound(s.message, end, m);
-        if (at != end && *at == m)
-            return false;
-        if (s.messages == messages_max) {
-            fprintf(stderr, "more messages than foreseen\n");
-            std::exit(2);
-        }
-        std::move_backward(at, end, end + 1);
-        *at = m;
-        s.messages++;
-        return true;
-    }
+    static bool send(State& s, const Message& m) { return model::send(s.message, s.messages, m); }
 
     // ---- client ----
 
@@ -240,16 +226,9 @@ private:
         int slot;
         {
             Sessions sessions(next.slot, next.generation, window);
-            if (rmem_sessions_is_late(&sessions.all, &attempt))
-                return;
-            while (mutation_ != NO_SUPERSEDE &&
-                   (slot = rmem_sessions_superseded(&sessions.all, &attempt)) >= 0) {
-                if (is_locked(s, slot))
-                    return;
-                rmem_sessions_close(&sessions.all, slot);
-            }
-            slot = rmem_sessions_choose(&sessions.all, &attempt, 1, ~0ull);
-            if (slot < 0 || is_locked(s, slot))
+            slot = sessions.slot_for(attempt, mutation_ != NO_SUPERSEDE,
+                                     [&](int held) { return is_locked(s, held); });
+            if (slot < 0)
                 return;
             if (rmem_session_is_attempt(&sessions.all.slot[slot], &attempt)) {
                 if (sessions.all.slot[slot].used)

@@ -3,7 +3,10 @@
 // code (kmod/core/rmem/session.c).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 
 extern "C" {
 #include "core/rmem/session.h"
@@ -47,6 +50,21 @@ struct Sessions {
         }
     }
     Sessions(const Sessions&) = delete;
+
+    // The slot an OPEN gets, the client's older sessions ended; -1: none, or not while is_locked().
+    template <class IsLocked>
+    int slot_for(const rmem_attempt& attempt, bool supersedes, IsLocked&& is_locked) {
+        int found;
+        if (rmem_sessions_is_late(&all, &attempt))
+            return -1;
+        while (supersedes && (found = rmem_sessions_superseded(&all, &attempt)) >= 0) {
+            if (is_locked(found))
+                return -1;
+            rmem_sessions_close(&all, found);
+        }
+        found = rmem_sessions_choose(&all, &attempt, 1, 0);
+        return found < 0 || is_locked(found) ? -1 : found;
+    }
     ~Sessions() {
         generation = uint8_t(all.generation);
         for (int i = 0; i < slots; i++) {
@@ -60,5 +78,22 @@ struct Sessions {
         }
     }
 };
+
+// A state's messages, sorted, each there once. False: it is there already.
+template <class Message, int messages_max>
+bool send(Message (&message)[messages_max], uint8_t& messages, const Message& m) {
+    Message* end = message + messages;
+    Message* at = std::lower_bound(message, end, m);
+    if (at != end && *at == m)
+        return false;
+    if (messages == messages_max) {
+        std::fprintf(stderr, "more messages than foreseen\n");
+        std::exit(2);
+    }
+    std::move_backward(at, end, end + 1);
+    *at = m;
+    messages++;
+    return true;
+}
 
 } // namespace model

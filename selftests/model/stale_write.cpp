@@ -248,20 +248,7 @@ private:
         return line;
     }
 
-    static bool send(State& s, const Message& m) {
-        Message* end = s.message + s.messages;
-        Message* at = std::lower_bound(s.message, end, m);
-        if (at != end && *at == m)
-            return false;
-        if (s.messages == messages_max) {
-            fprintf(stderr, "more messages than foreseen\n");
-            std::exit(2);
-        }
-        std::move_backward(at, end, end + 1);
-        *at = m;
-        s.messages++;
-        return true;
-    }
+    static bool send(State& s, const Message& m) { return model::send(s.message, s.messages, m); }
 
     // ---- client ----
 
@@ -478,16 +465,9 @@ private:
         int slot;
         {
             Sessions sessions(next.slot, next.generation, bounds_.window);
-            if (rmem_sessions_is_late(&sessions.all, &attempt))
-                return;
-            while (mutation_ != NO_SUPERSEDE &&
-                   (slot = rmem_sessions_superseded(&sessions.all, &attempt)) >= 0) {
-                if (is_locked(s, slot))
-                    return;
-                rmem_sessions_close(&sessions.all, slot);
-            }
-            slot = rmem_sessions_choose(&sessions.all, &attempt, 1, 0);
-            if (slot < 0 || is_locked(s, slot))
+            slot = sessions.slot_for(attempt, mutation_ != NO_SUPERSEDE,
+                                     [&](int held) { return is_locked(s, held); });
+            if (slot < 0)
                 return;
             rmem_session& session = sessions.all.slot[slot];
             if (!rmem_session_is_attempt(&session, &attempt)) {
