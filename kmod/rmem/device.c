@@ -34,7 +34,7 @@ static LIST_HEAD(remotes);	     /* rmem_devices_lock */
 /* ---- nodes ---- */
 
 /*
- * Memory is not allocated under rmem_devices_lock: reclaim may wait for swap on a device
+ * Who holds rmem_devices_lock doesn't wait for I/O to free memory: it may be swap on a device
  * that is silent, and the forced detach that would end that wait takes the lock.
  */
 static int remote_join(struct rmem_device *device)
