@@ -20,8 +20,8 @@
  * each has its tag, its id and its answer, and a bad one spoils none of the
  * others. They are of one space and session, and of types READ, WRITE, DISCARD and
  * ZERO; others travel alone. Their answers are bundled in the same order, as
- * far as the datagram size allows that the client gave in OPEN; a client may
- * send without bundling.
+ * far as the datagram size allows that the client gave in OPEN; so are those to datagrams
+ * that come together, or by RMEM_FLAGS_MORE. A client may send without bundling.
  *
  * After Clio (ASPLOS'22), sections 4.2 to 4.5: no connections, the response is
  * the acknowledgement, a write larger than the path's MTU goes as independent
@@ -144,8 +144,14 @@ enum rmem_integrity {
 	RMEM_FULL = 2,
 };
 
-/* Low bits of flags: enum rmem_integrity of the session. Others are 0. */
+/* flags: enum rmem_integrity of the session in the low bits. Others than these are 0. */
 #define RMEM_FLAGS_INTEGRITY 0x03
+/*
+ * In requests: another one of the session follows at once. If it comes in a datagram of its
+ * own, the node may keep answers back to bundle them with that one's; some milliseconds at
+ * most, should it be lost.
+ */
+#define RMEM_FLAGS_MORE 0x04
 
 /* In responses. Only RMEM_OK carries a payload. */
 enum rmem_status {
@@ -165,7 +171,7 @@ enum rmem_status {
 struct rmem_hdr {
 	__u8 version;	 /* RMEM_VERSION */
 	__u8 type;	 /* enum rmem_type, RMEM_RESPONSE */
-	__u8 flags;	 /* RMEM_FLAGS_INTEGRITY */
+	__u8 flags;	 /* RMEM_FLAGS_* */
 	__u8 status;	 /* enum rmem_status; 0 in requests */
 	__le32 space;	 /* RAS id, not 0 */
 	__le64 session;	 /* as named by the node; 0 in OPEN */

@@ -12,6 +12,7 @@
 #include <linux/blkdev.h>
 #include <linux/kernel.h>
 #include <linux/netlink.h>
+#include <linux/timer.h>
 #include <linux/version.h>
 
 /*
@@ -115,6 +116,13 @@ static inline struct gendisk *compat_disk_alloc(struct blk_mq_tag_set *tags, voi
 #else
 #define COMPAT_DISK_OPEN_ARGS struct block_device *bdev, fmode_t mode
 #define COMPAT_DISK_OPENED (bdev->bd_disk)
+#endif
+
+/* 6.2: del_timer_sync() got its second name, and loses its first later. */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 2, 0)
+#define compat_timer_delete_sync(timer) timer_delete_sync(timer)
+#else
+#define compat_timer_delete_sync(timer) del_timer_sync(timer)
 #endif
 
 /* 6.10: __assign_str() knows its source from __string(). The preprocessor can't tell the two. */

@@ -63,7 +63,7 @@ static void build(struct rmem_channel *c, u64 now_ns, struct packets *packets)
 			rmem_client_unsent(&c->client, &tx, now_ns);
 			rmem_count(device, RMEM_COUNT_NO_BUFFER);
 			trace_rmem_unsent(c, &tx.head);
-			break;
+			continue;
 		}
 		if (unlikely(copied)) {
 			rmem_count(device, RMEM_COUNT_COPIED);

@@ -4,7 +4,7 @@
  *
  * Loading it does nothing but offer the netlink family; START makes the node
  *
- *   memory -> state of the core -> slots -> queue -> sockets -> threads
+ *   memory -> state of the core -> slots -> queue -> outboxes -> sockets -> threads
  *
  * and STOP takes it down in reverse. The threads go before the sockets they
  * answer through; until these are closed too, requests are still served, or left
@@ -173,9 +173,14 @@ static int bring_up(struct node_host *host, const struct node_start *start,
 		NL_SET_ERR_MSG_MOD(extack, "no memory for the slow path's queue");
 		goto free_slots;
 	}
+	err = node_outbox_open(host);
+	if (err) {
+		NL_SET_ERR_MSG_MOD(extack, "no memory for the answers' outboxes");
+		goto free_queue;
+	}
 	err = node_net_open(host, start->port, extack);
 	if (err)
-		goto free_queue;
+		goto close_outboxes;
 	err = start_threads(host, extack);
 	if (err)
 		goto close_net;
@@ -183,6 +188,8 @@ static int bring_up(struct node_host *host, const struct node_start *start,
 
 close_net:
 	node_net_close(host);
+close_outboxes:
+	node_outbox_close(host);
 free_queue:
 	node_slow_exit(host);
 free_slots:
@@ -198,6 +205,7 @@ static void take_down(struct node_host *host)
 {
 	stop_threads(host);
 	node_net_close(host);
+	node_outbox_close(host);
 	node_slow_exit(host);
 	free_slots(host);
 	free_state(host);

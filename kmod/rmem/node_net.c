@@ -12,7 +12,7 @@
  *     |
  *   slot lock { core decides; copy between packet and pages; executed; answer built }
  *     |
- *   all answers sent
+ *   node_outbox.c
  *
  * A packet's payload may lie in pieces; it is verified and copied where it lies.
  * Nothing is allocated but the answers.
@@ -42,8 +42,9 @@ struct node_rx {
 	struct rmem_datagram in;
 	const struct base_siphash_key *key;
 	struct node_path path;
-	struct dst_entry *route; /* NULL: not looked up yet */
-	struct node_answers answers;
+	struct node_outbox *out;
+	struct node_answers *answers; /* out's */
+	bool more; /* what the last message said */
 };
 
 static bool drop(const struct sk_buff *skb, unsigned int count)
@@ -109,7 +110,7 @@ static void fill(const struct node_rx *rx, const struct rmem_answer *answer)
 
 static void reply(struct node_rx *rx, struct rmem_head *head)
 {
-	node_send_add(&rx->answers, &rx->host->mem, rx->key, head, NULL, 0);
+	node_send_add(rx->answers, &rx->host->mem, rx->key, head, NULL, 0);
 }
 
 /* All parts of a READ, or those there are buffers for; the others are asked for again. */
@@ -118,7 +119,7 @@ static void send_parts(struct node_rx *rx, struct rmem_answer *answer)
 	u32 offset = 0, bytes;
 
 	while ((bytes = rmem_node_read_part(&rx->host->core, &rx->in.head, offset, answer))) {
-		if (!node_send_add(&rx->answers, &rx->host->mem, rx->key, &answer->reply,
+		if (!node_send_add(rx->answers, &rx->host->mem, rx->key, &answer->reply,
 				   answer->extent, answer->extents))
 			break;
 		node_count_add(NODE_COUNT_READ_BYTES, bytes);
@@ -172,10 +173,9 @@ static __always_inline void fast_path(struct node_rx *rx, void (*act)(struct nod
 	struct node_slot *slot = &host->slot[rmem_node_slot(&host->core, rx->in.head.session)];
 
 	spin_lock(&slot->lock);
-	rx->answers.limit_bytes = rmem_node_datagram_bytes(&host->core, &rx->in.head);
+	rx->answers->limit_bytes = rmem_node_datagram_bytes(&host->core, &rx->in.head);
 	act(rx);
-	if (rx->answers.first && !rx->route)
-		rx->route = node_send_route(host, &slot->route, &rx->path);
+	node_outbox_route(rx->out, &slot->route);
 	spin_unlock(&slot->lock);
 }
 
@@ -209,17 +209,24 @@ static bool handle_message(struct node_rx *rx)
 	enum rmem_wire_verdict verdict = rmem_skb_verify(&rx->in, rx->key, rx->skb);
 	const struct rmem_head *head = &rx->in.head;
 
+	rx->more = verdict != RMEM_WIRE_TAG && head->more;
 	if (verdict == RMEM_WIRE_TAG)
 		return drop(rx->skb, NODE_COUNT_WIRE + verdict);
 	node_count(NODE_COUNT_WIRE + verdict);
 	node_count(NODE_COUNT_TYPE + head->type - RMEM_OPEN);
 	trace_rmem_node_request(head);
 
-	if (verdict == RMEM_WIRE_DAMAGED)
+	if (verdict == RMEM_WIRE_DAMAGED) {
 		fast_path(rx, tell_damaged);
-	else if (!rmem_node_is_slow(&rx->host->core, head))
+		return true;
+	}
+	if (!rmem_node_is_slow(&rx->host->core, head)) {
 		fast_path(rx, execute);
-	else if (!node_slow_add(rx->host, head, &rx->path, rx->skb, rmem_skb_payload(&rx->in)))
+		return true;
+	}
+	/* Its answer leaves from another thread; those to earlier requests leave before. */
+	node_outbox_flush(rx->out);
+	if (!node_slow_add(rx->host, head, &rx->path, rx->skb, rmem_skb_payload(&rx->in)))
 		return drop(rx->skb, NODE_COUNT_DROP_QUEUE_FULL);
 	return true;
 }
@@ -227,18 +234,16 @@ static bool handle_message(struct node_rx *rx)
 /* False: nothing of it was good for anything. */
 static bool handle(struct node_rx *rx)
 {
-	const struct rmem_head *head = &rx->in.head;
 	bool any = false;
 
 	if (!admit(rx))
 		return false;
 	read_path(rx->skb, &rx->path);
-	rx->answers.many = rx->in.messages > 1 ||
-			   (head->type == RMEM_READ && head->len > head->piece);
+	rx->out = node_outbox_get(rx->host, &rx->in.head, &rx->path);
+	rx->answers = node_outbox_answers(rx->out);
 	while (rmem_datagram_step(&rx->in, rmem_skb_hdrs(rx->skb)))
 		any |= handle_message(rx);
-	node_send_packets(rx->host, rx->route, &rx->path, wants_checksum(head),
-			  rx->answers.first);
+	node_outbox_put(rx->out, rx->more);
 	node_mem_scrub(rx->host);
 	return any;
 }

@@ -6,6 +6,7 @@
  *   node_netlink.c  control: family rmem_node
  *   node_net.c      sockets; receive, verify, execute: softirq
  *   node_send.c     answers: packets out of page memory, routes
+ *   node_outbox.c   answers that wait for others to share their packet
  *   node_slow.c     OPEN CLOSE ALLOC FREE: a queue and a thread
  *   node_mem.c      the lent pages; a thread zeroes what was given back
  *   node_count.c    counters
@@ -15,7 +16,8 @@
  *   call_lock      mutex: the core's call lock
  *   slow_lock      mutex: the core's slow lock
  *   slot[].lock    spinlock: the core's slot lock; also guards the slot's route
- *   queue.lock     spinlock: the slow path's queue (never with another spinlock)
+ *   outbox->lock   spinlock: a CPU's answers that wait; before a slot lock
+ *   queue.lock     spinlock: the slow path's queue (with none but outbox->lock)
  * Receiving runs under rcu_read_lock(): pages and keys taken from the core are
  * waited for by synchronize_rcu() before they are used anew.
  */
@@ -39,6 +41,7 @@ struct dst_entry;
 struct genl_info;
 struct net;
 struct netlink_ext_ack;
+struct node_outbox;
 struct sock;
 struct socket;
 struct task_struct;
@@ -153,6 +156,7 @@ struct node_host {
 	__be16 port;
 	struct node_slot *slot; /* core.config.sessions_max of them */
 	struct node_mem mem;
+	struct node_outbox __percpu *outbox;
 	struct node_queue queue;
 	struct mutex call_lock; /* the core's call lock */
 	struct mutex slow_lock; /* the core's slow lock */
@@ -189,12 +193,20 @@ void node_net_close(struct node_host *host);
  * skb->next; when there is no buffer, that is counted. rcu_read_lock().
  */
 struct node_answers {
-	struct sk_buff *first, *last; /* last may take more */
-	struct rmem_bundle bundle;    /* in last */
-	u32 limit_bytes;	      /* rmem_node_datagram_bytes() */
-	bool many;		      /* there may be more than one: leave room for them */
+	struct sk_buff *full, *full_last; /* complete packets */
+	struct sk_buff *open;		  /* may take more */
+	struct rmem_bundle bundle;	  /* in open */
+	u32 limit_bytes;		  /* rmem_node_datagram_bytes() */
 };
 
+static inline bool node_send_any(const struct node_answers *answers)
+{
+	return answers->full || answers->open;
+}
+
+/* What there is of them, which the caller sends. */
+struct sk_buff *node_send_take_full(struct node_answers *answers);
+struct sk_buff *node_send_take_open(struct node_answers *answers);
 /* Adds an answer, with the pages of its extents; false: no buffer. Slot lock. */
 bool node_send_add(struct node_answers *answers, const struct node_mem *mem,
 		   const struct base_siphash_key *key, struct rmem_head *head,
@@ -209,9 +221,25 @@ struct sk_buff *node_send_message(const struct base_siphash_key *key, struct rme
 struct dst_entry *node_send_route(struct node_host *host, struct node_route *route,
 				  const struct node_path *path);
 void node_send_forget(struct node_route *route);
+bool node_path_equal(const struct node_path *a, const struct node_path *b);
 /* Frees packets if route is NULL. check: UDP checksum wanted. BH disabled, rcu_read_lock(). */
 void node_send_packets(struct node_host *host, struct dst_entry *route,
 		       const struct node_path *path, bool check, struct sk_buff *packets);
+
+/*
+ * node_outbox.c. BH disabled, rcu_read_lock(). get: this CPU's outbox, locked until put, without
+ * answers that may not travel with those to head. route: the way its answers go is
+ * looked up; slot lock of their session. put: they leave, but what may wait for more of them.
+ */
+int node_outbox_open(struct node_host *host);
+void node_outbox_close(struct node_host *host);
+struct node_outbox *node_outbox_get(struct node_host *host, const struct rmem_head *head,
+				    const struct node_path *path)
+	__acquires(outbox);
+struct node_answers *node_outbox_answers(struct node_outbox *out);
+void node_outbox_route(struct node_outbox *out, struct node_route *route);
+void node_outbox_put(struct node_outbox *out, bool more) __releases(outbox);
+void node_outbox_flush(struct node_outbox *out);
 
 /* node_slow.c: the queue, there for as long as requests come; the thread that empties it. */
 int node_slow_init(struct node_host *host);

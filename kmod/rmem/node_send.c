@@ -88,27 +88,53 @@ static bool has_room(const struct sk_buff *skb, unsigned int extents)
 	       skb_shinfo(skb)->nr_frags + extents <= MAX_SKB_FRAGS;
 }
 
-/* The packet for another answer, the last one or a new one. NULL: no buffer. */
+struct sk_buff *node_send_take_full(struct node_answers *answers)
+{
+	struct sk_buff *packets = answers->full;
+
+	answers->full = NULL;
+	answers->full_last = NULL;
+	return packets;
+}
+
+struct sk_buff *node_send_take_open(struct node_answers *answers)
+{
+	struct sk_buff *packet = answers->open;
+
+	answers->open = NULL;
+	return packet;
+}
+
+static void complete_open(struct node_answers *answers)
+{
+	struct sk_buff *skb = node_send_take_open(answers);
+
+	if (!skb)
+		return;
+	if (answers->full_last)
+		answers->full_last->next = skb;
+	else
+		answers->full = skb;
+	answers->full_last = skb;
+}
+
+/* The packet for another answer, the open one or a new one. NULL: no buffer. */
 static struct sk_buff *packet_for(struct node_answers *answers, const struct rmem_head *head,
 				  unsigned int extents)
 {
-	struct sk_buff *skb = answers->last;
+	struct sk_buff *skb = answers->open;
 
 	if (skb && has_room(skb, extents) &&
 	    rmem_bundle_joins(&answers->bundle, answers->limit_bytes, head))
 		return skb;
 	/* Room for all that may join, so that what joins is as the protocol says it. */
-	skb = new_packet((answers->limit_bytes && answers->many ? RMEM_BUNDLE_MAX : 1) *
-			 RMEM_HDR_BYTES);
+	skb = new_packet((answers->limit_bytes ? RMEM_BUNDLE_MAX : 1) * RMEM_HDR_BYTES);
 	if (!skb)
 		return NULL;
+	complete_open(answers);
+	answers->open = skb;
 	answers->bundle = (struct rmem_bundle){};
 	rmem_bundle_joins(&answers->bundle, answers->limit_bytes, head);
-	if (answers->last)
-		answers->last->next = skb;
-	else
-		answers->first = skb;
-	answers->last = skb;
 	return skb;
 }
 
@@ -181,7 +207,7 @@ static struct dst_entry *look_up_ipv6(struct node_host *host, const struct node_
 }
 
 /* The ports but one are the same for all, and the peer's belongs to its address. */
-static bool same_way(const struct node_path *a, const struct node_path *b)
+bool node_path_equal(const struct node_path *a, const struct node_path *b)
 {
 	return rmem_peer_equal(&a->peer, &b->peer) && ipv6_addr_equal(&a->local, &b->local) &&
 	       a->ifindex == b->ifindex && a->ipv4 == b->ipv4;
@@ -190,7 +216,7 @@ static bool same_way(const struct node_path *a, const struct node_path *b)
 struct dst_entry *node_send_route(struct node_host *host, struct node_route *route,
 				  const struct node_path *path)
 {
-	if (likely(route->dst && same_way(&route->path, path) &&
+	if (likely(route->dst && node_path_equal(&route->path, path) &&
 		   dst_check(route->dst, route->cookie)))
 		return route->dst;
 

@@ -138,9 +138,7 @@ private:
     }
 
     void send() {
-        for (int n = script_.take<uint8_t>(); n >= 0; n--) {
-            if (!rmem_client_next(client_.get(), now_ns_, &tx_))
-                return check_waits();
+        while (rmem_client_next(client_.get(), now_ns_, &tx_)) {
             sent_ = true;
             uint32_t row = rmem_client_row(client_.get(), &tx_);
             require(row >= 1 && row <= RMEM_BUNDLE_MAX);
@@ -152,6 +150,8 @@ private:
             require(reinterpret_cast<Mine*>(tx_.op)->out);
             require(!tx_.data_bytes || uint64_t(tx_.data_offset) + tx_.data_bytes <= tx_.op->len);
         }
+        require(!tx_.head.more);
+        check_waits();
     }
 
     // Nothing may go now: so something that is under way, or time, lets it go later.

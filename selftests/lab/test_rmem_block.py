@@ -211,6 +211,12 @@ def test_mtu_1500(lab):
             piece = device.status()["piece_bytes"]
             assert piece <= 1500 - 20 - 8 - 72, f"piece of {piece} bytes doesn't fit the link"
             run_fio(compute, device.path, "mixed", "4k-256k", scaled(lab, 16))
+            before = node.counters()
+            compute.run(f"dd if=/dev/zero of={device.path} bs=4k count=200 oflag=direct status=none")
+            grown = rmemlab.growth(node.counters, before)
+            # Each write goes in three datagrams; when the third is there they are answered together.
+            assert grown["write"] >= 600, f"4 KiB writes of pieces of {piece} bytes: {grown}"
+            assert grown["answers"] <= 2 * 200, f"answers don't share datagrams: {grown}"
             device.detach()
             device = rack.attach("compute", node, "32M", version=6)
             run_fio(compute, device.path, "mixed", "4k-256k", scaled(lab, 8))

@@ -106,6 +106,28 @@ TEST_P(Bundle, TypesThatMayShare) {
     EXPECT_EQ(answers[0][3].payload, after);
 }
 
+// Answers may wait for those to the next datagram. It comes here, or it doesn't.
+TEST_P(Bundle, MoreThatMayFollow) {
+    ASSERT_EQ(client.write(region, 0, {1, 2}), RMEM_OK);
+    NetworkSide& network = pair().network();
+    Message first = client.read_request(region, 0, 1), second = client.read_request(region, 1, 1);
+    first.head.more = true;
+    for (const std::vector<Message>& messages : {std::vector<Message>{first}, {first, second}}) {
+        std::size_t answers = 0;
+        for (const Message& message : messages)
+            network.send(pair().render(message, network.names), 0);
+        while (answers < messages.size()) {
+            std::optional<Bytes> datagram = network.receive(0, 20'000);
+            ASSERT_TRUE(datagram) << "an answer waits for ever";
+            rmem_head head;
+            ASSERT_EQ(rmem_wire_parse(datagram->data(), datagram->size(), true, &head),
+                      RMEM_WIRE_GOOD);
+            EXPECT_EQ(head.id, messages[answers].head.id);
+            answers += datagram->size() / (RMEM_HDR_BYTES + 1);
+        }
+    }
+}
+
 TEST_P(Bundle, RefusalsAmongOthers) {
     Message stale = write(0, 1);
     stale.head.id = client.floor - 1;

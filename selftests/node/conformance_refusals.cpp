@@ -226,7 +226,7 @@ TEST(Silence, MalformedHeader) {
         spoilt([](rmem_head& head) { head.type = RMEM_ZERO + 1; }),
         spoilt([](rmem_head& head) { head.type |= RMEM_RESPONSE; }),
         spoilt([](rmem_head& head) { head.integrity = 3; }),
-        spoilt([](rmem_head& head) { head.integrity = 4; }),
+        spoilt([](rmem_head& head) { head.integrity = 8; }),
         spoilt([](rmem_head& head) { head.status = RMEM_BUSY; }),
         spoilt([](rmem_head& head) { head.space = 0; }),
         spoilt([](rmem_head& head) { head.session = 0; }),

@@ -503,19 +503,62 @@ TEST_F(Gather, WithManyUnderWayItWaitsForCompany) {
     EXPECT_EQ(client().count.retries, 0u);
 }
 
-TEST_F(Gather, WaitsUntilADatagramIsFull) {
+TEST_F(Gather, WaitsForAsManyAsTheirAnswersShareADatagram) {
     fly(200);
     size_t before = ops.size();
-    for (uint32_t bytes : {600u, 1400u}) {
-        uint32_t full = 8972 / (RMEM_HDR_BYTES + bytes);
+    for (const std::vector<size_t>& datagrams : {std::vector<size_t>{13, 3}, {6, 6, 4}}) {
+        uint32_t bytes = 8972 / static_cast<uint32_t>(datagrams.front()) - RMEM_HDR_BYTES;
         sent.clear();
-        for (uint32_t i = 1; i < full; i++)
-            submit(RMEM_WRITE, bytes);
+        for (uint32_t i = 1; i < RMEM_BUNDLE_MAX; i++)
+            submit(RMEM_WRITE, std::min(bytes, 1400u));
         EXPECT_TRUE(sent.empty());
-        submit(RMEM_WRITE, bytes);
-        EXPECT_EQ(sent, std::vector<size_t>{full});
+        submit(RMEM_WRITE, std::min(bytes, 1400u));
+        EXPECT_EQ(sent, datagrams);
     }
-    EXPECT_GT(ops.size(), before);
+    EXPECT_EQ(ops.size(), before + 2 * RMEM_BUNDLE_MAX);
+    finish_all();
+}
+
+// All but the last, in whichever datagram; so does a WRITE of several datagrams.
+TEST_F(Gather, ABurstSaysThatMoreFollows) {
+    std::vector<bool> more;
+    world.on_sent = [&](const net::Packet& packet) {
+        if (packet.to_node)
+            for (const auto& message : net::received(packet.bytes, false, net::space_key()))
+                more.push_back(message.head.more);
+    };
+    fly(64);
+    more.clear();
+    for (uint32_t i = 0; i < RMEM_BUNDLE_MAX; i++)
+        submit(RMEM_WRITE, 1400);
+    std::vector<bool> burst(RMEM_BUNDLE_MAX, true);
+    burst.back() = false;
+    EXPECT_EQ(more, burst);
+    more.clear();
+    submit(RMEM_WRITE, 4 * 1400);
+    EXPECT_EQ(more, (std::vector<bool>{true, true, true, false}));
+    more.clear();
+    world.window.cwnd = RMEM_CWND_ONE; // room for none
+    submit(RMEM_WRITE, 4 * 1400);
+    EXPECT_TRUE(more.empty());
+    world.window.cwnd = RMEM_CWND_MAX;
+    finish_all();
+}
+
+// A promise is kept: what closes the window behind a message is known when it is made.
+TEST_F(Gather, NoMoreFollowsWhereTheWindowCloses) {
+    std::vector<bool> more;
+    world.on_sent = [&](const net::Packet& packet) {
+        if (packet.to_node)
+            for (const auto& message : net::received(packet.bytes, false, net::space_key()))
+                more.push_back(message.head.more);
+    };
+    fly(64);
+    world.window.cwnd = (rmem_window_in_flight(&world.window) + 3) * RMEM_CWND_ONE;
+    more.clear();
+    for (uint32_t i = 0; i < RMEM_BUNDLE_MAX; i++)
+        submit(RMEM_WRITE, 1400);
+    EXPECT_EQ(more, (std::vector<bool>{true, true, false}));
     finish_all();
 }
 

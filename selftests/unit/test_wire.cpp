@@ -118,7 +118,8 @@ TEST(Wire, Form) {
     EXPECT_EQ(write([](auto& h) { h.version = 2; }), RMEM_WIRE_VERSION);
     EXPECT_EQ(write([](auto& h) { h.type = 0; }), RMEM_WIRE_TYPE);
     EXPECT_EQ(write([](auto& h) { h.type = 9; }), RMEM_WIRE_TYPE);
-    EXPECT_EQ(write([](auto& h) { h.flags = 4; }), RMEM_WIRE_MALFORMED);
+    EXPECT_EQ(write([](auto& h) { h.flags = 4; }), RMEM_WIRE_GOOD);
+    EXPECT_EQ(write([](auto& h) { h.flags = 8; }), RMEM_WIRE_MALFORMED);
     EXPECT_EQ(write([](auto& h) { h.flags = 3; }), RMEM_WIRE_MALFORMED);
     EXPECT_EQ(write([](auto& h) { h.reserved = 1; }), RMEM_WIRE_MALFORMED);
     EXPECT_EQ(write([](auto& h) { h.status = 1; }), RMEM_WIRE_MALFORMED);

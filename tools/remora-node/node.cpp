@@ -29,6 +29,18 @@ rmem_peer peer_of(const Path& path) {
     return peer;
 }
 
+bool operator==(const Path& a, const Path& b) {
+    return IN6_ARE_ADDR_EQUAL(&a.peer.sin6_addr, &b.peer.sin6_addr) &&
+           a.peer.sin6_port == b.peer.sin6_port && a.peer.sin6_scope_id == b.peer.sin6_scope_id &&
+           IN6_ARE_ADDR_EQUAL(&a.local.ipi6_addr, &b.local.ipi6_addr) &&
+           a.local.ipi6_ifindex == b.local.ipi6_ifindex;
+}
+
+bool may_join(const Outbox::Open& open, const Path& path, const rmem_head& head) {
+    return open.reply && open.head.session == head.session && open.head.space == head.space &&
+           open.head.integrity == head.integrity && open.path == path;
+}
+
 } // namespace
 
 // A request on its way through, and where its answers go.
@@ -41,9 +53,6 @@ struct Node::Request {
     const base_siphash_key* key = nullptr;
     rmem_datagram in{};
     std::span<const std::uint8_t> payload{}; // of the message that is dealt with
-    // Answers of the datagram's requests before this one, which others may join.
-    Reply* open = nullptr;
-    rmem_bundle bundle{};
 };
 
 Node::Node(const rmem_node_config& config, bool lock_memory, unsigned int threads)
@@ -188,15 +197,16 @@ std::span<const std::uint8_t> Node::extent_data(const rmem_extent& extent) const
 
 // The datagram for another answer: the last one, if it takes it, or a new one. Slot lock.
 Reply& Node::datagram_for(Request& request, const rmem_head& head) {
+    Outbox::Open& open = request.outbox.open;
     u32 limit = rmem_node_datagram_bytes(core_.get(), &request.in.head);
-    if (request.open && rmem_bundle_joins(&request.bundle, limit, &head))
-        return *request.open;
-    request.open = &request.outbox.add(request.path);
-    request.open->head_bytes = 0;
-    request.open->pieces = 0;
-    request.bundle = {};
-    rmem_bundle_joins(&request.bundle, limit, &head);
-    return *request.open;
+    if (may_join(open, request.path, head) && rmem_bundle_joins(&open.bundle, limit, &head))
+        return *open.reply;
+    Reply& reply = request.outbox.add(request.path);
+    reply.head_bytes = 0;
+    reply.pieces = 0;
+    open = {&reply, request.path, head, {}};
+    rmem_bundle_joins(&open.bundle, limit, &head);
+    return reply;
 }
 
 void Node::answer(Request& request, rmem_head& head, std::span<const rmem_extent> extents) {
@@ -250,7 +260,7 @@ void Node::slow(Request& request) {
     if (answer.action != RMEM_ACT_REPLY)
         return;
     // It travels alone, and adding it may send what others could have joined.
-    request.open = nullptr;
+    request.outbox.open = {};
     Reply& out = request.outbox.add(request.path);
     std::size_t bytes = rmem_wire_payload_bytes(&answer.reply);
     rmem_wire_build(out.head.data(), &answer.reply, request.key, &call.out, bytes);

@@ -50,11 +50,20 @@ struct Reply {
     unsigned int pieces;
 };
 
-// Takes answers: add() makes room for one, which its caller fills in before the next add().
+// Takes answers: add() makes room for a datagram, which its caller fills in before the next add().
 class Outbox {
 public:
     virtual ~Outbox() = default;
     virtual Reply& add(const Path& path) = 0;
+
+    // The last datagram, while more answers of its session may join it; reply null: none.
+    struct Open {
+        Reply* reply = nullptr;
+        Path path{};
+        rmem_head head{}; // of the first answer in it
+        rmem_bundle bundle{};
+    };
+    Open open;
 };
 
 class Node {

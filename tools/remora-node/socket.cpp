@@ -198,6 +198,7 @@ void SocketOutbox::flush() {
         done += static_cast<unsigned int>(sent);
     }
     waiting_ = 0;
+    open = {};
 }
 
 } // namespace remora::daemon

@@ -123,6 +123,21 @@ struct rmem_client_node {
 	u32 page_bytes, piece_bytes;
 };
 
+/* A message to send: header, then len bytes of op's data from offset, or payload. */
+struct rmem_client_tx {
+	struct rmem_head head; /* digest not filled in */
+	struct rmem_op *op;    /* NULL: the channel's own (OPEN, CLOSE) */
+	u32 data_offset;       /* WRITE: into the op's data */
+	u32 data_bytes;	       /* WRITE: 0 otherwise */
+	u32 payload_bytes;     /* OPEN, ALLOC, FREE: their wire form, in payload */
+	union {
+		struct rmem_open open;
+		struct rmem_alloc alloc;
+		struct rmem_range range;
+		u8 payload[sizeof(struct rmem_open)];
+	};
+};
+
 struct rmem_client {
 	struct rmem_client_config config;
 	enum rmem_client_state state;
@@ -150,6 +165,8 @@ struct rmem_client {
 	struct rmem_op_list timed;   /* sorted by deadline: told BUSY, or slow at the node */
 	struct rmem_op *sending;     /* sent in part */
 	struct rmem_op abandoned;    /* owns the ids of ALLOCs given up; of no type */
+	struct rmem_client_tx ahead; /* the next message, */
+	bool has_ahead;		     /* if there is one */
 	bool answered;		     /* since an op last left, or was found waiting */
 	u32 burst_ops;		     /* of waiting and again: may go, though few wait */
 	u32 outstanding_ops;
@@ -174,26 +191,11 @@ void rmem_client_open(struct rmem_client *c, u64 now_ns);
  */
 void rmem_client_submit(struct rmem_client *c, struct rmem_op *op, u64 now_ns);
 
-/* A message to send: header, then len bytes of op's data from offset, or payload. */
-struct rmem_client_tx {
-	struct rmem_head head; /* digest not filled in */
-	struct rmem_op *op;    /* NULL: the channel's own (OPEN, CLOSE) */
-	u32 data_offset;       /* WRITE: into the op's data */
-	u32 data_bytes;	       /* WRITE: 0 otherwise */
-	u32 payload_bytes;     /* OPEN, ALLOC, FREE: their wire form, in payload */
-	union {
-		struct rmem_open open;
-		struct rmem_alloc alloc;
-		struct rmem_range range;
-		u8 payload[sizeof(struct rmem_open)];
-	};
-};
-
 /*
- * The next message, if there is one that may go now. Call until false: after open, close,
- * submit, receive, expire, and when a window opened (rmem_window_waiting()). What one such
- * row of calls yields may share datagrams (rmem_bundle_joins()) where it has op->parts: READs
- * and WRITEs.
+ * The next message, if there is one that may go now. Call until false, in one hold of the lock:
+ * after open, close, submit, receive, expire, and when a window opened (rmem_window_waiting()).
+ * What one such row of calls yields may share datagrams (rmem_bundle_joins()) where it has
+ * op->parts: READs and WRITEs.
  */
 bool rmem_client_next(struct rmem_client *c, u64 now_ns, struct rmem_client_tx *tx);
 

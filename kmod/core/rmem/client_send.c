@@ -8,11 +8,14 @@
  * finds no room it stays the next, and so do those behind it.
  *
  * Small ops share datagrams where that costs little time. While some are under way, new ones
- * wait: until the next answer, until they are as many as those under way, or as many as a
- * datagram takes; then they go together. So the first two of them leave at once; with many,
- * each answer takes the place of a datagram that carries what has come since the one before.
- * Nothing waits for a clock: what is under way is answered or times out, and either makes the
- * number fall.
+ * wait: until the next answer, until they are as many as those under way, or as many as
+ * their answers share a datagram; then they go together. So the first two of them leave at
+ * once; with many, each answer takes the place of a burst of what has come since the one
+ * before. Nothing waits for a clock: what is under way is answered or times out, and either
+ * makes the number fall.
+ *
+ * Each request says whether another follows at once, in its datagram or the next, so that the
+ * node can bundle the answers to a burst: hence the look ahead.
  */
 #include "core/base/bytes.h"
 #include "core/rmem/op.h"
@@ -107,6 +110,7 @@ static void tx_build(const struct rmem_client *c, struct rmem_client_tx *tx, str
 	head->type = op->type;
 	head->integrity = c->config.integrity;
 	head->status = 0;
+	head->more = false;
 	head->attempt = op->attempt;
 	head->space = c->config.space;
 	head->session = c->session;
@@ -159,8 +163,8 @@ static bool client_gathers(struct rmem_client *c, const struct rmem_op *op)
 
 	if (c->burst_ops)
 		return false;
-	if (!c->answered && waiting < c->flying.ops && rmem_op_has_parts(op) &&
-	    waiting < client_datagram_ops(c, op))
+	if (!c->answered && waiting < c->flying.ops && waiting < RMEM_BUNDLE_MAX &&
+	    rmem_op_has_parts(op) && client_datagram_ops(c, op) > 1)
 		return true;
 	c->answered = false;
 	c->burst_ops = waiting;
@@ -237,7 +241,7 @@ static bool client_send(struct rmem_client *c, struct rmem_op *op, u32 part, u64
 
 u32 rmem_client_row(const struct rmem_client *c, const struct rmem_client_tx *tx)
 {
-	u32 row = 1 + c->burst_ops, most;
+	u32 row = 1 + c->burst_ops + c->has_ahead, most;
 
 	if (!tx->op || !rmem_op_has_parts(tx->op))
 		return 1;
@@ -247,12 +251,11 @@ u32 rmem_client_row(const struct rmem_client *c, const struct rmem_client_tx *tx
 	return row ? row : 1;
 }
 
-bool rmem_client_next(struct rmem_client *c, u64 now_ns, struct rmem_client_tx *tx)
+static bool client_next(struct rmem_client *c, u64 now_ns, struct rmem_client_tx *tx)
 {
 	struct rmem_op *op;
 	u32 part;
 
-	c->pace_ns = 0;
 	if (c->state != RMEM_CHANNEL_OPEN || c->closing)
 		return client_next_own(c, now_ns, tx);
 	while ((op = client_turn(c))) {
@@ -263,4 +266,16 @@ bool rmem_client_next(struct rmem_client *c, u64 now_ns, struct rmem_client_tx *
 		client_sent(c, op, now_ns);
 	}
 	return false;
+}
+
+bool rmem_client_next(struct rmem_client *c, u64 now_ns, struct rmem_client_tx *tx)
+{
+	c->pace_ns = 0;
+	if (c->has_ahead)
+		*tx = c->ahead;
+	else if (!client_next(c, now_ns, tx))
+		return false;
+	c->has_ahead = client_next(c, now_ns, &c->ahead);
+	tx->head.more = c->has_ahead && tx->op;
+	return true;
 }

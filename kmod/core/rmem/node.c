@@ -154,6 +154,7 @@ static void reply_to(const struct rmem_node *node, const struct rmem_head *head,
 	reply->type = head->type | RMEM_RESPONSE;
 	reply->status = status;
 	reply->boot = node->config.boot;
+	reply->more = false;
 	reply->floor = 0;
 	reply->offset = 0;
 	reply->digest = 0;

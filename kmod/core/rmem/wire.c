@@ -78,7 +78,7 @@ enum rmem_wire_verdict rmem_wire_parse(const void *hdr, size_t available_bytes, 
 				       struct rmem_head *head)
 {
 	const struct anywhere *at = hdr;
-	u8 request;
+	u8 request, known;
 
 	if (available_bytes < RMEM_HDR_BYTES)
 		return RMEM_WIRE_SHORT;
@@ -88,11 +88,13 @@ enum rmem_wire_verdict rmem_wire_parse(const void *hdr, size_t available_bytes, 
 	if (request < RMEM_OPEN || request > RMEM_ZERO ||
 	    !!(at->hdr.type & RMEM_RESPONSE) != response)
 		return RMEM_WIRE_TYPE;
-	if (at->hdr.flags & ~RMEM_FLAGS_INTEGRITY || at->hdr.reserved)
+	known = RMEM_FLAGS_INTEGRITY | (response ? 0 : RMEM_FLAGS_MORE);
+	if (at->hdr.flags & ~known || at->hdr.reserved)
 		return RMEM_WIRE_MALFORMED;
 
 	head->type = at->hdr.type;
 	head->integrity = at->hdr.flags & RMEM_FLAGS_INTEGRITY;
+	head->more = at->hdr.flags & RMEM_FLAGS_MORE;
 	head->status = at->hdr.status;
 	head->attempt = at->hdr.attempt;
 	head->space = base_load_le32(&at->hdr.space);
@@ -128,7 +130,7 @@ void rmem_wire_encode(void *hdr, const struct rmem_head *head)
 
 	at->hdr.version = RMEM_VERSION;
 	at->hdr.type = head->type;
-	at->hdr.flags = head->integrity;
+	at->hdr.flags = head->integrity | (head->more ? RMEM_FLAGS_MORE : 0);
 	at->hdr.status = head->status;
 	base_store_le32(&at->hdr.space, head->space);
 	base_store_le64(&at->hdr.session, head->session);

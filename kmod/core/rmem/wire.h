@@ -20,6 +20,7 @@ struct rmem_head {
 	u8 integrity; /* enum rmem_integrity */
 	u8 status;
 	u8 attempt;
+	bool more; /* RMEM_FLAGS_MORE */
 	u32 space;
 	u64 session;
 	u64 boot;
