@@ -27,6 +27,7 @@ CLANGXX = clang++
 AR = ar
 PREFIX = /usr/local
 MANDIR = $(PREFIX)/share/man
+LIBDIR = $(PREFIX)/lib
 PYTHON = python3
 
 # What make modules builds for when KDIR doesn't say.
@@ -50,20 +51,25 @@ say = $(if $(V),,@printf '  %-8s%s\n' '$1' '$2')
 dirs3 = $(wildcard $1/$2 $1/*/$2 $1/*/*/$2 $1/*/*/*/$2)
 
 CORE_SRC := $(wildcard kmod/core/*/*.c)
-COMMON_SRC := $(wildcard tools/common/*.cpp)
+SUPPORT_SRC := $(wildcard libremote/support/*.cpp)
+HOST_SRC := $(wildcard libremote/node/*.cpp)
+LIB_SRC := $(wildcard libremote/src/*.cpp) $(HOST_SRC) $(SUPPORT_SRC)
+COMMON_SRC := $(wildcard tools/common/*.cpp) $(SUPPORT_SRC)
 REMORA_SRC := $(wildcard tools/remora/*.cpp)
-NODE_SRC := $(wildcard tools/remora-node/*.cpp)
+NODE_SRC := $(wildcard tools/remora-node/*.cpp) $(HOST_SRC)
 # What a test may link of the programs: all but their main().
 TESTABLE_SRC := $(COMMON_SRC) $(filter-out %/main.cpp,$(REMORA_SRC) $(NODE_SRC))
 # test_*.cpp hold the tests, other files what several of them share; tsan_*.cpp have a build of their own.
 UNIT_SRC := $(filter-out $(call dirs3,selftests/unit,tsan_*.cpp),$(call dirs3,selftests/unit,*.cpp))
-ASAN_SRC := $(UNIT_SRC) $(TESTABLE_SRC)
-TSAN_SRC := $(call dirs3,selftests/unit,tsan_*.cpp)
+LIBTEST_SRC := $(wildcard selftests/lib/*.cpp)
+ASAN_SRC := $(UNIT_SRC) $(TESTABLE_SRC) $(LIBTEST_SRC) $(LIB_SRC)
+TSAN_UNIT_SRC := $(call dirs3,selftests/unit,tsan_*.cpp)
+TSAN_SRC := $(TSAN_UNIT_SRC) $(LIBTEST_SRC) $(LIB_SRC) $(TESTABLE_SRC)
 MODEL_SRC := $(call dirs3,selftests/model,*.cpp)
 FUZZ_SRC := $(call dirs3,selftests/fuzz,fuzz_*.cpp)
 CONFORMANCE_SRC := $(wildcard selftests/node/*.cpp)
 BENCH_CORE_SRC := $(wildcard tools/bench/core/*.cpp)
-OPT_SRC := $(CONFORMANCE_SRC) $(COMMON_SRC) $(REMORA_SRC) $(NODE_SRC) $(MODEL_SRC) $(BENCH_CORE_SRC)
+OPT_SRC := $(CONFORMANCE_SRC) $(COMMON_SRC) $(REMORA_SRC) $(NODE_SRC) $(MODEL_SRC) $(BENCH_CORE_SRC) $(LIB_SRC)
 MAN8 := $(wildcard tools/*/*.8)
 
 # ---- flags --------------------------------------------------------------------------------------
@@ -78,13 +84,14 @@ WARN_CXX := $(WARN) -Wshadow=local -Wnon-virtual-dtor -Woverloaded-virtual
 CORE_CFLAGS := -std=gnu11 -ffreestanding -fno-common -g $(WARN_C) $(INCLUDES)
 # shadow=local: in C a function may have the name of a struct, which C++ would warn of.
 # The wire headers are C and check themselves by _Static_assert, which g++ knows by another name.
-CXXFLAGS_ALL := -std=c++20 -g $(WARN_CXX) -D_Static_assert=static_assert $(INCLUDES) -Itools
+CXXFLAGS_ALL := -std=c++20 -g $(WARN_CXX) -D_Static_assert=static_assert $(INCLUDES) -Ilibremote -Itools
 
 # general-regs-only makes a float in a core a compile error, as it would be in the kernel.
 opt_CC = $(CC)
 opt_CXX = $(CXX)
-opt_CFLAGS := -O2 -mgeneral-regs-only
-opt_FLAGS := -O2
+# Position-independent, for the library is made of the same objects as the tools.
+opt_CFLAGS := -O2 -fPIC -fvisibility=hidden -mgeneral-regs-only
+opt_FLAGS := -O2 -fPIC -fvisibility=hidden
 
 asan_CC = $(CC)
 asan_CXX = $(CXX)
@@ -92,7 +99,8 @@ asan_FLAGS := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sani
 
 tsan_CC = $(CC)
 tsan_CXX = $(CXX)
-tsan_FLAGS := -O1 -fno-omit-frame-pointer -fsanitize=thread
+# Fences are not understood: what relies on them has to hold without, for TSan.
+tsan_FLAGS := -O1 -fno-omit-frame-pointer -fsanitize=thread -Wno-tsan
 
 fuzz_CC = $(CLANG)
 fuzz_CXX = $(CLANGXX)
@@ -152,7 +160,7 @@ out/bin/unit: $(call objects,asan,$(UNIT_SRC)) out/asan/libtools.a out/asan/libr
 	$(call say,LINK,$@)
 	$(call link,asan,$(UNIT_LINK) -lmnl -lfmt)
 
-out/bin/tsan: $(call objects,tsan,$(TSAN_SRC)) out/tsan/libremora_core.a
+out/bin/tsan: $(call objects,tsan,$(TSAN_UNIT_SRC)) out/tsan/libremora_core.a
 	$(call say,LINK,$@)
 	$(call link,tsan,$(UNIT_LINK))
 
@@ -173,21 +181,62 @@ out/bin/fuzz/%: out/fuzz/selftests/fuzz/%.o out/fuzz/libremora_core.a
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D) && $(fuzz_CXX) $(fuzz_FLAGS) -fsanitize=fuzzer $^ -o $@
 
+# ---- the library ----
+
+comma := ,
+
+LIB_VERSION = 0.1
+LIB_SONAME = libremote.so.0
+LIB_FILES := out/lib/$(LIB_SONAME) out/lib/libremote.so out/lib/libremote.a out/lib/pkgconfig/libremote.pc
+
+out/lib/$(LIB_SONAME): $(call objects,opt,$(LIB_SRC)) out/opt/libremora_core.a libremote/libremote.map
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D) && $(CXX) $(opt_FLAGS) $(LDFLAGS) -shared -Wl,-soname,$(LIB_SONAME) -Wl,-z,defs \
+		-Wl,--version-script=libremote/libremote.map $(filter %.o %.a,$^) -lfmt -lpthread -o $@
+
+out/lib/libremote.so: out/lib/$(LIB_SONAME)
+	$(Q)ln -sf $(LIB_SONAME) $@
+
+out/lib/libremote.a: $(call objects,opt,$(LIB_SRC) $(CORE_SRC))
+	$(call say,AR,$@)
+	$(Q)mkdir -p $(@D) && rm -f $@ && $(AR) rcsD $@ $^
+
+# $(call pkgconfig,LIBDIR,INCLUDEDIR,MORE): a .pc file's text
+pkgconfig = printf '%s\n' 'Name: libremote' 'Description: memory on other machines' 'Version: $(LIB_VERSION)' \
+	'Libs: -L$1 $3-lremote' 'Libs.private: -lfmt -lstdc++ -lpthread' 'Cflags: -I$2'
+
+# Not installed, the library is found where it was built.
+out/lib/pkgconfig/libremote.pc: Makefile
+	$(Q)mkdir -p $(@D) && $(call pkgconfig,$(CURDIR)/out/lib,$(CURDIR)/include,-Wl$(comma)-rpath$(comma)$(CURDIR)/out/lib ) > $@
+
+out/bin/lib: $(call objects,asan,$(LIBTEST_SRC) $(LIB_SRC) $(filter-out %/main.cpp,$(NODE_SRC))) \
+		$(call objects,asan,tools/common/node_report.cpp) out/asan/libremora_core.a
+	$(call say,LINK,$@)
+	$(call link,asan,-lgtest -lfmt -lpthread)
+
+out/bin/lib-tsan: $(call objects,tsan,$(LIBTEST_SRC) $(LIB_SRC) $(filter-out %/main.cpp,$(NODE_SRC))) \
+		$(call objects,tsan,tools/common/node_report.cpp) out/tsan/libremora_core.a
+	$(call say,LINK,$@)
+	$(call link,tsan,-lgtest -lfmt -lpthread)
+
+LIBTEST_BIN := $(if $(LIBTEST_SRC),out/bin/lib out/bin/lib-tsan)
 USER_BIN := $(if $(REMORA_SRC),out/bin/remora) $(if $(NODE_SRC),out/bin/remora-node)
 UNIT_BIN := $(if $(UNIT_SRC),out/bin/unit)
-TSAN_BIN := $(if $(TSAN_SRC),out/bin/tsan)
+TSAN_BIN := $(if $(TSAN_UNIT_SRC),out/bin/tsan)
 MODEL_BIN := $(MODEL_SRC:selftests/model/%.cpp=out/bin/model/%)
 CONFORMANCE_BIN := $(if $(CONFORMANCE_SRC),out/bin/node-conformance)
 FUZZ_BIN := $(FUZZ_SRC:selftests/fuzz/%.cpp=out/bin/fuzz/%)
 
 # ---- targets ------------------------------------------------------------------------------------
 
-.PHONY: all user modules modules-all demo check style unit tsan model conformance fuzz-build fuzz bench-rmb \
+.PHONY: all user lib modules modules-all demo check style unit tsan model conformance fuzz-build fuzz bench-rmb \
 	bench-core selftests compile_commands.json install modules_install clean help deps
 
 all: user modules ## user space, and the modules for KERNEL or KDIR
 
-user: out/lib/libremora_core.a $(USER_BIN) ## out/lib and out/bin
+user: out/lib/libremora_core.a $(USER_BIN) lib ## out/lib and out/bin
+
+lib: $(LIB_FILES) ## libremote, usable from out/lib (PKG_CONFIG_PATH=out/lib/pkgconfig)
 
 modules: ## out/modules/RELEASE/*.ko (KDIR=... for any kernel, else KERNEL=6.12)
 	$(alone) tools/build/modules $(or $(KDIR),$(KERNEL))
@@ -215,6 +264,7 @@ tsan: $(TSAN_BIN)
 model: $(MODEL_BIN)
 conformance: $(CONFORMANCE_BIN)
 fuzz-build: $(FUZZ_BIN)
+libtest: $(LIBTEST_BIN)
 selftests: unit tsan model conformance fuzz-build ## build the native tests without running them
 
 fuzz: fuzz-build ## every fuzz target for FUZZ_SECONDS=600 each, new inputs in out/fuzz/corpus
@@ -234,10 +284,16 @@ bench-core: out/bin/bench-core ## CPU nanoseconds of the protocol core (ARGS="--
 compile_commands.json: ## for clangd and clang-tidy
 	$(alone) $(PYTHON) tools/build/compile_commands > $@.tmp && mv $@.tmp $@
 
-install: user ## programs and man pages into DESTDIR/PREFIX
+install: user ## programs, library and man pages into DESTDIR/PREFIX
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(MANDIR)/man8
 	install -m 755 $(USER_BIN) $(DESTDIR)$(PREFIX)/bin
 	install -m 644 $(MAN8) $(DESTDIR)$(MANDIR)/man8
+	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(PREFIX)/include/remote
+	install -m 755 out/lib/$(LIB_SONAME) $(DESTDIR)$(LIBDIR)
+	ln -sf $(LIB_SONAME) $(DESTDIR)$(LIBDIR)/libremote.so
+	install -m 644 out/lib/libremote.a $(DESTDIR)$(LIBDIR)
+	install -m 644 $(wildcard include/remote/*) $(DESTDIR)$(PREFIX)/include/remote
+	$(Q)$(call pkgconfig,$(LIBDIR),$(PREFIX)/include,) > $(DESTDIR)$(LIBDIR)/pkgconfig/libremote.pc
 
 modules_install: ## modules into INSTALL_MOD_PATH (or DESTDIR), and depmod (KDIR=... as for modules)
 	$(alone) INSTALL_MOD_PATH=$(abspath $(or $(INSTALL_MOD_PATH),$(DESTDIR))) \

@@ -19,9 +19,9 @@
 #include <netdb.h>
 
 #include "client.hpp"
-#include "common/failure.hpp"
-#include "common/parse.hpp"
 #include "process.hpp"
+#include "support/failure.hpp"
+#include "support/parse.hpp"
 
 namespace remora::test {
 

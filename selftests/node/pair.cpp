@@ -10,7 +10,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include "common/failure.hpp"
+#include "support/failure.hpp"
 
 namespace remora::test {
 

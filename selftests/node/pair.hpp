@@ -28,9 +28,9 @@
 
 #include <netinet/in.h>
 
-#include "common/descriptor.hpp"
-#include "common/key.hpp"
 #include "remora-node/node.hpp"
+#include "support/descriptor.hpp"
+#include "support/key.hpp"
 
 namespace remora::test {
 

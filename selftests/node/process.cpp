@@ -11,9 +11,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/descriptor.hpp"
-#include "common/failure.hpp"
-#include "common/parse.hpp"
+#include "support/descriptor.hpp"
+#include "support/failure.hpp"
+#include "support/parse.hpp"
 
 namespace remora::test {
 

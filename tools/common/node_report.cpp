@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "common/parse.hpp"
+#include "support/parse.hpp"
 
 namespace remora {
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "remora-node/core.hpp"
+#include "node/core.hpp"
 
 namespace remora::daemon {
 

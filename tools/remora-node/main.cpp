@@ -14,11 +14,11 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#include "common/failure.hpp"
-#include "common/key.hpp"
 #include "remora-node/options.hpp"
 #include "remora-node/status.hpp"
 #include "remora-node/worker.hpp"
+#include "support/failure.hpp"
+#include "support/key.hpp"
 
 namespace remora::daemon {
 
@@ -128,7 +128,7 @@ void serve(const Options& options) {
         status = std::make_unique<StatusSocket>(options.status_socket);
     Node node(seeded(options.config), options.lock, options.threads);
     add_spaces(node, options);
-    if (!shield_from_oom_killer())
+    if (!node::shield_from_oom_killer())
         fmt::print(stderr, "remora-node: warning: not shielded from the OOM killer: that needs "
                            "CAP_SYS_RESOURCE\n");
 

@@ -4,23 +4,11 @@
 #include <algorithm>
 #include <cstring>
 
-#include "common/failure.hpp"
+#include "support/failure.hpp"
 
 namespace remora::daemon {
 
 namespace {
-
-// Pages taken from the core at once to be zeroed, so that requests wait for few.
-constexpr std::size_t scrub_pages = 8;
-
-// What a READ of memory never written is answered with.
-alignas(64) constexpr std::array<std::uint8_t, RMEM_PIECE_BYTES_MAX> zeros{};
-
-const rmem_node_config& checked(const rmem_node_config& config) {
-    if (const char* error = rmem_node_config_error(&config))
-        throw Failure("the node can't be: {}", error);
-    return config;
-}
 
 rmem_peer peer_of(const Path& path) {
     rmem_peer peer;
@@ -56,24 +44,10 @@ struct Node::Request {
 };
 
 Node::Node(const rmem_node_config& config, bool lock_memory, unsigned int threads)
-    : config_(checked(config)),
-      pages_(config.pages << config.page_shift, lock_memory),
-      state_(rmem_node_state_bytes(&config), lock_memory),
-      core_(new rmem_node),
-      slot_lock_(new std::mutex[config.sessions_max]),
-      threads_(threads) {
-    base_crc32c_setup();
-    rmem_node_init(core_.get(), &config_, state_.data());
-    scrubbing_.pages.reserve(scrub_pages);
-    // Memory fresh from the kernel is zero: the pool fills at once.
-    while (scrub(0)) {
-    }
-}
+    : host_(config, lock_memory), threads_(threads) {}
 
 void Node::add_space(std::uint32_t id, const Key& key, std::uint64_t quota_bytes) {
-    std::lock_guard one_call(call_lock_);
-    std::lock_guard slow(slow_lock_);
-    switch (rmem_node_space_add(core_.get(), id, key.data(), quota_bytes)) {
+    switch (host_.add_space(id, key.data(), quota_bytes)) {
     case RMEM_SPACE_OK:
         return;
     case RMEM_SPACE_EXISTS:
@@ -91,7 +65,7 @@ void Node::add_space(std::uint32_t id, const Key& key, std::uint64_t quota_bytes
 
 void Node::enter(unsigned int thread) {
     threads_[thread].passes.fetch_add(1, std::memory_order_relaxed);
-    // Pairs with take_dirty(): whoever isn't seen as entered sees the table without the pages.
+    // Pairs with scrub(): whoever isn't seen as entered sees the table without the pages.
     std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
@@ -102,7 +76,7 @@ void Node::leave(unsigned int thread) {
 
 bool Node::grace_passed() const {
     for (std::size_t i = 0; i < threads_.size(); i++) {
-        std::uint64_t then = scrubbing_.passes[i];
+        std::uint64_t then = passes_[i];
         if (then % 2 && threads_[i].passes.load(std::memory_order_acquire) == then)
             return false;
     }
@@ -120,7 +94,7 @@ void Node::handle(unsigned int thread, std::uint64_t now_ns, std::span<const std
         rmem_datagram_open(&in, datagram.data(), static_cast<u32>(datagram.size()), false);
     if (verdict != RMEM_WIRE_GOOD)
         return counters.add(count_wire + verdict);
-    request.key = rmem_node_key(core_.get(), in.head.space);
+    request.key = rmem_node_key(host_.core(), in.head.space);
     if (!request.key)
         return counters.add(count_drop_space);
     if (in.bytes - in.messages * RMEM_HDR_BYTES > RMEM_PIECE_BYTES_MAX)
@@ -136,13 +110,13 @@ void Node::handle_message(Request& request, rmem_wire_verdict verdict) {
     if (verdict == RMEM_WIRE_TAG)
         return;
     request.counters.add(count_type + request.in.head.type - RMEM_OPEN);
-    if (verdict == RMEM_WIRE_GOOD && rmem_node_is_slow(core_.get(), &request.in.head))
+    if (verdict == RMEM_WIRE_GOOD && rmem_node_is_slow(host_.core(), &request.in.head))
         return slow(request);
-    std::lock_guard slot(slot_lock_[rmem_node_slot(core_.get(), request.in.head.session)]);
+    std::lock_guard slot(host_.slot_lock(request.in.head.session));
     if (verdict == RMEM_WIRE_GOOD)
         return execute(request);
     rmem_head damaged;
-    rmem_node_damaged(core_.get(), &request.in.head, &damaged);
+    rmem_node_damaged(host_.core(), &request.in.head, &damaged);
     answer(request, damaged, {});
 }
 
@@ -150,7 +124,7 @@ void Node::handle_message(Request& request, rmem_wire_verdict verdict) {
 
 void Node::execute(Request& request) {
     rmem_answer decision;
-    rmem_node_request(core_.get(), request.now_ns, &request.in.head, &request.peer, &decision);
+    rmem_node_request(host_.core(), request.now_ns, &request.in.head, &request.peer, &decision);
     request.counters.add(count_reason + decision.reason);
     switch (decision.action) {
     case RMEM_ACT_DROP:
@@ -158,12 +132,13 @@ void Node::execute(Request& request) {
     case RMEM_ACT_SEND_OUT:
         return send_parts(request, decision);
     case RMEM_ACT_COPY_IN:
-        copy_in(request, decision);
-        rmem_node_done(core_.get(), &request.in.head);
+        host_.copy_in(decision, request.payload.data());
+        request.counters.add(count_write_bytes, request.payload.size());
+        rmem_node_done(host_.core(), &request.in.head);
         break;
     case RMEM_ACT_FILL:
-        fill(decision);
-        rmem_node_done(core_.get(), &request.in.head);
+        host_.fill(decision);
+        rmem_node_done(host_.core(), &request.in.head);
         break;
     case RMEM_ACT_REPLY:
         break;
@@ -171,34 +146,10 @@ void Node::execute(Request& request) {
     answer(request, decision.reply, {});
 }
 
-std::uint8_t* Node::page(std::uint32_t index) const {
-    return pages_.data() + (std::uint64_t{index} << config_.page_shift);
-}
-
-void Node::copy_in(const Request& request, const rmem_answer& answer) {
-    const std::uint8_t* from = request.payload.data();
-    for (const rmem_extent& extent : std::span(answer.extent, answer.extents)) {
-        std::memcpy(page(extent.page) + extent.offset, from, extent.bytes);
-        from += extent.bytes;
-    }
-    request.counters.add(count_write_bytes, request.payload.size());
-}
-
-void Node::fill(const rmem_answer& answer) {
-    for (const rmem_extent& extent : std::span(answer.extent, answer.extents))
-        std::memset(page(extent.page) + extent.offset, 0, extent.bytes);
-}
-
-std::span<const std::uint8_t> Node::extent_data(const rmem_extent& extent) const {
-    if (extent.page == RMEM_PAGE_NONE)
-        return std::span(zeros).first(extent.bytes);
-    return {page(extent.page) + extent.offset, extent.bytes};
-}
-
 // The datagram for another answer: the last one, if it takes it, or a new one. Slot lock.
 Reply& Node::datagram_for(Request& request, const rmem_head& head) {
     Outbox::Open& open = request.outbox.open;
-    u32 limit = rmem_node_datagram_bytes(core_.get(), &request.in.head);
+    u32 limit = rmem_node_datagram_bytes(host_.core(), &request.in.head);
     if (may_join(open, request.path, head) && rmem_bundle_joins(&open.bundle, limit, &head))
         return *open.reply;
     Reply& reply = request.outbox.add(request.path);
@@ -216,7 +167,7 @@ void Node::answer(Request& request, rmem_head& head, std::span<const rmem_extent
     std::span data(out.data.data() + out.pieces, extents.size());
     out.pieces += static_cast<unsigned int>(extents.size());
     std::transform(extents.begin(), extents.end(), data.begin(),
-                   [this](const rmem_extent& extent) { return extent_data(extent); });
+                   [this](const rmem_extent& extent) { return host_.data(extent); });
     if (rmem_wire_has_digest(&head)) {
         std::uint32_t crc = BASE_CRC32C_SEED;
         for (auto piece : data)
@@ -236,7 +187,7 @@ void Node::answer(Request& request, rmem_head& head, std::span<const rmem_extent
 void Node::send_parts(Request& request, rmem_answer& part) {
     std::uint32_t offset = 0;
     std::uint32_t bytes;
-    while ((bytes = rmem_node_read_part(core_.get(), &request.in.head, offset, &part))) {
+    while ((bytes = rmem_node_read_part(host_.core(), &request.in.head, offset, &part))) {
         answer(request, part.reply, std::span(part.extent, part.extents));
         request.counters.add(count_read_bytes, bytes);
         offset += bytes;
@@ -245,16 +196,9 @@ void Node::send_parts(Request& request, rmem_answer& part) {
 
 // ---- OPEN, CLOSE, ALLOC, FREE, long ZERO ----
 
-// The slow lock is taken for each step anew, so that others get between the steps of a long call.
 void Node::slow(Request& request) {
     rmem_node_call call;
-    {
-        std::lock_guard one_call(call_lock_);
-        rmem_node_call_begin(core_.get(), &call, request.now_ns, &request.in.head, &request.peer,
-                             request.payload.data());
-        while (step(call)) {
-        }
-    }
+    host_.call(call, request.now_ns, request.in.head, request.peer, request.payload.data());
     rmem_answer& answer = call.answer;
     request.counters.add(count_reason + answer.reason);
     if (answer.action != RMEM_ACT_REPLY)
@@ -270,41 +214,7 @@ void Node::slow(Request& request) {
     out.pieces = 0;
 }
 
-bool Node::step(rmem_node_call& call) {
-    std::lock_guard slow(slow_lock_);
-    std::unique_lock<std::mutex> slot;
-    if (call.slot >= 0)
-        slot = std::unique_lock(slot_lock_[call.slot]);
-    bool more = rmem_node_call_step(core_.get(), &call);
-    if (call.fill.bytes)
-        std::memset(page(call.fill.page) + call.fill.offset, 0, call.fill.bytes);
-    return more;
-}
-
 // ---- scrubbing ----
-
-// Takes the next pages; those never used are zero as the kernel gave them. False: none to be had.
-bool Node::take_dirty() {
-    std::lock_guard slow(slow_lock_);
-    bool any = false;
-    while (scrubbing_.pages.size() < scrub_pages) {
-        bool used;
-        std::uint32_t page = rmem_node_scrub_next(core_.get(), &used);
-        if (page == RMEM_PAGE_NONE)
-            break;
-        any = true;
-        if (used)
-            scrubbing_.pages.push_back(page);
-        else
-            rmem_node_scrub_done(core_.get(), page);
-    }
-    // Pairs with enter().
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    scrubbing_.passes.clear();
-    for (const Thread& thread : threads_)
-        scrubbing_.passes.push_back(thread.passes.load(std::memory_order_relaxed));
-    return any;
-}
 
 // One at a time: whoever comes meanwhile leaves it to the other. Should that one have looked
 // already, the next request sees to it.
@@ -312,47 +222,43 @@ bool Node::scrub(unsigned int thread) {
     std::unique_lock scrubbing(scrub_lock_, std::try_to_lock);
     if (!scrubbing)
         return false;
-    Counters& counters = threads_[thread].counters;
-    if (scrubbing_.pages.empty() && !take_dirty())
-        return false;
+    if (!host_.has_dirty()) {
+        if (!host_.take_dirty())
+            return false;
+        // Pairs with enter().
+        std::atomic_thread_fence(std::memory_order_seq_cst);
+        passes_.clear();
+        for (const Thread& each : threads_)
+            passes_.push_back(each.passes.load(std::memory_order_relaxed));
+    }
     if (!grace_passed())
         return true;
-    std::size_t page_bytes = std::size_t{1} << config_.page_shift;
-    for (std::uint32_t index : scrubbing_.pages)
-        std::memset(page(index), 0, page_bytes);
-    counters.add(count_scrubbed, scrubbing_.pages.size());
-    std::lock_guard slow(slow_lock_);
-    for (std::uint32_t index : scrubbing_.pages)
-        rmem_node_scrub_done(core_.get(), index);
-    scrubbing_.pages.clear();
+    threads_[thread].counters.add(count_scrubbed, host_.clean());
     return true;
 }
 
 // ---- status ----
 
 NodeReport Node::report(std::uint16_t port) {
-    struct rmem_node_usage usage;
-    {
-        std::lock_guard slow(slow_lock_);
-        rmem_node_usage(core_.get(), &usage);
-    }
+    const rmem_node_config& config = host_.config();
+    struct rmem_node_usage usage = host_.usage();
     NodeReport report;
     report.started = true;
-    report.boot = config_.boot;
+    report.boot = config.boot;
     report.port = port;
-    report.memory_bytes = config_.pages << config_.page_shift;
-    report.page_bytes = std::uint64_t{1} << config_.page_shift;
-    report.promised_bytes = usage.pages_promised << config_.page_shift;
-    report.backed_bytes = usage.pages_backed << config_.page_shift;
-    report.ready_bytes = usage.pages_ready << config_.page_shift;
-    report.pool_pages = config_.pool_pages;
+    report.memory_bytes = config.pages << config.page_shift;
+    report.page_bytes = std::uint64_t{1} << config.page_shift;
+    report.promised_bytes = usage.pages_promised << config.page_shift;
+    report.backed_bytes = usage.pages_backed << config.page_shift;
+    report.ready_bytes = usage.pages_ready << config.page_shift;
+    report.pool_pages = config.pool_pages;
     report.spaces = usage.spaces;
-    report.spaces_max = config_.spaces_max;
+    report.spaces_max = config.spaces_max;
     report.sessions = usage.sessions;
-    report.sessions_max = config_.sessions_max;
+    report.sessions_max = config.sessions_max;
     report.regions = usage.regions;
-    report.regions_max = config_.regions_max;
-    report.session_idle_ms = config_.session_idle_ms;
+    report.regions_max = config.regions_max;
+    report.session_idle_ms = config.session_idle_ms;
     for (unsigned int which = 0; which < counts; which++) {
         std::uint64_t sum = 0;
         for (const Thread& thread : threads_)

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A memory node between datagrams and answers: the core of core/rmem/node.h, its
- * pages, its locks. Knows nothing of sockets.
+ * A memory node between datagrams and answers, around node/host.hpp. Knows nothing of sockets.
  *
  *   datagram -> form -> space known?
  *      |
  *   each message -> tag -> length, digest      nothing is changed before all of them held
  *      |
- *      |-- OPEN CLOSE ALLOC FREE       call lock { slow lock, slot lock { core: a step } ... }
+ *      |-- OPEN CLOSE ALLOC FREE       Host::call()
  *      `-- READ WRITE DISCARD ZERO     slot lock { core decides; copy; executed; answers }
  *
  * Answers to a READ refer to the pages themselves. They have to be sent before the thread
@@ -28,11 +27,10 @@
 
 #include <netinet/in.h>
 
-#include "common/key.hpp"
 #include "common/node_report.hpp"
-#include "remora-node/core.hpp"
+#include "node/host.hpp"
 #include "remora-node/counters.hpp"
-#include "remora-node/memory.hpp"
+#include "support/key.hpp"
 
 namespace remora::daemon {
 
@@ -92,36 +90,19 @@ private:
         std::atomic<std::uint64_t> passes{0}; // odd: between enter() and leave()
         Counters counters;
     };
-    struct Scrubbing {
-        std::vector<std::uint32_t> pages;
-        std::vector<std::uint64_t> passes; // of each thread, when they were taken
-    };
 
     void handle_message(Request& request, rmem_wire_verdict verdict);
     void execute(Request& request);
-    void copy_in(const Request& request, const rmem_answer& answer);
-    void fill(const rmem_answer& answer);
     Reply& datagram_for(Request& request, const rmem_head& head);
     void answer(Request& request, rmem_head& head, std::span<const rmem_extent> extents);
     void send_parts(Request& request, rmem_answer& part);
     void slow(Request& request);
-    bool step(rmem_node_call& call);
-
-    std::uint8_t* page(std::uint32_t index) const;
-    std::span<const std::uint8_t> extent_data(const rmem_extent& extent) const;
-    bool take_dirty();
     bool grace_passed() const;
 
-    rmem_node_config config_;
-    Memory pages_;
-    Memory state_;
-    std::unique_ptr<rmem_node> core_;
-    std::mutex call_lock_; // one call at a time; before all others
-    std::mutex slow_lock_;
-    std::unique_ptr<std::mutex[]> slot_lock_;
+    node::Host host_;
     std::vector<Thread> threads_;
-    std::mutex scrub_lock_; // scrubbing_; taken before the slow lock
-    Scrubbing scrubbing_;
+    std::mutex scrub_lock_;             // from taking pages to giving them back, and
+    std::vector<std::uint64_t> passes_; // of each thread, when they were taken
 };
 
 } // namespace remora::daemon

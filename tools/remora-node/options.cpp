@@ -7,8 +7,8 @@
 
 #include <CLI/CLI.hpp>
 
-#include "common/failure.hpp"
 #include "common/version.hpp"
+#include "support/failure.hpp"
 
 namespace remora::daemon {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "common/parse.hpp"
-#include "remora-node/core.hpp"
+#include "node/core.hpp"
+#include "support/parse.hpp"
 
 namespace remora::daemon {
 

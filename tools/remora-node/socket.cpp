@@ -7,8 +7,8 @@
 
 #include <netdb.h>
 
-#include "common/failure.hpp"
-#include "common/parse.hpp"
+#include "support/failure.hpp"
+#include "support/parse.hpp"
 
 namespace remora::daemon {
 

@@ -15,8 +15,8 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include "common/descriptor.hpp"
 #include "remora-node/node.hpp"
+#include "support/descriptor.hpp"
 
 namespace remora::daemon {
 

@@ -8,7 +8,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "common/failure.hpp"
+#include "support/failure.hpp"
 
 namespace remora::daemon {
 

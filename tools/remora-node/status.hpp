@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "common/descriptor.hpp"
 #include "common/node_report.hpp"
+#include "support/descriptor.hpp"
 
 namespace remora::daemon {
 

@@ -7,7 +7,7 @@
 
 #include <poll.h>
 
-#include "common/failure.hpp"
+#include "support/failure.hpp"
 
 namespace remora::daemon {
 

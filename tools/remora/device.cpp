@@ -17,13 +17,13 @@
 #include <netdb.h>
 #include <netinet/in.h>
 
-#include "common/failure.hpp"
-#include "common/key.hpp"
-#include "common/parse.hpp"
 #include "remora/commands.hpp"
 #include "remora/device.hpp"
 #include "remora/netlink.hpp"
 #include "remora/signals.hpp"
+#include "support/failure.hpp"
+#include "support/key.hpp"
+#include "support/parse.hpp"
 #include "uapi/remora_rmem.h"
 
 namespace remora {

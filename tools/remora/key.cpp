@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
-#include "common/key.hpp"
 #include "remora/commands.hpp"
+#include "support/key.hpp"
 
 namespace remora {
 

@@ -7,9 +7,9 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "common/failure.hpp"
 #include "common/version.hpp"
 #include "remora/commands.hpp"
+#include "support/failure.hpp"
 
 namespace {
 

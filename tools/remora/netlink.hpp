@@ -13,7 +13,7 @@
 
 #include <libmnl/libmnl.h>
 
-#include "common/failure.hpp"
+#include "support/failure.hpp"
 
 namespace remora::netlink {
 

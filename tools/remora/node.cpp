@@ -8,15 +8,15 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "common/descriptor.hpp"
-#include "common/failure.hpp"
-#include "common/key.hpp"
 #include "common/node_report.hpp"
-#include "common/parse.hpp"
 #include "remora/commands.hpp"
 #include "remora/netlink.hpp"
 #include "remora/signals.hpp"
 #include "remora/table.hpp"
+#include "support/descriptor.hpp"
+#include "support/failure.hpp"
+#include "support/key.hpp"
+#include "support/parse.hpp"
 #include "uapi/remora_node.h"
 
 namespace remora {

@@ -11,12 +11,12 @@
 #include <net/if.h>
 #include <nlohmann/json.hpp>
 
-#include "common/failure.hpp"
-#include "common/parse.hpp"
 #include "remora/commands.hpp"
 #include "remora/device.hpp"
 #include "remora/netlink.hpp"
 #include "remora/table.hpp"
+#include "support/failure.hpp"
+#include "support/parse.hpp"
 #include "uapi/remora_rmem.h"
 
 namespace remora {

@@ -8,10 +8,10 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include "common/failure.hpp"
-#include "common/key.hpp"
 #include "common/node_report.hpp"
-#include "common/parse.hpp"
+#include "support/failure.hpp"
+#include "support/key.hpp"
+#include "support/parse.hpp"
 
 namespace remora {
 

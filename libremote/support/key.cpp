@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: GPL-2.0
-#include "common/key.hpp"
+// SPDX-License-Identifier: MIT
+#include "support/key.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -10,8 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/descriptor.hpp"
-#include "common/failure.hpp"
+#include "support/descriptor.hpp"
+#include "support/failure.hpp"
 
 namespace remora {
 

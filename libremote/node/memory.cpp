@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: GPL-2.0
-#include "remora-node/memory.hpp"
+// SPDX-License-Identifier: MIT
+#include "node/memory.hpp"
 
 #include <cerrno>
 #include <cstring>
@@ -11,11 +11,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "common/descriptor.hpp"
-#include "common/failure.hpp"
-#include "common/parse.hpp"
+#include "support/descriptor.hpp"
+#include "support/failure.hpp"
+#include "support/parse.hpp"
 
-namespace remora::daemon {
+namespace remora::node {
 
 namespace {
 
@@ -76,4 +76,4 @@ bool shield_from_oom_killer() {
     return fd && write(fd.get(), lowest, sizeof(lowest) - 1) == sizeof(lowest) - 1;
 }
 
-} // namespace remora::daemon
+} // namespace remora::node

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: MIT
 // What people write on a command line, and how we write it back. Every parse_*() throws Misuse that
 // says what is wrong with the text and what would be right.
 #pragma once

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: MIT
 // Memory that is there: populated and, unless asked otherwise, locked, so that no request waits for
 // a disk and the machine's lender doesn't swap to its borrower.
 #pragma once
@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace remora::daemon {
+namespace remora::node {
 
 class Memory {
 public:
@@ -27,4 +27,4 @@ private:
 // Tells the OOM killer to take others first; false if that isn't permitted.
 bool shield_from_oom_killer();
 
-} // namespace remora::daemon
+} // namespace remora::node

@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: GPL-2.0
-#include "common/parse.hpp"
+// SPDX-License-Identifier: MIT
+#include "support/parse.hpp"
 
 #include <algorithm>
 #include <array>
@@ -7,7 +7,7 @@
 #include <limits>
 #include <optional>
 
-#include "common/failure.hpp"
+#include "support/failure.hpp"
 
 namespace remora {
 

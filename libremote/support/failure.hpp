@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: MIT
 // What ends a command. main() prints what() as one line "remora: ..." and exits with the code.
 #pragma once
 

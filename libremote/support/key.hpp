@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: MIT
 // Key files: one line of 32 hex digits, readable by their owner alone.
 #pragma once
 

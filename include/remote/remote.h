@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * libremote: memory on another machine, at byte granularity. After Clio (ASPLOS'22), section 3.
+ *
+ *	remote_t *r;
+ *	raddr_t a;
+ *
+ *	remote_open(&r, "embedded:size=64M", NULL);
+ *	ralloc(r, 1 << 20, REMOTE_RW, &a);
+ *	rwrite(r, a, "hello", 5);
+ *	rread(r, a, buffer, 5);
+ *	rfree(r, a);
+ *	remote_close(r);
+ *
+ * Errors are values: 0 or more is success, else a negative errno. Those any call may give:
+ *   -EINVAL     an argument can't be: length 0, range beyond 2^64, unknown permission
+ *   -EFAULT     no such memory: never allocated, freed, or the range crosses a region's end
+ *   -EACCES     the region doesn't permit it
+ *   -ETIMEDOUT  nothing was heard of the node for the handle's timeout
+ *   -ESTALE     the node restarted: what was in its memory is lost, for good
+ *   -ECHILD     the handle was opened by this process's parent: open one of your own
+ *   -ENOMEM     no memory left here, for what the call needs
+ *   -EIO        the node refuses without a reason that has a name here
+ *
+ * Threads. A handle may be used by any number of threads at once. remote_close() is for when they
+ * are done.
+ *
+ * Order (Clio, sections 3.1 and 4.5). A synchronous call is done when it returns. Asynchronous ones
+ * may run in any order, but that two of one handle never pass each other if they
+ * overlap and one of them writes. A synchronous call counts as one of them. Of operations by different
+ * handles at once on the same bytes, 8 aligned bytes are seen whole, and more may be seen in part.
+ *
+ * fork(). Handles are their process's: in the child they give -ECHILD, and remote_close() frees what
+ * the child has of them, without a word to the node.
+ */
+#ifndef REMOTE_REMOTE_H
+#define REMOTE_REMOTE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct remote remote_t;
+
+/* An address in the remote address space. 0 is none. */
+typedef uint64_t raddr_t;
+
+/* What payloads are protected by (include/remora/rmem.h); headers always are, by a keyed tag. */
+enum remote_integrity {
+	REMOTE_DIGEST, /* CRC32C, under the tag */
+	REMOTE_LINK,   /* UDP's checksum */
+	REMOTE_FULL,   /* the tag runs over the payload */
+};
+
+struct remote_options {
+	size_t size;	     /* sizeof(struct remote_options) */
+	uint64_t timeout_us; /* for a node that is silent; 0: 10 s; UINT64_MAX: never */
+	uint32_t integrity;  /* enum remote_integrity */
+	uint32_t async_max;  /* asynchronous operations under way at most; 0: 1024 */
+};
+
+/*
+ * Opens a handle to a remote address space. target is one of
+ *   embedded:[size=64M][,page=64K]            a node of its own inside the process; size of its memory
+ *   udp:HOST[:PORT],key=FILE[,space=ID]       a node on the network; space 1 unless told
+ * options may be NULL. -EINVAL, -ENOENT and others; remote_why() says more.
+ */
+int remote_open(remote_t **r, const char *target, const struct remote_options *options);
+
+/* Ends all operations under way, and frees the handle; the memory stays allocated. NULL is fine. */
+void remote_close(remote_t *r);
+
+/* One line: what was wrong with the last remote_open() of the calling thread, and what to do. */
+const char *remote_why(void);
+
+/* ---- memory ---- */
+
+enum {
+	REMOTE_READ = 1,
+	REMOTE_WRITE = 2, /* wants REMOTE_READ, too */
+	REMOTE_RW = REMOTE_READ | REMOTE_WRITE,
+};
+
+/*
+ * bytes of zeros; what it takes of the node is that, rounded up to its pages (remote_page_bytes()).
+ * -ENOSPC: the node has less left, or this space's quota, or no room in its tables.
+ */
+int ralloc(remote_t *r, uint64_t bytes, unsigned int permission, raddr_t *address);
+
+/*
+ * The same at an address that is wanted, a multiple of the page. 1: it had to be another one, since
+ * the wanted range is in use or would overflow a bucket of the node's page table.
+ */
+int ralloc_at(remote_t *r, raddr_t wanted, uint64_t bytes, unsigned int permission,
+	      raddr_t *address);
+
+/*
+ * What ralloc() gave, by this handle: waits for operations under way on it, and those that begin
+ * meanwhile wait for it, to fail. -EFAULT: nothing of this handle's begins there.
+ */
+int rfree(remote_t *r, raddr_t address);
+
+/* Of the node: unit of allocation. */
+uint64_t remote_page_bytes(remote_t *r);
+
+/* ---- data ---- */
+
+int rread(remote_t *r, raddr_t address, void *buffer, size_t bytes);
+int rwrite(remote_t *r, raddr_t address, const void *buffer, size_t bytes);
+
+/* An asynchronous operation: the caller's, from its start until rpoll() says it has ended. */
+typedef struct rop {
+	uint64_t token; /* the library's */
+	int result;	/* once ended: 0 or a negative errno; until then -EINPROGRESS */
+} rop_t;
+
+/*
+ * Start it. The buffer is the library's until the operation ends. -EAGAIN: async_max are under
+ * way: rpoll() some.
+ */
+int rread_async(remote_t *r, raddr_t address, void *buffer, size_t bytes, rop_t *op);
+int rwrite_async(remote_t *r, raddr_t address, const void *buffer, size_t bytes, rop_t *op);
+
+/*
+ * Waits until all of them have ended, for timeout_us at most (0: doesn't wait; UINT64_MAX: no
+ * end). 0: they have, and well. -EAGAIN: some haven't, whose result is -EINPROGRESS; poll them
+ * again. Else the first error among them. Polling one that has ended gives its result again.
+ */
+int rpoll(remote_t *r, rop_t *ops, size_t count, uint64_t timeout_us);
+
+/*
+ * Waits until all operations that were started before have ended: whoever acts on what this thread
+ * does next finds them done (release consistency). Releases end in the order they began in.
+ * The error of the first one that failed and was never polled.
+ */
+int rrelease(remote_t *r);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

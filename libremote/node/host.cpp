@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT
+#include "node/host.hpp"
+
+#include <array>
+#include <atomic>
+#include <cstring>
+
+#include "support/failure.hpp"
+
+namespace remora::node {
+
+namespace {
+
+// Pages taken from the core at once to be zeroed, so that requests wait for few.
+constexpr std::size_t dirty_pages = 8;
+
+// What a READ of memory never written is answered with.
+alignas(64) constexpr std::array<std::uint8_t, RMEM_PIECE_BYTES_MAX> zeros{};
+
+const rmem_node_config& checked(const rmem_node_config& config) {
+    if (const char* error = rmem_node_config_error(&config))
+        throw Failure("the node can't be: {}", error);
+    return config;
+}
+
+} // namespace
+
+Host::Host(const rmem_node_config& config, bool lock_memory)
+    : config_(checked(config)),
+      pages_(config.pages << config.page_shift, lock_memory),
+      state_(rmem_node_state_bytes(&config), lock_memory),
+      core_(new rmem_node),
+      slot_lock_(new std::mutex[config.sessions_max]) {
+    base_crc32c_setup();
+    rmem_node_init(core_.get(), &config_, state_.data());
+    dirty_.reserve(dirty_pages);
+    // Memory fresh from the kernel is zero: the pool fills at once.
+    while (take_dirty()) {
+    }
+}
+
+rmem_space_error Host::add_space(std::uint32_t id, const std::uint8_t* key,
+                                 std::uint64_t quota_bytes) {
+    std::lock_guard one_call(call_lock_);
+    std::lock_guard slow(slow_lock_);
+    return rmem_node_space_add(core_.get(), id, key, quota_bytes);
+}
+
+struct rmem_node_usage Host::usage() {
+    struct rmem_node_usage usage;
+    std::lock_guard slow(slow_lock_);
+    rmem_node_usage(core_.get(), &usage);
+    return usage;
+}
+
+// ---- data ----
+
+std::span<const std::uint8_t> Host::data(const rmem_extent& extent) const {
+    if (extent.page == RMEM_PAGE_NONE)
+        return std::span(zeros).first(extent.bytes);
+    return {page(extent.page) + extent.offset, extent.bytes};
+}
+
+void Host::copy_in(const rmem_answer& answer, const std::uint8_t* from) {
+    for (const rmem_extent& extent : std::span(answer.extent, answer.extents)) {
+        std::memcpy(page(extent.page) + extent.offset, from, extent.bytes);
+        from += extent.bytes;
+    }
+}
+
+void Host::fill(const rmem_answer& answer) {
+    for (const rmem_extent& extent : std::span(answer.extent, answer.extents))
+        std::memset(page(extent.page) + extent.offset, 0, extent.bytes);
+}
+
+// ---- calls ----
+
+// The slow lock is taken for each step anew, so that others get between the steps of a long call.
+void Host::call(rmem_node_call& call, std::uint64_t now_ns, const rmem_head& head,
+                const rmem_peer& peer, const void* payload) {
+    std::lock_guard one_call(call_lock_);
+    rmem_node_call_begin(core_.get(), &call, now_ns, &head, &peer, payload);
+    while (step(call)) {
+    }
+}
+
+bool Host::step(rmem_node_call& call) {
+    std::lock_guard slow(slow_lock_);
+    std::unique_lock<std::mutex> slot;
+    if (call.slot >= 0)
+        slot = std::unique_lock(slot_lock_[call.slot]);
+    bool more = rmem_node_call_step(core_.get(), &call);
+    if (call.fill.bytes)
+        std::memset(page(call.fill.page) + call.fill.offset, 0, call.fill.bytes);
+    return more;
+}
+
+// ---- zeroing ----
+
+bool Host::take_dirty() {
+    std::lock_guard slow(slow_lock_);
+    bool any = false;
+    while (dirty_.size() < dirty_pages) {
+        bool used;
+        std::uint32_t page = rmem_node_scrub_next(core_.get(), &used);
+        if (page == RMEM_PAGE_NONE)
+            break;
+        any = true;
+        if (used)
+            dirty_.push_back(page);
+        else
+            rmem_node_scrub_done(core_.get(), page);
+    }
+    return any;
+}
+
+std::size_t Host::clean() {
+    std::size_t page_bytes = std::size_t{1} << config_.page_shift;
+    for (std::uint32_t index : dirty_)
+        std::memset(page(index), 0, page_bytes);
+    std::lock_guard slow(slow_lock_);
+    for (std::uint32_t index : dirty_)
+        rmem_node_scrub_done(core_.get(), index);
+    std::size_t cleaned = dirty_.size();
+    dirty_.clear();
+    return cleaned;
+}
+
+} // namespace remora::node

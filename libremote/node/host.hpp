@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The memory node's core with what it wants around it in user space: pages, locks, zeroing.
+ * The daemon puts sockets before it, the library's `embedded` a function call.
+ *
+ *   READ WRITE DISCARD ZERO     slot_lock() { rmem_node_request(core()); copy; rmem_node_done() }
+ *   OPEN CLOSE ALLOC FREE ...   call(): call lock { slow lock, slot lock { a step } ... }
+ *   zeroing                     take_dirty() -> a grace period -> clean()
+ *
+ * A page that was given back may still be read by requests that found it before: between
+ * take_dirty() and clean() the caller sees to it that these have ended.
+ */
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "node/core.hpp"
+#include "node/memory.hpp"
+
+namespace remora::node {
+
+class Host {
+public:
+    // Throws Failure if the configuration isn't sound or the memory isn't to be had.
+    Host(const rmem_node_config& config, bool lock_memory);
+
+    const rmem_node_config& config() const { return config_; }
+    // To be called under the locks that core/rmem/node.h asks for.
+    rmem_node* core() { return core_.get(); }
+
+    std::mutex& slot_lock(std::uint64_t session) {
+        return slot_lock_[rmem_node_slot(core_.get(), session)];
+    }
+    std::uint32_t slots() const { return config_.sessions_max; }
+    std::mutex& lock_of_slot(std::uint32_t slot) { return slot_lock_[slot]; }
+
+    std::uint8_t* page(std::uint32_t index) const {
+        return pages_.data() + (std::uint64_t{index} << config_.page_shift);
+    }
+    // What a READ finds there: the page, or zeros if it was never written.
+    std::span<const std::uint8_t> data(const rmem_extent& extent) const;
+    // Slot lock: what RMEM_ACT_COPY_IN and RMEM_ACT_FILL ask for.
+    void copy_in(const rmem_answer& answer, const std::uint8_t* from);
+    void fill(const rmem_answer& answer);
+
+    rmem_space_error add_space(std::uint32_t id, const std::uint8_t* key,
+                               std::uint64_t quota_bytes);
+    struct rmem_node_usage usage();
+
+    // A request that rmem_node_is_slow(): all its steps.
+    void call(rmem_node_call& call, std::uint64_t now_ns, const rmem_head& head,
+              const rmem_peer& peer, const void* payload);
+
+    // The next pages to be zeroed; those never used are zero and go back at once. False: none.
+    // One thread at a time, from here to clean().
+    bool take_dirty();
+    bool has_dirty() const { return !dirty_.empty(); }
+    // Zeroes them and gives them back. How many there were.
+    std::size_t clean();
+
+private:
+    bool step(rmem_node_call& call);
+
+    rmem_node_config config_;
+    Memory pages_;
+    Memory state_;
+    std::unique_ptr<rmem_node> core_;
+    std::mutex call_lock_; // one call at a time; before all others
+    std::mutex slow_lock_;
+    std::unique_ptr<std::mutex[]> slot_lock_;
+    std::vector<std::uint32_t> dirty_;
+};
+
+} // namespace remora::node

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+/*
+ * What carries out operations. One semantics, whichever it is; all of it may be called by any
+ * number of threads at once. Errors are negative errnos.
+ */
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <span>
+
+#include "src/op.hpp"
+
+namespace remora::lib {
+
+using Clock = std::chrono::steady_clock;
+
+class Backend {
+public:
+    virtual ~Backend() = default;
+
+    // One READ or WRITE, to its end; any length but 0.
+    virtual int transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* data,
+                         std::uint64_t bytes) = 0;
+    // The call's ops begin, in their order; call.left is their number already.
+    virtual void start(std::span<Op> ops) = 0;
+    // Until it has ended; false: until's time has come, and it hasn't.
+    virtual bool wait(const Call& call, Clock::time_point until) = 0;
+    // Until all ops that began before have ended.
+    virtual void release() = 0;
+
+    // The range that was found, in whole pages; wanted: 0, or where it should be.
+    virtual int alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t wanted,
+                      rmem_op_range& range) = 0;
+    virtual int free(const rmem_op_range& range) = 0;
+
+    virtual std::uint64_t page_bytes() const = 0;
+    // In a child of the process that opened it: nothing is to be said to the node.
+    virtual void disown() = 0;
+};
+
+} // namespace remora::lib

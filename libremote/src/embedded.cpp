@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT
+#include "src/embedded.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include <sys/random.h>
+
+#include "support/failure.hpp"
+#include "support/key.hpp"
+
+namespace remora::lib {
+
+namespace {
+
+constexpr std::uint32_t space = 1;
+constexpr std::uint32_t regions_max = 1U << 16;
+
+std::uint64_t random_u64() {
+    std::uint64_t value;
+    if (getrandom(&value, sizeof(value), 0) != static_cast<ssize_t>(sizeof(value)))
+        throw Failure("no random numbers from the kernel: {}", std::strerror(errno));
+    return value;
+}
+
+rmem_node_config config_of(const Target& target, unsigned sessions) {
+    rmem_node_config config{};
+    config.boot = random_u64() | 1;
+    for (u64& seed : config.seed)
+        seed = random_u64();
+    config.pages = target.memory_bytes / target.page_bytes;
+    config.page_shift = static_cast<u32>(std::countr_zero(target.page_bytes));
+    // All pages are zero at first, and ready.
+    config.pool_pages = static_cast<u32>(std::bit_ceil(std::max<u64>(config.pages, 2)));
+    config.piece_bytes = RMEM_PIECE_BYTES_MAX;
+    config.spaces_max = 1;
+    config.sessions_max = sessions;
+    config.regions_max = regions_max;
+    // Time stands still in here: no session is idle.
+    config.session_idle_ms = 1;
+    return config;
+}
+
+} // namespace
+
+Embedded::Embedded(const Target& target) : host_(config_of(target, sessions + 1), false) {
+    Key key = key_random();
+    if (host_.add_space(space, key.data(), 0) != RMEM_SPACE_OK)
+        throw Failure("the embedded node takes no space");
+    std::uint8_t number = 0;
+    open(calls_, ++number);
+    for (Session& session : session_)
+        open(session, ++number);
+}
+
+void Embedded::open(Session& session, std::uint8_t number) {
+    rmem_head head{};
+    head.type = RMEM_OPEN;
+    head.space = space;
+    head.id = 1;
+    head.len = sizeof(rmem_open);
+    rmem_open open{};
+    open.client[0] = number;
+    rmem_node_call call;
+    host_.call(call, 0, head, peer_, &open);
+    if (call.answer.action != RMEM_ACT_REPLY || call.answer.reply.status != RMEM_OK)
+        throw Failure("the embedded node opens no session");
+    session.name = call.answer.reply.session;
+    session.lock = &host_.slot_lock(session.name);
+}
+
+Embedded::Session& Embedded::session_of(std::uint64_t address) {
+    std::uint64_t page = address >> host_.config().page_shift;
+    return session_[page * 0x9e37'79b9'7f4a'7c15ULL >> (64 - session_bits)];
+}
+
+rmem_head Embedded::head(Session& session, std::uint8_t type, std::uint64_t address,
+                         std::uint32_t bytes) {
+    rmem_head head{};
+    head.type = type;
+    head.space = space;
+    head.session = session.name;
+    head.boot = host_.config().boot;
+    head.id = ++session.id;
+    head.floor = head.id;
+    head.addr = address;
+    head.len = bytes;
+    head.piece = type == RMEM_READ ? RMEM_PIECE_BYTES_MAX : 0;
+    return head;
+}
+
+std::uint64_t Embedded::page_bytes() const {
+    return std::uint64_t{1} << host_.config().page_shift;
+}
+
+// ---- data ----
+
+// Session's lock. -EBUSY: no zeroed page is ready.
+int Embedded::piece(Session& session, std::uint8_t type, std::uint64_t address, std::uint8_t* data,
+                    std::uint32_t bytes) {
+    rmem_head request = head(session, type, address, bytes);
+    rmem_answer answer;
+    rmem_node_request(host_.core(), 0, &request, &peer_, &answer);
+    switch (answer.action) {
+    case RMEM_ACT_SEND_OUT:
+        for (u32 offset = 0, part;
+             (part = rmem_node_read_part(host_.core(), &request, offset, &answer));
+             offset += part) {
+            for (const rmem_extent& extent : std::span(answer.extent, answer.extents)) {
+                std::memcpy(data, host_.data(extent).data(), extent.bytes);
+                data += extent.bytes;
+            }
+        }
+        return 0;
+    case RMEM_ACT_COPY_IN:
+        host_.copy_in(answer, data);
+        rmem_node_done(host_.core(), &request);
+        return 0;
+    case RMEM_ACT_REPLY:
+        return answer.reply.status == RMEM_BUSY ? -EBUSY : status_error(answer.reply.status);
+    default:
+        return -EIO;
+    }
+}
+
+int Embedded::transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* data,
+                       std::uint64_t bytes) {
+    while (bytes) {
+        // A WRITE is refused or done as far as one would be that travels in packets.
+        auto now = static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes, RMEM_PIECE_BYTES_MAX));
+        Session& session = session_of(address);
+        Session& last = session_of(address + now - 1);
+        int error;
+        if (&session == &last) {
+            std::lock_guard lock(*session.lock);
+            error = piece(session, type, address, data, now);
+        } else {
+            std::scoped_lock both(*session.lock, *last.lock);
+            error = piece(session, type, address, data, now);
+        }
+        if (type == RMEM_WRITE && rmem_node_scrub_wanted(host_.core()))
+            refill();
+        if (error == -EBUSY)
+            continue;
+        if (error)
+            return error;
+        address += now;
+        data += now;
+        bytes -= now;
+    }
+    return 0;
+}
+
+void Embedded::start(std::span<Op> ops) {
+    for (Op& op : ops)
+        op.call->end_op(transfer(op.core.type, op.core.addr, op.data, op.core.len));
+}
+
+// Zeroes pages that were given back. Whoever read them before did so under a session's lock.
+void Embedded::refill() {
+    std::lock_guard one(refill_lock_);
+    while (rmem_node_scrub_wanted(host_.core()) && (host_.has_dirty() || host_.take_dirty())) {
+        for (Session& session : session_)
+            std::lock_guard passed(*session.lock);
+        host_.clean();
+    }
+}
+
+// ---- what exists ----
+
+int Embedded::call(std::uint8_t type, const void* payload, std::uint32_t bytes, void* answer) {
+    std::lock_guard one(call_lock_);
+    rmem_head request = head(calls_, type, 0, bytes);
+    rmem_node_call call;
+    host_.call(call, 0, request, peer_, payload);
+    if (call.answer.action != RMEM_ACT_REPLY)
+        return -EIO;
+    if (call.answer.reply.status == RMEM_OK && answer)
+        std::memcpy(answer, &call.out, sizeof(rmem_range));
+    return status_error(call.answer.reply.status);
+}
+
+int Embedded::alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t wanted,
+                    rmem_op_range& range) {
+    rmem_alloc wish{};
+    rmem_range found{};
+    base_store_le64(&wish.bytes, bytes);
+    base_store_le64(&wish.addr, wanted);
+    base_store_le32(&wish.perm, permission);
+    int error = call(RMEM_ALLOC, &wish, sizeof(wish), &found);
+    range = {base_load_le64(&found.addr), base_load_le64(&found.bytes)};
+    return error;
+}
+
+int Embedded::free(const rmem_op_range& range) {
+    rmem_range wire;
+    base_store_le64(&wire.addr, range.addr);
+    base_store_le64(&wire.bytes, range.bytes);
+    int error = call(RMEM_FREE, &wire, sizeof(wire), nullptr);
+    if (rmem_node_scrub_wanted(host_.core()))
+        refill();
+    return error;
+}
+
+} // namespace remora::lib

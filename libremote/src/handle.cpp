@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: MIT
+#include "src/handle.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+
+#include <pthread.h>
+
+#include "src/embedded.hpp"
+#include "src/udp.hpp"
+#include "support/failure.hpp"
+
+namespace remora::lib {
+
+namespace {
+
+constexpr std::uint64_t timeout_us_default = 10'000'000;
+constexpr std::uint32_t async_max_default = 1024;
+constexpr std::uint32_t async_max_most = 1U << 20;
+constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
+
+rmem_integrity integrity_of(std::uint32_t wanted) {
+    switch (wanted) {
+    case REMOTE_DIGEST:
+        return RMEM_DIGEST;
+    case REMOTE_LINK:
+        return RMEM_LINK;
+    case REMOTE_FULL:
+        return RMEM_FULL;
+    default:
+        throw Misuse("integrity {} is none: give one of enum remote_integrity", wanted);
+    }
+}
+
+std::unique_ptr<Backend> open_backend(const Target& target, const remote_options& options) {
+    rmem_integrity integrity = integrity_of(options.integrity);
+    if (target.backend == Target::Backend::embedded)
+        return std::make_unique<Embedded>(target);
+    std::uint64_t timeout_us = options.timeout_us ? options.timeout_us : timeout_us_default;
+    UdpOptions udp{
+        timeout_us > std::numeric_limits<std::uint64_t>::max() / 1000 ? 0 : timeout_us * 1000,
+        integrity};
+    return std::make_unique<Udp>(target, key_read(target.key_file).key, udp);
+}
+
+// How many forks this process is away from the one that began.
+std::atomic<unsigned> process_generation;
+
+unsigned current_generation() {
+    static const int watched = pthread_atfork(nullptr, nullptr, [] { process_generation++; });
+    if (watched)
+        throw Failure("no memory to watch for fork()");
+    return process_generation;
+}
+
+} // namespace
+
+Handle::Handle(const Target& target, const remote_options& options)
+    : generation_(current_generation()), backend_(open_backend(target, options)) {
+    std::uint32_t most = options.async_max ? options.async_max : async_max_default;
+    slots_ = std::vector<Slot>(std::min(most, async_max_most));
+    for (std::uint32_t i = 0; i < slots_.size(); i++)
+        slots_[i].next_free = i + 1 < slots_.size() ? i + 1 : none;
+}
+
+Handle::~Handle() {
+    if (is_foreign())
+        backend_->disown();
+    backend_.reset(); // ends what is under way, whose ops are in the slots
+}
+
+bool Handle::is_foreign() const {
+    return process_generation.load(std::memory_order_relaxed) != generation_;
+}
+
+// ---- regions ----
+
+int Handle::alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t wanted,
+                  raddr_t& address) {
+    rmem_op_range range{};
+    if (int error = backend_->alloc(bytes, permission, wanted, range))
+        return error;
+    std::lock_guard lock(regions_lock_);
+    regions_[range.addr] = range;
+    address = range.addr;
+    return wanted && range.addr != wanted;
+}
+
+int Handle::free(raddr_t address) {
+    rmem_op_range range;
+    {
+        std::lock_guard lock(regions_lock_);
+        auto region = regions_.find(address);
+        if (region == regions_.end())
+            return -EFAULT;
+        range = region->second;
+        regions_.erase(region);
+    }
+    int error = backend_->free(range);
+    // Whether it is gone isn't known: whoever asks again learns it.
+    if (error == -ETIMEDOUT) {
+        std::lock_guard lock(regions_lock_);
+        regions_[address] = range;
+    }
+    return error;
+}
+
+// ---- asynchronous operations ----
+
+std::uint32_t Handle::take_slot() {
+    std::lock_guard lock(slots_lock_);
+    std::uint32_t index = free_;
+    if (index != none)
+        free_ = slots_[index].next_free;
+    return index;
+}
+
+void Handle::give_slot(std::uint32_t index) {
+    std::lock_guard lock(slots_lock_);
+    slots_[index].generation++;
+    slots_[index].next_free = free_;
+    free_ = index;
+}
+
+std::span<Op> Handle::ops_of(Slot& slot, std::size_t count) {
+    if (count == 1)
+        return {&slot.first, 1};
+    std::vector<Op> more(count);
+    slot.more.swap(more);
+    return slot.more;
+}
+
+int Handle::start(std::uint8_t type, raddr_t address, void* data, std::size_t bytes, rop_t& rop) {
+    std::uint32_t index = take_slot();
+    if (index == none)
+        return -EAGAIN;
+    Slot& slot = slots_[index];
+    std::size_t count = (bytes + RMEM_OP_BYTES_MAX - 1) / RMEM_OP_BYTES_MAX;
+    std::span<Op> ops;
+    try {
+        ops = ops_of(slot, count);
+    } catch (const std::bad_alloc&) {
+        give_slot(index);
+        return -ENOMEM;
+    }
+    auto* at = static_cast<std::uint8_t*>(data);
+    for (Op& op : ops) {
+        op.core.type = type;
+        op.core.addr = address;
+        op.core.len = static_cast<u32>(std::min<std::size_t>(bytes, RMEM_OP_BYTES_MAX));
+        op.data = at;
+        op.call = &slot.call;
+        address += op.core.len;
+        at += op.core.len;
+        bytes -= op.core.len;
+    }
+    slot.call.result = 0;
+    slot.call.left.store(static_cast<std::uint32_t>(count), std::memory_order_relaxed);
+    rop.token = std::uint64_t{slot.generation} << 32 | (index + 1);
+    rop.result = -EINPROGRESS;
+    backend_->start(ops);
+    return 0;
+}
+
+// NULL: no operation of this handle that is under way.
+Handle::Slot* Handle::slot_of(const rop_t& rop) {
+    std::uint32_t index = static_cast<std::uint32_t>(rop.token) - 1;
+    if (index >= slots_.size())
+        return nullptr;
+    std::lock_guard lock(slots_lock_);
+    return slots_[index].generation == rop.token >> 32 ? &slots_[index] : nullptr;
+}
+
+bool Handle::poll_one(rop_t& rop, Clock::time_point until) {
+    if (rop.result != -EINPROGRESS)
+        return true;
+    Slot* slot = slot_of(rop);
+    if (!slot) {
+        rop.result = -EINVAL;
+        return true;
+    }
+    if (!backend_->wait(slot->call, until))
+        return false;
+    rop.result = slot->call.result;
+    slot->more.clear();
+    give_slot(static_cast<std::uint32_t>(slot - slots_.data()));
+    return true;
+}
+
+int Handle::poll(rop_t* rops, std::size_t count, std::uint64_t timeout_us) {
+    Clock::time_point now = Clock::now();
+    Clock::time_point until = Clock::time_point::max();
+    std::uint64_t most = static_cast<std::uint64_t>((until - now).count()) / 1000;
+    if (timeout_us < most)
+        until = now + std::chrono::microseconds(timeout_us);
+    int error = 0;
+    bool all = true;
+    for (rop_t& rop : std::span(rops, count)) {
+        if (!poll_one(rop, until))
+            all = false;
+        else if (!error)
+            error = rop.result;
+    }
+    return all ? error : -EAGAIN;
+}
+
+} // namespace remora::lib

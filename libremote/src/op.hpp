@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+/*
+ * A call is what the program asked for; ops are what a call takes, each at most
+ * RMEM_OP_BYTES_MAX of a READ or WRITE. A call has ended when all of its ops have.
+ */
+#pragma once
+
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+
+extern "C" {
+#include "core/rmem/client.h"
+}
+
+namespace remora::lib {
+
+struct Call {
+    std::atomic<std::uint32_t> left{
+        0};         // ops that haven't ended; the last one's release-store ends it
+    int result = 0; // of the first op that failed
+
+    bool ended() const { return left.load(std::memory_order_acquire) == 0; }
+    void end_op(int op_result) {
+        if (op_result && !result)
+            result = op_result;
+        left.fetch_sub(1, std::memory_order_release);
+    }
+};
+
+struct Op;
+
+// Of a ring with a head that is in no op.
+struct Link {
+    Link* prev = this;
+    Link* next = this;
+    Op* op = nullptr;
+
+    Link() = default;
+    Link(const Link&) = delete;
+    Link& operator=(const Link&) = delete;
+    void add_before(Link& other) {
+        prev = other.prev;
+        next = &other;
+        prev->next = next->prev = this;
+    }
+    void remove() {
+        prev->next = next;
+        next->prev = prev;
+        prev = next = this;
+    }
+};
+
+struct Op {
+    rmem_op core{}; // type, addr, len (FREE, ALLOC: range, alloc) are the caller's
+    std::uint8_t* data = nullptr;
+    Call* call = nullptr;
+    // order.hpp's
+    Link all, near;
+    std::uint64_t from = 0, end = 0; // bytes it is about
+    std::uint64_t number = 0;
+    std::uint32_t blockers = 0;
+};
+
+// -errno of a refusal.
+inline int status_error(std::uint8_t status) {
+    switch (status) {
+    case RMEM_OK:
+        return 0;
+    case RMEM_FAULT:
+        return -EFAULT;
+    case RMEM_PERM:
+        return -EACCES;
+    case RMEM_INVALID:
+        return -EINVAL;
+    case RMEM_NO_MEMORY:
+        return -ENOSPC;
+    case RMEM_REBOOTED:
+        return -ESTALE;
+    default:
+        return -EIO;
+    }
+}
+
+} // namespace remora::lib

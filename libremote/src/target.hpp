@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT
+// What remote_open() is told to open.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace remora::lib {
+
+struct Target {
+    enum class Backend { embedded, udp };
+    Backend backend;
+    // embedded
+    std::uint64_t memory_bytes = std::uint64_t{64} << 20;
+    std::uint64_t page_bytes = std::uint64_t{64} << 10;
+    // udp
+    std::string host;
+    std::uint16_t port = 0;
+    std::string key_file;
+    std::uint32_t space = 1;
+};
+
+// Throws Misuse, saying what would be right.
+Target parse_target(std::string_view text);
+
+} // namespace remora::lib

@@ -1,0 +1,503 @@
+// SPDX-License-Identifier: MIT
+#include "src/udp.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/ip.h>
+#include <netinet/udp.h>
+#include <poll.h>
+#include <sys/random.h>
+
+#include "support/failure.hpp"
+#include "support/parse.hpp"
+
+extern "C" {
+#include "core/base/bytes.h"
+#include "core/base/crc32c.h"
+}
+
+namespace remora::lib {
+
+namespace {
+
+constexpr unsigned receive_batch = 8;
+// Ops of one synchronous transfer that are under way at once.
+constexpr unsigned transfer_ops = 4;
+constexpr int buffer_bytes = 4 << 20;
+// An answer that is expected soon is waited for by looking again and again.
+constexpr std::uint64_t spin_ns_max = 100 * BASE_NSEC_PER_USEC;
+// How often an ALLOC is tried whose region went with its session.
+constexpr unsigned alloc_tries = 8;
+constexpr auto close_time = std::chrono::milliseconds(200);
+// To learn that nobody answers shouldn't take as long as a node may be silent.
+constexpr auto open_time = std::chrono::seconds(5);
+
+std::uint64_t now_ns() {
+    return static_cast<std::uint64_t>(Clock::now().time_since_epoch().count());
+}
+
+Clock::time_point at(std::uint64_t ns) {
+    return Clock::time_point(Clock::duration(ns));
+}
+
+template <typename T>
+void fill_random(T& value) {
+    if (getrandom(&value, sizeof(value), 0) != static_cast<ssize_t>(sizeof(value)))
+        throw Failure("no random numbers from the kernel: {}", std::strerror(errno));
+}
+
+Op& op_of(rmem_op* core) {
+    return *reinterpret_cast<Op*>(core);
+}
+static_assert(offsetof(Op, core) == 0);
+
+int error_of(const rmem_op& op, rmem_client_result result) {
+    switch (result) {
+    case RMEM_CLIENT_OK:
+        return 0;
+    case RMEM_CLIENT_LOST:
+        return -ESTALE;
+    case RMEM_CLIENT_REFUSED:
+        return status_error(op.status);
+    case RMEM_CLIENT_TIMEOUT:
+        return -ETIMEDOUT;
+    case RMEM_CLIENT_CANCELLED:
+        break;
+    }
+    return -ECANCELED;
+}
+
+} // namespace
+
+// ---- out ----
+
+// A datagram that is being put together, and the next one when it is full.
+class Udp::Outgoing {
+public:
+    Outgoing(int fd, rmem_client& client, std::uint64_t now_ns)
+        : fd_(fd), client_(client), now_ns_(now_ns) {}
+
+    // tx's data must stay until flush().
+    void add(const rmem_client_tx& tx) {
+        if (messages_ && !(rmem_type_may_share(tx_[0].head.type) &&
+                           rmem_type_may_share(tx.head.type) && joins(tx.head)))
+            flush();
+        if (!messages_)
+            joins(tx.head);
+        rmem_client_tx& mine = tx_[messages_] = tx;
+        const std::uint8_t* payload = mine.payload;
+        std::size_t bytes = mine.payload_bytes;
+        if (mine.data_bytes) {
+            payload = op_of(mine.op).data + mine.data_offset;
+            bytes = mine.data_bytes;
+        }
+        rmem_wire_build(heads_.data() + messages_ * RMEM_HDR_BYTES, &mine.head, &client_.config.key,
+                        payload, bytes);
+        if (bytes)
+            vector_[++payloads_] = {const_cast<std::uint8_t*>(payload), bytes};
+        messages_++;
+    }
+
+    void flush() {
+        if (!messages_)
+            return;
+        vector_[0] = {heads_.data(), messages_ * RMEM_HDR_BYTES};
+        msghdr message{};
+        message.msg_iov = vector_.data();
+        message.msg_iovlen = payloads_ + 1;
+        ssize_t sent = sendmsg(fd_, &message, MSG_DONTWAIT);
+        // An earlier datagram found nobody; that is told once.
+        if (sent < 0 && errno == ECONNREFUSED)
+            sent = sendmsg(fd_, &message, MSG_DONTWAIT);
+        for (unsigned i = 0; sent < 0 && i < messages_; i++)
+            rmem_client_unsent(&client_, &tx_[i], now_ns_);
+        messages_ = 0;
+        payloads_ = 0;
+        bundle_ = {};
+    }
+
+private:
+    bool joins(const rmem_head& head) {
+        return rmem_bundle_joins(&bundle_, client_.config.datagram_bytes, &head);
+    }
+
+    int fd_;
+    rmem_client& client_;
+    std::uint64_t now_ns_;
+    unsigned messages_ = 0;
+    unsigned payloads_ = 0;
+    rmem_bundle bundle_{};
+    std::array<rmem_client_tx, RMEM_BUNDLE_MAX> tx_;
+    std::array<std::uint8_t, RMEM_BUNDLE_MAX * RMEM_HDR_BYTES> heads_;
+    std::array<iovec, 1 + RMEM_BUNDLE_MAX> vector_;
+};
+
+// ---- in ----
+
+// Datagrams of one recvmmsg().
+class Udp::Incoming {
+public:
+    Incoming() {
+        for (unsigned i = 0; i < receive_batch; i++) {
+            vector_[i] = {datagram_[i].data(), datagram_[i].size()};
+            message_[i].msg_hdr = {};
+            message_[i].msg_hdr.msg_iov = &vector_[i];
+            message_[i].msg_hdr.msg_iovlen = 1;
+        }
+    }
+    unsigned receive(int fd) {
+        int got = recvmmsg(fd, message_.data(), receive_batch, MSG_DONTWAIT, nullptr);
+        return got < 0 ? 0 : static_cast<unsigned>(got);
+    }
+    std::span<const std::uint8_t> datagram(unsigned index) const {
+        return std::span(datagram_[index]).first(message_[index].msg_len);
+    }
+
+private:
+    // A byte more than the largest datagram, so that a larger one is noticed.
+    struct alignas(64) Bytes : std::array<std::uint8_t, RMEM_DATAGRAM_BYTES_MAX + 1> {};
+    std::array<Bytes, receive_batch> datagram_;
+    std::array<iovec, receive_batch> vector_;
+    std::array<mmsghdr, receive_batch> message_;
+};
+
+// ---- opening and closing ----
+
+Udp::Udp(const Target& target, const Key& key, const UdpOptions& options)
+    : incoming_(new Incoming), client_(new rmem_client) {
+    base_crc32c_setup();
+    connect(target);
+    configure(target, key, options);
+    join();
+    try {
+        open(endpoint_text(target.host, target.port));
+    } catch (...) {
+        leave();
+        throw;
+    }
+}
+
+void Udp::connect(const Target& target) {
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_DGRAM;
+    addrinfo* list = nullptr;
+    std::string port = fmt::format("{}", target.port);
+    if (int error = getaddrinfo(target.host.c_str(), port.c_str(), &hints, &list))
+        throw Failure("no host {}: {}", target.host, gai_strerror(error));
+    std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(list, freeaddrinfo);
+    socket_ = Descriptor(socket(list->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    if (!socket_ || ::connect(socket_.get(), list->ai_addr, list->ai_addrlen))
+        throw Failure("no way to {}: {}", endpoint_text(target.host, target.port),
+                      std::strerror(errno));
+    bool v6 = list->ai_family == AF_INET6;
+    int level = v6 ? +IPPROTO_IPV6 : +IPPROTO_IP;
+    // A path that is narrower than our own link gets fragments, not nothing.
+    int never = v6 ? IPV6_PMTUDISC_DONT : IP_PMTUDISC_DONT;
+    setsockopt(socket_.get(), level, v6 ? IPV6_MTU_DISCOVER : IP_MTU_DISCOVER, &never,
+               sizeof(never));
+    for (int name : {SO_RCVBUF, SO_SNDBUF})
+        setsockopt(socket_.get(), SOL_SOCKET, name, &buffer_bytes, sizeof(buffer_bytes));
+    int mtu = 0;
+    socklen_t length = sizeof(mtu);
+    if (getsockopt(socket_.get(), level, v6 ? IPV6_MTU : IP_MTU, &mtu, &length))
+        throw Failure("the MTU to {} isn't known: {}", target.host, std::strerror(errno));
+    std::uint32_t below = (v6 ? 40 : 20) + sizeof(udphdr);
+    datagram_bytes_ =
+        std::min<std::uint32_t>(static_cast<std::uint32_t>(mtu) - below, RMEM_DATAGRAM_BYTES_MAX);
+    if (datagram_bytes_ < RMEM_HDR_BYTES + RMEM_PIECE_BYTES_MIN)
+        throw Failure("the link to {} has an MTU of {}, which is too small", target.host, mtu);
+    share_ =
+        node_share(std::string(reinterpret_cast<const char*>(list->ai_addr), list->ai_addrlen));
+}
+
+void Udp::configure(const Target& target, const Key& key, const UdpOptions& options) {
+    rmem_client_config config{};
+    fill_random(config.client);
+    fill_random(config.seed);
+    config.space = target.space;
+    config.integrity = static_cast<u8>(options.integrity);
+    base_siphash_key_load(&config.key, key.data());
+    config.piece_bytes =
+        std::min<std::uint32_t>(datagram_bytes_ - RMEM_HDR_BYTES, RMEM_PIECE_BYTES_MAX);
+    config.datagram_bytes = datagram_bytes_;
+    config.fail_after_ns = options.timeout_ns;
+    config.waiter = waiter();
+    rmem_client_init(client_.get(), &config, &share_->window, &incast(), 0);
+}
+
+void Udp::open(const std::string& name) {
+    {
+        Lock lock(lock_);
+        rmem_client_open(client_.get(), now_ns());
+        settle(now_ns());
+    }
+    bool open =
+        wait_for([this] { return client_->state == RMEM_CHANNEL_OPEN; }, Clock::now() + open_time);
+    if (open)
+        return;
+    if (client_->open_status == RMEM_BUSY)
+        throw Failure("{} has no session left: end some clients, or start it with more", name);
+    throw Failure("{} doesn't answer: does a node run there, with this space and this key?", name);
+}
+
+Udp::~Udp() {
+    leave();
+    if (disowned_)
+        return;
+    {
+        Lock lock(lock_);
+        end(rmem_client_cancel_all(client_.get()), RMEM_CLIENT_CANCELLED);
+        if (client_->state != RMEM_CHANNEL_OPEN)
+            return;
+        rmem_client_close(client_.get(), now_ns());
+        settle(now_ns());
+    }
+    kick();
+    wait_for([this] { return client_->state != RMEM_CHANNEL_OPEN; }, Clock::now() + close_time);
+}
+
+// ---- ops ----
+
+// Lock.
+void Udp::submit(Op& op) {
+    if (op.core.type == RMEM_FREE) {
+        op.from = op.core.range.addr;
+        op.end = op.from + op.core.range.bytes;
+    } else if (op.core.type != RMEM_ALLOC) {
+        op.from = op.core.addr;
+        op.end = op.from + op.core.len;
+    }
+    if (order_.enter(op))
+        rmem_client_submit(client_.get(), &op.core, now_ns());
+}
+
+// Lock. Of a call that has ended nothing may be touched any more.
+void Udp::end(rmem_op* chain, rmem_client_result result) {
+    while (chain) {
+        Op& op = op_of(chain);
+        chain = chain->next;
+        rmem_op* free = order_.leave(op);
+        op.call->end_op(error_of(op.core, result));
+        while (free) {
+            rmem_op* next = free->next;
+            rmem_client_submit(client_.get(), free, now_ns());
+            free = next;
+        }
+    }
+    if (waiting_)
+        changed_.notify_all();
+}
+
+// Lock: whatever was told to the core, what follows from it.
+void Udp::settle(std::uint64_t now_ns) {
+    std::uint64_t deadline = rmem_client_deadline(client_.get());
+    if (client_->state == RMEM_CHANNEL_LOST || (deadline && deadline <= now_ns)) {
+        rmem_client_result result = RMEM_CLIENT_OK;
+        rmem_op* ended = rmem_client_expire(client_.get(), now_ns, &result);
+        end(ended, result);
+    }
+    Outgoing out(socket_.get(), *client_, now_ns);
+    rmem_client_tx tx;
+    while (rmem_client_next(client_.get(), now_ns, &tx))
+        out.add(tx);
+    out.flush();
+}
+
+void Udp::pump() {
+    Lock lock(lock_);
+    settle(now_ns());
+}
+
+// No lock.
+void Udp::kick() {
+    std::uint64_t waiters =
+        rmem_window_waiting(client_->window) | rmem_incast_waiting(client_->incast);
+    if (waiters)
+        pump_waiters(waiters);
+}
+
+void Udp::start(std::span<Op> ops) {
+    {
+        Lock lock(lock_);
+        for (Op& op : ops)
+            submit(op);
+        settle(now_ns());
+    }
+    kick();
+}
+
+int Udp::one(Op& op) {
+    Call call;
+    call.left = 1;
+    op.call = &call;
+    start({&op, 1});
+    wait(call, Clock::time_point::max());
+    return call.result;
+}
+
+int Udp::transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* data,
+                  std::uint64_t bytes) {
+    if (bytes <= RMEM_OP_BYTES_MAX) {
+        Op op;
+        op.core.type = type;
+        op.core.addr = address;
+        op.core.len = static_cast<u32>(bytes);
+        op.data = data;
+        return one(op);
+    }
+    while (bytes) {
+        Call call;
+        std::array<Op, transfer_ops> ops;
+        unsigned count = 0;
+        for (; bytes && count < ops.size(); count++) {
+            Op& op = ops[count];
+            op.core.type = type;
+            op.core.addr = address;
+            op.core.len = static_cast<u32>(std::min<std::uint64_t>(bytes, RMEM_OP_BYTES_MAX));
+            op.data = data;
+            op.call = &call;
+            address += op.core.len;
+            data += op.core.len;
+            bytes -= op.core.len;
+        }
+        call.left = count;
+        start(std::span(ops).first(count));
+        wait(call, Clock::time_point::max());
+        if (call.result)
+            return call.result;
+    }
+    return 0;
+}
+
+// A region is its asker's only when a later request shows the node that he knows of it.
+int Udp::alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t wanted,
+               rmem_op_range& range) {
+    for (unsigned tries = 0;; tries++) {
+        Op op;
+        op.core.type = RMEM_ALLOC;
+        op.core.alloc = {bytes, wanted, permission};
+        int error = one(op);
+        if (error)
+            return error;
+        range = op.core.range;
+        std::uint8_t byte;
+        error = transfer(RMEM_READ, range.addr, &byte, 1);
+        if (error != -EFAULT || tries == alloc_tries)
+            return error;
+    }
+}
+
+int Udp::free(const rmem_op_range& range) {
+    Op op;
+    op.core.type = RMEM_FREE;
+    op.core.range = range;
+    return one(op);
+}
+
+// ---- waiting ----
+
+bool Udp::wait(const Call& call, Clock::time_point until) {
+    return call.ended() || wait_for([&] { return call.ended(); }, until);
+}
+
+void Udp::release() {
+    std::uint64_t last;
+    {
+        Lock lock(lock_);
+        last = order_.last();
+    }
+    wait_for([&] { return order_.first_left() > last; }, Clock::time_point::max());
+}
+
+// done() is asked under the lock.
+template <typename Done>
+bool Udp::wait_for(Done done, Clock::time_point until) {
+    Lock lock(lock_);
+    bool is_done;
+    while (!(is_done = done()) && Clock::now() < until) {
+        if (!receiving_) {
+            receive(lock, until);
+            continue;
+        }
+        waiting_++;
+        if (until == Clock::time_point::max())
+            changed_.wait(lock);
+        else
+            changed_.wait_until(lock, until);
+        waiting_--;
+    }
+    // Somebody else may have to receive from now on.
+    if (waiting_ && !receiving_)
+        changed_.notify_one();
+    return is_done;
+}
+
+// For all who wait. Lock, which is let go meanwhile.
+void Udp::receive(Lock& lock, Clock::time_point until) {
+    std::uint64_t deadline = rmem_client_deadline(client_.get());
+    std::uint64_t spin_ns = std::min(2 * client_->rtt.srtt_ns, spin_ns_max);
+    if (deadline)
+        until = std::min(until, at(deadline));
+    receiving_ = true;
+    lock.unlock();
+    unsigned got = listen(until, spin_ns);
+    lock.lock();
+    receiving_ = false;
+    take_in(lock, got);
+}
+
+// So many datagrams are in incoming_; 0: until has come.
+unsigned Udp::listen(Clock::time_point until, std::uint64_t spin_ns) {
+    Clock::time_point spin_end = Clock::now() + std::chrono::nanoseconds(spin_ns);
+    do {
+        if (unsigned got = incoming_->receive(socket_.get()))
+            return got;
+    } while (Clock::now() < std::min(spin_end, until));
+    pollfd ready{socket_.get(), POLLIN, 0};
+    timespec left{};
+    if (until != Clock::time_point::max()) {
+        auto ns = std::max<std::int64_t>(0, (until - Clock::now()).count());
+        left = {static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
+    }
+    ppoll(&ready, 1, until == Clock::time_point::max() ? nullptr : &left, nullptr);
+    return incoming_->receive(socket_.get());
+}
+
+void Udp::take_in(Lock& lock, unsigned datagrams) {
+    std::uint64_t now = now_ns();
+    for (unsigned i = 0; i < datagrams; i++)
+        take_datagram(now, incoming_->datagram(i));
+    settle(now);
+    lock.unlock();
+    kick();
+    lock.lock();
+}
+
+// Lock.
+void Udp::take_datagram(std::uint64_t now_ns, std::span<const std::uint8_t> bytes) {
+    const rmem_client_config& config = client_->config;
+    rmem_datagram in;
+    if (rmem_datagram_open(&in, bytes.data(), static_cast<u32>(bytes.size()), true) !=
+        RMEM_WIRE_GOOD)
+        return;
+    while (rmem_datagram_step(&in, bytes.data())) {
+        rmem_wire_verdict verdict = rmem_datagram_verify(&in, &config.key, bytes.data());
+        bool damaged = verdict == RMEM_WIRE_DAMAGED;
+        if ((verdict != RMEM_WIRE_GOOD && !damaged) || in.head.space != config.space ||
+            in.head.integrity != config.integrity)
+            continue;
+        const std::uint8_t* payload = bytes.data() + in.payload_offset;
+        rmem_client_rx rx{};
+        rmem_client_receive(client_.get(), now_ns, &in.head, damaged ? nullptr : payload, damaged,
+                            &rx);
+        if (rx.op)
+            std::memcpy(op_of(rx.op).data + rx.data_offset, payload, rx.data_bytes);
+        end(rx.finished, rx.result);
+    }
+}
+
+} // namespace remora::lib

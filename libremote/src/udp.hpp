@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT
+/*
+ * A memory node on the network: the client's core (core/rmem/client.h) over a UDP socket.
+ *
+ *   start:  lock { order: may it begin? -> core -> messages } -> datagrams -> sendmsg
+ *   wait:   one of those who wait receives for all:
+ *             spin, then poll -> datagrams -> lock { core -> data to its buffer -> ended? -> order
+ * }
+ *
+ * There is no thread of our own: whoever waits also sends again what timed out. Data goes from the
+ * program's buffers into the socket and, once it has verified, back into them.
+ *
+ * One handle is one session, with one socket. Windows belong to the node and to the process: they
+ * are shared with the other handles, and whoever gave credit back pumps those that wait for it.
+ */
+#pragma once
+
+#include <array>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include <sys/socket.h>
+
+#include "src/backend.hpp"
+#include "src/order.hpp"
+#include "src/share.hpp"
+#include "src/target.hpp"
+#include "support/descriptor.hpp"
+#include "support/key.hpp"
+
+extern "C" {
+#include "core/rmem/datagram.h"
+}
+
+namespace remora::lib {
+
+struct UdpOptions {
+    std::uint64_t timeout_ns; // 0: never
+    rmem_integrity integrity;
+};
+
+class Udp final : public Backend, private Pumped {
+public:
+    // Throws Failure: no such host, no answer, refused.
+    Udp(const Target& target, const Key& key, const UdpOptions& options);
+    ~Udp() override;
+
+    int transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* data,
+                 std::uint64_t bytes) override;
+    void start(std::span<Op> ops) override;
+    bool wait(const Call& call, Clock::time_point until) override;
+    void release() override;
+    int alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t wanted,
+              rmem_op_range& range) override;
+    int free(const rmem_op_range& range) override;
+    std::uint64_t page_bytes() const override { return client_->node.page_bytes; }
+    void disown() override { disowned_ = true; }
+
+private:
+    class Outgoing;
+    class Incoming;
+    using Lock = std::unique_lock<std::mutex>;
+
+    void connect(const Target& target);
+    void configure(const Target& target, const Key& key, const UdpOptions& options);
+    void open(const std::string& name);
+    void pump() override;
+
+    template <typename Done>
+    bool wait_for(Done done, Clock::time_point until);
+    void receive(Lock& lock, Clock::time_point until);
+    unsigned listen(Clock::time_point until, std::uint64_t spin_ns);
+    void take_in(Lock& lock, unsigned datagrams);
+    void take_datagram(std::uint64_t now_ns, std::span<const std::uint8_t> bytes);
+    void settle(std::uint64_t now_ns);
+    void submit(Op& op);
+    void end(rmem_op* chain, rmem_client_result result);
+    void kick();
+    int one(Op& op);
+
+    Descriptor socket_;
+    std::shared_ptr<NodeShare> share_;
+    std::unique_ptr<Incoming> incoming_;
+    std::uint32_t datagram_bytes_ = 0;
+    bool disowned_ = false;
+
+    std::mutex lock_; // all below
+    std::unique_ptr<rmem_client> client_;
+    Order order_;
+    bool receiving_ = false; // somebody does, for all
+    unsigned waiting_ = 0;
+    std::condition_variable changed_;
+};
+
+} // namespace remora::lib

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: GPL-2.0
+// The backends a test is run against.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "remora-node/worker.hpp"
+#include "remote/remote.h"
+#include "support/descriptor.hpp"
+
+namespace remora::test {
+
+// A daemon's node in this process.
+class TestNode {
+public:
+    explicit TestNode(std::uint16_t port = 0, std::uint32_t sessions_max = 64);
+    ~TestNode();
+    std::uint16_t port() const { return socket_.port(); }
+
+private:
+    daemon::Socket socket_;
+    daemon::Node node_;
+    Descriptor stop_;
+    std::thread thread_;
+};
+
+// Between one client and a node: loses, doubles and delays a part of the datagrams, or all.
+class Relay {
+public:
+    Relay(std::uint16_t to, unsigned trouble_percent);
+    ~Relay();
+    std::uint16_t port() const { return port_; }
+    void cut(bool cut) { cut_ = cut; }
+
+private:
+    void run(std::uint16_t to);
+
+    unsigned trouble_percent_;
+    std::uint16_t port_ = 0;
+    std::atomic<bool> cut_{false};
+    Descriptor front_, stop_;
+    std::thread thread_;
+};
+
+// The key of all tests' nodes, as a file.
+const std::string& key_file();
+
+// What remote_open() is given for a node at this port.
+std::string udp_target(std::uint16_t port);
+
+enum class Kind { embedded, udp, bad_network };
+
+class Backends : public testing::TestWithParam<Kind> {
+protected:
+    Backends();
+    ~Backends() override;
+
+    // Another handle; of embedded, to another node.
+    remote_t* open(std::uint32_t async_max = 0);
+    // Fails the test if it can't be.
+    raddr_t alloc(std::uint64_t bytes, unsigned permission = REMOTE_RW);
+
+    std::unique_ptr<TestNode> node;
+    std::unique_ptr<Relay> relay;
+    remote_t* r = nullptr;
+};
+
+std::string kind_name(const testing::TestParamInfo<Kind>& info);
+
+} // namespace remora::test

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: GPL-2.0
+// Asynchronous operations: order, polling, limits.
+#include <cerrno>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "backend.hpp"
+
+namespace remora::test {
+
+namespace {
+
+constexpr std::uint64_t forever = std::numeric_limits<std::uint64_t>::max();
+
+class Async : public Backends {};
+
+INSTANTIATE_TEST_SUITE_P(Lib, Async, testing::Values(Kind::embedded, Kind::udp, Kind::bad_network),
+                         kind_name);
+
+// RAW, WAR and WAW, on bytes few enough that most operations are rivals of some other.
+TEST_P(Async, WhatOverlapsKeepsItsOrder) {
+    constexpr std::size_t bytes = 3000;
+    raddr_t a = alloc(bytes);
+    std::vector<std::uint8_t> mirror(bytes, 0);
+    std::mt19937 random(11);
+    const int rounds = GetParam() == Kind::bad_network ? 10 : 40;
+    for (int round = 0; round < rounds; round++) {
+        struct Started {
+            std::vector<std::uint8_t> data, expected; // expected: of a read
+        };
+        std::vector<Started> started(64);
+        std::vector<rop_t> ops(started.size());
+        for (std::size_t i = 0; i < started.size(); i++) {
+            std::size_t from = random() % bytes, count = 1 + random() % (bytes - from);
+            auto first = mirror.begin() + static_cast<std::ptrdiff_t>(from);
+            auto last = first + static_cast<std::ptrdiff_t>(count);
+            started[i].data.resize(count);
+            if (random() % 2) {
+                std::fill(first, last, static_cast<std::uint8_t>(random()));
+                std::copy(first, last, started[i].data.begin());
+                ASSERT_EQ(rwrite_async(r, a + from, started[i].data.data(), count, &ops[i]), 0);
+            } else {
+                started[i].expected.assign(first, last);
+                ASSERT_EQ(rread_async(r, a + from, started[i].data.data(), count, &ops[i]), 0);
+            }
+        }
+        ASSERT_EQ(rpoll(r, ops.data(), ops.size(), forever), 0);
+        for (const Started& each : started) {
+            if (!each.expected.empty()) {
+                ASSERT_EQ(each.data, each.expected);
+            }
+        }
+    }
+}
+
+TEST_P(Async, LongOnes) {
+    constexpr std::size_t bytes = 3 << 20;
+    raddr_t a = alloc(bytes);
+    std::vector<std::uint8_t> out(bytes), in(bytes);
+    for (std::size_t i = 0; i < bytes; i++)
+        out[i] = static_cast<std::uint8_t>(i * 2654435761U >> 13);
+    rop_t ops[2];
+    ASSERT_EQ(rwrite_async(r, a, out.data(), bytes, &ops[0]), 0);
+    ASSERT_EQ(rread_async(r, a, in.data(), bytes, &ops[1]), 0);
+    EXPECT_EQ(rpoll(r, ops, 2, forever), 0);
+    EXPECT_EQ(in, out);
+}
+
+TEST_P(Async, EachHasItsResult) {
+    raddr_t a = alloc(100);
+    std::uint8_t byte = 1;
+    rop_t ops[3];
+    ASSERT_EQ(rwrite_async(r, a, &byte, 1, &ops[0]), 0);
+    ASSERT_EQ(rwrite_async(r, a + (std::uint64_t{1} << 40), &byte, 1, &ops[1]), 0);
+    ASSERT_EQ(rread_async(r, a, &byte, 1, &ops[2]), 0);
+    EXPECT_EQ(rpoll(r, ops, 3, forever), -EFAULT);
+    EXPECT_EQ(ops[0].result, 0);
+    EXPECT_EQ(ops[1].result, -EFAULT);
+    EXPECT_EQ(ops[2].result, 0);
+    EXPECT_EQ(rpoll(r, ops, 3, 0), -EFAULT) << "the second poll says something else";
+    rop_t strange{12345, -EINPROGRESS};
+    EXPECT_EQ(rpoll(r, &strange, 1, forever), -EINVAL);
+}
+
+TEST_P(Async, NoMoreThanWereAskedFor) {
+    remote_t* few = open(4);
+    raddr_t a = 0;
+    ASSERT_EQ(ralloc(few, 100, REMOTE_RW, &a), 0);
+    std::uint8_t byte[5] = {};
+    rop_t ops[5];
+    for (int i = 0; i < 4; i++)
+        ASSERT_EQ(rread_async(few, a, &byte[i], 1, &ops[i]), 0);
+    EXPECT_EQ(rread_async(few, a, &byte[4], 1, &ops[4]), -EAGAIN);
+    EXPECT_EQ(rpoll(few, ops, 1, forever), 0);
+    EXPECT_EQ(rread_async(few, a, &byte[4], 1, &ops[4]), 0);
+    EXPECT_EQ(rpoll(few, ops, 5, forever), 0);
+    remote_close(few);
+}
+
+TEST_P(Async, ReleaseWaitsForAll) {
+    raddr_t a = alloc(1 << 20);
+    std::vector<std::uint8_t> data(1000, 5);
+    std::vector<rop_t> ops(100);
+    for (std::size_t i = 0; i < ops.size(); i++)
+        ASSERT_EQ(rwrite_async(r, a + 1000 * i, data.data(), 1000, &ops[i]), 0);
+    EXPECT_EQ(rrelease(r), 0);
+    EXPECT_EQ(rpoll(r, ops.data(), ops.size(), 0), 0) << "some hadn't ended";
+}
+
+TEST_P(Async, FreeWaitsForThoseOnItsRange) {
+    for (int round = 0; round < 20; round++) {
+        raddr_t a = alloc(1 << 20);
+        std::vector<std::uint8_t> data(300'000, 7);
+        rop_t op;
+        ASSERT_EQ(rwrite_async(r, a + 1000, data.data(), data.size(), &op), 0);
+        EXPECT_EQ(rfree(r, a), 0);
+        EXPECT_EQ(rpoll(r, &op, 1, 0), 0) << "it was freed under it";
+    }
+}
+
+TEST_P(Async, CloseEndsThem) {
+    remote_t* other = open();
+    raddr_t a = 0;
+    ASSERT_EQ(ralloc(other, 1 << 20, REMOTE_RW, &a), 0);
+    std::vector<std::uint8_t> data(1 << 20, 7);
+    rop_t op;
+    ASSERT_EQ(rwrite_async(other, a, data.data(), data.size(), &op), 0);
+    remote_close(other);
+}
+
+} // namespace
+
+} // namespace remora::test

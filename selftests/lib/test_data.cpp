@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: GPL-2.0
+// What is written is read, and what can't be is refused.
+#include <cerrno>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "backend.hpp"
+
+namespace remora::test {
+
+namespace {
+
+using Bytes = std::vector<std::uint8_t>;
+
+Bytes random_bytes(std::size_t bytes, unsigned seed) {
+    std::mt19937 random(seed);
+    Bytes data(bytes);
+    for (std::uint8_t& byte : data)
+        byte = static_cast<std::uint8_t>(random());
+    return data;
+}
+
+class Data : public Backends {
+protected:
+    Bytes read(raddr_t address, std::size_t bytes) {
+        Bytes data(bytes, 0xee);
+        EXPECT_EQ(rread(r, address, data.data(), bytes), 0);
+        return data;
+    }
+    int write(raddr_t address, const Bytes& data) {
+        return rwrite(r, address, data.data(), data.size());
+    }
+};
+
+INSTANTIATE_TEST_SUITE_P(Lib, Data, testing::Values(Kind::embedded, Kind::udp, Kind::bad_network),
+                         kind_name);
+
+TEST_P(Data, EveryLengthAtEveryPlace) {
+    raddr_t a = alloc(4 << 20);
+    Bytes mirror(4 << 20, 0);
+    std::mt19937 random(7);
+    for (std::size_t bytes : {1, 2, 3, 15, 16, 100, 1399, 1400, 4096, 8704, 8705, 65535, 65536,
+                              65537, 262'144, 262'145, 1'100'000}) {
+        std::size_t at = random() % (mirror.size() - bytes);
+        Bytes data = random_bytes(bytes, static_cast<unsigned>(bytes));
+        ASSERT_EQ(write(a + at, data), 0) << bytes;
+        std::copy(data.begin(), data.end(), mirror.begin() + static_cast<std::ptrdiff_t>(at));
+        ASSERT_EQ(read(a + at, bytes), data) << bytes;
+    }
+    EXPECT_EQ(read(a, mirror.size()), mirror);
+}
+
+TEST_P(Data, IsZeroAtFirstAndAfterItWasFreed) {
+    for (int round = 0; round < 3; round++) {
+        std::vector<raddr_t> regions;
+        for (int i = 0; i < 20; i++) {
+            regions.push_back(alloc(1 << 20));
+            EXPECT_EQ(read(regions.back() + 70'000, 1000), Bytes(1000, 0));
+            EXPECT_EQ(write(regions.back(), Bytes(200'000, 0xaa)), 0);
+        }
+        for (raddr_t a : regions)
+            EXPECT_EQ(rfree(r, a), 0);
+    }
+}
+
+TEST_P(Data, WhatWasFreedIsGone) {
+    raddr_t a = alloc(100);
+    EXPECT_EQ(write(a, {1, 2}), 0);
+    EXPECT_EQ(rfree(r, a), 0);
+    std::uint8_t byte;
+    EXPECT_EQ(rread(r, a, &byte, 1), -EFAULT);
+    EXPECT_EQ(write(a, {1}), -EFAULT);
+    EXPECT_EQ(rfree(r, a), -EFAULT) << "twice";
+    EXPECT_EQ(rfree(r, 12345), -EFAULT);
+}
+
+TEST_P(Data, ARegionHasAnEnd) {
+    std::uint64_t page = remote_page_bytes(r);
+    raddr_t a = alloc(page);
+    EXPECT_EQ(write(a + page - 2, {1, 2}), 0);
+    EXPECT_EQ(write(a + page - 1, {1, 2}), -EFAULT);
+    EXPECT_EQ(write(a + page, {1}), -EFAULT);
+    EXPECT_EQ(read(a + page - 2, 2), (Bytes{1, 2}));
+    std::uint8_t bytes[4];
+    EXPECT_EQ(rread(r, a + page - 2, bytes, 4), -EFAULT);
+    EXPECT_EQ(rread(r, a - 1, bytes, 2), -EFAULT);
+}
+
+TEST_P(Data, PermissionsHold) {
+    raddr_t a = alloc(100, REMOTE_READ);
+    EXPECT_EQ(read(a, 3), Bytes(3, 0));
+    EXPECT_EQ(write(a, {1}), -EACCES);
+    EXPECT_EQ(rfree(r, a), 0);
+}
+
+TEST_P(Data, ArgumentsThatCantBe) {
+    raddr_t a = alloc(100), other = 0;
+    std::uint8_t byte = 0;
+    rop_t op;
+    EXPECT_EQ(rread(r, a, &byte, 0), -EINVAL);
+    EXPECT_EQ(rread(r, a, nullptr, 1), -EINVAL);
+    EXPECT_EQ(rread(nullptr, a, &byte, 1), -EINVAL);
+    EXPECT_EQ(rwrite(r, std::numeric_limits<raddr_t>::max(), &byte, 2), -EINVAL);
+    EXPECT_EQ(rwrite_async(r, a, &byte, 1, nullptr), -EINVAL);
+    EXPECT_EQ(rread_async(r, a, &byte, 0, &op), -EINVAL);
+    EXPECT_EQ(ralloc(r, 0, REMOTE_RW, &other), -EINVAL);
+    EXPECT_EQ(ralloc(r, 1, REMOTE_WRITE, &other), -EINVAL);
+    EXPECT_EQ(ralloc(r, 1, 8, &other), -EINVAL);
+    EXPECT_EQ(ralloc(r, 1, REMOTE_RW, nullptr), -EINVAL);
+    EXPECT_EQ(ralloc_at(r, 0, 1, REMOTE_RW, &other), -EINVAL);
+    EXPECT_EQ(ralloc(r, std::uint64_t{1} << 60, REMOTE_RW, &other), -ENOSPC);
+    EXPECT_EQ(rpoll(r, nullptr, 1, 0), -EINVAL);
+    EXPECT_EQ(rpoll(r, nullptr, 0, 0), 0);
+    EXPECT_EQ(remote_page_bytes(nullptr), 0U);
+    EXPECT_EQ(read(a, 1), Bytes(1, 0));
+}
+
+TEST_P(Data, AWantedAddress) {
+    std::uint64_t page = remote_page_bytes(r);
+    raddr_t a = alloc(page), wanted = a + 1000 * page, found = 0;
+    EXPECT_EQ(ralloc_at(r, wanted, 2 * page, REMOTE_RW, &found), 0);
+    EXPECT_EQ(found, wanted);
+    EXPECT_EQ(write(found + page, {1}), 0);
+    EXPECT_EQ(ralloc_at(r, wanted + page, page, REMOTE_RW, &found), 1) << "in use";
+    EXPECT_NE(found, wanted + page);
+    EXPECT_EQ(write(found, {2}), 0);
+    EXPECT_EQ(read(wanted + page, 1), Bytes{1});
+    EXPECT_EQ(ralloc_at(r, wanted + 1, page, REMOTE_RW, &found), -EINVAL) << "no page begins there";
+}
+
+TEST_P(Data, TheNodeHasAnEnd) {
+    std::vector<raddr_t> regions;
+    raddr_t a = 0;
+    int error;
+    while (!(error = ralloc(r, 4 << 20, REMOTE_RW, &a)))
+        regions.push_back(a);
+    EXPECT_EQ(error, -ENOSPC);
+    EXPECT_EQ(regions.size(), 8U);
+    for (raddr_t each : regions)
+        EXPECT_EQ(write(each, Bytes(4 << 20, 1)), 0) << "what was promised isn't there";
+    EXPECT_EQ(rfree(r, regions.back()), 0);
+    EXPECT_EQ(ralloc(r, 4 << 20, REMOTE_RW, &a), 0);
+}
+
+} // namespace
+
+} // namespace remora::test

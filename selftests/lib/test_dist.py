@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The library as its users get it: built, installed, found by pkg-config."""
+
+import os
+import pathlib
+import re
+import subprocess
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+QUICKSTART = ROOT / "libremote/examples/quickstart.c"
+STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
+
+
+def run(*command, **options):
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    if done.returncode:
+        raise AssertionError(f"{' '.join(map(str, command))}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def flags(pc_folder, **environment):
+    return run("pkg-config", "--cflags", "--libs", "libremote",
+               env=os.environ | {"PKG_CONFIG_PATH": str(pc_folder)} | environment).split()
+
+
+class Dist(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def test_quickstart_runs_without_installation(self):
+        program = self.folder / "quickstart"
+        run("gcc", "-std=c99", *STRICT, QUICKSTART, *flags(ROOT / "out/lib/pkgconfig"), "-o", program)
+        self.assertEqual(run(program), "hello, remote memory\n")
+        self.assertEqual(run(program, "embedded:size=128M,page=4M"), "hello, remote memory\n")
+
+    def test_quickstart_is_short_and_readme_shows_it(self):
+        lines = QUICKSTART.read_text().splitlines()
+        body = lines[lines.index("int main(int argc, char **argv)"):]
+        self.assertLessEqual(len(body), 20)
+        self.assertIn("\n".join(lines[1:]), (ROOT / "README.md").read_text())
+
+    def test_installed(self):
+        run("make", "-s", "install", f"DESTDIR={self.folder}", "PREFIX=/usr", cwd=ROOT)
+        where = flags(self.folder / "usr/lib/pkgconfig", PKG_CONFIG_SYSROOT_DIR=str(self.folder),
+                      PKG_CONFIG_ALLOW_SYSTEM_CFLAGS="1", PKG_CONFIG_ALLOW_SYSTEM_LIBS="1")
+        program = self.folder / "quickstart"
+        run("gcc", QUICKSTART, *where, "-o", program)
+        text = run(program, env={"LD_LIBRARY_PATH": str(self.folder / "usr/lib")})
+        self.assertEqual(text, "hello, remote memory\n")
+        run("gcc", QUICKSTART, f"-I{self.folder}/usr/include", f"{self.folder}/usr/lib/libremote.a", "-lfmt",
+            "-lstdc++", "-lm", "-lpthread", "-o", program)
+        self.assertEqual(run(program), "hello, remote memory\n")
+
+    def test_exports_what_the_header_declares(self):
+        header = (ROOT / "include/remote/remote.h").read_text()
+        header = re.sub(r"/\*.*?\*/", "", header, flags=re.S)
+        declared = set(re.findall(r"^[a-z].*?\b(\w+)\(", header, flags=re.M)) - {"remote"}
+        symbols = run("nm", "-D", "--defined-only", ROOT / "out/lib/libremote.so").split("\n")
+        exported = {line.split()[2].split("@")[0] for line in symbols if " T " in line}
+        self.assertEqual(declared, exported)
+
+    def test_header_by_itself(self):
+        for compiler, language in (("gcc", "c99"), ("gcc", "c11"), ("g++", "c++11"), ("g++", "c++20")):
+            suffix = "c" if language.startswith("c9") or language == "c11" else "cpp"
+            source = self.folder / f"header.{suffix}"
+            source.write_text("#include <remote/remote.h>\nint main(void) { return 0; }\n")
+            run(compiler, f"-std={language}", *STRICT, f"-I{ROOT}/include", "-c", source, "-o", self.folder / "header.o")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: GPL-2.0
+// Opening, closing, fork(), threads, and nodes that fall silent or restart.
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "backend.hpp"
+
+namespace remora::test {
+
+namespace {
+
+class Life : public Backends {};
+
+INSTANTIATE_TEST_SUITE_P(Lib, Life, testing::Values(Kind::embedded, Kind::udp, Kind::bad_network),
+                         kind_name);
+
+TEST_P(Life, ThreadsShareAHandle) {
+    constexpr int threads = 8;
+    constexpr std::uint32_t words = 64;
+    raddr_t a = alloc(threads * words * 4);
+    std::vector<std::thread> running;
+    for (std::uint32_t t = 0; t < threads; t++) {
+        running.emplace_back([&, t] {
+            std::mt19937 random(t);
+            std::vector<std::uint32_t> mirror(words, 0);
+            for (int step = 0; step < 200; step++) {
+                std::uint32_t at = random() % words, value = random();
+                raddr_t address = a + 4 * (t * words + at);
+                if (random() % 2) {
+                    ASSERT_EQ(rwrite(r, address, &value, 4), 0);
+                    mirror[at] = value;
+                } else {
+                    ASSERT_EQ(rread(r, address, &value, 4), 0);
+                    ASSERT_EQ(value, mirror[at]);
+                }
+                if (random() % 50 == 0) {
+                    raddr_t own = 0;
+                    ASSERT_EQ(ralloc(r, 1000, REMOTE_RW, &own), 0);
+                    ASSERT_EQ(rfree(r, own), 0);
+                }
+            }
+        });
+    }
+    for (std::thread& thread : running)
+        thread.join();
+}
+
+// A read beside writes of one byte repeated sees only one of them: each is a packet, so whole.
+TEST_P(Life, SmallWritesAreWhole) {
+    raddr_t a = alloc(64);
+    std::atomic<bool> stop{false};
+    std::vector<std::thread> writers;
+    for (std::uint8_t t = 1; t <= 3; t++) {
+        writers.emplace_back([&, t] {
+            std::uint8_t data[64];
+            std::memset(data, t, sizeof(data));
+            while (!stop)
+                ASSERT_EQ(rwrite(r, a, data, sizeof(data)), 0);
+        });
+    }
+    for (int i = 0; i < 100; i++) {
+        std::uint8_t data[64];
+        ASSERT_EQ(rread(r, a, data, sizeof(data)), 0);
+        for (std::uint8_t byte : data)
+            ASSERT_EQ(byte, data[0]);
+    }
+    stop = true;
+    for (std::thread& thread : writers)
+        thread.join();
+}
+
+TEST_P(Life, AChildHasNoUseOfIt) {
+    raddr_t a = alloc(100);
+    std::uint8_t byte = 3;
+    ASSERT_EQ(rwrite(r, a, &byte, 1), 0);
+    pid_t child = fork();
+    if (!child) {
+        std::uint8_t other = 4;
+        rop_t op;
+        raddr_t b;
+        bool refused = rwrite(r, a, &other, 1) == -ECHILD && rread(r, a, &other, 1) == -ECHILD &&
+                       rread_async(r, a, &other, 1, &op) == -ECHILD && rrelease(r) == -ECHILD &&
+                       ralloc(r, 1, REMOTE_RW, &b) == -ECHILD && rfree(r, a) == -ECHILD &&
+                       rpoll(r, &op, 1, 0) == -ECHILD;
+        remote_close(r);
+        _exit(refused ? 0 : 1);
+    }
+    int status = 1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+    byte = 0;
+    EXPECT_EQ(rread(r, a, &byte, 1), 0);
+    EXPECT_EQ(byte, 3);
+}
+
+TEST(Open, SaysWhatIsWrong) {
+    auto why = [](const std::string& target) {
+        remote_t* r = nullptr;
+        EXPECT_LT(remote_open(&r, target.c_str(), nullptr), 0) << target;
+        EXPECT_EQ(r, nullptr);
+        return std::string(remote_why());
+    };
+    EXPECT_NE(why("").find("embedded:"), std::string::npos);
+    EXPECT_NE(why("tcp:host").find("embedded:"), std::string::npos);
+    EXPECT_NE(why("embedded:size=3x").find("3x"), std::string::npos);
+    EXPECT_NE(why("embedded:size=1K").find("less than a page"), std::string::npos);
+    EXPECT_NE(why("embedded:page=5K").find("power of two"), std::string::npos);
+    EXPECT_NE(why("embedded:colour=blue").find("page, size"), std::string::npos);
+    EXPECT_NE(why("embedded:size=1T,page=4M").find("available"), std::string::npos);
+    EXPECT_NE(why("udp:127.0.0.1").find("key=FILE"), std::string::npos);
+    EXPECT_NE(why("udp:127.0.0.1,key=/nowhere").find("/nowhere"), std::string::npos);
+    EXPECT_NE(why("udp:127.0.0.1,space=0,key=x").find("space"), std::string::npos);
+    EXPECT_NE(why("udp:no.such.host.invalid,key=" + key_file()).find("no.such.host"),
+              std::string::npos);
+    remote_options options{};
+    remote_t* r = nullptr;
+    EXPECT_EQ(remote_open(&r, "embedded:", &options), -EINVAL);
+    EXPECT_NE(std::string(remote_why()).find("options.size"), std::string::npos);
+    options.size = sizeof(options);
+    options.integrity = 9;
+    EXPECT_EQ(remote_open(&r, "embedded:", &options), -EINVAL);
+    EXPECT_EQ(remote_open(nullptr, "embedded:", nullptr), -EINVAL);
+    remote_close(nullptr);
+}
+
+TEST(Open, WrongKeyOrNobodyThere) {
+    TestNode node;
+    std::string file = key_file() + "-other";
+    std::ofstream(file) << "000102030405060708090a0b0c0d0e0f\n";
+    remote_t* r = nullptr;
+    std::string target = "udp:127.0.0.1:" + std::to_string(node.port()) + ",key=" + file;
+    EXPECT_EQ(remote_open(&r, target.c_str(), nullptr), -EHOSTUNREACH);
+    EXPECT_NE(std::string(remote_why()).find("key"), std::string::npos);
+    unlink(file.c_str());
+}
+
+// A node on the network, by two handles.
+class Network : public testing::Test {
+protected:
+    remote_t* open(std::uint16_t port, std::uint64_t timeout_us = 0) {
+        remote_options options{};
+        options.size = sizeof(options);
+        options.timeout_us = timeout_us;
+        remote_t* r = nullptr;
+        EXPECT_EQ(remote_open(&r, udp_target(port).c_str(), &options), 0) << remote_why();
+        return r;
+    }
+};
+
+TEST_F(Network, HandlesOfOneSpaceShareItsMemory) {
+    TestNode node;
+    remote_t *one = open(node.port()), *two = open(node.port());
+    raddr_t a = 0, b = 0;
+    char text[6] = "hello", back[6] = "";
+    ASSERT_EQ(ralloc(one, 100, REMOTE_RW, &a), 0);
+    ASSERT_EQ(ralloc(one, 100, REMOTE_READ, &b), 0);
+    EXPECT_EQ(rwrite(one, a, text, 6), 0);
+    EXPECT_EQ(rread(two, a, back, 6), 0);
+    EXPECT_STREQ(back, text);
+    EXPECT_EQ(rwrite(two, b, text, 6), -EACCES);
+    remote_close(one); // what it allocated stays
+    EXPECT_EQ(rread(two, a, back, 6), 0);
+    remote_close(two);
+}
+
+TEST_F(Network, ASilentNodeIsATimeoutAndThenIsThereAgain) {
+    TestNode node;
+    Relay relay(node.port(), 0);
+    remote_t* r = open(relay.port(), 300'000);
+    raddr_t a = 0;
+    ASSERT_EQ(ralloc(r, 100, REMOTE_RW, &a), 0);
+    std::uint8_t byte = 1;
+    ASSERT_EQ(rwrite(r, a, &byte, 1), 0);
+    relay.cut(true);
+    rop_t op;
+    ASSERT_EQ(rread_async(r, a, &byte, 1, &op), 0);
+    EXPECT_EQ(rpoll(r, &op, 1, 1000), -EAGAIN);
+    EXPECT_EQ(op.result, -EINPROGRESS);
+    byte = 2;
+    EXPECT_EQ(rwrite(r, a, &byte, 1), -ETIMEDOUT);
+    EXPECT_EQ(rpoll(r, &op, 1, 10'000'000), -ETIMEDOUT);
+    relay.cut(false);
+    int error;
+    while ((error = rread(r, a, &byte, 1)) == -ETIMEDOUT) {
+    }
+    EXPECT_EQ(error, 0);
+    remote_close(r);
+}
+
+TEST_F(Network, ARestartedNodeHasLostEverything) {
+    auto node = std::make_unique<TestNode>();
+    std::uint16_t port = node->port();
+    remote_t* r = open(port);
+    raddr_t a = 0;
+    ASSERT_EQ(ralloc(r, 100, REMOTE_RW, &a), 0);
+    std::uint8_t byte = 1;
+    ASSERT_EQ(rwrite(r, a, &byte, 1), 0);
+    node.reset();
+    node = std::make_unique<TestNode>(port);
+    EXPECT_EQ(rread(r, a, &byte, 1), -ESTALE);
+    EXPECT_EQ(rwrite(r, a, &byte, 1), -ESTALE);
+    EXPECT_EQ(ralloc(r, 100, REMOTE_RW, &a), -ESTALE);
+    remote_close(r);
+    r = open(port);
+    EXPECT_EQ(rread(r, a, &byte, 1), -EFAULT);
+    remote_close(r);
+}
+
+TEST_F(Network, SessionsComeAndGo) {
+    TestNode node(0, 4);
+    for (int i = 0; i < 100; i++) {
+        remote_t* r = open(node.port());
+        raddr_t a = 0;
+        ASSERT_EQ(ralloc(r, 100, REMOTE_RW, &a), 0);
+        ASSERT_EQ(rfree(r, a), 0);
+        remote_close(r);
+    }
+}
+
+// More than the node has sessions for: the last one is told.
+TEST_F(Network, TheNodesSessionsHaveAnEnd) {
+    TestNode node(0, 2);
+    remote_t *one = open(node.port()), *two = open(node.port()), *three = nullptr;
+    EXPECT_EQ(remote_open(&three, udp_target(node.port()).c_str(), nullptr), -EHOSTUNREACH);
+    EXPECT_NE(std::string(remote_why()).find("session"), std::string::npos);
+    remote_close(one);
+    three = open(node.port());
+    remote_close(three);
+    remote_close(two);
+}
+
+} // namespace
+
+} // namespace remora::test
