@@ -155,7 +155,7 @@ def up(topo, kernel_name, foreground):
 
 
 def _hold(topo, name, kernel_name, report):
-    say.exit_on_sigterm()
+    say.exit_on_signals()
     with Lab(topo, kernel_name) as lab:
         holder = _Holder(lab)
         holder.serve(name)

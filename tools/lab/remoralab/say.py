@@ -69,12 +69,22 @@ class LabError(Exception):
     """Something the lab can explain: one line, what is wrong and what to do."""
 
 
-def exit_on_sigterm():
-    """Has SIGTERM and SIGHUP end the process like Ctrl-C, so that what it started is taken down."""
+# To take down what was started takes no longer.
+TAKE_DOWN_S = 15
+
+
+def exit_on_signals():
+    """Has SIGTERM and SIGHUP end the process like Ctrl-C, so that what it started is taken down.
+
+    An exception out of nowhere may leave a lock taken that the taking down wants. Then the alarm ends the
+    process, and its machines end with it.
+    """
     def interrupt(_signal, _frame):
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(TAKE_DOWN_S)
         raise KeyboardInterrupt
-    signal.signal(signal.SIGTERM, interrupt)
-    signal.signal(signal.SIGHUP, interrupt)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupt)
 
 
 def main_guard(main):

@@ -238,7 +238,7 @@ def main(topo, tests, on_boot=None):
     if not chosen:
         say.stage("no test of that name; --list names them")
         sys.exit(1)
-    say.exit_on_sigterm()
+    say.exit_on_signals()
     out = _current
     out.plan(len(chosen) + 1)
     runner = None
