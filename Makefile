@@ -71,6 +71,7 @@ CONFORMANCE_SRC := $(wildcard selftests/node/*.cpp)
 BENCH_CORE_SRC := $(wildcard tools/bench/core/*.cpp)
 OPT_SRC := $(CONFORMANCE_SRC) $(COMMON_SRC) $(REMORA_SRC) $(NODE_SRC) $(MODEL_SRC) $(BENCH_CORE_SRC) $(LIB_SRC)
 MAN8 := $(wildcard tools/*/*.8)
+MAN3 := $(wildcard libremote/man/*.3)
 
 # ---- flags --------------------------------------------------------------------------------------
 
@@ -285,9 +286,10 @@ compile_commands.json: ## for clangd and clang-tidy
 	$(alone) $(PYTHON) tools/build/compile_commands > $@.tmp && mv $@.tmp $@
 
 install: user ## programs, library and man pages into DESTDIR/PREFIX
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(MANDIR)/man8
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(MANDIR)/man8 $(DESTDIR)$(MANDIR)/man3
 	install -m 755 $(USER_BIN) $(DESTDIR)$(PREFIX)/bin
 	install -m 644 $(MAN8) $(DESTDIR)$(MANDIR)/man8
+	install -m 644 $(MAN3) $(DESTDIR)$(MANDIR)/man3
 	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(PREFIX)/include/remote
 	install -m 755 out/lib/$(LIB_SONAME) $(DESTDIR)$(LIBDIR)
 	ln -sf $(LIB_SONAME) $(DESTDIR)$(LIBDIR)/libremote.so

@@ -57,7 +57,7 @@ enum remote_integrity {
 
 struct remote_options {
 	size_t size;	     /* sizeof(struct remote_options) */
-	uint64_t timeout_us; /* for a node that is silent; 0: 10 s; UINT64_MAX: never */
+	uint64_t timeout_us; /* for a silent node; 0: 10 s; UINT64_MAX: never; open: at most 5 s */
 	uint32_t integrity;  /* enum remote_integrity */
 	uint32_t async_max;  /* asynchronous operations under way at most; 0: 1024 */
 };
@@ -132,9 +132,9 @@ int rwrite_async(remote_t *r, raddr_t address, const void *buffer, size_t bytes,
 int rpoll(remote_t *r, rop_t *ops, size_t count, uint64_t timeout_us);
 
 /*
- * Waits until all operations that were started before have ended: whoever acts on what this thread
- * does next finds them done (release consistency). Releases end in the order they began in.
- * The error of the first one that failed and was never polled.
+ * Waits until all operations of the handle that were started before have ended, well or not: whoever
+ * acts on what this thread does next finds them done (release consistency). Releases end in the
+ * order they began in.
  */
 int rrelease(remote_t *r);
 

@@ -24,7 +24,7 @@ std::uint64_t random_u64() {
     return value;
 }
 
-rmem_node_config config_of(const Target& target, unsigned sessions) {
+rmem_node_config config_of(const Target& target) {
     rmem_node_config config{};
     config.boot = random_u64() | 1;
     for (u64& seed : config.seed)
@@ -35,59 +35,35 @@ rmem_node_config config_of(const Target& target, unsigned sessions) {
     config.pool_pages = static_cast<u32>(std::bit_ceil(std::max<u64>(config.pages, 2)));
     config.piece_bytes = RMEM_PIECE_BYTES_MAX;
     config.spaces_max = 1;
-    config.sessions_max = sessions;
+    config.sessions_max = 1;
     config.regions_max = regions_max;
-    // Time stands still in here: no session is idle.
-    config.session_idle_ms = 1;
+    config.session_idle_ms = 1; // of no matter: there is one session
     return config;
 }
 
 } // namespace
 
-Embedded::Embedded(const Target& target) : host_(config_of(target, sessions + 1), false) {
+Embedded::Embedded(const Target& target) : host_(config_of(target), false) {
     Key key = key_random();
     if (host_.add_space(space, key.data(), 0) != RMEM_SPACE_OK)
         throw Failure("the embedded node takes no space");
-    std::uint8_t number = 0;
-    open(calls_, ++number);
-    for (Session& session : session_)
-        open(session, ++number);
+    open();
 }
 
-void Embedded::open(Session& session, std::uint8_t number) {
+void Embedded::open() {
     rmem_head head{};
     head.type = RMEM_OPEN;
     head.space = space;
     head.id = 1;
     head.len = sizeof(rmem_open);
     rmem_open open{};
-    open.client[0] = number;
     rmem_node_call call;
     host_.call(call, 0, head, peer_, &open);
     if (call.answer.action != RMEM_ACT_REPLY || call.answer.reply.status != RMEM_OK)
         throw Failure("the embedded node opens no session");
-    session.name = call.answer.reply.session;
-    session.lock = &host_.slot_lock(session.name);
-}
-
-Embedded::Session& Embedded::session_of(std::uint64_t address) {
-    std::uint64_t page = address >> host_.config().page_shift;
-    return session_[page * 0x9e37'79b9'7f4a'7c15ULL >> (64 - session_bits)];
-}
-
-rmem_head Embedded::head(Session& session, std::uint8_t type, std::uint64_t address,
-                         std::uint32_t bytes) {
-    rmem_head head{};
-    head.type = type;
-    head.space = space;
-    head.session = session.name;
-    head.boot = host_.config().boot;
-    head.id = ++session.id;
-    head.floor = head.id;
-    head.addr = address;
-    head.len = bytes;
-    head.piece = type == RMEM_READ ? RMEM_PIECE_BYTES_MAX : 0;
-    return head;
+    session_ = call.answer.reply.session;
+    const rmem_sessions& sessions = host_.core()->sessions;
+    space_index_ = sessions.slot[rmem_node_slot(host_.core(), session_)].place.index;
 }
 
 std::uint64_t Embedded::page_bytes() const {
@@ -96,32 +72,36 @@ std::uint64_t Embedded::page_bytes() const {
 
 // ---- data ----
 
-// Session's lock. -EBUSY: no zeroed page is ready.
-int Embedded::piece(Session& session, std::uint8_t type, std::uint64_t address, std::uint8_t* data,
+Embedded::PageLock& Embedded::lock_of(std::uint64_t address) {
+    std::uint64_t page = address >> host_.config().page_shift;
+    return lock_[page * 0x9e37'79b9'7f4a'7c15ULL >> (64 - lock_bits)];
+}
+
+// Locks of its pages. -EBUSY: no zeroed page is ready.
+int Embedded::piece(std::uint8_t type, std::uint64_t address, std::uint8_t* data,
                     std::uint32_t bytes) {
-    rmem_head request = head(session, type, address, bytes);
     rmem_answer answer;
-    rmem_node_request(host_.core(), 0, &request, &peer_, &answer);
-    switch (answer.action) {
-    case RMEM_ACT_SEND_OUT:
-        for (u32 offset = 0, part;
-             (part = rmem_node_read_part(host_.core(), &request, offset, &answer));
-             offset += part) {
-            for (const rmem_extent& extent : std::span(answer.extent, answer.extents)) {
-                std::memcpy(data, host_.data(extent).data(), extent.bytes);
-                data += extent.bytes;
-            }
-        }
-        return 0;
-    case RMEM_ACT_COPY_IN:
-        host_.copy_in(answer, data);
-        rmem_node_done(host_.core(), &request);
-        return 0;
-    case RMEM_ACT_REPLY:
-        return answer.reply.status == RMEM_BUSY ? -EBUSY : status_error(answer.reply.status);
+    switch (rmem_node_access(host_.core(), space_index_, type, address, bytes, &answer)) {
+    case RMEM_NODE_EXECUTED:
+        break;
+    case RMEM_NODE_BUSY:
+        return -EBUSY;
+    case RMEM_NODE_FAULT:
+        return -EFAULT;
+    case RMEM_NODE_PERM:
+        return -EACCES;
     default:
-        return -EIO;
+        return -EINVAL;
     }
+    if (type == RMEM_WRITE) {
+        host_.copy_in(answer, data);
+        return 0;
+    }
+    for (const rmem_extent& extent : std::span(answer.extent, answer.extents)) {
+        std::memcpy(data, host_.data(extent).data(), extent.bytes);
+        data += extent.bytes;
+    }
+    return 0;
 }
 
 int Embedded::transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* data,
@@ -129,15 +109,15 @@ int Embedded::transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* d
     while (bytes) {
         // A WRITE is refused or done as far as one would be that travels in packets.
         auto now = static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes, RMEM_PIECE_BYTES_MAX));
-        Session& session = session_of(address);
-        Session& last = session_of(address + now - 1);
+        PageLock& first = lock_of(address);
+        PageLock& last = lock_of(address + now - 1);
         int error;
-        if (&session == &last) {
-            std::lock_guard lock(*session.lock);
-            error = piece(session, type, address, data, now);
+        if (&first == &last) {
+            std::lock_guard lock(first);
+            error = piece(type, address, data, now);
         } else {
-            std::scoped_lock both(*session.lock, *last.lock);
-            error = piece(session, type, address, data, now);
+            std::scoped_lock both(first, last);
+            error = piece(type, address, data, now);
         }
         if (type == RMEM_WRITE && rmem_node_scrub_wanted(host_.core()))
             refill();
@@ -157,12 +137,12 @@ void Embedded::start(std::span<Op> ops) {
         op.call->end_op(transfer(op.core.type, op.core.addr, op.data, op.core.len));
 }
 
-// Zeroes pages that were given back. Whoever read them before did so under a session's lock.
+// Zeroes pages that were given back. Whoever copies from them found them under a page's lock.
 void Embedded::refill() {
     std::lock_guard one(refill_lock_);
     while (rmem_node_scrub_wanted(host_.core()) && (host_.has_dirty() || host_.take_dirty())) {
-        for (Session& session : session_)
-            std::lock_guard passed(*session.lock);
+        for (PageLock& lock : lock_)
+            std::lock_guard passed(lock);
         host_.clean();
     }
 }
@@ -171,7 +151,14 @@ void Embedded::refill() {
 
 int Embedded::call(std::uint8_t type, const void* payload, std::uint32_t bytes, void* answer) {
     std::lock_guard one(call_lock_);
-    rmem_head request = head(calls_, type, 0, bytes);
+    rmem_head request{};
+    request.type = type;
+    request.space = space;
+    request.session = session_;
+    request.boot = host_.config().boot;
+    request.id = ++id_;
+    request.floor = request.id;
+    request.len = bytes;
     rmem_node_call call;
     host_.call(call, 0, request, peer_, payload);
     if (call.answer.action != RMEM_ACT_REPLY)

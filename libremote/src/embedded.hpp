@@ -2,12 +2,12 @@
 /*
  * The memory node inside the process: the core by function calls, no messages, no threads.
  *
- *   transfer: page by page, the lock of the page's session { id, rmem_node_request(), copy }
+ *   transfer: the locks of the pages { rmem_node_access(), copy }
  *
- * Sessions go by addresses, not by threads: so their locks, which are the core's slot locks, also
- * keep apart those who are about the same page. An operation has ended when its call returns, so
- * all order holds by itself. A page that was given back is zeroed by whoever finds the pool of
- * zeroed ones half empty.
+ * Those who are about the same page are kept apart by its lock, one of a few that pages share. An
+ * operation has ended when its call returns, so all order holds by itself. A page that was
+ * given back is zeroed by whoever finds the pool of zeroed ones half empty: when he has had each of
+ * the locks, nobody copies from it any more.
  */
 #pragma once
 
@@ -37,28 +37,23 @@ public:
     void disown() override {}
 
 private:
-    static constexpr unsigned session_bits = 6;
-    static constexpr unsigned sessions = 1U << session_bits;
-    struct alignas(64) Session {
-        std::uint64_t name = 0;
-        std::uint64_t id = 0; // of its last request
-        std::mutex* lock = nullptr;
-    };
+    static constexpr unsigned lock_bits = 6;
+    struct alignas(64) PageLock : std::mutex {};
 
-    Session& session_of(std::uint64_t address);
-    rmem_head head(Session& session, std::uint8_t type, std::uint64_t address, std::uint32_t bytes);
-    int piece(Session& session, std::uint8_t type, std::uint64_t address, std::uint8_t* data,
-              std::uint32_t bytes);
+    PageLock& lock_of(std::uint64_t address);
+    int piece(std::uint8_t type, std::uint64_t address, std::uint8_t* data, std::uint32_t bytes);
     int call(std::uint8_t type, const void* payload, std::uint32_t bytes, void* answer);
-    void open(Session& session, std::uint8_t number);
+    void open();
     void refill();
 
     node::Host host_;
     rmem_peer peer_{};
+    std::uint32_t space_index_ = 0;
+    std::array<PageLock, 1U << lock_bits> lock_;
     std::mutex refill_lock_;
-    std::mutex call_lock_; // one call at a time, since its id is the oldest of its session
-    Session calls_;
-    std::array<Session, sessions> session_;
+    std::mutex call_lock_;      // one call at a time, since its id is the oldest of the session
+    std::uint64_t session_ = 0; // for calls
+    std::uint64_t id_ = 0;      // of the last one
 };
 
 } // namespace remora::lib

@@ -33,8 +33,8 @@ constexpr std::uint64_t spin_ns_max = 100 * BASE_NSEC_PER_USEC;
 // How often an ALLOC is tried whose region went with its session.
 constexpr unsigned alloc_tries = 8;
 constexpr auto close_time = std::chrono::milliseconds(200);
-// To learn that nobody answers shouldn't take as long as a node may be silent.
-constexpr auto open_time = std::chrono::seconds(5);
+// To learn that nobody answers shouldn't take as long as a node may be silent later.
+constexpr std::uint64_t open_ns_max = 5 * BASE_NSEC_PER_SEC;
 
 std::uint64_t now_ns() {
     return static_cast<std::uint64_t>(Clock::now().time_since_epoch().count());
@@ -235,8 +235,10 @@ void Udp::open(const std::string& name) {
         rmem_client_open(client_.get(), now_ns());
         settle(now_ns());
     }
-    bool open =
-        wait_for([this] { return client_->state == RMEM_CHANNEL_OPEN; }, Clock::now() + open_time);
+    std::uint64_t timeout_ns = client_->config.fail_after_ns;
+    std::uint64_t patience_ns = timeout_ns ? std::min(timeout_ns, open_ns_max) : open_ns_max;
+    bool open = wait_for([this] { return client_->state == RMEM_CHANNEL_OPEN; },
+                         Clock::now() + std::chrono::nanoseconds(patience_ns));
     if (open)
         return;
     if (client_->open_status == RMEM_BUSY)

@@ -103,19 +103,20 @@ def test_jobs_on_every_cpu(lab):
 
 
 def test_discard_frees(lab):
+    mib = scaled(lab, 64)
     with Rack(lab) as rack:
         compute = lab["compute"]
         node = rack.node("memory", "96M")
-        device = rack.attach("compute", node, "64M")
-        rmemlab.write_pattern(compute, device.path, 64)
-        assert node.backed_bytes() == 64 * MIB, node.status()
-        compute.run(f"blkdiscard --offset {16 * MIB} --length {32 * MIB} {device.path}")
-        wait_until("half of it is free", lambda: node.backed_bytes() == 32 * MIB)
+        device = rack.attach("compute", node, f"{mib}M")
+        rmemlab.write_pattern(compute, device.path, mib)
+        assert node.backed_bytes() == mib * MIB, node.status()
+        compute.run(f"blkdiscard --offset {mib // 4 * MIB} --length {mib // 2 * MIB} {device.path}")
+        wait_until("half of it is free", lambda: node.backed_bytes() == mib // 2 * MIB)
         compute.run(f"blkdiscard {device.path}")
         wait_until("all of it is free", lambda: node.backed_bytes() == 0)
         # What was freed is to be had again, by others too.
-        rmemlab.write_pattern(compute, device.path, 64, seed=2)
-        rmemlab.check_pattern(compute, device.path, 64, seed=2)
+        rmemlab.write_pattern(compute, device.path, mib, seed=2)
+        rmemlab.check_pattern(compute, device.path, mib, seed=2)
 
 
 def test_unaligned_discard_spares_neighbours(lab):

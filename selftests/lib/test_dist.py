@@ -25,6 +25,12 @@ def flags(pc_folder, **environment):
                env=os.environ | {"PKG_CONFIG_PATH": str(pc_folder)} | environment).split()
 
 
+def declared():
+    """Functions of the header."""
+    header = re.sub(r"/\*.*?\*/", "", (ROOT / "include/remote/remote.h").read_text(), flags=re.S)
+    return set(re.findall(r"^[a-z].*?\b(\w+)\(", header, flags=re.M))
+
+
 class Dist(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -55,13 +61,28 @@ class Dist(unittest.TestCase):
             "-lstdc++", "-lm", "-lpthread", "-o", program)
         self.assertEqual(run(program), "hello, remote memory\n")
 
+    def test_a_man_page_for_each_function(self):
+        pages = {page.stem: page.read_text() for page in (ROOT / "libremote/man").glob("*.3")}
+        self.assertEqual(set(pages), declared())
+        for name, text in pages.items():
+            link = re.search(r"^\.so man3/(\w+)\.3$", text, flags=re.M)
+            self.assertIn(name, pages[link[1] if link else name].split(".SH SYNOPSIS")[0])
+
+    def test_examples_of_the_man_pages_run(self):
+        examples = 0
+        for page in (ROOT / "libremote/man").glob("*.3"):
+            for text in re.findall(r"^\.EX\n(.*?)^\.EE$", page.read_text(), flags=re.M | re.S):
+                source = self.folder / f"{page.stem}.c"
+                source.write_text(text.replace("\\e", "\\"))
+                run("gcc", *STRICT, source, *flags(ROOT / "out/lib/pkgconfig"), "-o", self.folder / page.stem)
+                run(self.folder / page.stem)
+                examples += 1
+        self.assertGreaterEqual(examples, 4)
+
     def test_exports_what_the_header_declares(self):
-        header = (ROOT / "include/remote/remote.h").read_text()
-        header = re.sub(r"/\*.*?\*/", "", header, flags=re.S)
-        declared = set(re.findall(r"^[a-z].*?\b(\w+)\(", header, flags=re.M)) - {"remote"}
         symbols = run("nm", "-D", "--defined-only", ROOT / "out/lib/libremote.so").split("\n")
         exported = {line.split()[2].split("@")[0] for line in symbols if " T " in line}
-        self.assertEqual(declared, exported)
+        self.assertEqual(declared(), exported)
 
     def test_header_by_itself(self):
         for compiler, language in (("gcc", "c99"), ("gcc", "c11"), ("g++", "c++11"), ("g++", "c++20")):

@@ -136,7 +136,10 @@ TEST(Open, WrongKeyOrNobodyThere) {
     std::ofstream(file) << "000102030405060708090a0b0c0d0e0f\n";
     remote_t* r = nullptr;
     std::string target = "udp:127.0.0.1:" + std::to_string(node.port()) + ",key=" + file;
-    EXPECT_EQ(remote_open(&r, target.c_str(), nullptr), -EHOSTUNREACH);
+    remote_options options{};
+    options.size = sizeof(options);
+    options.timeout_us = 300'000;
+    EXPECT_EQ(remote_open(&r, target.c_str(), &options), -EHOSTUNREACH);
     EXPECT_NE(std::string(remote_why()).find("key"), std::string::npos);
     unlink(file.c_str());
 }
@@ -228,7 +231,10 @@ TEST_F(Network, SessionsComeAndGo) {
 TEST_F(Network, TheNodesSessionsHaveAnEnd) {
     TestNode node(0, 2);
     remote_t *one = open(node.port()), *two = open(node.port()), *three = nullptr;
-    EXPECT_EQ(remote_open(&three, udp_target(node.port()).c_str(), nullptr), -EHOSTUNREACH);
+    remote_options options{};
+    options.size = sizeof(options);
+    options.timeout_us = 300'000;
+    EXPECT_EQ(remote_open(&three, udp_target(node.port()).c_str(), &options), -EHOSTUNREACH);
     EXPECT_NE(std::string(remote_why()).find("session"), std::string::npos);
     remote_close(one);
     three = open(node.port());

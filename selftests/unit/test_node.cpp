@@ -93,6 +93,40 @@ TEST_F(NodeTest, PageFreedBetweenCheckAndPartReadsAsZero) {
     EXPECT_EQ(answer.extent[0].page, RMEM_PAGE_NONE);
 }
 
+// What a caller in the node's process sees is what messages see, and refused for the same reasons.
+TEST_F(NodeTest, AccessWithoutMessages) {
+    uint32_t space = rmem_sessions_find(&node.core.sessions, client.session)->place.index;
+    rmem_answer found;
+    auto access = [&](uint8_t type, uint64_t at, uint32_t bytes) {
+        return rmem_node_access(&node.core, space, type, at, bytes, &found);
+    };
+    EXPECT_EQ(access(RMEM_READ, addr + page - 8, 16), RMEM_NODE_EXECUTED);
+    ASSERT_EQ(found.extents, 2u);
+    EXPECT_EQ(found.extent[0].page, RMEM_PAGE_NONE);
+    EXPECT_EQ(node.usage().pages_backed, 0u);
+    EXPECT_EQ(access(RMEM_WRITE, addr + page - 8, 16), RMEM_NODE_EXECUTED);
+    ASSERT_EQ(found.extents, 2u);
+    for (unsigned n = 0; n < 2; n++) {
+        EXPECT_EQ(found.extent[n].bytes, 8u);
+        std::memset(&node.memory[found.extent[n].page * page + found.extent[n].offset], 5, 8);
+    }
+    EXPECT_EQ(node.read(client, addr + page - 9, 18),
+              (Bytes{0, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 0}));
+    EXPECT_EQ(access(RMEM_READ, addr + page, 8), RMEM_NODE_EXECUTED);
+    ASSERT_EQ(found.extents, 1u);
+    EXPECT_EQ(node.memory[found.extent[0].page * page], 5);
+
+    uint64_t fixed = node.alloc(client, page, 0, RMEM_PERM_READ);
+    EXPECT_EQ(access(RMEM_READ, fixed, 8), RMEM_NODE_EXECUTED);
+    EXPECT_EQ(access(RMEM_WRITE, fixed, 8), RMEM_NODE_PERM);
+    for (uint8_t type : {RMEM_READ, RMEM_WRITE}) {
+        EXPECT_EQ(access(type, addr + 8 * page - 8, 16), RMEM_NODE_FAULT);
+        EXPECT_EQ(access(type, addr, 0), RMEM_NODE_LENGTH);
+        EXPECT_EQ(access(type, addr, node.core.config.piece_bytes + 1), RMEM_NODE_LENGTH);
+        EXPECT_EQ(access(type, ~0ull, 2), RMEM_NODE_LENGTH);
+    }
+}
+
 TEST_F(NodeTest, ZeroFreesWholePagesAndClearsParts) {
     for (uint64_t at = 0; at < 4 * page; at += 4096)
         node.write(client, addr + at, filled(4096, 1));

@@ -215,9 +215,9 @@ enum rmem_node_reason rmem_node_judge(struct rmem_session *session, const struct
 /* ---- fast path ------------------------------------------------------------------------------ */
 
 /* Is the range one that a request may have: neither empty, too long, nor round the end? */
-static bool range_is_sound(const struct rmem_head *head, u32 bytes_max)
+static bool range_is_sound(u64 addr, u32 bytes, u32 bytes_max)
 {
-	return head->len && head->len <= bytes_max && head->addr + (head->len - 1) >= head->addr;
+	return bytes && bytes <= bytes_max && addr + (bytes - 1) >= addr;
 }
 
 static enum rmem_node_reason check_pte(u32 pte, u32 perm)
@@ -256,7 +256,8 @@ static void add_extent(struct rmem_answer *answer, u32 page, u32 offset, u32 byt
 static enum rmem_node_reason do_read(const struct rmem_node *node, u32 space_index,
 				     const struct rmem_head *head, struct rmem_answer *answer)
 {
-	if (!range_is_sound(head, RMEM_READ_BYTES_MAX) || head->piece < RMEM_PIECE_BYTES_MIN)
+	if (!range_is_sound(head->addr, head->len, RMEM_READ_BYTES_MAX) ||
+	    head->piece < RMEM_PIECE_BYTES_MIN)
 		return RMEM_NODE_LENGTH;
 	answer->action = RMEM_ACT_SEND_OUT;
 	return check_pages(node, space_index, head, RMEM_PTE_READ);
@@ -356,20 +357,20 @@ static bool back_target(struct rmem_node *node, struct target *target)
 	return target->pte;
 }
 
-static enum rmem_node_reason do_write(struct rmem_node *node, u32 space_index,
-				      const struct rmem_head *head, struct rmem_answer *answer)
+static enum rmem_node_reason do_write(struct rmem_node *node, u32 space_index, u64 addr, u32 bytes,
+				      struct rmem_answer *answer)
 {
-	u32 in_page = rmem_node_offset(node, head->addr);
-	u32 room = rmem_node_room(node, head->addr);
-	u32 first = head->len < room ? head->len : room;
-	unsigned int count = head->len > first ? 2 : 1;
+	u32 in_page = rmem_node_offset(node, addr);
+	u32 room = rmem_node_room(node, addr);
+	u32 first = bytes < room ? bytes : room;
+	unsigned int count = bytes > first ? 2 : 1;
 	struct target target[RMEM_EXTENTS_MAX];
 	enum rmem_node_reason reason;
 	unsigned int n;
 
-	if (!range_is_sound(head, node->config.piece_bytes))
+	if (!range_is_sound(addr, bytes, node->config.piece_bytes))
 		return RMEM_NODE_LENGTH;
-	reason = find_targets(node, space_index, rmem_node_vpn(node, head->addr), target, count);
+	reason = find_targets(node, space_index, rmem_node_vpn(node, addr), target, count);
 	if (reason != RMEM_NODE_EXECUTED)
 		return reason;
 	if (!take_spares(node, target, count))
@@ -382,9 +383,41 @@ static enum rmem_node_reason do_write(struct rmem_node *node, u32 space_index,
 	}
 	add_extent(answer, target[0].pte & RMEM_PTE_PAGE, in_page, first);
 	if (count == 2)
-		add_extent(answer, target[1].pte & RMEM_PTE_PAGE, 0, head->len - first);
+		add_extent(answer, target[1].pte & RMEM_PTE_PAGE, 0, bytes - first);
 	answer->action = RMEM_ACT_COPY_IN;
 	return RMEM_NODE_EXECUTED;
+}
+
+/* At most two pages, too. */
+static enum rmem_node_reason look(const struct rmem_node *node, u32 space_index, u64 addr,
+				  u32 bytes, struct rmem_answer *answer)
+{
+	if (!range_is_sound(addr, bytes, node->config.piece_bytes))
+		return RMEM_NODE_LENGTH;
+	while (bytes) {
+		u32 room = rmem_node_room(node, addr);
+		u32 here = bytes < room ? bytes : room;
+		struct rmem_entry entry;
+		u32 pte = rmem_table_find(&node->table, space_index, rmem_node_vpn(node, addr),
+					  &entry);
+
+		if (check_pte(pte, RMEM_PTE_READ) != RMEM_NODE_EXECUTED)
+			return check_pte(pte, RMEM_PTE_READ);
+		add_extent(answer, pte & RMEM_PTE_BACKED ? pte & RMEM_PTE_PAGE : RMEM_PAGE_NONE,
+			   rmem_node_offset(node, addr), here);
+		addr += here;
+		bytes -= here;
+	}
+	return RMEM_NODE_EXECUTED;
+}
+
+enum rmem_node_reason rmem_node_access(struct rmem_node *node, u32 space_index, u8 type, u64 addr,
+				       u32 bytes, struct rmem_answer *answer)
+{
+	answer->extents = 0;
+	if (type == RMEM_READ)
+		return look(node, space_index, addr, bytes, answer);
+	return do_write(node, space_index, addr, bytes, answer);
 }
 
 static void free_page(struct rmem_node *node, const struct rmem_entry *entry, u32 pte)
@@ -400,7 +433,7 @@ enum rmem_node_reason rmem_node_clear(struct rmem_node *node, u32 space_index,
 	u32 left = head->len;
 	enum rmem_node_reason reason;
 
-	if (!range_is_sound(head, RMEM_ZERO_BYTES_MAX))
+	if (!range_is_sound(head->addr, head->len, RMEM_ZERO_BYTES_MAX))
 		return RMEM_NODE_LENGTH;
 	reason = check_pages(node, space_index, head, RMEM_PTE_WRITE);
 	if (reason != RMEM_NODE_EXECUTED)
@@ -453,7 +486,7 @@ static enum rmem_node_reason execute(struct rmem_node *node, const struct rmem_s
 	case RMEM_READ:
 		return do_read(node, session->place.index, head, answer);
 	case RMEM_WRITE:
-		return do_write(node, session->place.index, head, answer);
+		return do_write(node, session->place.index, head->addr, head->len, answer);
 	default:
 		return rmem_node_clear(node, session->place.index, head, answer);
 	}

@@ -171,6 +171,16 @@ void rmem_node_request(struct rmem_node *node, u64 now_ns, const struct rmem_hea
 void rmem_node_done(struct rmem_node *node, const struct rmem_head *head);
 
 /*
+ * Data for a caller in the node's own process: what he asks for is neither repeated nor late, so he
+ * needs no session. READ or WRITE of at most config.piece_bytes; EXECUTED: extents are what to
+ * copy. It is his to keep apart who is about the same bytes, and to let all that he copies end
+ * before a page that rmem_node_scrub_next() handed out is zeroed. space_index: of a session's
+ * place.
+ */
+enum rmem_node_reason rmem_node_access(struct rmem_node *node, u32 space_index, u8 type, u64 addr,
+				       u32 bytes, struct rmem_answer *answer);
+
+/*
  * The part of a READ that begins at offset (0, then the sum of what was sent):
  * extents and reply for one response packet. Returns its bytes, 0 at the end.
  * Same slot lock hold as the request (translations of one hold stay together).
