@@ -43,7 +43,7 @@
 extern "C" {
 #endif
 
-typedef struct remote remote_t;
+typedef struct remote_handle remote_t;
 
 /* An address in the remote address space. 0 is none. */
 typedef uint64_t raddr_t;

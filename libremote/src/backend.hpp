@@ -32,7 +32,7 @@ public:
     // The range that was found, in whole pages; wanted: 0, or where it should be.
     virtual int alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t wanted,
                       rmem_op_range& range) = 0;
-    virtual int free(const rmem_op_range& range) = 0;
+    virtual int dealloc(const rmem_op_range& range) = 0;
 
     virtual std::uint64_t page_bytes() const = 0;
     // In a child of the process that opened it: nothing is to be said to the node.

@@ -180,7 +180,7 @@ int Embedded::alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t
     return error;
 }
 
-int Embedded::free(const rmem_op_range& range) {
+int Embedded::dealloc(const rmem_op_range& range) {
     rmem_range wire;
     base_store_le64(&wire.addr, range.addr);
     base_store_le64(&wire.bytes, range.bytes);

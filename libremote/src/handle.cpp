@@ -97,7 +97,7 @@ int Handle::free(raddr_t address) {
         range = region->second;
         regions_.erase(region);
     }
-    int error = backend_->free(range);
+    int error = backend_->dealloc(range);
     // Whether it is gone isn't known: whoever asks again learns it.
     if (error == -ETIMEDOUT) {
         std::lock_guard lock(regions_lock_);
@@ -136,7 +136,7 @@ int Handle::start(std::uint8_t type, raddr_t address, void* data, std::size_t by
     if (index == none)
         return -EAGAIN;
     Slot& slot = slots_[index];
-    std::size_t count = (bytes + RMEM_OP_BYTES_MAX - 1) / RMEM_OP_BYTES_MAX;
+    std::size_t count = (bytes + op_bytes_max - 1) / op_bytes_max;
     std::span<Op> ops;
     try {
         ops = ops_of(slot, count);
@@ -148,7 +148,7 @@ int Handle::start(std::uint8_t type, raddr_t address, void* data, std::size_t by
     for (Op& op : ops) {
         op.core.type = type;
         op.core.addr = address;
-        op.core.len = static_cast<u32>(std::min<std::size_t>(bytes, RMEM_OP_BYTES_MAX));
+        op.core.len = static_cast<u32>(std::min<std::size_t>(bytes, op_bytes_max));
         op.data = at;
         op.call = &slot.call;
         address += op.core.len;

@@ -15,6 +15,8 @@ extern "C" {
 
 namespace remora::lib {
 
+inline constexpr std::uint32_t op_bytes_max = RMEM_OP_BYTES_MAX;
+
 struct Call {
     std::atomic<std::uint32_t> left{
         0};         // ops that haven't ended; the last one's release-store ends it

@@ -15,7 +15,7 @@
 
 using remora::lib::Handle;
 
-struct remote {
+struct remote_handle {
     Handle handle;
 };
 
@@ -77,7 +77,7 @@ REMOTE_API int remote_open(remote_t** r, const char* target, const remote_option
     if (!r || !target)
         return fail(-EINVAL, "remote_open() wants a place for the handle, and a target");
     try {
-        *r = new remote{Handle(remora::lib::parse_target(target), options_of(options))};
+        *r = new remote_handle{Handle(remora::lib::parse_target(target), options_of(options))};
         return 0;
     } catch (const remora::Misuse& misuse) {
         return fail(-EINVAL, misuse.what());

@@ -16,9 +16,11 @@ namespace {
 // More than a socket may buffer isn't asked for. The kernel grants twice what it says, for its own
 // needs.
 std::uint64_t incast_bytes() {
-    std::uint64_t most = RMEM_IWND_BYTES;
-    std::ifstream("/proc/sys/net/core/rmem_max") >> most;
-    return std::clamp<std::uint64_t>(most, RMEM_IWND_ROOM_BYTES, RMEM_IWND_BYTES);
+    static constexpr std::uint32_t least = RMEM_IWND_ROOM_BYTES;
+    static constexpr std::uint32_t most = RMEM_IWND_BYTES;
+    std::uint64_t room = most;
+    std::ifstream("/proc/sys/net/core/rmem_max") >> room;
+    return std::clamp<std::uint64_t>(room, least, most);
 }
 
 struct Registry {

@@ -113,7 +113,7 @@ public:
         // An earlier datagram found nobody; that is told once.
         if (sent < 0 && errno == ECONNREFUSED)
             sent = sendmsg(fd_, &message, MSG_DONTWAIT);
-        for (unsigned i = 0; sent < 0 && i < messages_; i++)
+        for (std::size_t i = 0; sent < 0 && i < messages_; i++)
             rmem_client_unsent(&client_, &tx_[i], now_ns_);
         messages_ = 0;
         payloads_ = 0;
@@ -128,11 +128,11 @@ private:
     int fd_;
     rmem_client& client_;
     std::uint64_t now_ns_;
-    unsigned messages_ = 0;
-    unsigned payloads_ = 0;
+    std::size_t messages_ = 0;
+    std::size_t payloads_ = 0;
     rmem_bundle bundle_{};
     std::array<rmem_client_tx, RMEM_BUNDLE_MAX> tx_;
-    std::array<std::uint8_t, RMEM_BUNDLE_MAX * RMEM_HDR_BYTES> heads_;
+    std::array<std::uint8_t, std::size_t{RMEM_BUNDLE_MAX} * RMEM_HDR_BYTES> heads_;
     std::array<iovec, 1 + RMEM_BUNDLE_MAX> vector_;
 };
 
@@ -196,7 +196,7 @@ void Udp::connect(const Target& target) {
     bool v6 = list->ai_family == AF_INET6;
     int level = v6 ? +IPPROTO_IPV6 : +IPPROTO_IP;
     // A path that is narrower than our own link gets fragments, not nothing.
-    int never = v6 ? IPV6_PMTUDISC_DONT : IP_PMTUDISC_DONT;
+    int never = IP_PMTUDISC_DONT; // IPv6's has the same value
     setsockopt(socket_.get(), level, v6 ? IPV6_MTU_DISCOVER : IP_MTU_DISCOVER, &never,
                sizeof(never));
     for (int name : {SO_RCVBUF, SO_SNDBUF})
@@ -343,7 +343,7 @@ int Udp::one(Op& op) {
 
 int Udp::transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* data,
                   std::uint64_t bytes) {
-    if (bytes <= RMEM_OP_BYTES_MAX) {
+    if (bytes <= op_bytes_max) {
         Op op;
         op.core.type = type;
         op.core.addr = address;
@@ -359,7 +359,7 @@ int Udp::transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* data,
             Op& op = ops[count];
             op.core.type = type;
             op.core.addr = address;
-            op.core.len = static_cast<u32>(std::min<std::uint64_t>(bytes, RMEM_OP_BYTES_MAX));
+            op.core.len = static_cast<u32>(std::min<std::uint64_t>(bytes, op_bytes_max));
             op.data = data;
             op.call = &call;
             address += op.core.len;
@@ -393,7 +393,7 @@ int Udp::alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t want
     }
 }
 
-int Udp::free(const rmem_op_range& range) {
+int Udp::dealloc(const rmem_op_range& range) {
     Op op;
     op.core.type = RMEM_FREE;
     op.core.range = range;

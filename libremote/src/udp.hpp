@@ -54,7 +54,7 @@ public:
     void release() override;
     int alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t wanted,
               rmem_op_range& range) override;
-    int free(const rmem_op_range& range) override;
+    int dealloc(const rmem_op_range& range) override;
     std::uint64_t page_bytes() const override { return client_->node.page_bytes; }
     void disown() override { disowned_ = true; }
 

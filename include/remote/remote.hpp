@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The C++20 face of remote.h: handles and memory that free themselves, spans, typed addresses.
+ *Nothing is thrown: what may fail returns a result, which has a value or a negative errno.
+ *
+ *	auto handle = remote::handle::open("embedded:");
+ *	if (!handle)
+ *		return fail(remote_why());
+ *	auto numbers = remote::vector<int>::make(*handle, 1000);
+ *	if (!numbers || (*numbers)[7].set(42).error())
+ *		...
+ *	int seven = (*numbers)[7].get().value_or(0);
+ */
+#ifndef REMOTE_REMOTE_HPP
+#define REMOTE_REMOTE_HPP
+
+#include <cassert>
+#include <cerrno>
+#include <cstddef>
+#include <limits>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include <remote/remote.h>
+
+namespace remote {
+
+/* A value, or a negative errno. value() and * want one to be there. */
+template <typename T>
+class [[nodiscard]] result {
+public:
+    result(T value) : value_(std::move(value)) {}
+    static result failed(int error) {
+        result failed{T{}};
+
+        assert(error < 0);
+        failed.error_ = error;
+        return failed;
+    }
+
+    explicit operator bool() const { return !error_; }
+    bool has_value() const { return !error_; }
+    /* 0: none. */
+    int error() const { return error_; }
+    T& value() {
+        assert(!error_);
+        return value_;
+    }
+    T& operator*() { return value(); }
+    T* operator->() { return &value(); }
+    T value_or(T other) const { return error_ ? std::move(other) : value_; }
+
+private:
+    T value_;
+    int error_ = 0;
+};
+
+/* Done, or a negative errno. */
+template <>
+class [[nodiscard]] result<void> {
+public:
+    result(int error) : error_(error < 0 ? error : 0) {}
+    explicit operator bool() const { return !error_; }
+    bool has_value() const { return !error_; }
+    int error() const { return error_; }
+
+private:
+    int error_;
+};
+
+/* What may be copied as bytes: there is no other way to another machine. */
+template <typename T>
+concept plain = std::is_trivially_copyable_v<T> && std::is_default_constructible_v<T>;
+
+/* remote_t, closed at its end. An empty one refuses everything with -EINVAL. */
+class handle {
+public:
+    handle() = default;
+    handle(handle&& other) noexcept : r_(std::exchange(other.r_, nullptr)) {}
+    handle& operator=(handle&& other) noexcept {
+        std::swap(r_, other.r_);
+        return *this;
+    }
+    ~handle() { remote_close(r_); }
+
+    static result<handle> open(const char* target, const remote_options* options = nullptr) {
+        handle opened;
+        int error = remote_open(&opened.r_, target, options);
+
+        return error ? result<handle>::failed(error) : result<handle>(std::move(opened));
+    }
+
+    remote_t* get() const { return r_; }
+
+    result<raddr_t> alloc(uint64_t bytes, unsigned int permission = REMOTE_RW) const {
+        raddr_t address = 0;
+        int error = ralloc(r_, bytes, permission, &address);
+
+        return error ? result<raddr_t>::failed(error) : result<raddr_t>(address);
+    }
+    result<void> free(raddr_t address) const { return rfree(r_, address); }
+
+    result<void> read(raddr_t address, std::span<std::byte> to) const {
+        return rread(r_, address, to.data(), to.size());
+    }
+    result<void> write(raddr_t address, std::span<const std::byte> from) const {
+        return rwrite(r_, address, from.data(), from.size());
+    }
+    template <plain T>
+    result<void> read(raddr_t address, std::span<T> to) const {
+        return read(address, std::as_writable_bytes(to));
+    }
+    template <plain T>
+    result<void> write(raddr_t address, std::span<const T> from) const {
+        return write(address, std::as_bytes(from));
+    }
+    result<void> release() const { return rrelease(r_); }
+
+private:
+    remote_t* r_ = nullptr;
+};
+
+/* An address of a T, and the handle by which it is reached; the handle must outlive it. */
+template <plain T>
+class ptr {
+public:
+    ptr() = default;
+    ptr(const handle& h, raddr_t address) : handle_(&h), address_(address) {}
+
+    raddr_t address() const { return address_; }
+    explicit operator bool() const { return address_ != 0; }
+
+    result<T> get() const {
+        T value{};
+        int error = handle_ ? handle_->read(address_, std::span<T>(&value, 1)).error() : -EINVAL;
+
+        return error ? result<T>::failed(error) : result<T>(value);
+    }
+    result<void> set(const T& value) const {
+        if (!handle_)
+            return -EINVAL;
+        return handle_->write(address_, std::span<const T>(&value, 1));
+    }
+
+    ptr operator+(std::ptrdiff_t count) const {
+        ptr moved = *this;
+
+        moved.address_ += static_cast<raddr_t>(count) * sizeof(T);
+        return moved;
+    }
+    ptr operator[](std::ptrdiff_t index) const { return *this + index; }
+    bool operator==(const ptr& other) const { return address_ == other.address_; }
+
+private:
+    const handle* handle_ = nullptr;
+    raddr_t address_ = 0;
+};
+
+/* So many T in remote memory, zeros at first, freed at its end; the handle must outlive it. */
+template <plain T>
+class vector {
+public:
+    vector() = default;
+    vector(vector&& other) noexcept { *this = std::move(other); }
+    vector& operator=(vector&& other) noexcept {
+        std::swap(handle_, other.handle_);
+        std::swap(first_, other.first_);
+        std::swap(size_, other.size_);
+        return *this;
+    }
+    ~vector() {
+        /* A node that doesn't answer keeps it; there is nobody to tell. */
+        if (handle_)
+            (void)handle_->free(first_.address());
+    }
+
+    static result<vector> make(const handle& h, std::size_t size) {
+        vector made;
+
+        if (size > std::numeric_limits<std::size_t>::max() / sizeof(T))
+            return result<vector>::failed(-EINVAL);
+        result<raddr_t> address = h.alloc(size * sizeof(T));
+        if (!address)
+            return result<vector>::failed(address.error());
+        made.handle_ = &h;
+        made.first_ = ptr<T>(h, *address);
+        made.size_ = size;
+        return made;
+    }
+
+    std::size_t size() const { return size_; }
+    raddr_t address() const { return first_.address(); }
+    /* An element to get() and set(). */
+    ptr<T> operator[](std::size_t index) const {
+        assert(index < size_);
+        return first_ + static_cast<std::ptrdiff_t>(index);
+    }
+    /* Elements from there on; -EFAULT: there are less. */
+    result<void> read(std::size_t from, std::span<T> to) const {
+        if (from > size_ || to.size() > size_ - from)
+            return -EFAULT;
+        return to.empty()
+                   ? result<void>(0)
+                   : handle_->read((first_ + static_cast<std::ptrdiff_t>(from)).address(), to);
+    }
+    result<void> write(std::size_t from, std::span<const T> data) const {
+        if (from > size_ || data.size() > size_ - from)
+            return -EFAULT;
+        return data.empty()
+                   ? result<void>(0)
+                   : handle_->write((first_ + static_cast<std::ptrdiff_t>(from)).address(), data);
+    }
+
+private:
+    const handle* handle_ = nullptr;
+    ptr<T> first_;
+    std::size_t size_ = 0;
+};
+
+} // namespace remote
+
+#endif
