@@ -327,9 +327,14 @@ say_why:
 	return err;
 }
 
-/* A request is received and answered by the same socket, so one may go while the other serves. */
+/*
+ * A request is received and answered by the same socket, so one may go while the other serves.
+ * Whoever doesn't see that we are closing is under rcu_read_lock(), which the socket's memory
+ * outlives.
+ */
 void node_net_close(struct node_host *host)
 {
+	WRITE_ONCE(host->closing, true);
 	if (host->sk6)
 		udp_tunnel_sock_release(host->sk6->sk_socket);
 	udp_tunnel_sock_release(host->sk4->sk_socket);

@@ -46,13 +46,24 @@ void node_outbox_flush(struct node_outbox *out)
 	out->route = NULL;
 }
 
+static void drop(struct node_outbox *out) __must_hold(&out->lock)
+{
+	kfree_skb_list(node_send_take_full(&out->answers));
+	kfree_skb(node_send_take_open(&out->answers));
+	dst_release(out->route);
+	out->route = NULL;
+}
+
 static void waited(struct timer_list *timer)
 {
 	struct node_outbox *out = from_timer(out, timer, timer);
 
 	rcu_read_lock();
 	spin_lock(&out->lock);
-	node_outbox_flush(out);
+	if (READ_ONCE(out->host->closing))
+		drop(out);
+	else
+		node_outbox_flush(out);
 	spin_unlock(&out->lock);
 	rcu_read_unlock();
 }
@@ -97,7 +108,7 @@ void node_outbox_route(struct node_outbox *out, struct node_route *route)
 
 void node_outbox_put(struct node_outbox *out, bool more) __releases(outbox)
 {
-	if (!more) {
+	if (!more || READ_ONCE(out->host->closing)) {
 		node_outbox_flush(out);
 	} else if (node_send_any(&out->answers)) {
 		send(out, node_send_take_full(&out->answers));
@@ -124,7 +135,7 @@ int node_outbox_open(struct node_host *host)
 	return 0;
 }
 
-/* Nothing is received any more. */
+/* After node_net_close(): nothing is received any more, and nothing can be sent. */
 void node_outbox_close(struct node_host *host)
 {
 	int cpu;
@@ -133,9 +144,9 @@ void node_outbox_close(struct node_host *host)
 		struct node_outbox *out = per_cpu_ptr(host->outbox, cpu);
 
 		compat_timer_delete_sync(&out->timer);
-		local_bh_disable();
-		waited(&out->timer);
-		local_bh_enable();
+		spin_lock_bh(&out->lock);
+		drop(out);
+		spin_unlock_bh(&out->lock);
 	}
 	free_percpu(host->outbox);
 }

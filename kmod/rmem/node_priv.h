@@ -157,6 +157,7 @@ struct node_host {
 	struct node_slot *slot; /* core.config.sessions_max of them */
 	struct node_mem mem;
 	struct node_outbox __percpu *outbox;
+	bool closing; /* the sockets go: who receives still sends, nobody else does */
 	struct node_queue queue;
 	struct mutex call_lock; /* the core's call lock */
 	struct mutex slow_lock; /* the core's slow lock */
