@@ -15,6 +15,9 @@ namespace remora::lib {
 
 using Clock = std::chrono::steady_clock;
 
+// For wait(): just look.
+inline constexpr Clock::time_point at_once = Clock::time_point::min();
+
 class Backend {
 public:
     virtual ~Backend() = default;
@@ -24,7 +27,8 @@ public:
                          std::uint64_t bytes) = 0;
     // The call's ops begin, in their order; call.left is their number already.
     virtual void start(std::span<Op> ops) = 0;
-    // Until it has ended; false: until's time has come, and it hasn't.
+    // Until it has ended; false: until's time has come, and it hasn't. What is here by then is
+    // taken in, but for at_once.
     virtual bool wait(const Call& call, Clock::time_point until) = 0;
     // Until all ops that began before have ended.
     virtual void release() = 0;
@@ -35,8 +39,9 @@ public:
     virtual int dealloc(const rmem_op_range& range) = 0;
 
     virtual std::uint64_t page_bytes() const = 0;
-    // In a child of the process that opened it: nothing is to be said to the node.
-    virtual void disown() = 0;
+    // In a child of the process that opened it: nothing is to be said to the node. May it be
+    // destroyed?
+    virtual bool disown() = 0;
 };
 
 } // namespace remora::lib

@@ -34,7 +34,7 @@ public:
               rmem_op_range& range) override;
     int dealloc(const rmem_op_range& range) override;
     std::uint64_t page_bytes() const override;
-    void disown() override {}
+    bool disown() override { return true; }
 
 private:
     static constexpr unsigned lock_bits = 6;

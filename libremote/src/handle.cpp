@@ -65,8 +65,8 @@ Handle::Handle(const Target& target, const remote_options& options)
 }
 
 Handle::~Handle() {
-    if (is_foreign())
-        backend_->disown();
+    if (is_foreign() && !backend_->disown())
+        static_cast<void>(backend_.release());
     backend_.reset(); // ends what is under way, whose ops are in the slots
 }
 
@@ -197,9 +197,11 @@ int Handle::poll(rop_t* rops, std::size_t count, std::uint64_t timeout_us) {
     int error = 0;
     bool all = true;
     for (rop_t& rop : std::span(rops, count)) {
-        if (!poll_one(rop, until))
+        if (!poll_one(rop, until)) {
             all = false;
-        else if (!error)
+            until = at_once; // time is up for the others, too
+        }
+        if (!error && rop.result != -EINPROGRESS)
             error = rop.result;
     }
     return all ? error : -EAGAIN;

@@ -248,11 +248,11 @@ void Udp::open(const std::string& name) {
 
 Udp::~Udp() {
     leave();
-    if (disowned_)
-        return;
     {
         Lock lock(lock_);
-        end(rmem_client_cancel_all(client_.get()), RMEM_CLIENT_CANCELLED);
+        // Those that waited for others in order come to the core as these end.
+        while (rmem_op* chain = rmem_client_cancel_all(client_.get()))
+            end(chain, RMEM_CLIENT_CANCELLED);
         if (client_->state != RMEM_CHANNEL_OPEN)
             return;
         rmem_client_close(client_.get(), now_ns());
@@ -260,6 +260,12 @@ Udp::~Udp() {
     }
     kick();
     wait_for([this] { return client_->state != RMEM_CHANNEL_OPEN; }, Clock::now() + close_time);
+}
+
+// Locks may be held by threads that the child doesn't have; what is left is its memory.
+bool Udp::disown() {
+    socket_ = Descriptor();
+    return false;
 }
 
 // ---- ops ----
@@ -297,10 +303,15 @@ void Udp::end(rmem_op* chain, rmem_client_result result) {
 // Lock: whatever was told to the core, what follows from it.
 void Udp::settle(std::uint64_t now_ns) {
     std::uint64_t deadline = rmem_client_deadline(client_.get());
-    if (client_->state == RMEM_CHANNEL_LOST || (deadline && deadline <= now_ns)) {
+    bool expired = deadline && deadline <= now_ns;
+    // When all is lost, so are those that come to the core as others end.
+    while (expired || client_->state == RMEM_CHANNEL_LOST) {
         rmem_client_result result = RMEM_CLIENT_OK;
         rmem_op* ended = rmem_client_expire(client_.get(), now_ns, &result);
         end(ended, result);
+        expired = false;
+        if (!ended)
+            break;
     }
     Outgoing out(socket_.get(), *client_, now_ns);
     rmem_client_tx tx;
@@ -403,7 +414,9 @@ int Udp::dealloc(const rmem_op_range& range) {
 // ---- waiting ----
 
 bool Udp::wait(const Call& call, Clock::time_point until) {
-    return call.ended() || wait_for([&] { return call.ended(); }, until);
+    if (call.ended() || until == at_once)
+        return call.ended();
+    return wait_for([&] { return call.ended(); }, until);
 }
 
 void Udp::release() {
@@ -420,7 +433,9 @@ template <typename Done>
 bool Udp::wait_for(Done done, Clock::time_point until) {
     Lock lock(lock_);
     bool is_done;
-    while (!(is_done = done()) && Clock::now() < until) {
+    // Even if there is no time: what is here already is taken in.
+    for (bool looked = false; !(is_done = done()) && (!looked || Clock::now() < until);
+         looked = true) {
         if (!receiving_) {
             receive(lock, until);
             continue;
@@ -462,7 +477,9 @@ unsigned Udp::listen(Clock::time_point until, std::uint64_t spin_ns) {
     pollfd ready{socket_.get(), POLLIN, 0};
     timespec left{};
     if (until != Clock::time_point::max()) {
-        auto ns = std::max<std::int64_t>(0, (until - Clock::now()).count());
+        auto ns = (until - Clock::now()).count();
+        if (ns <= 0)
+            return 0;
         left = {static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
     }
     ppoll(&ready, 1, until == Clock::time_point::max() ? nullptr : &left, nullptr);

@@ -56,7 +56,7 @@ public:
               rmem_op_range& range) override;
     int dealloc(const rmem_op_range& range) override;
     std::uint64_t page_bytes() const override { return client_->node.page_bytes; }
-    void disown() override { disowned_ = true; }
+    bool disown() override;
 
 private:
     class Outgoing;
@@ -84,7 +84,6 @@ private:
     std::shared_ptr<NodeShare> share_;
     std::unique_ptr<Incoming> incoming_;
     std::uint32_t datagram_bytes_ = 0;
-    bool disowned_ = false;
 
     std::mutex lock_; // all below
     std::unique_ptr<rmem_client> client_;

@@ -119,6 +119,19 @@ TEST_P(Async, FreeWaitsForThoseOnItsRange) {
     }
 }
 
+TEST_P(Async, PollingWithoutWaitingGetsOn) {
+    raddr_t a = alloc(1 << 20);
+    std::vector<std::uint8_t> data(500'000, 7), back(data.size());
+    rop_t ops[2];
+    ASSERT_EQ(rwrite_async(r, a, data.data(), data.size(), &ops[0]), 0);
+    ASSERT_EQ(rread_async(r, a, back.data(), back.size(), &ops[1]), 0);
+    int error;
+    while ((error = rpoll(r, ops, 2, 0)) == -EAGAIN) {
+    }
+    EXPECT_EQ(error, 0);
+    EXPECT_EQ(back, data);
+}
+
 TEST_P(Async, CloseEndsThem) {
     remote_t* other = open();
     raddr_t a = 0;

@@ -197,6 +197,36 @@ TEST_F(Network, ASilentNodeIsATimeoutAndThenIsThereAgain) {
     remote_close(r);
 }
 
+// Three operations on the same bytes: one under way, two that wait for it.
+TEST_F(Network, ThoseThatWaitForOthersEndToo) {
+    auto node = std::make_unique<TestNode>();
+    std::uint16_t port = node->port();
+    Relay relay(port, 0);
+    std::uint8_t bytes[3] = {1, 2, 3};
+    rop_t ops[3];
+    raddr_t a = 0;
+    auto start = [&](remote_t* r) {
+        ASSERT_EQ(ralloc(r, 100, REMOTE_RW, &a), 0);
+        relay.cut(true);
+        for (int i = 0; i < 3; i++)
+            ASSERT_EQ(rwrite_async(r, a, &bytes[i], 1, &ops[i]), 0);
+    };
+    remote_t* closed = open(relay.port());
+    start(closed);
+    remote_close(closed);
+    relay.cut(false);
+
+    remote_t* lost = open(relay.port());
+    start(lost);
+    node.reset();
+    node = std::make_unique<TestNode>(port);
+    relay.cut(false);
+    EXPECT_EQ(rpoll(lost, ops, 3, 20'000'000), -ESTALE);
+    for (const rop_t& op : ops)
+        EXPECT_EQ(op.result, -ESTALE);
+    remote_close(lost);
+}
+
 TEST_F(Network, ARestartedNodeHasLostEverything) {
     auto node = std::make_unique<TestNode>();
     std::uint16_t port = node->port();
