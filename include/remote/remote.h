@@ -27,11 +27,12 @@
  *
  * Order (Clio, sections 3.1 and 4.5). A synchronous call is done when it returns. Asynchronous ones
  * may run in any order, but that two of one handle never pass each other if they
- * overlap and one of them writes. A synchronous call counts as one of them. Of operations by different
- * handles at once on the same bytes, 8 aligned bytes are seen whole, and more may be seen in part.
+ * overlap and one of them writes. A synchronous call counts as one of them; one of more than 1 MiB as
+ * several, one after the other. Of operations by different handles at once on the same bytes, 8
+ * aligned bytes are seen whole if neither is longer than 1 KiB, and more may be seen in part.
  *
- * fork(). Handles are their process's: in the child they give -ECHILD, and remote_close() frees what
- * the child has of them, without a word to the node.
+ * fork(). Handles are their process's: in the child they give -ECHILD, and remote_close() closes
+ * their sockets, without a word to the node.
  */
 #ifndef REMOTE_REMOTE_H
 #define REMOTE_REMOTE_H
@@ -66,7 +67,7 @@ struct remote_options {
  * Opens a handle to a remote address space. target is one of
  *   embedded:[size=64M][,page=64K]            a node of its own inside the process; size of its memory
  *   udp:HOST[:PORT],key=FILE[,space=ID]       a node on the network; space 1 unless told
- * options may be NULL. -EINVAL, -ENOENT and others; remote_why() says more.
+ * options may be NULL. -EINVAL, -EHOSTUNREACH, -ENOMEM; remote_why() says more.
  */
 int remote_open(remote_t **r, const char *target, const struct remote_options *options);
 
@@ -118,8 +119,8 @@ typedef struct rop {
 } rop_t;
 
 /*
- * Start it. The buffer is the library's until the operation ends. -EAGAIN: async_max are under
- * way: rpoll() some.
+ * Start it, of 1 GiB at most. The buffer is the library's until the operation ends. -EAGAIN:
+ * async_max are under way: rpoll() some.
  */
 int rread_async(remote_t *r, raddr_t address, void *buffer, size_t bytes, rop_t *op);
 int rwrite_async(remote_t *r, raddr_t address, const void *buffer, size_t bytes, rop_t *op);

@@ -84,7 +84,10 @@ struct node_outbox *node_outbox_get(struct node_host *host, const struct rmem_he
 	spin_lock(&out->lock);
 	if (likely(same(out, head, path)))
 		return out;
-	node_outbox_flush(out);
+	if (READ_ONCE(host->closing))
+		drop(out);
+	else
+		node_outbox_flush(out);
 	out->session = head->session;
 	out->space = head->space;
 	out->integrity = head->integrity;

@@ -16,6 +16,8 @@ namespace remora::lib {
 namespace {
 
 constexpr std::uint64_t timeout_us_default = 10'000'000;
+constexpr std::uint64_t timeout_us_most = std::uint64_t{1} << 50; // 35 years: as good as never
+constexpr std::size_t async_bytes_max = std::size_t{1} << 30;
 constexpr std::uint32_t async_max_default = 1024;
 constexpr std::uint32_t async_max_most = 1U << 20;
 constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
@@ -38,11 +40,11 @@ std::unique_ptr<Backend> open_backend(const Target& target, const remote_options
     if (target.backend == Target::Backend::embedded)
         return std::make_unique<Embedded>(target);
     std::uint64_t timeout_us = options.timeout_us ? options.timeout_us : timeout_us_default;
-    UdpOptions udp{
-        timeout_us > std::numeric_limits<std::uint64_t>::max() / 1000 ? 0 : timeout_us * 1000,
-        integrity};
+    UdpOptions udp{timeout_us > timeout_us_most ? 0 : timeout_us * 1000, integrity};
     return std::make_unique<Udp>(target, key_read(target.key_file).key, udp);
 }
+
+std::atomic<std::uint32_t> next_generation;
 
 // How many forks this process is away from the one that began.
 std::atomic<unsigned> process_generation;
@@ -111,14 +113,18 @@ int Handle::free(raddr_t address) {
 std::uint32_t Handle::take_slot() {
     std::lock_guard lock(slots_lock_);
     std::uint32_t index = free_;
-    if (index != none)
-        free_ = slots_[index].next_free;
+    if (index == none)
+        return none;
+    free_ = slots_[index].next_free;
+    // Of no other handle, nor of an earlier operation; 0 is none.
+    while (!(slots_[index].generation = ++next_generation)) {
+    }
     return index;
 }
 
 void Handle::give_slot(std::uint32_t index) {
     std::lock_guard lock(slots_lock_);
-    slots_[index].generation++;
+    slots_[index].generation = 0;
     slots_[index].next_free = free_;
     free_ = index;
 }
@@ -132,11 +138,13 @@ std::span<Op> Handle::ops_of(Slot& slot, std::size_t count) {
 }
 
 int Handle::start(std::uint8_t type, raddr_t address, void* data, std::size_t bytes, rop_t& rop) {
+    if (bytes > async_bytes_max)
+        return -EINVAL;
     std::uint32_t index = take_slot();
     if (index == none)
         return -EAGAIN;
     Slot& slot = slots_[index];
-    std::size_t count = (bytes + op_bytes_max - 1) / op_bytes_max;
+    std::size_t count = bytes / op_bytes_max + (bytes % op_bytes_max != 0);
     std::span<Op> ops;
     try {
         ops = ops_of(slot, count);
@@ -169,7 +177,8 @@ Handle::Slot* Handle::slot_of(const rop_t& rop) {
     if (index >= slots_.size())
         return nullptr;
     std::lock_guard lock(slots_lock_);
-    return slots_[index].generation == rop.token >> 32 ? &slots_[index] : nullptr;
+    std::uint32_t generation = slots_[index].generation;
+    return generation && generation == rop.token >> 32 ? &slots_[index] : nullptr;
 }
 
 bool Handle::poll_one(rop_t& rop, Clock::time_point until) {

@@ -37,8 +37,8 @@ private:
     struct Slot {
         Call call;
         Op first;
-        std::vector<Op> more; // of a long one
-        std::uint32_t generation = 0;
+        std::vector<Op> more;         // of a long one
+        std::uint32_t generation = 0; // 0: free
         std::uint32_t next_free = 0;
     };
 

@@ -61,6 +61,7 @@ struct Op {
     Link all, near;
     std::uint64_t from = 0, end = 0; // bytes it is about
     std::uint64_t number = 0;
+    std::uint64_t entered_ns = 0;
     std::uint32_t blockers = 0;
 };
 

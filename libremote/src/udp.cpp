@@ -32,6 +32,12 @@ constexpr int buffer_bytes = 4 << 20;
 constexpr std::uint64_t spin_ns_max = 100 * BASE_NSEC_PER_USEC;
 // How often an ALLOC is tried whose region went with its session.
 constexpr unsigned alloc_tries = 8;
+constexpr std::uint32_t incast_bytes_least = RMEM_IWND_ROOM_BYTES;
+constexpr std::uint32_t incast_bytes_most = RMEM_IWND_BYTES;
+// Who receives looks up that often, for what others began meanwhile may be due sooner.
+constexpr auto slice = std::chrono::milliseconds(10);
+// Batches taken in before what is due is looked at.
+constexpr unsigned batches_max = 64;
 constexpr auto close_time = std::chrono::milliseconds(200);
 // To learn that nobody answers shouldn't take as long as a node may be silent later.
 constexpr std::uint64_t open_ns_max = 5 * BASE_NSEC_PER_SEC;
@@ -172,13 +178,8 @@ Udp::Udp(const Target& target, const Key& key, const UdpOptions& options)
     base_crc32c_setup();
     connect(target);
     configure(target, key, options);
-    join();
-    try {
-        open(endpoint_text(target.host, target.port));
-    } catch (...) {
-        leave();
-        throw;
-    }
+    open(endpoint_text(target.host, target.port));
+    page_bytes_ = client_->node.page_bytes;
 }
 
 void Udp::connect(const Target& target) {
@@ -210,8 +211,14 @@ void Udp::connect(const Target& target) {
         std::min<std::uint32_t>(static_cast<std::uint32_t>(mtu) - below, RMEM_DATAGRAM_BYTES_MAX);
     if (datagram_bytes_ < RMEM_HDR_BYTES + RMEM_PIECE_BYTES_MIN)
         throw Failure("the link to {} has an MTU of {}, which is too small", target.host, mtu);
-    share_ =
-        node_share(std::string(reinterpret_cast<const char*>(list->ai_addr), list->ai_addrlen));
+    // Not more is asked for than the socket has room for; the kernel grants twice, for its own
+    // needs.
+    int room = 0;
+    length = sizeof(room);
+    getsockopt(socket_.get(), SOL_SOCKET, SO_RCVBUF, &room, &length);
+    rmem_incast_init(&incast_, std::clamp<std::uint64_t>(static_cast<std::uint64_t>(room) / 2,
+                                                         incast_bytes_least, incast_bytes_most));
+    rmem_window_init(&window_);
 }
 
 void Udp::configure(const Target& target, const Key& key, const UdpOptions& options) {
@@ -225,8 +232,7 @@ void Udp::configure(const Target& target, const Key& key, const UdpOptions& opti
         std::min<std::uint32_t>(datagram_bytes_ - RMEM_HDR_BYTES, RMEM_PIECE_BYTES_MAX);
     config.datagram_bytes = datagram_bytes_;
     config.fail_after_ns = options.timeout_ns;
-    config.waiter = waiter();
-    rmem_client_init(client_.get(), &config, &share_->window, &incast(), 0);
+    rmem_client_init(client_.get(), &config, &window_, &incast_, 0);
 }
 
 void Udp::open(const std::string& name) {
@@ -247,7 +253,6 @@ void Udp::open(const std::string& name) {
 }
 
 Udp::~Udp() {
-    leave();
     {
         Lock lock(lock_);
         // Those that waited for others in order come to the core as these end.
@@ -258,7 +263,6 @@ Udp::~Udp() {
         rmem_client_close(client_.get(), now_ns());
         settle(now_ns());
     }
-    kick();
     wait_for([this] { return client_->state != RMEM_CHANNEL_OPEN; }, Clock::now() + close_time);
 }
 
@@ -279,8 +283,9 @@ void Udp::submit(Op& op) {
         op.from = op.core.addr;
         op.end = op.from + op.core.len;
     }
+    op.entered_ns = now_ns();
     if (order_.enter(op))
-        rmem_client_submit(client_.get(), &op.core, now_ns());
+        rmem_client_submit(client_.get(), &op.core, op.entered_ns);
 }
 
 // Lock. Of a call that has ended nothing may be touched any more.
@@ -292,7 +297,7 @@ void Udp::end(rmem_op* chain, rmem_client_result result) {
         op.call->end_op(error_of(op.core, result));
         while (free) {
             rmem_op* next = free->next;
-            rmem_client_submit(client_.get(), free, now_ns());
+            rmem_client_submit(client_.get(), free, op_of(free).entered_ns);
             free = next;
         }
     }
@@ -300,37 +305,36 @@ void Udp::end(rmem_op* chain, rmem_client_result result) {
         changed_.notify_all();
 }
 
-// Lock: whatever was told to the core, what follows from it.
-void Udp::settle(std::uint64_t now_ns) {
+// Lock. What is here already isn't late: it is taken in before anything counts as timed out.
+void Udp::expire(std::uint64_t now_ns) {
     std::uint64_t deadline = rmem_client_deadline(client_.get());
-    bool expired = deadline && deadline <= now_ns;
+    bool due = deadline && deadline <= now_ns;
+    if (due && receiving_)
+        return; // who receives sees to it
+    for (unsigned batch = 0, got = receive_batch;
+         due && got == receive_batch && batch < batches_max; batch++) {
+        got = incoming_->receive(socket_.get());
+        take_in(got);
+    }
     // When all is lost, so are those that come to the core as others end.
-    while (expired || client_->state == RMEM_CHANNEL_LOST) {
+    while (due || client_->state == RMEM_CHANNEL_LOST) {
         rmem_client_result result = RMEM_CLIENT_OK;
         rmem_op* ended = rmem_client_expire(client_.get(), now_ns, &result);
         end(ended, result);
-        expired = false;
+        due = false;
         if (!ended)
             break;
     }
+}
+
+// Lock: whatever was told to the core, what follows from it.
+void Udp::settle(std::uint64_t now_ns) {
+    expire(now_ns);
     Outgoing out(socket_.get(), *client_, now_ns);
     rmem_client_tx tx;
     while (rmem_client_next(client_.get(), now_ns, &tx))
         out.add(tx);
     out.flush();
-}
-
-void Udp::pump() {
-    Lock lock(lock_);
-    settle(now_ns());
-}
-
-// No lock.
-void Udp::kick() {
-    std::uint64_t waiters =
-        rmem_window_waiting(client_->window) | rmem_incast_waiting(client_->incast);
-    if (waiters)
-        pump_waiters(waiters);
 }
 
 void Udp::start(std::span<Op> ops) {
@@ -340,7 +344,6 @@ void Udp::start(std::span<Op> ops) {
             submit(op);
         settle(now_ns());
     }
-    kick();
 }
 
 int Udp::one(Op& op) {
@@ -397,6 +400,7 @@ int Udp::alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t want
         if (error)
             return error;
         range = op.core.range;
+        release(); // the READ's floor has to be above the ALLOC's id
         std::uint8_t byte;
         error = transfer(RMEM_READ, range.addr, &byte, 1);
         if (error != -EFAULT || tries == alloc_tries)
@@ -408,7 +412,9 @@ int Udp::dealloc(const rmem_op_range& range) {
     Op op;
     op.core.type = RMEM_FREE;
     op.core.range = range;
-    return one(op);
+    int error = one(op);
+    // Executed before, and the answer was lost with the session.
+    return error == -EFAULT && op.core.attempt ? 0 : error;
 }
 
 // ---- waiting ----
@@ -457,6 +463,7 @@ bool Udp::wait_for(Done done, Clock::time_point until) {
 void Udp::receive(Lock& lock, Clock::time_point until) {
     std::uint64_t deadline = rmem_client_deadline(client_.get());
     std::uint64_t spin_ns = std::min(2 * client_->rtt.srtt_ns, spin_ns_max);
+    until = std::min(until, Clock::now() + slice);
     if (deadline)
         until = std::min(until, at(deadline));
     receiving_ = true;
@@ -464,7 +471,8 @@ void Udp::receive(Lock& lock, Clock::time_point until) {
     unsigned got = listen(until, spin_ns);
     lock.lock();
     receiving_ = false;
-    take_in(lock, got);
+    take_in(got);
+    settle(now_ns());
 }
 
 // So many datagrams are in incoming_; 0: until has come.
@@ -486,14 +494,11 @@ unsigned Udp::listen(Clock::time_point until, std::uint64_t spin_ns) {
     return incoming_->receive(socket_.get());
 }
 
-void Udp::take_in(Lock& lock, unsigned datagrams) {
+// Lock. So many datagrams are in incoming_.
+void Udp::take_in(unsigned datagrams) {
     std::uint64_t now = now_ns();
     for (unsigned i = 0; i < datagrams; i++)
         take_datagram(now, incoming_->datagram(i));
-    settle(now);
-    lock.unlock();
-    kick();
-    lock.lock();
 }
 
 // Lock.

@@ -10,8 +10,8 @@
  * There is no thread of our own: whoever waits also sends again what timed out. Data goes from the
  * program's buffers into the socket and, once it has verified, back into them.
  *
- * One handle is one session, with one socket. Windows belong to the node and to the process: they
- * are shared with the other handles, and whoever gave credit back pumps those that wait for it.
+ * One handle is one session, with one socket and windows of its own: credit comes back only where
+ * somebody waits, so what one handle owes must not stop another.
  */
 #pragma once
 
@@ -25,7 +25,6 @@
 
 #include "src/backend.hpp"
 #include "src/order.hpp"
-#include "src/share.hpp"
 #include "src/target.hpp"
 #include "support/descriptor.hpp"
 #include "support/key.hpp"
@@ -41,7 +40,7 @@ struct UdpOptions {
     rmem_integrity integrity;
 };
 
-class Udp final : public Backend, private Pumped {
+class Udp final : public Backend {
 public:
     // Throws Failure: no such host, no answer, refused.
     Udp(const Target& target, const Key& key, const UdpOptions& options);
@@ -55,7 +54,7 @@ public:
     int alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t wanted,
               rmem_op_range& range) override;
     int dealloc(const rmem_op_range& range) override;
-    std::uint64_t page_bytes() const override { return client_->node.page_bytes; }
+    std::uint64_t page_bytes() const override { return page_bytes_; }
     bool disown() override;
 
 private:
@@ -66,27 +65,28 @@ private:
     void connect(const Target& target);
     void configure(const Target& target, const Key& key, const UdpOptions& options);
     void open(const std::string& name);
-    void pump() override;
 
     template <typename Done>
     bool wait_for(Done done, Clock::time_point until);
     void receive(Lock& lock, Clock::time_point until);
     unsigned listen(Clock::time_point until, std::uint64_t spin_ns);
-    void take_in(Lock& lock, unsigned datagrams);
+    void take_in(unsigned datagrams);
+    void expire(std::uint64_t now_ns);
     void take_datagram(std::uint64_t now_ns, std::span<const std::uint8_t> bytes);
     void settle(std::uint64_t now_ns);
     void submit(Op& op);
     void end(rmem_op* chain, rmem_client_result result);
-    void kick();
     int one(Op& op);
 
     Descriptor socket_;
-    std::shared_ptr<NodeShare> share_;
     std::unique_ptr<Incoming> incoming_;
     std::uint32_t datagram_bytes_ = 0;
+    std::uint64_t page_bytes_ = 0; // as the node said first
 
     std::mutex lock_; // all below
     std::unique_ptr<rmem_client> client_;
+    rmem_window window_;
+    rmem_incast incast_;
     Order order_;
     bool receiving_ = false; // somebody does, for all
     unsigned waiting_ = 0;

@@ -81,6 +81,12 @@ TEST_P(Async, EachHasItsResult) {
     EXPECT_EQ(rpoll(r, ops, 3, 0), -EFAULT) << "the second poll says something else";
     rop_t strange{12345, -EINPROGRESS};
     EXPECT_EQ(rpoll(r, &strange, 1, forever), -EINVAL);
+    remote_t* other = open();
+    ASSERT_EQ(rread_async(r, a, &byte, 1, &ops[0]), 0);
+    strange = ops[0];
+    EXPECT_EQ(rpoll(other, &strange, 1, forever), -EINVAL) << "another handle's";
+    EXPECT_EQ(rpoll(r, ops, 1, forever), 0);
+    remote_close(other);
 }
 
 TEST_P(Async, NoMoreThanWereAskedFor) {

@@ -105,6 +105,9 @@ TEST_P(Data, ArgumentsThatCantBe) {
     EXPECT_EQ(rwrite(r, std::numeric_limits<raddr_t>::max(), &byte, 2), -EINVAL);
     EXPECT_EQ(rwrite_async(r, a, &byte, 1, nullptr), -EINVAL);
     EXPECT_EQ(rread_async(r, a, &byte, 0, &op), -EINVAL);
+    EXPECT_EQ(rread_async(r, a, &byte, std::numeric_limits<std::size_t>::max(), &op), -EINVAL);
+    EXPECT_EQ(rread_async(r, 0, &byte, std::numeric_limits<std::size_t>::max(), &op), -EINVAL);
+    EXPECT_EQ(rread(r, 0, &byte, std::numeric_limits<std::size_t>::max()), -EFAULT);
     EXPECT_EQ(ralloc(r, 0, REMOTE_RW, &other), -EINVAL);
     EXPECT_EQ(ralloc(r, 1, REMOTE_WRITE, &other), -EINVAL);
     EXPECT_EQ(ralloc(r, 1, 8, &other), -EINVAL);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 // Opening, closing, fork(), threads, and nodes that fall silent or restart.
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <random>
@@ -90,7 +91,11 @@ TEST_P(Life, AChildHasNoUseOfIt) {
                        ralloc(r, 1, REMOTE_RW, &b) == -ECHILD && rfree(r, a) == -ECHILD &&
                        rpoll(r, &op, 1, 0) == -ECHILD;
         remote_close(r);
-        _exit(refused ? 0 : 1);
+        remote_t* own = open();
+        raddr_t c = 0;
+        bool works = own && !ralloc(own, 10, REMOTE_RW, &c) && !rwrite(own, c, &other, 1);
+        remote_close(own);
+        _exit(refused && works ? 0 : 1);
     }
     int status = 1;
     waitpid(child, &status, 0);
@@ -171,6 +176,53 @@ TEST_F(Network, HandlesOfOneSpaceShareItsMemory) {
     remote_close(one); // what it allocated stays
     EXPECT_EQ(rread(two, a, back, 6), 0);
     remote_close(two);
+}
+
+// What one owes must not stop the other, whoever polls which.
+TEST_F(Network, HandlesDontWaitForEachOther) {
+    TestNode node;
+    remote_t *busy = open(node.port()), *other = open(node.port(), 2'000'000);
+    raddr_t a = 0;
+    ASSERT_EQ(ralloc(busy, 4 << 20, REMOTE_RW, &a), 0);
+    std::vector<std::uint8_t> data(4 << 20);
+    rop_t op;
+    ASSERT_EQ(rwrite_async(busy, a, data.data(), data.size(), &op), 0);
+    std::uint8_t bytes[100];
+    EXPECT_EQ(rread(other, a, bytes, sizeof(bytes)), 0);
+    EXPECT_EQ(rpoll(busy, &op, 1, 20'000'000), 0);
+    remote_close(busy);
+    remote_close(other);
+}
+
+// The answer lies in the socket when the timeout has passed.
+TEST_F(Network, WhatIsHereIsNotLate) {
+    TestNode node;
+    remote_t* r = open(node.port(), 200'000);
+    raddr_t a = 0;
+    ASSERT_EQ(ralloc(r, 100, REMOTE_RW, &a), 0);
+    std::uint8_t byte = 1;
+    rop_t op;
+    ASSERT_EQ(rwrite_async(r, a, &byte, 1, &op), 0);
+    std::this_thread::sleep_for(std::chrono::milliseconds(500)); // the program computes
+    EXPECT_EQ(rread(r, a, &byte, 1), 0);
+    EXPECT_EQ(rpoll(r, &op, 1, 1'000'000), 0);
+    remote_close(r);
+}
+
+// A dead node is one timeout, however many operations wait for each other in order.
+TEST_F(Network, TimeoutsDontAddUp) {
+    TestNode node;
+    Relay relay(node.port(), 0);
+    remote_t* r = open(relay.port(), 300'000);
+    raddr_t a = 0;
+    ASSERT_EQ(ralloc(r, 100, REMOTE_RW, &a), 0);
+    relay.cut(true);
+    std::vector<rop_t> ops(200);
+    std::uint8_t byte = 1;
+    for (rop_t& op : ops)
+        ASSERT_EQ(rwrite_async(r, a, &byte, 1, &op), 0);
+    EXPECT_EQ(rpoll(r, ops.data(), ops.size(), 20'000'000), -ETIMEDOUT);
+    remote_close(r);
 }
 
 TEST_F(Network, ASilentNodeIsATimeoutAndThenIsThereAgain) {
