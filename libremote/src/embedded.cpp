@@ -5,10 +5,9 @@
 #include <bit>
 #include <cstring>
 
-#include <sys/random.h>
-
 #include "support/failure.hpp"
 #include "support/key.hpp"
+#include "support/random.hpp"
 
 namespace remora::lib {
 
@@ -17,18 +16,11 @@ namespace {
 constexpr std::uint32_t space = 1;
 constexpr std::uint32_t regions_max = 1U << 16;
 
-std::uint64_t random_u64() {
-    std::uint64_t value;
-    if (getrandom(&value, sizeof(value), 0) != static_cast<ssize_t>(sizeof(value)))
-        throw Failure("no random numbers from the kernel: {}", std::strerror(errno));
-    return value;
-}
-
 rmem_node_config config_of(const Target& target) {
     rmem_node_config config{};
-    config.boot = random_u64() | 1;
+    config.boot = random_value<u64>() | 1;
     for (u64& seed : config.seed)
-        seed = random_u64();
+        seed = random_value<u64>();
     config.pages = target.memory_bytes / target.page_bytes;
     config.page_shift = static_cast<u32>(std::countr_zero(target.page_bytes));
     // All pages are zero at first, and ready.

@@ -144,7 +144,7 @@ int Handle::start(std::uint8_t type, raddr_t address, void* data, std::size_t by
     if (index == none)
         return -EAGAIN;
     Slot& slot = slots_[index];
-    std::size_t count = bytes / op_bytes_max + (bytes % op_bytes_max != 0);
+    std::size_t count = ops_for(bytes);
     std::span<Op> ops;
     try {
         ops = ops_of(slot, count);
@@ -152,19 +152,7 @@ int Handle::start(std::uint8_t type, raddr_t address, void* data, std::size_t by
         give_slot(index);
         return -ENOMEM;
     }
-    auto* at = static_cast<std::uint8_t*>(data);
-    for (Op& op : ops) {
-        op.core.type = type;
-        op.core.addr = address;
-        op.core.len = static_cast<u32>(std::min<std::size_t>(bytes, op_bytes_max));
-        op.data = at;
-        op.call = &slot.call;
-        address += op.core.len;
-        at += op.core.len;
-        bytes -= op.core.len;
-    }
-    slot.call.result = 0;
-    slot.call.left.store(static_cast<std::uint32_t>(count), std::memory_order_relaxed);
+    cut(ops, slot.call, type, address, static_cast<std::uint8_t*>(data), bytes);
     rop.token = std::uint64_t{slot.generation} << 32 | (index + 1);
     rop.result = -EINPROGRESS;
     backend_->start(ops);

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
+#include <span>
 
 extern "C" {
 #include "core/rmem/client.h"
@@ -64,6 +65,29 @@ struct Op {
     std::uint64_t entered_ns = 0;
     std::uint32_t blockers = 0;
 };
+
+inline std::size_t ops_for(std::uint64_t bytes) {
+    return bytes / op_bytes_max + (bytes % op_bytes_max != 0);
+}
+
+// A call's READ or WRITE as the first ops_for(bytes) of these, which are given back; it has begun.
+inline std::span<Op> cut(std::span<Op> ops, Call& call, std::uint8_t type, std::uint64_t address,
+                         std::uint8_t* data, std::uint64_t bytes) {
+    ops = ops.first(ops_for(bytes));
+    for (Op& op : ops) {
+        op.core.type = type;
+        op.core.addr = address;
+        op.core.len = static_cast<u32>(bytes < op_bytes_max ? bytes : op_bytes_max);
+        op.data = data;
+        op.call = &call;
+        address += op.core.len;
+        data += op.core.len;
+        bytes -= op.core.len;
+    }
+    call.result = 0;
+    call.left.store(static_cast<std::uint32_t>(ops.size()), std::memory_order_relaxed);
+    return ops;
+}
 
 // -errno of a refusal.
 inline int status_error(std::uint8_t status) {

@@ -3,17 +3,16 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/ip.h>
 #include <netinet/udp.h>
 #include <poll.h>
-#include <sys/random.h>
 
 #include "support/failure.hpp"
 #include "support/parse.hpp"
+#include "support/random.hpp"
 
 extern "C" {
 #include "core/base/bytes.h"
@@ -48,12 +47,6 @@ std::uint64_t now_ns() {
 
 Clock::time_point at(std::uint64_t ns) {
     return Clock::time_point(Clock::duration(ns));
-}
-
-template <typename T>
-void fill_random(T& value) {
-    if (getrandom(&value, sizeof(value), 0) != static_cast<ssize_t>(sizeof(value)))
-        throw Failure("no random numbers from the kernel: {}", std::strerror(errno));
 }
 
 Op& op_of(rmem_op* core) {
@@ -223,8 +216,9 @@ void Udp::connect(const Target& target) {
 
 void Udp::configure(const Target& target, const Key& key, const UdpOptions& options) {
     rmem_client_config config{};
-    fill_random(config.client);
-    fill_random(config.seed);
+    Key name = random_value<Key>();
+    std::copy(name.begin(), name.end(), config.client);
+    config.seed = random_value<u64>();
     config.space = target.space;
     config.integrity = static_cast<u8>(options.integrity);
     base_siphash_key_load(&config.key, key.data());
@@ -338,12 +332,10 @@ void Udp::settle(std::uint64_t now_ns) {
 }
 
 void Udp::start(std::span<Op> ops) {
-    {
-        Lock lock(lock_);
-        for (Op& op : ops)
-            submit(op);
-        settle(now_ns());
-    }
+    Lock lock(lock_);
+    for (Op& op : ops)
+        submit(op);
+    settle(now_ns());
 }
 
 int Udp::one(Op& op) {
@@ -357,34 +349,18 @@ int Udp::one(Op& op) {
 
 int Udp::transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* data,
                   std::uint64_t bytes) {
-    if (bytes <= op_bytes_max) {
-        Op op;
-        op.core.type = type;
-        op.core.addr = address;
-        op.core.len = static_cast<u32>(bytes);
-        op.data = data;
-        return one(op);
-    }
     while (bytes) {
         Call call;
         std::array<Op, transfer_ops> ops;
-        unsigned count = 0;
-        for (; bytes && count < ops.size(); count++) {
-            Op& op = ops[count];
-            op.core.type = type;
-            op.core.addr = address;
-            op.core.len = static_cast<u32>(std::min<std::uint64_t>(bytes, op_bytes_max));
-            op.data = data;
-            op.call = &call;
-            address += op.core.len;
-            data += op.core.len;
-            bytes -= op.core.len;
-        }
-        call.left = count;
-        start(std::span(ops).first(count));
+        std::uint64_t now =
+            std::min<std::uint64_t>(bytes, std::uint64_t{transfer_ops} * op_bytes_max);
+        start(cut(ops, call, type, address, data, now));
         wait(call, Clock::time_point::max());
         if (call.result)
             return call.result;
+        address += now;
+        data += now;
+        bytes -= now;
     }
     return 0;
 }

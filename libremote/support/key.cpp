@@ -6,12 +6,12 @@
 #include <csignal>
 #include <cstring>
 #include <fcntl.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "support/descriptor.hpp"
 #include "support/failure.hpp"
+#include "support/random.hpp"
 
 namespace remora {
 
@@ -66,11 +66,7 @@ private:
 } // namespace
 
 Key key_random() {
-    Key key;
-    // Up to 256 bytes come whole, once the kernel's generator is seeded.
-    if (getrandom(key.data(), key.size(), 0) != static_cast<ssize_t>(key.size()))
-        throw Failure("no random numbers from the kernel: {}", std::strerror(errno));
-    return key;
+    return random_value<Key>();
 }
 
 std::string key_text(const Key& key) {

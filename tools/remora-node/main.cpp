@@ -9,7 +9,6 @@
 
 #include <sys/eventfd.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/signalfd.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -19,18 +18,11 @@
 #include "remora-node/worker.hpp"
 #include "support/failure.hpp"
 #include "support/key.hpp"
+#include "support/random.hpp"
 
 namespace remora::daemon {
 
 namespace {
-
-template <typename T>
-T random_value() {
-    T value;
-    if (getrandom(&value, sizeof(value), 0) != static_cast<ssize_t>(sizeof(value)))
-        throw Failure("no random numbers from the kernel: {}", std::strerror(errno));
-    return value;
-}
 
 rmem_node_config seeded(rmem_node_config config) {
     config.boot = random_value<std::uint64_t>() | 1;
