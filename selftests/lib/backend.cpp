@@ -142,15 +142,15 @@ void Relay::run(std::uint16_t to) {
 
 const std::string& key_file() {
     static const std::string file = [] {
-        char name[] = "/tmp/remora-lib-key-XXXXXX";
-        int fd = mkstemp(name);
+        std::string name = testing::TempDir() + "remora-lib-key-XXXXXX";
+        int fd = mkstemp(name.data());
         std::string text = key_text(key) + "\n";
         if (fd < 0 || write(fd, text.data(), text.size()) < 0)
             std::abort();
         close(fd);
         static std::string kept = name;
         std::atexit([] { unlink(kept.c_str()); });
-        return std::string(name);
+        return name;
     }();
     return file;
 }

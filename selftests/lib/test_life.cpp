@@ -53,21 +53,25 @@ TEST_P(Life, ThreadsShareAHandle) {
         thread.join();
 }
 
-// A read beside writes of one byte repeated sees only one of them: each is a packet, so whole.
-TEST_P(Life, SmallWritesAreWhole) {
-    raddr_t a = alloc(64);
+// Each writer repeats a byte of its own: a read sees one of them. On the network each has a handle
+// of its own, or their order alone would keep them apart.
+TEST_P(Life, EightBytesAreSeenWhole) {
+    raddr_t a = alloc(8);
     std::atomic<bool> stop{false};
     std::vector<std::thread> writers;
     for (std::uint8_t t = 1; t <= 3; t++) {
         writers.emplace_back([&, t] {
-            std::uint8_t data[64];
+            remote_t* mine = node ? open() : r;
+            std::uint8_t data[8];
             std::memset(data, t, sizeof(data));
             while (!stop)
-                ASSERT_EQ(rwrite(r, a, data, sizeof(data)), 0);
+                ASSERT_EQ(rwrite(mine, a, data, sizeof(data)), 0);
+            if (mine != r)
+                remote_close(mine);
         });
     }
     for (int i = 0; i < 100; i++) {
-        std::uint8_t data[64];
+        std::uint8_t data[8];
         ASSERT_EQ(rread(r, a, data, sizeof(data)), 0);
         for (std::uint8_t byte : data)
             ASSERT_EQ(byte, data[0]);
@@ -202,8 +206,15 @@ TEST_F(Network, WhatIsHereIsNotLate) {
     ASSERT_EQ(ralloc(r, 100, REMOTE_RW, &a), 0);
     std::uint8_t byte = 1;
     rop_t op;
+    auto began = std::chrono::steady_clock::now();
     ASSERT_EQ(rwrite_async(r, a, &byte, 1, &op), 0);
-    std::this_thread::sleep_for(std::chrono::milliseconds(500)); // the program computes
+    remote_t* other = open(node.port());
+    std::uint8_t seen = 0;
+    while (!seen)
+        ASSERT_EQ(rread(other, a, &seen, 1), 0); // then it has been answered, too
+    remote_close(other);
+    // The program computes for longer than the timeout.
+    std::this_thread::sleep_until(began + std::chrono::milliseconds(400));
     EXPECT_EQ(rread(r, a, &byte, 1), 0);
     EXPECT_EQ(rpoll(r, &op, 1, 1'000'000), 0);
     remote_close(r);

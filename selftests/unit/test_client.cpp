@@ -437,6 +437,8 @@ struct Gather : testing::Test {
 
     rmem_client& client() { return world.channels[0]->client; }
 
+    std::vector<bool> more;
+
     void attach(uint32_t datagram_bytes) {
         world.datagram_bytes = datagram_bytes;
         world.add_channel(world.config(1));
@@ -452,6 +454,16 @@ struct Gather : testing::Test {
     }
 
     void SetUp() override { attach(8972); }
+
+    // What each request from now on says of those behind it.
+    void record_more() {
+        world.on_sent = [this](const net::Packet& packet) {
+            if (!packet.to_node)
+                return;
+            for (const auto& message : net::received(packet.bytes, false, net::space_key()))
+                more.push_back(message.head.more);
+        };
+    }
 
     Op& submit(uint8_t type, uint32_t bytes) {
         Op& op = ops.emplace_back();
@@ -521,12 +533,7 @@ TEST_F(Gather, WaitsForAsManyAsTheirAnswersShareADatagram) {
 
 // All but the last, in whichever datagram; so does a WRITE of several datagrams.
 TEST_F(Gather, ABurstSaysThatMoreFollows) {
-    std::vector<bool> more;
-    world.on_sent = [&](const net::Packet& packet) {
-        if (packet.to_node)
-            for (const auto& message : net::received(packet.bytes, false, net::space_key()))
-                more.push_back(message.head.more);
-    };
+    record_more();
     fly(64);
     more.clear();
     for (uint32_t i = 0; i < RMEM_BUNDLE_MAX; i++)
@@ -547,12 +554,7 @@ TEST_F(Gather, ABurstSaysThatMoreFollows) {
 
 // A promise is kept: what closes the window behind a message is known when it is made.
 TEST_F(Gather, NoMoreFollowsWhereTheWindowCloses) {
-    std::vector<bool> more;
-    world.on_sent = [&](const net::Packet& packet) {
-        if (packet.to_node)
-            for (const auto& message : net::received(packet.bytes, false, net::space_key()))
-                more.push_back(message.head.more);
-    };
+    record_more();
     fly(64);
     world.window.cwnd = (rmem_window_in_flight(&world.window) + 3) * RMEM_CWND_ONE;
     more.clear();
