@@ -231,7 +231,7 @@ FUZZ_BIN := $(FUZZ_SRC:selftests/fuzz/%.cpp=out/bin/fuzz/%)
 # ---- targets ------------------------------------------------------------------------------------
 
 .PHONY: all user lib modules modules-all demo check style unit tsan model conformance fuzz-build fuzz bench-rmb \
-	bench-core selftests compile_commands.json install modules_install clean help deps
+	bench-core selftests libtest compile_commands.json install modules_install clean help deps
 
 all: user modules ## user space, and the modules for KERNEL or KDIR
 
@@ -266,7 +266,7 @@ model: $(MODEL_BIN)
 conformance: $(CONFORMANCE_BIN)
 fuzz-build: $(FUZZ_BIN)
 libtest: $(LIBTEST_BIN)
-selftests: unit tsan model conformance fuzz-build ## build the native tests without running them
+selftests: unit tsan model conformance fuzz-build libtest ## build the native tests without running them
 
 fuzz: fuzz-build ## every fuzz target for FUZZ_SECONDS=600 each, new inputs in out/fuzz/corpus
 	$(Q)for target in $(notdir $(FUZZ_BIN)); do \
