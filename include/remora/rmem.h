@@ -18,8 +18,8 @@
  * comes out even, or asks for more, all messages found until then are damaged, if their
  * headers verify. Messages that travel together are on their own:
  * each has its tag, its id and its answer, and a bad one spoils none of the
- * others. They are of one space and session, and of types READ, WRITE, DISCARD and
- * ZERO; others travel alone. Their answers are bundled in the same order, as
+ * others. They are of one space and session, and of types READ, WRITE, DISCARD,
+ * ZERO and ATOMIC; others travel alone. Their answers are bundled in the same order, as
  * far as the datagram size allows that the client gave in OPEN; so are those to datagrams
  * that come together, or by RMEM_FLAGS_MORE. A client may send without bundling.
  *
@@ -53,6 +53,12 @@
  * is refused. A client that learns of this opens a new session and issues what
  * is outstanding under new ids.
  *
+ * Exactly once. What an ATOMIC found can't be found again, so the node keeps it until it is
+ * acknowledged: for the RMEM_REPLAY ids from the floor on, a copy of an executed ATOMIC is
+ * answered as the first was. One whose id lies beyond them is answered RMEM_BUSY. A client tells a
+ * floor above its id when it has the answer. If the session ends before, nothing says
+ * any more whether the ATOMIC was executed: the client must not issue it anew by itself.
+ *
  * Regions outlive the session that allocated them, once their client is known to
  * know of them: an ALLOC is acknowledged when a request of its session has come whose
  * floor is above its id. If the session ends before (evicted, superseded, closed), the ALLOC is
@@ -84,6 +90,8 @@
 
 /* Ids of one session the node remembers above the floor, one bit each. */
 #define RMEM_WINDOW 4096
+/* And those among them whose result it can keep, if they are ATOMICs. */
+#define RMEM_REPLAY 128
 
 /* Largest READ: the node answers it with several packets. */
 #define RMEM_READ_BYTES_MAX (256U * 1024)
@@ -136,6 +144,29 @@ enum rmem_type {
 	RMEM_DISCARD = 7,
 	/* The range reads as zero from now on; whole pages in it are freed. */
 	RMEM_ZERO = 8,
+	/*
+	 * Read, change and write the little-endian integer of len bytes at addr, as one
+	 * step: no other message is executed between. len is 4 or 8, or 16 where the node's
+	 * processor can do that, and divides addr. Header's op says how; payload
+	 * rmem_operands, out: rmem_found, what was there before.
+	 */
+	RMEM_ATOMIC = 9,
+	RMEM_TYPE_END
+};
+
+/* What is there afterwards. Of 16 bytes there are SWAP and CAS only. */
+enum rmem_atomic_op {
+	RMEM_SWAP = 1, /* value */
+	RMEM_CAS = 2,  /* value if compare was there, else what was there */
+	RMEM_ADD = 3,  /* the sum with value, modulo 2^bits */
+	RMEM_AND = 4,
+	RMEM_OR = 5,
+	RMEM_XOR = 6,
+	RMEM_MIN = 7, /* the lesser of it and value, unsigned */
+	RMEM_MAX = 8,
+	RMEM_SMIN = 9, /* the same, signed */
+	RMEM_SMAX = 10,
+	RMEM_ATOMIC_OP_END
 };
 
 enum rmem_integrity {
@@ -157,13 +188,13 @@ enum rmem_integrity {
 enum rmem_status {
 	RMEM_OK = 0,
 	RMEM_DAMAGED = 1,    /* payload arrived damaged: send it again, at once */
-	RMEM_BUSY = 2,	     /* no zeroed page ready, or no session slot: send it again, later */
+	RMEM_BUSY = 2,	     /* no zeroed page, session slot or place for a result: later */
 	RMEM_NO_SESSION = 3, /* the node doesn't know this session (any more) */
 	RMEM_REBOOTED = 4,   /* the request names another boot; header has the current one */
 	RMEM_STALE = 5,	     /* id below the session's floor: sender has long gone on */
 	RMEM_FAULT = 6,	     /* address not allocated in this space */
 	RMEM_PERM = 7,	     /* region doesn't permit this */
-	RMEM_INVALID = 8,    /* length 0 or too large, bad page alignment, id beyond the window */
+	RMEM_INVALID = 8,    /* a length, alignment or op that can't be; id beyond the window */
 	RMEM_NO_MEMORY = 9,  /* ALLOC: larger than what is left, of memory or of regions */
 	RMEM_STATUS_COUNT
 };
@@ -183,7 +214,7 @@ struct rmem_hdr {
 	__le32 offset;	 /* READ responses: of this part in the request; else 0 */
 	__le16 piece;	 /* READ requests: payload bytes per response packet; else 0 */
 	__u8 attempt;	 /* of the request, wrapping; echoed, so a round trip is unambiguous */
-	__u8 reserved;	 /* 0 */
+	__u8 op;	 /* ATOMIC: enum rmem_atomic_op; else 0; echoed */
 	__le32 digest;	 /* RMEM_DIGEST: CRC32C of the payload, 0 without one; else 0 */
 	__u8 tag[8];	 /* SipHash-2-4, little-endian; see above */
 };
@@ -192,7 +223,7 @@ struct rmem_hdr {
 #define RMEM_TAGGED_BYTES 64 /* of the header; the tag is last */
 
 /*
- * Payloads. In messages that carry one of these, header's addr is 0 and
+ * Payloads. In messages that carry one of these, but ATOMIC, header's addr is 0 and
  * len is the payload's size.
  */
 struct rmem_open {
@@ -225,6 +256,16 @@ struct rmem_range {
 	__le64 bytes;
 };
 
+/* Of ATOMIC; the integer's first 8 bytes come first, what it doesn't have is 0. */
+struct rmem_operands {
+	__le64 value[2];
+	__le64 compare[2]; /* CAS; else 0 */
+};
+
+struct rmem_found {
+	__le64 value[2];
+};
+
 /*
  * An ALLOC or FREE that is repeated under its id is answered as the first time,
  * while its id is in the window; an ALLOC whose region was freed since, RMEM_NO_MEMORY.
@@ -247,6 +288,8 @@ RMEM_ASSERT(sizeof(struct rmem_open) == 24, "open");
 RMEM_ASSERT(sizeof(struct rmem_opened) == 24, "opened");
 RMEM_ASSERT(sizeof(struct rmem_alloc) == 24, "alloc");
 RMEM_ASSERT(sizeof(struct rmem_range) == 16, "range");
+RMEM_ASSERT(sizeof(struct rmem_operands) == 32, "operands");
+RMEM_ASSERT(sizeof(struct rmem_found) == 16, "found");
 
 #undef RMEM_ASSERT
 

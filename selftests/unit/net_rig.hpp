@@ -227,6 +227,13 @@ private:
             send_out(head);
             return;
         }
+        if (decision.action == RMEM_ACT_ATOMIC)
+            rmem_node_atomic(&core, &head, payload, at(decision.extent[0]), &decision);
+        if (uint32_t bytes = rmem_wire_payload_bytes(&decision.reply)) {
+            auto* found = reinterpret_cast<const uint8_t*>(&decision.found);
+            answer(head, decision.reply, {found, found + bytes});
+            return;
+        }
         for (unsigned n = 0; n < decision.extents; n++) {
             const rmem_extent& e = decision.extent[n];
             if (decision.action == RMEM_ACT_FILL) {
@@ -602,6 +609,11 @@ inline void make(Op& op, uint8_t type, uint64_t addr, uint32_t len) {
 inline void make_write(Op& op, uint64_t addr, Bytes data) {
     make(op, RMEM_WRITE, addr, data.size());
     op.data = std::move(data);
+}
+
+inline void make_add(Op& op, uint64_t addr, uint64_t value) {
+    make(op, RMEM_ATOMIC, addr, 8);
+    op.op.atomic = {{value, 0}, {0, 0}, {0, 0}, RMEM_ADD};
 }
 
 // Submits and waits for the end.

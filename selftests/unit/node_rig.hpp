@@ -69,6 +69,8 @@ struct Client {
         h.attempt = 7;
         if (type == RMEM_READ)
             h.piece = 4096;
+        if (type == RMEM_ATOMIC)
+            h.op = RMEM_ADD;
         return h;
     }
 
@@ -230,7 +232,7 @@ public:
         return free(client, client.head(RMEM_FREE, 0, sizeof(rmem_range)), addr, bytes);
     }
 
-    // A whole request for data: data is what a WRITE carries, and what a READ brings.
+    // A whole request for data: data is what a WRITE or ATOMIC carries, and what a READ brings.
     rmem_answer request(Client& client, const rmem_head& h, std::vector<uint8_t>* data = nullptr) {
         rmem_answer answer{};
         if (rmem_node_is_slow(&core, &h)) {
@@ -239,6 +241,10 @@ public:
         }
         rmem_node_request(&core, now_ns, &h, &client.peer, &answer);
         const uint8_t* from = data ? data->data() : nullptr;
+        if (answer.action == RMEM_ACT_ATOMIC) {
+            rmem_node_atomic(&core, &h, from, at(answer.extent[0]), &answer);
+            return answer;
+        }
         for (unsigned n = 0; n < answer.extents; n++) {
             const rmem_extent& e = answer.extent[n];
             if (answer.action == RMEM_ACT_FILL) {

@@ -657,6 +657,148 @@ TEST(GatherNot, WithoutDatagramsForSeveral) {
     }
 }
 
+// ---- atomics ----
+
+struct AtomicClient : Client {
+    std::list<Op> ops;
+
+    uint64_t value(uint64_t at) {
+        Bytes bytes = read(at, 8);
+        return base_load_le64(bytes.data());
+    }
+    Op& add(uint64_t at, uint64_t value, size_t channel = 0) {
+        Op& op = ops.emplace_back();
+        net::make_add(op, base + at, value);
+        world.submit(op, channel);
+        return op;
+    }
+    void finish_all() {
+        ASSERT_TRUE(world.run([&] { return world.idle(); }, 600'000 * ms));
+    }
+};
+
+TEST_F(AtomicClient, FindsWhatWasThere) {
+    Op add, swap, cas;
+    net::make_add(add, base + 64, 5);
+    EXPECT_EQ(net::finish(world, add), RMEM_CLIENT_OK);
+    EXPECT_EQ(add.op.atomic.found[0], 0u);
+    net::make(swap, RMEM_ATOMIC, base + 64, 8);
+    swap.op.atomic = {{9, 0}, {0, 0}, {0, 0}, RMEM_SWAP};
+    EXPECT_EQ(net::finish(world, swap), RMEM_CLIENT_OK);
+    EXPECT_EQ(swap.op.atomic.found[0], 5u);
+    net::make(cas, RMEM_ATOMIC, base + 64, 16);
+    cas.op.atomic = {{1, 2}, {9, 0}, {0, 0}, RMEM_CAS};
+    ASSERT_EQ(net::finish(world, cas), RMEM_CLIENT_OK);
+    EXPECT_EQ(cas.op.atomic.found[0], 9u);
+    EXPECT_EQ(value(64), 1u);
+    EXPECT_EQ(value(72), 2u);
+}
+
+TEST_F(AtomicClient, RefusalsCarryTheNodesWord) {
+    Op op;
+    net::make_add(op, base + 4, 5);
+    EXPECT_EQ(net::finish(world, op), RMEM_CLIENT_REFUSED);
+    EXPECT_EQ(op.op.status, RMEM_INVALID);
+}
+
+// The first datagram is lost: the others run ahead of the floor as far as results are kept, no
+// further, and all end when it has been sent again.
+TEST_F(AtomicClient, RunNoFurtherAheadThanResultsAreKept) {
+    world.window.cwnd = RMEM_CWND_MAX;
+    world.weather.loss = 1000;
+    add(0, 1);
+    world.weather.loss = 0;
+    for (int i = 1; i < 1000; i++)
+        add(0, 1);
+    finish_all();
+    for (Op& op : ops)
+        EXPECT_EQ(op.result, RMEM_CLIENT_OK);
+    EXPECT_EQ(value(0), 1000u);
+    EXPECT_EQ(client().count.busy, 0u);
+    EXPECT_GE(client().count.timeouts, 1u);
+}
+
+// The same of WRITEs and all ids there are.
+TEST_F(AtomicClient, OldestIsSentAgainWhereIdsHaveRunOut) {
+    world.window.cwnd = RMEM_CWND_MAX;
+    // Nobody is heard of, and so nothing times out, before all ids are given out.
+    world.weather.delay_ns = 1;
+    world.weather.jitter_ns = 0;
+    auto write = [&] {
+        net::make_write(ops.emplace_back(), base, Bytes(1, 1));
+        world.submit(ops.back(), 0);
+    };
+    world.weather.loss = 1000;
+    write();
+    world.weather.loss = 0;
+    for (uint32_t i = 0; i < RMEM_WINDOW + 100; i++) {
+        write();
+        world.run([&] { return world.channels[0]->client.flying.ops < 3; }, 1);
+    }
+    EXPECT_EQ(rmem_seq_span(&client().seq), RMEM_WINDOW);
+    finish_all();
+    for (Op& op : ops)
+        EXPECT_EQ(op.result, RMEM_CLIENT_OK);
+}
+
+// Two of one number, or of one too many, would show: every sum that was there was found once.
+TEST_F(AtomicClient, OncePerOpWhateverTheNetworkDoes) {
+    world.weather = {.loss = 150, .dup = 200, .damage = 20, .cut = 20, .jitter_ns = 5 * ms};
+    world.add_channel(world.config(2));
+    for (int i = 0; i < 2000; i++) {
+        add(8, 1, i % 2);
+        if (i % 5 == 0)
+            world.run([&] { return world.channels[0]->ops.size() < 60; });
+    }
+    finish_all();
+    std::vector<bool> seen(ops.size());
+    for (Op& op : ops) {
+        ASSERT_EQ(op.result, RMEM_CLIENT_OK);
+        ASSERT_LT(op.op.atomic.found[0], seen.size());
+        EXPECT_FALSE(seen[op.op.atomic.found[0]]);
+        seen[op.op.atomic.found[0]] = true;
+    }
+    EXPECT_EQ(value(8), ops.size());
+    EXPECT_GT(client().count.timeouts, 100u);
+}
+
+// Sessions end all the time: an op is executed once, or it isn't known whether once or never.
+TEST_F(AtomicClient, UnknownWhenItsSessionEnded) {
+    world.weather = {.loss = 100, .dup = 100, .jitter_ns = 3 * ms};
+    for (int i = 0; i < 3000; i++) {
+        add(8, 1);
+        if (i % 100 == 99)
+            world.host->evict_all();
+        if (i % 5 == 0)
+            world.run([&] { return world.channels[0]->ops.size() < 40; });
+    }
+    finish_all();
+    uint64_t done = 0, unknown = 0;
+    for (Op& op : ops) {
+        ASSERT_TRUE(op.result == RMEM_CLIENT_OK || op.result == RMEM_CLIENT_UNKNOWN);
+        done += op.result == RMEM_CLIENT_OK;
+        unknown += op.result == RMEM_CLIENT_UNKNOWN;
+    }
+    EXPECT_GT(unknown, 50u);
+    EXPECT_GE(value(8), done);
+    EXPECT_LE(value(8), done + unknown);
+    EXPECT_GT(client().count.reopened, 10u);
+}
+
+// One that was never handed out is known not to have been executed: it goes in the next session.
+TEST_F(AtomicClient, NotUnknownIfItNeverLeft) {
+    world.window.cwnd = RMEM_CWND_ONE;
+    for (int i = 0; i < 10; i++)
+        add(0, 1);
+    world.host->evict_all();
+    finish_all();
+    uint64_t done = 0;
+    for (Op& op : ops)
+        done += op.result == RMEM_CLIENT_OK;
+    EXPECT_GE(done, 8u); // but for the one sent, and the one looked ahead at
+    EXPECT_EQ(value(0), done);
+}
+
 // Whatever the network loses, and whenever ops come: none waits for ever.
 class GatherLoss : public testing::TestWithParam<int> {};
 
@@ -687,6 +829,8 @@ TEST_P(GatherLoss, EveryOpEnds) {
             uint32_t bytes = random() % 8 ? 1 + random() % 700 : 1 + random() % 20000;
             if (random() % 3)
                 net::make(op, random() % 16 ? RMEM_READ : RMEM_ZERO, base, bytes);
+            else if (random() % 3 == 0)
+                net::make_add(op, base + 8 * (random() % 100), i);
             else
                 net::make_write(op, base, Bytes(bytes, i));
             world.submit(op, random() % 2);

@@ -77,7 +77,7 @@ TEST_F(Count, OneMessage) {
 TEST_F(Count, FirstHeaderIsTheVerdict) {
     EXPECT_EQ(Counted(datagram({changed(read, [](auto& h) { h.version = 2; }), read})).verdict,
               RMEM_WIRE_VERSION);
-    EXPECT_EQ(Counted(datagram({changed(read, [](auto& h) { h.type = 9; })})).verdict,
+    EXPECT_EQ(Counted(datagram({changed(read, [](auto& h) { h.type = RMEM_TYPE_END; })})).verdict,
               RMEM_WIRE_TYPE);
     Counted c(datagram({changed(read, [](auto& h) { h.id = 0; }), read}));
     EXPECT_EQ(c.verdict, RMEM_WIRE_MALFORMED);

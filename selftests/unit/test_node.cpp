@@ -187,10 +187,20 @@ TEST_F(NodeTest, RefusesLengths) {
     rmem_head small = client.head(RMEM_READ, addr, 4096);
     small.piece = RMEM_PIECE_BYTES_MIN - 1;
     refused(small, RMEM_NODE_LENGTH, RMEM_INVALID);
+    for (uint32_t bytes : {0u, 1u, 2u, 3u, 5u, 12u, 24u, 32u, ~0u})
+        refused(client.head(RMEM_ATOMIC, addr, bytes), RMEM_NODE_LENGTH, RMEM_INVALID);
+    for (uint64_t off : {1, 2, 4, 7})
+        refused(client.head(RMEM_ATOMIC, addr + off, 8), RMEM_NODE_LENGTH, RMEM_INVALID);
+    rmem_head unknown = client.head(RMEM_ATOMIC, addr, 8);
+    unknown.op = RMEM_ATOMIC_OP_END;
+    refused(unknown, RMEM_NODE_LENGTH, RMEM_INVALID);
+    refused(client.head(RMEM_ATOMIC, addr, 16), RMEM_NODE_LENGTH, RMEM_INVALID); // ADD
 }
 
 TEST_F(NodeTest, RefusesAddressesNotAllocated) {
     node.read(client, addr, 1);
+    refused(client.head(RMEM_ATOMIC, 0, 8), RMEM_NODE_FAULT, RMEM_FAULT);
+    refused(client.head(RMEM_ATOMIC, addr + 8 * page, 8), RMEM_NODE_FAULT, RMEM_FAULT);
     for (uint8_t type : {RMEM_READ, RMEM_WRITE, RMEM_ZERO, RMEM_DISCARD}) {
         refused(client.head(type, 0, 100), RMEM_NODE_FAULT, RMEM_FAULT);
         refused(client.head(type, addr - 1, 1), RMEM_NODE_FAULT, RMEM_FAULT);
@@ -205,6 +215,7 @@ TEST_F(NodeTest, RefusesWhatTheRegionDoesNotPermit) {
     EXPECT_EQ(node.read(client, fixed, 10), filled(10, 0));
     for (uint8_t type : {RMEM_WRITE, RMEM_ZERO, RMEM_DISCARD})
         refused(client.head(type, fixed, 100), RMEM_NODE_PERM, RMEM_PERM);
+    refused(client.head(RMEM_ATOMIC, fixed, 8), RMEM_NODE_PERM, RMEM_PERM);
 }
 
 TEST_F(NodeTest, RefusesOtherSpacesSessionsLevelsPeersBoots) {
@@ -285,6 +296,74 @@ TEST_F(NodeTest, Damaged) {
     EXPECT_EQ(reply.attempt, h.attempt);
     EXPECT_EQ(rmem_wire_payload_bytes(&reply), 0u);
     EXPECT_TRUE(before == node.snapshot());
+}
+
+// ---- atomics ----------------------------------------------------------------------------------
+
+struct Atomics : NodeTest {
+    // ADD of value to the integer of 8 bytes.
+    rmem_answer add(const rmem_head& head, uint64_t value) {
+        rmem_operands operands{};
+        base_store_le64(&operands.value[0], value);
+        auto* bytes = reinterpret_cast<const uint8_t*>(&operands);
+        Bytes data(bytes, bytes + sizeof(operands));
+        return node.request(client, head, &data);
+    }
+    rmem_head head() { return client.head(RMEM_ATOMIC, addr + 8, 8); }
+    static uint64_t found(const rmem_answer& answer) {
+        return base_load_le64(&answer.found.value[0]);
+    }
+    uint64_t value() {
+        Bytes bytes = node.read(client, addr + 8, 8);
+        return base_load_le64(bytes.data());
+    }
+};
+
+TEST_F(Atomics, FirstTouchFindsZero) {
+    rmem_answer answer = add(head(), 5);
+    EXPECT_EQ(answer.reason, RMEM_NODE_EXECUTED);
+    EXPECT_EQ(answer.reply.status, RMEM_OK);
+    EXPECT_EQ(rmem_wire_payload_bytes(&answer.reply), sizeof(rmem_found));
+    EXPECT_EQ(found(answer), 0u);
+    EXPECT_EQ(found(add(head(), 2)), 5u);
+    EXPECT_EQ(value(), 7u);
+}
+
+TEST_F(Atomics, ACopyIsAnsweredAsTheFirstWas) {
+    rmem_head first = head();
+    EXPECT_EQ(found(add(first, 5)), 0u);
+    EXPECT_EQ(found(add(head(), 2)), 5u);
+    node.write(client, addr, filled(100, 0xff));
+    for (int copies = 0; copies < 3; copies++) {
+        rmem_answer answer = add(first, 5);
+        EXPECT_EQ(answer.action, RMEM_ACT_REPLY);
+        EXPECT_EQ(answer.reason, RMEM_NODE_REPEATED);
+        EXPECT_EQ(answer.reply.status, RMEM_OK);
+        EXPECT_EQ(found(answer), 0u);
+    }
+    EXPECT_EQ(value(), ~0ull);
+    client.floor = client.next_id;
+    add(head(), 1);
+    refused(first, RMEM_NODE_STALE, RMEM_STALE);
+}
+
+TEST_F(Atomics, WithoutAPlaceForTheResultItIsBusy) {
+    rmem_head oldest = head();
+    client.next_id = oldest.id + RMEM_REPLAY;
+    rmem_head beyond = head();
+    refused(beyond, RMEM_NODE_BUSY, RMEM_BUSY);
+    EXPECT_EQ(add(oldest, 1).reason, RMEM_NODE_EXECUTED);
+    beyond.floor = oldest.id + 1;
+    EXPECT_EQ(found(add(beyond, 1)), 1u);
+    EXPECT_EQ(value(), 2u);
+}
+
+TEST_F(Atomics, OfARegionThatCameLaterStayRefused) {
+    uint64_t place = node.core.spaces.slot[0].cursor_vpn * page;
+    rmem_head late = client.head(RMEM_ATOMIC, place, 8);
+    EXPECT_EQ(add(late, 1).reply.status, RMEM_FAULT);
+    ASSERT_EQ(node.alloc(client, page), place);
+    EXPECT_EQ(add(late, 1).reply.status, RMEM_FAULT);
 }
 
 // ---- the stale write --------------------------------------------------------------------------

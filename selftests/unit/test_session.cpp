@@ -117,6 +117,47 @@ TEST(Session, AgreesWithReference) {
     }
 }
 
+rmem_found found_of(uint64_t value) {
+    rmem_found found{};
+    base_store_le64(&found.value[0], value);
+    return found;
+}
+
+TEST(Session, ResultsAreKeptUntilTheFloorPasses) {
+    Window w(1024);
+    for (uint64_t id = 1; id <= RMEM_REPLAY; id++) {
+        ASSERT_EQ(w.check(id, 1), RMEM_SESSION_FRESH);
+        ASSERT_TRUE(rmem_session_has_place(&w.session, id));
+        rmem_found found = found_of(id * 3);
+        rmem_session_keep(&w.session, id, &found);
+    }
+    EXPECT_FALSE(rmem_session_has_place(&w.session, RMEM_REPLAY + 1));
+    for (uint64_t id = RMEM_REPLAY; id; id--) {
+        EXPECT_EQ(w.check(id, 1), RMEM_SESSION_REPEATED);
+        rmem_found found;
+        rmem_session_replay(&w.session, id, &found);
+        EXPECT_EQ(base_load_le64(&found.value[0]), id * 3);
+    }
+    EXPECT_EQ(w.check(RMEM_REPLAY + 1, 2), RMEM_SESSION_FRESH);
+    EXPECT_TRUE(rmem_session_has_place(&w.session, RMEM_REPLAY + 1));
+    EXPECT_FALSE(rmem_session_has_place(&w.session, RMEM_REPLAY + 2));
+}
+
+// However the others went, the oldest that is outstanding can be executed: else nothing would end.
+TEST(Session, TheOldestHasItsPlace) {
+    Window w(1024);
+    for (uint64_t id = 2; id <= RMEM_REPLAY; id++) {
+        rmem_found found = found_of(id);
+        ASSERT_EQ(w.check(id, 1), RMEM_SESSION_FRESH);
+        rmem_session_keep(&w.session, id, &found);
+    }
+    EXPECT_TRUE(rmem_session_has_place(&w.session, 1));
+    rmem_found found = found_of(1000);
+    rmem_session_keep(&w.session, 1, &found);
+    rmem_session_replay(&w.session, 2, &found);
+    EXPECT_EQ(base_load_le64(&found.value[0]), 2u);
+}
+
 TEST(Session, OwesUntilTheFloorHasPassed) {
     Window w(4);
     EXPECT_FALSE(rmem_session_owes(&w.session));
@@ -198,6 +239,19 @@ TEST(Sessions, ClosedSlotServesAgain) {
     EXPECT_NE(second, first);
     EXPECT_EQ(rmem_session_check(&t.sessions.slot[0], 1, 1), RMEM_SESSION_FRESH);
     EXPECT_FALSE(rmem_session_owes(&t.sessions.slot[0]));
+}
+
+// A slot that served another tenant tells nothing of it.
+TEST(Sessions, ResultsGoWithTheirSession) {
+    Table t(1);
+    rmem_session* session = &t.sessions.slot[0];
+    t.open(Table::attempt(1, 1), 0);
+    rmem_found found = found_of(77);
+    rmem_session_keep(session, 5, &found);
+    rmem_sessions_close(&t.sessions, 0);
+    t.open(Table::attempt(2, 1), 0);
+    rmem_session_replay(session, 5, &found);
+    EXPECT_EQ(base_load_le64(&found.value[0]), 0u);
 }
 
 TEST(Sessions, SupersededAreOlderOnesOfTheSameClientAndPlace) {

@@ -21,7 +21,7 @@ TEST(Wire, LayoutIsTheHeadersOne) {
         0x00, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31, // floor
         0x58, 0x57, 0x56, 0x55, 0x54, 0x53, 0x52, 0x51, // addr
         0x64, 0x63, 0x62, 0x61, 0,    0,    0,    0,    // len offset
-        0x00, 0x10, 200,  0,    0,    0,    0,    0,    // piece attempt reserved digest
+        0x00, 0x10, 200,  0,    0,    0,    0,    0,    // piece attempt op digest
     };
     static_assert(sizeof(expect) == RMEM_TAGGED_BYTES);
     EXPECT_EQ(std::memcmp(m.hdr, expect, sizeof(expect)), 0);
@@ -117,11 +117,12 @@ TEST(Wire, Form) {
     auto write = [&](auto change) { return changed(RMEM_WRITE, change); };
     EXPECT_EQ(write([](auto& h) { h.version = 2; }), RMEM_WIRE_VERSION);
     EXPECT_EQ(write([](auto& h) { h.type = 0; }), RMEM_WIRE_TYPE);
-    EXPECT_EQ(write([](auto& h) { h.type = 9; }), RMEM_WIRE_TYPE);
+    EXPECT_EQ(write([](auto& h) { h.type = RMEM_TYPE_END; }), RMEM_WIRE_TYPE);
     EXPECT_EQ(write([](auto& h) { h.flags = 4; }), RMEM_WIRE_GOOD);
     EXPECT_EQ(write([](auto& h) { h.flags = 8; }), RMEM_WIRE_MALFORMED);
     EXPECT_EQ(write([](auto& h) { h.flags = 3; }), RMEM_WIRE_MALFORMED);
-    EXPECT_EQ(write([](auto& h) { h.reserved = 1; }), RMEM_WIRE_MALFORMED);
+    EXPECT_EQ(write([](auto& h) { h.op = 1; }), RMEM_WIRE_MALFORMED);
+    EXPECT_EQ(changed(RMEM_ATOMIC, [](auto& h) { h.op = 0; }), RMEM_WIRE_MALFORMED);
     EXPECT_EQ(write([](auto& h) { h.status = 1; }), RMEM_WIRE_MALFORMED);
     EXPECT_EQ(write([](auto& h) { h.offset = 1; }), RMEM_WIRE_MALFORMED);
     EXPECT_EQ(write([](auto& h) { h.piece = 1; }), RMEM_WIRE_MALFORMED);

@@ -193,17 +193,24 @@ static void client_begin_open(struct rmem_client *c)
 
 /*
  * The node doesn't know the session: all that is outstanding goes again in a new
- * one, parts done excepted. A session that did nothing but get lost makes for a pause: two
+ * one, parts done excepted; but not an ATOMIC that may have been executed, which ends: given
+ * back, before chain. A session that did nothing but get lost makes for a pause: two
  * clients under one name would otherwise supersede each other at full speed.
  */
-static void client_reopen(struct rmem_client *c, u64 now_ns)
+static struct rmem_op *client_reopen(struct rmem_client *c, u64 now_ns, struct rmem_op *chain)
 {
 	struct rmem_op *op = client_end_all(c);
 	struct rmem_op *next;
 
 	for (; op; op = next) {
 		next = op->next;
+		if (op->type == RMEM_ATOMIC && op->may_be_done) {
+			op->next = chain;
+			chain = op;
+			continue;
+		}
 		op->id = 0;
+		op->may_be_done = false;
 		c->outstanding_ops++;
 		if (op->state == RMEM_OP_WAITING) {
 			rmem_op_put(c, op, RMEM_OP_WAITING);
@@ -219,6 +226,7 @@ static void client_reopen(struct rmem_client *c, u64 now_ns)
 		c->own_due = false;
 		c->own_deadline_ns = now_ns + REOPEN_NS;
 	}
+	return chain;
 }
 
 static void client_opened(struct rmem_client *c, u64 now_ns, const struct rmem_head *head,
@@ -438,6 +446,15 @@ static bool alloc_take(struct rmem_op *op, const void *payload)
 	return true;
 }
 
+static void atomic_take(struct rmem_op *op, const void *payload)
+{
+	struct rmem_found found;
+
+	base_copy(&found, payload, sizeof(found));
+	op->atomic.found[0] = base_load_le64(&found.value[0]);
+	op->atomic.found[1] = base_load_le64(&found.value[1]);
+}
+
 static void client_finish(struct rmem_client *c, struct rmem_op *op, struct rmem_client_rx *rx)
 {
 	rx->result = op->status == RMEM_OK ? RMEM_CLIENT_OK : RMEM_CLIENT_REFUSED;
@@ -521,6 +538,8 @@ static void client_receive_ok(struct rmem_client *c, struct rmem_op *op, u64 now
 		client_refused(c, op, part, now_ns, RMEM_INVALID, rx);
 		return;
 	}
+	if (op->type == RMEM_ATOMIC)
+		atomic_take(op, payload);
 	client_answered(c, op, part, now_ns, head, rx);
 }
 
@@ -541,7 +560,8 @@ static void client_receive_error(struct rmem_client *c, struct rmem_op *op, u64 
 		break;
 	case RMEM_NO_SESSION:
 	case RMEM_STALE: /* of an id that is outstanding: the session isn't what we think */
-		client_reopen(c, now_ns);
+		rx->finished = client_reopen(c, now_ns, NULL);
+		rx->result = RMEM_CLIENT_UNKNOWN;
 		break;
 	default:
 		client_refused(c, op, first, now_ns, head->status, rx);
@@ -676,9 +696,7 @@ static struct rmem_op *client_fail(struct rmem_client *c, u64 now_ns)
 		}
 	}
 	c->fail_ns = oldest_ns == NEVER_NS ? 0 : oldest_ns + after_ns;
-	if (late)
-		client_reopen(c, now_ns);
-	return chain;
+	return late ? client_reopen(c, now_ns, chain) : chain;
 }
 
 struct rmem_op *rmem_client_expire(struct rmem_client *c, u64 now_ns,
@@ -757,6 +775,7 @@ void rmem_client_submit(struct rmem_client *c, struct rmem_op *op, u64 now_ns)
 	op->flying_parts = 0;
 	op->piece = 0;
 	op->id = 0;
+	op->may_be_done = false;
 	op->submitted_ns = now_ns;
 	c->outstanding_ops++;
 	if (c->config.fail_after_ns && !c->fail_ns)

@@ -8,7 +8,7 @@
  *   packets received --rmem_client_receive()-+-> copy data here, op is finished
  *   timer            --rmem_client_expire()--+-> what to send again is waiting again
  *
- * An op is one READ, WRITE, DISCARD, ZERO, ALLOC or FREE. Its memory is the
+ * An op is one READ, WRITE, DISCARD, ZERO, ATOMIC, ALLOC or FREE. Its memory is the
  * caller's, embedded in the caller's request, and the channel's from submit
  * until it is reported finished. A WRITE takes one id per packet; the others one.
  * A retry sends the whole op again, but for the parts already answered.
@@ -41,6 +41,7 @@ enum rmem_client_result {
 	RMEM_CLIENT_REFUSED, /* the node said no; op->status has its word */
 	RMEM_CLIENT_TIMEOUT, /* fail_after passed */
 	RMEM_CLIENT_CANCELLED,
+	RMEM_CLIENT_UNKNOWN, /* an ATOMIC's session ended first: it was executed once or never */
 };
 
 /* ALLOC's and FREE's payloads, in the host's byte order. */
@@ -55,17 +56,30 @@ struct rmem_op_range {
 	u64 bytes;
 };
 
+/* ATOMIC's; 16 bytes are two of 8, the lower one first. */
+struct rmem_op_atomic {
+	u64 value[2];
+	u64 compare[2];
+	u64 found[2]; /* the answer */
+	u8 op;	      /* enum rmem_atomic_op */
+};
+
 struct rmem_op {
 	struct rmem_op *next, *prev; /* of the list that holds it; finished: next only */
 	/* The caller sets these; the rest needs no clearing. */
 	u64 addr;
-	u32 len; /* READ, WRITE: 1 .. RMEM_OP_BYTES_MAX; DISCARD, ZERO: .. RMEM_ZERO_BYTES_MAX */
+	/*
+	 * READ, WRITE: 1 .. RMEM_OP_BYTES_MAX; DISCARD, ZERO: .. RMEM_ZERO_BYTES_MAX;
+	 * ATOMIC: 4, 8, 16
+	 */
+	u32 len;
 	u8 type; /* enum rmem_type */
 	/* The channel's. */
 	u8 status;	     /* enum rmem_status that ended it */
 	u8 attempt;	     /* 0 only the first time */
 	u8 state;	     /* which list, enum in client.c */
 	bool is_call;	     /* the caller's own, not looked at here */
+	bool may_be_done;    /* a copy was handed out in this session */
 	u8 trouble;	     /* answers late, busy or damaged since the last good one */
 	u16 parts;	     /* packets: sent for a WRITE, received for a READ, else 1 */
 	u16 parts_done;
@@ -82,6 +96,7 @@ struct rmem_op {
 	union {
 		struct rmem_op_alloc alloc; /* ALLOC: the caller's wish */
 		struct rmem_op_range range; /* FREE: the caller's; ALLOC finished OK: the answer */
+		struct rmem_op_atomic atomic; /* ATOMIC: the caller's, but for the answer */
 	};
 };
 
@@ -129,12 +144,13 @@ struct rmem_client_tx {
 	struct rmem_op *op;    /* NULL: the channel's own (OPEN, CLOSE) */
 	u32 data_offset;       /* WRITE: into the op's data */
 	u32 data_bytes;	       /* WRITE: 0 otherwise */
-	u32 payload_bytes;     /* OPEN, ALLOC, FREE: their wire form, in payload */
+	u32 payload_bytes;     /* OPEN, ALLOC, FREE, ATOMIC: their wire form, in payload */
 	union {
 		struct rmem_open open;
 		struct rmem_alloc alloc;
 		struct rmem_range range;
-		u8 payload[sizeof(struct rmem_open)];
+		struct rmem_operands operands;
+		u8 payload[sizeof(struct rmem_operands)];
 	};
 };
 
@@ -195,7 +211,7 @@ void rmem_client_submit(struct rmem_client *c, struct rmem_op *op, u64 now_ns);
  * The next message, if there is one that may go now. Call until false, in one hold of the lock:
  * after open, close, submit, receive, expire, and when a window opened (rmem_window_waiting()).
  * What one such row of calls yields may share datagrams (rmem_bundle_joins()) where it has
- * op->parts: READs and WRITEs.
+ * op->parts: READs, WRITEs and ATOMICs.
  */
 bool rmem_client_next(struct rmem_client *c, u64 now_ns, struct rmem_client_tx *tx);
 
@@ -217,7 +233,7 @@ struct rmem_client_rx {
 
 /*
  * head has parsed as a response and its tag has verified; damaged: its payload
- * didn't. payload: of OPEN and ALLOC responses that are RMEM_OK, at any alignment; not
+ * didn't. payload: of OPEN, ALLOC and ATOMIC responses that are RMEM_OK, at any alignment; not
  * looked at else. If rx->op is set the
  * caller copies the data before it looks at finished.
  */

@@ -5,7 +5,9 @@
  *   ops:  partly, again, waiting -> [ ids: seq ] -> [ iwnd ] -> [ cwnd ] -> packet
  *
  * One op is sent at a time, so that a large one isn't cut up by others. Where it
- * finds no room it stays the next, and so do those behind it.
+ * finds no room it stays the next, and so do those behind it. But where ids have run out those
+ * that have some go first: ids come back as the oldest of them ends, which may have to be
+ * sent again.
  *
  * Small ops share datagrams where that costs little time. While some are under way, new ones
  * wait: until the next answer, until they are as many as those under way, or as many as
@@ -87,8 +89,16 @@ static bool client_next_own(struct rmem_client *c, u64 now_ns, struct rmem_clien
 
 static void tx_payload(struct rmem_client_tx *tx, const struct rmem_op *op)
 {
-	tx->head.addr = 0;
 	base_zero(tx->payload, sizeof(tx->payload));
+	if (op->type == RMEM_ATOMIC) {
+		base_store_le64(&tx->operands.value[0], op->atomic.value[0]);
+		base_store_le64(&tx->operands.value[1], op->atomic.value[1]);
+		base_store_le64(&tx->operands.compare[0], op->atomic.compare[0]);
+		base_store_le64(&tx->operands.compare[1], op->atomic.compare[1]);
+		tx->payload_bytes = sizeof(tx->operands);
+		return;
+	}
+	tx->head.addr = 0;
 	if (op->type == RMEM_ALLOC) {
 		base_store_le64(&tx->alloc.bytes, op->alloc.bytes);
 		base_store_le64(&tx->alloc.addr, op->alloc.addr);
@@ -122,11 +132,12 @@ static void tx_build(const struct rmem_client *c, struct rmem_client_tx *tx, str
 	head->offset = 0;
 	head->digest = 0;
 	head->piece = op->type == RMEM_READ ? op->piece : 0;
+	head->op = op->type == RMEM_ATOMIC ? op->atomic.op : 0;
 	tx->op = op;
 	tx->data_offset = part * op->piece;
 	tx->data_bytes = op->type == RMEM_WRITE ? bytes : 0;
 	tx->payload_bytes = 0;
-	if (op->type == RMEM_ALLOC || op->type == RMEM_FREE)
+	if (op->type == RMEM_ALLOC || op->type == RMEM_FREE || op->type == RMEM_ATOMIC)
 		tx_payload(tx, op);
 }
 
@@ -137,6 +148,9 @@ static bool client_take_ids(struct rmem_client *c, struct rmem_op *op)
 
 	if (op->piece != c->piece)
 		rmem_op_cut(op, c->piece);
+	/* The node has a place for its result when the floor has come near. */
+	if (op->type == RMEM_ATOMIC && rmem_seq_span(&c->seq) >= RMEM_REPLAY)
+		return false;
 	op->id = rmem_seq_take(&c->seq, rmem_op_ids(op), op);
 	if (!op->id)
 		return false;
@@ -150,7 +164,8 @@ static bool client_take_ids(struct rmem_client *c, struct rmem_op *op)
 /* How many ops like this one a datagram takes. */
 static u32 client_datagram_ops(const struct rmem_client *c, const struct rmem_op *op)
 {
-	u32 bytes = RMEM_HDR_BYTES + (op->type == RMEM_WRITE ? op->len : 0);
+	u32 bytes = RMEM_HDR_BYTES + (op->type == RMEM_WRITE ? op->len : 0) +
+		    (op->type == RMEM_ATOMIC ? sizeof(struct rmem_operands) : 0);
 	u32 ops = c->config.datagram_bytes / bytes;
 
 	return ops < RMEM_BUNDLE_MAX ? ops : RMEM_BUNDLE_MAX;
@@ -187,20 +202,31 @@ static struct rmem_op *client_next_waiting(struct rmem_client *c)
 	return op;
 }
 
+static struct rmem_op *client_next_with_ids(struct rmem_client *c)
+{
+	struct rmem_op *op = c->again.head;
+
+	while (op && !op->id)
+		op = op->next;
+	return op;
+}
+
 /* The op whose turn it is; NULL: none, or the window of ids is full. */
 static struct rmem_op *client_turn(struct rmem_client *c)
 {
 	struct rmem_op *op = c->sending;
 
-	if (!op) {
-		op = c->partly.head ? c->partly.head : client_next_waiting(c);
-		if (!op)
-			return NULL;
-		rmem_op_pick(c, op);
-		op->state = RMEM_OP_SENDING;
-		c->sending = op;
-	}
-	return op->id || client_take_ids(c, op) ? op : NULL;
+	if (op)
+		return op;
+	op = c->partly.head ? c->partly.head : client_next_waiting(c);
+	if (op && !op->id && !client_take_ids(c, op))
+		op = client_next_with_ids(c);
+	if (!op)
+		return NULL;
+	rmem_op_pick(c, op);
+	op->state = RMEM_OP_SENDING;
+	c->sending = op;
+	return op;
 }
 
 /* All that the op wants sent is sent. */
@@ -228,6 +254,7 @@ static bool client_send(struct rmem_client *c, struct rmem_op *op, u32 part, u64
 	for (i = part; i < end; i++)
 		rmem_op_bit_set(op->flying, i);
 	op->flying_parts += end - part;
+	op->may_be_done = true;
 	op->sent_part = part;
 	op->sent_ns = now_ns;
 	if (!op->attempt)

@@ -102,6 +102,7 @@ void rmem_node_init(struct rmem_node *node, const struct rmem_node_config *confi
 	rmem_spaces_init(&node->spaces, memory + layout.spaces, config->spaces_max);
 	rmem_sessions_init(&node->sessions, memory + layout.sessions, config->sessions_max,
 			   window_of(config), base_mix64(config->boot));
+	node->has_16 = rmem_atomic_has_16();
 }
 
 /* ---- spaces --------------------------------------------------------------------------------- */
@@ -388,6 +389,21 @@ static enum rmem_node_reason do_write(struct rmem_node *node, u32 space_index, u
 	return RMEM_NODE_EXECUTED;
 }
 
+static enum rmem_node_reason do_atomic(struct rmem_node *node, const struct rmem_session *session,
+				       const struct rmem_head *head, struct rmem_answer *answer)
+{
+	enum rmem_node_reason reason;
+
+	if (!rmem_atomic_is_known(head->op, head->len) || head->addr & (head->len - 1) ||
+	    (head->len == 16 && !node->has_16))
+		return RMEM_NODE_LENGTH;
+	if (!rmem_session_has_place(session, head->id))
+		return RMEM_NODE_BUSY;
+	reason = do_write(node, session->place.index, head->addr, head->len, answer);
+	answer->action = RMEM_ACT_ATOMIC;
+	return reason;
+}
+
 /* At most two pages, too. */
 static enum rmem_node_reason look(const struct rmem_node *node, u32 space_index, u64 addr,
 				  u32 bytes, struct rmem_answer *answer)
@@ -487,6 +503,8 @@ static enum rmem_node_reason execute(struct rmem_node *node, const struct rmem_s
 		return do_read(node, session->place.index, head, answer);
 	case RMEM_WRITE:
 		return do_write(node, session->place.index, head->addr, head->len, answer);
+	case RMEM_ATOMIC:
+		return do_atomic(node, session, head, answer);
 	default:
 		return rmem_node_clear(node, session->place.index, head, answer);
 	}
@@ -519,6 +537,20 @@ void rmem_node_request(struct rmem_node *node, u64 now_ns, const struct rmem_hea
 	}
 	if (reason != RMEM_NODE_EXECUTED)
 		rmem_node_answer(node, head, reason, answer);
+	if (reason == RMEM_NODE_REPEATED && head->type == RMEM_ATOMIC)
+		rmem_session_replay(session, head->id, &answer->found);
+}
+
+void rmem_node_atomic(struct rmem_node *node, const struct rmem_head *head, const void *operands,
+		      void *place, struct rmem_answer *answer)
+{
+	struct rmem_session *session = rmem_sessions_find(&node->sessions, head->session);
+	struct rmem_operands in;
+
+	base_copy(&in, operands, sizeof(in));
+	rmem_atomic_apply(place, head->op, head->len, &in, &answer->found);
+	if (session)
+		rmem_session_keep(session, head->id, &answer->found);
 }
 
 void rmem_node_done(struct rmem_node *node, const struct rmem_head *head)

@@ -4,7 +4,7 @@
  *
  *   datagram -> rmem_wire_parse -> rmem_node_key -> tag checked by the caller
  *      |
- *      |-- READ WRITE DISCARD ZERO     fast path, any CPU, softirq
+ *      |-- READ WRITE DISCARD ZERO ATOMIC     fast path, any CPU, softirq
  *      |     lock slot(head) { rmem_node_request -> answer; copy; rmem_node_done }
  *      |
  *      `-- rmem_node_is_slow():        slow path: node_call.h
@@ -33,6 +33,7 @@
 #define REMORA_RMEM_NODE_H
 
 #include "core/rmem/alloc.h"
+#include "core/rmem/atomic.h"
 #include "core/rmem/pool.h"
 #include "core/rmem/session.h"
 #include "core/rmem/space.h"
@@ -71,6 +72,7 @@ struct rmem_node {
 	struct rmem_pool pool;
 	struct rmem_spaces spaces;
 	struct rmem_sessions sessions;
+	bool has_16; /* rmem_atomic_has_16() */
 };
 
 /* state: rmem_node_state_bytes() of memory, not cleared. All pages count as not yet zeroed. */
@@ -103,9 +105,10 @@ u32 rmem_node_slot(const struct rmem_node *node, u64 session);
 
 enum rmem_node_action {
 	RMEM_ACT_DROP,	   /* no answer; reason says why */
-	RMEM_ACT_REPLY,	   /* send reply, without payload */
+	RMEM_ACT_REPLY,	   /* send reply; with found, if it's an ATOMIC's and RMEM_OK */
 	RMEM_ACT_COPY_IN,  /* copy payload into the extents, rmem_node_done(), send reply */
 	RMEM_ACT_FILL,	   /* zero the extents (0 to 2), rmem_node_done(), send reply */
+	RMEM_ACT_ATOMIC,   /* rmem_node_atomic() on the extent, send reply and found */
 	RMEM_ACT_SEND_OUT, /* send the data: rmem_node_read_part() until it says 0 */
 };
 
@@ -119,10 +122,10 @@ enum rmem_node_reason {
 	RMEM_NODE_REBOOTED,   /* names another boot */
 	RMEM_NODE_STALE,      /* below the floor */
 	RMEM_NODE_WINDOW,     /* beyond the window */
-	RMEM_NODE_LENGTH,     /* 0, too large, misaligned, or a field that can't be */
+	RMEM_NODE_LENGTH,     /* 0, too large, misaligned, or a field or an op that can't be */
 	RMEM_NODE_FAULT,      /* not allocated */
 	RMEM_NODE_PERM,
-	RMEM_NODE_BUSY,	      /* pool empty; no session slot */
+	RMEM_NODE_BUSY,	      /* pool empty; no session slot; no place for a result */
 	RMEM_NODE_NO_MEMORY,
 	RMEM_NODE_REASONS
 };
@@ -142,6 +145,7 @@ struct rmem_answer {
 	struct rmem_head reply; /* digest not filled in; type, ids, boot, status are */
 	unsigned int extents;
 	struct rmem_extent extent[RMEM_EXTENTS_MAX];
+	struct rmem_found found; /* rmem_wire_payload_bytes(&reply) of it are the reply's payload */
 };
 
 /*
@@ -160,7 +164,7 @@ u32 rmem_node_datagram_bytes(const struct rmem_node *node, const struct rmem_hea
 bool rmem_node_is_slow(const struct rmem_node *node, const struct rmem_head *head);
 
 /*
- * Fast path: READ, WRITE, DISCARD, short ZERO. The message has verified, in length
+ * Fast path: READ, WRITE, DISCARD, short ZERO, ATOMIC. The message has verified, in length
  * and digest too (a damaged one goes to rmem_node_damaged()). Slot lock of
  * rmem_node_slot(head->session).
  */
@@ -171,11 +175,19 @@ void rmem_node_request(struct rmem_node *node, u64 now_ns, const struct rmem_hea
 void rmem_node_done(struct rmem_node *node, const struct rmem_head *head);
 
 /*
+ * ACT_ATOMIC: place is where the answer's extent lies, operands the message's payload, at any
+ * alignment. From now on the id counts as executed, and what was found is kept. Same hold of the
+ * lock.
+ */
+void rmem_node_atomic(struct rmem_node *node, const struct rmem_head *head, const void *operands,
+		      void *place, struct rmem_answer *answer);
+
+/*
  * Data for a caller in the node's own process: what he asks for is neither repeated nor late, so he
- * needs no session. READ or WRITE of at most config.piece_bytes; EXECUTED: extents are what to
- * copy. It is his to keep apart who is about the same bytes, and to let all that he copies end
- * before a page that rmem_node_scrub_next() handed out is zeroed. space_index: of a session's
- * place.
+ * needs no session. READ or WRITE of at most config.piece_bytes, the latter for an integer
+ * (atomic.h), too; EXECUTED: extents are what to copy or change. It is his to keep apart who is
+ * about the same bytes, and to let all that he copies end before a page that
+ * rmem_node_scrub_next() handed out is zeroed. space_index: of a session's place.
  */
 enum rmem_node_reason rmem_node_access(struct rmem_node *node, u32 space_index, u8 type, u64 addr,
 				       u32 bytes, struct rmem_answer *answer);

@@ -3,8 +3,9 @@
  * What client.c does with an op by itself: its parts, and the lists it is in.
  *
  * A READ or WRITE is cut into parts of piece bytes, the last one may be
- * shorter. A part is wanted (to be sent in this attempt), flying, or done. The
- * other ops have one part.
+ * shorter. A part is wanted (to be sent in this attempt), flying, or done. An ATOMIC is one
+ * part of its few bytes. The other ops have one part, too, but take the node longer than a
+ * packet does.
  */
 #ifndef REMORA_RMEM_OP_H
 #define REMORA_RMEM_OP_H
@@ -39,7 +40,7 @@ static inline void rmem_op_bit_clear(u64 *bits, u32 i)
 
 static inline bool rmem_op_has_parts(const struct rmem_op *op)
 {
-	return op->type == RMEM_READ || op->type == RMEM_WRITE;
+	return op->type == RMEM_READ || op->type == RMEM_WRITE || op->type == RMEM_ATOMIC;
 }
 
 /* Ids it takes. */

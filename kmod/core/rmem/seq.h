@@ -52,6 +52,12 @@ static inline void *rmem_seq_owner(const struct rmem_seq *seq, u64 id)
 	return seq->owner[id & (seq->window - 1)];
 }
 
+/* How far above the floor the next id will be. */
+static inline u64 rmem_seq_span(const struct rmem_seq *seq)
+{
+	return seq->next - seq->floor;
+}
+
 static inline u64 rmem_seq_floor(const struct rmem_seq *seq)
 {
 	return seq->floor;

@@ -24,19 +24,28 @@ static size_t map_bytes(u32 window_ids)
 	return base_round_up(window_ids, WORD_BITS) / 8;
 }
 
-size_t rmem_session_window_bytes(u32 window_ids)
+static u32 replay_ids_of(u32 window_ids)
 {
-	return 2 * map_bytes(window_ids);
+	return window_ids < RMEM_REPLAY ? window_ids : RMEM_REPLAY;
 }
 
-void rmem_session_init(struct rmem_session *session, u64 *bits, u32 window_ids)
+size_t rmem_session_window_bytes(u32 window_ids)
 {
+	return 2 * map_bytes(window_ids) + replay_ids_of(window_ids) * sizeof(struct rmem_found);
+}
+
+void rmem_session_init(struct rmem_session *session, void *memory, u32 window_ids)
+{
+	u8 *at = memory;
+
 	base_zero(session, sizeof(*session));
-	base_zero(bits, rmem_session_window_bytes(window_ids));
+	base_zero(memory, rmem_session_window_bytes(window_ids));
 	session->name = RMEM_SESSION_NONE;
-	session->executed = bits;
-	session->refused = bits + map_bytes(window_ids) / sizeof(*bits);
+	session->executed = (u64 *)at;
+	session->refused = (u64 *)(at + map_bytes(window_ids));
+	session->found = (struct rmem_found *)(at + 2 * map_bytes(window_ids));
 	session->window_ids = window_ids;
+	session->replay_ids = replay_ids_of(window_ids);
 	session->floor = 1;
 }
 
@@ -126,6 +135,30 @@ void rmem_session_refuse(struct rmem_session *session, u64 id)
 		session->refused_id = id;
 }
 
+static struct rmem_found *found_of(const struct rmem_session *session, u64 id)
+{
+	return &session->found[id & (session->replay_ids - 1)];
+}
+
+bool rmem_session_has_place(const struct rmem_session *session, u64 id)
+{
+	return id - session->floor < session->replay_ids;
+}
+
+void rmem_session_keep(struct rmem_session *session, u64 id, const struct rmem_found *found)
+{
+	*found_of(session, id) = *found;
+	rmem_session_done(session, id);
+}
+
+void rmem_session_replay(const struct rmem_session *session, u64 id, struct rmem_found *found)
+{
+	if (rmem_session_has_place(session, id))
+		*found = *found_of(session, id);
+	else
+		base_zero(found, sizeof(*found));
+}
+
 void rmem_session_made(struct rmem_session *session, u64 id)
 {
 	if (id > session->alloc_id)
@@ -177,7 +210,7 @@ void rmem_sessions_init(struct rmem_sessions *sessions, void *memory, u32 slots,
 	/* Half of the 48 bits are left to count in. */
 	sessions->generation = generation & ((1ULL << (63 - RMEM_SESSION_SLOT_BITS)) - 1);
 	for (n = 0; n < slots; n++) {
-		rmem_session_init(&sessions->slot[n], (u64 *)bits, window_ids);
+		rmem_session_init(&sessions->slot[n], bits, window_ids);
 		bits += rmem_session_window_bytes(window_ids);
 	}
 }

@@ -18,6 +18,11 @@
  * copy of it comes. The other refusals need no mark, for whatever comes meanwhile, the
  * same message is refused again.
  *
+ * What an ATOMIC found is kept as long as the id counts as done, for the first replay_ids ids
+ * from the floor. Where it lies is said by its id alone, so the oldest one outstanding always
+ * has its place: were there one list for all, newer ones could fill it that are kept until the
+ * oldest is acknowledged, which would then never be executed.
+ *
  * Invariants:
  *   - floor never falls; an id below it is never FRESH again;
  *   - an id done or refused is never FRESH again: its bits are cleared only as the floor
@@ -59,7 +64,9 @@ struct rmem_session {
 	u64 floor;
 	u64 *executed;	/* bit id % window_ids, for floor <= id < floor + window_ids */
 	u64 *refused;	/* the same; set only if executed is */
+	struct rmem_found *found; /* of ATOMIC id, at id % replay_ids, while that is executed */
 	u32 window_ids; /* a power of two */
+	u32 replay_ids; /* the same, not above window_ids */
 	u8 integrity;	/* enum rmem_integrity */
 	u16 datagram_bytes; /* answers are bundled up to this size */
 	bool used;	/* a request named it; atomic */
@@ -80,9 +87,9 @@ enum rmem_session_verdict {
 	RMEM_SESSION_BEYOND,   /* not remembered that far */
 };
 
-/* bits: rmem_session_window_bytes() of memory; the slot is free afterwards. */
+/* memory: rmem_session_window_bytes() of it, 8-byte aligned; the slot is free afterwards. */
 size_t rmem_session_window_bytes(u32 window_ids);
-void rmem_session_init(struct rmem_session *session, u64 *bits, u32 window_ids);
+void rmem_session_init(struct rmem_session *session, void *memory, u32 window_ids);
 
 /* Raises the session's floor to floor, then judges id; floor <= id, as parsing made sure. */
 enum rmem_session_verdict rmem_session_check(struct rmem_session *session, u64 id, u64 floor);
@@ -90,6 +97,13 @@ enum rmem_session_verdict rmem_session_check(struct rmem_session *session, u64 i
 /* id, which was FRESH, is executed; or refused, and will be for good. */
 void rmem_session_done(struct rmem_session *session, u64 id);
 void rmem_session_refuse(struct rmem_session *session, u64 id);
+
+/* Is there a place for the result of id, which was FRESH? If not, there will be: later. */
+bool rmem_session_has_place(const struct rmem_session *session, u64 id);
+/* id, an ATOMIC there is a place for, is executed. */
+void rmem_session_keep(struct rmem_session *session, u64 id, const struct rmem_found *found);
+/* What is kept for id, which was REPEATED; all 0 if it is none that has a result. */
+void rmem_session_replay(const struct rmem_session *session, u64 id, struct rmem_found *found);
 
 /* id, an ALLOC, made a region. It is acknowledged when the floor has passed it. */
 void rmem_session_made(struct rmem_session *session, u64 id);

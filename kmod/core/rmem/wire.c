@@ -43,6 +43,10 @@ u32 rmem_wire_payload_bytes(const struct rmem_head *head)
 	case RMEM_ALLOC | RMEM_RESPONSE:
 	case RMEM_FREE:
 		return sizeof(struct rmem_range);
+	case RMEM_ATOMIC:
+		return sizeof(struct rmem_operands);
+	case RMEM_ATOMIC | RMEM_RESPONSE:
+		return sizeof(struct rmem_found);
 	default:
 		return 0;
 	}
@@ -63,7 +67,9 @@ u32 rmem_wire_work_bytes(const struct rmem_head *head)
 
 static bool form_is_sound(const struct rmem_head *head, bool response)
 {
-	if (!head->space || head->integrity > RMEM_FULL)
+	bool has_op = (head->type & ~RMEM_RESPONSE) == RMEM_ATOMIC;
+
+	if (!head->space || head->integrity > RMEM_FULL || has_op != !!head->op)
 		return false;
 	if (response)
 		return head->status < RMEM_STATUS_COUNT && head->boot;
@@ -85,11 +91,11 @@ enum rmem_wire_verdict rmem_wire_parse(const void *hdr, size_t available_bytes, 
 	if (at->hdr.version != RMEM_VERSION)
 		return RMEM_WIRE_VERSION;
 	request = at->hdr.type & ~RMEM_RESPONSE;
-	if (request < RMEM_OPEN || request > RMEM_ZERO ||
+	if (request < RMEM_OPEN || request >= RMEM_TYPE_END ||
 	    !!(at->hdr.type & RMEM_RESPONSE) != response)
 		return RMEM_WIRE_TYPE;
 	known = RMEM_FLAGS_INTEGRITY | (response ? 0 : RMEM_FLAGS_MORE);
-	if (at->hdr.flags & ~known || at->hdr.reserved)
+	if (at->hdr.flags & ~known)
 		return RMEM_WIRE_MALFORMED;
 
 	head->type = at->hdr.type;
@@ -97,6 +103,7 @@ enum rmem_wire_verdict rmem_wire_parse(const void *hdr, size_t available_bytes, 
 	head->more = at->hdr.flags & RMEM_FLAGS_MORE;
 	head->status = at->hdr.status;
 	head->attempt = at->hdr.attempt;
+	head->op = at->hdr.op;
 	head->space = base_load_le32(&at->hdr.space);
 	head->session = base_load_le64(&at->hdr.session);
 	head->boot = base_load_le64(&at->hdr.boot);
@@ -142,7 +149,7 @@ void rmem_wire_encode(void *hdr, const struct rmem_head *head)
 	base_store_le32(&at->hdr.offset, head->offset);
 	base_store_le16(&at->hdr.piece, head->piece);
 	at->hdr.attempt = head->attempt;
-	at->hdr.reserved = 0;
+	at->hdr.op = head->op;
 	base_store_le32(&at->hdr.digest, head->digest);
 	base_zero(at->hdr.tag, sizeof(at->hdr.tag));
 }

@@ -20,6 +20,7 @@ struct rmem_head {
 	u8 integrity; /* enum rmem_integrity */
 	u8 status;
 	u8 attempt;
+	u8 op; /* enum rmem_atomic_op */
 	bool more; /* RMEM_FLAGS_MORE */
 	u32 space;
 	u64 session;

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * The integer operations of ATOMIC, on page memory (include/remora/rmem.h, enum rmem_atomic_op).
+ *
+ * Each is a loop around the processor's compare and exchange, so that it's one step for
+ * everybody who is about the same bytes, under whatever lock or none. Integers in remote
+ * memory are little-endian, whatever this processor is.
+ */
+#ifndef REMORA_RMEM_ATOMIC_H
+#define REMORA_RMEM_ATOMIC_H
+
+#include "core/base/types.h"
+#include "remora/rmem.h"
+
+/* Integers of 16 bytes: can this processor do it? */
+bool rmem_atomic_has_16(void);
+
+/* Is there such an op on integers of so many bytes, where those of 16 can be done? */
+bool rmem_atomic_is_known(u8 op, u32 bytes);
+
+/* place is aligned to so many bytes, the op is known. */
+void rmem_atomic_apply(void *place, u8 op, u32 bytes, const struct rmem_operands *in,
+		       struct rmem_found *found);
+
+#endif
