@@ -9,6 +9,7 @@
 #include <cstdlib>
 
 extern "C" {
+#include "core/base/bytes.h"
 #include "core/rmem/session.h"
 }
 
@@ -16,8 +17,11 @@ namespace model {
 
 constexpr int slots = 2;
 
+constexpr uint32_t window_most = 4;
+
 struct Slot { // of struct rmem_session what matters
     uint8_t name, floor, executed, used, nonce, client;
+    uint8_t found[window_most];
 };
 
 // Names in a state are generation << 1 | slot.
@@ -33,10 +37,13 @@ inline uint8_t short_name(uint64_t name) {
 struct Sessions {
     Slot* slot;
     uint8_t& generation;
-    alignas(64) uint8_t memory[slots * (sizeof(rmem_session) + 16)];
+    alignas(
+        64) uint8_t memory[slots * (sizeof(rmem_session) + 16 + window_most * sizeof(rmem_found))];
     rmem_sessions all;
 
-    Sessions(Slot* held, uint8_t& newest, uint32_t window) : slot(held), generation(newest) {
+    // replay: ids whose results are kept; 0: as many as the code would.
+    Sessions(Slot* held, uint8_t& newest, uint32_t window, uint32_t replay = 0)
+        : slot(held), generation(newest) {
         rmem_sessions_init(&all, memory, slots, window, generation);
         for (int i = 0; i < slots; i++) {
             rmem_session& session = all.slot[i];
@@ -46,6 +53,9 @@ struct Sessions {
             session.used = slot[i].used;
             session.nonce = slot[i].nonce;
             session.client[0] = slot[i].client;
+            session.replay_ids = replay ? replay : session.replay_ids;
+            for (uint32_t id = 0; id < session.replay_ids; id++)
+                base_store_le64(&session.found[id].value[0], slot[i].found[id]);
             all.in_use += slot[i].name != 0;
         }
     }
@@ -72,10 +82,22 @@ struct Sessions {
             if (session.name == RMEM_SESSION_NONE)
                 slot[i] = {};
             else
-                slot[i] = {short_name(session.name),     uint8_t(session.floor),
-                           uint8_t(session.executed[0]), session.used,
-                           uint8_t(session.nonce),       session.client[0]};
+                slot[i] = held(session);
         }
+    }
+
+private:
+    static Slot held(const rmem_session& session) {
+        Slot held{short_name(session.name),
+                  uint8_t(session.floor),
+                  uint8_t(session.executed[0]),
+                  session.used,
+                  uint8_t(session.nonce),
+                  session.client[0],
+                  {}};
+        for (uint32_t id = 0; id < session.replay_ids; id++)
+            held.found[id] = uint8_t(base_load_le64(&session.found[id].value[0]));
+        return held;
     }
 };
 

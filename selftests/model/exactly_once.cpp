@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: GPL-2.0
+// An ATOMIC is executed once and its client learns what it found, or is told that nobody knows.
+//
+//   client (kmod/core/rmem/seq.c)            node (kmod/core/rmem/session.c)
+//   ids, floor; what may have been            executed ids, and what the
+//   executed isn't issued anew                ATOMICs among them found
+//        |                                        ^
+//        +---> messages: every one ever sent, <---+
+//              deliverable at any time, again and again, or never
+//
+// Three ADDs of 1, 2 and 4 to one integer, all under way at once: what each finds tells which
+// others came before it. The node keeps the results of two ids. It may evict the session at any
+// time, and the client may give its session up.
+#include "explore.hpp"
+#include "sessions.hpp"
+
+#include <string>
+
+extern "C" {
+#include "core/base/bytes.h"
+#include "core/rmem/seq.h"
+}
+
+namespace {
+
+using model::Sessions;
+using model::Slot;
+using model::wire_name;
+
+constexpr uint32_t window = 4;
+constexpr uint32_t replay = 2;
+constexpr int ops = 3;
+constexpr int messages_max = 64;
+
+enum Mutation {
+    NONE,
+    ISSUED_ANEW,  // client issues in a new session what it had sent in an older one
+    NOT_KEPT,     // node answers a copy with what is there now
+    NO_BITS,      // node executes copies
+    FLOOR_NEWEST, // client's floor passes what is outstanding
+    ONE_LIST,     // results lie in a list: the oldest id finds it full of newer ones'
+    PLACE_SHARED, // node keeps the result of an id that has no place
+    MUTATIONS
+};
+
+const char* const mutation_names[] = {
+    "none",
+    "what was sent in an older session is issued anew",
+    "a copy is answered with what is there now",
+    "the node executes copies",
+    "the client's floor passes what is outstanding",
+    "newer results may take the place of the oldest id's",
+    "a result is kept where another one is",
+};
+static_assert(sizeof(mutation_names) / sizeof(*mutation_names) == MUTATIONS);
+
+enum Type : uint8_t { OPEN, OPENED, ADD, FOUND, NO_SESSION, STALE };
+const char* const type_names[] = {"OPEN", "OPENED", "add", "found", "no session", "stale"};
+
+struct Message {
+    uint8_t type;
+    uint8_t session; // nonce in OPEN
+    uint8_t id;      // nonce in OPENED
+    uint8_t floor;
+    uint8_t op;
+    uint8_t value; // FOUND
+    auto operator<=>(const Message&) const = default;
+};
+
+enum Phase : uint8_t { OPENING, UP };
+enum OpState : uint8_t { IDLE, OUT, DONE, UNKNOWN };
+
+struct State {
+    // client
+    uint8_t phase, session, nonce;
+    uint8_t floor, next;
+    uint8_t owner[window]; // op + 1
+    uint8_t op[ops];
+    uint8_t id[ops];
+    uint8_t sent[ops]; // in this session
+    // node
+    uint8_t generation;
+    Slot slot[model::slots];
+    uint8_t integer;
+    uint8_t times[ops]; // executed
+    uint8_t found[ops]; // when that was
+    // bounds
+    uint8_t evictions, give_ups, names;
+    uint8_t messages;
+    Message message[messages_max];
+};
+
+struct Ids {
+    State& s;
+    void* owner[window];
+    rmem_seq seq;
+
+    explicit Ids(State& state) : s(state) {
+        rmem_seq_init(&seq, owner, window);
+        seq.floor = s.floor;
+        seq.next = s.next;
+        for (uint32_t i = 0; i < window; i++)
+            owner[i] = reinterpret_cast<void*>(uintptr_t(s.owner[i]));
+    }
+    ~Ids() {
+        s.floor = uint8_t(seq.floor);
+        s.next = uint8_t(seq.next);
+        for (uint32_t i = 0; i < window; i++)
+            s.owner[i] = uint8_t(reinterpret_cast<uintptr_t>(owner[i]));
+    }
+};
+
+struct Bounds {
+    uint8_t evictions, give_ups;
+    bool limited; // the client takes no id whose result has no place
+};
+
+struct Seen {
+    uint64_t executed, repeated, busy, unknown, unknown_done, stale;
+};
+
+class ExactlyOnce {
+public:
+    using State = ::State;
+
+    ExactlyOnce(const Bounds& bounds, Mutation mutation) : bounds_(bounds), mutation_(mutation) {}
+
+    mutable Seen seen{};
+
+    State initial() const {
+        State s;
+        std::memset(&s, 0, sizeof(s));
+        s.floor = s.next = 1;
+        s.nonce = 1;
+        s.evictions = bounds_.evictions;
+        s.give_ups = bounds_.give_ups;
+        // Late copies of an OPEN get some.
+        s.names = uint8_t(2 * (1 + bounds_.evictions + bounds_.give_ups));
+        return s;
+    }
+
+    // Nothing can happen any more, so nothing may be waited for.
+    const char* stuck(const State& s) const {
+        if (s.phase == OPENING && !s.names)
+            return nullptr; // as far as was looked
+        for (uint8_t op : s.op) {
+            if (op < DONE)
+                return "an op never ends";
+        }
+        return nullptr;
+    }
+
+    template <class Emit>
+    void successors(const State& s, Emit&& emit) const {
+        auto change = [&](const State& next, const char* violation, auto&& label) {
+            if (violation || std::memcmp(&next, &s, sizeof(s)))
+                emit(next, violation, label);
+        };
+        client_steps(s, change);
+        for (int i = 0; i < s.messages; i++)
+            deliver(s, s.message[i], change);
+        evict(s, change);
+    }
+
+private:
+    static std::string text(const Message& m) {
+        std::string text = type_names[m.type];
+        if (m.type == ADD || m.type == FOUND)
+            text += " " + std::to_string(m.type == ADD ? 1 << m.op : m.value);
+        return text + (m.type == OPEN ? ", nonce " : ", session ") + std::to_string(m.session) +
+               ", id " + std::to_string(m.id) + ", floor " + std::to_string(m.floor);
+    }
+
+    static bool send(State& s, const Message& m) { return model::send(s.message, s.messages, m); }
+
+    // ---- client ----
+
+    // What may have been executed ends, for nobody can tell any more.
+    void reopen(State& s) const {
+        s.phase = OPENING;
+        s.session = 0;
+        s.nonce++;
+        for (int op = 0; op < ops; op++) {
+            if (s.op[op] == OUT && s.sent[op] && mutation_ != ISSUED_ANEW) {
+                s.op[op] = UNKNOWN;
+                seen.unknown++;
+                seen.unknown_done += s.times[op];
+            }
+            s.id[op] = s.sent[op] = 0;
+        }
+        Ids ids(s);
+        rmem_seq_reset(&ids.seq);
+    }
+
+    template <class Emit>
+    void client_steps(const State& s, Emit& emit) const {
+        if (s.phase == OPENING) {
+            State next = s;
+            Message m{OPEN, s.nonce, 0, 0, 0, 0};
+            send(next, m);
+            emit(next, nullptr, [=] { return "client sends " + text(m); });
+            return;
+        }
+        for (uint8_t op = 0; op < ops; op++) {
+            if (s.op[op] < DONE)
+                send_add(s, op, emit);
+        }
+        if (s.give_ups) {
+            State next = s;
+            next.give_ups--;
+            reopen(next);
+            emit(next, nullptr, [] { return std::string("client gives its session up"); });
+        }
+    }
+
+    template <class Emit>
+    void send_add(const State& s, uint8_t op, Emit& emit) const {
+        State next = s;
+        next.op[op] = OUT;
+        if (!next.id[op]) {
+            Ids ids(next);
+            if (bounds_.limited && rmem_seq_span(&ids.seq) >= replay)
+                return;
+            next.id[op] = uint8_t(rmem_seq_take(&ids.seq, 1, reinterpret_cast<void*>(op + 1)));
+        }
+        if (!next.id[op])
+            return;
+        next.sent[op] = 1;
+        Message m{ADD, s.session, next.id[op], next.floor, op, 0};
+        if (mutation_ == FLOOR_NEWEST)
+            m.floor = m.id;
+        send(next, m);
+        emit(next, nullptr, [=] { return "client sends " + text(m); });
+    }
+
+    template <class Emit>
+    void answered(const State& s, const Message& m, Emit& emit) const {
+        State next = s;
+        const char* violation = nullptr;
+        if (m.type == OPENED) {
+            if (s.phase != OPENING || m.id != s.nonce)
+                return;
+            next.phase = UP;
+            next.session = m.session;
+        } else {
+            if (s.phase != UP || m.session != s.session || s.id[m.op] != m.id || s.op[m.op] != OUT)
+                return;
+            violation = outcome(next, m);
+        }
+        emit(next, violation, [=] { return "client receives " + text(m); });
+    }
+
+    const char* outcome(State& s, const Message& m) const {
+        if (m.type == STALE)
+            return "an op still outstanding was refused as stale";
+        if (m.type == NO_SESSION) {
+            reopen(s);
+            return nullptr;
+        }
+        s.op[m.op] = DONE;
+        s.id[m.op] = s.sent[m.op] = 0;
+        {
+            Ids ids(s);
+            rmem_seq_put(&ids.seq, m.id);
+        }
+        if (s.times[m.op] != 1)
+            return "an op ended well that wasn't executed once";
+        return s.found[m.op] == m.value ? nullptr : "an op was told what it didn't find";
+    }
+
+    // ---- node ----
+
+    template <class Emit>
+    void deliver(const State& s, const Message& m, Emit& emit) const {
+        switch (m.type) {
+        case OPEN:
+            node_open(s, m, emit);
+            break;
+        case ADD:
+            node_add(s, m, emit);
+            break;
+        default:
+            answered(s, m, emit);
+        }
+    }
+
+    template <class Emit>
+    void node_open(const State& s, const Message& m, Emit& emit) const {
+        rmem_attempt attempt{};
+        rmem_peer peer{};
+        attempt.nonce = m.session;
+        State next = s;
+        int slot;
+        {
+            Sessions sessions(next.slot, next.generation, window, places());
+            slot = sessions.slot_for(attempt, true, [](int) { return false; });
+            if (slot < 0)
+                return;
+            if (rmem_session_is_attempt(&sessions.all.slot[slot], &attempt)) {
+                if (sessions.all.slot[slot].used)
+                    return;
+            } else {
+                if (!next.names--)
+                    return;
+                rmem_sessions_open(&sessions.all, slot, 1, &attempt, &peer);
+            }
+        }
+        send(next, {OPENED, next.slot[slot].name, m.session, 0, 0, 0});
+        emit(next, nullptr, [=] { return "node receives " + text(m); });
+    }
+
+    uint32_t places() const { return mutation_ == ONE_LIST ? window : replay; }
+
+    bool has_place(const rmem_session* session, uint64_t id) const {
+        if (mutation_ == PLACE_SHARED)
+            return true;
+        if (mutation_ != ONE_LIST)
+            return rmem_session_has_place(session, id);
+        uint32_t kept = 0;
+        for (uint64_t other = session->floor; other < session->floor + window; other++)
+            kept += session->executed[0] >> (other % window) & 1;
+        return kept < replay;
+    }
+
+    template <class Emit>
+    void node_add(const State& s, const Message& m, Emit& emit) const {
+        State next = s;
+        const char* violation = nullptr;
+        Message reply{NO_SESSION, m.session, m.id, 0, m.op, 0};
+        {
+            Sessions sessions(next.slot, next.generation, window, places());
+            rmem_session* session = rmem_sessions_find(&sessions.all, wire_name(m.session));
+            if (session) {
+                rmem_session_touch(session, 1);
+                if (!node_judge(next, session, m, reply))
+                    return; // busy: the client sends again anyway, and may at any time
+                // What is given up may still come while its session is there.
+                if (s.op[m.op] == UNKNOWN && s.phase == UP && s.times[m.op] != next.times[m.op])
+                    violation = "an op is executed that was told to be unknown, and nobody asks";
+                if (next.times[m.op] > 1)
+                    violation = "an op is executed twice";
+            }
+        }
+        send(next, reply);
+        emit(next, violation, [=] { return "node receives " + text(m); });
+    }
+
+    bool node_judge(State& s, rmem_session* session, const Message& m, Message& reply) const {
+        rmem_found found{};
+        reply.type = FOUND;
+        switch (rmem_session_check(session, m.id, m.floor)) {
+        case RMEM_SESSION_FRESH:
+            break;
+        case RMEM_SESSION_REPEATED:
+            seen.repeated++;
+            if (mutation_ == NO_BITS)
+                break;
+            rmem_session_replay(session, m.id, &found);
+            reply.value =
+                mutation_ == NOT_KEPT ? s.integer : uint8_t(base_load_le64(&found.value[0]));
+            return true;
+        default:
+            seen.stale++;
+            reply.type = STALE;
+            return true;
+        }
+        if (!has_place(session, m.id)) {
+            seen.busy++;
+            return false;
+        }
+        seen.executed++;
+        reply.value = s.found[m.op] = s.integer;
+        s.integer = uint8_t(s.integer + (1 << m.op));
+        s.times[m.op]++;
+        base_store_le64(&found.value[0], reply.value);
+        rmem_session_keep(session, m.id, &found);
+        return true;
+    }
+
+    template <class Emit>
+    void evict(const State& s, Emit& emit) const {
+        for (int slot = 0; slot < model::slots && s.evictions; slot++) {
+            if (!s.slot[slot].name)
+                continue;
+            State next = s;
+            next.evictions--;
+            {
+                Sessions sessions(next.slot, next.generation, window, places());
+                rmem_sessions_close(&sessions.all, slot);
+            }
+            emit(next, nullptr,
+                 [=] { return "node evicts session " + std::to_string(s.slot[slot].name); });
+        }
+    }
+
+    const Bounds bounds_;
+    const Mutation mutation_;
+};
+
+constexpr uint64_t states_max = 10'000'000;
+
+void prove(model::Report& report, const std::string& name, const Bounds& bounds) {
+    ExactlyOnce model(bounds, NONE);
+    auto out = model::Explorer<ExactlyOnce>(model, states_max).run();
+    report.check(name, out, false);
+    const Seen& seen = model.seen;
+    bool ends = bounds.evictions || bounds.give_ups;
+    report.result(seen.executed && seen.repeated && seen.stale && (seen.busy || bounds.limited) &&
+                      (!ends || (seen.unknown > seen.unknown_done && seen.unknown_done)),
+                  name + ": every outcome was met");
+}
+
+} // namespace
+
+int main() {
+    model::Report report;
+    prove(report, "the client minds the places", {0, 0, true});
+    prove(report, "the node minds the places", {0, 0, false});
+    prove(report, "sessions end", {1, 1, true});
+    prove(report, "sessions end, the node minds the places", {1, 0, false});
+    for (int mutation = NONE + 1; mutation < MUTATIONS; mutation++) {
+        ExactlyOnce model({1, 0, false}, static_cast<Mutation>(mutation));
+        auto out = model::Explorer<ExactlyOnce>(model, states_max).run();
+        report.check(std::string("wrong: ") + mutation_names[mutation], out, true);
+    }
+    return report.finish();
+}
