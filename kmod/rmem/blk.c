@@ -92,6 +92,7 @@ static blk_status_t status_of(enum rmem_client_result result)
 	case RMEM_CLIENT_REFUSED:
 		return BLK_STS_TARGET;
 	case RMEM_CLIENT_LOST:
+	case RMEM_CLIENT_UNKNOWN:
 	case RMEM_CLIENT_CANCELLED:
 		break;
 	}

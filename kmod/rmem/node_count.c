@@ -49,6 +49,7 @@ const char *const node_count_name[NODE_COUNTS] = {
 	[TYPE(WRITE)] = "write",
 	[TYPE(DISCARD)] = "discard",
 	[TYPE(ZERO)] = "zero",
+	[TYPE(ATOMIC)] = "atomic",
 
 	[NODE_COUNT_READ_BYTES] = "read-bytes",
 	[NODE_COUNT_WRITE_BYTES] = "write-bytes",

@@ -108,6 +108,19 @@ static void fill(const struct node_rx *rx, const struct rmem_answer *answer)
 		       answer->extent[i].bytes);
 }
 
+/* The integer is in one page, since it's aligned. */
+static bool do_atomic(const struct node_rx *rx, struct rmem_answer *answer)
+{
+	struct rmem_operands operands;
+
+	if (WARN_ON_ONCE(skb_copy_bits(rx->skb, rmem_skb_payload(&rx->in), &operands,
+				       sizeof(operands))))
+		return false;
+	rmem_node_atomic(&rx->host->core, &rx->in.head, &operands,
+			 node_mem_at(&rx->host->mem, &answer->extent[0]), answer);
+	return true;
+}
+
 static void reply(struct node_rx *rx, struct rmem_head *head)
 {
 	node_send_add(rx->answers, &rx->host->mem, rx->key, head, NULL, 0);
@@ -127,7 +140,7 @@ static void send_parts(struct node_rx *rx, struct rmem_answer *answer)
 	}
 }
 
-/* READ, WRITE, DISCARD, ZERO. Slot lock. */
+/* READ, WRITE, DISCARD, ZERO, ATOMIC. Slot lock. */
 static void execute(struct node_rx *rx)
 {
 	struct rmem_node *core = &rx->host->core;
@@ -152,10 +165,17 @@ static void execute(struct node_rx *rx)
 		fill(rx, &answer);
 		rmem_node_done(core, &rx->in.head);
 		break;
+	case RMEM_ACT_ATOMIC:
+		if (!do_atomic(rx, &answer))
+			return;
+		break;
 	case RMEM_ACT_REPLY:
 		break;
 	}
-	reply(rx, &answer.reply);
+	if (rmem_wire_payload_bytes(&answer.reply))
+		node_send_add_found(rx->answers, rx->key, &answer.reply, &answer.found);
+	else
+		reply(rx, &answer.reply);
 }
 
 /* The header verified, the payload didn't: that is told, and nothing changed. Slot lock. */

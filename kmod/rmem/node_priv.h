@@ -53,7 +53,7 @@ enum node_count {
 	NODE_COUNT_WIRE = 0, /* + enum rmem_wire_verdict */
 	NODE_COUNT_REASON = NODE_COUNT_WIRE + RMEM_WIRE_VERDICTS, /* + enum rmem_node_reason */
 	NODE_COUNT_TYPE = NODE_COUNT_REASON + RMEM_NODE_REASONS, /* + enum rmem_type - RMEM_OPEN */
-	NODE_COUNT_READ_BYTES = NODE_COUNT_TYPE + RMEM_ZERO - RMEM_OPEN + 1,
+	NODE_COUNT_READ_BYTES = NODE_COUNT_TYPE + RMEM_TYPE_END - RMEM_OPEN,
 	NODE_COUNT_WRITE_BYTES,
 	NODE_COUNT_ANSWERS,	     /* packets handed to the network */
 	NODE_COUNT_SCRUBBED,	     /* pages zeroed */
@@ -212,6 +212,9 @@ struct sk_buff *node_send_take_open(struct node_answers *answers);
 bool node_send_add(struct node_answers *answers, const struct node_mem *mem,
 		   const struct base_siphash_key *key, struct rmem_head *head,
 		   const struct rmem_extent *extent, unsigned int extents);
+/* The same, with what an ATOMIC found. */
+bool node_send_add_found(struct node_answers *answers, const struct base_siphash_key *key,
+			 struct rmem_head *head, const struct rmem_found *found);
 /* An answer of its own, with a payload of its own; NULL: no buffer. */
 struct sk_buff *node_send_message(const struct base_siphash_key *key, struct rmem_head *reply,
 				  const void *payload, u32 bytes);

@@ -3,7 +3,7 @@
  * Answers on their way out.
  *
  *      linear:    | room for lower layers | UDP | struct rmem_hdr | ... one for each message
- *      fragments: page memory, by reference (READ only)
+ *      fragments: page memory, by reference (READ); what an ATOMIC found, in memory of its own
  *
  * Read data isn't copied: the packet refers to the lent page itself, and the
  * scrubber leaves a page alone while one does. So a page may change while it
@@ -151,6 +151,31 @@ bool node_send_add(struct node_answers *answers, const struct node_mem *mem,
 		add_extent(skb, mem, &extent[i]);
 	if (extents)
 		skb_shinfo(skb)->flags |= SKBFL_SHARED_FRAG;
+	rmem_skb_seal(skb, rmem_skb_put_hdr(skb), head, key);
+	return true;
+}
+
+/* Behind the data of other answers there is room in fragments only, so this is one, too. */
+bool node_send_add_found(struct node_answers *answers, const struct base_siphash_key *key,
+			 struct rmem_head *head, const struct rmem_found *found)
+{
+	void *data = netdev_alloc_frag(sizeof(*found));
+	struct sk_buff *skb;
+	struct page *page;
+
+	if (unlikely(!data)) {
+		node_count(NODE_COUNT_DROP_NO_BUFFER);
+		return false;
+	}
+	skb = packet_for(answers, head, 1);
+	if (!skb) {
+		skb_free_frag(data);
+		return false;
+	}
+	memcpy(data, found, sizeof(*found));
+	page = virt_to_head_page(data);
+	skb_add_rx_frag(skb, skb_shinfo(skb)->nr_frags, page, data - page_address(page),
+			sizeof(*found), sizeof(*found));
 	rmem_skb_seal(skb, rmem_skb_put_hdr(skb), head, key);
 	return true;
 }

@@ -24,12 +24,12 @@
 	__print_symbolic(type, { RMEM_OPEN, "open" }, { RMEM_CLOSE, "close" },                     \
 			 { RMEM_ALLOC, "alloc" }, { RMEM_FREE, "free" }, { RMEM_READ, "read" },    \
 			 { RMEM_WRITE, "write" }, { RMEM_DISCARD, "discard" },                     \
-			 { RMEM_ZERO, "zero" })
+			 { RMEM_ZERO, "zero" }, { RMEM_ATOMIC, "atomic" })
 
 #define show_rmem_action(action)                                                                   \
 	__print_symbolic(action, { RMEM_ACT_DROP, "drop" }, { RMEM_ACT_REPLY, "reply" },           \
 			 { RMEM_ACT_COPY_IN, "copy-in" }, { RMEM_ACT_FILL, "fill" },               \
-			 { RMEM_ACT_SEND_OUT, "send-out" })
+			 { RMEM_ACT_SEND_OUT, "send-out" }, { RMEM_ACT_ATOMIC, "atomic" })
 
 TRACE_EVENT(rmem_node_request,
 	TP_PROTO(const struct rmem_head *msg),

@@ -18,7 +18,7 @@
 	__print_symbolic((type) & ~RMEM_RESPONSE, { RMEM_OPEN, "open" }, { RMEM_CLOSE, "close" },  \
 			 { RMEM_ALLOC, "alloc" }, { RMEM_FREE, "free" }, { RMEM_READ, "read" },    \
 			 { RMEM_WRITE, "write" }, { RMEM_DISCARD, "discard" },                     \
-			 { RMEM_ZERO, "zero" })
+			 { RMEM_ZERO, "zero" }, { RMEM_ATOMIC, "atomic" })
 
 #define rmem_trace_status(status)                                                                  \
 	__print_symbolic(status, { RMEM_OK, "ok" }, { RMEM_DAMAGED, "damaged" },                   \
@@ -30,7 +30,7 @@
 #define rmem_trace_result(result)                                                                  \
 	__print_symbolic(result, { RMEM_CLIENT_OK, "ok" }, { RMEM_CLIENT_LOST, "lost" },           \
 			 { RMEM_CLIENT_REFUSED, "refused" }, { RMEM_CLIENT_TIMEOUT, "timeout" },   \
-			 { RMEM_CLIENT_CANCELLED, "cancelled" })
+			 { RMEM_CLIENT_CANCELLED, "cancelled" }, { RMEM_CLIENT_UNKNOWN, "unknown" })
 
 #define rmem_trace_channel_state(state)                                                            \
 	__print_symbolic(state, { RMEM_CHANNEL_CLOSED, "closed" },                                 \
