@@ -64,6 +64,8 @@ int error_of(const rmem_op& op, rmem_client_result result) {
         return status_error(op.status);
     case RMEM_CLIENT_TIMEOUT:
         return -ETIMEDOUT;
+    case RMEM_CLIENT_UNKNOWN:
+        return -ECONNRESET;
     case RMEM_CLIENT_CANCELLED:
         break;
     }

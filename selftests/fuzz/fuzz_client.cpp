@@ -126,13 +126,17 @@ private:
         }
         if (!op || client_->closing)
             return;
-        constexpr uint8_t types[] = {RMEM_READ,    RMEM_WRITE, RMEM_READ,  RMEM_WRITE,
-                                     RMEM_DISCARD, RMEM_ZERO,  RMEM_ALLOC, RMEM_FREE};
+        constexpr uint8_t types[] = {RMEM_READ, RMEM_WRITE, RMEM_READ, RMEM_WRITE, RMEM_DISCARD,
+                                     RMEM_ZERO, RMEM_ALLOC, RMEM_FREE, RMEM_ATOMIC};
         std::memset(static_cast<void*>(op), 0xcd, sizeof(*op)); // needs no clearing
-        op->type = types[script_.take<uint8_t>() % 8];
+        op->type = types[script_.take<uint8_t>() % sizeof(types)];
         op->addr = script_.take<uint64_t>();
         op->len = script_.take<uint32_t>() % RMEM_OP_BYTES_MAX + 1;
         op->alloc.bytes = script_.take<uint16_t>();
+        if (op->type == RMEM_ATOMIC) {
+            op->len = 4u << op->len % 3;
+            op->atomic.op = 1 + op->len % (RMEM_ATOMIC_OP_END - 1);
+        }
         reinterpret_cast<Mine*>(op)->out = true;
         rmem_client_submit(client_.get(), op, now_ns_);
     }
@@ -195,7 +199,7 @@ private:
         if (change & 64)
             head.attempt = script_.take<uint8_t>();
         if (change & 128)
-            head.type = RMEM_RESPONSE | (1 + script_.take<uint8_t>() % RMEM_ZERO);
+            head.type = RMEM_RESPONSE | (1 + script_.take<uint8_t>() % RMEM_ATOMIC);
         return head;
     }
 

@@ -153,7 +153,7 @@ private:
     }
 
     rmem_head head_of(const step& s, Tenant& t) {
-        uint8_t type = s.what % 16 > RMEM_ZERO ? RMEM_WRITE : s.what % 16;
+        uint8_t type = s.what % 16 >= RMEM_TYPE_END ? RMEM_WRITE : s.what % 16;
         rmem_head h = t.client.head(type, 0, s.len);
         h.id -= std::min<uint64_t>(s.back, h.id - 1);
         h.floor = h.id > s.value % 16 ? h.id - s.value % 16 : 1;
@@ -164,6 +164,11 @@ private:
         } else {
             h.len = type == RMEM_CLOSE ? 0 : 24;
             h.len = type == RMEM_FREE ? 16 : h.len;
+        }
+        if (type == RMEM_ATOMIC) {
+            h.op = 1 + s.value % RMEM_ATOMIC_OP_END;
+            h.len = 4u << s.len % 4;
+            h.addr -= h.addr % (s.len % 8 ? h.len : 1);
         }
         if (type == RMEM_OPEN) {
             h.session = h.boot = h.floor = 0;
@@ -272,6 +277,15 @@ private:
     void fast(const rmem_head& h, const uint8_t* payload, Tenant& t) {
         rmem_answer answer;
         rmem_node_request(&node.core, node.now_ns, &h, &t.client.peer, &answer);
+        if (answer.action == RMEM_ACT_ATOMIC) {
+            // On a copy, so that the mark below stays right.
+            alignas(16) uint8_t integer[16];
+            check_extent(answer.extent[0]);
+            require(answer.extents == 1 && answer.extent[0].bytes == h.len);
+            require(answer.extent[0].offset % h.len == 0);
+            std::memcpy(integer, node.at(answer.extent[0]), h.len);
+            rmem_node_atomic(&node.core, &h, payload, integer, &answer);
+        }
         for (unsigned n = 0; n < answer.extents; n++) {
             const rmem_extent& e = answer.extent[n];
             check_extent(e);
@@ -281,14 +295,16 @@ private:
             } else {
                 // A LINK payload may be damaged, or the space be another's: the mark stays right.
                 std::memset(node.at(e), h.space, e.bytes);
-                (void)payload;
             }
         }
         if (answer.action == RMEM_ACT_COPY_IN || answer.action == RMEM_ACT_FILL)
             rmem_node_done(&node.core, &h);
         if (answer.action != RMEM_ACT_SEND_OUT) {
             require(answer.action != RMEM_ACT_DROP);
-            answered(h, answer.reply, {});
+            auto* found = reinterpret_cast<const uint8_t*>(&answer.found);
+            std::vector<uint8_t> payload_out(found, found + rmem_wire_payload_bytes(&answer.reply));
+            require(holds_only(payload_out, h.space));
+            answered(h, answer.reply, payload_out);
             return;
         }
         uint32_t offset = 0;

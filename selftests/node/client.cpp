@@ -119,6 +119,24 @@ Message Client::clear_request(rmem_type type, unsigned int region, std::uint64_t
     return message;
 }
 
+Message Client::atomic_request(rmem_atomic_op op, unsigned int region, std::uint64_t offset,
+                               std::uint32_t bytes, std::uint64_t value, std::uint64_t compare) {
+    Message message = request(RMEM_ATOMIC);
+    message.region = region;
+    message.head.op = op;
+    message.head.addr = offset;
+    message.head.len = bytes;
+    message.payload = [=](const Names&) {
+        rmem_operands operands{};
+        base_store_le64(&operands.value[0], value);
+        base_store_le64(&operands.compare[0], compare);
+        Bytes payload(sizeof(operands));
+        std::memcpy(payload.data(), &operands, sizeof(operands));
+        return payload;
+    };
+    return message;
+}
+
 rmem_status Client::ask(const Message& message) {
     return static_cast<rmem_status>(pair().ask_one(message).head.status);
 }

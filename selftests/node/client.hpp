@@ -34,6 +34,8 @@ public:
     Message write_request(unsigned int region, std::uint64_t offset, const Bytes& data);
     Message clear_request(rmem_type type, unsigned int region, std::uint64_t offset,
                           std::uint32_t bytes);
+    Message atomic_request(rmem_atomic_op op, unsigned int region, std::uint64_t offset,
+                           std::uint32_t bytes, std::uint64_t value, std::uint64_t compare = 0);
 
     // The answer's status; the answer is one.
     rmem_status ask(const Message& message);

@@ -92,18 +92,21 @@ TEST_P(Bundle, WritesAndReadsAreAnsweredTogether) {
 TEST_P(Bundle, TypesThatMayShare) {
     ASSERT_EQ(client.write(region, 0, Bytes(300, 7)), RMEM_OK);
     Message write = client.write_request(region, 250, {1, 2});
-    Datagrams answers = pair().ask_together({client.read_request(region, 0, 100),
-                                             client.clear_request(RMEM_ZERO, region, 100, 100),
-                                             write, client.read_request(region, 100, 200),
-                                             client.clear_request(RMEM_DISCARD, region, 1000, 10)});
-    ASSERT_EQ(counts(answers), Counts{5});
-    EXPECT_EQ(statuses(answers), all(5, RMEM_OK));
+    Datagrams answers = pair().ask_together(
+        {client.read_request(region, 0, 100), client.clear_request(RMEM_ZERO, region, 100, 100),
+         write, client.read_request(region, 100, 200),
+         client.clear_request(RMEM_DISCARD, region, 1000, 10),
+         client.atomic_request(RMEM_ADD, region, 400, 4, 1), client.read_request(region, 400, 4)});
+    ASSERT_EQ(counts(answers), Counts{7});
+    EXPECT_EQ(statuses(answers), all(7, RMEM_OK));
     EXPECT_EQ(answers[0][0].payload, Bytes(100, 7));
     Bytes after(200, 7);
     std::fill_n(after.begin(), 100, std::uint8_t{0});
     after[150] = 1;
     after[151] = 2;
     EXPECT_EQ(answers[0][3].payload, after);
+    EXPECT_EQ(answers[0][5].payload, Bytes(sizeof(rmem_found)));
+    EXPECT_EQ(answers[0][6].payload, Bytes({1, 0, 0, 0}));
 }
 
 // Answers may wait for those to the next datagram. It comes here, or it doesn't.

@@ -25,7 +25,7 @@ Message random_message(Client& client, unsigned int region, std::uint32_t region
                                page - random_u64() % 64, 0, region_bytes - random_u64() % 5000});
     auto bytes = static_cast<std::uint32_t>(1 + random_u64() % pair().piece_bytes());
     Message message;
-    switch (random_u64() % 5) {
+    switch (random_u64() % 6) {
     case 0:
     case 1:
         message = client.write_request(region, offset, random_bytes(bytes));
@@ -37,6 +37,11 @@ Message random_message(Client& client, unsigned int region, std::uint32_t region
         break;
     case 3:
         message = client.clear_request(one_of({RMEM_ZERO, RMEM_DISCARD}), region, offset, bytes);
+        break;
+    case 4:
+        message = client.atomic_request(
+            static_cast<rmem_atomic_op>(1 + random_u64() % RMEM_ATOMIC_OP_END), region,
+            offset / one_of({4, 8, 16}) * 16, one_of<u32>({4, 8, 8, 16, 3}), random_u64(), 0);
         break;
     default:
         message = client.clear_request(one_of({RMEM_ZERO, RMEM_DISCARD}), region,
@@ -53,7 +58,9 @@ void spoil_somehow(Client& client, Message& message) {
         message.head.floor -= std::min<std::uint64_t>(message.head.floor, random_u64() % 64);
         break;
     case 1:
-        message.head.id += random_u64() % (2 * RMEM_WINDOW);
+        // An ATOMIC that finds no place for its result would be asked again and again.
+        message.head.id +=
+            random_u64() % (message.head.type == RMEM_ATOMIC ? RMEM_REPLAY / 2 : 2 * RMEM_WINDOW);
         client.next_id = std::max(client.next_id, message.head.id + 1);
         break;
     case 2:

@@ -223,7 +223,7 @@ TEST(Silence, MalformedHeader) {
     };
     std::vector<Message> messages = {
         spoilt([](rmem_head& head) { head.type = 0; }),
-        spoilt([](rmem_head& head) { head.type = RMEM_ZERO + 1; }),
+        spoilt([](rmem_head& head) { head.type = RMEM_TYPE_END; }),
         spoilt([](rmem_head& head) { head.type |= RMEM_RESPONSE; }),
         spoilt([](rmem_head& head) { head.integrity = 3; }),
         spoilt([](rmem_head& head) { head.integrity = 8; }),

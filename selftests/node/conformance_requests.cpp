@@ -273,6 +273,79 @@ TEST_P(Level, LengthsOutOfBoundsAreRefused) {
     }
 }
 
+// ---- atomics ----
+
+std::uint64_t found(const Answer& answer) {
+    EXPECT_EQ(answer.head.status, RMEM_OK);
+    EXPECT_EQ(answer.payload.size(), sizeof(rmem_found));
+    return answer.payload.size() == sizeof(rmem_found) ? base_load_le64(answer.payload.data())
+                                                       : ~0ULL;
+}
+
+TEST_P(Level, AtomicsFindWhatWasThere) {
+    Client client(GetParam());
+    unsigned int region = client.allocate(1);
+    auto ask = [&](rmem_atomic_op op, std::uint32_t bytes, std::uint64_t value,
+                   std::uint64_t compare = 0) {
+        return found(pair().ask_one(client.atomic_request(op, region, 32, bytes, value, compare)));
+    };
+    EXPECT_EQ(ask(RMEM_ADD, 8, 5), 0U); // first touch
+    EXPECT_EQ(ask(RMEM_CAS, 8, 9, 4), 5U);
+    EXPECT_EQ(ask(RMEM_CAS, 8, 9, 5), 5U);
+    EXPECT_EQ(ask(RMEM_SWAP, 4, 0xffff'ffff), 9U);
+    EXPECT_EQ(ask(RMEM_ADD, 4, 3), 0xffff'ffffU);
+    EXPECT_EQ(ask(RMEM_OR, 8, 0x30), 2U);
+    EXPECT_EQ(ask(RMEM_AND, 8, 0x22), 0x32U);
+    EXPECT_EQ(ask(RMEM_XOR, 8, 0x02), 0x22U);
+    EXPECT_EQ(ask(RMEM_MIN, 8, 0x10), 0x20U);
+    EXPECT_EQ(ask(RMEM_MAX, 8, ~0ULL), 0x10U);
+    EXPECT_EQ(ask(RMEM_SMAX, 8, 7), ~0ULL);
+    EXPECT_EQ(ask(RMEM_SMIN, 8, static_cast<std::uint64_t>(-3)), 7U);
+    EXPECT_EQ(ask(RMEM_CAS, 16, 1, static_cast<std::uint64_t>(-3)), static_cast<std::uint64_t>(-3));
+    EXPECT_EQ(client.read(region, 32, 8), Bytes({1, 0, 0, 0, 0, 0, 0, 0}));
+}
+
+// By then somebody else was there.
+TEST_P(Level, AtomicsCopyIsAnsweredAsTheFirst) {
+    Client client(GetParam());
+    unsigned int region = client.allocate(1);
+    client.floor = client.next_id;
+    Message first = client.atomic_request(RMEM_ADD, region, 0, 8, 5);
+    EXPECT_EQ(found(pair().ask_one(first)), 0U);
+    EXPECT_EQ(found(pair().ask_one(client.atomic_request(RMEM_ADD, region, 0, 8, 2))), 5U);
+    EXPECT_EQ(found(pair().ask_one(first)), 0U);
+    EXPECT_EQ(client.read(region, 0, 1), Bytes{7});
+    client.floor = client.next_id;
+    EXPECT_EQ(client.write(region, 100, {1}), RMEM_OK);
+    EXPECT_EQ(client.ask(first), RMEM_STALE);
+}
+
+TEST_P(Level, AtomicsThatCantBe) {
+    Client client(GetParam());
+    unsigned int region = client.allocate(1), fixed = client.allocate(1, RMEM_PERM_READ);
+    auto ask = [&](unsigned int where, std::uint64_t offset, std::uint32_t bytes,
+                   rmem_atomic_op op = RMEM_ADD) {
+        return client.ask(client.atomic_request(op, where, offset, bytes, 1));
+    };
+    EXPECT_EQ(ask(region, 4, 8), RMEM_INVALID);
+    EXPECT_EQ(ask(region, 8, 16), RMEM_INVALID);
+    EXPECT_EQ(ask(region, 0, 16), RMEM_INVALID); // ADD
+    EXPECT_EQ(ask(region, 0, 2), RMEM_INVALID);
+    EXPECT_EQ(ask(region, 0, 0), RMEM_INVALID);
+    EXPECT_EQ(ask(region, 0, 8, RMEM_ATOMIC_OP_END), RMEM_INVALID);
+    EXPECT_EQ(ask(fixed, 0, 8), RMEM_PERM);
+    EXPECT_EQ(ask(no_region, 0, 8), RMEM_FAULT);
+    EXPECT_EQ(client.read(region, 0, 16), zeros(16));
+    // The first one outstanding is so far behind that the result has no place yet.
+    Message ahead = client.atomic_request(RMEM_ADD, region, 0, 8, 1);
+    ahead.head.id = ahead.head.floor + RMEM_REPLAY;
+    client.next_id = ahead.head.id + 1;
+    auto busy = pair().ask_together({ahead});
+    EXPECT_EQ(busy[0][0].head.status, RMEM_BUSY);
+    ahead.head.floor++;
+    EXPECT_EQ(found(pair().ask_one(ahead)), 0U);
+}
+
 } // namespace
 
 } // namespace remora::test

@@ -19,7 +19,7 @@ namespace remora::daemon {
 inline constexpr unsigned count_wire = 0; // + enum rmem_wire_verdict
 inline constexpr unsigned count_reason = count_wire + RMEM_WIRE_VERDICTS; // + enum rmem_node_reason
 inline constexpr unsigned count_type = count_reason + RMEM_NODE_REASONS;  // + rmem_type - RMEM_OPEN
-inline constexpr unsigned count_read_bytes = count_type + RMEM_ZERO - RMEM_OPEN + 1;
+inline constexpr unsigned count_read_bytes = count_type + RMEM_TYPE_END - RMEM_OPEN;
 inline constexpr unsigned count_write_bytes = count_read_bytes + 1;
 inline constexpr unsigned count_answers = count_write_bytes + 1; // datagrams the network took
 inline constexpr unsigned count_scrubbed = count_answers + 1;    // pages zeroed

@@ -120,7 +120,7 @@ void Node::handle_message(Request& request, rmem_wire_verdict verdict) {
     answer(request, damaged, {});
 }
 
-// ---- READ, WRITE, DISCARD, ZERO ----
+// ---- READ, WRITE, DISCARD, ZERO, ATOMIC ----
 
 void Node::execute(Request& request) {
     rmem_answer decision;
@@ -140,9 +140,16 @@ void Node::execute(Request& request) {
         host_.fill(decision);
         rmem_node_done(host_.core(), &request.in.head);
         break;
+    case RMEM_ACT_ATOMIC:
+        rmem_node_atomic(host_.core(), &request.in.head, request.payload.data(),
+                         host_.page(decision.extent[0].page) + decision.extent[0].offset,
+                         &decision);
+        break;
     case RMEM_ACT_REPLY:
         break;
     }
+    if (rmem_wire_payload_bytes(&decision.reply))
+        return answer_found(request, decision);
     answer(request, decision.reply, {});
 }
 
@@ -154,6 +161,7 @@ Reply& Node::datagram_for(Request& request, const rmem_head& head) {
         return *open.reply;
     Reply& reply = request.outbox.add(request.path);
     reply.head_bytes = 0;
+    reply.founds = 0;
     reply.pieces = 0;
     open = {&reply, request.path, head, {}};
     rmem_bundle_joins(&open.bundle, limit, &head);
@@ -162,12 +170,25 @@ Reply& Node::datagram_for(Request& request, const rmem_head& head) {
 
 void Node::answer(Request& request, rmem_head& head, std::span<const rmem_extent> extents) {
     Reply& out = datagram_for(request, head);
-    std::uint8_t* header = out.head.data() + out.head_bytes;
-    out.head_bytes += RMEM_HDR_BYTES;
     std::span data(out.data.data() + out.pieces, extents.size());
-    out.pieces += static_cast<unsigned int>(extents.size());
     std::transform(extents.begin(), extents.end(), data.begin(),
                    [this](const rmem_extent& extent) { return host_.data(extent); });
+    seal(request, out, head, data.size());
+}
+
+void Node::answer_found(Request& request, rmem_answer& decision) {
+    Reply& out = datagram_for(request, decision.reply);
+    rmem_found& found = out.found[out.founds++] = decision.found;
+    out.data[out.pieces] = {reinterpret_cast<const std::uint8_t*>(&found), sizeof(found)};
+    seal(request, out, decision.reply, 1);
+}
+
+// The message whose data are the pieces behind those of the others.
+void Node::seal(Request& request, Reply& out, rmem_head& head, std::size_t pieces) {
+    std::uint8_t* header = out.head.data() + out.head_bytes;
+    out.head_bytes += RMEM_HDR_BYTES;
+    std::span data(out.data.data() + out.pieces, pieces);
+    out.pieces += static_cast<unsigned int>(pieces);
     if (rmem_wire_has_digest(&head)) {
         std::uint32_t crc = BASE_CRC32C_SEED;
         for (auto piece : data)
