@@ -151,6 +151,11 @@ enum rmem_type {
 	 * rmem_operands, out: rmem_found, what was there before.
 	 */
 	RMEM_ATOMIC = 9,
+	/*
+	 * No payload, len and addr 0. Answered when all requests that the node received before, of
+	 * whatever client, are executed or refused.
+	 */
+	RMEM_FENCE = 10,
 	RMEM_TYPE_END
 };
 

@@ -50,6 +50,7 @@ const char *const node_count_name[NODE_COUNTS] = {
 	[TYPE(DISCARD)] = "discard",
 	[TYPE(ZERO)] = "zero",
 	[TYPE(ATOMIC)] = "atomic",
+	[TYPE(FENCE)] = "fence",
 
 	[NODE_COUNT_READ_BYTES] = "read-bytes",
 	[NODE_COUNT_WRITE_BYTES] = "write-bytes",

@@ -8,7 +8,7 @@
  *   form, how many messages -> space known?             cheap checks first; nothing is
  *     |                                                  changed before all of them held
  *   each message: tag -> length, digest
- *     |-- OPEN CLOSE ALLOC FREE, long ZERO --> node_slow.c
+ *     |-- OPEN CLOSE ALLOC FREE FENCE, long ZERO --> node_slow.c
  *     |
  *   slot lock { core decides; copy between packet and pages; executed; answer built }
  *     |

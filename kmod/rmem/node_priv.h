@@ -7,7 +7,7 @@
  *   node_net.c      sockets; receive, verify, execute: softirq
  *   node_send.c     answers: packets out of page memory, routes
  *   node_outbox.c   answers that wait for others to share their packet
- *   node_slow.c     OPEN CLOSE ALLOC FREE: a queue and a thread
+ *   node_slow.c     OPEN CLOSE ALLOC FREE FENCE: a queue and a thread
  *   node_mem.c      the lent pages; a thread zeroes what was given back
  *   node_count.c    counters
  *

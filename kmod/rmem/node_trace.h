@@ -24,7 +24,8 @@
 	__print_symbolic(type, { RMEM_OPEN, "open" }, { RMEM_CLOSE, "close" },                     \
 			 { RMEM_ALLOC, "alloc" }, { RMEM_FREE, "free" }, { RMEM_READ, "read" },    \
 			 { RMEM_WRITE, "write" }, { RMEM_DISCARD, "discard" },                     \
-			 { RMEM_ZERO, "zero" }, { RMEM_ATOMIC, "atomic" })
+			 { RMEM_ZERO, "zero" }, { RMEM_ATOMIC, "atomic" },                          \
+			 { RMEM_FENCE, "fence" })
 
 #define show_rmem_action(action)                                                                   \
 	__print_symbolic(action, { RMEM_ACT_DROP, "drop" }, { RMEM_ACT_REPLY, "reply" },           \

@@ -18,7 +18,8 @@
 	__print_symbolic((type) & ~RMEM_RESPONSE, { RMEM_OPEN, "open" }, { RMEM_CLOSE, "close" },  \
 			 { RMEM_ALLOC, "alloc" }, { RMEM_FREE, "free" }, { RMEM_READ, "read" },    \
 			 { RMEM_WRITE, "write" }, { RMEM_DISCARD, "discard" },                     \
-			 { RMEM_ZERO, "zero" }, { RMEM_ATOMIC, "atomic" })
+			 { RMEM_ZERO, "zero" }, { RMEM_ATOMIC, "atomic" },                          \
+			 { RMEM_FENCE, "fence" })
 
 #define rmem_trace_status(status)                                                                  \
 	__print_symbolic(status, { RMEM_OK, "ok" }, { RMEM_DAMAGED, "damaged" },                   \

@@ -346,6 +346,18 @@ TEST_P(Level, AtomicsThatCantBe) {
     EXPECT_EQ(found(pair().ask_one(ahead)), 0U);
 }
 
+TEST_P(Level, Fence) {
+    Client client(GetParam());
+    unsigned int region = client.allocate(1);
+    EXPECT_EQ(client.write(region, 0, {1}), RMEM_OK);
+    Message fence = client.request(RMEM_FENCE);
+    EXPECT_EQ(client.ask(fence), RMEM_OK);
+    EXPECT_EQ(client.ask(fence), RMEM_OK);
+    Message nonsense = client.request(RMEM_FENCE);
+    nonsense.head.len = 1;
+    EXPECT_EQ(client.ask(nonsense), RMEM_INVALID);
+}
+
 } // namespace
 
 } // namespace remora::test

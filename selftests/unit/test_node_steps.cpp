@@ -51,6 +51,34 @@ protected:
     uint64_t addr = 0;
 };
 
+// Whoever executes something does it in one hold of his slot's lock, so each is to be had once.
+TEST_F(NodeSteps, FenceHasTheLockOfEachSessionOnce) {
+    rmem_node_call call = node.begin(client, client.head(RMEM_FENCE, 0, 0));
+    std::vector<int> locked{call.slot};
+    while (step(call)) {
+        if (call.slot >= 0)
+            locked.push_back(call.slot);
+    }
+    EXPECT_EQ(call.answer.reply.status, RMEM_OK);
+    EXPECT_EQ(locked.front(), slot());
+    std::vector<int> passed(locked.begin() + 1, locked.end());
+    EXPECT_EQ(passed, (std::vector<int>{0, 1}));
+    EXPECT_NE(rmem_node_slot(&node.core, client.session),
+              rmem_node_slot(&node.core, other.session));
+}
+
+TEST_F(NodeSteps, FenceOfNonsense) {
+    auto status = [&](rmem_head h) {
+        rmem_node_call call = node.begin(client, h);
+        return node.run(call).reply.status;
+    };
+    EXPECT_EQ(status(client.head(RMEM_FENCE, 0, 8)), RMEM_INVALID);
+    EXPECT_EQ(status(client.head(RMEM_FENCE, addr, 0)), RMEM_INVALID);
+    rmem_head stranger = client.head(RMEM_FENCE, 0, 0);
+    stranger.session++;
+    EXPECT_EQ(status(stranger), RMEM_NO_SESSION);
+}
+
 TEST_F(NodeSteps, SlotLockIsForTheFirstAndTheLastOnly) {
     rmem_node_call call = begin_alloc(client.head(RMEM_ALLOC, 0, sizeof(rmem_alloc)), 32 * page);
     ASSERT_EQ(call.slot, slot());

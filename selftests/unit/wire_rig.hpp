@@ -67,7 +67,8 @@ inline Message message(uint8_t type, uint8_t integrity, const base_siphash_key& 
     return m;
 }
 
-inline constexpr uint8_t requests[] = {RMEM_OPEN,  RMEM_CLOSE,   RMEM_ALLOC, RMEM_FREE,  RMEM_READ,
-                                       RMEM_WRITE, RMEM_DISCARD, RMEM_ZERO,  RMEM_ATOMIC};
+inline constexpr uint8_t requests[] = {RMEM_OPEN,   RMEM_CLOSE, RMEM_ALLOC,   RMEM_FREE,
+                                       RMEM_READ,   RMEM_WRITE, RMEM_DISCARD, RMEM_ZERO,
+                                       RMEM_ATOMIC, RMEM_FENCE};
 
 } // namespace wire

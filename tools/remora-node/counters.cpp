@@ -43,6 +43,7 @@ constexpr std::array<const char*, counts> names = [] {
     type(RMEM_DISCARD) = "discard";
     type(RMEM_ZERO) = "zero";
     type(RMEM_ATOMIC) = "atomic";
+    type(RMEM_FENCE) = "fence";
     name[count_read_bytes] = "read-bytes";
     name[count_write_bytes] = "write-bytes";
     name[count_answers] = "answers";

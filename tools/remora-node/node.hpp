@@ -6,7 +6,7 @@
  *      |
  *   each message -> tag -> length, digest      nothing is changed before all of them held
  *      |
- *      |-- OPEN CLOSE ALLOC FREE       Host::call()
+ *      |-- OPEN CLOSE ALLOC FREE FENCE        Host::call()
  *      `-- READ WRITE DISCARD ZERO ATOMIC     slot lock { core decides; copy; executed; answers }
  *
  * Answers to a READ refer to the pages themselves. They have to be sent before the thread

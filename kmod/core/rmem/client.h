@@ -8,7 +8,7 @@
  *   packets received --rmem_client_receive()-+-> copy data here, op is finished
  *   timer            --rmem_client_expire()--+-> what to send again is waiting again
  *
- * An op is one READ, WRITE, DISCARD, ZERO, ATOMIC, ALLOC or FREE. Its memory is the
+ * An op is one READ, WRITE, DISCARD, ZERO, ATOMIC, FENCE, ALLOC or FREE. Its memory is the
  * caller's, embedded in the caller's request, and the channel's from submit
  * until it is reported finished. A WRITE takes one id per packet; the others one.
  * A retry sends the whole op again, but for the parts already answered.
@@ -70,7 +70,7 @@ struct rmem_op {
 	u64 addr;
 	/*
 	 * READ, WRITE: 1 .. RMEM_OP_BYTES_MAX; DISCARD, ZERO: .. RMEM_ZERO_BYTES_MAX;
-	 * ATOMIC: 4, 8, 16
+	 * ATOMIC: 4, 8, 16; FENCE: 0
 	 */
 	u32 len;
 	u8 type; /* enum rmem_type */

@@ -22,7 +22,7 @@
 #include "core/base/bytes.h"
 #include "core/rmem/op.h"
 
-/* DISCARD, ZERO, ALLOC and FREE take the node longer than the round trips measured. */
+/* DISCARD, ZERO, FENCE, ALLOC and FREE take the node longer than the round trips measured. */
 #define SLOW_NS_MIN (100 * BASE_NSEC_PER_MSEC)
 #define SLOW_RTOS   4
 

@@ -19,7 +19,9 @@
 /* May messages of this type share a datagram with others? */
 static inline bool rmem_type_may_share(u8 type)
 {
-	return (type & ~RMEM_RESPONSE) >= RMEM_READ;
+	u8 request = type & ~RMEM_RESPONSE;
+
+	return request >= RMEM_READ && request != RMEM_FENCE;
 }
 
 /* ---- out ---- */

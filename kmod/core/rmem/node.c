@@ -3,6 +3,7 @@
 
 #include "core/base/bits.h"
 #include "core/base/bytes.h"
+#include "core/rmem/datagram.h"
 #include "core/rmem/node_common.h"
 
 #define STATE_ALIGN 64
@@ -490,7 +491,7 @@ bool rmem_node_is_slow(const struct rmem_node *node, const struct rmem_head *hea
 	u32 first, last;
 
 	if (head->type != RMEM_ZERO)
-		return head->type < RMEM_READ;
+		return !rmem_type_may_share(head->type);
 	rmem_node_cuts(node, head, &first, &last);
 	return first + last > RMEM_NODE_FILL_BYTES_MAX;
 }

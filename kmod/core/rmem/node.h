@@ -8,7 +8,7 @@
  *      |     lock slot(head) { rmem_node_request -> answer; copy; rmem_node_done }
  *      |
  *      `-- rmem_node_is_slow():        slow path: node_call.h
- *          OPEN CLOSE ALLOC FREE, and ZERO if it would take long
+ *          OPEN CLOSE ALLOC FREE FENCE, and ZERO if it would take long
  *
  * All state has a bound set by the configuration and lies in one block that
  * the caller hands in at init; nothing is allocated afterwards. Page memory is

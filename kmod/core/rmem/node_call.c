@@ -480,6 +480,41 @@ static void zero_admit(struct rmem_node *node, struct rmem_node_call *call)
 	go_on(call, zero_work, call->slot);
 }
 
+/* ---- FENCE ---------------------------------------------------------------------------------- */
+
+/*
+ * A request is executed in one hold of its slot's lock; so who has had a slot's lock finds
+ * all of it done. What isn't in use, or comes into use from now on, has nothing of before.
+ */
+static void fence_pass(struct rmem_node *node, struct rmem_node_call *call)
+{
+	u32 left = node->config.step_pages;
+
+	for (; call->at < node->sessions.slots && left; call->at++, left--) {
+		if (node->sessions.slot[call->at].name == RMEM_SESSION_NONE)
+			continue;
+		go_on(call, fence_pass, call->at++);
+		return;
+	}
+	if (call->at == node->sessions.slots)
+		finish(node, call, RMEM_NODE_EXECUTED);
+	else
+		go_on(call, fence_pass, NO_SLOT);
+}
+
+static void fence_admit(struct rmem_node *node, struct rmem_node_call *call)
+{
+	struct rmem_session *session = NULL;
+	enum rmem_node_reason reason = admit(node, call, &session);
+
+	if (reason == RMEM_NODE_EXECUTED && (call->head.addr || call->head.len))
+		reason = RMEM_NODE_LENGTH;
+	if (reason == RMEM_NODE_EXECUTED)
+		go_on(call, fence_pass, NO_SLOT);
+	else
+		finish(node, call, reason);
+}
+
 /* ---- a space is cleared --------------------------------------------------------------------- */
 
 static void clear_find_region(struct rmem_node *node, struct rmem_node_call *call);
@@ -565,6 +600,9 @@ void rmem_node_call_begin(const struct rmem_node *node, struct rmem_node_call *c
 		break;
 	case RMEM_ALLOC:
 		go_on(call, alloc_admit, slot_of(node, call));
+		break;
+	case RMEM_FENCE:
+		go_on(call, fence_admit, slot_of(node, call));
 		break;
 	case RMEM_ZERO:
 		go_on(call, zero_admit, slot_of(node, call));

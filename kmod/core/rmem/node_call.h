@@ -9,6 +9,7 @@
  *   CLOSE   end the session
  *   ALLOC   admit | reserve and enter pages, some a step | mark
  *   FREE    admit | remove pages, some a step | mark
+ *   FENCE   admit | each slot's lock once, so that what is being executed has ended
  *   ZERO    admit, free whole pages | clear what it cuts of others, some a step | mark
  *
  * An ended session's ALLOCs that weren't acknowledged are undone before its ender is
