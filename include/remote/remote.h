@@ -20,6 +20,8 @@
  *   -ESTALE     the node restarted: what was in its memory is lost, for good
  *   -ECHILD     the handle was opened by this process's parent: open one of your own
  *   -ENOMEM     no memory left here, for what the call needs
+ *   -ECONNRESET the node has ended the handle's session before it answered: an integer operation
+ *               (rfetch() and the like) has been executed once, or never. Others go again by themselves
  *   -EIO        the node refuses without a reason that has a name here
  *
  * Threads. A handle may be used by any number of threads at once. remote_close() is for when they
@@ -86,7 +88,9 @@ enum {
 };
 
 /*
- * bytes of zeros; what it takes of the node is that, rounded up to its pages (remote_page_bytes()).
+ * bytes of zeros. What it takes of the node is that, rounded up to its pages (remote_page_bytes());
+ * but pieces of a quarter of a page and less share pages with others of the handle's, rounded up
+ * to a power of two, 16 at least, unless they are read-only. They lie at multiples of that.
  * -ENOSPC: the node has less left, or this space's quota, or no room in its tables.
  */
 int ralloc(remote_t *r, uint64_t bytes, unsigned int permission, raddr_t *address);
@@ -100,7 +104,8 @@ int ralloc_at(remote_t *r, raddr_t wanted, uint64_t bytes, unsigned int permissi
 
 /*
  * What ralloc() gave, by this handle: waits for operations under way on it, and those that begin
- * meanwhile wait for it, to fail. -EFAULT: nothing of this handle's begins there.
+ * meanwhile wait for it. They fail, but where the page is shared with others: there they touch what
+ * may be given out again. -EFAULT: nothing of this handle's begins there.
  */
 int rfree(remote_t *r, raddr_t address);
 
@@ -138,6 +143,106 @@ int rpoll(remote_t *r, rop_t *ops, size_t count, uint64_t timeout_us);
  * order they began in.
  */
 int rrelease(remote_t *r);
+
+/*
+ * Waits until all that the node has received before is executed, of this handle and of others
+ * (Clio's rfence).
+ */
+int rfence(remote_t *r);
+
+/* ---- several pieces at once ---- */
+
+/* Some bytes there, and here. */
+struct rvec {
+	raddr_t address;
+	void *buffer;
+	size_t bytes;
+};
+
+/*
+ * Gather and scatter: as many reads, or writes, as there are pieces, 1 to REMOTE_PIECES_MAX, of
+ * 1 GiB at most together. Small ones travel up to sixteen to a packet. Pieces that overlap are done
+ * in their order. The first error among them; the others are done all the same.
+ */
+#define REMOTE_PIECES_MAX 4096
+int rreadv(remote_t *r, const struct rvec *pieces, size_t count);
+int rwritev(remote_t *r, const struct rvec *pieces, size_t count);
+int rreadv_async(remote_t *r, const struct rvec *pieces, size_t count, rop_t *op);
+int rwritev_async(remote_t *r, const struct rvec *pieces, size_t count, rop_t *op);
+
+/* count pieces of so many bytes each: stride from one to the next there, side by side here. */
+int rread_strided(remote_t *r, raddr_t address, size_t stride, void *buffer, size_t bytes,
+		  size_t count);
+int rwrite_strided(remote_t *r, raddr_t address, size_t stride, const void *buffer, size_t bytes,
+		   size_t count);
+
+/* ---- integers, changed at the node ---- */
+
+/*
+ * Little-endian, of 4 or 8 bytes, at a multiple of that. Each is one step for all who are
+ * about it by these functions, and is executed once, however often it has to be sent. All of
+ * them may give -ECONNRESET: then it isn't known whether it was.
+ */
+enum remote_fetch {
+	REMOTE_SWAP = 1, /* becomes value */
+	REMOTE_ADD = 3,	 /* modulo 2^32, 2^64 */
+	REMOTE_AND = 4,
+	REMOTE_OR = 5,
+	REMOTE_XOR = 6,
+	REMOTE_MIN = 7, /* unsigned */
+	REMOTE_MAX = 8,
+	REMOTE_SMIN = 9, /* signed */
+	REMOTE_SMAX = 10,
+};
+
+/* *found (may be NULL): what was there before. */
+int rfetch(remote_t *r, raddr_t address, size_t bytes, enum remote_fetch what, uint64_t value,
+	   uint64_t *found);
+/* 1: *expected was there, and is now desired. 0: *expected becomes what was there. */
+int rcas(remote_t *r, raddr_t address, size_t bytes, uint64_t *expected, uint64_t desired);
+/* The same of 16 bytes, lower half first. -EINVAL also where the node's processor has no such. */
+int rcas128(remote_t *r, raddr_t address, uint64_t expected[2], const uint64_t desired[2]);
+/* Test and set, of 4 bytes that are 0 or 1: 0 if it was 0, and is 1 now; 1 if it was set. */
+int rtas(remote_t *r, raddr_t address);
+
+/* *found is the library's until the operation ends; of rcas_async() *expected, too. */
+int rfetch_async(remote_t *r, raddr_t address, size_t bytes, enum remote_fetch what,
+		 uint64_t value, uint64_t *found, rop_t *op);
+/* *expected is always what was there before: the exchange took place if it hasn't changed. */
+int rcas_async(remote_t *r, raddr_t address, size_t bytes, uint64_t *expected, uint64_t desired,
+	       rop_t *op);
+
+/* ---- locks ---- */
+
+/*
+ * A lock is REMOTE_LOCK_BYTES of remote memory at a multiple of 8, zero at first; whoever has the
+ * address may take it, by any handle, on any machine. Those who wait get it in the order they came.
+ *
+ * It has a lease: if its holder neither gives it back nor extends it for so long, the next who
+ * waits gets it, and is told. Each measures that by his own clock, from when he first saw that
+ * holder; so a holder has that time at least, from rlock()'s return, less what
+ * rlock() needed to see that it was his turn: some milliseconds.
+ */
+#define REMOTE_LOCK_BYTES 16
+
+/* How long the lease is, 1 ms to 2^32 - 1 ms, before anybody uses the lock. Unless told: 10 s. */
+int rlock_init(remote_t *r, raddr_t lock, uint64_t lease_us);
+
+/*
+ * Waits until it's ours. 0; or 1: the lease of the one before ran out, so what the lock
+ * protects may be half done. After an error while it waited its place in the row is kept for the
+ * handle's next rlock(); one that nobody takes costs the others a lease.
+ */
+int rlock(remote_t *r, raddr_t lock);
+
+/* The lease begins anew. -EPERM: it's not ours (any more). */
+int rlock_extend(remote_t *r, raddr_t lock);
+
+/*
+ * Waits as rrelease() does, and gives it back. -EPERM: it's not ours (any more): the lease ran
+ * out and another has it, or had.
+ */
+int runlock(remote_t *r, raddr_t lock);
 
 #ifdef __cplusplus
 }

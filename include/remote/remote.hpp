@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The C++20 face of remote.h: handles and memory that free themselves, spans, typed addresses.
- *Nothing is thrown: what may fail returns a result, which has a value or a negative errno.
+ * Nothing is thrown: what may fail returns a result, which has a value or a negative errno.
  *
  *	auto handle = remote::handle::open("embedded:");
  *	if (!handle)
@@ -16,7 +16,9 @@
 
 #include <cassert>
 #include <cerrno>
+#include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <span>
 #include <type_traits>
@@ -116,6 +118,7 @@ public:
         return write(address, std::as_bytes(from));
     }
     result<void> release() const { return rrelease(r_); }
+    result<void> fence() const { return rfence(r_); }
 
 private:
     remote_t* r_ = nullptr;
@@ -216,6 +219,94 @@ private:
     const handle* handle_ = nullptr;
     ptr<T> first_;
     std::size_t size_ = 0;
+};
+
+/*
+ * An integer of 4 or 8 bytes, changed at the node in one step; the handle must outlive it. Each
+ * returns what was there before. -ECONNRESET: executed once or never, which isn't known.
+ */
+template <std::integral T>
+requires(sizeof(T) == 4 || sizeof(T) == 8) class atomic {
+public:
+    atomic(const handle& h, raddr_t address) : handle_(&h), address_(address) {}
+
+    raddr_t address() const { return address_; }
+
+    result<T> exchange(T value) const { return fetch(REMOTE_SWAP, value); }
+    result<T> fetch_add(T value) const { return fetch(REMOTE_ADD, value); }
+    result<T> fetch_sub(T value) const { return fetch(REMOTE_ADD, static_cast<T>(0 - value)); }
+    result<T> fetch_and(T value) const { return fetch(REMOTE_AND, value); }
+    result<T> fetch_or(T value) const { return fetch(REMOTE_OR, value); }
+    result<T> fetch_xor(T value) const { return fetch(REMOTE_XOR, value); }
+    result<T> fetch_min(T value) const {
+        return fetch(std::is_signed_v<T> ? REMOTE_SMIN : REMOTE_MIN, value);
+    }
+    result<T> fetch_max(T value) const {
+        return fetch(std::is_signed_v<T> ? REMOTE_SMAX : REMOTE_MAX, value);
+    }
+    /* True: expected was there, and is now desired. False: expected is what was there. */
+    result<bool> compare_exchange(T& expected, T desired) const {
+        uint64_t there = bits(expected);
+        int done = rcas(handle_->get(), address_, sizeof(T), &there, bits(desired));
+
+        if (done < 0)
+            return result<bool>::failed(done);
+        expected = static_cast<T>(there);
+        return done == 1;
+    }
+
+private:
+    static uint64_t bits(T value) { return static_cast<std::make_unsigned_t<T>>(value); }
+    result<T> fetch(remote_fetch what, T value) const {
+        uint64_t found = 0;
+        int error = rfetch(handle_->get(), address_, sizeof(T), what, bits(value), &found);
+
+        return error ? result<T>::failed(error) : result<T>(static_cast<T>(found));
+    }
+
+    const handle* handle_;
+    raddr_t address_;
+};
+
+/* A lock that is held while it lives (rlock()); the handle must outlive it. */
+class held_lock {
+public:
+    held_lock() = default;
+    held_lock(held_lock&& other) noexcept { *this = std::move(other); }
+    held_lock& operator=(held_lock&& other) noexcept {
+        std::swap(handle_, other.handle_);
+        std::swap(lock_, other.lock_);
+        std::swap(passed_over_, other.passed_over_);
+        return *this;
+    }
+    ~held_lock() { (void)give(); }
+
+    static result<held_lock> take(const handle& h, raddr_t lock) {
+        held_lock held;
+        int taken = rlock(h.get(), lock);
+
+        if (taken < 0)
+            return result<held_lock>::failed(taken);
+        held.handle_ = &h;
+        held.lock_ = lock;
+        held.passed_over_ = taken == 1;
+        return held;
+    }
+
+    /* The lease of the holder before ran out: what the lock protects may be half done. */
+    bool passed_over() const { return passed_over_; }
+    result<void> extend() const { return handle_ ? rlock_extend(handle_->get(), lock_) : -EPERM; }
+    /* Before its end, to learn whether the lock was ours until now: -EPERM if not. */
+    result<void> give() {
+        const handle* h = std::exchange(handle_, nullptr);
+
+        return h ? runlock(h->get(), lock_) : 0;
+    }
+
+private:
+    const handle* handle_ = nullptr;
+    raddr_t lock_ = 0;
+    bool passed_over_ = false;
 };
 
 } // namespace remote

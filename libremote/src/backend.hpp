@@ -32,6 +32,12 @@ public:
     virtual bool wait(const Call& call, Clock::time_point until) = 0;
     // Until all ops that began before have ended.
     virtual void release() = 0;
+    // Until all is executed that the node has received, of whomever.
+    virtual int fence() = 0;
+    // The bytes are zero from now on, in order with the ops on them; a page's at most.
+    virtual int zero(std::uint64_t address, std::uint32_t bytes) = 0;
+    // An integer of so many bytes, aligned; what was found goes into atomic.
+    virtual int atomic(std::uint64_t address, std::uint32_t bytes, rmem_op_atomic& atomic) = 0;
 
     // The range that was found, in whole pages; wanted: 0, or where it should be.
     virtual int alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t wanted,

@@ -69,13 +69,12 @@ Embedded::PageLock& Embedded::lock_of(std::uint64_t address) {
     return lock_[page * 0x9e37'79b9'7f4a'7c15ULL >> (64 - lock_bits)];
 }
 
-// Locks of its pages. -EBUSY: no zeroed page is ready.
-int Embedded::piece(std::uint8_t type, std::uint64_t address, std::uint8_t* data,
-                    std::uint32_t bytes) {
-    rmem_answer answer;
+// -EBUSY: no zeroed page is ready.
+int Embedded::find(std::uint8_t type, std::uint64_t address, std::uint32_t bytes,
+                   rmem_answer& answer) {
     switch (rmem_node_access(host_.core(), space_index_, type, address, bytes, &answer)) {
     case RMEM_NODE_EXECUTED:
-        break;
+        return 0;
     case RMEM_NODE_BUSY:
         return -EBUSY;
     case RMEM_NODE_FAULT:
@@ -85,6 +84,14 @@ int Embedded::piece(std::uint8_t type, std::uint64_t address, std::uint8_t* data
     default:
         return -EINVAL;
     }
+}
+
+// Locks of its pages.
+int Embedded::piece(std::uint8_t type, std::uint64_t address, std::uint8_t* data,
+                    std::uint32_t bytes) {
+    rmem_answer answer;
+    if (int error = find(type, address, bytes, answer))
+        return error;
     if (type == RMEM_WRITE) {
         host_.copy_in(answer, data);
         return 0;
@@ -124,17 +131,74 @@ int Embedded::transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* d
     return 0;
 }
 
+int Embedded::atomic(std::uint64_t address, std::uint32_t bytes, rmem_op_atomic& atomic) {
+    if (!rmem_atomic_is_known(atomic.op, bytes) || (bytes == 16 && !rmem_atomic_has_16()))
+        return -EINVAL;
+    rmem_operands operands;
+    rmem_found found;
+    for (unsigned half : {0, 1}) {
+        base_store_le64(&operands.value[half], atomic.value[half]);
+        base_store_le64(&operands.compare[half], atomic.compare[half]);
+    }
+    for (;;) {
+        int error;
+        {
+            std::lock_guard lock(lock_of(address));
+            rmem_answer answer;
+            error = find(RMEM_WRITE, address, bytes, answer);
+            if (!error)
+                rmem_atomic_apply(host_.page(answer.extent[0].page) + answer.extent[0].offset,
+                                  atomic.op, bytes, &operands, &found);
+        }
+        if (rmem_node_scrub_wanted(host_.core()))
+            refill();
+        if (error == -EBUSY)
+            continue;
+        if (error)
+            return error;
+        for (unsigned half : {0, 1})
+            atomic.found[half] = base_load_le64(&found.value[half]);
+        return 0;
+    }
+}
+
 void Embedded::start(std::span<Op> ops) {
-    for (Op& op : ops)
-        op.call->end_op(transfer(op.core.type, op.core.addr, op.data, op.core.len));
+    for (Op& op : ops) {
+        op.call->end_op(op.core.type == RMEM_ATOMIC
+                            ? atomic(op.core.addr, op.core.len, op.core.atomic)
+                            : transfer(op.core.type, op.core.addr, op.data, op.core.len));
+    }
+}
+
+// Whoever was about a page has left it.
+void Embedded::pass_locks() {
+    for (PageLock& lock : lock_)
+        std::lock_guard passed(lock);
+}
+
+int Embedded::zero(std::uint64_t address, std::uint32_t bytes) {
+    static const std::array<std::uint8_t, RMEM_PIECE_BYTES_MAX> zeros{};
+    while (bytes) {
+        std::uint32_t now = std::min<std::uint32_t>(bytes, zeros.size());
+        auto* from = const_cast<std::uint8_t*>(zeros.data());
+        if (int error = transfer(RMEM_WRITE, address, from, now))
+            return error;
+        address += now;
+        bytes -= now;
+    }
+    return 0;
+}
+
+int Embedded::fence() {
+    pass_locks();
+    return 0;
 }
 
 // Zeroes pages that were given back. Whoever copies from them found them under a page's lock.
 void Embedded::refill() {
     std::lock_guard one(refill_lock_);
     while (rmem_node_scrub_wanted(host_.core()) && (host_.has_dirty() || host_.take_dirty())) {
-        for (PageLock& lock : lock_)
-            std::lock_guard passed(lock);
+        pass_locks();
         host_.clean();
     }
 }

@@ -30,6 +30,9 @@ public:
     void start(std::span<Op> ops) override;
     bool wait(const Call&, Clock::time_point) override { return true; }
     void release() override {}
+    int fence() override;
+    int zero(std::uint64_t address, std::uint32_t bytes) override;
+    int atomic(std::uint64_t address, std::uint32_t bytes, rmem_op_atomic& atomic) override;
     int alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t wanted,
               rmem_op_range& range) override;
     int dealloc(const rmem_op_range& range) override;
@@ -41,6 +44,8 @@ private:
     struct alignas(64) PageLock : std::mutex {};
 
     PageLock& lock_of(std::uint64_t address);
+    void pass_locks();
+    int find(std::uint8_t type, std::uint64_t address, std::uint32_t bytes, rmem_answer& answer);
     int piece(std::uint8_t type, std::uint64_t address, std::uint8_t* data, std::uint32_t bytes);
     int call(std::uint8_t type, const void* payload, std::uint32_t bytes, void* answer);
     void open();

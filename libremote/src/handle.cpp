@@ -56,10 +56,35 @@ unsigned current_generation() {
     return process_generation;
 }
 
+// How many ops they make, and how many bytes, at most a bit more than may be.
+struct Sum {
+    std::size_t ops = 0;
+    std::size_t bytes = 0;
+};
+
+Sum sum_of(std::span<const rvec> pieces) {
+    Sum sum;
+    for (const rvec& piece : pieces) {
+        sum.ops += ops_for(piece.bytes);
+        sum.bytes += std::min(piece.bytes, async_bytes_max + 1);
+    }
+    return sum;
+}
+
+void cut_all(std::span<Op> ops, Call& call, std::uint8_t type, std::span<const rvec> pieces) {
+    for (const rvec& piece : pieces) {
+        auto* data = static_cast<std::uint8_t*>(piece.buffer);
+        ops = ops.subspan(cut(ops, call, type, piece.address, data, piece.bytes).size());
+    }
+}
+
 } // namespace
 
 Handle::Handle(const Target& target, const remote_options& options)
-    : generation_(current_generation()), backend_(open_backend(target, options)) {
+    : generation_(current_generation()),
+      backend_(open_backend(target, options)),
+      heap_(*backend_),
+      locks_(*backend_) {
     std::uint32_t most = options.async_max ? options.async_max : async_max_default;
     slots_ = std::vector<Slot>(std::min(most, async_max_most));
     for (std::uint32_t i = 0; i < slots_.size(); i++)
@@ -74,38 +99,6 @@ Handle::~Handle() {
 
 bool Handle::is_foreign() const {
     return process_generation.load(std::memory_order_relaxed) != generation_;
-}
-
-// ---- regions ----
-
-int Handle::alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t wanted,
-                  raddr_t& address) {
-    rmem_op_range range{};
-    if (int error = backend_->alloc(bytes, permission, wanted, range))
-        return error;
-    std::lock_guard lock(regions_lock_);
-    regions_[range.addr] = range;
-    address = range.addr;
-    return wanted && range.addr != wanted;
-}
-
-int Handle::free(raddr_t address) {
-    rmem_op_range range;
-    {
-        std::lock_guard lock(regions_lock_);
-        auto region = regions_.find(address);
-        if (region == regions_.end())
-            return -EFAULT;
-        range = region->second;
-        regions_.erase(region);
-    }
-    int error = backend_->dealloc(range);
-    // Whether it is gone isn't known: whoever asks again learns it.
-    if (error == -ETIMEDOUT) {
-        std::lock_guard lock(regions_lock_);
-        regions_[address] = range;
-    }
-    return error;
 }
 
 // ---- asynchronous operations ----
@@ -137,27 +130,67 @@ std::span<Op> Handle::ops_of(Slot& slot, std::size_t count) {
     return slot.more;
 }
 
-int Handle::start(std::uint8_t type, raddr_t address, void* data, std::size_t bytes, rop_t& rop) {
-    if (bytes > async_bytes_max)
+void Handle::begin(std::uint32_t index, std::span<Op> ops, rop_t& rop) {
+    Slot& slot = slots_[index];
+    slot.call.begin(ops.size());
+    rop.token = std::uint64_t{slot.generation} << 32 | (index + 1);
+    rop.result = -EINPROGRESS;
+    backend_->start(ops);
+}
+
+int Handle::start(std::uint8_t type, std::span<const rvec> pieces, rop_t& rop) {
+    Sum sum = sum_of(pieces);
+    if (sum.bytes > async_bytes_max)
         return -EINVAL;
     std::uint32_t index = take_slot();
     if (index == none)
         return -EAGAIN;
     Slot& slot = slots_[index];
-    std::size_t count = ops_for(bytes);
     std::span<Op> ops;
     try {
-        ops = ops_of(slot, count);
+        ops = ops_of(slot, sum.ops);
     } catch (const std::bad_alloc&) {
         give_slot(index);
         return -ENOMEM;
     }
-    cut(ops, slot.call, type, address, static_cast<std::uint8_t*>(data), bytes);
-    rop.token = std::uint64_t{slot.generation} << 32 | (index + 1);
-    rop.result = -EINPROGRESS;
-    backend_->start(ops);
+    cut_all(ops, slot.call, type, pieces);
+    begin(index, ops, rop);
     return 0;
 }
+
+int Handle::start_atomic(raddr_t address, std::uint32_t bytes, const rmem_op_atomic& atomic,
+                         std::uint64_t* found, rop_t& rop) {
+    std::uint32_t index = take_slot();
+    if (index == none)
+        return -EAGAIN;
+    Slot& slot = slots_[index];
+    Op& op = slot.first;
+    op.core.type = RMEM_ATOMIC;
+    op.core.addr = address;
+    op.core.len = bytes;
+    op.core.atomic = atomic;
+    op.call = &slot.call;
+    slot.found = found;
+    begin(index, {&op, 1}, rop);
+    return 0;
+}
+
+// ---- synchronous ones ----
+
+int Handle::transfer(std::uint8_t type, std::span<const rvec> pieces) {
+    Sum sum = sum_of(pieces);
+    if (sum.bytes > async_bytes_max)
+        return -EINVAL;
+    Call call;
+    std::vector<Op> ops(sum.ops);
+    cut_all(ops, call, type, pieces);
+    call.begin(ops.size());
+    backend_->start(ops);
+    backend_->wait(call, Clock::time_point::max());
+    return call.result;
+}
+
+// ---- polling ----
 
 // NULL: no operation of this handle that is under way.
 Handle::Slot* Handle::slot_of(const rop_t& rop) {
@@ -180,6 +213,9 @@ bool Handle::poll_one(rop_t& rop, Clock::time_point until) {
     if (!backend_->wait(slot->call, until))
         return false;
     rop.result = slot->call.result;
+    if (slot->found && !rop.result)
+        *slot->found = slot->first.core.atomic.found[0];
+    slot->found = nullptr;
     slot->more.clear();
     give_slot(static_cast<std::uint32_t>(slot - slots_.data()));
     return true;

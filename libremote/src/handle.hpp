@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT
 /*
- * A handle: a backend, the regions it allocated, and the asynchronous operations under way. What
- * the C functions of remote.h do once their arguments are sound.
+ * A handle: a backend, what it allocated, its locks, and the asynchronous operations under way.
+ * What the C functions of remote.h do once their arguments are sound.
  */
 #pragma once
 
-#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
 
 #include "remote/remote.h"
 #include "src/backend.hpp"
+#include "src/heap.hpp"
+#include "src/lock.hpp"
 #include "src/target.hpp"
 
 namespace remora::lib {
@@ -25,24 +26,29 @@ public:
     // Another process than the one that opened it?
     bool is_foreign() const;
     Backend& backend() { return *backend_; }
+    Heap& heap() { return heap_; }
+    Locks& locks() { return locks_; }
 
-    int alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t wanted,
-              raddr_t& address);
-    int free(raddr_t address);
-
-    int start(std::uint8_t type, raddr_t address, void* data, std::size_t bytes, rop_t& rop);
+    // READ or WRITE of all the pieces, which are sound.
+    int transfer(std::uint8_t type, std::span<const rvec> pieces);
+    int start(std::uint8_t type, std::span<const rvec> pieces, rop_t& rop);
+    // What was there goes to found (may be null), as much as the integer has of it.
+    int start_atomic(raddr_t address, std::uint32_t bytes, const rmem_op_atomic& atomic,
+                     std::uint64_t* found, rop_t& rop);
     int poll(rop_t* rops, std::size_t count, std::uint64_t timeout_us);
 
 private:
     struct Slot {
         Call call;
         Op first;
-        std::vector<Op> more;         // of a long one
-        std::uint32_t generation = 0; // 0: free
+        std::vector<Op> more;           // of a long one
+        std::uint64_t* found = nullptr; // an integer's
+        std::uint32_t generation = 0;   // 0: free
         std::uint32_t next_free = 0;
     };
 
     std::span<Op> ops_of(Slot& slot, std::size_t count);
+    void begin(std::uint32_t index, std::span<Op> ops, rop_t& rop);
     Slot* slot_of(const rop_t& rop);
     bool poll_one(rop_t& rop, Clock::time_point until);
     std::uint32_t take_slot();
@@ -50,8 +56,8 @@ private:
 
     unsigned generation_; // of processes, as forks go
     std::unique_ptr<Backend> backend_;
-    std::mutex regions_lock_;
-    std::map<raddr_t, rmem_op_range> regions_;
+    Heap heap_;
+    Locks locks_;
     std::mutex slots_lock_; // free_, generations
     std::vector<Slot> slots_;
     std::uint32_t free_ = 0;

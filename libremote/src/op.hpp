@@ -23,6 +23,11 @@ struct Call {
         0};         // ops that haven't ended; the last one's release-store ends it
     int result = 0; // of the first op that failed
 
+    // So many ops are it.
+    void begin(std::size_t ops) {
+        result = 0;
+        left.store(static_cast<std::uint32_t>(ops), std::memory_order_relaxed);
+    }
     bool ended() const { return left.load(std::memory_order_acquire) == 0; }
     void end_op(int op_result) {
         if (op_result && !result)
@@ -55,7 +60,7 @@ struct Link {
 };
 
 struct Op {
-    rmem_op core{}; // type, addr, len (FREE, ALLOC: range, alloc) are the caller's
+    rmem_op core{}; // type, addr, len (FREE, ALLOC, ATOMIC: what the union has) are the caller's
     std::uint8_t* data = nullptr;
     Call* call = nullptr;
     // order.hpp's
@@ -70,7 +75,7 @@ inline std::size_t ops_for(std::uint64_t bytes) {
     return bytes / op_bytes_max + (bytes % op_bytes_max != 0);
 }
 
-// A call's READ or WRITE as the first ops_for(bytes) of these, which are given back; it has begun.
+// A READ or WRITE of a call as the first ops_for(bytes) of these, which are given back.
 inline std::span<Op> cut(std::span<Op> ops, Call& call, std::uint8_t type, std::uint64_t address,
                          std::uint8_t* data, std::uint64_t bytes) {
     ops = ops.first(ops_for(bytes));
@@ -84,8 +89,6 @@ inline std::span<Op> cut(std::span<Op> ops, Call& call, std::uint8_t type, std::
         data += op.core.len;
         bytes -= op.core.len;
     }
-    call.result = 0;
-    call.left.store(static_cast<std::uint32_t>(ops.size()), std::memory_order_relaxed);
     return ops;
 }
 

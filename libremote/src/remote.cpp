@@ -2,11 +2,14 @@
 // The C functions: arguments are checked here, and nothing is thrown through them.
 #include "remote/remote.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <new>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "src/handle.hpp"
 #include "support/failure.hpp"
@@ -59,13 +62,86 @@ int check_range(const remote_t* r, raddr_t address, const void* buffer, std::siz
     return 0;
 }
 
+int check_pieces(const remote_t* r, const rvec* pieces, std::size_t count) {
+    if (!pieces || !count || count > REMOTE_PIECES_MAX)
+        return r ? -EINVAL : check(r);
+    for (const rvec& piece : std::span(pieces, count)) {
+        if (int error = check_range(r, piece.address, piece.buffer, piece.bytes))
+            return error;
+    }
+    return 0;
+}
+
+int transfer(remote_t* r, std::uint8_t type, const rvec* pieces, std::size_t count) {
+    if (int error = check_pieces(r, pieces, count))
+        return error;
+    try {
+        return r->handle.transfer(type, std::span(pieces, count));
+    } catch (const std::bad_alloc&) {
+        return -ENOMEM;
+    }
+}
+
+int start(remote_t* r, std::uint8_t type, const rvec* pieces, std::size_t count, rop_t* op) {
+    if (int error = op ? check_pieces(r, pieces, count) : -EINVAL)
+        return error;
+    return r->handle.start(type, std::span(pieces, count), *op);
+}
+
+int transfer_strided(remote_t* r, std::uint8_t type, raddr_t address, std::size_t stride,
+                     void* buffer, std::size_t bytes, std::size_t count) {
+    std::size_t reach;
+    if (!buffer || !count || count > REMOTE_PIECES_MAX ||
+        __builtin_mul_overflow(stride, count - 1, &reach) || address + reach < address)
+        return r ? -EINVAL : check(r);
+    try {
+        std::vector<rvec> pieces;
+        pieces.reserve(count);
+        auto* at = static_cast<std::uint8_t*>(buffer);
+        for (std::size_t i = 0; i < count; i++)
+            pieces.push_back({address + i * stride, at + i * bytes, bytes});
+        return transfer(r, type, pieces.data(), count);
+    } catch (const std::bad_alloc&) {
+        return -ENOMEM;
+    }
+}
+
+int check_integer(const remote_t* r, raddr_t address, std::size_t bytes) {
+    if (int error = check(r))
+        return error;
+    return (bytes == 4 || bytes == 8) && address % bytes == 0 ? 0 : -EINVAL;
+}
+
+rmem_op_atomic fetch_of(remote_fetch what, std::uint64_t value) {
+    return {{value, 0}, {0, 0}, {0, 0}, static_cast<u8>(what)};
+}
+
+rmem_op_atomic cas_of(std::uint64_t expected, std::uint64_t desired) {
+    return {{desired, 0}, {expected, 0}, {0, 0}, RMEM_CAS};
+}
+
+bool is_fetch(remote_fetch what) {
+    int op = what;
+    return op > 0 && op < RMEM_ATOMIC_OP_END && op != RMEM_CAS;
+}
+
+std::uint64_t low_bytes(std::uint64_t value, std::size_t bytes) {
+    return bytes == 4 ? static_cast<std::uint32_t>(value) : value;
+}
+
+int check_lock(const remote_t* r, raddr_t lock) {
+    if (int error = check(r))
+        return error;
+    return lock && lock % 8 == 0 ? 0 : -EINVAL;
+}
+
 int allocate(remote_t* r, raddr_t wanted, uint64_t bytes, unsigned permission, raddr_t* address) {
     if (int error = check(r))
         return error;
     if (!address || !bytes || (permission != REMOTE_READ && permission != REMOTE_RW))
         return -EINVAL;
     try {
-        return r->handle.alloc(bytes, permission, wanted, *address);
+        return r->handle.heap().alloc(bytes, permission, wanted, *address);
     } catch (const std::bad_alloc&) {
         return -ENOMEM;
     }
@@ -111,7 +187,7 @@ REMOTE_API int rfree(remote_t* r, raddr_t address) {
     if (int error = check(r))
         return error;
     try {
-        return r->handle.free(address);
+        return r->handle.heap().free(address);
     } catch (const std::bad_alloc&) {
         return -ENOMEM;
     }
@@ -137,14 +213,16 @@ REMOTE_API int rwrite(remote_t* r, raddr_t address, const void* buffer, size_t b
 REMOTE_API int rread_async(remote_t* r, raddr_t address, void* buffer, size_t bytes, rop_t* op) {
     if (int error = op ? check_range(r, address, buffer, bytes) : -EINVAL)
         return error;
-    return r->handle.start(RMEM_READ, address, buffer, bytes, *op);
+    rvec piece{address, buffer, bytes};
+    return r->handle.start(RMEM_READ, {&piece, 1}, *op);
 }
 
 REMOTE_API int rwrite_async(remote_t* r, raddr_t address, const void* buffer, size_t bytes,
                             rop_t* op) {
     if (int error = op ? check_range(r, address, buffer, bytes) : -EINVAL)
         return error;
-    return r->handle.start(RMEM_WRITE, address, const_cast<void*>(buffer), bytes, *op);
+    rvec piece{address, const_cast<void*>(buffer), bytes};
+    return r->handle.start(RMEM_WRITE, {&piece, 1}, *op);
 }
 
 REMOTE_API int rpoll(remote_t* r, rop_t* ops, size_t count, uint64_t timeout_us) {
@@ -160,4 +238,129 @@ REMOTE_API int rrelease(remote_t* r) {
         return error;
     r->handle.backend().release();
     return 0;
+}
+
+REMOTE_API int rfence(remote_t* r) {
+    if (int error = check(r))
+        return error;
+    return r->handle.backend().fence();
+}
+
+REMOTE_API int rreadv(remote_t* r, const rvec* pieces, size_t count) {
+    return transfer(r, RMEM_READ, pieces, count);
+}
+
+REMOTE_API int rwritev(remote_t* r, const rvec* pieces, size_t count) {
+    return transfer(r, RMEM_WRITE, pieces, count);
+}
+
+REMOTE_API int rreadv_async(remote_t* r, const rvec* pieces, size_t count, rop_t* op) {
+    return start(r, RMEM_READ, pieces, count, op);
+}
+
+REMOTE_API int rwritev_async(remote_t* r, const rvec* pieces, size_t count, rop_t* op) {
+    return start(r, RMEM_WRITE, pieces, count, op);
+}
+
+REMOTE_API int rread_strided(remote_t* r, raddr_t address, size_t stride, void* buffer,
+                             size_t bytes, size_t count) {
+    return transfer_strided(r, RMEM_READ, address, stride, buffer, bytes, count);
+}
+
+REMOTE_API int rwrite_strided(remote_t* r, raddr_t address, size_t stride, const void* buffer,
+                              size_t bytes, size_t count) {
+    return transfer_strided(r, RMEM_WRITE, address, stride, const_cast<void*>(buffer), bytes,
+                            count);
+}
+
+REMOTE_API int rfetch(remote_t* r, raddr_t address, size_t bytes, remote_fetch what, uint64_t value,
+                      uint64_t* found) {
+    if (int error = is_fetch(what) ? check_integer(r, address, bytes) : -EINVAL)
+        return error;
+    rmem_op_atomic atomic = fetch_of(what, value);
+    int error = r->handle.backend().atomic(address, static_cast<u32>(bytes), atomic);
+    if (!error && found)
+        *found = atomic.found[0];
+    return error;
+}
+
+REMOTE_API int rcas(remote_t* r, raddr_t address, size_t bytes, uint64_t* expected,
+                    uint64_t desired) {
+    if (int error = expected ? check_integer(r, address, bytes) : -EINVAL)
+        return error;
+    rmem_op_atomic atomic = cas_of(*expected, desired);
+    if (int error = r->handle.backend().atomic(address, static_cast<u32>(bytes), atomic))
+        return error;
+    bool was_there = atomic.found[0] == low_bytes(*expected, bytes);
+    *expected = atomic.found[0];
+    return was_there;
+}
+
+REMOTE_API int rcas128(remote_t* r, raddr_t address, uint64_t expected[2],
+                       const uint64_t desired[2]) {
+    if (int error = check(r))
+        return error;
+    if (!expected || !desired || address % 16)
+        return -EINVAL;
+    rmem_op_atomic atomic{{desired[0], desired[1]}, {expected[0], expected[1]}, {0, 0}, RMEM_CAS};
+    if (int error = r->handle.backend().atomic(address, 16, atomic))
+        return error;
+    bool was_there = atomic.found[0] == expected[0] && atomic.found[1] == expected[1];
+    std::copy_n(atomic.found, 2, expected);
+    return was_there;
+}
+
+REMOTE_API int rtas(remote_t* r, raddr_t address) {
+    uint64_t found = 0;
+    if (int error = rfetch(r, address, 4, REMOTE_SWAP, 1, &found))
+        return error;
+    return found != 0;
+}
+
+REMOTE_API int rfetch_async(remote_t* r, raddr_t address, size_t bytes, remote_fetch what,
+                            uint64_t value, uint64_t* found, rop_t* op) {
+    if (int error = op && is_fetch(what) ? check_integer(r, address, bytes) : -EINVAL)
+        return error;
+    return r->handle.start_atomic(address, static_cast<u32>(bytes), fetch_of(what, value), found,
+                                  *op);
+}
+
+REMOTE_API int rcas_async(remote_t* r, raddr_t address, size_t bytes, uint64_t* expected,
+                          uint64_t desired, rop_t* op) {
+    if (int error = op && expected ? check_integer(r, address, bytes) : -EINVAL)
+        return error;
+    return r->handle.start_atomic(address, static_cast<u32>(bytes), cas_of(*expected, desired),
+                                  expected, *op);
+}
+
+REMOTE_API int rlock_init(remote_t* r, raddr_t lock, uint64_t lease_us) {
+    if (int error = check_lock(r, lock))
+        return error;
+    uint64_t lease_ms = lease_us / 1000;
+    if (!lease_ms || lease_ms > UINT32_MAX)
+        return -EINVAL;
+    return r->handle.locks().init(lock, static_cast<uint32_t>(lease_ms));
+}
+
+REMOTE_API int rlock(remote_t* r, raddr_t lock) {
+    if (int error = check_lock(r, lock))
+        return error;
+    try {
+        return r->handle.locks().take(lock);
+    } catch (const std::bad_alloc&) {
+        return -ENOMEM;
+    }
+}
+
+REMOTE_API int rlock_extend(remote_t* r, raddr_t lock) {
+    if (int error = check_lock(r, lock))
+        return error;
+    return r->handle.locks().extend(lock);
+}
+
+REMOTE_API int runlock(remote_t* r, raddr_t lock) {
+    if (int error = check_lock(r, lock))
+        return error;
+    r->handle.backend().release();
+    return r->handle.locks().give(lock);
 }

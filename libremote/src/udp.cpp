@@ -275,7 +275,7 @@ void Udp::submit(Op& op) {
     if (op.core.type == RMEM_FREE) {
         op.from = op.core.range.addr;
         op.end = op.from + op.core.range.bytes;
-    } else if (op.core.type != RMEM_ALLOC) {
+    } else if (op.core.type != RMEM_ALLOC && op.core.type != RMEM_FENCE) {
         op.from = op.core.addr;
         op.end = op.from + op.core.len;
     }
@@ -342,7 +342,7 @@ void Udp::start(std::span<Op> ops) {
 
 int Udp::one(Op& op) {
     Call call;
-    call.left = 1;
+    call.begin(1);
     op.call = &call;
     start({&op, 1});
     wait(call, Clock::time_point::max());
@@ -356,7 +356,9 @@ int Udp::transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* data,
         std::array<Op, transfer_ops> ops;
         std::uint64_t now =
             std::min<std::uint64_t>(bytes, std::uint64_t{transfer_ops} * op_bytes_max);
-        start(cut(ops, call, type, address, data, now));
+        std::span<Op> now_ops = cut(ops, call, type, address, data, now);
+        call.begin(now_ops.size());
+        start(now_ops);
         wait(call, Clock::time_point::max());
         if (call.result)
             return call.result;
@@ -365,6 +367,32 @@ int Udp::transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* data,
         bytes -= now;
     }
     return 0;
+}
+
+int Udp::atomic(std::uint64_t address, std::uint32_t bytes, rmem_op_atomic& atomic) {
+    Op op;
+    op.core.type = RMEM_ATOMIC;
+    op.core.addr = address;
+    op.core.len = bytes;
+    op.core.atomic = atomic;
+    int error = one(op);
+    atomic = op.core.atomic;
+    return error;
+}
+
+int Udp::zero(std::uint64_t address, std::uint32_t bytes) {
+    Op op;
+    op.core.type = RMEM_ZERO;
+    op.core.addr = address;
+    op.core.len = bytes;
+    return one(op);
+}
+
+int Udp::fence() {
+    release();
+    Op op;
+    op.core.type = RMEM_FENCE;
+    return one(op);
 }
 
 // A region is its asker's only when a later request shows the node that he knows of it.

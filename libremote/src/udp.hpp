@@ -51,6 +51,9 @@ public:
     void start(std::span<Op> ops) override;
     bool wait(const Call& call, Clock::time_point until) override;
     void release() override;
+    int fence() override;
+    int zero(std::uint64_t address, std::uint32_t bytes) override;
+    int atomic(std::uint64_t address, std::uint32_t bytes, rmem_op_atomic& atomic) override;
     int alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t wanted,
               rmem_op_range& range) override;
     int dealloc(const rmem_op_range& range) override;

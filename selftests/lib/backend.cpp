@@ -114,6 +114,7 @@ void Relay::run(std::uint16_t to) {
         if (got < 0)
             return;
         bytes.resize(static_cast<std::size_t>(got));
+        datagrams_++;
         auto unlucky = [&] { return random() % 100 < trouble_percent_; };
         if (cut_ || unlucky())
             return;

@@ -35,6 +35,9 @@ public:
     ~Relay();
     std::uint16_t port() const { return port_; }
     void cut(bool cut) { cut_ = cut; }
+    // Received, both ways.
+    std::uint64_t datagrams() const { return datagrams_; }
+    void count_from_now() { datagrams_ = 0; }
 
 private:
     void run(std::uint16_t to);
@@ -42,6 +45,7 @@ private:
     unsigned trouble_percent_;
     std::uint16_t port_ = 0;
     std::atomic<bool> cut_{false};
+    std::atomic<std::uint64_t> datagrams_{0};
     Descriptor front_, stop_;
     std::thread thread_;
 };

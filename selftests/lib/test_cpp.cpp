@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 // The C++ face: what it owns, and what it returns.
+#include <array>
 #include <numeric>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "remote/remote.hpp"
+#include "backend.hpp"
+#include "remote/coroutine.hpp"
 
 namespace remora::test {
 
@@ -76,6 +78,104 @@ TEST_F(Cpp, WhatFailsSaysSo) {
     EXPECT_EQ(empty.alloc(1).error(), -EINVAL);
     EXPECT_EQ(empty.release().error(), -EINVAL);
     EXPECT_EQ(remote::result<int>::failed(-EIO).value_or(5), 5);
+}
+
+TEST_F(Cpp, AtomicsHaveTheirSign) {
+    auto address = handle.alloc(64);
+    ASSERT_TRUE(address);
+    remote::atomic<std::int32_t> number(handle, *address);
+    EXPECT_EQ(*number.fetch_sub(3), 0);
+    EXPECT_EQ(*number.fetch_min(5), -3);
+    EXPECT_EQ(*number.fetch_max(5), -3);
+    EXPECT_EQ(*number.exchange(-7), 5);
+    std::int32_t expected = -8;
+    EXPECT_FALSE(*number.compare_exchange(expected, 1));
+    EXPECT_EQ(expected, -7);
+    EXPECT_TRUE(*number.compare_exchange(expected, 1));
+    remote::atomic<std::uint64_t> wide(handle, *address + 8);
+    EXPECT_EQ(*wide.fetch_or(~0ULL), 0U);
+    EXPECT_EQ(*wide.fetch_min(4), ~0ULL);
+    EXPECT_EQ(remote::atomic<int>(handle, *address + 2).fetch_add(1).error(), -EINVAL);
+}
+
+TEST_F(Cpp, ALockIsGivenBackAtItsEnd) {
+    auto address = handle.alloc(REMOTE_LOCK_BYTES);
+    ASSERT_TRUE(address);
+    for (int i = 0; i < 3; i++) {
+        auto held = remote::held_lock::take(handle, *address);
+        ASSERT_TRUE(held);
+        EXPECT_FALSE(held->passed_over());
+        EXPECT_TRUE(held->extend());
+    }
+    auto held = remote::held_lock::take(handle, *address);
+    EXPECT_TRUE(held->give());
+    EXPECT_EQ(held->extend().error(), -EPERM);
+    EXPECT_TRUE(held->give());
+    EXPECT_EQ(remote::held_lock::take(handle, 4).error(), -EINVAL);
+}
+
+// ---- coroutines ----
+
+// A byte from one end of the region to the other, by way of the task's own memory.
+remote::task carry(remote::loop& loop, raddr_t from, raddr_t to, raddr_t sum) {
+    std::array<std::byte, 100> bytes;
+    if (auto read = co_await loop.read(from, bytes); !read)
+        co_return read.error();
+    if (auto written = co_await loop.write(to, bytes); !written)
+        co_return written.error();
+    uint64_t found = 0;
+    auto added = co_await loop.fetch(sum, 8, REMOTE_ADD, 1, &found);
+    co_return added.error();
+}
+
+// More of them than the handle takes operations at once.
+void carry_all(const remote::handle& handle) {
+    constexpr raddr_t count = 50;
+    auto address = handle.alloc(count * 1000);
+    ASSERT_TRUE(address);
+    raddr_t sum = *address + count * 1000 - 8;
+    std::vector<std::byte> data(100);
+    for (raddr_t i = 0; i < count; i++) {
+        std::fill(data.begin(), data.end(), static_cast<std::byte>(i + 1));
+        ASSERT_TRUE(handle.write(*address + i * 1000, std::span<const std::byte>(data)));
+    }
+    remote::loop loop(handle);
+    std::vector<remote::task> tasks;
+    for (raddr_t i = 0; i < count; i++)
+        tasks.push_back(carry(loop, *address + i * 1000, *address + i * 1000 + 500, sum));
+    EXPECT_FALSE(tasks.back().done());
+    EXPECT_EQ(tasks.back().error(), -EINPROGRESS);
+    loop.run();
+    for (const remote::task& task : tasks) {
+        ASSERT_TRUE(task.done());
+        EXPECT_EQ(task.error(), 0);
+    }
+    for (raddr_t i = 0; i < count; i++) {
+        ASSERT_TRUE(handle.read(*address + i * 1000 + 500, std::span(data)));
+        EXPECT_EQ(data[99], static_cast<std::byte>(i + 1));
+    }
+    EXPECT_EQ(*remote::atomic<uint64_t>(handle, sum).fetch_add(0), count);
+}
+
+TEST_F(Cpp, Coroutines) {
+    carry_all(handle);
+}
+
+TEST(CppNetwork, Coroutines) {
+    TestNode node;
+    remote_options options{};
+    options.size = sizeof(options);
+    options.async_max = 16;
+    auto opened = remote::handle::open(udp_target(node.port()).c_str(), &options);
+    ASSERT_TRUE(opened) << remote_why();
+    carry_all(*opened);
+}
+
+TEST_F(Cpp, ACoroutineLearnsWhatFailed) {
+    remote::loop loop(handle);
+    remote::task task = carry(loop, raddr_t{1} << 50, 0, 0);
+    loop.run();
+    EXPECT_EQ(task.error(), -EFAULT);
 }
 
 } // namespace

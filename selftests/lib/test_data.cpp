@@ -66,7 +66,7 @@ TEST_P(Data, IsZeroAtFirstAndAfterItWasFreed) {
 }
 
 TEST_P(Data, WhatWasFreedIsGone) {
-    raddr_t a = alloc(100);
+    raddr_t a = alloc(remote_page_bytes(r));
     EXPECT_EQ(write(a, {1, 2}), 0);
     EXPECT_EQ(rfree(r, a), 0);
     std::uint8_t byte;

@@ -302,7 +302,7 @@ TEST_F(Network, ARestartedNodeHasLostEverything) {
     node = std::make_unique<TestNode>(port);
     EXPECT_EQ(rread(r, a, &byte, 1), -ESTALE);
     EXPECT_EQ(rwrite(r, a, &byte, 1), -ESTALE);
-    EXPECT_EQ(ralloc(r, 100, REMOTE_RW, &a), -ESTALE);
+    EXPECT_EQ(ralloc(r, 1 << 20, REMOTE_RW, &a), -ESTALE);
     remote_close(r);
     r = open(port);
     EXPECT_EQ(rread(r, a, &byte, 1), -EFAULT);

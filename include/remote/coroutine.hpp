@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Coroutines over asynchronous operations: many under way in one thread, written as if
+ * one after the other.
+ *
+ *	remote::task copy(remote::loop& loop, raddr_t from, raddr_t to)
+ *	{
+ *		std::array<std::byte, 4096> page;
+ *		if (auto read = co_await loop.read(from, page); !read)
+ *			co_return read.error();
+ *		auto written = co_await loop.write(to, page);
+ *		co_return written.error();
+ *	}
+ *
+ *	remote::loop loop(*handle);
+ *	remote::task one = copy(loop, a, b), two = copy(loop, c, d);
+ *	loop.run();
+ *
+ * A task runs until its first co_await at once, and goes on in loop.run(), which the thread
+ * that made the loop calls. A task must not end its life while it waits for the loop.
+ */
+#ifndef REMOTE_COROUTINE_HPP
+#define REMOTE_COROUTINE_HPP
+
+#include <cassert>
+#include <cerrno>
+#include <coroutine>
+#include <cstddef>
+#include <deque>
+#include <exception>
+#include <limits>
+#include <span>
+#include <utility>
+
+#include <remote/remote.hpp>
+
+namespace remote {
+
+/* A coroutine, which ends with 0 or a negative errno. */
+class task {
+public:
+    struct promise_type {
+        int error = -EINPROGRESS;
+
+        task get_return_object() {
+            return task(std::coroutine_handle<promise_type>::from_promise(*this));
+        }
+        std::suspend_never initial_suspend() noexcept { return {}; }
+        std::suspend_always final_suspend() noexcept { return {}; }
+        void return_value(int value) { error = value; }
+        void unhandled_exception() { std::terminate(); }
+    };
+
+    task(task&& other) noexcept : frame_(std::exchange(other.frame_, nullptr)) {}
+    task& operator=(task&& other) noexcept {
+        std::swap(frame_, other.frame_);
+        return *this;
+    }
+    ~task() {
+        if (!frame_)
+            return;
+        assert(frame_.done());
+        frame_.destroy();
+    }
+
+    bool done() const { return frame_.done(); }
+    /* -EINPROGRESS until it is done. */
+    int error() const { return frame_.promise().error; }
+
+private:
+    explicit task(std::coroutine_handle<promise_type> frame) : frame_(frame) {}
+
+    std::coroutine_handle<promise_type> frame_;
+};
+
+/* Resumes tasks as their operations end. One thread's; the handle must outlive it. */
+class loop {
+public:
+    explicit loop(const handle& h) : handle_(&h) {}
+    loop(const loop&) = delete;
+
+    class operation {
+    public:
+        bool await_ready() const { return false; }
+        void await_suspend(std::coroutine_handle<> waiter) {
+            waiter_ = waiter;
+            loop_->begin(*this);
+        }
+        result<void> await_resume() const { return rop_.result; }
+
+    private:
+        friend class loop;
+        enum class kind { read, write, fetch };
+
+        loop* loop_ = nullptr;
+        kind kind_ = kind::read;
+        raddr_t address_ = 0;
+        void* data_ = nullptr; /* fetch: where to tell what was found */
+        std::size_t bytes_ = 0;
+        remote_fetch what_ = REMOTE_ADD;
+        uint64_t value_ = 0;
+        rop_t rop_{};
+        std::coroutine_handle<> waiter_;
+    };
+
+    /* To be awaited at once; the bytes stay until then. */
+    operation read(raddr_t address, std::span<std::byte> to) {
+        return make(operation::kind::read, address, to.data(), to.size());
+    }
+    operation write(raddr_t address, std::span<const std::byte> from) {
+        return make(operation::kind::write, address, const_cast<std::byte*>(from.data()),
+                    from.size());
+    }
+    /* An integer of 4 or 8 bytes, as rfetch(). */
+    operation fetch(raddr_t address, std::size_t bytes, remote_fetch what, uint64_t value,
+                    uint64_t* found = nullptr) {
+        operation made = make(operation::kind::fetch, address, found, bytes);
+
+        made.what_ = what;
+        made.value_ = value;
+        return made;
+    }
+
+    /* Until no task waits for an operation any more. */
+    void run() {
+        while (!under_way_.empty()) {
+            operation* oldest = under_way_.front();
+            under_way_.pop_front();
+            rpoll(handle_->get(), &oldest->rop_, 1, std::numeric_limits<uint64_t>::max());
+            begin_waiting();
+            oldest->waiter_.resume();
+        }
+        assert(waiting_.empty());
+    }
+
+private:
+    operation make(operation::kind kind, raddr_t address, void* data, std::size_t bytes) {
+        operation made;
+
+        made.loop_ = this;
+        made.kind_ = kind;
+        made.address_ = address;
+        made.data_ = data;
+        made.bytes_ = bytes;
+        return made;
+    }
+
+    static int start(remote_t* r, operation& op) {
+        switch (op.kind_) {
+        case operation::kind::read:
+            return rread_async(r, op.address_, op.data_, op.bytes_, &op.rop_);
+        case operation::kind::write:
+            return rwrite_async(r, op.address_, op.data_, op.bytes_, &op.rop_);
+        default:
+            return rfetch_async(r, op.address_, op.bytes_, op.what_, op.value_,
+                                static_cast<uint64_t*>(op.data_), &op.rop_);
+        }
+    }
+
+    /* False: as many are under way as the handle takes. One that can't be has ended. */
+    bool try_begin(operation& op) {
+        int error = start(handle_->get(), op);
+
+        if (error == -EAGAIN && !under_way_.empty())
+            return false;
+        if (error)
+            op.rop_.result = error;
+        under_way_.push_back(&op);
+        return true;
+    }
+    void begin(operation& op) {
+        if (!waiting_.empty() || !try_begin(op))
+            waiting_.push_back(&op);
+    }
+    void begin_waiting() {
+        while (!waiting_.empty() && try_begin(*waiting_.front()))
+            waiting_.pop_front();
+    }
+
+    const handle* handle_;
+    std::deque<operation*> under_way_;
+    std::deque<operation*> waiting_; /* for a place among them */
+};
+
+} // namespace remote
+
+#endif

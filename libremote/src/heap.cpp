@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT
+#include "src/heap.hpp"
+
+#include <algorithm>
+#include <bit>
+
+namespace remora::lib {
+
+int Heap::alloc(std::uint64_t bytes, std::uint32_t permission, raddr_t wanted, raddr_t& address) {
+    if (wanted || permission != REMOTE_RW || bytes > backend_.page_bytes() / 4)
+        return alloc_region(bytes, permission, wanted, address);
+    return alloc_slot(
+        std::max(shift_least, static_cast<unsigned>(std::countr_zero(std::bit_ceil(bytes)))),
+        address);
+}
+
+int Heap::free(raddr_t address) {
+    bool is_slot;
+    {
+        std::lock_guard lock(mutex_);
+        is_slot = slab_of(address) != slabs_.end();
+    }
+    return is_slot ? free_slot(address) : free_region(address);
+}
+
+// ---- regions ----
+
+int Heap::alloc_region(std::uint64_t bytes, std::uint32_t permission, raddr_t wanted,
+                       raddr_t& address) {
+    rmem_op_range range{};
+    if (int error = backend_.alloc(bytes, permission, wanted, range))
+        return error;
+    std::lock_guard lock(mutex_);
+    regions_[range.addr] = range;
+    address = range.addr;
+    return wanted && range.addr != wanted;
+}
+
+int Heap::free_region(raddr_t address) {
+    rmem_op_range range;
+    {
+        std::lock_guard lock(mutex_);
+        auto region = regions_.find(address);
+        if (region == regions_.end())
+            return -EFAULT;
+        range = region->second;
+        regions_.erase(region);
+    }
+    int error = backend_.dealloc(range);
+    // Whether it is gone isn't known: whoever asks again learns it.
+    if (error == -ETIMEDOUT) {
+        std::lock_guard lock(mutex_);
+        regions_[address] = range;
+    }
+    return error;
+}
+
+// ---- slots ----
+
+// The slab an address lies in, or none. Mutex.
+Heap::Slabs::iterator Heap::slab_of(raddr_t address) {
+    auto slab = slabs_.upper_bound(address);
+    if (slab == slabs_.begin())
+        return slabs_.end();
+    --slab;
+    return address - slab->first < slab->second.range.bytes ? slab : slabs_.end();
+}
+
+// False: no slab has room. Mutex.
+bool Heap::take_slot(unsigned shift, raddr_t& address) {
+    std::set<raddr_t>& with_room = with_room_[shift - shift_least];
+    if (with_room.empty())
+        return false;
+    raddr_t base = *with_room.begin();
+    Slab& slab = slabs_.at(base);
+    while (slab.slots[slab.next] != Slot::free)
+        slab.next++;
+    slab.slots[slab.next] = Slot::taken;
+    address = base + (slab.next << shift);
+    slab.next++;
+    if (++slab.not_free == slab.slots.size())
+        with_room.erase(base);
+    return true;
+}
+
+int Heap::alloc_slot(unsigned shift, raddr_t& address) {
+    {
+        std::lock_guard lock(mutex_);
+        if (take_slot(shift, address))
+            return 0;
+    }
+    rmem_op_range range{};
+    if (int error = backend_.alloc(1, REMOTE_RW, 0, range))
+        return error;
+    std::lock_guard lock(mutex_);
+    Slab slab{range, shift, std::vector<Slot>(range.bytes >> shift, Slot::free)};
+    slabs_.emplace(range.addr, std::move(slab));
+    with_room_[shift - shift_least].insert(range.addr);
+    take_slot(shift, address);
+    return 0;
+}
+
+int Heap::free_slot(raddr_t address) {
+    std::uint64_t bytes;
+    {
+        std::lock_guard lock(mutex_);
+        auto slab = slab_of(address);
+        if (slab == slabs_.end())
+            return -EFAULT;
+        bytes = std::uint64_t{1} << slab->second.shift;
+        Slot& slot = slab->second.slots[(address - slab->first) >> slab->second.shift];
+        if ((address - slab->first) % bytes || slot != Slot::taken)
+            return -EFAULT;
+        slot = Slot::freeing;
+    }
+    int error = backend_.zero(address, static_cast<std::uint32_t>(bytes));
+    rmem_op_range range{};
+    {
+        std::lock_guard lock(mutex_);
+        auto at = slab_of(address);
+        Slab& slab = at->second;
+        std::size_t index = (address - at->first) >> slab.shift;
+        // It may be asked again; what is there isn't known.
+        slab.slots[index] = error ? Slot::taken : Slot::free;
+        if (error)
+            return error;
+        std::set<raddr_t>& with_room = with_room_[slab.shift - shift_least];
+        slab.next = std::min(slab.next, index);
+        with_room.insert(at->first);
+        if (--slab.not_free)
+            return 0;
+        range = slab.range;
+        with_room.erase(at->first);
+        slabs_.erase(at);
+    }
+    // Where that fails the page is lost to the node, not to whoever freed his bytes.
+    backend_.dealloc(range);
+    return 0;
+}
+
+} // namespace remora::lib

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT
+/*
+ * What a handle has allocated. The node gives out whole pages, of 64 KiB and more; so small
+ * pieces share one:
+ *
+ *   bytes > a quarter of a page, or read-only:  a region of the node's
+ *   else:  a slot of a slab; a slab is a region of one page, cut into slots of one power of two
+ *
+ * A slot that is freed is zeroed at the node, in order with the operations on it: so those that
+ * were under way have ended, and the next who gets it finds zeros. Only then it's free. The page of
+ * a slab goes back when its last slot does.
+ */
+#pragma once
+
+#include <array>
+#include <map>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "remote/remote.h"
+#include "src/backend.hpp"
+
+namespace remora::lib {
+
+class Heap {
+public:
+    explicit Heap(Backend& backend) : backend_(backend) {}
+
+    // wanted: 0, or where it should begin. 1: it begins elsewhere.
+    int alloc(std::uint64_t bytes, std::uint32_t permission, raddr_t wanted, raddr_t& address);
+    int free(raddr_t address);
+
+private:
+    static constexpr unsigned shift_least = 4; // slots of 16 bytes
+    static constexpr unsigned shifts = 18;     // to those of a quarter of a page of 4 MiB
+
+    enum class Slot : std::uint8_t { free, taken, freeing };
+    struct Slab {
+        rmem_op_range range;
+        unsigned shift;
+        std::vector<Slot> slots;
+        std::size_t not_free = 0;
+        std::size_t next = 0; // none below is free
+    };
+    using Slabs = std::map<raddr_t, Slab>;
+
+    int alloc_region(std::uint64_t bytes, std::uint32_t permission, raddr_t wanted,
+                     raddr_t& address);
+    int free_region(raddr_t address);
+    int alloc_slot(unsigned shift, raddr_t& address);
+    bool take_slot(unsigned shift, raddr_t& address);
+    int free_slot(raddr_t address);
+    Slabs::iterator slab_of(raddr_t address);
+
+    Backend& backend_;
+    std::mutex mutex_; // all below; no call of the backend is made under it
+    std::map<raddr_t, rmem_op_range> regions_;
+    Slabs slabs_;
+    std::array<std::set<raddr_t>, shifts> with_room_; // slabs, by shift - shift_least
+};
+
+} // namespace remora::lib

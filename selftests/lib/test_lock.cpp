@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: GPL-2.0
+// Locks: one holder at a time, in turn, and none that is dead for long.
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "backend.hpp"
+
+namespace remora::test {
+
+namespace {
+
+class Lock : public Backends {
+protected:
+    // The word at an offset of the lock.
+    std::uint32_t word(raddr_t lock, unsigned offset) {
+        std::uint32_t value = 0;
+        EXPECT_EQ(rread(r, lock + offset, &value, sizeof(value)), 0);
+        return value;
+    }
+    // Until so many have drawn a ticket.
+    void wait_for_takers(raddr_t lock, std::uint32_t count) {
+        while (word(lock, 4) < count)
+            std::this_thread::yield();
+    }
+    // By a handle that then ends without giving it back.
+    void die_with(raddr_t lock) {
+        remote_t* dead = node ? open() : r;
+        ASSERT_EQ(rlock(dead, lock), 0);
+        if (dead != r)
+            remote_close(dead);
+    }
+};
+
+INSTANTIATE_TEST_SUITE_P(Lib, Lock, testing::Values(Kind::embedded, Kind::udp, Kind::bad_network),
+                         kind_name);
+
+TEST_P(Lock, TakenAndGivenBack) {
+    raddr_t lock = alloc(REMOTE_LOCK_BYTES);
+    for (int i = 0; i < 10; i++) {
+        ASSERT_EQ(rlock(r, lock), 0);
+        ASSERT_EQ(rlock_extend(r, lock), 0);
+        ASSERT_EQ(runlock(r, lock), 0);
+    }
+    EXPECT_EQ(runlock(r, lock), -EPERM);
+    EXPECT_EQ(rlock_extend(r, lock), -EPERM);
+}
+
+TEST_P(Lock, WhatCantBe) {
+    raddr_t lock = alloc(64);
+    EXPECT_EQ(rlock(r, lock + 4), -EINVAL);
+    EXPECT_EQ(rlock(r, 0), -EINVAL);
+    EXPECT_EQ(rlock(nullptr, lock), -EINVAL);
+    EXPECT_EQ(rlock_init(r, lock, 999), -EINVAL);
+    EXPECT_EQ(rlock_init(r, lock, ~0ULL), -EINVAL);
+    EXPECT_EQ(rlock(r, raddr_t{1} << 50), -EFAULT);
+    EXPECT_EQ(rlock(r, alloc(64, REMOTE_READ)), -EACCES);
+}
+
+// What a lock protects is read and written without a step that would be one by itself.
+TEST_P(Lock, OneHolderAtATime) {
+    raddr_t lock = alloc(REMOTE_LOCK_BYTES), sum = alloc(8);
+    const int rounds = GetParam() == Kind::bad_network ? 15 : 100;
+    std::atomic<int> holders{0};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; t++) {
+        threads.emplace_back([&] {
+            remote_t* mine = node ? open() : r;
+            for (int i = 0; i < rounds; i++) {
+                ASSERT_EQ(rlock(mine, lock), 0);
+                ASSERT_EQ(++holders, 1);
+                std::uint64_t value = 0;
+                rop_t op;
+                ASSERT_EQ(rread(mine, sum, &value, sizeof(value)), 0);
+                value++;
+                ASSERT_EQ(rwrite_async(mine, sum, &value, sizeof(value), &op), 0);
+                holders--;
+                ASSERT_EQ(runlock(mine, lock), 0); // the write has ended, too
+                ASSERT_EQ(rpoll(mine, &op, 1, 0), 0);
+            }
+            if (mine != r)
+                remote_close(mine);
+        });
+    }
+    for (std::thread& thread : threads)
+        thread.join();
+    std::uint64_t value = 0;
+    ASSERT_EQ(rread(r, sum, &value, sizeof(value)), 0);
+    EXPECT_EQ(value, static_cast<std::uint64_t>(4 * rounds));
+}
+
+// They come one after the other while it is held, and get it in that order.
+TEST_P(Lock, InTheOrderTheyCame) {
+    constexpr std::uint32_t takers = 5;
+    raddr_t lock = alloc(REMOTE_LOCK_BYTES);
+    ASSERT_EQ(rlock(r, lock), 0);
+    std::vector<std::uint32_t> order; // under the lock
+    std::vector<std::thread> threads;
+    for (std::uint32_t t = 0; t < takers; t++) {
+        threads.emplace_back([&, t] {
+            remote_t* mine = node ? open() : r;
+            ASSERT_EQ(rlock(mine, lock), 0);
+            order.push_back(t);
+            ASSERT_EQ(runlock(mine, lock), 0);
+            if (mine != r)
+                remote_close(mine);
+        });
+        wait_for_takers(lock, t + 2);
+    }
+    ASSERT_EQ(runlock(r, lock), 0);
+    for (std::thread& thread : threads)
+        thread.join();
+    EXPECT_EQ(order, (std::vector<std::uint32_t>{0, 1, 2, 3, 4}));
+}
+
+TEST_P(Lock, DeadHolderIsPassedOver) {
+    raddr_t lock = alloc(REMOTE_LOCK_BYTES);
+    ASSERT_EQ(rlock_init(r, lock, 50'000), 0);
+    die_with(lock);
+    EXPECT_EQ(rlock(r, lock), 1);
+    EXPECT_EQ(runlock(r, lock), 0);
+    EXPECT_EQ(rlock(r, lock), 0); // and that's told once
+    EXPECT_EQ(runlock(r, lock), 0);
+}
+
+// Not dead, only slow: it learns that the lock is another's.
+TEST_P(Lock, LeaseThatRanOut) {
+    raddr_t lock = alloc(REMOTE_LOCK_BYTES);
+    ASSERT_EQ(rlock_init(r, lock, 50'000), 0);
+    remote_t* slow = node ? open() : r;
+    ASSERT_EQ(rlock(slow, lock), 0);
+    if (slow == r)
+        GTEST_SKIP() << "there is one handle to an embedded node, so none to be passed over by";
+    ASSERT_EQ(rlock(r, lock), 1);
+    EXPECT_EQ(rlock_extend(slow, lock), -EPERM);
+    EXPECT_EQ(runlock(slow, lock), -EPERM);
+    EXPECT_EQ(runlock(r, lock), 0);
+    ASSERT_EQ(rlock(slow, lock), 0);
+    EXPECT_EQ(runlock(slow, lock), 0);
+    remote_close(slow);
+}
+
+// Somebody waits for all of it, and the holder has many leases.
+TEST_P(Lock, ExtendedIsHeldForLonger) {
+    raddr_t lock = alloc(REMOTE_LOCK_BYTES);
+    ASSERT_EQ(rlock_init(r, lock, 400'000), 0);
+    ASSERT_EQ(rlock(r, lock), 0);
+    std::atomic<bool> given{false};
+    std::thread other([&] {
+        remote_t* mine = node ? open() : r;
+        EXPECT_EQ(rlock(mine, lock), 0);
+        EXPECT_TRUE(given);
+        EXPECT_EQ(runlock(mine, lock), 0);
+        if (mine != r)
+            remote_close(mine);
+    });
+    wait_for_takers(lock, 2);
+    auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(1000);
+    while (std::chrono::steady_clock::now() < until)
+        ASSERT_EQ(rlock_extend(r, lock), 0);
+    given = true;
+    EXPECT_EQ(runlock(r, lock), 0);
+    other.join();
+}
+
+// The ticket of one who gave up waiting is his when he comes again.
+TEST(LockRow, PlaceIsKeptAfterAnError) {
+    TestNode node;
+    Relay relay(node.port(), 0);
+    remote_t *r = nullptr, *other = nullptr;
+    remote_options hasty{sizeof(hasty), 200'000, REMOTE_DIGEST, 0};
+    ASSERT_EQ(remote_open(&r, udp_target(node.port()).c_str(), nullptr), 0);
+    ASSERT_EQ(remote_open(&other, udp_target(relay.port()).c_str(), &hasty), 0);
+    raddr_t lock = 0;
+    ASSERT_EQ(ralloc(r, REMOTE_LOCK_BYTES, REMOTE_RW, &lock), 0);
+    ASSERT_EQ(rlock(r, lock), 0);
+    std::atomic<bool> failed{false};
+    std::thread taker([&] {
+        EXPECT_EQ(rlock(other, lock), -ETIMEDOUT);
+        relay.cut(false);
+        failed = true;
+        failed.notify_one();
+        int error;
+        while ((error = rlock(other, lock)) == -ETIMEDOUT) {
+        }
+        EXPECT_EQ(error, 0);
+    });
+    std::uint32_t next = 0;
+    while (next < 2)
+        ASSERT_EQ(rread(r, lock + 4, &next, sizeof(next)), 0);
+    // It knows of its ticket when it looks whose turn it is.
+    relay.count_from_now();
+    while (relay.datagrams() < 4)
+        std::this_thread::yield();
+    relay.cut(true);
+    failed.wait(false);
+    EXPECT_EQ(runlock(r, lock), 0);
+    taker.join();
+    ASSERT_EQ(rread(r, lock + 4, &next, sizeof(next)), 0);
+    EXPECT_EQ(next, 2U); // no third was drawn
+    EXPECT_EQ(runlock(other, lock), 0);
+    remote_close(other);
+    remote_close(r);
+}
+
+} // namespace
+
+} // namespace remora::test
