@@ -244,6 +244,42 @@ int rlock_extend(remote_t *r, raddr_t lock);
  */
 int runlock(remote_t *r, raddr_t lock);
 
+/* ---- what happened ---- */
+
+enum remote_kind {
+	REMOTE_KIND_READ,
+	REMOTE_KIND_WRITE,
+	REMOTE_KIND_INTEGER,
+	REMOTE_KIND_OTHER, /* allocations and the like */
+	REMOTE_KINDS
+};
+
+#define REMOTE_BUCKETS 128
+
+/* Of a kind: operations on the way, of which a call of more than 256 KiB is several. */
+struct remote_kind_stats {
+	uint64_t done, failed;
+	uint64_t bytes; /* of those done */
+	/* By the time each took; read it by remote_percentile_ns(). Embedded: not measured. */
+	uint64_t times[REMOTE_BUCKETS];
+};
+
+struct remote_counters {
+	struct remote_kind_stats kind[REMOTE_KINDS];
+	/* Embedded: 0, all of them. */
+	uint64_t sent, received; /* messages */
+	uint64_t retries, timeouts;
+	uint64_t damaged;  /* refused by tag or digest, here or there */
+	uint64_t busy;	   /* told to come again */
+	uint64_t reopened; /* sessions that the node had ended */
+};
+
+/* Since the handle was opened. */
+int remote_stats(remote_t *r, struct remote_counters *counters);
+
+/* The time that so many percent of a kind's operations took at most, to a fifth; 0: none ended. */
+uint64_t remote_percentile_ns(const struct remote_kind_stats *kind, double percent);
+
 #ifdef __cplusplus
 }
 #endif

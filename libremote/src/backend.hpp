@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <span>
 
+#include "remote/remote.h"
 #include "src/op.hpp"
 
 namespace remora::lib {
@@ -44,6 +45,8 @@ public:
                       rmem_op_range& range) = 0;
     virtual int dealloc(const rmem_op_range& range) = 0;
 
+    // Added to what is there.
+    virtual void stats(remote_counters& counters) = 0;
     virtual std::uint64_t page_bytes() const = 0;
     // In a child of the process that opened it: nothing is to be said to the node. May it be
     // destroyed?

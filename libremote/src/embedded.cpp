@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 
+#include "src/probes.hpp"
 #include "support/failure.hpp"
 #include "support/key.hpp"
 #include "support/random.hpp"
@@ -108,16 +109,20 @@ int Embedded::transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* d
     while (bytes) {
         // A WRITE is refused or done as far as one would be that travels in packets.
         auto now = static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes, RMEM_PIECE_BYTES_MAX));
+        REMOTE_PROBE_START(this, type, address, now);
         PageLock& first = lock_of(address);
         PageLock& last = lock_of(address + now - 1);
         int error;
         if (&first == &last) {
             std::lock_guard lock(first);
             error = piece(type, address, data, now);
+            first.tally.count(type, now, error);
         } else {
             std::scoped_lock both(first, last);
             error = piece(type, address, data, now);
+            first.tally.count(type, now, error);
         }
+        REMOTE_PROBE_END(this, type, address, now, error);
         if (type == RMEM_WRITE && rmem_node_scrub_wanted(host_.core()))
             refill();
         if (error == -EBUSY)
@@ -143,12 +148,14 @@ int Embedded::atomic(std::uint64_t address, std::uint32_t bytes, rmem_op_atomic&
     for (;;) {
         int error;
         {
-            std::lock_guard lock(lock_of(address));
+            PageLock& page = lock_of(address);
+            std::lock_guard lock(page);
             rmem_answer answer;
             error = find(RMEM_WRITE, address, bytes, answer);
             if (!error)
                 rmem_atomic_apply(host_.page(answer.extent[0].page) + answer.extent[0].offset,
                                   atomic.op, bytes, &operands, &found);
+            page.tally.count(RMEM_ATOMIC, bytes, error);
         }
         if (rmem_node_scrub_wanted(host_.core()))
             refill();
@@ -200,6 +207,13 @@ void Embedded::refill() {
     while (rmem_node_scrub_wanted(host_.core()) && (host_.has_dirty() || host_.take_dirty())) {
         pass_locks();
         host_.clean();
+    }
+}
+
+void Embedded::stats(remote_counters& counters) {
+    for (PageLock& lock : lock_) {
+        std::lock_guard guard(lock);
+        lock.tally.add_to(counters);
     }
 }
 

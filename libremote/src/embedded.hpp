@@ -16,6 +16,7 @@
 
 #include "node/host.hpp"
 #include "src/backend.hpp"
+#include "src/stats.hpp"
 #include "src/target.hpp"
 
 namespace remora::lib {
@@ -36,12 +37,15 @@ public:
     int alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t wanted,
               rmem_op_range& range) override;
     int dealloc(const rmem_op_range& range) override;
+    void stats(remote_counters& counters) override;
     std::uint64_t page_bytes() const override;
     bool disown() override { return true; }
 
 private:
     static constexpr unsigned lock_bits = 6;
-    struct alignas(64) PageLock : std::mutex {};
+    struct alignas(64) PageLock : std::mutex {
+        Tally tally; // of those who had it
+    };
 
     PageLock& lock_of(std::uint64_t address);
     void pass_locks();

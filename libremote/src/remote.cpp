@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "src/handle.hpp"
+#include "src/stats.hpp"
 #include "support/failure.hpp"
 
 #define REMOTE_API extern "C" __attribute__((visibility("default")))
@@ -363,4 +364,16 @@ REMOTE_API int runlock(remote_t* r, raddr_t lock) {
         return error;
     r->handle.backend().release();
     return r->handle.locks().give(lock);
+}
+
+REMOTE_API int remote_stats(remote_t* r, remote_counters* counters) {
+    if (int error = counters ? check(r) : -EINVAL)
+        return error;
+    *counters = {};
+    r->handle.backend().stats(*counters);
+    return 0;
+}
+
+REMOTE_API uint64_t remote_percentile_ns(const remote_kind_stats* kind, double percent) {
+    return kind ? remora::lib::percentile_ns(*kind, percent) : 0;
 }

@@ -10,6 +10,7 @@
 #include <netinet/udp.h>
 #include <poll.h>
 
+#include "src/probes.hpp"
 #include "support/failure.hpp"
 #include "support/parse.hpp"
 #include "support/random.hpp"
@@ -280,17 +281,23 @@ void Udp::submit(Op& op) {
         op.end = op.from + op.core.len;
     }
     op.entered_ns = now_ns();
+    REMOTE_PROBE_START(this, op.core.type, op.from, op.end - op.from);
     if (order_.enter(op))
         rmem_client_submit(client_.get(), &op.core, op.entered_ns);
 }
 
 // Lock. Of a call that has ended nothing may be touched any more.
 void Udp::end(rmem_op* chain, rmem_client_result result) {
+    std::uint64_t now = chain ? now_ns() : 0;
     while (chain) {
         Op& op = op_of(chain);
         chain = chain->next;
         rmem_op* free = order_.leave(op);
-        op.call->end_op(error_of(op.core, result));
+        int error = error_of(op.core, result);
+        REMOTE_PROBE_END(this, op.core.type, op.from, op.end - op.from, error);
+        tally_.count(op.core.type, op.end - op.from, error);
+        tally_.time(op.core.type, now - op.entered_ns);
+        op.call->end_op(error);
         while (free) {
             rmem_op* next = free->next;
             rmem_client_submit(client_.get(), free, op_of(free).entered_ns);
@@ -421,6 +428,19 @@ int Udp::dealloc(const rmem_op_range& range) {
     int error = one(op);
     // Executed before, and the answer was lost with the session.
     return error == -EFAULT && op.core.attempt ? 0 : error;
+}
+
+void Udp::stats(remote_counters& counters) {
+    Lock lock(lock_);
+    tally_.add_to(counters);
+    const rmem_client_counters& count = client_->count;
+    counters.sent += count.sent;
+    counters.received += count.received;
+    counters.retries += count.retries;
+    counters.timeouts += count.timeouts;
+    counters.damaged += count.damaged;
+    counters.busy += count.busy;
+    counters.reopened += count.reopened;
 }
 
 // ---- waiting ----

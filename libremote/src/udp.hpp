@@ -25,6 +25,7 @@
 
 #include "src/backend.hpp"
 #include "src/order.hpp"
+#include "src/stats.hpp"
 #include "src/target.hpp"
 #include "support/descriptor.hpp"
 #include "support/key.hpp"
@@ -57,6 +58,7 @@ public:
     int alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t wanted,
               rmem_op_range& range) override;
     int dealloc(const rmem_op_range& range) override;
+    void stats(remote_counters& counters) override;
     std::uint64_t page_bytes() const override { return page_bytes_; }
     bool disown() override;
 
@@ -91,6 +93,7 @@ private:
     rmem_window window_;
     rmem_incast incast_;
     Order order_;
+    Tally tally_;
     bool receiving_ = false; // somebody does, for all
     unsigned waiting_ = 0;
     std::condition_variable changed_;

@@ -84,6 +84,10 @@ class Dist(unittest.TestCase):
         exported = {line.split()[2].split("@")[0] for line in symbols if " T " in line}
         self.assertEqual(declared(), exported)
 
+    def test_probes_are_there(self):
+        notes = run("readelf", "-n", "--wide", ROOT / "out/lib/libremote.so")
+        self.assertEqual(set(re.findall(r"Provider: remote\n\s+Name: (\w+)", notes)), {"start", "end"})
+
     def test_header_by_itself(self):
         for compiler, language in (("gcc", "c99"), ("gcc", "c11"), ("g++", "c++11"), ("g++", "c++20")):
             suffix = "c" if language.startswith("c9") or language == "c11" else "cpp"
