@@ -10,13 +10,13 @@
 #include <netinet/udp.h>
 #include <poll.h>
 
+#include "support/crc32c.hpp"
 #include "support/failure.hpp"
 #include "support/parse.hpp"
 #include "support/random.hpp"
 
 extern "C" {
 #include "core/base/bytes.h"
-#include "core/base/crc32c.h"
 }
 
 namespace remora::lib {
@@ -168,7 +168,7 @@ private:
 
 Udp::Udp(const Target& target, const Key& key, const UdpOptions& options)
     : incoming_(new Incoming), client_(new rmem_client) {
-    base_crc32c_setup();
+    crc32c_setup_once();
     connect(target);
     configure(target, key, options);
     open(endpoint_text(target.host, target.port));
