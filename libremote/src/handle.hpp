@@ -12,6 +12,7 @@
 
 #include "remote/remote.h"
 #include "src/backend.hpp"
+#include "src/mappings.hpp"
 #include "src/target.hpp"
 
 namespace remora::lib {
@@ -32,6 +33,8 @@ public:
 
     int start(std::uint8_t type, raddr_t address, void* data, std::size_t bytes, rop_t& rop);
     int poll(rop_t* rops, std::size_t count, std::uint64_t timeout_us);
+
+    Mappings& mappings() { return mappings_; }
 
 private:
     struct Slot {
@@ -55,6 +58,7 @@ private:
     std::mutex slots_lock_; // free_, generations
     std::vector<Slot> slots_;
     std::uint32_t free_ = 0;
+    Mappings mappings_;
 };
 
 } // namespace remora::lib
