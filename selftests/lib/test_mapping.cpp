@@ -363,7 +363,8 @@ TEST_P(Mapped, WithoutUserfaultfdItSaysSo) {
 
 class MappedNetwork : public testing::Test {
 protected:
-    static constexpr std::uint64_t timeout_us = 300'000;
+    // Long enough for a node that is there, on a machine that is busy.
+    static constexpr std::uint64_t timeout_us = 2'000'000;
 
     void begin(std::uint16_t port) {
         remote_options options{};
@@ -407,8 +408,8 @@ TEST_F(MappedNetwork, ASilentNodeDoesntHoldUpTheEnd) {
     TestNode node;
     Relay relay(node.port(), 0);
     begin(relay.port());
-    for (int i = 0; i < 20; i++)
-        std::memset(map(r, a, 64 * page), i, 64 * page);
+    for (std::uint8_t i = 0; i < 20; i++)
+        *map(r, a, 64 * page) = i;
     std::memset(memory, 1, 8 * page);
     relay.cut(true);
     SignalTrap trap(SIGBUS);
