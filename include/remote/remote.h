@@ -73,10 +73,13 @@ struct remote_options {
  */
 int remote_open(remote_t **r, const char *target, const struct remote_options *options);
 
-/* Ends all operations under way, and frees the handle; the memory stays allocated. NULL is fine. */
+/*
+ * Ends all mappings and all operations under way, and frees the handle; the memory stays allocated.
+ * NULL is fine.
+ */
 void remote_close(remote_t *r);
 
-/* One line: what was wrong with the last remote_open() of the calling thread, and what to do. */
+/* One line: what was wrong with the calling thread's last remote_open() or remote_mmap(). */
 const char *remote_why(void);
 
 /* ---- memory ---- */
@@ -279,6 +282,54 @@ int remote_stats(remote_t *r, struct remote_counters *counters);
 
 /* The time that so many percent of a kind's operations took at most, to a fifth; 0: none ended. */
 uint64_t remote_percentile_ns(const struct remote_kind_stats *kind, double percent);
+
+/* ---- memory as memory ---- */
+
+/*
+ * A range of remote memory as memory of this process: a page is read when it is touched, is kept in
+ * a local cache, and is written back when there is no room for it, or when somebody asks. Each
+ * mapping has a thread for that.
+ *
+ * The cache is a client of its own: what others write is seen when a page is read again, and of two
+ * who write to one page the last to write it back wins, for it is written back whole.
+ *
+ * Who touches what can't be read gets SIGBUS, as with mmap() of a file that was cut short; such a
+ * page fails until it is unmapped. What can't be written back stays here, and remote_msync() and
+ * remote_munmap() say so; once it fills the cache, what isn't here can't be read.
+ *
+ * Such memory is not for: buffers of rread() and the like (-EINVAL); munmap(), mremap(), madvise();
+ * I/O that pins it (O_DIRECT, registered buffers of io_uring); handlers of signals that may
+ * interrupt a call on the handle. A child of fork() doesn't have it. Where the system gives a
+ * program without privilege no more than its own page faults, a system call fails with EFAULT on
+ * pages that aren't here.
+ */
+struct remote_mmap_options {
+	size_t size;		 /* sizeof(struct remote_mmap_options) */
+	uint64_t cache_bytes;	 /* of local memory at most; 0: 64 MiB; less than 16 pages: 16 */
+	uint64_t prefetch_bytes; /* of a sequential run at once, at most; 0: 256 KiB; 1: a page */
+};
+
+/*
+ * address and bytes are multiples of this system's page. permission is REMOTE_READ or REMOTE_RW,
+ * and what the region permits, or nothing can be written back. options may be NULL.
+ * -EFAULT: the range's first or last page can't be read. -EOPNOTSUPP: the system gives no
+ * userfaultfd. -EMFILE, -EAGAIN: no descriptor, no thread left here. remote_why() says more.
+ */
+int remote_mmap(remote_t *r, raddr_t address, size_t bytes, unsigned int permission,
+		const struct remote_mmap_options *options, void **memory);
+
+/*
+ * Until the node has what was written to these bytes of a mapping before. An error: some of it
+ * isn't there; it is kept, and can be asked for again. -EINVAL: they aren't of one mapping.
+ */
+int remote_msync(remote_t *r, void *memory, size_t bytes);
+
+/*
+ * Writes back what is left, and ends the mapping that begins there; nobody touches it any more. An
+ * error: some of it couldn't be written back, and is lost. remote_close() does this with all, and
+ * has no way to say so.
+ */
+int remote_munmap(remote_t *r, void *memory);
 
 #ifdef __cplusplus
 }

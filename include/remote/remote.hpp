@@ -309,6 +309,58 @@ private:
     bool passed_over_ = false;
 };
 
+/*
+ * A range of remote memory as memory (remote_mmap()), unmapped at its end; the handle must outlive
+ * it. Who wants to know whether all of it arrived calls unmap().
+ */
+class mapping {
+public:
+    mapping() = default;
+    mapping(mapping&& other) noexcept { *this = std::move(other); }
+    mapping& operator=(mapping&& other) noexcept {
+        std::swap(r_, other.r_);
+        std::swap(memory_, other.memory_);
+        std::swap(bytes_, other.bytes_);
+        return *this;
+    }
+    ~mapping() { (void)unmap(); }
+
+    static result<mapping> make(const handle& h, raddr_t address, std::size_t bytes,
+                                unsigned int permission = REMOTE_RW,
+                                const remote_mmap_options* options = nullptr) {
+        mapping made;
+        int error = remote_mmap(h.get(), address, bytes, permission, options, &made.memory_);
+
+        if (error)
+            return result<mapping>::failed(error);
+        made.r_ = h.get();
+        made.bytes_ = bytes;
+        return made;
+    }
+
+    std::size_t size() const { return bytes_; }
+    std::byte* data() const { return static_cast<std::byte*>(memory_); }
+    /* As many T as there is room for. */
+    template <plain T>
+    std::span<T> as() const {
+        return {static_cast<T*>(memory_), bytes_ / sizeof(T)};
+    }
+    /* Until the node has what was written before. */
+    result<void> sync() const { return remote_msync(r_, memory_, bytes_); }
+    result<void> unmap() {
+        int error = memory_ ? remote_munmap(r_, memory_) : 0;
+
+        memory_ = nullptr;
+        bytes_ = 0;
+        return error;
+    }
+
+private:
+    remote_t* r_ = nullptr;
+    void* memory_ = nullptr;
+    std::size_t bytes_ = 0;
+};
+
 } // namespace remote
 
 #endif

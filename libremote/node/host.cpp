@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "support/crc32c.hpp"
 #include "support/failure.hpp"
 
 namespace remora::node {
@@ -31,7 +32,7 @@ Host::Host(const rmem_node_config& config, bool lock_memory)
       state_(rmem_node_state_bytes(&config), lock_memory),
       core_(new rmem_node),
       slot_lock_(new std::mutex[config.sessions_max]) {
-    base_crc32c_setup();
+    crc32c_setup_once();
     rmem_node_init(core_.get(), &config_, state_.data());
     dirty_.reserve(dirty_pages);
     // Memory fresh from the kernel is zero: the pool fills at once.

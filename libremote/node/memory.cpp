@@ -50,8 +50,7 @@ Memory::Memory(std::size_t bytes, bool lock) : bytes_(bytes) {
     if (available && bytes > available)
         throw Failure("{} of memory are more than the {} available: lower --memory",
                       size_text(bytes), size_text(available));
-    int flags = MAP_PRIVATE | MAP_ANONYMOUS | (lock ? 0 : MAP_POPULATE);
-    void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+    void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED)
         throw Failure("no {} of memory: {}: lower --memory", size_text(bytes),
                       std::strerror(errno));
@@ -63,6 +62,13 @@ Memory::Memory(std::size_t bytes, bool lock) : bytes_(bytes) {
         int error = errno;
         munmap(at, bytes);
         explain_lock(bytes, error);
+    }
+    // Now, and not by MAP_POPULATE, which would have been before the advice.
+    if (!lock && madvise(at, bytes, MADV_POPULATE_WRITE)) {
+        int error = errno;
+        munmap(at, bytes);
+        throw Failure("no {} of memory: {}: lower --memory", size_text(bytes),
+                      std::strerror(error));
     }
 }
 

@@ -92,8 +92,13 @@ Handle::Handle(const Target& target, const remote_options& options)
 }
 
 Handle::~Handle() {
-    if (is_foreign() && !backend_->disown())
-        static_cast<void>(backend_.release());
+    if (!is_foreign()) {
+        mappings_.finish();
+    } else {
+        mappings_.disown();
+        if (!backend_->disown())
+            static_cast<void>(backend_.release());
+    }
     backend_.reset(); // ends what is under way, whose ops are in the slots
 }
 

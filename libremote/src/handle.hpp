@@ -13,6 +13,7 @@
 #include "src/backend.hpp"
 #include "src/heap.hpp"
 #include "src/lock.hpp"
+#include "src/mappings.hpp"
 #include "src/target.hpp"
 
 namespace remora::lib {
@@ -36,6 +37,8 @@ public:
     int start_atomic(raddr_t address, std::uint32_t bytes, const rmem_op_atomic& atomic,
                      std::uint64_t* found, rop_t& rop);
     int poll(rop_t* rops, std::size_t count, std::uint64_t timeout_us);
+
+    Mappings& mappings() { return mappings_; }
 
 private:
     struct Slot {
@@ -61,6 +64,7 @@ private:
     std::mutex slots_lock_; // free_, generations
     std::vector<Slot> slots_;
     std::uint32_t free_ = 0;
+    Mappings mappings_;
 };
 
 } // namespace remora::lib

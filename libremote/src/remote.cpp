@@ -9,7 +9,10 @@
 #include <new>
 #include <span>
 #include <string>
+#include <system_error>
 #include <vector>
+
+#include <unistd.h>
 
 #include "src/handle.hpp"
 #include "src/stats.hpp"
@@ -58,7 +61,7 @@ int check(const remote_t* r) {
 int check_range(const remote_t* r, raddr_t address, const void* buffer, std::size_t bytes) {
     if (int error = check(r))
         return error;
-    if (!bytes || !buffer || address + bytes < address)
+    if (!bytes || !buffer || address + bytes < address || remora::lib::is_mapped(buffer, bytes))
         return -EINVAL;
     return 0;
 }
@@ -376,4 +379,59 @@ REMOTE_API int remote_stats(remote_t* r, remote_counters* counters) {
 
 REMOTE_API uint64_t remote_percentile_ns(const remote_kind_stats* kind, double percent) {
     return kind ? remora::lib::percentile_ns(*kind, percent) : 0;
+}
+
+// ---- memory as memory ----
+
+namespace {
+
+// As of remote_options, an older program's is shorter.
+remora::lib::PagerLimits limits_of(const remote_mmap_options* given) {
+    remote_mmap_options options{};
+    if (given && given->size < offsetof(remote_mmap_options, prefetch_bytes))
+        throw remora::Misuse("options.size is {}: set it to sizeof(struct remote_mmap_options)",
+                             given->size);
+    if (given)
+        std::memcpy(&options, given, std::min(given->size, sizeof(options)));
+    return {options.cache_bytes, options.prefetch_bytes};
+}
+
+bool is_whole_pages(uint64_t value) {
+    return value % static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) == 0;
+}
+
+} // namespace
+
+REMOTE_API int remote_mmap(remote_t* r, raddr_t address, size_t bytes, unsigned permission,
+                           const remote_mmap_options* options, void** memory) {
+    if (int error = memory ? check(r) : -EINVAL)
+        return error;
+    if (!bytes || address + bytes < address || !is_whole_pages(address) || !is_whole_pages(bytes) ||
+        (permission != REMOTE_READ && permission != REMOTE_RW))
+        return fail(-EINVAL, "remote_mmap() wants whole pages, and REMOTE_READ or REMOTE_RW");
+    try {
+        int error = r->handle.mappings().map(r->handle.backend(), address, bytes,
+                                             permission == REMOTE_RW, limits_of(options), *memory);
+        return error ? fail(error, "the first or the last page of the range can't be read") : 0;
+    } catch (const remora::Misuse& misuse) {
+        return fail(-EINVAL, misuse.what());
+    } catch (const remora::Failure& failure) {
+        return fail(-EOPNOTSUPP, failure.what());
+    } catch (const std::system_error& error) {
+        return fail(-error.code().value(), error.what());
+    } catch (const std::bad_alloc&) {
+        return fail(-ENOMEM, "no memory left here");
+    }
+}
+
+REMOTE_API int remote_msync(remote_t* r, void* memory, size_t bytes) {
+    if (int error = check(r))
+        return error;
+    return r->handle.mappings().sync(memory, bytes);
+}
+
+REMOTE_API int remote_munmap(remote_t* r, void* memory) {
+    if (int error = check(r))
+        return error;
+    return r->handle.mappings().unmap(memory);
 }

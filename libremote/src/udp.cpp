@@ -11,13 +11,13 @@
 #include <poll.h>
 
 #include "src/probes.hpp"
+#include "support/crc32c.hpp"
 #include "support/failure.hpp"
 #include "support/parse.hpp"
 #include "support/random.hpp"
 
 extern "C" {
 #include "core/base/bytes.h"
-#include "core/base/crc32c.h"
 }
 
 namespace remora::lib {
@@ -171,7 +171,7 @@ private:
 
 Udp::Udp(const Target& target, const Key& key, const UdpOptions& options)
     : incoming_(new Incoming), client_(new rmem_client) {
-    base_crc32c_setup();
+    crc32c_setup_once();
     connect(target);
     configure(target, key, options);
     open(endpoint_text(target.host, target.port));

@@ -68,12 +68,38 @@ TEST_F(Cpp, AVectorFreesItself) {
     EXPECT_EQ(rread(handle.get(), address, &number, sizeof(number)), -EFAULT);
 }
 
+TEST_F(Cpp, AMappingUnmapsItself) {
+    auto address = handle.alloc(1 << 20);
+    ASSERT_TRUE(address);
+    {
+        auto made = remote::mapping::make(handle, *address, 1 << 20);
+        ASSERT_TRUE(made) << remote_why();
+        remote::mapping moved = std::move(*made);
+        EXPECT_EQ(made->size(), 0U);
+        EXPECT_EQ(moved.as<int>().size(), (1U << 20) / sizeof(int));
+        moved.as<int>()[1000] = 7;
+        EXPECT_TRUE(moved.sync());
+        EXPECT_EQ(remote::ptr<int>(handle, *address)[1000].get().value_or(0), 7);
+        moved.as<int>()[1000] = 8;
+        moved.data()[0] = std::byte{9};
+    }
+    EXPECT_EQ(remote::ptr<int>(handle, *address)[1000].get().value_or(0), 8);
+    auto again = remote::mapping::make(handle, *address, 1 << 20, REMOTE_READ);
+    ASSERT_TRUE(again) << remote_why();
+    EXPECT_EQ(again->as<const int>()[0], 9);
+    EXPECT_TRUE(again->unmap());
+    EXPECT_TRUE(again->unmap()) << "nothing is left to be unmapped";
+    EXPECT_EQ(again->sync().error(), -EINVAL);
+}
+
 TEST_F(Cpp, WhatFailsSaysSo) {
     EXPECT_EQ(remote::handle::open("nothing:").error(), -EINVAL);
     EXPECT_EQ(handle.alloc(0).error(), -EINVAL);
     EXPECT_EQ(handle.alloc(1 << 30).error(), -ENOSPC);
     EXPECT_EQ(remote::vector<Point>::make(handle, ~std::size_t{0}).error(), -EINVAL);
     EXPECT_TRUE(handle.release());
+    EXPECT_EQ(remote::mapping::make(handle, 1 << 20, 1).error(), -EINVAL);
+    EXPECT_EQ(remote::mapping().sync().error(), -EINVAL);
     remote::handle empty;
     EXPECT_EQ(empty.alloc(1).error(), -EINVAL);
     EXPECT_EQ(empty.release().error(), -EINVAL);

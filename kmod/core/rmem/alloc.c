@@ -158,6 +158,19 @@ static void drop_region(struct rmem_alloc_state *alloc, struct rmem_spaces *spac
 	alloc->in_use--;
 }
 
+/*
+ * The first place from vpn on where a region could begin, unless that is far: where memory is
+ * nearly full, so are several buckets in a row, and none of them is worth a try.
+ */
+static u64 skip_full(const struct rmem_table *table, u32 space_index, u64 vpn, u64 pages_max)
+{
+	u64 end = vpn + pages_max;
+
+	while (vpn < end && !rmem_table_has_room(table, space_index, vpn))
+		vpn++;
+	return vpn;
+}
+
 static void reserve(struct rmem_alloc_state *alloc, struct rmem_table *table,
 		    struct rmem_spaces *spaces, struct rmem_alloc_work *work, u64 pages_max)
 {
@@ -173,6 +186,7 @@ static void reserve(struct rmem_alloc_state *alloc, struct rmem_table *table,
 		work->next = work->vpn == work->wish.vpn ?
 				     spaces->slot[work->space_index].cursor_vpn :
 				     work->vpn + work->done + fit + 1;
+		work->next = skip_full(table, work->space_index, work->next, pages_max);
 		work->wish.vpn = 0;
 		work->stage = RMEM_ALLOC_RETREATING;
 	}

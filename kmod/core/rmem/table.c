@@ -104,6 +104,11 @@ bool rmem_table_unback(const struct rmem_entry *entry, u32 seen)
 					   __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
 
+bool rmem_table_has_room(const struct rmem_table *table, u32 space_index, u64 vpn)
+{
+	return table->load[bucket_of(table, space_index, vpn)] < RMEM_BUCKET_ENTRIES;
+}
+
 u64 rmem_table_reserve(struct rmem_table *table, u32 space_index, u64 vpn, u64 pages)
 {
 	u64 n;

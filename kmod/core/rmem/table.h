@@ -86,6 +86,9 @@ u32 rmem_table_back(const struct rmem_entry *entry, u32 seen, u32 page, bool *pl
 /* Take the page out of an entry whose pte was read as seen, backed. True: it's the caller's. */
 bool rmem_table_unback(const struct rmem_entry *entry, u32 seen);
 
+/* Could an entry of that page be reserved? */
+bool rmem_table_has_room(const struct rmem_table *table, u32 space_index, u64 vpn);
+
 /*
  * Reserve the entries of a range. Returns pages, or n < pages when the n-th of them has
  * no room: nothing is reserved then.

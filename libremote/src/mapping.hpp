@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT
+/*
+ * A range of remote memory as memory of this process: the thread that brings its pages (pager.hpp),
+ * and those who ask that thread for something.
+ *
+ *   program's threads --- touch pages ----> userfaultfd --\
+ *                                                           > the mapping's thread: pager
+ *                    \--- sync(), finish() --> requests --/
+ */
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "src/mapped_ranges.hpp"
+#include "src/pager.hpp"
+#include "support/descriptor.hpp"
+
+namespace remora::lib {
+
+class Mapping {
+public:
+    // As Pager's.
+    Mapping(Backend& backend, std::uint64_t address, std::size_t bytes, bool writable,
+            const PagerLimits& limits);
+    // Writes back what it can.
+    ~Mapping();
+
+    std::uint8_t* memory() { return pager_.userfault().memory(); }
+    std::size_t bytes() { return pager_.userfault().bytes(); }
+
+    // Until the node has what was written to these bytes before. The first error; -EINVAL: not
+    // within the mapping, or it's being finished.
+    int sync(const void* from, std::size_t bytes);
+    // The same for all of it, after which its thread has ended and no page comes any more.
+    int finish();
+    // Doesn't wait for that.
+    void begin_finish();
+
+    // In a child of the process that made it. It must not be destroyed there.
+    void disown();
+
+private:
+    // Somebody waits until these pages have been written.
+    struct Request {
+        std::uint64_t first, last;
+        bool is_last;
+        int result = 0;
+        bool done = false;
+        Request* next = nullptr;
+    };
+
+    std::uint64_t page_of(std::size_t offset) { return pager_.userfault().page_of(offset); }
+    void run();
+    void wait_for_work();
+    // The oldest; NULL: there is none.
+    Request* take_request();
+    // Lock.
+    void submit(Request& request);
+
+    Pager pager_;
+    MappedRange range_; // gone before the memory is
+    Descriptor wakeup_;
+    std::mutex lock_; // all but the thread
+    std::condition_variable done_;
+    Request* requests_ = nullptr;
+    Request finish_{};
+    bool finishing_ = false;
+    std::thread thread_;
+};
+
+} // namespace remora::lib
