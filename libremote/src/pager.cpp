@@ -145,12 +145,16 @@ void Pager::place(const Run& run, const std::uint8_t* data) {
         bool writable = cache_.at(part.page).dirty;
         while (part.end() < run.end() && cache_.at(part.end()).dirty == writable)
             part.pages++;
-        if (userfault_.place(part, data + (part.page - run.page) * page_bytes_, writable)) {
-            refuse(part);
-            continue;
+        const std::uint8_t* from = data + (part.page - run.page) * page_bytes_;
+        bool all = !userfault_.place(part, from, writable);
+        for (std::uint64_t page = part.page; page < part.end(); page++, from += page_bytes_) {
+            int error = all ? 0 : userfault_.place({page, 1}, from, writable);
+            // There already: it was placed before the one that couldn't be.
+            if (error && error != EEXIST)
+                refuse({page, 1});
+            else
+                cache_.end_read(page);
         }
-        for (std::uint64_t page = part.page; page < part.end(); page++)
-            cache_.end_read(page);
     }
 }
 

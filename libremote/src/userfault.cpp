@@ -140,11 +140,18 @@ int Userfault::set_protection(const Run& run, bool is_protected) {
     uffdio_writeprotect wish{};
     wish.range = {number(at(run.page)), bytes_of(run)};
     wish.mode = is_protected ? UFFDIO_WRITEPROTECT_MODE_WP : 0;
-    while (ioctl(fd_.get(), UFFDIO_WRITEPROTECT, &wish)) {
-        if (errno != EAGAIN)
-            return errno;
-    }
-    return 0;
+    int error;
+    do {
+        error = ioctl(fd_.get(), UFFDIO_WRITEPROTECT, &wish) ? errno : 0;
+    } while (error == EAGAIN);
+    // A program that locks a part of it makes two areas of one, which older kernels don't take
+    // together.
+    if (error != ENOENT || run.pages == 1)
+        return error;
+    error = 0;
+    for (std::uint64_t page = run.page; !error && page < run.end(); page++)
+        error = set_protection({page, 1}, is_protected);
+    return error;
 }
 
 int Userfault::drop(const Run& run) {

@@ -43,7 +43,8 @@ public:
     // Accesses that wait, so many; doesn't wait for one.
     unsigned take(std::span<Fault> faults);
 
-    // An errno, or 0. Unless writable, the first write to each page is told.
+    // An errno, or 0; some may have been placed all the same. Unless writable, the first write to
+    // each page is told.
     int place(const Run& run, const std::uint8_t* data, bool writable);
     // Of present pages alone. An errno, or 0.
     int protect(const Run& run) { return set_protection(run, true); }

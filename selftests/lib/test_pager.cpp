@@ -304,6 +304,31 @@ TEST_F(Pager, NoRoomIsABusErrorAndNothingIsLost) {
     }
 }
 
+// As some kernel that is short of memory would, in the middle of a run.
+TEST_F(Pager, WhatCantBePlacedTroublesNobody) {
+    map(pages, 64);
+    ASSERT_EQ(munmap(mapping->memory() + 22 * page, page), 0);
+    touch(0, 22);
+    touch(23, pages - 23);
+    for (std::size_t i = 23; i < pages; i++)
+        change(i);
+    EXPECT_EQ(mapping->finish(), 0);
+    EXPECT_EQ(backend.memory, mirror);
+}
+
+// The kernel has areas of it then, and runs that go from one to the next.
+TEST_F(Pager, LockingAPartChangesNothing) {
+    map(pages, 64);
+    ASSERT_EQ(mlock2(mapping->memory(), 8 * page, MLOCK_ONFAULT), 0) << std::strerror(errno);
+    touch(0, pages);
+    EXPECT_EQ(backend.read_bytes, pages * page) << "each page once";
+    for (std::size_t i = 0; i < pages; i++)
+        change(i);
+    EXPECT_EQ(mapping->sync(mapping->memory(), pages * page), 0);
+    EXPECT_EQ(backend.writes, pages / 16);
+    EXPECT_EQ(backend.memory, mirror);
+}
+
 // As mlockall() would, which the sanitizers keep from the kernel.
 TEST_F(Pager, LockedMemoryIsBoundedAllTheSame) {
     map(16, 4);
