@@ -38,6 +38,11 @@ SUITES =
 
 DEMO = tools/lab/lab run demo
 BENCH_RMB = tools/bench/rmb
+BENCH_LIB = tools/bench/lib/run
+# Where tools/bench/lib/peers unpacked what bench-lib alone is built with; bench-lib says it.
+PEERS =
+PEERS_LIB = $(PEERS)/usr/lib/x86_64-linux-gnu
+PEERS_LDFLAGS = $(if $(PEERS),-L$(PEERS_LIB) -Wl$(comma)-rpath-link$(comma)$(PEERS_LIB))
 BENCH_CORE = out/bin/bench-core --benchmark_repetitions=5 --benchmark_display_aggregates_only=true \
 	--benchmark_enable_random_interleaving=true
 
@@ -69,7 +74,9 @@ MODEL_SRC := $(call dirs3,selftests/model,*.cpp)
 FUZZ_SRC := $(call dirs3,selftests/fuzz,fuzz_*.cpp)
 CONFORMANCE_SRC := $(wildcard selftests/node/*.cpp)
 BENCH_CORE_SRC := $(wildcard tools/bench/core/*.cpp)
-OPT_SRC := $(CONFORMANCE_SRC) $(COMMON_SRC) $(REMORA_SRC) $(NODE_SRC) $(MODEL_SRC) $(BENCH_CORE_SRC) $(LIB_SRC)
+BENCH_LIB_SRC := $(wildcard tools/bench/lib/*.cpp)
+OPT_SRC := $(CONFORMANCE_SRC) $(COMMON_SRC) $(REMORA_SRC) $(NODE_SRC) $(MODEL_SRC) $(BENCH_CORE_SRC) \
+	$(BENCH_LIB_SRC) $(LIB_SRC)
 MAN8 := $(wildcard tools/*/*.8)
 MAN3 := $(wildcard libremote/man/*.3)
 
@@ -178,6 +185,14 @@ out/bin/bench-core: $(call objects,opt,$(BENCH_CORE_SRC)) out/lib/libremora_core
 	$(call say,LINK,$@)
 	$(call link,opt,-lbenchmark -lpthread)
 
+$(call objects,opt,$(BENCH_LIB_SRC)): override CXXFLAGS += $(if $(PEERS),-isystem $(PEERS)/usr/include)
+
+# Of the library what programs get, the shared one; besides, how it reads texts, and the core's allocator.
+out/bin/bench-lib: $(call objects,opt,$(BENCH_LIB_SRC) $(SUPPORT_SRC)) out/lib/libremora_core.a out/lib/libremote.so
+	$(call say,LINK,$@)
+	$(call link,opt,-Lout/lib -Wl$(comma)-rpath$(comma)$(CURDIR)/out/lib -lremote $(PEERS_LDFLAGS) \
+		-lmemcached -lhiredis -lfmt -lpthread)
+
 out/bin/fuzz/%: out/fuzz/selftests/fuzz/%.o out/fuzz/libremora_core.a
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D) && $(fuzz_CXX) $(fuzz_FLAGS) -fsanitize=fuzzer $^ -o $@
@@ -231,7 +246,7 @@ FUZZ_BIN := $(FUZZ_SRC:selftests/fuzz/%.cpp=out/bin/fuzz/%)
 # ---- targets ------------------------------------------------------------------------------------
 
 .PHONY: all user lib modules modules-all demo check style unit tsan model conformance fuzz-build fuzz bench-rmb \
-	bench-core selftests libtest compile_commands.json install modules_install clean help deps
+	bench-core bench-lib selftests libtest compile_commands.json install modules_install clean help deps
 
 all: user modules ## user space, and the modules for KERNEL or KDIR
 
@@ -281,6 +296,12 @@ bench-rmb: ## /dev/rmbN against other network block devices, side by side (ARGS=
 bench-core: out/bin/bench-core ## CPU nanoseconds of the protocol core (ARGS="--benchmark_filter=wire")
 	$(Q)mkdir -p out/bench
 	$(Q)$(BENCH_CORE) --benchmark_out=out/bench/core.json $(ARGS)
+
+bench-lib: ## libremote beside memcached, redis and bare UDP, without emulation (ARGS="--quick" to try)
+	$(Q)tools/lab/deps
+	+$(Q)peers=$$(tools/bench/lib/peers) && \
+		$(MAKE) --no-print-directory user out/bin/bench-lib PEERS=$$peers && \
+		$(BENCH_LIB) --peers $$peers $(ARGS)
 
 compile_commands.json: ## for clangd and clang-tidy
 	$(alone) $(PYTHON) tools/build/compile_commands > $@.tmp && mv $@.tmp $@

@@ -5,7 +5,7 @@
      "better": "lower", "ours": 1.0, "peers": {"nbd": 1.0}}]}
 
 A figure is the median of the rounds of one run, in which all took turns; the table shows the spread
-beside it. The ratio compares with the better peer.
+beside it. The ratio compares with the better peer. Not every peer has a figure in every row.
 """
 
 import json
@@ -39,20 +39,22 @@ class Samples:
 
     def ratio(self, row):
         """Ours over the better peer's."""
-        best = (min if row["better"] == "lower" else max)(row["peers"].values())
+        best = (min if row["better"] == "lower" else max)(row["peers"].values(), default=0)
         return row["ours"] / best if best else float("nan")
 
     def _cell(self, row, who):
-        figures = self.values[(row["case"], row["metric"])][who]
+        figures = self.values[(row["case"], row["metric"])].get(who)
+        if not figures:
+            return "-"
         return f"{statistics.median(figures):.4g} [{min(figures):.3g}..{max(figures):.3g}]"
 
     def table(self):
         rows = self.rows()
-        names = [self.ours, *rows[0]["peers"]] if rows else []
+        names = [self.ours, *dict.fromkeys(who for row in rows for who in row["peers"])]
         lines = [["case", "metric", *names, "ratio"]]
         for row in rows:
             lines.append([row["case"], f"{row['metric']}, {row['unit']}",
-                          *(self._cell(row, who) for who in names), f"{self.ratio(row):.2f}"])
+                          *(self._cell(row, who) for who in names), f"{self.ratio(row):.2f}" if row["peers"] else "-"])
         widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
         return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip()
                          for line in lines)

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What the library is to reach, and what it does: a line for each ratio."""
+
+import re
+
+FLOOR, MEMCACHED_P50, MEMCACHED_RATE = 1.3, 0.6, 3.0
+FLAT, MUTEX, TOUCH = 1.1, 4.0, 1.5
+RETRIES_NEAR_FULL = 60
+
+
+def _goals(rows):
+    """(what, measured, "<=" or ">=", wanted) of each goal that these rows have figures for."""
+    by = {(row["case"], row["metric"]): row for row in rows}
+    for (case, metric), row in by.items():
+        ours, peers = row["ours"], row["peers"]
+        if case.endswith("-qd1") and metric == "p50":
+            yield f"{case} p50, of the floor's", ours / peers["udp-floor"], "<=", FLOOR
+            yield f"{case} p50, of memcached's", ours / peers["memcached"], "<=", MEMCACHED_P50
+        elif metric == "ops-per-server-core":
+            yield f"{case} per core of server, of memcached's", ours / peers["memcached"], ">=", MEMCACHED_RATE
+        elif case.startswith("sessions-") and case != "sessions-1":
+            yield f"{case} p50, of one session's", ours / by["sessions-1", "p50"]["ours"], "<=", FLAT
+        elif case == "embedded-read-16b":
+            yield f"{case}, of lock, copy, unlock", ours / peers["mutex-copy"], "<=", MUTEX
+        elif case == "embedded-first-touch":
+            yield f"{case}, of a later one", ours / peers["later-touch"], "<=", TOUCH
+    yield from _alloc_goals(rows)
+
+
+def _alloc_goals(rows):
+    worst = {}
+    for row in rows:
+        match = re.fullmatch(r"alloc-(\w+)-fill-(\d+)", row["case"])
+        if match and row["metric"] == "retries-worst":
+            key = (match[1], int(match[2]) > 50)
+            worst[key] = max(worst.get(key, 0), row["ours"])
+    for (page, upper), retries in worst.items():
+        where = "half full and above" if upper else "below half"
+        yield f"alloc, pages of {page}, {where}: worst", retries, "<=", RETRIES_NEAR_FULL if upper else 0
+
+
+def goals(rows):
+    lines = []
+    for what, measured, sense, wanted in _goals(rows):
+        reached = measured <= wanted if sense == "<=" else measured >= wanted
+        lines.append(f"{'reached' if reached else 'MISSED '}  {what}: {measured:.2f} (wanted {sense} {wanted:g})")
+    return "\n".join(lines)

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: GPL-2.0
+// What any store can be asked for: how long one takes, and how many it serves.
+#include "measure.hpp"
+
+#include <filesystem>
+#include <fstream>
+
+namespace remora::bench {
+
+namespace {
+
+// Of the time that is measured; goes before it.
+constexpr double warm_up = 0.1;
+// Between the objects of a batch: odd, so that they are all different.
+constexpr std::uint32_t stride = 37;
+
+Clock::time_point after(double seconds) {
+    return Clock::now() +
+           std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+// What the process has had of processors, its threads together.
+double cpu_seconds(pid_t pid) {
+    double ns = 0;
+    for (const auto& task :
+         std::filesystem::directory_iterator(fmt::format("/proc/{}/task", pid))) {
+        std::ifstream file(task.path() / "schedstat");
+        double ran_ns = 0;
+        if (!(file >> ran_ns))
+            throw Failure("{} says nothing: the kernel has to count",
+                          task.path().string() + "/schedstat");
+        ns += ran_ns;
+    }
+    return ns / 1e9;
+}
+
+} // namespace
+
+double percentile(std::vector<std::uint32_t>& all, double p) {
+    if (all.empty())
+        throw Failure("nothing ended in that time: give it more --seconds");
+    auto at = all.begin() + static_cast<std::ptrdiff_t>(p * static_cast<double>(all.size() - 1));
+    std::nth_element(all.begin(), at, all.end());
+    return *at;
+}
+
+Figures latency(Store& store, const Load& load) {
+    Random random;
+    auto one = [&] {
+        std::uint32_t object = random.below(objects);
+        load.write ? store.write(object) : store.read(object);
+    };
+    store.fill();
+    for (auto end = after(load.seconds * warm_up); Clock::now() < end;)
+        one();
+    std::vector<std::uint32_t> all;
+    all.reserve(static_cast<std::size_t>(load.seconds * 1e6));
+    auto end = after(load.seconds);
+    for (auto from = Clock::now(); from < end;) {
+        one();
+        auto to = Clock::now();
+        all.push_back(elapsed_ns(from, to));
+        from = to;
+    }
+    return {{"p50", percentile(all, 0.5) / 1000},
+            {"p99", percentile(all, 0.99) / 1000},
+            {"p99.9", percentile(all, 0.999) / 1000}};
+}
+
+Figures pipeline(Store& store, const Load& load) {
+    Random random;
+    std::vector<std::uint32_t> list(load.depth);
+    auto batch = [&] {
+        std::uint32_t object = random.below(objects);
+        for (std::uint32_t& each : list) {
+            each = object;
+            object = (object + stride) % objects;
+        }
+        load.write ? store.write_all(list) : store.read_all(list);
+    };
+    store.fill();
+    for (auto end = after(load.seconds * warm_up); Clock::now() < end;)
+        batch();
+    double cpu_before_s = cpu_seconds(load.server);
+    auto begin = Clock::now();
+    auto end = after(load.seconds);
+    std::uint64_t done = 0;
+    for (; Clock::now() < end; done += list.size())
+        batch();
+    double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    double cpu_s = cpu_seconds(load.server) - cpu_before_s;
+    if (cpu_s <= 0)
+        throw Failure("process {} did nothing: it isn't the server", load.server);
+    auto count = static_cast<double>(done);
+    return {{"ops-per-server-core", count / cpu_s}, {"rate", count / seconds}};
+}
+
+} // namespace remora::bench

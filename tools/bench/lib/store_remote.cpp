@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: GPL-2.0
+// The library's udp: one region, an object after the other.
+#include "store.hpp"
+
+#include "remote_handle.hpp"
+
+namespace remora::bench {
+
+namespace {
+
+class RemoteStore final : public Store {
+public:
+    RemoteStore(const std::string& target, std::uint32_t bytes, std::uint32_t integrity)
+        : values_(bytes),
+          handle_(target, integrity),
+          region_(handle_, std::uint64_t{objects} * bytes),
+          buffer_(std::size_t{objects} * bytes),
+          ops_(objects) {}
+
+    void fill() override {
+        for (std::uint32_t object = 0; object < objects; object++)
+            write(object);
+    }
+
+    void read(std::uint32_t object) override {
+        must(rread(handle_.get(), address(object), buffer_.data(), values_.bytes()), "rread");
+        values_.check(object, buffer_.data(), values_.bytes());
+    }
+
+    void write(std::uint32_t object) override {
+        must(rwrite(handle_.get(), address(object), values_.of(object).data(), values_.bytes()),
+             "rwrite");
+    }
+
+    void read_all(std::span<const std::uint32_t> list) override {
+        for (std::size_t i = 0; i < list.size(); i++)
+            must(rread_async(handle_.get(), address(list[i]), slot(i), values_.bytes(), &ops_[i]),
+                 "rread_async");
+        must(rpoll(handle_.get(), ops_.data(), list.size(), UINT64_MAX), "rpoll");
+        for (std::size_t i = 0; i < list.size(); i++)
+            values_.check(list[i], slot(i), values_.bytes());
+    }
+
+    void write_all(std::span<const std::uint32_t> list) override {
+        for (std::size_t i = 0; i < list.size(); i++)
+            must(rwrite_async(handle_.get(), address(list[i]), values_.of(list[i]).data(),
+                              values_.bytes(), &ops_[i]),
+                 "rwrite_async");
+        must(rpoll(handle_.get(), ops_.data(), list.size(), UINT64_MAX), "rpoll");
+    }
+
+private:
+    raddr_t address(std::uint32_t object) const {
+        return region_.address() + std::uint64_t{object} * values_.bytes();
+    }
+    char* slot(std::size_t index) { return &buffer_[index * values_.bytes()]; }
+
+    Values values_;
+    RemoteHandle handle_;
+    RemoteRegion region_;
+    std::vector<char> buffer_;
+    std::vector<rop_t> ops_;
+};
+
+} // namespace
+
+std::unique_ptr<Store> open_remote(const std::string& target, std::uint32_t bytes,
+                                   std::uint32_t integrity) {
+    return std::make_unique<RemoteStore>(target, bytes, integrity);
+}
+
+} // namespace remora::bench
