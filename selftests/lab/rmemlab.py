@@ -55,12 +55,19 @@ def check_pattern(machine, path, mib, seed=1, timeout=LOAD_S):
     run_fio(machine, path, "read", "64k", mib, seed=seed, timeout=timeout)
 
 
-def cli_refused(machine, *words, says, timeout=rmem.ACTION_S):
+def cli_refused(machine, *words, says):
     """`remora WORDS` must fail and say in one line why and what to do: what matches `says`."""
-    result = rmem.remora(machine, *words, timeout=timeout, check=False)
-    assert result.rc != 0, f"remora {' '.join(map(str, words))} succeeded: {result.out}"
-    assert re.fullmatch(rf"remora: .*({says}).*\n", result.err), f"not /{says}/ in a line: {result.err!r}"
-    return result
+    all_refused(machine, [words], says)
+
+
+def all_refused(machine, commands, says):
+    """Several such commands at once, for those that wait for a node in vain."""
+    processes = [machine.spawn([rmem.CLI, *words]) for words in commands]
+    for words, process in zip(commands, processes):
+        process.end_input()
+        result = process.wait(rmem.ACTION_S)
+        assert result.rc != 0, f"remora {' '.join(map(str, words))} succeeded: {result.out}"
+        assert re.fullmatch(rf"remora: .*({says}).*\n", result.err), f"not /{says}/ in a line: {result.err!r}"
 
 
 def growth(read, before):
@@ -86,6 +93,13 @@ class UntilTold:
         self.machine.run(["rm", self.go_on])
         result = self.process.wait(timeout)
         assert result.rc == 0, result
+
+
+def test_modules_go(lab):
+    """A suite's last: the modules, which its tests left loaded, can be removed, and no kernel minds."""
+    for machine in lab:
+        rmem.unload(machine)
+        assert rmem.loaded(machine) == []
 
 
 # Swap

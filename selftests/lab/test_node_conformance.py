@@ -78,7 +78,8 @@ def test_daemon_is_locked_and_shielded(lab):
     assert daemon.wait().rc == 0, daemon.err
 
 
-TESTS = [test_kernel_node, test_daemon, test_daemon_of_two_threads, test_daemon_is_locked_and_shielded]
+TESTS = [test_kernel_node, test_daemon, test_daemon_of_two_threads, test_daemon_is_locked_and_shielded,
+         rmemlab.test_modules_go]
 
 if __name__ == "__main__":
     tap.main("solo", TESTS)

@@ -72,7 +72,6 @@ def ip_counters(node, _device):
     return counters | node.counters()
 
 
-@tap.bound(300)
 def test_flood(lab):
     """Noise, forged tags, strangers, malformed headers and bundles at a node that serves another."""
     with Rack(lab) as rack:
@@ -82,7 +81,6 @@ def test_flood(lab):
             assert grown[name], f"no packet counted as {name}: {grown}"
 
 
-@tap.bound(300)
 def test_overlapping_fragments(lab):
     """The IP layer refuses fragments that overlap; what it lets through is still forged."""
     with Rack(lab) as rack:
@@ -93,7 +91,6 @@ def test_overlapping_fragments(lab):
             assert grown[name], f"{name} didn't grow: {grown}"
 
 
-@tap.bound(300)
 def test_forged_answers(lab):
     """To the client's ports, from the node's address and port."""
     def begin(node, _device):
@@ -110,7 +107,7 @@ def test_forged_answers(lab):
             assert grown[name], f"no answer counted as {name}: {grown}"
 
 
-TESTS = [test_flood, test_overlapping_fragments, test_forged_answers]
+TESTS = [test_flood, test_overlapping_fragments, test_forged_answers, rmemlab.test_modules_go]
 
 if __name__ == "__main__":
     tap.main("triple", TESTS)

@@ -32,7 +32,6 @@ def test_two_clients_of_one_node(lab):
         rmemlab.check_pattern(lab["right"], devices["right"].path, mib, seed=22)
 
 
-@tap.bound(300)
 def test_client_that_vanishes(lab):
     """A client loses power: the other goes on, and the operator takes back what it held."""
     mib = rmemlab.scaled(lab, 16)
@@ -53,7 +52,6 @@ def test_client_that_vanishes(lab):
         assert status["regions"] == 0 and status["promised_bytes"] == 0, status
 
 
-@tap.bound(300)
 def test_quota_of_a_node(lab):
     """What one client holds another can't get, and is told so."""
     with Rack(lab) as rack:
@@ -66,7 +64,6 @@ def test_quota_of_a_node(lab):
         rack.attach("right", node, "64M")
 
 
-@tap.bound(300)
 def test_two_tenants(lab):
     """What is one tenant's another neither reads nor inherits."""
     left, right, memory = lab["left"], lab["right"], lab["memory"]
@@ -111,7 +108,8 @@ def python(machine, text):
     machine.run(["python3", "-c", text], timeout=rmemlab.LOAD_S)
 
 
-TESTS = [test_two_clients_of_one_node, test_client_that_vanishes, test_quota_of_a_node, test_two_tenants]
+TESTS = [test_two_clients_of_one_node, test_client_that_vanishes, test_quota_of_a_node, test_two_tenants,
+         rmemlab.test_modules_go]
 
 if __name__ == "__main__":
     tap.main("triple", TESTS)

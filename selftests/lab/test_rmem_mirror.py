@@ -39,6 +39,8 @@ def test_mirror_survives_a_node(lab):
         compute.run("mdadm --stop /dev/md0", timeout=rmem.ACTION_S)
         devices[0].detach("--force")
         devices[1].detach()
+    for machine in (compute, lab["second"]):
+        rmem.unload(machine)
 
 
 TESTS = [test_mirror_survives_a_node]

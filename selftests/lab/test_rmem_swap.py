@@ -10,7 +10,9 @@ from remoralab.rmem import Rack, wait_until
 
 DEVICE_MIB = 384
 # What a test of the whole machine leaves of its memory, and how much more than that the hog takes.
-LEFT_MIB, OVER_MIB = 80, 48
+LEFT_MIB, OVER_MIB = 48, 32
+# A cgroup so small that all of it may wait for the network at once would make the kernel kill its program.
+GROUP_MIB = 12
 
 
 def memory_mib(machine, field):
@@ -24,8 +26,8 @@ def swap_used_kib(machine):
     return sum(int(line.split()[3]) for line in machine.read("/proc/swaps").splitlines()[1:])
 
 
-def squeeze(machine, mib, rounds=2, threads=2, group=None, local=1 / 4):
-    """Runs the hog, in a cgroup with only a part of what it needs if `group`; it must have swapped."""
+def squeeze(machine, mib, rounds=2, threads=2, group=None, local=1):
+    """Runs the hog, in a cgroup with only a part of what it needs, `local`, if `group`; it must have swapped."""
     before = rmemlab.vmstat(machine)
     command = f"{rmemlab.hog_path()} {mib} {rounds} {rmemlab.SEED} {threads}"
     if group:
@@ -51,13 +53,16 @@ def knob(machine, name, value):
 
 @contextlib.contextmanager
 def small_machine(machine):
-    """Puts memory aside as huge pages, so that pressure comes sooner; without them, all is in use."""
+    """Fills most of its memory with what can't be swapped, so that pressure comes sooner."""
     spare = memory_mib(machine, "MemAvailable") - LEFT_MIB
-    if spare < 2 or machine.run("test -e /proc/sys/vm/nr_hugepages", check=False).rc != 0:
+    ballast = "/run/ballast"
+    machine.run(f"mkdir -p {ballast} && mount -t ramfs ballast {ballast} && "
+                f"dd if=/dev/zero of={ballast}/zeroes bs=1M count={spare} status=none", timeout=rmemlab.LOAD_S)
+    try:
         yield
-        return
-    with knob(machine, "nr_hugepages", spare // 2):
-        yield
+    finally:
+        if machine.is_on():
+            machine.run(["umount", ballast])
 
 
 def whole_machine(lab, min_free_kib):
@@ -65,7 +70,7 @@ def whole_machine(lab, min_free_kib):
     compute = lab["compute"]
     with Rack(lab) as rack:
         device = rack.attach("compute", rack.node("memory", "448M"), f"{DEVICE_MIB}M")
-        with rmemlab.swap_on(compute, device), small_machine(compute), knob(compute, "min_free_kbytes", min_free_kib):
+        with rmemlab.swap_on(compute, device), knob(compute, "min_free_kbytes", min_free_kib), small_machine(compute):
             squeeze(compute, memory_mib(compute, "MemAvailable") + OVER_MIB, rounds=1)
         assert swap_used_kib(compute) == 0
 
@@ -86,7 +91,7 @@ def test_cgroup_of_a_quarter(lab):
     with Rack(lab) as rack:
         device = rack.attach("compute", rack.node("memory", "448M"), f"{DEVICE_MIB}M")
         with rmemlab.swap_on(compute, device):
-            squeeze(compute, rmemlab.scaled(lab, 64), group="quarter")
+            squeeze(compute, 4 * GROUP_MIB, group="quarter", local=1 / 4)
 
 
 @tap.bound(600)
@@ -119,9 +124,9 @@ def test_discard_frees_slots(lab):
         # discard=once: swapon itself gives the whole device up before it uses it.
         with rmemlab.swap_on(compute, device, "--discard"):
             wait_until("swapon gave up what was there", lambda: node.backed_bytes() < held // 8)
-            mib = rmemlab.scaled(lab, 48)
+            mib = 2 * GROUP_MIB
             for _ in range(3):
-                squeeze(compute, mib, rounds=1, group="discarding", local=1 / 3)
+                squeeze(compute, mib, rounds=1, group="discarding", local=1 / 2)
             tap.diag(f"the node holds {node.backed_bytes() >> 20} MiB for programs of {mib} MiB that ended")
             # Slots are given up in clusters, when the allocator wants them again: some linger, but what
             # three programs wrote one after the other must not add up.
@@ -131,19 +136,19 @@ def test_discard_frees_slots(lab):
 @tap.bound(900)
 def test_loss_while_swapping(lab):
     compute, memory = lab["compute"], lab["memory"]
-    # A cgroup so small that all of it may wait for the network at once would make the kernel kill its program.
-    mib = 32
+    # Its cgroup has a bit more than GROUP_MIB, for a bad network keeps more of it waiting.
+    mib = 24
     with Rack(lab) as rack:
         device = rack.attach("compute", rack.node("memory", "448M"), f"{DEVICE_MIB}M")
         with rmemlab.swap_on(compute, device):
             for percent in (1, 10):
                 with rmemlab.netem(compute, "eth0", f"loss {percent}%"), \
                         rmemlab.netem(memory, "eth0", f"loss {percent}%"):
-                    squeeze(compute, mib, rounds=1, group="lossy", local=1 / 2)
+                    squeeze(compute, mib, rounds=1, group="lossy", local=2 / 3)
 
 
 TESTS = [test_pressure_low_min_free, test_pressure_high_min_free, test_cgroup_of_a_quarter,
-         test_swapoff_under_load, test_discard_frees_slots, test_loss_while_swapping]
+         test_swapoff_under_load, test_discard_frees_slots, test_loss_while_swapping, rmemlab.test_modules_go]
 
 if __name__ == "__main__":
     tap.main("pair", TESTS)

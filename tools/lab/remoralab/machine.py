@@ -25,6 +25,7 @@ from .say import LabError
 
 QEMU = "qemu-system-x86_64"
 BOOT_S = 180
+KMEMLEAK = "/sys/kernel/debug/kmemleak"
 
 # Emulation under load is slow, and the kernel's watchdogs must not mistake that for a hang.
 COMMAND_LINE = ("console=ttyS0 loglevel=5 oops=panic panic=-1 net.ifnames=0 nokaslr mitigations=off "
@@ -227,30 +228,31 @@ class Machine:
     def settle(self, note, timeout=30):
         """Writes a note into the kernel's log and waits for it on the console: what the kernel said
         before it has arrived too."""
-        mark = self.console.mark()
-        self.run(f"echo {shlex.quote('<5>lab: ' + note)} > /dev/kmsg", timeout)
-        self.wait_console(re.escape(f"lab: {note}"), timeout, mark)
+        settle([self], note, timeout)
 
     def expect_complaint(self, pattern):
         """with m.expect_complaint(r'BUG: ...'): such complaints of the kernel don't fail the run."""
         return self.console.expecting(pattern)
 
-    def kmemleak(self, timeout=300, ignore=None):
-        """Scans for leaked memory (debug kernel); a leak is a complaint, shown with its backtrace.
-        ignore: a regular expression; objects whose report it is found in don't count."""
-        knob = "/sys/kernel/debug/kmemleak"
-        if self.run(["test", "-e", knob], check=False).rc != 0:
-            return ""
+    def kmemleak_scan(self):
+        """Begins to look for leaked memory (debug kernel), which takes its time."""
         # An object must be unreferenced in two scans, and older than 5 s, to count.
-        self.run(f"echo scan > {knob} && sleep 6 && echo scan > {knob}", timeout)
-        reports = re.split(r"^(?=unreferenced object)", self.read(knob, timeout), flags=re.M)
+        return self.spawn(f"echo scan > {KMEMLEAK} && sleep 6 && echo scan > {KMEMLEAK}")
+
+    def kmemleak(self, scan, timeout=300, ignore=None):
+        """What kmemleak_scan() found; a leak is a complaint, shown with its backtrace.
+        ignore: a regular expression; objects whose report it is found in don't count."""
+        result = scan.wait(timeout)
+        if result.rc != 0:
+            raise CommandFailed(f"{self.name}: no scan by kmemleak: {result.err.strip()}")
+        reports = re.split(r"^(?=unreferenced object)", self.read(KMEMLEAK, timeout), flags=re.M)
         found = "".join(report for report in reports if not (ignore and re.search(ignore, report)))
         leaks = len(re.findall(r"^unreferenced object", found, re.M))
         if leaks:
             self.write("/dev/kmsg", f"<4>kmemleak: {leaks} new suspected memory leaks\n")
             for line in found.splitlines()[:40]:
                 self.write("/dev/kmsg", f"<4>{line}\n")
-            self.run(f"echo clear > {knob}")
+            self.run(f"echo clear > {KMEMLEAK}")
         return found
 
     # Network
@@ -261,6 +263,16 @@ class Machine:
             self.run(f"tc qdisc replace dev {device} root netem {how}", timeout)
         else:
             self.run(f"tc qdisc del dev {device} root", timeout, check=False)
+
+
+def settle(machines, note, timeout=30):
+    """Machine.settle() of several at once."""
+    marks = [machine.console.mark() for machine in machines]
+    writers = [machine.spawn(f"echo {shlex.quote('<5>lab: ' + note)} > /dev/kmsg") for machine in machines]
+    for machine, mark, writer in zip(machines, marks, writers):
+        if writer.wait(timeout).rc != 0:
+            raise CommandFailed(f"{machine.name}: can't write to the kernel's log: {writer.err.strip()}")
+        machine.wait_console(re.escape(f"lab: {note}"), timeout, mark)
 
 
 def start_bound(argv, passed, log_path):

@@ -83,6 +83,17 @@ def unload(machine):
         machine.run(["rmmod", name], timeout=ACTION_S)
 
 
+def left_behind(machine):
+    """What should be gone when everything was given back: disks, and those of our modules that rmmod would be
+    refused for something else than another module."""
+    lines = machine.run("cat /proc/modules; ls -d /sys/block/rmb* 2>/dev/null || :").out.splitlines()
+    disks = [line for line in lines if line.startswith("/sys")]
+    modules = [line.split()[:4] for line in lines if line not in disks]
+    # Each module listed as using it counts as one user.
+    return disks + [name for name, _size, users, names in modules
+                    if name in (CLIENT, NODE, CORE) and int(users) != names.count(",")]
+
+
 # The CLI
 
 def remora(machine, *words, timeout=ACTION_S, check=True):
@@ -114,9 +125,11 @@ def interface(machine, link):
 
 def new_key(machine, path):
     """Has the CLI make a key file; the file."""
-    machine.run(["rm", "-f", path])
-    remora(machine, "key", "new", path)
-    return machine.read_bytes(path)
+    return machine.run(f"rm -f {path} && {CLI} key new {path} && cat {path}", timeout=ACTION_S).out
+
+
+def write_key(machine, path, key):
+    machine.run(f"umask 077; rm -f {path}; cat > {path}", input=key)
 
 
 class Node:
@@ -134,8 +147,7 @@ class Node:
         if self.key is None:
             self.key = new_key(self.machine, self.key_path)
         else:
-            self.machine.write(self.key_path, self.key)
-            self.machine.run(["chmod", "600", self.key_path])
+            write_key(self.machine, self.key_path, self.key)
         words = ["node", "start", "--memory", self.memory, "--space", f"{self.SPACE}={self.key_path}"]
         words += ["--page", self.page] if self.page else []
         words += ["--port", str(self.port)] if self.port != PORT else []
@@ -189,8 +201,7 @@ def attached(machine):
 def give_key(machine, node, key=None):
     """Copies a key of a node's to a client; the path there."""
     path = f"/run/{node.machine.name}-{node.port}.key"
-    machine.write(path, key or node.key)
-    machine.run(["chmod", "600", path])
+    write_key(machine, path, key or node.key)
     return path
 
 
@@ -214,8 +225,9 @@ def attach(machine, node, size, *words, host=None, version=4, key=None, timeout=
 
 
 class Rack:
-    """The nodes and devices of a piece of work. After it: no device, no region, no module; if it fails,
-    what can't be cleaned up loses power."""
+    """The nodes and devices of a piece of work. After it: no device, no region, and modules that could be
+    removed, but stay for the next one, for that takes seconds. If it fails they are removed, and what can't be
+    cleaned up loses power."""
 
     def __init__(self, lab):
         self.lab = lab
@@ -249,15 +261,15 @@ class Rack:
                 for each in attached(machine):
                     each.detach()
         for node in self.nodes:
-            if node.machine.is_on() and node.status()["started"]:
-                regions = node.status()["regions"]
-                if regions:
-                    raise LabError(f"{node.machine.name}: {regions} regions left though every device is detached")
+            status = node.status() if node.machine.is_on() else {"started": False}
+            if status["started"]:
+                if status["regions"]:
+                    raise LabError(f"{node.machine.name}: {status['regions']} regions left though every device is "
+                                   "detached")
                 node.stop()
         for machine in self.lab:
             if machine.is_on():
-                unload(machine)
-                left = machine.run("ls -d /sys/block/rmb*", check=False).out.split()
+                left = left_behind(machine)
                 if left:
                     raise LabError(f"{machine.name}: left behind: {' '.join(left)}")
 

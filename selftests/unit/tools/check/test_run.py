@@ -71,16 +71,37 @@ class Check(unittest.TestCase):
         got = self.run_suites(suite)
         self.assertEqual(got[:2], (status, last), got[2])
 
-    def test_suites_in_machines_run_beside_each_other(self):
-        with tempfile.TemporaryDirectory() as folder, \
-                mock.patch.dict(os.environ, REMORA_CHECK_JOBS="2"):
+    def expect_to_meet(self, kernel):
+        """Two suites that wait for each other."""
+        with tempfile.TemporaryDirectory() as folder:
             def meets(mine, other):
                 return ("tap", "1..1\nok 1 - a\n", f"touch {folder}/{mine}; "
                         f"until [ -e {folder}/{other} ]; do sleep 0.01; done")
-            got = self.run_suites(meets("a", "b"), meets("b", "a"), kernel="6.12")
+            got = self.run_suites(meets("a", "b"), meets("b", "a"), kernel=kernel)
             self.assertEqual(got[:2], (0, "2 passed, 0 failed"), got[2])
+
+    def test_native_suites_run_beside_each_other(self):
+        with mock.patch.object(os, "cpu_count", lambda: 2):
+            self.expect_to_meet(None)
+
+    def test_suites_in_machines_run_beside_each_other(self):
+        with mock.patch.dict(os.environ, REMORA_CHECK_JOBS="2"):
+            self.expect_to_meet("6.12")
         with mock.patch.dict(os.environ, REMORA_CHECK_JOBS="none"), self.assertRaises(SystemExit):
             check.jobs()
+
+    def test_a_target_is_made_once(self):
+        suite = check.Suite("a", "tap", ["good", "bad"], None, 5.0, ["true"])
+        made = []
+
+        def make(argv, **_):
+            made.extend(argv[2:])
+            return mock.Mock(returncode=int("bad" in argv))
+        with mock.patch.object(check, "built", {}), mock.patch.object(check.subprocess, "run", make):
+            self.assertTrue(check.build(suite._replace(build=["good"])))
+            self.assertFalse(check.build(suite))
+            self.assertFalse(check.build(suite), "what couldn't be made isn't there the second time either")
+        self.assertEqual(made, ["good", "bad"])
 
     def test_one_that_fails_fails_all(self):
         got = self.run_suites(("tap", "1..1\nok 1 - a\n", "exit 0"), ("tap", "1..1\nnot ok 1 - b\n", "exit 1"),
