@@ -164,10 +164,10 @@ private:
         if (c.state != RMEM_CHANNEL_OPEN || c.closing || !c.outstanding_ops)
             return;
         require(rmem_client_deadline(&c));
-        if (!c.sending && (c.waiting.ops || c.again.ops))
-            require(c.flying.ops);
-        if (!c.config.datagram_bytes && !c.sending)
-            require(!c.waiting.ops && !c.again.ops);
+        // An ATOMIC may wait for the oldest id, whatever that is.
+        if (c.sending || rmem_seq_span(&c.seq) >= RMEM_REPLAY || !(c.waiting.ops || c.again.ops))
+            return;
+        require(c.flying.ops && c.config.datagram_bytes);
     }
 
     // An answer to a message, or to an older id of the session; then a few fields as the script has
