@@ -152,8 +152,8 @@ enum rmem_type {
 	 */
 	RMEM_ATOMIC = 9,
 	/*
-	 * No payload, len and addr 0. Answered when all requests that the node received before, of
-	 * whatever client, are executed or refused.
+	 * No payload, len and addr 0. Answered when all requests whose execution the node had
+	 * begun, of whatever client, are executed.
 	 */
 	RMEM_FENCE = 10,
 	RMEM_TYPE_END

@@ -148,8 +148,8 @@ int rpoll(remote_t *r, rop_t *ops, size_t count, uint64_t timeout_us);
 int rrelease(remote_t *r);
 
 /*
- * Waits until all that the node has received before is executed, of this handle and of others
- * (Clio's rfence).
+ * Waits as rrelease() does, and then until what the node is executing has ended, of other handles,
+ * too (Clio's rfence).
  */
 int rfence(remote_t *r);
 
@@ -184,7 +184,7 @@ int rwrite_strided(remote_t *r, raddr_t address, size_t stride, const void *buff
 /*
  * Little-endian, of 4 or 8 bytes, at a multiple of that. Each is one step for all who are
  * about it by these functions, and is executed once, however often it has to be sent. All of
- * them may give -ECONNRESET: then it isn't known whether it was.
+ * them may give -ECONNRESET; then, and after -ETIMEDOUT, it isn't known whether it was.
  */
 enum remote_fetch {
 	REMOTE_SWAP = 1, /* becomes value */
@@ -222,7 +222,7 @@ int rcas_async(remote_t *r, raddr_t address, size_t bytes, uint64_t *expected, u
  * address may take it, by any handle, on any machine. Those who wait get it in the order they came.
  *
  * It has a lease: if its holder neither gives it back nor extends it for so long, the next who
- * waits gets it, and is told. Each measures that by his own clock, from when he first saw that
+ * waits gets it, and is told. The holder is a thread. Each measures that by his own clock, from when he first saw that
  * holder; so a holder has that time at least, from rlock()'s return, less what
  * rlock() needed to see that it was his turn: some milliseconds.
  */
@@ -233,8 +233,8 @@ int rlock_init(remote_t *r, raddr_t lock, uint64_t lease_us);
 
 /*
  * Waits until it's ours. 0; or 1: the lease of the one before ran out, so what the lock
- * protects may be half done. After an error while it waited its place in the row is kept for the
- * handle's next rlock(); one that nobody takes costs the others a lease.
+ * protects may be half done. If it times out while it waits, its place in the row is kept for
+ * the handle's next rlock(); one that nobody takes up costs the others a lease.
  */
 int rlock(remote_t *r, raddr_t lock);
 
@@ -259,7 +259,10 @@ enum remote_kind {
 
 #define REMOTE_BUCKETS 128
 
-/* Of a kind: operations on the way, of which a call of more than 256 KiB is several. */
+/*
+ * Of a kind: operations on the way, of which a call of more than 256 KiB is several; embedded, of
+ * more than 8.5 KiB.
+ */
 struct remote_kind_stats {
 	uint64_t done, failed;
 	uint64_t bytes; /* of those done */

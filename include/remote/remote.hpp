@@ -223,7 +223,8 @@ private:
 
 /*
  * An integer of 4 or 8 bytes, changed at the node in one step; the handle must outlive it. Each
- * returns what was there before. -ECONNRESET: executed once or never, which isn't known.
+ * returns what was there before. -ECONNRESET, -ETIMEDOUT: executed once or never, which isn't
+ * known.
  */
 template <std::integral T>
 requires(sizeof(T) == 4 || sizeof(T) == 8) class atomic {
@@ -234,7 +235,9 @@ public:
 
     result<T> exchange(T value) const { return fetch(REMOTE_SWAP, value); }
     result<T> fetch_add(T value) const { return fetch(REMOTE_ADD, value); }
-    result<T> fetch_sub(T value) const { return fetch(REMOTE_ADD, static_cast<T>(0 - value)); }
+    result<T> fetch_sub(T value) const {
+        return fetch(REMOTE_ADD, static_cast<T>(0 - bits(value)));
+    }
     result<T> fetch_and(T value) const { return fetch(REMOTE_AND, value); }
     result<T> fetch_or(T value) const { return fetch(REMOTE_OR, value); }
     result<T> fetch_xor(T value) const { return fetch(REMOTE_XOR, value); }
@@ -268,7 +271,7 @@ private:
     raddr_t address_;
 };
 
-/* A lock that is held while it lives (rlock()); the handle must outlive it. */
+/* A lock that is held while it lives (rlock()), by one thread; the handle must outlive it. */
 class held_lock {
 public:
     held_lock() = default;
@@ -298,9 +301,11 @@ public:
     result<void> extend() const { return handle_ ? rlock_extend(handle_->get(), lock_) : -EPERM; }
     /* Before its end, to learn whether the lock was ours until now: -EPERM if not. */
     result<void> give() {
-        const handle* h = std::exchange(handle_, nullptr);
+        int error = handle_ ? runlock(handle_->get(), lock_) : 0;
 
-        return h ? runlock(h->get(), lock_) : 0;
+        if (error != -ETIMEDOUT)
+            handle_ = nullptr;
+        return error;
     }
 
 private:

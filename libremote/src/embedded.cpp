@@ -137,7 +137,7 @@ int Embedded::transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* d
 }
 
 int Embedded::atomic(std::uint64_t address, std::uint32_t bytes, rmem_op_atomic& atomic) {
-    if (!rmem_atomic_is_known(atomic.op, bytes) || (bytes == 16 && !rmem_atomic_has_16()))
+    if (!rmem_atomic_is_known(atomic.op, bytes) || (bytes == 16 && !host_.core()->has_16))
         return -EINVAL;
     rmem_operands operands;
     rmem_found found;

@@ -14,13 +14,13 @@ int Heap::alloc(std::uint64_t bytes, std::uint32_t permission, raddr_t wanted, r
         address);
 }
 
-int Heap::free(raddr_t address) {
+int Heap::free(raddr_t address, std::uint64_t& bytes) {
     bool is_slot;
     {
         std::lock_guard lock(mutex_);
         is_slot = slab_of(address) != slabs_.end();
     }
-    return is_slot ? free_slot(address) : free_region(address);
+    return is_slot ? free_slot(address, bytes) : free_region(address, bytes);
 }
 
 // ---- regions ----
@@ -36,7 +36,7 @@ int Heap::alloc_region(std::uint64_t bytes, std::uint32_t permission, raddr_t wa
     return wanted && range.addr != wanted;
 }
 
-int Heap::free_region(raddr_t address) {
+int Heap::free_region(raddr_t address, std::uint64_t& bytes) {
     rmem_op_range range;
     {
         std::lock_guard lock(mutex_);
@@ -46,6 +46,7 @@ int Heap::free_region(raddr_t address) {
         range = region->second;
         regions_.erase(region);
     }
+    bytes = range.bytes;
     int error = backend_.dealloc(range);
     // Whether it is gone isn't known: whoever asks again learns it.
     if (error == -ETIMEDOUT) {
@@ -93,6 +94,10 @@ int Heap::alloc_slot(unsigned shift, raddr_t& address) {
     if (int error = backend_.alloc(1, REMOTE_RW, 0, range))
         return error;
     std::lock_guard lock(mutex_);
+    // A node that gives out what it can't is not to be built upon.
+    if (range.bytes != backend_.page_bytes() || range.addr % range.bytes ||
+        slabs_.contains(range.addr))
+        return -EIO;
     Slab slab{range, shift, std::vector<Slot>(range.bytes >> shift, Slot::free)};
     slabs_.emplace(range.addr, std::move(slab));
     with_room_[shift - shift_least].insert(range.addr);
@@ -100,8 +105,7 @@ int Heap::alloc_slot(unsigned shift, raddr_t& address) {
     return 0;
 }
 
-int Heap::free_slot(raddr_t address) {
-    std::uint64_t bytes;
+int Heap::free_slot(raddr_t address, std::uint64_t& bytes) {
     {
         std::lock_guard lock(mutex_);
         auto slab = slab_of(address);

@@ -29,7 +29,8 @@ public:
 
     // wanted: 0, or where it should begin. 1: it begins elsewhere.
     int alloc(std::uint64_t bytes, std::uint32_t permission, raddr_t wanted, raddr_t& address);
-    int free(raddr_t address);
+    // How many bytes may be another's from now on.
+    int free(raddr_t address, std::uint64_t& bytes);
 
 private:
     static constexpr unsigned shift_least = 4; // slots of 16 bytes
@@ -47,10 +48,10 @@ private:
 
     int alloc_region(std::uint64_t bytes, std::uint32_t permission, raddr_t wanted,
                      raddr_t& address);
-    int free_region(raddr_t address);
+    int free_region(raddr_t address, std::uint64_t& bytes);
     int alloc_slot(unsigned shift, raddr_t& address);
     bool take_slot(unsigned shift, raddr_t& address);
-    int free_slot(raddr_t address);
+    int free_slot(raddr_t address, std::uint64_t& bytes);
     Slabs::iterator slab_of(raddr_t address);
 
     Backend& backend_;

@@ -2,7 +2,7 @@
 #include "src/lock.hpp"
 
 #include <algorithm>
-#include <thread>
+#include <cerrno>
 
 extern "C" {
 #include "core/base/bytes.h"
@@ -12,30 +12,34 @@ namespace remora::lib {
 
 namespace {
 
-constexpr std::uint64_t lease_at = 8;
-constexpr std::uint64_t beat_at = 12;
+constexpr std::uint64_t next_at = 8;
+constexpr std::uint64_t lease_at = 12;
 constexpr std::uint32_t lease_ms_default = 10'000;
-constexpr std::uint32_t ticket_mask = 0x7fff'ffff;
+constexpr std::uint64_t passed_over = 1;
+constexpr std::uint64_t one_asking = 2;
+constexpr std::uint64_t below_ticket = 0xffff'ffff;
 
 // Who is next looks often; those behind him have time.
 constexpr auto look_first = std::chrono::microseconds(50);
 constexpr auto look_most = std::chrono::milliseconds(2);
+// Others may have counted for so long when we learn that it's our turn.
+constexpr auto late = std::chrono::milliseconds(5);
 
-std::uint32_t ticket_of(std::uint32_t turn) {
-    return turn >> 1;
+std::uint32_t ticket_of(std::uint64_t turn) {
+    return static_cast<std::uint32_t>(turn >> 32);
 }
 
-std::uint32_t turn_after(std::uint32_t turn, bool passed) {
-    return ((ticket_of(turn) + 1) & ticket_mask) << 1 | static_cast<std::uint32_t>(passed);
+std::uint64_t turn_after(std::uint64_t turn, bool passed) {
+    return std::uint64_t{ticket_of(turn) + 1} << 32 | (passed ? passed_over : 0);
 }
 
-// How many tickets from the one to the other; as long as the row is shorter than half of all.
-std::uint32_t distance(std::uint32_t from, std::uint32_t to) {
-    return (to - from) & ticket_mask;
+std::uint64_t extended(std::uint64_t turn) {
+    return (turn & ~below_ticket) | ((turn + one_asking) & below_ticket);
 }
 
-bool is_behind(std::uint32_t ticket, std::uint32_t turn) {
-    return distance(ticket_of(turn), ticket) > ticket_mask / 2;
+// As long as the row is shorter than half of all tickets.
+bool is_behind(std::uint32_t ticket, std::uint64_t turn) {
+    return static_cast<std::int32_t>(ticket - ticket_of(turn)) < 0;
 }
 
 } // namespace
@@ -44,155 +48,194 @@ int Locks::read(std::uint64_t lock, State& state) {
     std::uint8_t bytes[16];
     if (int error = backend_.transfer(RMEM_READ, lock, bytes, sizeof(bytes)))
         return error;
-    state = {base_load_le32(bytes), base_load_le32(bytes + 4), base_load_le32(bytes + lease_at),
-             base_load_le32(bytes + beat_at)};
+    std::uint32_t lease_ms = base_load_le32(bytes + lease_at);
+    state = {base_load_le64(bytes), lease_ms ? lease_ms : lease_ms_default};
     return 0;
 }
 
-int Locks::swap(std::uint64_t lock, std::uint32_t& expected, std::uint32_t desired) {
+int Locks::swap(std::uint64_t lock, std::uint64_t& expected, std::uint64_t desired) {
     rmem_op_atomic cas{{desired, 0}, {expected, 0}, {0, 0}, RMEM_CAS};
     if (int error = backend_.atomic(lock, sizeof(expected), cas))
         return error;
-    expected = static_cast<std::uint32_t>(cas.found[0]);
+    expected = cas.found[0];
     return 0;
 }
 
 int Locks::init(std::uint64_t lock, std::uint32_t lease_ms) {
     std::uint8_t bytes[16] = {};
     base_store_le32(bytes + lease_at, lease_ms);
+    forget(lock, sizeof(bytes));
     return backend_.transfer(RMEM_WRITE, lock, bytes, sizeof(bytes));
 }
 
-// ---- taking ----
-
-int Locks::draw(std::uint64_t lock, std::uint32_t& ticket) {
-    {
-        std::lock_guard guard(mutex_);
-        if (auto kept = waiting_.find(lock); kept != waiting_.end()) {
-            ticket = kept->second;
-            waiting_.erase(kept);
-            return 0;
-        }
-    }
-    for (;;) {
-        rmem_op_atomic add{{std::uint64_t{1} << 32, 0}, {0, 0}, {0, 0}, RMEM_ADD};
-        int error = backend_.atomic(lock, sizeof(std::uint64_t), add);
-        // Perhaps a ticket was drawn that nobody has. It is passed over, as any.
-        if (error == -ECONNRESET)
-            continue;
-        ticket = static_cast<std::uint32_t>(add.found[0] >> 32) & ticket_mask;
-        return error;
-    }
-}
-
-// Until it's the ticket's turn: 0, and turn says whether the one before was passed over. -EAGAIN:
-// it was passed over itself.
-int Locks::await(std::uint64_t lock, std::uint32_t ticket, std::uint32_t& turn) {
-    State seen{};
-    Clock::time_point since;
-    auto pause = std::chrono::duration_cast<Clock::duration>(look_first);
-    for (bool first = true;; first = false) {
-        State state;
-        if (int error = read(lock, state))
-            return error;
-        turn = state.turn;
-        if (ticket_of(turn) == ticket)
-            return 0;
-        if (is_behind(ticket, turn))
-            return -EAGAIN;
-        if (first || state.turn != seen.turn || state.beat != seen.beat) {
-            seen = state;
-            since = Clock::now();
-            pause = look_first;
-        }
-        std::uint32_t lease_ms = state.lease_ms ? state.lease_ms : lease_ms_default;
-        if (Clock::now() - since >= std::chrono::milliseconds(lease_ms)) {
-            int error = swap(lock, state.turn, turn_after(turn, true));
-            if (error && error != -ECONNRESET)
-                return error;
-            continue;
-        }
-        std::this_thread::sleep_for(
-            std::min<Clock::duration>(pause * distance(ticket_of(turn), ticket), look_most));
-        pause = std::min<Clock::duration>(pause * 2, look_most);
-    }
-}
-
-int Locks::take(std::uint64_t lock) {
-    for (;;) {
-        std::uint32_t ticket = 0, turn = 0;
-        if (int error = draw(lock, ticket))
-            return error;
-        int error = await(lock, ticket, turn);
-        if (error == -EAGAIN)
-            continue;
-        std::lock_guard guard(mutex_);
-        if (error) {
-            waiting_.emplace(lock, ticket);
-            return error;
-        }
-        held_[lock] = turn;
-        return static_cast<int>(turn & 1);
-    }
-}
-
-// ---- holding ----
-
-int Locks::holds(std::uint64_t lock, std::uint32_t& turn) {
+void Locks::forget(std::uint64_t address, std::uint64_t bytes) {
     std::lock_guard guard(mutex_);
-    auto held = held_.find(lock);
+    waiting_.erase(waiting_.lower_bound(address), waiting_.lower_bound(address + bytes));
+    std::erase_if(held_, [&](const auto& each) { return each.first.first - address < bytes; });
+}
+
+// ---- who holds what ----
+
+void Locks::hold(std::uint64_t lock, std::uint64_t turn) {
+    std::lock_guard guard(mutex_);
+    held_[{lock, std::this_thread::get_id()}] = turn;
+}
+
+void Locks::drop(std::uint64_t lock) {
+    std::lock_guard guard(mutex_);
+    held_.erase({lock, std::this_thread::get_id()});
+}
+
+int Locks::held_turn(std::uint64_t lock, std::uint64_t& turn) {
+    std::lock_guard guard(mutex_);
+    auto held = held_.find({lock, std::this_thread::get_id()});
     if (held == held_.end())
         return -EPERM;
     turn = held->second;
     return 0;
 }
 
-int Locks::extend(std::uint64_t lock) {
-    std::uint32_t turn = 0;
-    if (int error = holds(lock, turn))
+// ---- taking ----
+
+// A ticket that somebody of this handle drew, and gave up waiting with.
+bool Locks::take_up(std::uint64_t lock, std::uint32_t& ticket) {
+    std::lock_guard guard(mutex_);
+    auto kept = waiting_.find(lock);
+    if (kept == waiting_.end())
+        return false;
+    ticket = kept->second;
+    waiting_.erase(kept);
+    return true;
+}
+
+int Locks::draw(std::uint64_t lock, std::uint32_t& ticket) {
+    for (;;) {
+        rmem_op_atomic add{{1, 0}, {0, 0}, {0, 0}, RMEM_ADD};
+        int error = backend_.atomic(lock + next_at, sizeof(std::uint32_t), add);
+        // Perhaps a ticket was drawn that nobody has. It is passed over, as any.
+        if (error == -ECONNRESET)
+            continue;
+        ticket = static_cast<std::uint32_t>(add.found[0]);
         return error;
-    // More than once does no harm.
-    int error;
-    do {
-        rmem_op_atomic beat{{1, 0}, {0, 0}, {0, 0}, RMEM_ADD};
-        error = backend_.atomic(lock + beat_at, sizeof(std::uint32_t), beat);
-    } while (error == -ECONNRESET);
-    State state{};
-    if (!error)
-        error = read(lock, state);
-    if (!error && state.turn != turn) {
-        std::lock_guard guard(mutex_);
-        held_.erase(lock);
-        return -EPERM;
     }
-    return error;
+}
+
+// Until it's the ticket's turn: 0, and is_fresh if that's so for a few ms at most. -EAGAIN: it was
+// passed over itself. is_fresh at first: it was drawn right now.
+int Locks::await(std::uint64_t lock, std::uint32_t ticket, std::uint64_t& turn, bool& is_fresh) {
+    std::uint64_t seen = 0;
+    Clock::time_point since;
+    Clock::time_point looked = Clock::now();
+    auto pause = std::chrono::duration_cast<Clock::duration>(look_first);
+    for (bool first = true;; first = false) {
+        State state;
+        if (int error = read(lock, state))
+            return error;
+        Clock::time_point now = Clock::now();
+        turn = state.turn;
+        if (ticket_of(turn) == ticket) {
+            is_fresh = (!first || is_fresh) && now - looked < late;
+            return 0;
+        }
+        if (is_behind(ticket, turn))
+            return -EAGAIN;
+        if (first || turn != seen) {
+            seen = turn;
+            since = now;
+            pause = look_first;
+        }
+        looked = now;
+        if (now - since >= std::chrono::milliseconds(state.lease_ms)) {
+            int error = swap(lock, state.turn, turn_after(turn, true));
+            if (error && error != -ECONNRESET)
+                return error;
+            continue;
+        }
+        std::this_thread::sleep_for(
+            std::min<Clock::duration>(pause * (ticket - ticket_of(turn)), look_most));
+        pause = std::min<Clock::duration>(pause * 2, look_most);
+    }
+}
+
+int Locks::take(std::uint64_t lock) {
+    for (;;) {
+        std::uint32_t ticket = 0;
+        std::uint64_t turn = 0;
+        bool is_fresh = !take_up(lock, ticket);
+        if (int error = is_fresh ? draw(lock, ticket) : 0)
+            return error;
+        int error = await(lock, ticket, turn, is_fresh);
+        if (error == -EAGAIN)
+            continue;
+        if (error == -ETIMEDOUT) {
+            std::lock_guard guard(mutex_);
+            waiting_.emplace(lock, ticket);
+        }
+        if (error)
+            return error;
+        hold(lock, turn);
+        // Whose turn it has been for longer has less of its lease left than he is promised.
+        error = is_fresh ? 0 : extend(lock);
+        if (error == -EPERM)
+            continue;
+        return error ? error : static_cast<int>(turn & passed_over);
+    }
+}
+
+// ---- holding ----
+
+int Locks::extend(std::uint64_t lock) {
+    for (;;) {
+        std::uint64_t turn = 0;
+        if (int error = held_turn(lock, turn))
+            return error;
+        std::uint64_t found = turn, wanted = extended(turn);
+        int error = swap(lock, found, wanted);
+        // If that was executed, the next one finds it so.
+        if (error == -ECONNRESET)
+            continue;
+        if (error)
+            return error;
+        if (found != turn && found != wanted) {
+            drop(lock);
+            return -EPERM;
+        }
+        hold(lock, wanted);
+        if (found == turn)
+            return 0;
+        // An earlier one was executed whose answer was lost; this one is still to be.
+    }
 }
 
 int Locks::give(std::uint64_t lock) {
-    std::uint32_t turn = 0;
-    if (int error = holds(lock, turn))
+    std::uint64_t turn = 0;
+    if (int error = held_turn(lock, turn))
         return error;
-    std::uint32_t found = turn;
+    std::uint64_t found = turn;
     int error = swap(lock, found, turn_after(turn, false));
     if (error == -ECONNRESET)
         return settle(lock, turn);
     // Whether it is given back isn't known, so that it may be tried again.
     if (error == -ETIMEDOUT)
         return error;
-    std::lock_guard guard(mutex_);
-    held_.erase(lock);
-    return !error && found != turn ? -EPERM : error;
+    // An extension whose answer was lost.
+    if (!error && found == extended(turn)) {
+        hold(lock, found);
+        return give(lock);
+    }
+    drop(lock);
+    // Without the mark it was us, before.
+    return error || found == turn || found == turn_after(turn, false) ? error : -EPERM;
 }
 
 // It isn't known whether the lock was given back: the turn may tell.
-int Locks::settle(std::uint64_t lock, std::uint32_t turn) {
+int Locks::settle(std::uint64_t lock, std::uint64_t turn) {
     State state;
     if (int error = read(lock, state))
         return error;
-    if (state.turn == turn)
+    if (ticket_of(state.turn) == ticket_of(turn))
         return give(lock);
-    std::lock_guard guard(mutex_);
-    held_.erase(lock);
+    drop(lock);
     if (state.turn == turn_after(turn, false))
         return 0;
     // Others have had it since: if they passed us over, or we gave it back, isn't to be seen.

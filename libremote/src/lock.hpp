@@ -2,19 +2,19 @@
 /*
  * Locks in remote memory (remote.h): a ticket lock whose holder has a lease.
  *
- *   word     bytes  of 32 bits each, little-endian; all 0 at first
- *   turn     0..3   the ticket that holds it << 1 | was the one before passed over?
- *   next     4..7   the ticket to be drawn next
- *   lease    8..11  ms; 0: 10 s
- *   beat     12..15 how often a holder has asked for more time
+ *   word     bytes  little-endian; all 0 at first
+ *   turn     0..7   the ticket that holds it << 32 | how often it asked for more time << 1 |
+ *                   was the one before passed over?
+ *   next     8..11  the ticket to be drawn next
+ *   lease    12..15 ms; 0: 10 s
  *
- *   take     ADD one to next, which says turn, too: one round trip if nobody has it. Else read
- *            until it's our turn.
- *   give     CAS turn to the ticket after ours: that fails if ours was passed over.
- *   pass     who has seen the same turn and beat for a lease does the same, and sets the mark.
+ *   take     ADD one to next; read until it's our turn
+ *   extend   CAS turn to the same with one more asking
+ *   give     CAS turn to the ticket after ours
+ *   pass     who has seen the same turn for a lease does that, too, and sets the mark
  *
- * So the order is that of the tickets, and only the one whose turn it is, or who passes him
- * over, changes turn. Tickets have 31 bits. Clio (ASPLOS'22, sections 3.1, 4.5) has rlock as
+ * All that changes turn is a CAS of what was seen, so of a holder that extends and one who passes
+ * it over one succeeds and the other learns it. Clio (ASPLOS'22, sections 3.1, 4.5) has rlock as
  * test-and-set: neither fair nor free again when its holder dies.
  */
 #pragma once
@@ -22,6 +22,8 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <thread>
+#include <utility>
 
 #include "src/backend.hpp"
 
@@ -35,24 +37,32 @@ public:
     int take(std::uint64_t lock); // 1: the one before was passed over
     int extend(std::uint64_t lock);
     int give(std::uint64_t lock);
+    // The memory is no lock any more, or a new one.
+    void forget(std::uint64_t address, std::uint64_t bytes);
 
 private:
+    using Holder = std::pair<std::uint64_t, std::thread::id>; // the lock, and who
+
     struct State {
-        std::uint32_t turn, next, lease_ms, beat;
+        std::uint64_t turn;
+        std::uint32_t lease_ms;
     };
 
     int read(std::uint64_t lock, State& state);
+    bool take_up(std::uint64_t lock, std::uint32_t& ticket);
     int draw(std::uint64_t lock, std::uint32_t& ticket);
-    int await(std::uint64_t lock, std::uint32_t ticket, std::uint32_t& turn);
-    int settle(std::uint64_t lock, std::uint32_t turn);
-    int holds(std::uint64_t lock, std::uint32_t& turn);
+    int await(std::uint64_t lock, std::uint32_t ticket, std::uint64_t& turn, bool& is_fresh);
+    int settle(std::uint64_t lock, std::uint64_t turn);
+    int held_turn(std::uint64_t lock, std::uint64_t& turn);
+    void hold(std::uint64_t lock, std::uint64_t turn);
+    void drop(std::uint64_t lock);
     // turn, from expected to desired; expected becomes what was found.
-    int swap(std::uint64_t lock, std::uint32_t& expected, std::uint32_t desired);
+    int swap(std::uint64_t lock, std::uint64_t& expected, std::uint64_t desired);
 
     Backend& backend_;
     std::mutex mutex_;
-    std::map<std::uint64_t, std::uint32_t> held_;         // turn, as it was when it became ours
-    std::multimap<std::uint64_t, std::uint32_t> waiting_; // tickets of takers that failed
+    std::map<Holder, std::uint64_t> held_;                // turn, as we know it
+    std::multimap<std::uint64_t, std::uint32_t> waiting_; // tickets of takers that timed out
 };
 
 } // namespace remora::lib

@@ -191,7 +191,11 @@ REMOTE_API int rfree(remote_t* r, raddr_t address) {
     if (int error = check(r))
         return error;
     try {
-        return r->handle.heap().free(address);
+        uint64_t bytes = 0;
+        int error = r->handle.heap().free(address, bytes);
+        if (!error)
+            r->handle.locks().forget(address, bytes);
+        return error;
     } catch (const std::bad_alloc&) {
         return -ENOMEM;
     }
@@ -333,6 +337,7 @@ REMOTE_API int rcas_async(remote_t* r, raddr_t address, size_t bytes, uint64_t* 
                           uint64_t desired, rop_t* op) {
     if (int error = op && expected ? check_integer(r, address, bytes) : -EINVAL)
         return error;
+    *expected = low_bytes(*expected, bytes);
     return r->handle.start_atomic(address, static_cast<u32>(bytes), cas_of(*expected, desired),
                                   expected, *op);
 }
@@ -372,8 +377,10 @@ REMOTE_API int runlock(remote_t* r, raddr_t lock) {
 REMOTE_API int remote_stats(remote_t* r, remote_counters* counters) {
     if (int error = counters ? check(r) : -EINVAL)
         return error;
-    *counters = {};
-    r->handle.backend().stats(*counters);
+    // The caller's memory may be a mapping's, which is not to be touched under the backend's locks.
+    remote_counters sum{};
+    r->handle.backend().stats(sum);
+    *counters = sum;
     return 0;
 }
 

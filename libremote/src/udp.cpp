@@ -2,6 +2,7 @@
 #include "src/udp.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include <netdb.h>
@@ -176,6 +177,9 @@ Udp::Udp(const Target& target, const Key& key, const UdpOptions& options)
     configure(target, key, options);
     open(endpoint_text(target.host, target.port));
     page_bytes_ = client_->node.page_bytes;
+    if (!std::has_single_bit(page_bytes_) || page_bytes_ < 1U << RMEM_PAGE_SHIFT_MIN ||
+        page_bytes_ > 1U << RMEM_PAGE_SHIFT_MAX)
+        throw Failure("the node has pages of {} bytes, which can't be", page_bytes_);
 }
 
 void Udp::connect(const Target& target) {

@@ -22,15 +22,17 @@ protected:
     }
     // Until so many have drawn a ticket.
     void wait_for_takers(raddr_t lock, std::uint32_t count) {
-        while (word(lock, 4) < count)
+        while (word(lock, 8) < count)
             std::this_thread::yield();
     }
     // By a handle that then ends without giving it back.
     void die_with(raddr_t lock) {
-        remote_t* dead = node ? open() : r;
-        ASSERT_EQ(rlock(dead, lock), 0);
-        if (dead != r)
-            remote_close(dead);
+        std::thread([&] {
+            remote_t* dead = node ? open() : r;
+            ASSERT_EQ(rlock(dead, lock), 0);
+            if (dead != r)
+                remote_close(dead);
+        }).join();
     }
 };
 
@@ -91,6 +93,36 @@ TEST_P(Lock, OneHolderAtATime) {
     EXPECT_EQ(value, static_cast<std::uint64_t>(4 * rounds));
 }
 
+// By one handle, too, each is its own.
+TEST_P(Lock, ThreadsOfOneHandle) {
+    raddr_t lock = alloc(REMOTE_LOCK_BYTES), sum = alloc(8);
+    const int rounds = GetParam() == Kind::bad_network ? 15 : 100;
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; t++) {
+        threads.emplace_back([&] {
+            for (int i = 0; i < rounds; i++) {
+                ASSERT_EQ(rlock(r, lock), 0);
+                std::uint64_t value = 0;
+                ASSERT_EQ(rread(r, sum, &value, sizeof(value)), 0);
+                value++;
+                ASSERT_EQ(rwrite(r, sum, &value, sizeof(value)), 0);
+                ASSERT_EQ(runlock(r, lock), 0);
+            }
+        });
+    }
+    for (std::thread& thread : threads)
+        thread.join();
+    std::uint64_t value = 0;
+    ASSERT_EQ(rread(r, sum, &value, sizeof(value)), 0);
+    EXPECT_EQ(value, static_cast<std::uint64_t>(4 * rounds));
+    ASSERT_EQ(rlock(r, lock), 0);
+    std::thread([&] {
+        EXPECT_EQ(runlock(r, lock), -EPERM);
+        EXPECT_EQ(rlock_extend(r, lock), -EPERM);
+    }).join();
+    EXPECT_EQ(runlock(r, lock), 0);
+}
+
 // They come one after the other while it is held, and get it in that order.
 TEST_P(Lock, InTheOrderTheyCame) {
     constexpr std::uint32_t takers = 5;
@@ -129,17 +161,24 @@ TEST_P(Lock, DeadHolderIsPassedOver) {
 TEST_P(Lock, LeaseThatRanOut) {
     raddr_t lock = alloc(REMOTE_LOCK_BYTES);
     ASSERT_EQ(rlock_init(r, lock, 50'000), 0);
-    remote_t* slow = node ? open() : r;
-    ASSERT_EQ(rlock(slow, lock), 0);
-    if (slow == r)
-        GTEST_SKIP() << "there is one handle to an embedded node, so none to be passed over by";
-    ASSERT_EQ(rlock(r, lock), 1);
-    EXPECT_EQ(rlock_extend(slow, lock), -EPERM);
-    EXPECT_EQ(runlock(slow, lock), -EPERM);
+    ASSERT_EQ(rlock(r, lock), 0);
+    std::atomic<int> step{0};
+    std::thread other([&] {
+        EXPECT_EQ(rlock(r, lock), 1);
+        step = 1;
+        step.notify_one();
+        step.wait(1);
+        EXPECT_EQ(rlock_extend(r, lock), 0);
+        EXPECT_EQ(runlock(r, lock), 0);
+    });
+    step.wait(0);
+    EXPECT_EQ(rlock_extend(r, lock), -EPERM);
+    EXPECT_EQ(runlock(r, lock), -EPERM);
+    step = 2;
+    step.notify_one();
+    other.join();
+    ASSERT_EQ(rlock(r, lock), 0);
     EXPECT_EQ(runlock(r, lock), 0);
-    ASSERT_EQ(rlock(slow, lock), 0);
-    EXPECT_EQ(runlock(slow, lock), 0);
-    remote_close(slow);
 }
 
 // Somebody waits for all of it, and the holder has many leases.
@@ -186,10 +225,11 @@ TEST(LockRow, PlaceIsKeptAfterAnError) {
         while ((error = rlock(other, lock)) == -ETIMEDOUT) {
         }
         EXPECT_EQ(error, 0);
+        EXPECT_EQ(runlock(other, lock), 0);
     });
     std::uint32_t next = 0;
     while (next < 2)
-        ASSERT_EQ(rread(r, lock + 4, &next, sizeof(next)), 0);
+        ASSERT_EQ(rread(r, lock + 8, &next, sizeof(next)), 0);
     // It knows of its ticket when it looks whose turn it is.
     relay.count_from_now();
     while (relay.datagrams() < 4)
@@ -198,9 +238,8 @@ TEST(LockRow, PlaceIsKeptAfterAnError) {
     failed.wait(false);
     EXPECT_EQ(runlock(r, lock), 0);
     taker.join();
-    ASSERT_EQ(rread(r, lock + 4, &next, sizeof(next)), 0);
+    ASSERT_EQ(rread(r, lock + 8, &next, sizeof(next)), 0);
     EXPECT_EQ(next, 2U); // no third was drawn
-    EXPECT_EQ(runlock(other, lock), 0);
     remote_close(other);
     remote_close(r);
 }

@@ -691,7 +691,7 @@ static struct rmem_op *client_fail(struct rmem_client *c, u64 now_ns)
 				oldest_ns = lesser(oldest_ns, op->submitted_ns);
 				continue;
 			}
-			late |= op->id && op->type != RMEM_READ;
+			late |= op->id && op->type != RMEM_READ && op->type != RMEM_FENCE;
 			chain = client_end(c, op, chain);
 		}
 	}

@@ -244,7 +244,8 @@ void rmem_client_receive(struct rmem_client *c, u64 now_ns, const struct rmem_he
  * Deadlines passed? Ops to retry wait again; those too old (or the channel is LOST) finish,
  * linked, all with *result.
  *
- * A change that ended with TIMEOUT may have a copy on its way. Then the state is OPENING: a
+ * A change that ended with TIMEOUT may have a copy on its way, and so may the ATOMICs that end with
+ * it, however young. Then the state is OPENING: a
  * new session makes the node refuse the copy. Until that is OPEN, the caller sends nothing
  * to the same addresses in other channels, or the copy may come after it.
  */

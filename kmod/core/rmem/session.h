@@ -102,7 +102,7 @@ void rmem_session_refuse(struct rmem_session *session, u64 id);
 bool rmem_session_has_place(const struct rmem_session *session, u64 id);
 /* id, an ATOMIC there is a place for, is executed. */
 void rmem_session_keep(struct rmem_session *session, u64 id, const struct rmem_found *found);
-/* What is kept for id, which was REPEATED; all 0 if it is none that has a result. */
+/* What is kept for id, an ATOMIC, which was REPEATED. */
 void rmem_session_replay(const struct rmem_session *session, u64 id, struct rmem_found *found);
 
 /* id, an ALLOC, made a region. It is acknowledged when the floor has passed it. */
