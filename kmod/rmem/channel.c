@@ -139,13 +139,17 @@ static void settle(struct rmem_channel *c, u64 now_ns, enum rmem_client_state be
 static void transmit(struct rmem_channel *c, struct packets *packets)
 {
 	struct sk_buff *skb = packets->first, *next;
+	int how;
 
 	for (; skb; skb = next) {
 		next = skb->next;
 		skb_mark_not_on_list(skb);
 		/* What doesn't leave here counts as lost on the way. */
-		if (unlikely(!rmem_socket_transmit(&c->socket, skb)))
-			rmem_count(c->device, RMEM_COUNT_NO_ROUTE);
+		how = rmem_socket_transmit(&c->socket, skb);
+		if (unlikely(how))
+			rmem_count(c->device, how > 0	     ? RMEM_COUNT_SPARE :
+					      how == -ENOMEM ? RMEM_COUNT_NO_BUFFER :
+							       RMEM_COUNT_NO_ROUTE);
 	}
 }
 
@@ -391,6 +395,7 @@ static int packet_in(struct sock *sk, struct sk_buff *skb)
 		return 0;
 	}
 	consume_skb(skb);
+	rmem_socket_heard(&c->socket);
 	rmem_status_heard(c->device);
 	kick(c);
 	return 0;

@@ -80,6 +80,7 @@ enum rmem_count {
 	RMEM_COUNT_ZERO,
 	RMEM_COUNT_FAILED,	    /* requests ended in error */
 	RMEM_COUNT_COPIED,	    /* packets of WRITEs whose pages could not be lent */
+	RMEM_COUNT_SPARE,	    /* packets that had to be in one piece and got the one kept */
 	RMEM_COUNT_KICKED,	    /* times a window opened for a waiting channel */
 	RMEM_COUNT_NO_BUFFER,	    /* packets put off: no memory for them */
 	RMEM_COUNT_NO_ROUTE,

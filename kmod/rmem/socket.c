@@ -55,6 +55,65 @@ static void hear(struct sock *sk, int (*receive)(struct sock *sk, struct sk_buff
 	release_sock(sk);
 }
 
+/* ---- packets in one piece ---- */
+
+/*
+ * A device that can't gather wants a packet in one piece, of several pages that lie side by side:
+ * what memory that is short may not have for as long as nothing is swapped out. Nor are the
+ * reserves for that: some such packets would leave nothing to those whose need is small, the
+ * network's receive buffers among them. So one such piece is kept, for a packet at a time. Its
+ * clones leave, as TCP's do, and it is free again when the last of them is.
+ */
+
+#define SPARE_BYTES (RMEM_SOCKET_HEADROOM + RMEM_DATAGRAM_BYTES_MAX)
+#define LINEAR_GFP  (GFP_ATOMIC | __GFP_NOMEMALLOC | __GFP_NOWARN)
+#define CLONE_GFP   (GFP_ATOMIC | __GFP_MEMALLOC | __GFP_NOWARN)
+
+static int spare_init(struct rmem_socket *s)
+{
+	s->spare = alloc_skb(SPARE_BYTES, GFP_KERNEL);
+	if (!s->spare)
+		return -ENOMEM;
+	skb_reserve(s->spare, RMEM_SOCKET_HEADROOM);
+	/* The headers in front are a clone's own. */
+	__skb_header_release(s->spare);
+	return 0;
+}
+
+static struct sk_buff *spare_copy(struct rmem_socket *s, const struct sk_buff *skb)
+{
+	struct sk_buff *copy = NULL;
+
+	if (skb->len > RMEM_DATAGRAM_BYTES_MAX || test_and_set_bit_lock(0, &s->spare_taken))
+		return NULL;
+	if (!skb_cloned(s->spare)) {
+		skb_copy_bits(skb, 0, s->spare->data, skb->len);
+		copy = skb_clone(s->spare, CLONE_GFP);
+	}
+	clear_bit_unlock(0, &s->spare_taken);
+	if (copy)
+		skb_put(copy, skb->len);
+	return copy;
+}
+
+/* Consumes skb. NULL: no memory. */
+static struct sk_buff *in_one_piece(struct rmem_socket *s, struct sk_buff *skb, int *spare)
+{
+	struct sk_buff *copy = alloc_skb(RMEM_SOCKET_HEADROOM + skb->len, LINEAR_GFP);
+
+	if (copy) {
+		skb_reserve(copy, RMEM_SOCKET_HEADROOM);
+		skb_copy_bits(skb, 0, skb_put(copy, skb->len), skb->len);
+	} else {
+		copy = spare_copy(s, skb);
+		*spare = 1;
+	}
+	consume_skb(skb);
+	return copy;
+}
+
+/* ---- life ---- */
+
 int rmem_socket_open(struct rmem_socket *s, const union rmem_address *to,
 		     int (*receive)(struct sock *sk, struct sk_buff *skb), void *user_data)
 {
@@ -62,9 +121,12 @@ int rmem_socket_open(struct rmem_socket *s, const union rmem_address *to,
 	struct sock *sk;
 	int err;
 
-	err = sock_create_kern(&init_net, to->any.sa_family, SOCK_DGRAM, IPPROTO_UDP, &s->sock);
+	err = spare_init(s);
 	if (err)
 		return err;
+	err = sock_create_kern(&init_net, to->any.sa_family, SOCK_DGRAM, IPPROTO_UDP, &s->sock);
+	if (err)
+		goto free_spare;
 	sk = s->sock->sk;
 	/* Swap goes out here: never into reclaim, and the reserves are ours to use. */
 	sk->sk_allocation = GFP_NOIO;
@@ -84,6 +146,8 @@ release:
 	sk_clear_memalloc(sk);
 	sock_release(s->sock);
 	s->sock = NULL;
+free_spare:
+	kfree_skb(s->spare);
 	return err;
 }
 
@@ -99,6 +163,7 @@ void rmem_socket_close(struct rmem_socket *s)
 	kernel_sock_shutdown(s->sock, SHUT_RDWR);
 	sock_release(s->sock);
 	s->sock = NULL;
+	kfree_skb(s->spare);
 }
 
 static struct dst_entry *route_lookup(struct rmem_socket *s)
@@ -183,6 +248,32 @@ static void udp_header_push(struct rmem_socket *s, struct sk_buff *skb)
 	uh->len = htons(skb->len);
 }
 
+/* RCU. */
+static void send(struct rmem_socket *s, struct sk_buff *skb, struct dst_entry *dst)
+{
+	struct sock *sk = s->sock->sk;
+
+	udp_header_push(s, skb);
+	skb_set_hash_from_sk(skb, sk);
+	/* A path with a smaller MTU than our route's gets fragments, not nothing. */
+	skb->ignore_df = 1;
+	if (READ_ONCE(s->heard)) {
+		WRITE_ONCE(s->heard, false);
+		skb_set_dst_pending_confirm(skb, 1);
+	}
+	skb_dst_set_noref(skb, dst);
+	if (sk->sk_family == AF_INET) {
+		udp_set_csum(false, skb, s->flow.u.ip4.saddr, s->flow.u.ip4.daddr, skb->len);
+		ip_queue_xmit(sk, skb, &s->flow);
+#if IS_ENABLED(CONFIG_IPV6)
+	} else {
+		udp6_set_csum(false, skb, &s->flow.u.ip6.saddr, &s->flow.u.ip6.daddr, skb->len);
+		ip6_xmit(sk, skb, &s->flow.u.ip6, READ_ONCE(sk->sk_mark), NULL, 0,
+			 READ_ONCE(sk->sk_priority));
+#endif
+	}
+}
+
 /*
  * What follows is all atomic and on the swap-out path: what it must allocate it may take
  * from the reserves, as the packet itself did by __GFP_MEMALLOC. But only in softirq: where a
@@ -190,34 +281,29 @@ static void udp_header_push(struct rmem_socket *s, struct sk_buff *skb)
  * for has no more than GFP_ATOMIC's share. Without it the packet is lost here, and the
  * channel's timer, in softirq, sends it again.
  */
-bool rmem_socket_transmit(struct rmem_socket *s, struct sk_buff *skb)
+int rmem_socket_transmit(struct rmem_socket *s, struct sk_buff *skb)
 {
 	unsigned int noreclaim = memalloc_noreclaim_save();
-	struct sock *sk = s->sock->sk;
 	struct dst_entry *dst;
-
-	udp_header_push(s, skb);
-	skb_set_hash_from_sk(skb, sk);
-	/* A path with a smaller MTU than our route's gets fragments, not nothing. */
-	skb->ignore_df = 1;
+	int result = 0;
 
 	rcu_read_lock();
 	dst = route(s);
 	if (unlikely(!dst)) {
 		kfree_skb(skb);
-	} else if (sk->sk_family == AF_INET) {
-		skb_dst_set_noref(skb, dst);
-		udp_set_csum(false, skb, s->flow.u.ip4.saddr, s->flow.u.ip4.daddr, skb->len);
-		ip_queue_xmit(sk, skb, &s->flow);
-#if IS_ENABLED(CONFIG_IPV6)
-	} else {
-		skb_dst_set_noref(skb, dst);
-		udp6_set_csum(false, skb, &s->flow.u.ip6.saddr, &s->flow.u.ip6.daddr, skb->len);
-		ip6_xmit(sk, skb, &s->flow.u.ip6, READ_ONCE(sk->sk_mark), NULL, 0,
-			 READ_ONCE(sk->sk_priority));
-#endif
+		result = -EHOSTUNREACH;
+		goto out;
 	}
+	if (skb_is_nonlinear(skb) && !(dst->dev->features & NETIF_F_SG)) {
+		skb = in_one_piece(s, skb, &result);
+		if (unlikely(!skb)) {
+			result = -ENOMEM;
+			goto out;
+		}
+	}
+	send(s, skb, dst);
+out:
 	rcu_read_unlock();
 	memalloc_noreclaim_restore(noreclaim);
-	return dst;
+	return result;
 }

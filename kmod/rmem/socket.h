@@ -23,6 +23,9 @@ struct rmem_socket {
 	struct dst_entry __rcu *dst; /* holds a reference; exchanged by whoever finds it stale */
 	u32 cookie;
 	struct flowi flow; /* addresses and ports */
+	struct sk_buff *spare; /* memory of a packet; its clones leave */
+	unsigned long spare_taken; /* bit 0 */
+	bool heard; /* the node, since a packet last told the neighbour table so */
 };
 
 /* Room for all headers below a message. */
@@ -43,7 +46,17 @@ void rmem_socket_close(struct rmem_socket *s);
 u32 rmem_socket_mtu_bytes(struct rmem_socket *s, bool *offload);
 unsigned int rmem_socket_header_bytes(const struct rmem_socket *s);
 
-/* BH disabled. Consumes skb; false: there is no route. */
-bool rmem_socket_transmit(struct rmem_socket *s, struct sk_buff *skb);
+/*
+ * The node has answered, so the next hop is there. Told of that, the kernel doesn't ask the
+ * network for it, which takes memory that there may be none of when the answer is needed.
+ */
+static inline void rmem_socket_heard(struct rmem_socket *s)
+{
+	if (!READ_ONCE(s->heard))
+		WRITE_ONCE(s->heard, true);
+}
+
+/* BH disabled. Consumes skb. 1: it took the spare; -EHOSTUNREACH: there is no route; -ENOMEM. */
+int rmem_socket_transmit(struct rmem_socket *s, struct sk_buff *skb);
 
 #endif

@@ -148,6 +148,7 @@ static const char *const counter_name[] = {
 	[RMEM_COUNT_ZERO] = "zero",
 	[RMEM_COUNT_FAILED] = "failed",
 	[RMEM_COUNT_COPIED] = "copied-packets",
+	[RMEM_COUNT_SPARE] = "spare-packets",
 	[RMEM_COUNT_KICKED] = "kicked",
 	[RMEM_COUNT_NO_BUFFER] = "no-buffer",
 	[RMEM_COUNT_NO_ROUTE] = "no-route",

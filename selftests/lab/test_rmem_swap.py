@@ -77,7 +77,9 @@ def whole_machine(lab, min_free_kib):
 
 @tap.bound(600)
 def test_pressure_low_min_free(lab):
-    whole_machine(lab, 512)
+    # KASAN keeps freed objects from use, up to 1/32 of the memory. What is freed while packets leave goes there
+    # first, so on the debug kernel a reserve below that is used up before anything comes back.
+    whole_machine(lab, 12 * 1024 if rmemlab.is_debug(lab) else 512)
 
 
 @tap.bound(600)
@@ -91,7 +93,7 @@ def test_cgroup_of_a_quarter(lab):
     with Rack(lab) as rack:
         device = rack.attach("compute", rack.node("memory", "448M"), f"{DEVICE_MIB}M")
         with rmemlab.swap_on(compute, device):
-            squeeze(compute, 4 * GROUP_MIB, group="quarter", local=1 / 4)
+            squeeze(compute, 4 * GROUP_MIB, rounds=1 if rmemlab.is_debug(lab) else 2, group="quarter", local=1 / 4)
 
 
 @tap.bound(600)
