@@ -84,7 +84,10 @@ def test_pressure_low_min_free(lab):
 
 @tap.bound(600)
 def test_pressure_high_min_free(lab):
-    whole_machine(lab, 32 * 1024)
+    # Where memory is fragmented the kernel triples the reserve for a while, to more than is left here: then it ends
+    # programs though swap is empty.
+    with knob(lab["compute"], "watermark_boost_factor", 0):
+        whole_machine(lab, 32 * 1024)
 
 
 @tap.bound(600)
