@@ -20,7 +20,7 @@ from remoralab.rmem import Rack, wait_until
 
 ATTRIBUTES = ("failslab", "fail_page_alloc")
 # fail-nth visits about so many n, chosen by the seed.
-VISITS = 4
+VISITS = 3
 # No command of ours makes more allocations than that.
 NTH_MAX = 2000
 # What the kernel says of an allocation that failed as it was told to.
@@ -190,7 +190,7 @@ def test_swap(lab):
         device = rack.attach("compute", rack.node("memory", "128M"), "96M")
         before = device.counters()
         with rmemlab.swap_on(compute, device), injection(compute, rmem.CLIENT, percent=2):
-            compute.run(rmemlab.in_cgroup(compute, "hungry", 12, f"{rmemlab.hog_path()} 20 1 {rmemlab.SEED}"),
+            compute.run(rmemlab.in_cgroup(compute, "hungry", 12, f"{rmemlab.hog_path()} 16 1 {rmemlab.SEED}"),
                         timeout=rmemlab.LOAD_S)
         assert_failed("no-buffer", device.counters, before)
 
