@@ -51,7 +51,7 @@ GTEST_EMPTY = "[==========] 0 tests from 0 test suites ran. (0 ms total)\n"
 
 
 class Check(unittest.TestCase):
-    def run_suites(self, *suites, kernel=None):
+    def run_suites(self, *suites, kernel=None, cpus=1):
         """(exit status, last line, everything said) of suites given as (kind, output, exit status)."""
         with tempfile.TemporaryDirectory() as folder:
             made = []
@@ -59,7 +59,7 @@ class Check(unittest.TestCase):
                 program = pathlib.Path(folder, f"program{number}")
                 program.write_text(f"#!/bin/sh\ncat <<'END'\n{output}END\n{status}\n")
                 program.chmod(0o755)
-                made.append(check.Suite(f"suite{number}", kind, [], kernel, 5.0, [str(program)]))
+                made.append(check.Suite(f"suite{number}", kind, [], kernel, cpus, 5.0, [str(program)]))
             words = io.StringIO()
             with mock.patch.object(check, "read_suites", lambda: made), \
                     mock.patch.object(check, "LOGS", pathlib.Path(folder, "logs")), \
@@ -71,27 +71,24 @@ class Check(unittest.TestCase):
         got = self.run_suites(suite)
         self.assertEqual(got[:2], (status, last), got[2])
 
-    def expect_to_meet(self, kernel):
-        """Two suites that wait for each other."""
-        with tempfile.TemporaryDirectory() as folder:
+    def test_suites_run_beside_each_other_where_processors_are_free(self):
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(os, "cpu_count", lambda: 2):
             def meets(mine, other):
                 return ("tap", "1..1\nok 1 - a\n", f"touch {folder}/{mine}; "
                         f"until [ -e {folder}/{other} ]; do sleep 0.01; done")
-            got = self.run_suites(meets("a", "b"), meets("b", "a"), kernel=kernel)
+            got = self.run_suites(meets("a", "b"), meets("b", "a"))
             self.assertEqual(got[:2], (0, "2 passed, 0 failed"), got[2])
 
-    def test_native_suites_run_beside_each_other(self):
-        with mock.patch.object(os, "cpu_count", lambda: 2):
-            self.expect_to_meet(None)
-
-    def test_suites_in_machines_run_beside_each_other(self):
-        with mock.patch.dict(os.environ, REMORA_CHECK_JOBS="2"):
-            self.expect_to_meet("6.12")
-        with mock.patch.dict(os.environ, REMORA_CHECK_JOBS="none"), self.assertRaises(SystemExit):
-            check.jobs()
+    def test_one_that_wants_all_processors_is_alone(self):
+        with tempfile.TemporaryDirectory() as folder:
+            alone = ("tap", "1..1\nok 1 - a\n", f"mkdir {folder}/x && sleep 0.1 && rmdir {folder}/x")
+            for processors, cpus in ((1, 1), (2, 2), (1, 2), (3, 2)):
+                with mock.patch.object(os, "cpu_count", lambda processors=processors: processors):
+                    got = self.run_suites(alone, alone, alone, kernel="6.12", cpus=cpus)
+                self.assertEqual(got[:2], (0, "3 passed, 0 failed"), got[2])
 
     def test_a_target_is_made_once(self):
-        suite = check.Suite("a", "tap", ["good", "bad"], None, 5.0, ["true"])
+        suite = check.Suite("a", "tap", ["good", "bad"], None, 1, 5.0, ["true"])
         made = []
 
         def make(argv, **_):
@@ -150,7 +147,7 @@ class Check(unittest.TestCase):
         self.expect(("programs", "hello\n", "exit 1"), 1, "0 passed, 1 failed")
 
     def test_a_pattern_without_programs_fails(self):
-        missing = check.Suite("none", "programs", [], None, 5.0, ["out/no/such/*"])
+        missing = check.Suite("none", "programs", [], None, 1, 5.0, ["out/no/such/*"])
         with tempfile.TemporaryDirectory() as folder, \
                 mock.patch.object(check, "LOGS", pathlib.Path(folder)), \
                 contextlib.redirect_stdout(io.StringIO()):
@@ -159,7 +156,7 @@ class Check(unittest.TestCase):
     def test_a_hung_program_is_ended_with_what_it_started(self):
         with tempfile.TemporaryDirectory() as folder:
             alive = pathlib.Path(folder, "alive")
-            hung = check.Suite("hung", "tap", [], None, 0.5,
+            hung = check.Suite("hung", "tap", [], None, 1, 0.5,
                                ["sh", "-c", f"echo 1..1; sleep 60 & echo $! > {alive}; wait"])
             words = io.StringIO()
             with mock.patch.object(check, "LOGS", pathlib.Path(folder)), \
