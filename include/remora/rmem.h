@@ -19,7 +19,7 @@
  * headers verify. Messages that travel together are on their own:
  * each has its tag, its id and its answer, and a bad one spoils none of the
  * others. They are of one space and session, and of types READ, WRITE, DISCARD,
- * ZERO and ATOMIC; others travel alone. Their answers are bundled in the same order, as
+ * ZERO, ATOMIC and PUT; others travel alone. Their answers are bundled in the same order, as
  * far as the datagram size allows that the client gave in OPEN; so are those to datagrams
  * that come together, or by RMEM_FLAGS_MORE. A client may send without bundling.
  *
@@ -57,7 +57,8 @@
  * acknowledged: for the RMEM_REPLAY ids from the floor on, a copy of an executed ATOMIC is
  * answered as the first was. One whose id lies beyond them is answered RMEM_BUSY. A client tells a
  * floor above its id when it has the answer. If the session ends before, nothing says
- * any more whether the ATOMIC was executed: the client must not issue it anew by itself.
+ * any more whether the ATOMIC was executed: the client must not issue it anew by itself. All of
+ * this goes for a PUT, too.
  *
  * Regions outlive the session that allocated them, once their client is known to
  * know of them: an ALLOC is acknowledged when a request of its session has come whose
@@ -90,7 +91,7 @@
 
 /* Ids of one session the node remembers above the floor, one bit each. */
 #define RMEM_WINDOW 4096
-/* And those among them whose result it can keep, if they are ATOMICs. */
+/* And those among them whose result it can keep, if they are ATOMICs or PUTs. */
 #define RMEM_REPLAY 128
 
 /* Largest READ: the node answers it with several packets. */
@@ -156,6 +157,16 @@ enum rmem_type {
 	 * begun, of whatever client, are executed.
 	 */
 	RMEM_FENCE = 10,
+	/*
+	 * Data, and then an integer by which somebody learns that it's there: len bytes to addr, as
+	 * WRITE, and afterwards the change of an integer, as ATOMIC, under one id. Who finds the
+	 * integer changed, and then asks for the data, gets it; so the data is first where the two
+	 * overlap, too. Either both are done or neither: what is wrong with one of them refuses
+	 * both. Header's op says how the integer is changed, all ops but CAS; payload rmem_put,
+	 * then the data, 1 byte at least, together what a packet carries at most. Out:
+	 * rmem_found.
+	 */
+	RMEM_PUT = 11,
 	RMEM_TYPE_END
 };
 
@@ -215,11 +226,11 @@ struct rmem_hdr {
 	__le64 id;	 /* of this message in its session; from 1 up */
 	__le64 floor;	 /* requests: oldest id outstanding, <= id; responses: 0 */
 	__le64 addr;	 /* first byte in the RAS; READ responses: the request's */
-	__le32 len;	 /* bytes asked for, or carried if there is a payload of data */
+	__le32 len;	 /* bytes asked for, or of data carried if there is any */
 	__le32 offset;	 /* READ responses: of this part in the request; else 0 */
 	__le16 piece;	 /* READ requests: payload bytes per response packet; else 0 */
 	__u8 attempt;	 /* of the request, wrapping; echoed, so a round trip is unambiguous */
-	__u8 op;	 /* ATOMIC: enum rmem_atomic_op; else 0; echoed */
+	__u8 op;	 /* ATOMIC, PUT: enum rmem_atomic_op; else 0; echoed */
 	__le32 digest;	 /* RMEM_DIGEST: CRC32C of the payload, 0 without one; else 0 */
 	__u8 tag[8];	 /* SipHash-2-4, little-endian; see above */
 };
@@ -228,7 +239,7 @@ struct rmem_hdr {
 #define RMEM_TAGGED_BYTES 64 /* of the header; the tag is last */
 
 /*
- * Payloads. In messages that carry one of these, but ATOMIC, header's addr is 0 and
+ * Payloads. In messages that carry one of these, but ATOMIC and PUT, header's addr is 0 and
  * len is the payload's size.
  */
 struct rmem_open {
@@ -271,6 +282,14 @@ struct rmem_found {
 	__le64 value[2];
 };
 
+/* Of PUT, before the data: the integer. */
+struct rmem_put {
+	__le64 addr;	 /* a multiple of bytes */
+	__le64 value;	 /* its first bytes, as many as the integer has */
+	__le32 bytes;	 /* 4 or 8 */
+	__le32 reserved; /* 0 */
+};
+
 /*
  * An ALLOC or FREE that is repeated under its id is answered as the first time,
  * while its id is in the window; an ALLOC whose region was freed since, RMEM_NO_MEMORY.
@@ -295,6 +314,8 @@ RMEM_ASSERT(sizeof(struct rmem_alloc) == 24, "alloc");
 RMEM_ASSERT(sizeof(struct rmem_range) == 16, "range");
 RMEM_ASSERT(sizeof(struct rmem_operands) == 32, "operands");
 RMEM_ASSERT(sizeof(struct rmem_found) == 16, "found");
+RMEM_ASSERT(sizeof(struct rmem_put) == 24, "put");
+RMEM_ASSERT(__builtin_offsetof(struct rmem_put, bytes) == 16, "bytes of the integer");
 
 #undef RMEM_ASSERT
 

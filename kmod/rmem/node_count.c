@@ -51,6 +51,7 @@ const char *const node_count_name[NODE_COUNTS] = {
 	[TYPE(ZERO)] = "zero",
 	[TYPE(ATOMIC)] = "atomic",
 	[TYPE(FENCE)] = "fence",
+	[TYPE(PUT)] = "put",
 
 	[NODE_COUNT_READ_BYTES] = "read-bytes",
 	[NODE_COUNT_WRITE_BYTES] = "write-bytes",

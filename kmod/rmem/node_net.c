@@ -80,10 +80,13 @@ static bool wants_checksum(const struct rmem_head *head)
 	return head->integrity == RMEM_LINK;
 }
 
-/* Payload to pages. The lengths were compared, so there is as much of it as the extents take. */
-static bool copy_in(const struct node_rx *rx, const struct rmem_answer *answer)
+/*
+ * Data to pages: the payload, but for its first skip_bytes. The lengths were compared, so there is
+ * as much of it as the extents take.
+ */
+static bool copy_in(const struct node_rx *rx, u32 skip_bytes, const struct rmem_answer *answer)
 {
-	u32 offset = rmem_skb_payload(&rx->in);
+	u32 offset = rmem_skb_payload(&rx->in) + skip_bytes;
 	unsigned int i;
 
 	for (i = 0; i < answer->extents; i++) {
@@ -95,7 +98,7 @@ static bool copy_in(const struct node_rx *rx, const struct rmem_answer *answer)
 			return false;
 		offset += extent->bytes;
 	}
-	node_count_add(NODE_COUNT_WRITE_BYTES, rx->in.payload_bytes);
+	node_count_add(NODE_COUNT_WRITE_BYTES, rx->in.head.len);
 	return true;
 }
 
@@ -121,6 +124,16 @@ static bool do_atomic(const struct node_rx *rx, struct rmem_answer *answer)
 	return true;
 }
 
+static bool do_put(const struct node_rx *rx, const struct rmem_put *put,
+		   struct rmem_answer *answer)
+{
+	if (!copy_in(rx, sizeof(*put), answer))
+		return false;
+	rmem_node_put(&rx->host->core, &rx->in.head, put,
+		      node_mem_at(&rx->host->mem, &answer->integer), answer);
+	return true;
+}
+
 static void reply(struct node_rx *rx, struct rmem_head *head)
 {
 	node_send_add(rx->answers, &rx->host->mem, rx->key, head, NULL, 0);
@@ -140,13 +153,18 @@ static void send_parts(struct node_rx *rx, struct rmem_answer *answer)
 	}
 }
 
-/* READ, WRITE, DISCARD, ZERO, ATOMIC. Slot lock. */
+/* READ, WRITE, DISCARD, ZERO, ATOMIC, PUT. Slot lock. */
 static void execute(struct node_rx *rx)
 {
 	struct rmem_node *core = &rx->host->core;
 	struct rmem_answer answer;
+	struct rmem_put put = {};
 
-	rmem_node_request(core, ktime_get_coarse_ns(), &rx->in.head, &rx->path.peer, &answer);
+	if (rx->in.head.type == RMEM_PUT &&
+	    WARN_ON_ONCE(skb_copy_bits(rx->skb, rmem_skb_payload(&rx->in), &put, sizeof(put))))
+		return;
+	rmem_node_request(core, ktime_get_coarse_ns(), &rx->in.head, &put, &rx->path.peer,
+			  &answer);
 	node_count(NODE_COUNT_REASON + answer.reason);
 	trace_rmem_node_decision(&rx->in.head, &answer);
 
@@ -157,7 +175,7 @@ static void execute(struct node_rx *rx)
 		send_parts(rx, &answer);
 		return;
 	case RMEM_ACT_COPY_IN:
-		if (!copy_in(rx, &answer))
+		if (!copy_in(rx, 0, &answer))
 			return;
 		rmem_node_done(core, &rx->in.head);
 		break;
@@ -167,6 +185,10 @@ static void execute(struct node_rx *rx)
 		break;
 	case RMEM_ACT_ATOMIC:
 		if (!do_atomic(rx, &answer))
+			return;
+		break;
+	case RMEM_ACT_PUT:
+		if (!do_put(rx, &put, &answer))
 			return;
 		break;
 	case RMEM_ACT_REPLY:

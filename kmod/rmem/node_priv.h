@@ -212,7 +212,7 @@ struct sk_buff *node_send_take_open(struct node_answers *answers);
 bool node_send_add(struct node_answers *answers, const struct node_mem *mem,
 		   const struct base_siphash_key *key, struct rmem_head *head,
 		   const struct rmem_extent *extent, unsigned int extents);
-/* The same, with what an ATOMIC found. */
+/* The same, with what an ATOMIC or PUT found. */
 bool node_send_add_found(struct node_answers *answers, const struct base_siphash_key *key,
 			 struct rmem_head *head, const struct rmem_found *found);
 /* An answer of its own, with a payload of its own; NULL: no buffer. */

@@ -3,7 +3,7 @@
  * Answers on their way out.
  *
  *      linear:    | room for lower layers | UDP | struct rmem_hdr | ... one for each message
- *      fragments: page memory, by reference (READ); what an ATOMIC found, in memory of its own
+ *      fragments: page memory, by reference (READ); what an ATOMIC, PUT found, in memory of its own
  *
  * Read data isn't copied: the packet refers to the lent page itself, and the
  * scrubber leaves a page alone while one does. So a page may change while it

@@ -25,12 +25,13 @@
 			 { RMEM_ALLOC, "alloc" }, { RMEM_FREE, "free" }, { RMEM_READ, "read" },    \
 			 { RMEM_WRITE, "write" }, { RMEM_DISCARD, "discard" },                     \
 			 { RMEM_ZERO, "zero" }, { RMEM_ATOMIC, "atomic" },                          \
-			 { RMEM_FENCE, "fence" })
+			 { RMEM_FENCE, "fence" }, { RMEM_PUT, "put" })
 
 #define show_rmem_action(action)                                                                   \
 	__print_symbolic(action, { RMEM_ACT_DROP, "drop" }, { RMEM_ACT_REPLY, "reply" },           \
 			 { RMEM_ACT_COPY_IN, "copy-in" }, { RMEM_ACT_FILL, "fill" },               \
-			 { RMEM_ACT_SEND_OUT, "send-out" }, { RMEM_ACT_ATOMIC, "atomic" })
+			 { RMEM_ACT_SEND_OUT, "send-out" }, { RMEM_ACT_ATOMIC, "atomic" },         \
+			 { RMEM_ACT_PUT, "put" })
 
 TRACE_EVENT(rmem_node_request,
 	TP_PROTO(const struct rmem_head *msg),

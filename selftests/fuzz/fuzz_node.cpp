@@ -152,15 +152,30 @@ private:
             rmem_node_scrub_later(&node.core, p);
     }
 
+    static uint8_t type_of(const step& s) {
+        switch (s.what % 16) {
+        case 12:
+            return RMEM_ATOMIC;
+        case 13:
+            return RMEM_PUT;
+        case 14:
+        case 15:
+            return RMEM_WRITE;
+        default:
+            return s.what % 16;
+        }
+    }
+
     rmem_head head_of(const step& s, Tenant& t) {
-        uint8_t type = s.what % 16 >= RMEM_TYPE_END ? RMEM_WRITE : s.what % 16;
+        uint8_t type = type_of(s);
         rmem_head h = t.client.head(type, 0, s.len);
         h.id -= std::min<uint64_t>(s.back, h.id - 1);
         h.floor = h.id > s.value % 16 ? h.id - s.value % 16 : 1;
         if (type >= RMEM_READ) {
             h.addr = t.addr + s.page % 16 * page + s.offset;
             // Long reads are rare (a twist): they'd take most of the time.
-            h.len = s.len % (type == RMEM_WRITE ? 4100 : type == RMEM_READ ? 10000 : 5 * page);
+            bool brings_data = type == RMEM_WRITE || type == RMEM_PUT;
+            h.len = s.len % (brings_data ? 4100 : type == RMEM_READ ? 10000 : 5 * page);
         } else {
             h.len = type == RMEM_CLOSE ? 0 : 24;
             h.len = type == RMEM_FREE ? 16 : h.len;
@@ -170,6 +185,8 @@ private:
             h.len = 4u << s.len % 4;
             h.addr -= h.addr % (s.len % 8 ? h.len : 1);
         }
+        if (type == RMEM_PUT)
+            h.op = 1 + s.value / 16 % RMEM_ATOMIC_OP_END;
         if (type == RMEM_OPEN) {
             h.session = h.boot = h.floor = 0;
             h.id = t.nonce += s.back % 2;
@@ -220,6 +237,13 @@ private:
         } else if (h.type == RMEM_FREE) {
             base_store_le64(payload.data(), t.addr + (s.offset % 8 ? 0 : s.page * page));
             base_store_le64(payload.data() + 8, t.bytes);
+        } else if (h.type == RMEM_PUT) {
+            uint32_t bytes = s.value >> 8 & 7 ? 4 + (s.value >> 11) % 2 * 4 : s.value % 20;
+            // Near the data, or some pages away.
+            uint64_t integer = h.addr + (s.value >> 12) % 4 * (page / 2);
+            base_store_le64(payload.data(), s.value >> 16 & 7 ? integer & ~7ull : integer);
+            base_store_le32(payload.data() + 16, bytes);
+            base_store_le32(payload.data() + 20, s.value >> 19 & 15 ? 0 : s.value);
         }
         return payload;
     }
@@ -276,15 +300,22 @@ private:
 
     void fast(const rmem_head& h, const uint8_t* payload, Tenant& t) {
         rmem_answer answer;
-        rmem_node_request(&node.core, node.now_ns, &h, &t.client.peer, &answer);
+        rmem_node_request(&node.core, node.now_ns, &h, payload, &t.client.peer, &answer);
+        // Integers on a copy, so that the mark below stays right.
+        alignas(16) uint8_t integer[16];
         if (answer.action == RMEM_ACT_ATOMIC) {
-            // On a copy, so that the mark below stays right.
-            alignas(16) uint8_t integer[16];
-            check_extent(answer.extent[0]);
             require(answer.extents == 1 && answer.extent[0].bytes == h.len);
-            require(answer.extent[0].offset % h.len == 0);
-            std::memcpy(integer, node.at(answer.extent[0]), h.len);
+            copy_integer(answer.extent[0], integer);
             rmem_node_atomic(&node.core, &h, payload, integer, &answer);
+        }
+        if (answer.action == RMEM_ACT_PUT) {
+            uint32_t bytes = 0;
+            for (unsigned n = 0; n < answer.extents; n++)
+                bytes += answer.extent[n].bytes;
+            require(bytes == h.len && bytes + sizeof(rmem_put) <= node.core.config.piece_bytes);
+            require(answer.integer.bytes == base_load_le32(payload + offsetof(rmem_put, bytes)));
+            copy_integer(answer.integer, integer);
+            rmem_node_put(&node.core, &h, payload, integer, &answer);
         }
         for (unsigned n = 0; n < answer.extents; n++) {
             const rmem_extent& e = answer.extent[n];
@@ -395,6 +426,12 @@ private:
         require(rmem_datagram_open(&in, datagram.data(), datagram.size(), true) == RMEM_WIRE_GOOD);
         require(in.even && in.messages == answers.messages);
         answers = {};
+    }
+
+    void copy_integer(const rmem_extent& e, uint8_t* to) {
+        check_extent(e);
+        require(e.page != RMEM_PAGE_NONE && e.bytes <= 16 && e.offset % e.bytes == 0);
+        std::memcpy(to, node.at(e), e.bytes);
     }
 
     void check_extent(const rmem_extent& e) {

@@ -11,6 +11,9 @@
 // Three ADDs of 1, 2 and 4 to one integer, all under way at once: what each finds tells which
 // others came before it. The node keeps the results of two ids. It may evict the session at any
 // time, and the client may give its session up.
+//
+// A PUT is no different: it has one id, whose result is kept in the same place by the same rule,
+// and what it does besides, to write its data, it does in the same hold of the lock.
 #include "explore.hpp"
 #include "sessions.hpp"
 

@@ -137,6 +137,26 @@ Message Client::atomic_request(rmem_atomic_op op, unsigned int region, std::uint
     return message;
 }
 
+Message Client::put_request(unsigned int region, std::uint64_t offset, const Bytes& data,
+                            rmem_atomic_op op, unsigned int integer_region, std::uint64_t integer,
+                            std::uint32_t bytes, std::uint64_t value) {
+    Message message = request(RMEM_PUT);
+    message.region = region;
+    message.head.op = op;
+    message.head.addr = offset;
+    message.head.len = static_cast<u32>(data.size());
+    message.payload = [=](const Names& names) {
+        Bytes payload(sizeof(rmem_put));
+        base_store_le64(payload.data() + offsetof(rmem_put, addr),
+                        names.base[integer_region] + integer);
+        base_store_le64(payload.data() + offsetof(rmem_put, value), value);
+        base_store_le32(payload.data() + offsetof(rmem_put, bytes), bytes);
+        payload.insert(payload.end(), data.begin(), data.end());
+        return payload;
+    };
+    return message;
+}
+
 rmem_status Client::ask(const Message& message) {
     return static_cast<rmem_status>(pair().ask_one(message).head.status);
 }

@@ -37,6 +37,11 @@ public:
     Message atomic_request(rmem_atomic_op op, unsigned int region, std::uint64_t offset,
                            std::uint32_t bytes, std::uint64_t value, std::uint64_t compare = 0);
 
+    // The data to offset, then the integer at an offset of what may be another region.
+    Message put_request(unsigned int region, std::uint64_t offset, const Bytes& data,
+                        rmem_atomic_op op, unsigned int integer_region, std::uint64_t integer,
+                        std::uint32_t bytes, std::uint64_t value);
+
     // The answer's status; the answer is one.
     rmem_status ask(const Message& message);
     // All parts, put together; empty if it was refused.

@@ -25,7 +25,7 @@ Message random_message(Client& client, unsigned int region, std::uint32_t region
                                page - random_u64() % 64, 0, region_bytes - random_u64() % 5000});
     auto bytes = static_cast<std::uint32_t>(1 + random_u64() % pair().piece_bytes());
     Message message;
-    switch (random_u64() % 6) {
+    switch (random_u64() % 7) {
     case 0:
     case 1:
         message = client.write_request(region, offset, random_bytes(bytes));
@@ -43,6 +43,13 @@ Message random_message(Client& client, unsigned int region, std::uint32_t region
             static_cast<rmem_atomic_op>(1 + random_u64() % RMEM_ATOMIC_OP_END), region,
             offset / one_of({4, 8, 16}) * 16, one_of<u32>({4, 8, 8, 16, 3}), random_u64(), 0);
         break;
+    case 5:
+        message = client.put_request(
+            region, offset, random_bytes(one_of<std::uint32_t>({bytes, 1, 40})),
+            static_cast<rmem_atomic_op>(1 + random_u64() % RMEM_ATOMIC_OP_END), region,
+            one_of<std::uint64_t>({offset / 8 * 8, random_u64() % region_bytes / 8 * 8, offset}),
+            one_of<u32>({4, 8, 8, 16, 0}), random_u64());
+        break;
     default:
         message = client.clear_request(one_of({RMEM_ZERO, RMEM_DISCARD}), region,
                                        offset / page * page, page);
@@ -58,9 +65,10 @@ void spoil_somehow(Client& client, Message& message) {
         message.head.floor -= std::min<std::uint64_t>(message.head.floor, random_u64() % 64);
         break;
     case 1:
-        // An ATOMIC that finds no place for its result would be asked again and again.
+        // One that finds no place for its result would be asked again and again.
         message.head.id +=
-            random_u64() % (message.head.type == RMEM_ATOMIC ? RMEM_REPLAY / 2 : 2 * RMEM_WINDOW);
+            random_u64() %
+            (rmem_type_is_exactly_once(message.head.type) ? RMEM_REPLAY / 2 : 2 * RMEM_WINDOW);
         client.next_id = std::max(client.next_id, message.head.id + 1);
         break;
     case 2:
@@ -136,7 +144,7 @@ TEST(Random, AnswersToBundlesAreTheCores) {
                     message.spoil = nullptr;
                 if (!messages.empty() && random_u64() % 8 == 0)
                     message.head.id = messages.front().head.id;
-                bytes += message.head.type == RMEM_WRITE ? message.head.len : 0;
+                bytes += rmem_wire_payload_bytes(&message.head);
                 messages.push_back(message);
             } while (messages.size() < 8 && bytes < 6000 && random_u64() % 8);
             // A READ before a change of the same bytes may get the one or the other.

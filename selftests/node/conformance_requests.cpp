@@ -364,6 +364,97 @@ TEST_P(Level, AtomicsThatCantBe) {
     EXPECT_EQ(found(pair().ask_one(ahead)), 0U);
 }
 
+// ---- puts ----
+
+TEST_P(Level, PutsBringDataAndThenChangeTheInteger) {
+    Client client(GetParam());
+    std::uint32_t page = pair().page_bytes();
+    unsigned int region = client.allocate(4 * page), other = client.allocate(1);
+    std::uint64_t sum = 0;
+    auto most = static_cast<std::uint32_t>(pair().piece_bytes() - sizeof(rmem_put));
+    for (std::uint32_t bytes : {1U, 8U, 1000U, most}) {
+        Bytes data = random_bytes(bytes);
+        std::uint64_t offset = 2 * page - bytes / 2; // two pages, but of the first one
+        EXPECT_EQ(found(pair().ask_one(
+                      client.put_request(region, offset, data, RMEM_ADD, other, 8, 8, bytes))),
+                  sum);
+        sum += bytes;
+        EXPECT_EQ(client.read(region, offset, bytes), data);
+        EXPECT_EQ(base_load_le64(client.read(other, 8, 8).data()), sum);
+    }
+    // As ATOMIC would.
+    EXPECT_EQ(found(pair().ask_one(client.put_request(region, 0, {1}, RMEM_SWAP, other, 8, 8,
+                                                      0xffff'ffff'0000'0001))),
+              sum);
+    EXPECT_EQ(found(pair().ask_one(client.put_request(region, 0, {2}, RMEM_SMAX, other, 12, 4, 3))),
+              0xffff'ffffU);
+    EXPECT_EQ(found(pair().ask_one(client.put_request(region, 0, {3}, RMEM_OR, other, 8, 8, 2))),
+              0x3'0000'0001U);
+    EXPECT_EQ(client.read(other, 8, 8), Bytes({3, 0, 0, 0, 3, 0, 0, 0}));
+    EXPECT_EQ(client.read(region, 0, 2), Bytes({3, 0}));
+}
+
+TEST_P(Level, PutsWriteDataFirstWhereTheyOverlap) {
+    Client client(GetParam());
+    unsigned int region = client.allocate(1);
+    Bytes data = random_bytes(24);
+    std::uint64_t there = base_load_le64(data.data() + 8);
+    EXPECT_EQ(
+        found(pair().ask_one(client.put_request(region, 16, data, RMEM_XOR, region, 24, 8, ~0ULL))),
+        there);
+    for (std::size_t i = 8; i < 16; i++)
+        data[i] ^= 0xff;
+    EXPECT_EQ(client.read(region, 16, 24), data);
+}
+
+TEST_P(Level, PutsCopyIsAnsweredAsTheFirst) {
+    Client client(GetParam());
+    unsigned int region = client.allocate(1);
+    client.floor = client.next_id;
+    Message first = client.put_request(region, 64, {1, 2, 3}, RMEM_ADD, region, 0, 8, 5);
+    EXPECT_EQ(found(pair().ask_one(first)), 0U);
+    EXPECT_EQ(client.write(region, 64, {7, 7, 7}), RMEM_OK);
+    EXPECT_EQ(found(pair().ask_one(client.atomic_request(RMEM_ADD, region, 0, 8, 2))), 5U);
+    EXPECT_EQ(found(pair().ask_one(first)), 0U);
+    EXPECT_EQ(client.read(region, 0, 1), Bytes{7});
+    EXPECT_EQ(client.read(region, 64, 3), Bytes({7, 7, 7}));
+    client.floor = client.next_id;
+    EXPECT_EQ(client.write(region, 100, {1}), RMEM_OK);
+    EXPECT_EQ(client.ask(first), RMEM_STALE);
+}
+
+TEST_P(Level, PutsThatCantBeChangeNothing) {
+    Client client(GetParam());
+    unsigned int region = client.allocate(1), fixed = client.allocate(1, RMEM_PERM_READ);
+    Bytes data = random_bytes(100);
+    auto ask = [&](unsigned int where, unsigned int integer_where, std::uint64_t integer,
+                   std::uint32_t bytes = 8, rmem_atomic_op op = RMEM_ADD) {
+        return client.ask(
+            client.put_request(where, 256, data, op, integer_where, integer, bytes, 1));
+    };
+    EXPECT_EQ(ask(region, region, 4), RMEM_INVALID);
+    EXPECT_EQ(ask(region, region, 2, 4), RMEM_INVALID);
+    for (std::uint32_t bytes : {0U, 1U, 2U, 16U, UINT32_MAX})
+        EXPECT_EQ(ask(region, region, 0, bytes), RMEM_INVALID) << bytes;
+    EXPECT_EQ(ask(region, region, 0, 16, RMEM_SWAP), RMEM_INVALID);
+    EXPECT_EQ(ask(region, region, 0, 8, RMEM_CAS), RMEM_INVALID);
+    EXPECT_EQ(ask(region, region, 0, 8, RMEM_ATOMIC_OP_END), RMEM_INVALID);
+    EXPECT_EQ(ask(fixed, region, 0), RMEM_PERM);
+    EXPECT_EQ(ask(region, fixed, 0), RMEM_PERM);
+    EXPECT_EQ(ask(no_region, region, 0), RMEM_FAULT);
+    EXPECT_EQ(ask(region, no_region, 0), RMEM_FAULT);
+    EXPECT_EQ(ask(region, region, pair().page_bytes()), RMEM_FAULT);
+    data.clear();
+    EXPECT_EQ(ask(region, region, 0), RMEM_INVALID);
+    data = random_bytes(pair().piece_bytes() - sizeof(rmem_put) + 1);
+    Message large = client.put_request(region, 0, data, RMEM_ADD, region, 0, 8, 1);
+    if (data.size() + sizeof(rmem_put) > RMEM_PIECE_BYTES_MAX)
+        EXPECT_TRUE(pair().ask(large).empty());
+    else
+        EXPECT_EQ(client.ask(large), RMEM_INVALID);
+    EXPECT_EQ(client.read(region, 0, pair().page_bytes()), zeros(pair().page_bytes()));
+}
+
 TEST_P(Level, Fence) {
     Client client(GetParam());
     unsigned int region = client.allocate(1);

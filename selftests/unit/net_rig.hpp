@@ -220,7 +220,7 @@ private:
     void fast(uint64_t now_ns, const rmem_head& head, const uint8_t* payload,
               const rmem_peer& peer) {
         rmem_answer decision{};
-        rmem_node_request(&core, now_ns, &head, &peer, &decision);
+        rmem_node_request(&core, now_ns, &head, payload, &peer, &decision);
         if (decision.action == RMEM_ACT_DROP)
             return;
         if (decision.action == RMEM_ACT_SEND_OUT) {
@@ -229,23 +229,31 @@ private:
         }
         if (decision.action == RMEM_ACT_ATOMIC)
             rmem_node_atomic(&core, &head, payload, at(decision.extent[0]), &decision);
+        if (decision.action == RMEM_ACT_PUT) {
+            copy(decision, payload + sizeof(rmem_put));
+            rmem_node_put(&core, &head, payload, at(decision.integer), &decision);
+        }
         if (uint32_t bytes = rmem_wire_payload_bytes(&decision.reply)) {
             auto* found = reinterpret_cast<const uint8_t*>(&decision.found);
             answer(head, decision.reply, {found, found + bytes});
             return;
         }
+        copy(decision, payload);
+        if (decision.action != RMEM_ACT_REPLY)
+            rmem_node_done(&core, &head);
+        answer(head, decision.reply, {});
+    }
+
+    void copy(const rmem_answer& decision, const uint8_t* data) {
         for (unsigned n = 0; n < decision.extents; n++) {
             const rmem_extent& e = decision.extent[n];
             if (decision.action == RMEM_ACT_FILL) {
                 std::memset(at(e), 0, e.bytes);
             } else {
-                std::memcpy(at(e), payload, e.bytes);
-                payload += e.bytes;
+                std::memcpy(at(e), data, e.bytes);
+                data += e.bytes;
             }
         }
-        if (decision.action != RMEM_ACT_REPLY)
-            rmem_node_done(&core, &head);
-        answer(head, decision.reply, {});
     }
 
     void send_out(const rmem_head& head) {
@@ -479,12 +487,11 @@ private:
 
     static Bytes payload_of(const rmem_client_tx& tx) {
         Bytes payload(tx.payload_bytes + tx.data_bytes);
+        auto data = std::copy_n(tx.payload, tx.payload_bytes, payload.begin());
         if (tx.data_bytes) {
             const Op* op = reinterpret_cast<const Op*>(tx.op);
             require(tx.data_offset + tx.data_bytes <= op->data.size(), "sent beyond the op");
-            std::copy_n(op->data.begin() + tx.data_offset, tx.data_bytes, payload.begin());
-        } else {
-            std::copy_n(tx.payload, tx.payload_bytes, payload.begin());
+            std::copy_n(op->data.begin() + tx.data_offset, tx.data_bytes, data);
         }
         require(rmem_wire_payload_bytes(&tx.head) == payload.size(),
                 "payload isn't what the header says");
@@ -614,6 +621,13 @@ inline void make_write(Op& op, uint64_t addr, Bytes data) {
 inline void make_add(Op& op, uint64_t addr, uint64_t value) {
     make(op, RMEM_ATOMIC, addr, 8);
     op.op.atomic = {{value, 0}, {0, 0}, {0, 0}, RMEM_ADD};
+}
+
+// The data to addr, then value added to the integer of 8 bytes at signal.
+inline void make_put(Op& op, uint64_t addr, Bytes data, uint64_t signal, uint64_t value) {
+    make(op, RMEM_PUT, addr, data.size());
+    op.op.put = {signal, value, 0, 8, RMEM_ADD};
+    op.data = std::move(data);
 }
 
 // Submits and waits for the end.

@@ -69,7 +69,7 @@ struct Client {
         h.attempt = 7;
         if (type == RMEM_READ)
             h.piece = 4096;
-        if (type == RMEM_ATOMIC)
+        if (rmem_type_is_exactly_once(type))
             h.op = RMEM_ADD;
         return h;
     }
@@ -232,19 +232,22 @@ public:
         return free(client, client.head(RMEM_FREE, 0, sizeof(rmem_range)), addr, bytes);
     }
 
-    // A whole request for data: data is what a WRITE or ATOMIC carries, and what a READ brings.
+    // A whole request for data: data is what it carries, and what a READ brings.
     rmem_answer request(Client& client, const rmem_head& h, std::vector<uint8_t>* data = nullptr) {
         rmem_answer answer{};
         if (rmem_node_is_slow(&core, &h)) {
             rmem_node_call call = begin(client, h);
             return run(call);
         }
-        rmem_node_request(&core, now_ns, &h, &client.peer, &answer);
         const uint8_t* from = data ? data->data() : nullptr;
+        rmem_node_request(&core, now_ns, &h, from, &client.peer, &answer);
         if (answer.action == RMEM_ACT_ATOMIC) {
             rmem_node_atomic(&core, &h, from, at(answer.extent[0]), &answer);
             return answer;
         }
+        const uint8_t* payload = from;
+        if (answer.action == RMEM_ACT_PUT)
+            from += sizeof(rmem_put);
         for (unsigned n = 0; n < answer.extents; n++) {
             const rmem_extent& e = answer.extent[n];
             if (answer.action == RMEM_ACT_FILL) {
@@ -256,6 +259,8 @@ public:
         }
         if (answer.action == RMEM_ACT_COPY_IN || answer.action == RMEM_ACT_FILL)
             rmem_node_done(&core, &h);
+        if (answer.action == RMEM_ACT_PUT)
+            rmem_node_put(&core, &h, payload, at(answer.integer), &answer);
         if (answer.action == RMEM_ACT_SEND_OUT)
             collect(h, data);
         return answer;

@@ -34,7 +34,10 @@ protected:
         refused_from(client, h, reason, status);
     }
     void refused_from(Client& who, rmem_head h, rmem_node_reason reason, uint8_t status) {
-        Bytes data = filled(h.len, 0xee);
+        refused_with(who, h, reason, status, filled(h.len, 0xee));
+    }
+    void refused_with(Client& who, rmem_head h, rmem_node_reason reason, uint8_t status,
+                      Bytes data) {
         auto before = node.snapshot();
         auto memory = node.memory;
         rmem_answer answer = node.request(who, h, &data);

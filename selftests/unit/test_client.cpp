@@ -799,6 +799,138 @@ TEST_F(AtomicClient, NotUnknownIfItNeverLeft) {
     EXPECT_EQ(value(0), done);
 }
 
+// ---- puts ----
+
+struct PutClient : AtomicClient {
+    Op& put(uint64_t at, Bytes data, uint64_t signal, uint64_t value, size_t channel = 0) {
+        Op& op = ops.emplace_back();
+        net::make_put(op, base + at, std::move(data), base + signal, value);
+        world.submit(op, channel);
+        return op;
+    }
+};
+
+TEST_F(PutClient, BringsDataAndThenTheSignal) {
+    uint32_t most = rmem_client_put_bytes(&client());
+    EXPECT_EQ(most, 1400 - sizeof(rmem_put));
+    uint64_t sum = 0;
+    for (uint32_t bytes : {1u, 7u, 100u, most}) {
+        Bytes data = noise(world.random, bytes);
+        Op& op = put(65536 - bytes / 2, data, 64, bytes);
+        finish_all();
+        EXPECT_EQ(op.result, RMEM_CLIENT_OK);
+        EXPECT_EQ(op.op.put.found, sum);
+        sum += bytes;
+        EXPECT_EQ(read(65536 - bytes / 2, bytes), data);
+        EXPECT_EQ(value(64), sum);
+    }
+}
+
+TEST_F(PutClient, RefusalsCarryTheNodesWord) {
+    put(0, {1}, 4, 1);
+    put(0, {1}, 8 << 20, 1);
+    finish_all();
+    EXPECT_EQ(ops.front().result, RMEM_CLIENT_REFUSED);
+    EXPECT_EQ(ops.front().op.status, RMEM_INVALID);
+    EXPECT_EQ(ops.back().result, RMEM_CLIENT_REFUSED);
+    EXPECT_EQ(ops.back().op.status, RMEM_FAULT);
+    EXPECT_EQ(read(0, 1), Bytes{0});
+}
+
+// One datagram for what is small; every answer in one, too.
+TEST_F(PutClient, ShareDatagrams) {
+    world.datagram_bytes = 8972;
+    attach(world.config(2));
+    world.window.cwnd = RMEM_CWND_MAX;
+    unsigned shared[2] = {};
+    world.on_sent = [&](const net::Packet& packet) {
+        bool response = !packet.to_node;
+        shared[response] += net::received(packet.bytes, response, net::space_key()).size() > 1;
+    };
+    for (uint64_t i = 0; i < 200; i++)
+        put(64 + 8 * i, Bytes(8, i + 1), 0, 1, 1);
+    finish_all();
+    EXPECT_EQ(value(0), 200u);
+    EXPECT_EQ(read(64 + 8 * 199, 8), Bytes(8, 200));
+    EXPECT_GT(shared[0], 10u);
+    EXPECT_GT(shared[1], 10u);
+}
+
+// Each has an item of its own and a bit of the signal. Whoever saw the bit asks for the item, and
+// gets it whole; all bits are set once, so the sum is all of them.
+TEST_F(PutClient, WhoSeesTheSignalFindsTheData) {
+    world.weather = {.loss = 150, .dup = 200, .damage = 20, .cut = 20, .jitter_ns = 5 * ms};
+    world.add_channel(world.config(2));
+    constexpr uint64_t bits = 63, bytes = 1000;
+    for (int round = 0; round < 20; round++) {
+        uint64_t signal = 8 * round, items = 65536;
+        uint64_t seen = 0;
+        ASSERT_EQ(simple(RMEM_ZERO, items, bits * bytes), RMEM_CLIENT_OK);
+        for (uint64_t i = 0; i < bits; i++)
+            put(items + i * bytes, Bytes(bytes, round * 7 + i + 1), signal, 1ull << i);
+        while (seen != (1ull << bits) - 1) {
+            Op look;
+            net::make(look, RMEM_READ, base + signal, 8);
+            ASSERT_EQ(net::finish(world, look, 1), RMEM_CLIENT_OK);
+            uint64_t now = base_load_le64(look.data.data());
+            ASSERT_EQ(now & seen, seen);
+            for (uint64_t i = 0; i < bits; i++) {
+                if (!((now ^ seen) >> i & 1))
+                    continue;
+                Op item;
+                net::make(item, RMEM_READ, base + items + i * bytes, bytes);
+                ASSERT_EQ(net::finish(world, item, 1), RMEM_CLIENT_OK);
+                ASSERT_EQ(item.data, Bytes(bytes, round * 7 + i + 1));
+            }
+            seen = now;
+        }
+        finish_all();
+        EXPECT_EQ(value(signal), (1ull << bits) - 1);
+    }
+    for (Op& op : ops)
+        EXPECT_EQ(op.result, RMEM_CLIENT_OK);
+    EXPECT_GT(client().count.timeouts, 20u);
+}
+
+TEST_F(PutClient, UnknownWhenItsSessionEnded) {
+    world.weather = {.loss = 100, .dup = 100, .jitter_ns = 3 * ms};
+    for (int i = 0; i < 1500; i++) {
+        put(64, Bytes(64, 1), 8, 1);
+        if (i % 100 == 99)
+            world.host->evict_all();
+        if (i % 5 == 0)
+            world.run([&] { return world.channels[0]->ops.size() < 40; });
+    }
+    finish_all();
+    uint64_t done = 0, unknown = 0;
+    for (Op& op : ops) {
+        ASSERT_TRUE(op.result == RMEM_CLIENT_OK || op.result == RMEM_CLIENT_UNKNOWN);
+        done += op.result == RMEM_CLIENT_OK;
+        unknown += op.result == RMEM_CLIENT_UNKNOWN;
+    }
+    EXPECT_GT(unknown, 20u);
+    EXPECT_GE(value(8), done);
+    EXPECT_LE(value(8), done + unknown);
+}
+
+// As far ahead as results are kept, mixed with ATOMICs, no further.
+TEST_F(PutClient, RunNoFurtherAheadThanResultsAreKept) {
+    world.window.cwnd = RMEM_CWND_MAX;
+    world.weather.loss = 1000;
+    put(64, {1}, 0, 1);
+    world.weather.loss = 0;
+    for (int i = 1; i < 500; i++) {
+        if (i % 3)
+            put(64, {1}, 0, 1);
+        else
+            add(0, 1);
+    }
+    finish_all();
+    EXPECT_EQ(value(0), 500u);
+    EXPECT_EQ(client().count.busy, 0u);
+    EXPECT_GE(client().count.timeouts, 1u);
+}
+
 // Whatever the network loses, and whenever ops come: none waits for ever.
 class GatherLoss : public testing::TestWithParam<int> {};
 
@@ -831,6 +963,8 @@ TEST_P(GatherLoss, EveryOpEnds) {
                 net::make(op, random() % 16 ? RMEM_READ : RMEM_ZERO, base, bytes);
             else if (random() % 3 == 0)
                 net::make_add(op, base + 8 * (random() % 100), i);
+            else if (random() % 4 == 0)
+                net::make_put(op, base, Bytes(std::min(bytes, 1300u), i), base + 32768, 1);
             else
                 net::make_write(op, base, Bytes(bytes, i));
             world.submit(op, random() % 2);

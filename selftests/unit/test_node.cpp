@@ -86,7 +86,7 @@ TEST_F(NodeTest, PageFreedBetweenCheckAndPartReadsAsZero) {
     node.write(client, addr, filled(4096, 1));
     rmem_head h = client.head(RMEM_READ, addr, 4096);
     rmem_answer answer;
-    rmem_node_request(&node.core, 1, &h, &client.peer, &answer);
+    rmem_node_request(&node.core, 1, &h, nullptr, &client.peer, &answer);
     ASSERT_EQ(answer.action, RMEM_ACT_SEND_OUT);
     node.free(client, addr, 8 * page);
     EXPECT_EQ(rmem_node_read_part(&node.core, &h, 0, &answer), 4096u);

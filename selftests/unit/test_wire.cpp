@@ -84,7 +84,8 @@ TEST(Wire, DamagedPayloadByLevel) {
         EXPECT_EQ(damaged(type, RMEM_DIGEST), RMEM_WIRE_DAMAGED);
         EXPECT_EQ(damaged(type, RMEM_FULL), RMEM_WIRE_TAG);
     }
-    for (uint8_t type : {RMEM_OPEN + 0, RMEM_ALLOC + 0, RMEM_FREE + 0, RMEM_ALLOC | RMEM_RESPONSE})
+    for (uint8_t type : {RMEM_OPEN + 0, RMEM_ALLOC + 0, RMEM_FREE + 0, RMEM_ALLOC | RMEM_RESPONSE,
+                         RMEM_PUT + 0, RMEM_PUT | RMEM_RESPONSE})
         for (uint8_t level : {RMEM_LINK, RMEM_DIGEST, RMEM_FULL})
             EXPECT_EQ(damaged(type, level), RMEM_WIRE_TAG);
 }
@@ -99,6 +100,25 @@ TEST(Wire, PayloadOfAnotherLength) {
     EXPECT_EQ(m.verify(key), RMEM_WIRE_DAMAGED);
     m = message(RMEM_WRITE, RMEM_FULL, key);
     m.payload.push_back(1);
+    EXPECT_EQ(m.verify(key), RMEM_WIRE_TAG);
+}
+
+// What it says of its data is no length that could be added up to a small one.
+TEST(Wire, PutOfAnyLength) {
+    base_siphash_key key = test_key();
+    rmem_head head{};
+    head.type = RMEM_PUT;
+    for (uint32_t bytes : {0u, 1u, 1400u, RMEM_PIECE_BYTES_MAX}) {
+        head.len = bytes;
+        EXPECT_EQ(rmem_wire_payload_bytes(&head), sizeof(rmem_put) + bytes);
+    }
+    for (uint32_t bytes : {RMEM_PIECE_BYTES_MAX + 1, ~0u - 23, ~0u - 22, ~0u}) {
+        head.len = bytes;
+        EXPECT_GT(rmem_wire_payload_bytes(&head), RMEM_PIECE_BYTES_MAX);
+    }
+    Message m = message(RMEM_PUT, RMEM_DIGEST, key, 10);
+    EXPECT_EQ(m.head.digest, 0u);
+    m.payload.pop_back();
     EXPECT_EQ(m.verify(key), RMEM_WIRE_TAG);
 }
 
@@ -123,6 +143,7 @@ TEST(Wire, Form) {
     EXPECT_EQ(write([](auto& h) { h.flags = 3; }), RMEM_WIRE_MALFORMED);
     EXPECT_EQ(write([](auto& h) { h.op = 1; }), RMEM_WIRE_MALFORMED);
     EXPECT_EQ(changed(RMEM_ATOMIC, [](auto& h) { h.op = 0; }), RMEM_WIRE_MALFORMED);
+    EXPECT_EQ(changed(RMEM_PUT, [](auto& h) { h.op = 0; }), RMEM_WIRE_MALFORMED);
     EXPECT_EQ(write([](auto& h) { h.status = 1; }), RMEM_WIRE_MALFORMED);
     EXPECT_EQ(write([](auto& h) { h.offset = 1; }), RMEM_WIRE_MALFORMED);
     EXPECT_EQ(write([](auto& h) { h.piece = 1; }), RMEM_WIRE_MALFORMED);

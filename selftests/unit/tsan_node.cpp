@@ -197,7 +197,7 @@ private:
             client.floor = client.next_id;
         rmem_head h = client.head(type, addr, type == RMEM_DISCARD ? page : unit);
         rmem_answer answer;
-        rmem_node_request(&node, 1, &h, &client.peer, &answer);
+        rmem_node_request(&node, 1, &h, nullptr, &client.peer, &answer);
         if (answer.action == RMEM_ACT_COPY_IN) {
             check(answer.extent[0], mark);
             Access::fill(at(answer.extent[0]), unit, mark);
@@ -289,6 +289,53 @@ TEST(TsanNode, TwoSessionsPerTenant) {
     Machine<Words> machine(2);
     machine.run(20000);
     machine.finish();
+}
+
+// Data is written plainly, without a lock that its reader has, too: what he saw of the integer has
+// to be enough.
+TEST(TsanNode, PutsReleaseTheirData) {
+    constexpr uint64_t rounds = 3000;
+    rig::Node node;
+    rig::Client client;
+    ASSERT_TRUE(node.add_space(1));
+    ASSERT_EQ(node.open(client, 100).reply.status, RMEM_OK);
+    uint64_t addr = node.alloc(client, 2 * page);
+    node.refill();
+    node.write(client, addr, {0});
+    node.write(client, addr + page, {0});
+    auto place_of = [&](uint64_t at) {
+        rmem_answer answer;
+        EXPECT_EQ(rmem_node_access(&node.core, 0, RMEM_READ, at, 8, &answer), RMEM_NODE_EXECUTED);
+        return node.at(answer.extent[0]);
+    };
+    const uint8_t* data = place_of(addr);
+    auto& integer = *reinterpret_cast<uint64_t*>(place_of(addr + page));
+    std::atomic_ref<uint64_t> made(integer);
+    std::atomic<uint64_t> used{0};
+    bool whole = true;
+    std::thread reader([&] {
+        for (uint64_t i = 1; i <= rounds; i++) {
+            while (made.load(std::memory_order_acquire) < i)
+                std::this_thread::yield();
+            for (uint32_t n = 0; n < 100; n++)
+                whole &= data[n] == uint8_t(i);
+            used.store(i, std::memory_order_release);
+        }
+    });
+    for (uint64_t i = 1; i <= rounds; i++) {
+        std::vector<uint8_t> payload(sizeof(rmem_put) + 100, uint8_t(i));
+        base_store_le64(payload.data(), addr + page);
+        base_store_le64(payload.data() + offsetof(rmem_put, value), 1);
+        base_store_le32(payload.data() + offsetof(rmem_put, bytes), 8);
+        base_store_le32(payload.data() + offsetof(rmem_put, reserved), 0);
+        client.floor = client.next_id;
+        rmem_head head = client.head(RMEM_PUT, addr, 100);
+        ASSERT_EQ(node.request(client, head, &payload).reason, RMEM_NODE_EXECUTED);
+        while (used.load(std::memory_order_acquire) < i)
+            std::this_thread::yield();
+    }
+    reader.join();
+    EXPECT_TRUE(whole);
 }
 
 TEST(TsanRing, ManyProducersManyConsumers) {

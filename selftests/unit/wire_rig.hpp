@@ -57,8 +57,8 @@ inline Message message(uint8_t type, uint8_t integrity, const base_siphash_key& 
         m.head.floor = 0x3132333435363700;
     if (type == RMEM_READ)
         m.head.piece = 4096;
-    if ((type & ~RMEM_RESPONSE) == RMEM_ATOMIC)
-        m.head.op = RMEM_CAS;
+    if (rmem_type_is_exactly_once(type))
+        m.head.op = RMEM_ADD;
     if (type == (RMEM_READ | RMEM_RESPONSE))
         m.head.offset = 4096;
     m.payload.resize(rmem_wire_payload_bytes(&m.head));
@@ -69,6 +69,6 @@ inline Message message(uint8_t type, uint8_t integrity, const base_siphash_key& 
 
 inline constexpr uint8_t requests[] = {RMEM_OPEN,   RMEM_CLOSE, RMEM_ALLOC,   RMEM_FREE,
                                        RMEM_READ,   RMEM_WRITE, RMEM_DISCARD, RMEM_ZERO,
-                                       RMEM_ATOMIC, RMEM_FENCE};
+                                       RMEM_ATOMIC, RMEM_FENCE, RMEM_PUT};
 
 } // namespace wire

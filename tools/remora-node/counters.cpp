@@ -44,6 +44,7 @@ constexpr std::array<const char*, counts> names = [] {
     type(RMEM_ZERO) = "zero";
     type(RMEM_ATOMIC) = "atomic";
     type(RMEM_FENCE) = "fence";
+    type(RMEM_PUT) = "put";
     name[count_read_bytes] = "read-bytes";
     name[count_write_bytes] = "write-bytes";
     name[count_answers] = "answers";

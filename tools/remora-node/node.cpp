@@ -120,11 +120,12 @@ void Node::handle_message(Request& request, rmem_wire_verdict verdict) {
     answer(request, damaged, {});
 }
 
-// ---- READ, WRITE, DISCARD, ZERO, ATOMIC ----
+// ---- READ, WRITE, DISCARD, ZERO, ATOMIC, PUT ----
 
 void Node::execute(Request& request) {
     rmem_answer decision;
-    rmem_node_request(host_.core(), request.now_ns, &request.in.head, &request.peer, &decision);
+    rmem_node_request(host_.core(), request.now_ns, &request.in.head, request.payload.data(),
+                      &request.peer, &decision);
     request.counters.add(count_reason + decision.reason);
     switch (decision.action) {
     case RMEM_ACT_DROP:
@@ -145,12 +146,23 @@ void Node::execute(Request& request) {
                          host_.page(decision.extent[0].page) + decision.extent[0].offset,
                          &decision);
         break;
+    case RMEM_ACT_PUT:
+        put(request, decision);
+        break;
     case RMEM_ACT_REPLY:
         break;
     }
     if (rmem_wire_payload_bytes(&decision.reply))
         return answer_found(request, decision);
     answer(request, decision.reply, {});
+}
+
+void Node::put(Request& request, rmem_answer& decision) {
+    const std::uint8_t* payload = request.payload.data();
+    host_.copy_in(decision, payload + sizeof(rmem_put));
+    request.counters.add(count_write_bytes, request.in.head.len);
+    rmem_node_put(host_.core(), &request.in.head, payload,
+                  host_.page(decision.integer.page) + decision.integer.offset, &decision);
 }
 
 // The datagram for another answer: the last one, if it takes it, or a new one. Slot lock.

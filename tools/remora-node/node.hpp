@@ -7,7 +7,7 @@
  *   each message -> tag -> length, digest      nothing is changed before all of them held
  *      |
  *      |-- OPEN CLOSE ALLOC FREE FENCE        Host::call()
- *      `-- READ WRITE DISCARD ZERO ATOMIC     slot lock { core decides; copy; executed; answers }
+ *      `-- READ WRITE DISCARD ZERO ATOMIC PUT slot lock { core decides; copy; executed; answers }
  *
  * Answers to a READ refer to the pages themselves. They have to be sent before the thread
  * that got them calls leave(): after that the scrubber may zero a page that was given back.
@@ -44,7 +44,7 @@ struct Path {
 struct Reply {
     std::array<std::uint8_t, RMEM_BUNDLE_MAX * RMEM_HDR_BYTES> head;
     std::size_t head_bytes;
-    std::array<rmem_found, RMEM_BUNDLE_MAX> found; // by ATOMICs
+    std::array<rmem_found, RMEM_BUNDLE_MAX> found; // by ATOMICs and PUTs
     unsigned int founds;
     std::array<std::span<const std::uint8_t>, RMEM_BUNDLE_MAX * RMEM_EXTENTS_MAX> data;
     unsigned int pieces;
@@ -95,6 +95,7 @@ private:
 
     void handle_message(Request& request, rmem_wire_verdict verdict);
     void execute(Request& request);
+    void put(Request& request, rmem_answer& decision);
     Reply& datagram_for(Request& request, const rmem_head& head);
     void answer(Request& request, rmem_head& head, std::span<const rmem_extent> extents);
     void answer_found(Request& request, rmem_answer& decision);

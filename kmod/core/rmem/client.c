@@ -193,7 +193,7 @@ static void client_begin_open(struct rmem_client *c)
 
 /*
  * The node doesn't know the session: all that is outstanding goes again in a new
- * one, parts done excepted; but not an ATOMIC that may have been executed, which ends: given
+ * one, parts done excepted; but not an ATOMIC or PUT that may have been executed, which ends: given
  * back, before chain. A session that did nothing but get lost makes for a pause: two
  * clients under one name would otherwise supersede each other at full speed.
  */
@@ -204,7 +204,7 @@ static struct rmem_op *client_reopen(struct rmem_client *c, u64 now_ns, struct r
 
 	for (; op; op = next) {
 		next = op->next;
-		if (op->type == RMEM_ATOMIC && op->may_be_done) {
+		if (rmem_type_is_exactly_once(op->type) && op->may_be_done) {
 			op->next = chain;
 			chain = op;
 			continue;
@@ -446,11 +446,15 @@ static bool alloc_take(struct rmem_op *op, const void *payload)
 	return true;
 }
 
-static void atomic_take(struct rmem_op *op, const void *payload)
+static void found_take(struct rmem_op *op, const void *payload)
 {
 	struct rmem_found found;
 
 	base_copy(&found, payload, sizeof(found));
+	if (op->type == RMEM_PUT) {
+		op->put.found = base_load_le64(&found.value[0]);
+		return;
+	}
 	op->atomic.found[0] = base_load_le64(&found.value[0]);
 	op->atomic.found[1] = base_load_le64(&found.value[1]);
 }
@@ -538,8 +542,8 @@ static void client_receive_ok(struct rmem_client *c, struct rmem_op *op, u64 now
 		client_refused(c, op, part, now_ns, RMEM_INVALID, rx);
 		return;
 	}
-	if (op->type == RMEM_ATOMIC)
-		atomic_take(op, payload);
+	if (rmem_type_is_exactly_once(op->type))
+		found_take(op, payload);
 	client_answered(c, op, part, now_ns, head, rx);
 }
 

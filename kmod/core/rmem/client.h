@@ -8,7 +8,7 @@
  *   packets received --rmem_client_receive()-+-> copy data here, op is finished
  *   timer            --rmem_client_expire()--+-> what to send again is waiting again
  *
- * An op is one READ, WRITE, DISCARD, ZERO, ATOMIC, FENCE, ALLOC or FREE. Its memory is the
+ * An op is one READ, WRITE, DISCARD, ZERO, ATOMIC, PUT, FENCE, ALLOC or FREE. Its memory is the
  * caller's, embedded in the caller's request, and the channel's from submit
  * until it is reported finished. A WRITE takes one id per packet; the others one.
  * A retry sends the whole op again, but for the parts already answered.
@@ -41,7 +41,7 @@ enum rmem_client_result {
 	RMEM_CLIENT_REFUSED, /* the node said no; op->status has its word */
 	RMEM_CLIENT_TIMEOUT, /* fail_after passed */
 	RMEM_CLIENT_CANCELLED,
-	RMEM_CLIENT_UNKNOWN, /* an ATOMIC's session ended first: it was executed once or never */
+	RMEM_CLIENT_UNKNOWN, /* an ATOMIC's or PUT's session ended first: executed once or never */
 };
 
 /* ALLOC's and FREE's payloads, in the host's byte order. */
@@ -64,13 +64,22 @@ struct rmem_op_atomic {
 	u8 op;	      /* enum rmem_atomic_op */
 };
 
+/* PUT's: the integer. */
+struct rmem_op_put {
+	u64 addr;
+	u64 value;
+	u64 found; /* the answer */
+	u32 bytes; /* 4, 8 */
+	u8 op;	   /* enum rmem_atomic_op */
+};
+
 struct rmem_op {
 	struct rmem_op *next, *prev; /* of the list that holds it; finished: next only */
 	/* The caller sets these; the rest needs no clearing. */
 	u64 addr;
 	/*
 	 * READ, WRITE: 1 .. RMEM_OP_BYTES_MAX; DISCARD, ZERO: .. RMEM_ZERO_BYTES_MAX;
-	 * ATOMIC: 4, 8, 16; FENCE: 0
+	 * ATOMIC: 4, 8, 16; PUT: .. rmem_client_put_bytes(); FENCE: 0
 	 */
 	u32 len;
 	u8 type; /* enum rmem_type */
@@ -97,6 +106,7 @@ struct rmem_op {
 		struct rmem_op_alloc alloc; /* ALLOC: the caller's wish */
 		struct rmem_op_range range; /* FREE: the caller's; ALLOC finished OK: the answer */
 		struct rmem_op_atomic atomic; /* ATOMIC: the caller's, but for the answer */
+		struct rmem_op_put put;	      /* PUT: the same */
 	};
 };
 
@@ -138,18 +148,22 @@ struct rmem_client_node {
 	u32 page_bytes, piece_bytes;
 };
 
-/* A message to send: header, then len bytes of op's data from offset, or payload. */
+/*
+ * A message to send: header, then a payload of payload_bytes from here and data_bytes of op's data
+ * from data_offset; of PUT both, in that order, else one of them or none.
+ */
 struct rmem_client_tx {
 	struct rmem_head head; /* digest not filled in */
 	struct rmem_op *op;    /* NULL: the channel's own (OPEN, CLOSE) */
 	u32 data_offset;       /* WRITE: into the op's data */
-	u32 data_bytes;	       /* WRITE: 0 otherwise */
-	u32 payload_bytes;     /* OPEN, ALLOC, FREE, ATOMIC: their wire form, in payload */
+	u32 data_bytes;	       /* WRITE, PUT: 0 otherwise */
+	u32 payload_bytes;     /* OPEN, ALLOC, FREE, ATOMIC, PUT: their wire form, in payload */
 	union {
 		struct rmem_open open;
 		struct rmem_alloc alloc;
 		struct rmem_range range;
 		struct rmem_operands operands;
+		struct rmem_put put;
 		u8 payload[sizeof(struct rmem_operands)];
 	};
 };
@@ -211,9 +225,12 @@ void rmem_client_submit(struct rmem_client *c, struct rmem_op *op, u64 now_ns);
  * The next message, if there is one that may go now. Call until false, in one hold of the lock:
  * after open, close, submit, receive, expire, and when a window opened (rmem_window_waiting()).
  * What one such row of calls yields may share datagrams (rmem_bundle_joins()) where it has
- * op->parts: READs, WRITEs and ATOMICs.
+ * op->parts: READs, WRITEs, ATOMICs and PUTs.
  */
 bool rmem_client_next(struct rmem_client *c, u64 now_ns, struct rmem_client_tx *tx);
+
+/* Bytes of data that a PUT takes at most; 0 until the session was open for the first time. */
+u32 rmem_client_put_bytes(const struct rmem_client *c);
 
 /* How many messages, tx included, may come in a row now and share its datagram; 1 or more. */
 u32 rmem_client_row(const struct rmem_client *c, const struct rmem_client_tx *tx);
@@ -233,7 +250,7 @@ struct rmem_client_rx {
 
 /*
  * head has parsed as a response and its tag has verified; damaged: its payload
- * didn't. payload: of OPEN, ALLOC and ATOMIC responses that are RMEM_OK, at any alignment; not
+ * didn't. payload: of OPEN, ALLOC, ATOMIC and PUT responses that are RMEM_OK, at any alignment; not
  * looked at else. If rx->op is set the
  * caller copies the data before it looks at finished.
  */
@@ -244,8 +261,8 @@ void rmem_client_receive(struct rmem_client *c, u64 now_ns, const struct rmem_he
  * Deadlines passed? Ops to retry wait again; those too old (or the channel is LOST) finish,
  * linked, all with *result.
  *
- * A change that ended with TIMEOUT may have a copy on its way, and so may the ATOMICs that end with
- * it, however young. Then the state is OPENING: a
+ * A change that ended with TIMEOUT may have a copy on its way, and so may the ATOMICs and PUTs that
+ * end with it, however young. Then the state is OPENING: a
  * new session makes the node refuse the copy. Until that is OPEN, the caller sends nothing
  * to the same addresses in other channels, or the copy may come after it.
  */

@@ -87,15 +87,34 @@ static bool client_next_own(struct rmem_client *c, u64 now_ns, struct rmem_clien
 	return true;
 }
 
+static void tx_atomic(struct rmem_client_tx *tx, const struct rmem_op_atomic *atomic)
+{
+	tx->head.op = atomic->op;
+	base_store_le64(&tx->operands.value[0], atomic->value[0]);
+	base_store_le64(&tx->operands.value[1], atomic->value[1]);
+	base_store_le64(&tx->operands.compare[0], atomic->compare[0]);
+	base_store_le64(&tx->operands.compare[1], atomic->compare[1]);
+	tx->payload_bytes = sizeof(tx->operands);
+}
+
+static void tx_put(struct rmem_client_tx *tx, const struct rmem_op_put *put)
+{
+	tx->head.op = put->op;
+	base_store_le64(&tx->put.addr, put->addr);
+	base_store_le64(&tx->put.value, put->value);
+	base_store_le32(&tx->put.bytes, put->bytes);
+	tx->payload_bytes = sizeof(tx->put);
+}
+
 static void tx_payload(struct rmem_client_tx *tx, const struct rmem_op *op)
 {
 	base_zero(tx->payload, sizeof(tx->payload));
 	if (op->type == RMEM_ATOMIC) {
-		base_store_le64(&tx->operands.value[0], op->atomic.value[0]);
-		base_store_le64(&tx->operands.value[1], op->atomic.value[1]);
-		base_store_le64(&tx->operands.compare[0], op->atomic.compare[0]);
-		base_store_le64(&tx->operands.compare[1], op->atomic.compare[1]);
-		tx->payload_bytes = sizeof(tx->operands);
+		tx_atomic(tx, &op->atomic);
+		return;
+	}
+	if (op->type == RMEM_PUT) {
+		tx_put(tx, &op->put);
 		return;
 	}
 	tx->head.addr = 0;
@@ -132,12 +151,12 @@ static void tx_build(const struct rmem_client *c, struct rmem_client_tx *tx, str
 	head->offset = 0;
 	head->digest = 0;
 	head->piece = op->type == RMEM_READ ? op->piece : 0;
-	head->op = op->type == RMEM_ATOMIC ? op->atomic.op : 0;
+	head->op = 0;
 	tx->op = op;
 	tx->data_offset = part * op->piece;
-	tx->data_bytes = op->type == RMEM_WRITE ? bytes : 0;
+	tx->data_bytes = op->type == RMEM_WRITE || op->type == RMEM_PUT ? bytes : 0;
 	tx->payload_bytes = 0;
-	if (op->type == RMEM_ALLOC || op->type == RMEM_FREE || op->type == RMEM_ATOMIC)
+	if (op->type == RMEM_ALLOC || op->type == RMEM_FREE || rmem_type_is_exactly_once(op->type))
 		tx_payload(tx, op);
 }
 
@@ -149,7 +168,7 @@ static bool client_take_ids(struct rmem_client *c, struct rmem_op *op)
 	if (op->piece != c->piece)
 		rmem_op_cut(op, c->piece);
 	/* The node has a place for its result when the floor has come near. */
-	if (op->type == RMEM_ATOMIC && rmem_seq_span(&c->seq) >= RMEM_REPLAY)
+	if (rmem_type_is_exactly_once(op->type) && rmem_seq_span(&c->seq) >= RMEM_REPLAY)
 		return false;
 	op->id = rmem_seq_take(&c->seq, rmem_op_ids(op), op);
 	if (!op->id)
@@ -161,12 +180,24 @@ static bool client_take_ids(struct rmem_client *c, struct rmem_op *op)
 	return true;
 }
 
+static u32 op_payload_bytes(const struct rmem_op *op)
+{
+	switch (op->type) {
+	case RMEM_WRITE:
+		return op->len;
+	case RMEM_ATOMIC:
+		return sizeof(struct rmem_operands);
+	case RMEM_PUT:
+		return sizeof(struct rmem_put) + op->len;
+	default:
+		return 0;
+	}
+}
+
 /* How many ops like this one a datagram takes. */
 static u32 client_datagram_ops(const struct rmem_client *c, const struct rmem_op *op)
 {
-	u32 bytes = RMEM_HDR_BYTES + (op->type == RMEM_WRITE ? op->len : 0) +
-		    (op->type == RMEM_ATOMIC ? sizeof(struct rmem_operands) : 0);
-	u32 ops = c->config.datagram_bytes / bytes;
+	u32 ops = c->config.datagram_bytes / (RMEM_HDR_BYTES + op_payload_bytes(op));
 
 	return ops < RMEM_BUNDLE_MAX ? ops : RMEM_BUNDLE_MAX;
 }
@@ -245,8 +276,8 @@ static bool client_send(struct rmem_client *c, struct rmem_op *op, u32 part, u64
 			struct rmem_client_tx *tx)
 {
 	u32 end = op->type == RMEM_READ ? rmem_op_find_part(op, part, false) : part + 1;
-	u32 bytes = rmem_op_has_parts(op) ? rmem_op_offset(op, end) - rmem_op_offset(op, part)
-					  : op->len;
+	u32 bytes = rmem_op_is_cut(op) ? rmem_op_offset(op, end) - rmem_op_offset(op, part)
+				       : op->len;
 	u32 i;
 
 	if (!client_admit(c, now_ns, end - part, op->type == RMEM_READ ? bytes : 0))
@@ -264,6 +295,11 @@ static bool client_send(struct rmem_client *c, struct rmem_op *op, u32 part, u64
 	if (rmem_op_find_part(op, 0, true) == op->parts)
 		client_sent(c, op, now_ns);
 	return true;
+}
+
+u32 rmem_client_put_bytes(const struct rmem_client *c)
+{
+	return c->piece ? c->piece - sizeof(struct rmem_put) : 0;
 }
 
 u32 rmem_client_row(const struct rmem_client *c, const struct rmem_client_tx *tx)

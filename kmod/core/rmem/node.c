@@ -405,6 +405,61 @@ static enum rmem_node_reason do_atomic(struct rmem_node *node, const struct rmem
 	return reason;
 }
 
+/* PUT's payload, in the host's byte order. */
+struct put {
+	u64 addr, value;
+	u32 bytes;
+	u32 reserved;
+};
+
+static struct put load_put(const void *payload)
+{
+	struct rmem_put wire;
+
+	base_copy(&wire, payload, sizeof(wire));
+	return (struct put){base_load_le64(&wire.addr), base_load_le64(&wire.value),
+			    base_load_le32(&wire.bytes), base_load_le32(&wire.reserved)};
+}
+
+static bool put_is_sound(const struct rmem_node *node, const struct rmem_head *head,
+			 const struct put *put)
+{
+	return range_is_sound(head->addr, head->len,
+			      node->config.piece_bytes - sizeof(struct rmem_put)) &&
+	       (put->bytes == 4 || put->bytes == 8) && !(put->addr & (put->bytes - 1)) &&
+	       rmem_atomic_is_known(head->op, put->bytes) && head->op != RMEM_CAS &&
+	       !put->reserved;
+}
+
+/*
+ * Whether both may be written is seen before either gets a page. Then one after the other: a page
+ * for the integer stays even if there is none for the data, reads as zero as it did before, and
+ * isn't wanted any more when the request comes again. So no pool is too small for it.
+ */
+static enum rmem_node_reason do_put(struct rmem_node *node, const struct rmem_session *session,
+				    const struct rmem_head *head, const void *payload,
+				    struct rmem_answer *answer)
+{
+	struct put put = load_put(payload);
+	u32 space_index = session->place.index;
+	enum rmem_node_reason reason;
+
+	if (!put_is_sound(node, head, &put))
+		return RMEM_NODE_LENGTH;
+	if (!rmem_session_has_place(session, head->id))
+		return RMEM_NODE_BUSY;
+	reason = check_pages(node, space_index, head, RMEM_PTE_WRITE);
+	if (reason == RMEM_NODE_EXECUTED)
+		reason = do_write(node, space_index, put.addr, put.bytes, answer);
+	if (reason != RMEM_NODE_EXECUTED)
+		return reason;
+	answer->integer = answer->extent[0];
+	answer->extents = 0;
+	reason = do_write(node, space_index, head->addr, head->len, answer);
+	answer->action = RMEM_ACT_PUT;
+	return reason;
+}
+
 /* At most two pages, too. */
 static enum rmem_node_reason look(const struct rmem_node *node, u32 space_index, u64 addr,
 				  u32 bytes, struct rmem_answer *answer)
@@ -497,7 +552,8 @@ bool rmem_node_is_slow(const struct rmem_node *node, const struct rmem_head *hea
 }
 
 static enum rmem_node_reason execute(struct rmem_node *node, const struct rmem_session *session,
-				     const struct rmem_head *head, struct rmem_answer *answer)
+				     const struct rmem_head *head, const void *put,
+				     struct rmem_answer *answer)
 {
 	switch (head->type) {
 	case RMEM_READ:
@@ -506,6 +562,8 @@ static enum rmem_node_reason execute(struct rmem_node *node, const struct rmem_s
 		return do_write(node, session->place.index, head->addr, head->len, answer);
 	case RMEM_ATOMIC:
 		return do_atomic(node, session, head, answer);
+	case RMEM_PUT:
+		return do_put(node, session, head, put, answer);
 	default:
 		return rmem_node_clear(node, session->place.index, head, answer);
 	}
@@ -519,7 +577,7 @@ u32 rmem_node_datagram_bytes(const struct rmem_node *node, const struct rmem_hea
 }
 
 void rmem_node_request(struct rmem_node *node, u64 now_ns, const struct rmem_head *head,
-		       const struct rmem_peer *peer, struct rmem_answer *answer)
+		       const void *put, const struct rmem_peer *peer, struct rmem_answer *answer)
 {
 	struct rmem_session *session = NULL;
 	enum rmem_node_reason reason = rmem_node_identify(node, now_ns, head, peer, &session);
@@ -532,26 +590,43 @@ void rmem_node_request(struct rmem_node *node, u64 now_ns, const struct rmem_hea
 		reason = RMEM_NODE_EXECUTED;
 	rmem_node_answer(node, head, RMEM_NODE_EXECUTED, answer);
 	if (reason == RMEM_NODE_EXECUTED) {
-		reason = execute(node, session, head, answer);
+		reason = execute(node, session, head, put, answer);
 		if (reason == RMEM_NODE_FAULT && head->type != RMEM_READ)
 			rmem_session_refuse(session, head->id);
 	}
 	if (reason != RMEM_NODE_EXECUTED)
 		rmem_node_answer(node, head, reason, answer);
-	if (reason == RMEM_NODE_REPEATED && head->type == RMEM_ATOMIC)
+	if (reason == RMEM_NODE_REPEATED && rmem_type_is_exactly_once(head->type))
 		rmem_session_replay(session, head->id, &answer->found);
+}
+
+static void change(struct rmem_node *node, const struct rmem_head *head, u32 bytes,
+		   const struct rmem_operands *in, void *place, struct rmem_answer *answer)
+{
+	struct rmem_session *session = rmem_sessions_find(&node->sessions, head->session);
+
+	rmem_atomic_apply(place, head->op, bytes, in, &answer->found);
+	if (session)
+		rmem_session_keep(session, head->id, &answer->found);
 }
 
 void rmem_node_atomic(struct rmem_node *node, const struct rmem_head *head, const void *operands,
 		      void *place, struct rmem_answer *answer)
 {
-	struct rmem_session *session = rmem_sessions_find(&node->sessions, head->session);
 	struct rmem_operands in;
 
 	base_copy(&in, operands, sizeof(in));
-	rmem_atomic_apply(place, head->op, head->len, &in, &answer->found);
-	if (session)
-		rmem_session_keep(session, head->id, &answer->found);
+	change(node, head, head->len, &in, place, answer);
+}
+
+void rmem_node_put(struct rmem_node *node, const struct rmem_head *head, const void *put,
+		   void *place, struct rmem_answer *answer)
+{
+	struct put wanted = load_put(put);
+	struct rmem_operands in = { 0 };
+
+	base_store_le64(&in.value[0], wanted.value);
+	change(node, head, wanted.bytes, &in, place, answer);
 }
 
 void rmem_node_done(struct rmem_node *node, const struct rmem_head *head)

@@ -4,7 +4,7 @@
  *
  *   datagram -> rmem_wire_parse -> rmem_node_key -> tag checked by the caller
  *      |
- *      |-- READ WRITE DISCARD ZERO ATOMIC     fast path, any CPU, softirq
+ *      |-- READ WRITE DISCARD ZERO ATOMIC PUT fast path, any CPU, softirq
  *      |     lock slot(head) { rmem_node_request -> answer; copy; rmem_node_done }
  *      |
  *      `-- rmem_node_is_slow():        slow path: node_call.h
@@ -105,11 +105,12 @@ u32 rmem_node_slot(const struct rmem_node *node, u64 session);
 
 enum rmem_node_action {
 	RMEM_ACT_DROP,	   /* no answer; reason says why */
-	RMEM_ACT_REPLY,	   /* send reply; with found, if it's an ATOMIC's and RMEM_OK */
+	RMEM_ACT_REPLY,	   /* send reply; with found, if it's an ATOMIC's or PUT's and RMEM_OK */
 	RMEM_ACT_COPY_IN,  /* copy payload into the extents, rmem_node_done(), send reply */
 	RMEM_ACT_FILL,	   /* zero the extents (0 to 2), rmem_node_done(), send reply */
 	RMEM_ACT_ATOMIC,   /* rmem_node_atomic() on the extent, send reply and found */
 	RMEM_ACT_SEND_OUT, /* send the data: rmem_node_read_part() until it says 0 */
+	RMEM_ACT_PUT,	   /* copy the data into the extents, rmem_node_put(), as ATOMIC */
 };
 
 /* Why a request was refused or not executed; one counter each. Stable order: they are in uapi. */
@@ -145,6 +146,7 @@ struct rmem_answer {
 	struct rmem_head reply; /* digest not filled in; type, ids, boot, status are */
 	unsigned int extents;
 	struct rmem_extent extent[RMEM_EXTENTS_MAX];
+	struct rmem_extent integer; /* of ACT_PUT */
 	struct rmem_found found; /* rmem_wire_payload_bytes(&reply) of it are the reply's payload */
 };
 
@@ -164,12 +166,12 @@ u32 rmem_node_datagram_bytes(const struct rmem_node *node, const struct rmem_hea
 bool rmem_node_is_slow(const struct rmem_node *node, const struct rmem_head *head);
 
 /*
- * Fast path: READ, WRITE, DISCARD, short ZERO, ATOMIC. The message has verified, in length
- * and digest too (a damaged one goes to rmem_node_damaged()). Slot lock of
- * rmem_node_slot(head->session).
+ * Fast path: READ, WRITE, DISCARD, short ZERO, ATOMIC, PUT. The message has verified, in length
+ * and digest too (a damaged one goes to rmem_node_damaged()). put: a PUT's struct rmem_put, at any
+ * alignment; not looked at else. Slot lock of rmem_node_slot(head->session).
  */
 void rmem_node_request(struct rmem_node *node, u64 now_ns, const struct rmem_head *head,
-		       const struct rmem_peer *peer, struct rmem_answer *answer);
+		       const void *put, const struct rmem_peer *peer, struct rmem_answer *answer);
 
 /* The extents of a COPY_IN or FILL are written: from now on the id counts as executed. */
 void rmem_node_done(struct rmem_node *node, const struct rmem_head *head);
@@ -181,6 +183,13 @@ void rmem_node_done(struct rmem_node *node, const struct rmem_head *head);
  */
 void rmem_node_atomic(struct rmem_node *node, const struct rmem_head *head, const void *operands,
 		      void *place, struct rmem_answer *answer);
+
+/*
+ * ACT_PUT, when the data is in the extents: the same; place is where the answer's integer lies, put
+ * what rmem_node_request() got.
+ */
+void rmem_node_put(struct rmem_node *node, const struct rmem_head *head, const void *put,
+		   void *place, struct rmem_answer *answer);
 
 /*
  * Data for a caller in the node's own process: what he asks for is neither repeated nor late, so he

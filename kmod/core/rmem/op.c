@@ -6,7 +6,7 @@ void rmem_op_cut(struct rmem_op *op, u32 piece)
 	u32 word;
 
 	op->piece = piece;
-	op->parts = rmem_op_has_parts(op) ? (op->len + piece - 1) / piece : 1;
+	op->parts = rmem_op_is_cut(op) ? (op->len + piece - 1) / piece : 1;
 	op->parts_done = 0;
 	op->flying_parts = 0;
 	for (word = 0; word * 64 < op->parts; word++) {

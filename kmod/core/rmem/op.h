@@ -3,8 +3,8 @@
  * What client.c does with an op by itself: its parts, and the lists it is in.
  *
  * A READ or WRITE is cut into parts of piece bytes, the last one may be
- * shorter. A part is wanted (to be sent in this attempt), flying, or done. An ATOMIC is one
- * part of its few bytes. The other ops have one part, too, but take the node longer than a
+ * shorter. A part is wanted (to be sent in this attempt), flying, or done. An ATOMIC or PUT is one
+ * part, whatever its bytes. The other ops have one part, too, but take the node longer than a
  * packet does.
  */
 #ifndef REMORA_RMEM_OP_H
@@ -38,9 +38,15 @@ static inline void rmem_op_bit_clear(u64 *bits, u32 i)
 	bits[i / 64] &= ~(1ULL << (i % 64));
 }
 
+/* More than one, if it is long? */
+static inline bool rmem_op_is_cut(const struct rmem_op *op)
+{
+	return op->type == RMEM_READ || op->type == RMEM_WRITE;
+}
+
 static inline bool rmem_op_has_parts(const struct rmem_op *op)
 {
-	return op->type == RMEM_READ || op->type == RMEM_WRITE || op->type == RMEM_ATOMIC;
+	return rmem_op_is_cut(op) || rmem_type_is_exactly_once(op->type);
 }
 
 /* Ids it takes. */

@@ -18,8 +18,8 @@
  * copy of it comes. The other refusals need no mark, for whatever comes meanwhile, the
  * same message is refused again.
  *
- * What an ATOMIC found is kept as long as the id counts as done, for the first replay_ids ids
- * from the floor. Where it lies is said by its id alone, so the oldest one outstanding always
+ * What an ATOMIC or PUT found is kept as long as the id counts as done, for the first replay_ids
+ * ids from the floor. Where it lies is said by its id alone, so the oldest one outstanding always
  * has its place: were there one list for all, newer ones could fill it that are kept until the
  * oldest is acknowledged, which would then never be executed.
  *
@@ -64,7 +64,7 @@ struct rmem_session {
 	u64 floor;
 	u64 *executed;	/* bit id % window_ids, for floor <= id < floor + window_ids */
 	u64 *refused;	/* the same; set only if executed is */
-	struct rmem_found *found; /* of ATOMIC id, at id % replay_ids, while that is executed */
+	struct rmem_found *found; /* of ATOMIC, PUT id, at id % replay_ids, while it's executed */
 	u32 window_ids; /* a power of two */
 	u32 replay_ids; /* the same, not above window_ids */
 	u8 integrity;	/* enum rmem_integrity */
@@ -100,9 +100,9 @@ void rmem_session_refuse(struct rmem_session *session, u64 id);
 
 /* Is there a place for the result of id, which was FRESH? If not, there will be: later. */
 bool rmem_session_has_place(const struct rmem_session *session, u64 id);
-/* id, an ATOMIC there is a place for, is executed. */
+/* id, an ATOMIC or PUT there is a place for, is executed. */
 void rmem_session_keep(struct rmem_session *session, u64 id, const struct rmem_found *found);
-/* What is kept for id, an ATOMIC, which was REPEATED. */
+/* What is kept for id, an ATOMIC or PUT, which was REPEATED. */
 void rmem_session_replay(const struct rmem_session *session, u64 id, struct rmem_found *found);
 
 /* id, an ALLOC, made a region. It is acknowledged when the floor has passed it. */

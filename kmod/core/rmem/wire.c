@@ -27,6 +27,13 @@ bool rmem_wire_has_digest(const struct rmem_head *head)
 	return head->integrity == RMEM_DIGEST && carries_data(head);
 }
 
+/* What a header says hasn't verified yet: no sum with it may overflow. */
+static u32 put_bytes(u32 data_bytes)
+{
+	return sizeof(struct rmem_put) +
+	       (data_bytes < RMEM_PIECE_BYTES_MAX ? data_bytes : RMEM_PIECE_BYTES_MAX);
+}
+
 u32 rmem_wire_payload_bytes(const struct rmem_head *head)
 {
 	if (carries_data(head))
@@ -45,7 +52,10 @@ u32 rmem_wire_payload_bytes(const struct rmem_head *head)
 		return sizeof(struct rmem_range);
 	case RMEM_ATOMIC:
 		return sizeof(struct rmem_operands);
+	case RMEM_PUT:
+		return put_bytes(head->len);
 	case RMEM_ATOMIC | RMEM_RESPONSE:
+	case RMEM_PUT | RMEM_RESPONSE:
 		return sizeof(struct rmem_found);
 	default:
 		return 0;
@@ -67,9 +77,8 @@ u32 rmem_wire_work_bytes(const struct rmem_head *head)
 
 static bool form_is_sound(const struct rmem_head *head, bool response)
 {
-	bool has_op = (head->type & ~RMEM_RESPONSE) == RMEM_ATOMIC;
-
-	if (!head->space || head->integrity > RMEM_FULL || has_op != !!head->op)
+	if (!head->space || head->integrity > RMEM_FULL ||
+	    rmem_type_is_exactly_once(head->type) != !!head->op)
 		return false;
 	if (response)
 		return head->status < RMEM_STATUS_COUNT && head->boot;

@@ -46,13 +46,24 @@ enum rmem_wire_verdict {
 	RMEM_WIRE_VERDICTS
 };
 
+/* Is it executed exactly once, its answer telling what was found? Requests and responses. */
+static inline bool rmem_type_is_exactly_once(u8 type)
+{
+	u8 request = type & ~RMEM_RESPONSE;
+
+	return request == RMEM_ATOMIC || request == RMEM_PUT;
+}
+
 /* Whether the message's tag runs over its payload, too. */
 bool rmem_wire_tags_payload(const struct rmem_head *head);
 
 /* Does its header have a digest of the payload? */
 bool rmem_wire_has_digest(const struct rmem_head *head);
 
-/* Bytes of payload that a message with this head must have. */
+/*
+ * Bytes of payload that a message with this head must have. More than RMEM_PIECE_BYTES_MAX: none
+ * can be right.
+ */
 u32 rmem_wire_payload_bytes(const struct rmem_head *head);
 
 /* What a request counts for in what the node has to do for one datagram. */
