@@ -126,8 +126,8 @@ private:
         }
         if (!op || client_->closing)
             return;
-        constexpr uint8_t types[] = {RMEM_READ, RMEM_WRITE, RMEM_READ, RMEM_WRITE, RMEM_DISCARD,
-                                     RMEM_ZERO, RMEM_ALLOC, RMEM_FREE, RMEM_ATOMIC};
+        constexpr uint8_t types[] = {RMEM_READ, RMEM_WRITE, RMEM_READ, RMEM_WRITE,  RMEM_DISCARD,
+                                     RMEM_ZERO, RMEM_ALLOC, RMEM_FREE, RMEM_ATOMIC, RMEM_PUT};
         std::memset(static_cast<void*>(op), 0xcd, sizeof(*op)); // needs no clearing
         op->type = types[script_.take<uint8_t>() % sizeof(types)];
         op->addr = script_.take<uint64_t>();
@@ -136,6 +136,10 @@ private:
         if (op->type == RMEM_ATOMIC) {
             op->len = 4u << op->len % 3;
             op->atomic.op = 1 + op->len % (RMEM_ATOMIC_OP_END - 1);
+        }
+        if (op->type == RMEM_PUT) {
+            op->len = 1 + op->len % (RMEM_PIECE_BYTES_MIN - sizeof(rmem_put));
+            op->put = {op->addr + op->len, op->len, 0, 8, RMEM_ADD};
         }
         reinterpret_cast<Mine*>(op)->out = true;
         rmem_client_submit(client_.get(), op, now_ns_);
@@ -149,6 +153,7 @@ private:
             history_[history_next_++ % RMEM_BUNDLE_MAX] = tx_.head;
             require(tx_.head.floor <= tx_.head.id && tx_.head.id);
             require(tx_.payload_bytes <= sizeof(tx_.payload));
+            require(tx_.payload_bytes + tx_.data_bytes == rmem_wire_payload_bytes(&tx_.head));
             if (!tx_.op)
                 continue;
             require(reinterpret_cast<Mine*>(tx_.op)->out);
@@ -163,8 +168,12 @@ private:
         const rmem_client& c = *client_;
         if (c.state != RMEM_CHANNEL_OPEN || c.closing || !c.outstanding_ops)
             return;
+        // An ALLOC that was cancelled holds the floor until its session ends, as its caller is to
+        // see to; so what waits for the floor may wait for that.
+        if (rmem_seq_owner(&c.seq, rmem_seq_floor(&c.seq)) == &c.abandoned)
+            return;
         require(rmem_client_deadline(&c));
-        // An ATOMIC may wait for the oldest id, whatever that is.
+        // An ATOMIC or PUT may wait for the oldest id, whatever that is.
         if (c.sending || rmem_seq_span(&c.seq) >= RMEM_REPLAY || !(c.waiting.ops || c.again.ops))
             return;
         require(c.flying.ops && c.config.datagram_bytes);
@@ -199,7 +208,7 @@ private:
         if (change & 64)
             head.attempt = script_.take<uint8_t>();
         if (change & 128)
-            head.type = RMEM_RESPONSE | (1 + script_.take<uint8_t>() % RMEM_ATOMIC);
+            head.type = RMEM_RESPONSE | (1 + script_.take<uint8_t>() % (RMEM_TYPE_END - 1));
         return head;
     }
 
