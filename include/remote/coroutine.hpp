@@ -90,7 +90,7 @@ public:
 
     private:
         friend class loop;
-        enum class kind { read, write, fetch };
+        enum class kind { read, write, fetch, put };
 
         loop* loop_ = nullptr;
         kind kind_ = kind::read;
@@ -99,6 +99,7 @@ public:
         std::size_t bytes_ = 0;
         remote_fetch what_ = REMOTE_ADD;
         uint64_t value_ = 0;
+        rsignal signal_{}; /* put */
         rop_t rop_{};
         std::coroutine_handle<> waiter_;
     };
@@ -118,6 +119,15 @@ public:
 
         made.what_ = what;
         made.value_ = value;
+        return made;
+    }
+
+    /* As rput(). */
+    operation put(raddr_t address, std::span<const std::byte> from, const rsignal& signal) {
+        operation made = make(operation::kind::put, address,
+                              const_cast<std::byte*>(from.data()), from.size());
+
+        made.signal_ = signal;
         return made;
     }
 
@@ -151,6 +161,8 @@ private:
             return rread_async(r, op.address_, op.data_, op.bytes_, &op.rop_);
         case operation::kind::write:
             return rwrite_async(r, op.address_, op.data_, op.bytes_, &op.rop_);
+        case operation::kind::put:
+            return rput_async(r, op.address_, op.data_, op.bytes_, &op.signal_, &op.rop_);
         default:
             return rfetch_async(r, op.address_, op.bytes_, op.what_, op.value_,
                                 static_cast<uint64_t*>(op.data_), &op.rop_);

@@ -21,7 +21,8 @@
  *   -ECHILD     the handle was opened by this process's parent: open one of your own
  *   -ENOMEM     no memory left here, for what the call needs
  *   -ECONNRESET the node has ended the handle's session before it answered: an integer operation
- *               (rfetch() and the like) has been executed once, or never. Others go again by themselves
+ *               (rfetch() and the like) or rput() has been executed once, or never. Others go
+ *               again by themselves
  *   -EIO        the node refuses without a reason that has a name here
  *
  * Threads. A handle may be used by any number of threads at once. remote_close() is for when they
@@ -30,8 +31,9 @@
  * Order (Clio, sections 3.1 and 4.5). A synchronous call is done when it returns. Asynchronous ones
  * may run in any order, but that two of one handle never pass each other if they
  * overlap and one of them writes. A synchronous call counts as one of them; one of more than 1 MiB as
- * several, one after the other. Of operations by different handles at once on the same bytes, 8
- * aligned bytes are seen whole if neither is longer than 1 KiB, and more may be seen in part.
+ * several, one after the other. rput() is about the bytes it writes and those of its integer, both.
+ * Of operations by different handles at once on the same bytes, 8 aligned bytes are seen whole if
+ * neither is longer than 1 KiB, and more may be seen in part.
  *
  * fork(). Handles are their process's: in the child they give -ECHILD, and remote_close() closes
  * their sockets, without a word to the node.
@@ -215,6 +217,53 @@ int rfetch_async(remote_t *r, raddr_t address, size_t bytes, enum remote_fetch w
 int rcas_async(remote_t *r, raddr_t address, size_t bytes, uint64_t *expected, uint64_t desired,
 	       rop_t *op);
 
+/* ---- data, and a signal that it is there ---- */
+
+/* An integer of 4 or 8 bytes at a multiple of that, and what becomes of it, as by rfetch(). */
+struct rsignal {
+	raddr_t address;
+	size_t bytes;
+	enum remote_fetch what;
+	uint64_t value;
+};
+
+/*
+ * Writes bytes, and then changes the signal's integer, by one message where they fit in one.
+ * Whoever sees the integer changed, by any handle, and then reads the bytes finds what was written.
+ * So the data is first where the two overlap, too. The signal is read before the call returns; the
+ * buffer is the library's until the operation ends.
+ *
+ * It is executed once, however often it has to be sent, and both are done or neither: if one of
+ * them isn't permitted, nothing is changed. But of more bytes than fit (some 1,350 where the MTU is
+ * 1500, 8.5 KiB at most) all but the last go before, as by rwrite(). They may have been written when
+ * it fails; the integer is changed only when all are there. After -ECONNRESET and -ETIMEDOUT it
+ * isn't known whether it was executed.
+ */
+int rput(remote_t *r, raddr_t address, const void *buffer, size_t bytes,
+	 const struct rsignal *signal);
+int rput_async(remote_t *r, raddr_t address, const void *buffer, size_t bytes,
+	       const struct rsignal *signal, rop_t *op);
+
+/* Unsigned: what is there, compared with the value given. */
+enum remote_compare {
+	REMOTE_EQ = 1,
+	REMOTE_NE = 2,
+	REMOTE_GT = 3,
+	REMOTE_GE = 4,
+	REMOTE_LT = 5,
+	REMOTE_LE = 6,
+};
+
+/*
+ * Waits until the integer of 4 or 8 bytes there, at a multiple of that, compares so with value, for
+ * timeout_us at most (0: looks once; UINT64_MAX: no end). It is read again and again, at first
+ * without a pause, then with pauses that grow to 1 ms: no node knows of a waiter, none has memory
+ * or a thread for him. What comes and goes between two looks isn't seen. -EAGAIN: time is up.
+ * *found (may be NULL): what was there, in both cases.
+ */
+int rwait(remote_t *r, raddr_t address, size_t bytes, enum remote_compare compare, uint64_t value,
+	  uint64_t timeout_us, uint64_t *found);
+
 /* ---- locks ---- */
 
 /*
@@ -251,7 +300,7 @@ int runlock(remote_t *r, raddr_t lock);
 
 enum remote_kind {
 	REMOTE_KIND_READ,
-	REMOTE_KIND_WRITE,
+	REMOTE_KIND_WRITE, /* puts, too */
 	REMOTE_KIND_INTEGER,
 	REMOTE_KIND_OTHER, /* allocations and the like */
 	REMOTE_KINDS

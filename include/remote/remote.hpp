@@ -117,6 +117,15 @@ public:
     result<void> write(raddr_t address, std::span<const T> from) const {
         return write(address, std::as_bytes(from));
     }
+    /* The data, and then the signal's integer. */
+    result<void> put(raddr_t address, std::span<const std::byte> from,
+                     const rsignal& signal) const {
+        return rput(r_, address, from.data(), from.size(), &signal);
+    }
+    template <plain T>
+    result<void> put(raddr_t address, std::span<const T> from, const rsignal& signal) const {
+        return put(address, std::as_bytes(from), signal);
+    }
     result<void> release() const { return rrelease(r_); }
     result<void> fence() const { return rfence(r_); }
 
@@ -246,6 +255,20 @@ public:
     }
     result<T> fetch_max(T value) const {
         return fetch(std::is_signed_v<T> ? REMOTE_SMAX : REMOTE_MAX, value);
+    }
+    /* For handle::put(): what such a fetch would do. */
+    rsignal signal(remote_fetch what, T value) const {
+        return {address_, sizeof(T), what, bits(value)};
+    }
+    /* Until it compares so, and what it was then: rwait(). -EAGAIN: time is up. */
+    result<T> wait(remote_compare compare, T value,
+                   uint64_t timeout_us = std::numeric_limits<uint64_t>::max()) const
+        requires std::unsigned_integral<T>
+    {
+        uint64_t found = 0;
+        int error = rwait(handle_->get(), address_, sizeof(T), compare, value, timeout_us, &found);
+
+        return error ? result<T>::failed(error) : result<T>(static_cast<T>(found));
     }
     /* True: expected was there, and is now desired. False: expected is what was there. */
     result<bool> compare_exchange(T& expected, T desired) const {

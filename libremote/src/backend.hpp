@@ -19,6 +19,14 @@ using Clock = std::chrono::steady_clock;
 // For wait(): just look.
 inline constexpr Clock::time_point at_once = Clock::time_point::min();
 
+// When so much time has passed; UINT64_MAX, or further than the clock goes: never.
+inline Clock::time_point after_us(std::uint64_t timeout_us) {
+    Clock::time_point now = Clock::now();
+    auto most = static_cast<std::uint64_t>((Clock::time_point::max() - now).count()) / 1000;
+    return timeout_us < most ? now + std::chrono::microseconds(timeout_us)
+                             : Clock::time_point::max();
+}
+
 class Backend {
 public:
     virtual ~Backend() = default;
@@ -26,8 +34,11 @@ public:
     // One READ or WRITE, to its end; any length but 0.
     virtual int transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* data,
                          std::uint64_t bytes) = 0;
-    // The call's ops begin, in their order; call.left is their number already.
+    // The call's ops begin, in their order; call.left is their number already. PUT is done by this
+    // only.
     virtual void start(std::span<Op> ops) = 0;
+    // Bytes of data that one PUT takes at most.
+    virtual std::uint32_t put_bytes() const = 0;
     // Until it has ended; false: until's time has come, and it hasn't. What is here by then is
     // taken in, but for at_once.
     virtual bool wait(const Call& call, Clock::time_point until) = 0;

@@ -169,12 +169,59 @@ int Embedded::atomic(std::uint64_t address, std::uint32_t bytes, rmem_op_atomic&
     }
 }
 
-void Embedded::start(std::span<Op> ops) {
-    for (Op& op : ops) {
-        op.call->end_op(op.core.type == RMEM_ATOMIC
-                            ? atomic(op.core.addr, op.core.len, op.core.atomic)
-                            : transfer(op.core.type, op.core.addr, op.data, op.core.len));
+// Locks of the pages of both.
+int Embedded::put_both(const Op& op) {
+    const rmem_op_put& put = op.core.put;
+    rmem_answer data, integer;
+    if (int error = find(RMEM_WRITE, put.addr, put.bytes, integer))
+        return error;
+    if (int error = find(RMEM_WRITE, op.core.addr, op.core.len, data))
+        return error;
+    host_.copy_in(data, op.data);
+    rmem_operands operands{};
+    rmem_found found;
+    base_store_le64(&operands.value[0], put.value);
+    rmem_atomic_apply(host_.page(integer.extent[0].page) + integer.extent[0].offset, put.op,
+                      put.bytes, &operands, &found);
+    return 0;
+}
+
+int Embedded::put(const Op& op) {
+    std::uint64_t address = op.core.addr;
+    // Each once, in the same order for all.
+    std::array locks{&lock_of(address), &lock_of(address + op.core.len - 1),
+                     &lock_of(op.core.put.addr)};
+    std::sort(locks.begin(), locks.end());
+    auto end = std::unique(locks.begin(), locks.end());
+    int error;
+    do {
+        {
+            std::array<std::unique_lock<std::mutex>, locks.size()> held;
+            std::transform(locks.begin(), end, held.begin(),
+                           [](PageLock* lock) { return std::unique_lock<std::mutex>(*lock); });
+            error = put_both(op);
+            locks[0]->tally.count(RMEM_PUT, op.core.len, error);
+        }
+        if (rmem_node_scrub_wanted(host_.core()))
+            refill();
+    } while (error == -EBUSY);
+    return error;
+}
+
+int Embedded::run(Op& op) {
+    switch (op.core.type) {
+    case RMEM_ATOMIC:
+        return atomic(op.core.addr, op.core.len, op.core.atomic);
+    case RMEM_PUT:
+        return op.before && op.call->result ? -ECANCELED : put(op);
+    default:
+        return transfer(op.core.type, op.core.addr, op.data, op.core.len);
     }
+}
+
+void Embedded::start(std::span<Op> ops) {
+    for (Op& op : ops)
+        op.call->end_op(run(op));
 }
 
 // Whoever was about a page has left it.

@@ -3,6 +3,7 @@
  * The memory node inside the process: the core by function calls, no messages, no threads.
  *
  *   transfer: the locks of the pages { rmem_node_access(), copy }
+ *   put:      the locks of the pages of both { rmem_node_access() of both, copy, change }
  *
  * Those who are about the same page are kept apart by its lock, one of a few that pages share. An
  * operation has ended when its call returns, so all order holds by itself. A page that was
@@ -29,6 +30,7 @@ public:
     int transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* data,
                  std::uint64_t bytes) override;
     void start(std::span<Op> ops) override;
+    std::uint32_t put_bytes() const override { return RMEM_PIECE_BYTES_MAX; }
     bool wait(const Call&, Clock::time_point) override { return true; }
     void release() override {}
     int fence() override;
@@ -51,6 +53,9 @@ private:
     void pass_locks();
     int find(std::uint8_t type, std::uint64_t address, std::uint32_t bytes, rmem_answer& answer);
     int piece(std::uint8_t type, std::uint64_t address, std::uint8_t* data, std::uint32_t bytes);
+    int put(const Op& op);
+    int put_both(const Op& op);
+    int run(Op& op);
     int call(std::uint8_t type, const void* payload, std::uint32_t bytes, void* answer);
     void open();
     void refill();

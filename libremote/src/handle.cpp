@@ -180,6 +180,29 @@ int Handle::start_atomic(raddr_t address, std::uint32_t bytes, const rmem_op_ato
     return 0;
 }
 
+int Handle::start_put(raddr_t address, std::uint8_t* data, std::size_t bytes,
+                      const rmem_op_put& put, rop_t& rop) {
+    if (bytes > async_bytes_max)
+        return -EINVAL;
+    std::size_t before = before_last(bytes);
+    std::uint32_t index = take_slot();
+    if (index == none)
+        return -EAGAIN;
+    Slot& slot = slots_[index];
+    std::span<Op> ops;
+    try {
+        ops = ops_of(slot, ops_for(before) + 1);
+    } catch (const std::bad_alloc&) {
+        give_slot(index);
+        return -ENOMEM;
+    }
+    cut(ops, slot.call, RMEM_WRITE, address, data, before);
+    make_put(ops.back(), slot.call, address + before, data + before,
+             static_cast<u32>(bytes - before), put, before);
+    begin(index, ops, rop);
+    return 0;
+}
+
 // ---- synchronous ones ----
 
 int Handle::transfer(std::uint8_t type, std::span<const rvec> pieces) {
@@ -191,6 +214,26 @@ int Handle::transfer(std::uint8_t type, std::span<const rvec> pieces) {
     cut_all(ops, call, type, pieces);
     call.begin(ops.size());
     backend_->start(ops);
+    backend_->wait(call, Clock::time_point::max());
+    return call.result;
+}
+
+// Of a put, how many bytes don't go with its integer, in one message, but before it.
+std::size_t Handle::before_last(std::size_t bytes) const {
+    return bytes - std::min<std::size_t>(bytes, backend_->put_bytes());
+}
+
+int Handle::put(raddr_t address, std::uint8_t* data, std::size_t bytes, const rmem_op_put& put) {
+    std::size_t before = before_last(bytes);
+    if (before) {
+        if (int error = backend_->transfer(RMEM_WRITE, address, data, before))
+            return error;
+    }
+    Call call;
+    Op op;
+    make_put(op, call, address + before, data + before, static_cast<u32>(bytes - before), put, 0);
+    call.begin(1);
+    backend_->start({&op, 1});
     backend_->wait(call, Clock::time_point::max());
     return call.result;
 }
@@ -227,11 +270,7 @@ bool Handle::poll_one(rop_t& rop, Clock::time_point until) {
 }
 
 int Handle::poll(rop_t* rops, std::size_t count, std::uint64_t timeout_us) {
-    Clock::time_point now = Clock::now();
-    Clock::time_point until = Clock::time_point::max();
-    std::uint64_t most = static_cast<std::uint64_t>((until - now).count()) / 1000;
-    if (timeout_us < most)
-        until = now + std::chrono::microseconds(timeout_us);
+    Clock::time_point until = after_us(timeout_us);
     int error = 0;
     bool all = true;
     for (rop_t& rop : std::span(rops, count)) {

@@ -36,6 +36,10 @@ public:
     // What was there goes to found (may be null), as much as the integer has of it.
     int start_atomic(raddr_t address, std::uint32_t bytes, const rmem_op_atomic& atomic,
                      std::uint64_t* found, rop_t& rop);
+    // Data, then the integer.
+    int put(raddr_t address, std::uint8_t* data, std::size_t bytes, const rmem_op_put& put);
+    int start_put(raddr_t address, std::uint8_t* data, std::size_t bytes, const rmem_op_put& put,
+                  rop_t& rop);
     int poll(rop_t* rops, std::size_t count, std::uint64_t timeout_us);
 
     Mappings& mappings() { return mappings_; }
@@ -51,6 +55,7 @@ private:
     };
 
     std::span<Op> ops_of(Slot& slot, std::size_t count);
+    std::size_t before_last(std::size_t bytes) const;
     void begin(std::uint32_t index, std::span<Op> ops, rop_t& rop);
     Slot* slot_of(const rop_t& rop);
     bool poll_one(rop_t& rop, Clock::time_point until);

@@ -43,6 +43,7 @@ struct Link {
     Link* prev = this;
     Link* next = this;
     Op* op = nullptr;
+    std::uint64_t from = 0, end = 0; // where it stands for bytes
 
     Link() = default;
     Link(const Link&) = delete;
@@ -60,12 +61,17 @@ struct Link {
 };
 
 struct Op {
-    rmem_op core{}; // type, addr, len (FREE, ALLOC, ATOMIC: what the union has) are the caller's
+    // type, addr, len (FREE, ALLOC, ATOMIC, PUT: what the union has) are the caller's
+    rmem_op core{};
     std::uint8_t* data = nullptr;
     Call* call = nullptr;
+    // Of a PUT: what other ops of its call write, right before its own bytes. If one of them
+    // fails, it isn't done.
+    std::uint64_t before = 0;
     // order.hpp's
-    Link all, near;
-    std::uint64_t from = 0, end = 0; // bytes it is about
+    Link all, near, near_signal;
+    std::uint64_t from = 0, end = 0;               // bytes it is about,
+    std::uint64_t signal_from = 0, signal_end = 0; // and of a PUT's integer
     std::uint64_t number = 0;
     std::uint64_t entered_ns = 0;
     std::uint32_t blockers = 0;
@@ -90,6 +96,18 @@ inline std::span<Op> cut(std::span<Op> ops, Call& call, std::uint8_t type, std::
         bytes -= op.core.len;
     }
     return ops;
+}
+
+// The last bytes of a put, at most Backend::put_bytes(), and its integer.
+inline void make_put(Op& op, Call& call, std::uint64_t address, std::uint8_t* data,
+                     std::uint32_t bytes, const rmem_op_put& put, std::uint64_t before) {
+    op.core.type = RMEM_PUT;
+    op.core.addr = address;
+    op.core.len = bytes;
+    op.core.put = put;
+    op.data = data;
+    op.call = &call;
+    op.before = before;
 }
 
 // -errno of a refusal.

@@ -7,7 +7,9 @@
  * READ or WRITE is longer than a block of 256 KiB; so those that overlap one begin in its own
  * blocks or the one before, and are found there. FREE may be longer, and is compared with all.
  *
- * enter() counts whom an op must wait for; leave() discounts it from those that came after it.
+ * A PUT is about two ranges, its data (with what its call writes before) and its integer. Each has
+ * a place of its own, and it is pairs of ranges that are compared and counted: enter() counts those
+ * an op must wait for; leave() discounts the same ones from those that came after it.
  * Not synchronised: the caller holds a lock.
  */
 #pragma once
@@ -25,7 +27,7 @@ public:
     Order(const Order&) = delete;
     Order& operator=(const Order&) = delete;
 
-    // op's from, end and core.type are set. True: it may begin.
+    // op's from, end (and signal_from, signal_end, or 0) and core.type are set. True: it may begin.
     bool enter(Op& op);
     // The op has ended. Those that may begin now, linked by core.next.
     rmem_op* leave(Op& op);
@@ -39,16 +41,18 @@ private:
     static constexpr unsigned bucket_bits = 10;
     static_assert(RMEM_OP_BYTES_MAX <= 1U << block_shift);
 
-    static bool is_wide(const Op& op) { return (op.end - op.from) > 1U << block_shift; }
+    static bool is_wide(const Link& at) { return (at.end - at.from) > 1U << block_shift; }
     static std::size_t bucket(std::uint64_t block) {
         return block * 0x9e37'79b9'7f4a'7c15ULL >> (64 - bucket_bits);
     }
     template <typename Fn>
-    void for_each_rival(const Op& op, Fn fn);
+    void for_each_rival(const Link& at, Fn fn);
+    void enter_range(Op& op, Link& at, std::uint64_t from, std::uint64_t end);
+    void leave_range(const Op& op, const Link& at, rmem_op*& free);
 
     Link all_; // by number
     Link wide_;
-    std::array<Link, 1U << bucket_bits> near_; // by the block an op begins in
+    std::array<Link, 1U << bucket_bits> near_; // by the block a range begins in
     std::uint64_t last_ = 0;
 };
 

@@ -16,6 +16,7 @@
 
 #include "src/handle.hpp"
 #include "src/stats.hpp"
+#include "src/waiting.hpp"
 #include "support/failure.hpp"
 
 #define REMOTE_API extern "C" __attribute__((visibility("default")))
@@ -131,6 +132,26 @@ bool is_fetch(remote_fetch what) {
 
 std::uint64_t low_bytes(std::uint64_t value, std::size_t bytes) {
     return bytes == 4 ? static_cast<std::uint32_t>(value) : value;
+}
+
+// Data and signal of a put.
+int check_put(const remote_t* r, raddr_t address, const void* buffer, std::size_t bytes,
+              const rsignal* signal) {
+    if (!signal || !is_fetch(signal->what))
+        return r ? -EINVAL : check(r);
+    if (int error = check_range(r, address, buffer, bytes))
+        return error;
+    return check_integer(r, signal->address, signal->bytes);
+}
+
+rmem_op_put put_of(const rsignal& signal) {
+    return {signal.address, signal.value, 0, static_cast<u32>(signal.bytes),
+            static_cast<u8>(signal.what)};
+}
+
+bool is_compare(remote_compare compare) {
+    int which = compare;
+    return which >= REMOTE_EQ && which <= REMOTE_LE;
 }
 
 int check_lock(const remote_t* r, raddr_t lock) {
@@ -340,6 +361,34 @@ REMOTE_API int rcas_async(remote_t* r, raddr_t address, size_t bytes, uint64_t* 
     *expected = low_bytes(*expected, bytes);
     return r->handle.start_atomic(address, static_cast<u32>(bytes), cas_of(*expected, desired),
                                   expected, *op);
+}
+
+REMOTE_API int rput(remote_t* r, raddr_t address, const void* buffer, size_t bytes,
+                    const rsignal* signal) {
+    if (int error = check_put(r, address, buffer, bytes, signal))
+        return error;
+    auto* data = static_cast<uint8_t*>(const_cast<void*>(buffer));
+    return r->handle.put(address, data, bytes, put_of(*signal));
+}
+
+REMOTE_API int rput_async(remote_t* r, raddr_t address, const void* buffer, size_t bytes,
+                          const rsignal* signal, rop_t* op) {
+    if (int error = op ? check_put(r, address, buffer, bytes, signal) : -EINVAL)
+        return error;
+    auto* data = static_cast<uint8_t*>(const_cast<void*>(buffer));
+    return r->handle.start_put(address, data, bytes, put_of(*signal), *op);
+}
+
+REMOTE_API int rwait(remote_t* r, raddr_t address, size_t bytes, remote_compare compare,
+                     uint64_t value, uint64_t timeout_us, uint64_t* found) {
+    if (int error = is_compare(compare) ? check_integer(r, address, bytes) : -EINVAL)
+        return error;
+    uint64_t there = 0;
+    int error = remora::lib::wait_for_integer(r->handle.backend(), address, bytes, compare, value,
+                                              remora::lib::after_us(timeout_us), there);
+    if (found && (!error || error == -EAGAIN))
+        *found = there;
+    return error;
 }
 
 REMOTE_API int rlock_init(remote_t* r, raddr_t lock, uint64_t lease_us) {

@@ -40,6 +40,7 @@ remote_kind Tally::kind_of(std::uint8_t type) {
     case RMEM_READ:
         return REMOTE_KIND_READ;
     case RMEM_WRITE:
+    case RMEM_PUT:
         return REMOTE_KIND_WRITE;
     case RMEM_ATOMIC:
         return REMOTE_KIND_INTEGER;

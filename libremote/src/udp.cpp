@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include <netdb.h>
 #include <netinet/in.h>
@@ -92,16 +93,13 @@ public:
         if (!messages_)
             joins(tx.head);
         rmem_client_tx& mine = tx_[messages_] = tx;
-        const std::uint8_t* payload = mine.payload;
-        std::size_t bytes = mine.payload_bytes;
-        if (mine.data_bytes) {
-            payload = op_of(mine.op).data + mine.data_offset;
-            bytes = mine.data_bytes;
-        }
-        rmem_wire_build(heads_.data() + messages_ * RMEM_HDR_BYTES, &mine.head, &client_.config.key,
-                        payload, bytes);
-        if (bytes)
-            vector_[++payloads_] = {const_cast<std::uint8_t*>(payload), bytes};
+        std::size_t first = pieces_;
+        if (mine.payload_bytes)
+            piece_[pieces_++] = {mine.payload, mine.payload_bytes};
+        if (mine.data_bytes)
+            piece_[pieces_++] = {op_of(mine.op).data + mine.data_offset, mine.data_bytes};
+        seal(heads_.data() + messages_ * RMEM_HDR_BYTES, mine.head,
+             piece_.subspan(first, pieces_ - first));
         messages_++;
     }
 
@@ -111,7 +109,7 @@ public:
         vector_[0] = {heads_.data(), messages_ * RMEM_HDR_BYTES};
         msghdr message{};
         message.msg_iov = vector_.data();
-        message.msg_iovlen = payloads_ + 1;
+        message.msg_iovlen = 1 + pieces_;
         ssize_t sent = sendmsg(fd_, &message, MSG_DONTWAIT);
         // An earlier datagram found nobody; that is told once.
         if (sent < 0 && errno == ECONNREFUSED)
@@ -119,11 +117,28 @@ public:
         for (std::size_t i = 0; sent < 0 && i < messages_; i++)
             rmem_client_unsent(&client_, &tx_[i], now_ns_);
         messages_ = 0;
-        payloads_ = 0;
+        pieces_ = 0;
         bundle_ = {};
     }
 
 private:
+    // rmem_wire_build() of a payload in pieces.
+    void seal(std::uint8_t* header, rmem_head& head, std::span<const iovec> payload) {
+        if (rmem_wire_has_digest(&head)) {
+            std::uint32_t crc = BASE_CRC32C_SEED;
+            for (const iovec& piece : payload)
+                crc = base_crc32c_update(crc, piece.iov_base, piece.iov_len);
+            head.digest = base_crc32c_final(crc);
+        }
+        rmem_wire_encode(header, &head);
+        struct base_siphash hash;
+        rmem_wire_hash_begin(&hash, &client_.config.key, header);
+        if (rmem_wire_tags_payload(&head)) {
+            for (const iovec& piece : payload)
+                base_siphash_update(&hash, piece.iov_base, piece.iov_len);
+        }
+        rmem_wire_seal(header, base_siphash_final(&hash));
+    }
     bool joins(const rmem_head& head) {
         return rmem_bundle_joins(&bundle_, client_.config.datagram_bytes, &head);
     }
@@ -132,11 +147,12 @@ private:
     rmem_client& client_;
     std::uint64_t now_ns_;
     std::size_t messages_ = 0;
-    std::size_t payloads_ = 0;
+    std::size_t pieces_ = 0; // of their payloads
     rmem_bundle bundle_{};
     std::array<rmem_client_tx, RMEM_BUNDLE_MAX> tx_;
     std::array<std::uint8_t, std::size_t{RMEM_BUNDLE_MAX} * RMEM_HDR_BYTES> heads_;
-    std::array<iovec, 1 + RMEM_BUNDLE_MAX> vector_;
+    std::array<iovec, std::size_t{1} + 2 * RMEM_BUNDLE_MAX> vector_; // all heads, then
+    std::span<iovec> piece_ = std::span(vector_).subspan(1);
 };
 
 // ---- in ----
@@ -177,6 +193,7 @@ Udp::Udp(const Target& target, const Key& key, const UdpOptions& options)
     configure(target, key, options);
     open(endpoint_text(target.host, target.port));
     page_bytes_ = client_->node.page_bytes;
+    put_bytes_ = rmem_client_put_bytes(client_.get());
     if (!std::has_single_bit(page_bytes_) || page_bytes_ < 1U << RMEM_PAGE_SHIFT_MIN ||
         page_bytes_ > 1U << RMEM_PAGE_SHIFT_MAX)
         throw Failure("the node has pages of {} bytes, which can't be", page_bytes_);
@@ -277,15 +294,20 @@ bool Udp::disown() {
 
 // Lock.
 void Udp::submit(Op& op) {
+    op.signal_from = op.signal_end = 0;
     if (op.core.type == RMEM_FREE) {
         op.from = op.core.range.addr;
         op.end = op.from + op.core.range.bytes;
     } else if (op.core.type != RMEM_ALLOC && op.core.type != RMEM_FENCE) {
-        op.from = op.core.addr;
-        op.end = op.from + op.core.len;
+        op.from = op.core.addr - op.before;
+        op.end = op.core.addr + op.core.len;
+    }
+    if (op.core.type == RMEM_PUT) {
+        op.signal_from = op.core.put.addr;
+        op.signal_end = op.signal_from + op.core.put.bytes;
     }
     op.entered_ns = now_ns();
-    REMOTE_PROBE_START(this, op.core.type, op.from, op.end - op.from);
+    REMOTE_PROBE_START(this, op.core.type, op.from + op.before, op.end - op.from - op.before);
     if (order_.enter(op))
         rmem_client_submit(client_.get(), &op.core, op.entered_ns);
 }
@@ -293,19 +315,28 @@ void Udp::submit(Op& op) {
 // Lock. Of a call that has ended nothing may be touched any more.
 void Udp::end(rmem_op* chain, rmem_client_result result) {
     std::uint64_t now = chain ? now_ns() : 0;
+    rmem_op* hopeless = nullptr; // PUTs whose data before isn't all there
     while (chain) {
         Op& op = op_of(chain);
         chain = chain->next;
         rmem_op* free = order_.leave(op);
         int error = error_of(op.core, result);
-        REMOTE_PROBE_END(this, op.core.type, op.from, op.end - op.from, error);
-        tally_.count(op.core.type, op.end - op.from, error);
+        std::uint64_t bytes = op.end - op.from - op.before;
+        REMOTE_PROBE_END(this, op.core.type, op.from + op.before, bytes, error);
+        tally_.count(op.core.type, bytes, error);
         tally_.time(op.core.type, now - op.entered_ns);
         op.call->end_op(error);
         while (free) {
             rmem_op* next = free->next;
-            rmem_client_submit(client_.get(), free, op_of(free).entered_ns);
+            if (op_of(free).before && op_of(free).call->result)
+                free->next = std::exchange(hopeless, free);
+            else
+                rmem_client_submit(client_.get(), free, op_of(free).entered_ns);
             free = next;
+        }
+        if (!chain && hopeless) {
+            chain = std::exchange(hopeless, nullptr);
+            result = RMEM_CLIENT_CANCELLED;
         }
     }
     if (waiting_)

@@ -50,6 +50,7 @@ public:
     int transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* data,
                  std::uint64_t bytes) override;
     void start(std::span<Op> ops) override;
+    std::uint32_t put_bytes() const override { return put_bytes_; }
     bool wait(const Call& call, Clock::time_point until) override;
     void release() override;
     int fence() override;
@@ -87,6 +88,7 @@ private:
     std::unique_ptr<Incoming> incoming_;
     std::uint32_t datagram_bytes_ = 0;
     std::uint64_t page_bytes_ = 0; // as the node said first
+    std::uint32_t put_bytes_ = 0;  // the same
 
     std::mutex lock_; // all below
     std::unique_ptr<rmem_client> client_;

@@ -124,6 +124,23 @@ TEST_F(Cpp, AtomicsHaveTheirSign) {
     EXPECT_EQ(remote::atomic<int>(handle, *address + 2).fetch_add(1).error(), -EINVAL);
 }
 
+TEST_F(Cpp, PutsSignal) {
+    auto address = handle.alloc(64);
+    ASSERT_TRUE(address);
+    remote::atomic<std::uint32_t> ready(handle, *address);
+    const std::array<int, 3> out{1, 2, 3};
+    EXPECT_EQ(ready.wait(REMOTE_NE, 0, 0).error(), -EAGAIN);
+    EXPECT_TRUE(handle.put(*address + 8, std::span<const int>(out), ready.signal(REMOTE_ADD, 4)));
+    EXPECT_EQ(ready.wait(REMOTE_GE, 4).value_or(0), 4U);
+    std::array<int, 3> in{};
+    EXPECT_TRUE(handle.read(*address + 8, std::span<int>(in)));
+    EXPECT_EQ(in, out);
+    remote::atomic<std::int32_t> below(handle, *address);
+    EXPECT_TRUE(handle.put(*address + 8, std::span<const int>(out), below.signal(REMOTE_SMIN, -1)));
+    EXPECT_EQ(*ready.fetch_add(0), ~0U);
+    EXPECT_EQ(remote::atomic<std::uint32_t>(handle, 2).wait(REMOTE_EQ, 0).error(), -EINVAL);
+}
+
 TEST_F(Cpp, ALockIsGivenBackAtItsEnd) {
     auto address = handle.alloc(REMOTE_LOCK_BYTES);
     ASSERT_TRUE(address);
@@ -149,6 +166,8 @@ remote::task carry(remote::loop& loop, raddr_t from, raddr_t to, raddr_t sum) {
         co_return read.error();
     if (auto written = co_await loop.write(to, bytes); !written)
         co_return written.error();
+    if (auto put = co_await loop.put(to, bytes, {sum - 8, 8, REMOTE_ADD, 1}); !put)
+        co_return put.error();
     uint64_t found = 0;
     auto added = co_await loop.fetch(sum, 8, REMOTE_ADD, 1, &found);
     co_return added.error();
@@ -181,6 +200,7 @@ void carry_all(const remote::handle& handle) {
         EXPECT_EQ(data[99], static_cast<std::byte>(i + 1));
     }
     EXPECT_EQ(*remote::atomic<uint64_t>(handle, sum).fetch_add(0), count);
+    EXPECT_EQ(*remote::atomic<uint64_t>(handle, sum - 8).fetch_add(0), count);
 }
 
 TEST_F(Cpp, Coroutines) {

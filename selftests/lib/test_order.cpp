@@ -19,8 +19,15 @@ struct Reference {
     bool begun = false;
 };
 
+bool overlap(std::uint64_t from, std::uint64_t end, std::uint64_t other, std::uint64_t other_end) {
+    return from < other_end && other < end;
+}
+
 bool rivals(const Op& a, const Op& b) {
-    return a.from < b.end && b.from < a.end &&
+    return (overlap(a.from, a.end, b.from, b.end) ||
+            overlap(a.from, a.end, b.signal_from, b.signal_end) ||
+            overlap(a.signal_from, a.signal_end, b.from, b.end) ||
+            overlap(a.signal_from, a.signal_end, b.signal_from, b.signal_end)) &&
            !(a.core.type == RMEM_READ && b.core.type == RMEM_READ);
 }
 
@@ -52,6 +59,11 @@ TEST_P(RandomOrder, IsThatOfAComparisonWithAll) {
             it.op.core.type = wide ? RMEM_FREE : random() % 2 ? RMEM_READ : RMEM_WRITE;
             it.op.from = base + random() % span;
             it.op.end = it.op.from + 1 + random() % (wide ? span : long_bytes);
+            if (random() % 4 == 0) {
+                it.op.core.type = RMEM_PUT;
+                it.op.signal_from = base + random() % span / 8 * 8;
+                it.op.signal_end = it.op.signal_from + 8;
+            }
             under_way.push_back(&it);
             it.begun = order->enter(it.op);
             ASSERT_EQ(it.begun, may_begin(under_way, it));

@@ -26,14 +26,16 @@ TEST_P(Stats, CountWhatWasDone) {
         ASSERT_EQ(rwrite(r, a, data.data(), data.size()), 0);
     ASSERT_EQ(rread(r, a, data.data(), 500), 0);
     ASSERT_EQ(rfetch(r, a, 8, REMOTE_ADD, 1, nullptr), 0);
+    rsignal signal{a, 8, REMOTE_ADD, 1};
+    ASSERT_EQ(rput(r, a + 8, data.data(), 100, &signal), 0);
     ASSERT_EQ(rread(r, raddr_t{1} << 50, data.data(), 500), -EFAULT);
     ASSERT_EQ(remote_stats(r, &after), 0);
     auto done = [&](remote_kind kind) { return after.kind[kind].done - before.kind[kind].done; };
-    EXPECT_EQ(done(REMOTE_KIND_WRITE), 10U);
+    EXPECT_EQ(done(REMOTE_KIND_WRITE), 11U);
     EXPECT_EQ(done(REMOTE_KIND_READ), 1U);
     EXPECT_EQ(done(REMOTE_KIND_INTEGER), 1U);
     EXPECT_EQ(after.kind[REMOTE_KIND_READ].failed - before.kind[REMOTE_KIND_READ].failed, 1U);
-    EXPECT_EQ(after.kind[REMOTE_KIND_WRITE].bytes - before.kind[REMOTE_KIND_WRITE].bytes, 10'000U);
+    EXPECT_EQ(after.kind[REMOTE_KIND_WRITE].bytes - before.kind[REMOTE_KIND_WRITE].bytes, 10'100U);
     if (GetParam() == Kind::embedded) {
         EXPECT_EQ(after.sent, 0U);
         EXPECT_EQ(remote_percentile_ns(&after.kind[REMOTE_KIND_WRITE], 50), 0U);
