@@ -12,6 +12,10 @@
 // device's user write the place again, through Y. A copy of X's write may be on its way, or in the
 // hands of the node; so while X that gave up has no new session, the device takes nothing
 // (fence() in kmod/rmem/channel.c), and a new session of X ends the old one, in which the copy is.
+//
+// A single op that its caller takes back (rmem_client_cancel()) is given up by the same step. With
+// one channel, as libremote has, the place is written again by X itself: that leaves when X has its
+// new session, which is when the fence is taken down for Y.
 #include "explore.hpp"
 #include "sessions.hpp"
 

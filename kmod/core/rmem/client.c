@@ -117,7 +117,8 @@ static void client_put_ids(struct rmem_client *c, struct rmem_op *op)
 
 	if (!id)
 		return;
-	if (op->type == RMEM_ALLOC && !op->parts_done && op->status == RMEM_OK) {
+	if (op->type == RMEM_ALLOC && op->may_be_done && !op->parts_done &&
+	    op->status == RMEM_OK) {
 		rmem_seq_give(&c->seq, id, &c->abandoned);
 		return;
 	}
@@ -670,8 +671,18 @@ static void client_expire_timed(struct rmem_client *c, u64 now_ns)
 }
 
 /*
- * Too old, with the channel stuck? Looked at once per fail_after at most. A copy of a change
- * that ends here may still arrive, unlike one that was answered: its session is given up.
+ * If it ends now, may a copy of it still change something? Not of one that was answered. The
+ * floor doesn't help, for an older op may hold it down. A new session does: nothing is sent in it
+ * before the node has ended the old one.
+ */
+static bool op_may_come_late(const struct rmem_op *op)
+{
+	return op->may_be_done && op->type != RMEM_READ && op->type != RMEM_FENCE;
+}
+
+/*
+ * Too old, with the channel stuck? Looked at once per fail_after at most. If a copy of what ends
+ * here may still arrive, its session is given up.
  */
 static struct rmem_op *client_fail(struct rmem_client *c, u64 now_ns)
 {
@@ -695,7 +706,7 @@ static struct rmem_op *client_fail(struct rmem_client *c, u64 now_ns)
 				oldest_ns = lesser(oldest_ns, op->submitted_ns);
 				continue;
 			}
-			late |= op->id && op->type != RMEM_READ && op->type != RMEM_FENCE;
+			late |= op_may_come_late(op);
 			chain = client_end(c, op, chain);
 		}
 	}
@@ -785,6 +796,14 @@ void rmem_client_submit(struct rmem_client *c, struct rmem_op *op, u64 now_ns)
 	if (c->config.fail_after_ns && !c->fail_ns)
 		c->fail_ns = now_ns + c->config.fail_after_ns;
 	rmem_op_put(c, op, RMEM_OP_WAITING);
+}
+
+struct rmem_op *rmem_client_cancel(struct rmem_client *c, struct rmem_op *op, u64 now_ns)
+{
+	bool late = op_may_come_late(op);
+
+	client_end(c, op, NULL);
+	return late ? client_reopen(c, now_ns, NULL) : NULL;
 }
 
 struct rmem_op *rmem_client_cancel_all(struct rmem_client *c)

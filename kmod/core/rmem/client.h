@@ -223,7 +223,8 @@ void rmem_client_submit(struct rmem_client *c, struct rmem_op *op, u64 now_ns);
 
 /*
  * The next message, if there is one that may go now. Call until false, in one hold of the lock:
- * after open, close, submit, receive, expire, and when a window opened (rmem_window_waiting()).
+ * after open, close, submit, receive, expire, cancel, and when a window opened
+ * (rmem_window_waiting()).
  * What one such row of calls yields may share datagrams (rmem_bundle_joins()) where it has
  * op->parts: READs, WRITEs, ATOMICs and PUTs.
  */
@@ -271,6 +272,16 @@ struct rmem_op *rmem_client_expire(struct rmem_client *c, u64 now_ns,
 
 /* When expire() or next() wants to be called, or 0: only when something happens. */
 u64 rmem_client_deadline(const struct rmem_client *c);
+
+/*
+ * Take one op back, which has been submitted and hasn't ended; late answers to it are ignored. It
+ * may have been executed once, in part, or never. If it is a change, a copy of it may be on its
+ * way: then the state is OPENING, as after a TIMEOUT, and the same holds for other channels. What
+ * is submitted to this one from now on is safe, for it is sent in the new session.
+ *
+ * What is returned has ended with it, linked, as RMEM_CLIENT_UNKNOWN: ATOMICs that were under way.
+ */
+struct rmem_op *rmem_client_cancel(struct rmem_client *c, struct rmem_op *op, u64 now_ns);
 
 /*
  * Take every op back, linked; they count as cancelled and late answers are ignored. Copies of

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: GPL-2.0
+// Ops that their caller takes back, one by one: copies of them may come, but never too late.
+#include <gtest/gtest.h>
+
+#include <list>
+
+#include "net_rig.hpp"
+
+namespace {
+
+using net::Bytes;
+using net::ms;
+using net::Op;
+using net::World;
+
+struct Cancel : testing::Test {
+    World world{7};
+    uint64_t base = 0;
+    std::vector<net::Packet> kept; // what was sent to the node while it is kept
+    std::list<Op> ops;
+
+    void SetUp() override {
+        world.add_channel(world.config(1));
+        base = net::allocate(world, 4 << 20);
+        read(0, 1); // acknowledges it, so that it outlives the session
+    }
+
+    rmem_client& client() { return world.channels[0]->client; }
+
+    // From now on nothing arrives; it's for send_kept().
+    void keep() {
+        world.weather.loss = 1000;
+        world.on_sent = [this](const net::Packet& packet) {
+            if (packet.to_node)
+                kept.push_back(packet);
+        };
+    }
+    void pass() {
+        world.weather.loss = 0;
+        world.on_sent = nullptr;
+    }
+    void send_kept() {
+        for (net::Packet& packet : kept) {
+            packet.at_ns = world.now_ns;
+            world.inject(packet);
+        }
+        world.run([] { return false; }, 100 * ms);
+    }
+
+    Op& submit(uint8_t type, uint64_t at, uint32_t len) {
+        Op& op = ops.emplace_back();
+        net::make(op, type, type == RMEM_FENCE ? 0 : base + at, len);
+        if (type == RMEM_WRITE)
+            op.data = Bytes(len, 1);
+        if (type == RMEM_ATOMIC)
+            op.op.atomic = {{1, 0}, {0, 0}, {0, 0}, RMEM_ADD};
+        world.submit(op, 0);
+        return op;
+    }
+    rmem_client_result write(uint64_t at, const Bytes& data) {
+        Op op;
+        net::make_write(op, base + at, data);
+        return net::finish(world, op);
+    }
+    Bytes read(uint64_t at, uint32_t len) {
+        Op op;
+        net::make(op, RMEM_READ, base + at, len);
+        EXPECT_EQ(net::finish(world, op), RMEM_CLIENT_OK);
+        return op.data;
+    }
+};
+
+// The floor alone doesn't see to it: an older op holds it below the id of the one taken back.
+TEST_F(Cancel, ALateCopyDoesNoHarm) {
+    for (uint8_t type : {RMEM_WRITE, RMEM_ZERO, RMEM_DISCARD, RMEM_ATOMIC}) {
+        SCOPED_TRACE(type);
+        kept.clear();
+        keep();
+        Op& older = submit(RMEM_WRITE, 1 << 20, 100);
+        uint64_t reopened = client().count.reopened;
+        Op& op = submit(type, 0, type == RMEM_ATOMIC ? 8 : 65536);
+        ASSERT_GE(kept.size(), 2U);
+        pass();
+        EXPECT_EQ(world.cancel(op), 0U);
+        EXPECT_EQ(op.result, RMEM_CLIENT_CANCELLED);
+        EXPECT_EQ(client().count.reopened, reopened + 1);
+        ASSERT_EQ(write(0, Bytes(65536, 2)), RMEM_CLIENT_OK);
+        send_kept();
+        EXPECT_EQ(read(0, 65536), Bytes(65536, 2));
+        ASSERT_TRUE(world.run([&] { return world.idle(); }));
+        EXPECT_EQ(older.result, RMEM_CLIENT_OK);
+    }
+}
+
+// Of what changes nothing, or never left, nothing can come late.
+TEST_F(Cancel, TheSessionIsKeptWhereNothingCanComeLate) {
+    uint64_t session = client().session;
+    keep();
+    Op& read_op = submit(RMEM_READ, 0, 3000);
+    Op& fence = submit(RMEM_FENCE, 0, 0);
+    world.window.cwnd = RMEM_CWND_ONE; // full
+    Op& unsent = submit(RMEM_WRITE, 0, 100);
+    pass();
+    // First the one that the others' credit would let go.
+    for (Op* op : {&unsent, &read_op, &fence})
+        EXPECT_EQ(world.cancel(*op), 0U);
+    EXPECT_EQ(client().session, session);
+    EXPECT_EQ(client().count.reopened, 0U);
+    EXPECT_EQ(rmem_window_in_flight(&world.window), 0U);
+    send_kept(); // the answers find nobody
+    EXPECT_EQ(write(0, Bytes(100, 2)), RMEM_CLIENT_OK);
+    EXPECT_EQ(client().session, session);
+}
+
+TEST_F(Cancel, OthersGoOnButAtomicsUnderWayAreUnknown) {
+    keep();
+    Op& add = submit(RMEM_ATOMIC, 8, 8);
+    Op& other = submit(RMEM_WRITE, 65536, 3000);
+    Op& op = submit(RMEM_WRITE, 0, 3000);
+    world.window.cwnd = RMEM_CWND_ONE;
+    Op& unsent = submit(RMEM_ATOMIC, 16, 8);
+    pass();
+    world.window.cwnd = RMEM_CWND_START;
+    EXPECT_EQ(world.cancel(op), 1U);
+    EXPECT_EQ(add.result, RMEM_CLIENT_UNKNOWN);
+    ASSERT_TRUE(world.run([&] { return world.idle(); }));
+    EXPECT_EQ(other.result, RMEM_CLIENT_OK);
+    EXPECT_EQ(unsent.result, RMEM_CLIENT_OK);
+    EXPECT_EQ(read(65536, 3000), Bytes(3000, 1));
+    send_kept();
+    EXPECT_EQ(read(8, 8), Bytes(8, 0)) << "executed after it was reported unknown";
+}
+
+// Its session, too, which hasn't been opened yet.
+TEST_F(Cancel, WhileTheNodeIsSilent) {
+    world.node_up = false;
+    Op& first = submit(RMEM_WRITE, 0, 3000);
+    Op& second = submit(RMEM_WRITE, 65536, 3000);
+    EXPECT_EQ(world.cancel(first), 0U);
+    EXPECT_EQ(client().state, RMEM_CHANNEL_OPENING);
+    world.run([] { return false; }, 3000 * ms);
+    EXPECT_EQ(world.cancel(second), 0U);
+    EXPECT_EQ(client().count.reopened, 1U) << "it was in no session";
+    Op& third = submit(RMEM_WRITE, 0, 3000);
+    third.data = Bytes(3000, 3);
+    world.node_up = true;
+    ASSERT_TRUE(world.run([&] { return world.idle(); }));
+    EXPECT_EQ(read(0, 3000), Bytes(3000, 3));
+}
+
+// Executed, but nobody knows where: it ends with its session.
+TEST_F(Cancel, AnAllocationIsUndone) {
+    for (int i = 0; i < 3; i++) {
+        ASSERT_TRUE(world.run([&] { return client().state == RMEM_CHANNEL_OPEN; }));
+        Op& op = ops.emplace_back();
+        op.op.type = RMEM_ALLOC;
+        op.op.alloc = {60 << 16, 0, RMEM_PERM_READ};
+        bool executed = false;
+        world.on_sent = [&](const net::Packet& packet) { executed |= !packet.to_node; };
+        world.submit(op, 0);
+        ASSERT_TRUE(world.run([&] { return executed; }));
+        world.on_sent = nullptr;
+        world.cancel(op);
+    }
+    net::allocate(world, 60 << 16);
+}
+
+// Ops are taken back at any moment, and datagrams of the past come again: what is there is known,
+// but for what the one taken back may have changed.
+class CancelStorm : public testing::TestWithParam<int> {
+protected:
+    struct Place {
+        Bytes now;
+        bool known = true;
+        Op op;
+    };
+
+    static constexpr uint32_t place_bytes = 9000;
+    static constexpr size_t places_count = 24;
+
+    void submit(size_t index) {
+        Place& place = places[index];
+        uint64_t at = base + index * place_bytes;
+        place.op.data.clear();
+        if (!place.known || random() % 3 == 0) {
+            Bytes data(1 + random() % 8, random());
+            data.resize(place_bytes, random());
+            net::make_write(place.op, at, data);
+        } else {
+            net::make(place.op, random() % 6 ? RMEM_READ : RMEM_ZERO, at, place_bytes);
+        }
+        world.submit(place.op, index % channels);
+    }
+    void ended(Place& place) {
+        const Op& op = place.op;
+        if (op.result == RMEM_CLIENT_CANCELLED) {
+            cancelled++;
+            place.known &= op.op.type == RMEM_READ;
+            return;
+        }
+        net::require(op.result == RMEM_CLIENT_OK, "an op failed");
+        if (op.op.type == RMEM_READ)
+            net::require(op.data == place.now, "read what wasn't written last");
+        else
+            place.now = op.op.type == RMEM_ZERO ? Bytes(place_bytes) : op.data;
+        place.known = true;
+    }
+    // What nobody expects any more.
+    void interfere() {
+        Place& place = places[random() % places_count];
+        if (random() % 20 == 0 && place.op.flying)
+            world.cancel(place.op);
+        if (random() % 10 == 0 && !old.empty()) {
+            net::Packet packet = old[random() % old.size()];
+            packet.at_ns = world.now_ns;
+            world.inject(packet);
+        }
+        if (random() % 5000 == 0)
+            world.host->evict_all();
+    }
+
+    static constexpr size_t channels = 2;
+    std::mt19937_64 random{static_cast<uint64_t>(GetParam())};
+    World world{random()};
+    uint64_t base = 0;
+    std::vector<Place> places{places_count};
+    std::vector<net::Packet> old;
+    size_t cancelled = 0;
+};
+
+TEST_P(CancelStorm, EveryByteThatIsKnownIsRight) {
+    SCOPED_TRACE("replay: out/bin/unit --gtest_filter='*CancelStorm*/" +
+                 std::to_string(GetParam()) + "'");
+    world.datagram_bytes = random() % 2 ? 1472 : 8972;
+    world.weather = {.loss = static_cast<uint32_t>(random() % 100),
+                     .dup = static_cast<uint32_t>(random() % 100),
+                     .jitter_ns = random() % (3 * ms)};
+    for (size_t i = 0; i < channels; i++)
+        world.add_channel(world.config(i + 1));
+    base = net::allocate(world, 4 << 20);
+    world.on_sent = [&](const net::Packet& packet) {
+        if (packet.to_node && random() % 20 == 0)
+            old.push_back(packet);
+    };
+    bool last = false;
+    for (size_t i = 0; i < places_count; i++) {
+        places[i].now.assign(place_bytes, 0);
+        places[i].op.ended = [this, i, &last](Op&) {
+            ended(places[i]);
+            if (!last || !places[i].known)
+                submit(i);
+        };
+        submit(i);
+    }
+    try {
+        for (int i = 0; i < 10'000; i++) {
+            world.step();
+            interfere();
+        }
+        last = true;
+        EXPECT_TRUE(world.run([&] { return world.idle(); }, 600'000 * ms));
+        for (size_t i = 0; i < places_count; i++) {
+            places[i].op.data.clear();
+            net::make(places[i].op, RMEM_READ, base + i * place_bytes, place_bytes);
+            net::finish(world, places[i].op, i % channels);
+        }
+    } catch (const net::Broken& broken) {
+        FAIL() << broken.what();
+    }
+    EXPECT_GT(cancelled, 100U);
+    for (const auto& channel : world.channels)
+        EXPECT_GT(channel->client.count.reopened, 10U);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, CancelStorm, testing::Range(0, 10));
+
+} // namespace
