@@ -105,8 +105,7 @@ private:
                 rmem_client_unsent(client_.get(), &tx_, now_ns_);
             break;
         case 5:
-            if (script_.take<uint8_t>() % 8 == 0)
-                end(rmem_client_cancel_all(client_.get()));
+            cancel(script_.take<uint8_t>());
             break;
         case 6:
             if (!client_->outstanding_ops && script_.take<uint8_t>() % 8 == 0)
@@ -143,6 +142,20 @@ private:
         }
         reinterpret_cast<Mine*>(op)->out = true;
         rmem_client_submit(client_.get(), op, now_ns_);
+    }
+
+    void cancel(uint8_t which) {
+        if (which % 8 == 0)
+            return end(rmem_client_cancel_all(client_.get()));
+        Mine& mine = op_[which % ops_max];
+        if (!mine.out)
+            return;
+        rmem_op* unknown = rmem_client_cancel(client_.get(), &mine.op, now_ns_);
+        for (rmem_op* op = unknown; op; op = op->next)
+            require(op->type == RMEM_ATOMIC);
+        mine.op.next = nullptr;
+        end(&mine.op);
+        end(unknown);
     }
 
     void send() {
