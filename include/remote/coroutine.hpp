@@ -29,6 +29,7 @@
 #include <deque>
 #include <exception>
 #include <limits>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -87,6 +88,13 @@ public:
             loop_->begin(*this);
         }
         result<void> await_resume() const { return rop_.result; }
+        /* It ends with -ETIMEDOUT if it takes longer, once it has begun. */
+        operation within(std::chrono::microseconds time) const {
+            operation limited = *this;
+
+            limited.time_ = time;
+            return limited;
+        }
 
     private:
         friend class loop;
@@ -100,6 +108,7 @@ public:
         remote_fetch what_ = REMOTE_ADD;
         uint64_t value_ = 0;
         rsignal signal_{}; /* put */
+        std::optional<std::chrono::microseconds> time_;
         rop_t rop_{};
         std::coroutine_handle<> waiter_;
     };
@@ -143,6 +152,17 @@ public:
         assert(waiting_.empty());
     }
 
+    /* Ends all that tasks wait for: they learn in run() that it was, or how it had ended before. */
+    void cancel() {
+        for (operation* each : under_way_)
+            rcancel(handle_->get(), &each->rop_);
+        for (operation* each : waiting_) {
+            each->rop_.result = -ECANCELED;
+            under_way_.push_back(each);
+        }
+        waiting_.clear();
+    }
+
 private:
     operation make(operation::kind kind, raddr_t address, void* data, std::size_t bytes) {
         operation made;
@@ -156,6 +176,10 @@ private:
     }
 
     static int start(remote_t* r, operation& op) {
+        std::optional<time_limit> limit;
+
+        if (op.time_)
+            limit.emplace(*op.time_);
         switch (op.kind_) {
         case operation::kind::read:
             return rread_async(r, op.address_, op.data_, op.bytes_, &op.rop_);

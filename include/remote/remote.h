@@ -16,13 +16,14 @@
  *   -EINVAL     an argument can't be: length 0, range beyond 2^64, unknown permission
  *   -EFAULT     no such memory: never allocated, freed, or the range crosses a region's end
  *   -EACCES     the region doesn't permit it
- *   -ETIMEDOUT  nothing was heard of the node for the handle's timeout
+ *   -ETIMEDOUT  nothing was heard of the node for the handle's timeout, or the time is up that the
+ *               thread has set (rtimeout())
  *   -ESTALE     the node restarted: what was in its memory is lost, for good
  *   -ECHILD     the handle was opened by this process's parent: open one of your own
  *   -ENOMEM     no memory left here, for what the call needs
- *   -ECONNRESET the node has ended the handle's session before it answered: an integer operation
- *               (rfetch() and the like) or rput() has been executed once, or never. Others go
- *               again by themselves
+ *   -ECONNRESET the handle's session has ended before the answer came, by the node's will or as told
+ *               below: an integer operation (rfetch() and the like) or rput() has been executed once,
+ *               or never. Others go again by themselves
  *   -EIO        the node refuses without a reason that has a name here
  *
  * Threads. A handle may be used by any number of threads at once. remote_close() is for when they
@@ -34,6 +35,12 @@
  * several, one after the other. rput() is about the bytes it writes and those of its integer, both.
  * Of operations by different handles at once on the same bytes, 8 aligned bytes are seen whole if
  * neither is longer than 1 KiB, and more may be seen in part.
+ *
+ * Giving up. A change that ends with -ETIMEDOUT or -ECANCELED has been executed once, in part, or
+ * never. It isn't executed later than what this handle begins afterwards; nor than what other
+ * handles begin, once something has succeeded that this one began afterwards, rfence() say. For
+ * that the handle takes a new session, if a copy of the change may be on its way: what is under
+ * way begins again in that one, but integer operations, which may end with -ECONNRESET.
  *
  * fork(). Handles are their process's: in the child they give -ECHILD, and remote_close() closes
  * their sockets, without a word to the node.
@@ -141,6 +148,25 @@ int rwrite_async(remote_t *r, raddr_t address, const void *buffer, size_t bytes,
  * again. Else the first error among them. Polling one that has ended gives its result again.
  */
 int rpoll(remote_t *r, rop_t *ops, size_t count, uint64_t timeout_us);
+
+/*
+ * Ends it now: rpoll() gives -ECANCELED, or what it has ended with before; until then it keeps its
+ * place among async_max. What was lent to the library is the caller's when this returns. Any
+ * thread may call it, while another one polls, too. -EINVAL: no operation of this handle. Embedded,
+ * operations have ended when they have been started.
+ */
+int rcancel(remote_t *r, const rop_t *op);
+
+/*
+ * How long what the calling thread begins from now on may take, by any handle: asynchronous
+ * operations, and calls from rread() to runlock(), each as a whole. When the time is up it ends
+ * with -ETIMEDOUT, however well the node does; the handle's timeout holds besides. 0: no such time,
+ * as at first. Returns what it was before.
+ *
+ * Not for allocations and mappings. Of asynchronous operations it's noticed while somebody waits in
+ * a call on the handle. Embedded, only rlock() takes time.
+ */
+uint64_t rtimeout(uint64_t timeout_us);
 
 /*
  * Waits until all operations of the handle that were started before have ended, well or not: whoever
@@ -283,7 +309,8 @@ int rlock_init(remote_t *r, raddr_t lock, uint64_t lease_us);
 /*
  * Waits until it's ours. 0; or 1: the lease of the one before ran out, so what the lock
  * protects may be half done. If it times out while it waits, its place in the row is kept for
- * the handle's next rlock(); one that nobody takes up costs the others a lease.
+ * the handle's next rlock(); one that nobody takes up costs the others a lease, and so does one
+ * that was being drawn when the handle's session ended.
  */
 int rlock(remote_t *r, raddr_t lock);
 
@@ -326,7 +353,7 @@ struct remote_counters {
 	uint64_t retries, timeouts;
 	uint64_t damaged;  /* refused by tag or digest, here or there */
 	uint64_t busy;	   /* told to come again */
-	uint64_t reopened; /* sessions that the node had ended */
+	uint64_t reopened; /* sessions after the first: the node had ended it, or we gave up */
 };
 
 /* Since the handle was opened. */

@@ -16,6 +16,7 @@
 
 #include <cassert>
 #include <cerrno>
+#include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -69,6 +70,22 @@ public:
 
 private:
     int error_;
+};
+
+/*
+ * While it lives, what its thread begins may take so long (rtimeout()); then what held before holds
+ * again. In a coroutine it must not live across co_await: operation::within() is for that.
+ */
+class time_limit {
+public:
+    explicit time_limit(std::chrono::microseconds time)
+        : before_(rtimeout(time.count() > 0 ? static_cast<uint64_t>(time.count()) : 1)) {}
+    time_limit(const time_limit&) = delete;
+    time_limit& operator=(const time_limit&) = delete;
+    ~time_limit() { rtimeout(before_); }
+
+private:
+    uint64_t before_;
 };
 
 /* What may be copied as bytes: there is no other way to another machine. */

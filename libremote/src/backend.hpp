@@ -2,30 +2,19 @@
 /*
  * What carries out operations. One semantics, whichever it is; all of it may be called by any
  * number of threads at once. Errors are negative errnos.
+ *
+ * limit: what hasn't ended by then ends as if cancelled, with -ETIMEDOUT.
  */
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <span>
 
 #include "remote/remote.h"
+#include "src/clock.hpp"
 #include "src/op.hpp"
 
 namespace remora::lib {
-
-using Clock = std::chrono::steady_clock;
-
-// For wait(): just look.
-inline constexpr Clock::time_point at_once = Clock::time_point::min();
-
-// When so much time has passed; UINT64_MAX, or further than the clock goes: never.
-inline Clock::time_point after_us(std::uint64_t timeout_us) {
-    Clock::time_point now = Clock::now();
-    auto most = static_cast<std::uint64_t>((Clock::time_point::max() - now).count()) / 1000;
-    return timeout_us < most ? now + std::chrono::microseconds(timeout_us)
-                             : Clock::time_point::max();
-}
 
 class Backend {
 public:
@@ -33,23 +22,26 @@ public:
 
     // One READ or WRITE, to its end; any length but 0.
     virtual int transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* data,
-                         std::uint64_t bytes) = 0;
-    // The call's ops begin, in their order; call.left is their number already. PUT is done by this
+                         std::uint64_t bytes, Clock::time_point limit) = 0;
+    // The call's ops begin, in their order; call.begin() has been told of them. PUT is done by this
     // only.
     virtual void start(std::span<Op> ops) = 0;
+    // What is left of the call ends. Its changes aren't executed after what begins from now on.
+    virtual void cancel(Call& call) = 0;
     // Bytes of data that one PUT takes at most.
     virtual std::uint32_t put_bytes() const = 0;
     // Until it has ended; false: until's time has come, and it hasn't. What is here by then is
     // taken in, but for at_once.
     virtual bool wait(const Call& call, Clock::time_point until) = 0;
-    // Until all ops that began before have ended.
-    virtual void release() = 0;
+    // Until all ops that began before have ended; at the limit they are left alone.
+    virtual int release(Clock::time_point limit) = 0;
     // Until all is executed that the node has received, of whomever.
-    virtual int fence() = 0;
+    virtual int fence(Clock::time_point limit) = 0;
     // The bytes are zero from now on, in order with the ops on them; a page's at most.
     virtual int zero(std::uint64_t address, std::uint32_t bytes) = 0;
     // An integer of so many bytes, aligned; what was found goes into atomic.
-    virtual int atomic(std::uint64_t address, std::uint32_t bytes, rmem_op_atomic& atomic) = 0;
+    virtual int atomic(std::uint64_t address, std::uint32_t bytes, rmem_op_atomic& atomic,
+                       Clock::time_point limit) = 0;
 
     // The range that was found, in whole pages; wanted: 0, or where it should be.
     virtual int alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t wanted,

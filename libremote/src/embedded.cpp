@@ -105,7 +105,7 @@ int Embedded::piece(std::uint8_t type, std::uint64_t address, std::uint8_t* data
 }
 
 int Embedded::transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* data,
-                       std::uint64_t bytes) {
+                       std::uint64_t bytes, Clock::time_point) {
     while (bytes) {
         // A WRITE is refused or done as far as one would be that travels in packets.
         auto now = static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes, RMEM_PIECE_BYTES_MAX));
@@ -136,7 +136,8 @@ int Embedded::transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* d
     return 0;
 }
 
-int Embedded::atomic(std::uint64_t address, std::uint32_t bytes, rmem_op_atomic& atomic) {
+int Embedded::atomic(std::uint64_t address, std::uint32_t bytes, rmem_op_atomic& atomic,
+                     Clock::time_point) {
     if (!rmem_atomic_is_known(atomic.op, bytes) || (bytes == 16 && !host_.core()->has_16))
         return -EINVAL;
     rmem_operands operands;
@@ -211,11 +212,11 @@ int Embedded::put(const Op& op) {
 int Embedded::run(Op& op) {
     switch (op.core.type) {
     case RMEM_ATOMIC:
-        return atomic(op.core.addr, op.core.len, op.core.atomic);
+        return atomic(op.core.addr, op.core.len, op.core.atomic, never);
     case RMEM_PUT:
         return op.before && op.call->result ? -ECANCELED : put(op);
     default:
-        return transfer(op.core.type, op.core.addr, op.data, op.core.len);
+        return transfer(op.core.type, op.core.addr, op.data, op.core.len, never);
     }
 }
 
@@ -235,7 +236,7 @@ int Embedded::zero(std::uint64_t address, std::uint32_t bytes) {
     while (bytes) {
         std::uint32_t now = std::min<std::uint32_t>(bytes, zeros.size());
         auto* from = const_cast<std::uint8_t*>(zeros.data());
-        if (int error = transfer(RMEM_WRITE, address, from, now))
+        if (int error = transfer(RMEM_WRITE, address, from, now, never))
             return error;
         address += now;
         bytes -= now;
@@ -243,7 +244,7 @@ int Embedded::zero(std::uint64_t address, std::uint32_t bytes) {
     return 0;
 }
 
-int Embedded::fence() {
+int Embedded::fence(Clock::time_point) {
     pass_locks();
     return 0;
 }

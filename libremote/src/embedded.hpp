@@ -6,7 +6,8 @@
  *   put:      the locks of the pages of both { rmem_node_access() of both, copy, change }
  *
  * Those who are about the same page are kept apart by its lock, one of a few that pages share. An
- * operation has ended when its call returns, so all order holds by itself. A page that was
+ * operation has ended when its call returns, so all order holds by itself, and no limit of time is
+ * looked at. A page that was
  * given back is zeroed by whoever finds the pool of zeroed ones half empty: when he has had each of
  * the locks, nobody copies from it any more.
  */
@@ -27,15 +28,17 @@ public:
     // Throws Failure.
     explicit Embedded(const Target& target);
 
-    int transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* data,
-                 std::uint64_t bytes) override;
+    int transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* data, std::uint64_t bytes,
+                 Clock::time_point) override;
     void start(std::span<Op> ops) override;
     std::uint32_t put_bytes() const override { return RMEM_PIECE_BYTES_MAX; }
+    void cancel(Call&) override {} // it has ended
     bool wait(const Call&, Clock::time_point) override { return true; }
-    void release() override {}
-    int fence() override;
+    int release(Clock::time_point) override { return 0; }
+    int fence(Clock::time_point) override;
     int zero(std::uint64_t address, std::uint32_t bytes) override;
-    int atomic(std::uint64_t address, std::uint32_t bytes, rmem_op_atomic& atomic) override;
+    int atomic(std::uint64_t address, std::uint32_t bytes, rmem_op_atomic& atomic,
+               Clock::time_point) override;
     int alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t wanted,
               rmem_op_range& range) override;
     int dealloc(const rmem_op_range& range) override;

@@ -120,8 +120,8 @@ std::uint32_t Handle::take_slot() {
     return index;
 }
 
+// Slots' lock.
 void Handle::give_slot(std::uint32_t index) {
-    std::lock_guard lock(slots_lock_);
     slots_[index].generation = 0;
     slots_[index].next_free = free_;
     free_ = index;
@@ -135,15 +135,16 @@ std::span<Op> Handle::ops_of(Slot& slot, std::size_t count) {
     return slot.more;
 }
 
-void Handle::begin(std::uint32_t index, std::span<Op> ops, rop_t& rop) {
+void Handle::begin(std::uint32_t index, std::span<Op> ops, rop_t& rop, Clock::time_point limit) {
     Slot& slot = slots_[index];
-    slot.call.begin(ops.size());
+    slot.call.begin(ops.size(), limit);
     rop.token = std::uint64_t{slot.generation} << 32 | (index + 1);
     rop.result = -EINPROGRESS;
     backend_->start(ops);
 }
 
-int Handle::start(std::uint8_t type, std::span<const rvec> pieces, rop_t& rop) {
+int Handle::start(std::uint8_t type, std::span<const rvec> pieces, rop_t& rop,
+                  Clock::time_point limit) {
     Sum sum = sum_of(pieces);
     if (sum.bytes > async_bytes_max)
         return -EINVAL;
@@ -155,16 +156,17 @@ int Handle::start(std::uint8_t type, std::span<const rvec> pieces, rop_t& rop) {
     try {
         ops = ops_of(slot, sum.ops);
     } catch (const std::bad_alloc&) {
+        std::lock_guard lock(slots_lock_);
         give_slot(index);
         return -ENOMEM;
     }
     cut_all(ops, slot.call, type, pieces);
-    begin(index, ops, rop);
+    begin(index, ops, rop, limit);
     return 0;
 }
 
 int Handle::start_atomic(raddr_t address, std::uint32_t bytes, const rmem_op_atomic& atomic,
-                         std::uint64_t* found, rop_t& rop) {
+                         std::uint64_t* found, rop_t& rop, Clock::time_point limit) {
     std::uint32_t index = take_slot();
     if (index == none)
         return -EAGAIN;
@@ -176,12 +178,12 @@ int Handle::start_atomic(raddr_t address, std::uint32_t bytes, const rmem_op_ato
     op.core.atomic = atomic;
     op.call = &slot.call;
     slot.found = found;
-    begin(index, {&op, 1}, rop);
+    begin(index, {&op, 1}, rop, limit);
     return 0;
 }
 
 int Handle::start_put(raddr_t address, std::uint8_t* data, std::size_t bytes,
-                      const rmem_op_put& put, rop_t& rop) {
+                      const rmem_op_put& put, rop_t& rop, Clock::time_point limit) {
     if (bytes > async_bytes_max)
         return -EINVAL;
     std::size_t before = before_last(bytes);
@@ -193,28 +195,29 @@ int Handle::start_put(raddr_t address, std::uint8_t* data, std::size_t bytes,
     try {
         ops = ops_of(slot, ops_for(before) + 1);
     } catch (const std::bad_alloc&) {
+        std::lock_guard lock(slots_lock_);
         give_slot(index);
         return -ENOMEM;
     }
     cut(ops, slot.call, RMEM_WRITE, address, data, before);
     make_put(ops.back(), slot.call, address + before, data + before,
              static_cast<u32>(bytes - before), put, before);
-    begin(index, ops, rop);
+    begin(index, ops, rop, limit);
     return 0;
 }
 
 // ---- synchronous ones ----
 
-int Handle::transfer(std::uint8_t type, std::span<const rvec> pieces) {
+int Handle::transfer(std::uint8_t type, std::span<const rvec> pieces, Clock::time_point limit) {
     Sum sum = sum_of(pieces);
     if (sum.bytes > async_bytes_max)
         return -EINVAL;
     Call call;
     std::vector<Op> ops(sum.ops);
     cut_all(ops, call, type, pieces);
-    call.begin(ops.size());
+    call.begin(ops.size(), limit);
     backend_->start(ops);
-    backend_->wait(call, Clock::time_point::max());
+    backend_->wait(call, never);
     return call.result;
 }
 
@@ -223,54 +226,77 @@ std::size_t Handle::before_last(std::size_t bytes) const {
     return bytes - std::min<std::size_t>(bytes, backend_->put_bytes());
 }
 
-int Handle::put(raddr_t address, std::uint8_t* data, std::size_t bytes, const rmem_op_put& put) {
+int Handle::put(raddr_t address, std::uint8_t* data, std::size_t bytes, const rmem_op_put& put,
+                Clock::time_point limit) {
     std::size_t before = before_last(bytes);
     if (before) {
-        if (int error = backend_->transfer(RMEM_WRITE, address, data, before))
+        if (int error = backend_->transfer(RMEM_WRITE, address, data, before, limit))
             return error;
     }
     Call call;
     Op op;
     make_put(op, call, address + before, data + before, static_cast<u32>(bytes - before), put, 0);
-    call.begin(1);
+    call.begin(1, limit);
     backend_->start({&op, 1});
-    backend_->wait(call, Clock::time_point::max());
+    backend_->wait(call, never);
     return call.result;
 }
 
-// ---- polling ----
+// ---- polling and cancelling ----
 
-// NULL: no operation of this handle that is under way.
+// NULL: no operation of this handle that is still to be polled. Slots' lock.
 Handle::Slot* Handle::slot_of(const rop_t& rop) {
     std::uint32_t index = static_cast<std::uint32_t>(rop.token) - 1;
     if (index >= slots_.size())
         return nullptr;
-    std::lock_guard lock(slots_lock_);
     std::uint32_t generation = slots_[index].generation;
     return generation && generation == rop.token >> 32 ? &slots_[index] : nullptr;
+}
+
+// Slots' lock. The operation has ended: what it found is the caller's, and nothing of his is ours.
+void Handle::hand_over(Slot& slot) {
+    if (slot.found && !slot.call.result)
+        *slot.found = slot.first.core.atomic.found[0];
+    slot.found = nullptr;
 }
 
 bool Handle::poll_one(rop_t& rop, Clock::time_point until) {
     if (rop.result != -EINPROGRESS)
         return true;
-    Slot* slot = slot_of(rop);
+    Slot* slot;
+    {
+        std::lock_guard lock(slots_lock_);
+        slot = slot_of(rop);
+    }
     if (!slot) {
         rop.result = -EINVAL;
         return true;
     }
     if (!backend_->wait(slot->call, until))
         return false;
+    std::vector<Op> done;
+    std::lock_guard lock(slots_lock_);
+    hand_over(*slot);
     rop.result = slot->call.result;
-    if (slot->found && !rop.result)
-        *slot->found = slot->first.core.atomic.found[0];
-    slot->found = nullptr;
-    slot->more.clear();
+    slot->more.swap(done);
     give_slot(static_cast<std::uint32_t>(slot - slots_.data()));
     return true;
 }
 
+// Another thread may poll it meanwhile: it gives the slot back under the lock that is held here,
+// and has told the result by then.
+int Handle::cancel(const rop_t& rop) {
+    std::lock_guard lock(slots_lock_);
+    Slot* slot = slot_of(rop);
+    if (!slot)
+        return rop.result == -EINPROGRESS ? -EINVAL : 0;
+    backend_->cancel(slot->call);
+    hand_over(*slot);
+    return 0;
+}
+
 int Handle::poll(rop_t* rops, std::size_t count, std::uint64_t timeout_us) {
-    Clock::time_point until = after_us(timeout_us);
+    Clock::time_point until = from_now(timeout_us);
     int error = 0;
     bool all = true;
     for (rop_t& rop : std::span(rops, count)) {

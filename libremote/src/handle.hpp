@@ -31,16 +31,18 @@ public:
     Locks& locks() { return locks_; }
 
     // READ or WRITE of all the pieces, which are sound.
-    int transfer(std::uint8_t type, std::span<const rvec> pieces);
-    int start(std::uint8_t type, std::span<const rvec> pieces, rop_t& rop);
+    int transfer(std::uint8_t type, std::span<const rvec> pieces, Clock::time_point limit);
+    int start(std::uint8_t type, std::span<const rvec> pieces, rop_t& rop, Clock::time_point limit);
     // What was there goes to found (may be null), as much as the integer has of it.
     int start_atomic(raddr_t address, std::uint32_t bytes, const rmem_op_atomic& atomic,
-                     std::uint64_t* found, rop_t& rop);
+                     std::uint64_t* found, rop_t& rop, Clock::time_point limit);
     // Data, then the integer.
-    int put(raddr_t address, std::uint8_t* data, std::size_t bytes, const rmem_op_put& put);
+    int put(raddr_t address, std::uint8_t* data, std::size_t bytes, const rmem_op_put& put,
+            Clock::time_point limit);
     int start_put(raddr_t address, std::uint8_t* data, std::size_t bytes, const rmem_op_put& put,
-                  rop_t& rop);
+                  rop_t& rop, Clock::time_point limit);
     int poll(rop_t* rops, std::size_t count, std::uint64_t timeout_us);
+    int cancel(const rop_t& rop);
 
     Mappings& mappings() { return mappings_; }
 
@@ -56,9 +58,10 @@ private:
 
     std::span<Op> ops_of(Slot& slot, std::size_t count);
     std::size_t before_last(std::size_t bytes) const;
-    void begin(std::uint32_t index, std::span<Op> ops, rop_t& rop);
+    void begin(std::uint32_t index, std::span<Op> ops, rop_t& rop, Clock::time_point limit);
     Slot* slot_of(const rop_t& rop);
     bool poll_one(rop_t& rop, Clock::time_point until);
+    static void hand_over(Slot& slot);
     std::uint32_t take_slot();
     void give_slot(std::uint32_t index);
 
@@ -66,7 +69,7 @@ private:
     std::unique_ptr<Backend> backend_;
     Heap heap_;
     Locks locks_;
-    std::mutex slots_lock_; // free_, generations
+    std::mutex slots_lock_; // free_, generations, and what is told, and given back, at an end
     std::vector<Slot> slots_;
     std::uint32_t free_ = 0;
     Mappings mappings_;

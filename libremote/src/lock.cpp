@@ -44,28 +44,29 @@ bool is_behind(std::uint32_t ticket, std::uint64_t turn) {
 
 } // namespace
 
-int Locks::read(std::uint64_t lock, State& state) {
+int Locks::read(std::uint64_t lock, State& state, Clock::time_point limit) {
     std::uint8_t bytes[16];
-    if (int error = backend_.transfer(RMEM_READ, lock, bytes, sizeof(bytes)))
+    if (int error = backend_.transfer(RMEM_READ, lock, bytes, sizeof(bytes), limit))
         return error;
     std::uint32_t lease_ms = base_load_le32(bytes + lease_at);
     state = {base_load_le64(bytes), lease_ms ? lease_ms : lease_ms_default};
     return 0;
 }
 
-int Locks::swap(std::uint64_t lock, std::uint64_t& expected, std::uint64_t desired) {
+int Locks::swap(std::uint64_t lock, std::uint64_t& expected, std::uint64_t desired,
+                Clock::time_point limit) {
     rmem_op_atomic cas{{desired, 0}, {expected, 0}, {0, 0}, RMEM_CAS};
-    if (int error = backend_.atomic(lock, sizeof(expected), cas))
+    if (int error = backend_.atomic(lock, sizeof(expected), cas, limit))
         return error;
     expected = cas.found[0];
     return 0;
 }
 
-int Locks::init(std::uint64_t lock, std::uint32_t lease_ms) {
+int Locks::init(std::uint64_t lock, std::uint32_t lease_ms, Clock::time_point limit) {
     std::uint8_t bytes[16] = {};
     base_store_le32(bytes + lease_at, lease_ms);
     forget(lock, sizeof(bytes));
-    return backend_.transfer(RMEM_WRITE, lock, bytes, sizeof(bytes));
+    return backend_.transfer(RMEM_WRITE, lock, bytes, sizeof(bytes), limit);
 }
 
 void Locks::forget(std::uint64_t address, std::uint64_t bytes) {
@@ -108,10 +109,17 @@ bool Locks::take_up(std::uint64_t lock, std::uint32_t& ticket) {
     return true;
 }
 
-int Locks::draw(std::uint64_t lock, std::uint32_t& ticket) {
+// It isn't held, as far as its taker knows, but it may be its turn.
+void Locks::keep(std::uint64_t lock, std::uint32_t ticket) {
+    std::lock_guard guard(mutex_);
+    held_.erase({lock, std::this_thread::get_id()});
+    waiting_.emplace(lock, ticket);
+}
+
+int Locks::draw(std::uint64_t lock, std::uint32_t& ticket, Clock::time_point limit) {
     for (;;) {
         rmem_op_atomic add{{1, 0}, {0, 0}, {0, 0}, RMEM_ADD};
-        int error = backend_.atomic(lock + next_at, sizeof(std::uint32_t), add);
+        int error = backend_.atomic(lock + next_at, sizeof(std::uint32_t), add, limit);
         // Perhaps a ticket was drawn that nobody has. It is passed over, as any.
         if (error == -ECONNRESET)
             continue;
@@ -122,14 +130,15 @@ int Locks::draw(std::uint64_t lock, std::uint32_t& ticket) {
 
 // Until it's the ticket's turn: 0, and is_fresh if that's so for a few ms at most. -EAGAIN: it was
 // passed over itself. is_fresh at first: it was drawn right now.
-int Locks::await(std::uint64_t lock, std::uint32_t ticket, std::uint64_t& turn, bool& is_fresh) {
+int Locks::await(std::uint64_t lock, std::uint32_t ticket, std::uint64_t& turn, bool& is_fresh,
+                 Clock::time_point limit) {
     std::uint64_t seen = 0;
     Clock::time_point since;
     Clock::time_point looked = Clock::now();
     auto pause = std::chrono::duration_cast<Clock::duration>(look_first);
     for (bool first = true;; first = false) {
         State state;
-        if (int error = read(lock, state))
+        if (int error = read(lock, state, limit))
             return error;
         Clock::time_point now = Clock::now();
         turn = state.turn;
@@ -139,6 +148,8 @@ int Locks::await(std::uint64_t lock, std::uint32_t ticket, std::uint64_t& turn, 
         }
         if (is_behind(ticket, turn))
             return -EAGAIN;
+        if (now >= limit)
+            return -ETIMEDOUT;
         if (first || turn != seen) {
             seen = turn;
             since = now;
@@ -146,7 +157,7 @@ int Locks::await(std::uint64_t lock, std::uint32_t ticket, std::uint64_t& turn, 
         }
         looked = now;
         if (now - since >= std::chrono::milliseconds(state.lease_ms)) {
-            int error = swap(lock, state.turn, turn_after(turn, true));
+            int error = swap(lock, state.turn, turn_after(turn, true), limit);
             if (error && error != -ECONNRESET)
                 return error;
             continue;
@@ -157,40 +168,38 @@ int Locks::await(std::uint64_t lock, std::uint32_t ticket, std::uint64_t& turn, 
     }
 }
 
-int Locks::take(std::uint64_t lock) {
+int Locks::take(std::uint64_t lock, Clock::time_point limit) {
     for (;;) {
         std::uint32_t ticket = 0;
         std::uint64_t turn = 0;
         bool is_fresh = !take_up(lock, ticket);
-        if (int error = is_fresh ? draw(lock, ticket) : 0)
+        if (int error = is_fresh ? draw(lock, ticket, limit) : 0)
             return error;
-        int error = await(lock, ticket, turn, is_fresh);
+        int error = await(lock, ticket, turn, is_fresh, limit);
         if (error == -EAGAIN)
             continue;
-        if (error == -ETIMEDOUT) {
-            std::lock_guard guard(mutex_);
-            waiting_.emplace(lock, ticket);
+        if (!error) {
+            hold(lock, turn);
+            // Whose turn it has been for longer has less of its lease left than he is promised.
+            error = is_fresh ? 0 : extend(lock, limit);
         }
-        if (error)
-            return error;
-        hold(lock, turn);
-        // Whose turn it has been for longer has less of its lease left than he is promised.
-        error = is_fresh ? 0 : extend(lock);
         if (error == -EPERM)
             continue;
+        if (error == -ETIMEDOUT)
+            keep(lock, ticket);
         return error ? error : static_cast<int>(turn & passed_over);
     }
 }
 
 // ---- holding ----
 
-int Locks::extend(std::uint64_t lock) {
+int Locks::extend(std::uint64_t lock, Clock::time_point limit) {
     for (;;) {
         std::uint64_t turn = 0;
         if (int error = held_turn(lock, turn))
             return error;
         std::uint64_t found = turn, wanted = extended(turn);
-        int error = swap(lock, found, wanted);
+        int error = swap(lock, found, wanted, limit);
         // If that was executed, the next one finds it so.
         if (error == -ECONNRESET)
             continue;
@@ -207,21 +216,21 @@ int Locks::extend(std::uint64_t lock) {
     }
 }
 
-int Locks::give(std::uint64_t lock) {
+int Locks::give(std::uint64_t lock, Clock::time_point limit) {
     std::uint64_t turn = 0;
     if (int error = held_turn(lock, turn))
         return error;
     std::uint64_t found = turn;
-    int error = swap(lock, found, turn_after(turn, false));
+    int error = swap(lock, found, turn_after(turn, false), limit);
     if (error == -ECONNRESET)
-        return settle(lock, turn);
+        return settle(lock, turn, limit);
     // Whether it is given back isn't known, so that it may be tried again.
     if (error == -ETIMEDOUT)
         return error;
     // An extension whose answer was lost.
     if (!error && found == extended(turn)) {
         hold(lock, found);
-        return give(lock);
+        return give(lock, limit);
     }
     drop(lock);
     // Without the mark it was us, before.
@@ -229,12 +238,12 @@ int Locks::give(std::uint64_t lock) {
 }
 
 // It isn't known whether the lock was given back: the turn may tell.
-int Locks::settle(std::uint64_t lock, std::uint64_t turn) {
+int Locks::settle(std::uint64_t lock, std::uint64_t turn, Clock::time_point limit) {
     State state;
-    if (int error = read(lock, state))
+    if (int error = read(lock, state, limit))
         return error;
     if (ticket_of(state.turn) == ticket_of(turn))
-        return give(lock);
+        return give(lock, limit);
     drop(lock);
     if (state.turn == turn_after(turn, false))
         return 0;

@@ -33,10 +33,12 @@ class Locks {
 public:
     explicit Locks(Backend& backend) : backend_(backend) {}
 
-    int init(std::uint64_t lock, std::uint32_t lease_ms);
-    int take(std::uint64_t lock); // 1: the one before was passed over
-    int extend(std::uint64_t lock);
-    int give(std::uint64_t lock);
+    // limit: as in backend.hpp.
+    int init(std::uint64_t lock, std::uint32_t lease_ms, Clock::time_point limit);
+    // 1: the one before was passed over.
+    int take(std::uint64_t lock, Clock::time_point limit);
+    int extend(std::uint64_t lock, Clock::time_point limit);
+    int give(std::uint64_t lock, Clock::time_point limit);
     // The memory is no lock any more, or a new one.
     void forget(std::uint64_t address, std::uint64_t bytes);
 
@@ -48,16 +50,19 @@ private:
         std::uint32_t lease_ms;
     };
 
-    int read(std::uint64_t lock, State& state);
+    int read(std::uint64_t lock, State& state, Clock::time_point limit);
     bool take_up(std::uint64_t lock, std::uint32_t& ticket);
-    int draw(std::uint64_t lock, std::uint32_t& ticket);
-    int await(std::uint64_t lock, std::uint32_t ticket, std::uint64_t& turn, bool& is_fresh);
-    int settle(std::uint64_t lock, std::uint64_t turn);
+    int draw(std::uint64_t lock, std::uint32_t& ticket, Clock::time_point limit);
+    int await(std::uint64_t lock, std::uint32_t ticket, std::uint64_t& turn, bool& is_fresh,
+              Clock::time_point limit);
+    int settle(std::uint64_t lock, std::uint64_t turn, Clock::time_point limit);
     int held_turn(std::uint64_t lock, std::uint64_t& turn);
     void hold(std::uint64_t lock, std::uint64_t turn);
     void drop(std::uint64_t lock);
+    void keep(std::uint64_t lock, std::uint32_t ticket);
     // turn, from expected to desired; expected becomes what was found.
-    int swap(std::uint64_t lock, std::uint64_t& expected, std::uint64_t desired);
+    int swap(std::uint64_t lock, std::uint64_t& expected, std::uint64_t desired,
+             Clock::time_point limit);
 
     Backend& backend_;
     std::mutex mutex_;

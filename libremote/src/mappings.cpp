@@ -18,7 +18,7 @@ int Mappings::map(Backend& backend, std::uint64_t address, std::size_t bytes, bo
     // What can't be read at all is told here, not to who touches it.
     for (std::uint64_t each : {address, address + bytes - 1}) {
         std::uint8_t byte;
-        if (int error = backend.transfer(RMEM_READ, each, &byte, 1))
+        if (int error = backend.transfer(RMEM_READ, each, &byte, 1, never))
             return error;
     }
     auto mapping = std::make_shared<Mapping>(backend, address, bytes, writable, limits);

@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <span>
 
+#include "src/clock.hpp"
+
 extern "C" {
 #include "core/rmem/client.h"
 }
@@ -18,24 +20,7 @@ namespace remora::lib {
 
 inline constexpr std::uint32_t op_bytes_max = RMEM_OP_BYTES_MAX;
 
-struct Call {
-    std::atomic<std::uint32_t> left{
-        0};         // ops that haven't ended; the last one's release-store ends it
-    int result = 0; // of the first op that failed
-
-    // So many ops are it.
-    void begin(std::size_t ops) {
-        result = 0;
-        left.store(static_cast<std::uint32_t>(ops), std::memory_order_relaxed);
-    }
-    bool ended() const { return left.load(std::memory_order_acquire) == 0; }
-    void end_op(int op_result) {
-        if (op_result && !result)
-            result = op_result;
-        left.fetch_sub(1, std::memory_order_release);
-    }
-};
-
+struct Call;
 struct Op;
 
 // Of a ring with a head that is in no op.
@@ -75,6 +60,29 @@ struct Op {
     std::uint64_t number = 0;
     std::uint64_t entered_ns = 0;
     std::uint32_t blockers = 0;
+};
+
+struct Call {
+    std::atomic<std::uint32_t> left{
+        0};         // ops that haven't ended; the last one's release-store ends it
+    int result = 0; // of the first op that failed
+    Clock::time_point limit = never;
+    // The backend's, while ops are left.
+    std::span<Op> ops;
+    Link timed; // of those with a limit
+
+    // So many ops are it.
+    void begin(std::size_t count, Clock::time_point ends_at = never) {
+        result = 0;
+        limit = ends_at;
+        left.store(static_cast<std::uint32_t>(count), std::memory_order_relaxed);
+    }
+    bool ended() const { return left.load(std::memory_order_acquire) == 0; }
+    void end_op(int op_result) {
+        if (op_result && !result)
+            result = op_result;
+        left.fetch_sub(1, std::memory_order_release);
+    }
 };
 
 inline std::size_t ops_for(std::uint64_t bytes) {

@@ -31,6 +31,8 @@ public:
     bool enter(Op& op);
     // The op has ended. Those that may begin now, linked by core.next.
     rmem_op* leave(Op& op);
+    // It has entered, and hasn't left.
+    static bool has(const Op& op) { return op.all.next != &op.all; }
 
     // By number, as they entered: the last one; the first that hasn't left, or the next to come.
     std::uint64_t last() const { return last_; }

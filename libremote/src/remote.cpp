@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include <unistd.h>
@@ -21,6 +22,7 @@
 
 #define REMOTE_API extern "C" __attribute__((visibility("default")))
 
+using remora::lib::Clock;
 using remora::lib::Handle;
 
 struct remote_handle {
@@ -53,6 +55,13 @@ remote_options options_of(const remote_options* given) {
     return options;
 }
 
+thread_local std::uint64_t own_timeout_us = 0; // rtimeout()'s
+
+// By when what this thread begins now must have ended.
+Clock::time_point limit() {
+    return own_timeout_us ? remora::lib::from_now(own_timeout_us) : remora::lib::never;
+}
+
 int check(const remote_t* r) {
     if (!r)
         return -EINVAL;
@@ -81,7 +90,7 @@ int transfer(remote_t* r, std::uint8_t type, const rvec* pieces, std::size_t cou
     if (int error = check_pieces(r, pieces, count))
         return error;
     try {
-        return r->handle.transfer(type, std::span(pieces, count));
+        return r->handle.transfer(type, std::span(pieces, count), limit());
     } catch (const std::bad_alloc&) {
         return -ENOMEM;
     }
@@ -90,7 +99,7 @@ int transfer(remote_t* r, std::uint8_t type, const rvec* pieces, std::size_t cou
 int start(remote_t* r, std::uint8_t type, const rvec* pieces, std::size_t count, rop_t* op) {
     if (int error = op ? check_pieces(r, pieces, count) : -EINVAL)
         return error;
-    return r->handle.start(type, std::span(pieces, count), *op);
+    return r->handle.start(type, std::span(pieces, count), *op, limit());
 }
 
 int transfer_strided(remote_t* r, std::uint8_t type, raddr_t address, std::size_t stride,
@@ -229,21 +238,22 @@ REMOTE_API uint64_t remote_page_bytes(remote_t* r) {
 REMOTE_API int rread(remote_t* r, raddr_t address, void* buffer, size_t bytes) {
     if (int error = check_range(r, address, buffer, bytes))
         return error;
-    return r->handle.backend().transfer(RMEM_READ, address, static_cast<uint8_t*>(buffer), bytes);
+    return r->handle.backend().transfer(RMEM_READ, address, static_cast<uint8_t*>(buffer), bytes,
+                                        limit());
 }
 
 REMOTE_API int rwrite(remote_t* r, raddr_t address, const void* buffer, size_t bytes) {
     if (int error = check_range(r, address, buffer, bytes))
         return error;
     auto* data = static_cast<uint8_t*>(const_cast<void*>(buffer));
-    return r->handle.backend().transfer(RMEM_WRITE, address, data, bytes);
+    return r->handle.backend().transfer(RMEM_WRITE, address, data, bytes, limit());
 }
 
 REMOTE_API int rread_async(remote_t* r, raddr_t address, void* buffer, size_t bytes, rop_t* op) {
     if (int error = op ? check_range(r, address, buffer, bytes) : -EINVAL)
         return error;
     rvec piece{address, buffer, bytes};
-    return r->handle.start(RMEM_READ, {&piece, 1}, *op);
+    return r->handle.start(RMEM_READ, {&piece, 1}, *op, limit());
 }
 
 REMOTE_API int rwrite_async(remote_t* r, raddr_t address, const void* buffer, size_t bytes,
@@ -251,7 +261,7 @@ REMOTE_API int rwrite_async(remote_t* r, raddr_t address, const void* buffer, si
     if (int error = op ? check_range(r, address, buffer, bytes) : -EINVAL)
         return error;
     rvec piece{address, const_cast<void*>(buffer), bytes};
-    return r->handle.start(RMEM_WRITE, {&piece, 1}, *op);
+    return r->handle.start(RMEM_WRITE, {&piece, 1}, *op, limit());
 }
 
 REMOTE_API int rpoll(remote_t* r, rop_t* ops, size_t count, uint64_t timeout_us) {
@@ -262,17 +272,26 @@ REMOTE_API int rpoll(remote_t* r, rop_t* ops, size_t count, uint64_t timeout_us)
     return r->handle.poll(ops, count, timeout_us);
 }
 
+REMOTE_API int rcancel(remote_t* r, const rop_t* op) {
+    if (int error = op ? check(r) : -EINVAL)
+        return error;
+    return r->handle.cancel(*op);
+}
+
+REMOTE_API uint64_t rtimeout(uint64_t timeout_us) {
+    return std::exchange(own_timeout_us, timeout_us);
+}
+
 REMOTE_API int rrelease(remote_t* r) {
     if (int error = check(r))
         return error;
-    r->handle.backend().release();
-    return 0;
+    return r->handle.backend().release(limit());
 }
 
 REMOTE_API int rfence(remote_t* r) {
     if (int error = check(r))
         return error;
-    return r->handle.backend().fence();
+    return r->handle.backend().fence(limit());
 }
 
 REMOTE_API int rreadv(remote_t* r, const rvec* pieces, size_t count) {
@@ -307,7 +326,7 @@ REMOTE_API int rfetch(remote_t* r, raddr_t address, size_t bytes, remote_fetch w
     if (int error = is_fetch(what) ? check_integer(r, address, bytes) : -EINVAL)
         return error;
     rmem_op_atomic atomic = fetch_of(what, value);
-    int error = r->handle.backend().atomic(address, static_cast<u32>(bytes), atomic);
+    int error = r->handle.backend().atomic(address, static_cast<u32>(bytes), atomic, limit());
     if (!error && found)
         *found = atomic.found[0];
     return error;
@@ -318,7 +337,7 @@ REMOTE_API int rcas(remote_t* r, raddr_t address, size_t bytes, uint64_t* expect
     if (int error = expected ? check_integer(r, address, bytes) : -EINVAL)
         return error;
     rmem_op_atomic atomic = cas_of(*expected, desired);
-    if (int error = r->handle.backend().atomic(address, static_cast<u32>(bytes), atomic))
+    if (int error = r->handle.backend().atomic(address, static_cast<u32>(bytes), atomic, limit()))
         return error;
     bool was_there = atomic.found[0] == low_bytes(*expected, bytes);
     *expected = atomic.found[0];
@@ -332,7 +351,7 @@ REMOTE_API int rcas128(remote_t* r, raddr_t address, uint64_t expected[2],
     if (!expected || !desired || address % 16)
         return -EINVAL;
     rmem_op_atomic atomic{{desired[0], desired[1]}, {expected[0], expected[1]}, {0, 0}, RMEM_CAS};
-    if (int error = r->handle.backend().atomic(address, 16, atomic))
+    if (int error = r->handle.backend().atomic(address, 16, atomic, limit()))
         return error;
     bool was_there = atomic.found[0] == expected[0] && atomic.found[1] == expected[1];
     std::copy_n(atomic.found, 2, expected);
@@ -351,7 +370,7 @@ REMOTE_API int rfetch_async(remote_t* r, raddr_t address, size_t bytes, remote_f
     if (int error = op && is_fetch(what) ? check_integer(r, address, bytes) : -EINVAL)
         return error;
     return r->handle.start_atomic(address, static_cast<u32>(bytes), fetch_of(what, value), found,
-                                  *op);
+                                  *op, limit());
 }
 
 REMOTE_API int rcas_async(remote_t* r, raddr_t address, size_t bytes, uint64_t* expected,
@@ -360,7 +379,7 @@ REMOTE_API int rcas_async(remote_t* r, raddr_t address, size_t bytes, uint64_t* 
         return error;
     *expected = low_bytes(*expected, bytes);
     return r->handle.start_atomic(address, static_cast<u32>(bytes), cas_of(*expected, desired),
-                                  expected, *op);
+                                  expected, *op, limit());
 }
 
 REMOTE_API int rput(remote_t* r, raddr_t address, const void* buffer, size_t bytes,
@@ -397,14 +416,14 @@ REMOTE_API int rlock_init(remote_t* r, raddr_t lock, uint64_t lease_us) {
     uint64_t lease_ms = lease_us / 1000;
     if (!lease_ms || lease_ms > UINT32_MAX)
         return -EINVAL;
-    return r->handle.locks().init(lock, static_cast<uint32_t>(lease_ms));
+    return r->handle.locks().init(lock, static_cast<uint32_t>(lease_ms), limit());
 }
 
 REMOTE_API int rlock(remote_t* r, raddr_t lock) {
     if (int error = check_lock(r, lock))
         return error;
     try {
-        return r->handle.locks().take(lock);
+        return r->handle.locks().take(lock, limit());
     } catch (const std::bad_alloc&) {
         return -ENOMEM;
     }
@@ -413,14 +432,16 @@ REMOTE_API int rlock(remote_t* r, raddr_t lock) {
 REMOTE_API int rlock_extend(remote_t* r, raddr_t lock) {
     if (int error = check_lock(r, lock))
         return error;
-    return r->handle.locks().extend(lock);
+    return r->handle.locks().extend(lock, limit());
 }
 
 REMOTE_API int runlock(remote_t* r, raddr_t lock) {
     if (int error = check_lock(r, lock))
         return error;
-    r->handle.backend().release();
-    return r->handle.locks().give(lock);
+    Clock::time_point until = limit();
+    if (int error = r->handle.backend().release(until))
+        return error;
+    return r->handle.locks().give(lock, until);
 }
 
 REMOTE_API int remote_stats(remote_t* r, remote_counters* counters) {

@@ -214,9 +214,8 @@ void Udp::connect(const Target& target) {
     bool v6 = list->ai_family == AF_INET6;
     int level = v6 ? +IPPROTO_IPV6 : +IPPROTO_IP;
     // A path that is narrower than our own link gets fragments, not nothing.
-    int never = IP_PMTUDISC_DONT; // IPv6's has the same value
-    setsockopt(socket_.get(), level, v6 ? IPV6_MTU_DISCOVER : IP_MTU_DISCOVER, &never,
-               sizeof(never));
+    int dont = IP_PMTUDISC_DONT; // IPv6's has the same value
+    setsockopt(socket_.get(), level, v6 ? IPV6_MTU_DISCOVER : IP_MTU_DISCOVER, &dont, sizeof(dont));
     for (int name : {SO_RCVBUF, SO_SNDBUF})
         setsockopt(socket_.get(), SOL_SOCKET, name, &buffer_bytes, sizeof(buffer_bytes));
     int mtu = 0;
@@ -325,6 +324,8 @@ void Udp::end(rmem_op* chain, rmem_client_result result) {
         REMOTE_PROBE_END(this, op.core.type, op.from + op.before, bytes, error);
         tally_.count(op.core.type, bytes, error);
         tally_.time(op.core.type, now - op.entered_ns);
+        if (op.call->left.load(std::memory_order_relaxed) == 1)
+            op.call->timed.remove();
         op.call->end_op(error);
         while (free) {
             rmem_op* next = free->next;
@@ -343,14 +344,60 @@ void Udp::end(rmem_op* chain, rmem_client_result result) {
         changed_.notify_all();
 }
 
+// Lock. What is left of the call ends so.
+//
+// Its changes may have copies on their way, which must not be executed after what begins from now
+// on, nor after what waited for them in order and is let go here. Both is given to the core only
+// after that has given its session up, so it is sent in the next one; and when the node opens
+// that, it has ended the old one, in which alone those copies count.
+void Udp::give_up(Call& call, rmem_client_result result) {
+    std::uint64_t now = now_ns();
+    std::span<Op> ops = call.ops;
+    // With the last op that is left the call is gone, and so are they.
+    // Its PUT, if it has one, is the last, and would end by itself with the last one before.
+    for (std::uint32_t left = call.left.load(std::memory_order_relaxed); left;
+         ops = ops.first(ops.size() - 1)) {
+        Op& op = ops.back();
+        if (!Order::has(op))
+            continue;
+        left--;
+        // One that waits for others isn't the core's yet.
+        rmem_op* unknown = op.blockers ? nullptr : rmem_client_cancel(client_.get(), &op.core, now);
+        op.core.next = nullptr;
+        end(&op.core, result);
+        end(unknown, RMEM_CLIENT_UNKNOWN);
+    }
+}
+
+void Udp::cancel(Call& call) {
+    Lock lock(lock_);
+    give_up(call, RMEM_CLIENT_CANCELLED);
+    settle(now_ns());
+}
+
+// Lock. Those who use limits use few lengths of time, so its place is near the end.
+void Udp::add_timed(Call& call) {
+    Link* before = timed_.prev;
+    while (before->op && before->op->call->limit > call.limit)
+        before = before->prev;
+    call.timed.op = &call.ops.front();
+    call.timed.add_before(*before->next);
+}
+
+// Lock.
+Clock::time_point Udp::first_limit() const {
+    return timed_.next->op ? timed_.next->op->call->limit : never;
+}
+
 // Lock. What is here already isn't late: it is taken in before anything counts as timed out.
 void Udp::expire(std::uint64_t now_ns) {
     std::uint64_t deadline = rmem_client_deadline(client_.get());
     bool due = deadline && deadline <= now_ns;
-    if (due && receiving_)
+    bool limit_due = first_limit() <= at(now_ns);
+    if ((due || limit_due) && receiving_)
         return; // who receives sees to it
     for (unsigned batch = 0, got = receive_batch;
-         due && got == receive_batch && batch < batches_max; batch++) {
+         (due || limit_due) && got == receive_batch && batch < batches_max; batch++) {
         got = incoming_->receive(socket_.get());
         take_in(got);
     }
@@ -363,6 +410,8 @@ void Udp::expire(std::uint64_t now_ns) {
         if (!ended)
             break;
     }
+    while (first_limit() <= at(now_ns))
+        give_up(*timed_.next->op->call, RMEM_CLIENT_TIMEOUT);
 }
 
 // Lock: whatever was told to the core, what follows from it.
@@ -377,31 +426,35 @@ void Udp::settle(std::uint64_t now_ns) {
 
 void Udp::start(std::span<Op> ops) {
     Lock lock(lock_);
+    Call& call = *ops.front().call;
+    call.ops = ops;
+    if (call.limit != never)
+        add_timed(call);
     for (Op& op : ops)
         submit(op);
     settle(now_ns());
 }
 
-int Udp::one(Op& op) {
+int Udp::one(Op& op, Clock::time_point limit) {
     Call call;
-    call.begin(1);
+    call.begin(1, limit);
     op.call = &call;
     start({&op, 1});
-    wait(call, Clock::time_point::max());
+    wait(call, never);
     return call.result;
 }
 
-int Udp::transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* data,
-                  std::uint64_t bytes) {
+int Udp::transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* data, std::uint64_t bytes,
+                  Clock::time_point limit) {
     while (bytes) {
         Call call;
         std::array<Op, transfer_ops> ops;
         std::uint64_t now =
             std::min<std::uint64_t>(bytes, std::uint64_t{transfer_ops} * op_bytes_max);
         std::span<Op> now_ops = cut(ops, call, type, address, data, now);
-        call.begin(now_ops.size());
+        call.begin(now_ops.size(), limit);
         start(now_ops);
-        wait(call, Clock::time_point::max());
+        wait(call, never);
         if (call.result)
             return call.result;
         address += now;
@@ -411,13 +464,14 @@ int Udp::transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* data,
     return 0;
 }
 
-int Udp::atomic(std::uint64_t address, std::uint32_t bytes, rmem_op_atomic& atomic) {
+int Udp::atomic(std::uint64_t address, std::uint32_t bytes, rmem_op_atomic& atomic,
+                Clock::time_point limit) {
     Op op;
     op.core.type = RMEM_ATOMIC;
     op.core.addr = address;
     op.core.len = bytes;
     op.core.atomic = atomic;
-    int error = one(op);
+    int error = one(op, limit);
     atomic = op.core.atomic;
     return error;
 }
@@ -430,11 +484,12 @@ int Udp::zero(std::uint64_t address, std::uint32_t bytes) {
     return one(op);
 }
 
-int Udp::fence() {
-    release();
+int Udp::fence(Clock::time_point limit) {
+    if (int error = release(limit))
+        return error;
     Op op;
     op.core.type = RMEM_FENCE;
-    return one(op);
+    return one(op, limit);
 }
 
 // A region is its asker's only when a later request shows the node that he knows of it.
@@ -448,9 +503,9 @@ int Udp::alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t want
         if (error)
             return error;
         range = op.core.range;
-        release(); // the READ's floor has to be above the ALLOC's id
+        release(never); // the READ's floor has to be above the ALLOC's id
         std::uint8_t byte;
-        error = transfer(RMEM_READ, range.addr, &byte, 1);
+        error = transfer(RMEM_READ, range.addr, &byte, 1, never);
         if (error != -EFAULT || tries == alloc_tries)
             return error;
     }
@@ -486,13 +541,14 @@ bool Udp::wait(const Call& call, Clock::time_point until) {
     return wait_for([&] { return call.ended(); }, until);
 }
 
-void Udp::release() {
+int Udp::release(Clock::time_point limit) {
     std::uint64_t last;
     {
         Lock lock(lock_);
         last = order_.last();
     }
-    wait_for([&] { return order_.first_left() > last; }, Clock::time_point::max());
+    bool done = wait_for([&] { return order_.first_left() > last; }, limit);
+    return done ? 0 : -ETIMEDOUT;
 }
 
 // done() is asked under the lock.
@@ -508,7 +564,7 @@ bool Udp::wait_for(Done done, Clock::time_point until) {
             continue;
         }
         waiting_++;
-        if (until == Clock::time_point::max())
+        if (until == never)
             changed_.wait(lock);
         else
             changed_.wait_until(lock, until);
@@ -527,6 +583,7 @@ void Udp::receive(Lock& lock, Clock::time_point until) {
     until = std::min(until, Clock::now() + slice);
     if (deadline)
         until = std::min(until, at(deadline));
+    until = std::min(until, first_limit());
     receiving_ = true;
     lock.unlock();
     unsigned got = listen(until, spin_ns);
@@ -545,13 +602,13 @@ unsigned Udp::listen(Clock::time_point until, std::uint64_t spin_ns) {
     } while (Clock::now() < std::min(spin_end, until));
     pollfd ready{socket_.get(), POLLIN, 0};
     timespec left{};
-    if (until != Clock::time_point::max()) {
+    if (until != never) {
         auto ns = (until - Clock::now()).count();
         if (ns <= 0)
             return 0;
         left = {static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
     }
-    ppoll(&ready, 1, until == Clock::time_point::max() ? nullptr : &left, nullptr);
+    ppoll(&ready, 1, until == never ? nullptr : &left, nullptr);
     return incoming_->receive(socket_.get());
 }
 

@@ -7,8 +7,9 @@
  *             spin, then poll -> datagrams -> lock { core -> data to its buffer -> ended? -> order
  * }
  *
- * There is no thread of our own: whoever waits also sends again what timed out. Data goes from the
- * program's buffers into the socket and, once it has verified, back into them.
+ * There is no thread of our own: whoever waits also sends again what timed out, and ends calls
+ * whose limit of time has come. Data goes from the program's buffers into the socket and, once it
+ * has verified, back into them.
  *
  * One handle is one session, with one socket and windows of its own: credit comes back only where
  * somebody waits, so what one handle owes must not stop another.
@@ -47,15 +48,17 @@ public:
     Udp(const Target& target, const Key& key, const UdpOptions& options);
     ~Udp() override;
 
-    int transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* data,
-                 std::uint64_t bytes) override;
+    int transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* data, std::uint64_t bytes,
+                 Clock::time_point limit) override;
     void start(std::span<Op> ops) override;
+    void cancel(Call& call) override;
     std::uint32_t put_bytes() const override { return put_bytes_; }
     bool wait(const Call& call, Clock::time_point until) override;
-    void release() override;
-    int fence() override;
+    int release(Clock::time_point limit) override;
+    int fence(Clock::time_point limit) override;
     int zero(std::uint64_t address, std::uint32_t bytes) override;
-    int atomic(std::uint64_t address, std::uint32_t bytes, rmem_op_atomic& atomic) override;
+    int atomic(std::uint64_t address, std::uint32_t bytes, rmem_op_atomic& atomic,
+               Clock::time_point limit) override;
     int alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t wanted,
               rmem_op_range& range) override;
     int dealloc(const rmem_op_range& range) override;
@@ -82,7 +85,10 @@ private:
     void settle(std::uint64_t now_ns);
     void submit(Op& op);
     void end(rmem_op* chain, rmem_client_result result);
-    int one(Op& op);
+    void give_up(Call& call, rmem_client_result result);
+    int one(Op& op, Clock::time_point limit = never);
+    Clock::time_point first_limit() const;
+    void add_timed(Call& call);
 
     Descriptor socket_;
     std::unique_ptr<Incoming> incoming_;
@@ -95,6 +101,7 @@ private:
     rmem_window window_;
     rmem_incast incast_;
     Order order_;
+    Link timed_; // calls with a limit, by that
     Tally tally_;
     bool receiving_ = false; // somebody does, for all
     unsigned waiting_ = 0;

@@ -21,7 +21,7 @@ namespace {
 
 constexpr Key key{1, 2, 3, 4, 5};
 
-rmem_node_config node_config(std::uint32_t sessions_max) {
+rmem_node_config node_config(std::uint32_t sessions_max, std::uint32_t session_idle_ms) {
     static std::atomic<std::uint64_t> boot{0x1000};
     rmem_node_config config{};
     config.boot = ++boot;
@@ -32,7 +32,7 @@ rmem_node_config node_config(std::uint32_t sessions_max) {
     config.spaces_max = 2;
     config.sessions_max = sessions_max;
     config.regions_max = 4096;
-    config.session_idle_ms = 60'000;
+    config.session_idle_ms = session_idle_ms;
     return config;
 }
 
@@ -57,9 +57,9 @@ Descriptor udp_socket(std::uint16_t to) {
 
 } // namespace
 
-TestNode::TestNode(std::uint16_t port, std::uint32_t sessions_max)
+TestNode::TestNode(std::uint16_t port, std::uint32_t sessions_max, std::uint32_t session_idle_ms)
     : socket_("", port, false),
-      node_(node_config(sessions_max), false, 1),
+      node_(node_config(sessions_max, session_idle_ms), false, 1),
       stop_(eventfd(0, EFD_CLOEXEC)) {
     node_.add_space(1, key, 0);
     thread_ = std::thread([this] {
@@ -73,12 +73,15 @@ TestNode::~TestNode() {
 }
 
 Relay::Relay(std::uint16_t to, unsigned trouble_percent)
-    : trouble_percent_(trouble_percent), front_(udp_socket(0)), stop_(eventfd(0, EFD_CLOEXEC)) {
+    : trouble_percent_(trouble_percent),
+      front_(udp_socket(0)),
+      back_(udp_socket(to)),
+      stop_(eventfd(0, EFD_CLOEXEC)) {
     sockaddr_in address;
     socklen_t length = sizeof(address);
     getsockname(front_.get(), reinterpret_cast<sockaddr*>(&address), &length);
     port_ = ntohs(address.sin_port);
-    thread_ = std::thread([this, to] { run(to); });
+    thread_ = std::thread([this] { run(); });
 }
 
 Relay::~Relay() {
@@ -86,7 +89,41 @@ Relay::~Relay() {
     thread_.join();
 }
 
-void Relay::run(std::uint16_t to) {
+void Relay::keep(Which which) {
+    std::lock_guard lock(lock_);
+    which_ = std::move(which);
+}
+
+std::size_t Relay::kept() {
+    std::lock_guard lock(lock_);
+    return kept_.size();
+}
+
+void Relay::send_kept() {
+    std::lock_guard lock(lock_);
+    for (const auto& [to_node, bytes] : kept_) {
+        if (to_node)
+            send(back_.get(), bytes.data(), bytes.size(), 0);
+    }
+    kept_.clear();
+}
+
+bool Relay::keeps(bool to_node, const std::vector<std::uint8_t>& bytes) {
+    std::lock_guard lock(lock_);
+    rmem_datagram in;
+    if (!which_ || rmem_datagram_open(&in, bytes.data(), static_cast<u32>(bytes.size()),
+                                      !to_node) != RMEM_WIRE_GOOD)
+        return false;
+    while (rmem_datagram_step(&in, bytes.data())) {
+        if (which_(in.head)) {
+            kept_.emplace_back(to_node, bytes);
+            return true;
+        }
+    }
+    return false;
+}
+
+void Relay::run() {
     using Clock = std::chrono::steady_clock;
     struct Late {
         Clock::time_point due;
@@ -96,11 +133,10 @@ void Relay::run(std::uint16_t to) {
     };
     std::priority_queue<Late> late;
     std::mt19937 random(trouble_percent_);
-    Descriptor back = udp_socket(to);
     sockaddr_in client{};
     auto pass = [&](bool to_node, const std::vector<std::uint8_t>& bytes) {
         if (to_node)
-            send(back.get(), bytes.data(), bytes.size(), 0);
+            send(back_.get(), bytes.data(), bytes.size(), 0);
         else
             sendto(front_.get(), bytes.data(), bytes.size(), 0,
                    reinterpret_cast<sockaddr*>(&client), sizeof(client));
@@ -110,13 +146,13 @@ void Relay::run(std::uint16_t to) {
         socklen_t length = sizeof(client);
         ssize_t got = to_node ? recvfrom(front_.get(), bytes.data(), bytes.size(), 0,
                                          reinterpret_cast<sockaddr*>(&client), &length)
-                              : recv(back.get(), bytes.data(), bytes.size(), 0);
+                              : recv(back_.get(), bytes.data(), bytes.size(), 0);
         if (got < 0)
             return;
         bytes.resize(static_cast<std::size_t>(got));
         datagrams_++;
         auto unlucky = [&] { return random() % 100 < trouble_percent_; };
-        if (cut_ || unlucky())
+        if (cut_ || keeps(to_node, bytes) || unlucky())
             return;
         if (unlucky())
             pass(to_node, bytes);
@@ -128,7 +164,7 @@ void Relay::run(std::uint16_t to) {
     };
     for (;;) {
         pollfd fds[] = {
-            {front_.get(), POLLIN, 0}, {back.get(), POLLIN, 0}, {stop_.get(), POLLIN, 0}};
+            {front_.get(), POLLIN, 0}, {back_.get(), POLLIN, 0}, {stop_.get(), POLLIN, 0}};
         poll(fds, 3, late.empty() ? -1 : 1);
         if (fds[2].revents)
             return;

@@ -2,9 +2,13 @@
 // The backends a test is run against.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <mutex>
+#include <span>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -12,12 +16,17 @@
 #include "remote/remote.h"
 #include "support/descriptor.hpp"
 
+extern "C" {
+#include "core/rmem/datagram.h"
+}
+
 namespace remora::test {
 
 // A daemon's node in this process.
 class TestNode {
 public:
-    explicit TestNode(std::uint16_t port = 0, std::uint32_t sessions_max = 64);
+    explicit TestNode(std::uint16_t port = 0, std::uint32_t sessions_max = 64,
+                      std::uint32_t session_idle_ms = 60'000);
     ~TestNode();
     std::uint16_t port() const { return socket_.port(); }
 
@@ -28,25 +37,37 @@ private:
     std::thread thread_;
 };
 
-// Between one client and a node: loses, doubles and delays a part of the datagrams, or all.
+// Between one client and a node: loses, doubles and delays a part of the datagrams, or all, or
+// keeps those back that a test names.
 class Relay {
 public:
     Relay(std::uint16_t to, unsigned trouble_percent);
     ~Relay();
     std::uint16_t port() const { return port_; }
     void cut(bool cut) { cut_ = cut; }
+    // From now on: datagrams with a message of which it's true. NULL: none. What has been kept
+    // stays.
+    using Which = std::function<bool(const rmem_head&)>;
+    void keep(Which which);
+    std::size_t kept();
+    // Those to the node go there now.
+    void send_kept();
     // Received, both ways.
     std::uint64_t datagrams() const { return datagrams_; }
     void count_from_now() { datagrams_ = 0; }
 
 private:
-    void run(std::uint16_t to);
+    void run();
+    bool keeps(bool to_node, const std::vector<std::uint8_t>& bytes);
 
     unsigned trouble_percent_;
     std::uint16_t port_ = 0;
     std::atomic<bool> cut_{false};
     std::atomic<std::uint64_t> datagrams_{0};
-    Descriptor front_, stop_;
+    std::mutex lock_; // which_, kept_
+    Which which_;
+    std::vector<std::pair<bool, std::vector<std::uint8_t>>> kept_; // to the node?
+    Descriptor front_, back_, stop_;
     std::thread thread_;
 };
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 // The C++ face: what it owns, and what it returns.
 #include <array>
+#include <chrono>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -215,6 +217,60 @@ TEST(CppNetwork, Coroutines) {
     auto opened = remote::handle::open(udp_target(node.port()).c_str(), &options);
     ASSERT_TRUE(opened) << remote_why();
     carry_all(*opened);
+}
+
+TEST_F(Cpp, ATimeLimitEndsWithItsScope) {
+    {
+        remote::time_limit outer(std::chrono::seconds(1));
+        {
+            remote::time_limit inner(std::chrono::microseconds(0));
+            EXPECT_EQ(rtimeout(1), 1U) << "0 would be none";
+        }
+        EXPECT_EQ(rtimeout(1'000'000), 1'000'000U);
+    }
+    EXPECT_EQ(rtimeout(0), 0U);
+}
+
+remote::task read_within(remote::loop& loop, raddr_t from, std::chrono::microseconds time) {
+    std::array<std::byte, 8> bytes;
+    auto read = co_await loop.read(from, bytes).within(time);
+    co_return read.error();
+}
+
+remote::task read_often(remote::loop& loop, raddr_t from) {
+    std::array<std::byte, 8> bytes;
+    for (;;) {
+        if (auto read = co_await loop.read(from, bytes); !read)
+            co_return read.error();
+    }
+}
+
+// More tasks than operations may be under way, so that some are cancelled before they began.
+TEST(CppNetwork, CoroutinesThatAreCancelledOrLate) {
+    TestNode node;
+    Relay relay(node.port(), 0);
+    remote_options options{};
+    options.size = sizeof(options);
+    options.async_max = 2;
+    options.timeout_us = std::numeric_limits<std::uint64_t>::max();
+    auto opened = remote::handle::open(udp_target(relay.port()).c_str(), &options);
+    ASSERT_TRUE(opened) << remote_why();
+    auto address = opened->alloc(100);
+    ASSERT_TRUE(address);
+    relay.cut(true);
+    remote::loop loop(*opened);
+    remote::task late = read_within(loop, *address, std::chrono::milliseconds(20));
+    loop.run();
+    EXPECT_EQ(late.error(), -ETIMEDOUT);
+    EXPECT_EQ(rtimeout(0), 0U);
+    std::vector<remote::task> tasks;
+    for (int i = 0; i < 4; i++)
+        tasks.push_back(read_often(loop, *address));
+    loop.cancel();
+    loop.run();
+    for (const remote::task& task : tasks)
+        EXPECT_EQ(task.error(), -ECANCELED);
+    relay.cut(false);
 }
 
 TEST_F(Cpp, ACoroutineLearnsWhatFailed) {

@@ -56,13 +56,17 @@ public:
         }
         return true;
     }
-    int transfer(std::uint8_t, std::uint64_t, std::uint8_t*, std::uint64_t) override {
+    int transfer(std::uint8_t, std::uint64_t, std::uint8_t*, std::uint64_t,
+                 Clock::time_point) override {
         return -EIO;
     }
-    void release() override {}
-    int fence() override { return -EIO; }
+    void cancel(Call&) override {}
+    int release(Clock::time_point) override { return 0; }
+    int fence(Clock::time_point) override { return -EIO; }
     int zero(std::uint64_t, std::uint32_t) override { return -EIO; }
-    int atomic(std::uint64_t, std::uint32_t, rmem_op_atomic&) override { return -EIO; }
+    int atomic(std::uint64_t, std::uint32_t, rmem_op_atomic&, Clock::time_point) override {
+        return -EIO;
+    }
     void stats(remote_counters&) override {}
     int alloc(std::uint64_t, std::uint32_t, std::uint64_t, rmem_op_range&) override { return -EIO; }
     int dealloc(const rmem_op_range&) override { return -EIO; }

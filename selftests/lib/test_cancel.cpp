@@ -1,0 +1,486 @@
+// SPDX-License-Identifier: GPL-2.0
+// Operations that are cancelled, or whose time is up; what may still come of them, and what must
+// not.
+#include <atomic>
+#include <cerrno>
+#include <limits>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "backend.hpp"
+
+namespace remora::test {
+
+namespace {
+
+constexpr std::uint64_t forever = std::numeric_limits<std::uint64_t>::max();
+
+// The calling thread's, while it lives.
+class Timeout {
+public:
+    explicit Timeout(std::uint64_t us) : before_(rtimeout(us)) {}
+    Timeout(const Timeout&) = delete;
+    Timeout& operator=(const Timeout&) = delete;
+    ~Timeout() { rtimeout(before_); }
+
+private:
+    std::uint64_t before_;
+};
+
+// ---- on every backend ----
+
+class Cancel : public Backends {
+protected:
+    // 0 or -ECANCELED; embedded, operations have ended before they could be cancelled.
+    int cancelled(const rop_t& op) {
+        EXPECT_EQ(rcancel(r, &op), 0);
+        rop_t polled = op;
+        int result = rpoll(r, &polled, 1, 0);
+        EXPECT_TRUE(result == 0 || (node && result == -ECANCELED)) << result;
+        return result;
+    }
+    std::uint64_t value(raddr_t at) {
+        std::uint64_t found = 0;
+        EXPECT_EQ(rread(r, at, &found, sizeof(found)), 0);
+        return found;
+    }
+};
+
+INSTANTIATE_TEST_SUITE_P(Lib, Cancel, testing::Values(Kind::embedded, Kind::udp, Kind::bad_network),
+                         kind_name);
+
+TEST_P(Cancel, OneOfMany) {
+    raddr_t a = alloc(64 * 8);
+    std::vector<std::uint64_t> values(64);
+    std::vector<rop_t> ops(values.size());
+    for (std::size_t i = 0; i < values.size(); i++) {
+        values[i] = i + 1;
+        ASSERT_EQ(rwrite_async(r, a + 8 * i, &values[i], 8, &ops[i]), 0);
+    }
+    constexpr std::size_t chosen = 40;
+    int result = cancelled(ops[chosen]);
+    values[chosen] = 0; // it's ours again
+    ops[chosen].result = result;
+    rpoll(r, ops.data(), ops.size(), forever);
+    for (std::size_t i = 0; i < ops.size(); i++) {
+        std::uint64_t found = value(a + 8 * i);
+        EXPECT_EQ(ops[i].result, i == chosen ? result : 0);
+        EXPECT_TRUE(found == i + 1 || (i == chosen && result && found == 0)) << i << ": " << found;
+    }
+}
+
+TEST_P(Cancel, TwiceOrTooLateOrAStrangersIsHarmless) {
+    raddr_t a = alloc(8);
+    std::uint64_t data = 7;
+    rop_t op;
+    ASSERT_EQ(rwrite_async(r, a, &data, 8, &op), 0);
+    EXPECT_EQ(rcancel(r, &op), 0);
+    EXPECT_EQ(rcancel(r, &op), 0);
+    int result = rpoll(r, &op, 1, 0);
+    EXPECT_EQ(rcancel(r, &op), 0) << "it has been polled";
+    EXPECT_EQ(rpoll(r, &op, 1, 0), result);
+    ASSERT_EQ(rwrite_async(r, a, &data, 8, &op), 0);
+    EXPECT_EQ(rpoll(r, &op, 1, forever), 0);
+    EXPECT_EQ(rcancel(r, &op), 0);
+    EXPECT_EQ(op.result, 0);
+
+    remote_t* other = open();
+    ASSERT_EQ(rread_async(r, a, &data, 8, &op), 0);
+    EXPECT_EQ(rcancel(other, &op), -EINVAL);
+    EXPECT_EQ(rpoll(r, &op, 1, forever), 0);
+    remote_close(other);
+    rop_t strange{12345, -EINPROGRESS};
+    EXPECT_EQ(rcancel(r, &strange), -EINVAL);
+    EXPECT_EQ(rcancel(r, nullptr), -EINVAL);
+    EXPECT_EQ(rcancel(nullptr, &op), -EINVAL);
+}
+
+// What was written last is there, whatever was cancelled before, and stays.
+TEST_P(Cancel, NothingCancelledComesAfterWhatIsWrittenNext) {
+    constexpr std::size_t words = 32;
+    raddr_t a = alloc(words * 8);
+    std::vector<std::uint64_t> mirror(words, 0);
+    std::mt19937 random(5);
+    const std::uint64_t rounds = GetParam() == Kind::bad_network ? 150 : 1000;
+    for (std::uint64_t round = 1; round <= rounds; round++) {
+        std::size_t at = random() % words;
+        std::uint64_t old[3] = {round << 8, round << 8 | 1, round << 8 | 2};
+        rop_t ops[3];
+        for (unsigned i = 0; i < 3; i++) // the second and the third wait for the first
+            ASSERT_EQ(rwrite_async(r, a + 8 * at, &old[i], 8, &ops[i]), 0);
+        std::size_t first = random() % 3;
+        for (std::size_t i = 0; i < 3; i++)
+            cancelled(ops[(first + i) % 3]);
+        old[0] = old[1] = old[2] = ~0ULL;
+        mirror[at] = round << 8 | 3;
+        ASSERT_EQ(rwrite(r, a + 8 * at, &mirror[at], 8), 0);
+        std::size_t other = random() % words;
+        ASSERT_EQ(value(a + 8 * other), mirror[other]);
+    }
+    for (std::size_t i = 0; i < words; i++)
+        ASSERT_EQ(value(a + 8 * i), mirror[i]);
+}
+
+// Whoever waits for it learns it, or how it ended before.
+TEST_P(Cancel, ByAnotherThread) {
+    constexpr std::size_t count = 8;
+    raddr_t a = alloc(1 << 20);
+    std::vector<std::uint8_t> data(100'000, 3);
+    const int rounds = GetParam() == Kind::bad_network ? 10 : 60;
+    std::uint64_t found[count] = {};
+    rop_t ops[count];
+    std::atomic<int> started{0}, over{0}; // rounds
+    std::thread canceller([&] {
+        for (int round = 1; round <= rounds; round++) {
+            while (started < round) {
+            }
+            for (const rop_t& op : ops)
+                EXPECT_EQ(rcancel(r, &op), 0);
+            over = round;
+        }
+    });
+    for (int round = 1; round <= rounds; round++) {
+        for (std::size_t i = 0; i < count; i++) {
+            if (i % 2)
+                ASSERT_EQ(rfetch_async(r, a, 8, REMOTE_ADD, 1, &found[i], &ops[i]), 0);
+            else
+                ASSERT_EQ(rwrite_async(r, a + 8 + i, data.data(), data.size(), &ops[i]), 0);
+        }
+        started = round;
+        rpoll(r, ops, count, forever);
+        while (over < round) {
+        }
+        for (const rop_t& op : ops)
+            ASSERT_TRUE(op.result == 0 || op.result == -ECANCELED || op.result == -ECONNRESET)
+                << op.result;
+    }
+    canceller.join();
+    std::uint64_t last = 5;
+    EXPECT_EQ(rwrite(r, a, &last, 8), 0);
+    EXPECT_EQ(value(a), 5U);
+}
+
+TEST_P(Cancel, ATimeoutIsTheThreadsOwn) {
+    EXPECT_EQ(rtimeout(5), 0U);
+    std::thread([] { EXPECT_EQ(rtimeout(0), 0U); }).join();
+    EXPECT_EQ(rtimeout(forever), 5U);
+    raddr_t a = alloc(8);
+    EXPECT_EQ(value(a), 0U); // as good as none
+    EXPECT_EQ(rtimeout(0), forever);
+}
+
+// His place in the row is kept, so that it's his as soon as it's given back.
+TEST_P(Cancel, WaitingForALockTakesNoLongerThanItMay) {
+    raddr_t lock = alloc(REMOTE_LOCK_BYTES);
+    remote_t* other = node ? open() : r;
+    ASSERT_EQ(rlock(r, lock), 0);
+    std::thread([&] {
+        Timeout timeout(GetParam() == Kind::bad_network ? 1'000'000 : 50'000);
+        EXPECT_EQ(rlock(other, lock), -ETIMEDOUT);
+        rtimeout(0);
+        EXPECT_EQ(runlock(other, lock), -EPERM);
+    }).join();
+    EXPECT_EQ(runlock(r, lock), 0);
+    std::thread([&] {
+        EXPECT_EQ(rlock(other, lock), 0);
+        EXPECT_EQ(runlock(other, lock), 0);
+    }).join();
+    if (other != r)
+        remote_close(other);
+}
+
+// ---- with a network that does what it's told ----
+
+class Held : public testing::Test {
+protected:
+    Held() {
+        options.size = sizeof(options);
+        options.timeout_us = forever;
+        EXPECT_EQ(remote_open(&r, udp_target(relay.port()).c_str(), &options), 0);
+        EXPECT_EQ(remote_open(&direct, udp_target(node.port()).c_str(), &options), 0);
+        EXPECT_EQ(ralloc(r, 1 << 20, REMOTE_RW, &a), 0);
+    }
+    ~Held() override {
+        remote_close(direct);
+        remote_close(r);
+    }
+
+    // From now on the relay keeps requests about these addresses of the region back.
+    void keep(std::uint64_t from, std::uint64_t bytes) {
+        relay.keep([first = a + from, bytes](const rmem_head& head) {
+            return head.type <= RMEM_TYPE_END && head.addr - first < bytes;
+        });
+    }
+    void wait_for_kept(std::size_t count) {
+        while (relay.kept() < count)
+            std::this_thread::yield();
+    }
+    // The node has executed all that was kept when another one's request has been answered.
+    void send_kept() {
+        relay.keep(nullptr);
+        relay.send_kept();
+        value(direct, 1000);
+    }
+    void start_write(std::uint64_t at, const std::uint64_t& data, rop_t& op) {
+        ASSERT_EQ(rwrite_async(r, a + at, &data, 8, &op), 0);
+    }
+    std::uint64_t value(remote_t* handle, std::uint64_t at) {
+        std::uint64_t found = 0;
+        EXPECT_EQ(rread(handle, a + at, &found, sizeof(found)), 0);
+        return found;
+    }
+    std::uint64_t reopened() {
+        remote_counters counters;
+        EXPECT_EQ(remote_stats(r, &counters), 0);
+        return counters.reopened;
+    }
+
+    remote_options options{};
+    TestNode node;
+    Relay relay{node.port(), 0};
+    remote_t *r = nullptr, *direct = nullptr;
+    raddr_t a = 0;
+    const std::uint64_t one = 1, two = 2, three = 3;
+};
+
+TEST_F(Held, WhileTheNodeIsSilent) {
+    relay.keep([](const rmem_head&) { return true; });
+    std::uint64_t read = 5, found = 5;
+    rop_t ops[3];
+    ASSERT_EQ(rfetch_async(r, a + 16, 8, REMOTE_ADD, 1, &found, &ops[0]), 0);
+    start_write(0, one, ops[1]);
+    ASSERT_EQ(rread_async(r, a + 8, &read, 8, &ops[2]), 0);
+    EXPECT_EQ(rpoll(r, ops, 3, 0), -EAGAIN);
+    wait_for_kept(2);
+    for (std::size_t i : {1, 2, 0})
+        EXPECT_EQ(rcancel(r, &ops[i]), 0);
+    rpoll(r, ops, 3, 0);
+    EXPECT_EQ(ops[0].result, -ECONNRESET) << "it ended with the session that the write gave up";
+    EXPECT_EQ(ops[1].result, -ECANCELED);
+    EXPECT_EQ(ops[2].result, -ECANCELED);
+    EXPECT_EQ(found, 5U);
+    relay.keep(nullptr);
+    EXPECT_EQ(value(r, 0), 0U);
+    EXPECT_EQ(reopened(), 1U);
+}
+
+// An older write keeps the floor below the ids of the one that is cancelled, so that alone wouldn't
+// keep its copy from being executed.
+TEST_F(Held, ACopyThatComesLateDoesNoHarm) {
+    rop_t older, op;
+    keep(0, 16);
+    start_write(0, one, older);
+    start_write(8, one, op);
+    wait_for_kept(2);
+    EXPECT_EQ(rcancel(r, &op), 0);
+    EXPECT_EQ(rpoll(r, &op, 1, 0), -ECANCELED);
+    keep(0, 8);
+    ASSERT_EQ(rwrite(r, a + 8, &two, 8), 0);
+    send_kept();
+    EXPECT_EQ(value(direct, 8), 2U);
+    EXPECT_EQ(rpoll(r, &older, 1, forever), 0);
+    EXPECT_EQ(value(r, 0), 1U);
+    EXPECT_EQ(reopened(), 1U);
+}
+
+// Nor to what others write, once anything has succeeded that began afterwards.
+TEST_F(Held, NorToOtherHandles) {
+    rop_t older, op;
+    keep(0, 16);
+    start_write(0, one, older);
+    start_write(8, one, op);
+    wait_for_kept(2);
+    EXPECT_EQ(rcancel(r, &op), 0);
+    EXPECT_EQ(value(r, 64), 0U);
+    ASSERT_EQ(rwrite(direct, a + 8, &two, 8), 0);
+    send_kept();
+    EXPECT_EQ(value(direct, 8), 2U);
+    EXPECT_EQ(rpoll(r, &op, 1, 0), -ECANCELED);
+    EXPECT_EQ(rpoll(r, &older, 1, forever), 0);
+}
+
+// Three on the same bytes, and the first is cancelled: the others get on, and stay.
+TEST_F(Held, ThoseThatWaitForItInOrderGetOn) {
+    rop_t ops[3];
+    keep(0, 8);
+    start_write(0, one, ops[0]);
+    start_write(0, two, ops[1]);
+    start_write(0, three, ops[2]);
+    wait_for_kept(1);
+    relay.keep(nullptr);
+    EXPECT_EQ(rcancel(r, &ops[0]), 0);
+    EXPECT_EQ(rpoll(r, &ops[1], 2, forever), 0);
+    send_kept();
+    EXPECT_EQ(value(direct, 0), 3U);
+    EXPECT_EQ(rpoll(r, ops, 1, 0), -ECANCELED);
+}
+
+// One that waits hasn't left yet, so nothing is given up for it.
+TEST_F(Held, WhatWaitsInOrderWasNeverSent) {
+    rop_t ops[3];
+    keep(0, 8);
+    start_write(0, one, ops[0]);
+    start_write(0, two, ops[1]);
+    start_write(0, one, ops[2]);
+    wait_for_kept(1);
+    EXPECT_EQ(rcancel(r, &ops[2]), 0);
+    EXPECT_EQ(rcancel(r, &ops[1]), 0);
+    EXPECT_EQ(rpoll(r, &ops[1], 2, 0), -ECANCELED);
+    send_kept();
+    EXPECT_EQ(rpoll(r, &ops[0], 1, forever), 0);
+    EXPECT_EQ(value(direct, 0), 1U);
+    EXPECT_EQ(reopened(), 0U);
+}
+
+TEST_F(Held, ALateAnswerTouchesNoBuffer) {
+    std::vector<std::uint8_t> buffer(300'000, 7);
+    rop_t op;
+    keep(0, buffer.size());
+    ASSERT_EQ(rread_async(r, a, buffer.data(), buffer.size(), &op), 0);
+    wait_for_kept(1);
+    EXPECT_EQ(rcancel(r, &op), 0);
+    std::fill(buffer.begin(), buffer.end(), 8);
+    send_kept();
+    EXPECT_EQ(value(r, 1000), 0U); // those answers were taken in before its own
+    EXPECT_EQ(rpoll(r, &op, 1, 0), -ECANCELED);
+    EXPECT_EQ(buffer, std::vector<std::uint8_t>(buffer.size(), 8));
+    EXPECT_EQ(reopened(), 0U);
+}
+
+TEST_F(Held, WhoPollsLearnsItWithoutTheNode) {
+    rop_t op;
+    relay.cut(true);
+    start_write(0, one, op);
+    const rop_t same = op;
+    std::atomic<bool> polling{false};
+    std::thread poller([&] {
+        polling = true;
+        EXPECT_EQ(rpoll(r, &op, 1, forever), -ECANCELED);
+    });
+    while (!polling) {
+    }
+    EXPECT_EQ(rcancel(r, &same), 0);
+    poller.join();
+    relay.cut(false);
+}
+
+TEST_F(Held, ALongOneEndsAsAWhole) {
+    std::vector<std::uint8_t> data(1 << 20, 3);
+    rop_t op;
+    keep(500'000, 100'000);
+    ASSERT_EQ(rwrite_async(r, a, data.data(), data.size(), &op), 0);
+    while (!relay.kept())
+        ASSERT_EQ(rpoll(r, &op, 1, 1000), -EAGAIN);
+    EXPECT_EQ(rcancel(r, &op), 0);
+    EXPECT_EQ(rpoll(r, &op, 1, 0), -ECANCELED);
+    std::fill(data.begin(), data.end(), 4);
+    relay.keep(nullptr);
+    ASSERT_EQ(rwrite(r, a, data.data(), data.size()), 0);
+    send_kept();
+    std::vector<std::uint8_t> back(data.size());
+    EXPECT_EQ(rread(direct, a, back.data(), back.size()), 0);
+    EXPECT_EQ(back, data);
+}
+
+// ---- timeouts ----
+
+// The handle has none.
+TEST_F(Held, EveryCallEndsWhenItsTimeIsUp) {
+    relay.cut(true);
+    Timeout timeout(20'000);
+    std::uint64_t data[2] = {}, other[2] = {};
+    rvec pieces[2] = {{a, &data[0], 8}, {a + 64, &data[1], 8}};
+    std::vector<std::uint8_t> large(2 << 20);
+    rop_t op;
+    EXPECT_EQ(rread(r, a, data, 8), -ETIMEDOUT);
+    EXPECT_EQ(rwrite(r, a, data, 8), -ETIMEDOUT);
+    EXPECT_EQ(rread(r, a, large.data(), 1 << 20), -ETIMEDOUT);
+    EXPECT_EQ(rreadv(r, pieces, 2), -ETIMEDOUT);
+    EXPECT_EQ(rwritev(r, pieces, 2), -ETIMEDOUT);
+    EXPECT_EQ(rread_strided(r, a, 64, data, 8, 2), -ETIMEDOUT);
+    EXPECT_EQ(rfetch(r, a, 8, REMOTE_ADD, 1, nullptr), -ETIMEDOUT);
+    EXPECT_EQ(rcas(r, a, 8, data, 1), -ETIMEDOUT);
+    EXPECT_EQ(rcas128(r, a, data, other), -ETIMEDOUT);
+    EXPECT_EQ(rtas(r, a), -ETIMEDOUT);
+    EXPECT_EQ(rlock_init(r, a, 1'000'000), -ETIMEDOUT);
+    EXPECT_EQ(rlock(r, a), -ETIMEDOUT);
+    EXPECT_EQ(rfence(r), -ETIMEDOUT);
+    EXPECT_EQ(rrelease(r), 0) << "nothing is under way";
+    ASSERT_EQ(rwrite_async(r, a, data, 8, &op), 0);
+    EXPECT_EQ(rpoll(r, &op, 1, forever), -ETIMEDOUT);
+    relay.cut(false);
+}
+
+TEST_F(Held, OthersAreLeftAlone) {
+    relay.cut(true);
+    rop_t ops[4];
+    start_write(0, one, ops[0]);
+    {
+        Timeout timeout(1'000'000'000);
+        start_write(8, one, ops[1]);
+        rtimeout(20'000);
+        start_write(16, one, ops[2]);
+        rtimeout(30'000);
+        start_write(0, two, ops[3]); // in order, behind one that has none
+        EXPECT_EQ(rrelease(r), -ETIMEDOUT);
+    }
+    EXPECT_EQ(rpoll(r, &ops[2], 2, forever), -ETIMEDOUT);
+    EXPECT_EQ(ops[3].result, -ETIMEDOUT);
+    EXPECT_EQ(rpoll(r, ops, 2, 0), -EAGAIN);
+    relay.cut(false);
+    EXPECT_EQ(rpoll(r, ops, 2, forever), 0);
+    EXPECT_EQ(value(r, 0), 1U);
+    EXPECT_EQ(value(r, 16), 0U);
+}
+
+TEST_F(Held, ACopyOfOneWhoseTimeWasUpDoesNoHarm) {
+    rop_t older;
+    keep(0, 16);
+    start_write(0, one, older);
+    {
+        Timeout timeout(20'000);
+        EXPECT_EQ(rwrite(r, a + 8, &one, 8), -ETIMEDOUT);
+    }
+    keep(0, 8);
+    ASSERT_EQ(rwrite(r, a + 8, &two, 8), 0);
+    send_kept();
+    EXPECT_EQ(value(direct, 8), 2U);
+    EXPECT_EQ(rpoll(r, &older, 1, forever), 0);
+}
+
+// Some in time, some not, while another thread, whose time has no end, receives for all.
+TEST_F(Held, TimeoutsOfManyThreads) {
+    std::atomic<bool> stop{false};
+    std::thread patient([&] {
+        while (!stop)
+            value(r, 512);
+    });
+    std::vector<std::thread> threads;
+    for (std::uint64_t t = 0; t < 3; t++) {
+        threads.emplace_back([&, t] {
+            std::mt19937 random(static_cast<unsigned>(t));
+            for (std::uint64_t i = 1; i <= 40; i++) {
+                std::uint64_t wanted = t << 32 | i;
+                {
+                    Timeout timeout(1 + random() % 300);
+                    int error = rwrite(r, a + 8 * t, &wanted, 8);
+                    ASSERT_TRUE(error == 0 || error == -ETIMEDOUT) << error;
+                    if (error)
+                        wanted = 0;
+                }
+                wanted |= std::uint64_t{1} << 60;
+                ASSERT_EQ(rwrite(r, a + 8 * t, &wanted, 8), 0);
+                ASSERT_EQ(value(r, 8 * t), wanted);
+            }
+        });
+    }
+    for (std::thread& thread : threads)
+        thread.join();
+    stop = true;
+    patient.join();
+}
+
+} // namespace
+
+} // namespace remora::test
