@@ -263,6 +263,86 @@ TEST_P(Atomic, WhatThreadsSeeIsLinearizable) {
     }
 }
 
+// ---- sessions that end ----
+
+// A node with one session, which whoever comes next takes from the one before.
+class Evicted : public testing::Test {
+protected:
+    remote_t* open(std::uint16_t port) {
+        remote_t* handle = nullptr;
+        EXPECT_EQ(remote_open(&handle, udp_target(port).c_str(), nullptr), 0) << remote_why();
+        return handle;
+    }
+    // An addition is under way, of whose messages the relay keeps those back; then its session
+    // ends.
+    int add(const Relay::Which& which) {
+        remote_t* r = open(relay.port());
+        EXPECT_EQ(ralloc(r, 8, REMOTE_RW, &a), 0);
+        std::uint64_t found = 5;
+        rop_t op;
+        relay.keep(which);
+        EXPECT_EQ(rfetch_async(r, a, 8, REMOTE_ADD, 1, &found, &op), 0);
+        while (!relay.kept())
+            EXPECT_EQ(rpoll(r, &op, 1, 1000), -EAGAIN);
+        remote_t* other = open(node.port());
+        EXPECT_EQ(rread(other, a, &value, 8), 0);
+        remote_close(other);
+        relay.keep(nullptr);
+        relay.send_kept();
+        int result = rpoll(r, &op, 1, forever);
+        EXPECT_EQ(found, 5U);
+        std::uint64_t after = 0;
+        EXPECT_EQ(rread(r, a, &after, 8), 0) << "the handle has no session any more";
+        EXPECT_EQ(after, value) << "executed after its session ended";
+        remote_close(r);
+        return result;
+    }
+
+    TestNode node{0, 1, 1};
+    Relay relay{node.port(), 0};
+    raddr_t a = 0;
+    std::uint64_t value = 0; // when it had ended
+};
+
+TEST_F(Evicted, BeforeItWasExecuted) {
+    EXPECT_EQ(add([](const rmem_head& head) { return head.type == RMEM_ATOMIC; }), -ECONNRESET);
+    EXPECT_EQ(value, 0U);
+}
+
+TEST_F(Evicted, AfterItWasExecuted) {
+    EXPECT_EQ(add([](const rmem_head& head) {
+                  return head.type == (RMEM_ATOMIC | RMEM_RESPONSE) && head.status == RMEM_OK;
+              }),
+              -ECONNRESET);
+    EXPECT_EQ(value, 1U);
+}
+
+// Two handles take the session from each other all the time.
+TEST_F(Evicted, OnceOrNever) {
+    remote_t* first = open(relay.port());
+    ASSERT_EQ(ralloc(first, 8, REMOTE_RW, &a), 0);
+    std::atomic<std::uint64_t> done{0}, unknown{0};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 2; t++) {
+        threads.emplace_back([&, t] {
+            remote_t* mine = t ? open(node.port()) : first;
+            for (int i = 0; i < 20; i++) {
+                int error = rfetch(mine, a, 8, REMOTE_ADD, 1, nullptr);
+                ASSERT_TRUE(!error || error == -ECONNRESET) << error;
+                (error ? unknown : done)++;
+            }
+            remote_close(mine);
+        });
+    }
+    for (std::thread& thread : threads)
+        thread.join();
+    remote_t* last = open(node.port());
+    ASSERT_EQ(rread(last, a, &value, 8), 0);
+    remote_close(last);
+    EXPECT_GE(value, done);
+    EXPECT_LE(value, done + unknown);
+}
+
 } // namespace
 
 } // namespace remora::test
