@@ -387,7 +387,7 @@ REMOTE_API int rput(remote_t* r, raddr_t address, const void* buffer, size_t byt
     if (int error = check_put(r, address, buffer, bytes, signal))
         return error;
     auto* data = static_cast<uint8_t*>(const_cast<void*>(buffer));
-    return r->handle.put(address, data, bytes, put_of(*signal));
+    return r->handle.put(address, data, bytes, put_of(*signal), limit());
 }
 
 REMOTE_API int rput_async(remote_t* r, raddr_t address, const void* buffer, size_t bytes,
@@ -395,7 +395,7 @@ REMOTE_API int rput_async(remote_t* r, raddr_t address, const void* buffer, size
     if (int error = op ? check_put(r, address, buffer, bytes, signal) : -EINVAL)
         return error;
     auto* data = static_cast<uint8_t*>(const_cast<void*>(buffer));
-    return r->handle.start_put(address, data, bytes, put_of(*signal), *op);
+    return r->handle.start_put(address, data, bytes, put_of(*signal), *op, limit());
 }
 
 REMOTE_API int rwait(remote_t* r, raddr_t address, size_t bytes, remote_compare compare,
@@ -404,7 +404,7 @@ REMOTE_API int rwait(remote_t* r, raddr_t address, size_t bytes, remote_compare 
         return error;
     uint64_t there = 0;
     int error = remora::lib::wait_for_integer(r->handle.backend(), address, bytes, compare, value,
-                                              remora::lib::after_us(timeout_us), there);
+                                              remora::lib::from_now(timeout_us), limit(), there);
     if (found && (!error || error == -EAGAIN))
         *found = there;
     return error;

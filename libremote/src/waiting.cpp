@@ -40,14 +40,15 @@ bool holds(remote_compare compare, std::uint64_t found, std::uint64_t value) {
 } // namespace
 
 int wait_for_integer(Backend& backend, raddr_t address, std::size_t bytes, remote_compare compare,
-                     std::uint64_t value, Clock::time_point until, std::uint64_t& found) {
+                     std::uint64_t value, Clock::time_point until, Clock::time_point limit,
+                     std::uint64_t& found) {
     if (bytes == 4)
         value = static_cast<std::uint32_t>(value);
     Clock::time_point eager_until = Clock::now() + eager_time;
     auto pause = std::chrono::duration_cast<Clock::duration>(pause_first);
     for (;;) {
         std::array<std::uint8_t, 8> integer{};
-        if (int error = backend.transfer(RMEM_READ, address, integer.data(), bytes))
+        if (int error = backend.transfer(RMEM_READ, address, integer.data(), bytes, limit))
             return error;
         found = base_load_le64(integer.data());
         if (holds(compare, found, value))

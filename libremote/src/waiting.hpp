@@ -11,8 +11,10 @@
 
 namespace remora::lib {
 
-// found: what was there at the last look. -EAGAIN: until has come.
+// found: what was there at the last look. -EAGAIN: until has come. limit: for a look that isn't
+// answered.
 int wait_for_integer(Backend& backend, raddr_t address, std::size_t bytes, remote_compare compare,
-                     std::uint64_t value, Clock::time_point until, std::uint64_t& found);
+                     std::uint64_t value, Clock::time_point until, Clock::time_point limit,
+                     std::uint64_t& found);
 
 } // namespace remora::lib
