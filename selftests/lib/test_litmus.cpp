@@ -346,9 +346,9 @@ private:
         case Kind::embedded:
             return 500;
         case Kind::udp:
-            return 300;
+            return 200;
         default:
-            return 60;
+            return 30;
         }
     }
 
