@@ -158,17 +158,39 @@ static void drop_region(struct rmem_alloc_state *alloc, struct rmem_spaces *spac
 	alloc->in_use--;
 }
 
-/*
- * The first place from vpn on where a region could begin, unless that is far: where memory is
- * nearly full, so are several buckets in a row, and none of them is worth a try.
- */
-static u64 skip_full(const struct rmem_table *table, u32 space_index, u64 vpn, u64 pages_max)
+/* The candidate doesn't fit: on to another one, unless there were many or none is left. */
+static void retry(struct rmem_alloc_state *alloc, const struct rmem_spaces *spaces,
+		  struct rmem_alloc_work *work, u64 vpn)
 {
-	u64 end = vpn + pages_max;
+	work->vpn = vpn;
+	work->done = 0;
+	work->stage = RMEM_ALLOC_LOOKING;
+	if (++work->retries > RMEM_ALLOC_RETRIES_MAX ||
+	    !in_reach(alloc, &spaces->slot[work->space_index], vpn, work->wish.pages))
+		end(alloc, work);
+}
 
-	while (vpn < end && !rmem_table_has_room(table, space_index, vpn))
-		vpn++;
-	return vpn;
+/*
+ * From the candidate's end, for the next one begins behind the last page without room: full
+ * buckets come in rows, and one by one they would be many candidates.
+ */
+static void look(struct rmem_alloc_state *alloc, const struct rmem_table *table,
+		 const struct rmem_spaces *spaces, struct rmem_alloc_work *work, u64 pages_max)
+{
+	u64 stop = work->done + lesser(work->wish.pages - work->done, pages_max);
+
+	for (; work->done < stop; work->done++) {
+		u64 vpn = work->vpn + work->wish.pages - 1 - work->done;
+
+		if (!rmem_table_has_room(table, work->space_index, vpn)) {
+			retry(alloc, spaces, work, vpn + 1);
+			return;
+		}
+	}
+	if (work->done == work->wish.pages) {
+		work->done = 0;
+		work->stage = RMEM_ALLOC_RESERVING;
+	}
 }
 
 static void reserve(struct rmem_alloc_state *alloc, struct rmem_table *table,
@@ -186,7 +208,6 @@ static void reserve(struct rmem_alloc_state *alloc, struct rmem_table *table,
 		work->next = work->vpn == work->wish.vpn ?
 				     spaces->slot[work->space_index].cursor_vpn :
 				     work->vpn + work->done + fit + 1;
-		work->next = skip_full(table, work->space_index, work->next, pages_max);
 		work->wish.vpn = 0;
 		work->stage = RMEM_ALLOC_RETREATING;
 	}
@@ -195,18 +216,12 @@ static void reserve(struct rmem_alloc_state *alloc, struct rmem_table *table,
 static void retreat(struct rmem_alloc_state *alloc, struct rmem_table *table,
 		    const struct rmem_spaces *spaces, struct rmem_alloc_work *work, u64 pages_max)
 {
-	const struct rmem_space *space = &spaces->slot[work->space_index];
 	u64 pages = lesser(work->done, pages_max);
 
 	work->done -= pages;
 	rmem_table_unreserve(table, work->space_index, work->vpn + work->done, pages);
-	if (work->done)
-		return;
-	work->vpn = work->next;
-	work->stage = RMEM_ALLOC_RESERVING;
-	if (++work->retries > RMEM_ALLOC_RETRIES_MAX ||
-	    !in_reach(alloc, space, work->vpn, work->wish.pages))
-		end(alloc, work);
+	if (!work->done)
+		retry(alloc, spaces, work, work->next);
 }
 
 static void enter(struct rmem_alloc_state *alloc, struct rmem_table *table,
@@ -245,6 +260,9 @@ bool rmem_alloc_step(struct rmem_alloc_state *alloc, struct rmem_table *table,
 		     struct rmem_alloc_work *work, u64 pages_max)
 {
 	switch (work->stage) {
+	case RMEM_ALLOC_LOOKING:
+		look(alloc, table, spaces, work, pages_max);
+		break;
 	case RMEM_ALLOC_RESERVING:
 		reserve(alloc, table, spaces, work, pages_max);
 		break;

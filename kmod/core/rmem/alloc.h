@@ -6,7 +6,7 @@
  *                  ^guard            ^guard           ^ given out never
  *
  *      ALLOC: candidate range from the cursor --> room in every bucket it meets?
- *                  ^------- no: begin behind the page without room --'  | yes
+ *                  ^--- no: begin behind the last page without room -'  | yes
  *                                                                       v
  *                                            entries in the table, a region, cursor behind it
  *
@@ -77,7 +77,8 @@ struct rmem_alloc_wish {
 };
 
 enum rmem_alloc_stage {
-	RMEM_ALLOC_RESERVING,
+	RMEM_ALLOC_LOOKING,   /* at a further candidate: has each of its pages room? */
+	RMEM_ALLOC_RESERVING, /* and have all together? */
 	RMEM_ALLOC_RETREATING, /* no room: what is reserved of the candidate goes back */
 	RMEM_ALLOC_ENTERING,
 	RMEM_ALLOC_REMOVING,
@@ -92,7 +93,7 @@ struct rmem_alloc_work {
 	u32 space_index;
 	u32 retries;
 	u64 vpn;  /* of the candidate, or the region */
-	u64 done; /* pages of it reserved, entered or removed */
+	u64 done; /* pages of it looked at, reserved, entered or removed */
 	u64 next; /* RETREATING: the candidate after this one */
 };
 
