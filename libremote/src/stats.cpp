@@ -2,37 +2,24 @@
 #include "src/stats.hpp"
 
 #include <algorithm>
-#include <bit>
-#include <limits>
 #include <numeric>
 
 #include "remora/rmem.h"
 
+extern "C" {
+#include "core/base/times.h"
+}
+
 namespace remora::lib {
 
-namespace {
-
-// The first bucket ends at 64 ns; from there on four to each power of two.
-constexpr unsigned first_shift = 6;
-constexpr unsigned quarter_bits = 2;
-
-} // namespace
+static_assert(REMOTE_BUCKETS == BASE_TIMES_BUCKETS);
 
 std::size_t Tally::bucket_of(std::uint64_t ns) {
-    if (ns < std::uint64_t{1} << first_shift)
-        return 0;
-    auto shift = static_cast<unsigned>(std::bit_width(ns)) - 1;
-    std::size_t quarter = (ns >> (shift - quarter_bits)) & ((1U << quarter_bits) - 1);
-    return std::min<std::size_t>(1 + ((shift - first_shift) << quarter_bits) + quarter,
-                                 REMOTE_BUCKETS - 1);
+    return base_times_bucket(ns);
 }
 
 std::uint64_t Tally::upper_bound_ns(std::size_t bucket) {
-    if (bucket >= REMOTE_BUCKETS - 1)
-        return std::numeric_limits<std::uint64_t>::max();
-    unsigned shift = first_shift + static_cast<unsigned>(bucket >> quarter_bits);
-    std::uint64_t quarter = bucket & ((1U << quarter_bits) - 1);
-    return ((1U << quarter_bits) + quarter) << (shift - quarter_bits);
+    return base_times_bound_ns(static_cast<u32>(bucket));
 }
 
 remote_kind Tally::kind_of(std::uint8_t type) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * What ended, and how long it took: remote_stats(). Times lie in buckets whose bounds grow by a
- * quarter of a power of two, so what is read from them is right to a fifth.
+ * What ended, and how long it took: remote_stats(). Times lie in the buckets of core/base/times.h.
  *
  * Not synchronised: the caller holds a lock.
  */
