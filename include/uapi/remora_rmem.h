@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
 /*
  * Generic netlink family "rmem": control of the kernel's client (rmem.ko) and
- * its block devices /dev/rmbN. The specification is specs/rmem.yaml beside this
+ * its devices /dev/rmbN and /dev/rmemN. The specification is specs/rmem.yaml beside this
  * file. All commands but STATUS need CAP_SYS_ADMIN. Errors carry extack text.
  */
 #ifndef _UAPI_REMORA_RMEM_H
@@ -15,12 +15,12 @@
 enum {
 	RMEM_CMD_UNSPEC,
 	/*
-	 * NODE, PORT, BYTES, SPACE, KEY, ... Answers INDEX when /dev/rmbINDEX is
+	 * NODE, PORT, KIND, BYTES, SPACE, KEY, ... Answers INDEX when the device is
 	 * there. An interrupted attach leaves nothing attached.
 	 */
 	RMEM_CMD_ATTACH,
 	/*
-	 * INDEX, FORCE. Gives the memory back; a node that doesn't answer in time
+	 * INDEX, KIND, FORCE. Gives the memory back; a node that doesn't answer in time
 	 * may keep it, which extack text tells. -EBUSY while the device is open, but
 	 * for FORCE: that fails outstanding I/O, asks the node only if the device
 	 * is up, and waits 2 s for it at most.
@@ -38,18 +38,23 @@ enum rmem_device_state {
 	RMEM_DEVICE_LOST, /* it restarted: the content is gone, all I/O fails */
 };
 
+enum rmem_kind {
+	RMEM_KIND_DISK,	    /* /dev/rmbN: a region, as a block device */
+	RMEM_KIND_PROGRAMS, /* /dev/rmemN: the space, by remora_rmem_io.h */
+};
+
 enum {
 	RMEM_A_UNSPEC,
 	RMEM_A_PAD,
-	RMEM_A_INDEX,	      /* u32 N of /dev/rmbN; in ATTACH: wanted, absent: first free */
+	RMEM_A_INDEX,	      /* u32 N of /dev/rmbN, rmemN; ATTACH: wanted, absent: first free */
 	RMEM_A_NODE,	      /* binary, 4 or 16 bytes: the node's IPv4 or IPv6 address */
 	RMEM_A_PORT,	      /* u16; default 7670 */
 	RMEM_A_SCOPE,	      /* u32 interface index of a link-local IPv6 address */
-	RMEM_A_BYTES,	      /* u64 size of the device; multiple of 4096 */
+	RMEM_A_BYTES,	      /* u64 size of a disk; multiple of 4096 */
 	RMEM_A_SPACE,	      /* u32 RAS id */
 	RMEM_A_KEY,	      /* binary, RMEM_KEY_BYTES; never answered */
 	RMEM_A_INTEGRITY,     /* u8: 0 link, 1 digest, 2 full; default 1 */
-	RMEM_A_FAIL_AFTER_MS, /* u32; 0 or absent: queue_if_down */
+	RMEM_A_FAIL_AFTER_MS, /* u32; 0, absent: queue_if_down; PROGRAMS: 1 .. 60000, or 10000 */
 	RMEM_A_TIMEOUT_MS,    /* u32, ATTACH: how long to wait for the node; default 5000 */
 	RMEM_A_QUEUES,	      /* u32 hardware queues; default one per CPU */
 	RMEM_A_FORCE,	      /* flag, DETACH: though open; see RMEM_CMD_DETACH */
@@ -62,6 +67,8 @@ enum {
 	RMEM_A_RTT_NS,	      /* u64 smoothed round trip */
 	RMEM_A_OPENERS,	      /* u32 */
 	RMEM_A_COUNTERS,      /* nest, multi: one RMEM_COUNTER_* each */
+	RMEM_A_TIMES,	      /* nest, multi: one RMEM_TIMES_* for each kind of operation */
+	RMEM_A_KIND,	      /* u8 enum rmem_kind; ATTACH: default DISK; DETACH: default any */
 
 	__RMEM_A_MAX,
 	RMEM_A_MAX = __RMEM_A_MAX - 1
@@ -76,6 +83,22 @@ enum {
 
 	__RMEM_COUNTER_MAX,
 	RMEM_COUNTER_MAX = __RMEM_COUNTER_MAX - 1
+};
+
+/*
+ * In RMEM_A_TIMES: how many operations took how long, until their end and only those that ended
+ * well. Of the buckets the first holds what took less than 64 ns, the others are a quarter of a
+ * power of two each: 64 .. 80, 80 .. 96, 96 .. 112, 112 .. 128, 128 .. 160 ns, and so on. The last
+ * has no end.
+ */
+#define RMEM_TIMES_BUCKETS 128
+enum {
+	RMEM_TIMES_UNSPEC,
+	RMEM_TIMES_NAME,   /* string: "read", "write", "other" */
+	RMEM_TIMES_COUNTS, /* binary: u64 for each bucket, up to the last that isn't 0 */
+
+	__RMEM_TIMES_MAX,
+	RMEM_TIMES_MAX = __RMEM_TIMES_MAX - 1
 };
 
 #endif

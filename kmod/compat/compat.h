@@ -118,6 +118,22 @@ static inline struct gendisk *compat_disk_alloc(struct blk_mq_tag_set *tags, voi
 #define COMPAT_DISK_OPENED (bdev->bd_disk)
 #endif
 
+/* 6.4: a class has no owner. */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 4, 0)
+#define compat_class_create(name) class_create(name)
+#else
+#define compat_class_create(name) class_create(THIS_MODULE, name)
+#endif
+
+/* 6.7: what drivers see of io_uring is in a header of its own, and a command's SQE is whole. */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 7, 0)
+#include <linux/io_uring/cmd.h>
+#define compat_uring_cmd_data(command) io_uring_sqe_cmd((command)->sqe)
+#else
+#include <linux/io_uring.h>
+#define compat_uring_cmd_data(command) ((command)->cmd)
+#endif
+
 /* 6.2: del_timer_sync() got its second name, and loses its first later. */
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 2, 0)
 #define compat_timer_delete_sync(timer) timer_delete_sync(timer)

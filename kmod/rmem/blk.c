@@ -38,22 +38,6 @@ static u8 op_type(const struct request *rq)
 	}
 }
 
-static void count(struct rmem_device *device, const struct rmem_op *op)
-{
-	switch (op->type) {
-	case RMEM_READ:
-		rmem_count(device, RMEM_COUNT_READ);
-		rmem_count_add(device, RMEM_COUNT_READ_BYTES, op->len);
-		break;
-	case RMEM_WRITE:
-		rmem_count(device, RMEM_COUNT_WRITE);
-		rmem_count_add(device, RMEM_COUNT_WRITE_BYTES, op->len);
-		break;
-	default:
-		rmem_count(device, op->type == RMEM_ZERO ? RMEM_COUNT_ZERO : RMEM_COUNT_DISCARD);
-	}
-}
-
 static blk_status_t queue_rq(struct blk_mq_hw_ctx *hctx, const struct blk_mq_queue_data *bd)
 {
 	struct rmem_channel *channel = hctx->driver_data;
@@ -67,8 +51,8 @@ static blk_status_t queue_rq(struct blk_mq_hw_ctx *hctx, const struct blk_mq_que
 		return BLK_STS_NOTSUPP;
 	op->addr = device->addr + ((u64)blk_rq_pos(rq) << SECTOR_SHIFT);
 	op->len = blk_rq_bytes(rq);
-	op->is_call = false;
-	count(device, op);
+	op->owner = RMEM_OWNER_BLK;
+	rmem_status_count_op(device, op);
 	if (likely(READ_ONCE(device->state) != RMEM_DEVICE_LOST &&
 		   rmem_channel_submit(channel, op, bd->last)))
 		return BLK_STS_OK;
@@ -156,7 +140,7 @@ static int tags_init(struct rmem_device *device)
 {
 	device->tags = (struct blk_mq_tag_set){
 		.ops = &mq_ops,
-		.nr_hw_queues = device->channels,
+		.nr_hw_queues = device->queues,
 		.queue_depth = RMEM_QUEUE_DEPTH,
 		.numa_node = NUMA_NO_NODE,
 		.cmd_size = sizeof(struct rmem_op),
@@ -171,7 +155,7 @@ static int tags_init(struct rmem_device *device)
 	return blk_mq_alloc_tag_set(&device->tags);
 }
 
-int rmem_blk_add(struct rmem_device *device)
+static int blk_add(struct rmem_device *device)
 {
 	const struct compat_disk_limits limits = {
 		.block_bytes = RMEM_BLOCK_BYTES,
@@ -194,15 +178,16 @@ int rmem_blk_add(struct rmem_device *device)
 		goto free_tags;
 	}
 	device->disk = disk;
-	snprintf(disk->disk_name, DISK_NAME_LEN, "rmb%u", device->index);
+	strscpy(disk->disk_name, device->name, DISK_NAME_LEN);
 	disk->fops = &disk_ops;
 	disk->private_data = device;
+	dev_set_drvdata(disk_to_dev(disk), device);
 	disk->flags |= GENHD_FL_NO_PART;
 	set_capacity(disk, device->wish.bytes >> SECTOR_SHIFT);
 	err = device_add_disk(NULL, disk, rmem_status_groups);
 	if (err)
 		goto put_disk;
-	/* disk_free() puts it; that can't come before rmem_blk_remove(). */
+	/* disk_free() puts it; that can't come before blk_remove(). */
 	kref_get(&device->ref);
 	return 0;
 
@@ -214,10 +199,51 @@ free_tags:
 	return err;
 }
 
-void rmem_blk_remove(struct rmem_device *device)
+static void blk_remove(struct rmem_device *device)
 {
 	if (device->gone)
 		blk_mark_disk_dead(device->disk);
 	del_gendisk(device->disk);
 	blk_mq_free_tag_set(&device->tags);
 }
+
+/*
+ * The block layer may hold the lock while it waits for I/O, so for as long as the node is
+ * silent; by force, all I/O has failed before.
+ */
+static int blk_claim(struct rmem_device *device, bool force)
+{
+	if (force)
+		mutex_lock(&device->disk->open_mutex);
+	else if (mutex_lock_interruptible(&device->disk->open_mutex))
+		return -EINTR;
+	device->claimed = force || !disk_openers(device->disk);
+	mutex_unlock(&device->disk->open_mutex);
+	return device->claimed ? 0 : -EBUSY;
+}
+
+static void blk_put(struct rmem_device *device)
+{
+	put_disk(device->disk);
+}
+
+static unsigned int blk_openers(struct rmem_device *device)
+{
+	return disk_openers(device->disk);
+}
+
+static struct device *blk_dev(struct rmem_device *device)
+{
+	return disk_to_dev(device->disk);
+}
+
+const struct rmem_door rmem_blk_door = {
+	.name = "rmb",
+	.in_use = "swapoff or unmount it first",
+	.add = blk_add,
+	.claim = blk_claim,
+	.remove = blk_remove,
+	.put = blk_put,
+	.openers = blk_openers,
+	.dev = blk_dev,
+};

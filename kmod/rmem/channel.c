@@ -57,7 +57,6 @@ static void build(struct rmem_channel *c, u64 now_ns, struct packets *packets)
 		if (!rmem_packet_takes(&packet, &tx, device->datagram_bytes))
 			queue(packets, &packet);
 		if (unlikely(!rmem_packet_add(&packet, &c->client.config, &tx,
-					      tx.data_bytes ? rmem_blk_request(tx.op) : NULL,
 					      rmem_client_row(&c->client, &tx), &copied))) {
 			/* The core sets a deadline for the part, hence the timer goes off. */
 			rmem_client_unsent(&c->client, &tx, now_ns);
@@ -153,21 +152,40 @@ static void transmit(struct rmem_channel *c, struct packets *packets)
 	}
 }
 
+static void finish_call(struct rmem_call *call, enum rmem_client_result result)
+{
+	call->result = result;
+	complete(&call->done);
+}
+
+/* The core has no more to do with these. */
+static void let_go(struct rmem_op *op)
+{
+	for (; op; op = op->next)
+		op->held = false;
+}
+
 /* No lock held: ending a request may well start another. */
-static void finish(struct rmem_channel *c, struct rmem_op *op, enum rmem_client_result result)
+static void finish(struct rmem_channel *c, struct rmem_op *op, enum rmem_client_result result,
+		   u64 now_ns)
 {
 	struct rmem_op *next;
 
 	for (; op; op = next) {
 		next = op->next;
 		trace_rmem_finish(c, op, result);
-		if (op->is_call) {
-			struct rmem_call *call = container_of(op, struct rmem_call, op);
-
-			call->result = result;
-			complete(&call->done);
-		} else {
+		if (likely(result == RMEM_CLIENT_OK))
+			rmem_status_count_time(c->device, op, now_ns);
+		switch ((enum rmem_owner)op->owner) {
+		case RMEM_OWNER_CALL:
+			finish_call(container_of(op, struct rmem_call, op), result);
+			break;
+		case RMEM_OWNER_BLK:
 			rmem_blk_finish(c->device, op, result);
+			break;
+		case RMEM_OWNER_CHR:
+			rmem_chr_finish(c->device, op, result);
+			break;
 		}
 	}
 }
@@ -217,7 +235,7 @@ static bool may_take(struct rmem_channel *c, const struct rmem_op *op) __must_ho
 {
 	if (unlikely(c->stopped))
 		return false;
-	return op->is_call ||
+	return op->owner == RMEM_OWNER_CALL ||
 	       likely(!READ_ONCE(c->device->gone) && !atomic_read(&c->device->fences));
 }
 
@@ -235,6 +253,7 @@ bool rmem_channel_submit(struct rmem_channel *c, struct rmem_op *op, bool last)
 	if (likely(taken)) {
 		now_ns = ktime_get_ns();
 		trace_rmem_submit(c, op);
+		op->held = true;
 		rmem_client_submit(&c->client, op, now_ns);
 		if (last)
 			settle(c, now_ns, c->client.state, &packets);
@@ -259,7 +278,7 @@ static void expire(struct rmem_channel *c)
 	struct rmem_op *finished = NULL;
 	struct packets packets;
 	bool silent = false;
-	u64 now_ns;
+	u64 now_ns = 0;
 
 	packets_init(&packets);
 	spin_lock(&c->lock);
@@ -270,6 +289,7 @@ static void expire(struct rmem_channel *c)
 		before = c->client.state;
 		now_ns = ktime_get_ns();
 		finished = rmem_client_expire(&c->client, now_ns, &result);
+		let_go(finished);
 		if (unlikely(finished && result == RMEM_CLIENT_TIMEOUT)) {
 			fence(c);
 			silent = true;
@@ -288,7 +308,7 @@ static void expire(struct rmem_channel *c)
 	}
 	spin_unlock(&c->lock);
 	transmit(c, &packets);
-	finish(c, finished, result);
+	finish(c, finished, result, now_ns);
 	kick(c);
 }
 
@@ -314,6 +334,7 @@ static void receive(struct rmem_channel *c, const struct rmem_datagram *d, struc
 {
 	enum rmem_client_state before;
 	struct rmem_client_rx rx = {};
+	struct rmem_found found;
 	struct packets packets;
 	u64 now_ns;
 	u32 cwnd;
@@ -329,11 +350,12 @@ static void receive(struct rmem_channel *c, const struct rmem_datagram *d, struc
 	cwnd = rmem_window_cwnd(c->client.window);
 	now_ns = ktime_get_ns();
 	rmem_client_receive(&c->client, now_ns, &d->head,
-			    damaged ? NULL : rmem_packet_payload(d, skb), damaged, &rx);
+			    damaged ? NULL : rmem_packet_payload(d, skb, &found), damaged, &rx);
+	let_go(rx.finished);
 	trace_rmem_receive(c, &d->head, rx.accepted, damaged);
 	trace_rmem_shrink(c, cwnd);
 	if (rx.op)
-		rmem_packet_copy(d, skb, rmem_blk_request(rx.op), rx.data_offset, rx.data_bytes);
+		rmem_packet_copy(d, skb, rx.op, rx.data_offset, rx.data_bytes);
 	c->silent_ns = 0;
 	if (last)
 		settle(c, now_ns, before, &packets);
@@ -342,7 +364,7 @@ static void receive(struct rmem_channel *c, const struct rmem_datagram *d, struc
 	spin_unlock(&c->lock);
 
 	transmit(c, &packets);
-	finish(c, rx.finished, rx.result);
+	finish(c, rx.finished, rx.result, now_ns);
 }
 
 /* The messages of a datagram. True: one at least was for us. */
@@ -472,12 +494,41 @@ void rmem_channel_cancel(struct rmem_channel *c)
 	spin_lock_bh(&c->lock);
 	if (!c->stopped)
 		finished = rmem_client_cancel_all(&c->client);
+	let_go(finished);
 	spin_unlock_bh(&c->lock);
 
 	local_bh_disable();
-	finish(c, finished, RMEM_CLIENT_CANCELLED);
+	finish(c, finished, RMEM_CLIENT_CANCELLED, 0);
 	if (c->client.window)
 		kick(c);
+	local_bh_enable();
+}
+
+bool rmem_channel_take_back(struct rmem_channel *c, struct rmem_op *op, struct rmem_op **unknown)
+{
+	enum rmem_client_state before;
+	bool held;
+
+	spin_lock_bh(&c->lock);
+	held = op->held;
+	if (held) {
+		before = c->client.state;
+		*unknown = rmem_client_cancel(&c->client, op, ktime_get_ns());
+		op->held = false;
+		let_go(*unknown);
+		note_state(c, before);
+	}
+	spin_unlock_bh(&c->lock);
+	return held;
+}
+
+void rmem_channel_taken_back(struct rmem_channel *c, struct rmem_op *op, struct rmem_op *unknown)
+{
+	local_bh_disable();
+	finish(c, op, RMEM_CLIENT_CANCELLED, 0);
+	finish(c, unknown, RMEM_CLIENT_UNKNOWN, 0);
+	pump(c);
+	kick(c);
 	local_bh_enable();
 }
 
@@ -528,7 +579,7 @@ int rmem_channel_call(struct rmem_channel *c, struct rmem_call *call, unsigned i
 {
 	long left;
 
-	call->op.is_call = true;
+	call->op.owner = RMEM_OWNER_CALL;
 	init_completion(&call->done);
 	if (!rmem_channel_submit(c, &call->op, true))
 		return -ESHUTDOWN;

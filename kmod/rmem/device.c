@@ -131,7 +131,9 @@ static struct rmem_device *device_new(const struct rmem_wish *wish)
 	device->phase = RMEM_ATTACHING;
 	device->state = RMEM_DEVICE_UP;
 	device->announced = RMEM_DEVICE_UP;
-	device->channels = wish->queues ? min(wish->queues, nr_cpu_ids) : num_online_cpus();
+	device->queues = wish->queues ? min(wish->queues, nr_cpu_ids) : num_online_cpus();
+	device->channels = device->queues + (wish->door == &rmem_chr_door);
+	mutex_init(&device->calls);
 	init_waitqueue_head(&device->changed);
 	rmem_status_init(device);
 	kref_init(&device->ref);
@@ -157,9 +159,13 @@ static int index_take(struct rmem_device *device, struct netlink_ext_ack *extack
 	mutex_unlock(&rmem_devices_lock);
 
 	if (wanted != RMEM_INDEX_ANY && err == -EBUSY)
-		NL_SET_ERR_MSG_FMT(extack, "rmb%u exists: choose another index, or none", wanted);
+		NL_SET_ERR_MSG_FMT(extack, "a device %u exists: choose another index, or none",
+				   wanted);
 	else if (err == -EBUSY)
-		NL_SET_ERR_MSG_FMT(extack, "all of rmb0 .. rmb%u exist", RMEM_INDEX_MAX);
+		NL_SET_ERR_MSG_FMT(extack, "all indices up to %u are taken", RMEM_INDEX_MAX);
+	else if (!err)
+		snprintf(device->name, sizeof(device->name), "%s%u", device->wish.door->name,
+			 device->index);
 	return err == -EBUSY ? -EEXIST : err;
 }
 
@@ -422,7 +428,6 @@ static int region_confirm(struct rmem_device *device, struct netlink_ext_ack *ex
 
 static int region_alloc(struct rmem_device *device, struct netlink_ext_ack *extack)
 {
-	struct rmem_client *client = &device->channel[0]->client;
 	struct rmem_call call = {
 		.op = {
 			.type = RMEM_ALLOC,
@@ -443,10 +448,18 @@ static int region_alloc(struct rmem_device *device, struct netlink_ext_ack *exta
 	}
 	device->addr = call.op.range.addr;
 	device->region_bytes = call.op.range.bytes;
+	return region_confirm(device, extack);
+}
+
+/* What the first session's opening told. */
+static void note_node(struct rmem_device *device)
+{
+	const struct rmem_client *client = &device->channel[0]->client;
+
 	device->boot = client->boot;
+	device->memory_bytes = client->node.memory_bytes;
 	device->page_bytes = client->node.page_bytes;
 	device->piece_bytes = client->piece;
-	return region_confirm(device, extack);
 }
 
 /* Region and sessions; with channels that have no ops. false: the node may still hold them. */
@@ -487,14 +500,16 @@ static int attach(struct rmem_device *device, struct netlink_ext_ack *extack)
 		goto free_channels;
 	err = channels_connect(device, 0, 1, extack);
 	if (!err)
+		note_node(device);
+	if (!err && device->wish.bytes)
 		err = region_alloc(device, extack);
 	if (!err)
 		err = channels_connect(device, 1, device->channels, extack);
 	if (err)
 		goto give_back;
-	err = rmem_blk_add(device);
+	err = device->wish.door->add(device);
 	if (err) {
-		NL_SET_ERR_MSG_FMT(extack, "no disk could be made (error %d)", err);
+		NL_SET_ERR_MSG_FMT(extack, "no device could be made (error %d)", err);
 		goto give_back;
 	}
 	return 0;
@@ -524,9 +539,9 @@ int rmem_device_attach(const struct rmem_wish *wish, u32 *index, struct netlink_
 	if (err)
 		goto give_index;
 	*index = device->index;
-	pr_info("rmb%u: %llu MiB at %pISpc, %u channels, %u bytes per packet\n", device->index,
-		device->wish.bytes >> 20, &device->wish.address.any, device->channels,
-		device->piece_bytes);
+	pr_info("%s: %llu MiB at %pISpc, %u channels, %u bytes per packet\n", device->name,
+		(device->wish.bytes ?: device->memory_bytes) >> 20, &device->wish.address.any,
+		device->channels, device->piece_bytes);
 	phase_set(device, RMEM_LIVE);
 	return 0;
 
@@ -541,13 +556,16 @@ put:
 /* ---- detach ---- */
 
 /* A live device becomes ours to take down. */
-static struct rmem_device *device_grab(u32 index, struct netlink_ext_ack *extack)
+static struct rmem_device *device_grab(const struct rmem_door *door, u32 index,
+				       struct netlink_ext_ack *extack)
 {
 	struct rmem_device *device;
 	bool live;
 
 	mutex_lock(&rmem_devices_lock);
 	device = xa_load(&devices, index);
+	if (device && door && device->wish.door != door)
+		device = NULL;
 	live = device && device->phase == RMEM_LIVE;
 	if (live)
 		device->phase = RMEM_DETACHING;
@@ -555,29 +573,21 @@ static struct rmem_device *device_grab(u32 index, struct netlink_ext_ack *extack
 	if (live)
 		return device;
 	if (device)
-		NL_SET_ERR_MSG_FMT(extack, "rmb%u is just being attached or detached", index);
+		NL_SET_ERR_MSG_FMT(extack, "%s is just being attached or detached", device->name);
 	else
-		NL_SET_ERR_MSG_FMT(extack, "there is no rmb%u: 'remora status' lists them", index);
+		NL_SET_ERR_MSG_FMT(extack, "there is no %s%u: 'remora status' lists them",
+				   door ? door->name : "device ", index);
 	return ERR_PTR(device ? -EBUSY : -ENODEV);
 }
 
-/*
- * From now on nobody opens it. The block layer may hold the lock while it waits for I/O, so for as
- * long as the node is silent; by force, all I/O has failed before.
- */
 static int claim(struct rmem_device *device, bool force, struct netlink_ext_ack *extack)
 {
-	if (force)
-		mutex_lock(&device->disk->open_mutex);
-	else if (mutex_lock_interruptible(&device->disk->open_mutex))
-		return -EINTR;
-	device->claimed = force || !disk_openers(device->disk);
-	mutex_unlock(&device->disk->open_mutex);
-	if (device->claimed)
-		return 0;
-	NL_SET_ERR_MSG_FMT(extack, "rmb%u is in use: swapoff or unmount it first, or use force",
-			   device->index);
-	return -EBUSY;
+	int err = device->wish.door->claim(device, force);
+
+	if (err == -EBUSY)
+		NL_SET_ERR_MSG_FMT(extack, "%s is in use: %s, or use force", device->name,
+				   device->wish.door->in_use);
+	return err;
 }
 
 static void abandon(struct rmem_device *device)
@@ -590,9 +600,10 @@ static void abandon(struct rmem_device *device)
 		rmem_channel_cancel(device->channel[i]);
 }
 
-int rmem_device_detach(u32 index, bool force, struct netlink_ext_ack *extack)
+int rmem_device_detach(const struct rmem_door *door, u32 index, bool force,
+		       struct netlink_ext_ack *extack)
 {
-	struct rmem_device *device = device_grab(index, extack);
+	struct rmem_device *device = device_grab(door, index, extack);
 	bool given = false;
 	int err;
 
@@ -605,7 +616,7 @@ int rmem_device_detach(u32 index, bool force, struct netlink_ext_ack *extack)
 		phase_set(device, RMEM_LIVE);
 		return err;
 	}
-	rmem_blk_remove(device);
+	device->wish.door->remove(device);
 	if (!force || READ_ONCE(device->state) == RMEM_DEVICE_UP)
 		given = region_give_back(device, force ? FREE_FORCED_MS : FREE_MS);
 	channels_free(device);
@@ -613,12 +624,12 @@ int rmem_device_detach(u32 index, bool force, struct netlink_ext_ack *extack)
 	index_give(device);
 	rmem_status_end(device);
 	if (!given) {
-		pr_warn("rmb%u: detached, but %pISpc did not answer and may still hold the region\n",
-			index, &device->wish.address.any);
+		pr_warn("%s: detached, but %pISpc did not answer and may still hold what it lent\n",
+			device->name, &device->wish.address.any);
 		NL_SET_ERR_MSG(extack,
 			       "detached, but the node did not answer: it may still hold the memory");
 	}
-	put_disk(device->disk);
+	device->wish.door->put(device);
 	device_put(device);
 	return 0;
 }

@@ -1,20 +1,25 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The client's devices: /dev/rmbN, each a region of a memory node.
+ * The client's devices: /dev/rmbN, each a region of a memory node; /dev/rmemN, each a whole
+ * remote address space.
  *
  *   main.c      module: life, hibernation
  *   netlink.c   control: family rmem
  *   device.c    attach, detach; list of devices and of the nodes they use
  *   blk.c       the disk: requests become ops
+ *   chr.c       the character device
+ *   chr_op.c    its operations: what programs ask for becomes ops
  *   channel.c   core/rmem/client.h with a lock, a timer and a socket around it
  *   packet.c    ops and messages become packets, and back
  *   socket.c    UDP socket and route of a channel
  *   status.c    state of a device, counters, sysfs
  *
  * Locks, outermost first:
- *   disk->open_mutex    block layer's; claimed
+ *   calls               mutex: of a character device, the last channel: one call at a time
+ *   disk->open_mutex    block layer's; claimed. Of a character device chr.lock
  *   rmem_devices_lock   mutex: the list of devices, their phase; the list of remotes. Never
  *                       held while a node is waited for
+ *   chr_file.lock       spinlock, softirqs off: list of an open file's ops
  *   channel.lock        spinlock, softirqs off: the core's client, and ops it holds
  * No two channel locks are held at once, and none while a packet is transmitted or a
  * request ended: both are collected under the lock and done after it.
@@ -23,6 +28,8 @@
 #define REMORA_RMEM_DEVICE_H
 
 #include <linux/blk-mq.h>
+#include <linux/cdev.h>
+#include <linux/device.h>
 #include <linux/in.h>
 #include <linux/in6.h>
 #include <linux/kref.h>
@@ -30,11 +37,14 @@
 #include <linux/wait.h>
 #include <linux/workqueue.h>
 
+#include "core/base/times.h"
 #include "core/rmem/client.h"
 #include "uapi/remora_rmem.h"
 
+struct io_uring_cmd;
 struct netlink_ext_ack;
 struct rmem_channel;
+struct rmem_device;
 
 #define RMEM_BLOCK_BYTES 4096U
 #define RMEM_QUEUE_DEPTH 128U
@@ -46,10 +56,34 @@ union rmem_address {
 	struct sockaddr_in6 in6;
 };
 
+/* Who handed an op to a channel, and is told of its end. */
+enum rmem_owner {
+	RMEM_OWNER_CALL, /* channel.h */
+	RMEM_OWNER_BLK,
+	RMEM_OWNER_CHR,
+};
+
+/* How a device is used: as a disk, or by programs. */
+struct rmem_door {
+	const char *name; /* and the index make the device's */
+	const char *in_use; /* what to do if it is */
+	int (*add)(struct rmem_device *device);
+	/* From now on nobody opens it. -EBUSY: somebody has, and force isn't set. -EINTR */
+	int (*claim)(struct rmem_device *device, bool force);
+	/* No op is begun after this; of a disk, none is under way. */
+	void (*remove)(struct rmem_device *device);
+	void (*put)(struct rmem_device *device); /* what add made */
+	unsigned int (*openers)(struct rmem_device *device);
+	struct device *(*dev)(struct rmem_device *device);
+};
+
+extern const struct rmem_door rmem_blk_door, rmem_chr_door;
+
 /* What ATTACH asks for. */
 struct rmem_wish {
 	union rmem_address address;
-	u64 bytes;
+	const struct rmem_door *door;
+	u64 bytes; /* of a disk */
 	u32 index; /* RMEM_INDEX_ANY: first free */
 	u32 space;
 	u32 fail_after_ms;
@@ -78,6 +112,10 @@ enum rmem_count {
 	RMEM_COUNT_WRITE_BYTES,
 	RMEM_COUNT_DISCARD,
 	RMEM_COUNT_ZERO,
+	RMEM_COUNT_ATOMIC,
+	RMEM_COUNT_PUT,
+	RMEM_COUNT_PUT_BYTES,
+	RMEM_COUNT_FENCE,
 	RMEM_COUNT_FAILED,	    /* requests ended in error */
 	RMEM_COUNT_COPIED,	    /* packets of WRITEs whose pages could not be lent */
 	RMEM_COUNT_SPARE,	    /* packets that had to be in one piece and got the one kept */
@@ -91,8 +129,17 @@ enum rmem_count {
 	RMEM_COUNTS
 };
 
+/* Ops whose time is told apart; names in status.c. */
+enum rmem_time {
+	RMEM_TIME_READ,
+	RMEM_TIME_WRITE,
+	RMEM_TIME_OTHER,
+	RMEM_TIMES
+};
+
 struct rmem_counts {
 	u64 count[RMEM_COUNTS];
+	u64 time[RMEM_TIMES][BASE_TIMES_BUCKETS]; /* ops that ended well, from submission on */
 };
 
 /* Which part of its life a device is in; only LIVE ones are seen by others. */
@@ -104,27 +151,39 @@ enum rmem_phase {
 
 struct rmem_device {
 	/* Read by every request, written by none. */
-	u64 addr; /* of the region */
+	u64 addr; /* of a disk's region */
 	struct rmem_channel **channel;
 	struct rmem_counts __percpu *counts;
 	u8 state;	 /* enum rmem_device_state; status.c */
-	bool gone;	 /* forced off: every request fails */
+	bool gone;	 /* forced off, or a removed character device: every request fails */
 	atomic_t fences; /* channels that must open before anything is sent; channel.c */
-	struct gendisk *disk;
+	unsigned int queues; /* channels for requests; of a character device there is one more */
+	union {
+		struct gendisk *disk;
+		struct {
+			struct cdev cdev;
+			struct device dev;
+			struct mutex lock; /* openers, turn, claimed */
+			unsigned int openers;
+			unsigned int turn; /* whose channel the next opener gets */
+		} chr;
+	};
 
 	struct rmem_wish wish;
 	struct rmem_remote *remote;
 	struct list_head of_remote; /* in its devices */
 	unsigned int channels;
-	u64 boot, region_bytes;
+	u64 boot, region_bytes, memory_bytes;
 	u32 page_bytes, piece_bytes, datagram_bytes;
 	bool stable_writes;
 	unsigned long attach_end; /* jiffies */
 	struct blk_mq_tag_set tags;
+	struct mutex calls; /* of programs: the last channel */
 
 	u32 index;
+	char name[16];
 	enum rmem_phase phase; /* rmem_devices_lock */
-	bool claimed;	       /* being detached: not to be opened; disk->open_mutex */
+	bool claimed;	       /* being detached: not to be opened; see claim */
 	u8 announced;	       /* state user space was told; the work's */
 	wait_queue_head_t changed; /* a channel's state did */
 	struct work_struct announce;
@@ -146,7 +205,9 @@ static inline void rmem_count(struct rmem_device *device, unsigned int which)
 
 /* Sleeps, until the device is there or a signal arrives; *index is then valid. */
 int rmem_device_attach(const struct rmem_wish *wish, u32 *index, struct netlink_ext_ack *extack);
-int rmem_device_detach(u32 index, bool force, struct netlink_ext_ack *extack);
+/* door: NULL, or which device that is. */
+int rmem_device_detach(const struct rmem_door *door, u32 index, bool force,
+		       struct netlink_ext_ack *extack);
 
 /* The first live device from *index on, or NULL; holds rmem_devices_lock if there is one. */
 struct rmem_device *rmem_device_next(u32 *index);
@@ -156,7 +217,7 @@ extern struct mutex rmem_devices_lock;
 
 /* Any device, attaching and detaching ones included? */
 bool rmem_device_any(void);
-/* The disk's reference. */
+/* The disk's reference, an open file's. */
 void rmem_device_put_late(struct rmem_device *device);
 
 /* ---- status.c ---- */
@@ -177,6 +238,17 @@ void rmem_status_lost(struct rmem_device *device);
 void rmem_status_silent(struct rmem_device *device);
 void rmem_status_answers(struct rmem_device *device);
 
+/* A READ, WRITE, DISCARD, ZERO, ATOMIC, PUT or FENCE was asked for. */
+void rmem_status_count_op(struct rmem_device *device, const struct rmem_op *op);
+
+/* It has ended well. */
+void rmem_status_count_time(struct rmem_device *device, const struct rmem_op *op, u64 now_ns);
+
+/* The sums of a kind's buckets; how many there are up to the last that isn't 0. */
+unsigned int rmem_status_times(struct rmem_device *device, enum rmem_time which,
+			       u64 times[BASE_TIMES_BUCKETS]);
+const char *rmem_status_time_name(enum rmem_time which);
+
 /* The counters' sums, RMEM_STATUS_COUNTERS of them, and the name of each. */
 void rmem_status_counters(struct rmem_device *device, u64 *values);
 const char *rmem_status_counter_name(unsigned int which);
@@ -190,9 +262,6 @@ static inline void rmem_status_heard(struct rmem_device *device)
 
 /* ---- blk.c ---- */
 
-int rmem_blk_add(struct rmem_device *device);
-/* No request is under way after this. The disk itself is still to be put. */
-void rmem_blk_remove(struct rmem_device *device);
 /* An op that a request handed out ended. */
 void rmem_blk_finish(struct rmem_device *device, struct rmem_op *op,
 		     enum rmem_client_result result);
@@ -201,6 +270,34 @@ static inline struct request *rmem_blk_request(struct rmem_op *op)
 {
 	return blk_mq_rq_from_pdu(op);
 }
+
+/* ---- chr.c ---- */
+
+int rmem_chr_start(void);
+void rmem_chr_stop(void);
+
+/* ---- chr_op.c ---- */
+
+/* An open file; its ops hold it. */
+struct rmem_chr_file {
+	struct rmem_device *device;
+	unsigned int channel;
+	spinlock_t lock;      /* guards ops */
+	struct list_head ops; /* that have a cookie */
+};
+
+/* Where an op's data is. */
+struct rmem_chr_data {
+	const struct bio_vec *bvec;
+	struct bvec_iter iter;
+};
+
+int rmem_chr_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags);
+long rmem_chr_ioctl(struct file *file, unsigned int cmd, unsigned long arg);
+/* An op of a program ended. */
+void rmem_chr_finish(struct rmem_device *device, struct rmem_op *op,
+		     enum rmem_client_result result);
+const struct rmem_chr_data *rmem_chr_data(const struct rmem_op *op);
 
 /* ---- netlink.c ---- */
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * rmem.ko: /dev/rmbN, memory of other machines as block devices. Each device holds the
- * module, so it goes only when they are detached, and closed.
+ * rmem.ko: /dev/rmbN, /dev/rmemN, memory of other machines for disks and programs. Each device
+ * holds the module, so it goes only when they are detached, and closed.
  *
  * Hibernation is refused while there are devices. The image can't be written to one: its
  * writer runs when the network was suspended and tasks are frozen; and what swapping puts on
@@ -40,11 +40,16 @@ static int __init rmem_init(void)
 	err = register_pm_notifier(&sleep_block);
 	if (err)
 		goto stop_status;
-	err = rmem_netlink_register();
+	err = rmem_chr_start();
 	if (err)
 		goto unregister_sleep;
+	err = rmem_netlink_register();
+	if (err)
+		goto stop_chr;
 	return 0;
 
+stop_chr:
+	rmem_chr_stop();
 unregister_sleep:
 	unregister_pm_notifier(&sleep_block);
 stop_status:
@@ -57,6 +62,7 @@ static void __exit rmem_exit(void)
 	rmem_netlink_unregister();
 	unregister_pm_notifier(&sleep_block);
 	rmem_status_stop();
+	rmem_chr_stop();
 	/* The last reference of a device was put in a callback of ours. */
 	rcu_barrier();
 }
@@ -64,5 +70,5 @@ static void __exit rmem_exit(void)
 module_init(rmem_init);
 module_exit(rmem_exit);
 
-MODULE_DESCRIPTION("Remora remote memory: client and block device /dev/rmbN");
+MODULE_DESCRIPTION("Remora remote memory: client and devices /dev/rmbN, /dev/rmemN");
 MODULE_LICENSE("GPL");

@@ -13,6 +13,7 @@
 #include <linux/capability.h>
 #include <linux/inet.h>
 #include <linux/module.h>
+#include <linux/slab.h>
 #include <net/genetlink.h>
 #include <net/ipv6.h>
 
@@ -20,14 +21,21 @@
 #include "rmem/channel.h"
 
 static_assert(RMEM_KEY_BYTES == BASE_SIPHASH_KEY_BYTES);
+static_assert(RMEM_TIMES_BUCKETS == BASE_TIMES_BUCKETS);
 
 #define TIMEOUT_MS_DEFAULT 5000U
 #define TIMEOUT_MS_MAX 30000
 
-/* Room for the attributes that are not counters. */
+#define FAIL_AFTER_MS_PROGRAMS	   10000U
+#define FAIL_AFTER_MS_PROGRAMS_MAX 60000U
+
+/* Room for the attributes that are neither counters nor times. */
 #define STATUS_BYTES 512
 /* Nest, name, padding, value. */
 #define COUNTER_BYTES 64
+#define TIMES_BYTES   (32 + BASE_TIMES_BUCKETS * sizeof(u64))
+#define MESSAGE_BYTES                                                                              \
+	(STATUS_BYTES + RMEM_STATUS_COUNTERS * COUNTER_BYTES + RMEM_TIMES * TIMES_BYTES)
 
 static struct genl_family family;
 
@@ -44,6 +52,7 @@ static const struct nla_policy policy[RMEM_A_MAX + 1] = {
 	[RMEM_A_TIMEOUT_MS] = NLA_POLICY_RANGE(NLA_U32, 1, TIMEOUT_MS_MAX),
 	[RMEM_A_QUEUES] = NLA_POLICY_MIN(NLA_U32, 1),
 	[RMEM_A_FORCE] = { .type = NLA_FLAG },
+	[RMEM_A_KIND] = NLA_POLICY_MAX(NLA_U8, RMEM_KIND_PROGRAMS),
 };
 
 static int refuse(struct genl_info *info, int attribute, const char *text, int err)
@@ -112,6 +121,30 @@ static int get_address(struct genl_info *info, union rmem_address *address)
 	return 0;
 }
 
+static const struct rmem_door *get_door(const struct genl_info *info,
+					const struct rmem_door *otherwise)
+{
+	const struct nlattr *kind = info->attrs[RMEM_A_KIND];
+
+	if (!kind)
+		return otherwise;
+	return nla_get_u8(kind) == RMEM_KIND_PROGRAMS ? &rmem_chr_door : &rmem_blk_door;
+}
+
+/* What is asked for on behalf of programs ends some time, so that they can. */
+static int get_programs(struct genl_info *info, struct rmem_wish *wish)
+{
+	if (info->attrs[RMEM_A_BYTES])
+		return refuse(info, RMEM_A_BYTES, "BYTES is for disks: programs ask for memory",
+			      -EINVAL);
+	if (!info->attrs[RMEM_A_FAIL_AFTER_MS])
+		wish->fail_after_ms = FAIL_AFTER_MS_PROGRAMS;
+	if (!wish->fail_after_ms || wish->fail_after_ms > FAIL_AFTER_MS_PROGRAMS_MAX)
+		return refuse(info, RMEM_A_FAIL_AFTER_MS,
+			      "FAIL_AFTER_MS is 1 .. 60000 where programs wait", -EINVAL);
+	return 0;
+}
+
 static int get_bytes(struct genl_info *info, u64 *bytes)
 {
 	if (!info->attrs[RMEM_A_BYTES])
@@ -145,6 +178,7 @@ static int get_wish(struct genl_info *info, struct rmem_wish *wish)
 	int err;
 
 	*wish = (struct rmem_wish){
+		.door = get_door(info, &rmem_blk_door),
 		.index = get_u32_or(info, RMEM_A_INDEX, RMEM_INDEX_ANY),
 		.fail_after_ms = get_u32_or(info, RMEM_A_FAIL_AFTER_MS, 0),
 		.timeout_ms = get_u32_or(info, RMEM_A_TIMEOUT_MS, TIMEOUT_MS_DEFAULT),
@@ -154,7 +188,9 @@ static int get_wish(struct genl_info *info, struct rmem_wish *wish)
 	if (info->attrs[RMEM_A_INTEGRITY])
 		wish->integrity = nla_get_u8(info->attrs[RMEM_A_INTEGRITY]);
 	err = get_address(info, &wish->address);
-	if (!err)
+	if (!err && wish->door == &rmem_chr_door)
+		err = get_programs(info, wish);
+	else if (!err)
 		err = get_bytes(info, &wish->bytes);
 	if (!err)
 		err = get_space(info, wish);
@@ -207,8 +243,9 @@ static int detach_doit(struct sk_buff *skb, struct genl_info *info)
 	if (err)
 		return err;
 	if (!info->attrs[RMEM_A_INDEX])
-		return refuse(info, RMEM_A_INDEX, "INDEX is missing: N of /dev/rmbN", -EINVAL);
-	return rmem_device_detach(nla_get_u32(info->attrs[RMEM_A_INDEX]),
+		return refuse(info, RMEM_A_INDEX, "INDEX is missing: N of rmbN or rmemN",
+			      -EINVAL);
+	return rmem_device_detach(get_door(info, NULL), nla_get_u32(info->attrs[RMEM_A_INDEX]),
 				  nla_get_flag(info->attrs[RMEM_A_FORCE]), info->extack);
 }
 
@@ -232,6 +269,29 @@ static int put_counters(struct sk_buff *reply, struct rmem_device *device)
 		nla_nest_end(reply, nest);
 	}
 	return 0;
+}
+
+static int put_times(struct sk_buff *reply, struct rmem_device *device)
+{
+	/* Under rmem_devices_lock: see remote_join(). */
+	u64 *times = kmalloc_array(BASE_TIMES_BUCKETS, sizeof(*times), GFP_NOIO);
+	unsigned int which, buckets;
+	struct nlattr *nest;
+	int err = 0;
+
+	if (!times)
+		return -ENOMEM;
+	for (which = 0; !err && which < RMEM_TIMES; which++) {
+		buckets = rmem_status_times(device, which, times);
+		nest = nla_nest_start(reply, RMEM_A_TIMES);
+		err = !nest ||
+		      nla_put_string(reply, RMEM_TIMES_NAME, rmem_status_time_name(which)) ||
+		      nla_put(reply, RMEM_TIMES_COUNTS, buckets * sizeof(*times), times);
+		if (!err)
+			nla_nest_end(reply, nest);
+	}
+	kfree(times);
+	return err ? -EMSGSIZE : 0;
 }
 
 static int put_address(struct sk_buff *reply, const union rmem_address *address)
@@ -269,7 +329,9 @@ static int put_status(struct sk_buff *reply, struct rmem_device *device)
 	       nla_put_u32(reply, RMEM_A_SPACE, wish->space) ||
 	       nla_put_u8(reply, RMEM_A_INTEGRITY, wish->integrity) ||
 	       nla_put_u32(reply, RMEM_A_FAIL_AFTER_MS, wish->fail_after_ms) ||
-	       nla_put_u32(reply, RMEM_A_QUEUES, device->channels) ||
+	       nla_put_u32(reply, RMEM_A_QUEUES, device->queues) ||
+	       nla_put_u8(reply, RMEM_A_KIND,
+			  wish->door == &rmem_chr_door ? RMEM_KIND_PROGRAMS : RMEM_KIND_DISK) ||
 	       nla_put_u8(reply, RMEM_A_STATE, READ_ONCE(device->state)) ||
 	       nla_put_u32(reply, RMEM_A_PAGE_BYTES, device->page_bytes) ||
 	       nla_put_u64_64bit(reply, RMEM_A_BOOT, device->boot, RMEM_A_PAD) ||
@@ -277,8 +339,8 @@ static int put_status(struct sk_buff *reply, struct rmem_device *device)
 	       nla_put_u32(reply, RMEM_A_PIECE, device->piece_bytes) ||
 	       nla_put_u32(reply, RMEM_A_CWND, rmem_window_cwnd(&device->remote->window)) ||
 	       nla_put_u64_64bit(reply, RMEM_A_RTT_NS, rtt_ns(device), RMEM_A_PAD) ||
-	       nla_put_u32(reply, RMEM_A_OPENERS, disk_openers(device->disk)) ||
-	       put_counters(reply, device);
+	       nla_put_u32(reply, RMEM_A_OPENERS, wish->door->openers(device)) ||
+	       put_counters(reply, device) || put_times(reply, device);
 }
 
 static int status_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
@@ -301,13 +363,13 @@ static int status_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
 	}
 	genlmsg_end(skb, hdr);
 	cb->args[0] = index + 1;
-	cb->min_dump_alloc = STATUS_BYTES + RMEM_STATUS_COUNTERS * COUNTER_BYTES;
+	cb->min_dump_alloc = MESSAGE_BYTES;
 	return skb->len;
 }
 
 static int status_start(struct netlink_callback *cb)
 {
-	cb->min_dump_alloc = STATUS_BYTES + RMEM_STATUS_COUNTERS * COUNTER_BYTES;
+	cb->min_dump_alloc = MESSAGE_BYTES;
 	return 0;
 }
 

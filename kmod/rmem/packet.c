@@ -11,12 +11,12 @@
 /* Atomic, and swap: the reserves may be used, and what fails is tried again. */
 #define PACKET_GFP (GFP_ATOMIC | __GFP_MEMALLOC | __GFP_NOWARN)
 
-/* ---- a request's memory ---- */
+/* ---- an op's memory ---- */
 
-/* fn for each stretch within a page of bytes of rq's data from offset; ends when fn is false. */
-static __always_inline bool
-request_walk(struct request *rq, u32 offset, u32 bytes,
-	     bool (*fn)(void *arg, struct page *page, u32 at, u32 bytes), void *arg)
+typedef bool (*walk_fn)(void *arg, struct page *page, u32 at, u32 bytes);
+
+static __always_inline bool request_walk(struct request *rq, u32 offset, u32 bytes, walk_fn fn,
+					 void *arg)
 {
 	struct req_iterator iter;
 	struct bio_vec bv;
@@ -36,6 +36,39 @@ request_walk(struct request *rq, u32 offset, u32 bytes,
 			return true;
 	}
 	return false;
+}
+
+static __always_inline bool chr_walk(const struct rmem_chr_data *data, u32 offset, u32 bytes,
+				     walk_fn fn, void *arg)
+{
+	struct bvec_iter iter = data->iter;
+	struct bio_vec bv;
+
+	if (!bvec_iter_advance(data->bvec, &iter, offset))
+		return false;
+	iter.bi_size = min(iter.bi_size, bytes);
+	for_each_bvec(bv, data->bvec, iter, iter) {
+		if (!fn(arg, bv.bv_page, bv.bv_offset, bv.bv_len))
+			return false;
+	}
+	return true;
+}
+
+/* fn for each stretch within a page of bytes of op's data from offset; ends when fn is false. */
+static __always_inline bool data_walk(struct rmem_op *op, u32 offset, u32 bytes, walk_fn fn,
+				      void *arg)
+{
+	if (op->owner == RMEM_OWNER_CHR)
+		return chr_walk(rmem_chr_data(op), offset, bytes, fn, arg);
+	return request_walk(rmem_blk_request(op), offset, bytes, fn, arg);
+}
+
+/* Into how many stretches the bytes may fall, at most. */
+static u32 data_stretches(const struct rmem_op *op, u32 bytes)
+{
+	if (op->owner == RMEM_OWNER_CHR)
+		return bytes ? DIV_ROUND_UP(bytes, PAGE_SIZE) + 1 : 0;
+	return DIV_ROUND_UP(bytes, SECTOR_SIZE);
 }
 
 /* ---- building ---- */
@@ -88,7 +121,7 @@ static void take_back(struct sk_buff *skb, int frags, u32 data_bytes)
 	skb->truesize -= bytes;
 }
 
-static bool add_copy(struct sk_buff *skb, struct request *rq, u32 offset, u32 bytes)
+static bool add_copy(struct sk_buff *skb, struct rmem_op *op, u32 offset, u32 bytes)
 {
 	while (bytes) {
 		u32 now = min_t(u32, bytes, PAGE_SIZE);
@@ -102,7 +135,7 @@ static bool add_copy(struct sk_buff *skb, struct request *rq, u32 offset, u32 by
 			return false;
 		to = page_address(page);
 		skb_add_rx_frag(skb, skb_shinfo(skb)->nr_frags, page, 0, now, now);
-		if (!request_walk(rq, offset, now, copy_in, &to))
+		if (!data_walk(op, offset, now, copy_in, &to))
 			return false;
 		offset += now;
 		bytes -= now;
@@ -111,7 +144,7 @@ static bool add_copy(struct sk_buff *skb, struct request *rq, u32 offset, u32 by
 }
 
 /*
- * A page that is only lent may be another's by the time its packet leaves, if the request was
+ * A page that is only lent may hold something else by the time its packet leaves, if the op was
  * given up meanwhile. Then the node may well execute it: a digest would not let it.
  */
 static bool may_lend(const struct rmem_client_config *config)
@@ -119,17 +152,17 @@ static bool may_lend(const struct rmem_client_config *config)
 	return config->integrity != RMEM_LINK || !config->fail_after_ns;
 }
 
-static bool add_data(struct sk_buff *skb, struct request *rq, u32 offset, u32 bytes, bool lends,
+static bool add_data(struct sk_buff *skb, struct rmem_op *op, u32 offset, u32 bytes, bool lends,
 		     bool *copied)
 {
 	struct lending l = { .skb = skb, .first = skb_shinfo(skb)->nr_frags };
 	u32 data_bytes = skb->data_len;
 
-	if (likely(lends && request_walk(rq, offset, bytes, lend, &l)))
+	if (likely(lends && data_walk(op, offset, bytes, lend, &l)))
 		return true;
 	*copied = true;
 	take_back(skb, l.first, data_bytes);
-	if (add_copy(skb, rq, offset, bytes))
+	if (add_copy(skb, op, offset, bytes))
 		return true;
 	take_back(skb, l.first, data_bytes);
 	return false;
@@ -139,18 +172,51 @@ bool rmem_packet_takes(const struct rmem_packet *packet, const struct rmem_clien
 		       u32 limit_bytes)
 {
 	struct rmem_bundle bundle = packet->bundle;
-	/* In how many pieces its data lies isn't known yet; sectors are the smallest. */
-	u32 frags = DIV_ROUND_UP(tx->data_bytes, SECTOR_SIZE);
+	u32 frags;
 
+	if (!tx->op)
+		return false;
+	frags = data_stretches(tx->op, tx->data_bytes) + !!tx->payload_bytes;
 	return packet->skb && packet->shared && rmem_type_may_share(tx->head.type) &&
 	       rmem_skb_has_hdr_room(packet->skb) &&
 	       skb_shinfo(packet->skb)->nr_frags + frags <= MAX_SKB_FRAGS &&
 	       rmem_bundle_joins(&bundle, limit_bytes, &tx->head);
 }
 
-bool rmem_packet_add(struct rmem_packet *packet, const struct rmem_client_config *config,
-		     struct rmem_client_tx *tx, struct request *rq, u32 messages, bool *copied)
+/* Behind other messages there is room in fragments only. */
+static bool add_payload(struct sk_buff *skb, const struct rmem_client_tx *tx)
 {
+	void *payload = netdev_alloc_frag(tx->payload_bytes);
+	struct page *page;
+
+	if (!payload)
+		return false;
+	memcpy(payload, tx->payload, tx->payload_bytes);
+	page = virt_to_head_page(payload);
+	skb_add_rx_frag(skb, skb_shinfo(skb)->nr_frags, page, payload - page_address(page),
+			tx->payload_bytes, tx->payload_bytes);
+	return true;
+}
+
+static bool add_body(struct sk_buff *skb, const struct rmem_client_config *config,
+		     const struct rmem_client_tx *tx, bool *copied)
+{
+	int frags = skb_shinfo(skb)->nr_frags;
+	u32 data_bytes = skb->data_len;
+
+	if (tx->payload_bytes && rmem_type_may_share(tx->head.type) && !add_payload(skb, tx))
+		return false;
+	if (!tx->data_bytes || add_data(skb, tx->op, tx->data_offset, tx->data_bytes,
+					may_lend(config), copied))
+		return true;
+	take_back(skb, frags, data_bytes);
+	return false;
+}
+
+bool rmem_packet_add(struct rmem_packet *packet, const struct rmem_client_config *config,
+		     struct rmem_client_tx *tx, u32 messages, bool *copied)
+{
+	bool shared = rmem_type_may_share(tx->head.type);
 	struct sk_buff *skb = packet->skb;
 	void *hdr;
 
@@ -162,18 +228,16 @@ bool rmem_packet_add(struct rmem_packet *packet, const struct rmem_client_config
 		skb_reserve(skb, RMEM_SOCKET_HEADROOM);
 		packet->bundle = (struct rmem_bundle){};
 	}
-	if (tx->data_bytes &&
-	    unlikely(!add_data(skb, rq, tx->data_offset, tx->data_bytes, may_lend(config),
-			       copied))) {
+	if (unlikely(!add_body(skb, config, tx, copied))) {
 		if (!packet->skb)
 			kfree_skb(skb);
 		return false;
 	}
 	packet->skb = skb;
-	packet->shared = rmem_type_may_share(tx->head.type);
+	packet->shared = shared;
 	rmem_bundle_joins(&packet->bundle, U32_MAX, &tx->head);
 	hdr = rmem_skb_put_hdr(skb);
-	if (tx->payload_bytes)
+	if (tx->payload_bytes && !shared)
 		skb_put_data(skb, tx->payload, tx->payload_bytes);
 	rmem_skb_seal(skb, hdr, &tx->head, &config->key);
 	return true;
@@ -193,11 +257,14 @@ enum rmem_wire_verdict rmem_packet_open(struct rmem_datagram *d, struct sk_buff 
 	return RMEM_WIRE_GOOD;
 }
 
-const void *rmem_packet_payload(const struct rmem_datagram *d, const struct sk_buff *skb)
+const void *rmem_packet_payload(const struct rmem_datagram *d, const struct sk_buff *skb,
+				struct rmem_found *room)
 {
-	if (rmem_type_may_share(d->head.type) || !d->payload_bytes)
+	if (!d->payload_bytes)
 		return NULL;
-	return skb->data + rmem_skb_payload(d);
+	if (rmem_type_is_exactly_once(d->head.type))
+		return skb_header_pointer(skb, rmem_skb_payload(d), sizeof(*room), room);
+	return rmem_type_may_share(d->head.type) ? NULL : skb->data + rmem_skb_payload(d);
 }
 
 struct copy_out {
@@ -218,9 +285,9 @@ static bool copy_out(void *arg, struct page *page, u32 at, u32 bytes)
 }
 
 void rmem_packet_copy(const struct rmem_datagram *d, const struct sk_buff *skb,
-		      struct request *rq, u32 offset, u32 bytes)
+		      struct rmem_op *op, u32 offset, u32 bytes)
 {
 	struct copy_out c = { .skb = skb, .from = rmem_skb_payload(d) };
 
-	request_walk(rq, offset, bytes, copy_out, &c);
+	data_walk(op, offset, bytes, copy_out, &c);
 }

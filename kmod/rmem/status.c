@@ -46,15 +46,15 @@ static void set(struct rmem_device *device, enum rmem_device_state state)
 	if (READ_ONCE(device->phase) != RMEM_LIVE)
 		return;
 	if (state == RMEM_DEVICE_UP)
-		pr_notice("rmb%u: %pISpc answers again\n", device->index,
+		pr_notice("%s: %pISpc answers again\n", device->name,
 			  &device->wish.address.any);
 	else if (state == RMEM_DEVICE_DOWN)
-		pr_warn("rmb%u: %pISpc does not answer, I/O %s\n", device->index,
+		pr_warn("%s: %pISpc does not answer, I/O %s\n", device->name,
 			&device->wish.address.any,
 			device->wish.fail_after_ms ? "will fail" : "waits for it");
 	else
-		pr_err("rmb%u: %pISpc restarted, the content is lost: all I/O fails\n",
-		       device->index, &device->wish.address.any);
+		pr_err("%s: %pISpc restarted, the content is lost: all I/O fails\n",
+		       device->name, &device->wish.address.any);
 	queue_work(announcer, &device->announce);
 }
 
@@ -87,7 +87,7 @@ static void announce(struct work_struct *work)
 		device->announced = state;
 		snprintf(text, sizeof(text), "RMEM_STATE=%s", state_name[state]);
 		noio = memalloc_noio_save();
-		kobject_uevent_env(&disk_to_dev(device->disk)->kobj, KOBJ_CHANGE, env);
+		kobject_uevent_env(&device->wish.door->dev(device)->kobj, KOBJ_CHANGE, env);
 		memalloc_noio_restore(noio);
 	}
 	if (device->phase == RMEM_LIVE)
@@ -146,6 +146,10 @@ static const char *const counter_name[] = {
 	[RMEM_COUNT_WRITE_BYTES] = "write-bytes",
 	[RMEM_COUNT_DISCARD] = "discard",
 	[RMEM_COUNT_ZERO] = "zero",
+	[RMEM_COUNT_ATOMIC] = "atomic",
+	[RMEM_COUNT_PUT] = "put",
+	[RMEM_COUNT_PUT_BYTES] = "put-bytes",
+	[RMEM_COUNT_FENCE] = "fence",
 	[RMEM_COUNT_FAILED] = "failed",
 	[RMEM_COUNT_COPIED] = "copied-packets",
 	[RMEM_COUNT_SPARE] = "spare-packets",
@@ -181,6 +185,74 @@ const char *rmem_status_counter_name(unsigned int which)
 	return counter_name[which];
 }
 
+void rmem_status_count_op(struct rmem_device *device, const struct rmem_op *op)
+{
+	switch (op->type) {
+	case RMEM_READ:
+		rmem_count(device, RMEM_COUNT_READ);
+		rmem_count_add(device, RMEM_COUNT_READ_BYTES, op->len);
+		break;
+	case RMEM_WRITE:
+		rmem_count(device, RMEM_COUNT_WRITE);
+		rmem_count_add(device, RMEM_COUNT_WRITE_BYTES, op->len);
+		break;
+	case RMEM_DISCARD:
+		rmem_count(device, RMEM_COUNT_DISCARD);
+		break;
+	case RMEM_ZERO:
+		rmem_count(device, RMEM_COUNT_ZERO);
+		break;
+	case RMEM_ATOMIC:
+		rmem_count(device, RMEM_COUNT_ATOMIC);
+		break;
+	case RMEM_PUT:
+		rmem_count(device, RMEM_COUNT_PUT);
+		rmem_count_add(device, RMEM_COUNT_PUT_BYTES, op->len);
+		break;
+	case RMEM_FENCE:
+		rmem_count(device, RMEM_COUNT_FENCE);
+		break;
+	}
+}
+
+/* ---- times ---- */
+
+static const char *const time_name[RMEM_TIMES] = {
+	[RMEM_TIME_READ] = "read",
+	[RMEM_TIME_WRITE] = "write",
+	[RMEM_TIME_OTHER] = "other",
+};
+
+const char *rmem_status_time_name(enum rmem_time which)
+{
+	return time_name[which];
+}
+
+void rmem_status_count_time(struct rmem_device *device, const struct rmem_op *op, u64 now_ns)
+{
+	enum rmem_time which = op->type == RMEM_READ  ? RMEM_TIME_READ :
+			       op->type == RMEM_WRITE ? RMEM_TIME_WRITE :
+							RMEM_TIME_OTHER;
+
+	this_cpu_inc(device->counts->time[which][base_times_bucket(now_ns - op->submitted_ns)]);
+}
+
+unsigned int rmem_status_times(struct rmem_device *device, enum rmem_time which,
+			       u64 times[BASE_TIMES_BUCKETS])
+{
+	unsigned int bucket, end = 0;
+	int cpu;
+
+	for (bucket = 0; bucket < BASE_TIMES_BUCKETS; bucket++) {
+		times[bucket] = 0;
+		for_each_possible_cpu(cpu)
+			times[bucket] += per_cpu_ptr(device->counts, cpu)->time[which][bucket];
+		if (times[bucket])
+			end = bucket + 1;
+	}
+	return end;
+}
+
 void rmem_status_counters(struct rmem_device *device, u64 *values)
 {
 	unsigned int which, i;
@@ -199,11 +271,11 @@ void rmem_status_counters(struct rmem_device *device, u64 *values)
 	}
 }
 
-/* ---- /sys/block/rmbN/rmem ---- */
+/* ---- /sys/block/rmbN/rmem, /sys/class/rmem/rmemN/rmem ---- */
 
 static struct rmem_device *device_of(struct device *dev)
 {
-	return dev_to_disk(dev)->private_data;
+	return dev_get_drvdata(dev);
 }
 
 static ssize_t state_show(struct device *dev, struct device_attribute *attr, char *buf)

@@ -87,7 +87,8 @@ struct rmem_op {
 	u8 status;	     /* enum rmem_status that ended it */
 	u8 attempt;	     /* 0 only the first time */
 	u8 state;	     /* which list, enum in client.c */
-	bool is_call;	     /* the caller's own, not looked at here */
+	u8 owner;	     /* the caller's own, not looked at here; */
+	bool held;	     /* the same */
 	bool may_be_done;    /* a copy was handed out in this session */
 	u8 trouble;	     /* answers late, busy or damaged since the last good one */
 	u16 parts;	     /* packets: sent for a WRITE, received for a READ, else 1 */

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * /dev/rmemN: comes, is opened, goes. What is asked of it is chr_op.c's.
+ */
+#include <linux/cdev.h>
+#include <linux/fs.h>
+#include <linux/module.h>
+#include <linux/slab.h>
+
+#include "compat/compat.h"
+#include "rmem/device.h"
+
+static dev_t first;
+static struct class *class;
+
+static struct rmem_chr_file *file_new(struct rmem_device *device)
+{
+	struct rmem_chr_file *mine = kzalloc(sizeof(*mine), GFP_KERNEL);
+
+	if (!mine)
+		return NULL;
+	mine->device = device;
+	spin_lock_init(&mine->lock);
+	INIT_LIST_HEAD(&mine->ops);
+	return mine;
+}
+
+static int chr_open(struct inode *inode, struct file *file)
+{
+	struct rmem_device *device = container_of(inode->i_cdev, struct rmem_device, chr.cdev);
+	struct rmem_chr_file *mine = file_new(device);
+	int err = -ENXIO;
+
+	if (!mine)
+		return -ENOMEM;
+	mutex_lock(&device->chr.lock);
+	if (!device->claimed) {
+		device->chr.openers++;
+		mine->channel = device->chr.turn++ % device->queues;
+		err = 0;
+	}
+	mutex_unlock(&device->chr.lock);
+	if (err) {
+		kfree(mine);
+		return err;
+	}
+	kref_get(&device->ref);
+	file->private_data = mine;
+	return nonseekable_open(inode, file);
+}
+
+static int chr_release(struct inode *inode, struct file *file)
+{
+	struct rmem_chr_file *mine = file->private_data;
+	struct rmem_device *device = mine->device;
+
+	kfree(mine);
+	mutex_lock(&device->chr.lock);
+	device->chr.openers--;
+	mutex_unlock(&device->chr.lock);
+	rmem_device_put_late(device);
+	return 0;
+}
+
+static const struct file_operations fops = {
+	.owner = THIS_MODULE,
+	.open = chr_open,
+	.release = chr_release,
+	.uring_cmd = rmem_chr_uring_cmd,
+	.unlocked_ioctl = rmem_chr_ioctl,
+	.compat_ioctl = compat_ptr_ioctl,
+};
+
+static void chr_free(struct device *dev)
+{
+	rmem_device_put_late(dev_get_drvdata(dev));
+}
+
+static int chr_add(struct rmem_device *device)
+{
+	struct device *dev = &device->chr.dev;
+	int err;
+
+	mutex_init(&device->chr.lock);
+	device_initialize(dev);
+	dev->class = class;
+	dev->devt = first + device->index;
+	dev->release = chr_free;
+	dev->groups = rmem_status_groups;
+	dev_set_drvdata(dev, device);
+	/* chr_free() puts it. */
+	kref_get(&device->ref);
+	cdev_init(&device->chr.cdev, &fops);
+	device->chr.cdev.owner = THIS_MODULE;
+	err = dev_set_name(dev, "%s", device->name);
+	if (!err)
+		err = cdev_device_add(&device->chr.cdev, dev);
+	if (err)
+		put_device(dev);
+	return err;
+}
+
+static int chr_claim(struct rmem_device *device, bool force)
+{
+	mutex_lock(&device->chr.lock);
+	device->claimed = force || !device->chr.openers;
+	mutex_unlock(&device->chr.lock);
+	return device->claimed ? 0 : -EBUSY;
+}
+
+static void chr_remove(struct rmem_device *device)
+{
+	/* Who has it open still may ask, but is refused. */
+	WRITE_ONCE(device->gone, true);
+	cdev_device_del(&device->chr.cdev, &device->chr.dev);
+}
+
+static void chr_put(struct rmem_device *device)
+{
+	put_device(&device->chr.dev);
+}
+
+static unsigned int chr_openers(struct rmem_device *device)
+{
+	return READ_ONCE(device->chr.openers);
+}
+
+static struct device *chr_dev(struct rmem_device *device)
+{
+	return &device->chr.dev;
+}
+
+const struct rmem_door rmem_chr_door = {
+	.name = "rmem",
+	.in_use = "end the programs that have it open first",
+	.add = chr_add,
+	.claim = chr_claim,
+	.remove = chr_remove,
+	.put = chr_put,
+	.openers = chr_openers,
+	.dev = chr_dev,
+};
+
+int rmem_chr_start(void)
+{
+	int err = alloc_chrdev_region(&first, 0, RMEM_INDEX_MAX + 1, "rmem");
+
+	if (err)
+		return err;
+	class = compat_class_create("rmem");
+	if (IS_ERR(class)) {
+		unregister_chrdev_region(first, RMEM_INDEX_MAX + 1);
+		return PTR_ERR(class);
+	}
+	return 0;
+}
+
+void rmem_chr_stop(void)
+{
+	class_destroy(class);
+	unregister_chrdev_region(first, RMEM_INDEX_MAX + 1);
+}
