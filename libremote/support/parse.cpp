@@ -146,18 +146,21 @@ SpaceOption parse_space(std::string_view text) {
     return space;
 }
 
-std::uint32_t parse_device(std::string_view text) {
-    std::string_view rest = text;
-    for (std::string_view prefix : {"/dev/rmb", "rmb"}) {
-        if (rest.starts_with(prefix)) {
-            rest.remove_prefix(prefix.size());
+DeviceName parse_device(std::string_view text) {
+    std::string_view rest = text, stem;
+    if (rest.starts_with("/dev/r"))
+        rest.remove_prefix(5);
+    for (std::string_view known : {"rmb", "rmem"}) {
+        if (rest.starts_with(known)) {
+            stem = known;
+            rest.remove_prefix(known.size());
             break;
         }
     }
     auto index = take_digits(rest);
     if (!index || !rest.empty() || *index > std::numeric_limits<std::uint32_t>::max())
-        throw Misuse("device '{}' is none: write rmb0, /dev/rmb0 or 0", text);
-    return static_cast<std::uint32_t>(*index);
+        throw Misuse("device '{}' is none: write rmb0, /dev/rmem1 or 0, say", text);
+    return {stem, static_cast<std::uint32_t>(*index)};
 }
 
 } // namespace remora

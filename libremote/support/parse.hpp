@@ -39,7 +39,11 @@ struct SpaceOption {
 };
 SpaceOption parse_space(std::string_view text);
 
-// rmb3, /dev/rmb3, 3
-std::uint32_t parse_device(std::string_view text);
+// rmb3, /dev/rmem3, 3
+struct DeviceName {
+    std::string_view stem; // "rmb", "rmem"; "" if that isn't told
+    std::uint32_t index;
+};
+DeviceName parse_device(std::string_view text);
 
 } // namespace remora

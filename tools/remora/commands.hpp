@@ -10,5 +10,6 @@ void add_key_commands(CLI::App& program);    // key.cpp
 void add_node_commands(CLI::App& program);   // node.cpp
 void add_device_commands(CLI::App& program); // device.cpp: attach, detach
 void add_report_commands(CLI::App& program); // report.cpp: status, stats
+void add_top_command(CLI::App& program);     // top.cpp
 
 } // namespace remora

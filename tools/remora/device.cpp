@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * remora attach, detach: /dev/rmbN comes and goes.
+ * remora attach, detach: /dev/rmbN and /dev/rmemN come and go.
  *
  * The kernel attaches within the system call that sends the request. A signal ends its waiting, and
  * it then undoes what it had begun; if the device was there before the signal was noticed, it
  * is detached here. So an interrupted attach leaves nothing behind.
  */
-#include <array>
 #include <cerrno>
 #include <ctime>
 #include <limits>
@@ -18,21 +17,13 @@
 #include <netinet/in.h>
 
 #include "remora/commands.hpp"
-#include "remora/device.hpp"
-#include "remora/netlink.hpp"
+#include "remora/devices.hpp"
 #include "remora/signals.hpp"
 #include "support/failure.hpp"
 #include "support/key.hpp"
 #include "support/parse.hpp"
-#include "uapi/remora_rmem.h"
 
 namespace remora {
-
-const std::array<std::string, 3> integrity_names = {"link", "digest", "full"};
-
-netlink::Family device_family() {
-    return {RMEM_GENL_NAME, RMEM_GENL_VERSION, "rmem"};
-}
 
 namespace {
 
@@ -90,10 +81,18 @@ std::vector<Address> look_up(const Endpoint& endpoint) {
 // ---- attach ----
 
 struct AttachOptions {
-    std::string node, size, key_file, integrity = "digest";
+    std::string node, key_file, integrity = "digest";
     std::string space = "1";
-    std::optional<std::string> fail_after, timeout, index, queues;
+    std::optional<std::string> size, fail_after, timeout, index, queues;
+    bool programs = false;
 };
+
+std::uint64_t disk_bytes(const std::string& size) {
+    std::uint64_t bytes = parse_size(size);
+    if (!bytes || bytes % 4096)
+        throw Misuse("size {} is no multiple of 4096: write one, such as 512M", size);
+    return bytes;
+}
 
 Request attach_request(const AttachOptions& options, std::uint16_t port) {
     static constexpr std::uint64_t u32_max = std::numeric_limits<std::uint32_t>::max();
@@ -103,12 +102,13 @@ Request attach_request(const AttachOptions& options, std::uint16_t port) {
     auto integrity = std::find(integrity_names.begin(), integrity_names.end(), options.integrity);
     if (integrity == integrity_names.end())
         throw Misuse("integrity '{}' is none: write link, digest or full", options.integrity);
-    std::uint64_t bytes = parse_size(options.size);
-    if (!bytes || bytes % 4096)
-        throw Misuse("size {} is no multiple of 4096: write one, such as 512M", options.size);
+    if (options.programs == options.size.has_value())
+        throw Misuse("write --size SIZE for a disk, or --programs; one of them");
 
     Request request(RMEM_CMD_ATTACH);
-    request.u64(RMEM_A_BYTES, bytes);
+    request.u8(RMEM_A_KIND, options.programs ? RMEM_KIND_PROGRAMS : RMEM_KIND_DISK);
+    if (options.size)
+        request.u64(RMEM_A_BYTES, disk_bytes(*options.size));
     request.u16(RMEM_A_PORT, port);
     request.u32(RMEM_A_SPACE, number(options.space, 1, "space id"));
     request.u8(RMEM_A_INTEGRITY, static_cast<std::uint8_t>(integrity - integrity_names.begin()));
@@ -125,9 +125,11 @@ Request attach_request(const AttachOptions& options, std::uint16_t port) {
     return request;
 }
 
-void detach(netlink::Family& family, std::uint32_t index, bool force) {
+void detach(netlink::Family& family, const DeviceName& name, bool force) {
     Request request(RMEM_CMD_DETACH);
-    request.u32(RMEM_A_INDEX, index);
+    request.u32(RMEM_A_INDEX, name.index);
+    if (!name.stem.empty())
+        request.u8(RMEM_A_KIND, name.stem == "rmem" ? RMEM_KIND_PROGRAMS : RMEM_KIND_DISK);
     if (force)
         request.flag(RMEM_A_FORCE);
     family.call(std::move(request));
@@ -139,7 +141,7 @@ void detach_unwanted(netlink::Family& family, std::uint32_t index) {
     static constexpr timespec pause{0, 50'000'000};
     for (int i = 0; i < tries; i++) {
         try {
-            return detach(family, index, i + 1 == tries);
+            return detach(family, {{}, index}, i + 1 == tries);
         } catch (const netlink::Refused& refused) {
             if (refused.error() != EBUSY)
                 throw;
@@ -176,7 +178,8 @@ void attach(const AttachOptions& options) {
     catch_signals();
     for (const Address& address : addresses) {
         try {
-            fmt::print("/dev/rmb{}\n", attach_to(family, request, address));
+            std::uint32_t index = attach_to(family, request, address);
+            fmt::print("/dev/{}{}\n", options.programs ? "rmem" : "rmb", index);
             return;
         } catch (const netlink::Refused& refused) {
             if (of_the_way(refused.error()) && &address != &addresses.back() && !signalled)
@@ -193,38 +196,40 @@ void attach(const AttachOptions& options) {
 // ---- detach ----
 
 void detach_named(const std::string& device, bool force) {
-    std::uint32_t index = parse_device(device);
+    DeviceName name = parse_device(device);
     netlink::Family family = device_family();
     try {
-        detach(family, index, force);
+        detach(family, name, force);
     } catch (const netlink::Refused& refused) {
-        throw Failure("can't detach rmb{}: {}", index, refused.what());
+        throw Failure("can't detach {}{}: {}", name.stem, name.index, refused.what());
     }
 }
 
 } // namespace
 
 void add_device_commands(CLI::App& program) {
-    CLI::App* attach_command =
-        program.add_subcommand("attach", "Make remote memory a block device");
+    CLI::App* attach_command = program.add_subcommand("attach", "Make remote memory a device");
     auto options = std::make_shared<AttachOptions>();
     attach_command->add_option("NODE", options->node, "HOST[:PORT] or [IPV6]:PORT")->required();
-    attach_command->add_option("--size", options->size, "SIZE of the device")->required();
+    attach_command->add_option("--size", options->size, "SIZE of a disk, /dev/rmbN");
+    attach_command->add_flag("--programs", options->programs,
+                             "The space itself, for programs: /dev/rmemN");
     attach_command->add_option("--key", options->key_file, "Key FILE of the space")->required();
     attach_command->add_option("--space", options->space, "ID of the address space; 1");
     attach_command->add_option("--integrity", options->integrity,
                                "What vouches for data: link, digest or full; digest");
     attach_command->add_option("--fail-after", options->fail_after,
-                               "SECONDS after which I/O to a silent node fails; else it waits");
-    attach_command->add_option("--index", options->index, "N of /dev/rmbN; else the first free");
+                               "SECONDS after which I/O to a silent node fails; else it waits; "
+                               "--programs: 10");
+    attach_command->add_option("--index", options->index, "N of the device; else the first free");
     attach_command->add_option("--queues", options->queues, "N hardware queues; one per CPU");
     attach_command->add_option("--timeout", options->timeout, "SECONDS to wait for the node; 5");
     attach_command->callback([options] { attach(*options); });
 
-    CLI::App* detach_command = program.add_subcommand("detach", "Remove a block device");
+    CLI::App* detach_command = program.add_subcommand("detach", "Remove a device");
     auto device = std::make_shared<std::string>();
     auto force = std::make_shared<bool>(false);
-    detach_command->add_option("DEVICE", *device, "rmb0, /dev/rmb0 or 0")->required();
+    detach_command->add_option("DEVICE", *device, "rmb0, /dev/rmem1 or 2, say")->required();
     detach_command->add_flag("--force", *force,
                              "Though in use: fail its I/O, wait 2 s for the node at most");
     detach_command->callback([=] { detach_named(*device, *force); });

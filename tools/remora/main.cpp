@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-// remora: control of the memory node and of /dev/rmbN. One line on stderr says what went wrong;
+// remora: control of the memory node and of the devices. One line on stderr says what went wrong;
 // exit code 0: done, 1: failed, 2: asked for wrongly.
 #include <cstdio>
 #include <exception>
@@ -27,13 +27,14 @@ int misuse(const CLI::ParseError& error) {
 }
 
 int run(int argc, char** argv) {
-    CLI::App program("Remote memory: lend it, use it as a block device.", "remora");
+    CLI::App program("Remote memory: lend it, use that of others.", "remora");
     program.set_version_flag("--version", std::string("remora ") + remora::version);
     program.require_subcommand(1);
     remora::add_key_commands(program);
     remora::add_node_commands(program);
     remora::add_device_commands(program);
     remora::add_report_commands(program);
+    remora::add_top_command(program);
     try {
         program.parse(argc, argv);
     } catch (const CLI::ParseError& error) {

@@ -186,7 +186,7 @@ Family::Family(const std::string& name, std::uint8_t version, std::string_view m
         });
     } catch (const Refused& refused) {
         if (refused.error() == ENOENT)
-            throw Failure("the kernel module {} is not loaded: modprobe {}", module, module);
+            throw NoFamily(module);
         throw;
     }
 }

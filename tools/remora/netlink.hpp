@@ -27,6 +27,13 @@ private:
     int error_; // errno, positive
 };
 
+// The module that has the family isn't loaded.
+class NoFamily : public Failure {
+public:
+    explicit NoFamily(std::string_view module)
+        : Failure("the kernel module {} is not loaded: modprobe {}", module, module) {}
+};
+
 // A signal ended the call before there was an answer; the kernel undid what it had begun.
 class Interrupted : public Failure {
 public:

@@ -1,86 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 // remora status, stats: what the client knows of its devices.
-#include <array>
 #include <cerrno>
 #include <ctime>
 #include <map>
 #include <memory>
 #include <optional>
 
-#include <arpa/inet.h>
-#include <net/if.h>
 #include <nlohmann/json.hpp>
 
 #include "remora/commands.hpp"
-#include "remora/device.hpp"
-#include "remora/netlink.hpp"
+#include "remora/devices.hpp"
 #include "remora/table.hpp"
 #include "support/failure.hpp"
 #include "support/parse.hpp"
-#include "uapi/remora_rmem.h"
 
 namespace remora {
 
 namespace {
-
-using netlink::Attributes;
-
-const std::array<std::string, 3> state_names = {"up", "down", "lost"};
-
-template <std::size_t N>
-std::string name_of(const std::array<std::string, N>& names, std::uint64_t value) {
-    return value < N ? names[value] : fmt::to_string(value);
-}
-
-struct Device {
-    std::uint32_t index;
-    Attributes attributes;
-
-    std::string name() const { return fmt::format("rmb{}", index); }
-    std::uint64_t number(std::uint16_t type) const { return attributes.number(type); }
-};
-
-// In the order of their numbers; throws if one was asked for by name and isn't there.
-std::vector<Device> devices(const std::optional<std::string>& wanted) {
-    std::optional<std::uint32_t> index;
-    if (wanted)
-        index = parse_device(*wanted);
-    std::map<std::uint32_t, Attributes> found;
-    for (Attributes& each : device_family().dump(netlink::Request(RMEM_CMD_STATUS))) {
-        auto at = static_cast<std::uint32_t>(each.number(RMEM_A_INDEX));
-        if (!index || *index == at)
-            found[at] = std::move(each);
-    }
-    if (index && found.empty())
-        throw Failure("there is no rmb{}: 'remora status' lists the devices", *index);
-    std::vector<Device> list;
-    list.reserve(found.size());
-    for (auto& [at, attributes] : found)
-        list.push_back({at, std::move(attributes)});
-    return list;
-}
-
-std::string node_text(const Device& device) {
-    const auto& bytes = device.attributes.bytes(RMEM_A_NODE);
-    char text[INET6_ADDRSTRLEN + 1] = {};
-    if (bytes.size() != 4 && bytes.size() != 16)
-        return "?";
-    inet_ntop(bytes.size() == 4 ? AF_INET : AF_INET6, bytes.data(), text, sizeof(text));
-    std::string host = text;
-    if (auto scope = static_cast<unsigned int>(device.number(RMEM_A_SCOPE))) {
-        char name[IF_NAMESIZE];
-        host += fmt::format("%{}", if_indextoname(scope, name) ? name : fmt::to_string(scope));
-    }
-    return endpoint_text(host, static_cast<std::uint16_t>(device.number(RMEM_A_PORT)));
-}
-
-std::string time_text(std::uint64_t ns) {
-    if (!ns)
-        return "-";
-    if (ns < 1'000'000)
-        return fmt::format("{:.1f}us", static_cast<double>(ns) / 1e3);
-    return fmt::format("{:.2f}ms", static_cast<double>(ns) / 1e6);
-}
 
 double cwnd_packets(const Device& device) {
     return static_cast<double>(device.number(RMEM_A_CWND)) / 1024;
@@ -91,7 +27,7 @@ double cwnd_packets(const Device& device) {
 nlohmann::ordered_json status_json(const Device& device) {
     nlohmann::ordered_json json;
     json["device"] = "/dev/" + device.name();
-    json["node"] = node_text(device);
+    json["node"] = device.node();
     json["space"] = device.number(RMEM_A_SPACE);
     json["size_bytes"] = device.number(RMEM_A_BYTES);
     json["state"] = name_of(state_names, device.number(RMEM_A_STATE));
@@ -114,8 +50,9 @@ void status(bool json) {
     for (const Device& device : devices(std::nullopt)) {
         list.push_back(status_json(device));
         std::uint64_t openers = device.number(RMEM_A_OPENERS);
-        table.add({"/dev/" + device.name(), size_text(device.number(RMEM_A_BYTES)),
-                   node_text(device), name_of(state_names, device.number(RMEM_A_STATE)),
+        std::uint64_t bytes = device.number(RMEM_A_BYTES);
+        table.add({"/dev/" + device.name(), bytes ? size_text(bytes) : "-", device.node(),
+                   name_of(state_names, device.number(RMEM_A_STATE)),
                    openers ? fmt::format("{}", openers) : "no",
                    time_text(device.number(RMEM_A_RTT_NS)),
                    fmt::format("{:.2f}", cwnd_packets(device)),
@@ -128,15 +65,6 @@ void status(bool json) {
 }
 
 // ---- stats ----
-
-using Counters = std::vector<std::pair<std::string, std::uint64_t>>;
-
-Counters counters_of(const Device& device) {
-    Counters counters;
-    for (const Attributes& each : device.attributes.nests(RMEM_A_COUNTERS))
-        counters.emplace_back(each.string(RMEM_COUNTER_NAME), each.number(RMEM_COUNTER_VALUE));
-    return counters;
-}
 
 void print_counters(const std::map<std::string, Counters>& all, bool json, int indent) {
     if (json) {
@@ -159,7 +87,7 @@ void print_counters(const std::map<std::string, Counters>& all, bool json, int i
 std::map<std::string, Counters> read_counters(const std::optional<std::string>& wanted) {
     std::map<std::string, Counters> all;
     for (const Device& device : devices(wanted))
-        all[device.name()] = counters_of(device);
+        all[device.name()] = device.counters();
     return all;
 }
 
@@ -218,7 +146,7 @@ void add_report_commands(CLI::App& program) {
     auto device = std::make_shared<std::optional<std::string>>();
     auto interval = std::make_shared<std::optional<std::string>>();
     auto stats_json = std::make_shared<bool>(false);
-    stats_command->add_option("DEVICE", *device, "rmb0, /dev/rmb0 or 0; else all");
+    stats_command->add_option("DEVICE", *device, "rmb0, /dev/rmem1 or 2, say; else all");
     stats_command->add_flag("--json", *stats_json, "An object; with --interval one a line");
     stats_command->add_option("--interval", *interval, "Every SECONDS, what was counted since");
     stats_command->callback([=] { stats(*device, *stats_json, *interval); });

@@ -21,4 +21,12 @@ void Table::print() const {
     }
 }
 
+std::string time_text(std::uint64_t ns) {
+    if (!ns)
+        return "-";
+    if (ns < 1'000'000)
+        return fmt::format("{:.1f}us", static_cast<double>(ns) / 1e3);
+    return fmt::format("{:.2f}ms", static_cast<double>(ns) / 1e6);
+}
+
 } // namespace remora

@@ -2,6 +2,7 @@
 // Columns as wide as what they hold, two spaces between them.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -18,5 +19,8 @@ public:
 private:
     std::vector<Row> rows_;
 };
+
+// 0: "-".
+std::string time_text(std::uint64_t ns);
 
 } // namespace remora

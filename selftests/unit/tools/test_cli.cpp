@@ -105,9 +105,12 @@ TEST(ParseSpace, IdFileQuota) {
 }
 
 TEST(ParseDevice, AllSpellings) {
-    EXPECT_EQ(parse_device("0"), 0U);
-    EXPECT_EQ(parse_device("rmb17"), 17U);
-    EXPECT_EQ(parse_device("/dev/rmb4294967295"), UINT32_MAX);
+    EXPECT_EQ(parse_device("0").index, 0U);
+    EXPECT_EQ(parse_device("0").stem, "");
+    EXPECT_EQ(parse_device("rmb17").index, 17U);
+    EXPECT_EQ(parse_device("rmb17").stem, "rmb");
+    EXPECT_EQ(parse_device("/dev/rmem3").stem, "rmem");
+    EXPECT_EQ(parse_device("/dev/rmb4294967295").index, UINT32_MAX);
     for (const char* text : {"", "rmb", "/dev/rmb", "/dev/sda", "rmb1p1", "-1", "4294967296"})
         EXPECT_THROW(parse_device(text), Misuse) << text;
 }

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: GPL-2.0
+// What the memory nodes of this machine say: the kernel's, and a daemon.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/node_report.hpp"
+#include "remora/netlink.hpp"
+
+namespace remora {
+
+// The kernel's node; Failure says which module to load.
+netlink::Family node_family();
+
+NodeReport kernel_report();
+// Of the daemon whose status socket that is.
+NodeReport daemon_report(const std::string& socket);
+
+struct SpaceReport {
+    std::uint64_t id, promised_bytes, quota_bytes, regions;
+};
+
+// The kernel's node's.
+std::vector<SpaceReport> kernel_spaces();
+
+} // namespace remora

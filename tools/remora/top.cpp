@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * remora top: what is lent and used on this machine, and how fast, from two looks a while apart.
+ *
+ * What appears or disappears between them is shown by the next pair.
+ */
+#include <cerrno>
+#include <chrono>
+#include <ctime>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include <unistd.h>
+
+#include "remora/commands.hpp"
+#include "remora/devices.hpp"
+#include "remora/nodes.hpp"
+#include "remora/table.hpp"
+#include "support/failure.hpp"
+#include "support/parse.hpp"
+
+namespace remora {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Json = nlohmann::ordered_json;
+
+struct Node {
+    std::string name; // kernel, or a daemon's socket
+    NodeReport report;
+    std::vector<SpaceReport> spaces; // the kernel's
+};
+
+struct Look {
+    Clock::time_point when;
+    std::vector<Node> nodes;
+    std::map<std::string, Device> devices;
+};
+
+// A module that isn't there has nothing to say.
+template <typename Ask>
+auto if_loaded(Ask ask) -> std::optional<decltype(ask())> {
+    try {
+        return ask();
+    } catch (const netlink::NoFamily&) {
+        return std::nullopt;
+    }
+}
+
+Look look(const std::vector<std::string>& sockets) {
+    Look now{Clock::now(), {}, {}};
+    auto kernel = if_loaded([] { return Node{"kernel", kernel_report(), kernel_spaces()}; });
+    auto used = if_loaded([] { return devices(std::nullopt); });
+    if (!kernel && !used && sockets.empty())
+        throw Failure("neither rmem nor rmem_node is loaded: modprobe one, or name a --socket");
+    if (kernel && kernel->report.started)
+        now.nodes.push_back(std::move(*kernel));
+    for (const std::string& socket : sockets)
+        now.nodes.push_back({socket, daemon_report(socket), {}});
+    if (used) {
+        for (Device& device : *used) {
+            std::string name = device.name();
+            now.devices.emplace(name, std::move(device));
+        }
+    }
+    return now;
+}
+
+// ---- what grew, per second ----
+
+class Rates {
+public:
+    Rates(const Counters& now, const Counters& before, double seconds) : seconds_(seconds) {
+        for (const auto& [name, value] : before)
+            grown_[name] -= static_cast<double>(value);
+        for (const auto& [name, value] : now)
+            grown_[name] += static_cast<double>(value);
+    }
+    double of(const std::string& name) const {
+        auto found = grown_.find(name);
+        return found == grown_.end() ? 0 : std::max(found->second, 0.0) / seconds_;
+    }
+    // Of all counters whose names begin so.
+    double of_all(std::string_view prefix) const {
+        double sum = 0;
+        for (const auto& [name, grown] : grown_)
+            sum += name.starts_with(prefix) ? std::max(grown, 0.0) / seconds_ : 0;
+        return sum;
+    }
+
+private:
+    std::map<std::string, double> grown_;
+    double seconds_;
+};
+
+Times growth(Times now, const Times& before) {
+    for (std::size_t i = 0; i < now.size() && i < before.size(); i++)
+        now[i] = now[i] >= before[i] ? now[i] - before[i] : now[i];
+    return now;
+}
+
+std::string mb_text(double bytes) {
+    return fmt::format("{:.1f}", bytes / 1e6);
+}
+
+std::string rate_text(double rate) {
+    return fmt::format("{:.0f}", rate);
+}
+
+// ---- what is shown ----
+
+struct Shown {
+    Json nodes = Json::array(), devices = Json::array();
+    Table node_table{{"LENT", "PORT", "MEMORY", "PROMISED", "WRITTEN TO", "SESSIONS", "READ/S",
+                      "MB/S", "WRITE/S", "MB/S", "ATOMIC/S", "DROP/S"}};
+    Table space_table{{"SPACE", "PROMISED", "QUOTA", "REGIONS"}};
+    Table device_table{{"USED", "NODE", "STATE", "READ/S", "MB/S", "P50", "P99", "WRITE/S", "MB/S",
+                        "P50", "P99", "RETRY/S"}};
+    bool has_spaces = false;
+};
+
+void show_spaces(const Node& node, Json& json, Shown& shown) {
+    for (const SpaceReport& space : node.spaces) {
+        json["spaces"].push_back({{"space", space.id},
+                                  {"promised_bytes", space.promised_bytes},
+                                  {"quota_bytes", space.quota_bytes},
+                                  {"regions", space.regions}});
+        shown.space_table.add({fmt::to_string(space.id), size_text(space.promised_bytes),
+                               space.quota_bytes ? size_text(space.quota_bytes) : "-",
+                               fmt::to_string(space.regions)});
+        shown.has_spaces = true;
+    }
+}
+
+void show_node(const Node& node, const Rates& rates, Shown& shown) {
+    const NodeReport& report = node.report;
+    Json json = {{"node", node.name},
+                 {"port", report.port},
+                 {"memory_bytes", report.memory_bytes},
+                 {"promised_bytes", report.promised_bytes},
+                 {"backed_bytes", report.backed_bytes},
+                 {"sessions", report.sessions},
+                 {"read_per_s", rates.of("read")},
+                 {"read_bytes_per_s", rates.of("read-bytes")},
+                 {"write_per_s", rates.of("write")},
+                 {"write_bytes_per_s", rates.of("write-bytes")},
+                 {"atomic_per_s", rates.of("atomic")},
+                 {"drop_per_s", rates.of_all("drop-")},
+                 {"spaces", Json::array()}};
+    shown.node_table.add({node.name, fmt::to_string(report.port), size_text(report.memory_bytes),
+                          size_text(report.promised_bytes), size_text(report.backed_bytes),
+                          fmt::to_string(report.sessions), rate_text(rates.of("read")),
+                          mb_text(rates.of("read-bytes")), rate_text(rates.of("write")),
+                          mb_text(rates.of("write-bytes")), rate_text(rates.of("atomic")),
+                          rate_text(rates.of_all("drop-"))});
+    show_spaces(node, json, shown);
+    shown.nodes.push_back(std::move(json));
+}
+
+void show_device(const Device& device, const Device& before, const Rates& rates, Shown& shown) {
+    Times reads = growth(device.times("read"), before.times("read"));
+    Times writes = growth(device.times("write"), before.times("write"));
+    std::string state = name_of(state_names, device.number(RMEM_A_STATE));
+    shown.devices.push_back({{"device", "/dev/" + device.name()},
+                             {"node", device.node()},
+                             {"state", state},
+                             {"read_per_s", rates.of("read")},
+                             {"read_bytes_per_s", rates.of("read-bytes")},
+                             {"read_p50_ns", percentile_ns(reads, 50)},
+                             {"read_p99_ns", percentile_ns(reads, 99)},
+                             {"write_per_s", rates.of("write")},
+                             {"write_bytes_per_s", rates.of("write-bytes")},
+                             {"write_p50_ns", percentile_ns(writes, 50)},
+                             {"write_p99_ns", percentile_ns(writes, 99)},
+                             {"retry_per_s", rates.of("retries")}});
+    shown.device_table.add({"/dev/" + device.name(), device.node(), state,
+                            rate_text(rates.of("read")), mb_text(rates.of("read-bytes")),
+                            time_text(percentile_ns(reads, 50)),
+                            time_text(percentile_ns(reads, 99)), rate_text(rates.of("write")),
+                            mb_text(rates.of("write-bytes")), time_text(percentile_ns(writes, 50)),
+                            time_text(percentile_ns(writes, 99)), rate_text(rates.of("retries"))});
+}
+
+Shown compare(const Look& now, const Look& before) {
+    double seconds = std::chrono::duration<double>(now.when - before.when).count();
+    Shown shown;
+    for (const Node& node : now.nodes) {
+        for (const Node& earlier : before.nodes) {
+            if (earlier.name == node.name && earlier.report.boot == node.report.boot)
+                show_node(node, Rates(node.report.counters, earlier.report.counters, seconds),
+                          shown);
+        }
+    }
+    for (const auto& [name, device] : now.devices) {
+        auto earlier = before.devices.find(name);
+        if (earlier != before.devices.end())
+            show_device(device, earlier->second,
+                        Rates(device.counters(), earlier->second.counters(), seconds), shown);
+    }
+    return shown;
+}
+
+void print(const Shown& shown, bool is_terminal) {
+    if (is_terminal)
+        fmt::print("\x1b[H\x1b[2J");
+    shown.node_table.print();
+    if (shown.has_spaces) {
+        fmt::print("\n");
+        shown.space_table.print();
+    }
+    fmt::print("\n");
+    shown.device_table.print();
+    if (!is_terminal)
+        fmt::print("\n");
+    if (std::fflush(stdout))
+        throw Failure("can't write to standard output");
+}
+
+// Until it is interrupted; as JSON once.
+void top(bool json, const std::string& interval, const std::vector<std::string>& sockets) {
+    std::uint32_t interval_ms = parse_seconds_ms(interval);
+    if (!interval_ms)
+        throw Misuse("--interval is 0: write SECONDS, such as 1 or 0.5");
+    Look before = look(sockets);
+    for (;;) {
+        timespec left{interval_ms / 1000, static_cast<long>(interval_ms % 1000) * 1'000'000};
+        while (nanosleep(&left, &left) && errno == EINTR) {
+        }
+        Look now = look(sockets);
+        Shown shown = compare(now, before);
+        if (json) {
+            double seconds = std::chrono::duration<double>(now.when - before.when).count();
+            Json all = {{"seconds", seconds}, {"nodes", shown.nodes}, {"devices", shown.devices}};
+            return fmt::print("{}\n", all.dump(2));
+        }
+        print(shown, isatty(STDOUT_FILENO));
+        before = std::move(now);
+    }
+}
+
+} // namespace
+
+void add_top_command(CLI::App& program) {
+    CLI::App* command = program.add_subcommand("top", "What is lent and used now, and how fast");
+    auto json = std::make_shared<bool>(false);
+    auto interval = std::make_shared<std::string>("1");
+    auto sockets = std::make_shared<std::vector<std::string>>();
+    command->add_flag("--json", *json, "Once, an object");
+    command->add_option("--interval", *interval, "SECONDS to count; 1");
+    command->add_option("--socket", *sockets, "PATH of a remora-node's status socket; repeatable")
+        ->allow_extra_args(false);
+    command->callback([=] { top(*json, *interval, *sockets); });
+}
+
+} // namespace remora
