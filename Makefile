@@ -75,7 +75,7 @@ FUZZ_SRC := $(call dirs3,selftests/fuzz,fuzz_*.cpp)
 CONFORMANCE_SRC := $(wildcard selftests/node/*.cpp)
 BENCH_CORE_SRC := $(wildcard tools/bench/core/*.cpp)
 BENCH_LIB_SRC := $(wildcard tools/bench/lib/*.cpp)
-OPT_SRC := $(CONFORMANCE_SRC) $(COMMON_SRC) $(REMORA_SRC) $(NODE_SRC) $(MODEL_SRC) $(BENCH_CORE_SRC) \
+OPT_SRC := $(LIBTEST_SRC) $(CONFORMANCE_SRC) $(COMMON_SRC) $(REMORA_SRC) $(NODE_SRC) $(MODEL_SRC) $(BENCH_CORE_SRC) \
 	$(BENCH_LIB_SRC) $(LIB_SRC)
 MAN8 := $(wildcard tools/*/*.8)
 MAN3 := $(wildcard libremote/man/*.3)
@@ -203,12 +203,13 @@ comma := ,
 
 LIB_VERSION = 0.1
 LIB_SONAME = libremote.so.0
+LIB_LIBS = -lfmt -luring -lpthread
 LIB_FILES := out/lib/$(LIB_SONAME) out/lib/libremote.so out/lib/libremote.a out/lib/pkgconfig/libremote.pc
 
 out/lib/$(LIB_SONAME): $(call objects,opt,$(LIB_SRC)) out/opt/libremora_core.a libremote/libremote.map
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D) && $(CXX) $(opt_FLAGS) $(LDFLAGS) -shared -Wl,-soname,$(LIB_SONAME) -Wl,-z,defs \
-		-Wl,--version-script=libremote/libremote.map $(filter %.o %.a,$^) -lfmt -lpthread -o $@
+		-Wl,--version-script=libremote/libremote.map $(filter %.o %.a,$^) $(LIB_LIBS) -o $@
 
 out/lib/libremote.so: out/lib/$(LIB_SONAME)
 	$(Q)ln -sf $(LIB_SONAME) $@
@@ -219,7 +220,7 @@ out/lib/libremote.a: $(call objects,opt,$(LIB_SRC) $(CORE_SRC))
 
 # $(call pkgconfig,LIBDIR,INCLUDEDIR,MORE): a .pc file's text
 pkgconfig = printf '%s\n' 'Name: libremote' 'Description: memory on other machines' 'Version: $(LIB_VERSION)' \
-	'Libs: -L$1 $3-lremote' 'Libs.private: -lfmt -lstdc++ -lpthread' 'Cflags: -I$2'
+	'Libs: -L$1 $3-lremote' 'Libs.private: -lfmt -luring -lstdc++ -lpthread' 'Cflags: -I$2'
 
 # Not installed, the library is found where it was built.
 out/lib/pkgconfig/libremote.pc: Makefile
@@ -228,12 +229,18 @@ out/lib/pkgconfig/libremote.pc: Makefile
 out/bin/lib: $(call objects,asan,$(LIBTEST_SRC) $(LIB_SRC) $(filter-out %/main.cpp,$(NODE_SRC))) \
 		$(call objects,asan,tools/common/node_report.cpp) out/asan/libremora_core.a
 	$(call say,LINK,$@)
-	$(call link,asan,-lgtest -lfmt -lpthread)
+	$(call link,asan,-lgtest $(LIB_LIBS))
 
 out/bin/lib-tsan: $(call objects,tsan,$(LIBTEST_SRC) $(LIB_SRC) $(filter-out %/main.cpp,$(NODE_SRC))) \
 		$(call objects,tsan,tools/common/node_report.cpp) out/tsan/libremora_core.a
 	$(call say,LINK,$@)
-	$(call link,tsan,-lgtest -lfmt -lpthread)
+	$(call link,tsan,-lgtest $(LIB_LIBS))
+
+# The same without a sanitizer, for the lab's machines.
+out/bin/lib-lab: $(call objects,opt,$(LIBTEST_SRC) $(LIB_SRC) $(filter-out %/main.cpp,$(NODE_SRC))) \
+		$(call objects,opt,tools/common/node_report.cpp) out/opt/libremora_core.a
+	$(call say,LINK,$@)
+	$(call link,opt,-lgtest $(LIB_LIBS))
 
 LIBTEST_BIN := $(if $(LIBTEST_SRC),out/bin/lib out/bin/lib-tsan)
 USER_BIN := $(if $(REMORA_SRC),out/bin/remora) $(if $(NODE_SRC),out/bin/remora-node)

@@ -78,6 +78,8 @@ struct remote_options {
  * Opens a handle to a remote address space. target is one of
  *   embedded:[size=64M][,page=64K]            a node of its own inside the process; size of its memory
  *   udp:HOST[:PORT],key=FILE[,space=ID]       a node on the network; space 1 unless told
+ *   dev:/dev/rmemN                            the kernel module's device (remora attach --programs);
+ *                                             timeout and integrity are those of the device
  * options may be NULL. -EINVAL, -EHOSTUNREACH, -ENOMEM; remote_why() says more.
  */
 int remote_open(remote_t **r, const char *target, const struct remote_options *options);
@@ -348,7 +350,7 @@ struct remote_kind_stats {
 
 struct remote_counters {
 	struct remote_kind_stats kind[REMOTE_KINDS];
-	/* Embedded: 0, all of them. */
+	/* Embedded: 0, all of them; by a device, too, which counts for all programs (remora stats). */
 	uint64_t sent, received; /* messages */
 	uint64_t retries, timeouts;
 	uint64_t damaged;  /* refused by tag or digest, here or there */

@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 
+#include "src/dev.hpp"
 #include "src/embedded.hpp"
 #include "src/udp.hpp"
 #include "support/failure.hpp"
@@ -39,6 +40,8 @@ std::unique_ptr<Backend> open_backend(const Target& target, const remote_options
     rmem_integrity integrity = integrity_of(options.integrity);
     if (target.backend == Target::Backend::embedded)
         return std::make_unique<Embedded>(target);
+    if (target.backend == Target::Backend::dev)
+        return std::make_unique<Dev>(target.path);
     std::uint64_t timeout_us = options.timeout_us ? options.timeout_us : timeout_us_default;
     UdpOptions udp{timeout_us > timeout_us_most ? 0 : timeout_us * 1000, integrity};
     return std::make_unique<Udp>(target, key_read(target.key_file).key, udp);

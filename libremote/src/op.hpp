@@ -62,6 +62,12 @@ struct Op {
     std::uint32_t blockers = 0;
 };
 
+static_assert(offsetof(Op, core) == 0);
+
+inline Op& op_of(rmem_op* core) {
+    return *reinterpret_cast<Op*>(core);
+}
+
 struct Call {
     std::atomic<std::uint32_t> left{
         0};         // ops that haven't ended; the last one's release-store ends it
@@ -69,11 +75,13 @@ struct Call {
     Clock::time_point limit = never;
     // The backend's, while ops are left.
     std::span<Op> ops;
-    Link timed; // of those with a limit
+    Link timed;       // of those with a limit
+    int given_up = 0; // how what is left of it ends, if it was cancelled or its limit came
 
     // So many ops are it.
     void begin(std::size_t count, Clock::time_point ends_at = never) {
         result = 0;
+        given_up = 0;
         limit = ends_at;
         left.store(static_cast<std::uint32_t>(count), std::memory_order_relaxed);
     }

@@ -76,8 +76,12 @@ Target parse_target(std::string_view text) {
     } else if (kind == "udp") {
         target.backend = Target::Backend::udp;
         parse_udp(rest, target);
+    } else if (kind == "dev" && !rest.empty()) {
+        target.backend = Target::Backend::dev;
+        target.path = rest;
     } else {
-        throw Misuse("target '{}' is none: write embedded: or udp:HOST,key=FILE", text);
+        throw Misuse("target '{}' is none: write embedded:, udp:HOST,key=FILE or dev:/dev/rmemN",
+                     text);
     }
     return target;
 }

@@ -9,11 +9,13 @@
 namespace remora::lib {
 
 struct Target {
-    enum class Backend { embedded, udp };
+    enum class Backend { embedded, udp, dev };
     Backend backend;
     // embedded
     std::uint64_t memory_bytes = std::uint64_t{64} << 20;
     std::uint64_t page_bytes = std::uint64_t{64} << 10;
+    // dev
+    std::string path;
     // udp
     std::string host;
     std::uint16_t port = 0;

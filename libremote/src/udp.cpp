@@ -52,11 +52,6 @@ Clock::time_point at(std::uint64_t ns) {
     return Clock::time_point(Clock::duration(ns));
 }
 
-Op& op_of(rmem_op* core) {
-    return *reinterpret_cast<Op*>(core);
-}
-static_assert(offsetof(Op, core) == 0);
-
 int error_of(const rmem_op& op, rmem_client_result result) {
     switch (result) {
     case RMEM_CLIENT_OK:

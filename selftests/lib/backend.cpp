@@ -196,8 +196,14 @@ std::string udp_target(std::uint16_t port) {
     return "udp:127.0.0.1:" + std::to_string(port) + ",key=" + key_file();
 }
 
+std::vector<Kind> kinds() {
+    if (std::getenv("REMORA_TEST_TARGET"))
+        return {Kind::given};
+    return {Kind::embedded, Kind::udp, Kind::bad_network};
+}
+
 Backends::Backends() {
-    if (GetParam() != Kind::embedded)
+    if (GetParam() == Kind::udp || GetParam() == Kind::bad_network)
         node = std::make_unique<TestNode>();
     if (GetParam() == Kind::bad_network)
         relay = std::make_unique<Relay>(node->port(), 10);
@@ -205,11 +211,14 @@ Backends::Backends() {
 }
 
 Backends::~Backends() {
+    for (raddr_t address : allocated_)
+        rfree(r, address);
     remote_close(r);
 }
 
 remote_t* Backends::open(std::uint32_t async_max) {
-    std::string target = "embedded:size=32M";
+    const char* given = std::getenv("REMORA_TEST_TARGET");
+    std::string target = given ? given : "embedded:size=32M";
     if (node)
         target = udp_target(relay ? relay->port() : node->port());
     remote_options options{};
@@ -223,11 +232,15 @@ remote_t* Backends::open(std::uint32_t async_max) {
 raddr_t Backends::alloc(std::uint64_t bytes, unsigned permission) {
     raddr_t address = 0;
     EXPECT_EQ(ralloc(r, bytes, permission, &address), 0);
+    if (GetParam() == Kind::given) {
+        std::lock_guard lock(lock_);
+        allocated_.push_back(address);
+    }
     return address;
 }
 
 std::string kind_name(const testing::TestParamInfo<Kind>& info) {
-    static constexpr const char* names[] = {"Embedded", "Udp", "BadNetwork"};
+    static constexpr const char* names[] = {"Embedded", "Udp", "BadNetwork", "Given"};
     return names[static_cast<int>(info.param)];
 }
 

@@ -77,7 +77,10 @@ const std::string& key_file();
 // What remote_open() is given for a node at this port.
 std::string udp_target(std::uint16_t port);
 
-enum class Kind { embedded, udp, bad_network };
+enum class Kind { embedded, udp, bad_network, given };
+
+// All that need nothing; or what REMORA_TEST_TARGET gives to remote_open(), for a lab's machines.
+std::vector<Kind> kinds();
 
 class Backends : public testing::TestWithParam<Kind> {
 protected:
@@ -86,12 +89,20 @@ protected:
 
     // Another handle; of embedded, to another node.
     remote_t* open(std::uint32_t async_max = 0);
-    // Fails the test if it can't be.
+    // May other handles be opened to the same memory?
+    bool is_shared() const { return GetParam() != Kind::embedded; }
+    // Fewer rounds will do.
+    bool is_slow() const { return GetParam() == Kind::bad_network || GetParam() == Kind::given; }
+    // Fails the test if it can't be. Any thread.
     raddr_t alloc(std::uint64_t bytes, unsigned permission = REMOTE_RW);
 
     std::unique_ptr<TestNode> node;
     std::unique_ptr<Relay> relay;
     remote_t* r = nullptr;
+
+private:
+    std::mutex lock_;
+    std::vector<raddr_t> allocated_; // given back to a node that outlives the test
 };
 
 std::string kind_name(const testing::TestParamInfo<Kind>& info);

@@ -15,8 +15,7 @@ constexpr std::uint64_t forever = std::numeric_limits<std::uint64_t>::max();
 
 class Async : public Backends {};
 
-INSTANTIATE_TEST_SUITE_P(Lib, Async, testing::Values(Kind::embedded, Kind::udp, Kind::bad_network),
-                         kind_name);
+INSTANTIATE_TEST_SUITE_P(Lib, Async, testing::ValuesIn(kinds()), kind_name);
 
 // RAW, WAR and WAW, on bytes few enough that most operations are rivals of some other.
 TEST_P(Async, WhatOverlapsKeepsItsOrder) {
@@ -24,7 +23,7 @@ TEST_P(Async, WhatOverlapsKeepsItsOrder) {
     raddr_t a = alloc(bytes);
     std::vector<std::uint8_t> mirror(bytes, 0);
     std::mt19937 random(11);
-    const int rounds = GetParam() == Kind::bad_network ? 10 : 40;
+    const int rounds = is_slow() ? 10 : 40;
     for (int round = 0; round < rounds; round++) {
         struct Started {
             std::vector<std::uint8_t> data, expected; // expected: of a read

@@ -65,8 +65,7 @@ protected:
     }
 };
 
-INSTANTIATE_TEST_SUITE_P(Lib, Atomic, testing::Values(Kind::embedded, Kind::udp, Kind::bad_network),
-                         kind_name);
+INSTANTIATE_TEST_SUITE_P(Lib, Atomic, testing::ValuesIn(kinds()), kind_name);
 
 TEST_P(Atomic, FindWhatWasThere) {
     raddr_t a = alloc(64);
@@ -166,11 +165,11 @@ TEST_P(Atomic, ManyAtOnce) {
 
 TEST_P(Atomic, ThreadsLoseNoIncrement) {
     raddr_t a = alloc(8);
-    const int rounds = GetParam() == Kind::bad_network ? 60 : 400;
+    const int rounds = is_slow() ? 60 : 400;
     std::vector<std::thread> threads;
     for (int t = 0; t < 4; t++) {
         threads.emplace_back([&] {
-            remote_t* mine = node ? open() : r;
+            remote_t* mine = is_shared() ? open() : r;
             for (int i = 0; i < rounds; i++) {
                 if (i % 2) {
                     ASSERT_EQ(rfetch(mine, a, 8, REMOTE_ADD, 1, nullptr), 0);
@@ -209,8 +208,8 @@ TEST_P(Atomic, WhatThreadsSeeIsLinearizable) {
     raddr_t a = alloc(8 * 64);
     std::vector<remote_t*> handles;
     for (int t = 0; t < threads; t++)
-        handles.push_back(node ? open() : r);
-    const int rounds = GetParam() == Kind::bad_network ? 8 : 30;
+        handles.push_back(is_shared() ? open() : r);
+    const int rounds = is_slow() ? 8 : 30;
     for (int round = 0; round < rounds; round++) {
         raddr_t at = a + 8 * static_cast<raddr_t>(round);
         std::vector<std::vector<Event>> seen(threads);

@@ -37,7 +37,7 @@ protected:
         EXPECT_EQ(rcancel(r, &op), 0);
         rop_t polled = op;
         int result = rpoll(r, &polled, 1, 0);
-        EXPECT_TRUE(result == 0 || (node && result == -ECANCELED)) << result;
+        EXPECT_TRUE(result == 0 || (is_shared() && result == -ECANCELED)) << result;
         return result;
     }
     std::uint64_t value(raddr_t at) {
@@ -47,8 +47,7 @@ protected:
     }
 };
 
-INSTANTIATE_TEST_SUITE_P(Lib, Cancel, testing::Values(Kind::embedded, Kind::udp, Kind::bad_network),
-                         kind_name);
+INSTANTIATE_TEST_SUITE_P(Lib, Cancel, testing::ValuesIn(kinds()), kind_name);
 
 TEST_P(Cancel, OneOfMany) {
     raddr_t a = alloc(64 * 8);
@@ -102,7 +101,7 @@ TEST_P(Cancel, NothingCancelledComesAfterWhatIsWrittenNext) {
     raddr_t a = alloc(words * 8);
     std::vector<std::uint64_t> mirror(words, 0);
     std::mt19937 random(5);
-    const std::uint64_t rounds = GetParam() == Kind::bad_network ? 150 : 1000;
+    const std::uint64_t rounds = is_slow() ? 150 : 1000;
     for (std::uint64_t round = 1; round <= rounds; round++) {
         std::size_t at = random() % words;
         std::uint64_t old[3] = {round << 8, round << 8 | 1, round << 8 | 2};
@@ -127,7 +126,7 @@ TEST_P(Cancel, ByAnotherThread) {
     constexpr std::size_t count = 8;
     raddr_t a = alloc(1 << 20);
     std::vector<std::uint8_t> data(100'000, 3);
-    const int rounds = GetParam() == Kind::bad_network ? 10 : 60;
+    const int rounds = is_slow() ? 10 : 60;
     std::uint64_t found[count] = {};
     rop_t ops[count];
     std::atomic<int> started{0}, over{0}; // rounds
@@ -173,10 +172,10 @@ TEST_P(Cancel, ATimeoutIsTheThreadsOwn) {
 // His place in the row is kept, so that it's his as soon as it's given back.
 TEST_P(Cancel, WaitingForALockTakesNoLongerThanItMay) {
     raddr_t lock = alloc(REMOTE_LOCK_BYTES);
-    remote_t* other = node ? open() : r;
+    remote_t* other = is_shared() ? open() : r;
     ASSERT_EQ(rlock(r, lock), 0);
     std::thread([&] {
-        Timeout timeout(GetParam() == Kind::bad_network ? 4'000'000 : 1'000'000);
+        Timeout timeout(is_slow() ? 4'000'000 : 1'000'000);
         EXPECT_EQ(rlock(other, lock), -ETIMEDOUT);
         rtimeout(0);
         EXPECT_EQ(runlock(other, lock), -EPERM);

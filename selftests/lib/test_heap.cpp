@@ -22,13 +22,12 @@ protected:
     }
 };
 
-INSTANTIATE_TEST_SUITE_P(Lib, Heap, testing::Values(Kind::embedded, Kind::udp, Kind::bad_network),
-                         kind_name);
+INSTANTIATE_TEST_SUITE_P(Lib, Heap, testing::ValuesIn(kinds()), kind_name);
 
 // More of them than the node has pages; each is its own, aligned, and zero at first.
 TEST_P(Heap, ManySmallOnes) {
     std::map<raddr_t, std::size_t> all;
-    const int count = GetParam() == Kind::bad_network ? 100 : 2000;
+    const int count = is_slow() ? 100 : 2000;
     std::mt19937 random(3);
     for (int i = 0; i < count; i++) {
         std::size_t bytes = 1 + random() % (i % 10 ? 64 : 4000), aligned = 16;
@@ -57,7 +56,7 @@ TEST_P(Heap, ManySmallOnes) {
 TEST_P(Heap, FreedOnesComeBackZeroed) {
     raddr_t kept = alloc(100);
     std::set<raddr_t> pages;
-    const int rounds = GetParam() == Kind::bad_network ? 30 : 1000;
+    const int rounds = is_slow() ? 30 : 1000;
     for (int i = 0; i < rounds; i++) {
         raddr_t a = alloc(100);
         pages.insert(a / remote_page_bytes(r));
@@ -89,7 +88,7 @@ TEST_P(Heap, WhatIsNoAllocation) {
 }
 
 TEST_P(Heap, ThreadsAllocateAndFree) {
-    const int rounds = GetParam() == Kind::bad_network ? 10 : 100;
+    const int rounds = is_slow() ? 10 : 100;
     std::vector<std::thread> threads;
     for (unsigned t = 0; t < 4; t++) {
         threads.emplace_back([&, t] {

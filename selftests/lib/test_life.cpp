@@ -19,8 +19,7 @@ namespace {
 
 class Life : public Backends {};
 
-INSTANTIATE_TEST_SUITE_P(Lib, Life, testing::Values(Kind::embedded, Kind::udp, Kind::bad_network),
-                         kind_name);
+INSTANTIATE_TEST_SUITE_P(Lib, Life, testing::ValuesIn(kinds()), kind_name);
 
 TEST_P(Life, ThreadsShareAHandle) {
     constexpr int threads = 8;
@@ -61,7 +60,7 @@ TEST_P(Life, EightBytesAreSeenWhole) {
     std::vector<std::thread> writers;
     for (std::uint8_t t = 1; t <= 3; t++) {
         writers.emplace_back([&, t] {
-            remote_t* mine = node ? open() : r;
+            remote_t* mine = is_shared() ? open() : r;
             std::uint8_t data[8];
             std::memset(data, t, sizeof(data));
             while (!stop)

@@ -289,7 +289,7 @@ protected:
         std::vector<std::thread> cases;
         for (const Case& test : table) {
             cases.emplace_back([&] { repeat(test, 1); });
-            if (node && test.threads.size() > 1)
+            if (is_shared() && test.threads.size() > 1)
                 cases.emplace_back([&] { repeat(test, test.threads.size()); });
         }
         for (std::thread& each : cases)
@@ -302,6 +302,7 @@ private:
         std::unique_ptr<Relay> relay;
         remote_t* handle = nullptr;
 
+        explicit Way(remote_t* opened) : handle(opened) {}
         Way(std::uint16_t port, bool is_bad) {
             if (is_bad) {
                 relay = std::make_unique<Relay>(port, 10);
@@ -317,14 +318,18 @@ private:
     void repeat(const Case& test, std::size_t handles) {
         SCOPED_TRACE(std::string(test.name) + ", handles: " + std::to_string(handles));
         std::deque<Way> ways;
-        while (node && ways.size() < handles)
-            ways.emplace_back(node->port(), GetParam() == Kind::bad_network);
+        while (is_shared() && ways.size() < handles) {
+            if (node)
+                ways.emplace_back(node->port(), GetParam() == Kind::bad_network);
+            else
+                ways.emplace_back(open());
+        }
         raddr_t region = alloc(Place::bytes);
         std::vector<Outcome> outcomes(rounds(), Outcome(registers_of(test) + words_max));
         std::barrier begin(static_cast<std::ptrdiff_t>(test.threads.size()));
         std::vector<std::thread> threads;
         for (std::size_t t = 0; t < test.threads.size(); t++) {
-            threads.emplace_back([&, t, mine = node ? ways[t % handles].handle : r] {
+            threads.emplace_back([&, t, mine = is_shared() ? ways[t % handles].handle : r] {
                 std::mt19937 random(static_cast<unsigned>(t));
                 for (std::size_t round = 0; round < outcomes.size(); round++) {
                     begin.arrive_and_wait();
@@ -383,8 +388,7 @@ private:
     }
 };
 
-INSTANTIATE_TEST_SUITE_P(Lib, Litmus, testing::Values(Kind::embedded, Kind::udp, Kind::bad_network),
-                         kind_name);
+INSTANTIATE_TEST_SUITE_P(Lib, Litmus, testing::ValuesIn(kinds()), kind_name);
 
 TEST_P(Litmus, Coherence) {
     repeat(coherence());

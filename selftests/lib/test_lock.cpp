@@ -29,7 +29,7 @@ protected:
     // By a handle that then ends without giving it back.
     void die_with(raddr_t lock) {
         std::thread([&] {
-            remote_t* dead = node ? open() : r;
+            remote_t* dead = is_shared() ? open() : r;
             ASSERT_EQ(rlock(dead, lock), 0);
             if (dead != r)
                 remote_close(dead);
@@ -37,8 +37,7 @@ protected:
     }
 };
 
-INSTANTIATE_TEST_SUITE_P(Lib, Lock, testing::Values(Kind::embedded, Kind::udp, Kind::bad_network),
-                         kind_name);
+INSTANTIATE_TEST_SUITE_P(Lib, Lock, testing::ValuesIn(kinds()), kind_name);
 
 TEST_P(Lock, TakenAndGivenBack) {
     raddr_t lock = alloc(REMOTE_LOCK_BYTES);
@@ -65,12 +64,12 @@ TEST_P(Lock, WhatCantBe) {
 // What a lock protects is read and written without a step that would be one by itself.
 TEST_P(Lock, OneHolderAtATime) {
     raddr_t lock = alloc(REMOTE_LOCK_BYTES), sum = alloc(8);
-    const int rounds = GetParam() == Kind::bad_network ? 15 : 100;
+    const int rounds = is_slow() ? 15 : 100;
     std::atomic<int> holders{0};
     std::vector<std::thread> threads;
     for (int t = 0; t < 4; t++) {
         threads.emplace_back([&] {
-            remote_t* mine = node ? open() : r;
+            remote_t* mine = is_shared() ? open() : r;
             for (int i = 0; i < rounds; i++) {
                 ASSERT_EQ(rlock(mine, lock), 0);
                 ASSERT_EQ(++holders, 1);
@@ -97,7 +96,7 @@ TEST_P(Lock, OneHolderAtATime) {
 // By one handle, too, each is its own.
 TEST_P(Lock, ThreadsOfOneHandle) {
     raddr_t lock = alloc(REMOTE_LOCK_BYTES), sum = alloc(8);
-    const int rounds = GetParam() == Kind::bad_network ? 15 : 100;
+    const int rounds = is_slow() ? 15 : 100;
     std::vector<std::thread> threads;
     for (int t = 0; t < 4; t++) {
         threads.emplace_back([&] {
@@ -133,7 +132,7 @@ TEST_P(Lock, InTheOrderTheyCame) {
     std::vector<std::thread> threads;
     for (std::uint32_t t = 0; t < takers; t++) {
         threads.emplace_back([&, t] {
-            remote_t* mine = node ? open() : r;
+            remote_t* mine = is_shared() ? open() : r;
             ASSERT_EQ(rlock(mine, lock), 0);
             order.push_back(t);
             ASSERT_EQ(runlock(mine, lock), 0);
@@ -196,7 +195,7 @@ TEST_P(Lock, ExtendedIsHeldForLonger) {
         int taken = -1;
         bool early = false;
         std::thread other([&] {
-            remote_t* mine = node ? open() : r;
+            remote_t* mine = is_shared() ? open() : r;
             taken = rlock(mine, lock);
             early = !given;
             EXPECT_EQ(runlock(mine, lock), 0);

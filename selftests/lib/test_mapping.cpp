@@ -45,20 +45,18 @@ Bytes read(remote_t* r, raddr_t address, std::size_t bytes) {
 
 class Mapped : public Backends {
 protected:
-    Mapped() : other(node ? open() : r) {}
+    Mapped() : other(is_shared() ? open() : r) {}
     ~Mapped() override {
         if (other != r)
             remote_close(other);
     }
     // What anybody else finds there.
     Bytes at_node(raddr_t address, std::size_t bytes) { return read(other, address, bytes); }
-    bool is_slow() const { return GetParam() == Kind::bad_network; }
 
-    remote_t* other; // another handle, if the node is on the network
+    remote_t* other; // another handle, if there can be one
 };
 
-INSTANTIATE_TEST_SUITE_P(Lib, Mapped, testing::Values(Kind::embedded, Kind::udp, Kind::bad_network),
-                         kind_name);
+INSTANTIATE_TEST_SUITE_P(Lib, Mapped, testing::ValuesIn(kinds()), kind_name);
 
 // ---- data ----
 

@@ -16,8 +16,7 @@ constexpr std::uint64_t forever = std::numeric_limits<std::uint64_t>::max();
 
 class Pieces : public Backends {};
 
-INSTANTIATE_TEST_SUITE_P(Lib, Pieces, testing::Values(Kind::embedded, Kind::udp, Kind::bad_network),
-                         kind_name);
+INSTANTIATE_TEST_SUITE_P(Lib, Pieces, testing::ValuesIn(kinds()), kind_name);
 
 std::vector<std::uint8_t> noise(std::size_t bytes) {
     std::mt19937 random(static_cast<unsigned>(bytes));

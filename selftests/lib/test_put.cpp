@@ -52,8 +52,10 @@ protected:
     }
     // For another thread; over a network, by a way of its own, on which nothing is lost.
     remote_t* another() {
-        if (!node)
+        if (!is_shared())
             return r;
+        if (!node)
+            return open();
         remote_t* handle = nullptr;
         EXPECT_EQ(remote_open(&handle, udp_target(node->port()).c_str(), nullptr), 0)
             << remote_why();
@@ -65,8 +67,7 @@ protected:
     }
 };
 
-INSTANTIATE_TEST_SUITE_P(Lib, Put, testing::Values(Kind::embedded, Kind::udp, Kind::bad_network),
-                         kind_name);
+INSTANTIATE_TEST_SUITE_P(Lib, Put, testing::ValuesIn(kinds()), kind_name);
 
 TEST_P(Put, BringsDataAndTheSignal) {
     raddr_t a = alloc(4 << 20), signal = alloc(64);
@@ -106,7 +107,7 @@ TEST_P(Put, WhatOverlapsKeepsItsOrder) {
     raddr_t a = alloc(bytes);
     Data mirror(bytes, 0);
     std::mt19937 random(12);
-    const int rounds = GetParam() == Kind::bad_network ? 10 : 40;
+    const int rounds = is_slow() ? 10 : 40;
     for (int round = 0; round < rounds; round++) {
         struct Started {
             Data data, expected; // expected: of a read
@@ -263,7 +264,7 @@ TEST_P(Put, WaitsThatCantBe) {
 TEST_P(Put, ConsumersGetEachItemWholeAndOnce) {
     constexpr std::uint64_t places = 4;
     constexpr std::size_t sizes[] = {8, 100, 1500, 9000, 24'000, 60}, place_bytes = 24'576;
-    const std::uint64_t items = GetParam() == Kind::bad_network ? 150 : 1200;
+    const std::uint64_t items = is_slow() ? 150 : 1200;
     raddr_t ring = alloc(places * place_bytes), made = alloc(8), used = alloc(8);
     auto place = [&](std::uint64_t i) { return ring + i % places * place_bytes; };
     remote_t* consumers = another();
@@ -296,7 +297,7 @@ TEST_P(Put, ConsumersGetEachItemWholeAndOnce) {
 TEST_P(Put, SignalsOfManyAtOnceAreEachOnesOwn) {
     constexpr std::uint64_t places = 32;
     constexpr std::size_t place_bytes = 10'000;
-    const std::uint64_t rounds = GetParam() == Kind::bad_network ? 4 : 25;
+    const std::uint64_t rounds = is_slow() ? 4 : 25;
     raddr_t ring = alloc(places * place_bytes), made = alloc(8 * places), used = alloc(8);
     auto bytes_of = [](std::uint64_t i) { return i % 8 ? 200 + i % 300 : place_bytes; };
     remote_t* consumers = another();
@@ -333,7 +334,7 @@ TEST_P(Put, SignalsOfManyAtOnceAreEachOnesOwn) {
 // Threads about the same pages, one's data being beside the others' integers.
 TEST_P(Put, ThreadsLoseNoSignal) {
     constexpr int threads = 4;
-    const int rounds = GetParam() == Kind::bad_network ? 30 : 300;
+    const int rounds = is_slow() ? 30 : 300;
     raddr_t a = alloc(1 << 18), integers[] = {a + 8192, a + 2 * 65536 + 8192};
     std::vector<std::thread> all;
     for (int t = 0; t < threads; t++) {

@@ -14,8 +14,7 @@ namespace {
 
 class Stats : public Backends {};
 
-INSTANTIATE_TEST_SUITE_P(Lib, Stats, testing::Values(Kind::embedded, Kind::udp, Kind::bad_network),
-                         kind_name);
+INSTANTIATE_TEST_SUITE_P(Lib, Stats, testing::ValuesIn(kinds()), kind_name);
 
 TEST_P(Stats, CountWhatWasDone) {
     raddr_t a = alloc(1 << 20);
@@ -41,8 +40,10 @@ TEST_P(Stats, CountWhatWasDone) {
         EXPECT_EQ(remote_percentile_ns(&after.kind[REMOTE_KIND_WRITE], 50), 0U);
         return;
     }
-    EXPECT_GE(after.sent - before.sent, 13U);
-    EXPECT_GE(after.received - before.received, 13U);
+    if (GetParam() != Kind::given) {
+        EXPECT_GE(after.sent - before.sent, 13U);
+        EXPECT_GE(after.received - before.received, 13U);
+    }
     std::uint64_t half = remote_percentile_ns(&after.kind[REMOTE_KIND_WRITE], 50);
     EXPECT_GT(half, 0U);
     EXPECT_LE(half, remote_percentile_ns(&after.kind[REMOTE_KIND_WRITE], 99));

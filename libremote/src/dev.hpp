@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The kernel module's device, /dev/rmemN (uapi/remora_rmem_io.h): the protocol's client is in the
+ * kernel, and so are its windows, which all programs of the machine share.
+ *
+ *   start:  lock { order: may it begin? -> SQE } -> io_uring_enter
+ *   wait:   one of those who wait: spin, then io_uring_enter -> CQEs -> lock { ended; order }
+ *
+ * The kernel reads and writes the program's buffers itself. Where the system gives a program no
+ * io_uring, each operation is an ioctl() of whoever starts it; then none is under way
+ * when that returns.
+ *
+ * What is cancelled, or whose limit has come, is named to the kernel by its call. The kernel takes
+ * it back, and tells its end as any other.
+ */
+#pragma once
+
+#include <string>
+
+#include <liburing.h>
+
+#include "src/queued.hpp"
+#include "support/descriptor.hpp"
+
+namespace remora::lib {
+
+class Dev final : public Queued {
+public:
+    // Throws Failure: no such device, not to be opened.
+    explicit Dev(const std::string& path);
+    ~Dev() override;
+
+    void start(std::span<Op> ops) override;
+    int alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t wanted,
+              rmem_op_range& range) override;
+    int dealloc(const rmem_op_range& range) override;
+    void stats(remote_counters& counters) override;
+    std::uint64_t page_bytes() const override { return page_bytes_; }
+    std::uint32_t put_bytes() const override { return put_bytes_; }
+    bool disown() override;
+
+private:
+    void begin(Op& op) override;
+    void flush() override;
+    bool expects() const override { return under_way_ > 0; }
+    void receive(Lock& lock, Clock::time_point until) override;
+    void take_in() override;
+    void take_back(Call& call) override;
+
+    void submit(Op& op);
+    void begin_later(Op& op);
+    void end_later(const Call* call);
+    bool listen(Clock::time_point until);
+    template <typename Request>
+    int here(Op& op, Clock::time_point limit, Request request);
+
+    Descriptor device_;
+    std::uint64_t page_bytes_ = 0;
+    std::uint32_t put_bytes_ = 0;
+    bool has_ring_ = false;
+    io_uring ring_{}; // its submissions: lock; its completions: who receives
+    std::uint64_t spin_ns_ = 0;
+    unsigned under_way_ = 0;   // in the ring, as many as it has room for
+    rmem_op* later_ = nullptr; // those after them
+    rmem_op* last_ = nullptr;
+    bool closing_ = false; // nothing begins any more
+};
+
+} // namespace remora::lib

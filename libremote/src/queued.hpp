@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT
+/*
+ * What backends share whose operations are under way for a while: their order, those who wait for
+ * them, those whose limit of time comes, and what synchronous calls are made of.
+ *
+ *   start:  lock { order: may it begin? -> begin() ... flush() }
+ *   wait:   one of those who wait calls receive() for all; it tells what has ended by end()
+ *   cancel, limit:
+ *           lock { what hasn't begun ends; take_back() of the rest, which then ends soon }
+ *
+ * There is no thread of our own.
+ */
+#pragma once
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+
+#include "src/backend.hpp"
+#include "src/order.hpp"
+#include "src/stats.hpp"
+
+namespace remora::lib {
+
+class Queued : public Backend {
+public:
+    int transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* data, std::uint64_t bytes,
+                 Clock::time_point limit) override;
+    void start(std::span<Op> ops) override;
+    void cancel(Call& call) override;
+    bool wait(const Call& call, Clock::time_point until) override;
+    int release(Clock::time_point limit) override;
+    int fence(Clock::time_point limit) override;
+    int zero(std::uint64_t address, std::uint32_t bytes) override;
+    int atomic(std::uint64_t address, std::uint32_t bytes, rmem_op_atomic& atomic,
+               Clock::time_point limit) override;
+
+protected:
+    using Lock = std::unique_lock<std::mutex>;
+
+    // Lock, for all of these. The op's order permits it; flush() follows.
+    virtual void begin(Op& op) = 0;
+    virtual void flush() = 0;
+    // Is there anything that receive() would learn of?
+    virtual bool expects() const = 0;
+    // Until something ended, or until; the lock is let go meanwhile.
+    virtual void receive(Lock& lock, Clock::time_point until) = 0;
+    // The same of what has ended by now.
+    virtual void take_in() = 0;
+    // Those of the call's ops that have begun are to end soon, by end() with -ECANCELED. Asked
+    // again, now and then, until they have.
+    virtual void take_back(Call& call) = 0;
+    // Of a call that has ended nothing may be touched any more. Those that waited for it begin;
+    // flush() is to follow.
+    void end(Op& op, int error);
+
+    // Lock. True: it may begin.
+    bool enter(Op& op);
+    int one(Op& op, Clock::time_point limit = never);
+    // done() is asked under the lock. False: until's time has come.
+    template <typename Done>
+    bool wait_for(Done done, Clock::time_point until);
+
+    std::mutex lock_; // all below
+    Order order_;
+    Tally tally_;
+
+private:
+    rmem_op* end_one(Op& op, int error, rmem_op* hopeless);
+    void add_timed(Call& call);
+    Clock::time_point first_limit() const;
+    void expire();
+    void give_up(Call& call, int error);
+
+    Link timed_;             // calls with a limit, by that
+    bool receiving_ = false; // somebody does, for all
+    unsigned waiting_ = 0;
+    std::condition_variable changed_;
+};
+
+template <typename Done>
+bool Queued::wait_for(Done done, Clock::time_point until) {
+    Lock lock(lock_);
+    bool is_done;
+    // Even if there is no time: what is here already is taken in.
+    for (bool looked = false; !(is_done = done()) && (!looked || Clock::now() < until);
+         looked = true) {
+        // Who receives sees to limits, too.
+        Clock::time_point next = receiving_ ? until : std::min(until, first_limit());
+        if (!receiving_ && expects()) {
+            receiving_ = true;
+            receive(lock, next);
+            receiving_ = false;
+        } else {
+            waiting_++;
+            if (next == never)
+                changed_.wait(lock);
+            else
+                changed_.wait_until(lock, next);
+            waiting_--;
+        }
+        expire();
+    }
+    // Somebody else may have to receive from now on.
+    if (waiting_ && !receiving_)
+        changed_.notify_one();
+    return is_done;
+}
+
+} // namespace remora::lib
