@@ -3,6 +3,7 @@
 """/dev/rmbN as a block device: what is written is read back, what is given up is freed at the node."""
 
 import contextlib
+import json
 
 import rmemlab
 from remoralab import rmem, tap
@@ -320,11 +321,36 @@ def test_trace_events(lab):
             assert not missing, f"never seen: {missing}"
 
 
+def test_top(lab):
+    """Both ends show what goes on, as JSON and as a table."""
+    compute, memory = lab["compute"], lab["memory"]
+    with Rack(lab) as rack:
+        node = rack.node("memory", "64M")
+        device = rack.attach("compute", node, "32M")
+        load = rmemlab.UntilTold(compute, "top", rmemlab.fio_command(device.path, "mixed", "4k", 2))
+        wait_until("the load is under way", lambda: device.counters()["read"] > 10)
+        used = json.loads(rmem.remora(compute, "top", "--json", "--interval", "3").out)
+        lent = json.loads(rmem.remora(memory, "top", "--json", "--interval", "3").out)
+        screen = compute.run(f"timeout -s INT 5 {rmem.CLI} top", timeout=rmem.ACTION_S, check=False).out
+        load.stop()
+        [shown] = used["devices"]
+        assert shown["device"] == device.path and shown["state"] == "up" and used["nodes"] == [], used
+        for what in ("read", "write"):
+            assert shown[f"{what}_per_s"] > 0 and shown[f"{what}_bytes_per_s"] > 0, used
+            assert 0 < shown[f"{what}_p50_ns"] <= shown[f"{what}_p99_ns"] < 60e9, used
+        [shown] = lent["nodes"]
+        assert shown["read_per_s"] > 0 and shown["write_bytes_per_s"] > 0 and lent["devices"] == [], lent
+        assert [space["space"] for space in shown["spaces"]] == [node.SPACE], lent
+        assert device.path in screen and "P99" in screen, screen
+    rmem.unload(compute)
+    rmemlab.cli_refused(compute, "top", says="neither rmem nor rmem_node is loaded: modprobe one, or name a --socket")
+
+
 TESTS = [test_attach_status_detach, test_queue_limits, test_reads_zero_before_written, test_block_sizes,
          test_mixed_with_trim, test_jobs_on_every_cpu, test_discard_frees,
          test_unaligned_discard_spares_neighbours, test_write_zeroes, test_ext4_tree, test_integrity_levels,
          test_ipv6, test_mtu_1500, test_two_devices, test_remote_page_sizes, test_sessions_come_and_go,
-         test_trace_events, rmemlab.test_modules_go]
+         test_trace_events, test_top, rmemlab.test_modules_go]
 
 if __name__ == "__main__":
     tap.main("pair", TESTS)

@@ -10,10 +10,10 @@ from .say import LabError
 CXX = ["g++", "-std=c++20", "-O2", "-Wall", "-Wextra", "-static", "-s"]
 
 
-def program(name, sources):
-    """The path of the program in the cache; sources are names in tools/lab/guest, or paths."""
+def program(name, sources, libraries=()):
+    """The path of the program in the cache; sources are names in tools/lab/guest, or paths; headers count, too."""
     paths = [cache.LAB / "guest" / source for source in sources]
-    digest = hashlib.sha256(" ".join(CXX).encode())
+    digest = hashlib.sha256(" ".join([*CXX, *libraries]).encode())
     for path in paths:
         digest.update(path.read_bytes())
     target = cache.root() / "compiled" / f"{name}-{digest.hexdigest()[:16]}"
@@ -22,7 +22,7 @@ def program(name, sources):
             say.stage(f"compiling the lab's {name}")
             with cache.filling(target) as scratch:
                 units = [str(path) for path in paths if path.suffix == ".cpp"]
-                built = subprocess.run([*CXX, "-o", str(scratch / name), *units], text=True, capture_output=True)
+                built = subprocess.run([*CXX, "-o", str(scratch / name), *units, *libraries], text=True, capture_output=True)
                 if built.returncode != 0:
                     raise LabError(f"{name} does not compile:\n{built.stderr}")
             cache.keep_newest(target.parent, 4, f"{name}-*")

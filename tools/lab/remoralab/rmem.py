@@ -86,7 +86,7 @@ def unload(machine):
 def left_behind(machine):
     """What should be gone when everything was given back: disks, and those of our modules that rmmod would be
     refused for something else than another module."""
-    lines = machine.run("cat /proc/modules; ls -d /sys/block/rmb* 2>/dev/null || :").out.splitlines()
+    lines = machine.run("cat /proc/modules; ls -d /sys/block/rmb* /sys/class/rmem/* 2>/dev/null || :").out.splitlines()
     disks = [line for line in lines if line.startswith("/sys")]
     modules = [line.split()[:4] for line in lines if line not in disks]
     # Each module listed as using it counts as one user.
@@ -164,6 +164,10 @@ class Node:
         remora(self.machine, "node", "space", "add", f"{space}={path}")
         return key
 
+    def clear_space(self):
+        """Takes back what clients left allocated."""
+        remora(self.machine, "node", "space", "del", "--force", str(self.SPACE))
+
     def status(self):
         return json.loads(remora(self.machine, "node", "status", "--json").out)
 
@@ -175,7 +179,7 @@ class Node:
 
 
 class Device:
-    """A /dev/rmbN."""
+    """A /dev/rmbN or /dev/rmemN."""
 
     def __init__(self, machine, path):
         self.machine, self.path, self.name = machine, path, path.removeprefix("/dev/")
@@ -206,11 +210,12 @@ def give_key(machine, node, key=None):
 
 
 def attach_words(machine, node, size, *words, host=None, version=4, key=None):
-    """The command line that attaches a device."""
+    """The command line that attaches a device; size None: one for programs."""
     host = str(host or address(node.machine, machine, version))
     if node.port != PORT:
         host = f"[{host}]:{node.port}" if ipaddress.ip_address(host).version == 6 else f"{host}:{node.port}"
-    return ["attach", host, "--size", size, "--key", give_key(machine, node, key), *words]
+    kind = ["--size", size] if size else ["--programs"]
+    return ["attach", host, *kind, "--key", give_key(machine, node, key), *words]
 
 
 def attach(machine, node, size, *words, host=None, version=4, key=None, timeout=ACTION_S):
@@ -218,7 +223,7 @@ def attach(machine, node, size, *words, host=None, version=4, key=None, timeout=
     load(machine, CLIENT)
     out = remora(machine, *attach_words(machine, node, size, *words, host=host, version=version, key=key),
                  timeout=timeout).out
-    found = re.fullmatch(r"(/dev/rmb\d+)\n", out)
+    found = re.fullmatch(r"(/dev/r(?:mb|mem)\d+)\n", out)
     if not found:
         raise LabError(f"remora attach named no device: {out!r}")
     return Device(machine, found[1])

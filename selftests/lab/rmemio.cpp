@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: GPL-2.0
+//
+// /dev/rmemN asked by hand (include/uapi/remora_rmem_io.h), as no library would:
+//
+//     rmemio refusals DEVICE     everything that must be refused, and that nothing changed
+//     rmemio fixed DEVICE        registered buffers
+//     rmemio cancel DEVICE       operations that are taken back while the node is silent, between
+//                                "ready" and "cancelled"
+//     rmemio linger DEVICE       operations under way; prints "under way", then how they ended
+//
+// Says what was wrong, a line each; exit code 1 if anything was.
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <fcntl.h>
+#include <liburing.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "../../include/uapi/remora_rmem_io.h"
+
+namespace {
+
+int failures;
+
+void expect(const char* what, long got, long wanted) {
+    if (got == wanted)
+        return;
+    std::printf("%s: %ld (%s), not %ld\n", what, got, std::strerror(got < 0 ? -got : 0), wanted);
+    failures++;
+}
+
+std::uint64_t number_of(const void* memory) {
+    return reinterpret_cast<std::uintptr_t>(memory);
+}
+
+rmem_io io_of(unsigned type, std::uint64_t addr, unsigned bytes, const void* data) {
+    rmem_io io{};
+    io.type = static_cast<__u8>(type);
+    io.addr = addr;
+    io.bytes = bytes;
+    io.data = number_of(data);
+    return io;
+}
+
+long by_ioctl(int fd, unsigned long request, void* argument) {
+    return ioctl(fd, request, argument) ? -errno : 0;
+}
+
+class Ring {
+public:
+    explicit Ring(unsigned flags = IORING_SETUP_SQE128) {
+        int error = io_uring_queue_init(64, &ring_, flags);
+        expect("io_uring_queue_init", error, 0);
+    }
+    ~Ring() { io_uring_queue_exit(&ring_); }
+    io_uring* get() { return &ring_; }
+
+    io_uring_sqe* prepare(int fd, const rmem_io& io, unsigned cmd_op = RMEM_IO_URING) {
+        io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
+        bool is_long = ring_.flags & IORING_SETUP_SQE128;
+        std::memset(static_cast<void*>(sqe), 0, sizeof(*sqe) * (is_long ? 2 : 1));
+        sqe->opcode = IORING_OP_URING_CMD;
+        sqe->fd = fd;
+        sqe->cmd_op = cmd_op;
+        if (is_long)
+            std::memcpy(static_cast<void*>(sqe->cmd), &io, sizeof(io));
+        return sqe;
+    }
+    long wait() {
+        io_uring_cqe* cqe;
+        int error = io_uring_wait_cqe(&ring_, &cqe);
+        if (error)
+            return error;
+        long result = cqe->res;
+        io_uring_cqe_seen(&ring_, cqe);
+        return result;
+    }
+    long run(int fd, const rmem_io& io, unsigned cmd_op = RMEM_IO_URING) {
+        prepare(fd, io, cmd_op);
+        io_uring_submit(&ring_);
+        return wait();
+    }
+
+private:
+    io_uring ring_{};
+};
+
+std::uint64_t alloc(int fd, std::uint64_t bytes, unsigned perm) {
+    rmem_io_alloc io{};
+    io.bytes = bytes;
+    io.perm = perm;
+    expect("ALLOC", by_ioctl(fd, RMEM_IOC_ALLOC, &io), 0);
+    return io.addr;
+}
+
+rmem_io_info info_of(int fd) {
+    rmem_io_info info{};
+    expect("INFO", by_ioctl(fd, RMEM_IOC_INFO, &info), 0);
+    return info;
+}
+
+void give_back(int fd, std::uint64_t addr, std::uint64_t bytes) {
+    rmem_io_range io{addr, bytes};
+    expect("FREE", by_ioctl(fd, RMEM_IOC_FREE, &io), 0);
+}
+
+// ---- refusals ----
+
+constexpr unsigned region_bytes = 1 << 20;
+
+// By both ways alike.
+void refuse(Ring& ring, int fd, const char* what, const rmem_io& io, long wanted) {
+    rmem_io copy = io;
+    expect((std::string(what) + " by ioctl").c_str(), by_ioctl(fd, RMEM_IOC_IO, &copy), wanted);
+    expect((std::string(what) + " by io_uring").c_str(), ring.run(fd, io), wanted);
+}
+
+void refuse_puts(Ring& ring, int fd, std::uint64_t addr, char* data) {
+    rmem_io io = io_of(RMEM_IO_PUT, addr, 8, data);
+    io.integer = addr + 8;
+    io.integer_bytes = 8;
+    refuse(ring, fd, "a PUT without how", io, -EINVAL);
+    io.how = RMEM_IO_CAS;
+    refuse(ring, fd, "a PUT that compares", io, -EINVAL);
+    io.how = RMEM_IO_ADD;
+    io.bytes = info_of(fd).put_bytes + 1;
+    refuse(ring, fd, "too long a PUT", io, -EINVAL);
+    io.bytes = 8;
+    for (unsigned bytes : {0U, 2U, 16U}) {
+        io.integer_bytes = static_cast<__u16>(bytes);
+        refuse(ring, fd, "size of a PUT's integer", io, -EINVAL);
+    }
+    io.integer_bytes = 8;
+    io.integer = addr + 12;
+    refuse(ring, fd, "a PUT's integer across", io, -EINVAL);
+    io.integer = addr + region_bytes;
+    refuse(ring, fd, "a PUT's integer over the end", io, -EFAULT);
+    io.integer = addr + 8;
+    io.addr = addr + region_bytes - 4;
+    refuse(ring, fd, "a PUT over the end", io, -EFAULT);
+    io = io_of(RMEM_IO_READ, addr, 8, data);
+    io.timeout_us = 1;
+    expect("a timeout by io_uring", ring.run(fd, io), -EINVAL);
+}
+
+void refuse_shapes(Ring& ring, int fd, std::uint64_t addr, std::vector<char>& buffer) {
+    char* data = buffer.data();
+    for (unsigned type : {0U, 7U, 255U})
+        refuse(ring, fd, "unknown type", io_of(type, addr, 8, data), -EINVAL);
+    for (unsigned type : {RMEM_IO_READ, RMEM_IO_WRITE}) {
+        refuse(ring, fd, "0 bytes", io_of(type, addr, 0, data), -EINVAL);
+        refuse(ring, fd, "too many bytes", io_of(type, addr, RMEM_IO_BYTES_MAX + 1, data), -EINVAL);
+        refuse(ring, fd, "all bytes", io_of(type, addr, ~0U, data), -EINVAL);
+        refuse(ring, fd, "over the end", io_of(type, addr + region_bytes - 1, 2, data), -EFAULT);
+        refuse(ring, fd, "address 0", io_of(type, 0, 8, data), -EFAULT);
+        refuse(ring, fd, "end of all", io_of(type, ~std::uint64_t{0}, 8, data), -EINVAL);
+        rmem_io io = io_of(type, addr, 8, data);
+        io.integer_bytes = 8;
+        refuse(ring, fd, "bytes of an integer", io, -EINVAL);
+        io.integer_bytes = 0;
+        io.integer = addr;
+        refuse(ring, fd, "an integer", io, -EINVAL);
+        io.integer = 0;
+        io.how = RMEM_IO_ADD;
+        refuse(ring, fd, "how", io, -EINVAL);
+    }
+    for (unsigned bytes : {0U, 1U, 5U, 32U, ~0U}) {
+        rmem_io io = io_of(RMEM_IO_ATOMIC, addr, bytes, nullptr);
+        io.how = RMEM_IO_ADD;
+        refuse(ring, fd, "size of an integer", io, -EINVAL);
+    }
+    rmem_io io = io_of(RMEM_IO_ATOMIC, addr, 8, nullptr);
+    refuse(ring, fd, "no how", io, -EINVAL);
+    io.how = RMEM_IO_SMAX + 1;
+    refuse(ring, fd, "unknown how", io, -EINVAL);
+    io.how = RMEM_IO_ADD;
+    io.addr = addr + 4;
+    refuse(ring, fd, "an integer across", io, -EINVAL);
+    refuse_puts(ring, fd, addr, data);
+    refuse(ring, fd, "FENCE with bytes", io_of(RMEM_IO_FENCE, 0, 8, nullptr), -EINVAL);
+    refuse(ring, fd, "ZERO of nothing", io_of(RMEM_IO_ZERO, addr, 0, nullptr), -EINVAL);
+}
+
+void refuse_memory(Ring& ring, int fd, std::uint64_t addr) {
+    constexpr unsigned page = 4096;
+    auto* two = static_cast<char*>(
+        mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    munmap(two + page, page);
+    for (unsigned bytes : {8U, 2 * page}) {
+        for (unsigned type : {RMEM_IO_READ, RMEM_IO_WRITE}) {
+            refuse(ring, fd, "no memory", io_of(type, addr, bytes, nullptr), -EFAULT);
+            refuse(ring, fd, "kernel's memory",
+                   io_of(type, addr, bytes, reinterpret_cast<void*>(~0xfffffffUL)), -EFAULT);
+            refuse(ring, fd, "memory that ends", io_of(type, addr, bytes, two + page - 4), -EFAULT);
+        }
+    }
+    mprotect(two, page, PROT_READ);
+    refuse(ring, fd, "READ into a constant", io_of(RMEM_IO_READ, addr, 8, two), -EFAULT);
+    refuse(ring, fd, "long READ into a constant", io_of(RMEM_IO_READ, addr, page, two), -EFAULT);
+    munmap(two, page);
+}
+
+void refuse_rights(Ring& ring, int fd, const char* device, std::uint64_t addr,
+                   std::vector<char>& buffer) {
+    int reader = open(device, O_RDONLY | O_CLOEXEC);
+    refuse(ring, reader, "WRITE by a reader", io_of(RMEM_IO_WRITE, addr, 8, buffer.data()), -EBADF);
+    expect("READ by a reader", ring.run(reader, io_of(RMEM_IO_READ, addr, 8, buffer.data())), 0);
+    rmem_io_alloc wish{4096, 0, 3, 0};
+    expect("ALLOC by a reader", by_ioctl(reader, RMEM_IOC_ALLOC, &wish), -EBADF);
+    close(reader);
+
+    std::uint64_t fixed = alloc(fd, region_bytes, 1);
+    refuse(ring, fd, "WRITE to a constant region", io_of(RMEM_IO_WRITE, fixed, 8, buffer.data()),
+           -EACCES);
+    give_back(fd, fixed, region_bytes);
+    refuse(ring, fd, "what was given back", io_of(RMEM_IO_READ, fixed, 8, buffer.data()), -EFAULT);
+    rmem_io_range none{addr, info_of(fd).page_bytes};
+    expect("the region has several pages", none.bytes < region_bytes, 1);
+    expect("FREE of a part", by_ioctl(fd, RMEM_IOC_FREE, &none), -EFAULT);
+    for (rmem_io_alloc io : {rmem_io_alloc{0, 0, 3, 0},
+                             {4096, 0, 0, 0},
+                             {4096, 0, 2, 0},
+                             {4096, 0, 8, 0},
+                             {4096, 0, 3, 1},
+                             {4096, 1, 3, 0}})
+        expect("ALLOC of what can't be", by_ioctl(fd, RMEM_IOC_ALLOC, &io), -EINVAL);
+    rmem_io_alloc huge{std::uint64_t{1} << 50, 0, 3, 0};
+    expect("ALLOC of too much", by_ioctl(fd, RMEM_IOC_ALLOC, &huge), -ENOSPC);
+    expect("ALLOC without an argument", by_ioctl(fd, RMEM_IOC_ALLOC, nullptr), -EFAULT);
+    expect("unknown ioctl", by_ioctl(fd, _IO(RMEM_IO_MAGIC, 99), nullptr), -ENOTTY);
+}
+
+void refusals(const char* device, int fd) {
+    Ring ring;
+    std::uint64_t addr = alloc(fd, region_bytes, 3);
+    std::vector<char> mark(RMEM_IO_BYTES_MAX, 'x'), buffer(RMEM_IO_BYTES_MAX + 1),
+        back(mark.size());
+    expect("WRITE", ring.run(fd, io_of(RMEM_IO_WRITE, addr, RMEM_IO_BYTES_MAX, mark.data())), 0);
+
+    refuse_shapes(ring, fd, addr, buffer);
+    refuse_memory(ring, fd, addr);
+    refuse_rights(ring, fd, device, addr, buffer);
+    expect("unknown cmd_op", ring.run(fd, io_of(RMEM_IO_READ, addr, 8, buffer.data()), 0), -ENOTTY);
+    Ring narrow(0);
+    expect("a ring of short SQEs", narrow.run(fd, io_of(RMEM_IO_READ, addr, 8, buffer.data())),
+           -EINVAL);
+
+    expect("READ", ring.run(fd, io_of(RMEM_IO_READ, addr, RMEM_IO_BYTES_MAX, back.data())), 0);
+    expect("what was refused changed nothing", back == mark, 1);
+    give_back(fd, addr, region_bytes);
+}
+
+// ---- registered buffers ----
+
+void fixed(int fd) {
+    Ring ring;
+    std::uint64_t addr = alloc(fd, region_bytes, 3);
+    std::vector<char> memory(3 * RMEM_IO_BYTES_MAX), plain(RMEM_IO_BYTES_MAX);
+    iovec vector{memory.data(), memory.size()};
+    expect("register", io_uring_register_buffers(ring.get(), &vector, 1), 0);
+    auto run = [&](unsigned type, std::uint64_t at, unsigned bytes, const void* data) {
+        ring.prepare(fd, io_of(type, at, bytes, data))->uring_cmd_flags = IORING_URING_CMD_FIXED;
+        io_uring_submit(ring.get());
+        return ring.wait();
+    };
+    for (unsigned i = 0; i < memory.size(); i++)
+        memory[i] = static_cast<char>(i * 7 + i / 4096);
+    // Whatever the place in the pages.
+    for (unsigned at : {0U, 1U, 511U, 4095U, 5000U}) {
+        for (unsigned bytes : {1U, 100U, 4096U, 9000U, 100'001U}) {
+            expect("WRITE", run(RMEM_IO_WRITE, addr + at, bytes, &memory[at]), 0);
+            std::memset(&memory[RMEM_IO_BYTES_MAX], 0, bytes);
+            expect("READ", run(RMEM_IO_READ, addr + at, bytes, &memory[RMEM_IO_BYTES_MAX]), 0);
+            expect("its data", std::memcmp(&memory[at], &memory[RMEM_IO_BYTES_MAX], bytes), 0);
+            expect("READ", ring.run(fd, io_of(RMEM_IO_READ, addr + at, bytes, plain.data())), 0);
+            expect("its data", std::memcmp(&memory[at], plain.data(), bytes), 0);
+        }
+    }
+    expect("outside the buffer", run(RMEM_IO_READ, addr, 8, plain.data()), -EFAULT);
+    expect("over its end", run(RMEM_IO_READ, addr, 16, memory.data() + memory.size() - 8), -EFAULT);
+    give_back(fd, addr, region_bytes);
+}
+
+// ---- what is under way ----
+
+void keep_under_way(int fd) {
+    constexpr unsigned count = 32;
+    Ring ring;
+    std::uint64_t addr = alloc(fd, region_bytes, 3);
+    static char data[count][8192];
+    char word[8];
+    std::printf("ready\n");
+    std::fflush(stdout);
+    if (!std::fgets(word, sizeof(word), stdin))
+        return;
+    for (unsigned i = 0; i < count; i++)
+        ring.prepare(fd, io_of(i % 2 ? RMEM_IO_READ : RMEM_IO_WRITE, addr + i * sizeof(data[i]),
+                               i % 4 < 2 ? 100 : sizeof(data[i]), data[i]));
+    io_uring_submit(ring.get());
+    std::printf("under way\n");
+    std::fflush(stdout);
+    for (unsigned i = 0; i < count; i++)
+        std::printf("ended %ld\n", ring.wait());
+}
+
+// ---- what is taken back ----
+
+// Until the next line of input.
+bool told(const char* state) {
+    char line[8];
+    std::printf("%s\n", state);
+    std::fflush(stdout);
+    return std::fgets(line, sizeof(line), stdin);
+}
+
+long take_back(int fd, std::uint64_t cookie) {
+    int ops = ioctl(fd, RMEM_IOC_CANCEL, &cookie);
+    return ops < 0 ? -errno : ops;
+}
+
+// So many end as cancelled, and so many of them went with their session.
+void expect_cancelled(Ring& ring, unsigned count, unsigned lost) {
+    unsigned cancelled = 0, reset = 0;
+    for (unsigned i = 0; i < count; i++) {
+        long result = ring.wait();
+        cancelled += result == -ECANCELED;
+        reset += result == -ECONNRESET;
+    }
+    expect("taken back", cancelled, count - lost);
+    expect("gone with the session", reset, lost);
+}
+
+void cancel(int fd) {
+    constexpr unsigned count = 16;
+    Ring ring;
+    std::uint64_t addr = alloc(fd, region_bytes, 3);
+    static char data[count][8192];
+    if (!told("ready"))
+        return;
+    rmem_io change = io_of(RMEM_IO_ATOMIC, addr + region_bytes - 8, 8, nullptr);
+    change.how = RMEM_IO_ADD;
+    ring.prepare(fd, change);
+    io_uring_submit(ring.get());
+    for (unsigned i = 0; i < count; i++) {
+        rmem_io io = io_of(i / 2 % 2 ? RMEM_IO_READ : RMEM_IO_WRITE, addr + i * sizeof(data[i]),
+                           i % 4 < 2 ? 100 : sizeof(data[i]), data[i]);
+        io.cookie = 1 + i % 2;
+        ring.prepare(fd, io);
+    }
+    io_uring_submit(ring.get());
+    expect("CANCEL of none", take_back(fd, 3), 0);
+    expect("CANCEL", take_back(fd, 1), count / 2);
+    expect_cancelled(ring, count / 2 + 1, 1); // the ATOMIC, which has no cookie
+    rmem_io late = io_of(RMEM_IO_WRITE, addr, 8, data[0]);
+    late.timeout_us = 20'000;
+    expect("what takes longer than it may", by_ioctl(fd, RMEM_IOC_IO, &late), -ETIMEDOUT);
+    int other = open(("/proc/self/fd/" + std::to_string(fd)).c_str(), O_RDWR | O_CLOEXEC);
+    expect("CANCEL of another file's", take_back(other, 0), 0);
+    close(other);
+    expect("CANCEL of all", take_back(fd, 0), count / 2);
+    expect_cancelled(ring, count / 2, 0);
+    expect("CANCEL again", take_back(fd, 0), 0);
+    if (!told("cancelled"))
+        return;
+    for (unsigned i = 0; i < count; i++) {
+        std::memset(data[i], 'y', sizeof(data[i]));
+        expect("WRITE after all",
+               ring.run(fd,
+                        io_of(RMEM_IO_WRITE, addr + i * sizeof(data[i]), sizeof(data[i]), data[i])),
+               0);
+    }
+    std::vector<char> back(sizeof(data)), wanted(sizeof(data), 'y');
+    expect("READ after all", ring.run(fd, io_of(RMEM_IO_READ, addr, sizeof(data), back.data())), 0);
+    expect("nothing that was cancelled came later", back == wanted, 1);
+    give_back(fd, addr, region_bytes);
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+    if (argc != 3) {
+        std::fprintf(stderr, "usage: rmemio refusals|fixed|cancel|linger DEVICE\n");
+        return 2;
+    }
+    std::string what = argv[1];
+    int fd = open(argv[2], O_RDWR | O_CLOEXEC);
+    if (fd < 0) {
+        std::perror(argv[2]);
+        return 1;
+    }
+    if (what == "refusals")
+        refusals(argv[2], fd);
+    else if (what == "fixed")
+        fixed(fd);
+    else if (what == "cancel")
+        cancel(fd);
+    else
+        keep_under_way(fd);
+    return failures ? 1 : 0;
+}

@@ -1,0 +1,196 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Programs in machines: the library's suite by /dev/rmemN and by UDP, and the device asked by hand.
+
+out/bin/lib-lab is the library's GoogleTest program; REMORA_TEST_TARGET tells it what to open.
+"""
+
+import errno
+import re
+import signal
+
+import rmemlab
+from remoralab import cache, compiled, rmem, tap
+from remoralab.rmem import Rack
+
+PROGRAM = cache.REPO / "out" / "bin" / "lib-lab"
+
+
+def run_suite(machine, target, but=""):
+    """What every backend must do."""
+    if not PROGRAM.exists():
+        raise rmemlab.LabError("out/bin/lib-lab is not built: make out/bin/lib-lab")
+    command = f"REMORA_TEST_TARGET={target} {PROGRAM} --gtest_filter='*/Given{':-' + but if but else ''}'"
+    result = machine.run(command, timeout=rmemlab.LOAD_S, check=False)
+    passed = re.findall(r"\[       OK \] (\S+)", result.out)
+    tap.diag(f"{len(passed)} passed")
+    failed = re.findall(r"^[^\n]*: Failure\n.*?(?=^\[)", result.out, re.M | re.S)
+    assert result.rc == 0, "\n".join([*failed[:5], *(result.out + result.err).splitlines()[-10:]])
+    assert passed, "no test ran"
+
+
+def through_device(lab):
+    with Rack(lab) as rack:
+        node = rack.node("memory", "128M")
+        device = rack.attach("compute", node, None)
+        run_suite(lab["compute"], f"dev:{device.path}")
+        device.detach()
+        node.clear_space()
+
+
+@tap.bound(600)
+def test_device(lab):
+    through_device(lab)
+
+
+@tap.bound(600)
+def test_device_without_io_uring(lab):
+    """Where a program gets no io_uring, each operation is an ioctl()."""
+    compute = lab["compute"]
+    switch = "/proc/sys/kernel/io_uring_disabled"
+    if compute.run(["test", "-e", switch], check=False).rc != 0:
+        tap.skip("this kernel can't refuse io_uring")
+    compute.run(f"echo 2 > {switch}")
+    try:
+        through_device(lab)
+    finally:
+        compute.run(f"echo 0 > {switch}")
+
+
+def by_udp(lab, host, key):
+    compute = lab["compute"]
+    rmem.write_key(compute, "/run/suite.key", key)
+    run_suite(compute, f"udp:{host},key=/run/suite.key")
+
+
+@tap.bound(600)
+def test_udp_to_the_kernels_node(lab):
+    with Rack(lab) as rack:
+        node = rack.node("memory", "128M")
+        by_udp(lab, rmem.address(lab["memory"], lab["compute"]), node.key)
+        node.clear_space()
+
+
+# Asked by hand
+
+def rmemio_path():
+    return compiled.program("rmemio", [rmemlab.HERE / "rmemio.cpp", cache.REPO / "include/uapi/remora_rmem_io.h"],
+                            ["-luring"])
+
+
+def test_refusals(lab):
+    """What no library would ask is refused with the right errno, and changes nothing."""
+    with Rack(lab) as rack:
+        node = rack.node("memory", "64M")
+        device = rack.attach("compute", node, None)
+        for what in ("refusals", "fixed"):
+            lab["compute"].run([rmemio_path(), what, device.path], timeout=rmemlab.LOAD_S)
+        assert node.status()["regions"] == 0
+
+
+class Lingering:
+    """A program that begins 32 operations when told, and says how each has ended."""
+
+    def __init__(self, machine, device):
+        self.process = machine.spawn([rmemio_path(), "linger", device.path])
+        self.process.wait_output("ready")
+
+    def begin(self):
+        self.process.send(b"go\n")
+        self.process.wait_output("under way")
+
+    def expect(self, error):
+        result = self.process.wait(rmem.ACTION_S)
+        ends = re.findall(r"ended (-?\d+)", result.out)
+        assert ends == [str(-error)] * 32, f"{result.out} {result.err}"
+
+
+def test_silent_node(lab):
+    """Operations fail in time; a program that is killed while some are under way goes, and leaves nothing."""
+    compute = lab["compute"]
+    with Rack(lab) as rack:
+        node = rack.node("memory", "64M")
+        device = rack.attach("compute", node, None, "--fail-after", "3")
+        patient, killed = Lingering(compute, device), Lingering(compute, device)
+        with rmemlab.link_down(lab, "rack"):
+            patient.begin()
+            killed.begin()
+            killed.process.signal(signal.SIGKILL)
+            patient.expect(errno.ETIMEDOUT)
+            killed.process.wait(rmem.ACTION_S)
+        device.wait_state("up")
+        late = Lingering(compute, device)
+        late.begin()
+        late.expect(0)
+        device.detach()
+        node.clear_space()
+
+
+def test_taken_back(lab):
+    """What a program cancels ends though the node is silent, and nothing of it comes later."""
+    compute = lab["compute"]
+    with Rack(lab) as rack:
+        node = rack.node("memory", "64M")
+        device = rack.attach("compute", node, None, "--fail-after", "60")
+        program = compute.spawn([rmemio_path(), "cancel", device.path])
+        program.wait_output("ready")
+        with rmemlab.link_down(lab, "rack"):
+            program.send(b"go\n")
+            program.wait_output("cancelled")
+        device.wait_state("up")
+        program.send(b"go\n")
+        result = program.wait(rmem.ACTION_S)
+        assert result.rc == 0, f"{result.out} {result.err}"
+        assert node.status()["regions"] == 0
+
+
+def test_restarted_node(lab):
+    with Rack(lab) as rack:
+        node = rack.node("memory", "64M")
+        device = rack.attach("compute", node, None)
+        program = Lingering(lab["compute"], device)
+        node.stop()
+        node.start()
+        program.begin()
+        program.expect(errno.ESTALE)
+        device.wait_state("lost")
+
+
+def test_in_use(lab):
+    """A device that is open stays, but for --force: then what is under way ends, and so does what comes later."""
+    compute = lab["compute"]
+    with Rack(lab) as rack:
+        node = rack.node("memory", "64M")
+        device = rack.attach("compute", node, None)
+        under_way, later = Lingering(compute, device), Lingering(compute, device)
+        rmemlab.cli_refused(compute, "detach", device.name, says=rf"{device.name} is in use: end the programs")
+        rmemlab.cli_refused(compute, "detach", device.name.replace("rmem", "rmb"), says=r"there is no rmb\d+")
+        with rmemlab.link_down(lab, "rack"):
+            under_way.begin()
+            device.detach("--force")
+            under_way.expect(errno.ENODEV)
+            later.begin()
+            later.expect(errno.ENODEV)
+        assert rmem.devices(compute) == []
+        node.clear_space()
+
+
+def test_wishes_that_are_wrong(lab):
+    compute = lab["compute"]
+    with Rack(lab) as rack:
+        node = rack.node("memory", "64M")
+        rmem.load(compute, rmem.CLIENT)
+        words = rmem.attach_words(compute, node, None)
+        rmemlab.cli_refused(compute, *words, "--size", "8M", says="write --size SIZE for a disk, or --programs")
+        rmemlab.cli_refused(compute, *words, "--fail-after", "61", says="FAIL_AFTER_MS is 1 .. 60000")
+        first = rack.attach("compute", node, None)
+        second = rack.attach("compute", node, "8M")
+        assert (first.path, second.path) == ("/dev/rmem0", "/dev/rmb1"), "one row of numbers for both"
+        rmemlab.cli_refused(compute, *words, "--index", "1", says="a device 1 exists")
+
+
+TESTS = [test_device, test_device_without_io_uring, test_udp_to_the_kernels_node, test_refusals, test_silent_node,
+         test_taken_back, test_restarted_node, test_in_use, test_wishes_that_are_wrong, rmemlab.test_modules_go]
+
+if __name__ == "__main__":
+    tap.main("pair", TESTS)
