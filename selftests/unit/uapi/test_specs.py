@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 UAPI = ROOT / "include/uapi"
 SPECS = sorted((UAPI / "specs").glob("*.yaml"))
 # Names that bound an enum; a specification has no word for them.
-BOUND = re.compile(r"^(__)?RMEM_(NODE_)?(CMD|A|COUNTER)_(MAX|UNSPEC)$")
+BOUND = re.compile(r"^(__)?RMEM_(NODE_)?(CMD|A|COUNTER|TIMES)_(MAX|UNSPEC)$")
 
 
 def c_name(name):
