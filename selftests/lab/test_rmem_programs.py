@@ -18,11 +18,11 @@ SUITE_S = 1200  # a kernel with KASAN takes some ten times as long
 PROGRAM = cache.REPO / "out" / "bin" / "lib-lab"
 
 
-def run_suite(machine, target, but=""):
+def run_suite(machine, target, only="*/Given", environment=""):
     """What every backend must do."""
     if not PROGRAM.exists():
         raise rmemlab.LabError("out/bin/lib-lab is not built: make out/bin/lib-lab")
-    command = f"REMORA_TEST_TARGET={target} {PROGRAM} --gtest_filter='*/Given{':-' + but if but else ''}'"
+    command = f"{environment} REMORA_TEST_TARGET={target} {PROGRAM} --gtest_filter='{only}'"
     result = machine.run(command, timeout=SUITE_S, check=False)
     passed = re.findall(r"\[       OK \] (\S+)", result.out)
     tap.diag(f"{len(passed)} passed")
@@ -128,6 +128,18 @@ def test_silent_node(lab):
         node.clear_space()
 
 
+def test_limits_while_silent(lab):
+    """The library's limits and cancelling, which are shorter than the device's patience."""
+    compute = lab["compute"]
+    with Rack(lab) as rack:
+        node = rack.node("memory", "64M")
+        device = rack.attach("compute", node, None, "--fail-after", "60")
+        with rmemlab.link_down(lab, "rack"):
+            run_suite(compute, f"dev:{device.path}", "Lib/Silent.*", "REMORA_TEST_SILENT=1")
+        device.wait_state("up")
+        assert node.status()["regions"] == 0
+
+
 def test_taken_back(lab):
     """What a program cancels ends though the node is silent, and nothing of it comes later."""
     compute = lab["compute"]
@@ -192,7 +204,8 @@ def test_wishes_that_are_wrong(lab):
 
 
 TESTS = [test_device, test_device_without_io_uring, test_udp_to_the_kernels_node, test_refusals, test_silent_node,
-         test_taken_back, test_restarted_node, test_in_use, test_wishes_that_are_wrong, rmemlab.test_modules_go]
+         test_limits_while_silent, test_taken_back, test_restarted_node, test_in_use, test_wishes_that_are_wrong,
+         rmemlab.test_modules_go]
 
 if __name__ == "__main__":
     tap.main("pair", TESTS)

@@ -3,6 +3,7 @@
 // not.
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <limits>
 #include <random>
 #include <thread>
@@ -187,6 +188,58 @@ TEST_P(Cancel, WaitingForALockTakesNoLongerThanItMay) {
     }).join();
     if (other != r)
         remote_close(other);
+}
+
+// ---- where the lab has cut the link to the node of REMORA_TEST_TARGET ----
+
+std::vector<Kind> kinds_that_are_silent() {
+    return std::getenv("REMORA_TEST_SILENT") ? kinds() : std::vector<Kind>{};
+}
+
+class Silent : public Backends {
+protected:
+    // Whether there is memory only the node knows.
+    static constexpr raddr_t somewhere = 1 << 20;
+    std::vector<std::uint8_t> data = std::vector<std::uint8_t>(600'000, 4);
+};
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Silent);
+INSTANTIATE_TEST_SUITE_P(Lib, Silent, testing::ValuesIn(kinds_that_are_silent()), kind_name);
+
+TEST_P(Silent, TheTimeIsUp) {
+    Timeout timeout(50'000);
+    std::uint64_t found;
+    EXPECT_EQ(rread(r, somewhere, data.data(), 8), -ETIMEDOUT);
+    EXPECT_EQ(rwrite(r, somewhere, data.data(), data.size()), -ETIMEDOUT);
+    EXPECT_EQ(rfetch(r, somewhere, 8, REMOTE_ADD, 1, &found), -ETIMEDOUT);
+    rop_t ops[2]; // the second waits for the first
+    for (rop_t& op : ops)
+        ASSERT_EQ(rwrite_async(r, somewhere, data.data(), data.size(), &op), 0);
+    rpoll(r, ops, 2, forever);
+    EXPECT_EQ(ops[0].result, -ETIMEDOUT);
+    EXPECT_EQ(ops[1].result, -ETIMEDOUT);
+    EXPECT_EQ(rfence(r), -ETIMEDOUT);
+}
+
+TEST_P(Silent, WhatIsCancelledEnds) {
+    constexpr std::size_t count = 300; // more than a ring has room for
+    std::vector<rop_t> ops(count);
+    for (rop_t& op : ops)
+        ASSERT_EQ(rread_async(r, somewhere, data.data(), 100, &op), 0);
+    rop_t change;
+    ASSERT_EQ(rwrite_async(r, somewhere, data.data(), 100, &change), 0);
+    EXPECT_EQ(rcancel(r, &change), 0);
+    for (rop_t& op : ops) {
+        ASSERT_EQ(rcancel(r, &op), 0);
+        EXPECT_EQ(rpoll(r, &op, 1, 0), -ECANCELED);
+    }
+    EXPECT_EQ(rpoll(r, &change, 1, 0), -ECANCELED);
+}
+
+TEST_P(Silent, WhatIsUnderWayDoesntKeepTheHandle) {
+    rop_t ops[8];
+    for (rop_t& op : ops)
+        ASSERT_EQ(rwrite_async(r, somewhere, data.data(), data.size(), &op), 0);
 }
 
 // ---- with a network that does what it's told ----
