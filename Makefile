@@ -253,7 +253,7 @@ FUZZ_BIN := $(FUZZ_SRC:selftests/fuzz/%.cpp=out/bin/fuzz/%)
 # ---- targets ------------------------------------------------------------------------------------
 
 .PHONY: all user lib modules modules-all demo check style unit tsan model conformance fuzz-build fuzz bench-rmb \
-	bench-core bench-lib selftests libtest compile_commands.json install modules_install clean help deps
+	bench-core bench-lib bench-dev selftests libtest compile_commands.json install modules_install clean help deps
 
 all: user modules ## user space, and the modules for KERNEL or KDIR
 
@@ -309,6 +309,12 @@ bench-lib: ## libremote beside memcached, redis and bare UDP, without emulation 
 	+$(Q)peers=$$(tools/bench/lib/peers) && \
 		$(MAKE) --no-print-directory user out/bin/bench-lib PEERS=$$peers && \
 		$(BENCH_LIB) --peers $$peers $(ARGS)
+
+bench-dev: ## libremote by /dev/rmemN beside libremote by UDP, in the lab (ARGS="--rounds 3")
+	$(Q)tools/lab/deps
+	+$(Q)peers=$$(tools/bench/lib/peers) && \
+		$(MAKE) --no-print-directory all out/bin/bench-lib PEERS=$$peers && \
+		tools/bench/dev --peers $$peers $(ARGS)
 
 compile_commands.json: ## for clangd and clang-tidy
 	$(alone) $(PYTHON) tools/build/compile_commands > $@.tmp && mv $@.tmp $@

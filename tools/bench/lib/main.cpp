@@ -74,7 +74,7 @@ Figures run(int argc, char** argv) {
     CLI::App* one = declare_load(program, "latency", "Requests one at a time", options);
     CLI::App* many = declare_load(program, "pipeline", "Requests many at a time", options);
     many->add_option("--depth", options.load.depth, "So many; 64")->check(CLI::Range(1U, objects));
-    many->add_option("--server", options.load.server, "PID of who serves")->required();
+    many->add_option("--server", options.load.server, "PID of who serves, if it is here");
     CLI::App* handles = program.add_subcommand("sessions", "Many handles taking turns");
     handles->add_option("target", options.target, "What remote_open() takes")->required();
     handles->add_option("--count", options.count, "So many handles; 1")

@@ -40,12 +40,12 @@ struct Load {
     bool write = false;
     double seconds = 1;
     std::uint32_t depth = 64; // pipeline()'s
-    pid_t server = 0;         // whose CPU time it asks for
+    pid_t server = 0;         // whose CPU time it asks for, if anybody's
 };
 
 // One at a time: p50, p99, p99.9.
 Figures latency(Store& store, const Load& load);
-// depth at a time: rate, and ops-per-server-core, which is by the server's CPU time.
+// depth at a time: rate, and with a server ops-per-server-core, which is by its CPU time.
 Figures pipeline(Store& store, const Load& load);
 
 // One at a time, by turns over so many handles of the library: p50.
