@@ -152,7 +152,7 @@ private:
             return;
         rmem_op* unknown = rmem_client_cancel(client_.get(), &mine.op, now_ns_);
         for (rmem_op* op = unknown; op; op = op->next)
-            require(op->type == RMEM_ATOMIC);
+            require(rmem_type_is_exactly_once(op->type));
         mine.op.next = nullptr;
         end(&mine.op);
         end(unknown);

@@ -57,7 +57,7 @@ class Dist(unittest.TestCase):
         run("gcc", QUICKSTART, *where, "-o", program)
         text = run(program, env={"LD_LIBRARY_PATH": str(self.folder / "usr/lib")})
         self.assertEqual(text, "hello, remote memory\n")
-        run("gcc", QUICKSTART, f"-I{self.folder}/usr/include", f"{self.folder}/usr/lib/libremote.a", "-lfmt",
+        run("gcc", QUICKSTART, f"-I{self.folder}/usr/include", f"{self.folder}/usr/lib/libremote.a", "-lfmt", "-luring",
             "-lstdc++", "-lm", "-lpthread", "-o", program)
         self.assertEqual(run(program), "hello, remote memory\n")
 
