@@ -54,11 +54,6 @@ def test_kernel_node(lab):
 
 
 @tap.bound(600)
-def test_daemon(lab):
-    conform(lab["compute"], "--daemon", rmem.DAEMON)
-
-
-@tap.bound(600)
 def test_daemon_of_two_threads(lab):
     conform(lab["compute"], "--daemon", rmem.DAEMON, "--threads", "2")
 
@@ -78,7 +73,7 @@ def test_daemon_is_locked_and_shielded(lab):
     assert daemon.wait().rc == 0, daemon.err
 
 
-TESTS = [test_kernel_node, test_daemon, test_daemon_of_two_threads, test_daemon_is_locked_and_shielded,
+TESTS = [test_kernel_node, test_daemon_of_two_threads, test_daemon_is_locked_and_shielded,
          rmemlab.test_modules_go]
 
 if __name__ == "__main__":

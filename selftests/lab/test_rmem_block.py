@@ -66,7 +66,7 @@ def test_reads_zero_before_written(lab):
 
 @tap.bound(600)
 def test_block_sizes(lab):
-    mib = scaled(lab, 16)
+    mib = scaled(lab, 8)
     with Rack(lab) as rack:
         node = rack.node("memory", "128M")
         device = rack.attach("compute", node, "64M")
@@ -78,7 +78,7 @@ def test_block_sizes(lab):
 
 @tap.bound(600)
 def test_mixed_with_trim(lab):
-    mib = scaled(lab, 16)
+    mib = scaled(lab, 8)
     with Rack(lab) as rack:
         node = rack.node("memory", "128M")
         device = rack.attach("compute", node, "64M")
@@ -94,7 +94,7 @@ def test_mixed_with_trim(lab):
 
 @tap.bound(600)
 def test_jobs_on_every_cpu(lab):
-    mib = scaled(lab, 16)
+    mib = scaled(lab, 8)
     with Rack(lab) as rack:
         node = rack.node("memory", "128M")
         device = rack.attach("compute", node, "96M")
@@ -158,7 +158,7 @@ def test_write_zeroes(lab):
 
 @tap.bound(600)
 def test_ext4_tree(lab):
-    tree = rmemlab.Tree(400 if rmemlab.is_debug(lab) else 1200)
+    tree = rmemlab.Tree(400 if rmemlab.is_debug(lab) else 700)
     with Rack(lab) as rack:
         compute = lab["compute"]
         node = rack.node("memory", "160M")
@@ -182,7 +182,7 @@ def test_ext4_tree(lab):
 
 @tap.bound(600)
 def test_integrity_levels(lab):
-    mib = scaled(lab, 16)
+    mib = scaled(lab, 8)
     with Rack(lab) as rack:
         node = rack.node("memory", "128M")
         for level in ("link", "digest", "full"):
@@ -196,7 +196,7 @@ def test_ipv6(lab):
     with Rack(lab) as rack:
         node = rack.node("memory", "128M")
         device = rack.attach("compute", node, "32M", version=6)
-        run_fio(lab["compute"], device.path, "mixed", "4k-128k", scaled(lab, 16))
+        run_fio(lab["compute"], device.path, "mixed", "4k-128k", scaled(lab, 8))
 
 
 def test_mtu_1500(lab):
@@ -209,7 +209,7 @@ def test_mtu_1500(lab):
             device = rack.attach("compute", node, "32M")
             piece = device.status()["piece_bytes"]
             assert piece <= 1500 - 20 - 8 - 72, f"piece of {piece} bytes doesn't fit the link"
-            run_fio(compute, device.path, "mixed", "4k-256k", scaled(lab, 16))
+            run_fio(compute, device.path, "mixed", "4k-256k", scaled(lab, 8))
             before = node.counters()
             compute.run(f"dd if=/dev/zero of={device.path} bs=4k count=200 oflag=direct status=none")
             grown = rmemlab.growth(node.counters, before)
@@ -218,7 +218,7 @@ def test_mtu_1500(lab):
             assert grown["answers"] <= 2 * 200, f"answers don't share datagrams: {grown}"
             device.detach()
             device = rack.attach("compute", node, "32M", version=6)
-            run_fio(compute, device.path, "mixed", "4k-256k", scaled(lab, 8))
+            run_fio(compute, device.path, "mixed", "4k-256k", scaled(lab, 4))
     finally:
         for machine in (compute, memory):
             if machine.is_on():
@@ -227,7 +227,7 @@ def test_mtu_1500(lab):
 
 def test_two_devices(lab):
     compute = lab["compute"]
-    mib = scaled(lab, 16)
+    mib = scaled(lab, 8)
     with Rack(lab) as rack:
         node = rack.node("memory", "128M")
         first = rack.attach("compute", node, "32M")
@@ -254,7 +254,7 @@ def test_remote_page_sizes(lab):
             node = rack.node("memory", "128M", page=page)
             device = rack.attach("compute", node, "64M")
             assert device.status()["page_bytes"] == rmem.size_bytes(page), device.status()
-            run_fio(lab["compute"], device.path, "mixed", "4k-256k", scaled(lab, 16))
+            run_fio(lab["compute"], device.path, "mixed", "4k-256k", scaled(lab, 8))
             lab["compute"].run(f"blkdiscard {device.path}")
             wait_until("all of it is free", lambda: node.backed_bytes() == 0)
 

@@ -18,7 +18,7 @@ MIB = 1 << 20
 # How long a node stays away: longer than the block layer's own timeout, which must change nothing.
 OUTAGE_S = 60
 FAIL_AFTER_S = 5
-INTERRUPTS = 6
+INTERRUPTS = 4
 NETWORKS = {
     "loss": "loss 10%",
     "reordering": "delay 3ms 2ms reorder 30% 50%",
@@ -80,8 +80,8 @@ def on_bad_network(lab, name, *words):
                 rmemlab.netem(compute, "eth0", how), rmemlab.netem(memory, "eth0", how), \
                 reordered(memory) if name == "reordering" else contextlib.nullcontext():
             for block in ("4k", "64k"):
-                run_fio(compute, device.path, "mixed", block, scaled(lab, 8), depth=32, seed=rmemlab.SEED)
-        run_fio(compute, device.path, "mixed", "16k", scaled(lab, 8))
+                run_fio(compute, device.path, "mixed", block, scaled(lab, 4), depth=32, seed=rmemlab.SEED)
+        run_fio(compute, device.path, "mixed", "16k", scaled(lab, 4))
 
 
 @tap.bound(600)
@@ -117,7 +117,7 @@ def test_damaged_payload(lab):
             with counted(device, node, at_client, at_node), \
                     rmemlab.damaged_payload(compute, "eth0"), rmemlab.damaged_payload(memory, "eth0"):
                 for block in ("4k", "64k"):
-                    run_fio(compute, device.path, "mixed", block, scaled(lab, 8), depth=32, seed=rmemlab.SEED)
+                    run_fio(compute, device.path, "mixed", block, scaled(lab, 4), depth=32, seed=rmemlab.SEED)
             device.detach()
 
 

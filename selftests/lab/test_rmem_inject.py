@@ -20,7 +20,7 @@ from remoralab.rmem import Rack, wait_until
 
 ATTRIBUTES = ("failslab", "fail_page_alloc")
 # fail-nth visits about so many n, chosen by the seed.
-VISITS = 3
+VISITS = 2
 # No command of ours makes more allocations than that.
 NTH_MAX = 2000
 # What the kernel says of an allocation that failed as it was told to.

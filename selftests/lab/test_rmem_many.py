@@ -13,7 +13,7 @@ FAULT = 6  # RMEM_FAULT
 @tap.bound(600)
 def test_two_clients_of_one_node(lab):
     """Their devices are apart, and both work at once."""
-    mib = rmemlab.scaled(lab, 24)
+    mib = rmemlab.scaled(lab, 12)
     with Rack(lab) as rack:
         node = rack.node("memory", "192M")
         devices = {name: rack.attach(name, node, "64M") for name in ("left", "right")}
@@ -34,7 +34,7 @@ def test_two_clients_of_one_node(lab):
 
 def test_client_that_vanishes(lab):
     """A client loses power: the other goes on, and the operator takes back what it held."""
-    mib = rmemlab.scaled(lab, 16)
+    mib = rmemlab.scaled(lab, 8)
     with Rack(lab) as rack:
         node = rack.node("memory", "192M")
         rack.attach("left", node, "64M")

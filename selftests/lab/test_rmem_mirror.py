@@ -23,7 +23,7 @@ def mirror_of(lab, rack, size):
 @tap.bound(600)
 def test_mirror_survives_a_node(lab):
     compute = lab["compute"]
-    mib = rmemlab.scaled(lab, 16)
+    mib = rmemlab.scaled(lab, 8)
     with Rack(lab) as rack:
         nodes, devices = mirror_of(lab, rack, "96M")
         rmemlab.write_pattern(compute, "/dev/md0", mib, seed=41)

@@ -63,7 +63,8 @@ def test_device_without_io_uring(lab):
 def by_udp(lab, host, key):
     compute = lab["compute"]
     rmem.write_key(compute, "/run/suite.key", key)
-    run_suite(compute, f"udp:{host},key=/run/suite.key")
+    # What is built upon operations meets no node, and ran already.
+    run_suite(compute, f"udp:{host},key=/run/suite.key", "*/Given:-*Heap*:*Mapped*")
 
 
 @tap.bound(1500)

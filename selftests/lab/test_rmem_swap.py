@@ -96,7 +96,7 @@ def test_cgroup_of_a_quarter(lab):
     with Rack(lab) as rack:
         device = rack.attach("compute", rack.node("memory", "448M"), f"{DEVICE_MIB}M")
         with rmemlab.swap_on(compute, device):
-            squeeze(compute, 4 * GROUP_MIB, rounds=1 if rmemlab.is_debug(lab) else 2, group="quarter", local=1 / 4)
+            squeeze(compute, 4 * GROUP_MIB, rounds=1, group="quarter", local=1 / 4)
 
 
 @tap.bound(600)
