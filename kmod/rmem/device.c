@@ -143,6 +143,7 @@ static struct rmem_device *device_new(const struct rmem_wish *wish)
 static int index_take(struct rmem_device *device, struct netlink_ext_ack *extack)
 {
 	u32 wanted = device->wish.index;
+	struct rmem_device *other;
 	unsigned int noio;
 	int err;
 
@@ -156,16 +157,17 @@ static int index_take(struct rmem_device *device, struct netlink_ext_ack *extack
 	memalloc_noio_restore(noio);
 	if (!err && wanted != RMEM_INDEX_ANY)
 		device->index = wanted;
-	mutex_unlock(&rmem_devices_lock);
-
-	if (wanted != RMEM_INDEX_ANY && err == -EBUSY)
-		NL_SET_ERR_MSG_FMT(extack, "a device %u exists: choose another index, or none",
-				   wanted);
-	else if (err == -EBUSY)
-		NL_SET_ERR_MSG_FMT(extack, "all indices up to %u are taken", RMEM_INDEX_MAX);
-	else if (!err)
+	if (!err) {
 		snprintf(device->name, sizeof(device->name), "%s%u", device->wish.door->name,
 			 device->index);
+	} else if (err == -EBUSY && wanted != RMEM_INDEX_ANY) {
+		other = xa_load(&devices, wanted);
+		NL_SET_ERR_MSG_FMT(extack, "%s exists: choose another index, or none",
+				   other->name);
+	} else if (err == -EBUSY) {
+		NL_SET_ERR_MSG_FMT(extack, "all indices up to %u are taken", RMEM_INDEX_MAX);
+	}
+	mutex_unlock(&rmem_devices_lock);
 	return err == -EBUSY ? -EEXIST : err;
 }
 

@@ -9,7 +9,7 @@ from remoralab import rmem, tap
 from remoralab.rmem import Rack
 
 HOSTILE = rmemlab.HERE / "hostile.py"
-ATTACK_S = 6
+ATTACK_S = 4
 MIB = 16
 
 
