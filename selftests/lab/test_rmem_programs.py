@@ -202,7 +202,7 @@ def test_wishes_that_are_wrong(lab):
         first = rack.attach("compute", node, None)
         second = rack.attach("compute", node, "8M")
         assert (first.path, second.path) == ("/dev/rmem0", "/dev/rmb1"), "one row of numbers for both"
-        rmemlab.cli_refused(compute, *words, "--index", "1", says="a device 1 exists")
+        rmemlab.cli_refused(compute, *words, "--index", "1", says="rmb1 exists: choose another index")
 
 
 TESTS = [test_device, test_device_without_io_uring, test_udp_to_the_kernels_node, test_refusals, test_silent_node,
