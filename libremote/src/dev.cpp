@@ -278,7 +278,6 @@ void Dev::receive(Lock& lock, Clock::time_point until) {
     if (some)
         spin_ns_ = std::min((7 * spin_ns_ + 2 * waited) / 8, spin_ns_max);
     take_in();
-    flush();
 }
 
 // False: until has come.

@@ -105,9 +105,11 @@ Clock::time_point Queued::first_limit() const {
 
 // Lock. What is here already isn't late: it is taken in before anything counts as timed out.
 void Queued::expire() {
-    Clock::time_point now = Clock::now();
-    if (first_limit() > now || receiving_)
+    if (first_limit() == never || receiving_)
         return; // who receives sees to it
+    Clock::time_point now = Clock::now();
+    if (first_limit() > now)
+        return;
     take_in();
     while (first_limit() <= now) {
         Call& call = *timed_.next->op->call;

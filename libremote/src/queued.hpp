@@ -43,12 +43,12 @@ protected:
     virtual void flush() = 0;
     // Is there anything that receive() would learn of?
     virtual bool expects() const = 0;
-    // Until something ended, or until; the lock is let go meanwhile.
+    // Until something ended, or until; the lock is let go meanwhile. flush() follows.
     virtual void receive(Lock& lock, Clock::time_point until) = 0;
-    // The same of what has ended by now.
+    // The same of what has ended by now; somebody_receives() isn't so.
     virtual void take_in() = 0;
-    // Those of the call's ops that have begun are to end soon, by end() with -ECANCELED. Asked
-    // again, now and then, until they have.
+    // All of the call's ops that are left have begun, and are to end soon, by end() with its
+    // given_up. Asked again, now and then, until they have.
     virtual void take_back(Call& call) = 0;
     // Of a call that has ended nothing may be touched any more. Those that waited for it begin;
     // flush() is to follow.
@@ -56,6 +56,8 @@ protected:
 
     // Lock. True: it may begin.
     bool enter(Op& op);
+    // Lock. Then take_in() isn't for others.
+    bool somebody_receives() const { return receiving_; }
     int one(Op& op, Clock::time_point limit = never);
     // done() is asked under the lock. False: until's time has come.
     template <typename Done>
@@ -91,6 +93,7 @@ bool Queued::wait_for(Done done, Clock::time_point until) {
             receiving_ = true;
             receive(lock, next);
             receiving_ = false;
+            flush();
         } else {
             waiting_++;
             if (next == never)

@@ -12,7 +12,6 @@
 #include <netinet/udp.h>
 #include <poll.h>
 
-#include "src/probes.hpp"
 #include "support/crc32c.hpp"
 #include "support/failure.hpp"
 #include "support/parse.hpp"
@@ -27,8 +26,6 @@ namespace remora::lib {
 namespace {
 
 constexpr unsigned receive_batch = 8;
-// Ops of one synchronous transfer that are under way at once.
-constexpr unsigned transfer_ops = 4;
 constexpr int buffer_bytes = 4 << 20;
 // An answer that is expected soon is waited for by looking again and again.
 constexpr std::uint64_t spin_ns_max = 100 * BASE_NSEC_PER_USEC;
@@ -251,7 +248,7 @@ void Udp::open(const std::string& name) {
     {
         Lock lock(lock_);
         rmem_client_open(client_.get(), now_ns());
-        settle(now_ns());
+        flush();
     }
     std::uint64_t timeout_ns = client_->config.fail_after_ns;
     std::uint64_t patience_ns = timeout_ns ? std::min(timeout_ns, open_ns_max) : open_ns_max;
@@ -269,11 +266,11 @@ Udp::~Udp() {
         Lock lock(lock_);
         // Those that waited for others in order come to the core as these end.
         while (rmem_op* chain = rmem_client_cancel_all(client_.get()))
-            end(chain, RMEM_CLIENT_CANCELLED);
+            end_all(chain, RMEM_CLIENT_CANCELLED);
         if (client_->state != RMEM_CHANNEL_OPEN)
             return;
         rmem_client_close(client_.get(), now_ns());
-        settle(now_ns());
+        flush();
     }
     wait_for([this] { return client_->state != RMEM_CHANNEL_OPEN; }, Clock::now() + close_time);
 }
@@ -286,205 +283,69 @@ bool Udp::disown() {
 
 // ---- ops ----
 
-// Lock.
-void Udp::submit(Op& op) {
-    op.signal_from = op.signal_end = 0;
-    if (op.core.type == RMEM_FREE) {
-        op.from = op.core.range.addr;
-        op.end = op.from + op.core.range.bytes;
-    } else if (op.core.type != RMEM_ALLOC && op.core.type != RMEM_FENCE) {
-        op.from = op.core.addr - op.before;
-        op.end = op.core.addr + op.core.len;
-    }
-    if (op.core.type == RMEM_PUT) {
-        op.signal_from = op.core.put.addr;
-        op.signal_end = op.signal_from + op.core.put.bytes;
-    }
-    op.entered_ns = now_ns();
-    REMOTE_PROBE_START(this, op.core.type, op.from + op.before, op.end - op.from - op.before);
-    if (order_.enter(op))
-        rmem_client_submit(client_.get(), &op.core, op.entered_ns);
+void Udp::begin(Op& op) {
+    rmem_client_submit(client_.get(), &op.core, op.entered_ns);
 }
 
-// Lock. Of a call that has ended nothing may be touched any more.
-void Udp::end(rmem_op* chain, rmem_client_result result) {
-    std::uint64_t now = chain ? now_ns() : 0;
-    rmem_op* hopeless = nullptr; // PUTs whose data before isn't all there
+// Lock. What the core is done with.
+void Udp::end_all(rmem_op* chain, rmem_client_result result) {
     while (chain) {
         Op& op = op_of(chain);
         chain = chain->next;
-        rmem_op* free = order_.leave(op);
-        int error = error_of(op.core, result);
-        std::uint64_t bytes = op.end - op.from - op.before;
-        REMOTE_PROBE_END(this, op.core.type, op.from + op.before, bytes, error);
-        tally_.count(op.core.type, bytes, error);
-        tally_.time(op.core.type, now - op.entered_ns);
-        if (op.call->left.load(std::memory_order_relaxed) == 1)
-            op.call->timed.remove();
-        op.call->end_op(error);
-        while (free) {
-            rmem_op* next = free->next;
-            if (op_of(free).before && op_of(free).call->result)
-                free->next = std::exchange(hopeless, free);
-            else
-                rmem_client_submit(client_.get(), free, op_of(free).entered_ns);
-            free = next;
-        }
-        if (!chain && hopeless) {
-            chain = std::exchange(hopeless, nullptr);
-            result = RMEM_CLIENT_CANCELLED;
-        }
+        end(op, error_of(op.core, result));
     }
-    if (waiting_)
-        changed_.notify_all();
 }
 
-// Lock. What is left of the call ends so.
-//
-// Its changes may have copies on their way, which must not be executed after what begins from now
-// on, nor after what waited for them in order and is let go here. Both is given to the core only
-// after that has given its session up, so it is sent in the next one; and when the node opens
-// that, it has ended the old one, in which alone those copies count.
-void Udp::give_up(Call& call, rmem_client_result result) {
+// Changes may have copies on their way, which must not be executed after what begins from now on,
+// nor after what waited for them in order and is let go here. Both is given to the core only after
+// that has given its session up, so it is sent in the next one; and when the node opens that, it
+// has ended the old one, in which alone those copies count.
+void Udp::take_back(Call& call) {
     std::uint64_t now = now_ns();
+    int error = call.given_up;
     std::span<Op> ops = call.ops;
     // With the last op that is left the call is gone, and so are they.
-    // Its PUT, if it has one, is the last, and would end by itself with the last one before.
     for (std::uint32_t left = call.left.load(std::memory_order_relaxed); left;
          ops = ops.first(ops.size() - 1)) {
         Op& op = ops.back();
         if (!Order::has(op))
             continue;
         left--;
-        // One that waits for others isn't the core's yet.
-        rmem_op* unknown = op.blockers ? nullptr : rmem_client_cancel(client_.get(), &op.core, now);
-        op.core.next = nullptr;
-        end(&op.core, result);
-        end(unknown, RMEM_CLIENT_UNKNOWN);
+        rmem_op* unknown = rmem_client_cancel(client_.get(), &op.core, now);
+        end(op, error);
+        end_all(unknown, RMEM_CLIENT_UNKNOWN);
     }
 }
 
-void Udp::cancel(Call& call) {
-    Lock lock(lock_);
-    give_up(call, RMEM_CLIENT_CANCELLED);
-    settle(now_ns());
-}
-
-// Lock. Those who use limits use few lengths of time, so its place is near the end.
-void Udp::add_timed(Call& call) {
-    Link* before = timed_.prev;
-    while (before->op && before->op->call->limit > call.limit)
-        before = before->prev;
-    call.timed.op = &call.ops.front();
-    call.timed.add_before(*before->next);
-}
-
-// Lock.
-Clock::time_point Udp::first_limit() const {
-    return timed_.next->op ? timed_.next->op->call->limit : never;
-}
-
-// Lock. What is here already isn't late: it is taken in before anything counts as timed out.
-void Udp::expire(std::uint64_t now_ns) {
-    std::uint64_t deadline = rmem_client_deadline(client_.get());
-    bool due = deadline && deadline <= now_ns;
-    bool limit_due = first_limit() <= at(now_ns);
-    if ((due || limit_due) && receiving_)
-        return; // who receives sees to it
-    for (unsigned batch = 0, got = receive_batch;
-         (due || limit_due) && got == receive_batch && batch < batches_max; batch++) {
-        got = incoming_->receive(socket_.get());
-        take_in(got);
-    }
-    // When all is lost, so are those that come to the core as others end.
-    while (due || client_->state == RMEM_CHANNEL_LOST) {
-        rmem_client_result result = RMEM_CLIENT_OK;
-        rmem_op* ended = rmem_client_expire(client_.get(), now_ns, &result);
-        end(ended, result);
-        due = false;
-        if (!ended)
-            break;
-    }
-    while (first_limit() <= at(now_ns))
-        give_up(*timed_.next->op->call, RMEM_CLIENT_TIMEOUT);
-}
-
-// Lock: whatever was told to the core, what follows from it.
-void Udp::settle(std::uint64_t now_ns) {
-    expire(now_ns);
-    Outgoing out(socket_.get(), *client_, now_ns);
+// Whatever was told to the core, what follows from it: what it has to send again, or gives up, and
+// what it sends.
+void Udp::flush() {
+    std::uint64_t now = now_ns();
+    expire_core(now);
+    Outgoing out(socket_.get(), *client_, now);
     rmem_client_tx tx;
-    while (rmem_client_next(client_.get(), now_ns, &tx))
+    while (rmem_client_next(client_.get(), now, &tx))
         out.add(tx);
     out.flush();
 }
 
-void Udp::start(std::span<Op> ops) {
-    Lock lock(lock_);
-    Call& call = *ops.front().call;
-    call.ops = ops;
-    if (call.limit != never)
-        add_timed(call);
-    for (Op& op : ops)
-        submit(op);
-    settle(now_ns());
-}
-
-int Udp::one(Op& op, Clock::time_point limit) {
-    Call call;
-    call.begin(1, limit);
-    op.call = &call;
-    start({&op, 1});
-    wait(call, never);
-    return call.result;
-}
-
-int Udp::transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* data, std::uint64_t bytes,
-                  Clock::time_point limit) {
-    while (bytes) {
-        Call call;
-        std::array<Op, transfer_ops> ops;
-        std::uint64_t now =
-            std::min<std::uint64_t>(bytes, std::uint64_t{transfer_ops} * op_bytes_max);
-        std::span<Op> now_ops = cut(ops, call, type, address, data, now);
-        call.begin(now_ops.size(), limit);
-        start(now_ops);
-        wait(call, never);
-        if (call.result)
-            return call.result;
-        address += now;
-        data += now;
-        bytes -= now;
+// Lock. What is here already isn't late: it is taken in before anything counts as timed out.
+void Udp::expire_core(std::uint64_t now_ns) {
+    std::uint64_t deadline = rmem_client_deadline(client_.get());
+    bool due = deadline && deadline <= now_ns;
+    if (due && somebody_receives())
+        return; // who sees to it
+    if (due)
+        take_in();
+    // When all is lost, so are those that come to the core as others end.
+    while (due || client_->state == RMEM_CHANNEL_LOST) {
+        rmem_client_result result = RMEM_CLIENT_OK;
+        rmem_op* ended = rmem_client_expire(client_.get(), now_ns, &result);
+        end_all(ended, result);
+        due = false;
+        if (!ended)
+            break;
     }
-    return 0;
-}
-
-int Udp::atomic(std::uint64_t address, std::uint32_t bytes, rmem_op_atomic& atomic,
-                Clock::time_point limit) {
-    Op op;
-    op.core.type = RMEM_ATOMIC;
-    op.core.addr = address;
-    op.core.len = bytes;
-    op.core.atomic = atomic;
-    int error = one(op, limit);
-    atomic = op.core.atomic;
-    return error;
-}
-
-int Udp::zero(std::uint64_t address, std::uint32_t bytes) {
-    Op op;
-    op.core.type = RMEM_ZERO;
-    op.core.addr = address;
-    op.core.len = bytes;
-    return one(op);
-}
-
-int Udp::fence(Clock::time_point limit) {
-    if (int error = release(limit))
-        return error;
-    Op op;
-    op.core.type = RMEM_FENCE;
-    return one(op, limit);
 }
 
 // A region is its asker's only when a later request shows the node that he knows of it.
@@ -530,62 +391,16 @@ void Udp::stats(remote_counters& counters) {
 
 // ---- waiting ----
 
-bool Udp::wait(const Call& call, Clock::time_point until) {
-    if (call.ended() || until == at_once)
-        return call.ended();
-    return wait_for([&] { return call.ended(); }, until);
-}
-
-int Udp::release(Clock::time_point limit) {
-    std::uint64_t last;
-    {
-        Lock lock(lock_);
-        last = order_.last();
-    }
-    bool done = wait_for([&] { return order_.first_left() > last; }, limit);
-    return done ? 0 : -ETIMEDOUT;
-}
-
-// done() is asked under the lock.
-template <typename Done>
-bool Udp::wait_for(Done done, Clock::time_point until) {
-    Lock lock(lock_);
-    bool is_done;
-    // Even if there is no time: what is here already is taken in.
-    for (bool looked = false; !(is_done = done()) && (!looked || Clock::now() < until);
-         looked = true) {
-        if (!receiving_) {
-            receive(lock, until);
-            continue;
-        }
-        waiting_++;
-        if (until == never)
-            changed_.wait(lock);
-        else
-            changed_.wait_until(lock, until);
-        waiting_--;
-    }
-    // Somebody else may have to receive from now on.
-    if (waiting_ && !receiving_)
-        changed_.notify_one();
-    return is_done;
-}
-
-// For all who wait. Lock, which is let go meanwhile.
 void Udp::receive(Lock& lock, Clock::time_point until) {
     std::uint64_t deadline = rmem_client_deadline(client_.get());
     std::uint64_t spin_ns = std::min(2 * client_->rtt.srtt_ns, spin_ns_max);
     until = std::min(until, Clock::now() + slice);
     if (deadline)
         until = std::min(until, at(deadline));
-    until = std::min(until, first_limit());
-    receiving_ = true;
     lock.unlock();
     unsigned got = listen(until, spin_ns);
     lock.lock();
-    receiving_ = false;
-    take_in(got);
-    settle(now_ns());
+    take_datagrams(got);
 }
 
 // So many datagrams are in incoming_; 0: until has come.
@@ -607,10 +422,18 @@ unsigned Udp::listen(Clock::time_point until, std::uint64_t spin_ns) {
     return incoming_->receive(socket_.get());
 }
 
-// Lock. So many datagrams are in incoming_.
-void Udp::take_in(unsigned datagrams) {
+void Udp::take_in() {
+    for (unsigned batch = 0, got = receive_batch; got == receive_batch && batch < batches_max;
+         batch++) {
+        got = incoming_->receive(socket_.get());
+        take_datagrams(got);
+    }
+}
+
+// Lock. So many are in incoming_.
+void Udp::take_datagrams(unsigned count) {
     std::uint64_t now = now_ns();
-    for (unsigned i = 0; i < datagrams; i++)
+    for (unsigned i = 0; i < count; i++)
         take_datagram(now, incoming_->datagram(i));
 }
 
@@ -633,7 +456,7 @@ void Udp::take_datagram(std::uint64_t now_ns, std::span<const std::uint8_t> byte
                             &rx);
         if (rx.op)
             std::memcpy(op_of(rx.op).data + rx.data_offset, payload, rx.data_bytes);
-        end(rx.finished, rx.result);
+        end_all(rx.finished, rx.result);
     }
 }
 
