@@ -277,6 +277,15 @@ protected:
     void start_write(std::uint64_t at, const std::uint64_t& data, rop_t& op) {
         ASSERT_EQ(rwrite_async(r, a + at, &data, 8, &op), 0);
     }
+    // A write of `one` at 8 is cancelled behind an older one at 0, while copies of both are on
+    // their way.
+    void cancel_behind(rop_t& older, rop_t& op) {
+        keep(0, 16);
+        start_write(0, one, older);
+        start_write(8, one, op);
+        wait_for_kept(2);
+        EXPECT_EQ(rcancel(r, &op), 0);
+    }
     std::uint64_t value(remote_t* handle, std::uint64_t at) {
         std::uint64_t found = 0;
         EXPECT_EQ(rread(handle, a + at, &found, sizeof(found)), 0);
@@ -321,11 +330,7 @@ TEST_F(Held, WhileTheNodeIsSilent) {
 // keep its copy from being executed.
 TEST_F(Held, ACopyThatComesLateDoesNoHarm) {
     rop_t older, op;
-    keep(0, 16);
-    start_write(0, one, older);
-    start_write(8, one, op);
-    wait_for_kept(2);
-    EXPECT_EQ(rcancel(r, &op), 0);
+    cancel_behind(older, op);
     EXPECT_EQ(rpoll(r, &op, 1, 0), -ECANCELED);
     keep(0, 8);
     ASSERT_EQ(rwrite(r, a + 8, &two, 8), 0);
@@ -339,11 +344,7 @@ TEST_F(Held, ACopyThatComesLateDoesNoHarm) {
 // Nor to what others write, once anything has succeeded that began afterwards.
 TEST_F(Held, NorToOtherHandles) {
     rop_t older, op;
-    keep(0, 16);
-    start_write(0, one, older);
-    start_write(8, one, op);
-    wait_for_kept(2);
-    EXPECT_EQ(rcancel(r, &op), 0);
+    cancel_behind(older, op);
     EXPECT_EQ(value(r, 64), 0U);
     ASSERT_EQ(rwrite(direct, a + 8, &two, 8), 0);
     send_kept();

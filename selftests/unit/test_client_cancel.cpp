@@ -4,7 +4,7 @@
 
 #include <list>
 
-#include "net_rig.hpp"
+#include "client_rig.hpp"
 
 namespace {
 
@@ -13,19 +13,14 @@ using net::ms;
 using net::Op;
 using net::World;
 
-struct Cancel : testing::Test {
-    World world{7};
-    uint64_t base = 0;
+struct Cancel : net::ClientTest {
     std::vector<net::Packet> kept; // what was sent to the node while it is kept
     std::list<Op> ops;
 
     void SetUp() override {
-        world.add_channel(world.config(1));
-        base = net::allocate(world, 4 << 20);
-        read(0, 1); // acknowledges it, so that it outlives the session
+        ClientTest::SetUp();
+        read(0, 1); // acknowledges its region, so that that outlives the session
     }
-
-    rmem_client& client() { return world.channels[0]->client; }
 
     // From now on nothing arrives; it's for send_kept().
     void keep() {
@@ -56,17 +51,6 @@ struct Cancel : testing::Test {
             op.op.atomic = {{1, 0}, {0, 0}, {0, 0}, RMEM_ADD};
         world.submit(op, 0);
         return op;
-    }
-    rmem_client_result write(uint64_t at, const Bytes& data) {
-        Op op;
-        net::make_write(op, base + at, data);
-        return net::finish(world, op);
-    }
-    Bytes read(uint64_t at, uint32_t len) {
-        Op op;
-        net::make(op, RMEM_READ, base + at, len);
-        EXPECT_EQ(net::finish(world, op), RMEM_CLIENT_OK);
-        return op.data;
     }
 };
 
