@@ -122,21 +122,14 @@ void Queued::expire() {
 // taken back. What waited for it in order begins after that.
 void Queued::give_up(Call& call, int error) {
     call.given_up = error;
-    // With the last op that is left the call is gone, and so are they.
-    // Its PUT, if it has one, is the last, and would end by itself with the last one before.
-    std::span<Op> ops = call.ops;
     std::uint32_t begun = 0;
-    for (std::uint32_t left = call.left.load(std::memory_order_relaxed); left;
-         ops = ops.first(ops.size() - 1)) {
-        Op& op = ops.back();
-        if (!Order::has(op))
-            continue;
-        left--;
+    // Its PUT, if it has one, is the last, and would end by itself with the last one before.
+    for_each_left(call, [&](Op& op) {
         if (op.blockers)
             end(op, error);
         else
             begun++;
-    }
+    });
     if (!begun)
         return;
     call.timed.remove();

@@ -56,6 +56,10 @@ protected:
 
     // Lock. True: it may begin.
     bool enter(Op& op);
+    // Lock. Of the call, from its last one: after fn() of the last that is left the call, and its
+    // ops, may be gone.
+    template <typename Fn>
+    static void for_each_left(const Call& call, Fn fn);
     // Lock. Then take_in() isn't for others.
     bool somebody_receives() const { return receiving_; }
     int one(Op& op, Clock::time_point limit = never);
@@ -79,6 +83,18 @@ private:
     unsigned waiting_ = 0;
     std::condition_variable changed_;
 };
+
+template <typename Fn>
+void Queued::for_each_left(const Call& call, Fn fn) {
+    std::span<Op> ops = call.ops;
+    for (std::uint32_t left = call.left.load(std::memory_order_relaxed); left;
+         ops = ops.first(ops.size() - 1)) {
+        if (!Order::has(ops.back()))
+            continue;
+        left--;
+        fn(ops.back());
+    }
+}
 
 template <typename Done>
 bool Queued::wait_for(Done done, Clock::time_point until) {

@@ -303,18 +303,11 @@ void Udp::end_all(rmem_op* chain, rmem_client_result result) {
 void Udp::take_back(Call& call) {
     std::uint64_t now = now_ns();
     int error = call.given_up;
-    std::span<Op> ops = call.ops;
-    // With the last op that is left the call is gone, and so are they.
-    for (std::uint32_t left = call.left.load(std::memory_order_relaxed); left;
-         ops = ops.first(ops.size() - 1)) {
-        Op& op = ops.back();
-        if (!Order::has(op))
-            continue;
-        left--;
+    for_each_left(call, [&](Op& op) {
         rmem_op* unknown = rmem_client_cancel(client_.get(), &op.core, now);
         end(op, error);
         end_all(unknown, RMEM_CLIENT_UNKNOWN);
-    }
+    });
 }
 
 // Whatever was told to the core, what follows from it: what it has to send again, or gives up, and
