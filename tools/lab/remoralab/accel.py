@@ -23,6 +23,8 @@ TRIAL_S = 20
 # the flags: an interrupt right after it saves and restores them, and with TF or NT set the kernel oopses.
 TCG = ["-accel", "tcg,thread=multi", "-cpu", "max,-erms,-fsrm,-la57,-cx16"]
 KVM = ["-accel", "kvm", "-cpu", "host"]
+# CONFIG_HZ of the lab's kernels.
+HZ = 250
 
 
 def _verdict_path():
@@ -62,7 +64,8 @@ def command_line(accel):
 
     Without ACPI a stock kernel boots emulated a third faster and a debug kernel in half the time. But
     then it has no clock but the TSC (the host's, passed through) and nothing to calibrate that
-    against: so it is told the frequency. Where the host's TSC is no clock, ACPI and its HPET stay.
+    against: so it is told the frequency, and what follows from it for a delay loop (lpj), which the second CPU
+    would else take a second to measure, in vain. Where the host's TSC is no clock, ACPI and its HPET stay.
 
     One CPU while it boots, the others from init.cpp: a kernel that starts patches much of its own code, and
     QEMU 7.2 at times goes on executing the breakpoint another CPU had put there for the moment
@@ -73,6 +76,6 @@ def command_line(accel):
     flags = pathlib.Path("/proc/cpuinfo").read_text()
     if not ("constant_tsc" in flags and "nonstop_tsc" in flags):
         return "maxcpus=1"
-    khz = subprocess.run([compiled.program("tsc_khz", ["tsc_khz.cpp"])], text=True, capture_output=True,
-                         check=True).stdout.strip()
-    return f"maxcpus=1 acpi=off tsc=reliable tsc_early_khz={khz}"
+    khz = int(subprocess.run([compiled.program("tsc_khz", ["tsc_khz.cpp"])], text=True, capture_output=True,
+                             check=True).stdout)
+    return f"maxcpus=1 acpi=off tsc=reliable tsc_early_khz={khz} lpj={khz * 1000 // HZ}"

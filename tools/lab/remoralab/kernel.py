@@ -2,7 +2,8 @@
 """Kernels for the machines of the lab, in the cache and never on the host.
 
     cache/kernel/NAME/
-        vmlinuz      what QEMU boots
+        vmlinuz      as its package or its build made it
+        vmlinux      unpacked, what QEMU boots
         release      its uname -r
         config       its configuration
         root/        lib/modules/RELEASE (with depmod's files), and for stock kernels usr/src
@@ -19,7 +20,7 @@ import re
 import shutil
 import subprocess
 
-from . import cache, debian, say
+from . import cache, debian, say, vmlinux
 from .say import LabError
 
 STOCK = {"6.1": "linux-image-amd64", "6.12": "linux-image-6.12-amd64"}
@@ -43,6 +44,18 @@ def path(name):
     if not (found / "release").exists():
         raise LabError(f"kernel {name} is not in the cache: run tools/lab/kernel fetch {name}")
     return found
+
+
+def image(name):
+    """What QEMU boots."""
+    home = path(name)
+    unpacked = home / "vmlinux"
+    with cache.locked(f"kernel-{name}"):
+        if not unpacked.exists():
+            fresh = home / f".vmlinux-{os.getpid()}"
+            fresh.write_bytes(vmlinux.unpack(home / "vmlinuz"))
+            fresh.replace(unpacked)
+    return unpacked
 
 
 def kdir(name):
