@@ -120,8 +120,10 @@ void Agent::send(Type type, uint32_t id, const void* payload, size_t length) {
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
     setsid();
-    if (terminal)
+    if (terminal) {
         ioctl(in, TIOCSCTTY, 0);
+        setenv("LANG", "C.UTF-8", 1); // a person reads it
+    }
     dup2(in, 0);
     dup2(out, 1);
     dup2(err, 2);

@@ -13,6 +13,7 @@
 Debian's cloud flavour has no 9p, from which the guests live, so the generic flavour it is.
 """
 
+import functools
 import hashlib
 import os
 import platform
@@ -56,6 +57,22 @@ def image(name):
             fresh.write_bytes(vmlinux.unpack(home / "vmlinuz"))
             fresh.replace(unpacked)
     return unpacked
+
+
+@functools.cache
+def _loadable(name):
+    """The modules that come with a kernel, by name."""
+    tree = path(name) / "root" / "lib" / "modules" / release(name)
+    names = (line.partition(":")[0].rsplit("/", 1)[-1].split(".ko")[0]
+             for line in (tree / "modules.dep").read_text().splitlines())
+    return {each.replace("-", "_") for each in names}
+
+
+def modules_needed(name, module):
+    """Those of the kernel's own modules that a module file depends on, by itself."""
+    depends = subprocess.run([_tool("modinfo"), "-F", "depends", module], check=True, capture_output=True,
+                             text=True).stdout
+    return {each.replace("-", "_") for each in depends.strip().split(",")} & _loadable(name)
 
 
 def kdir(name):

@@ -212,11 +212,12 @@ class Machine:
         """Writes a file of the guest (also one of /proc or /sys)."""
         self.run(f"cat > {shlex.quote(str(path))}", timeout, input=data)
 
-    def insmod(self, path, parameters="", timeout=60):
-        """Inserts a module built in the repository, what it depends on first."""
-        quoted = shlex.quote(str(path))
-        self.run(f'for m in $(modinfo -F depends {quoted} | tr , " "); do modprobe -q "$m" || :; done; '
-                 f"insmod {quoted} {parameters}", timeout)
+    def insmod(self, *paths, timeout=60):
+        """Inserts modules built in the repository, one after the other, the kernel's own that they depend on first."""
+        wanted = set().union(*(kernel.modules_needed(self.spec.kernel, path) for path in paths))
+        first = [f"modprobe -a {' '.join(sorted(wanted))}"] if wanted else []
+        if paths:
+            self.run(" && ".join([*first, *(f"insmod {shlex.quote(str(path))}" for path in paths)]), timeout)
 
     # Console and the kernel's checkers
 
