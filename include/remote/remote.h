@@ -183,6 +183,22 @@ int rrelease(remote_t *r);
  */
 int rfence(remote_t *r);
 
+/*
+ * Memory that operations will often be about: it's pinned now, and not again by each operation whose
+ * buffer lies in it. That is for the time it takes, and only where the kernel moves the data (dev:,
+ * by io_uring's registered buffers); elsewhere buffers are used as they are, registered or not.
+ * Until remote_unregister() or remote_close() the memory must stay.
+ *
+ * -EEXIST: it overlaps one that is registered. -ENOSPC: REMOTE_BUFFERS_MAX are. -ENOMEM: more than
+ * RLIMIT_MEMLOCK permits. -EFAULT, -EOPNOTSUPP: not memory of the program's that can be pinned, as
+ * that of a file.
+ */
+#define REMOTE_BUFFERS_MAX 64
+#define REMOTE_BUFFER_BYTES_MAX (1U << 30)
+int remote_register(remote_t *r, void *buffer, size_t bytes);
+/* What begins there. Operations under way on it go on. -EINVAL: none does. */
+int remote_unregister(remote_t *r, void *buffer);
+
 /* ---- several pieces at once ---- */
 
 /* Some bytes there, and here. */

@@ -279,9 +279,8 @@ public:
     }
     /* Until it compares so, and what it was then: rwait(). -EAGAIN: time is up. */
     result<T> wait(remote_compare compare, T value,
-                   uint64_t timeout_us = std::numeric_limits<uint64_t>::max()) const
-        requires std::unsigned_integral<T>
-    {
+                   uint64_t timeout_us = std::numeric_limits<uint64_t>::max())
+        const requires std::unsigned_integral<T> {
         uint64_t found = 0;
         int error = rwait(handle_->get(), address_, sizeof(T), compare, value, timeout_us, &found);
 
@@ -404,6 +403,38 @@ private:
     remote_t* r_ = nullptr;
     void* memory_ = nullptr;
     std::size_t bytes_ = 0;
+};
+
+/* Memory that operations will often be about, remote_register(), for as long as this is there. */
+class registered {
+public:
+    registered() = default;
+    registered(registered&& other) noexcept { *this = std::move(other); }
+    registered& operator=(registered&& other) noexcept {
+        std::swap(r_, other.r_);
+        std::swap(memory_, other.memory_);
+        return *this;
+    }
+    ~registered() {
+        if (memory_)
+            (void)remote_unregister(r_, memory_);
+    }
+
+    template <plain T>
+    static result<registered> make(const handle& h, std::span<T> memory) {
+        registered made;
+        int error = remote_register(h.get(), memory.data(), memory.size_bytes());
+
+        if (error)
+            return result<registered>::failed(error);
+        made.r_ = h.get();
+        made.memory_ = memory.data();
+        return made;
+    }
+
+private:
+    remote_t* r_ = nullptr;
+    void* memory_ = nullptr;
 };
 
 } // namespace remote

@@ -48,6 +48,15 @@ public:
                       rmem_op_range& range) = 0;
     virtual int dealloc(const rmem_op_range& range) = 0;
 
+    // Ops will often be about this memory of the program's: for a backend to which it makes a
+    // difference. number: below REMOTE_BUFFERS_MAX, not in use.
+    virtual int keep_buffer(unsigned number, std::span<std::uint8_t> memory) {
+        (void)number, (void)memory;
+        return 0;
+    }
+    // What is under way on it goes on.
+    virtual void drop_buffer(unsigned number) { (void)number; }
+
     // Added to what is there.
     virtual void stats(remote_counters& counters) = 0;
     virtual std::uint64_t page_bytes() const = 0;

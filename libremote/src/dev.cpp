@@ -160,7 +160,20 @@ void Dev::submit(Op& op) {
     sqe->cmd_op = RMEM_IO_URING;
     sqe->user_data = number_of(&op);
     std::memcpy(sqe->cmd, &io, sizeof(io)); // goes on into the SQE's second half
+    if (const std::uint16_t* buffer = buffer_of(op)) {
+        sqe->uring_cmd_flags = IORING_URING_CMD_FIXED;
+        sqe->buf_index = *buffer;
+    }
     under_way_++;
+}
+
+// The registered one that all of its data lies in, or NULL.
+const std::uint16_t* Dev::buffer_of(const Op& op) const {
+    if (buffers_.empty() || !op.data)
+        return nullptr;
+    auto found = buffers_.lower_bound(op.data + op.core.len);
+    return found != buffers_.end() && found->second.first <= op.data ? &found->second.second
+                                                                     : nullptr;
 }
 
 // The kernel has some of them; those that it hasn't been given yet end here.
@@ -257,6 +270,36 @@ int Dev::dealloc(const rmem_op_range& range) {
         rmem_io_range io{range.addr, range.bytes};
         return ioctl(device_.get(), RMEM_IOC_FREE, &io);
     });
+}
+
+// ---- registered buffers ----
+
+int Dev::keep_buffer(unsigned number, std::span<std::uint8_t> memory) {
+    Lock lock(lock_);
+    if (!has_ring_)
+        return 0;
+    if (!has_buffers_) {
+        if (int error = io_uring_register_buffers_sparse(&ring_, REMOTE_BUFFERS_MAX))
+            return error;
+        has_buffers_ = true;
+    }
+    iovec vector{memory.data(), memory.size()};
+    __u64 tag = 0;
+    int updated = io_uring_register_buffers_update_tag(&ring_, number, &vector, &tag, 1);
+    if (updated < 0)
+        return updated;
+    buffers_[memory.data() + memory.size()] = {memory.data(), static_cast<std::uint16_t>(number)};
+    return 0;
+}
+
+void Dev::drop_buffer(unsigned number) {
+    Lock lock(lock_);
+    std::erase_if(buffers_, [&](const auto& buffer) { return buffer.second.second == number; });
+    iovec none{};
+    __u64 tag = 0;
+    flush(); // what names it is the kernel's before
+    if (has_buffers_)
+        io_uring_register_buffers_update_tag(&ring_, number, &none, &tag, 1);
 }
 
 void Dev::stats(remote_counters& counters) {

@@ -15,7 +15,9 @@
  */
 #pragma once
 
+#include <map>
 #include <string>
+#include <utility>
 
 #include <liburing.h>
 
@@ -34,6 +36,8 @@ public:
     int alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t wanted,
               rmem_op_range& range) override;
     int dealloc(const rmem_op_range& range) override;
+    int keep_buffer(unsigned number, std::span<std::uint8_t> memory) override;
+    void drop_buffer(unsigned number) override;
     void stats(remote_counters& counters) override;
     std::uint64_t page_bytes() const override { return page_bytes_; }
     std::uint32_t put_bytes() const override { return put_bytes_; }
@@ -48,6 +52,7 @@ private:
     void take_back(Call& call) override;
 
     void submit(Op& op);
+    const std::uint16_t* buffer_of(const Op& op) const;
     void begin_later(Op& op);
     void end_later(const Call* call);
     bool listen(Clock::time_point until);
@@ -64,6 +69,9 @@ private:
     rmem_op* later_ = nullptr; // those after them
     rmem_op* last_ = nullptr;
     bool closing_ = false; // nothing begins any more
+    // Those the ring knows, by their end, and the number each has there.
+    std::map<const std::uint8_t*, std::pair<const std::uint8_t*, std::uint16_t>> buffers_;
+    bool has_buffers_ = false;
 };
 
 } // namespace remora::lib

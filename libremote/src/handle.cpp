@@ -87,7 +87,8 @@ Handle::Handle(const Target& target, const remote_options& options)
     : generation_(current_generation()),
       backend_(open_backend(target, options)),
       heap_(*backend_),
-      locks_(*backend_) {
+      locks_(*backend_),
+      buffers_(*backend_) {
     std::uint32_t most = options.async_max ? options.async_max : async_max_default;
     slots_ = std::vector<Slot>(std::min(most, async_max_most));
     for (std::uint32_t i = 0; i < slots_.size(); i++)

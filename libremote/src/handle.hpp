@@ -11,6 +11,7 @@
 
 #include "remote/remote.h"
 #include "src/backend.hpp"
+#include "src/buffers.hpp"
 #include "src/heap.hpp"
 #include "src/lock.hpp"
 #include "src/mappings.hpp"
@@ -29,6 +30,7 @@ public:
     Backend& backend() { return *backend_; }
     Heap& heap() { return heap_; }
     Locks& locks() { return locks_; }
+    Buffers& buffers() { return buffers_; }
 
     // READ or WRITE of all the pieces, which are sound.
     int transfer(std::uint8_t type, std::span<const rvec> pieces, Clock::time_point limit);
@@ -69,6 +71,7 @@ private:
     std::unique_ptr<Backend> backend_;
     Heap heap_;
     Locks locks_;
+    Buffers buffers_;
     std::mutex slots_lock_; // free_, generations, and what is told, and given back, at an end
     std::vector<Slot> slots_;
     std::uint32_t free_ = 0;

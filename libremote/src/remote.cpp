@@ -235,6 +235,25 @@ REMOTE_API uint64_t remote_page_bytes(remote_t* r) {
     return r ? r->handle.backend().page_bytes() : 0;
 }
 
+REMOTE_API int remote_register(remote_t* r, void* buffer, size_t bytes) {
+    if (int error = check_range(r, 0, buffer, bytes))
+        return error;
+    auto* memory = static_cast<std::uint8_t*>(buffer);
+    if (bytes > REMOTE_BUFFER_BYTES_MAX || memory + bytes < memory)
+        return -EINVAL;
+    try {
+        return r->handle.buffers().add(memory, bytes);
+    } catch (const std::bad_alloc&) {
+        return -ENOMEM;
+    }
+}
+
+REMOTE_API int remote_unregister(remote_t* r, void* buffer) {
+    if (int error = check(r))
+        return error;
+    return r->handle.buffers().remove(static_cast<std::uint8_t*>(buffer));
+}
+
 REMOTE_API int rread(remote_t* r, raddr_t address, void* buffer, size_t bytes) {
     if (int error = check_range(r, address, buffer, bytes))
         return error;

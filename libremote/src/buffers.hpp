@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The buffers a program has registered with a handle, remote_register(): which they are, and the
+ * number a backend knows each by.
+ */
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+
+#include "src/backend.hpp"
+
+namespace remora::lib {
+
+class Buffers {
+public:
+    explicit Buffers(Backend& backend);
+
+    // -EEXIST: it overlaps one that is registered. -ENOSPC: REMOTE_BUFFERS_MAX are. Throws
+    // bad_alloc.
+    int add(std::uint8_t* memory, std::size_t bytes);
+    // -EINVAL: none begins there.
+    int remove(const std::uint8_t* memory);
+
+private:
+    struct Buffer {
+        std::size_t bytes;
+        unsigned number;
+    };
+
+    Backend& backend_;
+    std::mutex lock_; // all below
+    std::map<const std::uint8_t*, Buffer> by_begin_;
+    std::uint64_t free_; // a bit for each number
+};
+
+} // namespace remora::lib
