@@ -215,7 +215,8 @@ int main() {
 
     setenv("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", 1);
     setenv("HOME", "/tmp", 1);
-    // With another locale than that most programs open a dozen files more, which for `cat` is half the time.
+    // With another locale than that most programs open a dozen files more, which for `cat` is half
+    // the time.
     setenv("LANG", "C", 1);
     setenv("TERM", "xterm-256color", 1);
     setsid();
