@@ -13,6 +13,9 @@ namespace remora::test {
 
 namespace {
 
+// None of what a test does meanwhile takes that long, whatever is lost on the way.
+constexpr std::uint64_t long_lease_us = 120'000'000;
+
 class Lock : public Backends {
 protected:
     // The word at an offset of the lock.
@@ -64,9 +67,10 @@ TEST_P(Lock, WhatCantBe) {
 // What a lock protects is read and written without a step that would be one by itself.
 TEST_P(Lock, OneHolderAtATime) {
     raddr_t lock = alloc(REMOTE_LOCK_BYTES), sum = alloc(8);
+    ASSERT_EQ(rlock_init(r, lock, long_lease_us), 0);
     const int rounds = is_slow() ? 15 : 100;
     std::atomic<int> holders{0};
-    std::vector<std::thread> threads;
+    std::vector<std::jthread> threads;
     for (int t = 0; t < 4; t++) {
         threads.emplace_back([&] {
             remote_t* mine = is_shared() ? open() : r;
@@ -86,7 +90,7 @@ TEST_P(Lock, OneHolderAtATime) {
                 remote_close(mine);
         });
     }
-    for (std::thread& thread : threads)
+    for (std::jthread& thread : threads)
         thread.join();
     std::uint64_t value = 0;
     ASSERT_EQ(rread(r, sum, &value, sizeof(value)), 0);
@@ -96,8 +100,9 @@ TEST_P(Lock, OneHolderAtATime) {
 // By one handle, too, each is its own.
 TEST_P(Lock, ThreadsOfOneHandle) {
     raddr_t lock = alloc(REMOTE_LOCK_BYTES), sum = alloc(8);
+    ASSERT_EQ(rlock_init(r, lock, long_lease_us), 0);
     const int rounds = is_slow() ? 15 : 100;
-    std::vector<std::thread> threads;
+    std::vector<std::jthread> threads;
     for (int t = 0; t < 4; t++) {
         threads.emplace_back([&] {
             for (int i = 0; i < rounds; i++) {
@@ -110,7 +115,7 @@ TEST_P(Lock, ThreadsOfOneHandle) {
             }
         });
     }
-    for (std::thread& thread : threads)
+    for (std::jthread& thread : threads)
         thread.join();
     std::uint64_t value = 0;
     ASSERT_EQ(rread(r, sum, &value, sizeof(value)), 0);
@@ -127,9 +132,10 @@ TEST_P(Lock, ThreadsOfOneHandle) {
 TEST_P(Lock, InTheOrderTheyCame) {
     constexpr std::uint32_t takers = 5;
     raddr_t lock = alloc(REMOTE_LOCK_BYTES);
+    ASSERT_EQ(rlock_init(r, lock, long_lease_us), 0);
     ASSERT_EQ(rlock(r, lock), 0);
     std::vector<std::uint32_t> order; // under the lock
-    std::vector<std::thread> threads;
+    std::vector<std::jthread> threads;
     for (std::uint32_t t = 0; t < takers; t++) {
         threads.emplace_back([&, t] {
             remote_t* mine = is_shared() ? open() : r;
@@ -142,7 +148,7 @@ TEST_P(Lock, InTheOrderTheyCame) {
         wait_for_takers(lock, t + 2);
     }
     ASSERT_EQ(runlock(r, lock), 0);
-    for (std::thread& thread : threads)
+    for (std::jthread& thread : threads)
         thread.join();
     EXPECT_EQ(order, (std::vector<std::uint32_t>{0, 1, 2, 3, 4}));
 }
