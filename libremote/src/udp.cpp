@@ -91,7 +91,7 @@ public:
         if (mine.data_bytes)
             piece_[pieces_++] = {op_of(mine.op).data + mine.data_offset, mine.data_bytes};
         seal(heads_.data() + messages_ * RMEM_HDR_BYTES, mine.head,
-             piece_.subspan(first, pieces_ - first));
+             piece_.subspan(first, pieces_ - first), mine.payload_bytes + mine.data_bytes);
         messages_++;
     }
 
@@ -115,7 +115,8 @@ public:
 
 private:
     // rmem_wire_build() of a payload in pieces.
-    void seal(std::uint8_t* header, rmem_head& head, std::span<const iovec> payload) {
+    void seal(std::uint8_t* header, rmem_head& head, std::span<const iovec> payload,
+              std::uint32_t bytes) {
         if (rmem_wire_has_digest(&head)) {
             std::uint32_t crc = BASE_CRC32C_SEED;
             for (const iovec& piece : payload)
@@ -125,9 +126,10 @@ private:
         rmem_wire_encode(header, &head);
         struct base_siphash hash;
         rmem_wire_hash_begin(&hash, &client_.config.key, header);
-        if (rmem_wire_tags_payload(&head)) {
-            for (const iovec& piece : payload)
-                base_siphash_update(&hash, piece.iov_base, piece.iov_len);
+        std::size_t tagged = rmem_wire_tagged_bytes(&head, bytes);
+        for (const iovec& piece : payload) {
+            base_siphash_update(&hash, piece.iov_base, std::min(piece.iov_len, tagged));
+            tagged -= std::min(piece.iov_len, tagged);
         }
         rmem_wire_seal(header, base_siphash_final(&hash));
     }
