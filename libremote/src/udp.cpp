@@ -168,12 +168,12 @@ private:
 
 namespace {
 
-void take_data(Op& op, std::uint32_t offset, const std::uint8_t* data, std::uint32_t bytes) {
+void take_data(const Op& op, std::uint32_t offset, const std::uint8_t* data, std::uint32_t bytes) {
     if (op.ranges.empty()) {
         std::memcpy(op.data + offset, data, bytes);
         return;
     }
-    for (Range& range : op.ranges) {
+    for (const Range& range : op.ranges) {
         std::memcpy(range.data, data, range.bytes);
         data += range.bytes;
     }
