@@ -322,7 +322,7 @@ private:
             for (unsigned n = 0; n < range.extents; n++) {
                 const rmem_extent& e = range.extent[n];
                 if (h.type == RMEM_WRITEV) {
-                    std::memcpy(at(e), from, e.bytes);
+                    std::memcpy(at(e), from, e.bytes); // one thread: no page has gone meanwhile
                     from += e.bytes;
                 } else if (e.page == RMEM_PAGE_NONE) {
                     out.resize(out.size() + e.bytes);
