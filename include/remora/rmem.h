@@ -19,9 +19,9 @@
  * headers verify. Messages that travel together are on their own:
  * each has its tag, its id and its answer, and a bad one spoils none of the
  * others. They are of one space and session, and of types READ, WRITE, DISCARD,
- * ZERO, ATOMIC and PUT; others travel alone. Their answers are bundled in the same order, as
- * far as the datagram size allows that the client gave in OPEN; so are those to datagrams
- * that come together, or by RMEM_FLAGS_MORE. A client may send without bundling.
+ * ZERO, ATOMIC, PUT, READV and WRITEV; others travel alone. Their answers are bundled in the
+ * same order, as far as the datagram size allows that the client gave in OPEN; so are those to
+ * datagrams that come together, or by RMEM_FLAGS_MORE. A client may send without bundling.
  *
  * After Clio (ASPLOS'22), sections 4.2 to 4.5: no connections, the response is
  * the acknowledgement, a write larger than the path's MTU goes as independent
@@ -76,8 +76,9 @@
  *   RMEM_LINK    payload: the UDP checksum only (which must then be present),
  *   RMEM_DIGEST  payload: CRC32C in the header's digest field,
  *   RMEM_FULL    the tag runs over the header, then the payload.
- * Of messages other than RMEM_READ and RMEM_WRITE (either direction) the tag
- * always runs over header and payload. A payload that fails its digest or tag,
+ * Of messages other than RMEM_READ and RMEM_WRITE (either direction), RMEM_WRITEV and answers to
+ * RMEM_READV the tag always runs over header and payload; of RMEM_WRITEV it always
+ * runs over header and ranges. A payload that fails its digest or tag,
  * or whose length isn't the header's, under a header that verifies is answered
  * RMEM_DAMAGED where the level tells the two apart (RMEM_DIGEST; lengths).
  */
@@ -103,6 +104,8 @@
 #define RMEM_PIECE_BYTES_MAX 8704U
 /* Largest range of one DISCARD or ZERO. */
 #define RMEM_ZERO_BYTES_MAX (64U * 1024 * 1024)
+/* Ranges of one READV or WRITEV. */
+#define RMEM_RANGES_MAX 128U
 
 #define RMEM_PAGE_SHIFT_MIN 16 /* 64 KiB */
 #define RMEM_PAGE_SHIFT_MAX 22 /* 4 MiB */
@@ -167,6 +170,19 @@ enum rmem_type {
 	 * rmem_found.
 	 */
 	RMEM_PUT = 11,
+	/*
+	 * Many READs that are short, under one header and id: addr is 0, op the number of ranges,
+	 * 1 up to RMEM_RANGES_MAX; payload as many rmem_range, len bytes in all. Out: one packet,
+	 * with the bytes of all ranges in their order; so len is what a packet carries at most.
+	 * What is wrong with one range refuses all.
+	 */
+	RMEM_READV = 12,
+	/*
+	 * WRITEs, the same way: payload the ranges, then their data, together what a packet
+	 * carries at most; header's len is of the data alone. Written in the order of the ranges,
+	 * which may overlap. All are written or none.
+	 */
+	RMEM_WRITEV = 13,
 	RMEM_TYPE_END
 };
 
@@ -230,7 +246,7 @@ struct rmem_hdr {
 	__le32 offset;	 /* READ responses: of this part in the request; else 0 */
 	__le16 piece;	 /* READ requests: payload bytes per response packet; else 0 */
 	__u8 attempt;	 /* of the request, wrapping; echoed, so a round trip is unambiguous */
-	__u8 op;	 /* ATOMIC, PUT: enum rmem_atomic_op; else 0; echoed */
+	__u8 op;	 /* ATOMIC, PUT: enum rmem_atomic_op; READV, WRITEV: ranges; echoed */
 	__le32 digest;	 /* RMEM_DIGEST: CRC32C of the payload, 0 without one; else 0 */
 	__u8 tag[8];	 /* SipHash-2-4, little-endian; see above */
 };
@@ -239,8 +255,8 @@ struct rmem_hdr {
 #define RMEM_TAGGED_BYTES 64 /* of the header; the tag is last */
 
 /*
- * Payloads. In messages that carry one of these, but ATOMIC and PUT, header's addr is 0 and
- * len is the payload's size.
+ * Payloads. In messages that carry one of these, header's addr is 0 and len is the payload's
+ * size; but of ATOMIC, PUT, READV and WRITEV they are what is said there.
  */
 struct rmem_open {
 	__u8 client[16];  /* names the client for good; opening supersedes its older sessions */
@@ -267,6 +283,7 @@ struct rmem_alloc {
 	__le32 reserved; /* 0 */
 };
 
+/* READV, WRITEV: bytes is 1 or more. */
 struct rmem_range {
 	__le64 addr;
 	__le64 bytes;

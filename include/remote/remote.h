@@ -210,8 +210,9 @@ struct rvec {
 
 /*
  * Gather and scatter: as many reads, or writes, as there are pieces, 1 to REMOTE_PIECES_MAX, of
- * 1 GiB at most together. Small ones travel up to sixteen to a packet. Pieces that overlap are done
- * in their order. The first error among them; the others are done all the same.
+ * 1 GiB at most together. Small ones, of 1 KiB at most, that follow each other travel up to 128 to a
+ * message, by udp. Pieces that overlap are done in their order. The first error among them; then it
+ * isn't known which of the others were done.
  */
 #define REMOTE_PIECES_MAX 4096
 int rreadv(remote_t *r, const struct rvec *pieces, size_t count);
@@ -355,7 +356,7 @@ enum remote_kind {
 
 /*
  * Of a kind: operations on the way, of which a call of more than 256 KiB is several; embedded, of
- * more than 8.5 KiB.
+ * more than 8.5 KiB. Pieces that travel in one message are one operation.
  */
 struct remote_kind_stats {
 	uint64_t done, failed;

@@ -52,6 +52,8 @@ const char *const node_count_name[NODE_COUNTS] = {
 	[TYPE(ATOMIC)] = "atomic",
 	[TYPE(FENCE)] = "fence",
 	[TYPE(PUT)] = "put",
+	[TYPE(READV)] = "readv",
+	[TYPE(WRITEV)] = "writev",
 
 	[NODE_COUNT_READ_BYTES] = "read-bytes",
 	[NODE_COUNT_WRITE_BYTES] = "write-bytes",

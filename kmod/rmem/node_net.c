@@ -102,6 +102,30 @@ static bool copy_in(const struct node_rx *rx, u32 skip_bytes, const struct rmem_
 	return true;
 }
 
+/* The same, of a WRITEV. */
+static bool scatter(const struct node_rx *rx, const void *ranges)
+{
+	u32 offset = rmem_skb_payload(&rx->in) + rmem_wire_ranges_bytes(&rx->in.head);
+	struct rmem_answer range;
+	unsigned int i, n;
+
+	for (i = 0; i < rx->in.head.op; i++) {
+		rmem_node_range(&rx->host->core, &rx->in.head, ranges, i, &range);
+		for (n = 0; n < range.extents; n++) {
+			const struct rmem_extent *extent = &range.extent[n];
+
+			if (extent->page != RMEM_PAGE_NONE &&
+			    WARN_ON_ONCE(skb_copy_bits(rx->skb, offset,
+						       node_mem_at(&rx->host->mem, extent),
+						       extent->bytes)))
+				return false;
+			offset += extent->bytes;
+		}
+	}
+	node_count_add(NODE_COUNT_WRITE_BYTES, rx->in.head.len);
+	return true;
+}
+
 static void fill(const struct node_rx *rx, const struct rmem_answer *answer)
 {
 	unsigned int i;
@@ -153,17 +177,43 @@ static void send_parts(struct node_rx *rx, struct rmem_answer *answer)
 	}
 }
 
-/* READ, WRITE, DISCARD, ZERO, ATOMIC, PUT. Slot lock. */
+static void gather(struct node_rx *rx, struct rmem_head *head, const void *ranges)
+{
+	if (node_send_add_gathered(rx->answers, rx->host, rx->key, head, &rx->in.head, ranges))
+		node_count_add(NODE_COUNT_READ_BYTES, head->len);
+}
+
+/*
+ * As much of the payload as the core looks at. NULL: no memory to have that in one place, and the
+ * request is as good as lost.
+ */
+static const void *known_payload(struct node_rx *rx, struct rmem_put *put)
+{
+	u32 offset = rmem_skb_payload(&rx->in);
+
+	if (rmem_type_has_ranges(rx->in.head.type)) {
+		if (pskb_may_pull(rx->skb, offset + rmem_wire_ranges_bytes(&rx->in.head)))
+			return rx->skb->data + offset;
+		node_count(NODE_COUNT_DROP_NO_BUFFER);
+		return NULL;
+	}
+	if (rx->in.head.type == RMEM_PUT &&
+	    WARN_ON_ONCE(skb_copy_bits(rx->skb, offset, put, sizeof(*put))))
+		return NULL;
+	return put;
+}
+
+/* READ, WRITE, DISCARD, ZERO, ATOMIC, PUT, READV, WRITEV. Slot lock. */
 static void execute(struct node_rx *rx)
 {
 	struct rmem_node *core = &rx->host->core;
 	struct rmem_answer answer;
 	struct rmem_put put = {};
+	const void *known = known_payload(rx, &put);
 
-	if (rx->in.head.type == RMEM_PUT &&
-	    WARN_ON_ONCE(skb_copy_bits(rx->skb, rmem_skb_payload(&rx->in), &put, sizeof(put))))
+	if (!known)
 		return;
-	rmem_node_request(core, ktime_get_coarse_ns(), &rx->in.head, &put, &rx->path.peer,
+	rmem_node_request(core, ktime_get_coarse_ns(), &rx->in.head, known, &rx->path.peer,
 			  &answer);
 	node_count(NODE_COUNT_REASON + answer.reason);
 	trace_rmem_node_decision(&rx->in.head, &answer);
@@ -190,6 +240,14 @@ static void execute(struct node_rx *rx)
 	case RMEM_ACT_PUT:
 		if (!do_put(rx, &put, &answer))
 			return;
+		break;
+	case RMEM_ACT_GATHER:
+		gather(rx, &answer.reply, known);
+		return;
+	case RMEM_ACT_SCATTER:
+		if (!scatter(rx, known))
+			return;
+		rmem_node_done(core, &rx->in.head);
 		break;
 	case RMEM_ACT_REPLY:
 		break;

@@ -3,9 +3,10 @@
  * Answers on their way out.
  *
  *      linear:    | room for lower layers | UDP | struct rmem_hdr | ... one for each message
- *      fragments: page memory, by reference (READ); what an ATOMIC, PUT found, in memory of its own
+ *      fragments: page memory, by reference (READ); what an ATOMIC, PUT found and what a READV
+ *                 asked for, in memory of their own
  *
- * Read data isn't copied: the packet refers to the lent page itself, and the
+ * Data of a READ isn't copied: the packet refers to the lent page itself, and the
  * scrubber leaves a page alone while one does. So a page may change while it
  * waits in a queue, if its owner writes what he is reading; he gets the one, the
  * other, or a packet his digest refuses. The fragments are marked as shared,
@@ -155,27 +156,126 @@ bool node_send_add(struct node_answers *answers, const struct node_mem *mem,
 	return true;
 }
 
+/* Memory of an answer's own. None is larger than a page, or it might never be had. */
+#define OWN_MAX DIV_ROUND_UP(RMEM_PIECE_BYTES_MAX, PAGE_SIZE)
+
+struct own {
+	void *data[OWN_MAX];
+	unsigned int count;
+	u32 bytes;
+};
+
+static void own_free(struct own *own)
+{
+	while (own->count)
+		skb_free_frag(own->data[--own->count]);
+}
+
+static bool own_alloc(struct own *own, u32 bytes)
+{
+	u32 done;
+
+	own->count = 0;
+	own->bytes = bytes;
+	for (done = 0; done < bytes; done += PAGE_SIZE) {
+		void *data = netdev_alloc_frag(min_t(u32, bytes - done, PAGE_SIZE));
+
+		if (unlikely(!data)) {
+			own_free(own);
+			node_count(NODE_COUNT_DROP_NO_BUFFER);
+			return false;
+		}
+		own->data[own->count++] = data;
+	}
+	return true;
+}
+
+/* It's the packet's from now on. */
+static void own_add(struct sk_buff *skb, const struct own *own)
+{
+	unsigned int i;
+
+	for (i = 0; i < own->count; i++) {
+		struct page *page = virt_to_head_page(own->data[i]);
+		u32 bytes = min_t(u32, own->bytes - i * PAGE_SIZE, PAGE_SIZE);
+
+		skb_add_rx_frag(skb, skb_shinfo(skb)->nr_frags, page,
+				own->data[i] - page_address(page), bytes, bytes);
+	}
+}
+
 /* Behind the data of other answers there is room in fragments only, so this is one, too. */
 bool node_send_add_found(struct node_answers *answers, const struct base_siphash_key *key,
 			 struct rmem_head *head, const struct rmem_found *found)
 {
-	void *data = netdev_alloc_frag(sizeof(*found));
 	struct sk_buff *skb;
-	struct page *page;
+	struct own own;
 
-	if (unlikely(!data)) {
-		node_count(NODE_COUNT_DROP_NO_BUFFER);
+	if (!own_alloc(&own, sizeof(*found)))
 		return false;
-	}
-	skb = packet_for(answers, head, 1);
+	skb = packet_for(answers, head, own.count);
 	if (!skb) {
-		skb_free_frag(data);
+		own_free(&own);
 		return false;
 	}
-	memcpy(data, found, sizeof(*found));
-	page = virt_to_head_page(data);
-	skb_add_rx_frag(skb, skb_shinfo(skb)->nr_frags, page, data - page_address(page),
-			sizeof(*found), sizeof(*found));
+	memcpy(own.data[0], found, sizeof(*found));
+	own_add(skb, &own);
+	rmem_skb_seal(skb, rmem_skb_put_hdr(skb), head, key);
+	return true;
+}
+
+static void own_fill(const struct own *own, u32 offset, const void *from, u32 bytes)
+{
+	while (bytes) {
+		u32 in_page = offset % PAGE_SIZE;
+		u32 here = min_t(u32, bytes, PAGE_SIZE - in_page);
+
+		memcpy(own->data[offset / PAGE_SIZE] + in_page, from, here);
+		offset += here;
+		from += here;
+		bytes -= here;
+	}
+}
+
+static void own_gather(const struct own *own, struct node_host *host,
+		       const struct rmem_head *request, const void *ranges)
+{
+	struct rmem_answer range;
+	unsigned int i, n;
+	u32 offset = 0;
+
+	for (i = 0; i < request->op; i++) {
+		rmem_node_range(&host->core, request, ranges, i, &range);
+		for (n = 0; n < range.extents; n++) {
+			const struct rmem_extent *extent = &range.extent[n];
+			bool written = extent->page != RMEM_PAGE_NONE;
+
+			own_fill(own, offset,
+				 written ? node_mem_at(&host->mem, extent) :
+					   page_address(host->mem.zero),
+				 extent->bytes);
+			offset += extent->bytes;
+		}
+	}
+}
+
+/* Fragments are few, so many ranges are copied. */
+bool node_send_add_gathered(struct node_answers *answers, struct node_host *host,
+			    const struct base_siphash_key *key, struct rmem_head *head,
+			    const struct rmem_head *request, const void *ranges)
+{
+	struct sk_buff *skb;
+	struct own own;
+
+	if (!own_alloc(&own, head->len))
+		return false;
+	skb = packet_for(answers, head, own.count);
+	if (!skb) {
+		own_free(&own);
+		return false;
+	}
+	own_gather(&own, host, request, ranges);
+	own_add(skb, &own);
 	rmem_skb_seal(skb, rmem_skb_put_hdr(skb), head, key);
 	return true;
 }

@@ -25,13 +25,15 @@
 			 { RMEM_ALLOC, "alloc" }, { RMEM_FREE, "free" }, { RMEM_READ, "read" },    \
 			 { RMEM_WRITE, "write" }, { RMEM_DISCARD, "discard" },                     \
 			 { RMEM_ZERO, "zero" }, { RMEM_ATOMIC, "atomic" },                          \
-			 { RMEM_FENCE, "fence" }, { RMEM_PUT, "put" })
+			 { RMEM_FENCE, "fence" }, { RMEM_PUT, "put" },                             \
+			 { RMEM_READV, "readv" }, { RMEM_WRITEV, "writev" })
 
 #define show_rmem_action(action)                                                                   \
 	__print_symbolic(action, { RMEM_ACT_DROP, "drop" }, { RMEM_ACT_REPLY, "reply" },           \
 			 { RMEM_ACT_COPY_IN, "copy-in" }, { RMEM_ACT_FILL, "fill" },               \
 			 { RMEM_ACT_SEND_OUT, "send-out" }, { RMEM_ACT_ATOMIC, "atomic" },         \
-			 { RMEM_ACT_PUT, "put" })
+			 { RMEM_ACT_PUT, "put" }, { RMEM_ACT_GATHER, "gather" },                   \
+			 { RMEM_ACT_SCATTER, "scatter" })
 
 TRACE_EVENT(rmem_node_request,
 	TP_PROTO(const struct rmem_head *msg),

@@ -191,7 +191,7 @@ static bool add_payload(struct sk_buff *skb, const struct rmem_client_tx *tx)
 
 	if (!payload)
 		return false;
-	memcpy(payload, tx->payload, tx->payload_bytes);
+	memcpy(payload, rmem_client_tx_payload(tx), tx->payload_bytes);
 	page = virt_to_head_page(payload);
 	skb_add_rx_frag(skb, skb_shinfo(skb)->nr_frags, page, payload - page_address(page),
 			tx->payload_bytes, tx->payload_bytes);

@@ -54,8 +54,7 @@ static u64 tag(const struct base_siphash_key *key, const struct rmem_head *head,
 	struct base_siphash h;
 
 	rmem_wire_hash_begin(&h, key, hdr);
-	if (rmem_wire_tags_payload(head))
-		walk(skb, offset, bytes, hash_update, &h);
+	walk(skb, offset, rmem_wire_tagged_bytes(head, bytes), hash_update, &h);
 	return base_siphash_final(&h);
 }
 

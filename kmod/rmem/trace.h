@@ -19,7 +19,8 @@
 			 { RMEM_ALLOC, "alloc" }, { RMEM_FREE, "free" }, { RMEM_READ, "read" },    \
 			 { RMEM_WRITE, "write" }, { RMEM_DISCARD, "discard" },                     \
 			 { RMEM_ZERO, "zero" }, { RMEM_ATOMIC, "atomic" },                          \
-			 { RMEM_FENCE, "fence" }, { RMEM_PUT, "put" })
+			 { RMEM_FENCE, "fence" }, { RMEM_PUT, "put" },                             \
+			 { RMEM_READV, "readv" }, { RMEM_WRITEV, "writev" })
 
 #define rmem_trace_status(status)                                                                  \
 	__print_symbolic(status, { RMEM_OK, "ok" }, { RMEM_DAMAGED, "damaged" },                   \

@@ -3,7 +3,7 @@
  * The memory node's core with what it wants around it in user space: pages, locks, zeroing.
  * The daemon puts sockets before it, the library's `embedded` a function call.
  *
- *   READ WRITE DISCARD ZERO     slot_lock() { rmem_node_request(core()); copy; rmem_node_done() }
+ *   READ WRITE DISCARD ZERO ... slot_lock() { rmem_node_request(core()); copy; rmem_node_done() }
  *   OPEN CLOSE ALLOC FREE ...   call(): call lock { slow lock, slot lock { a step } ... }
  *   zeroing                     take_dirty() -> a grace period -> clean()
  *
@@ -46,6 +46,9 @@ public:
     // Slot lock: what RMEM_ACT_COPY_IN and RMEM_ACT_FILL ask for.
     void copy_in(const rmem_answer& answer, const std::uint8_t* from);
     void fill(const rmem_answer& answer);
+    // And RMEM_ACT_GATHER and RMEM_ACT_SCATTER, of payloads of such requests. to: head.len bytes.
+    void gather(const rmem_head& head, const std::uint8_t* payload, std::uint8_t* to);
+    void scatter(const rmem_head& head, const std::uint8_t* payload);
 
     rmem_space_error add_space(std::uint32_t id, const std::uint8_t* key,
                                std::uint64_t quota_bytes);

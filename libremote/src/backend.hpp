@@ -30,6 +30,9 @@ public:
     virtual void cancel(Call& call) = 0;
     // Bytes of data that one PUT takes at most.
     virtual std::uint32_t put_bytes() const = 0;
+    // READV and WRITEV: bytes of a message, so of all data of a READV, and of data and ranges of a
+    // WRITEV; 0: start() takes none.
+    virtual std::uint32_t vector_bytes() const = 0;
     // Until it has ended; false: until's time has come, and it hasn't. What is here by then is
     // taken in, but for at_once.
     virtual bool wait(const Call& call, Clock::time_point until) = 0;

@@ -41,6 +41,7 @@ public:
     void stats(remote_counters& counters) override;
     std::uint64_t page_bytes() const override { return page_bytes_; }
     std::uint32_t put_bytes() const override { return put_bytes_; }
+    std::uint32_t vector_bytes() const override { return 0; }
     bool disown() override;
 
 private:

@@ -32,6 +32,7 @@ public:
                  Clock::time_point) override;
     void start(std::span<Op> ops) override;
     std::uint32_t put_bytes() const override { return RMEM_PIECE_BYTES_MAX; }
+    std::uint32_t vector_bytes() const override { return 0; }
     void cancel(Call&) override {} // it has ended
     bool wait(const Call&, Clock::time_point) override { return true; }
     int release(Clock::time_point) override { return 0; }

@@ -59,26 +59,11 @@ unsigned current_generation() {
     return process_generation;
 }
 
-// How many ops they make, and how many bytes, at most a bit more than may be.
-struct Sum {
-    std::size_t ops = 0;
+bool are_too_long(std::span<const rvec> pieces) {
     std::size_t bytes = 0;
-};
-
-Sum sum_of(std::span<const rvec> pieces) {
-    Sum sum;
-    for (const rvec& piece : pieces) {
-        sum.ops += ops_for(piece.bytes);
-        sum.bytes += std::min(piece.bytes, async_bytes_max + 1);
-    }
-    return sum;
-}
-
-void cut_all(std::span<Op> ops, Call& call, std::uint8_t type, std::span<const rvec> pieces) {
-    for (const rvec& piece : pieces) {
-        auto* data = static_cast<std::uint8_t*>(piece.buffer);
-        ops = ops.subspan(cut(ops, call, type, piece.address, data, piece.bytes).size());
-    }
+    for (const rvec& piece : pieces)
+        bytes += std::min(piece.bytes, async_bytes_max + 1);
+    return bytes > async_bytes_max;
 }
 
 } // namespace
@@ -131,7 +116,8 @@ void Handle::give_slot(std::uint32_t index) {
     free_ = index;
 }
 
-std::span<Op> Handle::ops_of(Slot& slot, std::size_t count) {
+std::span<Op> Handle::ops_of(Slot& slot, std::size_t count, std::size_t ranges) {
+    slot.ranges = Ranges(ranges);
     if (count == 1)
         return {&slot.first, 1};
     std::vector<Op> more(count);
@@ -149,22 +135,22 @@ void Handle::begin(std::uint32_t index, std::span<Op> ops, rop_t& rop, Clock::ti
 
 int Handle::start(std::uint8_t type, std::span<const rvec> pieces, rop_t& rop,
                   Clock::time_point limit) {
-    Sum sum = sum_of(pieces);
-    if (sum.bytes > async_bytes_max)
+    if (are_too_long(pieces))
         return -EINVAL;
+    Cut cut(type, pieces, backend_->vector_bytes());
     std::uint32_t index = take_slot();
     if (index == none)
         return -EAGAIN;
     Slot& slot = slots_[index];
     std::span<Op> ops;
     try {
-        ops = ops_of(slot, sum.ops);
+        ops = ops_of(slot, cut.ops(), cut.ranges());
     } catch (const std::bad_alloc&) {
         std::lock_guard lock(slots_lock_);
         give_slot(index);
         return -ENOMEM;
     }
-    cut_all(ops, slot.call, type, pieces);
+    cut.make(ops, slot.call, slot.ranges);
     begin(index, ops, rop, limit);
     return 0;
 }
@@ -213,12 +199,13 @@ int Handle::start_put(raddr_t address, std::uint8_t* data, std::size_t bytes,
 // ---- synchronous ones ----
 
 int Handle::transfer(std::uint8_t type, std::span<const rvec> pieces, Clock::time_point limit) {
-    Sum sum = sum_of(pieces);
-    if (sum.bytes > async_bytes_max)
+    if (are_too_long(pieces))
         return -EINVAL;
+    Cut cut(type, pieces, backend_->vector_bytes());
     Call call;
-    std::vector<Op> ops(sum.ops);
-    cut_all(ops, call, type, pieces);
+    Ranges ranges(cut.ranges());
+    std::vector<Op> ops(cut.ops());
+    cut.make(ops, call, ranges);
     call.begin(ops.size(), limit);
     backend_->start(ops);
     backend_->wait(call, never);
@@ -279,10 +266,13 @@ bool Handle::poll_one(rop_t& rop, Clock::time_point until) {
     if (!backend_->wait(slot->call, until))
         return false;
     std::vector<Op> done;
+    Ranges done_ranges;
     std::lock_guard lock(slots_lock_);
     hand_over(*slot);
     rop.result = slot->call.result;
     slot->more.swap(done);
+    slot->first.ranges = {};
+    std::swap(slot->ranges, done_ranges);
     give_slot(static_cast<std::uint32_t>(slot - slots_.data()));
     return true;
 }

@@ -12,6 +12,7 @@
 #include "remote/remote.h"
 #include "src/backend.hpp"
 #include "src/buffers.hpp"
+#include "src/cut.hpp"
 #include "src/heap.hpp"
 #include "src/lock.hpp"
 #include "src/mappings.hpp"
@@ -52,13 +53,14 @@ private:
     struct Slot {
         Call call;
         Op first;
-        std::vector<Op> more;           // of a long one
+        std::vector<Op> more; // of a long one
+        Ranges ranges;
         std::uint64_t* found = nullptr; // an integer's
         std::uint32_t generation = 0;   // 0: free
         std::uint32_t next_free = 0;
     };
 
-    std::span<Op> ops_of(Slot& slot, std::size_t count);
+    std::span<Op> ops_of(Slot& slot, std::size_t count, std::size_t ranges = 0);
     std::size_t before_last(std::size_t bytes) const;
     void begin(std::uint32_t index, std::span<Op> ops, rop_t& rop, Clock::time_point limit);
     Slot* slot_of(const rop_t& rop);

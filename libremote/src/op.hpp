@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * A call is what the program asked for; ops are what a call takes, each at most
- * RMEM_OP_BYTES_MAX of a READ or WRITE. A call has ended when all of its ops have.
+ * RMEM_OP_BYTES_MAX of a READ or WRITE, or many small ranges. A call has ended when all of its ops
+ * have.
  */
 #pragma once
 
@@ -45,6 +46,14 @@ struct Link {
     }
 };
 
+// One of many that an op is about.
+struct Range {
+    Link near; // order.hpp's
+    std::uint64_t address = 0;
+    std::uint8_t* data = nullptr;
+    std::uint32_t bytes = 0;
+};
+
 struct Op {
     // type, addr, len (FREE, ALLOC, ATOMIC, PUT: what the union has) are the caller's
     rmem_op core{};
@@ -53,6 +62,7 @@ struct Op {
     // Of a PUT: what other ops of its call write, right before its own bytes. If one of them
     // fails, it isn't done.
     std::uint64_t before = 0;
+    std::span<Range> ranges; // of a READV or WRITEV, whose data is here, not in data
     // order.hpp's
     Link all, near, near_signal;
     std::uint64_t from = 0, end = 0;               // bytes it is about,

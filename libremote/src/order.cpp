@@ -7,10 +7,44 @@ namespace {
 
 bool rivals(const Link& a, const Link& b) {
     return a.from < b.end && b.from < a.end && a.op != b.op &&
-           (a.op->core.type != RMEM_READ || b.op->core.type != RMEM_READ);
+           !(rmem_type_reads(a.op->core.type) && rmem_type_reads(b.op->core.type));
 }
 
 } // namespace
+
+// fn for the places of an op's ranges.
+template <typename Fn>
+void Order::for_each_place(Op& op, Fn fn) {
+    if (op.ranges.empty()) {
+        fn(op.near);
+        fn(op.near_signal);
+        return;
+    }
+    for (Range& range : op.ranges)
+        fn(range.near);
+}
+
+Order::Blocks* Order::blocks_of(const Link& at) {
+    std::uint64_t bytes = at.end - at.from;
+    if (bytes <= 1U << short_shift)
+        return &short_;
+    return bytes <= 1U << long_shift ? &long_ : nullptr;
+}
+
+// Blocks may share a ring, so what is in another one is left to that.
+template <typename Fn>
+void Order::look(Blocks& blocks, const Link& at, Fn compare) {
+    if (!blocks.ranges)
+        return;
+    std::uint64_t behind = ((at.end - 1) >> blocks.shift) + 1;
+    for (std::uint64_t block = (at.from >> blocks.shift) - 1; block != behind; block++) {
+        Link& head = blocks.ring(block);
+        for (Link* link = head.next; link != &head; link = link->next) {
+            if (link->from >> blocks.shift == block)
+                compare(*link);
+        }
+    }
+}
 
 // fn for the op of each range under way that at's op must not pass, or that must not pass it.
 template <typename Fn>
@@ -19,54 +53,56 @@ void Order::for_each_rival(const Link& at, Fn fn) {
         if (rivals(other, at))
             fn(*other.op);
     };
-    if (is_wide(at)) {
-        for (Link* link = all_.next; link != &all_; link = link->next) {
-            compare(link->op->near);
-            compare(link->op->near_signal);
-        }
+    if (!blocks_of(at)) {
+        for (Link* link = all_.next; link != &all_; link = link->next)
+            for_each_place(*link->op, compare);
         return;
     }
-    auto look = [&](Link& head) {
-        for (Link* link = head.next; link != &head; link = link->next)
-            compare(*link);
-    };
-    look(wide_);
-    std::uint64_t block = at.from >> block_shift;
-    std::uint64_t end = (at.end - 1) >> block_shift;
-    std::size_t looked[3] = {near_.size(), near_.size(), near_.size()};
-    for (unsigned i = 0; i < 3; i++) {
-        std::uint64_t wanted = block + i - 1;
-        std::size_t which = bucket(wanted);
-        // Blocks may share a bucket, which is to be looked at once.
-        if (wanted == end + 1 || which == looked[0] || which == looked[1])
-            continue;
-        looked[i] = which;
-        look(near_[which]);
-    }
+    for (Link* link = wide_.next; link != &wide_; link = link->next)
+        compare(*link);
+    look(long_, at, compare);
+    look(short_, at, compare);
 }
 
+// An empty one is in no ring.
 void Order::enter_range(Op& op, Link& at, std::uint64_t from, std::uint64_t end) {
     at.op = &op;
     at.from = from;
     at.end = end;
+    if (from == end)
+        return;
     for_each_rival(at, [&](const Op&) { op.blockers++; });
-    at.add_before(is_wide(at) ? wide_ : near_[bucket(from >> block_shift)]);
+    Blocks* blocks = blocks_of(at);
+    at.add_before(blocks ? blocks->ring(from >> blocks->shift) : wide_);
+    if (blocks)
+        blocks->ranges++;
+}
+
+void Order::remove_range(Link& at) {
+    if (at.from == at.end)
+        return;
+    at.remove();
+    if (Blocks* blocks = blocks_of(at))
+        blocks->ranges--;
 }
 
 bool Order::enter(Op& op) {
     op.number = ++last_;
     op.blockers = 0;
-    enter_range(op, op.near, op.from, op.end);
-    // One that is in no ring is found by whoever looks at all, and overlaps nothing.
-    op.near_signal.from = op.near_signal.end = 0;
-    if (op.signal_end)
+    for (Range& range : op.ranges)
+        enter_range(op, range.near, range.address, range.address + range.bytes);
+    if (op.ranges.empty()) {
+        enter_range(op, op.near, op.from, op.end);
         enter_range(op, op.near_signal, op.signal_from, op.signal_end);
+    }
     op.all.op = &op;
     op.all.add_before(all_);
     return op.blockers == 0;
 }
 
 void Order::leave_range(const Op& op, const Link& at, rmem_op*& free) {
+    if (at.from == at.end)
+        return;
     for_each_rival(at, [&](Op& other) {
         if (other.number < op.number || --other.blockers)
             return;
@@ -78,11 +114,8 @@ void Order::leave_range(const Op& op, const Link& at, rmem_op*& free) {
 rmem_op* Order::leave(Op& op) {
     rmem_op* free = nullptr;
     op.all.remove();
-    op.near.remove();
-    op.near_signal.remove();
-    leave_range(op, op.near, free);
-    if (op.signal_end)
-        leave_range(op, op.near_signal, free);
+    for_each_place(op, [this](Link& at) { remove_range(at); });
+    for_each_place(op, [&](const Link& at) { leave_range(op, at, free); });
     return free;
 }
 

@@ -5,11 +5,13 @@
  *
  * Clio tells by pages. Here it's told by bytes, so that neighbours never wait for each other. No
  * READ or WRITE is longer than a block of 256 KiB; so those that overlap one begin in its own
- * blocks or the one before, and are found there. FREE may be longer, and is compared with all.
+ * blocks or the one before, and are found there. Those of 1 KiB at most have such blocks of their
+ * own size, for there may be thousands. FREE may be longer, and is compared with all.
  *
- * A PUT is about two ranges, its data (with what its call writes before) and its integer. Each has
- * a place of its own, and it is pairs of ranges that are compared and counted: enter() counts those
- * an op must wait for; leave() discounts the same ones from those that came after it.
+ * A PUT is about two ranges, its data (with what its call writes before) and its integer; a READV
+ * or WRITEV about many. Each has a place of its own, and it is pairs of ranges that are compared
+ * and counted: enter() counts those an op must wait for; leave() discounts the same ones from those
+ * that came after it. Ranges of one op don't wait for each other.
  * Not synchronised: the caller holds a lock.
  */
 #pragma once
@@ -27,7 +29,8 @@ public:
     Order(const Order&) = delete;
     Order& operator=(const Order&) = delete;
 
-    // op's from, end (and signal_from, signal_end, or 0) and core.type are set. True: it may begin.
+    // op's from, end (and signal_from, signal_end, or 0), or ranges, and core.type are set. True:
+    // it may begin.
     bool enter(Op& op);
     // The op has ended. Those that may begin now, linked by core.next.
     rmem_op* leave(Op& op);
@@ -39,22 +42,39 @@ public:
     std::uint64_t first_left() const { return all_.next->op ? all_.next->op->number : last_ + 1; }
 
 private:
-    static constexpr unsigned block_shift = 18;
-    static constexpr unsigned bucket_bits = 10;
-    static_assert(RMEM_OP_BYTES_MAX <= 1U << block_shift);
+    // Ranges no longer than a block, by the one they begin in.
+    struct Blocks {
+        static constexpr unsigned bucket_bits = 10;
 
-    static bool is_wide(const Link& at) { return (at.end - at.from) > 1U << block_shift; }
-    static std::size_t bucket(std::uint64_t block) {
-        return block * 0x9e37'79b9'7f4a'7c15ULL >> (64 - bucket_bits);
-    }
+        explicit Blocks(unsigned block_shift) : shift(block_shift) {}
+        Link& ring(std::uint64_t block) {
+            return ring_[block * 0x9e37'79b9'7f4a'7c15ULL >> (64 - bucket_bits)];
+        }
+
+        const unsigned shift;
+        std::size_t ranges = 0;
+
+    private:
+        std::array<Link, 1U << bucket_bits> ring_;
+    };
+    static constexpr unsigned long_shift = 18, short_shift = 10;
+    static_assert(RMEM_OP_BYTES_MAX <= 1U << long_shift);
+
+    // NULL: it is longer than any.
+    Blocks* blocks_of(const Link& at);
+    template <typename Fn>
+    static void look(Blocks& blocks, const Link& at, Fn compare);
     template <typename Fn>
     void for_each_rival(const Link& at, Fn fn);
+    template <typename Fn>
+    static void for_each_place(Op& op, Fn fn);
     void enter_range(Op& op, Link& at, std::uint64_t from, std::uint64_t end);
+    void remove_range(Link& at);
     void leave_range(const Op& op, const Link& at, rmem_op*& free);
 
     Link all_; // by number
     Link wide_;
-    std::array<Link, 1U << bucket_bits> near_; // by the block a range begins in
+    Blocks long_{long_shift}, short_{short_shift};
     std::uint64_t last_ = 0;
 };
 

@@ -20,13 +20,24 @@ std::uint64_t now_ns() {
     return static_cast<std::uint64_t>(Clock::now().time_since_epoch().count());
 }
 
+// As they are counted and traced; of many ranges the first one's.
+std::uint64_t address_of(const Op& op) {
+    return op.ranges.empty() ? op.from + op.before : op.ranges.front().address;
+}
+
+std::uint64_t bytes_of(const Op& op) {
+    return op.ranges.empty() ? op.end - op.from - op.before : op.core.len;
+}
+
 } // namespace
 
 // ---- ops ----
 
 bool Queued::enter(Op& op) {
     op.signal_from = op.signal_end = 0;
-    if (op.core.type == RMEM_FREE) {
+    if (!op.ranges.empty()) {
+        op.from = op.end = 0; // its ranges have places of their own
+    } else if (op.core.type == RMEM_FREE) {
         op.from = op.core.range.addr;
         op.end = op.from + op.core.range.bytes;
     } else if (op.core.type != RMEM_ALLOC && op.core.type != RMEM_FENCE) {
@@ -38,15 +49,15 @@ bool Queued::enter(Op& op) {
         op.signal_end = op.signal_from + op.core.put.bytes;
     }
     op.entered_ns = now_ns();
-    REMOTE_PROBE_START(this, op.core.type, op.from + op.before, op.end - op.from - op.before);
+    REMOTE_PROBE_START(this, op.core.type, address_of(op), bytes_of(op));
     return order_.enter(op);
 }
 
 // Those PUTs that may begin now, but whose data before isn't all there, are put before hopeless.
 rmem_op* Queued::end_one(Op& op, int error, rmem_op* hopeless) {
     rmem_op* free = order_.leave(op);
-    std::uint64_t bytes = op.end - op.from - op.before;
-    REMOTE_PROBE_END(this, op.core.type, op.from + op.before, bytes, error);
+    std::uint64_t bytes = bytes_of(op);
+    REMOTE_PROBE_END(this, op.core.type, address_of(op), bytes, error);
     tally_.count(op.core.type, bytes, error);
     tally_.time(op.core.type, now_ns() - op.entered_ns);
     if (op.call->left.load(std::memory_order_relaxed) == 1)

@@ -25,9 +25,11 @@ std::uint64_t Tally::upper_bound_ns(std::size_t bucket) {
 remote_kind Tally::kind_of(std::uint8_t type) {
     switch (type) {
     case RMEM_READ:
+    case RMEM_READV:
         return REMOTE_KIND_READ;
     case RMEM_WRITE:
     case RMEM_PUT:
+    case RMEM_WRITEV:
         return REMOTE_KIND_WRITE;
     case RMEM_ATOMIC:
         return REMOTE_KIND_INTEGER;

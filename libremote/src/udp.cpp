@@ -87,11 +87,12 @@ public:
         rmem_client_tx& mine = tx_[messages_] = tx;
         std::size_t first = pieces_;
         if (mine.payload_bytes)
-            piece_[pieces_++] = {mine.payload, mine.payload_bytes};
+            piece_[pieces_++] = {const_cast<void*>(rmem_client_tx_payload(&mine)),
+                                 mine.payload_bytes};
         if (mine.data_bytes)
-            piece_[pieces_++] = {op_of(mine.op).data + mine.data_offset, mine.data_bytes};
+            piece_[pieces_++] = {data_of(mine), mine.data_bytes};
         seal(heads_.data() + messages_ * RMEM_HDR_BYTES, mine.head,
-             piece_.subspan(first, pieces_ - first));
+             piece_.subspan(first, pieces_ - first), mine.payload_bytes + mine.data_bytes);
         messages_++;
     }
 
@@ -110,12 +111,25 @@ public:
             rmem_client_unsent(&client_, &tx_[i], now_ns_);
         messages_ = 0;
         pieces_ = 0;
+        gathered_bytes_ = 0;
         bundle_ = {};
     }
 
 private:
+    std::uint8_t* data_of(const rmem_client_tx& tx) {
+        const Op& op = op_of(tx.op);
+        if (op.ranges.empty())
+            return op.data + tx.data_offset;
+        std::uint8_t* begin = gathered_.data() + gathered_bytes_;
+        std::uint8_t* to = begin;
+        for (const Range& range : op.ranges)
+            to = std::copy_n(range.data, range.bytes, to);
+        gathered_bytes_ += tx.data_bytes;
+        return begin;
+    }
     // rmem_wire_build() of a payload in pieces.
-    void seal(std::uint8_t* header, rmem_head& head, std::span<const iovec> payload) {
+    void seal(std::uint8_t* header, rmem_head& head, std::span<const iovec> payload,
+              std::uint32_t bytes) {
         if (rmem_wire_has_digest(&head)) {
             std::uint32_t crc = BASE_CRC32C_SEED;
             for (const iovec& piece : payload)
@@ -125,9 +139,10 @@ private:
         rmem_wire_encode(header, &head);
         struct base_siphash hash;
         rmem_wire_hash_begin(&hash, &client_.config.key, header);
-        if (rmem_wire_tags_payload(&head)) {
-            for (const iovec& piece : payload)
-                base_siphash_update(&hash, piece.iov_base, piece.iov_len);
+        std::size_t tagged = rmem_wire_tagged_bytes(&head, bytes);
+        for (const iovec& piece : payload) {
+            base_siphash_update(&hash, piece.iov_base, std::min(piece.iov_len, tagged));
+            tagged -= std::min(piece.iov_len, tagged);
         }
         rmem_wire_seal(header, base_siphash_final(&hash));
     }
@@ -139,15 +154,32 @@ private:
     rmem_client& client_;
     std::uint64_t now_ns_;
     std::size_t messages_ = 0;
-    std::size_t pieces_ = 0; // of their payloads
+    std::size_t pieces_ = 0;         // of their payloads
+    std::size_t gathered_bytes_ = 0; // the same, of WRITEVs
     rmem_bundle bundle_{};
     std::array<rmem_client_tx, RMEM_BUNDLE_MAX> tx_;
     std::array<std::uint8_t, std::size_t{RMEM_BUNDLE_MAX} * RMEM_HDR_BYTES> heads_;
+    std::array<std::uint8_t, RMEM_PIECE_BYTES_MAX> gathered_;
     std::array<iovec, std::size_t{1} + 2 * RMEM_BUNDLE_MAX> vector_; // all heads, then
     std::span<iovec> piece_ = std::span(vector_).subspan(1);
 };
 
 // ---- in ----
+
+namespace {
+
+void take_data(const Op& op, std::uint32_t offset, const std::uint8_t* data, std::uint32_t bytes) {
+    if (op.ranges.empty()) {
+        std::memcpy(op.data + offset, data, bytes);
+        return;
+    }
+    for (const Range& range : op.ranges) {
+        std::memcpy(range.data, data, range.bytes);
+        data += range.bytes;
+    }
+}
+
+} // namespace
 
 // Datagrams of one recvmmsg().
 class Udp::Incoming {
@@ -186,6 +218,7 @@ Udp::Udp(const Target& target, const Key& key, const UdpOptions& options)
     open(endpoint_text(target.host, target.port));
     page_bytes_ = client_->node.page_bytes;
     put_bytes_ = rmem_client_put_bytes(client_.get());
+    vector_bytes_ = rmem_client_vector_bytes(client_.get());
     if (!std::has_single_bit(page_bytes_) || page_bytes_ < 1U << RMEM_PAGE_SHIFT_MIN ||
         page_bytes_ > 1U << RMEM_PAGE_SHIFT_MAX)
         throw Failure("the node has pages of {} bytes, which can't be", page_bytes_);
@@ -448,7 +481,7 @@ void Udp::take_datagram(std::uint64_t now_ns, std::span<const std::uint8_t> byte
         rmem_client_receive(client_.get(), now_ns, &in.head, damaged ? nullptr : payload, damaged,
                             &rx);
         if (rx.op)
-            std::memcpy(op_of(rx.op).data + rx.data_offset, payload, rx.data_bytes);
+            take_data(op_of(rx.op), rx.data_offset, payload, rx.data_bytes);
         end_all(rx.finished, rx.result);
     }
 }

@@ -9,7 +9,7 @@
  *
  * There is no thread of our own: whoever waits also sends again what timed out, and ends calls
  * whose limit of time has come. Data goes from the program's buffers into the socket and, once it
- * has verified, back into them.
+ * has verified, back into them; that of many ranges by one copy, for it's little.
  *
  * One handle is one session, with one socket and windows of its own: credit comes back only where
  * somebody waits, so what one handle owes must not stop another.
@@ -49,6 +49,7 @@ public:
     int dealloc(const rmem_op_range& range) override;
     void stats(remote_counters& counters) override;
     std::uint32_t put_bytes() const override { return put_bytes_; }
+    std::uint32_t vector_bytes() const override { return vector_bytes_; }
     std::uint64_t page_bytes() const override { return page_bytes_; }
     bool disown() override;
 
@@ -76,8 +77,9 @@ private:
     Descriptor socket_;
     std::unique_ptr<Incoming> incoming_;
     std::uint32_t datagram_bytes_ = 0;
-    std::uint64_t page_bytes_ = 0; // as the node said first
-    std::uint32_t put_bytes_ = 0;  // the same
+    std::uint64_t page_bytes_ = 0;   // as the node said first
+    std::uint32_t put_bytes_ = 0;    // the same
+    std::uint32_t vector_bytes_ = 0; // the same
 
     // lock_'s
     std::unique_ptr<rmem_client> client_;

@@ -125,8 +125,9 @@ private:
         }
         if (!op || client_->closing)
             return;
-        constexpr uint8_t types[] = {RMEM_READ, RMEM_WRITE, RMEM_READ, RMEM_WRITE,  RMEM_DISCARD,
-                                     RMEM_ZERO, RMEM_ALLOC, RMEM_FREE, RMEM_ATOMIC, RMEM_PUT};
+        constexpr uint8_t types[] = {RMEM_READ,    RMEM_WRITE, RMEM_READ,  RMEM_WRITE,
+                                     RMEM_DISCARD, RMEM_ZERO,  RMEM_ALLOC, RMEM_FREE,
+                                     RMEM_ATOMIC,  RMEM_PUT,   RMEM_READV, RMEM_WRITEV};
         std::memset(static_cast<void*>(op), 0xcd, sizeof(*op)); // needs no clearing
         op->type = types[script_.take<uint8_t>() % sizeof(types)];
         op->addr = script_.take<uint64_t>();
@@ -139,6 +140,11 @@ private:
         if (op->type == RMEM_PUT) {
             op->len = 1 + op->len % (RMEM_PIECE_BYTES_MIN - sizeof(rmem_put));
             op->put = {op->addr + op->len, op->len, 0, 8, RMEM_ADD};
+        }
+        if (rmem_type_has_ranges(op->type)) {
+            static constexpr rmem_range range[RMEM_RANGES_MAX] = {};
+            op->len = 1 + op->len % (RMEM_PIECE_BYTES_MIN / 2);
+            op->vector = {range, static_cast<uint8_t>(1 + op->len % 32)};
         }
         reinterpret_cast<Mine*>(op)->out = true;
         rmem_client_submit(client_.get(), op, now_ns_);
@@ -165,7 +171,9 @@ private:
             require(row >= 1 && row <= RMEM_BUNDLE_MAX);
             history_[history_next_++ % RMEM_BUNDLE_MAX] = tx_.head;
             require(tx_.head.floor <= tx_.head.id && tx_.head.id);
-            require(tx_.payload_bytes <= sizeof(tx_.payload));
+            require(tx_.payload_bytes <= (rmem_type_has_ranges(tx_.head.type)
+                                              ? tx_.op->vector.ranges * sizeof(rmem_range)
+                                              : sizeof(tx_.payload)));
             require(tx_.payload_bytes + tx_.data_bytes == rmem_wire_payload_bytes(&tx_.head));
             if (!tx_.op)
                 continue;
@@ -277,7 +285,7 @@ private:
         rmem_client_rx rx;
         rmem_client_receive(client_.get(), now_ns_, &head, payload, damaged, &rx);
         if (rx.op) {
-            require(reinterpret_cast<Mine*>(rx.op)->out && rx.op->type == RMEM_READ);
+            require(reinterpret_cast<Mine*>(rx.op)->out && rmem_type_reads(rx.op->type));
             require(uint64_t(rx.data_offset) + rx.data_bytes <= rx.op->len && rx.data_bytes);
             require(rx.data_bytes == head.len && !damaged);
         }
@@ -312,6 +320,8 @@ private:
                 require(!(op.done[part / 64] >> part % 64 & 1));
                 if (op.type == RMEM_READ)
                     bytes += std::min(op.piece, op.len - part * op.piece);
+                if (op.type == RMEM_READV)
+                    bytes += op.len;
             }
             require(flying == op.flying_parts);
             packets += flying;

@@ -159,8 +159,9 @@ private:
         case 13:
             return RMEM_PUT;
         case 14:
+            return RMEM_READV;
         case 15:
-            return RMEM_WRITE;
+            return RMEM_WRITEV;
         default:
             return s.what % 16;
         }
@@ -187,6 +188,11 @@ private:
         }
         if (type == RMEM_PUT)
             h.op = 1 + s.value / 16 % RMEM_ATOMIC_OP_END;
+        if (rmem_type_has_ranges(type)) {
+            h.op = 1 + s.value / 16 % (RMEM_RANGES_MAX + s.twist % 2);
+            h.len = h.op * range_bytes(s);
+            first_range = std::exchange(h.addr, 0);
+        }
         if (type == RMEM_OPEN) {
             h.session = h.boot = h.floor = 0;
             h.id = t.nonce += s.back % 2;
@@ -244,9 +250,19 @@ private:
             base_store_le64(payload.data(), s.value >> 16 & 7 ? integer & ~7ull : integer);
             base_store_le32(payload.data() + 16, bytes);
             base_store_le32(payload.data() + 20, s.value >> 19 & 15 ? 0 : s.value);
+        } else if (rmem_type_has_ranges(h.type)) {
+            // As near to each other as it comes; one of them somewhere else, or of another length.
+            for (size_t n = 0; n < h.op && (n + 1) * sizeof(rmem_range) <= payload.size(); n++) {
+                bool odd = s.offset % 4 == 1 && n == s.value % h.op;
+                uint8_t* at = payload.data() + n * sizeof(rmem_range);
+                base_store_le64(at, first_range + n * (s.len >> 8 & 0x3fff) + odd * s.value);
+                base_store_le64(at + 8, range_bytes(s) + (odd && s.offset % 8 == 5 ? s.value : 0));
+            }
         }
         return payload;
     }
+
+    static uint32_t range_bytes(const step& s) { return s.len % 64 ? s.len % 64 : s.len % 4100; }
 
     void message(const step& s) {
         Tenant& t = tenant[s.who % tenants];
@@ -328,7 +344,14 @@ private:
                 std::memset(node.at(e), h.space, e.bytes);
             }
         }
-        if (answer.action == RMEM_ACT_COPY_IN || answer.action == RMEM_ACT_FILL)
+        if (answer.action == RMEM_ACT_GATHER) {
+            ranges(h, payload, answer.reply);
+            return;
+        }
+        if (answer.action == RMEM_ACT_SCATTER)
+            ranges(h, payload, answer.reply);
+        if (answer.action == RMEM_ACT_COPY_IN || answer.action == RMEM_ACT_FILL ||
+            answer.action == RMEM_ACT_SCATTER)
             rmem_node_done(&node.core, &h);
         if (answer.action != RMEM_ACT_SEND_OUT) {
             require(answer.action != RMEM_ACT_DROP);
@@ -355,6 +378,34 @@ private:
             offset += bytes;
         }
         require(offset == h.len);
+    }
+
+    // Marks to all of a WRITEV's, or a READV's bytes as its answer.
+    void ranges(const rmem_head& h, const uint8_t* payload, const rmem_head& reply) {
+        std::vector<uint8_t> data;
+        size_t bytes = 0;
+        for (uint32_t i = 0; i < h.op; i++) {
+            rmem_answer range;
+            rmem_node_range(&node.core, &h, payload, i, &range);
+            require(range.extents && range.extents <= RMEM_EXTENTS_MAX);
+            for (unsigned n = 0; n < range.extents; n++) {
+                const rmem_extent& e = range.extent[n];
+                check_extent(e);
+                bytes += e.bytes;
+                require(h.type == RMEM_READV || e.page != RMEM_PAGE_NONE);
+                if (h.type == RMEM_WRITEV)
+                    std::memset(node.at(e), h.space, e.bytes);
+                else if (e.page == RMEM_PAGE_NONE)
+                    data.resize(data.size() + e.bytes);
+                else
+                    data.insert(data.end(), node.at(e), node.at(e) + e.bytes);
+            }
+        }
+        require(bytes == h.len && bytes <= node.core.config.piece_bytes);
+        if (h.type == RMEM_WRITEV)
+            return;
+        require(holds_only(data, h.space));
+        answered(h, reply, data);
     }
 
     // A call may stay unfinished for some steps; the next one waits for it.
@@ -449,6 +500,7 @@ private:
 
     rig::Node& node;
     rmem_node_call call{};
+    uint64_t first_range = 0;             // of the message that is put together
     std::vector<uint8_t> heads, payloads; // of the datagram that is put together
     rmem_bundle answers{};                // of the datagram that others may join
     std::vector<uint8_t> answer_heads, answer_payloads;

@@ -341,6 +341,32 @@ TEST_F(Held, ACopyThatComesLateDoesNoHarm) {
     EXPECT_EQ(reopened(), 1U);
 }
 
+// Of many pieces in one message neither.
+TEST_F(Held, ACopyOfManyPiecesThatComesLateDoesNoHarm) {
+    std::uint64_t data[2] = {1, 1}, back[2] = {};
+    rvec pieces[] = {{a + 8, &data[0], 8}, {a + 64, &data[1], 8}};
+    rop_t older, op, behind;
+    relay.keep(
+        [](const rmem_head& head) { return head.type == RMEM_WRITE || head.type == RMEM_WRITEV; });
+    start_write(0, one, older);
+    ASSERT_EQ(rwritev_async(r, pieces, 2, &op), 0);
+    start_write(64, three, behind); // in order
+    wait_for_kept(2);
+    EXPECT_EQ(rcancel(r, &op), 0);
+    EXPECT_EQ(rpoll(r, &op, 1, 0), -ECANCELED);
+    keep(0, 8);
+    ASSERT_EQ(rwrite(r, a + 8, &two, 8), 0);
+    EXPECT_EQ(rpoll(r, &behind, 1, forever), 0);
+    send_kept();
+    pieces[0].buffer = &back[0];
+    pieces[1].buffer = &back[1];
+    EXPECT_EQ(rreadv(direct, pieces, 2), 0);
+    EXPECT_EQ(back[0], 2U);
+    EXPECT_EQ(back[1], 3U);
+    EXPECT_EQ(rpoll(r, &older, 1, forever), 0);
+    EXPECT_EQ(value(r, 0), 1U);
+}
+
 // Nor to what others write, once anything has succeeded that began afterwards.
 TEST_F(Held, NorToOtherHandles) {
     rop_t older, op;
@@ -470,6 +496,8 @@ TEST_F(Held, EveryCallEndsWhenItsTimeIsUp) {
     EXPECT_EQ(rread(r, a, data, 8), -ETIMEDOUT);
     EXPECT_EQ(rwrite(r, a, data, 8), -ETIMEDOUT);
     EXPECT_EQ(rread(r, a, large.data(), 1 << 20), -ETIMEDOUT);
+    ASSERT_EQ(rwritev_async(r, pieces, 2, &op), 0);
+    EXPECT_EQ(rpoll(r, &op, 1, forever), -ETIMEDOUT);
     EXPECT_EQ(rreadv(r, pieces, 2), -ETIMEDOUT);
     EXPECT_EQ(rwritev(r, pieces, 2), -ETIMEDOUT);
     EXPECT_EQ(rread_strided(r, a, 64, data, 8, 2), -ETIMEDOUT);

@@ -2,6 +2,7 @@
 // Which operations wait for which, against a comparison of each with all.
 #include <deque>
 #include <random>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -16,19 +17,37 @@ using lib::Order;
 
 struct Reference {
     Op op;
+    std::vector<lib::Range> ranges; // the op's, if it is about many
     bool begun = false;
 };
 
-bool overlap(std::uint64_t from, std::uint64_t end, std::uint64_t other, std::uint64_t other_end) {
-    return from < other_end && other < end;
+struct Place {
+    std::uint64_t from, end;
+};
+
+std::vector<Place> places_of(const Op& op) {
+    if (op.ranges.empty())
+        return {{op.from, op.end}, {op.signal_from, op.signal_end}};
+    std::vector<Place> places;
+    for (const lib::Range& range : op.ranges)
+        places.push_back({range.address, range.address + range.bytes});
+    return places;
+}
+
+bool only_reads(const Op& op) {
+    return op.core.type == RMEM_READ || op.core.type == RMEM_READV;
 }
 
 bool rivals(const Op& a, const Op& b) {
-    return (overlap(a.from, a.end, b.from, b.end) ||
-            overlap(a.from, a.end, b.signal_from, b.signal_end) ||
-            overlap(a.signal_from, a.signal_end, b.from, b.end) ||
-            overlap(a.signal_from, a.signal_end, b.signal_from, b.signal_end)) &&
-           !(a.core.type == RMEM_READ && b.core.type == RMEM_READ);
+    if (only_reads(a) && only_reads(b))
+        return false;
+    for (const Place& one : places_of(a)) {
+        for (const Place& other : places_of(b)) {
+            if (one.from < other.end && other.from < one.end)
+                return true;
+        }
+    }
+    return false;
 }
 
 // Of those under way, in their order: nobody before it is its rival.
@@ -63,6 +82,14 @@ TEST_P(RandomOrder, IsThatOfAComparisonWithAll) {
                 it.op.core.type = RMEM_PUT;
                 it.op.signal_from = base + random() % span / 8 * 8;
                 it.op.signal_end = it.op.signal_from + 8;
+            } else if (random() % 4 == 0) {
+                it.op.core.type = random() % 2 ? RMEM_READV : RMEM_WRITEV;
+                it.ranges = std::vector<lib::Range>(2 + random() % 10);
+                for (lib::Range& range : it.ranges) {
+                    range.address = base + random() % span;
+                    range.bytes = static_cast<u32>(1 + random() % (random() % 4 ? 16 : 2000));
+                }
+                it.op.ranges = it.ranges;
             }
             under_way.push_back(&it);
             it.begun = order->enter(it.op);
@@ -90,6 +117,28 @@ TEST_P(RandomOrder, IsThatOfAComparisonWithAll) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Lib, RandomOrder, testing::Range(1U, 21U));
+
+// Of one op, though they overlap; another one waits for it as long as it's there, whichever range
+// it is about.
+TEST(Order, RangesOfAnOpDontWaitForEachOther) {
+    Order order;
+    std::vector<lib::Range> ranges(3);
+    for (std::uint64_t i = 0; i < 3; i++) {
+        ranges[i].address = 4096 + 8 * i;
+        ranges[i].bytes = 16;
+    }
+    Op many, one;
+    many.core.type = RMEM_WRITEV;
+    many.ranges = ranges;
+    EXPECT_TRUE(order.enter(many));
+    one.core.type = RMEM_READ;
+    one.from = 4096 + 20;
+    one.end = one.from + 1;
+    EXPECT_FALSE(order.enter(one));
+    EXPECT_EQ(one.blockers, 2U) << "two of them have it";
+    EXPECT_EQ(order.leave(many), &one.core);
+    EXPECT_EQ(order.leave(one), nullptr);
+}
 
 // Clio compares pages: neighbours on one would wait.
 TEST(Order, NeighboursDontWait) {

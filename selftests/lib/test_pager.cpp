@@ -72,6 +72,7 @@ public:
     int dealloc(const rmem_op_range&) override { return -EIO; }
     std::uint64_t page_bytes() const override { return 1 << RMEM_PAGE_SHIFT_MIN; }
     std::uint32_t put_bytes() const override { return RMEM_PIECE_BYTES_MIN; }
+    std::uint32_t vector_bytes() const override { return 0; }
     bool disown() override { return true; }
 
     std::vector<std::uint8_t> memory;

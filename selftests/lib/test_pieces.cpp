@@ -79,13 +79,95 @@ TEST_P(Pieces, Strided) {
     }
 }
 
-TEST_P(Pieces, OneThatCantBeSpoilsNoOther) {
-    raddr_t a = alloc(100);
-    std::uint8_t bytes[2] = {1, 2}, back = 0;
-    rvec pieces[] = {{raddr_t{1} << 50, &bytes[0], 1}, {a, &bytes[1], 1}};
-    EXPECT_EQ(rwritev(r, pieces, 2), -EFAULT);
+// Small ones, large ones, and all that were done one after the other; calls that are under way at
+// once, too.
+TEST_P(Pieces, ThatOverlapAreDoneInTheirOrderHoweverTheyTravel) {
+    constexpr std::size_t bytes = 8192, calls = 50;
+    raddr_t a = alloc(bytes);
+    std::mt19937 random(7);
+    std::vector<std::uint8_t> expected(bytes), back(bytes);
+    for (int round = 0; round < 20; round++) {
+        std::vector<std::vector<std::uint8_t>> data;
+        std::vector<std::vector<rvec>> pieces(calls);
+        std::vector<rop_t> ops(calls);
+        for (std::vector<rvec>& call : pieces) {
+            for (std::size_t i = 1 + random() % 40; i--;) {
+                std::size_t size = 1 + random() % (random() % 10 ? 100 : 2000);
+                std::size_t at = random() % (bytes - size);
+                auto value = static_cast<std::uint8_t>(random());
+                data.emplace_back(size, value);
+                call.push_back({a + at, data.back().data(), size});
+                std::fill_n(expected.begin() + static_cast<std::ptrdiff_t>(at), size, value);
+            }
+        }
+        for (std::size_t i = 0; i < calls; i++)
+            ASSERT_EQ(rwritev_async(r, pieces[i].data(), pieces[i].size(), &ops[i]), 0);
+        std::vector<rvec> reads;
+        for (std::size_t at = 0; at < bytes; at += 64)
+            reads.push_back({a + at, &back[at], 64});
+        ASSERT_EQ(rreadv(r, reads.data(), reads.size()), 0);
+        ASSERT_EQ(back, expected);
+        ASSERT_EQ(rpoll(r, ops.data(), ops.size(), forever), 0);
+    }
+}
+
+// RAW, WAR and WAW with operations of one range.
+TEST_P(Pieces, KeepTheirOrderWithOtherOperations) {
+    raddr_t a = alloc(4096);
+    for (std::uint8_t round = 1; round < 100; round++) {
+        std::uint8_t one[16], two[16], found[3][2] = {};
+        std::fill_n(one, 16, round);
+        std::fill_n(two, 16, static_cast<std::uint8_t>(round + 1));
+        rvec reads[3][2], writes[2] = {{a + 100, &two[0], 1}, {a + 3000, &two[1], 1}};
+        for (std::size_t i = 0; i < 3; i++) {
+            reads[i][0] = {a + 100, &found[i][0], 1};
+            reads[i][1] = {a + 3000, &found[i][1], 1};
+        }
+        rop_t ops[6];
+        ASSERT_EQ(rwrite_async(r, a + 96, one, 16, &ops[0]), 0);
+        ASSERT_EQ(rwrite_async(r, a + 2990, one, 16, &ops[1]), 0);
+        ASSERT_EQ(rreadv_async(r, reads[0], 2, &ops[2]), 0);
+        ASSERT_EQ(rwritev_async(r, writes, 2, &ops[3]), 0);
+        ASSERT_EQ(rreadv_async(r, reads[1], 2, &ops[4]), 0);
+        ASSERT_EQ(rwrite_async(r, a + 90, one, 16, &ops[5]), 0);
+        ASSERT_EQ(rreadv(r, reads[2], 2), 0);
+        ASSERT_EQ(rpoll(r, ops, 6, forever), 0);
+        for (std::size_t i = 0; i < 2; i++) {
+            EXPECT_EQ(found[0][i], round);
+            EXPECT_EQ(found[1][i], round + 1);
+            EXPECT_EQ(found[2][i], round + i);
+        }
+    }
+}
+
+// Which of the others were done isn't known; what is read elsewhere, and what comes next, is right.
+TEST_P(Pieces, OneThatCantBeIsTold) {
+    raddr_t a = alloc(2048);
+    const raddr_t nowhere = raddr_t{1} << 50;
+    std::uint8_t bytes[4] = {1, 2, 3, 4}, back = 0;
+    for (std::size_t wrong = 0; wrong < 4; wrong++) {
+        rvec pieces[4];
+        for (std::size_t i = 0; i < 4; i++)
+            pieces[i] = {i == wrong ? nowhere : a + i, &bytes[i], 1};
+        rop_t op;
+        EXPECT_EQ(rwritev(r, pieces, 4), -EFAULT);
+        EXPECT_EQ(rreadv(r, pieces, 4), -EFAULT);
+        ASSERT_EQ(rwritev_async(r, pieces, 4, &op), 0);
+        EXPECT_EQ(rpoll(r, &op, 1, forever), -EFAULT);
+    }
+    ASSERT_EQ(rwrite(r, a, "x", 1), 0);
     ASSERT_EQ(rread(r, a, &back, 1), 0);
-    EXPECT_EQ(back, 2);
+    EXPECT_EQ(back, 'x');
+}
+
+TEST_P(Pieces, ThatMayOnlyBeRead) {
+    raddr_t a = alloc(4096), fixed = 0;
+    ASSERT_EQ(ralloc(r, 4096, REMOTE_READ, &fixed), 0);
+    std::uint8_t bytes[2] = {1, 2};
+    rvec pieces[] = {{a, &bytes[0], 1}, {fixed, &bytes[1], 1}};
+    EXPECT_EQ(rwritev(r, pieces, 2), -EACCES);
+    EXPECT_EQ(rreadv(r, pieces, 2), 0);
+    EXPECT_EQ(bytes[1], 0);
 }
 
 TEST_P(Pieces, WhatCantBe) {
@@ -109,8 +191,8 @@ TEST_P(Pieces, WhatCantBe) {
     EXPECT_EQ(rread_strided(r, a, 1, nullptr, 1, 1), -EINVAL);
 }
 
-// Sixteen to a packet, and so are their answers.
-TEST(PiecesNetwork, SmallOnesShareDatagrams) {
+// Many to a message, and their data is, too: of 4096, as many messages as it takes.
+TEST(PiecesNetwork, SmallOnesShareMessages) {
     TestNode node;
     Relay relay(node.port(), 0);
     remote_t* r = nullptr;
@@ -125,6 +207,44 @@ TEST(PiecesNetwork, SmallOnesShareDatagrams) {
     relay.count_from_now();
     ASSERT_EQ(rwrite_strided(r, a, 64, bytes.data(), 16, 16), 0);
     EXPECT_EQ(relay.datagrams(), 2U);
+    remote_counters before{}, after{};
+    ASSERT_EQ(remote_stats(r, &before), 0);
+    ASSERT_EQ(rread_strided(r, a, 1, bytes.data(), 1, 256), 0);
+    ASSERT_EQ(rwrite_strided(r, a, 1, bytes.data(), 1, 129), 0);
+    ASSERT_EQ(remote_stats(r, &after), 0);
+    auto more = [&](remote_kind kind) { return after.kind[kind].done - before.kind[kind].done; };
+    EXPECT_EQ(more(REMOTE_KIND_READ), 2U);
+    EXPECT_EQ(more(REMOTE_KIND_WRITE), 2U) << "the last one is a WRITE of its own";
+    EXPECT_EQ(after.kind[REMOTE_KIND_READ].bytes - before.kind[REMOTE_KIND_READ].bytes, 256U);
+    EXPECT_EQ(after.sent - after.retries - (before.sent - before.retries), 4U);
+    remote_close(r);
+}
+
+// The network loses, doubles and delays; all calls are under way at once.
+TEST(PiecesNetwork, ArriveThroughBadWeather) {
+    TestNode node;
+    Relay relay(node.port(), 20);
+    remote_t* r = nullptr;
+    ASSERT_EQ(remote_open(&r, udp_target(relay.port()).c_str(), nullptr), 0);
+    raddr_t a = 0;
+    ASSERT_EQ(ralloc(r, 1 << 20, REMOTE_RW, &a), 0);
+    constexpr std::size_t calls = 64, count = 200;
+    std::vector<std::uint8_t> data = noise(calls * count * 8), back(data.size());
+    for (bool write : {true, false}) {
+        std::vector<rop_t> ops(calls);
+        for (std::size_t i = 0; i < calls; i++) {
+            std::vector<rvec> pieces(count);
+            for (std::size_t j = 0; j < count; j++) {
+                std::size_t at = i * count + j;
+                pieces[j] = {a + at * 40, (write ? data : back).data() + at * 8, 8};
+            }
+            ASSERT_EQ(write ? rwritev_async(r, pieces.data(), count, &ops[i])
+                            : rreadv_async(r, pieces.data(), count, &ops[i]),
+                      0);
+        }
+        ASSERT_EQ(rpoll(r, ops.data(), ops.size(), forever), 0);
+    }
+    EXPECT_EQ(back, data);
     remote_close(r);
 }
 

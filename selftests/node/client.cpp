@@ -157,6 +157,25 @@ Message Client::put_request(unsigned int region, std::uint64_t offset, const Byt
     return message;
 }
 
+Message Client::vector_request(rmem_type type, const std::vector<Range>& ranges,
+                               const Bytes& data) {
+    Message message = request(type);
+    message.head.op = static_cast<u8>(ranges.size());
+    for (const Range& range : ranges)
+        message.head.len += static_cast<u32>(range.bytes);
+    message.payload = [=](const Names& names) {
+        Bytes payload(ranges.size() * sizeof(rmem_range));
+        for (std::size_t i = 0; i < ranges.size(); i++) {
+            std::uint8_t* wire = payload.data() + i * sizeof(rmem_range);
+            base_store_le64(wire, names.base[ranges[i].region] + ranges[i].offset);
+            base_store_le64(wire + offsetof(rmem_range, bytes), ranges[i].bytes);
+        }
+        payload.insert(payload.end(), data.begin(), data.end());
+        return payload;
+    };
+    return message;
+}
+
 rmem_status Client::ask(const Message& message) {
     return static_cast<rmem_status>(pair().ask_one(message).head.status);
 }

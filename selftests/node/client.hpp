@@ -42,6 +42,15 @@ public:
                         rmem_atomic_op op, unsigned int integer_region, std::uint64_t integer,
                         std::uint32_t bytes, std::uint64_t value);
 
+    struct Range {
+        unsigned int region;
+        std::uint64_t offset;
+        std::uint64_t bytes;
+    };
+    // READV, or WRITEV with the data of all ranges.
+    Message vector_request(rmem_type type, const std::vector<Range>& ranges,
+                           const Bytes& data = {});
+
     // The answer's status; the answer is one.
     rmem_status ask(const Message& message);
     // All parts, put together; empty if it was refused.

@@ -17,6 +17,29 @@ T one_of(std::initializer_list<T> choices) {
     return choices.begin()[random_u64() % choices.size()];
 }
 
+// Few ranges or many, of few bytes or more than fit; now and then one of them can't be.
+Message random_vector(Client& client, unsigned int region, std::uint32_t region_bytes,
+                      rmem_type type) {
+    std::vector<Client::Range> ranges(1 + random_u64() % one_of({4U, 40U, RMEM_RANGES_MAX}));
+    std::uint64_t bytes_max = one_of({8, 40, 300});
+    std::size_t sum = 0;
+    for (Client::Range& range : ranges) {
+        range = {region, random_u64() % (region_bytes - bytes_max), 1 + random_u64() % bytes_max};
+        if (random_u64() % 1000 == 0)
+            range.offset = one_of<std::uint64_t>({region_bytes - 1, region_bytes, 0 - range.bytes});
+        if (random_u64() % 1000 == 0)
+            range.bytes = 0;
+        sum += range.bytes;
+    }
+    // More than fits no datagram is refused by the carrier's size, which isn't the node's to say.
+    if (ranges.size() * sizeof(rmem_range) + sum > pair().piece_bytes())
+        ranges.resize(1);
+    sum = 0;
+    for (const Client::Range& range : ranges)
+        sum += range.bytes;
+    return client.vector_request(type, ranges, type == RMEM_WRITEV ? random_bytes(sum) : Bytes());
+}
+
 // A request that may be sound, may reach beyond its region, may be a copy, may be spoilt.
 Message random_message(Client& client, unsigned int region, std::uint32_t region_bytes) {
     std::uint32_t page = pair().page_bytes();
@@ -25,7 +48,7 @@ Message random_message(Client& client, unsigned int region, std::uint32_t region
                                page - random_u64() % 64, 0, region_bytes - random_u64() % 5000});
     auto bytes = static_cast<std::uint32_t>(1 + random_u64() % pair().piece_bytes());
     Message message;
-    switch (random_u64() % 7) {
+    switch (random_u64() % 9) {
     case 0:
     case 1:
         message = client.write_request(region, offset, random_bytes(bytes));
@@ -49,6 +72,12 @@ Message random_message(Client& client, unsigned int region, std::uint32_t region
             static_cast<rmem_atomic_op>(1 + random_u64() % RMEM_ATOMIC_OP_END), region,
             one_of<std::uint64_t>({offset / 8 * 8, random_u64() % region_bytes / 8 * 8, offset}),
             one_of<u32>({4, 8, 8, 16, 0}), random_u64());
+        break;
+    case 6:
+        message = random_vector(client, region, region_bytes, RMEM_READV);
+        break;
+    case 7:
+        message = random_vector(client, region, region_bytes, RMEM_WRITEV);
         break;
     default:
         message = client.clear_request(one_of({RMEM_ZERO, RMEM_DISCARD}), region,

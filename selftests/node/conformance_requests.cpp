@@ -455,6 +455,151 @@ TEST_P(Level, PutsThatCantBeChangeNothing) {
     EXPECT_EQ(client.read(region, 0, pair().page_bytes()), zeros(pair().page_bytes()));
 }
 
+// ---- vectors ----
+
+// Bytes of all ranges, each of a place of its own, some of them across pages.
+std::vector<Client::Range> spread(unsigned int region, std::size_t count, std::uint32_t bytes) {
+    std::vector<Client::Range> ranges;
+    for (std::size_t i = 0; i < count; i++)
+        ranges.push_back({region, i % 3 * pair().page_bytes() + i * 2 * bytes, bytes});
+    ranges.back().offset = pair().page_bytes() - bytes / 2;
+    return ranges;
+}
+
+TEST_P(Level, VectorsReadAndWriteAllRanges) {
+    Client client(GetParam());
+    unsigned int region = client.allocate(4 * pair().page_bytes());
+    struct {
+        std::size_t count;
+        std::uint32_t bytes;
+    } const cases[] = {{1, 1}, {1, 900}, {2, 400}, {20, 16}, {RMEM_RANGES_MAX, 2}};
+    for (auto [count, bytes] : cases) {
+        auto ranges = spread(region, count, bytes);
+        Bytes data = random_bytes(count * bytes);
+        if (count * (bytes + sizeof(rmem_range)) > pair().piece_bytes())
+            continue;
+        EXPECT_EQ(client.ask(client.vector_request(RMEM_WRITEV, ranges, data)), RMEM_OK);
+        Answer answer = pair().ask_one(client.vector_request(RMEM_READV, ranges));
+        EXPECT_EQ(answer.head.status, RMEM_OK);
+        EXPECT_EQ(answer.head.len, data.size());
+        EXPECT_EQ(answer.payload, data);
+        for (std::size_t i = 0; i < count; i++)
+            EXPECT_EQ(client.read(region, ranges[i].offset, bytes),
+                      Bytes(data.begin() + static_cast<std::ptrdiff_t>(i * bytes),
+                            data.begin() + static_cast<std::ptrdiff_t>((i + 1) * bytes)));
+    }
+}
+
+// As much as a packet carries, and what was never written.
+TEST_P(Level, VectorsTakeWhatAPacketDoes) {
+    Client client(GetParam());
+    std::uint32_t piece = pair().piece_bytes();
+    unsigned int region = client.allocate(2 * pair().page_bytes());
+    std::vector<Client::Range> two = {{region, 3, piece - 1}, {region, pair().page_bytes(), 1}};
+    EXPECT_EQ(pair().ask_one(client.vector_request(RMEM_READV, two)).payload, zeros(piece));
+    two[0].bytes -= 2 * sizeof(rmem_range);
+    Bytes data = random_bytes(piece - 2 * sizeof(rmem_range));
+    EXPECT_EQ(client.ask(client.vector_request(RMEM_WRITEV, two, data)), RMEM_OK);
+    EXPECT_EQ(pair().ask_one(client.vector_request(RMEM_READV, two)).payload, data);
+    two[0].bytes += 2 * sizeof(rmem_range) + 1;
+    EXPECT_EQ(client.ask(client.vector_request(RMEM_READV, two)), RMEM_INVALID);
+    two[0].bytes -= 2 * sizeof(rmem_range);
+    Message large = client.vector_request(RMEM_WRITEV, two, random_bytes(data.size() + 1));
+    if (piece == RMEM_PIECE_BYTES_MAX)
+        EXPECT_TRUE(pair().ask(large).empty());
+    else
+        EXPECT_EQ(client.ask(large), RMEM_INVALID);
+}
+
+TEST_P(Level, VectorsAreWrittenInTheirOrder) {
+    Client client(GetParam());
+    unsigned int region = client.allocate(1);
+    EXPECT_EQ(client.ask(client.vector_request(RMEM_WRITEV,
+                                               {{region, 0, 4}, {region, 2, 4}, {region, 3, 1}},
+                                               {1, 2, 3, 4, 5, 6, 7, 8, 9})),
+              RMEM_OK);
+    EXPECT_EQ(client.read(region, 0, 7), Bytes({1, 2, 5, 9, 7, 8, 0}));
+    EXPECT_EQ(pair()
+                  .ask_one(client.vector_request(RMEM_READV,
+                                                 {{region, 2, 2}, {region, 0, 3}, {region, 2, 1}}))
+                  .payload,
+              Bytes({5, 9, 1, 2, 5, 5}));
+}
+
+TEST_P(Level, VectorsCopyChangesNothing) {
+    Client client(GetParam());
+    unsigned int region = client.allocate(1);
+    client.floor = client.next_id;
+    Message first = client.vector_request(RMEM_WRITEV, {{region, 0, 1}, {region, 64, 1}}, {1, 2});
+    EXPECT_EQ(client.ask(first), RMEM_OK);
+    EXPECT_EQ(client.write(region, 0, {7}), RMEM_OK);
+    EXPECT_EQ(client.ask(first), RMEM_OK);
+    EXPECT_EQ(client.read(region, 0, 1), Bytes{7});
+    client.floor = client.next_id;
+    EXPECT_EQ(client.write(region, 100, {1}), RMEM_OK);
+    EXPECT_EQ(client.ask(first), RMEM_STALE);
+}
+
+TEST_P(Level, VectorsThatCantBeChangeNothing) {
+    Client client(GetParam());
+    unsigned int region = client.allocate(1), fixed = client.allocate(1, RMEM_PERM_READ);
+    std::uint64_t page = pair().page_bytes();
+    auto ask = [&](rmem_type type, std::vector<Client::Range> ranges) {
+        std::size_t sum = 0;
+        for (const Client::Range& range : ranges)
+            sum += static_cast<u32>(range.bytes);
+        return client.ask(client.vector_request(type, ranges, random_bytes(sum)));
+    };
+    // Wherever it is among those that are good.
+    auto both = [&](Client::Range wrong, rmem_status status) {
+        for (std::size_t at = 0; at < 5; at++) {
+            std::vector<Client::Range> ranges(5, {region, 128, 8});
+            ranges[at] = wrong;
+            Message read = client.vector_request(RMEM_READV, ranges);
+            EXPECT_EQ(client.ask(read), status) << at;
+            EXPECT_EQ(ask(RMEM_WRITEV, ranges), status) << at;
+        }
+    };
+    both({region, 0, 0}, RMEM_INVALID);
+    both({no_region, UINT64_MAX - 3, 5}, RMEM_INVALID);
+    both({region, 0, std::uint64_t{1} << 32}, RMEM_INVALID);
+    both({no_region, 64, 8}, RMEM_FAULT);
+    both({region, page, 1}, RMEM_FAULT);
+    both({region, page - 4, 8}, RMEM_FAULT);
+    EXPECT_EQ(ask(RMEM_WRITEV, {{region, 0, 8}, {fixed, 0, 8}}), RMEM_PERM);
+    EXPECT_EQ(ask(RMEM_WRITEV, {{fixed, 0, 8}, {region, 0, 8}}), RMEM_PERM);
+    for (rmem_type type : {RMEM_READV, RMEM_WRITEV}) {
+        Bytes data = type == RMEM_WRITEV ? random_bytes(16) : Bytes();
+        Message message = client.vector_request(type, {{region, 0, 8}, {region, 8, 8}}, data);
+        message.head.addr = 1;
+        EXPECT_EQ(client.ask(message), RMEM_INVALID);
+        message = client.vector_request(type, {{region, 0, 8}, {region, 8, 9}}, data);
+        message.head.len = 16;
+        EXPECT_EQ(client.ask(message), RMEM_INVALID) << "more than the header says";
+        for (u8 ranges : {0U, RMEM_RANGES_MAX + 1}) {
+            message.head.op = ranges;
+            EXPECT_TRUE(pair().ask(message).empty());
+        }
+    }
+    EXPECT_EQ(client.read(region, 0, static_cast<u32>(page)), zeros(page));
+}
+
+TEST_P(Level, VectorsShareDatagrams) {
+    Client client(GetParam(), 0, 4096);
+    unsigned int region = client.allocate(4 * pair().page_bytes());
+    Bytes data = random_bytes(160);
+    auto ranges = spread(region, 10, 16);
+    std::vector<Message> messages = {
+        client.vector_request(RMEM_WRITEV, ranges, data), client.read_request(region, 1000, 16),
+        client.vector_request(RMEM_READV, ranges), client.write_request(region, 0, {1, 2}),
+        client.vector_request(RMEM_READV, {ranges[0]})};
+    auto datagrams = pair().ask_together(messages);
+    ASSERT_EQ(datagrams.size(), 1U);
+    ASSERT_EQ(datagrams[0].size(), 5U);
+    EXPECT_EQ(datagrams[0][2].payload, data);
+    EXPECT_EQ(datagrams[0][4].payload[1], 2);
+}
+
 TEST_P(Level, Fence) {
     Client client(GetParam());
     unsigned int region = client.allocate(1);

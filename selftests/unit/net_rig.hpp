@@ -227,6 +227,10 @@ private:
             send_out(head);
             return;
         }
+        if (decision.action == RMEM_ACT_GATHER || decision.action == RMEM_ACT_SCATTER) {
+            ranges(head, decision.reply, payload);
+            return;
+        }
         if (decision.action == RMEM_ACT_ATOMIC)
             rmem_node_atomic(&core, &head, payload, at(decision.extent[0]), &decision);
         if (decision.action == RMEM_ACT_PUT) {
@@ -254,6 +258,29 @@ private:
                 data += e.bytes;
             }
         }
+    }
+
+    void ranges(const rmem_head& head, const rmem_head& reply, const uint8_t* payload) {
+        Bytes out;
+        const uint8_t* from = payload + rmem_wire_ranges_bytes(&head);
+        for (uint32_t i = 0; i < head.op; i++) {
+            rmem_answer range{};
+            rmem_node_range(&core, &head, payload, i, &range);
+            for (unsigned n = 0; n < range.extents; n++) {
+                const rmem_extent& e = range.extent[n];
+                if (head.type == RMEM_WRITEV) {
+                    std::memcpy(at(e), from, e.bytes);
+                    from += e.bytes;
+                } else if (e.page == RMEM_PAGE_NONE) {
+                    out.resize(out.size() + e.bytes);
+                } else {
+                    out.insert(out.end(), at(e), at(e) + e.bytes);
+                }
+            }
+        }
+        if (head.type == RMEM_WRITEV)
+            rmem_node_done(&core, &head);
+        answer(head, reply, out);
     }
 
     void send_out(const rmem_head& head) {
@@ -284,6 +311,7 @@ private:
 struct Op {
     rmem_op op{};
     Bytes data;
+    std::vector<rmem_range> ranges; // of a READV, WRITEV
     size_t channel = 0;
     bool flying = false; // submitted, not ended
     rmem_client_result result = RMEM_CLIENT_OK;
@@ -400,6 +428,8 @@ public:
                     flying++;
                     if (op->op.type == RMEM_READ)
                         bytes += std::min(op->op.piece, op->op.len - part * op->op.piece);
+                    if (op->op.type == RMEM_READV)
+                        bytes += op->op.len;
                 }
                 require(flying == op->op.flying_parts, "flying parts miscounted");
                 packets += flying;
@@ -502,7 +532,8 @@ private:
 
     static Bytes payload_of(const rmem_client_tx& tx) {
         Bytes payload(tx.payload_bytes + tx.data_bytes);
-        auto data = std::copy_n(tx.payload, tx.payload_bytes, payload.begin());
+        auto data = std::copy_n(static_cast<const uint8_t*>(rmem_client_tx_payload(&tx)),
+                                tx.payload_bytes, payload.begin());
         if (tx.data_bytes) {
             const Op* op = reinterpret_cast<const Op*>(tx.op);
             require(tx.data_offset + tx.data_bytes <= op->data.size(), "sent beyond the op");
@@ -642,6 +673,25 @@ inline void make_add(Op& op, uint64_t addr, uint64_t value) {
 inline void make_put(Op& op, uint64_t addr, Bytes data, uint64_t signal, uint64_t value) {
     make(op, RMEM_PUT, addr, data.size());
     op.op.put = {signal, value, 0, 8, RMEM_ADD};
+    op.data = std::move(data);
+}
+
+struct Range {
+    uint64_t addr;
+    uint32_t bytes;
+};
+
+// READV; or WRITEV, whose data is that of the ranges, one after the other.
+inline void make_vector(Op& op, uint8_t type, const std::vector<Range>& ranges, Bytes data = {}) {
+    make(op, type, 0, 0);
+    op.ranges.clear();
+    for (const Range& range : ranges) {
+        rmem_range& wire = op.ranges.emplace_back();
+        base_store_le64(&wire.addr, range.addr);
+        base_store_le64(&wire.bytes, range.bytes);
+        op.op.len += range.bytes;
+    }
+    op.op.vector = {op.ranges.data(), static_cast<uint8_t>(ranges.size())};
     op.data = std::move(data);
 }
 

@@ -71,6 +71,8 @@ struct Client {
             h.piece = 4096;
         if (rmem_type_is_exactly_once(type))
             h.op = RMEM_ADD;
+        if (rmem_type_has_ranges(type))
+            h.op = 1;
         return h;
     }
 
@@ -263,6 +265,8 @@ public:
             rmem_node_put(&core, &h, payload, at(answer.integer), &answer);
         if (answer.action == RMEM_ACT_SEND_OUT)
             collect(h, data);
+        if (answer.action == RMEM_ACT_GATHER || answer.action == RMEM_ACT_SCATTER)
+            ranges(h, *data);
         return answer;
     }
 
@@ -306,6 +310,31 @@ private:
         }
         if (data)
             *data = std::move(all);
+    }
+
+    // The data of all to its place; or from there, in the payload's place.
+    void ranges(const rmem_head& h, std::vector<uint8_t>& payload) {
+        std::vector<uint8_t> out;
+        const uint8_t* from = payload.data() + rmem_wire_ranges_bytes(&h);
+        for (uint32_t i = 0; i < h.op; i++) {
+            rmem_answer range{};
+            rmem_node_range(&core, &h, payload.data(), i, &range);
+            for (unsigned n = 0; n < range.extents; n++) {
+                const rmem_extent& e = range.extent[n];
+                if (h.type == RMEM_WRITEV) {
+                    std::memcpy(at(e), from, e.bytes); // one thread: no page has gone meanwhile
+                    from += e.bytes;
+                } else if (e.page == RMEM_PAGE_NONE) {
+                    out.resize(out.size() + e.bytes);
+                } else {
+                    out.insert(out.end(), at(e), at(e) + e.bytes);
+                }
+            }
+        }
+        if (h.type == RMEM_WRITEV)
+            rmem_node_done(&core, &h);
+        else
+            payload = std::move(out);
     }
 
     size_t bytes_;

@@ -42,7 +42,7 @@ protected:
         auto memory = node.memory;
         rmem_answer answer = node.request(who, h, &data);
         expect_refusal(answer, h, reason, status);
-        if (reason == RMEM_NODE_FAULT && h.type != RMEM_READ)
+        if (reason == RMEM_NODE_FAULT && !rmem_type_reads(h.type))
             unmark(h.session, h.id);
         EXPECT_TRUE(before == node.snapshot());
         EXPECT_TRUE(memory == node.memory);

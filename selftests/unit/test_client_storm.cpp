@@ -50,6 +50,24 @@ struct Slot {
     Op op;
 };
 
+// The bytes as some ranges, in their order.
+std::vector<net::Range> cut(std::mt19937_64& random, uint64_t at, uint32_t bytes) {
+    std::vector<net::Range> ranges;
+    while (bytes) {
+        uint32_t now = ranges.size() + 1 == RMEM_RANGES_MAX / 4
+                           ? bytes
+                           : std::min<uint32_t>(bytes, 1 + random() % 60);
+        ranges.push_back({at, now});
+        at += now;
+        bytes -= now;
+    }
+    return ranges;
+}
+
+bool writes(const rmem_op& op) {
+    return op.type == RMEM_WRITE || op.type == RMEM_WRITEV;
+}
+
 void storm(World& world, std::mt19937_64& random, size_t channels, size_t wanted,
            uint32_t slot_bytes = 40000) {
     std::vector<std::unique_ptr<Slot>> slots;
@@ -61,8 +79,9 @@ void storm(World& world, std::mt19937_64& random, size_t channels, size_t wanted
     auto submit = [&](size_t index) {
         Slot& slot = *slots[index];
         uint64_t at = base + index * slot_bytes;
+        bool fits = slot_bytes + RMEM_RANGES_MAX / 4 * sizeof(rmem_range) < RMEM_PIECE_BYTES_MIN;
         slot.op.data.clear();
-        switch (random() % 8) {
+        switch (random() % (fits ? 12 : 8)) {
         case 0:
             net::make(slot.op, RMEM_ZERO, at, slot_bytes);
             break;
@@ -70,6 +89,15 @@ void storm(World& world, std::mt19937_64& random, size_t channels, size_t wanted
         case 2:
         case 3:
             net::make_write(slot.op, at, noise(random, slot_bytes));
+            break;
+        case 8:
+        case 9:
+            net::make_vector(slot.op, RMEM_WRITEV, cut(random, at, slot_bytes),
+                             noise(random, slot_bytes));
+            break;
+        case 10:
+        case 11:
+            net::make_vector(slot.op, RMEM_READV, cut(random, at, slot_bytes));
             break;
         default:
             net::make(slot.op, RMEM_READ, at, slot_bytes);
@@ -82,7 +110,7 @@ void storm(World& world, std::mt19937_64& random, size_t channels, size_t wanted
             index++;
         Slot& slot = *slots[index];
         net::require(op.result == RMEM_CLIENT_OK, "an op failed");
-        if (op.op.type == RMEM_WRITE)
+        if (writes(op.op))
             slot.now = op.data;
         else if (op.op.type == RMEM_ZERO)
             slot.now.assign(slot_bytes, 0);

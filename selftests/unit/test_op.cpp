@@ -36,10 +36,13 @@ TEST(Op, CutIntoParts) {
     rmem_op_cut(&op, 1024);
     EXPECT_EQ(op.parts, 1u);
     EXPECT_EQ(rmem_op_ids(&op), 1u);
-    op = op_of(RMEM_PUT, 10'000);
-    rmem_op_cut(&op, 4096);
-    EXPECT_EQ(op.parts, 1u);
-    EXPECT_EQ(rmem_op_ids(&op), 1u);
+    for (uint8_t type : {RMEM_PUT, RMEM_READV, RMEM_WRITEV}) {
+        op = op_of(type, 10'000);
+        rmem_op_cut(&op, 4096);
+        EXPECT_EQ(op.parts, 1u);
+        EXPECT_EQ(rmem_op_ids(&op), 1u);
+        EXPECT_EQ(rmem_op_bytes(&op, 0, 1), 10'000u);
+    }
     op = op_of(RMEM_WRITE, RMEM_OP_BYTES_MAX);
     rmem_op_cut(&op, RMEM_PIECE_BYTES_MIN);
     EXPECT_EQ(op.parts, RMEM_OP_PARTS_MAX);

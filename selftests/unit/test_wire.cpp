@@ -79,13 +79,15 @@ TEST(Wire, DamagedPayloadByLevel) {
         m.payload[m.payload.size() / 2] ^= 4;
         return m.verify(key);
     };
-    for (uint8_t type : {RMEM_WRITE + 0, RMEM_READ | RMEM_RESPONSE}) {
+    // Of a WRITEV the half is behind the ranges.
+    for (uint8_t type :
+         {RMEM_WRITE + 0, RMEM_READ | RMEM_RESPONSE, RMEM_READV | RMEM_RESPONSE, RMEM_WRITEV + 0}) {
         EXPECT_EQ(damaged(type, RMEM_LINK), RMEM_WIRE_GOOD); // the UDP checksum's business
         EXPECT_EQ(damaged(type, RMEM_DIGEST), RMEM_WIRE_DAMAGED);
         EXPECT_EQ(damaged(type, RMEM_FULL), RMEM_WIRE_TAG);
     }
     for (uint8_t type : {RMEM_OPEN + 0, RMEM_ALLOC + 0, RMEM_FREE + 0, RMEM_ALLOC | RMEM_RESPONSE,
-                         RMEM_PUT + 0, RMEM_PUT | RMEM_RESPONSE})
+                         RMEM_PUT + 0, RMEM_PUT | RMEM_RESPONSE, RMEM_READV + 0})
         for (uint8_t level : {RMEM_LINK, RMEM_DIGEST, RMEM_FULL})
             EXPECT_EQ(damaged(type, level), RMEM_WIRE_TAG);
 }
@@ -122,6 +124,51 @@ TEST(Wire, PutOfAnyLength) {
     EXPECT_EQ(m.verify(key), RMEM_WIRE_TAG);
 }
 
+// Their headers say of both, ranges and data, how many there are.
+TEST(Wire, VectorsOfAnyLength) {
+    rmem_head head{};
+    for (uint8_t ranges : {uint8_t{1}, uint8_t{RMEM_RANGES_MAX}}) {
+        head.op = ranges;
+        for (uint32_t bytes : {1u, 1400u, RMEM_PIECE_BYTES_MAX, ~0u}) {
+            head.len = bytes;
+            head.type = RMEM_READV;
+            EXPECT_EQ(rmem_wire_payload_bytes(&head), ranges * sizeof(rmem_range));
+            EXPECT_EQ(rmem_wire_work_bytes(&head), bytes);
+            head.type = RMEM_WRITEV;
+            if (bytes <= RMEM_PIECE_BYTES_MAX)
+                EXPECT_EQ(rmem_wire_payload_bytes(&head), ranges * sizeof(rmem_range) + bytes);
+            else
+                EXPECT_GT(rmem_wire_payload_bytes(&head), RMEM_PIECE_BYTES_MAX);
+            EXPECT_EQ(rmem_wire_work_bytes(&head), 0u);
+            head.type = RMEM_READV | RMEM_RESPONSE;
+            EXPECT_EQ(rmem_wire_payload_bytes(&head), bytes);
+            head.type = RMEM_WRITEV | RMEM_RESPONSE;
+            EXPECT_EQ(rmem_wire_payload_bytes(&head), 0u);
+        }
+    }
+}
+
+// They are addresses, so whatever the level, they are covered as the header is.
+TEST(Wire, RangesAreTagged) {
+    base_siphash_key key = test_key();
+    for (uint8_t type : {RMEM_READV, RMEM_WRITEV}) {
+        for (uint8_t level : {RMEM_LINK, RMEM_DIGEST, RMEM_FULL}) {
+            for (size_t at = 0; at < 3 * sizeof(rmem_range); at++) {
+                Message m = message(type, level, key, 48);
+                m.payload[at] ^= 0x10;
+                EXPECT_EQ(m.verify(key), RMEM_WIRE_TAG) << at;
+            }
+            // A range less, and its bytes as data.
+            Message m = message(type, level, key, 48);
+            m.hdr[offsetof(rmem_hdr, op)] = 2;
+            EXPECT_EQ(m.verify(key), RMEM_WIRE_TAG);
+            m = message(type, level, key, 48);
+            m.payload.resize(20);
+            EXPECT_EQ(m.verify(key), RMEM_WIRE_TAG) << "not even the ranges are there";
+        }
+    }
+}
+
 TEST(Wire, Form) {
     base_siphash_key key = test_key();
     rmem_head parsed;
@@ -144,6 +191,12 @@ TEST(Wire, Form) {
     EXPECT_EQ(write([](auto& h) { h.op = 1; }), RMEM_WIRE_MALFORMED);
     EXPECT_EQ(changed(RMEM_ATOMIC, [](auto& h) { h.op = 0; }), RMEM_WIRE_MALFORMED);
     EXPECT_EQ(changed(RMEM_PUT, [](auto& h) { h.op = 0; }), RMEM_WIRE_MALFORMED);
+    for (uint8_t type : {RMEM_READV, RMEM_WRITEV}) {
+        EXPECT_EQ(changed(type, [](auto& h) { h.op = 0; }), RMEM_WIRE_MALFORMED);
+        EXPECT_EQ(changed(type, [](auto& h) { h.op = RMEM_RANGES_MAX; }), RMEM_WIRE_GOOD);
+        EXPECT_EQ(changed(type, [](auto& h) { h.op = RMEM_RANGES_MAX + 1; }), RMEM_WIRE_MALFORMED);
+        EXPECT_EQ(changed(type, [](auto& h) { h.piece = 1024; }), RMEM_WIRE_MALFORMED);
+    }
     EXPECT_EQ(write([](auto& h) { h.status = 1; }), RMEM_WIRE_MALFORMED);
     EXPECT_EQ(write([](auto& h) { h.offset = 1; }), RMEM_WIRE_MALFORMED);
     EXPECT_EQ(write([](auto& h) { h.piece = 1; }), RMEM_WIRE_MALFORMED);

@@ -185,16 +185,48 @@ private:
         }
     }
 
-    void one_request(rig::Client& client, bool is_calling, uint64_t base, std::mt19937& random) {
-        static const uint8_t types[] = {RMEM_READ,  RMEM_READ,  RMEM_WRITE,
-                                        RMEM_WRITE, RMEM_WRITE, RMEM_DISCARD};
+    static uint64_t somewhere(uint64_t base, std::mt19937& random) {
+        return base + random() % region_pages * page + random() % (page / unit) * unit;
+    }
+
+    // Pages may go between its check and each of its ranges.
+    void vector_request(rig::Client& client, uint8_t type, uint64_t base, std::mt19937& random) {
+        constexpr uint8_t ranges = 3;
         const uint8_t mark = client.space;
-        uint8_t type = types[random() % 6];
-        uint64_t addr = base + random() % region_pages * page;
-        if (type != RMEM_DISCARD)
-            addr += random() % (page / unit) * unit;
+        uint8_t payload[ranges * sizeof(rmem_range)];
+        for (uint32_t n = 0; n < ranges; n++) {
+            base_store_le64(payload + n * sizeof(rmem_range), somewhere(base, random));
+            base_store_le64(payload + n * sizeof(rmem_range) + 8, unit);
+        }
+        rmem_head h = client.head(type, 0, ranges * unit);
+        h.op = ranges;
+        rmem_answer answer;
+        rmem_node_request(&node, 1, &h, payload, &client.peer, &answer);
+        if (answer.action != RMEM_ACT_GATHER && answer.action != RMEM_ACT_SCATTER)
+            return;
+        for (uint32_t n = 0; n < ranges; n++) {
+            rmem_node_range(&node, &h, payload, n, &answer);
+            const rmem_extent& e = answer.extent[0];
+            check(e, mark);
+            if (type == RMEM_WRITEV && e.page != RMEM_PAGE_NONE)
+                Access::fill(at(e), unit, mark);
+        }
+        if (type == RMEM_WRITEV)
+            rmem_node_done(&node, &h);
+        (type == RMEM_WRITEV ? written : read)++;
+    }
+
+    void one_request(rig::Client& client, bool is_calling, uint64_t base, std::mt19937& random) {
+        static const uint8_t types[] = {RMEM_READ,  RMEM_READ,    RMEM_WRITE, RMEM_WRITE,
+                                        RMEM_WRITE, RMEM_DISCARD, RMEM_READV, RMEM_WRITEV};
+        const uint8_t mark = client.space;
+        uint8_t type = types[random() % 8];
+        uint64_t addr =
+            type == RMEM_DISCARD ? base + random() % region_pages * page : somewhere(base, random);
         if (!is_calling)
             client.floor = client.next_id;
+        if (rmem_type_has_ranges(type))
+            return vector_request(client, type, base, random);
         rmem_head h = client.head(type, addr, type == RMEM_DISCARD ? page : unit);
         rmem_answer answer;
         rmem_node_request(&node, 1, &h, nullptr, &client.peer, &answer);

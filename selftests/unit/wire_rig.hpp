@@ -59,6 +59,8 @@ inline Message message(uint8_t type, uint8_t integrity, const base_siphash_key& 
         m.head.piece = 4096;
     if (rmem_type_is_exactly_once(type))
         m.head.op = RMEM_ADD;
+    if (rmem_type_has_ranges(type))
+        m.head.op = 3;
     if (type == (RMEM_READ | RMEM_RESPONSE))
         m.head.offset = 4096;
     m.payload.resize(rmem_wire_payload_bytes(&m.head));
@@ -67,8 +69,8 @@ inline Message message(uint8_t type, uint8_t integrity, const base_siphash_key& 
     return m;
 }
 
-inline constexpr uint8_t requests[] = {RMEM_OPEN,   RMEM_CLOSE, RMEM_ALLOC,   RMEM_FREE,
-                                       RMEM_READ,   RMEM_WRITE, RMEM_DISCARD, RMEM_ZERO,
-                                       RMEM_ATOMIC, RMEM_FENCE, RMEM_PUT};
+inline constexpr uint8_t requests[] = {
+    RMEM_OPEN, RMEM_CLOSE,  RMEM_ALLOC, RMEM_FREE, RMEM_READ,  RMEM_WRITE, RMEM_DISCARD,
+    RMEM_ZERO, RMEM_ATOMIC, RMEM_FENCE, RMEM_PUT,  RMEM_READV, RMEM_WRITEV};
 
 } // namespace wire

@@ -120,7 +120,7 @@ void Node::handle_message(Request& request, rmem_wire_verdict verdict) {
     answer(request, damaged, {});
 }
 
-// ---- READ, WRITE, DISCARD, ZERO, ATOMIC, PUT ----
+// ---- READ, WRITE, DISCARD, ZERO, ATOMIC, PUT, READV, WRITEV ----
 
 void Node::execute(Request& request) {
     rmem_answer decision;
@@ -149,6 +149,13 @@ void Node::execute(Request& request) {
     case RMEM_ACT_PUT:
         put(request, decision);
         break;
+    case RMEM_ACT_GATHER:
+        return answer_gathered(request, decision);
+    case RMEM_ACT_SCATTER:
+        host_.scatter(request.in.head, request.payload.data());
+        request.counters.add(count_write_bytes, request.in.head.len);
+        rmem_node_done(host_.core(), &request.in.head);
+        break;
     case RMEM_ACT_REPLY:
         break;
     }
@@ -174,6 +181,7 @@ Reply& Node::datagram_for(Request& request, const rmem_head& head) {
     Reply& reply = request.outbox.add(request.path);
     reply.head_bytes = 0;
     reply.founds = 0;
+    reply.copied_bytes = 0;
     reply.pieces = 0;
     open = {&reply, request.path, head, {}};
     rmem_bundle_joins(&open.bundle, limit, &head);
@@ -195,6 +203,17 @@ void Node::answer_found(Request& request, rmem_answer& decision) {
     seal(request, out, decision.reply, 1);
 }
 
+void Node::answer_gathered(Request& request, rmem_answer& decision) {
+    const rmem_head& head = request.in.head;
+    Reply& out = datagram_for(request, decision.reply);
+    std::uint8_t* to = out.copied.data() + out.copied_bytes;
+    host_.gather(head, request.payload.data(), to);
+    request.counters.add(count_read_bytes, head.len);
+    out.copied_bytes += head.len;
+    out.data[out.pieces] = {to, head.len};
+    seal(request, out, decision.reply, 1);
+}
+
 // The message whose data are the pieces behind those of the others.
 void Node::seal(Request& request, Reply& out, rmem_head& head, std::size_t pieces) {
     std::uint8_t* header = out.head.data() + out.head_bytes;
@@ -210,7 +229,7 @@ void Node::seal(Request& request, Reply& out, rmem_head& head, std::size_t piece
     rmem_wire_encode(header, &head);
     struct base_siphash hash;
     rmem_wire_hash_begin(&hash, request.key, header);
-    if (rmem_wire_tags_payload(&head)) {
+    if (rmem_wire_tagged_bytes(&head, 1)) { // all of an answer's, or nothing
         for (auto piece : data)
             base_siphash_update(&hash, piece.data(), piece.size());
     }

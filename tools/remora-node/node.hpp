@@ -7,13 +7,14 @@
  *   each message -> tag -> length, digest      nothing is changed before all of them held
  *      |
  *      |-- OPEN CLOSE ALLOC FREE FENCE        Host::call()
- *      `-- READ WRITE DISCARD ZERO ATOMIC PUT slot lock { core decides; copy; executed; answers }
+ *      `-- READ WRITE DISCARD ZERO ATOMIC   slot lock { core decides; copy; executed; answers }
+ *          PUT READV WRITEV
  *
  * Answers to a READ refer to the pages themselves. They have to be sent before the thread
  * that got them calls leave(): after that the scrubber may zero a page that was given back.
  * A page that is written between its answer's making and sending gives an answer
  * that fails its digest, and is asked for again; or at level link, the one content or the
- * other, as of two requests under way at once.
+ * other, as of two requests under way at once. A READV's many bytes are copied.
  */
 #pragma once
 
@@ -46,6 +47,8 @@ struct Reply {
     std::size_t head_bytes;
     std::array<rmem_found, RMEM_BUNDLE_MAX> found; // by ATOMICs and PUTs
     unsigned int founds;
+    std::array<std::uint8_t, RMEM_PIECE_BYTES_MAX> copied; // for READVs
+    std::size_t copied_bytes;
     std::array<std::span<const std::uint8_t>, RMEM_BUNDLE_MAX * RMEM_EXTENTS_MAX> data;
     unsigned int pieces;
 };
@@ -99,6 +102,7 @@ private:
     Reply& datagram_for(Request& request, const rmem_head& head);
     void answer(Request& request, rmem_head& head, std::span<const rmem_extent> extents);
     void answer_found(Request& request, rmem_answer& decision);
+    void answer_gathered(Request& request, rmem_answer& decision);
     void seal(Request& request, Reply& out, rmem_head& head, std::size_t pieces);
     void send_parts(Request& request, rmem_answer& part);
     void slow(Request& request);

@@ -95,12 +95,12 @@ static u32 client_recall(struct rmem_client *c, struct rmem_op *op, u32 first, u
 		rmem_op_bit_clear(op->flying, part);
 		op->flying_parts--;
 		packets++;
-		bytes += rmem_op_offset(op, part + 1) - rmem_op_offset(op, part);
+		bytes += rmem_op_bytes(op, part, part + 1);
 	}
 	if (!packets)
 		return 0;
 	rmem_window_release(c->window, packets);
-	if (op->type == RMEM_READ)
+	if (rmem_type_reads(op->type))
 		rmem_incast_release(c->incast, bytes);
 	return packets;
 }
@@ -493,7 +493,7 @@ static void client_answered(struct rmem_client *c, struct rmem_op *op, u32 part,
 	/* Were the attempt before only late, its answer would have come before this one. */
 	if (op->attempt && head->attempt == op->attempt)
 		rmem_window_lost(c->window, now_ns, rmem_rtt_min_ns(&c->rtt));
-	if (op->type == RMEM_READ) {
+	if (rmem_type_reads(op->type)) {
 		rx->op = op;
 		rx->data_offset = rmem_op_offset(op, part);
 		rx->data_bytes = head->len;
@@ -525,7 +525,9 @@ static void client_receive_ok(struct rmem_client *c, struct rmem_op *op, u64 now
 
 	if (op->type == RMEM_READ)
 		part = read_part(op, head);
-	if (part >= op->parts || (damaged && op->type != RMEM_READ)) {
+	if (op->type == RMEM_READV && head->len != op->len)
+		part = op->parts;
+	if (part >= op->parts || (damaged && !rmem_type_reads(op->type))) {
 		c->count.bad++;
 		return;
 	}
@@ -677,7 +679,7 @@ static void client_expire_timed(struct rmem_client *c, u64 now_ns)
  */
 static bool op_may_come_late(const struct rmem_op *op)
 {
-	return op->may_be_done && op->type != RMEM_READ && op->type != RMEM_FENCE;
+	return op->may_be_done && !rmem_type_reads(op->type) && op->type != RMEM_FENCE;
 }
 
 /*

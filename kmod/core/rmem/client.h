@@ -8,8 +8,8 @@
  *   packets received --rmem_client_receive()-+-> copy data here, op is finished
  *   timer            --rmem_client_expire()--+-> what to send again is waiting again
  *
- * An op is one READ, WRITE, DISCARD, ZERO, ATOMIC, PUT, FENCE, ALLOC or FREE. Its memory is the
- * caller's, embedded in the caller's request, and the channel's from submit
+ * An op is one READ, WRITE, DISCARD, ZERO, ATOMIC, PUT, READV, WRITEV, FENCE, ALLOC or FREE. Its
+ * memory is the caller's, embedded in the caller's request, and the channel's from submit
  * until it is reported finished. A WRITE takes one id per packet; the others one.
  * A retry sends the whole op again, but for the parts already answered.
  *
@@ -73,13 +73,20 @@ struct rmem_op_put {
 	u8 op;	   /* enum rmem_atomic_op */
 };
 
+/* READV's and WRITEV's: as they are on the wire, the caller's for as long as the op is out. */
+struct rmem_op_vector {
+	const struct rmem_range *range;
+	u8 ranges; /* 1 .. RMEM_RANGES_MAX */
+};
+
 struct rmem_op {
 	struct rmem_op *next, *prev; /* of the list that holds it; finished: next only */
 	/* The caller sets these; the rest needs no clearing. */
 	u64 addr;
 	/*
 	 * READ, WRITE: 1 .. RMEM_OP_BYTES_MAX; DISCARD, ZERO: .. RMEM_ZERO_BYTES_MAX;
-	 * ATOMIC: 4, 8, 16; PUT: .. rmem_client_put_bytes(); FENCE: 0
+	 * ATOMIC: 4, 8, 16; PUT: .. rmem_client_put_bytes(); FENCE: 0;
+	 * READV, WRITEV: of all ranges, rmem_client_vector_bytes() says how many
 	 */
 	u32 len;
 	u8 type; /* enum rmem_type */
@@ -108,6 +115,7 @@ struct rmem_op {
 		struct rmem_op_range range; /* FREE: the caller's; ALLOC finished OK: the answer */
 		struct rmem_op_atomic atomic; /* ATOMIC: the caller's, but for the answer */
 		struct rmem_op_put put;	      /* PUT: the same */
+		struct rmem_op_vector vector; /* READV, WRITEV: the caller's */
 	};
 };
 
@@ -150,15 +158,17 @@ struct rmem_client_node {
 };
 
 /*
- * A message to send: header, then a payload of payload_bytes from here and data_bytes of op's data
- * from data_offset; of PUT both, in that order, else one of them or none.
+ * A message to send: header, then a payload of payload_bytes from rmem_client_tx_payload() and
+ * data_bytes of op's data from data_offset; of PUT and WRITEV both, in that order, else one of them
+ * or none.
  */
 struct rmem_client_tx {
 	struct rmem_head head; /* digest not filled in */
 	struct rmem_op *op;    /* NULL: the channel's own (OPEN, CLOSE) */
 	u32 data_offset;       /* WRITE: into the op's data */
-	u32 data_bytes;	       /* WRITE, PUT: 0 otherwise */
-	u32 payload_bytes;     /* OPEN, ALLOC, FREE, ATOMIC, PUT: their wire form, in payload */
+	u32 data_bytes;	       /* WRITE, PUT, WRITEV; 0 otherwise */
+	u32 payload_bytes;     /* OPEN, ALLOC, FREE, ATOMIC, PUT: their wire form, in payload; */
+			       /* READV, WRITEV: their ranges, which are the op's */
 	union {
 		struct rmem_open open;
 		struct rmem_alloc alloc;
@@ -168,6 +178,12 @@ struct rmem_client_tx {
 		u8 payload[sizeof(struct rmem_operands)];
 	};
 };
+
+static inline const void *rmem_client_tx_payload(const struct rmem_client_tx *tx)
+{
+	return rmem_type_has_ranges(tx->head.type) ? (const void *)tx->op->vector.range :
+						     (const void *)tx->payload;
+}
 
 struct rmem_client {
 	struct rmem_client_config config;
@@ -227,12 +243,18 @@ void rmem_client_submit(struct rmem_client *c, struct rmem_op *op, u64 now_ns);
  * after open, close, submit, receive, expire, cancel, and when a window opened
  * (rmem_window_waiting()).
  * What one such row of calls yields may share datagrams (rmem_bundle_joins()) where it has
- * op->parts: READs, WRITEs, ATOMICs and PUTs.
+ * op->parts: READs, WRITEs, ATOMICs, PUTs, READVs and WRITEVs.
  */
 bool rmem_client_next(struct rmem_client *c, u64 now_ns, struct rmem_client_tx *tx);
 
 /* Bytes of data that a PUT takes at most; 0 until the session was open for the first time. */
 u32 rmem_client_put_bytes(const struct rmem_client *c);
+
+/*
+ * Bytes that the ranges and data of a WRITEV may have together; of a READV each of the two. 0 until
+ * the session was open for the first time.
+ */
+u32 rmem_client_vector_bytes(const struct rmem_client *c);
 
 /* How many messages, tx included, may come in a row now and share its datagram; 1 or more. */
 u32 rmem_client_row(const struct rmem_client *c, const struct rmem_client_tx *tx);

@@ -118,6 +118,11 @@ static void tx_payload(struct rmem_client_tx *tx, const struct rmem_op *op)
 		return;
 	}
 	tx->head.addr = 0;
+	if (rmem_type_has_ranges(op->type)) {
+		tx->head.op = op->vector.ranges;
+		tx->payload_bytes = rmem_wire_ranges_bytes(&tx->head);
+		return;
+	}
 	if (op->type == RMEM_ALLOC) {
 		base_store_le64(&tx->alloc.bytes, op->alloc.bytes);
 		base_store_le64(&tx->alloc.addr, op->alloc.addr);
@@ -129,6 +134,11 @@ static void tx_payload(struct rmem_client_tx *tx, const struct rmem_op *op)
 		tx->payload_bytes = sizeof(tx->range);
 	}
 	tx->head.len = tx->payload_bytes;
+}
+
+static bool brings_data(u8 type)
+{
+	return type == RMEM_WRITE || type == RMEM_PUT || type == RMEM_WRITEV;
 }
 
 static void tx_build(const struct rmem_client *c, struct rmem_client_tx *tx, struct rmem_op *op,
@@ -154,9 +164,10 @@ static void tx_build(const struct rmem_client *c, struct rmem_client_tx *tx, str
 	head->op = 0;
 	tx->op = op;
 	tx->data_offset = part * op->piece;
-	tx->data_bytes = op->type == RMEM_WRITE || op->type == RMEM_PUT ? bytes : 0;
+	tx->data_bytes = brings_data(op->type) ? bytes : 0;
 	tx->payload_bytes = 0;
-	if (op->type == RMEM_ALLOC || op->type == RMEM_FREE || rmem_type_is_exactly_once(op->type))
+	if (op->type == RMEM_ALLOC || op->type == RMEM_FREE ||
+	    rmem_type_is_exactly_once(op->type) || rmem_type_has_ranges(op->type))
 		tx_payload(tx, op);
 }
 
@@ -189,6 +200,10 @@ static u32 op_payload_bytes(const struct rmem_op *op)
 		return sizeof(struct rmem_operands);
 	case RMEM_PUT:
 		return sizeof(struct rmem_put) + op->len;
+	case RMEM_READV:
+		return op->vector.ranges * sizeof(struct rmem_range);
+	case RMEM_WRITEV:
+		return op->vector.ranges * sizeof(struct rmem_range) + op->len;
 	default:
 		return 0;
 	}
@@ -276,11 +291,10 @@ static bool client_send(struct rmem_client *c, struct rmem_op *op, u32 part, u64
 			struct rmem_client_tx *tx)
 {
 	u32 end = op->type == RMEM_READ ? rmem_op_find_part(op, part, false) : part + 1;
-	u32 bytes = rmem_op_is_cut(op) ? rmem_op_offset(op, end) - rmem_op_offset(op, part)
-				       : op->len;
+	u32 bytes = rmem_op_bytes(op, part, end);
 	u32 i;
 
-	if (!client_admit(c, now_ns, end - part, op->type == RMEM_READ ? bytes : 0))
+	if (!client_admit(c, now_ns, end - part, rmem_type_reads(op->type) ? bytes : 0))
 		return false;
 	for (i = part; i < end; i++)
 		rmem_op_bit_set(op->flying, i);
@@ -300,6 +314,11 @@ static bool client_send(struct rmem_client *c, struct rmem_op *op, u32 part, u64
 u32 rmem_client_put_bytes(const struct rmem_client *c)
 {
 	return c->piece ? c->piece - sizeof(struct rmem_put) : 0;
+}
+
+u32 rmem_client_vector_bytes(const struct rmem_client *c)
+{
+	return c->piece;
 }
 
 u32 rmem_client_row(const struct rmem_client *c, const struct rmem_client_tx *tx)

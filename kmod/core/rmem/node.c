@@ -229,21 +229,32 @@ static enum rmem_node_reason check_pte(u32 pte, u32 perm)
 	return pte & perm ? RMEM_NODE_EXECUTED : RMEM_NODE_PERM;
 }
 
-static enum rmem_node_reason check_pages(const struct rmem_node *node, u32 space_index,
-					 const struct rmem_head *head, u32 perm)
+/* *backed: false, if one of the pages isn't. */
+static enum rmem_node_reason check_range(const struct rmem_node *node, u32 space_index, u64 addr,
+					 u32 bytes, u32 perm, bool *backed)
 {
-	u64 last = rmem_node_vpn(node, head->addr + (head->len - 1));
+	u64 last = rmem_node_vpn(node, addr + (bytes - 1));
 	u64 vpn;
 
-	for (vpn = rmem_node_vpn(node, head->addr); vpn <= last; vpn++) {
+	for (vpn = rmem_node_vpn(node, addr); vpn <= last; vpn++) {
 		struct rmem_entry entry;
 		u32 pte = rmem_table_find(&node->table, space_index, vpn, &entry);
 		enum rmem_node_reason reason = check_pte(pte, perm);
 
 		if (reason != RMEM_NODE_EXECUTED)
 			return reason;
+		if (!(pte & RMEM_PTE_BACKED))
+			*backed = false;
 	}
 	return RMEM_NODE_EXECUTED;
+}
+
+static enum rmem_node_reason check_pages(const struct rmem_node *node, u32 space_index,
+					 const struct rmem_head *head, u32 perm)
+{
+	bool backed;
+
+	return check_range(node, space_index, head->addr, head->len, perm, &backed);
 }
 
 static void add_extent(struct rmem_answer *answer, u32 page, u32 offset, u32 bytes)
@@ -253,6 +264,29 @@ static void add_extent(struct rmem_answer *answer, u32 page, u32 offset, u32 byt
 	extent->page = page;
 	extent->offset = offset;
 	extent->bytes = bytes;
+}
+
+/* As they are now: of what was freed since the request was checked, no page. */
+static void add_extents(const struct rmem_node *node, u32 space_index, u64 addr, u32 bytes,
+			struct rmem_answer *answer)
+{
+	while (bytes) {
+		u32 room = rmem_node_room(node, addr);
+		u32 here = bytes < room ? bytes : room;
+		struct rmem_entry entry;
+		u32 pte = rmem_table_find(&node->table, space_index, rmem_node_vpn(node, addr),
+					  &entry);
+
+		add_extent(answer, pte & RMEM_PTE_BACKED ? pte & RMEM_PTE_PAGE : RMEM_PAGE_NONE,
+			   rmem_node_offset(node, addr), here);
+		addr += here;
+		bytes -= here;
+	}
+}
+
+static u32 space_index_of(const struct rmem_node *node, const struct rmem_head *head)
+{
+	return node->sessions.slot[rmem_node_slot(node, head->session)].place.index;
 }
 
 static enum rmem_node_reason do_read(const struct rmem_node *node, u32 space_index,
@@ -268,11 +302,9 @@ static enum rmem_node_reason do_read(const struct rmem_node *node, u32 space_ind
 u32 rmem_node_read_part(struct rmem_node *node, const struct rmem_head *head, u32 offset,
 			struct rmem_answer *answer)
 {
-	u32 space_index = node->sessions.slot[rmem_node_slot(node, head->session)].place.index;
 	u32 piece = head->piece < node->config.piece_bytes ? head->piece :
 							      node->config.piece_bytes;
-	u32 left, bytes;
-	u64 addr = head->addr + offset;
+	u32 bytes;
 
 	if (offset >= head->len)
 		return 0;
@@ -281,21 +313,8 @@ u32 rmem_node_read_part(struct rmem_node *node, const struct rmem_head *head, u3
 	answer->action = RMEM_ACT_SEND_OUT;
 	answer->reply.offset = offset;
 	answer->reply.len = bytes;
-
-	for (left = bytes; left;) {
-		u32 in_page = rmem_node_offset(node, addr);
-		u32 room = rmem_node_room(node, addr);
-		u32 here = left < room ? left : room;
-		u64 vpn = rmem_node_vpn(node, addr);
-		struct rmem_entry entry;
-		/* Freed since the request was checked: zeros are as good as anything. */
-		u32 pte = rmem_table_find(&node->table, space_index, vpn, &entry);
-
-		add_extent(answer, pte & RMEM_PTE_BACKED ? pte & RMEM_PTE_PAGE : RMEM_PAGE_NONE,
-			   in_page, here);
-		addr += here;
-		left -= here;
-	}
+	/* Freed meanwhile: zeros are as good as anything. */
+	add_extents(node, space_index_of(node, head), head->addr + offset, bytes, answer);
 	return bytes;
 }
 
@@ -460,6 +479,93 @@ static enum rmem_node_reason do_put(struct rmem_node *node, const struct rmem_se
 	return reason;
 }
 
+/* A range of a READV or WRITEV, in the host's byte order. */
+struct range {
+	u64 addr, bytes;
+};
+
+static struct range load_range(const void *ranges, u32 index)
+{
+	const u8 *at = (const u8 *)ranges + index * sizeof(struct rmem_range);
+
+	return (struct range){base_load_le64(at),
+			      base_load_le64(at + __builtin_offsetof(struct rmem_range, bytes))};
+}
+
+/*
+ * Each of them by itself, and that they are len bytes together. The sum is of numbers below
+ * bytes_max, so it doesn't overflow.
+ */
+static enum rmem_node_reason check_ranges(const struct rmem_node *node, u32 space_index,
+					  const struct rmem_head *head, const void *ranges,
+					  u32 bytes_max, u32 perm, bool *backed)
+{
+	enum rmem_node_reason reason = RMEM_NODE_EXECUTED;
+	u64 sum = 0;
+	u32 i;
+
+	*backed = true;
+	for (i = 0; i < head->op; i++) {
+		struct range range = load_range(ranges, i);
+
+		if (range.bytes > bytes_max || !range_is_sound(range.addr, range.bytes, bytes_max))
+			return RMEM_NODE_LENGTH;
+		sum += range.bytes;
+		if (reason == RMEM_NODE_EXECUTED)
+			reason = check_range(node, space_index, range.addr, range.bytes, perm,
+					     backed);
+	}
+	return head->addr || sum != head->len || sum > bytes_max ? RMEM_NODE_LENGTH : reason;
+}
+
+static enum rmem_node_reason do_readv(const struct rmem_node *node, u32 space_index,
+				      const struct rmem_head *head, const void *ranges,
+				      struct rmem_answer *answer)
+{
+	bool backed;
+
+	answer->action = RMEM_ACT_GATHER;
+	return check_ranges(node, space_index, head, ranges, node->config.piece_bytes,
+			    RMEM_PTE_READ, &backed);
+}
+
+/*
+ * As of a PUT, whether all may be written is seen before any gets a page, and pages stay that were
+ * taken before there was none for another.
+ */
+static enum rmem_node_reason do_writev(struct rmem_node *node, u32 space_index,
+				       const struct rmem_head *head, const void *ranges,
+				       struct rmem_answer *answer)
+{
+	u32 ranges_bytes = rmem_wire_ranges_bytes(head);
+	enum rmem_node_reason reason;
+	bool backed;
+	u32 i;
+
+	if (ranges_bytes >= node->config.piece_bytes)
+		return RMEM_NODE_LENGTH;
+	reason = check_ranges(node, space_index, head, ranges,
+			      node->config.piece_bytes - ranges_bytes, RMEM_PTE_WRITE, &backed);
+	for (i = 0; !backed && i < head->op && reason == RMEM_NODE_EXECUTED; i++) {
+		struct range range = load_range(ranges, i);
+
+		answer->extents = 0;
+		reason = do_write(node, space_index, range.addr, range.bytes, answer);
+	}
+	answer->extents = 0;
+	answer->action = RMEM_ACT_SCATTER;
+	return reason;
+}
+
+void rmem_node_range(struct rmem_node *node, const struct rmem_head *head, const void *ranges,
+		     u32 index, struct rmem_answer *answer)
+{
+	struct range range = load_range(ranges, index);
+
+	answer->extents = 0;
+	add_extents(node, space_index_of(node, head), range.addr, range.bytes, answer);
+}
+
 /* At most two pages, too. */
 static enum rmem_node_reason look(const struct rmem_node *node, u32 space_index, u64 addr,
 				  u32 bytes, struct rmem_answer *answer)
@@ -552,7 +658,7 @@ bool rmem_node_is_slow(const struct rmem_node *node, const struct rmem_head *hea
 }
 
 static enum rmem_node_reason execute(struct rmem_node *node, const struct rmem_session *session,
-				     const struct rmem_head *head, const void *put,
+				     const struct rmem_head *head, const void *payload,
 				     struct rmem_answer *answer)
 {
 	switch (head->type) {
@@ -563,7 +669,11 @@ static enum rmem_node_reason execute(struct rmem_node *node, const struct rmem_s
 	case RMEM_ATOMIC:
 		return do_atomic(node, session, head, answer);
 	case RMEM_PUT:
-		return do_put(node, session, head, put, answer);
+		return do_put(node, session, head, payload, answer);
+	case RMEM_READV:
+		return do_readv(node, session->place.index, head, payload, answer);
+	case RMEM_WRITEV:
+		return do_writev(node, session->place.index, head, payload, answer);
 	default:
 		return rmem_node_clear(node, session->place.index, head, answer);
 	}
@@ -577,21 +687,23 @@ u32 rmem_node_datagram_bytes(const struct rmem_node *node, const struct rmem_hea
 }
 
 void rmem_node_request(struct rmem_node *node, u64 now_ns, const struct rmem_head *head,
-		       const void *put, const struct rmem_peer *peer, struct rmem_answer *answer)
+		       const void *payload, const struct rmem_peer *peer,
+		       struct rmem_answer *answer)
 {
 	struct rmem_session *session = NULL;
 	enum rmem_node_reason reason = rmem_node_identify(node, now_ns, head, peer, &session);
 
 	if (reason == RMEM_NODE_EXECUTED)
 		reason = rmem_node_judge(session, head);
-	/* A READ changes nothing: it is never marked, and need not be in the window. */
-	if (head->type == RMEM_READ && (reason == RMEM_NODE_WINDOW ||
-					reason == RMEM_NODE_REPEATED || reason == RMEM_NODE_FAULT))
+	/* What changes nothing is never marked, and need not be in the window. */
+	if (rmem_type_reads(head->type) &&
+	    (reason == RMEM_NODE_WINDOW || reason == RMEM_NODE_REPEATED ||
+	     reason == RMEM_NODE_FAULT))
 		reason = RMEM_NODE_EXECUTED;
 	rmem_node_answer(node, head, RMEM_NODE_EXECUTED, answer);
 	if (reason == RMEM_NODE_EXECUTED) {
-		reason = execute(node, session, head, put, answer);
-		if (reason == RMEM_NODE_FAULT && head->type != RMEM_READ)
+		reason = execute(node, session, head, payload, answer);
+		if (reason == RMEM_NODE_FAULT && !rmem_type_reads(head->type))
 			rmem_session_refuse(session, head->id);
 	}
 	if (reason != RMEM_NODE_EXECUTED)

@@ -4,7 +4,8 @@
  *
  *   datagram -> rmem_wire_parse -> rmem_node_key -> tag checked by the caller
  *      |
- *      |-- READ WRITE DISCARD ZERO ATOMIC PUT fast path, any CPU, softirq
+ *      |-- READ WRITE DISCARD ZERO ATOMIC     fast path, any CPU, softirq
+ *      |   PUT READV WRITEV
  *      |     lock slot(head) { rmem_node_request -> answer; copy; rmem_node_done }
  *      |
  *      `-- rmem_node_is_slow():        slow path: node_call.h
@@ -111,6 +112,8 @@ enum rmem_node_action {
 	RMEM_ACT_ATOMIC,   /* rmem_node_atomic() on the extent, send reply and found */
 	RMEM_ACT_SEND_OUT, /* send the data: rmem_node_read_part() until it says 0 */
 	RMEM_ACT_PUT,	   /* copy the data into the extents, rmem_node_put(), as ATOMIC */
+	RMEM_ACT_GATHER,   /* send reply, with the data of each rmem_node_range() */
+	RMEM_ACT_SCATTER,  /* copy data to each rmem_node_range(), rmem_node_done(), send reply */
 };
 
 /* Why a request was refused or not executed; one counter each. Stable order: they are in uapi. */
@@ -135,7 +138,7 @@ enum rmem_node_reason {
 #define RMEM_PAGE_NONE 0xffffffffU /* never written: read it as zeros */
 
 struct rmem_extent {
-	u32 page; /* index, or RMEM_PAGE_NONE (reads only) */
+	u32 page; /* index, or RMEM_PAGE_NONE (reads; of a WRITEV: freed just now, write nothing) */
 	u32 offset;
 	u32 bytes;
 };
@@ -166,14 +169,16 @@ u32 rmem_node_datagram_bytes(const struct rmem_node *node, const struct rmem_hea
 bool rmem_node_is_slow(const struct rmem_node *node, const struct rmem_head *head);
 
 /*
- * Fast path: READ, WRITE, DISCARD, short ZERO, ATOMIC, PUT. The message has verified, in length
- * and digest too (a damaged one goes to rmem_node_damaged()). put: a PUT's struct rmem_put, at any
- * alignment; not looked at else. Slot lock of rmem_node_slot(head->session).
+ * Fast path: READ, WRITE, DISCARD, short ZERO, ATOMIC, PUT, READV, WRITEV. The message has
+ * verified, in length and digest too (a damaged one goes to rmem_node_damaged()). payload: as far
+ * as it is a PUT's struct rmem_put, or a READV's or WRITEV's ranges; at any alignment, and not
+ * looked at else. Slot lock of rmem_node_slot(head->session).
  */
 void rmem_node_request(struct rmem_node *node, u64 now_ns, const struct rmem_head *head,
-		       const void *put, const struct rmem_peer *peer, struct rmem_answer *answer);
+		       const void *payload, const struct rmem_peer *peer,
+		       struct rmem_answer *answer);
 
-/* The extents of a COPY_IN or FILL are written: from now on the id counts as executed. */
+/* The extents of a COPY_IN or FILL, or a SCATTER's ranges, are written: the id is executed. */
 void rmem_node_done(struct rmem_node *node, const struct rmem_head *head);
 
 /*
@@ -208,6 +213,13 @@ enum rmem_node_reason rmem_node_access(struct rmem_node *node, u32 space_index, 
  */
 u32 rmem_node_read_part(struct rmem_node *node, const struct rmem_head *head, u32 offset,
 			struct rmem_answer *answer);
+
+/*
+ * The extents of range number index, below head->op, of a READV or WRITEV; ranges is what
+ * rmem_node_request() got. Same slot lock hold.
+ */
+void rmem_node_range(struct rmem_node *node, const struct rmem_head *head, const void *ranges,
+		     u32 index, struct rmem_answer *answer);
 
 /* The reply to a message that came damaged: reply is ready, nothing else changed. */
 void rmem_node_damaged(const struct rmem_node *node, const struct rmem_head *head,

@@ -3,9 +3,9 @@
  * What client.c does with an op by itself: its parts, and the lists it is in.
  *
  * A READ or WRITE is cut into parts of piece bytes, the last one may be
- * shorter. A part is wanted (to be sent in this attempt), flying, or done. An ATOMIC or PUT is one
- * part, whatever its bytes. The other ops have one part, too, but take the node longer than a
- * packet does.
+ * shorter. A part is wanted (to be sent in this attempt), flying, or done. An ATOMIC, PUT, READV or
+ * WRITEV is one part, whatever its bytes. The other ops have one part, too, but take the node
+ * longer than a packet does.
  */
 #ifndef REMORA_RMEM_OP_H
 #define REMORA_RMEM_OP_H
@@ -46,7 +46,8 @@ static inline bool rmem_op_is_cut(const struct rmem_op *op)
 
 static inline bool rmem_op_has_parts(const struct rmem_op *op)
 {
-	return rmem_op_is_cut(op) || rmem_type_is_exactly_once(op->type);
+	return rmem_op_is_cut(op) || rmem_type_is_exactly_once(op->type) ||
+	       rmem_type_has_ranges(op->type);
 }
 
 /* Ids it takes. */
@@ -61,6 +62,12 @@ static inline u32 rmem_op_offset(const struct rmem_op *op, u32 part)
 	u64 offset = (u64)part * op->piece;
 
 	return offset < op->len ? offset : op->len;
+}
+
+/* Bytes of the parts from first up to end. */
+static inline u32 rmem_op_bytes(const struct rmem_op *op, u32 first, u32 end)
+{
+	return rmem_op_is_cut(op) ? rmem_op_offset(op, end) - rmem_op_offset(op, first) : op->len;
 }
 
 /* Cut into parts of piece bytes, all of them wanted; none may be flying. */

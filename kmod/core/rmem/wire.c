@@ -9,29 +9,44 @@ struct anywhere {
 	struct rmem_hdr hdr;
 } __attribute__((packed));
 
+/* Is the payload data, and nothing else? */
 static bool carries_data(const struct rmem_head *head)
 {
 	return head->type == RMEM_WRITE ||
-	       (head->type == (RMEM_READ | RMEM_RESPONSE) && head->status == RMEM_OK);
+	       ((head->type & RMEM_RESPONSE) && rmem_type_reads(head->type & ~RMEM_RESPONSE) &&
+		head->status == RMEM_OK);
 }
 
-bool rmem_wire_tags_payload(const struct rmem_head *head)
+u32 rmem_wire_tagged_bytes(const struct rmem_head *head, u32 payload_bytes)
 {
-	u8 request = head->type & ~RMEM_RESPONSE;
+	u32 ranges_bytes = rmem_wire_ranges_bytes(head);
 
-	return head->integrity == RMEM_FULL || (request != RMEM_READ && request != RMEM_WRITE);
+	if (head->integrity == RMEM_FULL)
+		return payload_bytes;
+	switch (head->type) {
+	case RMEM_READ:
+	case RMEM_READ | RMEM_RESPONSE:
+	case RMEM_WRITE:
+	case RMEM_WRITE | RMEM_RESPONSE:
+	case RMEM_READV | RMEM_RESPONSE:
+		return 0;
+	case RMEM_WRITEV:
+		return ranges_bytes < payload_bytes ? ranges_bytes : payload_bytes;
+	default:
+		return payload_bytes;
+	}
 }
 
 bool rmem_wire_has_digest(const struct rmem_head *head)
 {
-	return head->integrity == RMEM_DIGEST && carries_data(head);
+	return head->integrity == RMEM_DIGEST &&
+	       (carries_data(head) || head->type == RMEM_WRITEV);
 }
 
 /* What a header says hasn't verified yet: no sum with it may overflow. */
-static u32 put_bytes(u32 data_bytes)
+static u32 with_data(u32 bytes, u32 data_bytes)
 {
-	return sizeof(struct rmem_put) +
-	       (data_bytes < RMEM_PIECE_BYTES_MAX ? data_bytes : RMEM_PIECE_BYTES_MAX);
+	return bytes + (data_bytes < RMEM_PIECE_BYTES_MAX ? data_bytes : RMEM_PIECE_BYTES_MAX);
 }
 
 u32 rmem_wire_payload_bytes(const struct rmem_head *head)
@@ -53,7 +68,11 @@ u32 rmem_wire_payload_bytes(const struct rmem_head *head)
 	case RMEM_ATOMIC:
 		return sizeof(struct rmem_operands);
 	case RMEM_PUT:
-		return put_bytes(head->len);
+		return with_data(sizeof(struct rmem_put), head->len);
+	case RMEM_READV:
+		return rmem_wire_ranges_bytes(head);
+	case RMEM_WRITEV:
+		return with_data(rmem_wire_ranges_bytes(head), head->len);
 	case RMEM_ATOMIC | RMEM_RESPONSE:
 	case RMEM_PUT | RMEM_RESPONSE:
 		return sizeof(struct rmem_found);
@@ -66,6 +85,7 @@ u32 rmem_wire_work_bytes(const struct rmem_head *head)
 {
 	switch (head->type) {
 	case RMEM_READ:
+	case RMEM_READV:
 		return head->len;
 	case RMEM_DISCARD:
 	case RMEM_ZERO:
@@ -75,10 +95,16 @@ u32 rmem_wire_work_bytes(const struct rmem_head *head)
 	}
 }
 
+static bool op_is_sound(const struct rmem_head *head)
+{
+	if (rmem_type_has_ranges(head->type))
+		return head->op && head->op <= RMEM_RANGES_MAX;
+	return rmem_type_is_exactly_once(head->type) == !!head->op;
+}
+
 static bool form_is_sound(const struct rmem_head *head, bool response)
 {
-	if (!head->space || head->integrity > RMEM_FULL ||
-	    rmem_type_is_exactly_once(head->type) != !!head->op)
+	if (!head->space || head->integrity > RMEM_FULL || !op_is_sound(head))
 		return false;
 	if (response)
 		return head->status < RMEM_STATUS_COUNT && head->boot;
@@ -174,11 +200,12 @@ static u64 contiguous_tag(const void *hdr, const struct rmem_head *head,
 			  const struct base_siphash_key *key, const void *payload,
 			  size_t payload_bytes)
 {
+	u32 tagged_bytes = rmem_wire_tagged_bytes(head, payload_bytes);
 	struct base_siphash h;
 
 	rmem_wire_hash_begin(&h, key, hdr);
-	if (rmem_wire_tags_payload(head) && payload_bytes)
-		base_siphash_update(&h, payload, payload_bytes);
+	if (tagged_bytes)
+		base_siphash_update(&h, payload, tagged_bytes);
 	return base_siphash_final(&h);
 }
 

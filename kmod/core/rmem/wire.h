@@ -20,7 +20,7 @@ struct rmem_head {
 	u8 integrity; /* enum rmem_integrity */
 	u8 status;
 	u8 attempt;
-	u8 op; /* enum rmem_atomic_op */
+	u8 op; /* enum rmem_atomic_op; READV, WRITEV: ranges */
 	bool more; /* RMEM_FLAGS_MORE */
 	u32 space;
 	u64 session;
@@ -54,8 +54,28 @@ static inline bool rmem_type_is_exactly_once(u8 type)
 	return request == RMEM_ATOMIC || request == RMEM_PUT;
 }
 
-/* Whether the message's tag runs over its payload, too. */
-bool rmem_wire_tags_payload(const struct rmem_head *head);
+/* Is it about as many ranges as its header's op says? Requests and responses. */
+static inline bool rmem_type_has_ranges(u8 type)
+{
+	u8 request = type & ~RMEM_RESPONSE;
+
+	return request == RMEM_READV || request == RMEM_WRITEV;
+}
+
+/* Of requests: does it change nothing, and bring data? */
+static inline bool rmem_type_reads(u8 type)
+{
+	return type == RMEM_READ || type == RMEM_READV;
+}
+
+/* Bytes of a READV's or WRITEV's ranges, which its payload begins with. */
+static inline u32 rmem_wire_ranges_bytes(const struct rmem_head *head)
+{
+	return head->op * sizeof(struct rmem_range);
+}
+
+/* Bytes of the payload, from its begin, that the message's tag runs over, too. */
+u32 rmem_wire_tagged_bytes(const struct rmem_head *head, u32 payload_bytes);
 
 /* Does its header have a digest of the payload? */
 bool rmem_wire_has_digest(const struct rmem_head *head);
@@ -77,9 +97,8 @@ enum rmem_wire_verdict rmem_wire_parse(const void *hdr, size_t available_bytes, 
 				       struct rmem_head *head);
 
 /*
- * The tag's hash, begun over the header; if rmem_wire_tags_payload(), the caller
- * then runs base_siphash_update() over the payload, and passes
- * base_siphash_final() as tag below.
+ * The tag's hash, begun over the header; the caller then runs base_siphash_update() over
+ * rmem_wire_tagged_bytes() of the payload, and passes base_siphash_final() as tag below.
  */
 void rmem_wire_hash_begin(struct base_siphash *h, const struct base_siphash_key *key,
 			  const void *hdr);

@@ -15,7 +15,7 @@ public:
           handle_(target, integrity),
           region_(handle_, std::uint64_t{objects} * bytes),
           buffer_(std::size_t{objects} * bytes),
-          ops_(objects) {}
+          pieces_(objects) {}
 
     void fill() override {
         for (std::uint32_t object = 0; object < objects; object++)
@@ -34,19 +34,17 @@ public:
 
     void read_all(std::span<const std::uint32_t> list) override {
         for (std::size_t i = 0; i < list.size(); i++)
-            must(rread_async(handle_.get(), address(list[i]), slot(i), values_.bytes(), &ops_[i]),
-                 "rread_async");
-        must(rpoll(handle_.get(), ops_.data(), list.size(), UINT64_MAX), "rpoll");
+            pieces_[i] = {address(list[i]), slot(i), values_.bytes()};
+        must(rreadv(handle_.get(), pieces_.data(), list.size()), "rreadv");
         for (std::size_t i = 0; i < list.size(); i++)
             values_.check(list[i], slot(i), values_.bytes());
     }
 
     void write_all(std::span<const std::uint32_t> list) override {
         for (std::size_t i = 0; i < list.size(); i++)
-            must(rwrite_async(handle_.get(), address(list[i]), values_.of(list[i]).data(),
-                              values_.bytes(), &ops_[i]),
-                 "rwrite_async");
-        must(rpoll(handle_.get(), ops_.data(), list.size(), UINT64_MAX), "rpoll");
+            pieces_[i] = {address(list[i]), const_cast<char*>(values_.of(list[i]).data()),
+                          values_.bytes()};
+        must(rwritev(handle_.get(), pieces_.data(), list.size()), "rwritev");
     }
 
 private:
@@ -59,7 +57,7 @@ private:
     RemoteHandle handle_;
     RemoteRegion region_;
     std::vector<char> buffer_;
-    std::vector<rop_t> ops_;
+    std::vector<rvec> pieces_;
 };
 
 } // namespace

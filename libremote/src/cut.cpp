@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+#include "src/cut.hpp"
+
+#include <algorithm>
+
+extern "C" {
+#include "core/base/bytes.h"
+}
+
+namespace remora::lib {
+
+namespace {
+
+// A message costs the node some hundred nanoseconds, whatever it is about; data of a shared one is
+// copied once more at the end that sends it, which for more bytes takes as long. On a link with an
+// MTU of 1500 there is no second one of that size in a packet.
+constexpr std::size_t small_bytes = 1024;
+
+void make_vector(Op& op, std::uint8_t type, std::span<const rvec> pieces, std::span<Range> ranges,
+                 std::span<rmem_range> wire) {
+    op.core.type = type == RMEM_READ ? RMEM_READV : RMEM_WRITEV;
+    op.core.addr = 0;
+    op.core.len = 0;
+    op.core.vector = {wire.data(), static_cast<u8>(pieces.size())};
+    op.ranges = ranges.first(pieces.size());
+    for (std::size_t i = 0; i < pieces.size(); i++) {
+        auto bytes = static_cast<u32>(pieces[i].bytes);
+        ranges[i].address = pieces[i].address;
+        ranges[i].data = static_cast<std::uint8_t*>(pieces[i].buffer);
+        ranges[i].bytes = bytes;
+        base_store_le64(&wire[i].addr, pieces[i].address);
+        base_store_le64(&wire[i].bytes, bytes);
+        op.core.len += bytes;
+    }
+}
+
+} // namespace
+
+// How many of the first pieces one message takes; 0: it isn't one that shares.
+std::size_t Cut::together(std::span<const rvec> pieces) const {
+    std::size_t count = 0;
+    std::size_t data_bytes = 0;
+    for (const rvec& piece : pieces.first(std::min<std::size_t>(pieces.size(), RMEM_RANGES_MAX))) {
+        if (piece.bytes > small_bytes)
+            break;
+        data_bytes += piece.bytes;
+        std::size_t ranges_bytes = (count + 1) * sizeof(rmem_range);
+        if ((type_ == RMEM_WRITE ? data_bytes + ranges_bytes : std::max(data_bytes, ranges_bytes)) >
+            vector_bytes_)
+            break;
+        count++;
+    }
+    return count;
+}
+
+// fn for pieces of which one op is made if they are several, else as many as the one takes.
+template <typename Fn>
+void Cut::for_each_row(Fn fn) const {
+    for (std::span<const rvec> left = pieces_; !left.empty();) {
+        std::size_t count = std::max<std::size_t>(together(left), 1);
+        fn(left.first(count));
+        left = left.subspan(count);
+    }
+}
+
+Cut::Cut(std::uint8_t type, std::span<const rvec> pieces, std::uint32_t vector_bytes)
+    : type_(type), pieces_(pieces), vector_bytes_(vector_bytes) {
+    for_each_row([this](std::span<const rvec> row) {
+        bool many = row.size() > 1;
+        ops_ += many ? 1 : ops_for(row.front().bytes);
+        ranges_ += many ? row.size() : 0;
+    });
+}
+
+void Cut::make(std::span<Op> ops, Call& call, Ranges& ranges) const {
+    std::span<Range> range = ranges.range;
+    std::span<rmem_range> wire = ranges.wire;
+    for_each_row([&](std::span<const rvec> row) {
+        if (row.size() > 1) {
+            ops.front().call = &call;
+            make_vector(ops.front(), type_, row, range, wire);
+            ops = ops.subspan(1);
+            range = range.subspan(row.size());
+            wire = wire.subspan(row.size());
+            return;
+        }
+        const rvec& piece = row.front();
+        auto* data = static_cast<std::uint8_t*>(piece.buffer);
+        ops = ops.subspan(cut(ops, call, type_, piece.address, data, piece.bytes).size());
+    });
+}
+
+} // namespace remora::lib
