@@ -160,7 +160,7 @@ private:
     std::array<rmem_client_tx, RMEM_BUNDLE_MAX> tx_;
     std::array<std::uint8_t, std::size_t{RMEM_BUNDLE_MAX} * RMEM_HDR_BYTES> heads_;
     std::array<std::uint8_t, RMEM_PIECE_BYTES_MAX> gathered_;
-    std::array<iovec, std::size_t{1} + 2 * RMEM_BUNDLE_MAX> vector_; // all heads, then
+    std::array<iovec, 1 + std::size_t{2} * RMEM_BUNDLE_MAX> vector_; // all heads, then
     std::span<iovec> piece_ = std::span(vector_).subspan(1);
 };
 
