@@ -50,4 +50,18 @@ struct ClientTest : testing::Test {
     }
 };
 
+// From its begin on: datagrams of several messages, requests and answers.
+struct Shared {
+    explicit Shared(World& world) {
+        world.on_sent = [this](const Packet& packet) {
+            bool response = !packet.to_node;
+            count[response] += received(packet.bytes, response, space_key()).size() > 1;
+        };
+    }
+    Shared(const Shared&) = delete;
+    Shared& operator=(const Shared&) = delete;
+
+    size_t count[2] = {};
+};
+
 } // namespace net

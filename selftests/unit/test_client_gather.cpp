@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <list>
 
-#include "net_rig.hpp"
+#include "client_rig.hpp"
 
 namespace {
 
@@ -251,11 +251,7 @@ TEST_P(GatherLoss, EveryOpEnds) {
                  "'");
     std::mt19937_64 random(GetParam());
     World world(GetParam());
-    size_t shared[2] = {}; // datagrams of several messages, each way
-    world.on_sent = [&](const net::Packet& packet) {
-        bool response = !packet.to_node;
-        shared[response] += net::received(packet.bytes, response, net::space_key()).size() > 1;
-    };
+    net::Shared shared(world);
     world.datagram_bytes = random() % 2 ? 1472 : 8972;
     world.weather.loss = random() % 4 * 100;
     world.weather.dup = random() % 50;
@@ -289,8 +285,8 @@ TEST_P(GatherLoss, EveryOpEnds) {
     }
     for (Op& op : ops)
         EXPECT_EQ(op.result, RMEM_CLIENT_OK);
-    EXPECT_GT(shared[0], 50u);
-    EXPECT_GT(shared[1], 50u);
+    EXPECT_GT(shared.count[0], 50u);
+    EXPECT_GT(shared.count[1], 50u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, GatherLoss, testing::Range(0, 20));

@@ -208,18 +208,14 @@ TEST_F(PutClient, ShareDatagrams) {
     world.datagram_bytes = 8972;
     attach(world.config(2));
     world.window.cwnd = RMEM_CWND_MAX;
-    unsigned shared[2] = {};
-    world.on_sent = [&](const net::Packet& packet) {
-        bool response = !packet.to_node;
-        shared[response] += net::received(packet.bytes, response, net::space_key()).size() > 1;
-    };
+    net::Shared shared(world);
     for (uint64_t i = 0; i < 200; i++)
         put(64 + 8 * i, Bytes(8, i + 1), 0, 1, 1);
     finish_all();
     EXPECT_EQ(value(0), 200u);
     EXPECT_EQ(read(64 + 8 * 199, 8), Bytes(8, 200));
-    EXPECT_GT(shared[0], 10u);
-    EXPECT_GT(shared[1], 10u);
+    EXPECT_GT(shared.count[0], 10u);
+    EXPECT_GT(shared.count[1], 10u);
 }
 
 // Each has an item of its own and a bit of the signal. Whoever saw the bit asks for the item, and

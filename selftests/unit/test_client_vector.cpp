@@ -101,11 +101,7 @@ TEST_F(VectorClient, ShareDatagrams) {
     world.datagram_bytes = 8972;
     attach(world.config(2));
     world.window.cwnd = RMEM_CWND_MAX;
-    unsigned shared[2] = {};
-    world.on_sent = [&](const net::Packet& packet) {
-        bool response = !packet.to_node;
-        shared[response] += net::received(packet.bytes, response, net::space_key()).size() > 1;
-    };
+    net::Shared shared(world);
     std::list<Op> ops;
     for (uint8_t type : {RMEM_WRITEV, RMEM_READV}) {
         for (uint64_t i = 0; i < 100; i++) {
@@ -121,8 +117,8 @@ TEST_F(VectorClient, ShareDatagrams) {
         EXPECT_EQ(op.result, RMEM_CLIENT_OK);
         EXPECT_EQ(op.data, Bytes(40, i++ % 100 + 1));
     }
-    EXPECT_GT(shared[0], 10u);
-    EXPECT_GT(shared[1], 10u);
+    EXPECT_GT(shared.count[0], 10u);
+    EXPECT_GT(shared.count[1], 10u);
 }
 
 // Given up, a change may have a copy on its way, which a new session makes harmless; what only
