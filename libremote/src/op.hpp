@@ -63,6 +63,8 @@ struct Op {
     // fails, it isn't done.
     std::uint64_t before = 0;
     std::span<Range> ranges; // of a READV or WRITEV, whose data is here, not in data
+    std::span<Range> now;    // those of them that the message under way is about
+    int refused = 0;         // the first error of those that went one by one
     // order.hpp's
     Link all, near, near_signal;
     std::uint64_t from = 0, end = 0;               // bytes it is about,

@@ -140,24 +140,52 @@ TEST_P(Pieces, KeepTheirOrderWithOtherOperations) {
     }
 }
 
-// Which of the others were done isn't known; what is read elsewhere, and what comes next, is right.
-TEST_P(Pieces, OneThatCantBeIsTold) {
+TEST_P(Pieces, OneThatCantBeSpoilsNoOther) {
+    constexpr std::size_t count = 5;
     raddr_t a = alloc(2048);
     const raddr_t nowhere = raddr_t{1} << 50;
-    std::uint8_t bytes[4] = {1, 2, 3, 4}, back = 0;
-    for (std::size_t wrong = 0; wrong < 4; wrong++) {
-        rvec pieces[4];
-        for (std::size_t i = 0; i < 4; i++)
-            pieces[i] = {i == wrong ? nowhere : a + i, &bytes[i], 1};
-        rop_t op;
-        EXPECT_EQ(rwritev(r, pieces, 4), -EFAULT);
-        EXPECT_EQ(rreadv(r, pieces, 4), -EFAULT);
-        ASSERT_EQ(rwritev_async(r, pieces, 4, &op), 0);
-        EXPECT_EQ(rpoll(r, &op, 1, forever), -EFAULT);
+    for (std::size_t wrong = 0; wrong < count; wrong++) {
+        for (bool async : {false, true}) {
+            std::uint8_t out[count], in[count] = {}, all[count];
+            rvec writes[count], reads[count];
+            for (std::size_t i = 0; i < count; i++) {
+                out[i] = static_cast<std::uint8_t>(10 * (wrong + 1) + 100 * async + i);
+                writes[i] = {i == wrong ? nowhere : a + i, &out[i], 1};
+                reads[i] = {writes[i].address, &in[i], 1};
+            }
+            if (async) {
+                rop_t op;
+                ASSERT_EQ(rwritev_async(r, writes, count, &op), 0);
+                EXPECT_EQ(rpoll(r, &op, 1, forever), -EFAULT);
+                ASSERT_EQ(rreadv_async(r, reads, count, &op), 0);
+                EXPECT_EQ(rpoll(r, &op, 1, forever), -EFAULT);
+            } else {
+                EXPECT_EQ(rwritev(r, writes, count), -EFAULT);
+                EXPECT_EQ(rreadv(r, reads, count), -EFAULT);
+            }
+            ASSERT_EQ(rread(r, a, all, count), 0);
+            for (std::size_t i = 0; i < count; i++) {
+                EXPECT_EQ(all[i] == out[i], i != wrong) << wrong;
+                EXPECT_EQ(in[i], i == wrong ? 0 : out[i]) << wrong;
+            }
+        }
     }
-    ASSERT_EQ(rwrite(r, a, "x", 1), 0);
-    ASSERT_EQ(rread(r, a, &back, 1), 0);
-    EXPECT_EQ(back, 'x');
+}
+
+// One of the errors is told, and those that overlap keep their order.
+TEST_P(Pieces, SeveralThatCantBe) {
+    raddr_t a = alloc(4096), fixed = 0;
+    ASSERT_EQ(ralloc(r, 4096, REMOTE_READ, &fixed), 0);
+    std::uint8_t one[8], two[8], back[16];
+    std::fill_n(one, 8, 1);
+    std::fill_n(two, 8, 2);
+    rvec pieces[] = {
+        {a, one, 8}, {fixed, one, 8}, {a + 4, two, 8}, {raddr_t{1} << 50, one, 8}, {a + 8, one, 8}};
+    int error = rwritev(r, pieces, 5);
+    EXPECT_TRUE(error == -EACCES || error == -EFAULT) << error;
+    ASSERT_EQ(rread(r, a, back, 16), 0);
+    for (std::size_t i = 0; i < 16; i++)
+        EXPECT_EQ(back[i], i >= 4 && i < 8 ? 2 : 1) << i;
 }
 
 TEST_P(Pieces, ThatMayOnlyBeRead) {
