@@ -81,23 +81,33 @@ static bool wants_checksum(const struct rmem_head *head)
 }
 
 /*
- * Data to pages: the payload, but for its first skip_bytes. The lengths were compared, so there is
- * as much of it as the extents take.
+ * Payload from *offset on to pages. The lengths were compared, so there is as much of it as the
+ * extents take. What of a WRITEV's was freed meanwhile has no page.
  */
-static bool copy_in(const struct node_rx *rx, u32 skip_bytes, const struct rmem_answer *answer)
+static bool copy_extents(const struct node_rx *rx, u32 *offset, const struct rmem_answer *answer)
 {
-	u32 offset = rmem_skb_payload(&rx->in) + skip_bytes;
 	unsigned int i;
 
 	for (i = 0; i < answer->extents; i++) {
 		const struct rmem_extent *extent = &answer->extent[i];
 
-		if (WARN_ON_ONCE(skb_copy_bits(rx->skb, offset,
+		if (extent->page != RMEM_PAGE_NONE &&
+		    WARN_ON_ONCE(skb_copy_bits(rx->skb, *offset,
 					       node_mem_at(&rx->host->mem, extent),
 					       extent->bytes)))
 			return false;
-		offset += extent->bytes;
+		*offset += extent->bytes;
 	}
+	return true;
+}
+
+/* All of the payload but its first skip_bytes. */
+static bool copy_in(const struct node_rx *rx, u32 skip_bytes, const struct rmem_answer *answer)
+{
+	u32 offset = rmem_skb_payload(&rx->in) + skip_bytes;
+
+	if (!copy_extents(rx, &offset, answer))
+		return false;
 	node_count_add(NODE_COUNT_WRITE_BYTES, rx->in.head.len);
 	return true;
 }
@@ -107,20 +117,12 @@ static bool scatter(const struct node_rx *rx, const void *ranges)
 {
 	u32 offset = rmem_skb_payload(&rx->in) + rmem_wire_ranges_bytes(&rx->in.head);
 	struct rmem_answer range;
-	unsigned int i, n;
+	unsigned int i;
 
 	for (i = 0; i < rx->in.head.op; i++) {
 		rmem_node_range(&rx->host->core, &rx->in.head, ranges, i, &range);
-		for (n = 0; n < range.extents; n++) {
-			const struct rmem_extent *extent = &range.extent[n];
-
-			if (extent->page != RMEM_PAGE_NONE &&
-			    WARN_ON_ONCE(skb_copy_bits(rx->skb, offset,
-						       node_mem_at(&rx->host->mem, extent),
-						       extent->bytes)))
-				return false;
-			offset += extent->bytes;
-		}
+		if (!copy_extents(rx, &offset, &range))
+			return false;
 	}
 	node_count_add(NODE_COUNT_WRITE_BYTES, rx->in.head.len);
 	return true;
