@@ -74,28 +74,13 @@ void Host::fill(const rmem_answer& answer) {
         std::memset(page(extent.page) + extent.offset, 0, extent.bytes);
 }
 
-void Host::gather(const rmem_head& head, const std::uint8_t* payload, std::uint8_t* to) {
-    rmem_answer range;
-    for (u32 i = 0; i < head.op; i++) {
-        rmem_node_range(core_.get(), &head, payload, i, &range);
-        for (const rmem_extent& extent : std::span(range.extent, range.extents)) {
-            std::memcpy(to, data(extent).data(), extent.bytes);
-            to += extent.bytes;
-        }
-    }
-}
-
 void Host::scatter(const rmem_head& head, const std::uint8_t* payload) {
     const std::uint8_t* from = payload + rmem_wire_ranges_bytes(&head);
-    rmem_answer range;
-    for (u32 i = 0; i < head.op; i++) {
-        rmem_node_range(core_.get(), &head, payload, i, &range);
-        for (const rmem_extent& extent : std::span(range.extent, range.extents)) {
-            if (extent.page != RMEM_PAGE_NONE)
-                std::memcpy(page(extent.page) + extent.offset, from, extent.bytes);
-            from += extent.bytes;
-        }
-    }
+    for_each_extent(head, payload, [&](const rmem_extent& extent) {
+        if (extent.page != RMEM_PAGE_NONE)
+            std::memcpy(page(extent.page) + extent.offset, from, extent.bytes);
+        from += extent.bytes;
+    });
 }
 
 // ---- calls ----

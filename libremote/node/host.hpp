@@ -46,9 +46,18 @@ public:
     // Slot lock: what RMEM_ACT_COPY_IN and RMEM_ACT_FILL ask for.
     void copy_in(const rmem_answer& answer, const std::uint8_t* from);
     void fill(const rmem_answer& answer);
-    // And RMEM_ACT_GATHER and RMEM_ACT_SCATTER, of payloads of such requests. to: head.len bytes.
-    void gather(const rmem_head& head, const std::uint8_t* payload, std::uint8_t* to);
+    // And RMEM_ACT_SCATTER, of such a request's payload.
     void scatter(const rmem_head& head, const std::uint8_t* payload);
+    // Slot lock: where the bytes of a READV or WRITEV lie, one extent after the other.
+    template <typename Fn>
+    void for_each_extent(const rmem_head& head, const std::uint8_t* payload, Fn fn) {
+        rmem_answer range;
+        for (u32 i = 0; i < head.op; i++) {
+            rmem_node_range(core_.get(), &head, payload, i, &range);
+            for (const rmem_extent& extent : std::span(range.extent, range.extents))
+                fn(extent);
+        }
+    }
 
     rmem_space_error add_space(std::uint32_t id, const std::uint8_t* key,
                                std::uint64_t quota_bytes);

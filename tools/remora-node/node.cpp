@@ -17,19 +17,19 @@ rmem_peer peer_of(const Path& path) {
     return peer;
 }
 
-bool operator==(const Path& a, const Path& b) {
-    return IN6_ARE_ADDR_EQUAL(&a.peer.sin6_addr, &b.peer.sin6_addr) &&
-           a.peer.sin6_port == b.peer.sin6_port && a.peer.sin6_scope_id == b.peer.sin6_scope_id &&
-           IN6_ARE_ADDR_EQUAL(&a.local.ipi6_addr, &b.local.ipi6_addr) &&
-           a.local.ipi6_ifindex == b.local.ipi6_ifindex;
-}
-
 bool may_join(const Outbox::Open& open, const Path& path, const rmem_head& head) {
     return open.reply && open.head.session == head.session && open.head.space == head.space &&
            open.head.integrity == head.integrity && open.path == path;
 }
 
 } // namespace
+
+bool operator==(const Path& a, const Path& b) {
+    return IN6_ARE_ADDR_EQUAL(&a.peer.sin6_addr, &b.peer.sin6_addr) &&
+           a.peer.sin6_port == b.peer.sin6_port && a.peer.sin6_scope_id == b.peer.sin6_scope_id &&
+           IN6_ARE_ADDR_EQUAL(&a.local.ipi6_addr, &b.local.ipi6_addr) &&
+           a.local.ipi6_ifindex == b.local.ipi6_ifindex;
+}
 
 // A request on its way through, and where its answers go.
 struct Node::Request {
@@ -206,12 +206,22 @@ void Node::answer_found(Request& request, rmem_answer& decision) {
 void Node::answer_gathered(Request& request, rmem_answer& decision) {
     const rmem_head& head = request.in.head;
     Reply& out = datagram_for(request, decision.reply);
-    std::uint8_t* to = out.copied.data() + out.copied_bytes;
-    host_.gather(head, request.payload.data(), to);
+    std::span pieces = std::span(out.data).subspan(out.pieces);
+    std::size_t count = 0;
+    host_.for_each_extent(head, request.payload.data(), [&](const rmem_extent& extent) {
+        std::span<const std::uint8_t> data = host_.data(extent);
+        if (data.size() < piece_bytes_least) {
+            data = out.copy(data);
+            std::span<const std::uint8_t>& last = pieces[count ? count - 1 : 0];
+            if (count && last.data() + last.size() == data.data()) {
+                last = {last.data(), last.size() + data.size()};
+                return;
+            }
+        }
+        pieces[count++] = data;
+    });
     request.counters.add(count_read_bytes, head.len);
-    out.copied_bytes += head.len;
-    out.data[out.pieces] = {to, head.len};
-    seal(request, out, decision.reply, 1);
+    seal(request, out, decision.reply, count);
 }
 
 // The message whose data are the pieces behind those of the others.

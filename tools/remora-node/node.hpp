@@ -14,10 +14,11 @@
  * that got them calls leave(): after that the scrubber may zero a page that was given back.
  * A page that is written between its answer's making and sending gives an answer
  * that fails its digest, and is asked for again; or at level link, the one content or the
- * other, as of two requests under way at once. A READV's many bytes are copied.
+ * other, as of two requests under way at once. The short stretches of a READV are copied.
  */
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -41,16 +42,33 @@ struct Path {
     in6_pktinfo local;
 };
 
+bool operator==(const Path& a, const Path& b);
+
+// Of a READV's data, what is shorter is copied: that takes less time than telling the network of
+// it.
+inline constexpr std::size_t piece_bytes_least = 512;
+
 // One datagram to be sent: the heads of its messages, then the pieces of data.
 struct Reply {
+    // A READ's are two at most. A READV's: those not copied, and copies between them.
+    static constexpr std::size_t pieces_max =
+        RMEM_BUNDLE_MAX * RMEM_EXTENTS_MAX + 2 * (RMEM_PIECE_BYTES_MAX / piece_bytes_least);
+
     std::array<std::uint8_t, RMEM_BUNDLE_MAX * RMEM_HDR_BYTES> head;
     std::size_t head_bytes;
     std::array<rmem_found, RMEM_BUNDLE_MAX> found; // by ATOMICs and PUTs
     unsigned int founds;
     std::array<std::uint8_t, RMEM_PIECE_BYTES_MAX> copied; // for READVs
     std::size_t copied_bytes;
-    std::array<std::span<const std::uint8_t>, RMEM_BUNDLE_MAX * RMEM_EXTENTS_MAX> data;
+    std::array<std::span<const std::uint8_t>, pieces_max> data;
     unsigned int pieces;
+
+    std::span<const std::uint8_t> copy(std::span<const std::uint8_t> bytes) {
+        auto to = std::span(copied).subspan(copied_bytes, bytes.size());
+        std::copy(bytes.begin(), bytes.end(), to.begin());
+        copied_bytes += bytes.size();
+        return to;
+    }
 };
 
 // Takes answers: add() makes room for a datagram, which its caller fills in before the next add().

@@ -14,8 +14,6 @@ namespace remora::daemon {
 
 namespace {
 
-constexpr unsigned int receive_batch = 32;
-constexpr unsigned int send_batch = 64;
 // A byte more than the largest datagram, so that a larger one is noticed.
 constexpr std::size_t datagram_bytes_max = RMEM_DATAGRAM_BYTES_MAX + 1;
 // What a burst of writes may pile up; the kernel caps it at net.core.rmem_max unless we are root.
@@ -79,7 +77,7 @@ Socket::Socket(const std::string& host, std::uint16_t port, bool shared)
     port_ = ntohs(address.sin6_port);
 }
 
-// ---- in ----
+// ---- what it receives ----
 
 struct Inbox::Slot {
     alignas(64) std::array<std::uint8_t, datagram_bytes_max> datagram;
@@ -88,8 +86,8 @@ struct Inbox::Slot {
     Path path;
 };
 
-Inbox::Inbox() : messages_(receive_batch), slots_(receive_batch) {
-    for (unsigned int i = 0; i < receive_batch; i++) {
+Inbox::Inbox() : messages_(datagrams_max), slots_(datagrams_max) {
+    for (unsigned int i = 0; i < datagrams_max; i++) {
         Slot& slot = slots_[i];
         slot.vector = {slot.datagram.data(), slot.datagram.size()};
         msghdr& header = messages_[i].msg_hdr;
@@ -108,7 +106,7 @@ unsigned int Inbox::receive(int fd) {
         message.msg_hdr.msg_controllen = CMSG_SPACE(sizeof(in6_pktinfo));
     }
     // What an error is about, an earlier answer that nobody took, is no concern of ours.
-    int got = recvmmsg(fd, messages_.data(), receive_batch, MSG_DONTWAIT, nullptr);
+    int got = recvmmsg(fd, messages_.data(), datagrams_max, MSG_DONTWAIT, nullptr);
     return got < 0 ? 0 : static_cast<unsigned int>(got);
 }
 
@@ -129,76 +127,6 @@ const Path& Inbox::path(unsigned int index) {
     if (!is_link_local(path.peer.sin6_addr))
         path.local.ipi6_ifindex = 0;
     return path;
-}
-
-// ---- out ----
-
-struct SocketOutbox::Slot {
-    Reply reply;
-    Path path;
-    std::array<iovec, 1 + RMEM_BUNDLE_MAX * RMEM_EXTENTS_MAX> vector;
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(in6_pktinfo))> control;
-};
-
-SocketOutbox::SocketOutbox(int fd, Counters& counters)
-    : fd_(fd), counters_(counters), messages_(send_batch), slots_(send_batch) {
-    for (unsigned int i = 0; i < send_batch; i++) {
-        Slot& slot = slots_[i];
-        msghdr& header = messages_[i].msg_hdr;
-        header.msg_name = &slot.path.peer;
-        header.msg_namelen = sizeof(slot.path.peer);
-        header.msg_iov = slot.vector.data();
-        header.msg_control = slot.control.data();
-        header.msg_controllen = slot.control.size();
-        cmsghdr* control = CMSG_FIRSTHDR(&header);
-        control->cmsg_level = SOL_IPV6;
-        control->cmsg_type = IPV6_PKTINFO;
-        control->cmsg_len = CMSG_LEN(sizeof(in6_pktinfo));
-    }
-}
-
-SocketOutbox::~SocketOutbox() = default;
-
-Reply& SocketOutbox::add(const Path& path) {
-    if (waiting_ == send_batch)
-        flush();
-    Slot& slot = slots_[waiting_++];
-    slot.path = path;
-    return slot.reply;
-}
-
-void SocketOutbox::fill_in(unsigned int index) {
-    Slot& slot = slots_[index];
-    msghdr& header = messages_[index].msg_hdr;
-    // The one control message, which the constructor made room for.
-    std::memcpy(slot.control.data() + CMSG_LEN(0), &slot.path.local, sizeof(slot.path.local));
-    slot.vector[0] = {slot.reply.head.data(), slot.reply.head_bytes};
-    for (unsigned int i = 0; i < slot.reply.pieces; i++) {
-        std::span<const std::uint8_t> data = slot.reply.data[i];
-        slot.vector[i + 1] = {const_cast<std::uint8_t*>(data.data()), data.size()};
-    }
-    header.msg_iovlen = slot.reply.pieces + 1;
-}
-
-// What can't be sent is dropped and counted: its asker asks again.
-void SocketOutbox::flush() {
-    for (unsigned int i = 0; i < waiting_; i++)
-        fill_in(i);
-    unsigned int done = 0;
-    while (done < waiting_) {
-        int sent = sendmmsg(fd_, &messages_[done], waiting_ - done, 0);
-        if (sent < 0 && errno == EINTR)
-            continue;
-        if (sent < 0) {
-            counters_.add(count_drop_xmit);
-            sent = 1;
-        } else {
-            counters_.add(count_answers, static_cast<std::uint64_t>(sent));
-        }
-        done += static_cast<unsigned int>(sent);
-    }
-    waiting_ = 0;
-    open = {};
 }
 
 } // namespace remora::daemon

@@ -1,10 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/*
- * One UDP socket of a node, for IPv4 and IPv6, in batches: recvmmsg() in, sendmmsg() out.
- *
- * An answer leaves from the address its request came to. Answers to reads are sent
- * straight out of the pages; when as many wait as one call takes, they go.
- */
+// One UDP socket of a node, for IPv4 and IPv6, and what it receives in batches, by recvmmsg().
 #pragma once
 
 #include <cstdint>
@@ -37,6 +32,8 @@ private:
 // Datagrams of one recvmmsg().
 class Inbox {
 public:
+    static constexpr unsigned int datagrams_max = 32;
+
     Inbox();
     ~Inbox();
     // As many as are there, 0 if none; the ones of the last call are gone.
@@ -46,25 +43,6 @@ public:
 
 private:
     struct Slot;
-    std::vector<mmsghdr> messages_;
-    std::vector<Slot> slots_;
-};
-
-// Answers that wait to go.
-class SocketOutbox final : public Outbox {
-public:
-    SocketOutbox(int fd, Counters& counters);
-    ~SocketOutbox() override;
-    Reply& add(const Path& path) override;
-    void flush();
-
-private:
-    struct Slot;
-    void fill_in(unsigned int index);
-
-    int fd_;
-    Counters& counters_;
-    unsigned int waiting_ = 0;
     std::vector<mmsghdr> messages_;
     std::vector<Slot> slots_;
 };

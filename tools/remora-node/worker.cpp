@@ -42,6 +42,8 @@ void Worker::serve() {
         outbox_.flush();
         node_.leave(thread_);
         node_.scrub(thread_);
+        if (got < Inbox::datagrams_max)
+            return; // poll() says whether there is more
     }
 }
 

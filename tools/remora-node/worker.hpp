@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "remora-node/node.hpp"
+#include "remora-node/outbox.hpp"
 #include "remora-node/socket.hpp"
 
 namespace remora::daemon {

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "remora-node/outbox.hpp"
+
+#include <cerrno>
+#include <climits>
+#include <cstring>
+
+#include <netinet/udp.h>
+
+namespace remora::daemon {
+
+namespace {
+
+constexpr unsigned int send_batch = 64;
+constexpr std::size_t slot_iovecs = 1 + Reply::pieces_max;
+// What fits under an IPv6 header, and as many datagrams as every kernel takes (UDP_MAX_SEGMENTS).
+constexpr std::size_t train_bytes_max = 65535 - 40 - sizeof(udphdr);
+constexpr unsigned int train_datagrams_max = 64;
+
+template <typename Value>
+void set_control(cmsghdr* control, int level, int type, const Value& value) {
+    control->cmsg_level = level;
+    control->cmsg_type = type;
+    control->cmsg_len = CMSG_LEN(sizeof(value));
+    std::memcpy(CMSG_DATA(control), &value, sizeof(value));
+}
+
+} // namespace
+
+struct SocketOutbox::Slot {
+    Reply reply;
+    Path path;
+    // Once it's laid out:
+    std::span<iovec> vector;
+    std::size_t bytes;
+};
+
+struct SocketOutbox::Train {
+    unsigned int first, count; // slots
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(in6_pktinfo)) +
+                                          CMSG_SPACE(sizeof(std::uint16_t))> control;
+};
+
+SocketOutbox::SocketOutbox(int fd, Counters& counters)
+    : fd_(fd),
+      counters_(counters),
+      slots_(send_batch),
+      vectors_(send_batch * slot_iovecs),
+      trains_(send_batch),
+      messages_(send_batch) {}
+
+SocketOutbox::~SocketOutbox() = default;
+
+Reply& SocketOutbox::add(const Path& path) {
+    if (waiting_ == send_batch)
+        flush();
+    Slot& slot = slots_[waiting_++];
+    slot.path = path;
+    return slot.reply;
+}
+
+void SocketOutbox::lay_out() {
+    std::span<iovec> room = vectors_;
+    for (Slot& slot : std::span(slots_).first(waiting_)) {
+        Reply& reply = slot.reply;
+        slot.vector = room.first(1 + reply.pieces);
+        room = room.subspan(slot.vector.size());
+        slot.vector[0] = {reply.head.data(), reply.head_bytes};
+        slot.bytes = reply.head_bytes;
+        for (unsigned int i = 0; i < reply.pieces; i++) {
+            std::span<const std::uint8_t> data = reply.data[i];
+            slot.vector[i + 1] = {const_cast<std::uint8_t*>(data.data()), data.size()};
+            slot.bytes += data.size();
+        }
+    }
+}
+
+// How many datagrams from that one on make a train.
+unsigned int SocketOutbox::together_from(unsigned int first) const {
+    const Slot& head = slots_[first];
+    std::size_t bytes = head.bytes;
+    std::size_t iovecs = head.vector.size();
+    unsigned int count = 1;
+    for (unsigned int most = std::min(waiting_ - first, train_datagrams_max); count < most;) {
+        const Slot& next = slots_[first + count];
+        bytes += next.bytes;
+        iovecs += next.vector.size();
+        if (next.bytes > head.bytes || bytes > train_bytes_max || iovecs > IOV_MAX ||
+            !(next.path == head.path))
+            break;
+        count++;
+        if (next.bytes < head.bytes)
+            break;
+    }
+    return count;
+}
+
+void SocketOutbox::couple(Train& train, msghdr& header) {
+    Slot& head = slots_[train.first];
+    const Slot& last = slots_[train.first + train.count - 1];
+    header = {};
+    header.msg_name = &head.path.peer;
+    header.msg_namelen = sizeof(head.path.peer);
+    header.msg_iov = head.vector.data();
+    header.msg_iovlen =
+        static_cast<std::size_t>(last.vector.data() + last.vector.size() - head.vector.data());
+    header.msg_control = train.control.data();
+    header.msg_controllen = train.control.size();
+    cmsghdr* control = CMSG_FIRSTHDR(&header);
+    set_control(control, SOL_IPV6, IPV6_PKTINFO, head.path.local);
+    if (train.count > 1)
+        set_control(CMSG_NXTHDR(&header, control), SOL_UDP, UDP_SEGMENT,
+                    static_cast<std::uint16_t>(head.bytes));
+    else
+        header.msg_controllen = CMSG_SPACE(sizeof(in6_pktinfo));
+}
+
+void SocketOutbox::flush() {
+    lay_out();
+    unsigned int trains = 0;
+    for (unsigned int first = 0; first < waiting_; trains++) {
+        Train& train = trains_[trains];
+        train.first = first;
+        train.count = trains_may_go_ ? together_from(first) : 1;
+        couple(train, messages_[trains].msg_hdr);
+        first += train.count;
+    }
+    send(trains);
+    waiting_ = 0;
+    open = {};
+}
+
+void SocketOutbox::send(unsigned int trains) {
+    unsigned int done = 0;
+    while (done < trains) {
+        int sent = sendmmsg(fd_, &messages_[done], trains - done, 0);
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent < 0)
+            failed(done++);
+        for (int i = 0; i < sent; i++)
+            counters_.add(count_answers, trains_[done++].count);
+    }
+}
+
+// A datagram that can't be sent is dropped and counted: its asker asks again. But what doesn't go
+// as a train may go without: the way may be too narrow for a datagram in one piece, or its device
+// leaves checksums to us, which then none of its trains may have.
+void SocketOutbox::failed(unsigned int index) {
+    Train train = trains_[index];
+    if (train.count == 1)
+        return counters_.add(count_drop_xmit);
+    if (errno == EIO)
+        trains_may_go_ = false;
+    for (unsigned int i = 0; i < train.count; i++) {
+        Train& single = trains_[index];
+        single.first = train.first + i;
+        single.count = 1;
+        msghdr& header = messages_[index].msg_hdr;
+        couple(single, header);
+        bool sent = sendmsg(fd_, &header, 0) >= 0;
+        counters_.add(sent ? count_answers : count_drop_xmit);
+    }
+}
+
+} // namespace remora::daemon
