@@ -181,29 +181,52 @@ void take_data(const Op& op, std::uint32_t offset, const std::uint8_t* data, std
 
 } // namespace
 
-// Datagrams of one recvmmsg().
+// Packets of one recvmmsg(). A packet is a datagram, or several of one size but for the last, which
+// the kernel left together (UDP generic receive offload).
 class Udp::Incoming {
 public:
     Incoming() {
         for (unsigned i = 0; i < receive_batch; i++) {
-            vector_[i] = {datagram_[i].data(), datagram_[i].size()};
-            message_[i].msg_hdr = {};
-            message_[i].msg_hdr.msg_iov = &vector_[i];
-            message_[i].msg_hdr.msg_iovlen = 1;
+            vector_[i] = {packet_[i].data(), packet_[i].size()};
+            msghdr& header = message_[i].msg_hdr;
+            header = {};
+            header.msg_iov = &vector_[i];
+            header.msg_iovlen = 1;
+            header.msg_control = control_[i].data();
         }
     }
     unsigned receive(int fd) {
+        for (mmsghdr& message : message_)
+            message.msg_hdr.msg_controllen = sizeof(Control);
         int got = recvmmsg(fd, message_.data(), receive_batch, MSG_DONTWAIT, nullptr);
         return got < 0 ? 0 : static_cast<unsigned>(got);
     }
-    std::span<const std::uint8_t> datagram(unsigned index) const {
-        return std::span(datagram_[index]).first(message_[index].msg_len);
+    template <typename Fn>
+    void for_each_datagram(unsigned packet, Fn fn) {
+        std::span<const std::uint8_t> left =
+            std::span(packet_[packet]).first(message_[packet].msg_len);
+        for (std::size_t most = datagram_bytes(message_[packet].msg_hdr); !left.empty();) {
+            std::size_t bytes = std::min(most, left.size());
+            fn(left.first(bytes));
+            left = left.subspan(bytes);
+        }
     }
 
 private:
-    // A byte more than the largest datagram, so that a larger one is noticed.
-    struct alignas(64) Bytes : std::array<std::uint8_t, RMEM_DATAGRAM_BYTES_MAX + 1> {};
-    std::array<Bytes, receive_batch> datagram_;
+    // As much as UDP carries, so none is ever cut short.
+    struct alignas(64) Packet : std::array<std::uint8_t, 1 << 16> {};
+    struct alignas(cmsghdr) Control : std::array<char, CMSG_SPACE(sizeof(int))> {};
+
+    static std::size_t datagram_bytes(msghdr& header) {
+        const cmsghdr* control = CMSG_FIRSTHDR(&header);
+        int bytes = 0;
+        if (control && control->cmsg_level == SOL_UDP && control->cmsg_type == UDP_GRO)
+            std::memcpy(&bytes, CMSG_DATA(control), sizeof(bytes));
+        return bytes > 0 ? static_cast<std::size_t>(bytes) : sizeof(Packet);
+    }
+
+    std::array<Packet, receive_batch> packet_;
+    std::array<Control, receive_batch> control_;
     std::array<iovec, receive_batch> vector_;
     std::array<mmsghdr, receive_batch> message_;
 };
@@ -241,6 +264,9 @@ void Udp::connect(const Target& target) {
     // A path that is narrower than our own link gets fragments, not nothing.
     int dont = IP_PMTUDISC_DONT; // IPv6's has the same value
     setsockopt(socket_.get(), level, v6 ? IPV6_MTU_DISCOVER : IP_MTU_DISCOVER, &dont, sizeof(dont));
+    // Answers that come together are one packet for the kernel; where it can't, they are many.
+    int on = 1;
+    setsockopt(socket_.get(), SOL_UDP, UDP_GRO, &on, sizeof(on));
     for (int name : {SO_RCVBUF, SO_SNDBUF})
         setsockopt(socket_.get(), SOL_SOCKET, name, &buffer_bytes, sizeof(buffer_bytes));
     int mtu = 0;
@@ -486,7 +512,8 @@ void Udp::take_in() {
 void Udp::take_datagrams(unsigned count) {
     std::uint64_t now = now_ns();
     for (unsigned i = 0; i < count; i++)
-        take_datagram(now, incoming_->datagram(i));
+        incoming_->for_each_datagram(
+            i, [&](std::span<const std::uint8_t> bytes) { take_datagram(now, bytes); });
 }
 
 // Lock.
