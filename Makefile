@@ -188,7 +188,8 @@ out/bin/bench-core: $(call objects,opt,$(BENCH_CORE_SRC)) out/lib/libremora_core
 $(call objects,opt,$(BENCH_LIB_SRC)): override CXXFLAGS += $(if $(PEERS),-isystem $(PEERS)/usr/include)
 
 # Of the library what programs get, the shared one; besides, how it reads texts, and the core's allocator.
-out/bin/bench-lib: $(call objects,opt,$(BENCH_LIB_SRC) $(SUPPORT_SRC)) out/lib/libremora_core.a out/lib/libremote.so
+out/bin/bench-lib: $(call objects,opt,$(BENCH_LIB_SRC) $(SUPPORT_SRC) libremote/src/order.cpp) out/lib/libremora_core.a \
+		out/lib/libremote.so
 	$(call say,LINK,$@)
 	$(call link,opt,-Lout/lib -Wl$(comma)-rpath$(comma)$(CURDIR)/out/lib -lremote $(PEERS_LDFLAGS) \
 		-lmemcached -lhiredis -lfmt -lpthread)

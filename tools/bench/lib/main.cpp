@@ -7,6 +7,7 @@
 //   bench-lib sessions udp:127.0.0.1:7670,key=FILE --count 100
 //   bench-lib embedded
 //   bench-lib alloc --page 64K
+//   bench-lib order --bytes 1024
 //   bench-lib pong
 #include <cstdlib>
 
@@ -83,6 +84,8 @@ Figures run(int argc, char** argv) {
     CLI::App* places = program.add_subcommand("alloc", "The allocator's retries");
     places->add_option("--page", options.page, "SIZE of a page; 64K");
     places->add_option("--seeds", options.seeds, "So many times; 10")->check(CLI::Range(1, 10000));
+    CLI::App* rows = program.add_subcommand("order", "Operations that wait for others");
+    rows->add_option("--bytes", options.bytes, "Of an operation; 16")->check(CLI::Range(1, 65536));
     CLI::App* other_end = program.add_subcommand("pong", "The floor's other end");
     for (CLI::App* each : {one, many, handles, inside})
         declare_seconds(each, options);
@@ -106,6 +109,8 @@ Figures run(int argc, char** argv) {
                         integrity_of(options.integrity));
     if (*inside)
         return embedded(options.load.seconds);
+    if (*rows)
+        return order({.bytes = options.bytes});
     return alloc(parse_size(options.page), options.seeds);
 }
 

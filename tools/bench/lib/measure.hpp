@@ -58,6 +58,15 @@ Figures embedded(double seconds);
 // How often the allocator looked for another place, by tenths of the node's memory.
 Figures alloc(std::uint64_t page_bytes, std::uint32_t seeds);
 
+struct OrderLoad {
+    std::uint32_t bytes = 16, region_bytes = 16 << 20;
+    std::uint32_t depth = 64; // under way
+};
+
+// Percent of operations that wait for another in order, were that told by bytes or by pages; and ns
+// that an operation's order takes, by bytes.
+Figures order(const OrderLoad& load);
+
 // p of all, which are reordered.
 double percentile(std::vector<std::uint32_t>& all, double p);
 
