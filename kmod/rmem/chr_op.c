@@ -6,10 +6,7 @@
  *                         +--> chr_op --> the file's channel --> end
  *   ioctl: RMEM_IOC_IO ---+                                       +--> the waiting caller
  *
- * The data of an op is where the program has it: its pages are pinned for as long, or were
- * when the buffer was registered, and packets refer to them. Little data is copied
- * instead, which costs less than pinning. An op's end is told in the program's own
- * context, for only there its memory can be reached.
+ * An op's end is told in the program's own context, for only there its memory can be reached.
  *
  * All ops of an open file go by one channel. So when a change was taken back, what the file asks
  * for later is sent in the channel's new session, and no copy of the change comes after it.
@@ -17,9 +14,7 @@
  * An op is the channel's until it ends or is taken back, whatever becomes of the program. So a
  * device has a fail_after, which bounds how long a program that was killed lives on.
  */
-#include <linux/bvec.h>
 #include <linux/kthread.h>
-#include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
@@ -27,12 +22,10 @@
 
 #include "compat/compat.h"
 #include "rmem/channel.h"
-#include "uapi/remora_rmem_io.h"
+#include "rmem/chr_op.h"
 
-#define COPY_BYTES 512U
 #define ALLOC_TRIES 8
 #define TIMEOUT_US_MAX BIT_ULL(50) /* as good as never */
-#define PAGES_MAX  (RMEM_OP_BYTES_MAX / PAGE_SIZE + 1)
 
 static_assert(RMEM_IO_BYTES_MAX == RMEM_OP_BYTES_MAX);
 static_assert(RMEM_SWAP == (u8)RMEM_IO_SWAP && RMEM_CAS == (u8)RMEM_IO_CAS &&
@@ -42,28 +35,6 @@ static_assert(RMEM_SWAP == (u8)RMEM_IO_SWAP && RMEM_CAS == (u8)RMEM_IO_CAS &&
 	      RMEM_SMIN == (u8)RMEM_IO_SMIN && RMEM_SMAX == (u8)RMEM_IO_SMAX);
 /* What an SQE of 128 bytes has room for. */
 static_assert(sizeof(struct rmem_io) == 80);
-
-struct chr_op {
-	struct rmem_op op; /* first: the channels know that only */
-	struct rmem_chr_data data;
-	struct io_uring_cmd *cmd; /* or NULL: done is waited for */
-	struct completion done;
-	enum rmem_client_result result;
-	struct rmem_chr_file *file; /* its own holds it */
-	struct list_head entry;	    /* of the file's, if it has a cookie */
-	u64 cookie;
-	int taken_back;	    /* -ECANCELED, -ETIMEDOUT: how it ends then */
-	u64 user;	    /* where the answer goes */
-	u8 *copy;	    /* of data; or NULL */
-	struct mm_struct *mm;
-	unsigned int pinned; /* pages */
-	struct bio_vec own[]; /* of pinned pages, or of the copy, which lies behind it */
-};
-
-const struct rmem_chr_data *rmem_chr_data(const struct rmem_op *op)
-{
-	return &container_of(op, struct chr_op, op)->data;
-}
 
 /* ---- what is asked ---- */
 
@@ -85,12 +56,6 @@ static u8 op_type(u8 type)
 	default:
 		return 0;
 	}
-}
-
-static bool has_data(const struct rmem_io *io)
-{
-	return io->type == RMEM_IO_READ || io->type == RMEM_IO_WRITE ||
-	       (io->type == RMEM_IO_PUT && io->bytes);
 }
 
 static u32 file_put_bytes(const struct rmem_chr_file *file)
@@ -133,76 +98,11 @@ static int check(const struct file *file, const struct rmem_io *io)
 	return 0;
 }
 
-/* ---- an op's data ---- */
-
-static void data_set(struct chr_op *op, const struct bio_vec *bvec, u32 done_bytes)
-{
-	op->data.bvec = bvec;
-	op->data.iter = (struct bvec_iter){
-		.bi_size = op->op.len,
-		.bi_bvec_done = done_bytes,
-	};
-}
-
-static int data_copy(struct chr_op *op)
-{
-	op->copy = (u8 *)&op->own[1];
-	if (op->op.type != RMEM_READ &&
-	    copy_from_user(op->copy, u64_to_user_ptr(op->user), op->op.len))
-		return -EFAULT;
-	bvec_set_page(&op->own[0], virt_to_page(op->copy), op->op.len, offset_in_page(op->copy));
-	data_set(op, op->own, 0);
-	return 0;
-}
-
-static int data_pin(struct chr_op *op, unsigned int pages)
-{
-	unsigned int offset = offset_in_page(op->user), i;
-	struct page *page[PAGES_MAX];
-	int got;
-
-	got = pin_user_pages_fast(op->user - offset, pages,
-				  op->op.type == RMEM_READ ? FOLL_WRITE : 0, page);
-	if (got < 0)
-		return got;
-	for (i = 0; i < got; i++)
-		bvec_set_page(&op->own[i], page[i], PAGE_SIZE, 0);
-	op->pinned = got;
-	if (got < pages)
-		return -EFAULT;
-	data_set(op, op->own, offset);
-	return 0;
-}
-
-static int data_import(struct chr_op *op)
-{
-	struct iov_iter iter;
-	int rw = op->op.type == RMEM_READ ? READ : WRITE;
-	int err = io_uring_cmd_import_fixed(op->user, op->op.len, rw, &iter, op->cmd);
-
-	if (err)
-		return err;
-	data_set(op, iter.bvec, iter.iov_offset);
-	return 0;
-}
-
-/* Process context. */
-static void data_release(struct chr_op *op)
-{
-	unsigned int i;
-
-	for (i = 0; i < op->pinned; i++) {
-		if (op->op.type == RMEM_READ)
-			set_page_dirty_lock(op->own[i].bv_page);
-		unpin_user_page(op->own[i].bv_page);
-	}
-}
-
 /* ---- an op's life ---- */
 
 static void op_free(struct chr_op *op)
 {
-	data_release(op);
+	rmem_chr_data_release(op);
 	mmdrop(op->mm);
 	kfree(op);
 }
@@ -227,20 +127,11 @@ static void op_set_operands(struct rmem_op *op, const struct rmem_io *io)
 static struct chr_op *op_new(struct rmem_chr_file *file, const struct rmem_io *io,
 			     struct io_uring_cmd *cmd)
 {
-	bool fixed = cmd && (cmd->flags & IORING_URING_CMD_FIXED) && has_data(io);
-	bool copied = has_data(io) && !fixed && io->bytes <= COPY_BYTES;
-	unsigned int pages = 0;
+	bool fixed = cmd && (cmd->flags & IORING_URING_CMD_FIXED);
 	struct chr_op *op;
-	size_t bytes = 0;
-	int err = 0;
+	int err;
 
-	if (copied) {
-		bytes = sizeof(op->own[0]) + io->bytes;
-	} else if (has_data(io) && !fixed) {
-		pages = DIV_ROUND_UP(offset_in_page(io->data) + io->bytes, PAGE_SIZE);
-		bytes = pages * sizeof(op->own[0]);
-	}
-	op = kzalloc(sizeof(*op) + bytes, GFP_KERNEL);
+	op = kzalloc(sizeof(*op) + rmem_chr_data_room(io, fixed), GFP_KERNEL);
 	if (!op)
 		return ERR_PTR(-ENOMEM);
 	op->op.type = op_type(io->type);
@@ -256,12 +147,7 @@ static struct chr_op *op_new(struct rmem_chr_file *file, const struct rmem_io *i
 	op->mm = current->mm;
 	mmgrab(op->mm);
 	init_completion(&op->done);
-	if (fixed)
-		err = data_import(op);
-	else if (copied)
-		err = data_copy(op);
-	else if (pages)
-		err = data_pin(op, pages);
+	err = rmem_chr_data_take(op, io, fixed);
 	if (err) {
 		op_free(op);
 		return ERR_PTR(err);
@@ -357,9 +243,8 @@ static int conclude(struct chr_op *op)
 		if (copy_to_user(u64_to_user_ptr(op->user), found, sizeof(found)))
 			err = -EFAULT;
 	}
-	if (!err && op->op.type == RMEM_READ && op->copy &&
-	    copy_to_user(u64_to_user_ptr(op->user), op->copy, op->op.len))
-		err = -EFAULT;
+	if (!err)
+		err = rmem_chr_data_give(op);
 	op_free(op);
 	return err;
 }

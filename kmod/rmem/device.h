@@ -9,6 +9,7 @@
  *   blk.c       the disk: requests become ops
  *   chr.c       the character device
  *   chr_op.c    its operations: what programs ask for becomes ops
+ *   chr_data.c  their data
  *   channel.c   core/rmem/client.h with a lock, a timer and a socket around it
  *   packet.c    ops and messages become packets, and back
  *   socket.c    UDP socket and route of a channel
@@ -297,6 +298,9 @@ long rmem_chr_ioctl(struct file *file, unsigned int cmd, unsigned long arg);
 /* An op of a program ended. */
 void rmem_chr_finish(struct rmem_device *device, struct rmem_op *op,
 		     enum rmem_client_result result);
+
+/* ---- chr_data.c ---- */
+
 const struct rmem_chr_data *rmem_chr_data(const struct rmem_op *op);
 
 /* ---- netlink.c ---- */
