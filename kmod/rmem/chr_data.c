@@ -2,7 +2,10 @@
 /*
  * An operation's data is where the program has it: its pages are pinned for as long, or were when
  * the buffer was registered, and packets refer to them. Little data is copied instead, which costs
- * less than pinning.
+ * less than pinning; so is that of many ranges:
+ *
+ *   struct chr_op | bio_vec | rmem_io_vec[] | rmem_range[] | data of all ranges, as on the wire
+ *                             the program's   the message's
  */
 #include <linux/mm.h>
 #include <linux/uaccess.h>
@@ -43,15 +46,59 @@ static void set_data(struct chr_op *op, const struct bio_vec *bvec, u32 done_byt
 	};
 }
 
+static void set_copy(struct chr_op *op, u8 *copy)
+{
+	op->copy = copy;
+	bvec_set_page(&op->own[0], virt_to_page(copy), op->op.len, offset_in_page(copy));
+	set_data(op, op->own, 0);
+}
+
 static int copy(struct chr_op *op)
 {
-	op->copy = (u8 *)&op->own[1];
-	if (op->op.type != RMEM_READ &&
-	    copy_from_user(op->copy, u64_to_user_ptr(op->user), op->op.len))
-		return -EFAULT;
-	bvec_set_page(&op->own[0], virt_to_page(op->copy), op->op.len, offset_in_page(op->copy));
-	set_data(op, op->own, 0);
+	set_copy(op, (u8 *)&op->own[1]);
+	if (op->op.type == RMEM_READ)
+		return 0;
+	return copy_from_user(op->copy, u64_to_user_ptr(op->user), op->op.len) ? -EFAULT : 0;
+}
+
+/* A vector's data from the program, or to it. */
+static int copy_ranges(const struct chr_op *op, bool in)
+{
+	const struct rmem_io_vec *vec = op->vec, *end = vec + op->op.vector.ranges;
+	u8 *at = op->copy;
+
+	for (; vec < end; at += vec->bytes, vec++) {
+		void __user *user = u64_to_user_ptr(vec->data);
+
+		if (in ? copy_from_user(at, user, vec->bytes) : copy_to_user(user, at, vec->bytes))
+			return -EFAULT;
+	}
 	return 0;
+}
+
+static int take_ranges(struct chr_op *op, unsigned int ranges)
+{
+	struct rmem_io_vec *vec = (struct rmem_io_vec *)&op->own[1];
+	struct rmem_range *range = (struct rmem_range *)&vec[ranges];
+	u64 bytes = 0;
+	unsigned int i;
+
+	/* The program may change it meanwhile: only this copy is looked at. */
+	if (copy_from_user(vec, u64_to_user_ptr(op->user), ranges * sizeof(*vec)))
+		return -EFAULT;
+	for (i = 0; i < ranges; i++) {
+		if (!vec[i].bytes || vec[i].reserved)
+			return -EINVAL;
+		range[i].addr = cpu_to_le64(vec[i].addr);
+		range[i].bytes = cpu_to_le64(vec[i].bytes);
+		bytes += vec[i].bytes;
+	}
+	if (bytes != op->op.len)
+		return -EINVAL;
+	op->vec = vec;
+	op->op.vector = (struct rmem_op_vector){ .range = range, .ranges = ranges };
+	set_copy(op, (u8 *)&range[ranges]);
+	return op->op.type == RMEM_WRITEV ? copy_ranges(op, true) : 0;
 }
 
 static int pin(struct chr_op *op, unsigned int pages)
@@ -87,6 +134,9 @@ static int import(struct chr_op *op)
 
 size_t rmem_chr_data_room(const struct rmem_io *io, bool fixed)
 {
+	if (rmem_chr_has_ranges(io))
+		return sizeof(struct bio_vec) + io->bytes +
+		       io->ranges * (sizeof(struct rmem_io_vec) + sizeof(struct rmem_range));
 	if (!has_data(io) || fixed)
 		return 0;
 	if (is_copied(io))
@@ -96,6 +146,8 @@ size_t rmem_chr_data_room(const struct rmem_io *io, bool fixed)
 
 int rmem_chr_data_take(struct chr_op *op, const struct rmem_io *io, bool fixed)
 {
+	if (rmem_chr_has_ranges(io))
+		return take_ranges(op, io->ranges);
 	if (!has_data(io))
 		return 0;
 	if (fixed)
@@ -105,6 +157,8 @@ int rmem_chr_data_take(struct chr_op *op, const struct rmem_io *io, bool fixed)
 
 int rmem_chr_data_give(const struct chr_op *op)
 {
+	if (op->op.type == RMEM_READV)
+		return copy_ranges(op, false);
 	if (op->op.type != RMEM_READ || !op->copy)
 		return 0;
 	return copy_to_user(u64_to_user_ptr(op->user), op->copy, op->op.len) ? -EFAULT : 0;

@@ -28,6 +28,7 @@
 #define TIMEOUT_US_MAX BIT_ULL(50) /* as good as never */
 
 static_assert(RMEM_IO_BYTES_MAX == RMEM_OP_BYTES_MAX);
+static_assert(RMEM_IO_RANGES_MAX == RMEM_RANGES_MAX);
 static_assert(RMEM_SWAP == (u8)RMEM_IO_SWAP && RMEM_CAS == (u8)RMEM_IO_CAS &&
 	      RMEM_ADD == (u8)RMEM_IO_ADD && RMEM_AND == (u8)RMEM_IO_AND &&
 	      RMEM_OR == (u8)RMEM_IO_OR && RMEM_XOR == (u8)RMEM_IO_XOR &&
@@ -51,6 +52,10 @@ static u8 op_type(u8 type)
 		return RMEM_ATOMIC;
 	case RMEM_IO_PUT:
 		return RMEM_PUT;
+	case RMEM_IO_READV:
+		return RMEM_READV;
+	case RMEM_IO_WRITEV:
+		return RMEM_WRITEV;
 	case RMEM_IO_FENCE:
 		return RMEM_FENCE;
 	default:
@@ -63,10 +68,25 @@ static u32 file_put_bytes(const struct rmem_chr_file *file)
 	return file->device->piece_bytes - sizeof(struct rmem_put);
 }
 
+static u32 file_vector_bytes(const struct rmem_chr_file *file)
+{
+	return file->device->piece_bytes;
+}
+
+static bool vector_fits(const struct rmem_chr_file *file, const struct rmem_io *io)
+{
+	u32 ranges_bytes = io->ranges * sizeof(struct rmem_range);
+	u64 bytes = io->type == RMEM_IO_READV ? max(io->bytes, ranges_bytes)
+					      : (u64)io->bytes + ranges_bytes;
+
+	return io->ranges && io->ranges <= RMEM_IO_RANGES_MAX && bytes <= file_vector_bytes(file);
+}
+
 /* What the node would refuse, too, but for the memory it takes here. */
 static int check(const struct file *file, const struct rmem_io *io)
 {
-	bool valid = io->type == RMEM_IO_PUT || (!io->integer_bytes && !io->integer);
+	bool valid = io->type == RMEM_IO_PUT ||
+		     (!io->integer && (rmem_chr_has_ranges(io) || !io->integer_bytes));
 
 	switch (io->type) {
 	case RMEM_IO_READ:
@@ -85,6 +105,11 @@ static int check(const struct file *file, const struct rmem_io *io)
 			 io->how < RMEM_ATOMIC_OP_END && io->how != RMEM_IO_CAS &&
 			 (io->integer_bytes == 4 || io->integer_bytes == 8);
 		break;
+	case RMEM_IO_READV:
+	case RMEM_IO_WRITEV:
+		valid &= io->bytes && !io->addr && !io->how &&
+			 vector_fits(file->private_data, io);
+		break;
 	case RMEM_IO_FENCE:
 		valid &= !io->bytes && !io->addr && !io->how;
 		break;
@@ -93,7 +118,8 @@ static int check(const struct file *file, const struct rmem_io *io)
 	}
 	if (!valid)
 		return -EINVAL;
-	if (io->type != RMEM_IO_READ && io->type != RMEM_IO_FENCE && !(file->f_mode & FMODE_WRITE))
+	if (io->type != RMEM_IO_READ && io->type != RMEM_IO_READV && io->type != RMEM_IO_FENCE &&
+	    !(file->f_mode & FMODE_WRITE))
 		return -EBADF;
 	return 0;
 }
@@ -314,6 +340,8 @@ int rmem_chr_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
 	/* The program may change it meanwhile. */
 	memcpy(&io, compat_uring_cmd_data(cmd), sizeof(io));
 	if (io.timeout_us)
+		return -EINVAL;
+	if (rmem_chr_has_ranges(&io) && (cmd->flags & IORING_URING_CMD_FIXED))
 		return -EINVAL;
 	err = check(cmd->file, &io);
 	if (err)
@@ -576,6 +604,7 @@ static long ioctl_info(const struct rmem_chr_file *file, void __user *arg)
 		.space = device->wish.space,
 		.fail_after_ms = device->wish.fail_after_ms,
 		.put_bytes = file_put_bytes(file),
+		.vector_bytes = file_vector_bytes(file),
 	};
 
 	return copy_to_user(arg, &info, sizeof(info)) ? -EFAULT : 0;

@@ -23,10 +23,16 @@ struct chr_op {
 	int taken_back;	    /* -ECANCELED, -ETIMEDOUT: how it ends then */
 	u64 user;	    /* where the answer goes */
 	u8 *copy;	    /* of data; or NULL */
+	const struct rmem_io_vec *vec; /* READV, WRITEV: its ranges */
 	struct mm_struct *mm;
 	unsigned int pinned; /* pages */
-	struct bio_vec own[]; /* of pinned pages, or of the copy, which lies behind it */
+	struct bio_vec own[]; /* of pinned pages, or of the copy, which lies behind */
 };
+
+static inline bool rmem_chr_has_ranges(const struct rmem_io *io)
+{
+	return io->type == RMEM_IO_READV || io->type == RMEM_IO_WRITEV;
+}
 
 /* Bytes that data takes behind the op. fixed: it is in a registered buffer. */
 size_t rmem_chr_data_room(const struct rmem_io *io, bool fixed);

@@ -239,7 +239,7 @@ void rmem_status_lost(struct rmem_device *device);
 void rmem_status_silent(struct rmem_device *device);
 void rmem_status_answers(struct rmem_device *device);
 
-/* A READ, WRITE, DISCARD, ZERO, ATOMIC, PUT or FENCE was asked for. */
+/* A READ, WRITE, DISCARD, ZERO, ATOMIC, PUT, READV, WRITEV or FENCE was asked for. */
 void rmem_status_count_op(struct rmem_device *device, const struct rmem_op *op);
 
 /* It has ended well. */
