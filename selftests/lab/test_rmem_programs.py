@@ -92,6 +92,29 @@ def test_refusals(lab):
         assert node.status()["regions"] == 0
 
 
+def test_vectors(lab):
+    """Many ranges are one message, by each way to ask the device, and that's how the library's pieces go."""
+    compute = lab["compute"]
+    with Rack(lab) as rack:
+        node = rack.node("memory", "64M")
+        device = rack.attach("compute", node, None)
+        program = compute.spawn([rmemio_path(), "vectors", device.path])
+        program.wait_output("ready")
+        before = device.counters()
+        program.send(b"go\n")
+        program.wait_output("done")
+        more = {name: value - before[name] for name, value in device.counters().items()}
+        assert (more["read"], more["write"], more["sent"] - more["retries"]) == (2, 2, 4), more
+        program.send(b"go\n")
+        result = program.wait(rmem.ACTION_S)
+        assert result.rc == 0, f"{result.out} {result.err}"
+
+        before = device.counters()
+        run_suite(compute, f"dev:{device.path}", "Lib/Pieces.Strided/Given")
+        more = {name: value - before[name] for name, value in device.counters().items()}
+        assert more["sent"] - more["retries"] < 100, f"of 2000 pieces: {more}"
+
+
 class Lingering:
     """A program that begins 32 operations when told, and says how each has ended."""
 
@@ -205,9 +228,9 @@ def test_wishes_that_are_wrong(lab):
         rmemlab.cli_refused(compute, *words, "--index", "1", says="rmb1 exists: choose another index")
 
 
-TESTS = [test_device, test_device_without_io_uring, test_udp_to_the_kernels_node, test_refusals, test_silent_node,
-         test_limits_while_silent, test_taken_back, test_restarted_node, test_in_use, test_wishes_that_are_wrong,
-         rmemlab.test_modules_go]
+TESTS = [test_device, test_device_without_io_uring, test_udp_to_the_kernels_node, test_refusals, test_vectors,
+         test_silent_node, test_limits_while_silent, test_taken_back, test_restarted_node, test_in_use,
+         test_wishes_that_are_wrong, rmemlab.test_modules_go]
 
 if __name__ == "__main__":
     tap.main("pair", TESTS)
