@@ -16,6 +16,9 @@
  * is taken back whose copy may be on its way, a new session begins: what is under way in the old
  * one begins again there, but ATOMIC and PUT, which then may end with ECONNRESET.
  *
+ * What a program has under way by io_uring when it ends, killed or not, has a second to end, and is
+ * then taken back as by CANCEL; if it has closed the device before, after the device's fail_after.
+ *
  *   EINVAL      what can't be: bytes, unknown type, reserved fields that aren't 0
  *   EBADF       the device isn't open for writing; only READ, READV and FENCE go without
  *   EFAULT      no such remote memory; or data isn't memory of the program
@@ -24,7 +27,7 @@
  *               but is never executed later
  *   ESTALE      the node restarted: its content is lost, and so is the device
  *   ECONNRESET  ATOMIC, PUT: its session ended first; it was executed once, or never
- *   ECANCELED   CANCEL took it back: it was executed once, in part, or never
+ *   ECANCELED   CANCEL took it back, or the program ended: it was executed once, in part, or never
  *   ENODEV      the device was detached
  *   ENOSPC      ALLOC: no memory or quota left
  *   ENOMEM      no memory here

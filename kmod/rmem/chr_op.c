@@ -11,8 +11,8 @@
  * All ops of an open file go by one channel. So when a change was taken back, what the file asks
  * for later is sent in the channel's new session, and no copy of the change comes after it.
  *
- * An op is the channel's until it ends or is taken back, whatever becomes of the program. So a
- * device has a fail_after, which bounds how long a program that was killed lives on.
+ * An op is the channel's until it ends or is taken back, as a program that is killed does; where it
+ * has no descriptor to do that by, the device's fail_after bounds the time.
  */
 #include <linux/kthread.h>
 #include <linux/module.h>
@@ -25,6 +25,8 @@
 #include "rmem/chr_op.h"
 
 #define ALLOC_TRIES 8
+/* A program that ends: how long answers are waited for, as taking changes back costs a session. */
+#define LINGER_MS 1000U
 #define TIMEOUT_US_MAX BIT_ULL(50) /* as good as never */
 
 static_assert(RMEM_IO_BYTES_MAX == RMEM_OP_BYTES_MAX);
@@ -166,6 +168,7 @@ static struct chr_op *op_new(struct rmem_chr_file *file, const struct rmem_io *i
 	op->op.len = io->bytes;
 	op_set_operands(&op->op, io);
 	op->file = file;
+	op->owner = cmd ? current->files : NULL;
 	op->cookie = io->cookie;
 	INIT_LIST_HEAD(&op->entry);
 	op->cmd = cmd;
@@ -181,11 +184,9 @@ static struct chr_op *op_new(struct rmem_chr_file *file, const struct rmem_io *i
 	return op;
 }
 
-/* Where CANCEL finds it, until it has ended. */
+/* Where it is found to be taken back, until it has ended. */
 static void list_add_op(struct chr_op *op)
 {
-	if (!op->cookie)
-		return;
 	spin_lock_bh(&op->file->lock);
 	list_add_tail(&op->entry, &op->file->ops);
 	spin_unlock_bh(&op->file->lock);
@@ -193,11 +194,13 @@ static void list_add_op(struct chr_op *op)
 
 static void list_remove_op(struct chr_op *op)
 {
-	if (!op->cookie)
-		return;
-	spin_lock_bh(&op->file->lock);
+	struct rmem_chr_file *file = op->file;
+
+	spin_lock_bh(&file->lock);
 	list_del_init(&op->entry);
-	spin_unlock_bh(&op->file->lock);
+	spin_unlock_bh(&file->lock);
+	if (wq_has_sleeper(&file->ended))
+		wake_up(&file->ended);
 }
 
 /* To the channel of that index. */
@@ -383,22 +386,35 @@ static void op_take_back(struct chr_op *op, int error)
 	rcu_read_unlock();
 }
 
-/* The last one that is under way and has that cookie, or any. */
+/* Which of a file's ops. */
+struct which {
+	fl_owner_t owner; /* those of a program that ends; or NULL: */
+	u64 cookie;	  /* those that have it; 0: that have any */
+};
+
+static bool is_meant(const struct chr_op *op, const struct which *which)
+{
+	if (which->owner)
+		return op->owner == which->owner;
+	return which->cookie ? op->cookie == which->cookie : op->cookie;
+}
+
+/* The last one that is under way and is meant. */
 static struct chr_op *file_take_back(struct rmem_chr_file *file, struct rmem_channel *channel,
-				     u64 cookie, struct rmem_op **unknown) __must_hold(&file->lock)
+				     const struct which *which, struct rmem_op **unknown)
+	__must_hold(&file->lock)
 {
 	struct chr_op *op;
 
 	list_for_each_entry_reverse(op, &file->ops, entry) {
-		if ((!cookie || op->cookie == cookie) &&
-		    rmem_channel_take_back(channel, &op->op, unknown))
+		if (is_meant(op, which) && rmem_channel_take_back(channel, &op->op, unknown))
 			return op;
 	}
 	return NULL;
 }
 
 /* False: there is none. */
-static bool file_cancel_one(struct rmem_chr_file *file, u64 cookie)
+static bool file_cancel_one(struct rmem_chr_file *file, const struct which *which)
 {
 	struct rmem_channel *channel;
 	struct rmem_op *unknown;
@@ -408,7 +424,7 @@ static bool file_cancel_one(struct rmem_chr_file *file, u64 cookie)
 	channel = file_channel(file);
 	if (channel) {
 		spin_lock_bh(&file->lock);
-		op = file_take_back(file, channel, cookie, &unknown);
+		op = file_take_back(file, channel, which, &unknown);
 		spin_unlock_bh(&file->lock);
 	}
 	if (op) {
@@ -418,6 +434,50 @@ static bool file_cancel_one(struct rmem_chr_file *file, u64 cookie)
 	}
 	rcu_read_unlock();
 	return op;
+}
+
+/* How many there were. */
+static unsigned int file_cancel(struct rmem_chr_file *file, const struct which *which)
+{
+	unsigned int ops = 0;
+
+	while (file_cancel_one(file, which)) {
+		ops++;
+		cond_resched();
+	}
+	return ops;
+}
+
+static bool file_has(struct rmem_chr_file *file, const struct which *which)
+{
+	struct chr_op *op;
+	bool has = false;
+
+	spin_lock_bh(&file->lock);
+	list_for_each_entry(op, &file->ops, entry) {
+		has = is_meant(op, which);
+		if (has)
+			break;
+	}
+	spin_unlock_bh(&file->lock);
+	return has;
+}
+
+/*
+ * A descriptor is closed; or all are, for a program ends. What that has under way by io_uring
+ * would keep its pages and the device until it ends: a worker waits for it there, which can't take
+ * anything back before Linux 6.7.
+ */
+int rmem_chr_flush(struct file *opened, fl_owner_t owner)
+{
+	struct rmem_chr_file *file = opened->private_data;
+	const struct which which = { .owner = owner };
+
+	if (!(current->flags & PF_EXITING))
+		return 0;
+	wait_event_timeout(file->ended, !file_has(file, &which), msecs_to_jiffies(LINGER_MS));
+	file_cancel(file, &which);
+	return 0;
 }
 
 /* ---- ioctl ---- */
@@ -582,16 +642,11 @@ static long ioctl_free(struct file *file, const void __user *arg)
 
 static long ioctl_cancel(struct rmem_chr_file *file, const void __user *arg)
 {
-	unsigned int ops = 0;
-	u64 cookie;
+	struct which which = {};
 
-	if (copy_from_user(&cookie, arg, sizeof(cookie)))
+	if (copy_from_user(&which.cookie, arg, sizeof(which.cookie)))
 		return -EFAULT;
-	while (file_cancel_one(file, cookie)) {
-		ops++;
-		cond_resched();
-	}
-	return ops;
+	return file_cancel(file, &which);
 }
 
 static long ioctl_info(const struct rmem_chr_file *file, void __user *arg)

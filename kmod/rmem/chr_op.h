@@ -7,6 +7,7 @@
 
 #include <linux/bvec.h>
 #include <linux/completion.h>
+#include <linux/fs.h>
 
 #include "rmem/device.h"
 #include "uapi/remora_rmem_io.h"
@@ -18,7 +19,8 @@ struct chr_op {
 	struct completion done;
 	enum rmem_client_result result;
 	struct rmem_chr_file *file; /* its own holds it */
-	struct list_head entry;	    /* of the file's, if it has a cookie */
+	struct list_head entry;	    /* of the file's */
+	fl_owner_t owner; /* by io_uring: the descriptors of the program that asked */
 	u64 cookie;
 	int taken_back;	    /* -ECANCELED, -ETIMEDOUT: how it ends then */
 	u64 user;	    /* where the answer goes */

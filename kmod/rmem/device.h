@@ -283,8 +283,9 @@ void rmem_chr_stop(void);
 struct rmem_chr_file {
 	struct rmem_device *device;
 	unsigned int channel;
-	spinlock_t lock;      /* guards ops */
-	struct list_head ops; /* that have a cookie */
+	spinlock_t lock; /* guards ops */
+	struct list_head ops;
+	wait_queue_head_t ended; /* an op has */
 };
 
 /* Where an op's data is. */
@@ -295,6 +296,7 @@ struct rmem_chr_data {
 
 int rmem_chr_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags);
 long rmem_chr_ioctl(struct file *file, unsigned int cmd, unsigned long arg);
+int rmem_chr_flush(struct file *file, fl_owner_t owner);
 /* An op of a program ended. */
 void rmem_chr_finish(struct rmem_device *device, struct rmem_op *op,
 		     enum rmem_client_result result);

@@ -24,6 +24,7 @@
 #include <liburing.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "../../include/uapi/remora_rmem_io.h"
@@ -487,6 +488,12 @@ void keep_under_way(int fd) {
         ring.prepare(fd, io_of(i % 2 ? RMEM_IO_READ : RMEM_IO_WRITE, addr + i * sizeof(data[i]),
                                i % 4 < 2 ? 100 : sizeof(data[i]), data[i]));
     io_uring_submit(ring.get());
+    // Another process that has the descriptor ends, which is of no matter to what we have under
+    // way.
+    if (pid_t child = fork())
+        waitpid(child, nullptr, 0);
+    else
+        _exit(0);
     std::printf("under way\n");
     std::fflush(stdout);
     for (unsigned i = 0; i < count; i++)

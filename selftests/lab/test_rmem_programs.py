@@ -153,6 +153,25 @@ def test_silent_node(lab):
         node.clear_space()
 
 
+def test_killed_while_silent(lab):
+    """A program that is killed takes back what it had under way, and nothing of what others have."""
+    gone_s = 20  # a third of what the device would wait
+    with Rack(lab) as rack:
+        node = rack.node("memory", "64M")
+        device = rack.attach("compute", node, None, "--fail-after", "60")
+        killed, other = (Lingering(lab["compute"], device) for _ in range(2))
+        with rmemlab.link_down(lab, "rack"):
+            killed.begin()
+            other.begin()
+            killed.process.signal(signal.SIGKILL)
+            killed.process.wait(gone_s)
+            rmem.wait_until("only the other one has it open", lambda: device.status()["openers"] == 1, gone_s)
+        other.expect(0)
+        device.wait_state("up")
+        device.detach()
+        node.clear_space()
+
+
 def test_limits_while_silent(lab):
     """The library's limits and cancelling, which are shorter than the device's patience."""
     compute = lab["compute"]
@@ -229,8 +248,8 @@ def test_wishes_that_are_wrong(lab):
 
 
 TESTS = [test_device, test_device_without_io_uring, test_udp_to_the_kernels_node, test_refusals, test_vectors,
-         test_silent_node, test_limits_while_silent, test_taken_back, test_restarted_node, test_in_use,
-         test_wishes_that_are_wrong, rmemlab.test_modules_go]
+         test_silent_node, test_killed_while_silent, test_limits_while_silent, test_taken_back, test_restarted_node,
+         test_in_use, test_wishes_that_are_wrong, rmemlab.test_modules_go]
 
 if __name__ == "__main__":
     tap.main("pair", TESTS)
