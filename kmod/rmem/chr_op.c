@@ -209,6 +209,7 @@ static int submit(struct chr_op *op, unsigned int channel)
 	struct rmem_device *device = op->file->device;
 	bool taken = false;
 
+	op->channel = channel;
 	list_add_op(op);
 	/* Channels go a grace period after the device was gone. */
 	rcu_read_lock();
@@ -364,11 +365,9 @@ int rmem_chr_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
 /* ---- what is taken back ---- */
 
 /* As long as rcu_read_lock() is held. NULL: the device is gone, and all ends. */
-static struct rmem_channel *file_channel(const struct rmem_chr_file *file)
+static struct rmem_channel *device_channel(struct rmem_device *device, unsigned int channel)
 {
-	struct rmem_device *device = file->device;
-
-	return READ_ONCE(device->gone) ? NULL : device->channel[file->channel];
+	return READ_ONCE(device->gone) ? NULL : device->channel[channel];
 }
 
 /* The op can't go meanwhile. It ends as error, but if it has ended already, or is about to. */
@@ -378,7 +377,7 @@ static void op_take_back(struct chr_op *op, int error)
 	struct rmem_op *unknown;
 
 	rcu_read_lock();
-	channel = file_channel(op->file);
+	channel = device_channel(op->file->device, op->channel);
 	if (channel && rmem_channel_take_back(channel, &op->op, &unknown)) {
 		op->taken_back = error;
 		rmem_channel_taken_back(channel, &op->op, unknown);
@@ -421,7 +420,7 @@ static bool file_cancel_one(struct rmem_chr_file *file, const struct which *whic
 	struct chr_op *op = NULL;
 
 	rcu_read_lock();
-	channel = file_channel(file);
+	channel = device_channel(file->device, file->channel);
 	if (channel) {
 		spin_lock_bh(&file->lock);
 		op = file_take_back(file, channel, which, &unknown);
@@ -520,14 +519,13 @@ static long ioctl_io(struct file *file, const void __user *arg)
 	return conclude(op);
 }
 
-/* The op's end is waited for; bounded by fail_after. */
 static int call(struct chr_op *op, unsigned int channel)
 {
 	int err = submit(op, channel);
 
 	if (err)
 		return err;
-	wait_for_completion(&op->done);
+	wait_op(op, 0);
 	return error_of(op);
 }
 

@@ -19,6 +19,7 @@ struct chr_op {
 	struct completion done;
 	enum rmem_client_result result;
 	struct rmem_chr_file *file; /* its own holds it */
+	unsigned int channel;	    /* which has it */
 	struct list_head entry;	    /* of the file's */
 	fl_owner_t owner; /* by io_uring: the descriptors of the program that asked */
 	u64 cookie;

@@ -7,6 +7,7 @@
 //     rmemio vectors DEVICE      READVs and WRITEVs, two of each between "ready" and "done"
 //     rmemio cancel DEVICE       operations that are taken back while the node is silent, between
 //                                "ready" and "cancelled"
+//     rmemio alloc DEVICE        asks for a region, after "ready"
 //     rmemio linger DEVICE       operations under way; prints "under way", then how they ended
 //
 // Says what was wrong, a line each; exit code 1 if anything was.
@@ -568,7 +569,7 @@ void cancel(int fd) {
 
 int main(int argc, char** argv) {
     if (argc != 3) {
-        std::fprintf(stderr, "usage: rmemio refusals|fixed|vectors|cancel|linger DEVICE\n");
+        std::fprintf(stderr, "usage: rmemio refusals|fixed|vectors|cancel|alloc|linger DEVICE\n");
         return 2;
     }
     std::string what = argv[1];
@@ -585,6 +586,8 @@ int main(int argc, char** argv) {
         vectors(fd);
     else if (what == "cancel")
         cancel(fd);
+    else if (what == "alloc")
+        told("ready") && alloc(fd, region_bytes, 3);
     else
         keep_under_way(fd);
     return failures ? 1 : 0;

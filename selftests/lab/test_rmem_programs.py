@@ -156,15 +156,22 @@ def test_silent_node(lab):
 def test_killed_while_silent(lab):
     """A program that is killed takes back what it had under way, and nothing of what others have."""
     gone_s = 20  # a third of what the device would wait
+    compute = lab["compute"]
     with Rack(lab) as rack:
         node = rack.node("memory", "64M")
         device = rack.attach("compute", node, None, "--fail-after", "60")
-        killed, other = (Lingering(lab["compute"], device) for _ in range(2))
+        killed, other = Lingering(compute, device), Lingering(compute, device)
+        asking = compute.spawn([rmemio_path(), "alloc", device.path])
+        asking.wait_output("ready")
         with rmemlab.link_down(lab, "rack"):
+            sent = device.counters()["sent"]
+            asking.send(b"go\n")
+            rmem.wait_until("it has asked", lambda: device.counters()["sent"] > sent)
             killed.begin()
             other.begin()
-            killed.process.signal(signal.SIGKILL)
-            killed.process.wait(gone_s)
+            for process in (asking, killed.process):
+                process.signal(signal.SIGKILL)
+                process.wait(gone_s)
             rmem.wait_until("only the other one has it open", lambda: device.status()["openers"] == 1, gone_s)
         other.expect(0)
         device.wait_state("up")
