@@ -211,7 +211,7 @@ struct rvec {
 /*
  * Gather and scatter: as many reads, or writes, as there are pieces, 1 to REMOTE_PIECES_MAX, of
  * 1 GiB at most together. Small ones, of 1 KiB at most, that follow each other travel up to 128 to a
- * message, by udp. Pieces that overlap are done in their order. The first error among them; the
+ * message, by udp and dev. Pieces that overlap are done in their order. The first error among them; the
  * others are done all the same.
  */
 #define REMOTE_PIECES_MAX 4096

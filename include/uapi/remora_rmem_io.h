@@ -16,15 +16,18 @@
  * is taken back whose copy may be on its way, a new session begins: what is under way in the old
  * one begins again there, but ATOMIC and PUT, which then may end with ECONNRESET.
  *
+ * What a program has under way by io_uring when it ends, killed or not, has a second to end, and is
+ * then taken back as by CANCEL; if it has closed the device before, after the device's fail_after.
+ *
  *   EINVAL      what can't be: bytes, unknown type, reserved fields that aren't 0
- *   EBADF       the device isn't open for writing; only READ and FENCE go without
+ *   EBADF       the device isn't open for writing; only READ, READV and FENCE go without
  *   EFAULT      no such remote memory; or data isn't memory of the program
  *   EACCES      the region doesn't permit it
  *   ETIMEDOUT   the node gave no sign for the device's fail_after. A change may have been executed,
  *               but is never executed later
  *   ESTALE      the node restarted: its content is lost, and so is the device
  *   ECONNRESET  ATOMIC, PUT: its session ended first; it was executed once, or never
- *   ECANCELED   CANCEL took it back: it was executed once, in part, or never
+ *   ECANCELED   CANCEL took it back, or the program ended: it was executed once, in part, or never
  *   ENODEV      the device was detached
  *   ENOSPC      ALLOC: no memory or quota left
  *   ENOMEM      no memory here
@@ -36,6 +39,7 @@
 #include <linux/types.h>
 
 #define RMEM_IO_BYTES_MAX (256 << 10) /* of a READ or WRITE */
+#define RMEM_IO_RANGES_MAX 128	      /* of a READV or WRITEV */
 
 enum rmem_io_type {
 	RMEM_IO_READ = 1,  /* addr, bytes, data: there it comes */
@@ -54,6 +58,18 @@ enum rmem_io_type {
 	 * once, however often it has to be sent.
 	 */
 	RMEM_IO_PUT = 6,
+	/*
+	 * Many READs that are short, in one message: ranges, 1 .. RMEM_IO_RANGES_MAX; data: an
+	 * array of as many struct rmem_io_vec; bytes: of all of them together, at most vector_bytes
+	 * of struct rmem_io_info, as 16 for each range are. addr is 0. What is wrong with one range
+	 * refuses all. Data is copied: no registered buffers.
+	 */
+	RMEM_IO_READV = 7,
+	/*
+	 * WRITEs, the same way; bytes and 16 for each range together are at most vector_bytes.
+	 * Written in the order of the ranges, which may overlap. All are written or none.
+	 */
+	RMEM_IO_WRITEV = 8,
 };
 
 /* How an integer is changed; of 16 bytes SWAP and CAS only. */
@@ -73,7 +89,10 @@ enum rmem_io_how {
 struct rmem_io {
 	__u8 type; /* enum rmem_io_type */
 	__u8 how;  /* ATOMIC, PUT: enum rmem_io_how; else 0 */
-	__u16 integer_bytes; /* PUT; else 0 */
+	union {
+		__u16 integer_bytes; /* PUT */
+		__u16 ranges;	     /* READV, WRITEV */
+	}; /* else 0 */
 	__u32 bytes;
 	__u64 addr;
 	__u64 data; /* an address in the program's memory */
@@ -82,6 +101,14 @@ struct rmem_io {
 	__u64 cookie;	  /* what CANCEL names it by; 0: never taken back by that */
 	__u64 integer;	  /* PUT: an address; else 0 */
 	__u64 timeout_us; /* RMEM_IOC_IO: then it ends with ETIMEDOUT; 0: never. By io_uring 0 */
+};
+
+/* One range of a READV or WRITEV. The array is read once, when the operation is submitted. */
+struct rmem_io_vec {
+	__u64 addr;
+	__u64 data;  /* an address in the program's memory */
+	__u32 bytes; /* not 0 */
+	__u32 reserved;
 };
 
 /* Memory at the node: zeros, rounded up to its pages. */
@@ -104,7 +131,7 @@ struct rmem_io_info {
 	__u32 space;
 	__u32 fail_after_ms;
 	__u32 put_bytes; /* data of a PUT, at most */
-	__u32 reserved;
+	__u32 vector_bytes; /* data of a READV, at most; data and ranges of a WRITEV */
 };
 
 #define RMEM_IO_MAGIC 0xba

@@ -22,6 +22,7 @@ static struct rmem_chr_file *file_new(struct rmem_device *device)
 	mine->device = device;
 	spin_lock_init(&mine->lock);
 	INIT_LIST_HEAD(&mine->ops);
+	init_waitqueue_head(&mine->ended);
 	return mine;
 }
 
@@ -65,6 +66,7 @@ static int chr_release(struct inode *inode, struct file *file)
 static const struct file_operations fops = {
 	.owner = THIS_MODULE,
 	.open = chr_open,
+	.flush = rmem_chr_flush,
 	.release = chr_release,
 	.uring_cmd = rmem_chr_uring_cmd,
 	.unlocked_ioctl = rmem_chr_ioctl,

@@ -6,20 +6,15 @@
  *                         +--> chr_op --> the file's channel --> end
  *   ioctl: RMEM_IOC_IO ---+                                       +--> the waiting caller
  *
- * The data of an op is where the program has it: its pages are pinned for as long, or were
- * when the buffer was registered, and packets refer to them. Little data is copied
- * instead, which costs less than pinning. An op's end is told in the program's own
- * context, for only there its memory can be reached.
+ * An op's end is told in the program's own context, for only there its memory can be reached.
  *
  * All ops of an open file go by one channel. So when a change was taken back, what the file asks
  * for later is sent in the channel's new session, and no copy of the change comes after it.
  *
- * An op is the channel's until it ends or is taken back, whatever becomes of the program. So a
- * device has a fail_after, which bounds how long a program that was killed lives on.
+ * An op is the channel's until it ends or is taken back, as a program that is killed does; where it
+ * has no descriptor to do that by, the device's fail_after bounds the time.
  */
-#include <linux/bvec.h>
 #include <linux/kthread.h>
-#include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
@@ -27,14 +22,15 @@
 
 #include "compat/compat.h"
 #include "rmem/channel.h"
-#include "uapi/remora_rmem_io.h"
+#include "rmem/chr_op.h"
 
-#define COPY_BYTES 512U
 #define ALLOC_TRIES 8
+/* A program that ends: how long answers are waited for, as taking changes back costs a session. */
+#define LINGER_MS 1000U
 #define TIMEOUT_US_MAX BIT_ULL(50) /* as good as never */
-#define PAGES_MAX  (RMEM_OP_BYTES_MAX / PAGE_SIZE + 1)
 
 static_assert(RMEM_IO_BYTES_MAX == RMEM_OP_BYTES_MAX);
+static_assert(RMEM_IO_RANGES_MAX == RMEM_RANGES_MAX);
 static_assert(RMEM_SWAP == (u8)RMEM_IO_SWAP && RMEM_CAS == (u8)RMEM_IO_CAS &&
 	      RMEM_ADD == (u8)RMEM_IO_ADD && RMEM_AND == (u8)RMEM_IO_AND &&
 	      RMEM_OR == (u8)RMEM_IO_OR && RMEM_XOR == (u8)RMEM_IO_XOR &&
@@ -42,28 +38,6 @@ static_assert(RMEM_SWAP == (u8)RMEM_IO_SWAP && RMEM_CAS == (u8)RMEM_IO_CAS &&
 	      RMEM_SMIN == (u8)RMEM_IO_SMIN && RMEM_SMAX == (u8)RMEM_IO_SMAX);
 /* What an SQE of 128 bytes has room for. */
 static_assert(sizeof(struct rmem_io) == 80);
-
-struct chr_op {
-	struct rmem_op op; /* first: the channels know that only */
-	struct rmem_chr_data data;
-	struct io_uring_cmd *cmd; /* or NULL: done is waited for */
-	struct completion done;
-	enum rmem_client_result result;
-	struct rmem_chr_file *file; /* its own holds it */
-	struct list_head entry;	    /* of the file's, if it has a cookie */
-	u64 cookie;
-	int taken_back;	    /* -ECANCELED, -ETIMEDOUT: how it ends then */
-	u64 user;	    /* where the answer goes */
-	u8 *copy;	    /* of data; or NULL */
-	struct mm_struct *mm;
-	unsigned int pinned; /* pages */
-	struct bio_vec own[]; /* of pinned pages, or of the copy, which lies behind it */
-};
-
-const struct rmem_chr_data *rmem_chr_data(const struct rmem_op *op)
-{
-	return &container_of(op, struct chr_op, op)->data;
-}
 
 /* ---- what is asked ---- */
 
@@ -80,6 +54,10 @@ static u8 op_type(u8 type)
 		return RMEM_ATOMIC;
 	case RMEM_IO_PUT:
 		return RMEM_PUT;
+	case RMEM_IO_READV:
+		return RMEM_READV;
+	case RMEM_IO_WRITEV:
+		return RMEM_WRITEV;
 	case RMEM_IO_FENCE:
 		return RMEM_FENCE;
 	default:
@@ -87,21 +65,30 @@ static u8 op_type(u8 type)
 	}
 }
 
-static bool has_data(const struct rmem_io *io)
-{
-	return io->type == RMEM_IO_READ || io->type == RMEM_IO_WRITE ||
-	       (io->type == RMEM_IO_PUT && io->bytes);
-}
-
 static u32 file_put_bytes(const struct rmem_chr_file *file)
 {
 	return file->device->piece_bytes - sizeof(struct rmem_put);
 }
 
+static u32 file_vector_bytes(const struct rmem_chr_file *file)
+{
+	return file->device->piece_bytes;
+}
+
+static bool vector_fits(const struct rmem_chr_file *file, const struct rmem_io *io)
+{
+	u32 ranges_bytes = io->ranges * sizeof(struct rmem_range);
+	u64 bytes = io->type == RMEM_IO_READV ? max(io->bytes, ranges_bytes)
+					      : (u64)io->bytes + ranges_bytes;
+
+	return io->ranges && io->ranges <= RMEM_IO_RANGES_MAX && bytes <= file_vector_bytes(file);
+}
+
 /* What the node would refuse, too, but for the memory it takes here. */
 static int check(const struct file *file, const struct rmem_io *io)
 {
-	bool valid = io->type == RMEM_IO_PUT || (!io->integer_bytes && !io->integer);
+	bool valid = io->type == RMEM_IO_PUT ||
+		     (!io->integer && (rmem_chr_has_ranges(io) || !io->integer_bytes));
 
 	switch (io->type) {
 	case RMEM_IO_READ:
@@ -120,6 +107,11 @@ static int check(const struct file *file, const struct rmem_io *io)
 			 io->how < RMEM_ATOMIC_OP_END && io->how != RMEM_IO_CAS &&
 			 (io->integer_bytes == 4 || io->integer_bytes == 8);
 		break;
+	case RMEM_IO_READV:
+	case RMEM_IO_WRITEV:
+		valid &= io->bytes && !io->addr && !io->how &&
+			 vector_fits(file->private_data, io);
+		break;
 	case RMEM_IO_FENCE:
 		valid &= !io->bytes && !io->addr && !io->how;
 		break;
@@ -128,81 +120,17 @@ static int check(const struct file *file, const struct rmem_io *io)
 	}
 	if (!valid)
 		return -EINVAL;
-	if (io->type != RMEM_IO_READ && io->type != RMEM_IO_FENCE && !(file->f_mode & FMODE_WRITE))
+	if (io->type != RMEM_IO_READ && io->type != RMEM_IO_READV && io->type != RMEM_IO_FENCE &&
+	    !(file->f_mode & FMODE_WRITE))
 		return -EBADF;
 	return 0;
-}
-
-/* ---- an op's data ---- */
-
-static void data_set(struct chr_op *op, const struct bio_vec *bvec, u32 done_bytes)
-{
-	op->data.bvec = bvec;
-	op->data.iter = (struct bvec_iter){
-		.bi_size = op->op.len,
-		.bi_bvec_done = done_bytes,
-	};
-}
-
-static int data_copy(struct chr_op *op)
-{
-	op->copy = (u8 *)&op->own[1];
-	if (op->op.type != RMEM_READ &&
-	    copy_from_user(op->copy, u64_to_user_ptr(op->user), op->op.len))
-		return -EFAULT;
-	bvec_set_page(&op->own[0], virt_to_page(op->copy), op->op.len, offset_in_page(op->copy));
-	data_set(op, op->own, 0);
-	return 0;
-}
-
-static int data_pin(struct chr_op *op, unsigned int pages)
-{
-	unsigned int offset = offset_in_page(op->user), i;
-	struct page *page[PAGES_MAX];
-	int got;
-
-	got = pin_user_pages_fast(op->user - offset, pages,
-				  op->op.type == RMEM_READ ? FOLL_WRITE : 0, page);
-	if (got < 0)
-		return got;
-	for (i = 0; i < got; i++)
-		bvec_set_page(&op->own[i], page[i], PAGE_SIZE, 0);
-	op->pinned = got;
-	if (got < pages)
-		return -EFAULT;
-	data_set(op, op->own, offset);
-	return 0;
-}
-
-static int data_import(struct chr_op *op)
-{
-	struct iov_iter iter;
-	int rw = op->op.type == RMEM_READ ? READ : WRITE;
-	int err = io_uring_cmd_import_fixed(op->user, op->op.len, rw, &iter, op->cmd);
-
-	if (err)
-		return err;
-	data_set(op, iter.bvec, iter.iov_offset);
-	return 0;
-}
-
-/* Process context. */
-static void data_release(struct chr_op *op)
-{
-	unsigned int i;
-
-	for (i = 0; i < op->pinned; i++) {
-		if (op->op.type == RMEM_READ)
-			set_page_dirty_lock(op->own[i].bv_page);
-		unpin_user_page(op->own[i].bv_page);
-	}
 }
 
 /* ---- an op's life ---- */
 
 static void op_free(struct chr_op *op)
 {
-	data_release(op);
+	rmem_chr_data_release(op);
 	mmdrop(op->mm);
 	kfree(op);
 }
@@ -227,20 +155,11 @@ static void op_set_operands(struct rmem_op *op, const struct rmem_io *io)
 static struct chr_op *op_new(struct rmem_chr_file *file, const struct rmem_io *io,
 			     struct io_uring_cmd *cmd)
 {
-	bool fixed = cmd && (cmd->flags & IORING_URING_CMD_FIXED) && has_data(io);
-	bool copied = has_data(io) && !fixed && io->bytes <= COPY_BYTES;
-	unsigned int pages = 0;
+	bool fixed = cmd && (cmd->flags & IORING_URING_CMD_FIXED);
 	struct chr_op *op;
-	size_t bytes = 0;
-	int err = 0;
+	int err;
 
-	if (copied) {
-		bytes = sizeof(op->own[0]) + io->bytes;
-	} else if (has_data(io) && !fixed) {
-		pages = DIV_ROUND_UP(offset_in_page(io->data) + io->bytes, PAGE_SIZE);
-		bytes = pages * sizeof(op->own[0]);
-	}
-	op = kzalloc(sizeof(*op) + bytes, GFP_KERNEL);
+	op = kzalloc(sizeof(*op) + rmem_chr_data_room(io, fixed), GFP_KERNEL);
 	if (!op)
 		return ERR_PTR(-ENOMEM);
 	op->op.type = op_type(io->type);
@@ -249,6 +168,7 @@ static struct chr_op *op_new(struct rmem_chr_file *file, const struct rmem_io *i
 	op->op.len = io->bytes;
 	op_set_operands(&op->op, io);
 	op->file = file;
+	op->owner = cmd ? current->files : NULL;
 	op->cookie = io->cookie;
 	INIT_LIST_HEAD(&op->entry);
 	op->cmd = cmd;
@@ -256,12 +176,7 @@ static struct chr_op *op_new(struct rmem_chr_file *file, const struct rmem_io *i
 	op->mm = current->mm;
 	mmgrab(op->mm);
 	init_completion(&op->done);
-	if (fixed)
-		err = data_import(op);
-	else if (copied)
-		err = data_copy(op);
-	else if (pages)
-		err = data_pin(op, pages);
+	err = rmem_chr_data_take(op, io, fixed);
 	if (err) {
 		op_free(op);
 		return ERR_PTR(err);
@@ -269,11 +184,9 @@ static struct chr_op *op_new(struct rmem_chr_file *file, const struct rmem_io *i
 	return op;
 }
 
-/* Where CANCEL finds it, until it has ended. */
+/* Where it is found to be taken back, until it has ended. */
 static void list_add_op(struct chr_op *op)
 {
-	if (!op->cookie)
-		return;
 	spin_lock_bh(&op->file->lock);
 	list_add_tail(&op->entry, &op->file->ops);
 	spin_unlock_bh(&op->file->lock);
@@ -281,11 +194,13 @@ static void list_add_op(struct chr_op *op)
 
 static void list_remove_op(struct chr_op *op)
 {
-	if (!op->cookie)
-		return;
-	spin_lock_bh(&op->file->lock);
+	struct rmem_chr_file *file = op->file;
+
+	spin_lock_bh(&file->lock);
 	list_del_init(&op->entry);
-	spin_unlock_bh(&op->file->lock);
+	spin_unlock_bh(&file->lock);
+	if (wq_has_sleeper(&file->ended))
+		wake_up(&file->ended);
 }
 
 /* To the channel of that index. */
@@ -294,6 +209,7 @@ static int submit(struct chr_op *op, unsigned int channel)
 	struct rmem_device *device = op->file->device;
 	bool taken = false;
 
+	op->channel = channel;
 	list_add_op(op);
 	/* Channels go a grace period after the device was gone. */
 	rcu_read_lock();
@@ -357,9 +273,8 @@ static int conclude(struct chr_op *op)
 		if (copy_to_user(u64_to_user_ptr(op->user), found, sizeof(found)))
 			err = -EFAULT;
 	}
-	if (!err && op->op.type == RMEM_READ && op->copy &&
-	    copy_to_user(u64_to_user_ptr(op->user), op->copy, op->op.len))
-		err = -EFAULT;
+	if (!err)
+		err = rmem_chr_data_give(op);
 	op_free(op);
 	return err;
 }
@@ -430,6 +345,8 @@ int rmem_chr_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
 	memcpy(&io, compat_uring_cmd_data(cmd), sizeof(io));
 	if (io.timeout_us)
 		return -EINVAL;
+	if (rmem_chr_has_ranges(&io) && (cmd->flags & IORING_URING_CMD_FIXED))
+		return -EINVAL;
 	err = check(cmd->file, &io);
 	if (err)
 		return err;
@@ -448,11 +365,9 @@ int rmem_chr_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
 /* ---- what is taken back ---- */
 
 /* As long as rcu_read_lock() is held. NULL: the device is gone, and all ends. */
-static struct rmem_channel *file_channel(const struct rmem_chr_file *file)
+static struct rmem_channel *device_channel(struct rmem_device *device, unsigned int channel)
 {
-	struct rmem_device *device = file->device;
-
-	return READ_ONCE(device->gone) ? NULL : device->channel[file->channel];
+	return READ_ONCE(device->gone) ? NULL : device->channel[channel];
 }
 
 /* The op can't go meanwhile. It ends as error, but if it has ended already, or is about to. */
@@ -462,7 +377,7 @@ static void op_take_back(struct chr_op *op, int error)
 	struct rmem_op *unknown;
 
 	rcu_read_lock();
-	channel = file_channel(op->file);
+	channel = device_channel(op->file->device, op->channel);
 	if (channel && rmem_channel_take_back(channel, &op->op, &unknown)) {
 		op->taken_back = error;
 		rmem_channel_taken_back(channel, &op->op, unknown);
@@ -470,32 +385,45 @@ static void op_take_back(struct chr_op *op, int error)
 	rcu_read_unlock();
 }
 
-/* The last one that is under way and has that cookie, or any. */
+/* Which of a file's ops. */
+struct which {
+	fl_owner_t owner; /* those of a program that ends; or NULL: */
+	u64 cookie;	  /* those that have it; 0: that have any */
+};
+
+static bool is_meant(const struct chr_op *op, const struct which *which)
+{
+	if (which->owner)
+		return op->owner == which->owner;
+	return which->cookie ? op->cookie == which->cookie : op->cookie;
+}
+
+/* The last one that is under way and is meant. */
 static struct chr_op *file_take_back(struct rmem_chr_file *file, struct rmem_channel *channel,
-				     u64 cookie, struct rmem_op **unknown) __must_hold(&file->lock)
+				     const struct which *which, struct rmem_op **unknown)
+	__must_hold(&file->lock)
 {
 	struct chr_op *op;
 
 	list_for_each_entry_reverse(op, &file->ops, entry) {
-		if ((!cookie || op->cookie == cookie) &&
-		    rmem_channel_take_back(channel, &op->op, unknown))
+		if (is_meant(op, which) && rmem_channel_take_back(channel, &op->op, unknown))
 			return op;
 	}
 	return NULL;
 }
 
 /* False: there is none. */
-static bool file_cancel_one(struct rmem_chr_file *file, u64 cookie)
+static bool file_cancel_one(struct rmem_chr_file *file, const struct which *which)
 {
 	struct rmem_channel *channel;
 	struct rmem_op *unknown;
 	struct chr_op *op = NULL;
 
 	rcu_read_lock();
-	channel = file_channel(file);
+	channel = device_channel(file->device, file->channel);
 	if (channel) {
 		spin_lock_bh(&file->lock);
-		op = file_take_back(file, channel, cookie, &unknown);
+		op = file_take_back(file, channel, which, &unknown);
 		spin_unlock_bh(&file->lock);
 	}
 	if (op) {
@@ -505,6 +433,50 @@ static bool file_cancel_one(struct rmem_chr_file *file, u64 cookie)
 	}
 	rcu_read_unlock();
 	return op;
+}
+
+/* How many there were. */
+static unsigned int file_cancel(struct rmem_chr_file *file, const struct which *which)
+{
+	unsigned int ops = 0;
+
+	while (file_cancel_one(file, which)) {
+		ops++;
+		cond_resched();
+	}
+	return ops;
+}
+
+static bool file_has(struct rmem_chr_file *file, const struct which *which)
+{
+	struct chr_op *op;
+	bool has = false;
+
+	spin_lock_bh(&file->lock);
+	list_for_each_entry(op, &file->ops, entry) {
+		has = is_meant(op, which);
+		if (has)
+			break;
+	}
+	spin_unlock_bh(&file->lock);
+	return has;
+}
+
+/*
+ * A descriptor is closed; or all are, for a program ends. What that has under way by io_uring
+ * would keep its pages and the device until it ends: a worker waits for it there, which can't take
+ * anything back before Linux 6.7.
+ */
+int rmem_chr_flush(struct file *opened, fl_owner_t owner)
+{
+	struct rmem_chr_file *file = opened->private_data;
+	const struct which which = { .owner = owner };
+
+	if (!(current->flags & PF_EXITING))
+		return 0;
+	wait_event_timeout(file->ended, !file_has(file, &which), msecs_to_jiffies(LINGER_MS));
+	file_cancel(file, &which);
+	return 0;
 }
 
 /* ---- ioctl ---- */
@@ -547,14 +519,13 @@ static long ioctl_io(struct file *file, const void __user *arg)
 	return conclude(op);
 }
 
-/* The op's end is waited for; bounded by fail_after. */
 static int call(struct chr_op *op, unsigned int channel)
 {
 	int err = submit(op, channel);
 
 	if (err)
 		return err;
-	wait_for_completion(&op->done);
+	wait_op(op, 0);
 	return error_of(op);
 }
 
@@ -669,16 +640,11 @@ static long ioctl_free(struct file *file, const void __user *arg)
 
 static long ioctl_cancel(struct rmem_chr_file *file, const void __user *arg)
 {
-	unsigned int ops = 0;
-	u64 cookie;
+	struct which which = {};
 
-	if (copy_from_user(&cookie, arg, sizeof(cookie)))
+	if (copy_from_user(&which.cookie, arg, sizeof(which.cookie)))
 		return -EFAULT;
-	while (file_cancel_one(file, cookie)) {
-		ops++;
-		cond_resched();
-	}
-	return ops;
+	return file_cancel(file, &which);
 }
 
 static long ioctl_info(const struct rmem_chr_file *file, void __user *arg)
@@ -691,6 +657,7 @@ static long ioctl_info(const struct rmem_chr_file *file, void __user *arg)
 		.space = device->wish.space,
 		.fail_after_ms = device->wish.fail_after_ms,
 		.put_bytes = file_put_bytes(file),
+		.vector_bytes = file_vector_bytes(file),
 	};
 
 	return copy_to_user(arg, &info, sizeof(info)) ? -EFAULT : 0;

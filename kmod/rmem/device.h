@@ -9,6 +9,7 @@
  *   blk.c       the disk: requests become ops
  *   chr.c       the character device
  *   chr_op.c    its operations: what programs ask for becomes ops
+ *   chr_data.c  their data
  *   channel.c   core/rmem/client.h with a lock, a timer and a socket around it
  *   packet.c    ops and messages become packets, and back
  *   socket.c    UDP socket and route of a channel
@@ -238,7 +239,7 @@ void rmem_status_lost(struct rmem_device *device);
 void rmem_status_silent(struct rmem_device *device);
 void rmem_status_answers(struct rmem_device *device);
 
-/* A READ, WRITE, DISCARD, ZERO, ATOMIC, PUT or FENCE was asked for. */
+/* A READ, WRITE, DISCARD, ZERO, ATOMIC, PUT, READV, WRITEV or FENCE was asked for. */
 void rmem_status_count_op(struct rmem_device *device, const struct rmem_op *op);
 
 /* It has ended well. */
@@ -282,8 +283,9 @@ void rmem_chr_stop(void);
 struct rmem_chr_file {
 	struct rmem_device *device;
 	unsigned int channel;
-	spinlock_t lock;      /* guards ops */
-	struct list_head ops; /* that have a cookie */
+	spinlock_t lock; /* guards ops */
+	struct list_head ops;
+	wait_queue_head_t ended; /* an op has */
 };
 
 /* Where an op's data is. */
@@ -294,9 +296,13 @@ struct rmem_chr_data {
 
 int rmem_chr_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags);
 long rmem_chr_ioctl(struct file *file, unsigned int cmd, unsigned long arg);
+int rmem_chr_flush(struct file *file, fl_owner_t owner);
 /* An op of a program ended. */
 void rmem_chr_finish(struct rmem_device *device, struct rmem_op *op,
 		     enum rmem_client_result result);
+
+/* ---- chr_data.c ---- */
+
 const struct rmem_chr_data *rmem_chr_data(const struct rmem_op *op);
 
 /* ---- netlink.c ---- */

@@ -145,11 +145,13 @@ static bool add_copy(struct sk_buff *skb, struct rmem_op *op, u32 offset, u32 by
 
 /*
  * A page that is only lent may hold something else by the time its packet leaves, if the op was
- * given up meanwhile. Then the node may well execute it: a digest would not let it.
+ * given up meanwhile. Then the node may well execute it: a digest would not let it. And data of a
+ * WRITEV is in memory that is freed with the op.
  */
-static bool may_lend(const struct rmem_client_config *config)
+static bool may_lend(const struct rmem_client_config *config, const struct rmem_op *op)
 {
-	return config->integrity != RMEM_LINK || !config->fail_after_ns;
+	return op->type != RMEM_WRITEV &&
+	       (config->integrity != RMEM_LINK || !config->fail_after_ns);
 }
 
 static bool add_data(struct sk_buff *skb, struct rmem_op *op, u32 offset, u32 bytes, bool lends,
@@ -207,7 +209,7 @@ static bool add_body(struct sk_buff *skb, const struct rmem_client_config *confi
 	if (tx->payload_bytes && rmem_type_may_share(tx->head.type) && !add_payload(skb, tx))
 		return false;
 	if (!tx->data_bytes || add_data(skb, tx->op, tx->data_offset, tx->data_bytes,
-					may_lend(config), copied))
+					may_lend(config, tx->op), copied))
 		return true;
 	take_back(skb, frags, data_bytes);
 	return false;

@@ -189,10 +189,12 @@ void rmem_status_count_op(struct rmem_device *device, const struct rmem_op *op)
 {
 	switch (op->type) {
 	case RMEM_READ:
+	case RMEM_READV:
 		rmem_count(device, RMEM_COUNT_READ);
 		rmem_count_add(device, RMEM_COUNT_READ_BYTES, op->len);
 		break;
 	case RMEM_WRITE:
+	case RMEM_WRITEV:
 		rmem_count(device, RMEM_COUNT_WRITE);
 		rmem_count_add(device, RMEM_COUNT_WRITE_BYTES, op->len);
 		break;
@@ -230,9 +232,12 @@ const char *rmem_status_time_name(enum rmem_time which)
 
 void rmem_status_count_time(struct rmem_device *device, const struct rmem_op *op, u64 now_ns)
 {
-	enum rmem_time which = op->type == RMEM_READ  ? RMEM_TIME_READ :
-			       op->type == RMEM_WRITE ? RMEM_TIME_WRITE :
-							RMEM_TIME_OTHER;
+	enum rmem_time which = RMEM_TIME_OTHER;
+
+	if (rmem_type_reads(op->type))
+		which = RMEM_TIME_READ;
+	else if (op->type == RMEM_WRITE || op->type == RMEM_WRITEV)
+		which = RMEM_TIME_WRITE;
 
 	this_cpu_inc(device->counts->time[which][base_times_bucket(now_ns - op->submitted_ns)]);
 }

@@ -2,6 +2,7 @@
 #include "src/cut.hpp"
 
 #include <algorithm>
+#include <cerrno>
 
 extern "C" {
 #include "core/base/bytes.h"
@@ -16,25 +17,60 @@ namespace {
 // MTU of 1500 there is no second one of that size in a packet.
 constexpr std::size_t small_bytes = 1024;
 
-void make_vector(Op& op, std::uint8_t type, std::span<const rvec> pieces, std::span<Range> ranges,
-                 std::span<rmem_range> wire) {
+// From the range of that index on.
+void make_vector(Op& op, std::uint8_t type, std::span<const rvec> pieces, Ranges& ranges,
+                 std::size_t first) {
     op.core.type = type == RMEM_READ ? RMEM_READV : RMEM_WRITEV;
     op.core.addr = 0;
     op.core.len = 0;
-    op.core.vector = {wire.data(), static_cast<u8>(pieces.size())};
-    op.ranges = ranges.first(pieces.size());
-    for (std::size_t i = 0; i < pieces.size(); i++) {
-        auto bytes = static_cast<u32>(pieces[i].bytes);
-        ranges[i].address = pieces[i].address;
-        ranges[i].data = static_cast<std::uint8_t*>(pieces[i].buffer);
-        ranges[i].bytes = bytes;
-        base_store_le64(&wire[i].addr, pieces[i].address);
-        base_store_le64(&wire[i].bytes, bytes);
+    op.core.vector = {&ranges.wire[first], static_cast<u8>(pieces.size())};
+    op.vec = &ranges.vec[first];
+    op.ranges = std::span(ranges.range).subspan(first, pieces.size());
+    for (std::size_t i = first; const rvec& piece : pieces) {
+        auto bytes = static_cast<u32>(piece.bytes);
+        ranges.range[i].address = piece.address;
+        ranges.range[i].data = static_cast<std::uint8_t*>(piece.buffer);
+        ranges.range[i].bytes = bytes;
+        base_store_le64(&ranges.wire[i].addr, piece.address);
+        base_store_le64(&ranges.wire[i].bytes, bytes);
+        ranges.vec[i] = {piece.address, reinterpret_cast<std::uintptr_t>(piece.buffer), bytes, 0};
         op.core.len += bytes;
+        i++;
     }
 }
 
+// What a range, or a message about it, is refused for; all other errors are the whole op's.
+bool is_refusal(int error) {
+    return error == -EFAULT || error == -EACCES || error == -EINVAL;
+}
+
 } // namespace
+
+void begin_ranges(Op& op) {
+    op.now = op.ranges;
+    op.refused = 0;
+}
+
+bool goes_on(Op& op, int& error) {
+    bool together = op.now.size() == op.ranges.size();
+    if (together ? !is_refusal(error) : error && !is_refusal(error))
+        return false;
+    if (!together && !op.refused)
+        op.refused = error;
+    std::size_t next = together ? 0 : static_cast<std::size_t>(&op.now.back() - &op.ranges[0]) + 1;
+    if (next == op.ranges.size()) {
+        error = op.refused;
+        op.core.len = 0;
+        for (const Range& range : op.ranges)
+            op.core.len += range.bytes;
+        return false;
+    }
+    op.now = op.ranges.subspan(next, 1);
+    op.core.len = op.now.front().bytes;
+    op.core.vector = {op.core.vector.range + (together ? 0 : 1), 1};
+    op.vec += together ? 0 : 1;
+    return true;
+}
 
 // How many of the first pieces one message takes; 0: it isn't one that shares.
 std::size_t Cut::together(std::span<const rvec> pieces) const {
@@ -73,15 +109,13 @@ Cut::Cut(std::uint8_t type, std::span<const rvec> pieces, std::uint32_t vector_b
 }
 
 void Cut::make(std::span<Op> ops, Call& call, Ranges& ranges) const {
-    std::span<Range> range = ranges.range;
-    std::span<rmem_range> wire = ranges.wire;
+    std::size_t taken = 0;
     for_each_row([&](std::span<const rvec> row) {
         if (row.size() > 1) {
             ops.front().call = &call;
-            make_vector(ops.front(), type_, row, range, wire);
+            make_vector(ops.front(), type_, row, ranges, taken);
             ops = ops.subspan(1);
-            range = range.subspan(row.size());
-            wire = wire.subspan(row.size());
+            taken += row.size();
             return;
         }
         const rvec& piece = row.front();

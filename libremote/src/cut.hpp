@@ -7,6 +7,8 @@
  *
  * Small pieces that follow each other share a message, as many as fit. A large one between them
  * ends the row: pieces that overlap are to be done in their order, which is that of the ops.
+ *
+ * One that is refused spoils no other, however they travel.
  */
 #pragma once
 
@@ -22,10 +24,11 @@ namespace remora::lib {
 // What ops of many ranges need beside themselves, for as long as they are under way.
 struct Ranges {
     Ranges() = default;
-    explicit Ranges(std::size_t count) : range(count), wire(count) {}
+    explicit Ranges(std::size_t count) : range(count), wire(count), vec(count) {}
 
     std::vector<Range> range;
     std::vector<rmem_range> wire; // as messages have them
+    std::vector<rmem_io_vec> vec; // as /dev/rmemN has them
 };
 
 class Cut {
@@ -49,5 +52,12 @@ private:
     std::size_t ops_ = 0;
     std::size_t ranges_ = 0;
 };
+
+// An op of many ranges is about all of them at first.
+void begin_ranges(Op& op);
+// Its message has ended so. What is wrong with one range has all of a message refused, and nothing
+// of it done; then they go one by one, in their order, so that the others are done all the same.
+// True: the op is about the next one now. False: it has ended, with error.
+bool goes_on(Op& op, int& error);
 
 } // namespace remora::lib

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <sys/ioctl.h>
 
+#include "src/cut.hpp"
 #include "support/failure.hpp"
 #include "uapi/remora_rmem_io.h"
 
@@ -27,7 +28,7 @@ constexpr std::uint64_t spin_ns_max = 100 * BASE_NSEC_PER_USEC;
 
 static_assert(static_cast<int>(RMEM_IO_CAS) == RMEM_CAS &&
               static_cast<int>(RMEM_IO_SMAX) == RMEM_SMAX);
-static_assert(RMEM_IO_BYTES_MAX == op_bytes_max);
+static_assert(RMEM_IO_BYTES_MAX == op_bytes_max && RMEM_IO_RANGES_MAX == RMEM_RANGES_MAX);
 
 std::uint64_t number_of(const void* memory) {
     return reinterpret_cast<std::uintptr_t>(memory);
@@ -45,6 +46,10 @@ std::uint8_t io_type(std::uint8_t type) {
         return RMEM_IO_ATOMIC;
     case RMEM_PUT:
         return RMEM_IO_PUT;
+    case RMEM_READV:
+        return RMEM_IO_READV;
+    case RMEM_WRITEV:
+        return RMEM_IO_WRITEV;
     default:
         return RMEM_IO_FENCE;
     }
@@ -70,6 +75,10 @@ rmem_io io_of(Op& op) {
         io.integer_bytes = static_cast<__u16>(put.bytes);
         io.integer = put.addr;
         io.value[0] = put.value;
+    }
+    if (!op.ranges.empty()) {
+        io.ranges = static_cast<__u16>(op.now.size());
+        io.data = number_of(op.vec);
     }
     return io;
 }
@@ -105,6 +114,7 @@ Dev::Dev(const std::string& path) : device_(open(path.c_str(), O_RDWR | O_CLOEXE
         throw Failure("{} is no device that 'remora attach --programs' made", path);
     page_bytes_ = info.page_bytes;
     put_bytes_ = info.put_bytes;
+    vector_bytes_ = info.vector_bytes;
     has_ring_ = !io_uring_queue_init(ring_entries, &ring_, IORING_SETUP_SQE128);
 }
 
@@ -215,10 +225,22 @@ int Dev::here(Op& op, Clock::time_point limit, Request request) {
     }
     int error = -ETIMEDOUT;
     if (wait_for([&] { return !op.blockers; }, limit))
-        error = request() ? -errno : 0;
+        error = request();
     Lock lock(lock_);
     end(op, error);
     flush();
+    return error;
+}
+
+// Without a ring.
+int Dev::carry_out(Op& op, Clock::time_point limit) {
+    int error;
+    do {
+        rmem_io io = io_of(op);
+        io.timeout_us = us_until(limit);
+        error = ioctl(device_.get(), RMEM_IOC_IO, &io) ? -errno : 0;
+        take_found(op);
+    } while (!op.ranges.empty() && goes_on(op, error));
     return error;
 }
 
@@ -232,17 +254,7 @@ void Dev::start(std::span<Op> ops) {
     for (Op& op : ops) {
         // A put's integer is changed only after all of its data is there.
         int before = op.before ? failed : 0;
-        int error = here(op, limit, [&] {
-            if (before) {
-                errno = ECANCELED;
-                return -1;
-            }
-            rmem_io io = io_of(op);
-            io.timeout_us = us_until(limit);
-            int refused = ioctl(device_.get(), RMEM_IOC_IO, &io);
-            take_found(op);
-            return refused;
-        });
+        int error = here(op, limit, [&] { return before ? -ECANCELED : carry_out(op, limit); });
         if (!failed)
             failed = error;
     }
@@ -268,7 +280,7 @@ int Dev::dealloc(const rmem_op_range& range) {
     op.call = &call;
     return here(op, never, [&] {
         rmem_io_range io{range.addr, range.bytes};
-        return ioctl(device_.get(), RMEM_IOC_FREE, &io);
+        return ioctl(device_.get(), RMEM_IOC_FREE, &io) ? -errno : 0;
     });
 }
 

@@ -41,7 +41,7 @@ public:
     void stats(remote_counters& counters) override;
     std::uint64_t page_bytes() const override { return page_bytes_; }
     std::uint32_t put_bytes() const override { return put_bytes_; }
-    std::uint32_t vector_bytes() const override { return 0; }
+    std::uint32_t vector_bytes() const override { return vector_bytes_; }
     bool disown() override;
 
 private:
@@ -57,12 +57,14 @@ private:
     void begin_later(Op& op);
     void end_later(const Call* call);
     bool listen(Clock::time_point until);
+    int carry_out(Op& op, Clock::time_point limit);
     template <typename Request>
     int here(Op& op, Clock::time_point limit, Request request);
 
     Descriptor device_;
     std::uint64_t page_bytes_ = 0;
     std::uint32_t put_bytes_ = 0;
+    std::uint32_t vector_bytes_ = 0;
     bool has_ring_ = false;
     io_uring ring_{}; // its submissions: lock; its completions: who receives
     std::uint64_t spin_ns_ = 0;

@@ -12,6 +12,7 @@
 #include <span>
 
 #include "src/clock.hpp"
+#include "uapi/remora_rmem_io.h"
 
 extern "C" {
 #include "core/rmem/client.h"
@@ -62,9 +63,10 @@ struct Op {
     // Of a PUT: what other ops of its call write, right before its own bytes. If one of them
     // fails, it isn't done.
     std::uint64_t before = 0;
-    std::span<Range> ranges; // of a READV or WRITEV, whose data is here, not in data
-    std::span<Range> now;    // those of them that the message under way is about
-    int refused = 0;         // the first error of those that went one by one
+    std::span<Range> ranges;          // of a READV or WRITEV, whose data is here, not in data
+    std::span<Range> now;             // those of them that the message under way is about
+    const rmem_io_vec* vec = nullptr; // the same, as /dev/rmemN has them
+    int refused = 0;                  // the first error of those that went one by one
     // order.hpp's
     Link all, near, near_signal;
     std::uint64_t from = 0, end = 0;               // bytes it is about,

@@ -5,6 +5,7 @@
 #include <array>
 #include <utility>
 
+#include "src/cut.hpp"
 #include "src/probes.hpp"
 
 namespace remora::lib {
@@ -36,6 +37,7 @@ std::uint64_t bytes_of(const Op& op) {
 bool Queued::enter(Op& op) {
     op.signal_from = op.signal_end = 0;
     if (!op.ranges.empty()) {
+        begin_ranges(op);
         op.from = op.end = 0; // its ranges have places of their own
     } else if (op.core.type == RMEM_FREE) {
         op.from = op.core.range.addr;
@@ -75,6 +77,11 @@ rmem_op* Queued::end_one(Op& op, int error, rmem_op* hopeless) {
 }
 
 void Queued::end(Op& op, int error) {
+    if (!op.ranges.empty() && goes_on(op, error)) {
+        if (!op.call->given_up)
+            return begin(op);
+        error = op.call->given_up;
+    }
     rmem_op* hopeless = end_one(op, error, nullptr);
     while (hopeless) {
         Op& put = op_of(hopeless);

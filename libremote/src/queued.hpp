@@ -38,7 +38,8 @@ public:
 protected:
     using Lock = std::unique_lock<std::mutex>;
 
-    // Lock, for all of these. The op's order permits it; flush() follows.
+    // Lock, for all of these. The op's order permits it, or of many ranges the next message is due;
+    // flush() follows.
     virtual void begin(Op& op) = 0;
     virtual void flush() = 0;
     // Is there anything that receive() would learn of?
@@ -50,8 +51,8 @@ protected:
     // All of the call's ops that are left have begun, and are to end soon, by end() with its
     // given_up. Asked again, now and then, until they have.
     virtual void take_back(Call& call) = 0;
-    // Of a call that has ended nothing may be touched any more. Those that waited for it begin;
-    // flush() is to follow.
+    // What was begun has ended so. Of a call that has ended nothing may be touched any more. Those
+    // that waited for it begin; flush() is to follow.
     void end(Op& op, int error);
 
     // Lock. True: it may begin.

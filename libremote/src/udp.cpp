@@ -343,32 +343,7 @@ bool Udp::disown() {
 // ---- ops ----
 
 void Udp::begin(Op& op) {
-    op.now = op.ranges;
-    op.refused = 0;
     rmem_client_submit(client_.get(), &op.core, op.entered_ns);
-}
-
-// Lock. What is wrong with one range has all of a message refused, and nothing of it done. Then
-// they go one by one, in their order, so that the others are done all the same.
-bool Udp::goes_on(Op& op, rmem_client_result result) {
-    bool together = op.now.size() == op.ranges.size();
-    bool refused = result == RMEM_CLIENT_REFUSED;
-    if (together ? !refused : !refused && result != RMEM_CLIENT_OK)
-        return false;
-    if (!together && refused && !op.refused)
-        op.refused = error_of(op.core, result);
-    std::size_t next = together ? 0 : static_cast<std::size_t>(&op.now.back() - &op.ranges[0]) + 1;
-    if (next == op.ranges.size()) {
-        op.core.len = 0;
-        for (const Range& range : op.ranges)
-            op.core.len += range.bytes;
-        return false;
-    }
-    op.now = op.ranges.subspan(next, 1);
-    op.core.len = op.now.front().bytes;
-    op.core.vector = {op.core.vector.range + (together ? 0 : 1), 1};
-    rmem_client_submit(client_.get(), &op.core, now_ns());
-    return true;
 }
 
 // Lock. What the core is done with.
@@ -376,8 +351,7 @@ void Udp::end_all(rmem_op* chain, rmem_client_result result) {
     while (chain) {
         Op& op = op_of(chain);
         chain = chain->next;
-        if (op.ranges.empty() || !goes_on(op, result))
-            end(op, op.refused ? op.refused : error_of(op.core, result));
+        end(op, error_of(op.core, result));
     }
 }
 

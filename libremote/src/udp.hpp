@@ -71,7 +71,6 @@ private:
     unsigned listen(Clock::time_point until, std::uint64_t spin_ns);
     void take_datagrams(unsigned count);
     void take_datagram(std::uint64_t now_ns, std::span<const std::uint8_t> bytes);
-    bool goes_on(Op& op, rmem_client_result result);
     void end_all(rmem_op* chain, rmem_client_result result);
     void expire_core(std::uint64_t now_ns);
 

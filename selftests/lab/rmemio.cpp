@@ -4,22 +4,28 @@
 //
 //     rmemio refusals DEVICE     everything that must be refused, and that nothing changed
 //     rmemio fixed DEVICE        registered buffers
+//     rmemio vectors DEVICE      READVs and WRITEVs, two of each between "ready" and "done"
 //     rmemio cancel DEVICE       operations that are taken back while the node is silent, between
 //                                "ready" and "cancelled"
+//     rmemio alloc DEVICE        asks for a region, after "ready"
 //     rmemio linger DEVICE       operations under way; prints "under way", then how they ended
 //
 // Says what was wrong, a line each; exit code 1 if anything was.
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <fcntl.h>
 #include <liburing.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "../../include/uapi/remora_rmem_io.h"
@@ -45,6 +51,15 @@ rmem_io io_of(unsigned type, std::uint64_t addr, unsigned bytes, const void* dat
     io.addr = addr;
     io.bytes = bytes;
     io.data = number_of(data);
+    return io;
+}
+
+// A READV or WRITEV.
+rmem_io io_of(unsigned type, const std::vector<rmem_io_vec>& ranges) {
+    rmem_io io = io_of(type, 0, 0, ranges.data());
+    io.ranges = static_cast<__u16>(ranges.size());
+    for (const rmem_io_vec& range : ranges)
+        io.bytes += range.bytes;
     return io;
 }
 
@@ -149,9 +164,113 @@ void refuse_puts(Ring& ring, int fd, std::uint64_t addr, char* data) {
     expect("a timeout by io_uring", ring.run(fd, io), -EINVAL);
 }
 
+// Two ranges of 8 bytes, as they should be, and then not.
+void refuse_vector_shapes(Ring& ring, int fd, unsigned type, std::uint64_t addr, char* data) {
+    auto near = [&](unsigned count, unsigned bytes) {
+        return std::vector<rmem_io_vec>(count, {addr, number_of(data), bytes, 0});
+    };
+    std::vector<rmem_io_vec> two = near(2, 8);
+    for (std::size_t count : {0, RMEM_IO_RANGES_MAX + 1, 0xffff}) {
+        std::vector<rmem_io_vec> ranges = near(static_cast<unsigned>(count), 1);
+        rmem_io io = io_of(type, ranges);
+        io.bytes += !io.bytes;
+        refuse(ring, fd, "so many ranges", io, -EINVAL);
+    }
+    for (unsigned bytes : {0U, 15U, 17U, ~0U}) {
+        rmem_io io = io_of(type, two);
+        io.bytes = bytes;
+        refuse(ring, fd, "bytes that aren't the sum", io, -EINVAL);
+    }
+    unsigned most = info_of(fd).vector_bytes;
+    refuse(ring, fd, "too many bytes", io_of(type, near(1, most + 1)), -EINVAL);
+    if (type == RMEM_IO_WRITEV)
+        refuse(ring, fd, "no room for the range", io_of(type, near(1, most - 15)), -EINVAL);
+    rmem_io io = io_of(type, two);
+    io.addr = addr;
+    refuse(ring, fd, "an address", io, -EINVAL);
+    io.addr = 0;
+    io.how = RMEM_IO_ADD;
+    refuse(ring, fd, "how", io, -EINVAL);
+    io.how = 0;
+    io.integer = addr;
+    refuse(ring, fd, "an integer", io, -EINVAL);
+    std::vector<rmem_io_vec> wrong = two;
+    wrong[1].reserved = 1;
+    refuse(ring, fd, "what is reserved", io_of(type, wrong), -EINVAL);
+    wrong = {{addr, number_of(data), 16, 0}, {addr, number_of(data), 0, 0}};
+    refuse(ring, fd, "a range of nothing", io_of(type, wrong), -EINVAL);
+    wrong = {{addr, number_of(data), ~0U, 0}, {addr, number_of(data), 17, 0}};
+    refuse(ring, fd, "a sum that overflows", io_of(type, wrong), -EINVAL);
+}
+
+// Of the second range; the first is as it should be.
+void refuse_vector_memory(Ring& ring, int fd, unsigned type, std::uint64_t addr, char* data) {
+    constexpr unsigned page = 4096;
+    std::vector<rmem_io_vec> ranges(2, {addr, number_of(data), 8, 0});
+    auto* kernel = reinterpret_cast<void*>(~0xfffffffUL);
+    auto* two = static_cast<char*>(
+        mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    munmap(two + page, page);
+    for (void* nowhere :
+         {static_cast<void*>(nullptr), kernel, static_cast<void*>(two + page - 4)}) {
+        ranges[1].data = number_of(nowhere);
+        refuse(ring, fd, "a range in no memory", io_of(type, ranges), -EFAULT);
+        rmem_io io = io_of(type, ranges);
+        io.data = number_of(nowhere);
+        refuse(ring, fd, "an array in no memory", io, -EFAULT);
+    }
+    ranges[1].data = number_of(data);
+    for (std::uint64_t at : {std::uint64_t{0}, addr + region_bytes - 7}) {
+        ranges[1].addr = at;
+        refuse(ring, fd, "a range of nobody's", io_of(type, ranges), -EFAULT);
+    }
+    ranges[1].addr = ~std::uint64_t{0};
+    refuse(ring, fd, "a range at the end of all", io_of(type, ranges), -EINVAL);
+    if (type == RMEM_IO_READV) {
+        mprotect(two, page, PROT_READ);
+        ranges[1] = {addr, number_of(two), 8, 0};
+        refuse(ring, fd, "READV into a constant", io_of(type, ranges), -EFAULT);
+    }
+    munmap(two, page);
+}
+
+// The kernel sees one of the two sums, or neither.
+void change_meanwhile(int fd, unsigned type, std::uint64_t addr, std::vector<char>& buffer) {
+    unsigned count = std::min(info_of(fd).vector_bytes / 24, unsigned{RMEM_IO_RANGES_MAX});
+    std::vector<rmem_io_vec> ranges(count, {addr, number_of(buffer.data()), 8, 0});
+    const rmem_io io = io_of(type, ranges);
+    std::atomic<bool> stop{false};
+    std::thread changing([&] {
+        while (!stop) {
+            for (rmem_io_vec& range : ranges) {
+                std::atomic_ref(range.bytes) = RMEM_IO_BYTES_MAX;
+                std::atomic_ref(range.bytes) = 8;
+            }
+        }
+    });
+    for (unsigned i = 0; i < 200; i++) {
+        rmem_io copy = io;
+        long result = by_ioctl(fd, RMEM_IOC_IO, &copy);
+        if (result != -EINVAL)
+            expect("ranges that change meanwhile", result, 0);
+    }
+    stop = true;
+    changing.join();
+}
+
+void refuse_vectors(Ring& ring, int fd, std::uint64_t addr, std::vector<char>& buffer) {
+    for (unsigned type : {RMEM_IO_READV, RMEM_IO_WRITEV}) {
+        refuse_vector_shapes(ring, fd, type, addr, buffer.data());
+        refuse_vector_memory(ring, fd, type, addr, buffer.data());
+    }
+    change_meanwhile(fd, RMEM_IO_READV, addr, buffer);
+    std::vector<char> mark(RMEM_IO_BYTES_MAX, 'x');
+    change_meanwhile(fd, RMEM_IO_WRITEV, addr, mark);
+}
+
 void refuse_shapes(Ring& ring, int fd, std::uint64_t addr, std::vector<char>& buffer) {
     char* data = buffer.data();
-    for (unsigned type : {0U, 7U, 255U})
+    for (unsigned type : {0U, RMEM_IO_WRITEV + 1U, 255U})
         refuse(ring, fd, "unknown type", io_of(type, addr, 8, data), -EINVAL);
     for (unsigned type : {RMEM_IO_READ, RMEM_IO_WRITE}) {
         refuse(ring, fd, "0 bytes", io_of(type, addr, 0, data), -EINVAL);
@@ -211,6 +330,9 @@ void refuse_rights(Ring& ring, int fd, const char* device, std::uint64_t addr,
     int reader = open(device, O_RDONLY | O_CLOEXEC);
     refuse(ring, reader, "WRITE by a reader", io_of(RMEM_IO_WRITE, addr, 8, buffer.data()), -EBADF);
     expect("READ by a reader", ring.run(reader, io_of(RMEM_IO_READ, addr, 8, buffer.data())), 0);
+    std::vector<rmem_io_vec> ranges(2, {addr, number_of(buffer.data()), 8, 0});
+    refuse(ring, reader, "WRITEV by a reader", io_of(RMEM_IO_WRITEV, ranges), -EBADF);
+    expect("READV by a reader", ring.run(reader, io_of(RMEM_IO_READV, ranges)), 0);
     rmem_io_alloc wish{4096, 0, 3, 0};
     expect("ALLOC by a reader", by_ioctl(reader, RMEM_IOC_ALLOC, &wish), -EBADF);
     close(reader);
@@ -218,6 +340,9 @@ void refuse_rights(Ring& ring, int fd, const char* device, std::uint64_t addr,
     std::uint64_t fixed = alloc(fd, region_bytes, 1);
     refuse(ring, fd, "WRITE to a constant region", io_of(RMEM_IO_WRITE, fixed, 8, buffer.data()),
            -EACCES);
+    ranges[1].addr = fixed;
+    refuse(ring, fd, "WRITEV to a constant region, too", io_of(RMEM_IO_WRITEV, ranges), -EACCES);
+    expect("READV of a constant region, too", ring.run(fd, io_of(RMEM_IO_READV, ranges)), 0);
     give_back(fd, fixed, region_bytes);
     refuse(ring, fd, "what was given back", io_of(RMEM_IO_READ, fixed, 8, buffer.data()), -EFAULT);
     rmem_io_range none{addr, info_of(fd).page_bytes};
@@ -245,6 +370,7 @@ void refusals(const char* device, int fd) {
 
     refuse_shapes(ring, fd, addr, buffer);
     refuse_memory(ring, fd, addr);
+    refuse_vectors(ring, fd, addr, buffer);
     refuse_rights(ring, fd, device, addr, buffer);
     expect("unknown cmd_op", ring.run(fd, io_of(RMEM_IO_READ, addr, 8, buffer.data()), 0), -ENOTTY);
     Ring narrow(0);
@@ -282,8 +408,68 @@ void fixed(int fd) {
             expect("its data", std::memcmp(&memory[at], plain.data(), bytes), 0);
         }
     }
+    std::vector<rmem_io_vec> ranges(2, {addr, number_of(memory.data()), 8, 0});
+    for (unsigned type : {RMEM_IO_READV, RMEM_IO_WRITEV}) {
+        ring.prepare(fd, io_of(type, ranges))->uring_cmd_flags = IORING_URING_CMD_FIXED;
+        io_uring_submit(ring.get());
+        expect("a vector in registered buffers", ring.wait(), -EINVAL);
+    }
     expect("outside the buffer", run(RMEM_IO_READ, addr, 8, plain.data()), -EFAULT);
     expect("over its end", run(RMEM_IO_READ, addr, 16, memory.data() + memory.size() - 8), -EFAULT);
+    give_back(fd, addr, region_bytes);
+}
+
+// ---- vectors ----
+
+// Until the next line of input.
+bool told(const char* state) {
+    char line[8];
+    std::printf("%s\n", state);
+    std::fflush(stdout);
+    return std::fgets(line, sizeof(line), stdin);
+}
+
+// As large as may be: ranges of all sizes, far from each other there and here.
+void vectors(int fd) {
+    Ring ring;
+    std::uint64_t addr = alloc(fd, region_bytes, 3);
+    std::vector<char> out(region_bytes), in(region_bytes);
+    for (unsigned i = 0; i < region_bytes; i++)
+        out[i] = static_cast<char>(i * 7 + i / 4096 + 1);
+    std::vector<rmem_io_vec> writes, reads;
+    unsigned most = info_of(fd).vector_bytes,
+             count = std::min(most / 64, unsigned{RMEM_IO_RANGES_MAX});
+    unsigned left = most - count * 16, each = left / count;
+    for (unsigned i = 0, at = 5; i < count; i++, at += 8191) {
+        unsigned bytes = i + 1 < count ? 1 + i % (2 * each - 1) : left;
+        writes.push_back({addr + at, number_of(&out[at / 2]), bytes, 0});
+        reads.push_back({addr + at, number_of(&in[at / 2]), bytes, 0});
+        left -= bytes;
+    }
+    if (!told("ready"))
+        return;
+    rmem_io write = io_of(RMEM_IO_WRITEV, writes), read = io_of(RMEM_IO_READV, reads);
+    for (bool ioctls : {false, true}) {
+        std::fill(in.begin(), in.end(), 0);
+        expect("WRITEV", ioctls ? by_ioctl(fd, RMEM_IOC_IO, &write) : ring.run(fd, write), 0);
+        expect("READV", ioctls ? by_ioctl(fd, RMEM_IOC_IO, &read) : ring.run(fd, read), 0);
+        for (const rmem_io_vec& range : reads) {
+            std::size_t at = range.data - number_of(in.data());
+            expect("its data", std::memcmp(&in[at], &out[at], range.bytes), 0);
+            expect("no more than that", in[at + range.bytes], 0);
+        }
+        for (char& byte : out)
+            byte = static_cast<char>(byte + 1);
+    }
+    if (!told("done"))
+        return;
+    // Those that overlap are written in their order.
+    char one[8] = {1, 1, 1, 1, 1, 1, 1, 1}, two[4] = {2, 2, 2, 2}, back[8];
+    writes = {{addr, number_of(one), 8, 0}, {addr + 2, number_of(two), 4, 0}};
+    expect("WRITEV of ranges that overlap", ring.run(fd, io_of(RMEM_IO_WRITEV, writes)), 0);
+    expect("READ", ring.run(fd, io_of(RMEM_IO_READ, addr, 8, back)), 0);
+    const char wanted[8] = {1, 1, 2, 2, 2, 2, 1, 1};
+    expect("the last one's data", std::memcmp(back, wanted, 8), 0);
     give_back(fd, addr, region_bytes);
 }
 
@@ -303,6 +489,12 @@ void keep_under_way(int fd) {
         ring.prepare(fd, io_of(i % 2 ? RMEM_IO_READ : RMEM_IO_WRITE, addr + i * sizeof(data[i]),
                                i % 4 < 2 ? 100 : sizeof(data[i]), data[i]));
     io_uring_submit(ring.get());
+    // Another process that has the descriptor ends, which is of no matter to what we have under
+    // way.
+    if (pid_t child = fork())
+        waitpid(child, nullptr, 0);
+    else
+        _exit(0);
     std::printf("under way\n");
     std::fflush(stdout);
     for (unsigned i = 0; i < count; i++)
@@ -310,14 +502,6 @@ void keep_under_way(int fd) {
 }
 
 // ---- what is taken back ----
-
-// Until the next line of input.
-bool told(const char* state) {
-    char line[8];
-    std::printf("%s\n", state);
-    std::fflush(stdout);
-    return std::fgets(line, sizeof(line), stdin);
-}
 
 long take_back(int fd, std::uint64_t cookie) {
     int ops = ioctl(fd, RMEM_IOC_CANCEL, &cookie);
@@ -385,7 +569,7 @@ void cancel(int fd) {
 
 int main(int argc, char** argv) {
     if (argc != 3) {
-        std::fprintf(stderr, "usage: rmemio refusals|fixed|cancel|linger DEVICE\n");
+        std::fprintf(stderr, "usage: rmemio refusals|fixed|vectors|cancel|alloc|linger DEVICE\n");
         return 2;
     }
     std::string what = argv[1];
@@ -398,8 +582,12 @@ int main(int argc, char** argv) {
         refusals(argv[2], fd);
     else if (what == "fixed")
         fixed(fd);
+    else if (what == "vectors")
+        vectors(fd);
     else if (what == "cancel")
         cancel(fd);
+    else if (what == "alloc")
+        told("ready") && alloc(fd, region_bytes, 3);
     else
         keep_under_way(fd);
     return failures ? 1 : 0;

@@ -92,6 +92,29 @@ def test_refusals(lab):
         assert node.status()["regions"] == 0
 
 
+def test_vectors(lab):
+    """Many ranges are one message, by each way to ask the device, and that's how the library's pieces go."""
+    compute = lab["compute"]
+    with Rack(lab) as rack:
+        node = rack.node("memory", "64M")
+        device = rack.attach("compute", node, None)
+        program = compute.spawn([rmemio_path(), "vectors", device.path])
+        program.wait_output("ready")
+        before = device.counters()
+        program.send(b"go\n")
+        program.wait_output("done")
+        more = {name: value - before[name] for name, value in device.counters().items()}
+        assert (more["read"], more["write"], more["sent"] - more["retries"]) == (2, 2, 4), more
+        program.send(b"go\n")
+        result = program.wait(rmem.ACTION_S)
+        assert result.rc == 0, f"{result.out} {result.err}"
+
+        before = device.counters()
+        run_suite(compute, f"dev:{device.path}", "Lib/Pieces.Strided/Given")
+        more = {name: value - before[name] for name, value in device.counters().items()}
+        assert more["sent"] - more["retries"] < 100, f"of 2000 pieces: {more}"
+
+
 class Lingering:
     """A program that begins 32 operations when told, and says how each has ended."""
 
@@ -126,6 +149,32 @@ def test_silent_node(lab):
         late = Lingering(compute, device)
         late.begin()
         late.expect(0)
+        device.detach()
+        node.clear_space()
+
+
+def test_killed_while_silent(lab):
+    """A program that is killed takes back what it had under way, and nothing of what others have."""
+    gone_s = 20  # a third of what the device would wait
+    compute = lab["compute"]
+    with Rack(lab) as rack:
+        node = rack.node("memory", "64M")
+        device = rack.attach("compute", node, None, "--fail-after", "60")
+        killed, other = Lingering(compute, device), Lingering(compute, device)
+        asking = compute.spawn([rmemio_path(), "alloc", device.path])
+        asking.wait_output("ready")
+        with rmemlab.link_down(lab, "rack"):
+            sent = device.counters()["sent"]
+            asking.send(b"go\n")
+            rmem.wait_until("it has asked", lambda: device.counters()["sent"] > sent)
+            killed.begin()
+            other.begin()
+            for process in (asking, killed.process):
+                process.signal(signal.SIGKILL)
+                process.wait(gone_s)
+            rmem.wait_until("only the other one has it open", lambda: device.status()["openers"] == 1, gone_s)
+        other.expect(0)
+        device.wait_state("up")
         device.detach()
         node.clear_space()
 
@@ -205,9 +254,9 @@ def test_wishes_that_are_wrong(lab):
         rmemlab.cli_refused(compute, *words, "--index", "1", says="rmb1 exists: choose another index")
 
 
-TESTS = [test_device, test_device_without_io_uring, test_udp_to_the_kernels_node, test_refusals, test_silent_node,
-         test_limits_while_silent, test_taken_back, test_restarted_node, test_in_use, test_wishes_that_are_wrong,
-         rmemlab.test_modules_go]
+TESTS = [test_device, test_device_without_io_uring, test_udp_to_the_kernels_node, test_refusals, test_vectors,
+         test_silent_node, test_killed_while_silent, test_limits_while_silent, test_taken_back, test_restarted_node,
+         test_in_use, test_wishes_that_are_wrong, rmemlab.test_modules_go]
 
 if __name__ == "__main__":
     tap.main("pair", TESTS)
