@@ -18,7 +18,8 @@
  *   -EACCES     the region doesn't permit it
  *   -ETIMEDOUT  nothing was heard of the node for the handle's timeout, or the time is up that the
  *               thread has set (rtimeout())
- *   -ESTALE     the node restarted: what was in its memory is lost, for good
+ *   -ESTALE     the node restarted: what was in its memory is lost, for good. All operations of the
+ *               handle say so until remote_lost() has told what that was
  *   -ECHILD     the handle was opened by this process's parent: open one of your own
  *   -ENOMEM     no memory left here, for what the call needs
  *   -ECONNRESET the handle's session has ended before the answer came, by the node's will or as told
@@ -90,7 +91,7 @@ int remote_open(remote_t **r, const char *target, const struct remote_options *o
  */
 void remote_close(remote_t *r);
 
-/* One line: what was wrong with the calling thread's last remote_open() or remote_mmap(). */
+/* One line: what was wrong with the thread's last remote_open(), remote_mmap() or remote_lost(). */
 const char *remote_why(void);
 
 /* ---- memory ---- */
@@ -122,6 +123,28 @@ int ralloc_at(remote_t *r, raddr_t wanted, uint64_t bytes, unsigned int permissi
  * may be given out again. -EFAULT: nothing of this handle's begins there.
  */
 int rfree(remote_t *r, raddr_t address);
+
+/*
+ * After -ESTALE: what the node's restart has taken; then the handle goes on with the node as it is.
+ *
+ *	while ((told = remote_lost(r, &address, &bytes)) == 1)
+ *		forget(address, bytes);
+ *
+ * 1: what ralloc() gave there, by this handle, and wasn't freed. It is told once, whoever asks, in the
+ * order of addresses; bytes are as it was rounded up. 0: all of it is told, and the handle has a
+ * new session; or none of its operations has said -ESTALE, and nothing happens. Until that 0 all of
+ * them do. By asking the program says that it knows: from then on the addresses it has, those from
+ * other handles, too, mean nothing, or something else.
+ *
+ * What began before never reaches the node as it is now: asynchronous operations end with -ESTALE, and
+ * are to be polled; calls of other threads end with it, too. Locks aren't held any more (-EPERM).
+ * Mappings stay as they are: what isn't here can't be read, and remote_msync() and remote_munmap() say
+ * -ESTALE. Buffers stay registered.
+ *
+ * -EHOSTUNREACH, -ENOMEM: as of remote_open(), and remote_why() says more; the handle is as it was,
+ * so it may be asked again. Embedded, nothing is ever lost.
+ */
+int remote_lost(remote_t *r, raddr_t *address, uint64_t *bytes);
 
 /* Of the node: unit of allocation. */
 uint64_t remote_page_bytes(remote_t *r);

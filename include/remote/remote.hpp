@@ -21,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -92,6 +93,12 @@ private:
 template <typename T>
 concept plain = std::is_trivially_copyable_v<T> && std::is_default_constructible_v<T>;
 
+/* Of remote memory. */
+struct region {
+    raddr_t address = 0;
+    uint64_t bytes = 0;
+};
+
 /* remote_t, closed at its end. An empty one refuses everything with -EINVAL. */
 class handle {
 public:
@@ -119,6 +126,15 @@ public:
         return error ? result<raddr_t>::failed(error) : result<raddr_t>(address);
     }
     result<void> free(raddr_t address) const { return rfree(r_, address); }
+    /* What the node's restart has taken: one after the other, then none, and it goes on. */
+    result<std::optional<region>> lost() const {
+        region taken;
+        int told = remote_lost(r_, &taken.address, &taken.bytes);
+
+        if (told < 0)
+            return result<std::optional<region>>::failed(told);
+        return told ? std::optional(taken) : std::nullopt;
+    }
 
     result<void> read(raddr_t address, std::span<std::byte> to) const {
         return rread(r_, address, to.data(), to.size());

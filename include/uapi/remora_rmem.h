@@ -35,7 +35,11 @@ enum {
 enum rmem_device_state {
 	RMEM_DEVICE_UP,	  /* the node answers */
 	RMEM_DEVICE_DOWN, /* it doesn't; I/O waits, or fails after fail_after */
-	RMEM_DEVICE_LOST, /* it restarted: the content is gone, all I/O fails */
+	/*
+	 * It restarted: the content is gone, all I/O fails. A device of programs is up again when
+	 * one opens it anew.
+	 */
+	RMEM_DEVICE_LOST,
 };
 
 enum rmem_kind {

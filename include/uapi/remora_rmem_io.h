@@ -25,7 +25,9 @@
  *   EACCES      the region doesn't permit it
  *   ETIMEDOUT   the node gave no sign for the device's fail_after. A change may have been executed,
  *               but is never executed later
- *   ESTALE      the node restarted: its content is lost, and so is the device
+ *   ESTALE      the node restarted: its content is lost, and the open file of no use any more. When
+ *               the device is opened anew it's connected to the node as it is now. The open waits
+ *               for that as attach would; EHOSTDOWN: there was no answer
  *   ECONNRESET  ATOMIC, PUT: its session ended first; it was executed once, or never
  *   ECANCELED   CANCEL took it back, or the program ended: it was executed once, in part, or never
  *   ENODEV      the device was detached

@@ -457,29 +457,31 @@ struct rmem_channel *rmem_channel_new(struct rmem_device *device, unsigned int i
 		kvfree(c);
 		return ERR_PTR(err);
 	}
+	spin_lock_bh(&waiters_lock);
+	c->waiter = waiters_next++ % RMEM_WAITERS;
+	hlist_add_head_rcu(&c->waiter_entry, &waiters[c->waiter]);
+	spin_unlock_bh(&waiters_lock);
 	return c;
 }
 
 void rmem_channel_open(struct rmem_channel *c, u64 boot)
 {
+	struct rmem_client_counters count;
 	struct rmem_client_config config;
-	unsigned int waiter;
 
-	spin_lock_bh(&waiters_lock);
-	waiter = waiters_next++ % RMEM_WAITERS;
-	spin_unlock_bh(&waiters_lock);
-	config_init(&config, c->device, waiter);
+	config_init(&config, c->device, c->waiter);
 
 	spin_lock_bh(&c->lock);
+	count = c->client.count;
 	rmem_client_init(&c->client, &config, &c->device->remote->window, &rmem_channel_incast,
 			 boot);
+	c->client.count = count;
 	rmem_client_open(&c->client, ktime_get_ns());
+	c->silent_ns = 0;
+	unfence(c);
 	c->stopped = false;
 	spin_unlock_bh(&c->lock);
 
-	spin_lock_bh(&waiters_lock);
-	hlist_add_head_rcu(&c->waiter_entry, &waiters[waiter]);
-	spin_unlock_bh(&waiters_lock);
 	memzero_explicit(&config, sizeof(config));
 
 	local_bh_disable();
@@ -487,7 +489,7 @@ void rmem_channel_open(struct rmem_channel *c, u64 boot)
 	local_bh_enable();
 }
 
-void rmem_channel_cancel(struct rmem_channel *c)
+void rmem_channel_cancel(struct rmem_channel *c, enum rmem_client_result result)
 {
 	struct rmem_op *finished = NULL;
 
@@ -498,7 +500,7 @@ void rmem_channel_cancel(struct rmem_channel *c)
 	spin_unlock_bh(&c->lock);
 
 	local_bh_disable();
-	finish(c, finished, RMEM_CLIENT_CANCELLED, 0);
+	finish(c, finished, result, 0);
 	if (c->client.window)
 		kick(c);
 	local_bh_enable();
@@ -555,7 +557,7 @@ void rmem_channel_close(struct rmem_channel *c)
 void rmem_channel_stop(struct rmem_channel *c)
 {
 	rmem_socket_deafen(&c->socket);
-	rmem_channel_cancel(c);
+	rmem_channel_cancel(c, RMEM_CLIENT_CANCELLED);
 
 	spin_lock_bh(&waiters_lock);
 	if (!hlist_unhashed(&c->waiter_entry))
@@ -591,7 +593,7 @@ int rmem_channel_call(struct rmem_channel *c, struct rmem_call *call, unsigned i
 	if (left < 0 && wait_for_completion_timeout(&call->done,
 						    msecs_to_jiffies(CHANNEL_LINGER_MS)))
 		return 0;
-	rmem_channel_cancel(c);
+	rmem_channel_cancel(c, RMEM_CLIENT_CANCELLED);
 	wait_for_completion(&call->done);
 	return call->result == RMEM_CLIENT_CANCELLED ? -ETIMEDOUT : 0;
 }

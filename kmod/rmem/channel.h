@@ -32,6 +32,7 @@ struct rmem_channel {
 	struct rmem_socket socket;
 	struct hrtimer timer;
 	struct hlist_node waiter_entry;
+	unsigned int waiter;
 	unsigned int index;
 };
 
@@ -47,7 +48,10 @@ struct rmem_call {
 
 /* Opens the socket only. */
 struct rmem_channel *rmem_channel_new(struct rmem_device *device, unsigned int index);
-/* Start opening the session. boot: of the region, or 0. */
+/*
+ * Start opening the session. boot: of the region, or 0. When the node has restarted it's done
+ * again, as another client; then no ops are left, and none is submitted meanwhile.
+ */
 void rmem_channel_open(struct rmem_channel *channel, u64 boot);
 
 /*
@@ -64,8 +68,8 @@ void rmem_channel_free(struct rmem_channel *channel);
 bool rmem_channel_submit(struct rmem_channel *channel, struct rmem_op *op, bool last);
 void rmem_channel_commit(struct rmem_channel *channel);
 
-/* Ops finish as CANCELLED. */
-void rmem_channel_cancel(struct rmem_channel *channel);
+/* Ops finish so: as CANCELLED or LOST. */
+void rmem_channel_cancel(struct rmem_channel *channel, enum rmem_client_result result);
 /*
  * One op is no longer the channel's, as rmem_client_cancel() has it. False: it has ended, or
  * wasn't submitted. Else it is to be told so, with those that ended by it, by taken_back(): apart,

@@ -26,6 +26,36 @@ static struct rmem_chr_file *file_new(struct rmem_device *device)
 	return mine;
 }
 
+static void file_free(struct rmem_chr_file *file)
+{
+	struct rmem_device *device = file->device;
+
+	kfree(file);
+	mutex_lock(&device->chr.lock);
+	device->chr.openers--;
+	mutex_unlock(&device->chr.lock);
+	rmem_device_put_late(device);
+}
+
+/* Sessions at the node as it is now, if that has restarted. */
+static int file_connect(struct rmem_chr_file *file)
+{
+	struct rmem_device *device = file->device;
+	int err = 0;
+
+	/* Pairs with rmem_device_renew(). */
+	file->generation = smp_load_acquire(&device->generation);
+	if (likely(READ_ONCE(device->state) != RMEM_DEVICE_LOST))
+		return 0;
+	if (mutex_lock_killable(&device->calls))
+		return -EINTR;
+	if (READ_ONCE(device->state) == RMEM_DEVICE_LOST)
+		err = rmem_device_renew(device);
+	file->generation = device->generation;
+	mutex_unlock(&device->calls);
+	return err;
+}
+
 static int chr_open(struct inode *inode, struct file *file)
 {
 	struct rmem_device *device = container_of(inode->i_cdev, struct rmem_device, chr.cdev);
@@ -46,20 +76,18 @@ static int chr_open(struct inode *inode, struct file *file)
 		return err;
 	}
 	kref_get(&device->ref);
+	err = file_connect(mine);
+	if (err) {
+		file_free(mine);
+		return err == -EINTR ? -ERESTARTSYS : err;
+	}
 	file->private_data = mine;
 	return nonseekable_open(inode, file);
 }
 
 static int chr_release(struct inode *inode, struct file *file)
 {
-	struct rmem_chr_file *mine = file->private_data;
-	struct rmem_device *device = mine->device;
-
-	kfree(mine);
-	mutex_lock(&device->chr.lock);
-	device->chr.openers--;
-	mutex_unlock(&device->chr.lock);
-	rmem_device_put_late(device);
+	file_free(file->private_data);
 	return 0;
 }
 
@@ -114,6 +142,10 @@ static void chr_remove(struct rmem_device *device)
 {
 	/* Who has it open still may ask, but is refused. */
 	WRITE_ONCE(device->gone, true);
+	/* Nor does anybody go on connecting it. */
+	wake_up_all(&device->changed);
+	mutex_lock(&device->calls);
+	mutex_unlock(&device->calls);
 	cdev_device_del(&device->chr.cdev, &device->chr.dev);
 }
 

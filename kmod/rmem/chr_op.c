@@ -203,6 +203,13 @@ static void list_remove_op(struct chr_op *op)
 		wake_up(&file->ended);
 }
 
+/* The node has restarted since the file was opened. */
+static bool file_is_stale(const struct rmem_chr_file *file)
+{
+	return READ_ONCE(file->device->generation) != file->generation ||
+	       READ_ONCE(file->device->state) == RMEM_DEVICE_LOST;
+}
+
 /* To the channel of that index. */
 static int submit(struct chr_op *op, unsigned int channel)
 {
@@ -211,9 +218,9 @@ static int submit(struct chr_op *op, unsigned int channel)
 
 	op->channel = channel;
 	list_add_op(op);
-	/* Channels go a grace period after the device was gone. */
+	/* Channels go a grace period after the device was gone; one after LOST they begin anew. */
 	rcu_read_lock();
-	if (likely(!READ_ONCE(device->gone) && READ_ONCE(device->state) != RMEM_DEVICE_LOST))
+	if (likely(!READ_ONCE(device->gone) && !file_is_stale(op->file)))
 		taken = rmem_channel_submit(device->channel[channel], &op->op, true);
 	rcu_read_unlock();
 	if (likely(taken))
@@ -222,7 +229,7 @@ static int submit(struct chr_op *op, unsigned int channel)
 	rmem_count(device, RMEM_COUNT_FAILED);
 	if (READ_ONCE(device->gone))
 		return -ENODEV;
-	return READ_ONCE(device->state) == RMEM_DEVICE_LOST ? -ESTALE : -ETIMEDOUT;
+	return file_is_stale(op->file) ? -ESTALE : -ETIMEDOUT;
 }
 
 static int submit_io(struct chr_op *op)

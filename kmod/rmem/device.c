@@ -5,6 +5,8 @@
  *   attach: index -> remote -> sockets -> channel 0 opens -> ALLOC -> the others open -> disk
  *   detach: claim -> disk -> FREE -> channels close -> everything above, backwards
  *
+ *   renew:  (device of programs, whose node restarted) channel 0 opens -> the others open
+ *
  * A forced detach fails what is outstanding first, gives the region back only if the node
  * answers at once, and leaves to the last opener what it holds: disk and device, but no
  * socket, no channel, and nothing on the list.
@@ -300,6 +302,8 @@ static bool channels_settled(struct rmem_device *device, unsigned int from, unsi
 {
 	unsigned int i;
 
+	if (READ_ONCE(device->gone))
+		return true;
 	for (i = from; i < end; i++) {
 		if (rmem_channel_state(device->channel[i]) == RMEM_CHANNEL_OPENING)
 			return false;
@@ -555,6 +559,68 @@ put:
 	return err;
 }
 
+/* ---- renew ---- */
+
+static int sessions_renew(struct rmem_device *device)
+{
+	int err;
+
+	device->attach_end = jiffies + msecs_to_jiffies(device->wish.timeout_ms);
+	device->boot = 0;
+	err = piece_choose(device, NULL);
+	if (!err)
+		err = channels_connect(device, 0, 1, NULL);
+	if (err)
+		return err;
+	note_node(device);
+	return channels_connect(device, 1, device->channels, NULL);
+}
+
+/* With the lock, under which a channel that is lost tells the device so. */
+static bool any_lost(struct rmem_device *device)
+{
+	struct rmem_channel *channel;
+	unsigned int i;
+	bool lost;
+
+	for (i = 0; i < device->channels; i++) {
+		channel = device->channel[i];
+		spin_lock_bh(&channel->lock);
+		lost = channel->client.state == RMEM_CHANNEL_LOST;
+		spin_unlock_bh(&channel->lock);
+		if (lost)
+			return true;
+	}
+	return false;
+}
+
+int rmem_device_renew(struct rmem_device *device)
+{
+	unsigned int i;
+	int err;
+
+	/* Else channels stay until the lock is dropped; see remove. */
+	if (READ_ONCE(device->gone))
+		return -ENODEV;
+	/* Pairs with file_connect(): who has this one doesn't see the state before LOST. */
+	smp_store_release(&device->generation, device->generation + 1);
+	/* After this whoever submits sees it, or LOST: the channels are ours. */
+	synchronize_rcu();
+	for (i = 0; i < device->channels; i++)
+		rmem_channel_cancel(device->channel[i], RMEM_CLIENT_LOST);
+	err = sessions_renew(device);
+	if (err) {
+		/* What was opened; a node that doesn't answer gives it up by itself. */
+		channels_close(device);
+		return READ_ONCE(device->gone) ? -ENODEV : err;
+	}
+	rmem_status_renewed(device);
+	/* The node has restarted again, while the device was lost still. */
+	if (any_lost(device))
+		rmem_status_lost(device);
+	return 0;
+}
+
 /* ---- detach ---- */
 
 /* A live device becomes ours to take down. */
@@ -599,7 +665,7 @@ static void abandon(struct rmem_device *device)
 	/* Seen under each channel's lock by whoever submits after the cancelling. */
 	WRITE_ONCE(device->gone, true);
 	for (i = 0; i < device->channels; i++)
-		rmem_channel_cancel(device->channel[i]);
+		rmem_channel_cancel(device->channel[i], RMEM_CLIENT_CANCELLED);
 }
 
 int rmem_device_detach(const struct rmem_door *door, u32 index, bool force,

@@ -16,7 +16,8 @@
  *   status.c    state of a device, counters, sysfs
  *
  * Locks, outermost first:
- *   calls               mutex: of a character device, the last channel: one call at a time
+ *   calls               mutex: of a character device, the last channel: one call at a time; and
+ *                       who connects it anew
  *   disk->open_mutex    block layer's; claimed. Of a character device chr.lock
  *   rmem_devices_lock   mutex: the list of devices, their phase; the list of remotes. Never
  *                       held while a node is waited for
@@ -159,6 +160,7 @@ struct rmem_device {
 	bool gone;	 /* forced off, or a removed character device: every request fails */
 	atomic_t fences; /* channels that must open before anything is sent; channel.c */
 	unsigned int queues; /* channels for requests; of a character device there is one more */
+	unsigned int generation; /* of a character device: how often it was connected; calls */
 	union {
 		struct gendisk *disk;
 		struct {
@@ -179,7 +181,7 @@ struct rmem_device {
 	bool stable_writes;
 	unsigned long attach_end; /* jiffies */
 	struct blk_mq_tag_set tags;
-	struct mutex calls; /* of programs: the last channel */
+	struct mutex calls; /* of programs: the last channel, and generation */
 
 	u32 index;
 	char name[16];
@@ -210,6 +212,12 @@ int rmem_device_attach(const struct rmem_wish *wish, u32 *index, struct netlink_
 int rmem_device_detach(const struct rmem_door *door, u32 index, bool force,
 		       struct netlink_ext_ack *extack);
 
+/*
+ * A character device whose node restarted is connected to it as it is now. Who opened it before is
+ * of another generation. -ENODEV: it's being detached. And what attach may give.
+ */
+int rmem_device_renew(struct rmem_device *device) __must_hold(&device->calls);
+
 /* The first live device from *index on, or NULL; holds rmem_devices_lock if there is one. */
 struct rmem_device *rmem_device_next(u32 *index);
 void rmem_device_next_end(void);
@@ -238,6 +246,9 @@ void rmem_status_end(struct rmem_device *device);
 void rmem_status_lost(struct rmem_device *device);
 void rmem_status_silent(struct rmem_device *device);
 void rmem_status_answers(struct rmem_device *device);
+
+/* Process context: after LOST it has new sessions. */
+void rmem_status_renewed(struct rmem_device *device);
 
 /* A READ, WRITE, DISCARD, ZERO, ATOMIC, PUT, READV, WRITEV or FENCE was asked for. */
 void rmem_status_count_op(struct rmem_device *device, const struct rmem_op *op);
@@ -283,7 +294,8 @@ void rmem_chr_stop(void);
 struct rmem_chr_file {
 	struct rmem_device *device;
 	unsigned int channel;
-	spinlock_t lock; /* guards ops */
+	unsigned int generation; /* of the device, when it was opened */
+	spinlock_t lock;	 /* guards ops */
 	struct list_head ops;
 	wait_queue_head_t ended; /* an op has */
 };

@@ -5,7 +5,9 @@
  *   UP <-----> DOWN    no sign of the node while it owed answers, to this device or another
  *    |          |       of the same node; any answer to any of them ends that
  *    |          |
- *    +-> LOST <-+      another boot of the node answered: the content is gone, for good
+ *    +-> LOST <-+      another boot of the node answered: the content is gone. A disk stays so; a
+ *                      device of programs, which has no content of its own, is UP when it has
+ *                      been connected again
  *
  * A change is logged where it is noticed, in softirq, and announced to udev by a work, as
  * uevents allocate. I/O never waits for that work, yet it must not wait for reclaim that
@@ -31,7 +33,7 @@ static const char *const state_name[] = {
 
 /* ---- state ---- */
 
-/* Any context. LOST stays. */
+/* Any context. LOST stays, but for rmem_status_renewed(). */
 static void set(struct rmem_device *device, enum rmem_device_state state)
 {
 	u8 before = READ_ONCE(device->state);
@@ -53,8 +55,11 @@ static void set(struct rmem_device *device, enum rmem_device_state state)
 			&device->wish.address.any,
 			device->wish.fail_after_ms ? "will fail" : "waits for it");
 	else
-		pr_err("%s: %pISpc restarted, the content is lost: all I/O fails\n",
-		       device->name, &device->wish.address.any);
+		pr_err("%s: %pISpc restarted, the content is lost: %s\n", device->name,
+		       &device->wish.address.any,
+		       device->wish.door == &rmem_chr_door ?
+			       "I/O fails until it is opened anew" :
+			       "all I/O fails");
 	queue_work(announcer, &device->announce);
 }
 
@@ -98,6 +103,15 @@ static void announce(struct work_struct *work)
 void rmem_status_lost(struct rmem_device *device)
 {
 	set(device, RMEM_DEVICE_LOST);
+}
+
+void rmem_status_renewed(struct rmem_device *device)
+{
+	WRITE_ONCE(device->state, RMEM_DEVICE_UP);
+	trace_rmem_device_state(device, RMEM_DEVICE_LOST, RMEM_DEVICE_UP);
+	pr_notice("%s: %pISpc is connected again, empty\n", device->name,
+		  &device->wish.address.any);
+	queue_work(announcer, &device->announce);
 }
 
 void rmem_status_silent(struct rmem_device *device)

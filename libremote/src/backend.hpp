@@ -60,6 +60,8 @@ public:
     // What is under way on it goes on.
     virtual void drop_buffer(unsigned number) { (void)number; }
 
+    // An operation has ended with -ESTALE: so do all from now on.
+    virtual bool is_lost() const { return false; }
     // Added to what is there.
     virtual void stats(remote_counters& counters) = 0;
     virtual std::uint64_t page_bytes() const = 0;

@@ -23,6 +23,8 @@ public:
     int add(std::uint8_t* memory, std::size_t bytes);
     // -EINVAL: none begins there.
     int remove(const std::uint8_t* memory);
+    // To a backend that takes the place of the one before. An error: not all are there.
+    int move_to(Backend& backend);
 
 private:
     struct Buffer {
@@ -30,8 +32,8 @@ private:
         unsigned number;
     };
 
-    Backend& backend_;
     std::mutex lock_; // all below
+    Backend* backend_;
     std::map<const std::uint8_t*, Buffer> by_begin_;
     std::uint64_t free_; // a bit for each number
 };

@@ -267,6 +267,7 @@ int Dev::alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t want
     io.addr = wanted;
     io.perm = permission;
     int error = ioctl(device_.get(), RMEM_IOC_ALLOC, &io) ? -errno : 0;
+    note(error);
     range = {io.addr, io.bytes};
     return error;
 }

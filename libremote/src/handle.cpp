@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
+#include <utility>
 
 #include <pthread.h>
 
@@ -36,17 +37,6 @@ rmem_integrity integrity_of(std::uint32_t wanted) {
     }
 }
 
-std::unique_ptr<Backend> open_backend(const Target& target, const remote_options& options) {
-    rmem_integrity integrity = integrity_of(options.integrity);
-    if (target.backend == Target::Backend::embedded)
-        return std::make_unique<Embedded>(target);
-    if (target.backend == Target::Backend::dev)
-        return std::make_unique<Dev>(target.path);
-    std::uint64_t timeout_us = options.timeout_us ? options.timeout_us : timeout_us_default;
-    UdpOptions udp{timeout_us > timeout_us_most ? 0 : timeout_us * 1000, integrity};
-    return std::make_unique<Udp>(target, key_read(target.key_file).key, udp);
-}
-
 std::atomic<std::uint32_t> next_generation;
 
 // How many forks this process is away from the one that began.
@@ -66,14 +56,34 @@ bool are_too_long(std::span<const rvec> pieces) {
     return bytes > async_bytes_max;
 }
 
+// Of a put, how many bytes don't go with its integer, in one message, but before it.
+std::size_t before_last(const Backend& backend, std::size_t bytes) {
+    return bytes - std::min<std::size_t>(bytes, backend.put_bytes());
+}
+
 } // namespace
+
+// ---- opening and closing ----
+
+// A file may be another one, or not to be read, when the node restarts; so the key is kept.
+Handle::Open Handle::opener(const Target& target, const remote_options& options) {
+    rmem_integrity integrity = integrity_of(options.integrity);
+    if (target.backend == Target::Backend::embedded)
+        return [target] { return std::make_unique<Embedded>(target); };
+    if (target.backend == Target::Backend::dev)
+        return [target] { return std::make_unique<Dev>(target.path); };
+    std::uint64_t timeout_us = options.timeout_us ? options.timeout_us : timeout_us_default;
+    UdpOptions udp{timeout_us > timeout_us_most ? 0 : timeout_us * 1000, integrity};
+    Key key = key_read(target.key_file).key;
+    return [target, key, udp] { return std::make_unique<Udp>(target, key, udp); };
+}
 
 Handle::Handle(const Target& target, const remote_options& options)
     : generation_(current_generation()),
-      backend_(open_backend(target, options)),
-      heap_(*backend_),
-      locks_(*backend_),
-      buffers_(*backend_) {
+      open_(opener(target, options)),
+      lasts_(target.backend == Target::Backend::embedded),
+      epoch_(std::make_shared<Epoch>(open_())),
+      buffers_(*epoch_->backend) {
     std::uint32_t most = options.async_max ? options.async_max : async_max_default;
     slots_ = std::vector<Slot>(std::min(most, async_max_most));
     for (std::uint32_t i = 0; i < slots_.size(); i++)
@@ -81,18 +91,66 @@ Handle::Handle(const Target& target, const remote_options& options)
 }
 
 Handle::~Handle() {
-    if (!is_foreign()) {
-        mappings_.finish();
-    } else {
+    bool foreign = is_foreign();
+    if (foreign)
         mappings_.disown();
-        if (!backend_->disown())
-            static_cast<void>(backend_.release());
+    else
+        mappings_.finish();
+    // An epoch's end ends what is under way, whose ops are in the slots: those go after all epochs.
+    for (Slot& slot : slots_) {
+        if (foreign)
+            disown(slot.epoch);
+        slot.epoch.reset();
     }
-    backend_.reset(); // ends what is under way, whose ops are in the slots
+    if (foreign)
+        disown(epoch_);
+    epoch_.reset();
+}
+
+// What must not be destroyed stays for ever.
+void Handle::disown(EpochRef& epoch) {
+    if (epoch && !epoch->backend->disown())
+        static_cast<void>(new EpochRef(epoch));
 }
 
 bool Handle::is_foreign() const {
     return process_generation.load(std::memory_order_relaxed) != generation_;
+}
+
+// ---- epochs ----
+
+EpochRef Handle::epoch() {
+    if (lasts_)
+        return {EpochRef(), epoch_.get()}; // which costs nothing
+    std::lock_guard lock(epoch_lock_);
+    return epoch_;
+}
+
+int Handle::lost(raddr_t& address, std::uint64_t& bytes) {
+    EpochRef now = epoch();
+    if (!now->backend->is_lost())
+        return 0;
+    return now->heap.tell_lost(address, bytes) ? 1 : begin_epoch(now);
+}
+
+// Unless somebody else has.
+int Handle::begin_epoch(const EpochRef& before) {
+    std::lock_guard one(lost_lock_);
+    if (epoch() != before)
+        return 0;
+    auto next = std::make_shared<Epoch>(open_());
+    if (int error = buffers_.move_to(*next->backend))
+        return error;
+    std::lock_guard lock(epoch_lock_);
+    before->backend->stats(past_);
+    epoch_ = std::move(next);
+    return 0;
+}
+
+void Handle::stats(remote_counters& counters) {
+    std::lock_guard lock(epoch_lock_);
+    counters = past_;
+    epoch_->backend->stats(counters);
 }
 
 // ---- asynchronous operations ----
@@ -125,19 +183,22 @@ std::span<Op> Handle::ops_of(Slot& slot, std::size_t count, std::size_t ranges) 
     return slot.more;
 }
 
-void Handle::begin(std::uint32_t index, std::span<Op> ops, rop_t& rop, Clock::time_point limit) {
+void Handle::begin(std::uint32_t index, EpochRef epoch, std::span<Op> ops, rop_t& rop,
+                   Clock::time_point limit) {
     Slot& slot = slots_[index];
+    slot.epoch = std::move(epoch);
     slot.call.begin(ops.size(), limit);
     rop.token = std::uint64_t{slot.generation} << 32 | (index + 1);
     rop.result = -EINPROGRESS;
-    backend_->start(ops);
+    slot.epoch->backend->start(ops);
 }
 
 int Handle::start(std::uint8_t type, std::span<const rvec> pieces, rop_t& rop,
                   Clock::time_point limit) {
     if (are_too_long(pieces))
         return -EINVAL;
-    Cut cut(type, pieces, backend_->vector_bytes());
+    EpochRef now = epoch();
+    Cut cut(type, pieces, now->backend->vector_bytes());
     std::uint32_t index = take_slot();
     if (index == none)
         return -EAGAIN;
@@ -151,7 +212,7 @@ int Handle::start(std::uint8_t type, std::span<const rvec> pieces, rop_t& rop,
         return -ENOMEM;
     }
     cut.make(ops, slot.call, slot.ranges);
-    begin(index, ops, rop, limit);
+    begin(index, std::move(now), ops, rop, limit);
     return 0;
 }
 
@@ -168,7 +229,7 @@ int Handle::start_atomic(raddr_t address, std::uint32_t bytes, const rmem_op_ato
     op.core.atomic = atomic;
     op.call = &slot.call;
     slot.found = found;
-    begin(index, {&op, 1}, rop, limit);
+    begin(index, epoch(), {&op, 1}, rop, limit);
     return 0;
 }
 
@@ -176,7 +237,8 @@ int Handle::start_put(raddr_t address, std::uint8_t* data, std::size_t bytes,
                       const rmem_op_put& put, rop_t& rop, Clock::time_point limit) {
     if (bytes > async_bytes_max)
         return -EINVAL;
-    std::size_t before = before_last(bytes);
+    EpochRef now = epoch();
+    std::size_t before = before_last(*now->backend, bytes);
     std::uint32_t index = take_slot();
     if (index == none)
         return -EAGAIN;
@@ -192,7 +254,7 @@ int Handle::start_put(raddr_t address, std::uint8_t* data, std::size_t bytes,
     cut(ops, slot.call, RMEM_WRITE, address, data, before);
     make_put(ops.back(), slot.call, address + before, data + before,
              static_cast<u32>(bytes - before), put, before);
-    begin(index, ops, rop, limit);
+    begin(index, std::move(now), ops, rop, limit);
     return 0;
 }
 
@@ -201,35 +263,32 @@ int Handle::start_put(raddr_t address, std::uint8_t* data, std::size_t bytes,
 int Handle::transfer(std::uint8_t type, std::span<const rvec> pieces, Clock::time_point limit) {
     if (are_too_long(pieces))
         return -EINVAL;
-    Cut cut(type, pieces, backend_->vector_bytes());
+    EpochRef now = epoch();
+    Cut cut(type, pieces, now->backend->vector_bytes());
     Call call;
     Ranges ranges(cut.ranges());
     std::vector<Op> ops(cut.ops());
     cut.make(ops, call, ranges);
     call.begin(ops.size(), limit);
-    backend_->start(ops);
-    backend_->wait(call, never);
+    now->backend->start(ops);
+    now->backend->wait(call, never);
     return call.result;
-}
-
-// Of a put, how many bytes don't go with its integer, in one message, but before it.
-std::size_t Handle::before_last(std::size_t bytes) const {
-    return bytes - std::min<std::size_t>(bytes, backend_->put_bytes());
 }
 
 int Handle::put(raddr_t address, std::uint8_t* data, std::size_t bytes, const rmem_op_put& put,
                 Clock::time_point limit) {
-    std::size_t before = before_last(bytes);
+    EpochRef now = epoch();
+    std::size_t before = before_last(*now->backend, bytes);
     if (before) {
-        if (int error = backend_->transfer(RMEM_WRITE, address, data, before, limit))
+        if (int error = now->backend->transfer(RMEM_WRITE, address, data, before, limit))
             return error;
     }
     Call call;
     Op op;
     make_put(op, call, address + before, data + before, static_cast<u32>(bytes - before), put, 0);
     call.begin(1, limit);
-    backend_->start({&op, 1});
-    backend_->wait(call, never);
+    now->backend->start({&op, 1});
+    now->backend->wait(call, never);
     return call.result;
 }
 
@@ -263,16 +322,18 @@ bool Handle::poll_one(rop_t& rop, Clock::time_point until) {
         rop.result = -EINVAL;
         return true;
     }
-    if (!backend_->wait(slot->call, until))
+    if (!slot->epoch->backend->wait(slot->call, until))
         return false;
     std::vector<Op> done;
     Ranges done_ranges;
+    EpochRef done_epoch;
     std::lock_guard lock(slots_lock_);
     hand_over(*slot);
     rop.result = slot->call.result;
     slot->more.swap(done);
     slot->first.ranges = {};
     std::swap(slot->ranges, done_ranges);
+    slot->epoch.swap(done_epoch);
     give_slot(static_cast<std::uint32_t>(slot - slots_.data()));
     return true;
 }
@@ -284,7 +345,7 @@ int Handle::cancel(const rop_t& rop) {
     Slot* slot = slot_of(rop);
     if (!slot)
         return rop.result == -EINPROGRESS ? -EINVAL : 0;
-    backend_->cancel(slot->call);
+    slot->epoch->backend->cancel(slot->call);
     hand_over(*slot);
     return 0;
 }

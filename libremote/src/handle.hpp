@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 /*
- * A handle: a backend, what it allocated, its locks, and the asynchronous operations under way.
+ * A handle: its epoch (epoch.hpp), buffers and mappings, and the asynchronous operations under way.
  * What the C functions of remote.h do once their arguments are sound.
  */
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -13,8 +14,7 @@
 #include "src/backend.hpp"
 #include "src/buffers.hpp"
 #include "src/cut.hpp"
-#include "src/heap.hpp"
-#include "src/lock.hpp"
+#include "src/epoch.hpp"
 #include "src/mappings.hpp"
 #include "src/target.hpp"
 
@@ -28,10 +28,15 @@ public:
 
     // Another process than the one that opened it?
     bool is_foreign() const;
-    Backend& backend() { return *backend_; }
-    Heap& heap() { return heap_; }
-    Locks& locks() { return locks_; }
+    // What begins now is of this one, until it has ended.
+    EpochRef epoch();
     Buffers& buffers() { return buffers_; }
+    Mappings& mappings() { return mappings_; }
+
+    // 1: this was lost. 0: nothing was, or all is told, and another epoch has begun. Throws
+    // Failure: that has no backend.
+    int lost(raddr_t& address, std::uint64_t& bytes);
+    void stats(remote_counters& counters);
 
     // READ or WRITE of all the pieces, which are sound.
     int transfer(std::uint8_t type, std::span<const rvec> pieces, Clock::time_point limit);
@@ -47,10 +52,11 @@ public:
     int poll(rop_t* rops, std::size_t count, std::uint64_t timeout_us);
     int cancel(const rop_t& rop);
 
-    Mappings& mappings() { return mappings_; }
-
 private:
+    using Open = std::function<std::unique_ptr<Backend>()>;
+
     struct Slot {
+        EpochRef epoch;
         Call call;
         Op first;
         std::vector<Op> more; // of a long one
@@ -61,18 +67,25 @@ private:
     };
 
     std::span<Op> ops_of(Slot& slot, std::size_t count, std::size_t ranges = 0);
-    std::size_t before_last(std::size_t bytes) const;
-    void begin(std::uint32_t index, std::span<Op> ops, rop_t& rop, Clock::time_point limit);
+    void begin(std::uint32_t index, EpochRef epoch, std::span<Op> ops, rop_t& rop,
+               Clock::time_point limit);
     Slot* slot_of(const rop_t& rop);
     bool poll_one(rop_t& rop, Clock::time_point until);
     static void hand_over(Slot& slot);
     std::uint32_t take_slot();
     void give_slot(std::uint32_t index);
 
+    static Open opener(const Target& target, const remote_options& options);
+    int begin_epoch(const EpochRef& before);
+    static void disown(EpochRef& epoch);
+
     unsigned generation_; // of processes, as forks go
-    std::unique_ptr<Backend> backend_;
-    Heap heap_;
-    Locks locks_;
+    const Open open_;
+    const bool lasts_;      // its node never restarts
+    std::mutex epoch_lock_; // epoch_, past_
+    EpochRef epoch_;
+    remote_counters past_{}; // of epochs before
+    std::mutex lost_lock_;   // one epoch after the other
     Buffers buffers_;
     std::mutex slots_lock_; // free_, generations, and what is told, and given back, at an end
     std::vector<Slot> slots_;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 
 namespace remora::lib {
 
@@ -18,6 +19,8 @@ int Heap::free(raddr_t address, std::uint64_t& bytes) {
     bool is_slot;
     {
         std::lock_guard lock(mutex_);
+        if (backend_.is_lost())
+            return -ESTALE;
         is_slot = slab_of(address) != slabs_.end();
     }
     return is_slot ? free_slot(address, bytes) : free_region(address, bytes);
@@ -31,7 +34,9 @@ int Heap::alloc_region(std::uint64_t bytes, std::uint32_t permission, raddr_t wa
     if (int error = backend_.alloc(bytes, permission, wanted, range))
         return error;
     std::lock_guard lock(mutex_);
-    regions_[range.addr] = range;
+    if (backend_.is_lost())
+        return -ESTALE; // nobody would be told of it
+    regions_[range.addr] = {range};
     address = range.addr;
     return wanted && range.addr != wanted;
 }
@@ -41,18 +46,22 @@ int Heap::free_region(raddr_t address, std::uint64_t& bytes) {
     {
         std::lock_guard lock(mutex_);
         auto region = regions_.find(address);
-        if (region == regions_.end())
+        if (region == regions_.end() || region->second.freeing)
             return -EFAULT;
-        range = region->second;
-        regions_.erase(region);
+        region->second.freeing = true;
+        range = region->second.range;
     }
     bytes = range.bytes;
     int error = backend_.dealloc(range);
+    std::lock_guard lock(mutex_);
+    auto region = regions_.find(address);
+    if (region == regions_.end())
+        return error; // it's lost, and among those to be told
     // Whether it is gone isn't known: whoever asks again learns it.
-    if (error == -ETIMEDOUT) {
-        std::lock_guard lock(mutex_);
-        regions_[address] = range;
-    }
+    if (error == -ETIMEDOUT || error == -ESTALE)
+        region->second.freeing = false;
+    else
+        regions_.erase(region);
     return error;
 }
 
@@ -67,10 +76,10 @@ Heap::Slabs::iterator Heap::slab_of(raddr_t address) {
     return address - slab->first < slab->second.range.bytes ? slab : slabs_.end();
 }
 
-// False: no slab has room. Mutex.
+// False: no slab has room that isn't lost. Mutex.
 bool Heap::take_slot(unsigned shift, raddr_t& address) {
     std::set<raddr_t>& with_room = with_room_[shift - shift_least];
-    if (with_room.empty())
+    if (with_room.empty() || backend_.is_lost())
         return false;
     raddr_t base = *with_room.begin();
     Slab& slab = slabs_.at(base);
@@ -94,6 +103,8 @@ int Heap::alloc_slot(unsigned shift, raddr_t& address) {
     if (int error = backend_.alloc(1, REMOTE_RW, 0, range))
         return error;
     std::lock_guard lock(mutex_);
+    if (backend_.is_lost())
+        return -ESTALE;
     // A node that gives out what it can't is not to be built upon.
     if (range.bytes != backend_.page_bytes() || range.addr % range.bytes ||
         slabs_.contains(range.addr))
@@ -122,6 +133,8 @@ int Heap::free_slot(raddr_t address, std::uint64_t& bytes) {
     {
         std::lock_guard lock(mutex_);
         auto at = slab_of(address);
+        if (at == slabs_.end())
+            return error; // as in free_region()
         Slab& slab = at->second;
         std::size_t index = (address - at->first) >> slab.shift;
         // It may be asked again; what is there isn't known.
@@ -140,6 +153,37 @@ int Heap::free_slot(raddr_t address, std::uint64_t& bytes) {
     // Where that fails the page is lost to the node, not to whoever freed his bytes.
     backend_.dealloc(range);
     return 0;
+}
+
+// ---- what is lost ----
+
+// Mutex.
+void Heap::gather_lost() {
+    std::vector<Lost> lost;
+    for (const auto& [address, region] : regions_)
+        lost.push_back({address, region.range.bytes});
+    for (const auto& [address, slab] : slabs_) {
+        for (std::size_t i = 0; i < slab.slots.size(); i++) {
+            if (slab.slots[i] != Slot::free)
+                lost.push_back({address + (i << slab.shift), std::uint64_t{1} << slab.shift});
+        }
+    }
+    std::ranges::sort(lost, std::ranges::greater(), &Lost::address);
+    lost_ = std::move(lost);
+    regions_.clear();
+    slabs_.clear();
+}
+
+bool Heap::tell_lost(raddr_t& address, std::uint64_t& bytes) {
+    std::lock_guard lock(mutex_);
+    if (lost_.empty())
+        gather_lost(); // nothing, if that was done before
+    if (lost_.empty())
+        return false;
+    address = lost_.back().address;
+    bytes = lost_.back().bytes;
+    lost_.pop_back();
+    return true;
 }
 
 } // namespace remora::lib

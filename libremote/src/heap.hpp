@@ -9,6 +9,9 @@
  * A slot that is freed is zeroed at the node, in order with the operations on it: so those that
  * were under way have ended, and the next who gets it finds zeros. Only then it's free. The page of
  * a slab goes back when its last slot does.
+ *
+ * When the backend is lost, so is all of it: nothing is given out or freed any more, but what there
+ * is is told, once.
  */
 #pragma once
 
@@ -31,6 +34,8 @@ public:
     int alloc(std::uint64_t bytes, std::uint32_t permission, raddr_t wanted, raddr_t& address);
     // How many bytes may be another's from now on.
     int free(raddr_t address, std::uint64_t& bytes);
+    // Of a backend that is lost: what was allocated and not freed, by address. False: all is told.
+    bool tell_lost(raddr_t& address, std::uint64_t& bytes);
 
 private:
     static constexpr unsigned shift_least = 4; // slots of 16 bytes
@@ -45,6 +50,14 @@ private:
         std::size_t next = 0; // none below is free
     };
     using Slabs = std::map<raddr_t, Slab>;
+    struct Region {
+        rmem_op_range range;
+        bool freeing = false;
+    };
+    struct Lost {
+        raddr_t address;
+        std::uint64_t bytes;
+    };
 
     int alloc_region(std::uint64_t bytes, std::uint32_t permission, raddr_t wanted,
                      raddr_t& address);
@@ -53,12 +66,14 @@ private:
     bool take_slot(unsigned shift, raddr_t& address);
     int free_slot(raddr_t address, std::uint64_t& bytes);
     Slabs::iterator slab_of(raddr_t address);
+    void gather_lost();
 
     Backend& backend_;
     std::mutex mutex_; // all below; no call of the backend is made under it
-    std::map<raddr_t, rmem_op_range> regions_;
+    std::map<raddr_t, Region> regions_;
     Slabs slabs_;
     std::array<std::set<raddr_t>, shifts> with_room_; // slabs, by shift - shift_least
+    std::vector<Lost> lost_;                          // still to be told, the highest address first
 };
 
 } // namespace remora::lib

@@ -13,56 +13,63 @@ std::uintptr_t number(const void* memory) {
 
 } // namespace
 
-int Mappings::map(Backend& backend, std::uint64_t address, std::size_t bytes, bool writable,
+int Mappings::map(const EpochRef& epoch, std::uint64_t address, std::size_t bytes, bool writable,
                   const PagerLimits& limits, void*& memory) {
     // What can't be read at all is told here, not to who touches it.
     for (std::uint64_t each : {address, address + bytes - 1}) {
         std::uint8_t byte;
-        if (int error = backend.transfer(RMEM_READ, each, &byte, 1, never))
+        if (int error = epoch->backend->transfer(RMEM_READ, each, &byte, 1, never))
             return error;
     }
-    auto mapping = std::make_shared<Mapping>(backend, address, bytes, writable, limits);
+    auto mapping = std::make_shared<Mapping>(*epoch->backend, address, bytes, writable, limits);
     std::lock_guard lock(lock_);
-    all_[number(mapping->memory())] = mapping;
+    all_[number(mapping->memory())] = {epoch, mapping};
     memory = mapping->memory();
     return 0;
 }
 
+// What was written back before is lost, too.
+int Mappings::result_of(const Mapped& mapped, int result) {
+    return !result && mapped.epoch->backend->is_lost() ? -ESTALE : result;
+}
+
 int Mappings::sync(void* memory, std::size_t bytes) {
-    std::shared_ptr<Mapping> mapping;
+    Mapped mapped;
     {
         std::lock_guard lock(lock_);
         auto next = all_.upper_bound(number(memory));
         if (next == all_.begin())
             return -EINVAL;
-        mapping = std::prev(next)->second;
+        mapped = std::prev(next)->second;
     }
-    return mapping->sync(memory, bytes);
+    return result_of(mapped, mapped.mapping->sync(memory, bytes));
 }
 
 int Mappings::unmap(void* memory) {
-    std::shared_ptr<Mapping> mapping;
+    Mapped mapped;
     {
         std::lock_guard lock(lock_);
         auto found = all_.find(number(memory));
         if (found == all_.end())
             return -EINVAL;
-        mapping = std::move(found->second);
+        mapped = std::move(found->second);
         all_.erase(found);
     }
-    return mapping->finish();
+    return result_of(mapped, mapped.mapping->finish());
 }
 
 // At once, for a node that is gone is one timeout for all.
 void Mappings::finish() {
-    for (auto& [memory, mapping] : all_)
-        mapping->begin_finish();
+    for (auto& [memory, mapped] : all_)
+        mapped.mapping->begin_finish();
     all_.clear();
 }
 
 void Mappings::disown() {
-    for (auto& [memory, mapping] : all_)
-        mapping->disown();
+    for (auto& [memory, mapped] : all_) {
+        mapped.mapping->disown();
+        mapped.epoch->backend->disown();
+    }
     // Their threads are not here to be ended.
     static_cast<void>(new All(std::move(all_)));
 }

@@ -62,6 +62,7 @@ rmem_op* Queued::end_one(Op& op, int error, rmem_op* hopeless) {
     REMOTE_PROBE_END(this, op.core.type, address_of(op), bytes, error);
     tally_.count(op.core.type, bytes, error);
     tally_.time(op.core.type, now_ns() - op.entered_ns);
+    note(error);
     if (op.call->left.load(std::memory_order_relaxed) == 1)
         op.call->timed.remove();
     op.call->end_op(error);

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 
@@ -34,6 +35,7 @@ public:
     int zero(std::uint64_t address, std::uint32_t bytes) override;
     int atomic(std::uint64_t address, std::uint32_t bytes, rmem_op_atomic& atomic,
                Clock::time_point limit) override;
+    bool is_lost() const override { return lost_; }
 
 protected:
     using Lock = std::unique_lock<std::mutex>;
@@ -54,6 +56,11 @@ protected:
     // What was begun has ended so. Of a call that has ended nothing may be touched any more. Those
     // that waited for it begin; flush() is to follow.
     void end(Op& op, int error);
+    // How something has ended that isn't an op.
+    void note(int error) {
+        if (error == -ESTALE)
+            lost_ = true;
+    }
 
     // Lock. True: it may begin.
     bool enter(Op& op);
@@ -79,6 +86,7 @@ private:
     void expire();
     void give_up(Call& call, int error);
 
+    std::atomic<bool> lost_ = false;
     Link timed_;             // calls with a limit, by that
     bool receiving_ = false; // somebody does, for all
     unsigned waiting_ = 0;

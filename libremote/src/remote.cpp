@@ -23,6 +23,7 @@
 #define REMOTE_API extern "C" __attribute__((visibility("default")))
 
 using remora::lib::Clock;
+using remora::lib::EpochRef;
 using remora::lib::Handle;
 
 struct remote_handle {
@@ -40,6 +41,22 @@ int fail(int error, const char* text) {
         why.clear();
     }
     return error;
+}
+
+// Of what opens something: fn()'s result, or what was wrong.
+template <typename Fn>
+int opening(Fn fn) {
+    try {
+        return fn();
+    } catch (const remora::Misuse& misuse) {
+        return fail(-EINVAL, misuse.what());
+    } catch (const remora::Failure& failure) {
+        return fail(-EHOSTUNREACH, failure.what());
+    } catch (const std::bad_alloc&) {
+        return fail(-ENOMEM, "no memory left here");
+    } catch (const std::exception& other) {
+        return fail(-EIO, other.what());
+    }
 }
 
 // Of a size this library or an older one knows; or NULL.
@@ -175,7 +192,7 @@ int allocate(remote_t* r, raddr_t wanted, uint64_t bytes, unsigned permission, r
     if (!address || !bytes || (permission != REMOTE_READ && permission != REMOTE_RW))
         return -EINVAL;
     try {
-        return r->handle.heap().alloc(bytes, permission, wanted, *address);
+        return r->handle.epoch()->heap.alloc(bytes, permission, wanted, *address);
     } catch (const std::bad_alloc&) {
         return -ENOMEM;
     }
@@ -186,18 +203,10 @@ int allocate(remote_t* r, raddr_t wanted, uint64_t bytes, unsigned permission, r
 REMOTE_API int remote_open(remote_t** r, const char* target, const remote_options* options) {
     if (!r || !target)
         return fail(-EINVAL, "remote_open() wants a place for the handle, and a target");
-    try {
+    return opening([&] {
         *r = new remote_handle{Handle(remora::lib::parse_target(target), options_of(options))};
         return 0;
-    } catch (const remora::Misuse& misuse) {
-        return fail(-EINVAL, misuse.what());
-    } catch (const remora::Failure& failure) {
-        return fail(-EHOSTUNREACH, failure.what());
-    } catch (const std::bad_alloc&) {
-        return fail(-ENOMEM, "no memory left here");
-    } catch (const std::exception& other) {
-        return fail(-EIO, other.what());
-    }
+    });
 }
 
 REMOTE_API void remote_close(remote_t* r) {
@@ -222,17 +231,24 @@ REMOTE_API int rfree(remote_t* r, raddr_t address) {
         return error;
     try {
         uint64_t bytes = 0;
-        int error = r->handle.heap().free(address, bytes);
+        EpochRef epoch = r->handle.epoch();
+        int error = epoch->heap.free(address, bytes);
         if (!error)
-            r->handle.locks().forget(address, bytes);
+            epoch->locks.forget(address, bytes);
         return error;
     } catch (const std::bad_alloc&) {
         return -ENOMEM;
     }
 }
 
+REMOTE_API int remote_lost(remote_t* r, raddr_t* address, uint64_t* bytes) {
+    if (int error = address && bytes ? check(r) : -EINVAL)
+        return error;
+    return opening([&] { return r->handle.lost(*address, *bytes); });
+}
+
 REMOTE_API uint64_t remote_page_bytes(remote_t* r) {
-    return r ? r->handle.backend().page_bytes() : 0;
+    return check(r) ? 0 : r->handle.epoch()->backend->page_bytes();
 }
 
 REMOTE_API int remote_register(remote_t* r, void* buffer, size_t bytes) {
@@ -257,15 +273,15 @@ REMOTE_API int remote_unregister(remote_t* r, void* buffer) {
 REMOTE_API int rread(remote_t* r, raddr_t address, void* buffer, size_t bytes) {
     if (int error = check_range(r, address, buffer, bytes))
         return error;
-    return r->handle.backend().transfer(RMEM_READ, address, static_cast<uint8_t*>(buffer), bytes,
-                                        limit());
+    return r->handle.epoch()->backend->transfer(RMEM_READ, address, static_cast<uint8_t*>(buffer),
+                                                bytes, limit());
 }
 
 REMOTE_API int rwrite(remote_t* r, raddr_t address, const void* buffer, size_t bytes) {
     if (int error = check_range(r, address, buffer, bytes))
         return error;
     auto* data = static_cast<uint8_t*>(const_cast<void*>(buffer));
-    return r->handle.backend().transfer(RMEM_WRITE, address, data, bytes, limit());
+    return r->handle.epoch()->backend->transfer(RMEM_WRITE, address, data, bytes, limit());
 }
 
 REMOTE_API int rread_async(remote_t* r, raddr_t address, void* buffer, size_t bytes, rop_t* op) {
@@ -304,13 +320,13 @@ REMOTE_API uint64_t rtimeout(uint64_t timeout_us) {
 REMOTE_API int rrelease(remote_t* r) {
     if (int error = check(r))
         return error;
-    return r->handle.backend().release(limit());
+    return r->handle.epoch()->backend->release(limit());
 }
 
 REMOTE_API int rfence(remote_t* r) {
     if (int error = check(r))
         return error;
-    return r->handle.backend().fence(limit());
+    return r->handle.epoch()->backend->fence(limit());
 }
 
 REMOTE_API int rreadv(remote_t* r, const rvec* pieces, size_t count) {
@@ -345,7 +361,8 @@ REMOTE_API int rfetch(remote_t* r, raddr_t address, size_t bytes, remote_fetch w
     if (int error = is_fetch(what) ? check_integer(r, address, bytes) : -EINVAL)
         return error;
     rmem_op_atomic atomic = fetch_of(what, value);
-    int error = r->handle.backend().atomic(address, static_cast<u32>(bytes), atomic, limit());
+    int error =
+        r->handle.epoch()->backend->atomic(address, static_cast<u32>(bytes), atomic, limit());
     if (!error && found)
         *found = atomic.found[0];
     return error;
@@ -356,7 +373,8 @@ REMOTE_API int rcas(remote_t* r, raddr_t address, size_t bytes, uint64_t* expect
     if (int error = expected ? check_integer(r, address, bytes) : -EINVAL)
         return error;
     rmem_op_atomic atomic = cas_of(*expected, desired);
-    if (int error = r->handle.backend().atomic(address, static_cast<u32>(bytes), atomic, limit()))
+    if (int error =
+            r->handle.epoch()->backend->atomic(address, static_cast<u32>(bytes), atomic, limit()))
         return error;
     bool was_there = atomic.found[0] == low_bytes(*expected, bytes);
     *expected = atomic.found[0];
@@ -370,7 +388,7 @@ REMOTE_API int rcas128(remote_t* r, raddr_t address, uint64_t expected[2],
     if (!expected || !desired || address % 16)
         return -EINVAL;
     rmem_op_atomic atomic{{desired[0], desired[1]}, {expected[0], expected[1]}, {0, 0}, RMEM_CAS};
-    if (int error = r->handle.backend().atomic(address, 16, atomic, limit()))
+    if (int error = r->handle.epoch()->backend->atomic(address, 16, atomic, limit()))
         return error;
     bool was_there = atomic.found[0] == expected[0] && atomic.found[1] == expected[1];
     std::copy_n(atomic.found, 2, expected);
@@ -422,8 +440,9 @@ REMOTE_API int rwait(remote_t* r, raddr_t address, size_t bytes, remote_compare 
     if (int error = is_compare(compare) ? check_integer(r, address, bytes) : -EINVAL)
         return error;
     uint64_t there = 0;
-    int error = remora::lib::wait_for_integer(r->handle.backend(), address, bytes, compare, value,
-                                              remora::lib::from_now(timeout_us), limit(), there);
+    int error =
+        remora::lib::wait_for_integer(*r->handle.epoch()->backend, address, bytes, compare, value,
+                                      remora::lib::from_now(timeout_us), limit(), there);
     if (found && (!error || error == -EAGAIN))
         *found = there;
     return error;
@@ -435,14 +454,14 @@ REMOTE_API int rlock_init(remote_t* r, raddr_t lock, uint64_t lease_us) {
     uint64_t lease_ms = lease_us / 1000;
     if (!lease_ms || lease_ms > UINT32_MAX)
         return -EINVAL;
-    return r->handle.locks().init(lock, static_cast<uint32_t>(lease_ms), limit());
+    return r->handle.epoch()->locks.init(lock, static_cast<uint32_t>(lease_ms), limit());
 }
 
 REMOTE_API int rlock(remote_t* r, raddr_t lock) {
     if (int error = check_lock(r, lock))
         return error;
     try {
-        return r->handle.locks().take(lock, limit());
+        return r->handle.epoch()->locks.take(lock, limit());
     } catch (const std::bad_alloc&) {
         return -ENOMEM;
     }
@@ -451,16 +470,17 @@ REMOTE_API int rlock(remote_t* r, raddr_t lock) {
 REMOTE_API int rlock_extend(remote_t* r, raddr_t lock) {
     if (int error = check_lock(r, lock))
         return error;
-    return r->handle.locks().extend(lock, limit());
+    return r->handle.epoch()->locks.extend(lock, limit());
 }
 
 REMOTE_API int runlock(remote_t* r, raddr_t lock) {
     if (int error = check_lock(r, lock))
         return error;
     Clock::time_point until = limit();
-    if (int error = r->handle.backend().release(until))
+    EpochRef epoch = r->handle.epoch();
+    if (int error = epoch->backend->release(until))
         return error;
-    return r->handle.locks().give(lock, until);
+    return epoch->locks.give(lock, until);
 }
 
 REMOTE_API int remote_stats(remote_t* r, remote_counters* counters) {
@@ -468,7 +488,7 @@ REMOTE_API int remote_stats(remote_t* r, remote_counters* counters) {
         return error;
     // The caller's memory may be a mapping's, which is not to be touched under the backend's locks.
     remote_counters sum{};
-    r->handle.backend().stats(sum);
+    r->handle.stats(sum);
     *counters = sum;
     return 0;
 }
@@ -506,7 +526,7 @@ REMOTE_API int remote_mmap(remote_t* r, raddr_t address, size_t bytes, unsigned 
         (permission != REMOTE_READ && permission != REMOTE_RW))
         return fail(-EINVAL, "remote_mmap() wants whole pages, and REMOTE_READ or REMOTE_RW");
     try {
-        int error = r->handle.mappings().map(r->handle.backend(), address, bytes,
+        int error = r->handle.mappings().map(r->handle.epoch(), address, bytes,
                                              permission == REMOTE_RW, limits_of(options), *memory);
         return error ? fail(error, "the first or the last page of the range can't be read") : 0;
     } catch (const remora::Misuse& misuse) {

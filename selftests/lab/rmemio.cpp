@@ -565,11 +565,53 @@ void cancel(int fd) {
     give_back(fd, addr, region_bytes);
 }
 
+// ---- a node that restarts ----
+
+void expect_stale(Ring& ring, int fd, std::uint64_t addr, char* data) {
+    refuse(ring, fd, "READ of before", io_of(RMEM_IO_READ, addr, 8, data), -ESTALE);
+    refuse(ring, fd, "WRITE of before", io_of(RMEM_IO_WRITE, addr, 8, data), -ESTALE);
+    refuse(ring, fd, "FENCE of before", io_of(RMEM_IO_FENCE, 0, 0, nullptr), -ESTALE);
+    rmem_io_alloc wish{};
+    wish.bytes = region_bytes;
+    wish.perm = 3;
+    expect("ALLOC of before", by_ioctl(fd, RMEM_IOC_ALLOC, &wish), -ESTALE);
+    rmem_io_range range{addr, region_bytes};
+    expect("FREE of before", by_ioctl(fd, RMEM_IOC_FREE, &range), -ESTALE);
+}
+
+// Who opened the device before the restart has no part in what is opened after it.
+void restart(const char* path, int fd) {
+    Ring ring;
+    char data[8] = "before";
+    std::uint64_t addr = alloc(fd, region_bytes, 3);
+    expect("WRITE", ring.run(fd, io_of(RMEM_IO_WRITE, addr, sizeof(data), data)), 0);
+    if (!told("ready"))
+        return;
+    expect_stale(ring, fd, addr, data);
+    if (!told("lost"))
+        return;
+    int anew = open(path, O_RDWR | O_CLOEXEC);
+    expect("open", anew < 0 ? -errno : 0, 0);
+    refuse(ring, anew, "what was there", io_of(RMEM_IO_READ, addr, 8, data), -EFAULT);
+    // The same address, of another owner.
+    rmem_io_alloc wish{};
+    wish.addr = addr;
+    wish.bytes = region_bytes;
+    wish.perm = 3;
+    expect("ALLOC", by_ioctl(anew, RMEM_IOC_ALLOC, &wish), 0);
+    expect("where it was wanted", wish.addr == addr, 1);
+    expect_stale(ring, fd, addr, data);
+    expect("READ", ring.run(anew, io_of(RMEM_IO_READ, addr, sizeof(data), data)), 0);
+    expect("zeros", data[0], 0);
+    give_back(anew, addr, region_bytes);
+    close(anew);
+}
+
 } // namespace
 
 int main(int argc, char** argv) {
     if (argc != 3) {
-        std::fprintf(stderr, "usage: rmemio refusals|fixed|vectors|cancel|alloc|linger DEVICE\n");
+        std::fprintf(stderr, "usage: rmemio refusals|fixed|vectors|cancel|restart|alloc|linger DEVICE\n");
         return 2;
     }
     std::string what = argv[1];
@@ -586,6 +628,8 @@ int main(int argc, char** argv) {
         vectors(fd);
     else if (what == "cancel")
         cancel(fd);
+    else if (what == "restart")
+        restart(argv[2], fd);
     else if (what == "alloc")
         told("ready") && alloc(fd, region_bytes, 3);
     else

@@ -6,6 +6,7 @@ out/bin/lib-lab is the library's GoogleTest program; REMORA_TEST_TARGET tells it
 """
 
 import errno
+import itertools
 import re
 import signal
 
@@ -221,6 +222,116 @@ def test_restarted_node(lab):
         device.wait_state("lost")
 
 
+def lose(machine, node, device):
+    """Restarts the node, and has a program notice."""
+    program = Lingering(machine, device)
+    node.stop()
+    node.start()
+    program.begin()
+    program.expect(errno.ESTALE)
+    device.wait_state("lost")
+
+
+def test_opened_anew(lab):
+    """After the node's restart the next who opens the device has it connected; who had it open has lost it."""
+    compute = lab["compute"]
+    with Rack(lab) as rack:
+        node = rack.node("memory", "64M")
+        device = rack.attach("compute", node, None)
+        sent = device.counters()["sent"]
+        for _ in range(2):
+            program = compute.spawn([rmemio_path(), "restart", device.path])
+            program.wait_output("ready")
+            node.stop()
+            node.start()
+            program.send(b"go\n")
+            program.wait_output("lost")
+            assert device.status()["state"] == "lost"
+            program.send(b"go\n")
+            result = program.wait(rmem.ACTION_S)
+            assert result.rc == 0, f"{result.out} {result.err}"
+            assert device.status()["state"] == "up"
+            assert (now := device.counters()["sent"]) > sent, "counters go on"
+            sent = now
+
+
+def test_opened_anew_by_many(lab):
+    """They connect it once, and all of them have it."""
+    compute = lab["compute"]
+    with Rack(lab) as rack:
+        node = rack.node("memory", "64M")
+        device = rack.attach("compute", node, None)
+        lose(compute, node, device)
+        connected = f"dmesg | grep -c '{device.name}: .* is connected again' || true"
+        before = int(compute.run(connected).out)
+        for each in [compute.spawn([rmemio_path(), "fixed", device.path]) for _ in range(8)]:
+            result = each.wait(rmemlab.LOAD_S)
+            assert result.rc == 0, f"{result.out} {result.err}"
+        assert int(compute.run(connected).out) == before + 1
+        assert device.status()["state"] == "up"
+        assert node.status()["regions"] == 0
+
+
+def test_detached_while_opened_anew(lab):
+    """Whoever waits for a node that isn't there can be killed, and is in nobody's way."""
+    compute = lab["compute"]
+    with Rack(lab) as rack:
+        node = rack.node("memory", "64M")
+        device = rack.attach("compute", node, None, "--timeout", "30")
+        lose(compute, node, device)
+        node.stop()
+        killed = compute.spawn([rmemio_path(), "fixed", device.path])
+        rmem.wait_until("it is opening it", lambda: device.status()["openers"])
+        killed.signal(signal.SIGKILL)
+        killed.wait(rmem.ACTION_S)
+        assert device.status()["openers"] == 0
+        two = [compute.spawn([rmemio_path(), "fixed", device.path]) for _ in range(2)]
+        rmem.wait_until("one is opening it", lambda: device.status()["openers"])
+        rmemlab.cli_refused(compute, "detach", device.name, says=rf"{device.name} is in use: end the programs")
+        device.detach("--force")
+        for each in two:
+            result = each.wait(rmem.ACTION_S)
+            assert "No such" in result.err, f"{result.out} {result.err}" # device, or file by then
+        assert rmem.devices(compute) == []
+
+
+def test_node_away_when_opened_anew(lab):
+    """The open fails in time, and the next one succeeds when the node is there."""
+    compute = lab["compute"]
+    with Rack(lab) as rack:
+        node = rack.node("memory", "64M")
+        device = rack.attach("compute", node, None, "--timeout", "2")
+        lose(compute, node, device)
+        node.stop()
+        result = compute.run([rmemio_path(), "fixed", device.path], check=False)
+        assert "Host is down" in result.err, f"{result.out} {result.err}"
+        assert device.status()["state"] == "lost"
+        node.start()
+        compute.run([rmemio_path(), "fixed", device.path], timeout=rmemlab.LOAD_S)
+        assert device.status()["state"] == "up"
+
+
+@tap.bound(1500)
+def test_library_goes_on(lab):
+    """The library's tests of restarts, which ask for one when they want it."""
+    with Rack(lab) as rack:
+        node = rack.node("memory", "64M")
+        device = rack.attach("compute", node, None)
+        program = lab["compute"].spawn(f"REMORA_TEST_RESTART=1 REMORA_TEST_TARGET=dev:{device.path} {PROGRAM} "
+                                       "--gtest_filter='Lost.*'")
+        for number in itertools.count(1):
+            rmem.wait_until("it asks, or ends", lambda: f"node {number}\n" in program.out or not program.running(),
+                            SUITE_S)
+            if not program.running():
+                break
+            (node.stop if number % 2 else node.start)()
+            program.send(b"done\n")
+        result = program.wait()
+        assert result.rc == 0, result.out + result.err
+        device.detach()
+        node.clear_space()
+
+
 def test_in_use(lab):
     """A device that is open stays, but for --force: then what is under way ends, and so does what comes later."""
     compute = lab["compute"]
@@ -256,7 +367,8 @@ def test_wishes_that_are_wrong(lab):
 
 TESTS = [test_device, test_device_without_io_uring, test_udp_to_the_kernels_node, test_refusals, test_vectors,
          test_silent_node, test_killed_while_silent, test_limits_while_silent, test_taken_back, test_restarted_node,
-         test_in_use, test_wishes_that_are_wrong, rmemlab.test_modules_go]
+         test_opened_anew, test_opened_anew_by_many, test_detached_while_opened_anew, test_node_away_when_opened_anew,
+         test_library_goes_on, test_in_use, test_wishes_that_are_wrong, rmemlab.test_modules_go]
 
 if __name__ == "__main__":
     tap.main("pair", TESTS)

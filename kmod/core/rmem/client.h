@@ -16,7 +16,8 @@
  * The session is opened, and opened again when the node forgot it, by the channel itself;
  * ops that were outstanding then get new ids. A node that restarted
  * is told by its boot epoch: the channel is then LOST for good, and every op
- * finishes with RMEM_CLIENT_LOST.
+ * finishes with RMEM_CLIENT_LOST. Who wants to go on begins another one, by rmem_client_init()
+ * under another name, in the same place even when no op is left in it.
  *
  * Locking: one lock per channel, held by the caller around every call here but
  * those on shared windows, which synchronise themselves (window.h). Whoever dropped that
