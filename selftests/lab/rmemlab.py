@@ -13,7 +13,7 @@ import tarfile
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "tools" / "lab"))
 
-from remoralab import LabError, compiled, rmem, tap  # noqa: E402
+from remoralab import LabError, cache, compiled, rmem, tap  # noqa: E402
 
 SEED = tap.SEED
 # Bound of one load; emulation on a busy machine needs it.
@@ -100,6 +100,13 @@ def test_modules_go(lab):
     for machine in lab:
         rmem.unload(machine)
         assert rmem.loaded(machine) == []
+
+
+# Programs
+
+def rmemio_path():
+    sources = [HERE / name for name in ("rmemio.cpp", "rmemio_refusals.cpp", "rmemio.hpp")]
+    return compiled.program("rmemio", [*sources, cache.REPO / "include/uapi/remora_rmem_io.h"], ["-luring"])
 
 
 # Swap

@@ -63,35 +63,36 @@ def injection(machine, module, percent=0):
                                   f"echo 0 > /sys/kernel/debug/{each}/require-end" for each in ATTRIBUTES))
 
 
-def nth_failing(machine, n, words):
-    """Runs `remora WORDS` with its n-th allocation failing: (did one fail, status)."""
+def nth_failing(machine, n, command):
+    """Runs a command with its n-th allocation failing: (did one fail, status)."""
     runner = compiled.program("failnth", [rmemlab.HERE / "failnth.cpp"])
-    out = machine.run([runner, str(n), rmem.CLI, *words], timeout=rmem.ACTION_S).out
+    out = machine.run([runner, str(n), *command], timeout=rmem.ACTION_S).out
     fired, _, status = out.splitlines()[-1].rpartition(" ")
     return fired == "fired", int(status)
 
 
-def visit(machine, words, undo, clean):
-    """fail-nth over a command. undo() after it succeeded; clean() says what must hold if it didn't."""
+def visit(machine, command, undo, clean, most=NTH_MAX):
+    """fail-nth over a command, in steps that grow up to `most`. undo() after it succeeded; clean() says what must
+    hold if it didn't."""
     chance = random.Random(rmemlab.SEED)
     n = visited = refused = 0
     step = 2
     while n < NTH_MAX:
         # The first ones are ours, the later ones mostly the block layer's on our behalf.
         n += 1 if n < 10 else chance.randint(1, step)
-        step += max(1, n // VISITS)
-        fired, status = nth_failing(machine, n, words)
+        step = min(step + max(1, n // VISITS), most)
+        fired, status = nth_failing(machine, n, command)
         if status == 0:
             undo()
         else:
             refused += 1
             clean()
         if not fired:
-            assert status == 0, f"remora {words[0]} failed ({status}) although no allocation did"
-            tap.diag(f"{' '.join(map(str, words[:2]))}: {visited} of {n} allocations made to fail, {refused} refused")
+            assert status == 0, f"{command[1]} failed ({status}) although no allocation did"
+            tap.diag(f"{' '.join(map(str, command[1:3]))}: {visited} of {n} allocations made to fail, {refused} refused")
             return
         visited += 1
-    raise rmemlab.LabError(f"remora {words[0]} makes more than {NTH_MAX} allocations")
+    raise rmemlab.LabError(f"{command[1]} makes more than {NTH_MAX} allocations")
 
 
 def debug_only(test):
@@ -110,7 +111,6 @@ def test_attach(lab):
     with Rack(lab) as rack:
         node = rack.node("memory", "64M")
         rmem.load(compute, rmem.CLIENT)
-        words = rmem.attach_words(compute, node, "32M")
 
         def undo():
             [device] = rmem.attached(compute)
@@ -121,7 +121,8 @@ def test_attach(lab):
             wait_until("no region is left", lambda: node.status()["regions"] == 0)
 
         with injection(compute, rmem.CLIENT):
-            visit(compute, words, undo, clean)
+            for size in ("32M", None):
+                visit(compute, [rmem.CLI, *rmem.attach_words(compute, node, size)], undo, clean)
 
 
 @debug_only
@@ -139,7 +140,22 @@ def test_detach(lab):
             assert [each["state"] for each in rmem.devices(compute)] == ["up"], "refused, but not as it was"
 
         with injection(compute, rmem.CLIENT):
-            visit(compute, ["detach", device.name], undo, clean)
+            visit(compute, [rmem.CLI, "detach", device.name], undo, clean)
+
+
+@debug_only
+def test_programs(lab):
+    """Each operation of a program's finds memory, or is refused; a region that is refused isn't kept."""
+    compute = lab["compute"]
+    with Rack(lab) as rack:
+        node = rack.node("memory", "64M")
+        device = rack.attach("compute", node, None)
+
+        def clean():
+            wait_until("no region is left", lambda: node.status()["regions"] == 0)
+
+        with injection(compute, rmem.CLIENT):
+            visit(compute, [rmemlab.rmemio_path(), "each", device.path], clean, clean, most=8)
 
 
 @debug_only
@@ -148,7 +164,7 @@ def test_node_start(lab):
     with Rack(lab) as rack:
         node = rack.node("memory", "32M")
         node.stop()
-        words = ["node", "start", "--memory", "32M", "--space", f"1={node.key_path}"]
+        words = [rmem.CLI, "node", "start", "--memory", "32M", "--space", f"1={node.key_path}"]
 
         def clean():
             assert not node.status()["started"], "a refused start left the node started"
@@ -215,7 +231,7 @@ def scan_when_asked(machine):
     machine.run("echo scan=off > /sys/kernel/debug/kmemleak 2>/dev/null || :")
 
 
-TESTS = [test_attach, test_detach, test_node_start, test_io, test_swap, test_nothing_leaked]
+TESTS = [test_attach, test_detach, test_programs, test_node_start, test_io, test_swap, test_nothing_leaked]
 
 if __name__ == "__main__":
     tap.main("pair", TESTS, on_boot=scan_when_asked)

@@ -11,7 +11,7 @@ import re
 import signal
 
 import rmemlab
-from remoralab import cache, compiled, rmem, tap
+from remoralab import cache, rmem, tap
 from remoralab.rmem import Rack
 
 SUITE_S = 1200  # a kernel with KASAN takes some ten times as long
@@ -78,18 +78,13 @@ def test_udp_to_the_kernels_node(lab):
 
 # Asked by hand
 
-def rmemio_path():
-    return compiled.program("rmemio", [rmemlab.HERE / "rmemio.cpp", cache.REPO / "include/uapi/remora_rmem_io.h"],
-                            ["-luring"])
-
-
 def test_refusals(lab):
     """What no library would ask is refused with the right errno, and changes nothing."""
     with Rack(lab) as rack:
         node = rack.node("memory", "64M")
         device = rack.attach("compute", node, None)
         for what in ("refusals", "fixed"):
-            lab["compute"].run([rmemio_path(), what, device.path], timeout=rmemlab.LOAD_S)
+            lab["compute"].run([rmemlab.rmemio_path(), what, device.path], timeout=rmemlab.LOAD_S)
         assert node.status()["regions"] == 0
 
 
@@ -99,7 +94,7 @@ def test_vectors(lab):
     with Rack(lab) as rack:
         node = rack.node("memory", "64M")
         device = rack.attach("compute", node, None)
-        program = compute.spawn([rmemio_path(), "vectors", device.path])
+        program = compute.spawn([rmemlab.rmemio_path(), "vectors", device.path])
         program.wait_output("ready")
         before = device.counters()
         program.send(b"go\n")
@@ -120,7 +115,7 @@ class Lingering:
     """A program that begins 32 operations when told, and says how each has ended."""
 
     def __init__(self, machine, device):
-        self.process = machine.spawn([rmemio_path(), "linger", device.path])
+        self.process = machine.spawn([rmemlab.rmemio_path(), "linger", device.path])
         self.process.wait_output("ready")
 
     def begin(self):
@@ -162,7 +157,7 @@ def test_killed_while_silent(lab):
         node = rack.node("memory", "64M")
         device = rack.attach("compute", node, None, "--fail-after", "60")
         killed, other = Lingering(compute, device), Lingering(compute, device)
-        asking = compute.spawn([rmemio_path(), "alloc", device.path])
+        asking = compute.spawn([rmemlab.rmemio_path(), "alloc", device.path])
         asking.wait_output("ready")
         with rmemlab.link_down(lab, "rack"):
             sent = device.counters()["sent"]
@@ -198,7 +193,7 @@ def test_taken_back(lab):
     with Rack(lab) as rack:
         node = rack.node("memory", "64M")
         device = rack.attach("compute", node, None, "--fail-after", "60")
-        program = compute.spawn([rmemio_path(), "cancel", device.path])
+        program = compute.spawn([rmemlab.rmemio_path(), "cancel", device.path])
         program.wait_output("ready")
         with rmemlab.link_down(lab, "rack"):
             program.send(b"go\n")
@@ -240,7 +235,7 @@ def test_opened_anew(lab):
         device = rack.attach("compute", node, None)
         sent = device.counters()["sent"]
         for _ in range(2):
-            program = compute.spawn([rmemio_path(), "restart", device.path])
+            program = compute.spawn([rmemlab.rmemio_path(), "restart", device.path])
             program.wait_output("ready")
             node.stop()
             node.start()
@@ -264,7 +259,7 @@ def test_opened_anew_by_many(lab):
         lose(compute, node, device)
         connected = f"dmesg | grep -c '{device.name}: .* is connected again' || true"
         before = int(compute.run(connected).out)
-        for each in [compute.spawn([rmemio_path(), "fixed", device.path]) for _ in range(8)]:
+        for each in [compute.spawn([rmemlab.rmemio_path(), "fixed", device.path]) for _ in range(8)]:
             result = each.wait(rmemlab.LOAD_S)
             assert result.rc == 0, f"{result.out} {result.err}"
         assert int(compute.run(connected).out) == before + 1
@@ -280,12 +275,12 @@ def test_detached_while_opened_anew(lab):
         device = rack.attach("compute", node, None, "--timeout", "30")
         lose(compute, node, device)
         node.stop()
-        killed = compute.spawn([rmemio_path(), "fixed", device.path])
+        killed = compute.spawn([rmemlab.rmemio_path(), "fixed", device.path])
         rmem.wait_until("it is opening it", lambda: device.status()["openers"])
         killed.signal(signal.SIGKILL)
         killed.wait(rmem.ACTION_S)
         assert device.status()["openers"] == 0
-        two = [compute.spawn([rmemio_path(), "fixed", device.path]) for _ in range(2)]
+        two = [compute.spawn([rmemlab.rmemio_path(), "fixed", device.path]) for _ in range(2)]
         rmem.wait_until("one is opening it", lambda: device.status()["openers"])
         rmemlab.cli_refused(compute, "detach", device.name, says=rf"{device.name} is in use: end the programs")
         device.detach("--force")
@@ -303,11 +298,11 @@ def test_node_away_when_opened_anew(lab):
         device = rack.attach("compute", node, None, "--timeout", "2")
         lose(compute, node, device)
         node.stop()
-        result = compute.run([rmemio_path(), "fixed", device.path], check=False)
+        result = compute.run([rmemlab.rmemio_path(), "fixed", device.path], check=False)
         assert "Host is down" in result.err, f"{result.out} {result.err}"
         assert device.status()["state"] == "lost"
         node.start()
-        compute.run([rmemio_path(), "fixed", device.path], timeout=rmemlab.LOAD_S)
+        compute.run([rmemlab.rmemio_path(), "fixed", device.path], timeout=rmemlab.LOAD_S)
         assert device.status()["state"] == "up"
 
 
