@@ -526,9 +526,19 @@ static long ioctl_io(struct file *file, const void __user *arg)
 	return conclude(op);
 }
 
-static int call(struct chr_op *op, unsigned int channel)
+/* The op is used for one after the other, so that nothing is wanting between them. */
+static int call_begin(struct chr_op *op, u8 type, u64 addr, u32 bytes, unsigned int channel)
 {
-	int err = submit(op, channel);
+	op->op.type = type;
+	op->op.addr = addr;
+	op->op.len = bytes;
+	reinit_completion(&op->done);
+	return submit(op, channel);
+}
+
+static int call(struct chr_op *op, u8 type, u64 addr, u32 bytes, unsigned int channel)
+{
+	int err = call_begin(op, type, addr, bytes, channel);
 
 	if (err)
 		return err;
@@ -546,39 +556,87 @@ static unsigned int calls_channel(const struct rmem_chr_file *file)
 	return file->device->queues;
 }
 
-static int call_alloc(struct rmem_chr_file *file, struct rmem_io_alloc *io)
+static int call_alloc(struct chr_op *op, struct rmem_io_alloc *io)
 {
-	const struct rmem_io nothing = { .type = RMEM_IO_FENCE };
-	struct chr_op *op = op_new(file, &nothing, NULL);
 	int err;
 
-	if (IS_ERR(op))
-		return PTR_ERR(op);
-	op->op.type = RMEM_ALLOC;
 	op->op.alloc = (struct rmem_op_alloc){
 		.bytes = io->bytes,
 		.addr = io->addr,
 		.perm = io->perm,
 	};
-	err = call(op, calls_channel(file));
+	err = call(op, RMEM_ALLOC, 0, 0, calls_channel(op->file));
 	if (!err) {
 		io->addr = op->op.range.addr;
 		io->bytes = op->op.range.bytes;
 	}
-	op_free(op);
 	return err;
 }
 
-/* -EFAULT: the session ended before the node knew that we know; the region went with it. */
-static int call_confirm(struct rmem_chr_file *file, u64 addr)
+static void set_range(struct chr_op *op, u64 addr, u64 bytes)
 {
-	const struct rmem_io byte = { .type = RMEM_IO_READ, .bytes = 1, .addr = addr };
-	struct chr_op *op = op_new(file, &byte, NULL);
+	op->op.range = (struct rmem_op_range){ .addr = addr, .bytes = bytes };
+}
+
+/*
+ * Nobody will ever know where it is. Who was killed doesn't wait long for the answer; where no FREE
+ * arrives, the session that made the region ends with this one's being taken back, and undoes it.
+ */
+static void call_undo(struct chr_op *op, const struct rmem_io_alloc *io)
+{
+	set_range(op, io->addr, io->bytes);
+	if (call_begin(op, RMEM_FREE, 0, 0, calls_channel(op->file)) ||
+	    wait_for_completion_timeout(&op->done, msecs_to_jiffies(LINGER_MS)))
+		return;
+	op_take_back(op, -ECANCELED);
+	wait_for_completion(&op->done);
+}
+
+/* A region is its asker's when a READ has told the node that he knows of it, and he does. */
+static int alloc_region(struct chr_op *op, const struct rmem_io_alloc *wish, void __user *arg)
+{
+	struct rmem_io_alloc io;
+	unsigned int tries = 0;
 	int err;
 
+	do {
+		io = *wish;
+		err = call_alloc(op, &io);
+		if (err)
+			return err == -EFAULT ? -EAGAIN : err;
+		err = call(op, RMEM_READ, io.addr, 1, calls_channel(op->file));
+		/* The session ended before the node knew; the region went with it. */
+	} while (err == -EFAULT && ++tries < ALLOC_TRIES);
+	if (err == -EFAULT)
+		return -EAGAIN;
+	if (!err && copy_to_user(arg, &io, sizeof(io)))
+		err = -EFAULT;
+	if (err)
+		call_undo(op, &io);
+	return err;
+}
+
+static long ioctl_alloc(struct file *opened, void __user *arg)
+{
+	const struct rmem_io byte = { .type = RMEM_IO_READ, .bytes = 1 };
+	struct rmem_chr_file *file = opened->private_data;
+	struct rmem_io_alloc wish;
+	struct chr_op *op;
+	int err = -EINTR;
+
+	if (!(opened->f_mode & FMODE_WRITE))
+		return -EBADF;
+	if (copy_from_user(&wish, arg, sizeof(wish)))
+		return -EFAULT;
+	if (wish.reserved)
+		return -EINVAL;
+	op = op_new(file, &byte, NULL);
 	if (IS_ERR(op))
 		return PTR_ERR(op);
-	err = call(op, calls_channel(file));
+	if (!mutex_lock_killable(&file->device->calls)) {
+		err = alloc_region(op, &wish, arg);
+		mutex_unlock(&file->device->calls);
+	}
 	op_free(op);
 	return err;
 }
@@ -592,46 +650,13 @@ static int call_free(struct rmem_chr_file *file, const struct rmem_io_range *io)
 
 	if (IS_ERR(op))
 		return PTR_ERR(op);
-	op->op.type = RMEM_FREE;
-	op->op.range = (struct rmem_op_range){ .addr = io->addr, .bytes = io->bytes };
-	err = call(op, file->channel);
+	set_range(op, io->addr, io->bytes);
+	err = call(op, RMEM_FREE, 0, 0, file->channel);
 	/* Executed before, and the answer was lost with the session. */
 	if (err == -EFAULT && op->op.attempt)
 		err = 0;
 	op_free(op);
 	return err;
-}
-
-static long ioctl_alloc(struct file *opened, void __user *arg)
-{
-	struct rmem_chr_file *file = opened->private_data;
-	struct rmem_device *device = file->device;
-	struct rmem_io_alloc wish, io;
-	unsigned int tries = 0;
-	int err;
-
-	if (!(opened->f_mode & FMODE_WRITE))
-		return -EBADF;
-	if (copy_from_user(&wish, arg, sizeof(wish)))
-		return -EFAULT;
-	if (wish.reserved)
-		return -EINVAL;
-	if (mutex_lock_killable(&device->calls))
-		return -EINTR;
-	do {
-		io = wish;
-		err = call_alloc(file, &io);
-		if (!err)
-			err = call_confirm(file, io.addr);
-	} while (err == -EFAULT && ++tries < ALLOC_TRIES);
-	mutex_unlock(&device->calls);
-	if (err)
-		return err == -EFAULT ? -EAGAIN : err;
-	if (!copy_to_user(arg, &io, sizeof(io)))
-		return 0;
-	/* Nobody would ever know where it is. */
-	call_free(file, &(struct rmem_io_range){ .addr = io.addr, .bytes = io.bytes });
-	return -EFAULT;
 }
 
 static long ioctl_free(struct file *file, const void __user *arg)
