@@ -414,8 +414,12 @@ int Udp::alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t want
         release(never); // the READ's floor has to be above the ALLOC's id
         std::uint8_t byte;
         error = transfer(RMEM_READ, range.addr, &byte, 1, never);
-        if (error != -EFAULT || tries == alloc_tries)
-            return error;
+        if (error == -EFAULT && tries < alloc_tries)
+            continue;
+        // By a FREE; or, where none arrives, by the end of the session that made it.
+        if (error)
+            dealloc(range);
+        return error;
     }
 }
 

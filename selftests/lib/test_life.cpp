@@ -308,6 +308,23 @@ TEST_F(Network, ARestartedNodeHasLostEverything) {
     remote_close(r);
 }
 
+// More than half of the node's memory: there is room for it again when nobody got it.
+TEST_F(Network, ARegionThatNobodyHasIsGivenBack) {
+    TestNode node;
+    Relay relay(node.port(), 0);
+    remote_options options{};
+    options.size = sizeof(options);
+    options.timeout_us = 300'000;
+    remote_t* r = nullptr;
+    ASSERT_EQ(remote_open(&r, udp_target(relay.port()).c_str(), &options), 0);
+    relay.keep([](const rmem_head& head) { return head.type == (RMEM_READ | RMEM_RESPONSE); });
+    raddr_t a = 0;
+    EXPECT_EQ(ralloc(r, 20 << 20, REMOTE_RW, &a), -ETIMEDOUT);
+    relay.keep(nullptr);
+    EXPECT_EQ(ralloc(r, 20 << 20, REMOTE_RW, &a), 0);
+    remote_close(r);
+}
+
 TEST_F(Network, SessionsComeAndGo) {
     TestNode node(0, 4);
     for (int i = 0; i < 100; i++) {
