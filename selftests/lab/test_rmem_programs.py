@@ -286,7 +286,7 @@ def test_detached_while_opened_anew(lab):
         device.detach("--force")
         for each in two:
             result = each.wait(rmem.ACTION_S)
-            assert "No such" in result.err, f"{result.out} {result.err}" # device, or file by then
+            assert "No such" in result.err, f"{result.out} {result.err}"  # device, or file by then
         assert rmem.devices(compute) == []
 
 
