@@ -177,20 +177,30 @@ const struct rmem_door rmem_chr_door = {
 
 int rmem_chr_start(void)
 {
-	int err = alloc_chrdev_region(&first, 0, RMEM_INDEX_MAX + 1, "rmem");
+	int err = rmem_chr_op_start();
 
 	if (err)
 		return err;
+	err = alloc_chrdev_region(&first, 0, RMEM_INDEX_MAX + 1, "rmem");
+	if (err)
+		goto stop_op;
 	class = compat_class_create("rmem");
 	if (IS_ERR(class)) {
-		unregister_chrdev_region(first, RMEM_INDEX_MAX + 1);
-		return PTR_ERR(class);
+		err = PTR_ERR(class);
+		goto unregister;
 	}
 	return 0;
+
+unregister:
+	unregister_chrdev_region(first, RMEM_INDEX_MAX + 1);
+stop_op:
+	rmem_chr_op_stop();
+	return err;
 }
 
 void rmem_chr_stop(void)
 {
 	class_destroy(class);
 	unregister_chrdev_region(first, RMEM_INDEX_MAX + 1);
+	rmem_chr_op_stop();
 }

@@ -298,13 +298,15 @@ static struct chr_pdu *pdu_of(struct io_uring_cmd *cmd)
 	return (struct chr_pdu *)cmd->pdu;
 }
 
-/* The thread that asked has exited: a kernel thread stands in for it, as long as others live. */
+static struct workqueue_struct *concluders;
+
+/* In a kernel thread, for the program's that asked has exited; as long as others of it live. */
 static int conclude_elsewhere(struct chr_op *op)
 {
 	struct mm_struct *mm = op->mm;
 	int err;
 
-	if (!(current->flags & PF_KTHREAD) || !mmget_not_zero(mm)) {
+	if (!mmget_not_zero(mm)) {
 		op_free(op);
 		return -ECANCELED;
 	}
@@ -315,12 +317,30 @@ static int conclude_elsewhere(struct chr_op *op)
 	return err;
 }
 
+static void conclude_later(struct work_struct *work)
+{
+	struct chr_op *op = container_of(work, struct chr_op, later);
+	struct io_uring_cmd *cmd = op->cmd;
+
+	io_uring_cmd_done(cmd, conclude_elsewhere(op), 0, IO_URING_F_UNLOCKED);
+}
+
+/*
+ * The thread that asked; or, when that has exited, a kernel thread. Between the two it is a thread
+ * that exits, and has no memory any more.
+ */
 static void uring_end(struct io_uring_cmd *cmd, unsigned int issue_flags)
 {
 	struct chr_op *op = pdu_of(cmd)->op;
-	int err = likely(current->mm == op->mm) ? conclude(op) : conclude_elsewhere(op);
 
-	io_uring_cmd_done(cmd, err, 0, issue_flags);
+	if (likely(current->mm == op->mm)) {
+		io_uring_cmd_done(cmd, conclude(op), 0, issue_flags);
+	} else if (current->flags & PF_KTHREAD) {
+		io_uring_cmd_done(cmd, conclude_elsewhere(op), 0, issue_flags);
+	} else {
+		INIT_WORK(&op->later, conclude_later);
+		queue_work(concluders, &op->later);
+	}
 }
 
 void rmem_chr_finish(struct rmem_device *device, struct rmem_op *core,
@@ -713,4 +733,16 @@ long rmem_chr_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 	default:
 		return -ENOTTY;
 	}
+}
+
+int rmem_chr_op_start(void)
+{
+	concluders = alloc_workqueue("rmem_chr", WQ_UNBOUND, 0);
+	return concluders ? 0 : -ENOMEM;
+}
+
+/* The last one that was concluded let the module go, but may not have returned. */
+void rmem_chr_op_stop(void)
+{
+	destroy_workqueue(concluders);
 }

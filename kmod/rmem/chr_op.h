@@ -8,6 +8,7 @@
 #include <linux/bvec.h>
 #include <linux/completion.h>
 #include <linux/fs.h>
+#include <linux/workqueue.h>
 
 #include "rmem/device.h"
 #include "uapi/remora_rmem_io.h"
@@ -16,7 +17,10 @@ struct chr_op {
 	struct rmem_op op; /* first: the channels know that only */
 	struct rmem_chr_data data;
 	struct io_uring_cmd *cmd; /* or NULL: done is waited for */
-	struct completion done;
+	union {
+		struct completion done;
+		struct work_struct later; /* by io_uring */
+	};
 	enum rmem_client_result result;
 	struct rmem_chr_file *file; /* its own holds it */
 	unsigned int channel;	    /* which has it */

@@ -307,6 +307,8 @@ struct rmem_chr_data {
 };
 
 int rmem_chr_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags);
+int rmem_chr_op_start(void);
+void rmem_chr_op_stop(void);
 long rmem_chr_ioctl(struct file *file, unsigned int cmd, unsigned long arg);
 int rmem_chr_flush(struct file *file, fl_owner_t owner);
 /* An op of a program ended. */

@@ -9,11 +9,14 @@
 //                                "ready" and "cancelled"
 //     rmemio alloc DEVICE        asks for a region, after "ready"
 //     rmemio linger DEVICE       operations under way; prints "under way", then how they ended
+//     rmemio threads DEVICE      operations of threads that exit
 //     rmemio each DEVICE         one of each, by ioctl and by io_uring; exit code 3 if some of them
 //                                found no memory here
 //
 // Says what was wrong, a line each; exit code 1 if anything was.
+#include <array>
 #include <string>
+#include <thread>
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -251,6 +254,33 @@ void restart(const char* path, int fd) {
     close(anew);
 }
 
+// ---- threads that ask, and exit ----
+
+// Their operations end as all others, while they exit or after. Others keep the processors busy, so
+// that some are held up on their way out.
+void threads(int fd) {
+    std::uint64_t addr = alloc(fd, region_bytes, 3);
+    std::array<std::uint64_t, 16> data;
+    auto spin = [](const std::stop_token& stop) {
+        while (!stop.stop_requested()) {
+        }
+    };
+    std::vector<std::jthread> busy(3);
+    for (std::jthread& each : busy)
+        each = std::jthread(spin);
+    Ring ring;
+    for (int round = 0; round < 200; round++) {
+        std::thread([&] {
+            for (std::uint64_t& word : data)
+                ring.prepare(fd, io_of(RMEM_IO_READ, addr, sizeof(word), &word));
+            io_uring_submit(ring.get());
+        }).join();
+        for (std::size_t i = 0; i < data.size(); i++)
+            expect("operation of a thread that exits", ring.wait(), 0);
+    }
+    give_back(fd, addr, region_bytes);
+}
+
 // ---- one of each ----
 
 // True: it found memory.
@@ -312,9 +342,9 @@ int each(int fd) {
 int main(int argc, char** argv) {
     using namespace rmemio;
     if (argc != 3) {
-        std::fprintf(
-            stderr,
-            "usage: rmemio refusals|fixed|vectors|cancel|restart|alloc|linger|each DEVICE\n");
+        std::fprintf(stderr,
+                     "usage: rmemio "
+                     "refusals|fixed|vectors|cancel|restart|alloc|linger|threads|each DEVICE\n");
         return 2;
     }
     std::string what = argv[1];
@@ -333,6 +363,8 @@ int main(int argc, char** argv) {
         vectors(fd);
     else if (what == "cancel")
         cancel(fd);
+    else if (what == "threads")
+        threads(fd);
     else if (what == "restart")
         restart(argv[2], fd);
     else if (what == "alloc")

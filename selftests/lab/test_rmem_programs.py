@@ -83,7 +83,7 @@ def test_refusals(lab):
     with Rack(lab) as rack:
         node = rack.node("memory", "64M")
         device = rack.attach("compute", node, None)
-        for what in ("refusals", "fixed"):
+        for what in ("refusals", "fixed", "threads"):
             lab["compute"].run([rmemlab.rmemio_path(), what, device.path], timeout=rmemlab.LOAD_S)
         assert node.status()["regions"] == 0
 
