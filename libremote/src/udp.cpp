@@ -9,13 +9,13 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/ip.h>
-#include <netinet/udp.h>
 #include <poll.h>
 
 #include "support/crc32c.hpp"
 #include "support/failure.hpp"
 #include "support/parse.hpp"
 #include "support/random.hpp"
+#include "support/train.hpp"
 
 extern "C" {
 #include "core/base/bytes.h"
@@ -71,51 +71,120 @@ int error_of(const rmem_op& op, rmem_client_result result) {
 
 // ---- out ----
 
-// A datagram that is being put together, and the next one when it is full.
+// Datagrams that are put together, and go as trains.
 class Udp::Outgoing {
 public:
-    Outgoing(int fd, rmem_client& client, std::uint64_t now_ns)
-        : fd_(fd), client_(client), now_ns_(now_ns) {}
+    Outgoing(int fd, rmem_client& client) : fd_(fd), client_(client) {}
 
     // tx's data must stay until flush().
     void add(const rmem_client_tx& tx) {
-        if (messages_ && !(rmem_type_may_share(tx_[0].head.type) &&
-                           rmem_type_may_share(tx.head.type) && joins(tx.head)))
-            flush();
-        if (!messages_)
+        bool joined = bundle_.messages && rmem_type_may_share(tx_[messages_ - 1].head.type) &&
+                      rmem_type_may_share(tx.head.type) && joins(tx.head);
+        if (!joined) {
+            close();
+            if (!has_room())
+                flush();
+            begin();
             joins(tx.head);
+        }
         rmem_client_tx& mine = tx_[messages_] = tx;
-        std::size_t first = pieces_;
+        std::size_t first = iovecs_;
         if (mine.payload_bytes)
-            piece_[pieces_++] = {const_cast<void*>(rmem_client_tx_payload(&mine)),
-                                 mine.payload_bytes};
+            add_piece(const_cast<void*>(rmem_client_tx_payload(&mine)), mine.payload_bytes);
         if (mine.data_bytes)
-            piece_[pieces_++] = {data_of(mine), mine.data_bytes};
+            add_piece(data_of(mine), mine.data_bytes);
         seal(heads_.data() + messages_ * RMEM_HDR_BYTES, mine.head,
-             piece_.subspan(first, pieces_ - first), mine.payload_bytes + mine.data_bytes);
+             std::span(vector_).subspan(first, iovecs_ - first),
+             mine.payload_bytes + mine.data_bytes);
         messages_++;
     }
 
     void flush() {
-        if (!messages_)
+        close();
+        send();
+        messages_ = iovecs_ = gathered_bytes_ = datagrams_ = sent_ = 0;
+    }
+
+    void set_now(std::uint64_t now_ns) { now_ns_ = now_ns; }
+
+private:
+    struct Datagram {
+        std::size_t message, iovec; // its first
+        std::size_t messages_end, iovecs_end;
+        std::size_t bytes;
+    };
+    // Of a train. What one more datagram may have lies behind.
+    static constexpr std::size_t messages_max = 128;
+    static constexpr std::size_t gathered_bytes_max = train_bytes_max;
+
+    bool has_room() const {
+        return messages_ <= messages_max && gathered_bytes_ <= gathered_bytes_max &&
+               datagrams_ < train_datagrams_max;
+    }
+    void begin() {
+        datagram_[datagrams_] = {messages_, iovecs_, 0, 0, 0};
+        iovecs_++; // for its heads
+    }
+    // The datagram is whole. If those before it make no train with it, they go.
+    void close() {
+        if (bundle_.messages == 0)
             return;
-        vector_[0] = {heads_.data(), messages_ * RMEM_HDR_BYTES};
+        Datagram& whole = datagram_[datagrams_];
+        whole.messages_end = messages_;
+        whole.iovecs_end = iovecs_;
+        whole.bytes += bundle_.messages * RMEM_HDR_BYTES;
+        vector_[whole.iovec] = {heads_.data() + whole.message * RMEM_HDR_BYTES,
+                                bundle_.messages * RMEM_HDR_BYTES};
+        bundle_ = {};
+        unsigned before = datagrams_ - sent_;
+        if (before &&
+            (!trains_may_go_ || !is_coupled(before, train_bytes_, datagram_[datagrams_ - 1].bytes,
+                                            datagram_[sent_].bytes, whole.bytes)))
+            send();
+        datagrams_++;
+        train_bytes_ += whole.bytes;
+    }
+    void add_piece(void* data, std::size_t bytes) {
+        vector_[iovecs_++] = {data, bytes};
+        datagram_[datagrams_].bytes += bytes;
+    }
+
+    // Those that are whole, and haven't gone.
+    void send() {
+        std::span train = std::span(datagram_).subspan(sent_, datagrams_ - sent_);
+        sent_ = datagrams_;
+        train_bytes_ = 0;
+        if (train.empty() || went(train))
+            return;
+        bool many = train.size() > 1;
+        // The device leaves checksums to us, which a train can't have.
+        if (many && errno == EIO)
+            trains_may_go_ = false;
+        for (const Datagram& each : train) {
+            if (many && went({&each, 1}))
+                continue;
+            for (std::size_t i = each.message; i < each.messages_end; i++)
+                rmem_client_unsent(&client_, &tx_[i], now_ns_);
+        }
+    }
+    bool went(std::span<const Datagram> train) {
+        alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(std::uint16_t))> control;
         msghdr message{};
-        message.msg_iov = vector_.data();
-        message.msg_iovlen = 1 + pieces_;
+        message.msg_iov = &vector_[train.front().iovec];
+        message.msg_iovlen = train.back().iovecs_end - train.front().iovec;
+        if (train.size() > 1) {
+            message.msg_control = control.data();
+            message.msg_controllen = control.size();
+            set_control(CMSG_FIRSTHDR(&message), SOL_UDP, UDP_SEGMENT,
+                        static_cast<std::uint16_t>(train.front().bytes));
+        }
         ssize_t sent = sendmsg(fd_, &message, MSG_DONTWAIT);
         // An earlier datagram found nobody; that is told once.
         if (sent < 0 && errno == ECONNREFUSED)
             sent = sendmsg(fd_, &message, MSG_DONTWAIT);
-        for (std::size_t i = 0; sent < 0 && i < messages_; i++)
-            rmem_client_unsent(&client_, &tx_[i], now_ns_);
-        messages_ = 0;
-        pieces_ = 0;
-        gathered_bytes_ = 0;
-        bundle_ = {};
+        return sent >= 0;
     }
 
-private:
     std::uint8_t* data_of(const rmem_client_tx& tx) {
         const Op& op = op_of(tx.op);
         if (op.ranges.empty())
@@ -152,16 +221,19 @@ private:
 
     int fd_;
     rmem_client& client_;
-    std::uint64_t now_ns_;
+    std::uint64_t now_ns_ = 0;
+    bool trains_may_go_ = true;
+    rmem_bundle bundle_{}; // of the datagram that isn't whole
+    unsigned datagrams_ = 0, sent_ = 0;
+    std::size_t train_bytes_ = 0; // of those that are whole and haven't gone
     std::size_t messages_ = 0;
-    std::size_t pieces_ = 0;         // of their payloads
-    std::size_t gathered_bytes_ = 0; // the same, of WRITEVs
-    rmem_bundle bundle_{};
-    std::array<rmem_client_tx, RMEM_BUNDLE_MAX> tx_;
-    std::array<std::uint8_t, std::size_t{RMEM_BUNDLE_MAX} * RMEM_HDR_BYTES> heads_;
-    std::array<std::uint8_t, RMEM_PIECE_BYTES_MAX> gathered_;
-    std::array<iovec, 1 + std::size_t{2} * RMEM_BUNDLE_MAX> vector_; // all heads, then
-    std::span<iovec> piece_ = std::span(vector_).subspan(1);
+    std::size_t iovecs_ = 0;
+    std::size_t gathered_bytes_ = 0; // of WRITEVs
+    std::array<Datagram, train_datagrams_max> datagram_;
+    std::array<rmem_client_tx, messages_max + RMEM_BUNDLE_MAX> tx_;
+    std::array<iovec, train_datagrams_max + 2 * (messages_max + RMEM_BUNDLE_MAX)> vector_;
+    std::array<std::uint8_t, (messages_max + RMEM_BUNDLE_MAX) * RMEM_HDR_BYTES> heads_;
+    std::array<std::uint8_t, gathered_bytes_max + RMEM_PIECE_BYTES_MAX> gathered_;
 };
 
 // ---- in ----
@@ -181,8 +253,7 @@ void take_data(const Op& op, std::uint32_t offset, const std::uint8_t* data, std
 
 } // namespace
 
-// Packets of one recvmmsg(). A packet is a datagram, or several of one size but for the last, which
-// the kernel left together (UDP generic receive offload).
+// Packets of one recvmmsg(), each of them a train.
 class Udp::Incoming {
 public:
     Incoming() {
@@ -193,42 +264,33 @@ public:
             header.msg_iov = &vector_[i];
             header.msg_iovlen = 1;
             header.msg_control = control_[i].data();
+            header.msg_controllen = sizeof(Control);
         }
     }
     unsigned receive(int fd) {
-        for (mmsghdr& message : message_)
-            message.msg_hdr.msg_controllen = sizeof(Control);
+        // Of those that were received into; where there are many handles each line costs.
+        for (; used_; used_--)
+            message_[used_ - 1].msg_hdr.msg_controllen = sizeof(Control);
         int got = recvmmsg(fd, message_.data(), receive_batch, MSG_DONTWAIT, nullptr);
-        return got < 0 ? 0 : static_cast<unsigned>(got);
+        used_ = got < 0 ? 0 : static_cast<unsigned>(got);
+        return used_;
     }
     template <typename Fn>
     void for_each_datagram(unsigned packet, Fn fn) {
-        std::span<const std::uint8_t> left =
-            std::span(packet_[packet]).first(message_[packet].msg_len);
-        for (std::size_t most = datagram_bytes(message_[packet].msg_hdr); !left.empty();) {
-            std::size_t bytes = std::min(most, left.size());
-            fn(left.first(bytes));
-            left = left.subspan(bytes);
-        }
+        mmsghdr& message = message_[packet];
+        remora::for_each_datagram(message.msg_hdr,
+                                  std::span(packet_[packet]).first(message.msg_len), fn);
     }
 
 private:
-    // As much as UDP carries, so none is ever cut short.
-    struct alignas(64) Packet : std::array<std::uint8_t, 1 << 16> {};
+    struct alignas(64) Packet : std::array<std::uint8_t, packet_bytes_max> {};
     struct alignas(cmsghdr) Control : std::array<char, CMSG_SPACE(sizeof(int))> {};
 
-    static std::size_t datagram_bytes(msghdr& header) {
-        const cmsghdr* control = CMSG_FIRSTHDR(&header);
-        int bytes = 0;
-        if (control && control->cmsg_level == SOL_UDP && control->cmsg_type == UDP_GRO)
-            std::memcpy(&bytes, CMSG_DATA(control), sizeof(bytes));
-        return bytes > 0 ? static_cast<std::size_t>(bytes) : sizeof(Packet);
-    }
-
-    std::array<Packet, receive_batch> packet_;
-    std::array<Control, receive_batch> control_;
-    std::array<iovec, receive_batch> vector_;
+    unsigned used_ = 0;
     std::array<mmsghdr, receive_batch> message_;
+    std::array<iovec, receive_batch> vector_;
+    std::array<Control, receive_batch> control_;
+    std::array<Packet, receive_batch> packet_;
 };
 
 // ---- opening and closing ----
@@ -238,6 +300,7 @@ Udp::Udp(const Target& target, const Key& key, const UdpOptions& options)
     crc32c_setup_once();
     connect(target);
     configure(target, key, options);
+    outgoing_ = std::make_unique<Outgoing>(socket_.get(), *client_);
     open(endpoint_text(target.host, target.port));
     page_bytes_ = client_->node.page_bytes;
     put_bytes_ = rmem_client_put_bytes(client_.get());
@@ -264,9 +327,7 @@ void Udp::connect(const Target& target) {
     // A path that is narrower than our own link gets fragments, not nothing.
     int dont = IP_PMTUDISC_DONT; // IPv6's has the same value
     setsockopt(socket_.get(), level, v6 ? IPV6_MTU_DISCOVER : IP_MTU_DISCOVER, &dont, sizeof(dont));
-    // Answers that come together are one packet for the kernel; where it can't, they are many.
-    int on = 1;
-    setsockopt(socket_.get(), SOL_UDP, UDP_GRO, &on, sizeof(on));
+    receive_trains(socket_.get());
     for (int name : {SO_RCVBUF, SO_SNDBUF})
         setsockopt(socket_.get(), SOL_SOCKET, name, &buffer_bytes, sizeof(buffer_bytes));
     int mtu = 0;
@@ -374,11 +435,11 @@ void Udp::take_back(Call& call) {
 void Udp::flush() {
     std::uint64_t now = now_ns();
     expire_core(now);
-    Outgoing out(socket_.get(), *client_, now);
+    outgoing_->set_now(now);
     rmem_client_tx tx;
     while (rmem_client_next(client_.get(), now, &tx))
-        out.add(tx);
-    out.flush();
+        outgoing_->add(tx);
+    outgoing_->flush();
 }
 
 // Lock. What is here already isn't late: it is taken in before anything counts as timed out.

@@ -83,6 +83,7 @@ private:
 
     // lock_'s
     std::unique_ptr<rmem_client> client_;
+    std::unique_ptr<Outgoing> outgoing_;
     rmem_window window_;
     rmem_incast incast_;
 };

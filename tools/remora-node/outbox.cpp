@@ -5,7 +5,7 @@
 #include <climits>
 #include <cstring>
 
-#include <netinet/udp.h>
+#include "support/train.hpp"
 
 namespace remora::daemon {
 
@@ -13,17 +13,6 @@ namespace {
 
 constexpr unsigned int send_batch = 64;
 constexpr std::size_t slot_iovecs = 1 + Reply::pieces_max;
-// What fits under an IPv6 header, and as many datagrams as every kernel takes (UDP_MAX_SEGMENTS).
-constexpr std::size_t train_bytes_max = 65535 - 40 - sizeof(udphdr);
-constexpr unsigned int train_datagrams_max = 64;
-
-template <typename Value>
-void set_control(cmsghdr* control, int level, int type, const Value& value) {
-    control->cmsg_level = level;
-    control->cmsg_type = type;
-    control->cmsg_len = CMSG_LEN(sizeof(value));
-    std::memcpy(CMSG_DATA(control), &value, sizeof(value));
-}
 
 } // namespace
 
@@ -81,16 +70,14 @@ unsigned int SocketOutbox::together_from(unsigned int first) const {
     std::size_t bytes = head.bytes;
     std::size_t iovecs = head.vector.size();
     unsigned int count = 1;
-    for (unsigned int most = std::min(waiting_ - first, train_datagrams_max); count < most;) {
+    for (; first + count < waiting_; count++) {
+        const Slot& last = slots_[first + count - 1];
         const Slot& next = slots_[first + count];
-        bytes += next.bytes;
         iovecs += next.vector.size();
-        if (next.bytes > head.bytes || bytes > train_bytes_max || iovecs > IOV_MAX ||
+        if (!is_coupled(count, bytes, last.bytes, head.bytes, next.bytes) || iovecs > IOV_MAX ||
             !(next.path == head.path))
             break;
-        count++;
-        if (next.bytes < head.bytes)
-            break;
+        bytes += next.bytes;
     }
     return count;
 }

@@ -14,8 +14,7 @@ namespace remora::daemon {
 
 namespace {
 
-// A byte more than the largest datagram, so that a larger one is noticed.
-constexpr std::size_t datagram_bytes_max = RMEM_DATAGRAM_BYTES_MAX + 1;
+constexpr std::size_t control_bytes = CMSG_SPACE(sizeof(in6_pktinfo)) + CMSG_SPACE(sizeof(int));
 // What a burst of writes may pile up; the kernel caps it at net.core.rmem_max unless we are root.
 constexpr int buffer_bytes = 8 << 20;
 
@@ -62,6 +61,7 @@ Socket::Socket(const std::string& host, std::uint16_t port, bool shared)
     sockaddr_in6 address = address_of(host, port);
     set(fd(), SOL_IPV6, IPV6_V6ONLY, 0);
     set(fd(), SOL_IPV6, IPV6_RECVPKTINFO, 1);
+    receive_trains(fd());
     enlarge(fd(), SO_RCVBUFFORCE, SO_RCVBUF);
     enlarge(fd(), SO_SNDBUFFORCE, SO_SNDBUF);
     if (shared)
@@ -80,16 +80,16 @@ Socket::Socket(const std::string& host, std::uint16_t port, bool shared)
 // ---- what it receives ----
 
 struct Inbox::Slot {
-    alignas(64) std::array<std::uint8_t, datagram_bytes_max> datagram;
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(in6_pktinfo))> control;
+    alignas(64) std::array<std::uint8_t, packet_bytes_max> packet;
+    alignas(cmsghdr) std::array<char, control_bytes> control;
     iovec vector;
     Path path;
 };
 
-Inbox::Inbox() : messages_(datagrams_max), slots_(datagrams_max) {
-    for (unsigned int i = 0; i < datagrams_max; i++) {
+Inbox::Inbox() : messages_(packets_max), slots_(packets_max) {
+    for (unsigned int i = 0; i < packets_max; i++) {
         Slot& slot = slots_[i];
-        slot.vector = {slot.datagram.data(), slot.datagram.size()};
+        slot.vector = {slot.packet.data(), slot.packet.size()};
         msghdr& header = messages_[i].msg_hdr;
         header.msg_name = &slot.path.peer;
         header.msg_iov = &slot.vector;
@@ -103,15 +103,15 @@ Inbox::~Inbox() = default;
 unsigned int Inbox::receive(int fd) {
     for (mmsghdr& message : messages_) {
         message.msg_hdr.msg_namelen = sizeof(sockaddr_in6);
-        message.msg_hdr.msg_controllen = CMSG_SPACE(sizeof(in6_pktinfo));
+        message.msg_hdr.msg_controllen = control_bytes;
     }
     // What an error is about, an earlier answer that nobody took, is no concern of ours.
-    int got = recvmmsg(fd, messages_.data(), datagrams_max, MSG_DONTWAIT, nullptr);
+    int got = recvmmsg(fd, messages_.data(), packets_max, MSG_DONTWAIT, nullptr);
     return got < 0 ? 0 : static_cast<unsigned int>(got);
 }
 
-std::span<const std::uint8_t> Inbox::datagram(unsigned int index) const {
-    return std::span(slots_[index].datagram).first(messages_[index].msg_len);
+std::span<const std::uint8_t> Inbox::packet(unsigned int index) const {
+    return std::span(slots_[index].packet).first(messages_[index].msg_len);
 }
 
 const Path& Inbox::path(unsigned int index) {

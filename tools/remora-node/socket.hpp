@@ -12,6 +12,7 @@
 
 #include "remora-node/node.hpp"
 #include "support/descriptor.hpp"
+#include "support/train.hpp"
 
 namespace remora::daemon {
 
@@ -29,20 +30,24 @@ private:
     std::uint16_t port_ = 0;
 };
 
-// Datagrams of one recvmmsg().
+// Packets of one recvmmsg(), each of them a train of datagrams (support/train.hpp).
 class Inbox {
 public:
-    static constexpr unsigned int datagrams_max = 32;
+    static constexpr unsigned int packets_max = 32;
 
     Inbox();
     ~Inbox();
     // As many as are there, 0 if none; the ones of the last call are gone.
     unsigned int receive(int fd);
-    std::span<const std::uint8_t> datagram(unsigned int index) const;
     const Path& path(unsigned int index);
+    template <typename Fn>
+    void for_each_datagram(unsigned int index, Fn fn) {
+        remora::for_each_datagram(messages_[index].msg_hdr, packet(index), fn);
+    }
 
 private:
     struct Slot;
+    std::span<const std::uint8_t> packet(unsigned int index) const;
     std::vector<mmsghdr> messages_;
     std::vector<Slot> slots_;
 };

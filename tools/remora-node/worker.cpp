@@ -38,11 +38,13 @@ void Worker::serve() {
         std::uint64_t now = now_ns();
         node_.enter(thread_);
         for (unsigned int i = 0; i < got; i++)
-            node_.handle(thread_, now, inbox_.datagram(i), inbox_.path(i), outbox_);
+            inbox_.for_each_datagram(i, [&, &path = inbox_.path(i)](auto datagram) {
+                node_.handle(thread_, now, datagram, path, outbox_);
+            });
         outbox_.flush();
         node_.leave(thread_);
         node_.scrub(thread_);
-        if (got < Inbox::datagrams_max)
+        if (got < Inbox::packets_max)
             return; // poll() says whether there is more
     }
 }

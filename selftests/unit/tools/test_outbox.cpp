@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include "remora-node/socket.hpp"
 #include "support/descriptor.hpp"
 
 namespace remora::daemon {
@@ -112,6 +113,21 @@ TEST_F(Trains, HaveAnEnd) {
     for (int i = 0; i < 150; i++)
         add(other_, 100, 30);
     expect_all();
+}
+
+// Whoever receives trains has the same datagrams of them.
+TEST_F(Trains, AreReceivedAsTheyWent) {
+    receive_trains(one_.fd());
+    for (std::size_t bytes : {1000, 1000, 1000, 300})
+        add(one_, bytes);
+    outbox_.flush();
+    Inbox inbox;
+    std::vector<std::string> received;
+    ASSERT_EQ(inbox.receive(one_.fd()), 1U);
+    inbox.for_each_datagram(0, [&](std::span<const std::uint8_t> datagram) {
+        received.emplace_back(datagram.begin(), datagram.end());
+    });
+    EXPECT_TRUE(received == sent_[&one_]);
 }
 
 // A packet isn't cut into datagrams that are cut into fragments: so each goes by itself.
