@@ -11,11 +11,12 @@
 #include <netinet/ip.h>
 #include <poll.h>
 
+#include "src/incoming.hpp"
+#include "src/outgoing.hpp"
 #include "support/crc32c.hpp"
 #include "support/failure.hpp"
 #include "support/parse.hpp"
 #include "support/random.hpp"
-#include "support/train.hpp"
 
 extern "C" {
 #include "core/base/bytes.h"
@@ -25,7 +26,6 @@ namespace remora::lib {
 
 namespace {
 
-constexpr unsigned receive_batch = 8;
 constexpr int buffer_bytes = 4 << 20;
 // An answer that is expected soon is waited for by looking again and again.
 constexpr std::uint64_t spin_ns_max = 100 * BASE_NSEC_PER_USEC;
@@ -68,230 +68,6 @@ int error_of(const rmem_op& op, rmem_client_result result) {
 }
 
 } // namespace
-
-// ---- out ----
-
-// Datagrams that are put together, and go as trains.
-class Udp::Outgoing {
-public:
-    Outgoing(int fd, rmem_client& client) : fd_(fd), client_(client) {}
-
-    // tx's data must stay until flush().
-    void add(const rmem_client_tx& tx) {
-        bool joined = bundle_.messages && rmem_type_may_share(tx_[messages_ - 1].head.type) &&
-                      rmem_type_may_share(tx.head.type) && joins(tx.head);
-        if (!joined) {
-            close();
-            if (!has_room())
-                flush();
-            begin();
-            joins(tx.head);
-        }
-        rmem_client_tx& mine = tx_[messages_] = tx;
-        std::size_t first = iovecs_;
-        if (mine.payload_bytes)
-            add_piece(const_cast<void*>(rmem_client_tx_payload(&mine)), mine.payload_bytes);
-        if (mine.data_bytes)
-            add_piece(data_of(mine), mine.data_bytes);
-        seal(heads_.data() + messages_ * RMEM_HDR_BYTES, mine.head,
-             std::span(vector_).subspan(first, iovecs_ - first),
-             mine.payload_bytes + mine.data_bytes);
-        messages_++;
-    }
-
-    void flush() {
-        close();
-        send();
-        messages_ = iovecs_ = gathered_bytes_ = datagrams_ = sent_ = 0;
-    }
-
-    void set_now(std::uint64_t now_ns) { now_ns_ = now_ns; }
-
-private:
-    struct Datagram {
-        std::size_t message, iovec; // its first
-        std::size_t messages_end, iovecs_end;
-        std::size_t bytes;
-    };
-    // Of a train. What one more datagram may have lies behind.
-    static constexpr std::size_t messages_max = 128;
-    static constexpr std::size_t gathered_bytes_max = train_bytes_max;
-
-    bool has_room() const {
-        return messages_ <= messages_max && gathered_bytes_ <= gathered_bytes_max &&
-               datagrams_ < train_datagrams_max;
-    }
-    void begin() {
-        datagram_[datagrams_] = {messages_, iovecs_, 0, 0, 0};
-        iovecs_++; // for its heads
-    }
-    // The datagram is whole. If those before it make no train with it, they go.
-    void close() {
-        if (bundle_.messages == 0)
-            return;
-        Datagram& whole = datagram_[datagrams_];
-        whole.messages_end = messages_;
-        whole.iovecs_end = iovecs_;
-        whole.bytes += bundle_.messages * RMEM_HDR_BYTES;
-        vector_[whole.iovec] = {heads_.data() + whole.message * RMEM_HDR_BYTES,
-                                bundle_.messages * RMEM_HDR_BYTES};
-        bundle_ = {};
-        unsigned before = datagrams_ - sent_;
-        if (before &&
-            (!trains_may_go_ || !is_coupled(before, train_bytes_, datagram_[datagrams_ - 1].bytes,
-                                            datagram_[sent_].bytes, whole.bytes)))
-            send();
-        datagrams_++;
-        train_bytes_ += whole.bytes;
-    }
-    void add_piece(void* data, std::size_t bytes) {
-        vector_[iovecs_++] = {data, bytes};
-        datagram_[datagrams_].bytes += bytes;
-    }
-
-    // Those that are whole, and haven't gone.
-    void send() {
-        std::span train = std::span(datagram_).subspan(sent_, datagrams_ - sent_);
-        sent_ = datagrams_;
-        train_bytes_ = 0;
-        if (train.empty() || went(train))
-            return;
-        bool many = train.size() > 1;
-        // The device leaves checksums to us, which a train can't have.
-        if (many && errno == EIO)
-            trains_may_go_ = false;
-        for (const Datagram& each : train) {
-            if (many && went({&each, 1}))
-                continue;
-            for (std::size_t i = each.message; i < each.messages_end; i++)
-                rmem_client_unsent(&client_, &tx_[i], now_ns_);
-        }
-    }
-    bool went(std::span<const Datagram> train) {
-        alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(std::uint16_t))> control;
-        msghdr message{};
-        message.msg_iov = &vector_[train.front().iovec];
-        message.msg_iovlen = train.back().iovecs_end - train.front().iovec;
-        if (train.size() > 1) {
-            message.msg_control = control.data();
-            message.msg_controllen = control.size();
-            set_control(CMSG_FIRSTHDR(&message), SOL_UDP, UDP_SEGMENT,
-                        static_cast<std::uint16_t>(train.front().bytes));
-        }
-        ssize_t sent = sendmsg(fd_, &message, MSG_DONTWAIT);
-        // An earlier datagram found nobody; that is told once.
-        if (sent < 0 && errno == ECONNREFUSED)
-            sent = sendmsg(fd_, &message, MSG_DONTWAIT);
-        return sent >= 0;
-    }
-
-    std::uint8_t* data_of(const rmem_client_tx& tx) {
-        const Op& op = op_of(tx.op);
-        if (op.ranges.empty())
-            return op.data + tx.data_offset;
-        std::uint8_t* begin = gathered_.data() + gathered_bytes_;
-        std::uint8_t* to = begin;
-        for (const Range& range : op.now)
-            to = std::copy_n(range.data, range.bytes, to);
-        gathered_bytes_ += tx.data_bytes;
-        return begin;
-    }
-    // rmem_wire_build() of a payload in pieces.
-    void seal(std::uint8_t* header, rmem_head& head, std::span<const iovec> payload,
-              std::uint32_t bytes) {
-        if (rmem_wire_has_digest(&head)) {
-            std::uint32_t crc = BASE_CRC32C_SEED;
-            for (const iovec& piece : payload)
-                crc = base_crc32c_update(crc, piece.iov_base, piece.iov_len);
-            head.digest = base_crc32c_final(crc);
-        }
-        rmem_wire_encode(header, &head);
-        struct base_siphash hash;
-        rmem_wire_hash_begin(&hash, &client_.config.key, header);
-        std::size_t tagged = rmem_wire_tagged_bytes(&head, bytes);
-        for (const iovec& piece : payload) {
-            base_siphash_update(&hash, piece.iov_base, std::min(piece.iov_len, tagged));
-            tagged -= std::min(piece.iov_len, tagged);
-        }
-        rmem_wire_seal(header, base_siphash_final(&hash));
-    }
-    bool joins(const rmem_head& head) {
-        return rmem_bundle_joins(&bundle_, client_.config.datagram_bytes, &head);
-    }
-
-    int fd_;
-    rmem_client& client_;
-    std::uint64_t now_ns_ = 0;
-    bool trains_may_go_ = true;
-    rmem_bundle bundle_{}; // of the datagram that isn't whole
-    unsigned datagrams_ = 0, sent_ = 0;
-    std::size_t train_bytes_ = 0; // of those that are whole and haven't gone
-    std::size_t messages_ = 0;
-    std::size_t iovecs_ = 0;
-    std::size_t gathered_bytes_ = 0; // of WRITEVs
-    std::array<Datagram, train_datagrams_max> datagram_;
-    std::array<rmem_client_tx, messages_max + RMEM_BUNDLE_MAX> tx_;
-    std::array<iovec, train_datagrams_max + 2 * (messages_max + RMEM_BUNDLE_MAX)> vector_;
-    std::array<std::uint8_t, (messages_max + RMEM_BUNDLE_MAX) * RMEM_HDR_BYTES> heads_;
-    std::array<std::uint8_t, gathered_bytes_max + RMEM_PIECE_BYTES_MAX> gathered_;
-};
-
-// ---- in ----
-
-namespace {
-
-void take_data(const Op& op, std::uint32_t offset, const std::uint8_t* data, std::uint32_t bytes) {
-    if (op.ranges.empty()) {
-        std::memcpy(op.data + offset, data, bytes);
-        return;
-    }
-    for (const Range& range : op.now) {
-        std::memcpy(range.data, data, range.bytes);
-        data += range.bytes;
-    }
-}
-
-} // namespace
-
-// Packets of one recvmmsg(), each of them a train.
-class Udp::Incoming {
-public:
-    Incoming() {
-        for (unsigned i = 0; i < receive_batch; i++) {
-            vector_[i] = {packet_[i].data(), packet_[i].size()};
-            msghdr& header = message_[i].msg_hdr;
-            header = {};
-            header.msg_iov = &vector_[i];
-            header.msg_iovlen = 1;
-            header.msg_control = control_[i].data();
-            header.msg_controllen = sizeof(Control);
-        }
-    }
-    unsigned receive(int fd) {
-        // Of those that were received into; where there are many handles each line costs.
-        for (; used_; used_--)
-            message_[used_ - 1].msg_hdr.msg_controllen = sizeof(Control);
-        int got = recvmmsg(fd, message_.data(), receive_batch, MSG_DONTWAIT, nullptr);
-        used_ = got < 0 ? 0 : static_cast<unsigned>(got);
-        return used_;
-    }
-    template <typename Fn>
-    void for_each_datagram(unsigned packet, Fn fn) {
-        mmsghdr& message = message_[packet];
-        remora::for_each_datagram(message.msg_hdr,
-                                  std::span(packet_[packet]).first(message.msg_len), fn);
-    }
-
-private:
-    struct alignas(64) Packet : std::array<std::uint8_t, packet_bytes_max> {};
-    struct alignas(cmsghdr) Control : std::array<char, CMSG_SPACE(sizeof(int))> {};
-
-    unsigned used_ = 0;
-    std::array<mmsghdr, receive_batch> message_;
-    std::array<iovec, receive_batch> vector_;
-    std::array<Control, receive_batch> control_;
-    std::array<Packet, receive_batch> packet_;
-};
 
 // ---- opening and closing ----
 
@@ -540,8 +316,8 @@ unsigned Udp::listen(Clock::time_point until, std::uint64_t spin_ns) {
 }
 
 void Udp::take_in() {
-    for (unsigned batch = 0, got = receive_batch; got == receive_batch && batch < batches_max;
-         batch++) {
+    for (unsigned batch = 0, got = Incoming::packets_max;
+         got == Incoming::packets_max && batch < batches_max; batch++) {
         got = incoming_->receive(socket_.get());
         take_datagrams(got);
     }
@@ -554,6 +330,21 @@ void Udp::take_datagrams(unsigned count) {
         incoming_->for_each_datagram(
             i, [&](std::span<const std::uint8_t> bytes) { take_datagram(now, bytes); });
 }
+
+namespace {
+
+void take_data(const Op& op, std::uint32_t offset, const std::uint8_t* data, std::uint32_t bytes) {
+    if (op.ranges.empty()) {
+        std::memcpy(op.data + offset, data, bytes);
+        return;
+    }
+    for (const Range& range : op.now) {
+        std::memcpy(range.data, data, range.bytes);
+        data += range.bytes;
+    }
+}
+
+} // namespace
 
 // Lock.
 void Udp::take_datagram(std::uint64_t now_ns, std::span<const std::uint8_t> bytes) {

@@ -38,6 +38,9 @@ struct UdpOptions {
     rmem_integrity integrity;
 };
 
+class Incoming;
+class Outgoing;
+
 class Udp final : public Queued {
 public:
     // Throws Failure: no such host, no answer, refused.
@@ -54,9 +57,6 @@ public:
     bool disown() override;
 
 private:
-    class Outgoing;
-    class Incoming;
-
     void connect(const Target& target);
     void configure(const Target& target, const Key& key, const UdpOptions& options);
     void open(const std::string& name);

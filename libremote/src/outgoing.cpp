@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT
+#include "src/outgoing.hpp"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "support/crc32c.hpp"
+
+namespace remora::lib {
+
+void Outgoing::add(const rmem_client_tx& tx) {
+    bool joined = bundle_.messages && rmem_type_may_share(tx_[messages_ - 1].head.type) &&
+                  rmem_type_may_share(tx.head.type) && joins(tx.head);
+    if (!joined) {
+        close();
+        if (!has_room())
+            flush();
+        begin();
+        joins(tx.head);
+    }
+    rmem_client_tx& mine = tx_[messages_] = tx;
+    std::size_t first = iovecs_;
+    if (mine.payload_bytes)
+        add_piece(const_cast<void*>(rmem_client_tx_payload(&mine)), mine.payload_bytes);
+    if (mine.data_bytes)
+        add_piece(data_of(mine), mine.data_bytes);
+    seal(heads_.data() + messages_ * RMEM_HDR_BYTES, mine.head,
+         std::span(vector_).subspan(first, iovecs_ - first), mine.payload_bytes + mine.data_bytes);
+    messages_++;
+}
+
+void Outgoing::flush() {
+    close();
+    send();
+    messages_ = iovecs_ = gathered_bytes_ = datagrams_ = sent_ = 0;
+}
+
+// The datagram is whole. If those before it make no train with it, they go.
+void Outgoing::close() {
+    if (bundle_.messages == 0)
+        return;
+    Datagram& whole = datagram_[datagrams_];
+    whole.messages_end = messages_;
+    whole.iovecs_end = iovecs_;
+    whole.bytes += bundle_.messages * RMEM_HDR_BYTES;
+    vector_[whole.iovec] = {heads_.data() + whole.message * RMEM_HDR_BYTES,
+                            bundle_.messages * RMEM_HDR_BYTES};
+    bundle_ = {};
+    unsigned before = datagrams_ - sent_;
+    if (before &&
+        (!trains_may_go_ || !is_coupled(before, train_bytes_, datagram_[datagrams_ - 1].bytes,
+                                        datagram_[sent_].bytes, whole.bytes)))
+        send();
+    datagrams_++;
+    train_bytes_ += whole.bytes;
+}
+
+// Those that are whole, and haven't gone.
+void Outgoing::send() {
+    std::span train = std::span(datagram_).subspan(sent_, datagrams_ - sent_);
+    sent_ = datagrams_;
+    train_bytes_ = 0;
+    if (train.empty() || went(train))
+        return;
+    bool many = train.size() > 1;
+    // The device leaves checksums to us, which a train can't have.
+    if (many && errno == EIO)
+        trains_may_go_ = false;
+    for (const Datagram& each : train) {
+        if (many && went({&each, 1}))
+            continue;
+        for (std::size_t i = each.message; i < each.messages_end; i++)
+            rmem_client_unsent(&client_, &tx_[i], now_ns_);
+    }
+}
+
+bool Outgoing::went(std::span<const Datagram> train) {
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(std::uint16_t))> control;
+    msghdr message{};
+    message.msg_iov = &vector_[train.front().iovec];
+    message.msg_iovlen = train.back().iovecs_end - train.front().iovec;
+    if (train.size() > 1) {
+        message.msg_control = control.data();
+        message.msg_controllen = control.size();
+        set_control(CMSG_FIRSTHDR(&message), SOL_UDP, UDP_SEGMENT,
+                    static_cast<std::uint16_t>(train.front().bytes));
+    }
+    ssize_t sent = sendmsg(fd_, &message, MSG_DONTWAIT);
+    // An earlier datagram found nobody; that is told once.
+    if (sent < 0 && errno == ECONNREFUSED)
+        sent = sendmsg(fd_, &message, MSG_DONTWAIT);
+    return sent >= 0;
+}
+
+std::uint8_t* Outgoing::data_of(const rmem_client_tx& tx) {
+    const Op& op = op_of(tx.op);
+    if (op.ranges.empty())
+        return op.data + tx.data_offset;
+    std::uint8_t* begin = gathered_.data() + gathered_bytes_;
+    std::uint8_t* to = begin;
+    for (const Range& range : op.now)
+        to = std::copy_n(range.data, range.bytes, to);
+    gathered_bytes_ += tx.data_bytes;
+    return begin;
+}
+
+// rmem_wire_build() of a payload in pieces.
+void Outgoing::seal(std::uint8_t* header, rmem_head& head, std::span<const iovec> payload,
+                    std::uint32_t bytes) {
+    if (rmem_wire_has_digest(&head)) {
+        std::uint32_t crc = BASE_CRC32C_SEED;
+        for (const iovec& piece : payload)
+            crc = base_crc32c_update(crc, piece.iov_base, piece.iov_len);
+        head.digest = base_crc32c_final(crc);
+    }
+    rmem_wire_encode(header, &head);
+    struct base_siphash hash;
+    rmem_wire_hash_begin(&hash, &client_.config.key, header);
+    std::size_t tagged = rmem_wire_tagged_bytes(&head, bytes);
+    for (const iovec& piece : payload) {
+        base_siphash_update(&hash, piece.iov_base, std::min(piece.iov_len, tagged));
+        tagged -= std::min(piece.iov_len, tagged);
+    }
+    rmem_wire_seal(header, base_siphash_final(&hash));
+}
+
+} // namespace remora::lib
