@@ -43,10 +43,12 @@ static int file_connect(struct rmem_chr_file *file)
 	struct rmem_device *device = file->device;
 	int err = 0;
 
-	/* Pairs with rmem_device_renew(). */
-	file->generation = smp_load_acquire(&device->generation);
-	if (likely(READ_ONCE(device->state) != RMEM_DEVICE_LOST))
+	/* Pairs with rmem_status_renewed(): who sees that doesn't get the generation before it. */
+	if (likely(smp_load_acquire(&device->state) != RMEM_DEVICE_LOST)) {
+		/* Pairs with rmem_device_renew(). */
+		file->generation = smp_load_acquire(&device->generation);
 		return 0;
+	}
 	if (mutex_lock_killable(&device->calls))
 		return -EINTR;
 	if (READ_ONCE(device->state) == RMEM_DEVICE_LOST)

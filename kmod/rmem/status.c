@@ -107,7 +107,8 @@ void rmem_status_lost(struct rmem_device *device)
 
 void rmem_status_renewed(struct rmem_device *device)
 {
-	WRITE_ONCE(device->state, RMEM_DEVICE_UP);
+	/* Pairs with file_connect(). */
+	smp_store_release(&device->state, RMEM_DEVICE_UP);
 	trace_rmem_device_state(device, RMEM_DEVICE_LOST, RMEM_DEVICE_UP);
 	pr_notice("%s: %pISpc is connected again, empty\n", device->name,
 		  &device->wish.address.any);

@@ -32,6 +32,7 @@ void Outgoing::add(const rmem_client_tx& tx) {
 void Outgoing::flush() {
     close();
     send();
+    coupling_ = {};
     messages_ = iovecs_ = gathered_bytes_ = datagrams_ = sent_ = 0;
 }
 
@@ -46,20 +47,15 @@ void Outgoing::close() {
     vector_[whole.iovec] = {heads_.data() + whole.message * RMEM_HDR_BYTES,
                             bundle_.messages * RMEM_HDR_BYTES};
     bundle_ = {};
-    unsigned before = datagrams_ - sent_;
-    if (before &&
-        (!trains_may_go_ || !is_coupled(before, train_bytes_, datagram_[datagrams_ - 1].bytes,
-                                        datagram_[sent_].bytes, whole.bytes)))
+    if (!coupling_.add(whole.bytes) || !trains_may_go_)
         send();
     datagrams_++;
-    train_bytes_ += whole.bytes;
 }
 
 // Those that are whole, and haven't gone.
 void Outgoing::send() {
     std::span train = std::span(datagram_).subspan(sent_, datagrams_ - sent_);
     sent_ = datagrams_;
-    train_bytes_ = 0;
     if (train.empty() || went(train))
         return;
     bool many = train.size() > 1;

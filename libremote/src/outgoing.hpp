@@ -72,7 +72,7 @@ private:
     bool trains_may_go_ = true;
     rmem_bundle bundle_{}; // of the datagram that isn't whole
     unsigned datagrams_ = 0, sent_ = 0;
-    std::size_t train_bytes_ = 0; // of those that are whole and haven't gone
+    Coupling coupling_; // of those that are whole and haven't gone
     std::size_t messages_ = 0;
     std::size_t iovecs_ = 0;
     std::size_t gathered_bytes_ = 0; // of WRITEVs

@@ -31,13 +31,27 @@ void set_control(cmsghdr* control, int level, int type, const Value& value) {
     std::memcpy(CMSG_DATA(control), &value, sizeof(value));
 }
 
-// The next datagram of a train, so many and so long until now, has those bytes: does it belong to
-// it, whose first one has first_bytes?
-inline bool is_coupled(unsigned datagrams, std::size_t train_bytes, std::size_t last_bytes,
-                       std::size_t first_bytes, std::size_t bytes) {
-    return datagrams < train_datagrams_max && train_bytes + bytes <= train_bytes_max &&
-           last_bytes == first_bytes && bytes <= first_bytes;
-}
+// A train as it grows.
+class Coupling {
+public:
+    // Is the next datagram, of those bytes, coupled to it? If not, it's the first of the next one.
+    bool add(std::size_t bytes) {
+        bool coupled = datagrams_ > 0 && datagrams_ < train_datagrams_max &&
+                       train_bytes_ + bytes <= train_bytes_max && last_bytes_ == first_bytes_ &&
+                       bytes <= first_bytes_;
+        if (!coupled)
+            *this = {};
+        if (datagrams_++ == 0)
+            first_bytes_ = bytes;
+        last_bytes_ = bytes;
+        train_bytes_ += bytes;
+        return coupled;
+    }
+
+private:
+    unsigned datagrams_ = 0;
+    std::size_t train_bytes_ = 0, first_bytes_ = 0, last_bytes_ = 0;
+};
 
 // From now on. Where it can't be had, datagrams come one by one.
 inline void receive_trains(int fd) {

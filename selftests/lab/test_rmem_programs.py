@@ -205,18 +205,6 @@ def test_taken_back(lab):
         assert node.status()["regions"] == 0
 
 
-def test_restarted_node(lab):
-    with Rack(lab) as rack:
-        node = rack.node("memory", "64M")
-        device = rack.attach("compute", node, None)
-        program = Lingering(lab["compute"], device)
-        node.stop()
-        node.start()
-        program.begin()
-        program.expect(errno.ESTALE)
-        device.wait_state("lost")
-
-
 def lose(machine, node, device):
     """Restarts the node, and has a program notice."""
     program = Lingering(machine, device)
@@ -225,6 +213,13 @@ def lose(machine, node, device):
     program.begin()
     program.expect(errno.ESTALE)
     device.wait_state("lost")
+
+
+def test_restarted_node(lab):
+    with Rack(lab) as rack:
+        node = rack.node("memory", "64M")
+        device = rack.attach("compute", node, None)
+        lose(lab["compute"], node, device)
 
 
 def test_opened_anew(lab):

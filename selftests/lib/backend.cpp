@@ -60,15 +60,13 @@ Descriptor udp_socket(std::uint16_t to) {
 TestNode::TestNode(std::uint16_t port, std::uint32_t sessions_max, std::uint32_t session_idle_ms)
     : socket_("", port, false),
       node_(node_config(sessions_max, session_idle_ms), false, 1),
-      stop_(eventfd(0, EFD_CLOEXEC)) {
+      worker_(node_, socket_, 0) {
     node_.add_space(1, key, 0);
-    thread_ = std::thread([this] {
-        daemon::Worker(node_, socket_, 0).run({{stop_.get(), [] { return false; }}});
-    });
+    thread_ = std::thread(&daemon::Worker::run, &worker_);
 }
 
 TestNode::~TestNode() {
-    eventfd_write(stop_.get(), 1);
+    worker_.stop();
     thread_.join();
 }
 

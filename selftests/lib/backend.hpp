@@ -33,7 +33,7 @@ public:
 private:
     daemon::Socket socket_;
     daemon::Node node_;
-    Descriptor stop_;
+    daemon::Worker worker_;
     std::thread thread_;
 };
 

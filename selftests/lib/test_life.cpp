@@ -321,7 +321,11 @@ TEST_F(Network, ARegionThatNobodyHasIsGivenBack) {
     raddr_t a = 0;
     EXPECT_EQ(ralloc(r, 20 << 20, REMOTE_RW, &a), -ETIMEDOUT);
     relay.keep(nullptr);
-    EXPECT_EQ(ralloc(r, 20 << 20, REMOTE_RW, &a), 0);
+    int error = -ETIMEDOUT;
+    // So short a timeout may pass once more where much else goes on; nobody has that one, too.
+    for (int i = 0; i < 100 && error == -ETIMEDOUT; i++)
+        error = ralloc(r, 20 << 20, REMOTE_RW, &a);
+    EXPECT_EQ(error, 0);
     remote_close(r);
 }
 

@@ -4,10 +4,12 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <functional>
+#include <list>
 #include <memory>
 #include <thread>
 
-#include <sys/eventfd.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/signalfd.h>
 #include <sys/timerfd.h>
@@ -72,28 +74,48 @@ void say_ready(const Options& options, std::uint16_t port) {
         throw Failure("can't write to --ready-fd {}: {}", fd.get(), std::strerror(errno));
 }
 
-// The threads beside the first; they end when this does.
-class Helpers {
+// A thread for each socket; they end when this does.
+class Workers {
 public:
-    Helpers(Node& node, const std::vector<Socket>& sockets)
-        : stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-        for (unsigned int i = 1; i < sockets.size(); i++)
-            threads_.emplace_back([&node, &socket = sockets[i], i, fd = stop_.get()] {
-                Worker(node, socket, i).run({{fd, [] { return false; }}});
-            });
+    Workers(Node& node, const std::vector<Socket>& sockets) {
+        for (unsigned int i = 0; i < sockets.size(); i++)
+            workers_.emplace_back(node, sockets[i], i);
+        for (Worker& worker : workers_)
+            threads_.emplace_back(&Worker::run, &worker);
     }
-    ~Helpers() {
-        eventfd_write(stop_.get(), 1);
+    ~Workers() {
+        for (Worker& worker : workers_)
+            worker.stop();
         for (std::thread& thread : threads_)
             thread.join();
     }
-    Helpers(const Helpers&) = delete;
-    Helpers& operator=(const Helpers&) = delete;
+    Workers(const Workers&) = delete;
+    Workers& operator=(const Workers&) = delete;
 
 private:
-    Descriptor stop_;
+    std::list<Worker> workers_;
     std::vector<std::thread> threads_;
 };
+
+// Something the first thread waits for. ready() is called when fd is readable; false: enough.
+struct Watch {
+    int fd;
+    std::function<bool()> ready;
+};
+
+void keep_watch(const std::vector<Watch>& watches) {
+    std::vector<pollfd> fds;
+    for (const Watch& watch : watches)
+        fds.push_back({watch.fd, POLLIN, 0});
+    for (;;) {
+        if (poll(fds.data(), fds.size(), -1) < 0 && errno != EINTR)
+            throw Failure("can't wait for signals: {}", std::strerror(errno));
+        for (std::size_t i = 0; i < watches.size(); i++) {
+            if (fds[i].revents && !watches[i].ready())
+                return;
+        }
+    }
+}
 
 std::vector<Socket> open_sockets(const Options& options) {
     std::vector<Socket> sockets;
@@ -149,9 +171,9 @@ void serve(const Options& options) {
                                return true;
                            }});
     }
-    Helpers helpers(node, sockets);
+    Workers workers(node, sockets);
     say_ready(options, port);
-    Worker(node, sockets.front(), 0).run(watches);
+    keep_watch(watches);
 }
 
 int run(int argc, char** argv) {

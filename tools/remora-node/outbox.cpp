@@ -67,17 +67,15 @@ void SocketOutbox::lay_out() {
 // How many datagrams from that one on make a train.
 unsigned int SocketOutbox::together_from(unsigned int first) const {
     const Slot& head = slots_[first];
-    std::size_t bytes = head.bytes;
+    Coupling coupling;
+    coupling.add(head.bytes);
     std::size_t iovecs = head.vector.size();
     unsigned int count = 1;
-    for (; first + count < waiting_; count++) {
-        const Slot& last = slots_[first + count - 1];
+    for (; trains_may_go_ && first + count < waiting_; count++) {
         const Slot& next = slots_[first + count];
         iovecs += next.vector.size();
-        if (!is_coupled(count, bytes, last.bytes, head.bytes, next.bytes) || iovecs > IOV_MAX ||
-            !(next.path == head.path))
+        if (!coupling.add(next.bytes) || iovecs > IOV_MAX || !(next.path == head.path))
             break;
-        bytes += next.bytes;
     }
     return count;
 }
@@ -108,7 +106,7 @@ void SocketOutbox::flush() {
     for (unsigned int first = 0; first < waiting_; trains++) {
         Train& train = trains_[trains];
         train.first = first;
-        train.count = trains_may_go_ ? together_from(first) : 1;
+        train.count = together_from(first);
         couple(train, messages_[trains].msg_hdr);
         first += train.count;
     }
@@ -120,7 +118,7 @@ void SocketOutbox::flush() {
 void SocketOutbox::send(unsigned int trains) {
     unsigned int done = 0;
     while (done < trains) {
-        int sent = sendmmsg(fd_, &messages_[done], trains - done, 0);
+        int sent = sendmmsg(fd_, &messages_[done], trains - done, MSG_DONTWAIT);
         if (sent < 0 && errno == EINTR)
             continue;
         if (sent < 0)
@@ -145,7 +143,7 @@ void SocketOutbox::failed(unsigned int index) {
         single.count = 1;
         msghdr& header = messages_[index].msg_hdr;
         couple(single, header);
-        bool sent = sendmsg(fd_, &header, 0) >= 0;
+        bool sent = sendmsg(fd_, &header, MSG_DONTWAIT) >= 0;
         counters_.add(sent ? count_answers : count_drop_xmit);
     }
 }

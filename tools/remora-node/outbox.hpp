@@ -7,9 +7,7 @@
  * An answer leaves from the address its request came to. Answers to reads are sent straight out of
  * the pages; when as many wait as one call takes, they go.
  *
- * Datagrams that follow each other to one client and are of one size, but for the last, are a
- * train: the kernel routes and queues it as one packet and cuts it apart as late as it can (UDP
- * segmentation offload), for it is packets that cost most.
+ * Trains (support/train.hpp) are of datagrams that follow each other to one client.
  */
 #pragma once
 

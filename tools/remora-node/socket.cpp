@@ -6,6 +6,7 @@
 #include <memory>
 
 #include <netdb.h>
+#include <poll.h>
 
 #include "support/failure.hpp"
 #include "support/parse.hpp"
@@ -54,7 +55,7 @@ bool is_link_local(const in6_addr& address) {
 } // namespace
 
 Socket::Socket(const std::string& host, std::uint16_t port, bool shared)
-    : fd_(socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+    : fd_(socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
     if (!fd_)
         throw Failure("no UDP socket: {}: the daemon needs IPv6 in the kernel, for IPv4, too",
                       std::strerror(errno));
@@ -100,14 +101,22 @@ Inbox::Inbox() : messages_(packets_max), slots_(packets_max) {
 
 Inbox::~Inbox() = default;
 
-unsigned int Inbox::receive(int fd) {
-    for (mmsghdr& message : messages_) {
+unsigned int Inbox::receive(int fd, int wait_ms) {
+    for (mmsghdr& message : std::span(messages_).first(used_)) {
         message.msg_hdr.msg_namelen = sizeof(sockaddr_in6);
         message.msg_hdr.msg_controllen = control_bytes;
     }
+    // Waiting for ever needs no poll(), whose time would be a tenth of a small batch's.
+    pollfd packets{fd, POLLIN, 0};
+    if (wait_ms != forever && poll(&packets, 1, wait_ms) <= 0) {
+        used_ = 0;
+        return 0;
+    }
+    int how = wait_ms == forever ? MSG_WAITFORONE : MSG_DONTWAIT;
     // What an error is about, an earlier answer that nobody took, is no concern of ours.
-    int got = recvmmsg(fd, messages_.data(), packets_max, MSG_DONTWAIT, nullptr);
-    return got < 0 ? 0 : static_cast<unsigned int>(got);
+    int got = recvmmsg(fd, messages_.data(), packets_max, how, nullptr);
+    used_ = got < 0 ? 0 : static_cast<unsigned int>(got);
+    return used_;
 }
 
 std::span<const std::uint8_t> Inbox::packet(unsigned int index) const {

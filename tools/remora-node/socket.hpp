@@ -37,8 +37,9 @@ public:
 
     Inbox();
     ~Inbox();
-    // As many as are there, 0 if none; the ones of the last call are gone.
-    unsigned int receive(int fd);
+    // As many as are there, 0 if none came in time; the ones of the last call are gone.
+    unsigned int receive(int fd, int wait_ms);
+    static constexpr int forever = -1;
     const Path& path(unsigned int index);
     template <typename Fn>
     void for_each_datagram(unsigned int index, Fn fn) {
@@ -50,6 +51,7 @@ private:
     std::span<const std::uint8_t> packet(unsigned int index) const;
     std::vector<mmsghdr> messages_;
     std::vector<Slot> slots_;
+    unsigned int used_ = packets_max; // since their headers were set up
 };
 
 } // namespace remora::daemon

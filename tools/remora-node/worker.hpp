@@ -3,8 +3,7 @@
 // batches.
 #pragma once
 
-#include <functional>
-#include <vector>
+#include <atomic>
 
 #include "remora-node/node.hpp"
 #include "remora-node/outbox.hpp"
@@ -12,24 +11,21 @@
 
 namespace remora::daemon {
 
-// Something else to wait for. ready() is called when fd is readable; false ends the thread's run.
-struct Watch {
-    int fd;
-    std::function<bool()> ready;
-};
-
 class Worker {
 public:
+    // Of that index among the node's threads.
     Worker(Node& node, const Socket& socket, unsigned int thread);
-    // Until a watch's ready() says false.
-    void run(const std::vector<Watch>& watches);
+    // Until stop(), from another thread, after which the socket receives nothing more.
+    void run();
+    void stop();
 
 private:
-    void serve();
+    void serve(unsigned int packets);
 
     Node& node_;
     int fd_;
     unsigned int thread_;
+    std::atomic<bool> stopped_{false};
     Inbox inbox_;
     SocketOutbox outbox_;
 };

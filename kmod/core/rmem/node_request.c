@@ -57,22 +57,46 @@ static void add_extent(struct rmem_answer *answer, u32 page, u32 offset, u32 byt
 	extent->bytes = bytes;
 }
 
+/* What lies in one page of a range; the first one has bytes 0, and addr and left are the range. */
+struct span {
+	u64 addr;
+	u32 bytes;
+	u32 left; /* with this one */
+	struct rmem_entry entry;
+	u32 pte;
+};
+
+static bool next_span(const struct rmem_node *node, u32 space_index, struct span *span)
+{
+	u32 room;
+
+	span->addr += span->bytes;
+	span->left -= span->bytes;
+	room = rmem_node_room(node, span->addr);
+	span->bytes = span->left < room ? span->left : room;
+	if (span->bytes)
+		span->pte = rmem_table_find(&node->table, space_index,
+					    rmem_node_vpn(node, span->addr), &span->entry);
+	return span->bytes;
+}
+
+/* What is read of it. */
+static void add_span(const struct rmem_node *node, const struct span *span,
+		     struct rmem_answer *answer)
+{
+	u32 page = span->pte & RMEM_PTE_BACKED ? span->pte & RMEM_PTE_PAGE : RMEM_PAGE_NONE;
+
+	add_extent(answer, page, rmem_node_offset(node, span->addr), span->bytes);
+}
+
 /* As they are now: of what was freed since the request was checked, no page. */
 static void add_extents(const struct rmem_node *node, u32 space_index, u64 addr, u32 bytes,
 			struct rmem_answer *answer)
 {
-	while (bytes) {
-		u32 room = rmem_node_room(node, addr);
-		u32 here = bytes < room ? bytes : room;
-		struct rmem_entry entry;
-		u32 pte = rmem_table_find(&node->table, space_index, rmem_node_vpn(node, addr),
-					  &entry);
+	struct span span = { .addr = addr, .left = bytes };
 
-		add_extent(answer, pte & RMEM_PTE_BACKED ? pte & RMEM_PTE_PAGE : RMEM_PAGE_NONE,
-			   rmem_node_offset(node, addr), here);
-		addr += here;
-		bytes -= here;
-	}
+	while (next_span(node, space_index, &span))
+		add_span(node, &span, answer);
 }
 
 static u32 space_index_of(const struct rmem_node *node, const struct rmem_head *head)
@@ -361,21 +385,16 @@ void rmem_node_range(struct rmem_node *node, const struct rmem_head *head, const
 static enum rmem_node_reason look(const struct rmem_node *node, u32 space_index, u64 addr,
 				  u32 bytes, struct rmem_answer *answer)
 {
+	struct span span = { .addr = addr, .left = bytes };
+	enum rmem_node_reason reason;
+
 	if (!range_is_sound(addr, bytes, node->config.piece_bytes))
 		return RMEM_NODE_LENGTH;
-	while (bytes) {
-		u32 room = rmem_node_room(node, addr);
-		u32 here = bytes < room ? bytes : room;
-		struct rmem_entry entry;
-		u32 pte = rmem_table_find(&node->table, space_index, rmem_node_vpn(node, addr),
-					  &entry);
-
-		if (check_pte(pte, RMEM_PTE_READ) != RMEM_NODE_EXECUTED)
-			return check_pte(pte, RMEM_PTE_READ);
-		add_extent(answer, pte & RMEM_PTE_BACKED ? pte & RMEM_PTE_PAGE : RMEM_PAGE_NONE,
-			   rmem_node_offset(node, addr), here);
-		addr += here;
-		bytes -= here;
+	while (next_span(node, space_index, &span)) {
+		reason = check_pte(span.pte, RMEM_PTE_READ);
+		if (reason != RMEM_NODE_EXECUTED)
+			return reason;
+		add_span(node, &span, answer);
 	}
 	return RMEM_NODE_EXECUTED;
 }
@@ -398,8 +417,7 @@ static void free_page(struct rmem_node *node, const struct rmem_entry *entry, u3
 enum rmem_node_reason rmem_node_clear(struct rmem_node *node, u32 space_index,
 				      const struct rmem_head *head, struct rmem_answer *answer)
 {
-	u64 addr = head->addr;
-	u32 left = head->len;
+	struct span span = { .addr = head->addr, .left = head->len };
 	enum rmem_node_reason reason;
 
 	if (!range_is_sound(head->addr, head->len, RMEM_ZERO_BYTES_MAX))
@@ -407,22 +425,13 @@ enum rmem_node_reason rmem_node_clear(struct rmem_node *node, u32 space_index,
 	reason = check_pages(node, space_index, head, RMEM_PTE_WRITE);
 	if (reason != RMEM_NODE_EXECUTED)
 		return reason;
-	while (left) {
-		u32 in_page = rmem_node_offset(node, addr);
-		u32 room = rmem_node_room(node, addr);
-		u32 here = left < room ? left : room;
-		u64 vpn = rmem_node_vpn(node, addr);
-		struct rmem_entry entry;
-		u32 pte = rmem_table_find(&node->table, space_index, vpn, &entry);
-
-		if (pte & RMEM_PTE_BACKED) {
-			if (here > rmem_node_offset_mask(node))
-				free_page(node, &entry, pte);
-			else if (head->type == RMEM_ZERO)
-				add_extent(answer, pte & RMEM_PTE_PAGE, in_page, here);
-		}
-		addr += here;
-		left -= here;
+	while (next_span(node, space_index, &span)) {
+		if (!(span.pte & RMEM_PTE_BACKED))
+			continue;
+		if (span.bytes > rmem_node_offset_mask(node))
+			free_page(node, &span.entry, span.pte);
+		else if (head->type == RMEM_ZERO)
+			add_span(node, &span, answer);
 	}
 	answer->action = RMEM_ACT_FILL;
 	return RMEM_NODE_EXECUTED;
