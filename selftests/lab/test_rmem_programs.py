@@ -61,6 +61,14 @@ def test_device_without_io_uring(lab):
         compute.run(f"echo 0 > {switch}")
 
 
+@tap.bound(1500)
+def test_device_to_the_daemon(lab):
+    with Rack(lab) as rack, rmem.Daemon(lab["memory"], "128M") as node:
+        device = rack.attach("compute", node, None)
+        run_suite(lab["compute"], f"dev:{device.path}", "*/Given:-*Litmus*:*Heap*:*Mapped*")
+        device.detach()
+
+
 def by_udp(lab, host, key):
     compute = lab["compute"]
     rmem.write_key(compute, "/run/suite.key", key)
@@ -355,10 +363,11 @@ def test_wishes_that_are_wrong(lab):
         rmemlab.cli_refused(compute, *words, "--index", "1", says="rmb1 exists: choose another index")
 
 
-TESTS = [test_device, test_device_without_io_uring, test_udp_to_the_kernels_node, test_refusals, test_vectors,
-         test_silent_node, test_killed_while_silent, test_limits_while_silent, test_taken_back, test_restarted_node,
-         test_opened_anew, test_opened_anew_by_many, test_detached_while_opened_anew, test_node_away_when_opened_anew,
-         test_library_goes_on, test_in_use, test_wishes_that_are_wrong, rmemlab.test_modules_go]
+TESTS = [test_device, test_device_without_io_uring, test_device_to_the_daemon, test_udp_to_the_kernels_node,
+         test_refusals, test_vectors, test_silent_node, test_killed_while_silent, test_limits_while_silent,
+         test_taken_back, test_restarted_node, test_opened_anew, test_opened_anew_by_many,
+         test_detached_while_opened_anew, test_node_away_when_opened_anew, test_library_goes_on, test_in_use,
+         test_wishes_that_are_wrong, rmemlab.test_modules_go]
 
 if __name__ == "__main__":
     tap.main("pair", TESTS)

@@ -11,6 +11,7 @@ import ipaddress
 import json
 import pathlib
 import re
+import signal
 import subprocess
 import tempfile
 import time
@@ -143,7 +144,7 @@ def write_key(machine, path, key):
 
 
 class Node:
-    """A machine's memory lent out: by its kernel, or by the daemon."""
+    """A machine's memory lent out by its kernel."""
 
     SPACE = 1
 
@@ -186,6 +187,26 @@ class Node:
 
     def counters(self):
         return self.status()["counters"]
+
+
+class Daemon:
+    """A machine's memory lent out by remora-node, until the end of a `with`."""
+
+    def __init__(self, machine, memory):
+        self.machine, self.memory, self.port = machine, memory, PORT
+        self.key = self.process = None
+
+    def __enter__(self):
+        key_path = "/run/daemon.key"
+        self.key = new_key(self.machine, key_path)
+        self.process = self.machine.spawn([DAEMON, "--memory", self.memory, "--space", f"{Node.SPACE}={key_path}"])
+        self.process.wait_output("ready on port")
+        return self
+
+    def __exit__(self, *_):
+        if self.machine.is_on():
+            self.process.signal(signal.SIGTERM)
+            self.process.wait()
 
 
 class Device:
@@ -300,4 +321,4 @@ class Rack:
         unload(machine)
 
 
-__all__ = ["Rack", "Node", "Device", "CommandFailed"]
+__all__ = ["Rack", "Node", "Daemon", "Device", "CommandFailed"]
