@@ -179,7 +179,7 @@ const struct rmem_door rmem_chr_door = {
 
 int rmem_chr_start(void)
 {
-	int err = rmem_chr_op_start();
+	int err = rmem_chr_uring_start();
 
 	if (err)
 		return err;
@@ -196,7 +196,7 @@ int rmem_chr_start(void)
 unregister:
 	unregister_chrdev_region(first, RMEM_INDEX_MAX + 1);
 stop_op:
-	rmem_chr_op_stop();
+	rmem_chr_uring_stop();
 	return err;
 }
 
@@ -204,5 +204,5 @@ void rmem_chr_stop(void)
 {
 	class_destroy(class);
 	unregister_chrdev_region(first, RMEM_INDEX_MAX + 1);
-	rmem_chr_op_stop();
+	rmem_chr_uring_stop();
 }

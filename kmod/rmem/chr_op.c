@@ -2,9 +2,9 @@
 /*
  * Operations of programs, by /dev/rmemN (include/uapi/remora_rmem_io.h).
  *
- *   io_uring: uring_cmd --+                                       +--> task work: answer, CQE
- *                         +--> chr_op --> the file's channel --> end
- *   ioctl: RMEM_IOC_IO ---+                                       +--> the waiting caller
+ *   chr_uring.c: uring_cmd --+                                       +--> task work: answer, CQE
+ *                            +--> chr_op --> the file's channel --> end
+ *   chr_ioctl.c: ioctl ------+                                       +--> the waiting caller
  *
  * An op's end is told in the program's own context, for only there its memory can be reached.
  *
@@ -14,7 +14,6 @@
  * An op is the channel's until it ends or is taken back, as a program that is killed does; where it
  * has no descriptor to do that by, the device's fail_after bounds the time.
  */
-#include <linux/kthread.h>
 #include <linux/module.h>
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
@@ -23,11 +22,6 @@
 #include "compat/compat.h"
 #include "rmem/channel.h"
 #include "rmem/chr_op.h"
-
-#define ALLOC_TRIES 8
-/* A program that ends: how long answers are waited for, as taking changes back costs a session. */
-#define LINGER_MS 1000U
-#define TIMEOUT_US_MAX BIT_ULL(50) /* as good as never */
 
 static_assert(RMEM_IO_BYTES_MAX == RMEM_OP_BYTES_MAX);
 static_assert(RMEM_IO_RANGES_MAX == RMEM_RANGES_MAX);
@@ -65,28 +59,19 @@ static u8 op_type(u8 type)
 	}
 }
 
-static u32 file_put_bytes(const struct rmem_chr_file *file)
-{
-	return file->device->piece_bytes - sizeof(struct rmem_put);
-}
-
-static u32 file_vector_bytes(const struct rmem_chr_file *file)
-{
-	return file->device->piece_bytes;
-}
-
 static bool vector_fits(const struct rmem_chr_file *file, const struct rmem_io *io)
 {
 	u32 ranges_bytes = io->ranges * sizeof(struct rmem_range);
 	u64 bytes = io->type == RMEM_IO_READV ? max(io->bytes, ranges_bytes)
 					      : (u64)io->bytes + ranges_bytes;
 
-	return io->ranges && io->ranges <= RMEM_IO_RANGES_MAX && bytes <= file_vector_bytes(file);
+	return io->ranges && io->ranges <= RMEM_IO_RANGES_MAX &&
+	       bytes <= rmem_chr_vector_bytes(file->device);
 }
 
-/* What the node would refuse, too, but for the memory it takes here. */
-static int check(const struct file *file, const struct rmem_io *io)
+int rmem_chr_op_check(const struct file *file, const struct rmem_io *io)
 {
+	const struct rmem_chr_file *mine = file->private_data;
 	bool valid = io->type == RMEM_IO_PUT ||
 		     (!io->integer && (rmem_chr_has_ranges(io) || !io->integer_bytes));
 
@@ -103,14 +88,14 @@ static int check(const struct file *file, const struct rmem_io *io)
 			 (io->bytes == 4 || io->bytes == 8 || io->bytes == 16);
 		break;
 	case RMEM_IO_PUT:
-		valid &= io->bytes <= file_put_bytes(file->private_data) && io->how &&
+		valid &= io->bytes <= rmem_chr_put_bytes(mine->device) && io->how &&
 			 io->how < RMEM_ATOMIC_OP_END && io->how != RMEM_IO_CAS &&
 			 (io->integer_bytes == 4 || io->integer_bytes == 8);
 		break;
 	case RMEM_IO_READV:
 	case RMEM_IO_WRITEV:
 		valid &= io->bytes && !io->addr && !io->how &&
-			 vector_fits(file->private_data, io);
+			 vector_fits(mine, io);
 		break;
 	case RMEM_IO_FENCE:
 		valid &= !io->bytes && !io->addr && !io->how;
@@ -128,7 +113,7 @@ static int check(const struct file *file, const struct rmem_io *io)
 
 /* ---- an op's life ---- */
 
-static void op_free(struct chr_op *op)
+void rmem_chr_op_free(struct chr_op *op)
 {
 	rmem_chr_data_release(op);
 	mmdrop(op->mm);
@@ -152,8 +137,8 @@ static void op_set_operands(struct rmem_op *op, const struct rmem_io *io)
 		};
 }
 
-static struct chr_op *op_new(struct rmem_chr_file *file, const struct rmem_io *io,
-			     struct io_uring_cmd *cmd)
+struct chr_op *rmem_chr_op_new(struct rmem_chr_file *file, const struct rmem_io *io,
+			       struct io_uring_cmd *cmd)
 {
 	bool fixed = cmd && (cmd->flags & IORING_URING_CMD_FIXED);
 	struct chr_op *op;
@@ -178,7 +163,7 @@ static struct chr_op *op_new(struct rmem_chr_file *file, const struct rmem_io *i
 	init_completion(&op->done);
 	err = rmem_chr_data_take(op, io, fixed);
 	if (err) {
-		op_free(op);
+		rmem_chr_op_free(op);
 		return ERR_PTR(err);
 	}
 	return op;
@@ -210,8 +195,7 @@ static bool file_is_stale(const struct rmem_chr_file *file)
 	       READ_ONCE(file->device->state) == RMEM_DEVICE_LOST;
 }
 
-/* To the channel of that index. */
-static int submit(struct chr_op *op, unsigned int channel)
+int rmem_chr_op_submit_by(struct chr_op *op, unsigned int channel)
 {
 	struct rmem_device *device = op->file->device;
 	bool taken = false;
@@ -232,13 +216,13 @@ static int submit(struct chr_op *op, unsigned int channel)
 	return file_is_stale(op->file) ? -ESTALE : -ETIMEDOUT;
 }
 
-static int submit_io(struct chr_op *op)
+int rmem_chr_op_submit(struct chr_op *op)
 {
 	rmem_status_count_op(op->file->device, &op->op);
-	return submit(op, op->file->channel);
+	return rmem_chr_op_submit_by(op, op->file->channel);
 }
 
-static int error_of(const struct chr_op *op)
+int rmem_chr_op_error(const struct chr_op *op)
 {
 	switch (op->result) {
 	case RMEM_CLIENT_OK:
@@ -268,10 +252,9 @@ static int error_of(const struct chr_op *op)
 	}
 }
 
-/* The program's memory gets what is to be copied there; then the op is no more. */
-static int conclude(struct chr_op *op)
+int rmem_chr_op_conclude(struct chr_op *op)
 {
-	int err = error_of(op);
+	int err = rmem_chr_op_error(op);
 	__le64 found[2];
 
 	if (!err && op->op.type == RMEM_ATOMIC && op->user) {
@@ -282,65 +265,8 @@ static int conclude(struct chr_op *op)
 	}
 	if (!err)
 		err = rmem_chr_data_give(op);
-	op_free(op);
+	rmem_chr_op_free(op);
 	return err;
-}
-
-/* ---- io_uring ---- */
-
-struct chr_pdu {
-	struct chr_op *op;
-};
-
-static struct chr_pdu *pdu_of(struct io_uring_cmd *cmd)
-{
-	static_assert(sizeof(struct chr_pdu) <= sizeof(cmd->pdu));
-	return (struct chr_pdu *)cmd->pdu;
-}
-
-static struct workqueue_struct *concluders;
-
-/* In a kernel thread, for the program's that asked has exited; as long as others of it live. */
-static int conclude_elsewhere(struct chr_op *op)
-{
-	struct mm_struct *mm = op->mm;
-	int err;
-
-	if (!mmget_not_zero(mm)) {
-		op_free(op);
-		return -ECANCELED;
-	}
-	kthread_use_mm(mm);
-	err = conclude(op);
-	kthread_unuse_mm(mm);
-	mmput(mm);
-	return err;
-}
-
-static void conclude_later(struct work_struct *work)
-{
-	struct chr_op *op = container_of(work, struct chr_op, later);
-	struct io_uring_cmd *cmd = op->cmd;
-
-	io_uring_cmd_done(cmd, conclude_elsewhere(op), 0, IO_URING_F_UNLOCKED);
-}
-
-/*
- * The thread that asked; or, when that has exited, a kernel thread. Between the two it is a thread
- * that exits, and has no memory any more.
- */
-static void uring_end(struct io_uring_cmd *cmd, unsigned int issue_flags)
-{
-	struct chr_op *op = pdu_of(cmd)->op;
-
-	if (likely(current->mm == op->mm)) {
-		io_uring_cmd_done(cmd, conclude(op), 0, issue_flags);
-	} else if (current->flags & PF_KTHREAD) {
-		io_uring_cmd_done(cmd, conclude_elsewhere(op), 0, issue_flags);
-	} else {
-		INIT_WORK(&op->later, conclude_later);
-		queue_work(concluders, &op->later);
-	}
 }
 
 void rmem_chr_finish(struct rmem_device *device, struct rmem_op *core,
@@ -353,40 +279,9 @@ void rmem_chr_finish(struct rmem_device *device, struct rmem_op *core,
 	op->result = result;
 	list_remove_op(op);
 	if (op->cmd)
-		io_uring_cmd_complete_in_task(op->cmd, uring_end);
+		rmem_chr_uring_finish(op);
 	else
 		complete(&op->done);
-}
-
-int rmem_chr_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
-{
-	struct rmem_io io;
-	struct chr_op *op;
-	int err;
-
-	if (cmd->cmd_op != RMEM_IO_URING)
-		return -ENOTTY;
-	if (!(issue_flags & IO_URING_F_SQE128))
-		return -EINVAL;
-	/* The program may change it meanwhile. */
-	memcpy(&io, compat_uring_cmd_data(cmd), sizeof(io));
-	if (io.timeout_us)
-		return -EINVAL;
-	if (rmem_chr_has_ranges(&io) && (cmd->flags & IORING_URING_CMD_FIXED))
-		return -EINVAL;
-	err = check(cmd->file, &io);
-	if (err)
-		return err;
-	op = op_new(cmd->file->private_data, &io, cmd);
-	if (IS_ERR(op))
-		return PTR_ERR(op);
-	pdu_of(cmd)->op = op;
-	err = submit_io(op);
-	if (err) {
-		op_free(op);
-		return err;
-	}
-	return -EIOCBQUEUED;
 }
 
 /* ---- what is taken back ---- */
@@ -397,8 +292,7 @@ static struct rmem_channel *device_channel(struct rmem_device *device, unsigned 
 	return READ_ONCE(device->gone) ? NULL : device->channel[channel];
 }
 
-/* The op can't go meanwhile. It ends as error, but if it has ended already, or is about to. */
-static void op_take_back(struct chr_op *op, int error)
+void rmem_chr_op_take_back(struct chr_op *op, int error)
 {
 	struct rmem_channel *channel;
 	struct rmem_op *unknown;
@@ -412,13 +306,7 @@ static void op_take_back(struct chr_op *op, int error)
 	rcu_read_unlock();
 }
 
-/* Which of a file's ops. */
-struct which {
-	fl_owner_t owner; /* those of a program that ends; or NULL: */
-	u64 cookie;	  /* those that have it; 0: that have any */
-};
-
-static bool is_meant(const struct chr_op *op, const struct which *which)
+static bool is_meant(const struct chr_op *op, const struct rmem_chr_which *which)
 {
 	if (which->owner)
 		return op->owner == which->owner;
@@ -427,7 +315,7 @@ static bool is_meant(const struct chr_op *op, const struct which *which)
 
 /* The last one that is under way and is meant. */
 static struct chr_op *file_take_back(struct rmem_chr_file *file, struct rmem_channel *channel,
-				     const struct which *which, struct rmem_op **unknown)
+				     const struct rmem_chr_which *which, struct rmem_op **unknown)
 	__must_hold(&file->lock)
 {
 	struct chr_op *op;
@@ -440,7 +328,7 @@ static struct chr_op *file_take_back(struct rmem_chr_file *file, struct rmem_cha
 }
 
 /* False: there is none. */
-static bool file_cancel_one(struct rmem_chr_file *file, const struct which *which)
+static bool file_cancel_one(struct rmem_chr_file *file, const struct rmem_chr_which *which)
 {
 	struct rmem_channel *channel;
 	struct rmem_op *unknown;
@@ -462,8 +350,7 @@ static bool file_cancel_one(struct rmem_chr_file *file, const struct which *whic
 	return op;
 }
 
-/* How many there were. */
-static unsigned int file_cancel(struct rmem_chr_file *file, const struct which *which)
+unsigned int rmem_chr_cancel(struct rmem_chr_file *file, const struct rmem_chr_which *which)
 {
 	unsigned int ops = 0;
 
@@ -474,7 +361,7 @@ static unsigned int file_cancel(struct rmem_chr_file *file, const struct which *
 	return ops;
 }
 
-static bool file_has(struct rmem_chr_file *file, const struct which *which)
+static bool file_has(struct rmem_chr_file *file, const struct rmem_chr_which *which)
 {
 	struct chr_op *op;
 	bool has = false;
@@ -497,252 +384,12 @@ static bool file_has(struct rmem_chr_file *file, const struct which *which)
 int rmem_chr_flush(struct file *opened, fl_owner_t owner)
 {
 	struct rmem_chr_file *file = opened->private_data;
-	const struct which which = { .owner = owner };
+	const struct rmem_chr_which which = { .owner = owner };
 
 	if (!(current->flags & PF_EXITING))
 		return 0;
-	wait_event_timeout(file->ended, !file_has(file, &which), msecs_to_jiffies(LINGER_MS));
-	file_cancel(file, &which);
+	wait_event_timeout(file->ended, !file_has(file, &which),
+			   msecs_to_jiffies(RMEM_CHR_LINGER_MS));
+	rmem_chr_cancel(file, &which);
 	return 0;
-}
-
-/* ---- ioctl ---- */
-
-/* Its end; when the time is up or the program is killed it is taken back. */
-static void wait_op(struct chr_op *op, u64 timeout_us)
-{
-	unsigned long timeout = MAX_SCHEDULE_TIMEOUT;
-	long left;
-
-	if (timeout_us && timeout_us < TIMEOUT_US_MAX)
-		timeout = nsecs_to_jiffies(timeout_us * NSEC_PER_USEC) + 1;
-	left = wait_for_completion_killable_timeout(&op->done, timeout);
-	if (left > 0)
-		return;
-	op_take_back(op, left ? -ECANCELED : -ETIMEDOUT);
-	wait_for_completion(&op->done);
-}
-
-static long ioctl_io(struct file *file, const void __user *arg)
-{
-	struct rmem_io io;
-	struct chr_op *op;
-	int err;
-
-	if (copy_from_user(&io, arg, sizeof(io)))
-		return -EFAULT;
-	err = check(file, &io);
-	if (err)
-		return err;
-	op = op_new(file->private_data, &io, NULL);
-	if (IS_ERR(op))
-		return PTR_ERR(op);
-	err = submit_io(op);
-	if (err) {
-		op_free(op);
-		return err;
-	}
-	wait_op(op, io.timeout_us);
-	return conclude(op);
-}
-
-/* The op is used for one after the other, so that nothing is wanting between them. */
-static int call_begin(struct chr_op *op, u8 type, u64 addr, u32 bytes, unsigned int channel)
-{
-	op->op.type = type;
-	op->op.addr = addr;
-	op->op.len = bytes;
-	reinit_completion(&op->done);
-	return submit(op, channel);
-}
-
-static int call(struct chr_op *op, u8 type, u64 addr, u32 bytes, unsigned int channel)
-{
-	int err = call_begin(op, type, addr, bytes, channel);
-
-	if (err)
-		return err;
-	wait_op(op, 0);
-	return error_of(op);
-}
-
-/*
- * The channel for ALLOCs has one op at a time: the next one's floor is then above its id, which is
- * how the node learns of an ALLOC's receipt.
- */
-static unsigned int calls_channel(const struct rmem_chr_file *file)
-	__must_hold(&file->device->calls)
-{
-	return file->device->queues;
-}
-
-static int call_alloc(struct chr_op *op, struct rmem_io_alloc *io)
-{
-	int err;
-
-	op->op.alloc = (struct rmem_op_alloc){
-		.bytes = io->bytes,
-		.addr = io->addr,
-		.perm = io->perm,
-	};
-	err = call(op, RMEM_ALLOC, 0, 0, calls_channel(op->file));
-	if (!err) {
-		io->addr = op->op.range.addr;
-		io->bytes = op->op.range.bytes;
-	}
-	return err;
-}
-
-static void set_range(struct chr_op *op, u64 addr, u64 bytes)
-{
-	op->op.range = (struct rmem_op_range){ .addr = addr, .bytes = bytes };
-}
-
-/*
- * Nobody will ever know where it is. Who was killed doesn't wait long for the answer; where no FREE
- * arrives, the session that made the region ends with this one's being taken back, and undoes it.
- */
-static void call_undo(struct chr_op *op, const struct rmem_io_alloc *io)
-{
-	set_range(op, io->addr, io->bytes);
-	if (call_begin(op, RMEM_FREE, 0, 0, calls_channel(op->file)) ||
-	    wait_for_completion_timeout(&op->done, msecs_to_jiffies(LINGER_MS)))
-		return;
-	op_take_back(op, -ECANCELED);
-	wait_for_completion(&op->done);
-}
-
-/* A region is its asker's when a READ has told the node that he knows of it, and he does. */
-static int alloc_region(struct chr_op *op, const struct rmem_io_alloc *wish, void __user *arg)
-{
-	struct rmem_io_alloc io;
-	unsigned int tries = 0;
-	int err;
-
-	do {
-		io = *wish;
-		err = call_alloc(op, &io);
-		if (err)
-			return err == -EFAULT ? -EAGAIN : err;
-		err = call(op, RMEM_READ, io.addr, 1, calls_channel(op->file));
-		/* The session ended before the node knew; the region went with it. */
-	} while (err == -EFAULT && ++tries < ALLOC_TRIES);
-	if (err == -EFAULT)
-		return -EAGAIN;
-	if (!err && copy_to_user(arg, &io, sizeof(io)))
-		err = -EFAULT;
-	if (err)
-		call_undo(op, &io);
-	return err;
-}
-
-static long ioctl_alloc(struct file *opened, void __user *arg)
-{
-	const struct rmem_io byte = { .type = RMEM_IO_READ, .bytes = 1 };
-	struct rmem_chr_file *file = opened->private_data;
-	struct rmem_io_alloc wish;
-	struct chr_op *op;
-	int err = -EINTR;
-
-	if (!(opened->f_mode & FMODE_WRITE))
-		return -EBADF;
-	if (copy_from_user(&wish, arg, sizeof(wish)))
-		return -EFAULT;
-	if (wish.reserved)
-		return -EINVAL;
-	op = op_new(file, &byte, NULL);
-	if (IS_ERR(op))
-		return PTR_ERR(op);
-	if (!mutex_lock_killable(&file->device->calls)) {
-		err = alloc_region(op, &wish, arg);
-		mutex_unlock(&file->device->calls);
-	}
-	op_free(op);
-	return err;
-}
-
-/* By the file's own channel: no copy of a change it took back comes after this. */
-static int call_free(struct rmem_chr_file *file, const struct rmem_io_range *io)
-{
-	const struct rmem_io nothing = { .type = RMEM_IO_FENCE };
-	struct chr_op *op = op_new(file, &nothing, NULL);
-	int err;
-
-	if (IS_ERR(op))
-		return PTR_ERR(op);
-	set_range(op, io->addr, io->bytes);
-	err = call(op, RMEM_FREE, 0, 0, file->channel);
-	/* Executed before, and the answer was lost with the session. */
-	if (err == -EFAULT && op->op.attempt)
-		err = 0;
-	op_free(op);
-	return err;
-}
-
-static long ioctl_free(struct file *file, const void __user *arg)
-{
-	struct rmem_io_range io;
-
-	if (!(file->f_mode & FMODE_WRITE))
-		return -EBADF;
-	if (copy_from_user(&io, arg, sizeof(io)))
-		return -EFAULT;
-	return call_free(file->private_data, &io);
-}
-
-static long ioctl_cancel(struct rmem_chr_file *file, const void __user *arg)
-{
-	struct which which = {};
-
-	if (copy_from_user(&which.cookie, arg, sizeof(which.cookie)))
-		return -EFAULT;
-	return file_cancel(file, &which);
-}
-
-static long ioctl_info(const struct rmem_chr_file *file, void __user *arg)
-{
-	const struct rmem_device *device = file->device;
-	struct rmem_io_info info = {
-		.memory_bytes = device->memory_bytes,
-		.page_bytes = device->page_bytes,
-		.piece_bytes = device->piece_bytes,
-		.space = device->wish.space,
-		.fail_after_ms = device->wish.fail_after_ms,
-		.put_bytes = file_put_bytes(file),
-		.vector_bytes = file_vector_bytes(file),
-	};
-
-	return copy_to_user(arg, &info, sizeof(info)) ? -EFAULT : 0;
-}
-
-long rmem_chr_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
-{
-	void __user *user = (void __user *)arg;
-
-	switch (cmd) {
-	case RMEM_IOC_IO:
-		return ioctl_io(file, user);
-	case RMEM_IOC_ALLOC:
-		return ioctl_alloc(file, user);
-	case RMEM_IOC_FREE:
-		return ioctl_free(file, user);
-	case RMEM_IOC_CANCEL:
-		return ioctl_cancel(file->private_data, user);
-	case RMEM_IOC_INFO:
-		return ioctl_info(file->private_data, user);
-	default:
-		return -ENOTTY;
-	}
-}
-
-int rmem_chr_op_start(void)
-{
-	concluders = alloc_workqueue("rmem_chr", WQ_UNBOUND, 0);
-	return concluders ? 0 : -ENOMEM;
-}
-
-/* The last one that was concluded let the module go, but may not have returned. */
-void rmem_chr_op_stop(void)
-{
-	destroy_workqueue(concluders);
 }

@@ -10,6 +10,7 @@
  *   chr.c       the character device
  *   chr_op.c    its operations: what programs ask for becomes ops
  *   chr_data.c  their data
+ *   chr_uring.c, chr_ioctl.c  how they are asked for
  *   channel.c   core/rmem/client.h with a lock, a timer and a socket around it
  *   packet.c    ops and messages become packets, and back
  *   socket.c    UDP socket and route of a channel
@@ -307,8 +308,8 @@ struct rmem_chr_data {
 };
 
 int rmem_chr_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags);
-int rmem_chr_op_start(void);
-void rmem_chr_op_stop(void);
+int rmem_chr_uring_start(void);
+void rmem_chr_uring_stop(void);
 long rmem_chr_ioctl(struct file *file, unsigned int cmd, unsigned long arg);
 int rmem_chr_flush(struct file *file, fl_owner_t owner);
 /* An op of a program ended. */
