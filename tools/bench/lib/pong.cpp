@@ -4,10 +4,48 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <vector>
 
 #include "loopback.hpp"
+#include "support/train.hpp"
 
 namespace remora::bench {
+
+namespace {
+
+// With its header such a datagram is what the protocol sends eight objects of 1 KiB in.
+constexpr std::size_t datagram_bytes = 8192;
+constexpr std::size_t burst_bytes = train_bytes_max / datagram_bytes * datagram_bytes;
+// Answers are of bytes that lie here and there, as those of a memory node do.
+constexpr std::size_t memory_bytes = 1 << 20, step_bytes = 37 * 1024;
+
+void send_packet(int fd, const sockaddr_in& to, std::span<const char> bytes) {
+    iovec vector{const_cast<char*>(bytes.data()), bytes.size()};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(std::uint16_t))> control;
+    msghdr message{};
+    message.msg_name = const_cast<sockaddr_in*>(&to);
+    message.msg_namelen = sizeof(to);
+    message.msg_iov = &vector;
+    message.msg_iovlen = 1;
+    if (bytes.size() > datagram_bytes) {
+        message.msg_control = control.data();
+        message.msg_controllen = control.size();
+        set_control(CMSG_FIRSTHDR(&message), SOL_UDP, UDP_SEGMENT,
+                    static_cast<std::uint16_t>(datagram_bytes));
+    }
+    if (sendmsg(fd, &message, 0) < 0)
+        throw Failure("sendmsg: {}", std::strerror(errno));
+}
+
+} // namespace
+
+void send_burst(int fd, const sockaddr_in& to, std::span<const char> bytes) {
+    while (!bytes.empty()) {
+        std::span packet = bytes.first(std::min(bytes.size(), burst_bytes));
+        send_packet(fd, to, packet);
+        bytes = bytes.subspan(packet.size());
+    }
+}
 
 void pong() {
     Descriptor fd = udp_socket();
@@ -16,17 +54,26 @@ void pong() {
     socklen_t length = sizeof(address);
     if (bind(fd.get(), at, length) || getsockname(fd.get(), at, &length))
         throw Failure("no port: {}", std::strerror(errno));
+    receive_trains(fd.get());
     fmt::print("{}\n", ntohs(address.sin_port));
     std::fflush(stdout);
-    std::array<char, 65536> buffer;
+    std::vector<char> memory(memory_bytes + ping_bytes_max, 1);
+    std::array<char, packet_bytes_max> buffer;
+    std::size_t place = 0;
     for (;;) {
-        length = sizeof(address);
-        std::uint32_t bytes;
-        if (recvfrom(fd.get(), buffer.data(), buffer.size(), 0, at, &length) <
-            static_cast<ssize_t>(sizeof(bytes)))
-            continue;
-        std::memcpy(&bytes, buffer.data(), sizeof(bytes));
-        sendto(fd.get(), buffer.data(), std::min<std::size_t>(bytes, buffer.size()), 0, at, length);
+        Ping ping{sizeof(Ping), 0};
+        for (std::size_t got = 0; got < ping.there;) {
+            length = sizeof(address);
+            ssize_t bytes = recvfrom(fd.get(), buffer.data(), buffer.size(), 0, at, &length);
+            if (bytes < static_cast<ssize_t>(sizeof(ping)))
+                continue;
+            if (!got)
+                std::memcpy(&ping, buffer.data(), sizeof(ping));
+            got += static_cast<std::size_t>(bytes);
+        }
+        place = (place + step_bytes) % memory_bytes;
+        send_burst(fd.get(), address,
+                   std::span(memory).subspan(place, std::min(ping.back, ping_bytes_max)));
     }
 }
 

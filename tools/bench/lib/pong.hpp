@@ -1,10 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
-// The floor's other end.
+// The floor's other end, and what travels between the two: bursts of bytes.
 #pragma once
+
+#include <cstdint>
+#include <span>
+
+#include <netinet/in.h>
 
 namespace remora::bench {
 
-// Prints its port, then answers each datagram with as many bytes as its first four say. No end.
+// What a burst begins with: of how many bytes it is itself, and of how many the answer.
+struct Ping {
+    std::uint32_t there, back;
+};
+inline constexpr std::uint32_t ping_bytes_max = 64 << 20;
+
+// A burst is as few packets as UDP can have it in: trains of datagrams (support/train.hpp) as long
+// as the protocol's are. Throws Failure.
+void send_burst(int fd, const sockaddr_in& to, std::span<const char> bytes);
+
+// Prints its port, then answers each burst. No end.
 [[noreturn]] void pong();
 
 } // namespace remora::bench

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-// The floor: a datagram there and one back, of the same sizes, and nothing done in between.
+// The floor: as many bytes there and back in as few packets, and nothing done in between.
 #include "store.hpp"
 
 #include <algorithm>
 
 #include "loopback.hpp"
+#include "pong.hpp"
+#include "support/train.hpp"
 
 namespace remora::bench {
 
@@ -17,32 +19,37 @@ public:
           socket_(udp_socket()),
           peer_(loopback(port_of(target))),
           flags_(spin ? MSG_DONTWAIT : 0),
-          buffer_(std::max<std::size_t>(bytes, small_bytes)) {}
+          buffer_(std::max(bytes * objects, std::uint32_t{packet_bytes_max})) {
+        receive_trains(socket_.get());
+    }
 
     void fill() override {}
     void read(std::uint32_t) override { ping(small_bytes, values_.bytes()); }
     void write(std::uint32_t) override { ping(values_.bytes(), small_bytes); }
-    void read_all(std::span<const std::uint32_t>) override { refuse(); }
-    void write_all(std::span<const std::uint32_t>) override { refuse(); }
+    void read_all(std::span<const std::uint32_t> list) override { ping(small_bytes, of(list)); }
+    void write_all(std::span<const std::uint32_t> list) override { ping(of(list), small_bytes); }
 
 private:
     // What carries no data is as long as the smallest object.
     static constexpr std::uint32_t small_bytes = 16;
 
-    [[noreturn]] static void refuse() {
-        throw Misuse("udp has no pipelining: it is the floor of latency");
+    std::uint32_t of(std::span<const std::uint32_t> list) const {
+        return static_cast<std::uint32_t>(list.size()) * values_.bytes();
     }
 
     void ping(std::uint32_t there, std::uint32_t back) {
-        std::memcpy(buffer_.data(), &back, sizeof(back));
-        if (sendto(socket_.get(), buffer_.data(), there, 0,
-                   reinterpret_cast<const sockaddr*>(&peer_), sizeof(peer_)) < 0)
-            throw Failure("sendto: {}", std::strerror(errno));
-        ssize_t got;
-        do {
-            got = recvfrom(socket_.get(), buffer_.data(), buffer_.size(), flags_, nullptr, nullptr);
-        } while (got < 0 && errno == EAGAIN);
-        if (got != static_cast<ssize_t>(back))
+        Ping head{there, back};
+        std::memcpy(buffer_.data(), &head, sizeof(head));
+        send_burst(socket_.get(), peer_, std::span(buffer_).first(there));
+        std::size_t got = 0;
+        while (got < back) {
+            ssize_t bytes = recv(socket_.get(), buffer_.data(), buffer_.size(), flags_);
+            if (bytes > 0)
+                got += static_cast<std::size_t>(bytes);
+            else if (errno != EAGAIN)
+                throw Failure("the other end of the floor is gone: {}", std::strerror(errno));
+        }
+        if (got != back)
             throw Failure("the other end of the floor answers {} bytes, not {}", got, back);
     }
 
