@@ -105,6 +105,7 @@ struct Watch {
 
 void keep_watch(const std::vector<Watch>& watches) {
     std::vector<pollfd> fds;
+    fds.reserve(watches.size());
     for (const Watch& watch : watches)
         fds.push_back({watch.fd, POLLIN, 0});
     for (;;) {

@@ -8,7 +8,9 @@
 //   bench-lib embedded
 //   bench-lib alloc --page 64K
 //   bench-lib order --bytes 1024
+//   bench-lib distance 0 1
 //   bench-lib pong
+#include <array>
 #include <cstdlib>
 
 #include <CLI/CLI.hpp>
@@ -27,6 +29,7 @@ namespace {
 struct Options {
     std::string who, target, page = "64K", integrity = "link";
     std::uint32_t bytes = 16, count = 1, seeds = 10;
+    std::array<unsigned, 2> processors{0, 1};
     Load load;
 };
 
@@ -86,6 +89,8 @@ Figures run(int argc, char** argv) {
     places->add_option("--seeds", options.seeds, "So many times; 10")->check(CLI::Range(1, 10000));
     CLI::App* rows = program.add_subcommand("order", "Operations that wait for others");
     rows->add_option("--bytes", options.bytes, "Of an operation; 16")->check(CLI::Range(1, 65536));
+    CLI::App* apart = program.add_subcommand("distance", "A cache line there and back");
+    apart->add_option("processors", options.processors, "Between which two")->required();
     CLI::App* other_end = program.add_subcommand("pong", "The floor's other end");
     for (CLI::App* each : {one, many, handles, inside})
         declare_seconds(each, options);
@@ -109,6 +114,8 @@ Figures run(int argc, char** argv) {
                         integrity_of(options.integrity));
     if (*inside)
         return embedded(options.load.seconds);
+    if (*apart)
+        return distance(options.processors[0], options.processors[1]);
     if (*rows)
         return order({.bytes = options.bytes});
     return alloc(parse_size(options.page), options.seeds);

@@ -67,6 +67,9 @@ struct OrderLoad {
 // that an operation's order takes, by bytes.
 Figures order(const OrderLoad& load);
 
+// A cache line there and back between two processors, in ns.
+Figures distance(unsigned one, unsigned other);
+
 // p of all, which are reordered.
 double percentile(std::vector<std::uint32_t>& all, double p);
 
