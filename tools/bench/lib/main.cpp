@@ -4,13 +4,12 @@
 //
 //   bench-lib latency remote udp:127.0.0.1:7670,key=FILE --bytes 1024 --write
 //   bench-lib pipeline redis 6379 --depth 64 --server PID
-//   bench-lib sessions udp:127.0.0.1:7670,key=FILE --count 100
+//   bench-lib sessions udp:127.0.0.1:7670,key=FILE --count 1,10,100,1000
 //   bench-lib embedded
 //   bench-lib alloc --page 64K
 //   bench-lib order --bytes 1024
 //   bench-lib distance 0 1
 //   bench-lib pong
-#include <array>
 #include <cstdlib>
 
 #include <CLI/CLI.hpp>
@@ -28,8 +27,9 @@ namespace {
 
 struct Options {
     std::string who, target, page = "64K", integrity = "link";
-    std::uint32_t bytes = 16, count = 1, seeds = 10;
-    std::array<unsigned, 2> processors{0, 1};
+    std::uint32_t bytes = 16, seeds = 10;
+    std::vector<std::uint32_t> counts{1};
+    std::vector<unsigned> processors;
     Load load;
 };
 
@@ -81,7 +81,8 @@ Figures run(int argc, char** argv) {
     many->add_option("--server", options.load.server, "PID of who serves, if it is here");
     CLI::App* handles = program.add_subcommand("sessions", "Many handles taking turns");
     handles->add_option("target", options.target, "What remote_open() takes")->required();
-    handles->add_option("--count", options.count, "So many handles; 1")
+    handles->add_option("--count", options.counts, "So many handles; 1")
+        ->delimiter(',')
         ->check(CLI::Range(1, 100000));
     CLI::App* inside = program.add_subcommand("embedded", "The node inside the process");
     CLI::App* places = program.add_subcommand("alloc", "The allocator's retries");
@@ -90,7 +91,9 @@ Figures run(int argc, char** argv) {
     CLI::App* rows = program.add_subcommand("order", "Operations that wait for others");
     rows->add_option("--bytes", options.bytes, "Of an operation; 16")->check(CLI::Range(1, 65536));
     CLI::App* apart = program.add_subcommand("distance", "A cache line there and back");
-    apart->add_option("processors", options.processors, "Between which two")->required();
+    apart->add_option("processors", options.processors, "Between which two")
+        ->required()
+        ->expected(2);
     CLI::App* other_end = program.add_subcommand("pong", "The floor's other end");
     for (CLI::App* each : {one, many, handles, inside})
         declare_seconds(each, options);
@@ -110,7 +113,7 @@ Figures run(int argc, char** argv) {
     if (*many)
         return pipeline(*open_store(options), options.load);
     if (*handles)
-        return sessions(options.target, options.count, options.load.seconds,
+        return sessions(options.target, options.counts, options.load.seconds,
                         integrity_of(options.integrity));
     if (*inside)
         return embedded(options.load.seconds);

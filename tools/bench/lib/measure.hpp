@@ -48,9 +48,9 @@ Figures latency(Store& store, const Load& load);
 // depth at a time: rate, and with a server ops-per-server-core, which is by its CPU time.
 Figures pipeline(Store& store, const Load& load);
 
-// One at a time, by turns over so many handles of the library: p50.
-Figures sessions(const std::string& target, std::uint32_t count, double seconds,
-                 std::uint32_t integrity);
+// One at a time, by turns over so many handles of the library: p50 by count.
+Figures sessions(const std::string& target, const std::vector<std::uint32_t>& counts,
+                 double seconds, std::uint32_t integrity);
 
 // 16 bytes by `embedded`, and the same by hand; all in ns.
 Figures embedded(double seconds);

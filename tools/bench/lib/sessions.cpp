@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-// Many handles to one node. Each has a region of its own, and all take turns: so what an operation
-// needs of its session, here and at the node, was used longest ago of all.
+// Many handles to one node, in groups of so many. Each has a region of its own, and those of a
+// group take turns: so what an operation needs of its session, here and at the node, was used
+// longest ago of all. The groups take turns, too, every few milliseconds: what the machine does
+// meanwhile happens to all of them.
 #include "measure.hpp"
 
 #include <list>
@@ -14,6 +16,8 @@ namespace {
 constexpr std::uint32_t bytes = 16;
 // Of each handle, before anything is measured: it has to know its round trip.
 constexpr unsigned warm_up_rounds = 20;
+// Of a group, one after the other.
+constexpr unsigned turn_operations = 100;
 
 struct Session {
     Session(const std::string& target, std::uint32_t integrity)
@@ -26,29 +30,53 @@ struct Session {
     RemoteRegion region;
 };
 
+class Group {
+public:
+    Group(const std::string& target, std::uint32_t count, std::uint32_t integrity) {
+        while (all_.size() < count)
+            all_.emplace_back(target, integrity);
+        for (unsigned round = 0; round < warm_up_rounds; round++) {
+            for (Session& session : all_)
+                session.read();
+        }
+        next_ = all_.begin();
+    }
+    void take_turn() {
+        auto from = Clock::now();
+        for (unsigned i = 0; i < turn_operations; i++) {
+            next_->read();
+            auto to = Clock::now();
+            times_.push_back(elapsed_ns(from, to));
+            from = to;
+            if (++next_ == all_.end())
+                next_ = all_.begin();
+        }
+    }
+    std::size_t count() const { return all_.size(); }
+    double p50_us() { return percentile(times_, 0.5) / 1000; }
+
+private:
+    std::list<Session> all_;
+    std::list<Session>::iterator next_;
+    std::vector<std::uint32_t> times_;
+};
+
 } // namespace
 
-Figures sessions(const std::string& target, std::uint32_t count, double seconds,
-                 std::uint32_t integrity) {
-    std::list<Session> all;
-    while (all.size() < count)
-        all.emplace_back(target, integrity);
-    for (unsigned round = 0; round < warm_up_rounds; round++) {
-        for (Session& session : all)
-            session.read();
-    }
-    std::vector<std::uint32_t> times;
+Figures sessions(const std::string& target, const std::vector<std::uint32_t>& counts,
+                 double seconds, std::uint32_t integrity) {
+    std::list<Group> groups;
+    for (std::uint32_t count : counts)
+        groups.emplace_back(target, count, integrity);
     auto end = Clock::now() + std::chrono::duration<double>(seconds);
-    auto session = all.begin();
-    for (auto from = Clock::now(); from < end;) {
-        session->read();
-        auto to = Clock::now();
-        times.push_back(elapsed_ns(from, to));
-        from = to;
-        if (++session == all.end())
-            session = all.begin();
-    }
-    return {{"p50", percentile(times, 0.5) / 1000}};
+    do {
+        for (Group& group : groups)
+            group.take_turn();
+    } while (Clock::now() < end);
+    Figures found;
+    for (Group& group : groups)
+        found[std::to_string(group.count())] = group.p50_us();
+    return found;
 }
 
 } // namespace remora::bench
