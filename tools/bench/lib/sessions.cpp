@@ -16,8 +16,8 @@ namespace {
 constexpr std::uint32_t bytes = 16;
 // Of each handle, before anything is measured: it has to know its round trip.
 constexpr unsigned warm_up_rounds = 20;
-// Of a group, one after the other.
-constexpr unsigned turn_operations = 100;
+// Of a group, one after the other: so many that a handle's turn comes twice before another group's.
+constexpr unsigned turn_operations = 2000;
 
 struct Session {
     Session(const std::string& target, std::uint32_t integrity)
