@@ -22,10 +22,6 @@ constexpr unsigned turn_operations = 2000;
 struct Session {
     Session(const std::string& target, std::uint32_t integrity)
         : handle(target, integrity), region(handle, bytes) {}
-    void read() {
-        char buffer[bytes];
-        must(rread(handle.get(), region.address(), buffer, bytes), "rread");
-    }
     RemoteHandle handle;
     RemoteRegion region;
 };
@@ -33,31 +29,40 @@ struct Session {
 class Group {
 public:
     Group(const std::string& target, std::uint32_t count, std::uint32_t integrity) {
-        while (all_.size() < count)
-            all_.emplace_back(target, integrity);
-        for (unsigned round = 0; round < warm_up_rounds; round++) {
-            for (Session& session : all_)
-                session.read();
+        for (std::uint32_t i = 0; i < count; i++) {
+            const Session& session = all_.emplace_back(target, integrity);
+            turns_.push_back({session.handle.get(), session.region.address()});
         }
-        next_ = all_.begin();
+        for (unsigned i = 0; i < warm_up_rounds * count; i++)
+            read_next();
     }
     void take_turn() {
         auto from = Clock::now();
         for (unsigned i = 0; i < turn_operations; i++) {
-            next_->read();
+            read_next();
             auto to = Clock::now();
             times_.push_back(elapsed_ns(from, to));
             from = to;
-            if (++next_ == all_.end())
-                next_ = all_.begin();
         }
     }
     std::size_t count() const { return all_.size(); }
     double p50_us() { return percentile(times_, 0.5) / 1000; }
 
 private:
+    struct Turn {
+        remote_t* handle;
+        raddr_t address;
+    };
+
+    void read_next() {
+        char buffer[bytes];
+        must(rread(turns_[next_].handle, turns_[next_].address, buffer, bytes), "rread");
+        next_ = (next_ + 1) % turns_.size();
+    }
+
     std::list<Session> all_;
-    std::list<Session>::iterator next_;
+    std::vector<Turn> turns_; // side by side, so that finding the next one costs nothing
+    std::size_t next_ = 0;
     std::vector<std::uint32_t> times_;
 };
 
