@@ -85,9 +85,7 @@ Handle::Handle(const Target& target, const remote_options& options)
       epoch_(std::make_shared<Epoch>(open_())),
       buffers_(*epoch_->backend) {
     std::uint32_t most = options.async_max ? options.async_max : async_max_default;
-    slots_ = std::vector<Slot>(std::min(most, async_max_most));
-    for (std::uint32_t i = 0; i < slots_.size(); i++)
-        slots_[i].next_free = i + 1 < slots_.size() ? i + 1 : none;
+    async_max_ = std::min(most, async_max_most);
 }
 
 Handle::~Handle() {
@@ -155,16 +153,29 @@ void Handle::stats(remote_counters& counters) {
 
 // ---- asynchronous operations ----
 
-std::uint32_t Handle::take_slot() {
+// Slots' lock. By the first who needs one, for they are the most of a handle's memory.
+void Handle::make_slots() {
+    slots_ = std::vector<Slot>(async_max_);
+    for (std::uint32_t i = 0; i < async_max_; i++)
+        slots_[i].next_free = i + 1 < async_max_ ? i + 1 : none;
+}
+
+int Handle::take_slot(std::uint32_t& index) {
     std::lock_guard lock(slots_lock_);
-    std::uint32_t index = free_;
+    try {
+        if (slots_.empty())
+            make_slots();
+    } catch (const std::bad_alloc&) {
+        return -ENOMEM;
+    }
+    index = free_;
     if (index == none)
-        return none;
+        return -EAGAIN;
     free_ = slots_[index].next_free;
     // Of no other handle, nor of an earlier operation; 0 is none.
     while (!(slots_[index].generation = ++next_generation)) {
     }
-    return index;
+    return 0;
 }
 
 // Slots' lock.
@@ -199,9 +210,9 @@ int Handle::start(std::uint8_t type, std::span<const rvec> pieces, rop_t& rop,
         return -EINVAL;
     EpochRef now = epoch();
     Cut cut(type, pieces, now->backend->vector_bytes());
-    std::uint32_t index = take_slot();
-    if (index == none)
-        return -EAGAIN;
+    std::uint32_t index;
+    if (int error = take_slot(index))
+        return error;
     Slot& slot = slots_[index];
     std::span<Op> ops;
     try {
@@ -218,9 +229,9 @@ int Handle::start(std::uint8_t type, std::span<const rvec> pieces, rop_t& rop,
 
 int Handle::start_atomic(raddr_t address, std::uint32_t bytes, const rmem_op_atomic& atomic,
                          std::uint64_t* found, rop_t& rop, Clock::time_point limit) {
-    std::uint32_t index = take_slot();
-    if (index == none)
-        return -EAGAIN;
+    std::uint32_t index;
+    if (int error = take_slot(index))
+        return error;
     Slot& slot = slots_[index];
     Op& op = slot.first;
     op.core.type = RMEM_ATOMIC;
@@ -239,9 +250,9 @@ int Handle::start_put(raddr_t address, std::uint8_t* data, std::size_t bytes,
         return -EINVAL;
     EpochRef now = epoch();
     std::size_t before = before_last(*now->backend, bytes);
-    std::uint32_t index = take_slot();
-    if (index == none)
-        return -EAGAIN;
+    std::uint32_t index;
+    if (int error = take_slot(index))
+        return error;
     Slot& slot = slots_[index];
     std::span<Op> ops;
     try {

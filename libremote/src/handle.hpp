@@ -72,7 +72,8 @@ private:
     Slot* slot_of(const rop_t& rop);
     bool poll_one(rop_t& rop, Clock::time_point until);
     static void hand_over(Slot& slot);
-    std::uint32_t take_slot();
+    void make_slots();
+    int take_slot(std::uint32_t& index); // 0, -EAGAIN, -ENOMEM
     void give_slot(std::uint32_t index);
 
     static Open opener(const Target& target, const remote_options& options);
@@ -88,7 +89,8 @@ private:
     std::mutex lost_lock_;   // one epoch after the other
     Buffers buffers_;
     std::mutex slots_lock_; // free_, generations, and what is told, and given back, at an end
-    std::vector<Slot> slots_;
+    std::uint32_t async_max_;
+    std::vector<Slot> slots_; // so many, or none yet
     std::uint32_t free_ = 0;
     Mappings mappings_;
 };

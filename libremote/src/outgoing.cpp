@@ -15,7 +15,7 @@ void Outgoing::add(const rmem_client_tx& tx) {
         close();
         if (!has_room())
             flush();
-        begin();
+        begin_datagram();
         joins(tx.head);
     }
     rmem_client_tx& mine = tx_[messages_] = tx;
@@ -47,7 +47,7 @@ void Outgoing::close() {
     vector_[whole.iovec] = {heads_.data() + whole.message * RMEM_HDR_BYTES,
                             bundle_.messages * RMEM_HDR_BYTES};
     bundle_ = {};
-    if (!coupling_.add(whole.bytes) || !trains_may_go_)
+    if (!coupling_.add(whole.bytes) || !way_->trains_may_go)
         send();
     datagrams_++;
 }
@@ -61,12 +61,12 @@ void Outgoing::send() {
     bool many = train.size() > 1;
     // The device leaves checksums to us, which a train can't have.
     if (many && errno == EIO)
-        trains_may_go_ = false;
+        way_->trains_may_go = false;
     for (const Datagram& each : train) {
         if (many && went({&each, 1}))
             continue;
         for (std::size_t i = each.message; i < each.messages_end; i++)
-            rmem_client_unsent(&client_, &tx_[i], now_ns_);
+            rmem_client_unsent(&way_->client, &tx_[i], now_ns_);
     }
 }
 
@@ -81,10 +81,10 @@ bool Outgoing::went(std::span<const Datagram> train) {
         set_control(CMSG_FIRSTHDR(&message), SOL_UDP, UDP_SEGMENT,
                     static_cast<std::uint16_t>(train.front().bytes));
     }
-    ssize_t sent = sendmsg(fd_, &message, MSG_DONTWAIT);
+    ssize_t sent = sendmsg(way_->fd, &message, MSG_DONTWAIT);
     // An earlier datagram found nobody; that is told once.
     if (sent < 0 && errno == ECONNREFUSED)
-        sent = sendmsg(fd_, &message, MSG_DONTWAIT);
+        sent = sendmsg(way_->fd, &message, MSG_DONTWAIT);
     return sent >= 0;
 }
 
@@ -111,7 +111,7 @@ void Outgoing::seal(std::uint8_t* header, rmem_head& head, std::span<const iovec
     }
     rmem_wire_encode(header, &head);
     struct base_siphash hash;
-    rmem_wire_hash_begin(&hash, &client_.config.key, header);
+    rmem_wire_hash_begin(&hash, &way_->client.config.key, header);
     std::size_t tagged = rmem_wire_tagged_bytes(&head, bytes);
     for (const iovec& piece : payload) {
         base_siphash_update(&hash, piece.iov_base, std::min(piece.iov_len, tagged));

@@ -24,15 +24,23 @@ extern "C" {
 
 namespace remora::lib {
 
+// Where a handle's messages go.
+struct Way {
+    int fd;
+    rmem_client& client;
+    bool trains_may_go = true;
+};
+
 class Outgoing {
 public:
-    Outgoing(int fd, rmem_client& client) : fd_(fd), client_(client) {}
-
+    // What is added goes that way, until flush().
+    void begin(Way& way, std::uint64_t now_ns) {
+        way_ = &way;
+        now_ns_ = now_ns;
+    }
     // tx's data must stay until flush().
     void add(const rmem_client_tx& tx);
     void flush();
-    // Of what is added from now on.
-    void set_now(std::uint64_t now_ns) { now_ns_ = now_ns; }
 
 private:
     struct Datagram {
@@ -48,7 +56,7 @@ private:
         return messages_ <= messages_max && gathered_bytes_ <= gathered_bytes_max &&
                datagrams_ < train_datagrams_max;
     }
-    void begin() {
+    void begin_datagram() {
         datagram_[datagrams_] = {messages_, iovecs_, 0, 0, 0};
         iovecs_++; // for its heads
     }
@@ -63,13 +71,11 @@ private:
     void seal(std::uint8_t* header, rmem_head& head, std::span<const iovec> payload,
               std::uint32_t bytes);
     bool joins(const rmem_head& head) {
-        return rmem_bundle_joins(&bundle_, client_.config.datagram_bytes, &head);
+        return rmem_bundle_joins(&bundle_, way_->client.config.datagram_bytes, &head);
     }
 
-    int fd_;
-    rmem_client& client_;
+    Way* way_ = nullptr;
     std::uint64_t now_ns_ = 0;
-    bool trains_may_go_ = true;
     rmem_bundle bundle_{}; // of the datagram that isn't whole
     unsigned datagrams_ = 0, sent_ = 0;
     Coupling coupling_; // of those that are whole and haven't gone

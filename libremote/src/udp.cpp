@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include <netdb.h>
@@ -11,8 +12,7 @@
 #include <netinet/ip.h>
 #include <poll.h>
 
-#include "src/incoming.hpp"
-#include "src/outgoing.hpp"
+#include "src/scratch.hpp"
 #include "support/crc32c.hpp"
 #include "support/failure.hpp"
 #include "support/parse.hpp"
@@ -35,6 +35,8 @@ constexpr std::uint32_t incast_bytes_least = RMEM_IWND_ROOM_BYTES;
 constexpr std::uint32_t incast_bytes_most = RMEM_IWND_BYTES;
 // Who receives looks up that often, for what others began meanwhile may be due sooner.
 constexpr auto slice = std::chrono::milliseconds(10);
+// Where there is no memory to receive into.
+constexpr auto no_memory_pause = std::chrono::milliseconds(1);
 // Batches taken in before what is due is looked at.
 constexpr unsigned batches_max = 64;
 constexpr auto close_time = std::chrono::milliseconds(200);
@@ -72,11 +74,11 @@ int error_of(const rmem_op& op, rmem_client_result result) {
 // ---- opening and closing ----
 
 Udp::Udp(const Target& target, const Key& key, const UdpOptions& options)
-    : incoming_(new Incoming), client_(new rmem_client) {
+    : client_(new rmem_client) {
     crc32c_setup_once();
     connect(target);
     configure(target, key, options);
-    outgoing_ = std::make_unique<Outgoing>(socket_.get(), *client_);
+    way_.reset(new Way{socket_.get(), *client_});
     open(endpoint_text(target.host, target.port));
     page_bytes_ = client_->node.page_bytes;
     put_bytes_ = rmem_client_put_bytes(client_.get());
@@ -211,11 +213,15 @@ void Udp::take_back(Call& call) {
 void Udp::flush() {
     std::uint64_t now = now_ns();
     expire_core(now);
-    outgoing_->set_now(now);
+    Scratch* mine = scratch();
+    if (!mine)
+        return; // who waits tries again
+    Outgoing& outgoing = mine->outgoing;
+    outgoing.begin(*way_, now);
     rmem_client_tx tx;
     while (rmem_client_next(client_.get(), now, &tx))
-        outgoing_->add(tx);
-    outgoing_->flush();
+        outgoing.add(tx);
+    outgoing.flush();
 }
 
 // Lock. What is here already isn't late: it is taken in before anything counts as timed out.
@@ -291,16 +297,22 @@ void Udp::receive(Lock& lock, Clock::time_point until) {
     if (deadline)
         until = std::min(until, at(deadline));
     lock.unlock();
-    unsigned got = listen(until, spin_ns);
+    Scratch* mine = scratch();
+    unsigned got = 0;
+    if (mine)
+        got = listen(mine->incoming, until, spin_ns);
+    else
+        std::this_thread::sleep_until(std::min(until, Clock::now() + no_memory_pause));
     lock.lock();
-    take_datagrams(got);
+    if (got)
+        take_packets(mine->incoming, got);
 }
 
-// So many datagrams are in incoming_; 0: until has come.
-unsigned Udp::listen(Clock::time_point until, std::uint64_t spin_ns) {
+// So many packets came in; 0: until has come.
+unsigned Udp::listen(Incoming& incoming, Clock::time_point until, std::uint64_t spin_ns) {
     Clock::time_point spin_end = Clock::now() + std::chrono::nanoseconds(spin_ns);
     do {
-        if (unsigned got = incoming_->receive(socket_.get()))
+        if (unsigned got = incoming.receive(socket_.get()))
             return got;
     } while (Clock::now() < std::min(spin_end, until));
     pollfd ready{socket_.get(), POLLIN, 0};
@@ -312,22 +324,23 @@ unsigned Udp::listen(Clock::time_point until, std::uint64_t spin_ns) {
         left = {static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
     }
     ppoll(&ready, 1, until == never ? nullptr : &left, nullptr);
-    return incoming_->receive(socket_.get());
+    return incoming.receive(socket_.get());
 }
 
 void Udp::take_in() {
+    Scratch* mine = scratch();
     for (unsigned batch = 0, got = Incoming::packets_max;
-         got == Incoming::packets_max && batch < batches_max; batch++) {
-        got = incoming_->receive(socket_.get());
-        take_datagrams(got);
+         mine && got == Incoming::packets_max && batch < batches_max; batch++) {
+        got = mine->incoming.receive(socket_.get());
+        take_packets(mine->incoming, got);
     }
 }
 
-// Lock. So many are in incoming_.
-void Udp::take_datagrams(unsigned count) {
+// Lock.
+void Udp::take_packets(Incoming& incoming, unsigned count) {
     std::uint64_t now = now_ns();
     for (unsigned i = 0; i < count; i++)
-        incoming_->for_each_datagram(
+        incoming.for_each_datagram(
             i, [&](std::span<const std::uint8_t> bytes) { take_datagram(now, bytes); });
 }
 

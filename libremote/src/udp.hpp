@@ -39,7 +39,7 @@ struct UdpOptions {
 };
 
 class Incoming;
-class Outgoing;
+struct Way;
 
 class Udp final : public Queued {
 public:
@@ -68,14 +68,13 @@ private:
     void take_in() override;
     void take_back(Call& call) override;
 
-    unsigned listen(Clock::time_point until, std::uint64_t spin_ns);
-    void take_datagrams(unsigned count);
+    unsigned listen(Incoming& incoming, Clock::time_point until, std::uint64_t spin_ns);
+    void take_packets(Incoming& incoming, unsigned count);
     void take_datagram(std::uint64_t now_ns, std::span<const std::uint8_t> bytes);
     void end_all(rmem_op* chain, rmem_client_result result);
     void expire_core(std::uint64_t now_ns);
 
     Descriptor socket_;
-    std::unique_ptr<Incoming> incoming_;
     std::uint32_t datagram_bytes_ = 0;
     std::uint64_t page_bytes_ = 0;   // as the node said first
     std::uint32_t put_bytes_ = 0;    // the same
@@ -83,7 +82,7 @@ private:
 
     // lock_'s
     std::unique_ptr<rmem_client> client_;
-    std::unique_ptr<Outgoing> outgoing_;
+    std::unique_ptr<Way> way_;
     rmem_window window_;
     rmem_incast incast_;
 };

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT
+/*
+ * What a call over the network sends from and receives into. Between calls it's empty, so threads
+ * have one each rather than handles: who uses a thousand handles by turns finds it in the cache,
+ * and they don't take half a megabyte each.
+ */
+#pragma once
+
+#include "src/incoming.hpp"
+#include "src/outgoing.hpp"
+
+namespace remora::lib {
+
+struct Scratch {
+    Incoming incoming;
+    Outgoing outgoing;
+};
+
+// The calling thread's, until the thread ends. Null: there is no memory for it now.
+Scratch* scratch();
+
+} // namespace remora::lib
