@@ -43,9 +43,9 @@ void Outgoing::close() {
     Datagram& whole = datagram_[datagrams_];
     whole.messages_end = messages_;
     whole.iovecs_end = iovecs_;
-    whole.bytes += bundle_.messages * RMEM_HDR_BYTES;
-    vector_[whole.iovec] = {heads_.data() + whole.message * RMEM_HDR_BYTES,
-                            bundle_.messages * RMEM_HDR_BYTES};
+    std::size_t heads_bytes = std::size_t{bundle_.messages} * RMEM_HDR_BYTES;
+    whole.bytes += heads_bytes;
+    vector_[whole.iovec] = {heads_.data() + whole.message * RMEM_HDR_BYTES, heads_bytes};
     bundle_ = {};
     if (!coupling_.add(whole.bytes) || !way_->trains_may_go)
         send();

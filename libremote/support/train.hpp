@@ -9,6 +9,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cassert>
 #include <cstdint>
 #include <cstring>
 #include <span>
@@ -23,8 +24,10 @@ namespace remora {
 inline constexpr std::size_t train_bytes_max = 65535 - 40 - sizeof(udphdr);
 inline constexpr unsigned train_datagrams_max = 64;
 
+// The message's control buffer has room for it.
 template <typename Value>
 void set_control(cmsghdr* control, int level, int type, const Value& value) {
+    assert(control);
     control->cmsg_level = level;
     control->cmsg_type = type;
     control->cmsg_len = CMSG_LEN(sizeof(value));

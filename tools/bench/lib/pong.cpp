@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t datagram_bytes = 8192;
 constexpr std::size_t burst_bytes = train_bytes_max / datagram_bytes * datagram_bytes;
 // Answers are of bytes that lie here and there, as those of a memory node do.
-constexpr std::size_t memory_bytes = 1 << 20, step_bytes = 37 * 1024;
+constexpr std::size_t memory_bytes = 1 << 20, step_bytes = std::size_t{37} * 1024;
 
 void send_packet(int fd, const sockaddr_in& to, std::span<const char> bytes) {
     iovec vector{const_cast<char*>(bytes.data()), bytes.size()};
