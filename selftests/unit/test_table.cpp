@@ -69,6 +69,15 @@ TEST(Table, LifeOfAPage) {
     EXPECT_EQ(t.find(0, 5), 0u);
 }
 
+// Page 0 of the first space has the key of free entries. One of them is being filled in: its pte is
+// there already, its key not yet.
+TEST(Table, NobodyHasPageZero) {
+    Table t(1);
+    for (uint32_t& pte : t.table.bucket[0].pte)
+        pte = RMEM_PTE_ALLOCATED | read_write;
+    EXPECT_EQ(t.find(0, 0), 0u);
+}
+
 TEST(Table, SecondFirstTouchLoses) {
     Table t(64);
     bool placed;

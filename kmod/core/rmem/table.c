@@ -31,7 +31,7 @@ void rmem_table_init(struct rmem_table *table, void *memory, u64 pages, const u6
 	table->seed[1] = seed[1];
 }
 
-/* vpn is not 0, so neither is a key: 0 marks a free entry. */
+/* Of a vpn that is given out, so not 0, and neither is the key: 0 marks a free entry. */
 static u64 key_of(u32 space_index, u64 vpn)
 {
 	return vpn << KEY_SPACE_BITS | space_index;
@@ -58,6 +58,9 @@ u32 rmem_table_find(const struct rmem_table *table, u32 space_index, u64 vpn,
 	u64 key = key_of(space_index, vpn);
 	int n;
 
+	/* The first space's key of page 0 is that of free entries, one just being filled in, too. */
+	if (!vpn)
+		return 0;
 	for (n = 0; n < RMEM_BUCKET_ENTRIES; n++) {
 		u32 pte;
 
