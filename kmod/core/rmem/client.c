@@ -230,11 +230,18 @@ static struct rmem_op *client_reopen(struct rmem_client *c, u64 now_ns, struct r
 	return chain;
 }
 
+/* Those who allocate build upon it. */
+static bool is_page(u32 bytes)
+{
+	return bytes >= 1U << RMEM_PAGE_SHIFT_MIN && bytes <= 1U << RMEM_PAGE_SHIFT_MAX &&
+	       !(bytes & (bytes - 1));
+}
+
 static void client_opened(struct rmem_client *c, u64 now_ns, const struct rmem_head *head,
 			  const void *payload, struct rmem_client_rx *rx)
 {
 	struct rmem_opened opened;
-	u32 piece;
+	u32 piece, page;
 
 	if (head->boot != c->boot && c->boot) {
 		client_lose(c, rx);
@@ -252,14 +259,15 @@ static void client_opened(struct rmem_client *c, u64 now_ns, const struct rmem_h
 	}
 	base_copy(&opened, payload, sizeof(opened));
 	piece = base_load_le32(&opened.piece_bytes);
-	if (piece < RMEM_PIECE_BYTES_MIN || !head->session) {
+	page = base_load_le32(&opened.page_bytes);
+	if (piece < RMEM_PIECE_BYTES_MIN || !head->session || !is_page(page)) {
 		c->count.bad++;
 		return;
 	}
 	rx->accepted = true;
 	c->node.memory_bytes = base_load_le64(&opened.memory_bytes);
 	c->node.free_bytes = base_load_le64(&opened.free_bytes);
-	c->node.page_bytes = base_load_le32(&opened.page_bytes);
+	c->node.page_bytes = page;
 	c->node.piece_bytes = piece;
 	c->piece = lesser(lesser(piece, c->config.piece_bytes), RMEM_PIECE_BYTES_MAX);
 	c->session = head->session;
