@@ -62,7 +62,8 @@ static int configure(const struct node_start *start, struct rmem_node_config *co
 
 	*config = (struct rmem_node_config){
 		.boot = random_epoch(),
-		.seed = { get_random_u64(), get_random_u64() },
+		.seed = { get_random_u64(), get_random_u64(), get_random_u64(),
+			  get_random_u64() },
 		.pages = start->memory_bytes / start->page_bytes,
 		.page_shift = ilog2(start->page_bytes),
 		.piece_bytes = RMEM_PIECE_BYTES_MAX,

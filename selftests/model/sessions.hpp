@@ -44,7 +44,7 @@ struct Sessions {
     // replay: ids whose results are kept; 0: as many as the code would.
     Sessions(Slot* held, uint8_t& newest, uint32_t window, uint32_t replay = 0)
         : slot(held), generation(newest) {
-        rmem_sessions_init(&all, memory, slots, window, generation);
+        rmem_sessions_init(&all, memory, slots, window, generation, nullptr);
         for (int i = 0; i < slots; i++) {
             rmem_session& session = all.slot[i];
             session.name = slot[i].name ? wire_name(slot[i].name) : RMEM_SESSION_NONE;

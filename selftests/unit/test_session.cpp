@@ -171,9 +171,11 @@ TEST(Session, OwesUntilTheFloorHasPassed) {
     EXPECT_FALSE(rmem_session_owes(&w.session));
 }
 
+const base_siphash_key secret{{0x0706050403020100, 0x0f0e0d0c0b0a0908}};
+
 struct Table {
     explicit Table(uint32_t slots) : memory(rmem_sessions_bytes(slots, 64) / 8 + 1, ~0ull) {
-        rmem_sessions_init(&sessions, memory.data(), slots, 64, 12345);
+        rmem_sessions_init(&sessions, memory.data(), slots, 64, 12345, &secret);
     }
     static rmem_attempt attempt(uint8_t client, uint64_t nonce) {
         rmem_attempt a{};
@@ -193,6 +195,23 @@ struct Table {
     std::vector<uint64_t> memory;
     rmem_sessions sessions;
 };
+
+// Who is given one can't tell the next; each is given once, and leads to its slot.
+TEST(Sessions, NamesCantBeForeseen) {
+    Table t(4);
+    std::set<uint64_t> names;
+    uint64_t last = 0, near = 0;
+    for (uint64_t n = 1; n <= 20'000; n++) {
+        uint64_t name = t.open(Table::attempt(1, n), n * 100);
+        ASSERT_NE(name, uint64_t{RMEM_SESSION_NONE});
+        ASSERT_TRUE(names.insert(name >> RMEM_SESSION_SLOT_BITS).second);
+        ASSERT_NE(rmem_sessions_find(&t.sessions, name), nullptr);
+        uint64_t step = (name >> RMEM_SESSION_SLOT_BITS) - last;
+        near += step + (1 << 20) < 2 << 20;
+        last = name >> RMEM_SESSION_SLOT_BITS;
+    }
+    EXPECT_LT(near, 10u) << "of 48 bits, one in 134 million is so near";
+}
 
 TEST(Sessions, NamesNeverRepeat) {
     Table t(3);

@@ -90,6 +90,7 @@ size_t rmem_node_state_bytes(const struct rmem_node_config *config)
 void rmem_node_init(struct rmem_node *node, const struct rmem_node_config *config, void *state)
 {
 	struct layout layout = lay_out(config);
+	struct base_siphash_key secret = { { config->seed[2], config->seed[3] } };
 	u8 *memory = state;
 
 	node->config = *config;
@@ -101,7 +102,7 @@ void rmem_node_init(struct rmem_node *node, const struct rmem_node_config *confi
 	rmem_pool_init(&node->pool, memory + layout.pool, config->pages, config->pool_pages);
 	rmem_spaces_init(&node->spaces, memory + layout.spaces, config->spaces_max);
 	rmem_sessions_init(&node->sessions, memory + layout.sessions, config->sessions_max,
-			   window_of(config), base_mix64(config->boot));
+			   window_of(config), base_mix64(config->boot), &secret);
 	node->has_16 = rmem_atomic_has_16();
 }
 

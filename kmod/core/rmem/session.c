@@ -5,6 +5,8 @@
 #include "core/base/bytes.h"
 
 #define WORD_BITS 64
+#define HALF_BITS 24 /* of a name without its slot */
+#define HALF_MASK ((1ULL << HALF_BITS) - 1)
 #define SLOT_MASK ((1U << RMEM_SESSION_SLOT_BITS) - 1)
 
 static bool equal_16(const u8 *a, const u8 *b)
@@ -199,7 +201,7 @@ size_t rmem_sessions_bytes(u32 slots, u32 window_ids)
 }
 
 void rmem_sessions_init(struct rmem_sessions *sessions, void *memory, u32 slots, u32 window_ids,
-			u64 generation)
+			u64 generation, const struct base_siphash_key *secret)
 {
 	u8 *bits = (u8 *)memory + slots * sizeof(struct rmem_session);
 	u32 n;
@@ -209,6 +211,9 @@ void rmem_sessions_init(struct rmem_sessions *sessions, void *memory, u32 slots,
 	sessions->in_use = 0;
 	/* Half of the 48 bits are left to count in. */
 	sessions->generation = generation & ((1ULL << (63 - RMEM_SESSION_SLOT_BITS)) - 1);
+	sessions->foreseen = !secret;
+	if (secret)
+		sessions->secret = *secret;
 	for (n = 0; n < slots; n++) {
 		rmem_session_init(&sessions->slot[n], bits, window_ids);
 		bits += rmem_session_window_bytes(window_ids);
@@ -299,6 +304,38 @@ bool rmem_sessions_may_open(const struct rmem_sessions *sessions, u32 slot, u64 
 	return session->name == RMEM_SESSION_NONE || idle_for_ns(session, now_ns) >= idle_ns;
 }
 
+/*
+ * Another one for each generation, of 48 bits: four rounds over its halves (Luby and Rackoff, "How to
+ * construct pseudorandom permutations", 1988).
+ */
+static u64 shuffled(const struct rmem_sessions *sessions, u64 generation)
+{
+	u64 left = generation >> HALF_BITS & HALF_MASK;
+	u64 right = generation & HALF_MASK;
+	u64 round;
+
+	for (round = 0; round < 4; round++) {
+		u64 in[2] = { round, right };
+		u64 next = left ^ (base_siphash(&sessions->secret, in, sizeof(in)) & HALF_MASK);
+
+		left = right;
+		right = next;
+	}
+	return left << HALF_BITS | right;
+}
+
+static u64 next_name(struct rmem_sessions *sessions, u32 slot)
+{
+	u64 name;
+
+	do {
+		u64 generation = ++sessions->generation;
+
+		name = sessions->foreseen ? generation : shuffled(sessions, generation);
+	} while (!name); /* with slot 0 it would be none */
+	return name << RMEM_SESSION_SLOT_BITS | slot;
+}
+
 void rmem_sessions_open(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
 			const struct rmem_attempt *attempt, const struct rmem_peer *peer)
 {
@@ -307,7 +344,7 @@ void rmem_sessions_open(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
 	if (session->name == RMEM_SESSION_NONE)
 		sessions->in_use++;
 	base_zero(session->executed, rmem_session_window_bytes(session->window_ids));
-	session->name = ++sessions->generation << RMEM_SESSION_SLOT_BITS | slot;
+	session->name = next_name(sessions, slot);
 	session->floor = 1;
 	session->refused_id = 0;
 	session->alloc_id = 0;

@@ -27,8 +27,10 @@
  *   - floor never falls; an id below it is never FRESH again;
  *   - an id done or refused is never FRESH again: its bits are cleared only as the floor
  *     passes it;
- *   - a name (generation << 16 | slot) is given to one session only: generations grow
- *     from one OPEN to the next and start at a random place in every boot.
+ *   - a name (shuffled generation << 16 | slot) is given to one session only: generations grow
+ *     from one OPEN to the next and start at a random place in every boot. Who hasn't received the
+ *     answer to an OPEN can't name what it opened, so nobody uses a session from an address that
+ *     isn't his.
  *
  * A session is written under its slot's lock, but for used and used_ns, which
  * whoever looks for a slot reads without it. What names a session (name, nonce,
@@ -37,6 +39,7 @@
 #ifndef REMORA_RMEM_SESSION_H
 #define REMORA_RMEM_SESSION_H
 
+#include "core/base/siphash.h"
 #include "core/base/types.h"
 #include "remora/rmem.h"
 
@@ -131,11 +134,14 @@ struct rmem_sessions {
 	u32 slots;
 	u32 in_use;
 	u64 generation; /* of the last one opened */
+	struct base_siphash_key secret; /* of names */
+	bool foreseen;
 };
 
 size_t rmem_sessions_bytes(u32 slots, u32 window_ids);
+/* secret: random, what names are shuffled by; NULL: they aren't, for models. */
 void rmem_sessions_init(struct rmem_sessions *sessions, void *memory, u32 slots, u32 window_ids,
-			u64 generation);
+			u64 generation, const struct base_siphash_key *secret);
 
 /* The slot a name points at, below slots for any name. */
 u32 rmem_sessions_slot_of(const struct rmem_sessions *sessions, u64 name);
