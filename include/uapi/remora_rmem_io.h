@@ -32,6 +32,7 @@
  *   ECANCELED   CANCEL took it back, or the program ended: it was executed once, in part, or never
  *   ENODEV      the device was detached
  *   ENOSPC      ALLOC: no memory or quota left
+ *   EBUSY       by io_uring: 4,096 of the open file are under way
  *   ENOMEM      no memory here
  */
 #ifndef _UAPI_REMORA_RMEM_IO_H

@@ -115,35 +115,47 @@ static void call_undo(struct chr_op *op, const struct rmem_io_alloc *io)
 	wait_for_completion(&op->done);
 }
 
-/* A region is its asker's when a READ has told the node that he knows of it, and he does. */
-static int alloc_region(struct chr_op *op, const struct rmem_io_alloc *wish, void __user *arg)
+/* A region is its asker's when a READ has told the node that he knows of it. */
+static int alloc_region(struct chr_op *op, const struct rmem_io_alloc *wish,
+			struct rmem_io_alloc *io)
+	__must_hold(&op->file->device->calls)
 {
-	struct rmem_io_alloc io;
 	unsigned int tries = 0;
 	int err;
 
 	do {
-		io = *wish;
-		err = call_alloc(op, &io);
+		*io = *wish;
+		err = call_alloc(op, io);
 		if (err)
 			return err == -EFAULT ? -EAGAIN : err;
-		err = call(op, RMEM_READ, io.addr, 1, calls_channel(op->file));
+		err = call(op, RMEM_READ, io->addr, 1, calls_channel(op->file));
 		/* The session ended before the node knew; the region went with it. */
 	} while (err == -EFAULT && ++tries < ALLOC_TRIES);
 	if (err == -EFAULT)
 		return -EAGAIN;
-	if (!err && copy_to_user(arg, &io, sizeof(io)))
-		err = -EFAULT;
 	if (err)
-		call_undo(op, &io);
+		call_undo(op, io);
 	return err;
+}
+
+/* And when he has been told: not under the lock, for who answers his page faults may take long. */
+static int tell_region(struct chr_op *op, const struct rmem_io_alloc *io, void __user *arg)
+{
+	struct rmem_device *device = op->file->device;
+
+	if (!copy_to_user(arg, io, sizeof(*io)))
+		return 0;
+	mutex_lock(&device->calls);
+	call_undo(op, io);
+	mutex_unlock(&device->calls);
+	return -EFAULT;
 }
 
 static long ioctl_alloc(struct file *opened, void __user *arg)
 {
 	const struct rmem_io byte = { .type = RMEM_IO_READ, .bytes = 1 };
 	struct rmem_chr_file *file = opened->private_data;
-	struct rmem_io_alloc wish;
+	struct rmem_io_alloc wish, io;
 	struct chr_op *op;
 	int err = -EINTR;
 
@@ -157,8 +169,10 @@ static long ioctl_alloc(struct file *opened, void __user *arg)
 	if (IS_ERR(op))
 		return PTR_ERR(op);
 	if (!mutex_lock_killable(&file->device->calls)) {
-		err = alloc_region(op, &wish, arg);
+		err = alloc_region(op, &wish, &io);
 		mutex_unlock(&file->device->calls);
+		if (!err)
+			err = tell_region(op, &io, arg);
 	}
 	rmem_chr_op_free(op);
 	return err;

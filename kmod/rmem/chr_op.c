@@ -117,6 +117,8 @@ void rmem_chr_op_free(struct chr_op *op)
 {
 	rmem_chr_data_release(op);
 	mmdrop(op->mm);
+	if (op->cmd)
+		atomic_dec(&op->file->by_uring);
 	kfree(op);
 }
 
@@ -144,9 +146,13 @@ struct chr_op *rmem_chr_op_new(struct rmem_chr_file *file, const struct rmem_io 
 	struct chr_op *op;
 	int err;
 
-	op = kzalloc(sizeof(*op) + rmem_chr_data_room(io, fixed), GFP_KERNEL);
+	if (cmd && atomic_read(&file->by_uring) >= RMEM_CHR_URING_MAX)
+		return ERR_PTR(-EBUSY);
+	op = kzalloc(sizeof(*op) + rmem_chr_data_room(io, fixed), GFP_KERNEL_ACCOUNT);
 	if (!op)
 		return ERR_PTR(-ENOMEM);
+	if (cmd)
+		atomic_inc(&file->by_uring);
 	op->op.type = op_type(io->type);
 	op->op.owner = RMEM_OWNER_CHR;
 	op->op.addr = io->addr;

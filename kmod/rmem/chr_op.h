@@ -15,6 +15,8 @@
 #include "uapi/remora_rmem_io.h"
 
 /* A program that ends: how long answers are waited for, as taking changes back costs a session. */
+/* Ops that one file has under way by io_uring, at most: each takes kernel memory, up to 16 KiB. */
+#define RMEM_CHR_URING_MAX 4096
 #define RMEM_CHR_LINGER_MS 1000U
 
 struct chr_op {

@@ -299,6 +299,7 @@ struct rmem_chr_file {
 	spinlock_t lock;	 /* guards ops */
 	struct list_head ops;
 	wait_queue_head_t ended; /* an op has */
+	atomic_t by_uring;	 /* ops */
 };
 
 /* Where an op's data is. */
