@@ -139,6 +139,8 @@ Dev::~Dev() {
 
 bool Dev::disown() {
     device_ = Descriptor();
+    if (has_ring_)
+        close(ring_.ring_fd);
     return false;
 }
 
@@ -179,7 +181,7 @@ void Dev::submit(Op& op) {
 
 // The registered one that all of its data lies in, or NULL.
 const std::uint16_t* Dev::buffer_of(const Op& op) const {
-    if (buffers_.empty() || !op.data)
+    if (buffers_.empty() || !op.data || !op.ranges.empty())
         return nullptr;
     auto found = buffers_.lower_bound(op.data + op.core.len);
     return found != buffers_.end() && found->second.first <= op.data ? &found->second.second
@@ -251,6 +253,10 @@ void Dev::start(std::span<Op> ops) {
     Call& call = *ops.front().call;
     Clock::time_point limit = call.limit;
     int failed = 0;
+    {
+        Lock lock(lock_);
+        call.ops = ops; // for a cancel meanwhile, which leaves them alone
+    }
     for (Op& op : ops) {
         // A put's integer is changed only after all of its data is there.
         int before = op.before ? failed : 0;

@@ -65,25 +65,51 @@ std::uint64_t Embedded::page_bytes() const {
 
 // ---- data ----
 
-Embedded::PageLock& Embedded::lock_of(std::uint64_t address) {
-    std::uint64_t page = address >> host_.config().page_shift;
-    return lock_[page * 0x9e37'79b9'7f4a'7c15ULL >> (64 - lock_bits)];
+unsigned Embedded::lock_of(std::uint64_t page) {
+    return static_cast<unsigned>(page * 0x9e37'79b9'7f4a'7c15ULL >> (64 - lock_bits));
 }
 
-// -EBUSY: no zeroed page is ready.
+Embedded::Locks Embedded::locks_of(std::uint64_t address, std::uint64_t bytes) const {
+    std::uint64_t page = address >> host_.config().page_shift;
+    std::uint64_t last = (address + bytes - 1) >> host_.config().page_shift;
+    Locks locks = 0;
+    for (; page <= last && locks != ~Locks{0}; page++)
+        locks |= Locks{1} << lock_of(page);
+    return locks;
+}
+
+Embedded::Held::Held(Embedded& node, Locks locks) : node_(node), locks_(locks) {
+    for (Locks left = locks; left; left &= left - 1)
+        node.lock_[static_cast<unsigned>(std::countr_zero(left))].lock();
+}
+
+Embedded::Held::~Held() {
+    for (Locks left = locks_; left; left &= left - 1)
+        node_.lock_[static_cast<unsigned>(std::countr_zero(left))].unlock();
+}
+
+void Embedded::Held::count(std::uint8_t type, std::uint64_t bytes, int error) {
+    node_.lock_[static_cast<unsigned>(std::countr_zero(locks_))].tally.count(type, bytes, error);
+}
+
+// With the page's lock held. Zeroes pages if none is ready: nobody copies from what dealloc() has
+// taken from the table.
 int Embedded::find(std::uint8_t type, std::uint64_t address, std::uint32_t bytes,
                    rmem_answer& answer) {
-    switch (rmem_node_access(host_.core(), space_index_, type, address, bytes, &answer)) {
-    case RMEM_NODE_EXECUTED:
-        return 0;
-    case RMEM_NODE_BUSY:
-        return -EBUSY;
-    case RMEM_NODE_FAULT:
-        return -EFAULT;
-    case RMEM_NODE_PERM:
-        return -EACCES;
-    default:
-        return -EINVAL;
+    for (;;) {
+        switch (rmem_node_access(host_.core(), space_index_, type, address, bytes, &answer)) {
+        case RMEM_NODE_EXECUTED:
+            return 0;
+        case RMEM_NODE_BUSY:
+            refill();
+            continue;
+        case RMEM_NODE_FAULT:
+            return -EFAULT;
+        case RMEM_NODE_PERM:
+            return -EACCES;
+        default:
+            return -EINVAL;
+        }
     }
 }
 
@@ -104,29 +130,15 @@ int Embedded::piece(std::uint8_t type, std::uint64_t address, std::uint8_t* data
     return 0;
 }
 
-int Embedded::transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* data,
-                       std::uint64_t bytes, Clock::time_point) {
+// As far as one would be done that travels in packets. Locks of its pages.
+int Embedded::pieces(Held& held, std::uint8_t type, std::uint64_t address, std::uint8_t* data,
+                     std::uint64_t bytes) {
     while (bytes) {
-        // A WRITE is refused or done as far as one would be that travels in packets.
         auto now = static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes, RMEM_PIECE_BYTES_MAX));
         REMOTE_PROBE_START(this, type, address, now);
-        PageLock& first = lock_of(address);
-        PageLock& last = lock_of(address + now - 1);
-        int error;
-        if (&first == &last) {
-            std::lock_guard lock(first);
-            error = piece(type, address, data, now);
-            first.tally.count(type, now, error);
-        } else {
-            std::scoped_lock both(first, last);
-            error = piece(type, address, data, now);
-            first.tally.count(type, now, error);
-        }
+        int error = piece(type, address, data, now);
+        held.count(type, now, error);
         REMOTE_PROBE_END(this, type, address, now, error);
-        if (type == RMEM_WRITE && rmem_node_scrub_wanted(host_.core()))
-            refill();
-        if (error == -EBUSY)
-            continue;
         if (error)
             return error;
         address += now;
@@ -136,38 +148,62 @@ int Embedded::transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* d
     return 0;
 }
 
-int Embedded::atomic(std::uint64_t address, std::uint32_t bytes, rmem_op_atomic& atomic,
-                     Clock::time_point) {
-    if (!rmem_atomic_is_known(atomic.op, bytes) || (bytes == 16 && !host_.core()->has_16))
-        return -EINVAL;
+int Embedded::transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* data,
+                       std::uint64_t bytes, Clock::time_point) {
+    while (bytes) {
+        std::uint64_t now = std::min<std::uint64_t>(bytes, call_bytes_max);
+        {
+            Held held(*this, locks_of(address, now));
+            if (int error = pieces(held, type, address, data, now))
+                return error;
+        }
+        if (type == RMEM_WRITE)
+            refill();
+        address += now;
+        data += now;
+        bytes -= now;
+    }
+    return 0;
+}
+
+// Locks of its page.
+int Embedded::change(std::uint64_t address, std::uint32_t bytes, rmem_op_atomic& atomic) {
     rmem_operands operands;
     rmem_found found;
     for (unsigned half : {0, 1}) {
         base_store_le64(&operands.value[half], atomic.value[half]);
         base_store_le64(&operands.compare[half], atomic.compare[half]);
     }
-    for (;;) {
-        int error;
-        {
-            PageLock& page = lock_of(address);
-            std::lock_guard lock(page);
-            rmem_answer answer;
-            error = find(RMEM_WRITE, address, bytes, answer);
-            if (!error)
-                rmem_atomic_apply(host_.page(answer.extent[0].page) + answer.extent[0].offset,
-                                  atomic.op, bytes, &operands, &found);
-            page.tally.count(RMEM_ATOMIC, bytes, error);
-        }
-        if (rmem_node_scrub_wanted(host_.core()))
-            refill();
-        if (error == -EBUSY)
-            continue;
-        if (error)
-            return error;
-        for (unsigned half : {0, 1})
-            atomic.found[half] = base_load_le64(&found.value[half]);
-        return 0;
+    rmem_answer answer;
+    if (int error = find(RMEM_WRITE, address, bytes, answer))
+        return error;
+    rmem_atomic_apply(host_.page(answer.extent[0].page) + answer.extent[0].offset, atomic.op, bytes,
+                      &operands, &found);
+    for (unsigned half : {0, 1})
+        atomic.found[half] = base_load_le64(&found.value[half]);
+    return 0;
+}
+
+int Embedded::atomic(Held& held, std::uint64_t address, std::uint32_t bytes,
+                     rmem_op_atomic& atomic) {
+    if (!rmem_atomic_is_known(atomic.op, bytes) || (bytes == 16 && !host_.core()->has_16))
+        return -EINVAL;
+    REMOTE_PROBE_START(this, RMEM_ATOMIC, address, bytes);
+    int error = change(address, bytes, atomic);
+    held.count(RMEM_ATOMIC, bytes, error);
+    REMOTE_PROBE_END(this, RMEM_ATOMIC, address, bytes, error);
+    return error;
+}
+
+int Embedded::atomic(std::uint64_t address, std::uint32_t bytes, rmem_op_atomic& atomic,
+                     Clock::time_point) {
+    int error;
+    {
+        Held held(*this, locks_of(address, bytes));
+        error = this->atomic(held, address, bytes, atomic);
     }
+    refill();
+    return error;
 }
 
 // Locks of the pages of both.
@@ -187,56 +223,55 @@ int Embedded::put_both(const Op& op) {
     return 0;
 }
 
-int Embedded::put(const Op& op) {
-    std::uint64_t address = op.core.addr;
-    // Each once, in the same order for all.
-    std::array locks{&lock_of(address), &lock_of(address + op.core.len - 1),
-                     &lock_of(op.core.put.addr)};
-    std::sort(locks.begin(), locks.end());
-    auto end = std::unique(locks.begin(), locks.end());
-    int error;
-    do {
-        {
-            std::array<std::unique_lock<std::mutex>, locks.size()> held;
-            std::transform(locks.begin(), end, held.begin(),
-                           [](PageLock* lock) { return std::unique_lock<std::mutex>(*lock); });
-            error = put_both(op);
-            locks[0]->tally.count(RMEM_PUT, op.core.len, error);
-        }
-        if (rmem_node_scrub_wanted(host_.core()))
-            refill();
-    } while (error == -EBUSY);
+int Embedded::put(Held& held, const Op& op) {
+    REMOTE_PROBE_START(this, RMEM_PUT, op.core.addr, op.core.len);
+    int error = put_both(op);
+    held.count(RMEM_PUT, op.core.len, error);
+    REMOTE_PROBE_END(this, RMEM_PUT, op.core.addr, op.core.len, error);
     return error;
 }
 
-int Embedded::run(Op& op) {
+// Locks of its pages.
+int Embedded::run(Held& held, Op& op) {
     switch (op.core.type) {
     case RMEM_ATOMIC:
-        return atomic(op.core.addr, op.core.len, op.core.atomic, never);
+        return atomic(held, op.core.addr, op.core.len, op.core.atomic);
     case RMEM_PUT:
-        return op.before && op.call->result ? -ECANCELED : put(op);
+        return op.before && op.call->result ? -ECANCELED : put(held, op);
     default:
-        return transfer(op.core.type, op.core.addr, op.data, op.core.len, never);
+        return pieces(held, op.core.type, op.core.addr, op.data, op.core.len);
     }
 }
 
 void Embedded::start(std::span<Op> ops) {
-    for (Op& op : ops)
-        op.call->end_op(run(op));
+    Locks locks = 0;
+    for (const Op& op : ops) {
+        locks |= locks_of(op.core.addr, op.core.len);
+        if (op.core.type == RMEM_PUT)
+            locks |= locks_of(op.core.put.addr, op.core.put.bytes);
+    }
+    {
+        Held held(*this, locks);
+        for (Op& op : ops)
+            op.call->end_op(run(held, op));
+    }
+    refill();
 }
 
-// Whoever was about a page has left it.
-void Embedded::pass_locks() {
+int Embedded::release(Clock::time_point) {
+    std::lock_guard one(release_lock_);
     for (PageLock& lock : lock_)
         std::lock_guard passed(lock);
+    return 0;
 }
 
 int Embedded::zero(std::uint64_t address, std::uint32_t bytes) {
     static const std::array<std::uint8_t, RMEM_PIECE_BYTES_MAX> zeros{};
+    auto* from = const_cast<std::uint8_t*>(zeros.data());
+    Held held(*this, locks_of(address, bytes));
     while (bytes) {
         std::uint32_t now = std::min<std::uint32_t>(bytes, zeros.size());
-        auto* from = const_cast<std::uint8_t*>(zeros.data());
-        if (int error = transfer(RMEM_WRITE, address, from, now, never))
+        if (int error = pieces(held, RMEM_WRITE, address, from, now))
             return error;
         address += now;
         bytes -= now;
@@ -244,18 +279,13 @@ int Embedded::zero(std::uint64_t address, std::uint32_t bytes) {
     return 0;
 }
 
-int Embedded::fence(Clock::time_point) {
-    pass_locks();
-    return 0;
-}
-
-// Zeroes pages that were given back. Whoever copies from them found them under a page's lock.
+// Zeroes pages that were given back, if too few are ready.
 void Embedded::refill() {
+    if (!rmem_node_scrub_wanted(host_.core()))
+        return;
     std::lock_guard one(refill_lock_);
-    while (rmem_node_scrub_wanted(host_.core()) && (host_.has_dirty() || host_.take_dirty())) {
-        pass_locks();
+    while (rmem_node_scrub_wanted(host_.core()) && (host_.has_dirty() || host_.take_dirty()))
         host_.clean();
-    }
 }
 
 void Embedded::stats(remote_counters& counters) {
@@ -263,12 +293,15 @@ void Embedded::stats(remote_counters& counters) {
         std::lock_guard guard(lock);
         lock.tally.add_to(counters);
     }
+    std::lock_guard one(call_lock_);
+    calls_.add_to(counters);
 }
 
 // ---- what exists ----
 
 int Embedded::call(std::uint8_t type, const void* payload, std::uint32_t bytes, void* answer) {
     std::lock_guard one(call_lock_);
+    REMOTE_PROBE_START(this, type, 0, 0);
     rmem_head request{};
     request.type = type;
     request.space = space;
@@ -279,11 +312,13 @@ int Embedded::call(std::uint8_t type, const void* payload, std::uint32_t bytes, 
     request.len = bytes;
     rmem_node_call call;
     host_.call(call, 0, request, peer_, payload);
-    if (call.answer.action != RMEM_ACT_REPLY)
-        return -EIO;
-    if (call.answer.reply.status == RMEM_OK && answer)
+    bool replied = call.answer.action == RMEM_ACT_REPLY;
+    int error = replied ? status_error(call.answer.reply.status) : -EIO;
+    if (!error && answer)
         std::memcpy(answer, &call.out, sizeof(rmem_range));
-    return status_error(call.answer.reply.status);
+    calls_.count(type, 0, error);
+    REMOTE_PROBE_END(this, type, 0, 0, error);
+    return error;
 }
 
 int Embedded::alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t wanted,
@@ -302,9 +337,12 @@ int Embedded::dealloc(const rmem_op_range& range) {
     rmem_range wire;
     base_store_le64(&wire.addr, range.addr);
     base_store_le64(&wire.bytes, range.bytes);
-    int error = call(RMEM_FREE, &wire, sizeof(wire), nullptr);
-    if (rmem_node_scrub_wanted(host_.core()))
-        refill();
+    int error;
+    {
+        Held held(*this, locks_of(range.addr, range.bytes));
+        error = call(RMEM_FREE, &wire, sizeof(wire), nullptr);
+    }
+    refill();
     return error;
 }
 

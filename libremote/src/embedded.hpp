@@ -2,14 +2,15 @@
 /*
  * The memory node inside the process: the core by function calls, no messages, no threads.
  *
- *   transfer: the locks of the pages { rmem_node_access(), copy }
- *   put:      the locks of the pages of both { rmem_node_access() of both, copy, change }
+ *   a call: the locks of all its pages { of each piece: rmem_node_access(), copy }
+ *   rfree:  the locks of the region's pages { the call that takes them from the table }
  *
- * Those who are about the same page are kept apart by its lock, one of a few that pages share. An
- * operation has ended when its call returns, so all order holds by itself, and no limit of time is
- * looked at. A page that was
- * given back is zeroed by whoever finds the pool of zeroed ones half empty: when he has had each of
- * the locks, nobody copies from it any more.
+ * Those who are about the same page are kept apart by its lock, one of 64 that pages share; who
+ * wants several takes them in one order. So a call is one step for all others, as it is where calls
+ * wait in a row, but for one of more than 1 MiB. It has ended when it returns: no limit of time is
+ * looked at, and who has had every lock once has seen all end that began before. A page that was
+ * given back is zeroed by whoever finds the pool of zeroed ones half empty: nobody copies from it
+ * any more.
  */
 #pragma once
 
@@ -35,8 +36,8 @@ public:
     std::uint32_t vector_bytes() const override { return 0; }
     void cancel(Call&) override {} // it has ended
     bool wait(const Call&, Clock::time_point) override { return true; }
-    int release(Clock::time_point) override { return 0; }
-    int fence(Clock::time_point) override;
+    int release(Clock::time_point limit) override;
+    int fence(Clock::time_point limit) override { return release(limit); }
     int zero(std::uint64_t address, std::uint32_t bytes) override;
     int atomic(std::uint64_t address, std::uint32_t bytes, rmem_op_atomic& atomic,
                Clock::time_point) override;
@@ -49,17 +50,38 @@ public:
 
 private:
     static constexpr unsigned lock_bits = 6;
+    static constexpr std::uint64_t call_bytes_max = 1 << 20; // of a transfer, remote.h
     struct alignas(64) PageLock : std::mutex {
         Tally tally; // of those who had it
     };
+    using Locks = std::uint64_t; // a bit each
+    static_assert(sizeof(Locks) * 8 == 1U << lock_bits);
 
-    PageLock& lock_of(std::uint64_t address);
-    void pass_locks();
+    // At least one of them.
+    class Held {
+    public:
+        Held(Embedded& node, Locks locks);
+        ~Held();
+        Held(const Held&) = delete;
+        Held& operator=(const Held&) = delete;
+        void count(std::uint8_t type, std::uint64_t bytes, int error);
+
+    private:
+        Embedded& node_;
+        const Locks locks_;
+    };
+
+    static unsigned lock_of(std::uint64_t page);
+    Locks locks_of(std::uint64_t address, std::uint64_t bytes) const;
     int find(std::uint8_t type, std::uint64_t address, std::uint32_t bytes, rmem_answer& answer);
     int piece(std::uint8_t type, std::uint64_t address, std::uint8_t* data, std::uint32_t bytes);
-    int put(const Op& op);
+    int pieces(Held& held, std::uint8_t type, std::uint64_t address, std::uint8_t* data,
+               std::uint64_t bytes);
+    int change(std::uint64_t address, std::uint32_t bytes, rmem_op_atomic& atomic);
+    int atomic(Held& held, std::uint64_t address, std::uint32_t bytes, rmem_op_atomic& atomic);
+    int put(Held& held, const Op& op);
     int put_both(const Op& op);
-    int run(Op& op);
+    int run(Held& held, Op& op);
     int call(std::uint8_t type, const void* payload, std::uint32_t bytes, void* answer);
     void open();
     void refill();
@@ -68,8 +90,10 @@ private:
     rmem_peer peer_{};
     std::uint32_t space_index_ = 0;
     std::array<PageLock, 1U << lock_bits> lock_;
+    std::mutex release_lock_; // one after the other
     std::mutex refill_lock_;
-    std::mutex call_lock_;      // one call at a time, since its id is the oldest of the session
+    std::mutex call_lock_; // one call at a time, since its id is the oldest of the session
+    Tally calls_;
     std::uint64_t session_ = 0; // for calls
     std::uint64_t id_ = 0;      // of the last one
 };

@@ -290,15 +290,15 @@ int Handle::put(raddr_t address, std::uint8_t* data, std::size_t bytes, const rm
                 Clock::time_point limit) {
     EpochRef now = epoch();
     std::size_t before = before_last(*now->backend, bytes);
-    if (before) {
-        if (int error = now->backend->transfer(RMEM_WRITE, address, data, before, limit))
-            return error;
-    }
     Call call;
-    Op op;
-    make_put(op, call, address + before, data + before, static_cast<u32>(bytes - before), put, 0);
-    call.begin(1, limit);
-    now->backend->start({&op, 1});
+    Op alone;
+    std::vector<Op> more(before ? ops_for(before) + 1 : 0);
+    std::span<Op> ops = before ? std::span(more) : std::span(&alone, 1);
+    cut(ops, call, RMEM_WRITE, address, data, before);
+    make_put(ops.back(), call, address + before, data + before, static_cast<u32>(bytes - before),
+             put, before);
+    call.begin(ops.size(), limit);
+    now->backend->start(ops);
     now->backend->wait(call, never);
     return call.result;
 }

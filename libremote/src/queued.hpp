@@ -96,7 +96,8 @@ private:
 template <typename Fn>
 void Queued::for_each_left(const Call& call, Fn fn) {
     std::span<Op> ops = call.ops;
-    for (std::uint32_t left = call.left.load(std::memory_order_relaxed); left;
+    // Those that their starter carries out himself aren't in order.
+    for (std::uint32_t left = call.left.load(std::memory_order_relaxed); left && !ops.empty();
          ops = ops.first(ops.size() - 1)) {
         if (!Order::has(ops.back()))
             continue;

@@ -56,9 +56,11 @@ int wait_for_integer(Backend& backend, raddr_t address, std::size_t bytes, remot
         Clock::time_point now = Clock::now();
         if (now >= until)
             return -EAGAIN;
+        if (now >= limit)
+            return -ETIMEDOUT;
         if (now < eager_until)
             continue;
-        std::this_thread::sleep_for(std::min(pause, until - now));
+        std::this_thread::sleep_for(std::min(pause, std::min(until, limit) - now));
         pause = std::min<Clock::duration>(pause * 2, pause_most);
     }
 }

@@ -2,6 +2,7 @@
 // Registered buffers: whether they are or not, operations do the same.
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <limits>
 #include <random>
 #include <span>
@@ -52,6 +53,24 @@ TEST_P(Buffers, AreUsedOrNotAlike) {
     }
     EXPECT_EQ(remote_unregister(r, data.data()), 0);
     go_and_return(100'003, 500'001, 300'000);
+}
+
+// What has many ranges isn't of one buffer, whatever was in its place before.
+TEST_P(Buffers, VectorsGoWithout) {
+    ASSERT_EQ(remote_register(r, data.data(), buffer_bytes), 0);
+    rop_t op;
+    ASSERT_EQ(rwrite_async(r, a, data.data(), 4096, &op), 0);
+    ASSERT_EQ(rpoll(r, &op, 1, forever), 0);
+    std::uint8_t* back = &data[buffer_bytes];
+    rvec pieces[] = {{a + 100, back, 50}, {a + 1000, back + 50, 70}};
+    ASSERT_EQ(rreadv_async(r, pieces, 2, &op), 0);
+    ASSERT_EQ(rpoll(r, &op, 1, forever), 0);
+    EXPECT_TRUE(std::equal(back, back + 50, &data[100]));
+    EXPECT_TRUE(std::equal(back + 50, back + 120, &data[1000]));
+    std::uint64_t found = 0;
+    ASSERT_EQ(rfetch_async(r, a, 8, REMOTE_XOR, 1, &found, &op), 0);
+    ASSERT_EQ(rpoll(r, &op, 1, forever), 0);
+    EXPECT_EQ(std::memcmp(&found, data.data(), 8), 0);
 }
 
 TEST_P(Buffers, ManyAtOnce) {

@@ -241,6 +241,14 @@ TEST_P(Put, WaitersCompareUnsigned) {
     EXPECT_EQ(rwait(r, a, 8, REMOTE_EQ, 0, 3000, nullptr), -EAGAIN);
 }
 
+TEST_P(Put, AThreadsTimeIsAWaitsToo) {
+    raddr_t a = alloc(16);
+    rtimeout(20'000);
+    EXPECT_EQ(rwait(r, a, 8, REMOTE_EQ, 1, forever, nullptr), -ETIMEDOUT);
+    rtimeout(0);
+    EXPECT_EQ(rwait(r, a, 8, REMOTE_EQ, 0, forever, nullptr), 0);
+}
+
 TEST_P(Put, WaitsThatCantBe) {
     raddr_t a = alloc(16);
     std::uint64_t found = 7;
