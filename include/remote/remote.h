@@ -20,6 +20,7 @@
  *               thread has set (rtimeout())
  *   -ESTALE     the node restarted: what was in its memory is lost, for good. All operations of the
  *               handle say so until remote_lost() has told what that was
+ *   -EBADF      the handle was closed
  *   -ECHILD     the handle was opened by this process's parent: open one of your own
  *   -ENOMEM     no memory left here, for what the call needs
  *   -ECONNRESET the handle's session has ended before the answer came, by the node's will or as told
@@ -87,7 +88,7 @@ int remote_open(remote_t **r, const char *target, const struct remote_options *o
 
 /*
  * Ends all mappings and all operations under way, and frees the handle; the memory stays allocated.
- * NULL is fine.
+ * NULL is fine, and so is one that was closed before.
  */
 void remote_close(remote_t *r);
 
@@ -123,6 +124,16 @@ int ralloc_at(remote_t *r, raddr_t wanted, uint64_t bytes, unsigned int permissi
  * may be given out again. -EFAULT: nothing of this handle's begins there.
  */
 int rfree(remote_t *r, raddr_t address);
+
+/*
+ * The same of what any handle of the space has allocated, one that was closed or killed, too, for
+ * memory outlives handles. bytes are what was asked for, more than a quarter of a page (-EINVAL):
+ * small pieces are for their own handle to give back, whose page they share; its own rfree() of what
+ * others have freed gives -EFAULT. Operations of other handles aren't waited for: they end before, or
+ * with -EFAULT. -EFAULT: no region begins there that takes so many bytes; but 0 where an answer was
+ * lost meanwhile, for then it may have been this call that freed it.
+ */
+int rfree_sized(remote_t *r, raddr_t address, uint64_t bytes);
 
 /*
  * After -ESTALE: what the node's restart has taken; then the handle goes on with the node as it is.
@@ -189,7 +200,7 @@ int rcancel(remote_t *r, const rop_t *op);
  * as at first. Returns what it was before.
  *
  * Not for allocations and mappings. Of asynchronous operations it's noticed while somebody waits in
- * a call on the handle. Embedded, only rlock() takes time.
+ * a call on the handle. Embedded, only rlock() and rwait() take time.
  */
 uint64_t rtimeout(uint64_t timeout_us);
 
@@ -420,7 +431,9 @@ uint64_t remote_percentile_ns(const struct remote_kind_stats *kind, double perce
  *
  * Such memory is not for: buffers of rread() and the like (-EINVAL); munmap(), mremap(), madvise();
  * I/O that pins it (O_DIRECT, registered buffers of io_uring); handlers of signals that may
- * interrupt a call on the handle. A child of fork() doesn't have it. Where the system gives a
+ * interrupt a call on the handle. A child of fork() doesn't have it. By a device: system calls on
+ * pages that aren't here, in a thread that has asynchronous operations under way, which couldn't end
+ * meanwhile. Where the system gives a
  * program without privilege no more than its own page faults, a system call fails with EFAULT on
  * pages that aren't here.
  */

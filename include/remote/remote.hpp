@@ -126,6 +126,9 @@ public:
         return error ? result<raddr_t>::failed(error) : result<raddr_t>(address);
     }
     result<void> free(raddr_t address) const { return rfree(r_, address); }
+    result<void> free(raddr_t address, std::uint64_t bytes) const {
+        return rfree_sized(r_, address, bytes);
+    }
     /* What the node's restart has taken: one after the other, then none, and it goes on. */
     result<std::optional<region>> lost() const {
         region taken;

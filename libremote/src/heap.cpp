@@ -7,12 +7,19 @@
 
 namespace remora::lib {
 
+namespace {
+
+// What so many bytes take of a slab.
+std::uint64_t slot_bytes(std::uint64_t bytes) {
+    return std::max(std::uint64_t{1} << Heap::shift_least, std::bit_ceil(bytes));
+}
+
+} // namespace
+
 int Heap::alloc(std::uint64_t bytes, std::uint32_t permission, raddr_t wanted, raddr_t& address) {
     if (wanted || permission != REMOTE_RW || bytes > backend_.page_bytes() / 4)
         return alloc_region(bytes, permission, wanted, address);
-    return alloc_slot(
-        std::max(shift_least, static_cast<unsigned>(std::countr_zero(std::bit_ceil(bytes)))),
-        address);
+    return alloc_slot(static_cast<unsigned>(std::countr_zero(slot_bytes(bytes))), address);
 }
 
 int Heap::free(raddr_t address, std::uint64_t& bytes) {
@@ -24,6 +31,17 @@ int Heap::free(raddr_t address, std::uint64_t& bytes) {
         is_slot = slab_of(address) != slabs_.end();
     }
     return is_slot ? free_slot(address, bytes) : free_region(address, bytes);
+}
+
+int Heap::free_sized(raddr_t address, std::uint64_t& bytes) {
+    std::uint64_t page = backend_.page_bytes();
+    std::uint64_t own = bytes_of(address);
+    if (!own)
+        return free_foreign(address, bytes);
+    bool is_region = own >= page;
+    if (own != (is_region ? (bytes + page - 1) & ~(page - 1) : slot_bytes(bytes)))
+        return -EFAULT;
+    return free(address, bytes);
 }
 
 // ---- regions ----
@@ -63,6 +81,31 @@ int Heap::free_region(raddr_t address, std::uint64_t& bytes) {
     else
         regions_.erase(region);
     return error;
+}
+
+// The pages of small pieces are in use by others as long as one of these is: whoever names a whole
+// page has been told that it's a region.
+int Heap::free_foreign(raddr_t address, std::uint64_t& bytes) {
+    std::uint64_t page = backend_.page_bytes();
+    if (bytes <= page / 4)
+        return -EINVAL;
+    bytes = (bytes + page - 1) & ~(page - 1);
+    if (address % page)
+        return -EFAULT;
+    if (int error = backend_.dealloc({address, bytes}))
+        return error;
+    // Who had to ask again is told that it's gone when no region of that length is there.
+    std::uint8_t byte;
+    return backend_.transfer(RMEM_READ, address, &byte, 1, never) ? 0 : -EFAULT;
+}
+
+// What this handle has allocated there takes so much; 0: nothing.
+std::uint64_t Heap::bytes_of(raddr_t address) {
+    std::lock_guard lock(mutex_);
+    if (auto region = regions_.find(address); region != regions_.end())
+        return region->second.range.bytes;
+    auto slab = slab_of(address);
+    return slab == slabs_.end() ? 0 : std::uint64_t{1} << slab->second.shift;
 }
 
 // ---- slots ----

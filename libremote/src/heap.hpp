@@ -28,18 +28,21 @@ namespace remora::lib {
 
 class Heap {
 public:
+    static constexpr unsigned shift_least = 4; // slots of 16 bytes
+
     explicit Heap(Backend& backend) : backend_(backend) {}
 
     // wanted: 0, or where it should begin. 1: it begins elsewhere.
     int alloc(std::uint64_t bytes, std::uint32_t permission, raddr_t wanted, raddr_t& address);
     // How many bytes may be another's from now on.
     int free(raddr_t address, std::uint64_t& bytes);
+    // The same of what may be another handle's: a region that takes so many bytes.
+    int free_sized(raddr_t address, std::uint64_t& bytes);
     // Of a backend that is lost: what was allocated and not freed, by address. False: all is told.
     bool tell_lost(raddr_t& address, std::uint64_t& bytes);
 
 private:
-    static constexpr unsigned shift_least = 4; // slots of 16 bytes
-    static constexpr unsigned shifts = 18;     // to those of a quarter of a page of 4 MiB
+    static constexpr unsigned shifts = 18; // to those of a quarter of a page of 4 MiB
 
     enum class Slot : std::uint8_t { free, taken, freeing };
     struct Slab {
@@ -62,6 +65,8 @@ private:
     int alloc_region(std::uint64_t bytes, std::uint32_t permission, raddr_t wanted,
                      raddr_t& address);
     int free_region(raddr_t address, std::uint64_t& bytes);
+    int free_foreign(raddr_t address, std::uint64_t& bytes);
+    std::uint64_t bytes_of(raddr_t address);
     int alloc_slot(unsigned shift, raddr_t& address);
     bool take_slot(unsigned shift, raddr_t& address);
     int free_slot(raddr_t address, std::uint64_t& bytes);

@@ -15,7 +15,7 @@
 
 #include <unistd.h>
 
-#include "src/handle.hpp"
+#include "src/handles.hpp"
 #include "src/stats.hpp"
 #include "src/waiting.hpp"
 #include "support/failure.hpp"
@@ -25,10 +25,7 @@
 using remora::lib::Clock;
 using remora::lib::EpochRef;
 using remora::lib::Handle;
-
-struct remote_handle {
-    Handle handle;
-};
+using remora::lib::handle_of;
 
 namespace {
 
@@ -82,7 +79,10 @@ Clock::time_point limit() {
 int check(const remote_t* r) {
     if (!r)
         return -EINVAL;
-    return r->handle.is_foreign() ? -ECHILD : 0;
+    const Handle* handle = handle_of(r);
+    if (!handle)
+        return -EBADF;
+    return handle->is_foreign() ? -ECHILD : 0;
 }
 
 int check_range(const remote_t* r, raddr_t address, const void* buffer, std::size_t bytes) {
@@ -95,7 +95,7 @@ int check_range(const remote_t* r, raddr_t address, const void* buffer, std::siz
 
 int check_pieces(const remote_t* r, const rvec* pieces, std::size_t count) {
     if (!pieces || !count || count > REMOTE_PIECES_MAX)
-        return r ? -EINVAL : check(r);
+        return -EINVAL;
     for (const rvec& piece : std::span(pieces, count)) {
         if (int error = check_range(r, piece.address, piece.buffer, piece.bytes))
             return error;
@@ -107,7 +107,7 @@ int transfer(remote_t* r, std::uint8_t type, const rvec* pieces, std::size_t cou
     if (int error = check_pieces(r, pieces, count))
         return error;
     try {
-        return r->handle.transfer(type, std::span(pieces, count), limit());
+        return handle_of(r)->transfer(type, std::span(pieces, count), limit());
     } catch (const std::bad_alloc&) {
         return -ENOMEM;
     }
@@ -116,7 +116,7 @@ int transfer(remote_t* r, std::uint8_t type, const rvec* pieces, std::size_t cou
 int start(remote_t* r, std::uint8_t type, const rvec* pieces, std::size_t count, rop_t* op) {
     if (int error = op ? check_pieces(r, pieces, count) : -EINVAL)
         return error;
-    return r->handle.start(type, std::span(pieces, count), *op, limit());
+    return handle_of(r)->start(type, std::span(pieces, count), *op, limit());
 }
 
 int transfer_strided(remote_t* r, std::uint8_t type, raddr_t address, std::size_t stride,
@@ -124,7 +124,7 @@ int transfer_strided(remote_t* r, std::uint8_t type, raddr_t address, std::size_
     std::size_t reach;
     if (!buffer || !count || count > REMOTE_PIECES_MAX ||
         __builtin_mul_overflow(stride, count - 1, &reach) || address + reach < address)
-        return r ? -EINVAL : check(r);
+        return -EINVAL;
     try {
         std::vector<rvec> pieces;
         pieces.reserve(count);
@@ -164,7 +164,7 @@ std::uint64_t low_bytes(std::uint64_t value, std::size_t bytes) {
 int check_put(const remote_t* r, raddr_t address, const void* buffer, std::size_t bytes,
               const rsignal* signal) {
     if (!signal || !is_fetch(signal->what))
-        return r ? -EINVAL : check(r);
+        return -EINVAL;
     if (int error = check_range(r, address, buffer, bytes))
         return error;
     return check_integer(r, signal->address, signal->bytes);
@@ -192,7 +192,7 @@ int allocate(remote_t* r, raddr_t wanted, uint64_t bytes, unsigned permission, r
     if (!address || !bytes || (permission != REMOTE_READ && permission != REMOTE_RW))
         return -EINVAL;
     try {
-        return r->handle.epoch()->heap.alloc(bytes, permission, wanted, *address);
+        return handle_of(r)->epoch()->heap.alloc(bytes, permission, wanted, *address);
     } catch (const std::bad_alloc&) {
         return -ENOMEM;
     }
@@ -204,13 +204,14 @@ REMOTE_API int remote_open(remote_t** r, const char* target, const remote_option
     if (!r || !target)
         return fail(-EINVAL, "remote_open() wants a place for the handle, and a target");
     return opening([&] {
-        *r = new remote_handle{Handle(remora::lib::parse_target(target), options_of(options))};
+        *r = remora::lib::name_handle(
+            std::make_unique<Handle>(remora::lib::parse_target(target), options_of(options)));
         return 0;
     });
 }
 
 REMOTE_API void remote_close(remote_t* r) {
-    delete r;
+    remora::lib::take_handle(r);
 }
 
 REMOTE_API const char* remote_why(void) {
@@ -231,8 +232,24 @@ REMOTE_API int rfree(remote_t* r, raddr_t address) {
         return error;
     try {
         uint64_t bytes = 0;
-        EpochRef epoch = r->handle.epoch();
+        EpochRef epoch = handle_of(r)->epoch();
         int error = epoch->heap.free(address, bytes);
+        if (!error)
+            epoch->locks.forget(address, bytes);
+        return error;
+    } catch (const std::bad_alloc&) {
+        return -ENOMEM;
+    }
+}
+
+REMOTE_API int rfree_sized(remote_t* r, raddr_t address, uint64_t bytes) {
+    if (int error = check(r))
+        return error;
+    if (!address || !bytes || address + bytes < address)
+        return -EINVAL;
+    try {
+        EpochRef epoch = handle_of(r)->epoch();
+        int error = epoch->heap.free_sized(address, bytes);
         if (!error)
             epoch->locks.forget(address, bytes);
         return error;
@@ -244,11 +261,11 @@ REMOTE_API int rfree(remote_t* r, raddr_t address) {
 REMOTE_API int remote_lost(remote_t* r, raddr_t* address, uint64_t* bytes) {
     if (int error = address && bytes ? check(r) : -EINVAL)
         return error;
-    return opening([&] { return r->handle.lost(*address, *bytes); });
+    return opening([&] { return handle_of(r)->lost(*address, *bytes); });
 }
 
 REMOTE_API uint64_t remote_page_bytes(remote_t* r) {
-    return check(r) ? 0 : r->handle.epoch()->backend->page_bytes();
+    return check(r) ? 0 : handle_of(r)->epoch()->backend->page_bytes();
 }
 
 REMOTE_API int remote_register(remote_t* r, void* buffer, size_t bytes) {
@@ -258,7 +275,7 @@ REMOTE_API int remote_register(remote_t* r, void* buffer, size_t bytes) {
     if (bytes > REMOTE_BUFFER_BYTES_MAX || memory + bytes < memory)
         return -EINVAL;
     try {
-        return r->handle.buffers().add(memory, bytes);
+        return handle_of(r)->buffers().add(memory, bytes);
     } catch (const std::bad_alloc&) {
         return -ENOMEM;
     }
@@ -267,28 +284,28 @@ REMOTE_API int remote_register(remote_t* r, void* buffer, size_t bytes) {
 REMOTE_API int remote_unregister(remote_t* r, void* buffer) {
     if (int error = check(r))
         return error;
-    return r->handle.buffers().remove(static_cast<std::uint8_t*>(buffer));
+    return handle_of(r)->buffers().remove(static_cast<std::uint8_t*>(buffer));
 }
 
 REMOTE_API int rread(remote_t* r, raddr_t address, void* buffer, size_t bytes) {
     if (int error = check_range(r, address, buffer, bytes))
         return error;
-    return r->handle.epoch()->backend->transfer(RMEM_READ, address, static_cast<uint8_t*>(buffer),
-                                                bytes, limit());
+    return handle_of(r)->epoch()->backend->transfer(RMEM_READ, address,
+                                                    static_cast<uint8_t*>(buffer), bytes, limit());
 }
 
 REMOTE_API int rwrite(remote_t* r, raddr_t address, const void* buffer, size_t bytes) {
     if (int error = check_range(r, address, buffer, bytes))
         return error;
     auto* data = static_cast<uint8_t*>(const_cast<void*>(buffer));
-    return r->handle.epoch()->backend->transfer(RMEM_WRITE, address, data, bytes, limit());
+    return handle_of(r)->epoch()->backend->transfer(RMEM_WRITE, address, data, bytes, limit());
 }
 
 REMOTE_API int rread_async(remote_t* r, raddr_t address, void* buffer, size_t bytes, rop_t* op) {
     if (int error = op ? check_range(r, address, buffer, bytes) : -EINVAL)
         return error;
     rvec piece{address, buffer, bytes};
-    return r->handle.start(RMEM_READ, {&piece, 1}, *op, limit());
+    return handle_of(r)->start(RMEM_READ, {&piece, 1}, *op, limit());
 }
 
 REMOTE_API int rwrite_async(remote_t* r, raddr_t address, const void* buffer, size_t bytes,
@@ -296,7 +313,7 @@ REMOTE_API int rwrite_async(remote_t* r, raddr_t address, const void* buffer, si
     if (int error = op ? check_range(r, address, buffer, bytes) : -EINVAL)
         return error;
     rvec piece{address, const_cast<void*>(buffer), bytes};
-    return r->handle.start(RMEM_WRITE, {&piece, 1}, *op, limit());
+    return handle_of(r)->start(RMEM_WRITE, {&piece, 1}, *op, limit());
 }
 
 REMOTE_API int rpoll(remote_t* r, rop_t* ops, size_t count, uint64_t timeout_us) {
@@ -304,13 +321,13 @@ REMOTE_API int rpoll(remote_t* r, rop_t* ops, size_t count, uint64_t timeout_us)
         return error;
     if (!ops && count)
         return -EINVAL;
-    return r->handle.poll(ops, count, timeout_us);
+    return handle_of(r)->poll(ops, count, timeout_us);
 }
 
 REMOTE_API int rcancel(remote_t* r, const rop_t* op) {
     if (int error = op ? check(r) : -EINVAL)
         return error;
-    return r->handle.cancel(*op);
+    return handle_of(r)->cancel(*op);
 }
 
 REMOTE_API uint64_t rtimeout(uint64_t timeout_us) {
@@ -320,13 +337,13 @@ REMOTE_API uint64_t rtimeout(uint64_t timeout_us) {
 REMOTE_API int rrelease(remote_t* r) {
     if (int error = check(r))
         return error;
-    return r->handle.epoch()->backend->release(limit());
+    return handle_of(r)->epoch()->backend->release(limit());
 }
 
 REMOTE_API int rfence(remote_t* r) {
     if (int error = check(r))
         return error;
-    return r->handle.epoch()->backend->fence(limit());
+    return handle_of(r)->epoch()->backend->fence(limit());
 }
 
 REMOTE_API int rreadv(remote_t* r, const rvec* pieces, size_t count) {
@@ -362,7 +379,7 @@ REMOTE_API int rfetch(remote_t* r, raddr_t address, size_t bytes, remote_fetch w
         return error;
     rmem_op_atomic atomic = fetch_of(what, value);
     int error =
-        r->handle.epoch()->backend->atomic(address, static_cast<u32>(bytes), atomic, limit());
+        handle_of(r)->epoch()->backend->atomic(address, static_cast<u32>(bytes), atomic, limit());
     if (!error && found)
         *found = atomic.found[0];
     return error;
@@ -373,8 +390,8 @@ REMOTE_API int rcas(remote_t* r, raddr_t address, size_t bytes, uint64_t* expect
     if (int error = expected ? check_integer(r, address, bytes) : -EINVAL)
         return error;
     rmem_op_atomic atomic = cas_of(*expected, desired);
-    if (int error =
-            r->handle.epoch()->backend->atomic(address, static_cast<u32>(bytes), atomic, limit()))
+    if (int error = handle_of(r)->epoch()->backend->atomic(address, static_cast<u32>(bytes), atomic,
+                                                           limit()))
         return error;
     bool was_there = atomic.found[0] == low_bytes(*expected, bytes);
     *expected = atomic.found[0];
@@ -388,7 +405,7 @@ REMOTE_API int rcas128(remote_t* r, raddr_t address, uint64_t expected[2],
     if (!expected || !desired || address % 16)
         return -EINVAL;
     rmem_op_atomic atomic{{desired[0], desired[1]}, {expected[0], expected[1]}, {0, 0}, RMEM_CAS};
-    if (int error = r->handle.epoch()->backend->atomic(address, 16, atomic, limit()))
+    if (int error = handle_of(r)->epoch()->backend->atomic(address, 16, atomic, limit()))
         return error;
     bool was_there = atomic.found[0] == expected[0] && atomic.found[1] == expected[1];
     std::copy_n(atomic.found, 2, expected);
@@ -406,8 +423,8 @@ REMOTE_API int rfetch_async(remote_t* r, raddr_t address, size_t bytes, remote_f
                             uint64_t value, uint64_t* found, rop_t* op) {
     if (int error = op && is_fetch(what) ? check_integer(r, address, bytes) : -EINVAL)
         return error;
-    return r->handle.start_atomic(address, static_cast<u32>(bytes), fetch_of(what, value), found,
-                                  *op, limit());
+    return handle_of(r)->start_atomic(address, static_cast<u32>(bytes), fetch_of(what, value),
+                                      found, *op, limit());
 }
 
 REMOTE_API int rcas_async(remote_t* r, raddr_t address, size_t bytes, uint64_t* expected,
@@ -415,8 +432,8 @@ REMOTE_API int rcas_async(remote_t* r, raddr_t address, size_t bytes, uint64_t* 
     if (int error = op && expected ? check_integer(r, address, bytes) : -EINVAL)
         return error;
     *expected = low_bytes(*expected, bytes);
-    return r->handle.start_atomic(address, static_cast<u32>(bytes), cas_of(*expected, desired),
-                                  expected, *op, limit());
+    return handle_of(r)->start_atomic(address, static_cast<u32>(bytes), cas_of(*expected, desired),
+                                      expected, *op, limit());
 }
 
 REMOTE_API int rput(remote_t* r, raddr_t address, const void* buffer, size_t bytes,
@@ -424,7 +441,11 @@ REMOTE_API int rput(remote_t* r, raddr_t address, const void* buffer, size_t byt
     if (int error = check_put(r, address, buffer, bytes, signal))
         return error;
     auto* data = static_cast<uint8_t*>(const_cast<void*>(buffer));
-    return r->handle.put(address, data, bytes, put_of(*signal), limit());
+    try {
+        return handle_of(r)->put(address, data, bytes, put_of(*signal), limit());
+    } catch (const std::bad_alloc&) {
+        return -ENOMEM;
+    }
 }
 
 REMOTE_API int rput_async(remote_t* r, raddr_t address, const void* buffer, size_t bytes,
@@ -432,7 +453,7 @@ REMOTE_API int rput_async(remote_t* r, raddr_t address, const void* buffer, size
     if (int error = op ? check_put(r, address, buffer, bytes, signal) : -EINVAL)
         return error;
     auto* data = static_cast<uint8_t*>(const_cast<void*>(buffer));
-    return r->handle.start_put(address, data, bytes, put_of(*signal), *op, limit());
+    return handle_of(r)->start_put(address, data, bytes, put_of(*signal), *op, limit());
 }
 
 REMOTE_API int rwait(remote_t* r, raddr_t address, size_t bytes, remote_compare compare,
@@ -441,8 +462,8 @@ REMOTE_API int rwait(remote_t* r, raddr_t address, size_t bytes, remote_compare 
         return error;
     uint64_t there = 0;
     int error =
-        remora::lib::wait_for_integer(*r->handle.epoch()->backend, address, bytes, compare, value,
-                                      remora::lib::from_now(timeout_us), limit(), there);
+        remora::lib::wait_for_integer(*handle_of(r)->epoch()->backend, address, bytes, compare,
+                                      value, remora::lib::from_now(timeout_us), limit(), there);
     if (found && (!error || error == -EAGAIN))
         *found = there;
     return error;
@@ -454,14 +475,14 @@ REMOTE_API int rlock_init(remote_t* r, raddr_t lock, uint64_t lease_us) {
     uint64_t lease_ms = lease_us / 1000;
     if (!lease_ms || lease_ms > UINT32_MAX)
         return -EINVAL;
-    return r->handle.epoch()->locks.init(lock, static_cast<uint32_t>(lease_ms), limit());
+    return handle_of(r)->epoch()->locks.init(lock, static_cast<uint32_t>(lease_ms), limit());
 }
 
 REMOTE_API int rlock(remote_t* r, raddr_t lock) {
     if (int error = check_lock(r, lock))
         return error;
     try {
-        return r->handle.epoch()->locks.take(lock, limit());
+        return handle_of(r)->epoch()->locks.take(lock, limit());
     } catch (const std::bad_alloc&) {
         return -ENOMEM;
     }
@@ -470,14 +491,14 @@ REMOTE_API int rlock(remote_t* r, raddr_t lock) {
 REMOTE_API int rlock_extend(remote_t* r, raddr_t lock) {
     if (int error = check_lock(r, lock))
         return error;
-    return r->handle.epoch()->locks.extend(lock, limit());
+    return handle_of(r)->epoch()->locks.extend(lock, limit());
 }
 
 REMOTE_API int runlock(remote_t* r, raddr_t lock) {
     if (int error = check_lock(r, lock))
         return error;
     Clock::time_point until = limit();
-    EpochRef epoch = r->handle.epoch();
+    EpochRef epoch = handle_of(r)->epoch();
     if (int error = epoch->backend->release(until))
         return error;
     return epoch->locks.give(lock, until);
@@ -488,7 +509,7 @@ REMOTE_API int remote_stats(remote_t* r, remote_counters* counters) {
         return error;
     // The caller's memory may be a mapping's, which is not to be touched under the backend's locks.
     remote_counters sum{};
-    r->handle.stats(sum);
+    handle_of(r)->stats(sum);
     *counters = sum;
     return 0;
 }
@@ -526,8 +547,9 @@ REMOTE_API int remote_mmap(remote_t* r, raddr_t address, size_t bytes, unsigned 
         (permission != REMOTE_READ && permission != REMOTE_RW))
         return fail(-EINVAL, "remote_mmap() wants whole pages, and REMOTE_READ or REMOTE_RW");
     try {
-        int error = r->handle.mappings().map(r->handle.epoch(), address, bytes,
-                                             permission == REMOTE_RW, limits_of(options), *memory);
+        int error =
+            handle_of(r)->mappings().map(handle_of(r)->epoch(), address, bytes,
+                                         permission == REMOTE_RW, limits_of(options), *memory);
         return error ? fail(error, "the first or the last page of the range can't be read") : 0;
     } catch (const remora::Misuse& misuse) {
         return fail(-EINVAL, misuse.what());
@@ -543,11 +565,11 @@ REMOTE_API int remote_mmap(remote_t* r, raddr_t address, size_t bytes, unsigned 
 REMOTE_API int remote_msync(remote_t* r, void* memory, size_t bytes) {
     if (int error = check(r))
         return error;
-    return r->handle.mappings().sync(memory, bytes);
+    return handle_of(r)->mappings().sync(memory, bytes);
 }
 
 REMOTE_API int remote_munmap(remote_t* r, void* memory) {
     if (int error = check(r))
         return error;
-    return r->handle.mappings().unmap(memory);
+    return handle_of(r)->mappings().unmap(memory);
 }

@@ -80,6 +80,84 @@ TEST_P(Life, EightBytesAreSeenWhole) {
         thread.join();
 }
 
+// However late, and whatever was opened since.
+TEST_P(Life, NothingIsDoneByAClosedOne) {
+    raddr_t a = alloc(100), b = 0;
+    remote_t* closed = open();
+    remote_close(closed);
+    remote_t* next = open();
+    for (remote_t* each : {closed, reinterpret_cast<remote_t*>(&a)}) {
+        std::uint64_t word = 7, other[2] = {}, bytes = 0;
+        rsignal signal{a, 8, REMOTE_ADD, 1};
+        rvec piece{a, &word, 8};
+        remote_counters counters;
+        void* memory = nullptr;
+        rop_t op{0, -EINPROGRESS};
+        EXPECT_EQ(rwrite(each, a, &word, 8), -EBADF);
+        EXPECT_EQ(rread(each, a, &word, 8), -EBADF);
+        EXPECT_EQ(rread_async(each, a, &word, 8, &op), -EBADF);
+        EXPECT_EQ(rwritev(each, &piece, 1), -EBADF);
+        EXPECT_EQ(rpoll(each, &op, 1, 0), -EBADF);
+        EXPECT_EQ(rcancel(each, &op), -EBADF);
+        EXPECT_EQ(ralloc(each, 1, REMOTE_RW, &b), -EBADF);
+        EXPECT_EQ(rfree(each, a), -EBADF);
+        EXPECT_EQ(rfree_sized(each, a, 1 << 20), -EBADF);
+        EXPECT_EQ(rfetch(each, a, 8, REMOTE_ADD, 1, nullptr), -EBADF);
+        EXPECT_EQ(rcas128(each, a, other, other), -EBADF);
+        EXPECT_EQ(rput(each, a, &word, 8, &signal), -EBADF);
+        EXPECT_EQ(rwait(each, a, 8, REMOTE_EQ, 0, 0, nullptr), -EBADF);
+        EXPECT_EQ(rlock(each, a), -EBADF);
+        EXPECT_EQ(runlock(each, a), -EBADF);
+        EXPECT_EQ(rrelease(each), -EBADF);
+        EXPECT_EQ(rfence(each), -EBADF);
+        EXPECT_EQ(remote_stats(each, &counters), -EBADF);
+        EXPECT_EQ(remote_lost(each, &b, &bytes), -EBADF);
+        EXPECT_EQ(remote_register(each, &word, 8), -EBADF);
+        EXPECT_EQ(remote_mmap(each, 0, 4096, REMOTE_RW, nullptr, &memory), -EBADF);
+        EXPECT_EQ(remote_page_bytes(each), 0U);
+        remote_close(each);
+    }
+    EXPECT_EQ(rrelease(next), 0) << "it's another one's";
+    remote_close(next);
+}
+
+// Memory outlives handles, so whoever has the address gives it back.
+TEST_P(Life, AnyHandleFreesARegion) {
+    std::uint64_t page = remote_page_bytes(r);
+    if (!is_shared()) {
+        raddr_t own = 0, small = 0;
+        ASSERT_EQ(ralloc(r, 3 * page - 5, REMOTE_RW, &own), 0);
+        ASSERT_EQ(ralloc(r, 100, REMOTE_RW, &small), 0);
+        EXPECT_EQ(rfree_sized(r, own, page), -EFAULT);
+        EXPECT_EQ(rfree_sized(r, small, 200), -EFAULT);
+        EXPECT_EQ(rfree_sized(r, own, 3 * page - 5), 0);
+        EXPECT_EQ(rfree_sized(r, small, 100), 0);
+        EXPECT_EQ(rfree(r, own), -EFAULT);
+        return;
+    }
+    remote_t* other = open();
+    raddr_t a = 0, b = 0, small = 0;
+    std::uint8_t byte = 1;
+    ASSERT_EQ(ralloc(other, 3 * page - 5, REMOTE_RW, &a), 0);
+    ASSERT_EQ(ralloc(other, page, REMOTE_RW, &b), 0);
+    ASSERT_EQ(ralloc(other, 100, REMOTE_RW, &small), 0);
+    EXPECT_EQ(rfree(r, a), -EFAULT);
+    EXPECT_EQ(rfree_sized(r, a, 2 * page), -EFAULT);
+    EXPECT_EQ(rfree_sized(r, a + page, 2 * page), -EFAULT);
+    EXPECT_EQ(rfree_sized(r, a + 8, page), -EFAULT);
+    EXPECT_EQ(rfree_sized(r, small, 100), -EINVAL) << "others share its page";
+    EXPECT_EQ(rfree_sized(r, 0, page), -EINVAL);
+    EXPECT_EQ(rfree_sized(r, a, 0), -EINVAL);
+    EXPECT_EQ(rfree_sized(r, a, 3 * page - 5), 0);
+    int twice = rfree_sized(r, a, 3 * page);
+    EXPECT_TRUE(twice == -EFAULT || (is_slow() && !twice)) << twice;
+    EXPECT_EQ(rwrite(other, a, &byte, 1), -EFAULT);
+    EXPECT_EQ(rfree(other, a), -EFAULT);
+    remote_close(other);
+    EXPECT_EQ(rwrite(r, b, &byte, 1), 0);
+    EXPECT_EQ(rfree_sized(r, b, page), 0);
+}
+
 TEST_P(Life, AChildHasNoUseOfIt) {
     raddr_t a = alloc(100);
     std::uint8_t byte = 3;
