@@ -113,7 +113,10 @@ int ralloc(remote_t *r, uint64_t bytes, unsigned int permission, raddr_t *addres
 
 /*
  * The same at an address that is wanted, a multiple of the page. 1: it had to be another one, since
- * the wanted range is in use or would overflow a bucket of the node's page table.
+ * some of the wanted range was given out before, be it freed or not (to a region belongs the page
+ * behind it), or it would overflow a bucket of the node's page table. Or the space's regions lie in
+ * too many places: the node remembers sixteen runs of addresses, and counts the least gaps between
+ * more of them as given out, half of all addresses at most; a wish that would cost more isn't granted.
  */
 int ralloc_at(remote_t *r, raddr_t wanted, uint64_t bytes, unsigned int permission,
 	      raddr_t *address);

@@ -119,9 +119,14 @@ TEST_P(Data, ArgumentsThatCantBe) {
     EXPECT_EQ(read(a, 1), Bytes(1, 0));
 }
 
+// Near the end of the addresses, each a has a million of pages that nobody was given.
+raddr_t far_from(raddr_t a) {
+    return raddr_t{0} - (a << 20);
+}
+
 TEST_P(Data, AWantedAddress) {
     std::uint64_t page = remote_page_bytes(r);
-    raddr_t a = alloc(page), wanted = a + 1000 * page, found = 0;
+    raddr_t wanted = far_from(alloc(page)), found = 0;
     EXPECT_EQ(ralloc_at(r, wanted, 2 * page, REMOTE_RW, &found), 0);
     EXPECT_EQ(found, wanted);
     EXPECT_EQ(write(found + page, {1}), 0);
@@ -130,6 +135,25 @@ TEST_P(Data, AWantedAddress) {
     EXPECT_EQ(write(found, {2}), 0);
     EXPECT_EQ(read(wanted + page, 1), Bytes{1});
     EXPECT_EQ(ralloc_at(r, wanted + 1, page, REMOTE_RW, &found), -EINVAL) << "no page begins there";
+}
+
+TEST_P(Data, WantedAddressesMayDescend) {
+    constexpr std::uint8_t regions = 20;
+    std::uint64_t page = remote_page_bytes(r);
+    raddr_t a = alloc(page), end = far_from(a), found = 0;
+    for (std::uint8_t i = 0; i < regions;
+         i++) { // each has two pages, and one behind it that is nobody's
+        ASSERT_EQ(ralloc_at(r, end - 3 * i * page, 2 * page, REMOTE_RW, &found), 0);
+        ASSERT_EQ(found, end - 3 * i * page);
+        ASSERT_EQ(write(found + page, {i}), 0);
+    }
+    for (std::uint8_t i = 0; i < regions; i++) {
+        EXPECT_EQ(read(end - 3 * i * page + page, 1), Bytes{i});
+        EXPECT_EQ(rfree(r, end - 3 * i * page), 0);
+    }
+    EXPECT_EQ(ralloc_at(r, end - 3 * page, page, REMOTE_RW, &found), 1) << "was in use";
+    EXPECT_LT(found, end - 3 * regions * page);
+    EXPECT_LT(alloc(page), found + 1000 * page) << "where it would be without a wish";
 }
 
 TEST_P(Data, TheNodeHasAnEnd) {

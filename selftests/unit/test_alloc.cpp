@@ -109,9 +109,50 @@ TEST(Alloc, RegionsAndQuotaAreBounded) {
 TEST(Alloc, WantedAddress) {
     Alloc a(64);
     EXPECT_EQ(a.get(0, 4, 1000)->vpn, 1000u);
-    EXPECT_EQ(a.get(0, 4)->vpn, 1005u);
-    EXPECT_EQ(a.get(0, 4, 1002)->vpn, 1010u); // was used
+    EXPECT_EQ(a.get(0, 4)->vpn, 1u);
+    EXPECT_EQ(a.get(0, 4, 1002)->vpn, 6u);    // was used
     EXPECT_EQ(a.get(1, 4, 1000)->vpn, 1000u); // another space
+}
+
+TEST(Alloc, WantedAddressesMayDescend) {
+    Alloc a(64);
+    for (uint64_t vpn = 1000; vpn > 500; vpn -= 11) {
+        rmem_region* region = a.get(0, 4, vpn);
+        EXPECT_EQ(region->vpn, vpn);
+        a.put(region);
+    }
+    for (uint64_t vpn = 500; vpn > 100; vpn -= 5) { // guard to guard
+        rmem_region* region = a.get(0, 4, vpn);
+        EXPECT_EQ(region->vpn, vpn);
+        a.put(region);
+    }
+    EXPECT_EQ(a.get(0, 4)->vpn, 1u);
+}
+
+TEST(Alloc, WantedRangeTouchesNothingOfBefore) {
+    Alloc a(64);
+    a.put(a.get(0, 4, 100)); // and 104
+    uint64_t moved_to = 1;
+    for (uint64_t vpn : {96, 97, 100, 103, 104}) { // the first by its guard, the last at one
+        EXPECT_EQ(a.get(0, 4, vpn)->vpn, moved_to) << vpn;
+        moved_to += 5;
+    }
+    EXPECT_EQ(a.get(0, 4, 95)->vpn, 95u);
+    EXPECT_EQ(a.get(0, 4, 105)->vpn, 105u);
+    EXPECT_EQ(a.get(0, 10, 85)->vpn, moved_to) << "its guard would be in use";
+}
+
+TEST(Alloc, WithoutAWishTheFirstHoleThatIsLongEnough) {
+    Alloc a(64);
+    EXPECT_EQ(a.get(0, 4, 10)->vpn, 10u); // before it there are 9 pages
+    EXPECT_EQ(a.get(0, 4, 20)->vpn, 20u); // and 5
+    EXPECT_EQ(a.get(0, 9)->vpn, 25u);
+    EXPECT_EQ(a.get(0, 5)->vpn, 1u);
+    EXPECT_EQ(a.get(0, 4)->vpn, 15u); // with its guard all of them
+    EXPECT_EQ(a.get(0, 2)->vpn, 7u);
+    EXPECT_EQ(a.get(0, 1)->vpn, 35u);
+    EXPECT_EQ(a.node.spaces.slot[0].spans.count, 1u);
+    EXPECT_EQ(a.node.alloc.retries, 0u);
 }
 
 TEST(Alloc, EndOfTheAddresses) {
@@ -120,8 +161,148 @@ TEST(Alloc, EndOfTheAddresses) {
     EXPECT_EQ(a.get(0, 4, end - 4)->vpn, 1u); // no room for the guard
     EXPECT_EQ(a.get(0, 4, end)->vpn, 6u);
     EXPECT_EQ(a.get(0, 4, end - 5)->vpn, end - 5);
-    EXPECT_FALSE(a.get(0, 1)); // that space has had all its addresses
+    EXPECT_EQ(a.get(0, 4, end - 5)->vpn, 11u);
+    for (uint64_t n = 0; n < 1000; n++) {
+        rmem_region* region = a.get(0, 4);
+        ASSERT_TRUE(region);
+        EXPECT_EQ(region->vpn, 16 + 5 * n);
+        a.put(region);
+    }
+}
+
+TEST(Alloc, WithoutAddressesThereIsNothing) {
+    Alloc a(64);
+    a.node.alloc.vpn_max = 30;
+    EXPECT_EQ(a.get(0, 4, 10)->vpn, 10u);
+    EXPECT_FALSE(a.get(0, 15));
+    EXPECT_EQ(a.get(0, 14)->vpn, 15u);
+    EXPECT_FALSE(a.get(0, 9));
+    EXPECT_EQ(a.get(0, 8)->vpn, 1u);
+    EXPECT_FALSE(a.get(0, 1));
     EXPECT_TRUE(a.get(1, 1));
+}
+
+// Wishes at both ends of the longest hole, or in its middle, which loses most.
+TEST(Alloc, WishesDontExhaustTheAddresses) {
+    for (bool halves : {false, true}) {
+        Alloc a(64);
+        const rmem_spans& spans = a.node.spaces.slot[0].spans;
+        const uint64_t end = a.node.alloc.vpn_max;
+        uint64_t moved = 0;
+        for (int n = 0; n < 5000; n++) {
+            uint64_t begin = 0, pages = 0;
+            for (uint32_t i = 0; i < spans.count; i++) {
+                uint64_t until = i + 1 < spans.count ? spans.at[i + 1].begin : end;
+                if (until - spans.at[i].end <= pages)
+                    continue;
+                begin = spans.at[i].end;
+                pages = until - begin;
+            }
+            uint64_t wanted = begin + (halves ? pages / 2 : n % 2 ? 1 : pages - 5);
+            rmem_region* region = a.get(0, 2, wanted);
+            ASSERT_TRUE(region);
+            moved += region->vpn != wanted;
+            a.put(region);
+            ASSERT_LE(spans.lost, end / 2);
+        }
+        EXPECT_EQ(moved > 0, halves);
+        for (int n = 0; n < 1000; n++) {
+            rmem_region* region = a.get(0, 60);
+            ASSERT_TRUE(region);
+            a.put(region);
+        }
+        // Where it adds no span a wish is granted still.
+        uint64_t behind = spans.at[spans.count - 1].end;
+        EXPECT_EQ(a.get(0, 1, behind)->vpn, behind);
+    }
+}
+
+// Every page of a few addresses that was given out, with the guards.
+struct Given {
+    explicit Given(uint64_t pages) : page(pages) {}
+    bool has(uint64_t vpn, uint64_t pages) const {
+        for (uint64_t n = 0; n < pages; n++)
+            if (vpn + n >= page.size() || page[vpn + n])
+                return true;
+        return false;
+    }
+    void add(uint64_t vpn, uint64_t pages) {
+        ASSERT_FALSE(has(vpn, pages)) << vpn << " " << pages;
+        for (uint64_t n = 0; n < pages; n++)
+            page[vpn + n] = true;
+        count += pages;
+    }
+    std::vector<bool> page;
+    uint64_t count = 0;
+};
+
+bool is_grantable(rmem_spans spans, uint64_t addresses, uint64_t vpn, uint64_t pages) {
+    if (vpn + pages > addresses || rmem_spans_next(&spans, vpn, pages) != vpn)
+        return false;
+    rmem_spans_add(&spans, vpn, vpn + pages);
+    return spans.lost <= addresses / 2;
+}
+
+uint64_t pages_of(const rmem_spans& spans) {
+    uint64_t pages = 0;
+    for (uint32_t n = 0; n < spans.count; n++)
+        pages += spans.at[n].end - spans.at[n].begin;
+    return pages;
+}
+
+// Until there are no more addresses; with that many of eight buckets full.
+void give_out(uint64_t seed, uint64_t addresses, uint64_t full) {
+    Alloc a(1024, 65536, seed);
+    a.node.alloc.vpn_max = addresses;
+    for (uint64_t n = 0; n <= a.node.table.mask; n++)
+        if (n % 8 < full)
+            a.node.table.load[n] = RMEM_BUCKET_ENTRIES;
+    const rmem_spans& spans = a.node.spaces.slot[0].spans;
+    std::mt19937_64 random(seed);
+    std::vector<rmem_region*> regions;
+    Given given(addresses);
+    given.add(0, 1);
+    for (uint64_t failed = 0; failed < 100;) {
+        while (a.node.alloc.pages_promised > 200 || (!regions.empty() && random() % 3 == 0)) {
+            std::swap(regions[random() % regions.size()], regions.back());
+            a.put(regions.back());
+            regions.pop_back();
+        }
+        const uint64_t count = 1 + random() % (full || random() % 4 ? 4 : 40);
+        const uint64_t wanted = random() % 2 ? random() % addresses : 0;
+        const rmem_spans before = spans;
+        rmem_region* region = a.get(0, count, wanted);
+        failed += !region;
+        if (!full && wanted) {
+            bool granted = region && region->vpn == wanted;
+            ASSERT_EQ(granted, is_grantable(before, addresses, wanted, count + 1));
+            ASSERT_TRUE(granted || before.lost || given.has(wanted, count + 1) ||
+                        before.count == RMEM_SPANS_MAX);
+        }
+        if (!region)
+            continue;
+        regions.push_back(region);
+        ASSERT_NO_FATAL_FAILURE(given.add(region->vpn, count + 1));
+        ASSERT_LE(spans.lost, addresses / 2);
+        if (!full) { // nothing is passed over
+            ASSERT_EQ(a.node.alloc.retries, 0u);
+            ASSERT_EQ(pages_of(spans), given.count + spans.lost);
+        }
+    }
+    if (full) {
+        EXPECT_GT(a.node.alloc.retries, 0u);
+    } else {
+        EXPECT_GE(given.count + spans.lost + spans.count * 41, addresses);
+    }
+}
+
+TEST(Alloc, NoAddressTwice) {
+    for (uint64_t seed = 1; seed <= 10; seed++) {
+        for (uint64_t addresses : {100, 3000, 10000}) {
+            for (uint64_t full : {0, 3})
+                ASSERT_NO_FATAL_FAILURE(give_out(seed, addresses, full));
+        }
+    }
 }
 
 TEST(Alloc, WantedRangeThatOverflowsGoesElsewhere) {
@@ -143,7 +324,7 @@ TEST(Alloc, GivesUpWhenNothingFits) {
     EXPECT_FALSE(a.get(0, 1));
     EXPECT_EQ(a.node.alloc.retries_worst, RMEM_ALLOC_RETRIES_MAX + 1u);
     EXPECT_EQ(a.node.alloc.pages_promised, 0u);
-    EXPECT_EQ(a.node.spaces.slot[0].cursor_vpn, 1u);
+    EXPECT_EQ(a.node.spaces.slot[0].spans.at[0].end, 1u);
 }
 
 TEST(Alloc, RetreatGivesBackWhatWasReserved) {
@@ -231,14 +412,14 @@ TEST(Alloc, AgreesWithReference) {
     for (int step = 0; step < 5000; step++) {
         if (random() % 2) {
             uint32_t space = random() % spaces;
-            uint64_t cursor = a.node.spaces.slot[space].cursor_vpn;
+            uint64_t hole = a.node.spaces.slot[space].spans.at[0].end;
             uint64_t pages = 1 + random() % 50;
             bool fits = a.node.alloc.pages_promised + pages <= 1000 && a.node.alloc.in_use < 200;
-            rmem_region* region = a.get(space, pages, random() % 4 ? 0 : cursor + random() % 10);
+            rmem_region* region = a.get(space, pages, random() % 4 ? 0 : hole + random() % 10);
             ASSERT_EQ(region != nullptr, fits);
             if (!region)
                 continue;
-            ASSERT_GE(region->vpn, cursor);
+            ASSERT_GE(region->vpn, hole);
             reference[{space, region->vpn}] = region;
         } else if (!reference.empty()) {
             auto victim = std::next(reference.begin(), random() % reference.size());

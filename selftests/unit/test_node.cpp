@@ -359,7 +359,7 @@ TEST_F(Atomics, WithoutAPlaceForTheResultItIsBusy) {
 }
 
 TEST_F(Atomics, OfARegionThatCameLaterStayRefused) {
-    uint64_t place = node.core.spaces.slot[0].cursor_vpn * page;
+    uint64_t place = node.core.spaces.slot[0].spans.at[0].end * page;
     rmem_head late = client.head(RMEM_ATOMIC, place, 8);
     EXPECT_EQ(add(late, 1).reply.status, RMEM_FAULT);
     ASSERT_EQ(node.alloc(client, page), place);
@@ -409,7 +409,7 @@ TEST_F(NodeTest, LateCopyOfARefusedChange) {
     Client other(2);
     node.open(other, 1);
     for (uint8_t type : {RMEM_WRITE, RMEM_DISCARD, RMEM_ZERO}) {
-        uint64_t place = node.core.spaces.slot[0].cursor_vpn * page;
+        uint64_t place = node.core.spaces.slot[0].spans.at[0].end * page;
         rmem_head late = client.head(type, place, type == RMEM_WRITE ? 100 : page);
         Bytes data = filled(100, 1);
         EXPECT_EQ(node.request(client, late, &data).reply.status, RMEM_FAULT);
@@ -431,7 +431,7 @@ TEST_F(NodeTest, LateCopyOfARefusedChange) {
 TEST_F(NodeTest, LateCopyOfARefusedFree) {
     Client other(2);
     node.open(other, 1);
-    uint64_t place = node.core.spaces.slot[0].cursor_vpn * page;
+    uint64_t place = node.core.spaces.slot[0].spans.at[0].end * page;
     rmem_head late = client.head(RMEM_FREE, 0, sizeof(rmem_range));
     EXPECT_EQ(node.free(client, late, place, 2 * page).reply.status, RMEM_FAULT);
     ASSERT_EQ(node.alloc(other, 2 * page), place);

@@ -163,7 +163,7 @@ TEST_F(Puts, WithoutAPlaceForTheResultItIsBusy) {
 }
 
 TEST_F(Puts, OfARegionThatCameLaterStayRefused) {
-    uint64_t place = node.core.spaces.slot[0].cursor_vpn * page;
+    uint64_t place = node.core.spaces.slot[0].spans.at[0].end * page;
     rmem_head late = head(addr, 1);
     EXPECT_EQ(put(late, place, 1, {1}).reply.status, RMEM_FAULT);
     ASSERT_EQ(node.alloc(client, page), place);

@@ -190,7 +190,7 @@ TEST_F(Vectors, ACopyOfAReadIsReadAgain) {
 }
 
 TEST_F(Vectors, OfARegionThatCameLaterStayRefused) {
-    uint64_t place = node.core.spaces.slot[0].cursor_vpn * page;
+    uint64_t place = node.core.spaces.slot[0].spans.at[0].end * page;
     const Ranges ranges = {{addr, 1}, {place, 1}};
     rmem_head late = head(RMEM_WRITEV, ranges);
     EXPECT_EQ(again(late, ranges, {1, 2}).reply.status, RMEM_FAULT);

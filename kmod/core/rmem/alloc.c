@@ -54,12 +54,29 @@ struct rmem_region *rmem_alloc_find(const struct rmem_alloc_state *alloc, u32 sp
 	return NULL;
 }
 
-/* Is the range among the addresses a space has and hasn't given out, its guard included? */
-static bool in_reach(const struct rmem_alloc_state *alloc, const struct rmem_space *space, u64 vpn,
-		     u64 pages)
+/* Is the range among the addresses that a space has, its guard included? */
+static bool in_reach(const struct rmem_alloc_state *alloc, u64 vpn, u64 pages)
 {
-	return vpn >= space->cursor_vpn && vpn < alloc->vpn_max &&
-	       pages + GUARD_PAGES <= alloc->vpn_max - vpn;
+	return vpn < alloc->vpn_max && pages + GUARD_PAGES <= alloc->vpn_max - vpn;
+}
+
+/* The first range, from vpn on, that was never given out. */
+static u64 candidate(const struct rmem_space *space, u64 vpn, u64 pages)
+{
+	return rmem_spans_next(&space->spans, vpn, pages + GUARD_PAGES);
+}
+
+/* May the wanted range be the first candidate, whatever the buckets say? */
+static bool grantable(const struct rmem_alloc_state *alloc, const struct rmem_space *space,
+		      const struct rmem_alloc_wish *wish)
+{
+	struct rmem_spans spans = space->spans;
+
+	if (!wish->vpn || !in_reach(alloc, wish->vpn, wish->pages) ||
+	    candidate(space, wish->vpn, wish->pages) != wish->vpn)
+		return false;
+	rmem_spans_add(&spans, wish->vpn, wish->vpn + wish->pages + GUARD_PAGES);
+	return spans.lost <= alloc->vpn_max / 2;
 }
 
 static bool permitted(const struct rmem_alloc_state *alloc, const struct rmem_space *space,
@@ -82,11 +99,11 @@ bool rmem_alloc_make(struct rmem_alloc_state *alloc, const struct rmem_spaces *s
 	base_zero(work, sizeof(*work));
 	work->wish = *wish;
 	work->space_index = space_index;
-	work->vpn = space->cursor_vpn;
-	if (wish->vpn && in_reach(alloc, space, wish->vpn, wish->pages))
-		work->vpn = wish->vpn;
+	if (!grantable(alloc, space, wish))
+		work->wish.vpn = 0;
+	work->vpn = work->wish.vpn ?: candidate(space, 0, wish->pages);
 	work->stage = RMEM_ALLOC_RESERVING;
-	return in_reach(alloc, space, work->vpn, wish->pages);
+	return in_reach(alloc, work->vpn, wish->pages);
 }
 
 void rmem_alloc_release(struct rmem_region *region, struct rmem_alloc_work *work)
@@ -118,6 +135,8 @@ static void add_region(struct rmem_alloc_state *alloc, struct rmem_spaces *space
 	struct rmem_space *space = &spaces->slot[work->space_index];
 	struct rmem_region *region = &alloc->region[alloc->free - 1];
 	u32 *head = head_of(alloc, work->space_index, work->vpn);
+	/* Candidates that didn't fit, before it in its hole, are passed over for good. */
+	u64 begin = work->wish.vpn ?: rmem_spans_hole(&space->spans, work->vpn);
 
 	alloc->free = region->next;
 	region->vpn = work->vpn;
@@ -128,7 +147,7 @@ static void add_region(struct rmem_alloc_state *alloc, struct rmem_spaces *space
 	region->next = *head;
 	*head = (u32)(region - alloc->region) + 1;
 
-	space->cursor_vpn = work->vpn + work->wish.pages + GUARD_PAGES;
+	rmem_spans_add(&space->spans, begin, work->vpn + work->wish.pages + GUARD_PAGES);
 	space->pages_promised += work->wish.pages;
 	space->regions++;
 	alloc->pages_promised += work->wish.pages;
@@ -162,11 +181,11 @@ static void drop_region(struct rmem_alloc_state *alloc, struct rmem_spaces *spac
 static void retry(struct rmem_alloc_state *alloc, const struct rmem_spaces *spaces,
 		  struct rmem_alloc_work *work, u64 vpn)
 {
-	work->vpn = vpn;
+	work->vpn = candidate(&spaces->slot[work->space_index], vpn, work->wish.pages);
 	work->done = 0;
 	work->stage = RMEM_ALLOC_LOOKING;
 	if (++work->retries > RMEM_ALLOC_RETRIES_MAX ||
-	    !in_reach(alloc, &spaces->slot[work->space_index], vpn, work->wish.pages))
+	    !in_reach(alloc, work->vpn, work->wish.pages))
 		end(alloc, work);
 }
 
@@ -204,10 +223,8 @@ static void reserve(struct rmem_alloc_state *alloc, struct rmem_table *table,
 	if (work->done == work->wish.pages) {
 		add_region(alloc, spaces, work);
 	} else if (fit < pages) {
-		/* A wanted place is tried once, then the cursor's and what comes after that. */
-		work->next = work->vpn == work->wish.vpn ?
-				     spaces->slot[work->space_index].cursor_vpn :
-				     work->vpn + work->done + fit + 1;
+		/* A wanted place is tried once, then all there are from the first hole on. */
+		work->next = work->wish.vpn ? 0 : work->vpn + work->done + fit + 1;
 		work->wish.vpn = 0;
 		work->stage = RMEM_ALLOC_RETREATING;
 	}

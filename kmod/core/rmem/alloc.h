@@ -2,19 +2,24 @@
 /*
  * The allocator of addresses (Clio, ASPLOS'22, section 4.2, "VA allocation").
  *
- *      a space:  0 | region | region |      | region |. . . cursor . . . . . . . . 2^64
- *                  ^guard            ^guard           ^ given out never
+ *      a space:  0 | region | region |      | region |   hole   | region |   hole   2^64
+ *                  ^guard            ^guard, freed   ^          ^ a wish's span
  *
- *      ALLOC: candidate range from the cursor --> room in every bucket it meets?
- *                  ^--- no: begin behind the last page without room -'  | yes
- *                                                                       v
- *                                            entries in the table, a region, cursor behind it
+ *      ALLOC: candidate range from a hole's begin --> room in every bucket it meets?
+ *                  ^---- no: begin behind the last page without room ---'  | yes
+ *                                                                          v
+ *                                            entries in the table, a region, a span to its end
  *
  * The page table doesn't overflow because a range that would make it is not
  * given out. Clio searches a tree of ranges again; here an address is never
- * given out twice, so a cursor is all there is to search, and whatever still
- * names an old address finds nothing there. A guard page behind each region
- * does the same for what runs over its end.
+ * given out twice, so a few spans (span.h) are all there is to search, and whatever
+ * still names an old address finds nothing there. A guard page behind each
+ * region does the same for what runs over its end.
+ *
+ * A wish is granted wherever its range, with its guard, was never given out and has room.
+ * But wishes in too many places make holes be lost (span.h). They may lose half of
+ * all addresses; what would lose more is moved. So whatever is wished, ALLOCs without
+ * a wish have the other half.
  *
  * A region remembers the session and id that asked for it: that is how a
  * repeated ALLOC is answered as it was the first time, and how one is undone that
@@ -22,7 +27,7 @@
  *
  * Invariants:
  *   - no overcommit: the regions' pages are never more than the node's;
- *   - regions of one space don't overlap, and lie below its cursor;
+ *   - regions of one space don't overlap, and lie in its spans, their guards, too;
  *   - the table holds the entries of the regions and no others, between works.
  *
  * A large region takes long to enter and to remove. Both are done a step at a time, of as
@@ -71,7 +76,7 @@ void rmem_alloc_init(struct rmem_alloc_state *alloc, void *memory, u32 regions_m
 
 struct rmem_alloc_wish {
 	u64 pages;
-	u64 vpn;  /* wanted, or 0; taken if never given out and there is room */
+	u64 vpn;  /* wanted, or 0; see above */
 	u32 perm; /* RMEM_PTE_READ, RMEM_PTE_WRITE */
 	u64 session, id;
 };
@@ -88,7 +93,7 @@ enum rmem_alloc_stage {
 /* A region being made, or being given back. */
 struct rmem_alloc_work {
 	struct rmem_region *region; /* made: once ended, NULL if there is no room for it */
-	struct rmem_alloc_wish wish;
+	struct rmem_alloc_wish wish; /* vpn: 0 unless the candidate is the wanted range */
 	enum rmem_alloc_stage stage;
 	u32 space_index;
 	u32 retries;

@@ -71,7 +71,7 @@ enum rmem_space_error rmem_spaces_add(struct rmem_spaces *spaces, u32 id,
 	if (!space)
 		return RMEM_SPACE_FULL;
 	base_siphash_key_load(&space->key, key);
-	space->cursor_vpn = RMEM_SPACE_FIRST_VPN;
+	rmem_spans_init(&space->spans, RMEM_SPACE_FIRST_VPN);
 	space->quota_pages = quota_pages;
 	space->pages_promised = 0;
 	space->regions = 0;

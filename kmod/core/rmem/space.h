@@ -3,12 +3,12 @@
  * Remote address spaces (Clio, ASPLOS'22, section 3.1): who may speak to the
  * node, and how much it may have.
  *
- *      id --hash--> head --> slot --> slot        slot: id, key, quota, cursor
+ *      id --hash--> head --> slot --> slot        slot: id, key, quota, spans
  *
  * A message names its space before it is known to be genuine, so the way to a
  * key is short, bounded, and takes no lock.
  *
- * A slot's cursor is the first address never given out; it only grows while
+ * A slot's spans are the addresses given out so far; they only grow while
  * the space lives. A space deleted and added again starts over, as another
  * incarnation: sessions belong to one incarnation, so none outlives its space.
  *
@@ -21,6 +21,7 @@
 #include "core/base/siphash.h"
 #include "core/base/types.h"
 #include "core/rmem/session.h"
+#include "core/rmem/span.h"
 #include "core/rmem/table.h"
 
 #define RMEM_SPACES_MAX RMEM_TABLE_SPACES_MAX
@@ -42,7 +43,7 @@ struct rmem_space {
 	u64 incarnation;
 	struct base_siphash_key key;
 	/* The slow path's. */
-	u64 cursor_vpn;
+	struct rmem_spans spans;
 	u64 quota_pages; /* 0: none */
 	u64 pages_promised;
 	u32 regions;
