@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: GPL-2.0
+"""remora-node as a program: how it ends where it can't serve."""
+
+import pathlib
+import resource
+import subprocess
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+NODE = [ROOT / "out/bin/remora-node", "--memory", "16M", "--no-lock", "--bind", "127.0.0.1", "--port", "0"]
+GIB = 1 << 30
+
+
+class Daemon(unittest.TestCase):
+    def test_no_memory_for_another_thread(self):
+        def limit():
+            resource.setrlimit(resource.RLIMIT_STACK, (GIB, GIB))  # which is a thread's
+            resource.setrlimit(resource.RLIMIT_AS, (4 * GIB, 4 * GIB))
+        done = subprocess.run([*NODE, "--threads", "16"], preexec_fn=limit, capture_output=True, text=True, timeout=60,
+                              check=False)
+        self.assertEqual(done.returncode, 1, done)
+        self.assertEqual([line for line in done.stderr.splitlines() if "warning" not in line],
+                         ["remora-node: no 16 threads: Resource temporarily unavailable"])
+
+
+if __name__ == "__main__":
+    unittest.main()
