@@ -38,7 +38,7 @@ class Samples:
         return rows
 
     def ratio(self, row):
-        """Ours over the better peer's; a floor is what nobody can do better, so it's no peer."""
+        """Ours over the better peer's; a floor, which does nothing, is no peer."""
         peers = [figure for who, figure in row["peers"].items() if who not in self.floors]
         best = (min if row["better"] == "lower" else max)(peers, default=0)
         return row["ours"] / best if best else float("nan")
