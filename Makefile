@@ -221,7 +221,7 @@ out/lib/libremote.a: $(call objects,opt,$(LIB_SRC) $(CORE_SRC))
 
 # $(call pkgconfig,LIBDIR,INCLUDEDIR,MORE): a .pc file's text
 pkgconfig = printf '%s\n' 'Name: libremote' 'Description: memory on other machines' 'Version: $(LIB_VERSION)' \
-	'Libs: -L$1 $3-lremote' 'Libs.private: -lfmt -luring -lstdc++ -lpthread' 'Cflags: -I$2'
+	'Libs: -L$1 $3-lremote' 'Libs.private: -lfmt -luring -lstdc++ -lm -lpthread' 'Cflags: -I$2'
 
 # Not installed, the library is found where it was built.
 out/lib/pkgconfig/libremote.pc: Makefile

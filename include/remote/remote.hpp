@@ -8,7 +8,7 @@
  *		return fail(remote_why());
  *	auto numbers = remote::vector<int>::make(*handle, 1000);
  *	if (!numbers || (*numbers)[7].set(42).error())
- *		...
+ *		return fail("no memory there");
  *	int seven = (*numbers)[7].get().value_or(0);
  */
 #ifndef REMOTE_REMOTE_HPP

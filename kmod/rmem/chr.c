@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * /dev/rmemN: comes, is opened, goes. What is asked of it is chr_op.c's.
+ * /dev/rmemN: comes, is opened, goes. What is asked of it comes by chr_uring.c
+ * and chr_ioctl.c.
  */
 #include <linux/cdev.h>
 #include <linux/fs.h>

@@ -289,8 +289,6 @@ static inline struct request *rmem_blk_request(struct rmem_op *op)
 int rmem_chr_start(void);
 void rmem_chr_stop(void);
 
-/* ---- chr_op.c ---- */
-
 /* An open file; its ops hold it. */
 struct rmem_chr_file {
 	struct rmem_device *device;
@@ -302,22 +300,30 @@ struct rmem_chr_file {
 	atomic_t by_uring;	 /* ops */
 };
 
-/* Where an op's data is. */
-struct rmem_chr_data {
-	const struct bio_vec *bvec;
-	struct bvec_iter iter;
-};
+/* ---- chr_uring.c ---- */
 
 int rmem_chr_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags);
 int rmem_chr_uring_start(void);
 void rmem_chr_uring_stop(void);
+
+/* ---- chr_ioctl.c ---- */
+
 long rmem_chr_ioctl(struct file *file, unsigned int cmd, unsigned long arg);
+
+/* ---- chr_op.c ---- */
+
 int rmem_chr_flush(struct file *file, fl_owner_t owner);
 /* An op of a program ended. */
 void rmem_chr_finish(struct rmem_device *device, struct rmem_op *op,
 		     enum rmem_client_result result);
 
 /* ---- chr_data.c ---- */
+
+/* Where an op's data is. */
+struct rmem_chr_data {
+	const struct bio_vec *bvec;
+	struct bvec_iter iter;
+};
 
 const struct rmem_chr_data *rmem_chr_data(const struct rmem_op *op);
 

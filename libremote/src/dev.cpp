@@ -148,7 +148,7 @@ bool Dev::disown() {
 
 void Dev::begin(Op& op) {
     // Who carries it out himself waits for this.
-    if (!has_ring_ || op.core.type == RMEM_FREE)
+    if (!has_ring_ || op.core.type == RMEM_ALLOC || op.core.type == RMEM_FREE)
         return;
     if (under_way_ < ring_entries && !closing_)
         return submit(op);
@@ -268,14 +268,20 @@ void Dev::start(std::span<Op> ops) {
 
 int Dev::alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t wanted,
                rmem_op_range& range) {
-    rmem_io_alloc io{};
-    io.bytes = bytes;
-    io.addr = wanted;
-    io.perm = permission;
-    int error = ioctl(device_.get(), RMEM_IOC_ALLOC, &io) ? -errno : 0;
-    note(error);
-    range = {io.addr, io.bytes};
-    return error;
+    Call call;
+    call.begin(1);
+    Op op;
+    op.core.type = RMEM_ALLOC;
+    op.call = &call;
+    return here(op, never, [&] {
+        rmem_io_alloc io{};
+        io.bytes = bytes;
+        io.addr = wanted;
+        io.perm = permission;
+        int error = ioctl(device_.get(), RMEM_IOC_ALLOC, &io) ? -errno : 0;
+        range = {io.addr, io.bytes};
+        return error;
+    });
 }
 
 int Dev::dealloc(const rmem_op_range& range) {

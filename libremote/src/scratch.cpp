@@ -1,31 +1,70 @@
 // SPDX-License-Identifier: MIT
 #include "src/scratch.hpp"
 
+#include <memory>
 #include <new>
+
+#include <pthread.h>
 
 namespace remora::lib {
 
 namespace {
 
-// A pointer has nothing to destroy: so those who close handles when their thread's objects are
-// gone, static objects among them, find it null rather than gone.
-thread_local Scratch* mine;
-
+// Unlike a thread_local object's destructor a key's is called again for what is made after it, by
+// those who close handles when their thread's objects are gone.
 struct Owner {
-    ~Owner() {
-        delete mine;
-        mine = nullptr;
-    }
+    pthread_key_t key;
+    bool made;
 };
+
+void destroy(void* mine) {
+    delete static_cast<Scratch*>(mine);
+}
+
+const Owner& owner() {
+    static const Owner made = [] {
+        Owner mine;
+        mine.made = !pthread_key_create(&mine.key, destroy);
+        return mine;
+    }();
+    return made;
+}
+
+// The library is unloaded, or the process ends and its static objects are gone: nobody may call
+// destroy() any more.
+__attribute__((destructor)) void disown() {
+    const Owner& mine = owner();
+    if (!mine.made)
+        return;
+    destroy(pthread_getspecific(mine.key));
+    pthread_key_delete(mine.key);
+}
+
+std::mutex reserve_lock;
+
+Scratch& reserve() {
+    static Scratch scratch;
+    return scratch;
+}
 
 } // namespace
 
-Scratch* scratch() {
-    if (mine)
-        return mine;
-    static thread_local Owner owner;
+Scratch* own_scratch() {
+    const Owner& mine = owner();
+    if (!mine.made)
+        return nullptr;
+    if (void* scratch = pthread_getspecific(mine.key))
+        return static_cast<Scratch*>(scratch);
     // Not zeroed: most of it is never touched.
-    return mine = new (std::nothrow) Scratch;
+    std::unique_ptr<Scratch> scratch(new (std::nothrow) Scratch);
+    return scratch && !pthread_setspecific(mine.key, scratch.get()) ? scratch.release() : nullptr;
+}
+
+ScratchTurn::ScratchTurn() : scratch_(own_scratch()) {
+    if (scratch_)
+        return;
+    turn_ = std::unique_lock(reserve_lock);
+    scratch_ = &reserve();
 }
 
 } // namespace remora::lib

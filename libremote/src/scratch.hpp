@@ -6,6 +6,8 @@
  */
 #pragma once
 
+#include <mutex>
+
 #include "src/incoming.hpp"
 #include "src/outgoing.hpp"
 
@@ -17,6 +19,18 @@ struct Scratch {
 };
 
 // The calling thread's, until the thread ends. Null: there is no memory for it now.
-Scratch* scratch();
+Scratch* own_scratch();
+
+// The calling thread's; or, as long as this lives, the reserve, which those without share by turns.
+// So of a handle's lock and this that lock comes first.
+class ScratchTurn {
+public:
+    ScratchTurn();
+    Scratch* operator->() { return scratch_; }
+
+private:
+    std::unique_lock<std::mutex> turn_;
+    Scratch* scratch_;
+};
 
 } // namespace remora::lib

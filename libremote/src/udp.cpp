@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <thread>
 #include <utility>
 
 #include <netdb.h>
@@ -35,8 +34,6 @@ constexpr std::uint32_t incast_bytes_least = RMEM_IWND_ROOM_BYTES;
 constexpr std::uint32_t incast_bytes_most = RMEM_IWND_BYTES;
 // Who receives looks up that often, for what others began meanwhile may be due sooner.
 constexpr auto slice = std::chrono::milliseconds(10);
-// Where there is no memory to receive into.
-constexpr auto no_memory_pause = std::chrono::milliseconds(1);
 // Batches taken in before what is due is looked at.
 constexpr unsigned batches_max = 64;
 constexpr auto close_time = std::chrono::milliseconds(200);
@@ -213,9 +210,7 @@ void Udp::take_back(Call& call) {
 void Udp::flush() {
     std::uint64_t now = now_ns();
     expire_core(now);
-    Scratch* mine = scratch();
-    if (!mine)
-        return; // who waits tries again
+    ScratchTurn mine;
     Outgoing& outgoing = mine->outgoing;
     outgoing.begin(*way_, now);
     rmem_client_tx tx;
@@ -297,15 +292,17 @@ void Udp::receive(Lock& lock, Clock::time_point until) {
     if (deadline)
         until = std::min(until, at(deadline));
     lock.unlock();
-    Scratch* mine = scratch();
+    Scratch* mine = own_scratch();
     unsigned got = 0;
     if (mine)
         got = listen(mine->incoming, until, spin_ns);
     else
-        std::this_thread::sleep_until(std::min(until, Clock::now() + no_memory_pause));
+        sleep(until);
     lock.lock();
-    if (got)
+    if (mine)
         take_packets(mine->incoming, got);
+    else
+        take_in();
 }
 
 // So many packets came in; 0: until has come.
@@ -315,22 +312,24 @@ unsigned Udp::listen(Incoming& incoming, Clock::time_point until, std::uint64_t 
         if (unsigned got = incoming.receive(socket_.get()))
             return got;
     } while (Clock::now() < std::min(spin_end, until));
+    return sleep(until) ? incoming.receive(socket_.get()) : 0;
+}
+
+// False: until has come already.
+bool Udp::sleep(Clock::time_point until) {
     pollfd ready{socket_.get(), POLLIN, 0};
-    timespec left{};
-    if (until != never) {
-        auto ns = (until - Clock::now()).count();
-        if (ns <= 0)
-            return 0;
-        left = {static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
-    }
-    ppoll(&ready, 1, until == never ? nullptr : &left, nullptr);
-    return incoming.receive(socket_.get());
+    auto ns = (until - Clock::now()).count();
+    if (ns <= 0)
+        return false;
+    timespec left{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
+    ppoll(&ready, 1, &left, nullptr);
+    return true;
 }
 
 void Udp::take_in() {
-    Scratch* mine = scratch();
+    ScratchTurn mine;
     for (unsigned batch = 0, got = Incoming::packets_max;
-         mine && got == Incoming::packets_max && batch < batches_max; batch++) {
+         got == Incoming::packets_max && batch < batches_max; batch++) {
         got = mine->incoming.receive(socket_.get());
         take_packets(mine->incoming, got);
     }

@@ -69,6 +69,7 @@ private:
     void take_back(Call& call) override;
 
     unsigned listen(Incoming& incoming, Clock::time_point until, std::uint64_t spin_ns);
+    bool sleep(Clock::time_point until);
     void take_packets(Incoming& incoming, unsigned count);
     void take_datagram(std::uint64_t now_ns, std::span<const std::uint8_t> bytes);
     void end_all(rmem_op* chain, rmem_client_result result);

@@ -11,6 +11,24 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 QUICKSTART = ROOT / "libremote/examples/quickstart.c"
 STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
+# What the examples in comments of the headers leave out: functions, what comes before in main(), and after.
+FRAMES = {
+    "remote.h": [
+        ("", "char buffer[5];", "return buffer[0] != 'h';"),
+        ("static void forget(raddr_t address, uint64_t bytes) { (void)address, (void)bytes; }",
+         'remote_t *r; raddr_t address; uint64_t bytes; int told; if (remote_open(&r, "embedded:", NULL)) return 1;',
+         "remote_close(r); return told;"),
+    ],
+    "remote.hpp": [
+        ("#include <cstdio>\nstatic int fail(const char* why) { std::puts(why); return 1; }", "", "return seven != 42;"),
+    ],
+    "coroutine.hpp": [
+        ("#include <array>\n#include <cstddef>",
+         'auto handle = remote::handle::open("embedded:"); if (!handle) return 1; remote_t* r = handle->get();'
+         "raddr_t a, b, c, d; for (raddr_t* each : {&a, &b, &c, &d}) if (ralloc(r, 4096, REMOTE_RW, each)) return 1;",
+         "return one.error() || two.error();"),
+    ],
+}
 
 
 def run(*command, **options):
@@ -20,8 +38,8 @@ def run(*command, **options):
     return done.stdout
 
 
-def flags(pc_folder, **environment):
-    return run("pkg-config", "--cflags", "--libs", "libremote",
+def flags(pc_folder, *more, **environment):
+    return run("pkg-config", "--cflags", "--libs", *more, "libremote",
                env=os.environ | {"PKG_CONFIG_PATH": str(pc_folder)} | environment).split()
 
 
@@ -43,6 +61,25 @@ class Dist(unittest.TestCase):
         self.assertEqual(run(program), "hello, remote memory\n")
         self.assertEqual(run(program, "embedded:size=128M,page=4M"), "hello, remote memory\n")
 
+    def test_quickstart_runs_on_another_machine(self):
+        """As the README says it."""
+        told = re.search(r"^\./quickstart udp:10\.0\.0\.2,(key=rack\.key) ", (ROOT / "README.md").read_text(), flags=re.M)
+        run("gcc", QUICKSTART, *flags(ROOT / "out/lib/pkgconfig"), "-o", self.folder / "quickstart")
+        run(ROOT / "out/bin/remora", "key", "new", "rack.key", cwd=self.folder)
+        ready, given = os.pipe()
+        with subprocess.Popen([ROOT / "out/bin/remora-node", "--memory", "64M", "--no-lock", "--bind", "127.0.0.1",
+                               "--port", "0", "--space", "1=rack.key", "--ready-fd", str(given)], pass_fds=[given],
+                              cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as node:
+            os.close(given)
+            try:
+                with os.fdopen(ready) as pipe:
+                    target = f"udp:127.0.0.1:{pipe.readline().strip()},{told[1]}"
+                text = run(self.folder / "quickstart", target, cwd=self.folder)
+            finally:
+                node.terminate()
+        self.assertEqual(text, "hello, remote memory\n")
+        self.assertEqual(node.returncode, 0)
+
     def test_quickstart_is_short_and_readme_shows_it(self):
         lines = QUICKSTART.read_text().splitlines()
         body = lines[lines.index("int main(int argc, char **argv)"):]
@@ -51,14 +88,16 @@ class Dist(unittest.TestCase):
 
     def test_installed(self):
         run("make", "-s", "install", f"DESTDIR={self.folder}", "PREFIX=/usr", cwd=ROOT)
-        where = flags(self.folder / "usr/lib/pkgconfig", PKG_CONFIG_SYSROOT_DIR=str(self.folder),
-                      PKG_CONFIG_ALLOW_SYSTEM_CFLAGS="1", PKG_CONFIG_ALLOW_SYSTEM_LIBS="1")
+        def where(*more):
+            return flags(self.folder / "usr/lib/pkgconfig", *more, PKG_CONFIG_SYSROOT_DIR=str(self.folder),
+                         PKG_CONFIG_ALLOW_SYSTEM_CFLAGS="1", PKG_CONFIG_ALLOW_SYSTEM_LIBS="1")
         program = self.folder / "quickstart"
-        run("gcc", QUICKSTART, *where, "-o", program)
+        run("gcc", QUICKSTART, *where(), "-o", program)
         text = run(program, env={"LD_LIBRARY_PATH": str(self.folder / "usr/lib")})
         self.assertEqual(text, "hello, remote memory\n")
-        run("gcc", QUICKSTART, f"-I{self.folder}/usr/include", f"{self.folder}/usr/lib/libremote.a", "-lfmt", "-luring",
-            "-lstdc++", "-lm", "-lpthread", "-o", program)
+        for shared in self.folder.glob("usr/lib/libremote.so*"):
+            shared.unlink()
+        run("gcc", QUICKSTART, *where("--static"), "-o", program)
         self.assertEqual(run(program), "hello, remote memory\n")
 
     def test_a_man_page_for_each_function(self):
@@ -69,15 +108,31 @@ class Dist(unittest.TestCase):
             self.assertIn(name, pages[link[1] if link else name].split(".SH SYNOPSIS")[0])
 
     def test_examples_of_the_man_pages_run(self):
-        examples = 0
         for page in (ROOT / "libremote/man").glob("*.3"):
-            for text in re.findall(r"^\.EX\n(.*?)^\.EE$", page.read_text(), flags=re.M | re.S):
-                source = self.folder / f"{page.stem}.c"
-                source.write_text(text.replace("\\e", "\\"))
-                run("gcc", *STRICT, source, *flags(ROOT / "out/lib/pkgconfig"), "-o", self.folder / page.stem)
-                run(self.folder / page.stem)
-                examples += 1
-        self.assertGreaterEqual(examples, 4)
+            text = page.read_text()
+            examples = re.findall(r"^\.EX\n(.*?)^\.EE$", text, flags=re.M | re.S)
+            self.assertEqual(len(examples), text.count("\n.SH EXAMPLE"), page.name)
+            for example in examples:
+                self.run_example(page.stem, example.replace("\\e", "\\"))
+
+    def test_examples_of_the_headers_run(self):
+        for header, frames in FRAMES.items():
+            text = (ROOT / "include/remote" / header).read_text()
+            examples = re.findall(r"^ \*\n((?: \*\t.*\n(?: \*\n(?= \*\t))?)+)", text, flags=re.M)
+            self.assertEqual(len(examples), len(frames), header)
+            for example, (functions, before, after) in zip(examples, frames):
+                example = re.sub(r"^ \*\t?", "", example, flags=re.M)
+                its_functions, statements = re.fullmatch(r"((?:.*^}\n\n)?)(.*)", example, flags=re.M | re.S).groups()
+                source = [f"#include <remote/{header}>", functions, its_functions, "int main(void)", "{", before, statements,
+                          after, "}\n"]
+                self.run_example(header.replace(".", "_"), "\n".join(source), cpp=header.endswith("pp"))
+
+    def run_example(self, name, text, cpp=False):
+        source, program = self.folder / f"{name}.{'cpp' if cpp else 'c'}", self.folder / name
+        source.write_text(text)
+        compiler = ["g++", "-std=c++20"] if cpp else ["gcc"]
+        run(*compiler, *STRICT, source, *flags(ROOT / "out/lib/pkgconfig"), "-o", program)
+        run(program)
 
     def test_exports_what_the_header_declares(self):
         symbols = run("nm", "-D", "--defined-only", ROOT / "out/lib/libremote.so").split("\n")

@@ -5,7 +5,7 @@
      "better": "lower", "ours": 1.0, "peers": {"nbd": 1.0}}]}
 
 A figure is the median of the rounds of one run, in which all took turns; the table shows the spread
-beside it. The ratio compares with the better peer. Not every peer has a figure in every row.
+beside it. The ratio compares with the better peer, floors left out. Not every peer has a figure in every row.
 """
 
 import json
@@ -18,8 +18,8 @@ REPO = pathlib.Path(__file__).resolve().parents[2]
 class Samples:
     """Figures of one run: of case and metric, for ours and each peer, one a round."""
 
-    def __init__(self, bench, ours):
-        self.bench, self.ours = bench, ours
+    def __init__(self, bench, ours, floors=()):
+        self.bench, self.ours, self.floors = bench, ours, floors
         self.kinds = {}  # (case, metric): (unit, better)
         self.values = {}  # (case, metric): {who: [figure, ...]}
 
@@ -38,8 +38,9 @@ class Samples:
         return rows
 
     def ratio(self, row):
-        """Ours over the better peer's."""
-        best = (min if row["better"] == "lower" else max)(row["peers"].values(), default=0)
+        """Ours over the better peer's; a floor, which does nothing, is no peer."""
+        peers = [figure for who, figure in row["peers"].items() if who not in self.floors]
+        best = (min if row["better"] == "lower" else max)(peers, default=0)
         return row["ours"] / best if best else float("nan")
 
     def _cell(self, row, who):
@@ -54,7 +55,7 @@ class Samples:
         lines = [["case", "metric", *names, "ratio"]]
         for row in rows:
             lines.append([row["case"], f"{row['metric']}, {row['unit']}",
-                          *(self._cell(row, who) for who in names), f"{self.ratio(row):.2f}" if row["peers"] else "-"])
+                          *(self._cell(row, who) for who in names), f"{self.ratio(row):.2f}".replace("nan", "-")])
         widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
         return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip()
                          for line in lines)

@@ -7,6 +7,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <system_error>
 #include <thread>
 
 #include <poll.h>
@@ -74,28 +75,33 @@ void say_ready(const Options& options, std::uint16_t port) {
         throw Failure("can't write to --ready-fd {}: {}", fd.get(), std::strerror(errno));
 }
 
-// A thread for each socket; they end when this does.
-class Workers {
+// A socket's thread, which ends when this does.
+class Served {
 public:
-    Workers(Node& node, const std::vector<Socket>& sockets) {
-        for (unsigned int i = 0; i < sockets.size(); i++)
-            workers_.emplace_back(node, sockets[i], i);
-        for (Worker& worker : workers_)
-            threads_.emplace_back(&Worker::run, &worker);
+    Served(Node& node, const Socket& socket, unsigned int index)
+        : worker_(node, socket, index), thread_(&Worker::run, &worker_) {}
+    ~Served() {
+        worker_.stop();
+        thread_.join();
     }
-    ~Workers() {
-        for (Worker& worker : workers_)
-            worker.stop();
-        for (std::thread& thread : threads_)
-            thread.join();
-    }
-    Workers(const Workers&) = delete;
-    Workers& operator=(const Workers&) = delete;
+    Served(const Served&) = delete;
+    Served& operator=(const Served&) = delete;
 
 private:
-    std::list<Worker> workers_;
-    std::vector<std::thread> threads_;
+    Worker worker_;
+    std::thread thread_;
 };
+
+std::list<Served> start(Node& node, const std::vector<Socket>& sockets) {
+    std::list<Served> all;
+    try {
+        for (unsigned int i = 0; i < sockets.size(); i++)
+            all.emplace_back(node, sockets[i], i);
+    } catch (const std::system_error& error) {
+        throw Failure("no {} threads: {}", sockets.size(), error.what());
+    }
+    return all;
+}
 
 // Something the first thread waits for. ready() is called when fd is readable; false: enough.
 struct Watch {
@@ -172,7 +178,7 @@ void serve(const Options& options) {
                                return true;
                            }});
     }
-    Workers workers(node, sockets);
+    std::list<Served> served = start(node, sockets);
     say_ready(options, port);
     keep_watch(watches);
 }

@@ -48,6 +48,11 @@ void enlarge(int fd, int force, int name) {
         set(fd, SOL_SOCKET, name, buffer_bytes);
 }
 
+// ECONNREFUSED is about an earlier answer that nobody took.
+bool passes(int error) {
+    return error == EINTR || error == EAGAIN || error == ECONNREFUSED;
+}
+
 bool is_link_local(const in6_addr& address) {
     return IN6_IS_ADDR_LINKLOCAL(&address);
 }
@@ -113,8 +118,8 @@ unsigned int Inbox::receive(int fd, int wait_ms) {
         return 0;
     }
     int how = wait_ms == forever ? MSG_WAITFORONE : MSG_DONTWAIT;
-    // What an error is about, an earlier answer that nobody took, is no concern of ours.
     int got = recvmmsg(fd, messages_.data(), packets_max, how, nullptr);
+    error_ = got < 0 && !passes(errno) ? errno : 0;
     used_ = got < 0 ? 0 : static_cast<unsigned int>(got);
     return used_;
 }

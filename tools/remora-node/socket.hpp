@@ -40,6 +40,8 @@ public:
     // As many as are there, 0 if none came in time; the ones of the last call are gone.
     unsigned int receive(int fd, int wait_ms);
     static constexpr int forever = -1;
+    // Why the last call got none, if that may last: an errno, or 0.
+    int error() const { return error_; }
     const Path& path(unsigned int index);
     template <typename Fn>
     void for_each_datagram(unsigned int index, Fn fn) {
@@ -52,6 +54,7 @@ private:
     std::vector<mmsghdr> messages_;
     std::vector<Slot> slots_;
     unsigned int used_ = packets_max; // since their headers were set up
+    int error_ = 0;
 };
 
 } // namespace remora::daemon

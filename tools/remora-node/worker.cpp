@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 #include "remora-node/worker.hpp"
 
+#include <chrono>
+#include <cstring>
 #include <ctime>
+#include <thread>
 
+#include <fmt/format.h>
 #include <sys/socket.h>
 
 namespace remora::daemon {
 
 namespace {
 
-// How long to wait for the other threads' grace when there is nothing else to do.
+// How long to wait for the other threads' grace when there is nothing else to do, and for an error
+// to pass.
 constexpr int grace_ms = 1;
 
 std::uint64_t now_ns() {
@@ -28,7 +33,18 @@ void Worker::run() {
     while (!stopped_.load()) {
         bool more = node_.scrub(thread_);
         serve(inbox_.receive(fd_, more ? grace_ms : Inbox::forever));
+        if (inbox_.error())
+            bear_error();
     }
+}
+
+// It may last, so it's no reason to keep the processor busy, nor to say so again and again.
+void Worker::bear_error() {
+    if (!told_)
+        fmt::print(stderr, "remora-node: warning: nothing can be received: {}\n",
+                   std::strerror(inbox_.error()));
+    told_ = true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(grace_ms));
 }
 
 void Worker::serve(unsigned int packets) {

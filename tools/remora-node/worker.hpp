@@ -15,17 +15,20 @@ class Worker {
 public:
     // Of that index among the node's threads.
     Worker(Node& node, const Socket& socket, unsigned int thread);
-    // Until stop(), from another thread, after which the socket receives nothing more.
+    // Until stop(), from another thread, which is final: the socket still queues what comes, and is
+    // to be closed.
     void run();
     void stop();
 
 private:
     void serve(unsigned int packets);
+    void bear_error();
 
     Node& node_;
     int fd_;
     unsigned int thread_;
     std::atomic<bool> stopped_{false};
+    bool told_ = false; // of an error
     Inbox inbox_;
     SocketOutbox outbox_;
 };

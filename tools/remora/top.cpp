@@ -82,6 +82,8 @@ public:
         auto found = grown_.find(name);
         return found == grown_.end() ? 0 : std::max(found->second, 0.0) / seconds_;
     }
+    // Messages with one range, and with several.
+    double of_both(const std::string& name) const { return of(name) + of(name + "v"); }
     // Of all counters whose names begin so.
     double of_all(std::string_view prefix) const {
         double sum = 0;
@@ -114,10 +116,10 @@ std::string rate_text(double rate) {
 struct Shown {
     Json nodes = Json::array(), devices = Json::array();
     Table node_table{{"LENT", "PORT", "MEMORY", "PROMISED", "WRITTEN TO", "SESSIONS", "READ/S",
-                      "MB/S", "WRITE/S", "MB/S", "ATOMIC/S", "DROP/S"}};
+                      "MB/S", "WRITE/S", "MB/S", "ATOMIC/S", "PUT/S", "DROP/S"}};
     Table space_table{{"SPACE", "PROMISED", "QUOTA", "REGIONS"}};
     Table device_table{{"USED", "NODE", "STATE", "READ/S", "MB/S", "P50", "P99", "WRITE/S", "MB/S",
-                        "P50", "P99", "RETRY/S"}};
+                        "P50", "P99", "ATOMIC/S", "PUT/S", "P50", "P99", "RETRY/S"}};
     bool has_spaces = false;
 };
 
@@ -142,19 +144,20 @@ void show_node(const Node& node, const Rates& rates, Shown& shown) {
                  {"promised_bytes", report.promised_bytes},
                  {"backed_bytes", report.backed_bytes},
                  {"sessions", report.sessions},
-                 {"read_per_s", rates.of("read")},
+                 {"read_per_s", rates.of_both("read")},
                  {"read_bytes_per_s", rates.of("read-bytes")},
-                 {"write_per_s", rates.of("write")},
+                 {"write_per_s", rates.of_both("write")},
                  {"write_bytes_per_s", rates.of("write-bytes")},
                  {"atomic_per_s", rates.of("atomic")},
+                 {"put_per_s", rates.of("put")},
                  {"drop_per_s", rates.of_all("drop-")},
                  {"spaces", Json::array()}};
     shown.node_table.add({node.name, fmt::to_string(report.port), size_text(report.memory_bytes),
                           size_text(report.promised_bytes), size_text(report.backed_bytes),
-                          fmt::to_string(report.sessions), rate_text(rates.of("read")),
-                          mb_text(rates.of("read-bytes")), rate_text(rates.of("write")),
+                          fmt::to_string(report.sessions), rate_text(rates.of_both("read")),
+                          mb_text(rates.of("read-bytes")), rate_text(rates.of_both("write")),
                           mb_text(rates.of("write-bytes")), rate_text(rates.of("atomic")),
-                          rate_text(rates.of_all("drop-"))});
+                          rate_text(rates.of("put")), rate_text(rates.of_all("drop-"))});
     show_spaces(node, json, shown);
     shown.nodes.push_back(std::move(json));
 }
@@ -162,6 +165,7 @@ void show_node(const Node& node, const Rates& rates, Shown& shown) {
 void show_device(const Device& device, const Device& before, const Rates& rates, Shown& shown) {
     Times reads = growth(device.times("read"), before.times("read"));
     Times writes = growth(device.times("write"), before.times("write"));
+    Times others = growth(device.times("other"), before.times("other"));
     std::string state = name_of(state_names, device.number(RMEM_A_STATE));
     shown.devices.push_back({{"device", "/dev/" + device.name()},
                              {"node", device.node()},
@@ -174,13 +178,20 @@ void show_device(const Device& device, const Device& before, const Rates& rates,
                              {"write_bytes_per_s", rates.of("write-bytes")},
                              {"write_p50_ns", percentile_ns(writes, 50)},
                              {"write_p99_ns", percentile_ns(writes, 99)},
+                             {"atomic_per_s", rates.of("atomic")},
+                             {"put_per_s", rates.of("put")},
+                             {"put_bytes_per_s", rates.of("put-bytes")},
+                             {"other_p50_ns", percentile_ns(others, 50)},
+                             {"other_p99_ns", percentile_ns(others, 99)},
                              {"retry_per_s", rates.of("retries")}});
     shown.device_table.add({"/dev/" + device.name(), device.node(), state,
                             rate_text(rates.of("read")), mb_text(rates.of("read-bytes")),
                             time_text(percentile_ns(reads, 50)),
                             time_text(percentile_ns(reads, 99)), rate_text(rates.of("write")),
                             mb_text(rates.of("write-bytes")), time_text(percentile_ns(writes, 50)),
-                            time_text(percentile_ns(writes, 99)), rate_text(rates.of("retries"))});
+                            time_text(percentile_ns(writes, 99)), rate_text(rates.of("atomic")),
+                            rate_text(rates.of("put")), time_text(percentile_ns(others, 50)),
+                            time_text(percentile_ns(others, 99)), rate_text(rates.of("retries"))});
 }
 
 Shown compare(const Look& now, const Look& before) {

@@ -2,6 +2,7 @@
 // The floor's other end, and what travels between the two: bursts of bytes.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -14,6 +15,9 @@ struct Ping {
     std::uint32_t there, back;
 };
 inline constexpr std::uint32_t ping_bytes_max = 64 << 20;
+
+// The socket gets as much room as it may have. Of a burst: what doesn't fit is lost.
+std::size_t make_room(int fd);
 
 // A burst is as few packets as UDP can have it in: trains of datagrams (support/train.hpp) as long
 // as the protocol's are. Throws Failure.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 // Many handles to one node, in groups of so many. Each has a region of its own, and those of a
 // group take turns: so what an operation needs of its session, here and at the node, was used
-// longest ago of all. The groups take turns, too, every few milliseconds: what the machine does
-// meanwhile happens to all of them.
+// longest ago of all. The groups take turns, too, some 50 ms each: what the machine does meanwhile
+// happens to all of them.
 #include "measure.hpp"
 
 #include <list>
@@ -16,7 +16,7 @@ namespace {
 constexpr std::uint32_t bytes = 16;
 // Of each handle, before anything is measured: it has to know its round trip.
 constexpr unsigned warm_up_rounds = 20;
-// Of a group, one after the other: so many that a handle's turn comes twice before another group's.
+// Of a group, one after the other: so many that of 1,000 handles each has its turn twice.
 constexpr unsigned turn_operations = 2000;
 
 struct Session {

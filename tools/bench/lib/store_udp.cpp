@@ -3,6 +3,9 @@
 #include "store.hpp"
 
 #include <algorithm>
+#include <chrono>
+
+#include <sys/time.h>
 
 #include "loopback.hpp"
 #include "pong.hpp"
@@ -18,9 +21,12 @@ public:
         : values_(bytes),
           socket_(udp_socket()),
           peer_(loopback(port_of(target))),
+          room_(make_room(socket_.get())),
           flags_(spin ? MSG_DONTWAIT : 0),
           buffer_(std::max(bytes * objects, std::uint32_t{packet_bytes_max})) {
         receive_trains(socket_.get());
+        timeval patience{patience_s, 0};
+        setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
     }
 
     void fill() override {}
@@ -32,22 +38,33 @@ public:
 private:
     // What carries no data is as long as the smallest object.
     static constexpr std::uint32_t small_bytes = 16;
+    static constexpr int patience_s = 1;
 
     std::uint32_t of(std::span<const std::uint32_t> list) const {
         return static_cast<std::uint32_t>(list.size()) * values_.bytes();
     }
 
     void ping(std::uint32_t there, std::uint32_t back) {
+        if (std::max(there, back) > room_)
+            throw Failure("{} bytes at once don't fit into a socket's {}: lower --depth or --bytes,"
+                          " or raise net.core.rmem_max",
+                          std::max(there, back), room_);
         Ping head{there, back};
         std::memcpy(buffer_.data(), &head, sizeof(head));
         send_burst(socket_.get(), peer_, std::span(buffer_).first(there));
+        using Clock = std::chrono::steady_clock;
+        auto end = Clock::now() + std::chrono::seconds(patience_s);
         std::size_t got = 0;
         while (got < back) {
             ssize_t bytes = recv(socket_.get(), buffer_.data(), buffer_.size(), flags_);
-            if (bytes > 0)
+            if (bytes >= 0)
                 got += static_cast<std::size_t>(bytes);
             else if (errno != EAGAIN)
                 throw Failure("the other end of the floor is gone: {}", std::strerror(errno));
+            else if (Clock::now() > end)
+                throw Failure("the other end of the floor answered {} bytes of {} within {} s: a "
+                              "packet was lost, or nobody is there",
+                              got, back, patience_s);
         }
         if (got != back)
             throw Failure("the other end of the floor answers {} bytes, not {}", got, back);
@@ -56,6 +73,7 @@ private:
     Values values_;
     Descriptor socket_;
     sockaddr_in peer_;
+    std::size_t room_;
     int flags_;
     std::vector<char> buffer_;
 };

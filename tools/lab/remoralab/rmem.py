@@ -200,13 +200,18 @@ class Daemon:
         key_path = "/run/daemon.key"
         self.key = new_key(self.machine, key_path)
         self.process = self.machine.spawn([DAEMON, "--memory", self.memory, "--space", f"{Node.SPACE}={key_path}"])
-        self.process.wait_output("ready on port")
+        try:
+            self.process.wait_output("ready on port")
+        except BaseException:
+            self.process.kill()
+            raise
         return self
 
     def __exit__(self, *_):
         if self.machine.is_on():
             self.process.signal(signal.SIGTERM)
-            self.process.wait()
+            ended = self.process.wait()
+            assert ended.rc == 0, f"remora-node: {ended}"
 
 
 class Device:

@@ -37,6 +37,16 @@ class Table(unittest.TestCase):
         self.assertEqual(read[-1], "0.50")
 
 
+    def test_a_floor_is_no_peer(self):
+        samples = Samples("x", "ours", ("floor",))
+        samples.add("read", "p50", "us", "lower", "ours", 2)
+        samples.add("read", "p50", "us", "lower", "floor", 1)
+        self.assertEqual(samples.table().split()[-1], "-")
+        samples.add("read", "p50", "us", "lower", "a", 4)
+        self.assertEqual(samples.rows()[0]["peers"], {"floor": 1, "a": 4})
+        self.assertEqual(samples.ratio(samples.rows()[0]), 0.5)
+
+
 class Goals(unittest.TestCase):
     def said(self, *rows):
         return [line.split()[0] for line in goals(list(rows)).splitlines()]
