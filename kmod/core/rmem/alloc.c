@@ -17,7 +17,7 @@ size_t rmem_alloc_bytes(u32 regions_max)
 }
 
 void rmem_alloc_init(struct rmem_alloc_state *alloc, void *memory, u32 regions_max, u64 pages,
-		     u32 page_shift)
+		     u32 page_shift, const u64 seed[2])
 {
 	u32 n;
 
@@ -29,14 +29,20 @@ void rmem_alloc_init(struct rmem_alloc_state *alloc, void *memory, u32 regions_m
 	alloc->regions_max = regions_max;
 	alloc->pages = pages;
 	alloc->vpn_max = 1ULL << (64 - page_shift);
+	alloc->seed[0] = seed[0];
+	alloc->seed[1] = seed[1];
 	alloc->free = 1;
 	for (n = 0; n + 1 < regions_max; n++)
 		alloc->region[n].next = n + 2;
 }
 
+/* Wishes choose the vpn; the seed keeps them from meeting in one chain. */
 static u32 *head_of(const struct rmem_alloc_state *alloc, u32 space_index, u64 vpn)
 {
-	return &alloc->head[base_mix64(vpn << 16 | space_index) & alloc->mask];
+	u64 hash = base_mix64((vpn << 16 | space_index) ^ alloc->seed[0]);
+
+	hash = base_mix64(hash ^ alloc->seed[1]);
+	return &alloc->head[hash & alloc->mask];
 }
 
 struct rmem_region *rmem_alloc_find(const struct rmem_alloc_state *alloc, u32 space_index,

@@ -59,6 +59,7 @@ struct rmem_alloc_state {
 	struct rmem_region *region;
 	u32 *head; /* index + 1 of a chain's first region, by space and vpn */
 	u32 mask;
+	u64 seed[2]; /* of the hash of those */
 	u32 regions_max;
 	u32 free; /* first free slot, index + 1 */
 	u32 in_use;
@@ -72,7 +73,7 @@ struct rmem_alloc_state {
 
 size_t rmem_alloc_bytes(u32 regions_max);
 void rmem_alloc_init(struct rmem_alloc_state *alloc, void *memory, u32 regions_max, u64 pages,
-		     u32 page_shift);
+		     u32 page_shift, const u64 seed[2]);
 
 struct rmem_alloc_wish {
 	u64 pages;

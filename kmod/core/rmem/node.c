@@ -98,7 +98,7 @@ void rmem_node_init(struct rmem_node *node, const struct rmem_node_config *confi
 		node->config.step_pages = RMEM_NODE_STEP_PAGES;
 	rmem_table_init(&node->table, memory + layout.table, config->pages, config->seed);
 	rmem_alloc_init(&node->alloc, memory + layout.alloc, config->regions_max, config->pages,
-			config->page_shift);
+			config->page_shift, config->seed);
 	rmem_pool_init(&node->pool, memory + layout.pool, config->pages, config->pool_pages);
 	rmem_spaces_init(&node->spaces, memory + layout.spaces, config->spaces_max);
 	rmem_sessions_init(&node->sessions, memory + layout.sessions, config->sessions_max,
