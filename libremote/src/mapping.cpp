@@ -43,6 +43,7 @@ Mapping::Mapping(Backend& backend, std::uint64_t address, std::size_t bytes, boo
     : pager_(backend, address, bytes, writable, limits),
       range_(memory(), bytes),
       wakeup_(event_descriptor()),
+      scratch_(new Scratch),
       thread_(thread_without_signals([this] { run(); })) {}
 
 Mapping::~Mapping() {
@@ -53,6 +54,7 @@ Mapping::~Mapping() {
 
 void Mapping::run() {
     pthread_setname_np(pthread_self(), "remote_mmap");
+    lend_scratch(scratch_.get());
     for (bool is_last = false; !is_last;) {
         pager_.work(Clock::time_point::max());
         Request* request = take_request();
@@ -70,6 +72,7 @@ void Mapping::run() {
     // Their buffers are ours.
     while (pager_.is_busy())
         pager_.work(Clock::time_point::max());
+    lend_scratch(nullptr);
 }
 
 void Mapping::wait_for_work() {

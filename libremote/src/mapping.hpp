@@ -10,11 +10,13 @@
 #pragma once
 
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 #include <thread>
 
 #include "src/mapped_ranges.hpp"
 #include "src/pager.hpp"
+#include "src/scratch.hpp"
 #include "support/descriptor.hpp"
 
 namespace remora::lib {
@@ -62,6 +64,7 @@ private:
     Pager pager_;
     MappedRange range_; // gone before the memory is
     Descriptor wakeup_;
+    std::unique_ptr<Scratch> scratch_; // the thread's, which may not wait for an allocator's lock
     std::mutex lock_; // all but the thread
     std::condition_variable done_;
     Request* requests_ = nullptr;

@@ -60,6 +60,11 @@ Scratch* own_scratch() {
     return scratch && !pthread_setspecific(mine.key, scratch.get()) ? scratch.release() : nullptr;
 }
 
+void lend_scratch(Scratch* scratch) {
+    if (const Owner& mine = owner(); mine.made)
+        pthread_setspecific(mine.key, scratch);
+}
+
 ScratchTurn::ScratchTurn() : scratch_(own_scratch()) {
     if (scratch_)
         return;
