@@ -63,6 +63,18 @@ protected:
         EXPECT_EQ(rfetch(r, a, bytes, what, value, &found), 0);
         return found;
     }
+    // Each of so many handles, opened after r, had something of it, both ways.
+    void expect_trouble(std::size_t handles) {
+        std::vector<Relay::Troubles> flows = relay->troubles();
+        ASSERT_EQ(flows.size(), 1 + handles);
+        for (std::size_t i = 1; i < flows.size(); i++) {
+            for (const Relay::Trouble& trouble : {flows[i].to_node, flows[i].to_client}) {
+                EXPECT_GT(trouble.lost, 0U) << "handle " << i;
+                EXPECT_GT(trouble.doubled, 0U) << "handle " << i;
+                EXPECT_GT(trouble.delayed, 0U) << "handle " << i;
+            }
+        }
+    }
 };
 
 INSTANTIATE_TEST_SUITE_P(Lib, Atomic, testing::ValuesIn(kinds()), kind_name);
@@ -256,6 +268,8 @@ TEST_P(Atomic, WhatThreadsSeeIsLinearizable) {
             history.insert(history.end(), part.begin(), part.end());
         ASSERT_TRUE(is_linearizable(history, 0)) << "round " << round;
     }
+    if (relay)
+        expect_trouble(threads);
     for (remote_t* handle : handles) {
         if (handle != r)
             remote_close(handle);
