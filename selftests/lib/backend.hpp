@@ -37,6 +37,7 @@ public:
                       std::uint32_t session_idle_ms = 60'000);
     ~TestNode();
     std::uint16_t port() const { return socket_.port(); }
+    NodeReport report() { return node_.report(port()); }
 
 private:
     daemon::Socket socket_;
