@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <limits>
 #include <random>
+#include <span>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -54,6 +56,81 @@ TEST_P(Async, WhatOverlapsKeepsItsOrder) {
                 ASSERT_EQ(each.data, each.expected);
             }
         }
+    }
+}
+
+// Two threads write ranges that overlap, a third reads both and more, all by one handle. A call of
+// at most 1 MiB is one operation, so each shows as a whole: what only one of them writes says which
+// of his writes was the last, and where both do there is one of these two.
+TEST_P(Async, CallsOfThreadsAreWhole) {
+    constexpr std::size_t region = 1 << 20, quarter = 1 << 18, page = 1 << 16;
+    struct Range {
+        std::size_t from, end;
+    };
+    struct Case {
+        Range one, two, read;
+    };
+    const Case cases[] = {
+        {{0, 64}, {32, 96}, {0, 96}},
+        {{1000, 10'000}, {6000, 15'000}, {0, 16'000}},
+        {{page - 6000, page + 6000}, {page - 4, page + 8000}, {page - 6000, page + 8000}},
+        {{0, quarter}, {100'000, 100'000 + quarter}, {0, 400'000}},
+        {{400, quarter + 400}, {page, page + 40}, {0, quarter + 1000}},
+        {{300'004, 300'004 + quarter}, {500'000, 500'000 + quarter}, {0, region}},
+    };
+    raddr_t a = alloc(region);
+    const int reads = is_slow() ? 5 : 60;
+    for (const Case& test : cases) {
+        SCOPED_TRACE("read from " + std::to_string(test.read.from) + " to " +
+                     std::to_string(test.read.end));
+        std::vector<std::uint32_t> found(region / 4);
+        ASSERT_EQ(rwrite(r, a, found.data(), region), 0);
+        std::atomic<bool> stop{false};
+        std::atomic<int> writing{0};
+        std::vector<std::thread> writers;
+        for (std::uint32_t which : {1, 2}) {
+            writers.emplace_back([&, which] {
+                const Range& own = which == 1 ? test.one : test.two;
+                std::vector<std::uint32_t> data((own.end - own.from) / 4);
+                for (std::uint32_t i = 1; !stop; i++) {
+                    std::fill(data.begin(), data.end(), i << 2 | which);
+                    ASSERT_EQ(rwrite(r, a + own.from, data.data(), 4 * data.size()), 0);
+                    if (i == 1)
+                        writing++;
+                }
+            });
+        }
+        while (writing < 2 && !HasFailure())
+            std::this_thread::yield();
+        auto all_of = [&](std::size_t from, std::size_t end) {
+            auto words = std::span(found).subspan(from / 4, (end - from) / 4);
+            EXPECT_EQ(std::ranges::count(words, words.front()), std::ssize(words))
+                << "from " << from << " to " << end;
+            return words.front();
+        };
+        std::uint32_t last_one = 0, last_two = 0;
+        for (int i = 0; i < reads && !HasFailure(); i++) {
+            ASSERT_EQ(rread(r, a + test.read.from, &found[test.read.from / 4],
+                            test.read.end - test.read.from),
+                      0);
+            // Of each what only he writes lies before or behind what both do.
+            std::uint32_t one = all_of(test.one.from, test.two.from);
+            std::uint32_t both = all_of(test.two.from, std::min(test.one.end, test.two.end));
+            std::uint32_t two =
+                test.two.end > test.one.end ? all_of(test.one.end, test.two.end) : both;
+            if (test.two.end < test.one.end) {
+                EXPECT_EQ(all_of(test.two.end, test.one.end), one);
+                two = (both & 3) == 2 ? both : last_two;
+            }
+            EXPECT_TRUE(both == one || both == two) << one << ' ' << both << ' ' << two;
+            EXPECT_GE(one, last_one);
+            EXPECT_GE(two, last_two);
+            last_one = one;
+            last_two = two;
+        }
+        stop = true;
+        for (std::thread& writer : writers)
+            writer.join();
     }
 }
 
