@@ -4,12 +4,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <queue>
-#include <random>
 #include <vector>
 
 #include <arpa/inet.h>
-#include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -71,14 +68,16 @@ TestNode::~TestNode() {
 }
 
 Relay::Relay(std::uint16_t to, unsigned trouble_percent)
-    : trouble_percent_(trouble_percent),
+    : node_(to),
+      trouble_percent_(trouble_percent),
+      random_(trouble_percent),
       front_(udp_socket(0)),
-      back_(udp_socket(to)),
       stop_(eventfd(0, EFD_CLOEXEC)) {
     sockaddr_in address;
     socklen_t length = sizeof(address);
     getsockname(front_.get(), reinterpret_cast<sockaddr*>(&address), &length);
     port_ = ntohs(address.sin_port);
+    waited_for_ = {{stop_.get(), POLLIN, 0}, {front_.get(), POLLIN, 0}};
     thread_ = std::thread([this] { run(); });
 }
 
@@ -99,79 +98,120 @@ std::size_t Relay::kept() {
 
 void Relay::send_kept() {
     std::lock_guard lock(lock_);
-    for (const auto& [to_node, bytes] : kept_) {
-        if (to_node)
-            send(back_.get(), bytes.data(), bytes.size(), 0);
+    for (const Datagram& datagram : kept_) {
+        if (datagram.to_node)
+            pass(datagram);
     }
     kept_.clear();
 }
 
-bool Relay::keeps(bool to_node, const std::vector<std::uint8_t>& bytes) {
+std::vector<Relay::Troubles> Relay::troubles() {
     std::lock_guard lock(lock_);
+    std::vector<Troubles> troubles;
+    for (const Flow& flow : flows_)
+        troubles.push_back(flow.troubles);
+    return troubles;
+}
+
+// ---- its thread, under the lock ----
+
+bool Relay::keeps(const Datagram& datagram) const {
+    const Bytes& bytes = datagram.bytes;
     rmem_datagram in;
     if (!which_ || rmem_datagram_open(&in, bytes.data(), static_cast<u32>(bytes.size()),
-                                      !to_node) != RMEM_WIRE_GOOD)
+                                      !datagram.to_node) != RMEM_WIRE_GOOD)
         return false;
     while (rmem_datagram_step(&in, bytes.data())) {
-        if (which_(in.head)) {
-            kept_.emplace_back(to_node, bytes);
+        if (which_(in.head))
             return true;
-        }
     }
     return false;
 }
 
-void Relay::run() {
-    using Clock = std::chrono::steady_clock;
-    struct Late {
-        Clock::time_point due;
-        bool to_node;
-        std::vector<std::uint8_t> bytes;
-        bool operator<(const Late& other) const { return due > other.due; }
-    };
-    std::priority_queue<Late> late;
-    std::mt19937 random(trouble_percent_);
+Relay::Flow& Relay::flow_of(const sockaddr_in& client) {
+    auto flow = std::find_if(flows_.begin(), flows_.end(), [&](const Flow& each) {
+        return each.client.sin_port == client.sin_port;
+    });
+    if (flow != flows_.end())
+        return *flow;
+    flows_.push_back({client, udp_socket(node_), {}});
+    waited_for_.push_back({flows_.back().back.get(), POLLIN, 0});
+    return flows_.back();
+}
+
+void Relay::pass(const Datagram& datagram) {
+    const auto& [flow, to_node, bytes] = datagram;
+    if (to_node)
+        send(flow->back.get(), bytes.data(), bytes.size(), 0);
+    else
+        sendto(front_.get(), bytes.data(), bytes.size(), 0,
+               reinterpret_cast<const sockaddr*>(&flow->client), sizeof(flow->client));
+}
+
+bool Relay::strikes(std::uint64_t& count) {
+    bool does = random_() % 100 < trouble_percent_;
+    count += does;
+    return does;
+}
+
+void Relay::take(Datagram datagram) {
+    datagrams_++;
+    Trouble& trouble =
+        datagram.to_node ? datagram.flow->troubles.to_node : datagram.flow->troubles.to_client;
+    if (cut_)
+        return;
+    if (keeps(datagram)) {
+        kept_.push_back(std::move(datagram));
+        return;
+    }
+    if (strikes(trouble.lost))
+        return;
+    if (strikes(trouble.doubled))
+        pass(datagram);
+    if (strikes(trouble.delayed))
+        late_.push(
+            {Clock::now() + std::chrono::microseconds(random_() % 20'000), std::move(datagram)});
+    else
+        pass(datagram);
+}
+
+void Relay::take_from_client() {
+    Bytes bytes(65536);
     sockaddr_in client{};
-    auto pass = [&](bool to_node, const std::vector<std::uint8_t>& bytes) {
-        if (to_node)
-            send(back_.get(), bytes.data(), bytes.size(), 0);
-        else
-            sendto(front_.get(), bytes.data(), bytes.size(), 0,
-                   reinterpret_cast<sockaddr*>(&client), sizeof(client));
-    };
-    auto take = [&](bool to_node) {
-        std::vector<std::uint8_t> bytes(65536);
-        socklen_t length = sizeof(client);
-        ssize_t got = to_node ? recvfrom(front_.get(), bytes.data(), bytes.size(), 0,
-                                         reinterpret_cast<sockaddr*>(&client), &length)
-                              : recv(back_.get(), bytes.data(), bytes.size(), 0);
-        if (got < 0)
+    socklen_t length = sizeof(client);
+    ssize_t got = recvfrom(front_.get(), bytes.data(), bytes.size(), 0,
+                           reinterpret_cast<sockaddr*>(&client), &length);
+    if (got < 0)
+        return;
+    bytes.resize(static_cast<std::size_t>(got));
+    take({&flow_of(client), true, std::move(bytes)});
+}
+
+void Relay::take_from_node(Flow& flow) {
+    Bytes bytes(65536);
+    ssize_t got = recv(flow.back.get(), bytes.data(), bytes.size(), 0);
+    if (got < 0)
+        return;
+    bytes.resize(static_cast<std::size_t>(got));
+    take({&flow, false, std::move(bytes)});
+}
+
+void Relay::run() {
+    for (bool hurries = false;;) {
+        poll(waited_for_.data(), waited_for_.size(), hurries ? 1 : -1);
+        if (waited_for_[0].revents)
             return;
-        bytes.resize(static_cast<std::size_t>(got));
-        datagrams_++;
-        auto unlucky = [&] { return random() % 100 < trouble_percent_; };
-        if (cut_ || keeps(to_node, bytes) || unlucky())
-            return;
-        if (unlucky())
-            pass(to_node, bytes);
-        if (unlucky())
-            late.push(
-                {Clock::now() + std::chrono::microseconds(random() % 20'000), to_node, bytes});
-        else
-            pass(to_node, bytes);
-    };
-    for (;;) {
-        pollfd fds[] = {
-            {front_.get(), POLLIN, 0}, {back_.get(), POLLIN, 0}, {stop_.get(), POLLIN, 0}};
-        poll(fds, 3, late.empty() ? -1 : 1);
-        if (fds[2].revents)
-            return;
-        if (fds[0].revents)
-            take(true);
-        if (fds[1].revents)
-            take(false);
-        for (; !late.empty() && late.top().due <= Clock::now(); late.pop())
-            pass(late.top().to_node, late.top().bytes);
+        std::lock_guard lock(lock_);
+        std::size_t flows = flows_.size();
+        if (waited_for_[1].revents)
+            take_from_client();
+        for (std::size_t i = 0; i < flows; i++) {
+            if (waited_for_[2 + i].revents)
+                take_from_node(flows_[i]);
+        }
+        for (; !late_.empty() && late_.top().due <= Clock::now(); late_.pop())
+            pass(late_.top().datagram);
+        hurries = !late_.empty();
     }
 }
 

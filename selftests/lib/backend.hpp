@@ -2,13 +2,21 @@
 // The backends a test is run against.
 #pragma once
 
+#include <atomic>
+#include <chrono>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <queue>
+#include <random>
 #include <span>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include <netinet/in.h>
+#include <poll.h>
 
 #include <gtest/gtest.h>
 
@@ -29,6 +37,7 @@ public:
                       std::uint32_t session_idle_ms = 60'000);
     ~TestNode();
     std::uint16_t port() const { return socket_.port(); }
+    NodeReport report() { return node_.report(port()); }
 
 private:
     daemon::Socket socket_;
@@ -37,8 +46,8 @@ private:
     std::thread thread_;
 };
 
-// Between one client and a node: loses, doubles and delays a part of the datagrams, or all, or
-// keeps those back that a test names.
+// Between clients and a node: loses, doubles and delays a part of the datagrams, or all, or keeps
+// those back that a test names. Each client is a flow, with a way of its own to the node.
 class Relay {
 public:
     Relay(std::uint16_t to, unsigned trouble_percent);
@@ -55,19 +64,57 @@ public:
     // Received, both ways.
     std::uint64_t datagrams() const { return datagrams_; }
     void count_from_now() { datagrams_ = 0; }
+    // What has happened to a flow's, one way and the other.
+    struct Trouble {
+        std::uint64_t lost = 0, doubled = 0, delayed = 0;
+    };
+    struct Troubles {
+        Trouble to_node, to_client;
+    };
+    // Of each flow, in the order in which their clients came.
+    std::vector<Troubles> troubles();
 
 private:
-    void run();
-    bool keeps(bool to_node, const std::vector<std::uint8_t>& bytes);
+    using Clock = std::chrono::steady_clock;
+    using Bytes = std::vector<std::uint8_t>;
+    struct Flow {
+        sockaddr_in client;
+        Descriptor back; // to the node
+        Troubles troubles;
+    };
+    struct Datagram {
+        Flow* flow;
+        bool to_node;
+        Bytes bytes;
+    };
+    struct Late {
+        Clock::time_point due;
+        Datagram datagram;
+        bool operator<(const Late& other) const { return due > other.due; }
+    };
 
-    unsigned trouble_percent_;
+    void run();
+    Flow& flow_of(const sockaddr_in& client);
+    void take_from_client();
+    void take_from_node(Flow& flow);
+    void take(Datagram datagram);
+    void pass(const Datagram& datagram);
+    bool keeps(const Datagram& datagram) const;
+    bool strikes(std::uint64_t& count);
+
+    const std::uint16_t node_;
+    const unsigned trouble_percent_;
     std::uint16_t port_ = 0;
     std::atomic<bool> cut_{false};
     std::atomic<std::uint64_t> datagrams_{0};
-    std::mutex lock_; // which_, kept_
+    std::mutex lock_; // all below, but for thread_ and what it waits for
     Which which_;
-    std::vector<std::pair<bool, std::vector<std::uint8_t>>> kept_; // to the node?
-    Descriptor front_, back_, stop_;
+    std::vector<Datagram> kept_;
+    std::deque<Flow> flows_;
+    std::priority_queue<Late> late_;
+    std::mt19937 random_;
+    Descriptor front_, stop_;
+    std::vector<pollfd> waited_for_; // the thread's: stop, front, then flows
     std::thread thread_;
 };
 

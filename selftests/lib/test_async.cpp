@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 // Asynchronous operations: order, polling, limits.
+#include <algorithm>
+#include <atomic>
+#include <barrier>
 #include <cerrno>
 #include <limits>
 #include <random>
+#include <span>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "backend.hpp"
@@ -50,6 +56,81 @@ TEST_P(Async, WhatOverlapsKeepsItsOrder) {
                 ASSERT_EQ(each.data, each.expected);
             }
         }
+    }
+}
+
+// Two threads write ranges that overlap, a third reads both and more, all by one handle. A call of
+// at most 1 MiB is one operation, so each shows as a whole: what only one of them writes says which
+// of his writes was the last, and where both do there is one of these two.
+TEST_P(Async, CallsOfThreadsAreWhole) {
+    constexpr std::size_t region = 1 << 20, quarter = 1 << 18, page = 1 << 16;
+    struct Range {
+        std::size_t from, end;
+    };
+    struct Case {
+        Range one, two, read;
+    };
+    const Case cases[] = {
+        {{0, 64}, {32, 96}, {0, 96}},
+        {{1000, 10'000}, {6000, 15'000}, {0, 16'000}},
+        {{page - 6000, page + 6000}, {page - 4, page + 8000}, {page - 6000, page + 8000}},
+        {{0, quarter}, {100'000, 100'000 + quarter}, {0, 400'000}},
+        {{400, quarter + 400}, {page, page + 40}, {0, quarter + 1000}},
+        {{300'004, 300'004 + quarter}, {500'000, 500'000 + quarter}, {0, region}},
+    };
+    raddr_t a = alloc(region);
+    const int reads = is_slow() ? 5 : 60;
+    for (const Case& test : cases) {
+        SCOPED_TRACE("read from " + std::to_string(test.read.from) + " to " +
+                     std::to_string(test.read.end));
+        std::vector<std::uint32_t> found(region / 4);
+        ASSERT_EQ(rwrite(r, a, found.data(), region), 0);
+        std::atomic<bool> stop{false};
+        std::atomic<int> writing{0};
+        std::vector<std::thread> writers;
+        for (std::uint32_t which : {1, 2}) {
+            writers.emplace_back([&, which] {
+                const Range& own = which == 1 ? test.one : test.two;
+                std::vector<std::uint32_t> data((own.end - own.from) / 4);
+                for (std::uint32_t i = 1; !stop; i++) {
+                    std::fill(data.begin(), data.end(), i << 2 | which);
+                    ASSERT_EQ(rwrite(r, a + own.from, data.data(), 4 * data.size()), 0);
+                    if (i == 1)
+                        writing++;
+                }
+            });
+        }
+        while (writing < 2 && !HasFailure())
+            std::this_thread::yield();
+        auto all_of = [&](std::size_t from, std::size_t end) {
+            auto words = std::span(found).subspan(from / 4, (end - from) / 4);
+            EXPECT_EQ(std::ranges::count(words, words.front()), std::ssize(words))
+                << "from " << from << " to " << end;
+            return words.front();
+        };
+        std::uint32_t last_one = 0, last_two = 0;
+        for (int i = 0; i < reads && !HasFailure(); i++) {
+            ASSERT_EQ(rread(r, a + test.read.from, &found[test.read.from / 4],
+                            test.read.end - test.read.from),
+                      0);
+            // Of each what only he writes lies before or behind what both do.
+            std::uint32_t one = all_of(test.one.from, test.two.from);
+            std::uint32_t both = all_of(test.two.from, std::min(test.one.end, test.two.end));
+            std::uint32_t two =
+                test.two.end > test.one.end ? all_of(test.one.end, test.two.end) : both;
+            if (test.two.end < test.one.end) {
+                EXPECT_EQ(all_of(test.two.end, test.one.end), one);
+                two = (both & 3) == 2 ? both : last_two;
+            }
+            EXPECT_TRUE(both == one || both == two) << one << ' ' << both << ' ' << two;
+            EXPECT_GE(one, last_one);
+            EXPECT_GE(two, last_two);
+            last_one = one;
+            last_two = two;
+        }
+        stop = true;
+        for (std::thread& writer : writers)
+            writer.join();
     }
 }
 
@@ -113,6 +194,33 @@ TEST_P(Async, ReleaseWaitsForAll) {
     EXPECT_EQ(rpoll(r, ops.data(), ops.size(), 0), 0) << "some hadn't ended";
 }
 
+// Each thread begins some, and when both have, each finds that those of the other one have ended.
+TEST_P(Async, TwoReleasesAtOnce) {
+    constexpr std::size_t count = 32, bytes = 4000;
+    raddr_t a = alloc(1 << 20);
+    std::vector<std::uint8_t> data(bytes, 5);
+    const int rounds = is_slow() ? 10 : 50;
+    std::vector<rop_t> ops[2] = {std::vector<rop_t>(count), std::vector<rop_t>(count)};
+    std::barrier together(2);
+    std::vector<std::thread> threads;
+    for (std::size_t t = 0; t < 2; t++) {
+        threads.emplace_back([&, t] {
+            for (int round = 0; round < rounds; round++) {
+                for (std::size_t i = 0; i < count; i++)
+                    EXPECT_EQ(
+                        rwrite_async(r, a + bytes * (2 * i + t), data.data(), bytes, &ops[t][i]),
+                        0);
+                together.arrive_and_wait();
+                EXPECT_EQ(rrelease(r), 0);
+                EXPECT_EQ(rpoll(r, ops[1 - t].data(), count, 0), 0) << "some hadn't ended";
+                together.arrive_and_wait();
+            }
+        });
+    }
+    for (std::thread& thread : threads)
+        thread.join();
+}
+
 TEST_P(Async, FreeWaitsForThoseOnItsRange) {
     for (int round = 0; round < 20; round++) {
         raddr_t a = alloc(1 << 20);
@@ -122,6 +230,70 @@ TEST_P(Async, FreeWaitsForThoseOnItsRange) {
         EXPECT_EQ(rfree(r, a), 0);
         EXPECT_EQ(rpoll(r, &op, 1, 0), 0) << "it was freed under it";
     }
+}
+
+// Others read and write a region while it's freed, by its handle and by another: what they find was
+// there, or they learn that it's gone; and what they write is nowhere in the region that has its
+// pages next. There are no other pages, but where others may have some, too.
+TEST_P(Async, WhatIsFreedUnderOthersIsNobodyElses) {
+    constexpr std::uint64_t pages = 4, all_pages = 512;
+    constexpr std::size_t part = 40'000;
+    const std::uint64_t page = remote_page_bytes(r);
+    const std::size_t bytes = pages * page;
+    if (GetParam() != Kind::given) {
+        raddr_t others = alloc((all_pages - pages) * page);
+        std::vector<std::uint8_t> ones(all_pages - pages, 1);
+        ASSERT_EQ(rwrite_strided(r, others, page, ones.data(), 1, ones.size()), 0);
+    }
+    std::vector<remote_t*> handles{r, r};
+    if (is_shared())
+        handles.push_back(open());
+    const int rounds = is_slow() ? 6 : 40;
+    for (int round = 0; round < rounds; round++) {
+        auto of_round = [&](int which) { return static_cast<std::uint8_t>(1 + round * 3 + which); };
+        const std::uint8_t old = of_round(0), late = of_round(1), next = of_round(2);
+        auto expect_all = [&](raddr_t at, std::uint8_t expected) {
+            std::vector<std::uint8_t> found(bytes);
+            ASSERT_EQ(rread(r, at, found.data(), bytes), 0);
+            ASSERT_EQ(found, std::vector<std::uint8_t>(bytes, expected));
+        };
+        raddr_t a = 0, b = 0;
+        std::vector<std::uint8_t> data(bytes, old);
+        ASSERT_EQ(ralloc(r, bytes, REMOTE_RW, &a), 0);
+        ASSERT_EQ(rwrite(r, a, data.data(), bytes), 0);
+        std::atomic<std::size_t> done{0};
+        std::vector<std::thread> threads;
+        for (std::size_t t = 0; t < 2 * handles.size(); t++) {
+            threads.emplace_back([&, t, mine = handles[t / 2]] {
+                std::mt19937 random(static_cast<unsigned>(t));
+                std::vector<std::uint8_t> buffer(part, late);
+                int error;
+                do {
+                    raddr_t at = a + random() % (bytes - part);
+                    error = t % 2 ? rwrite(mine, at, buffer.data(), part)
+                                  : rread(mine, at, buffer.data(), part);
+                    done++;
+                    ASSERT_TRUE(error || std::ranges::all_of(buffer, [&](std::uint8_t byte) {
+                                    return byte == old || byte == late;
+                                }));
+                } while (!error);
+                ASSERT_EQ(error, -EFAULT);
+            });
+        }
+        while (done < 2 * threads.size())
+            std::this_thread::yield();
+        EXPECT_EQ(rfree(r, a), 0);
+        EXPECT_EQ(ralloc(r, bytes, REMOTE_RW, &b), 0);
+        std::fill(data.begin(), data.end(), next);
+        EXPECT_EQ(rwrite(r, b, data.data(), bytes), 0);
+        expect_all(b, next);
+        for (std::thread& thread : threads)
+            thread.join();
+        expect_all(b, next);
+        ASSERT_EQ(rfree(r, b), 0);
+    }
+    if (handles.back() != r)
+        remote_close(handles.back());
 }
 
 TEST_P(Async, PollingWithoutWaitingGetsOn) {

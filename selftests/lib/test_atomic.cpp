@@ -1,60 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
-// Integers changed at the node, and what threads see of them.
+// Integers changed at the node, each once.
 #include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <limits>
 #include <numeric>
-#include <random>
 #include <thread>
 #include <vector>
 
 #include "backend.hpp"
-#include "history.hpp"
 
 namespace remora::test {
 
 namespace {
 
 constexpr std::uint64_t forever = std::numeric_limits<std::uint64_t>::max();
-
-// ---- the checker itself ----
-
-TEST(History, WhatCouldHaveBeen) {
-    EXPECT_TRUE(is_linearizable({}, 0));
-    // A read that overlaps a write finds either.
-    for (std::uint64_t found : {0, 1}) {
-        EXPECT_TRUE(
-            is_linearizable({{Event::write, 1, 0, 0, 0, 10}, {Event::read, 0, 0, found, 5, 6}}, 0));
-    }
-    // Two additions at once, seen by each other in one order or the other.
-    EXPECT_TRUE(is_linearizable({{Event::add, 1, 0, 2, 0, 10}, {Event::add, 2, 0, 0, 0, 10}}, 0));
-    // One whose end isn't known may have happened late, or never.
-    Event unknown{Event::write, 7, 0, 0, 0, 0, false};
-    EXPECT_TRUE(is_linearizable(
-        {unknown, {Event::read, 0, 0, 0, 100, 101}, {Event::read, 0, 0, 7, 200, 201}}, 0));
-    EXPECT_TRUE(is_linearizable({unknown, {Event::read, 0, 0, 0, 100, 101}}, 0));
-}
-
-TEST(History, WhatCouldNotHaveBeen) {
-    // After a write ended, a read finds what was before.
-    EXPECT_FALSE(is_linearizable({{Event::write, 1, 0, 0, 0, 1}, {Event::read, 0, 0, 0, 2, 3}}, 0));
-    // New, then old.
-    EXPECT_FALSE(is_linearizable({{Event::write, 1, 0, 0, 0, 10},
-                                  {Event::read, 0, 0, 1, 2, 3},
-                                  {Event::read, 0, 0, 0, 4, 5}},
-                                 0));
-    // Two additions that find the same; one that was done twice.
-    EXPECT_FALSE(is_linearizable({{Event::add, 1, 0, 0, 0, 10}, {Event::add, 1, 0, 0, 0, 10}}, 0));
-    EXPECT_FALSE(is_linearizable({{Event::add, 1, 0, 0, 0, 1}, {Event::read, 0, 0, 2, 2, 3}}, 0));
-    // Before it began.
-    EXPECT_FALSE(
-        is_linearizable({{Event::write, 7, 0, 0, 50, 0, false}, {Event::read, 0, 0, 7, 0, 10}}, 0));
-    // Both exchanged the same.
-    EXPECT_FALSE(is_linearizable({{Event::cas, 1, 0, 0, 0, 10}, {Event::cas, 2, 0, 0, 0, 10}}, 0));
-}
-
-// ---- integers ----
 
 class Atomic : public Backends {
 protected:
@@ -200,66 +160,6 @@ TEST_P(Atomic, Fence) {
     EXPECT_EQ(rfence(r), 0);
     EXPECT_EQ(rpoll(r, ops.data(), ops.size(), 0), 0); // all have ended
     EXPECT_EQ(rfence(nullptr), -EINVAL);
-}
-
-// Eight threads by as many handles as there may be, about one integer.
-TEST_P(Atomic, WhatThreadsSeeIsLinearizable) {
-    constexpr int threads = 8, each = 12;
-    raddr_t a = alloc(8 * 64);
-    std::vector<remote_t*> handles;
-    for (int t = 0; t < threads; t++)
-        handles.push_back(is_shared() ? open() : r);
-    const int rounds = is_slow() ? 8 : 30;
-    for (int round = 0; round < rounds; round++) {
-        raddr_t at = a + 8 * static_cast<raddr_t>(round);
-        std::vector<std::vector<Event>> seen(threads);
-        std::vector<std::thread> all;
-        for (int t = 0; t < threads; t++) {
-            all.emplace_back([&, t] {
-                std::mt19937_64 random(static_cast<unsigned>(round * threads + t));
-                remote_t* mine = handles[static_cast<std::size_t>(t)];
-                std::uint64_t last = 0;
-                for (int i = 0; i < each; i++) {
-                    Event event{static_cast<Event::Kind>(random() % 4)};
-                    // No two write the same, so that what was found says whose it was.
-                    event.value = static_cast<std::uint64_t>((round * threads + t) * each + i + 1)
-                                  << 20;
-                    event.compare = last;
-                    event.begin = history_now();
-                    int error = 0;
-                    switch (event.kind) {
-                    case Event::read:
-                        error = rread(mine, at, &event.found, 8);
-                        break;
-                    case Event::write:
-                        error = rwrite(mine, at, &event.value, 8);
-                        break;
-                    case Event::add:
-                        error = rfetch(mine, at, 8, REMOTE_ADD, event.value, &event.found);
-                        break;
-                    case Event::cas:
-                        event.found = event.compare;
-                        error = std::min(rcas(mine, at, 8, &event.found, event.value), 0);
-                        break;
-                    }
-                    event.end = history_now();
-                    ASSERT_EQ(error, 0);
-                    last = event.kind == Event::write ? event.value : event.found;
-                    seen[static_cast<std::size_t>(t)].push_back(event);
-                }
-            });
-        }
-        for (std::thread& thread : all)
-            thread.join();
-        std::vector<Event> history;
-        for (const auto& part : seen)
-            history.insert(history.end(), part.begin(), part.end());
-        ASSERT_TRUE(is_linearizable(history, 0)) << "round " << round;
-    }
-    for (remote_t* handle : handles) {
-        if (handle != r)
-            remote_close(handle);
-    }
 }
 
 // ---- sessions that end ----

@@ -379,6 +379,67 @@ TEST_F(Held, NorToOtherHandles) {
     EXPECT_EQ(rpoll(r, &older, 1, forever), 0);
 }
 
+// That is what a fence is for besides a release, which has nothing to wait for, and says nothing to
+// the node.
+TEST_F(Held, AFenceEndsWhatWasGivenUp) {
+    rop_t op;
+    keep(0, 8);
+    start_write(0, one, op);
+    wait_for_kept(1);
+    EXPECT_EQ(rcancel(r, &op), 0);
+    EXPECT_EQ(rpoll(r, &op, 1, 0), -ECANCELED);
+    EXPECT_EQ(rrelease(r), 0);
+    EXPECT_EQ(rfence(r), 0);
+    ASSERT_EQ(rwrite(direct, a, &two, 8), 0);
+    send_kept();
+    EXPECT_EQ(value(direct, 0), 2U);
+}
+
+TEST_F(Held, AFenceIsAnsweredByTheNode) {
+    remote_counters before{}, after{};
+    ASSERT_EQ(remote_stats(r, &before), 0);
+    EXPECT_EQ(rrelease(r), 0);
+    ASSERT_EQ(remote_stats(r, &after), 0);
+    EXPECT_EQ(after.sent, before.sent);
+    EXPECT_EQ(rfence(r), 0);
+    ASSERT_EQ(remote_stats(r, &after), 0);
+    EXPECT_GT(after.sent, before.sent);
+    EXPECT_GT(after.received, before.received);
+}
+
+// Two threads': each waits for what the other one began, and for what neither did.
+TEST_F(Held, AReleaseWaitsForWhatAnybodyBegan) {
+    rop_t first;
+    keep(0, 8);
+    start_write(0, one, first);
+    wait_for_kept(1);
+    std::atomic<int> begun{0}, over{0};
+    std::vector<std::thread> threads;
+    for (std::uint64_t t = 1; t <= 2; t++) {
+        threads.emplace_back([&, t] {
+            rop_t op;
+            start_write(64 * t, two, op);
+            begun++;
+            while (begun < 2)
+                std::this_thread::yield();
+            EXPECT_EQ(rrelease(r), 0);
+            over++;
+            EXPECT_EQ(rpoll(r, &op, 1, 0), 0);
+            for (std::uint64_t at : {0, 64, 128})
+                EXPECT_NE(value(direct, at), 0U);
+        });
+    }
+    // Theirs are there, so that one only is left.
+    while (!value(direct, 64) || !value(direct, 128))
+        std::this_thread::yield();
+    EXPECT_EQ(rpoll(r, &first, 1, 1000), -EAGAIN);
+    EXPECT_EQ(over, 0);
+    send_kept();
+    for (std::thread& thread : threads)
+        thread.join();
+    EXPECT_EQ(rpoll(r, &first, 1, 0), 0);
+}
+
 // Three on the same bytes, and the first is cancelled: the others get on, and stay.
 TEST_F(Held, ThoseThatWaitForItInOrderGetOn) {
     rop_t ops[3];

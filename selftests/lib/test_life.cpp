@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 // Opening, closing, fork(), threads, and nodes that fall silent or restart.
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <deque>
 #include <fstream>
 #include <random>
 #include <thread>
@@ -12,6 +14,7 @@
 #include <unistd.h>
 
 #include "backend.hpp"
+#include "victim.hpp"
 
 namespace remora::test {
 
@@ -416,6 +419,100 @@ TEST_F(Network, SessionsComeAndGo) {
         ASSERT_EQ(rfree(r, a), 0);
         remote_close(r);
     }
+}
+
+// Of processes that are killed one after the other, each with as many sessions as the node has but
+// for a few. What their handles had under way is in nobody's way, and in the end none is left that
+// couldn't be had again.
+TEST_F(Network, SessionsOfKilledProcessesAreUsedAgain) {
+    constexpr std::uint32_t victims = 10, handles = 100, others = 2,
+                            sessions = handles + others + 2;
+    constexpr std::size_t long_bytes = 200'000;
+    TestNode node(0, sessions, 100);
+    remote_t *one = open(node.port()), *two = open(node.port());
+    raddr_t words = 0, lock = 0, area = 0;
+    ASSERT_EQ(ralloc(one, 8 * handles, REMOTE_RW, &words), 0);
+    ASSERT_EQ(ralloc(one, 64, REMOTE_RW, &lock), 0);
+    ASSERT_EQ(ralloc(one, long_bytes, REMOTE_RW, &area), 0);
+    ASSERT_EQ(rlock_init(one, lock, 1000), 0);
+
+    // A word is written; a long write is under way, and of the lock one has it, and the others'
+    // places in its row are taken.
+    auto live = [&](std::uint64_t number) {
+        remote_options options{};
+        options.size = sizeof(options);
+        options.async_max = 1;
+        static std::vector<std::uint8_t> data(long_bytes, 1);
+        static std::vector<rop_t> ops(handles);
+        for (std::uint32_t i = 0; i < handles; i++) {
+            remote_t* own = nullptr;
+            if (remote_open(&own, udp_target(node.port()).c_str(), &options) ||
+                rwrite(own, words + 8 * i, &number, 8))
+                return false;
+            int expected = number > 1; // the lease of the one before has run out
+            if (i) {
+                rtimeout(500);
+                expected = -ETIMEDOUT;
+            }
+            if (rlock(own, lock) != expected)
+                return false;
+            rtimeout(0);
+            if (rwrite_async(own, area, data.data(), data.size(), &ops[i]))
+                return false;
+        }
+        return true;
+    };
+    std::deque<Victim> killed;
+    for (std::uint32_t i = 0; i < victims; i++)
+        killed.emplace_back([&, i] { return live(i + 1); });
+
+    std::atomic<bool> stop{false};
+    std::atomic<std::uint64_t> served{0};
+    std::thread serving([&] {
+        raddr_t a = 0;
+        ASSERT_EQ(ralloc(two, 8, REMOTE_RW, &a), 0);
+        for (std::uint64_t i = 1; !stop; i++) {
+            std::uint64_t found = 0;
+            ASSERT_EQ(rwrite(one, a, &i, 8), 0);
+            ASSERT_EQ(rread(two, a, &found, 8), 0);
+            ASSERT_EQ(found, i);
+            served++;
+        }
+    });
+    // What had arrived at the node before has been executed, then.
+    auto wait_until_served = [&] {
+        for (std::uint64_t until = served + 2; served < until && !HasFailure();)
+            std::this_thread::yield();
+    };
+    wait_until_served();
+    std::uint32_t regions = node.report().regions;
+    for (Victim& victim : killed) {
+        EXPECT_TRUE(victim.run());
+        EXPECT_GE(node.report().sessions, handles + others);
+        victim.kill();
+        wait_until_served();
+    }
+    for (std::uint32_t i = 0; i < handles; i++) {
+        std::uint64_t found = 0;
+        EXPECT_EQ(rread(one, words + 8 * i, &found, 8), 0);
+        EXPECT_EQ(found, victims);
+    }
+    EXPECT_EQ(rlock(one, lock), 1);
+    EXPECT_EQ(runlock(one, lock), 0);
+
+    std::vector<remote_t*> last;
+    for (std::uint32_t i = others; i < sessions; i++)
+        last.push_back(open(node.port()));
+    EXPECT_EQ(node.report().sessions, sessions);
+    for (remote_t* handle : last)
+        remote_close(handle);
+    wait_until_served();
+    EXPECT_EQ(node.report().sessions, others);
+    EXPECT_EQ(node.report().regions, regions);
+    stop = true;
+    serving.join();
+    remote_close(one);
+    remote_close(two);
 }
 
 // More than the node has sessions for: the last one is told.

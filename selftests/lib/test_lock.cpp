@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend.hpp"
+#include "victim.hpp"
 
 namespace remora::test {
 
@@ -161,6 +162,64 @@ TEST_P(Lock, DeadHolderIsPassedOver) {
     EXPECT_EQ(runlock(r, lock), 0);
     EXPECT_EQ(rlock(r, lock), 0); // and that's told once
     EXPECT_EQ(runlock(r, lock), 0);
+}
+
+// A process that is killed while it holds the lock and two wait for it: they get it in turn when
+// the lease has run out, and the first is told. Where the machine is so busy that another lease may
+// have run out meanwhile nothing is shown: then a longer one is tried.
+TEST_P(Lock, KilledHolderIsPassedOver) {
+    using Clock = std::chrono::steady_clock;
+    if (!is_shared())
+        GTEST_SKIP() << "another process would have another node";
+    std::vector<remote_t*> handles{open(), open()};
+    bool in_time = false;
+    for (auto lease = std::chrono::milliseconds(400); !in_time; lease *= 2) {
+        ASSERT_LT(lease, std::chrono::seconds(20));
+        raddr_t lock = alloc(REMOTE_LOCK_BYTES);
+        ASSERT_EQ(rlock_init(r, lock, std::chrono::microseconds(lease).count()), 0);
+        Victim holder([&] {
+            remote_t* own = open();
+            return own && rlock(own, lock) == 0;
+        });
+        ASSERT_TRUE(holder.run());
+        struct Taker {
+            int taken = -1, given = -1;
+            Clock::time_point began{}, held{};
+        };
+        std::vector<Taker> takers(handles.size());
+        std::vector<std::size_t> order; // under the lock
+        std::vector<std::jthread> threads;
+        Clock::time_point came = Clock::now();
+        for (std::size_t t = 0; t < takers.size(); t++) {
+            threads.emplace_back([&, t] {
+                Taker& own = takers[t];
+                own.began = Clock::now();
+                own.taken = rlock(handles[t], lock);
+                own.held = Clock::now();
+                order.push_back(t);
+                own.given = runlock(handles[t], lock);
+            });
+            wait_for_takers(lock, static_cast<std::uint32_t>(t + 2));
+        }
+        holder.kill();
+        Clock::time_point killed = Clock::now(), before = killed;
+        // It's the killed one's turn, and was when that was asked.
+        for (Clock::time_point asked = killed; !word(lock, 4); asked = Clock::now())
+            before = asked;
+        for (std::jthread& thread : threads)
+            thread.join();
+        in_time = killed - came < lease && Clock::now() - before < lease;
+        if (in_time) {
+            EXPECT_EQ(takers[0].taken, 1);
+            EXPECT_GE(takers[0].held - takers[0].began, lease);
+            EXPECT_EQ(takers[1].taken, 0) << "that's told once";
+            EXPECT_EQ(takers[0].given, 0);
+            EXPECT_EQ(takers[1].given, 0);
+            EXPECT_EQ(order, (std::vector<std::size_t>{0, 1}));
+        }
+    }
+    for (remote_t* handle : handles)
+        remote_close(handle);
 }
 
 // Not dead, only slow: it learns that the lock is another's.
