@@ -31,7 +31,9 @@
  *
  * Address spaces. A remote address space (RAS) has a 32-bit id and a 128-bit
  * key, both told to the node by its operator. A message counts only if its tag
- * verifies under its space's key; what fails gets no answer at all.
+ * verifies under its space's key; what fails gets no answer at all. Some spaces are
+ * read-only views of others: all regions of such a one are there at the same addresses, and
+ * what would change memory, ALLOC and FREE, too, is refused as RMEM_PERM.
  *
  * Sessions and stale writes. A client opens a session and numbers what it
  * sends in it with ids that are never used twice. Each request tells the
@@ -225,7 +227,7 @@ enum rmem_status {
 	RMEM_REBOOTED = 4,   /* the request names another boot; header has the current one */
 	RMEM_STALE = 5,	     /* id below the session's floor: sender has long gone on */
 	RMEM_FAULT = 6,	     /* address not allocated in this space */
-	RMEM_PERM = 7,	     /* region doesn't permit this */
+	RMEM_PERM = 7,	     /* region or space doesn't permit this */
 	RMEM_INVALID = 8,    /* a length, alignment or op that can't be; id beyond the window */
 	RMEM_NO_MEMORY = 9,  /* ALLOC: larger than what is left, of memory or of regions */
 	RMEM_STATUS_COUNT

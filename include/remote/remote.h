@@ -15,7 +15,7 @@
  * Errors are values: 0 or more is success, else a negative errno. Those any call may give:
  *   -EINVAL     an argument can't be: length 0, range beyond 2^64, unknown permission
  *   -EFAULT     no such memory: never allocated, freed, or the range crosses a region's end
- *   -EACCES     the region doesn't permit it
+ *   -EACCES     the region doesn't permit it; or the space, which may be a read-only view of another
  *   -ETIMEDOUT  nothing was heard of the node for the handle's timeout, or the time is up that the
  *               thread has set (rtimeout())
  *   -ESTALE     the node restarted: what was in its memory is lost, for good. All operations of the
@@ -107,6 +107,8 @@ enum {
  * bytes of zeros. What it takes of the node is that, rounded up to its pages (remote_page_bytes());
  * but pieces of a quarter of a page and less share pages with others of the handle's, rounded up
  * to a power of two, 16 at least, unless they are read-only. They lie at multiples of that.
+ * permission is for all who have the space. To share what others may only read, give them the key of
+ * a read-only view of the space (remora(8)): they find it at the same addresses.
  * -ENOSPC: the node has less left, or this space's quota, or no room in its tables.
  */
 int ralloc(remote_t *r, uint64_t bytes, unsigned int permission, raddr_t *address);

@@ -17,8 +17,8 @@ enum {
 	RMEM_NODE_CMD_START,	 /* MEMORY, PAGE_BYTES, PORT, ... ; -EALREADY if started */
 	RMEM_NODE_CMD_STOP,	 /* all lent memory is gone */
 	RMEM_NODE_CMD_STATUS,	 /* answers configuration, usage, nested counters */
-	RMEM_NODE_CMD_SPACE_ADD, /* SPACE, KEY, QUOTA */
-	RMEM_NODE_CMD_SPACE_DEL, /* SPACE, FORCE; -EBUSY while it has regions */
+	RMEM_NODE_CMD_SPACE_ADD, /* SPACE, KEY, QUOTA or READ_ONLY_OF */
+	RMEM_NODE_CMD_SPACE_DEL, /* SPACE, FORCE; -EBUSY while it has regions, or views */
 	RMEM_NODE_CMD_SPACES,	 /* dump: one message per space */
 
 	__RMEM_NODE_CMD_MAX,
@@ -49,6 +49,7 @@ enum {
 	RMEM_NODE_A_STARTED,	     /* flag: the node runs */
 	RMEM_NODE_A_COUNTERS,	     /* nest, multi: one RMEM_NODE_COUNTER_* each */
 	RMEM_NODE_A_FORCE,	     /* flag, SPACE_DEL: end its sessions, free its regions */
+	RMEM_NODE_A_READ_ONLY_OF,    /* u32 id: it is a view of that space, which is none itself */
 
 	__RMEM_NODE_A_MAX,
 	RMEM_NODE_A_MAX = __RMEM_NODE_A_MAX - 1

@@ -22,7 +22,7 @@
  *   EINVAL      what can't be: bytes, unknown type, reserved fields that aren't 0
  *   EBADF       the device isn't open for writing; only READ, READV and FENCE go without
  *   EFAULT      no such remote memory; or data isn't memory of the program
- *   EACCES      the region doesn't permit it
+ *   EACCES      the region, or the space, doesn't permit it
  *   ETIMEDOUT   the node gave no sign for the device's fail_after. A change may have been executed,
  *               but is never executed later
  *   ESTALE      the node restarted: its content is lost, and the open file of no use any more. When

@@ -401,6 +401,10 @@ static int region_refused(struct rmem_device *device, u8 status, struct netlink_
 				   node->free_bytes >> 20, node->memory_bytes >> 20);
 		return -ENOSPC;
 	}
+	if (status == RMEM_PERM) {
+		NL_SET_ERR_MSG(extack, "SPACE is read-only: it has no room for a disk");
+		return -EACCES;
+	}
 	NL_SET_ERR_MSG_FMT(extack, "the node refuses to allocate (status %u)", status);
 	return -EREMOTEIO;
 }

@@ -46,6 +46,7 @@ static const struct nla_policy policy[RMEM_NODE_A_MAX + 1] = {
 	[RMEM_NODE_A_KEY] = NLA_POLICY_EXACT_LEN(RMEM_NODE_KEY_BYTES),
 	[RMEM_NODE_A_QUOTA] = { .type = NLA_U64 },
 	[RMEM_NODE_A_FORCE] = { .type = NLA_FLAG },
+	[RMEM_NODE_A_READ_ONLY_OF] = { .type = NLA_U32 },
 };
 
 /* ---- START, STOP ---- */
@@ -180,10 +181,33 @@ static const char *space_error_text(enum rmem_space_error error)
 		return "SPACE must not be 0";
 	case RMEM_SPACE_QUOTA:
 		return "QUOTA is less than a page; raise it";
+	case RMEM_SPACE_VIEWED:
+		return "SPACE has read-only views; delete them first";
+	case RMEM_SPACE_NO_BASE:
+		return "READ_ONLY_OF is no space: add that first";
+	case RMEM_SPACE_IS_VIEW:
+		return "READ_ONLY_OF is read-only itself: name what it shows";
+	case RMEM_SPACE_SAME_KEY:
+		return "KEY is that of READ_ONLY_OF: readers need another";
 	case RMEM_SPACE_OK:
 		break;
 	}
 	return "";
+}
+
+static int space_error_attribute(enum rmem_space_error error)
+{
+	switch (error) {
+	case RMEM_SPACE_QUOTA:
+		return RMEM_NODE_A_QUOTA;
+	case RMEM_SPACE_NO_BASE:
+	case RMEM_SPACE_IS_VIEW:
+		return RMEM_NODE_A_READ_ONLY_OF;
+	case RMEM_SPACE_SAME_KEY:
+		return RMEM_NODE_A_KEY;
+	default:
+		return RMEM_NODE_A_SPACE;
+	}
 }
 
 static int refuse_space(struct genl_info *info, enum rmem_space_error error)
@@ -192,36 +216,48 @@ static int refuse_space(struct genl_info *info, enum rmem_space_error error)
 		[-RMEM_SPACE_EXISTS] = -EEXIST,	  [-RMEM_SPACE_FULL] = -ENOSPC,
 		[-RMEM_SPACE_UNKNOWN] = -ENOENT,  [-RMEM_SPACE_BUSY] = -EBUSY,
 		[-RMEM_SPACE_INVALID] = -EINVAL,  [-RMEM_SPACE_QUOTA] = -ERANGE,
+		[-RMEM_SPACE_VIEWED] = -EBUSY,	  [-RMEM_SPACE_NO_BASE] = -ENOENT,
+		[-RMEM_SPACE_IS_VIEW] = -EINVAL,  [-RMEM_SPACE_SAME_KEY] = -EINVAL,
 	};
-	int attribute = error == RMEM_SPACE_QUOTA ? RMEM_NODE_A_QUOTA : RMEM_NODE_A_SPACE;
 
 	if (error == RMEM_SPACE_OK)
 		return 0;
-	return refuse(info, attribute, space_error_text(error), err_of[-error]);
+	return refuse(info, space_error_attribute(error), space_error_text(error), err_of[-error]);
+}
+
+static enum rmem_space_error add_space(struct node_host *host, const struct genl_info *info)
+{
+	const struct nlattr *base = info->attrs[RMEM_NODE_A_READ_ONLY_OF];
+	const struct nlattr *quota = info->attrs[RMEM_NODE_A_QUOTA];
+	u32 space = nla_get_u32(info->attrs[RMEM_NODE_A_SPACE]);
+	const u8 *key = nla_data(info->attrs[RMEM_NODE_A_KEY]);
+	enum rmem_space_error error;
+
+	mutex_lock(&host->call_lock);
+	mutex_lock(&host->slow_lock);
+	error = base ? rmem_node_space_add_view(&host->core, space, key, nla_get_u32(base)) :
+		       rmem_node_space_add(&host->core, space, key, quota ? nla_get_u64(quota) : 0);
+	mutex_unlock(&host->slow_lock);
+	mutex_unlock(&host->call_lock);
+	return error;
 }
 
 static int space_add_doit(struct sk_buff *skb, struct genl_info *info)
 {
-	const struct nlattr *quota = info->attrs[RMEM_NODE_A_QUOTA];
 	enum rmem_space_error error;
-	struct node_host *host;
 	int err;
 
 	if (!info->attrs[RMEM_NODE_A_SPACE])
 		return refuse(info, RMEM_NODE_A_SPACE, "SPACE is missing: an id", -EINVAL);
 	if (!info->attrs[RMEM_NODE_A_KEY])
 		return refuse(info, RMEM_NODE_A_KEY, "KEY is missing: 16 bytes", -EINVAL);
+	if (info->attrs[RMEM_NODE_A_QUOTA] && info->attrs[RMEM_NODE_A_READ_ONLY_OF])
+		return refuse(info, RMEM_NODE_A_QUOTA,
+			      "QUOTA is for spaces that allocate: not with READ_ONLY_OF", -EINVAL);
 	err = lock_started(info);
 	if (err)
 		return err;
-	host = node_running;
-	mutex_lock(&host->call_lock);
-	mutex_lock(&host->slow_lock);
-	error = rmem_node_space_add(&host->core, nla_get_u32(info->attrs[RMEM_NODE_A_SPACE]),
-				    nla_data(info->attrs[RMEM_NODE_A_KEY]),
-				    quota ? nla_get_u64(quota) : 0);
-	mutex_unlock(&host->slow_lock);
-	mutex_unlock(&host->call_lock);
+	error = add_space(node_running, info);
 	mutex_unlock(&node_control);
 	/* The message's memory is freed as it is. */
 	memzero_explicit(nla_data(info->attrs[RMEM_NODE_A_KEY]), RMEM_NODE_KEY_BYTES);
@@ -292,6 +328,7 @@ static int space_del_doit(struct sk_buff *skb, struct genl_info *info)
 static int put_space(struct sk_buff *skb, struct netlink_callback *cb,
 		     const struct node_host *host, const struct rmem_space *space)
 {
+	u32 base = rmem_spaces_base(&host->core.spaces, space);
 	unsigned int shift = host->core.config.page_shift;
 	void *hdr = genlmsg_put(skb, NETLINK_CB(cb->skb).portid, cb->nlh->nlmsg_seq, &family,
 				NLM_F_MULTI, RMEM_NODE_CMD_SPACES);
@@ -303,7 +340,8 @@ static int put_space(struct sk_buff *skb, struct netlink_callback *cb,
 			      RMEM_NODE_A_PAD) ||
 	    nla_put_u64_64bit(skb, RMEM_NODE_A_PROMISED, space->pages_promised << shift,
 			      RMEM_NODE_A_PAD) ||
-	    nla_put_u32(skb, RMEM_NODE_A_REGIONS, space->regions)) {
+	    nla_put_u32(skb, RMEM_NODE_A_REGIONS, space->regions) ||
+	    (base && nla_put_u32(skb, RMEM_NODE_A_READ_ONLY_OF, base))) {
 		genlmsg_cancel(skb, hdr);
 		return -EMSGSIZE;
 	}

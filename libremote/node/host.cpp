@@ -47,6 +47,12 @@ rmem_space_error Host::add_space(std::uint32_t id, const std::uint8_t* key,
     return rmem_node_space_add(core_.get(), id, key, quota_bytes);
 }
 
+rmem_space_error Host::add_view(std::uint32_t id, const std::uint8_t* key, std::uint32_t base) {
+    std::lock_guard one_call(call_lock_);
+    std::lock_guard slow(slow_lock_);
+    return rmem_node_space_add_view(core_.get(), id, key, base);
+}
+
 struct rmem_node_usage Host::usage() {
     struct rmem_node_usage usage;
     std::lock_guard slow(slow_lock_);

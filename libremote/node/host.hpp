@@ -61,6 +61,7 @@ public:
 
     rmem_space_error add_space(std::uint32_t id, const std::uint8_t* key,
                                std::uint64_t quota_bytes);
+    rmem_space_error add_view(std::uint32_t id, const std::uint8_t* key, std::uint32_t base);
     struct rmem_node_usage usage();
 
     // A request that rmem_node_is_slow(): all its steps.

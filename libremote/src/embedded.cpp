@@ -56,7 +56,7 @@ void Embedded::open() {
         throw Failure("the embedded node opens no session");
     session_ = call.answer.reply.session;
     const rmem_sessions& sessions = host_.core()->sessions;
-    space_index_ = sessions.slot[rmem_node_slot(host_.core(), session_)].place.index;
+    space_index_ = sessions.slot[rmem_node_slot(host_.core(), session_)].place.memory;
 }
 
 std::uint64_t Embedded::page_bytes() const {

@@ -126,22 +126,33 @@ std::string endpoint_text(std::string_view host, std::uint16_t port) {
     return fmt::format("{}{}{}:{}", bracket ? "[" : "", host, bracket ? "]" : "", port);
 }
 
+std::uint32_t parse_space_id(std::string_view text) {
+    return static_cast<std::uint32_t>(
+        parse_number(text, 1, std::numeric_limits<std::uint32_t>::max(), "space id"));
+}
+
 SpaceOption parse_space(std::string_view text) {
-    static constexpr std::string_view quota = ",quota=";
+    static constexpr std::string_view quota = ",quota=", read_only = ",read-only-of=";
+    static constexpr std::string_view forms =
+        "write ID=KEYFILE, ID=KEYFILE,quota=SIZE or ID=KEYFILE,read-only-of=ID";
     auto equals = text.find('=');
     if (equals == std::string_view::npos)
-        throw Misuse("space '{}' has no key: write ID=KEYFILE or ID=KEYFILE,quota=SIZE", text);
+        throw Misuse("space '{}' has no key: {}", text, forms);
     SpaceOption space{};
-    space.id = static_cast<std::uint32_t>(parse_number(
-        text.substr(0, equals), 1, std::numeric_limits<std::uint32_t>::max(), "space id"));
+    space.id = parse_space_id(text.substr(0, equals));
     std::string_view file = text.substr(equals + 1);
+    if (auto at = file.rfind(read_only); at != std::string_view::npos) {
+        space.read_only_of = parse_space_id(file.substr(at + read_only.size()));
+        file = file.substr(0, at);
+    }
     if (auto at = file.rfind(quota); at != std::string_view::npos) {
         space.quota_bytes = parse_size(file.substr(at + quota.size()));
         file = file.substr(0, at);
     }
     if (file.empty())
-        throw Misuse("space '{}' names no key file: write ID=KEYFILE or ID=KEYFILE,quota=SIZE",
-                     text);
+        throw Misuse("space '{}' names no key file: {}", text, forms);
+    if (space.read_only_of && space.quota_bytes)
+        throw Misuse("space '{}' has a quota, but allocates nothing: {}", text, forms);
     space.key_file = file;
     return space;
 }

@@ -31,11 +31,14 @@ Endpoint parse_endpoint(std::string_view text, std::uint16_t default_port);
 // The inverse: brackets where they are needed.
 std::string endpoint_text(std::string_view host, std::uint16_t port);
 
-// ID=KEYFILE[,quota=SIZE]
+std::uint32_t parse_space_id(std::string_view text);
+
+// ID=KEYFILE[,quota=SIZE|,read-only-of=ID]
 struct SpaceOption {
     std::uint32_t id;
     std::string key_file;
-    std::uint64_t quota_bytes; // 0: none
+    std::uint64_t quota_bytes;  // 0: none
+    std::uint32_t read_only_of; // 0: it isn't
 };
 SpaceOption parse_space(std::string_view text);
 

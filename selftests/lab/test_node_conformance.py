@@ -18,6 +18,7 @@ REFUSALS = ["drop-short", "drop-version", "drop-type", "drop-malformed", "drop-t
             "damaged", "repeated", "no-session", "peer", "level", "rebooted", "stale", "window", "length", "fault",
             "perm", "no-memory"]
 
+VIEW = 2  # a space
 PROGRAM = cache.REPO / "out" / "bin" / "node-conformance"
 
 
@@ -46,8 +47,10 @@ def conform(machine, *words):
 def test_kernel_node(lab):
     with Rack(lab) as rack:
         node = rack.node("compute", "64M")
+        node.add_view(VIEW)
         before = node.counters()
-        conform(lab["compute"], "--node", f"127.0.0.1:{rmem.PORT}", "--space", str(node.SPACE), "--key", node.key_path)
+        conform(lab["compute"], "--node", f"127.0.0.1:{rmem.PORT}", "--space", str(node.SPACE), "--key", node.key_path,
+                "--view", str(VIEW), "--view-key", node.space_key_path(VIEW))
         grown = rmemlab.growth(node.counters, before)
         assert not set(REFUSALS) - set(grown), f"refused, but not counted: {set(REFUSALS) - set(grown)}"
         assert node.status()["regions"] == 0, "regions are left, though every test gives back what it takes"

@@ -2,6 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """Several clients of one node."""
 
+import errno
+import json
+
 import rmemlab
 from remoralab import rmem, tap
 from remoralab.rmem import Rack, wait_until
@@ -104,12 +107,78 @@ with open("{heir.path}", "rb") as device:
 """)
 
 
+def test_readers(lab):
+    """Who has the key of a read-only view sees what is written, and changes nothing."""
+    left, right, memory = lab["left"], lab["right"], lab["memory"]
+    with Rack(lab) as rack:
+        node = rack.node("memory", "96M")
+        device = rack.attach("left", node, "16M")
+        key = node.add_view(OTHER)
+        add, delete = ["node", "space", "add"], ["node", "space", "del"]
+        spare = f"3={node.space_key_path(OTHER)}"
+        for wanted, says in [(f"{spare},read-only-of={OTHER}", "read-only itself"),
+                             (f"{spare},read-only-of=9", "is no space"),
+                             (f"3={node.key_path},read-only-of={node.SPACE}", "readers need another"),
+                             (f"{spare},quota=1M,read-only-of={node.SPACE}", "allocates nothing"),
+                             (f"{OTHER}={node.key_path},read-only-of=9", "is no space")]:
+            rmemlab.cli_refused(memory, *add, wanted, says=says)
+        for words in ([], ["--force"]):
+            rmemlab.cli_refused(memory, *delete, *words, str(node.SPACE), says="read-only views")
+        said = json.loads(rmem.remora(memory, "node", "space", "list", "--json").out)
+        assert {each["space"]: each["read_only_of"] for each in said} == {node.SPACE: 0, OTHER: node.SPACE}, said
+        assert f"read-only of {node.SPACE}\n" in rmem.remora(memory, "node", "space", "list").out
+
+        rmem.load(right, rmem.CLIENT)
+        of_view = ["--space", str(OTHER)]
+        rmemlab.cli_refused(right, *rmem.attach_words(right, node, "16M", *of_view, key=key), says="SPACE is read-only")
+        reader = rack.attach("right", node, None, *of_view, key=key)
+        address = device.status()["address"]
+        for value in (1, 2):
+            left.run(f"head -c 1M /dev/zero | tr '\\0' '\\{value}' | dd of={device.path} bs=1M iflag=fullblock "
+                     "oflag=direct status=none")
+            python(right, READER.format(path=reader.path, address=address, value=value, eacces=errno.EACCES))
+        reader.detach()
+        rmem.remora(memory, *delete, str(OTHER))
+        left.run(f"head -c 1M {device.path} | tr -d '\\2' | cmp - /dev/null")
+
+
+# Operations by hand, of include/uapi/remora_rmem_io.h.
+READER = """
+import ctypes, fcntl, os, struct
+
+READ, WRITE, ZERO = 1, 2, 3
+IO, ALLOC, FREE = 0x4050ba01, 0xc018ba02, 0x4010ba03
+data = ctypes.create_string_buffer(4096)
+device = os.open("{path}", os.O_RDWR)
+
+def io(kind):
+    fcntl.ioctl(device, IO, struct.pack("<BBHIQQ56x", kind, 0, 0, 4096, {address}, ctypes.addressof(data)
+                                        if kind != ZERO else 0))
+
+def refused(call, *args):
+    try:
+        call(*args)
+    except OSError as error:
+        assert error.errno == {eacces}, error
+    else:
+        raise SystemExit("not refused")
+
+for _ in range(2):
+    io(READ)
+    assert data.raw == bytes([{value}]) * 4096, data.raw[:16]
+    refused(io, WRITE)
+    refused(io, ZERO)
+    refused(fcntl.ioctl, device, ALLOC, struct.pack("<QQII", 65536, 0, 3, 0))
+    refused(fcntl.ioctl, device, FREE, struct.pack("<QQ", {address}, 16 << 20))
+"""
+
+
 def python(machine, text):
     machine.run(["python3", "-c", text], timeout=rmemlab.LOAD_S)
 
 
 TESTS = [test_two_clients_of_one_node, test_client_that_vanishes, test_quota_of_a_node, test_two_tenants,
-         rmemlab.test_modules_go]
+         test_readers, rmemlab.test_modules_go]
 
 if __name__ == "__main__":
     tap.main("triple", TESTS)

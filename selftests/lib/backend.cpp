@@ -16,7 +16,8 @@ namespace remora::test {
 
 namespace {
 
-constexpr Key key{1, 2, 3, 4, 5};
+constexpr Key key{1, 2, 3, 4, 5}, view_key{6, 7, 8};
+constexpr std::uint32_t space = 1, view = 2;
 
 rmem_node_config node_config(std::uint32_t sessions_max, std::uint32_t session_idle_ms) {
     static std::atomic<std::uint64_t> boot{0x1000};
@@ -58,7 +59,8 @@ TestNode::TestNode(std::uint16_t port, std::uint32_t sessions_max, std::uint32_t
     : socket_("", port, false),
       node_(node_config(sessions_max, session_idle_ms), false, 1),
       worker_(node_, socket_, 0) {
-    node_.add_space(1, key, 0);
+    node_.add_space(space, key, 0);
+    node_.add_view(view, view_key, space);
     thread_ = std::thread(&daemon::Worker::run, &worker_);
 }
 
@@ -215,23 +217,41 @@ void Relay::run() {
     }
 }
 
-const std::string& key_file() {
-    static const std::string file = [] {
-        std::string name = testing::TempDir() + "remora-lib-key-XXXXXX";
-        int fd = mkstemp(name.data());
+namespace {
+
+// Gone when the program ends.
+class KeyFile {
+public:
+    explicit KeyFile(const Key& key) {
+        int fd = mkstemp(name_.data());
         std::string text = key_text(key) + "\n";
         if (fd < 0 || write(fd, text.data(), text.size()) < 0)
             std::abort();
         close(fd);
-        static std::string kept = name;
-        std::atexit([] { unlink(kept.c_str()); });
-        return name;
-    }();
-    return file;
+    }
+    ~KeyFile() { unlink(name_.c_str()); }
+    KeyFile(const KeyFile&) = delete;
+    KeyFile& operator=(const KeyFile&) = delete;
+    const std::string& name() const { return name_; }
+
+private:
+    std::string name_ = testing::TempDir() + "remora-lib-key-XXXXXX";
+};
+
+} // namespace
+
+const std::string& key_file() {
+    static const KeyFile file(key);
+    return file.name();
 }
 
 std::string udp_target(std::uint16_t port) {
     return "udp:127.0.0.1:" + std::to_string(port) + ",key=" + key_file();
+}
+
+std::string view_target(std::uint16_t port) {
+    static const KeyFile file(view_key);
+    return fmt::format("udp:127.0.0.1:{},key={},space={}", port, file.name(), view);
 }
 
 std::vector<Kind> kinds() {

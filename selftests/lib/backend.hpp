@@ -123,6 +123,8 @@ const std::string& key_file();
 
 // What remote_open() is given for a node at this port.
 std::string udp_target(std::uint16_t port);
+// And to see the same memory, but not to change it.
+std::string view_target(std::uint16_t port);
 
 enum class Kind { embedded, udp, bad_network, given };
 

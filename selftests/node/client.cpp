@@ -7,8 +7,8 @@
 
 namespace remora::test {
 
-Client::Client(rmem_integrity level, unsigned int from, std::uint16_t datagram_bytes)
-    : level_(level), from_(from), datagram_bytes_(datagram_bytes) {
+Client::Client(rmem_integrity level, unsigned int from, std::uint16_t datagram_bytes, bool reader)
+    : level_(level), from_(from), datagram_bytes_(datagram_bytes), reader_(reader) {
     Bytes random = random_bytes(name.size());
     std::copy(random.begin(), random.end(), name.begin());
     Answer answer = pair().ask_one(open_request());
@@ -40,7 +40,9 @@ Message Client::request(rmem_type type) {
     message.from = from_;
     message.head.type = type;
     message.head.integrity = level_;
-    message.head.space = pair().space();
+    message.head.space = reader_ ? pair().view() : pair().space();
+    if (reader_)
+        message.key = pair().view_key();
     message.head.session = session;
     message.head.boot = this_boot;
     message.head.id = next_id++;

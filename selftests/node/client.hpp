@@ -14,8 +14,9 @@ Bytes random_bytes(std::size_t bytes);
 class Client {
 public:
     // Opens a session at this level, from one of the client's sockets; answers share datagrams of
-    // that many bytes.
-    explicit Client(rmem_integrity level, unsigned int from = 0, std::uint16_t datagram_bytes = 0);
+    // that many bytes. A reader's is of the view.
+    explicit Client(rmem_integrity level, unsigned int from = 0, std::uint16_t datagram_bytes = 0,
+                    bool reader = false);
     // Frees what it allocated and closes; the node is left as it was.
     ~Client();
     Client(const Client&) = delete;
@@ -68,6 +69,7 @@ private:
     rmem_integrity level_;
     unsigned int from_;
     std::uint16_t datagram_bytes_;
+    bool reader_;
     std::map<unsigned int, std::uint64_t> regions_; // allocated: bytes, rounded up
 };
 

@@ -3,7 +3,8 @@
  * node-conformance: does a memory node answer as the core does?
  *
  *	node-conformance					a remora-node of its own
- *	node-conformance --node HOST:PORT --space ID --key FILE	any node, the kernel's too
+ *	node-conformance --node HOST:PORT --space ID --key FILE --view ID --view-key FILE
+ *								any node, the kernel's too
  *
  * --daemon FILE says where remora-node is (default: beside this program), --threads N how many
  *threads it gets, --seed N replays random tests. GoogleTest's options work as ever.
@@ -28,8 +29,8 @@ namespace remora::test {
 namespace {
 
 struct Options {
-    std::string node, key_file, daemon, threads = "1";
-    std::uint32_t space = 1;
+    std::string node, key_file, view_key_file, daemon, threads = "1";
+    std::uint32_t space = 1, view = 2;
     std::uint64_t seed = 0;
 };
 
@@ -41,6 +42,8 @@ Options parse(int argc, char** argv) {
         {"node", required_argument, nullptr, 'n'},
         {"space", required_argument, nullptr, 's'},
         {"key", required_argument, nullptr, 'k'},
+        {"view", required_argument, nullptr, 'v'},
+        {"view-key", required_argument, nullptr, 'w'},
         {"daemon", required_argument, nullptr, 'd'},
         {"threads", required_argument, nullptr, 't'},
         {"seed", required_argument, nullptr, 'r'},
@@ -55,11 +58,16 @@ Options parse(int argc, char** argv) {
             options.node = optarg;
             break;
         case 's':
-            options.space =
-                static_cast<std::uint32_t>(parse_number(optarg, 1, UINT32_MAX, "space id"));
+            options.space = parse_space_id(optarg);
             break;
         case 'k':
             options.key_file = optarg;
+            break;
+        case 'v':
+            options.view = parse_space_id(optarg);
+            break;
+        case 'w':
+            options.view_key_file = optarg;
             break;
         case 'd':
             options.daemon = optarg;
@@ -74,12 +82,14 @@ Options parse(int argc, char** argv) {
             throw Misuse("see the top of selftests/node/main.cpp for what it takes");
         }
     }
-    if (options.node.empty() != options.key_file.empty())
-        throw Misuse("--node and --key go together");
+    if (options.node.empty() != options.key_file.empty() ||
+        options.node.empty() != options.view_key_file.empty())
+        throw Misuse("--node, --key and --view-key go together");
     return options;
 }
 
-Target target_at(const Endpoint& endpoint, std::uint32_t space, const Key& key) {
+Target target_at(const Endpoint& endpoint, const Options& options, const Key& key,
+                 const Key& view_key) {
     addrinfo hints{};
     hints.ai_socktype = SOCK_DGRAM;
     addrinfo* list = nullptr;
@@ -90,8 +100,10 @@ Target target_at(const Endpoint& endpoint, std::uint32_t space, const Key& key) 
     Target target{};
     std::memcpy(&target.address, list->ai_addr, list->ai_addrlen);
     target.length = list->ai_addrlen;
-    target.space = space;
+    target.space = options.space;
     target.key = key;
+    target.view = options.view;
+    target.view_key = view_key;
     return target;
 }
 
@@ -120,12 +132,15 @@ int run_tests(const Target& target) {
 
 int run_with_daemon(const Options& options) {
     Scratch scratch;
-    Key key = key_random();
+    Key key = key_random(), view_key = key_random();
     key_write(key, scratch.file("key"));
+    key_write(view_key, scratch.file("view-key"));
     NodeProcess node(options.daemon,
                      {"--memory", "64M", "--no-lock", "--threads", options.threads, "--space",
-                      fmt::format("{}={}", options.space, scratch.file("key"))});
-    int result = run_tests(target_at({"127.0.0.1", node.port()}, options.space, key));
+                      fmt::format("{}={}", options.space, scratch.file("key")), "--space",
+                      fmt::format("{}={},read-only-of={}", options.view, scratch.file("view-key"),
+                                  options.space)});
+    int result = run_tests(target_at({"127.0.0.1", node.port()}, options, key, view_key));
     int status = node.stop();
     if (status)
         fmt::print(stderr, "node-conformance: remora-node ended with wait status {:#x}\n",
@@ -140,8 +155,9 @@ int run(int argc, char** argv) {
     fmt::print("replay random tests by --seed {}\n", options.seed);
     if (options.node.empty())
         return run_with_daemon(options);
-    return run_tests(target_at(parse_endpoint(options.node, RMEM_PORT), options.space,
-                               key_read(options.key_file).key));
+    return run_tests(target_at(parse_endpoint(options.node, RMEM_PORT), options,
+                               key_read(options.key_file).key,
+                               key_read(options.view_key_file).key));
 }
 
 } // namespace

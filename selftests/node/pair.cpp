@@ -72,6 +72,7 @@ class ReferenceSide final : public Side {
 public:
     ReferenceSide(const Target& target, const rmem_node_config& config) : node_(config, false, 1) {
         node_.add_space(target.space, target.key, 0);
+        node_.add_view(target.view, target.view_key, target.space);
     }
 
     std::vector<Bytes> exchange(const Bytes& datagram, unsigned int from) override {
@@ -193,7 +194,10 @@ std::vector<Bytes> NetworkSide::exchange(const Bytes& datagram, unsigned int fro
 // ---- both ----
 
 Pair::Pair(const Target& target)
-    : target_(target), key_(loaded(target.key)), network_(std::make_unique<NetworkSide>(target)) {
+    : target_(target),
+      key_(loaded(target.key)),
+      view_key_(loaded(target.view_key)),
+      network_(std::make_unique<NetworkSide>(target)) {
     base_crc32c_setup();
     probe();
     rmem_node_config config{};
@@ -202,7 +206,7 @@ Pair::Pair(const Target& target)
     config.pages = reference_bytes / page_bytes_;
     config.pool_pages = 16;
     config.piece_bytes = piece_bytes_;
-    config.spaces_max = 1;
+    config.spaces_max = 2;
     config.sessions_max = 64;
     config.regions_max = 64;
     reference_ = std::make_unique<ReferenceSide>(target, config);
@@ -276,7 +280,8 @@ Answer Pair::decode_one(Side& side, const Messages& messages, const rmem_datagra
     answer.head = in.head;
     auto payload = datagram.begin() + static_cast<std::ptrdiff_t>(in.payload_offset);
     answer.payload.assign(payload, payload + in.payload_bytes);
-    if (rmem_datagram_verify(&in, &key_, datagram.data()) != RMEM_WIRE_GOOD)
+    const base_siphash_key& key = in.head.space == target_.view ? view_key_ : key_;
+    if (rmem_datagram_verify(&in, &key, datagram.data()) != RMEM_WIRE_GOOD)
         throw Failure("an answer doesn't verify: {}", described(answer));
     auto message = std::find_if(messages.begin(), messages.end(), [&](const Message& each) {
         return each.head.id == answer.head.id;

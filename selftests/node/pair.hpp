@@ -77,6 +77,8 @@ struct Target {
     socklen_t length;
     std::uint32_t space;
     Key key;
+    std::uint32_t view; // a read-only one of space
+    Key view_key;
 };
 
 inline constexpr unsigned int client_sockets = 3;
@@ -114,6 +116,8 @@ public:
 
     std::uint32_t space() const { return target_.space; }
     const Key& key() const { return target_.key; }
+    std::uint32_t view() const { return target_.view; }
+    const Key& view_key() const { return target_.view_key; }
     std::uint32_t page_bytes() const { return page_bytes_; }
     std::uint32_t piece_bytes() const { return piece_bytes_; }
     NetworkSide& network() { return *network_; }
@@ -133,7 +137,7 @@ private:
     void probe();
 
     Target target_;
-    base_siphash_key key_;
+    base_siphash_key key_, view_key_;
     std::unique_ptr<NetworkSide> network_;
     std::unique_ptr<Side> reference_;
     std::uint32_t page_bytes_ = 0;

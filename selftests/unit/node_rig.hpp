@@ -138,7 +138,12 @@ public:
         return rmem_node_space_add(&core, space, key_bytes, quota) == RMEM_SPACE_OK;
     }
 
-    // By force: with all that is in it. False: there is none.
+    bool add_view(uint32_t space, uint32_t base, uint8_t key = 99) {
+        uint8_t bytes[BASE_SIPHASH_KEY_BYTES] = {key};
+        return rmem_node_space_add_view(&core, space, bytes, base) == RMEM_SPACE_OK;
+    }
+
+    // By force: with all that is in it. False: there is none, or it has views.
     bool remove_space(uint32_t space) {
         rmem_node_call call;
         if (!rmem_node_call_clear(&core, &call, space))

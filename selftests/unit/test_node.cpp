@@ -95,7 +95,7 @@ TEST_F(NodeTest, PageFreedBetweenCheckAndPartReadsAsZero) {
 
 // What a caller in the node's process sees is what messages see, and refused for the same reasons.
 TEST_F(NodeTest, AccessWithoutMessages) {
-    uint32_t space = rmem_sessions_find(&node.core.sessions, client.session)->place.index;
+    uint32_t space = rmem_sessions_find(&node.core.sessions, client.session)->place.memory;
     rmem_answer found;
     auto access = [&](uint8_t type, uint64_t at, uint32_t bytes) {
         return rmem_node_access(&node.core, space, type, at, bytes, &found);

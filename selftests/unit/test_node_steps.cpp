@@ -275,6 +275,20 @@ TEST_F(NodeZero, IsSlowByWhatItCuts) {
     EXPECT_FALSE(rmem_node_is_slow(&small.core, &h));
 }
 
+TEST_F(NodeZero, IsRefusedToAView) {
+    ASSERT_TRUE(node.add_view(2, 1));
+    Client reader(3, 2);
+    node.open(reader, 1);
+    rmem_head h = reader.head(RMEM_ZERO, addr + 1, large - 1);
+    ASSERT_TRUE(is_slow(h));
+    for (int copy = 0; copy < 2; copy++) {
+        rmem_answer answer = node.request(reader, h);
+        EXPECT_EQ(answer.reason, RMEM_NODE_PERM);
+        EXPECT_EQ(answer.reply.status, RMEM_PERM);
+    }
+    expect(0, 4 * large, 1);
+}
+
 TEST_F(NodeZero, ClearsToTheByteInBoundedSteps) {
     rmem_head h = zero(1, 4 * large - 3);
     rmem_node_call call = node.begin(client, h);

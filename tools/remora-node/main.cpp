@@ -133,9 +133,13 @@ std::vector<Socket> open_sockets(const Options& options) {
 }
 
 void add_spaces(Node& node, const Options& options) {
-    for (const SpaceOption& space : options.spaces)
-        node.add_space(space.id, key_read_warning(space.key_file, "remora-node"),
-                       space.quota_bytes);
+    for (const SpaceOption& space : options.spaces) {
+        Key key = key_read_warning(space.key_file, "remora-node");
+        if (space.read_only_of)
+            node.add_view(space.id, key, space.read_only_of);
+        else
+            node.add_space(space.id, key, space.quota_bytes);
+    }
     if (options.spaces.empty())
         fmt::print(stderr, "remora-node: warning: no --space: nobody can use this node\n");
 }

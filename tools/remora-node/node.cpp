@@ -22,6 +22,30 @@ bool may_join(const Outbox::Open& open, const Path& path, const rmem_head& head)
            open.head.integrity == head.integrity && open.path == path;
 }
 
+void check_added(rmem_space_error error, std::uint32_t id, std::uint32_t base) {
+    switch (error) {
+    case RMEM_SPACE_OK:
+        return;
+    case RMEM_SPACE_EXISTS:
+        throw Failure("space {} is there twice: give each an id of its own", id);
+    case RMEM_SPACE_FULL:
+        throw Failure("no room for space {}: raise --spaces", id);
+    case RMEM_SPACE_QUOTA:
+        throw Failure("space {} has a quota below one page: raise it", id);
+    case RMEM_SPACE_NO_BASE:
+        throw Failure("space {} is read-only of {}, which isn't there: give that one first", id,
+                      base);
+    case RMEM_SPACE_IS_VIEW:
+        throw Failure("space {} is read-only of {}, which is so itself: name what that one shows",
+                      id, base);
+    case RMEM_SPACE_SAME_KEY:
+        throw Failure("space {} has the key of {}, so its readers could write: give it another", id,
+                      base);
+    default:
+        throw Failure("space {} is refused: give an id from 1 up", id);
+    }
+}
+
 } // namespace
 
 bool operator==(const Path& a, const Path& b) {
@@ -47,18 +71,11 @@ Node::Node(const rmem_node_config& config, bool lock_memory, unsigned int thread
     : host_(config, lock_memory), threads_(threads) {}
 
 void Node::add_space(std::uint32_t id, const Key& key, std::uint64_t quota_bytes) {
-    switch (host_.add_space(id, key.data(), quota_bytes)) {
-    case RMEM_SPACE_OK:
-        return;
-    case RMEM_SPACE_EXISTS:
-        throw Failure("space {} is there twice: give each an id of its own", id);
-    case RMEM_SPACE_FULL:
-        throw Failure("no room for space {}: raise --spaces", id);
-    case RMEM_SPACE_QUOTA:
-        throw Failure("space {} has a quota below one page: raise it", id);
-    default:
-        throw Failure("space {} is refused: give an id from 1 up", id);
-    }
+    check_added(host_.add_space(id, key.data(), quota_bytes), id, 0);
+}
+
+void Node::add_view(std::uint32_t id, const Key& key, std::uint32_t base) {
+    check_added(host_.add_view(id, key.data(), base), id, base);
 }
 
 // ---- grace ----

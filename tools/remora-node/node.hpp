@@ -93,6 +93,8 @@ public:
     Node(const rmem_node_config& config, bool lock_memory, unsigned int threads);
 
     void add_space(std::uint32_t id, const Key& key, std::uint64_t quota_bytes);
+    // Of the space with the id base, which is there already.
+    void add_view(std::uint32_t id, const Key& key, std::uint32_t base);
 
     // Each thread brackets its work, answers sent included; between, it holds no page.
     void enter(unsigned int thread);

@@ -38,7 +38,8 @@ void declare(CLI::App& program, Texts& texts, Options& options) {
     program.add_option("--spaces", texts.spaces_max, "At most N address spaces; 256");
     program.add_option("--session-idle", texts.session_idle,
                        "SECONDS after which an unused session may make room; 60");
-    program.add_option("--space", texts.spaces, "ID=KEYFILE[,quota=SIZE]; repeatable")
+    program
+        .add_option("--space", texts.spaces, "ID=KEYFILE[,quota=SIZE|,read-only-of=ID]; repeatable")
         ->allow_extra_args(false);
     program.add_option("--threads", texts.threads, "N threads; 1");
     program.add_flag("--no-lock", texts.no_lock, "Do without locked memory");

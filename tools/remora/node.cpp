@@ -49,6 +49,8 @@ void add_space(netlink::Family& family, const Space& space) {
     request.bytes(RMEM_NODE_A_KEY, space.key.data(), space.key.size());
     if (space.option.quota_bytes)
         request.u64(RMEM_NODE_A_QUOTA, space.option.quota_bytes);
+    if (space.option.read_only_of)
+        request.u32(RMEM_NODE_A_READ_ONLY_OF, space.option.read_only_of);
     try {
         family.call(std::move(request));
     } catch (const netlink::Refused& refused) {
@@ -128,13 +130,8 @@ void node_status(bool json, const std::string& socket) {
 
 // ---- spaces ----
 
-std::uint32_t space_id(const std::string& text) {
-    return static_cast<std::uint32_t>(
-        parse_number(text, 1, std::numeric_limits<std::uint32_t>::max(), "space id"));
-}
-
 void space_del(const std::string& text, bool force) {
-    std::uint32_t id = space_id(text);
+    std::uint32_t id = parse_space_id(text);
     Request request(RMEM_NODE_CMD_SPACE_DEL);
     request.u32(RMEM_NODE_A_SPACE, id);
     if (force)
@@ -148,15 +145,10 @@ void space_del(const std::string& text, bool force) {
 
 void space_list(bool json) {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
-    Table table({"SPACE", "PROMISED", "QUOTA", "REGIONS"});
+    Table table(space_columns());
     for (const SpaceReport& space : kernel_spaces()) {
-        list.push_back({{"space", space.id},
-                        {"promised_bytes", space.promised_bytes},
-                        {"quota_bytes", space.quota_bytes},
-                        {"regions", space.regions}});
-        table.add({fmt::to_string(space.id), size_text(space.promised_bytes),
-                   space.quota_bytes ? size_text(space.quota_bytes) : "-",
-                   fmt::to_string(space.regions)});
+        list.push_back(space_json(space));
+        table.add(space_row(space));
     }
     if (json)
         fmt::print("{}\n", list.dump(2));
@@ -170,7 +162,7 @@ void add_space_commands(CLI::App& node) {
 
     CLI::App* add = space->add_subcommand("add", "Let the holders of a key use a space");
     auto text = std::make_shared<std::string>();
-    add->add_option("SPACE", *text, "ID=KEYFILE[,quota=SIZE]")->required();
+    add->add_option("SPACE", *text, "ID=KEYFILE[,quota=SIZE|,read-only-of=ID]")->required();
     add->callback([text] {
         Space wanted = read_spaces({*text}).front();
         netlink::Family family = node_family();
@@ -202,7 +194,9 @@ void add_start_command(CLI::App& node) {
     start->add_option("--spaces", options->spaces_max, "At most N address spaces");
     start->add_option("--session-idle", options->idle,
                       "SECONDS after which an unused session may make room");
-    start->add_option("--space", options->spaces, "ID=KEYFILE[,quota=SIZE]; repeatable")
+    start
+        ->add_option("--space", options->spaces,
+                     "ID=KEYFILE[,quota=SIZE|,read-only-of=ID]; repeatable")
         ->allow_extra_args(false);
     start->callback([options] { node_start(*options); });
 }

@@ -10,6 +10,7 @@
 
 #include "support/descriptor.hpp"
 #include "support/failure.hpp"
+#include "support/parse.hpp"
 #include "uapi/remora_node.h"
 
 namespace remora {
@@ -92,8 +93,27 @@ std::vector<SpaceReport> kernel_spaces() {
     std::vector<SpaceReport> spaces;
     for (const Attributes& space : node_family().dump(Request(RMEM_NODE_CMD_SPACES)))
         spaces.push_back({space.number(RMEM_NODE_A_SPACE), space.number(RMEM_NODE_A_PROMISED),
-                          space.number(RMEM_NODE_A_QUOTA), space.number(RMEM_NODE_A_REGIONS)});
+                          space.number(RMEM_NODE_A_QUOTA), space.number(RMEM_NODE_A_REGIONS),
+                          space.number(RMEM_NODE_A_READ_ONLY_OF)});
     return spaces;
+}
+
+nlohmann::ordered_json space_json(const SpaceReport& space) {
+    return {{"space", space.id},
+            {"promised_bytes", space.promised_bytes},
+            {"quota_bytes", space.quota_bytes},
+            {"regions", space.regions},
+            {"read_only_of", space.read_only_of}};
+}
+
+std::vector<std::string> space_columns() {
+    return {"SPACE", "PROMISED", "QUOTA", "REGIONS", "ACCESS"};
+}
+
+std::vector<std::string> space_row(const SpaceReport& space) {
+    return {fmt::to_string(space.id), size_text(space.promised_bytes),
+            space.quota_bytes ? size_text(space.quota_bytes) : "-", fmt::to_string(space.regions),
+            space.read_only_of ? fmt::format("read-only of {}", space.read_only_of) : "full"};
 }
 
 } // namespace remora

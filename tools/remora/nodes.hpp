@@ -20,7 +20,13 @@ NodeReport daemon_report(const std::string& socket);
 
 struct SpaceReport {
     std::uint64_t id, promised_bytes, quota_bytes, regions;
+    std::uint64_t read_only_of; // 0: it isn't
 };
+
+nlohmann::ordered_json space_json(const SpaceReport& space);
+// For a table.
+std::vector<std::string> space_columns();
+std::vector<std::string> space_row(const SpaceReport& space);
 
 // The kernel's node's.
 std::vector<SpaceReport> kernel_spaces();

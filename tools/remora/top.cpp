@@ -117,7 +117,7 @@ struct Shown {
     Json nodes = Json::array(), devices = Json::array();
     Table node_table{{"LENT", "PORT", "MEMORY", "PROMISED", "WRITTEN TO", "SESSIONS", "READ/S",
                       "MB/S", "WRITE/S", "MB/S", "ATOMIC/S", "PUT/S", "DROP/S"}};
-    Table space_table{{"SPACE", "PROMISED", "QUOTA", "REGIONS"}};
+    Table space_table{space_columns()};
     Table device_table{{"USED", "NODE", "STATE", "READ/S", "MB/S", "P50", "P99", "WRITE/S", "MB/S",
                         "P50", "P99", "ATOMIC/S", "PUT/S", "P50", "P99", "RETRY/S"}};
     bool has_spaces = false;
@@ -125,13 +125,8 @@ struct Shown {
 
 void show_spaces(const Node& node, Json& json, Shown& shown) {
     for (const SpaceReport& space : node.spaces) {
-        json["spaces"].push_back({{"space", space.id},
-                                  {"promised_bytes", space.promised_bytes},
-                                  {"quota_bytes", space.quota_bytes},
-                                  {"regions", space.regions}});
-        shown.space_table.add({fmt::to_string(space.id), size_text(space.promised_bytes),
-                               space.quota_bytes ? size_text(space.quota_bytes) : "-",
-                               fmt::to_string(space.regions)});
+        json["spaces"].push_back(space_json(space));
+        shown.space_table.add(space_row(space));
         shown.has_spaces = true;
     }
 }

@@ -118,6 +118,12 @@ enum rmem_space_error rmem_node_space_add(struct rmem_node *node, u32 space,
 	return rmem_spaces_add(&node->spaces, space, key, quota_pages);
 }
 
+enum rmem_space_error rmem_node_space_add_view(struct rmem_node *node, u32 space,
+					       const u8 key[BASE_SIPHASH_KEY_BYTES], u32 base)
+{
+	return rmem_spaces_add_view(&node->spaces, space, key, base);
+}
+
 enum rmem_space_error rmem_node_space_del(struct rmem_node *node, u32 space)
 {
 	return rmem_spaces_del(&node->spaces, space);
@@ -202,7 +208,10 @@ enum rmem_node_reason rmem_node_judge(struct rmem_session *session, const struct
 {
 	switch (rmem_session_check(session, head->id, head->floor)) {
 	case RMEM_SESSION_FRESH:
-		return RMEM_NODE_EXECUTED;
+		/* A session is of a view for good, so this needs no mark to be said again. */
+		return session->place.read_only && rmem_type_changes(head->type) ?
+			       RMEM_NODE_PERM :
+			       RMEM_NODE_EXECUTED;
 	case RMEM_SESSION_REPEATED:
 		return RMEM_NODE_REPEATED;
 	case RMEM_SESSION_REFUSED:

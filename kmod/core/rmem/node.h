@@ -82,11 +82,14 @@ void rmem_node_init(struct rmem_node *node, const struct rmem_node_config *confi
 /*
  * Spaces. Call lock and slow lock. After a deletion let a grace period pass before the call
  * lock is released: the slot, and so the key in it, may be used again by the next addition.
- * Sessions of a deleted space are refused from then on. Quotas are rounded down to pages.
+ * Sessions of a deleted space are refused from then on. Quotas are rounded down to pages. A view
+ * shows the space with the id base to those who may only read (space.h).
  */
 enum rmem_space_error rmem_node_space_add(struct rmem_node *node, u32 space,
 					  const u8 key[BASE_SIPHASH_KEY_BYTES],
 					  u64 quota_bytes /* 0: none */);
+enum rmem_space_error rmem_node_space_add_view(struct rmem_node *node, u32 space,
+					       const u8 key[BASE_SIPHASH_KEY_BYTES], u32 base);
 enum rmem_space_error rmem_node_space_del(struct rmem_node *node, u32 space);
 
 /* Forget the keys of deleted spaces, after the grace period. Call lock. */
@@ -201,7 +204,7 @@ void rmem_node_put(struct rmem_node *node, const struct rmem_head *head, const v
  * needs no session. READ or WRITE of at most config.piece_bytes, the latter for an integer
  * (atomic.h), too; EXECUTED: extents are what to copy or change. It is his to keep apart who is
  * about the same bytes, and to let all that he copies end before a page that
- * rmem_node_scrub_next() handed out is zeroed. space_index: of a session's place.
+ * rmem_node_scrub_next() handed out is zeroed. space_index: a session's place.memory.
  */
 enum rmem_node_reason rmem_node_access(struct rmem_node *node, u32 space_index, u8 type, u64 addr,
 				       u32 bytes, struct rmem_answer *answer);

@@ -364,7 +364,7 @@ static void alloc_admit(struct rmem_node *node, struct rmem_node_call *call)
 		finish(node, call, reason);
 		return;
 	}
-	if (rmem_alloc_make(&node->alloc, &node->spaces, session->place.index, &wish, &call->work))
+	if (rmem_alloc_make(&node->alloc, &node->spaces, session->place.memory, &wish, &call->work))
 		go_on(call, alloc_work, NO_SLOT);
 	else
 		alloc_done(node, call);
@@ -412,7 +412,7 @@ static void free_admit(struct rmem_node *node, struct rmem_node_call *call)
 	enum rmem_node_reason reason = admit(node, call, &session);
 
 	if (reason == RMEM_NODE_EXECUTED)
-		region = free_find(node, call, session->place.index, &reason);
+		region = free_find(node, call, session->place.memory, &reason);
 	if (!region) {
 		if (reason == RMEM_NODE_FAULT)
 			rmem_session_refuse(session, call->head.id);
@@ -450,9 +450,9 @@ static void zero_work(struct rmem_node *node, struct rmem_node_call *call)
 	if (call->head.id < session->floor) {
 		finish(node, call, RMEM_NODE_STALE);
 	} else if (call->cut[0].left) {
-		zero_next(node, call, session->place.index, 0);
+		zero_next(node, call, session->place.memory, 0);
 	} else if (call->cut[1].left) {
-		zero_next(node, call, session->place.index, 1);
+		zero_next(node, call, session->place.memory, 1);
 	} else {
 		rmem_session_done(session, call->head.id);
 		finish(node, call, RMEM_NODE_EXECUTED);
@@ -466,7 +466,7 @@ static void zero_admit(struct rmem_node *node, struct rmem_node_call *call)
 	enum rmem_node_reason reason = admit(node, call, &session);
 
 	if (reason == RMEM_NODE_EXECUTED) {
-		reason = rmem_node_clear(node, session->place.index, head, &call->answer);
+		reason = rmem_node_clear(node, session->place.memory, head, &call->answer);
 		if (reason == RMEM_NODE_FAULT)
 			rmem_session_refuse(session, head->id);
 	}
@@ -574,9 +574,10 @@ bool rmem_node_call_clear(const struct rmem_node *node, struct rmem_node_call *c
 
 	base_zero(call, sizeof(*call));
 	go_on(call, clear_find_session, NO_SLOT);
-	if (found)
-		rmem_spaces_place(&node->spaces, found, &call->attempt.place);
-	return found;
+	if (!found || found->views)
+		return false;
+	rmem_spaces_place(&node->spaces, found, &call->attempt.place);
+	return true;
 }
 
 /* ---- all of them ---------------------------------------------------------------------------- */

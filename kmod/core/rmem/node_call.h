@@ -71,7 +71,8 @@ void rmem_node_call_begin(const struct rmem_node *node, struct rmem_node_call *c
 /*
  * What no client asks for, but the operator: end all sessions of a space and free all of its
  * regions, so that it can be deleted (rmem_node_space_del(), in the same hold of the call
- * lock). There is nothing to answer. False: no such space, and no call begun.
+ * lock). There is nothing to answer. False: no such space, or it has views; no call begun. A
+ * view's memory isn't its own, and stays.
  */
 bool rmem_node_call_clear(const struct rmem_node *node, struct rmem_node_call *call, u32 space);
 

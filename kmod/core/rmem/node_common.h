@@ -13,7 +13,7 @@ enum rmem_node_reason rmem_node_identify(struct rmem_node *node, u64 now_ns,
 					 const struct rmem_head *head, const struct rmem_peer *peer,
 					 struct rmem_session **found);
 
-/* EXECUTED: it is to be executed. */
+/* EXECUTED: it is to be executed. What would change anything is refused to sessions of views. */
 enum rmem_node_reason rmem_node_judge(struct rmem_session *session, const struct rmem_head *head);
 
 void rmem_node_answer(const struct rmem_node *node, const struct rmem_head *head,

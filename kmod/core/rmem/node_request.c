@@ -101,7 +101,7 @@ static void add_extents(const struct rmem_node *node, u32 space_index, u64 addr,
 
 static u32 space_index_of(const struct rmem_node *node, const struct rmem_head *head)
 {
-	return node->sessions.slot[rmem_node_slot(node, head->session)].place.index;
+	return node->sessions.slot[rmem_node_slot(node, head->session)].place.memory;
 }
 
 static enum rmem_node_reason do_read(const struct rmem_node *node, u32 space_index,
@@ -234,7 +234,7 @@ static enum rmem_node_reason do_atomic(struct rmem_node *node, const struct rmem
 		return RMEM_NODE_LENGTH;
 	if (!rmem_session_has_place(session, head->id))
 		return RMEM_NODE_BUSY;
-	reason = do_write(node, session->place.index, head->addr, head->len, answer);
+	reason = do_write(node, session->place.memory, head->addr, head->len, answer);
 	answer->action = RMEM_ACT_ATOMIC;
 	return reason;
 }
@@ -275,7 +275,7 @@ static enum rmem_node_reason do_put(struct rmem_node *node, const struct rmem_se
 				    struct rmem_answer *answer)
 {
 	struct put put = load_put(payload);
-	u32 space_index = session->place.index;
+	u32 space_index = session->place.memory;
 	enum rmem_node_reason reason;
 
 	if (!put_is_sound(node, head, &put))
@@ -463,19 +463,19 @@ static enum rmem_node_reason execute(struct rmem_node *node, const struct rmem_s
 {
 	switch (head->type) {
 	case RMEM_READ:
-		return do_read(node, session->place.index, head, answer);
+		return do_read(node, session->place.memory, head, answer);
 	case RMEM_WRITE:
-		return do_write(node, session->place.index, head->addr, head->len, answer);
+		return do_write(node, session->place.memory, head->addr, head->len, answer);
 	case RMEM_ATOMIC:
 		return do_atomic(node, session, head, answer);
 	case RMEM_PUT:
 		return do_put(node, session, head, payload, answer);
 	case RMEM_READV:
-		return do_readv(node, session->place.index, head, payload, answer);
+		return do_readv(node, session->place.memory, head, payload, answer);
 	case RMEM_WRITEV:
-		return do_writev(node, session->place.index, head, payload, answer);
+		return do_writev(node, session->place.memory, head, payload, answer);
 	default:
-		return rmem_node_clear(node, session->place.index, head, answer);
+		return rmem_node_clear(node, session->place.memory, head, answer);
 	}
 }
 

@@ -75,12 +75,40 @@ enum rmem_space_error rmem_spaces_add(struct rmem_spaces *spaces, u32 id,
 	space->quota_pages = quota_pages;
 	space->pages_promised = 0;
 	space->regions = 0;
+	space->base = 0;
+	space->views = 0;
 	__atomic_store_n(&space->incarnation, ++spaces->incarnations, __ATOMIC_RELAXED);
 	__atomic_store_n(&space->next, *head, __ATOMIC_RELAXED);
 	__atomic_store_n(&space->id, id, __ATOMIC_RELEASE);
 	/* Pairs with rmem_spaces_find(). */
 	__atomic_store_n(head, (u32)(space - spaces->slot) + 1, __ATOMIC_RELEASE);
 	spaces->in_use++;
+	return RMEM_SPACE_OK;
+}
+
+static bool same_key(const struct base_siphash_key *a, const u8 b[BASE_SIPHASH_KEY_BYTES])
+{
+	return a->k[0] == base_load_le64(b) && a->k[1] == base_load_le64(b + 8);
+}
+
+enum rmem_space_error rmem_spaces_add_view(struct rmem_spaces *spaces, u32 id,
+					   const u8 key[BASE_SIPHASH_KEY_BYTES], u32 base)
+{
+	struct rmem_space *seen = base ? rmem_spaces_find(spaces, base) : NULL;
+	enum rmem_space_error error;
+
+	if (!seen)
+		return RMEM_SPACE_NO_BASE;
+	if (seen->base)
+		return RMEM_SPACE_IS_VIEW;
+	if (same_key(&seen->key, key))
+		return RMEM_SPACE_SAME_KEY;
+	error = rmem_spaces_add(spaces, id, key, 0);
+	if (error != RMEM_SPACE_OK)
+		return error;
+	/* Its key is found already, but sessions begin under the slow lock. */
+	rmem_spaces_find(spaces, id)->base = (u32)(seen - spaces->slot) + 1;
+	seen->views++;
 	return RMEM_SPACE_OK;
 }
 
@@ -100,6 +128,8 @@ enum rmem_space_error rmem_spaces_del(struct rmem_spaces *spaces, u32 id)
 
 	if (!space)
 		return RMEM_SPACE_UNKNOWN;
+	if (space->views)
+		return RMEM_SPACE_VIEWED;
 	if (space->regions)
 		return RMEM_SPACE_BUSY;
 	while (&spaces->slot[*link - 1] != space)
@@ -107,8 +137,15 @@ enum rmem_space_error rmem_spaces_del(struct rmem_spaces *spaces, u32 id)
 	/* Its own link stays: who stands on it finds on. */
 	__atomic_store_n(link, space->next, __ATOMIC_RELEASE);
 	__atomic_store_n(&space->id, 0, __ATOMIC_RELEASE);
+	if (space->base)
+		spaces->slot[space->base - 1].views--;
 	spaces->in_use--;
 	return RMEM_SPACE_OK;
+}
+
+u32 rmem_spaces_base(const struct rmem_spaces *spaces, const struct rmem_space *space)
+{
+	return space->base ? spaces->slot[space->base - 1].id : 0;
 }
 
 void rmem_spaces_place(const struct rmem_spaces *spaces, const struct rmem_space *space,
@@ -116,6 +153,8 @@ void rmem_spaces_place(const struct rmem_spaces *spaces, const struct rmem_space
 {
 	place->space = space->id;
 	place->index = space - spaces->slot;
+	place->memory = space->base ? space->base - 1 : place->index;
+	place->read_only = space->base;
 	place->incarnation = space->incarnation;
 }
 

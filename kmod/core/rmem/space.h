@@ -4,6 +4,8 @@
  * node, and how much it may have.
  *
  *      id --hash--> head --> slot --> slot        slot: id, key, quota, spans
+ *                              ^       |
+ *                              `-base--'          a view: id, key; what is read is its base's
  *
  * A message names its space before it is known to be genuine, so the way to a
  * key is short, bounded, and takes no lock.
@@ -11,6 +13,10 @@
  * A slot's spans are the addresses given out so far; they only grow while
  * the space lives. A space deleted and added again starts over, as another
  * incarnation: sessions belong to one incarnation, so none outlives its space.
+ *
+ * A view is a space without memory of its own: who holds its key reads all there is in its
+ * base, at the same addresses, and changes nothing. Its base is no view, and can't be deleted
+ * as long as it has views, so a session's memory lives as long as its space.
  *
  * Who: find anywhere, no lock; add and del under the slow lock. Between a del and the
  * next add there must be a grace period: a slot is used again at once.
@@ -35,6 +41,10 @@ enum rmem_space_error {
 	RMEM_SPACE_BUSY = -4,	 /* it has regions */
 	RMEM_SPACE_INVALID = -5, /* id 0 */
 	RMEM_SPACE_QUOTA = -6,	 /* less than a page */
+	RMEM_SPACE_VIEWED = -7,	 /* it has views */
+	RMEM_SPACE_NO_BASE = -8, /* a view's: no space of that id */
+	RMEM_SPACE_IS_VIEW = -9, /* a view's base is one itself */
+	RMEM_SPACE_SAME_KEY = -10, /* a view's and its base's: its readers could write */
 };
 
 struct rmem_space {
@@ -43,6 +53,8 @@ struct rmem_space {
 	u64 incarnation;
 	struct base_siphash_key key;
 	/* The slow path's. */
+	u32 base;  /* a view's: index + 1 of its base's slot; else 0 */
+	u32 views; /* that it is the base of */
 	struct rmem_spans spans;
 	u64 quota_pages; /* 0: none */
 	u64 pages_promised;
@@ -63,6 +75,9 @@ void rmem_spaces_init(struct rmem_spaces *spaces, void *memory, u32 slots);
 
 enum rmem_space_error rmem_spaces_add(struct rmem_spaces *spaces, u32 id,
 				      const u8 key[BASE_SIPHASH_KEY_BYTES], u64 quota_pages);
+/* The same, of a view of the space with the id base. */
+enum rmem_space_error rmem_spaces_add_view(struct rmem_spaces *spaces, u32 id,
+					   const u8 key[BASE_SIPHASH_KEY_BYTES], u32 base);
 enum rmem_space_error rmem_spaces_del(struct rmem_spaces *spaces, u32 id);
 
 /* Forget the keys of spaces that were deleted, once no request that found one runs any more. */
@@ -70,6 +85,9 @@ void rmem_spaces_wipe(struct rmem_spaces *spaces);
 
 /* The space of that id, or NULL. */
 struct rmem_space *rmem_spaces_find(const struct rmem_spaces *spaces, u32 id);
+
+/* The id of the space that this one is a view of; 0: it is none. Slow lock. */
+u32 rmem_spaces_base(const struct rmem_spaces *spaces, const struct rmem_space *space);
 
 /* A space as sessions remember it, and whether it is still there. */
 void rmem_spaces_place(const struct rmem_spaces *spaces, const struct rmem_space *space,

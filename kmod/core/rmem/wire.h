@@ -68,6 +68,13 @@ static inline bool rmem_type_reads(u8 type)
 	return type == RMEM_READ || type == RMEM_READV;
 }
 
+/* Of requests: is it to change memory, or which there is? */
+static inline bool rmem_type_changes(u8 type)
+{
+	return !rmem_type_reads(type) && type != RMEM_OPEN && type != RMEM_CLOSE &&
+	       type != RMEM_FENCE;
+}
+
 /* Bytes of a READV's or WRITEV's ranges, which its payload begins with. */
 static inline u32 rmem_wire_ranges_bytes(const struct rmem_head *head)
 {

@@ -90,7 +90,7 @@ TEST(EndpointText, BracketsIpv6) {
 
 // ---- spaces and devices ----
 
-TEST(ParseSpace, IdFileQuota) {
+TEST(ParseSpace, IdFileQuotaBase) {
     SpaceOption plain = parse_space("1=/etc/key");
     EXPECT_EQ(plain.id, 1U);
     EXPECT_EQ(plain.key_file, "/etc/key");
@@ -99,8 +99,16 @@ TEST(ParseSpace, IdFileQuota) {
     EXPECT_EQ(quota.id, UINT32_MAX);
     EXPECT_EQ(quota.key_file, "a=b,c");
     EXPECT_EQ(quota.quota_bytes, 1ULL << 30);
+    EXPECT_EQ(quota.read_only_of, 0U);
+    SpaceOption view = parse_space("2=a=b,c,read-only-of=4294967295");
+    EXPECT_EQ(view.id, 2U);
+    EXPECT_EQ(view.key_file, "a=b,c");
+    EXPECT_EQ(view.quota_bytes, 0U);
+    EXPECT_EQ(view.read_only_of, UINT32_MAX);
     for (const char* text :
-         {"", "1", "1=", "0=k", "x=k", "4294967296=k", "1=,quota=1G", "1=k,quota=", "1=k,quota=x"})
+         {"", "1", "1=", "0=k", "x=k", "4294967296=k", "1=,quota=1G", "1=k,quota=", "1=k,quota=x",
+          "1=,read-only-of=2", "1=k,read-only-of=", "1=k,read-only-of=0", "1=k,read-only-of=x",
+          "1=k,quota=1G,read-only-of=2", "1=k,read-only-of=2,quota=1G"})
         EXPECT_THROW(parse_space(text), Misuse) << text;
 }
 

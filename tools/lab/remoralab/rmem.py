@@ -168,12 +168,19 @@ class Node:
     def stop(self):
         remora(self.machine, "node", "stop")
 
-    def add_space(self, space):
+    def space_key_path(self, space):
+        return f"/run/rmem-{self.port}-{space}.key"
+
+    def add_space(self, space, options=""):
         """Another tenant's; its key."""
-        path = f"/run/rmem-{self.port}-{space}.key"
+        path = self.space_key_path(space)
         key = new_key(self.machine, path)
-        remora(self.machine, "node", "space", "add", f"{space}={path}")
+        remora(self.machine, "node", "space", "add", f"{space}={path}{options}")
         return key
+
+    def add_view(self, space):
+        """A read-only one; its key."""
+        return self.add_space(space, f",read-only-of={self.SPACE}")
 
     def clear_space(self):
         """Takes back what clients left allocated."""
