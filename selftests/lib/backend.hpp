@@ -67,6 +67,13 @@ public:
     // What has happened to a flow's, one way and the other.
     struct Trouble {
         std::uint64_t lost = 0, doubled = 0, delayed = 0;
+
+        Trouble& operator+=(const Trouble& other) {
+            lost += other.lost;
+            doubled += other.doubled;
+            delayed += other.delayed;
+            return *this;
+        }
     };
     struct Troubles {
         Trouble to_node, to_client;

@@ -79,7 +79,7 @@ TEST_P(Async, CallsOfThreadsAreWhole) {
         {{300'004, 300'004 + quarter}, {500'000, 500'000 + quarter}, {0, region}},
     };
     raddr_t a = alloc(region);
-    const int reads = is_slow() ? 5 : 60;
+    const int reads = is_slow() ? 3 : 40;
     for (const Case& test : cases) {
         SCOPED_TRACE("read from " + std::to_string(test.read.from) + " to " +
                      std::to_string(test.read.end));
