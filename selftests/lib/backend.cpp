@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <arpa/inet.h>
+#include <fmt/format.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 

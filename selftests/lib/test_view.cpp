@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 // A space shared with who may only read it, by a view: what he sees, and that he changes nothing.
+#include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -8,7 +10,6 @@
 #include <unistd.h>
 
 #include "backend.hpp"
-#include "bus_error.hpp"
 
 namespace remora::test {
 
@@ -117,6 +118,7 @@ TEST_P(View, ChangesNothing) {
         EXPECT_EQ(ralloc(reader, bytes, REMOTE_RW, &mine), -EACCES);
         EXPECT_EQ(ralloc(reader, bytes, REMOTE_READ, &mine), -EACCES);
         EXPECT_EQ(rfree(reader, a), -EFAULT) << "it isn't the reader's";
+        EXPECT_EQ(rfree_sized(reader, a, bytes), -EACCES);
         ASSERT_EQ(rwrite_async(reader, a, data.data(), 100, &op), 0);
         EXPECT_EQ(rpoll(reader, &op, 1, UINT64_MAX), -EACCES);
         EXPECT_EQ(seen(a, 200), [&] {
