@@ -52,8 +52,8 @@ protected:
     raddr_t a = 0;
 };
 
-INSTANTIATE_TEST_SUITE_P(Lib, View, testing::Values(0U, 10U), [](const auto& info) {
-    return std::string(info.param ? "BadNetwork" : "Udp");
+INSTANTIATE_TEST_SUITE_P(Lib, View, testing::Values(0U, 10U), [](const auto& of) {
+    return std::string(of.param ? "BadNetwork" : "Udp");
 });
 
 TEST_P(View, ShowsWhatIsWritten) {
