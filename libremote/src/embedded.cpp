@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "src/probes.hpp"
 #include "support/failure.hpp"
@@ -16,6 +17,18 @@ namespace {
 
 constexpr std::uint32_t space = 1;
 constexpr std::uint32_t regions_max = 1U << 16;
+
+// To look at the clock twice takes longer than a read of 16 bytes: one in so many is measured.
+constexpr unsigned measured_of = 16;
+
+bool is_measured() {
+    static thread_local unsigned count;
+    return count++ % measured_of == 0;
+}
+
+std::uint64_t now_ns() {
+    return static_cast<std::uint64_t>(Clock::now().time_since_epoch().count());
+}
 
 rmem_node_config config_of(const Target& target) {
     rmem_node_config config{};
@@ -78,7 +91,8 @@ Embedded::Locks Embedded::locks_of(std::uint64_t address, std::uint64_t bytes) c
     return locks;
 }
 
-Embedded::Held::Held(Embedded& node, Locks locks) : node_(node), locks_(locks) {
+Embedded::Held::Held(Embedded& node, Locks locks)
+    : node_(node), locks_(locks), began_ns_(is_measured() ? now_ns() : 0) {
     for (Locks left = locks; left; left &= left - 1)
         node.lock_[static_cast<unsigned>(std::countr_zero(left))].lock();
 }
@@ -89,7 +103,12 @@ Embedded::Held::~Held() {
 }
 
 void Embedded::Held::count(std::uint8_t type, std::uint64_t bytes, int error) {
-    node_.lock_[static_cast<unsigned>(std::countr_zero(locks_))].tally.count(type, bytes, error);
+    Tally& tally = node_.lock_[static_cast<unsigned>(std::countr_zero(locks_))].tally;
+    tally.count(type, bytes, error);
+    if (!began_ns_)
+        return;
+    std::uint64_t now = now_ns();
+    tally.time(type, now - std::exchange(began_ns_, now));
 }
 
 // With the page's lock held. Zeroes pages if none is ready: nobody copies from what dealloc() has
@@ -300,6 +319,7 @@ void Embedded::stats(remote_counters& counters) {
 // ---- what exists ----
 
 int Embedded::call(std::uint8_t type, const void* payload, std::uint32_t bytes, void* answer) {
+    std::uint64_t began_ns = now_ns();
     std::lock_guard one(call_lock_);
     REMOTE_PROBE_START(this, type, 0, 0);
     rmem_head request{};
@@ -317,6 +337,7 @@ int Embedded::call(std::uint8_t type, const void* payload, std::uint32_t bytes, 
     if (!error && answer)
         std::memcpy(answer, &call.out, sizeof(rmem_range));
     calls_.count(type, 0, error);
+    calls_.time(type, now_ns() - began_ns);
     REMOTE_PROBE_END(this, type, 0, 0, error);
     return error;
 }

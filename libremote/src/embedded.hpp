@@ -64,11 +64,13 @@ private:
         ~Held();
         Held(const Held&) = delete;
         Held& operator=(const Held&) = delete;
+        // The one before has ended, or the wait for the locks began, when this one began.
         void count(std::uint8_t type, std::uint64_t bytes, int error);
 
     private:
         Embedded& node_;
         const Locks locks_;
+        std::uint64_t began_ns_; // 0: not measured
     };
 
     static unsigned lock_of(std::uint64_t page);
