@@ -11,6 +11,7 @@
 #include "core/rmem/datagram.h"
 #include "rmem/skb.h"
 
+EXPORT_SYMBOL_GPL(base_siphash);
 EXPORT_SYMBOL_GPL(base_siphash_key_load);
 
 EXPORT_SYMBOL_GPL(rmem_wire_payload_bytes);

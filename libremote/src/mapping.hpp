@@ -65,7 +65,7 @@ private:
     MappedRange range_; // gone before the memory is
     Descriptor wakeup_;
     std::unique_ptr<Scratch> scratch_; // the thread's, which may not wait for an allocator's lock
-    std::mutex lock_; // all but the thread
+    std::mutex lock_;                  // all but the thread
     std::condition_variable done_;
     Request* requests_ = nullptr;
     Request finish_{};

@@ -21,8 +21,8 @@ struct Scratch {
 // The calling thread's, until the thread ends. Null: there is no memory for it now.
 Scratch* own_scratch();
 
-// The calling thread's from now on, so that it allocates none; none again before it ends, and before
-// what was lent is gone.
+// The calling thread's from now on, so that it allocates none; none again before it ends, and
+// before what was lent is gone.
 void lend_scratch(Scratch* scratch);
 
 // The calling thread's; or, as long as this lives, the reserve, which those without share by turns.

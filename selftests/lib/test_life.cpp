@@ -152,10 +152,11 @@ TEST_P(Life, AnyHandleFreesARegion) {
     EXPECT_EQ(rfree_sized(r, 0, page), -EINVAL);
     EXPECT_EQ(rfree_sized(r, a, 0), -EINVAL);
     EXPECT_EQ(rfree_sized(r, a, 3 * page - 5), 0);
-    int twice = rfree_sized(r, a, 3 * page);
-    EXPECT_TRUE(twice == -EFAULT || (is_slow() && !twice)) << twice;
+    // Where an answer was lost, it may have been this call that freed it.
+    auto is_gone = [&](int error) { return error == -EFAULT || (is_slow() && !error); };
+    EXPECT_PRED1(is_gone, rfree_sized(r, a, 3 * page)) << "twice";
     EXPECT_EQ(rwrite(other, a, &byte, 1), -EFAULT);
-    EXPECT_EQ(rfree(other, a), -EFAULT);
+    EXPECT_PRED1(is_gone, rfree(other, a));
     remote_close(other);
     EXPECT_EQ(rwrite(r, b, &byte, 1), 0);
     EXPECT_EQ(rfree_sized(r, b, page), 0);

@@ -46,7 +46,7 @@
 
 struct rmem_node_config {
 	u64 boot;	     /* random, not 0; another one at each start */
-	u64 seed[4];	     /* random: two of the hashes of pages and regions, two of sessions' names */
+	u64 seed[4]; /* random: two of the hashes of pages and regions, two of names of sessions */
 	u64 pages;	     /* 1 up to RMEM_NODE_PAGES_MAX */
 	u32 page_shift;	     /* RMEM_PAGE_SHIFT_MIN .. _MAX */
 	u32 pool_pages;	     /* zeroed pages kept ready; a power of two, 2 or more */

@@ -305,8 +305,8 @@ bool rmem_sessions_may_open(const struct rmem_sessions *sessions, u32 slot, u64 
 }
 
 /*
- * Another one for each generation, of 48 bits: four rounds over its halves (Luby and Rackoff, "How to
- * construct pseudorandom permutations", 1988).
+ * Another one for each generation, of 48 bits: four rounds over its halves (Luby and Rackoff,
+ * "How to construct pseudorandom permutations", 1988).
  */
 static u64 shuffled(const struct rmem_sessions *sessions, u64 generation)
 {

@@ -58,7 +58,7 @@ u32 rmem_table_find(const struct rmem_table *table, u32 space_index, u64 vpn,
 	u64 key = key_of(space_index, vpn);
 	int n;
 
-	/* The first space's key of page 0 is that of free entries, one just being filled in, too. */
+	/* The first space's key of page 0 is that of free entries, also while they're filled in. */
 	if (!vpn)
 		return 0;
 	for (n = 0; n < RMEM_BUCKET_ENTRIES; n++) {
