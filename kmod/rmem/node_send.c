@@ -237,7 +237,8 @@ static void own_fill(const struct own *own, u32 offset, const void *from, u32 by
 	}
 }
 
-static void own_gather(const struct own *own, struct node_host *host,
+/* False: some of it was freed meanwhile. */
+static bool own_gather(const struct own *own, struct node_host *host,
 		       const struct rmem_head *request, const void *ranges)
 {
 	struct rmem_answer range;
@@ -245,7 +246,8 @@ static void own_gather(const struct own *own, struct node_host *host,
 	u32 offset = 0;
 
 	for (i = 0; i < request->op; i++) {
-		rmem_node_range(&host->core, request, ranges, i, &range);
+		if (unlikely(!rmem_node_range(&host->core, request, ranges, i, &range)))
+			return false;
 		for (n = 0; n < range.extents; n++) {
 			const struct rmem_extent *extent = &range.extent[n];
 			bool written = extent->page != RMEM_PAGE_NONE;
@@ -257,6 +259,7 @@ static void own_gather(const struct own *own, struct node_host *host,
 			offset += extent->bytes;
 		}
 	}
+	return true;
 }
 
 /* Fragments are few, so many ranges are copied. */
@@ -269,12 +272,16 @@ bool node_send_add_gathered(struct node_answers *answers, struct node_host *host
 
 	if (!own_alloc(&own, head->len))
 		return false;
+	if (unlikely(!own_gather(&own, host, request, ranges))) {
+		own_free(&own);
+		head->status = RMEM_FAULT;
+		return node_send_add(answers, &host->mem, key, head, NULL, 0);
+	}
 	skb = packet_for(answers, head, own.count);
 	if (!skb) {
 		own_free(&own);
 		return false;
 	}
-	own_gather(&own, host, request, ranges);
 	own_add(skb, &own);
 	rmem_skb_seal(skb, rmem_skb_put_hdr(skb), head, key);
 	return true;

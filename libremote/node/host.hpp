@@ -48,15 +48,18 @@ public:
     void fill(const rmem_answer& answer);
     // And RMEM_ACT_SCATTER, of such a request's payload.
     void scatter(const rmem_head& head, const std::uint8_t* payload);
-    // Slot lock: where the bytes of a READV or WRITEV lie, one extent after the other.
+    // Slot lock: where the bytes of a READV or WRITEV lie, one extent after the other. False: some
+    // were freed meanwhile.
     template <typename Fn>
-    void for_each_extent(const rmem_head& head, const std::uint8_t* payload, Fn fn) {
+    bool for_each_extent(const rmem_head& head, const std::uint8_t* payload, Fn fn) {
         rmem_answer range;
+        bool all = true;
         for (u32 i = 0; i < head.op; i++) {
-            rmem_node_range(core_.get(), &head, payload, i, &range);
+            all &= rmem_node_range(core_.get(), &head, payload, i, &range);
             for (const rmem_extent& extent : std::span(range.extent, range.extents))
                 fn(extent);
         }
+        return all;
     }
 
     rmem_space_error add_space(std::uint32_t id, const std::uint8_t* key,

@@ -82,14 +82,31 @@ TEST_F(NodeTest, LargestRead) {
     EXPECT_EQ(data.size(), RMEM_READ_BYTES_MAX);
 }
 
-TEST_F(NodeTest, PageFreedBetweenCheckAndPartReadsAsZero) {
+TEST_F(NodeTest, ReadIsRefusedWhereSomeIsFreedMeanwhile) {
+    node.write(client, addr, filled(4096, 1));
+    rmem_head h = client.head(RMEM_READ, addr, 20000);
+    rmem_answer answer;
+    rmem_node_request(&node.core, 1, &h, nullptr, &client.peer, &answer);
+    ASSERT_EQ(answer.action, RMEM_ACT_SEND_OUT);
+    EXPECT_EQ(rmem_node_read_part(&node.core, &h, 0, &answer), 4096u);
+    EXPECT_EQ(answer.reply.status, RMEM_OK);
+    EXPECT_EQ(answer.extents, 1u);
+    node.free(client, addr, 8 * page);
+    EXPECT_EQ(rmem_node_read_part(&node.core, &h, 4096, &answer), 20000u - 4096);
+    EXPECT_EQ(answer.reply.status, RMEM_FAULT);
+    EXPECT_EQ(answer.extents, 0u);
+    EXPECT_EQ(rmem_node_read_part(&node.core, &h, 20000, &answer), 0u);
+}
+
+// Its page is, the region isn't.
+TEST_F(NodeTest, ReadFindsZerosWhereSomeIsDiscardedMeanwhile) {
     node.write(client, addr, filled(4096, 1));
     rmem_head h = client.head(RMEM_READ, addr, 4096);
     rmem_answer answer;
     rmem_node_request(&node.core, 1, &h, nullptr, &client.peer, &answer);
-    ASSERT_EQ(answer.action, RMEM_ACT_SEND_OUT);
-    node.free(client, addr, 8 * page);
+    node.request(client, client.head(RMEM_DISCARD, addr, page));
     EXPECT_EQ(rmem_node_read_part(&node.core, &h, 0, &answer), 4096u);
+    EXPECT_EQ(answer.reply.status, RMEM_OK);
     EXPECT_EQ(answer.extent[0].page, RMEM_PAGE_NONE);
 }
 

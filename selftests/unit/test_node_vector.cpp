@@ -226,7 +226,7 @@ TEST(VectorsFromASmallPool, GetAllTheirPages) {
     EXPECT_EQ(node.usage().pages_backed, 8u);
 }
 
-// Between the check and the copying somebody else may give the page back.
+// Between the check and the copying somebody else may give the page back, or the region.
 TEST_F(Vectors, WhatWasFreedMeanwhileHasNoPage) {
     const Ranges ranges = {{addr, 4}};
     ASSERT_EQ(writev(ranges, counted(4)).reason, RMEM_NODE_EXECUTED);
@@ -238,10 +238,16 @@ TEST_F(Vectors, WhatWasFreedMeanwhileHasNoPage) {
         EXPECT_EQ(answer.action, type == RMEM_READV ? RMEM_ACT_GATHER : RMEM_ACT_SCATTER);
         EXPECT_EQ(node.request(client, client.head(RMEM_DISCARD, addr, page)).reason,
                   RMEM_NODE_EXECUTED);
-        rmem_node_range(&node.core, &h, all.data(), 0, &answer);
+        EXPECT_TRUE(rmem_node_range(&node.core, &h, all.data(), 0, &answer));
         ASSERT_EQ(answer.extents, 1u);
         EXPECT_EQ(answer.extent[0].page, RMEM_PAGE_NONE);
         EXPECT_EQ(answer.extent[0].bytes, 4u);
+        if (type == RMEM_READV)
+            continue;
+        node.free(client, addr, 8 * page);
+        EXPECT_FALSE(rmem_node_range(&node.core, &h, all.data(), 0, &answer));
+        ASSERT_EQ(answer.extents, 1u);
+        EXPECT_EQ(answer.extent[0].page, RMEM_PAGE_NONE);
     }
 }
 

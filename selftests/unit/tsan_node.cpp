@@ -239,6 +239,8 @@ private:
             rmem_node_done(&node, &h);
         if (answer.action == RMEM_ACT_SEND_OUT) {
             rmem_node_read_part(&node, &h, 0, &answer);
+            if (!answer.extents)
+                return; // freed meanwhile
             check(answer.extent[0], mark);
             read++;
         }

@@ -225,7 +225,7 @@ void Node::answer_gathered(Request& request, rmem_answer& decision) {
     Reply& out = datagram_for(request, decision.reply);
     std::span pieces = std::span(out.data).subspan(out.pieces);
     std::size_t count = 0;
-    host_.for_each_extent(head, request.payload.data(), [&](const rmem_extent& extent) {
+    bool all = host_.for_each_extent(head, request.payload.data(), [&](const rmem_extent& extent) {
         std::span<const std::uint8_t> data = host_.data(extent);
         if (data.size() < piece_bytes_least) {
             data = out.copy(data);
@@ -237,6 +237,10 @@ void Node::answer_gathered(Request& request, rmem_answer& decision) {
         }
         pieces[count++] = data;
     });
+    if (!all) {
+        decision.reply.status = RMEM_FAULT;
+        count = 0;
+    }
     request.counters.add(count_read_bytes, head.len);
     seal(request, out, decision.reply, count);
 }

@@ -210,8 +210,9 @@ enum rmem_node_reason rmem_node_access(struct rmem_node *node, u32 space_index, 
 				       u32 bytes, struct rmem_answer *answer);
 
 /*
- * The part of a READ that begins at offset (0, then the sum of what was sent):
- * extents and reply for one response packet. Returns its bytes, 0 at the end.
+ * The part of a READ that begins at offset (0, then the sum of what was returned):
+ * extents and reply for one response packet. Returns its bytes, 0 at the end. Where somebody
+ * has freed some of it since the request was checked, the reply refuses the READ, and is the last.
  * Same slot lock hold as the request (translations of one hold stay together).
  */
 u32 rmem_node_read_part(struct rmem_node *node, const struct rmem_head *head, u32 offset,
@@ -219,9 +220,10 @@ u32 rmem_node_read_part(struct rmem_node *node, const struct rmem_head *head, u3
 
 /*
  * The extents of range number index, below head->op, of a READV or WRITEV; ranges is what
- * rmem_node_request() got. Same slot lock hold.
+ * rmem_node_request() got. False: some of it was freed since the request was checked, and has no
+ * page; then a READV is answered RMEM_FAULT, and a WRITEV does the rest. Same slot lock hold.
  */
-void rmem_node_range(struct rmem_node *node, const struct rmem_head *head, const void *ranges,
+bool rmem_node_range(struct rmem_node *node, const struct rmem_head *head, const void *ranges,
 		     u32 index, struct rmem_answer *answer);
 
 /* The reply to a message that came damaged: reply is ready, nothing else changed. */

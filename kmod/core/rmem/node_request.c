@@ -89,14 +89,18 @@ static void add_span(const struct rmem_node *node, const struct span *span,
 	add_extent(answer, page, rmem_node_offset(node, span->addr), span->bytes);
 }
 
-/* As they are now: of what was freed since the request was checked, no page. */
-static void add_extents(const struct rmem_node *node, u32 space_index, u64 addr, u32 bytes,
+/* As they are now. False: some of it was freed since the request was checked, and has no page. */
+static bool add_extents(const struct rmem_node *node, u32 space_index, u64 addr, u32 bytes,
 			struct rmem_answer *answer)
 {
 	struct span span = { .addr = addr, .left = bytes };
+	bool all = true;
 
-	while (next_span(node, space_index, &span))
+	while (next_span(node, space_index, &span)) {
+		all &= !!span.pte;
 		add_span(node, &span, answer);
+	}
+	return all;
 }
 
 static u32 space_index_of(const struct rmem_node *node, const struct rmem_head *head)
@@ -128,9 +132,10 @@ u32 rmem_node_read_part(struct rmem_node *node, const struct rmem_head *head, u3
 	answer->action = RMEM_ACT_SEND_OUT;
 	answer->reply.offset = offset;
 	answer->reply.len = bytes;
-	/* Freed meanwhile: zeros are as good as anything. */
-	add_extents(node, space_index_of(node, head), head->addr + offset, bytes, answer);
-	return bytes;
+	if (add_extents(node, space_index_of(node, head), head->addr + offset, bytes, answer))
+		return bytes;
+	rmem_node_answer(node, head, RMEM_NODE_FAULT, answer);
+	return head->len - offset;
 }
 
 /* The one or two pages a WRITE meets. */
@@ -372,13 +377,13 @@ static enum rmem_node_reason do_writev(struct rmem_node *node, u32 space_index,
 	return reason;
 }
 
-void rmem_node_range(struct rmem_node *node, const struct rmem_head *head, const void *ranges,
+bool rmem_node_range(struct rmem_node *node, const struct rmem_head *head, const void *ranges,
 		     u32 index, struct rmem_answer *answer)
 {
 	struct range range = load_range(ranges, index);
 
 	answer->extents = 0;
-	add_extents(node, space_index_of(node, head), range.addr, range.bytes, answer);
+	return add_extents(node, space_index_of(node, head), range.addr, range.bytes, answer);
 }
 
 /* At most two pages, too. */
