@@ -217,14 +217,18 @@ void Dev::flush() {
         io_uring_submit(&ring_);
 }
 
-// In this thread, when its order permits; request() goes without the lock.
-template <typename Request>
-int Dev::here(Op& op, Clock::time_point limit, Request request) {
-    {
-        Lock lock(lock_);
+// What is carried out here: as one, nothing comes between.
+void Dev::enter_all(std::span<Op> ops) {
+    Lock lock(lock_);
+    for (Op& op : ops) {
         if (enter(op))
             begin(op);
     }
+}
+
+// In this thread, when its order permits; request() goes without the lock.
+template <typename Request>
+int Dev::carry_out(Op& op, Clock::time_point limit, Request request) {
     int error = -ETIMEDOUT;
     if (wait_for([&] { return !op.blockers; }, limit))
         error = request();
@@ -235,7 +239,7 @@ int Dev::here(Op& op, Clock::time_point limit, Request request) {
 }
 
 // Without a ring.
-int Dev::carry_out(Op& op, Clock::time_point limit) {
+int Dev::by_ioctl(Op& op, Clock::time_point limit) {
     int error;
     do {
         rmem_io io = io_of(op);
@@ -250,19 +254,14 @@ void Dev::start(std::span<Op> ops) {
     if (has_ring_)
         return Queued::start(ops);
     // Of a call that has ended nothing may be touched any more.
-    Call& call = *ops.front().call;
-    Clock::time_point limit = call.limit;
-    int failed = 0;
-    {
-        Lock lock(lock_);
-        call.ops = ops; // for a cancel meanwhile, which leaves them alone
-    }
-    for (Op& op : ops) {
-        // A put's integer is changed only after all of its data is there.
-        int before = op.before ? failed : 0;
-        int error = here(op, limit, [&] { return before ? -ECANCELED : carry_out(op, limit); });
-        if (!failed)
-            failed = error;
+    Clock::time_point limit = ops.front().call->limit;
+    bool is_put = ops.back().before;
+    enter_all(ops);
+    for (std::size_t i = 0, failed = 0; i < ops.size(); i++) {
+        // A put whose data isn't all there ends with the last that it waits for (end()).
+        if (failed && is_put && i + 1 == ops.size())
+            return;
+        failed |= carry_out(ops[i], limit, [&] { return by_ioctl(ops[i], limit); }) != 0;
     }
 }
 
@@ -273,7 +272,8 @@ int Dev::alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t want
     Op op;
     op.core.type = RMEM_ALLOC;
     op.call = &call;
-    return here(op, never, [&] {
+    enter_all({&op, 1});
+    return carry_out(op, never, [&] {
         rmem_io_alloc io{};
         io.bytes = bytes;
         io.addr = wanted;
@@ -291,7 +291,8 @@ int Dev::dealloc(const rmem_op_range& range) {
     op.core.type = RMEM_FREE;
     op.core.range = range;
     op.call = &call;
-    return here(op, never, [&] {
+    enter_all({&op, 1});
+    return carry_out(op, never, [&] {
         rmem_io_range io{range.addr, range.bytes};
         return ioctl(device_.get(), RMEM_IOC_FREE, &io) ? -errno : 0;
     });

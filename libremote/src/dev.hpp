@@ -57,9 +57,10 @@ private:
     void begin_later(Op& op);
     void end_later(const Call* call);
     bool listen(Clock::time_point until);
-    int carry_out(Op& op, Clock::time_point limit);
+    int by_ioctl(Op& op, Clock::time_point limit);
+    void enter_all(std::span<Op> ops);
     template <typename Request>
-    int here(Op& op, Clock::time_point limit, Request request);
+    int carry_out(Op& op, Clock::time_point limit, Request request);
 
     Descriptor device_;
     std::uint64_t page_bytes_ = 0;
