@@ -28,11 +28,14 @@
 #include <cstring>
 #include <fcntl.h>
 #include <fstream>
+#include <linux/udp.h>
+#include <netinet/in.h>
 #include <sstream>
 #include <string>
 #include <sys/klog.h>
 #include <sys/mount.h>
 #include <sys/reboot.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
@@ -195,6 +198,18 @@ void bring_up_cpus() {
     }
 }
 
+// The kernel patches its UDP receive path when the first socket of a tunnel comes and when the last
+// one goes, as nodes' and channels' are; an emulated machine of several CPUs may not survive that.
+// So there is one from the beginning.
+void keep_tunnel_socket() {
+    int type = UDP_ENCAP_L2TPINUDP;
+    int socket = ::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (socket < 0)
+        socket = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (socket < 0 || setsockopt(socket, IPPROTO_UDP, UDP_ENCAP, &type, sizeof(type)) != 0)
+        die("a UDP socket of a tunnel");
+}
+
 } // namespace
 
 int main() {
@@ -211,6 +226,7 @@ int main() {
     build_root(config);
     enter_root();
     furnish();
+    keep_tunnel_socket();
     bring_up_cpus();
 
     setenv("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", 1);
