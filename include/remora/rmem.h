@@ -55,6 +55,14 @@
  * is refused. A client that learns of this opens a new session and issues what
  * is outstanding under new ids.
  *
+ * Renewal. Who gives a change up must know that no copy of it is executed later, while others of
+ * the session are outstanding. So it sends an OPEN that names the session. The node gives that
+ * another name and keeps the rest: ids, floor, marks, results, what ALLOC owes. What was sent
+ * under the old name is refused from then on; the client sends what is still outstanding again
+ * under the new one, with the ids it has, so that it's executed once whichever copy came first.
+ * A session that the node doesn't have any more, or that is another client's, peer's or level's,
+ * isn't renewed: the OPEN is one like any other, and its answer says so.
+ *
  * Exactly once. What an ATOMIC found can't be found again, so the node keeps it until it is
  * acknowledged: for the RMEM_REPLAY ids from the floor on, a copy of an executed ATOMIC is
  * answered as the first was. One whose id lies beyond them is answered RMEM_BUSY. A client tells a
@@ -70,8 +78,8 @@
  *   - then acknowledges at once, by any request of the same session, and takes the
  *     region for its own when that was answered RMEM_OK, for RMEM_NO_SESSION says that
  *     the region may be gone, too;
- *   - who gives an ALLOC up ends the session: by OPEN, or by a CLOSE whose floor is not
- *     above the ALLOC's id.
+ *   - who gives an ALLOC up ends the session: by an OPEN that doesn't renew it, or by a CLOSE
+ *     whose floor is not above the ALLOC's id.
  *
  * Integrity. The tag is SipHash-2-4 (64 bits) under the space's key over the
  * header with the tag's bytes left out. The session's level says what else is covered:
@@ -121,8 +129,8 @@
 
 enum rmem_type {
 	/*
-	 * Start a session. In: session 0, boot 0, id: a nonce fresh for each
-	 * attempt to open; payload rmem_open. Out: session named by the node,
+	 * Start a session. In: session 0, or the one to be renewed, boot 0, id: a nonce fresh for
+	 * each attempt to open; payload rmem_open. Out: session named by the node,
 	 * boot, the nonce as id; payload rmem_opened. The same nonce again
 	 * gets the same session while that is unused. Of one client later attempts have larger
 	 * nonces, beginning anywhere; one below its session's is a late copy and gets no answer.
@@ -141,7 +149,7 @@ enum rmem_type {
 	 * len bytes at addr, in packets of at most piece bytes. Out: one
 	 * packet each, with offset and len of the part it carries; the parts
 	 * are cut at multiples of piece. An error is one packet, without
-	 * payload. Memory never written reads as zero.
+	 * payload; parts may come before it. Memory never written reads as zero.
 	 */
 	RMEM_READ = 5,
 	/* len bytes of payload to addr. Each packet has its own id and answer. */
@@ -239,7 +247,7 @@ struct rmem_hdr {
 	__u8 flags;	 /* RMEM_FLAGS_* */
 	__u8 status;	 /* enum rmem_status; 0 in requests */
 	__le32 space;	 /* RAS id, not 0 */
-	__le64 session;	 /* as named by the node; 0 in OPEN */
+	__le64 session;	 /* as named by the node; in OPEN: to be renewed, or 0 */
 	__le64 boot;	 /* node's boot epoch, random and not 0; 0 in OPEN */
 	__le64 id;	 /* of this message in its session; from 1 up */
 	__le64 floor;	 /* requests: oldest id outstanding, <= id; responses: 0 */
@@ -273,6 +281,8 @@ struct rmem_opened {
 	__le64 free_bytes;   /* not yet promised to a region */
 	__le32 page_bytes;   /* unit of ALLOC and of freeing */
 	__le32 piece_bytes;  /* largest payload of a packet the node takes or sends */
+	__u8 renewed;	     /* 1: it's the session that OPEN named; 0: a new one */
+	__u8 reserved[7];    /* 0 */
 };
 
 #define RMEM_PERM_READ 1
@@ -328,7 +338,7 @@ RMEM_ASSERT(__builtin_offsetof(struct rmem_hdr, addr) == 40, "addr");
 RMEM_ASSERT(__builtin_offsetof(struct rmem_hdr, piece) == 56, "piece");
 RMEM_ASSERT(__builtin_offsetof(struct rmem_hdr, tag) == RMEM_TAGGED_BYTES, "tag is last");
 RMEM_ASSERT(sizeof(struct rmem_open) == 24, "open");
-RMEM_ASSERT(sizeof(struct rmem_opened) == 24, "opened");
+RMEM_ASSERT(sizeof(struct rmem_opened) == 32, "opened");
 RMEM_ASSERT(sizeof(struct rmem_alloc) == 24, "alloc");
 RMEM_ASSERT(sizeof(struct rmem_range) == 16, "range");
 RMEM_ASSERT(sizeof(struct rmem_operands) == 32, "operands");

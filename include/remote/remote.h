@@ -23,9 +23,10 @@
  *   -EBADF      the handle was closed
  *   -ECHILD     the handle was opened by this process's parent: open one of your own
  *   -ENOMEM     no memory left here, for what the call needs
- *   -ECONNRESET the handle's session has ended before the answer came, by the node's will or as told
- *               below: an integer operation (rfetch() and the like) or rput() is executed once, or
- *               never. Others go again by themselves
+ *   -ECONNRESET the node has ended the handle's session before it answered, for it was silent for
+ *               long and others wanted one: an integer operation (rfetch() and the like) or rput() is
+ *               executed once, or never. Others go again by themselves; then what another handle
+ *               wrote meanwhile to the bytes of such a write may be written over
  *   -EIO        the node refuses without a reason that has a name here
  *
  * Threads. A handle may be used by any number of threads at once. remote_close() is for when they
@@ -41,8 +42,8 @@
  * Giving up. A change that ends with -ETIMEDOUT, -ECANCELED or -ECONNRESET is executed once, in part, or
  * never. It isn't executed later than what this handle begins afterwards; nor than what other
  * handles begin, once something has succeeded that this one began afterwards, rfence() say. For
- * that the handle takes a new session, if a copy of the change may be on its way: what is under
- * way begins again in that one, but integer operations, which may end with -ECONNRESET.
+ * that the node gives the handle's session another name, if a copy of the change may be on its way:
+ * what begins afterwards waits a round trip for it. To what else is under way nothing happens.
  *
  * fork(). Handles are their process's: in the child they give -ECHILD, and remote_close() closes
  * their sockets, without a word to the node.
@@ -411,7 +412,7 @@ struct remote_counters {
 	uint64_t retries, timeouts;
 	uint64_t damaged;  /* refused by tag or digest, here or there */
 	uint64_t busy;	   /* told to come again */
-	uint64_t reopened; /* sessions after the first: the node had ended it, or we gave up */
+	uint64_t reopened; /* session opened again: the node had ended it, or a change was given up */
 };
 
 /* Since the handle was opened. */

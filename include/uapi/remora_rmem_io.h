@@ -13,8 +13,8 @@
  * ended as ECANCELED or ETIMEDOUT, as far as both are of one open file.
  *
  * The operations of an open file go in one session, which other files may share. Where a change
- * is taken back whose copy may be on its way, a new session begins: what is under way in the old
- * one begins again there, but ATOMIC and PUT, which then may end with ECONNRESET.
+ * is taken back whose copy may be on its way, the node gives the session another name; what is
+ * under way in it stays so, and what is begun later waits a round trip.
  *
  * What a program has under way by io_uring when it ends, killed or not, has a second to end, and is
  * then taken back as by CANCEL; if it has closed the device before, after the device's fail_after.
@@ -28,7 +28,7 @@
  *   ESTALE      the node restarted: its content is lost, and the open file of no use any more. When
  *               the device is opened anew it's connected to the node as it is now. The open waits
  *               for that as attach would; EHOSTDOWN: there was no answer
- *   ECONNRESET  ATOMIC, PUT: its session ended first; it was executed once, or never
+ *   ECONNRESET  ATOMIC, PUT: the node ended its session first; it was executed once, or never
  *   ECANCELED   CANCEL took it back, or the program ended: it was executed once, in part, or never
  *   ENODEV      the device was detached
  *   ENOSPC      ALLOC: no memory or quota left

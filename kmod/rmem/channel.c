@@ -91,7 +91,7 @@ static void arm(struct rmem_channel *c) __must_hold(&c->lock)
 /*
  * A change that failed for fail_after may have a copy on its way. Were the same place written
  * again by another channel, the copy could come after that. So while a channel that gave
- * such a change up has no new session (which makes the node refuse the copy), the
+ * such a change up waits for its session to be renewed (which makes the node refuse the copy), the
  * whole device fails what it is asked: the node has been silent for fail_after anyway.
  */
 static void fence(struct rmem_channel *c) __must_hold(&c->lock)
@@ -506,7 +506,7 @@ void rmem_channel_cancel(struct rmem_channel *c, enum rmem_client_result result)
 	local_bh_enable();
 }
 
-bool rmem_channel_take_back(struct rmem_channel *c, struct rmem_op *op, struct rmem_op **unknown)
+bool rmem_channel_take_back(struct rmem_channel *c, struct rmem_op *op)
 {
 	enum rmem_client_state before;
 	bool held;
@@ -515,20 +515,18 @@ bool rmem_channel_take_back(struct rmem_channel *c, struct rmem_op *op, struct r
 	held = op->held;
 	if (held) {
 		before = c->client.state;
-		*unknown = rmem_client_cancel(&c->client, op, ktime_get_ns());
+		rmem_client_cancel(&c->client, op, ktime_get_ns());
 		op->held = false;
-		let_go(*unknown);
 		note_state(c, before);
 	}
 	spin_unlock_bh(&c->lock);
 	return held;
 }
 
-void rmem_channel_taken_back(struct rmem_channel *c, struct rmem_op *op, struct rmem_op *unknown)
+void rmem_channel_taken_back(struct rmem_channel *c, struct rmem_op *op)
 {
 	local_bh_disable();
 	finish(c, op, RMEM_CLIENT_CANCELLED, 0);
-	finish(c, unknown, RMEM_CLIENT_UNKNOWN, 0);
 	pump(c);
 	kick(c);
 	local_bh_enable();

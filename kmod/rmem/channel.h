@@ -72,13 +72,11 @@ void rmem_channel_commit(struct rmem_channel *channel);
 void rmem_channel_cancel(struct rmem_channel *channel, enum rmem_client_result result);
 /*
  * One op is no longer the channel's, as rmem_client_cancel() has it. False: it has ended, or
- * wasn't submitted. Else it is to be told so, with those that ended by it, by taken_back(): apart,
- * since the caller may hold a lock that their owners need.
+ * wasn't submitted. Else it is to be told so, by taken_back(): apart, since the caller may hold a
+ * lock that its owner needs.
  */
-bool rmem_channel_take_back(struct rmem_channel *channel, struct rmem_op *op,
-			    struct rmem_op **unknown);
-void rmem_channel_taken_back(struct rmem_channel *channel, struct rmem_op *op,
-			     struct rmem_op *unknown);
+bool rmem_channel_take_back(struct rmem_channel *channel, struct rmem_op *op);
+void rmem_channel_taken_back(struct rmem_channel *channel, struct rmem_op *op);
 /* End the session; device->changed tells when it is CLOSED. No ops are left. */
 void rmem_channel_close(struct rmem_channel *channel);
 

@@ -9,7 +9,8 @@
  * An op's end is told in the program's own context, for only there its memory can be reached.
  *
  * All ops of an open file go by one channel. So when a change was taken back, what the file asks
- * for later is sent in the channel's new session, and no copy of the change comes after it.
+ * for later is sent after the channel's session was renewed, and no copy of the change comes after
+ * it. Other files that have this channel wait a round trip, no more.
  *
  * An op is the channel's until it ends or is taken back, as a program that is killed does; where it
  * has no descriptor to do that by, the device's fail_after bounds the time.
@@ -301,13 +302,12 @@ static struct rmem_channel *device_channel(struct rmem_device *device, unsigned 
 void rmem_chr_op_take_back(struct chr_op *op, int error)
 {
 	struct rmem_channel *channel;
-	struct rmem_op *unknown;
 
 	rcu_read_lock();
 	channel = device_channel(op->file->device, op->channel);
-	if (channel && rmem_channel_take_back(channel, &op->op, &unknown)) {
+	if (channel && rmem_channel_take_back(channel, &op->op)) {
 		op->taken_back = error;
-		rmem_channel_taken_back(channel, &op->op, unknown);
+		rmem_channel_taken_back(channel, &op->op);
 	}
 	rcu_read_unlock();
 }
@@ -321,13 +321,13 @@ static bool is_meant(const struct chr_op *op, const struct rmem_chr_which *which
 
 /* The last one that is under way and is meant. */
 static struct chr_op *file_take_back(struct rmem_chr_file *file, struct rmem_channel *channel,
-				     const struct rmem_chr_which *which, struct rmem_op **unknown)
+				     const struct rmem_chr_which *which)
 	__must_hold(&file->lock)
 {
 	struct chr_op *op;
 
 	list_for_each_entry_reverse(op, &file->ops, entry) {
-		if (is_meant(op, which) && rmem_channel_take_back(channel, &op->op, unknown))
+		if (is_meant(op, which) && rmem_channel_take_back(channel, &op->op))
 			return op;
 	}
 	return NULL;
@@ -337,20 +337,19 @@ static struct chr_op *file_take_back(struct rmem_chr_file *file, struct rmem_cha
 static bool file_cancel_one(struct rmem_chr_file *file, const struct rmem_chr_which *which)
 {
 	struct rmem_channel *channel;
-	struct rmem_op *unknown;
 	struct chr_op *op = NULL;
 
 	rcu_read_lock();
 	channel = device_channel(file->device, file->channel);
 	if (channel) {
 		spin_lock_bh(&file->lock);
-		op = file_take_back(file, channel, which, &unknown);
+		op = file_take_back(file, channel, which);
 		spin_unlock_bh(&file->lock);
 	}
 	if (op) {
 		op->taken_back = -ECANCELED;
 		/* Not under the lock, which is taken when an op ends. */
-		rmem_channel_taken_back(channel, &op->op, unknown);
+		rmem_channel_taken_back(channel, &op->op);
 	}
 	rcu_read_unlock();
 	return op;

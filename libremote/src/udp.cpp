@@ -193,15 +193,14 @@ void Udp::end_all(rmem_op* chain, rmem_client_result result) {
 
 // Changes may have copies on their way, which must not be executed after what begins from now on,
 // nor after what waited for them in order and is let go here. Both is given to the core only after
-// that has given its session up, so it is sent in the next one; and when the node opens that, it
-// has ended the old one, in which alone those copies count.
+// that has its session renewed, so it is sent under its new name; and when the node gives it that,
+// it has forgotten the old one, under which alone those copies count.
 void Udp::take_back(Call& call) {
     std::uint64_t now = now_ns();
     int error = call.given_up;
     for_each_left(call, [&](Op& op) {
-        rmem_op* unknown = rmem_client_cancel(client_.get(), &op.core, now);
+        rmem_client_cancel(client_.get(), &op.core, now);
         end(op, error);
-        end_all(unknown, RMEM_CLIENT_UNKNOWN);
     });
 }
 

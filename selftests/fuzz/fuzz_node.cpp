@@ -194,7 +194,8 @@ private:
             first_range = std::exchange(h.addr, 0);
         }
         if (type == RMEM_OPEN) {
-            h.session = h.boot = h.floor = 0;
+            h.session = s.back & 2 ? t.client.session : 0;
+            h.boot = h.floor = 0;
             h.id = t.nonce += s.back % 2;
         }
         switch (s.twist % 128) {

@@ -154,18 +154,26 @@ thread_local std::uint64_t last_seen = 0;
 
 class Linearizable : public Backends {
 protected:
-    static constexpr int threads = 8, each = 12;
+    static constexpr unsigned threads = 8, each = 12;
 
-    ~Linearizable() override {
-        for (remote_t* handle : handles_) {
-            if (handle != r)
-                remote_close(handle);
-        }
-    }
+    ~Linearizable() override { close_all(); }
     // As many as there may be; or they share r.
     void open_for_each() {
-        for (int t = 0; t < threads; t++)
+        close_all();
+        for (unsigned t = 0; t < threads; t++)
             handles_.push_back(is_shared() ? open() : r);
+    }
+    // Two threads have one, and there are four of them.
+    void open_for_pairs() {
+        for (int pair = 0; pair < 2; pair++)
+            handles_.insert(handles_.end(), 2, is_shared() ? open() : r);
+    }
+    // Of the rounds a third with one handle, a third with one for two threads, and then one each.
+    void open_by_round(int round) {
+        if (round == rounds() / 3)
+            open_for_pairs();
+        if (round == 2 * rounds() / 3)
+            open_for_each();
     }
     int rounds() const { return is_slow() ? 8 : 30; }
     // Each thread does so many, made by make(), and run() does one of them. hasty_us: it has no
@@ -205,25 +213,42 @@ protected:
     std::atomic<int> given_up{0};
 
 private:
-    std::vector<remote_t*> handles_;
+    void close_all() {
+        for (std::size_t i = 0; i < handles_.size(); i++) {
+            if (handles_[i] != r && (!i || handles_[i] != handles_[i - 1]))
+                remote_close(handles_[i]);
+        }
+        handles_.clear();
+    }
+    // Of a thread, by number.
+    int handle_of(std::size_t thread) const {
+        if (handles_.empty())
+            return 0;
+        auto first = std::find(handles_.begin(), handles_.end(), handles_[thread]);
+        return static_cast<int>(first - handles_.begin());
+    }
+
+    std::vector<remote_t*> handles_; // by thread; none: they share r
 };
 
 INSTANTIATE_TEST_SUITE_P(Lib, Linearizable, testing::ValuesIn(kinds()), kind_name);
 
 template <typename E, typename Make, typename Do>
 std::vector<E> Linearizable::race(int round, std::uint64_t hasty_us, Make make, Do run) {
-    std::vector<std::vector<E>> seen(threads);
+    std::size_t count = handles_.empty() ? threads : handles_.size();
+    std::vector<std::vector<E>> seen(count);
     std::vector<std::thread> running;
-    for (int t = 0; t < threads; t++) {
+    for (std::size_t t = 0; t < count; t++) {
         running.emplace_back([&, t] {
-            std::mt19937_64 random(static_cast<unsigned>(round * threads + t));
-            remote_t* mine = handles_.empty() ? r : handles_[static_cast<std::size_t>(t)];
-            for (int i = 0; i < each; i++) {
+            std::uint64_t turn = static_cast<unsigned>(round) * count + t;
+            std::mt19937_64 random(turn);
+            remote_t* mine = handles_.empty() ? r : handles_[t];
+            for (unsigned i = 0; i < each; i++) {
                 // No two write the same, so that what was found says whose it was.
-                auto number = static_cast<std::uint64_t>((round * threads + t) * each + i + 1);
+                std::uint64_t number = turn * each + i + 1;
                 bool is_last = i + 1 == each;
                 E event = make(random, number, is_last);
-                event.handle = handles_.empty() ? 0 : t;
+                event.handle = handle_of(t);
                 rtimeout(hasty_us && !is_last && random() % 2 ? 1 + random() % hasty_us : 0);
                 event.begin = history_now();
                 int error = run(mine, event);
@@ -233,7 +258,7 @@ std::vector<E> Linearizable::race(int round, std::uint64_t hasty_us, Make make, 
                 event.known = !error;
                 given_up += error && is_change(event);
                 if (event.known || is_change(event))
-                    seen[static_cast<std::size_t>(t)].push_back(event);
+                    seen[t].push_back(event);
             }
         });
     }
@@ -335,12 +360,11 @@ TEST_P(Linearizable, Integers) {
         expect_trouble();
 }
 
-// What was given up has happened in time, or never: by handles of their own, and by one.
+// What was given up has happened in time, or never; what it shared a session with, once.
 TEST_P(Linearizable, IntegersWhoseTimeIsUp) {
     raddr_t a = alloc(8 * 64);
     for (int round = 0; round < rounds(); round++) {
-        if (round == rounds() / 2)
-            open_for_each();
+        open_by_round(round);
         raddr_t at = a + 8 * static_cast<raddr_t>(round);
         ASSERT_TRUE(is_linearizable(race_for_integer(round, hasty_us(), at), 0))
             << "round " << round;
@@ -364,8 +388,7 @@ TEST_P(Linearizable, EachWordOfARegister) {
 TEST_P(Linearizable, WordsWhoseTimeIsUp) {
     raddr_t a = alloc(64 * 64);
     for (int round = 0; round < rounds(); round++) {
-        if (round == rounds() / 2)
-            open_for_each();
+        open_by_round(round);
         expect_each_word(round, hasty_us(), a + 64 * static_cast<raddr_t>(round));
     }
     if (node) {

@@ -10,7 +10,8 @@
 //
 // Three ADDs of 1, 2 and 4 to one integer, all under way at once: what each finds tells which
 // others came before it. The node keeps the results of two ids. It may evict the session at any
-// time, and the client may give its session up.
+// time, and the client may give its session up. Or it takes an ADD back and has the session
+// renewed: that one isn't executed from then on, and of the others nothing is lost.
 //
 // A PUT is no different: it has one id, whose result is kept in the same place by the same rule,
 // and what it does besides, to write its data, it does in the same hold of the lock.
@@ -43,6 +44,10 @@ enum Mutation {
     FLOOR_NEWEST, // client's floor passes what is outstanding
     ONE_LIST,     // results lie in a list: the oldest id finds it full of newer ones'
     PLACE_SHARED, // node keeps the result of an id that has no place
+    SAME_NAME,    // node renews a session under its old name
+    MARKS_LOST,   // node forgets the marks of a session it renews
+    IDS_LOST,     // client gives new ids in a session that was renewed
+    NEVER_LOST,   // client takes a new session for the one it wanted renewed
     MUTATIONS
 };
 
@@ -54,6 +59,10 @@ const char* const mutation_names[] = {
     "the client's floor passes what is outstanding",
     "newer results may take the place of the oldest id's",
     "a result is kept where another one is",
+    "a session is renewed under the name it had",
+    "a session that is renewed loses its marks",
+    "new ids are given in a session that was renewed",
+    "a new session is taken for one that was renewed",
 };
 static_assert(sizeof(mutation_names) / sizeof(*mutation_names) == MUTATIONS);
 
@@ -63,19 +72,19 @@ const char* const type_names[] = {"OPEN", "OPENED", "add", "found", "no session"
 struct Message {
     uint8_t type;
     uint8_t session; // nonce in OPEN
-    uint8_t id;      // nonce in OPENED
+    uint8_t id;      // nonce in OPENED, session to be renewed in OPEN
     uint8_t floor;
     uint8_t op;
-    uint8_t value; // FOUND
+    uint8_t value; // FOUND; OPENED: renewed
     auto operator<=>(const Message&) const = default;
 };
 
 enum Phase : uint8_t { OPENING, UP };
-enum OpState : uint8_t { IDLE, OUT, DONE, UNKNOWN };
+enum OpState : uint8_t { IDLE, OUT, DONE, UNKNOWN, TAKEN_BACK };
 
 struct State {
     // client
-    uint8_t phase, session, nonce;
+    uint8_t phase, session, nonce, renews;
     uint8_t floor, next;
     uint8_t owner[window]; // op + 1
     uint8_t op[ops];
@@ -88,7 +97,7 @@ struct State {
     uint8_t times[ops]; // executed
     uint8_t found[ops]; // when that was
     // bounds
-    uint8_t evictions, give_ups, names;
+    uint8_t evictions, give_ups, takes_back, names;
     uint8_t messages;
     Message message[messages_max];
 };
@@ -114,12 +123,12 @@ struct Ids {
 };
 
 struct Bounds {
-    uint8_t evictions, give_ups;
+    uint8_t evictions, give_ups, takes_back;
     bool limited; // the client takes no id whose result has no place
 };
 
 struct Seen {
-    uint64_t executed, repeated, busy, unknown, unknown_done, stale;
+    uint64_t executed, repeated, busy, unknown, unknown_done, stale, renewed, too_late;
 };
 
 class ExactlyOnce {
@@ -138,7 +147,8 @@ public:
         s.evictions = bounds_.evictions;
         s.give_ups = bounds_.give_ups;
         // Late copies of an OPEN get some.
-        s.names = uint8_t(2 * (1 + bounds_.evictions + bounds_.give_ups));
+        s.takes_back = bounds_.takes_back;
+        s.names = uint8_t(2 * (1 + bounds_.evictions + bounds_.give_ups + bounds_.takes_back));
         return s;
     }
 
@@ -178,11 +188,15 @@ private:
 
     // ---- client ----
 
-    // What may have been executed ends, for nobody can tell any more.
-    void reopen(State& s) const {
+    static void reopen(State& s, uint8_t renews) {
         s.phase = OPENING;
         s.session = 0;
+        s.renews = renews;
         s.nonce++;
+    }
+
+    // What may have been executed ends, for nobody can tell any more.
+    void lose_ids(State& s) const {
         for (int op = 0; op < ops; op++) {
             if (s.op[op] == OUT && s.sent[op] && mutation_ != ISSUED_ANEW) {
                 s.op[op] = UNKNOWN;
@@ -199,7 +213,7 @@ private:
     void client_steps(const State& s, Emit& emit) const {
         if (s.phase == OPENING) {
             State next = s;
-            Message m{OPEN, s.nonce, 0, 0, 0, 0};
+            Message m{OPEN, s.nonce, s.renews, 0, 0, 0};
             send(next, m);
             emit(next, nullptr, [=] { return "client sends " + text(m); });
             return;
@@ -211,9 +225,29 @@ private:
         if (s.give_ups) {
             State next = s;
             next.give_ups--;
-            reopen(next);
+            reopen(next, 0);
+            lose_ids(next);
             emit(next, nullptr, [] { return std::string("client gives its session up"); });
         }
+        for (int op = 0; op < ops && s.takes_back; op++) {
+            if (s.op[op] == OUT && s.sent[op])
+                take_back(s, op, emit);
+        }
+    }
+
+    template <class Emit>
+    void take_back(const State& s, int op, Emit& emit) const {
+        State next = s;
+        next.takes_back--;
+        next.op[op] = TAKEN_BACK;
+        next.id[op] = next.sent[op] = 0;
+        {
+            Ids ids(next);
+            rmem_seq_put(&ids.seq, s.id[op]);
+        }
+        reopen(next, s.session);
+        emit(next, nullptr,
+             [=] { return "client takes add " + std::to_string(1 << op) + " back"; });
     }
 
     template <class Emit>
@@ -245,6 +279,9 @@ private:
                 return;
             next.phase = UP;
             next.session = m.session;
+            next.renews = 0;
+            if (mutation_ == NEVER_LOST ? !s.renews : !m.value || mutation_ == IDS_LOST)
+                lose_ids(next);
         } else {
             if (s.phase != UP || m.session != s.session || s.id[m.op] != m.id || s.op[m.op] != OUT)
                 return;
@@ -257,7 +294,8 @@ private:
         if (m.type == STALE)
             return "an op still outstanding was refused as stale";
         if (m.type == NO_SESSION) {
-            reopen(s);
+            reopen(s, 0);
+            lose_ids(s);
             return nullptr;
         }
         s.op[m.op] = DONE;
@@ -293,8 +331,8 @@ private:
         rmem_peer peer{};
         attempt.nonce = m.session;
         State next = s;
-        int slot;
-        {
+        int slot = m.id ? node_renew(next, m, attempt) : -1;
+        if (slot < 0) {
             Sessions sessions(next.slot, next.generation, window, places());
             slot = sessions.slot_for(attempt, true, [](int) { return false; });
             if (slot < 0)
@@ -308,8 +346,22 @@ private:
                 rmem_sessions_open(&sessions.all, slot, 1, &attempt, &peer);
             }
         }
-        send(next, {OPENED, next.slot[slot].name, m.session, 0, 0, 0});
+        send(next, {OPENED, next.slot[slot].name, m.session, 0, 0, next.slot[slot].renewed});
         emit(next, nullptr, [=] { return "node receives " + text(m); });
+    }
+
+    int node_renew(State& s, const Message& m, const rmem_attempt& attempt) const {
+        Sessions sessions(s.slot, s.generation, window, places());
+        int slot = sessions.renew(attempt, m.id);
+        if (slot < 0)
+            return slot;
+        seen.renewed++;
+        rmem_session& session = sessions.all.slot[slot];
+        if (mutation_ == SAME_NAME)
+            session.name = wire_name(m.id);
+        if (mutation_ == MARKS_LOST)
+            session.executed[0] = 0;
+        return slot;
     }
 
     uint32_t places() const { return mutation_ == ONE_LIST ? window : replay; }
@@ -338,10 +390,12 @@ private:
                 if (!node_judge(next, session, m, reply))
                     return; // busy: the client sends again anyway, and may at any time
                 // What is given up may still come while its session is there.
-                if (s.op[m.op] == UNKNOWN && s.phase == UP && s.times[m.op] != next.times[m.op])
-                    violation = "an op is executed that was told to be unknown, and nobody asks";
+                if (s.op[m.op] > DONE && s.phase == UP && s.times[m.op] != next.times[m.op])
+                    violation = "an op is executed that its client has done with";
                 if (next.times[m.op] > 1)
                     violation = "an op is executed twice";
+            } else {
+                seen.too_late += s.op[m.op] == TAKEN_BACK;
             }
         }
         send(next, reply);
@@ -408,21 +462,27 @@ void prove(model::Report& report, const std::string& name, const Bounds& bounds)
     report.check(name, out, false);
     const Seen& seen = model.seen;
     bool ends = bounds.evictions || bounds.give_ups;
-    report.result(seen.executed && seen.repeated && seen.stale && (seen.busy || bounds.limited) &&
-                      (!ends || (seen.unknown > seen.unknown_done && seen.unknown_done)),
-                  name + ": every outcome was met");
+    report.result(
+        seen.executed && seen.repeated && seen.stale && (seen.busy || bounds.limited) &&
+            (ends ? seen.unknown > seen.unknown_done && seen.unknown_done : !seen.unknown) &&
+            (!bounds.takes_back || (seen.renewed && seen.too_late)),
+        name + ": every outcome was met");
 }
 
 } // namespace
 
 int main() {
     model::Report report;
-    prove(report, "the client minds the places", {0, 0, true});
-    prove(report, "the node minds the places", {0, 0, false});
-    prove(report, "sessions end", {1, 1, true});
-    prove(report, "sessions end, the node minds the places", {1, 0, false});
+    prove(report, "the client minds the places", {0, 0, 0, true});
+    prove(report, "the node minds the places", {0, 0, 0, false});
+    prove(report, "sessions end", {1, 1, 0, true});
+    prove(report, "sessions end, the node minds the places", {1, 0, 0, false});
+    prove(report, "an op is taken back", {0, 0, 1, false});
+    prove(report, "two are", {0, 0, 2, true});
+    prove(report, "one is, and sessions end", {1, 0, 1, true});
     for (int mutation = NONE + 1; mutation < MUTATIONS; mutation++) {
-        ExactlyOnce model({1, 0, false}, static_cast<Mutation>(mutation));
+        ExactlyOnce model({1, 0, uint8_t(mutation >= SAME_NAME), false},
+                          static_cast<Mutation>(mutation));
         auto out = model::Explorer<ExactlyOnce>(model, states_max).run();
         report.check(std::string("wrong: ") + mutation_names[mutation], out, true);
     }

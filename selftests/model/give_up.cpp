@@ -10,12 +10,13 @@
 //
 // X's write ends in one of two ways: acknowledged, or given up (fail_after). Only then may the
 // device's user write the place again, through Y. A copy of X's write may be on its way, or in the
-// hands of the node; so while X that gave up has no new session, the device takes nothing
-// (fence() in kmod/rmem/channel.c), and a new session of X ends the old one, in which the copy is.
+// hands of the node; so while X that gave up has its session renewed, the device takes nothing
+// (fence() in kmod/rmem/channel.c). The session has another name then, or, if the node didn't have
+// it any more, is a new one; the copy names the old one.
 //
 // A single op that its caller takes back (rmem_client_cancel()) is given up by the same step. With
 // one channel, as libremote has, the place is written again by X itself: that leaves when X has its
-// new session, which is when the fence is taken down for Y.
+// session again, which is when the fence is taken down for Y.
 #include "explore.hpp"
 #include "sessions.hpp"
 
@@ -35,8 +36,9 @@ enum Mutation {
     NONE,
     NO_FENCE,       // Y may write as soon as X gave up
     NO_NEW_SESSION, // X takes its fence down and keeps its session
-    NO_SUPERSEDE,   // the node keeps X's older session
-    UNLOCKED,       // the node ends a session while a request of it is being executed
+    SAME_NAME,      // the node renews it under its old name
+    NO_SUPERSEDE,   // not renewed, and the node keeps X's older session
+    UNLOCKED,       // the node renews or ends a session while a request of it is being executed
     MUTATIONS
 };
 
@@ -44,8 +46,9 @@ const char* const mutation_names[] = {
     "none",
     "another channel writes as soon as one gave up",
     "who gave up keeps its session",
+    "a session is renewed under the name it had",
     "older sessions of a client stay",
-    "a session ends while a request of it is being executed",
+    "a session is renewed or ends while a request of it is being executed",
 };
 static_assert(sizeof(mutation_names) / sizeof(*mutation_names) == MUTATIONS);
 
@@ -56,7 +59,7 @@ struct Message {
     uint8_t type;
     uint8_t channel;
     uint8_t session; // nonce in OPEN
-    uint8_t nonce;   // in OPENED
+    uint8_t nonce;   // in OPENED; in OPEN: session to be renewed, or 0
     auto operator<=>(const Message&) const = default;
 };
 
@@ -64,7 +67,7 @@ enum Phase : uint8_t { OPENING, UP };
 enum OpState : uint8_t { IDLE, OUT, ENDED, GIVEN_UP };
 
 struct Channel {
-    uint8_t phase, session, nonce, op;
+    uint8_t phase, session, nonce, renews, op;
 };
 
 struct State {
@@ -80,7 +83,7 @@ struct State {
 };
 
 struct Seen {
-    uint64_t given_up, fenced, refused, both;
+    uint64_t given_up, fenced, refused, renewed, both;
 };
 
 class GiveUp {
@@ -125,8 +128,9 @@ private:
 
     // ---- client ----
 
-    static void reopen(Channel& c) {
+    static void reopen(Channel& c, uint8_t renews) {
         c.phase = OPENING;
+        c.renews = renews;
         c.session = 0;
         c.nonce++;
     }
@@ -148,7 +152,7 @@ private:
         const Channel& c = s.channel[i];
         State next = s;
         if (c.phase == OPENING) {
-            Message m{OPEN, i, c.nonce, 0};
+            Message m{OPEN, i, c.nonce, c.renews};
             if (send(next, m))
                 emit(next, nullptr, [=] { return "sends " + text(m); });
         } else if (may_write(s, i)) {
@@ -167,7 +171,7 @@ private:
         Channel& c = next.channel[0];
         c.op = GIVEN_UP;
         if (c.phase == UP && mutation_ != NO_NEW_SESSION)
-            reopen(c);
+            reopen(c, mutation_ == NO_SUPERSEDE ? 0 : c.session);
         next.fence = c.phase == OPENING && mutation_ != NO_FENCE;
         seen.given_up++;
         emit(next, nullptr, [] { return std::string("X gives its write up"); });
@@ -188,7 +192,7 @@ private:
             if (c.phase != UP || m.session != c.session)
                 return;
             if (m.type == NO_SESSION)
-                reopen(c);
+                reopen(c, 0);
             else if (c.op == OUT)
                 c.op = ENDED;
             else
@@ -227,8 +231,8 @@ private:
         attempt.nonce = m.session;
         attempt.client[0] = uint8_t(m.channel + 1);
         State next = s;
-        int slot;
-        {
+        int slot = m.nonce && !is_locked(s, m.nonce & 1) ? node_renew(next, m, attempt) : -1;
+        if (slot < 0) {
             Sessions sessions(next.slot, next.generation, window);
             slot = sessions.slot_for(attempt, mutation_ != NO_SUPERSEDE,
                                      [&](int held) { return is_locked(s, held); });
@@ -245,6 +249,17 @@ private:
         }
         send(next, {OPENED, m.channel, next.slot[slot].name, m.session});
         emit(next, nullptr, [=] { return "node receives " + text(m); });
+    }
+
+    int node_renew(State& s, const Message& m, const rmem_attempt& attempt) const {
+        Sessions sessions(s.slot, s.generation, window);
+        int slot = sessions.renew(attempt, m.nonce);
+        if (slot < 0)
+            return slot;
+        seen.renewed++;
+        if (mutation_ == SAME_NAME)
+            sessions.all.slot[slot].name = wire_name(m.nonce);
+        return slot;
     }
 
     // The id of a channel's one write is 1 in every session.
@@ -330,7 +345,7 @@ int main() {
         std::string name = std::to_string(evictions) + " evictions";
         report.check(name, out, false);
         const Seen& seen = model.seen;
-        report.result(seen.given_up && seen.fenced && seen.refused && seen.both,
+        report.result(seen.given_up && seen.fenced && seen.refused && seen.renewed && seen.both,
                       name + ": every outcome was met");
     }
     for (int mutation = NONE + 1; mutation < MUTATIONS; mutation++) {

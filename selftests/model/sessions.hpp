@@ -20,7 +20,7 @@ constexpr int slots = 2;
 constexpr uint32_t window_most = 4;
 
 struct Slot { // of struct rmem_session what matters
-    uint8_t name, floor, executed, used, nonce, client;
+    uint8_t name, floor, executed, used, nonce, client, renewed;
     uint8_t found[window_most];
 };
 
@@ -53,6 +53,7 @@ struct Sessions {
             session.used = slot[i].used;
             session.nonce = slot[i].nonce;
             session.client[0] = slot[i].client;
+            session.renewed = slot[i].renewed;
             session.replay_ids = replay ? replay : session.replay_ids;
             for (uint32_t id = 0; id < session.replay_ids; id++)
                 base_store_le64(&session.found[id].value[0], slot[i].found[id]);
@@ -60,6 +61,17 @@ struct Sessions {
         }
     }
     Sessions(const Sessions&) = delete;
+
+    // The slot of the session that the OPEN names, and which has another name now; -1: none.
+    int renew(const rmem_attempt& attempt, uint8_t name) {
+        rmem_peer peer{};
+        int found = rmem_sessions_superseded(&all, &attempt);
+        if (rmem_sessions_is_late(&all, &attempt) || found < 0 ||
+            !rmem_session_may_renew(&all.slot[found], wire_name(name), &attempt, &peer))
+            return -1;
+        rmem_sessions_renew(&all, static_cast<uint32_t>(found), 1, &attempt);
+        return found;
+    }
 
     // The slot an OPEN gets, the client's older sessions ended; -1: none, or not while is_locked().
     template <class IsLocked>
@@ -94,6 +106,7 @@ private:
                   session.used,
                   uint8_t(session.nonce),
                   session.client[0],
+                  session.renewed,
                   {}};
         for (uint32_t id = 0; id < session.replay_ids; id++)
             held.found[id] = uint8_t(base_load_le64(&session.found[id].value[0]));

@@ -53,6 +53,33 @@ TEST_P(Level, OpenSupersedesTheClientsOlderSession) {
     EXPECT_EQ(client.write(region, 0, {1}), RMEM_OK);
 }
 
+TEST_P(Level, OpenThatNamesItsSessionRenewsIt) {
+    Client client(GetParam());
+    unsigned int region = client.allocate(1);
+    client.floor = client.next_id; // of nothing that follows the answer is here, as it were
+    Message write = client.write_request(region, 0, {1});
+    Message add = client.atomic_request(RMEM_ADD, region, 8, 8, 1);
+    EXPECT_EQ(pair().ask_one(write).head.status, RMEM_OK);
+    EXPECT_EQ(pair().ask_one(add).head.status, RMEM_OK);
+    Message late = client.write_request(region, 0, {2});
+    Message open = client.open_request();
+    open.head.session = client.session;
+    Answer renewed = pair().ask_one(open);
+    EXPECT_NE(renewed.head.session, client.session);
+    EXPECT_EQ(renewed.payload[offsetof(rmem_opened, renewed)], 1);
+    EXPECT_EQ(pair().ask_one(open).head.session, renewed.head.session);
+    EXPECT_EQ(pair().ask_one(late).head.status, RMEM_NO_SESSION);
+    EXPECT_EQ(pair().ask_one(add).head.status, RMEM_NO_SESSION);
+    client.session = write.head.session = add.head.session = renewed.head.session;
+    EXPECT_EQ(pair().ask_one(write).head.status, RMEM_OK);
+    EXPECT_EQ(pair().ask_one(add).head.status, RMEM_OK);
+    EXPECT_EQ(client.read(region, 8, 1), Bytes{1}) << "added twice";
+    open.head.id += 2000;
+    Answer opened = pair().ask_one(open);
+    EXPECT_EQ(opened.payload[offsetof(rmem_opened, renewed)], 0) << "its old name";
+    client.session = opened.head.session;
+}
+
 // Whoever saw an old OPEN may send it again, from anywhere.
 TEST_P(Level, LateOpenEndsNoSession) {
     Client client(GetParam());

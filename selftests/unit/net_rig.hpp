@@ -488,19 +488,14 @@ public:
         }
     }
 
-    // Takes it back. How many others ended with it?
-    size_t cancel(Op& op) {
-        rmem_op* unknown = rmem_client_cancel(&channels[op.channel]->client, &op.op, now_ns);
-        size_t others = 0;
-        for (rmem_op* other = unknown; other; other = other->next)
-            others++;
+    // Takes it back.
+    void cancel(Op& op) {
+        rmem_client_cancel(&channels[op.channel]->client, &op.op, now_ns);
         op.op.next = nullptr;
         end(&op.op, RMEM_CLIENT_CANCELLED);
-        end(unknown, RMEM_CLIENT_UNKNOWN);
         pump(op.channel);
         check_books();
         tell();
-        return others;
     }
 
     // A packet of the past may be played again.

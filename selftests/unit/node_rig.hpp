@@ -157,6 +157,14 @@ public:
         return open_with(client, client.open_head(nonce));
     }
 
+    // Of the session it has.
+    rmem_answer renew(Client& client, uint64_t nonce) {
+        rmem_head h = client.open_head(nonce);
+        client.open.integrity = client.integrity;
+        h.session = client.session;
+        return open_with(client, h);
+    }
+
     // To its end; one thread, so there is nothing to lock.
     rmem_answer run(rmem_node_call& call) {
         while (step(call)) {

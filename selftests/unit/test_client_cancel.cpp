@@ -15,6 +15,7 @@ using net::World;
 
 struct Cancel : net::ClientTest {
     std::vector<net::Packet> kept; // what was sent to the node while it is kept
+    size_t answers = 0;            // lost meanwhile
     std::list<Op> ops;
 
     void SetUp() override {
@@ -24,10 +25,14 @@ struct Cancel : net::ClientTest {
 
     // From now on nothing arrives; it's for send_kept().
     void keep() {
+        kept.clear();
+        answers = 0;
         world.weather.loss = 1000;
         world.on_sent = [this](const net::Packet& packet) {
             if (packet.to_node)
                 kept.push_back(packet);
+            else
+                answers++;
         };
     }
     void pass() {
@@ -49,6 +54,8 @@ struct Cancel : net::ClientTest {
             op.data = Bytes(len, 1);
         if (type == RMEM_ATOMIC)
             op.op.atomic = {{1, 0}, {0, 0}, {0, 0}, RMEM_ADD};
+        if (type == RMEM_PUT)
+            net::make_put(op, base + 4096, Bytes(len, 1), base + at, 1);
         world.submit(op, 0);
         return op;
     }
@@ -58,14 +65,13 @@ struct Cancel : net::ClientTest {
 TEST_F(Cancel, ALateCopyDoesNoHarm) {
     for (uint8_t type : {RMEM_WRITE, RMEM_ZERO, RMEM_DISCARD, RMEM_ATOMIC}) {
         SCOPED_TRACE(type);
-        kept.clear();
         keep();
         Op& older = submit(RMEM_WRITE, 1 << 20, 100);
         uint64_t reopened = client().count.reopened;
         Op& op = submit(type, 0, type == RMEM_ATOMIC ? 8 : 65536);
         ASSERT_GE(kept.size(), 2U);
         pass();
-        EXPECT_EQ(world.cancel(op), 0U);
+        world.cancel(op);
         EXPECT_EQ(op.result, RMEM_CLIENT_CANCELLED);
         EXPECT_EQ(client().count.reopened, reopened + 1);
         ASSERT_EQ(write(0, Bytes(65536, 2)), RMEM_CLIENT_OK);
@@ -87,7 +93,7 @@ TEST_F(Cancel, TheSessionIsKeptWhereNothingCanComeLate) {
     pass();
     // First the one that the others' credit would let go.
     for (Op* op : {&unsent, &read_op, &fence})
-        EXPECT_EQ(world.cancel(*op), 0U);
+        world.cancel(*op);
     EXPECT_EQ(client().session, session);
     EXPECT_EQ(client().count.reopened, 0U);
     EXPECT_EQ(rmem_window_in_flight(&world.window), 0U);
@@ -96,7 +102,42 @@ TEST_F(Cancel, TheSessionIsKeptWhereNothingCanComeLate) {
     EXPECT_EQ(client().session, session);
 }
 
-TEST_F(Cancel, OthersGoOnButAtomicsUnderWayAreUnknown) {
+// Once each, whichever of their copies came first: before the one was taken back, or after.
+TEST_F(Cancel, OthersGoOn) {
+    for (bool executed : {false, true}) {
+        for (uint8_t type : {RMEM_ATOMIC, RMEM_PUT}) {
+            SCOPED_TRACE(testing::Message() << unsigned(type) << (executed ? ", executed" : ""));
+            uint64_t was = base_load_le64(read(8, 8).data());
+            keep();
+            Op& add = submit(type, 8, 8);
+            Op& write_op = submit(RMEM_WRITE, 65536, 3000);
+            Op& zero = submit(RMEM_ZERO, 1 << 20, 1 << 20);
+            Op& op = submit(RMEM_WRITE, 131072, 3000);
+            world.window.cwnd = RMEM_CWND_ONE;
+            Op& unsent = submit(RMEM_ATOMIC, 16, 8);
+            if (executed)
+                send_kept();
+            EXPECT_EQ(answers >= 4, executed);
+            pass();
+            world.window.cwnd = RMEM_CWND_START;
+            world.cancel(op);
+            ASSERT_TRUE(world.run([&] { return world.idle(); }));
+            for (Op* each : {&add, &write_op, &zero, &unsent})
+                EXPECT_EQ(each->result, RMEM_CLIENT_OK);
+            EXPECT_EQ(type == RMEM_PUT ? add.op.put.found : add.op.atomic.found[0], was);
+            // They are of a name that is no more.
+            ASSERT_EQ(write(65536, Bytes(3000, 2)), RMEM_CLIENT_OK);
+            ASSERT_EQ(write(1 << 20, Bytes(1, 2)), RMEM_CLIENT_OK);
+            send_kept();
+            EXPECT_EQ(base_load_le64(read(8, 8).data()), was + 1);
+            EXPECT_EQ(read(65536, 3000), Bytes(3000, 2));
+            EXPECT_EQ(read(1 << 20, 1), Bytes(1, 2));
+        }
+    }
+}
+
+// The node doesn't have the session any more that is to be renewed.
+TEST_F(Cancel, OthersGoOnInANewSessionButAtomicsAreUnknown) {
     keep();
     Op& add = submit(RMEM_ATOMIC, 8, 8);
     Op& other = submit(RMEM_WRITE, 65536, 3000);
@@ -105,9 +146,11 @@ TEST_F(Cancel, OthersGoOnButAtomicsUnderWayAreUnknown) {
     Op& unsent = submit(RMEM_ATOMIC, 16, 8);
     pass();
     world.window.cwnd = RMEM_CWND_START;
-    EXPECT_EQ(world.cancel(op), 1U);
-    EXPECT_EQ(add.result, RMEM_CLIENT_UNKNOWN);
+    world.host->evict_all();
+    world.cancel(op);
+    EXPECT_TRUE(add.flying);
     ASSERT_TRUE(world.run([&] { return world.idle(); }));
+    EXPECT_EQ(add.result, RMEM_CLIENT_UNKNOWN);
     EXPECT_EQ(other.result, RMEM_CLIENT_OK);
     EXPECT_EQ(unsent.result, RMEM_CLIENT_OK);
     EXPECT_EQ(read(65536, 3000), Bytes(3000, 1));
@@ -120,16 +163,34 @@ TEST_F(Cancel, WhileTheNodeIsSilent) {
     world.node_up = false;
     Op& first = submit(RMEM_WRITE, 0, 3000);
     Op& second = submit(RMEM_WRITE, 65536, 3000);
-    EXPECT_EQ(world.cancel(first), 0U);
+    world.cancel(first);
     EXPECT_EQ(client().state, RMEM_CHANNEL_OPENING);
     world.run([] { return false; }, 3000 * ms);
-    EXPECT_EQ(world.cancel(second), 0U);
-    EXPECT_EQ(client().count.reopened, 1U) << "it was in no session";
+    world.cancel(second);
+    EXPECT_EQ(client().count.reopened, 1U) << "it waits for the same renewal";
     Op& third = submit(RMEM_WRITE, 0, 3000);
     third.data = Bytes(3000, 3);
     world.node_up = true;
     ASSERT_TRUE(world.run([&] { return world.idle(); }));
     EXPECT_EQ(read(0, 3000), Bytes(3000, 3));
+}
+
+// Given up while its session is being renewed for another's sake: that isn't enough for it.
+TEST_F(Cancel, AnAllocationIsUndoneThoughItsSessionWasRenewed) {
+    keep();
+    Op& op = ops.emplace_back();
+    op.op.type = RMEM_ALLOC;
+    op.op.alloc = {60 << 16, 0, RMEM_PERM_READ};
+    world.submit(op, 0);
+    Op& other = submit(RMEM_WRITE, 0, 3000);
+    send_kept();
+    world.cancel(other);
+    ASSERT_EQ(client().state, RMEM_CHANNEL_OPENING);
+    world.cancel(op);
+    pass();
+    ASSERT_TRUE(world.run([&] { return client().state == RMEM_CHANNEL_OPEN; }));
+    net::allocate(world, 60 << 16);
+    EXPECT_EQ(client().abandons, false);
 }
 
 // Executed, but nobody knows where: it ends with its session.

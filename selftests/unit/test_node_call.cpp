@@ -75,6 +75,74 @@ TEST_F(NodeTest, RepeatedOpenFromElsewhereGetsAnother) {
     EXPECT_EQ(node.usage().sessions, 2u);
 }
 
+TEST_F(NodeTest, OpenThatNamesTheSessionRenewsIt) {
+    rmem_head write = client.head(RMEM_WRITE, addr, 1);
+    Bytes data = filled(1, 1);
+    ASSERT_EQ(node.request(client, write, &data).reason, RMEM_NODE_EXECUTED);
+    Client old = client;
+    rmem_answer answer = node.renew(client, 101);
+    EXPECT_EQ(answer.reason, RMEM_NODE_EXECUTED);
+    EXPECT_EQ(node.opened.renewed, 1);
+    ASSERT_NE(client.session, old.session);
+    uint64_t session = client.session;
+    client.session = old.session;
+    EXPECT_EQ(node.renew(client, 101).reason, RMEM_NODE_REPEATED) << "its answer may be lost";
+    EXPECT_EQ(node.opened.renewed, 1);
+    EXPECT_EQ(client.session, session);
+    EXPECT_EQ(node.request(old, write, &data).reply.status, RMEM_NO_SESSION);
+    write.session = session;
+    EXPECT_EQ(node.request(client, write, &data).reason, RMEM_NODE_REPEATED);
+    client.session = old.session;
+    EXPECT_EQ(node.renew(client, 101).action, RMEM_ACT_DROP) << "late, for it is in use";
+    EXPECT_EQ(node.usage().sessions, 1u);
+}
+
+// Then it is a new session, and the one of before ends.
+TEST_F(NodeTest, OpenRenewsNobodyElsesSession) {
+    uint64_t nonce = 100;
+    auto refuses = [&](auto change) {
+        client.floor = client.next_id;
+        node.read(client, addr, 1);
+        uint64_t session = client.session;
+        Client other = client;
+        change(other);
+        EXPECT_EQ(node.renew(other, ++nonce).reason, RMEM_NODE_EXECUTED);
+        EXPECT_EQ(node.opened.renewed, 0);
+        EXPECT_NE(other.session, session);
+        client.floor = client.next_id = 1;
+        client.session = 0;
+        EXPECT_EQ(node.renew(client, ++nonce).reason, RMEM_NODE_EXECUTED);
+        EXPECT_EQ(node.opened.renewed, 0);
+    };
+    refuses([](Client& other) { other.peer.port++; });
+    refuses([](Client& other) { other.peer.addr[3] = 1; });
+    refuses([](Client& other) { other.integrity = RMEM_FULL; });
+    refuses([](Client& other) { other.session ^= 1; });
+    refuses([](Client& other) { other.session ^= 1ull << 40; });
+    Client stranger(2);
+    stranger.session = client.session;
+    EXPECT_EQ(node.renew(stranger, 1).reason, RMEM_NODE_EXECUTED);
+    EXPECT_EQ(node.opened.renewed, 0);
+    EXPECT_EQ(node.read(client, addr, 1).size(), 1u) << "it is still there";
+    ASSERT_TRUE(node.add_space(2));
+    Client namesake(1, 2);
+    namesake.session = client.session;
+    EXPECT_EQ(node.renew(namesake, 1).reason, RMEM_NODE_EXECUTED);
+    EXPECT_EQ(node.opened.renewed, 0);
+}
+
+TEST_F(NodeTest, LateRenewalIsNoAttempt) {
+    Client old = client;
+    node.renew(client, 101);
+    node.renew(client, 102);
+    uint64_t session = client.session;
+    auto before = node.snapshot();
+    EXPECT_EQ(node.renew(old, 101).action, RMEM_ACT_DROP);
+    EXPECT_TRUE(before == node.snapshot());
+    EXPECT_EQ(node.read(client, addr, 1).size(), 1u);
+    EXPECT_EQ(client.session, session);
+}
+
 TEST_F(NodeTest, ClientIdsOfOtherSpacesAreOthers) {
     ASSERT_TRUE(node.add_space(2));
     Client namesake(1, 2);
@@ -322,6 +390,35 @@ TEST_F(NodeUndo, SupersededBeforeAcknowledged) {
     EXPECT_NE(node.alloc(client, 8 * page), 0u); // asked for again, under the same id as then
     ASSERT_EQ(node.open(client, 101).action, RMEM_ACT_DROP); // a late copy undoes nothing
     EXPECT_EQ(node.usage().regions, 1u);
+    EXPECT_EQ(node.usage().allocs_undone, 1u);
+}
+
+TEST_F(NodeUndo, RenewedSessionStillOwes) {
+    Client old = client;
+    rmem_head again = old.head(RMEM_ALLOC, 0, sizeof(rmem_alloc));
+    again.id = 1; // as the fixture sent it
+    node.renew(client, 101);
+    again.session = client.session;
+    EXPECT_EQ(node.alloc(client, again, 8 * page).reason, RMEM_NODE_REPEATED);
+    EXPECT_EQ(base_load_le64(&node.range.addr), addr);
+    EXPECT_NE(node.alloc(client, page), 0u);
+    EXPECT_EQ(node.usage().regions, 2u);
+    node.renew(client, 102);
+    ASSERT_EQ(node.open(client, 103).reply.status, RMEM_OK);
+    EXPECT_FALSE(there(addr));
+    EXPECT_EQ(node.usage().regions, 0u);
+    EXPECT_EQ(node.usage().allocs_undone, 2u);
+}
+
+// Who has seen the OPEN sends it again from elsewhere, before its client has used the session.
+TEST_F(NodeUndo, RenewalRepeatedFromElsewhereEndsIt) {
+    Client moved = client;
+    moved.peer.port++;
+    node.renew(client, 101);
+    EXPECT_EQ(node.renew(moved, 101).reason, RMEM_NODE_EXECUTED);
+    EXPECT_EQ(node.opened.renewed, 0);
+    EXPECT_NE(moved.session, client.session);
+    EXPECT_FALSE(there(addr));
     EXPECT_EQ(node.usage().allocs_undone, 1u);
 }
 

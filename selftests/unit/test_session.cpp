@@ -290,4 +290,43 @@ TEST(Sessions, SupersededAreOlderOnesOfTheSameClientAndPlace) {
     EXPECT_EQ(rmem_sessions_superseded(&t.sessions, &again), 0);
 }
 
+TEST(Sessions, RenewedIsAnotherNameAndNothingElse) {
+    Table t(8);
+    t.open(Table::attempt(1, 1), 0);
+    rmem_session* session = &t.sessions.slot[0];
+    uint64_t name = session->name;
+    rmem_found found = {{7, 8}};
+    rmem_session_check(session, 5, 4);
+    rmem_session_done(session, 6);
+    rmem_session_refuse(session, 7);
+    rmem_session_keep(session, 5, &found);
+    rmem_session_made(session, 6);
+    rmem_session_touch(session, 9);
+    rmem_attempt again = Table::attempt(1, 2);
+    rmem_sessions_renew(&t.sessions, 0, 10, &again);
+    EXPECT_NE(session->name, name);
+    EXPECT_EQ(session->origin, name);
+    EXPECT_EQ(rmem_sessions_find(&t.sessions, name), nullptr);
+    EXPECT_EQ(rmem_sessions_find(&t.sessions, session->name), session);
+    EXPECT_TRUE(session->renewed);
+    EXPECT_FALSE(session->used);
+    EXPECT_TRUE(rmem_session_is_attempt(session, &again));
+    EXPECT_TRUE(rmem_session_owes(session));
+    EXPECT_EQ(rmem_session_check(session, 3, 3), RMEM_SESSION_STALE);
+    EXPECT_EQ(rmem_session_check(session, 4, 4), RMEM_SESSION_FRESH);
+    EXPECT_EQ(rmem_session_check(session, 5, 4), RMEM_SESSION_REPEATED);
+    EXPECT_EQ(rmem_session_check(session, 6, 4), RMEM_SESSION_REPEATED);
+    EXPECT_EQ(rmem_session_check(session, 7, 4), RMEM_SESSION_REFUSED);
+    rmem_found kept{};
+    rmem_session_replay(session, 5, &kept);
+    EXPECT_EQ(base_load_le64(&kept.value[0]), 7u);
+    EXPECT_EQ(t.sessions.in_use, 1u);
+    // A new one in its place isn't.
+    rmem_sessions_close(&t.sessions, 0);
+    t.open(Table::attempt(1, 3), 0);
+    EXPECT_FALSE(session->renewed);
+    EXPECT_EQ(session->origin, session->name);
+    EXPECT_EQ(rmem_session_check(session, 5, 4), RMEM_SESSION_FRESH);
+}
+
 } // namespace

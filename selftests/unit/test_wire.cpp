@@ -205,7 +205,7 @@ TEST(Wire, Form) {
     EXPECT_EQ(write([](auto& h) { h.boot = 0; }), RMEM_WIRE_MALFORMED);
     EXPECT_EQ(write([](auto& h) { h.id = h.floor = 0; }), RMEM_WIRE_MALFORMED);
     EXPECT_EQ(write([](auto& h) { h.floor = ~0ull; }), RMEM_WIRE_MALFORMED);
-    EXPECT_EQ(changed(RMEM_OPEN, [](auto& h) { h.session = 1; }), RMEM_WIRE_MALFORMED);
+    EXPECT_EQ(changed(RMEM_OPEN, [](auto& h) { h.session = 1; }), RMEM_WIRE_GOOD);
     EXPECT_EQ(changed(RMEM_OPEN, [](auto& h) { h.boot = 1; }), RMEM_WIRE_MALFORMED);
     const uint8_t response = RMEM_WRITE | RMEM_RESPONSE;
     EXPECT_EQ(changed(

@@ -13,7 +13,7 @@
  *                       +---- its delay passed ---- delayed <- BUSY -+
  *
  * In any place the last answer missing ends it: late answers count as well as
- * those to the last attempt. A new session sends all of them to again.
+ * those to the last attempt. A session renewed or lost sends all of them to again.
  *
  * A part is in one of three states: not sent (in this attempt), flying, done. A
  * flying part holds one packet of cwnd and, of a READ, its bytes of iwnd; the
@@ -120,6 +120,7 @@ static void client_put_ids(struct rmem_client *c, struct rmem_op *op)
 	if (op->type == RMEM_ALLOC && op->may_be_done && !op->parts_done &&
 	    op->status == RMEM_OK) {
 		rmem_seq_give(&c->seq, id, &c->abandoned);
+		c->abandons = true;
 		return;
 	}
 	for (; id < op->id + rmem_op_ids(op); id++) {
@@ -167,6 +168,31 @@ static void client_lose(struct rmem_client *c, struct rmem_client_rx *rx)
 	rx->result = RMEM_CLIENT_LOST;
 }
 
+/* ---- again ---- */
+
+/*
+ * A part that flies holds credit, so where it waits for others to be sent it must be able to
+ * time out: else nobody might ever be let in again.
+ */
+static void client_put_again(struct rmem_client *c, struct rmem_op *op)
+{
+	rmem_op_pick(c, op);
+	rmem_op_put(c, op, op->flying_parts ? RMEM_OP_PARTLY : RMEM_OP_AGAIN);
+}
+
+/* Parts of the op were answered or refused. */
+static void client_settle(struct rmem_client *c, struct rmem_op *op)
+{
+	if (op->state == RMEM_OP_PARTLY && !op->flying_parts)
+		client_put_again(c, op);
+}
+
+static void client_again(struct rmem_client *c, struct rmem_op *op)
+{
+	client_count_attempt(c, op);
+	client_put_again(c, op);
+}
+
 /* ---- sessions ---- */
 
 static void client_update_rto(struct rmem_client *c)
@@ -183,24 +209,67 @@ static void client_heard(struct rmem_client *c, u64 now_ns)
 	client_update_rto(c);
 }
 
-static void client_begin_open(struct rmem_client *c)
+/* renews: a session, or 0 */
+static void client_begin_open(struct rmem_client *c, u64 renews)
 {
 	c->state = RMEM_CHANNEL_OPENING;
 	c->session = 0;
+	c->renews = renews;
 	c->own_id = ++c->nonce;
 	c->own_attempt = 0;
 	c->own_due = true;
 }
 
+/* What was sent is to be sent again, once the session is open; with the ids it has. */
+static void client_recall_all(struct rmem_client *c)
+{
+	struct rmem_op *op, *next;
+
+	while ((op = c->sending ? c->sending : c->partly.head ? c->partly.head : c->flying.head)) {
+		client_recall(c, op, 0, op->parts);
+		client_again(c, op);
+	}
+	for (op = c->timed.head; op; op = next) {
+		next = op->next;
+		client_recall(c, op, 0, op->parts);
+		if (op->state == RMEM_OP_SLOW)
+			client_again(c, op);
+	}
+}
+
+/*
+ * The session goes on under another name, or as a new one. One that did nothing but get lost makes
+ * for a pause: two clients under one name would otherwise supersede each other at full speed.
+ */
+static void client_reopen(struct rmem_client *c, u64 now_ns, u64 renews)
+{
+	client_recall_all(c);
+	c->count.reopened++;
+	client_begin_open(c, renews);
+	if (c->progress_ns == c->opened_ns) {
+		c->own_due = false;
+		c->own_deadline_ns = now_ns + REOPEN_NS;
+	}
+}
+
+/*
+ * Copies of what ended may be on their way; in a session of another name they are refused. But one
+ * with an ALLOC that nobody waits for has to end, so that this is undone.
+ */
+static void client_renew(struct rmem_client *c, u64 now_ns)
+{
+	if (c->state == RMEM_CHANNEL_OPEN)
+		client_reopen(c, now_ns, c->abandons ? 0 : c->session);
+}
+
 /*
  * The node doesn't know the session: all that is outstanding goes again in a new
- * one, parts done excepted; but not an ATOMIC or PUT that may have been executed, which ends: given
- * back, before chain. A session that did nothing but get lost makes for a pause: two
- * clients under one name would otherwise supersede each other at full speed.
+ * one, parts done excepted; but not an ATOMIC or PUT that may have been executed, which ends.
  */
-static struct rmem_op *client_reopen(struct rmem_client *c, u64 now_ns, struct rmem_op *chain)
+static struct rmem_op *client_lose_ids(struct rmem_client *c)
 {
 	struct rmem_op *op = client_end_all(c);
+	struct rmem_op *chain = NULL;
 	struct rmem_op *next;
 
 	for (; op; op = next) {
@@ -213,20 +282,11 @@ static struct rmem_op *client_reopen(struct rmem_client *c, u64 now_ns, struct r
 		op->id = 0;
 		op->may_be_done = false;
 		c->outstanding_ops++;
-		if (op->state == RMEM_OP_WAITING) {
-			rmem_op_put(c, op, RMEM_OP_WAITING);
-			continue;
-		}
-		client_count_attempt(c, op);
-		rmem_op_put(c, op, RMEM_OP_AGAIN);
+		rmem_op_put(c, op,
+			    op->state == RMEM_OP_WAITING ? RMEM_OP_WAITING : RMEM_OP_AGAIN);
 	}
 	rmem_seq_reset(&c->seq);
-	c->count.reopened++;
-	client_begin_open(c);
-	if (c->progress_ns == c->opened_ns) {
-		c->own_due = false;
-		c->own_deadline_ns = now_ns + REOPEN_NS;
-	}
+	c->abandons = false;
 	return chain;
 }
 
@@ -265,6 +325,10 @@ static void client_opened(struct rmem_client *c, u64 now_ns, const struct rmem_h
 		return;
 	}
 	rx->accepted = true;
+	if (!opened.renewed || !c->renews) {
+		rx->finished = client_lose_ids(c);
+		rx->result = RMEM_CLIENT_UNKNOWN;
+	}
 	c->node.memory_bytes = base_load_le64(&opened.memory_bytes);
 	c->node.free_bytes = base_load_le64(&opened.free_bytes);
 	c->node.page_bytes = page;
@@ -276,6 +340,8 @@ static void client_opened(struct rmem_client *c, u64 now_ns, const struct rmem_h
 	c->own_due = false;
 	c->opened_ns = now_ns;
 	c->progress_ns = now_ns;
+	if (c->abandons)
+		client_renew(c, now_ns); /* given up since the OPEN left */
 }
 
 /* Answers to OPEN and CLOSE. */
@@ -301,31 +367,6 @@ static void client_receive_own(struct rmem_client *c, u64 now_ns, const struct r
 	c->closing = false;
 	c->own_due = false;
 	c->session = 0;
-}
-
-/* ---- again ---- */
-
-/*
- * A part that flies holds credit, so where it waits for others to be sent it must be able to
- * time out: else nobody might ever be let in again.
- */
-static void client_put_again(struct rmem_client *c, struct rmem_op *op)
-{
-	rmem_op_pick(c, op);
-	rmem_op_put(c, op, op->flying_parts ? RMEM_OP_PARTLY : RMEM_OP_AGAIN);
-}
-
-/* Parts of the op were answered or refused. */
-static void client_settle(struct rmem_client *c, struct rmem_op *op)
-{
-	if (op->state == RMEM_OP_PARTLY && !op->flying_parts)
-		client_put_again(c, op);
-}
-
-static void client_again(struct rmem_client *c, struct rmem_op *op)
-{
-	client_count_attempt(c, op);
-	client_put_again(c, op);
 }
 
 static void client_delay(struct rmem_client *c, struct rmem_op *op, u64 deadline_ns)
@@ -575,7 +616,8 @@ static void client_receive_error(struct rmem_client *c, struct rmem_op *op, u64 
 		break;
 	case RMEM_NO_SESSION:
 	case RMEM_STALE: /* of an id that is outstanding: the session isn't what we think */
-		rx->finished = client_reopen(c, now_ns, NULL);
+		client_reopen(c, now_ns, 0);
+		rx->finished = client_lose_ids(c);
 		rx->result = RMEM_CLIENT_UNKNOWN;
 		break;
 	default:
@@ -682,8 +724,8 @@ static void client_expire_timed(struct rmem_client *c, u64 now_ns)
 
 /*
  * If it ends now, may a copy of it still change something? Not of one that was answered. The
- * floor doesn't help, for an older op may hold it down. A new session does: nothing is sent in it
- * before the node has ended the old one.
+ * floor doesn't help, for an older op may hold it down. Another name of the session does: nothing
+ * is sent under it before the node has forgotten the old one.
  */
 static bool op_may_come_late(const struct rmem_op *op)
 {
@@ -692,7 +734,7 @@ static bool op_may_come_late(const struct rmem_op *op)
 
 /*
  * Too old, with the channel stuck? Looked at once per fail_after at most. If a copy of what ends
- * here may still arrive, its session is given up.
+ * here may still arrive, its session is renewed.
  */
 static struct rmem_op *client_fail(struct rmem_client *c, u64 now_ns)
 {
@@ -721,7 +763,9 @@ static struct rmem_op *client_fail(struct rmem_client *c, u64 now_ns)
 		}
 	}
 	c->fail_ns = oldest_ns == NEVER_NS ? 0 : oldest_ns + after_ns;
-	return late ? client_reopen(c, now_ns, chain) : chain;
+	if (late)
+		client_renew(c, now_ns);
+	return chain;
 }
 
 struct rmem_op *rmem_client_expire(struct rmem_client *c, u64 now_ns,
@@ -787,8 +831,9 @@ void rmem_client_open(struct rmem_client *c, u64 now_ns)
 	if (c->state != RMEM_CHANNEL_CLOSED)
 		return;
 	rmem_seq_reset(&c->seq);
+	c->abandons = false;
 	c->own_deadline_ns = now_ns;
-	client_begin_open(c);
+	client_begin_open(c, 0);
 }
 
 void rmem_client_submit(struct rmem_client *c, struct rmem_op *op, u64 now_ns)
@@ -808,12 +853,13 @@ void rmem_client_submit(struct rmem_client *c, struct rmem_op *op, u64 now_ns)
 	rmem_op_put(c, op, RMEM_OP_WAITING);
 }
 
-struct rmem_op *rmem_client_cancel(struct rmem_client *c, struct rmem_op *op, u64 now_ns)
+void rmem_client_cancel(struct rmem_client *c, struct rmem_op *op, u64 now_ns)
 {
 	bool late = op_may_come_late(op);
 
 	client_end(c, op, NULL);
-	return late ? client_reopen(c, now_ns, NULL) : NULL;
+	if (late)
+		client_renew(c, now_ns);
 }
 
 struct rmem_op *rmem_client_cancel_all(struct rmem_client *c)

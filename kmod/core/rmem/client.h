@@ -14,7 +14,8 @@
  * A retry sends the whole op again, but for the parts already answered.
  *
  * The session is opened, and opened again when the node forgot it, by the channel itself;
- * ops that were outstanding then get new ids. A node that restarted
+ * ops that were outstanding then get new ids. It is renewed (remora/rmem.h) when a change is
+ * given up; they keep theirs then. A node that restarted
  * is told by its boot epoch: the channel is then LOST for good, and every op
  * finishes with RMEM_CLIENT_LOST. Who wants to go on begins another one, by rmem_client_init()
  * under another name, in the same place even when no op is left in it.
@@ -202,6 +203,8 @@ struct rmem_client {
 	u64 own_deadline_ns;
 	u8 own_attempt;
 	bool own_due, closing;
+	bool abandons; /* ALLOCs, in this session: abandoned owns their ids */
+	u64 renews;    /* the session that OPEN names, or 0 */
 	u32 piece; /* payload bytes per packet: of the path and the node, the lesser */
 	u32 silent; /* timeouts in a row without any sign of the node */
 	u64 rto_ns, rng;
@@ -286,9 +289,8 @@ void rmem_client_receive(struct rmem_client *c, u64 now_ns, const struct rmem_he
  * Deadlines passed? Ops to retry wait again; those too old (or the channel is LOST) finish,
  * linked, all with *result.
  *
- * A change that ended with TIMEOUT may have a copy on its way, and so may the ATOMICs and PUTs that
- * end with it, however young. Then the state is OPENING: a
- * new session makes the node refuse the copy. Until that is OPEN, the caller sends nothing
+ * A change that ended with TIMEOUT may have a copy on its way. Then the state is OPENING: the
+ * session, renewed, makes the node refuse the copy. Until that is OPEN, the caller sends nothing
  * to the same addresses in other channels, or the copy may come after it.
  */
 struct rmem_op *rmem_client_expire(struct rmem_client *c, u64 now_ns,
@@ -301,11 +303,9 @@ u64 rmem_client_deadline(const struct rmem_client *c);
  * Take one op back, which has been submitted and hasn't ended; late answers to it are ignored. It
  * may have been executed once, in part, or never. If it is a change, a copy of it may be on its
  * way: then the state is OPENING, as after a TIMEOUT, and the same holds for other channels. What
- * is submitted to this one from now on is safe, for it is sent in the new session.
- *
- * What is returned has ended with it, linked, as RMEM_CLIENT_UNKNOWN: ATOMICs that were under way.
+ * is submitted to this one from now on is safe, for it is sent after that.
  */
-struct rmem_op *rmem_client_cancel(struct rmem_client *c, struct rmem_op *op, u64 now_ns);
+void rmem_client_cancel(struct rmem_client *c, struct rmem_op *op, u64 now_ns);
 
 /*
  * Take every op back, linked; they count as cancelled and late answers are ignored. Copies of

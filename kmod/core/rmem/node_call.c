@@ -112,7 +112,7 @@ static void end_session(struct rmem_node *node, struct rmem_node_call *call,
 {
 	const struct rmem_session *session = &node->sessions.slot[call->slot];
 
-	call->ended = session->name;
+	call->ended = session->origin;
 	call->ended_floor = session->floor;
 	call->then = then;
 	call->at = 0;
@@ -158,18 +158,20 @@ static u64 idle_ns(const struct rmem_node *node)
 }
 
 static void open_answer(struct rmem_node *node, struct rmem_node_call *call,
-			enum rmem_node_reason reason, u64 session)
+			enum rmem_node_reason reason, const struct rmem_session *session)
 {
 	u64 free_pages = node->alloc.pages - node->alloc.pages_promised;
 	struct rmem_opened *opened = &call->out.opened;
 
 	finish(node, call, reason);
-	call->answer.reply.session = session;
+	call->answer.reply.session = session->name;
 	call->answer.reply.len = sizeof(*opened);
 	base_store_le64(&opened->memory_bytes, node->config.pages << node->config.page_shift);
 	base_store_le64(&opened->free_bytes, free_pages << node->config.page_shift);
 	base_store_le32(&opened->page_bytes, 1U << node->config.page_shift);
 	base_store_le32(&opened->piece_bytes, node->config.piece_bytes);
+	opened->renewed = session->renewed;
+	base_zero(opened->reserved, sizeof(opened->reserved));
 }
 
 static void open_find(struct rmem_node *node, struct rmem_node_call *call);
@@ -189,7 +191,11 @@ static void open_grant(struct rmem_node *node, struct rmem_node_call *call)
 			return;
 		}
 		if (rmem_peer_equal(&session->peer, &call->peer)) {
-			open_answer(node, call, RMEM_NODE_REPEATED, session->name);
+			open_answer(node, call, RMEM_NODE_REPEATED, session);
+			return;
+		}
+		if (session->renewed) {
+			end_session(node, call, open_find);
 			return;
 		}
 	} else if (session->name != RMEM_SESSION_NONE) {
@@ -202,12 +208,20 @@ static void open_grant(struct rmem_node *node, struct rmem_node_call *call)
 	}
 	rmem_sessions_open(&node->sessions, call->slot, call->now_ns, &call->attempt,
 			   &call->peer);
-	open_answer(node, call, RMEM_NODE_EXECUTED, session->name);
+	open_answer(node, call, RMEM_NODE_EXECUTED, session);
 }
 
+/* The client's older session: it is renewed, or ends. */
 static void open_supersede(struct rmem_node *node, struct rmem_node_call *call)
 {
-	end_session(node, call, open_find);
+	struct rmem_session *session = &node->sessions.slot[call->slot];
+
+	if (!rmem_session_may_renew(session, call->head.session, &call->attempt, &call->peer)) {
+		end_session(node, call, open_find);
+		return;
+	}
+	rmem_sessions_renew(&node->sessions, call->slot, call->now_ns, &call->attempt);
+	open_answer(node, call, RMEM_NODE_EXECUTED, session);
 }
 
 static void open_find(struct rmem_node *node, struct rmem_node_call *call)
@@ -289,7 +303,7 @@ static bool read_wish(const struct rmem_node *node, const struct rmem_node_call 
 	wish->pages = ((bytes - 1) >> node->config.page_shift) + 1;
 	wish->vpn = rmem_node_vpn(node, addr);
 	wish->perm = RMEM_PTE_READ | (perm & RMEM_PERM_WRITE ? RMEM_PTE_WRITE : 0);
-	wish->session = head->session;
+	wish->session = call->origin;
 	wish->id = head->id;
 	return true;
 }
@@ -300,7 +314,7 @@ static void alloc_look_up(struct rmem_node *node, struct rmem_node_call *call)
 	struct rmem_region *region;
 	u64 id = call->head.id;
 
-	if (!walk(node, call, call->head.session, id, id, &region))
+	if (!walk(node, call, call->origin, id, id, &region))
 		return;
 	if (region)
 		alloc_answer(node, call, RMEM_NODE_REPEATED, region);
@@ -354,6 +368,7 @@ static void alloc_admit(struct rmem_node *node, struct rmem_node_call *call)
 	struct rmem_alloc_wish wish;
 	enum rmem_node_reason reason = admit(node, call, &session);
 
+	call->origin = session ? session->origin : RMEM_SESSION_NONE;
 	if (reason == RMEM_NODE_REPEATED) {
 		go_on(call, alloc_look_up, NO_SLOT);
 		return;

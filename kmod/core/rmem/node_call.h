@@ -5,7 +5,7 @@
  *
  *   begin --> { slow lock, slot lock if it wants one: step } --> ... --> answer
  *
- *   OPEN    end what it supersedes, one at a time | a slot for it, perhaps by eviction
+ *   OPEN    renew, or end what it supersedes, one at a time | a slot for it, perhaps by eviction
  *   CLOSE   end the session
  *   ALLOC   admit | reserve and enter pages, some a step | mark
  *   FREE    admit | remove pages, some a step | mark
@@ -55,6 +55,7 @@ struct rmem_node_call {
 		u32 left;
 	} cut[2]; /* to be cleared */
 	struct rmem_alloc_work work;
+	u64 origin; /* ALLOC's: of its session */
 	/* A session that ended: what it allocated with ids from floor up is undone, and then? */
 	u64 ended, ended_floor;
 	void (*then)(struct rmem_node *node, struct rmem_node_call *call);

@@ -336,6 +336,12 @@ static u64 next_name(struct rmem_sessions *sessions, u32 slot)
 	return name << RMEM_SESSION_SLOT_BITS | slot;
 }
 
+static void session_unused(struct rmem_session *session, u64 now_ns)
+{
+	__atomic_store_n(&session->used, false, __ATOMIC_RELAXED);
+	__atomic_store_n(&session->used_ns, now_ns, __ATOMIC_RELAXED);
+}
+
 void rmem_sessions_open(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
 			const struct rmem_attempt *attempt, const struct rmem_peer *peer)
 {
@@ -345,6 +351,8 @@ void rmem_sessions_open(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
 		sessions->in_use++;
 	base_zero(session->executed, rmem_session_window_bytes(session->window_ids));
 	session->name = next_name(sessions, slot);
+	session->origin = session->name;
+	session->renewed = false;
 	session->floor = 1;
 	session->refused_id = 0;
 	session->alloc_id = 0;
@@ -354,8 +362,26 @@ void rmem_sessions_open(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
 	session->place = attempt->place;
 	session->nonce = attempt->nonce;
 	base_copy(session->client, attempt->client, sizeof(session->client));
-	__atomic_store_n(&session->used, false, __ATOMIC_RELAXED);
-	__atomic_store_n(&session->used_ns, now_ns, __ATOMIC_RELAXED);
+	session_unused(session, now_ns);
+}
+
+bool rmem_session_may_renew(const struct rmem_session *session, u64 name,
+			    const struct rmem_attempt *attempt, const struct rmem_peer *peer)
+{
+	return same_client(session, attempt) && session->name == name &&
+	       session->integrity == attempt->integrity && rmem_peer_equal(&session->peer, peer);
+}
+
+void rmem_sessions_renew(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
+			 const struct rmem_attempt *attempt)
+{
+	struct rmem_session *session = &sessions->slot[slot];
+
+	session->name = next_name(sessions, slot);
+	session->renewed = true;
+	session->datagram_bytes = attempt->datagram_bytes;
+	session->nonce = attempt->nonce;
+	session_unused(session, now_ns);
 }
 
 void rmem_sessions_close(struct rmem_sessions *sessions, u32 slot)

@@ -30,7 +30,8 @@
  *   - a name (shuffled generation << 16 | slot) is given to one session only: generations grow
  *     from one OPEN to the next and start at a random place in every boot. Who hasn't received the
  *     answer to an OPEN can't name what it opened, so nobody uses a session from an address that
- *     isn't his.
+ *     isn't his;
+ *   - renewed, a session has another name, and nothing else of it changes.
  *
  * A session is written under its slot's lock, but for used and used_ns, which
  * whoever looks for a slot reads without it. What names a session (name, nonce,
@@ -65,7 +66,9 @@ struct rmem_place {
 };
 
 struct rmem_session {
-	u64 name; /* RMEM_SESSION_NONE: slot is free */
+	u64 name;   /* RMEM_SESSION_NONE: slot is free */
+	u64 origin; /* its first name, by which its ALLOCs' regions know it */
+	bool renewed; /* by the OPEN whose nonce it has */
 	u64 floor;
 	u64 *executed;	/* bit id % window_ids, for floor <= id < floor + window_ids */
 	u64 *refused;	/* the same; set only if executed is */
@@ -80,7 +83,7 @@ struct rmem_session {
 	struct rmem_place place;
 	u64 refused_id; /* newest ever refused; 0: none */
 	u64 alloc_id; /* newest ALLOC that made a region; 0: none */
-	u64 nonce;    /* id of the OPEN that made it */
+	u64 nonce;    /* id of the OPEN that made or renewed it */
 	u8 client[16];
 };
 
@@ -172,6 +175,11 @@ bool rmem_sessions_may_open(const struct rmem_sessions *sessions, u32 slot, u64 
 /* Slow lock and slot lock. Opening ends what the slot held. */
 void rmem_sessions_open(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
 			const struct rmem_attempt *attempt, const struct rmem_peer *peer);
+/* The session, which may_renew(), goes on under another name. */
+bool rmem_session_may_renew(const struct rmem_session *session, u64 name,
+			    const struct rmem_attempt *attempt, const struct rmem_peer *peer);
+void rmem_sessions_renew(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
+			 const struct rmem_attempt *attempt);
 void rmem_sessions_close(struct rmem_sessions *sessions, u32 slot);
 
 #endif

@@ -111,7 +111,7 @@ static bool form_is_sound(const struct rmem_head *head, bool response)
 	if (head->status || head->offset || !head->id || head->floor > head->id)
 		return false;
 	if (head->type == RMEM_OPEN)
-		return !head->session && !head->boot;
+		return !head->boot;
 	return head->session && head->boot && (head->type == RMEM_READ || !head->piece);
 }
 
