@@ -226,13 +226,16 @@ void Dev::enter_all(std::span<Op> ops) {
     }
 }
 
-// In this thread, when its order permits; request() goes without the lock.
+// In this thread, when its order permits; request() goes without the lock. If it fails, so does the
+// put that waits for it.
 template <typename Request>
-int Dev::carry_out(Op& op, Clock::time_point limit, Request request) {
+int Dev::carry_out(Op& op, Clock::time_point limit, Op* put, Request request) {
     int error = -ETIMEDOUT;
     if (wait_for([&] { return !op.blockers; }, limit))
         error = request();
     Lock lock(lock_);
+    if (error && put)
+        end(*put, error);
     end(op, error);
     flush();
     return error;
@@ -255,13 +258,17 @@ void Dev::start(std::span<Op> ops) {
         return Queued::start(ops);
     // Of a call that has ended nothing may be touched any more.
     Clock::time_point limit = ops.front().call->limit;
-    bool is_put = ops.back().before;
+    Op* put = ops.back().before ? &ops.back() : nullptr;
     enter_all(ops);
-    for (std::size_t i = 0, failed = 0; i < ops.size(); i++) {
-        // A put whose data isn't all there ends with the last that it waits for (end()).
-        if (failed && is_put && i + 1 == ops.size())
-            return;
-        failed |= carry_out(ops[i], limit, [&] { return by_ioctl(ops[i], limit); }) != 0;
+    while (!ops.empty()) {
+        Op& op = ops.front();
+        ops = ops.subspan(1);
+        if (ops.empty())
+            put = nullptr; // it's that, or there is none
+        if (carry_out(op, limit, put, [&] { return by_ioctl(op, limit); }) && put) {
+            put = nullptr;
+            ops = ops.first(ops.size() - 1);
+        }
     }
 }
 
@@ -273,7 +280,7 @@ int Dev::alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t want
     op.core.type = RMEM_ALLOC;
     op.call = &call;
     enter_all({&op, 1});
-    return carry_out(op, never, [&] {
+    return carry_out(op, never, nullptr, [&] {
         rmem_io_alloc io{};
         io.bytes = bytes;
         io.addr = wanted;
@@ -292,7 +299,7 @@ int Dev::dealloc(const rmem_op_range& range) {
     op.core.range = range;
     op.call = &call;
     enter_all({&op, 1});
-    return carry_out(op, never, [&] {
+    return carry_out(op, never, nullptr, [&] {
         rmem_io_range io{range.addr, range.bytes};
         return ioctl(device_.get(), RMEM_IOC_FREE, &io) ? -errno : 0;
     });

@@ -60,7 +60,7 @@ private:
     int by_ioctl(Op& op, Clock::time_point limit);
     void enter_all(std::span<Op> ops);
     template <typename Request>
-    int carry_out(Op& op, Clock::time_point limit, Request request);
+    int carry_out(Op& op, Clock::time_point limit, Op* put, Request request);
 
     Descriptor device_;
     std::uint64_t page_bytes_ = 0;

@@ -97,6 +97,7 @@ struct Call {
         result = 0;
         given_up = 0;
         limit = ends_at;
+        ops = {};
         left.store(static_cast<std::uint32_t>(count), std::memory_order_relaxed);
     }
     bool ended() const { return left.load(std::memory_order_acquire) == 0; }

@@ -96,7 +96,7 @@ private:
 template <typename Fn>
 void Queued::for_each_left(const Call& call, Fn fn) {
     std::span<Op> ops = call.ops;
-    // Those that their starter carries out himself aren't in order.
+    // Some have ended. Those that their starter carries out himself aren't here.
     for (std::uint32_t left = call.left.load(std::memory_order_relaxed); left && !ops.empty();
          ops = ops.first(ops.size() - 1)) {
         if (!Order::has(ops.back()))
