@@ -79,6 +79,10 @@ static void trace_session(const struct node_host *host, u32 slot, u64 before, u8
 
 	if (after == before)
 		return;
+	if (after != RMEM_SESSION_NONE && host->core.sessions.slot[slot].renewed) {
+		trace_rmem_node_session("renewed", slot, after);
+		return;
+	}
 	if (before != RMEM_SESSION_NONE)
 		trace_rmem_node_session(type == RMEM_CLOSE ? "closed" : "ended", slot, before);
 	if (after != RMEM_SESSION_NONE)
