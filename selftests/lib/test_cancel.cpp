@@ -334,14 +334,19 @@ protected:
     // `other` is about 8 bytes at 0; meanwhile() comes when it has been executed.
     template <typename Start, typename Meanwhile>
     void give_up_beside(Start start, rop_t& other, Meanwhile meanwhile) {
-        relay.keep([first = a](const rmem_head& head) {
-            return head.type & RMEM_RESPONSE ? head.addr == first : head.addr == first + 24;
+        std::atomic<bool> is_sent{false};
+        relay.keep([first = a, &is_sent](const rmem_head& head) {
+            if (head.type & RMEM_RESPONSE)
+                return head.addr == first;
+            is_sent = is_sent || head.addr == first + 24;
+            return head.addr == first + 24;
         });
         start();
         wait_for_kept(1);
         rop_t op;
         start_write(24, one, op);
-        wait_for_kept(2);
+        while (!is_sent)
+            std::this_thread::yield();
         meanwhile();
         EXPECT_EQ(rcancel(r, &op), 0);
         EXPECT_EQ(rpoll(r, &op, 1, forever), -ECANCELED);
