@@ -23,10 +23,11 @@
  *   -EBADF      the handle was closed
  *   -ECHILD     the handle was opened by this process's parent: open one of your own
  *   -ENOMEM     no memory left here, for what the call needs
- *   -ECONNRESET the node has ended the handle's session before it answered, for it was silent for
- *               long and others wanted one: an integer operation (rfetch() and the like) or rput() is
- *               executed once, or never. Others go again by themselves; then what another handle
- *               wrote meanwhile to the bytes of such a write may be written over
+ *   -ECONNRESET the handle's session has ended before the answer came: the node had heard nothing of
+ *               it for long, and others wanted one, or a ralloc() by UDP was given up. An integer
+ *               operation (rfetch() and the like) or rput() is executed once, or never. Others go
+ *               again by themselves; then what another handle wrote meanwhile to the bytes of such a
+ *               write may be written over
  *   -EIO        the node refuses without a reason that has a name here
  *
  * Threads. A handle may be used by any number of threads at once. remote_close() is for when they
@@ -43,7 +44,7 @@
  * never. It isn't executed later than what this handle begins afterwards; nor than what other
  * handles begin, once something has succeeded that this one began afterwards, rfence() say. For
  * that the node gives the handle's session another name, if a copy of the change may be on its way:
- * what begins afterwards waits a round trip for it. To what else is under way nothing happens.
+ * what begins afterwards waits for that. To what else is under way nothing happens.
  *
  * fork(). Handles are their process's: in the child they give -ECHILD, and remote_close() closes
  * their sockets, without a word to the node.

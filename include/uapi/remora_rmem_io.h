@@ -14,7 +14,7 @@
  *
  * The operations of an open file go in one session, which other files may share. Where a change
  * is taken back whose copy may be on its way, the node gives the session another name; what is
- * under way in it stays so, and what is begun later waits a round trip.
+ * under way in it stays so, and what is begun later waits for that.
  *
  * What a program has under way by io_uring when it ends, killed or not, has a second to end, and is
  * then taken back as by CANCEL; if it has closed the device before, after the device's fail_after.

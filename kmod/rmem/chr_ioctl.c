@@ -108,6 +108,7 @@ static void set_range(struct chr_op *op, u64 addr, u64 bytes)
 static void call_undo(struct chr_op *op, const struct rmem_io_alloc *io)
 {
 	set_range(op, io->addr, io->bytes);
+	op->op.range.undoes = true;
 	if (call_begin(op, RMEM_FREE, 0, 0, calls_channel(op->file)) ||
 	    wait_for_completion_timeout(&op->done, msecs_to_jiffies(RMEM_CHR_LINGER_MS)))
 		return;

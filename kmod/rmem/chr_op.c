@@ -10,7 +10,7 @@
  *
  * All ops of an open file go by one channel. So when a change was taken back, what the file asks
  * for later is sent after the channel's session was renewed, and no copy of the change comes after
- * it. Other files that have this channel wait a round trip, no more.
+ * it. What other files send next by this channel waits for that, too.
  *
  * An op is the channel's until it ends or is taken back, as a program that is killed does; where it
  * has no descriptor to do that by, the device's fail_after bounds the time.

@@ -255,7 +255,7 @@ int Udp::alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t want
             continue;
         // By a FREE; or, where none arrives, by the end of the session that made it.
         if (error)
-            dealloc(range);
+            dealloc({range.addr, range.bytes, true});
         return error;
     }
 }

@@ -133,6 +133,8 @@ private:
         op->addr = script_.take<uint64_t>();
         op->len = script_.take<uint32_t>() % RMEM_OP_BYTES_MAX + 1;
         op->alloc.bytes = script_.take<uint16_t>();
+        if (op->type == RMEM_FREE)
+            op->range.undoes = op->len % 2;
         if (op->type == RMEM_ATOMIC) {
             op->len = 4u << op->len % 3;
             op->atomic.op = 1 + op->len % (RMEM_ATOMIC_OP_END - 1);

@@ -48,6 +48,7 @@ enum Mutation {
     MARKS_LOST,   // node forgets the marks of a session it renews
     IDS_LOST,     // client gives new ids in a session that was renewed
     NEVER_LOST,   // client takes a new session for the one it wanted renewed
+    ANY_ANSWER,   // client takes answers of a session that it has lost
     MUTATIONS
 };
 
@@ -63,6 +64,7 @@ const char* const mutation_names[] = {
     "a session that is renewed loses its marks",
     "new ids are given in a session that was renewed",
     "a new session is taken for one that was renewed",
+    "answers in a session count that was lost",
 };
 static_assert(sizeof(mutation_names) / sizeof(*mutation_names) == MUTATIONS);
 
@@ -114,6 +116,10 @@ struct Ids {
         for (uint32_t i = 0; i < window; i++)
             owner[i] = reinterpret_cast<void*>(uintptr_t(s.owner[i]));
     }
+    // Who waits for the id; -1: nobody.
+    int op_of(uint64_t id) const {
+        return int(reinterpret_cast<uintptr_t>(rmem_seq_owner(&seq, id))) - 1;
+    }
     ~Ids() {
         s.floor = uint8_t(seq.floor);
         s.next = uint8_t(seq.next);
@@ -128,7 +134,7 @@ struct Bounds {
 };
 
 struct Seen {
-    uint64_t executed, repeated, busy, unknown, unknown_done, stale, renewed, too_late;
+    uint64_t executed, repeated, busy, unknown, unknown_done, stale, renewed, too_late, before;
 };
 
 class ExactlyOnce {
@@ -205,6 +211,8 @@ private:
             }
             s.id[op] = s.sent[op] = 0;
         }
+        if (mutation_ != ANY_ANSWER)
+            s.renews = 0;
         Ids ids(s);
         rmem_seq_reset(&ids.seq);
     }
@@ -279,18 +287,23 @@ private:
                 return;
             next.phase = UP;
             next.session = m.session;
-            next.renews = 0;
             if (mutation_ == NEVER_LOST ? !s.renews : !m.value || mutation_ == IDS_LOST)
                 lose_ids(next);
         } else {
-            if (s.phase != UP || m.session != s.session || s.id[m.op] != m.id || s.op[m.op] != OUT)
+            // What was done under the name of before was done.
+            bool before = s.renews && m.session == s.renews && m.type == FOUND;
+            if (!before && (s.phase != UP || m.session != s.session))
                 return;
-            violation = outcome(next, m);
+            int op = Ids(next).op_of(m.id);
+            if (op < 0)
+                return;
+            seen.before += before;
+            violation = outcome(next, m, op);
         }
         emit(next, violation, [=] { return "client receives " + text(m); });
     }
 
-    const char* outcome(State& s, const Message& m) const {
+    const char* outcome(State& s, const Message& m, int op) const {
         if (m.type == STALE)
             return "an op still outstanding was refused as stale";
         if (m.type == NO_SESSION) {
@@ -298,15 +311,15 @@ private:
             lose_ids(s);
             return nullptr;
         }
-        s.op[m.op] = DONE;
-        s.id[m.op] = s.sent[m.op] = 0;
+        s.op[op] = DONE;
+        s.id[op] = s.sent[op] = 0;
         {
             Ids ids(s);
             rmem_seq_put(&ids.seq, m.id);
         }
-        if (s.times[m.op] != 1)
+        if (s.times[op] != 1)
             return "an op ended well that wasn't executed once";
-        return s.found[m.op] == m.value ? nullptr : "an op was told what it didn't find";
+        return s.found[op] == m.value ? nullptr : "an op was told what it didn't find";
     }
 
     // ---- node ----
@@ -465,7 +478,7 @@ void prove(model::Report& report, const std::string& name, const Bounds& bounds)
     report.result(
         seen.executed && seen.repeated && seen.stale && (seen.busy || bounds.limited) &&
             (ends ? seen.unknown > seen.unknown_done && seen.unknown_done : !seen.unknown) &&
-            (!bounds.takes_back || (seen.renewed && seen.too_late)),
+            (!bounds.takes_back || (seen.renewed && seen.too_late && seen.before)),
         name + ": every outcome was met");
 }
 

@@ -136,6 +136,30 @@ TEST_F(Cancel, OthersGoOn) {
     }
 }
 
+// Answers come later than the next one is given up.
+TEST_F(Cancel, OthersGetOnWhereOneGivesUpAllTheTime) {
+    world.weather = {.delay_ns = 5 * ms};
+    Op& add = submit(RMEM_ATOMIC, 8, 8);
+    Op& read_op = submit(RMEM_READ, 65536, 20000);
+    Op& alloc = ops.emplace_back();
+    alloc.op.type = RMEM_ALLOC;
+    alloc.op.alloc = {1 << 16, 0, RMEM_PERM_READ};
+    world.submit(alloc, 0);
+    for (int i = 0; i < 100; i++) {
+        Op& op = submit(RMEM_WRITE, 131072, 100);
+        world.run([] { return false; }, 1 * ms);
+        if (op.flying)
+            world.cancel(op);
+    }
+    for (Op* op : {&add, &read_op, &alloc}) {
+        EXPECT_FALSE(op->flying);
+        EXPECT_EQ(op->result, RMEM_CLIENT_OK);
+    }
+    ASSERT_TRUE(world.run([&] { return world.idle(); }));
+    EXPECT_EQ(read(8, 8), (Bytes{1, 0, 0, 0, 0, 0, 0, 0}));
+    EXPECT_GT(client().count.reopened, 1U);
+}
+
 // The node doesn't have the session any more that is to be renewed.
 TEST_F(Cancel, OthersGoOnInANewSessionButAtomicsAreUnknown) {
     keep();
@@ -191,6 +215,32 @@ TEST_F(Cancel, AnAllocationIsUndoneThoughItsSessionWasRenewed) {
     ASSERT_TRUE(world.run([&] { return client().state == RMEM_CHANNEL_OPEN; }));
     net::allocate(world, 60 << 16);
     EXPECT_EQ(client().abandons, false);
+}
+
+// Answered, but nobody will know of it: neither the READ that is to tell the node nor the FREE of
+// it arrives, whether it left or the session was just being renewed.
+TEST_F(Cancel, WhatWasToUndoAnAllocationEndsTheSession) {
+    for (bool is_opening : {false, true}) {
+        Op& alloc = ops.emplace_back();
+        alloc.op.type = RMEM_ALLOC;
+        alloc.op.alloc = {60 << 16, 0, RMEM_PERM_READ};
+        world.submit(alloc, 0);
+        ASSERT_TRUE(world.run([&] { return !alloc.flying; }));
+        ASSERT_EQ(alloc.result, RMEM_CLIENT_OK);
+        keep();
+        if (is_opening)
+            world.cancel(submit(RMEM_WRITE, 0, 100));
+        Op& undo = ops.emplace_back();
+        undo.op.type = RMEM_FREE;
+        undo.op.range = alloc.op.range;
+        undo.op.range.undoes = true;
+        world.submit(undo, 0);
+        world.cancel(undo);
+        pass();
+        ASSERT_TRUE(world.run([&] { return client().state == RMEM_CHANNEL_OPEN; }));
+        send_kept();
+    }
+    net::allocate(world, 60 << 16);
 }
 
 // Executed, but nobody knows where: it ends with its session.

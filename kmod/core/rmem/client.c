@@ -107,20 +107,29 @@ static u32 client_recall(struct rmem_client *c, struct rmem_op *op, u32 first, u
 
 /* ---- ending ops ---- */
 
+/* Without an answer to it, there may be a region that belongs to nobody. */
+static bool op_is_owed(const struct rmem_op *op)
+{
+	if (op->parts_done || op->status != RMEM_OK)
+		return false;
+	return op->type == RMEM_ALLOC ? op->may_be_done :
+					op->type == RMEM_FREE && op->range.undoes;
+}
+
 /*
  * The id of an ALLOC that nobody waits for any more is never passed by the floor: that tells the
  * node that its region belongs to nobody, when the session ends.
  */
 static void client_put_ids(struct rmem_client *c, struct rmem_op *op)
 {
+	bool is_owed = op_is_owed(op);
 	u64 id = op->id;
 
+	c->abandons |= is_owed;
 	if (!id)
 		return;
-	if (op->type == RMEM_ALLOC && op->may_be_done && !op->parts_done &&
-	    op->status == RMEM_OK) {
+	if (is_owed && op->type == RMEM_ALLOC) {
 		rmem_seq_give(&c->seq, id, &c->abandoned);
-		c->abandons = true;
 		return;
 	}
 	for (; id < op->id + rmem_op_ids(op); id++) {
@@ -254,7 +263,7 @@ static void client_reopen(struct rmem_client *c, u64 now_ns, u64 renews)
 
 /*
  * Copies of what ended may be on their way; in a session of another name they are refused. But one
- * with an ALLOC that nobody waits for has to end, so that this is undone.
+ * with an ALLOC that nobody waits for, or is to know of, has to end, so that this is undone.
  */
 static void client_renew(struct rmem_client *c, u64 now_ns)
 {
@@ -286,6 +295,7 @@ static struct rmem_op *client_lose_ids(struct rmem_client *c)
 			    op->state == RMEM_OP_WAITING ? RMEM_OP_WAITING : RMEM_OP_AGAIN);
 	}
 	rmem_seq_reset(&c->seq);
+	c->renews = 0;
 	c->abandons = false;
 	return chain;
 }
@@ -320,7 +330,8 @@ static void client_opened(struct rmem_client *c, u64 now_ns, const struct rmem_h
 	base_copy(&opened, payload, sizeof(opened));
 	piece = base_load_le32(&opened.piece_bytes);
 	page = base_load_le32(&opened.page_bytes);
-	if (piece < RMEM_PIECE_BYTES_MIN || !head->session || !is_page(page)) {
+	if (piece < RMEM_PIECE_BYTES_MIN || !head->session || head->session == c->renews ||
+	    !is_page(page)) {
 		c->count.bad++;
 		return;
 	}
@@ -493,6 +504,7 @@ static bool alloc_take(struct rmem_op *op, const void *payload)
 		return false;
 	op->range.addr = addr;
 	op->range.bytes = bytes;
+	op->range.undoes = false;
 	return true;
 }
 
@@ -625,9 +637,19 @@ static void client_receive_error(struct rmem_client *c, struct rmem_op *op, u64 
 	}
 }
 
+/*
+ * What was done under the session's name of before was done. So those get on who share the session
+ * with one that gives up all the time.
+ */
+static bool is_of_before(const struct rmem_client *c, const struct rmem_head *head)
+{
+	return c->renews && head->session == c->renews && head->status == RMEM_OK;
+}
+
 void rmem_client_receive(struct rmem_client *c, u64 now_ns, const struct rmem_head *head,
 			 const void *payload, bool damaged, struct rmem_client_rx *rx)
 {
+	bool before = is_of_before(c, head);
 	struct rmem_op *op;
 	bool rebooted, same_boot;
 
@@ -640,11 +662,11 @@ void rmem_client_receive(struct rmem_client *c, u64 now_ns, const struct rmem_he
 		c->count.bad++;
 		return;
 	}
-	if (c->state != RMEM_CHANNEL_OPEN || c->closing) {
+	if ((c->state != RMEM_CHANNEL_OPEN && !before) || c->closing) {
 		client_receive_own(c, now_ns, head, payload, damaged, rx);
 		return;
 	}
-	op = head->session == c->session ? rmem_seq_owner(&c->seq, head->id) : NULL;
+	op = before || head->session == c->session ? rmem_seq_owner(&c->seq, head->id) : NULL;
 	if (!op) {
 		c->count.ignored++;
 		return;
@@ -763,7 +785,7 @@ static struct rmem_op *client_fail(struct rmem_client *c, u64 now_ns)
 		}
 	}
 	c->fail_ns = oldest_ns == NEVER_NS ? 0 : oldest_ns + after_ns;
-	if (late)
+	if (late || c->abandons)
 		client_renew(c, now_ns);
 	return chain;
 }
@@ -858,7 +880,7 @@ void rmem_client_cancel(struct rmem_client *c, struct rmem_op *op, u64 now_ns)
 	bool late = op_may_come_late(op);
 
 	client_end(c, op, NULL);
-	if (late)
+	if (late || c->abandons)
 		client_renew(c, now_ns);
 }
 

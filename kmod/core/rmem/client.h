@@ -56,6 +56,8 @@ struct rmem_op_alloc {
 struct rmem_op_range {
 	u64 addr;
 	u64 bytes;
+	bool undoes; /* FREE: of what an ALLOC made and nobody knows of, so if it's given up, */
+		     /* the session ends, and the node undoes it */
 };
 
 /* ATOMIC's; 16 bytes are two of 8, the lower one first. */
@@ -203,8 +205,8 @@ struct rmem_client {
 	u64 own_deadline_ns;
 	u8 own_attempt;
 	bool own_due, closing;
-	bool abandons; /* ALLOCs, in this session: abandoned owns their ids */
-	u64 renews;    /* the session that OPEN names, or 0 */
+	bool abandons; /* the session has to end: an ALLOC, or what undoes one, was given up */
+	u64 renews;    /* the session that OPEN names, or named: answers in it still count; or 0 */
 	u32 piece; /* payload bytes per packet: of the path and the node, the lesser */
 	u32 silent; /* timeouts in a row without any sign of the node */
 	u64 rto_ns, rng;

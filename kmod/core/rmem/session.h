@@ -31,7 +31,7 @@
  *     from one OPEN to the next and start at a random place in every boot. Who hasn't received the
  *     answer to an OPEN can't name what it opened, so nobody uses a session from an address that
  *     isn't his;
- *   - renewed, a session has another name, and nothing else of it changes.
+ *   - renewed, a session has another name, and all that it knows of ids.
  *
  * A session is written under its slot's lock, but for used and used_ns, which
  * whoever looks for a slot reads without it. What names a session (name, nonce,
