@@ -10,10 +10,10 @@
 #include <memory>
 #include <vector>
 
+#include "../common/messages.hpp"
+
 extern "C" {
-#include "core/base/crc32c.h"
-#include "core/rmem/client.h"
-#include "core/rmem/datagram.h"
+#include "core/rmem/client/client.h"
 }
 
 namespace {
@@ -51,7 +51,7 @@ private:
 class Fuzz {
 public:
     Fuzz(const uint8_t* data, size_t bytes) : script_(data, bytes) {
-        rmem_window_init(&window_);
+        rmem_base_init(&base_);
         rmem_incast_init(&incast_, script_.take<uint8_t>() % 2 ? RMEM_IWND_BYTES : 70000);
         rmem_client_config config{};
         config.space = 1;
@@ -62,7 +62,7 @@ public:
         config.datagram_bytes = datagrams[how / 2 % 4];
         config.seed = 1;
         client_ = std::make_unique<rmem_client>();
-        rmem_client_init(client_.get(), &config, &window_, &incast_, 0);
+        rmem_client_init(client_.get(), &config, &base_, &incast_, 0);
         rmem_client_open(client_.get(), now_ns_);
     }
 
@@ -73,7 +73,7 @@ public:
         }
         end(rmem_client_cancel_all(client_.get()));
         check();
-        require(!rmem_window_in_flight(&window_) && !rmem_incast_used_bytes(&incast_));
+        require(!client_->window.in_flight && !rmem_incast_used_bytes(&incast_));
         require(!client_->outstanding_ops);
     }
 
@@ -96,8 +96,7 @@ private:
                 now_ns_ = std::max(now_ns_, rmem_client_deadline(client_.get()));
             else
                 now_ns_ += uint64_t(script_.take<uint16_t>()) << script_.take<uint8_t>() % 20;
-            rmem_window_waiting(&window_);
-            rmem_incast_waiting(&incast_);
+            rmem_incast_next(&incast_);
             end(rmem_client_expire(client_.get(), now_ns_, &result));
             break;
         case 4:
@@ -243,18 +242,13 @@ private:
 
     // To the messages sent last, in one datagram, which may be cut, longer, or have a bit flipped.
     void answers(size_t count) {
-        const base_siphash_key key = client_->config.key;
-        std::vector<uint8_t> datagram, payloads;
+        wire::Datagram all;
         for (size_t n = 0; n < count; n++) {
             rmem_head head = answer_to(history_[(history_next_ - count + n) % RMEM_BUNDLE_MAX]);
             size_t bytes = std::min(rmem_wire_payload_bytes(&head), RMEM_PIECE_BYTES_MAX + 1);
-            size_t at = payloads.size();
-            payloads.resize(at + bytes, script_.take<uint8_t>());
-            datagram.resize(datagram.size() + RMEM_HDR_BYTES);
-            rmem_wire_build(datagram.data() + datagram.size() - RMEM_HDR_BYTES, &head, &key,
-                            payloads.data() + at, bytes);
+            all.add(head, client_->config.key, wire::Bytes(bytes, script_.take<uint8_t>()));
         }
-        datagram.insert(datagram.end(), payloads.begin(), payloads.end());
+        wire::Bytes datagram = all.take();
         uint8_t damage = script_.take<uint8_t>();
         if (damage % 8 == 5)
             datagram.resize(datagram.size() + damage / 8);
@@ -266,16 +260,13 @@ private:
         take(datagram);
     }
 
-    // What a carrier does with a datagram.
-    void take(const std::vector<uint8_t>& datagram) {
-        rmem_datagram in;
-        rmem_datagram_open(&in, datagram.data(), datagram.size(), true);
-        while (rmem_datagram_step(&in, datagram.data())) {
-            rmem_wire_verdict verdict =
-                rmem_datagram_verify(&in, &client_->config.key, datagram.data());
-            if (verdict == RMEM_WIRE_TAG)
+    // Handles a datagram as a carrier does.
+    void take(const wire::Bytes& datagram) {
+        auto key_of = [&](uint32_t) { return &client_->config.key; };
+        for (const wire::Received& in : wire::received(datagram, true, key_of)) {
+            if (in.verdict == RMEM_WIRE_TAG)
                 continue;
-            receive(in.head, datagram.data() + in.payload_offset, verdict == RMEM_WIRE_DAMAGED);
+            receive(in.head, in.payload.data(), in.verdict == RMEM_WIRE_DAMAGED);
             check();
         }
     }
@@ -325,7 +316,7 @@ private:
             require(flying == op.flying_parts);
             packets += flying;
         }
-        require(packets == rmem_window_in_flight(&window_));
+        require(packets == client_->window.in_flight);
         require(bytes == rmem_incast_used_bytes(&incast_));
         require(out == client_->outstanding_ops);
         require(client_->seq.floor <= client_->seq.next &&
@@ -339,7 +330,7 @@ private:
 
     Script script_;
     uint64_t now_ns_ = BASE_NSEC_PER_SEC;
-    rmem_window window_;
+    rmem_base base_;
     rmem_incast incast_;
     std::unique_ptr<rmem_client> client_;
     Mine op_[ops_max] = {};

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "../unit/node_rig.hpp"
+#include "../unit/rmem/node/node_rig.hpp"
 
 namespace {
 
@@ -269,16 +269,10 @@ private:
         Tenant& t = tenant[s.who % tenants];
         rmem_head h = head_of(s, t);
         std::vector<uint8_t> payload = payload_of(s, h, t);
-        const base_siphash_key k = key();
-        heads.resize(heads.size() + RMEM_HDR_BYTES);
-        rmem_wire_build(heads.data() + heads.size() - RMEM_HDR_BYTES, &h, &k, payload.data(),
-                        payload.size());
-        payloads.insert(payloads.end(), payload.begin(), payload.end());
-        if (s.what & joins_next && heads.size() < messages_max * RMEM_HDR_BYTES)
+        requests.add(h, key(), payload);
+        if (s.what & joins_next && requests.header_bytes() < messages_max * RMEM_HDR_BYTES)
             return;
-        std::vector<uint8_t> datagram = std::exchange(heads, {});
-        datagram.insert(datagram.end(), payloads.begin(), payloads.end());
-        payloads.clear();
+        wire::Bytes datagram = requests.take();
         if (s.damage % 4 == 1)
             datagram[s.value % datagram.size()] ^= 1 << (s.damage / 4 % 8);
         if (s.damage % 4 == 2)
@@ -287,17 +281,14 @@ private:
         send_answers();
     }
 
-    // What a carrier does with a datagram.
-    void receive(const std::vector<uint8_t>& datagram, Tenant& t) {
-        rmem_datagram in;
-        if (rmem_datagram_open(&in, datagram.data(), datagram.size(), false) != RMEM_WIRE_GOOD)
+    // Handles a datagram as a carrier does.
+    void receive(const wire::Bytes& datagram, Tenant& t) {
+        auto key_of = [&](uint32_t space) { return rmem_node_key(&node.core, space); };
+        auto messages = wire::received(datagram, false, key_of);
+        if (datagram.size() > messages.size() * RMEM_HDR_BYTES + RMEM_PIECE_BYTES_MAX)
             return;
-        const base_siphash_key* k = rmem_node_key(&node.core, in.head.space);
-        if (!k || in.bytes - in.messages * RMEM_HDR_BYTES > RMEM_PIECE_BYTES_MAX)
-            return;
-        while (rmem_datagram_step(&in, datagram.data()))
-            received(in.head, rmem_datagram_verify(&in, k, datagram.data()),
-                     datagram.data() + in.payload_offset, t);
+        for (const wire::Received& in : messages)
+            received(in.head, in.verdict, in.payload.data(), t);
     }
 
     void received(const rmem_head& h, rmem_wire_verdict verdict, const uint8_t* payload,
@@ -449,35 +440,31 @@ private:
 
     // Its client has to find the answer good.
     void answered(const rmem_head& request, rmem_head reply, const std::vector<uint8_t>& payload) {
-        rmem_head parsed;
         const base_siphash_key k = key();
         uint32_t limit = rmem_node_datagram_bytes(&node.core, &request);
-        if (!rmem_bundle_joins(&answers, limit, &reply)) {
+        if (!answers.takes(limit, reply)) {
             send_answers();
-            rmem_bundle_joins(&answers, limit, &reply);
+            answers.takes(limit, reply);
         }
-        answer_heads.resize(answer_heads.size() + RMEM_HDR_BYTES);
-        uint8_t* hdr = answer_heads.data() + answer_heads.size() - RMEM_HDR_BYTES;
-        rmem_wire_build(hdr, &reply, &k, payload.data(), payload.size());
-        answer_payloads.insert(answer_payloads.end(), payload.begin(), payload.end());
-        require(rmem_wire_parse(hdr, RMEM_HDR_BYTES, true, &parsed) == RMEM_WIRE_GOOD);
-        require(rmem_wire_verify(hdr, &parsed, &k, payload.data(), payload.size()) ==
-                RMEM_WIRE_GOOD);
+        answers.add(reply, k, payload);
+        auto key_of = [&](uint32_t) { return &k; };
+        auto alone = wire::received(wire::sealed(reply, k, payload), true, key_of);
+        require(alone.size() == 1 && alone[0].verdict == RMEM_WIRE_GOOD);
+        const rmem_head& parsed = alone[0].head;
         require(parsed.id == request.id && parsed.type == (request.type | RMEM_RESPONSE));
-        require(answers.messages == 1 || answer_heads.size() + answer_payloads.size() <= limit);
+        require(answers.messages() == 1 || answers.bytes() <= limit);
     }
 
     // So has it the datagram.
     void send_answers() {
-        rmem_datagram in;
-        std::vector<uint8_t> datagram = std::exchange(answer_heads, {});
-        datagram.insert(datagram.end(), answer_payloads.begin(), answer_payloads.end());
-        answer_payloads.clear();
-        if (!answers.messages)
+        if (!answers.messages())
             return;
-        require(rmem_datagram_open(&in, datagram.data(), datagram.size(), true) == RMEM_WIRE_GOOD);
-        require(in.even && in.messages == answers.messages);
-        answers = {};
+        bool even;
+        const base_siphash_key k = key();
+        size_t messages = answers.messages();
+        auto key_of = [&](uint32_t) { return &k; };
+        auto received = wire::received(answers.take(), true, key_of, &even);
+        require(even && received.size() == messages);
     }
 
     void copy_integer(const rmem_extent& e, uint8_t* to) {
@@ -501,10 +488,9 @@ private:
 
     rig::Node& node;
     rmem_node_call call{};
-    uint64_t first_range = 0;             // of the message that is put together
-    std::vector<uint8_t> heads, payloads; // of the datagram that is put together
-    rmem_bundle answers{};                // of the datagram that others may join
-    std::vector<uint8_t> answer_heads, answer_payloads;
+    uint64_t first_range = 0; // of the message that is put together
+    wire::Datagram requests;  // of the datagram that is put together
+    wire::Datagram answers;   // of the datagram that others may join
     rmem_head request{};      // the call's
     Tenant* caller = nullptr; // NULL: no call is under way
     std::array<Tenant, tenants> tenant{Tenant{rig::Client(1, 1)}, Tenant{rig::Client(2, 2)}};

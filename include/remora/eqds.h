@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * The wire format of EQDS tunnels, version 1. This header is its specification.
+ *
+ * After EQDS (Olteanu et al., NSDI'22), section 5, figure 4 and appendix A. A tunnel carries
+ * packets one way, from a sender to a receiver, over UDP. The sender sends data packets, the
+ * receiver control packets. All fields are big-endian.
+ *
+ * Two profiles. Both ends of a tunnel MUST use the same one.
+ *   extended  the default: struct eqds_data, struct eqds_control; port EQDS_PORT
+ *   paper     as printed: struct eqds_paper_data, struct eqds_paper_control; EQDS_PAPER_PORT
+ *
+ * Sequence numbers count packets. Each packet of a tunnel has one; a retransmission keeps its
+ * number. Numbers wrap; of two numbers, the later one is less than half the space ahead.
+ *
+ * Epochs. One life of a tunnel is an epoch. A sender that opens a tunnel chooses an epoch at
+ * random. It sets SYN in every packet until a control packet with SYN and that epoch arrives.
+ *   extended  Every packet carries the epoch. The first sequence number of an epoch is 0.
+ *   paper     Only packets with SYN tell the epoch: it is the upper 6 bits of their sequence
+ *             number or ack number. The first sequence number of an epoch has ten zero bits below.
+ * A receiver that holds state answers a SYN of an older epoch by a control packet with SYN that
+ * tells the epoch it is in. The sender then MUST open the tunnel again in a later epoch. A SYN of
+ * a later epoch replaces the receiver's state. A receiver without state accepts any SYN and
+ * answers packets without SYN by RST. A receiver with state answers them by RST if their epoch is
+ * not its own.
+ *   extended  An RST tells the epoch of the packet it answers and the receiver's own. A sender
+ *             MUST ignore an RST for another epoch than its own. Otherwise it MUST open the
+ *             tunnel again in an epoch later than both.
+ *   The sender of an earlier tunnel may have left the receiver in the epoch that a sender opens.
+ *   Then an ack lies beyond the next sequence number, or a pull number beyond the target. A
+ *   sender that gets such a number with its epoch MUST open the tunnel again in a later epoch.
+ *   A receiver that forgot an epoch may learn of it again by a copy of an old SYN. Numbers then
+ *   tell it: one that lies before seq - unacked was acknowledged by what it forgot, and so was a
+ *   pull more than one bandwidth-delay product before the target. It MUST NOT wait for either.
+ *
+ * Credit. A sender needs one byte of credit for each byte it sends. One pull is worth one MTU of
+ * credit; both ends are configured with the same MTU. The pull number counts the pulls sent in
+ * the epoch, from 0. When the highest pull number a sender has seen rises by n, the sender has
+ * gained n MTUs. The pull target is the pull number the sender asks for. A sender MUST NOT ask
+ * for more than one bandwidth-delay product beyond the pull number it has seen. A receiver MUST
+ * NOT send a pull number beyond the target. Both numbers wrap as sequence numbers do.
+ *
+ * RTS. A data packet with EMPTY carries no packet of the user. Its sequence number is the next
+ * one to be used. It tells the pull target. A receiver MUST answer it, so that a pull that was
+ * lost is told again.
+ *
+ * TRIM. A switch that cuts the payload off sets TRIM. The receiver answers with NACK.
+ *
+ * Addresses (extended). Control packets carry a cookie that the receiver derives from the peer's
+ * address. The sender MUST repeat the last cookie in its data packets. Until the receiver has
+ * seen its cookie come back, it MUST NOT send the peer more bytes than it got from it. To give
+ * the receiver something to answer from, an RTS without a cookie is padded to
+ * EQDS_RTS_SYN_BYTES with zeros. A receiver without room MAY answer a SYN by PAUSE without
+ * keeping state; the sender then sends its SYNs again, with the cookie.
+ */
+#ifndef REMORA_EQDS_H
+#define REMORA_EQDS_H
+
+#include <linux/types.h>
+
+#define EQDS_VERSION 1
+#define EQDS_PORT 7671
+#define EQDS_PAPER_PORT 7672
+
+/* Low bits of a paper profile's sequence number that are 0 at the start of an epoch. */
+#define EQDS_PAPER_START_BITS 10
+
+/*
+ * flags, both profiles. A control packet has one of ACK, SACK and NACK at least; a data packet has
+ * none of them. That tells the two apart in the paper profile.
+ */
+#define EQDS_SYN 0x01	/* the tunnel isn't known to be open yet; control: answers such a packet */
+#define EQDS_NACK 0x02	/* control: the packet echo was trimmed, send it again */
+#define EQDS_SACK 0x04	/* control: the packet echo has arrived */
+#define EQDS_ACK 0x08	/* control: all packets before ack have arrived */
+#define EQDS_EMPTY 0x10 /* data: an RTS, or with FIN the end of the tunnel */
+#define EQDS_PAUSE 0x20 /* control, with SYN and NACK: come again with this cookie */
+#define EQDS_FIN 0x40	/* data: the sender dropped its state; control, with NACK: RST */
+#define EQDS_TRIM 0x80	/* data: the payload was cut off by a switch */
+
+#define EQDS_RST (EQDS_FIN | EQDS_NACK)
+#define EQDS_CONTROL_FLAGS (EQDS_ACK | EQDS_SACK | EQDS_NACK)
+
+/* next_proto: an IP protocol number says what the payload is. */
+#define EQDS_PROTO_NONE 59 /* nothing: EMPTY */
+#define EQDS_PROTO_IPV4 4
+#define EQDS_PROTO_IPV6 41
+#define EQDS_PROTO_NATIVE 0xfc
+
+/* kind: the version in the upper four bits, and below */
+#define EQDS_KIND_DATA (EQDS_VERSION << 4 | 1)
+#define EQDS_KIND_CONTROL (EQDS_VERSION << 4 | 2)
+
+struct eqds_data {
+	__u8 kind;	     /* EQDS_KIND_DATA */
+	__u8 flags;	     /* SYN, EMPTY, FIN, TRIM */
+	__u8 next_proto;     /* EQDS_PROTO_* or another IP protocol number */
+	__u8 attempt;	     /* 0 the first time this number is sent, wrapping */
+	__be32 epoch;
+	__be32 seq;
+	__be32 pull_target;  /* pull number asked for */
+	__be16 path;	     /* path id, which also chose the UDP source port */
+	__be16 sender;	     /* tells tunnels from the same address apart */
+	__be16 bytes;	     /* credit the packet cost, whatever a switch left of it; EMPTY: 0 */
+	__be16 unacked;	     /* numbers before seq from the oldest one not acknowledged on */
+	__be32 stamp;	     /* the sender's clock in units of 16 ns, wrapping */
+	__be32 backlog;	     /* bytes the sender has queued beyond those of the pull target */
+	__be64 cookie;	     /* as the receiver gave it, or 0 */
+};
+
+#define EQDS_MARK_CE 0x01 /* the packet echo arrived with congestion experienced */
+
+struct eqds_control {
+	__u8 kind;	     /* EQDS_KIND_CONTROL */
+	__u8 flags;	     /* SYN, NACK, SACK, ACK, PAUSE, FIN */
+	__u8 marks;	     /* EQDS_MARK_* */
+	__u8 attempt;	     /* SACK, NACK: of the packet echo */
+	__be32 epoch;	     /* the receiver's; RST, PAUSE: of the packet that is answered */
+	/*
+	 * ACK: every packet before this number has arrived. RST: the epoch that the receiver is in,
+	 * without state that of the packet. Else 0.
+	 */
+	__be32 ack;
+	__be32 pull;	     /* pull number */
+	__be16 sender;	     /* of the data packets */
+	__be16 busy_us;	     /* the receiver's link is busy for so long; 65535: or longer */
+	__be32 echo;	     /* SACK, NACK: a sequence number; else 0 */
+	__be64 sack;	     /* bit i, from the lowest: packet ack + 1 + i has arrived */
+	__be64 cookie;	     /* to be repeated in data packets */
+};
+
+#define EQDS_DATA_BYTES 40
+/* Not above EQDS_DATA_BYTES, so that an answer is never longer than what it answers. */
+#define EQDS_CONTROL_BYTES 40
+/* Room for a SYN-ACK and two pulls. */
+#define EQDS_RTS_SYN_BYTES 120
+
+/* The paper's figure 4. */
+struct eqds_paper_data {
+	__u8 flags;
+	__u8 next_proto;
+	__be16 seq;
+	__be16 pull_target;
+	__u8 path;
+	__u8 sender;
+};
+
+/* number is echo with NACK or SACK, else ack. The paper gives busy_us no unit, nor RST a form. */
+struct eqds_paper_control {
+	__u8 flags;
+	__u8 sender;
+	__be16 number;
+	__be16 pull;
+	__be16 busy_us;
+};
+
+#define EQDS_PAPER_BYTES 8
+
+#ifdef __cplusplus
+#define EQDS_ASSERT static_assert
+#else
+#define EQDS_ASSERT _Static_assert
+#endif
+
+EQDS_ASSERT(sizeof(struct eqds_data) == EQDS_DATA_BYTES, "data has no padding");
+EQDS_ASSERT(__builtin_offsetof(struct eqds_data, seq) == 8, "seq");
+EQDS_ASSERT(__builtin_offsetof(struct eqds_data, path) == 16, "path");
+EQDS_ASSERT(__builtin_offsetof(struct eqds_data, stamp) == 24, "stamp");
+EQDS_ASSERT(__builtin_offsetof(struct eqds_data, cookie) == 32, "cookie");
+EQDS_ASSERT(sizeof(struct eqds_control) == EQDS_CONTROL_BYTES, "control has no padding");
+EQDS_ASSERT(__builtin_offsetof(struct eqds_control, ack) == 8, "ack");
+EQDS_ASSERT(__builtin_offsetof(struct eqds_control, sender) == 16, "sender");
+EQDS_ASSERT(__builtin_offsetof(struct eqds_control, sack) == 24, "sack");
+EQDS_ASSERT(EQDS_CONTROL_BYTES <= EQDS_DATA_BYTES, "no amplification");
+EQDS_ASSERT(sizeof(struct eqds_paper_data) == EQDS_PAPER_BYTES, "paper's data");
+EQDS_ASSERT(sizeof(struct eqds_paper_control) == EQDS_PAPER_BYTES, "paper's control");
+
+#undef EQDS_ASSERT
+
+#endif

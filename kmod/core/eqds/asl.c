@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+#include "core/eqds/asl.h"
+
+#include "core/base/bytes.h"
+
+/* Virtual time a pull costs a tunnel of weight 1; divisible by many weights. */
+#define ASL_STRIDE (1U << 20)
+
+/* A sender's word on its backlog counts up to this: 65 ms of a 100 Gbit/s link have 800 MB. */
+#define ASL_BACKLOG_MTUS_MAX (1U << 20)
+
+void eqds_asl_init(struct eqds_asl *asl, enum eqds_asl_policy policy, u32 mtu_bytes,
+		   u64 bits_per_sec, u32 burst_mtus)
+{
+	base_zero(asl, sizeof(*asl));
+	asl->policy = policy;
+	asl->burst_mtus = burst_mtus;
+	/* Bits of an MTU are below 2^20, ns of a second below 2^30: the product fits 64 bits. */
+	asl->mtu_time_q16 = ((u64)mtu_bytes * 8 * BASE_NSEC_PER_SEC / bits_per_sec) << 16;
+	asl->mtu_time_q16 |=
+		((u64)mtu_bytes * 8 * BASE_NSEC_PER_SEC % bits_per_sec) * 65536 / bits_per_sec;
+	eqds_pifo_init(&asl->pifo);
+}
+
+void eqds_asl_set(struct eqds_receiver *r, u8 priority, u32 weight)
+{
+	r->priority = priority < EQDS_PRIORITIES ? priority : EQDS_PRIORITIES - 1;
+	r->stride = ASL_STRIDE / (weight < EQDS_WEIGHT_MAX ? weight : EQDS_WEIGHT_MAX);
+}
+
+static u32 asl_asked(const struct eqds_receiver *r)
+{
+	return (r->target - r->pull) & eqds_mask(r->config->profile->pull_bits);
+}
+
+static struct eqds_receiver *asl_of_node(struct eqds_pifo_node *node)
+{
+	return (struct eqds_receiver *)((char *)node - offsetof(struct eqds_receiver, node));
+}
+
+/* At the end of its turn order. */
+static void asl_push(struct eqds_asl *asl, struct eqds_receiver *r)
+{
+	r->active = true;
+	asl->active++;
+	if (asl->policy == EQDS_ASL_PIFO) {
+		if (r->finish < asl->virtual_time[r->priority])
+			r->finish = asl->virtual_time[r->priority];
+		eqds_pifo_push(&asl->pifo, &r->node, r->priority, r->finish);
+		return;
+	}
+	r->next = NULL;
+	r->prev = asl->tail;
+	*(asl->tail ? &asl->tail->next : &asl->head) = r;
+	asl->tail = r;
+}
+
+static void asl_take(struct eqds_asl *asl, struct eqds_receiver *r)
+{
+	r->active = false;
+	asl->active--;
+	if (asl->policy == EQDS_ASL_PIFO) {
+		eqds_pifo_remove(&asl->pifo, &r->node);
+		return;
+	}
+	*(r->prev ? &r->prev->next : &asl->head) = r->next;
+	*(r->next ? &r->next->prev : &asl->tail) = r->prev;
+	r->next = NULL;
+	r->prev = NULL;
+}
+
+void eqds_asl_update(struct eqds_receiver *r, u32 target, u32 backlog_mtus)
+{
+	struct eqds_asl *asl = r->asl;
+
+	asl->owed_mtus -= asl_asked(r) + (u64)r->backlog_mtus;
+	r->target = target;
+	r->backlog_mtus =
+		backlog_mtus < ASL_BACKLOG_MTUS_MAX ? backlog_mtus : ASL_BACKLOG_MTUS_MAX;
+	asl->owed_mtus += asl_asked(r) + (u64)r->backlog_mtus;
+	if (!r->active && asl_asked(r) && eqds_receiver_may_send(r))
+		asl_push(asl, r);
+}
+
+void eqds_asl_renumber(struct eqds_receiver *r, u32 pull)
+{
+	r->asl->owed_mtus -= asl_asked(r);
+	r->pull = pull;
+	r->target = pull;
+	if (r->active)
+		asl_take(r->asl, r);
+}
+
+void eqds_asl_leave(struct eqds_receiver *r)
+{
+	r->asl->owed_mtus -= asl_asked(r) + (u64)r->backlog_mtus;
+	r->target = r->pull;
+	r->backlog_mtus = 0;
+	if (r->active)
+		asl_take(r->asl, r);
+}
+
+u64 eqds_asl_deadline_ns(const struct eqds_asl *asl)
+{
+	return asl->active ? asl->next_ns : EQDS_NEVER;
+}
+
+/* Time for one MTU passes on the link. */
+static void asl_pace(struct eqds_asl *asl)
+{
+	u64 step = asl->mtu_time_q16 + asl->next_fraction;
+
+	asl->next_ns += step >> 16;
+	asl->next_fraction = step & 0xffff;
+}
+
+/* A late caller may catch up, but not with more than a burst. */
+static void asl_bound_burst(struct eqds_asl *asl, u64 now_ns)
+{
+	u64 burst_ns = (asl->mtu_time_q16 * (asl->burst_mtus - 1)) >> 16;
+
+	if (asl->next_ns + burst_ns < now_ns) {
+		asl->next_ns = now_ns - burst_ns;
+		asl->next_fraction = 0;
+	}
+}
+
+static struct eqds_receiver *asl_pop(struct eqds_asl *asl)
+{
+	struct eqds_receiver *r = asl->policy == EQDS_ASL_PIFO ?
+					  asl_of_node(asl->pifo.root) : asl->head;
+
+	asl_take(asl, r);
+	if (asl->policy == EQDS_ASL_PIFO) {
+		asl->virtual_time[r->priority] = r->node.rank;
+		r->finish = r->node.rank + r->stride;
+	}
+	return r;
+}
+
+struct eqds_receiver *eqds_asl_next(struct eqds_asl *asl, u64 now_ns, struct eqds_head *head)
+{
+	if (!asl->active || now_ns < asl->next_ns)
+		return NULL;
+	asl_bound_burst(asl, now_ns);
+	asl_pace(asl);
+	for (u32 looks = EQDS_ASL_LOOKS; looks && asl->active; looks--) {
+		struct eqds_receiver *r = asl_pop(asl);
+
+		/* Without allowance it joins again when the peer sends something. */
+		if (!eqds_receiver_may_send(r))
+			continue;
+		if (!eqds_rate_turn(&r->rate)) {
+			asl_push(asl, r);
+			continue;
+		}
+		r->pull = eqds_add(r->pull, 1, r->config->profile->pull_bits);
+		asl->owed_mtus--;
+		if (asl_asked(r))
+			asl_push(asl, r);
+		eqds_receiver_charge(r);
+		eqds_receiver_tell(r, head);
+		return r;
+	}
+	return NULL;
+}
+
+u16 eqds_asl_busy_us(const struct eqds_asl *asl)
+{
+	/* Owed MTUs would have to pass 2^30, at 2^30 ns each, to overflow. */
+	u64 us = ((asl->mtu_time_q16 >> 8) * asl->owed_mtus >> 8) / BASE_NSEC_PER_USEC;
+
+	return us < 0xffff ? (u16)us : 0xffff;
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * The active sender list: which tunnel gets the next MTU of credit (EQDS, NSDI'22, section 5).
+ *
+ *      data, RTS --target rises--> [ list ] --every MTU time--> pull + 1, a PULL leaves
+ *                                     ^                              |
+ *                                     +------ target not reached ----+
+ *
+ * FIFO: equal shares. PIFO: strict priority, then shares by weight (start-time fair queueing).
+ * One list per ingress link. Pulls leave at the link's rate; a caller that comes late may catch
+ * up by burst_mtus at most. A tunnel whose rate is lowered (rate.h) lets turns pass.
+ *
+ * Busy time is what all tunnels of the list still want, at the link's rate.
+ */
+#ifndef REMORA_EQDS_ASL_H
+#define REMORA_EQDS_ASL_H
+
+#include "core/eqds/receiver.h"
+
+#define EQDS_WEIGHT_MAX 1024U
+#define EQDS_PRIORITIES 8U
+/* Turns looked at per pull: a bound on work when many tunnels let theirs pass. */
+#define EQDS_ASL_LOOKS 16U
+
+enum eqds_asl_policy {
+	EQDS_ASL_FIFO,
+	EQDS_ASL_PIFO,
+};
+
+struct eqds_asl {
+	u64 mtu_time_q16;  /* ns one MTU takes on the link, times 65536 */
+	u64 next_ns;	   /* when the next pull may leave */
+	u32 next_fraction; /* in 1 / 65536 ns */
+	u32 burst_mtus;
+	u32 active;	   /* tunnels in the list */
+	u64 owed_mtus;	   /* of all of them: target - pull + backlog */
+	u64 virtual_time[EQDS_PRIORITIES];
+	struct eqds_receiver *head, *tail; /* FIFO */
+	struct eqds_pifo pifo;
+	u8 policy; /* enum eqds_asl_policy */
+};
+
+/* bits_per_sec: of the ingress link, or the part of it that tunnels may fill. burst_mtus: 1 .. */
+void eqds_asl_init(struct eqds_asl *asl, enum eqds_asl_policy policy, u32 mtu_bytes,
+		   u64 bits_per_sec, u32 burst_mtus);
+
+/* PIFO: priority 0 is served first; weight 1 .. EQDS_WEIGHT_MAX. Any time. */
+void eqds_asl_set(struct eqds_receiver *r, u8 priority, u32 weight);
+
+/* When to call eqds_asl_next(); EQDS_NEVER: the list is empty. */
+u64 eqds_asl_deadline_ns(const struct eqds_asl *asl);
+
+/*
+ * Give the next MTU of credit. Returns the tunnel that got it, with the PULL to send in head;
+ * NULL: not yet, or nobody may have it. Call until NULL.
+ */
+struct eqds_receiver *eqds_asl_next(struct eqds_asl *asl, u64 now_ns, struct eqds_head *head);
+
+/* How long the link is busy with what is asked for, in us, 65535 at most. */
+u16 eqds_asl_busy_us(const struct eqds_asl *asl);
+
+/* receiver.c's: r's demand has changed; join or leave as its demand says. */
+void eqds_asl_update(struct eqds_receiver *r, u32 target, u32 backlog_mtus);
+/* The pull number becomes pull, without credit. */
+void eqds_asl_renumber(struct eqds_receiver *r, u32 pull);
+void eqds_asl_leave(struct eqds_receiver *r);
+
+#endif

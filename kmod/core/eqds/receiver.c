@@ -1,0 +1,449 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+#include "core/eqds/receiver.h"
+
+#include "core/base/bytes.h"
+#include "core/eqds/asl.h"
+
+/* In a slot: the packet has arrived and was delivered before earlier ones (not ordered). */
+#define RECEIVER_ARRIVED ((struct eqds_packet *)1)
+
+static s32 receiver_seq_ahead(const struct eqds_receiver *r, u32 a, u32 b)
+{
+	return eqds_ahead(a, b, r->config->profile->seq_bits);
+}
+
+static u32 receiver_seq_after(const struct eqds_receiver *r, u32 seq)
+{
+	return eqds_add(seq, 1, r->config->profile->seq_bits);
+}
+
+/* Within a window of the expected number, on either side. */
+static bool receiver_is_near(const struct eqds_receiver *r, u32 seq)
+{
+	s32 ahead = receiver_seq_ahead(r, seq, r->expected), window = r->config->window_packets;
+
+	return ahead < window && ahead >= -window;
+}
+
+static struct eqds_packet **receiver_slot(const struct eqds_receiver *r, u32 seq)
+{
+	return &r->slot[seq & (r->config->window_packets - 1U)];
+}
+
+/* ---- what is told ---- */
+
+static u64 receiver_sack(const struct eqds_receiver *r)
+{
+	u32 seq = receiver_seq_after(r, r->expected);
+	u64 sack = 0;
+
+	for (u32 i = 0; i < 64 && receiver_seq_ahead(r, seq, r->end) < 0; i++) {
+		if (*receiver_slot(r, seq))
+			sack |= 1ULL << i;
+		seq = receiver_seq_after(r, seq);
+	}
+	return sack;
+}
+
+void eqds_receiver_tell(struct eqds_receiver *r, struct eqds_head *head)
+{
+	base_zero(head, sizeof(*head));
+	head->control = true;
+	head->flags = EQDS_ACK;
+	head->has_epoch = !r->config->profile->start_bits;
+	head->epoch = r->epoch;
+	head->ack = r->expected;
+	head->sack = receiver_sack(r);
+	head->pull = r->pull;
+	head->sender = r->id;
+	head->busy_us = eqds_asl_busy_us(r->asl);
+	head->cookie = r->cookie;
+}
+
+bool eqds_receiver_may_send(const struct eqds_receiver *r)
+{
+	return r->proven ||
+	       r->allowance_bytes >= eqds_wire_header_bytes(r->config->profile, true);
+}
+
+void eqds_receiver_charge(struct eqds_receiver *r)
+{
+	if (!r->proven)
+		r->allowance_bytes -= eqds_wire_header_bytes(r->config->profile, true);
+}
+
+/* Answer to a packet; flags besides ACK are about that packet. */
+static void receiver_reply(struct eqds_receiver *r, const struct eqds_head *to, u8 flags,
+			   struct eqds_out *out)
+{
+	if (!eqds_receiver_may_send(r))
+		return;
+	eqds_receiver_charge(r);
+	eqds_receiver_tell(r, &out->head);
+	out->send = true;
+	out->head.flags |= flags | (to->flags & EQDS_SYN);
+	if (to->flags & EQDS_SYN)
+		out->head.has_epoch = true;
+	if (flags & (EQDS_SACK | EQDS_NACK)) {
+		out->head.echo = to->seq;
+		out->head.attempt = to->attempt;
+	}
+	if (to->ce)
+		out->head.marks = EQDS_MARK_CE;
+}
+
+/* epoch: the receiver's, or that of the packet if there is none. */
+static void receiver_head_rst(const struct eqds_head *to, u32 epoch, struct eqds_head *head)
+{
+	base_zero(head, sizeof(*head));
+	head->control = true;
+	head->flags = EQDS_RST;
+	head->has_epoch = to->has_epoch;
+	head->epoch = to->epoch;
+	head->ack = epoch;
+	head->sender = to->sender;
+	head->echo = to->seq;
+}
+
+/* ---- life ---- */
+
+/* Where the next packet to deliver goes: one event may release, skip and deliver. */
+static struct eqds_packet **receiver_deliver_tail(struct eqds_out *out)
+{
+	struct eqds_packet **link = &out->deliver;
+
+	while (*link)
+		link = &(*link)->next;
+	return link;
+}
+
+/* The reorder queue to the user; holes in it won't be filled. */
+static void receiver_release(struct eqds_receiver *r, struct eqds_out *out)
+{
+	struct eqds_packet **link = receiver_deliver_tail(out);
+
+	for (u32 seq = r->expected; seq != r->end; seq = receiver_seq_after(r, seq)) {
+		struct eqds_packet *packet = *receiver_slot(r, seq);
+
+		*receiver_slot(r, seq) = NULL;
+		if (!packet || packet == RECEIVER_ARRIVED)
+			continue;
+		*link = packet;
+		link = &packet->next;
+	}
+	*link = NULL;
+	r->held = 0;
+	r->held_bytes = 0;
+	r->end = r->expected;
+}
+
+static void receiver_open(struct eqds_receiver *r, u32 epoch)
+{
+	eqds_asl_leave(r);
+	r->established = true;
+	r->epoch = epoch;
+	r->expected = eqds_epoch_start(r->config->profile, epoch);
+	r->end = r->expected;
+	r->pull = 0;
+	r->target = 0;
+}
+
+void eqds_receiver_init(struct eqds_receiver *r, const struct eqds_config *config,
+			struct eqds_asl *asl, struct eqds_packet **slot, u16 id, u64 cookie)
+{
+	base_zero(r, sizeof(*r));
+	base_zero(slot, config->window_packets * sizeof(struct eqds_packet *));
+	r->config = config;
+	r->asl = asl;
+	r->slot = slot;
+	r->id = id;
+	r->cookie = config->profile->start_bits ? 0 : cookie; /* the paper's wire has no place */
+	r->proven = !r->cookie;
+	eqds_asl_set(r, 0, 1);
+	eqds_rate_init(&r->rate, 0);
+}
+
+bool eqds_receiver_admit(const struct eqds_head *head, u64 cookie, bool refuse,
+			 struct eqds_out *out)
+{
+	base_zero(out, sizeof(*out));
+	out->verdict = EQDS_NO_TUNNEL;
+	/* Answers to control packets could go round for ever. */
+	if (head->control || head->flags & EQDS_FIN)
+		return false;
+	if (!(head->flags & EQDS_SYN)) {
+		receiver_head_rst(head, head->epoch, &out->head);
+		out->send = true;
+		return false;
+	}
+	if (!refuse || (cookie && head->cookie == cookie)) {
+		out->verdict = EQDS_OK;
+		return true;
+	}
+	if (cookie) {
+		receiver_head_rst(head, 0, &out->head);
+		out->head.flags = EQDS_PAUSE | EQDS_SYN | EQDS_NACK;
+		out->head.cookie = cookie;
+		out->send = true;
+	}
+	return false;
+}
+
+static void receiver_end(struct eqds_receiver *r, struct eqds_out *out)
+{
+	receiver_release(r, out);
+	eqds_asl_leave(r);
+	r->established = false;
+	out->verdict = EQDS_CLOSED;
+}
+
+void eqds_receiver_close(struct eqds_receiver *r, struct eqds_out *out)
+{
+	base_zero(out, sizeof(*out));
+	if (r->established && eqds_receiver_may_send(r)) {
+		eqds_receiver_charge(r);
+		eqds_receiver_tell(r, &out->head);
+		out->head.flags = EQDS_RST;
+		out->head.ack = r->epoch;
+		out->head.sack = 0;
+		out->head.echo = r->expected;
+		out->send = true;
+	}
+	receiver_end(r, out);
+}
+
+u64 eqds_receiver_deadline_ns(const struct eqds_receiver *r)
+{
+	return r->established ? r->used_ns + r->config->idle_ns : EQDS_NEVER;
+}
+
+void eqds_receiver_expire(struct eqds_receiver *r, u64 now_ns, struct eqds_out *out)
+{
+	if (now_ns >= eqds_receiver_deadline_ns(r))
+		eqds_receiver_close(r, out);
+	else
+		base_zero(out, sizeof(*out));
+}
+
+/* ---- what arrives ---- */
+
+/* Does the packet belong to the epoch, or begin one? If not, out has what to say to it. */
+static bool receiver_synchronise(struct eqds_receiver *r, const struct eqds_head *head,
+				 struct eqds_out *out)
+{
+	s32 later = eqds_ahead(head->epoch, r->epoch, r->config->profile->epoch_bits);
+
+	if (r->established && (!head->has_epoch || !later))
+		return true;
+	if (head->flags & EQDS_SYN && !(head->flags & EQDS_FIN)) {
+		if (!r->established || later > 0) {
+			if (r->established)
+				out->verdict = EQDS_RESTARTED;
+			receiver_release(r, out);
+			receiver_open(r, head->epoch);
+			return true;
+		}
+		/* Tell the sender our epoch: it has to choose a later one. */
+		receiver_reply(r, head, 0, out);
+		out->head.ack = eqds_epoch_start(r->config->profile, r->epoch);
+		out->head.sack = 0;
+		out->verdict = EQDS_OLD_EPOCH;
+		return false;
+	}
+	out->verdict = EQDS_WRONG_EPOCH;
+	if (!(head->flags & EQDS_FIN) && eqds_receiver_may_send(r)) {
+		eqds_receiver_charge(r);
+		receiver_head_rst(head, r->established ? r->epoch : head->epoch, &out->head);
+		out->send = true;
+	}
+	return false;
+}
+
+/* The sender's demand, as far as the protocol allows it. */
+static void receiver_demand(struct eqds_receiver *r, const struct eqds_head *head)
+{
+	const struct eqds_config *c = r->config;
+	const u8 bits = c->profile->pull_bits;
+	s32 most = (s32)eqds_target_max(c), asked = eqds_ahead(head->pull, r->pull, bits);
+	u32 target = head->pull;
+
+	/* Not the latest word, for packets overtake each other. */
+	if (asked < 0 || eqds_ahead(target, r->target, bits) < 0) {
+		eqds_asl_update(r, r->target, r->backlog_mtus);
+		return;
+	}
+	/*
+	 * A sender asks for one BDP at most, so it has seen a pull that we forgot, or lies. Either
+	 * way it gets one BDP, by numbers that it takes.
+	 */
+	if (asked > most)
+		eqds_asl_renumber(r, eqds_add(target, -(u32)most, bits));
+	eqds_asl_update(r, target, eqds_mtus(c, head->backlog_bytes));
+}
+
+/* The packets from the expected number on, as far as there is no hole. */
+static void receiver_deliver(struct eqds_receiver *r, struct eqds_out *out)
+{
+	struct eqds_packet **link = receiver_deliver_tail(out), *packet;
+
+	while ((packet = *receiver_slot(r, r->expected))) {
+		*receiver_slot(r, r->expected) = NULL;
+		r->expected = receiver_seq_after(r, r->expected);
+		if (packet == RECEIVER_ARRIVED)
+			continue;
+		r->held--;
+		r->held_bytes -= packet->bytes;
+		*link = packet;
+		link = &packet->next;
+	}
+	*link = NULL;
+}
+
+/*
+ * The sender knows that all before una have arrived. If we don't, a copy of an old SYN has brought
+ * us back into an epoch that we forgot: the hole will not be filled.
+ */
+static void receiver_skip(struct eqds_receiver *r, u32 una, struct eqds_out *out)
+{
+	struct eqds_packet **link = receiver_deliver_tail(out);
+
+	if (receiver_seq_ahead(r, una, r->expected) <= 0)
+		return;
+	if (receiver_seq_ahead(r, una, r->end) >= 0) {
+		receiver_release(r, out);
+		r->expected = una;
+		r->end = una;
+		return;
+	}
+	for (; r->expected != una; r->expected = receiver_seq_after(r, r->expected)) {
+		struct eqds_packet *packet = *receiver_slot(r, r->expected);
+
+		*receiver_slot(r, r->expected) = NULL;
+		if (!packet || packet == RECEIVER_ARRIVED)
+			continue;
+		r->held--;
+		r->held_bytes -= packet->bytes;
+		*link = packet;
+		link = &packet->next;
+	}
+	*link = NULL;
+	receiver_deliver(r, out);
+}
+
+static void receiver_take(struct eqds_receiver *r, const struct eqds_head *head,
+			  struct eqds_packet *packet, struct eqds_out *out)
+{
+	packet->seq = head->seq;
+	packet->bytes = head->bytes;
+	packet->next_proto = head->next_proto;
+	packet->path = head->path;
+	packet->next = NULL;
+	if (receiver_seq_ahead(r, head->seq, r->end) >= 0)
+		r->end = receiver_seq_after(r, head->seq);
+	if (r->config->ordered) {
+		*receiver_slot(r, head->seq) = packet;
+		r->held++;
+		r->held_bytes += packet->bytes;
+	} else {
+		*receiver_slot(r, head->seq) = RECEIVER_ARRIVED;
+		*receiver_deliver_tail(out) = packet;
+	}
+	receiver_deliver(r, out);
+}
+
+static void receiver_data(struct eqds_receiver *r, u64 now_ns, const struct eqds_head *head,
+			  struct eqds_packet *packet, struct eqds_out *out)
+{
+	const struct eqds_config *c = r->config;
+	s32 ahead = receiver_seq_ahead(r, head->seq, r->expected);
+	u8 flags = 0;
+
+	if (!receiver_is_near(r, head->seq)) {
+		out->verdict = EQDS_BEYOND;
+	} else if (ahead < 0 || *receiver_slot(r, head->seq)) {
+		out->verdict = EQDS_DUPLICATE;
+		flags = EQDS_SACK;
+	} else if (!packet) {
+		out->verdict = EQDS_TRIMMED;
+		flags = EQDS_NACK;
+	} else {
+		eqds_rate_arrived(&r->rate, now_ns, c->window_bytes,
+				  head->bytes ? head->bytes : c->mtu_bytes, head->ce, head->stamp);
+		receiver_take(r, head, packet, out);
+		packet = NULL;
+		flags = EQDS_SACK;
+	}
+	if (packet) {
+		packet->next = NULL;
+		out->free = packet;
+	}
+	receiver_reply(r, head, flags, out);
+}
+
+void eqds_receiver_receive(struct eqds_receiver *r, u64 now_ns, const struct eqds_head *head,
+			   u32 wire_bytes, struct eqds_packet *packet, struct eqds_out *out)
+{
+	base_zero(out, sizeof(*out));
+	if (packet)
+		packet->next = NULL;
+	out->free = packet;
+	if (head->control) {
+		out->verdict = EQDS_NO_TUNNEL;
+		return;
+	}
+	if (r->cookie && head->cookie == r->cookie)
+		r->proven = true;
+	if (!r->proven && r->allowance_bytes < 1U << 30)
+		r->allowance_bytes += wire_bytes;
+	/* The list let it go when it had no allowance: a packet of any epoch brings some. */
+	eqds_asl_update(r, r->target, r->backlog_mtus);
+	if (!receiver_synchronise(r, head, out))
+		return;
+	r->used_ns = now_ns;
+	if (head->flags & EQDS_FIN) {
+		/* Without an epoch, its number has at least to be near. */
+		if (receiver_is_near(r, head->seq))
+			receiver_end(r, out);
+		return;
+	}
+	receiver_demand(r, head);
+	if (!r->config->profile->start_bits)
+		receiver_skip(r, eqds_add(head->seq, -(u32)head->unacked,
+					  r->config->profile->seq_bits), out);
+	if (head->flags & EQDS_EMPTY) {
+		receiver_reply(r, head, 0, out);
+		return;
+	}
+	out->free = NULL;
+	receiver_data(r, now_ns, head, head->flags & EQDS_TRIM ? NULL : packet, out);
+	if (head->flags & EQDS_TRIM)
+		out->free = packet;
+}
+
+const char *eqds_receiver_check(const struct eqds_receiver *r)
+{
+	const struct eqds_config *c = r->config;
+	s32 asked = eqds_ahead(r->target, r->pull, c->profile->pull_bits);
+	u32 held = 0, bytes = 0, filled = 0;
+
+	if (asked < 0 || asked > (s32)eqds_target_max(c))
+		return "the pull number is beyond the target, or more than one BDP behind";
+	if (((r->end - r->expected) & eqds_mask(c->profile->seq_bits)) > c->window_packets)
+		return "the reorder queue is larger than its window";
+	if (*receiver_slot(r, r->expected))
+		return "a packet that could be delivered is held";
+	for (u32 i = 0; i < c->window_packets; i++) {
+		filled += !!r->slot[i];
+		if (r->slot[i] && r->slot[i] != RECEIVER_ARRIVED) {
+			held++;
+			bytes += r->slot[i]->bytes;
+		}
+	}
+	if (held != r->held || bytes != r->held_bytes)
+		return "the reorder queue is counted wrong";
+	if (!r->established && (filled || r->active))
+		return "a closed tunnel holds packets or asks for credit";
+	if (r->established && asked && !r->active && eqds_receiver_may_send(r))
+		return "a tunnel with demand is not in the list";
+	return r->active && !asked ? "a tunnel without demand is in the list" : NULL;
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * The receiving end of a tunnel (EQDS, NSDI'22, section 5, figure 27).
+ *
+ *   data --> number new? --no--> ACK again
+ *              | yes
+ *              v
+ *            [ reorder queue: slot of each number ] --number expected--> deliver, in order
+ *
+ *   no state: the caller has none and asks eqds_receiver_admit(); established: this struct
+ *
+ * Invariants, modulo the width of the numbers:
+ *   pull <= target <= pull + one BDP in MTUs     lies about demand are cut
+ *   the reorder queue holds numbers of (expected, expected + window_packets) alone
+ *   in an epoch, each number is delivered at most once; if ordered, in order
+ *
+ * A tunnel with pull < target is in the active sender list (asl.h). A SYN of a later epoch
+ * releases the reorder queue to the user, out of order, and starts anew.
+ *
+ * Locking: one lock of the caller's for a list and all tunnels that belong to it.
+ */
+#ifndef REMORA_EQDS_RECEIVER_H
+#define REMORA_EQDS_RECEIVER_H
+
+#include "core/eqds/packet.h"
+#include "core/eqds/pifo.h"
+#include "core/eqds/rate.h"
+
+struct eqds_asl;
+
+struct eqds_receiver {
+	const struct eqds_config *config;
+	struct eqds_asl *asl;
+	struct eqds_packet **slot; /* window_packets of them; what has arrived */
+	u32 held;		   /* packets in the reorder queue */
+	u32 held_bytes;
+	u32 epoch;
+	u32 expected;	 /* lowest number that has not arrived */
+	u32 end;	 /* highest number that has arrived, plus 1 */
+	u32 pull;	 /* pulls sent */
+	u32 target;	 /* pull number the sender asked for */
+	u32 backlog_mtus; /* bytes the sender claims to have beyond target; bounded */
+	u16 id;		 /* the wire's sender */
+	bool established;
+	bool proven;	 /* the peer has sent back our cookie */
+	bool active;	 /* in the list */
+	u32 allowance_bytes; /* until proven: bytes it sent us less those we sent it */
+	u64 cookie;
+	u64 used_ns;
+	/* asl.h's */
+	struct eqds_receiver *next, *prev; /* FIFO */
+	struct eqds_pifo_node node;	   /* PIFO */
+	u64 finish;			   /* virtual time of its next turn */
+	u32 stride;			   /* virtual time a pull costs it */
+	u8 priority;			   /* lower is served first */
+	struct eqds_rate rate;
+};
+
+/*
+ * Decides about a packet of a tunnel that has no state.
+ * refuse: no memory for state, or no wish: SYNs without a valid cookie are told to come again.
+ * Returns true: initialise a receiver and give it the packet; false: see out.
+ */
+bool eqds_receiver_admit(const struct eqds_head *head, u64 cookie, bool refuse,
+			 struct eqds_out *out);
+
+/*
+ * slot: the caller's, config->window_packets pointers. cookie: of the peer's address (cookie.h),
+ * or 0: the address needs no proof. Afterwards the caller may set shares (eqds_asl_set()) and have
+ * delay count as congestion (eqds_rate_init() of rate).
+ */
+void eqds_receiver_init(struct eqds_receiver *r, const struct eqds_config *config,
+			struct eqds_asl *asl, struct eqds_packet **slot, u16 id, u64 cookie);
+
+/*
+ * A data packet. packet: the caller's node for its payload, NULL for EMPTY and TRIM; it comes back
+ * in a chain of out, now or later. wire_bytes: of the datagram, for the bound on replies.
+ */
+void eqds_receiver_receive(struct eqds_receiver *r, u64 now_ns, const struct eqds_head *head,
+			   u32 wire_bytes, struct eqds_packet *packet, struct eqds_out *out);
+
+u64 eqds_receiver_deadline_ns(const struct eqds_receiver *r);
+/* Past the deadline: idle. out as eqds_receiver_close(). */
+void eqds_receiver_expire(struct eqds_receiver *r, u64 now_ns, struct eqds_out *out);
+
+/* Drop all state. out: the reorder queue to deliver, and RST for the sender. */
+void eqds_receiver_close(struct eqds_receiver *r, struct eqds_out *out);
+
+/* NULL, or which invariant is broken. */
+const char *eqds_receiver_check(const struct eqds_receiver *r);
+
+/* For asl.c: the control packet that tells pull number and acknowledgements; whether the bound on
+ * replies allows one; and that one leaves.
+ */
+void eqds_receiver_tell(struct eqds_receiver *r, struct eqds_head *head);
+bool eqds_receiver_may_send(const struct eqds_receiver *r);
+void eqds_receiver_charge(struct eqds_receiver *r);
+
+#endif

@@ -1,0 +1,644 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+#include "core/eqds/sender.h"
+
+#include "core/base/bytes.h"
+
+/* Before a round trip is measured, and no longer than rto_max_ns. */
+#define SENDER_RTO_FIRST 4
+
+static s32 sender_seq_ahead(const struct eqds_sender *s, u32 a, u32 b)
+{
+	return eqds_ahead(a, b, s->config->profile->seq_bits);
+}
+
+static s32 sender_pull_ahead(const struct eqds_sender *s, u32 a, u32 b)
+{
+	return eqds_ahead(a, b, s->config->profile->pull_bits);
+}
+
+static struct eqds_packet **sender_slot(const struct eqds_sender *s, u32 seq)
+{
+	return &s->slot[seq & (s->config->window_packets - 1U)];
+}
+
+static u32 sender_outstanding(const struct eqds_sender *s)
+{
+	return (s->next - s->una) & eqds_mask(s->config->profile->seq_bits);
+}
+
+static u64 sender_rto_ns(const struct eqds_sender *s)
+{
+	const struct eqds_config *c = s->config;
+	u64 rto = s->rtt_ns ? s->rtt_ns + 4 * s->rtt_var_ns : SENDER_RTO_FIRST * c->rto_min_ns;
+
+	if (rto < c->rto_min_ns)
+		rto = c->rto_min_ns;
+	/* Shifted step by step: rto_max_ns bounds it before it can overflow. */
+	for (u32 n = s->timeouts; n && rto < c->rto_max_ns; n--)
+		rto *= 2;
+	return rto < c->rto_max_ns ? rto : c->rto_max_ns;
+}
+
+static void sender_count_timeout(struct eqds_sender *s)
+{
+	if (s->timeouts < s->config->timeouts_max)
+		s->timeouts++;
+}
+
+/* ---- credit ---- */
+
+static void sender_raise_target(struct eqds_sender *s)
+{
+	const struct eqds_config *c = s->config;
+	u64 backlog = eqds_sender_backlog_bytes(s);
+	s64 wanted = (s64)(backlog < c->window_bytes ? backlog : c->window_bytes) - s->credit_bytes;
+	u32 target;
+
+	if (wanted <= 0)
+		return;
+	target = eqds_add(s->pull, eqds_mtus(c, wanted), c->profile->pull_bits);
+	if (sender_pull_ahead(s, target, s->target) > 0)
+		s->target = target;
+}
+
+/* Credit to start with after nothing was queued or in flight, or in a new epoch. */
+static void sender_start(struct eqds_sender *s, u64 now_ns, bool burst)
+{
+	const struct eqds_config *c = s->config;
+	s64 asked = (s64)sender_pull_ahead(s, s->target, s->pull) * c->mtu_bytes;
+
+	s->resting = false;
+	s->credit_bytes = 0;
+	s->target_told = s->pull; /* a control packet that came before the rest may be forgotten */
+	s->progress_ns = now_ns;
+	if (burst && c->trimming && now_ns >= s->busy_until_ns && asked < (s64)c->window_bytes)
+		s->credit_bytes = c->window_bytes - asked;
+}
+
+static void sender_rest(struct eqds_sender *s)
+{
+	if (s->resting || eqds_sender_backlog_bytes(s) || s->in_flight.count)
+		return;
+	s->resting = true;
+	s->credit_bytes = 0;
+}
+
+/* ---- what leaves ---- */
+
+static struct eqds_packet *sender_candidate(const struct eqds_sender *s)
+{
+	struct eqds_packet *packet = s->retransmit.head;
+
+	if (packet)
+		return packet;
+	return sender_outstanding(s) < s->config->window_packets ? s->queue.head : NULL;
+}
+
+bool eqds_sender_is_ready(const struct eqds_sender *s)
+{
+	const struct eqds_packet *packet = sender_candidate(s);
+
+	if (!packet)
+		return false;
+	return s->config->overdraw ? s->credit_bytes > 0 : s->credit_bytes >= packet->bytes;
+}
+
+u32 eqds_sender_next_bytes(const struct eqds_sender *s)
+{
+	return sender_candidate(s)->bytes;
+}
+
+/* Only credit is missing, so a pull would help. */
+static bool sender_lacks_credit(const struct eqds_sender *s)
+{
+	return sender_candidate(s) && !eqds_sender_is_ready(s);
+}
+
+static void sender_head(struct eqds_sender *s, u64 now_ns, struct eqds_head *head)
+{
+	u64 backlog = eqds_sender_backlog_bytes(s);
+
+	base_zero(head, sizeof(*head));
+	head->flags = s->state == EQDS_SENDER_SYN_SENT ? EQDS_SYN : 0;
+	head->has_epoch = head->flags & EQDS_SYN || !s->config->profile->start_bits;
+	head->epoch = s->epoch;
+	head->seq = s->next;
+	head->unacked = sender_outstanding(s);
+	head->pull = s->target;
+	head->sender = s->id;
+	head->stamp = (u32)(now_ns / 16);
+	if (!head->stamp)
+		head->stamp = 1;
+	if (backlog > s->config->window_bytes) {
+		backlog -= s->config->window_bytes;
+		head->backlog_bytes = backlog < ~0U ? (u32)backlog : ~0U;
+	}
+	head->cookie = s->cookie;
+}
+
+/* How long to wait for a pull before asking again. */
+static u64 sender_patience_ns(const struct eqds_sender *s, u64 now_ns)
+{
+	u64 rto = sender_rto_ns(s);
+	u64 busy = s->busy_until_ns > now_ns ? s->busy_until_ns - now_ns : 0;
+
+	return busy > rto ? busy : rto;
+}
+
+static void sender_send_rts(struct eqds_sender *s, u64 now_ns, struct eqds_out *out)
+{
+	out->send = true;
+	sender_head(s, now_ns, &out->head);
+	out->head.flags |= EQDS_EMPTY;
+	out->head.next_proto = EQDS_PROTO_NONE;
+	s->target_told = s->target;
+	s->rts_sent_ns = now_ns;
+	s->rts_due_ns = now_ns + sender_patience_ns(s, now_ns);
+}
+
+/* The last step of every event: what is asked for, and whether the receiver has to be told. */
+static void sender_settle(struct eqds_sender *s, u64 now_ns, struct eqds_out *out)
+{
+	u64 due;
+
+	sender_raise_target(s);
+	if (!sender_lacks_credit(s)) {
+		s->rts_due_ns = EQDS_NEVER;
+		return;
+	}
+	due = now_ns + sender_patience_ns(s, now_ns);
+	if (s->target != s->target_told) {
+		due = s->rts_sent_ns +
+		      (s->timeouts || !s->rtt_ns ? sender_rto_ns(s) : s->rtt_ns);
+		if (!s->rts_sent_ns || due < now_ns)
+			due = now_ns;
+	}
+	if (due < s->rts_due_ns)
+		s->rts_due_ns = due;
+	if (s->rts_due_ns <= now_ns)
+		sender_send_rts(s, now_ns, out);
+}
+
+struct eqds_packet *eqds_sender_next(struct eqds_sender *s, u64 now_ns, struct eqds_head *head)
+{
+	struct eqds_packet *packet = sender_candidate(s);
+
+	if (!eqds_sender_is_ready(s))
+		return NULL;
+	if (packet->state == EQDS_PACKET_QUEUED) {
+		eqds_list_remove(&s->queue, packet);
+		packet->seq = s->next;
+		packet->attempt = 0;
+		*sender_slot(s, packet->seq) = packet;
+		s->next = eqds_add(s->next, 1, s->config->profile->seq_bits);
+	} else {
+		eqds_list_remove(&s->retransmit, packet);
+		packet->attempt++;
+	}
+	packet->state = EQDS_PACKET_IN_FLIGHT;
+	packet->path = s->paths ? eqds_paths_pick(s->paths) : 0;
+	packet->sent_ns = now_ns;
+	eqds_list_append(&s->in_flight, packet);
+	s->credit_bytes -= packet->bytes;
+	sender_raise_target(s);
+	s->target_told = s->target;
+	s->rts_due_ns = sender_lacks_credit(s) ? now_ns + sender_patience_ns(s, now_ns) :
+						 EQDS_NEVER;
+	sender_head(s, now_ns, head);
+	head->seq = packet->seq;
+	head->unacked = (packet->seq - s->una) & eqds_mask(s->config->profile->seq_bits);
+	head->attempt = packet->attempt;
+	head->path = packet->path;
+	head->bytes = packet->bytes;
+	head->next_proto = packet->next_proto;
+	return packet;
+}
+
+/* ---- epochs ---- */
+
+/* Everything with a number loses it, and goes before what has none, in the order of numbers. */
+static void sender_requeue(struct eqds_sender *s)
+{
+	const u8 bits = s->config->profile->seq_bits;
+	struct eqds_packet *last = NULL;
+
+	for (u32 seq = s->una; seq != s->next; seq = eqds_add(seq, 1, bits)) {
+		struct eqds_packet *packet = *sender_slot(s, seq);
+
+		if (!packet)
+			continue;
+		*sender_slot(s, seq) = NULL;
+		eqds_list_remove(packet->state == EQDS_PACKET_IN_FLIGHT ? &s->in_flight :
+									  &s->retransmit,
+				 packet);
+		packet->state = EQDS_PACKET_QUEUED;
+		packet->attempt = 0;
+		eqds_list_insert(&s->queue, last, packet);
+		last = packet;
+	}
+}
+
+/*
+ * Begin an epoch. A tunnel that opens again and again (a peer that refuses, a path that is
+ * dead) does so by RTS, whose rate timeouts bound, instead of a burst.
+ */
+static void sender_open(struct eqds_sender *s, u64 now_ns, u32 epoch)
+{
+	sender_requeue(s);
+	s->state = EQDS_SENDER_SYN_SENT;
+	s->epoch = epoch & eqds_mask(s->config->profile->epoch_bits);
+	s->una = eqds_epoch_start(s->config->profile, s->epoch);
+	s->next = s->una;
+	s->pull = 0;
+	s->target = 0;
+	s->target_told = 0;
+	s->rts_due_ns = EQDS_NEVER;
+	sender_start(s, now_ns, !s->timeouts);
+}
+
+static void sender_open_again(struct eqds_sender *s, u64 now_ns, u32 after_epoch,
+			      struct eqds_out *out)
+{
+	out->verdict = EQDS_RESTARTED;
+	sender_open(s, now_ns, eqds_add(after_epoch, 1, s->config->profile->epoch_bits));
+	sender_count_timeout(s);
+	if (s->queue.count)
+		return;
+	s->state = EQDS_SENDER_CLOSED;
+	s->resting = true;
+	s->credit_bytes = 0;
+	s->timeouts = 0;
+	out->verdict = EQDS_CLOSED;
+}
+
+/* ---- what arrives ---- */
+
+static void sender_measure(struct eqds_sender *s, u64 now_ns, const struct eqds_packet *packet)
+{
+	u64 rtt = now_ns - packet->sent_ns, off;
+
+	if (s->paths)
+		eqds_paths_acked(s->paths, packet->path, rtt);
+	if (!s->rtt_ns) {
+		s->rtt_ns = rtt ? rtt : 1;
+		s->rtt_var_ns = rtt / 2;
+		return;
+	}
+	off = rtt > s->rtt_ns ? rtt - s->rtt_ns : s->rtt_ns - rtt;
+	s->rtt_var_ns -= s->rtt_var_ns / 4;
+	s->rtt_var_ns += off / 4;
+	s->rtt_ns -= s->rtt_ns / 8;
+	s->rtt_ns += rtt / 8;
+	if (!s->rtt_ns)
+		s->rtt_ns = 1;
+}
+
+/* Number seq has arrived, if it is one that is outstanding. */
+static void sender_free(struct eqds_sender *s, u64 now_ns, u32 seq, struct eqds_out *out)
+{
+	struct eqds_packet **slot = sender_slot(s, seq), *packet = *slot;
+
+	if (!packet || packet->seq != seq)
+		return;
+	*slot = NULL;
+	eqds_list_remove(packet->state == EQDS_PACKET_IN_FLIGHT ? &s->in_flight : &s->retransmit,
+			 packet);
+	packet->next = out->free;
+	out->free = packet;
+	s->progress_ns = now_ns;
+}
+
+static bool sender_is_outstanding(const struct eqds_sender *s, u32 seq)
+{
+	return sender_seq_ahead(s, seq, s->una) >= 0 && sender_seq_ahead(s, seq, s->next) < 0;
+}
+
+/*
+ * The packet whose arrival a control packet tells, as a sample: the echo, or in the paper
+ * profile, which does not tell the attempt, the last one before ack if it was sent once.
+ */
+static void sender_sample(struct eqds_sender *s, u64 now_ns, const struct eqds_head *head)
+{
+	const u8 bits = s->config->profile->seq_bits;
+	u32 seq = head->flags & EQDS_SACK ? head->echo : eqds_add(head->ack, ~0U, bits);
+	const struct eqds_packet *packet = *sender_slot(s, seq);
+
+	if (!sender_is_outstanding(s, seq) || !packet || packet->seq != seq ||
+	    packet->attempt != head->attempt)
+		return;
+	if (packet->state == EQDS_PACKET_IN_FLIGHT && now_ns >= packet->sent_ns)
+		sender_measure(s, now_ns, packet);
+	if (s->paths && head->marks & EQDS_MARK_CE)
+		eqds_paths_marked(s->paths, packet->path);
+}
+
+static void sender_acked(struct eqds_sender *s, u64 now_ns, const struct eqds_head *head,
+			 struct eqds_out *out)
+{
+	const u8 bits = s->config->profile->seq_bits;
+	u64 sack = head->sack;
+	u32 seq;
+
+	if (head->flags & (EQDS_SACK | (s->config->profile->start_bits ? EQDS_ACK : 0)))
+		sender_sample(s, now_ns, head);
+	if (head->flags & EQDS_SACK && sender_is_outstanding(s, head->echo))
+		sender_free(s, now_ns, head->echo, out);
+	if (!(head->flags & EQDS_ACK))
+		return;
+	while (sack) {
+		u32 i = (u32)__builtin_ctzll(sack);
+
+		sack &= sack - 1;
+		seq = eqds_add(head->ack, 1 + i, bits);
+		if (sender_is_outstanding(s, seq))
+			sender_free(s, now_ns, seq, out);
+	}
+	if (sender_seq_ahead(s, head->ack, s->una) > 0)
+		for (; s->una != head->ack; s->una = eqds_add(s->una, 1, bits))
+			sender_free(s, now_ns, s->una, out);
+}
+
+/* To be sent again, in the order of numbers. */
+static void sender_retransmit(struct eqds_sender *s, struct eqds_packet *packet)
+{
+	struct eqds_packet *after = s->retransmit.tail;
+
+	eqds_list_remove(&s->in_flight, packet);
+	packet->state = EQDS_PACKET_RETRANSMIT;
+	while (after && sender_seq_ahead(s, after->seq, packet->seq) > 0)
+		after = after->prev;
+	eqds_list_insert(&s->retransmit, after, packet);
+}
+
+static void sender_nacked(struct eqds_sender *s, const struct eqds_head *head,
+			  struct eqds_out *out)
+{
+	struct eqds_packet *packet = *sender_slot(s, head->echo);
+
+	/* One per transmission: a copy of an older one, or a second one, is ignored. */
+	if (!packet || packet->seq != head->echo || packet->state != EQDS_PACKET_IN_FLIGHT ||
+	    (!s->config->profile->start_bits && packet->attempt != head->attempt)) {
+		out->verdict = EQDS_BAD_NACK;
+		return;
+	}
+	if (s->paths)
+		eqds_paths_trimmed(s->paths, packet->path);
+	sender_retransmit(s, packet);
+}
+
+static void sender_pulled(struct eqds_sender *s, u64 now_ns, const struct eqds_head *head)
+{
+	s32 gained = sender_pull_ahead(s, head->pull, s->pull);
+
+	if (gained <= 0)
+		return; /* overtaken by a later one */
+	s->pull = head->pull;
+	s->credit_bytes += (s64)gained * s->config->mtu_bytes;
+	s->progress_ns = now_ns;
+}
+
+/*
+ * Does the packet answer a tunnel that had the same epoch before this one? Its numbers then lie
+ * where this tunnel has not been. The first packet of an epoch is checked exactly, since nothing
+ * of this tunnel can have overtaken it. Later, a number that is half the space or more behind is
+ * one ahead: what the receiver takes for old (receiver_demand()) must not pass for old here, too,
+ * or neither end would ever give way.
+ */
+static enum eqds_verdict sender_refutes(const struct eqds_sender *s, const struct eqds_head *head,
+					bool opening)
+{
+	const u32 seq_mask = eqds_mask(s->config->profile->seq_bits);
+	const u32 pull_mask = eqds_mask(s->config->profile->pull_bits);
+	u32 acked = (head->ack - s->una) & seq_mask, asked = (s->target - s->pull) & pull_mask;
+
+	if (opening ? ((head->pull - s->pull) & pull_mask) > asked :
+		      sender_pull_ahead(s, s->target, head->pull) < 0)
+		return EQDS_BAD_PULL;
+	if (head->flags & EQDS_ACK && (opening ? acked > sender_outstanding(s) :
+						 sender_seq_ahead(s, head->ack, s->next) > 0))
+		return EQDS_BAD_ACK;
+	if (head->flags & EQDS_SACK && sender_seq_ahead(s, head->echo, s->next) >= 0)
+		return EQDS_BAD_ACK;
+	return EQDS_OK;
+}
+
+/*
+ * An RST tells the epoch that its receiver is in. The one after our own may be just that, and its
+ * numbers would meet the state of an earlier tunnel.
+ */
+static u32 sender_epoch_to_pass(const struct eqds_sender *s, const struct eqds_head *rst)
+{
+	if (rst->has_epoch && eqds_ahead(rst->ack, s->epoch, s->config->profile->epoch_bits) > 0)
+		return rst->ack;
+	return s->epoch;
+}
+
+/*
+ * RST, PAUSE, and SYN-ACKs of other epochs. Returns true if that was all, false if the packet is
+ * of this tunnel's epoch and goes on.
+ */
+static bool sender_synchronise(struct eqds_sender *s, u64 now_ns, const struct eqds_head *head,
+			       struct eqds_out *out)
+{
+	const u8 bits = s->config->profile->epoch_bits;
+	bool other = head->epoch != s->epoch;
+
+	out->verdict = EQDS_WRONG_EPOCH;
+	if (head->flags & EQDS_FIN) {
+		/* Without an epoch, it has at least to name a number that may be under way. */
+		if (head->has_epoch ? !other :
+		    s->state == EQDS_SENDER_ESTABLISHED &&
+		    (sender_is_outstanding(s, head->echo) || head->echo == s->next))
+			sender_open_again(s, now_ns, sender_epoch_to_pass(s, head), out);
+		return true;
+	}
+	if (s->state == EQDS_SENDER_ESTABLISHED) {
+		if ((head->has_epoch && other) || head->flags & EQDS_PAUSE)
+			return true;
+		out->verdict = EQDS_OK;
+		return false;
+	}
+	if (!head->has_epoch)
+		return true;
+	if (head->flags & EQDS_PAUSE) {
+		if (other || !head->cookie || head->cookie == s->cookie)
+			return true;
+		s->cookie = head->cookie;
+		sender_open_again(s, now_ns, s->epoch, out);
+		return true;
+	}
+	if (other) {
+		/* As the receiver sees it: half the space ahead of it counts as behind. */
+		if (head->flags & EQDS_SYN && eqds_ahead(s->epoch, head->epoch, bits) < 0)
+			sender_open_again(s, now_ns, head->epoch, out);
+		return true;
+	}
+	s->state = EQDS_SENDER_ESTABLISHED;
+	out->verdict = EQDS_OK;
+	return false;
+}
+
+/* A packet of this tunnel's epoch; opening: the first one. */
+static void sender_heard(struct eqds_sender *s, u64 now_ns, const struct eqds_head *head,
+			 bool opening, struct eqds_out *out)
+{
+	s->used_ns = now_ns;
+	s->busy_until_ns = now_ns + head->busy_us * BASE_NSEC_PER_USEC;
+	if (head->cookie)
+		s->cookie = head->cookie;
+	out->verdict = sender_refutes(s, head, opening);
+	if (out->verdict != EQDS_OK) {
+		/* Paper: it may be a late one of an earlier epoch. Timeouts go on being counted. */
+		if (head->has_epoch)
+			sender_open_again(s, now_ns, s->epoch, out);
+		return;
+	}
+	sender_pulled(s, now_ns, head);
+	sender_acked(s, now_ns, head, out);
+	if (head->flags & EQDS_NACK)
+		sender_nacked(s, head, out);
+	s->timeouts = 0;
+	s->rts_due_ns = EQDS_NEVER;
+	while (s->una != s->next && !*sender_slot(s, s->una))
+		s->una = eqds_add(s->una, 1, s->config->profile->seq_bits);
+	sender_rest(s);
+}
+
+void eqds_sender_receive(struct eqds_sender *s, u64 now_ns, const struct eqds_head *head,
+			 struct eqds_out *out)
+{
+	const bool opening = s->state == EQDS_SENDER_SYN_SENT;
+
+	base_zero(out, sizeof(*out));
+	if (s->state == EQDS_SENDER_CLOSED || !head->control) {
+		out->verdict = EQDS_NO_TUNNEL;
+		return;
+	}
+	if (!sender_synchronise(s, now_ns, head, out))
+		sender_heard(s, now_ns, head, opening, out);
+	sender_settle(s, now_ns, out);
+}
+
+void eqds_sender_enqueue(struct eqds_sender *s, u64 now_ns, struct eqds_packet *packet,
+			 struct eqds_out *out)
+{
+	base_zero(out, sizeof(*out));
+	packet->state = EQDS_PACKET_QUEUED;
+	packet->attempt = 0;
+	if (s->state == EQDS_SENDER_CLOSED)
+		sender_open(s, now_ns, s->epoch);
+	else if (s->resting)
+		sender_start(s, now_ns, true);
+	s->used_ns = now_ns;
+	eqds_list_append(&s->queue, packet);
+	sender_settle(s, now_ns, out);
+}
+
+/* ---- time ---- */
+
+u64 eqds_sender_deadline_ns(const struct eqds_sender *s)
+{
+	u64 deadline = s->rts_due_ns, other = EQDS_NEVER;
+
+	if (s->in_flight.head)
+		other = s->in_flight.head->sent_ns + sender_rto_ns(s);
+	else if (s->resting && s->state != EQDS_SENDER_CLOSED)
+		other = s->used_ns + s->config->idle_ns;
+	return other < deadline ? other : deadline;
+}
+
+void eqds_sender_expire(struct eqds_sender *s, u64 now_ns, struct eqds_out *out)
+{
+	const u64 rto = sender_rto_ns(s);
+	bool late = false;
+
+	base_zero(out, sizeof(*out));
+	if (s->state == EQDS_SENDER_CLOSED)
+		return;
+	if (s->resting) {
+		if (now_ns >= s->used_ns + s->config->idle_ns)
+			eqds_sender_close(s, out);
+		return;
+	}
+	while (s->in_flight.head && now_ns >= s->in_flight.head->sent_ns + rto) {
+		if (s->paths)
+			eqds_paths_lost(s->paths, s->in_flight.head->path);
+		sender_retransmit(s, s->in_flight.head);
+		late = true;
+	}
+	/* An RTS, or the pull it asked for, did not arrive. */
+	if (s->rts_due_ns <= now_ns && s->target == s->target_told)
+		late = true;
+	if (late && (s->timeouts == s->config->timeouts_max ||
+		     now_ns >= s->progress_ns + s->config->idle_ns))
+		sender_open_again(s, now_ns, s->epoch, out);
+	else if (late)
+		sender_count_timeout(s);
+	sender_settle(s, now_ns, out);
+}
+
+void eqds_sender_init(struct eqds_sender *s, const struct eqds_config *config,
+		      struct eqds_packet **slot, struct eqds_paths *paths, u16 id, u32 epoch,
+		      u64 cookie)
+{
+	base_zero(s, sizeof(*s));
+	base_zero(slot, config->window_packets * sizeof(struct eqds_packet *));
+	s->config = config;
+	s->slot = slot;
+	s->paths = paths;
+	s->id = id;
+	s->epoch = epoch & eqds_mask(config->profile->epoch_bits);
+	s->cookie = cookie;
+	s->resting = true;
+	s->rts_due_ns = EQDS_NEVER;
+}
+
+void eqds_sender_close(struct eqds_sender *s, struct eqds_out *out)
+{
+	base_zero(out, sizeof(*out));
+	out->verdict = EQDS_CLOSED;
+	if (s->state == EQDS_SENDER_CLOSED)
+		return;
+	sender_head(s, 0, &out->head);
+	out->head.flags |= EQDS_FIN | EQDS_EMPTY;
+	out->head.next_proto = EQDS_PROTO_NONE;
+	out->send = true;
+	sender_requeue(s);
+	out->free = s->queue.head;
+	eqds_list_init(&s->queue);
+	s->state = EQDS_SENDER_CLOSED;
+	/* The next epoch is later than this one, should the caller keep the state. */
+	s->epoch = eqds_add(s->epoch, 1, s->config->profile->epoch_bits);
+	s->rts_due_ns = EQDS_NEVER;
+	s->resting = true;
+	s->credit_bytes = 0;
+}
+
+const char *eqds_sender_check(const struct eqds_sender *s)
+{
+	const struct eqds_config *c = s->config;
+	s64 backlog = (s64)eqds_sender_backlog_bytes(s), window = c->window_bytes;
+	s32 asked = sender_pull_ahead(s, s->target, s->pull);
+	s64 sum = s->credit_bytes + (s64)asked * c->mtu_bytes;
+	u32 numbered = 0;
+
+	if (asked < 0 || sender_pull_ahead(s, s->target, s->target_told) < 0)
+		return "the pull target is behind what it was";
+	if (sum >= window + c->mtu_bytes)
+		return "credit held and asked for is more than one BDP";
+	if (s->state != EQDS_SENDER_CLOSED && sum < (backlog < window ? backlog : window))
+		return "credit is lost: what is queued is not asked for";
+	if (!c->overdraw && s->credit_bytes < 0)
+		return "credit is negative";
+	if (sender_outstanding(s) > c->window_packets)
+		return "more numbers in use than the window has";
+	for (u32 i = 0; i < c->window_packets; i++)
+		numbered += !!s->slot[i];
+	if (numbered != s->in_flight.count + s->retransmit.count)
+		return "a packet is in no list, or in a list without its number";
+	if (s->state == EQDS_SENDER_CLOSED && (numbered || s->queue.count))
+		return "a closed tunnel holds packets";
+	if (s->resting && (numbered || s->queue.count))
+		return "a resting tunnel holds packets";
+	return NULL;
+}

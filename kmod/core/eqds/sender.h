@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * The sending end of a tunnel (EQDS, NSDI'22, sections 4.1 and 5, figures 5 and 26).
+ *
+ *     enqueue --> [ queue ] --next--> [ in flight ] --ACK--> free
+ *                                      |        ^
+ *                           NACK, timeout       next, before anything new
+ *                                      v        |
+ *                                   [ retransmit ]
+ *
+ *     CLOSED --packet--> SYN_SENT --SYN-ACK of our epoch--> ESTABLISHED
+ *                        ^      |                                |
+ *                        +------+ SYN-ACK of a later epoch       | RST, many timeouts, numbers
+ *                        +---------------------------------------+ that can't be, no progress
+ *                                                                  (CLOSED without packets)
+ *
+ * Credit. window W = one BDP in bytes, m = bytes of an MTU, C = credit held, P = highest pull
+ * number seen, T = pull target. backlog: bytes queued and to be retransmitted.
+ *
+ *   target    T = max(T, P + ceil((min(backlog, W) - C) / m)), updated by every event
+ *   upper     C + (T - P) m < W + m                no more than one BDP is ever asked for
+ *   lower     C + (T - P) m >= min(backlog, W)     what is queued is asked for, or has credit
+ *
+ * T - P is what the paper calls credit in pulls, in data packets in flight and at the receiver:
+ * the receiver's target and pull number are between P and T. So while backlog >= W the sum is one
+ * BDP, rounded up to an MTU. A lost packet of either kind loses no credit: the numbers it carried
+ * are in the next one. eqds_sender_check() asserts both bounds.
+ *
+ * RTS. A sender that has a backlog, but no credit to send, and a target that no packet has told
+ * yet, tells it by an RTS, at most one per round trip. When no pull comes, it repeats the RTS
+ * after a timeout that doubles, and not before the receiver's busy time is over.
+ *
+ * Idle. A sender whose last packet was acknowledged gives up its credit. When it starts again,
+ * it has a window of credit if the network trims and busy time is over, else it starts by RTS.
+ *
+ * Epochs that collide. A receiver may be in the epoch that a sender opens, by an earlier tunnel of
+ * the same address: either end forgot, and a copy of an old SYN came late. Its numbers are then not
+ * those of this sender. An ack or pull number that this sender can't have caused makes it open a
+ * later epoch. Numbers that happen to fit are bounded by idle_ns: a sender that has packets to
+ * send, but in that time got neither credit nor an acknowledgement, opens a later epoch, too.
+ *
+ * Deviations from the paper: none in the credit rule unless overdraw is set: then a packet may
+ * leave on any credit above 0 (as in the authors' simulator), and the debt is part of C.
+ *
+ * Locking: the caller serialises all calls for one tunnel.
+ */
+#ifndef REMORA_EQDS_SENDER_H
+#define REMORA_EQDS_SENDER_H
+
+#include "core/eqds/packet.h"
+#include "core/eqds/path.h"
+
+enum eqds_sender_state {
+	EQDS_SENDER_CLOSED,
+	EQDS_SENDER_SYN_SENT,
+	EQDS_SENDER_ESTABLISHED,
+};
+
+struct eqds_eqif;
+
+struct eqds_sender {
+	const struct eqds_config *config;
+	struct eqds_paths *paths;   /* NULL: all packets take path 0 */
+	struct eqds_packet **slot;  /* window_packets of them: a number's packet */
+	struct eqds_list queue;	    /* not sent in this epoch */
+	struct eqds_list retransmit; /* by number */
+	struct eqds_list in_flight; /* by time of transmission */
+	s64 credit_bytes;
+	u64 cookie;
+	u32 epoch;
+	u32 una;	 /* oldest number not acknowledged */
+	u32 next;	 /* next number to be used */
+	u32 pull;	 /* highest pull number seen */
+	u32 target;	 /* pull number asked for */
+	u32 target_told; /* highest target a packet has carried */
+	u16 id;		 /* the wire's sender */
+	u8 state;	 /* enum eqds_sender_state */
+	u8 timeouts;	 /* in a row */
+	bool resting;	 /* nothing queued nor in flight */
+	u64 busy_until_ns;
+	u64 rts_sent_ns;
+	u64 rts_due_ns; /* EQDS_NEVER: no RTS is wanted */
+	u64 rtt_ns, rtt_var_ns; /* smoothed; 0: not measured */
+	u64 used_ns;	/* last event that brought or acknowledged a packet */
+	u64 progress_ns; /* last credit, acknowledgement, or start */
+	/* drr.h's */
+	struct eqds_sender *ready_next, *ready_prev;
+	struct eqds_eqif *eqif; /* NULL: in no list */
+};
+
+/*
+ * slot: the caller's, config->window_packets pointers. epoch: random bits. cookie: what an
+ * earlier tunnel to the same address had been given, or 0.
+ */
+void eqds_sender_init(struct eqds_sender *s, const struct eqds_config *config,
+		      struct eqds_packet **slot, struct eqds_paths *paths, u16 id, u32 epoch,
+		      u64 cookie);
+
+/* Take packet. out: an RTS, if one is due. Then see eqds_sender_is_ready(). */
+void eqds_sender_enqueue(struct eqds_sender *s, u64 now_ns, struct eqds_packet *packet,
+			 struct eqds_out *out);
+
+/* Is there a packet that may leave now? */
+bool eqds_sender_is_ready(const struct eqds_sender *s);
+
+/* Bytes of the packet that is next; the sender is ready. */
+u32 eqds_sender_next_bytes(const struct eqds_sender *s);
+
+/*
+ * The next packet to send, retransmissions first, and its header; NULL: none may leave. The
+ * packet stays the core's; the caller sends a copy. After the last one see the deadline.
+ */
+struct eqds_packet *eqds_sender_next(struct eqds_sender *s, u64 now_ns, struct eqds_head *head);
+
+/* A control packet. out: acknowledged packets to free, an RTS, if one is due. */
+void eqds_sender_receive(struct eqds_sender *s, u64 now_ns, const struct eqds_head *head,
+			 struct eqds_out *out);
+
+/* When to call eqds_sender_expire(); EQDS_NEVER. Changes with every call above. */
+u64 eqds_sender_deadline_ns(const struct eqds_sender *s);
+/* The deadline has passed. out->verdict EQDS_CLOSED: idle, its state may be freed. */
+void eqds_sender_expire(struct eqds_sender *s, u64 now_ns, struct eqds_out *out);
+
+/* Drop all state. out: every packet to free, FIN for the receiver if it knows the tunnel. */
+void eqds_sender_close(struct eqds_sender *s, struct eqds_out *out);
+
+/* NULL, or which invariant is broken. */
+const char *eqds_sender_check(const struct eqds_sender *s);
+
+static inline u64 eqds_sender_backlog_bytes(const struct eqds_sender *s)
+{
+	return (u64)s->queue.bytes + s->retransmit.bytes;
+}
+
+#endif

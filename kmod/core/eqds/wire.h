@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * Headers in and out of their bytes, in both profiles (remora/eqds.h). The state machines see
+ * struct eqds_head alone and never ask which profile it came from.
+ */
+#ifndef REMORA_EQDS_WIRE_H
+#define REMORA_EQDS_WIRE_H
+
+#include "core/eqds/config.h"
+#include "remora/eqds.h"
+
+struct eqds_head {
+	bool control;
+	u8 flags;	/* EQDS_SYN .. EQDS_TRIM */
+	bool has_epoch; /* else epoch says nothing: paper's packets without SYN */
+	u8 attempt;	/* data: of seq; control: of echo */
+	u32 epoch;
+	u32 pull;   /* data: pull target; control: pull number */
+	u16 sender; /* tells tunnels from one address apart */
+	/* data */
+	u32 seq;
+	u16 path;
+	u16 bytes; /* credit it cost; 0: unknown (paper) */
+	u8 next_proto;
+	bool ce;	   /* the IP header said congestion experienced; the caller sets it */
+	u16 unacked;	   /* numbers outstanding before seq */
+	u32 stamp;	   /* 16 ns; 0 in the paper profile */
+	u32 backlog_bytes; /* beyond the target */
+	/* control */
+	u8 marks;     /* EQDS_MARK_* */
+	u16 busy_us;
+	u32 ack, echo;
+	u64 sack;
+	u64 cookie; /* both kinds; 0: none */
+};
+
+enum eqds_wire_verdict {
+	EQDS_WIRE_GOOD,
+	EQDS_WIRE_SHORT,
+	EQDS_WIRE_VERSION,
+	EQDS_WIRE_FLAGS, /* flags that exclude each other */
+	EQDS_WIRE_VERDICTS
+};
+
+/* Longest header, with padding. */
+#define EQDS_WIRE_BYTES_MAX EQDS_RTS_SYN_BYTES
+
+/*
+ * Read the header of a UDP payload. The user's packet begins eqds_wire_header_bytes() in.
+ */
+enum eqds_wire_verdict eqds_wire_parse(const struct eqds_profile *profile, const void *data,
+				       size_t bytes, struct eqds_head *head);
+
+/* Bytes of the header, without padding. */
+static inline u32 eqds_wire_header_bytes(const struct eqds_profile *profile, bool control)
+{
+	if (profile->start_bits)
+		return EQDS_PAPER_BYTES;
+	return control ? EQDS_CONTROL_BYTES : EQDS_DATA_BYTES;
+}
+
+/* Bytes that eqds_wire_encode() writes: the header, and the padding of an RTS without cookie. */
+u32 eqds_wire_bytes(const struct eqds_profile *profile, const struct eqds_head *head);
+
+/* data has room for eqds_wire_bytes(), at most EQDS_WIRE_BYTES_MAX. */
+void eqds_wire_encode(const struct eqds_profile *profile, const struct eqds_head *head, void *data);
+
+#endif

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: GPL-2.0
+// Any bytes as an EQDS header, and both ends of a tunnel under any sequence of headers.
+//
+// A header that parses encodes to bytes that parse to the same. Whatever arrives: invariants of
+// both ends hold, each packet comes back to its owner exactly once, numbers of an epoch are
+// delivered in order if that is configured, and an unproven peer gets no more bytes than it sent.
+//
+// Input: configuration (1 byte), then steps of 16 bytes each, struct step below. Behind 0xff the
+// bytes are a header instead.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <set>
+#include <vector>
+
+#include "../unit/eqds/core.hpp"
+
+namespace {
+
+constexpr size_t steps_max = 256;
+constexpr uint64_t cookie = 0x5eed;
+
+void require(bool holds) {
+    if (!holds)
+        std::abort();
+}
+
+void require_whole(const char* broken) {
+    require(!broken);
+}
+
+struct step {
+    uint8_t what;
+    uint8_t flags;
+    uint8_t twist; // bits: fields that are the tunnel's own, not those below
+    uint8_t attempt;
+    int8_t number; // seq or ack, from where the tunnel is
+    int8_t pull;   // pull target or pull number, from where the tunnel is
+    int8_t echo;
+    uint8_t epoch;
+    uint32_t value;
+    uint16_t busy_us;
+    uint16_t bytes;
+};
+static_assert(sizeof(step) == 16);
+
+bool same(const eqds_head& a, const eqds_head& b) {
+    return a.control == b.control && a.flags == b.flags && a.has_epoch == b.has_epoch &&
+           a.attempt == b.attempt && a.epoch == b.epoch && a.pull == b.pull &&
+           a.sender == b.sender && a.seq == b.seq && a.path == b.path && a.bytes == b.bytes &&
+           a.next_proto == b.next_proto && a.unacked == b.unacked && a.stamp == b.stamp &&
+           a.backlog_bytes == b.backlog_bytes && a.marks == b.marks && a.busy_us == b.busy_us &&
+           a.ack == b.ack && a.echo == b.echo && a.sack == b.sack && a.cookie == b.cookie;
+}
+
+// Reads a header as a carrier does; what is good has one form on the wire.
+bool read(const eqds_profile& profile, const uint8_t* data, size_t size, eqds_head* head) {
+    if (eqds_wire_parse(&profile, data, size, head) != EQDS_WIRE_GOOD)
+        return false;
+    require(size >= eqds_wire_header_bytes(&profile, head->control));
+    require(head->control == ((head->flags & EQDS_CONTROL_FLAGS) != 0));
+    std::vector<uint8_t> bytes(eqds_wire_bytes(&profile, head));
+    eqds_wire_encode(&profile, head, bytes.data());
+    eqds_head again;
+    require(eqds_wire_parse(&profile, bytes.data(), bytes.size(), &again) == EQDS_WIRE_GOOD);
+    // The paper's control packets have one number: with two kinds of flags, one of them goes.
+    bool two_numbers = profile.start_bits && head->control && head->flags & EQDS_ACK &&
+                       head->flags & (EQDS_SACK | EQDS_NACK);
+    require(two_numbers || same(*head, again));
+    require(!std::memcmp(bytes.data(), data, eqds_wire_header_bytes(&profile, head->control)) ||
+            two_numbers);
+    return true;
+}
+
+class Fuzzed {
+public:
+    explicit Fuzzed(uint8_t options) {
+        profile = options & 1 ? &eqds_profile_paper : &eqds_profile_extended;
+        eqds_config_init(&config, profile, 1500, 1500 * (1 + (options >> 5)));
+        config.window_packets = 16;
+        config.trimming = options & 2;
+        config.overdraw = options & 4;
+        config.ordered = options & 8;
+        config.timeouts_max = 3;
+        require(eqds_config_is_valid(&config));
+        asl_policy = options & 16 ? EQDS_ASL_PIFO : EQDS_ASL_FIFO;
+        eqds_asl_init(&asl, asl_policy, 1500, 10'000'000'000, 1);
+        sender_slots.resize(config.window_packets);
+        receiver_slots.resize(config.window_packets);
+        path.resize(4);
+        eqds_paths_init(&paths, path.data(), 4, 1);
+        eqds_sender_init(&sender, &config, sender_slots.data(), &paths, 7, 1, 0);
+    }
+
+    ~Fuzzed() {
+        eqds_out out;
+        eqds_sender_close(&sender, &out);
+        sender_did(out);
+        require(sent.empty());
+        if (has_receiver) {
+            eqds_receiver_close(&receiver, &out);
+            receiver_did(out);
+        }
+        require(arrived.empty());
+        require(!asl.active && !asl.owed_mtus);
+    }
+
+    void run(const step& s) {
+        eqds_out out;
+        now += s.value % 100'000;
+        switch (s.what % 8) {
+        case 0:
+        case 1:
+            offer(1 + s.bytes % 1500);
+            break;
+        case 2:
+            to_sender(control(s));
+            break;
+        case 3:
+            to_receiver(data(s), s.bytes % 1500);
+            break;
+        case 4: // the last message of an end reaches the other
+            if (s.flags & 1 && !to_receiver_last.empty())
+                to_receiver(decoded(to_receiver_last), 1000);
+            if (s.flags & 2 && !to_sender_last.empty())
+                to_sender(decoded(to_sender_last));
+            break;
+        case 5:
+            eqds_sender_expire(&sender, now, &out);
+            sender_did(out);
+            break;
+        case 6:
+            now += s.busy_us * 1000ull * (s.flags & 1 ? 1000 : 1);
+            pull();
+            if (has_receiver) {
+                eqds_receiver_expire(&receiver, now, &out);
+                receiver_did(out);
+            }
+            break;
+        case 7:
+            forget(s);
+            break;
+        }
+        require_whole(eqds_sender_check(&sender));
+        if (has_receiver)
+            require_whole(eqds_receiver_check(&receiver));
+    }
+
+    const eqds_profile* profile;
+
+private:
+    void offer(uint32_t bytes) {
+        if (sent.size() >= 100)
+            return;
+        auto* packet = new eqds_packet{};
+        packet->bytes = bytes;
+        sent.insert(packet);
+        eqds_out out;
+        eqds_sender_enqueue(&sender, now, packet, &out);
+        sender_did(out);
+    }
+
+    void forget(const step& s) {
+        eqds_out out;
+        if (s.flags & 1 && has_receiver) {
+            eqds_receiver_close(&receiver, &out);
+            receiver_did(out);
+        }
+        if (s.flags & 2) {
+            eqds_sender_close(&sender, &out);
+            sender_did(out);
+        }
+    }
+
+    // Through the codec, so that no head is one that could not have come.
+    eqds_head decoded(const std::vector<uint8_t>& bytes) {
+        eqds_head head;
+        require(read(*profile, bytes.data(), bytes.size(), &head));
+        return head;
+    }
+    std::vector<uint8_t> encoded(const eqds_head& head) {
+        std::vector<uint8_t> bytes(eqds_wire_bytes(profile, &head));
+        eqds_wire_encode(profile, &head, bytes.data());
+        return bytes;
+    }
+
+    eqds_head control(const step& s) {
+        eqds_head head{};
+        head.control = true;
+        head.flags = s.flags;
+        head.attempt = s.attempt;
+        head.epoch = s.twist & 1 ? s.value : sender.epoch + s.epoch % 3;
+        head.has_epoch = true;
+        head.pull = s.twist & 2 ? s.value : sender.pull + s.pull;
+        head.ack = s.twist & 4 ? s.value : sender.una + s.number;
+        head.echo = s.twist & 8 ? s.value : sender.una + s.echo;
+        head.sack = s.value;
+        head.busy_us = s.busy_us;
+        head.marks = s.attempt;
+        head.cookie = s.twist & 16 ? s.value : 0;
+        return head;
+    }
+    eqds_head data(const step& s) {
+        eqds_head head{};
+        uint32_t expected = has_receiver ? receiver.expected : 0;
+        uint32_t pulled = has_receiver ? receiver.pull : 0;
+        head.flags = s.flags;
+        head.attempt = s.attempt;
+        head.epoch = s.twist & 1 ? s.value : (has_receiver ? receiver.epoch : 1) + s.epoch % 3;
+        head.has_epoch = true;
+        head.pull = s.twist & 2 ? s.value : pulled + s.pull;
+        head.seq = s.twist & 4 ? s.value : expected + s.number;
+        head.unacked = s.twist & 8 ? s.value : s.echo & 15;
+        head.path = s.busy_us;
+        head.bytes = s.bytes;
+        head.stamp = s.value;
+        head.backlog_bytes = s.value;
+        head.cookie = s.twist & 16 ? cookie : s.twist & 32 ? s.value : 0;
+        return head;
+    }
+
+    void to_sender(const eqds_head& written) {
+        eqds_head head;
+        std::vector<uint8_t> bytes = encoded(written);
+        if (!read(*profile, bytes.data(), bytes.size(), &head))
+            return;
+        eqds_out out;
+        eqds_sender_receive(&sender, now, &head, &out);
+        sender_did(out);
+    }
+
+    void to_receiver(const eqds_head& written, uint32_t payload) {
+        eqds_head head;
+        std::vector<uint8_t> bytes = encoded(written);
+        if (!read(*profile, bytes.data(), bytes.size(), &head))
+            return;
+        bool whole = !(head.flags & (EQDS_EMPTY | EQDS_TRIM));
+        uint32_t wire_bytes = bytes.size() + (whole ? payload : 0);
+        eqds_out out;
+        if (!has_receiver) {
+            if (!eqds_receiver_admit(&head, cookie, payload & 1, &out)) {
+                require(!out.send || encoded(out.head).size() <= wire_bytes);
+                return;
+            }
+            eqds_receiver_init(&receiver, &config, &asl, receiver_slots.data(), head.sender,
+                               cookie);
+            has_receiver = true;
+            in_bytes = out_bytes = 0;
+            epoch = receiver.epoch - 1;
+        }
+        in_bytes += wire_bytes;
+        eqds_packet* packet = nullptr;
+        if (whole) {
+            packet = new eqds_packet{};
+            arrived.insert(packet);
+        }
+        eqds_receiver_receive(&receiver, now, &head, wire_bytes, packet, &out);
+        receiver_did(out);
+        if (has_receiver)
+            require(receiver.held <= config.window_packets);
+    }
+
+    void pull() {
+        eqds_head head;
+        for (int n = 0; n < 20 && eqds_asl_next(&asl, now, &head); n++)
+            say(head);
+    }
+
+    // The receiver's word on its way.
+    void say(const eqds_head& head) {
+        to_sender_last = encoded(head);
+        out_bytes += to_sender_last.size();
+        require(receiver.proven || out_bytes <= in_bytes);
+    }
+
+    void sender_did(const eqds_out& out) {
+        for (eqds_packet* p = out.free; p;) {
+            eqds_packet* next = p->next;
+            require(sent.erase(p) == 1);
+            delete p;
+            p = next;
+        }
+        if (out.send)
+            to_receiver_last = encoded(out.head);
+        eqds_head head;
+        while (eqds_packet* p = eqds_sender_next(&sender, now, &head)) {
+            require(sent.count(p) == 1 && head.bytes == p->bytes);
+            to_receiver_last = encoded(head);
+        }
+    }
+
+    void receiver_did(const eqds_out& out) {
+        // A new epoch's packets come behind those of the old one, which have no order.
+        if (receiver.epoch != epoch || out.verdict == EQDS_RESTARTED)
+            numbers.clear();
+        bool mixed = out.verdict == EQDS_RESTARTED || out.verdict == EQDS_CLOSED;
+        epoch = receiver.epoch;
+        for (eqds_packet* p = out.deliver; p;) {
+            eqds_packet* next = p->next;
+            require(arrived.erase(p) == 1);
+            if (!mixed && config.ordered) {
+                require(numbers.empty() ||
+                        eqds_ahead(p->seq, numbers.back(), profile->seq_bits) > 0);
+                numbers.assign(1, p->seq);
+            }
+            delete p;
+            p = next;
+        }
+        for (eqds_packet* p = out.free; p;) {
+            eqds_packet* next = p->next;
+            require(arrived.erase(p) == 1);
+            delete p;
+            p = next;
+        }
+        if (out.send)
+            say(out.head);
+        if (out.verdict == EQDS_CLOSED) {
+            has_receiver = false;
+            numbers.clear();
+        }
+    }
+
+    eqds_config config;
+    eqds_asl_policy asl_policy;
+    eqds_asl asl;
+    eqds_sender sender;
+    eqds_receiver receiver{};
+    std::vector<eqds_packet*> sender_slots, receiver_slots;
+    std::vector<eqds_path> path;
+    eqds_paths paths;
+    bool has_receiver = false;
+    uint64_t now = 1000;
+    uint64_t in_bytes = 0, out_bytes = 0; // at the receiver
+    uint32_t epoch = 0;                   // of what was delivered last
+    std::vector<uint32_t> numbers;        // the last one delivered
+    std::set<eqds_packet*> sent, arrived; // packets that an end holds
+    std::vector<uint8_t> to_receiver_last, to_sender_last;
+};
+
+} // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+    if (!size)
+        return 0;
+    const uint8_t options = *data++;
+    size--;
+    if (options == 0xff) {
+        std::vector<uint8_t> exact(data, data + size);
+        eqds_head head;
+        read(eqds_profile_extended, exact.data(), size, &head);
+        read(eqds_profile_paper, exact.data(), size, &head);
+        return 0;
+    }
+    Fuzzed fuzzed(options);
+    for (size_t n = 0; n < std::min(size / sizeof(step), steps_max); n++) {
+        step s;
+        std::memcpy(&s, data + n * sizeof(s), sizeof(s));
+        fuzzed.run(s);
+    }
+    return 0;
+}

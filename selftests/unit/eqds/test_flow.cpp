@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: GPL-2.0
+// Two ends of a tunnel with a network between that does nothing wrong.
+#include "rig.hpp"
+
+using namespace eqds;
+
+namespace {
+
+std::vector<uint32_t> first(uint32_t count) {
+    std::vector<uint32_t> ids(count);
+    for (uint32_t i = 0; i < count; i++)
+        ids[i] = i;
+    return ids;
+}
+
+struct EqdsFlow : testing::TestWithParam<std::tuple<bool, bool, bool>> {
+    Options options() {
+        Options o;
+        o.trimming = std::get<0>(GetParam());
+        o.overdraw = std::get<1>(GetParam());
+        if (std::get<2>(GetParam()))
+            o.profile = &eqds_profile_paper;
+        return o;
+    }
+};
+
+TEST_P(EqdsFlow, DeliversEverythingInOrderAndFreesIt) {
+    Rig rig(options());
+    rig.offer(rig[0], 3000, 1500);
+    EXPECT_TRUE(rig.run(1'000'000'000, [&] { return rig.all_delivered() && rig.all_freed(); }));
+    EXPECT_EQ(rig[0].delivered, first(3000));
+    EXPECT_EQ(rig[0].data, 3000u);
+    EXPECT_EQ(rig[0].sender.credit_bytes, 0);
+    EXPECT_TRUE(rig[0].sender.resting);
+    EXPECT_EQ(rig.asl.owed_mtus, 0u);
+}
+
+TEST_P(EqdsFlow, FillsTheLink) {
+    Rig rig(options());
+    const uint32_t count = 2000;
+    rig.offer(rig[0], count, 1500);
+    ASSERT_TRUE(rig.run(1'000'000'000, [&] { return rig.all_delivered(); }));
+    uint64_t ideal_ns = count * 1200; // 1500 bytes at 10 Gbit/s
+    EXPECT_LT(rig[0].last_delivered_ns, ideal_ns * 105 / 100);
+    EXPECT_LE(rig.queued_max, 20u);
+}
+
+TEST_P(EqdsFlow, CarriesPacketsOfAllSizes) {
+    Rig rig(options());
+    for (uint32_t i = 0; i < 800; i++)
+        rig.offer(rig[0], 1, 1 + i * 7919 % 1500);
+    EXPECT_TRUE(rig.run(1'000'000'000, [&] { return rig.all_delivered() && rig.all_freed(); }));
+    EXPECT_EQ(rig[0].delivered, first(800));
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, EqdsFlow,
+                         testing::Combine(testing::Bool(), testing::Bool(), testing::Bool()));
+
+TEST(EqdsStart, TrimmingNetworkGetsOneBdpAtOnce) {
+    Options o;
+    o.trimming = true;
+    Rig rig(o);
+    rig.offer(rig[0], 100, 1500);
+    EXPECT_EQ(rig[0].data, 20u);
+    EXPECT_EQ(rig[0].rts, 1u);            // tells what came when the credit had gone
+    EXPECT_EQ(rig[0].sender.target, 20u); // a BDP is asked for, since a BDP was sent
+}
+
+TEST(EqdsStart, OtherNetworkGetsOneRts) {
+    Rig rig(Options{});
+    rig.offer(rig[0], 100, 1500);
+    EXPECT_EQ(rig[0].data, 0u);
+    EXPECT_EQ(rig[0].rts, 1u);
+    EXPECT_TRUE(rig.run(1'000'000'000, [&] { return rig.all_freed(); }));
+    EXPECT_LE(rig[0].rts, 3u);
+}
+
+TEST(EqdsStart, BurstAfterRestOnlyWhenTheReceiverIsNotBusy) {
+    Options o;
+    o.trimming = true;
+    o.window_mtus = 10;
+    Rig rig(o);
+    rig.offer(rig[0], 5, 1500);
+    ASSERT_TRUE(rig.run(1'000'000'000, [&] { return rig.all_freed(); }));
+    rig[0].sender.busy_until_ns = rig.now + 50'000;
+    rig.offer(rig[0], 1, 1500);
+    EXPECT_EQ(rig[0].data, 5u);
+    EXPECT_EQ(rig[0].rts, 1u);
+    ASSERT_TRUE(rig.run(1'000'000'000, [&] { return rig.all_freed(); }));
+    rig.run(rig.now + 100'000);
+    rig.offer(rig[0], 20, 1500);
+    EXPECT_EQ(rig[0].data, 16u);
+}
+
+TEST(EqdsStart, SynOnEveryPacketUntilTheSynAck) {
+    Options o;
+    o.trimming = true;
+    Rig rig(o);
+    uint32_t syn = 0, plain = 0;
+    rig.lose_data = [&](const eqds_head& head) {
+        if (!(head.flags & EQDS_EMPTY))
+            ++(head.flags & EQDS_SYN ? syn : plain);
+        return false;
+    };
+    rig.offer(rig[0], 100, 1500);
+    EXPECT_TRUE(rig.run(1'000'000'000, [&] { return rig.all_freed(); }));
+    EXPECT_EQ(syn, 20u);
+    EXPECT_EQ(plain, 80u);
+}
+
+TEST(EqdsRtt, ConstantDelayIsMeasuredAsItIs) {
+    Rig rig(Options{});
+    // One at a time: 4 x 5 us, and 1.2 us on the link.
+    for (int i = 0; i < 100; i++) {
+        rig.offer(rig[0], 1, 1500);
+        ASSERT_TRUE(rig.run(rig.now + 1'000'000'000, [&] { return rig.all_freed(); }));
+    }
+    EXPECT_NEAR(double(rig[0].sender.rtt_ns), 21'200, 50);
+    EXPECT_LT(rig[0].sender.rtt_var_ns, 50u);
+}
+
+// b bytes of credit for b bytes, or any credit above 0 and a debt.
+TEST(EqdsCredit, PaperWaitsForAllOfAPacketsBytesAndOverdrawForAny) {
+    for (bool overdraw : {false, true}) {
+        Options o;
+        o.trimming = true;
+        o.overdraw = overdraw;
+        o.window_mtus = 2; // 3000 bytes
+        Rig rig(o);
+        rig.offer(rig[0], 3, 1400); // 200 bytes of credit are left after two
+        EXPECT_EQ(rig[0].data, overdraw ? 3u : 2u);
+        EXPECT_EQ(rig[0].sender.credit_bytes, overdraw ? -1200 : 200);
+        EXPECT_TRUE(rig.run(1'000'000'000, [&] { return rig.all_freed(); }));
+    }
+}
+
+TEST(EqdsCredit, UnorderedDeliversAsItArrivesAndOnce) {
+    Options o;
+    o.ordered = false;
+    Rig rig(o);
+    rig.extra_delay = [](const eqds_head& head) { return head.control ? 0 : head.seq % 5 * 4000; };
+    rig.offer(rig[0], 300, 1500);
+    EXPECT_TRUE(rig.run(1'000'000'000, [&] { return rig.all_freed(); }));
+    EXPECT_NE(rig[0].delivered, first(300));
+    std::sort(rig[0].delivered.begin(), rig[0].delivered.end());
+    EXPECT_EQ(rig[0].delivered, first(300));
+}
+
+} // namespace
