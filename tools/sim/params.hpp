@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: GPL-2.0
+// Every parameter of a run. options.cpp gives each its name on the command line and in files.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sim/units.hpp"
+
+namespace sim {
+
+enum class Transport : std::uint8_t { newreno, cubic, dctcp, mptcp, udp, ping, ndp, eqds };
+
+struct Params {
+    // Topology.
+    std::string topology = "fat-tree"; // leaf-spine, dumbbell, star
+    std::uint32_t hosts = 0;           // 0: as the workload or k says
+    std::uint32_t k = 0;               // fat tree: ports per switch
+    std::uint32_t oversubscription = 1;
+    std::uint32_t leaves = 4, spines = 2, hosts_per_leaf = 4, links_per_spine = 1;
+    double host_gbps = 10, fabric_gbps = 0; // 0: as the hosts' links
+    std::vector<std::string> host_speeds;   // "A-B=GBPS"
+    double hop_us = 1;
+    std::uint32_t fail_links = 0;       // random links down from the start
+    std::vector<std::string> fail_link; // TIER:SWITCH:PORT[@US]
+    double reroute_us = 0;
+
+    // Queues.
+    std::string queue = "drop-tail"; // trim, fair
+    double queue_packets = 100;
+    double legacy_packets = 200, mark_packets = 0;
+    double header_queue_packets = 0; // of queue's bytes; 0: twice queue_packets
+    std::string trim = "either";
+
+    // Packets.
+    std::uint32_t mtu_bytes = 1500, header_bytes = 64;
+
+    // Transport.
+    std::string transport = "newreno";
+    std::vector<std::string> transport_of; // "A-B=NAME": of flows that these hosts send
+    bool over_eqds = false;                // TCP, UDP and ping go through tunnels
+    std::string native;                    // "A-B": hosts whose flows do not
+    std::uint32_t subflows = 8, initial_window = 10, ack_every = 1;
+    double rto_min_us = 10'000, rto_initial_us = 100'000;
+    double window_limit_packets = 0; // of a TCP flow; 0: none
+    double udp_gbps = 0, ping_interval_us = 100;
+    std::uint32_t ndp_window = 30, paths = 128;
+    double ndp_rto_us = 0; // 0: from queue and link speed
+
+    // EQDS.
+    std::uint32_t eqds_window = 30;
+    std::uint32_t eqif_packets = 100;
+    double eqif_mark_packets = 16;
+    std::string eqds_mode = "burst"; // rts
+    double pull_rate = 0.99, eqds_rto_us = 0;
+    std::uint32_t pull_burst = 1;
+    bool eqds_overdraw = false, eqds_unordered = false;
+    std::uint32_t tunnel_overhead_bytes = 40;
+
+    // Workload.
+    std::string matrix; // a .cm file
+    std::string workload, sizes = "fixed";
+    std::uint64_t flow_bytes = 1'000'000;
+    std::uint32_t flows = 0, concurrency = 1, receiver = 0, servers = 0;
+    std::uint32_t first_client = 0;      // closed-loop; 0: after the servers
+    std::vector<std::string> extra_flow; // "SRC->DST=TRANSPORT[:BYTES]"
+    double load = 0.5, start_spread_us = 0;
+
+    // Run.
+    std::uint64_t seed = 1;
+    double end_us = 0, warmup_us = 0;
+    std::string fct = "delivered"; // acked
+    bool check = false;
+};
+
+} // namespace sim
