@@ -9,6 +9,8 @@
 #	out/tsan/	TSan			-> unit tests of what runs concurrently
 #	out/fuzz/	clang, libFuzzer	-> fuzz targets
 #	out/modules/RELEASE/			-> the kernel modules (Kbuild)
+#
+# Each subsystem has its rules and targets in a build.mk, included below.
 
 MAKEFLAGS += --no-builtin-rules --no-builtin-variables
 ifeq ($(MAKELEVEL),0)
@@ -30,21 +32,13 @@ MANDIR = $(PREFIX)/share/man
 LIBDIR = $(PREFIX)/lib
 PYTHON = python3
 
-# What make modules builds for when KDIR doesn't say.
+# Kernel that make modules builds for without KDIR.
 KERNEL = 6.12
-KERNELS = 6.12 6.1 debug
+KERNELS = 6.12 6.1 debug uml uml-debug
 FUZZ_SECONDS = 600
 SUITES =
 
 DEMO = tools/lab/lab run demo
-BENCH_RMB = tools/bench/rmb
-BENCH_LIB = tools/bench/lib/run
-# Where tools/bench/lib/peers unpacked what bench-lib alone is built with; bench-lib says it.
-PEERS =
-PEERS_LIB = $(PEERS)/usr/lib/x86_64-linux-gnu
-PEERS_LDFLAGS = $(if $(PEERS),-L$(PEERS_LIB) -Wl$(comma)-rpath-link$(comma)$(PEERS_LIB))
-BENCH_CORE = out/bin/bench-core --benchmark_repetitions=5 --benchmark_display_aggregates_only=true \
-	--benchmark_enable_random_interleaving=true
 
 Q := $(if $(V),,@)
 # Tools that call make themselves do so with a job server of their own.
@@ -55,15 +49,16 @@ say = $(if $(V),,@printf '  %-8s%s\n' '$1' '$2')
 
 dirs3 = $(wildcard $1/$2 $1/*/$2 $1/*/*/$2 $1/*/*/*/$2)
 
-CORE_SRC := $(wildcard kmod/core/*/*.c)
+CORE_SRC := $(call dirs3,kmod/core,*.c)
 SUPPORT_SRC := $(wildcard libremote/support/*.cpp)
 HOST_SRC := $(wildcard libremote/node/*.cpp)
-LIB_SRC := $(wildcard libremote/src/*.cpp) $(HOST_SRC) $(SUPPORT_SRC)
+LIB_SRC := $(wildcard libremote/src/*/*.cpp) $(HOST_SRC) $(SUPPORT_SRC)
 COMMON_SRC := $(wildcard tools/common/*.cpp) $(SUPPORT_SRC)
 REMORA_SRC := $(wildcard tools/remora/*.cpp)
 NODE_SRC := $(wildcard tools/remora-node/*.cpp) $(HOST_SRC)
-# What a test may link of the programs: all but their main().
-TESTABLE_SRC := $(COMMON_SRC) $(filter-out %/main.cpp,$(REMORA_SRC) $(NODE_SRC))
+SIM_SRC := $(wildcard tools/sim/*.cpp)
+# Sources of the programs that a test may link: all but their main().
+TESTABLE_SRC := $(COMMON_SRC) $(filter-out %/main.cpp,$(REMORA_SRC) $(NODE_SRC) $(SIM_SRC))
 # test_*.cpp hold the tests, other files what several of them share; tsan_*.cpp have a build of their own.
 UNIT_SRC := $(filter-out $(call dirs3,selftests/unit,tsan_*.cpp),$(call dirs3,selftests/unit,*.cpp))
 LIBTEST_SRC := $(wildcard selftests/lib/*.cpp)
@@ -72,10 +67,11 @@ TSAN_UNIT_SRC := $(call dirs3,selftests/unit,tsan_*.cpp)
 TSAN_SRC := $(TSAN_UNIT_SRC) $(LIBTEST_SRC) $(LIB_SRC) $(TESTABLE_SRC)
 MODEL_SRC := $(call dirs3,selftests/model,*.cpp)
 FUZZ_SRC := $(call dirs3,selftests/fuzz,fuzz_*.cpp)
-CONFORMANCE_SRC := $(wildcard selftests/node/*.cpp)
+CONFORMANCE_SRC := $(wildcard selftests/conformance/*.cpp)
 BENCH_CORE_SRC := $(wildcard tools/bench/core/*.cpp)
 BENCH_LIB_SRC := $(wildcard tools/bench/lib/*.cpp)
-OPT_SRC := $(LIBTEST_SRC) $(CONFORMANCE_SRC) $(COMMON_SRC) $(REMORA_SRC) $(NODE_SRC) $(MODEL_SRC) $(BENCH_CORE_SRC) \
+OPT_SRC := $(LIBTEST_SRC) $(CONFORMANCE_SRC) $(COMMON_SRC) $(REMORA_SRC) $(NODE_SRC) $(SIM_SRC) $(MODEL_SRC) \
+	$(BENCH_CORE_SRC) \
 	$(BENCH_LIB_SRC) $(LIB_SRC)
 MAN8 := $(wildcard tools/*/*.8)
 MAN3 := $(wildcard libremote/man/*.3)
@@ -134,12 +130,10 @@ out/$1/%.o: %.cpp Makefile
 out/$1/libremora_core.a: $(call objects,$1,$(CORE_SRC))
 	$$(call say,AR,$$@)
 	$$(Q)mkdir -p $$(@D)
-	$$(Q)rm -f $$@ && $$(AR) rcsD $$@ $$^
+	$$(Q)rm -f $$@ && $$(AR) qcsD $$@ $$^
 
 -include $(patsubst %.o,%.d,$(call objects,$1,$(CORE_SRC) $($2)))
 endef
-
-UNIT_LINK := -lgtest_main -lgtest -lpthread
 
 $(eval $(call variant,opt,OPT_SRC))
 $(eval $(call variant,asan,ASAN_SRC))
@@ -152,109 +146,16 @@ link = $(Q)mkdir -p $(@D) && $($1_CXX) $($1_FLAGS) $(LDFLAGS) $(filter %.o %.a,$
 out/lib/libremora_core.a: out/opt/libremora_core.a
 	$(Q)mkdir -p $(@D) && cp $< $@
 
-out/bin/remora: $(call objects,opt,$(REMORA_SRC) $(COMMON_SRC))
-	$(call say,LINK,$@)
-	$(call link,opt,-lmnl -lfmt)
-
-out/bin/remora-node: $(call objects,opt,$(NODE_SRC) $(COMMON_SRC)) out/lib/libremora_core.a
-	$(call say,LINK,$@)
-	$(call link,opt,-lmnl -lfmt -lpthread)
-
-out/asan/libtools.a: $(call objects,asan,$(TESTABLE_SRC))
-	$(call say,AR,$@)
-	$(Q)mkdir -p $(@D) && rm -f $@ && $(AR) rcsD $@ $^
-
-out/bin/unit: $(call objects,asan,$(UNIT_SRC)) out/asan/libtools.a out/asan/libremora_core.a
-	$(call say,LINK,$@)
-	$(call link,asan,$(UNIT_LINK) -lmnl -lfmt)
-
-out/bin/tsan: $(call objects,tsan,$(TSAN_UNIT_SRC)) out/tsan/libremora_core.a
-	$(call say,LINK,$@)
-	$(call link,tsan,$(UNIT_LINK))
-
-out/bin/node-conformance: $(call objects,opt,$(CONFORMANCE_SRC) $(COMMON_SRC) \
-		$(filter-out %/main.cpp,$(NODE_SRC))) out/lib/libremora_core.a
-	$(call say,LINK,$@)
-	$(call link,opt,-lgtest -lmnl -lfmt -lpthread)
-
-out/bin/model/%: out/opt/selftests/model/%.o out/lib/libremora_core.a
-	$(call say,LINK,$@)
-	$(call link,opt,)
-
-out/bin/bench-core: $(call objects,opt,$(BENCH_CORE_SRC)) out/lib/libremora_core.a
-	$(call say,LINK,$@)
-	$(call link,opt,-lbenchmark -lpthread)
-
-$(call objects,opt,$(BENCH_LIB_SRC)): override CXXFLAGS += $(if $(PEERS),-isystem $(PEERS)/usr/include)
-
-# Of the library what programs get, the shared one; besides, how it reads texts, and the core's allocator.
-out/bin/bench-lib: $(call objects,opt,$(BENCH_LIB_SRC) $(SUPPORT_SRC) libremote/src/order.cpp) out/lib/libremora_core.a \
-		out/lib/libremote.so
-	$(call say,LINK,$@)
-	$(call link,opt,-Lout/lib -Wl$(comma)-rpath$(comma)$(CURDIR)/out/lib -lremote $(PEERS_LDFLAGS) \
-		-lmemcached -lhiredis -lfmt -lpthread)
-
-out/bin/fuzz/%: out/fuzz/selftests/fuzz/%.o out/fuzz/libremora_core.a
-	$(call say,LINK,$@)
-	$(Q)mkdir -p $(@D) && $(fuzz_CXX) $(fuzz_FLAGS) -fsanitize=fuzzer $^ -o $@
-
-# ---- the library ----
+# ---- subsystems --------------------------------------------------------------------------------
 
 comma := ,
 
-LIB_VERSION = 0.1
-LIB_SONAME = libremote.so.0
-LIB_LIBS = -lfmt -luring -lpthread
-LIB_FILES := out/lib/$(LIB_SONAME) out/lib/libremote.so out/lib/libremote.a out/lib/pkgconfig/libremote.pc
-
-out/lib/$(LIB_SONAME): $(call objects,opt,$(LIB_SRC)) out/opt/libremora_core.a libremote/libremote.map
-	$(call say,LINK,$@)
-	$(Q)mkdir -p $(@D) && $(CXX) $(opt_FLAGS) $(LDFLAGS) -shared -Wl,-soname,$(LIB_SONAME) -Wl,-z,defs \
-		-Wl,--version-script=libremote/libremote.map $(filter %.o %.a,$^) $(LIB_LIBS) -o $@
-
-out/lib/libremote.so: out/lib/$(LIB_SONAME)
-	$(Q)ln -sf $(LIB_SONAME) $@
-
-out/lib/libremote.a: $(call objects,opt,$(LIB_SRC) $(CORE_SRC))
-	$(call say,AR,$@)
-	$(Q)mkdir -p $(@D) && rm -f $@ && $(AR) rcsD $@ $^
-
-# $(call pkgconfig,LIBDIR,INCLUDEDIR,MORE): a .pc file's text
-pkgconfig = printf '%s\n' 'Name: libremote' 'Description: memory on other machines' 'Version: $(LIB_VERSION)' \
-	'Libs: -L$1 $3-lremote' 'Libs.private: -lfmt -luring -lstdc++ -lm -lpthread' 'Cflags: -I$2'
-
-# Not installed, the library is found where it was built.
-out/lib/pkgconfig/libremote.pc: Makefile
-	$(Q)mkdir -p $(@D) && $(call pkgconfig,$(CURDIR)/out/lib,$(CURDIR)/include,-Wl$(comma)-rpath$(comma)$(CURDIR)/out/lib ) > $@
-
-out/bin/lib: $(call objects,asan,$(LIBTEST_SRC) $(LIB_SRC) $(filter-out %/main.cpp,$(NODE_SRC))) \
-		$(call objects,asan,tools/common/node_report.cpp) out/asan/libremora_core.a
-	$(call say,LINK,$@)
-	$(call link,asan,-lgtest $(LIB_LIBS))
-
-out/bin/lib-tsan: $(call objects,tsan,$(LIBTEST_SRC) $(LIB_SRC) $(filter-out %/main.cpp,$(NODE_SRC))) \
-		$(call objects,tsan,tools/common/node_report.cpp) out/tsan/libremora_core.a
-	$(call say,LINK,$@)
-	$(call link,tsan,-lgtest $(LIB_LIBS))
-
-# The same without a sanitizer, for the lab's machines.
-out/bin/lib-lab: $(call objects,opt,$(LIBTEST_SRC) $(LIB_SRC) $(filter-out %/main.cpp,$(NODE_SRC))) \
-		$(call objects,opt,tools/common/node_report.cpp) out/opt/libremora_core.a
-	$(call say,LINK,$@)
-	$(call link,opt,-lgtest $(LIB_LIBS))
-
-LIBTEST_BIN := $(if $(LIBTEST_SRC),out/bin/lib out/bin/lib-tsan)
-USER_BIN := $(if $(REMORA_SRC),out/bin/remora) $(if $(NODE_SRC),out/bin/remora-node)
-UNIT_BIN := $(if $(UNIT_SRC),out/bin/unit)
-TSAN_BIN := $(if $(TSAN_UNIT_SRC),out/bin/tsan)
-MODEL_BIN := $(MODEL_SRC:selftests/model/%.cpp=out/bin/model/%)
-CONFORMANCE_BIN := $(if $(CONFORMANCE_SRC),out/bin/node-conformance)
-FUZZ_BIN := $(FUZZ_SRC:selftests/fuzz/%.cpp=out/bin/fuzz/%)
+include tools/build.mk tools/sim/build.mk libremote/build.mk selftests/build.mk tools/bench/build.mk
 
 # ---- targets ------------------------------------------------------------------------------------
 
 .PHONY: all user lib modules modules-all demo check style unit tsan model conformance fuzz-build fuzz bench-rmb \
-	bench-core bench-lib bench-dev selftests libtest compile_commands.json install modules_install clean help deps
+	bench-core bench-lib bench-dev sim-paper selftests libtest compile_commands.json install modules_install clean help deps
 
 all: user modules ## user space, and the modules for KERNEL or KDIR
 
@@ -267,6 +168,9 @@ modules: ## out/modules/RELEASE/*.ko (KDIR=... for any kernel, else KERNEL=6.12)
 
 modules-all: ## the modules for every kernel of the lab
 	$(alone) tools/build/modules $(KERNELS)
+
+modules-%:
+	$(alone) tools/build/modules $*
 
 deps: ## install what is missing of the tools
 	$(Q)tools/lab/deps
@@ -282,40 +186,6 @@ check: ## tests every change has to pass (SUITES="unit model" for some, SUITES=a
 
 style: ## layers, licences, checkpatch, sparse, clang-tidy ... (tools/style/run NAME for one)
 	$(alone) tools/style/run
-
-unit: $(UNIT_BIN)
-tsan: $(TSAN_BIN)
-model: $(MODEL_BIN)
-conformance: $(CONFORMANCE_BIN)
-fuzz-build: $(FUZZ_BIN)
-libtest: $(LIBTEST_BIN)
-selftests: unit tsan model conformance fuzz-build libtest ## build the native tests without running them
-
-fuzz: fuzz-build ## every fuzz target for FUZZ_SECONDS=600 each, new inputs in out/fuzz/corpus
-	$(Q)for target in $(notdir $(FUZZ_BIN)); do \
-		tools/check/fuzz $$target -max_total_time=$(FUZZ_SECONDS); \
-	done
-
-bench-rmb: ## /dev/rmbN against other network block devices, side by side (ARGS="--rounds 3")
-	$(Q)tools/lab/deps
-	+$(Q)$(MAKE) --no-print-directory all
-	$(Q)$(BENCH_RMB) $(ARGS)
-
-bench-core: out/bin/bench-core ## CPU nanoseconds of the protocol core (ARGS="--benchmark_filter=wire")
-	$(Q)mkdir -p out/bench
-	$(Q)$(BENCH_CORE) --benchmark_out=out/bench/core.json $(ARGS)
-
-bench-lib: ## libremote beside memcached, redis and bare UDP, without emulation (ARGS="--quick" to try)
-	$(Q)tools/lab/deps
-	+$(Q)peers=$$(tools/bench/lib/peers) && \
-		$(MAKE) --no-print-directory user out/bin/bench-lib PEERS=$$peers && \
-		$(BENCH_LIB) --peers $$peers $(ARGS)
-
-bench-dev: ## libremote by /dev/rmemN beside libremote by UDP, in the lab (ARGS="--rounds 3")
-	$(Q)tools/lab/deps
-	+$(Q)peers=$$(tools/bench/lib/peers) && \
-		$(MAKE) --no-print-directory all out/bin/bench-lib PEERS=$$peers && \
-		tools/bench/dev --peers $$peers $(ARGS)
 
 compile_commands.json: ## for clangd and clang-tidy
 	$(alone) $(PYTHON) tools/build/compile_commands > $@.tmp && mv $@.tmp $@
@@ -340,4 +210,4 @@ clean: ## remove out/
 	rm -rf out compile_commands.json
 
 help: ## this list
-	@sed -nE 's/^([a-z_.-]+):[^#]*## (.*)/  \1\t\2/p' Makefile | expand -t 26
+	@sed -nE 's/^([a-z_.-]+):[^#]*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | sort | expand -t 26

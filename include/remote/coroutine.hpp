@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Coroutines over asynchronous operations: many under way in one thread, written as if
- * one after the other.
+ * Coroutines over asynchronous operations: one thread has many operations in flight, and the
+ * code reads as if they came one after the other.
  *
  *	remote::task copy(remote::loop& loop, raddr_t from, raddr_t to)
  *	{
@@ -16,8 +16,8 @@
  *	remote::task one = copy(loop, a, b), two = copy(loop, c, d);
  *	loop.run();
  *
- * A task runs until its first co_await at once, and goes on in loop.run(), which the thread
- * that made the loop calls. A task must not end its life while it waits for the loop.
+ * A task runs at once until its first co_await, and continues in loop.run(), which the thread
+ * that made the loop calls. A task MUST NOT be destroyed while it waits for the loop.
  */
 #ifndef REMOTE_COROUTINE_HPP
 #define REMOTE_COROUTINE_HPP
@@ -37,7 +37,7 @@
 
 namespace remote {
 
-/* A coroutine, which ends with 0 or a negative errno. */
+/* A coroutine that returns 0 or a negative errno. */
 class task {
 public:
     struct promise_type {
@@ -74,7 +74,7 @@ private:
     std::coroutine_handle<promise_type> frame_;
 };
 
-/* Resumes tasks as their operations end. One thread's; the handle must outlive it. */
+/* Resumes tasks as their operations end. For one thread; the handle MUST outlive it. */
 class loop {
 public:
     explicit loop(const handle& h) : handle_(&h) {}
@@ -88,7 +88,7 @@ public:
             loop_->begin(*this);
         }
         result<void> await_resume() const { return rop_.result; }
-        /* It ends with -ETIMEDOUT if it takes longer, once it has begun. */
+        /* The operation ends with -ETIMEDOUT if it takes longer than time from its start. */
         operation within(std::chrono::microseconds time) const {
             operation limited = *this;
 
@@ -103,7 +103,7 @@ public:
         loop* loop_ = nullptr;
         kind kind_ = kind::read;
         raddr_t address_ = 0;
-        void* data_ = nullptr; /* fetch: where to tell what was found */
+        void* data_ = nullptr; /* fetch: destination of the integer found */
         std::size_t bytes_ = 0;
         remote_fetch what_ = REMOTE_ADD;
         uint64_t value_ = 0;
@@ -113,7 +113,7 @@ public:
         std::coroutine_handle<> waiter_;
     };
 
-    /* To be awaited at once; the bytes stay until then. */
+    /* Await the operation at once; the bytes MUST stay valid until it ends. */
     operation read(raddr_t address, std::span<std::byte> to) {
         return make(operation::kind::read, address, to.data(), to.size());
     }
@@ -121,7 +121,7 @@ public:
         return make(operation::kind::write, address, const_cast<std::byte*>(from.data()),
                     from.size());
     }
-    /* An integer of 4 or 8 bytes, as rfetch(). */
+    /* As rfetch(), on an integer of 4 or 8 bytes. */
     operation fetch(raddr_t address, std::size_t bytes, remote_fetch what, uint64_t value,
                     uint64_t* found = nullptr) {
         operation made = make(operation::kind::fetch, address, found, bytes);
@@ -140,7 +140,7 @@ public:
         return made;
     }
 
-    /* Until no task waits for an operation any more. */
+    /* Runs until no task waits for an operation. */
     void run() {
         while (!under_way_.empty()) {
             operation* oldest = under_way_.front();
@@ -152,7 +152,8 @@ public:
         assert(waiting_.empty());
     }
 
-    /* Ends all that tasks wait for: they learn in run() that it was, or how it had ended before. */
+    /* Cancels all operations that tasks wait for. run() resumes the tasks with -ECANCELED, or with the
+     * result if the operation had ended before. */
     void cancel() {
         for (operation* each : under_way_)
             rcancel(handle_->get(), &each->rop_);
@@ -193,7 +194,7 @@ private:
         }
     }
 
-    /* False: as many are under way as the handle takes. One that can't be has ended. */
+    /* False: the handle's async_max is reached. An operation that fails to start has ended. */
     bool try_begin(operation& op) {
         int error = start(handle_->get(), op);
 
@@ -215,7 +216,7 @@ private:
 
     const handle* handle_;
     std::deque<operation*> under_way_;
-    std::deque<operation*> waiting_; /* for a place among them */
+    std::deque<operation*> waiting_; /* for a place in under_way_ */
 };
 
 } // namespace remote

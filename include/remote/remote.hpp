@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The C++20 face of remote.h: handles and memory that free themselves, spans, typed addresses.
- * Nothing is thrown: what may fail returns a result, which has a value or a negative errno.
+ * No function throws. A function that may fail returns a result: a value or a negative errno.
  *
  *	auto handle = remote::handle::open("embedded:");
  *	if (!handle)
@@ -30,7 +30,7 @@
 
 namespace remote {
 
-/* A value, or a negative errno. value() and * want one to be there. */
+/* A value, or a negative errno. value() and * require a value. */
 template <typename T>
 class [[nodiscard]] result {
 public:
@@ -45,7 +45,7 @@ public:
 
     explicit operator bool() const { return !error_; }
     bool has_value() const { return !error_; }
-    /* 0: none. */
+    /* 0: no error. */
     int error() const { return error_; }
     T& value() {
         assert(!error_);
@@ -74,8 +74,8 @@ private:
 };
 
 /*
- * While it lives, what its thread begins may take so long (rtimeout()); then what held before holds
- * again. In a coroutine it must not live across co_await: operation::within() is for that.
+ * Sets the calling thread's time limit (rtimeout()) and restores the previous one when destroyed.
+ * In a coroutine it MUST NOT live across co_await; use operation::within() there.
  */
 class time_limit {
 public:
@@ -89,11 +89,11 @@ private:
     uint64_t before_;
 };
 
-/* What may be copied as bytes: there is no other way to another machine. */
+/* A type that can be copied as bytes, the only way to another machine. */
 template <typename T>
 concept plain = std::is_trivially_copyable_v<T> && std::is_default_constructible_v<T>;
 
-/* Of remote memory. */
+/* A range of remote memory. */
 struct region {
     raddr_t address = 0;
     uint64_t bytes = 0;
@@ -129,7 +129,7 @@ public:
     result<void> free(raddr_t address, std::uint64_t bytes) const {
         return rfree_sized(r_, address, bytes);
     }
-    /* What the node's restart has taken: one after the other, then none, and it goes on. */
+    /* remote_lost(): the next allocation that the restart lost; none: the handle goes on. */
     result<std::optional<region>> lost() const {
         region taken;
         int told = remote_lost(r_, &taken.address, &taken.bytes);
@@ -153,7 +153,7 @@ public:
     result<void> write(raddr_t address, std::span<const T> from) const {
         return write(address, std::as_bytes(from));
     }
-    /* The data, and then the signal's integer. */
+    /* Writes the data, then changes the signal's integer. */
     result<void> put(raddr_t address, std::span<const std::byte> from,
                      const rsignal& signal) const {
         return rput(r_, address, from.data(), from.size(), &signal);
@@ -169,7 +169,7 @@ private:
     remote_t* r_ = nullptr;
 };
 
-/* An address of a T, and the handle by which it is reached; the handle must outlive it. */
+/* The address of a remote T and the handle to reach it. The handle MUST outlive it. */
 template <plain T>
 class ptr {
 public:
@@ -205,7 +205,7 @@ private:
     raddr_t address_ = 0;
 };
 
-/* So many T in remote memory, zeros at first, freed at its end; the handle must outlive it. */
+/* An array in remote memory, initially zero, freed when destroyed. The handle MUST outlive it. */
 template <plain T>
 class vector {
 public:
@@ -218,7 +218,7 @@ public:
         return *this;
     }
     ~vector() {
-        /* A node that doesn't answer keeps it; there is nobody to tell. */
+        /* A node that doesn't answer keeps the memory; a destructor can't report that. */
         if (handle_)
             (void)handle_->free(first_.address());
     }
@@ -239,12 +239,12 @@ public:
 
     std::size_t size() const { return size_; }
     raddr_t address() const { return first_.address(); }
-    /* An element to get() and set(). */
+    /* The address of an element, for get() and set(). */
     ptr<T> operator[](std::size_t index) const {
         assert(index < size_);
         return first_ + static_cast<std::ptrdiff_t>(index);
     }
-    /* Elements from there on; -EFAULT: there are less. */
+    /* Reads to.size() elements from index from on. -EFAULT: the array has fewer. */
     result<void> read(std::size_t from, std::span<T> to) const {
         if (from > size_ || to.size() > size_ - from)
             return -EFAULT;
@@ -267,9 +267,9 @@ private:
 };
 
 /*
- * An integer of 4 or 8 bytes, changed at the node in one step; the handle must outlive it. Each
- * returns what was there before. -ECONNRESET, -ETIMEDOUT: executed once or never, which isn't
- * known.
+ * An integer of 4 or 8 bytes that the node changes atomically. The handle MUST outlive it. Each
+ * change returns the integer before it. -ECONNRESET, -ETIMEDOUT: executed once or never, which is
+ * unknown.
  */
 template <std::integral T>
 requires(sizeof(T) == 4 || sizeof(T) == 8) class atomic {
@@ -292,11 +292,11 @@ public:
     result<T> fetch_max(T value) const {
         return fetch(std::is_signed_v<T> ? REMOTE_SMAX : REMOTE_MAX, value);
     }
-    /* For handle::put(): what such a fetch would do. */
+    /* For handle::put(): the change that such a fetch would make. */
     rsignal signal(remote_fetch what, T value) const {
         return {address_, sizeof(T), what, bits(value)};
     }
-    /* Until it compares so, and what it was then: rwait(). -EAGAIN: time is up. */
+    /* rwait(): waits until the integer compares so, and returns it. -EAGAIN: the time is up. */
     result<T> wait(remote_compare compare, T value,
                    uint64_t timeout_us = std::numeric_limits<uint64_t>::max())
         const requires std::unsigned_integral<T> {
@@ -305,7 +305,7 @@ public:
 
         return error ? result<T>::failed(error) : result<T>(static_cast<T>(found));
     }
-    /* True: expected was there, and is now desired. False: expected is what was there. */
+    /* True: the integer was expected and is now desired. False: expected is the integer found. */
     result<bool> compare_exchange(T& expected, T desired) const {
         uint64_t there = bits(expected);
         int done = rcas(handle_->get(), address_, sizeof(T), &there, bits(desired));
@@ -329,7 +329,7 @@ private:
     raddr_t address_;
 };
 
-/* A lock that is held while it lives (rlock()), by one thread; the handle must outlive it. */
+/* A lock held by one thread until destroyed (rlock()). The handle MUST outlive it. */
 class held_lock {
 public:
     held_lock() = default;
@@ -354,10 +354,10 @@ public:
         return held;
     }
 
-    /* The lease of the holder before ran out: what the lock protects may be half done. */
+    /* The previous holder's lease expired: the protected data may be half changed. */
     bool passed_over() const { return passed_over_; }
     result<void> extend() const { return handle_ ? rlock_extend(handle_->get(), lock_) : -EPERM; }
-    /* Before its end, to learn whether the lock was ours until now: -EPERM if not. */
+    /* Releases the lock before destruction. -EPERM: this thread had lost it before. */
     result<void> give() {
         int error = handle_ ? runlock(handle_->get(), lock_) : 0;
 
@@ -373,8 +373,8 @@ private:
 };
 
 /*
- * A range of remote memory as memory (remote_mmap()), unmapped at its end; the handle must outlive
- * it. Who wants to know whether all of it arrived calls unmap().
+ * A range of remote memory mapped into the process (remote_mmap()), unmapped when destroyed. The
+ * handle MUST outlive it. Call unmap() to learn whether all changes were written back.
  */
 class mapping {
 public:
@@ -403,12 +403,12 @@ public:
 
     std::size_t size() const { return bytes_; }
     std::byte* data() const { return static_cast<std::byte*>(memory_); }
-    /* As many T as there is room for. */
+    /* The mapping as an array of T. */
     template <plain T>
     std::span<T> as() const {
         return {static_cast<T*>(memory_), bytes_ / sizeof(T)};
     }
-    /* Until the node has what was written before. */
+    /* Waits until the node has everything written before. */
     result<void> sync() const { return remote_msync(r_, memory_, bytes_); }
     result<void> unmap() {
         int error = memory_ ? remote_munmap(r_, memory_) : 0;
@@ -424,7 +424,7 @@ private:
     std::size_t bytes_ = 0;
 };
 
-/* Memory that operations will often be about, remote_register(), for as long as this is there. */
+/* A registered buffer (remote_register()), unregistered when destroyed. */
 class registered {
 public:
     registered() = default;

@@ -15,8 +15,8 @@
 enum {
 	RMEM_NODE_CMD_UNSPEC,
 	RMEM_NODE_CMD_START,	 /* MEMORY, PAGE_BYTES, PORT, ... ; -EALREADY if started */
-	RMEM_NODE_CMD_STOP,	 /* all lent memory is gone */
-	RMEM_NODE_CMD_STATUS,	 /* answers configuration, usage, nested counters */
+	RMEM_NODE_CMD_STOP,	 /* loses all lent memory */
+	RMEM_NODE_CMD_STATUS,	 /* answer: configuration, usage, nested counters */
 	RMEM_NODE_CMD_SPACE_ADD, /* SPACE, KEY, QUOTA or READ_ONLY_OF */
 	RMEM_NODE_CMD_SPACE_DEL, /* SPACE, FORCE; -EBUSY while it has regions, or views */
 	RMEM_NODE_CMD_SPACES,	 /* dump: one message per space */
@@ -35,7 +35,7 @@ enum {
 	RMEM_NODE_A_SPACES_MAX,	     /* u32 */
 	RMEM_NODE_A_SESSIONS_MAX,    /* u32 */
 	RMEM_NODE_A_REGIONS_MAX,     /* u32 */
-	RMEM_NODE_A_SESSION_IDLE_MS, /* u32; idle sessions may be evicted after that */
+	RMEM_NODE_A_SESSION_IDLE_MS, /* u32; time after which an idle session may be evicted */
 	RMEM_NODE_A_SPACE,	     /* u32 id, not 0 */
 	RMEM_NODE_A_KEY,	     /* binary, RMEM_NODE_KEY_BYTES */
 	RMEM_NODE_A_QUOTA,	     /* u64 bytes a space may allocate; 0 or absent: no quota */
@@ -48,14 +48,14 @@ enum {
 	RMEM_NODE_A_REGIONS,	     /* u32 in use */
 	RMEM_NODE_A_STARTED,	     /* flag: the node runs */
 	RMEM_NODE_A_COUNTERS,	     /* nest, multi: one RMEM_NODE_COUNTER_* each */
-	RMEM_NODE_A_FORCE,	     /* flag, SPACE_DEL: end its sessions, free its regions */
-	RMEM_NODE_A_READ_ONLY_OF,    /* u32 id: it is a view of that space, which is none itself */
+	RMEM_NODE_A_FORCE,	     /* flag, SPACE_DEL: end all its sessions, free its regions */
+	RMEM_NODE_A_READ_ONLY_OF,    /* u32 id of the space that the view shows; no view itself */
 
 	__RMEM_NODE_A_MAX,
 	RMEM_NODE_A_MAX = __RMEM_NODE_A_MAX - 1
 };
 
-/* In RMEM_NODE_A_COUNTERS, as many as the module has. */
+/* One counter in RMEM_NODE_A_COUNTERS. */
 enum {
 	RMEM_NODE_COUNTER_UNSPEC,
 	RMEM_NODE_COUNTER_PAD,

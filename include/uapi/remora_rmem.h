@@ -15,15 +15,15 @@
 enum {
 	RMEM_CMD_UNSPEC,
 	/*
-	 * NODE, PORT, KIND, BYTES, SPACE, KEY, ... Answers INDEX when the device is
-	 * there. An interrupted attach leaves nothing attached.
+	 * NODE and PORT or ADDRESS, KIND, BYTES, SPACE, KEY, ... The answer has INDEX; it comes
+	 * when the device exists. An interrupted attach leaves nothing attached.
 	 */
 	RMEM_CMD_ATTACH,
 	/*
-	 * INDEX, KIND, FORCE. Gives the memory back; a node that doesn't answer in time
-	 * may keep it, which extack text tells. -EBUSY while the device is open, but
-	 * for FORCE: that fails outstanding I/O, asks the node only if the device
-	 * is up, and waits 2 s for it at most.
+	 * INDEX, KIND, FORCE. Gives the memory back. A node that doesn't answer in time may
+	 * keep it; extack text then says so. -EBUSY while the device is open, unless FORCE is
+	 * given. FORCE fails outstanding I/O, asks the node only if the device is up, and
+	 * waits at most 2 s for the node.
 	 */
 	RMEM_CMD_DETACH,
 	RMEM_CMD_STATUS, /* dump: one message per device */
@@ -34,10 +34,10 @@ enum {
 
 enum rmem_device_state {
 	RMEM_DEVICE_UP,	  /* the node answers */
-	RMEM_DEVICE_DOWN, /* it doesn't; I/O waits, or fails after fail_after */
+	RMEM_DEVICE_DOWN, /* the node doesn't answer; I/O waits, or fails after fail_after */
 	/*
-	 * It restarted: the content is gone, all I/O fails. A device of programs is up again when
-	 * one opens it anew.
+	 * The node restarted: the content is lost, all I/O fails. A PROGRAMS device is up again
+	 * when a program opens it anew.
 	 */
 	RMEM_DEVICE_LOST,
 };
@@ -57,28 +57,33 @@ enum {
 	RMEM_A_BYTES,	      /* u64 size of a disk; multiple of 4096 */
 	RMEM_A_SPACE,	      /* u32 RAS id */
 	RMEM_A_KEY,	      /* binary, RMEM_KEY_BYTES; never answered */
-	RMEM_A_INTEGRITY,     /* u8: 0 link, 1 digest, 2 full; default 1 */
-	RMEM_A_FAIL_AFTER_MS, /* u32; 0, absent: queue_if_down; PROGRAMS: 1 .. 60000, or 10000 */
+	RMEM_A_INTEGRITY,     /* u8 enum rmem_integrity: 0 link, 1 digest, 2 full; default 1 */
+	RMEM_A_FAIL_AFTER_MS, /* u32; 0, absent: I/O waits; PROGRAMS: 1 .. 60000, default 10000 */
 	RMEM_A_TIMEOUT_MS,    /* u32, ATTACH: how long to wait for the node; default 5000 */
 	RMEM_A_QUEUES,	      /* u32 hardware queues; default one per CPU */
-	RMEM_A_FORCE,	      /* flag, DETACH: though open; see RMEM_CMD_DETACH */
+	RMEM_A_FORCE,	      /* flag, DETACH: even if open; see RMEM_CMD_DETACH */
 	RMEM_A_STATE,	      /* u8 enum rmem_device_state */
 	RMEM_A_PAGE_BYTES,    /* u32 the node's page: granularity of discard */
 	RMEM_A_BOOT,	      /* u64 epoch the region was allocated under */
 	RMEM_A_ADDR,	      /* u64 address of the region in the space */
 	RMEM_A_PIECE,	      /* u32 payload bytes per packet */
-	RMEM_A_CWND,	      /* u32 congestion window of the node, in 1/1024 packet */
+	RMEM_A_CWND,	      /* u32 congestion windows of its channels, in 1/1024 packet */
 	RMEM_A_RTT_NS,	      /* u64 smoothed round trip */
 	RMEM_A_OPENERS,	      /* u32 */
 	RMEM_A_COUNTERS,      /* nest, multi: one RMEM_COUNTER_* each */
 	RMEM_A_TIMES,	      /* nest, multi: one RMEM_TIMES_* for each kind of operation */
 	RMEM_A_KIND,	      /* u8 enum rmem_kind; ATTACH: default DISK; DETACH: default any */
+	/*
+	 * string, TRANSPORT:ADDRESS. ATTACH: in place of NODE, PORT and SCOPE; without a transport
+	 * it is udp: "10.0.0.2", "udp:10.0.0.2:7670", "udp:[fe80::2%eth0]:7670".
+	 */
+	RMEM_A_ADDRESS,
 
 	__RMEM_A_MAX,
 	RMEM_A_MAX = __RMEM_A_MAX - 1
 };
 
-/* In RMEM_A_COUNTERS, as many as the module has. */
+/* One counter in RMEM_A_COUNTERS. */
 enum {
 	RMEM_COUNTER_UNSPEC,
 	RMEM_COUNTER_PAD,
@@ -90,10 +95,10 @@ enum {
 };
 
 /*
- * In RMEM_A_TIMES: how many operations took how long, until their end and only those that ended
- * well. Of the buckets the first holds what took less than 64 ns, the others are a quarter of a
- * power of two each: 64 .. 80, 80 .. 96, 96 .. 112, 112 .. 128, 128 .. 160 ns, and so on. The last
- * has no end.
+ * One histogram in RMEM_A_TIMES: successful operations by the time from submission to completion.
+ * The first bucket counts operations of less than 64 ns. Each further bucket spans a quarter of a
+ * power of two: 64 .. 80, 80 .. 96, 96 .. 112, 112 .. 128, 128 .. 160 ns, and so on. The last one
+ * has no upper bound.
  */
 #define RMEM_TIMES_BUCKETS 128
 enum {

@@ -1,39 +1,43 @@
 /* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
 /*
- * /dev/rmemN: a program's way to a remote address space through the machine's client
- * (rmem.ko). Whoever may open the device has all of the space; the key stays in the kernel.
+ * /dev/rmemN gives programs access to a remote address space through the machine's client
+ * (rmem.ko). A program that may open the device has access to the whole space. The key stays in
+ * the kernel.
  *
- * An operation is a struct rmem_io. By io_uring: IORING_OP_URING_CMD in a ring with
- * IORING_SETUP_SQE128, sqe->cmd_op RMEM_IO_URING, the struct in sqe->cmd; with
- * IORING_URING_CMD_FIXED its data lies in the registered buffer sqe->buf_index. cqe->res is 0 or
- * one of the errors below. By ioctl() RMEM_IOC_IO, which waits for its end.
+ * An operation is a struct rmem_io. A program submits it in one of two ways:
+ *   - by io_uring: IORING_OP_URING_CMD in a ring with IORING_SETUP_SQE128, sqe->cmd_op
+ *     RMEM_IO_URING, the struct in sqe->cmd. With IORING_URING_CMD_FIXED its data lies in the
+ *     registered buffer sqe->buf_index. cqe->res is 0 or one of the errors below, negated;
+ *   - by ioctl() RMEM_IOC_IO, which waits for the completion.
  *
- * Operations under way at once are executed in any order, each at its time between its
- * submission and its end; one that was begun after another's end comes after it, even if that
- * ended as ECANCELED or ETIMEDOUT, as far as both are of one open file.
+ * Operations in flight together MAY be executed in any order. Each is executed at some time between
+ * submission and completion. An operation submitted after another one's completion is executed
+ * after that one, even if that one ended with ECANCELED or ETIMEDOUT. This holds for operations of
+ * one open file.
  *
- * The operations of an open file go in one session, which other files may share. Where a change
- * is taken back whose copy may be on its way, the node gives the session another name; what is
- * under way in it stays so, and what is begun later waits for that.
+ * The operations of an open file use one session, which other files MAY share. When a change is
+ * cancelled and a copy of it may be in flight, the node renews the session. Operations in flight
+ * continue; operations submitted later wait for the renewal.
  *
- * What a program has under way by io_uring when it ends, killed or not, has a second to end, and is
- * then taken back as by CANCEL; if it has closed the device before, after the device's fail_after.
+ * When a program ends, killed or not, its io_uring operations in flight have one second to
+ * complete. The module then cancels them as CANCEL does. If the program closed the device before it
+ * ended, they have the device's fail_after.
  *
- *   EINVAL      what can't be: bytes, unknown type, reserved fields that aren't 0
- *   EBADF       the device isn't open for writing; only READ, READV and FENCE go without
+ *   EINVAL      invalid bytes, unknown type, or a reserved field that isn't 0
+ *   EBADF       the device isn't open for writing; only READ, READV and FENCE do without
  *   EFAULT      no such remote memory; or data isn't memory of the program
- *   EACCES      the region, or the space, doesn't permit it
- *   ETIMEDOUT   the node gave no sign for the device's fail_after. A change may have been executed,
+ *   EACCES      the region or the space doesn't permit the operation
+ *   ETIMEDOUT   the node was silent for the device's fail_after. A change may have been executed,
  *               but is never executed later
- *   ESTALE      the node restarted: its content is lost, and the open file of no use any more. When
- *               the device is opened anew it's connected to the node as it is now. The open waits
- *               for that as attach would; EHOSTDOWN: there was no answer
- *   ECONNRESET  ATOMIC, PUT: the node ended its session first; it was executed once, or never
- *   ECANCELED   CANCEL took it back, or the program ended: it was executed once, in part, or never
+ *   ESTALE      the node restarted and its content is lost. The open file stays unusable. Opening
+ *               the device anew connects it to the restarted node. open() waits for that as attach
+ *               does, and fails with EHOSTDOWN if there was no answer
+ *   ECONNRESET  ATOMIC, PUT: the node ended the session first; executed once or never
+ *   ECANCELED   CANCEL ended the operation, or the program ended: executed once, in part, or never
  *   ENODEV      the device was detached
  *   ENOSPC      ALLOC: no memory or quota left
- *   EBUSY       by io_uring: 4,096 of the open file are under way
- *   ENOMEM      no memory here
+ *   EBUSY       by io_uring: 4,096 operations of the open file are in flight
+ *   ENOMEM      no memory left on this machine
  */
 #ifndef _UAPI_REMORA_RMEM_IO_H
 #define _UAPI_REMORA_RMEM_IO_H
@@ -41,44 +45,45 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
-#define RMEM_IO_BYTES_MAX (256 << 10) /* of a READ or WRITE */
-#define RMEM_IO_RANGES_MAX 128	      /* of a READV or WRITEV */
+#define RMEM_IO_BYTES_MAX (256 << 10) /* of one READ or WRITE */
+#define RMEM_IO_RANGES_MAX 128	      /* of one READV or WRITEV */
 
 enum rmem_io_type {
-	RMEM_IO_READ = 1,  /* addr, bytes, data: there it comes */
-	RMEM_IO_WRITE = 2, /* addr, bytes, data */
+	RMEM_IO_READ = 1,  /* addr, bytes; data: destination */
+	RMEM_IO_WRITE = 2, /* addr, bytes; data: source */
 	RMEM_IO_ZERO = 3,  /* addr, bytes; up to 64 MiB */
 	/*
-	 * addr, bytes: 4, 8, or 16 where the node's processor can; how, value, compare. data: where
-	 * what was found is put, 16 bytes, little-endian; 0: nowhere. 16 bytes are two of 8, the
-	 * lower one first. Executed once, however often it has to be sent.
+	 * addr; bytes: 4, 8, or 16 if the node's processor supports it; how, value, compare. data:
+	 * destination of the integer found, 16 bytes, little-endian, or 0 for none. An integer of
+	 * 16 bytes is two of 8, the lower one first. Executed once, however often it is
+	 * retransmitted.
 	 */
 	RMEM_IO_ATOMIC = 4,
-	RMEM_IO_FENCE = 5, /* ends when all has ended that the node was executing */
+	RMEM_IO_FENCE = 5, /* completes when all that the node was executing is executed */
 	/*
-	 * addr, bytes: 0 .. put_bytes of struct rmem_io_info; data: written first. Then the
-	 * integer at integer, of integer_bytes 4 or 8, is changed: how (no CAS), value[0]. Both
-	 * once, however often it has to be sent.
+	 * addr; bytes: 0 .. put_bytes of struct rmem_io_info; data: source. The node writes the
+	 * data, then changes the integer at integer, of integer_bytes 4 or 8: how (no CAS),
+	 * value[0]. Both are executed once, however often the operation is retransmitted.
 	 */
 	RMEM_IO_PUT = 6,
 	/*
-	 * Many READs that are short, in one message: ranges, 1 .. RMEM_IO_RANGES_MAX; data: an
-	 * array of as many struct rmem_io_vec; bytes: of all of them together, at most vector_bytes
-	 * of struct rmem_io_info, as 16 for each range are. addr is 0. What is wrong with one range
-	 * refuses all. Data is copied: no registered buffers.
+	 * Several short READs in one message. ranges: 1 .. RMEM_IO_RANGES_MAX; data: an array of as
+	 * many struct rmem_io_vec; bytes: the sum of their bytes; addr is 0. Neither bytes nor 16
+	 * times ranges may exceed vector_bytes of struct rmem_io_info. An error in one range
+	 * refuses all. The module copies the data, so registered buffers are not supported.
 	 */
 	RMEM_IO_READV = 7,
 	/*
-	 * WRITEs, the same way; bytes and 16 for each range together are at most vector_bytes.
-	 * Written in the order of the ranges, which may overlap. All are written or none.
+	 * Several short WRITEs, as READV; bytes plus 16 times ranges MUST NOT exceed vector_bytes.
+	 * The node writes in the order of the ranges, which MAY overlap. It writes all or none.
 	 */
 	RMEM_IO_WRITEV = 8,
 };
 
-/* How an integer is changed; of 16 bytes SWAP and CAS only. */
+/* The change of an integer. Integers of 16 bytes allow SWAP and CAS only. */
 enum rmem_io_how {
 	RMEM_IO_SWAP = 1, /* value */
-	RMEM_IO_CAS = 2,  /* value if compare was there */
+	RMEM_IO_CAS = 2,  /* value if the integer equals compare */
 	RMEM_IO_ADD = 3,
 	RMEM_IO_AND = 4,
 	RMEM_IO_OR = 5,
@@ -101,9 +106,9 @@ struct rmem_io {
 	__u64 data; /* an address in the program's memory */
 	__u64 value[2];
 	__u64 compare[2];
-	__u64 cookie;	  /* what CANCEL names it by; 0: never taken back by that */
-	__u64 integer;	  /* PUT: an address; else 0 */
-	__u64 timeout_us; /* RMEM_IOC_IO: then it ends with ETIMEDOUT; 0: never. By io_uring 0 */
+	__u64 cookie;	  /* name of the operation for CANCEL, if not 0 */
+	__u64 integer;	  /* PUT: remote address; else 0 */
+	__u64 timeout_us; /* RMEM_IOC_IO: ETIMEDOUT after it; 0: never. By io_uring 0 */
 };
 
 /* One range of a READV or WRITEV. The array is read once, when the operation is submitted. */
@@ -114,10 +119,10 @@ struct rmem_io_vec {
 	__u32 reserved;
 };
 
-/* Memory at the node: zeros, rounded up to its pages. */
+/* Memory of the node, zeroed, rounded up to the node's pages. */
 struct rmem_io_alloc {
-	__u64 bytes; /* out: of the region */
-	__u64 addr;  /* wanted, or 0; out: of the region, perhaps not the one wanted */
+	__u64 bytes; /* out: bytes of the region */
+	__u64 addr;  /* wanted address, or 0; out: address of the region, which may be another */
 	__u32 perm;  /* 1: read, 3: read and write */
 	__u32 reserved;
 };
@@ -128,13 +133,13 @@ struct rmem_io_range {
 };
 
 struct rmem_io_info {
-	__u64 memory_bytes; /* of the node */
+	__u64 memory_bytes; /* all memory of the node */
 	__u32 page_bytes;   /* the node's unit of allocation */
-	__u32 piece_bytes;  /* payload of a packet */
+	__u32 piece_bytes;  /* largest payload of a packet */
 	__u32 space;
 	__u32 fail_after_ms;
-	__u32 put_bytes; /* data of a PUT, at most */
-	__u32 vector_bytes; /* data of a READV, at most; data and ranges of a WRITEV */
+	__u32 put_bytes; /* largest data of a PUT */
+	__u32 vector_bytes; /* largest data of a READV; largest data and ranges of a WRITEV */
 };
 
 #define RMEM_IO_MAGIC 0xba
@@ -145,8 +150,9 @@ struct rmem_io_info {
 #define RMEM_IOC_FREE _IOW(RMEM_IO_MAGIC, 3, struct rmem_io_range)
 #define RMEM_IOC_INFO _IOR(RMEM_IO_MAGIC, 4, struct rmem_io_info)
 /*
- * The operations of this open file with that cookie, or 0 for any, which are under way: they end
- * now, with ECANCELED, and the node's answers to them are ignored. The number of them is returned.
+ * Cancels the operations in flight of this open file that have this cookie; 0: that have any
+ * cookie. They complete now with ECANCELED, and the module ignores the node's answers to them.
+ * Returns the number of operations cancelled.
  */
 #define RMEM_IOC_CANCEL _IOW(RMEM_IO_MAGIC, 5, __u64)
 

@@ -48,8 +48,9 @@ static inline char *compat_extack_text(void)
 #endif
 
 /*
- * 6.9 made a disk's limits an argument of its allocation, 6.11 its features.
- * Before, there are setters, and a disk counts as rotational unless told otherwise.
+ * 6.9 made a disk's limits an argument of its allocation; before, there are setters. 6.11 made
+ * features part of the limits; before, they are flags of the queue, and a disk counts as rotational
+ * unless told otherwise.
  */
 struct compat_disk_limits {
 	u32 block_bytes;
@@ -62,6 +63,22 @@ struct compat_disk_limits {
 };
 
 #ifdef BLK_FEAT_STABLE_WRITES
+#define COMPAT_DISK_FEATURES(want) .features = (want)->stable_writes ? BLK_FEAT_STABLE_WRITES : 0,
+static inline void compat_disk_flags(struct gendisk *disk, const struct compat_disk_limits *want)
+{
+}
+#else
+#define COMPAT_DISK_FEATURES(want)
+static inline void compat_disk_flags(struct gendisk *disk, const struct compat_disk_limits *want)
+{
+	blk_queue_flag_set(QUEUE_FLAG_NONROT, disk->queue);
+	blk_queue_flag_clear(QUEUE_FLAG_ADD_RANDOM, disk->queue);
+	if (want->stable_writes)
+		blk_queue_flag_set(QUEUE_FLAG_STABLE_WRITES, disk->queue);
+}
+#endif
+
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 9, 0)
 static inline struct gendisk *compat_disk_alloc(struct blk_mq_tag_set *tags, void *queuedata,
 						const struct compat_disk_limits *want)
 {
@@ -76,10 +93,13 @@ static inline struct gendisk *compat_disk_alloc(struct blk_mq_tag_set *tags, voi
 		.max_hw_discard_sectors = want->discard_bytes_max >> SECTOR_SHIFT,
 		.max_write_zeroes_sectors = want->discard_bytes_max >> SECTOR_SHIFT,
 		.discard_granularity = want->discard_granularity_bytes,
-		.features = want->stable_writes ? BLK_FEAT_STABLE_WRITES : 0,
+		COMPAT_DISK_FEATURES(want)
 	};
+	struct gendisk *disk = blk_mq_alloc_disk(tags, &limits, queuedata);
 
-	return blk_mq_alloc_disk(tags, &limits, queuedata);
+	if (!IS_ERR(disk))
+		compat_disk_flags(disk, want);
+	return disk;
 }
 #else
 static inline struct gendisk *compat_disk_alloc(struct blk_mq_tag_set *tags, void *queuedata,
@@ -101,21 +121,20 @@ static inline struct gendisk *compat_disk_alloc(struct blk_mq_tag_set *tags, voi
 	blk_queue_max_discard_sectors(q, want->discard_bytes_max >> SECTOR_SHIFT);
 	blk_queue_max_write_zeroes_sectors(q, want->discard_bytes_max >> SECTOR_SHIFT);
 	q->limits.discard_granularity = want->discard_granularity_bytes;
-	blk_queue_flag_set(QUEUE_FLAG_NONROT, q);
-	blk_queue_flag_clear(QUEUE_FLAG_ADD_RANDOM, q);
-	if (want->stable_writes)
-		blk_queue_flag_set(QUEUE_FLAG_STABLE_WRITES, q);
+	compat_disk_flags(disk, want);
 	return disk;
 }
 #endif
 
-/* 6.5: block_device_operations.open() gets the disk, not the block device. */
+/* 6.5: block_device_operations.open() gets the disk, not the block device; release() no mode. */
 #ifdef BLK_OPEN_READ
 #define COMPAT_DISK_OPEN_ARGS struct gendisk *disk, blk_mode_t mode
 #define COMPAT_DISK_OPENED disk
+#define COMPAT_DISK_RELEASE_ARGS struct gendisk *disk
 #else
 #define COMPAT_DISK_OPEN_ARGS struct block_device *bdev, fmode_t mode
 #define COMPAT_DISK_OPENED (bdev->bd_disk)
+#define COMPAT_DISK_RELEASE_ARGS struct gendisk *disk, fmode_t mode
 #endif
 
 /* 6.4: a class has no owner. */

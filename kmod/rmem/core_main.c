@@ -9,10 +9,12 @@
 #include "core/base/crc32c.h"
 #include "core/base/siphash.h"
 #include "core/rmem/datagram.h"
-#include "rmem/skb.h"
+#include "rmem/udp/skb.h"
 
 EXPORT_SYMBOL_GPL(base_siphash);
 EXPORT_SYMBOL_GPL(base_siphash_key_load);
+
+EXPORT_SYMBOL_GPL(rmem_type_table);
 
 EXPORT_SYMBOL_GPL(rmem_wire_payload_bytes);
 EXPORT_SYMBOL_GPL(rmem_wire_build);

@@ -6,5 +6,5 @@ extern "C" {
 #include "core/base/bytes.h"
 #include "core/base/crc32c.h"
 #include "core/rmem/datagram.h"
-#include "core/rmem/node_call.h"
+#include "core/rmem/node/call.h"
 }

@@ -15,7 +15,7 @@ namespace {
 // Pages taken from the core at once to be zeroed, so that requests wait for few.
 constexpr std::size_t dirty_pages = 8;
 
-// What a READ of memory never written is answered with.
+// Answers a READ of memory never written.
 alignas(64) constexpr std::array<std::uint8_t, RMEM_PIECE_BYTES_MAX> zeros{};
 
 const rmem_node_config& checked(const rmem_node_config& config) {
@@ -91,7 +91,7 @@ void Host::scatter(const rmem_head& head, const std::uint8_t* payload) {
 
 // ---- calls ----
 
-// The slow lock is taken for each step anew, so that others get between the steps of a long call.
+// Takes the slow lock anew for each step, so that other calls run between the steps of a long one.
 void Host::call(rmem_node_call& call, std::uint64_t now_ns, const rmem_head& head,
                 const rmem_peer& peer, const void* payload) {
     std::lock_guard one_call(call_lock_);

@@ -29,7 +29,7 @@ public:
     Host(const rmem_node_config& config, bool lock_memory);
 
     const rmem_node_config& config() const { return config_; }
-    // To be called under the locks that core/rmem/node.h asks for.
+    // The caller holds the locks that core/rmem/node/node.h requires.
     rmem_node* core() { return core_.get(); }
 
     std::mutex& slot_lock(std::uint64_t session) {
@@ -41,15 +41,14 @@ public:
     std::uint8_t* page(std::uint32_t index) const {
         return pages_.data() + (std::uint64_t{index} << config_.page_shift);
     }
-    // What a READ finds there: the page, or zeros if it was never written.
+    // The bytes that a READ finds: the page, or zeros if it was never written.
     std::span<const std::uint8_t> data(const rmem_extent& extent) const;
-    // Slot lock: what RMEM_ACT_COPY_IN and RMEM_ACT_FILL ask for.
+    // Slot lock. Executes RMEM_ACT_COPY_IN and RMEM_ACT_FILL.
     void copy_in(const rmem_answer& answer, const std::uint8_t* from);
     void fill(const rmem_answer& answer);
-    // And RMEM_ACT_SCATTER, of such a request's payload.
+    // Executes RMEM_ACT_SCATTER with the request's payload.
     void scatter(const rmem_head& head, const std::uint8_t* payload);
-    // Slot lock: where the bytes of a READV or WRITEV lie, one extent after the other. False: some
-    // were freed meanwhile.
+    // Slot lock. Extents of the bytes of a READV or WRITEV. False: some were freed meanwhile.
     template <typename Fn>
     bool for_each_extent(const rmem_head& head, const std::uint8_t* payload, Fn fn) {
         rmem_answer range;
@@ -67,15 +66,15 @@ public:
     rmem_space_error add_view(std::uint32_t id, const std::uint8_t* key, std::uint32_t base);
     struct rmem_node_usage usage();
 
-    // A request that rmem_node_is_slow(): all its steps.
+    // Runs all steps of a request for which rmem_node_is_slow() holds.
     void call(rmem_node_call& call, std::uint64_t now_ns, const rmem_head& head,
               const rmem_peer& peer, const void* payload);
 
-    // The next pages to be zeroed; those never used are zero and go back at once. False: none.
-    // One thread at a time, from here to clean().
+    // Takes the next pages to zero; pages never used are zero and go back at once. False: none.
+    // Only one thread at a time may be between this and clean().
     bool take_dirty();
     bool has_dirty() const { return !dirty_.empty(); }
-    // Zeroes them and gives them back. How many there were.
+    // Zeroes them and gives them back. Returns their number.
     std::size_t clean();
 
 private:

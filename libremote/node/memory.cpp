@@ -55,7 +55,7 @@ Memory::Memory(std::size_t bytes, bool lock) : bytes_(bytes) {
         throw Failure("no {} of memory: {}: lower --memory", size_text(bytes),
                       std::strerror(errno));
     data_ = static_cast<std::uint8_t*>(at);
-    // Both are advice: what is lent doesn't belong in a core dump, and likes large pages.
+    // Advice only: keep lent memory out of core dumps, and use large pages.
     madvise(at, bytes, MADV_DONTDUMP);
     madvise(at, bytes, MADV_HUGEPAGE);
     if (lock && mlock(at, bytes)) {
@@ -63,7 +63,7 @@ Memory::Memory(std::size_t bytes, bool lock) : bytes_(bytes) {
         munmap(at, bytes);
         explain_lock(bytes, error);
     }
-    // Now, and not by MAP_POPULATE, which would have been before the advice.
+    // Populate after the advice; MAP_POPULATE would do it before.
     if (!lock && madvise(at, bytes, MADV_POPULATE_WRITE)) {
         int error = errno;
         munmap(at, bytes);

@@ -15,7 +15,7 @@
 #include "uapi/remora_rmem_io.h"
 
 extern "C" {
-#include "core/rmem/client.h"
+#include "core/rmem/client/client.h"
 }
 
 namespace remora::lib {
@@ -25,12 +25,12 @@ inline constexpr std::uint32_t op_bytes_max = RMEM_OP_BYTES_MAX;
 struct Call;
 struct Op;
 
-// Of a ring with a head that is in no op.
+// An element of a ring, whose head is in no op.
 struct Link {
     Link* prev = this;
     Link* next = this;
     Op* op = nullptr;
-    std::uint64_t from = 0, end = 0; // where it stands for bytes
+    std::uint64_t from = 0, end = 0; // the bytes of the range
 
     Link() = default;
     Link(const Link&) = delete;
@@ -47,7 +47,7 @@ struct Link {
     }
 };
 
-// One of many that an op is about.
+// One range of an op with many.
 struct Range {
     Link near; // order.hpp's
     std::uint64_t address = 0;
@@ -60,16 +60,16 @@ struct Op {
     rmem_op core{};
     std::uint8_t* data = nullptr;
     Call* call = nullptr;
-    // Of a PUT: what other ops of its call write, right before its own bytes. If one of them
-    // fails, it isn't done.
+    // PUT: bytes that other ops of the call write right before its own. If one of them fails, the
+    // PUT isn't sent.
     std::uint64_t before = 0;
     std::span<Range> ranges;          // of a READV or WRITEV, whose data is here, not in data
-    std::span<Range> now;             // those of them that the message under way is about
+    std::span<Range> now;             // the ranges of the message in flight
     const rmem_io_vec* vec = nullptr; // the same, as /dev/rmemN has them
-    int refused = 0;                  // the first error of those that went one by one
+    int refused = 0;                  // the first error of ranges sent one by one
     // order.hpp's
     Link all, near, near_signal;
-    std::uint64_t from = 0, end = 0;               // bytes it is about,
+    std::uint64_t from = 0, end = 0;               // range of bytes,
     std::uint64_t signal_from = 0, signal_end = 0; // and of a PUT's integer
     std::uint64_t number = 0;
     std::uint64_t entered_ns = 0;
@@ -87,12 +87,12 @@ struct Call {
         0};         // ops that haven't ended; the last one's release-store ends it
     int result = 0; // of the first op that failed
     Clock::time_point limit = never;
-    // The backend's, while ops are left.
+    // For the backend, while ops are left.
     std::span<Op> ops;
     Link timed;       // of those with a limit
-    int given_up = 0; // how what is left of it ends, if it was cancelled or its limit came
+    int given_up = 0; // errno for the remaining ops after cancel or timeout
 
-    // So many ops are it.
+    // Number of ops for a call of this size.
     void begin(std::size_t count, Clock::time_point ends_at = never) {
         result = 0;
         given_up = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The checksum's tables, made once: whoever makes them again writes where others read.
+// Makes the checksum's tables once: a second thread that made them would write while others read.
 #pragma once
 
 extern "C" {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What ends a command. main() prints what() as one line "remora: ..." and exits with the code.
+// Exceptions that end a command. main() prints what() as one line "remora: ..." and exits.
 #pragma once
 
 #include <stdexcept>
@@ -9,7 +9,7 @@
 
 namespace remora {
 
-// It can't be done: exit code 1.
+// A request that can't be fulfilled; a program exits with code 1.
 class Failure : public std::runtime_error {
 public:
     using std::runtime_error::runtime_error;
@@ -19,7 +19,7 @@ public:
         : std::runtime_error(fmt::format(text, std::forward<Args>(args)...)) {}
 };
 
-// It was asked for wrongly: exit code 2.
+// Wrong usage; a program exits with code 2.
 class Misuse : public Failure {
 public:
     using Failure::Failure;

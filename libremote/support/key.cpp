@@ -47,7 +47,7 @@ void write_all(int fd, std::string_view text) {
     }
 }
 
-// Ctrl-C waits while one lives: what it brackets is done whole.
+// Blocks signals while it exists, so that Ctrl-C can't interrupt the code it brackets.
 class SignalsHeld {
 public:
     SignalsHeld() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What people write on a command line, and how we write it back. Every parse_*() throws Misuse that
-// says what is wrong with the text and what would be right.
+// Texts of command lines to values and back. Every parse_*() throws Misuse, which says what is
+// wrong with the text and what to write.
 #pragma once
 
 #include <cstdint>
@@ -38,13 +38,13 @@ struct SpaceOption {
     std::uint32_t id;
     std::string key_file;
     std::uint64_t quota_bytes;  // 0: none
-    std::uint32_t read_only_of; // 0: it isn't
+    std::uint32_t read_only_of; // 0: not a view
 };
 SpaceOption parse_space(std::string_view text);
 
 // rmb3, /dev/rmem3, 3
 struct DeviceName {
-    std::string_view stem; // "rmb", "rmem"; "" if that isn't told
+    std::string_view stem; // "rmb", "rmem"; "" if not given
     std::uint32_t index;
 };
 DeviceName parse_device(std::string_view text);

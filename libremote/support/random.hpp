@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Numbers nobody can guess.
+// Random numbers that can't be predicted.
 #pragma once
 
 #include <cerrno>
@@ -12,7 +12,7 @@
 
 namespace remora {
 
-// Up to 256 bytes come whole, once the kernel's generator is seeded.
+// getrandom() returns up to 256 bytes whole once the kernel's generator is seeded.
 template <typename T>
 T random_value() {
     static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 256);

@@ -20,7 +20,7 @@
 
 namespace remora {
 
-// What fits under an IPv6 header, and as many datagrams as every kernel takes (UDP_MAX_SEGMENTS).
+// Payload under an IPv6 header, and the number of datagrams every kernel takes (UDP_MAX_SEGMENTS).
 inline constexpr std::size_t train_bytes_max = 65535 - 40 - sizeof(udphdr);
 inline constexpr unsigned train_datagrams_max = 64;
 
@@ -34,10 +34,10 @@ void set_control(cmsghdr* control, int level, int type, const Value& value) {
     std::memcpy(CMSG_DATA(control), &value, sizeof(value));
 }
 
-// A train as it grows.
-class Coupling {
+// A train under construction.
+class GsoBatch {
 public:
-    // Is the next datagram, of those bytes, coupled to it? If not, it's the first of the next one.
+    // Does the next datagram, of this many bytes, join the train? If not, it begins the next train.
     bool add(std::size_t bytes) {
         bool coupled = datagrams_ > 0 && datagrams_ < train_datagrams_max &&
                        train_bytes_ + bytes <= train_bytes_max && last_bytes_ == first_bytes_ &&
@@ -56,7 +56,7 @@ private:
     std::size_t train_bytes_ = 0, first_bytes_ = 0, last_bytes_ = 0;
 };
 
-// From now on. Where it can't be had, datagrams come one by one.
+// Receive trains from now on. Without kernel support, datagrams come one by one.
 inline void receive_trains(int fd) {
     int on = 1;
     setsockopt(fd, SOL_UDP, UDP_GRO, &on, sizeof(on));

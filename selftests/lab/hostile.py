@@ -111,9 +111,9 @@ def forge(source, host, ports, seconds, seed):
     sock = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
 
     def send():
-        answer = chance.choice((noise(chance), bundle(chance),
-                                header(chance, type=RESPONSE | chance.randint(1, 8), status=chance.randint(0, 9),
-                                       id=chance.randint(1, 5000)) + chance.randbytes(chance.choice((0, 24, 4096)))))
+        one = header(chance, type=RESPONSE | chance.randint(1, 8), status=chance.randint(0, 9),
+                     id=chance.randint(1, 5000), flags=chance.choice((0, 1, 2, 0xff)))
+        answer = chance.choice((noise(chance), bundle(chance), one + chance.randbytes(chance.choice((0, 24, 4096)))))
         sock.sendto(ipv4(source, host, 0, 0, False, socket.IPPROTO_UDP,
                          udp(NODE_PORT, chance.choice(ports), answer)), (host, 0))
     for_a_while(float(seconds), send)

@@ -7,7 +7,11 @@
 //     rmemio vectors DEVICE      READVs and WRITEVs, two of each between "ready" and "done"
 //     rmemio cancel DEVICE       operations that are taken back while the node is silent, between
 //                                "ready" and "cancelled"
+//     rmemio crowd DEVICE        operations that threads ask for again whenever they are taken
+//     back,
+//                                while the node is silent, between "ready" and "cancelled"
 //     rmemio alloc DEVICE        asks for a region, after "ready"
+//     rmemio bogus DEVICE        gives back a region that isn't there, after "ready"
 //     rmemio linger DEVICE       operations under way; prints "under way", then how they ended
 //     rmemio threads DEVICE      operations of threads that exit
 //     rmemio each DEVICE         one of each, by ioctl and by io_uring; exit code 3 if some of them
@@ -15,6 +19,7 @@
 //
 // Says what was wrong, a line each; exit code 1 if anything was.
 #include <array>
+#include <atomic>
 #include <string>
 #include <thread>
 
@@ -213,6 +218,42 @@ void cancel(int fd) {
     give_back(fd, addr, region_bytes);
 }
 
+// CANCEL is about what is under way when it begins: threads that ask again at once don't keep it.
+void crowd(int fd) {
+    constexpr unsigned count = 8, rounds = 50;
+    std::uint64_t addr = alloc(fd, region_bytes, 3);
+    if (!told("ready"))
+        return;
+    std::atomic<unsigned> running = count;
+    std::atomic<bool> stop = false;
+    std::vector<std::jthread> threads(count);
+    for (std::jthread& each : threads)
+        each = std::jthread([&] {
+            std::uint64_t data;
+            rmem_io io = io_of(RMEM_IO_READ, addr, sizeof(data), &data);
+            for (io.cookie = 1; !stop;)
+                expect("READ", by_ioctl(fd, RMEM_IOC_IO, &io), -ECANCELED);
+            running--;
+        });
+    for (unsigned cancelled = 0; cancelled < rounds;) {
+        long now = take_back(fd, 1);
+        expect("more than there were", now > count, 0);
+        cancelled += now > 0;
+    }
+    for (stop = true; running;)
+        take_back(fd, 1);
+    threads.clear();
+    if (told("cancelled"))
+        give_back(fd, addr, region_bytes);
+}
+
+// A FREE that has to be sent again is refused as any other.
+void bogus(int fd) {
+    rmem_io_range range{0x1234'0000'0000, region_bytes};
+    if (told("ready"))
+        expect("FREE of what isn't there", by_ioctl(fd, RMEM_IOC_FREE, &range), -EFAULT);
+}
+
 // ---- a node that restarts ----
 
 void expect_stale(Ring& ring, int fd, std::uint64_t addr, char* data) {
@@ -345,7 +386,8 @@ int main(int argc, char** argv) {
     if (argc != 3) {
         std::fprintf(stderr,
                      "usage: rmemio "
-                     "refusals|fixed|vectors|cancel|restart|alloc|linger|threads|each DEVICE\n");
+                     "refusals|fixed|vectors|cancel|crowd|restart|alloc|bogus|linger|threads|each "
+                     "DEVICE\n");
         return 2;
     }
     std::string what = argv[1];
@@ -364,6 +406,10 @@ int main(int argc, char** argv) {
         vectors(fd);
     else if (what == "cancel")
         cancel(fd);
+    else if (what == "crowd")
+        crowd(fd);
+    else if (what == "bogus")
+        bogus(fd);
     else if (what == "threads")
         threads(fd);
     else if (what == "restart")

@@ -13,7 +13,7 @@
 #include <liburing.h>
 #include <sys/ioctl.h>
 
-#include "../../include/uapi/remora_rmem_io.h"
+#include "uapi/remora_rmem_io.h"
 
 namespace rmemio {
 

@@ -2,6 +2,7 @@
 """What the suites of remote memory share: sizes, load that checks itself, file trees, seeds."""
 
 import contextlib
+import functools
 import hashlib
 import io
 import pathlib
@@ -13,7 +14,7 @@ import tarfile
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "tools" / "lab"))
 
-from remoralab import LabError, cache, compiled, rmem, tap  # noqa: E402
+from remoralab import LabError, cache, compiled, kernel, rmem, tap  # noqa: E402
 
 SEED = tap.SEED
 # Bound of one load; emulation on a busy machine needs it.
@@ -24,7 +25,24 @@ FIO = ("fio --output-format=terse --name=verify --direct=1 --ioengine=libaio --t
 
 
 def is_debug(lab):
-    return any(machine.spec.kernel == "debug" for machine in lab)
+    return any(kernel.is_debug(machine.spec.kernel) for machine in lab)
+
+
+def is_native(lab):
+    """Whether machines are User Mode Linux: fast, of one CPU, without kprobes."""
+    return any(kernel.is_uml(machine.spec.kernel) for machine in lab)
+
+
+def needs(what):
+    """Decorator: skips on User Mode Linux, which lacks `what`."""
+    def mark(test):
+        @functools.wraps(test)
+        def run(lab):
+            if is_native(lab):
+                tap.skip(f"User Mode Linux has no {what}")
+            test(lab)
+        return run
+    return mark
 
 
 def scaled(lab, mib):
@@ -106,7 +124,7 @@ def test_modules_go(lab):
 
 def rmemio_path():
     sources = [HERE / name for name in ("rmemio.cpp", "rmemio_refusals.cpp", "rmemio.hpp")]
-    return compiled.program("rmemio", [*sources, cache.REPO / "include/uapi/remora_rmem_io.h"], ["-luring"])
+    return compiled.program("rmemio", [*sources, cache.REPO / "include/uapi/remora_rmem_io.h"], [f"-I{cache.REPO}/include", "-luring"])
 
 
 # Swap

@@ -110,7 +110,8 @@ def test_cpus_and_clock(lab):
     for m in lab:
         assert int(m.run("nproc").out) == m.spec.cpus
         clock = m.read("/sys/devices/system/clocksource/clocksource0/current_clocksource").strip()
-        assert clock in ("tsc", "kvm-clock", "hpet", "acpi_pm"), clock
+        native = kernel.is_uml(m.spec.kernel)
+        assert clock == "timer" if native else clock in ("tsc", "kvm-clock", "hpet", "acpi_pm"), clock
     # A second of the guest is one of the host: neither counts ticks, of which emulation loses some.
     began = time.monotonic()
     guest_s = float(lab["compute"].run("a=$(cut -d' ' -f1 /proc/uptime); sleep 2; b=$(cut -d' ' -f1 /proc/uptime); "
@@ -137,7 +138,8 @@ def test_ping_9000(lab):
 def test_link_down_and_up(lab):
     c = lab["compute"]
     lab.link_down("rack")
-    c.run("until [ $(cat /sys/class/net/eth0/carrier) = 0 ]; do sleep 0.1; done")
+    if not kernel.is_uml(c.spec.kernel):
+        c.run("until [ $(cat /sys/class/net/eth0/carrier) = 0 ]; do sleep 0.1; done")
     assert c.run("ping -c1 -W1 memory", check=False).rc != 0
     lab.link_up("rack")
     c.run("until ping -c1 -W1 memory; do :; done")
@@ -213,7 +215,7 @@ def test_hang(lab):
     lab["compute"].run("echo the last words > /dev/kmsg; sleep 100")
 
 tap.main("solo", [test_complaint, test_fine, test_skipped, test_hang])
-''')
+''', "--kernel", lab["compute"].spec.kernel)
     text = done.stdout
     assert done.returncode == 1, done
     assert "1..5" in text and "not ok 1 - complaint" in text and "COMPLAINT of compute: BUG: test" in text, text
@@ -238,7 +240,7 @@ def test_oops_is_caught(lab):
 # Nothing remains
 
 def _machines_of(pid):
-    """QEMU processes whose console log belongs to the lab of process `pid`."""
+    """Processes whose log belongs to the lab of process `pid`: QEMU's, User Mode Linux's and its children."""
     found = []
     for path in pathlib.Path("/proc").glob("[0-9]*/fd/2"):
         try:
@@ -259,8 +261,8 @@ def _alive(pid):
 
 def test_nothing_outlives_its_lab(lab):
     signals = (signal.SIGKILL, signal.SIGINT, signal.SIGTERM)
-    children = [subprocess.Popen([sys.executable, LAB, "run", "solo", "--", "echo up; sleep 1000"],
-                                 stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) for _ in signals]
+    words = [sys.executable, LAB, "run", "solo", "--kernel", lab["compute"].spec.kernel, "--", "echo up; sleep 1000"]
+    children = [subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) for _ in signals]
     for number, child in zip(signals, children):
         assert child.stdout.readline() == "up\n"
         assert _machines_of(child.pid), "this test doesn't see the machines"
@@ -283,7 +285,8 @@ def test_up_status_exec_down(lab):
         status = _cli("status", name).stdout
         assert re.findall(r"^  (\w+) +on ", status, re.M) == ["compute", "first", "second"], status
         holder = int(re.search(rf"/{name}-(\d+)/", status)[1])
-        assert len(_machines_of(holder)) == 3 + 1, "three machines and their hub"
+        logs = {os.readlink(f"/proc/{each}/fd/2") for each in _machines_of(holder)}
+        assert len(logs) == 3 + 1, f"three machines and their hub: {logs}"
         assert "is up already" in _cli("up", f"{name}.topo", check=False).stderr
         done = _cli("exec", "compute", "--lab", name, "--",
                     "ping -c1 -W5 first >&2 && ping -c1 -W5 second >&2 && cat /proc/sys/kernel/hostname; exit 7",

@@ -199,6 +199,26 @@ def test_ipv6(lab):
         run_fio(lab["compute"], device.path, "mixed", "4k-128k", scaled(lab, 8))
 
 
+def test_addresses(lab):
+    """A node's address with its transport's name is the kernel's to read."""
+    compute = lab["compute"]
+    with Rack(lab) as rack:
+        node = rack.node("memory", "64M")
+        told = {}
+        for version in (4, 6):
+            host = rmem.address(lab["memory"], compute, version)
+            bare = f"udp:{host}"
+            for text in (bare, f"udp:[{host}]", f"udp:[{host}]:{rmem.PORT}"):
+                device = rack.attach("compute", node, "16M", host=text)
+                told.setdefault(version, set()).add(device.status()["node"])
+                device.detach()
+        assert [len(texts) for texts in told.values()] == [1, 1], f"one node has several names: {told}"
+        for text in ("udp:10.0.0.2x", "udp:[::1", "udp:[::1]7", "udp:10.0.0.2:0", "udp:10.0.0.2:65536", "none:10.0.0.2"):
+            rmemlab.cli_refused(compute, *rmem.attach_words(compute, node, "16M", host=text), says="no such ADDRESS: write")
+        rmemlab.cli_refused(compute, *rmem.attach_words(compute, node, "16M", host="udp:224.0.0.1"),
+                            says="NODE is not a machine's address")
+
+
 def test_mtu_1500(lab):
     compute, memory = lab["compute"], lab["memory"]
     for machine in (compute, memory):
@@ -221,7 +241,9 @@ def test_mtu_1500(lab):
             run_fio(compute, device.path, "mixed", "4k-256k", scaled(lab, 4))
     finally:
         for machine in (compute, memory):
-            if machine.is_on():
+            if rmemlab.is_native(lab):
+                machine.kill()  # its interface refuses a larger MTU than 1500 from now on
+            elif machine.is_on():
                 machine.run("ip link set eth0 mtu 9000")
 
 
@@ -263,11 +285,12 @@ def test_sessions_come_and_go(lab):
     """Fewer sessions than channels, and short breaks: each evicts another, which opens a new one under I/O."""
     compute = lab["compute"]
     with Rack(lab) as rack:
-        node = rack.node("memory", "96M", extra=("--sessions", "2", "--session-idle", "0.1"))
+        cpus = compute.spec.cpus
+        node = rack.node("memory", "96M", extra=("--sessions", str(cpus), "--session-idle", "0.1"))
         devices = [rack.attach("compute", node, "32M") for _ in range(2)]
         before = [device.counters() for device in devices]
         # A job on each CPU, so that every channel is used.
-        extra = ("--numjobs=2 --cpus_allowed=0,1 --cpus_allowed_policy=split --offset_increment=8M "
+        extra = (f"--numjobs={cpus} --cpus_allowed=0-{cpus - 1} --cpus_allowed_policy=split --offset_increment=8M "
                  "--thinktime=250ms --thinktime_blocks=64")
         loads = [compute.spawn(rmemlab.fio_command(device.path, "mixed", "4k-64k", 4, seed=rmemlab.SEED, extra=extra))
                  for device in devices]
@@ -283,15 +306,15 @@ def test_sessions_come_and_go(lab):
 
 @contextlib.contextmanager
 def traced(machine, system):
-    """A set that has the names of a system's events that were seen, once it's over."""
+    """A set of (event, the first word it tells) of a system's events that were seen, once it's over."""
     trace = f"/sys/kernel/tracing/instances/{system}"
     machine.run(f"mountpoint -q /sys/kernel/tracing || mount -t tracefs none /sys/kernel/tracing; mkdir {trace}; "
-                f"echo 1 > {trace}/events/{system}/enable")
+                f"echo 8192 > {trace}/buffer_size_kb; echo 1 > {trace}/events/{system}/enable")
     seen = set()
     try:
         yield seen
-        seen.update(machine.run(f"sed -nE 's/^.* [0-9]+[.][0-9]+: ([a-z_]+): .*/\\1/p' {trace}/trace | sort -u"
-                                ).out.split())
+        told = machine.run(f"sed -nE 's/^.* [0-9]+[.][0-9]+: ([a-z_]+): ([^ ]+).*/\\1 \\2/p' {trace}/trace | sort -u")
+        seen.update(tuple(line.split()) for line in told.out.splitlines())
     finally:
         machine.run(f"echo 0 > {trace}/events/{system}/enable; rmdir {trace}")
 
@@ -313,11 +336,15 @@ def test_trace_events(lab):
             assert compute.run(f"dd if={device.path} of=/dev/null bs=4k count=1 iflag=direct", check=False).rc != 0
             device.wait_state("down")
             device.detach("--force")
+            lends.start()
+            rack.attach("compute", lends, None).detach()
+        devices = {word.partition(".")[0] for _, word in client}
+        assert devices == {"rmb0", "rmem0"}, f"events name {devices}"
         for seen, wanted in (
                 (client, {"submit", "send", "wait", "receive", "shrink", "expire", "finish", "channel_state",
                           "device_state"}),
                 (node, {"node_request", "node_decision", "node_drop", "node_session", "node_region"})):
-            missing = {f"rmem_{name}" for name in wanted} - seen
+            missing = {f"rmem_{name}" for name in wanted} - {event for event, _ in seen}
             assert not missing, f"never seen: {missing}"
 
 
@@ -349,7 +376,7 @@ def test_top(lab):
 TESTS = [test_attach_status_detach, test_queue_limits, test_reads_zero_before_written, test_block_sizes,
          test_mixed_with_trim, test_jobs_on_every_cpu, test_discard_frees,
          test_unaligned_discard_spares_neighbours, test_write_zeroes, test_ext4_tree, test_integrity_levels,
-         test_ipv6, test_mtu_1500, test_two_devices, test_remote_page_sizes, test_sessions_come_and_go,
+         test_ipv6, test_addresses, test_mtu_1500, test_two_devices, test_remote_page_sizes, test_sessions_come_and_go,
          test_trace_events, test_top, rmemlab.test_modules_go]
 
 if __name__ == "__main__":

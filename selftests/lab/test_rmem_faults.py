@@ -28,11 +28,11 @@ NETWORKS = {
 }
 # What a bad network must show in: the client's counters, the node's.
 SEEN = {
-    "loss": (("retries", "timeouts"), ("repeated",)),
+    "loss": (("retries", "lost"), ("repeated",)),
     "reordering": ((), ()),  # nobody counts that: see reordered()
     "duplication": (("ignored",), ("repeated",)),
-    "corruption": (("retries", "timeouts"), ()),
-    "everything": (("retries", "timeouts", "ignored"), ("repeated",)),
+    "corruption": (("retries", "lost"), ()),
+    "everything": (("retries", "lost", "ignored"), ("repeated",)),
 }
 
 
@@ -43,7 +43,7 @@ def counted(device, node, at_client, at_node):
     yield
     client, memory = rmemlab.growth(device.counters, before[0]), rmemlab.growth(node.counters, before[1])
     tap.diag("client: " + ", ".join(f"{name} {client[name]}" for name in
-                                    ("sent", "retries", "timeouts", "damaged", "ignored") if name in client))
+                                    ("sent", "retries", "lost", "timeouts", "damaged", "ignored") if name in client))
     tap.diag("node: " + ", ".join(f"{name} {memory[name]}" for name in
                                   ("verified", "repeated", "stale", "damaged", "drop-tag") if name in memory))
     for name in at_client:
@@ -112,7 +112,7 @@ def test_damaged_payload(lab):
     with Rack(lab) as rack:
         node = rack.node("memory", "96M")
         for level, at_client, at_node in (("digest", ("damaged", "retries"), ("damaged",)),
-                                          ("full", ("drop-tag", "timeouts"), ("drop-tag",))):
+                                          ("full", ("drop-tag", "lost"), ("drop-tag",))):
             device = rack.attach("compute", node, "64M", "--integrity", level)
             with counted(device, node, at_client, at_node), \
                     rmemlab.damaged_payload(compute, "eth0"), rmemlab.damaged_payload(memory, "eth0"):
@@ -168,6 +168,7 @@ def block_timeouts(machine):
 
 
 @tap.bound(600)
+@rmemlab.needs("kprobes")
 def test_outage(lab):
     """The link goes down for a minute under three loads: fio, and a program whose memory is swapped, wait, and go
     on as if nothing had been; fio on a device with fail_after fails in time, and so does what comes later."""
@@ -419,6 +420,7 @@ def test_in_use(lab):
         wait_until("its region is gone", lambda: node.status()["regions"] == 0)
 
 
+@rmemlab.needs("memory pressure as machines have it")
 def test_forced_from_under_its_users(lab):
     """--force takes devices from under a file system and from under swap. Their users get errors, and nothing
     is left but what README.md says: such swap stays on the kernel's list, and keeps the module."""
@@ -448,6 +450,7 @@ def test_forced_from_under_its_users(lab):
         compute.kill()
 
 
+@rmemlab.needs("hibernation")
 def test_hibernation_is_refused(lab):
     """An image of this machine could not be woken: what it swapped lies elsewhere."""
     compute = lab["compute"]

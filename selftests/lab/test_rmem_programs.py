@@ -195,13 +195,13 @@ def test_limits_while_silent(lab):
         assert node.status()["regions"] == 0
 
 
-def test_taken_back(lab):
-    """What a program cancels ends though the node is silent, and nothing of it comes later."""
+def cancel_while_silent(lab, command):
+    """Runs rmemio's COMMAND, which cancels while the node is silent and then looks at what came."""
     compute = lab["compute"]
     with Rack(lab) as rack:
         node = rack.node("memory", "64M")
         device = rack.attach("compute", node, None, "--fail-after", "60")
-        program = compute.spawn([rmemlab.rmemio_path(), "cancel", device.path])
+        program = compute.spawn([rmemlab.rmemio_path(), command, device.path])
         program.wait_output("ready")
         with rmemlab.link_down(lab, "rack"):
             program.send(b"go\n")
@@ -211,6 +211,30 @@ def test_taken_back(lab):
         result = program.wait(rmem.ACTION_S)
         assert result.rc == 0, f"{result.out} {result.err}"
         assert node.status()["regions"] == 0
+
+
+def test_taken_back(lab):
+    """What a program cancels ends though the node is silent, and nothing of it comes later."""
+    cancel_while_silent(lab, "cancel")
+
+
+def test_cancel_ends_though_others_ask_again(lab):
+    cancel_while_silent(lab, "crowd")
+
+
+def test_retried_free_is_refused(lab):
+    """A region that isn't there can't be given back, however often the node has to be told."""
+    compute = lab["compute"]
+    with Rack(lab) as rack:
+        device = rack.attach("compute", rack.node("memory", "64M"), None, "--fail-after", "60")
+        program = compute.spawn([rmemlab.rmemio_path(), "bogus", device.path])
+        program.wait_output("ready")
+        retries = device.counters()["retries"]
+        with rmemlab.link_down(lab, "rack"):
+            program.send(b"go\n")
+            rmem.wait_until("it was sent again", lambda: device.counters()["retries"] > retries)
+        result = program.wait(rmem.ACTION_S)
+        assert result.rc == 0, f"{result.out} {result.err}"
 
 
 def lose(machine, node, device):
@@ -365,7 +389,7 @@ def test_wishes_that_are_wrong(lab):
 
 TESTS = [test_device, test_device_without_io_uring, test_device_to_the_daemon, test_udp_to_the_kernels_node,
          test_refusals, test_vectors, test_silent_node, test_killed_while_silent, test_limits_while_silent,
-         test_taken_back, test_restarted_node, test_opened_anew, test_opened_anew_by_many,
+         test_taken_back, test_cancel_ends_though_others_ask_again, test_retried_free_is_refused, test_restarted_node, test_opened_anew, test_opened_anew_by_many,
          test_detached_while_opened_anew, test_node_away_when_opened_anew, test_library_goes_on, test_in_use,
          test_wishes_that_are_wrong, rmemlab.test_modules_go]
 

@@ -46,25 +46,25 @@ private:
     std::thread thread_;
 };
 
-// Between clients and a node: loses, doubles and delays a part of the datagrams, or all, or keeps
-// those back that a test names. Each client is a flow, with a way of its own to the node.
+// A relay between clients and a node: loses, doubles and delays some or all datagrams, or keeps
+// back those that a test names. Each client is a flow, with a socket of its own to the node.
 class Relay {
 public:
     Relay(std::uint16_t to, unsigned trouble_percent);
     ~Relay();
     std::uint16_t port() const { return port_; }
     void cut(bool cut) { cut_ = cut; }
-    // From now on: datagrams with a message of which it's true. NULL: none. What has been kept
-    // stays.
+    // Keeps back, from now on, datagrams with a message for which which() is true; NULL: none.
+    // Datagrams kept before stay.
     using Which = std::function<bool(const rmem_head&)>;
     void keep(Which which);
     std::size_t kept();
-    // Those to the node go there now.
+    // Sends the kept datagrams that go to the node.
     void send_kept();
-    // Received, both ways.
+    // Number of datagrams received, in both directions.
     std::uint64_t datagrams() const { return datagrams_; }
     void count_from_now() { datagrams_ = 0; }
-    // What has happened to a flow's, one way and the other.
+    // Faults done to a flow's datagrams, for each direction.
     struct Trouble {
         std::uint64_t lost = 0, doubled = 0, delayed = 0;
 
@@ -78,7 +78,7 @@ public:
     struct Troubles {
         Trouble to_node, to_client;
     };
-    // Of each flow, in the order in which their clients came.
+    // Faults of each flow, in the order in which the clients came.
     std::vector<Troubles> troubles();
 
 private:
@@ -128,14 +128,14 @@ private:
 // The key of all tests' nodes, as a file.
 const std::string& key_file();
 
-// What remote_open() is given for a node at this port.
+// The target of remote_open() for a node at this port.
 std::string udp_target(std::uint16_t port);
-// And to see the same memory, but not to change it.
+// The target of a read-only view of the same memory.
 std::string view_target(std::uint16_t port);
 
 enum class Kind { embedded, udp, bad_network, given };
 
-// All that need nothing; or what REMORA_TEST_TARGET gives to remote_open(), for a lab's machines.
+// All kinds that need no setup; or the target in REMORA_TEST_TARGET, for a lab's machines.
 std::vector<Kind> kinds();
 
 class Backends : public testing::TestWithParam<Kind> {
@@ -143,13 +143,13 @@ protected:
     Backends();
     ~Backends() override;
 
-    // Another handle; of embedded, to another node.
+    // Opens another handle; of embedded, to another node.
     remote_t* open(std::uint32_t async_max = 0);
     // May other handles be opened to the same memory?
     bool is_shared() const { return GetParam() != Kind::embedded; }
-    // Fewer rounds will do.
+    // Should the test run fewer rounds?
     bool is_slow() const { return GetParam() == Kind::bad_network || GetParam() == Kind::given; }
-    // Fails the test if it can't be. Any thread.
+    // Fails the test on an error. Any thread.
     raddr_t alloc(std::uint64_t bytes, unsigned permission = REMOTE_RW);
 
     std::unique_ptr<TestNode> node;
@@ -158,7 +158,7 @@ protected:
 
 private:
     std::mutex lock_;
-    std::vector<raddr_t> allocated_; // given back to a node that outlives the test
+    std::vector<raddr_t> allocated_; // to be freed if the node outlives the test
 };
 
 std::string kind_name(const testing::TestParamInfo<Kind>& info);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-// Accesses that may be signals.
+// Accesses that may raise SIGBUS.
 #pragma once
 
 #include <csetjmp>
@@ -8,7 +8,7 @@
 
 namespace remora::test {
 
-// While it is there, a signal ends an attempt.
+// While it exists, SIGBUS ends an attempt.
 class SignalTrap {
 public:
     explicit SignalTrap(int signal) : signal_(signal) {
@@ -24,7 +24,7 @@ public:
     SignalTrap(const SignalTrap&) = delete;
     SignalTrap& operator=(const SignalTrap&) = delete;
 
-    // Where the signal says the access was; NULL: there was none.
+    // Address in the signal; NULL: no signal came.
     template <typename Fn>
     void* attempt(Fn fn) {
         address = nullptr;
@@ -41,7 +41,7 @@ private:
     struct sigaction before_ {};
 };
 
-// By a read of it; NULL: there was none.
+// Reads *byte and returns the signal's address; NULL: no signal came.
 inline void* bus_error_at(const volatile std::uint8_t* byte) {
     return SignalTrap(SIGBUS).attempt([&] { static_cast<void>(*byte); });
 }

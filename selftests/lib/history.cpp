@@ -16,7 +16,7 @@ constexpr std::size_t events_max = 128;
 constexpr std::int64_t never = std::numeric_limits<std::int64_t>::max();
 using Done = std::bitset<events_max>;
 
-// ---- what an event makes of a state ----
+// ---- effect of an event on a state ----
 
 bool fits(const Event& event, std::uint64_t value) {
     return event.kind == Event::write || event.kind == Event::nothing || event.found == value;
@@ -100,7 +100,7 @@ private:
     static bool is_later(const Event& event, const Event& other) {
         return event.handle >= 0 && other.handle == event.handle && other.begin > event.end;
     }
-    // One that was given up: from when on it doesn't happen any more, whoever does something.
+    // Of a cancelled event: the time from which on it can't take effect any more.
     std::int64_t settled(const Event& event) const {
         std::int64_t settled = never;
         for (const Event& other : events_) {
@@ -109,7 +109,7 @@ private:
         }
         return settled;
     }
-    // Its handle has done something that it began later.
+    // The event's handle has completed an operation that it started later.
     bool is_past(const Event& event, const Done& done) const {
         for (std::size_t i = 0; i < events_.size(); i++) {
             if (done[i] && is_later(event, events_[i]))

@@ -18,27 +18,27 @@
 
 namespace remora::test {
 
-// Of an integer.
+// An operation on an integer.
 struct Event {
-    enum Kind { read, write, add, cas, nothing }; // nothing: it was about something else
+    enum Kind { read, write, add, cas, nothing }; // nothing: it concerned another integer
 
     Kind kind;
-    std::uint64_t value = 0;         // write, add, cas: the new one
+    std::uint64_t value = 0;         // write, add, cas: the operand
     std::uint64_t compare = 0;       // cas
-    std::uint64_t found = 0;         // read, add, cas: what was there
-    std::int64_t begin = 0, end = 0; // of one clock
-    bool known = true;               // else it was given up
-    int handle = -1;                 // by which; -1: by one that began nothing else
+    std::uint64_t found = 0;         // read, add, cas: the value found
+    std::int64_t begin = 0, end = 0; // times of one clock
+    bool known = true;               // false: cancelled or timed out
+    int handle = -1;                 // the handle; -1: a handle that started nothing else
 };
 
 constexpr std::size_t words_max = 8;
 using Words = std::array<std::uint64_t, words_max>;
 
-// Of several words, read or written as one.
+// An operation that reads or writes several words at once.
 struct WordsEvent {
     bool is_write = false;
     std::size_t first = 0, count = 0;
-    Words value{}; // of those: written, or found
+    Words value{}; // values written or found
     std::int64_t begin = 0, end = 0;
     bool known = true;
     int handle = -1;

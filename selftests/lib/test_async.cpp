@@ -24,7 +24,7 @@ class Async : public Backends {};
 INSTANTIATE_TEST_SUITE_P(Lib, Async, testing::ValuesIn(kinds()), kind_name);
 
 // RAW, WAR and WAW, on bytes few enough that most operations are rivals of some other.
-TEST_P(Async, WhatOverlapsKeepsItsOrder) {
+TEST_P(Async, OverlappingOperationsKeepTheirOrder) {
     constexpr std::size_t bytes = 3000;
     raddr_t a = alloc(bytes);
     std::vector<std::uint8_t> mirror(bytes, 0);
@@ -60,8 +60,8 @@ TEST_P(Async, WhatOverlapsKeepsItsOrder) {
 }
 
 // Two threads write ranges that overlap, a third reads both and more, all by one handle. A call of
-// at most 1 MiB is one operation, so each shows as a whole: what only one of them writes says which
-// of his writes was the last, and where both do there is one of these two.
+// at most 1 MiB is one operation, so each shows as a whole. Bytes that one thread alone writes tell
+// its last write; bytes that both write hold one of the two last writes.
 TEST_P(Async, CallsOfThreadsAreWhole) {
     constexpr std::size_t region = 1 << 20, quarter = 1 << 18, page = 1 << 16;
     struct Range {
@@ -113,7 +113,7 @@ TEST_P(Async, CallsOfThreadsAreWhole) {
             ASSERT_EQ(rread(r, a + test.read.from, &found[test.read.from / 4],
                             test.read.end - test.read.from),
                       0);
-            // Of each what only he writes lies before or behind what both do.
+            // The bytes of one thread alone lie before or behind the bytes of both.
             std::uint32_t one = all_of(test.one.from, test.two.from);
             std::uint32_t both = all_of(test.two.from, std::min(test.one.end, test.two.end));
             std::uint32_t two =
@@ -221,21 +221,21 @@ TEST_P(Async, TwoReleasesAtOnce) {
         thread.join();
 }
 
-TEST_P(Async, FreeWaitsForThoseOnItsRange) {
+TEST_P(Async, FreeWaitsForOperationsOnItsRange) {
     for (int round = 0; round < 20; round++) {
         raddr_t a = alloc(1 << 20);
         std::vector<std::uint8_t> data(300'000, 7);
         rop_t op;
         ASSERT_EQ(rwrite_async(r, a + 1000, data.data(), data.size(), &op), 0);
         EXPECT_EQ(rfree(r, a), 0);
-        EXPECT_EQ(rpoll(r, &op, 1, 0), 0) << "it was freed under it";
+        EXPECT_EQ(rpoll(r, &op, 1, 0), 0) << "freed while a write was in flight";
     }
 }
 
 // Others read and write a region while it's freed, by its handle and by another: what they find was
 // there, or they learn that it's gone; and what they write is nowhere in the region that has its
 // pages next. There are no other pages, but where others may have some, too.
-TEST_P(Async, WhatIsFreedUnderOthersIsNobodyElses) {
+TEST_P(Async, WritesToFreedMemoryNeverReachTheNextRegion) {
     constexpr std::uint64_t pages = 4, all_pages = 512;
     constexpr std::size_t part = 40'000;
     const std::uint64_t page = remote_page_bytes(r);

@@ -27,7 +27,7 @@ protected:
 
 INSTANTIATE_TEST_SUITE_P(Lib, Atomic, testing::ValuesIn(kinds()), kind_name);
 
-TEST_P(Atomic, FindWhatWasThere) {
+TEST_P(Atomic, EachReturnsTheIntegerBeforeIt) {
     raddr_t a = alloc(64);
     EXPECT_EQ(fetch(a, 8, REMOTE_ADD, 5), 0U);
     EXPECT_EQ(fetch(a, 8, REMOTE_ADD, ~0ULL), 5U);
@@ -76,7 +76,7 @@ TEST_P(Atomic, TestAndSet) {
     EXPECT_EQ(rtas(r, a), 0);
 }
 
-TEST_P(Atomic, WhatCantBe) {
+TEST_P(Atomic, RejectsInvalidArguments) {
     raddr_t a = alloc(64), fixed = alloc(64, REMOTE_READ);
     std::uint64_t found = 5, both[2] = {};
     rop_t op;
@@ -112,7 +112,7 @@ TEST_P(Atomic, ManyAtOnce) {
             ASSERT_EQ(rpoll(r, &ops[2 * (i - 99)], 200, forever), 0);
         }
     }
-    // Those that overlap keep their order.
+    // Overlapping operations keep their order.
     for (std::size_t i = 0; i < count; i++)
         ASSERT_EQ(found[i], i);
     std::uint64_t expected = count;

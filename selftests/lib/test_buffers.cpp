@@ -26,7 +26,7 @@ protected:
             byte = static_cast<std::uint8_t>(random());
     }
 
-    // What is at `at` of the buffer goes to the node and comes back to `back` of it.
+    // Writes the buffer's bytes at `at` to the node and reads them back to `back`.
     void go_and_return(std::size_t at, std::size_t back, std::size_t bytes) {
         std::span<std::uint8_t> to = std::span(data).subspan(back, bytes);
         std::vector<std::uint8_t> went(&data[at], &data[at] + bytes);
@@ -55,7 +55,7 @@ TEST_P(Buffers, AreUsedOrNotAlike) {
     go_and_return(100'003, 500'001, 300'000);
 }
 
-// What has many ranges isn't of one buffer, whatever was in its place before.
+// An op of many ranges uses no registered buffer, whichever op had its slot before.
 TEST_P(Buffers, VectorsGoWithout) {
     ASSERT_EQ(remote_register(r, data.data(), buffer_bytes), 0);
     rop_t op;
@@ -92,7 +92,7 @@ TEST_P(Buffers, ManyAtOnce) {
     EXPECT_TRUE(std::equal(data.begin(), data.begin() + buffer_bytes, data.begin() + buffer_bytes));
 }
 
-TEST_P(Buffers, GoneUnderWhatIsUnderWay) {
+TEST_P(Buffers, UnregisteredWhileInFlightOperationsComplete) {
     ASSERT_EQ(remote_register(r, data.data(), data.size()), 0);
     rop_t ops[8];
     for (std::size_t i = 0; i < 8; i++)

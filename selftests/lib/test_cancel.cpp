@@ -60,7 +60,7 @@ TEST_P(Cancel, OneOfMany) {
     }
     constexpr std::size_t chosen = 40;
     int result = cancelled(ops[chosen]);
-    values[chosen] = 0; // it's ours again
+    values[chosen] = 0; // rcancel() gave the buffer back
     ops[chosen].result = result;
     rpoll(r, ops.data(), ops.size(), forever);
     for (std::size_t i = 0; i < ops.size(); i++) {
@@ -96,8 +96,8 @@ TEST_P(Cancel, TwiceOrTooLateOrAStrangersIsHarmless) {
     EXPECT_EQ(rcancel(nullptr, &op), -EINVAL);
 }
 
-// What was written last is there, whatever was cancelled before, and stays.
-TEST_P(Cancel, NothingCancelledComesAfterWhatIsWrittenNext) {
+// The last write is there, whichever writes were cancelled before, and stays.
+TEST_P(Cancel, CancelledWriteNeverOverwritesALaterOne) {
     constexpr std::size_t words = 32;
     raddr_t a = alloc(words * 8);
     std::vector<std::uint64_t> mirror(words, 0);
@@ -122,7 +122,7 @@ TEST_P(Cancel, NothingCancelledComesAfterWhatIsWrittenNext) {
         ASSERT_EQ(value(a + 8 * i), mirror[i]);
 }
 
-// Whoever waits for it learns it, or how it ended before.
+// The polling thread gets -ECANCELED, or the operation's earlier result.
 TEST_P(Cancel, ByAnotherThread) {
     constexpr std::size_t count = 8;
     raddr_t a = alloc(1 << 20);
@@ -170,7 +170,7 @@ TEST_P(Cancel, ATimeoutIsTheThreadsOwn) {
     EXPECT_EQ(rtimeout(0), forever);
 }
 
-// His place in the row is kept, so that it's his as soon as it's given back.
+// A waiter that times out keeps its place in the queue, so it gets the lock on release.
 TEST_P(Cancel, WaitingForALockTakesNoLongerThanItMay) {
     raddr_t lock = alloc(REMOTE_LOCK_BYTES);
     remote_t* other = is_shared() ? open() : r;
@@ -206,7 +206,7 @@ protected:
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Silent);
 INSTANTIATE_TEST_SUITE_P(Lib, Silent, testing::ValuesIn(kinds_that_are_silent()), kind_name);
 
-TEST_P(Silent, TheTimeIsUp) {
+TEST_P(Silent, OperationsEndAtTheTimeLimit) {
     Timeout timeout(50'000);
     std::uint64_t found;
     EXPECT_EQ(rread(r, somewhere, data.data(), 8), -ETIMEDOUT);
@@ -221,7 +221,7 @@ TEST_P(Silent, TheTimeIsUp) {
     EXPECT_EQ(rfence(r), -ETIMEDOUT);
 }
 
-TEST_P(Silent, WhatIsCancelledEnds) {
+TEST_P(Silent, CancelledOperationsEnd) {
     constexpr std::size_t count = 300; // more than a ring has room for
     std::vector<rop_t> ops(count);
     for (rop_t& op : ops)
@@ -236,7 +236,7 @@ TEST_P(Silent, WhatIsCancelledEnds) {
     EXPECT_EQ(rpoll(r, &change, 1, 0), -ECANCELED);
 }
 
-TEST_P(Silent, WhatIsUnderWayDoesntKeepTheHandle) {
+TEST_P(Silent, CloseSucceedsWithOperationsInFlight) {
     rop_t ops[8];
     for (rop_t& op : ops)
         ASSERT_EQ(rwrite_async(r, somewhere, data.data(), data.size(), &op), 0);
@@ -327,8 +327,8 @@ TEST_F(Held, WhileTheNodeIsSilent) {
     EXPECT_EQ(reopened(), 1U);
 }
 
-// What has been executed, and whose answer is on its way, isn't executed once more because a write
-// is given up that has the same session.
+// An executed operation whose answer is in flight isn't executed again when a write of the same
+// session is cancelled.
 class Beside : public Held {
 protected:
     // `other` is about 8 bytes at 0; meanwhile() comes when it has been executed.
@@ -427,9 +427,8 @@ TEST_F(Held, NorToOtherHandles) {
     EXPECT_EQ(rpoll(r, &older, 1, forever), 0);
 }
 
-// That is what a fence is for besides a release, which has nothing to wait for, and says nothing to
-// the node.
-TEST_F(Held, AFenceEndsWhatWasGivenUp) {
+// A fence does this. A release doesn't: it has nothing to wait for and sends nothing to the node.
+TEST_F(Held, FenceEndsCancelledOperations) {
     rop_t op;
     keep(0, 8);
     start_write(0, one, op);
@@ -455,8 +454,8 @@ TEST_F(Held, AFenceIsAnsweredByTheNode) {
     EXPECT_GT(after.received, before.received);
 }
 
-// Two threads': each waits for what the other one began, and for what neither did.
-TEST_F(Held, AReleaseWaitsForWhatAnybodyBegan) {
+// Two threads release: each waits for the other's operations, and for those of a third.
+TEST_F(Held, ReleaseWaitsForOperationsOfAllThreads) {
     rop_t first;
     keep(0, 8);
     start_write(0, one, first);
@@ -488,8 +487,8 @@ TEST_F(Held, AReleaseWaitsForWhatAnybodyBegan) {
     EXPECT_EQ(rpoll(r, &first, 1, 0), 0);
 }
 
-// Three on the same bytes, and the first is cancelled: the others get on, and stay.
-TEST_F(Held, ThoseThatWaitForItInOrderGetOn) {
+// Three writes of the same bytes, the first of which is cancelled: the others are executed.
+TEST_F(Held, CancelLetsOperationsThatWaitInOrderRun) {
     rop_t ops[3];
     keep(0, 8);
     start_write(0, one, ops[0]);
@@ -504,8 +503,8 @@ TEST_F(Held, ThoseThatWaitForItInOrderGetOn) {
     EXPECT_EQ(rpoll(r, ops, 1, 0), -ECANCELED);
 }
 
-// One that waits hasn't left yet, so nothing is given up for it.
-TEST_F(Held, WhatWaitsInOrderWasNeverSent) {
+// An operation that waits in order hasn't been sent, so cancelling it renews no session.
+TEST_F(Held, OperationCancelledWhileItWaitsInOrderIsNeverSent) {
     rop_t ops[3];
     keep(0, 8);
     start_write(0, one, ops[0]);
@@ -530,13 +529,14 @@ TEST_F(Held, ALateAnswerTouchesNoBuffer) {
     EXPECT_EQ(rcancel(r, &op), 0);
     std::fill(buffer.begin(), buffer.end(), 8);
     send_kept();
-    EXPECT_EQ(value(r, 1000), 0U); // those answers were taken in before its own
+    EXPECT_EQ(value(r, 1000),
+              0U); // the answers to the cancelled operation were handled before this one's
     EXPECT_EQ(rpoll(r, &op, 1, 0), -ECANCELED);
     EXPECT_EQ(buffer, std::vector<std::uint8_t>(buffer.size(), 8));
     EXPECT_EQ(reopened(), 0U);
 }
 
-TEST_F(Held, WhoPollsLearnsItWithoutTheNode) {
+TEST_F(Held, CancelEndsAPollWithoutTheNode) {
     rop_t op;
     relay.cut(true);
     start_write(0, one, op);
@@ -595,7 +595,7 @@ TEST_F(Held, APutThatIsCancelledGivesNoSignal) {
 // ---- timeouts ----
 
 // The handle has none.
-TEST_F(Held, EveryCallEndsWhenItsTimeIsUp) {
+TEST_F(Held, EveryCallEndsAtTheTimeLimit) {
     relay.cut(true);
     Timeout timeout(20'000);
     std::uint64_t data[2] = {}, other[2] = {};
@@ -649,7 +649,7 @@ TEST_F(Held, OthersAreLeftAlone) {
     EXPECT_EQ(value(r, 16), 0U);
 }
 
-TEST_F(Held, ACopyOfOneWhoseTimeWasUpDoesNoHarm) {
+TEST_F(Held, LateCopyOfATimedOutWriteIsRefused) {
     rop_t older;
     keep(0, 16);
     start_write(0, one, older);

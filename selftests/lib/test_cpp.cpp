@@ -94,7 +94,7 @@ TEST_F(Cpp, AMappingUnmapsItself) {
     EXPECT_EQ(again->sync().error(), -EINVAL);
 }
 
-TEST_F(Cpp, WhatFailsSaysSo) {
+TEST_F(Cpp, FailuresReturnTheirErrno) {
     EXPECT_EQ(remote::handle::open("nothing:").error(), -EINVAL);
     EXPECT_EQ(handle.alloc(0).error(), -EINVAL);
     EXPECT_EQ(handle.alloc(1 << 30).error(), -ENOSPC);
@@ -273,7 +273,7 @@ TEST(CppNetwork, CoroutinesThatAreCancelledOrLate) {
     relay.cut(false);
 }
 
-TEST_F(Cpp, ACoroutineLearnsWhatFailed) {
+TEST_F(Cpp, FailedOperationReturnsItsErrorToTheCoroutine) {
     remote::loop loop(handle);
     remote::task task = carry(loop, raddr_t{1} << 50, 0, 0);
     loop.run();

@@ -64,7 +64,7 @@ TEST_P(Data, IsZeroAtFirstAndAfterItWasFreed) {
     }
 }
 
-TEST_P(Data, WhatWasFreedIsGone) {
+TEST_P(Data, FreedMemoryIsRefused) {
     raddr_t a = alloc(remote_page_bytes(r));
     EXPECT_EQ(write(a, {1, 2}), 0);
     EXPECT_EQ(rfree(r, a), 0);

@@ -11,7 +11,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 QUICKSTART = ROOT / "libremote/examples/quickstart.c"
 STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
-# What the examples in comments of the headers leave out: functions, what comes before in main(), and after.
+# Text that the examples in the headers' comments leave out: functions, and main() before and after the example.
 FRAMES = {
     "remote.h": [
         ("", "char buffer[5];", "return buffer[0] != 'h';"),
@@ -134,7 +134,7 @@ class Dist(unittest.TestCase):
         run(*compiler, *STRICT, source, *flags(ROOT / "out/lib/pkgconfig"), "-o", program)
         run(program)
 
-    def test_exports_what_the_header_declares(self):
+    def test_exports_are_the_declarations_of_the_header(self):
         symbols = run("nm", "-D", "--defined-only", ROOT / "out/lib/libremote.so").split("\n")
         exported = {line.split()[2].split("@")[0] for line in symbols if " T " in line}
         self.assertEqual(declared(), exported)

@@ -78,7 +78,7 @@ TEST_P(Heap, EmptySlabsGoBack) {
     EXPECT_EQ(rread(r, a, &byte, 1), -EFAULT);
 }
 
-TEST_P(Heap, WhatIsNoAllocation) {
+TEST_P(Heap, FreeOfNoAllocationIsRefused) {
     raddr_t a = alloc(100);
     EXPECT_EQ(rfree(r, a + 16), -EFAULT);
     EXPECT_EQ(rfree(r, a + 128), -EFAULT); // a slot that nobody has

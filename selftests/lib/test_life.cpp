@@ -190,7 +190,7 @@ TEST_P(Life, AChildHasNoUseOfIt) {
     EXPECT_EQ(byte, 3);
 }
 
-TEST(Open, SaysWhatIsWrong) {
+TEST(Open, FailureNamesItsReason) {
     auto why = [](const std::string& target) {
         remote_t* r = nullptr;
         EXPECT_LT(remote_open(&r, target.c_str(), nullptr), 0) << target;
@@ -220,7 +220,7 @@ TEST(Open, SaysWhatIsWrong) {
     remote_close(nullptr);
 }
 
-TEST(Open, WrongKeyOrNobodyThere) {
+TEST(Open, WrongKeyOrNoNodeIsUnreachable) {
     TestNode node;
     std::string file = key_file() + "-other";
     std::ofstream(file) << "000102030405060708090a0b0c0d0e0f\n";
@@ -258,12 +258,12 @@ TEST_F(Network, HandlesOfOneSpaceShareItsMemory) {
     EXPECT_EQ(rread(two, a, back, 6), 0);
     EXPECT_STREQ(back, text);
     EXPECT_EQ(rwrite(two, b, text, 6), -EACCES);
-    remote_close(one); // what it allocated stays
+    remote_close(one); // its allocation stays
     EXPECT_EQ(rread(two, a, back, 6), 0);
     remote_close(two);
 }
 
-// What one owes must not stop the other, whoever polls which.
+// One handle's debts must not stop the other, whichever is polled.
 TEST_F(Network, HandlesDontWaitForEachOther) {
     TestNode node;
     remote_t *busy = open(node.port()), *other = open(node.port(), 2'000'000);
@@ -280,7 +280,7 @@ TEST_F(Network, HandlesDontWaitForEachOther) {
 }
 
 // The answer lies in the socket when the timeout has passed.
-TEST_F(Network, WhatIsHereIsNotLate) {
+TEST_F(Network, AnswerInTheSocketIsNotLate) {
     TestNode node;
     remote_t* r = open(node.port(), 200'000);
     raddr_t a = 0;
@@ -342,7 +342,7 @@ TEST_F(Network, ASilentNodeIsATimeoutAndThenIsThereAgain) {
 }
 
 // Three operations on the same bytes: one under way, two that wait for it.
-TEST_F(Network, ThoseThatWaitForOthersEndToo) {
+TEST_F(Network, OperationsThatWaitInOrderEndToo) {
     auto node = std::make_unique<TestNode>();
     std::uint16_t port = node->port();
     Relay relay(port, 0);
@@ -391,7 +391,7 @@ TEST_F(Network, ARestartedNodeHasLostEverything) {
 }
 
 // More than half of the node's memory: there is room for it again when nobody got it.
-TEST_F(Network, ARegionThatNobodyHasIsGivenBack) {
+TEST_F(Network, UnacknowledgedRegionIsFreed) {
     TestNode node;
     Relay relay(node.port(), 0);
     remote_options options{};
@@ -422,9 +422,8 @@ TEST_F(Network, SessionsComeAndGo) {
     }
 }
 
-// Of processes that are killed one after the other, each with as many sessions as the node has but
-// for a few. What their handles had under way is in nobody's way, and in the end none is left that
-// couldn't be had again.
+// Processes are killed one after the other, each with nearly all sessions of the node. Their
+// operations in flight disturb no other client, and in the end every session can be opened again.
 TEST_F(Network, SessionsOfKilledProcessesAreUsedAgain) {
     constexpr std::uint32_t victims = 10, handles = 100, others = 2,
                             sessions = handles + others + 2;
@@ -480,7 +479,7 @@ TEST_F(Network, SessionsOfKilledProcessesAreUsedAgain) {
             served++;
         }
     });
-    // What had arrived at the node before has been executed, then.
+    // After this the node has executed everything that arrived before.
     auto wait_until_served = [&] {
         for (std::uint64_t until = served + 2; served < until && !HasFailure();)
             std::this_thread::yield();

@@ -17,7 +17,7 @@ namespace {
 
 // ---- the checker itself ----
 
-TEST(History, WhatCouldHaveBeen) {
+TEST(History, LinearizableHistoriesPass) {
     EXPECT_TRUE(is_linearizable(std::vector<Event>{}, 0));
     // A read that overlaps a write finds either.
     for (std::uint64_t found : {0, 1}) {
@@ -33,7 +33,7 @@ TEST(History, WhatCouldHaveBeen) {
     EXPECT_TRUE(is_linearizable({given_up, {Event::read, 0, 0, 0, 100, 101}}, 0));
 }
 
-TEST(History, WhatCouldNotHaveBeen) {
+TEST(History, OtherHistoriesFail) {
     // After a write ended, a read finds what was before.
     EXPECT_FALSE(is_linearizable({{Event::write, 1, 0, 0, 0, 1}, {Event::read, 0, 0, 0, 2, 3}}, 0));
     // New, then old.
@@ -51,24 +51,24 @@ TEST(History, WhatCouldNotHaveBeen) {
     EXPECT_FALSE(is_linearizable({{Event::cas, 1, 0, 0, 0, 10}, {Event::cas, 2, 0, 0, 0, 10}}, 0));
 }
 
-// Each with what is only so because its handle began something later.
-TEST(History, WhatWasGivenUpHasALimit) {
+// Each case holds only because the handle started something later.
+TEST(History, CancelledChangeMayNotFollowALaterOne) {
     Event given_up{Event::write, 7, 0, 0, 0, 10, false, 1};
     Event later{Event::read, 0, 0, 0, 20, 30, true, 1};
     Event old{Event::read, 0, 0, 0, 31, 32}, late{Event::read, 0, 0, 7, 40, 41};
-    // It comes after what succeeded.
+    // The cancelled write takes effect after a later success.
     EXPECT_FALSE(is_linearizable({given_up, later, old, late}, 0));
     given_up.handle = -1;
     EXPECT_TRUE(is_linearizable({given_up, later, old, late}, 0));
     given_up.handle = 1;
     EXPECT_TRUE(is_linearizable({given_up, later, old}, 0));
-    // It comes after what its handle wrote, while that goes on.
+    // The cancelled write takes effect after a later write of its handle, which is still in flight.
     Event written{Event::write, 8, 0, 0, 20, 30, true, 1};
     Event first{Event::read, 0, 0, 8, 22, 23}, then{Event::read, 0, 0, 7, 24, 25};
     EXPECT_FALSE(is_linearizable({given_up, written, first, then}, 0));
     std::swap(first.found, then.found);
     EXPECT_TRUE(is_linearizable({given_up, written, first, then}, 0));
-    // It comes twice.
+    // The cancelled write takes effect twice.
     Event other{Event::write, 9, 0, 0, 12, 13};
     Event before{Event::read, 0, 0, 7, 11, 11}, again{Event::read, 0, 0, 7, 14, 15};
     EXPECT_FALSE(is_linearizable({given_up, before, other, again}, 0));
@@ -324,7 +324,7 @@ std::vector<WordsEvent> Linearizable::race_for_words(int round, std::uint64_t ha
         });
 }
 
-// What those of several words were about one of them.
+// Projects the events of several words onto one of them.
 std::vector<Event> of_word(const std::vector<WordsEvent>& events, std::size_t word) {
     std::vector<Event> about;
     for (const WordsEvent& event : events) {
@@ -359,8 +359,8 @@ TEST_P(Linearizable, Integers) {
         expect_trouble();
 }
 
-// What was given up has happened in time, or never; what it shared a session with, once.
-TEST_P(Linearizable, IntegersWhoseTimeIsUp) {
+// A timed out operation is executed in time or never; others of its session are executed once.
+TEST_P(Linearizable, TimedOutAtomicIsExecutedAtMostOnce) {
     raddr_t a = alloc(8 * 64);
     for (int round = 0; round < rounds(); round++) {
         open_by_round(round);
@@ -384,7 +384,7 @@ TEST_P(Linearizable, EachWordOfARegister) {
 }
 
 // As the integers; but of one handle's some are under way at once.
-TEST_P(Linearizable, WordsWhoseTimeIsUp) {
+TEST_P(Linearizable, TimedOutWriteIsExecutedInTimeOrNever) {
     raddr_t a = alloc(64 * 64);
     for (int round = 0; round < rounds(); round++) {
         open_by_round(round);
@@ -395,7 +395,7 @@ TEST_P(Linearizable, WordsWhoseTimeIsUp) {
     }
 }
 
-// Those of one handle don't pass each other, so each is one.
+// Operations of one handle keep their order, so each counts as one event.
 TEST_P(Linearizable, ARegisterByOneHandle) {
     raddr_t a = alloc(64 * 64);
     for (int round = 0; round < rounds(); round++) {

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Litmus tests of the ordering rules (remote.h): a few steps by each thread, many times, and what
- * they may have seen afterwards. The names are those of the literature on memory models.
+ * Litmus tests of the ordering rules (remote.h): a few steps by each thread, many times, and the
+ * values that they may see. The names are those of the literature on memory models.
  *
- *   read(), write()              synchronous: done when they return, so threads see one order of
- * all begin_read(), begin_write()  asynchronous: in any order, but those that overlap, one of them
- * a change release(), fence()           what began before has ended
+ *   read(), write()              synchronous: complete when they return, so threads see one order
+ *                                of all
+ *   begin_read(), begin_write()  asynchronous: in any order, but overlapping ones, of which one is
+ *                                a change, keep theirs
+ *   release(), fence()           earlier operations have ended
  *
- * What is forbidden fails when it is seen. What is weak, but allowed, is counted and printed: how
- * often it comes is up to the network, and to the processor.
+ * A forbidden outcome fails the test. A weak but allowed outcome is counted and printed: its
+ * frequency depends on the network and the processor.
  */
 #include <algorithm>
 #include <array>
@@ -43,8 +45,8 @@ struct Step {
     Kind kind;
     bool is_async = false;
     unsigned word = 0, words = 0;
-    std::uint64_t value = 0;   // what all words become
-    std::size_t register_ = 0; // where to the first word is read
+    std::uint64_t value = 0;   // new value of all words
+    std::size_t register_ = 0; // destination of the first word
 };
 
 Step read(unsigned word, std::size_t to) {
@@ -66,7 +68,7 @@ Step fence() {
     return {Step::Kind::fence};
 }
 
-// What was read into the registers; then what the words are in the end.
+// Values read into the registers, then the final values of the words.
 using Outcome = std::vector<std::uint64_t>;
 
 struct Case {
@@ -357,7 +359,7 @@ private:
         }
     }
 
-    // What the words are in the end.
+    // Appends the final values of the words.
     void look(const Case& test, raddr_t region, std::vector<Outcome>& outcomes) {
         std::vector<std::uint64_t> words(Place::bytes / 8);
         ASSERT_EQ(rread(r, region, words.data(), Place::bytes), 0);
@@ -369,7 +371,7 @@ private:
     }
 
     static void judge(const Case& test, std::size_t handles, const std::vector<Outcome>& outcomes) {
-        std::uint64_t most = 0; // that was written
+        std::uint64_t most = 0; // largest value written
         for (const auto& steps : test.threads) {
             for (const Step& step : steps)
                 most = std::max(most, step.value);
@@ -403,7 +405,7 @@ TEST_P(Litmus, Buffering) {
 }
 
 // A table whose patterns match nothing would forbid nothing.
-TEST(LitmusTable, PatternsMatchWhatTheyName) {
+TEST(LitmusTable, PatternsMatchTheirOutcomes) {
     EXPECT_TRUE(matches({1, 0, 7, 7}, {{0, 0}, {1, 0}}));
     EXPECT_TRUE(matches({5, 2, 1, 0}, {{any, any, 1}}));
     EXPECT_FALSE(matches({1, 1, 0, 0}, {{0, 0}, {1, 0}}));

@@ -54,7 +54,7 @@ TEST_P(Lock, TakenAndGivenBack) {
     EXPECT_EQ(rlock_extend(r, lock), -EPERM);
 }
 
-TEST_P(Lock, WhatCantBe) {
+TEST_P(Lock, RejectsInvalidArguments) {
     raddr_t lock = alloc(64);
     EXPECT_EQ(rlock(r, lock + 4), -EINVAL);
     EXPECT_EQ(rlock(r, 0), -EINVAL);
@@ -65,7 +65,7 @@ TEST_P(Lock, WhatCantBe) {
     EXPECT_EQ(rlock(r, alloc(64, REMOTE_READ)), -EACCES);
 }
 
-// What a lock protects is read and written without a step that would be one by itself.
+// The protected data is changed by a read and a write, which together aren't atomic.
 TEST_P(Lock, OneHolderAtATime) {
     raddr_t lock = alloc(REMOTE_LOCK_BYTES), sum = alloc(8);
     ASSERT_EQ(rlock_init(r, lock, long_lease_us), 0);
@@ -129,7 +129,7 @@ TEST_P(Lock, ThreadsOfOneHandle) {
     EXPECT_EQ(runlock(r, lock), 0);
 }
 
-// They come one after the other while it is held, and get it in that order.
+// Takers queue while the lock is held, and get it in the order they came.
 TEST_P(Lock, InTheOrderTheyCame) {
     constexpr std::uint32_t takers = 5;
     raddr_t lock = alloc(REMOTE_LOCK_BYTES);
@@ -203,7 +203,7 @@ TEST_P(Lock, KilledHolderIsPassedOver) {
         }
         holder.kill();
         Clock::time_point killed = Clock::now(), before = killed;
-        // It's the killed one's turn, and was when that was asked.
+        // Waits until the killed holder has the turn; before: when that was last asked.
         for (Clock::time_point asked = killed; !word(lock, 4); asked = Clock::now())
             before = asked;
         for (std::jthread& thread : threads)
@@ -246,8 +246,8 @@ TEST_P(Lock, LeaseThatRanOut) {
     EXPECT_EQ(runlock(r, lock), 0);
 }
 
-// Somebody waits for all of it, and the holder has many leases. Where the machine is so busy that
-// extensions come further apart than a lease nothing is shown: then a longer lease is tried.
+// A waiter waits throughout, and the holder extends for many leases. If the machine is so busy that
+// extensions come further apart than a lease, the test shows nothing and tries a longer lease.
 TEST_P(Lock, ExtendedIsHeldForLonger) {
     using Clock = std::chrono::steady_clock;
     bool in_time = false;
@@ -297,7 +297,7 @@ TEST_P(Lock, ExtendedIsHeldForLonger) {
     }
 }
 
-// The ticket of one who gave up waiting is his when he comes again.
+// A handle whose rlock() timed out uses the same ticket in its next rlock().
 TEST(LockRow, PlaceIsKeptAfterAnError) {
     TestNode node;
     Relay relay(node.port(), 0);
@@ -323,7 +323,7 @@ TEST(LockRow, PlaceIsKeptAfterAnError) {
     std::uint32_t next = 0;
     while (next < 2)
         ASSERT_EQ(rread(r, lock + 8, &next, sizeof(next)), 0);
-    // It knows of its ticket when it looks whose turn it is.
+    // The taker knows its ticket once it polls the turn.
     relay.count_from_now();
     while (relay.datagrams() < 4)
         std::this_thread::yield();

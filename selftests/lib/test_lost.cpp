@@ -120,7 +120,7 @@ private:
     }
 };
 
-TEST_F(Lost, EachIsToldOnceAndThenItGoesOn) {
+TEST_F(Lost, EachAllocationIsReportedOnceThenTheHandleWorks) {
     Told given;
     raddr_t small = alloc(100);
     given[small] = 128;
@@ -166,8 +166,8 @@ TEST_F(Lost, UntilAllIsToldEverythingSaysSo) {
     EXPECT_EQ(ralloc(r, 16, REMOTE_RW, &address), 0);
 }
 
-// One that is being freed when the node restarts isn't freed, so it's told.
-TEST_F(Lost, WhatCouldntBeFreedIsTold) {
+// An allocation whose free meets the restart isn't freed, so remote_lost() reports it.
+TEST_F(Lost, AllocationThatWasNotFreedIsReported) {
     raddr_t small = alloc(16), large = alloc(page);
     stop();
     start();
@@ -231,8 +231,8 @@ TEST_F(Lost, TogetherTheyAreToldEachOnce) {
     EXPECT_EQ(all, given);
 }
 
-// Each with a handle of its own, one after the other between restarts, and at once with them.
-TEST_F(Lost, ManyGoOn) {
+// Each thread has a handle; they recover one after the other between restarts, and during them.
+TEST_F(Lost, ManyHandlesRecoverFromRepeatedRestarts) {
     constexpr int count = 4, restarts = 3;
     std::atomic<int> went_on[count]{};
     std::atomic<bool> stopped{false};
@@ -361,8 +361,8 @@ TEST_F(Lost, LocksArentHeldAnyMore) {
     EXPECT_EQ(runlock(r, again), 0);
 }
 
-// They look again and again, and there is something to be seen at the new node.
-TEST_F(Lost, WhoWaitsDoesntWaitAtTheNewNode) {
+// The waiters poll, and the restarted node would show them a value.
+TEST_F(Lost, WaitersEndWithTheRestart) {
     raddr_t a = alloc(page), again = 0;
     raddr_t lock = a, integer = a + 64;
     ASSERT_EQ(rlock(r, lock), 0);
@@ -413,7 +413,7 @@ TEST_F(Lost, AChildMayCloseIt) {
     waitpid(child, &status, 0);
     EXPECT_EQ(status, 0);
     alloc(page);
-    EXPECT_LE(rpoll(r, &op, 1, UINT64_MAX), 0); // it may have ended before the restart
+    EXPECT_LE(rpoll(r, &op, 1, UINT64_MAX), 0); // the operation may have ended before the restart
 }
 
 TEST(LostCpp, RegionsOneByOne) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-// remote_mmap(): remote memory as memory. What it asks of a backend is test_pager.cpp's.
+// remote_mmap(): remote memory as memory. test_pager.cpp tests its requests to a backend.
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
@@ -50,7 +50,7 @@ protected:
         if (other != r)
             remote_close(other);
     }
-    // What anybody else finds there.
+    // The bytes that another handle reads.
     Bytes at_node(raddr_t address, std::size_t bytes) { return read(other, address, bytes); }
 
     remote_t* other; // another handle, if there can be one
@@ -119,7 +119,7 @@ TEST_P(Mapped, ThreadsShareIt) {
     EXPECT_EQ(remote_munmap(r, memory), 0);
 }
 
-TEST_P(Mapped, OthersSeeWhatWasSynced) {
+TEST_P(Mapped, SyncedPagesAreVisibleToOthers) {
     raddr_t a = alloc(64 * page);
     std::uint8_t* memory = map(r, a, 64 * page);
     std::memset(memory, 1, 64 * page);
@@ -133,7 +133,7 @@ TEST_P(Mapped, OthersSeeWhatWasSynced) {
     EXPECT_EQ(remote_munmap(r, memory), 0);
 }
 
-TEST_P(Mapped, WhatHasNoRoomIsWrittenBack) {
+TEST_P(Mapped, EvictedDirtyPagesAreWrittenBack) {
     raddr_t a = alloc(128 * page);
     std::uint8_t* memory = map(r, a, 128 * page, 16 * page);
     std::memset(memory, 1, 128 * page);
@@ -219,7 +219,7 @@ TEST_P(Mapped, ToReadAlone) {
     EXPECT_EQ(remote_munmap(r, memory), 0);
 }
 
-TEST_P(Mapped, WhatMayNotBeWrittenIsTold) {
+TEST_P(Mapped, SyncOfReadOnlyMemoryFails) {
     raddr_t a = alloc(64 * page, REMOTE_READ);
     std::uint8_t* memory = map(r, a, 64 * page);
     memory[3 * page] = 7;

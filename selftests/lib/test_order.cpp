@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "src/order.hpp"
+#include "src/backend/order.hpp"
 
 namespace remora::test {
 

@@ -7,8 +7,8 @@
 
 #include <gtest/gtest.h>
 
-#include "src/page_cache.hpp"
-#include "src/read_ahead.hpp"
+#include "src/mmap/page_cache.hpp"
+#include "src/mmap/read_ahead.hpp"
 
 namespace remora::test {
 
@@ -136,7 +136,7 @@ TEST_P(RandomCache, IsThatOfALookAtEachPage) {
 
 INSTANTIATE_TEST_SUITE_P(Lib, RandomCache, testing::Range(1U, 21U));
 
-TEST(PageCache, WhoCameFirstGoesFirst) {
+TEST(PageCache, EvictsInOrderOfArrival) {
     PageCache cache(100, 10, block, 0);
     for (std::uint64_t page = 50; page < 60; page++)
         bring(cache, page);
@@ -148,7 +148,7 @@ TEST(PageCache, WhoCameFirstGoesFirst) {
     EXPECT_EQ(cache.victim()->number, 70U);
 }
 
-TEST(PageCache, WhoIsWrittenToGetsAnotherRound) {
+TEST(PageCache, UsedPagesSurviveARound) {
     PageCache cache(100, 4, block, 0);
     for (std::uint64_t page = 0; page < 4; page++)
         bring(cache, page);
@@ -160,7 +160,7 @@ TEST(PageCache, WhoIsWrittenToGetsAnotherRound) {
     EXPECT_EQ(cache.victim()->number, 2U);
 }
 
-TEST(PageCache, NobodyMayGo) {
+TEST(PageCache, NoVictimWhileAllPagesAreBusy) {
     PageCache cache(100, 2, block, 0);
     EXPECT_EQ(cache.victim(), nullptr);
     cache.begin_read(1);

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "bus_error.hpp"
-#include "src/mapping.hpp"
+#include "src/mmap/mapping.hpp"
 
 namespace remora::test {
 
@@ -77,7 +77,7 @@ public:
 
     std::vector<std::uint8_t> memory;
     std::atomic<std::size_t> reads{0}, writes{0}, read_bytes{0}, written_bytes{0}, under_way_max{0};
-    // What operations end with; those of one block of 64 KiB, or all.
+    // Results of operations, for one block of 64 KiB or for all.
     static constexpr std::size_t all_blocks = ~std::size_t{0};
     std::atomic<int> read_error{0}, write_error{0};
     std::atomic<std::size_t> failing_block{all_blocks};
@@ -172,7 +172,7 @@ TEST_F(Pager, JumpsReadNoMoreThanTheyTouch) {
     EXPECT_EQ(backend.read_bytes, pages / 2 * page);
 }
 
-TEST_F(Pager, AFailedReadAheadTroublesNobody) {
+TEST_F(Pager, FailedReadAheadHasNoEffect) {
     map(pages, 64);
     backend.failing_block = 3;
     backend.read_error = -EFAULT;
@@ -181,7 +181,7 @@ TEST_F(Pager, AFailedReadAheadTroublesNobody) {
     touch(0, pages);
 }
 
-TEST_F(Pager, WhatCantBeReadIsABusErrorForWhoTouchesIt) {
+TEST_F(Pager, TouchingAnUnreadablePageRaisesSigbus) {
     map(pages, 64);
     backend.failing_block = 3;
     backend.read_error = -EFAULT;
@@ -220,7 +220,7 @@ TEST_F(Pager, NeighboursAreWrittenTogether) {
     EXPECT_EQ(backend.writes, pages / 16) << "nothing was dirty";
 }
 
-TEST_F(Pager, OnlyWhatWasWrittenToAndAskedFor) {
+TEST_F(Pager, SyncWritesOnlyDirtyPagesInItsRange) {
     map(pages, 64);
     touch(0, pages);
     for (std::size_t i : {3, 4, 40, 41, 100})
@@ -249,7 +249,7 @@ TEST_F(Pager, TheCacheIsBounded) {
     EXPECT_EQ(backend.memory, mirror);
 }
 
-// Who goes through dirty pages doesn't pay a round trip for each.
+// A program that goes through dirty pages doesn't wait a round trip for each.
 TEST_F(Pager, RoomIsMadeForSeveral) {
     map(128, 32);
     for (std::size_t i = 0; i < pages; i++)
@@ -258,7 +258,7 @@ TEST_F(Pager, RoomIsMadeForSeveral) {
     EXPECT_LE(backend.writes, pages / 16 + 8);
 }
 
-TEST_F(Pager, WhatCantBeWrittenIsKept) {
+TEST_F(Pager, UnwritablePagesAreKept) {
     map(pages);
     change(7);
     change(100);
@@ -310,8 +310,8 @@ TEST_F(Pager, NoRoomIsABusErrorAndNothingIsLost) {
     }
 }
 
-// As some kernel that is short of memory would, in the middle of a run.
-TEST_F(Pager, WhatCantBePlacedTroublesNobody) {
+// A kernel short of memory may fail to place a page in the middle of a run.
+TEST_F(Pager, FailedPlacementLeavesOtherPagesUsable) {
     map(pages, 64);
     ASSERT_EQ(munmap(mapping->memory() + 22 * page, page), 0);
     touch(0, 22);

@@ -198,7 +198,7 @@ TEST_P(Pieces, ThatMayOnlyBeRead) {
     EXPECT_EQ(bytes[1], 0);
 }
 
-TEST_P(Pieces, WhatCantBe) {
+TEST_P(Pieces, RejectsInvalidArguments) {
     raddr_t a = alloc(100);
     std::uint8_t byte = 0;
     rop_t op;

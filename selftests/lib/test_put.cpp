@@ -100,9 +100,8 @@ TEST_P(Put, DataIsFirstWhereTheyOverlap) {
     }
 }
 
-// By each range that they overlap in, the integer's and the data's, which may be longer than a
-// message.
-TEST_P(Put, WhatOverlapsKeepsItsOrder) {
+// Puts overlap in their integers and in their data, which may be longer than a message.
+TEST_P(Put, OverlappingPutsKeepTheirOrder) {
     constexpr std::size_t bytes = 24'000;
     raddr_t a = alloc(bytes);
     Data mirror(bytes, 0);
@@ -177,7 +176,7 @@ TEST_P(Put, GivesNoSignalWithoutAllTheData) {
     EXPECT_EQ(integer(signal), 1U);
 }
 
-TEST_P(Put, WhatCantBe) {
+TEST_P(Put, RejectsInvalidArguments) {
     raddr_t a = alloc(1 << 16), fixed = alloc(64, REMOTE_READ), nowhere = raddr_t{1} << 50;
     rop_t op;
     Data data(100, 1);
@@ -261,7 +260,7 @@ TEST_P(Put, WaitsThatCantBe) {
     EXPECT_EQ(rwait(nullptr, a, 8, REMOTE_EQ, 0, forever, &found), -EINVAL);
     EXPECT_EQ(rwait(r, raddr_t{1} << 50, 8, REMOTE_EQ, 0, forever, &found), -EFAULT);
     EXPECT_EQ(found, 7U);
-    // Whoever may read may wait.
+    // rwait() needs read permission only.
     EXPECT_EQ(rwait(r, alloc(8, REMOTE_READ), 8, REMOTE_EQ, 0, forever, &found), 0);
     EXPECT_EQ(found, 0U);
 }

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "backend.hpp"
-#include "src/stats.hpp"
+#include "src/backend/stats.hpp"
 
 namespace remora::test {
 
@@ -16,7 +16,7 @@ class Stats : public Backends {};
 
 INSTANTIATE_TEST_SUITE_P(Lib, Stats, testing::ValuesIn(kinds()), kind_name);
 
-TEST_P(Stats, CountWhatWasDone) {
+TEST_P(Stats, CountEndedOperations) {
     raddr_t a = alloc(1 << 20);
     remote_counters before, after;
     ASSERT_EQ(remote_stats(r, &before), 0);
@@ -52,7 +52,7 @@ TEST_P(Stats, CountWhatWasDone) {
     EXPECT_LE(half, remote_percentile_ns(&after.kind[REMOTE_KIND_WRITE], 99));
 }
 
-TEST_P(Stats, WhatCantBe) {
+TEST_P(Stats, RejectsInvalidArguments) {
     remote_counters stats;
     EXPECT_EQ(remote_stats(nullptr, &stats), -EINVAL);
     EXPECT_EQ(remote_stats(r, nullptr), -EINVAL);

@@ -43,7 +43,7 @@ remote_t* open_one(std::uint16_t port) {
     return r;
 }
 
-TEST(Threads, WithoutMemoryDoWhatOthersDo) {
+TEST(Threads, WithoutMemoryOperationsStillSucceed) {
     TestNode node;
     std::thread([&] {
         Poor poor;

@@ -56,7 +56,7 @@ INSTANTIATE_TEST_SUITE_P(Lib, View, testing::Values(0U, 10U), [](const auto& of)
     return std::string(of.param ? "BadNetwork" : "Udp");
 });
 
-TEST_P(View, ShowsWhatIsWritten) {
+TEST_P(View, ShowsWrites) {
     Bytes data(bytes);
     for (std::size_t i = 0; i < data.size(); i++)
         data[i] = static_cast<std::uint8_t>(i * 7 + i / 256);
@@ -77,7 +77,7 @@ TEST_P(View, ShowsWhatIsWritten) {
     EXPECT_EQ(later, data);
 }
 
-TEST_P(View, ShowsWhatIsAllocatedAndFreed) {
+TEST_P(View, ShowsAllocationsAndFrees) {
     raddr_t small = 0, fixed = 0, large = 0;
     ASSERT_EQ(ralloc(writer, 100, REMOTE_RW, &small), 0);
     ASSERT_EQ(ralloc(writer, bytes, REMOTE_READ, &fixed), 0);
@@ -131,7 +131,7 @@ TEST_P(View, ChangesNothing) {
     EXPECT_EQ(found, 5U);
 }
 
-TEST_P(View, IsToldOfWhatIsPut) {
+TEST_P(View, ReaderSeesTheSignalOfAPut) {
     Bytes data(1000, 3);
     std::uint64_t found = 0;
     std::thread putting([&] {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-// A child process that is killed, so that nothing of it is ended or given back. It is forked at
-// once, while nobody is about anything that the child would find half done, and begins when it's
-// told to.
+// A child process that is killed, so that it ends and frees nothing. The constructor forks at once,
+// while no other thread has work half done, and the child waits for the signal to begin.
 #pragma once
 
 #include <csignal>
@@ -19,7 +18,7 @@ namespace remora::test {
 
 class Victim {
 public:
-    // what() is done by the child: true if it went well.
+    // The child runs what(), which returns true on success.
     explicit Victim(const std::function<bool()>& what) {
         int go[2], done[2];
         if (pipe2(go, O_CLOEXEC) || pipe2(done, O_CLOEXEC))
@@ -37,7 +36,7 @@ public:
     Victim& operator=(const Victim&) = delete;
     ~Victim() { kill(); }
 
-    // Until it has done it: whether that went well.
+    // Waits until the child has run what(), and returns its result.
     bool run() {
         char said = 0;
         return write(go_.get(), &said, 1) == 1 && read(done_.get(), &said, 1) == 1 && said;

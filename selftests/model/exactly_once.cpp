@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 // An ATOMIC is executed once and its client learns what it found, or is told that nobody knows.
 //
-//   client (kmod/core/rmem/seq.c)            node (kmod/core/rmem/session.c)
+//   client (kmod/core/rmem/client/seq.c)            node (kmod/core/rmem/node/session.c)
 //   ids, floor; what may have been            executed ids, and what the
 //   executed isn't issued anew                ATOMICs among them found
 //        |                                        ^
@@ -22,7 +22,7 @@
 
 extern "C" {
 #include "core/base/bytes.h"
-#include "core/rmem/seq.h"
+#include "core/rmem/client/seq.h"
 }
 
 namespace {
@@ -116,7 +116,7 @@ struct Ids {
         for (uint32_t i = 0; i < window; i++)
             owner[i] = reinterpret_cast<void*>(uintptr_t(s.owner[i]));
     }
-    // Who waits for the id; -1: nobody.
+    // The op that waits for the id; -1: none.
     int op_of(uint64_t id) const {
         return int(reinterpret_cast<uintptr_t>(rmem_seq_owner(&seq, id))) - 1;
     }
@@ -201,7 +201,7 @@ private:
         s.nonce++;
     }
 
-    // What may have been executed ends, for nobody can tell any more.
+    // Ends the ops that may have been executed: their results can't be learned any more.
     void lose_ids(State& s) const {
         for (int op = 0; op < ops; op++) {
             if (s.op[op] == OUT && s.sent[op] && mutation_ != ISSUED_ANEW) {
@@ -290,7 +290,7 @@ private:
             if (mutation_ == NEVER_LOST ? !s.renews : !m.value || mutation_ == IDS_LOST)
                 lose_ids(next);
         } else {
-            // What was done under the name of before was done.
+            // Accept results under the old name: the node did execute those operations.
             bool before = s.renews && m.session == s.renews && m.type == FOUND;
             if (!before && (s.phase != UP || m.session != s.session))
                 return;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 // A write that its channel gave up does no harm to what another channel writes there later.
 //
-//   device: fence ---- may Y write?         node (kmod/core/rmem/session.c)
+//   device: fence ---- may Y write?         node (kmod/core/rmem/node/session.c)
 //     |           \                          sessions, each client's own
 //   channel X      channel Y                    ^
 //     write 1        write 2                    |
@@ -11,8 +11,8 @@
 // X's write ends in one of two ways: acknowledged, or given up (fail_after). Only then may the
 // device's user write the place again, through Y. A copy of X's write may be on its way, or in the
 // hands of the node; so while X that gave up has its session renewed, the device takes nothing
-// (fence() in kmod/rmem/channel.c). The session has another name then, or, if the node didn't have
-// it any more, is a new one; the copy names the old one.
+// (fence() in kmod/rmem/client/channel.c). The session has another name then, or, if the node
+// didn't have it any more, is a new one; the copy names the old one.
 //
 // A single op that its caller takes back (rmem_client_cancel()) is given up by the same step. With
 // one channel, as libremote has, the place is written again by X itself: that leaves when X has its
@@ -76,7 +76,7 @@ struct State {
     uint8_t generation;
     Slot slot[model::slots];
     uint8_t executing[channels]; // session whose request is being executed; 0: none
-    uint8_t last;                // whose write was executed last, + 1
+    uint8_t last;                // channel whose write was executed last, + 1
     uint8_t evictions, opens;
     uint8_t messages;
     Message message[messages_max];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 // The node's sessions as a model's state holds them, a byte a field, in the hands of the real
-// code (kmod/core/rmem/session.c).
+// code (kmod/core/rmem/node/session.c).
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 extern "C" {
 #include "core/base/bytes.h"
-#include "core/rmem/session.h"
+#include "core/rmem/node/session.h"
 }
 
 namespace model {
@@ -53,7 +53,7 @@ struct Sessions {
             session.used = slot[i].used;
             session.nonce = slot[i].nonce;
             session.client[0] = slot[i].client;
-            session.renewed = slot[i].renewed;
+            session.origin = slot[i].renewed ? RMEM_SESSION_NONE : session.name;
             session.replay_ids = replay ? replay : session.replay_ids;
             for (uint32_t id = 0; id < session.replay_ids; id++)
                 base_store_le64(&session.found[id].value[0], slot[i].found[id]);
@@ -106,7 +106,7 @@ private:
                   session.used,
                   uint8_t(session.nonce),
                   session.client[0],
-                  session.renewed,
+                  rmem_session_is_renewed(&session),
                   {}};
         for (uint32_t id = 0; id < session.replay_ids; id++)
             held.found[id] = uint8_t(base_load_le64(&session.found[id].value[0]));

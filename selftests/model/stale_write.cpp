@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 // A late copy of a finished write does no harm, whatever the network and the node do.
 //
-//   client (kmod/core/rmem/seq.c)            node (kmod/core/rmem/session.c)
+//   client (kmod/core/rmem/client/seq.c)            node (kmod/core/rmem/node/session.c)
 //   ids, floor, sessions opened again         sessions, floors, executed ids
 //        |                                        ^
 //        +---> messages: every one ever sent, <---+
@@ -23,7 +23,7 @@
 #include <string_view>
 
 extern "C" {
-#include "core/rmem/seq.h"
+#include "core/rmem/client/seq.h"
 }
 
 namespace {
@@ -152,7 +152,7 @@ struct Bounds {
     uint8_t ops = 0x3f; // of the program, bits
 };
 
-// What was seen to happen at least once, so that a good result isn't an empty one.
+// Events that must happen at least once, so that a good result isn't an empty one.
 struct Seen {
     uint64_t status[6];
     uint64_t repeated, executed, finished, lost;
@@ -393,7 +393,7 @@ private:
         emit(next, violation, label);
     }
 
-    // What its end tells the client must be so.
+    // The result that the client gets must be true.
     const char* judge_end(const State& s, int op, uint8_t value) const {
         const Op& done = program[op];
         if (done.kind == READ)

@@ -12,6 +12,6 @@ extern "C" {
 #include "core/base/ring.h"
 #include "core/base/siphash.h"
 #include "core/rmem/datagram.h"
-#include "core/rmem/node_call.h"
+#include "core/rmem/node/call.h"
 }
 #pragma GCC diagnostic pop

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What every bench of the project leaves behind: a table to read and out/bench/NAME.json.
+"""The output of every bench: a table to read and out/bench/NAME.json.
 
     {"bench": "rmb", "rows": [{"case": "randread-4k-qd1", "metric": "p50", "unit": "us",
      "better": "lower", "ours": 1.0, "peers": {"nbd": 1.0}}]}
@@ -16,7 +16,7 @@ REPO = pathlib.Path(__file__).resolve().parents[2]
 
 
 class Samples:
-    """Figures of one run: of case and metric, for ours and each peer, one a round."""
+    """Figures of one run: by case and metric, of Remora and each peer, one for each round."""
 
     def __init__(self, bench, ours, floors=()):
         self.bench, self.ours, self.floors = bench, ours, floors
@@ -38,7 +38,7 @@ class Samples:
         return rows
 
     def ratio(self, row):
-        """Ours over the better peer's; a floor, which does nothing, is no peer."""
+        """Remora's figure over the better peer's. A floor, which does nothing, is no peer."""
         peers = [figure for who, figure in row["peers"].items() if who not in self.floors]
         best = (min if row["better"] == "lower" else max)(peers, default=0)
         return row["ours"] / best if best else float("nan")

@@ -11,9 +11,6 @@ constexpr std::array<const char*, counts> names = [] {
         return name[count_wire + verdict];
     };
     auto reason = [&](rmem_node_reason why) -> const char*& { return name[count_reason + why]; };
-    auto type = [&](rmem_type which) -> const char*& {
-        return name[count_type + which - RMEM_OPEN];
-    };
     wire(RMEM_WIRE_GOOD) = "verified";
     wire(RMEM_WIRE_SHORT) = "drop-short";
     wire(RMEM_WIRE_VERSION) = "drop-version";
@@ -34,19 +31,9 @@ constexpr std::array<const char*, counts> names = [] {
     reason(RMEM_NODE_PERM) = "perm";
     reason(RMEM_NODE_BUSY) = "busy";
     reason(RMEM_NODE_NO_MEMORY) = "no-memory";
-    type(RMEM_OPEN) = "open";
-    type(RMEM_CLOSE) = "close";
-    type(RMEM_ALLOC) = "alloc";
-    type(RMEM_FREE) = "free";
-    type(RMEM_READ) = "read";
-    type(RMEM_WRITE) = "write";
-    type(RMEM_DISCARD) = "discard";
-    type(RMEM_ZERO) = "zero";
-    type(RMEM_ATOMIC) = "atomic";
-    type(RMEM_FENCE) = "fence";
-    type(RMEM_PUT) = "put";
-    type(RMEM_READV) = "readv";
-    type(RMEM_WRITEV) = "writev";
+#define TYPE_NAME(type, called, ...) name[count_type + RMEM_##type - RMEM_OPEN] = called;
+    RMEM_TYPES(TYPE_NAME)
+#undef TYPE_NAME
     name[count_read_bytes] = "read-bytes";
     name[count_write_bytes] = "write-bytes";
     name[count_answers] = "answers";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-// What happened to messages, under the names that the kernel's node uses, too.
+// Counters of messages, under the names that the kernel's node uses, too.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 
 namespace remora::daemon {
 
-// What the core has a word for comes first: verdicts, reasons, types.
+// Counters of the core's enums come first: verdicts, reasons, types.
 // Plain numbers, since they are added to.
 inline constexpr unsigned count_wire = 0; // + enum rmem_wire_verdict
 inline constexpr unsigned count_reason = count_wire + RMEM_WIRE_VERDICTS; // + enum rmem_node_reason

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 // remora-node: the memory node as a daemon. SIGTERM and SIGINT end it, SIGUSR1 prints its counters.
-// Exit code 0: ended as told, 1: failed, 2: started wrongly.
+// Exit code 0: ended by a signal, 1: failure, 2: wrong usage.
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -103,7 +103,7 @@ std::list<Served> start(Node& node, const std::vector<Socket>& sockets) {
     return all;
 }
 
-// Something the first thread waits for. ready() is called when fd is readable; false: enough.
+// An event source of the first thread. ready() is called when fd is readable; false: end the loop.
 struct Watch {
     int fd;
     std::function<bool()> ready;

@@ -55,7 +55,7 @@ bool operator==(const Path& a, const Path& b) {
            a.local.ipi6_ifindex == b.local.ipi6_ifindex;
 }
 
-// A request on its way through, and where its answers go.
+// A request in execution, and the destination of its answers.
 struct Node::Request {
     Counters& counters;
     std::uint64_t now_ns;
@@ -82,7 +82,8 @@ void Node::add_view(std::uint32_t id, const Key& key, std::uint32_t base) {
 
 void Node::enter(unsigned int thread) {
     threads_[thread].passes.fetch_add(1, std::memory_order_relaxed);
-    // Pairs with scrub(): whoever isn't seen as entered sees the table without the pages.
+    // Pairs with scrub(): a thread that scrub() doesn't see as entered sees the table without the
+    // pages.
     std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
@@ -286,7 +287,7 @@ void Node::slow(Request& request) {
     request.counters.add(count_reason + answer.reason);
     if (answer.action != RMEM_ACT_REPLY)
         return;
-    // It travels alone, and adding it may send what others could have joined.
+    // The answer travels alone. Adding it may send the open datagram, so no answer may join that.
     request.outbox.open = {};
     Reply& out = request.outbox.add(request.path);
     std::size_t bytes = rmem_wire_payload_bytes(&answer.reply);
@@ -299,8 +300,8 @@ void Node::slow(Request& request) {
 
 // ---- scrubbing ----
 
-// One at a time: whoever comes meanwhile leaves it to the other. Should that one have looked
-// already, the next request sees to it.
+// One thread at a time: a thread that comes meanwhile leaves the work to the other. If that one has
+// looked already, the next request makes up for it.
 bool Node::scrub(unsigned int thread) {
     std::unique_lock scrubbing(scrub_lock_, std::try_to_lock);
     if (!scrubbing)

@@ -4,17 +4,17 @@
  *
  *   datagram -> form -> space known?
  *      |
- *   each message -> tag -> length, digest      nothing is changed before all of them held
+ *   each message -> tag -> length, digest      no change before all of them hold
  *      |
  *      |-- OPEN CLOSE ALLOC FREE FENCE        Host::call()
  *      `-- READ WRITE DISCARD ZERO ATOMIC   slot lock { core decides; copy; executed; answers }
  *          PUT READV WRITEV
  *
- * Answers to a READ refer to the pages themselves. They have to be sent before the thread
- * that got them calls leave(): after that the scrubber may zero a page that was given back.
- * A page that is written between its answer's making and sending gives an answer
- * that fails its digest, and is asked for again; or at level link, the one content or the
- * other, as of two requests under way at once. The short stretches of a READV are copied.
+ * Answers to a READ refer to the pages themselves. A thread must send its answers before it calls
+ * leave(): after that the scrubber may zero a freed page. If a page is written between making and
+ * sending an answer, the answer fails its digest, and the client retransmits the request. At level
+ * link the client gets old or new content, as from concurrent requests. The short stretches of a
+ * READV are copied.
  */
 #pragma once
 
@@ -36,7 +36,7 @@
 
 namespace remora::daemon {
 
-// Where a datagram came from, and the address of ours it came to. IPv4 is mapped into IPv6.
+// A datagram's source, and the local address it came to. IPv4 is mapped into IPv6.
 struct Path {
     sockaddr_in6 peer;
     in6_pktinfo local;
@@ -44,8 +44,7 @@ struct Path {
 
 bool operator==(const Path& a, const Path& b);
 
-// Of a READV's data, what is shorter is copied: that takes less time than telling the network of
-// it.
+// Shorter stretches of a READV's data are copied: that costs less than another iovec.
 inline constexpr std::size_t piece_bytes_least = 512;
 
 // One datagram to be sent: the heads of its messages, then the pieces of data.

@@ -16,7 +16,7 @@ namespace {
 
 constexpr unsigned int threads_max = 64;
 
-// As the user wrote it; the defaults are those of the kernel's node.
+// Options as the user wrote them; the defaults are those of the kernel's node.
 struct Texts {
     std::string memory, page = "64K", port, pool;
     std::string sessions = "1024", regions = "4096", spaces_max = "256", session_idle = "60";
@@ -29,23 +29,24 @@ void declare(CLI::App& program, Texts& texts, Options& options) {
     program.set_version_flag("--version", std::string("remora-node ") + version);
     program.set_config("--config", "", "FILE of options, as NAME = VALUE lines");
     program.add_option("--memory", texts.memory, "SIZE to lend")->required();
-    program.add_option("--page", texts.page, "SIZE of a page, 64K to 4M; 64K");
-    program.add_option("--port", texts.port, "UDP port; 7670");
-    program.add_option("--bind", options.bind, "ADDRESS to serve at; all of this machine");
+    program.add_option("--page", texts.page, "SIZE of a page, 64K to 4M; default 64K");
+    program.add_option("--port", texts.port, "UDP port; default 7670");
+    program.add_option("--bind", options.bind, "ADDRESS to serve at; default all of this machine");
     program.add_option("--pool", texts.pool, "Zeroed PAGES kept ready; a power of two");
-    program.add_option("--sessions", texts.sessions, "At most N sessions; 1024");
-    program.add_option("--regions", texts.regions, "At most N regions; 4096");
-    program.add_option("--spaces", texts.spaces_max, "At most N address spaces; 256");
+    program.add_option("--sessions", texts.sessions, "At most N sessions; default 1024");
+    program.add_option("--regions", texts.regions, "At most N regions; default 4096");
+    program.add_option("--spaces", texts.spaces_max, "At most N address spaces; default 256");
     program.add_option("--session-idle", texts.session_idle,
-                       "SECONDS after which an unused session may make room; 60");
+                       "SECONDS after which an unused session may be evicted; default 60");
     program
         .add_option("--space", texts.spaces, "ID=KEYFILE[,quota=SIZE|,read-only-of=ID]; repeatable")
         ->allow_extra_args(false);
-    program.add_option("--threads", texts.threads, "N threads; 1");
-    program.add_flag("--no-lock", texts.no_lock, "Do without locked memory");
+    program.add_option("--threads", texts.threads, "N threads; default 1");
+    program.add_flag("--no-lock", texts.no_lock, "Don't lock the memory");
     program.add_option("--json-status", options.status_socket,
                        "Unix SOCKET for 'remora node status --socket'");
-    program.add_option("--ready-fd", texts.ready_fd, "Descriptor N gets the port once it serves");
+    program.add_option("--ready-fd", texts.ready_fd,
+                       "Write the port to descriptor N once the node serves");
     program.add_option("--stats-interval", texts.stats_interval,
                        "Print the counters every SECONDS, not at SIGUSR1 only");
 }
@@ -67,7 +68,7 @@ void set_config(const Texts& texts, rmem_node_config& config) {
     std::uint64_t page_bytes = parse_size(texts.page);
     std::uint64_t memory_bytes = parse_size(texts.memory);
     if (!std::has_single_bit(page_bytes) || page_bytes < page_min || page_bytes > page_max)
-        throw Misuse("--page {} is none: write 64K, 128K ... 4M", texts.page);
+        throw Misuse("--page {} is invalid: write 64K, 128K ... 4M", texts.page);
     config.page_shift = static_cast<std::uint32_t>(std::countr_zero(page_bytes));
     config.pages = memory_bytes >> config.page_shift;
     if (!config.pages)
@@ -78,7 +79,7 @@ void set_config(const Texts& texts, rmem_node_config& config) {
     config.pool_pages = texts.pool.empty() ? default_pool_pages(config.pages)
                                            : number(texts.pool, 2, RMEM_NODE_PAGES_MAX, "--pool");
     if (!std::has_single_bit(config.pool_pages))
-        throw Misuse("--pool {} is no power of two: write one, such as {}", texts.pool,
+        throw Misuse("--pool {} is not a power of two: write one, such as {}", texts.pool,
                      std::bit_floor(config.pool_pages));
     config.piece_bytes = RMEM_PIECE_BYTES_MAX;
     config.spaces_max = number(texts.spaces_max, 1, RMEM_SPACES_MAX, "--spaces");

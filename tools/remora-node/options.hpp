@@ -23,8 +23,8 @@ struct Options {
     std::uint32_t stats_interval_ms = 0; // 0: none
 };
 
-// Of the command line and the file it names by --config. Nothing: the program is to exit with
-// *code, for help or its version were asked for. Throws Misuse.
+// Options of the command line and of its --config file. Nothing: the program must exit with *code,
+// for the user asked for help or version. Throws Misuse.
 std::optional<Options> parse_options(int argc, char** argv, int* code);
 
 } // namespace remora::daemon

@@ -64,17 +64,17 @@ void SocketOutbox::lay_out() {
     }
 }
 
-// How many datagrams from that one on make a train.
+// Number of datagrams from that one on that make a train.
 unsigned int SocketOutbox::together_from(unsigned int first) const {
     const Slot& head = slots_[first];
-    Coupling coupling;
-    coupling.add(head.bytes);
+    GsoBatch batch;
+    batch.add(head.bytes);
     std::size_t iovecs = head.vector.size();
     unsigned int count = 1;
     for (; trains_may_go_ && first + count < waiting_; count++) {
         const Slot& next = slots_[first + count];
         iovecs += next.vector.size();
-        if (!coupling.add(next.bytes) || iovecs > IOV_MAX || !(next.path == head.path))
+        if (!batch.add(next.bytes) || iovecs > IOV_MAX || !(next.path == head.path))
             break;
     }
     return count;
@@ -128,9 +128,9 @@ void SocketOutbox::send(unsigned int trains) {
     }
 }
 
-// A datagram that can't be sent is dropped and counted: its asker asks again. But what doesn't go
-// as a train may go without: the way may be too narrow for a datagram in one piece, or its device
-// leaves checksums to us, which then none of its trains may have.
+// A datagram that can't be sent is dropped and counted: its client retransmits. But datagrams that
+// can't go as a train may go one by one: the path's MTU may be too small for one of them, or its
+// device leaves checksums to software, and then can't send trains.
 void SocketOutbox::failed(unsigned int index) {
     Train train = trains_[index];
     if (train.count == 1)

@@ -5,7 +5,7 @@
  *   add() ─> datagrams that wait ─ flush ─> trains ─ sendmmsg() ─> the network cuts them apart
  *
  * An answer leaves from the address its request came to. Answers to reads are sent straight out of
- * the pages; when as many wait as one call takes, they go.
+ * the pages. When a full call's worth waits, all are sent.
  *
  * Trains (support/train.hpp) are of datagrams that follow each other to one client.
  */

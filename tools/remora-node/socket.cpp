@@ -16,7 +16,7 @@ namespace remora::daemon {
 namespace {
 
 constexpr std::size_t control_bytes = CMSG_SPACE(sizeof(in6_pktinfo)) + CMSG_SPACE(sizeof(int));
-// What a burst of writes may pile up; the kernel caps it at net.core.rmem_max unless we are root.
+// Room for a burst of writes. The kernel caps it at net.core.rmem_max unless the daemon is root.
 constexpr int buffer_bytes = 8 << 20;
 
 sockaddr_in6 address_of(const std::string& host, std::uint16_t port) {
@@ -48,7 +48,7 @@ void enlarge(int fd, int force, int name) {
         set(fd, SOL_SOCKET, name, buffer_bytes);
 }
 
-// ECONNREFUSED is about an earlier answer that nobody took.
+// ECONNREFUSED reports an earlier answer that its client's machine refused.
 bool passes(int error) {
     return error == EINTR || error == EAGAIN || error == ECONNREFUSED;
 }
@@ -83,7 +83,7 @@ Socket::Socket(const std::string& host, std::uint16_t port, bool shared)
     port_ = ntohs(address.sin6_port);
 }
 
-// ---- what it receives ----
+// ---- receiving ----
 
 struct Inbox::Slot {
     alignas(64) std::array<std::uint8_t, packet_bytes_max> packet;
@@ -136,8 +136,7 @@ const Path& Inbox::path(unsigned int index) {
         if (each->cmsg_level == SOL_IPV6 && each->cmsg_type == IPV6_PKTINFO)
             std::memcpy(&path.local, CMSG_DATA(each), sizeof(path.local));
     }
-    // The way back is the routing table's to choose, but where the address means nothing without
-    // it.
+    // The routing table chooses the way back, except for an address that needs an interface.
     if (!is_link_local(path.peer.sin6_addr))
         path.local.ipi6_ifindex = 0;
     return path;

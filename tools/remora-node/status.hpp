@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-// The status socket: whoever connects is sent the node's state as JSON.
+// The status socket sends the node's state as JSON to each connection.
 #pragma once
 
 #include <string>
@@ -11,14 +11,14 @@ namespace remora::daemon {
 
 class StatusSocket {
 public:
-    // In place of a socket that nobody listens at any more. Throws Failure.
+    // Replaces a stale socket that has no listener. Throws Failure.
     explicit StatusSocket(std::string path);
     ~StatusSocket();
     StatusSocket(const StatusSocket&) = delete;
     StatusSocket& operator=(const StatusSocket&) = delete;
 
     int fd() const { return fd_.get(); }
-    // Serves one that connected. Never waits: what the socket's buffer doesn't take is cut off.
+    // Serves one connection. Never waits: text beyond the socket's buffer is cut off.
     void answer(const NodeReport& report) const;
 
 private:

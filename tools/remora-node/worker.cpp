@@ -34,12 +34,12 @@ void Worker::run() {
         bool more = node_.scrub(thread_);
         serve(inbox_.receive(fd_, more ? grace_ms : Inbox::forever));
         if (inbox_.error())
-            bear_error();
+            report_error();
     }
 }
 
-// It may last, so it's no reason to keep the processor busy, nor to say so again and again.
-void Worker::bear_error() {
+// The error may last, so pause rather than spin, and print it once.
+void Worker::report_error() {
     if (!told_)
         fmt::print(stderr, "remora-node: warning: nothing can be received: {}\n",
                    std::strerror(inbox_.error()));

@@ -13,7 +13,7 @@ namespace remora::daemon {
 
 class Worker {
 public:
-    // Of that index among the node's threads.
+    // index: of this thread among the node's threads.
     Worker(Node& node, const Socket& socket, unsigned int thread);
     // Until stop(), from another thread, which is final: the socket still queues what comes, and is
     // to be closed.
@@ -22,7 +22,7 @@ public:
 
 private:
     void serve(unsigned int packets);
-    void bear_error();
+    void report_error();
 
     Node& node_;
     int fd_;

@@ -2,9 +2,9 @@
 /*
  * remora attach, detach: /dev/rmbN and /dev/rmemN come and go.
  *
- * The kernel attaches within the system call that sends the request. A signal ends its waiting, and
- * it then undoes what it had begun; if the device was there before the signal was noticed, it
- * is detached here. So an interrupted attach leaves nothing behind.
+ * The kernel attaches within the system call that sends the request. A signal ends the wait, and
+ * the kernel then undoes its work. If the device existed before the kernel noticed the signal, this
+ * program detaches it. So an interrupted attach leaves nothing behind.
  */
 #include <cerrno>
 #include <ctime>
@@ -34,9 +34,10 @@ constexpr std::uint16_t default_port = 7670;
 // ---- addresses ----
 
 struct Address {
-    std::vector<std::uint8_t> bytes; // 4 or 16
+    std::vector<std::uint8_t> bytes; // 4 or 16; or none: the text as it is, for the kernel
     std::uint32_t scope;
     std::string text;
+    std::uint16_t port;
 };
 
 Address address_of(const addrinfo& found, std::uint16_t port) {
@@ -45,15 +46,15 @@ Address address_of(const addrinfo& found, std::uint16_t port) {
         const auto& in = *reinterpret_cast<const sockaddr_in*>(found.ai_addr);
         const auto* bytes = reinterpret_cast<const std::uint8_t*>(&in.sin_addr);
         inet_ntop(AF_INET, bytes, text, sizeof(text));
-        return {{bytes, bytes + 4}, 0, endpoint_text(text, port)};
+        return {{bytes, bytes + 4}, 0, endpoint_text(text, port), port};
     }
     const auto& in6 = *reinterpret_cast<const sockaddr_in6*>(found.ai_addr);
     const auto* bytes = in6.sin6_addr.s6_addr;
     inet_ntop(AF_INET6, bytes, text, sizeof(text));
-    // An IPv4 address in IPv6's clothes is reached by IPv4.
+    // An IPv4-mapped IPv6 address is reached by IPv4.
     if (IN6_IS_ADDR_V4MAPPED(&in6.sin6_addr))
-        return {{bytes + 12, bytes + 16}, 0, endpoint_text(text, port)};
-    return {{bytes, bytes + 16}, in6.sin6_scope_id, endpoint_text(text, port)};
+        return {{bytes + 12, bytes + 16}, 0, endpoint_text(text, port), port};
+    return {{bytes, bytes + 16}, in6.sin6_scope_id, endpoint_text(text, port), port};
 }
 
 std::vector<Address> look_up(const Endpoint& endpoint) {
@@ -78,6 +79,22 @@ std::vector<Address> look_up(const Endpoint& endpoint) {
     return addresses;
 }
 
+// Is text TRANSPORT:ADDRESS? HOST:PORT ends in digits, and an IPv6 address has no letter beyond f.
+bool has_transport(std::string_view text) {
+    auto name = text.substr(0, text.find(':'));
+    auto rest = text.substr(std::min(name.size() + 1, text.size()));
+    return rest.find_first_not_of("0123456789") != rest.npos &&
+           name.find_first_not_of("abcdefghijklmnopqrstuvwxyz") == name.npos &&
+           name.find_first_not_of("abcdef") != name.npos;
+}
+
+// The kernel parses the address behind a transport's name; this program looks up host names.
+std::vector<Address> addresses_of(const std::string& node) {
+    if (has_transport(node))
+        return {{{}, 0, node, 0}};
+    return look_up(parse_endpoint(node, default_port));
+}
+
 // ---- attach ----
 
 struct AttachOptions {
@@ -94,14 +111,14 @@ std::uint64_t disk_bytes(const std::string& size) {
     return bytes;
 }
 
-Request attach_request(const AttachOptions& options, std::uint16_t port) {
+Request attach_request(const AttachOptions& options) {
     static constexpr std::uint64_t u32_max = std::numeric_limits<std::uint32_t>::max();
     auto number = [](const std::string& text, std::uint64_t min, std::string_view what) {
         return static_cast<std::uint32_t>(parse_number(text, min, u32_max, what));
     };
     auto integrity = std::find(integrity_names.begin(), integrity_names.end(), options.integrity);
     if (integrity == integrity_names.end())
-        throw Misuse("integrity '{}' is none: write link, digest or full", options.integrity);
+        throw Misuse("integrity '{}' is unknown: write link, digest or full", options.integrity);
     if (options.programs == options.size.has_value())
         throw Misuse("write --size SIZE for a disk, or --programs; one of them");
 
@@ -109,7 +126,6 @@ Request attach_request(const AttachOptions& options, std::uint16_t port) {
     request.u8(RMEM_A_KIND, options.programs ? RMEM_KIND_PROGRAMS : RMEM_KIND_DISK);
     if (options.size)
         request.u64(RMEM_A_BYTES, disk_bytes(*options.size));
-    request.u16(RMEM_A_PORT, port);
     request.u32(RMEM_A_SPACE, number(options.space, 1, "space id"));
     request.u8(RMEM_A_INTEGRITY, static_cast<std::uint8_t>(integrity - integrity_names.begin()));
     if (options.fail_after)
@@ -135,7 +151,7 @@ void detach(netlink::Family& family, const DeviceName& name, bool force) {
     family.call(std::move(request));
 }
 
-// Whoever looks at new devices (udev) may have it open for a moment; then it is taken by force.
+// udev may have a new device open for a moment, so retry; the last try is by force.
 void detach_unwanted(netlink::Family& family, std::uint32_t index) {
     static constexpr int tries = 20;
     static constexpr timespec pause{0, 50'000'000};
@@ -150,7 +166,7 @@ void detach_unwanted(netlink::Family& family, std::uint32_t index) {
     }
 }
 
-// Is this error one that another address of the same host may not have?
+// May another address of the same host succeed after this error?
 bool of_the_way(int error) {
     return error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH ||
            error == ENETDOWN || error == EHOSTDOWN || error == ECONNREFUSED ||
@@ -158,7 +174,12 @@ bool of_the_way(int error) {
 }
 
 std::uint32_t attach_to(netlink::Family& family, Request request, const Address& address) {
-    request.bytes(RMEM_A_NODE, address.bytes.data(), address.bytes.size());
+    if (address.bytes.empty()) {
+        request.bytes(RMEM_A_ADDRESS, address.text.c_str(), address.text.size() + 1);
+    } else {
+        request.bytes(RMEM_A_NODE, address.bytes.data(), address.bytes.size());
+        request.u16(RMEM_A_PORT, address.port);
+    }
     if (address.scope)
         request.u32(RMEM_A_SCOPE, address.scope);
     auto index = static_cast<std::uint32_t>(
@@ -171,10 +192,9 @@ std::uint32_t attach_to(netlink::Family& family, Request request, const Address&
 }
 
 void attach(const AttachOptions& options) {
-    Endpoint endpoint = parse_endpoint(options.node, default_port);
-    Request request = attach_request(options, endpoint.port);
+    Request request = attach_request(options);
     netlink::Family family = device_family();
-    std::vector<Address> addresses = look_up(endpoint);
+    std::vector<Address> addresses = addresses_of(options.node);
     catch_signals();
     for (const Address& address : addresses) {
         try {
@@ -210,28 +230,33 @@ void detach_named(const std::string& device, bool force) {
 void add_device_commands(CLI::App& program) {
     CLI::App* attach_command = program.add_subcommand("attach", "Make remote memory a device");
     auto options = std::make_shared<AttachOptions>();
-    attach_command->add_option("NODE", options->node, "HOST[:PORT] or [IPV6]:PORT")->required();
+    attach_command
+        ->add_option("NODE", options->node, "HOST[:PORT], [IPV6]:PORT or TRANSPORT:ADDRESS")
+        ->required();
     attach_command->add_option("--size", options->size, "SIZE of a disk, /dev/rmbN");
     attach_command->add_flag("--programs", options->programs,
-                             "The space itself, for programs: /dev/rmemN");
+                             "Device for programs, /dev/rmemN, instead of a disk");
     attach_command->add_option("--key", options->key_file, "Key FILE of the space")->required();
-    attach_command->add_option("--space", options->space, "ID of the address space; 1");
+    attach_command->add_option("--space", options->space, "ID of the address space; default 1");
     attach_command->add_option("--integrity", options->integrity,
-                               "What vouches for data: link, digest or full; digest");
+                               "Protection of data: link, digest or full; default digest");
     attach_command->add_option("--fail-after", options->fail_after,
-                               "SECONDS after which I/O to a silent node fails; else it waits; "
-                               "--programs: 10");
-    attach_command->add_option("--index", options->index, "N of the device; else the first free");
-    attach_command->add_option("--queues", options->queues, "N hardware queues; one per CPU");
-    attach_command->add_option("--timeout", options->timeout, "SECONDS to wait for the node; 5");
+                               "SECONDS after which I/O to a silent node fails; default: it "
+                               "waits; with --programs: 10");
+    attach_command->add_option("--index", options->index,
+                               "N of the device; default the first free one");
+    attach_command->add_option("--queues", options->queues,
+                               "N hardware queues; default one per CPU");
+    attach_command->add_option("--timeout", options->timeout,
+                               "SECONDS to wait for the node; default 5");
     attach_command->callback([options] { attach(*options); });
 
     CLI::App* detach_command = program.add_subcommand("detach", "Remove a device");
     auto device = std::make_shared<std::string>();
     auto force = std::make_shared<bool>(false);
-    detach_command->add_option("DEVICE", *device, "rmb0, /dev/rmem1 or 2, say")->required();
+    detach_command->add_option("DEVICE", *device, "For instance rmb0, /dev/rmem1 or 2")->required();
     detach_command->add_flag("--force", *force,
-                             "Though in use: fail its I/O, wait 2 s for the node at most");
+                             "Even if in use: fail its I/O, wait at most 2 s for the node");
     detach_command->callback([=] { detach_named(*device, *force); });
 }
 

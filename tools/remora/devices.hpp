@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-// What the client module says of its devices.
+// The client module's reports of its devices.
 #pragma once
 
 #include <array>
@@ -30,7 +30,7 @@ netlink::Family device_family();
 
 using Counters = std::vector<std::pair<std::string, std::uint64_t>>;
 
-// How many operations took how long, by the buckets of core/base/times.h, which the kernel's are.
+// Histogram of durations, in the buckets of core/base/times.h, as the kernel's.
 using Times = std::vector<std::uint64_t>;
 
 struct Device {
@@ -43,10 +43,10 @@ struct Device {
     Times times(const std::string& kind) const;
 };
 
-// In the order of their numbers; throws if one was asked for by name and isn't there.
+// In the order of their numbers. Throws if wanted names a device that doesn't exist.
 std::vector<Device> devices(const std::optional<std::string>& wanted);
 
-// 0: there are none.
+// 0: no device.
 std::uint64_t percentile_ns(const Times& times, unsigned percent);
 
 } // namespace remora

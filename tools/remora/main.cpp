@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-// remora: control of the memory node and of the devices. One line on stderr says what went wrong;
-// exit code 0: done, 1: failed, 2: asked for wrongly.
+// remora: control of the memory node and of the devices. An error is one line on stderr.
+// Exit code 0: success, 1: failure, 2: wrong usage.
 #include <cstdio>
 #include <exception>
 

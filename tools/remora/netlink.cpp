@@ -14,8 +14,7 @@ namespace remora::netlink {
 
 namespace {
 
-// Requests of ours are a few hundred bytes; answers and dumps come in what the kernel fills at
-// most.
+// Remora's requests are a few hundred bytes. The kernel fills at most 64 KiB of a dump at once.
 constexpr std::size_t request_bytes_max = 4096;
 constexpr std::size_t answer_bytes_max = 65536;
 
@@ -35,7 +34,7 @@ std::string without_module(const std::string& text) {
     return text;
 }
 
-// What the kernel says about an error, or a success.
+// The kernel's text about an error or a success.
 std::string extended_text(const nlmsghdr* header, const nlmsgerr* error) {
     if (!(header->nlmsg_flags & NLM_F_ACK_TLVS))
         return {};
@@ -59,7 +58,7 @@ std::string extended_text(const nlmsghdr* header, const nlmsgerr* error) {
     throw Refused(number, text);
 }
 
-// It was done, but the kernel may have a word to say about it.
+// Prints the kernel's warning about a successful request, if there is one.
 void warn(const nlmsghdr* header, const nlmsgerr* acknowledgement) {
     std::string text = extended_text(header, acknowledgement);
     if (!text.empty())
@@ -172,7 +171,7 @@ Family::Family(const std::string& name, std::uint8_t version, std::string_view m
     : socket_(mnl_socket_open2(NETLINK_GENERIC, SOCK_CLOEXEC)), version_(version) {
     if (!socket_ || mnl_socket_bind(socket_.get(), 0, MNL_SOCKET_AUTOPID) < 0)
         throw Failure("no generic netlink socket: {}", std::strerror(errno));
-    // Both are niceties: without them an error has errno's text only.
+    // Optional features: without them an error has errno's text only.
     int on = 1;
     mnl_socket_setsockopt(socket_.get(), NETLINK_EXT_ACK, &on, sizeof(on));
     mnl_socket_setsockopt(socket_.get(), NETLINK_CAP_ACK, &on, sizeof(on));
@@ -228,7 +227,7 @@ void Family::send(Request& request, std::uint16_t type, std::uint16_t flags, std
 
 /*
  * Runs until the acknowledgement, or the end of a dump. A request that a signal interrupted in the
- * kernel is answered by nothing at all: once *signalled, what isn't there yet won't come.
+ * kernel gets no answer at all: after *signalled, wait for no further answer.
  */
 void Family::receive(const volatile int* signalled, const std::function<void(Attributes)>& answer) {
     std::vector<char> buffer(answer_bytes_max);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 // Generic netlink, as far as the families of Remora's modules need it: requests, one answer or a
-// dump, and the kernel's own words for what went wrong (extended acknowledgements).
+// dump, and the kernel's error texts (extended acknowledgements).
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace remora::netlink {
 
-// The kernel said no. what() is its text, or errno's.
+// The kernel refused a request. what() is the kernel's text, or errno's.
 class Refused : public Failure {
 public:
     Refused(int error, const std::string& text) : Failure(text), error_(error) {}
@@ -34,7 +34,7 @@ public:
         : Failure("the kernel module {} is not loaded: modprobe {}", module, module) {}
 };
 
-// A signal ended the call before there was an answer; the kernel undid what it had begun.
+// A signal ended the call before its answer; the kernel undid its work.
 class Interrupted : public Failure {
 public:
     Interrupted() : Failure("interrupted") {}

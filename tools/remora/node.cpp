@@ -160,7 +160,7 @@ void add_space_commands(CLI::App& node) {
     CLI::App* space = node.add_subcommand("space", "Remote address spaces of the node");
     space->require_subcommand(1);
 
-    CLI::App* add = space->add_subcommand("add", "Let the holders of a key use a space");
+    CLI::App* add = space->add_subcommand("add", "Let clients that hold the key use a space");
     auto text = std::make_shared<std::string>();
     add->add_option("SPACE", *text, "ID=KEYFILE[,quota=SIZE|,read-only-of=ID]")->required();
     add->callback([text] {
@@ -176,7 +176,7 @@ void add_space_commands(CLI::App& node) {
     del->add_flag("--force", *force, "End its sessions and free its regions first");
     del->callback([=] { space_del(*id, *force); });
 
-    CLI::App* list = space->add_subcommand("list", "The spaces there are");
+    CLI::App* list = space->add_subcommand("list", "List the spaces");
     auto json = std::make_shared<bool>(false);
     list->add_flag("--json", *json);
     list->callback([json] { space_list(*json); });
@@ -186,14 +186,14 @@ void add_start_command(CLI::App& node) {
     CLI::App* start = node.add_subcommand("start", "Lend memory of this machine");
     auto options = std::make_shared<StartOptions>();
     start->add_option("--memory", options->memory, "SIZE to lend")->required();
-    start->add_option("--page", options->page, "SIZE of a page, 64K to 4M; 64K");
-    start->add_option("--port", options->port, "UDP port; 7670");
+    start->add_option("--page", options->page, "SIZE of a page, 64K to 4M; default 64K");
+    start->add_option("--port", options->port, "UDP port; default 7670");
     start->add_option("--pool", options->pool, "Zeroed PAGES kept ready; a power of two");
     start->add_option("--sessions", options->sessions, "At most N sessions");
     start->add_option("--regions", options->regions, "At most N regions");
     start->add_option("--spaces", options->spaces_max, "At most N address spaces");
     start->add_option("--session-idle", options->idle,
-                      "SECONDS after which an unused session may make room");
+                      "SECONDS after which an unused session may be evicted");
     start
         ->add_option("--space", options->spaces,
                      "ID=KEYFILE[,quota=SIZE|,read-only-of=ID]; repeatable")
@@ -207,7 +207,7 @@ void add_node_commands(CLI::App& program) {
     CLI::App* node = program.add_subcommand("node", "The memory node of this machine");
     node->require_subcommand(1);
     add_start_command(*node);
-    node->add_subcommand("stop", "Stop it; all lent memory is gone")->callback(node_stop);
+    node->add_subcommand("stop", "Stop the node; all lent memory is lost")->callback(node_stop);
 
     CLI::App* status = node->add_subcommand("status", "Configuration, usage, counters");
     auto json = std::make_shared<bool>(false);

@@ -47,7 +47,7 @@ NodeReport report_of(const Attributes& answer) {
     return report;
 }
 
-// A daemon writes its status to whoever connects, and closes.
+// A daemon writes its status to each connection, and closes it.
 std::string read_socket(const std::string& path) {
     static constexpr std::size_t bytes_max = 65536;
     static constexpr timeval patience{5, 0};
@@ -85,7 +85,8 @@ NodeReport daemon_report(const std::string& path) {
     try {
         return node_report_parse(nlohmann::ordered_json::parse(read_socket(path)));
     } catch (const nlohmann::json::exception&) {
-        throw Failure("what listens at {} is no memory node: it answers something else", path);
+        throw Failure(
+            "the program that listens at {} is no memory node: its answer is not a status", path);
     }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-// What the memory nodes of this machine say: the kernel's, and a daemon.
+// Reports of this machine's memory nodes: the kernel's, and a daemon's.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace remora {
 netlink::Family node_family();
 
 NodeReport kernel_report();
-// Of the daemon whose status socket that is.
+// The report of the daemon with that status socket.
 NodeReport daemon_report(const std::string& socket);
 
 struct SpaceReport {

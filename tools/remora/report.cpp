@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-// remora status, stats: what the client knows of its devices.
+// remora status, stats: the client's reports of its devices.
 #include <cerrno>
 #include <ctime>
 #include <map>
@@ -91,7 +91,7 @@ std::map<std::string, Counters> read_counters(const std::optional<std::string>& 
     return all;
 }
 
-// What was counted since before; a device attached anew counts from 0.
+// The growth since before; a device attached anew counts from 0.
 Counters increase(const Counters& now, const Counters& before) {
     Counters grown = now;
     for (std::size_t i = 0; i < grown.size() && i < before.size(); i++) {
@@ -101,7 +101,7 @@ Counters increase(const Counters& now, const Counters& before) {
     return grown;
 }
 
-// Until the program is interrupted, or its one device is gone.
+// Runs until a signal, or until the one device is gone.
 [[noreturn]] void print_increases(const std::optional<std::string>& wanted, bool json,
                                   std::uint32_t interval_ms) {
     timespec next;
@@ -137,7 +137,7 @@ void stats(const std::optional<std::string>& device, bool json,
 } // namespace
 
 void add_report_commands(CLI::App& program) {
-    CLI::App* status_command = program.add_subcommand("status", "The devices there are");
+    CLI::App* status_command = program.add_subcommand("status", "List the devices");
     auto json = std::make_shared<bool>(false);
     status_command->add_flag("--json", *json);
     status_command->callback([json] { status(*json); });
@@ -146,9 +146,10 @@ void add_report_commands(CLI::App& program) {
     auto device = std::make_shared<std::optional<std::string>>();
     auto interval = std::make_shared<std::optional<std::string>>();
     auto stats_json = std::make_shared<bool>(false);
-    stats_command->add_option("DEVICE", *device, "rmb0, /dev/rmem1 or 2, say; else all");
-    stats_command->add_flag("--json", *stats_json, "An object; with --interval one a line");
-    stats_command->add_option("--interval", *interval, "Every SECONDS, what was counted since");
+    stats_command->add_option("DEVICE", *device, "For instance rmb0, /dev/rmem1 or 2; default all");
+    stats_command->add_flag("--json", *stats_json,
+                            "Print an object; with --interval one for each line");
+    stats_command->add_option("--interval", *interval, "Print the changes every SECONDS");
     stats_command->callback([=] { stats(*device, *stats_json, *interval); });
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-// For commands that must undo what they began: SIGINT, SIGTERM and SIGHUP are noted, not obeyed.
+// For commands that must undo their work: SIGINT, SIGTERM and SIGHUP are recorded, and don't end
+// them.
 #pragma once
 
 namespace remora {
@@ -7,7 +8,7 @@ namespace remora {
 // The signal that came, 0 if none did.
 extern volatile int signalled;
 
-// From now on. System calls under way end by them.
+// Records signals from now on; they interrupt system calls.
 void catch_signals();
 
 } // namespace remora

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-// Columns as wide as what they hold, two spaces between them.
+// A table whose columns are as wide as their text, two spaces apart.
 #pragma once
 
 #include <cstdint>

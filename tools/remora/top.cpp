@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * remora top: what is lent and used on this machine, and how fast, from two looks a while apart.
+ * remora top: the memory that this machine lends and uses, with rates between two samples.
  *
- * What appears or disappears between them is shown by the next pair.
+ * A device that appears or disappears between two samples is shown with the next pair.
  */
 #include <cerrno>
 #include <chrono>
@@ -39,7 +39,7 @@ struct Look {
     std::map<std::string, Device> devices;
 };
 
-// A module that isn't there has nothing to say.
+// A module that isn't loaded reports nothing.
 template <typename Ask>
 auto if_loaded(Ask ask) -> std::optional<decltype(ask())> {
     try {
@@ -68,7 +68,7 @@ Look look(const std::vector<std::string>& sockets) {
     return now;
 }
 
-// ---- what grew, per second ----
+// ---- growth per second ----
 
 class Rates {
 public:
@@ -84,7 +84,7 @@ public:
     }
     // Messages with one range, and with several.
     double of_both(const std::string& name) const { return of(name) + of(name + "v"); }
-    // Of all counters whose names begin so.
+    // Sum of all counters whose names begin so.
     double of_all(std::string_view prefix) const {
         double sum = 0;
         for (const auto& [name, grown] : grown_)
@@ -111,7 +111,7 @@ std::string rate_text(double rate) {
     return fmt::format("{:.0f}", rate);
 }
 
-// ---- what is shown ----
+// ---- output ----
 
 struct Shown {
     Json nodes = Json::array(), devices = Json::array();
@@ -224,7 +224,7 @@ void print(const Shown& shown, bool is_terminal) {
         throw Failure("can't write to standard output");
 }
 
-// Until it is interrupted; as JSON once.
+// Runs until a signal; with --json once.
 void top(bool json, const std::string& interval, const std::vector<std::string>& sockets) {
     std::uint32_t interval_ms = parse_seconds_ms(interval);
     if (!interval_ms)
@@ -249,12 +249,12 @@ void top(bool json, const std::string& interval, const std::vector<std::string>&
 } // namespace
 
 void add_top_command(CLI::App& program) {
-    CLI::App* command = program.add_subcommand("top", "What is lent and used now, and how fast");
+    CLI::App* command = program.add_subcommand("top", "Show memory lent and used, with rates");
     auto json = std::make_shared<bool>(false);
     auto interval = std::make_shared<std::string>("1");
     auto sockets = std::make_shared<std::vector<std::string>>();
-    command->add_flag("--json", *json, "Once, an object");
-    command->add_option("--interval", *interval, "SECONDS to count; 1");
+    command->add_flag("--json", *json, "Print one sample, as an object");
+    command->add_option("--interval", *interval, "SECONDS to count; default 1");
     command->add_option("--socket", *sockets, "PATH of a remora-node's status socket; repeatable")
         ->allow_extra_args(false);
     command->callback([=] { top(*json, *interval, *sockets); });

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * Byte order and memory: what a freestanding core needs of <endian.h> and
- * <string.h>. Loads and stores go through memcpy, so any alignment will do.
+ * Byte order and memory: the parts of <endian.h> and <string.h> that a
+ * freestanding core needs. Loads and stores go through memcpy, so any alignment will do.
  */
 #ifndef REMORA_BASE_BYTES_H
 #define REMORA_BASE_BYTES_H

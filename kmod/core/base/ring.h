@@ -8,14 +8,14 @@
  *      cell:   ... [ ][x] [x] [x] [x] [x]  [ ] ...      cell of a position: position % cells
  *                   pop                    push
  *
- * A cell's turn says whose it is: position p when the push of p may fill it,
+ * A cell's turn says which call owns it: position p when the push of p may fill it,
  * p + 1 when the pop of p may empty it, p + cells when it is empty for the next round.
  *
  * Invariants:
  *   - a value that was pushed is popped exactly once;
- *   - what the producer did before push() is seen by the consumer after pop();
- *   - push() fails only if cells values are in the ring or in the hands of a push or pop
- *     that hasn't returned: a ring with a cell for every value there is never fails.
+ *   - the consumer sees after pop() everything that the producer did before push();
+ *   - push() fails only if `cells` values are in the ring or in a push or pop that hasn't
+ *     returned. A ring with a cell for every existing value therefore never fails.
  * pop() may find nothing while a push() is under way, though later ones have returned.
  */
 #ifndef REMORA_BASE_RING_H
@@ -34,7 +34,7 @@ struct base_ring_cell {
 struct base_ring {
 	struct base_ring_cell *cell;
 	u32 mask;
-	/* A line each: producers and consumers mustn't take it from one another. */
+	/* One cache line each, so that producers and consumers don't invalidate each other's. */
 	u32 head __attribute__((aligned(64)));
 	u32 tail __attribute__((aligned(64)));
 };
@@ -109,7 +109,7 @@ static inline bool base_ring_pop(struct base_ring *ring, u32 *value)
 	}
 }
 
-/* Values in the ring, at some moment during the call; exact while nobody pushes or pops. */
+/* Values in the ring, at some moment during the call; exact while no push or pop is in progress. */
 static inline u32 base_ring_count(const struct base_ring *ring)
 {
 	u32 popped = __atomic_load_n(&ring->tail, __ATOMIC_RELAXED);

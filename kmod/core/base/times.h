@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * Buckets for times, of which percentiles are read: the first ends at 64 ns; from there on there
- * are four to each power of two, so what is read is right to a fifth. The last has no end.
+ * Buckets of a histogram of durations. The first ends at 64 ns. Further buckets are four to each
+ * power of two, so percentiles are exact to a fifth. The last bucket has no upper bound.
  */
 #ifndef REMORA_BASE_TIMES_H
 #define REMORA_BASE_TIMES_H
@@ -25,7 +25,7 @@ static inline u32 base_times_bucket(u64 ns)
 	return bucket < BASE_TIMES_BUCKETS ? bucket : BASE_TIMES_BUCKETS - 1;
 }
 
-/* All times in the bucket are below that. */
+/* Upper bound of the bucket's durations, exclusive. */
 static inline u64 base_times_bound_ns(u32 bucket)
 {
 	u32 shift = BASE_TIMES_FIRST_SHIFT + (bucket >> BASE_TIMES_PART_BITS);

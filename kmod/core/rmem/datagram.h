@@ -16,14 +16,6 @@
 
 #include "core/rmem/wire.h"
 
-/* May messages of this type share a datagram with others? */
-static inline bool rmem_type_may_share(u8 type)
-{
-	u8 request = type & ~RMEM_RESPONSE;
-
-	return request >= RMEM_READ && request != RMEM_FENCE;
-}
-
 /* ---- out ---- */
 
 /* The messages put into a datagram so far; zero at first. */

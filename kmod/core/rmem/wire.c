@@ -9,90 +9,60 @@ struct anywhere {
 	struct rmem_hdr hdr;
 } __attribute__((packed));
 
-/* Is the payload data, and nothing else? */
+/* Bytes of a payload before its data. The tag covers them at every level. */
+static u32 frame_bytes(const struct rmem_head *head)
+{
+	const struct rmem_type_row *row = &rmem_type_table[head->type & ~RMEM_RESPONSE];
+
+	if (head->status != RMEM_OK)
+		return 0;
+	if (head->type & RMEM_RESPONSE)
+		return row->answer_bytes;
+	return row->request_bytes +
+	       (row->flags & RMEM_TYPE_RANGES ? rmem_wire_ranges_bytes(head) : 0);
+}
+
 static bool carries_data(const struct rmem_head *head)
 {
-	return head->type == RMEM_WRITE ||
-	       ((head->type & RMEM_RESPONSE) && rmem_type_reads(head->type & ~RMEM_RESPONSE) &&
-		head->status == RMEM_OK);
+	return head->type & RMEM_RESPONSE ?
+		       rmem_type_reads(head->type) && head->status == RMEM_OK :
+		       rmem_type_writes(head->type);
 }
 
 u32 rmem_wire_tagged_bytes(const struct rmem_head *head, u32 payload_bytes)
 {
-	u32 ranges_bytes = rmem_wire_ranges_bytes(head);
+	u32 tagged_bytes = frame_bytes(head);
 
-	if (head->integrity == RMEM_FULL)
+	if (head->integrity == RMEM_FULL || rmem_type_flags(head->type) & RMEM_TYPE_TAGGED)
 		return payload_bytes;
-	switch (head->type) {
-	case RMEM_READ:
-	case RMEM_READ | RMEM_RESPONSE:
-	case RMEM_WRITE:
-	case RMEM_WRITE | RMEM_RESPONSE:
-	case RMEM_READV | RMEM_RESPONSE:
-		return 0;
-	case RMEM_WRITEV:
-		return ranges_bytes < payload_bytes ? ranges_bytes : payload_bytes;
-	default:
-		return payload_bytes;
-	}
+	return tagged_bytes < payload_bytes ? tagged_bytes : payload_bytes;
 }
 
 bool rmem_wire_has_digest(const struct rmem_head *head)
 {
-	return head->integrity == RMEM_DIGEST &&
-	       (carries_data(head) || head->type == RMEM_WRITEV);
-}
-
-/* What a header says hasn't verified yet: no sum with it may overflow. */
-static u32 with_data(u32 bytes, u32 data_bytes)
-{
-	return bytes + (data_bytes < RMEM_PIECE_BYTES_MAX ? data_bytes : RMEM_PIECE_BYTES_MAX);
+	return head->integrity == RMEM_DIGEST && carries_data(head) &&
+	       !(rmem_type_flags(head->type) & RMEM_TYPE_TAGGED);
 }
 
 u32 rmem_wire_payload_bytes(const struct rmem_head *head)
 {
-	if (carries_data(head))
-		return head->len;
-	if (head->status != RMEM_OK)
-		return 0;
-	switch (head->type) {
-	case RMEM_OPEN:
-		return sizeof(struct rmem_open);
-	case RMEM_OPEN | RMEM_RESPONSE:
-		return sizeof(struct rmem_opened);
-	case RMEM_ALLOC:
-		return sizeof(struct rmem_alloc);
-	case RMEM_ALLOC | RMEM_RESPONSE:
-	case RMEM_FREE:
-		return sizeof(struct rmem_range);
-	case RMEM_ATOMIC:
-		return sizeof(struct rmem_operands);
-	case RMEM_PUT:
-		return with_data(sizeof(struct rmem_put), head->len);
-	case RMEM_READV:
-		return rmem_wire_ranges_bytes(head);
-	case RMEM_WRITEV:
-		return with_data(rmem_wire_ranges_bytes(head), head->len);
-	case RMEM_ATOMIC | RMEM_RESPONSE:
-	case RMEM_PUT | RMEM_RESPONSE:
-		return sizeof(struct rmem_found);
-	default:
-		return 0;
-	}
+	u32 bytes = frame_bytes(head);
+
+	if (!carries_data(head))
+		return bytes;
+	/* Nothing is verified yet: the sum must not overflow. */
+	return head->len > ~0U - bytes ? ~0U : bytes + head->len;
 }
 
 u32 rmem_wire_work_bytes(const struct rmem_head *head)
 {
-	switch (head->type) {
-	case RMEM_READ:
-	case RMEM_READV:
-		return head->len;
-	case RMEM_DISCARD:
-	case RMEM_ZERO:
-		return head->len / (RMEM_ZERO_BYTES_MAX / RMEM_READ_BYTES_MAX);
-	default:
+	if (head->type & RMEM_RESPONSE)
 		return 0;
-	}
+	if (rmem_type_reads(head->type))
+		return head->len;
+	if (rmem_type_flags(head->type) & RMEM_TYPE_CLEARS)
+		return head->len / (RMEM_ZERO_BYTES_MAX / RMEM_READ_BYTES_MAX);
+	return 0;
 }
 
 static bool op_is_sound(const struct rmem_head *head)
@@ -100,6 +70,12 @@ static bool op_is_sound(const struct rmem_head *head)
 	if (rmem_type_has_ranges(head->type))
 		return head->op && head->op <= RMEM_RANGES_MAX;
 	return rmem_type_is_exactly_once(head->type) == !!head->op;
+}
+
+/* May the request tell how many bytes an answer carries at most? */
+static bool piece_is_told(u8 type)
+{
+	return rmem_type_reads(type) && rmem_type_is_cut(type);
 }
 
 static bool form_is_sound(const struct rmem_head *head, bool response)
@@ -112,7 +88,7 @@ static bool form_is_sound(const struct rmem_head *head, bool response)
 		return false;
 	if (head->type == RMEM_OPEN)
 		return !head->boot;
-	return head->session && head->boot && (head->type == RMEM_READ || !head->piece);
+	return head->session && head->boot && (piece_is_told(head->type) || !head->piece);
 }
 
 enum rmem_wire_verdict rmem_wire_parse(const void *hdr, size_t available_bytes, bool response,

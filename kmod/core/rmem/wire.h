@@ -12,6 +12,7 @@
 
 #include "core/base/siphash.h"
 #include "core/base/types.h"
+#include "core/rmem/types.h"
 #include "remora/rmem.h"
 
 /* A header in the host's byte order. */
@@ -45,35 +46,6 @@ enum rmem_wire_verdict {
 	RMEM_WIRE_DAMAGED,   /* header verified, payload didn't, or has another length */
 	RMEM_WIRE_VERDICTS
 };
-
-/* Is it executed exactly once, its answer telling what was found? Requests and responses. */
-static inline bool rmem_type_is_exactly_once(u8 type)
-{
-	u8 request = type & ~RMEM_RESPONSE;
-
-	return request == RMEM_ATOMIC || request == RMEM_PUT;
-}
-
-/* Is it about as many ranges as its header's op says? Requests and responses. */
-static inline bool rmem_type_has_ranges(u8 type)
-{
-	u8 request = type & ~RMEM_RESPONSE;
-
-	return request == RMEM_READV || request == RMEM_WRITEV;
-}
-
-/* Of requests: does it change nothing, and bring data? */
-static inline bool rmem_type_reads(u8 type)
-{
-	return type == RMEM_READ || type == RMEM_READV;
-}
-
-/* Of requests: is it to change memory, or which there is? */
-static inline bool rmem_type_changes(u8 type)
-{
-	return !rmem_type_reads(type) && type != RMEM_OPEN && type != RMEM_CLOSE &&
-	       type != RMEM_FENCE;
-}
 
 /* Bytes of a READV's or WRITEV's ranges, which its payload begins with. */
 static inline u32 rmem_wire_ranges_bytes(const struct rmem_head *head)

@@ -38,7 +38,7 @@ TEST(ParseSize, Refuses) {
         EXPECT_THROW(parse_size(text), Misuse) << text;
 }
 
-TEST(SizeText, RoundTripsWhatIsEven) {
+TEST(SizeText, RoundTripsEvenSizes) {
     for (std::uint64_t bytes :
          {0ULL, 1ULL, 1023ULL, 1024ULL, 64ULL << 10, 512ULL << 20, 3ULL << 40})
         EXPECT_EQ(parse_size(size_text(bytes)), bytes);
@@ -162,7 +162,7 @@ TEST_F(KeyFiles, WhiteSpaceAroundIsFine) {
     EXPECT_EQ(key_text(key_parse(digits, "test")), "00112233445566778899aabbccddeeff");
 }
 
-TEST_F(KeyFiles, WhatIsNoKeyIsRefusedInOneLine) {
+TEST_F(KeyFiles, InvalidKeyIsRefusedInOneLine) {
     for (const std::string& text :
          {std::string(), digits.substr(1), digits + "0", digits + digits, "x" + digits.substr(1),
           digits.substr(0, 16) + " " + digits.substr(16), std::string(100'000, '0')}) {

@@ -108,7 +108,7 @@ TEST_F(Joined, AnswersOfOneSession) {
     EXPECT_EQ(answers.messages(), (Counts{RMEM_BUNDLE_MAX, 2}));
 }
 
-TEST_F(Joined, NotThoseOfAnotherSession) {
+TEST_F(Joined, AnswersOfAnotherSessionTravelApart) {
     std::uint64_t one = open(1, 8972), two = open(2, 8972);
     Answers answers;
     ask(one, 1, 1, answers);
@@ -126,7 +126,7 @@ TEST_F(Joined, NotWhereTheClientWantsThemAlone) {
     EXPECT_EQ(answers.messages(), (Counts{1, 1, 1}));
 }
 
-TEST_F(Joined, NotToWhoeverUsesTheSessionFromElsewhere) {
+TEST_F(Joined, AnswersToAnotherAddressTravelApart) {
     std::uint64_t session = open(1, 8972);
     Answers answers;
     ask(session, 1, 1, answers);

@@ -122,7 +122,7 @@ TEST_F(Trains, HaveAnEnd) {
     expect_all();
 }
 
-// Whoever receives trains has the same datagrams of them.
+// A receiver of trains gets the same datagrams.
 TEST_F(Trains, AreReceivedAsTheyWent) {
     receive_trains(one_.fd());
     for (std::size_t bytes : {1000, 1000, 1000, 300})
@@ -147,8 +147,8 @@ TEST_F(Trains, NotWhereTheWayIsNarrow) {
     expect_all();
 }
 
-// What can't go is counted, each datagram, and holds up no other.
-TEST_F(Trains, NobodyToGoTo) {
+// Datagrams that can't be sent are counted, and don't delay others.
+TEST_F(Trains, UnsendableDatagramsAreCountedAndDropped) {
     Path nowhere = one_.path();
     nowhere.peer.sin6_port = 0;
     for (int i = 0; i < 3; i++) {

@@ -33,7 +33,7 @@ rmem_node_config config() {
     return config;
 }
 
-// What goes to stderr, as long as this lives.
+// Captures stderr while it exists.
 class Complaints {
 public:
     Complaints() : stderr_(dup(STDERR_FILENO)) {

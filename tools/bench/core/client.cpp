@@ -22,9 +22,9 @@ public:
         config.key = bench::key();
         config.piece_bytes = block_bytes;
         config.seed = 1;
-        rmem_window_init(&window_);
-        rmem_incast_init(&incast_, uint64_t{4} << 20);
-        rmem_client_init(&client_, &config, &window_, &incast_, 0);
+        rmem_base_init(&base_);
+        rmem_incast_init(&incast_, RMEM_IWND_BYTES);
+        rmem_client_init(&client_, &config, &base_, &incast_, 0);
         open();
     }
 
@@ -35,7 +35,8 @@ public:
         op_.addr = 1 << 20;
         op_.len = block_bytes;
         rmem_client_submit(&client_, &op_, now_ns_);
-        if (!rmem_client_next(&client_, now_ns_, &tx))
+        rmem_client_tx none;
+        if (!rmem_client_next(&client_, now_ns_, &tx) || rmem_client_next(&client_, now_ns_, &none))
             return false;
         now_ns_ += round_ns;
         rmem_client_rx rx = receive(tx.head, nullptr);
@@ -72,7 +73,7 @@ private:
 
     uint64_t now_ns_ = 1'000'000;
     rmem_client client_;
-    rmem_window window_;
+    rmem_base base_;
     rmem_incast incast_;
     rmem_op op_{};
 };

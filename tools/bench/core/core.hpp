@@ -10,10 +10,10 @@ extern "C" {
 #include "core/base/bytes.h"
 #include "core/base/crc32c.h"
 #include "core/base/siphash.h"
-#include "core/rmem/client.h"
+#include "core/rmem/client/client.h"
 #include "core/rmem/datagram.h"
-#include "core/rmem/session.h"
-#include "core/rmem/table.h"
+#include "core/rmem/node/session.h"
+#include "core/rmem/node/table.h"
 }
 #pragma GCC diagnostic pop
 

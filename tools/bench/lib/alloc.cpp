@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 // The allocator by itself, after Clio (ASPLOS'22), figure 13: how often it looks for another place
-// because a bucket of the page table has no room, by how full the node is. It needs no page for
-// that, so the node may be a large one.
+// because a bucket of the page table has no room, by how full the node is. The bench needs no
+// pages, so the node may be a large one.
 #include "measure.hpp"
 
 #include <array>
@@ -13,7 +13,7 @@
 #include "node/core.hpp"
 
 extern "C" {
-#include "core/rmem/alloc.h"
+#include "core/rmem/node/alloc.h"
 }
 
 namespace remora::bench {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What the library is to reach, and what it does: a line for each ratio."""
+"""The library's goals and figures: a line for each ratio."""
 
 import re
 
@@ -9,7 +9,7 @@ RETRIES_NEAR_FULL = 60
 
 
 def _goals(rows):
-    """(what, measured, "<=" or ">=", wanted) of each goal that these rows have figures for."""
+    """[(goal, measured, "<=" or ">=", wanted)] of the goals that these rows have figures for."""
     by = {(row["case"], row["metric"]): row for row in rows}
     for (case, metric), row in by.items():
         ours, peers = row["ours"], row["peers"]

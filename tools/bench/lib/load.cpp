@@ -19,7 +19,7 @@ Clock::time_point after(double seconds) {
            std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
-// What the process has had of processors, its threads together.
+// CPU time of the process, all threads together.
 double cpu_seconds(pid_t pid) {
     double ns = 0;
     for (const auto& task :

@@ -40,7 +40,7 @@ struct Load {
     bool write = false;
     double seconds = 1;
     std::uint32_t depth = 64; // pipeline()'s
-    pid_t server = 0;         // whose CPU time it asks for, if anybody's
+    pid_t server = 0;         // process whose CPU time is measured, if any
 };
 
 // One at a time: p50, p99, p99.9.

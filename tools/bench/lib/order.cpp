@@ -9,7 +9,7 @@
 
 #include <deque>
 
-#include "src/order.hpp"
+#include "src/backend/order.hpp"
 
 namespace remora::bench {
 
@@ -20,7 +20,7 @@ constexpr std::uint32_t rounds = 1'000'000;
 
 struct Waits {
     double share; // of all operations
-    double ns;    // that entering and leaving took
+    double ns;    // time of entering and leaving
 };
 
 void begin(lib::Op& op, Random& random, const OrderLoad& load, std::uint64_t granule) {

@@ -10,7 +10,7 @@
 
 namespace remora::bench {
 
-// What a burst begins with: of how many bytes it is itself, and of how many the answer.
+// The head of a burst: its own size and the answer's size in bytes.
 struct Ping {
     std::uint32_t there, back;
 };

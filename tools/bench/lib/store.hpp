@@ -16,7 +16,7 @@ namespace remora::bench {
 
 inline constexpr std::uint32_t objects = 1024;
 
-// What the objects hold; the number comes first, so that the answer to another request is noticed.
+// Content of the objects. The number comes first, so that the answer to another request is noticed.
 class Values {
 public:
     explicit Values(std::uint32_t bytes) : bytes_(bytes), data_(std::size_t{objects} * bytes) {

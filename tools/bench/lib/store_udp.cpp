@@ -36,7 +36,7 @@ public:
     void write_all(std::span<const std::uint32_t> list) override { ping(of(list), small_bytes); }
 
 private:
-    // What carries no data is as long as the smallest object.
+    // A message without data is as long as the smallest object.
     static constexpr std::uint32_t small_bytes = 16;
     static constexpr int patience_s = 1;
 

@@ -33,6 +33,7 @@
 #include <sys/signalfd.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -73,7 +74,7 @@ struct Process {
 
 class Agent {
 public:
-    explicit Agent(int port) : port_(port) {}
+    Agent(int port, bool serial) : port_(port), serial_(serial) {}
     void serve();
 
 private:
@@ -88,6 +89,7 @@ private:
     void reap();
 
     int port_;
+    bool serial_;
     std::string received_;
     std::map<uint32_t, std::unique_ptr<Process>> processes_;
 };
@@ -300,6 +302,10 @@ bool Agent::receive() {
     if (n == 0)
         return false;
     received_.append(buffer, n);
+    if (serial_) {
+        uint32_t taken = n;
+        send(Type::taken, 0, &taken, sizeof(taken));
+    }
     size_t at = 0;
     while (received_.size() - at >= sizeof(Header)) {
         Header header;
@@ -374,6 +380,16 @@ int open_port() {
     return fd;
 }
 
+int open_serial_port() {
+    int fd = open("/dev/ttyS0", O_RDWR | O_NOCTTY | O_CLOEXEC);
+    struct termios raw;
+
+    if (fd < 0 || tcgetattr(fd, &raw) != 0)
+        return -1;
+    cfmakeraw(&raw);
+    return tcsetattr(fd, TCSANOW, &raw) == 0 ? fd : -1;
+}
+
 int run_and_wait(const std::string& script) {
     int status = -1;
     pid_t pid = fork();
@@ -387,8 +403,8 @@ int run_and_wait(const std::string& script) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-void serve(int port) {
-    Agent(port).serve();
+void serve(int port, bool serial) {
+    Agent(port, serial).serve();
 }
 
 } // namespace lab

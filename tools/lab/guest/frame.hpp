@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //
-// The lab's command channel, as it crosses one virtio-serial port in both directions.
+// The lab's command channel, as it crosses one virtio-serial port, or a serial line, in both
+// directions.
 //
 //     | length (u32) | id (u32) | type (u8) | zero (3) | payload, `length` bytes | little-endian
 //
@@ -19,11 +20,13 @@ enum class Type : uint8_t {
     signal = 3, // u32 signal number, for the process group
     resize = 4, // u16 rows, u16 columns of the terminal
     // guest to host
-    hello = 64,   // id 0: the guest is ready; text: its uname -r
-    output = 65,  // bytes from standard output (or the terminal)
-    error = 66,   // bytes from standard error
-    exited = 67,  // i32: exit status, or 128 + signal
-    consumed = 68 // u32: bytes of input passed on; the host has at most input_window unconsumed
+    hello = 64,    // id 0: the guest is ready; text: its uname -r
+    output = 65,   // bytes from standard output (or the terminal)
+    error = 66,    // bytes from standard error
+    exited = 67,   // i32: exit status, or 128 + signal
+    consumed = 68, // u32: bytes of input passed on; the host has at most input_window unconsumed
+    taken =
+        69 // id 0; u32: bytes read from a serial line; the host has at most serial_window untaken
 };
 
 struct Header {
@@ -43,6 +46,9 @@ static_assert(sizeof(Start) == 4);
 
 constexpr uint32_t payload_max = 64 * 1024;
 constexpr uint32_t input_window = 256 * 1024;
+// Fewer than the 4096 bytes a terminal holds: User Mode Linux has an input that was full once stay
+// silent for ever.
+constexpr uint32_t serial_window = 3 * 1024;
 constexpr unsigned processes_max = 64;
 constexpr char port_name[] = "org.remora.lab";
 

@@ -4,7 +4,7 @@
 // agent:
 //
 //     initramfs: /init /lab.conf /setup.sh *.ko
-//         |  load the modules, mount the host's root (9p, read-only) on /host
+//         |  load the modules, mount the host's root (9p or hostfs, read-only) on /host
 //         v
 //     overlay on /new:  upper = tmpfs (lost at power off)
 //                       lower = guest tools : the host's root
@@ -15,9 +15,12 @@
 // lab.conf is lines of `word argument...`, written by tools/lab/remoralab/initramfs.py:
 //
 //     module FILE              insert /FILE of the initramfs
-//     lower TAG                9p share to lie over the host's root (a directory within that root
-//     cannot:
-//                              overlayfs refuses layers that contain each other)
+//     native                   this is a User Mode Linux: shares are hostfs, and the port is a
+//     serial
+//                              line
+//     lower NAME PATH          share of a directory, to lie over the host's root (of which it
+//     cannot
+//                              be part: overlayfs refuses layers that contain each other)
 //     modules PATH             directory of the host to appear as /lib/modules/RELEASE
 //     keep PATH                directory of the host to show even though a tmpfs covers its parent
 #include "agent.hpp"
@@ -40,6 +43,7 @@
 #include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -70,7 +74,8 @@ void mount_on(const char* type, const char* source, const std::string& target,
 
 struct Config {
     std::vector<std::string> modules;
-    std::vector<std::string> lower;
+    bool native = false;
+    std::vector<std::pair<std::string, std::string>> lower; // name, path
     std::vector<std::string> keep;
     std::string module_tree;
     std::string setup;
@@ -97,8 +102,11 @@ Config read_config() {
 
         if (word == "module")
             config.modules.push_back(argument);
+        else if (word == "native")
+            config.native = true;
         else if (word == "lower")
-            config.lower.push_back(argument);
+            config.lower.emplace_back(argument.substr(0, argument.find(' ')),
+                                      argument.substr(argument.find(' ') + 1));
         else if (word == "keep")
             config.keep.push_back(argument);
         else if (word == "modules")
@@ -124,8 +132,8 @@ void overlay(const Config& config, const std::string& path, const std::string& t
     std::string lower;
 
     if (path == "/")
-        for (const std::string& tag : config.lower)
-            lower += "/layers/" + tag + ":";
+        for (const auto& [name, _] : config.lower)
+            lower += "/layers/" + name + ":";
     lower += "/host" + path;
     make_directories(own + "/upper");
     make_directories(own + "/work");
@@ -133,17 +141,22 @@ void overlay(const Config& config, const std::string& path, const std::string& t
              "lowerdir=" + lower + ",upperdir=" + own + "/upper,workdir=" + own + "/work");
 }
 
-void mount_share(const std::string& tag, const std::string& target) {
-    mount_on("9p", tag.c_str(), target,
-             "trans=virtio,version=9p2000.L,msize=262144,cache=loose,access=any", MS_RDONLY);
+// A directory of the host's: `path`, which 9p knows as `name`.
+void mount_share(const Config& config, const std::string& name, const std::string& path,
+                 const std::string& target) {
+    if (config.native)
+        mount_on("hostfs", name.c_str(), target, path, MS_RDONLY);
+    else
+        mount_on("9p", name.c_str(), target,
+                 "trans=virtio,version=9p2000.L,msize=262144,cache=loose,access=any", MS_RDONLY);
 }
 
 void build_root(const Config& config) {
     struct utsname name;
 
-    mount_share("host", "/host");
-    for (const std::string& tag : config.lower)
-        mount_share(tag, "/layers/" + tag);
+    mount_share(config, "host", "/", "/host");
+    for (const auto& [share, path] : config.lower)
+        mount_share(config, share, path, "/layers/" + share);
     mount_on("tmpfs", "lab", "/writable", "mode=0755");
     overlay(config, "/", "/new");
     for (const char* covered : {"/run", "/tmp"})
@@ -220,9 +233,9 @@ int main() {
     Config config = read_config();
     for (const std::string& name : config.modules)
         load_module(name);
-    int port = lab::open_port();
+    int port = config.native ? lab::open_serial_port() : lab::open_port();
     if (port < 0)
-        die("the lab's virtio-serial port");
+        die("the lab's port");
     build_root(config);
     enter_root();
     furnish();
@@ -243,6 +256,6 @@ int main() {
     // Booting was quiet (loglevel=5); from here on tests may wait for what a module says at
     // KERN_INFO.
     klogctl(8 /* SYSLOG_ACTION_CONSOLE_LEVEL */, nullptr, 7);
-    lab::serve(port);
-    die("the lab's virtio-serial port closed");
+    lab::serve(port, config.native);
+    die("the lab's port closed");
 }

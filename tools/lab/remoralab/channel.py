@@ -16,8 +16,9 @@ from .say import LabError
 HEADER = struct.Struct("<IIB3x")
 PAYLOAD_MAX = 64 * 1024
 INPUT_WINDOW = 256 * 1024
+SERIAL_WINDOW = 3 * 1024
 RUN, INPUT, SIGNAL, RESIZE = 1, 2, 3, 4
-HELLO, OUTPUT, ERROR, EXITED, CONSUMED = 64, 65, 66, 67, 68
+HELLO, OUTPUT, ERROR, EXITED, CONSUMED, TAKEN = 64, 65, 66, 67, 68, 69
 
 # What a killed process, or an answering agent under load, is given before the machine counts as hung.
 GRACE_S = 20
@@ -189,10 +190,12 @@ class Process:
 class Channel(asyncio.Protocol):
     """The frames of one machine's port. Methods of asyncio.Protocol run on the pump."""
 
-    def __init__(self, pump, name, sock):
+    def __init__(self, pump, name, sock, serial=False):
         self.pump, self.name = pump, name
         self.hello = None
         self._received = bytearray()
+        self._serial = serial
+        self._unsent, self._untaken = bytearray(), 0  # of a serial line
         self._processes = {}
         self._next_id = 1
         self.closed = False
@@ -217,6 +220,10 @@ class Channel(asyncio.Protocol):
                 self.hello = payload.decode()
                 self._changed.notify_all()
                 return
+            if kind == TAKEN:
+                self._untaken -= struct.unpack("<I", payload)[0]
+                self._write(b"")
+                return
             process = self._processes.get(ident)
             if kind == EXITED:
                 self._processes.pop(ident, None)
@@ -238,7 +245,17 @@ class Channel(asyncio.Protocol):
             return self.hello is not None
 
     def send(self, kind, ident, payload):
-        self.pump.soon(self._transport.write, HEADER.pack(len(payload), ident, kind) + payload)
+        self.pump.soon(self._write, HEADER.pack(len(payload), ident, kind) + payload)
+
+    def _write(self, data):
+        """On the pump. A serial line gets no more than its window has room for."""
+        if self._serial:
+            self._unsent += data
+            data = bytes(self._unsent[:SERIAL_WINDOW - self._untaken])
+            del self._unsent[:len(data)]
+            self._untaken += len(data)
+        if data:
+            self._transport.write(data)
 
     def start(self, words, terminal=None, on_output=None):
         """Starts a command; `terminal` is (rows, columns), or None for pipes."""

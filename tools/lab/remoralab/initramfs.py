@@ -67,10 +67,12 @@ def archive(files):
 
 def setup_script(topology, machine):
     """Names and addresses, set once the guest's root is there."""
+    own = "vec" if kernel.is_uml(machine.kernel) else "eth"
     quoted_hosts = shlex.quote(topology.hosts(machine.name))
     lines = ["set -e", f"hostname {machine.name}", f"printf %s {quoted_hosts} > /etc/hosts",
              f"echo {machine.name} > /etc/hostname", "ip -batch - <<'END'", "link set lo up"]
     for index, link in enumerate(topology.links_of(machine.name)):
+        lines += [f"link set {own}{index} name eth{index}"] if own != "eth" else []
         for address in link.addresses[machine.name]:
             nodad = " nodad" if address.version == 6 else ""
             lines.append(f"addr add {address} dev eth{index}{nodad}")
@@ -79,11 +81,12 @@ def setup_script(topology, machine):
 
 
 def build(topology, machine, layers):
-    """The initramfs of one machine; `layers` are tags of the 9p shares that lie over the host's root."""
+    """The initramfs of one machine; `layers` are the shares that lie over the host's root, {name: directory}."""
     modules = boot_modules(machine.kernel)
     tree = kernel.path(machine.kernel).resolve() / "root" / "lib" / "modules" / kernel.release(machine.kernel)
     conf = [f"module {name}" for name, _ in modules]
-    conf += [f"lower {layer}" for layer in layers]
+    conf += ["native"] if kernel.is_uml(machine.kernel) else []
+    conf += [f"lower {name} {path}" for name, path in layers.items()]
     conf.append(f"modules {tree}")
     for kept in (cache.REPO, cache.root()):
         if str(kept).startswith(("/tmp/", "/run/")):

@@ -9,13 +9,16 @@
         root/        lib/modules/RELEASE (with depmod's files), and for stock kernels usr/src
         kdir         KDIR for building modules: headers, or the build directory
 
-6.1 and 6.12 are Debian's own; debug is built here from linux-source-6.12 with the sanitizers on.
+6.1 and 6.12 are Debian's own; the others are built here from linux-source-6.12: debug with the sanitizers
+on, uml as a program of the host (arch/um), uml-debug as both. User Mode Linux has no vmlinuz; vmlinux is the program.
 Debian's cloud flavour has no 9p, from which the guests live, so the generic flavour it is.
 """
 
+import dataclasses
 import functools
 import hashlib
 import os
+import pathlib
 import platform
 import re
 import shutil
@@ -25,18 +28,48 @@ from . import cache, debian, say, vmlinux
 from .say import LabError
 
 STOCK = {"6.1": "linux-image-amd64", "6.12": "linux-image-6.12-amd64"}
-NAMES = [*STOCK, "debug"]
 
 SOURCE_PACKAGE = "linux-source-6.12"
-FRAGMENTS = sorted((cache.LAB / "config").glob("*.config"))
-# Lines kbuild prints for the debug kernel; only the progress bar depends on it.
-BUILD_STEPS = 2700
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """A kernel built here."""
+
+    arch: str
+    fragments: list
+    image: str  # make's target, and the file below the build directory
+    steps: int  # lines kbuild prints; only the progress bar depends on it
+
+
+def _fragments(*patterns):
+    """Configuration fragments in the order of their names' numbers."""
+    found = [path for pattern in patterns for path in (cache.LAB / "config").glob(pattern)]
+    return sorted(found, key=lambda path: path.name)
+
+
+BUILT = {
+    "debug": Recipe("x86", _fragments("*.config"), "arch/x86/boot/bzImage", 2700),
+    "uml": Recipe("um", _fragments("um/[03]*.config", "[123]*.config"), "linux", 1700),
+    "uml-debug": Recipe("um", _fragments("um/*.config", "[1-9]*.config"), "linux", 1700),
+}
+NAMES = [*STOCK, *BUILT]
 
 
 def directory(name):
     if name not in NAMES:
         raise LabError(f"no kernel '{name}': there are {', '.join(NAMES)}")
     return cache.root() / "kernel" / name
+
+
+def is_uml(name):
+    """Whether a kernel is a program of the host, and no machine's."""
+    return name in BUILT and BUILT[name].arch == "um"
+
+
+def is_debug(name):
+    """Whether a kernel has the sanitizers."""
+    return name.endswith("debug")
 
 
 def path(name):
@@ -48,7 +81,7 @@ def path(name):
 
 
 def image(name):
-    """What QEMU boots."""
+    """The image that QEMU boots, or the program of a User Mode Linux."""
     home = path(name)
     unpacked = home / "vmlinux"
     with cache.locked(f"kernel-{name}"):
@@ -87,8 +120,8 @@ def fetch(name, update=False):
     """Brings the kernel into the cache unless it is there; returns its directory."""
     target = directory(name)
     with cache.locked(f"kernel-{name}"):
-        if name == "debug":
-            _fetch_debug(target, update)
+        if name in BUILT:
+            _fetch_built(name, target, update)
         elif update or not (target / "release").exists():
             _fetch_stock(name, target)
     return target
@@ -162,33 +195,33 @@ def source():
     return target
 
 
-def _debug_inputs():
-    """What the debug kernel is made of, apart from the source."""
+def _inputs(recipe):
+    """What a kernel is built of, apart from the source."""
     digest = hashlib.sha256(subprocess.run(["gcc", "--version"], capture_output=True, check=True).stdout)
-    for fragment in FRAGMENTS:
+    for fragment in recipe.fragments:
         digest.update(fragment.read_bytes())
     return digest.hexdigest()
 
 
-def _fetch_debug(target, update):
-    """Builds in kernel/debug-KEY and points kernel/debug at it: an interrupted build resumes."""
-    inputs = _debug_inputs()
+def _fetch_built(name, target, update):
+    """Builds in kernel/NAME-KEY and points kernel/NAME at it: an interrupted build resumes."""
+    inputs = _inputs(BUILT[name])
     if not update and (target / "inputs").exists() and (target / "inputs").read_text() == inputs:
         return
     src = source()
     key = hashlib.sha256((src.name + inputs).encode()).hexdigest()[:16]
-    build_home = target.parent / f"debug-{key}"
+    build_home = target.parent / f"{name}-{key}"
     if not (build_home / "release").exists():
-        _build_debug(src, build_home)
+        _build(name, src, build_home)
     (build_home / "inputs").write_text(inputs)
-    fresh = target.parent / f".debug-link-{os.getpid()}"
+    fresh = target.parent / f".{name}-link-{os.getpid()}"
     fresh.symlink_to(build_home.name)
     fresh.replace(target)
-    cache.keep_newest(target.parent, 2, "debug-*")
+    cache.keep_newest(target.parent, 2, f"{name}-{'[0-9a-f]' * 16}")
 
 
-def _make(src, build, *goals, progress=None):
-    argv = ["nice", "-n", "10", "make", "-C", str(src), f"O={build}", f"-j{os.cpu_count()}",
+def _make(name, src, build, *goals, progress=None):
+    argv = ["nice", "-n", "10", "make", "-C", str(src), f"O={build}", f"-j{os.cpu_count()}", f"ARCH={BUILT[name].arch}",
             "KBUILD_BUILD_USER=remora", "KBUILD_BUILD_HOST=lab", *goals]
     log = build / "build.log"
     with open(log, "a") as out, subprocess.Popen(
@@ -199,14 +232,14 @@ def _make(src, build, *goals, progress=None):
                 progress.step(line.strip())
     if child.returncode != 0:
         tail = "".join(log.read_text().splitlines(keepends=True)[-15:])
-        raise LabError(f"building the debug kernel failed; the end of {log}:\n{tail}")
+        raise LabError(f"building the {name} kernel failed; the end of {log}:\n{tail}")
 
 
-def _check_config(src, config):
+def _check_config(recipe, src, config):
     """Kconfig drops silently what it can't satisfy; a sanitizer that stayed off must not pass unseen."""
     have = config.read_text()
     wanted = {}
-    for fragment in FRAGMENTS:
+    for fragment in recipe.fragments:
         for line in fragment.read_text().splitlines():
             match = re.match(r"(?:# )?(CONFIG_\w+)(?:=(.*)| is not set)$", line)
             if match:
@@ -220,29 +253,31 @@ def _check_config(src, config):
         raise LabError(f"{src.name} did not take from tools/lab/config: {', '.join(missing)}")
 
 
-def _build_debug(src, home):
+def _build(name, src, home):
     if platform.machine() != "x86_64":
-        raise LabError("the debug kernel is built for x86_64 hosts only")
+        raise LabError(f"the {name} kernel is built for x86_64 hosts only")
+    recipe = BUILT[name]
     build = home / "build"
     build.mkdir(parents=True, exist_ok=True)
     (build / "build.log").write_text("")
-    say.stage(f"kernel debug: configuring {src.name}")
-    _make(src, build, "tinyconfig")
+    say.stage(f"kernel {name}: configuring {src.name}")
+    _make(name, src, build, "tinyconfig")
     merge = [str(src / "scripts/kconfig/merge_config.sh"), "-m", "-O", str(build), str(build / ".config"),
-             *map(str, FRAGMENTS)]
+             *map(str, recipe.fragments)]
     subprocess.run(merge, check=True, cwd=src, stdout=subprocess.DEVNULL)
-    _make(src, build, "olddefconfig")
-    _check_config(src, build / ".config")
-    say.stage(f"kernel debug: building in {build} (some 8 minutes on 2 CPUs)")
-    _make(src, build, "bzImage", "modules", progress=say.Progress("kernel debug", BUILD_STEPS))
+    _make(name, src, build, "olddefconfig")
+    _check_config(recipe, src, build / ".config")
+    say.stage(f"kernel {name}: building in {build} (4 to 8 minutes on 2 CPUs)")
+    _make(name, src, build, pathlib.Path(recipe.image).name, "modules",
+          progress=say.Progress(f"kernel {name}", recipe.steps))
     uname = (build / "include/config/kernel.release").read_text().strip()
     root = home / "root"
     shutil.rmtree(root, ignore_errors=True)
-    _make(src, build, "modules_install", f"INSTALL_MOD_PATH={root}")
+    _make(name, src, build, "modules_install", f"INSTALL_MOD_PATH={root}")
     _depmod(root, uname)
-    shutil.copyfile(build / "arch/x86/boot/bzImage", home / "vmlinuz")
+    shutil.copy(build / recipe.image, home / ("vmlinux" if is_uml(name) else "vmlinuz"))
     shutil.copyfile(build / ".config", home / "config")
     if not (home / "kdir").is_symlink():
         (home / "kdir").symlink_to("build")
     (home / "release").write_text(uname + "\n")
-    say.stage(f"kernel debug: {uname} ready in {home}")
+    say.stage(f"kernel {name}: {uname} ready in {home}")

@@ -10,7 +10,7 @@ import contextlib
 import os
 import shutil
 
-from . import accel, cache, guesttools, kernel, say, topology
+from . import accel, cache, guesttools, kernel, say, topology, uml
 from .channel import MachineDied, Pump
 from .machine import Machine
 from .say import LabError
@@ -32,9 +32,12 @@ class Lab:
         for spec in self.topology.machines.values():
             spec.kernel = override or spec.kernel
             kernel.directory(spec.kernel)
-        self.layers = {}  # 9p tag: directory, to lie over the host's root in the guests
+            if kernel.is_uml(spec.kernel):
+                spec.cpus = 1
+        self.layers = {}  # name of a share: directory, to lie over the host's root in the guests
         self.machines = {}
         self.accel = None
+        self.cpu = None  # of the host, where native machines run
 
     def __getitem__(self, name):
         if name not in self.machines:
@@ -66,7 +69,7 @@ class Lab:
             kernel.fetch(name)
         self.layers = {"tools": guesttools.layer()}
         self._prepare()
-        say.stage(f"{self.topology.name}: booting {', '.join(self.machines)} ({self.accel}), logs in "
+        say.stage(f"{self.topology.name}: booting {', '.join(self.machines)} ({self.accel or 'native'}), logs in "
                   f"{os.path.relpath(self.log_dir)}")
         for machine in self:
             machine.power_on()
@@ -79,7 +82,10 @@ class Lab:
         self.log_dir = _log_directory(self.topology.name)
         self.wires = Wires(self)
         self.machines = {name: Machine(self, spec) for name, spec in self.topology.machines.items()}
-        self.accel = accel.choose(self._trial_boot)
+        if not all(kernel.is_uml(machine.spec.kernel) for machine in self):
+            self.accel = accel.choose(self._trial_boot)
+        if any(kernel.is_uml(machine.spec.kernel) for machine in self):
+            self.cpu = uml.claim_cpu()
 
     def _trial_boot(self, accelerator, bound):
         machine = next(iter(self))
@@ -125,7 +131,7 @@ class Lab:
             raise LabError(f"no link '{link}' in {self.topology.name}")
         for name in found.addresses:
             if only in (None, name) and self[name].is_on():
-                self[name].qmp("set_link", name=self.wires.nic(name, link), up=up)
+                self[name].set_link(link, up)
 
     # Complaints
 

@@ -1,79 +1,26 @@
 # SPDX-License-Identifier: GPL-2.0
-"""One machine of the lab: a QEMU process, its console, its command channel.
+"""One machine of the lab: a process (qemu.py, uml.py), its console, its command channel.
 
-Every socket to QEMU is one half of a socketpair passed by descriptor, and the initramfs is a memory
+Every socket to that process is one half of a socketpair passed by descriptor, and the initramfs is a memory
 file: a machine leaves nothing in the file system but its console's log, and setpriv has the kernel
-kill QEMU when the lab dies.
+kill the process when the lab dies.
 """
 
-import asyncio
-import json
 import os
-import pathlib
 import re
 import shlex
-import shutil
 import socket
-import subprocess
-import threading
 import time
 
-from . import accel, initramfs, kernel, say
+from . import initramfs, kernel, say
 from .channel import Channel, CommandFailed, MachineDied
 from .console import Console
+from .qemu import Qemu
 from .say import LabError
+from .uml import Uml
 
-QEMU = "qemu-system-x86_64"
 BOOT_S = 180
 KMEMLEAK = "/sys/kernel/debug/kmemleak"
-
-# Emulation under load is slow, and the kernel's watchdogs must not mistake that for a hang. norandmaps: QEMU
-# translates code for the address it runs at, so a program that starts elsewhere each time is translated anew
-# each time, which makes starting one three times as slow.
-COMMAND_LINE = ("console=ttyS0 loglevel=5 oops=panic panic=-1 net.ifnames=0 nokaslr norandmaps mitigations=off "
-                "random.trust_cpu=on no_timer_check 8250.nr_uarts=1 "
-                "rcupdate.rcu_cpu_stall_timeout=150 watchdog_thresh=60 workqueue.watchdog_thresh=150 "
-                "sysctl.kernel.hung_task_timeout_secs=120")
-
-
-class Qmp(asyncio.Protocol):
-    """QEMU's control socket: one command at a time, its answer awaited."""
-
-    def __init__(self, pump, name, sock):
-        self._pump, self._name = pump, name
-        self._received = b""
-        self._answers = []
-        self._closed = False
-        self._changed = threading.Condition()
-        self._transport = pump.attach(sock, self)
-        self.command("qmp_capabilities")
-
-    def data_received(self, data):
-        *lines, self._received = (self._received + data).split(b"\n")
-        with self._changed:
-            for message in map(json.loads, filter(None, (line.strip() for line in lines))):
-                if "return" in message or "error" in message:
-                    self._answers.append(message)
-            self._changed.notify_all()
-
-    def connection_lost(self, _error):
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-
-    def command(self, verb, **arguments):
-        with self._changed:
-            self._answers.clear()
-            self._pump.soon(self._transport.write,
-                            json.dumps({"execute": verb, "arguments": arguments}).encode() + b"\n")
-            if not self._changed.wait_for(lambda: self._answers or self._closed, 30):
-                raise LabError(f"{self._name}: QEMU did not answer {verb} in 30 s")
-            if not self._answers:
-                raise MachineDied(f"{self._name} went off during {verb}")
-            answer = self._answers.pop(0)
-        if "error" in answer:
-            raise LabError(f"{self._name}: QEMU refused {verb}: {answer['error']['desc']}")
-        return answer["return"]
 
 
 class Machine:
@@ -83,8 +30,7 @@ class Machine:
         self.lab, self.spec, self.name, self.role = lab, spec, spec.name, spec.role
         self.console = Console(spec.name, lab.log_dir / f"{spec.name}.console")
         self.channel = None
-        self._qmp = None
-        self._qemu = None
+        self._power = None
 
     def __repr__(self):
         return f"<machine {self.name}>"
@@ -92,59 +38,38 @@ class Machine:
     # Power
 
     def power_on(self, accelerator=None):
-        """Starts QEMU; wait_ready() says when it can be used."""
+        """Starts its QEMU or User Mode Linux; wait_ready() says when it can be used."""
         if self.is_on():
             raise LabError(f"{self.name} is on already")
         pump = self.lab.pump
-        agent, console, qmp = (socket.socketpair() for _ in range(3))
-        image = initramfs.build(self.lab.topology, self.spec, list(self.lab.layers))
+        agent, console = (socket.socketpair() for _ in range(2))
+        image = initramfs.build(self.lab.topology, self.spec, self.lab.layers)
         initrd = os.memfd_create("initrd", os.MFD_CLOEXEC)
         os.truncate(initrd, len(image))
         os.pwrite(initrd, image, 0)
-        passed = [agent[1].fileno(), console[1].fileno(), qmp[1].fileno(), initrd]
-        network, ports = self.lab.wires.arguments(self.name)
-        argv = [*self._base_arguments(accelerator or self.lab.accel), *network,
-                "-initrd", f"/proc/self/fd/{initrd}",
-                "-chardev", f"socket,id=agent,fd={passed[0]}",
-                "-device", "virtserialport,chardev=agent,name=org.remora.lab",
-                "-chardev", f"socket,id=console,fd={passed[1]}", "-serial", "chardev:console",
-                "-chardev", f"socket,id=qmp,fd={passed[2]}", "-mon", "chardev=qmp,mode=control"]
         self.lab.wires.connect(self.name)
         self._booted_s = time.monotonic()
-        self._qemu = start_bound(argv, [*passed, *ports], self.lab.log_dir / f"{self.name}.qemu")
-        for mine in (agent[1], console[1], qmp[1]):
-            mine.close()
+        native = kernel.is_uml(self.spec.kernel)
+        self._power = (Uml if native else Qemu)(self.lab, self.spec, agent[1], console[1], initrd,
+                                                accelerator or self.lab.accel)
+        for passed in (agent[1], console[1]):
+            passed.close()
         os.close(initrd)
         pump.attach(console[0], self.console)
-        self.channel = self._qmp = None
-        self.channel = Channel(pump, self.name, agent[0])
-        self._qmp = Qmp(pump, self.name, qmp[0])
-
-    def _base_arguments(self, accelerator):
-        shares = []
-        for tag, path in {"host": "/", **self.lab.layers}.items():
-            shares += ["-fsdev", f"local,id={tag},path={path},security_model=none,readonly=on,multidevs=remap",
-                       "-device", f"virtio-9p-pci,fsdev={tag},mount_tag={tag}"]
-        return [QEMU, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-                "-name", self.name, "-machine", "pc,usb=off,vmport=off", *accel.arguments(accelerator),
-                "-m", f"{self.spec.ram_mib}M",
-                # A socket each: the BIOS's MP table, read without ACPI, lists one CPU a socket.
-                "-smp", f"{self.spec.cpus},sockets={self.spec.cpus},cores=1",
-                "-kernel", str(kernel.image(self.spec.kernel)),
-                "-append", f"{COMMAND_LINE} {accel.command_line(accelerator)}",
-                "-device", "virtio-serial-pci", "-device", "virtio-rng-pci", *shares]
+        self.channel = Channel(pump, self.name, agent[0], serial=native)
 
     def wait_ready(self, timeout=BOOT_S):
         """Waits for the agent's first word; at the bound the machine is killed and its console shown."""
+        power = self._power
         if not self.channel.wait_hello(timeout):
             hung = not self.channel.closed
             self.kill()
-            noise = (self.lab.log_dir / f"{self.name}.qemu").read_text(errors="replace").splitlines()[-5:]
-            raise LabError(f"{self.name} {'hung' if hung else 'died'} at boot; QEMU and the console said:\n"
+            noise = power.log_path.read_text(errors="replace").splitlines()[-5:]
+            raise LabError(f"{self.name} {'hung' if hung else 'died'} at boot; its process and the console said:\n"
                            + "\n".join([*noise, *self.console.tail()]))
         self.boot_s = time.monotonic() - self._booted_s
         say.stage(f"{self.name}: up in {self.boot_s:.1f} s, {self.channel.hello}, "
-                  f"{self.spec.ram_mib} MiB, {self.spec.cpus} CPU, {self.lab.accel}")
+                  f"{self.spec.ram_mib} MiB, {self.spec.cpus} CPU, {power.kind}")
         if self.lab.on_boot:
             self.lab.on_boot(self)
 
@@ -155,27 +80,29 @@ class Machine:
 
     def kill(self):
         """Cuts its power."""
-        if self._qemu is None:
+        if self._power is None:
             return
-        self._qemu.kill()
-        self._qemu.wait()
-        self._qemu = None
+        self._power.process.kill()
+        self._power.process.wait()
+        self._power = None
         if self.channel:
             self.channel.close()
         self.lab.wires.disconnect(self.name)
 
     def is_on(self):
-        return self._qemu is not None and self._qemu.poll() is None
+        return self._power is not None and self._power.process.poll() is None
 
     def qmp(self, verb, **arguments):
         """A command to QEMU itself."""
-        return self._qmp.command(verb, **arguments)
+        return self._power.qmp(verb, **arguments)
+
+    def set_link(self, link, up):
+        """Plugs its end of a link in or out."""
+        self._power.set_link(link, up)
 
     def cpu_s(self):
         """Seconds of the host's CPUs that its own CPUs took since it was powered on."""
-        threads = [cpu["thread-id"] for cpu in self.qmp("query-cpus-fast")]
-        stats = (pathlib.Path(f"/proc/{self._qemu.pid}/task/{thread}/schedstat") for thread in threads)
-        return sum(int(stat.read_text().split()[0]) for stat in stats) / 1e9
+        return self._power.cpu_s()
 
     # Commands
 
@@ -276,13 +203,3 @@ def settle(machines, note, timeout=30):
         if writer.wait(timeout).rc != 0:
             raise CommandFailed(f"{machine.name}: can't write to the kernel's log: {writer.err.strip()}")
         machine.wait_console(re.escape(f"lab: {note}"), timeout, mark)
-
-
-def start_bound(argv, passed, log_path):
-    """Starts a process of the lab that the kernel kills when the lab's process dies."""
-    for program in ("setpriv", argv[0]):
-        if not shutil.which(program):
-            raise LabError(f"{program} is missing: run tools/lab/deps")
-    with open(log_path, "ab") as log:
-        return subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *argv], pass_fds=passed,
-                                stdin=subprocess.DEVNULL, stdout=log, stderr=log)

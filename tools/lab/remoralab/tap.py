@@ -212,7 +212,7 @@ def _arguments(topo):
     parser = argparse.ArgumentParser()
     parser.add_argument("only", nargs="*", help="run only tests whose name contains one of these")
     parser.add_argument("--topo", default=topo, help=f"another topology than {topo}")
-    parser.add_argument("--kernel", help="6.12, 6.1 or debug instead of the topology's")
+    parser.add_argument("--kernel", help="6.12, 6.1, debug, uml or uml-debug instead of the topology's")
     parser.add_argument("--list", action="store_true", help="print the tests' names")
     return parser.parse_args()
 

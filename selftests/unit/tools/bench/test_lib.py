@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What bench-lib refuses before it measures anything."""
+"""bench-lib refuses invalid arguments before it measures anything."""
 
 import os
 import pathlib

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What benches print: the table where not every peer has a figure, and what is said of goals."""
+"""Output of the benches: the table where not every peer has a figure, and what is said of goals."""
 
 import pathlib
 import sys

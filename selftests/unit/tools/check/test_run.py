@@ -8,6 +8,7 @@ import importlib.util
 import io
 import os
 import pathlib
+import select
 import sys
 import tempfile
 import unittest
@@ -153,7 +154,7 @@ class Check(unittest.TestCase):
                 contextlib.redirect_stdout(io.StringIO()):
             self.assertEqual(list(check.run_suite(missing)), [0, 1, 0])
 
-    def test_a_hung_program_is_ended_with_what_it_started(self):
+    def test_a_hung_program_is_ended_with_its_children(self):
         with tempfile.TemporaryDirectory() as folder:
             alive = pathlib.Path(folder, "alive")
             hung = check.Suite("hung", "tap", [], None, 1, 0.5,
@@ -163,14 +164,28 @@ class Check(unittest.TestCase):
                     contextlib.redirect_stdout(words):
                 self.assertEqual(list(check.run_suite(hung)), [0, 1, 0])
             self.assertIn("not done after", words.getvalue())
-            state = pathlib.Path("/proc", alive.read_text().strip(), "stat")
-            self.assertTrue(not state.exists() or " Z " in state.read_text())
+            try:
+                child = os.pidfd_open(int(alive.read_text()))
+            except ProcessLookupError:
+                return
+            self.addCleanup(os.close, child)
+            ended, _, _ = select.select([child], [], [], 30)
+            self.assertTrue(ended, "it sleeps for 60 s if nobody ends it")
 
     def test_suites_add_up(self):
         status, last, _ = self.run_suites(("tap", "1..1\nok 1 - a\n", "exit 0"),
                                           ("tap", "1..1\nnot ok 1 - a\n", "exit 1"),
                                           ("gtest", GTEST_GOOD, "exit 0"))
         self.assertEqual((status, last), (1, "2 passed, 1 failed, 1 skipped"))
+
+    def test_failures_are_named_again_at_the_end(self):
+        _, _, words = self.run_suites(("tap", "1..1\nnot ok 1 - a\n", "exit 1"),
+                                      ("gtest", GTEST_CRASH, "exit 1"),
+                                      ("tap", "1..1\nok 1 - a\n", "exit 0"))
+        named = [line for line in words.splitlines()[-3:-1] if "FAIL" in line]
+        self.assertEqual(len(named), 2, words)
+        self.assertIn("suite0: ", "".join(named))
+        self.assertIn("A.B did not end", "".join(named))
 
 
 class TheList(unittest.TestCase):
@@ -181,6 +196,7 @@ class TheList(unittest.TestCase):
         for suite in suites:
             self.assertIn(suite.kind, ("tap", "gtest", "programs"))
             self.assertGreater(suite.bound_s, 0)
+            self.assertFalse([target for target in suite.build if "KERNEL" in target])
 
     def test_an_unknown_suite_is_an_error(self):
         with self.assertRaises(SystemExit):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What boots is what the bzImage held, or nothing."""
+"""The lab boots the kernel that the bzImage holds, or none."""
 
 import lzma
 import pathlib

@@ -15,8 +15,8 @@ LAYERS = pathlib.Path(__file__).resolve().parents[4] / "tools/style/layers"
 TARGETS = [
     "include/remora/rmem.h", "include/remora/eqds.h", "include/uapi/linux/rmem.h",
     "include/remote/remote.h", "kmod/core/base/bits.h", "kmod/core/rmem/wire.h",
-    "kmod/core/eqds/credit.h", "kmod/compat/compat.h", "kmod/rmem/channel.h",
-    "kmod/eqds/eqds_ops.h", "kmod/eqds/netdev.h", "libremote/src/ring.h", "tools/remora/table.hpp",
+    "kmod/core/eqds/credit.h", "kmod/compat/compat.h", "kmod/rmem/client/channel.h",
+    "kmod/eqds_ops.h", "kmod/eqds/netdev.h", "libremote/src/ring.h", "tools/remora/table.hpp",
 ]
 
 FORBIDDEN = [
@@ -37,11 +37,11 @@ FORBIDDEN = [
     ("kmod/core/rmem/wire.c", '"../eqds/credit.h"'),
     ("kmod/core/rmem/wire.c", "<linux/rmem.h>"),
     ("kmod/compat/compat.h", "<core/rmem/wire.h>"),
-    ("kmod/rmem/main.c", '"eqds/netdev.h"'),
-    ("kmod/rmem/main.c", "<core/eqds/credit.h>"),
-    ("kmod/rmem/main.c", "<stdio.h>"),
-    ("kmod/rmem/main.c", "HEADER"),
-    ("kmod/rmem/main.c", '"nowhere.h"'),
+    ("kmod/rmem/client/main.c", '"eqds/netdev.h"'),
+    ("kmod/rmem/client/main.c", "<core/eqds/credit.h>"),
+    ("kmod/rmem/client/main.c", "<stdio.h>"),
+    ("kmod/rmem/client/main.c", "HEADER"),
+    ("kmod/rmem/client/main.c", '"nowhere.h"'),
     ("libremote/src/ring.c", '"../../kmod/rmem/channel.h"'),
     ("tools/remora/main.cpp", "<remora/rmem.h>"),
     ("tools/remora/main.cpp", "<core/rmem/wire.h>"),
@@ -58,16 +58,16 @@ ALLOWED = [
     ("kmod/core/rmem/wire.c", '"wire.h"'),
     ("kmod/core/rmem/wire.c", "<remora/rmem.h>"),
     ("kmod/core/rmem/wire.c", '"core/base/bits.h"'),
-    ("kmod/rmem/main.c", "<linux/blk-mq.h>"),
-    ("kmod/rmem/main.c", '"eqds/eqds_ops.h"'),
-    ("kmod/rmem/main.c", '"compat/compat.h"'),
-    ("kmod/rmem/main.c", "<linux/rmem.h>"),
-    ("kmod/rmem/trace.h", "TRACE_INCLUDE(TRACE_INCLUDE_FILE)"),
+    ("kmod/rmem/client/main.c", "<linux/blk-mq.h>"),
+    ("kmod/rmem/client/main.c", '"eqds_ops.h"'),
+    ("kmod/rmem/client/main.c", '"compat/compat.h"'),
+    ("kmod/rmem/client/main.c", "<linux/rmem.h>"),
+    ("kmod/rmem/client/trace.h", "TRACE_INCLUDE(TRACE_INCLUDE_FILE)"),
     ("libremote/src/ring.c", "<core/rmem/wire.h>"),
     ("tools/sim/main.cpp", '"core/eqds/credit.h"'),
     ("tools/remora-node/main.cpp", '"core/rmem/wire.h"'),
     ("tools/remora/main.cpp", "<fmt/core.h>"),
-    ("selftests/unit/test_ring.cpp", '"../../kmod/core/rmem/wire.h"'),
+    ("selftests/unit/base/test_ring.cpp", '"../../kmod/core/rmem/wire.h"'),
 ]
 
 
@@ -90,7 +90,7 @@ def fill(tree, path, text):
 
 
 def faults(path, text):
-    """What is said of PATH holding TEXT."""
+    """The findings about PATH holding TEXT."""
     with tempfile.TemporaryDirectory() as name:
         tree = pathlib.Path(name).resolve()
         fill(tree, path, text)

@@ -48,7 +48,7 @@ class Spdx(unittest.TestCase):
             with self.subTest(text=text):
                 self.assertEqual(spdx({"tools/a.cpp": text}), ["tools/a.cpp"])
 
-    def test_what_has_no_comments_is_exempt(self):
+    def test_files_without_comments_are_exempt(self):
         self.assertEqual(spdx({"selftests/fuzz/corpus/wire/1": "x", "README.md": "x",
                                "LICENSES/MIT": "x"}), [])
 

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+#include "core/rmem/client/incast.h"
+
+#define HEAD_SHIFT 48
+#define TAIL_SHIFT 32
+
+#define SLOT_LEFT 0xffffU
+
+static u64 incast_load(const struct rmem_incast *i)
+{
+	return __atomic_load_n(&i->word, __ATOMIC_SEQ_CST);
+}
+
+/* False: *word is what is there now. */
+static bool incast_exchange(struct rmem_incast *i, u64 *word, u64 wanted)
+{
+	return __atomic_compare_exchange_n(&i->word, word, wanted, false, __ATOMIC_SEQ_CST,
+					   __ATOMIC_SEQ_CST);
+}
+
+static u16 head_of(u64 word)
+{
+	return (u16)(word >> HEAD_SHIFT);
+}
+
+static u16 tail_of(u64 word)
+{
+	return (u16)(word >> TAIL_SHIFT);
+}
+
+static u32 used_of(u64 word)
+{
+	return (u32)word;
+}
+
+static u64 word_of(u16 head, u16 tail, u32 used)
+{
+	return (u64)head << HEAD_SHIFT | (u64)tail << TAIL_SHIFT | used;
+}
+
+static u64 head_stepped(u64 word)
+{
+	return word_of((u16)(head_of(word) + 1), tail_of(word), used_of(word));
+}
+
+static u32 *slot_of(struct rmem_incast *i, u16 ticket)
+{
+	return &i->slot[ticket % RMEM_INCAST_SLOTS];
+}
+
+static void slot_write(struct rmem_incast *i, u16 ticket, u32 value)
+{
+	__atomic_store_n(slot_of(i, ticket), (u32)ticket << 16 | value, __ATOMIC_SEQ_CST);
+}
+
+/* RMEM_WAITER_NONE: its owner hasn't written it yet, and looks by itself when it has. */
+static int slot_read(struct rmem_incast *i, u16 ticket)
+{
+	u32 slot = __atomic_load_n(slot_of(i, ticket), __ATOMIC_SEQ_CST);
+
+	/* A slot that was never written is 0, like ticket 0's: so names start at 1 here. */
+	return slot >> 16 == ticket && (slot & 0xffff) ? (int)(slot & 0xffff) : RMEM_WAITER_NONE;
+}
+
+void rmem_incast_init(struct rmem_incast *i, u32 limit_bytes)
+{
+	u32 n;
+
+	i->word = 0;
+	i->limit_bytes = limit_bytes;
+	for (n = 0; n < RMEM_INCAST_SLOTS; n++)
+		i->slot[n] = 0;
+}
+
+static bool incast_fits(const struct rmem_incast *i, u64 word, u32 bytes)
+{
+	return !used_of(word) || (u64)used_of(word) + bytes <= i->limit_bytes;
+}
+
+bool rmem_incast_acquire(struct rmem_incast *i, struct rmem_incast_turn *turn, unsigned int waiter,
+			 u32 bytes)
+{
+	u64 word = incast_load(i), wanted;
+	u16 first;
+
+	for (;;) {
+		first = turn->waits ? turn->ticket : tail_of(word);
+		if (head_of(word) == first && incast_fits(i, word, bytes)) {
+			wanted = turn->waits ? head_stepped(word) : word;
+			if (!incast_exchange(i, &word, wanted + bytes))
+				continue;
+			turn->waits = false;
+			return true;
+		}
+		if (turn->waits || (u16)(tail_of(word) - head_of(word)) >= RMEM_INCAST_SLOTS)
+			return false;
+		wanted = word_of(head_of(word), (u16)(tail_of(word) + 1), used_of(word));
+		if (!incast_exchange(i, &word, wanted))
+			continue;
+		turn->waits = true;
+		turn->ticket = first;
+		slot_write(i, first, 1 + waiter % RMEM_WAITERS);
+		word = incast_load(i);
+	}
+}
+
+void rmem_incast_release(struct rmem_incast *i, u32 bytes)
+{
+	__atomic_fetch_sub(&i->word, bytes, __ATOMIC_SEQ_CST);
+}
+
+/* Past the heads that have left. */
+static u64 incast_skip(struct rmem_incast *i)
+{
+	u64 word = incast_load(i);
+
+	while (head_of(word) != tail_of(word) && slot_read(i, head_of(word)) == (int)SLOT_LEFT) {
+		if (incast_exchange(i, &word, head_stepped(word)))
+			word = head_stepped(word);
+	}
+	return word;
+}
+
+void rmem_incast_pass(struct rmem_incast *i, struct rmem_incast_turn *turn)
+{
+	u64 word;
+
+	if (!turn->waits)
+		return;
+	word = incast_load(i);
+	while (head_of(word) == turn->ticket) {
+		if (!incast_exchange(i, &word, head_stepped(word)))
+			continue;
+		turn->waits = false;
+		return;
+	}
+}
+
+void rmem_incast_leave(struct rmem_incast *i, struct rmem_incast_turn *turn)
+{
+	rmem_incast_pass(i, turn);
+	if (!turn->waits)
+		return;
+	turn->waits = false;
+	slot_write(i, turn->ticket, SLOT_LEFT);
+	incast_skip(i);
+}
+
+/* Wakes when any op would fit, or none is out: a few READs at a time, not one packet each. */
+int rmem_incast_next(struct rmem_incast *i)
+{
+	u64 word = incast_load(i);
+	int waiter;
+
+	if (head_of(word) == tail_of(word))
+		return RMEM_WAITER_NONE;
+	word = incast_skip(i);
+	if (head_of(word) == tail_of(word))
+		return RMEM_WAITER_NONE;
+	if (used_of(word) && (u64)used_of(word) + RMEM_IWND_ROOM_BYTES > i->limit_bytes)
+		return RMEM_WAITER_NONE;
+	waiter = slot_read(i, head_of(word));
+	return waiter > 0 && waiter != (int)SLOT_LEFT ? waiter - 1 : RMEM_WAITER_NONE;
+}
+
+u32 rmem_incast_used_bytes(const struct rmem_incast *i)
+{
+	return used_of(incast_load(i));
+}

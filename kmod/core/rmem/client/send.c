@@ -1,0 +1,429 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * What the client sends, and when it may: rmem_client_next().
+ *
+ *   ops:  partly, held, again, waiting -> [ ids: seq ] -> [ cwnd ] -> [ iwnd ] -> packet
+ *
+ * One op is sent at a time, so that a large one isn't cut up by others. Where it
+ * finds no room it stays the next, and so do those behind it. But where ids have run out those
+ * that have some go first: ids come back as the oldest of them ends, which may have to be
+ * sent again.
+ *
+ * An ATOMIC or PUT must be near the floor (RMEM_REPLAY). One that isn't is held, and those behind
+ * it go on: one slow op that holds the floor down would otherwise stop all others. Both wait within
+ * bounds. Others get ids while an op is out that was older than the one held; once the floor
+ * has passed those, nobody does before the one held, which then waits for one row of answers.
+ *
+ * A row of rmem_client_next() ends after RMEM_ROW_MAX messages, so that neither the lock nor a
+ * softirq is held for a whole window of them; the deadline brings the caller back at once.
+ *
+ * Small ops share datagrams where that costs little time. While some are under way, new ones
+ * wait: until the next answer, until they are as many as those under way, or as many as
+ * their answers share a datagram; then they go together. So the first two of them leave at
+ * once; with many, each answer takes the place of a burst of what has come since the one
+ * before. Nothing waits for a clock: what is under way is answered or times out, and either
+ * makes the number fall.
+ *
+ * Each request says whether another follows at once, in its datagram or the next, so that the
+ * node can bundle the answers to a burst: hence the look ahead.
+ */
+#include "core/base/bytes.h"
+#include "core/rmem/client/op.h"
+
+/* DISCARD, ZERO, FENCE, ALLOC and FREE take the node longer than the round trips measured. */
+#define SLOW_NS_MIN (100 * BASE_NSEC_PER_MSEC)
+#define SLOW_RTOS   4
+
+/* OPEN and CLOSE are answered by the node's slow path, and aren't repeated faster than that. */
+#define OWN_NS_MIN (50 * BASE_NSEC_PER_MSEC)
+
+#define READ_PARTS_LEAST 8
+
+static u64 greater(u64 a, u64 b)
+{
+	return a > b ? a : b;
+}
+
+/* cwnd first: what waits in iwnd's queue could go but for that. */
+static bool client_admit(struct rmem_client *c, u64 now_ns, u32 packets, u32 bytes)
+{
+	u64 next_send_ns = c->window.next_send_ns;
+
+	if (!rmem_window_acquire(&c->window, now_ns, packets, &c->pace_ns))
+		return false;
+	if (!bytes || rmem_incast_acquire(c->incast, &c->turn, c->config.waiter, bytes))
+		return true;
+	rmem_window_release(&c->window, packets);
+	c->window.next_send_ns = next_send_ns;
+	c->starved = true;
+	if (!c->turn.waits)
+		c->pace_ns = now_ns + RMEM_INCAST_RETRY_NS; /* the queue is full */
+	return false;
+}
+
+static bool client_next_own(struct rmem_client *c, u64 now_ns, struct rmem_client_tx *tx)
+{
+	if (!c->own_due)
+		return false;
+	c->own_due = false;
+	c->own_deadline_ns = now_ns + greater(c->rto_ns, OWN_NS_MIN);
+	c->count.sent++;
+
+	base_zero(tx, sizeof(*tx));
+	tx->head.space = c->config.space;
+	tx->head.integrity = c->config.integrity;
+	tx->head.attempt = c->own_attempt;
+	tx->head.id = c->own_id;
+	if (c->closing) {
+		tx->head.type = RMEM_CLOSE;
+		tx->head.session = c->session;
+		tx->head.boot = c->boot;
+		tx->head.floor = rmem_seq_floor(&c->seq);
+		return true;
+	}
+	tx->head.type = RMEM_OPEN;
+	tx->head.session = c->renews;
+	tx->head.len = sizeof(tx->open);
+	base_copy(tx->open.client, c->config.client, sizeof(tx->open.client));
+	tx->open.integrity = c->config.integrity;
+	base_store_le16(&tx->open.datagram_bytes, (u16)c->config.datagram_bytes);
+	tx->payload_bytes = sizeof(tx->open);
+	return true;
+}
+
+static void tx_atomic(struct rmem_client_tx *tx, const struct rmem_op_atomic *atomic)
+{
+	tx->head.op = atomic->op;
+	base_store_le64(&tx->operands.value[0], atomic->value[0]);
+	base_store_le64(&tx->operands.value[1], atomic->value[1]);
+	base_store_le64(&tx->operands.compare[0], atomic->compare[0]);
+	base_store_le64(&tx->operands.compare[1], atomic->compare[1]);
+	tx->payload_bytes = sizeof(tx->operands);
+}
+
+static void tx_put(struct rmem_client_tx *tx, const struct rmem_op_put *put)
+{
+	tx->head.op = put->op;
+	base_store_le64(&tx->put.addr, put->addr);
+	base_store_le64(&tx->put.value, put->value);
+	base_store_le32(&tx->put.bytes, put->bytes);
+	tx->payload_bytes = sizeof(tx->put);
+}
+
+static void tx_payload(struct rmem_client_tx *tx, const struct rmem_op *op)
+{
+	base_zero(tx->payload, sizeof(tx->payload));
+	if (op->type == RMEM_ATOMIC) {
+		tx_atomic(tx, &op->atomic);
+		return;
+	}
+	if (op->type == RMEM_PUT) {
+		tx_put(tx, &op->put);
+		return;
+	}
+	tx->head.addr = 0;
+	if (rmem_type_has_ranges(op->type)) {
+		tx->head.op = op->vector.ranges;
+		tx->payload_bytes = rmem_wire_ranges_bytes(&tx->head);
+		return;
+	}
+	if (op->type == RMEM_ALLOC) {
+		base_store_le64(&tx->alloc.bytes, op->alloc.bytes);
+		base_store_le64(&tx->alloc.addr, op->alloc.addr);
+		base_store_le32(&tx->alloc.perm, op->alloc.perm);
+		tx->payload_bytes = sizeof(tx->alloc);
+	} else {
+		base_store_le64(&tx->range.addr, op->range.addr);
+		base_store_le64(&tx->range.bytes, op->range.bytes);
+		tx->payload_bytes = sizeof(tx->range);
+	}
+	tx->head.len = tx->payload_bytes;
+}
+
+static void tx_build(const struct rmem_client *c, struct rmem_client_tx *tx, struct rmem_op *op,
+		     u32 part, u32 bytes)
+{
+	struct rmem_head *head = &tx->head;
+
+	head->type = op->type;
+	head->integrity = c->config.integrity;
+	head->status = 0;
+	head->more = false;
+	head->attempt = op->attempt;
+	head->space = c->config.space;
+	head->session = c->session;
+	head->boot = c->boot;
+	head->id = op->type == RMEM_WRITE ? op->id + part : op->id;
+	head->floor = rmem_seq_floor(&c->seq);
+	head->addr = op->addr + (u64)part * op->piece;
+	head->len = bytes;
+	head->offset = 0;
+	head->digest = 0;
+	head->piece = op->type == RMEM_READ ? op->piece : 0;
+	head->op = 0;
+	tx->op = op;
+	tx->data_offset = part * op->piece;
+	tx->data_bytes = rmem_type_writes(op->type) ? bytes : 0;
+	tx->payload_bytes = 0;
+	if (rmem_type_table[op->type].request_bytes || rmem_type_has_ranges(op->type))
+		tx_payload(tx, op);
+}
+
+/* The node has a place for its result when the floor has come near. */
+static bool client_is_far_ahead(const struct rmem_client *c, const struct rmem_op *op)
+{
+	return rmem_type_is_exactly_once(op->type) && rmem_seq_span(&c->seq) >= RMEM_REPLAY;
+}
+
+/* Ids of this session; those of parts done in an earlier one are never sent. */
+static bool client_take_ids(struct rmem_client *c, struct rmem_op *op)
+{
+	u32 part;
+
+	if (op->piece != c->piece)
+		rmem_op_cut(op, c->piece);
+	if (client_is_far_ahead(c, op))
+		return false;
+	op->id = rmem_seq_take(&c->seq, rmem_op_ids(op), op);
+	if (!op->id)
+		return false;
+	for (part = 0; op->parts_done && part < op->parts; part++) {
+		if (op->type == RMEM_WRITE && rmem_op_bit_is_set(op->done, part))
+			rmem_seq_put(&c->seq, op->id + part);
+	}
+	return true;
+}
+
+static u32 op_payload_bytes(const struct rmem_op *op)
+{
+	struct rmem_head head = { .type = op->type, .len = op->len };
+
+	if (rmem_type_has_ranges(op->type))
+		head.op = op->vector.ranges;
+	return rmem_wire_payload_bytes(&head);
+}
+
+/* How many ops like this one a datagram takes. */
+static u32 client_datagram_ops(const struct rmem_client *c, const struct rmem_op *op)
+{
+	u32 ops = c->config.datagram_bytes / (RMEM_HDR_BYTES + op_payload_bytes(op));
+
+	return ops < RMEM_BUNDLE_MAX ? ops : RMEM_BUNDLE_MAX;
+}
+
+/* Is it better to wait until more ops do? op: the first that waits. */
+static bool client_gathers(struct rmem_client *c, const struct rmem_op *op)
+{
+	u32 waiting = c->again.ops + c->waiting.ops;
+
+	if (c->burst_ops)
+		return false;
+	if (!c->answered && waiting < c->flying.ops && waiting < RMEM_BUNDLE_MAX &&
+	    rmem_op_has_parts(op) && client_datagram_ops(c, op) > 1)
+		return true;
+	c->answered = false;
+	c->burst_ops = waiting;
+	return false;
+}
+
+/* The next op that waits, if it may leave. */
+static struct rmem_op *client_next_waiting(struct rmem_client *c)
+{
+	struct rmem_op *op = c->again.head ? c->again.head : c->waiting.head;
+
+	if (!op) {
+		c->burst_ops = 0;
+		c->answered = false;
+		return NULL;
+	}
+	if (client_gathers(c, op))
+		return NULL;
+	c->burst_ops--;
+	return op;
+}
+
+static struct rmem_op *client_next_with_ids(struct rmem_client *c)
+{
+	struct rmem_op *op = c->again.head;
+
+	while (op && !op->id)
+		op = op->next;
+	return op;
+}
+
+static void client_hold(struct rmem_client *c, struct rmem_op *op)
+{
+	if (!c->held.head)
+		c->held_until = c->seq.next;
+	rmem_op_pick(c, op);
+	rmem_op_put(c, op, RMEM_OP_HELD);
+}
+
+static struct rmem_op *client_next_held(struct rmem_client *c)
+{
+	struct rmem_op *op = c->held.head;
+
+	if (!op || !client_take_ids(c, op))
+		return NULL;
+	c->held_until = c->seq.next; /* of the one held next */
+	return op;
+}
+
+/* Of those that were never sent in this session, or are sent again. */
+static struct rmem_op *client_next_free(struct rmem_client *c)
+{
+	struct rmem_op *op;
+
+	while ((op = client_next_waiting(c))) {
+		if (op->id)
+			return op;
+		if (client_is_far_ahead(c, op)) {
+			client_hold(c, op);
+			continue;
+		}
+		if (c->held.head && rmem_seq_floor(&c->seq) >= c->held_until)
+			return client_next_with_ids(c);
+		return client_take_ids(c, op) ? op : client_next_with_ids(c);
+	}
+	return NULL;
+}
+
+/* The op whose turn it is; NULL: none, or the window of ids is full. */
+static struct rmem_op *client_turn(struct rmem_client *c)
+{
+	struct rmem_op *op = c->sending;
+
+	if (op)
+		return op;
+	op = c->partly.head;
+	if (!op)
+		op = client_next_held(c);
+	if (!op)
+		op = client_next_free(c);
+	if (!op)
+		return NULL;
+	rmem_op_pick(c, op);
+	op->state = RMEM_OP_SENDING;
+	op->begun_departure = 0;
+	op->overtaken_ns = 0;
+	op->ahead_part = 0;
+	c->sending = op;
+	return op;
+}
+
+/* All that the op wants sent is sent. */
+static void client_sent(struct rmem_client *c, struct rmem_op *op, u64 now_ns)
+{
+	c->sending = NULL;
+	if (rmem_op_has_parts(op))
+		rmem_op_put(c, op, RMEM_OP_FLYING);
+	else
+		rmem_op_put_timed(c, op, RMEM_OP_SLOW,
+				  now_ns + greater(SLOW_RTOS * c->rto_ns, SLOW_NS_MIN));
+}
+
+/*
+ * One packet: a WRITE's part, a READ for parts in a row that are wanted, or the other op. Of a READ
+ * no more than fits into cwnd, but READ_PARTS_LEAST, for a request of each packet costs more. While
+ * the node is silent, one part is out: what it takes of iwnd is kept from other nodes' READs.
+ */
+static bool client_send(struct rmem_client *c, struct rmem_op *op, u32 part, u64 now_ns,
+			struct rmem_client_tx *tx)
+{
+	u32 end = op->type == RMEM_READ ? rmem_op_find_part(op, part, false) : part + 1;
+	u32 most = c->silent ? 1 : greater(rmem_window_room(&c->window), READ_PARTS_LEAST);
+	u32 bytes, i;
+
+	if (c->silent && c->window.in_flight)
+		return false;
+	if (end > part + most)
+		end = part + most;
+	bytes = rmem_op_bytes(op, part, end);
+	if (!client_admit(c, now_ns, end - part, rmem_type_reads(op->type) ? bytes : 0))
+		return false;
+	for (i = part; i < end; i++)
+		rmem_op_bit_set(op->flying, i);
+	op->flying_parts += end - part;
+	op->may_be_done = true;
+	op->sent_part = part;
+	op->sent_ns = now_ns;
+	op->departure = ++c->departures;
+	if (!op->begun_departure) {
+		op->begun_departure = op->departure;
+		op->begun_ns = now_ns;
+	}
+	if (!op->attempt) {
+		op->first_sent_part = part;
+		op->first_sent_ns = now_ns;
+	}
+	c->count.sent++;
+	tx_build(c, tx, op, part, bytes);
+	if (rmem_op_find_part(op, 0, true) == op->parts)
+		client_sent(c, op, now_ns);
+	return true;
+}
+
+u32 rmem_client_put_bytes(const struct rmem_client *c)
+{
+	return c->piece ? c->piece - sizeof(struct rmem_put) : 0;
+}
+
+u32 rmem_client_vector_bytes(const struct rmem_client *c)
+{
+	return c->piece;
+}
+
+u32 rmem_client_row(const struct rmem_client *c, const struct rmem_client_tx *tx)
+{
+	u32 row = 1 + c->burst_ops + c->has_ahead, most;
+
+	if (!tx->op || !rmem_op_has_parts(tx->op))
+		return 1;
+	most = client_datagram_ops(c, tx->op);
+	if (row > most)
+		row = most;
+	return row ? row : 1;
+}
+
+static bool client_next(struct rmem_client *c, u64 now_ns, struct rmem_client_tx *tx)
+{
+	struct rmem_op *op;
+	u32 part;
+
+	if (c->state != RMEM_CHANNEL_OPEN || c->closing)
+		return client_next_own(c, now_ns, tx);
+	while ((op = client_turn(c))) {
+		part = rmem_op_find_part(op, 0, true);
+		if (part < op->parts)
+			return client_send(c, op, part, now_ns, tx);
+		op->sent_ns = now_ns;
+		client_sent(c, op, now_ns);
+	}
+	return false;
+}
+
+/* A channel that isn't kept from sending by iwnd lets others have its turn there. */
+static bool client_end_row(struct rmem_client *c)
+{
+	c->row = 0;
+	if (!c->starved)
+		rmem_incast_pass(c->incast, &c->turn);
+	c->starved = false;
+	return false;
+}
+
+bool rmem_client_next(struct rmem_client *c, u64 now_ns, struct rmem_client_tx *tx)
+{
+	c->pace_ns = 0;
+	c->yield_ns = c->row < RMEM_ROW_MAX ? 0 : now_ns;
+	if (c->yield_ns)
+		return client_end_row(c);
+	if (c->has_ahead)
+		*tx = c->ahead;
+	else if (!client_next(c, now_ns, tx))
+		return client_end_row(c);
+	c->row++;
+	c->has_ahead = c->row < RMEM_ROW_MAX && client_next(c, now_ns, &c->ahead);
+	tx->head.more = c->has_ahead && tx->op;
+	return true;
+}

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+#include "core/rmem/node/alloc.h"
+
+#include "core/base/bits.h"
+#include "core/base/bytes.h"
+
+#define GUARD_PAGES 1
+
+static u32 heads_for(u32 regions_max)
+{
+	return base_pow2_ceil(regions_max);
+}
+
+size_t rmem_alloc_bytes(u32 regions_max)
+{
+	return regions_max * sizeof(struct rmem_region) + heads_for(regions_max) * sizeof(u32);
+}
+
+void rmem_alloc_init(struct rmem_alloc_state *alloc, void *memory, u32 regions_max, u64 pages,
+		     u32 page_shift, const u64 seed[2])
+{
+	u32 n;
+
+	base_zero(memory, rmem_alloc_bytes(regions_max));
+	base_zero(alloc, sizeof(*alloc));
+	alloc->region = memory;
+	alloc->head = (u32 *)(alloc->region + regions_max);
+	alloc->mask = heads_for(regions_max) - 1;
+	alloc->regions_max = regions_max;
+	alloc->pages = pages;
+	alloc->vpn_max = 1ULL << (64 - page_shift);
+	alloc->seed[0] = seed[0];
+	alloc->seed[1] = seed[1];
+	alloc->free = 1;
+	for (n = 0; n + 1 < regions_max; n++)
+		alloc->region[n].next = n + 2;
+}
+
+/* Wishes choose the vpn; the seed keeps them from meeting in one chain. */
+static u32 *head_of(const struct rmem_alloc_state *alloc, u32 space_index, u64 vpn)
+{
+	u64 hash = base_mix64((vpn << 16 | space_index) ^ alloc->seed[0]);
+
+	hash = base_mix64(hash ^ alloc->seed[1]);
+	return &alloc->head[hash & alloc->mask];
+}
+
+struct rmem_region *rmem_alloc_find(const struct rmem_alloc_state *alloc, u32 space_index,
+				    u64 vpn)
+{
+	u32 at = *head_of(alloc, space_index, vpn);
+
+	while (at) {
+		struct rmem_region *region = &alloc->region[at - 1];
+
+		if (region->vpn == vpn && region->space_index == space_index)
+			return region;
+		at = region->next;
+	}
+	return NULL;
+}
+
+/* Is the range among the addresses that a space has, its guard included? */
+static bool in_reach(const struct rmem_alloc_state *alloc, u64 vpn, u64 pages)
+{
+	return vpn < alloc->vpn_max && pages + GUARD_PAGES <= alloc->vpn_max - vpn;
+}
+
+/* The first range, from vpn on, that was never given out. */
+static u64 candidate(const struct rmem_space *space, u64 vpn, u64 pages)
+{
+	return rmem_spans_next(&space->spans, vpn, pages + GUARD_PAGES);
+}
+
+/* May the wanted range be the first candidate, whatever the buckets say? */
+static bool grantable(const struct rmem_alloc_state *alloc, const struct rmem_space *space,
+		      const struct rmem_alloc_wish *wish)
+{
+	struct rmem_spans spans = space->spans;
+
+	if (!wish->vpn || !in_reach(alloc, wish->vpn, wish->pages) ||
+	    candidate(space, wish->vpn, wish->pages) != wish->vpn)
+		return false;
+	rmem_spans_add(&spans, wish->vpn, wish->vpn + wish->pages + GUARD_PAGES);
+	return spans.lost <= alloc->vpn_max / 2;
+}
+
+static bool permitted(const struct rmem_alloc_state *alloc, const struct rmem_space *space,
+		      u64 pages)
+{
+	if (!alloc->free || pages > alloc->pages - alloc->pages_promised)
+		return false;
+	return !space->quota_pages || (space->pages_promised <= space->quota_pages &&
+				       pages <= space->quota_pages - space->pages_promised);
+}
+
+bool rmem_alloc_make(struct rmem_alloc_state *alloc, const struct rmem_spaces *spaces,
+		     u32 space_index, const struct rmem_alloc_wish *wish,
+		     struct rmem_alloc_work *work)
+{
+	const struct rmem_space *space = &spaces->slot[space_index];
+
+	if (!wish->pages || !permitted(alloc, space, wish->pages))
+		return false;
+	base_zero(work, sizeof(*work));
+	work->wish = *wish;
+	work->space_index = space_index;
+	if (!grantable(alloc, space, wish))
+		work->wish.vpn = 0;
+	work->vpn = work->wish.vpn ?: candidate(space, 0, wish->pages);
+	work->stage = RMEM_ALLOC_RESERVING;
+	return in_reach(alloc, work->vpn, wish->pages);
+}
+
+void rmem_alloc_release(struct rmem_region *region, struct rmem_alloc_work *work)
+{
+	base_zero(work, sizeof(*work));
+	work->region = region;
+	work->space_index = region->space_index;
+	work->vpn = region->vpn;
+	work->stage = RMEM_ALLOC_REMOVING;
+}
+
+static u64 lesser(u64 a, u64 b)
+{
+	return a < b ? a : b;
+}
+
+static void end(struct rmem_alloc_state *alloc, struct rmem_alloc_work *work)
+{
+	work->stage = RMEM_ALLOC_ENDED;
+	alloc->retries += work->retries;
+	if (work->retries > alloc->retries_worst)
+		alloc->retries_worst = work->retries;
+}
+
+/* All entries are reserved, so the region is certain: from here on it counts. */
+static void add_region(struct rmem_alloc_state *alloc, struct rmem_spaces *spaces,
+		       struct rmem_alloc_work *work)
+{
+	struct rmem_space *space = &spaces->slot[work->space_index];
+	struct rmem_region *region = &alloc->region[alloc->free - 1];
+	u32 *head = head_of(alloc, work->space_index, work->vpn);
+	/* Candidates that didn't fit, before it in its hole, are passed over for good. */
+	u64 begin = work->wish.vpn ?: rmem_spans_hole(&space->spans, work->vpn);
+
+	alloc->free = region->next;
+	region->vpn = work->vpn;
+	region->pages = work->wish.pages;
+	region->session = work->wish.session;
+	region->id = work->wish.id;
+	region->space_index = work->space_index;
+	region->next = *head;
+	*head = (u32)(region - alloc->region) + 1;
+
+	rmem_spans_add(&space->spans, begin, work->vpn + work->wish.pages + GUARD_PAGES);
+	space->pages_promised += work->wish.pages;
+	space->regions++;
+	alloc->pages_promised += work->wish.pages;
+	alloc->in_use++;
+
+	work->region = region;
+	work->stage = RMEM_ALLOC_ENTERING;
+	work->done = 0;
+}
+
+static void drop_region(struct rmem_alloc_state *alloc, struct rmem_spaces *spaces,
+			struct rmem_region *region)
+{
+	struct rmem_space *space = &spaces->slot[region->space_index];
+	u32 *link = head_of(alloc, region->space_index, region->vpn);
+
+	while (&alloc->region[*link - 1] != region)
+		link = &alloc->region[*link - 1].next;
+	*link = region->next;
+	region->vpn = 0;
+	region->next = alloc->free;
+	alloc->free = (u32)(region - alloc->region) + 1;
+
+	space->pages_promised -= region->pages;
+	space->regions--;
+	alloc->pages_promised -= region->pages;
+	alloc->in_use--;
+}
+
+/* The candidate doesn't fit: on to another one, unless there were many or none is left. */
+static void retry(struct rmem_alloc_state *alloc, const struct rmem_spaces *spaces,
+		  struct rmem_alloc_work *work, u64 vpn)
+{
+	work->vpn = candidate(&spaces->slot[work->space_index], vpn, work->wish.pages);
+	work->done = 0;
+	work->stage = RMEM_ALLOC_LOOKING;
+	if (++work->retries > RMEM_ALLOC_RETRIES_MAX ||
+	    !in_reach(alloc, work->vpn, work->wish.pages))
+		end(alloc, work);
+}
+
+/*
+ * From the candidate's end, for the next one begins behind the last page without room: full
+ * buckets come in rows, and one by one they would be many candidates.
+ */
+static void look(struct rmem_alloc_state *alloc, const struct rmem_table *table,
+		 const struct rmem_spaces *spaces, struct rmem_alloc_work *work, u64 pages_max)
+{
+	u64 stop = work->done + lesser(work->wish.pages - work->done, pages_max);
+
+	for (; work->done < stop; work->done++) {
+		u64 vpn = work->vpn + work->wish.pages - 1 - work->done;
+
+		if (!rmem_table_has_room(table, work->space_index, vpn)) {
+			retry(alloc, spaces, work, vpn + 1);
+			return;
+		}
+	}
+	if (work->done == work->wish.pages) {
+		work->done = 0;
+		work->stage = RMEM_ALLOC_RESERVING;
+	}
+}
+
+static void reserve(struct rmem_alloc_state *alloc, struct rmem_table *table,
+		    struct rmem_spaces *spaces, struct rmem_alloc_work *work, u64 pages_max)
+{
+	u64 pages = lesser(work->wish.pages - work->done, pages_max);
+	u64 fit = rmem_table_reserve(table, work->space_index, work->vpn + work->done, pages);
+
+	if (fit == pages)
+		work->done += pages;
+	if (work->done == work->wish.pages) {
+		add_region(alloc, spaces, work);
+	} else if (fit < pages) {
+		/* A wanted place is tried once, then all there are from the first hole on. */
+		work->next = work->wish.vpn ? 0 : work->vpn + work->done + fit + 1;
+		work->wish.vpn = 0;
+		work->stage = RMEM_ALLOC_RETREATING;
+	}
+}
+
+static void retreat(struct rmem_alloc_state *alloc, struct rmem_table *table,
+		    const struct rmem_spaces *spaces, struct rmem_alloc_work *work, u64 pages_max)
+{
+	u64 pages = lesser(work->done, pages_max);
+
+	work->done -= pages;
+	rmem_table_unreserve(table, work->space_index, work->vpn + work->done, pages);
+	if (!work->done)
+		retry(alloc, spaces, work, work->next);
+}
+
+static void enter(struct rmem_alloc_state *alloc, struct rmem_table *table,
+		  struct rmem_alloc_work *work, u64 pages_max)
+{
+	u64 stop = work->done + lesser(work->wish.pages - work->done, pages_max);
+
+	for (; work->done < stop; work->done++)
+		rmem_table_insert(table, work->space_index, work->vpn + work->done,
+				  work->wish.perm);
+	if (work->done == work->wish.pages)
+		end(alloc, work);
+}
+
+static void remove(struct rmem_alloc_state *alloc, struct rmem_table *table,
+		   struct rmem_spaces *spaces, struct rmem_pool *pool,
+		   struct rmem_alloc_work *work, u64 pages_max)
+{
+	u64 stop = work->done + lesser(work->region->pages - work->done, pages_max);
+
+	for (; work->done < stop; work->done++) {
+		u32 pte = rmem_table_remove(table, work->space_index, work->vpn + work->done);
+
+		if (pte & RMEM_PTE_BACKED)
+			rmem_pool_put_dirty(pool, pte & RMEM_PTE_PAGE);
+	}
+	if (work->done < work->region->pages)
+		return;
+	drop_region(alloc, spaces, work->region);
+	work->region = NULL;
+	work->stage = RMEM_ALLOC_ENDED;
+}
+
+bool rmem_alloc_step(struct rmem_alloc_state *alloc, struct rmem_table *table,
+		     struct rmem_spaces *spaces, struct rmem_pool *pool,
+		     struct rmem_alloc_work *work, u64 pages_max)
+{
+	switch (work->stage) {
+	case RMEM_ALLOC_LOOKING:
+		look(alloc, table, spaces, work, pages_max);
+		break;
+	case RMEM_ALLOC_RESERVING:
+		reserve(alloc, table, spaces, work, pages_max);
+		break;
+	case RMEM_ALLOC_RETREATING:
+		retreat(alloc, table, spaces, work, pages_max);
+		break;
+	case RMEM_ALLOC_ENTERING:
+		enter(alloc, table, work, pages_max);
+		break;
+	case RMEM_ALLOC_REMOVING:
+		remove(alloc, table, spaces, pool, work, pages_max);
+		break;
+	case RMEM_ALLOC_ENDED:
+		break;
+	}
+	return work->stage != RMEM_ALLOC_ENDED;
+}

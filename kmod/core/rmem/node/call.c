@@ -1,0 +1,717 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * A call's step says what the next is and whose slot lock it wants, by go_on(); or
+ * answers and ends, by finish().
+ */
+#include "core/rmem/node/call.h"
+
+#include "core/base/bytes.h"
+#include "core/rmem/node/common.h"
+
+#define NO_SLOT (-1)
+
+static void go_on(struct rmem_node_call *call,
+		  void (*next)(struct rmem_node *node, struct rmem_node_call *call), int slot)
+{
+	call->next = next;
+	call->slot = slot;
+	call->divisible = false;
+}
+
+/* As go_on(), to a step that may be one of many, and relies on nothing but memory's regions. */
+static void work(struct rmem_node_call *call,
+		 void (*next)(struct rmem_node *node, struct rmem_node_call *call), int slot)
+{
+	go_on(call, next, slot);
+	call->divisible = true;
+}
+
+static void finish(struct rmem_node *node, struct rmem_node_call *call,
+		   enum rmem_node_reason reason)
+{
+	rmem_node_answer(node, &call->head, reason, &call->answer);
+	go_on(call, NULL, NO_SLOT);
+}
+
+static void finish_silently(struct rmem_node *node, struct rmem_node_call *call,
+			    enum rmem_node_reason reason)
+{
+	finish(node, call, reason);
+	call->answer.action = RMEM_ACT_DROP;
+}
+
+static int slot_of(const struct rmem_node *node, const struct rmem_node_call *call)
+{
+	return rmem_node_slot(node, call->head.session);
+}
+
+/* Is it to be done, and for which session? Slot lock. */
+static enum rmem_node_reason admit(struct rmem_node *node, struct rmem_node_call *call,
+				   struct rmem_session **session)
+{
+	enum rmem_node_reason reason =
+		rmem_node_identify(node, call->now_ns, &call->head, &call->peer, session);
+
+	if (*session) {
+		call->origin = (*session)->origin;
+		call->memory = (*session)->place.memory;
+	}
+	return reason == RMEM_NODE_EXECUTED ? rmem_node_judge(*session, &call->head) : reason;
+}
+
+/*
+ * The session that the call was admitted for, or NULL: it may have ended between two steps. If it
+ * was renewed, head has its former name. Slot lock.
+ */
+static struct rmem_session *admitted(const struct rmem_node *node,
+				     const struct rmem_node_call *call)
+{
+	struct rmem_session *session = &node->sessions.slot[slot_of(node, call)];
+
+	return session->name != RMEM_SESSION_NONE && session->origin == call->origin ? session :
+										       NULL;
+}
+
+/* ---- regions -------------------------------------------------------------------------------- */
+
+/* Some more pages of the region under work. True: there are more. */
+static bool work_on(struct rmem_node *node, struct rmem_node_call *call)
+{
+	return rmem_alloc_step(&node->alloc, &node->table, &node->spaces, &node->pool, &call->work,
+			       node->config.step_pages);
+}
+
+static void give_back(struct rmem_node *node, struct rmem_node_call *call,
+		      struct rmem_region *region,
+		      void (*next)(struct rmem_node *node, struct rmem_node_call *call))
+{
+	rmem_alloc_release(region, &call->work);
+	work(call, next, NO_SLOT);
+}
+
+/*
+ * From call->at on, the region that an ALLOC of this session made whose id is from .. to. A
+ * step's regions cost what its pages would. False: not yet found, nor the last one seen.
+ */
+static bool walk(const struct rmem_node *node, struct rmem_node_call *call, u64 session, u64 from,
+		 u64 to, struct rmem_region **found)
+{
+	u32 left = node->config.step_pages;
+
+	for (; call->at < node->alloc.regions_max && left; call->at++, left--) {
+		*found = rmem_alloc_at(&node->alloc, call->at);
+		if (*found && (*found)->session == session && (*found)->id >= from &&
+		    (*found)->id <= to)
+			return true;
+	}
+	*found = NULL;
+	return call->at == node->alloc.regions_max;
+}
+
+/* ---- the end of a session ------------------------------------------------------------------- */
+
+static void undo_find(struct rmem_node *node, struct rmem_node_call *call);
+
+static void undo_work(struct rmem_node *node, struct rmem_node_call *call)
+{
+	if (!work_on(node, call))
+		work(call, undo_find, NO_SLOT);
+}
+
+static void undo_find(struct rmem_node *node, struct rmem_node_call *call)
+{
+	struct rmem_region *region;
+
+	if (!walk(node, call, call->ended, call->ended_floor, ~0ULL, &region))
+		return;
+	if (!region) {
+		go_on(call, call->then, NO_SLOT);
+		return;
+	}
+	node->alloc.undone++;
+	give_back(node, call, region, undo_work);
+}
+
+/* Slot lock of call->slot. No request can acknowledge anything from here on. */
+static void end_session(struct rmem_node *node, struct rmem_node_call *call,
+			void (*then)(struct rmem_node *node, struct rmem_node_call *call))
+{
+	const struct rmem_session *session = &node->sessions.slot[call->slot];
+	bool owes = rmem_session_owes(session);
+
+	if (call->entered && owes) {
+		finish_silently(node, call, RMEM_NODE_BUSY);
+		call->put_off = true;
+		return;
+	}
+	call->ended = session->origin;
+	call->ended_floor = session->floor;
+	call->then = then;
+	call->at = 0;
+	call->memory = session->place.memory;
+	if (owes)
+		work(call, undo_find, NO_SLOT);
+	else
+		go_on(call, then, NO_SLOT);
+	rmem_sessions_close(&node->sessions, session - node->sessions.slot);
+}
+
+/* ---- OPEN ----------------------------------------------------------------------------------- */
+
+/* Is the OPEN one this node could grant? */
+static bool open_is_sound(const struct rmem_head *head, const struct rmem_open *open)
+{
+	u8 bits = open->reserved;
+	size_t n;
+
+	for (n = 0; n < sizeof(open->reserved2); n++)
+		bits |= open->reserved2[n];
+	return !bits && open->integrity == head->integrity && !head->addr &&
+	       head->len == sizeof(*open);
+}
+
+/* False: its space is gone. */
+static bool read_attempt(const struct rmem_node *node, const struct rmem_node_call *call,
+			 struct rmem_attempt *attempt)
+{
+	const struct rmem_space *space = rmem_spaces_find(&node->spaces, call->head.space);
+
+	if (!space)
+		return false;
+	rmem_spaces_place(&node->spaces, space, &attempt->place);
+	attempt->nonce = call->head.id;
+	attempt->integrity = call->in.open.integrity;
+	attempt->datagram_bytes = base_load_le16(&call->in.open.datagram_bytes);
+	if (attempt->datagram_bytes > RMEM_DATAGRAM_BYTES_MAX)
+		attempt->datagram_bytes = RMEM_DATAGRAM_BYTES_MAX;
+	base_copy(attempt->client, call->in.open.client, sizeof(attempt->client));
+	return true;
+}
+
+static u64 idle_ns(const struct rmem_node *node)
+{
+	return node->config.session_idle_ms * BASE_NSEC_PER_MSEC;
+}
+
+static void open_answer(struct rmem_node *node, struct rmem_node_call *call,
+			enum rmem_node_reason reason, const struct rmem_session *session)
+{
+	u64 free_pages = node->alloc.pages - node->alloc.pages_promised;
+	struct rmem_opened *opened = &call->out.opened;
+
+	finish(node, call, reason);
+	call->answer.reply.session = session->name;
+	call->answer.reply.len = sizeof(*opened);
+	base_store_le64(&opened->memory_bytes, node->config.pages << node->config.page_shift);
+	base_store_le64(&opened->free_bytes, free_pages << node->config.page_shift);
+	base_store_le32(&opened->page_bytes, 1U << node->config.page_shift);
+	base_store_le32(&opened->piece_bytes, node->config.piece_bytes);
+	opened->renewed = rmem_session_is_renewed(session);
+	base_zero(opened->reserved, sizeof(opened->reserved));
+}
+
+static void open_find(struct rmem_node *node, struct rmem_node_call *call);
+
+/* A session that began now would see rolled-back memory under the new boot; the client repeats. */
+static bool open_overtaken(struct rmem_node *node, struct rmem_node_call *call)
+{
+	if (call->boot == rmem_node_boot(node))
+		return false;
+	finish_silently(node, call, RMEM_NODE_REBOOTED);
+	return true;
+}
+
+/*
+ * A repeated OPEN from where the first came gets the same session; from elsewhere the
+ * session has to be another, for the first may have been told of this one. Once
+ * the session is in use, a copy is a late one: nobody waits for its answer.
+ */
+static void open_grant(struct rmem_node *node, struct rmem_node_call *call)
+{
+	struct rmem_session *session = &node->sessions.slot[call->slot];
+
+	if (open_overtaken(node, call))
+		return;
+	if (rmem_session_is_attempt(session, &call->attempt)) {
+		if (session->used) {
+			finish_silently(node, call, RMEM_NODE_REPEATED);
+			return;
+		}
+		if (rmem_peer_equal(&session->peer, &call->peer)) {
+			open_answer(node, call, RMEM_NODE_REPEATED, session);
+			return;
+		}
+		if (rmem_session_is_renewed(session)) {
+			end_session(node, call, open_find);
+			return;
+		}
+	} else if (session->name != RMEM_SESSION_NONE) {
+		if (rmem_sessions_may_open(&node->sessions, call->slot, call->now_ns,
+					   idle_ns(node)))
+			end_session(node, call, open_find);
+		else
+			finish(node, call, RMEM_NODE_BUSY);
+		return;
+	}
+	rmem_sessions_open(&node->sessions, call->slot, call->now_ns, &call->attempt, &call->peer);
+	open_answer(node, call, RMEM_NODE_EXECUTED, session);
+}
+
+/* The client's older session: it is renewed, or ends. */
+static void open_supersede(struct rmem_node *node, struct rmem_node_call *call)
+{
+	struct rmem_session *session = &node->sessions.slot[call->slot];
+
+	if (open_overtaken(node, call))
+		return;
+	if (!rmem_session_may_renew(session, call->head.session, &call->attempt, &call->peer)) {
+		end_session(node, call, open_find);
+		return;
+	}
+	rmem_sessions_renew(&node->sessions, call->slot, call->now_ns, &call->attempt);
+	open_answer(node, call, RMEM_NODE_EXECUTED, session);
+}
+
+static void open_find(struct rmem_node *node, struct rmem_node_call *call)
+{
+	int slot;
+
+	if (!open_is_sound(&call->head, &call->in.open)) {
+		finish(node, call, RMEM_NODE_LENGTH);
+		return;
+	}
+	if (!read_attempt(node, call, &call->attempt)) {
+		finish_silently(node, call, RMEM_NODE_NO_SESSION); /* and no key to answer with */
+		return;
+	}
+	if (rmem_sessions_is_late(&node->sessions, &call->attempt)) {
+		finish_silently(node, call, RMEM_NODE_STALE);
+		return;
+	}
+	slot = rmem_sessions_superseded(&node->sessions, &call->attempt);
+	if (slot >= 0) {
+		go_on(call, open_supersede, slot);
+		return;
+	}
+	slot = rmem_sessions_choose(&node->sessions, &call->attempt, call->now_ns, idle_ns(node));
+	if (slot >= 0)
+		go_on(call, open_grant, slot);
+	else
+		finish(node, call, RMEM_NODE_BUSY);
+}
+
+/* ---- CLOSE ---------------------------------------------------------------------------------- */
+
+static void close_done(struct rmem_node *node, struct rmem_node_call *call)
+{
+	finish(node, call, RMEM_NODE_EXECUTED);
+}
+
+static void close_admit(struct rmem_node *node, struct rmem_node_call *call)
+{
+	struct rmem_session *session = NULL;
+	enum rmem_node_reason reason = admit(node, call, &session);
+
+	if (reason == RMEM_NODE_EXECUTED)
+		end_session(node, call, close_done);
+	else
+		finish(node, call, reason);
+}
+
+/* ---- ALLOC ---------------------------------------------------------------------------------- */
+
+static void alloc_answer(struct rmem_node *node, struct rmem_node_call *call,
+			 enum rmem_node_reason reason, const struct rmem_region *region)
+{
+	unsigned int shift = node->config.page_shift;
+
+	finish(node, call, reason);
+	call->answer.reply.len = sizeof(call->out.range);
+	base_store_le64(&call->out.range.addr, region->vpn << shift);
+	base_store_le64(&call->out.range.bytes, region->pages << shift);
+}
+
+/* The wish in pages, or false: not one that can be granted. */
+static bool read_wish(const struct rmem_node *node, const struct rmem_node_call *call,
+		      struct rmem_alloc_wish *wish)
+{
+	const struct rmem_head *head = &call->head;
+	const struct rmem_alloc *wanted = &call->in.alloc;
+	u64 bytes = base_load_le64(&wanted->bytes);
+	u64 addr = base_load_le64(&wanted->addr);
+	u32 perm = base_load_le32(&wanted->perm);
+
+	if (head->addr || head->len != sizeof(*wanted) || base_load_le32(&wanted->reserved))
+		return false;
+	if (!bytes || addr & rmem_node_offset_mask(node))
+		return false;
+	if (perm != RMEM_PERM_READ && perm != (RMEM_PERM_READ | RMEM_PERM_WRITE))
+		return false;
+	wish->pages = ((bytes - 1) >> node->config.page_shift) + 1;
+	wish->vpn = rmem_node_vpn(node, addr);
+	wish->perm = RMEM_PTE_READ | (perm & RMEM_PERM_WRITE ? RMEM_PTE_WRITE : 0);
+	wish->session = call->origin;
+	wish->id = head->id;
+	return true;
+}
+
+/* Executed before: what became of it? */
+static void alloc_look_up(struct rmem_node *node, struct rmem_node_call *call)
+{
+	struct rmem_region *region;
+	u64 id = call->head.id;
+
+	if (!walk(node, call, call->origin, id, id, &region))
+		return;
+	if (region)
+		alloc_answer(node, call, RMEM_NODE_REPEATED, region);
+	else
+		finish(node, call, RMEM_NODE_NO_MEMORY);
+}
+
+static void alloc_undo(struct rmem_node *node, struct rmem_node_call *call)
+{
+	if (!work_on(node, call))
+		finish(node, call, RMEM_NODE_STALE);
+}
+
+/*
+ * NO_MEMORY is an answer like another: once given, a late copy of the request
+ * must not get memory that nobody knows of. So the id is marked, too. And should the
+ * sender have given it up meanwhile, or his session have ended, then nobody is going to know of
+ * this.
+ */
+static void alloc_done(struct rmem_node *node, struct rmem_node_call *call)
+{
+	struct rmem_session *session = admitted(node, call);
+	struct rmem_region *region = call->work.region;
+
+	if (!session || call->head.id < session->floor) {
+		if (region) {
+			node->alloc.undone++;
+			give_back(node, call, region, alloc_undo);
+		} else {
+			finish(node, call, RMEM_NODE_STALE);
+		}
+		return;
+	}
+	rmem_session_done(session, call->head.id);
+	if (!region) {
+		finish(node, call, RMEM_NODE_NO_MEMORY);
+		return;
+	}
+	rmem_session_made(session, call->head.id);
+	alloc_answer(node, call, RMEM_NODE_EXECUTED, region);
+}
+
+static void alloc_work(struct rmem_node *node, struct rmem_node_call *call)
+{
+	if (!work_on(node, call))
+		go_on(call, alloc_done, slot_of(node, call));
+}
+
+static void alloc_admit(struct rmem_node *node, struct rmem_node_call *call)
+{
+	struct rmem_session *session = NULL;
+	struct rmem_alloc_wish wish;
+	enum rmem_node_reason reason = admit(node, call, &session);
+
+	if (reason == RMEM_NODE_REPEATED) {
+		work(call, alloc_look_up, NO_SLOT);
+		return;
+	}
+	if (reason == RMEM_NODE_EXECUTED && !read_wish(node, call, &wish))
+		reason = RMEM_NODE_LENGTH;
+	if (reason != RMEM_NODE_EXECUTED) {
+		finish(node, call, reason);
+		return;
+	}
+	if (rmem_alloc_make(&node->alloc, &node->spaces, session->place.memory, &wish, &call->work))
+		work(call, alloc_work, NO_SLOT);
+	else
+		alloc_done(node, call);
+}
+
+/* ---- FREE ----------------------------------------------------------------------------------- */
+
+static void free_done(struct rmem_node *node, struct rmem_node_call *call)
+{
+	struct rmem_session *session = admitted(node, call);
+
+	if (session)
+		rmem_session_done(session, call->head.id);
+	finish(node, call, session ? RMEM_NODE_EXECUTED : RMEM_NODE_NO_SESSION);
+}
+
+static void free_work(struct rmem_node *node, struct rmem_node_call *call)
+{
+	if (!work_on(node, call))
+		go_on(call, free_done, slot_of(node, call));
+}
+
+/* The region that is to be freed, or NULL and why not. */
+static struct rmem_region *free_find(const struct rmem_node *node,
+				     const struct rmem_node_call *call, u32 space_index,
+				     enum rmem_node_reason *reason)
+{
+	const struct rmem_head *head = &call->head;
+	u64 addr = base_load_le64(&call->in.range.addr);
+	u64 bytes = base_load_le64(&call->in.range.bytes);
+	struct rmem_region *region;
+
+	*reason = RMEM_NODE_LENGTH;
+	if (head->addr || head->len != sizeof(call->in.range) || !bytes ||
+	    (addr | bytes) & rmem_node_offset_mask(node))
+		return NULL;
+	*reason = RMEM_NODE_FAULT;
+	region = rmem_alloc_find(&node->alloc, space_index, rmem_node_vpn(node, addr));
+	return region && region->pages == bytes >> node->config.page_shift ? region : NULL;
+}
+
+static void free_admit(struct rmem_node *node, struct rmem_node_call *call)
+{
+	struct rmem_session *session = NULL;
+	struct rmem_region *region = NULL;
+	enum rmem_node_reason reason = admit(node, call, &session);
+
+	if (reason == RMEM_NODE_EXECUTED)
+		region = free_find(node, call, session->place.memory, &reason);
+	if (!region) {
+		if (reason == RMEM_NODE_FAULT)
+			rmem_session_refuse(session, call->head.id);
+		finish(node, call, reason);
+		return;
+	}
+	give_back(node, call, region, free_work);
+}
+
+/* ---- ZERO ----------------------------------------------------------------------------------- */
+
+/* The next bytes of a page that isn't cleared as a whole. What isn't backed is zero already. */
+static void zero_next(struct rmem_node *node, struct rmem_node_call *call, u32 space_index, int n)
+{
+	u64 addr = call->cut[n].addr;
+	u32 left = call->cut[n].left;
+	u32 bytes = left < RMEM_NODE_FILL_BYTES_MAX ? left : RMEM_NODE_FILL_BYTES_MAX;
+	struct rmem_entry entry;
+	u32 pte = rmem_table_find(&node->table, space_index, rmem_node_vpn(node, addr), &entry);
+
+	call->cut[n].addr += bytes;
+	call->cut[n].left -= bytes;
+	if (!(pte & RMEM_PTE_BACKED))
+		return;
+	call->fill.page = pte & RMEM_PTE_PAGE;
+	call->fill.offset = rmem_node_offset(node, addr);
+	call->fill.bytes = bytes;
+}
+
+/* In the slot lock, as a WRITE: once the sender has given it up, nothing is cleared any more. */
+static void zero_work(struct rmem_node *node, struct rmem_node_call *call)
+{
+	struct rmem_session *session = admitted(node, call);
+
+	if (!session) {
+		finish(node, call, RMEM_NODE_NO_SESSION);
+	} else if (call->head.id < session->floor) {
+		finish(node, call, RMEM_NODE_STALE);
+	} else if (call->cut[0].left) {
+		zero_next(node, call, session->place.memory, 0);
+	} else if (call->cut[1].left) {
+		zero_next(node, call, session->place.memory, 1);
+	} else {
+		rmem_session_done(session, call->head.id);
+		finish(node, call, RMEM_NODE_EXECUTED);
+	}
+}
+
+static void zero_admit(struct rmem_node *node, struct rmem_node_call *call)
+{
+	const struct rmem_head *head = &call->head;
+	struct rmem_session *session = NULL;
+	enum rmem_node_reason reason = admit(node, call, &session);
+
+	if (reason == RMEM_NODE_EXECUTED) {
+		reason = rmem_node_clear(node, session->place.memory, head, &call->answer);
+		if (reason == RMEM_NODE_FAULT)
+			rmem_session_refuse(session, head->id);
+	}
+	if (reason != RMEM_NODE_EXECUTED) {
+		finish(node, call, reason);
+		return;
+	}
+	rmem_node_cuts(node, head, &call->cut[0].left, &call->cut[1].left);
+	call->cut[0].addr = head->addr;
+	call->cut[1].addr = head->addr + head->len - call->cut[1].left;
+	work(call, zero_work, call->slot);
+}
+
+/* ---- FENCE ---------------------------------------------------------------------------------- */
+
+/*
+ * A request is executed in one hold of its slot's lock; so who has had a slot's lock finds
+ * all of it done. What isn't in use, or comes into use from now on, has nothing of before.
+ */
+static void fence_pass(struct rmem_node *node, struct rmem_node_call *call)
+{
+	u32 left = node->config.step_pages;
+
+	for (; call->at < node->sessions.slots && left; call->at++, left--) {
+		if (node->sessions.slot[call->at].name == RMEM_SESSION_NONE)
+			continue;
+		go_on(call, fence_pass, call->at++);
+		return;
+	}
+	if (call->at == node->sessions.slots)
+		finish(node, call, RMEM_NODE_EXECUTED);
+	else
+		go_on(call, fence_pass, NO_SLOT);
+}
+
+static void fence_admit(struct rmem_node *node, struct rmem_node_call *call)
+{
+	struct rmem_session *session = NULL;
+	enum rmem_node_reason reason = admit(node, call, &session);
+
+	if (reason == RMEM_NODE_EXECUTED && (call->head.addr || call->head.len))
+		reason = RMEM_NODE_LENGTH;
+	if (reason == RMEM_NODE_EXECUTED)
+		go_on(call, fence_pass, NO_SLOT);
+	else
+		finish(node, call, reason);
+}
+
+/* ---- a space is cleared, or all of them ----------------------------------------------------- */
+
+static bool clear_wants(const struct rmem_node_call *call, u32 index)
+{
+	return !call->attempt.place.space || call->attempt.place.index == index;
+}
+
+static void clear_find_region(struct rmem_node *node, struct rmem_node_call *call);
+
+static void clear_region(struct rmem_node *node, struct rmem_node_call *call)
+{
+	if (!work_on(node, call))
+		go_on(call, clear_find_region, NO_SLOT);
+}
+
+static void clear_find_region(struct rmem_node *node, struct rmem_node_call *call)
+{
+	u32 left = node->config.step_pages;
+
+	for (; call->at < node->alloc.regions_max && left; call->at++, left--) {
+		struct rmem_region *region = rmem_alloc_at(&node->alloc, call->at);
+
+		if (!region || !clear_wants(call, region->space_index))
+			continue;
+		give_back(node, call, region, clear_region);
+		/* After a reboot no session may begin while an old region is there. */
+		call->divisible = call->attempt.place.space;
+		return;
+	}
+	go_on(call, call->at < node->alloc.regions_max ? clear_find_region : NULL, NO_SLOT);
+}
+
+static void clear_find_session(struct rmem_node *node, struct rmem_node_call *call);
+
+static void clear_session(struct rmem_node *node, struct rmem_node_call *call)
+{
+	rmem_sessions_close(&node->sessions, call->slot);
+	go_on(call, clear_find_session, NO_SLOT);
+}
+
+/* Sessions first: from then on nobody of the space is served, nor makes regions. */
+static void clear_find_session(struct rmem_node *node, struct rmem_node_call *call)
+{
+	u32 left = node->config.step_pages;
+
+	for (; call->at < node->sessions.slots && left; call->at++, left--) {
+		const struct rmem_session *session = &node->sessions.slot[call->at];
+
+		if (session->name == RMEM_SESSION_NONE || !clear_wants(call, session->place.index))
+			continue;
+		go_on(call, clear_session, call->at);
+		return;
+	}
+	if (call->at < node->sessions.slots)
+		return;
+	call->at = 0;
+	go_on(call, clear_find_region, NO_SLOT);
+}
+
+bool rmem_node_call_clear(const struct rmem_node *node, struct rmem_node_call *call, u32 space)
+{
+	const struct rmem_space *found = space ? rmem_spaces_find(&node->spaces, space) : NULL;
+
+	base_zero(call, sizeof(*call));
+	if (!found || found->views)
+		return false;
+	rmem_spaces_place(&node->spaces, found, &call->attempt.place);
+	call->memory = call->attempt.place.memory;
+	go_on(call, clear_find_session, NO_SLOT);
+	return true;
+}
+
+void rmem_node_call_forget(struct rmem_node_call *call)
+{
+	base_zero(call, sizeof(*call));
+	go_on(call, clear_find_session, NO_SLOT);
+}
+
+/* ---- all of them ---------------------------------------------------------------------------- */
+
+void rmem_node_call_begin(const struct rmem_node *node, struct rmem_node_call *call, u64 now_ns,
+			  const struct rmem_head *head, const struct rmem_peer *peer,
+			  const void *payload)
+{
+	base_zero(call, sizeof(*call));
+	call->head = *head;
+	call->peer = *peer;
+	call->now_ns = now_ns;
+	call->boot = rmem_node_boot(node);
+	if (rmem_wire_payload_bytes(head))
+		base_copy(&call->in, payload, rmem_wire_payload_bytes(head));
+	switch (head->type) {
+	case RMEM_OPEN:
+		go_on(call, open_find, NO_SLOT);
+		break;
+	case RMEM_CLOSE:
+		go_on(call, close_admit, slot_of(node, call));
+		break;
+	case RMEM_ALLOC:
+		go_on(call, alloc_admit, slot_of(node, call));
+		break;
+	case RMEM_FENCE:
+		go_on(call, fence_admit, slot_of(node, call));
+		break;
+	case RMEM_ZERO:
+		go_on(call, zero_admit, slot_of(node, call));
+		break;
+	default:
+		go_on(call, free_admit, slot_of(node, call));
+	}
+}
+
+bool rmem_node_call_enter(const struct rmem_node *node, const struct rmem_node_call *under_way,
+			  struct rmem_node_call *call, u64 now_ns, const struct rmem_head *head,
+			  const struct rmem_peer *peer, const void *payload)
+{
+	const struct rmem_space *space = rmem_spaces_find(&node->spaces, head->space);
+	struct rmem_place place;
+
+	if (!under_way->divisible || !space)
+		return false;
+	rmem_spaces_place(&node->spaces, space, &place);
+	if (head->type == RMEM_FENCE && place.memory == under_way->memory)
+		return false;
+	rmem_node_call_begin(node, call, now_ns, head, peer, payload);
+	call->entered = true;
+	return true;
+}
+
+bool rmem_node_call_step(struct rmem_node *node, struct rmem_node_call *call)
+{
+	call->fill.bytes = 0;
+	call->next(node, call);
+	return call->next;
+}

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * Calls: the requests that may take long, mostly those that change what exists rather
+ * than what is in it. They are done in steps, each of them short.
+ *
+ *   begin --> { slow lock, slot lock if it wants one: step } --> ... --> answer
+ *
+ *   OPEN    renew, or end what it supersedes, one at a time | a slot for it, perhaps by eviction
+ *   CLOSE   end the session
+ *   ALLOC   admit | reserve and enter pages, some a step | mark
+ *   FREE    admit | remove pages, some a step | mark
+ *   FENCE   admit | each slot's lock once, so that what is being executed has ended
+ *   ZERO    admit, free whole pages | clear what it cuts of others, some a step | mark
+ *
+ * An ended session's ALLOCs that weren't acknowledged are undone before its ender is
+ * answered: whoever asks again finds the memory there, and his quota. One that is being made
+ * while its session ends is given back when it is complete, before the next ALLOC begins.
+ *
+ * Between steps other requests go on, of the same session, too. The call lock keeps out other
+ * calls, with one exception: while a call works on regions or clears memory, it is divisible, and
+ * brief calls (OPEN, CLOSE, FENCE) may run between its steps. So no session waits for another
+ * tenant's million pages.
+ *
+ *   FREE   1.  2.  3.              4.  5.              6.  end
+ *   OPEN               1.  2.  end                               (another tenant's)
+ *   OPEN                                   1.  put off           1.  2.  3.  end
+ *
+ * A brief call is put off before it would end a session that owes regions, for those are given
+ * back by a call of their own. Regions and spaces are therefore, at each step, what the last one
+ * left. The session is not: it may have been renewed, or have ended. A copy of a request that
+ * comes while it is being done waits for the end of the call under way, and finds it marked.
+ */
+#ifndef REMORA_RMEM_NODE_CALL_H
+#define REMORA_RMEM_NODE_CALL_H
+
+#include "core/rmem/node/node.h"
+
+/* In their wire form. */
+union rmem_node_payload {
+	struct rmem_open open;
+	struct rmem_alloc alloc;
+	struct rmem_opened opened;
+	struct rmem_range range;
+};
+
+struct rmem_node_call {
+	int slot; /* whose lock the next step wants; -1: none */
+	struct rmem_extent fill; /* after a step: zero this, if there are bytes of it */
+	/*
+	 * Once ended: action is REPLY or DROP; out goes behind an RMEM_OK reply, as many bytes
+	 * of it as rmem_wire_payload_bytes(&answer.reply) tells.
+	 */
+	struct rmem_answer answer;
+	union rmem_node_payload out;
+	struct rmem_head head; /* as begun; of type 0 if it is nobody's request */
+	bool divisible; /* rmem_node_call_enter() may begin another before the next step */
+	bool entered;	/* between another call's steps */
+	bool put_off;	/* once ended: nothing is answered; begin again after the other call */
+	/* The rest is call.c's. */
+	void (*next)(struct rmem_node *node, struct rmem_node_call *call);
+	struct rmem_peer peer;
+	union rmem_node_payload in;
+	u64 now_ns;
+	u64 boot; /* the node's, when the call began */
+	struct rmem_attempt attempt; /* OPEN's; place: the space to be cleared, 0: all */
+	u32 at;			     /* of a walk over regions, or sessions */
+	struct {
+		u64 addr;
+		u32 left;
+	} cut[2]; /* to be cleared */
+	struct rmem_alloc_work work;
+	u64 origin; /* of the session it was admitted for */
+	u32 memory; /* index of the space whose regions it works on */
+	/* A session that ended: what it allocated with ids from floor up is undone, and then? */
+	u64 ended, ended_floor;
+	void (*then)(struct rmem_node *node, struct rmem_node_call *call);
+};
+
+/*
+ * Call lock, from here until the call ended. rmem_node_is_slow() says yes to head; payload:
+ * what came behind it, rmem_wire_payload_bytes(head) at any alignment.
+ */
+void rmem_node_call_begin(const struct rmem_node *node, struct rmem_node_call *call, u64 now_ns,
+			  const struct rmem_head *head, const struct rmem_peer *peer,
+			  const void *payload);
+
+/*
+ * What no client asks for, but the operator: end all sessions of a space and free all of its
+ * regions, so that it can be deleted (rmem_node_space_del(), in the same hold of the call
+ * lock). There is nothing to answer. False: no such space, or it has views; no call begun. A
+ * view's memory isn't its own, and stays.
+ */
+bool rmem_node_call_clear(const struct rmem_node *node, struct rmem_node_call *call, u32 space);
+
+/*
+ * After rmem_node_reboot(): end all sessions and free all regions, in the same way. Spaces, their
+ * keys and quotas stay. A page that held data is zeroed before it is lent again.
+ */
+void rmem_node_call_forget(struct rmem_node_call *call);
+
+/* Which requests never take long by themselves. */
+static inline bool rmem_node_call_is_brief(const struct rmem_head *head)
+{
+	return head->type == RMEM_OPEN || head->type == RMEM_CLOSE || head->type == RMEM_FENCE;
+}
+
+/*
+ * Begins a brief request's call before the next step of the call that is under way. False: it has
+ * to wait for that call's end. For a FENCE that is so if the other call works on its own memory.
+ * Call lock.
+ */
+bool rmem_node_call_enter(const struct rmem_node *node, const struct rmem_node_call *under_way,
+			  struct rmem_node_call *call, u64 now_ns, const struct rmem_head *head,
+			  const struct rmem_peer *peer, const void *payload);
+
+/*
+ * Slow lock, and the slot lock of call->slot unless that is -1. True: call again. Before the
+ * slot lock is let go, and the grace period that a page taken out of the table waits for,
+ * the caller zeroes call->fill.
+ */
+bool rmem_node_call_step(struct rmem_node *node, struct rmem_node_call *call);
+
+#endif

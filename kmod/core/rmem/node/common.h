@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * What the two paths of the node share: who asks, whether it is to be done, and the
+ * beginning of the answer.
+ */
+#ifndef REMORA_RMEM_NODE_COMMON_H
+#define REMORA_RMEM_NODE_COMMON_H
+
+#include "core/rmem/node/node.h"
+
+/* The session a request names, if it may speak for it. Then the session counts as used. */
+enum rmem_node_reason rmem_node_identify(struct rmem_node *node, u64 now_ns,
+					 const struct rmem_head *head, const struct rmem_peer *peer,
+					 struct rmem_session **found);
+
+/* EXECUTED: it is to be executed. What would change anything is refused to sessions of views. */
+enum rmem_node_reason rmem_node_judge(struct rmem_session *session, const struct rmem_head *head);
+
+void rmem_node_answer(const struct rmem_node *node, const struct rmem_head *head,
+		      enum rmem_node_reason reason, struct rmem_answer *answer);
+
+/*
+ * DISCARD and ZERO. Whole pages go back; of a page that the range only
+ * cuts (the first, the last) a ZERO has its bytes cleared by the caller. Slot lock.
+ */
+enum rmem_node_reason rmem_node_clear(struct rmem_node *node, u32 space_index,
+				      const struct rmem_head *head, struct rmem_answer *answer);
+
+/* Bytes a sound range has of a page it cuts at its begin, and of one it cuts at its end. */
+void rmem_node_cuts(const struct rmem_node *node, const struct rmem_head *head, u32 *first,
+		    u32 *last);
+
+/* The boot epoch may change while requests are served: rmem_node_reboot(). */
+static inline u64 rmem_node_boot(const struct rmem_node *node)
+{
+	return __atomic_load_n(&node->config.boot, __ATOMIC_ACQUIRE);
+}
+
+static inline u64 rmem_node_vpn(const struct rmem_node *node, u64 addr)
+{
+	return addr >> node->config.page_shift;
+}
+
+static inline u64 rmem_node_offset_mask(const struct rmem_node *node)
+{
+	return (1ULL << node->config.page_shift) - 1;
+}
+
+static inline u32 rmem_node_offset(const struct rmem_node *node, u64 addr)
+{
+	return addr & rmem_node_offset_mask(node);
+}
+
+/* Bytes from addr to the end of its page. */
+static inline u32 rmem_node_room(const struct rmem_node *node, u64 addr)
+{
+	return (u32)rmem_node_offset_mask(node) + 1 - rmem_node_offset(node, addr);
+}
+
+#endif

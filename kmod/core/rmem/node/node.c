@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+#include "core/rmem/node/node.h"
+
+#include "core/base/bits.h"
+#include "core/base/bytes.h"
+#include "core/rmem/node/common.h"
+
+#define STATE_ALIGN 64
+
+/* What the client is told, by reason; EXECUTED and REPEATED look alike to it. */
+static const u8 status_of[RMEM_NODE_REASONS] = {
+	[RMEM_NODE_EXECUTED] = RMEM_OK,
+	[RMEM_NODE_REPEATED] = RMEM_OK,
+	[RMEM_NODE_NO_SESSION] = RMEM_NO_SESSION,
+	[RMEM_NODE_PEER] = RMEM_NO_SESSION,
+	[RMEM_NODE_LEVEL] = RMEM_INVALID,
+	[RMEM_NODE_REBOOTED] = RMEM_REBOOTED,
+	[RMEM_NODE_STALE] = RMEM_STALE,
+	[RMEM_NODE_WINDOW] = RMEM_INVALID,
+	[RMEM_NODE_LENGTH] = RMEM_INVALID,
+	[RMEM_NODE_FAULT] = RMEM_FAULT,
+	[RMEM_NODE_PERM] = RMEM_PERM,
+	[RMEM_NODE_BUSY] = RMEM_BUSY,
+	[RMEM_NODE_NO_MEMORY] = RMEM_NO_MEMORY,
+};
+
+/* ---- configuration and state ---------------------------------------------------------------- */
+
+static u32 window_of(const struct rmem_node_config *config)
+{
+	return config->window_ids ? config->window_ids : RMEM_WINDOW;
+}
+
+const char *rmem_node_config_error(const struct rmem_node_config *config)
+{
+	if (!config->boot)
+		return "boot epoch is 0";
+	if (!config->pages || config->pages > RMEM_NODE_PAGES_MAX)
+		return "number of pages out of range";
+	if (config->page_shift < RMEM_PAGE_SHIFT_MIN || config->page_shift > RMEM_PAGE_SHIFT_MAX)
+		return "page size out of range";
+	if (config->pool_pages < 2 || config->pool_pages > RMEM_NODE_PAGES_MAX ||
+	    !base_is_pow2(config->pool_pages))
+		return "pool is not a power of two pages, 2 or more";
+	if (config->piece_bytes < RMEM_PIECE_BYTES_MIN ||
+	    config->piece_bytes > RMEM_PIECE_BYTES_MAX)
+		return "payload of a packet out of range";
+	if (!config->spaces_max || config->spaces_max > RMEM_SPACES_MAX)
+		return "number of spaces out of range";
+	if (!config->sessions_max || config->sessions_max > RMEM_SESSIONS_MAX)
+		return "number of sessions out of range";
+	if (!config->regions_max || config->regions_max > RMEM_REGIONS_MAX)
+		return "number of regions out of range";
+	if (config->window_ids > RMEM_WINDOW || !base_is_pow2(window_of(config)))
+		return "window is not a power of two, or too large";
+	return NULL;
+}
+
+/* Where each part lies in the state. */
+struct layout {
+	size_t table, alloc, pool, spaces, sessions, total;
+};
+
+static size_t place(struct layout *layout, size_t bytes)
+{
+	size_t at = layout->total;
+
+	layout->total = base_round_up(at + bytes, STATE_ALIGN);
+	return at;
+}
+
+static struct layout lay_out(const struct rmem_node_config *config)
+{
+	struct layout layout = { 0 };
+
+	layout.table = place(&layout, rmem_table_bytes(config->pages));
+	layout.alloc = place(&layout, rmem_alloc_bytes(config->regions_max));
+	layout.pool = place(&layout, rmem_pool_bytes(config->pages, config->pool_pages));
+	layout.spaces = place(&layout, rmem_spaces_bytes(config->spaces_max));
+	layout.sessions =
+		place(&layout, rmem_sessions_bytes(config->sessions_max, window_of(config)));
+	return layout;
+}
+
+size_t rmem_node_state_bytes(const struct rmem_node_config *config)
+{
+	return lay_out(config).total;
+}
+
+void rmem_node_init(struct rmem_node *node, const struct rmem_node_config *config, void *state)
+{
+	struct layout layout = lay_out(config);
+	struct base_siphash_key secret = { { config->seed[2], config->seed[3] } };
+	u8 *memory = state;
+
+	node->config = *config;
+	if (!config->step_pages)
+		node->config.step_pages = RMEM_NODE_STEP_PAGES;
+	rmem_table_init(&node->table, memory + layout.table, config->pages, config->seed);
+	rmem_alloc_init(&node->alloc, memory + layout.alloc, config->regions_max, config->pages,
+			config->page_shift, config->seed);
+	rmem_pool_init(&node->pool, memory + layout.pool, config->pages, config->pool_pages);
+	rmem_spaces_init(&node->spaces, memory + layout.spaces, config->spaces_max);
+	rmem_sessions_init(&node->sessions, memory + layout.sessions, config->sessions_max,
+			   window_of(config), base_mix64(config->boot), &secret);
+	node->has_16 = rmem_atomic_has_16();
+}
+
+void rmem_node_reboot(struct rmem_node *node, u64 boot)
+{
+	/* Pairs with rmem_node_boot(). */
+	__atomic_store_n(&node->config.boot, boot, __ATOMIC_RELEASE);
+}
+
+/* ---- spaces --------------------------------------------------------------------------------- */
+
+enum rmem_space_error rmem_node_space_add(struct rmem_node *node, u32 space,
+					  const u8 key[BASE_SIPHASH_KEY_BYTES], u64 quota_bytes)
+{
+	u64 quota_pages = quota_bytes >> node->config.page_shift;
+
+	if (quota_bytes && !quota_pages)
+		return RMEM_SPACE_QUOTA;
+	return rmem_spaces_add(&node->spaces, space, key, quota_pages);
+}
+
+enum rmem_space_error rmem_node_space_add_view(struct rmem_node *node, u32 space,
+					       const u8 key[BASE_SIPHASH_KEY_BYTES], u32 base)
+{
+	return rmem_spaces_add_view(&node->spaces, space, key, base);
+}
+
+enum rmem_space_error rmem_node_space_del(struct rmem_node *node, u32 space)
+{
+	return rmem_spaces_del(&node->spaces, space);
+}
+
+void rmem_node_space_wipe(struct rmem_node *node)
+{
+	rmem_spaces_wipe(&node->spaces);
+}
+
+u64 rmem_node_incarnation(const struct rmem_node *node, u32 space)
+{
+	const struct rmem_space *found = space ? rmem_spaces_find(&node->spaces, space) : NULL;
+
+	return found ? found->incarnation : 0;
+}
+
+u32 rmem_node_lane(const struct rmem_node *node, u32 space)
+{
+	const struct rmem_space *found = space ? rmem_spaces_find(&node->spaces, space) : NULL;
+
+	return found ? found - node->spaces.slot : 0;
+}
+
+const struct base_siphash_key *rmem_node_key(const struct rmem_node *node, u32 space)
+{
+	const struct rmem_space *found = space ? rmem_spaces_find(&node->spaces, space) : NULL;
+
+	return found ? &found->key : NULL;
+}
+
+/* ---- what all requests share ---------------------------------------------------------------- */
+
+u32 rmem_node_slot(const struct rmem_node *node, u64 session)
+{
+	return rmem_sessions_slot_of(&node->sessions, session);
+}
+
+static void reply_to(const struct rmem_node *node, const struct rmem_head *head, u8 status,
+		     struct rmem_head *reply)
+{
+	*reply = *head;
+	reply->type = head->type | RMEM_RESPONSE;
+	reply->status = status;
+	reply->boot = rmem_node_boot(node);
+	reply->more = false;
+	reply->floor = 0;
+	reply->offset = 0;
+	reply->digest = 0;
+	reply->piece = 0;
+}
+
+void rmem_node_answer(const struct rmem_node *node, const struct rmem_head *head,
+		      enum rmem_node_reason reason, struct rmem_answer *answer)
+{
+	answer->action = RMEM_ACT_REPLY;
+	answer->reason = reason;
+	answer->extents = 0;
+	reply_to(node, head, status_of[reason], &answer->reply);
+}
+
+void rmem_node_damaged(const struct rmem_node *node, const struct rmem_head *head,
+		       struct rmem_head *reply)
+{
+	reply_to(node, head, RMEM_DAMAGED, reply);
+}
+
+enum rmem_node_reason rmem_node_identify(struct rmem_node *node, u64 now_ns,
+					 const struct rmem_head *head, const struct rmem_peer *peer,
+					 struct rmem_session **found)
+{
+	struct rmem_session *session;
+
+	if (head->boot != rmem_node_boot(node))
+		return RMEM_NODE_REBOOTED;
+	session = rmem_sessions_find(&node->sessions, head->session);
+	if (!session || !rmem_spaces_has(&node->spaces, &session->place))
+		return RMEM_NODE_NO_SESSION;
+	if (session->place.space != head->space || session->integrity != head->integrity)
+		return RMEM_NODE_LEVEL;
+	if (!rmem_peer_equal(&session->peer, peer))
+		return RMEM_NODE_PEER;
+	rmem_session_touch(session, now_ns);
+	*found = session;
+	return RMEM_NODE_EXECUTED;
+}
+
+enum rmem_node_reason rmem_node_judge(struct rmem_session *session, const struct rmem_head *head)
+{
+	switch (rmem_session_check(session, head->id, head->floor)) {
+	case RMEM_SESSION_FRESH:
+		/* A session is of a view for good, so this needs no mark to be said again. */
+		return session->place.read_only && rmem_type_changes(head->type) ?
+			       RMEM_NODE_PERM :
+			       RMEM_NODE_EXECUTED;
+	case RMEM_SESSION_REPEATED:
+		return RMEM_NODE_REPEATED;
+	case RMEM_SESSION_REFUSED:
+		return RMEM_NODE_FAULT;
+	case RMEM_SESSION_STALE:
+		return RMEM_NODE_STALE;
+	default:
+		return RMEM_NODE_WINDOW;
+	}
+}
+
+/* ---- background and status ------------------------------------------------------------------ */
+
+u32 rmem_node_scrub_next(struct rmem_node *node, bool *used)
+{
+	u32 page;
+
+	return rmem_pool_scrub_next(&node->pool, &page, used) ? page : RMEM_PAGE_NONE;
+}
+
+void rmem_node_scrub_done(struct rmem_node *node, u32 page)
+{
+	rmem_pool_scrub_done(&node->pool, page);
+}
+
+void rmem_node_scrub_later(struct rmem_node *node, u32 page)
+{
+	rmem_pool_scrub_later(&node->pool, page);
+}
+
+bool rmem_node_scrub_wanted(const struct rmem_node *node)
+{
+	return rmem_pool_scrub_wanted(&node->pool);
+}
+
+void rmem_node_usage(const struct rmem_node *node, struct rmem_node_usage *usage)
+{
+	usage->pages = node->config.pages;
+	usage->pages_promised = node->alloc.pages_promised;
+	usage->pages_backed = node->config.pages - rmem_pool_unused(&node->pool);
+	usage->pages_ready = rmem_pool_ready(&node->pool);
+	usage->alloc_retries = node->alloc.retries;
+	usage->alloc_retries_worst = node->alloc.retries_worst;
+	usage->allocs_undone = node->alloc.undone;
+	usage->spaces = node->spaces.in_use;
+	usage->regions = node->alloc.in_use;
+	usage->sessions = node->sessions.in_use;
+}

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * The memory node: what a request does (Clio, ASPLOS'22, sections 4.2 to 4.5).
+ *
+ *   datagram -> rmem_wire_parse -> rmem_node_key -> tag checked by the caller
+ *      |
+ *      |-- READ WRITE DISCARD ZERO ATOMIC     fast path, any CPU, softirq
+ *      |   PUT READV WRITEV
+ *      |     lock slot(head) { rmem_node_request -> answer; copy; rmem_node_done }
+ *      |
+ *      `-- rmem_node_is_slow():        slow path: call.h
+ *          OPEN CLOSE ALLOC FREE FENCE, and ZERO if it would take long
+ *
+ * All state has a bound set by the configuration and lies in one block that
+ * the caller hands in at init; nothing is allocated afterwards. Page memory is
+ * the caller's: the node speaks of pages by index, 0 up to pages - 1.
+ *
+ * Locking, the caller's business:
+ *   - slot lock, one per session slot: around rmem_node_request() up to
+ *     rmem_node_done(), the copying of data included, and where stated below.
+ *     A second copy of a write can so never be acknowledged while the first is
+ *     still being copied.
+ *   - call lock: one call of the slow path, or change of the spaces, at a time, from its begin
+ *     to its end; brief calls may run between a long one's steps (call.h). Outermost, and held
+ *     for long.
+ *   - slow lock: around each step of a call, and where stated below. Never held for long.
+ *     Taken before a slot lock.
+ *   - translations are read without a lock. A page that DISCARD, ZERO or FREE
+ *     took out of the table may still be read by a request on another CPU:
+ *     rmem_node_scrub_next() hands it out, and the caller lets such requests
+ *     end (a grace period), and references to it go (packets not sent yet),
+ *     before it zeroes the page and gives it back by rmem_node_scrub_done().
+ */
+#ifndef REMORA_RMEM_NODE_H
+#define REMORA_RMEM_NODE_H
+
+#include "core/rmem/node/alloc.h"
+#include "core/rmem/node/atomic.h"
+#include "core/rmem/node/pool.h"
+#include "core/rmem/node/session.h"
+#include "core/rmem/node/space.h"
+#include "core/rmem/node/table.h"
+#include "core/rmem/wire.h"
+
+#define RMEM_NODE_PAGES_MAX RMEM_TABLE_PAGES_MAX
+#define RMEM_NODE_STEP_PAGES 1024U
+
+struct rmem_node_config {
+	u64 boot; /* random; another one at each start, and after rmem_node_reboot() */
+	u64 seed[4]; /* random: two of the hashes of pages and regions, two of names of sessions */
+	u64 pages;	     /* 1 up to RMEM_NODE_PAGES_MAX */
+	u32 page_shift;	     /* RMEM_PAGE_SHIFT_MIN .. _MAX */
+	u32 pool_pages;	     /* zeroed pages kept ready; a power of two, 2 or more */
+	u32 piece_bytes;     /* largest payload of a packet; RMEM_PIECE_BYTES_* */
+	u32 spaces_max;	     /* 1 .. RMEM_SPACES_MAX */
+	u32 sessions_max;    /* 1 .. RMEM_SESSIONS_MAX */
+	u32 regions_max;     /* 1 .. RMEM_REGIONS_MAX */
+	u32 session_idle_ms; /* a session unused for that long may be evicted for a new one */
+	u32 window_ids;	     /* 0: RMEM_WINDOW, the protocol's; less is for the model checker */
+	u32 step_pages;	     /* of a region entered or removed at once; 0: RMEM_NODE_STEP_PAGES */
+};
+
+/* NULL if the configuration is sound, else what is wrong, as one line. */
+const char *rmem_node_config_error(const struct rmem_node_config *config);
+
+/* Bytes of state for a sound configuration; 64-byte aligned memory wanted. */
+size_t rmem_node_state_bytes(const struct rmem_node_config *config);
+
+/* 64-byte aligned, as its type says: mind it where the compiler doesn't. */
+struct rmem_node {
+	struct rmem_node_config config;
+	struct rmem_table table;
+	struct rmem_alloc_state alloc;
+	struct rmem_pool pool;
+	struct rmem_spaces spaces;
+	struct rmem_sessions sessions;
+	bool has_16; /* rmem_atomic_has_16() */
+};
+
+/* state: rmem_node_state_bytes() of memory, not cleared. All pages count as not yet zeroed. */
+void rmem_node_init(struct rmem_node *node, const struct rmem_node_config *config, void *state);
+
+/*
+ * The node's memory was rolled back (a hibernated machine or a virtual machine's snapshot was
+ * restored), so none of it may be served. From now on each request that names the old boot is
+ * answered RMEM_REBOOTED. No lock. The caller does three things in this order:
+ *   - rmem_node_reboot() with boot 0: no client takes an answer of boot 0, so no session that opens
+ *     now is used;
+ *   - under the call lock rmem_node_reboot() with a random boot, not 0;
+ *   - still under it, rmem_node_call_forget(), which ends the sessions opened until then.
+ */
+void rmem_node_reboot(struct rmem_node *node, u64 boot);
+
+/*
+ * Spaces. Call lock and slow lock. After a deletion let a grace period pass before the call
+ * lock is released: the slot, and so the key in it, may be used again by the next addition.
+ * Sessions of a deleted space are refused from then on. Quotas are rounded down to pages. A view
+ * shows the space with the id base to those who may only read (space.h).
+ */
+enum rmem_space_error rmem_node_space_add(struct rmem_node *node, u32 space,
+					  const u8 key[BASE_SIPHASH_KEY_BYTES],
+					  u64 quota_bytes /* 0: none */);
+enum rmem_space_error rmem_node_space_add_view(struct rmem_node *node, u32 space,
+					       const u8 key[BASE_SIPHASH_KEY_BYTES], u32 base);
+enum rmem_space_error rmem_node_space_del(struct rmem_node *node, u32 space);
+
+/* Forget the keys of deleted spaces, after the grace period. Call lock. */
+void rmem_node_space_wipe(struct rmem_node *node);
+
+/*
+ * Which of the spaces that ever had that id is there; 0: none. No lock. Whoever puts a
+ * verified request off compares: the next space of that id has another key.
+ */
+u64 rmem_node_incarnation(const struct rmem_node *node, u32 space);
+
+/* The lane of a space in a queue (lanes.h), below spaces_max; 0 if the space is gone. No lock. */
+u32 rmem_node_lane(const struct rmem_node *node, u32 space);
+
+/* The key of a space, or NULL. No lock: valid till the grace period after its deletion. */
+const struct base_siphash_key *rmem_node_key(const struct rmem_node *node, u32 space);
+
+/* Whose lock a request needs: index of its session's slot, below sessions_max. */
+u32 rmem_node_slot(const struct rmem_node *node, u64 session);
+
+enum rmem_node_action {
+	RMEM_ACT_DROP,	   /* no answer; reason says why */
+	RMEM_ACT_REPLY,	   /* send reply; with found, if it's an ATOMIC's or PUT's and RMEM_OK */
+	RMEM_ACT_COPY_IN,  /* copy payload into the extents, rmem_node_done(), send reply */
+	RMEM_ACT_FILL,	   /* zero the extents (0 to 2), rmem_node_done(), send reply */
+	RMEM_ACT_ATOMIC,   /* rmem_node_atomic() on the extent, send reply and found */
+	RMEM_ACT_SEND_OUT, /* send the data: rmem_node_read_part() until it says 0 */
+	RMEM_ACT_PUT,	   /* copy the data into the extents, rmem_node_put(), as ATOMIC */
+	RMEM_ACT_GATHER,   /* send reply, with the data of each rmem_node_range() */
+	RMEM_ACT_SCATTER,  /* copy data to each rmem_node_range(), rmem_node_done(), send reply */
+};
+
+/* Why a request was refused or not executed; one counter each. Stable order: they are in uapi. */
+enum rmem_node_reason {
+	RMEM_NODE_EXECUTED,
+	RMEM_NODE_REPEATED,   /* executed before: answered again only */
+	RMEM_NODE_NO_SESSION, /* unknown, evicted, closed or superseded session */
+	RMEM_NODE_PEER,	      /* session belongs to another address */
+	RMEM_NODE_LEVEL,      /* another integrity level, or space, than the session's */
+	RMEM_NODE_REBOOTED,   /* names another boot */
+	RMEM_NODE_STALE,      /* below the floor */
+	RMEM_NODE_WINDOW,     /* beyond the window */
+	RMEM_NODE_LENGTH,     /* 0, too large, misaligned, or a field or an op that can't be */
+	RMEM_NODE_FAULT,      /* not allocated */
+	RMEM_NODE_PERM,
+	RMEM_NODE_BUSY,	      /* pool empty; no session slot; no place for a result */
+	RMEM_NODE_NO_MEMORY,
+	RMEM_NODE_REASONS
+};
+
+#define RMEM_EXTENTS_MAX 2
+#define RMEM_PAGE_NONE 0xffffffffU /* never written: read it as zeros */
+
+struct rmem_extent {
+	u32 page; /* index, or RMEM_PAGE_NONE (reads; of a WRITEV: freed just now, write nothing) */
+	u32 offset;
+	u32 bytes;
+};
+
+struct rmem_answer {
+	enum rmem_node_action action;
+	enum rmem_node_reason reason;
+	struct rmem_head reply; /* digest not filled in; type, ids, boot, status are */
+	unsigned int extents;
+	struct rmem_extent extent[RMEM_EXTENTS_MAX];
+	struct rmem_extent integer; /* of ACT_PUT */
+	struct rmem_found found; /* rmem_wire_payload_bytes(&reply) of it are the reply's payload */
+};
+
+/*
+ * How large a datagram of several answers to head's session may be (rmem_bundle_joins());
+ * 0: each answer travels alone. Slot lock.
+ */
+u32 rmem_node_datagram_bytes(const struct rmem_node *node, const struct rmem_head *head);
+
+/*
+ * Bytes a ZERO clears at once, of pages that it only cuts: where pages are larger than 64 KiB
+ * that could be nearly 8 MiB. Which way a message goes is said by itself alone, so its copies
+ * go the same one.
+ */
+#define RMEM_NODE_FILL_BYTES_MAX (2U << RMEM_PAGE_SHIFT_MIN)
+
+bool rmem_node_is_slow(const struct rmem_node *node, const struct rmem_head *head);
+
+/*
+ * Fast path: READ, WRITE, DISCARD, short ZERO, ATOMIC, PUT, READV, WRITEV. The message has
+ * verified, in length and digest too (a damaged one goes to rmem_node_damaged()). payload: as far
+ * as it is a PUT's struct rmem_put, or a READV's or WRITEV's ranges; at any alignment, and not
+ * looked at else. Slot lock of rmem_node_slot(head->session).
+ */
+void rmem_node_request(struct rmem_node *node, u64 now_ns, const struct rmem_head *head,
+		       const void *payload, const struct rmem_peer *peer,
+		       struct rmem_answer *answer);
+
+/* The extents of a COPY_IN or FILL, or a SCATTER's ranges, are written: the id is executed. */
+void rmem_node_done(struct rmem_node *node, const struct rmem_head *head);
+
+/*
+ * ACT_ATOMIC: place is where the answer's extent lies, operands the message's payload, at any
+ * alignment. From now on the id counts as executed, and what was found is kept. Same hold of the
+ * lock.
+ */
+void rmem_node_atomic(struct rmem_node *node, const struct rmem_head *head, const void *operands,
+		      void *place, struct rmem_answer *answer);
+
+/*
+ * ACT_PUT, when the data is in the extents: the same; place is where the answer's integer lies, put
+ * what rmem_node_request() got.
+ */
+void rmem_node_put(struct rmem_node *node, const struct rmem_head *head, const void *put,
+		   void *place, struct rmem_answer *answer);
+
+/*
+ * Data for a caller in the node's own process: what he asks for is neither repeated nor late, so he
+ * needs no session. READ or WRITE of at most config.piece_bytes, the latter for an integer
+ * (atomic.h), too; EXECUTED: extents are what to copy or change. It is his to keep apart who is
+ * about the same bytes, and to let all that he copies end before a page that
+ * rmem_node_scrub_next() handed out is zeroed. space_index: a session's place.memory.
+ */
+enum rmem_node_reason rmem_node_access(struct rmem_node *node, u32 space_index, u8 type, u64 addr,
+				       u32 bytes, struct rmem_answer *answer);
+
+/*
+ * The part of a READ that begins at offset (0, then the sum of what was returned):
+ * extents and reply for one response packet. Returns its bytes, 0 at the end. Where somebody
+ * has freed some of it since the request was checked, the reply refuses the READ, and is the last.
+ * Same slot lock hold as the request (translations of one hold stay together).
+ */
+u32 rmem_node_read_part(struct rmem_node *node, const struct rmem_head *head, u32 offset,
+			struct rmem_answer *answer);
+
+/*
+ * The extents of range number index, below head->op, of a READV or WRITEV; ranges is what
+ * rmem_node_request() got. False: some of it was freed since the request was checked, and has no
+ * page; then a READV is answered RMEM_FAULT, and a WRITEV does the rest. Same slot lock hold.
+ */
+bool rmem_node_range(struct rmem_node *node, const struct rmem_head *head, const void *ranges,
+		     u32 index, struct rmem_answer *answer);
+
+/* The reply to a message that came damaged: reply is ready, nothing else changed. */
+void rmem_node_damaged(const struct rmem_node *node, const struct rmem_head *head,
+		       struct rmem_head *reply);
+
+/*
+ * The background: refill the pool. Slow lock. scrub_next hands out one page to be
+ * zeroed, or RMEM_PAGE_NONE when the pool is full or no page is left; *used says whether
+ * it was taken from the table (and so wants a grace period first). scrub_done
+ * gives it back zeroed, scrub_later unzeroed because somebody still refers to it.
+ */
+u32 rmem_node_scrub_next(struct rmem_node *node, bool *used);
+void rmem_node_scrub_done(struct rmem_node *node, u32 page);
+void rmem_node_scrub_later(struct rmem_node *node, u32 page);
+/* Should the background run: pool at or below half, and a page to be had? Any lock or none. */
+bool rmem_node_scrub_wanted(const struct rmem_node *node);
+
+/* Figures at this moment, for status; slow lock. */
+struct rmem_node_usage {
+	u64 pages;
+	u64 pages_promised; /* in regions */
+	u64 pages_backed;   /* in regions and written to */
+	u64 pages_ready;    /* in the pool */
+	u64 alloc_retries;  /* candidate ranges that would have made the table overflow */
+	u32 alloc_retries_worst; /* in one ALLOC */
+	u64 allocs_undone;	 /* ALLOCs whose session ended before they were acknowledged */
+	u32 spaces, regions, sessions;
+};
+
+void rmem_node_usage(const struct rmem_node *node, struct rmem_node_usage *usage);
+
+#endif

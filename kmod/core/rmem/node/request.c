@@ -1,0 +1,555 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * The node's fast path: a request that is decided at once, under its session's slot lock. What
+ * changes memory is seen to be permitted, all of it, before any of it is done.
+ */
+#include "core/base/bytes.h"
+#include "core/rmem/datagram.h"
+#include "core/rmem/node/common.h"
+
+/* Is the range one that a request may have: neither empty, too long, nor round the end? */
+static bool range_is_sound(u64 addr, u32 bytes, u32 bytes_max)
+{
+	return bytes && bytes <= bytes_max && addr + (bytes - 1) >= addr;
+}
+
+static enum rmem_node_reason check_pte(u32 pte, u32 perm)
+{
+	if (!pte)
+		return RMEM_NODE_FAULT;
+	return pte & perm ? RMEM_NODE_EXECUTED : RMEM_NODE_PERM;
+}
+
+/* *backed: false, if one of the pages isn't. */
+static enum rmem_node_reason check_range(const struct rmem_node *node, u32 space_index, u64 addr,
+					 u32 bytes, u32 perm, bool *backed)
+{
+	u64 last = rmem_node_vpn(node, addr + (bytes - 1));
+	u64 vpn;
+
+	for (vpn = rmem_node_vpn(node, addr); vpn <= last; vpn++) {
+		struct rmem_entry entry;
+		u32 pte = rmem_table_find(&node->table, space_index, vpn, &entry);
+		enum rmem_node_reason reason = check_pte(pte, perm);
+
+		if (reason != RMEM_NODE_EXECUTED)
+			return reason;
+		if (!(pte & RMEM_PTE_BACKED))
+			*backed = false;
+	}
+	return RMEM_NODE_EXECUTED;
+}
+
+static enum rmem_node_reason check_pages(const struct rmem_node *node, u32 space_index,
+					 const struct rmem_head *head, u32 perm)
+{
+	bool backed;
+
+	return check_range(node, space_index, head->addr, head->len, perm, &backed);
+}
+
+static void add_extent(struct rmem_answer *answer, u32 page, u32 offset, u32 bytes)
+{
+	struct rmem_extent *extent = &answer->extent[answer->extents++];
+
+	extent->page = page;
+	extent->offset = offset;
+	extent->bytes = bytes;
+}
+
+/* What lies in one page of a range; the first one has bytes 0, and addr and left are the range. */
+struct span {
+	u64 addr;
+	u32 bytes;
+	u32 left; /* with this one */
+	struct rmem_entry entry;
+	u32 pte;
+};
+
+static bool next_span(const struct rmem_node *node, u32 space_index, struct span *span)
+{
+	u32 room;
+
+	span->addr += span->bytes;
+	span->left -= span->bytes;
+	room = rmem_node_room(node, span->addr);
+	span->bytes = span->left < room ? span->left : room;
+	if (span->bytes)
+		span->pte = rmem_table_find(&node->table, space_index,
+					    rmem_node_vpn(node, span->addr), &span->entry);
+	return span->bytes;
+}
+
+/* What is read of it. */
+static void add_span(const struct rmem_node *node, const struct span *span,
+		     struct rmem_answer *answer)
+{
+	u32 page = span->pte & RMEM_PTE_BACKED ? span->pte & RMEM_PTE_PAGE : RMEM_PAGE_NONE;
+
+	add_extent(answer, page, rmem_node_offset(node, span->addr), span->bytes);
+}
+
+/* As they are now. False: some of it was freed since the request was checked, and has no page. */
+static bool add_extents(const struct rmem_node *node, u32 space_index, u64 addr, u32 bytes,
+			struct rmem_answer *answer)
+{
+	struct span span = { .addr = addr, .left = bytes };
+	bool all = true;
+
+	while (next_span(node, space_index, &span)) {
+		all &= !!span.pte;
+		add_span(node, &span, answer);
+	}
+	return all;
+}
+
+static u32 space_index_of(const struct rmem_node *node, const struct rmem_head *head)
+{
+	return node->sessions.slot[rmem_node_slot(node, head->session)].place.memory;
+}
+
+static enum rmem_node_reason do_read(const struct rmem_node *node, u32 space_index,
+				     const struct rmem_head *head, struct rmem_answer *answer)
+{
+	if (!range_is_sound(head->addr, head->len, RMEM_READ_BYTES_MAX) ||
+	    head->piece < RMEM_PIECE_BYTES_MIN)
+		return RMEM_NODE_LENGTH;
+	answer->action = RMEM_ACT_SEND_OUT;
+	return check_pages(node, space_index, head, RMEM_PTE_READ);
+}
+
+u32 rmem_node_read_part(struct rmem_node *node, const struct rmem_head *head, u32 offset,
+			struct rmem_answer *answer)
+{
+	u32 piece = head->piece < node->config.piece_bytes ? head->piece :
+							      node->config.piece_bytes;
+	u32 bytes;
+
+	if (offset >= head->len)
+		return 0;
+	bytes = head->len - offset < piece ? head->len - offset : piece;
+	rmem_node_answer(node, head, RMEM_NODE_EXECUTED, answer);
+	answer->action = RMEM_ACT_SEND_OUT;
+	answer->reply.offset = offset;
+	answer->reply.len = bytes;
+	if (add_extents(node, space_index_of(node, head), head->addr + offset, bytes, answer))
+		return bytes;
+	rmem_node_answer(node, head, RMEM_NODE_FAULT, answer);
+	return head->len - offset;
+}
+
+/* The one or two pages a WRITE meets. */
+struct target {
+	struct rmem_entry entry;
+	u32 pte;
+	u32 spare; /* page from the pool, to back it with, or RMEM_PAGE_NONE */
+};
+
+static enum rmem_node_reason find_targets(const struct rmem_node *node, u32 space_index, u64 vpn,
+					  struct target *target, unsigned int count)
+{
+	enum rmem_node_reason reason = RMEM_NODE_EXECUTED;
+	unsigned int n;
+
+	for (n = 0; n < count && reason == RMEM_NODE_EXECUTED; n++) {
+		target[n].pte = rmem_table_find(&node->table, space_index, vpn + n,
+						&target[n].entry);
+		target[n].spare = RMEM_PAGE_NONE;
+		reason = check_pte(target[n].pte, RMEM_PTE_WRITE);
+	}
+	return reason;
+}
+
+static void untake_spares(struct rmem_node *node, struct target *target, unsigned int count)
+{
+	unsigned int n;
+
+	for (n = 0; n < count; n++)
+		if (target[n].spare != RMEM_PAGE_NONE)
+			rmem_pool_untake(&node->pool, target[n].spare);
+}
+
+/* A page from the pool for each target that needs one: all, or none. */
+static bool take_spares(struct rmem_node *node, struct target *target, unsigned int count)
+{
+	unsigned int n;
+
+	for (n = 0; n < count; n++) {
+		if (target[n].pte & RMEM_PTE_BACKED ||
+		    rmem_pool_take(&node->pool, &target[n].spare))
+			continue;
+		untake_spares(node, target, n);
+		return false;
+	}
+	return true;
+}
+
+/* First touch of what isn't backed; false: the page was freed just now. */
+static bool back_target(struct rmem_node *node, struct target *target)
+{
+	bool placed;
+
+	if (target->spare == RMEM_PAGE_NONE)
+		return true;
+	target->pte = rmem_table_back(&target->entry, target->pte, target->spare, &placed);
+	if (!placed)
+		rmem_pool_untake(&node->pool, target->spare);
+	target->spare = RMEM_PAGE_NONE;
+	return target->pte;
+}
+
+static enum rmem_node_reason do_write(struct rmem_node *node, u32 space_index, u64 addr, u32 bytes,
+				      struct rmem_answer *answer)
+{
+	u32 in_page = rmem_node_offset(node, addr);
+	u32 room = rmem_node_room(node, addr);
+	u32 first = bytes < room ? bytes : room;
+	unsigned int count = bytes > first ? 2 : 1;
+	struct target target[RMEM_EXTENTS_MAX];
+	enum rmem_node_reason reason;
+	unsigned int n;
+
+	if (!range_is_sound(addr, bytes, node->config.piece_bytes))
+		return RMEM_NODE_LENGTH;
+	reason = find_targets(node, space_index, rmem_node_vpn(node, addr), target, count);
+	if (reason != RMEM_NODE_EXECUTED)
+		return reason;
+	if (!take_spares(node, target, count))
+		return RMEM_NODE_BUSY;
+	for (n = 0; n < count; n++) {
+		if (!back_target(node, &target[n])) {
+			untake_spares(node, target, count);
+			return RMEM_NODE_FAULT;
+		}
+	}
+	add_extent(answer, target[0].pte & RMEM_PTE_PAGE, in_page, first);
+	if (count == 2)
+		add_extent(answer, target[1].pte & RMEM_PTE_PAGE, 0, bytes - first);
+	answer->action = RMEM_ACT_COPY_IN;
+	return RMEM_NODE_EXECUTED;
+}
+
+static enum rmem_node_reason do_atomic(struct rmem_node *node, const struct rmem_session *session,
+				       const struct rmem_head *head, struct rmem_answer *answer)
+{
+	enum rmem_node_reason reason;
+
+	if (!rmem_atomic_is_known(head->op, head->len) || head->addr & (head->len - 1) ||
+	    (head->len == 16 && !node->has_16))
+		return RMEM_NODE_LENGTH;
+	if (!rmem_session_has_place(session, head->id))
+		return RMEM_NODE_BUSY;
+	reason = do_write(node, session->place.memory, head->addr, head->len, answer);
+	answer->action = RMEM_ACT_ATOMIC;
+	return reason;
+}
+
+/* PUT's payload, in the host's byte order. */
+struct put {
+	u64 addr, value;
+	u32 bytes;
+	u32 reserved;
+};
+
+static struct put load_put(const void *payload)
+{
+	struct rmem_put wire;
+
+	base_copy(&wire, payload, sizeof(wire));
+	return (struct put){base_load_le64(&wire.addr), base_load_le64(&wire.value),
+			    base_load_le32(&wire.bytes), base_load_le32(&wire.reserved)};
+}
+
+static bool put_is_sound(const struct rmem_node *node, const struct rmem_head *head,
+			 const struct put *put)
+{
+	return range_is_sound(head->addr, head->len,
+			      node->config.piece_bytes - sizeof(struct rmem_put)) &&
+	       (put->bytes == 4 || put->bytes == 8) && !(put->addr & (put->bytes - 1)) &&
+	       rmem_atomic_is_known(head->op, put->bytes) && head->op != RMEM_CAS &&
+	       !put->reserved;
+}
+
+/*
+ * Whether both may be written is seen before either gets a page. Then one after the other: a page
+ * for the integer stays even if there is none for the data, reads as zero as it did before, and
+ * isn't wanted any more when the request comes again. So no pool is too small for it.
+ */
+static enum rmem_node_reason do_put(struct rmem_node *node, const struct rmem_session *session,
+				    const struct rmem_head *head, const void *payload,
+				    struct rmem_answer *answer)
+{
+	struct put put = load_put(payload);
+	u32 space_index = session->place.memory;
+	enum rmem_node_reason reason;
+
+	if (!put_is_sound(node, head, &put))
+		return RMEM_NODE_LENGTH;
+	if (!rmem_session_has_place(session, head->id))
+		return RMEM_NODE_BUSY;
+	reason = check_pages(node, space_index, head, RMEM_PTE_WRITE);
+	if (reason == RMEM_NODE_EXECUTED)
+		reason = do_write(node, space_index, put.addr, put.bytes, answer);
+	if (reason != RMEM_NODE_EXECUTED)
+		return reason;
+	answer->integer = answer->extent[0];
+	answer->extents = 0;
+	reason = do_write(node, space_index, head->addr, head->len, answer);
+	answer->action = RMEM_ACT_PUT;
+	return reason;
+}
+
+/* A range of a READV or WRITEV, in the host's byte order. */
+struct range {
+	u64 addr, bytes;
+};
+
+static struct range load_range(const void *ranges, u32 index)
+{
+	const u8 *at = (const u8 *)ranges + index * sizeof(struct rmem_range);
+
+	return (struct range){base_load_le64(at),
+			      base_load_le64(at + __builtin_offsetof(struct rmem_range, bytes))};
+}
+
+/*
+ * Each of them by itself, and that they are len bytes together. The sum is of numbers below
+ * bytes_max, so it doesn't overflow.
+ */
+static enum rmem_node_reason check_ranges(const struct rmem_node *node, u32 space_index,
+					  const struct rmem_head *head, const void *ranges,
+					  u32 bytes_max, u32 perm, bool *backed)
+{
+	enum rmem_node_reason reason = RMEM_NODE_EXECUTED;
+	u64 sum = 0;
+	u32 i;
+
+	*backed = true;
+	for (i = 0; i < head->op; i++) {
+		struct range range = load_range(ranges, i);
+
+		if (range.bytes > bytes_max || !range_is_sound(range.addr, range.bytes, bytes_max))
+			return RMEM_NODE_LENGTH;
+		sum += range.bytes;
+		if (reason == RMEM_NODE_EXECUTED)
+			reason = check_range(node, space_index, range.addr, range.bytes, perm,
+					     backed);
+	}
+	return head->addr || sum != head->len || sum > bytes_max ? RMEM_NODE_LENGTH : reason;
+}
+
+static enum rmem_node_reason do_readv(const struct rmem_node *node, u32 space_index,
+				      const struct rmem_head *head, const void *ranges,
+				      struct rmem_answer *answer)
+{
+	bool backed;
+
+	answer->action = RMEM_ACT_GATHER;
+	return check_ranges(node, space_index, head, ranges, node->config.piece_bytes,
+			    RMEM_PTE_READ, &backed);
+}
+
+/*
+ * As of a PUT, whether all may be written is seen before any gets a page, and pages stay that were
+ * taken before there was none for another.
+ */
+static enum rmem_node_reason do_writev(struct rmem_node *node, u32 space_index,
+				       const struct rmem_head *head, const void *ranges,
+				       struct rmem_answer *answer)
+{
+	u32 ranges_bytes = rmem_wire_ranges_bytes(head);
+	enum rmem_node_reason reason;
+	bool backed;
+	u32 i;
+
+	if (ranges_bytes >= node->config.piece_bytes)
+		return RMEM_NODE_LENGTH;
+	reason = check_ranges(node, space_index, head, ranges,
+			      node->config.piece_bytes - ranges_bytes, RMEM_PTE_WRITE, &backed);
+	for (i = 0; !backed && i < head->op && reason == RMEM_NODE_EXECUTED; i++) {
+		struct range range = load_range(ranges, i);
+
+		answer->extents = 0;
+		reason = do_write(node, space_index, range.addr, range.bytes, answer);
+	}
+	answer->extents = 0;
+	answer->action = RMEM_ACT_SCATTER;
+	return reason;
+}
+
+bool rmem_node_range(struct rmem_node *node, const struct rmem_head *head, const void *ranges,
+		     u32 index, struct rmem_answer *answer)
+{
+	struct range range = load_range(ranges, index);
+
+	answer->extents = 0;
+	return add_extents(node, space_index_of(node, head), range.addr, range.bytes, answer);
+}
+
+/* At most two pages, too. */
+static enum rmem_node_reason look(const struct rmem_node *node, u32 space_index, u64 addr,
+				  u32 bytes, struct rmem_answer *answer)
+{
+	struct span span = { .addr = addr, .left = bytes };
+	enum rmem_node_reason reason;
+
+	if (!range_is_sound(addr, bytes, node->config.piece_bytes))
+		return RMEM_NODE_LENGTH;
+	while (next_span(node, space_index, &span)) {
+		reason = check_pte(span.pte, RMEM_PTE_READ);
+		if (reason != RMEM_NODE_EXECUTED)
+			return reason;
+		add_span(node, &span, answer);
+	}
+	return RMEM_NODE_EXECUTED;
+}
+
+enum rmem_node_reason rmem_node_access(struct rmem_node *node, u32 space_index, u8 type, u64 addr,
+				       u32 bytes, struct rmem_answer *answer)
+{
+	answer->extents = 0;
+	if (type == RMEM_READ)
+		return look(node, space_index, addr, bytes, answer);
+	return do_write(node, space_index, addr, bytes, answer);
+}
+
+static void free_page(struct rmem_node *node, const struct rmem_entry *entry, u32 pte)
+{
+	if (rmem_table_unback(entry, pte))
+		rmem_pool_put_dirty(&node->pool, pte & RMEM_PTE_PAGE);
+}
+
+enum rmem_node_reason rmem_node_clear(struct rmem_node *node, u32 space_index,
+				      const struct rmem_head *head, struct rmem_answer *answer)
+{
+	struct span span = { .addr = head->addr, .left = head->len };
+	enum rmem_node_reason reason;
+
+	if (!range_is_sound(head->addr, head->len, RMEM_ZERO_BYTES_MAX))
+		return RMEM_NODE_LENGTH;
+	reason = check_pages(node, space_index, head, RMEM_PTE_WRITE);
+	if (reason != RMEM_NODE_EXECUTED)
+		return reason;
+	while (next_span(node, space_index, &span)) {
+		if (!(span.pte & RMEM_PTE_BACKED))
+			continue;
+		if (span.bytes > rmem_node_offset_mask(node))
+			free_page(node, &span.entry, span.pte);
+		else if (head->type == RMEM_ZERO)
+			add_span(node, &span, answer);
+	}
+	answer->action = RMEM_ACT_FILL;
+	return RMEM_NODE_EXECUTED;
+}
+
+void rmem_node_cuts(const struct rmem_node *node, const struct rmem_head *head, u32 *first,
+		    u32 *last)
+{
+	u32 room = rmem_node_room(node, head->addr);
+	bool whole = !rmem_node_offset(node, head->addr) && head->len >= room;
+
+	*first = whole ? 0 : head->len < room ? head->len : room;
+	*last = (head->len - *first) & rmem_node_offset_mask(node);
+}
+
+bool rmem_node_is_slow(const struct rmem_node *node, const struct rmem_head *head)
+{
+	u32 first, last;
+
+	if (head->type != RMEM_ZERO)
+		return !rmem_type_may_share(head->type);
+	rmem_node_cuts(node, head, &first, &last);
+	return first + last > RMEM_NODE_FILL_BYTES_MAX;
+}
+
+static enum rmem_node_reason execute(struct rmem_node *node, const struct rmem_session *session,
+				     const struct rmem_head *head, const void *payload,
+				     struct rmem_answer *answer)
+{
+	switch (head->type) {
+	case RMEM_READ:
+		return do_read(node, session->place.memory, head, answer);
+	case RMEM_WRITE:
+		return do_write(node, session->place.memory, head->addr, head->len, answer);
+	case RMEM_ATOMIC:
+		return do_atomic(node, session, head, answer);
+	case RMEM_PUT:
+		return do_put(node, session, head, payload, answer);
+	case RMEM_READV:
+		return do_readv(node, session->place.memory, head, payload, answer);
+	case RMEM_WRITEV:
+		return do_writev(node, session->place.memory, head, payload, answer);
+	default:
+		return rmem_node_clear(node, session->place.memory, head, answer);
+	}
+}
+
+u32 rmem_node_datagram_bytes(const struct rmem_node *node, const struct rmem_head *head)
+{
+	const struct rmem_session *session = rmem_sessions_find(&node->sessions, head->session);
+
+	return session ? session->datagram_bytes : 0;
+}
+
+void rmem_node_request(struct rmem_node *node, u64 now_ns, const struct rmem_head *head,
+		       const void *payload, const struct rmem_peer *peer,
+		       struct rmem_answer *answer)
+{
+	struct rmem_session *session = NULL;
+	enum rmem_node_reason reason = rmem_node_identify(node, now_ns, head, peer, &session);
+
+	if (reason == RMEM_NODE_EXECUTED)
+		reason = rmem_node_judge(session, head);
+	/* What changes nothing is never marked, and need not be in the window. */
+	if (rmem_type_reads(head->type) &&
+	    (reason == RMEM_NODE_WINDOW || reason == RMEM_NODE_REPEATED ||
+	     reason == RMEM_NODE_FAULT))
+		reason = RMEM_NODE_EXECUTED;
+	rmem_node_answer(node, head, RMEM_NODE_EXECUTED, answer);
+	if (reason == RMEM_NODE_EXECUTED) {
+		reason = execute(node, session, head, payload, answer);
+		if (reason == RMEM_NODE_FAULT && !rmem_type_reads(head->type))
+			rmem_session_refuse(session, head->id);
+	}
+	if (reason != RMEM_NODE_EXECUTED)
+		rmem_node_answer(node, head, reason, answer);
+	if (reason == RMEM_NODE_REPEATED && rmem_type_is_exactly_once(head->type))
+		rmem_session_replay(session, head->id, &answer->found);
+}
+
+static void change(struct rmem_node *node, const struct rmem_head *head, u32 bytes,
+		   const struct rmem_operands *in, void *place, struct rmem_answer *answer)
+{
+	struct rmem_session *session = rmem_sessions_find(&node->sessions, head->session);
+
+	rmem_atomic_apply(place, head->op, bytes, in, &answer->found);
+	if (session)
+		rmem_session_keep(session, head->id, &answer->found);
+}
+
+void rmem_node_atomic(struct rmem_node *node, const struct rmem_head *head, const void *operands,
+		      void *place, struct rmem_answer *answer)
+{
+	struct rmem_operands in;
+
+	base_copy(&in, operands, sizeof(in));
+	change(node, head, head->len, &in, place, answer);
+}
+
+void rmem_node_put(struct rmem_node *node, const struct rmem_head *head, const void *put,
+		   void *place, struct rmem_answer *answer)
+{
+	struct put wanted = load_put(put);
+	struct rmem_operands in = { 0 };
+
+	base_store_le64(&in.value[0], wanted.value);
+	change(node, head, wanted.bytes, &in, place, answer);
+}
+
+void rmem_node_done(struct rmem_node *node, const struct rmem_head *head)
+{
+	struct rmem_session *session = rmem_sessions_find(&node->sessions, head->session);
+
+	if (session)
+		rmem_session_done(session, head->id);
+}

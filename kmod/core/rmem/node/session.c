@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+#include "core/rmem/node/session.h"
+
+#include "core/base/bits.h"
+#include "core/base/bytes.h"
+
+#define WORD_BITS 64
+#define HALF_BITS 24 /* of a name without its slot */
+#define HALF_MASK ((1ULL << HALF_BITS) - 1)
+#define SLOT_MASK ((1U << RMEM_SESSION_SLOT_BITS) - 1)
+
+static bool equal_16(const u8 *a, const u8 *b)
+{
+	return base_load_le64(a) == base_load_le64(b) &&
+	       base_load_le64(a + 8) == base_load_le64(b + 8);
+}
+
+bool rmem_peer_equal(const struct rmem_peer *a, const struct rmem_peer *b)
+{
+	return a->port == b->port && equal_16(a->addr, b->addr);
+}
+
+/* Of one of the two bit maps. */
+static size_t map_bytes(u32 window_ids)
+{
+	return base_round_up(window_ids, WORD_BITS) / 8;
+}
+
+static u32 replay_ids_of(u32 window_ids)
+{
+	return window_ids < RMEM_REPLAY ? window_ids : RMEM_REPLAY;
+}
+
+size_t rmem_session_window_bytes(u32 window_ids)
+{
+	return 2 * map_bytes(window_ids) + replay_ids_of(window_ids) * sizeof(struct rmem_found);
+}
+
+void rmem_session_init(struct rmem_session *session, void *memory, u32 window_ids)
+{
+	u8 *at = memory;
+
+	base_zero(session, sizeof(*session));
+	base_zero(memory, rmem_session_window_bytes(window_ids));
+	session->name = RMEM_SESSION_NONE;
+	session->executed = (u64 *)at;
+	session->refused = (u64 *)(at + map_bytes(window_ids));
+	session->found = (struct rmem_found *)(at + 2 * map_bytes(window_ids));
+	session->window_ids = window_ids;
+	session->replay_ids = replay_ids_of(window_ids);
+	session->floor = 1;
+}
+
+static u32 place_of(const struct rmem_session *session, u64 id)
+{
+	return id & (session->window_ids - 1);
+}
+
+static bool is_set(const struct rmem_session *session, const u64 *map, u64 id)
+{
+	u32 place = place_of(session, id);
+
+	return map[place / WORD_BITS] >> (place % WORD_BITS) & 1;
+}
+
+static void set(const struct rmem_session *session, u64 *map, u64 id)
+{
+	u32 place = place_of(session, id);
+
+	map[place / WORD_BITS] |= 1ULL << (place % WORD_BITS);
+}
+
+/* Clear the bits of ids from .. to - 1, so that they can stand for the next ones. */
+static void forget(const struct rmem_session *session, u64 *map, u64 from, u64 to)
+{
+	u32 window = session->window_ids;
+
+	if (to - from >= window) {
+		base_zero(map, map_bytes(window));
+		return;
+	}
+	while (from < to) {
+		u32 place = place_of(session, from);
+		u32 bit = place % WORD_BITS;
+		u64 count = to - from;
+
+		if (count > window - place)
+			count = window - place;
+		if (count > WORD_BITS - bit)
+			count = WORD_BITS - bit;
+		map[place / WORD_BITS] &= ~(~0ULL >> (WORD_BITS - count) << bit);
+		from += count;
+	}
+}
+
+static void raise_floor(struct rmem_session *session, u64 floor)
+{
+	forget(session, session->executed, session->floor, floor);
+	/* Refusals are rare, so the map is rarely looked at. */
+	if (session->refused_id >= session->floor)
+		forget(session, session->refused, session->floor, floor);
+	session->floor = floor;
+}
+
+enum rmem_session_verdict rmem_session_check(struct rmem_session *session, u64 id, u64 floor)
+{
+	if (floor > session->floor)
+		raise_floor(session, floor);
+	if (id < session->floor)
+		return RMEM_SESSION_STALE;
+	if (id - session->floor >= session->window_ids)
+		return RMEM_SESSION_BEYOND;
+	if (!is_set(session, session->executed, id))
+		return RMEM_SESSION_FRESH;
+	return is_set(session, session->refused, id) ? RMEM_SESSION_REFUSED : RMEM_SESSION_REPEATED;
+}
+
+static bool is_remembered(const struct rmem_session *session, u64 id)
+{
+	return id >= session->floor && id - session->floor < session->window_ids;
+}
+
+void rmem_session_done(struct rmem_session *session, u64 id)
+{
+	if (is_remembered(session, id))
+		set(session, session->executed, id);
+}
+
+void rmem_session_refuse(struct rmem_session *session, u64 id)
+{
+	if (!is_remembered(session, id))
+		return;
+	set(session, session->executed, id);
+	set(session, session->refused, id);
+	if (id > session->refused_id)
+		session->refused_id = id;
+}
+
+static struct rmem_found *found_of(const struct rmem_session *session, u64 id)
+{
+	return &session->found[id & (session->replay_ids - 1)];
+}
+
+bool rmem_session_has_place(const struct rmem_session *session, u64 id)
+{
+	return id - session->floor < session->replay_ids;
+}
+
+void rmem_session_keep(struct rmem_session *session, u64 id, const struct rmem_found *found)
+{
+	*found_of(session, id) = *found;
+	rmem_session_done(session, id);
+}
+
+void rmem_session_replay(const struct rmem_session *session, u64 id, struct rmem_found *found)
+{
+	if (rmem_session_has_place(session, id))
+		*found = *found_of(session, id);
+	else
+		base_zero(found, sizeof(*found));
+}
+
+void rmem_session_made(struct rmem_session *session, u64 id)
+{
+	if (id > session->alloc_id)
+		session->alloc_id = id;
+}
+
+bool rmem_session_owes(const struct rmem_session *session)
+{
+	return session->alloc_id >= session->floor;
+}
+
+/* Read without the slot's lock by those who choose a slot; they confirm under it. */
+void rmem_session_touch(struct rmem_session *session, u64 now_ns)
+{
+	__atomic_store_n(&session->used_ns, now_ns, __ATOMIC_RELAXED);
+	if (!__atomic_load_n(&session->used, __ATOMIC_RELAXED))
+		__atomic_store_n(&session->used, true, __ATOMIC_RELAXED);
+}
+
+static bool same_client(const struct rmem_session *session, const struct rmem_attempt *attempt)
+{
+	return session->name != RMEM_SESSION_NONE && session->place.space == attempt->place.space &&
+	       session->place.incarnation == attempt->place.incarnation &&
+	       equal_16(session->client, attempt->client);
+}
+
+bool rmem_session_is_attempt(const struct rmem_session *session, const struct rmem_attempt *attempt)
+{
+	return same_client(session, attempt) && session->nonce == attempt->nonce &&
+	       session->integrity == attempt->integrity;
+}
+
+size_t rmem_sessions_bytes(u32 slots, u32 window_ids)
+{
+	return slots * (sizeof(struct rmem_session) + rmem_session_window_bytes(window_ids));
+}
+
+void rmem_sessions_init(struct rmem_sessions *sessions, void *memory, u32 slots, u32 window_ids,
+			u64 generation, const struct base_siphash_key *secret)
+{
+	u8 *bits = (u8 *)memory + slots * sizeof(struct rmem_session);
+	u32 n;
+
+	sessions->slot = memory;
+	sessions->slots = slots;
+	sessions->in_use = 0;
+	/* Half of the 48 bits are left to count in. */
+	sessions->generation = generation & ((1ULL << (63 - RMEM_SESSION_SLOT_BITS)) - 1);
+	sessions->foreseen = !secret;
+	if (secret)
+		sessions->secret = *secret;
+	for (n = 0; n < slots; n++) {
+		rmem_session_init(&sessions->slot[n], bits, window_ids);
+		bits += rmem_session_window_bytes(window_ids);
+	}
+}
+
+u32 rmem_sessions_slot_of(const struct rmem_sessions *sessions, u64 name)
+{
+	u32 slot = name & SLOT_MASK;
+
+	return slot < sessions->slots ? slot : 0;
+}
+
+struct rmem_session *rmem_sessions_find(const struct rmem_sessions *sessions, u64 name)
+{
+	struct rmem_session *session = &sessions->slot[rmem_sessions_slot_of(sessions, name)];
+
+	return name != RMEM_SESSION_NONE && session->name == name ? session : NULL;
+}
+
+bool rmem_sessions_is_late(const struct rmem_sessions *sessions, const struct rmem_attempt *attempt)
+{
+	u32 n;
+
+	for (n = 0; n < sessions->slots; n++) {
+		const struct rmem_session *session = &sessions->slot[n];
+
+		if (same_client(session, attempt) && session->nonce > attempt->nonce)
+			return true;
+	}
+	return false;
+}
+
+int rmem_sessions_superseded(const struct rmem_sessions *sessions,
+			     const struct rmem_attempt *attempt)
+{
+	u32 n;
+
+	for (n = 0; n < sessions->slots; n++) {
+		const struct rmem_session *session = &sessions->slot[n];
+
+		if (same_client(session, attempt) && !rmem_session_is_attempt(session, attempt))
+			return n;
+	}
+	return -1;
+}
+
+/* How long the slot's session hasn't been used; another CPU's clock may be a bit ahead. */
+static u64 idle_for_ns(const struct rmem_session *session, u64 now_ns)
+{
+	u64 used_ns = __atomic_load_n(&session->used_ns, __ATOMIC_RELAXED);
+
+	return used_ns < now_ns ? now_ns - used_ns : 0;
+}
+
+int rmem_sessions_choose(const struct rmem_sessions *sessions, const struct rmem_attempt *attempt,
+			 u64 now_ns, u64 idle_ns)
+{
+	u64 longest_ns = 0;
+	int free = -1, idle = -1;
+	u32 n;
+
+	for (n = 0; n < sessions->slots; n++) {
+		const struct rmem_session *session = &sessions->slot[n];
+		u64 for_ns;
+
+		if (session->name == RMEM_SESSION_NONE) {
+			free = free < 0 ? (int)n : free;
+			continue;
+		}
+		if (rmem_session_is_attempt(session, attempt))
+			return n;
+		for_ns = idle_for_ns(session, now_ns);
+		if (for_ns >= idle_ns && (idle < 0 || for_ns > longest_ns)) {
+			idle = n;
+			longest_ns = for_ns;
+		}
+	}
+	return free >= 0 ? free : idle;
+}
+
+bool rmem_sessions_may_open(const struct rmem_sessions *sessions, u32 slot, u64 now_ns, u64 idle_ns)
+{
+	const struct rmem_session *session = &sessions->slot[slot];
+
+	return session->name == RMEM_SESSION_NONE || idle_for_ns(session, now_ns) >= idle_ns;
+}
+
+/*
+ * Another one for each generation, of 48 bits: four rounds over its halves (Luby and Rackoff,
+ * "How to construct pseudorandom permutations", 1988).
+ */
+static u64 shuffled(const struct rmem_sessions *sessions, u64 generation)
+{
+	u64 left = generation >> HALF_BITS & HALF_MASK;
+	u64 right = generation & HALF_MASK;
+	u64 round;
+
+	for (round = 0; round < 4; round++) {
+		u64 in[2] = {round, right};
+		u64 next = left ^ (base_siphash(&sessions->secret, in, sizeof(in)) & HALF_MASK);
+
+		left = right;
+		right = next;
+	}
+	return left << HALF_BITS | right;
+}
+
+static u64 next_name(struct rmem_sessions *sessions, u32 slot)
+{
+	u64 name;
+
+	do {
+		u64 generation = ++sessions->generation;
+
+		name = sessions->foreseen ? generation : shuffled(sessions, generation);
+	} while (!name); /* with slot 0 it would be none */
+	return name << RMEM_SESSION_SLOT_BITS | slot;
+}
+
+static void session_unused(struct rmem_session *session, u64 now_ns)
+{
+	__atomic_store_n(&session->used, false, __ATOMIC_RELAXED);
+	__atomic_store_n(&session->used_ns, now_ns, __ATOMIC_RELAXED);
+}
+
+void rmem_sessions_open(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
+			const struct rmem_attempt *attempt, const struct rmem_peer *peer)
+{
+	struct rmem_session *session = &sessions->slot[slot];
+
+	if (session->name == RMEM_SESSION_NONE)
+		sessions->in_use++;
+	base_zero(session->executed, rmem_session_window_bytes(session->window_ids));
+	session->name = next_name(sessions, slot);
+	session->origin = session->name;
+	session->floor = 1;
+	session->refused_id = 0;
+	session->alloc_id = 0;
+	session->integrity = attempt->integrity;
+	session->datagram_bytes = attempt->datagram_bytes;
+	session->peer = *peer;
+	session->place = attempt->place;
+	session->nonce = attempt->nonce;
+	base_copy(session->client, attempt->client, sizeof(session->client));
+	session_unused(session, now_ns);
+}
+
+bool rmem_session_may_renew(const struct rmem_session *session, u64 name,
+			    const struct rmem_attempt *attempt, const struct rmem_peer *peer)
+{
+	return same_client(session, attempt) && session->name == name &&
+	       session->integrity == attempt->integrity && rmem_peer_equal(&session->peer, peer);
+}
+
+void rmem_sessions_renew(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
+			 const struct rmem_attempt *attempt)
+{
+	struct rmem_session *session = &sessions->slot[slot];
+
+	session->name = next_name(sessions, slot);
+	session->datagram_bytes = attempt->datagram_bytes;
+	session->nonce = attempt->nonce;
+	session_unused(session, now_ns);
+}
+
+void rmem_sessions_close(struct rmem_sessions *sessions, u32 slot)
+{
+	struct rmem_session *session = &sessions->slot[slot];
+
+	if (session->name == RMEM_SESSION_NONE)
+		return;
+	session->name = RMEM_SESSION_NONE;
+	sessions->in_use--;
+}

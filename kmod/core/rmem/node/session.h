@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * Sessions: what makes a late copy of a finished write harmless, in bounded state.
+ *
+ *      ids:  1 ........ floor ................... floor + window - 1 ....
+ *            \_ STALE _/ \__ executed: REPEATED __/                \_ BEYOND
+ *                        \__ refused: REFUSED __/
+ *                        \__ neither: FRESH __/
+ *
+ * Clio (ASPLOS'22, section 4.5) calls a write idempotent, so that a retry does
+ * no harm. It does: a first copy that is delayed until the sender has written
+ * the place again would bring the old content back. Clio's ring of executed
+ * requests is here one bit per id, and its acknowledgement is the floor that
+ * every request carries.
+ *
+ * A change refused because its address isn't allocated has to be remembered, too: its sender
+ * goes on, another one allocates the address, and neither has told a floor above it when a
+ * copy of it comes. The other refusals need no mark, for whatever comes meanwhile, the
+ * same message is refused again.
+ *
+ * What an ATOMIC or PUT found is kept as long as the id counts as done, for the first replay_ids
+ * ids from the floor. Where it lies is said by its id alone, so the oldest one outstanding always
+ * has its place: were there one list for all, newer ones could fill it that are kept until the
+ * oldest is acknowledged, which would then never be executed.
+ *
+ * Invariants:
+ *   - floor never falls; an id below it is never FRESH again;
+ *   - an id done or refused is never FRESH again: its bits are cleared only as the floor
+ *     passes it;
+ *   - a name (shuffled generation << 16 | slot) is given to one session only: generations grow
+ *     from one OPEN to the next and start at a random place in every boot. Who hasn't received the
+ *     answer to an OPEN can't name what it opened, so nobody uses a session from an address that
+ *     isn't his;
+ *   - renewed, a session has another name, and all that it knows of ids.
+ *
+ * A session is written under its slot's lock, but for used and used_ns, which
+ * whoever looks for a slot reads without it. What names a session (name, nonce,
+ * client, place, peer, integrity) is written under the slow lock as well.
+ */
+#ifndef REMORA_RMEM_SESSION_H
+#define REMORA_RMEM_SESSION_H
+
+#include "core/base/siphash.h"
+#include "core/base/types.h"
+#include "remora/rmem.h"
+
+#define RMEM_SESSIONS_MAX      65536U
+#define RMEM_SESSION_SLOT_BITS 16
+#define RMEM_SESSION_NONE      0 /* name of a free slot */
+
+/* Where a request came from; answers go there, and a session belongs to one peer. */
+struct rmem_peer {
+	u8 addr[16]; /* IPv6, or IPv4 mapped into it */
+	u16 port;    /* host byte order */
+};
+
+bool rmem_peer_equal(const struct rmem_peer *a, const struct rmem_peer *b);
+
+/* A space as a session belongs to it: an id that was deleted and added again is another place. */
+struct rmem_place {
+	u32 space;	 /* id on the wire */
+	u32 index;	 /* of its slot in struct rmem_spaces */
+	u64 incarnation; /* counts additions of spaces */
+	u32 memory;	 /* index of the slot whose memory it is: its own, or a view's base's */
+	bool read_only;	 /* a view */
+};
+
+struct rmem_session {
+	u64 name;   /* RMEM_SESSION_NONE: slot is free */
+	u64 origin; /* its first name, by which its ALLOCs' regions know it */
+	u64 floor;
+	u64 *executed;		  /* bit id % window_ids, for floor <= id < floor + window_ids */
+	u64 *refused;		  /* the same; set only if executed is */
+	struct rmem_found *found; /* of ATOMIC, PUT id, at id % replay_ids, while it's executed */
+	u32 window_ids;		  /* a power of two */
+	u32 replay_ids;		  /* the same, not above window_ids */
+	u8 integrity;		  /* enum rmem_integrity */
+	u16 datagram_bytes;	  /* answers are bundled up to this size */
+	bool used;		  /* a request named it; atomic */
+	u64 used_ns;		  /* when; atomic */
+	struct rmem_peer peer;
+	struct rmem_place place;
+	u64 refused_id; /* newest ever refused; 0: none */
+	u64 alloc_id;	/* newest ALLOC that made a region; 0: none */
+	u64 nonce;	/* id of the OPEN that made or renewed it */
+	u8 client[16];
+};
+
+enum rmem_session_verdict {
+	RMEM_SESSION_FRESH,    /* execute, then rmem_session_done() */
+	RMEM_SESSION_REPEATED, /* executed before: answer only */
+	RMEM_SESSION_REFUSED,  /* refused before: do so again */
+	RMEM_SESSION_STALE,    /* below the floor: its sender went on */
+	RMEM_SESSION_BEYOND,   /* not remembered that far */
+};
+
+/* memory: rmem_session_window_bytes() of it, 8-byte aligned; the slot is free afterwards. */
+size_t rmem_session_window_bytes(u32 window_ids);
+void rmem_session_init(struct rmem_session *session, void *memory, u32 window_ids);
+
+/* Raises the session's floor to floor, then judges id; floor <= id, as parsing made sure. */
+enum rmem_session_verdict rmem_session_check(struct rmem_session *session, u64 id, u64 floor);
+
+/* id, which was FRESH, is executed; or refused, and will be for good. */
+void rmem_session_done(struct rmem_session *session, u64 id);
+void rmem_session_refuse(struct rmem_session *session, u64 id);
+
+/* Is there a place for the result of id, which was FRESH? If not, there will be: later. */
+bool rmem_session_has_place(const struct rmem_session *session, u64 id);
+/* id, an ATOMIC or PUT there is a place for, is executed. */
+void rmem_session_keep(struct rmem_session *session, u64 id, const struct rmem_found *found);
+/* What is kept for id, an ATOMIC or PUT, which was REPEATED. */
+void rmem_session_replay(const struct rmem_session *session, u64 id, struct rmem_found *found);
+
+/* id, an ALLOC, made a region. It is acknowledged when the floor has passed it. */
+void rmem_session_made(struct rmem_session *session, u64 id);
+/* Whether there may be a region that the client wasn't told of for certain. */
+bool rmem_session_owes(const struct rmem_session *session);
+
+/* A request named the session: now_ns is when it was last used. */
+void rmem_session_touch(struct rmem_session *session, u64 now_ns);
+
+/* What an OPEN asks for. Two copies of one OPEN are the same attempt. */
+struct rmem_attempt {
+	struct rmem_place place;
+	u64 nonce;
+	u8 integrity;
+	u16 datagram_bytes;
+	u8 client[16];
+};
+
+bool rmem_session_is_attempt(const struct rmem_session *session,
+			     const struct rmem_attempt *attempt);
+
+/* The slots. */
+struct rmem_sessions {
+	struct rmem_session *slot;
+	u32 slots;
+	u32 in_use;
+	u64 generation;			/* of the last one opened */
+	struct base_siphash_key secret; /* of names */
+	bool foreseen;
+};
+
+size_t rmem_sessions_bytes(u32 slots, u32 window_ids);
+/* secret: random, what names are shuffled by; NULL: they aren't, for models. */
+void rmem_sessions_init(struct rmem_sessions *sessions, void *memory, u32 slots, u32 window_ids,
+			u64 generation, const struct base_siphash_key *secret);
+
+/* The slot a name points at, below slots for any name. */
+u32 rmem_sessions_slot_of(const struct rmem_sessions *sessions, u64 name);
+
+/* The session of that name, or NULL. Slot lock. */
+struct rmem_session *rmem_sessions_find(const struct rmem_sessions *sessions, u64 name);
+
+/* Has the attempt's client a session that a later OPEN of its made? Slow lock. */
+bool rmem_sessions_is_late(const struct rmem_sessions *sessions,
+			   const struct rmem_attempt *attempt);
+
+/* The slot of an older session of the attempt's client in its space, or -1. Slow lock. */
+int rmem_sessions_superseded(const struct rmem_sessions *sessions,
+			     const struct rmem_attempt *attempt);
+
+/*
+ * The slot for an attempt: the one it got already, else a free one, else the one unused for
+ * longest if that is idle_ns at least, else -1. Slow lock; the choice is to be confirmed under the
+ * slot's lock by rmem_sessions_may_open(), for a request may use the session meanwhile.
+ */
+int rmem_sessions_choose(const struct rmem_sessions *sessions, const struct rmem_attempt *attempt,
+			 u64 now_ns, u64 idle_ns);
+bool rmem_sessions_may_open(const struct rmem_sessions *sessions, u32 slot, u64 now_ns,
+			    u64 idle_ns);
+
+/* Slow lock and slot lock. Opening ends what the slot held. */
+void rmem_sessions_open(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
+			const struct rmem_attempt *attempt, const struct rmem_peer *peer);
+static inline bool rmem_session_is_renewed(const struct rmem_session *session)
+{
+	return session->name != session->origin;
+}
+
+/* The session, which may_renew(), goes on under another name. */
+bool rmem_session_may_renew(const struct rmem_session *session, u64 name,
+			    const struct rmem_attempt *attempt, const struct rmem_peer *peer);
+void rmem_sessions_renew(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
+			 const struct rmem_attempt *attempt);
+void rmem_sessions_close(struct rmem_sessions *sessions, u32 slot);
+
+#endif

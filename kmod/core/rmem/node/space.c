@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+#include "core/rmem/node/space.h"
+
+#include "core/base/bits.h"
+#include "core/base/bytes.h"
+
+static u32 heads_for(u32 slots)
+{
+	return base_pow2_ceil(slots);
+}
+
+size_t rmem_spaces_bytes(u32 slots)
+{
+	return slots * sizeof(struct rmem_space) + heads_for(slots) * sizeof(u32);
+}
+
+void rmem_spaces_init(struct rmem_spaces *spaces, void *memory, u32 slots)
+{
+	base_zero(memory, rmem_spaces_bytes(slots));
+	spaces->slot = memory;
+	spaces->head = (u32 *)(spaces->slot + slots);
+	spaces->mask = heads_for(slots) - 1;
+	spaces->slots = slots;
+	spaces->in_use = 0;
+	spaces->incarnations = 0;
+}
+
+static u32 *head_of(const struct rmem_spaces *spaces, u32 id)
+{
+	return &spaces->head[base_mix64(id) & spaces->mask];
+}
+
+struct rmem_space *rmem_spaces_find(const struct rmem_spaces *spaces, u32 id)
+{
+	/* Pairs with rmem_spaces_add(): a slot is filled in before it is linked. */
+	u32 at = __atomic_load_n(head_of(spaces, id), __ATOMIC_ACQUIRE);
+	u32 steps;
+
+	/* Bounded, should a slot change chains while we stand on it. */
+	for (steps = 0; at && steps < spaces->slots; steps++) {
+		struct rmem_space *space = &spaces->slot[at - 1];
+
+		if (__atomic_load_n(&space->id, __ATOMIC_ACQUIRE) == id)
+			return space;
+		at = __atomic_load_n(&space->next, __ATOMIC_ACQUIRE);
+	}
+	return NULL;
+}
+
+static struct rmem_space *free_slot(const struct rmem_spaces *spaces)
+{
+	u32 n;
+
+	for (n = 0; n < spaces->slots; n++)
+		if (!spaces->slot[n].id)
+			return &spaces->slot[n];
+	return NULL;
+}
+
+enum rmem_space_error rmem_spaces_add(struct rmem_spaces *spaces, u32 id,
+				      const u8 key[BASE_SIPHASH_KEY_BYTES], u64 quota_pages)
+{
+	u32 *head = head_of(spaces, id);
+	struct rmem_space *space;
+
+	if (!id)
+		return RMEM_SPACE_INVALID;
+	if (rmem_spaces_find(spaces, id))
+		return RMEM_SPACE_EXISTS;
+	space = free_slot(spaces);
+	if (!space)
+		return RMEM_SPACE_FULL;
+	base_siphash_key_load(&space->key, key);
+	rmem_spans_init(&space->spans, RMEM_SPACE_FIRST_VPN);
+	space->quota_pages = quota_pages;
+	space->pages_promised = 0;
+	space->regions = 0;
+	space->base = 0;
+	space->views = 0;
+	__atomic_store_n(&space->incarnation, ++spaces->incarnations, __ATOMIC_RELAXED);
+	__atomic_store_n(&space->next, *head, __ATOMIC_RELAXED);
+	__atomic_store_n(&space->id, id, __ATOMIC_RELEASE);
+	/* Pairs with rmem_spaces_find(). */
+	__atomic_store_n(head, (u32)(space - spaces->slot) + 1, __ATOMIC_RELEASE);
+	spaces->in_use++;
+	return RMEM_SPACE_OK;
+}
+
+static bool same_key(const struct base_siphash_key *a, const u8 b[BASE_SIPHASH_KEY_BYTES])
+{
+	return a->k[0] == base_load_le64(b) && a->k[1] == base_load_le64(b + 8);
+}
+
+enum rmem_space_error rmem_spaces_add_view(struct rmem_spaces *spaces, u32 id,
+					   const u8 key[BASE_SIPHASH_KEY_BYTES], u32 base)
+{
+	struct rmem_space *seen = base ? rmem_spaces_find(spaces, base) : NULL;
+	enum rmem_space_error error;
+
+	if (!seen)
+		return RMEM_SPACE_NO_BASE;
+	if (seen->base)
+		return RMEM_SPACE_IS_VIEW;
+	if (same_key(&seen->key, key))
+		return RMEM_SPACE_SAME_KEY;
+	error = rmem_spaces_add(spaces, id, key, 0);
+	if (error != RMEM_SPACE_OK)
+		return error;
+	/* Its key is found already, but sessions begin under the slow lock. */
+	rmem_spaces_find(spaces, id)->base = (u32)(seen - spaces->slot) + 1;
+	seen->views++;
+	return RMEM_SPACE_OK;
+}
+
+void rmem_spaces_wipe(struct rmem_spaces *spaces)
+{
+	u32 n;
+
+	for (n = 0; n < spaces->slots; n++)
+		if (!spaces->slot[n].id)
+			base_zero(&spaces->slot[n].key, sizeof(spaces->slot[n].key));
+}
+
+enum rmem_space_error rmem_spaces_del(struct rmem_spaces *spaces, u32 id)
+{
+	struct rmem_space *space = id ? rmem_spaces_find(spaces, id) : NULL;
+	u32 *link = head_of(spaces, id);
+
+	if (!space)
+		return RMEM_SPACE_UNKNOWN;
+	if (space->views)
+		return RMEM_SPACE_VIEWED;
+	if (space->regions)
+		return RMEM_SPACE_BUSY;
+	while (&spaces->slot[*link - 1] != space)
+		link = &spaces->slot[*link - 1].next;
+	/* Its own link stays: who stands on it finds on. */
+	__atomic_store_n(link, space->next, __ATOMIC_RELEASE);
+	__atomic_store_n(&space->id, 0, __ATOMIC_RELEASE);
+	if (space->base)
+		spaces->slot[space->base - 1].views--;
+	spaces->in_use--;
+	return RMEM_SPACE_OK;
+}
+
+u32 rmem_spaces_base(const struct rmem_spaces *spaces, const struct rmem_space *space)
+{
+	return space->base ? spaces->slot[space->base - 1].id : 0;
+}
+
+void rmem_spaces_place(const struct rmem_spaces *spaces, const struct rmem_space *space,
+		       struct rmem_place *place)
+{
+	place->space = space->id;
+	place->index = space - spaces->slot;
+	place->memory = space->base ? space->base - 1 : place->index;
+	place->read_only = space->base;
+	place->incarnation = space->incarnation;
+}
+
+bool rmem_spaces_has(const struct rmem_spaces *spaces, const struct rmem_place *place)
+{
+	const struct rmem_space *space = &spaces->slot[place->index];
+
+	/* Pairs with rmem_spaces_add(): incarnation before id. */
+	return __atomic_load_n(&space->id, __ATOMIC_ACQUIRE) == place->space &&
+	       __atomic_load_n(&space->incarnation, __ATOMIC_RELAXED) == place->incarnation;
+}

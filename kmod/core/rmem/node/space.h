@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * Remote address spaces (Clio, ASPLOS'22, section 3.1): who may speak to the
+ * node, and how much it may have.
+ *
+ *      id --hash--> head --> slot --> slot        slot: id, key, quota, spans
+ *                              ^       |
+ *                              `-base--'          a view: id, key; what is read is its base's
+ *
+ * A message names its space before it is known to be genuine, so the way to a
+ * key is short, bounded, and takes no lock.
+ *
+ * A slot's spans are the addresses given out so far; they only grow while
+ * the space lives. A space deleted and added again starts over, as another
+ * incarnation: sessions belong to one incarnation, so none outlives its space.
+ *
+ * A view is a space without memory of its own: who holds its key reads all there is in its
+ * base, at the same addresses, and changes nothing. Its base is no view, and can't be deleted
+ * as long as it has views, so a session's memory lives as long as its space.
+ *
+ * Who: find anywhere, no lock; add and del under the slow lock. Between a del and the
+ * next add there must be a grace period: a slot is used again at once.
+ */
+#ifndef REMORA_RMEM_SPACE_H
+#define REMORA_RMEM_SPACE_H
+
+#include "core/base/siphash.h"
+#include "core/base/types.h"
+#include "core/rmem/node/session.h"
+#include "core/rmem/node/span.h"
+#include "core/rmem/node/table.h"
+
+#define RMEM_SPACES_MAX RMEM_TABLE_SPACES_MAX
+#define RMEM_SPACE_FIRST_VPN 1 /* address 0 is nobody's */
+
+enum rmem_space_error {
+	RMEM_SPACE_OK = 0,
+	RMEM_SPACE_EXISTS = -1,	 /* id is in use */
+	RMEM_SPACE_FULL = -2,	 /* spaces_max in use */
+	RMEM_SPACE_UNKNOWN = -3, /* no space of that id */
+	RMEM_SPACE_BUSY = -4,	 /* it has regions */
+	RMEM_SPACE_INVALID = -5, /* id 0 */
+	RMEM_SPACE_QUOTA = -6,	 /* less than a page */
+	RMEM_SPACE_VIEWED = -7,	 /* it has views */
+	RMEM_SPACE_NO_BASE = -8, /* a view's: no space of that id */
+	RMEM_SPACE_IS_VIEW = -9, /* a view's base is one itself */
+	RMEM_SPACE_SAME_KEY = -10, /* a view's and its base's: its readers could write */
+};
+
+struct rmem_space {
+	u32 id;	  /* 0: slot is free; atomic */
+	u32 next; /* in the hash chain, index + 1; atomic */
+	u64 incarnation;
+	struct base_siphash_key key;
+	/* The slow path's. */
+	u32 base;  /* a view's: index + 1 of its base's slot; else 0 */
+	u32 views; /* that it is the base of */
+	struct rmem_spans spans;
+	u64 quota_pages; /* 0: none */
+	u64 pages_promised;
+	u32 regions;
+};
+
+struct rmem_spaces {
+	struct rmem_space *slot;
+	u32 *head; /* index + 1 of a chain's first slot; atomic */
+	u32 mask;
+	u32 slots;
+	u32 in_use;
+	u64 incarnations;
+};
+
+size_t rmem_spaces_bytes(u32 slots);
+void rmem_spaces_init(struct rmem_spaces *spaces, void *memory, u32 slots);
+
+enum rmem_space_error rmem_spaces_add(struct rmem_spaces *spaces, u32 id,
+				      const u8 key[BASE_SIPHASH_KEY_BYTES], u64 quota_pages);
+/* The same, of a view of the space with the id base. */
+enum rmem_space_error rmem_spaces_add_view(struct rmem_spaces *spaces, u32 id,
+					   const u8 key[BASE_SIPHASH_KEY_BYTES], u32 base);
+enum rmem_space_error rmem_spaces_del(struct rmem_spaces *spaces, u32 id);
+
+/* Forget the keys of spaces that were deleted, once no request that found one runs any more. */
+void rmem_spaces_wipe(struct rmem_spaces *spaces);
+
+/* The space of that id, or NULL. */
+struct rmem_space *rmem_spaces_find(const struct rmem_spaces *spaces, u32 id);
+
+/* The id of the space that this one is a view of; 0: it is none. Slow lock. */
+u32 rmem_spaces_base(const struct rmem_spaces *spaces, const struct rmem_space *space);
+
+/* A space as sessions remember it, and whether it is still there. */
+void rmem_spaces_place(const struct rmem_spaces *spaces, const struct rmem_space *space,
+		       struct rmem_place *place);
+bool rmem_spaces_has(const struct rmem_spaces *spaces, const struct rmem_place *place);
+
+#endif

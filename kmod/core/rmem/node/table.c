@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+#include "core/rmem/node/table.h"
+
+#include "core/base/bits.h"
+#include "core/base/bytes.h"
+
+#define ENTRIES_PER_PAGE 2
+#define KEY_SPACE_BITS 16
+
+static u64 buckets_for(u64 pages)
+{
+	return base_pow2_ceil((pages * ENTRIES_PER_PAGE + RMEM_BUCKET_ENTRIES - 1) /
+			      RMEM_BUCKET_ENTRIES);
+}
+
+size_t rmem_table_bytes(u64 pages)
+{
+	return buckets_for(pages) * (sizeof(struct rmem_bucket) + sizeof(u8));
+}
+
+void rmem_table_init(struct rmem_table *table, void *memory, u64 pages, const u64 seed[2])
+{
+	u64 buckets = buckets_for(pages);
+
+	base_zero(memory, rmem_table_bytes(pages));
+	table->bucket = memory;
+	table->load = (u8 *)(table->bucket + buckets);
+	table->mask = buckets - 1;
+	table->shift = base_pow2_log(buckets);
+	table->seed[0] = seed[0];
+	table->seed[1] = seed[1];
+}
+
+/* Of a vpn that is given out, so not 0, and neither is the key: 0 marks a free entry. */
+static u64 key_of(u32 space_index, u64 vpn)
+{
+	return vpn << KEY_SPACE_BITS | space_index;
+}
+
+/* A run of as many pages as there are buckets, aligned, meets each once, in turn. */
+static u64 bucket_of(const struct rmem_table *table, u32 space_index, u64 vpn)
+{
+	u64 run = key_of(space_index, vpn >> table->shift);
+
+	return (base_mix64(base_mix64(run ^ table->seed[0]) ^ table->seed[1]) + vpn) & table->mask;
+}
+
+/* Does the pte that was read after key_at belong to the entry's key? */
+static bool still_there(const struct rmem_entry *entry)
+{
+	return __atomic_load_n(entry->key_at, __ATOMIC_RELAXED) == entry->key;
+}
+
+u32 rmem_table_find(const struct rmem_table *table, u32 space_index, u64 vpn,
+		    struct rmem_entry *entry)
+{
+	struct rmem_bucket *bucket = &table->bucket[bucket_of(table, space_index, vpn)];
+	u64 key = key_of(space_index, vpn);
+	int n;
+
+	/* The first space's key of page 0 is that of free entries, also while they're filled in. */
+	if (!vpn)
+		return 0;
+	for (n = 0; n < RMEM_BUCKET_ENTRIES; n++) {
+		u32 pte;
+
+		/* Pairs with rmem_table_insert(): pte before key. */
+		if (__atomic_load_n(&bucket->key[n], __ATOMIC_ACQUIRE) != key)
+			continue;
+		entry->key = key;
+		entry->key_at = &bucket->key[n];
+		entry->pte_at = &bucket->pte[n];
+		/*
+		 * Pairs with rmem_table_insert(): if this is the pte of a page that
+		 * took the entry over, then the old key is seen to be gone below. And with
+		 * rmem_table_back(): a page is seen zeroed.
+		 */
+		pte = __atomic_load_n(entry->pte_at, __ATOMIC_ACQUIRE);
+		return still_there(entry) ? pte : 0;
+	}
+	return 0;
+}
+
+u32 rmem_table_back(const struct rmem_entry *entry, u32 seen, u32 page, bool *placed)
+{
+	u32 backed = seen | RMEM_PTE_BACKED | page;
+
+	/*
+	 * Release pairs with rmem_table_find(): the page is zeroed. Acquire pairs with
+	 * rmem_table_insert(), as in find.
+	 */
+	*placed = __atomic_compare_exchange_n(entry->pte_at, &seen, backed, false,
+					      __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+	if (!still_there(entry))
+		return 0;
+	return *placed ? backed : seen;
+}
+
+/*
+ * The entry needs no second look at the key: a page in hand of a request isn't
+ * used again before that ends, so a pte with this page is the one that was seen.
+ */
+bool rmem_table_unback(const struct rmem_entry *entry, u32 seen)
+{
+	return __atomic_compare_exchange_n(entry->pte_at, &seen,
+					   seen & ~(RMEM_PTE_BACKED | RMEM_PTE_PAGE), false,
+					   __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+}
+
+bool rmem_table_has_room(const struct rmem_table *table, u32 space_index, u64 vpn)
+{
+	return table->load[bucket_of(table, space_index, vpn)] < RMEM_BUCKET_ENTRIES;
+}
+
+u64 rmem_table_reserve(struct rmem_table *table, u32 space_index, u64 vpn, u64 pages)
+{
+	u64 n;
+
+	for (n = 0; n < pages; n++) {
+		u8 *load = &table->load[bucket_of(table, space_index, vpn + n)];
+
+		if (*load == RMEM_BUCKET_ENTRIES)
+			break;
+		++*load;
+	}
+	if (n < pages)
+		rmem_table_unreserve(table, space_index, vpn, n);
+	return n;
+}
+
+void rmem_table_unreserve(struct rmem_table *table, u32 space_index, u64 vpn, u64 pages)
+{
+	u64 n;
+
+	for (n = 0; n < pages; n++)
+		table->load[bucket_of(table, space_index, vpn + n)]--;
+}
+
+void rmem_table_insert(struct rmem_table *table, u32 space_index, u64 vpn, u32 perm)
+{
+	struct rmem_bucket *bucket = &table->bucket[bucket_of(table, space_index, vpn)];
+	int n = 0;
+
+	while (bucket->key[n])
+		n++; /* ends: the entry is reserved */
+	/*
+	 * Both pair with rmem_table_find(): who reads this pte sees the old key
+	 * gone, who reads the new key sees this pte.
+	 */
+	__atomic_store_n(&bucket->pte[n], RMEM_PTE_ALLOCATED | perm, __ATOMIC_RELEASE);
+	__atomic_store_n(&bucket->key[n], key_of(space_index, vpn), __ATOMIC_RELEASE);
+}
+
+u32 rmem_table_remove(struct rmem_table *table, u32 space_index, u64 vpn)
+{
+	u64 at = bucket_of(table, space_index, vpn);
+	struct rmem_bucket *bucket = &table->bucket[at];
+	u64 key = key_of(space_index, vpn);
+	int n = 0;
+	u32 pte;
+
+	while (bucket->key[n] != key)
+		n++; /* ends: the page was entered */
+	pte = __atomic_exchange_n(&bucket->pte[n], 0, __ATOMIC_ACQ_REL);
+	/* The next pte stored here is released after this: see rmem_table_insert(). */
+	__atomic_store_n(&bucket->key[n], 0, __ATOMIC_RELAXED);
+	table->load[at]--;
+	return pte;
+}

@@ -1,0 +1,575 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "rmem/client/channel.h"
+
+#include <linux/highmem.h>
+#include <linux/random.h>
+#include <linux/rculist.h>
+#include <linux/slab.h>
+
+#include "core/rmem/datagram.h"
+#include "rmem/client/trace.h"
+
+/* Silence that is not loss, where messages may be lost: the largest RTO is a second. */
+#define CHANNEL_DOWN_NS (2 * NSEC_PER_SEC)
+/* After a signal: what an answer under way is waited for, so that what it grants is given back. */
+#define CHANNEL_LINGER_MS 1000U
+
+/* ---- channels by their name as waiters for the incast window ---- */
+
+static DEFINE_SPINLOCK(waiters_lock); /* guards changes; readers are under rcu_read_lock() */
+static struct hlist_head waiters[RMEM_WAITERS];
+static unsigned int waiters_next;
+
+struct rmem_incast rmem_channel_incast; /* initialised by main.c */
+
+/* ---- what the core wants done ---- */
+
+static void build(struct rmem_channel *c, u64 now_ns, struct rmem_batch *batch)
+	__must_hold(&c->lock)
+{
+	struct rmem_client_tx tx;
+
+	while (rmem_client_next(&c->client, now_ns, &tx)) {
+		if (unlikely(!c->path->transport->add(c->path, batch, &tx,
+						      rmem_client_row(&c->client, &tx)))) {
+			/* The core sets a deadline for the part, hence the timer goes off. */
+			rmem_client_unsent(&c->client, &tx, now_ns);
+			trace_rmem_unsent(c, &tx.head);
+			continue;
+		}
+		trace_rmem_send(c, &tx.head);
+	}
+	trace_rmem_wait(c);
+}
+
+/*
+ * The timer is moved to an earlier deadline only. Deadlines of ops that were answered so
+ * cost nothing: the timer goes off once per timeout at most, and finds what is next.
+ */
+static void arm(struct rmem_channel *c) __must_hold(&c->lock)
+{
+	u64 deadline_ns = rmem_client_deadline(&c->client);
+
+	if (!deadline_ns || (c->armed_ns && c->armed_ns <= deadline_ns))
+		return;
+	c->armed_ns = deadline_ns;
+	hrtimer_start(&c->timer, ns_to_ktime(deadline_ns), HRTIMER_MODE_ABS_SOFT);
+}
+
+/*
+ * A change that failed for fail_after may have a copy on its way. Were the same place written
+ * again by another channel, the copy could come after that. So while a channel that gave
+ * such a change up waits for its session to be renewed (which makes the node refuse the copy), the
+ * whole device fails what it is asked: the node has been silent for fail_after anyway.
+ */
+static void fence(struct rmem_channel *c) __must_hold(&c->lock)
+{
+	if (c->fences || c->client.state != RMEM_CHANNEL_OPENING)
+		return;
+	c->fences = true;
+	atomic_inc(&c->device->fences);
+}
+
+static void unfence(struct rmem_channel *c) __must_hold(&c->lock)
+{
+	if (!c->fences)
+		return;
+	c->fences = false;
+	atomic_dec(&c->device->fences);
+}
+
+static void note_state(struct rmem_channel *c, enum rmem_client_state before)
+	__must_hold(&c->lock)
+{
+	enum rmem_client_state state = c->client.state;
+
+	if (likely(state == before))
+		return;
+	trace_rmem_channel_state(c, before, state);
+	if (state != RMEM_CHANNEL_OPENING)
+		unfence(c);
+	if (state == RMEM_CHANNEL_LOST)
+		rmem_status_lost(c->device);
+	wake_up_all(&c->device->changed);
+}
+
+/* To be called before the lock is dropped after whatever was told to the core. */
+static void settle(struct rmem_channel *c, u64 now_ns, enum rmem_client_state before,
+		   struct rmem_batch *batch) __must_hold(&c->lock)
+{
+	build(c, now_ns, batch);
+	arm(c);
+	note_state(c, before);
+}
+
+/* BH disabled; not under the lock: other CPUs' answers needn't wait for the network. */
+static void transmit(struct rmem_channel *c, struct rmem_batch *batch)
+{
+	c->path->transport->flush(c->path, batch);
+}
+
+static void call_end(struct rmem_op *op, enum rmem_client_result result)
+{
+	struct rmem_call *call = container_of(op, struct rmem_call, op);
+
+	call->result = result;
+	complete(&call->done);
+}
+
+static const struct rmem_op_ops call_ops = { .end = call_end };
+
+/* The core has no more to do with these. */
+static void let_go(struct rmem_op *op)
+{
+	for (; op; op = op->next)
+		op->held = false;
+}
+
+/* No lock held: ending a request may well start another. */
+static void finish(struct rmem_channel *c, struct rmem_op *op, enum rmem_client_result result,
+		   u64 now_ns)
+{
+	struct rmem_op *next;
+
+	for (; op; op = next) {
+		next = op->next;
+		trace_rmem_finish(c, op, result);
+		if (likely(result == RMEM_CLIENT_OK))
+			rmem_status_count_time(c->device, op, now_ns);
+		op->ops->end(op, result);
+	}
+}
+
+/* ---- the incast window ---- */
+
+static void pump(struct rmem_channel *c)
+{
+	enum rmem_client_state before;
+	struct rmem_batch batch = {};
+
+	spin_lock(&c->lock);
+	if (likely(!c->stopped)) {
+		before = c->client.state;
+		settle(c, ktime_get_ns(), before, &batch);
+	}
+	spin_unlock(&c->lock);
+	transmit(c, &batch);
+}
+
+/*
+ * Bytes may have been given back, or a channel's turn may have ended: let the next one send. It
+ * takes bytes or ends its turn, so this ends. No channel's lock is held, so no two are held at
+ * once. BH disabled.
+ */
+static void kick(void)
+{
+	int next = rmem_incast_next(&rmem_channel_incast);
+	struct rmem_channel *waiter;
+	unsigned int n;
+
+	if (likely(next == RMEM_WAITER_NONE))
+		return;
+	rcu_read_lock();
+	for (n = 0; n < RMEM_INCAST_SLOTS && next != RMEM_WAITER_NONE; n++) {
+		hlist_for_each_entry_rcu(waiter, &waiters[next], waiter_entry) {
+			rmem_count(waiter->device, RMEM_COUNT_KICKED);
+			pump(waiter);
+		}
+		next = rmem_incast_next(&rmem_channel_incast);
+	}
+	rcu_read_unlock();
+}
+
+/* ---- events ---- */
+
+static bool may_take(struct rmem_channel *c, const struct rmem_op *op) __must_hold(&c->lock)
+{
+	if (unlikely(c->stopped))
+		return false;
+	return op->ops == &call_ops ||
+	       likely(!READ_ONCE(c->device->gone) && !atomic_read(&c->device->fences));
+}
+
+bool rmem_channel_submit(struct rmem_channel *c, struct rmem_op *op, bool last)
+{
+	struct rmem_batch batch = {};
+	bool taken;
+	u64 now_ns;
+
+	/* Until the packets are out: rmem_channel_free() comes after a grace period. */
+	local_bh_disable();
+	spin_lock(&c->lock);
+	taken = may_take(c, op);
+	if (likely(taken)) {
+		now_ns = ktime_get_ns();
+		trace_rmem_submit(c, op);
+		op->held = true;
+		rmem_client_submit(&c->client, op, now_ns);
+		if (last)
+			settle(c, now_ns, c->client.state, &batch);
+	}
+	spin_unlock(&c->lock);
+	transmit(c, &batch);
+	kick();
+	local_bh_enable();
+	return taken;
+}
+
+void rmem_channel_commit(struct rmem_channel *c)
+{
+	local_bh_disable();
+	pump(c);
+	kick();
+	local_bh_enable();
+}
+
+static void expire(struct rmem_channel *c)
+{
+	enum rmem_client_result result = RMEM_CLIENT_OK;
+	enum rmem_client_state before;
+	struct rmem_op *finished = NULL;
+	struct rmem_batch batch = {};
+	bool silent = false;
+	u64 now_ns = 0;
+
+	spin_lock(&c->lock);
+	c->armed_ns = 0;
+	if (likely(!c->stopped)) {
+		u32 cwnd = c->client.window.cwnd;
+
+		before = c->client.state;
+		now_ns = ktime_get_ns();
+		finished = rmem_client_expire(&c->client, now_ns, &result);
+		let_go(finished);
+		if (unlikely(finished && result == RMEM_CLIENT_TIMEOUT)) {
+			fence(c);
+			silent = true;
+		}
+		trace_rmem_expire(c);
+		trace_rmem_shrink(c, cwnd);
+		if (!c->client.silent)
+			c->silent_ns = 0;
+		else if (!c->silent_ns)
+			c->silent_ns = now_ns;
+		/* Under the lock, or an answer that comes just now would be overruled. */
+		silent |= c->silent_ns &&
+			  (now_ns - c->silent_ns >= CHANNEL_DOWN_NS ||
+			   !c->device->limits.may_lose);
+		if (unlikely(silent))
+			rmem_status_silent(c->device);
+		settle(c, now_ns, before, &batch);
+	}
+	spin_unlock(&c->lock);
+	transmit(c, &batch);
+	finish(c, finished, result, now_ns);
+	kick();
+}
+
+static enum hrtimer_restart timer_due(struct hrtimer *timer)
+{
+	struct rmem_channel *c = container_of(timer, struct rmem_channel, timer);
+
+	rcu_read_lock();
+	expire(c);
+	rcu_read_unlock();
+	return HRTIMER_NORESTART;
+}
+
+static void channel_drop(struct rmem_channel *c, enum rmem_path_count reason, u32 bytes)
+{
+	rmem_count(c->device, RMEM_COUNT_PATH + reason);
+	trace_rmem_drop(c, bytes, RMEM_COUNT_PATH + reason);
+}
+
+/* The payload of an answer that carries no data. */
+union answer {
+	struct rmem_opened opened;
+	struct rmem_range range;
+	struct rmem_found found;
+};
+
+static const void *answer_take(const struct rmem_record *record, union answer *answer)
+{
+	u8 type = record->head->type;
+
+	if (record->damaged || !record->payload->bytes ||
+	    (rmem_type_may_share(type) && !rmem_type_is_exactly_once(type)))
+		return NULL;
+	memset(answer, 0, sizeof(*answer));
+	record->payload->copy(record->payload, 0, answer,
+			      min_t(u32, record->payload->bytes, sizeof(*answer)));
+	return answer;
+}
+
+struct copy_out {
+	const struct rmem_payload *payload;
+	u32 from;
+};
+
+static bool copy_out(void *arg, struct page *page, u32 at, u32 bytes)
+{
+	struct copy_out *c = arg;
+	u8 *to = kmap_local_page(page);
+
+	c->payload->copy(c->payload, c->from, to + at, bytes);
+	flush_dcache_page(page);
+	kunmap_local(to);
+	c->from += bytes;
+	return true;
+}
+
+static void channel_receive(struct rmem_channel *c, const struct rmem_record *record)
+{
+	struct copy_out data = { .payload = record->payload };
+	struct rmem_client_rx rx = {};
+	enum rmem_client_state before;
+	struct rmem_batch batch = {};
+	union answer room;
+	const void *answer = answer_take(record, &room);
+	u64 now_ns;
+	u32 cwnd;
+
+	spin_lock(&c->lock);
+	if (unlikely(c->stopped)) {
+		spin_unlock(&c->lock);
+		rmem_count(c->device, RMEM_COUNT_DROP_STOPPED);
+		trace_rmem_drop(c, RMEM_HDR_BYTES + record->payload->bytes,
+				RMEM_COUNT_DROP_STOPPED);
+		return;
+	}
+	before = c->client.state;
+	cwnd = c->client.window.cwnd;
+	now_ns = ktime_get_ns();
+	rmem_client_receive(&c->client, now_ns, record->head, answer, record->damaged, &rx);
+	let_go(rx.finished);
+	trace_rmem_receive(c, record->head, rx.accepted, record->damaged);
+	trace_rmem_shrink(c, cwnd);
+	if (rx.op)
+		rx.op->ops->walk(rx.op, rx.data_offset,
+				 min(rx.data_bytes, record->payload->bytes), copy_out, &data);
+	c->silent_ns = 0;
+	if (record->last)
+		settle(c, now_ns, before, &batch);
+	else
+		note_state(c, before);
+	spin_unlock(&c->lock);
+
+	transmit(c, &batch);
+	finish(c, rx.finished, rx.result, now_ns);
+}
+
+static void channel_settle(struct rmem_channel *c, bool settled)
+{
+	if (unlikely(!settled))
+		pump(c);
+	rmem_status_heard(c->device);
+	kick();
+}
+
+static const struct rmem_receiver_ops channel_receiver = {
+	.receive = channel_receive,
+	.settle = channel_settle,
+	.drop = channel_drop,
+};
+
+/* ---- life ---- */
+
+static void config_init(struct rmem_client_config *config, const struct rmem_device *device,
+			unsigned int waiter)
+{
+	const struct rmem_session *session = &device->wish.session;
+
+	get_random_bytes(config->client, sizeof(config->client));
+	config->space = session->space;
+	config->integrity = session->integrity;
+	config->key = session->key;
+	config->piece_bytes = device->piece_bytes;
+	config->datagram_bytes = device->limits.batch_bytes;
+	config->fail_after_ns = session->fail_after_ms * (u64)NSEC_PER_MSEC;
+	config->seed = get_random_u64();
+	config->waiter = waiter;
+}
+
+static struct rmem_path *path_new(struct rmem_channel *c)
+{
+	const struct rmem_wish *wish = &c->device->wish;
+	struct rmem_path *path = kzalloc(wish->transport->path_bytes, GFP_KERNEL);
+
+	if (!path)
+		return NULL;
+	path->transport = wish->transport;
+	path->to = &channel_receiver;
+	path->session = &wish->session;
+	path->channel = c;
+	path->counts = &c->device->counts->count[RMEM_COUNT_PATH];
+	return path;
+}
+
+struct rmem_channel *rmem_channel_new(struct rmem_device *device, unsigned int index)
+{
+	struct rmem_channel *c = kvzalloc(sizeof(*c), GFP_KERNEL);
+	int err = -ENOMEM;
+
+	if (!c)
+		return ERR_PTR(-ENOMEM);
+	c->device = device;
+	c->index = index;
+	c->stopped = true;
+	spin_lock_init(&c->lock);
+	hrtimer_init(&c->timer, CLOCK_MONOTONIC, HRTIMER_MODE_ABS_SOFT);
+	c->timer.function = timer_due;
+	c->path = path_new(c);
+	if (!c->path)
+		goto free;
+	err = c->path->transport->open(c->path, &device->wish.address);
+	if (err)
+		goto free;
+	spin_lock_bh(&waiters_lock);
+	c->waiter = waiters_next++ % RMEM_WAITERS;
+	hlist_add_head_rcu(&c->waiter_entry, &waiters[c->waiter]);
+	spin_unlock_bh(&waiters_lock);
+	return c;
+
+free:
+	kfree(c->path);
+	kvfree(c);
+	return ERR_PTR(err);
+}
+
+void rmem_channel_open(struct rmem_channel *c, u64 boot)
+{
+	struct rmem_client_counters count;
+	struct rmem_client_config config;
+
+	config_init(&config, c->device, c->waiter);
+
+	spin_lock_bh(&c->lock);
+	count = c->client.count;
+	rmem_client_init(&c->client, &config, &c->device->remote->base, &rmem_channel_incast,
+			 boot);
+	c->client.count = count;
+	c->path->batch_bytes = config.datagram_bytes;
+	rmem_client_open(&c->client, ktime_get_ns());
+	c->silent_ns = 0;
+	unfence(c);
+	c->stopped = false;
+	spin_unlock_bh(&c->lock);
+
+	memzero_explicit(&config, sizeof(config));
+
+	local_bh_disable();
+	pump(c);
+	kick();
+	local_bh_enable();
+}
+
+/* stops: for good. A channel that is stopped holds no turn in the incast window, nor gets one. */
+static void cancel(struct rmem_channel *c, enum rmem_client_result result, bool stops)
+{
+	struct rmem_op *finished = NULL;
+
+	spin_lock_bh(&c->lock);
+	if (!c->stopped)
+		finished = rmem_client_cancel_all(&c->client);
+	let_go(finished);
+	if (stops) {
+		unfence(c);
+		c->stopped = true;
+	}
+	spin_unlock_bh(&c->lock);
+
+	local_bh_disable();
+	finish(c, finished, result, 0);
+	kick();
+	local_bh_enable();
+}
+
+void rmem_channel_cancel(struct rmem_channel *c, enum rmem_client_result result)
+{
+	cancel(c, result, false);
+}
+
+bool rmem_channel_take_back(struct rmem_channel *c, struct rmem_op *op)
+{
+	enum rmem_client_state before;
+	bool held;
+
+	spin_lock_bh(&c->lock);
+	held = op->held;
+	if (held) {
+		before = c->client.state;
+		rmem_client_cancel(&c->client, op, ktime_get_ns());
+		op->held = false;
+		note_state(c, before);
+	}
+	spin_unlock_bh(&c->lock);
+	return held;
+}
+
+void rmem_channel_taken_back(struct rmem_channel *c, struct rmem_op *op)
+{
+	local_bh_disable();
+	finish(c, op, RMEM_CLIENT_CANCELLED, 0);
+	pump(c);
+	kick();
+	local_bh_enable();
+}
+
+void rmem_channel_close(struct rmem_channel *c)
+{
+	enum rmem_client_state before;
+	struct rmem_batch batch = {};
+	u64 now_ns;
+
+	local_bh_disable();
+	spin_lock(&c->lock);
+	if (!c->stopped) {
+		before = c->client.state;
+		now_ns = ktime_get_ns();
+		rmem_client_close(&c->client, now_ns);
+		settle(c, now_ns, before, &batch);
+	}
+	spin_unlock(&c->lock);
+	transmit(c, &batch);
+	local_bh_enable();
+}
+
+void rmem_channel_stop(struct rmem_channel *c)
+{
+	c->path->transport->quiesce(c->path);
+	cancel(c, RMEM_CLIENT_CANCELLED, true);
+
+	spin_lock_bh(&waiters_lock);
+	if (!hlist_unhashed(&c->waiter_entry))
+		hlist_del_init_rcu(&c->waiter_entry);
+	spin_unlock_bh(&waiters_lock);
+	hrtimer_cancel(&c->timer);
+}
+
+void rmem_channel_free(struct rmem_channel *c)
+{
+	c->path->transport->close(c->path);
+	kfree(c->path);
+	kvfree_sensitive(c, sizeof(*c));
+}
+
+int rmem_channel_call(struct rmem_channel *c, struct rmem_call *call, unsigned int timeout_ms)
+{
+	long left;
+
+	call->op.ops = &call_ops;
+	init_completion(&call->done);
+	if (!rmem_channel_submit(c, &call->op, true))
+		return -ESHUTDOWN;
+	left = wait_for_completion_interruptible_timeout(&call->done,
+							 msecs_to_jiffies(timeout_ms));
+	if (left > 0)
+		return 0;
+	/* The signal is seen again by whoever waits next. */
+	if (left < 0 && wait_for_completion_timeout(&call->done,
+						    msecs_to_jiffies(CHANNEL_LINGER_MS)))
+		return 0;
+	rmem_channel_cancel(c, RMEM_CLIENT_CANCELLED);
+	wait_for_completion(&call->done);
+	return call->result == RMEM_CLIENT_CANCELLED ? -ETIMEDOUT : 0;
+}

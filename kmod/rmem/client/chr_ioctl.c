@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Operations by ioctl, whose caller waits; and what there is by ioctl alone: regions, cancelling,
+ * what the device is like.
+ */
+#include <linux/module.h>
+#include <linux/uaccess.h>
+
+#include "rmem/client/chr_op.h"
+
+#define ALLOC_TRIES 8
+#define TIMEOUT_US_MAX BIT_ULL(50) /* as good as never */
+
+static void ioctl_op_end(struct rmem_op *core, enum rmem_client_result result)
+{
+	struct chr_op *op = container_of(core, struct chr_op, op);
+
+	rmem_chr_op_ended(op, result);
+	complete(&op->done);
+}
+
+static const struct rmem_op_ops ioctl_op_ops = { .walk = rmem_chr_walk, .end = ioctl_op_end };
+
+/* Its end; when the time is up or the program is killed it is taken back. */
+static void wait_op(struct chr_op *op, u64 timeout_us)
+{
+	unsigned long timeout = MAX_SCHEDULE_TIMEOUT;
+	long left;
+
+	if (timeout_us && timeout_us < TIMEOUT_US_MAX)
+		timeout = nsecs_to_jiffies(timeout_us * NSEC_PER_USEC) + 1;
+	left = wait_for_completion_killable_timeout(&op->done, timeout);
+	if (left > 0)
+		return;
+	rmem_chr_op_take_back(op, left ? -ECANCELED : -ETIMEDOUT);
+	wait_for_completion(&op->done);
+}
+
+static long ioctl_io(struct file *file, const void __user *arg)
+{
+	struct rmem_io io;
+	struct chr_op *op;
+	int err;
+
+	if (copy_from_user(&io, arg, sizeof(io)))
+		return -EFAULT;
+	err = rmem_chr_op_check(file, &io);
+	if (err)
+		return err;
+	op = rmem_chr_op_new(file->private_data, &io, &ioctl_op_ops, NULL);
+	if (IS_ERR(op))
+		return PTR_ERR(op);
+	err = rmem_chr_op_submit(op);
+	if (err) {
+		rmem_chr_op_free(op);
+		return err;
+	}
+	wait_op(op, io.timeout_us);
+	return rmem_chr_op_conclude(op);
+}
+
+/* The op is used for one after the other, so that nothing is wanting between them. */
+static int call_begin(struct chr_op *op, u8 type, u64 addr, u32 bytes, unsigned int channel)
+{
+	op->op.type = type;
+	op->op.addr = addr;
+	op->op.len = bytes;
+	reinit_completion(&op->done);
+	return rmem_chr_op_submit_by(op, channel);
+}
+
+static int call(struct chr_op *op, u8 type, u64 addr, u32 bytes, unsigned int channel)
+{
+	int err = call_begin(op, type, addr, bytes, channel);
+
+	if (err)
+		return err;
+	wait_op(op, 0);
+	return rmem_chr_op_error(op);
+}
+
+/*
+ * The channel for ALLOCs has one op at a time: the next one's floor is then above its id, which is
+ * how the node learns of an ALLOC's receipt.
+ */
+static unsigned int calls_channel(const struct rmem_chr_file *file)
+	__must_hold(&file->device->calls)
+{
+	return file->device->queues;
+}
+
+static int call_alloc(struct chr_op *op, struct rmem_io_alloc *io)
+{
+	int err;
+
+	op->op.alloc = (struct rmem_op_alloc){
+		.bytes = io->bytes,
+		.addr = io->addr,
+		.perm = io->perm,
+	};
+	err = call(op, RMEM_ALLOC, 0, 0, calls_channel(op->file));
+	if (!err) {
+		io->addr = op->op.range.addr;
+		io->bytes = op->op.range.bytes;
+	}
+	return err;
+}
+
+static void set_range(struct chr_op *op, u64 addr, u64 bytes)
+{
+	op->op.range = (struct rmem_op_range){ .addr = addr, .bytes = bytes };
+}
+
+/*
+ * Nobody will ever know where it is. Who was killed doesn't wait long for the answer; where no FREE
+ * arrives, the session that made the region ends with this one's being taken back, and undoes it.
+ */
+static void call_undo(struct chr_op *op, const struct rmem_io_alloc *io)
+{
+	set_range(op, io->addr, io->bytes);
+	op->op.range.undoes = true;
+	if (call_begin(op, RMEM_FREE, 0, 0, calls_channel(op->file)) ||
+	    wait_for_completion_timeout(&op->done, msecs_to_jiffies(RMEM_CHR_LINGER_MS)))
+		return;
+	rmem_chr_op_take_back(op, -ECANCELED);
+	wait_for_completion(&op->done);
+}
+
+/* A region is its asker's when a READ has told the node that he knows of it. */
+static int alloc_region(struct chr_op *op, const struct rmem_io_alloc *wish,
+			struct rmem_io_alloc *io)
+	__must_hold(&op->file->device->calls)
+{
+	unsigned int tries = 0;
+	int err;
+
+	do {
+		*io = *wish;
+		err = call_alloc(op, io);
+		if (err)
+			return err == -EFAULT ? -EAGAIN : err;
+		err = call(op, RMEM_READ, io->addr, 1, calls_channel(op->file));
+		/* The session ended before the node knew; the region went with it. */
+	} while (err == -EFAULT && ++tries < ALLOC_TRIES);
+	if (err == -EFAULT)
+		return -EAGAIN;
+	if (err)
+		call_undo(op, io);
+	return err;
+}
+
+/* And when he has been told: not under the lock, for who answers his page faults may take long. */
+static int tell_region(struct chr_op *op, const struct rmem_io_alloc *io, void __user *arg)
+{
+	struct rmem_device *device = op->file->device;
+
+	if (!copy_to_user(arg, io, sizeof(*io)))
+		return 0;
+	mutex_lock(&device->calls);
+	call_undo(op, io);
+	mutex_unlock(&device->calls);
+	return -EFAULT;
+}
+
+static long ioctl_alloc(struct file *opened, void __user *arg)
+{
+	const struct rmem_io byte = { .type = RMEM_IO_READ, .bytes = 1 };
+	struct rmem_chr_file *file = opened->private_data;
+	struct rmem_io_alloc wish, io;
+	struct chr_op *op;
+	int err = -EINTR;
+
+	if (!(opened->f_mode & FMODE_WRITE))
+		return -EBADF;
+	if (copy_from_user(&wish, arg, sizeof(wish)))
+		return -EFAULT;
+	if (wish.reserved)
+		return -EINVAL;
+	op = rmem_chr_op_new(file, &byte, &ioctl_op_ops, NULL);
+	if (IS_ERR(op))
+		return PTR_ERR(op);
+	if (!mutex_lock_killable(&file->device->calls)) {
+		err = alloc_region(op, &wish, &io);
+		mutex_unlock(&file->device->calls);
+		if (!err)
+			err = tell_region(op, &io, arg);
+	}
+	rmem_chr_op_free(op);
+	return err;
+}
+
+/* By the file's own channel: no copy of a change it took back comes after this. */
+static int call_free(struct rmem_chr_file *file, const struct rmem_io_range *io)
+{
+	const struct rmem_io nothing = { .type = RMEM_IO_FENCE };
+	struct chr_op *op = rmem_chr_op_new(file, &nothing, &ioctl_op_ops, NULL);
+	int err;
+
+	if (IS_ERR(op))
+		return PTR_ERR(op);
+	set_range(op, io->addr, io->bytes);
+	err = call(op, RMEM_FREE, 0, 0, file->channel);
+	/* Executed in a session that ended before its answer came; a retry has the same answer. */
+	if (err == -EFAULT && op->op.sent_before)
+		err = 0;
+	rmem_chr_op_free(op);
+	return err;
+}
+
+static long ioctl_free(struct file *file, const void __user *arg)
+{
+	struct rmem_io_range io;
+
+	if (!(file->f_mode & FMODE_WRITE))
+		return -EBADF;
+	if (copy_from_user(&io, arg, sizeof(io)))
+		return -EFAULT;
+	return call_free(file->private_data, &io);
+}
+
+static long ioctl_cancel(struct rmem_chr_file *file, const void __user *arg)
+{
+	struct rmem_chr_which which = {};
+
+	if (copy_from_user(&which.cookie, arg, sizeof(which.cookie)))
+		return -EFAULT;
+	return rmem_chr_cancel(file, &which);
+}
+
+static long ioctl_info(const struct rmem_chr_file *file, void __user *arg)
+{
+	const struct rmem_device *device = file->device;
+	struct rmem_io_info info = {
+		.memory_bytes = device->memory_bytes,
+		.page_bytes = device->page_bytes,
+		.piece_bytes = device->piece_bytes,
+		.space = device->wish.session.space,
+		.fail_after_ms = device->wish.session.fail_after_ms,
+		.put_bytes = rmem_chr_put_bytes(device),
+		.vector_bytes = rmem_chr_vector_bytes(device),
+	};
+
+	return copy_to_user(arg, &info, sizeof(info)) ? -EFAULT : 0;
+}
+
+long rmem_chr_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
+{
+	void __user *user = (void __user *)arg;
+
+	switch (cmd) {
+	case RMEM_IOC_IO:
+		return ioctl_io(file, user);
+	case RMEM_IOC_ALLOC:
+		return ioctl_alloc(file, user);
+	case RMEM_IOC_FREE:
+		return ioctl_free(file, user);
+	case RMEM_IOC_CANCEL:
+		return ioctl_cancel(file->private_data, user);
+	case RMEM_IOC_INFO:
+		return ioctl_info(file->private_data, user);
+	default:
+		return -ENOTTY;
+	}
+}

@@ -1,0 +1,667 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Attach and detach.
+ *
+ *   attach: index -> remote -> paths -> channel 0 opens -> ALLOC -> the others open -> disk
+ *   detach: grab -> disk -> FREE -> channels close -> everything above, backwards
+ *
+ *   renew:  (device of programs, whose node restarted) channel 0 opens -> the others open
+ *
+ * A forced detach fails what is outstanding first, gives the region back only if the node
+ * answers at once, and leaves to the last opener what it holds: disk and device, but no
+ * path, no channel, and nothing on the list.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/module.h>
+#include <linux/netdevice.h>
+#include <linux/sched/mm.h>
+#include <linux/slab.h>
+#include <linux/xarray.h>
+
+#include "compat/compat.h"
+#include "rmem/client/channel.h"
+
+/* Answers to FREE and CLOSE: when they don't come in that time, the node is on its own. */
+#define FREE_MS 3000U
+#define FREE_FORCED_MS 1000U
+#define CLOSE_MS 1000U
+
+#define NO_ANSWER                                                                                  \
+	"the node does not answer: is it started, is its UDP port open, do space id and key match?"
+
+static DEFINE_XARRAY_ALLOC(devices); /* index -> device; rmem_devices_lock */
+
+/* ---- life of a device ---- */
+
+static void device_free(struct rmem_device *device)
+{
+	free_percpu(device->counts);
+	kfree_sensitive(device);
+	module_put(THIS_MODULE);
+}
+
+static void device_release(struct kref *ref)
+{
+	device_free(container_of(ref, struct rmem_device, ref));
+}
+
+/*
+ * Attach's and detach's. Their text stays though this may put the last reference: the module's exit
+ * unregisters the netlink family, which waits for commands that run.
+ */
+static void device_put(struct rmem_device *device)
+{
+	kref_put(&device->ref, device_release);
+}
+
+static void device_free_rcu(struct rcu_head *rcu)
+{
+	device_free(container_of(rcu, struct rmem_device, rcu));
+}
+
+static void device_release_late(struct kref *ref)
+{
+	call_rcu(&container_of(ref, struct rmem_device, ref)->rcu, device_free_rcu);
+}
+
+/*
+ * The disk's. Nobody else may keep the module while this returns, so its reference goes
+ * after a grace period, and the module's exit waits for such callbacks.
+ */
+void rmem_device_put_late(struct rmem_device *device)
+{
+	kref_put(&device->ref, device_release_late);
+}
+
+/* The device takes over the caller's reference to the module. */
+static struct rmem_device *device_new(const struct rmem_wish *wish)
+{
+	struct rmem_device *device = kzalloc(sizeof(*device), GFP_KERNEL);
+
+	if (!device)
+		return NULL;
+	device->counts = alloc_percpu(struct rmem_counts);
+	if (!device->counts) {
+		kfree(device);
+		return NULL;
+	}
+	device->wish = *wish;
+	device->phase = RMEM_ATTACHING;
+	device->state = RMEM_DEVICE_UP;
+	device->announced = RMEM_DEVICE_UP;
+	device->queues = wish->queues ? min(wish->queues, nr_cpu_ids) : num_online_cpus();
+	device->channels = device->queues + wish->door->allocates;
+	mutex_init(&device->calls);
+	init_waitqueue_head(&device->changed);
+	rmem_status_init(device);
+	kref_init(&device->ref);
+	return device;
+}
+
+static int index_take(struct rmem_device *device, struct netlink_ext_ack *extack)
+{
+	u32 wanted = device->wish.index;
+	struct rmem_device *other;
+	unsigned int noio;
+	int err;
+
+	mutex_lock(&rmem_devices_lock);
+	noio = memalloc_noio_save(); /* see remote.c */
+	if (wanted == RMEM_INDEX_ANY)
+		err = xa_alloc(&devices, &device->index, device, XA_LIMIT(0, RMEM_INDEX_MAX),
+			       GFP_KERNEL);
+	else
+		err = xa_insert(&devices, wanted, device, GFP_KERNEL);
+	memalloc_noio_restore(noio);
+	if (!err && wanted != RMEM_INDEX_ANY)
+		device->index = wanted;
+	if (!err) {
+		snprintf(device->name, sizeof(device->name), "%s%u", device->wish.door->name,
+			 device->index);
+	} else if (err == -EBUSY && wanted != RMEM_INDEX_ANY) {
+		other = xa_load(&devices, wanted);
+		NL_SET_ERR_MSG_FMT(extack, "%s exists: choose another index, or none",
+				   other->name);
+	} else if (err == -EBUSY) {
+		NL_SET_ERR_MSG_FMT(extack, "all indices up to %u are taken", RMEM_INDEX_MAX);
+	}
+	mutex_unlock(&rmem_devices_lock);
+	return err == -EBUSY ? -EEXIST : err;
+}
+
+static void index_give(struct rmem_device *device)
+{
+	mutex_lock(&rmem_devices_lock);
+	xa_erase(&devices, device->index);
+	mutex_unlock(&rmem_devices_lock);
+}
+
+bool rmem_device_open(struct rmem_device *device)
+{
+	bool may;
+
+	mutex_lock(&rmem_devices_lock);
+	may = device->phase != RMEM_DETACHING;
+	device->openers += may;
+	mutex_unlock(&rmem_devices_lock);
+	return may;
+}
+
+void rmem_device_close(struct rmem_device *device)
+{
+	mutex_lock(&rmem_devices_lock);
+	device->openers--;
+	mutex_unlock(&rmem_devices_lock);
+}
+
+struct rmem_device *rmem_device_next(u32 *index)
+{
+	unsigned long at = *index;
+	struct rmem_device *device;
+
+	mutex_lock(&rmem_devices_lock);
+	xa_for_each_start(&devices, at, device, at) {
+		if (device->phase == RMEM_LIVE) {
+			*index = at;
+			return device;
+		}
+	}
+	mutex_unlock(&rmem_devices_lock);
+	return NULL;
+}
+
+void rmem_device_next_end(void)
+{
+	mutex_unlock(&rmem_devices_lock);
+}
+
+bool rmem_device_any(void)
+{
+	bool any;
+
+	mutex_lock(&rmem_devices_lock);
+	any = !xa_empty(&devices);
+	mutex_unlock(&rmem_devices_lock);
+	return any;
+}
+
+/* ---- channels ---- */
+
+static void channels_free(struct rmem_device *device)
+{
+	unsigned int i;
+
+	for (i = 0; i < device->channels; i++) {
+		if (device->channel[i])
+			rmem_channel_stop(device->channel[i]);
+	}
+	synchronize_net();
+	for (i = 0; i < device->channels; i++) {
+		if (device->channel[i])
+			rmem_channel_free(device->channel[i]);
+	}
+	kfree(device->channel);
+}
+
+static int channels_new(struct rmem_device *device, struct netlink_ext_ack *extack)
+{
+	struct rmem_channel *channel;
+	unsigned int i;
+
+	device->channel = kcalloc(device->channels, sizeof(*device->channel), GFP_KERNEL);
+	if (!device->channel)
+		return -ENOMEM;
+	for (i = 0; i < device->channels; i++) {
+		channel = rmem_channel_new(device, i);
+		if (IS_ERR(channel)) {
+			channels_free(device);
+			if (PTR_ERR(channel) != -ENOMEM)
+				NL_SET_ERR_MSG_FMT(extack,
+						   "no path to the node (error %ld): is there a route to it?",
+						   PTR_ERR(channel));
+			return PTR_ERR(channel);
+		}
+		device->channel[i] = channel;
+	}
+	return 0;
+}
+
+/*
+ * Payload per message: what the path carries; whole blocks if that is at least one, so that a page
+ * of swap is one packet.
+ */
+static int piece_choose(struct rmem_device *device, struct netlink_ext_ack *extack)
+{
+	struct rmem_path *path = device->channel[0]->path;
+	struct rmem_limits *limits = &device->limits;
+	int err = path->transport->limits(path, limits, extack);
+
+	if (err)
+		return err;
+	if (device->wish.session.integrity == RMEM_LINK && !limits->checks_payload) {
+		NL_SET_ERR_MSG(extack, "nothing on this path checks data: use INTEGRITY digest");
+		return -EINVAL;
+	}
+	device->piece_bytes = round_down(limits->payload_bytes,
+					 limits->payload_bytes < RMEM_BLOCK_BYTES ?
+						 8 :
+						 RMEM_BLOCK_BYTES);
+	return 0;
+}
+
+/* What is left of the time attach has for all its steps. */
+static unsigned int left_ms(const struct rmem_device *device)
+{
+	long left = device->attach_end - jiffies;
+
+	return left > 0 ? jiffies_to_msecs(left) : 0;
+}
+
+static bool channels_settled(struct rmem_device *device, unsigned int from, unsigned int end)
+{
+	unsigned int i;
+
+	if (READ_ONCE(device->gone))
+		return true;
+	for (i = from; i < end; i++) {
+		if (rmem_channel_state(device->channel[i]) == RMEM_CHANNEL_OPENING)
+			return false;
+	}
+	return true;
+}
+
+static bool channels_open(struct rmem_device *device, unsigned int from, unsigned int end)
+{
+	unsigned int i;
+
+	for (i = from; i < end; i++) {
+		if (rmem_channel_state(device->channel[i]) != RMEM_CHANNEL_OPEN)
+			return false;
+	}
+	return true;
+}
+
+static int open_error(struct rmem_device *device, unsigned int from, struct netlink_ext_ack *extack)
+{
+	unsigned int i;
+
+	for (i = from; i < device->channels; i++) {
+		switch (READ_ONCE(device->channel[i]->client.open_status)) {
+		case RMEM_OK:
+			continue;
+		case RMEM_BUSY:
+			NL_SET_ERR_MSG(extack,
+				       "the node has no session left: raise its number of sessions");
+			return -EBUSY;
+		default:
+			NL_SET_ERR_MSG_FMT(extack, "the node refuses a session (status %u)",
+					   device->channel[i]->client.open_status);
+			return -EREMOTEIO;
+		}
+	}
+	NL_SET_ERR_MSG(extack, NO_ANSWER);
+	return -EHOSTDOWN;
+}
+
+/* Open channels from up to end. */
+static int channels_connect(struct rmem_device *device, unsigned int from, unsigned int end,
+			    struct netlink_ext_ack *extack)
+{
+	unsigned int i;
+	long left;
+
+	for (i = from; i < end; i++)
+		rmem_channel_open(device->channel[i], device->boot);
+	left = wait_event_interruptible_timeout(device->changed,
+						channels_settled(device, from, end),
+						msecs_to_jiffies(left_ms(device)));
+	if (left < 0)
+		return -EINTR;
+	if (channels_open(device, from, end))
+		return 0;
+	if (!left)
+		return open_error(device, from, extack);
+	NL_SET_ERR_MSG(extack, "the node restarted meanwhile: try again");
+	return -ESTALE;
+}
+
+static bool channels_closed(struct rmem_device *device)
+{
+	unsigned int i;
+
+	for (i = 0; i < device->channels; i++) {
+		enum rmem_client_state state = rmem_channel_state(device->channel[i]);
+
+		if (state != RMEM_CHANNEL_CLOSED && state != RMEM_CHANNEL_LOST)
+			return false;
+	}
+	return true;
+}
+
+static bool channels_close(struct rmem_device *device)
+{
+	unsigned int i;
+
+	for (i = 0; i < device->channels; i++)
+		rmem_channel_close(device->channel[i]);
+	return wait_event_timeout(device->changed, channels_closed(device),
+				  msecs_to_jiffies(CLOSE_MS));
+}
+
+/* ---- the region ---- */
+
+static int region_refused(struct rmem_device *device, u8 status, struct netlink_ext_ack *extack)
+{
+	const struct rmem_client_node *node = &device->channel[0]->client.node;
+
+	if (status == RMEM_NO_MEMORY) {
+		NL_SET_ERR_MSG_FMT(extack,
+				   "no memory, quota or region left (%llu of %llu MiB free): ask for less",
+				   node->free_bytes >> 20, node->memory_bytes >> 20);
+		return -ENOSPC;
+	}
+	if (status == RMEM_PERM) {
+		NL_SET_ERR_MSG(extack, "SPACE is read-only: it has no room for a disk");
+		return -EACCES;
+	}
+	NL_SET_ERR_MSG_FMT(extack, "the node refuses to allocate (status %u)", status);
+	return -EREMOTEIO;
+}
+
+/*
+ * The node keeps the region only if a later request of the same session shows that we know of it,
+ * and the disk's may all go through other channels. So one does that changes nothing: a
+ * discard of less than a page.
+ */
+static int region_confirm(struct rmem_device *device, struct netlink_ext_ack *extack)
+{
+	struct rmem_call call = {
+		.op = {
+			.type = RMEM_DISCARD,
+			.addr = device->addr,
+			.len = RMEM_BLOCK_BYTES,
+		},
+	};
+	int err = rmem_channel_call(device->channel[0], &call, left_ms(device));
+
+	if (!err && call.result == RMEM_CLIENT_OK)
+		return 0;
+	if (!err && call.result == RMEM_CLIENT_REFUSED) {
+		device->region_bytes = 0;
+		NL_SET_ERR_MSG(extack, "the node took the memory back at once: try again");
+		return -EAGAIN;
+	}
+	NL_SET_ERR_MSG(extack, "the node stopped answering while it was to allocate");
+	return signal_pending(current) ? -EINTR : -EHOSTDOWN;
+}
+
+static int region_alloc(struct rmem_device *device, struct netlink_ext_ack *extack)
+{
+	struct rmem_call call = {
+		.op = {
+			.type = RMEM_ALLOC,
+			.alloc = {
+				.bytes = device->wish.bytes,
+				.perm = RMEM_PERM_READ | RMEM_PERM_WRITE,
+			},
+		},
+	};
+	int err;
+
+	err = rmem_channel_call(device->channel[0], &call, left_ms(device));
+	if (!err && call.result == RMEM_CLIENT_REFUSED)
+		return region_refused(device, call.op.status, extack);
+	if (err || call.result != RMEM_CLIENT_OK) {
+		NL_SET_ERR_MSG(extack, "the node stopped answering while it was to allocate");
+		return signal_pending(current) ? -EINTR : -EHOSTDOWN;
+	}
+	device->addr = call.op.range.addr;
+	device->region_bytes = call.op.range.bytes;
+	return region_confirm(device, extack);
+}
+
+/* What the first session's opening told. */
+static void note_node(struct rmem_device *device)
+{
+	const struct rmem_client *client = &device->channel[0]->client;
+
+	device->boot = client->boot;
+	device->memory_bytes = client->node.memory_bytes;
+	device->page_bytes = client->node.page_bytes;
+	device->piece_bytes = client->piece;
+}
+
+/* Region and sessions; with channels that have no ops. false: the node may still hold them. */
+static bool region_give_back(struct rmem_device *device, unsigned int timeout_ms)
+{
+	struct rmem_call call = {
+		.op = {
+			.type = RMEM_FREE,
+			.range = { .addr = device->addr, .bytes = device->region_bytes },
+		},
+	};
+	bool given = true;
+
+	if (READ_ONCE(device->state) == RMEM_DEVICE_LOST)
+		return true; /* it went with the node's boot */
+	if (device->region_bytes)
+		given = !rmem_channel_call(device->channel[0], &call, timeout_ms) &&
+			(call.result == RMEM_CLIENT_OK || call.result == RMEM_CLIENT_LOST);
+	/* A node that doesn't answer one doesn't answer the other. */
+	return given && channels_close(device);
+}
+
+/* ---- attach ---- */
+
+static int attach(struct rmem_device *device, struct netlink_ext_ack *extack)
+{
+	int err;
+
+	device->attach_end = jiffies + msecs_to_jiffies(device->wish.timeout_ms);
+	err = rmem_remote_join(device);
+	if (err)
+		return err;
+	err = channels_new(device, extack);
+	if (err)
+		goto leave_remote;
+	err = piece_choose(device, extack);
+	if (err)
+		goto free_channels;
+	err = channels_connect(device, 0, 1, extack);
+	if (!err)
+		note_node(device);
+	if (!err && device->wish.bytes)
+		err = region_alloc(device, extack);
+	if (!err)
+		err = channels_connect(device, 1, device->channels, extack);
+	if (err)
+		goto give_back;
+	err = device->wish.door->add(device);
+	if (err) {
+		NL_SET_ERR_MSG_FMT(extack, "no device could be made (error %d)", err);
+		goto give_back;
+	}
+	return 0;
+
+give_back:
+	if (!region_give_back(device, FREE_MS) && device->region_bytes)
+		pr_warn("%s: a region of %llu bytes could not be given back\n",
+			device->wish.address.text, device->region_bytes);
+free_channels:
+	channels_free(device);
+leave_remote:
+	rmem_remote_leave(device);
+	return err;
+}
+
+/* The reference to the transport that wish has is the device's, if it is made. */
+int rmem_device_attach(const struct rmem_wish *wish, u32 *index, struct netlink_ext_ack *extack)
+{
+	struct rmem_device *device;
+	int err;
+
+	if (!try_module_get(THIS_MODULE)) {
+		NL_SET_ERR_MSG(extack, "the module is being removed");
+		return -ENODEV;
+	}
+	device = device_new(wish);
+	if (!device) {
+		module_put(THIS_MODULE);
+		return -ENOMEM;
+	}
+	err = index_take(device, extack);
+	if (err)
+		goto put;
+	err = attach(device, extack);
+	if (err)
+		goto give_index;
+	*index = device->index;
+	pr_info("%s: %llu MiB at %s, %u channels, %u bytes per packet\n", device->name,
+		(device->wish.bytes ?: device->memory_bytes) >> 20, device->wish.address.text,
+		device->channels, device->piece_bytes);
+	mutex_lock(&rmem_devices_lock);
+	device->phase = RMEM_LIVE;
+	rmem_status_live(device);
+	mutex_unlock(&rmem_devices_lock);
+	return 0;
+
+give_index:
+	index_give(device);
+	rmem_status_end(device);
+put:
+	device_put(device);
+	return err;
+}
+
+/* ---- renew ---- */
+
+static int sessions_renew(struct rmem_device *device)
+{
+	int err;
+
+	device->attach_end = jiffies + msecs_to_jiffies(device->wish.timeout_ms);
+	device->boot = 0;
+	err = piece_choose(device, NULL);
+	if (!err)
+		err = channels_connect(device, 0, 1, NULL);
+	if (err)
+		return err;
+	note_node(device);
+	return channels_connect(device, 1, device->channels, NULL);
+}
+
+/* With the lock, under which a channel that is lost tells the device so. */
+static bool any_lost(struct rmem_device *device)
+{
+	struct rmem_channel *channel;
+	unsigned int i;
+	bool lost;
+
+	for (i = 0; i < device->channels; i++) {
+		channel = device->channel[i];
+		spin_lock_bh(&channel->lock);
+		lost = channel->client.state == RMEM_CHANNEL_LOST;
+		spin_unlock_bh(&channel->lock);
+		if (lost)
+			return true;
+	}
+	return false;
+}
+
+int rmem_device_renew(struct rmem_device *device)
+{
+	unsigned int i;
+	int err;
+
+	/* Else channels stay until the lock is dropped; see remove. */
+	if (READ_ONCE(device->gone))
+		return -ENODEV;
+	/* Pairs with file_connect(): who has this one doesn't see the state before LOST. */
+	smp_store_release(&device->generation, device->generation + 1);
+	/* After this whoever submits sees it, or LOST: the channels are ours. */
+	synchronize_rcu();
+	for (i = 0; i < device->channels; i++)
+		rmem_channel_cancel(device->channel[i], RMEM_CLIENT_LOST);
+	err = sessions_renew(device);
+	if (err) {
+		/* What was opened; a node that doesn't answer gives it up by itself. */
+		channels_close(device);
+		return READ_ONCE(device->gone) ? -ENODEV : err;
+	}
+	rmem_status_renewed(device);
+	/* The node has restarted again, while the device was lost still. */
+	if (any_lost(device))
+		rmem_status_lost(device);
+	return 0;
+}
+
+/* ---- detach ---- */
+
+/* The live device that the caller may take down: from now on it can't be opened. */
+static struct rmem_device *device_grab(const struct rmem_door *door, u32 index, bool force,
+				       struct netlink_ext_ack *extack)
+{
+	struct rmem_device *device;
+	int err = 0;
+
+	mutex_lock(&rmem_devices_lock);
+	device = xa_load(&devices, index);
+	if (!device || (door && device->wish.door != door)) {
+		NL_SET_ERR_MSG_FMT(extack, "there is no %s%u: 'remora status' lists them",
+				   door ? door->name : "device ", index);
+		err = -ENODEV;
+	} else if (device->phase != RMEM_LIVE) {
+		NL_SET_ERR_MSG_FMT(extack, "%s is just being attached or detached", device->name);
+		err = -EBUSY;
+	} else if (device->openers && !force) {
+		NL_SET_ERR_MSG_FMT(extack, "%s is in use: %s, or use force", device->name,
+				   device->wish.door->in_use);
+		err = -EBUSY;
+	} else {
+		device->phase = RMEM_DETACHING;
+	}
+	mutex_unlock(&rmem_devices_lock);
+	return err ? ERR_PTR(err) : device;
+}
+
+static void abandon(struct rmem_device *device)
+{
+	unsigned int i;
+
+	/* Seen under each channel's lock by whoever submits after the cancelling. */
+	WRITE_ONCE(device->gone, true);
+	for (i = 0; i < device->channels; i++)
+		rmem_channel_cancel(device->channel[i], RMEM_CLIENT_CANCELLED);
+}
+
+int rmem_device_detach(const struct rmem_door *door, u32 index, bool force,
+		       struct netlink_ext_ack *extack)
+{
+	struct rmem_device *device = device_grab(door, index, force, extack);
+	bool given = false;
+
+	if (IS_ERR(device))
+		return PTR_ERR(device);
+	if (force)
+		abandon(device);
+	/* An event must not find its device half removed. */
+	rmem_status_end(device);
+	device->wish.door->remove(device);
+	if (!force || READ_ONCE(device->state) == RMEM_DEVICE_UP)
+		given = region_give_back(device, force ? FREE_FORCED_MS : FREE_MS);
+	channels_free(device);
+	rmem_transport_put(device->wish.transport);
+	rmem_remote_leave(device);
+	index_give(device);
+	rmem_status_end(device);
+	if (!given) {
+		pr_warn("%s: detached, but %s did not answer and may still hold what it lent\n",
+			device->name, device->wish.address.text);
+		NL_SET_ERR_MSG(extack,
+			       "detached, but the node did not answer: it may still hold the memory");
+	}
+	device->wish.door->put(device);
+	device_put(device);
+	return 0;
+}

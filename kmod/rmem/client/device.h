@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The client's devices: /dev/rmbN, each a region of a memory node; /dev/rmemN, each a whole
+ * remote address space.
+ *
+ *   main.c      module: life, hibernation
+ *   netlink.c   control: family rmem
+ *   device.c    attach, detach; list of devices
+ *   remote.c    the nodes they use; the lock of both lists
+ *   blk.c       the disk: requests become ops
+ *   chr.c       the character device
+ *   chr_op.c    its operations: what programs ask for becomes ops
+ *   chr_data.c  their data
+ *   chr_uring.c, chr_ioctl.c  how they are asked for
+ *   channel.c   core/rmem/client/client.h with a lock and a timer around it
+ *   transport.c what carries messages, by name: kmod/rmem_ops.h
+ *   status.c    state of a device, counters, sysfs
+ *
+ * A door knows the devices and channels it uses; they know it by struct rmem_door and rmem_op_ops.
+ *
+ * Locks, outermost first:
+ *   calls               mutex: of a character device, the last channel: one call at a time; and
+ *                       who connects it anew
+ *   disk->open_mutex    the block layer's; open and release of a disk run under it
+ *   rmem_devices_lock   mutex: the list of devices, their phase and openers; the list of
+ *                       remotes. Never held while a node is waited for
+ *   chr_file.lock       spinlock, softirqs off: list of an open file's ops
+ *   channel.lock        spinlock, softirqs off: the core's client, and ops it holds
+ * No two channel locks are held at once, and none while a packet is transmitted or a
+ * request ended: both are collected under the lock and done after it.
+ */
+#ifndef REMORA_RMEM_DEVICE_H
+#define REMORA_RMEM_DEVICE_H
+
+#include <linux/blk-mq.h>
+#include <linux/cdev.h>
+#include <linux/device.h>
+#include <linux/kref.h>
+#include <linux/percpu.h>
+#include <linux/wait.h>
+#include <linux/workqueue.h>
+
+#include "core/base/times.h"
+#include "core/rmem/client/client.h"
+#include "rmem_ops.h"
+#include "uapi/remora_rmem.h"
+
+struct io_uring_cmd;
+struct netlink_ext_ack;
+struct rmem_channel;
+struct rmem_device;
+
+#define RMEM_BLOCK_BYTES 4096U
+#define RMEM_QUEUE_DEPTH 128U
+#define RMEM_INDEX_MAX 1023U
+
+/* How a device is used: as a disk, or by programs. */
+struct rmem_door {
+	const char *name; /* and the index make the device's */
+	const char *in_use; /* what to do if it is */
+	const char *lost; /* what I/O does when the node has restarted */
+	u8 kind; /* enum rmem_kind */
+	bool allocates; /* it has a channel more, for ALLOCs */
+	int (*add)(struct rmem_device *device);
+	/* No op is begun after this; of a disk, none is under way. */
+	void (*remove)(struct rmem_device *device);
+	void (*put)(struct rmem_device *device); /* what add made */
+	struct device *(*dev)(struct rmem_device *device);
+};
+
+extern const struct rmem_door rmem_blk_door, rmem_chr_door;
+
+/* What ATTACH asks for. */
+struct rmem_wish {
+	const struct rmem_transport_ops *transport;
+	struct rmem_address address;
+	const struct rmem_door *door;
+	u64 bytes; /* of a disk */
+	u32 index; /* RMEM_INDEX_ANY: first free */
+	u32 timeout_ms;
+	u32 queues; /* 0: one per CPU */
+	struct rmem_session session;
+};
+
+#define RMEM_INDEX_ANY (~0U)
+
+/* A node as its devices share it. */
+struct rmem_remote {
+	struct list_head entry;
+	struct list_head devices; /* rmem_devices_lock */
+	const struct rmem_transport_ops *transport;
+	struct rmem_address address;
+	bool silent; /* owes answers; status.c */
+	struct rmem_base base;
+};
+
+/* Counters of a device, beside those of its channels' cores; names in status.c. */
+enum rmem_count {
+	RMEM_COUNT_READ,
+	RMEM_COUNT_READ_BYTES,
+	RMEM_COUNT_WRITE,
+	RMEM_COUNT_WRITE_BYTES,
+	RMEM_COUNT_DISCARD,
+	RMEM_COUNT_ZERO,
+	RMEM_COUNT_ATOMIC,
+	RMEM_COUNT_PUT,
+	RMEM_COUNT_PUT_BYTES,
+	RMEM_COUNT_FENCE,
+	RMEM_COUNT_FAILED,	    /* requests ended in error */
+	RMEM_COUNT_KICKED,	    /* times the incast window opened for a waiting channel */
+	RMEM_COUNT_PATH,	    /* + enum rmem_path_count */
+	RMEM_COUNT_DROP_STOPPED = RMEM_COUNT_PATH + RMEM_PATH_COUNTS, /* being detached */
+	RMEM_COUNTS
+};
+
+/* Ops whose time is told apart; names in status.c. */
+enum rmem_time {
+	RMEM_TIME_READ,
+	RMEM_TIME_WRITE,
+	RMEM_TIME_OTHER,
+	RMEM_TIMES
+};
+
+struct rmem_counts {
+	u64 count[RMEM_COUNTS];
+	u64 time[RMEM_TIMES][BASE_TIMES_BUCKETS]; /* ops that ended well, from submission on */
+};
+
+/*
+ * Which part of its life a device is in. Only LIVE ones are seen by others; from DETACHING on none
+ * can be opened.
+ */
+enum rmem_phase {
+	RMEM_ATTACHING,
+	RMEM_LIVE,
+	RMEM_DETACHING,
+};
+
+struct rmem_device {
+	/* Read by every request, written by none. */
+	u64 addr; /* of a disk's region */
+	struct rmem_channel **channel;
+	struct rmem_counts __percpu *counts;
+	u8 state;	 /* enum rmem_device_state; status.c */
+	bool gone;	 /* forced off, or a removed character device: every request fails */
+	atomic_t fences; /* channels that must open before anything is sent; channel.c */
+	unsigned int queues; /* channels for requests; of a character device there is one more */
+	unsigned int generation; /* of a character device: how often it was connected; calls */
+	union {
+		struct gendisk *disk;
+		struct {
+			struct cdev cdev;
+			struct device dev;
+			atomic_t turn; /* the channel that the next opener gets */
+		} chr;
+	};
+
+	struct rmem_wish wish;
+	struct rmem_remote *remote;
+	struct list_head of_remote; /* in its devices */
+	unsigned int channels;
+	u64 boot, region_bytes, memory_bytes;
+	u32 page_bytes, piece_bytes;
+	struct rmem_limits limits; /* of the path, when it was looked at last */
+	unsigned long attach_end; /* jiffies */
+	struct blk_mq_tag_set tags;
+	struct mutex calls; /* of programs: the last channel, and generation */
+
+	u32 index;
+	char name[16];
+	enum rmem_phase phase; /* rmem_devices_lock */
+	unsigned int openers;  /* rmem_devices_lock */
+	u8 announced;	       /* state user space was told; the work's */
+	wait_queue_head_t changed; /* a channel's state did */
+	struct work_struct announce;
+	struct kref ref; /* the list's, and the disk's once it is added */
+	struct rcu_head rcu;
+};
+
+static inline void rmem_count_add(struct rmem_device *device, unsigned int which, u64 value)
+{
+	this_cpu_add(device->counts->count[which], value);
+}
+
+static inline void rmem_count(struct rmem_device *device, unsigned int which)
+{
+	rmem_count_add(device, which, 1);
+}
+
+/* ---- remote.c ---- */
+
+/* List of devices, their phase and openers; list of nodes, and of the devices of each. */
+extern struct mutex rmem_devices_lock;
+
+int rmem_remote_join(struct rmem_device *device);
+void rmem_remote_leave(struct rmem_device *device);
+
+/* ---- device.c ---- */
+
+/* Sleeps, until the device is there or a signal arrives; *index is then valid. */
+int rmem_device_attach(const struct rmem_wish *wish, u32 *index, struct netlink_ext_ack *extack);
+/* door: NULL, or which device that is. */
+int rmem_device_detach(const struct rmem_door *door, u32 index, bool force,
+		       struct netlink_ext_ack *extack);
+
+/*
+ * A character device whose node restarted is connected to it as it is now. Who opened it before is
+ * of another generation. -ENODEV: it's being detached. And what attach may give.
+ */
+int rmem_device_renew(struct rmem_device *device) __must_hold(&device->calls);
+
+/*
+ * Open and release of the device's file. False: it is being detached. A plain detach is refused
+ * from open up to close.
+ */
+bool rmem_device_open(struct rmem_device *device);
+void rmem_device_close(struct rmem_device *device);
+
+/* The first live device from *index on, or NULL; holds rmem_devices_lock if there is one. */
+struct rmem_device *rmem_device_next(u32 *index);
+void rmem_device_next_end(void);
+
+/* Any device, attaching and detaching ones included? */
+bool rmem_device_any(void);
+/* The disk's reference, an open file's. */
+void rmem_device_put_late(struct rmem_device *device);
+
+/* ---- status.c ---- */
+
+extern const struct attribute_group *rmem_status_groups[];
+
+/* A core's counters, and the names of all. */
+#define RMEM_STATUS_COUNTERS (RMEM_COUNTS + sizeof(struct rmem_client_counters) / sizeof(u64))
+
+int rmem_status_start(void);
+void rmem_status_stop(void);
+void rmem_status_init(struct rmem_device *device);
+/* The device has just become LIVE: announces what changed before. rmem_devices_lock. */
+void rmem_status_live(struct rmem_device *device);
+/* No announcement is under way after this; from DETACHING on nor does one follow. */
+void rmem_status_end(struct rmem_device *device);
+
+/* Any context. The node has another boot; it owes answers; it gave a sign. */
+void rmem_status_lost(struct rmem_device *device);
+void rmem_status_silent(struct rmem_device *device);
+void rmem_status_answers(struct rmem_device *device);
+
+/* Process context: after LOST it has new sessions. */
+void rmem_status_renewed(struct rmem_device *device);
+
+/* A READ, WRITE, DISCARD, ZERO, ATOMIC, PUT, READV, WRITEV or FENCE was asked for. */
+void rmem_status_count_op(struct rmem_device *device, const struct rmem_op *op);
+
+/* It has ended well. */
+void rmem_status_count_time(struct rmem_device *device, const struct rmem_op *op, u64 now_ns);
+
+/* The sums of a kind's buckets; how many there are up to the last that isn't 0. */
+unsigned int rmem_status_times(struct rmem_device *device, enum rmem_time which,
+			       u64 times[BASE_TIMES_BUCKETS]);
+const char *rmem_status_time_name(enum rmem_time which);
+
+/* The counters' sums, RMEM_STATUS_COUNTERS of them, and the name of each. */
+void rmem_status_counters(struct rmem_device *device, u64 *values);
+const char *rmem_status_counter_name(unsigned int which);
+
+static inline void rmem_status_heard(struct rmem_device *device)
+{
+	if (unlikely(READ_ONCE(device->remote->silent) ||
+		     READ_ONCE(device->state) == RMEM_DEVICE_DOWN))
+		rmem_status_answers(device);
+}
+
+/* ---- transport.c ---- */
+
+/* The transport of an address, or NULL: its module goes. */
+const struct rmem_transport_ops *rmem_transport_get(const char *address);
+void rmem_transport_put(const struct rmem_transport_ops *ops);
+
+/* ---- chr.c ---- */
+
+int rmem_chr_start(void);
+void rmem_chr_stop(void);
+
+/* An open file; its ops hold it. */
+struct rmem_chr_file {
+	struct rmem_device *device;
+	unsigned int channel;
+	unsigned int generation; /* of the device, when it was opened */
+	spinlock_t lock;	 /* guards ops and begun */
+	struct list_head ops;
+	u64 begun;		 /* ops, so far */
+	wait_queue_head_t ended; /* an op has */
+	atomic_t by_uring;	 /* ops */
+};
+
+/* ---- chr_uring.c ---- */
+
+int rmem_chr_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags);
+int rmem_chr_uring_start(void);
+void rmem_chr_uring_stop(void);
+
+/* ---- chr_ioctl.c ---- */
+
+long rmem_chr_ioctl(struct file *file, unsigned int cmd, unsigned long arg);
+
+/* ---- chr_op.c ---- */
+
+int rmem_chr_flush(struct file *file, fl_owner_t owner);
+
+/* ---- netlink.c ---- */
+
+int rmem_netlink_register(void);
+void rmem_netlink_unregister(void);
+
+#endif

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Counters: one array per processor, of everything that can happen to a
+ * message. They count from the module's loading on, across stop and start.
+ */
+#include "rmem/node/host.h"
+
+#ifndef CONFIG_64BIT
+#error "the memory node's page table and counters are words of 64 bits"
+#endif
+
+DEFINE_PER_CPU_ALIGNED(struct node_counts, node_counts);
+
+#define WIRE(verdict) (NODE_COUNT_WIRE + RMEM_WIRE_##verdict)
+#define REASON(reason) (NODE_COUNT_REASON + RMEM_NODE_##reason)
+#define TYPE_NAME(type, name, ...) [NODE_COUNT_TYPE + RMEM_##type - RMEM_OPEN] = name,
+
+/* The last reason there is a name for is the last there is. */
+static_assert(!(RMEM_NODE_REASONS - RMEM_NODE_NO_MEMORY - 1));
+
+const char *const node_count_name[NODE_COUNTS] = {
+	[WIRE(GOOD)] = "verified",
+	[WIRE(SHORT)] = "drop-short",
+	[WIRE(VERSION)] = "drop-version",
+	[WIRE(TYPE)] = "drop-type",
+	[WIRE(MALFORMED)] = "drop-malformed",
+	[WIRE(TAG)] = "drop-tag",
+	[WIRE(DAMAGED)] = "damaged",
+
+	[REASON(EXECUTED)] = "executed",
+	[REASON(REPEATED)] = "repeated",
+	[REASON(NO_SESSION)] = "no-session",
+	[REASON(PEER)] = "peer",
+	[REASON(LEVEL)] = "level",
+	[REASON(REBOOTED)] = "rebooted",
+	[REASON(STALE)] = "stale",
+	[REASON(WINDOW)] = "window",
+	[REASON(LENGTH)] = "length",
+	[REASON(FAULT)] = "fault",
+	[REASON(PERM)] = "perm",
+	[REASON(BUSY)] = "busy",
+	[REASON(NO_MEMORY)] = "no-memory",
+
+	RMEM_TYPES(TYPE_NAME)
+
+	[NODE_COUNT_READ_BYTES] = "read-bytes",
+	[NODE_COUNT_WRITE_BYTES] = "write-bytes",
+	[NODE_COUNT_ANSWERS] = "answers",
+	[NODE_COUNT_SCRUBBED] = "scrubbed-pages",
+	[NODE_COUNT_HELD] = "held-pages",
+	[NODE_COUNT_DROP_SPACE] = "drop-space",
+	[NODE_COUNT_DROP_OVERSIZE] = "drop-oversize",
+	[NODE_COUNT_DROP_NO_CHECKSUM] = "drop-no-checksum",
+	[NODE_COUNT_DROP_NOT_UNICAST] = "drop-not-unicast",
+	[NODE_COUNT_DROP_RESERVE] = "drop-reserve",
+	[NODE_COUNT_DROP_HIBERNATING] = "drop-hibernating",
+	[NODE_COUNT_DROP_QUEUE_FULL] = "drop-queue-full",
+	[NODE_COUNT_DROP_NO_BUFFER] = "drop-no-buffer",
+	[NODE_COUNT_DROP_NO_ROUTE] = "drop-no-route",
+	[NODE_COUNT_DROP_XMIT] = "drop-xmit",
+};
+
+u64 node_count_sum(unsigned int which)
+{
+	u64 sum = 0;
+	int cpu;
+
+	for_each_possible_cpu(cpu)
+		sum += READ_ONCE(per_cpu_ptr(&node_counts, cpu)->count[which]);
+	return sum;
+}

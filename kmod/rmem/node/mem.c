@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The lent memory: reserved whole at start, so that it is the kernel's own, never
+ * swapped and nothing the OOM killer could take, and given back whole at stop.
+ *
+ * A thread zeroes pages for the core's pool. A page that was in use goes through
+ *
+ *   left the table --> grace period --> no packet refers to it --> zeroed --> ready
+ *                   (requests ended)      '-- else put off
+ *
+ * in batches, one grace period each. When all that is left is referred to by
+ * packets in some queue, the thread looks again after a pause that doubles up
+ * to SCRUB_PAUSE_MS_MAX.
+ */
+#include <linux/gfp.h>
+#include <linux/kthread.h>
+#include <linux/mm.h>
+#include <linux/rcupdate.h>
+#include <linux/sched/signal.h>
+#include <linux/vmalloc.h>
+
+#include "compat/compat.h"
+#include "rmem/node/host.h"
+#include "rmem/node/trace.h"
+
+#define SCRUB_BATCH 32
+#define SCRUB_PAUSE_MS_MIN 2
+#define SCRUB_PAUSE_MS_MAX 1000
+#define SCRUB_WANTED 0 /* bit of node_mem.wanted */
+
+/* What a page counts when nobody but the node refers to it. */
+#define PAGE_BASE_REFERENCES 1
+
+/* Of the machine's memory, a sixteenth stays free, and this at least. */
+#define MARGIN_SHIFT 4
+#define MARGIN_BYTES_MIN (32ULL << 20)
+
+/* ---- reservation ---- */
+
+static u64 mib(u64 bytes)
+{
+	return bytes >> 20;
+}
+
+static int check_fits(u64 memory_bytes, u64 extra_bytes, struct netlink_ext_ack *extack)
+{
+	u64 margin = max_t(u64, MARGIN_BYTES_MIN,
+			   (u64)totalram_pages() << PAGE_SHIFT >> MARGIN_SHIFT);
+	u64 free = (u64)max(si_mem_available(), 0L) << PAGE_SHIFT;
+	u64 usable = free > margin + extra_bytes ? free - margin - extra_bytes : 0;
+
+	if (memory_bytes <= usable)
+		return 0;
+	NL_SET_ERR_MSG_FMT_MOD(extack, "%llu MiB do not fit, %llu MiB are available; lower MEMORY",
+			       mib(memory_bytes), mib(usable));
+	return -ENOMEM;
+}
+
+static void free_pages_of(struct node_mem *mem)
+{
+	while (mem->pages) {
+		put_page(mem->page[--mem->pages]);
+		cond_resched();
+	}
+}
+
+static int allocate_pages(struct node_mem *mem, u64 pages, struct netlink_ext_ack *extack)
+{
+	gfp_t gfp = GFP_KERNEL | __GFP_COMP | __GFP_NOWARN | __GFP_RETRY_MAYFAIL;
+	struct page *page;
+
+	while (mem->pages < pages) {
+		if (signal_pending(current)) {
+			NL_SET_ERR_MSG_MOD(extack, "interrupted while reserving memory");
+			return -EINTR;
+		}
+		page = alloc_pages(gfp, mem->order);
+		if (!page) {
+			NL_SET_ERR_MSG_FMT_MOD(extack,
+					       "got %llu of %llu pages: lower MEMORY or PAGE_BYTES",
+					       mem->pages, pages);
+			return -ENOMEM;
+		}
+		mem->page[mem->pages++] = page;
+		cond_resched();
+	}
+	return 0;
+}
+
+/* extra_bytes: what the caller is going to allocate beside. */
+int node_mem_reserve(struct node_mem *mem, const struct rmem_node_config *config, u64 extra_bytes,
+		     struct netlink_ext_ack *extack)
+{
+	int err;
+
+	extra_bytes += config->pages * sizeof(*mem->page);
+	err = check_fits(config->pages << config->page_shift, extra_bytes, extack);
+	if (err)
+		return err;
+
+	mem->pages = 0;
+	mem->order = config->page_shift > PAGE_SHIFT ? config->page_shift - PAGE_SHIFT : 0;
+	init_waitqueue_head(&mem->wait);
+	/* kvcalloc() refuses INT_MAX and more, which RMEM_NODE_PAGES_MAX pages take. */
+	mem->page = vcalloc(config->pages, sizeof(*mem->page));
+	if (!mem->page) {
+		NL_SET_ERR_MSG_MOD(extack, "no memory for the list of pages; lower MEMORY");
+		return -ENOMEM;
+	}
+	mem->zero = alloc_pages(GFP_KERNEL | __GFP_COMP | __GFP_ZERO,
+				get_order(RMEM_PIECE_BYTES_MAX));
+	if (!mem->zero) {
+		NL_SET_ERR_MSG_MOD(extack, "no memory for the page of zeros");
+		err = -ENOMEM;
+		goto free_list;
+	}
+	err = allocate_pages(mem, config->pages, extack);
+	if (err)
+		goto free_pages;
+	return 0;
+
+free_pages:
+	free_pages_of(mem);
+	put_page(mem->zero);
+free_list:
+	vfree(mem->page);
+	return err;
+}
+
+/* Packets still on their way keep their pages; those are freed with the packets. */
+void node_mem_release(struct node_mem *mem)
+{
+	free_pages_of(mem);
+	put_page(mem->zero);
+	vfree(mem->page);
+}
+
+/* ---- scrubbing ---- */
+
+struct batch {
+	u32 page[SCRUB_BATCH];
+	unsigned int pages;
+	bool used; /* some of them were in the table */
+};
+
+static void take_batch(struct node_host *host, struct batch *batch)
+{
+	bool used;
+
+	batch->pages = 0;
+	batch->used = false;
+	mutex_lock(&host->slow_lock);
+	while (batch->pages < SCRUB_BATCH) {
+		u32 page = rmem_node_scrub_next(&host->core, &used);
+
+		if (page == RMEM_PAGE_NONE)
+			break;
+		batch->page[batch->pages++] = page;
+		batch->used |= used;
+	}
+	mutex_unlock(&host->slow_lock);
+}
+
+/*
+ * After the grace period nobody can come upon the page any more, so its count
+ * only falls: a page seen without references stays so. Returns whether it was zeroed.
+ */
+static bool scrub_page(struct node_host *host, u32 index)
+{
+	struct page *page = host->mem.page[index];
+	int references = page_count(page) - PAGE_BASE_REFERENCES;
+
+	if (!references)
+		memset(page_address(page), 0, PAGE_SIZE << host->mem.order);
+
+	mutex_lock(&host->slow_lock);
+	if (references)
+		rmem_node_scrub_later(&host->core, index);
+	else
+		rmem_node_scrub_done(&host->core, index);
+	mutex_unlock(&host->slow_lock);
+
+	node_count(references ? NODE_COUNT_HELD : NODE_COUNT_SCRUBBED);
+	trace_rmem_node_scrub(index, references);
+	return !references;
+}
+
+enum scrubbed {
+	SCRUB_IDLE,  /* nothing to be had */
+	SCRUB_SOME,  /* go on */
+	SCRUB_STUCK, /* only pages somebody refers to */
+};
+
+static enum scrubbed scrub_batch(struct node_host *host)
+{
+	enum scrubbed result = SCRUB_STUCK;
+	struct batch batch;
+	unsigned int i;
+
+	take_batch(host, &batch);
+	if (!batch.pages)
+		return SCRUB_IDLE;
+	if (batch.used)
+		synchronize_rcu();
+	for (i = 0; i < batch.pages; i++) {
+		if (scrub_page(host, batch.page[i]))
+			result = SCRUB_SOME;
+		cond_resched();
+	}
+	return result;
+}
+
+static bool is_called(const struct node_host *host)
+{
+	return kthread_should_stop() || test_bit(SCRUB_WANTED, &host->mem.wanted) ||
+	       rmem_node_scrub_wanted(&host->core);
+}
+
+static int run(void *data)
+{
+	struct node_host *host = data;
+	struct node_mem *mem = &host->mem;
+	unsigned int pause_ms = SCRUB_PAUSE_MS_MIN;
+
+	while (!kthread_should_stop()) {
+		switch (scrub_batch(host)) {
+		case SCRUB_SOME:
+			pause_ms = SCRUB_PAUSE_MS_MIN;
+			break;
+		case SCRUB_STUCK:
+			wait_event_idle_timeout(mem->wait, kthread_should_stop(),
+						msecs_to_jiffies(pause_ms) + 1);
+			pause_ms = min(2 * pause_ms, SCRUB_PAUSE_MS_MAX + 0U);
+			break;
+		case SCRUB_IDLE:
+			clear_bit(SCRUB_WANTED, &mem->wanted);
+			/* Pairs with node_mem_scrub(): we see the pool low, or it sees no bit. */
+			smp_mb__after_atomic();
+			wait_event_idle(mem->wait, is_called(host));
+			break;
+		}
+	}
+	return 0;
+}
+
+void node_mem_scrub(struct node_host *host)
+{
+	struct node_mem *mem = &host->mem;
+
+	if (likely(!rmem_node_scrub_wanted(&host->core)))
+		return;
+	/* Pairs with run(). */
+	smp_mb();
+	if (!test_bit(SCRUB_WANTED, &mem->wanted) && !test_and_set_bit(SCRUB_WANTED, &mem->wanted))
+		wake_up(&mem->wait);
+}
+
+/* The thread begins by filling the pool. */
+int node_mem_start(struct node_host *host)
+{
+	struct task_struct *thread = kthread_run(run, host, "rmem_node/scrub");
+
+	if (IS_ERR(thread))
+		return PTR_ERR(thread);
+	host->mem.scrubber = thread;
+	return 0;
+}
+
+void node_mem_stop(struct node_host *host)
+{
+	kthread_stop(host->mem.scrubber);
+}

@@ -1,0 +1,507 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Control of the memory node: family rmem_node of include/uapi/remora_node.h.
+ *
+ * Changes need CAP_NET_ADMIN in the initial user namespace, since they lock the
+ * machine's memory. The node serves in the network namespace it is started
+ * from, and may be seen and stopped from any.
+ */
+#include <linux/module.h>
+#include <linux/mutex.h>
+#include <linux/rcupdate.h>
+#include <linux/sizes.h>
+#include <net/genetlink.h>
+#include <net/netlink.h>
+
+#include "compat/compat.h"
+#include "rmem/node/host.h"
+#include "uapi/remora_node.h"
+
+static_assert(RMEM_NODE_KEY_BYTES == BASE_SIPHASH_KEY_BYTES);
+
+#define PAGE_BYTES_DEFAULT SZ_64K
+#define SPACES_DEFAULT 256
+#define SESSIONS_DEFAULT 1024
+#define REGIONS_DEFAULT 4096
+#define SESSION_IDLE_MS_DEFAULT 60000
+
+/* Room for the attributes that are not counters. */
+#define STATUS_BYTES 512
+#define USAGE_COUNTERS 3 /* of put_running() */
+/* Nest, name, padding, value. */
+#define COUNTER_BYTES 64
+
+static struct genl_family family;
+
+static const struct nla_policy policy[RMEM_NODE_A_MAX + 1] = {
+	[RMEM_NODE_A_MEMORY] = { .type = NLA_U64 },
+	[RMEM_NODE_A_PAGE_BYTES] = { .type = NLA_U32 },
+	[RMEM_NODE_A_PORT] = { .type = NLA_U16 },
+	[RMEM_NODE_A_POOL_PAGES] = { .type = NLA_U32 },
+	[RMEM_NODE_A_SPACES_MAX] = { .type = NLA_U32 },
+	[RMEM_NODE_A_SESSIONS_MAX] = { .type = NLA_U32 },
+	[RMEM_NODE_A_REGIONS_MAX] = { .type = NLA_U32 },
+	[RMEM_NODE_A_SESSION_IDLE_MS] = { .type = NLA_U32 },
+	[RMEM_NODE_A_SPACE] = { .type = NLA_U32 },
+	[RMEM_NODE_A_KEY] = NLA_POLICY_EXACT_LEN(RMEM_NODE_KEY_BYTES),
+	[RMEM_NODE_A_QUOTA] = { .type = NLA_U64 },
+	[RMEM_NODE_A_FORCE] = { .type = NLA_FLAG },
+	[RMEM_NODE_A_READ_ONLY_OF] = { .type = NLA_U32 },
+};
+
+/* ---- START, STOP ---- */
+
+static int refuse(struct genl_info *info, int attribute, const char *text, int err)
+{
+	if (info->attrs[attribute])
+		NL_SET_BAD_ATTR(info->extack, info->attrs[attribute]);
+	NL_SET_ERR_MSG_FMT_MOD(info->extack, "%s", text);
+	return err;
+}
+
+static u32 get_u32_or(const struct genl_info *info, int attribute, u32 otherwise)
+{
+	const struct nlattr *attr = info->attrs[attribute];
+
+	return attr ? nla_get_u32(attr) : otherwise;
+}
+
+/* A value out of its range, by the attribute that holds it. */
+static int check_range(struct genl_info *info, int attribute, const char *name, u32 value, u32 min,
+		       u32 max)
+{
+	if (value >= min && value <= max)
+		return 0;
+	if (info->attrs[attribute])
+		NL_SET_BAD_ATTR(info->extack, info->attrs[attribute]);
+	NL_SET_ERR_MSG_FMT_MOD(info->extack, "%s %u is out of range: give %u .. %u", name, value,
+			       min, max);
+	return -ERANGE;
+}
+
+static int check_start(struct genl_info *info, const struct node_start *start)
+{
+	int err = check_range(info, RMEM_NODE_A_PAGE_BYTES, "PAGE_BYTES", start->page_bytes,
+			      1U << RMEM_PAGE_SHIFT_MIN, 1U << RMEM_PAGE_SHIFT_MAX);
+
+	if (!err && start->page_bytes & (start->page_bytes - 1))
+		err = refuse(info, RMEM_NODE_A_PAGE_BYTES, "PAGE_BYTES is not a power of two",
+			     -EINVAL);
+	if (!err && start->pool_pages && (start->pool_pages < 2 ||
+					  start->pool_pages & (start->pool_pages - 1)))
+		err = refuse(info, RMEM_NODE_A_POOL_PAGES,
+			     "POOL_PAGES is not a power of two, 2 or more", -EINVAL);
+	if (!err)
+		err = check_range(info, RMEM_NODE_A_PORT, "PORT", start->port, 1, U16_MAX);
+	if (!err)
+		err = check_range(info, RMEM_NODE_A_SPACES_MAX, "SPACES_MAX", start->spaces_max, 1,
+				  RMEM_SPACES_MAX);
+	if (!err)
+		err = check_range(info, RMEM_NODE_A_SESSIONS_MAX, "SESSIONS_MAX",
+				  start->sessions_max, 1, RMEM_SESSIONS_MAX);
+	if (!err)
+		err = check_range(info, RMEM_NODE_A_REGIONS_MAX, "REGIONS_MAX", start->regions_max,
+				  1, RMEM_REGIONS_MAX);
+	if (!err && start->memory_bytes < start->page_bytes)
+		err = refuse(info, RMEM_NODE_A_MEMORY, "MEMORY is less than a page; raise it",
+			     -ERANGE);
+	if (!err && start->memory_bytes / start->page_bytes > RMEM_NODE_PAGES_MAX)
+		err = refuse(info, RMEM_NODE_A_MEMORY,
+			     "MEMORY has too many pages; lower it or raise PAGE_BYTES", -ERANGE);
+	return err;
+}
+
+static int start_doit(struct sk_buff *skb, struct genl_info *info)
+{
+	struct node_start start = {
+		.page_bytes = get_u32_or(info, RMEM_NODE_A_PAGE_BYTES, PAGE_BYTES_DEFAULT),
+		.port = RMEM_PORT,
+		.pool_pages = get_u32_or(info, RMEM_NODE_A_POOL_PAGES, 0),
+		.spaces_max = get_u32_or(info, RMEM_NODE_A_SPACES_MAX, SPACES_DEFAULT),
+		.sessions_max = get_u32_or(info, RMEM_NODE_A_SESSIONS_MAX, SESSIONS_DEFAULT),
+		.regions_max = get_u32_or(info, RMEM_NODE_A_REGIONS_MAX, REGIONS_DEFAULT),
+		.session_idle_ms =
+			get_u32_or(info, RMEM_NODE_A_SESSION_IDLE_MS, SESSION_IDLE_MS_DEFAULT),
+	};
+	int err;
+
+	if (!info->attrs[RMEM_NODE_A_MEMORY])
+		return refuse(info, RMEM_NODE_A_MEMORY, "MEMORY is missing: bytes to lend",
+			      -EINVAL);
+	start.memory_bytes = nla_get_u64(info->attrs[RMEM_NODE_A_MEMORY]);
+	if (info->attrs[RMEM_NODE_A_PORT])
+		start.port = nla_get_u16(info->attrs[RMEM_NODE_A_PORT]);
+	err = check_start(info, &start);
+	if (err)
+		return err;
+	if (mutex_lock_interruptible(&node_control))
+		return -EINTR;
+	err = node_main_start(genl_info_net(info), &start, info->extack);
+	mutex_unlock(&node_control);
+	return err;
+}
+
+/* Takes node_control and finds the node started, or says that it isn't. */
+static int lock_started(struct genl_info *info)
+{
+	if (mutex_lock_interruptible(&node_control))
+		return -EINTR;
+	if (node_running)
+		return 0;
+	mutex_unlock(&node_control);
+	NL_SET_ERR_MSG_MOD(info->extack, "the node is not started; start it first");
+	return -ENOTCONN;
+}
+
+static int stop_doit(struct sk_buff *skb, struct genl_info *info)
+{
+	int err = lock_started(info);
+
+	if (err)
+		return err;
+	node_main_stop();
+	mutex_unlock(&node_control);
+	return 0;
+}
+
+/* ---- spaces ---- */
+
+static const char *space_error_text(enum rmem_space_error error)
+{
+	switch (error) {
+	case RMEM_SPACE_EXISTS:
+		return "SPACE exists already; delete it first or choose another id";
+	case RMEM_SPACE_FULL:
+		return "all spaces are in use; delete one or start with more SPACES_MAX";
+	case RMEM_SPACE_UNKNOWN:
+		return "no such SPACE: 'remora node space list' has them";
+	case RMEM_SPACE_BUSY:
+		return "SPACE has regions; --force frees them";
+	case RMEM_SPACE_INVALID:
+		return "SPACE must not be 0";
+	case RMEM_SPACE_QUOTA:
+		return "QUOTA is less than a page; raise it";
+	case RMEM_SPACE_VIEWED:
+		return "SPACE has read-only views; delete them first";
+	case RMEM_SPACE_NO_BASE:
+		return "READ_ONLY_OF is no space: add that first";
+	case RMEM_SPACE_IS_VIEW:
+		return "READ_ONLY_OF is read-only itself: name what it shows";
+	case RMEM_SPACE_SAME_KEY:
+		return "KEY is that of READ_ONLY_OF: readers need another";
+	case RMEM_SPACE_OK:
+		break;
+	}
+	return "";
+}
+
+static int space_error_attribute(enum rmem_space_error error)
+{
+	switch (error) {
+	case RMEM_SPACE_QUOTA:
+		return RMEM_NODE_A_QUOTA;
+	case RMEM_SPACE_NO_BASE:
+	case RMEM_SPACE_IS_VIEW:
+		return RMEM_NODE_A_READ_ONLY_OF;
+	case RMEM_SPACE_SAME_KEY:
+		return RMEM_NODE_A_KEY;
+	default:
+		return RMEM_NODE_A_SPACE;
+	}
+}
+
+static int refuse_space(struct genl_info *info, enum rmem_space_error error)
+{
+	static const int err_of[] = {
+		[-RMEM_SPACE_EXISTS] = -EEXIST,	  [-RMEM_SPACE_FULL] = -ENOSPC,
+		[-RMEM_SPACE_UNKNOWN] = -ENOENT,  [-RMEM_SPACE_BUSY] = -EBUSY,
+		[-RMEM_SPACE_INVALID] = -EINVAL,  [-RMEM_SPACE_QUOTA] = -ERANGE,
+		[-RMEM_SPACE_VIEWED] = -EBUSY,	  [-RMEM_SPACE_NO_BASE] = -ENOENT,
+		[-RMEM_SPACE_IS_VIEW] = -EINVAL,  [-RMEM_SPACE_SAME_KEY] = -EINVAL,
+	};
+
+	if (error == RMEM_SPACE_OK)
+		return 0;
+	return refuse(info, space_error_attribute(error), space_error_text(error), err_of[-error]);
+}
+
+static enum rmem_space_error add_space(struct node_host *host, const struct genl_info *info)
+{
+	const struct nlattr *base = info->attrs[RMEM_NODE_A_READ_ONLY_OF];
+	const struct nlattr *quota = info->attrs[RMEM_NODE_A_QUOTA];
+	u32 space = nla_get_u32(info->attrs[RMEM_NODE_A_SPACE]);
+	const u8 *key = nla_data(info->attrs[RMEM_NODE_A_KEY]);
+	enum rmem_space_error error;
+
+	mutex_lock(&host->call_lock);
+	mutex_lock(&host->slow_lock);
+	error = base ? rmem_node_space_add_view(&host->core, space, key, nla_get_u32(base)) :
+		       rmem_node_space_add(&host->core, space, key, quota ? nla_get_u64(quota) : 0);
+	mutex_unlock(&host->slow_lock);
+	mutex_unlock(&host->call_lock);
+	return error;
+}
+
+static int space_add_doit(struct sk_buff *skb, struct genl_info *info)
+{
+	enum rmem_space_error error;
+	int err;
+
+	if (!info->attrs[RMEM_NODE_A_SPACE])
+		return refuse(info, RMEM_NODE_A_SPACE, "SPACE is missing: an id", -EINVAL);
+	if (!info->attrs[RMEM_NODE_A_KEY])
+		return refuse(info, RMEM_NODE_A_KEY, "KEY is missing: 16 bytes", -EINVAL);
+	if (info->attrs[RMEM_NODE_A_QUOTA] && info->attrs[RMEM_NODE_A_READ_ONLY_OF])
+		return refuse(info, RMEM_NODE_A_QUOTA,
+			      "QUOTA is for spaces that allocate: not with READ_ONLY_OF", -EINVAL);
+	err = lock_started(info);
+	if (err)
+		return err;
+	error = add_space(node_running, info);
+	mutex_unlock(&node_control);
+	/* The message's memory is freed as it is. */
+	memzero_explicit(nla_data(info->attrs[RMEM_NODE_A_KEY]), RMEM_NODE_KEY_BYTES);
+	return refuse_space(info, error);
+}
+
+/* Ends the space's sessions and frees its regions. Call lock. */
+static void clear_space(struct node_host *host, u32 space)
+{
+	struct rmem_node_call call;
+
+	if (!rmem_node_call_clear(&host->core, &call, space))
+		return;
+	node_slow_run(host, &call);
+	node_mem_scrub(host);
+}
+
+/* regions, bytes: what the space has if that is why it can't be deleted. */
+static enum rmem_space_error delete_space(struct node_host *host, u32 space, bool force,
+					  u32 *regions, u64 *bytes)
+{
+	const struct rmem_space *found;
+	enum rmem_space_error error;
+
+	mutex_lock(&host->call_lock);
+	if (force)
+		clear_space(host, space);
+	mutex_lock(&host->slow_lock);
+	error = rmem_node_space_del(&host->core, space);
+	if (error == RMEM_SPACE_BUSY) {
+		found = rmem_spaces_find(&host->core.spaces, space);
+		*regions = found->regions;
+		*bytes = found->pages_promised << host->core.config.page_shift;
+	}
+	mutex_unlock(&host->slow_lock);
+	/* Requests that found its key have ended before the next space may take its place. */
+	if (error == RMEM_SPACE_OK) {
+		synchronize_rcu();
+		rmem_node_space_wipe(&host->core);
+	}
+	mutex_unlock(&host->call_lock);
+	return error;
+}
+
+static int space_del_doit(struct sk_buff *skb, struct genl_info *info)
+{
+	enum rmem_space_error error;
+	u32 regions = 0;
+	u64 bytes = 0;
+	int err;
+
+	if (!info->attrs[RMEM_NODE_A_SPACE])
+		return refuse(info, RMEM_NODE_A_SPACE, "SPACE is missing: an id", -EINVAL);
+	err = lock_started(info);
+	if (err)
+		return err;
+	error = delete_space(node_running, nla_get_u32(info->attrs[RMEM_NODE_A_SPACE]),
+			     info->attrs[RMEM_NODE_A_FORCE], &regions, &bytes);
+	mutex_unlock(&node_control);
+	err = refuse_space(info, error);
+	if (error == RMEM_SPACE_BUSY)
+		NL_SET_ERR_MSG_FMT_MOD(info->extack,
+				       "SPACE has %u regions (%llu KiB); --force frees them",
+				       regions, bytes >> 10);
+	return err;
+}
+
+static int put_space(struct sk_buff *skb, struct netlink_callback *cb,
+		     const struct node_host *host, const struct rmem_space *space)
+{
+	u32 base = rmem_spaces_base(&host->core.spaces, space);
+	unsigned int shift = host->core.config.page_shift;
+	void *hdr = genlmsg_put(skb, NETLINK_CB(cb->skb).portid, cb->nlh->nlmsg_seq, &family,
+				NLM_F_MULTI, RMEM_NODE_CMD_SPACES);
+
+	if (!hdr)
+		return -EMSGSIZE;
+	if (nla_put_u32(skb, RMEM_NODE_A_SPACE, space->id) ||
+	    nla_put_u64_64bit(skb, RMEM_NODE_A_QUOTA, space->quota_pages << shift,
+			      RMEM_NODE_A_PAD) ||
+	    nla_put_u64_64bit(skb, RMEM_NODE_A_PROMISED, space->pages_promised << shift,
+			      RMEM_NODE_A_PAD) ||
+	    nla_put_u32(skb, RMEM_NODE_A_REGIONS, space->regions) ||
+	    (base && nla_put_u32(skb, RMEM_NODE_A_READ_ONLY_OF, base))) {
+		genlmsg_cancel(skb, hdr);
+		return -EMSGSIZE;
+	}
+	genlmsg_end(skb, hdr);
+	return 0;
+}
+
+/* cb->args[0]: slot to go on with. */
+static int spaces_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
+{
+	const struct rmem_spaces *spaces;
+	unsigned long at = cb->args[0];
+
+	if (mutex_lock_interruptible(&node_control))
+		return -EINTR;
+	if (node_running) {
+		mutex_lock(&node_running->slow_lock);
+		spaces = &node_running->core.spaces;
+		for (; at < spaces->slots; at++) {
+			if (spaces->slot[at].id &&
+			    put_space(skb, cb, node_running, &spaces->slot[at]))
+				break;
+		}
+		mutex_unlock(&node_running->slow_lock);
+	}
+	mutex_unlock(&node_control);
+	cb->args[0] = at;
+	return skb->len;
+}
+
+/* ---- STATUS ---- */
+
+static int put_bytes(struct sk_buff *skb, int attribute, u64 bytes)
+{
+	return nla_put_u64_64bit(skb, attribute, bytes, RMEM_NODE_A_PAD);
+}
+
+static int put_config(struct sk_buff *skb, const struct node_host *host)
+{
+	const struct rmem_node_config *config = &host->core.config;
+
+	return nla_put_flag(skb, RMEM_NODE_A_STARTED) ||
+	       nla_put_u32(skb, RMEM_NODE_A_PAGE_BYTES, 1U << config->page_shift) ||
+	       nla_put_u16(skb, RMEM_NODE_A_PORT, ntohs(host->port)) ||
+	       nla_put_u32(skb, RMEM_NODE_A_POOL_PAGES, config->pool_pages) ||
+	       nla_put_u32(skb, RMEM_NODE_A_SPACES_MAX, config->spaces_max) ||
+	       nla_put_u32(skb, RMEM_NODE_A_SESSIONS_MAX, config->sessions_max) ||
+	       nla_put_u32(skb, RMEM_NODE_A_REGIONS_MAX, config->regions_max) ||
+	       nla_put_u32(skb, RMEM_NODE_A_SESSION_IDLE_MS, config->session_idle_ms) ||
+	       put_bytes(skb, RMEM_NODE_A_BOOT, config->boot);
+}
+
+static int put_usage(struct sk_buff *skb, const struct node_host *host,
+		     const struct rmem_node_usage *usage)
+{
+	unsigned int shift = host->core.config.page_shift;
+
+	return put_bytes(skb, RMEM_NODE_A_MEMORY, usage->pages << shift) ||
+	       put_bytes(skb, RMEM_NODE_A_PROMISED, usage->pages_promised << shift) ||
+	       put_bytes(skb, RMEM_NODE_A_BACKED, usage->pages_backed << shift) ||
+	       put_bytes(skb, RMEM_NODE_A_READY, usage->pages_ready << shift) ||
+	       nla_put_u32(skb, RMEM_NODE_A_SPACES, usage->spaces) ||
+	       nla_put_u32(skb, RMEM_NODE_A_SESSIONS, usage->sessions) ||
+	       nla_put_u32(skb, RMEM_NODE_A_REGIONS, usage->regions);
+}
+
+static int put_counter(struct sk_buff *skb, const char *name, u64 value)
+{
+	struct nlattr *nest = nla_nest_start(skb, RMEM_NODE_A_COUNTERS);
+
+	if (!nest || nla_put_string(skb, RMEM_NODE_COUNTER_NAME, name) ||
+	    nla_put_u64_64bit(skb, RMEM_NODE_COUNTER_VALUE, value, RMEM_NODE_COUNTER_PAD))
+		return -EMSGSIZE;
+	nla_nest_end(skb, nest);
+	return 0;
+}
+
+static int put_counters(struct sk_buff *skb)
+{
+	unsigned int i;
+
+	for (i = 0; i < NODE_COUNTS; i++) {
+		if (put_counter(skb, node_count_name[i], node_count_sum(i)))
+			return -EMSGSIZE;
+	}
+	return 0;
+}
+
+static int put_running(struct sk_buff *skb)
+{
+	struct rmem_node_usage usage;
+
+	mutex_lock(&node_running->slow_lock);
+	rmem_node_usage(&node_running->core, &usage);
+	mutex_unlock(&node_running->slow_lock);
+	return put_config(skb, node_running) || put_usage(skb, node_running, &usage) ||
+	       put_counter(skb, "alloc-retries", usage.alloc_retries) ||
+	       put_counter(skb, "alloc-retries-worst", usage.alloc_retries_worst) ||
+	       put_counter(skb, "allocs-undone", usage.allocs_undone);
+}
+
+static int status_doit(struct sk_buff *skb, struct genl_info *info)
+{
+	struct sk_buff *reply;
+	void *hdr;
+	int err;
+
+	reply = genlmsg_new(STATUS_BYTES + (NODE_COUNTS + USAGE_COUNTERS) * COUNTER_BYTES,
+			    GFP_KERNEL);
+	if (!reply)
+		return -ENOMEM;
+	hdr = genlmsg_put_reply(reply, info, &family, 0, RMEM_NODE_CMD_STATUS);
+	if (!hdr) {
+		nlmsg_free(reply);
+		return -EMSGSIZE;
+	}
+	if (mutex_lock_interruptible(&node_control)) {
+		nlmsg_free(reply);
+		return -EINTR;
+	}
+	err = node_running && put_running(reply);
+	mutex_unlock(&node_control);
+	if (err || put_counters(reply)) {
+		nlmsg_free(reply);
+		return -EMSGSIZE;
+	}
+	genlmsg_end(reply, hdr);
+	return genlmsg_reply(reply, info);
+}
+
+/* ---- the family ---- */
+
+static const struct genl_small_ops ops[] = {
+	{ .cmd = RMEM_NODE_CMD_START, .flags = GENL_ADMIN_PERM, .doit = start_doit },
+	{ .cmd = RMEM_NODE_CMD_STOP, .flags = GENL_ADMIN_PERM, .doit = stop_doit },
+	{ .cmd = RMEM_NODE_CMD_STATUS, .doit = status_doit },
+	{ .cmd = RMEM_NODE_CMD_SPACE_ADD, .flags = GENL_ADMIN_PERM, .doit = space_add_doit },
+	{ .cmd = RMEM_NODE_CMD_SPACE_DEL, .flags = GENL_ADMIN_PERM, .doit = space_del_doit },
+	{ .cmd = RMEM_NODE_CMD_SPACES, .flags = GENL_ADMIN_PERM, .dumpit = spaces_dumpit },
+};
+
+/* parallel_ops: reserving memory takes a while, and others' families shouldn't wait for it. */
+static struct genl_family family __ro_after_init = {
+	.name = RMEM_NODE_GENL_NAME,
+	.version = RMEM_NODE_GENL_VERSION,
+	.maxattr = RMEM_NODE_A_MAX,
+	.policy = policy,
+	.netnsok = true,
+	.parallel_ops = true,
+	.module = THIS_MODULE,
+	.small_ops = ops,
+	.n_small_ops = ARRAY_SIZE(ops),
+};
+
+int node_netlink_register(void)
+{
+	return genl_register_family(&family);
+}
+
+void node_netlink_unregister(void)
+{
+	genl_unregister_family(&family);
+}

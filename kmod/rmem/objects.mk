@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: GPL-2.0
+#
+# Three modules; rmem_node.ko and rmem.ko use what remora_core.ko exports (core_main.c):
+#
+#	rmem_node.ko   rmem.ko		memory node | client and its devices
+#	       \         /
+#	     remora_core.ko		base, and the messages both ends share
+
+obj-m += remora_core.o rmem_node.o rmem.o
+
+base := kmod/core/base
+core := kmod/core/rmem
+rmem := kmod/rmem
+
+remora_core-y := $(addprefix $(base)/, siphash.o crc32c.o) \
+	$(addprefix $(core)/, types.o wire.o datagram.o) \
+	$(addprefix $(rmem)/, core_main.o udp/skb.o)
+
+rmem_node-y := $(addprefix $(core)/node/, atomic.o table.o alloc.o span.o pool.o space.o session.o node.o \
+		request.o call.o lanes.o) \
+	$(addprefix $(rmem)/node/, main.o net.o send.o outbox.o slow.o mem.o epoch.o count.o netlink.o)
+
+rmem-y := $(addprefix $(core)/client/, seq.o rtt.o loss.o window.o incast.o op.o client.o send.o) \
+	$(addprefix $(rmem)/client/, main.o transport.o remote.o device.o status.o trace.o channel.o blk.o chr.o chr_op.o \
+		chr_data.o chr_uring.o chr_ioctl.o netlink.o) \
+	$(addprefix $(rmem)/udp/, udp.o address.o packet.o socket.o)

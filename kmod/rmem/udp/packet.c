@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "rmem/udp/packet.h"
+
+#include <linux/highmem.h>
+#include <linux/net.h>
+
+#include "rmem/udp/skb.h"
+#include "rmem/udp/socket.h"
+
+/* Atomic, and swap: the reserves may be used, and what fails is tried again. */
+#define PACKET_GFP (GFP_ATOMIC | __GFP_MEMALLOC | __GFP_NOWARN)
+
+/* ---- building ---- */
+
+/*
+ * Pages to a packet, from its fragment first on. Their owner may write them while the packet is on
+ * its way, and nobody below may: SKBFL_SHARED_FRAG tells the network so.
+ */
+struct lending {
+	struct sk_buff *skb;
+	int first;
+};
+
+static bool lend(void *arg, struct page *page, u32 at, u32 bytes)
+{
+	struct lending *l = arg;
+	struct skb_shared_info *shinfo = skb_shinfo(l->skb);
+	int frags = shinfo->nr_frags;
+
+	if (frags > l->first && skb_can_coalesce(l->skb, frags, page, at)) {
+		skb_frag_size_add(&shinfo->frags[frags - 1], bytes);
+	} else {
+		/* The network counts references, which slab memory doesn't have. */
+		if (frags == MAX_SKB_FRAGS || !sendpage_ok(page))
+			return false;
+		get_page(page);
+		skb_shinfo(l->skb)->flags |= SKBFL_SHARED_FRAG;
+		skb_fill_page_desc_noacc(l->skb, frags, page, at, bytes);
+	}
+	l->skb->len += bytes;
+	l->skb->data_len += bytes;
+	l->skb->truesize += bytes;
+	return true;
+}
+
+static bool copy_in(void *arg, struct page *page, u32 at, u32 bytes)
+{
+	u8 **to = arg;
+
+	memcpy_from_page(*to, page, at, bytes);
+	*to += bytes;
+	return true;
+}
+
+/* Undo what came after so many fragments and bytes of data. */
+static void take_back(struct sk_buff *skb, int frags, u32 data_bytes)
+{
+	u32 bytes = skb->data_len - data_bytes;
+
+	while (skb_shinfo(skb)->nr_frags > frags)
+		put_page(skb_frag_page(&skb_shinfo(skb)->frags[--skb_shinfo(skb)->nr_frags]));
+	skb->len -= bytes;
+	skb->data_len -= bytes;
+	skb->truesize -= bytes;
+}
+
+static bool add_copy(struct sk_buff *skb, struct rmem_op *op, u32 offset, u32 bytes)
+{
+	while (bytes) {
+		u32 now = min_t(u32, bytes, PAGE_SIZE);
+		struct page *page;
+		u8 *to;
+
+		if (skb_shinfo(skb)->nr_frags == MAX_SKB_FRAGS)
+			return false;
+		page = alloc_page(PACKET_GFP);
+		if (!page)
+			return false;
+		to = page_address(page);
+		skb_add_rx_frag(skb, skb_shinfo(skb)->nr_frags, page, 0, now, now);
+		if (!op->ops->walk(op, offset, now, copy_in, &to))
+			return false;
+		offset += now;
+		bytes -= now;
+	}
+	return true;
+}
+
+/*
+ * A page that is only lent may hold something else by the time its packet leaves, if the op was
+ * given up meanwhile. Then the node may well execute it: a digest would not let it. And data of a
+ * WRITEV is in memory that is freed with the op.
+ */
+static bool may_lend(const struct rmem_session *session, const struct rmem_op *op)
+{
+	return op->type != RMEM_WRITEV &&
+	       (session->integrity != RMEM_LINK || !session->fail_after_ms);
+}
+
+static bool add_data(struct sk_buff *skb, struct rmem_op *op, u32 offset, u32 bytes, bool lends,
+		     bool *copied)
+{
+	struct lending l = { .skb = skb, .first = skb_shinfo(skb)->nr_frags };
+	u32 data_bytes = skb->data_len;
+
+	if (likely(lends && op->ops->walk(op, offset, bytes, lend, &l)))
+		return true;
+	*copied = true;
+	take_back(skb, l.first, data_bytes);
+	if (add_copy(skb, op, offset, bytes))
+		return true;
+	take_back(skb, l.first, data_bytes);
+	return false;
+}
+
+static bool count_stretch(void *arg, struct page *page, u32 at, u32 bytes)
+{
+	u32 *stretches = arg;
+
+	++*stretches;
+	return true;
+}
+
+/* Fragments that the message takes at most: its data lent, or copied to pages. */
+static u32 message_frags(const struct rmem_client_tx *tx)
+{
+	u32 stretches = 0;
+
+	if (tx->data_bytes)
+		tx->op->ops->walk(tx->op, tx->data_offset, tx->data_bytes, count_stretch,
+				  &stretches);
+	return max_t(u32, stretches, DIV_ROUND_UP(tx->data_bytes, PAGE_SIZE)) +
+	       !!tx->payload_bytes;
+}
+
+bool rmem_packet_takes(const struct rmem_packet *packet, const struct rmem_client_tx *tx,
+		       u32 limit_bytes)
+{
+	struct rmem_bundle bundle = packet->bundle;
+
+	return packet->skb && packet->shared && rmem_type_may_share(tx->head.type) &&
+	       rmem_skb_has_hdr_room(packet->skb) &&
+	       rmem_bundle_joins(&bundle, limit_bytes, &tx->head) &&
+	       skb_shinfo(packet->skb)->nr_frags + message_frags(tx) <= MAX_SKB_FRAGS;
+}
+
+/* Behind other messages there is room in fragments only. */
+static bool add_payload(struct sk_buff *skb, const struct rmem_client_tx *tx)
+{
+	void *payload = netdev_alloc_frag(tx->payload_bytes);
+	struct page *page;
+
+	if (!payload)
+		return false;
+	memcpy(payload, rmem_client_tx_payload(tx), tx->payload_bytes);
+	page = virt_to_head_page(payload);
+	skb_add_rx_frag(skb, skb_shinfo(skb)->nr_frags, page, payload - page_address(page),
+			tx->payload_bytes, tx->payload_bytes);
+	return true;
+}
+
+static bool add_body(struct sk_buff *skb, const struct rmem_session *session,
+		     const struct rmem_client_tx *tx, bool *copied)
+{
+	int frags = skb_shinfo(skb)->nr_frags;
+	u32 data_bytes = skb->data_len;
+
+	if (tx->payload_bytes && rmem_type_may_share(tx->head.type) && !add_payload(skb, tx))
+		return false;
+	if (!tx->data_bytes || add_data(skb, tx->op, tx->data_offset, tx->data_bytes,
+					may_lend(session, tx->op), copied))
+		return true;
+	take_back(skb, frags, data_bytes);
+	return false;
+}
+
+bool rmem_packet_add(struct rmem_packet *packet, const struct rmem_session *session,
+		     struct rmem_client_tx *tx, u32 messages, bool *copied)
+{
+	bool shared = rmem_type_may_share(tx->head.type);
+	struct sk_buff *skb = packet->skb;
+	void *hdr;
+
+	if (!skb) {
+		skb = alloc_skb(RMEM_SOCKET_HEADROOM + messages * RMEM_HDR_BYTES +
+				tx->payload_bytes, PACKET_GFP);
+		if (unlikely(!skb))
+			return false;
+		skb_reserve(skb, RMEM_SOCKET_HEADROOM);
+		packet->bundle = (struct rmem_bundle){};
+	}
+	if (unlikely(!add_body(skb, session, tx, copied))) {
+		if (!packet->skb)
+			kfree_skb(skb);
+		return false;
+	}
+	packet->skb = skb;
+	packet->shared = shared;
+	rmem_bundle_joins(&packet->bundle, U32_MAX, &tx->head);
+	hdr = rmem_skb_put_hdr(skb);
+	if (tx->payload_bytes && !shared)
+		skb_put_data(skb, tx->payload, tx->payload_bytes);
+	rmem_skb_seal(skb, hdr, &tx->head, &session->key);
+	return true;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Messages become packets.
+ *
+ * The data of a WRITE is not copied: packets refer to the pages that it is in. Such a packet
+ * may outlive its op: the first copy waits in a queueing discipline, the retry is
+ * answered, the page is used anew, and then the first copy leaves with whatever the page
+ * now holds. The node refuses it: its id was executed, or is below the session's floor. Only
+ * an op that was given up has no such id: there a digest finds out, and where there is
+ * none (level link with fail_after) the data is copied.
+ */
+#ifndef REMORA_RMEM_PACKET_H
+#define REMORA_RMEM_PACKET_H
+
+#include <linux/skbuff.h>
+
+#include "core/rmem/client/client.h"
+#include "core/rmem/datagram.h"
+#include "rmem_ops.h"
+
+/* A datagram: the messages in it, and those that may join them. */
+struct rmem_packet {
+	struct sk_buff *skb; /* NULL: there is none */
+	bool shared;	     /* others may join */
+	struct rmem_bundle bundle;
+};
+
+/* ---- building, under the channel's lock ---- */
+
+/* May the message join those that packet holds, in limit_bytes at most? */
+bool rmem_packet_takes(const struct rmem_packet *packet, const struct rmem_client_tx *tx,
+		       u32 limit_bytes);
+
+/*
+ * Add a message: to those in packet, if it takes it, or to none. messages: how many there will be,
+ * as far as known. False: no memory, and packet is as before. *copied is set when the pages of a
+ * WRITE were not lent.
+ */
+bool rmem_packet_add(struct rmem_packet *packet, const struct rmem_session *session,
+		     struct rmem_client_tx *tx, u32 messages, bool *copied);
+
+#endif

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "rmem/udp/socket.h"
+
+#include <linux/net.h>
+#include <linux/udp.h>
+#include <net/inet_sock.h>
+#include <net/ip.h>
+#include <net/ip6_checksum.h>
+#include <net/ipv6.h>
+#include <net/ipv6_stubs.h>
+#include <net/ip6_route.h>
+#include <net/route.h>
+#include <net/sock.h>
+#include <net/udp.h>
+#include <net/udp_tunnel.h>
+
+/*
+ * The source address is the one that connecting chose, and stays: a session belongs to it.
+ * While the machine doesn't have it, there is no route, and the device is DOWN.
+ */
+static void flow_init(struct rmem_socket *s)
+{
+	struct sock *sk = s->sock->sk;
+	struct inet_sock *inet = inet_sk(sk);
+
+	if (sk->sk_family == AF_INET) {
+		struct flowi4 *fl4 = &s->flow.u.ip4;
+
+		fl4->saddr = inet->inet_saddr;
+		fl4->daddr = inet->inet_daddr;
+		fl4->fl4_sport = inet->inet_sport;
+		fl4->fl4_dport = inet->inet_dport;
+		return;
+	}
+#if IS_ENABLED(CONFIG_IPV6)
+	s->flow.u.ip6 = (struct flowi6){
+		.saddr = inet6_sk(sk)->saddr,
+		.daddr = sk->sk_v6_daddr,
+		.fl6_sport = inet->inet_sport,
+		.fl6_dport = inet->inet_dport,
+		.flowi6_proto = IPPROTO_UDP,
+		.flowi6_oif = sk->sk_bound_dev_if,
+	};
+#endif
+}
+
+static void hear(struct sock *sk, int (*receive)(struct sock *sk, struct sk_buff *skb),
+		 void *user_data)
+{
+	lock_sock(sk);
+	rcu_assign_sk_user_data(sk, user_data);
+	WRITE_ONCE(udp_sk(sk)->encap_rcv, receive);
+	WRITE_ONCE(udp_sk(sk)->encap_type, 1);
+	udp_tunnel_encap_enable(sk);
+	release_sock(sk);
+}
+
+/* ---- packets in one piece ---- */
+
+/*
+ * A device that can't gather wants a packet in one piece, of several pages that lie side by side:
+ * what memory that is short may not have for as long as nothing is swapped out. Nor are the
+ * reserves for that: some such packets would leave nothing to those whose need is small, the
+ * network's receive buffers among them. So one such piece is kept, for a packet at a time. Its
+ * clones leave, as TCP's do, and it is free again when the last of them is.
+ */
+
+#define SPARE_BYTES (RMEM_SOCKET_HEADROOM + RMEM_DATAGRAM_BYTES_MAX)
+#define LINEAR_GFP  (GFP_ATOMIC | __GFP_NOMEMALLOC | __GFP_NOWARN)
+#define CLONE_GFP   (GFP_ATOMIC | __GFP_MEMALLOC | __GFP_NOWARN)
+
+static int spare_init(struct rmem_socket *s)
+{
+	s->spare = alloc_skb(SPARE_BYTES, GFP_KERNEL);
+	if (!s->spare)
+		return -ENOMEM;
+	skb_reserve(s->spare, RMEM_SOCKET_HEADROOM);
+	/* The headers in front are a clone's own. */
+	__skb_header_release(s->spare);
+	return 0;
+}
+
+static struct sk_buff *spare_copy(struct rmem_socket *s, const struct sk_buff *skb)
+{
+	struct sk_buff *copy = NULL;
+
+	if (skb->len > RMEM_DATAGRAM_BYTES_MAX || test_and_set_bit_lock(0, &s->spare_taken))
+		return NULL;
+	if (!skb_cloned(s->spare)) {
+		skb_copy_bits(skb, 0, s->spare->data, skb->len);
+		copy = skb_clone(s->spare, CLONE_GFP);
+	}
+	clear_bit_unlock(0, &s->spare_taken);
+	if (copy)
+		skb_put(copy, skb->len);
+	return copy;
+}
+
+/* Consumes skb. NULL: no memory. */
+static struct sk_buff *in_one_piece(struct rmem_socket *s, struct sk_buff *skb, int *spare)
+{
+	struct sk_buff *copy = alloc_skb(RMEM_SOCKET_HEADROOM + skb->len, LINEAR_GFP);
+
+	if (copy) {
+		skb_reserve(copy, RMEM_SOCKET_HEADROOM);
+		skb_copy_bits(skb, 0, skb_put(copy, skb->len), skb->len);
+	} else {
+		copy = spare_copy(s, skb);
+		*spare = 1;
+	}
+	consume_skb(skb);
+	return copy;
+}
+
+/* ---- life ---- */
+
+int rmem_socket_open(struct rmem_socket *s, const union udp_address *to,
+		     int (*receive)(struct sock *sk, struct sk_buff *skb), void *user_data)
+{
+	bool v6 = to->any.sa_family == AF_INET6;
+	struct sock *sk;
+	int err;
+
+	err = spare_init(s);
+	if (err)
+		return err;
+	err = sock_create_kern(&init_net, to->any.sa_family, SOCK_DGRAM, IPPROTO_UDP, &s->sock);
+	if (err)
+		goto free_spare;
+	sk = s->sock->sk;
+	/* Swap goes out here: never into reclaim, and the reserves are ours to use. */
+	sk->sk_allocation = GFP_NOIO;
+	sk->sk_use_task_frag = false;
+	sk_set_memalloc(sk);
+	if (v6)
+		sk->sk_ipv6only = true;
+	err = kernel_connect(s->sock, (struct sockaddr *)&to->any,
+			     v6 ? sizeof(to->in6) : sizeof(to->in4), 0);
+	if (err)
+		goto release;
+	flow_init(s);
+	hear(sk, receive, user_data);
+	return 0;
+
+release:
+	sk_clear_memalloc(sk);
+	sock_release(s->sock);
+	s->sock = NULL;
+free_spare:
+	kfree_skb(s->spare);
+	return err;
+}
+
+void rmem_socket_deafen(struct rmem_socket *s)
+{
+	rcu_assign_sk_user_data(s->sock->sk, NULL);
+}
+
+void rmem_socket_close(struct rmem_socket *s)
+{
+	dst_release(rcu_replace_pointer(s->dst, NULL, true));
+	sk_clear_memalloc(s->sock->sk);
+	kernel_sock_shutdown(s->sock, SHUT_RDWR);
+	sock_release(s->sock);
+	s->sock = NULL;
+	kfree_skb(s->spare);
+}
+
+static struct dst_entry *route_lookup(struct rmem_socket *s)
+{
+	struct sock *sk = s->sock->sk;
+
+	if (sk->sk_family == AF_INET) {
+		const struct flowi4 *to = &s->flow.u.ip4;
+		struct flowi4 fl4;
+		struct rtable *rt;
+
+		rt = ip_route_output_ports(sock_net(sk), &fl4, sk, to->daddr, to->saddr,
+					   to->fl4_dport, to->fl4_sport, IPPROTO_UDP, 0,
+					   sk->sk_bound_dev_if);
+		return IS_ERR(rt) ? NULL : &rt->dst;
+	}
+#if IS_ENABLED(CONFIG_IPV6)
+	{
+		struct flowi6 fl6 = s->flow.u.ip6;
+		struct dst_entry *dst;
+
+		dst = ipv6_stub->ipv6_dst_lookup_flow(sock_net(sk), sk, &fl6, NULL);
+		return IS_ERR(dst) ? NULL : dst;
+	}
+#endif
+	return NULL;
+}
+
+/*
+ * The route, valid under rcu_read_lock(). Two who find it stale both look it up; each
+ * releases what it took out, so nothing is released twice or lost.
+ */
+static struct dst_entry *route(struct rmem_socket *s)
+{
+	struct dst_entry *dst = rcu_dereference(s->dst), *old;
+
+	if (likely(dst && (!dst->obsolete || dst->ops->check(dst, READ_ONCE(s->cookie)))))
+		return dst;
+	dst = route_lookup(s);
+#if IS_ENABLED(CONFIG_IPV6)
+	if (dst && s->sock->sk->sk_family == AF_INET6)
+		WRITE_ONCE(s->cookie, rt6_get_cookie((struct rt6_info *)dst));
+#endif
+	old = unrcu_pointer(xchg(&s->dst, RCU_INITIALIZER(dst)));
+	dst_release(old);
+	return dst;
+}
+
+u32 rmem_socket_mtu_bytes(struct rmem_socket *s, bool *offload)
+{
+	bool v6 = s->sock->sk->sk_family == AF_INET6;
+	struct dst_entry *dst;
+	u32 mtu_bytes = 0;
+
+	*offload = false;
+	rcu_read_lock();
+	dst = route(s);
+	if (dst) {
+		mtu_bytes = dst_mtu(dst);
+		*offload = dst->dev->features &
+			   (NETIF_F_HW_CSUM | (v6 ? NETIF_F_IPV6_CSUM : NETIF_F_IP_CSUM));
+	}
+	rcu_read_unlock();
+	return mtu_bytes;
+}
+
+unsigned int rmem_socket_header_bytes(const struct rmem_socket *s)
+{
+	bool v6 = s->sock->sk->sk_family == AF_INET6;
+
+	return (v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)) + sizeof(struct udphdr);
+}
+
+static void udp_header_push(struct rmem_socket *s, struct sk_buff *skb)
+{
+	const struct inet_sock *inet = inet_sk(s->sock->sk);
+	struct udphdr *uh = skb_push(skb, sizeof(*uh));
+
+	skb_reset_transport_header(skb);
+	uh->source = inet->inet_sport;
+	uh->dest = inet->inet_dport;
+	uh->len = htons(skb->len);
+}
+
+/* RCU. */
+static void send(struct rmem_socket *s, struct sk_buff *skb, struct dst_entry *dst)
+{
+	struct sock *sk = s->sock->sk;
+
+	udp_header_push(s, skb);
+	skb_set_hash_from_sk(skb, sk);
+	/* A path with a smaller MTU than our route's gets fragments, not nothing. */
+	skb->ignore_df = 1;
+	if (READ_ONCE(s->heard)) {
+		WRITE_ONCE(s->heard, false);
+		skb_set_dst_pending_confirm(skb, 1);
+	}
+	skb_dst_set_noref(skb, dst);
+	if (sk->sk_family == AF_INET) {
+		udp_set_csum(false, skb, s->flow.u.ip4.saddr, s->flow.u.ip4.daddr, skb->len);
+		ip_queue_xmit(sk, skb, &s->flow);
+#if IS_ENABLED(CONFIG_IPV6)
+	} else {
+		udp6_set_csum(false, skb, &s->flow.u.ip6.saddr, &s->flow.u.ip6.daddr, skb->len);
+		ip6_xmit(sk, skb, &s->flow.u.ip6, READ_ONCE(sk->sk_mark), NULL, 0,
+			 READ_ONCE(sk->sk_priority));
+#endif
+	}
+}
+
+/*
+ * What follows is all atomic and on the swap-out path: what it must allocate it may take
+ * from the reserves, as the packet itself did by __GFP_MEMALLOC. But only in softirq: where a
+ * task submits with BHs off, PF_MEMALLOC is not looked at, and what the layers below ask
+ * for has no more than GFP_ATOMIC's share. Without it the packet is lost here, and the
+ * channel's timer, in softirq, sends it again.
+ */
+int rmem_socket_transmit(struct rmem_socket *s, struct sk_buff *skb)
+{
+	unsigned int noreclaim = memalloc_noreclaim_save();
+	struct dst_entry *dst;
+	int result = 0;
+
+	rcu_read_lock();
+	dst = route(s);
+	if (unlikely(!dst)) {
+		kfree_skb(skb);
+		result = -EHOSTUNREACH;
+		goto out;
+	}
+	if (skb_is_nonlinear(skb) && !(dst->dev->features & NETIF_F_SG)) {
+		skb = in_one_piece(s, skb, &result);
+		if (unlikely(!skb)) {
+			result = -ENOMEM;
+			goto out;
+		}
+	}
+	send(s, skb, dst);
+out:
+	rcu_read_unlock();
+	memalloc_noreclaim_restore(noreclaim);
+	return result;
+}

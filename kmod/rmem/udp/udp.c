@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The client's transport over UDP/IP: a path is a connected socket (socket.c), a batch is a list of
+ * datagrams (packet.c), and a record is a message of one.
+ *
+ *   add:      rmem_packet_takes(), rmem_packet_add()          under the channel's lock
+ *   flush:    rmem_socket_transmit(), a datagram each         after it
+ *   receive:  encap_rcv -> udp_receive() -> udp_deliver()     softirq
+ */
+#include <linux/module.h>
+#include <net/sock.h>
+
+#include "compat/compat.h"
+#include "rmem/udp/packet.h"
+#include "rmem/udp/skb.h"
+#include "rmem/udp/socket.h"
+
+struct udp_path {
+	struct rmem_path path; /* first */
+	struct rmem_socket socket;
+};
+
+static struct udp_path *path_of(struct rmem_path *path)
+{
+	return container_of(path, struct udp_path, path);
+}
+
+/* ---- out ---- */
+
+struct udp_batch {
+	struct sk_buff *first, *last; /* whole datagrams */
+	struct rmem_packet packet;    /* the one that others may join */
+};
+
+static_assert(sizeof(struct udp_batch) <= sizeof(struct rmem_batch));
+
+static void udp_close_packet(struct udp_batch *batch)
+{
+	struct sk_buff *skb = batch->packet.skb;
+
+	if (!skb)
+		return;
+	if (batch->first)
+		batch->last->next = skb;
+	else
+		batch->first = skb;
+	batch->last = skb;
+	batch->packet.skb = NULL;
+}
+
+static bool udp_add(struct rmem_path *path, struct rmem_batch *batch, struct rmem_client_tx *tx,
+		    u32 row)
+{
+	struct udp_batch *mine = (struct udp_batch *)batch;
+	bool copied = false;
+
+	if (!rmem_packet_takes(&mine->packet, tx, path->batch_bytes))
+		udp_close_packet(mine);
+	if (unlikely(!rmem_packet_add(&mine->packet, path->session, tx, row, &copied))) {
+		rmem_path_count(path, RMEM_PATH_NO_BUFFER);
+		return false;
+	}
+	if (unlikely(copied))
+		rmem_path_count(path, RMEM_PATH_COPIED);
+	return true;
+}
+
+static void udp_flush(struct rmem_path *path, struct rmem_batch *batch)
+{
+	struct udp_batch *mine = (struct udp_batch *)batch;
+	struct sk_buff *skb, *next;
+	int how;
+
+	udp_close_packet(mine);
+	for (skb = mine->first; skb; skb = next) {
+		next = skb->next;
+		skb_mark_not_on_list(skb);
+		how = rmem_socket_transmit(&path_of(path)->socket, skb);
+		if (unlikely(how))
+			rmem_path_count(path, how > 0	       ? RMEM_PATH_SPARE
+					      : how == -ENOMEM ? RMEM_PATH_NO_BUFFER
+							       : RMEM_PATH_NO_ROUTE);
+	}
+	mine->first = NULL;
+}
+
+/* ---- in ---- */
+
+struct udp_payload {
+	struct rmem_payload payload; /* first */
+	const struct sk_buff *skb;
+	u32 at;
+};
+
+static void udp_payload_copy(const struct rmem_payload *payload, u32 offset, void *to, u32 n)
+{
+	const struct udp_payload *mine = container_of(payload, struct udp_payload, payload);
+
+	skb_copy_bits(mine->skb, mine->at + offset, to, n);
+}
+
+/* The message of d that was stepped to. False: it was dropped. */
+static bool udp_deliver(struct rmem_path *path, const struct rmem_datagram *d, struct sk_buff *skb)
+{
+	enum rmem_wire_verdict verdict = rmem_skb_verify(d, &path->session->key, skb);
+	const struct udp_payload payload = {
+		.payload = {.bytes = d->payload_bytes, .copy = udp_payload_copy},
+		.skb = skb,
+		.at = rmem_skb_payload(d),
+	};
+	const struct rmem_record record = {
+		.head = &d->head,
+		.payload = &payload.payload,
+		.damaged = verdict == RMEM_WIRE_DAMAGED,
+		.last = d->steps == d->messages,
+	};
+	enum rmem_path_count reason;
+
+	if (unlikely(verdict != RMEM_WIRE_GOOD && verdict != RMEM_WIRE_DAMAGED)) {
+		reason = RMEM_PATH_DROP_WIRE + verdict;
+	} else if (unlikely(d->head.space != path->session->space ||
+			    d->head.integrity != path->session->integrity)) {
+		reason = RMEM_PATH_DROP_STRANGER;
+	} else if (unlikely(d->head.integrity == RMEM_LINK && !udp_hdr(skb)->check)) {
+		reason = RMEM_PATH_DROP_NO_CHECKSUM;
+	} else {
+		path->to->receive(path->channel, &record);
+		return true;
+	}
+	path->to->drop(path->channel, reason, skb->len);
+	return false;
+}
+
+/*
+ * A packet came in; its UDP checksum, if it has one, was right. It may lie in memory reserved
+ * for swap (skb_pfmemalloc()), so it is used or dropped at once, and never kept.
+ */
+static int udp_receive(struct sock *sk, struct sk_buff *skb)
+{
+	struct udp_path *mine = rcu_dereference_sk_user_data(sk);
+	bool any = false, settled = false;
+	struct rmem_path *path;
+	struct rmem_datagram d;
+
+	if (unlikely(!mine)) {
+		kfree_skb(skb);
+		return 0;
+	}
+	path = &mine->path;
+	if (unlikely(rmem_skb_open(&d, skb, true) != RMEM_WIRE_GOOD))
+		path->to->drop(path->channel, RMEM_PATH_DROP_WIRE + d.verdict, skb->len);
+	else
+		while (rmem_datagram_step(&d, rmem_skb_hdrs(skb))) {
+			settled = udp_deliver(path, &d, skb);
+			any |= settled;
+		}
+	if (unlikely(!any)) {
+		kfree_skb(skb);
+		return 0;
+	}
+	consume_skb(skb);
+	rmem_socket_heard(&mine->socket);
+	path->to->settle(path->channel, settled);
+	return 0;
+}
+
+/* ---- life ---- */
+
+static int udp_open(struct rmem_path *path, const struct rmem_address *to)
+{
+	return rmem_socket_open(&path_of(path)->socket, udp_address_of(to), udp_receive,
+				path_of(path));
+}
+
+static void udp_quiesce(struct rmem_path *path)
+{
+	rmem_socket_deafen(&path_of(path)->socket);
+}
+
+static void udp_close(struct rmem_path *path)
+{
+	rmem_socket_close(&path_of(path)->socket);
+}
+
+/* As the route's MTU has it. */
+static int udp_limits(struct rmem_path *path, struct rmem_limits *limits,
+		      struct netlink_ext_ack *extack)
+{
+	struct rmem_socket *socket = &path_of(path)->socket;
+	u32 below = rmem_socket_header_bytes(socket);
+	u32 headers = below + RMEM_HDR_BYTES;
+	bool offload;
+	u32 mtu = rmem_socket_mtu_bytes(socket, &offload);
+
+	if (!mtu) {
+		NL_SET_ERR_MSG(extack, "there is no route to the node");
+		return -EHOSTUNREACH;
+	}
+	if (mtu < headers + RMEM_PIECE_BYTES_MIN) {
+		NL_SET_ERR_MSG_FMT(extack, "the route's MTU is %u, but %u is the least", mtu,
+				   headers + RMEM_PIECE_BYTES_MIN);
+		return -EMSGSIZE;
+	}
+	*limits = (struct rmem_limits){
+		.payload_bytes = min(mtu - headers, RMEM_PIECE_BYTES_MAX),
+		.batch_bytes = min(mtu - below, RMEM_DATAGRAM_BYTES_MAX),
+		.checks_payload = true,
+		.reads_early = !offload,
+		.may_lose = true,
+	};
+	return 0;
+}
+
+static const struct rmem_transport_ops udp_transport = {
+	.name = "udp",
+	.owner = THIS_MODULE,
+	.path_bytes = sizeof(struct udp_path),
+	.address_get = udp_address_get,
+	.address_put = udp_address_put,
+	.open = udp_open,
+	.quiesce = udp_quiesce,
+	.close = udp_close,
+	.limits = udp_limits,
+	.add = udp_add,
+	.flush = udp_flush,
+};
+
+int rmem_udp_register(void)
+{
+	return rmem_transport_register(&udp_transport);
+}
+
+void rmem_udp_unregister(void)
+{
+	rmem_transport_unregister(&udp_transport);
+}

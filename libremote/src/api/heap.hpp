@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+/*
+ * A handle's allocations. The node gives out whole pages of 64 KiB and more, so small allocations
+ * share a page:
+ *
+ *   bytes > a quarter of a page, or read-only:  a region of the node's
+ *   else:  a slot of a slab; a slab is a region of one page, cut into slots of one power of two
+ *
+ * A slot that is freed is zeroed at the node, in order with the operations on it: so those that
+ * were under way have ended, and the next who gets it finds zeros. Only then it's free. The page of
+ * a slab goes back when its last slot does.
+ *
+ * When the backend is lost, so is all of it: nothing is given out or freed any more, but what there
+ * is is told, once.
+ */
+#pragma once
+
+#include <array>
+#include <map>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "remote/remote.h"
+#include "src/backend/backend.hpp"
+
+namespace remora::lib {
+
+class Heap {
+public:
+    static constexpr unsigned shift_least = 4; // slots of 16 bytes
+
+    explicit Heap(Backend& backend) : backend_(backend) {}
+
+    // wanted: 0, or the wanted address. Returns 1 if the memory lies at another address.
+    int alloc(std::uint64_t bytes, std::uint32_t permission, raddr_t wanted, raddr_t& address);
+    // bytes: size of the freed range, which another allocation may use from now on.
+    int free(raddr_t address, std::uint64_t& bytes);
+    // Frees a region of this size that another handle may have allocated.
+    int free_sized(raddr_t address, std::uint64_t& bytes);
+    // For a lost backend: the next allocation that wasn't freed, by address. False: all are
+    // reported.
+    bool tell_lost(raddr_t& address, std::uint64_t& bytes);
+
+private:
+    static constexpr unsigned shifts = 18; // to those of a quarter of a page of 4 MiB
+
+    enum class Slot : std::uint8_t { free, taken, freeing };
+    struct Slab {
+        rmem_op_range range;
+        unsigned shift;
+        std::vector<Slot> slots;
+        std::size_t not_free = 0;
+        std::size_t next = 0; // no slot below is free
+    };
+    using Slabs = std::map<raddr_t, Slab>;
+    struct Region {
+        rmem_op_range range;
+        bool freeing = false;
+    };
+    struct Lost {
+        raddr_t address;
+        std::uint64_t bytes;
+    };
+
+    int alloc_region(std::uint64_t bytes, std::uint32_t permission, raddr_t wanted,
+                     raddr_t& address);
+    int free_region(raddr_t address, std::uint64_t& bytes);
+    int free_foreign(raddr_t address, std::uint64_t& bytes);
+    std::uint64_t bytes_of(raddr_t address);
+    int alloc_slot(unsigned shift, raddr_t& address);
+    bool take_slot(unsigned shift, raddr_t& address);
+    int free_slot(raddr_t address, std::uint64_t& bytes);
+    Slabs::iterator slab_of(raddr_t address);
+    void gather_lost();
+
+    Backend& backend_;
+    std::mutex mutex_; // all below; no call of the backend is made under it
+    std::map<raddr_t, Region> regions_;
+    Slabs slabs_;
+    std::array<std::set<raddr_t>, shifts> with_room_; // slabs, by shift - shift_least
+    std::vector<Lost> lost_; // still to be reported, the highest address first
+};
+
+} // namespace remora::lib

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT
+/*
+ * A backend executes operations. All backends have the same semantics. Any number of threads may
+ * call any function at once. Errors are negative errnos.
+ *
+ * limit: an operation that hasn't ended by then ends as if cancelled, with -ETIMEDOUT.
+ */
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "remote/remote.h"
+#include "src/clock.hpp"
+#include "src/op.hpp"
+
+namespace remora::lib {
+
+class Backend {
+public:
+    virtual ~Backend() = default;
+
+    // Executes one READ or WRITE of any length but 0, and waits for its end.
+    virtual int transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* data,
+                         std::uint64_t bytes, Clock::time_point limit) = 0;
+    // Starts the call's ops in their order; the caller has passed them to call.begin(). The only
+    // way to execute a PUT.
+    virtual void start(std::span<Op> ops) = 0;
+    // Ends the remaining ops of the call. Their changes aren't executed after ops that start later.
+    virtual void cancel(Call& call) = 0;
+    // Largest data of one PUT.
+    virtual std::uint32_t put_bytes() const = 0;
+    // Bytes of one message: limits the data of a READV, and data and ranges of a WRITEV. 0: start()
+    // accepts neither.
+    virtual std::uint32_t vector_bytes() const = 0;
+    // Waits until the call has ended. False: it hasn't by until. Answers that have arrived by then
+    // are handled, unless until is at_once.
+    virtual bool wait(const Call& call, Clock::time_point until) = 0;
+    // Waits until all earlier ops have ended; at the limit they continue.
+    virtual int release(Clock::time_point limit) = 0;
+    // Waits until the node has executed all that it has received, from any client.
+    virtual int fence(Clock::time_point limit) = 0;
+    // Zeroes at most a page, in order with the ops on those bytes.
+    virtual int zero(std::uint64_t address, std::uint32_t bytes) = 0;
+    // Changes an aligned integer of bytes; atomic gets the integer found.
+    virtual int atomic(std::uint64_t address, std::uint32_t bytes, rmem_op_atomic& atomic,
+                       Clock::time_point limit) = 0;
+
+    // range: the region allocated, in whole pages. wanted: its address, or 0 for any.
+    virtual int alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t wanted,
+                      rmem_op_range& range) = 0;
+    virtual int dealloc(const rmem_op_range& range) = 0;
+
+    // Announces memory that many ops will use, to a backend that profits from it. number: below
+    // REMOTE_BUFFERS_MAX, not in use.
+    virtual int keep_buffer(unsigned number, std::span<std::uint8_t> memory) {
+        (void)number, (void)memory;
+        return 0;
+    }
+    // Ops in flight on the buffer continue.
+    virtual void drop_buffer(unsigned number) { (void)number; }
+
+    // An operation has ended with -ESTALE: all operations do from now on.
+    virtual bool is_lost() const { return false; }
+    // Adds to counters.
+    virtual void stats(remote_counters& counters) = 0;
+    virtual std::uint64_t page_bytes() const = 0;
+    // Called in a child of the process that opened the backend: sends nothing to the node. May the
+    // object be destroyed?
+    virtual bool disown() = 0;
+};
+
+} // namespace remora::lib

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT
+#include "src/backend/cut.hpp"
+
+#include <algorithm>
+#include <cerrno>
+
+extern "C" {
+#include "core/base/bytes.h"
+}
+
+namespace remora::lib {
+
+namespace {
+
+// Largest piece that shares a message. A message costs the node some hundred nanoseconds, whatever
+// its content. The sender copies data of a shared message once more, which takes as long for more
+// bytes. With an MTU of 1500 no second piece of that size fits into a packet.
+constexpr std::size_t small_bytes = 1024;
+
+// Sets the op to the ranges from this index on.
+void make_vector(Op& op, std::uint8_t type, std::span<const rvec> pieces, Ranges& ranges,
+                 std::size_t first) {
+    op.core.type = type == RMEM_READ ? RMEM_READV : RMEM_WRITEV;
+    op.core.addr = 0;
+    op.core.len = 0;
+    op.core.vector = {&ranges.wire[first], static_cast<u8>(pieces.size())};
+    op.vec = &ranges.vec[first];
+    op.ranges = std::span(ranges.range).subspan(first, pieces.size());
+    for (std::size_t i = first; const rvec& piece : pieces) {
+        auto bytes = static_cast<u32>(piece.bytes);
+        ranges.range[i].address = piece.address;
+        ranges.range[i].data = static_cast<std::uint8_t*>(piece.buffer);
+        ranges.range[i].bytes = bytes;
+        base_store_le64(&ranges.wire[i].addr, piece.address);
+        base_store_le64(&ranges.wire[i].bytes, bytes);
+        ranges.vec[i] = {piece.address, reinterpret_cast<std::uintptr_t>(piece.buffer), bytes, 0};
+        op.core.len += bytes;
+        i++;
+    }
+}
+
+// Does the error concern one range, or a message with it? Any other error ends the whole op.
+bool is_refusal(int error) {
+    return error == -EFAULT || error == -EACCES || error == -EINVAL;
+}
+
+} // namespace
+
+void begin_ranges(Op& op) {
+    op.now = op.ranges;
+    op.refused = 0;
+}
+
+bool retry_next_range(Op& op, int& error) {
+    bool together = op.now.size() == op.ranges.size();
+    if (together ? !is_refusal(error) : error && !is_refusal(error))
+        return false;
+    if (!together && !op.refused)
+        op.refused = error;
+    std::size_t next = together ? 0 : static_cast<std::size_t>(&op.now.back() - &op.ranges[0]) + 1;
+    if (next == op.ranges.size()) {
+        error = op.refused;
+        op.core.len = 0;
+        for (const Range& range : op.ranges)
+            op.core.len += range.bytes;
+        return false;
+    }
+    op.now = op.ranges.subspan(next, 1);
+    op.core.len = op.now.front().bytes;
+    op.core.vector = {op.core.vector.range + (together ? 0 : 1), 1};
+    op.vec += together ? 0 : 1;
+    return true;
+}
+
+// Number of the first pieces that share a message; 0: the first piece is too large to share.
+std::size_t Cut::together(std::span<const rvec> pieces) const {
+    std::size_t count = 0;
+    std::size_t data_bytes = 0;
+    for (const rvec& piece : pieces.first(std::min<std::size_t>(pieces.size(), RMEM_RANGES_MAX))) {
+        if (piece.bytes > small_bytes)
+            break;
+        data_bytes += piece.bytes;
+        std::size_t ranges_bytes = (count + 1) * sizeof(rmem_range);
+        if ((type_ == RMEM_WRITE ? data_bytes + ranges_bytes : std::max(data_bytes, ranges_bytes)) >
+            vector_bytes_)
+            break;
+        count++;
+    }
+    return count;
+}
+
+// Calls fn for each group of pieces: several make one op; a single one makes as many as it needs.
+template <typename Fn>
+void Cut::for_each_row(Fn fn) const {
+    for (std::span<const rvec> left = pieces_; !left.empty();) {
+        std::size_t count = std::max<std::size_t>(together(left), 1);
+        fn(left.first(count));
+        left = left.subspan(count);
+    }
+}
+
+Cut::Cut(std::uint8_t type, std::span<const rvec> pieces, std::uint32_t vector_bytes)
+    : type_(type), pieces_(pieces), vector_bytes_(vector_bytes) {
+    for_each_row([this](std::span<const rvec> row) {
+        bool many = row.size() > 1;
+        ops_ += many ? 1 : ops_for(row.front().bytes);
+        ranges_ += many ? row.size() : 0;
+    });
+}
+
+void Cut::make(std::span<Op> ops, Call& call, Ranges& ranges) const {
+    std::size_t taken = 0;
+    for_each_row([&](std::span<const rvec> row) {
+        if (row.size() > 1) {
+            ops.front().call = &call;
+            make_vector(ops.front(), type_, row, ranges, taken);
+            ops = ops.subspan(1);
+            taken += row.size();
+            return;
+        }
+        const rvec& piece = row.front();
+        auto* data = static_cast<std::uint8_t*>(piece.buffer);
+        ops = ops.subspan(cut(ops, call, type_, piece.address, data, piece.bytes).size());
+    });
+}
+
+} // namespace remora::lib

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT
+/*
+ * A call's pieces as ops:
+ *
+ *   [small][small][small] [large] [small] [small][small]
+ *    one READV or WRITEV   ops_for  READ    one READV
+ *
+ * Adjacent small pieces share a message, as many as fit. A large one between them ends the row:
+ * overlapping pieces must be executed in their order, which is that of the ops.
+ *
+ * A refused piece doesn't affect the others, however they travel.
+ */
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "remote/remote.h"
+#include "src/op.hpp"
+
+namespace remora::lib {
+
+// Memory that ops of many ranges need while they are in flight.
+struct Ranges {
+    Ranges() = default;
+    explicit Ranges(std::size_t count) : range(count), wire(count), vec(count) {}
+
+    std::vector<Range> range;
+    std::vector<rmem_range> wire; // as messages have them
+    std::vector<rmem_io_vec> vec; // as /dev/rmemN has them
+};
+
+class Cut {
+public:
+    // type: READ or WRITE. vector_bytes: Backend's. The pieces must stay.
+    Cut(std::uint8_t type, std::span<const rvec> pieces, std::uint32_t vector_bytes);
+
+    // Sizes of the arrays for make().
+    std::size_t ops() const { return ops_; }
+    std::size_t ranges() const { return ranges_; }
+    void make(std::span<Op> ops, Call& call, Ranges& ranges) const;
+
+private:
+    std::size_t together(std::span<const rvec> pieces) const;
+    template <typename Fn>
+    void for_each_row(Fn fn) const;
+
+    std::uint8_t type_;
+    std::span<const rvec> pieces_;
+    std::uint32_t vector_bytes_;
+    std::size_t ops_ = 0;
+    std::size_t ranges_ = 0;
+};
+
+// Sets an op of many ranges to all of them, for its first message.
+void begin_ranges(Op& op);
+// The op's message ended with error. An error in one range refuses the whole message; then the
+// ranges go one by one, in their order, so that the others are executed all the same. True: the op
+// is set to the next range. False: the op has ended with error.
+bool retry_next_range(Op& op, int& error);
+
+} // namespace remora::lib

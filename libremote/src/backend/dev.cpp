@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: MIT
+#include "src/backend/dev.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <exception>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/ioctl.h>
+
+#include "src/backend/cut.hpp"
+#include "support/failure.hpp"
+#include "uapi/remora_rmem_io.h"
+
+extern "C" {
+#include "core/base/bytes.h"
+}
+
+namespace remora::lib {
+
+namespace {
+
+constexpr unsigned ring_entries = 256;
+constexpr auto slice = std::chrono::milliseconds(10);
+constexpr std::uint64_t spin_ns_max = 100 * BASE_NSEC_PER_USEC;
+
+static_assert(static_cast<int>(RMEM_IO_CAS) == RMEM_CAS &&
+              static_cast<int>(RMEM_IO_SMAX) == RMEM_SMAX);
+static_assert(RMEM_IO_BYTES_MAX == op_bytes_max && RMEM_IO_RANGES_MAX == RMEM_RANGES_MAX);
+
+std::uint64_t number_of(const void* memory) {
+    return reinterpret_cast<std::uintptr_t>(memory);
+}
+
+std::uint8_t io_type(std::uint8_t type) {
+    switch (type) {
+    case RMEM_READ:
+        return RMEM_IO_READ;
+    case RMEM_WRITE:
+        return RMEM_IO_WRITE;
+    case RMEM_ZERO:
+        return RMEM_IO_ZERO;
+    case RMEM_ATOMIC:
+        return RMEM_IO_ATOMIC;
+    case RMEM_PUT:
+        return RMEM_IO_PUT;
+    case RMEM_READV:
+        return RMEM_IO_READV;
+    case RMEM_WRITEV:
+        return RMEM_IO_WRITEV;
+    default:
+        return RMEM_IO_FENCE;
+    }
+}
+
+rmem_io io_of(Op& op) {
+    rmem_io io{};
+    io.type = io_type(op.core.type);
+    io.addr = op.core.addr;
+    io.bytes = op.core.len;
+    io.data = number_of(op.data);
+    io.cookie = number_of(op.call);
+    if (op.core.type == RMEM_ATOMIC) {
+        rmem_op_atomic& atomic = op.core.atomic;
+        io.how = atomic.op;
+        io.data = number_of(atomic.found);
+        std::copy(std::begin(atomic.value), std::end(atomic.value), io.value);
+        std::copy(std::begin(atomic.compare), std::end(atomic.compare), io.compare);
+    }
+    if (op.core.type == RMEM_PUT) {
+        const rmem_op_put& put = op.core.put;
+        io.how = put.op;
+        io.integer_bytes = static_cast<__u16>(put.bytes);
+        io.integer = put.addr;
+        io.value[0] = put.value;
+    }
+    if (!op.ranges.empty()) {
+        io.ranges = static_cast<__u16>(op.now.size());
+        io.data = number_of(op.vec);
+    }
+    return io;
+}
+
+// For the kernel; 0 is none.
+std::uint64_t us_until(Clock::time_point limit) {
+    if (limit == never)
+        return 0;
+    auto left = std::chrono::ceil<std::chrono::microseconds>(limit - Clock::now()).count();
+    return left > 0 ? static_cast<std::uint64_t>(left) : 1;
+}
+
+// Cancels operations with this cookie, 0: with any. Without one in flight it has no effect.
+void cancel_cookie(int device, std::uint64_t cookie) {
+    ioctl(device, RMEM_IOC_CANCEL, &cookie);
+}
+
+// The kernel has stored the integer in wire order.
+void take_found(Op& op) {
+    if (op.core.type != RMEM_ATOMIC)
+        return;
+    for (u64& found : op.core.atomic.found)
+        found = base_load_le64(&found);
+}
+
+} // namespace
+
+Dev::Dev(const std::string& path) : device_(open(path.c_str(), O_RDWR | O_CLOEXEC)) {
+    if (!device_)
+        throw Failure("can't open {}: {}", path, std::strerror(errno));
+    rmem_io_info info{};
+    if (ioctl(device_.get(), RMEM_IOC_INFO, &info))
+        throw Failure("{} is no device that 'remora attach --programs' made", path);
+    page_bytes_ = info.page_bytes;
+    put_bytes_ = info.put_bytes;
+    vector_bytes_ = info.vector_bytes;
+    has_ring_ = !io_uring_queue_init(ring_entries, &ring_, IORING_SETUP_SQE128);
+}
+
+// Ops in flight use the program's buffers, so the destructor waits for their end. Ops that waited
+// for them in order end when their turn comes.
+Dev::~Dev() {
+    bool left;
+    do {
+        Clock::time_point again;
+        {
+            Lock lock(lock_);
+            closing_ = true;
+            end_later(nullptr);
+            cancel_cookie(device_.get(), 0);
+            again = Clock::now() + slice;
+        }
+        left = release(again) != 0;
+    } while (left);
+    if (has_ring_)
+        io_uring_queue_exit(&ring_);
+}
+
+bool Dev::disown() {
+    device_ = Descriptor();
+    if (has_ring_)
+        close(ring_.ring_fd);
+    return false;
+}
+
+// ---- operations ----
+
+void Dev::begin(Op& op) {
+    // The thread that executes the op itself waits for this.
+    if (!has_ring_ || op.core.type == RMEM_ALLOC || op.core.type == RMEM_FREE)
+        return;
+    if (under_way_ < ring_entries && !closing_)
+        return submit(op);
+    begin_later(op);
+}
+
+void Dev::begin_later(Op& op) {
+    op.core.next = nullptr;
+    (later_ ? last_->next : later_) = &op.core;
+    last_ = &op.core;
+}
+
+void Dev::submit(Op& op) {
+    io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
+    if (!sqe)
+        std::terminate(); // impossible: under_way_ is below the ring's size
+    rmem_io io = io_of(op);
+    std::memset(sqe, 0, sizeof(*sqe) * 2);
+    sqe->opcode = IORING_OP_URING_CMD;
+    sqe->fd = device_.get();
+    sqe->cmd_op = RMEM_IO_URING;
+    sqe->user_data = number_of(&op);
+    std::memcpy(sqe->cmd, &io, sizeof(io)); // goes on into the SQE's second half
+    if (const std::uint16_t* buffer = buffer_of(op)) {
+        sqe->uring_cmd_flags = IORING_URING_CMD_FIXED;
+        sqe->buf_index = *buffer;
+    }
+    under_way_++;
+}
+
+// The registered buffer that holds all data of the op, or NULL.
+const std::uint16_t* Dev::buffer_of(const Op& op) const {
+    if (buffers_.empty() || !op.data || !op.ranges.empty())
+        return nullptr;
+    auto found = buffers_.lower_bound(op.data + op.core.len);
+    return found != buffers_.end() && found->second.first <= op.data ? &found->second.second
+                                                                     : nullptr;
+}
+
+// Lock. Cancels submitted ops in the kernel; the others end here.
+void Dev::take_back(Call& call) {
+    // The kernel can cancel submitted ops only.
+    flush();
+    cancel_cookie(device_.get(), number_of(&call));
+    end_later(&call);
+}
+
+// Lock. Ends the ops in later_ of the call, null: of any.
+void Dev::end_later(const Call* call) {
+    do {
+        rmem_op* rest = std::exchange(later_, nullptr);
+        while (rest) {
+            Op& op = op_of(rest);
+            rest = rest->next;
+            if (!call || op.call == call)
+                end(op, op.call->given_up ? op.call->given_up : -ECANCELED);
+            else
+                begin_later(op);
+        }
+    } while (!call && later_);
+}
+
+// SQEs that the kernel refuses now are submitted when some ops have ended: receive() calls this,
+// too.
+void Dev::flush() {
+    if (has_ring_)
+        io_uring_submit(&ring_);
+}
+
+// Enters ops that this thread executes itself, under one lock, so that no other op comes between.
+void Dev::enter_all(std::span<Op> ops) {
+    Lock lock(lock_);
+    for (Op& op : ops) {
+        if (enter(op))
+            begin(op);
+    }
+}
+
+// Executes the op in this thread when its order permits, without the lock during request(). If the
+// op fails, so does the PUT that waits for it.
+template <typename Request>
+int Dev::carry_out(Op& op, Clock::time_point limit, Op* put, Request request) {
+    int error = -ETIMEDOUT;
+    if (wait_for([&] { return !op.blockers; }, limit))
+        error = request();
+    Lock lock(lock_);
+    if (error && put)
+        end(*put, error);
+    end(op, error);
+    flush();
+    return error;
+}
+
+// Executes ops one by one without a ring.
+int Dev::by_ioctl(Op& op, Clock::time_point limit) {
+    int error;
+    do {
+        rmem_io io = io_of(op);
+        io.timeout_us = us_until(limit);
+        error = ioctl(device_.get(), RMEM_IOC_IO, &io) ? -errno : 0;
+        take_found(op);
+    } while (!op.ranges.empty() && retry_next_range(op, error));
+    return error;
+}
+
+void Dev::start(std::span<Op> ops) {
+    if (has_ring_)
+        return Queued::start(ops);
+    // Don't touch a call that has ended.
+    Clock::time_point limit = ops.front().call->limit;
+    Op* put = ops.back().before ? &ops.back() : nullptr;
+    enter_all(ops);
+    while (!ops.empty()) {
+        Op& op = ops.front();
+        ops = ops.subspan(1);
+        if (ops.empty())
+            put = nullptr; // op is the PUT, or there is none
+        if (carry_out(op, limit, put, [&] { return by_ioctl(op, limit); }) && put) {
+            put = nullptr;
+            ops = ops.first(ops.size() - 1);
+        }
+    }
+}
+
+int Dev::alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t wanted,
+               rmem_op_range& range) {
+    Call call;
+    call.begin(1);
+    Op op;
+    op.core.type = RMEM_ALLOC;
+    op.call = &call;
+    enter_all({&op, 1});
+    return carry_out(op, never, nullptr, [&] {
+        rmem_io_alloc io{};
+        io.bytes = bytes;
+        io.addr = wanted;
+        io.perm = permission;
+        int error = ioctl(device_.get(), RMEM_IOC_ALLOC, &io) ? -errno : 0;
+        range = {io.addr, io.bytes};
+        return error;
+    });
+}
+
+int Dev::dealloc(const rmem_op_range& range) {
+    Call call;
+    call.begin(1);
+    Op op;
+    op.core.type = RMEM_FREE;
+    op.core.range = range;
+    op.call = &call;
+    enter_all({&op, 1});
+    return carry_out(op, never, nullptr, [&] {
+        rmem_io_range io{range.addr, range.bytes};
+        return ioctl(device_.get(), RMEM_IOC_FREE, &io) ? -errno : 0;
+    });
+}
+
+// ---- registered buffers ----
+
+int Dev::keep_buffer(unsigned number, std::span<std::uint8_t> memory) {
+    Lock lock(lock_);
+    if (!has_ring_)
+        return 0;
+    if (!has_buffers_) {
+        if (int error = io_uring_register_buffers_sparse(&ring_, REMOTE_BUFFERS_MAX))
+            return error;
+        has_buffers_ = true;
+    }
+    iovec vector{memory.data(), memory.size()};
+    __u64 tag = 0;
+    int updated = io_uring_register_buffers_update_tag(&ring_, number, &vector, &tag, 1);
+    if (updated < 0)
+        return updated;
+    buffers_[memory.data() + memory.size()] = {memory.data(), static_cast<std::uint16_t>(number)};
+    return 0;
+}
+
+void Dev::drop_buffer(unsigned number) {
+    Lock lock(lock_);
+    std::erase_if(buffers_, [&](const auto& buffer) { return buffer.second.second == number; });
+    iovec none{};
+    __u64 tag = 0;
+    flush(); // SQEs that name the buffer must be submitted before
+    if (has_buffers_)
+        io_uring_register_buffers_update_tag(&ring_, number, &none, &tag, 1);
+}
+
+void Dev::stats(remote_counters& counters) {
+    Lock lock(lock_);
+    tally_.add_to(counters);
+}
+
+// ---- waiting ----
+
+void Dev::receive(Lock& lock, Clock::time_point until) {
+    flush();
+    lock.unlock();
+    Clock::time_point began = Clock::now();
+    // Ops outside the ring may end, too, and flush() may be needed again: so wait for a slice only.
+    until = std::min(until, began + slice);
+    bool some = listen(until);
+    auto waited = static_cast<std::uint64_t>((Clock::now() - began).count());
+    lock.lock();
+    if (some)
+        spin_ns_ = std::min((7 * spin_ns_ + 2 * waited) / 8, spin_ns_max);
+    take_in();
+}
+
+// False: until has come.
+bool Dev::listen(Clock::time_point until) {
+    io_uring_cqe* cqe;
+    Clock::time_point spin_end = std::min(until, Clock::now() + std::chrono::nanoseconds(spin_ns_));
+    do {
+        if (!io_uring_peek_cqe(&ring_, &cqe))
+            return true;
+    } while (Clock::now() < spin_end);
+    if (until == never)
+        return !io_uring_wait_cqe(&ring_, &cqe);
+    auto ns = (until - Clock::now()).count();
+    if (ns <= 0)
+        return false;
+    __kernel_timespec left{ns / 1'000'000'000, ns % 1'000'000'000};
+    return !io_uring_wait_cqe_timeout(&ring_, &cqe, &left);
+}
+
+// Lock.
+void Dev::take_in() {
+    io_uring_cqe* cqe;
+    while (!io_uring_peek_cqe(&ring_, &cqe)) {
+        Op& op = *reinterpret_cast<Op*>(cqe->user_data);
+        int error = cqe->res;
+        io_uring_cqe_seen(&ring_, cqe);
+        under_way_--;
+        take_found(op);
+        end(op, error == -ECANCELED && op.call->given_up ? op.call->given_up : error);
+        if (rmem_op* next = later_; next && under_way_ < ring_entries && !closing_) {
+            later_ = next->next;
+            submit(op_of(next));
+        }
+    }
+    if (closing_)
+        end_later(nullptr);
+}
+
+} // namespace remora::lib

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: MIT
+#include "src/backend/embedded.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "src/backend/probes.hpp"
+#include "support/failure.hpp"
+#include "support/key.hpp"
+#include "support/random.hpp"
+
+namespace remora::lib {
+
+namespace {
+
+constexpr std::uint32_t space = 1;
+constexpr std::uint32_t regions_max = 1U << 16;
+
+// Calls per measured call: reading the clock twice takes longer than a read of 16 bytes.
+constexpr unsigned measured_of = 16;
+
+bool is_measured() {
+    static thread_local unsigned count;
+    return count++ % measured_of == 0;
+}
+
+std::uint64_t now_ns() {
+    return static_cast<std::uint64_t>(Clock::now().time_since_epoch().count());
+}
+
+rmem_node_config config_of(const Target& target) {
+    rmem_node_config config{};
+    config.boot = random_value<u64>() | 1;
+    for (u64& seed : config.seed)
+        seed = random_value<u64>();
+    config.pages = target.memory_bytes / target.page_bytes;
+    config.page_shift = static_cast<u32>(std::countr_zero(target.page_bytes));
+    // All pages are zero at first, and ready.
+    config.pool_pages = static_cast<u32>(std::bit_ceil(std::max<u64>(config.pages, 2)));
+    config.piece_bytes = RMEM_PIECE_BYTES_MAX;
+    config.spaces_max = 1;
+    config.sessions_max = 1;
+    config.regions_max = regions_max;
+    config.session_idle_ms = 1; // irrelevant: there is one session
+    return config;
+}
+
+} // namespace
+
+Embedded::Embedded(const Target& target) : host_(config_of(target), false) {
+    Key key = key_random();
+    if (host_.add_space(space, key.data(), 0) != RMEM_SPACE_OK)
+        throw Failure("the embedded node takes no space");
+    open();
+}
+
+void Embedded::open() {
+    rmem_head head{};
+    head.type = RMEM_OPEN;
+    head.space = space;
+    head.id = 1;
+    head.len = sizeof(rmem_open);
+    rmem_open open{};
+    rmem_node_call call;
+    host_.call(call, 0, head, peer_, &open);
+    if (call.answer.action != RMEM_ACT_REPLY || call.answer.reply.status != RMEM_OK)
+        throw Failure("the embedded node opens no session");
+    session_ = call.answer.reply.session;
+    const rmem_sessions& sessions = host_.core()->sessions;
+    space_index_ = sessions.slot[rmem_node_slot(host_.core(), session_)].place.memory;
+}
+
+std::uint64_t Embedded::page_bytes() const {
+    return std::uint64_t{1} << host_.config().page_shift;
+}
+
+// ---- data ----
+
+unsigned Embedded::lock_of(std::uint64_t page) {
+    return static_cast<unsigned>(page * 0x9e37'79b9'7f4a'7c15ULL >> (64 - lock_bits));
+}
+
+Embedded::Locks Embedded::locks_of(std::uint64_t address, std::uint64_t bytes) const {
+    std::uint64_t page = address >> host_.config().page_shift;
+    std::uint64_t last = (address + bytes - 1) >> host_.config().page_shift;
+    Locks locks = 0;
+    for (; page <= last && locks != ~Locks{0}; page++)
+        locks |= Locks{1} << lock_of(page);
+    return locks;
+}
+
+Embedded::Held::Held(Embedded& node, Locks locks)
+    : node_(node), locks_(locks), began_ns_(is_measured() ? now_ns() : 0) {
+    for (Locks left = locks; left; left &= left - 1)
+        node.lock_[static_cast<unsigned>(std::countr_zero(left))].lock();
+}
+
+Embedded::Held::~Held() {
+    for (Locks left = locks_; left; left &= left - 1)
+        node_.lock_[static_cast<unsigned>(std::countr_zero(left))].unlock();
+}
+
+void Embedded::Held::count(std::uint8_t type, std::uint64_t bytes, int error) {
+    Tally& tally = node_.lock_[static_cast<unsigned>(std::countr_zero(locks_))].tally;
+    tally.count(type, bytes, error);
+    if (!began_ns_)
+        return;
+    std::uint64_t now = now_ns();
+    tally.time(type, now - std::exchange(began_ns_, now));
+}
+
+// The caller holds the page's lock. Zeroes pages if none is ready: no call copies from pages that
+// dealloc() has taken from the table.
+int Embedded::find(std::uint8_t type, std::uint64_t address, std::uint32_t bytes,
+                   rmem_answer& answer) {
+    for (;;) {
+        switch (rmem_node_access(host_.core(), space_index_, type, address, bytes, &answer)) {
+        case RMEM_NODE_EXECUTED:
+            return 0;
+        case RMEM_NODE_BUSY:
+            refill();
+            continue;
+        case RMEM_NODE_FAULT:
+            return -EFAULT;
+        case RMEM_NODE_PERM:
+            return -EACCES;
+        default:
+            return -EINVAL;
+        }
+    }
+}
+
+// Locks of its pages.
+int Embedded::piece(std::uint8_t type, std::uint64_t address, std::uint8_t* data,
+                    std::uint32_t bytes) {
+    rmem_answer answer;
+    if (int error = find(type, address, bytes, answer))
+        return error;
+    if (type == RMEM_WRITE) {
+        host_.copy_in(answer, data);
+        return 0;
+    }
+    for (const rmem_extent& extent : std::span(answer.extent, answer.extents)) {
+        std::memcpy(data, host_.data(extent).data(), extent.bytes);
+        data += extent.bytes;
+    }
+    return 0;
+}
+
+// Executes the same part as an operation that travels in packets would. Locks of its pages.
+int Embedded::pieces(Held& held, std::uint8_t type, std::uint64_t address, std::uint8_t* data,
+                     std::uint64_t bytes) {
+    while (bytes) {
+        auto now = static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes, RMEM_PIECE_BYTES_MAX));
+        REMOTE_PROBE_START(this, type, address, now);
+        int error = piece(type, address, data, now);
+        held.count(type, now, error);
+        REMOTE_PROBE_END(this, type, address, now, error);
+        if (error)
+            return error;
+        address += now;
+        data += now;
+        bytes -= now;
+    }
+    return 0;
+}
+
+int Embedded::transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* data,
+                       std::uint64_t bytes, Clock::time_point) {
+    while (bytes) {
+        std::uint64_t now = std::min<std::uint64_t>(bytes, call_bytes_max);
+        {
+            Held held(*this, locks_of(address, now));
+            if (int error = pieces(held, type, address, data, now))
+                return error;
+        }
+        if (type == RMEM_WRITE)
+            refill();
+        address += now;
+        data += now;
+        bytes -= now;
+    }
+    return 0;
+}
+
+// Locks of its page.
+int Embedded::change(std::uint64_t address, std::uint32_t bytes, rmem_op_atomic& atomic) {
+    rmem_operands operands;
+    rmem_found found;
+    for (unsigned half : {0, 1}) {
+        base_store_le64(&operands.value[half], atomic.value[half]);
+        base_store_le64(&operands.compare[half], atomic.compare[half]);
+    }
+    rmem_answer answer;
+    if (int error = find(RMEM_WRITE, address, bytes, answer))
+        return error;
+    rmem_atomic_apply(host_.page(answer.extent[0].page) + answer.extent[0].offset, atomic.op, bytes,
+                      &operands, &found);
+    for (unsigned half : {0, 1})
+        atomic.found[half] = base_load_le64(&found.value[half]);
+    return 0;
+}
+
+int Embedded::atomic(Held& held, std::uint64_t address, std::uint32_t bytes,
+                     rmem_op_atomic& atomic) {
+    if (!rmem_atomic_is_known(atomic.op, bytes) || (bytes == 16 && !host_.core()->has_16))
+        return -EINVAL;
+    REMOTE_PROBE_START(this, RMEM_ATOMIC, address, bytes);
+    int error = change(address, bytes, atomic);
+    held.count(RMEM_ATOMIC, bytes, error);
+    REMOTE_PROBE_END(this, RMEM_ATOMIC, address, bytes, error);
+    return error;
+}
+
+int Embedded::atomic(std::uint64_t address, std::uint32_t bytes, rmem_op_atomic& atomic,
+                     Clock::time_point) {
+    int error;
+    {
+        Held held(*this, locks_of(address, bytes));
+        error = this->atomic(held, address, bytes, atomic);
+    }
+    refill();
+    return error;
+}
+
+// Locks of the pages of both.
+int Embedded::put_both(const Op& op) {
+    const rmem_op_put& put = op.core.put;
+    rmem_answer data, integer;
+    if (int error = find(RMEM_WRITE, put.addr, put.bytes, integer))
+        return error;
+    if (int error = find(RMEM_WRITE, op.core.addr, op.core.len, data))
+        return error;
+    host_.copy_in(data, op.data);
+    rmem_operands operands{};
+    rmem_found found;
+    base_store_le64(&operands.value[0], put.value);
+    rmem_atomic_apply(host_.page(integer.extent[0].page) + integer.extent[0].offset, put.op,
+                      put.bytes, &operands, &found);
+    return 0;
+}
+
+int Embedded::put(Held& held, const Op& op) {
+    REMOTE_PROBE_START(this, RMEM_PUT, op.core.addr, op.core.len);
+    int error = put_both(op);
+    held.count(RMEM_PUT, op.core.len, error);
+    REMOTE_PROBE_END(this, RMEM_PUT, op.core.addr, op.core.len, error);
+    return error;
+}
+
+// Locks of its pages.
+int Embedded::run(Held& held, Op& op) {
+    switch (op.core.type) {
+    case RMEM_ATOMIC:
+        return atomic(held, op.core.addr, op.core.len, op.core.atomic);
+    case RMEM_PUT:
+        return op.before && op.call->result ? -ECANCELED : put(held, op);
+    default:
+        return pieces(held, op.core.type, op.core.addr, op.data, op.core.len);
+    }
+}
+
+void Embedded::start(std::span<Op> ops) {
+    Locks locks = 0;
+    for (const Op& op : ops) {
+        locks |= locks_of(op.core.addr, op.core.len);
+        if (op.core.type == RMEM_PUT)
+            locks |= locks_of(op.core.put.addr, op.core.put.bytes);
+    }
+    {
+        Held held(*this, locks);
+        for (Op& op : ops)
+            op.call->end_op(run(held, op));
+    }
+    refill();
+}
+
+int Embedded::release(Clock::time_point) {
+    std::lock_guard one(release_lock_);
+    for (PageLock& lock : lock_)
+        std::lock_guard passed(lock);
+    return 0;
+}
+
+int Embedded::zero(std::uint64_t address, std::uint32_t bytes) {
+    static const std::array<std::uint8_t, RMEM_PIECE_BYTES_MAX> zeros{};
+    auto* from = const_cast<std::uint8_t*>(zeros.data());
+    Held held(*this, locks_of(address, bytes));
+    while (bytes) {
+        std::uint32_t now = std::min<std::uint32_t>(bytes, zeros.size());
+        if (int error = pieces(held, RMEM_WRITE, address, from, now))
+            return error;
+        address += now;
+        bytes -= now;
+    }
+    return 0;
+}
+
+// Zeroes freed pages if too few are ready.
+void Embedded::refill() {
+    if (!rmem_node_scrub_wanted(host_.core()))
+        return;
+    std::lock_guard one(refill_lock_);
+    while (rmem_node_scrub_wanted(host_.core()) && (host_.has_dirty() || host_.take_dirty()))
+        host_.clean();
+}
+
+void Embedded::stats(remote_counters& counters) {
+    for (PageLock& lock : lock_) {
+        std::lock_guard guard(lock);
+        lock.tally.add_to(counters);
+    }
+    std::lock_guard one(call_lock_);
+    calls_.add_to(counters);
+}
+
+// ---- what exists ----
+
+int Embedded::call(std::uint8_t type, const void* payload, std::uint32_t bytes, void* answer) {
+    std::uint64_t began_ns = now_ns();
+    std::lock_guard one(call_lock_);
+    REMOTE_PROBE_START(this, type, 0, 0);
+    rmem_head request{};
+    request.type = type;
+    request.space = space;
+    request.session = session_;
+    request.boot = host_.config().boot;
+    request.id = ++id_;
+    request.floor = request.id;
+    request.len = bytes;
+    rmem_node_call call;
+    host_.call(call, 0, request, peer_, payload);
+    bool replied = call.answer.action == RMEM_ACT_REPLY;
+    int error = replied ? status_error(call.answer.reply.status) : -EIO;
+    if (!error && answer)
+        std::memcpy(answer, &call.out, sizeof(rmem_range));
+    calls_.count(type, 0, error);
+    calls_.time(type, now_ns() - began_ns);
+    REMOTE_PROBE_END(this, type, 0, 0, error);
+    return error;
+}
+
+int Embedded::alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t wanted,
+                    rmem_op_range& range) {
+    rmem_alloc request{};
+    rmem_range found{};
+    base_store_le64(&request.bytes, bytes);
+    base_store_le64(&request.addr, wanted);
+    base_store_le32(&request.perm, permission);
+    int error = call(RMEM_ALLOC, &request, sizeof(request), &found);
+    range = {base_load_le64(&found.addr), base_load_le64(&found.bytes)};
+    return error;
+}
+
+int Embedded::dealloc(const rmem_op_range& range) {
+    rmem_range wire;
+    base_store_le64(&wire.addr, range.addr);
+    base_store_le64(&wire.bytes, range.bytes);
+    int error;
+    {
+        Held held(*this, locks_of(range.addr, range.bytes));
+        error = call(RMEM_FREE, &wire, sizeof(wire), nullptr);
+    }
+    refill();
+    return error;
+}
+
+} // namespace remora::lib

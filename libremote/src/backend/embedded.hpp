@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The memory node inside the process: the core by function calls, no messages, no threads.
+ *
+ *   a call: the locks of all its pages { of each piece: rmem_node_access(), copy }
+ *   rfree:  the locks of the region's pages { the call that takes them from the table }
+ *
+ * A page's lock, one of 64 that all pages share, serialises calls on the page. A call that needs
+ * several locks takes them in a fixed order. A call of at most 1 MiB is therefore atomic for all
+ * others, as in the backends where calls wait in order. A call has ended when it returns, so limits
+ * of time are ignored. A thread that has held every lock once has seen the end of all earlier
+ * calls. The thread that finds the pool of zeroed pages half empty zeroes freed pages: no call
+ * copies from them any more.
+ */
+#pragma once
+
+#include <array>
+#include <mutex>
+
+#include "node/host.hpp"
+#include "src/backend/backend.hpp"
+#include "src/backend/stats.hpp"
+#include "src/backend/target.hpp"
+
+namespace remora::lib {
+
+class Embedded final : public Backend {
+public:
+    // Throws Failure.
+    explicit Embedded(const Target& target);
+
+    int transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* data, std::uint64_t bytes,
+                 Clock::time_point) override;
+    void start(std::span<Op> ops) override;
+    std::uint32_t put_bytes() const override { return RMEM_PIECE_BYTES_MAX; }
+    std::uint32_t vector_bytes() const override { return 0; }
+    void cancel(Call&) override {} // the call has ended
+    bool wait(const Call&, Clock::time_point) override { return true; }
+    int release(Clock::time_point limit) override;
+    int fence(Clock::time_point limit) override { return release(limit); }
+    int zero(std::uint64_t address, std::uint32_t bytes) override;
+    int atomic(std::uint64_t address, std::uint32_t bytes, rmem_op_atomic& atomic,
+               Clock::time_point) override;
+    int alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t wanted,
+              rmem_op_range& range) override;
+    int dealloc(const rmem_op_range& range) override;
+    void stats(remote_counters& counters) override;
+    std::uint64_t page_bytes() const override;
+    bool disown() override { return true; }
+
+private:
+    static constexpr unsigned lock_bits = 6;
+    static constexpr std::uint64_t call_bytes_max = 1 << 20; // of a transfer, remote.h
+    struct alignas(64) PageLock : std::mutex {
+        Tally tally; // of the lock's holders
+    };
+    using Locks = std::uint64_t; // one bit for each lock
+    static_assert(sizeof(Locks) * 8 == 1U << lock_bits);
+
+    // Holds at least one lock.
+    class Held {
+    public:
+        Held(Embedded& node, Locks locks);
+        ~Held();
+        Held(const Held&) = delete;
+        Held& operator=(const Held&) = delete;
+        // Counts an operation that began when the previous one ended, or the wait for locks began.
+        void count(std::uint8_t type, std::uint64_t bytes, int error);
+
+    private:
+        Embedded& node_;
+        const Locks locks_;
+        std::uint64_t began_ns_; // 0: not measured
+    };
+
+    static unsigned lock_of(std::uint64_t page);
+    Locks locks_of(std::uint64_t address, std::uint64_t bytes) const;
+    int find(std::uint8_t type, std::uint64_t address, std::uint32_t bytes, rmem_answer& answer);
+    int piece(std::uint8_t type, std::uint64_t address, std::uint8_t* data, std::uint32_t bytes);
+    int pieces(Held& held, std::uint8_t type, std::uint64_t address, std::uint8_t* data,
+               std::uint64_t bytes);
+    int change(std::uint64_t address, std::uint32_t bytes, rmem_op_atomic& atomic);
+    int atomic(Held& held, std::uint64_t address, std::uint32_t bytes, rmem_op_atomic& atomic);
+    int put(Held& held, const Op& op);
+    int put_both(const Op& op);
+    int run(Held& held, Op& op);
+    int call(std::uint8_t type, const void* payload, std::uint32_t bytes, void* answer);
+    void open();
+    void refill();
+
+    node::Host host_;
+    rmem_peer peer_{};
+    std::uint32_t space_index_ = 0;
+    std::array<PageLock, 1U << lock_bits> lock_;
+    std::mutex release_lock_; // serialises release()
+    std::mutex refill_lock_;
+    std::mutex call_lock_; // one call at a time, since its id is the oldest of the session
+    Tally calls_;
+    std::uint64_t session_ = 0; // for calls
+    std::uint64_t id_ = 0;      // of the last one
+};
+
+} // namespace remora::lib

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: MIT
+#include "src/backend/queued.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "src/backend/cut.hpp"
+#include "src/backend/probes.hpp"
+
+namespace remora::lib {
+
+namespace {
+
+// Ops of one synchronous transfer in flight at once.
+constexpr unsigned transfer_ops = 4;
+// Period at which cancelled ops that still haven't ended are cancelled again.
+constexpr auto again_after = std::chrono::milliseconds(10);
+
+std::uint64_t now_ns() {
+    return static_cast<std::uint64_t>(Clock::now().time_since_epoch().count());
+}
+
+// Address for counters and probes; of many ranges the first.
+std::uint64_t address_of(const Op& op) {
+    return op.ranges.empty() ? op.from + op.before : op.ranges.front().address;
+}
+
+std::uint64_t bytes_of(const Op& op) {
+    return op.ranges.empty() ? op.end - op.from - op.before : op.core.len;
+}
+
+} // namespace
+
+// ---- ops ----
+
+bool Queued::enter(Op& op) {
+    op.signal_from = op.signal_end = 0;
+    if (!op.ranges.empty()) {
+        begin_ranges(op);
+        op.from = op.end = 0; // its ranges have places of their own
+    } else if (op.core.type == RMEM_FREE) {
+        op.from = op.core.range.addr;
+        op.end = op.from + op.core.range.bytes;
+    } else if (op.core.type != RMEM_ALLOC && op.core.type != RMEM_FENCE) {
+        op.from = op.core.addr - op.before;
+        op.end = op.core.addr + op.core.len;
+    }
+    if (op.core.type == RMEM_PUT) {
+        op.signal_from = op.core.put.addr;
+        op.signal_end = op.signal_from + op.core.put.bytes;
+    }
+    op.entered_ns = now_ns();
+    REMOTE_PROBE_START(this, op.core.type, address_of(op), bytes_of(op));
+    return order_.enter(op);
+}
+
+// Begins the ops that waited for this one. Returns hopeless, preceded by the PUTs that may begin
+// but whose earlier data failed.
+rmem_op* Queued::end_one(Op& op, int error, rmem_op* hopeless) {
+    rmem_op* free = order_.leave(op);
+    std::uint64_t bytes = bytes_of(op);
+    REMOTE_PROBE_END(this, op.core.type, address_of(op), bytes, error);
+    tally_.count(op.core.type, bytes, error);
+    tally_.time(op.core.type, now_ns() - op.entered_ns);
+    note(error);
+    if (op.call->left.load(std::memory_order_relaxed) == 1)
+        op.call->timed.remove();
+    op.call->end_op(error);
+    while (free) {
+        rmem_op* next = free->next;
+        if (op_of(free).before && op_of(free).call->result)
+            free->next = std::exchange(hopeless, free);
+        else
+            begin(op_of(free));
+        free = next;
+    }
+    return hopeless;
+}
+
+void Queued::end(Op& op, int error) {
+    if (!op.ranges.empty() && retry_next_range(op, error)) {
+        if (!op.call->given_up)
+            return begin(op);
+        error = op.call->given_up;
+    }
+    rmem_op* hopeless = end_one(op, error, nullptr);
+    while (hopeless) {
+        Op& put = op_of(hopeless);
+        hopeless = end_one(put, -ECANCELED, hopeless->next);
+    }
+    if (waiting_)
+        changed_.notify_all();
+}
+
+void Queued::start(std::span<Op> ops) {
+    Lock lock(lock_);
+    Call& call = *ops.front().call;
+    call.ops = ops;
+    if (call.limit != never)
+        add_timed(call);
+    for (Op& op : ops) {
+        if (enter(op))
+            begin(op);
+    }
+    flush();
+    expire();
+}
+
+// ---- giving up ----
+
+// Lock. Programs use few different limits, so the call's place is near the end of the list.
+void Queued::add_timed(Call& call) {
+    Link* before = timed_.prev;
+    while (before->op && before->op->call->limit > call.limit)
+        before = before->prev;
+    call.timed.op = &call.ops.front();
+    call.timed.add_before(*before->next);
+}
+
+// Lock.
+Clock::time_point Queued::first_limit() const {
+    return timed_.next->op ? timed_.next->op->call->limit : never;
+}
+
+// Lock. Handles answers that have arrived before it ends calls by their limit: those aren't late.
+void Queued::expire() {
+    if (first_limit() == never || receiving_)
+        return; // the receiving thread does this
+    Clock::time_point now = Clock::now();
+    if (first_limit() > now)
+        return;
+    take_in();
+    while (first_limit() <= now) {
+        Call& call = *timed_.next->op->call;
+        give_up(call, call.given_up ? call.given_up : -ETIMEDOUT);
+    }
+    flush();
+}
+
+// Lock. Ends the remaining ops of the call with error: at once if they haven't begun, else when
+// they have been taken back. Ops that waited for them in order begin after that.
+void Queued::give_up(Call& call, int error) {
+    call.given_up = error;
+    std::uint32_t begun = 0;
+    // A PUT is the call's last op, and would end by itself with the op before it.
+    for_each_left(call, [&](Op& op) {
+        if (op.blockers)
+            end(op, error);
+        else
+            begun++;
+    });
+    if (!begun)
+        return;
+    call.timed.remove();
+    call.limit = Clock::now() + again_after;
+    add_timed(call);
+    take_back(call); // may end the call
+}
+
+void Queued::cancel(Call& call) {
+    {
+        Lock lock(lock_);
+        if (call.ended())
+            return;
+        give_up(call, -ECANCELED);
+        flush();
+    }
+    wait(call, never);
+}
+
+// ---- synchronous calls ----
+
+int Queued::one(Op& op, Clock::time_point limit) {
+    Call call;
+    call.begin(1, limit);
+    op.call = &call;
+    start({&op, 1});
+    wait(call, never);
+    return call.result;
+}
+
+int Queued::transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* data,
+                     std::uint64_t bytes, Clock::time_point limit) {
+    while (bytes) {
+        Call call;
+        std::array<Op, transfer_ops> ops;
+        std::uint64_t now =
+            std::min<std::uint64_t>(bytes, std::uint64_t{transfer_ops} * op_bytes_max);
+        std::span<Op> now_ops = cut(ops, call, type, address, data, now);
+        call.begin(now_ops.size(), limit);
+        start(now_ops);
+        wait(call, never);
+        if (call.result)
+            return call.result;
+        address += now;
+        data += now;
+        bytes -= now;
+    }
+    return 0;
+}
+
+int Queued::atomic(std::uint64_t address, std::uint32_t bytes, rmem_op_atomic& atomic,
+                   Clock::time_point limit) {
+    Op op;
+    op.core.type = RMEM_ATOMIC;
+    op.core.addr = address;
+    op.core.len = bytes;
+    op.core.atomic = atomic;
+    int error = one(op, limit);
+    atomic = op.core.atomic;
+    return error;
+}
+
+int Queued::zero(std::uint64_t address, std::uint32_t bytes) {
+    Op op;
+    op.core.type = RMEM_ZERO;
+    op.core.addr = address;
+    op.core.len = bytes;
+    return one(op);
+}
+
+int Queued::fence(Clock::time_point limit) {
+    if (int error = release(limit))
+        return error;
+    Op op;
+    op.core.type = RMEM_FENCE;
+    return one(op, limit);
+}
+
+// ---- waiting ----
+
+bool Queued::wait(const Call& call, Clock::time_point until) {
+    if (call.ended() || until == at_once)
+        return call.ended();
+    return wait_for([&] { return call.ended(); }, until);
+}
+
+int Queued::release(Clock::time_point limit) {
+    std::uint64_t last;
+    {
+        Lock lock(lock_);
+        last = order_.last();
+    }
+    bool done = wait_for([&] { return order_.first_left() > last; }, limit);
+    return done ? 0 : -ETIMEDOUT;
+}
+
+} // namespace remora::lib

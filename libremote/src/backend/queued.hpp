@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Common part of the backends whose operations stay in flight for a while: order, waiters, time
+ * limits, and synchronous calls.
+ *
+ *   start:  lock { order: may it begin? -> begin() ... flush() }
+ *   wait:   one waiter calls receive() for all; receive() reports ended ops by end()
+ *   cancel, limit:
+ *           lock { ops that haven't begun end; take_back() of the rest, which then end soon }
+ *
+ * The library has no thread of its own.
+ */
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+
+#include "src/backend/backend.hpp"
+#include "src/backend/order.hpp"
+#include "src/backend/stats.hpp"
+
+namespace remora::lib {
+
+class Queued : public Backend {
+public:
+    int transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* data, std::uint64_t bytes,
+                 Clock::time_point limit) override;
+    void start(std::span<Op> ops) override;
+    void cancel(Call& call) override;
+    bool wait(const Call& call, Clock::time_point until) override;
+    int release(Clock::time_point limit) override;
+    int fence(Clock::time_point limit) override;
+    int zero(std::uint64_t address, std::uint32_t bytes) override;
+    int atomic(std::uint64_t address, std::uint32_t bytes, rmem_op_atomic& atomic,
+               Clock::time_point limit) override;
+    bool is_lost() const override { return lost_; }
+
+protected:
+    using Lock = std::unique_lock<std::mutex>;
+
+    // The caller holds the lock for all of these. Begins an op whose order permits it, or sends the
+    // next message of an op of many ranges; flush() follows.
+    virtual void begin(Op& op) = 0;
+    virtual void flush() = 0;
+    // Is there anything that receive() would learn of?
+    virtual bool expects() const = 0;
+    // Waits until an op has ended, or until; releases the lock meanwhile. flush() follows.
+    virtual void receive(Lock& lock, Clock::time_point until) = 0;
+    // The same without waiting. The caller made sure that no thread is in receive().
+    virtual void take_in() = 0;
+    // Makes the call's remaining ops, which have all begun, end soon by end() with its given_up.
+    // Called again now and then until they have ended.
+    virtual void take_back(Call& call) = 0;
+    // An op that had begun has ended with error. The caller must not touch a call that has ended.
+    // Ops that waited for this one begin; the caller calls flush() afterwards.
+    void end(Op& op, int error);
+    // Notes the result of a request that isn't an op.
+    void note(int error) {
+        if (error == -ESTALE)
+            lost_ = true;
+    }
+
+    // Lock. True: the op may begin.
+    bool enter(Op& op);
+    // Lock. Calls fn() for the call's remaining ops, from the last one on. After fn() of the last
+    // remaining op the call and its ops may be gone.
+    template <typename Fn>
+    static void for_each_left(const Call& call, Fn fn);
+    // Lock. A thread is in receive(), so no other may call take_in().
+    bool somebody_receives() const { return receiving_; }
+    int one(Op& op, Clock::time_point limit = never);
+    // Waits until done(), which is called under the lock. False: until's time has come.
+    template <typename Done>
+    bool wait_for(Done done, Clock::time_point until);
+
+    std::mutex lock_; // all below
+    Order order_;
+    Tally tally_;
+
+private:
+    rmem_op* end_one(Op& op, int error, rmem_op* hopeless);
+    void add_timed(Call& call);
+    Clock::time_point first_limit() const;
+    void expire();
+    void give_up(Call& call, int error);
+
+    std::atomic<bool> lost_ = false;
+    Link timed_;             // calls with a limit, in its order
+    bool receiving_ = false; // a thread is in receive(), for all
+    unsigned waiting_ = 0;
+    std::condition_variable changed_;
+};
+
+template <typename Fn>
+void Queued::for_each_left(const Call& call, Fn fn) {
+    std::span<Op> ops = call.ops;
+    // Some ops have ended. Ops that their starting thread executes itself aren't in the order.
+    for (std::uint32_t left = call.left.load(std::memory_order_relaxed); left && !ops.empty();
+         ops = ops.first(ops.size() - 1)) {
+        if (!Order::has(ops.back()))
+            continue;
+        left--;
+        fn(ops.back());
+    }
+}
+
+template <typename Done>
+bool Queued::wait_for(Done done, Clock::time_point until) {
+    Lock lock(lock_);
+    bool is_done;
+    // Even without time left, handle answers that have arrived.
+    for (bool looked = false; !(is_done = done()) && (!looked || Clock::now() < until);
+         looked = true) {
+        // The receiving thread also watches the limits.
+        Clock::time_point next = receiving_ ? until : std::min(until, first_limit());
+        if (!receiving_ && expects()) {
+            receiving_ = true;
+            receive(lock, next);
+            receiving_ = false;
+            flush();
+        } else {
+            waiting_++;
+            if (next == never)
+                changed_.wait(lock);
+            else
+                changed_.wait_until(lock, next);
+            waiting_--;
+        }
+        expire();
+    }
+    // Another thread may have to receive from now on.
+    if (waiting_ && !receiving_)
+        changed_.notify_one();
+    return is_done;
+}
+
+} // namespace remora::lib

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+#include "src/mmap/mapped_ranges.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <new>
+#include <shared_mutex>
+
+#include <pthread.h>
+
+namespace remora::lib {
+
+namespace {
+
+struct Ranges {
+    std::atomic<std::size_t> count{0}; // lets programs without mappings skip the lock
+    std::shared_mutex lock;
+    std::map<std::uintptr_t, std::uintptr_t> ends; // by begin
+};
+
+// Never destroyed: other threads may ask until the process has ended.
+Ranges& ranges() {
+    static Ranges& all = *new Ranges;
+    return all;
+}
+
+// A child of fork() has none of its parent's mappings, and must not find the lock taken.
+void watch_fork() {
+    static const int failed =
+        pthread_atfork([] { ranges().lock.lock(); }, [] { ranges().lock.unlock(); },
+                       [] {
+                           ranges().ends.clear();
+                           ranges().count = 0;
+                           ranges().lock.unlock();
+                       });
+    if (failed)
+        throw std::bad_alloc();
+}
+
+std::uintptr_t number(const void* memory) {
+    return reinterpret_cast<std::uintptr_t>(memory);
+}
+
+} // namespace
+
+MappedRange::MappedRange(const void* memory, std::size_t bytes) : memory_(memory) {
+    watch_fork();
+    std::lock_guard lock(ranges().lock);
+    ranges().ends[number(memory)] = number(memory) + bytes;
+    ranges().count = ranges().ends.size();
+}
+
+MappedRange::~MappedRange() {
+    std::lock_guard lock(ranges().lock);
+    ranges().ends.erase(number(memory_));
+    ranges().count = ranges().ends.size();
+}
+
+bool is_mapped(const void* memory, std::size_t bytes) {
+    if (!ranges().count.load(std::memory_order_relaxed))
+        return false;
+    std::shared_lock lock(ranges().lock);
+    std::uintptr_t end = number(memory) + bytes;
+    // The last range that begins below the buffer's end.
+    auto next = end < bytes ? ranges().ends.end() : ranges().ends.lower_bound(end);
+    return next != ranges().ends.begin() && std::prev(next)->second > number(memory);
+}
+
+} // namespace remora::lib

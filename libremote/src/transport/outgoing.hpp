@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Sends the messages of the client's core: messages go into datagrams, datagrams into trains
+ * (support/train.hpp). Every added message is sent by flush() at the latest, out of the program's
+ * buffers. Data of many ranges is copied.
+ *
+ *   [heads][data .. data] [heads][data .. data] [heads][data]     one sendmsg()
+ *    a datagram            of the same size      or smaller: the last
+ */
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include <sys/uio.h>
+
+#include "src/op.hpp"
+#include "support/train.hpp"
+
+extern "C" {
+#include "core/rmem/datagram.h"
+}
+
+namespace remora::lib {
+
+// The destination of a handle's messages.
+struct Endpoint {
+    int fd;
+    rmem_client& client;
+    bool trains_may_go = true;
+};
+
+class Outgoing {
+public:
+    // Messages added until flush() go to endpoint.
+    void begin(Endpoint& endpoint, std::uint64_t now_ns) {
+        endpoint_ = &endpoint;
+        now_ns_ = now_ns;
+    }
+    // tx's data must stay until flush().
+    void add(const rmem_client_tx& tx);
+    void flush();
+
+private:
+    struct Datagram {
+        std::size_t message, iovec; // its first
+        std::size_t messages_end, iovecs_end;
+        std::size_t bytes;
+    };
+    // Limits of a train. The arrays have room for one more datagram behind them.
+    static constexpr std::size_t messages_max = 128;
+    static constexpr std::size_t gathered_bytes_max = train_bytes_max;
+
+    bool has_room() const {
+        return messages_ <= messages_max && gathered_bytes_ <= gathered_bytes_max &&
+               datagrams_ < train_datagrams_max;
+    }
+    void begin_datagram() {
+        datagram_[datagrams_] = {messages_, iovecs_, 0, 0, 0};
+        iovecs_++; // for its heads
+    }
+    void close();
+    void add_piece(void* data, std::size_t bytes) {
+        vector_[iovecs_++] = {data, bytes};
+        datagram_[datagrams_].bytes += bytes;
+    }
+    void send();
+    bool went(std::span<const Datagram> train);
+    std::uint8_t* data_of(const rmem_client_tx& tx);
+    void seal(std::uint8_t* header, rmem_head& head, std::span<const iovec> payload,
+              std::uint32_t bytes);
+    bool joins(const rmem_head& head) {
+        return rmem_bundle_joins(&bundle_, endpoint_->client.config.datagram_bytes, &head);
+    }
+
+    Endpoint* endpoint_ = nullptr;
+    std::uint64_t now_ns_ = 0;
+    rmem_bundle bundle_{}; // of the incomplete datagram
+    unsigned datagrams_ = 0, sent_ = 0;
+    GsoBatch gso_batch_; // of the complete datagrams that haven't been sent
+    std::size_t messages_ = 0;
+    std::size_t iovecs_ = 0;
+    std::size_t gathered_bytes_ = 0; // of WRITEVs
+    std::array<Datagram, train_datagrams_max> datagram_;
+    std::array<rmem_client_tx, messages_max + RMEM_BUNDLE_MAX> tx_;
+    std::array<iovec, train_datagrams_max + 2 * (messages_max + RMEM_BUNDLE_MAX)> vector_;
+    std::array<std::uint8_t, (messages_max + RMEM_BUNDLE_MAX) * RMEM_HDR_BYTES> heads_;
+    std::array<std::uint8_t, gathered_bytes_max + RMEM_PIECE_BYTES_MAX> gathered_;
+};
+
+} // namespace remora::lib

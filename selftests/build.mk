@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: GPL-2.0
+#
+# The native tests: unit, tsan, models, conformance, fuzz targets, and the library's suite.
+
+UNIT_LINK := -lgtest_main -lgtest -lpthread
+
+out/asan/libtools.a: $(call objects,asan,$(TESTABLE_SRC))
+	$(call say,AR,$@)
+	$(Q)mkdir -p $(@D) && rm -f $@ && $(AR) qcsD $@ $^
+
+out/bin/unit: $(call objects,asan,$(UNIT_SRC)) out/asan/libtools.a out/asan/libremora_core.a
+	$(call say,LINK,$@)
+	$(call link,asan,$(UNIT_LINK) -lmnl -lfmt)
+
+out/bin/tsan: $(call objects,tsan,$(TSAN_UNIT_SRC)) out/tsan/libremora_core.a
+	$(call say,LINK,$@)
+	$(call link,tsan,$(UNIT_LINK))
+
+out/bin/node-conformance: $(call objects,opt,$(CONFORMANCE_SRC) $(COMMON_SRC) \
+		$(filter-out %/main.cpp,$(NODE_SRC))) out/lib/libremora_core.a
+	$(call say,LINK,$@)
+	$(call link,opt,-lgtest -lmnl -lfmt -lpthread)
+
+out/bin/model/%: out/opt/selftests/model/%.o out/lib/libremora_core.a
+	$(call say,LINK,$@)
+	$(call link,opt,)
+
+out/bin/fuzz/%: out/fuzz/selftests/fuzz/%.o out/fuzz/libremora_core.a
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D) && $(fuzz_CXX) $(fuzz_FLAGS) -fsanitize=fuzzer $^ -o $@
+
+out/bin/lib: $(call objects,asan,$(LIBTEST_SRC) $(LIB_SRC) $(filter-out %/main.cpp,$(NODE_SRC))) \
+		$(call objects,asan,tools/common/node_report.cpp) out/asan/libremora_core.a
+	$(call say,LINK,$@)
+	$(call link,asan,-lgtest $(LIB_LIBS))
+
+out/bin/lib-tsan: $(call objects,tsan,$(LIBTEST_SRC) $(LIB_SRC) $(filter-out %/main.cpp,$(NODE_SRC))) \
+		$(call objects,tsan,tools/common/node_report.cpp) out/tsan/libremora_core.a
+	$(call say,LINK,$@)
+	$(call link,tsan,-lgtest $(LIB_LIBS))
+
+# The same without a sanitizer, for the lab's machines.
+out/bin/lib-lab: $(call objects,opt,$(LIBTEST_SRC) $(LIB_SRC) $(filter-out %/main.cpp,$(NODE_SRC))) \
+		$(call objects,opt,tools/common/node_report.cpp) out/opt/libremora_core.a
+	$(call say,LINK,$@)
+	$(call link,opt,-lgtest $(LIB_LIBS))
+
+LIBTEST_BIN := $(if $(LIBTEST_SRC),out/bin/lib out/bin/lib-tsan)
+USER_BIN := $(if $(REMORA_SRC),out/bin/remora) $(if $(NODE_SRC),out/bin/remora-node) $(if $(SIM_SRC),out/bin/remora-sim)
+UNIT_BIN := $(if $(UNIT_SRC),out/bin/unit)
+TSAN_BIN := $(if $(TSAN_UNIT_SRC),out/bin/tsan)
+MODEL_BIN := $(MODEL_SRC:selftests/model/%.cpp=out/bin/model/%)
+CONFORMANCE_BIN := $(if $(CONFORMANCE_SRC),out/bin/node-conformance)
+FUZZ_BIN := $(FUZZ_SRC:selftests/fuzz/%.cpp=out/bin/fuzz/%)
+
+unit: $(UNIT_BIN)
+tsan: $(TSAN_BIN)
+model: $(MODEL_BIN)
+conformance: $(CONFORMANCE_BIN)
+fuzz-build: $(FUZZ_BIN)
+libtest: $(LIBTEST_BIN)
+selftests: unit tsan model conformance fuzz-build libtest ## build the native tests without running them
+
+fuzz: fuzz-build ## every fuzz target for FUZZ_SECONDS=600 each, new inputs in out/fuzz/corpus
+	$(Q)for target in $(notdir $(FUZZ_BIN)); do \
+		tools/check/fuzz $$target -max_total_time=$(FUZZ_SECONDS); \
+	done

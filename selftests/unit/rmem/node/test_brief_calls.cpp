@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: GPL-2.0
+// OPEN, CLOSE and FENCE between the steps of another call (core/rmem/node/call.h).
+#include <gtest/gtest.h>
+
+#include "node_test.hpp"
+
+namespace {
+
+using rig::Client;
+using rig::filled;
+using rig::page;
+
+// Space 1 with client and its region of 8 pages, of which each step does one; space 2 with other.
+class BriefCall : public rig::NodeTest {
+protected:
+    BriefCall() {
+        node.core.config.step_pages = 1;
+        EXPECT_TRUE(node.add_space(2));
+        other.space = 2;
+        EXPECT_EQ(node.open(other, 7).reply.status, RMEM_OK);
+    }
+
+    rmem_head free_head() { return client.head(RMEM_FREE, 0, sizeof(rmem_range)); }
+
+    // The FREE of client's region, begun and divisible.
+    rmem_node_call begin_free(const rmem_head& h) {
+        const rmem_range range = wire::range_of(addr, 8 * page);
+        rmem_node_call call = node.begin(client, h, &range);
+        while (!call.divisible)
+            EXPECT_TRUE(node.step(call));
+        return call;
+    }
+
+    // The ALLOC of 8 more pages, begun and divisible.
+    rmem_node_call begin_alloc(const rmem_head& h) {
+        const rmem_alloc wanted = wire::alloc_of(8 * page, 0, RMEM_PERM_READ | RMEM_PERM_WRITE);
+        rmem_node_call call = node.begin(client, h, &wanted);
+        while (!call.divisible)
+            EXPECT_TRUE(node.step(call));
+        return call;
+    }
+
+    bool enter(const rmem_node_call& under_way, rmem_node_call& call, const Client& who,
+               const rmem_head& h, const void* payload = nullptr) {
+        return rmem_node_call_enter(&node.core, &under_way, &call, node.now_ns, &h, &who.peer,
+                                    payload);
+    }
+
+    // client's OPEN with that nonce, run between the steps of the other call.
+    rmem_node_call open_between(const rmem_node_call& under_way, uint64_t nonce,
+                                uint64_t session = 0) {
+        rmem_head h = client.open_head(nonce);
+        h.session = session;
+        client.open.integrity = client.integrity;
+        rmem_node_call call;
+        EXPECT_TRUE(enter(under_way, call, client, h, &client.open));
+        node.run(call);
+        return call;
+    }
+
+    Client other{2};
+};
+
+TEST_F(BriefCall, AnotherTenantOpensWhileARegionIsFreed) {
+    rmem_node_call freed = begin_free(free_head());
+    Client third(3);
+    third.space = 2;
+    third.open.integrity = third.integrity;
+    rmem_node_call open;
+    ASSERT_TRUE(enter(freed, open, third, third.open_head(1), &third.open));
+    EXPECT_EQ(node.run(open).reply.status, RMEM_OK);
+    EXPECT_EQ(node.run(freed).reply.status, RMEM_OK);
+    EXPECT_EQ(node.usage().pages_promised, 0u);
+}
+
+TEST_F(BriefCall, NoneEntersBeforeTheFirstStepOrAfterTheLast) {
+    const rmem_range range = wire::range_of(addr, 8 * page);
+    rmem_node_call freed = node.begin(client, free_head(), &range);
+    rmem_node_call fence;
+    rmem_head h = other.head(RMEM_FENCE, 0, 0);
+    EXPECT_FALSE(enter(freed, fence, other, h));
+    node.run(freed);
+    EXPECT_FALSE(enter(freed, fence, other, h));
+}
+
+TEST_F(BriefCall, FenceWaitsForWorkOnItsOwnMemory) {
+    ASSERT_TRUE(node.add_view(3, 1));
+    Client reader(4);
+    reader.space = 3;
+    ASSERT_EQ(node.open(reader, 1).reply.status, RMEM_OK);
+    rmem_node_call freed = begin_free(free_head());
+    rmem_node_call fence;
+    EXPECT_FALSE(enter(freed, fence, client, client.head(RMEM_FENCE, 0, 0)));
+    EXPECT_FALSE(enter(freed, fence, reader, reader.head(RMEM_FENCE, 0, 0)));
+    ASSERT_TRUE(enter(freed, fence, other, other.head(RMEM_FENCE, 0, 0)));
+    EXPECT_EQ(node.run(fence).reply.status, RMEM_OK);
+}
+
+TEST_F(BriefCall, RenewalInTheMiddleOfAnAllocKeepsItsResult) {
+    rmem_head h = client.head(RMEM_ALLOC, 0, sizeof(rmem_alloc));
+    client.floor = client.next_id; // acknowledges the first ALLOC
+    rmem_node_call made = begin_alloc(h);
+    rmem_node_call renewal = open_between(made, 101, client.session);
+    ASSERT_EQ(renewal.answer.reply.status, RMEM_OK);
+    ASSERT_TRUE(renewal.out.opened.renewed);
+    EXPECT_EQ(node.run(made).reason, RMEM_NODE_EXECUTED);
+    // The client doesn't take the answer, which names the old session, and asks again.
+    h.session = renewal.answer.reply.session;
+    rmem_answer again = node.alloc(client, h, 8 * page);
+    EXPECT_EQ(again.reason, RMEM_NODE_REPEATED);
+    EXPECT_EQ(node.range.addr, made.out.range.addr);
+    EXPECT_EQ(node.usage().pages_promised, 16u);
+}
+
+TEST_F(BriefCall, RenewalInTheMiddleOfAFreeKeepsItsMark) {
+    rmem_head h = free_head();
+    rmem_node_call freed = begin_free(h);
+    rmem_node_call renewal = open_between(freed, 101, client.session);
+    ASSERT_TRUE(renewal.out.opened.renewed);
+    EXPECT_EQ(node.run(freed).reason, RMEM_NODE_EXECUTED);
+    h.session = renewal.answer.reply.session;
+    const rmem_range range = wire::range_of(addr, 8 * page);
+    rmem_node_call again = node.begin(client, h, &range);
+    EXPECT_EQ(node.run(again).reason, RMEM_NODE_REPEATED);
+}
+
+TEST_F(BriefCall, SessionThatEndsDuringAnAllocGetsNoRegion) {
+    client.floor = client.next_id; // acknowledges the first ALLOC
+    rmem_node_call made = begin_alloc(client.head(RMEM_ALLOC, 0, sizeof(rmem_alloc)));
+    rmem_node_call closed;
+    ASSERT_TRUE(enter(made, closed, client, client.head(RMEM_CLOSE, 0, 0)));
+    EXPECT_EQ(node.run(closed).reply.status, RMEM_OK);
+    node.run(made);
+    EXPECT_EQ(node.usage().pages_promised, 8u);
+    EXPECT_EQ(node.usage().allocs_undone, 1u);
+}
+
+TEST_F(BriefCall, SessionThatEndsDuringAFreeHasItsRegionFreed) {
+    rmem_node_call freed = begin_free(free_head());
+    rmem_sessions_close(&node.core.sessions, rmem_node_slot(&node.core, client.session));
+    EXPECT_EQ(node.run(freed).reason, RMEM_NODE_NO_SESSION);
+    EXPECT_EQ(node.usage().pages_promised, 0u);
+}
+
+TEST_F(BriefCall, SessionThatEndsDuringAZeroHasNoMoreCleared) {
+    node.write(client, addr, filled(64, 0x11));
+    rmem_node_call zeroed = node.begin(client, client.head(RMEM_ZERO, addr + 1, page));
+    while (!zeroed.divisible)
+        ASSERT_TRUE(node.step(zeroed));
+    rmem_sessions_close(&node.core.sessions, rmem_node_slot(&node.core, client.session));
+    auto memory = node.memory;
+    EXPECT_EQ(node.run(zeroed).reason, RMEM_NODE_NO_SESSION);
+    EXPECT_TRUE(memory == node.memory);
+}
+
+// The slot may be somebody else's by then.
+TEST_F(BriefCall, CallDoesNotTakeTheNextSessionOfItsSlotForItsOwn) {
+    rmem_head h = free_head();
+    uint32_t slot = rmem_node_slot(&node.core, client.session);
+    rmem_node_call freed = begin_free(h);
+    rmem_sessions_close(&node.core.sessions, slot);
+    Client next(9);
+    next.space = 2;
+    ASSERT_EQ(node.open(next, 1).reply.status, RMEM_OK);
+    ASSERT_EQ(rmem_node_slot(&node.core, next.session), slot);
+    EXPECT_EQ(node.run(freed).reason, RMEM_NODE_NO_SESSION);
+    rmem_session* session = rmem_sessions_find(&node.core.sessions, next.session);
+    EXPECT_EQ(rmem_session_check(session, h.id, 1), RMEM_SESSION_FRESH);
+}
+
+// Its region would have to be given back, and another call works on regions: nothing changes.
+TEST_F(BriefCall, OneThatWouldEndASessionWithRegionsIsPutOff) {
+    Client second(5);
+    second.space = 2;
+    ASSERT_EQ(node.open(second, 1).reply.status, RMEM_OK);
+    ASSERT_NE(node.alloc(second, page), 0u); // not acknowledged
+    rmem_node_call freed = begin_free(free_head());
+    second.open.integrity = second.integrity;
+    rmem_head h = second.open_head(2); // a program that began anew
+    rmem_node_call open;
+    ASSERT_TRUE(enter(freed, open, second, h, &second.open));
+    auto before = node.snapshot();
+    node.run(open);
+    EXPECT_TRUE(open.put_off);
+    EXPECT_EQ(open.answer.action, RMEM_ACT_DROP);
+    EXPECT_TRUE(before == node.snapshot());
+    node.run(freed);
+    EXPECT_EQ(node.open_with(second, h).reason, RMEM_NODE_EXECUTED);
+    EXPECT_EQ(node.usage().allocs_undone, 1u);
+    EXPECT_EQ(node.usage().pages_promised, 0u);
+}
+
+// No session of the new boot may see memory of the old one.
+TEST_F(BriefCall, NoneEntersWhileARebootForgets) {
+    rmem_node_reboot(&node.core, 0);
+    rmem_node_reboot(&node.core, 4711);
+    rmem_node_call forget;
+    rmem_node_call_forget(&forget);
+    int steps = 0;
+    do {
+        EXPECT_FALSE(forget.divisible);
+        steps++;
+    } while (node.step(forget));
+    EXPECT_GT(steps, 8);
+}
+
+} // namespace

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: GPL-2.0
+#
+# Benches: what they are made of, and the targets that run them.
+
+BENCH_RMB = tools/bench/rmb
+BENCH_LIB = tools/bench/lib/run
+# Where tools/bench/lib/peers unpacked what bench-lib alone is built with; bench-lib says it.
+PEERS =
+PEERS_LIB = $(PEERS)/usr/lib/x86_64-linux-gnu
+PEERS_LDFLAGS = $(if $(PEERS),-L$(PEERS_LIB) -Wl$(comma)-rpath-link$(comma)$(PEERS_LIB))
+BENCH_CORE = out/bin/bench-core --benchmark_repetitions=5 --benchmark_display_aggregates_only=true \
+	--benchmark_enable_random_interleaving=true
+
+out/bin/bench-core: $(call objects,opt,$(BENCH_CORE_SRC)) out/lib/libremora_core.a
+	$(call say,LINK,$@)
+	$(call link,opt,-lbenchmark -lpthread)
+
+$(call objects,opt,$(BENCH_LIB_SRC)): override CXXFLAGS += $(if $(PEERS),-isystem $(PEERS)/usr/include)
+
+# Of the library what programs get, the shared one; besides, how it reads texts, and the core's allocator.
+out/bin/bench-lib: $(call objects,opt,$(BENCH_LIB_SRC) $(SUPPORT_SRC) libremote/src/backend/order.cpp) out/lib/libremora_core.a \
+		out/lib/libremote.so
+	$(call say,LINK,$@)
+	$(call link,opt,-Lout/lib -Wl$(comma)-rpath$(comma)$(CURDIR)/out/lib -lremote $(PEERS_LDFLAGS) \
+		-lmemcached -lhiredis -lfmt -lpthread)
+
+bench-rmb: ## /dev/rmbN against other network block devices, side by side (ARGS="--rounds 3")
+	$(Q)tools/lab/deps
+	+$(Q)$(MAKE) --no-print-directory all
+	$(Q)$(BENCH_RMB) $(ARGS)
+
+bench-core: out/bin/bench-core ## CPU nanoseconds of the protocol core (ARGS="--benchmark_filter=wire")
+	$(Q)mkdir -p out/bench
+	$(Q)$(BENCH_CORE) --benchmark_out=out/bench/core.json $(ARGS)
+
+bench-lib: ## libremote beside memcached, redis and bare UDP, without emulation (ARGS="--quick" to try)
+	$(Q)tools/lab/deps
+	+$(Q)peers=$$(tools/bench/lib/peers) && \
+		$(MAKE) --no-print-directory user out/bin/bench-lib PEERS=$$peers && \
+		$(BENCH_LIB) --peers $$peers $(ARGS)
+
+bench-dev: ## libremote by /dev/rmemN beside libremote by UDP, in the lab (ARGS="--rounds 3")
+	$(Q)tools/lab/deps
+	+$(Q)peers=$$(tools/bench/lib/peers) && \
+		$(MAKE) --no-print-directory all out/bin/bench-lib PEERS=$$peers && \
+		tools/bench/dev --peers $$peers $(ARGS)
