@@ -71,6 +71,11 @@ protected:
         EXPECT_EQ(ralloc(r, bytes, permission, &a), 0);
         return a;
     }
+    std::uint64_t reads_done() {
+        remote_counters counters{};
+        EXPECT_EQ(remote_stats(r, &counters), 0);
+        return counters.kind[REMOTE_KIND_READ].done;
+    }
     void stop() {
         if (port)
             node.reset();
@@ -366,9 +371,12 @@ TEST_F(Lost, WaitersEndWithTheRestart) {
     raddr_t a = alloc(page), again = 0;
     raddr_t lock = a, integer = a + 64;
     ASSERT_EQ(rlock(r, lock), 0);
-    std::thread locker([&] { EXPECT_EQ(rlock(r, lock), -ESTALE); });
+    std::uint64_t before = reads_done();
     std::thread waiter(
         [&] { EXPECT_EQ(rwait(r, integer, 8, REMOTE_EQ, 1, UINT64_MAX, nullptr), -ESTALE); });
+    while (reads_done() == before) // until the waiter has seen the integer
+        std::this_thread::yield();
+    std::thread locker([&] { EXPECT_EQ(rlock(r, lock), -ESTALE); });
     // Until the locker has drawn its ticket.
     EXPECT_EQ(rwait(r, lock + 8, 4, REMOTE_EQ, 2, UINT64_MAX, nullptr), 0);
     restart();
