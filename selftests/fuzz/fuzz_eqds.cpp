@@ -254,10 +254,17 @@ private:
             packet = new eqds_packet{};
             arrived.insert(packet);
         }
+        const uint32_t expected = receiver.expected, in_epoch = receiver.epoch;
+        // A sender that lies about what was acknowledged skips as many numbers as it likes, so
+        // what is delivered next is told by the number that the receiver expects.
+        numbers.assign(1, eqds_add(expected, -1u, profile->seq_bits));
         eqds_receiver_receive(&receiver, now, &head, wire_bytes, packet, &out);
         receiver_did(out);
-        if (has_receiver)
-            require(receiver.held <= config.window_packets);
+        if (!has_receiver)
+            return;
+        require(receiver.held <= config.window_packets);
+        require(receiver.epoch != in_epoch || out.verdict == EQDS_RESTARTED ||
+                eqds_ahead(receiver.expected, expected, profile->seq_bits) >= 0);
     }
 
     void pull() {

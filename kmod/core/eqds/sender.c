@@ -61,6 +61,13 @@ static void sender_raise_target(struct eqds_sender *s)
 		s->target = target;
 }
 
+/* A debt stays (overdraw): it was asked for, and pulls that are due will pay it. */
+static void sender_drop_credit(struct eqds_sender *s)
+{
+	if (s->credit_bytes > 0)
+		s->credit_bytes = 0;
+}
+
 /* Credit to start with after nothing was queued or in flight, or in a new epoch. */
 static void sender_start(struct eqds_sender *s, u64 now_ns, bool burst)
 {
@@ -68,7 +75,7 @@ static void sender_start(struct eqds_sender *s, u64 now_ns, bool burst)
 	s64 asked = (s64)sender_pull_ahead(s, s->target, s->pull) * c->mtu_bytes;
 
 	s->resting = false;
-	s->credit_bytes = 0;
+	sender_drop_credit(s);
 	s->target_told = s->pull; /* a control packet that came before the rest may be forgotten */
 	s->progress_ns = now_ns;
 	if (burst && c->trimming && now_ns >= s->busy_until_ns && asked < (s64)c->window_bytes)
@@ -80,7 +87,7 @@ static void sender_rest(struct eqds_sender *s)
 	if (s->resting || eqds_sender_backlog_bytes(s) || s->in_flight.count)
 		return;
 	s->resting = true;
-	s->credit_bytes = 0;
+	sender_drop_credit(s);
 }
 
 /* ---- what leaves ---- */
@@ -252,6 +259,7 @@ static void sender_open(struct eqds_sender *s, u64 now_ns, u32 epoch)
 	s->pull = 0;
 	s->target = 0;
 	s->target_told = 0;
+	s->credit_bytes = 0;
 	s->rts_due_ns = EQDS_NEVER;
 	sender_start(s, now_ns, !s->timeouts);
 }
@@ -612,6 +620,8 @@ void eqds_sender_close(struct eqds_sender *s, struct eqds_out *out)
 	s->rts_due_ns = EQDS_NEVER;
 	s->resting = true;
 	s->credit_bytes = 0;
+	s->target = s->pull;
+	s->target_told = s->pull;
 }
 
 const char *eqds_sender_check(const struct eqds_sender *s)
