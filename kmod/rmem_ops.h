@@ -62,7 +62,7 @@ struct rmem_payload {
 struct rmem_record {
 	const struct rmem_head *head; /* its tag verified; of the path's space and level */
 	const struct rmem_payload *payload;
-	bool damaged; /* the payload isn't what the node sealed */
+	bool damaged; /* the payload isn't what the node sent */
 	bool last;    /* of those that came together */
 };
 
@@ -81,11 +81,8 @@ enum rmem_path_count {
 /* channel.c's. BH disabled, under rcu_read_lock(). */
 struct rmem_receiver_ops {
 	void (*receive)(struct rmem_channel *channel, const struct rmem_record *record);
-	/*
-	 * After the records that came together, if there was one. settled: one of them was the
-	 * last; else the channel has yet to see to what they changed.
-	 */
-	void (*settle)(struct rmem_channel *channel, bool settled);
+	/* After the records that came together. */
+	void (*settle)(struct rmem_channel *channel);
 	/* reason: from RMEM_PATH_DROP_WIRE on. Counts it, too. */
 	void (*drop)(struct rmem_channel *channel, enum rmem_path_count reason, u32 bytes);
 };
@@ -134,7 +131,7 @@ struct rmem_limits {
 
 /* Messages added under the channel's lock, to leave after it. Zero at first; on the stack. */
 struct rmem_batch {
-	u64 own[6]; /* the transport's */
+	u64 own[16]; /* the transport's */
 };
 
 struct rmem_transport_ops {

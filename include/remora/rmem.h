@@ -3,31 +3,33 @@
  * The Remora memory protocol, version 1. This header is its specification; include/README.md
  * has the glossary. MUST, MUST NOT and MAY bind both ends.
  *
- * A client sends requests and a memory node answers each with responses. A message is a
- * struct rmem_hdr and a payload. The node's default port is RMEM_PORT. All fields are
- * little-endian.
+ * A client sends requests and a memory node answers each with responses. The node's default port
+ * is RMEM_PORT. All fields are little-endian.
  *
- * Datagrams. A UDP datagram carries up to RMEM_BUNDLE_MAX messages: all their headers, then
- * all their payloads, in the same order:
+ * Datagrams. Messages travel in UDP datagrams: a struct rmem_hdr, 1 to RMEM_BUNDLE_MAX messages,
+ * each a struct rmem_msg, then their payloads in the same order:
  *
- *   hdr 1 | hdr 2 | ... | hdr n | payload 1 | payload 2 | ... | payload n
+ *   hdr | msg 1 | msg 2 | ... | msg n | payload 1 | payload 2 | ... | payload n
  *
+ *   - hdr says what all its messages share: space, session, boot, floor and integrity, their
+ *     number n, and one tag for all.
  *   - The payloads of a datagram MUST NOT exceed RMEM_PIECE_BYTES_MAX together.
  *   - The work of a datagram is the bytes it asks to read, and one 256th of the bytes it asks
- *     to discard or zero. It MUST NOT exceed RMEM_READ_BYTES_MAX; this bounds the node's time
- *     for one datagram.
- *   - No field holds n. Another header follows while the datagram is longer than the headers
- *     read so far and their payloads.
- *   - A datagram is uneven if its length never equals that sum, or the sum exceeds a limit. The
- *     receiver treats each message of an uneven datagram whose header verifies as damaged.
+ *     to discard or zero. It MUST NOT exceed RMEM_READ_BYTES_MAX if n is more than 1; this bounds
+ *     the node's time for one datagram.
  *   - Only READ, WRITE, DISCARD, ZERO, ATOMIC, PUT, READV and WRITEV messages MAY share a
- *     datagram. Other messages MUST travel alone.
- *   - Messages that share a datagram MUST have the same space, session, boot and integrity.
- *   - Each message has its own tag, id and answer. A bad message does not affect the others.
+ *     datagram. Other messages MUST travel alone. Requests and responses MUST NOT be mixed.
+ *   - The receiver MUST ignore a datagram that breaks one of these rules, that is longer or
+ *     shorter than its messages say, that has a message of unknown type or malformed, or whose
+ *     tag does not verify.
+ *   - Each message has its own id and answer. One that is refused does not affect the others.
  *   - The node bundles the answers to a datagram in the same order, up to the datagram size that
  *     the client gave in OPEN. It MAY also bundle the answers to datagrams that arrive together,
  *     or that RMEM_FLAGS_MORE connects.
  *   - A client MAY send each message in a datagram of its own.
+ *   - No two datagrams that one end sends in a session have the same number; receivers do not
+ *     look at it. An integrity level that encrypts would make its nonce of key, boot, session,
+ *     direction and number. It would leave OPEN and its answer in the clear.
  *
  * The protocol follows Clio (ASPLOS'22), sections 4.2 to 4.5. There are no connections, and the
  * response is the acknowledgement. A write larger than the path's MTU travels as independent
@@ -36,7 +38,7 @@
  * write harmless.
  *
  * Address spaces. A remote address space (RAS) has a 32-bit id and a 128-bit key. The operator
- * tells both to the node. The node MUST ignore a message whose tag does not verify under the
+ * tells both to the node. The node MUST ignore a datagram whose tag does not verify under the
  * key of its space; it sends no answer. A space MAY be a read-only view of another space. A view
  * has all regions of that space at the same addresses. The node answers RMEM_PERM to ALLOC,
  * FREE and every message that would change memory through a view.
@@ -87,17 +89,18 @@
  *   - MUST end the session to cancel an ALLOC: by an OPEN that does not renew it, or by a CLOSE
  *     whose floor is not above the ALLOC's id.
  *
- * Integrity. The tag is SipHash-2-4 (64 bits) under the space's key over the header without the
- * tag's bytes. The session's level says how the payload is protected:
+ * Integrity. The tag is SipHash-2-4 (64 bits) under the space's key over what it covers of each
+ * payload, in their order, then all messages' heads, then the header without the tag's bytes. (The
+ * header is last so that a sender can hash each message as it comes; and it tells where the others
+ * begin, so no two datagrams are the same to the tag.) The session's level says how the data is
+ * protected:
  *   RMEM_LINK    the UDP checksum only, which MUST then be present,
- *   RMEM_DIGEST  CRC32C in the header's digest field,
- *   RMEM_FULL    the tag runs over the header, then the payload.
+ *   RMEM_DIGEST  CRC32C in the message's digest field,
+ *   RMEM_FULL    the tag covers it.
  * The level applies to RMEM_READ and RMEM_WRITE in both directions, to answers to RMEM_READV and
- * to the data of RMEM_WRITEV. The tag of an RMEM_WRITEV always covers header and ranges. The tag
- * of every other message always covers header and payload.
- * A payload is damaged if its length is not the header's, or if its digest fails under a header
- * that verifies. The node answers RMEM_DAMAGED to it. A payload that fails the tag makes the
- * whole message fail, so it gets no answer.
+ * to the data of RMEM_WRITEV. The tag always covers the ranges of an RMEM_WRITEV and the whole
+ * payload of every other message. A payload whose digest fails is damaged. The node answers
+ * RMEM_DAMAGED to its message.
  */
 #ifndef REMORA_RMEM_H
 #define REMORA_RMEM_H
@@ -130,7 +133,7 @@
 
 /* Messages in one datagram, and its largest size. */
 #define RMEM_BUNDLE_MAX 16U
-#define RMEM_DATAGRAM_BYTES_MAX (RMEM_BUNDLE_MAX * RMEM_HDR_BYTES + RMEM_PIECE_BYTES_MAX)
+#define RMEM_DATAGRAM_BYTES_MAX (RMEM_HEADS_BYTES(RMEM_BUNDLE_MAX) + RMEM_PIECE_BYTES_MAX)
 
 /* A response's type is its request's with RMEM_RESPONSE set. */
 #define RMEM_RESPONSE 0x80
@@ -169,7 +172,7 @@ enum rmem_type {
 	/*
 	 * Read, change and write the little-endian integer of len bytes at addr in one step: the
 	 * node MUST NOT execute another message in between. len is 4, 8, or 16 if the node's
-	 * processor supports it. addr is a multiple of len. The header's op says how to change it.
+	 * processor supports it. addr is a multiple of len. The message's op says how to change it.
 	 * Payload rmem_operands; out: rmem_found, the integer before the change.
 	 */
 	RMEM_ATOMIC = 9,
@@ -183,21 +186,21 @@ enum rmem_type {
 	 * go under one id: len bytes to addr, as WRITE, then the integer, as ATOMIC. A reader that
 	 * finds the integer changed, and then requests the data, MUST get it. The data is also
 	 * written first where data and integer overlap. The node executes both or neither: an error
-	 * in one refuses both. The header's op says how to change the integer; CAS is not allowed.
+	 * in one refuses both. The message's op says how to change the integer; CAS is not allowed.
 	 * Payload rmem_put, then 1 or more bytes of data, together at most what a packet carries.
 	 * Out: rmem_found.
 	 */
 	RMEM_PUT = 11,
 	/*
-	 * Read several short ranges under one header and id. addr is 0; op is the number of ranges,
+	 * Read several short ranges under one id. addr is 0; op is the number of ranges,
 	 * 1 to RMEM_RANGES_MAX. Payload: one rmem_range for each; their bytes sum to len. Out: one
 	 * packet with the bytes of all ranges in their order, so len is at most what a packet
 	 * carries. An error in one range refuses all.
 	 */
 	RMEM_READV = 12,
 	/*
-	 * Write several short ranges under one header and id, as READV. Payload: the ranges, then
-	 * their data, together at most what a packet carries. The header's len counts the data
+	 * Write several short ranges under one id, as READV. Payload: the ranges, then
+	 * their data, together at most what a packet carries. The message's len counts the data
 	 * only. The node writes in the order of the ranges, which MAY overlap. It writes all or
 	 * none.
 	 */
@@ -229,9 +232,9 @@ enum rmem_integrity {
 /* flags: the session's enum rmem_integrity in the low bits. Bits not named here MUST be 0. */
 #define RMEM_FLAGS_INTEGRITY 0x03
 /*
- * In requests: another request of the session follows at once. If that one travels in its own
- * datagram, the node MAY hold answers back to bundle them with its answer. The node MUST NOT
- * hold them for more than some milliseconds, in case that datagram is lost.
+ * In requests: another datagram of the session follows at once. The node MAY hold answers back to
+ * bundle them with the answers to that one. The node MUST NOT hold them for more than some
+ * milliseconds, in case that datagram is lost.
  */
 #define RMEM_FLAGS_MORE 0x04
 
@@ -250,29 +253,42 @@ enum rmem_status {
 	RMEM_STATUS_COUNT
 };
 
+/* Of a datagram. */
 struct rmem_hdr {
 	__u8 version;	 /* RMEM_VERSION */
-	__u8 type;	 /* enum rmem_type, RMEM_RESPONSE */
 	__u8 flags;	 /* RMEM_FLAGS_* */
-	__u8 status;	 /* enum rmem_status; 0 in requests */
+	__u8 messages;	 /* 1 to RMEM_BUNDLE_MAX */
+	__u8 reserved;	 /* 0 */
 	__le32 space;	 /* RAS id, not 0 */
 	__le64 session;	 /* name the node gave; in OPEN: session to renew, or 0 */
 	__le64 boot;	 /* node's boot epoch, random and not 0; 0 in OPEN */
-	__le64 id;	 /* of the message in its session, from 1 up */
-	__le64 floor;	 /* requests: oldest id outstanding, <= id; responses: 0 */
-	__le64 addr;	 /* first byte in the RAS; READ responses: the request's */
-	__le32 len;	 /* bytes requested, or bytes of data in this message */
-	__le32 offset;	 /* READ responses: of the part in the request; else 0 */
-	/* READ requests: payload bytes per response packet, RMEM_PIECE_BYTES_MIN or more; else 0 */
-	__le16 piece;
-	__u8 attempt;	 /* transmission number, wraps; echoed: identifies the round trip */
-	__u8 op;	 /* ATOMIC, PUT: enum rmem_atomic_op; READV, WRITEV: ranges; echoed */
-	__le32 digest;	 /* RMEM_DIGEST: CRC32C of the payload, 0 without payload; else 0 */
-	__u8 tag[8];	 /* SipHash-2-4, little-endian; see above */
+	__le64 floor;	 /* requests: oldest id outstanding, <= each id; responses: 0 */
+	__le64 number;	 /* of the datagram; see "Datagrams" */
+	__u8 tag[8];	 /* SipHash-2-4, little-endian; see "Integrity" */
 };
 
-#define RMEM_HDR_BYTES 72
-#define RMEM_TAGGED_BYTES 64 /* of the header; the tag is last */
+/* The head of a message. */
+struct rmem_msg {
+	__u8 type;	 /* enum rmem_type, RMEM_RESPONSE */
+	__u8 status;	 /* enum rmem_status; 0 in requests */
+	__u8 attempt;	 /* transmission number, wraps; echoed: identifies the round trip */
+	__u8 op;	 /* ATOMIC, PUT: enum rmem_atomic_op; READV, WRITEV: ranges; echoed */
+	__le32 len;	 /* bytes requested, or bytes of data in this message */
+	__le64 id;	 /* of the message in its session, from 1 up */
+	__le64 addr;	 /* first byte in the RAS; READ responses: the request's */
+	/*
+	 * READ requests: payload bytes per response packet, RMEM_PIECE_BYTES_MIN or more, below
+	 * 64 KiB. READ responses: offset of the part in what was asked for. Else 0.
+	 */
+	__le32 part;
+	__le32 digest;	 /* RMEM_DIGEST: CRC32C of the payload, 0 without payload; else 0 */
+};
+
+#define RMEM_HDR_BYTES 48
+#define RMEM_TAGGED_BYTES 40 /* of the header; the tag is last */
+#define RMEM_MSG_BYTES 32
+/* A datagram's bytes before its payloads. */
+#define RMEM_HEADS_BYTES(messages) (RMEM_HDR_BYTES + (messages) * RMEM_MSG_BYTES)
 
 /*
  * Payloads. A message with one of these MUST have addr 0 and the payload's size as len. In
@@ -343,9 +359,9 @@ struct rmem_put {
 
 RMEM_ASSERT(sizeof(struct rmem_hdr) == RMEM_HDR_BYTES, "header has no padding");
 RMEM_ASSERT(__builtin_offsetof(struct rmem_hdr, session) == 8, "session");
-RMEM_ASSERT(__builtin_offsetof(struct rmem_hdr, addr) == 40, "addr");
-RMEM_ASSERT(__builtin_offsetof(struct rmem_hdr, piece) == 56, "piece");
 RMEM_ASSERT(__builtin_offsetof(struct rmem_hdr, tag) == RMEM_TAGGED_BYTES, "tag is last");
+RMEM_ASSERT(sizeof(struct rmem_msg) == RMEM_MSG_BYTES, "message has no padding");
+RMEM_ASSERT(__builtin_offsetof(struct rmem_msg, addr) == 16, "addr");
 RMEM_ASSERT(sizeof(struct rmem_open) == 24, "open");
 RMEM_ASSERT(sizeof(struct rmem_opened) == 32, "opened");
 RMEM_ASSERT(sizeof(struct rmem_alloc) == 24, "alloc");

@@ -12,20 +12,24 @@
 #include "rmem/udp/skb.h"
 
 EXPORT_SYMBOL_GPL(base_siphash);
+EXPORT_SYMBOL_GPL(base_siphash_init);
 EXPORT_SYMBOL_GPL(base_siphash_key_load);
 
 EXPORT_SYMBOL_GPL(rmem_type_table);
 
 EXPORT_SYMBOL_GPL(rmem_wire_payload_bytes);
-EXPORT_SYMBOL_GPL(rmem_wire_build);
+EXPORT_SYMBOL_GPL(rmem_wire_seal);
 
 EXPORT_SYMBOL_GPL(rmem_bundle_joins);
+EXPORT_SYMBOL_GPL(rmem_datagram_build_one);
 EXPORT_SYMBOL_GPL(rmem_datagram_step);
 
-EXPORT_SYMBOL_GPL(rmem_skb_put_hdr);
-EXPORT_SYMBOL_GPL(rmem_skb_seal);
+EXPORT_SYMBOL_GPL(rmem_skb_begin);
+EXPORT_SYMBOL_GPL(rmem_skb_put_msg);
+EXPORT_SYMBOL_GPL(rmem_skb_add);
 EXPORT_SYMBOL_GPL(rmem_skb_open);
-EXPORT_SYMBOL_GPL(rmem_skb_verify);
+EXPORT_SYMBOL_GPL(rmem_skb_verifies);
+EXPORT_SYMBOL_GPL(rmem_skb_is_damaged);
 
 static int __init core_init(void)
 {

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -74,7 +75,7 @@ inline Bytes ranges_of(const std::vector<Range>& ranges) {
 
 // ---- datagrams ----
 
-// Messages on their way into a datagram: headers first, then payloads.
+// Messages on their way into a datagram. The first one gives the header's fields.
 class Datagram {
 public:
     // False: another message of this head doesn't join those that were counted. The first does.
@@ -91,31 +92,44 @@ public:
 
     // Whether it was counted or not: a test may send what no peer would.
     void add(rmem_head head, const base_siphash_key& key, const Bytes& payload = {}) {
-        headers_.resize(headers_.size() + RMEM_HDR_BYTES);
-        rmem_wire_build(headers_.data() + headers_.size() - RMEM_HDR_BYTES, &head, &key,
-                        payload.data(), payload.size());
+        if (heads_.empty()) {
+            heads_.resize(RMEM_HDR_BYTES);
+            rmem_wire_encode_hdr(heads_.data(), &head);
+            base_siphash_init(&hash_, &key);
+            integrity_ = head.integrity;
+        }
+        head.integrity = integrity_;
+        more_ = head.more;
+        head.digest = 0;
+        if (rmem_wire_has_digest(&head))
+            head.digest = base_crc32c_final(
+                base_crc32c_update(BASE_CRC32C_SEED, payload.data(), payload.size()));
+        heads_.resize(heads_.size() + RMEM_MSG_BYTES);
+        rmem_wire_encode_msg(heads_.data() + heads_.size() - RMEM_MSG_BYTES, &head);
+        base_siphash_update(&hash_, payload.data(),
+                            std::min<std::size_t>(rmem_wire_tagged_bytes(&head), payload.size()));
         payloads_.insert(payloads_.end(), payload.begin(), payload.end());
+        added_++;
     }
-    // A message that was built before, in as many of its bytes as there are.
-    void add_built(const Bytes& message) {
-        auto end = message.begin() + static_cast<std::ptrdiff_t>(
-                                         std::min<std::size_t>(message.size(), RMEM_HDR_BYTES));
-        headers_.insert(headers_.end(), message.begin(), end);
-        payloads_.insert(payloads_.end(), end, message.end());
-    }
-    std::size_t header_bytes() const { return headers_.size(); }
-    std::size_t bytes() const { return headers_.size() + payloads_.size(); }
+    std::uint32_t added() const { return added_; }
+    std::size_t bytes() const { return heads_.size() + payloads_.size(); }
 
-    // The datagram; empty afterwards.
+    // The datagram, sealed; empty afterwards.
     Bytes take() {
-        Bytes bytes = followed_by(std::move(headers_), payloads_);
+        if (added_)
+            rmem_wire_seal(heads_.data(), added_, more_, &hash_);
+        Bytes bytes = followed_by(std::move(heads_), payloads_);
         *this = Datagram();
         return bytes;
     }
 
 private:
     rmem_bundle count_{};
-    Bytes headers_, payloads_;
+    struct base_siphash hash_ {};
+    std::uint32_t added_ = 0;
+    std::uint8_t integrity_ = 0;
+    bool more_ = false;
+    Bytes heads_, payloads_;
 };
 
 inline Bytes sealed(const rmem_head& head, const base_siphash_key& key, const Bytes& payload = {}) {
@@ -124,31 +138,40 @@ inline Bytes sealed(const rmem_head& head, const base_siphash_key& key, const By
     return datagram.take();
 }
 
-// A received message: parsed, and so much of its payload as is there.
+// A received message: parsed, with its payload.
 struct Received {
     rmem_head head;
     Bytes payload;
-    rmem_wire_verdict verdict;
+    rmem_wire_verdict verdict; // GOOD, DAMAGED, or its datagram's TAG
 };
 
-// key_of(space) is the key to verify with, or NULL for none, when there are no messages. *even, if
-// wanted: the datagram is as long as its messages say.
+// key_of(space) is the key to verify with, or NULL for none, when there are no messages.
 template <typename KeyOf>
-std::vector<Received> received(const Bytes& bytes, bool response, KeyOf key_of,
-                               bool* even = nullptr) {
+std::vector<Received> received(const Bytes& bytes, bool response, KeyOf key_of) {
     std::vector<Received> messages;
     rmem_datagram in;
     rmem_wire_verdict verdict =
         rmem_datagram_open(&in, bytes.data(), static_cast<u32>(bytes.size()), response);
     const base_siphash_key* key = verdict == RMEM_WIRE_GOOD ? key_of(in.head.space) : nullptr;
-    while (key && rmem_datagram_step(&in, bytes.data())) {
+    if (!key)
+        return messages;
+    bool verifies = rmem_datagram_verifies(&in, key, bytes.data());
+    while (rmem_datagram_step(&in, bytes.data())) {
         auto payload = bytes.begin() + in.payload_offset;
+        verdict = rmem_datagram_is_damaged(&in, bytes.data()) ? RMEM_WIRE_DAMAGED : RMEM_WIRE_GOOD;
         messages.push_back({in.head, Bytes(payload, payload + in.payload_bytes),
-                            rmem_datagram_verify(&in, key, bytes.data())});
+                            verifies ? verdict : RMEM_WIRE_TAG});
     }
-    if (even)
-        *even = verdict == RMEM_WIRE_GOOD && in.even;
     return messages;
+}
+
+// The first message's head of a datagram that is an answer; nothing if it isn't.
+inline std::optional<rmem_head> answer_head(const Bytes& bytes) {
+    rmem_datagram in;
+    if (rmem_datagram_open(&in, bytes.data(), static_cast<u32>(bytes.size()), true) !=
+        RMEM_WIRE_GOOD)
+        return std::nullopt;
+    return in.head;
 }
 
 } // namespace wire

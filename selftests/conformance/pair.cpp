@@ -40,6 +40,7 @@ public:
         return reply_;
     }
     std::vector<Bytes> take() {
+        close();
         store();
         return std::move(datagrams_);
     }
@@ -177,9 +178,8 @@ std::vector<Bytes> NetworkSide::exchange(const Bytes& datagram, unsigned int fro
         std::optional<Bytes> answer = receive(from, patience_ms);
         if (!answer)
             throw Failure("the node didn't answer a fence in {} ms", patience_ms);
-        rmem_head head;
-        if (rmem_wire_parse(answer->data(), answer->size(), true, &head) == RMEM_WIRE_GOOD &&
-            head.session == fence_session && head.id == fence_id_)
+        std::optional<rmem_head> head = wire::answer_head(*answer);
+        if (head && head->session == fence_session && head->id == fence_id_)
             return answers;
         answers.push_back(std::move(*answer));
     }
@@ -219,47 +219,53 @@ void Pair::probe() {
     rmem_open open{};
     std::memcpy(open.client, nonce.data(), sizeof(open.client));
     auto answers = network_->exchange(wire::sealed(head, key_, wire::bytes_of(open)), 0);
-    rmem_head answer;
-    if (answers.size() != 1 ||
-        rmem_wire_parse(answers[0].data(), answers[0].size(), true, &answer) != RMEM_WIRE_GOOD ||
-        answer.status != RMEM_OK || answers[0].size() != RMEM_HDR_BYTES + sizeof(rmem_opened))
+    std::optional<rmem_head> answer;
+    if (answers.size() == 1)
+        answer = wire::answer_head(answers[0]);
+    if (!answer || answer->status != RMEM_OK ||
+        answers[0].size() != RMEM_HEADS_BYTES(1) + sizeof(rmem_opened))
         throw Failure("the node grants no session: is the key right?");
     rmem_opened opened;
-    std::memcpy(&opened, answers[0].data() + RMEM_HDR_BYTES, sizeof(opened));
+    std::memcpy(&opened, answers[0].data() + RMEM_HEADS_BYTES(1), sizeof(opened));
     page_bytes_ = base_load_le32(&opened.page_bytes);
     piece_bytes_ = base_load_le32(&opened.piece_bytes);
     if (page_bytes_ > RMEM_READ_BYTES_MAX / 4)
         throw Failure("the tests want small pages: start the node with --page 64K");
-    network_->names.boot = answer.boot;
+    network_->names.boot = answer->boot;
     head.type = RMEM_CLOSE;
-    head.session = answer.session;
-    head.boot = answer.boot;
+    head.session = answer->session;
+    head.boot = answer->boot;
     head.id = 1;
     head.len = 0;
     network_->exchange(wire::sealed(head, key_), 0);
 }
 
-Bytes Pair::render(const Message& message, const Names& names) const {
-    rmem_head head = message.head;
-    if (head.boot == this_boot)
-        head.boot = names.boot;
-    if (head.session < names.session.size())
-        head.session = names.session[head.session];
-    head.addr += names.base[message.region];
-    Bytes datagram = wire::sealed(head, message.key ? loaded(*message.key) : key_,
-                                  message.payload ? message.payload(names) : Bytes());
-    if (message.spoil)
-        message.spoil(datagram);
+Bytes Pair::render(const std::vector<Message>& messages, const Names& names) const {
+    wire::Datagram together;
+    for (const Message& message : messages) {
+        rmem_head head = message.head;
+        if (head.boot == this_boot)
+            head.boot = names.boot;
+        if (head.session < names.session.size())
+            head.session = names.session[head.session];
+        head.addr += names.base[message.region];
+        together.add(head, message.key ? loaded(*message.key) : key_,
+                     message.payload ? message.payload(names) : Bytes());
+    }
+    Bytes datagram = together.take();
+    if (messages.front().spoil)
+        messages.front().spoil(datagram);
     return datagram;
 }
 
 // A datagram's answers, with symbols for names.
 std::vector<Answer> Pair::decode(Side& side, const Messages& messages, const Bytes& datagram) {
-    bool even;
     auto key_of = [&](std::uint32_t space) { return space == target_.view ? &view_key_ : &key_; };
-    std::vector<wire::Received> messages_in = wire::received(datagram, true, key_of, &even);
-    if (!even)
+    std::vector<wire::Received> messages_in = wire::received(datagram, true, key_of);
+    if (messages_in.empty())
         throw Failure("a datagram of answers is malformed");
+    EXPECT_TRUE(side.numbers.insert(messages_in.front().head.number).second)
+        << "two datagrams have the same number";
     std::vector<Answer> answers;
     for (const wire::Received& each : messages_in)
         answers.push_back(decode_one(side, messages, each));
@@ -288,27 +294,20 @@ Answer Pair::decode_one(Side& side, const Messages& messages, const wire::Receiv
         base_store_le64(answer.payload.data(),
                         static_cast<std::uint64_t>(known - side.names.base.begin()));
     }
+    answer.head.number = 0;
     return answer;
 }
 
-Pair::Datagrams Pair::ask_side(Side& side, const Messages& messages,
-                               const std::function<void(Bytes&)>& spoil) {
-    wire::Datagram together;
-    for (const Message& message : messages)
-        together.add_built(render(message, side.names));
-    Bytes asked = together.take();
-    if (spoil)
-        spoil(asked);
+Pair::Datagrams Pair::ask_side(Side& side, const Messages& messages) {
     Datagrams datagrams;
-    for (const Bytes& datagram : side.exchange(asked, messages.front().from))
+    for (const Bytes& datagram : side.exchange(render(messages, side.names), messages.front().from))
         datagrams.push_back(decode(side, messages, datagram));
     return datagrams;
 }
 
-Pair::Datagrams Pair::ask_both(const Messages& messages, const std::function<void(Bytes&)>& spoil,
-                               bool sorted) {
+Pair::Datagrams Pair::ask_both(const Messages& messages, bool sorted) {
     auto ask = [&](Side& side) {
-        Datagrams datagrams = ask_side(side, messages, spoil);
+        Datagrams datagrams = ask_side(side, messages);
         if (sorted)
             std::sort(datagrams.begin(), datagrams.end(), [](const auto& a, const auto& b) {
                 return a.front().head.offset < b.front().head.offset;
@@ -336,14 +335,13 @@ Pair::Datagrams Pair::ask_both(const Messages& messages, const std::function<voi
 
 std::vector<Answer> Pair::ask(const Message& message) {
     std::vector<Answer> answers;
-    for (const std::vector<Answer>& datagram : ask_both({message}, nullptr, true))
+    for (const std::vector<Answer>& datagram : ask_both({message}, true))
         answers.insert(answers.end(), datagram.begin(), datagram.end());
     return answers;
 }
 
-std::vector<std::vector<Answer>> Pair::ask_together(const std::vector<Message>& messages,
-                                                    const std::function<void(Bytes&)>& spoil) {
-    return ask_both(messages, spoil, false);
+std::vector<std::vector<Answer>> Pair::ask_together(const std::vector<Message>& messages) {
+    return ask_both(messages, false);
 }
 
 Answer Pair::ask_one(const Message& message) {

@@ -25,6 +25,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -56,9 +57,10 @@ struct Message {
     rmem_head head{}; // boot, session: symbols; addr: offset in the region
     unsigned int region = no_region;
     std::function<Bytes(const Names&)> payload; // none if empty
-    std::function<void(Bytes&)> spoil;          // damage by a forger or the network
-    std::optional<Key> key;                     // another than the space's
-    unsigned int from = 0;                      // which of the client's sockets
+    // Damage by a forger or the network to the datagram that begins with the message.
+    std::function<void(Bytes&)> spoil;
+    std::optional<Key> key; // another than the space's
+    unsigned int from = 0;  // which of the client's sockets
 };
 
 // An answer as both sides gave it, with symbols.
@@ -73,6 +75,7 @@ public:
     virtual ~Side() = default;
     virtual std::vector<Bytes> exchange(const Bytes& datagram, unsigned int from) = 0;
     Names names;
+    std::set<std::uint64_t> numbers; // of datagrams that it sent
 };
 
 struct Target {
@@ -112,10 +115,9 @@ public:
     std::vector<Answer> ask(const Message& message);
     // The same, for messages with one answer.
     Answer ask_one(const Message& message);
-    // Messages in one datagram, spoilt as a whole; by datagram what is answered. None are sorted.
-    std::vector<std::vector<Answer>>
-    ask_together(const std::vector<Message>& messages,
-                 const std::function<void(Bytes&)>& spoil = nullptr);
+    // Messages in one datagram; by datagram what is answered. None are sorted. The first says what
+    // they share: space, session, boot, floor, integrity.
+    std::vector<std::vector<Answer>> ask_together(const std::vector<Message>& messages);
 
     std::uint32_t space() const { return target_.space; }
     const Key& key() const { return target_.key; }
@@ -124,16 +126,14 @@ public:
     std::uint32_t page_bytes() const { return page_bytes_; }
     std::uint32_t piece_bytes() const { return piece_bytes_; }
     NetworkSide& network() { return *network_; }
-    Bytes render(const Message& message, const Names& names) const;
+    Bytes render(const std::vector<Message>& messages, const Names& names) const;
 
 private:
     using Messages = std::vector<Message>;
     using Datagrams = std::vector<std::vector<Answer>>;
 
-    Datagrams ask_side(Side& side, const Messages& messages,
-                       const std::function<void(Bytes&)>& spoil);
-    Datagrams ask_both(const Messages& messages, const std::function<void(Bytes&)>& spoil,
-                       bool sorted);
+    Datagrams ask_side(Side& side, const Messages& messages);
+    Datagrams ask_both(const Messages& messages, bool sorted);
     std::vector<Answer> decode(Side& side, const Messages& messages, const Bytes& datagram);
     Answer decode_one(Side& side, const Messages& messages, const wire::Received& in);
     void probe();

@@ -270,7 +270,7 @@ private:
         rmem_head h = head_of(s, t);
         std::vector<uint8_t> payload = payload_of(s, h, t);
         requests.add(h, key(), payload);
-        if (s.what & joins_next && requests.header_bytes() < messages_max * RMEM_HDR_BYTES)
+        if (s.what & joins_next && requests.added() < messages_max)
             return;
         wire::Bytes datagram = requests.take();
         if (s.damage % 4 == 1)
@@ -285,8 +285,6 @@ private:
     void receive(const wire::Bytes& datagram, Tenant& t) {
         auto key_of = [&](uint32_t space) { return rmem_node_key(&node.core, space); };
         auto messages = wire::received(datagram, false, key_of);
-        if (datagram.size() > messages.size() * RMEM_HDR_BYTES + RMEM_PIECE_BYTES_MAX)
-            return;
         for (const wire::Received& in : messages)
             received(in.head, in.verdict, in.payload.data(), t);
     }
@@ -459,12 +457,11 @@ private:
     void send_answers() {
         if (!answers.messages())
             return;
-        bool even;
         const base_siphash_key k = key();
         size_t messages = answers.messages();
         auto key_of = [&](uint32_t) { return &k; };
-        auto received = wire::received(answers.take(), true, key_of, &even);
-        require(even && received.size() == messages);
+        auto received = wire::received(answers.take(), true, key_of);
+        require(received.size() == messages && received[0].verdict != RMEM_WIRE_TAG);
     }
 
     void copy_integer(const rmem_extent& e, uint8_t* to) {

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 // Any bytes as a datagram: its messages lie within it, what parses encodes to the same bytes, and
-// what is sealed verifies until a bit of it changes.
+// what is sealed verifies until a bit of its heads changes.
 //
 // Input: direction, place of a bit to flip (2 bytes), then the datagram.
-#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <vector>
 
-#include "../unit/core.hpp"
+#include "../common/messages.hpp"
 
 namespace {
 
@@ -17,29 +16,53 @@ void require(bool holds) {
         std::abort();
 }
 
-void datagram(const uint8_t* data, size_t size, bool response) {
+// False: it isn't one.
+bool datagram(const uint8_t* data, size_t size, bool response, const base_siphash_key& key) {
     rmem_datagram in;
-    size_t at = 0, payloads = 0;
-    for (bool more = rmem_datagram_begin(&in, size, response); more; at += RMEM_HDR_BYTES) {
-        require(at + RMEM_HDR_BYTES <= size);
-        more = rmem_datagram_count(&in, data + at);
+    if (rmem_datagram_open(&in, data, size, response) != RMEM_WIRE_GOOD) {
+        require(!in.messages && !rmem_datagram_step(&in, data));
+        return false;
     }
-    require(in.messages <= RMEM_BUNDLE_MAX && in.messages * RMEM_HDR_BYTES <= size);
-    require(!in.messages == (in.verdict != RMEM_WIRE_GOOD));
+    require(rmem_datagram_heads_bytes(data) == RMEM_HEADS_BYTES(in.messages));
     const rmem_head first = in.head;
+    size_t payloads = 0;
+    uint64_t work = 0;
     while (rmem_datagram_step(&in, data)) {
         const rmem_head& head = in.head;
-        require(in.payload_offset == in.messages * RMEM_HDR_BYTES + payloads);
+        require(in.payload_offset == RMEM_HEADS_BYTES(in.messages) + payloads);
         require(in.payload_offset + in.payload_bytes <= size);
-        require(!in.even || in.payload_bytes == rmem_wire_payload_bytes(&head));
-        require(in.steps == 1 || (head.space == first.space && head.session == first.session &&
-                                  head.boot == first.boot && head.integrity == first.integrity));
+        require(head.space == first.space && head.session == first.session &&
+                head.boot == first.boot && head.integrity == first.integrity);
+        require(!!(head.type & RMEM_RESPONSE) == response && head.integrity <= RMEM_FULL);
+        require(response ? head.status < RMEM_STATUS_COUNT : head.id && head.floor <= head.id);
         require(in.messages == 1 || rmem_type_may_share(head.type));
+        require(rmem_wire_tagged_bytes(&head) <= in.payload_bytes);
         payloads += in.payload_bytes;
+        work += rmem_wire_work_bytes(&head);
+        // The parsed head encodes to the same bytes.
+        uint8_t again[RMEM_MSG_BYTES];
+        rmem_wire_encode_msg(again, &head);
+        require(!std::memcmp(again, data + RMEM_HEADS_BYTES(in.steps - 1), sizeof(again)));
+        rmem_datagram_is_damaged(&in, data);
     }
-    require(in.steps == in.messages);
-    require(!in.even || (in.messages && in.messages * RMEM_HDR_BYTES + payloads == size &&
-                         in.sum_bytes == payloads));
+    require(in.steps == in.messages && in.messages <= RMEM_BUNDLE_MAX);
+    require(RMEM_HEADS_BYTES(in.messages) + payloads == size && payloads <= RMEM_PIECE_BYTES_MAX);
+    require(in.messages == 1 || work <= RMEM_READ_BYTES_MAX);
+    rmem_datagram_verifies(&in, &key, data);
+    return true;
+}
+
+// The same messages, with digests and tag.
+std::vector<uint8_t> sealed(const uint8_t* data, size_t size, bool response,
+                            const base_siphash_key& key) {
+    rmem_datagram in;
+    wire::Datagram out;
+    rmem_datagram_open(&in, data, size, response);
+    while (rmem_datagram_step(&in, data)) {
+        const uint8_t* payload = data + in.payload_offset;
+        out.add(in.head, key, wire::Bytes(payload, payload + in.payload_bytes));
+    }
+    return out.take();
 }
 
 } // namespace
@@ -53,33 +76,18 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const size_t flip = data[1] | data[2] << 8;
     data += 3;
     size -= 3;
-    datagram(data, size, response);
-
-    rmem_head head{}, again{};
-    if (rmem_wire_parse(data, size, response, &head) != RMEM_WIRE_GOOD)
+    if (!datagram(data, size, response, key))
         return 0;
-    require(!!(head.type & RMEM_RESPONSE) == response);
-    require(head.integrity <= RMEM_FULL);
-    require(response ? head.status < RMEM_STATUS_COUNT : head.id && head.floor <= head.id);
-
-    // The tag is the one thing that parsing doesn't look at.
-    uint8_t hdr[RMEM_HDR_BYTES];
-    rmem_wire_encode(hdr, &head);
-    require(!std::memcmp(hdr, data, RMEM_TAGGED_BYTES));
-
-    const uint8_t* payload = data + RMEM_HDR_BYTES;
-    size_t bytes = size - RMEM_HDR_BYTES;
-    rmem_wire_verdict verdict = rmem_wire_verify(data, &head, &key, payload, bytes);
-    require(verdict == RMEM_WIRE_GOOD || verdict == RMEM_WIRE_TAG || verdict == RMEM_WIRE_DAMAGED);
-
-    std::vector<uint8_t> sealed(payload, payload + bytes);
-    rmem_wire_build(hdr, &head, &key, sealed.data(), sealed.size());
-    bool fits = bytes == rmem_wire_payload_bytes(&head);
-    require(rmem_wire_parse(hdr, sizeof(hdr), response, &again) == RMEM_WIRE_GOOD);
-    require(rmem_wire_verify(hdr, &again, &key, sealed.data(), bytes) ==
-            (fits ? RMEM_WIRE_GOOD : RMEM_WIRE_DAMAGED));
-    hdr[flip / 8 % RMEM_HDR_BYTES] ^= 1 << (flip % 8);
-    if (rmem_wire_parse(hdr, sizeof(hdr), response, &again) == RMEM_WIRE_GOOD)
-        require(rmem_wire_verify(hdr, &again, &key, sealed.data(), bytes) == RMEM_WIRE_TAG);
+    std::vector<uint8_t> again = sealed(data, size, response, key);
+    require(again.size() == size);
+    // Header and heads are as they were but for count, tag and digests.
+    require(!std::memcmp(again.data() + 3, data + 3, RMEM_TAGGED_BYTES - 3));
+    auto key_of = [](uint32_t) { return &key; };
+    for (const wire::Received& each : wire::received(again, response, key_of))
+        require(each.verdict == RMEM_WIRE_GOOD);
+    uint32_t heads = rmem_datagram_heads_bytes(data);
+    again[flip / 8 % heads] ^= 1 << (flip % 8);
+    for (const wire::Received& each : wire::received(again, response, key_of))
+        require(each.verdict == RMEM_WIRE_TAG);
     return 0;
 }

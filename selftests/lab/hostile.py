@@ -15,41 +15,55 @@ import struct
 import sys
 import time
 
-HEADER = struct.Struct("<BBBBIQQQQQIIHBBI8s")  # struct rmem_hdr of include/remora/rmem.h
+# struct rmem_hdr and struct rmem_msg of include/remora/rmem.h.
+HEADER = struct.Struct("<BBBBIQQQQ8s")
+MESSAGE = struct.Struct("<BBBBIQQII")
 NODE_PORT = 7670
 RESPONSE = 0x80
 
 
-def header(chance, **known):
-    """A well-formed header but for its tag; any field may be given."""
-    fields = {"version": 1, "type": chance.randint(1, 8), "flags": chance.randint(0, 2), "status": 0, "space": 1,
-              "session": chance.getrandbits(64), "boot": chance.getrandbits(64), "id": chance.getrandbits(32) + 1,
-              "floor": 1, "addr": chance.getrandbits(40), "len": chance.choice((0, 1, 4096, 0xffffffff)),
-              "offset": 0, "piece": 0, "attempt": 0, "reserved": 0, "digest": 0, "tag": chance.randbytes(8), **known}
-    return HEADER.pack(*fields.values())
+def header(chance, known):
+    """A well-formed header but for its tag; known: fields that aren't as they come."""
+    fields = {"version": 1, "flags": chance.randint(0, 2), "messages": 1, "reserved": 0, "space": 1,
+              "session": chance.getrandbits(64), "boot": chance.getrandbits(64), "floor": 1,
+              "number": chance.getrandbits(64), "tag": chance.randbytes(8)}
+    return HEADER.pack(*(known.get(name, value) for name, value in fields.items()))
+
+
+def message(chance, known):
+    fields = {"type": chance.randint(1, 8), "status": 0, "attempt": 0, "op": 0,
+              "len": chance.choice((0, 1, 4096, 0xffffffff)), "id": chance.getrandbits(32) + 1,
+              "addr": chance.getrandbits(40), "part": 0, "digest": 0}
+    return MESSAGE.pack(*(known.get(name, value) for name, value in fields.items()))
+
+
+def heads(chance, **known):
+    return header(chance, known) + message(chance, known)
 
 
 def noise(chance):
-    return chance.randbytes(chance.choice((0, 1, 71, 72, 73, 500, 4168, 8900)))
+    return chance.randbytes(chance.choice((0, 1, 47, 48, 79, 80, 81, 500, 4176, 8900)))
 
 
 def forged(chance):
-    return header(chance) + chance.randbytes(chance.choice((0, 24, 4096)))
+    return heads(chance) + chance.randbytes(chance.choice((0, 24, 4096)))
 
 
 def stranger(chance):
-    return header(chance, space=chance.randint(2, 1 << 32) & 0xffffffff or 2)
+    return heads(chance, space=chance.randint(2, 1 << 32) & 0xffffffff or 2)
 
 
 def malformed(chance):
-    return header(chance, **chance.choice(({"version": 2}, {"type": 0}, {"type": 99}, {"flags": 0xff},
+    return heads(chance, **chance.choice(({"version": 2}, {"type": 0}, {"type": 99}, {"flags": 0xff},
                                            {"type": RESPONSE | 5}, {"reserved": 1}, {"floor": (1 << 64) - 1})))
 
 
 def bundle(chance):
-    """Headers that go on and on, with too little or too much behind them."""
-    return b"".join(header(chance, type=6, session=1, boot=1, flags=0, len=chance.choice((8, 4096, 0xffffff00)))
-                    for _ in range(chance.randint(2, 40))) + chance.randbytes(chance.randint(0, 4000))
+    """Heads that go on and on, with too little or too much behind them; as many as are told, or not."""
+    count = chance.randint(2, 40)
+    told = header(chance, {"messages": chance.choice((count, 0, 1, 16, 255)), "session": 1, "boot": 1, "flags": 0})
+    return told + b"".join(message(chance, {"type": 6, "len": chance.choice((8, 4096, 0xffffff00))})
+                           for _ in range(count)) + chance.randbytes(chance.randint(0, 4000))
 
 
 def datagrams(chance):
@@ -111,7 +125,7 @@ def forge(source, host, ports, seconds, seed):
     sock = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
 
     def send():
-        one = header(chance, type=RESPONSE | chance.randint(1, 8), status=chance.randint(0, 9),
+        one = heads(chance, type=RESPONSE | chance.randint(1, 8), status=chance.randint(0, 9),
                      id=chance.randint(1, 5000), flags=chance.choice((0, 1, 2, 0xff)))
         answer = chance.choice((noise(chance), bundle(chance), one + chance.randbytes(chance.choice((0, 24, 4096)))))
         sock.sendto(ipv4(source, host, 0, 0, False, socket.IPPROTO_UDP,

@@ -196,11 +196,11 @@ def netem(machine, device, how):
 
 @contextlib.contextmanager
 def damaged_payload(machine, device):
-    """Of what leaves a machine, one packet in 16 (by its first message's tag, which is as good as chance)
+    """Of what leaves a machine, one packet in 16 (by its datagram's tag, which is as good as chance)
     has bytes of its payload turned, under a UDP checksum made right again. netem can't do that: it damages
     headers alone where payload lies in fragments, and leaves the checksum wrong, so that UDP drops the packet."""
-    ipv4, udp, hdr, headers_max = 20, 8, 72, 16 * 72
-    last_of_tag, payload = ipv4 + udp + hdr - 1, (ipv4 + udp + headers_max + 1000) & ~3
+    ipv4, udp, hdr, heads_max = 20, 8, 48, 48 + 16 * 32
+    last_of_tag, payload = ipv4 + udp + hdr - 1, (ipv4 + udp + heads_max + 1000) & ~3
     machine.run(f"""set -e
         modprobe -a sch_ingress cls_u32 act_pedit act_csum
         tc qdisc add dev {device} clsact

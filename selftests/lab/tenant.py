@@ -14,8 +14,9 @@ import socket
 import struct
 import sys
 
-HEADER = struct.Struct("<BBBBIQQQQQIIHBBI8s")  # struct rmem_hdr of include/remora/rmem.h
-HDR_BYTES, TAGGED_BYTES = 72, 64
+# struct rmem_hdr, but for its tag, and struct rmem_msg of include/remora/rmem.h.
+HEADER, TAG_BYTES = struct.Struct("<BBBBIQQQQ"), 8
+MESSAGE = struct.Struct("<BBBBIQQII")
 OPEN, READ, RESPONSE = 1, 5, 0x80
 LINK = 0
 TRIES, ANSWER_S = 10, 3
@@ -53,11 +54,13 @@ def siphash(key, data):
 
 
 def message(key, kind, payload=b"", **known):
-    fields = {"version": 1, "type": kind, "flags": LINK, "status": 0, "space": 0, "session": 0, "boot": 0, "id": 1,
-              "floor": 1, "addr": 0, "len": len(payload), "offset": 0, "piece": 0, "attempt": 0, "reserved": 0,
-              "digest": 0, "tag": bytes(8), **known}
-    head = HEADER.pack(*fields.values())[:TAGGED_BYTES]
-    return head + struct.pack("<Q", siphash(key, head + payload)) + payload
+    shared = {"version": 1, "flags": LINK, "messages": 1, "reserved": 0, "space": 0, "session": 0, "boot": 0,
+              "floor": 1, "number": 0}
+    own = {"type": kind, "status": 0, "attempt": 0, "op": 0, "len": len(payload), "id": 1, "addr": 0, "part": 0,
+           "digest": 0}
+    header = HEADER.pack(*(known.get(name, value) for name, value in shared.items()))
+    head = MESSAGE.pack(*(known.get(name, value) for name, value in own.items()))
+    return header + struct.pack("<Q", siphash(key, payload + head + header)) + head + payload
 
 
 def ask(sock, *requests):
@@ -66,8 +69,10 @@ def ask(sock, *requests):
         for each in requests:
             sock.send(each)
         try:
-            return dict(zip(("version", "type", "flags", "status", "space", "session", "boot", "id"),
-                            HEADER.unpack(sock.recv(65536)[:HDR_BYTES])))
+            answer = sock.recv(65536)
+            _, _, _, _, _, session, boot, *_ = HEADER.unpack_from(answer)
+            _, status, _, _, _, ident, *_ = MESSAGE.unpack_from(answer, HEADER.size + TAG_BYTES)
+            return {"session": session, "boot": boot, "status": status, "id": ident}
         except TimeoutError:
             continue
     raise SystemExit("the node doesn't answer")

@@ -14,7 +14,7 @@ from remoralab import cache, rmem, tap
 from remoralab.rmem import Rack
 
 # Counters of what is refused for a reason that those requests give.
-REFUSALS = ["drop-short", "drop-version", "drop-type", "drop-malformed", "drop-tag", "drop-space", "drop-oversize",
+REFUSALS = ["drop-short", "drop-version", "drop-type", "drop-malformed", "drop-tag", "drop-space",
             "damaged", "repeated", "no-session", "peer", "level", "rebooted", "stale", "window", "length", "fault",
             "perm", "no-memory"]
 

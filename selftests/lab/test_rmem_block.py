@@ -228,7 +228,7 @@ def test_mtu_1500(lab):
             node = rack.node("memory", "128M")
             device = rack.attach("compute", node, "32M")
             piece = device.status()["piece_bytes"]
-            assert piece <= 1500 - 20 - 8 - 72, f"piece of {piece} bytes doesn't fit the link"
+            assert piece <= 1500 - 20 - 8 - 80, f"piece of {piece} bytes doesn't fit the link"
             run_fio(compute, device.path, "mixed", "4k-256k", scaled(lab, 8))
             before = node.counters()
             compute.run(f"dd if=/dev/zero of={device.path} bs=4k count=200 oflag=direct status=none")

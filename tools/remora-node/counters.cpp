@@ -39,7 +39,6 @@ constexpr std::array<const char*, counts> names = [] {
     name[count_answers] = "answers";
     name[count_scrubbed] = "scrubbed-pages";
     name[count_drop_space] = "drop-space";
-    name[count_drop_oversize] = "drop-oversize";
     name[count_drop_xmit] = "drop-xmit";
     for (const char* each : name) {
         if (!each)

@@ -24,8 +24,7 @@ inline constexpr unsigned count_write_bytes = count_read_bytes + 1;
 inline constexpr unsigned count_answers = count_write_bytes + 1; // datagrams the network took
 inline constexpr unsigned count_scrubbed = count_answers + 1;    // pages zeroed
 inline constexpr unsigned count_drop_space = count_scrubbed + 1;
-inline constexpr unsigned count_drop_oversize = count_drop_space + 1;
-inline constexpr unsigned count_drop_xmit = count_drop_oversize + 1;
+inline constexpr unsigned count_drop_xmit = count_drop_space + 1;
 inline constexpr unsigned counts = count_drop_xmit + 1;
 
 // One thread writes, any may read.

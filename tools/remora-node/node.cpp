@@ -57,6 +57,7 @@ bool operator==(const Path& a, const Path& b) {
 
 // A request in execution, and the destination of its answers.
 struct Node::Request {
+    unsigned int thread;
     Counters& counters;
     std::uint64_t now_ns;
     const Path& path;
@@ -106,7 +107,7 @@ bool Node::grace_passed() const {
 void Node::handle(unsigned int thread, std::uint64_t now_ns, std::span<const std::uint8_t> datagram,
                   const Path& path, Outbox& outbox) {
     Counters& counters = threads_[thread].counters;
-    Request request{counters, now_ns, path, peer_of(path), outbox};
+    Request request{thread, counters, now_ns, path, peer_of(path), outbox};
     rmem_datagram& in = request.in;
     rmem_wire_verdict verdict =
         rmem_datagram_open(&in, datagram.data(), static_cast<u32>(datagram.size()), false);
@@ -115,23 +116,21 @@ void Node::handle(unsigned int thread, std::uint64_t now_ns, std::span<const std
     request.key = rmem_node_key(host_.core(), in.head.space);
     if (!request.key)
         return counters.add(count_drop_space);
-    if (in.bytes - in.messages * RMEM_HDR_BYTES > RMEM_PIECE_BYTES_MAX)
-        return counters.add(count_drop_oversize);
+    if (!rmem_datagram_verifies(&in, request.key, datagram.data()))
+        return counters.add(count_wire + RMEM_WIRE_TAG);
     while (rmem_datagram_step(&in, datagram.data())) {
         request.payload = datagram.subspan(in.payload_offset, in.payload_bytes);
-        handle_message(request, rmem_datagram_verify(&in, request.key, datagram.data()));
+        handle_message(request, rmem_datagram_is_damaged(&in, datagram.data()));
     }
 }
 
-void Node::handle_message(Request& request, rmem_wire_verdict verdict) {
-    request.counters.add(count_wire + verdict);
-    if (verdict == RMEM_WIRE_TAG)
-        return;
+void Node::handle_message(Request& request, bool damaged_payload) {
+    request.counters.add(count_wire + (damaged_payload ? RMEM_WIRE_DAMAGED : RMEM_WIRE_GOOD));
     request.counters.add(count_type + request.in.head.type - RMEM_OPEN);
-    if (verdict == RMEM_WIRE_GOOD && rmem_node_is_slow(host_.core(), &request.in.head))
+    if (!damaged_payload && rmem_node_is_slow(host_.core(), &request.in.head))
         return slow(request);
     std::lock_guard slot(host_.slot_lock(request.in.head.session));
-    if (verdict == RMEM_WIRE_GOOD)
+    if (!damaged_payload)
         return execute(request);
     rmem_head damaged;
     rmem_node_damaged(host_.core(), &request.in.head, &damaged);
@@ -190,18 +189,27 @@ void Node::put(Request& request, rmem_answer& decision) {
                   host_.page(decision.integer.page) + decision.integer.offset, &decision);
 }
 
+// A thread's datagrams, counted; with its name before it, no other has the same number.
+std::uint64_t Node::next_number(unsigned int thread) {
+    return std::uint64_t{thread} << 48 | ++threads_[thread].datagrams;
+}
+
 // The datagram for another answer: the last one, if it takes it, or a new one. Slot lock.
-Reply& Node::datagram_for(Request& request, const rmem_head& head) {
+Reply& Node::datagram_for(Request& request, rmem_head& head) {
     Outbox::Open& open = request.outbox.open;
     u32 limit = rmem_node_datagram_bytes(host_.core(), &request.in.head);
     if (may_join(open, request.path, head) && rmem_bundle_joins(&open.bundle, limit, &head))
         return *open.reply;
+    request.outbox.close();
     Reply& reply = request.outbox.add(request.path);
-    reply.head_bytes = 0;
+    head.number = next_number(request.thread);
+    rmem_wire_encode_hdr(reply.head.data(), &head);
+    reply.head_bytes = RMEM_HDR_BYTES;
     reply.founds = 0;
     reply.copied_bytes = 0;
     reply.pieces = 0;
-    open = {&reply, request.path, head, {}};
+    open = {&reply, request.path, head, {}, {}};
+    base_siphash_init(&open.hash, request.key);
     rmem_bundle_joins(&open.bundle, limit, &head);
     return reply;
 }
@@ -211,14 +219,14 @@ void Node::answer(Request& request, rmem_head& head, std::span<const rmem_extent
     std::span data(out.data.data() + out.pieces, extents.size());
     std::transform(extents.begin(), extents.end(), data.begin(),
                    [this](const rmem_extent& extent) { return host_.data(extent); });
-    seal(request, out, head, data.size());
+    add(request, out, head, data.size());
 }
 
 void Node::answer_found(Request& request, rmem_answer& decision) {
     Reply& out = datagram_for(request, decision.reply);
     rmem_found& found = out.found[out.founds++] = decision.found;
     out.data[out.pieces] = {reinterpret_cast<const std::uint8_t*>(&found), sizeof(found)};
-    seal(request, out, decision.reply, 1);
+    add(request, out, decision.reply, 1);
 }
 
 void Node::answer_gathered(Request& request, rmem_answer& decision) {
@@ -243,13 +251,11 @@ void Node::answer_gathered(Request& request, rmem_answer& decision) {
         count = 0;
     }
     request.counters.add(count_read_bytes, head.len);
-    seal(request, out, decision.reply, count);
+    add(request, out, decision.reply, count);
 }
 
 // The message whose data are the pieces behind those of the others.
-void Node::seal(Request& request, Reply& out, rmem_head& head, std::size_t pieces) {
-    std::uint8_t* header = out.head.data() + out.head_bytes;
-    out.head_bytes += RMEM_HDR_BYTES;
+void Node::add(Request& request, Reply& out, rmem_head& head, std::size_t pieces) {
     std::span data(out.data.data() + out.pieces, pieces);
     out.pieces += static_cast<unsigned int>(pieces);
     if (rmem_wire_has_digest(&head)) {
@@ -258,14 +264,12 @@ void Node::seal(Request& request, Reply& out, rmem_head& head, std::size_t piece
             crc = base_crc32c_update(crc, piece.data(), piece.size());
         head.digest = base_crc32c_final(crc);
     }
-    rmem_wire_encode(header, &head);
-    struct base_siphash hash;
-    rmem_wire_hash_begin(&hash, request.key, header);
-    if (rmem_wire_tagged_bytes(&head, 1)) { // all of an answer's, or nothing
+    rmem_wire_encode_msg(out.head.data() + out.head_bytes, &head);
+    out.head_bytes += RMEM_MSG_BYTES;
+    if (rmem_wire_tagged_bytes(&head)) { // all of an answer's, or nothing
         for (auto piece : data)
-            base_siphash_update(&hash, piece.data(), piece.size());
+            base_siphash_update(&request.outbox.open.hash, piece.data(), piece.size());
     }
-    rmem_wire_seal(header, base_siphash_final(&hash));
 }
 
 void Node::send_parts(Request& request, rmem_answer& part) {
@@ -287,14 +291,15 @@ void Node::slow(Request& request) {
     request.counters.add(count_reason + answer.reason);
     if (answer.action != RMEM_ACT_REPLY)
         return;
-    // The answer travels alone. Adding it may send the open datagram, so no answer may join that.
-    request.outbox.open = {};
+    // The answer travels alone.
+    request.outbox.close();
     Reply& out = request.outbox.add(request.path);
     std::size_t bytes = rmem_wire_payload_bytes(&answer.reply);
-    rmem_wire_build(out.head.data(), &answer.reply, request.key, &call.out, bytes);
+    answer.reply.number = next_number(request.thread);
+    rmem_datagram_build_one(out.head.data(), &answer.reply, request.key, &call.out);
     if (bytes)
-        std::memcpy(out.head.data() + RMEM_HDR_BYTES, &call.out, bytes);
-    out.head_bytes = RMEM_HDR_BYTES + bytes;
+        std::memcpy(out.head.data() + RMEM_HEADS_BYTES(1), &call.out, bytes);
+    out.head_bytes = RMEM_HEADS_BYTES(1) + bytes;
     out.pieces = 0;
 }
 

@@ -2,9 +2,9 @@
 /*
  * A memory node between datagrams and answers, around node/host.hpp. Knows nothing of sockets.
  *
- *   datagram -> form -> space known?
+ *   datagram -> form, lengths -> space known? -> tag
  *      |
- *   each message -> tag -> length, digest      no change before all of them hold
+ *   each message -> digest               no change before all of these hold
  *      |
  *      |-- OPEN CLOSE ALLOC FREE FENCE        Host::call()
  *      `-- READ WRITE DISCARD ZERO ATOMIC   slot lock { core decides; copy; executed; answers }
@@ -47,13 +47,13 @@ bool operator==(const Path& a, const Path& b);
 // Shorter stretches of a READV's data are copied: that costs less than another iovec.
 inline constexpr std::size_t piece_bytes_least = 512;
 
-// One datagram to be sent: the heads of its messages, then the pieces of data.
+// One datagram to be sent: header and heads of its messages, then the pieces of data.
 struct Reply {
     // A READ's are two at most. A READV's: those not copied, and copies between them.
     static constexpr std::size_t pieces_max =
         RMEM_BUNDLE_MAX * RMEM_EXTENTS_MAX + 2 * (RMEM_PIECE_BYTES_MAX / piece_bytes_least);
 
-    std::array<std::uint8_t, RMEM_BUNDLE_MAX * RMEM_HDR_BYTES> head;
+    std::array<std::uint8_t, RMEM_HEADS_BYTES(RMEM_BUNDLE_MAX)> head;
     std::size_t head_bytes;
     std::array<rmem_found, RMEM_BUNDLE_MAX> found; // by ATOMICs and PUTs
     unsigned int founds;
@@ -82,8 +82,15 @@ public:
         Path path{};
         rmem_head head{}; // of the first answer in it
         rmem_bundle bundle{};
+        struct base_siphash hash {}; // for its tag, so far
     };
     Open open;
+    // Seals it; no answer may join it any more. Before it is sent.
+    void close() {
+        if (open.reply)
+            rmem_wire_seal(open.reply->head.data(), open.bundle.messages, false, &open.hash);
+        open = {};
+    }
 };
 
 class Node {
@@ -112,17 +119,19 @@ private:
     struct Request;
     struct alignas(64) Thread {
         std::atomic<std::uint64_t> passes{0}; // odd: between enter() and leave()
+        std::uint64_t datagrams = 0;          // begun
         Counters counters;
     };
 
-    void handle_message(Request& request, rmem_wire_verdict verdict);
+    void handle_message(Request& request, bool damaged_payload);
+    std::uint64_t next_number(unsigned int thread);
     void execute(Request& request);
     void put(Request& request, rmem_answer& decision);
-    Reply& datagram_for(Request& request, const rmem_head& head);
+    Reply& datagram_for(Request& request, rmem_head& head);
     void answer(Request& request, rmem_head& head, std::span<const rmem_extent> extents);
     void answer_found(Request& request, rmem_answer& decision);
     void answer_gathered(Request& request, rmem_answer& decision);
-    void seal(Request& request, Reply& out, rmem_head& head, std::size_t pieces);
+    void add(Request& request, Reply& out, rmem_head& head, std::size_t pieces);
     void send_parts(Request& request, rmem_answer& part);
     void slow(Request& request);
     bool grace_passed() const;

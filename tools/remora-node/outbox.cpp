@@ -101,6 +101,7 @@ void SocketOutbox::couple(Train& train, msghdr& header) {
 }
 
 void SocketOutbox::flush() {
+    close();
     lay_out();
     unsigned int trains = 0;
     for (unsigned int first = 0; first < waiting_; trains++) {
@@ -112,7 +113,6 @@ void SocketOutbox::flush() {
     }
     send(trains);
     waiting_ = 0;
-    open = {};
 }
 
 void SocketOutbox::send(unsigned int trains) {

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 #include "core/rmem/datagram.h"
 
+#include "core/base/crc32c.h"
+
 bool rmem_bundle_joins(struct rmem_bundle *bundle, u32 limit_bytes, const struct rmem_head *head)
 {
 	u32 payload_bytes = bundle->payload_bytes + rmem_wire_payload_bytes(head);
 	u32 work_bytes = bundle->work_bytes + rmem_wire_work_bytes(head);
-	u32 bytes = (bundle->messages + 1) * RMEM_HDR_BYTES + payload_bytes;
+	u32 bytes = RMEM_HEADS_BYTES(bundle->messages + 1) + payload_bytes;
 
 	if (bundle->messages && (bytes > limit_bytes || bundle->messages == RMEM_BUNDLE_MAX ||
 				 payload_bytes > RMEM_PIECE_BYTES_MAX ||
@@ -17,85 +19,124 @@ bool rmem_bundle_joins(struct rmem_bundle *bundle, u32 limit_bytes, const struct
 	return true;
 }
 
-bool rmem_datagram_begin(struct rmem_datagram *d, u32 bytes, bool response)
+static u32 digest(const void *payload, u32 bytes)
 {
+	return base_crc32c_final(base_crc32c_update(BASE_CRC32C_SEED, payload, bytes));
+}
+
+void rmem_datagram_build_one(void *heads, struct rmem_head *head,
+			     const struct base_siphash_key *key, const void *payload)
+{
+	struct base_siphash h;
+
+	head->digest = 0;
+	if (rmem_wire_has_digest(head))
+		head->digest = digest(payload, rmem_wire_payload_bytes(head));
+	rmem_wire_encode_hdr(heads, head);
+	rmem_wire_encode_msg((u8 *)heads + RMEM_HDR_BYTES, head);
+	base_siphash_init(&h, key);
+	base_siphash_update(&h, payload, rmem_wire_tagged_bytes(head));
+	rmem_wire_seal(heads, 1, head->more, &h);
+}
+
+u32 rmem_datagram_heads_bytes(const void *hdr)
+{
+	u32 messages = ((const u8 *)hdr)[__builtin_offsetof(struct rmem_hdr, messages)];
+
+	return RMEM_HEADS_BYTES(messages < RMEM_BUNDLE_MAX ? messages : RMEM_BUNDLE_MAX);
+}
+
+static const void *msg_at(const void *heads, u32 which)
+{
+	return (const u8 *)heads + RMEM_HEADS_BYTES(which);
+}
+
+/* Are all messages sound, and such as may share a datagram? d->head is the last one's then. */
+static enum rmem_wire_verdict look_through(struct rmem_datagram *d, const void *heads, u32 messages)
+{
+	u32 sum_bytes = 0, i;
+	u64 work_bytes = 0;
+
+	for (i = 0; i < messages; i++) {
+		enum rmem_wire_verdict form =
+			rmem_wire_parse_msg(msg_at(heads, i), d->response, &d->head);
+		u32 payload_bytes;
+
+		if (form != RMEM_WIRE_GOOD)
+			return form;
+		/* What it says hasn't verified yet: no sum of such may overflow. */
+		payload_bytes = rmem_wire_payload_bytes(&d->head);
+		if (payload_bytes > RMEM_PIECE_BYTES_MAX ||
+		    (messages > 1 && !rmem_type_may_share(d->head.type)))
+			return RMEM_WIRE_MALFORMED;
+		sum_bytes += payload_bytes;
+		work_bytes += rmem_wire_work_bytes(&d->head);
+		d->tagged_bytes += rmem_wire_tagged_bytes(&d->head);
+	}
+	if (sum_bytes > RMEM_PIECE_BYTES_MAX ||
+	    RMEM_HEADS_BYTES(messages) + sum_bytes != d->bytes ||
+	    (messages > 1 && work_bytes > RMEM_READ_BYTES_MAX))
+		return RMEM_WIRE_MALFORMED;
+	return RMEM_WIRE_GOOD;
+}
+
+enum rmem_wire_verdict rmem_datagram_open(struct rmem_datagram *d, const void *heads, u32 bytes,
+					  bool response)
+{
+	enum rmem_wire_verdict verdict;
+	u32 messages;
+
 	d->bytes = bytes;
 	d->messages = 0;
 	d->steps = 0;
 	d->response = response;
-	d->even = false;
-	d->verdict = RMEM_WIRE_SHORT;
-	d->sum_bytes = 0;
-	d->work_bytes = 0;
-	return bytes >= RMEM_HDR_BYTES;
+	d->tagged_bytes = 0;
+	if (bytes < RMEM_HDR_BYTES)
+		return RMEM_WIRE_SHORT;
+	verdict = rmem_wire_parse_hdr(heads, &d->head, &messages);
+	if (verdict != RMEM_WIRE_GOOD)
+		return verdict;
+	if (bytes < RMEM_HEADS_BYTES(messages))
+		return RMEM_WIRE_SHORT;
+	verdict = look_through(d, heads, messages);
+	if (verdict != RMEM_WIRE_GOOD)
+		return verdict;
+	if (messages > 1)
+		rmem_wire_parse_msg(msg_at(heads, 0), response, &d->head);
+	d->messages = messages;
+	d->payload_offset = RMEM_HEADS_BYTES(messages);
+	d->payload_bytes = 0;
+	return RMEM_WIRE_GOOD;
 }
 
-static bool belongs_to(const struct rmem_head *head, const struct rmem_head *first)
-{
-	return rmem_type_may_share(head->type) && head->space == first->space &&
-	       head->session == first->session && head->boot == first->boot &&
-	       head->integrity == first->integrity;
-}
-
-bool rmem_datagram_count(struct rmem_datagram *d, const void *hdr)
-{
-	bool is_first = !d->messages;
-	struct rmem_head other, *head = is_first ? &d->head : &other;
-	enum rmem_wire_verdict form = rmem_wire_parse(hdr, RMEM_HDR_BYTES, d->response, head);
-	u32 bytes;
-
-	d->even = false;
-	if (is_first)
-		d->verdict = form;
-	if (form != RMEM_WIRE_GOOD || (!is_first && !belongs_to(head, &d->head)))
-		return false;
-	d->messages++;
-	d->work_bytes += rmem_wire_work_bytes(head);
-	/* What it says hasn't verified yet: no sum of such may overflow. */
-	if (rmem_wire_payload_bytes(head) > RMEM_PIECE_BYTES_MAX ||
-	    (!is_first && d->work_bytes > RMEM_READ_BYTES_MAX))
-		return false;
-	d->sum_bytes += rmem_wire_payload_bytes(head);
-	bytes = d->messages * RMEM_HDR_BYTES + d->sum_bytes;
-	d->even = bytes == d->bytes;
-	return bytes < d->bytes && rmem_type_may_share(d->head.type) &&
-	       d->messages < RMEM_BUNDLE_MAX && (d->messages + 1) * RMEM_HDR_BYTES <= d->bytes;
-}
-
-bool rmem_datagram_step(struct rmem_datagram *d, const void *hdrs)
+bool rmem_datagram_step(struct rmem_datagram *d, const void *heads)
 {
 	if (d->steps == d->messages)
 		return false;
-	if (!d->steps++) {
-		d->payload_offset = d->messages * RMEM_HDR_BYTES;
-	} else {
-		d->payload_offset += d->payload_bytes;
-		/* It was good when it was counted. */
-		rmem_wire_parse(rmem_datagram_hdr(d, hdrs), RMEM_HDR_BYTES, d->response, &d->head);
-	}
-	/* A tag over a payload that isn't there as a whole can't verify, so take what there is. */
+	/* It was good when the datagram was opened. */
+	if (d->steps)
+		rmem_wire_parse_msg(msg_at(heads, d->steps), d->response, &d->head);
+	d->steps++;
+	d->payload_offset += d->payload_bytes;
 	d->payload_bytes = rmem_wire_payload_bytes(&d->head);
-	if (d->payload_bytes > d->bytes - d->payload_offset)
-		d->payload_bytes = d->bytes - d->payload_offset;
 	return true;
 }
 
-enum rmem_wire_verdict rmem_datagram_open(struct rmem_datagram *d, const void *data, u32 bytes,
-					  bool response)
+bool rmem_datagram_verifies(const struct rmem_datagram *d, const struct base_siphash_key *key,
+			    const void *data)
 {
-	bool more = rmem_datagram_begin(d, bytes, response);
+	struct rmem_datagram each = *d;
+	struct base_siphash h;
 
-	while (more)
-		more = rmem_datagram_count(d, (const u8 *)data + d->messages * RMEM_HDR_BYTES);
-	return d->verdict;
+	base_siphash_init(&h, key);
+	while (d->tagged_bytes && rmem_datagram_step(&each, data))
+		base_siphash_update(&h, (const u8 *)data + each.payload_offset,
+				    rmem_wire_tagged_bytes(&each.head));
+	return rmem_wire_tag_equal(data, rmem_wire_tag(&h, data, d->messages));
 }
 
-enum rmem_wire_verdict rmem_datagram_verify(const struct rmem_datagram *d,
-					    const struct base_siphash_key *key, const void *data)
+bool rmem_datagram_is_damaged(const struct rmem_datagram *d, const void *data)
 {
-	enum rmem_wire_verdict verdict =
-		rmem_wire_verify(rmem_datagram_hdr(d, data), &d->head, key,
-				 (const u8 *)data + d->payload_offset, d->payload_bytes);
-
-	return verdict == RMEM_WIRE_GOOD && !d->even ? RMEM_WIRE_DAMAGED : verdict;
+	return rmem_wire_has_digest(&d->head) &&
+	       d->head.digest != digest((const u8 *)data + d->payload_offset, d->payload_bytes);
 }

@@ -2,14 +2,16 @@
 /*
  * The messages of one datagram (include/remora/rmem.h, "Datagrams"), out and in.
  *
- * In: all headers are counted first, since only together they say where the payloads begin;
- * then the messages come one by one. Headers are contiguous by then; payloads may lie in
- * fragments that only the caller can walk.
+ * In: header and heads are contiguous; payloads may lie in fragments that only the caller can walk.
  *
- *   for (more = rmem_datagram_begin(); more; more = rmem_datagram_count())
- *           ;
+ *   rmem_datagram_open()            form, and where each payload is
+ *   find the key of head.space
+ *   verify the tag                  nothing of a datagram may be acted upon before
  *   while (rmem_datagram_step())
- *           ... verify it (wire.h) under the key of head.space, then act on it
+ *           ... check the digest, if the message has one, then act on it
+ *
+ * Out: as each message comes, its head is encoded (wire.h), and what the tag covers of its payload
+ * is hashed; at last the header is encoded and the datagram is sealed.
  */
 #ifndef REMORA_RMEM_DATAGRAM_H
 #define REMORA_RMEM_DATAGRAM_H
@@ -31,46 +33,42 @@ struct rmem_bundle {
  */
 bool rmem_bundle_joins(struct rmem_bundle *bundle, u32 limit_bytes, const struct rmem_head *head);
 
+/*
+ * Encode header and head at heads, and seal, for a message that is alone with a payload that is
+ * contiguous (or NULL when it has none). Fills in head->digest if there is one.
+ */
+void rmem_datagram_build_one(void *heads, struct rmem_head *head,
+			     const struct base_siphash_key *key, const void *payload);
+
 /* ---- in ---- */
 
 struct rmem_datagram {
 	u32 bytes;
-	u32 messages;			/* counted */
-	u32 steps;			/* taken; the number of the message below, from 1 up */
-	bool response;			/* which of the two directions is expected */
-	bool even;			/* it is as long as its messages say */
-	enum rmem_wire_verdict verdict; /* on its first header; other than GOOD: no step */
-	struct rmem_head head;		/* before the first step, the first message's */
-	u32 payload_offset;		/* of the message, in the datagram */
-	u32 payload_bytes;		/* if not even, as many as there are */
-	u32 sum_bytes;			/* of payload, of the messages counted */
-	u64 work_bytes;			/* the same */
+	u32 messages;	     /* in it; 0: none that may be stepped to */
+	u32 steps;	     /* taken; the number of the message below, from 1 up */
+	bool response;	     /* which of the two directions is expected */
+	struct rmem_head head; /* before the first step, the first message's */
+	u32 payload_offset;  /* of the message, in the datagram */
+	u32 payload_bytes;
+	u32 tagged_bytes;    /* of all payloads, that the tag covers */
 };
 
-/* True: there is a header to be counted. */
-bool rmem_datagram_begin(struct rmem_datagram *d, u32 bytes, bool response);
+/* Bytes of header and heads that open() looks at, as the header says, which is whole. */
+u32 rmem_datagram_heads_bytes(const void *hdr);
 
-/* hdr: header number d->messages, whole. True: count the next one, which is inside, too. */
-bool rmem_datagram_count(struct rmem_datagram *d, const void *hdr);
-
-/* The next message. hdrs: the first header, with all that were counted behind it. */
-bool rmem_datagram_step(struct rmem_datagram *d, const void *hdrs);
-
-/* Header of the message that was stepped to. */
-static inline const void *rmem_datagram_hdr(const struct rmem_datagram *d, const void *hdrs)
-{
-	return (const u8 *)hdrs + (d->steps - 1) * RMEM_HDR_BYTES;
-}
-
-/* Begin and count, of a datagram that is contiguous, like data below. */
-enum rmem_wire_verdict rmem_datagram_open(struct rmem_datagram *d, const void *data, u32 bytes,
+/* heads: as many as that, if the datagram has them. Other than GOOD: there is no message. */
+enum rmem_wire_verdict rmem_datagram_open(struct rmem_datagram *d, const void *heads, u32 bytes,
 					  bool response);
 
+/* The next message. */
+bool rmem_datagram_step(struct rmem_datagram *d, const void *heads);
+
 /*
- * rmem_wire_verify() of the message that was stepped to. Of a datagram that isn't even each
- * message that verifies is DAMAGED all the same.
+ * Of a datagram that is contiguous: does the tag verify, before the first step; and is the payload
+ * damaged of the message that was stepped to?
  */
-enum rmem_wire_verdict rmem_datagram_verify(const struct rmem_datagram *d,
-					    const struct base_siphash_key *key, const void *data);
+bool rmem_datagram_verifies(const struct rmem_datagram *d, const struct base_siphash_key *key,
+			    const void *data);
+bool rmem_datagram_is_damaged(const struct rmem_datagram *d, const void *data);
 
 #endif

@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * Messages in and out of their wire form (include/remora/rmem.h).
- *
- * Receiving is three steps, because the payload may lie in fragments only the
- * caller can walk: rmem_wire_parse() checks the form and decodes; the caller
- * finds the key of head.space; rmem_wire_verify() checks the tag. Nothing of a
- * message may be acted upon before it verified.
+ * Headers and heads of messages in and out of their wire form (include/remora/rmem.h), and
+ * what the tag and digests cover. datagram.h makes a datagram of them.
  */
 #ifndef REMORA_RMEM_WIRE_H
 #define REMORA_RMEM_WIRE_H
@@ -15,7 +11,7 @@
 #include "core/rmem/types.h"
 #include "remora/rmem.h"
 
-/* A header in the host's byte order. */
+/* A message's head, with what its datagram's header says of all, in the host's byte order. */
 struct rmem_head {
 	u8 type;
 	u8 integrity; /* enum rmem_integrity */
@@ -26,6 +22,7 @@ struct rmem_head {
 	u32 space;
 	u64 session;
 	u64 boot;
+	u64 number; /* of the datagram; of those that share one, the first's is taken */
 	u64 id;
 	u64 floor;
 	u64 addr;
@@ -35,15 +32,15 @@ struct rmem_head {
 	u16 piece;
 };
 
-/* What is wrong with a message, before its meaning is looked at. */
+/* What is wrong with a datagram (DAMAGED: a message), before its meaning is looked at. */
 enum rmem_wire_verdict {
 	RMEM_WIRE_GOOD,
-	RMEM_WIRE_SHORT,     /* no whole header */
+	RMEM_WIRE_SHORT,     /* no whole header, or fewer heads than it says */
 	RMEM_WIRE_VERSION,   /* another protocol, or another version of it */
 	RMEM_WIRE_TYPE,	     /* unknown type, or a request where a response is due */
-	RMEM_WIRE_MALFORMED, /* reserved bits set, fields that can't be */
+	RMEM_WIRE_MALFORMED, /* reserved bits set, fields or a length that can't be */
 	RMEM_WIRE_TAG,	     /* does not verify under the space's key */
-	RMEM_WIRE_DAMAGED,   /* header verified, payload didn't, or has another length */
+	RMEM_WIRE_DAMAGED,   /* the tag verified, the payload's digest didn't */
 	RMEM_WIRE_VERDICTS
 };
 
@@ -53,55 +50,42 @@ static inline u32 rmem_wire_ranges_bytes(const struct rmem_head *head)
 	return head->op * sizeof(struct rmem_range);
 }
 
-/* Bytes of the payload, from its begin, that the message's tag runs over, too. */
-u32 rmem_wire_tagged_bytes(const struct rmem_head *head, u32 payload_bytes);
+/* Bytes of the payload, from its begin, that the datagram's tag covers. */
+u32 rmem_wire_tagged_bytes(const struct rmem_head *head);
 
-/* Does its header have a digest of the payload? */
+/* Does its head have a digest of the payload? */
 bool rmem_wire_has_digest(const struct rmem_head *head);
 
 /*
- * Bytes of payload that a message with this head must have. More than RMEM_PIECE_BYTES_MAX: none
- * can be right.
+ * Bytes of payload that a message with this head has. More than RMEM_PIECE_BYTES_MAX: none can be
+ * right.
  */
 u32 rmem_wire_payload_bytes(const struct rmem_head *head);
 
 /* What a request counts for in what the node has to do for one datagram. */
 u32 rmem_wire_work_bytes(const struct rmem_head *head);
 
-/*
- * Decode RMEM_HDR_BYTES (available_bytes of them are there). Checks the form
- * only; response: which of the two directions is expected.
- */
-enum rmem_wire_verdict rmem_wire_parse(const void *hdr, size_t available_bytes, bool response,
-				       struct rmem_head *head);
+/* Decode the header at hdr, which is whole. Checks the form only. */
+enum rmem_wire_verdict rmem_wire_parse_hdr(const void *hdr, struct rmem_head *head, u32 *messages);
 
 /*
- * The tag's hash, begun over the header; the caller then runs base_siphash_update() over
- * rmem_wire_tagged_bytes() of the payload, and passes base_siphash_final() as tag below.
+ * Decode the head of a message at msg, into head with its header's fields. response: which
+ * of the two directions is expected.
  */
-void rmem_wire_hash_begin(struct base_siphash *h, const struct base_siphash_key *key,
-			  const void *hdr);
+enum rmem_wire_verdict rmem_wire_parse_msg(const void *msg, bool response, struct rmem_head *head);
 
-/* Does this tag equal the header's? Constant time. */
+/* The header for a datagram that begins with this message, but for what seal() fills in. */
+void rmem_wire_encode_hdr(void *hdr, const struct rmem_head *head);
+void rmem_wire_encode_msg(void *msg, const struct rmem_head *head);
+
+/*
+ * The tag of the datagram whose header and heads are at heads. h was begun with the key, and has
+ * had rmem_wire_tagged_bytes() of each payload.
+ */
+u64 rmem_wire_tag(struct base_siphash *h, const void *heads, u32 messages);
+/* Does it equal the header's? Constant time. */
 bool rmem_wire_tag_equal(const void *hdr, u64 tag);
-
-/*
- * Encode head into the RMEM_HDR_BYTES at hdr, with a zero tag, to be
- * followed by rmem_wire_seal() with the tag computed as above.
- */
-void rmem_wire_encode(void *hdr, const struct rmem_head *head);
-void rmem_wire_seal(void *hdr, u64 tag);
-
-/*
- * The same, whole, for a payload that is contiguous (or NULL when the message
- * has none). payload_bytes is what arrived after the header; digest and tag are
- * checked, the length first.
- */
-enum rmem_wire_verdict rmem_wire_verify(const void *hdr, const struct rmem_head *head,
-					const struct base_siphash_key *key, const void *payload,
-					size_t payload_bytes);
-/* Encodes and seals; fills in head->digest if the level wants it. */
-void rmem_wire_build(void *hdr, struct rmem_head *head, const struct base_siphash_key *key,
-		     const void *payload, size_t payload_bytes);
+/* All messages are encoded, and hashed into h. more: RMEM_FLAGS_MORE. */
+void rmem_wire_seal(void *heads, u32 messages, bool more, struct base_siphash *h);
 
 #endif

@@ -333,7 +333,7 @@ static void channel_receive(struct rmem_channel *c, const struct rmem_record *re
 	if (unlikely(c->stopped)) {
 		spin_unlock(&c->lock);
 		rmem_count(c->device, RMEM_COUNT_DROP_STOPPED);
-		trace_rmem_drop(c, RMEM_HDR_BYTES + record->payload->bytes,
+		trace_rmem_drop(c, RMEM_HEADS_BYTES(1) + record->payload->bytes,
 				RMEM_COUNT_DROP_STOPPED);
 		return;
 	}
@@ -358,10 +358,8 @@ static void channel_receive(struct rmem_channel *c, const struct rmem_record *re
 	finish(c, rx.finished, rx.result, now_ns);
 }
 
-static void channel_settle(struct rmem_channel *c, bool settled)
+static void channel_settle(struct rmem_channel *c)
 {
-	if (unlikely(!settled))
-		pump(c);
 	rmem_status_heard(c->device);
 	kick();
 }

@@ -49,7 +49,6 @@ const char *const node_count_name[NODE_COUNTS] = {
 	[NODE_COUNT_SCRUBBED] = "scrubbed-pages",
 	[NODE_COUNT_HELD] = "held-pages",
 	[NODE_COUNT_DROP_SPACE] = "drop-space",
-	[NODE_COUNT_DROP_OVERSIZE] = "drop-oversize",
 	[NODE_COUNT_DROP_NO_CHECKSUM] = "drop-no-checksum",
 	[NODE_COUNT_DROP_NOT_UNICAST] = "drop-not-unicast",
 	[NODE_COUNT_DROP_RESERVE] = "drop-reserve",

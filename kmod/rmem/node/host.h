@@ -61,7 +61,6 @@ enum node_count {
 	NODE_COUNT_SCRUBBED,	     /* pages zeroed */
 	NODE_COUNT_HELD,	     /* pages found still referred to, put off */
 	NODE_COUNT_DROP_SPACE,	     /* unknown address space */
-	NODE_COUNT_DROP_OVERSIZE,    /* payload no message may have */
 	NODE_COUNT_DROP_NO_CHECKSUM, /* level link without an UDP checksum */
 	NODE_COUNT_DROP_NOT_UNICAST,
 	NODE_COUNT_DROP_RESERVE,     /* in a buffer meant for swap */
@@ -214,6 +213,8 @@ struct node_answers {
 	struct sk_buff *full, *full_last; /* complete packets */
 	struct sk_buff *open;		  /* may take more */
 	struct rmem_bundle bundle;	  /* in open */
+	struct base_siphash hash;	  /* for open's tag, so far */
+	u64 boot;			  /* that open's header tells */
 	u32 limit_bytes;		  /* rmem_node_datagram_bytes() */
 };
 
@@ -222,7 +223,7 @@ static inline bool node_send_any(const struct node_answers *answers)
 	return answers->full || answers->open;
 }
 
-/* What there is of them, which the caller sends. */
+/* What there is of them, sealed, which the caller sends. */
 struct sk_buff *node_send_take_full(struct node_answers *answers);
 struct sk_buff *node_send_take_open(struct node_answers *answers);
 /* Adds an answer, with the pages of its extents; false: no buffer. Slot lock. */

@@ -5,9 +5,9 @@
  *
  *   UDP (checksum verified by the stack)
  *     |
- *   form, how many messages -> space known?             cheap checks first; nothing is
+ *   form, lengths -> space known? -> tag                cheap checks first; nothing is
  *     |                                                  changed before all of them held
- *   each message: tag -> length, digest
+ *   each message: digest
  *     |-- OPEN CLOSE ALLOC FREE FENCE, long ZERO --> slow.c
  *     |
  *   slot lock { core decides; copy between packet and pages; executed; answer built }
@@ -44,7 +44,6 @@ struct node_rx {
 	struct node_path path;
 	struct node_outbox *out;
 	struct node_answers *answers; /* out's */
-	bool more; /* what the last message said */
 };
 
 static bool drop(const struct sk_buff *skb, unsigned int count)
@@ -260,7 +259,7 @@ static void execute(struct node_rx *rx)
 		reply(rx, &answer.reply);
 }
 
-/* The header verified, the payload didn't: that is told, and nothing changed. Slot lock. */
+/* The payload isn't what its digest says: that is told, and nothing changed. Slot lock. */
 static void tell_damaged(struct node_rx *rx)
 {
 	struct rmem_head head;
@@ -294,8 +293,6 @@ static bool admit(struct node_rx *rx)
 	rx->key = rmem_node_key(&rx->host->core, rx->in.head.space);
 	if (!rx->key)
 		return drop(skb, NODE_COUNT_DROP_SPACE);
-	if (rx->in.bytes - rx->in.messages * RMEM_HDR_BYTES > RMEM_PIECE_BYTES_MAX)
-		return drop(skb, NODE_COUNT_DROP_OVERSIZE);
 	if (wants_checksum(&rx->in.head) && !udp_hdr(skb)->check)
 		return drop(skb, NODE_COUNT_DROP_NO_CHECKSUM);
 	if (skb->pkt_type != PACKET_HOST)
@@ -304,23 +301,22 @@ static bool admit(struct node_rx *rx)
 		return drop(skb, NODE_COUNT_DROP_RESERVE);
 	if (unlikely(READ_ONCE(rx->host->hibernating)))
 		return drop(skb, NODE_COUNT_DROP_HIBERNATING);
+	if (!rmem_skb_verifies(&rx->in, rx->key, skb))
+		return drop(skb, NODE_COUNT_WIRE + RMEM_WIRE_TAG);
 	return true;
 }
 
 /* False: dropped, and counted why. */
 static bool handle_message(struct node_rx *rx)
 {
-	enum rmem_wire_verdict verdict = rmem_skb_verify(&rx->in, rx->key, rx->skb);
+	bool damaged = rmem_skb_is_damaged(&rx->in, rx->skb);
 	const struct rmem_head *head = &rx->in.head;
 
-	rx->more = verdict != RMEM_WIRE_TAG && head->more;
-	if (verdict == RMEM_WIRE_TAG)
-		return drop(rx->skb, NODE_COUNT_WIRE + verdict);
-	node_count(NODE_COUNT_WIRE + verdict);
+	node_count(NODE_COUNT_WIRE + (damaged ? RMEM_WIRE_DAMAGED : RMEM_WIRE_GOOD));
 	node_count(NODE_COUNT_TYPE + head->type - RMEM_OPEN);
 	trace_rmem_node_request(head);
 
-	if (verdict == RMEM_WIRE_DAMAGED) {
+	if (unlikely(damaged)) {
 		fast_path(rx, tell_damaged);
 		return true;
 	}
@@ -345,9 +341,9 @@ static bool handle(struct node_rx *rx)
 	read_path(rx->skb, &rx->path);
 	rx->out = node_outbox_get(rx->host, &rx->in.head, &rx->path);
 	rx->answers = node_outbox_answers(rx->out);
-	while (rmem_datagram_step(&rx->in, rmem_skb_hdrs(rx->skb)))
+	while (rmem_datagram_step(&rx->in, rmem_skb_heads(rx->skb)))
 		any |= handle_message(rx);
-	node_outbox_put(rx->out, rx->more);
+	node_outbox_put(rx->out, rx->in.head.more);
 	node_mem_scrub(rx->host);
 	return any;
 }

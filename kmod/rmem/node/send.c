@@ -2,7 +2,7 @@
 /*
  * Answers on their way out.
  *
- *      linear:    | room for lower layers | UDP | struct rmem_hdr | ... one for each message
+ *      linear:    | room for lower layers | UDP | rmem_hdr | rmem_msg | rmem_msg | ...
  *      fragments: page memory, by reference (READ); what an ATOMIC, PUT found and what a READV
  *                 asked for, in memory of their own
  *
@@ -56,16 +56,24 @@ static struct sk_buff *new_packet(u32 linear_bytes)
 	return skb;
 }
 
+/* A CPU's datagrams, counted; with its name before it, no other has the same number. */
+static DEFINE_PER_CPU(u64, numbers);
+
+/* BH disabled, so that the CPU stays the same. */
+static u64 next_number(void)
+{
+	return (u64)smp_processor_id() << 48 | this_cpu_inc_return(numbers);
+}
+
 struct sk_buff *node_send_message(const struct base_siphash_key *key, struct rmem_head *reply,
 				  const void *payload, u32 bytes)
 {
-	struct sk_buff *skb = new_packet(RMEM_HDR_BYTES + bytes);
-	void *hdr;
+	struct sk_buff *skb = new_packet(RMEM_HEADS_BYTES(1) + bytes);
 
 	if (!skb)
 		return NULL;
-	hdr = skb_put(skb, RMEM_HDR_BYTES);
-	rmem_wire_build(hdr, reply, key, payload, bytes);
+	reply->number = next_number();
+	rmem_datagram_build_one(skb_put(skb, RMEM_HEADS_BYTES(1)), reply, key, payload);
 	if (bytes)
 		skb_put_data(skb, payload, bytes);
 	return skb;
@@ -85,7 +93,7 @@ static void add_extent(struct sk_buff *skb, const struct node_mem *mem,
 
 static bool has_room(const struct sk_buff *skb, unsigned int extents)
 {
-	return rmem_skb_has_hdr_room(skb) &&
+	return rmem_skb_has_head_room(skb) &&
 	       skb_shinfo(skb)->nr_frags + extents <= MAX_SKB_FRAGS;
 }
 
@@ -102,6 +110,8 @@ struct sk_buff *node_send_take_open(struct node_answers *answers)
 {
 	struct sk_buff *packet = answers->open;
 
+	if (packet)
+		rmem_wire_seal(packet->data, answers->bundle.messages, false, &answers->hash);
 	answers->open = NULL;
 	return packet;
 }
@@ -120,20 +130,25 @@ static void complete_open(struct node_answers *answers)
 }
 
 /* The packet for another answer, the open one or a new one. NULL: no buffer. */
-static struct sk_buff *packet_for(struct node_answers *answers, const struct rmem_head *head,
+static struct sk_buff *packet_for(struct node_answers *answers,
+				  const struct base_siphash_key *key, struct rmem_head *head,
 				  unsigned int extents)
 {
 	struct sk_buff *skb = answers->open;
 
-	if (skb && has_room(skb, extents) &&
+	if (skb && has_room(skb, extents) && head->boot == answers->boot &&
 	    rmem_bundle_joins(&answers->bundle, answers->limit_bytes, head))
 		return skb;
 	/* Room for all that may join, so that what joins is as the protocol says it. */
-	skb = new_packet((answers->limit_bytes ? RMEM_BUNDLE_MAX : 1) * RMEM_HDR_BYTES);
+	skb = new_packet(RMEM_HEADS_BYTES(answers->limit_bytes ? RMEM_BUNDLE_MAX : 1));
 	if (!skb)
 		return NULL;
 	complete_open(answers);
+	head->number = next_number();
+	rmem_skb_begin(skb, head);
+	base_siphash_init(&answers->hash, key);
 	answers->open = skb;
+	answers->boot = head->boot;
 	answers->bundle = (struct rmem_bundle){};
 	rmem_bundle_joins(&answers->bundle, answers->limit_bytes, head);
 	return skb;
@@ -143,7 +158,7 @@ bool node_send_add(struct node_answers *answers, const struct node_mem *mem,
 		   const struct base_siphash_key *key, struct rmem_head *head,
 		   const struct rmem_extent *extent, unsigned int extents)
 {
-	struct sk_buff *skb = packet_for(answers, head, extents);
+	struct sk_buff *skb = packet_for(answers, key, head, extents);
 	unsigned int i;
 
 	if (!skb)
@@ -152,7 +167,7 @@ bool node_send_add(struct node_answers *answers, const struct node_mem *mem,
 		add_extent(skb, mem, &extent[i]);
 	if (extents)
 		skb_shinfo(skb)->flags |= SKBFL_SHARED_FRAG;
-	rmem_skb_seal(skb, rmem_skb_put_hdr(skb), head, key);
+	rmem_skb_add(skb, rmem_skb_put_msg(skb), head, &answers->hash);
 	return true;
 }
 
@@ -213,14 +228,14 @@ bool node_send_add_found(struct node_answers *answers, const struct base_siphash
 
 	if (!own_alloc(&own, sizeof(*found)))
 		return false;
-	skb = packet_for(answers, head, own.count);
+	skb = packet_for(answers, key, head, own.count);
 	if (!skb) {
 		own_free(&own);
 		return false;
 	}
 	memcpy(own.data[0], found, sizeof(*found));
 	own_add(skb, &own);
-	rmem_skb_seal(skb, rmem_skb_put_hdr(skb), head, key);
+	rmem_skb_add(skb, rmem_skb_put_msg(skb), head, &answers->hash);
 	return true;
 }
 
@@ -277,13 +292,13 @@ bool node_send_add_gathered(struct node_answers *answers, struct node_host *host
 		head->status = RMEM_FAULT;
 		return node_send_add(answers, &host->mem, key, head, NULL, 0);
 	}
-	skb = packet_for(answers, head, own.count);
+	skb = packet_for(answers, key, head, own.count);
 	if (!skb) {
 		own_free(&own);
 		return false;
 	}
 	own_add(skb, &own);
-	rmem_skb_seal(skb, rmem_skb_put_hdr(skb), head, key);
+	rmem_skb_add(skb, rmem_skb_put_msg(skb), head, &answers->hash);
 	return true;
 }
 

@@ -139,7 +139,7 @@ bool rmem_packet_takes(const struct rmem_packet *packet, const struct rmem_clien
 	struct rmem_bundle bundle = packet->bundle;
 
 	return packet->skb && packet->shared && rmem_type_may_share(tx->head.type) &&
-	       rmem_skb_has_hdr_room(packet->skb) &&
+	       rmem_skb_has_head_room(packet->skb) &&
 	       rmem_bundle_joins(&bundle, limit_bytes, &tx->head) &&
 	       skb_shinfo(packet->skb)->nr_frags + message_frags(tx) <= MAX_SKB_FRAGS;
 }
@@ -179,27 +179,42 @@ bool rmem_packet_add(struct rmem_packet *packet, const struct rmem_session *sess
 {
 	bool shared = rmem_type_may_share(tx->head.type);
 	struct sk_buff *skb = packet->skb;
-	void *hdr;
+	void *msg;
 
 	if (!skb) {
-		skb = alloc_skb(RMEM_SOCKET_HEADROOM + messages * RMEM_HDR_BYTES +
+		skb = alloc_skb(RMEM_SOCKET_HEADROOM + RMEM_HEADS_BYTES(messages) +
 				tx->payload_bytes, PACKET_GFP);
 		if (unlikely(!skb))
 			return false;
 		skb_reserve(skb, RMEM_SOCKET_HEADROOM);
-		packet->bundle = (struct rmem_bundle){};
+		rmem_skb_begin(skb, &tx->head);
 	}
 	if (unlikely(!add_body(skb, session, tx, copied))) {
 		if (!packet->skb)
 			kfree_skb(skb);
 		return false;
 	}
-	packet->skb = skb;
+	if (!packet->skb) {
+		packet->skb = skb;
+		packet->bundle = (struct rmem_bundle){};
+		base_siphash_init(&packet->hash, &session->key);
+	}
 	packet->shared = shared;
+	packet->more = tx->head.more;
 	rmem_bundle_joins(&packet->bundle, U32_MAX, &tx->head);
-	hdr = rmem_skb_put_hdr(skb);
+	msg = rmem_skb_put_msg(skb);
 	if (tx->payload_bytes && !shared)
 		skb_put_data(skb, tx->payload, tx->payload_bytes);
-	rmem_skb_seal(skb, hdr, &tx->head, &session->key);
+	rmem_skb_add(skb, msg, &tx->head, &packet->hash);
 	return true;
+}
+
+struct sk_buff *rmem_packet_take(struct rmem_packet *packet)
+{
+	struct sk_buff *skb = packet->skb;
+
+	if (skb)
+		rmem_wire_seal(skb->data, packet->bundle.messages, packet->more, &packet->hash);
+	packet->skb = NULL;
+	return skb;
 }

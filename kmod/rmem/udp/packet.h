@@ -22,7 +22,9 @@
 struct rmem_packet {
 	struct sk_buff *skb; /* NULL: there is none */
 	bool shared;	     /* others may join */
+	bool more;	     /* the last message's head says so */
 	struct rmem_bundle bundle;
+	struct base_siphash hash; /* for the tag, so far */
 };
 
 /* ---- building, under the channel's lock ---- */
@@ -38,5 +40,8 @@ bool rmem_packet_takes(const struct rmem_packet *packet, const struct rmem_clien
  */
 bool rmem_packet_add(struct rmem_packet *packet, const struct rmem_session *session,
 		     struct rmem_client_tx *tx, u32 messages, bool *copied);
+
+/* The whole datagram, sealed; NULL: there is none. packet is empty afterwards. */
+struct sk_buff *rmem_packet_take(struct rmem_packet *packet);
 
 #endif

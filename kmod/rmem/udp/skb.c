@@ -48,64 +48,58 @@ static u32 digest(const struct sk_buff *skb, u32 offset, u32 bytes)
 	return base_crc32c_final(crc);
 }
 
-static u64 tag(const struct base_siphash_key *key, const struct rmem_head *head, const void *hdr,
-	       const struct sk_buff *skb, u32 offset, u32 bytes)
+void rmem_skb_begin(struct sk_buff *skb, const struct rmem_head *head)
 {
-	struct base_siphash h;
-
-	rmem_wire_hash_begin(&h, key, hdr);
-	walk(skb, offset, rmem_wire_tagged_bytes(head, bytes), hash_update, &h);
-	return base_siphash_final(&h);
+	rmem_wire_encode_hdr(skb_put(skb, RMEM_HDR_BYTES), head);
 }
 
-void *rmem_skb_put_hdr(struct sk_buff *skb)
+void *rmem_skb_put_msg(struct sk_buff *skb)
 {
-	void *hdr = skb_tail_pointer(skb);
+	void *msg = skb_tail_pointer(skb);
 
 	/* skb_put() is for packets without fragments. */
-	skb->tail += RMEM_HDR_BYTES;
-	skb->len += RMEM_HDR_BYTES;
-	return hdr;
+	skb->tail += RMEM_MSG_BYTES;
+	skb->len += RMEM_MSG_BYTES;
+	return msg;
 }
 
-void rmem_skb_seal(const struct sk_buff *skb, void *hdr, struct rmem_head *head,
-		   const struct base_siphash_key *key)
+void rmem_skb_add(const struct sk_buff *skb, void *msg, struct rmem_head *head,
+		  struct base_siphash *h)
 {
 	u32 bytes = rmem_wire_payload_bytes(head), offset = skb->len - bytes;
 
 	head->digest = rmem_wire_has_digest(head) ? digest(skb, offset, bytes) : 0;
-	rmem_wire_encode(hdr, head);
-	rmem_wire_seal(hdr, tag(key, head, hdr, skb, offset, bytes));
+	rmem_wire_encode_msg(msg, head);
+	walk(skb, offset, rmem_wire_tagged_bytes(head), hash_update, h);
 }
 
 enum rmem_wire_verdict rmem_skb_open(struct rmem_datagram *d, struct sk_buff *skb, bool response)
 {
-	bool more = rmem_datagram_begin(d, skb->len - RMEM_SKB_HDRS, response);
+	u32 bytes = skb->len - RMEM_SKB_HEADS;
 
-	while (more) {
-		u32 offset = RMEM_SKB_HDRS + d->messages * RMEM_HDR_BYTES;
-
-		/* Without memory to pull it, the datagram isn't even: its messages are damaged. */
-		if (!pskb_may_pull(skb, offset + RMEM_HDR_BYTES))
-			break;
-		more = rmem_datagram_count(d, skb->data + offset);
-	}
-	return d->verdict;
+	if (!pskb_may_pull(skb, RMEM_SKB_HEADS + RMEM_HDR_BYTES) ||
+	    !pskb_may_pull(skb, RMEM_SKB_HEADS +
+				min(bytes, rmem_datagram_heads_bytes(rmem_skb_heads(skb)))))
+		bytes = 0; /* without memory, the datagram counts as lost */
+	return rmem_datagram_open(d, rmem_skb_heads(skb), bytes, response);
 }
 
-enum rmem_wire_verdict rmem_skb_verify(const struct rmem_datagram *d,
-				       const struct base_siphash_key *key,
-				       const struct sk_buff *skb)
+bool rmem_skb_verifies(const struct rmem_datagram *d, const struct base_siphash_key *key,
+		       const struct sk_buff *skb)
 {
-	const void *hdr = rmem_datagram_hdr(d, rmem_skb_hdrs(skb));
-	u32 offset = rmem_skb_payload(d);
+	const void *heads = rmem_skb_heads(skb);
+	struct rmem_datagram each = *d;
+	struct base_siphash h;
 
-	if (!rmem_wire_tag_equal(hdr, tag(key, &d->head, hdr, skb, offset, d->payload_bytes)))
-		return RMEM_WIRE_TAG;
-	if (unlikely(!d->even))
-		return RMEM_WIRE_DAMAGED;
-	if (rmem_wire_has_digest(&d->head) &&
-	    d->head.digest != digest(skb, offset, d->payload_bytes))
-		return RMEM_WIRE_DAMAGED;
-	return RMEM_WIRE_GOOD;
+	base_siphash_init(&h, key);
+	while (d->tagged_bytes && rmem_datagram_step(&each, heads))
+		walk(skb, rmem_skb_payload(&each), rmem_wire_tagged_bytes(&each.head), hash_update,
+		     &h);
+	return rmem_wire_tag_equal(heads, rmem_wire_tag(&h, heads, d->messages));
+}
+
+bool rmem_skb_is_damaged(const struct rmem_datagram *d, const struct sk_buff *skb)
+{
+	return rmem_wire_has_digest(&d->head) &&
+	       d->head.digest != digest(skb, rmem_skb_payload(d), d->payload_bytes);
 }

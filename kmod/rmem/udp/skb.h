@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Messages in socket buffers, of both ends. Their data may lie in fragments; it is hashed
+ * Datagrams in socket buffers, of both ends. Their data may lie in fragments; it is hashed
  * where it lies.
  */
 #ifndef REMORA_RMEM_SKB_H
@@ -11,41 +11,47 @@
 
 #include "core/rmem/datagram.h"
 
-/* ---- out: the headers are in the linear part, data is in fragments behind it ---- */
+/* ---- out: header and heads are in the linear part, data is in fragments behind it ---- */
 
-static inline bool rmem_skb_has_hdr_room(const struct sk_buff *skb)
+static inline bool rmem_skb_has_head_room(const struct sk_buff *skb)
 {
-	return skb_end_pointer(skb) - skb_tail_pointer(skb) >= RMEM_HDR_BYTES;
+	return skb_end_pointer(skb) - skb_tail_pointer(skb) >= RMEM_MSG_BYTES;
 }
 
-/* Room for a header: before data that is in fragments, so before or after it was added. */
-void *rmem_skb_put_hdr(struct sk_buff *skb);
+/* An empty packet begins a datagram, whose first message is this. */
+void rmem_skb_begin(struct sk_buff *skb, const struct rmem_head *head);
 
-/* Write the header, the payload being the last of skb. Fills in head->digest if there is one. */
-void rmem_skb_seal(const struct sk_buff *skb, void *hdr, struct rmem_head *head,
-		   const struct base_siphash_key *key);
+/* Room for a head: before data that is in fragments, so before or after it was added. */
+void *rmem_skb_put_msg(struct sk_buff *skb);
+
+/*
+ * Write the head, the payload being the last of skb, and hash what h is to have of it. Fills in
+ * head->digest if there is one.
+ */
+void rmem_skb_add(const struct sk_buff *skb, void *msg, struct rmem_head *head,
+		  struct base_siphash *h);
 
 /* ---- in: from the UDP header on, as encap_rcv gets them ---- */
 
-#define RMEM_SKB_HDRS sizeof(struct udphdr) /* where the first header is */
+#define RMEM_SKB_HEADS sizeof(struct udphdr) /* where header and heads are */
 
-static inline const void *rmem_skb_hdrs(const struct sk_buff *skb)
+static inline const void *rmem_skb_heads(const struct sk_buff *skb)
 {
-	return skb->data + RMEM_SKB_HDRS;
+	return skb->data + RMEM_SKB_HEADS;
 }
 
 /* Where the payload of the message is that was stepped to. */
 static inline u32 rmem_skb_payload(const struct rmem_datagram *d)
 {
-	return RMEM_SKB_HDRS + d->payload_offset;
+	return RMEM_SKB_HEADS + d->payload_offset;
 }
 
-/* As rmem_datagram_open(): pulls the headers into the linear part. */
+/* As rmem_datagram_open(): pulls header and heads into the linear part. */
 enum rmem_wire_verdict rmem_skb_open(struct rmem_datagram *d, struct sk_buff *skb, bool response);
 
-/* As rmem_datagram_verify(). */
-enum rmem_wire_verdict rmem_skb_verify(const struct rmem_datagram *d,
-				       const struct base_siphash_key *key,
-				       const struct sk_buff *skb);
+/* As rmem_datagram_verifies() and rmem_datagram_is_damaged(). */
+bool rmem_skb_verifies(const struct rmem_datagram *d, const struct base_siphash_key *key,
+		       const struct sk_buff *skb);
+bool rmem_skb_is_damaged(const struct rmem_datagram *d, const struct sk_buff *skb);
 
 #endif

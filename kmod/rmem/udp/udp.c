@@ -36,7 +36,7 @@ static_assert(sizeof(struct udp_batch) <= sizeof(struct rmem_batch));
 
 static void udp_close_packet(struct udp_batch *batch)
 {
-	struct sk_buff *skb = batch->packet.skb;
+	struct sk_buff *skb = rmem_packet_take(&batch->packet);
 
 	if (!skb)
 		return;
@@ -45,7 +45,6 @@ static void udp_close_packet(struct udp_batch *batch)
 	else
 		batch->first = skb;
 	batch->last = skb;
-	batch->packet.skb = NULL;
 }
 
 static bool udp_add(struct rmem_path *path, struct rmem_batch *batch, struct rmem_client_tx *tx,
@@ -99,10 +98,25 @@ static void udp_payload_copy(const struct rmem_payload *payload, u32 offset, voi
 	skb_copy_bits(mine->skb, mine->at + offset, to, n);
 }
 
-/* The message of d that was stepped to. False: it was dropped. */
-static bool udp_deliver(struct rmem_path *path, const struct rmem_datagram *d, struct sk_buff *skb)
+/* Is it from the path's node, and unchanged? */
+static bool udp_verify(struct rmem_path *path, const struct rmem_datagram *d, struct sk_buff *skb,
+		       enum rmem_path_count *reason)
 {
-	enum rmem_wire_verdict verdict = rmem_skb_verify(d, &path->session->key, skb);
+	if (d->head.space != path->session->space ||
+	    d->head.integrity != path->session->integrity)
+		*reason = RMEM_PATH_DROP_STRANGER;
+	else if (d->head.integrity == RMEM_LINK && !udp_hdr(skb)->check)
+		*reason = RMEM_PATH_DROP_NO_CHECKSUM;
+	else if (!rmem_skb_verifies(d, &path->session->key, skb))
+		*reason = RMEM_PATH_DROP_WIRE + RMEM_WIRE_TAG;
+	else
+		return true;
+	return false;
+}
+
+/* The message of d that was stepped to. */
+static void udp_deliver(struct rmem_path *path, const struct rmem_datagram *d, struct sk_buff *skb)
+{
 	const struct udp_payload payload = {
 		.payload = {.bytes = d->payload_bytes, .copy = udp_payload_copy},
 		.skb = skb,
@@ -111,24 +125,11 @@ static bool udp_deliver(struct rmem_path *path, const struct rmem_datagram *d, s
 	const struct rmem_record record = {
 		.head = &d->head,
 		.payload = &payload.payload,
-		.damaged = verdict == RMEM_WIRE_DAMAGED,
+		.damaged = rmem_skb_is_damaged(d, skb),
 		.last = d->steps == d->messages,
 	};
-	enum rmem_path_count reason;
 
-	if (unlikely(verdict != RMEM_WIRE_GOOD && verdict != RMEM_WIRE_DAMAGED)) {
-		reason = RMEM_PATH_DROP_WIRE + verdict;
-	} else if (unlikely(d->head.space != path->session->space ||
-			    d->head.integrity != path->session->integrity)) {
-		reason = RMEM_PATH_DROP_STRANGER;
-	} else if (unlikely(d->head.integrity == RMEM_LINK && !udp_hdr(skb)->check)) {
-		reason = RMEM_PATH_DROP_NO_CHECKSUM;
-	} else {
-		path->to->receive(path->channel, &record);
-		return true;
-	}
-	path->to->drop(path->channel, reason, skb->len);
-	return false;
+	path->to->receive(path->channel, &record);
 }
 
 /*
@@ -138,7 +139,8 @@ static bool udp_deliver(struct rmem_path *path, const struct rmem_datagram *d, s
 static int udp_receive(struct sock *sk, struct sk_buff *skb)
 {
 	struct udp_path *mine = rcu_dereference_sk_user_data(sk);
-	bool any = false, settled = false;
+	enum rmem_wire_verdict verdict;
+	enum rmem_path_count reason;
 	struct rmem_path *path;
 	struct rmem_datagram d;
 
@@ -147,20 +149,18 @@ static int udp_receive(struct sock *sk, struct sk_buff *skb)
 		return 0;
 	}
 	path = &mine->path;
-	if (unlikely(rmem_skb_open(&d, skb, true) != RMEM_WIRE_GOOD))
-		path->to->drop(path->channel, RMEM_PATH_DROP_WIRE + d.verdict, skb->len);
-	else
-		while (rmem_datagram_step(&d, rmem_skb_hdrs(skb))) {
-			settled = udp_deliver(path, &d, skb);
-			any |= settled;
-		}
-	if (unlikely(!any)) {
+	verdict = rmem_skb_open(&d, skb, true);
+	reason = RMEM_PATH_DROP_WIRE + verdict;
+	if (unlikely(verdict != RMEM_WIRE_GOOD || !udp_verify(path, &d, skb, &reason))) {
+		path->to->drop(path->channel, reason, skb->len);
 		kfree_skb(skb);
 		return 0;
 	}
+	while (rmem_datagram_step(&d, rmem_skb_heads(skb)))
+		udp_deliver(path, &d, skb);
 	consume_skb(skb);
 	rmem_socket_heard(&mine->socket);
-	path->to->settle(path->channel, settled);
+	path->to->settle(path->channel);
 	return 0;
 }
 
@@ -188,7 +188,7 @@ static int udp_limits(struct rmem_path *path, struct rmem_limits *limits,
 {
 	struct rmem_socket *socket = &path_of(path)->socket;
 	u32 below = rmem_socket_header_bytes(socket);
-	u32 headers = below + RMEM_HDR_BYTES;
+	u32 headers = below + RMEM_HEADS_BYTES(1);
 	bool offload;
 	u32 mtu = rmem_socket_mtu_bytes(socket, &offload);
 

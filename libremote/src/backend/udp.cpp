@@ -112,7 +112,7 @@ void Udp::connect(const Target& target) {
     std::uint32_t below = (v6 ? 40 : 20) + sizeof(udphdr);
     datagram_bytes_ =
         std::min<std::uint32_t>(static_cast<std::uint32_t>(mtu) - below, RMEM_DATAGRAM_BYTES_MAX);
-    if (datagram_bytes_ < RMEM_HDR_BYTES + RMEM_PIECE_BYTES_MIN)
+    if (datagram_bytes_ < RMEM_HEADS_BYTES(1) + RMEM_PIECE_BYTES_MIN)
         throw Failure("the link to {} has an MTU of {}, which is too small", target.host, mtu);
     // Request no more than the socket has room for; the kernel grants twice the size, for its
     // overhead.
@@ -133,7 +133,7 @@ void Udp::configure(const Target& target, const Key& key, const UdpOptions& opti
     config.integrity = static_cast<u8>(options.integrity);
     base_siphash_key_load(&config.key, key.data());
     config.piece_bytes =
-        std::min<std::uint32_t>(datagram_bytes_ - RMEM_HDR_BYTES, RMEM_PIECE_BYTES_MAX);
+        std::min<std::uint32_t>(datagram_bytes_ - RMEM_HEADS_BYTES(1), RMEM_PIECE_BYTES_MAX);
     config.datagram_bytes = datagram_bytes_;
     config.fail_after_ns = options.timeout_ns;
     rmem_client_init(client_.get(), &config, &base_, &incast_, 0);
@@ -362,14 +362,12 @@ void Udp::take_datagram(std::uint64_t now_ns, std::span<const std::uint8_t> byte
     const rmem_client_config& config = client_->config;
     rmem_datagram in;
     if (rmem_datagram_open(&in, bytes.data(), static_cast<u32>(bytes.size()), true) !=
-        RMEM_WIRE_GOOD)
+            RMEM_WIRE_GOOD ||
+        in.head.space != config.space || in.head.integrity != config.integrity ||
+        !rmem_datagram_verifies(&in, &config.key, bytes.data()))
         return;
     while (rmem_datagram_step(&in, bytes.data())) {
-        rmem_wire_verdict verdict = rmem_datagram_verify(&in, &config.key, bytes.data());
-        bool damaged = verdict == RMEM_WIRE_DAMAGED;
-        if ((verdict != RMEM_WIRE_GOOD && !damaged) || in.head.space != config.space ||
-            in.head.integrity != config.integrity)
-            continue;
+        bool damaged = rmem_datagram_is_damaged(&in, bytes.data());
         const std::uint8_t* payload = bytes.data() + in.payload_offset;
         rmem_client_rx rx{};
         rmem_client_receive(client_.get(), now_ns, &in.head, damaged ? nullptr : payload, damaged,

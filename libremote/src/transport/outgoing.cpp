@@ -15,7 +15,7 @@ void Outgoing::add(const rmem_client_tx& tx) {
         close();
         if (!has_room())
             flush();
-        begin_datagram();
+        begin_datagram(tx.head);
         joins(tx.head);
     }
     rmem_client_tx& mine = tx_[messages_] = tx;
@@ -24,8 +24,7 @@ void Outgoing::add(const rmem_client_tx& tx) {
         add_piece(const_cast<void*>(rmem_client_tx_payload(&mine)), mine.payload_bytes);
     if (mine.data_bytes)
         add_piece(data_of(mine), mine.data_bytes);
-    seal(heads_.data() + messages_ * RMEM_HDR_BYTES, mine.head,
-         std::span(vector_).subspan(first, iovecs_ - first), mine.payload_bytes + mine.data_bytes);
+    add_head(mine.head, std::span(vector_).subspan(first, iovecs_ - first));
     messages_++;
 }
 
@@ -33,7 +32,15 @@ void Outgoing::flush() {
     close();
     send();
     gso_batch_ = {};
-    messages_ = iovecs_ = gathered_bytes_ = datagrams_ = sent_ = 0;
+    messages_ = iovecs_ = gathered_bytes_ = heads_bytes_ = datagrams_ = sent_ = 0;
+}
+
+void Outgoing::begin_datagram(const rmem_head& first) {
+    datagram_[datagrams_] = {messages_, iovecs_, heads_bytes_, 0, 0, 0};
+    iovecs_++; // for header and heads
+    rmem_wire_encode_hdr(heads_.data() + heads_bytes_, &first);
+    heads_bytes_ += RMEM_HDR_BYTES;
+    base_siphash_init(&hash_, &endpoint_->client.config.key);
 }
 
 // Completes the datagram. If it doesn't join the train before it, that train is sent.
@@ -43,9 +50,11 @@ void Outgoing::close() {
     Datagram& whole = datagram_[datagrams_];
     whole.messages_end = messages_;
     whole.iovecs_end = iovecs_;
-    std::size_t heads_bytes = std::size_t{bundle_.messages} * RMEM_HDR_BYTES;
+    std::uint8_t* heads = heads_.data() + whole.head;
+    rmem_wire_seal(heads, bundle_.messages, tx_[messages_ - 1].head.more, &hash_);
+    std::size_t heads_bytes = RMEM_HEADS_BYTES(bundle_.messages);
     whole.bytes += heads_bytes;
-    vector_[whole.iovec] = {heads_.data() + whole.message * RMEM_HDR_BYTES, heads_bytes};
+    vector_[whole.iovec] = {heads, heads_bytes};
     bundle_ = {};
     if (!gso_batch_.add(whole.bytes) || !endpoint_->trains_may_go)
         send();
@@ -100,24 +109,21 @@ std::uint8_t* Outgoing::data_of(const rmem_client_tx& tx) {
     return begin;
 }
 
-// rmem_wire_build() of a payload in pieces.
-void Outgoing::seal(std::uint8_t* header, rmem_head& head, std::span<const iovec> payload,
-                    std::uint32_t bytes) {
+// Of the message whose payload is these pieces.
+void Outgoing::add_head(rmem_head& head, std::span<const iovec> payload) {
     if (rmem_wire_has_digest(&head)) {
         std::uint32_t crc = BASE_CRC32C_SEED;
         for (const iovec& piece : payload)
             crc = base_crc32c_update(crc, piece.iov_base, piece.iov_len);
         head.digest = base_crc32c_final(crc);
     }
-    rmem_wire_encode(header, &head);
-    struct base_siphash hash;
-    rmem_wire_hash_begin(&hash, &endpoint_->client.config.key, header);
-    std::size_t tagged = rmem_wire_tagged_bytes(&head, bytes);
+    rmem_wire_encode_msg(heads_.data() + heads_bytes_, &head);
+    heads_bytes_ += RMEM_MSG_BYTES;
+    std::size_t tagged = rmem_wire_tagged_bytes(&head);
     for (const iovec& piece : payload) {
-        base_siphash_update(&hash, piece.iov_base, std::min(piece.iov_len, tagged));
+        base_siphash_update(&hash_, piece.iov_base, std::min(piece.iov_len, tagged));
         tagged -= std::min(piece.iov_len, tagged);
     }
-    rmem_wire_seal(header, base_siphash_final(&hash));
 }
 
 } // namespace remora::lib

@@ -45,6 +45,7 @@ public:
 private:
     struct Datagram {
         std::size_t message, iovec; // its first
+        std::size_t head;           // where its header is in heads_
         std::size_t messages_end, iovecs_end;
         std::size_t bytes;
     };
@@ -56,10 +57,7 @@ private:
         return messages_ <= messages_max && gathered_bytes_ <= gathered_bytes_max &&
                datagrams_ < train_datagrams_max;
     }
-    void begin_datagram() {
-        datagram_[datagrams_] = {messages_, iovecs_, 0, 0, 0};
-        iovecs_++; // for its heads
-    }
+    void begin_datagram(const rmem_head& first);
     void close();
     void add_piece(void* data, std::size_t bytes) {
         vector_[iovecs_++] = {data, bytes};
@@ -68,15 +66,16 @@ private:
     void send();
     bool went(std::span<const Datagram> train);
     std::uint8_t* data_of(const rmem_client_tx& tx);
-    void seal(std::uint8_t* header, rmem_head& head, std::span<const iovec> payload,
-              std::uint32_t bytes);
+    void add_head(rmem_head& head, std::span<const iovec> payload);
     bool joins(const rmem_head& head) {
         return rmem_bundle_joins(&bundle_, endpoint_->client.config.datagram_bytes, &head);
     }
 
     Endpoint* endpoint_ = nullptr;
     std::uint64_t now_ns_ = 0;
-    rmem_bundle bundle_{}; // of the incomplete datagram
+    rmem_bundle bundle_{};        // of the incomplete datagram,
+    struct base_siphash hash_ {}; // and for its tag
+    std::size_t heads_bytes_ = 0; // in heads_
     unsigned datagrams_ = 0, sent_ = 0;
     GsoBatch gso_batch_; // of the complete datagrams that haven't been sent
     std::size_t messages_ = 0;
@@ -85,7 +84,10 @@ private:
     std::array<Datagram, train_datagrams_max> datagram_;
     std::array<rmem_client_tx, messages_max + RMEM_BUNDLE_MAX> tx_;
     std::array<iovec, train_datagrams_max + 2 * (messages_max + RMEM_BUNDLE_MAX)> vector_;
-    std::array<std::uint8_t, (messages_max + RMEM_BUNDLE_MAX) * RMEM_HDR_BYTES> heads_;
+    // Of each datagram: its header, then its messages' heads.
+    std::array<std::uint8_t, (train_datagrams_max + 1) * RMEM_HDR_BYTES +
+                                 (messages_max + RMEM_BUNDLE_MAX) * RMEM_MSG_BYTES>
+        heads_;
     std::array<std::uint8_t, gathered_bytes_max + RMEM_PIECE_BYTES_MAX> gathered_;
 };
 

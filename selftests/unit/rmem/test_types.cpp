@@ -96,18 +96,18 @@ TEST(Types, PayloadAndTagFollowTheRow) {
         uint32_t data = row.flags & RMEM_TYPE_DATA_IN ? data_bytes : 0;
         uint32_t tagged = row.flags & RMEM_TYPE_TAGGED ? data : 0;
         EXPECT_EQ(rmem_wire_payload_bytes(&head), frame + data);
-        EXPECT_EQ(rmem_wire_tagged_bytes(&head, frame + data), frame + tagged);
+        EXPECT_EQ(rmem_wire_tagged_bytes(&head), frame + tagged);
         head.integrity = RMEM_DIGEST;
         EXPECT_EQ(rmem_wire_has_digest(&head), data != tagged);
         head.integrity = RMEM_FULL;
-        EXPECT_EQ(rmem_wire_tagged_bytes(&head, frame + data), frame + data);
+        EXPECT_EQ(rmem_wire_tagged_bytes(&head), frame + data);
         EXPECT_FALSE(rmem_wire_has_digest(&head));
 
         head.type |= RMEM_RESPONSE;
         head.integrity = RMEM_DIGEST;
         data = row.flags & RMEM_TYPE_DATA_OUT ? data_bytes : 0;
         EXPECT_EQ(rmem_wire_payload_bytes(&head), row.answer_bytes + data);
-        EXPECT_EQ(rmem_wire_tagged_bytes(&head, row.answer_bytes + data), row.answer_bytes);
+        EXPECT_EQ(rmem_wire_tagged_bytes(&head), row.answer_bytes);
         EXPECT_EQ(rmem_wire_has_digest(&head), data != 0);
         head.status = RMEM_FAULT;
         EXPECT_EQ(rmem_wire_payload_bytes(&head), 0u);

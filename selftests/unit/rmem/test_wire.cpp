@@ -13,31 +13,48 @@ TEST(Wire, LayoutIsTheHeadersOne) {
     base_siphash_key key = test_key();
     Message m = message(RMEM_READ, RMEM_LINK, key, 0x61626364);
     const uint8_t expect[] = {
-        1,    5,    0,    0,                            // version type flags status
+        1,    0,    1,    0,                            // version flags messages reserved
         0x04, 0x03, 0x02, 0x01,                         // space
         0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11, // session
         0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21, // boot
-        0x38, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31, // id
         0x00, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31, // floor
-        0x58, 0x57, 0x56, 0x55, 0x54, 0x53, 0x52, 0x51, // addr
-        0x64, 0x63, 0x62, 0x61, 0,    0,    0,    0,    // len offset
-        0x00, 0x10, 200,  0,    0,    0,    0,    0,    // piece attempt op digest
+        0x48, 0x47, 0x46, 0x45, 0x44, 0x43, 0x42, 0x41, // number
     };
-    static_assert(sizeof(expect) == RMEM_TAGGED_BYTES);
-    EXPECT_EQ(std::memcmp(m.hdr, expect, sizeof(expect)), 0);
-    EXPECT_EQ(base_load_le64(m.hdr + RMEM_TAGGED_BYTES),
-              base_siphash(&key, m.hdr, RMEM_TAGGED_BYTES));
+    const uint8_t expect_msg[] = {
+        5,    0,    200,  0,    0x64, 0x63, 0x62, 0x61, // type status attempt op len
+        0x38, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31, // id
+        0x58, 0x57, 0x56, 0x55, 0x54, 0x53, 0x52, 0x51, // addr
+        0x00, 0x10, 0,    0,    0,    0,    0,    0,    // part digest
+    };
+    static_assert(sizeof(expect) == RMEM_TAGGED_BYTES && sizeof(expect_msg) == RMEM_MSG_BYTES);
+    EXPECT_EQ(std::memcmp(&m.heads.hdr, expect, sizeof(expect)), 0);
+    EXPECT_EQ(std::memcmp(&m.heads.msg, expect_msg, sizeof(expect_msg)), 0);
+    Bytes tagged =
+        followed_by(Bytes(expect_msg, std::end(expect_msg)), Bytes(expect, std::end(expect)));
+    EXPECT_EQ(base_load_le64(m.heads.hdr.tag), base_siphash(&key, tagged.data(), tagged.size()));
 }
 
-TEST(Wire, WhatIsBuiltVerifiesAndDecodes) {
+// Payload, then heads, then header.
+TEST(Wire, TagIsOverThePayloadFirst) {
+    base_siphash_key key = test_key();
+    Message m = message(RMEM_WRITE, RMEM_FULL, key, 50);
+    Bytes tagged =
+        followed_by(followed_by(m.payload, bytes_of(m.heads.msg)), bytes_of(m.heads.hdr));
+    tagged.resize(tagged.size() - sizeof(m.heads.hdr.tag));
+    EXPECT_EQ(base_load_le64(m.heads.hdr.tag), base_siphash(&key, tagged.data(), tagged.size()));
+}
+
+TEST(Wire, EveryBuiltMessageVerifiesAndDecodes) {
     base_siphash_key key = test_key();
     for (uint8_t request : requests) {
         for (uint8_t direction : {0, RMEM_RESPONSE}) {
             for (uint8_t level : {RMEM_LINK, RMEM_DIGEST, RMEM_FULL}) {
                 Message m = message(request | direction, level, key);
-                rmem_head parsed{};
-                ASSERT_EQ(rmem_wire_parse(m.hdr, sizeof(m.hdr), direction, &parsed),
-                          RMEM_WIRE_GOOD);
+                rmem_datagram in;
+                ASSERT_EQ(
+                    rmem_datagram_open(&in, m.bytes().data(), m.bytes().size(), direction != 0),
+                    RMEM_WIRE_GOOD);
+                const rmem_head& parsed = in.head;
                 EXPECT_EQ(m.verify(key), RMEM_WIRE_GOOD) << int(request) << " " << int(level);
                 EXPECT_EQ(parsed.type, m.head.type);
                 EXPECT_EQ(parsed.integrity, level);
@@ -46,6 +63,7 @@ TEST(Wire, WhatIsBuiltVerifiesAndDecodes) {
                 EXPECT_EQ(parsed.boot, m.head.boot);
                 EXPECT_EQ(parsed.id, m.head.id);
                 EXPECT_EQ(parsed.floor, m.head.floor);
+                EXPECT_EQ(parsed.number, m.head.number);
                 EXPECT_EQ(parsed.addr, m.head.addr);
                 EXPECT_EQ(parsed.len, m.head.len);
                 EXPECT_EQ(parsed.offset, m.head.offset);
@@ -57,12 +75,12 @@ TEST(Wire, WhatIsBuiltVerifiesAndDecodes) {
     }
 }
 
-TEST(Wire, EveryHeaderBitIsCovered) {
+TEST(Wire, EveryBitOfTheHeadsIsCovered) {
     base_siphash_key key = test_key();
     for (uint8_t level : {RMEM_LINK, RMEM_DIGEST, RMEM_FULL}) {
-        for (size_t bit = 0; bit < 8 * RMEM_HDR_BYTES; bit++) {
+        for (size_t bit = 0; bit < 8 * sizeof(Heads); bit++) {
             Message m = message(RMEM_WRITE, level, key);
-            m.hdr[bit / 8] ^= 1 << (bit % 8);
+            reinterpret_cast<uint8_t*>(&m.heads)[bit / 8] ^= 1 << (bit % 8);
             rmem_wire_verdict verdict = m.verify(key);
             EXPECT_NE(verdict, RMEM_WIRE_GOOD) << "bit " << bit;
             EXPECT_NE(verdict, RMEM_WIRE_DAMAGED) << "bit " << bit;
@@ -94,15 +112,14 @@ TEST(Wire, DamagedPayloadByLevel) {
 
 TEST(Wire, PayloadOfAnotherLength) {
     base_siphash_key key = test_key();
-    Message m = message(RMEM_WRITE, RMEM_LINK, key);
-    m.payload.pop_back();
-    EXPECT_EQ(m.verify(key), RMEM_WIRE_DAMAGED);
-    m = message(RMEM_READ, RMEM_LINK, key);
-    m.payload.push_back(1);
-    EXPECT_EQ(m.verify(key), RMEM_WIRE_DAMAGED);
-    m = message(RMEM_WRITE, RMEM_FULL, key);
-    m.payload.push_back(1);
-    EXPECT_EQ(m.verify(key), RMEM_WIRE_TAG);
+    for (uint8_t level : {RMEM_LINK, RMEM_DIGEST, RMEM_FULL}) {
+        Message m = message(RMEM_WRITE, level, key);
+        m.payload.pop_back();
+        EXPECT_EQ(m.verify(key), RMEM_WIRE_MALFORMED);
+        m = message(RMEM_READ, level, key);
+        m.payload.push_back(1);
+        EXPECT_EQ(m.verify(key), RMEM_WIRE_MALFORMED);
+    }
 }
 
 // What it says of its data is no length that could be added up to a small one.
@@ -120,11 +137,11 @@ TEST(Wire, PutOfAnyLength) {
     }
     Message m = message(RMEM_PUT, RMEM_DIGEST, key, 10);
     EXPECT_EQ(m.head.digest, 0u);
-    m.payload.pop_back();
+    m.payload.back() ^= 1;
     EXPECT_EQ(m.verify(key), RMEM_WIRE_TAG);
 }
 
-// Their headers say of both, ranges and data, how many there are.
+// Their heads say of both, ranges and data, how many there are.
 TEST(Wire, VectorsOfAnyLength) {
     rmem_head head{};
     for (uint8_t ranges : {uint8_t{1}, uint8_t{RMEM_RANGES_MAX}}) {
@@ -160,60 +177,60 @@ TEST(Wire, RangesAreTagged) {
             }
             // A range less, and its bytes as data.
             Message m = message(type, level, key, 48);
-            m.hdr[offsetof(rmem_hdr, op)] = 2;
+            m.heads.msg.op = 2;
+            m.heads.msg.len = type == RMEM_WRITEV ? 48 + sizeof(rmem_range) : 48;
+            m.payload.resize(type == RMEM_WRITEV ? m.payload.size() : 2 * sizeof(rmem_range));
             EXPECT_EQ(m.verify(key), RMEM_WIRE_TAG);
-            m = message(type, level, key, 48);
-            m.payload.resize(20);
-            EXPECT_EQ(m.verify(key), RMEM_WIRE_TAG) << "not even the ranges are there";
         }
     }
 }
 
 TEST(Wire, Form) {
     base_siphash_key key = test_key();
-    rmem_head parsed;
     Message m = message(RMEM_WRITE, RMEM_LINK, key);
-    EXPECT_EQ(rmem_wire_parse(m.hdr, RMEM_HDR_BYTES - 1, false, &parsed), RMEM_WIRE_SHORT);
-    EXPECT_EQ(rmem_wire_parse(m.hdr, 0, false, &parsed), RMEM_WIRE_SHORT);
+    rmem_datagram in;
+    for (uint32_t bytes :
+         {0u, 1u, RMEM_HDR_BYTES - 1u, RMEM_HDR_BYTES + 0u, RMEM_HEADS_BYTES(1) - 1u})
+        EXPECT_EQ(rmem_datagram_open(&in, &m.heads, bytes, false), RMEM_WIRE_SHORT);
     EXPECT_EQ(m.parse(true), RMEM_WIRE_TYPE);
     auto changed = [&](uint8_t type, auto change, bool response = false) {
         Message c = message(type, RMEM_LINK, key);
-        change(*reinterpret_cast<rmem_hdr*>(c.hdr));
+        change(c.heads.hdr, c.heads.msg);
         return c.parse(response);
     };
     auto write = [&](auto change) { return changed(RMEM_WRITE, change); };
-    EXPECT_EQ(write([](auto& h) { h.version = 2; }), RMEM_WIRE_VERSION);
-    EXPECT_EQ(write([](auto& h) { h.type = 0; }), RMEM_WIRE_TYPE);
-    EXPECT_EQ(write([](auto& h) { h.type = RMEM_TYPE_END; }), RMEM_WIRE_TYPE);
-    EXPECT_EQ(write([](auto& h) { h.flags = 4; }), RMEM_WIRE_GOOD);
-    EXPECT_EQ(write([](auto& h) { h.flags = 8; }), RMEM_WIRE_MALFORMED);
-    EXPECT_EQ(write([](auto& h) { h.flags = 3; }), RMEM_WIRE_MALFORMED);
-    EXPECT_EQ(write([](auto& h) { h.op = 1; }), RMEM_WIRE_MALFORMED);
-    EXPECT_EQ(changed(RMEM_ATOMIC, [](auto& h) { h.op = 0; }), RMEM_WIRE_MALFORMED);
-    EXPECT_EQ(changed(RMEM_PUT, [](auto& h) { h.op = 0; }), RMEM_WIRE_MALFORMED);
+    EXPECT_EQ(write([](auto& h, auto&) { h.version = 2; }), RMEM_WIRE_VERSION);
+    EXPECT_EQ(write([](auto&, auto& g) { g.type = 0; }), RMEM_WIRE_TYPE);
+    EXPECT_EQ(write([](auto&, auto& g) { g.type = RMEM_TYPE_END; }), RMEM_WIRE_TYPE);
+    EXPECT_EQ(write([](auto& h, auto&) { h.flags = 4; }), RMEM_WIRE_GOOD);
+    EXPECT_EQ(write([](auto& h, auto&) { h.flags = 8; }), RMEM_WIRE_MALFORMED);
+    EXPECT_EQ(write([](auto& h, auto&) { h.flags = 3; }), RMEM_WIRE_MALFORMED);
+    EXPECT_EQ(write([](auto& h, auto&) { h.messages = 0; }), RMEM_WIRE_MALFORMED);
+    EXPECT_EQ(write([](auto& h, auto&) { h.reserved = 1; }), RMEM_WIRE_MALFORMED);
+    EXPECT_EQ(write([](auto&, auto& g) { g.op = 1; }), RMEM_WIRE_MALFORMED);
+    EXPECT_EQ(changed(RMEM_ATOMIC, [](auto&, auto& g) { g.op = 0; }), RMEM_WIRE_MALFORMED);
+    EXPECT_EQ(changed(RMEM_PUT, [](auto&, auto& g) { g.op = 0; }), RMEM_WIRE_MALFORMED);
     for (uint8_t type : {RMEM_READV, RMEM_WRITEV}) {
-        EXPECT_EQ(changed(type, [](auto& h) { h.op = 0; }), RMEM_WIRE_MALFORMED);
-        EXPECT_EQ(changed(type, [](auto& h) { h.op = RMEM_RANGES_MAX; }), RMEM_WIRE_GOOD);
-        EXPECT_EQ(changed(type, [](auto& h) { h.op = RMEM_RANGES_MAX + 1; }), RMEM_WIRE_MALFORMED);
-        EXPECT_EQ(changed(type, [](auto& h) { h.piece = 1024; }), RMEM_WIRE_MALFORMED);
+        EXPECT_EQ(changed(type, [](auto&, auto& g) { g.op = 0; }), RMEM_WIRE_MALFORMED);
+        EXPECT_EQ(changed(type, [](auto&, auto& g) { g.op = RMEM_RANGES_MAX + 1; }),
+                  RMEM_WIRE_MALFORMED);
+        EXPECT_EQ(changed(type, [](auto&, auto& g) { g.part = 1024; }), RMEM_WIRE_MALFORMED);
     }
-    EXPECT_EQ(write([](auto& h) { h.status = 1; }), RMEM_WIRE_MALFORMED);
-    EXPECT_EQ(write([](auto& h) { h.offset = 1; }), RMEM_WIRE_MALFORMED);
-    EXPECT_EQ(write([](auto& h) { h.piece = 1; }), RMEM_WIRE_MALFORMED);
-    EXPECT_EQ(write([](auto& h) { h.space = 0; }), RMEM_WIRE_MALFORMED);
-    EXPECT_EQ(write([](auto& h) { h.session = 0; }), RMEM_WIRE_MALFORMED);
-    EXPECT_EQ(write([](auto& h) { h.boot = 0; }), RMEM_WIRE_MALFORMED);
-    EXPECT_EQ(write([](auto& h) { h.id = h.floor = 0; }), RMEM_WIRE_MALFORMED);
-    EXPECT_EQ(write([](auto& h) { h.floor = ~0ull; }), RMEM_WIRE_MALFORMED);
-    EXPECT_EQ(changed(RMEM_OPEN, [](auto& h) { h.session = 1; }), RMEM_WIRE_GOOD);
-    EXPECT_EQ(changed(RMEM_OPEN, [](auto& h) { h.boot = 1; }), RMEM_WIRE_MALFORMED);
-    const uint8_t response = RMEM_WRITE | RMEM_RESPONSE;
-    EXPECT_EQ(changed(
-                  response, [](auto& h) { h.status = RMEM_STATUS_COUNT; }, true),
-              RMEM_WIRE_MALFORMED);
-    EXPECT_EQ(changed(
-                  response, [](auto& h) { h.boot = 0; }, true),
-              RMEM_WIRE_MALFORMED);
+    EXPECT_EQ(changed(RMEM_READ, [](auto&, auto& g) { g.part = 0xffff; }), RMEM_WIRE_GOOD);
+    EXPECT_EQ(changed(RMEM_READ, [](auto&, auto& g) { g.part = 0x10000; }), RMEM_WIRE_MALFORMED);
+    EXPECT_EQ(write([](auto&, auto& g) { g.status = 1; }), RMEM_WIRE_MALFORMED);
+    EXPECT_EQ(write([](auto&, auto& g) { g.part = 1; }), RMEM_WIRE_MALFORMED);
+    EXPECT_EQ(write([](auto& h, auto&) { h.space = 0; }), RMEM_WIRE_MALFORMED);
+    EXPECT_EQ(write([](auto& h, auto&) { h.session = 0; }), RMEM_WIRE_MALFORMED);
+    EXPECT_EQ(write([](auto& h, auto&) { h.boot = 0; }), RMEM_WIRE_MALFORMED);
+    EXPECT_EQ(write([](auto& h, auto& g) { g.id = h.floor = 0; }), RMEM_WIRE_MALFORMED);
+    EXPECT_EQ(write([](auto& h, auto&) { h.floor = ~0ull; }), RMEM_WIRE_MALFORMED);
+    EXPECT_EQ(changed(RMEM_OPEN, [](auto& h, auto&) { h.session = 1; }), RMEM_WIRE_GOOD);
+    EXPECT_EQ(changed(RMEM_OPEN, [](auto& h, auto&) { h.boot = 1; }), RMEM_WIRE_MALFORMED);
+    auto answer = [&](auto change) { return changed(RMEM_WRITE | RMEM_RESPONSE, change, true); };
+    EXPECT_EQ(answer([](auto&, auto& g) { g.status = RMEM_STATUS_COUNT; }), RMEM_WIRE_MALFORMED);
+    EXPECT_EQ(answer([](auto& h, auto&) { h.boot = 0; }), RMEM_WIRE_MALFORMED);
+    EXPECT_EQ(answer([](auto& h, auto&) { h.floor = 1; }), RMEM_WIRE_MALFORMED);
 }
 
 TEST(Wire, OnlyGoodResponsesCarryPayload) {

@@ -10,22 +10,27 @@
 
 namespace wire {
 
+struct Heads {
+    rmem_hdr hdr;
+    rmem_msg msg;
+};
+
 struct Message {
     rmem_head head{};
-    uint8_t hdr[RMEM_HDR_BYTES];
+    Heads heads;
     Bytes payload;
 
-    rmem_wire_verdict parse(bool response = false) {
-        rmem_head parsed;
-        return rmem_wire_parse(hdr, sizeof(hdr), response, &parsed);
+    Bytes bytes() const { return followed_by(bytes_of(heads), payload); }
+    rmem_wire_verdict parse(bool response = false) const {
+        rmem_datagram in;
+        return rmem_datagram_open(&in, bytes().data(), static_cast<u32>(bytes().size()), response);
     }
-    rmem_wire_verdict verify(const base_siphash_key& key) {
-        rmem_head parsed;
-        bool response = hdr[1] & RMEM_RESPONSE;
-        rmem_wire_verdict verdict = rmem_wire_parse(hdr, sizeof(hdr), response, &parsed);
-        if (verdict != RMEM_WIRE_GOOD)
-            return verdict;
-        return rmem_wire_verify(hdr, &parsed, &key, payload.data(), payload.size());
+    rmem_wire_verdict verify(const base_siphash_key& key) const {
+        bool response = heads.msg.type & RMEM_RESPONSE;
+        rmem_wire_verdict form = parse(response);
+        if (form != RMEM_WIRE_GOOD)
+            return form;
+        return received(bytes(), response, [&](uint32_t) { return &key; })[0].verdict;
     }
 };
 
@@ -46,6 +51,7 @@ inline Message message(uint8_t type, uint8_t integrity, const base_siphash_key& 
     m.head.space = 0x01020304;
     m.head.session = 0x1112131415161718;
     m.head.boot = 0x2122232425262728;
+    m.head.number = 0x4142434445464748;
     m.head.id = 0x3132333435363738;
     m.head.addr = 0x5152535455565758;
     m.head.len = bytes;
@@ -63,7 +69,7 @@ inline Message message(uint8_t type, uint8_t integrity, const base_siphash_key& 
         m.head.offset = 4096;
     m.payload.resize(rmem_wire_payload_bytes(&m.head));
     std::iota(m.payload.begin(), m.payload.end(), 1);
-    rmem_wire_build(m.hdr, &m.head, &key, m.payload.data(), m.payload.size());
+    rmem_datagram_build_one(&m.heads, &m.head, &key, m.payload.data());
     return m;
 }
 

@@ -20,7 +20,7 @@ public:
     std::vector<std::size_t> messages() const {
         std::vector<std::size_t> counts;
         for (const Reply& reply : replies)
-            counts.push_back(reply.head_bytes / RMEM_HDR_BYTES);
+            counts.push_back((reply.head_bytes - RMEM_HDR_BYTES) / RMEM_MSG_BYTES);
         return counts;
     }
     std::list<Reply> replies;
@@ -55,12 +55,12 @@ protected:
 
     void handle(rmem_head head, std::uint16_t port, Answers& answers, const void* payload = nullptr,
                 std::size_t bytes = 0) {
-        std::vector<std::uint8_t> datagram(RMEM_HDR_BYTES + bytes);
+        std::vector<std::uint8_t> datagram(RMEM_HEADS_BYTES(1) + bytes);
         head.space = space;
         head.boot = head.type == RMEM_OPEN ? 0 : 7;
-        rmem_wire_build(datagram.data(), &head, &key_, payload, bytes);
+        rmem_datagram_build_one(datagram.data(), &head, &key_, payload);
         if (bytes)
-            std::memcpy(datagram.data() + RMEM_HDR_BYTES, payload, bytes);
+            std::memcpy(datagram.data() + RMEM_HEADS_BYTES(1), payload, bytes);
         node_.handle(0, 1, datagram, path(port), answers);
     }
 
@@ -75,12 +75,13 @@ protected:
         head.len = sizeof(open);
         Answers answers;
         handle(head, port, answers, &open, sizeof(open));
-        rmem_head opened{};
         EXPECT_EQ(answers.replies.size(), 1U);
-        EXPECT_EQ(
-            rmem_wire_parse(answers.replies.front().head.data(), RMEM_HDR_BYTES, true, &opened),
-            RMEM_WIRE_GOOD);
-        return opened.session;
+        const Reply& reply = answers.replies.front();
+        rmem_datagram opened;
+        EXPECT_EQ(rmem_datagram_open(&opened, reply.head.data(), static_cast<u32>(reply.head_bytes),
+                                     true),
+                  RMEM_WIRE_GOOD);
+        return opened.head.session;
     }
 
     // A READ of no region: it is answered, which is all that matters here.

@@ -245,7 +245,7 @@ struct rmem_client {
 	bool starved;		     /* iwnd was closed in this row of rmem_client_next() */
 	u32 row;		     /* messages of the row so far */
 	u64 yield_ns;		     /* when a row ended as it was full, or 0 */
-	u64 departures;		     /* packets sent */
+	u64 departures;		     /* packets sent; numbers their datagrams, too */
 	u64 held_until;		     /* others get ids while the floor is below this */
 	u32 burst_ops;		     /* of waiting and again: may go, though few wait */
 	u32 outstanding_ops;

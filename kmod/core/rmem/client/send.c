@@ -70,6 +70,7 @@ static bool client_next_own(struct rmem_client *c, u64 now_ns, struct rmem_clien
 	c->count.sent++;
 
 	base_zero(tx, sizeof(*tx));
+	tx->head.number = ++c->departures;
 	tx->head.space = c->config.space;
 	tx->head.integrity = c->config.integrity;
 	tx->head.attempt = c->own_attempt;
@@ -153,6 +154,7 @@ static void tx_build(const struct rmem_client *c, struct rmem_client_tx *tx, str
 	head->space = c->config.space;
 	head->session = c->session;
 	head->boot = c->boot;
+	head->number = op->departure;
 	head->id = op->type == RMEM_WRITE ? op->id + part : op->id;
 	head->floor = rmem_seq_floor(&c->seq);
 	head->addr = op->addr + (u64)part * op->piece;
@@ -206,7 +208,9 @@ static u32 op_payload_bytes(const struct rmem_op *op)
 /* How many ops like this one a datagram takes. */
 static u32 client_datagram_ops(const struct rmem_client *c, const struct rmem_op *op)
 {
-	u32 ops = c->config.datagram_bytes / (RMEM_HDR_BYTES + op_payload_bytes(op));
+	u32 bytes = c->config.datagram_bytes;
+	u32 ops = bytes > RMEM_HDR_BYTES ?
+			  (bytes - RMEM_HDR_BYTES) / (RMEM_MSG_BYTES + op_payload_bytes(op)) : 0;
 
 	return ops < RMEM_BUNDLE_MAX ? ops : RMEM_BUNDLE_MAX;
 }

@@ -176,6 +176,7 @@ static void reply_to(const struct rmem_node *node, const struct rmem_head *head,
 	reply->status = status;
 	reply->boot = rmem_node_boot(node);
 	reply->more = false;
+	reply->number = 0; /* the carrier's */
 	reply->floor = 0;
 	reply->offset = 0;
 	reply->digest = 0;

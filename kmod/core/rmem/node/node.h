@@ -2,7 +2,7 @@
 /*
  * The memory node: what a request does (Clio, ASPLOS'22, sections 4.2 to 4.5).
  *
- *   datagram -> rmem_wire_parse -> rmem_node_key -> tag checked by the caller
+ *   datagram -> rmem_datagram_open -> rmem_node_key -> tag checked by the caller
  *      |
  *      |-- READ WRITE DISCARD ZERO ATOMIC     fast path, any CPU, softirq
  *      |   PUT READV WRITEV

@@ -41,13 +41,12 @@ struct Gather : testing::Test {
 
     void SetUp() override { attach(8972); }
 
-    // What each request from now on says of those behind it.
+    // What each datagram from now on says of those behind it.
     void record_more() {
         world.on_sent = [this](const net::Packet& packet) {
             if (!packet.to_node)
                 return;
-            for (const auto& message : net::received(packet.bytes, false, net::space_key()))
-                more.push_back(message.head.more);
+            more.push_back(net::received(packet.bytes, false, net::space_key())[0].head.more);
         };
     }
 
@@ -105,7 +104,8 @@ TEST_F(Gather, WaitsForAsManyAsTheirAnswersShareADatagram) {
     fly(200);
     size_t before = ops.size();
     for (const std::vector<size_t>& datagrams : {std::vector<size_t>{13, 3}, {6, 6, 4}}) {
-        uint32_t bytes = 8972 / static_cast<uint32_t>(datagrams.front()) - RMEM_HDR_BYTES;
+        uint32_t bytes =
+            (8972 - RMEM_HDR_BYTES) / static_cast<uint32_t>(datagrams.front()) - RMEM_MSG_BYTES;
         sent.clear();
         for (uint32_t i = 1; i < RMEM_BUNDLE_MAX; i++)
             submit(RMEM_WRITE, std::min(bytes, 1400u));
@@ -117,16 +117,14 @@ TEST_F(Gather, WaitsForAsManyAsTheirAnswersShareADatagram) {
     finish_all();
 }
 
-// All but the last, in whichever datagram; so does a WRITE of several datagrams.
+// All but the last; so does a WRITE of several datagrams.
 TEST_F(Gather, ABurstSaysThatMoreFollows) {
     record_more();
     fly(64);
     more.clear();
     for (uint32_t i = 0; i < RMEM_BUNDLE_MAX; i++)
         submit(RMEM_WRITE, 1400);
-    std::vector<bool> burst(RMEM_BUNDLE_MAX, true);
-    burst.back() = false;
-    EXPECT_EQ(more, burst);
+    EXPECT_EQ(more, (std::vector<bool>{true, true, false}));
     more.clear();
     submit(RMEM_WRITE, 4 * 1400);
     EXPECT_EQ(more, (std::vector<bool>{true, true, true, false}));
@@ -146,7 +144,7 @@ TEST_F(Gather, NoMoreFollowsWhereTheWindowCloses) {
     more.clear();
     for (uint32_t i = 0; i < RMEM_BUNDLE_MAX; i++)
         submit(RMEM_WRITE, 1400);
-    EXPECT_EQ(more, (std::vector<bool>{true, true, false}));
+    EXPECT_EQ(more, std::vector<bool>{false});
     finish_all();
 }
 
@@ -214,13 +212,13 @@ TEST_F(Gather, LargerDatagramsTakeNoMoreThanTheirMessages) {
             answers.push_back(packet.bytes.size());
     };
     finish_all();
-    EXPECT_GT(*std::max_element(answers.begin(), answers.end()), RMEM_HDR_BYTES + 1400u);
+    EXPECT_GT(*std::max_element(answers.begin(), answers.end()), RMEM_HEADS_BYTES(1) + 1400u);
     EXPECT_LE(*std::max_element(answers.begin(), answers.end()), 8972u);
 }
 
 // Where the path's datagrams take one message only, or the channel is told so.
 TEST(GatherNot, WithoutDatagramsForSeveral) {
-    for (uint32_t datagram_bytes : {0u, 1u, RMEM_HDR_BYTES + 0u, 2u * RMEM_HDR_BYTES - 1}) {
+    for (uint32_t datagram_bytes : {0u, 1u, RMEM_HEADS_BYTES(1) + 0u, RMEM_HEADS_BYTES(2) - 1u}) {
         World world(12);
         world.datagram_bytes = datagram_bytes;
         world.add_channel(world.config(1));
