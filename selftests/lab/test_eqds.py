@@ -31,7 +31,153 @@ def test_tcp_stream(lab):
         assert counted["tx_packets"] > count // 1500, counted
 
 
-TESTS = [test_ping, test_tcp_stream]
+def test_two_senders_share_the_receivers_rate(lab):
+    count, mbits = 8 * MIB, 100
+    with Racked(lab["compute"], 3, mbits=mbits) as (*senders, receiver):
+        with sink(receiver, 2) as told:
+            running = [start(host, receiver, count, seed) for seed, host in enumerate(senders)]
+            for process in running:
+                assert process.wait(eqdslab.STREAM_S).rc == 0, process.err
+        began = max(first for _, _, _, first, _ in told)
+        ends = sorted(last - began for _, _, _, _, last in told)
+        total = 2 * count * 8 / ends[1] / 1e6
+        tap.diag(f"ended after {ends[0]:.2f} and {ends[1]:.2f} s, {total:.0f} Mbit/s together")
+        assert ends[1] < 1.2 * ends[0], ends
+        # Never above the rate that credit is given at, and not far below it.
+        assert 0.7 * mbits < total < 1.1 * mbits, total
+        tap.diag(str({name: value for name, value in receiver.counters().items() if value}))
+
+
+def _under_netem(lab, how, mib):
+    with Racked(lab["compute"], 2) as (left, right):
+        for host in (left, right):
+            lab["compute"].netem(host.port, how)
+        seconds = transfer(left, right, mib * MIB, seed=7)
+        counted = left.counters()
+        tap.diag(f"{mib * 8 * MIB / seconds / 1e6:.1f} Mbit/s, {counted['tx_retransmits']} retransmissions "
+                 f"of {counted['tx_packets']}")
+        assert counted["tx_retransmits"], counted
+
+
+def test_loss_of_1_percent(lab):
+    _under_netem(lab, "loss 1%", 8)
+
+
+def test_loss_of_10_percent(lab):
+    _under_netem(lab, "loss 10%", 4)
+
+
+def test_reordering(lab):
+    _under_netem(lab, "delay 5ms reorder 25%", 8)
+
+
+def test_jumbo_frames(lab):
+    with Racked(lab["compute"], 2, mtu=9000) as (left, right):
+        transfer(left, right, 16 * MIB)
+        mtu = int(left.run("cat /sys/class/net/eqds0/mtu").out)
+        assert mtu == 9000 - 68, mtu
+        left.run(f"ping -c1 -W5 -M do -s {mtu - 28} {right.inside}")
+        refused = left.run(f"ping -c1 -W5 -M do -s {mtu - 27} {right.inside}", check=False)
+        assert refused.rc != 0 and "message too long" in refused.out + refused.err, refused
+        # Without that flag the stack makes fragments, each a packet of the tunnel.
+        left.run(f"ping -c1 -W5 -M dont -s {2 * mtu} {right.inside}")
+
+
+def test_link_flap(lab):
+    count = 64 * MIB
+    with Racked(lab["compute"], 2, mbits=200) as (left, right):
+        with sink(right, 1) as told:
+            sending = start(left, right, count)
+            wait_until("the stream runs", lambda: left.counters()["tx_packets"] > 2000)
+            lab["compute"].run(f"ip link set {right.port} down")
+            before = left.counters()["tx_expired"]
+            wait_until("tunnels time out", lambda: left.counters()["tx_expired"] > before + 4)
+            assert sending.running(), sending.out
+            lab["compute"].run(f"ip link set {right.port} up")
+            sent = sending.wait(eqdslab.STREAM_S)
+            assert sent.rc == 0, sent
+        assert [str(told[0][1]), told[0][2]] == sent.out.split()
+
+
+def test_device_down_and_up(lab):
+    with Racked(lab["compute"], 2) as (left, right):
+        transfer(left, right, MIB)
+        for host in (right, left):
+            host.run("ip link set eqds0 down")
+            host.run("ip link set eqds0 up")
+            # The routes of a device go when it goes down.
+            other = left if host is right else right
+            host.run(f"ip route replace {other.inside} via {other.under} dev eqds0 onlink src {host.inside}")
+            transfer(left, right, MIB)
+            transfer(right, left, MIB)
+
+
+def test_namespace_destroyed_under_traffic(lab):
+    machine = lab["compute"]
+    with Racked(machine, 3) as (left, doomed, right):
+        taking = doomed.spawn(f"python3 {eqdslab.STREAM} receive {doomed.inside} {eqdslab.PORT} 1")
+        taking.wait_output("listening")
+        pouring = left.spawn(f"python3 {eqdslab.STREAM} pour {doomed.inside} {eqdslab.PORT}")
+        pouring.wait_output("pouring")
+        at = left.counters()["tx_packets"]
+        wait_until("the stream runs", lambda: left.counters()["tx_packets"] > at + 1000)
+        # It goes when its last process has gone.
+        machine.run(f"ip netns del {doomed.name}")
+        taking.signal(9)
+        wait_until("its port is gone", lambda: doomed.port not in machine.run("ls /sys/class/net").out.split())
+        pouring.signal(9)
+        pouring.wait(eqdslab.STREAM_S)
+        transfer(left, right, MIB)
+
+
+def test_module_removed_under_traffic(lab):
+    machine = lab["compute"]
+    with Racked(machine, 3) as (left, right, third):
+        streams = []
+        for host in (right, third):
+            taking = host.spawn(f"python3 {eqdslab.STREAM} receive {host.inside} {eqdslab.PORT} 1")
+            taking.wait_output("listening")
+            pouring = left.spawn(f"python3 {eqdslab.STREAM} pour {host.inside} {eqdslab.PORT}")
+            pouring.wait_output("pouring")
+            streams += [taking, pouring]
+        at = left.counters()["tx_packets"]
+        wait_until("the streams run", lambda: left.counters()["tx_packets"] > at + 1000)
+        machine.run(f"rmmod {eqdslab.MODULE} {eqdslab.CORE}")
+        assert "eqds0" not in left.run("ls /sys/class/net").out
+        for process in streams:
+            process.signal(9)
+            process.wait(eqdslab.STREAM_S)
+
+
+def test_wrong_use_is_explained(lab):
+    machine = lab["compute"]
+    with Racked(machine, 1) as (host,):
+        for words, says in (("link add eqds1 type eqds", "name the device that tunnels use: link DEV"),
+                            ("link add link eqds0 name eqds1 type eqds", "no tunnels in tunnels"),
+                            ("link add link eth0 name eqds1 mtu 1500 type eqds", "at most 1432"),
+                            ("link add link eth0 name eqds1 address 02:00:00:00:00:01 type eqds",
+                             "no hardware address")):
+            result = machine.run(f"ip -n {host.name} {words}", check=False)
+            assert result.rc != 0 and says in result.err, (words, result)
+        # A second device on one link would need the same port.
+        machine.run(f"ip -n {host.name} link add link eth0 name eqds1 type eqds")
+        result = machine.run(f"ip -n {host.name} link set eqds1 up", check=False)
+        assert result.rc != 0 and "in use" in result.err, result
+        # A link takes its devices along.
+        machine.run(f"ip -n {host.name} link del eth0")
+        assert "eqds" not in host.run("ls /sys/class/net").out
+
+
+def test_modules_go(lab):
+    machine = lab["compute"]
+    eqdslab.unload(machine)
+    assert not eqdslab.loaded(machine)
+
+
+TESTS = [test_ping, test_tcp_stream, test_two_senders_share_the_receivers_rate, test_loss_of_1_percent,
+         test_loss_of_10_percent, test_reordering, test_jumbo_frames, test_link_flap, test_device_down_and_up,
+         test_namespace_destroyed_under_traffic, test_module_removed_under_traffic, test_wrong_use_is_explained,
+         test_modules_go]
 
 if __name__ == "__main__":
     tap.main("solo", TESTS)
