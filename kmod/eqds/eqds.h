@@ -45,7 +45,7 @@
 struct eqds_stats {
 	u64 tx_packets, tx_retransmits, tx_control;
 	u64 tx_drop_class, tx_mark, tx_drop_peer, tx_drop_size, tx_drop_memory, tx_drop_tunnels;
-	u64 tx_expired, tx_evicted;
+	u64 tx_expired, tx_timeouts, tx_evicted;
 	u64 rx_packets, rx_control, rx_held_max;
 	u64 rx_drop_wire, rx_drop_memory, rx_evicted, rx_refused;
 	u64 pulls, pull_timers, pull_late_ns_sum, pull_late_ns_max;

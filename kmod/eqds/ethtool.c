@@ -28,6 +28,7 @@ static const struct ethtool_counter ethtool_counter[] = {
 	COUNTER(tx_drop_memory),
 	COUNTER(tx_drop_tunnels),
 	COUNTER(tx_expired),
+	COUNTER(tx_timeouts),
 	COUNTER(tx_evicted),
 	COUNTER(rx_packets),
 	COUNTER(rx_control),

@@ -12,3 +12,8 @@ eqds_core-y := kmod/eqds/core_main.o \
 obj-m += eqds.o
 
 eqds-y := $(addprefix kmod/eqds/, netdev.o ethtool.o tunnel.o xmit.o recv.o pull.o udp.o)
+
+# `tc qdisc add ... trim`: the switch.
+obj-m += sch_trim.o
+
+sch_trim-y := kmod/eqds/trim.o

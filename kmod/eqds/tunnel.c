@@ -163,10 +163,12 @@ struct eqds_tx *eqds_tunnel_tx_get(struct eqds_dev *ed, const struct in6_addr *p
 static void tunnel_tx_expire(struct eqds_dev *ed, struct eqds_tx *tx, u64 now_ns,
 			     struct eqds_work *work)
 {
+	const u32 in_flight = tx->core.in_flight.count;
 	struct eqds_out out;
 
 	eqds_sender_expire(&tx->core, now_ns, &out);
 	ed->stats.tx_expired++;
+	ed->stats.tx_timeouts += in_flight - tx->core.in_flight.count;
 	eqds_xmit_settle(ed, tx, &out, work);
 	if (tx->core.state == EQDS_SENDER_CLOSED)
 		tunnel_tx_free(ed, tx);

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """Tunnels whose receivers clock every packet, under unmodified ping and TCP."""
 
+import re
+
 import eqdslab
 import rmemlab
 from eqdslab import Racked, sink, start, transfer
@@ -168,6 +170,36 @@ def test_wrong_use_is_explained(lab):
         assert "eqds" not in host.run("ls /sys/class/net").out
 
 
+def test_incast_through_a_trimming_switch(lab):
+    machine, count, senders = lab["compute"], MIB, 8
+    with Racked(machine, senders + 1, mbits=180) as (*hosts, receiver):
+        eqdslab.load(machine, eqdslab.TRIM)
+        machine.run("modprobe sch_tbf")
+        # The switch's port to the receiver: 200 Mbit/s and 15 packets; pulls are given for a little less.
+        machine.run(f"tc qdisc add dev {receiver.port} root handle 1: tbf rate 200mbit burst 4k limit 1m && "
+                    f"tc qdisc add dev {receiver.port} parent 1:1 handle 2: trim")
+        with sink(receiver, senders) as told:
+            running = [start(host, receiver, count, seed) for seed, host in enumerate(hosts)]
+            sent = [process.wait(eqdslab.STREAM_S) for process in running]
+        assert all(result.rc == 0 for result in sent), sent
+        assert sorted(each[2] for each in told) == sorted(result.out.split()[1] for result in sent)
+        said = machine.run(f"tc -s qdisc show dev {receiver.port}").out
+        dropped, trimmed = map(int, re.search(r"qdisc trim.*?dropped (\d+), overlimits (\d+)", said, re.S).groups())
+        counted = [host.counters() for host in hosts]
+        seconds = max(last for *_, last in told) - min(first for *_, first, _ in told)
+        total = {name: sum(each[name] for each in counted) for name in counted[0]}
+        tap.diag(f"{senders * count * 8 / seconds / 1e6:.0f} Mbit/s, trimmed {trimmed}, dropped {dropped}")
+        tap.diag(str({name: value for name, value in total.items() if value}))
+        assert trimmed and not dropped, said
+        # Every header arrives; some are of packets that have been sent again meanwhile.
+        heard = receiver.counters()
+        assert heard["receiver_trimmed"] <= trimmed <= heard["receiver_trimmed"] + heard["receiver_duplicate"], heard
+        # No packet was lost: each that was sent again had been trimmed, or a busy machine's timer was hasty and it
+        # arrived twice.
+        again = total["tx_retransmits"]
+        assert heard["receiver_trimmed"] <= again <= trimmed + heard["receiver_duplicate"], (again, trimmed, heard)
+
+
 def test_modules_go(lab):
     machine = lab["compute"]
     eqdslab.unload(machine)
@@ -177,7 +209,7 @@ def test_modules_go(lab):
 TESTS = [test_ping, test_tcp_stream, test_two_senders_share_the_receivers_rate, test_loss_of_1_percent,
          test_loss_of_10_percent, test_reordering, test_jumbo_frames, test_link_flap, test_device_down_and_up,
          test_namespace_destroyed_under_traffic, test_module_removed_under_traffic, test_wrong_use_is_explained,
-         test_modules_go]
+         test_incast_through_a_trimming_switch, test_modules_go]
 
 if __name__ == "__main__":
     tap.main("solo", TESTS)
