@@ -169,6 +169,11 @@ void eqds_udp_close(struct eqds_dev *ed);
 void eqds_work_init(struct eqds_work *work);
 void eqds_work_run(struct eqds_dev *ed, struct eqds_work *work);
 
+/* netdev.c, netlink.c */
+extern struct rtnl_link_ops eqds_link_ops;
+int eqds_netlink_register(void);
+void eqds_netlink_unregister(void);
+
 /* ethtool.c */
 extern const struct ethtool_ops eqds_ethtool_ops;
 u32 eqds_ethtool_mbits(const struct eqds_dev *ed);

@@ -22,8 +22,6 @@
 
 struct kmem_cache *eqds_node_cache;
 
-static struct rtnl_link_ops netdev_link_ops;
-
 static int netdev_open(struct net_device *dev)
 {
 	struct eqds_dev *ed = netdev_priv(dev);
@@ -178,7 +176,7 @@ static int netdev_newlink(struct net *src_net, struct net_device *dev, struct nl
 		NL_SET_ERR_MSG_MOD(extack, "the link is in another network namespace");
 		return -EINVAL;
 	}
-	if (link->rtnl_link_ops == &netdev_link_ops) {
+	if (link->rtnl_link_ops == &eqds_link_ops) {
 		NL_SET_ERR_MSG_MOD(extack, "the link is an eqds device: no tunnels in tunnels");
 		return -ELOOP;
 	}
@@ -205,7 +203,7 @@ static void netdev_dellink(struct net_device *dev, struct list_head *head)
 	unregister_netdevice_queue(dev, head);
 }
 
-static struct rtnl_link_ops netdev_link_ops __read_mostly = {
+struct rtnl_link_ops eqds_link_ops __read_mostly = {
 	.kind = "eqds",
 	.priv_size = sizeof(struct eqds_dev),
 	.setup = netdev_setup,
@@ -225,7 +223,7 @@ static int netdev_event(struct notifier_block *block, unsigned long event, void 
 	for_each_netdev_safe(dev_net(link), dev, next) {
 		struct eqds_dev *ed = netdev_priv(dev);
 
-		if (dev->rtnl_link_ops == &netdev_link_ops && ed->link == link->ifindex &&
+		if (dev->rtnl_link_ops == &eqds_link_ops && ed->link == link->ifindex &&
 		    dev->reg_state == NETREG_REGISTERED)
 			unregister_netdevice_queue(dev, &gone);
 	}
@@ -245,11 +243,16 @@ static int __init netdev_module_init(void)
 	err = register_netdevice_notifier(&netdev_notifier);
 	if (err)
 		goto destroy_cache;
-	err = rtnl_link_register(&netdev_link_ops);
+	err = rtnl_link_register(&eqds_link_ops);
 	if (err)
 		goto unregister_notifier;
+	err = eqds_netlink_register();
+	if (err)
+		goto unregister_link;
 	return 0;
 
+unregister_link:
+	rtnl_link_unregister(&eqds_link_ops);
 unregister_notifier:
 	unregister_netdevice_notifier(&netdev_notifier);
 destroy_cache:
@@ -259,7 +262,8 @@ destroy_cache:
 
 static void __exit netdev_module_exit(void)
 {
-	rtnl_link_unregister(&netdev_link_ops);
+	eqds_netlink_unregister();
+	rtnl_link_unregister(&eqds_link_ops);
 	unregister_netdevice_notifier(&netdev_notifier);
 	kmem_cache_destroy(eqds_node_cache);
 }

@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: GPL-2.0
 """Tunnels whose receivers clock every packet, under unmodified ping and TCP."""
 
+import json
 import re
 
 import eqdslab
 import rmemlab
 from eqdslab import Racked, sink, start, transfer
-from remoralab import tap
+from remoralab import rmem, tap
 from remoralab.rmem import wait_until
 
 MIB = 1 << 20
@@ -21,6 +22,30 @@ def test_ping(lab):
         counted = left.counters()
         assert counted["tx_packets"] >= 5 and counted["rx_packets"] >= 5, counted
         assert counted["tx_tunnels"] == counted["rx_tunnels"] == 1, counted
+        peers = json.loads(left.run(f"{rmem.CLI} eqds peers --json").out)
+        assert [(each["peer"], each["way"], each["state"]) for each in peers] == \
+            [(right.under, "to", "open"), (right.under, "from", "open")], peers
+        assert peers[0]["rtt_ns"], peers
+        paths = json.loads(left.run(f"{rmem.CLI} eqds paths --json").out)
+        assert len(paths) == 16 and sum(each["sent"] for each in paths) == counted["tx_packets"], paths
+
+
+def test_many_tunnels(lab):
+    """More tunnels than a message of the dump has room for, in zero round trips each."""
+    with Racked(lab["compute"], 1) as (host,):
+        # Nobody answers: each tunnel has one packet, which the core retransmits for as long as it may.
+        host.run("ip neigh replace 10.0.0.99 lladdr 02:00:00:00:00:99 dev eth0")
+        lines = [f"route add 10.0.{net}.0/24 via 10.0.0.99 dev eth0" for net in (1, 2)]
+        host.machine.run(f"ip -n {host.name} -batch -", input="\n".join(lines) + "\n")
+        routes = [f"route add 10.9.{net}.{each} via 10.0.{net}.{each} dev eqds0 onlink"
+                  for net in (1, 2) for each in range(1, 251)]
+        host.machine.run(f"ip -n {host.name} -batch -", input="\n".join(routes) + "\n")
+        host.run("python3 -c 'import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); "
+                 "[s.sendto(b\"x\", (f\"10.9.{net}.{each}\", 9)) for net in (1, 2) for each in range(1, 251)]'")
+        assert host.counters()["tx_tunnels"] == 500, host.counters()
+        peers = json.loads(host.run(f"{rmem.CLI} eqds peers --json").out)
+        assert len({each["peer"] for each in peers}) == len(peers) == 500, len(peers)
+        assert all(each["state"] == "opening" for each in peers), peers
 
 
 def test_tcp_stream(lab):
@@ -34,7 +59,7 @@ def test_tcp_stream(lab):
 
 
 def test_two_senders_share_the_receivers_rate(lab):
-    count, mbits = 8 * MIB, 100
+    count, mbits = rmemlab.scaled(lab, 8) * MIB, 100
     with Racked(lab["compute"], 3, mbits=mbits) as (*senders, receiver):
         with sink(receiver, 2) as told:
             running = [start(host, receiver, count, seed) for seed, host in enumerate(senders)]
@@ -46,7 +71,8 @@ def test_two_senders_share_the_receivers_rate(lab):
         tap.diag(f"ended after {ends[0]:.2f} and {ends[1]:.2f} s, {total:.0f} Mbit/s together")
         assert ends[1] < 1.2 * ends[0], ends
         # Never above the rate that credit is given at, and not far below it.
-        assert 0.7 * mbits < total < 1.1 * mbits, total
+        assert total < 1.1 * mbits, total
+        assert total > 0.6 * mbits or not rmemlab.is_native(lab), total
         tap.diag(str({name: value for name, value in receiver.counters().items() if value}))
 
 
@@ -54,6 +80,7 @@ def _under_netem(lab, how, mib):
     with Racked(lab["compute"], 2) as (left, right):
         for host in (left, right):
             lab["compute"].netem(host.port, how)
+        mib = rmemlab.scaled(lab, mib) if rmemlab.is_native(lab) else 1
         seconds = transfer(left, right, mib * MIB, seed=7)
         counted = left.counters()
         tap.diag(f"{mib * 8 * MIB / seconds / 1e6:.1f} Mbit/s, {counted['tx_retransmits']} retransmissions "
@@ -75,7 +102,7 @@ def test_reordering(lab):
 
 def test_jumbo_frames(lab):
     with Racked(lab["compute"], 2, mtu=9000) as (left, right):
-        transfer(left, right, 16 * MIB)
+        transfer(left, right, rmemlab.scaled(lab, 16) * MIB)
         mtu = int(left.run("cat /sys/class/net/eqds0/mtu").out)
         assert mtu == 9000 - 68, mtu
         left.run(f"ping -c1 -W5 -M do -s {mtu - 28} {right.inside}")
@@ -86,11 +113,11 @@ def test_jumbo_frames(lab):
 
 
 def test_link_flap(lab):
-    count = 64 * MIB
+    count = 64 * MIB if rmemlab.is_native(lab) else 8 * MIB
     with Racked(lab["compute"], 2, mbits=200) as (left, right):
         with sink(right, 1) as told:
             sending = start(left, right, count)
-            wait_until("the stream runs", lambda: left.counters()["tx_packets"] > 2000)
+            wait_until("the stream runs", lambda: left.counters()["tx_packets"] > 200)
             lab["compute"].run(f"ip link set {right.port} down")
             before = left.counters()["tx_expired"]
             wait_until("tunnels time out", lambda: left.counters()["tx_expired"] > before + 4)
@@ -171,7 +198,8 @@ def test_wrong_use_is_explained(lab):
 
 
 def test_incast_through_a_trimming_switch(lab):
-    machine, count, senders = lab["compute"], MIB, 8
+    machine, senders = lab["compute"], 8
+    count = MIB if rmemlab.is_native(lab) else MIB // 8
     with Racked(machine, senders + 1, mbits=180) as (*hosts, receiver):
         eqdslab.load(machine, eqdslab.TRIM)
         machine.run("modprobe sch_tbf")
@@ -206,7 +234,7 @@ def test_modules_go(lab):
     assert not eqdslab.loaded(machine)
 
 
-TESTS = [test_ping, test_tcp_stream, test_two_senders_share_the_receivers_rate, test_loss_of_1_percent,
+TESTS = [test_ping, test_many_tunnels, test_tcp_stream, test_two_senders_share_the_receivers_rate, test_loss_of_1_percent,
          test_loss_of_10_percent, test_reordering, test_jumbo_frames, test_link_flap, test_device_down_and_up,
          test_namespace_destroyed_under_traffic, test_module_removed_under_traffic, test_wrong_use_is_explained,
          test_incast_through_a_trimming_switch, test_modules_go]
