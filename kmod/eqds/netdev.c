@@ -16,6 +16,9 @@
 #include "compat/compat.h"
 #include "eqds/eqds.h"
 
+#define CREATE_TRACE_POINTS
+#include "eqds/trace.h"
+
 /* Timers of a kernel are late by tens of microseconds; a shorter timeout would be a guess. */
 #define NETDEV_RTO_MIN_NS (2 * NSEC_PER_MSEC)
 #define NETDEV_RTO_MAX_NS (200 * NSEC_PER_MSEC)

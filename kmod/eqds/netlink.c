@@ -10,7 +10,7 @@
 #include "eqds/eqds.h"
 #include "uapi/remora_eqds.h"
 
-#define NETLINK_BUCKETS (1 << EQDS_HASH_BITS)
+#define NETLINK_BUCKETS ((long)ARRAY_SIZE(((struct eqds_dev *)NULL)->tx.hash))
 
 static struct genl_family netlink_family;
 

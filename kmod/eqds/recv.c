@@ -19,6 +19,7 @@
 
 #include "compat/compat.h"
 #include "eqds/eqds.h"
+#include "eqds/trace.h"
 
 /*
  * Strip the outer headers of a datagram whose turn it is, and hand it to the stack. A bad payload
@@ -74,6 +75,7 @@ void eqds_recv_settle(struct eqds_dev *ed, struct eqds_rx *rx, const struct eqds
 	if (out->send)
 		eqds_xmit_head(ed, &rx->tunnel.peer, &out->head, work);
 	ed->stats.receiver[out->verdict]++;
+	trace_eqds_outcome(ed, &rx->tunnel, out->verdict);
 	if (rx->core.held > ed->stats.rx_held_max)
 		ed->stats.rx_held_max = rx->core.held;
 	/* Without an epoch it was never established, for its first packet was refused. */
@@ -185,6 +187,7 @@ int eqds_recv(struct sock *sk, struct sk_buff *skb)
 	if (good) {
 		ipv6_addr_set_v4mapped(ip_hdr(skb)->saddr, &peer);
 		head.ce = INET_ECN_is_ce(ip_hdr(skb)->tos);
+		trace_eqds_receive(ed, &peer, &head);
 		node = recv_hold(skb, &head);
 	}
 

@@ -7,7 +7,6 @@
  * Most packets move a deadline farther away. The order keeps the earlier time; when that fires, the
  * tunnel's real deadline is looked up. Thus a packet costs no timer operation.
  */
-#include <linux/jhash.h>
 #include <linux/random.h>
 #include <linux/slab.h>
 #include <net/ipv6.h>
@@ -40,7 +39,7 @@ void eqds_tunnel_init(struct eqds_dev *ed)
 static struct hlist_head *tunnel_bucket(struct eqds_dev *ed, struct eqds_table *table,
 					const struct in6_addr *peer)
 {
-	u32 hash = jhash2(peer->s6_addr32, ARRAY_SIZE(peer->s6_addr32), ed->hash_seed);
+	u32 hash = __ipv6_addr_jhash(peer, ed->hash_seed);
 
 	return &table->hash[hash >> (32 - EQDS_HASH_BITS)];
 }

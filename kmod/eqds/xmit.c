@@ -21,6 +21,7 @@
 #include <net/udp_tunnel.h>
 
 #include "eqds/eqds.h"
+#include "eqds/trace.h"
 
 static struct eqds_node *xmit_node(struct eqds_packet *packet)
 {
@@ -53,6 +54,7 @@ void eqds_xmit_head(struct eqds_dev *ed, const struct in6_addr *peer, const stru
 	cb->sport = xmit_port(get_random_u32());
 	cb->tos = 0;
 	__skb_queue_tail(&work->emit, skb);
+	trace_eqds_send(ed, peer, head);
 	ed->stats.tx_control++;
 }
 
@@ -75,6 +77,7 @@ static void xmit_copy(struct eqds_dev *ed, struct eqds_tx *tx, struct eqds_node 
 	cb->sport = xmit_port(head->path);
 	cb->tos = INET_ECN_encapsulate(tos, tos);
 	__skb_queue_tail(&work->emit, skb);
+	trace_eqds_send(ed, &tx->tunnel.peer, head);
 	ed->stats.tx_packets++;
 	ed->stats.tx_retransmits += head->attempt != 0;
 	return;
@@ -116,6 +119,7 @@ void eqds_xmit_settle(struct eqds_dev *ed, struct eqds_tx *tx, const struct eqds
 	if (out->send)
 		eqds_xmit_head(ed, &tx->tunnel.peer, &out->head, work);
 	ed->stats.sender[out->verdict]++;
+	trace_eqds_outcome(ed, &tx->tunnel, out->verdict);
 	eqds_drr_update(&ed->drr, &ed->eqif, &tx->core);
 	/* A tunnel that a peer's refusal has closed goes by the timer: the caller still has it. */
 	eqds_tunnel_due(ed, &tx->tunnel,

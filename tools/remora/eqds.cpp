@@ -50,7 +50,8 @@ std::vector<Attributes> tunnels() {
 
 void peers(bool json) {
     auto list = nlohmann::ordered_json::array();
-    Table table({"DEVICE", "PEER", "WAY", "STATE", "QUEUED", "IN FLIGHT", "CREDIT", "PULLS", "RTT"});
+    Table table(
+        {"DEVICE", "PEER", "WAY", "STATE", "QUEUED", "IN FLIGHT", "CREDIT", "PULLS", "RTT"});
     for (const Attributes& each : tunnels()) {
         bool sending = each.has(EQDS_A_SENDING);
         const char* way = sending ? "to" : "from";
