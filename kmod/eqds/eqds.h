@@ -37,6 +37,8 @@
 #define EQDS_WINDOW_MTUS 64U
 /* Tunnels of a direction. One takes 5 KB: 80 MB. */
 #define EQDS_TUNNELS_MAX 16384U
+/* A peer that is silent for so long, while packets wait for it, loses them and its tunnel. */
+#define EQDS_SILENT_NS (15 * NSEC_PER_SEC)
 #define EQDS_HASH_BITS 10
 #define EQDS_MBITS_DEFAULT 10000U
 #define EQDS_MBITS_MAX 1000000U
@@ -45,9 +47,9 @@
 struct eqds_stats {
 	u64 tx_packets, tx_retransmits, tx_control;
 	u64 tx_drop_class, tx_mark, tx_drop_peer, tx_drop_size, tx_drop_memory, tx_drop_tunnels;
-	u64 tx_expired, tx_timeouts, tx_evicted;
+	u64 tx_expired, tx_timeouts, tx_given_up, tx_evicted;
 	u64 rx_packets, rx_control, rx_held_max;
-	u64 rx_drop_wire, rx_drop_memory, rx_evicted, rx_refused;
+	u64 rx_drop_wire, rx_drop_size, rx_drop_memory, rx_evicted, rx_refused;
 	u64 pulls, pull_timers, pull_late_ns_sum, pull_late_ns_max;
 	u64 sender[EQDS_VERDICTS], receiver[EQDS_VERDICTS];
 };
@@ -65,6 +67,7 @@ struct eqds_tx {
 	struct eqds_tunnel tunnel;
 	struct eqds_sender core;
 	struct eqds_class_queue queue;
+	u64 heard_ns; /* last control packet, or the first packet to send since it rested */
 	struct eqds_paths paths;
 	struct eqds_path path[EQDS_PATHS];
 	struct eqds_packet *slot[];

@@ -98,6 +98,7 @@ static void recv_control(struct eqds_dev *ed, const struct in6_addr *peer,
 		ed->stats.sender[EQDS_NO_TUNNEL]++;
 		return;
 	}
+	tx->heard_ns = now_ns;
 	eqds_sender_receive(&tx->core, now_ns, head, &out);
 	eqds_xmit_settle(ed, tx, &out, work);
 	eqds_xmit_ready(ed, now_ns, work);
@@ -194,6 +195,8 @@ int eqds_recv(struct sock *sk, struct sk_buff *skb)
 	spin_lock_bh(&ed->lock);
 	if (!ed->up || !good)
 		ed->stats.rx_drop_wire++;
+	else if (bytes + EQDS_OUTER_BYTES > ed->config.mtu_bytes)
+		ed->stats.rx_drop_size++;
 	else if (head.control)
 		recv_control(ed, &peer, &head, &work);
 	else if (!node && !(head.flags & (EQDS_EMPTY | EQDS_TRIM)))

@@ -165,6 +165,11 @@ static void tunnel_tx_expire(struct eqds_dev *ed, struct eqds_tx *tx, u64 now_ns
 	const u32 in_flight = tx->core.in_flight.count;
 	struct eqds_out out;
 
+	if (!tx->core.resting && now_ns > tx->heard_ns + EQDS_SILENT_NS) {
+		ed->stats.tx_given_up++;
+		tunnel_tx_close(ed, tx, work);
+		return;
+	}
 	eqds_sender_expire(&tx->core, now_ns, &out);
 	ed->stats.tx_expired++;
 	ed->stats.tx_timeouts += in_flight - tx->core.in_flight.count;

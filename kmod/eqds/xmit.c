@@ -167,6 +167,8 @@ static u64 *xmit_enqueue(struct eqds_dev *ed, const struct in6_addr *peer, struc
 		INET_ECN_set_ce(node->skb);
 		ed->stats.tx_mark++;
 	}
+	if (tx->core.resting)
+		tx->heard_ns = now_ns;
 	eqds_sender_enqueue(&tx->core, now_ns, &node->core, &out);
 	eqds_xmit_settle(ed, tx, &out, work);
 	eqds_xmit_ready(ed, now_ns, work);

@@ -59,6 +59,9 @@ def test_many_tunnels(lab):
         peers = json.loads(host.run(f"{rmem.CLI} eqds peers --json").out)
         assert len({each["peer"] for each in peers}) == len(peers) == 500, len(peers)
         assert all(each["state"] == "opening" for each in peers), peers
+        # A peer that never answers is given up, and its packets are freed.
+        wait_until("all tunnels are given up", lambda: host.counters()["tx_tunnels"] == 0, timeout=120)
+        assert host.counters()["tx_given_up"] == 500, host.counters()
 
 
 def test_tcp_stream(lab):
@@ -211,8 +214,9 @@ def test_wrong_use_is_explained(lab):
 
 
 def test_incast_through_a_trimming_switch(lab):
-    machine, senders = lab["compute"], 8
-    count = MIB if rmemlab.is_native(lab) else MIB // 8
+    if not rmemlab.is_native(lab):
+        tap.skip("emulated senders are too slow to fill the queue of the port")
+    machine, count, senders = lab["compute"], MIB, 8
     with Racked(machine, senders + 1, mbits=180) as (*hosts, receiver):
         eqdslab.load(machine, eqdslab.TRIM)
         machine.run("modprobe sch_tbf")
