@@ -10,7 +10,9 @@
 #include <linux/atomic.h>
 #include <linux/blk-mq.h>
 #include <linux/blkdev.h>
+#include <linux/hrtimer.h>
 #include <linux/kernel.h>
+#include <linux/netdevice.h>
 #include <linux/netlink.h>
 #include <linux/timer.h>
 #include <linux/version.h>
@@ -166,5 +168,37 @@ static inline struct gendisk *compat_disk_alloc(struct blk_mq_tag_set *tags, voi
 #else
 #define compat_assign_str(dst, src) __assign_str(dst, src)
 #endif
+
+/* 6.12: what a driver says of its device's locks and namespace are flags, not features. */
+static inline void compat_netdev_lltx(struct net_device *dev)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 12, 0)
+	dev->lltx = true;
+#else
+	dev->features |= NETIF_F_LLTX;
+#endif
+}
+
+static inline void compat_netdev_stays(struct net_device *dev)
+{
+#ifdef NETIF_F_NETNS_LOCAL
+	dev->features |= NETIF_F_NETNS_LOCAL;
+#else
+	dev->netns_immutable = true;
+#endif
+}
+
+/* 6.13: hrtimer_setup() takes the function, too; 6.15 has no hrtimer_init(). */
+static inline void compat_hrtimer_setup(struct hrtimer *timer,
+					enum hrtimer_restart (*function)(struct hrtimer *),
+					clockid_t clock, enum hrtimer_mode mode)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 13, 0)
+	hrtimer_setup(timer, function, clock, mode);
+#else
+	hrtimer_init(timer, clock, mode);
+	timer->function = function;
+#endif
+}
 
 #endif

@@ -1,9 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0
 #
-# One module: the protocol of EQDS tunnels (core_main.c). It uses what remora_core.ko exports.
+# The protocol of EQDS tunnels (core_main.c). It uses what remora_core.ko exports.
 
 obj-m += eqds_core.o
 
 eqds_core-y := kmod/eqds/core_main.o \
 	$(addprefix kmod/core/eqds/, config.o wire.o cookie.o class.o path.o sender.o drr.o receiver.o asl.o pifo.o \
 		rate.o)
+
+# `ip link add ... type eqds`: the protocol between sockets and skbs.
+obj-m += eqds.o
+
+eqds-y := $(addprefix kmod/eqds/, netdev.o ethtool.o tunnel.o xmit.o recv.o pull.o udp.o netlink.o)
+
+# `tc qdisc add ... trim`: the switch.
+obj-m += sch_trim.o
+
+sch_trim-y := kmod/eqds/trim.o

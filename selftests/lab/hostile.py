@@ -126,7 +126,7 @@ def forge(source, host, ports, seconds, seed):
 
     def send():
         one = heads(chance, type=RESPONSE | chance.randint(1, 8), status=chance.randint(0, 9),
-                     id=chance.randint(1, 5000), flags=chance.choice((0, 1, 2, 0xff)))
+                     id=chance.randint(1, 5000), floor=chance.choice((0, 0, 0, 1)), flags=chance.choice((0, 1, 2, 0xff)))
         answer = chance.choice((noise(chance), bundle(chance), one + chance.randbytes(chance.choice((0, 24, 4096)))))
         sock.sendto(ipv4(source, host, 0, 0, False, socket.IPPROTO_UDP,
                          udp(NODE_PORT, chance.choice(ports), answer)), (host, 0))

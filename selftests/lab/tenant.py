@@ -86,7 +86,7 @@ def main(host, port, space, key_file, other, address):
     sock.connect((host, int(port)))
     opened = ask(sock, message(key, OPEN, os.urandom(16) + bytes([LINK]) + bytes(7), space=space,
                                id=int.from_bytes(os.urandom(7), "little") + 1, floor=1))
-    known = {"session": opened["session"], "boot": opened["boot"], "addr": address, "len": 4096, "piece": 4096}
+    known = {"session": opened["session"], "boot": opened["boot"], "addr": address, "len": 4096, "part": 4096}
     trespass = ask(sock, message(key, READ, space=space, id=1, floor=1, **known))
     # The node takes them in turn, so the answer to the second says that there is none to the first.
     forged = ask(sock, message(key, READ, space=other, id=2, floor=2, **known),

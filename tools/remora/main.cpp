@@ -35,6 +35,7 @@ int run(int argc, char** argv) {
     remora::add_device_commands(program);
     remora::add_report_commands(program);
     remora::add_top_command(program);
+    remora::add_eqds_commands(program);
     try {
         program.parse(argc, argv);
     } catch (const CLI::ParseError& error) {

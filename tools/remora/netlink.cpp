@@ -27,7 +27,7 @@ std::string one_line(std::string text) {
 
 // NL_SET_ERR_MSG_MOD puts the module's name first, which the caller's context makes needless.
 std::string without_module(const std::string& text) {
-    for (std::string_view module : {"rmem_node: ", "rmem: "}) {
+    for (std::string_view module : {"rmem_node: ", "rmem: ", "eqds: "}) {
         if (text.starts_with(module))
             return text.substr(module.size());
     }

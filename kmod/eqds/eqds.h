@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * An eqds device, its tunnels, and what the files of this module ask of each other.
+ *
+ * Locking: one spinlock per device guards the core's state, the tunnel tables and the counters. It
+ * is taken in softirq and by administration. No packet leaves, is delivered or is freed while it
+ * is held: struct eqds_work collects them, and eqds_work_run() does the rest after the unlock.
+ *
+ * Lifetime: a tunnel belongs to its device and has no references. It is freed under the lock, for
+ * nothing outside the lock keeps a pointer to one. The timers belong to the device.
+ */
+#ifndef KMOD_EQDS_EQDS_H
+#define KMOD_EQDS_EQDS_H
+
+#include <linux/hrtimer.h>
+#include <linux/in6.h>
+#include <linux/ip.h>
+#include <linux/netdevice.h>
+#include <linux/skbuff.h>
+#include <linux/spinlock.h>
+#include <linux/timerqueue.h>
+#include <linux/udp.h>
+#include <net/gro_cells.h>
+
+#include "core/eqds/asl.h"
+#include "core/eqds/class.h"
+#include "core/eqds/cookie.h"
+#include "core/eqds/drr.h"
+
+#define EQDS_OUTER_BYTES (sizeof(struct iphdr) + sizeof(struct udphdr))
+#define EQDS_OVERHEAD_BYTES (EQDS_OUTER_BYTES + EQDS_DATA_BYTES)
+
+/* Source ports of a tunnel's packets, by which routers choose paths: a power of two. */
+#define EQDS_PATHS 16U
+#define EQDS_PATH_PORT 0xc000U
+/* One bandwidth-delay product, alike at both ends: 780 Mbit/s at a round trip of 1 ms. */
+#define EQDS_WINDOW_MTUS 64U
+/* Tunnels of a direction. One takes 5 KB: 80 MB. */
+#define EQDS_TUNNELS_MAX 16384U
+/* A peer that is silent for so long, while packets wait for it, loses them and its tunnel. */
+#define EQDS_SILENT_NS (15 * NSEC_PER_SEC)
+#define EQDS_HASH_BITS 10
+#define EQDS_MBITS_DEFAULT 10000U
+#define EQDS_MBITS_MAX 1000000U
+
+/* Counters under the device's lock; netdev.c names them for ethtool. */
+struct eqds_stats {
+	u64 tx_packets, tx_retransmits, tx_control;
+	u64 tx_drop_class, tx_mark, tx_drop_peer, tx_drop_size, tx_drop_memory, tx_drop_tunnels;
+	u64 tx_expired, tx_timeouts, tx_given_up, tx_evicted;
+	u64 rx_packets, rx_control, rx_held_max;
+	u64 rx_drop_wire, rx_drop_size, rx_drop_memory, rx_evicted, rx_refused;
+	u64 pulls, pull_timers, pull_late_ns_sum, pull_late_ns_max;
+	u64 sender[EQDS_VERDICTS], receiver[EQDS_VERDICTS];
+};
+
+/* The common part of tunnels of both directions. */
+struct eqds_tunnel {
+	struct timerqueue_node due; /* at or before its deadline */
+	struct hlist_node hash;
+	struct list_head lru;
+	struct in6_addr peer; /* IPv4 as mapped address */
+	bool sending;
+};
+
+struct eqds_tx {
+	struct eqds_tunnel tunnel;
+	struct eqds_sender core;
+	struct eqds_class_queue queue;
+	u64 heard_ns; /* last control packet, or the first packet to send since it rested */
+	struct eqds_paths paths;
+	struct eqds_path path[EQDS_PATHS];
+	struct eqds_packet *slot[];
+};
+
+struct eqds_rx {
+	struct eqds_tunnel tunnel;
+	struct eqds_receiver core;
+	struct eqds_packet *slot[];
+};
+
+/* The core's node of an skb: its own memory, since skbs are cloned and changed by others. */
+struct eqds_node {
+	struct eqds_packet core;
+	struct sk_buff *skb;
+};
+
+/* A direction's tunnels. */
+struct eqds_table {
+	struct hlist_head hash[1 << EQDS_HASH_BITS];
+	struct list_head lru; /* used longest ago first */
+	u32 count;
+};
+
+struct eqds_dev {
+	struct net_device *dev;
+	struct net *net;
+	struct socket *sock; /* while up */
+	int link;	     /* ifindex of the device that outer packets use */
+	u32 mbits;	     /* 0: the link's */
+	bool burst;	     /* a new tunnel starts with a window of credit */
+	struct gro_cells gro;
+
+	spinlock_t lock; /* all below */
+	bool up;
+	struct eqds_config config;
+	struct eqds_class class;
+	struct eqds_asl asl;
+	struct eqds_drr drr;
+	struct eqds_eqif eqif;
+	struct base_siphash_key cookie_key;
+	u32 hash_seed;
+	struct eqds_table tx, rx;
+	struct timerqueue_head due;
+	struct hrtimer due_timer, pull_timer;
+	u64 due_ns, pull_ns; /* when these fire; EQDS_NEVER: not armed */
+	struct eqds_stats stats;
+};
+
+/* Packets that an event under the lock made, for after the unlock. */
+struct eqds_work {
+	struct sk_buff_head emit, deliver, free;
+};
+
+/* skb->cb of a packet in work->emit, and of a received one that waits for its turn. */
+struct eqds_cb {
+	struct in6_addr peer;
+	__be16 sport;
+	u8 tos; /* outer */
+	u8 next_proto;
+};
+
+#define EQDS_CB(skb) ((struct eqds_cb *)(skb)->cb)
+
+extern struct kmem_cache *eqds_node_cache;
+
+/* tunnel.c: tables and deadlines. */
+void eqds_tunnel_init(struct eqds_dev *ed);
+struct eqds_tx *eqds_tunnel_tx(struct eqds_dev *ed, const struct in6_addr *peer);
+struct eqds_tx *eqds_tunnel_tx_get(struct eqds_dev *ed, const struct in6_addr *peer,
+				   struct eqds_work *work);
+struct eqds_rx *eqds_tunnel_rx(struct eqds_dev *ed, const struct in6_addr *peer, u16 sender);
+struct eqds_rx *eqds_tunnel_rx_new(struct eqds_dev *ed, const struct in6_addr *peer, u16 sender,
+				   u64 cookie, struct eqds_work *work);
+void eqds_tunnel_rx_free(struct eqds_dev *ed, struct eqds_rx *rx);
+void eqds_tunnel_due(struct eqds_dev *ed, struct eqds_tunnel *tunnel, u64 deadline_ns);
+void eqds_tunnel_close_all(struct eqds_dev *ed, struct eqds_work *work);
+enum hrtimer_restart eqds_tunnel_fire(struct hrtimer *timer);
+
+/* xmit.c: the sending edge. */
+netdev_tx_t eqds_xmit(struct sk_buff *skb, struct net_device *dev);
+void eqds_xmit_settle(struct eqds_dev *ed, struct eqds_tx *tx, const struct eqds_out *out,
+		      struct eqds_work *work);
+void eqds_xmit_ready(struct eqds_dev *ed, u64 now_ns, struct eqds_work *work);
+void eqds_xmit_head(struct eqds_dev *ed, const struct in6_addr *peer, const struct eqds_head *head,
+		    struct eqds_work *work);
+
+/* recv.c: the receiving edge. */
+int eqds_recv(struct sock *sk, struct sk_buff *skb);
+void eqds_recv_settle(struct eqds_dev *ed, struct eqds_rx *rx, const struct eqds_out *out,
+		      struct eqds_work *work);
+void eqds_recv_deliver(struct eqds_dev *ed, struct sk_buff *skb);
+
+/* pull.c: credit at the rate of the link. */
+int eqds_pull_set_rate(struct eqds_dev *ed, u32 mbits);
+void eqds_pull_run(struct eqds_dev *ed, u64 now_ns, struct eqds_work *work);
+enum hrtimer_restart eqds_pull_fire(struct hrtimer *timer);
+
+/* udp.c: the outer packet. */
+int eqds_udp_open(struct eqds_dev *ed);
+void eqds_udp_close(struct eqds_dev *ed);
+void eqds_work_init(struct eqds_work *work);
+void eqds_work_run(struct eqds_dev *ed, struct eqds_work *work);
+
+/* netdev.c, netlink.c */
+extern struct rtnl_link_ops eqds_link_ops;
+int eqds_netlink_register(void);
+void eqds_netlink_unregister(void);
+
+/* ethtool.c */
+extern const struct ethtool_ops eqds_ethtool_ops;
+u32 eqds_ethtool_mbits(const struct eqds_dev *ed);
+
+#endif

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * eqds.ko: `ip link add link eth0 name eqds0 type eqds`.
+ *
+ *   made --up--> socket, timers, tunnels on demand --down--> FIN and RST to the peers, all freed
+ *
+ * A device stays in the namespace of its link, and goes with it.
+ */
+#include <linux/ethtool.h>
+#include <linux/if_arp.h>
+#include <linux/module.h>
+#include <linux/slab.h>
+#include <net/net_namespace.h>
+#include <net/rtnetlink.h>
+
+#include "compat/compat.h"
+#include "eqds/eqds.h"
+
+#define CREATE_TRACE_POINTS
+#include "eqds/trace.h"
+
+/* Timers of a kernel are late by tens of microseconds; a shorter timeout would be a guess. */
+#define NETDEV_RTO_MIN_NS (2 * NSEC_PER_MSEC)
+#define NETDEV_RTO_MAX_NS (200 * NSEC_PER_MSEC)
+
+struct kmem_cache *eqds_node_cache;
+
+static int netdev_open(struct net_device *dev)
+{
+	struct eqds_dev *ed = netdev_priv(dev);
+	const u32 mtu_bytes = dev->mtu + EQDS_OVERHEAD_BYTES;
+	int err;
+
+	eqds_config_init(&ed->config, &eqds_profile_extended, mtu_bytes,
+			 EQDS_WINDOW_MTUS * mtu_bytes);
+	ed->config.trimming = ed->burst;
+	ed->config.rto_min_ns = NETDEV_RTO_MIN_NS;
+	ed->config.rto_max_ns = NETDEV_RTO_MAX_NS;
+	if (WARN_ON_ONCE(!eqds_config_is_valid(&ed->config)))
+		return -EINVAL;
+	eqds_class_init(&ed->class, EQDS_CLASS_TCP);
+	eqds_drr_init(&ed->drr);
+	eqds_eqif_init(&ed->eqif, 0, mtu_bytes);
+	eqds_tunnel_init(ed);
+	err = eqds_pull_set_rate(ed, eqds_ethtool_mbits(ed));
+	if (err)
+		return err;
+	err = eqds_udp_open(ed);
+	if (err)
+		return err;
+	spin_lock_bh(&ed->lock);
+	ed->up = true;
+	spin_unlock_bh(&ed->lock);
+	return 0;
+}
+
+static int netdev_stop(struct net_device *dev)
+{
+	struct eqds_dev *ed = netdev_priv(dev);
+	struct eqds_work work;
+
+	eqds_work_init(&work);
+	spin_lock_bh(&ed->lock);
+	ed->up = false; /* nothing arms a timer or makes a tunnel from here on */
+	spin_unlock_bh(&ed->lock);
+	hrtimer_cancel(&ed->due_timer);
+	hrtimer_cancel(&ed->pull_timer);
+	spin_lock_bh(&ed->lock);
+	eqds_tunnel_close_all(ed, &work);
+	spin_unlock_bh(&ed->lock);
+	eqds_work_run(ed, &work);
+	eqds_udp_close(ed);
+	return 0;
+}
+
+static int netdev_init(struct net_device *dev)
+{
+	struct eqds_dev *ed = netdev_priv(dev);
+	int err;
+
+	dev->tstats = netdev_alloc_pcpu_stats(struct pcpu_sw_netstats);
+	if (!dev->tstats)
+		return -ENOMEM;
+	err = gro_cells_init(&ed->gro, dev);
+	if (err)
+		free_percpu(dev->tstats);
+	return err;
+}
+
+static void netdev_uninit(struct net_device *dev)
+{
+	struct eqds_dev *ed = netdev_priv(dev);
+
+	gro_cells_destroy(&ed->gro);
+	free_percpu(dev->tstats);
+}
+
+/* Both ends count credit in MTUs, so tunnels don't outlive a change. */
+static int netdev_change_mtu(struct net_device *dev, int mtu_bytes)
+{
+	if (netif_running(dev))
+		return -EBUSY;
+	WRITE_ONCE(dev->mtu, mtu_bytes);
+	return 0;
+}
+
+static int netdev_iflink(const struct net_device *dev)
+{
+	return ((const struct eqds_dev *)netdev_priv(dev))->link;
+}
+
+static const struct net_device_ops netdev_ops = {
+	.ndo_init = netdev_init,
+	.ndo_uninit = netdev_uninit,
+	.ndo_open = netdev_open,
+	.ndo_stop = netdev_stop,
+	.ndo_start_xmit = eqds_xmit,
+	.ndo_change_mtu = netdev_change_mtu,
+	.ndo_get_stats64 = dev_get_tstats64,
+	.ndo_get_iflink = netdev_iflink,
+};
+
+static const struct device_type netdev_type = { .name = "eqds" };
+
+static void netdev_setup(struct net_device *dev)
+{
+	struct eqds_dev *ed = netdev_priv(dev);
+
+	dev->netdev_ops = &netdev_ops;
+	dev->ethtool_ops = &eqds_ethtool_ops;
+	SET_NETDEV_DEVTYPE(dev, &netdev_type);
+	dev->type = ARPHRD_NONE;
+	dev->flags = IFF_POINTOPOINT | IFF_NOARP;
+	dev->priv_flags |= IFF_NO_QUEUE;
+	dev->features |= NETIF_F_SG | NETIF_F_FRAGLIST | NETIF_F_HIGHDMA | NETIF_F_HW_CSUM |
+			 NETIF_F_RXCSUM;
+	dev->hw_features |= NETIF_F_SG | NETIF_F_FRAGLIST | NETIF_F_HIGHDMA | NETIF_F_HW_CSUM |
+			    NETIF_F_RXCSUM;
+	dev->needs_free_netdev = true;
+	dev->min_mtu = ETH_MIN_MTU;
+	compat_netdev_lltx(dev);
+	compat_netdev_stays(dev);
+	netif_keep_dst(dev); /* the next hop is the other end of the tunnel */
+
+	ed->dev = dev;
+	ed->burst = true;
+	spin_lock_init(&ed->lock);
+	compat_hrtimer_setup(&ed->due_timer, eqds_tunnel_fire, CLOCK_MONOTONIC,
+			     HRTIMER_MODE_ABS_SOFT);
+	compat_hrtimer_setup(&ed->pull_timer, eqds_pull_fire, CLOCK_MONOTONIC,
+			     HRTIMER_MODE_ABS_PINNED_SOFT);
+}
+
+static int netdev_validate(struct nlattr *tb[], struct nlattr *data[],
+			   struct netlink_ext_ack *extack)
+{
+	if (!tb[IFLA_ADDRESS])
+		return 0;
+	NL_SET_ERR_MSG_ATTR(extack, tb[IFLA_ADDRESS], "an eqds device has no hardware address");
+	return -EINVAL;
+}
+
+static int netdev_newlink(struct net *src_net, struct net_device *dev, struct nlattr *tb[],
+			  struct nlattr *data[], struct netlink_ext_ack *extack)
+{
+	struct eqds_dev *ed = netdev_priv(dev);
+	struct net_device *link;
+
+	if (!tb[IFLA_LINK]) {
+		NL_SET_ERR_MSG_MOD(extack, "name the device that tunnels use: link DEV");
+		return -EINVAL;
+	}
+	link = __dev_get_by_index(src_net, nla_get_u32(tb[IFLA_LINK]));
+	if (!link) {
+		NL_SET_ERR_MSG_MOD(extack, "no such link");
+		return -ENODEV;
+	}
+	if (!net_eq(src_net, dev_net(dev))) {
+		NL_SET_ERR_MSG_MOD(extack, "the link is in another network namespace");
+		return -EINVAL;
+	}
+	if (link->rtnl_link_ops == &eqds_link_ops) {
+		NL_SET_ERR_MSG_MOD(extack, "the link is an eqds device: no tunnels in tunnels");
+		return -ELOOP;
+	}
+	if (link->mtu < ETH_MIN_MTU + EQDS_OVERHEAD_BYTES) {
+		NL_SET_ERR_MSG_MOD(extack, "the link's MTU has no room for a tunnel's headers");
+		return -EINVAL;
+	}
+	ed->net = src_net;
+	ed->link = link->ifindex;
+	dev->max_mtu = min_t(u32, link->mtu, U16_MAX) - EQDS_OVERHEAD_BYTES;
+	if (!tb[IFLA_MTU])
+		dev->mtu = dev->max_mtu;
+	if (dev->mtu > dev->max_mtu) {
+		NL_SET_ERR_MSG_FMT_MOD(extack, "MTU %u: with this link at most %u", dev->mtu,
+				       dev->max_mtu);
+		return -EINVAL;
+	}
+	dev->needed_headroom = LL_MAX_HEADER + link->needed_headroom + EQDS_OVERHEAD_BYTES;
+	return register_netdevice(dev);
+}
+
+static void netdev_dellink(struct net_device *dev, struct list_head *head)
+{
+	unregister_netdevice_queue(dev, head);
+}
+
+struct rtnl_link_ops eqds_link_ops __read_mostly = {
+	.kind = "eqds",
+	.priv_size = sizeof(struct eqds_dev),
+	.setup = netdev_setup,
+	.validate = netdev_validate,
+	.newlink = netdev_newlink,
+	.dellink = netdev_dellink,
+};
+
+/* A link that goes, or leaves its namespace, takes its eqds devices with it. */
+static int netdev_event(struct notifier_block *block, unsigned long event, void *info)
+{
+	struct net_device *link = netdev_notifier_info_to_dev(info), *dev, *next;
+	LIST_HEAD(gone);
+
+	if (event != NETDEV_UNREGISTER)
+		return NOTIFY_DONE;
+	for_each_netdev_safe(dev_net(link), dev, next) {
+		struct eqds_dev *ed = netdev_priv(dev);
+
+		if (dev->rtnl_link_ops == &eqds_link_ops && ed->link == link->ifindex &&
+		    dev->reg_state == NETREG_REGISTERED)
+			unregister_netdevice_queue(dev, &gone);
+	}
+	unregister_netdevice_many(&gone);
+	return NOTIFY_DONE;
+}
+
+static struct notifier_block netdev_notifier = { .notifier_call = netdev_event };
+
+static int __init netdev_module_init(void)
+{
+	int err;
+
+	eqds_node_cache = KMEM_CACHE(eqds_node, SLAB_HWCACHE_ALIGN);
+	if (!eqds_node_cache)
+		return -ENOMEM;
+	err = register_netdevice_notifier(&netdev_notifier);
+	if (err)
+		goto destroy_cache;
+	err = rtnl_link_register(&eqds_link_ops);
+	if (err)
+		goto unregister_notifier;
+	err = eqds_netlink_register();
+	if (err)
+		goto unregister_link;
+	return 0;
+
+unregister_link:
+	rtnl_link_unregister(&eqds_link_ops);
+unregister_notifier:
+	unregister_netdevice_notifier(&netdev_notifier);
+destroy_cache:
+	kmem_cache_destroy(eqds_node_cache);
+	return err;
+}
+
+static void __exit netdev_module_exit(void)
+{
+	eqds_netlink_unregister();
+	rtnl_link_unregister(&eqds_link_ops);
+	unregister_netdevice_notifier(&netdev_notifier);
+	kmem_cache_destroy(eqds_node_cache);
+}
+
+module_init(netdev_module_init);
+module_exit(netdev_module_exit);
+
+MODULE_ALIAS_RTNL_LINK("eqds");
+MODULE_DESCRIPTION("EQDS: network devices whose receivers clock every packet");
+MODULE_LICENSE("GPL");

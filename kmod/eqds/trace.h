@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Trace events of eqds devices.
+ *
+ *	send      a tunnel header leaves: data, RTS, FIN or control
+ *	receive   one has arrived, before the core sees it
+ *	outcome   the core's answer to it
+ */
+#undef TRACE_SYSTEM
+#define TRACE_SYSTEM eqds
+
+#if !defined(KMOD_EQDS_TRACE_H) || defined(TRACE_HEADER_MULTI_READ)
+#define KMOD_EQDS_TRACE_H
+
+#include <linux/tracepoint.h>
+
+#include "eqds/eqds.h"
+
+#define show_eqds_flags(flags)                                                                     \
+	__print_flags(flags, "|", { EQDS_SYN, "syn" }, { EQDS_NACK, "nack" },                      \
+		      { EQDS_SACK, "sack" }, { EQDS_ACK, "ack" }, { EQDS_EMPTY, "empty" },         \
+		      { EQDS_PAUSE, "pause" }, { EQDS_FIN, "fin" }, { EQDS_TRIM, "trim" })
+
+DECLARE_EVENT_CLASS(eqds_header,
+	TP_PROTO(const struct eqds_dev *ed, const struct in6_addr *peer,
+		 const struct eqds_head *wire),
+	TP_ARGS(ed, peer, wire),
+	TP_STRUCT__entry(
+		__field(int, ifindex)
+		__array(u8, peer, 16)
+		__field(bool, control)
+		__field(u8, flags)
+		__field(u8, attempt)
+		__field(u32, epoch)
+		__field(u32, number)
+		__field(u32, pull)
+		__field(u16, path)
+		__field(u16, busy_us)
+	),
+	TP_fast_assign(
+		__entry->ifindex = ed->dev->ifindex;
+		memcpy(__entry->peer, peer, sizeof(*peer));
+		__entry->control = wire->control;
+		__entry->flags = wire->flags;
+		__entry->attempt = wire->attempt;
+		__entry->epoch = wire->epoch;
+		__entry->number = wire->control ? wire->ack : wire->seq;
+		__entry->pull = wire->pull;
+		__entry->path = wire->path;
+		__entry->busy_us = wire->busy_us;
+	),
+	TP_printk("ifindex=%d peer=%pI6c %s %s epoch=%#x %s=%u attempt=%u %s=%u path=%u busy=%u us",
+		  __entry->ifindex, __entry->peer, __entry->control ? "control" : "data",
+		  show_eqds_flags(__entry->flags), __entry->epoch,
+		  __entry->control ? "ack" : "seq", __entry->number, __entry->attempt,
+		  __entry->control ? "pull" : "target", __entry->pull, __entry->path,
+		  __entry->busy_us)
+);
+
+DEFINE_EVENT(eqds_header, eqds_send,
+	TP_PROTO(const struct eqds_dev *ed, const struct in6_addr *peer,
+		 const struct eqds_head *wire),
+	TP_ARGS(ed, peer, wire));
+
+DEFINE_EVENT(eqds_header, eqds_receive,
+	TP_PROTO(const struct eqds_dev *ed, const struct in6_addr *peer,
+		 const struct eqds_head *wire),
+	TP_ARGS(ed, peer, wire));
+
+TRACE_EVENT(eqds_outcome,
+	TP_PROTO(const struct eqds_dev *ed, const struct eqds_tunnel *tunnel, u8 verdict),
+	TP_ARGS(ed, tunnel, verdict),
+	TP_STRUCT__entry(
+		__field(int, ifindex)
+		__array(u8, peer, 16)
+		__field(bool, sending)
+		__field(u8, verdict)
+	),
+	TP_fast_assign(
+		__entry->ifindex = ed->dev->ifindex;
+		memcpy(__entry->peer, &tunnel->peer, sizeof(tunnel->peer));
+		__entry->sending = tunnel->sending;
+		__entry->verdict = verdict;
+	),
+	TP_printk("ifindex=%d peer=%pI6c %s %s", __entry->ifindex, __entry->peer,
+		  __entry->sending ? "sender" : "receiver",
+		  __print_symbolic(__entry->verdict, { EQDS_OK, "ok" },
+				   { EQDS_DUPLICATE, "duplicate" }, { EQDS_TRIMMED, "trimmed" },
+				   { EQDS_BEYOND, "beyond" }, { EQDS_OLD_EPOCH, "old-epoch" },
+				   { EQDS_WRONG_EPOCH, "wrong-epoch" },
+				   { EQDS_BAD_ACK, "bad-ack" }, { EQDS_BAD_PULL, "bad-pull" },
+				   { EQDS_BAD_NACK, "bad-nack" }, { EQDS_RESTARTED, "restarted" },
+				   { EQDS_CLOSED, "closed" }, { EQDS_NO_TUNNEL, "no-tunnel" }))
+);
+
+#endif
+
+#undef TRACE_INCLUDE_PATH
+#define TRACE_INCLUDE_PATH eqds
+#undef TRACE_INCLUDE_FILE
+#define TRACE_INCLUDE_FILE trace
+#include <trace/define_trace.h>

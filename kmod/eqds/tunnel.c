@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The tunnels of a device: two tables by peer, an order of use, and an order of deadlines.
+ *
+ *   due:  [ earliest ] ... [ latest ]     one timer of the device fires for the earliest
+ *
+ * Most packets move a deadline farther away. The order keeps the earlier time; when that fires, the
+ * tunnel's real deadline is looked up. Thus a packet costs no timer operation.
+ */
+#include <linux/random.h>
+#include <linux/slab.h>
+#include <net/ipv6.h>
+
+#include "eqds/eqds.h"
+
+/* Deadlines served by one firing of the timer: a bound on the time that the lock is held. */
+#define TUNNEL_FIRE_MAX 64
+
+static void tunnel_table_init(struct eqds_table *table)
+{
+	for (u32 i = 0; i < ARRAY_SIZE(table->hash); i++)
+		INIT_HLIST_HEAD(&table->hash[i]);
+	INIT_LIST_HEAD(&table->lru);
+	table->count = 0;
+}
+
+/* With the device down. */
+void eqds_tunnel_init(struct eqds_dev *ed)
+{
+	tunnel_table_init(&ed->tx);
+	tunnel_table_init(&ed->rx);
+	timerqueue_init_head(&ed->due);
+	ed->due_ns = EQDS_NEVER;
+	ed->pull_ns = EQDS_NEVER;
+	ed->hash_seed = get_random_u32();
+	get_random_bytes(&ed->cookie_key, sizeof(ed->cookie_key));
+}
+
+static struct hlist_head *tunnel_bucket(struct eqds_dev *ed, struct eqds_table *table,
+					const struct in6_addr *peer)
+{
+	u32 hash = __ipv6_addr_jhash(peer, ed->hash_seed);
+
+	return &table->hash[hash >> (32 - EQDS_HASH_BITS)];
+}
+
+static void tunnel_link(struct eqds_dev *ed, struct eqds_table *table, struct eqds_tunnel *tunnel,
+			const struct in6_addr *peer)
+{
+	tunnel->peer = *peer;
+	tunnel->sending = table == &ed->tx;
+	timerqueue_init(&tunnel->due);
+	hlist_add_head(&tunnel->hash, tunnel_bucket(ed, table, peer));
+	list_add_tail(&tunnel->lru, &table->lru);
+	table->count++;
+}
+
+static void tunnel_unlink(struct eqds_dev *ed, struct eqds_tunnel *tunnel)
+{
+	struct eqds_table *table = tunnel->sending ? &ed->tx : &ed->rx;
+
+	if (!RB_EMPTY_NODE(&tunnel->due.node))
+		timerqueue_del(&ed->due, &tunnel->due);
+	hlist_del(&tunnel->hash);
+	list_del(&tunnel->lru);
+	table->count--;
+}
+
+/* ---- deadlines ---- */
+
+static void tunnel_arm(struct eqds_dev *ed)
+{
+	struct timerqueue_node *first = timerqueue_getnext(&ed->due);
+
+	if (!first || !ed->up || first->expires >= (ktime_t)min_t(u64, ed->due_ns, KTIME_MAX))
+		return;
+	ed->due_ns = first->expires;
+	hrtimer_start(&ed->due_timer, first->expires, HRTIMER_MODE_ABS_SOFT);
+}
+
+/* The deadline of tunnel is now deadline_ns. Lock. */
+void eqds_tunnel_due(struct eqds_dev *ed, struct eqds_tunnel *tunnel, u64 deadline_ns)
+{
+	bool listed = !RB_EMPTY_NODE(&tunnel->due.node);
+
+	if (deadline_ns == EQDS_NEVER || (listed && (u64)tunnel->due.expires <= deadline_ns))
+		return;
+	if (listed)
+		timerqueue_del(&ed->due, &tunnel->due);
+	tunnel->due.expires = ns_to_ktime(deadline_ns);
+	timerqueue_add(&ed->due, &tunnel->due);
+	tunnel_arm(ed);
+}
+
+/* ---- sending tunnels ---- */
+
+struct eqds_tx *eqds_tunnel_tx(struct eqds_dev *ed, const struct in6_addr *peer)
+{
+	struct eqds_tx *tx;
+
+	hlist_for_each_entry(tx, tunnel_bucket(ed, &ed->tx, peer), tunnel.hash)
+		if (ipv6_addr_equal(&tx->tunnel.peer, peer))
+			return tx;
+	return NULL;
+}
+
+/* The core has closed it, so it holds no packet. Lock. */
+static void tunnel_tx_free(struct eqds_dev *ed, struct eqds_tx *tx)
+{
+	eqds_drr_remove(&tx->core);
+	tunnel_unlink(ed, &tx->tunnel);
+	kfree(tx);
+}
+
+/* The peer is told, as far as it knows of the tunnel; packets of the tunnel are dropped. */
+static void tunnel_tx_close(struct eqds_dev *ed, struct eqds_tx *tx, struct eqds_work *work)
+{
+	struct eqds_out out;
+
+	eqds_sender_close(&tx->core, &out);
+	eqds_xmit_settle(ed, tx, &out, work);
+	tunnel_tx_free(ed, tx);
+}
+
+/* At the cap, the tunnel used longest ago makes room, unless it has packets under way. */
+static bool tunnel_tx_room(struct eqds_dev *ed, struct eqds_work *work)
+{
+	struct eqds_tx *oldest;
+
+	if (ed->tx.count < EQDS_TUNNELS_MAX)
+		return true;
+	oldest = list_first_entry(&ed->tx.lru, struct eqds_tx, tunnel.lru);
+	if (!oldest->core.resting)
+		return false;
+	tunnel_tx_close(ed, oldest, work);
+	ed->stats.tx_evicted++;
+	return true;
+}
+
+/* The tunnel to peer, made if there is none. NULL: no memory, or at the cap. Lock. */
+struct eqds_tx *eqds_tunnel_tx_get(struct eqds_dev *ed, const struct in6_addr *peer,
+				   struct eqds_work *work)
+{
+	struct eqds_tx *tx = eqds_tunnel_tx(ed, peer);
+
+	if (tx) {
+		list_move_tail(&tx->tunnel.lru, &ed->tx.lru);
+		return tx;
+	}
+	if (!tunnel_tx_room(ed, work))
+		return NULL;
+	tx = kzalloc(struct_size(tx, slot, ed->config.window_packets), GFP_ATOMIC | __GFP_NOWARN);
+	if (!tx)
+		return NULL;
+	eqds_class_queue_init(&tx->queue);
+	eqds_paths_init(&tx->paths, tx->path, EQDS_PATHS, get_random_u64());
+	eqds_sender_init(&tx->core, &ed->config, tx->slot, &tx->paths, 0, get_random_u32(), 0);
+	tunnel_link(ed, &ed->tx, &tx->tunnel, peer);
+	return tx;
+}
+
+static void tunnel_tx_expire(struct eqds_dev *ed, struct eqds_tx *tx, u64 now_ns,
+			     struct eqds_work *work)
+{
+	const u32 in_flight = tx->core.in_flight.count;
+	struct eqds_out out;
+
+	if (!tx->core.resting && now_ns > tx->heard_ns + EQDS_SILENT_NS) {
+		ed->stats.tx_given_up++;
+		tunnel_tx_close(ed, tx, work);
+		return;
+	}
+	eqds_sender_expire(&tx->core, now_ns, &out);
+	ed->stats.tx_expired++;
+	ed->stats.tx_timeouts += in_flight - tx->core.in_flight.count;
+	eqds_xmit_settle(ed, tx, &out, work);
+	if (tx->core.state == EQDS_SENDER_CLOSED)
+		tunnel_tx_free(ed, tx);
+}
+
+/* ---- receiving tunnels ---- */
+
+struct eqds_rx *eqds_tunnel_rx(struct eqds_dev *ed, const struct in6_addr *peer, u16 sender)
+{
+	struct eqds_rx *rx;
+
+	hlist_for_each_entry(rx, tunnel_bucket(ed, &ed->rx, peer), tunnel.hash) {
+		if (rx->core.id == sender && ipv6_addr_equal(&rx->tunnel.peer, peer)) {
+			list_move_tail(&rx->tunnel.lru, &ed->rx.lru);
+			return rx;
+		}
+	}
+	return NULL;
+}
+
+/* The core has closed it, so it holds no packet and is in no list of the core's. Lock. */
+void eqds_tunnel_rx_free(struct eqds_dev *ed, struct eqds_rx *rx)
+{
+	tunnel_unlink(ed, &rx->tunnel);
+	kfree(rx);
+}
+
+static void tunnel_rx_close(struct eqds_dev *ed, struct eqds_rx *rx, struct eqds_work *work)
+{
+	struct eqds_out out;
+
+	eqds_receiver_close(&rx->core, &out);
+	eqds_recv_settle(ed, rx, &out, work); /* frees rx */
+}
+
+/* A tunnel that the core admitted. At the cap, the one used longest ago goes. NULL: no memory. */
+struct eqds_rx *eqds_tunnel_rx_new(struct eqds_dev *ed, const struct in6_addr *peer, u16 sender,
+				   u64 cookie, struct eqds_work *work)
+{
+	struct eqds_rx *rx;
+
+	if (ed->rx.count >= EQDS_TUNNELS_MAX) {
+		rx = list_first_entry(&ed->rx.lru, struct eqds_rx, tunnel.lru);
+		tunnel_rx_close(ed, rx, work);
+		ed->stats.rx_evicted++;
+	}
+	rx = kzalloc(struct_size(rx, slot, ed->config.window_packets), GFP_ATOMIC | __GFP_NOWARN);
+	if (!rx)
+		return NULL;
+	eqds_receiver_init(&rx->core, &ed->config, &ed->asl, rx->slot, sender, cookie);
+	tunnel_link(ed, &ed->rx, &rx->tunnel, peer);
+	return rx;
+}
+
+/* ---- time and end ---- */
+
+static void tunnel_expire(struct eqds_dev *ed, struct eqds_tunnel *tunnel, u64 now_ns,
+			  struct eqds_work *work)
+{
+	struct eqds_rx *rx = container_of(tunnel, struct eqds_rx, tunnel);
+	struct eqds_tx *tx = container_of(tunnel, struct eqds_tx, tunnel);
+	u64 deadline_ns = tunnel->sending ? eqds_sender_deadline_ns(&tx->core) :
+					    eqds_receiver_deadline_ns(&rx->core);
+
+	timerqueue_del(&ed->due, &tunnel->due);
+	if (tunnel->sending && tx->core.state == EQDS_SENDER_CLOSED)
+		tunnel_tx_free(ed, tx);
+	else if (deadline_ns > now_ns)
+		eqds_tunnel_due(ed, tunnel, deadline_ns);
+	else if (tunnel->sending)
+		tunnel_tx_expire(ed, tx, now_ns, work);
+	else
+		tunnel_rx_close(ed, rx, work);
+}
+
+enum hrtimer_restart eqds_tunnel_fire(struct hrtimer *timer)
+{
+	struct eqds_dev *ed = container_of(timer, struct eqds_dev, due_timer);
+	struct timerqueue_node *first;
+	struct eqds_work work;
+	u64 now_ns;
+
+	eqds_work_init(&work);
+	spin_lock_bh(&ed->lock);
+	now_ns = ktime_get_ns();
+	/* While it is 0, no deadline is early enough to arm the timer; that is done once, below. */
+	ed->due_ns = 0;
+	for (u32 n = 0; n < TUNNEL_FIRE_MAX && ed->up; n++) {
+		first = timerqueue_getnext(&ed->due);
+		if (!first || (u64)first->expires > now_ns)
+			break;
+		tunnel_expire(ed, container_of(first, struct eqds_tunnel, due), now_ns, &work);
+	}
+	eqds_xmit_ready(ed, now_ns, &work);
+	ed->due_ns = EQDS_NEVER;
+	tunnel_arm(ed);
+	spin_unlock_bh(&ed->lock);
+	eqds_work_run(ed, &work);
+	return HRTIMER_NORESTART;
+}
+
+/* Lock, with the device marked down. */
+void eqds_tunnel_close_all(struct eqds_dev *ed, struct eqds_work *work)
+{
+	struct eqds_tx *tx, *next_tx;
+	struct eqds_rx *rx, *next_rx;
+
+	list_for_each_entry_safe(tx, next_tx, &ed->tx.lru, tunnel.lru)
+		tunnel_tx_close(ed, tx, work);
+	list_for_each_entry_safe(rx, next_rx, &ed->rx.lru, tunnel.lru)
+		tunnel_rx_close(ed, rx, work);
+}

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: GPL-2.0
+"""EQDS in the namespaces of one machine: hosts on a bridge, a tunnel device in each, streams between them.
+
+     h1            h2                 underlay 10.0.0.N on eth0, inside 10.9.0.N on eqds0
+    eqds0         eqds0
+     eth0          eth0
+      |             |
+     p1 -- rack -- p2 ...             a bridge; a port's root qdisc is the switch's queue to that host
+"""
+
+import contextlib
+import pathlib
+import re
+
+import rmemlab  # noqa: F401  sets the path to remoralab
+from remoralab import rmem
+
+STREAM = pathlib.Path(__file__).resolve().parent / "stream.py"
+CORE, MODULE, TRIM = "eqds_core", "eqds", "sch_trim"
+PORT = 5001
+STREAM_S = 120
+
+
+def loaded(machine):
+    return machine.run(f"cd /sys/module; for m in {TRIM} {MODULE} {CORE}; do [ ! -e $m ] || echo $m; done").out.split()
+
+
+def load(machine, *names):
+    present = loaded(machine)
+    # A core object uses what remora_core exports: hashes.
+    first = [] if rmem.CORE in rmem.loaded(machine) else [rmem.CORE]
+    machine.insmod(*(rmem.module_path(machine, name) for name in [*first, *names] if name not in present))
+
+
+def unload(machine):
+    present = loaded(machine)
+    if present:
+        machine.run(["rmmod", *present], timeout=rmem.ACTION_S)
+    rmem.unload(machine)
+
+
+class Host:
+    """A namespace with a tunnel device."""
+
+    def __init__(self, machine, number):
+        self.machine, self.number, self.name = machine, number, f"h{number}"
+        self.under, self.inside, self.port = f"10.0.0.{number}", f"10.9.0.{number}", f"p{number}"
+
+    def wrap(self, command):
+        return f"ip netns exec {self.name} {command}"
+
+    def run(self, command, **more):
+        return self.machine.run(self.wrap(command), **more)
+
+    def spawn(self, command):
+        return self.machine.spawn("exec " + self.wrap(command))
+
+    def counters(self, device="eqds0"):
+        """ethtool -S, as numbers by name."""
+        text = self.run(f"ethtool -S {device}").out
+        return {name: int(value) for name, value in re.findall(r"^\s+(\w+): (\d+)$", text, re.M)}
+
+
+class Racked:
+    """with Racked(machine, 3, mbits=100) as hosts: hosts[0] pings hosts[1].inside ..."""
+
+    def __init__(self, machine, count, mbits=0, mtu=1500):
+        self.machine, self.mbits, self.mtu = machine, mbits, mtu
+        self.hosts = [Host(machine, number + 1) for number in range(count)]
+
+    def __enter__(self):
+        load(self.machine, CORE, MODULE)
+        lines = ["modprobe -a veth bridge", f"ip link add rack mtu {self.mtu} type bridge", "ip link set rack up"]
+        for host in self.hosts:
+            lines += [f"ip netns add {host.name}",
+                      f"ip link add {host.port} mtu {self.mtu} type veth peer name eth0 mtu {self.mtu} "
+                      f"netns {host.name}",
+                      f"ip link set {host.port} master rack up"]
+        self.machine.run(" && ".join(lines))
+        for host in self.hosts:
+            batch = ["link set lo up", "link set eth0 up", f"addr add {host.under}/24 dev eth0",
+                     "link add link eth0 name eqds0 type eqds", f"addr add {host.inside}/32 dev eqds0",
+                     "link set eqds0 up"]
+            batch += [f"route add {other.inside} via {other.under} dev eqds0 onlink src {host.inside}"
+                      for other in self.hosts if other is not host]
+            self.machine.run(f"ip -n {host.name} -batch -", input="\n".join(batch) + "\n")
+            if self.mbits:
+                host.run(f"ethtool -s eqds0 speed {self.mbits} duplex full autoneg off")
+        return self.hosts
+
+    def __exit__(self, *_):
+        # Deleted by name: a namespace stays for minutes while a closed TCP socket in it has data to send.
+        for host in self.hosts:
+            self.machine.run(f"pids=$(ip netns pids {host.name}); [ -z \"$pids\" ] || kill -9 $pids; "
+                             f"ip netns del {host.name}; ip link del {host.port}", check=False)
+        self.machine.run("ip link del rack", check=False)
+
+
+@contextlib.contextmanager
+def sink(host, connections):
+    """stream.py receive; a list that has a tuple (peer, bytes, sha256, first_s, last_s) per stream at the end."""
+    process = host.spawn(f"python3 {STREAM} receive {host.inside} {PORT} {connections}")
+    process.wait_output("listening")
+    told = []
+    yield told
+    result = process.wait(STREAM_S)
+    assert result.rc == 0, result
+    for line in result.out.splitlines()[1:]:
+        peer, count, digest, first, last = line.split()
+        told.append((peer, int(count), digest, float(first), float(last)))
+
+
+def start(host, to, count, seed=1):
+    return host.spawn(f"python3 {STREAM} send {to.inside} {PORT} {count} {seed}")
+
+
+def transfer(host, to, count, seed=1):
+    """One stream, compared byte by byte; the seconds it took at its receiver."""
+    with sink(to, 1) as told:
+        sent = start(host, to, count, seed).wait(STREAM_S)
+        assert sent.rc == 0, sent
+    (_, got, digest, first, last), = told
+    assert [str(got), digest] == sent.out.split(), (told, sent.out)
+    return last - first

@@ -1,0 +1,261 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Tunnels whose receivers clock every packet, under unmodified ping and TCP."""
+
+import json
+import re
+
+import eqdslab
+import rmemlab
+from eqdslab import Racked, sink, start, transfer
+from remoralab import rmem, tap
+from remoralab.rmem import wait_until
+
+MIB = 1 << 20
+
+
+def test_ping(lab):
+    with Racked(lab["compute"], 2) as (left, right):
+        said = left.run(f"ping -c5 -i0.2 -W2 {right.inside}").out
+        assert " 0% packet loss" in said, said
+        tap.diag(said.splitlines()[-1])
+        counted = left.counters()
+        assert counted["tx_packets"] >= 5 and counted["rx_packets"] >= 5, counted
+        assert counted["tx_tunnels"] == counted["rx_tunnels"] == 1, counted
+        peers = json.loads(left.run(f"{rmem.CLI} eqds peers --json").out)
+        assert [(each["peer"], each["way"], each["state"]) for each in peers] == \
+            [(right.under, "to", "open"), (right.under, "from", "open")], peers
+        assert peers[0]["rtt_ns"], peers
+        paths = json.loads(left.run(f"{rmem.CLI} eqds paths --json").out)
+        assert len(paths) == 16 and sum(each["sent"] for each in paths) == counted["tx_packets"], paths
+
+
+def test_trace_events(lab):
+    machine, tracing = lab["compute"], "/sys/kernel/tracing"
+    with Racked(machine, 2) as (left, right):
+        machine.run(f"mountpoint -q {tracing} || mount -t tracefs none {tracing}")
+        machine.run(f"echo > {tracing}/trace && echo 1 > {tracing}/events/eqds/enable")
+        left.run(f"ping -c1 -W5 {right.inside}")
+        machine.run(f"echo 0 > {tracing}/events/eqds/enable")
+        said = machine.read(f"{tracing}/trace")
+        for pattern in (r"eqds_send: .* data syn .* seq=0 ", r"eqds_receive: .* data syn .* seq=0 ",
+                        r"eqds_receive: .* control syn\|sack\|ack .* ack=1 ", r"eqds_outcome: .* sender ok"):
+            assert re.search(pattern, said), (pattern, said)
+
+
+def test_many_tunnels(lab):
+    """More tunnels than a message of the dump has room for, in zero round trips each."""
+    with Racked(lab["compute"], 1) as (host,):
+        # Nobody answers: each tunnel has one packet, which the core retransmits for as long as it may.
+        host.run("ip neigh replace 10.0.0.99 lladdr 02:00:00:00:00:99 dev eth0")
+        lines = [f"route add 10.0.{net}.0/24 via 10.0.0.99 dev eth0" for net in (1, 2)]
+        host.machine.run(f"ip -n {host.name} -batch -", input="\n".join(lines) + "\n")
+        routes = [f"route add 10.9.{net}.{each} via 10.0.{net}.{each} dev eqds0 onlink"
+                  for net in (1, 2) for each in range(1, 251)]
+        host.machine.run(f"ip -n {host.name} -batch -", input="\n".join(routes) + "\n")
+        host.run("python3 -c 'import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); "
+                 "[s.sendto(b\"x\", (f\"10.9.{net}.{each}\", 9)) for net in (1, 2) for each in range(1, 251)]'")
+        assert host.counters()["tx_tunnels"] == 500, host.counters()
+        peers = json.loads(host.run(f"{rmem.CLI} eqds peers --json").out)
+        assert len({each["peer"] for each in peers}) == len(peers) == 500, len(peers)
+        assert all(each["state"] == "opening" for each in peers), peers
+        # A peer that never answers is given up, and its packets are freed.
+        wait_until("all tunnels are given up", lambda: host.counters()["tx_tunnels"] == 0, timeout=120)
+        assert host.counters()["tx_given_up"] == 500, host.counters()
+
+
+def test_tcp_stream(lab):
+    count = rmemlab.scaled(lab, 32) * MIB
+    with Racked(lab["compute"], 2) as (left, right):
+        seconds = transfer(left, right, count)
+        tap.diag(f"{count * 8 / seconds / 1e6:.0f} Mbit/s")
+        counted = left.counters()
+        tap.diag(str({name: value for name, value in counted.items() if value}))
+        assert counted["tx_packets"] > count // 1500, counted
+
+
+def test_two_senders_share_the_receivers_rate(lab):
+    count, mbits = rmemlab.scaled(lab, 8) * MIB, 100
+    with Racked(lab["compute"], 3, mbits=mbits) as (*senders, receiver):
+        with sink(receiver, 2) as told:
+            running = [start(host, receiver, count, seed) for seed, host in enumerate(senders)]
+            for process in running:
+                assert process.wait(eqdslab.STREAM_S).rc == 0, process.err
+        began = max(first for _, _, _, first, _ in told)
+        ends = sorted(last - began for _, _, _, _, last in told)
+        total = 2 * count * 8 / ends[1] / 1e6
+        tap.diag(f"ended after {ends[0]:.2f} and {ends[1]:.2f} s, {total:.0f} Mbit/s together")
+        assert ends[1] < 1.2 * ends[0], ends
+        # Never above the rate that credit is given at, and not far below it.
+        assert total < 1.1 * mbits, total
+        assert total > 0.6 * mbits or not rmemlab.is_native(lab), total
+        tap.diag(str({name: value for name, value in receiver.counters().items() if value}))
+
+
+def _under_netem(lab, how, mib):
+    with Racked(lab["compute"], 2) as (left, right):
+        for host in (left, right):
+            lab["compute"].netem(host.port, how)
+        mib = rmemlab.scaled(lab, mib) if rmemlab.is_native(lab) else 1
+        seconds = transfer(left, right, mib * MIB, seed=7)
+        counted = left.counters()
+        tap.diag(f"{mib * 8 * MIB / seconds / 1e6:.1f} Mbit/s, {counted['tx_retransmits']} retransmissions "
+                 f"of {counted['tx_packets']}")
+        assert counted["tx_retransmits"], counted
+
+
+def test_loss_of_1_percent(lab):
+    _under_netem(lab, "loss 1%", 8)
+
+
+def test_loss_of_10_percent(lab):
+    _under_netem(lab, "loss 10%", 4)
+
+
+def test_reordering(lab):
+    _under_netem(lab, "delay 5ms reorder 25%", 8)
+
+
+def test_jumbo_frames(lab):
+    with Racked(lab["compute"], 2, mtu=9000) as (left, right):
+        transfer(left, right, rmemlab.scaled(lab, 16) * MIB)
+        mtu = int(left.run("cat /sys/class/net/eqds0/mtu").out)
+        assert mtu == 9000 - 68, mtu
+        left.run(f"ping -c1 -W5 -M do -s {mtu - 28} {right.inside}")
+        refused = left.run(f"ping -c1 -W5 -M do -s {mtu - 27} {right.inside}", check=False)
+        assert refused.rc != 0 and "message too long" in refused.out + refused.err, refused
+        # Without that flag the stack makes fragments, each a packet of the tunnel.
+        left.run(f"ping -c1 -W5 -M dont -s {2 * mtu} {right.inside}")
+
+
+def test_link_flap(lab):
+    count = 64 * MIB if rmemlab.is_native(lab) else 8 * MIB
+    with Racked(lab["compute"], 2, mbits=200) as (left, right):
+        with sink(right, 1) as told:
+            sending = start(left, right, count)
+            wait_until("the stream runs", lambda: left.counters()["tx_packets"] > 200)
+            lab["compute"].run(f"ip link set {right.port} down")
+            before = left.counters()["tx_expired"]
+            wait_until("tunnels time out", lambda: left.counters()["tx_expired"] > before + 4)
+            assert sending.running(), sending.out
+            lab["compute"].run(f"ip link set {right.port} up")
+            sent = sending.wait(eqdslab.STREAM_S)
+            assert sent.rc == 0, sent
+        assert [str(told[0][1]), told[0][2]] == sent.out.split()
+
+
+def test_device_down_and_up(lab):
+    with Racked(lab["compute"], 2) as (left, right):
+        transfer(left, right, MIB)
+        for host in (right, left):
+            host.run("ip link set eqds0 down")
+            host.run("ip link set eqds0 up")
+            # The routes of a device go when it goes down.
+            other = left if host is right else right
+            host.run(f"ip route replace {other.inside} via {other.under} dev eqds0 onlink src {host.inside}")
+            transfer(left, right, MIB)
+            transfer(right, left, MIB)
+
+
+def test_namespace_destroyed_under_traffic(lab):
+    machine = lab["compute"]
+    with Racked(machine, 3) as (left, doomed, right):
+        taking = doomed.spawn(f"python3 {eqdslab.STREAM} receive {doomed.inside} {eqdslab.PORT} 1")
+        taking.wait_output("listening")
+        pouring = left.spawn(f"python3 {eqdslab.STREAM} pour {doomed.inside} {eqdslab.PORT}")
+        pouring.wait_output("pouring")
+        at = left.counters()["tx_packets"]
+        wait_until("the stream runs", lambda: left.counters()["tx_packets"] > at + 1000)
+        # It goes when its last process has gone.
+        machine.run(f"ip netns del {doomed.name}")
+        taking.signal(9)
+        wait_until("its port is gone", lambda: doomed.port not in machine.run("ls /sys/class/net").out.split())
+        pouring.signal(9)
+        pouring.wait(eqdslab.STREAM_S)
+        transfer(left, right, MIB)
+
+
+def test_module_removed_under_traffic(lab):
+    machine = lab["compute"]
+    with Racked(machine, 3) as (left, right, third):
+        streams = []
+        for host in (right, third):
+            taking = host.spawn(f"python3 {eqdslab.STREAM} receive {host.inside} {eqdslab.PORT} 1")
+            taking.wait_output("listening")
+            pouring = left.spawn(f"python3 {eqdslab.STREAM} pour {host.inside} {eqdslab.PORT}")
+            pouring.wait_output("pouring")
+            streams += [taking, pouring]
+        at = left.counters()["tx_packets"]
+        wait_until("the streams run", lambda: left.counters()["tx_packets"] > at + 1000)
+        machine.run(f"rmmod {eqdslab.MODULE} {eqdslab.CORE}")
+        assert "eqds0" not in left.run("ls /sys/class/net").out
+        for process in streams:
+            process.signal(9)
+            process.wait(eqdslab.STREAM_S)
+
+
+def test_wrong_use_is_explained(lab):
+    machine = lab["compute"]
+    with Racked(machine, 1) as (host,):
+        for words, says in (("link add eqds1 type eqds", "name the device that tunnels use: link DEV"),
+                            ("link add link eqds0 name eqds1 type eqds", "no tunnels in tunnels"),
+                            ("link add link eth0 name eqds1 mtu 1500 type eqds", "at most 1432"),
+                            ("link add link eth0 name eqds1 address 02:00:00:00:00:01 type eqds",
+                             "no hardware address")):
+            result = machine.run(f"ip -n {host.name} {words}", check=False)
+            assert result.rc != 0 and says in result.err, (words, result)
+        # A second device on one link would need the same port.
+        machine.run(f"ip -n {host.name} link add link eth0 name eqds1 type eqds")
+        result = machine.run(f"ip -n {host.name} link set eqds1 up", check=False)
+        assert result.rc != 0 and "in use" in result.err, result
+        # A link takes its devices along.
+        machine.run(f"ip -n {host.name} link del eth0")
+        assert "eqds" not in host.run("ls /sys/class/net").out
+
+
+def test_incast_through_a_trimming_switch(lab):
+    if not rmemlab.is_native(lab):
+        tap.skip("emulated senders are too slow to fill the queue of the port")
+    machine, count, senders = lab["compute"], MIB, 8
+    with Racked(machine, senders + 1, mbits=180) as (*hosts, receiver):
+        eqdslab.load(machine, eqdslab.TRIM)
+        machine.run("modprobe sch_tbf")
+        # The switch's port to the receiver: 200 Mbit/s and 15 packets; pulls are given for a little less.
+        machine.run(f"tc qdisc add dev {receiver.port} root handle 1: tbf rate 200mbit burst 4k limit 1m && "
+                    f"tc qdisc add dev {receiver.port} parent 1:1 handle 2: trim")
+        with sink(receiver, senders) as told:
+            running = [start(host, receiver, count, seed) for seed, host in enumerate(hosts)]
+            sent = [process.wait(eqdslab.STREAM_S) for process in running]
+        assert all(result.rc == 0 for result in sent), sent
+        assert sorted(each[2] for each in told) == sorted(result.out.split()[1] for result in sent)
+        said = machine.run(f"tc -s qdisc show dev {receiver.port}").out
+        dropped, trimmed = map(int, re.search(r"qdisc trim.*?dropped (\d+), overlimits (\d+)", said, re.S).groups())
+        counted = [host.counters() for host in hosts]
+        seconds = max(last for *_, last in told) - min(first for *_, first, _ in told)
+        total = {name: sum(each[name] for each in counted) for name in counted[0]}
+        tap.diag(f"{senders * count * 8 / seconds / 1e6:.0f} Mbit/s, trimmed {trimmed}, dropped {dropped}")
+        tap.diag(str({name: value for name, value in total.items() if value}))
+        # A full queue drops what it can't trim: an ARP request, say.
+        assert trimmed and dropped <= 10, said
+        # Every header arrives; some are of packets that have been sent again meanwhile.
+        heard = receiver.counters()
+        assert heard["receiver_trimmed"] <= trimmed <= heard["receiver_trimmed"] + heard["receiver_duplicate"], heard
+        # No packet was lost: each that was sent again had been trimmed, or a busy machine's timer was hasty and it
+        # arrived twice.
+        again = total["tx_retransmits"]
+        assert heard["receiver_trimmed"] <= again <= trimmed + heard["receiver_duplicate"], (again, trimmed, heard)
+
+
+def test_modules_go(lab):
+    machine = lab["compute"]
+    eqdslab.unload(machine)
+    assert not eqdslab.loaded(machine)
+
+
+TESTS = [test_ping, test_trace_events, test_many_tunnels, test_tcp_stream, test_two_senders_share_the_receivers_rate, test_loss_of_1_percent,
+         test_loss_of_10_percent, test_reordering, test_jumbo_frames, test_link_flap, test_device_down_and_up,
+         test_namespace_destroyed_under_traffic, test_module_removed_under_traffic, test_wrong_use_is_explained,
+         test_incast_through_a_trimming_switch, test_modules_go]
+
+if __name__ == "__main__":
+    tap.main("solo", TESTS)
