@@ -266,7 +266,7 @@ TEST_F(Network, HandlesOfOneSpaceShareItsMemory) {
 // One handle's debts must not stop the other, whichever is polled.
 TEST_F(Network, HandlesDontWaitForEachOther) {
     TestNode node;
-    remote_t *busy = open(node.port()), *other = open(node.port(), 2'000'000);
+    remote_t *busy = open(node.port()), *other = open(node.port());
     raddr_t a = 0;
     ASSERT_EQ(ralloc(busy, 4 << 20, REMOTE_RW, &a), 0);
     std::vector<std::uint8_t> data(4 << 20);
@@ -274,7 +274,7 @@ TEST_F(Network, HandlesDontWaitForEachOther) {
     ASSERT_EQ(rwrite_async(busy, a, data.data(), data.size(), &op), 0);
     std::uint8_t bytes[100];
     EXPECT_EQ(rread(other, a, bytes, sizeof(bytes)), 0);
-    EXPECT_EQ(rpoll(busy, &op, 1, 20'000'000), 0);
+    EXPECT_EQ(rpoll(busy, &op, 1, UINT64_MAX), 0);
     remote_close(busy);
     remote_close(other);
 }
@@ -282,13 +282,15 @@ TEST_F(Network, HandlesDontWaitForEachOther) {
 // The answer lies in the socket when the timeout has passed.
 TEST_F(Network, AnswerInTheSocketIsNotLate) {
     TestNode node;
-    remote_t* r = open(node.port(), 200'000);
+    remote_t* r = open(node.port());
     raddr_t a = 0;
     ASSERT_EQ(ralloc(r, 100, REMOTE_RW, &a), 0);
     std::uint8_t byte = 1;
     rop_t op;
     auto began = std::chrono::steady_clock::now();
+    rtimeout(200'000);
     ASSERT_EQ(rwrite_async(r, a, &byte, 1, &op), 0);
+    rtimeout(0);
     remote_t* other = open(node.port());
     std::uint8_t seen = 0;
     while (!seen)
@@ -305,39 +307,43 @@ TEST_F(Network, AnswerInTheSocketIsNotLate) {
 TEST_F(Network, TimeoutsDontAddUp) {
     TestNode node;
     Relay relay(node.port(), 0);
-    remote_t* r = open(relay.port(), 300'000);
+    remote_t* r = open(relay.port());
     raddr_t a = 0;
     ASSERT_EQ(ralloc(r, 100, REMOTE_RW, &a), 0);
     relay.cut(true);
     std::vector<rop_t> ops(200);
     std::uint8_t byte = 1;
+    rtimeout(300'000);
     for (rop_t& op : ops)
         ASSERT_EQ(rwrite_async(r, a, &byte, 1, &op), 0);
-    EXPECT_EQ(rpoll(r, ops.data(), ops.size(), 20'000'000), -ETIMEDOUT);
+    rtimeout(0);
+    EXPECT_EQ(rpoll(r, ops.data(), ops.size(), UINT64_MAX), -ETIMEDOUT);
     remote_close(r);
 }
 
 TEST_F(Network, ASilentNodeIsATimeoutAndThenIsThereAgain) {
     TestNode node;
     Relay relay(node.port(), 0);
-    remote_t* r = open(relay.port(), 300'000);
+    remote_t* r = open(relay.port());
     raddr_t a = 0;
     ASSERT_EQ(ralloc(r, 100, REMOTE_RW, &a), 0);
     std::uint8_t byte = 1;
     ASSERT_EQ(rwrite(r, a, &byte, 1), 0);
     relay.cut(true);
+    rtimeout(300'000);
     rop_t op;
     ASSERT_EQ(rread_async(r, a, &byte, 1, &op), 0);
     EXPECT_EQ(rpoll(r, &op, 1, 1000), -EAGAIN);
     EXPECT_EQ(op.result, -EINPROGRESS);
     byte = 2;
     EXPECT_EQ(rwrite(r, a, &byte, 1), -ETIMEDOUT);
-    EXPECT_EQ(rpoll(r, &op, 1, 10'000'000), -ETIMEDOUT);
+    EXPECT_EQ(rpoll(r, &op, 1, UINT64_MAX), -ETIMEDOUT);
     relay.cut(false);
     int error;
     while ((error = rread(r, a, &byte, 1)) == -ETIMEDOUT) {
     }
     EXPECT_EQ(error, 0);
+    rtimeout(0);
     remote_close(r);
 }
 
@@ -394,20 +400,14 @@ TEST_F(Network, ARestartedNodeHasLostEverything) {
 TEST_F(Network, UnacknowledgedRegionIsFreed) {
     TestNode node;
     Relay relay(node.port(), 0);
-    remote_options options{};
-    options.size = sizeof(options);
-    options.timeout_us = 300'000;
-    remote_t* r = nullptr;
-    ASSERT_EQ(remote_open(&r, udp_target(relay.port()).c_str(), &options), 0);
+    remote_t* r = open(relay.port());
     relay.keep([](const rmem_head& head) { return head.type == (RMEM_READ | RMEM_RESPONSE); });
     raddr_t a = 0;
+    rtimeout(300'000);
     EXPECT_EQ(ralloc(r, 20 << 20, REMOTE_RW, &a), -ETIMEDOUT);
+    rtimeout(0);
     relay.keep(nullptr);
-    int error = -ETIMEDOUT;
-    // So short a timeout may pass once more where much else goes on; nobody has that one, too.
-    for (int i = 0; i < 100 && error == -ETIMEDOUT; i++)
-        error = ralloc(r, 20 << 20, REMOTE_RW, &a);
-    EXPECT_EQ(error, 0);
+    EXPECT_EQ(ralloc(r, 20 << 20, REMOTE_RW, &a), 0);
     remote_close(r);
 }
 
@@ -521,7 +521,7 @@ TEST_F(Network, TheNodesSessionsHaveAnEnd) {
     remote_t *one = open(node.port()), *two = open(node.port()), *three = nullptr;
     remote_options options{};
     options.size = sizeof(options);
-    options.timeout_us = 300'000;
+    options.timeout_us = 2'000'000; // the node's word comes within that even where it is slow
     EXPECT_EQ(remote_open(&three, udp_target(node.port()).c_str(), &options), -EHOSTUNREACH);
     EXPECT_NE(std::string(remote_why()).find("session"), std::string::npos);
     remote_close(one);

@@ -371,10 +371,8 @@ TEST_P(Mapped, WithoutUserfaultfdItSaysSo) {
 
 class MappedNetwork : public testing::Test {
 protected:
-    // Long enough for a node that is there, on a machine that is busy.
-    static constexpr std::uint64_t timeout_us = 2'000'000;
-
-    void begin(std::uint16_t port) {
+    // timeout_us: 0 is the library's, long enough for a node that is there on a busy machine.
+    void begin(std::uint16_t port, std::uint64_t timeout_us = 0) {
         remote_options options{};
         options.size = sizeof(options);
         options.timeout_us = timeout_us;
@@ -391,7 +389,7 @@ protected:
 TEST_F(MappedNetwork, ASilentNodeIsABusErrorAndThenItIsThereAgain) {
     TestNode node;
     Relay relay(node.port(), 0);
-    begin(relay.port());
+    begin(relay.port(), 2'000'000);
     memory[0] = 1;
     relay.cut(true);
     EXPECT_EQ(bus_error_at(memory + 20 * page), memory + 20 * page);
@@ -415,7 +413,7 @@ TEST_F(MappedNetwork, ASilentNodeIsABusErrorAndThenItIsThereAgain) {
 TEST_F(MappedNetwork, ASilentNodeDoesntHoldUpTheEnd) {
     TestNode node;
     Relay relay(node.port(), 0);
-    begin(relay.port());
+    begin(relay.port(), 2'000'000);
     for (std::uint8_t i = 0; i < 20; i++)
         *map(r, a, 64 * page) = i;
     std::memset(memory, 1, 8 * page);
