@@ -57,7 +57,7 @@ Descriptor udp_socket(std::uint16_t to) {
 } // namespace
 
 TestNode::TestNode(std::uint16_t port, std::uint32_t sessions_max, std::uint32_t session_idle_ms)
-    : socket_("", port, false),
+    : socket_("", port, daemon::Socket::Sharing::none),
       node_(node_config(sessions_max, session_idle_ms), false, 1),
       worker_(node_, socket_, 0) {
     node_.add_space(space, key, 0);

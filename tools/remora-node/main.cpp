@@ -58,15 +58,20 @@ bool take(int fd, T& value) {
     return read(fd, &value, sizeof(value)) == static_cast<ssize_t>(sizeof(value));
 }
 
-void print(const NodeReport& report) {
-    fmt::print("{}\n", node_report_text(report));
+// To somebody who may have gone: the memory stays lent all the same.
+void say(const std::string& text) {
+    std::fwrite(text.data(), 1, text.size(), stdout);
     std::fflush(stdout);
 }
 
+void print(const NodeReport& report) {
+    say(node_report_text(report) + "\n");
+}
+
 void say_ready(const Options& options, std::uint16_t port) {
-    fmt::print("remora-node: ready on port {}, lending {} in {} spaces\n", port,
-               size_text(options.config.pages << options.config.page_shift), options.spaces.size());
-    std::fflush(stdout);
+    say(fmt::format("remora-node: ready on port {}, lending {} in {} spaces\n", port,
+                    size_text(options.config.pages << options.config.page_shift),
+                    options.spaces.size()));
     if (!options.ready_fd)
         return;
     std::string text = fmt::format("{}\n", port);
@@ -125,10 +130,11 @@ void keep_watch(const std::vector<Watch>& watches) {
 }
 
 std::vector<Socket> open_sockets(const Options& options) {
+    using enum Socket::Sharing;
     std::vector<Socket> sockets;
-    for (unsigned int i = 0; i < options.threads; i++)
-        sockets.emplace_back(options.bind, i ? sockets.front().port() : options.port,
-                             options.threads > 1);
+    sockets.emplace_back(options.bind, options.port, options.threads > 1 ? first : none);
+    while (sockets.size() < options.threads)
+        sockets.emplace_back(options.bind, sockets.front().port(), joins);
     return sockets;
 }
 
@@ -199,6 +205,7 @@ int run(int argc, char** argv) {
 } // namespace remora::daemon
 
 int main(int argc, char** argv) {
+    std::signal(SIGPIPE, SIG_IGN);
     auto complain = [](int code, const char* text) {
         fmt::print(stderr, "remora-node: {}\n", text);
         return code;

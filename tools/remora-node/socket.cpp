@@ -59,7 +59,7 @@ bool is_link_local(const in6_addr& address) {
 
 } // namespace
 
-Socket::Socket(const std::string& host, std::uint16_t port, bool shared)
+Socket::Socket(const std::string& host, std::uint16_t port, Sharing sharing)
     : fd_(socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
     if (!fd_)
         throw Failure("no UDP socket: {}: the daemon needs IPv6 in the kernel, for IPv4, too",
@@ -70,7 +70,8 @@ Socket::Socket(const std::string& host, std::uint16_t port, bool shared)
     receive_trains(fd());
     enlarge(fd(), SO_RCVBUFFORCE, SO_RCVBUF);
     enlarge(fd(), SO_SNDBUFFORCE, SO_SNDBUF);
-    if (shared)
+    // The first one binds without it: another daemon's port is not to be joined.
+    if (sharing == Sharing::joins)
         set(fd(), SOL_SOCKET, SO_REUSEPORT, 1);
     if (bind(fd(), reinterpret_cast<sockaddr*>(&address), sizeof(address))) {
         if (errno == EADDRINUSE)
@@ -78,6 +79,8 @@ Socket::Socket(const std::string& host, std::uint16_t port, bool shared)
         throw Failure("can't bind to {}: {}", endpoint_text(host.empty() ? "::" : host, port),
                       std::strerror(errno));
     }
+    if (sharing == Sharing::first)
+        set(fd(), SOL_SOCKET, SO_REUSEPORT, 1);
     socklen_t length = sizeof(address);
     getsockname(fd(), reinterpret_cast<sockaddr*>(&address), &length);
     port_ = ntohs(address.sin6_port);

@@ -18,9 +18,12 @@ namespace remora::daemon {
 
 class Socket {
 public:
-    // host: an address of this machine, or empty for all; port: 0 for any that is free; shared:
-    // with other sockets of this process. Throws Failure.
-    Socket(const std::string& host, std::uint16_t port, bool shared);
+    // With other sockets of this process: the first one takes the port, the others join it.
+    enum class Sharing { none, first, joins };
+
+    // host: an address of this machine, or empty for all; port: 0 for any that is free. Throws
+    // Failure, also if another process has the port.
+    Socket(const std::string& host, std::uint16_t port, Sharing sharing);
 
     int fd() const { return fd_.get(); }
     std::uint16_t port() const { return port_; }

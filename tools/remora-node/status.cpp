@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -15,6 +16,12 @@ namespace remora::daemon {
 namespace {
 
 constexpr int backlog = 16;
+
+struct stat at(const std::string& path) {
+    struct stat found {};
+    lstat(path.c_str(), &found);
+    return found;
+}
 
 bool is_abandoned(const sockaddr_un& address) {
     Descriptor probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -33,15 +40,20 @@ StatusSocket::StatusSocket(std::string path)
         throw Misuse("--json-status {} is longer than {} bytes: choose a shorter path", path_,
                      sizeof(address.sun_path) - 1);
     path_.copy(address.sun_path, sizeof(address.sun_path) - 1);
-    if (is_abandoned(address))
+    struct stat found = at(path_);
+    if (found.st_mode && !S_ISSOCK(found.st_mode))
+        throw Failure("--json-status {} is there and is no socket: choose another path", path_);
+    if (found.st_mode && is_abandoned(address))
         unlink(path_.c_str());
     if (!fd_ || bind(fd_.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) ||
         listen(fd_.get(), backlog))
         throw Failure("can't listen at {}: {}", path_, std::strerror(errno));
+    inode_ = at(path_).st_ino;
 }
 
 StatusSocket::~StatusSocket() {
-    unlink(path_.c_str());
+    if (at(path_).st_ino == inode_) // else it is another's by now
+        unlink(path_.c_str());
 }
 
 void StatusSocket::answer(const NodeReport& report) const {

@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include <sys/types.h>
+
 #include "common/node_report.hpp"
 #include "support/descriptor.hpp"
 
@@ -11,7 +13,7 @@ namespace remora::daemon {
 
 class StatusSocket {
 public:
-    // Replaces a stale socket that has no listener. Throws Failure.
+    // Replaces a stale socket that has no listener, and no other file. Throws Failure.
     explicit StatusSocket(std::string path);
     ~StatusSocket();
     StatusSocket(const StatusSocket&) = delete;
@@ -24,6 +26,7 @@ public:
 private:
     std::string path_;
     Descriptor fd_;
+    ino_t inode_ = 0; // of the socket at the path
 };
 
 } // namespace remora::daemon

@@ -139,8 +139,9 @@ Dev::~Dev() {
 
 bool Dev::disown() {
     device_ = Descriptor();
-    if (has_ring_)
-        close(ring_.ring_fd);
+    // Once: the child may open other files under that number.
+    if (has_ring_ && ring_.ring_fd >= 0)
+        close(std::exchange(ring_.ring_fd, -1));
     return false;
 }
 

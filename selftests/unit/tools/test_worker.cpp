@@ -62,7 +62,7 @@ private:
 };
 
 TEST(Worker, SaysOnceThatItReceivesNothing) {
-    Socket socket("::1", 0, false);
+    Socket socket("::1", 0, Socket::Sharing::none);
     Node node(config(), false, 1);
     Worker worker(node, socket, 0);
     Descriptor none(eventfd(0, EFD_CLOEXEC));
