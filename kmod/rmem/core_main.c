@@ -27,6 +27,8 @@ EXPORT_SYMBOL_GPL(rmem_datagram_step);
 EXPORT_SYMBOL_GPL(rmem_skb_begin);
 EXPORT_SYMBOL_GPL(rmem_skb_put_msg);
 EXPORT_SYMBOL_GPL(rmem_skb_add);
+EXPORT_SYMBOL_GPL(rmem_skb_copy_heads);
+EXPORT_SYMBOL_GPL(rmem_skb_pull_heads);
 EXPORT_SYMBOL_GPL(rmem_skb_open);
 EXPORT_SYMBOL_GPL(rmem_skb_verifies);
 EXPORT_SYMBOL_GPL(rmem_skb_is_damaged);

@@ -73,12 +73,15 @@ class Daemon(unittest.TestCase):
 
     def test_lends_on_when_its_reader_has_gone(self):
         reader, writer = os.pipe()
-        with self.node("--stats-interval", "0.01", stdout=writer) as (node, _):
-            os.close(reader)
-            os.close(writer)
-            with self.assertRaises(subprocess.TimeoutExpired):
-                node.wait(0.3)  # some thirty lines that nobody reads
-            node.send_signal(signal.SIGUSR1)
+        with tempfile.TemporaryDirectory() as folder:
+            status = pathlib.Path(folder) / "status"
+            with self.node("--json-status", status, stdout=writer) as (node, port):
+                os.close(reader)
+                os.close(writer)
+                node.send_signal(signal.SIGUSR1)  # the node prints, and then serves the status socket
+                with socket.socket(socket.AF_UNIX) as asking:
+                    asking.connect(str(status))
+                    self.assertEqual(json.load(asking.makefile())["port"], port)
 
     def test_top(self):
         with tempfile.TemporaryDirectory() as folder:

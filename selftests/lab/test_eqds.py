@@ -46,7 +46,7 @@ def test_trace_events(lab):
 def test_many_tunnels(lab):
     """More tunnels than a message of the dump has room for, in zero round trips each."""
     with Racked(lab["compute"], 1) as (host,):
-        # Nobody answers: each tunnel has one packet, which the core retransmits for as long as it may.
+        # No host answers: each tunnel has one packet, which the core retransmits until the tunnel is given up.
         host.run("ip neigh replace 10.0.0.99 lladdr 02:00:00:00:00:99 dev eth0")
         lines = [f"route add 10.0.{net}.0/24 via 10.0.0.99 dev eth0" for net in (1, 2)]
         host.machine.run(f"ip -n {host.name} -batch -", input="\n".join(lines) + "\n")

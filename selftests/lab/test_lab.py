@@ -267,8 +267,8 @@ def test_nothing_outlives_its_lab(lab):
         assert child.stdout.readline() == "up\n"
         assert _machines_of(child.pid), "this test doesn't see the machines"
         child.send_signal(number)
-        child.wait(30)
-        wait_until(f"no machine outlives signal {number}", lambda: not _machines_of(child.pid), 10)
+        child.wait(60)
+        wait_until(f"no machine outlives signal {number}", lambda: not _machines_of(child.pid), 60)
 
 
 def _cli(*words, check=True):

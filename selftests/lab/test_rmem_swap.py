@@ -3,6 +3,7 @@
 """Swap on /dev/rmbN: a program that needs more memory than there is, and checks every word of it."""
 
 import contextlib
+import re
 
 import rmemlab
 from remoralab import tap
@@ -15,11 +16,11 @@ LEFT_MIB, OVER_MIB = 48, 32
 GROUP_MIB = 12
 
 
-def memory_mib(machine, field):
-    for line in machine.read("/proc/meminfo").splitlines():
-        if line.startswith(field + ":"):
-            return int(line.split()[1]) // 1024
-    raise rmemlab.LabError(f"{machine.name}: no {field} in /proc/meminfo")
+def available_mib(machine):
+    """MemAvailable, and what it leaves out: free pages on the CPUs' own lists, on a small machine an eighth of it."""
+    available_kib = int(re.search(r"^MemAvailable: +(\d+) kB$", machine.read("/proc/meminfo"), re.M)[1])
+    on_lists = sum(map(int, re.findall(r"^ +count: +(\d+)$", machine.read("/proc/zoneinfo"), re.M)))
+    return (available_kib + 4 * on_lists) // 1024
 
 
 def swap_used_kib(machine):
@@ -54,7 +55,7 @@ def knob(machine, name, value):
 @contextlib.contextmanager
 def small_machine(machine):
     """Fills most of its memory with what can't be swapped, so that pressure comes sooner."""
-    spare = memory_mib(machine, "MemAvailable") - LEFT_MIB
+    spare = available_mib(machine) - LEFT_MIB
     ballast = "/run/ballast"
     machine.run(f"mkdir -p {ballast} && mount -t ramfs ballast {ballast} && "
                 f"dd if=/dev/zero of={ballast}/zeroes bs=1M count={spare} status=none", timeout=rmemlab.LOAD_S)
@@ -71,7 +72,7 @@ def whole_machine(lab, min_free_kib):
     with Rack(lab) as rack:
         device = rack.attach("compute", rack.node("memory", "448M"), f"{DEVICE_MIB}M")
         with rmemlab.swap_on(compute, device), knob(compute, "min_free_kbytes", min_free_kib), small_machine(compute):
-            squeeze(compute, memory_mib(compute, "MemAvailable") + OVER_MIB, rounds=1)
+            squeeze(compute, available_mib(compute) + OVER_MIB, rounds=1)
         assert swap_used_kib(compute) == 0
 
 

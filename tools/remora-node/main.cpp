@@ -58,7 +58,7 @@ bool take(int fd, T& value) {
     return read(fd, &value, sizeof(value)) == static_cast<ssize_t>(sizeof(value));
 }
 
-// To somebody who may have gone: the memory stays lent all the same.
+// The reader of stdout may have exited; the node keeps lending all the same.
 void say(const std::string& text) {
     std::fwrite(text.data(), 1, text.size(), stdout);
     std::fflush(stdout);

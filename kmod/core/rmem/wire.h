@@ -32,7 +32,7 @@ struct rmem_head {
 	u16 piece;
 };
 
-/* What is wrong with a datagram (DAMAGED: a message), before its meaning is looked at. */
+/* Verdict on a datagram, or (DAMAGED) on one of its messages, before its content is interpreted. */
 enum rmem_wire_verdict {
 	RMEM_WIRE_GOOD,
 	RMEM_WIRE_SHORT,     /* no whole header, or fewer heads than it says */

@@ -223,7 +223,7 @@ static inline bool node_send_any(const struct node_answers *answers)
 	return answers->full || answers->open;
 }
 
-/* What there is of them, sealed, which the caller sends. */
+/* Seal the waiting packets and hand them to the caller, which sends them. */
 struct sk_buff *node_send_take_full(struct node_answers *answers);
 struct sk_buff *node_send_take_open(struct node_answers *answers);
 /* Adds an answer, with the pages of its extents; false: no buffer. Slot lock. */

@@ -39,6 +39,7 @@
 struct node_rx {
 	struct node_host *host;
 	struct sk_buff *skb;
+	const void *heads; /* in skb's linear part */
 	struct rmem_datagram in;
 	const struct base_siphash_key *key;
 	struct node_path path;
@@ -193,10 +194,12 @@ static const void *known_payload(struct node_rx *rx, struct rmem_put *put)
 	u32 offset = rmem_skb_payload(&rx->in);
 
 	if (rmem_type_has_ranges(rx->in.head.type)) {
-		if (pskb_may_pull(rx->skb, offset + rmem_wire_ranges_bytes(&rx->in.head)))
-			return rx->skb->data + offset;
-		node_count(NODE_COUNT_DROP_NO_BUFFER);
-		return NULL;
+		if (!pskb_may_pull(rx->skb, offset + rmem_wire_ranges_bytes(&rx->in.head))) {
+			node_count(NODE_COUNT_DROP_NO_BUFFER);
+			return NULL;
+		}
+		rx->heads = rmem_skb_pull_heads(rx->skb); /* they may have been moved */
+		return rx->skb->data + offset;
 	}
 	if (rx->in.head.type == RMEM_PUT &&
 	    WARN_ON_ONCE(skb_copy_bits(rx->skb, offset, put, sizeof(*put))))
@@ -286,8 +289,10 @@ static __always_inline void fast_path(struct node_rx *rx, void (*act)(struct nod
 static bool admit(struct node_rx *rx)
 {
 	struct sk_buff *skb = rx->skb;
-	enum rmem_wire_verdict verdict = rmem_skb_open(&rx->in, skb, false);
+	enum rmem_wire_verdict verdict;
 
+	rx->heads = rmem_skb_pull_heads(skb);
+	verdict = rmem_skb_open(&rx->in, skb, rx->heads, false);
 	if (verdict != RMEM_WIRE_GOOD)
 		return drop(skb, NODE_COUNT_WIRE + verdict);
 	rx->key = rmem_node_key(&rx->host->core, rx->in.head.space);
@@ -301,7 +306,7 @@ static bool admit(struct node_rx *rx)
 		return drop(skb, NODE_COUNT_DROP_RESERVE);
 	if (unlikely(READ_ONCE(rx->host->hibernating)))
 		return drop(skb, NODE_COUNT_DROP_HIBERNATING);
-	if (!rmem_skb_verifies(&rx->in, rx->key, skb))
+	if (!rmem_skb_verifies(&rx->in, rx->key, skb, rx->heads))
 		return drop(skb, NODE_COUNT_WIRE + RMEM_WIRE_TAG);
 	return true;
 }
@@ -341,7 +346,7 @@ static bool handle(struct node_rx *rx)
 	read_path(rx->skb, &rx->path);
 	rx->out = node_outbox_get(rx->host, &rx->in.head, &rx->path);
 	rx->answers = node_outbox_answers(rx->out);
-	while (rmem_datagram_step(&rx->in, rmem_skb_heads(rx->skb)))
+	while (rmem_datagram_step(&rx->in, rx->heads))
 		any |= handle_message(rx);
 	node_outbox_put(rx->out, rx->in.head.more);
 	node_mem_scrub(rx->host);

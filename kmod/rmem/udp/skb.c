@@ -73,21 +73,36 @@ void rmem_skb_add(const struct sk_buff *skb, void *msg, struct rmem_head *head,
 	walk(skb, offset, rmem_wire_tagged_bytes(head), hash_update, h);
 }
 
-enum rmem_wire_verdict rmem_skb_open(struct rmem_datagram *d, struct sk_buff *skb, bool response)
+/* As many bytes as the header says, if the datagram has them. */
+static u32 heads_bytes(const struct sk_buff *skb, const void *hdr)
 {
-	u32 bytes = skb->len - RMEM_SKB_HEADS;
+	return min(skb->len - (u32)RMEM_SKB_HEADS, rmem_datagram_heads_bytes(hdr));
+}
 
+const void *rmem_skb_copy_heads(const struct sk_buff *skb, struct rmem_skb_heads *buffer)
+{
+	const void *hdr = skb_header_pointer(skb, RMEM_SKB_HEADS, RMEM_HDR_BYTES, buffer);
+
+	return hdr ? skb_header_pointer(skb, RMEM_SKB_HEADS, heads_bytes(skb, hdr), buffer) : NULL;
+}
+
+const void *rmem_skb_pull_heads(struct sk_buff *skb)
+{
 	if (!pskb_may_pull(skb, RMEM_SKB_HEADS + RMEM_HDR_BYTES) ||
-	    !pskb_may_pull(skb, RMEM_SKB_HEADS +
-				min(bytes, rmem_datagram_heads_bytes(rmem_skb_heads(skb)))))
-		bytes = 0; /* without memory, the datagram counts as lost */
-	return rmem_datagram_open(d, rmem_skb_heads(skb), bytes, response);
+	    !pskb_may_pull(skb, RMEM_SKB_HEADS + heads_bytes(skb, skb->data + RMEM_SKB_HEADS)))
+		return NULL;
+	return skb->data + RMEM_SKB_HEADS;
+}
+
+enum rmem_wire_verdict rmem_skb_open(struct rmem_datagram *d, const struct sk_buff *skb,
+				     const void *heads, bool response)
+{
+	return rmem_datagram_open(d, heads, heads ? skb->len - RMEM_SKB_HEADS : 0, response);
 }
 
 bool rmem_skb_verifies(const struct rmem_datagram *d, const struct base_siphash_key *key,
-		       const struct sk_buff *skb)
+		       const struct sk_buff *skb, const void *heads)
 {
-	const void *heads = rmem_skb_heads(skb);
 	struct rmem_datagram each = *d;
 	struct base_siphash h;
 

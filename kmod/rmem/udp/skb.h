@@ -35,10 +35,18 @@ void rmem_skb_add(const struct sk_buff *skb, void *msg, struct rmem_head *head,
 
 #define RMEM_SKB_HEADS sizeof(struct udphdr) /* where header and heads are */
 
-static inline const void *rmem_skb_heads(const struct sk_buff *skb)
-{
-	return skb->data + RMEM_SKB_HEADS;
-}
+struct rmem_skb_heads {
+	u8 bytes[RMEM_HEADS_BYTES(RMEM_BUNDLE_MAX)];
+};
+
+/*
+ * Header and heads, or as much of them as there is. NULL: not even a header.
+ * copy: where they lie, or in buffer if that is in pieces. Nothing is allocated: the answer to a
+ * swap-out may be what frees memory.
+ * pull: in the linear part. NULL for want of memory, too: then the datagram counts as lost.
+ */
+const void *rmem_skb_copy_heads(const struct sk_buff *skb, struct rmem_skb_heads *buffer);
+const void *rmem_skb_pull_heads(struct sk_buff *skb);
 
 /* Where the payload of the message is that was stepped to. */
 static inline u32 rmem_skb_payload(const struct rmem_datagram *d)
@@ -46,12 +54,13 @@ static inline u32 rmem_skb_payload(const struct rmem_datagram *d)
 	return RMEM_SKB_HEADS + d->payload_offset;
 }
 
-/* As rmem_datagram_open(): pulls header and heads into the linear part. */
-enum rmem_wire_verdict rmem_skb_open(struct rmem_datagram *d, struct sk_buff *skb, bool response);
+/* As rmem_datagram_open(); heads may be NULL. */
+enum rmem_wire_verdict rmem_skb_open(struct rmem_datagram *d, const struct sk_buff *skb,
+				     const void *heads, bool response);
 
 /* As rmem_datagram_verifies() and rmem_datagram_is_damaged(). */
 bool rmem_skb_verifies(const struct rmem_datagram *d, const struct base_siphash_key *key,
-		       const struct sk_buff *skb);
+		       const struct sk_buff *skb, const void *heads);
 bool rmem_skb_is_damaged(const struct rmem_datagram *d, const struct sk_buff *skb);
 
 #endif

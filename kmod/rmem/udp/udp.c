@@ -99,7 +99,8 @@ static void udp_payload_copy(const struct rmem_payload *payload, u32 offset, voi
 }
 
 /* Is it from the path's node, and unchanged? */
-static bool udp_verify(struct rmem_path *path, const struct rmem_datagram *d, struct sk_buff *skb,
+static bool udp_verify(struct rmem_path *path, const struct rmem_datagram *d,
+		       const struct sk_buff *skb, const void *heads,
 		       enum rmem_path_count *reason)
 {
 	if (d->head.space != path->session->space ||
@@ -107,7 +108,7 @@ static bool udp_verify(struct rmem_path *path, const struct rmem_datagram *d, st
 		*reason = RMEM_PATH_DROP_STRANGER;
 	else if (d->head.integrity == RMEM_LINK && !udp_hdr(skb)->check)
 		*reason = RMEM_PATH_DROP_NO_CHECKSUM;
-	else if (!rmem_skb_verifies(d, &path->session->key, skb))
+	else if (!rmem_skb_verifies(d, &path->session->key, skb, heads))
 		*reason = RMEM_PATH_DROP_WIRE + RMEM_WIRE_TAG;
 	else
 		return true;
@@ -139,24 +140,27 @@ static void udp_deliver(struct rmem_path *path, const struct rmem_datagram *d, s
 static int udp_receive(struct sock *sk, struct sk_buff *skb)
 {
 	struct udp_path *mine = rcu_dereference_sk_user_data(sk);
+	struct rmem_skb_heads buffer;
 	enum rmem_wire_verdict verdict;
 	enum rmem_path_count reason;
 	struct rmem_path *path;
 	struct rmem_datagram d;
+	const void *heads;
 
 	if (unlikely(!mine)) {
 		kfree_skb(skb);
 		return 0;
 	}
 	path = &mine->path;
-	verdict = rmem_skb_open(&d, skb, true);
+	heads = rmem_skb_copy_heads(skb, &buffer);
+	verdict = rmem_skb_open(&d, skb, heads, true);
 	reason = RMEM_PATH_DROP_WIRE + verdict;
-	if (unlikely(verdict != RMEM_WIRE_GOOD || !udp_verify(path, &d, skb, &reason))) {
+	if (unlikely(verdict != RMEM_WIRE_GOOD || !udp_verify(path, &d, skb, heads, &reason))) {
 		path->to->drop(path->channel, reason, skb->len);
 		kfree_skb(skb);
 		return 0;
 	}
-	while (rmem_datagram_step(&d, rmem_skb_heads(skb)))
+	while (rmem_datagram_step(&d, heads))
 		udp_deliver(path, &d, skb);
 	consume_skb(skb);
 	rmem_socket_heard(&mine->socket);

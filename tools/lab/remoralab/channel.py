@@ -6,11 +6,14 @@ wait on conditions with a bound, and the pump wakes them.
 """
 
 import asyncio
+import math
 import os
 import signal
 import struct
 import threading
+import time
 
+from . import say
 from .say import LabError
 
 HEADER = struct.Struct("<IIB3x")
@@ -125,9 +128,13 @@ class Process:
 
     def _await(self, ready, timeout):
         """Waits until ready(); False at the bound."""
+        deadline_s = math.inf if timeout is None else time.monotonic() + timeout
         with self._changed:
-            if not self._changed.wait_for(lambda: ready() or self._died, timeout):
-                return False
+            while not ready() and not self._died:
+                left_s = deadline_s - time.monotonic()
+                if left_s <= 0:
+                    return False
+                self._changed.wait(min(left_s, say.WAIT_S))
             if not ready():
                 raise MachineDied(f"{self.channel.name} went off while running: {self.describe()}")
             return True

@@ -167,7 +167,8 @@ def _hold(topo, name, kernel_name, report):
             null = os.open(os.devnull, os.O_RDONLY)
             for fd, target in ((null, 0), (log, 1), (log, 2)):
                 os.dup2(fd, target)
-        holder.ending.wait()
+        while not holder.ending.wait(say.WAIT_S):
+            pass
 
 
 def _connect(name, request):

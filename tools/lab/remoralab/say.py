@@ -87,6 +87,10 @@ def exit_on_signals():
         signal.signal(number, interrupt)
 
 
+# A signal that comes as the main thread is about to wait is handled when the wait ends: so each is as short as this.
+WAIT_S = 1
+
+
 def main_guard(main):
     """Runs main(), turning LabError into one line on stderr and exit status 1."""
     try:

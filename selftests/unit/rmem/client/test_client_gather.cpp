@@ -41,7 +41,7 @@ struct Gather : testing::Test {
 
     void SetUp() override { attach(8972); }
 
-    // What each datagram from now on says of those behind it.
+    // The More flag of each datagram from now on.
     void record_more() {
         world.on_sent = [this](const net::Packet& packet) {
             if (!packet.to_node)

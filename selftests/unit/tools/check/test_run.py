@@ -106,6 +106,17 @@ class Check(unittest.TestCase):
                               kernel="6.12")
         self.assertEqual(got[:2], (1, "1 passed, 1 failed"), got[2])
 
+    def test_why_a_test_failed_is_said_again_at_the_end(self):
+        why = "".join(f"# line {number}\n" for number in range(20))
+        _, _, words = self.run_suites(("tap", f"1..2\nnot ok 1 - a\n{why}ok 2 - b\n# of b\n", "exit 1"))
+        end = words[words.rindex("FAIL suite0: a"):]
+        for line in ("line 0", "line 4", "line 15", "line 19"):
+            self.assertIn(line, end)
+        for line in ("line 5", "line 14", "of b"):
+            self.assertNotIn(line, end)
+        _, _, words = self.run_suites(("gtest", GTEST_BAD, "exit 1"))
+        self.assertIn("a.cpp:1: Failure", words[words.rindex("FAIL suite0: A.B"):])
+
     def test_tap(self):
         self.expect(("tap", "1..2\nok 1 - a\nok 2 - b\n", "exit 0"), 0, "2 passed, 0 failed")
         self.expect(("tap", "ok 1 - a\nok 2 - b # SKIP no disk\n1..2\n", "exit 0"), 0,
@@ -182,10 +193,8 @@ class Check(unittest.TestCase):
         _, _, words = self.run_suites(("tap", "1..1\nnot ok 1 - a\n", "exit 1"),
                                       ("gtest", GTEST_CRASH, "exit 1"),
                                       ("tap", "1..1\nok 1 - a\n", "exit 0"))
-        named = [line for line in words.splitlines()[-3:-1] if "FAIL" in line]
-        self.assertEqual(len(named), 2, words)
-        self.assertIn("suite0: ", "".join(named))
-        self.assertIn("A.B did not end", "".join(named))
+        for failure in ("FAIL suite0: a", "FAIL suite1: A.B did not end"):
+            self.assertEqual(words.count(failure), 2, words)
 
 
 class TheList(unittest.TestCase):
