@@ -72,6 +72,13 @@
  * or that belongs to another client, peer or integrity level. It handles such an OPEN as if it
  * named no session; rmem_opened.renewed tells.
  *
+ * Challenge. The node MUST NOT take a session slot, nor end a session, for an OPEN that was recorded
+ * and is sent again. An OPEN carries a challenge that the node gave its sender shortly before, in
+ * the current boot. To an OPEN without a valid challenge the node answers RMEM_CHALLENGE with
+ * one, and keeps nothing. The client sends the same OPEN with it. A challenge is valid for 4 to
+ * 9 s, for the address and port that the node gave it to; it MAY serve several OPENs. The node MAY
+ * accept an OPEN without one that renews a session, and where nobody else can send it messages.
+ *
  * Exactly once. The value that an ATOMIC found cannot be read again, so the node keeps it until it
  * is acknowledged. For the RMEM_REPLAY ids from the floor on, a copy of an executed ATOMIC MUST get
  * the first answer again. An ATOMIC whose id lies beyond them is answered RMEM_BUSY. A client
@@ -82,7 +89,8 @@
  * Regions outlive the session that allocated them once their client is known to know of them.
  * An ALLOC is acknowledged when a request of its session arrives whose floor is above the
  * ALLOC's id. If the session ends before (evicted, superseded, closed), the node MUST undo the
- * ALLOC, so that a lost answer loses no memory. A client therefore
+ * ALLOC, so that a lost answer loses no memory. It MUST end a session with such an ALLOC when the
+ * session was idle for a time that its operator chose. A client therefore
  *   - MUST NOT let its floor pass an ALLOC's id before it has the answer;
  *   - MUST then acknowledge at once, by any request of the same session. It owns the region when
  *     that request is answered RMEM_OK. RMEM_NO_SESSION means that the region may be gone, too;
@@ -141,8 +149,8 @@
 enum rmem_type {
 	/*
 	 * Start or renew a session. In: session 0, or the name of the session to renew; boot 0; id:
-	 * a nonce; payload rmem_open. Out: the session's name, boot, the nonce as id; payload
-	 * rmem_opened. The nonce MUST be fresh for each attempt to open. An OPEN with the same
+	 * a nonce; addr: the challenge, or 0; payload rmem_open. Out: the session's name, boot, the
+	 * nonce as id; payload rmem_opened. Or, with RMEM_CHALLENGE: addr, the challenge, not 0. The nonce MUST be fresh for each attempt to open. An OPEN with the same
 	 * nonce gets the same session until a request uses that session. The nonces of one client
 	 * start anywhere and MUST grow. The node ignores an OPEN whose nonce is below that of the
 	 * client's session: it is a late copy.
@@ -250,6 +258,7 @@ enum rmem_status {
 	RMEM_PERM = 7,	     /* the region or space does not permit this */
 	RMEM_INVALID = 8,    /* invalid length, alignment or op; id beyond the window */
 	RMEM_NO_MEMORY = 9,  /* ALLOC: larger than the memory or regions that are left */
+	RMEM_CHALLENGE = 10, /* OPEN: to be sent again with the answer's addr, the challenge */
 	RMEM_STATUS_COUNT
 };
 
@@ -275,7 +284,7 @@ struct rmem_msg {
 	__u8 op;	 /* ATOMIC, PUT: enum rmem_atomic_op; READV, WRITEV: ranges; echoed */
 	__le32 len;	 /* bytes requested, or bytes of data in this message */
 	__le64 id;	 /* of the message in its session, from 1 up */
-	__le64 addr;	 /* first byte in the RAS; READ responses: the request's */
+	__le64 addr;	 /* first byte in the RAS; READ responses: the request's; OPEN: challenge */
 	/*
 	 * READ requests: payload bytes per response packet, RMEM_PIECE_BYTES_MIN or more, below
 	 * 64 KiB. READ responses: offset of the part in what was asked for. Else 0.
@@ -292,7 +301,7 @@ struct rmem_msg {
 
 /*
  * Payloads. A message with one of these MUST have addr 0 and the payload's size as len. In
- * ATOMIC, PUT, READV and WRITEV, addr and len have the meaning given at the type.
+ * ATOMIC, PUT, READV and WRITEV, addr and len have the meaning given at the type, and in OPEN addr.
  */
 struct rmem_open {
 	__u8 client[16];  /* permanent id of the client; an OPEN supersedes its older session */

@@ -100,6 +100,14 @@ void Host::call(rmem_node_call& call, std::uint64_t now_ns, const rmem_head& hea
     }
 }
 
+void Host::expire(std::uint64_t now_ns) {
+    std::lock_guard one_call(call_lock_);
+    rmem_node_call call;
+    rmem_node_call_expire(&call, now_ns);
+    while (step(call)) {
+    }
+}
+
 bool Host::step(rmem_node_call& call) {
     std::lock_guard slow(slow_lock_);
     std::unique_lock<std::mutex> slot;

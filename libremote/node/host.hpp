@@ -70,6 +70,9 @@ public:
     void call(rmem_node_call& call, std::uint64_t now_ns, const rmem_head& head,
               const rmem_peer& peer, const void* payload);
 
+    // Ends idle sessions that owe memory, as rmem_node_call_expire().
+    void expire(std::uint64_t now_ns);
+
     // Takes the next pages to zero; pages never used are zero and go back at once. False: none.
     // Only one thread at a time may be between this and clean().
     bool take_dirty();

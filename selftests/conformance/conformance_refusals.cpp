@@ -160,9 +160,6 @@ TEST(Foreign, OpenThatContradictsItselfIsRefused) {
     Message length = client.open_request();
     length.head.len = 3;
     EXPECT_EQ(client.ask(length), RMEM_INVALID);
-    Message address = client.open_request();
-    address.head.addr = 4096;
-    EXPECT_EQ(client.ask(address), RMEM_INVALID);
     Message reserved = client.open_request();
     reserved.payload = [payload = reserved.payload](const Names& names) {
         Bytes bytes = payload(names);
@@ -170,6 +167,21 @@ TEST(Foreign, OpenThatContradictsItselfIsRefused) {
         return bytes;
     };
     EXPECT_EQ(client.ask(reserved), RMEM_INVALID);
+}
+
+TEST(Foreign, OpenWithAChallengeThatNobodyGaveGetsAnother) {
+    Client client(RMEM_DIGEST);
+    Message open = client.open_request();
+    open.head.addr = 4096;
+    NetworkSide& network = pair().network();
+    std::vector<Bytes> answers = network.exchange(pair().render({open}, network.names), 0);
+    ASSERT_EQ(answers.size(), 1U);
+    std::optional<rmem_head> head = wire::answer_head(answers[0]);
+    ASSERT_TRUE(head);
+    EXPECT_EQ(head->status, RMEM_CHALLENGE);
+    EXPECT_NE(head->addr, 0U);
+    EXPECT_NE(head->addr, open.head.addr);
+    EXPECT_EQ(head->session, 0U);
 }
 
 // ---- not answered at all ----

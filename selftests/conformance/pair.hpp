@@ -93,6 +93,7 @@ inline constexpr unsigned int client_sockets = 3;
 class NetworkSide final : public Side {
 public:
     explicit NetworkSide(const Target& target);
+    // An OPEN without a challenge is sent again with the one that the node answers.
     std::vector<Bytes> exchange(const Bytes& datagram, unsigned int from) override;
     void send(const Bytes& datagram, unsigned int from);
     // The next datagram, or nothing after so long.
@@ -100,9 +101,10 @@ public:
 
 private:
     Bytes fence();
+    std::vector<Bytes> exchange_once(const Bytes& datagram, unsigned int from);
 
     Target target_;
-    base_siphash_key key_;
+    base_siphash_key key_, view_key_;
     std::uint64_t fence_id_ = 0;
     std::array<Descriptor, client_sockets> socket_;
 };

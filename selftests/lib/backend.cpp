@@ -32,6 +32,7 @@ rmem_node_config node_config(std::uint32_t sessions_max, std::uint32_t session_i
     config.sessions_max = sessions_max;
     config.regions_max = 4096;
     config.session_idle_ms = session_idle_ms;
+    config.challenges = true;
     return config;
 }
 

@@ -31,6 +31,7 @@ constexpr std::array<const char*, counts> names = [] {
     reason(RMEM_NODE_PERM) = "perm";
     reason(RMEM_NODE_BUSY) = "busy";
     reason(RMEM_NODE_NO_MEMORY) = "no-memory";
+    reason(RMEM_NODE_CHALLENGE) = "challenge";
 #define TYPE_NAME(type, called, ...) name[count_type + RMEM_##type - RMEM_OPEN] = called;
     RMEM_TYPES(TYPE_NAME)
 #undef TYPE_NAME

@@ -178,16 +178,19 @@ void serve(const Options& options) {
                                status->answer(node.report(port));
                                return true;
                            }});
-    Descriptor timer;
-    if (options.stats_interval_ms) {
-        timer = timer_descriptor(options.stats_interval_ms);
-        watches.push_back({timer.get(), [&] {
+    std::list<Descriptor> timers;
+    auto every = [&](std::uint32_t interval_ms, auto act) {
+        int fd = timers.emplace_back(timer_descriptor(interval_ms)).get();
+        watches.push_back({fd, [fd, act] {
                                std::uint64_t expirations;
-                               if (take(timer.get(), expirations))
-                                   print(node.report(port));
+                               if (take(fd, expirations))
+                                   act();
                                return true;
                            }});
-    }
+    };
+    if (options.stats_interval_ms)
+        every(options.stats_interval_ms, [&] { print(node.report(port)); });
+    every(std::max(options.config.session_idle_ms, 1U), [&] { node.expire(now_ns()); });
     std::list<Served> served = start(node, sockets);
     say_ready(options, port);
     keep_watch(watches);

@@ -109,6 +109,9 @@ public:
     void handle(unsigned int thread, std::uint64_t now_ns, std::span<const std::uint8_t> datagram,
                 const Path& path, Outbox& outbox);
 
+    // To be called once every session_idle_ms: ends idle sessions that owe memory.
+    void expire(std::uint64_t now_ns) { host_.expire(now_ns); }
+
     // Zeroes some pages that were given back. Between leave() and enter(). True: call again soon.
     bool scrub(unsigned int thread);
 

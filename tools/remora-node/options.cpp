@@ -86,6 +86,7 @@ void set_config(const Texts& texts, rmem_node_config& config) {
     config.sessions_max = number(texts.sessions, 1, RMEM_SESSIONS_MAX, "--sessions");
     config.regions_max = number(texts.regions, 1, RMEM_REGIONS_MAX, "--regions");
     config.session_idle_ms = parse_seconds_ms(texts.session_idle);
+    config.challenges = true;
 }
 
 void interpret(const Texts& texts, Options& options) {

@@ -11,6 +11,9 @@
 
 namespace remora::daemon {
 
+// The clock of all times that the node is told.
+std::uint64_t now_ns();
+
 class Worker {
 public:
     // index: of this thread among the node's threads.

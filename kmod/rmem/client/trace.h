@@ -21,7 +21,8 @@
 			 { RMEM_BUSY, "busy" }, { RMEM_NO_SESSION, "no-session" },                 \
 			 { RMEM_REBOOTED, "rebooted" }, { RMEM_STALE, "stale" },                   \
 			 { RMEM_FAULT, "fault" }, { RMEM_PERM, "perm" },                           \
-			 { RMEM_INVALID, "invalid" }, { RMEM_NO_MEMORY, "no-memory" })
+			 { RMEM_INVALID, "invalid" }, { RMEM_NO_MEMORY, "no-memory" },     \
+			 { RMEM_CHALLENGE, "challenge" })
 
 #define rmem_trace_result(result)                                                                  \
 	__print_symbolic(result, { RMEM_CLIENT_OK, "ok" }, { RMEM_CLIENT_LOST, "lost" },           \

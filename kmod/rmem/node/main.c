@@ -62,6 +62,7 @@ static int configure(const struct node_start *start, struct rmem_node_config *co
 		.sessions_max = start->sessions_max,
 		.regions_max = start->regions_max,
 		.session_idle_ms = start->session_idle_ms,
+		.challenges = true,
 	};
 	config->pool_pages = start->pool_pages ?: default_pool_pages(config->pages);
 	error = rmem_node_config_error(config);

@@ -315,15 +315,36 @@ static void run_jobs(struct node_host *host)
 		handle(host, job);
 }
 
+static void expire(struct node_host *host)
+{
+	struct rmem_node_call call;
+
+	mutex_lock(&host->call_lock);
+	rmem_node_call_expire(&call, ktime_get_coarse_ns());
+	node_slow_run(host, &call);
+	mutex_unlock(&host->call_lock);
+	node_mem_scrub(host);
+}
+
 static int run(void *data)
 {
 	struct node_host *host = data;
 	struct node_queue *queue = &host->queue;
+	unsigned long period = msecs_to_jiffies(host->core.config.session_idle_ms) + 1;
+	unsigned long next = jiffies + period;
 
 	while (!kthread_should_stop()) {
-		wait_event_idle(queue->wait, kthread_should_stop() || has_jobs(queue));
-		if (!kthread_should_stop())
-			run_jobs(host);
+		unsigned long now = jiffies;
+
+		wait_event_idle_timeout(queue->wait, kthread_should_stop() || has_jobs(queue),
+					time_before(now, next) ? next - now : 1);
+		if (kthread_should_stop())
+			break;
+		run_jobs(host);
+		if (time_after_eq(jiffies, next)) {
+			expire(host);
+			next = jiffies + period;
+		}
 	}
 	return 0;
 }

@@ -162,12 +162,13 @@ Udp::~Udp() {
         // Ops that waited for others in order reach the core as these end.
         while (rmem_op* chain = rmem_client_cancel_all(client_.get()))
             end_all(chain, RMEM_CLIENT_CANCELLED);
-        if (client_->state != RMEM_CHANNEL_OPEN)
+        if (client_->state == RMEM_CHANNEL_LOST)
             return;
         rmem_client_close(client_.get(), now_ns());
         flush();
     }
-    wait_for([this] { return client_->state != RMEM_CHANNEL_OPEN; }, Clock::now() + close_time);
+    wait_for([this] { return client_->state == RMEM_CHANNEL_CLOSED || client_->state == RMEM_CHANNEL_LOST; },
+             Clock::now() + close_time);
 }
 
 // Threads that the child doesn't have may hold the locks, so the object must not be destroyed.

@@ -122,6 +122,7 @@ private:
         config.spaces_max = 2;
         config.sessions_max = sessions_max;
         config.session_idle_ms = 50;
+        config.challenges = true;
         return config;
     }
 

@@ -189,6 +189,28 @@ static bool is_page(u32 bytes)
 	       !(bytes & (bytes - 1));
 }
 
+/* A copy of the answer must not have another OPEN sent. */
+static void client_challenged(struct rmem_client *c, const struct rmem_head *head,
+			      struct rmem_client_rx *rx)
+{
+	if (!head->addr || head->addr == c->challenge) {
+		c->count.ignored++;
+		return;
+	}
+	rx->accepted = true;
+	c->challenge = head->addr;
+	c->own_due = true;
+}
+
+static void client_closed(struct rmem_client *c, struct rmem_client_rx *rx)
+{
+	rx->accepted = true;
+	c->state = RMEM_CHANNEL_CLOSED;
+	c->closing = false;
+	c->own_due = false;
+	c->session = 0;
+}
+
 static void client_opened(struct rmem_client *c, u64 now_ns, const struct rmem_head *head,
 			  const void *payload, struct rmem_client_rx *rx)
 {
@@ -197,6 +219,14 @@ static void client_opened(struct rmem_client *c, u64 now_ns, const struct rmem_h
 
 	if (head->boot != c->boot && c->boot) {
 		client_lose(c, rx);
+		return;
+	}
+	if (head->status == RMEM_CHALLENGE) {
+		client_challenged(c, head, rx);
+		return;
+	}
+	if (head->status != RMEM_OK && c->closes) {
+		client_closed(c, rx);
 		return;
 	}
 	c->open_status = head->status;
@@ -233,7 +263,9 @@ static void client_opened(struct rmem_client *c, u64 now_ns, const struct rmem_h
 	c->own_due = false;
 	c->opened_ns = now_ns;
 	c->progress_ns = now_ns;
-	if (c->abandons)
+	if (c->closes)
+		rmem_client_close(c, now_ns);
+	else if (c->abandons)
 		client_renew(c, now_ns); /* given up since the OPEN left */
 }
 
@@ -255,11 +287,7 @@ static void client_receive_own(struct rmem_client *c, u64 now_ns, const struct r
 		client_opened(c, now_ns, head, payload, rx);
 		return;
 	}
-	rx->accepted = true;
-	c->state = RMEM_CHANNEL_CLOSED;
-	c->closing = false;
-	c->own_due = false;
-	c->session = 0;
+	client_closed(c, rx);
 }
 
 static void client_delay(struct rmem_client *c, struct rmem_op *op, u64 deadline_ns)
@@ -810,6 +838,7 @@ void rmem_client_open(struct rmem_client *c, u64 now_ns)
 		return;
 	rmem_seq_reset(&c->seq);
 	c->abandons = false;
+	c->closes = false;
 	c->own_deadline_ns = now_ns;
 	client_begin_open(c, 0);
 }
@@ -856,6 +885,11 @@ void rmem_client_close(struct rmem_client *c, u64 now_ns)
 		c->own_attempt = 0;
 		c->own_due = true;
 		c->own_deadline_ns = now_ns;
+		return;
+	}
+	/* An OPEN that met no challenge has opened nothing. */
+	if (c->state == RMEM_CHANNEL_OPENING && c->challenge) {
+		c->closes = true;
 		return;
 	}
 	c->state = RMEM_CHANNEL_CLOSED;

@@ -222,9 +222,11 @@ struct rmem_client {
 	u64 session, boot;
 	u64 own_id; /* of OPEN (a nonce) or CLOSE */
 	u64 nonce;  /* of the last OPEN */
+	u64 challenge; /* the node's last one, or 0 */
 	u64 own_deadline_ns;
 	u8 own_attempt;
 	bool own_due, closing;
+	bool closes; /* as soon as the OPEN under way is answered */
 	bool abandons; /* the session has to end: an ALLOC, or what undoes one, was given up */
 	u64 renews;    /* the session that OPEN names, or named: answers in it still count; or 0 */
 	u32 piece; /* payload bytes per packet: of the path and the node, the lesser */
@@ -342,7 +344,10 @@ void rmem_client_cancel(struct rmem_client *c, struct rmem_op *op, u64 now_ns);
  */
 struct rmem_op *rmem_client_cancel_all(struct rmem_client *c);
 
-/* Begin CLOSE; ops must be gone. State becomes CLOSED at its answer. */
+/*
+ * Begin CLOSE; ops must be gone. State becomes CLOSED at its answer. It stays OPENING before, if an
+ * OPEN is under way that may have opened a session: that is closed once the answer has named it.
+ */
 void rmem_client_close(struct rmem_client *c, u64 now_ns);
 
 #endif

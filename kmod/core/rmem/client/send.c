@@ -84,6 +84,7 @@ static bool client_next_own(struct rmem_client *c, u64 now_ns, struct rmem_clien
 	}
 	tx->head.type = RMEM_OPEN;
 	tx->head.session = c->renews;
+	tx->head.addr = c->challenge;
 	tx->head.len = sizeof(tx->open);
 	base_copy(tx->open.client, c->config.client, sizeof(tx->open.client));
 	tx->open.integrity = c->config.integrity;

@@ -166,8 +166,7 @@ static bool open_is_sound(const struct rmem_head *head, const struct rmem_open *
 
 	for (n = 0; n < sizeof(open->reserved2); n++)
 		bits |= open->reserved2[n];
-	return !bits && open->integrity == head->integrity && !head->addr &&
-	       head->len == sizeof(*open);
+	return !bits && open->integrity == head->integrity && head->len == sizeof(*open);
 }
 
 /* False: its space is gone. */
@@ -221,6 +220,21 @@ static bool open_overtaken(struct rmem_node *node, struct rmem_node_call *call)
 	return true;
 }
 
+/* Else the answer is another challenge. What renews a session needs none: it can't come twice. */
+static bool open_meets_challenge(struct rmem_node *node, struct rmem_node_call *call)
+{
+	u32 space = call->head.space;
+
+	if (!node->config.challenges ||
+	    rmem_sessions_meets(&node->sessions, call->challenge, call->boot, space, &call->peer,
+				call->now_ns))
+		return true;
+	finish(node, call, RMEM_NODE_CHALLENGE);
+	call->answer.reply.addr = rmem_sessions_challenge(&node->sessions, call->boot, space,
+							  &call->peer, call->now_ns);
+	return false;
+}
+
 /*
  * A repeated OPEN from where the first came gets the same session; from elsewhere the
  * session has to be another, for the first may have been told of this one. Once
@@ -265,7 +279,8 @@ static void open_supersede(struct rmem_node *node, struct rmem_node_call *call)
 	if (open_overtaken(node, call))
 		return;
 	if (!rmem_session_may_renew(session, call->head.session, &call->attempt, &call->peer)) {
-		end_session(node, call, open_find);
+		if (open_meets_challenge(node, call))
+			end_session(node, call, open_find);
 		return;
 	}
 	rmem_sessions_renew(&node->sessions, call->slot, call->now_ns, &call->attempt);
@@ -293,6 +308,8 @@ static void open_find(struct rmem_node *node, struct rmem_node_call *call)
 		go_on(call, open_supersede, slot);
 		return;
 	}
+	if (!open_meets_challenge(node, call))
+		return;
 	slot = rmem_sessions_choose(&node->sessions, &call->attempt, call->now_ns, idle_ns(node));
 	if (slot >= 0)
 		go_on(call, open_grant, slot);
@@ -658,6 +675,51 @@ void rmem_node_call_forget(struct rmem_node_call *call)
 	go_on(call, clear_find_session, NO_SLOT);
 }
 
+/* ---- sessions that owe memory expire --------------------------------------------------------- */
+
+static void expire_find(struct rmem_node *node, struct rmem_node_call *call);
+
+static void expire_from_the_first(struct rmem_node *node, struct rmem_node_call *call)
+{
+	call->at = 0;
+	expire_find(node, call);
+}
+
+static void expire_session(struct rmem_node *node, struct rmem_node_call *call)
+{
+	const struct rmem_session *session = &node->sessions.slot[call->slot];
+
+	/* It may have been used since it was found. */
+	if (session->name != RMEM_SESSION_NONE && rmem_session_owes(session) &&
+	    rmem_sessions_may_open(&node->sessions, call->slot, call->now_ns, idle_ns(node)))
+		end_session(node, call, expire_from_the_first);
+	else
+		go_on(call, expire_find, NO_SLOT);
+}
+
+static void expire_find(struct rmem_node *node, struct rmem_node_call *call)
+{
+	u32 left = node->config.step_pages;
+
+	for (; call->at < node->sessions.slots && left; left--) {
+		u32 at = call->at++;
+
+		if (node->sessions.slot[at].name == RMEM_SESSION_NONE ||
+		    !rmem_sessions_may_open(&node->sessions, at, call->now_ns, idle_ns(node)))
+			continue;
+		go_on(call, expire_session, at);
+		return;
+	}
+	go_on(call, call->at < node->sessions.slots ? expire_find : NULL, NO_SLOT);
+}
+
+void rmem_node_call_expire(struct rmem_node_call *call, u64 now_ns)
+{
+	base_zero(call, sizeof(*call));
+	call->now_ns = now_ns;
+	go_on(call, expire_find, NO_SLOT);
+}
+
 /* ---- all of them ---------------------------------------------------------------------------- */
 
 void rmem_node_call_begin(const struct rmem_node *node, struct rmem_node_call *call, u64 now_ns,
@@ -673,6 +735,8 @@ void rmem_node_call_begin(const struct rmem_node *node, struct rmem_node_call *c
 		base_copy(&call->in, payload, rmem_wire_payload_bytes(head));
 	switch (head->type) {
 	case RMEM_OPEN:
+		call->challenge = head->addr;
+		call->head.addr = 0; /* nor the answer's */
 		go_on(call, open_find, NO_SLOT);
 		break;
 	case RMEM_CLOSE:

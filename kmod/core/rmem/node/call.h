@@ -62,6 +62,7 @@ struct rmem_node_call {
 	union rmem_node_payload in;
 	u64 now_ns;
 	u64 boot; /* the node's, when the call began */
+	u64 challenge; /* OPEN's, or 0 */
 	struct rmem_attempt attempt; /* OPEN's; place: the space to be cleared, 0: all */
 	u32 at;			     /* of a walk over regions, or sessions */
 	struct {
@@ -97,6 +98,13 @@ bool rmem_node_call_clear(const struct rmem_node *node, struct rmem_node_call *c
  * keys and quotas stay. A page that held data is zeroed before it is lent again.
  */
 void rmem_node_call_forget(struct rmem_node_call *call);
+
+/*
+ * What the caller asks for once every session_idle_ms: end the sessions that were idle for that
+ * long and have an ALLOC that wasn't acknowledged. Their clients are gone, and the memory is
+ * promised to nobody. In the same way; there is nothing to answer.
+ */
+void rmem_node_call_expire(struct rmem_node_call *call, u64 now_ns);
 
 /* Which requests never take long by themselves. */
 static inline bool rmem_node_call_is_brief(const struct rmem_head *head)

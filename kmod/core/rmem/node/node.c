@@ -22,6 +22,7 @@ static const u8 status_of[RMEM_NODE_REASONS] = {
 	[RMEM_NODE_PERM] = RMEM_PERM,
 	[RMEM_NODE_BUSY] = RMEM_BUSY,
 	[RMEM_NODE_NO_MEMORY] = RMEM_NO_MEMORY,
+	[RMEM_NODE_CHALLENGE] = RMEM_CHALLENGE,
 };
 
 /* ---- configuration and state ---------------------------------------------------------------- */

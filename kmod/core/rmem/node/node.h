@@ -55,9 +55,11 @@ struct rmem_node_config {
 	u32 spaces_max;	     /* 1 .. RMEM_SPACES_MAX */
 	u32 sessions_max;    /* 1 .. RMEM_SESSIONS_MAX */
 	u32 regions_max;     /* 1 .. RMEM_REGIONS_MAX */
-	u32 session_idle_ms; /* a session unused for that long may be evicted for a new one */
+	u32 session_idle_ms; /* a session unused for that long may be evicted for a new one, and */
+			     /* is ended if it owes memory: rmem_node_call_expire() */
 	u32 window_ids;	     /* 0: RMEM_WINDOW, the protocol's; less is for the model checker */
 	u32 step_pages;	     /* of a region entered or removed at once; 0: RMEM_NODE_STEP_PAGES */
+	bool challenges;     /* those who open; false is for a process that asks itself, and models */
 };
 
 /* NULL if the configuration is sound, else what is wrong, as one line. */
@@ -149,6 +151,7 @@ enum rmem_node_reason {
 	RMEM_NODE_PERM,
 	RMEM_NODE_BUSY,	      /* pool empty; no session slot; no place for a result */
 	RMEM_NODE_NO_MEMORY,
+	RMEM_NODE_CHALLENGE,  /* OPEN without a valid challenge */
 	RMEM_NODE_REASONS
 };
 

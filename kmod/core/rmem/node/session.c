@@ -217,6 +217,31 @@ void rmem_sessions_init(struct rmem_sessions *sessions, void *memory, u32 slots,
 	}
 }
 
+static u64 challenge_of(const struct rmem_sessions *sessions, u64 boot, u32 space,
+			const struct rmem_peer *peer, u64 period)
+{
+	u64 in[5] = { base_load_le64(peer->addr), base_load_le64(peer->addr + 8),
+		      (u64)space << 16 | peer->port, boot, period };
+	u64 challenge = base_siphash(&sessions->secret, in, sizeof(in));
+
+	return challenge ? challenge : 1;
+}
+
+u64 rmem_sessions_challenge(const struct rmem_sessions *sessions, u64 boot, u32 space,
+			    const struct rmem_peer *peer, u64 now_ns)
+{
+	return challenge_of(sessions, boot, space, peer, now_ns >> 32);
+}
+
+bool rmem_sessions_meets(const struct rmem_sessions *sessions, u64 challenge, u64 boot, u32 space,
+			 const struct rmem_peer *peer, u64 now_ns)
+{
+	u64 period = now_ns >> 32;
+
+	return challenge == challenge_of(sessions, boot, space, peer, period) ||
+	       challenge == challenge_of(sessions, boot, space, peer, period - 1);
+}
+
 u32 rmem_sessions_slot_of(const struct rmem_sessions *sessions, u64 name)
 {
 	u32 slot = name & SLOT_MASK;

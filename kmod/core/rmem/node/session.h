@@ -138,7 +138,7 @@ struct rmem_sessions {
 	u32 slots;
 	u32 in_use;
 	u64 generation;			/* of the last one opened */
-	struct base_siphash_key secret; /* of names */
+	struct base_siphash_key secret; /* of names and challenges */
 	bool foreseen;
 };
 
@@ -146,6 +146,15 @@ size_t rmem_sessions_bytes(u32 slots, u32 window_ids);
 /* secret: random, what names are shuffled by; NULL: they aren't, for models. */
 void rmem_sessions_init(struct rmem_sessions *sessions, void *memory, u32 slots, u32 window_ids,
 			u64 generation, const struct base_siphash_key *secret);
+
+/*
+ * The challenge for those who open a session from peer, in that boot. It changes every 2^32 ns, and
+ * the one before is valid, too. Never 0. No lock.
+ */
+u64 rmem_sessions_challenge(const struct rmem_sessions *sessions, u64 boot, u32 space,
+			    const struct rmem_peer *peer, u64 now_ns);
+bool rmem_sessions_meets(const struct rmem_sessions *sessions, u64 challenge, u64 boot, u32 space,
+			 const struct rmem_peer *peer, u64 now_ns);
 
 /* The slot a name points at, below slots for any name. */
 u32 rmem_sessions_slot_of(const struct rmem_sessions *sessions, u64 name);

@@ -302,6 +302,34 @@ TEST_F(Client, CloseIsRepeatedUntilAnswered) {
     ASSERT_TRUE(world.run([&] { return client().state == RMEM_CHANNEL_CLOSED; }));
 }
 
+// The OPEN may have opened a session, whose name isn't known yet.
+TEST_F(Client, ClosesWhatItIsOpening) {
+    rmem_client& other = world.add_channel(world.config(2)).client;
+    ASSERT_TRUE(world.run([&] { return other.challenge; }));
+    ASSERT_EQ(other.state, RMEM_CHANNEL_OPENING);
+    rmem_client_close(&other, world.now_ns);
+    ASSERT_TRUE(world.run([&] { return other.state == RMEM_CHANNEL_CLOSED; }));
+    EXPECT_EQ(world.host->core.sessions.in_use, 1u);
+    rmem_client_open(&other, world.now_ns);
+    world.pump(1);
+    EXPECT_TRUE(world.run([&] { return other.state == RMEM_CHANNEL_OPEN; }));
+}
+
+TEST_F(Client, ClosesBeforeItHasHeardOfTheNode) {
+    rmem_client& other = world.add_channel(world.config(2)).client;
+    rmem_client_close(&other, world.now_ns);
+    EXPECT_EQ(other.state, RMEM_CHANNEL_CLOSED);
+    world.run([] { return false; }, 100 * ms);
+    EXPECT_EQ(world.host->core.sessions.in_use, 1u);
+}
+
+TEST_F(Client, CopiesOfAChallengeAreIgnored) {
+    world.weather.dup = 1000;
+    rmem_client& other = world.add_channel(world.config(2)).client;
+    ASSERT_TRUE(world.run([&] { return other.state == RMEM_CHANNEL_OPEN; }));
+    EXPECT_EQ(other.count.sent, 2u) << "OPENs";
+}
+
 TEST_F(Client, PacketsTheCarrierRefusesGoAgain) {
     world.unsent = 300;
     Bytes data = noise(world.random, 100000);

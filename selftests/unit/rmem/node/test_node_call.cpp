@@ -192,9 +192,6 @@ TEST_F(NodeTest, MalformedOpen) {
     h.len--;
     EXPECT_EQ(node.open_with(other, h).reply.status, RMEM_INVALID);
     h.len++;
-    h.addr = 1;
-    EXPECT_EQ(node.open_with(other, h).reply.status, RMEM_INVALID);
-    h.addr = 0;
     h.space = 3;
     rmem_answer answer = node.open_with(other, h);
     EXPECT_EQ(answer.action, RMEM_ACT_DROP);
