@@ -2,7 +2,8 @@
 /*
  * The kernel's memory node around the core of core/rmem/node/node.h: what its files share.
  *
- *   main.c     start, stop, module
+ *   main.c     module: life
+ *   host.c     start, stop
  *   netlink.c  control: family rmem_node
  *   net.c      sockets; receive, verify, execute: softirq
  *   send.c     answers: packets out of page memory, routes
@@ -182,13 +183,13 @@ struct node_start {
 	u32 spaces_max, sessions_max, regions_max, session_idle_ms;
 };
 
-/* main.c: the one node there is, or NULL. node_control. */
+/* host.c: the one node there is, or NULL. node_control. */
 extern struct mutex node_control;
 extern struct node_host *node_running;
 
-int node_main_start(struct net *net, const struct node_start *start,
+int node_host_start(struct net *net, const struct node_start *start,
 		    struct netlink_ext_ack *extack);
-void node_main_stop(void);
+void node_host_stop(void);
 
 /* epoch.c: once for the module; each event takes node_control. */
 int node_epoch_register(void);

@@ -136,7 +136,7 @@ static int start_doit(struct sk_buff *skb, struct genl_info *info)
 		return err;
 	if (mutex_lock_interruptible(&node_control))
 		return -EINTR;
-	err = node_main_start(genl_info_net(info), &start, info->extack);
+	err = node_host_start(genl_info_net(info), &start, info->extack);
 	mutex_unlock(&node_control);
 	return err;
 }
@@ -159,7 +159,7 @@ static int stop_doit(struct sk_buff *skb, struct genl_info *info)
 
 	if (err)
 		return err;
-	node_main_stop();
+	node_host_stop();
 	mutex_unlock(&node_control);
 	return 0;
 }
