@@ -21,6 +21,6 @@ rmem_node-y := $(addprefix $(core)/node/, atomic.o table.o alloc.o span.o pool.o
 	$(addprefix $(rmem)/node/, main.o host.o net.o send.o outbox.o slow.o mem.o epoch.o count.o netlink.o)
 
 rmem-y := $(addprefix $(core)/client/, seq.o rtt.o loss.o window.o incast.o op.o client.o send.o) \
-	$(addprefix $(rmem)/client/, main.o transport.o remote.o device.o status.o trace.o channel.o blk.o chr.o chr_op.o \
+	$(addprefix $(rmem)/client/, main.o transport.o remote.o device.o status.o count.o trace.o channel.o blk.o chr.o chr_op.o \
 		chr_data.o chr_uring.o chr_ioctl.o netlink.o) \
 	$(addprefix $(rmem)/udp/, udp.o address.o packet.o socket.o)

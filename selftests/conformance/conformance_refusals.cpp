@@ -169,7 +169,7 @@ TEST(Foreign, OpenThatContradictsItselfIsRefused) {
     EXPECT_EQ(client.ask(reserved), RMEM_INVALID);
 }
 
-TEST(Foreign, OpenWithAChallengeThatNobodyGaveGetsAnother) {
+TEST(Foreign, OpenWithAnUnknownChallengeGetsAnother) {
     Client client(RMEM_DIGEST);
     Message open = client.open_request();
     open.head.addr = 4096;

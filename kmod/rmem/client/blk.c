@@ -54,7 +54,7 @@ static blk_status_t queue_rq(struct blk_mq_hw_ctx *hctx, const struct blk_mq_que
 	op->addr = device->addr + ((u64)blk_rq_pos(rq) << SECTOR_SHIFT);
 	op->len = blk_rq_bytes(rq);
 	op->ops = &blk_op_ops;
-	rmem_status_count_op(device, op);
+	rmem_count_op(device, op);
 	if (likely(READ_ONCE(device->state) != RMEM_DEVICE_LOST &&
 		   rmem_channel_submit(channel, op, bd->last)))
 		return BLK_STS_OK;
@@ -198,6 +198,7 @@ static int blk_add(struct rmem_device *device)
 		/* A page that changes between digest and wire makes for a packet in vain. */
 		.stable_writes = device->wish.session.integrity != RMEM_LINK ||
 				 device->limits.reads_early,
+		.synchronous = device->wish.swap,
 	};
 	struct gendisk *disk;
 	int err;

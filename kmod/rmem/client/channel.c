@@ -135,7 +135,7 @@ static void finish(struct rmem_channel *c, struct rmem_op *op, enum rmem_client_
 		next = op->next;
 		trace_rmem_finish(c, op, result);
 		if (likely(result == RMEM_CLIENT_OK))
-			rmem_status_count_time(c->device, op, now_ns);
+			rmem_count_time(c->device, op, now_ns);
 		op->ops->end(op, result);
 	}
 }

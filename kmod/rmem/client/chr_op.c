@@ -226,7 +226,7 @@ int rmem_chr_op_submit_by(struct chr_op *op, unsigned int channel)
 
 int rmem_chr_op_submit(struct chr_op *op)
 {
-	rmem_status_count_op(op->file->device, &op->op);
+	rmem_count_op(op->file->device, &op->op);
 	return rmem_chr_op_submit_by(op, op->file->channel);
 }
 

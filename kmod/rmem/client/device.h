@@ -14,7 +14,8 @@
  *   chr_uring.c, chr_ioctl.c  how they are asked for
  *   channel.c   core/rmem/client/client.h with a lock and a timer around it
  *   transport.c what carries messages, by name: kmod/rmem_ops.h
- *   status.c    state of a device, counters, sysfs
+ *   status.c    state of a device, sysfs
+ *   count.c     counters, times
  *
  * A door knows the devices and channels it uses; they know it by struct rmem_door and rmem_op_ops.
  *
@@ -79,6 +80,7 @@ struct rmem_wish {
 	u32 index; /* RMEM_INDEX_ANY: first free */
 	u32 timeout_ms;
 	u32 queues; /* 0: one per CPU */
+	bool swap;  /* a disk: the kernel may take it for memory, not for a disk, when it swaps */
 	struct rmem_session session;
 };
 
@@ -94,7 +96,7 @@ struct rmem_remote {
 	struct rmem_base base;
 };
 
-/* Counters of a device, beside those of its channels' cores; names in status.c. */
+/* Counters of a device, beside those of its channels' cores; names in count.c. */
 enum rmem_count {
 	RMEM_COUNT_READ,
 	RMEM_COUNT_READ_BYTES,
@@ -113,7 +115,7 @@ enum rmem_count {
 	RMEM_COUNTS
 };
 
-/* Ops whose time is told apart; names in status.c. */
+/* Ops whose time is told apart; names in count.c. */
 enum rmem_time {
 	RMEM_TIME_READ,
 	RMEM_TIME_WRITE,
@@ -229,9 +231,6 @@ void rmem_device_put_late(struct rmem_device *device);
 
 extern const struct attribute_group *rmem_status_groups[];
 
-/* A core's counters, and the names of all. */
-#define RMEM_STATUS_COUNTERS (RMEM_COUNTS + sizeof(struct rmem_client_counters) / sizeof(u64))
-
 int rmem_status_start(void);
 void rmem_status_stop(void);
 void rmem_status_init(struct rmem_device *device);
@@ -248,27 +247,32 @@ void rmem_status_answers(struct rmem_device *device);
 /* Process context: after LOST it has new sessions. */
 void rmem_status_renewed(struct rmem_device *device);
 
-/* A READ, WRITE, DISCARD, ZERO, ATOMIC, PUT, READV, WRITEV or FENCE was asked for. */
-void rmem_status_count_op(struct rmem_device *device, const struct rmem_op *op);
-
-/* It has ended well. */
-void rmem_status_count_time(struct rmem_device *device, const struct rmem_op *op, u64 now_ns);
-
-/* The sums of a kind's buckets; how many there are up to the last that isn't 0. */
-unsigned int rmem_status_times(struct rmem_device *device, enum rmem_time which,
-			       u64 times[BASE_TIMES_BUCKETS]);
-const char *rmem_status_time_name(enum rmem_time which);
-
-/* The counters' sums, RMEM_STATUS_COUNTERS of them, and the name of each. */
-void rmem_status_counters(struct rmem_device *device, u64 *values);
-const char *rmem_status_counter_name(unsigned int which);
-
 static inline void rmem_status_heard(struct rmem_device *device)
 {
 	if (unlikely(READ_ONCE(device->remote->silent) ||
 		     READ_ONCE(device->state) == RMEM_DEVICE_DOWN))
 		rmem_status_answers(device);
 }
+
+/* ---- count.c ---- */
+
+/* Those of the device, then its cores'. */
+#define RMEM_COUNTERS (RMEM_COUNTS + sizeof(struct rmem_client_counters) / sizeof(u64))
+
+/* A READ, WRITE, DISCARD, ZERO, ATOMIC, PUT, READV, WRITEV or FENCE was asked for. */
+void rmem_count_op(struct rmem_device *device, const struct rmem_op *op);
+
+/* It has ended well. */
+void rmem_count_time(struct rmem_device *device, const struct rmem_op *op, u64 now_ns);
+
+/* The sums of a kind's buckets; how many there are up to the last that isn't 0. */
+unsigned int rmem_count_times(struct rmem_device *device, enum rmem_time which,
+			       u64 times[BASE_TIMES_BUCKETS]);
+const char *rmem_count_time_name(enum rmem_time which);
+
+/* The counters' sums, RMEM_COUNTERS of them, and the name of each. */
+void rmem_count_sums(struct rmem_device *device, u64 *values);
+const char *rmem_count_name(unsigned int which);
 
 /* ---- transport.c ---- */
 

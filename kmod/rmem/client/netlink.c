@@ -35,7 +35,7 @@ static_assert(RMEM_TIMES_BUCKETS == BASE_TIMES_BUCKETS);
 #define COUNTER_BYTES 64
 #define TIMES_BYTES   (32 + BASE_TIMES_BUCKETS * sizeof(u64))
 #define MESSAGE_BYTES                                                                              \
-	(STATUS_BYTES + RMEM_STATUS_COUNTERS * COUNTER_BYTES + RMEM_TIMES * TIMES_BYTES)
+	(STATUS_BYTES + RMEM_COUNTERS * COUNTER_BYTES + RMEM_TIMES * TIMES_BYTES)
 
 static struct genl_family family;
 
@@ -53,6 +53,7 @@ static const struct nla_policy policy[RMEM_A_MAX + 1] = {
 	[RMEM_A_QUEUES] = NLA_POLICY_MIN(NLA_U32, 1),
 	[RMEM_A_FORCE] = { .type = NLA_FLAG },
 	[RMEM_A_KIND] = NLA_POLICY_MAX(NLA_U8, RMEM_KIND_PROGRAMS),
+	[RMEM_A_SWAP] = { .type = NLA_FLAG },
 	[RMEM_A_ADDRESS] = { .type = NLA_NUL_STRING, .len = RMEM_ADDRESS_TEXT_MAX },
 };
 
@@ -148,6 +149,16 @@ static int get_space(struct genl_info *info, struct rmem_session *session)
 	return 0;
 }
 
+static int get_swap(struct genl_info *info, struct rmem_wish *wish)
+{
+	wish->swap = info->attrs[RMEM_A_SWAP];
+	if (wish->swap && wish->door != &rmem_blk_door)
+		return refuse(info, RMEM_A_SWAP, "SWAP is for disks", -EINVAL);
+	if (wish->swap && !COMPAT_HAS_SYNCHRONOUS)
+		return refuse(info, RMEM_A_SWAP, "SWAP needs Linux 6.11: attach without it", -EOPNOTSUPP);
+	return 0;
+}
+
 static int get_wish(struct genl_info *info, struct rmem_wish *wish)
 {
 	int err;
@@ -169,6 +180,8 @@ static int get_wish(struct genl_info *info, struct rmem_wish *wish)
 		err = get_programs(info, wish);
 	else if (!err)
 		err = get_bytes(info, &wish->bytes);
+	if (!err)
+		err = get_swap(info, wish);
 	if (!err)
 		err = get_space(info, &wish->session);
 	return err;
@@ -233,17 +246,17 @@ static int detach_doit(struct sk_buff *skb, struct genl_info *info)
 
 static int put_counters(struct sk_buff *reply, struct rmem_device *device)
 {
-	u64 values[RMEM_STATUS_COUNTERS];
+	u64 values[RMEM_COUNTERS];
 	struct nlattr *nest;
 	unsigned int i;
 
-	rmem_status_counters(device, values);
-	for (i = 0; i < RMEM_STATUS_COUNTERS; i++) {
-		if (!rmem_status_counter_name(i))
+	rmem_count_sums(device, values);
+	for (i = 0; i < RMEM_COUNTERS; i++) {
+		if (!rmem_count_name(i))
 			continue;
 		nest = nla_nest_start(reply, RMEM_A_COUNTERS);
 		if (!nest ||
-		    nla_put_string(reply, RMEM_COUNTER_NAME, rmem_status_counter_name(i)) ||
+		    nla_put_string(reply, RMEM_COUNTER_NAME, rmem_count_name(i)) ||
 		    nla_put_u64_64bit(reply, RMEM_COUNTER_VALUE, values[i], RMEM_COUNTER_PAD))
 			return -EMSGSIZE;
 		nla_nest_end(reply, nest);
@@ -262,10 +275,10 @@ static int put_times(struct sk_buff *reply, struct rmem_device *device)
 	if (!times)
 		return -ENOMEM;
 	for (which = 0; !err && which < RMEM_TIMES; which++) {
-		buckets = rmem_status_times(device, which, times);
+		buckets = rmem_count_times(device, which, times);
 		nest = nla_nest_start(reply, RMEM_A_TIMES);
 		err = !nest ||
-		      nla_put_string(reply, RMEM_TIMES_NAME, rmem_status_time_name(which)) ||
+		      nla_put_string(reply, RMEM_TIMES_NAME, rmem_count_time_name(which)) ||
 		      nla_put(reply, RMEM_TIMES_COUNTS, buckets * sizeof(*times), times);
 		if (!err)
 			nla_nest_end(reply, nest);
@@ -320,6 +333,7 @@ static int put_status(struct sk_buff *reply, struct rmem_device *device)
 	       nla_put_u8(reply, RMEM_A_INTEGRITY, wish->session.integrity) ||
 	       nla_put_u32(reply, RMEM_A_FAIL_AFTER_MS, wish->session.fail_after_ms) ||
 	       nla_put_u32(reply, RMEM_A_QUEUES, device->queues) ||
+	       (wish->swap && nla_put_flag(reply, RMEM_A_SWAP)) ||
 	       nla_put_u8(reply, RMEM_A_KIND, wish->door->kind) ||
 	       nla_put_u8(reply, RMEM_A_STATE, READ_ONCE(device->state)) ||
 	       nla_put_u32(reply, RMEM_A_PAGE_BYTES, device->page_bytes) ||

@@ -267,7 +267,7 @@ TRACE_EVENT(rmem_drop,
 		compat_assign_str(device, c->device->name);
 		__entry->channel = c->index;
 		__entry->bytes = bytes;
-		__entry->reason = rmem_status_counter_name(reason);
+		__entry->reason = rmem_count_name(reason);
 	),
 	TP_printk("%s.%u %s, %u bytes", __get_str(device), __entry->channel,
 		  __entry->reason, __entry->bytes)

@@ -167,8 +167,11 @@ Udp::~Udp() {
         rmem_client_close(client_.get(), now_ns());
         flush();
     }
-    wait_for([this] { return client_->state == RMEM_CHANNEL_CLOSED || client_->state == RMEM_CHANNEL_LOST; },
-             Clock::now() + close_time);
+    wait_for(
+        [this] {
+            return client_->state == RMEM_CHANNEL_CLOSED || client_->state == RMEM_CHANNEL_LOST;
+        },
+        Clock::now() + close_time);
 }
 
 // Threads that the child doesn't have may hold the locks, so the object must not be destroyed.

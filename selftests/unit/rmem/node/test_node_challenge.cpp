@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-// OPENs that were recorded and are sent again; sessions whose client has gone with an ALLOC under way.
+// OPENs that were recorded and are sent again; sessions whose client has gone with an ALLOC under
+// way.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -44,7 +45,7 @@ protected:
                   RMEM_NODE_EXECUTED);
     }
 
-    // It changes nothing; its answer has a challenge.
+    // The node changes nothing, and answers another challenge.
     void refused(Datagram open) {
         auto before = node.snapshot();
         rmem_answer answer = send(open);
@@ -140,7 +141,7 @@ protected:
     uint64_t idle_ns() const { return node.core.config.session_idle_ms * 1'000'000ull; }
 };
 
-TEST_F(Expiry, AllocThatNobodyAcknowledgedIsUndone) {
+TEST_F(Expiry, UnacknowledgedAllocIsUndoneOnceItsSessionIsIdle) {
     expire_after(idle_ns() - 1);
     EXPECT_EQ(node.usage().regions, 1u);
     expire_after(1);
