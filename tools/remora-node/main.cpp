@@ -190,7 +190,7 @@ void serve(const Options& options) {
     };
     if (options.stats_interval_ms)
         every(options.stats_interval_ms, [&] { print(node.report(port)); });
-    every(std::max(options.config.session_idle_ms, 1U), [&] { node.expire(now_ns()); });
+    every(rmem_node_expire_ms(&options.config), [&] { node.expire(now_ns()); });
     std::list<Served> served = start(node, sockets);
     say_ready(options, port);
     keep_watch(watches);

@@ -109,7 +109,7 @@ public:
     void handle(unsigned int thread, std::uint64_t now_ns, std::span<const std::uint8_t> datagram,
                 const Path& path, Outbox& outbox);
 
-    // To be called once every session_idle_ms: ends idle sessions that owe memory.
+    // To be called once every rmem_node_expire_ms(): ends idle sessions that owe memory.
     void expire(std::uint64_t now_ns) { host_.expire(now_ns); }
 
     // Zeroes some pages that were given back. Between leave() and enter(). True: call again soon.

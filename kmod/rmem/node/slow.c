@@ -330,7 +330,7 @@ static int run(void *data)
 {
 	struct node_host *host = data;
 	struct node_queue *queue = &host->queue;
-	unsigned long period = msecs_to_jiffies(host->core.config.session_idle_ms) + 1;
+	unsigned long period = msecs_to_jiffies(rmem_node_expire_ms(&host->core.config));
 	unsigned long next = jiffies + period;
 
 	while (!kthread_should_stop()) {

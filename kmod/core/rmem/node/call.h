@@ -100,10 +100,15 @@ bool rmem_node_call_clear(const struct rmem_node *node, struct rmem_node_call *c
 void rmem_node_call_forget(struct rmem_node_call *call);
 
 /*
- * What the caller asks for once every session_idle_ms: end the sessions that were idle for that
- * long and have an ALLOC that wasn't acknowledged. Their clients are gone, and the memory is
- * promised to nobody. In the same way; there is nothing to answer.
+ * What the caller asks for once every rmem_node_expire_ms(): end the sessions that were idle for
+ * session_idle_ms and have an ALLOC that wasn't acknowledged. Their clients are gone, and the memory
+ * is promised to nobody. In the same way; there is nothing to answer.
  */
+static inline u32 rmem_node_expire_ms(const struct rmem_node_config *config)
+{
+	return config->session_idle_ms > 1000 ? config->session_idle_ms : 1000;
+}
+
 void rmem_node_call_expire(struct rmem_node_call *call, u64 now_ns);
 
 /* Which requests never take long by themselves. */
