@@ -78,7 +78,6 @@ enum {
 	 * it is udp: "10.0.0.2", "udp:10.0.0.2:7670", "udp:[fe80::2%eth0]:7670".
 	 */
 	RMEM_A_ADDRESS,
-	RMEM_A_SWAP, /* flag, a disk to swap to: BLK_FEAT_SYNCHRONOUS; needs Linux 6.11 */
 
 	__RMEM_A_MAX,
 	RMEM_A_MAX = __RMEM_A_MAX - 1

@@ -62,19 +62,14 @@ struct compat_disk_limits {
 	u32 discard_granularity_bytes;
 	u16 segments_max;
 	bool stable_writes;
-	bool synchronous; /* COMPAT_HAS_SYNCHRONOUS */
 };
 
 #ifdef BLK_FEAT_STABLE_WRITES
-#define COMPAT_HAS_SYNCHRONOUS true
-#define COMPAT_DISK_FEATURES(want)                                                                 \
-	.features = ((want)->stable_writes ? BLK_FEAT_STABLE_WRITES : 0) |                         \
-		    ((want)->synchronous ? BLK_FEAT_SYNCHRONOUS : 0),
+#define COMPAT_DISK_FEATURES(want) .features = (want)->stable_writes ? BLK_FEAT_STABLE_WRITES : 0,
 static inline void compat_disk_flags(struct gendisk *disk, const struct compat_disk_limits *want)
 {
 }
 #else
-#define COMPAT_HAS_SYNCHRONOUS false
 #define COMPAT_DISK_FEATURES(want)
 static inline void compat_disk_flags(struct gendisk *disk, const struct compat_disk_limits *want)
 {

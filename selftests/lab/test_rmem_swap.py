@@ -6,7 +6,7 @@ import contextlib
 import re
 
 import rmemlab
-from remoralab import rmem, tap
+from remoralab import tap
 from remoralab.rmem import Rack, wait_until
 
 DEVICE_MIB = 384
@@ -139,30 +139,6 @@ def test_discard_frees_slots(lab):
             assert node.backed_bytes() <= mib << 20
 
 
-@tap.bound(600)
-def test_large_folios_past_the_swap_cache(lab):
-    """attach --swap: the kernel writes folios of 64 KiB whole, and reads them whole."""
-    compute = lab["compute"]
-    folios = "/sys/kernel/mm/transparent_hugepage/hugepages-64kB"
-    with Rack(lab) as rack:
-        node = rack.node("memory", "448M")
-        words = rmem.attach_words(compute, node, f"{DEVICE_MIB}M", "--swap")
-        if compute.run(f"test -e {folios}/stats/swpout", check=False).rc:
-            rmemlab.cli_refused(compute, *words, says="SWAP needs Linux 6.11: attach without it")
-            return
-        words[words.index("--size"):words.index("--size") + 2] = ["--programs"]
-        rmemlab.cli_refused(compute, *words, says="SWAP is for disks")
-        device = rack.attach("compute", node, f"{DEVICE_MIB}M", "--swap")
-        compute.write(f"{folios}/enabled", "always")
-        try:
-            with rmemlab.swap_on(compute, device):
-                # Several threads, so that a fault waits for a page that another one reads.
-                squeeze(compute, 4 * GROUP_MIB, threads=4, group="folios", local=1 / 2)
-        finally:
-            compute.write(f"{folios}/enabled", "never")
-        assert int(compute.read(f"{folios}/stats/swpout")), "no folio of 64 KiB was written"
-
-
 @tap.bound(900)
 def test_loss_while_swapping(lab):
     compute, memory = lab["compute"], lab["memory"]
@@ -178,8 +154,7 @@ def test_loss_while_swapping(lab):
 
 
 TESTS = [test_pressure_low_min_free, test_pressure_high_min_free, test_cgroup_of_a_quarter,
-         test_swapoff_under_load, test_discard_frees_slots, test_large_folios_past_the_swap_cache,
-         test_loss_while_swapping, rmemlab.test_modules_go]
+         test_swapoff_under_load, test_discard_frees_slots, test_loss_while_swapping, rmemlab.test_modules_go]
 
 if __name__ == "__main__":
     tap.main("pair", TESTS)

@@ -101,7 +101,7 @@ struct AttachOptions {
     std::string node, key_file, integrity = "digest";
     std::string space = "1";
     std::optional<std::string> size, fail_after, timeout, index, queues;
-    bool programs = false, swap = false;
+    bool programs = false;
 };
 
 std::uint64_t disk_bytes(const std::string& size) {
@@ -136,8 +136,6 @@ Request attach_request(const AttachOptions& options) {
         request.u32(RMEM_A_INDEX, number(*options.index, 0, "--index"));
     if (options.queues)
         request.u32(RMEM_A_QUEUES, number(*options.queues, 1, "--queues"));
-    if (options.swap)
-        request.flag(RMEM_A_SWAP);
     Key key = key_read_warning(options.key_file, "remora");
     request.bytes(RMEM_A_KEY, key.data(), key.size());
     return request;
@@ -249,9 +247,6 @@ void add_device_commands(CLI::App& program) {
                                "N of the device; default the first free one");
     attach_command->add_option("--queues", options->queues,
                                "N hardware queues; default one per CPU");
-    attach_command->add_flag("--swap", options->swap,
-                             "A disk to swap to: pages come in past the swap cache, large folios "
-                             "whole");
     attach_command->add_option("--timeout", options->timeout,
                                "SECONDS to wait for the node; default 5");
     attach_command->callback([options] { attach(*options); });

@@ -198,7 +198,6 @@ static int blk_add(struct rmem_device *device)
 		/* A page that changes between digest and wire makes for a packet in vain. */
 		.stable_writes = device->wish.session.integrity != RMEM_LINK ||
 				 device->limits.reads_early,
-		.synchronous = device->wish.swap,
 	};
 	struct gendisk *disk;
 	int err;

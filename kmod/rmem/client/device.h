@@ -80,7 +80,6 @@ struct rmem_wish {
 	u32 index; /* RMEM_INDEX_ANY: first free */
 	u32 timeout_ms;
 	u32 queues; /* 0: one per CPU */
-	bool swap;  /* a disk: the kernel may take it for memory, not for a disk, when it swaps */
 	struct rmem_session session;
 };
 

@@ -53,7 +53,6 @@ static const struct nla_policy policy[RMEM_A_MAX + 1] = {
 	[RMEM_A_QUEUES] = NLA_POLICY_MIN(NLA_U32, 1),
 	[RMEM_A_FORCE] = { .type = NLA_FLAG },
 	[RMEM_A_KIND] = NLA_POLICY_MAX(NLA_U8, RMEM_KIND_PROGRAMS),
-	[RMEM_A_SWAP] = { .type = NLA_FLAG },
 	[RMEM_A_ADDRESS] = { .type = NLA_NUL_STRING, .len = RMEM_ADDRESS_TEXT_MAX },
 };
 
@@ -149,16 +148,6 @@ static int get_space(struct genl_info *info, struct rmem_session *session)
 	return 0;
 }
 
-static int get_swap(struct genl_info *info, struct rmem_wish *wish)
-{
-	wish->swap = info->attrs[RMEM_A_SWAP];
-	if (wish->swap && wish->door != &rmem_blk_door)
-		return refuse(info, RMEM_A_SWAP, "SWAP is for disks", -EINVAL);
-	if (wish->swap && !COMPAT_HAS_SYNCHRONOUS)
-		return refuse(info, RMEM_A_SWAP, "SWAP needs Linux 6.11: attach without it", -EOPNOTSUPP);
-	return 0;
-}
-
 static int get_wish(struct genl_info *info, struct rmem_wish *wish)
 {
 	int err;
@@ -180,8 +169,6 @@ static int get_wish(struct genl_info *info, struct rmem_wish *wish)
 		err = get_programs(info, wish);
 	else if (!err)
 		err = get_bytes(info, &wish->bytes);
-	if (!err)
-		err = get_swap(info, wish);
 	if (!err)
 		err = get_space(info, &wish->session);
 	return err;
@@ -333,7 +320,6 @@ static int put_status(struct sk_buff *reply, struct rmem_device *device)
 	       nla_put_u8(reply, RMEM_A_INTEGRITY, wish->session.integrity) ||
 	       nla_put_u32(reply, RMEM_A_FAIL_AFTER_MS, wish->session.fail_after_ms) ||
 	       nla_put_u32(reply, RMEM_A_QUEUES, device->queues) ||
-	       (wish->swap && nla_put_flag(reply, RMEM_A_SWAP)) ||
 	       nla_put_u8(reply, RMEM_A_KIND, wish->door->kind) ||
 	       nla_put_u8(reply, RMEM_A_STATE, READ_ONCE(device->state)) ||
 	       nla_put_u32(reply, RMEM_A_PAGE_BYTES, device->page_bytes) ||

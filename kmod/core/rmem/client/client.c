@@ -108,6 +108,7 @@ static void client_begin_open(struct rmem_client *c, u64 renews)
 	c->own_id = ++c->nonce;
 	c->own_attempt = 0;
 	c->own_due = true;
+	c->own_sent_ns = 0;
 }
 
 /* What was sent is to be sent again, once the session is open; with the ids it has. */
@@ -672,7 +673,8 @@ static void client_expire_own(struct rmem_client *c, u64 now_ns)
 		return;
 	c->own_due = true;
 	c->own_attempt++;
-	if (c->silent < 255)
+	/* After a pause that the node asked for, nothing is owed. */
+	if (c->heard_ns < c->own_sent_ns && c->silent < 255)
 		c->silent++;
 	client_update_rto(c);
 }

@@ -224,6 +224,7 @@ struct rmem_client {
 	u64 nonce;  /* of the last OPEN */
 	u64 challenge; /* the node's last one, or 0 */
 	u64 own_deadline_ns;
+	u64 own_sent_ns; /* 0: not yet */
 	u8 own_attempt;
 	bool own_due, closing;
 	bool closes; /* as soon as the OPEN under way is answered */

@@ -67,6 +67,7 @@ static bool client_next_own(struct rmem_client *c, u64 now_ns, struct rmem_clien
 		return false;
 	c->own_due = false;
 	c->own_deadline_ns = now_ns + greater(c->rto_ns, OWN_NS_MIN);
+	c->own_sent_ns = now_ns;
 	c->count.sent++;
 
 	base_zero(tx, sizeof(*tx));

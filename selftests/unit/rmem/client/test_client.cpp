@@ -323,6 +323,18 @@ TEST_F(Client, ClosesBeforeItHasHeardOfTheNode) {
     EXPECT_EQ(world.host->core.sessions.in_use, 1u);
 }
 
+TEST_F(Client, NodeThatHasNoSessionLeftIsNotSilent) {
+    world.host->core.config.session_idle_ms = 1'000'000;
+    for (uint8_t name = 2; name <= world.sessions_max; name++) {
+        rmem_client& other = world.add_channel(world.config(name)).client;
+        ASSERT_TRUE(world.run([&] { return other.state == RMEM_CHANNEL_OPEN; }));
+    }
+    rmem_client& one_more = world.add_channel(world.config(99)).client;
+    ASSERT_TRUE(world.run([&] { return one_more.count.sent > 6; }));
+    EXPECT_EQ(one_more.open_status, RMEM_BUSY);
+    EXPECT_EQ(one_more.silent, 0u);
+}
+
 TEST_F(Client, CopiesOfAChallengeAreIgnored) {
     world.weather.dup = 1000;
     rmem_client& other = world.add_channel(world.config(2)).client;
