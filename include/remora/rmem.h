@@ -72,12 +72,13 @@
  * or that belongs to another client, peer or integrity level. It handles such an OPEN as if it
  * named no session; rmem_opened.renewed tells.
  *
- * Challenge. The node MUST NOT take a session slot, nor end a session, for an OPEN that was recorded
- * and is sent again. An OPEN carries a challenge that the node gave its sender shortly before, in
- * the current boot. To an OPEN without a valid challenge the node answers RMEM_CHALLENGE with
- * one, and keeps nothing. The client sends the same OPEN with it. A challenge is valid for 4 to
- * 9 s, for the address and port that the node gave it to; it MAY serve several OPENs. The node MAY
- * accept an OPEN without one that renews a session, and where nobody else can send it messages.
+ * Challenge. The node MUST NOT take a session slot, nor end a session, for an OPEN that was
+ * recorded and is sent again. An OPEN carries a challenge that the node gave its sender shortly
+ * before, in the current boot. To an OPEN without a valid challenge the node answers
+ * RMEM_CHALLENGE with one, and keeps nothing. The client sends the same OPEN with it. A challenge
+ * is valid for 4 to 9 s, for the address and port that the node gave it to; it MAY serve several
+ * OPENs. The node MAY accept an OPEN without one that renews a session, and where nobody else can
+ * send it messages.
  *
  * Exactly once. The value that an ATOMIC found cannot be read again, so the node keeps it until it
  * is acknowledged. For the RMEM_REPLAY ids from the floor on, a copy of an executed ATOMIC MUST get
@@ -150,10 +151,11 @@ enum rmem_type {
 	/*
 	 * Start or renew a session. In: session 0, or the name of the session to renew; boot 0; id:
 	 * a nonce; addr: the challenge, or 0; payload rmem_open. Out: the session's name, boot, the
-	 * nonce as id; payload rmem_opened. Or, with RMEM_CHALLENGE: addr, the challenge, not 0. The nonce MUST be fresh for each attempt to open. An OPEN with the same
-	 * nonce gets the same session until a request uses that session. The nonces of one client
-	 * start anywhere and MUST grow. The node ignores an OPEN whose nonce is below that of the
-	 * client's session: it is a late copy.
+	 * nonce as id; payload rmem_opened. Or, with RMEM_CHALLENGE: addr, the challenge, not 0.
+	 * The nonce MUST be fresh for each attempt to open. An OPEN with the same nonce gets the
+	 * same session until a request uses that session. The nonces of one client start anywhere
+	 * and MUST grow. The node ignores an OPEN whose nonce is below that of the client's
+	 * session: it is a late copy.
 	 */
 	RMEM_OPEN = 1,
 	/*

@@ -64,7 +64,7 @@ static enum rmem_wire_verdict look_through(struct rmem_datagram *d, const void *
 
 		if (form != RMEM_WIRE_GOOD)
 			return form;
-		/* The tag is not verified yet: each length is checked, so that the sum can't overflow. */
+		/* The tag is not verified yet: each length is checked, lest the sum overflow. */
 		payload_bytes = rmem_wire_payload_bytes(&d->head);
 		if (payload_bytes > RMEM_PIECE_BYTES_MAX ||
 		    (messages > 1 && !rmem_type_may_share(d->head.type)))

@@ -111,7 +111,7 @@ void rmem_count_time(struct rmem_device *device, const struct rmem_op *op, u64 n
 }
 
 unsigned int rmem_count_times(struct rmem_device *device, enum rmem_time which,
-			       u64 times[BASE_TIMES_BUCKETS])
+			      u64 times[BASE_TIMES_BUCKETS])
 {
 	unsigned int bucket, end = 0;
 	int cpu;

@@ -266,7 +266,7 @@ void rmem_count_time(struct rmem_device *device, const struct rmem_op *op, u64 n
 
 /* The sums of a kind's buckets; how many there are up to the last that isn't 0. */
 unsigned int rmem_count_times(struct rmem_device *device, enum rmem_time which,
-			       u64 times[BASE_TIMES_BUCKETS]);
+			      u64 times[BASE_TIMES_BUCKETS]);
 const char *rmem_count_time_name(enum rmem_time which);
 
 /* The counters' sums, RMEM_COUNTERS of them, and the name of each. */

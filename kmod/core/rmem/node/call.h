@@ -101,8 +101,8 @@ void rmem_node_call_forget(struct rmem_node_call *call);
 
 /*
  * What the caller asks for once every rmem_node_expire_ms(): end the sessions that were idle for
- * session_idle_ms and have an ALLOC that wasn't acknowledged. Their clients are gone, and the memory
- * is promised to nobody. In the same way; there is nothing to answer.
+ * session_idle_ms and have an ALLOC that wasn't acknowledged. Their clients are gone, and the
+ * memory is promised to nobody. In the same way; there is nothing to answer.
  */
 static inline u32 rmem_node_expire_ms(const struct rmem_node_config *config)
 {

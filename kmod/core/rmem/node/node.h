@@ -59,7 +59,7 @@ struct rmem_node_config {
 			     /* is ended if it owes memory: rmem_node_call_expire() */
 	u32 window_ids;	     /* 0: RMEM_WINDOW, the protocol's; less is for the model checker */
 	u32 step_pages;	     /* of a region entered or removed at once; 0: RMEM_NODE_STEP_PAGES */
-	bool challenges;     /* those who open; false is for a process that asks itself, and models */
+	bool challenges;     /* of OPENs; false: for models, and a process that asks itself */
 };
 
 /* NULL if the configuration is sound, else what is wrong, as one line. */
