@@ -303,7 +303,7 @@ TEST_F(Client, CloseIsRepeatedUntilAnswered) {
 }
 
 // The OPEN may have opened a session, whose name isn't known yet.
-TEST_F(Client, ClosesWhatItIsOpening) {
+TEST_F(Client, CloseWhileOpeningClosesTheSessionOnceNamed) {
     rmem_client& other = world.add_channel(world.config(2)).client;
     ASSERT_TRUE(world.run([&] { return other.challenge; }));
     ASSERT_EQ(other.state, RMEM_CHANNEL_OPENING);
@@ -315,7 +315,7 @@ TEST_F(Client, ClosesWhatItIsOpening) {
     EXPECT_TRUE(world.run([&] { return other.state == RMEM_CHANNEL_OPEN; }));
 }
 
-TEST_F(Client, ClosesBeforeItHasHeardOfTheNode) {
+TEST_F(Client, CloseBeforeAnyAnswerTakesNoTime) {
     rmem_client& other = world.add_channel(world.config(2)).client;
     rmem_client_close(&other, world.now_ns);
     EXPECT_EQ(other.state, RMEM_CHANNEL_CLOSED);
@@ -323,7 +323,7 @@ TEST_F(Client, ClosesBeforeItHasHeardOfTheNode) {
     EXPECT_EQ(world.host->core.sessions.in_use, 1u);
 }
 
-TEST_F(Client, NodeThatHasNoSessionLeftIsNotSilent) {
+TEST_F(Client, BusyNodeIsNotSilent) {
     world.host->core.config.session_idle_ms = 1'000'000;
     for (uint8_t name = 2; name <= world.sessions_max; name++) {
         rmem_client& other = world.add_channel(world.config(name)).client;
