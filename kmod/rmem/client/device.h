@@ -255,13 +255,13 @@ static inline void rmem_status_heard(struct rmem_device *device)
 
 /* ---- count.c ---- */
 
-/* Those of the device, then its cores'. */
+/* The device's counters, then its cores'. */
 #define RMEM_COUNTERS (RMEM_COUNTS + sizeof(struct rmem_client_counters) / sizeof(u64))
 
 /* A READ, WRITE, DISCARD, ZERO, ATOMIC, PUT, READV, WRITEV or FENCE was asked for. */
 void rmem_count_op(struct rmem_device *device, const struct rmem_op *op);
 
-/* It has ended well. */
+/* The operation has ended well. */
 void rmem_count_time(struct rmem_device *device, const struct rmem_op *op, u64 now_ns);
 
 /* The sums of a kind's buckets; how many there are up to the last that isn't 0. */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What a device tells of its state: log, udev, sysfs.
+ * A device tells its state: to the log, udev, sysfs.
  *
  *   UP <-----> DOWN    no sign of the node while it owed answers, to this device or another
  *    |          |       of the same node; any answer to any of them ends that
