@@ -80,7 +80,9 @@ def whole_machine(lab, min_free_kib):
 def test_pressure_low_min_free(lab):
     # KASAN keeps freed objects from use, up to 1/32 of the memory. What is freed while packets leave goes there
     # first, so on the debug kernel a reserve below that is used up before anything comes back.
-    whole_machine(lab, 12 * 1024 if rmemlab.is_debug(lab) else 512)
+    # Elsewhere it is the least that README.md asks for. With 512 KiB virtio-net may find no receive buffer. It then
+    # stops reception and waits for memory in a work, which may wait for swap that is no longer answered.
+    whole_machine(lab, (12 if rmemlab.is_debug(lab) else 8) * 1024)
 
 
 @tap.bound(600)
