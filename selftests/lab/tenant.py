@@ -71,8 +71,8 @@ def ask(sock, *requests):
         try:
             answer = sock.recv(65536)
             _, _, _, _, _, session, boot, *_ = HEADER.unpack_from(answer)
-            _, status, _, _, _, ident, *_ = MESSAGE.unpack_from(answer, HEADER.size + TAG_BYTES)
-            return {"session": session, "boot": boot, "status": status, "id": ident}
+            _, status, _, _, _, ident, addr, *_ = MESSAGE.unpack_from(answer, HEADER.size + TAG_BYTES)
+            return {"session": session, "boot": boot, "status": status, "id": ident, "addr": addr}
         except TimeoutError:
             continue
     raise SystemExit("the node doesn't answer")
@@ -84,8 +84,9 @@ def main(host, port, space, key_file, other, address):
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     sock.settimeout(ANSWER_S)
     sock.connect((host, int(port)))
-    opened = ask(sock, message(key, OPEN, os.urandom(16) + bytes([LINK]) + bytes(7), space=space,
-                               id=int.from_bytes(os.urandom(7), "little") + 1, floor=1))
+    wanted, nonce = os.urandom(16) + bytes([LINK]) + bytes(7), int.from_bytes(os.urandom(7), "little") + 1
+    challenge = ask(sock, message(key, OPEN, wanted, space=space, id=nonce, floor=1))["addr"]
+    opened = ask(sock, message(key, OPEN, wanted, space=space, id=nonce, floor=1, addr=challenge))
     known = {"session": opened["session"], "boot": opened["boot"], "addr": address, "len": 4096, "part": 4096}
     trespass = ask(sock, message(key, READ, space=space, id=1, floor=1, **known))
     # The node takes them in turn, so the answer to the second says that there is none to the first.

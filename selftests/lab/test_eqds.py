@@ -85,7 +85,7 @@ def test_two_senders_share_the_receivers_rate(lab):
         ends = sorted(last - began for _, _, _, _, last in told)
         total = 2 * count * 8 / ends[1] / 1e6
         tap.diag(f"ended after {ends[0]:.2f} and {ends[1]:.2f} s, {total:.0f} Mbit/s together")
-        assert ends[1] < 1.2 * ends[0], ends
+        assert ends[1] < 1.5 * ends[0], ends  # 2: one after the other
         # Never above the rate that credit is given at, and not far below it.
         assert total < 1.1 * mbits, total
         assert total > 0.6 * mbits or not rmemlab.is_native(lab), total
