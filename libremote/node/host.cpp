@@ -80,9 +80,9 @@ void Host::fill(const rmem_answer& answer) {
         std::memset(page(extent.page) + extent.offset, 0, extent.bytes);
 }
 
-void Host::scatter(const rmem_head& head, const std::uint8_t* payload) {
-    const std::uint8_t* from = payload + rmem_wire_ranges_bytes(&head);
-    for_each_extent(head, payload, [&](const rmem_extent& extent) {
+void Host::scatter(rmem_answer& answer, const std::uint8_t* payload) {
+    const std::uint8_t* from = payload + rmem_wire_ranges_bytes(&answer.reply);
+    for_each_extent(answer, payload, [&](const rmem_extent& extent) {
         if (extent.page != RMEM_PAGE_NONE)
             std::memcpy(page(extent.page) + extent.offset, from, extent.bytes);
         from += extent.bytes;

@@ -47,15 +47,15 @@ public:
     void copy_in(const rmem_answer& answer, const std::uint8_t* from);
     void fill(const rmem_answer& answer);
     // Executes RMEM_ACT_SCATTER with the request's payload.
-    void scatter(const rmem_head& head, const std::uint8_t* payload);
-    // Slot lock. Extents of the bytes of a READV or WRITEV. False: some were freed meanwhile.
+    void scatter(rmem_answer& answer, const std::uint8_t* payload);
+    // Slot lock. Extents of the bytes of a READV or WRITEV, range by range in its answer. False:
+    // some were freed meanwhile.
     template <typename Fn>
-    bool for_each_extent(const rmem_head& head, const std::uint8_t* payload, Fn fn) {
-        rmem_answer range;
+    bool for_each_extent(rmem_answer& answer, const std::uint8_t* payload, Fn fn) {
         bool all = true;
-        for (u32 i = 0; i < head.op; i++) {
-            all &= rmem_node_range(core_.get(), &head, payload, i, &range);
-            for (const rmem_extent& extent : std::span(range.extent, range.extents))
+        for (u32 i = 0; i < answer.reply.op; i++) {
+            all &= rmem_node_range(core_.get(), payload, i, &answer);
+            for (const rmem_extent& extent : std::span(answer.extent, answer.extents))
                 fn(extent);
         }
         return all;

@@ -293,6 +293,7 @@ private:
                   Tenant& t) {
         if (verdict == RMEM_WIRE_TAG)
             return;
+        limit = 0;
         if (verdict == RMEM_WIRE_DAMAGED) {
             rmem_head reply;
             rmem_node_damaged(&node.core, &h, &reply);
@@ -307,12 +308,13 @@ private:
     void fast(const rmem_head& h, const uint8_t* payload, Tenant& t) {
         rmem_answer answer;
         rmem_node_request(&node.core, node.now_ns, &h, payload, &t.client.peer, &answer);
+        limit = rmem_node_datagram_bytes(&answer);
         // Integers on a copy, so that the mark below stays right.
         alignas(16) uint8_t integer[16];
         if (answer.action == RMEM_ACT_ATOMIC) {
             require(answer.extents == 1 && answer.extent[0].bytes == h.len);
             copy_integer(answer.extent[0], integer);
-            rmem_node_atomic(&node.core, &h, payload, integer, &answer);
+            rmem_node_atomic(payload, integer, &answer);
         }
         if (answer.action == RMEM_ACT_PUT) {
             uint32_t bytes = 0;
@@ -321,7 +323,7 @@ private:
             require(bytes == h.len && bytes + sizeof(rmem_put) <= node.core.config.piece_bytes);
             require(answer.integer.bytes == base_load_le32(payload + offsetof(rmem_put, bytes)));
             copy_integer(answer.integer, integer);
-            rmem_node_put(&node.core, &h, payload, integer, &answer);
+            rmem_node_put(payload, integer, &answer);
         }
         for (unsigned n = 0; n < answer.extents; n++) {
             const rmem_extent& e = answer.extent[n];
@@ -335,14 +337,14 @@ private:
             }
         }
         if (answer.action == RMEM_ACT_GATHER) {
-            ranges(h, payload, answer.reply);
+            ranges(h, payload, answer);
             return;
         }
         if (answer.action == RMEM_ACT_SCATTER)
-            ranges(h, payload, answer.reply);
+            ranges(h, payload, answer);
         if (answer.action == RMEM_ACT_COPY_IN || answer.action == RMEM_ACT_FILL ||
             answer.action == RMEM_ACT_SCATTER)
-            rmem_node_done(&node.core, &h);
+            rmem_node_done(&answer);
         if (answer.action != RMEM_ACT_SEND_OUT) {
             require(answer.action != RMEM_ACT_DROP);
             auto* found = reinterpret_cast<const uint8_t*>(&answer.found);
@@ -371,12 +373,11 @@ private:
     }
 
     // Marks to all of a WRITEV's, or a READV's bytes as its answer.
-    void ranges(const rmem_head& h, const uint8_t* payload, const rmem_head& reply) {
+    void ranges(const rmem_head& h, const uint8_t* payload, rmem_answer range) {
         std::vector<uint8_t> data;
         size_t bytes = 0;
         for (uint32_t i = 0; i < h.op; i++) {
-            rmem_answer range;
-            rmem_node_range(&node.core, &h, payload, i, &range);
+            rmem_node_range(&node.core, payload, i, &range);
             require(range.extents && range.extents <= RMEM_EXTENTS_MAX);
             for (unsigned n = 0; n < range.extents; n++) {
                 const rmem_extent& e = range.extent[n];
@@ -395,7 +396,7 @@ private:
         if (h.type == RMEM_WRITEV)
             return;
         require(holds_only(data, h.space));
-        answered(h, reply, data);
+        answered(h, range.reply, data);
     }
 
     // A call may stay unfinished for some steps; the next one waits for it.
@@ -439,7 +440,6 @@ private:
     // Its client has to find the answer good.
     void answered(const rmem_head& request, rmem_head reply, const std::vector<uint8_t>& payload) {
         const base_siphash_key k = key();
-        uint32_t limit = rmem_node_datagram_bytes(&node.core, &request);
         if (!answers.takes(limit, reply)) {
             send_answers();
             answers.takes(limit, reply);
@@ -488,6 +488,7 @@ private:
     uint64_t first_range = 0; // of the message that is put together
     wire::Datagram requests;  // of the datagram that is put together
     wire::Datagram answers;   // of the datagram that others may join
+    uint32_t limit = 0;       // of its bytes
     rmem_head request{};      // the call's
     Tenant* caller = nullptr; // NULL: no call is under way
     std::array<Tenant, tenants> tenant{Tenant{rig::Client(1, 1)}, Tenant{rig::Client(2, 2)}};

@@ -66,6 +66,7 @@ struct Node::Request {
     const base_siphash_key* key = nullptr;
     rmem_datagram in{};
     std::span<const std::uint8_t> payload{}; // of the message that is dealt with
+    std::uint32_t limit_bytes = 0;           // of a datagram with an answer to it
 };
 
 Node::Node(const rmem_node_config& config, bool lock_memory, unsigned int threads)
@@ -132,6 +133,7 @@ void Node::handle_message(Request& request, bool damaged_payload) {
     std::lock_guard slot(host_.slot_lock(request.in.head.session));
     if (!damaged_payload)
         return execute(request);
+    request.limit_bytes = 0;
     rmem_head damaged;
     rmem_node_damaged(host_.core(), &request.in.head, &damaged);
     answer(request, damaged, {});
@@ -143,6 +145,7 @@ void Node::execute(Request& request) {
     rmem_answer decision;
     rmem_node_request(host_.core(), request.now_ns, &request.in.head, request.payload.data(),
                       &request.peer, &decision);
+    request.limit_bytes = rmem_node_datagram_bytes(&decision);
     request.counters.add(count_reason + decision.reason);
     switch (decision.action) {
     case RMEM_ACT_DROP:
@@ -152,14 +155,14 @@ void Node::execute(Request& request) {
     case RMEM_ACT_COPY_IN:
         host_.copy_in(decision, request.payload.data());
         request.counters.add(count_write_bytes, request.payload.size());
-        rmem_node_done(host_.core(), &request.in.head);
+        rmem_node_done(&decision);
         break;
     case RMEM_ACT_FILL:
         host_.fill(decision);
-        rmem_node_done(host_.core(), &request.in.head);
+        rmem_node_done(&decision);
         break;
     case RMEM_ACT_ATOMIC:
-        rmem_node_atomic(host_.core(), &request.in.head, request.payload.data(),
+        rmem_node_atomic(request.payload.data(),
                          host_.page(decision.extent[0].page) + decision.extent[0].offset,
                          &decision);
         break;
@@ -169,9 +172,9 @@ void Node::execute(Request& request) {
     case RMEM_ACT_GATHER:
         return answer_gathered(request, decision);
     case RMEM_ACT_SCATTER:
-        host_.scatter(request.in.head, request.payload.data());
+        host_.scatter(decision, request.payload.data());
         request.counters.add(count_write_bytes, request.in.head.len);
-        rmem_node_done(host_.core(), &request.in.head);
+        rmem_node_done(&decision);
         break;
     case RMEM_ACT_REPLY:
         break;
@@ -185,8 +188,7 @@ void Node::put(Request& request, rmem_answer& decision) {
     const std::uint8_t* payload = request.payload.data();
     host_.copy_in(decision, payload + sizeof(rmem_put));
     request.counters.add(count_write_bytes, request.in.head.len);
-    rmem_node_put(host_.core(), &request.in.head, payload,
-                  host_.page(decision.integer.page) + decision.integer.offset, &decision);
+    rmem_node_put(payload, host_.page(decision.integer.page) + decision.integer.offset, &decision);
 }
 
 // A thread's datagrams, counted; with its name before it, no other has the same number.
@@ -197,8 +199,8 @@ std::uint64_t Node::next_number(unsigned int thread) {
 // The datagram for another answer: the last one, if it takes it, or a new one. Slot lock.
 Reply& Node::datagram_for(Request& request, rmem_head& head) {
     Outbox::Open& open = request.outbox.open;
-    u32 limit = rmem_node_datagram_bytes(host_.core(), &request.in.head);
-    if (may_join(open, request.path, head) && rmem_bundle_joins(&open.bundle, limit, &head))
+    if (may_join(open, request.path, head) &&
+        rmem_bundle_joins(&open.bundle, request.limit_bytes, &head))
         return *open.reply;
     request.outbox.close();
     Reply& reply = request.outbox.add(request.path);
@@ -210,7 +212,7 @@ Reply& Node::datagram_for(Request& request, rmem_head& head) {
     reply.pieces = 0;
     open = {&reply, request.path, head, {}, {}};
     base_siphash_init(&open.hash, request.key);
-    rmem_bundle_joins(&open.bundle, limit, &head);
+    rmem_bundle_joins(&open.bundle, request.limit_bytes, &head);
     return reply;
 }
 
@@ -230,27 +232,27 @@ void Node::answer_found(Request& request, rmem_answer& decision) {
 }
 
 void Node::answer_gathered(Request& request, rmem_answer& decision) {
-    const rmem_head& head = request.in.head;
     Reply& out = datagram_for(request, decision.reply);
     std::span pieces = std::span(out.data).subspan(out.pieces);
     std::size_t count = 0;
-    bool all = host_.for_each_extent(head, request.payload.data(), [&](const rmem_extent& extent) {
-        std::span<const std::uint8_t> data = host_.data(extent);
-        if (data.size() < piece_bytes_least) {
-            data = out.copy(data);
-            std::span<const std::uint8_t>& last = pieces[count ? count - 1 : 0];
-            if (count && last.data() + last.size() == data.data()) {
-                last = {last.data(), last.size() + data.size()};
-                return;
+    bool all =
+        host_.for_each_extent(decision, request.payload.data(), [&](const rmem_extent& extent) {
+            std::span<const std::uint8_t> data = host_.data(extent);
+            if (data.size() < piece_bytes_least) {
+                data = out.copy(data);
+                std::span<const std::uint8_t>& last = pieces[count ? count - 1 : 0];
+                if (count && last.data() + last.size() == data.data()) {
+                    last = {last.data(), last.size() + data.size()};
+                    return;
+                }
             }
-        }
-        pieces[count++] = data;
-    });
+            pieces[count++] = data;
+        });
     if (!all) {
         decision.reply.status = RMEM_FAULT;
         count = 0;
     }
-    request.counters.add(count_read_bytes, head.len);
+    request.counters.add(count_read_bytes, request.in.head.len);
     add(request, out, decision.reply, count);
 }
 

@@ -234,10 +234,10 @@ bool node_send_add(struct node_answers *answers, const struct node_mem *mem,
 /* The same, with what an ATOMIC or PUT found. */
 bool node_send_add_found(struct node_answers *answers, const struct base_siphash_key *key,
 			 struct rmem_head *head, const struct rmem_found *found);
-/* The same, with the data of request's ranges, a READV's. */
+/* The same, with the data of a READV's ranges. */
 bool node_send_add_gathered(struct node_answers *answers, struct node_host *host,
-			    const struct base_siphash_key *key, struct rmem_head *head,
-			    const struct rmem_head *request, const void *ranges);
+			    const struct base_siphash_key *key, const void *ranges,
+			    struct rmem_answer *answer);
 /* An answer of its own, with a payload of its own; NULL: no buffer. */
 struct sk_buff *node_send_message(const struct base_siphash_key *key, struct rmem_head *reply,
 				  const void *payload, u32 bytes);

@@ -113,15 +113,14 @@ static bool copy_in(const struct node_rx *rx, u32 skip_bytes, const struct rmem_
 }
 
 /* The same, of a WRITEV. */
-static bool scatter(const struct node_rx *rx, const void *ranges)
+static bool scatter(const struct node_rx *rx, const void *ranges, struct rmem_answer *answer)
 {
 	u32 offset = rmem_skb_payload(&rx->in) + rmem_wire_ranges_bytes(&rx->in.head);
-	struct rmem_answer range;
 	unsigned int i;
 
 	for (i = 0; i < rx->in.head.op; i++) {
-		rmem_node_range(&rx->host->core, &rx->in.head, ranges, i, &range);
-		if (!copy_extents(rx, &offset, &range))
+		rmem_node_range(&rx->host->core, ranges, i, answer);
+		if (!copy_extents(rx, &offset, answer))
 			return false;
 	}
 	node_count_add(NODE_COUNT_WRITE_BYTES, rx->in.head.len);
@@ -145,8 +144,7 @@ static bool do_atomic(const struct node_rx *rx, struct rmem_answer *answer)
 	if (WARN_ON_ONCE(skb_copy_bits(rx->skb, rmem_skb_payload(&rx->in), &operands,
 				       sizeof(operands))))
 		return false;
-	rmem_node_atomic(&rx->host->core, &rx->in.head, &operands,
-			 node_mem_at(&rx->host->mem, &answer->extent[0]), answer);
+	rmem_node_atomic(&operands, node_mem_at(&rx->host->mem, &answer->extent[0]), answer);
 	return true;
 }
 
@@ -155,8 +153,7 @@ static bool do_put(const struct node_rx *rx, const struct rmem_put *put,
 {
 	if (!copy_in(rx, sizeof(*put), answer))
 		return false;
-	rmem_node_put(&rx->host->core, &rx->in.head, put,
-		      node_mem_at(&rx->host->mem, &answer->integer), answer);
+	rmem_node_put(put, node_mem_at(&rx->host->mem, &answer->integer), answer);
 	return true;
 }
 
@@ -179,10 +176,10 @@ static void send_parts(struct node_rx *rx, struct rmem_answer *answer)
 	}
 }
 
-static void gather(struct node_rx *rx, struct rmem_head *head, const void *ranges)
+static void gather(struct node_rx *rx, const void *ranges, struct rmem_answer *answer)
 {
-	if (node_send_add_gathered(rx->answers, rx->host, rx->key, head, &rx->in.head, ranges))
-		node_count_add(NODE_COUNT_READ_BYTES, head->len);
+	if (node_send_add_gathered(rx->answers, rx->host, rx->key, ranges, answer))
+		node_count_add(NODE_COUNT_READ_BYTES, answer->reply.len);
 }
 
 /*
@@ -219,6 +216,7 @@ static void execute(struct node_rx *rx)
 		return;
 	rmem_node_request(core, ktime_get_coarse_ns(), &rx->in.head, known, &rx->path.peer,
 			  &answer);
+	rx->answers->limit_bytes = rmem_node_datagram_bytes(&answer);
 	node_count(NODE_COUNT_REASON + answer.reason);
 	trace_rmem_node_decision(&rx->in.head, &answer);
 
@@ -231,11 +229,11 @@ static void execute(struct node_rx *rx)
 	case RMEM_ACT_COPY_IN:
 		if (!copy_in(rx, 0, &answer))
 			return;
-		rmem_node_done(core, &rx->in.head);
+		rmem_node_done(&answer);
 		break;
 	case RMEM_ACT_FILL:
 		fill(rx, &answer);
-		rmem_node_done(core, &rx->in.head);
+		rmem_node_done(&answer);
 		break;
 	case RMEM_ACT_ATOMIC:
 		if (!do_atomic(rx, &answer))
@@ -246,12 +244,12 @@ static void execute(struct node_rx *rx)
 			return;
 		break;
 	case RMEM_ACT_GATHER:
-		gather(rx, &answer.reply, known);
+		gather(rx, known, &answer);
 		return;
 	case RMEM_ACT_SCATTER:
-		if (!scatter(rx, known))
+		if (!scatter(rx, known, &answer))
 			return;
-		rmem_node_done(core, &rx->in.head);
+		rmem_node_done(&answer);
 		break;
 	case RMEM_ACT_REPLY:
 		break;
@@ -268,6 +266,7 @@ static void tell_damaged(struct node_rx *rx)
 	struct rmem_head head;
 
 	rmem_node_damaged(&rx->host->core, &rx->in.head, &head);
+	rx->answers->limit_bytes = 0;
 	reply(rx, &head);
 }
 
@@ -277,7 +276,6 @@ static __always_inline void fast_path(struct node_rx *rx, void (*act)(struct nod
 	struct node_slot *slot = &host->slot[rmem_node_slot(&host->core, rx->in.head.session)];
 
 	spin_lock(&slot->lock);
-	rx->answers->limit_bytes = rmem_node_datagram_bytes(&host->core, &rx->in.head);
 	act(rx);
 	node_outbox_route(rx->out, &slot->route);
 	spin_unlock(&slot->lock);

@@ -253,18 +253,17 @@ static void own_fill(const struct own *own, u32 offset, const void *from, u32 by
 }
 
 /* False: some of it was freed meanwhile. */
-static bool own_gather(const struct own *own, struct node_host *host,
-		       const struct rmem_head *request, const void *ranges)
+static bool own_gather(const struct own *own, const struct node_host *host, const void *ranges,
+		       struct rmem_answer *answer)
 {
-	struct rmem_answer range;
 	unsigned int i, n;
 	u32 offset = 0;
 
-	for (i = 0; i < request->op; i++) {
-		if (unlikely(!rmem_node_range(&host->core, request, ranges, i, &range)))
+	for (i = 0; i < answer->reply.op; i++) {
+		if (unlikely(!rmem_node_range(&host->core, ranges, i, answer)))
 			return false;
-		for (n = 0; n < range.extents; n++) {
-			const struct rmem_extent *extent = &range.extent[n];
+		for (n = 0; n < answer->extents; n++) {
+			const struct rmem_extent *extent = &answer->extent[n];
 			bool written = extent->page != RMEM_PAGE_NONE;
 
 			own_fill(own, offset,
@@ -279,15 +278,16 @@ static bool own_gather(const struct own *own, struct node_host *host,
 
 /* Fragments are few, so many ranges are copied. */
 bool node_send_add_gathered(struct node_answers *answers, struct node_host *host,
-			    const struct base_siphash_key *key, struct rmem_head *head,
-			    const struct rmem_head *request, const void *ranges)
+			    const struct base_siphash_key *key, const void *ranges,
+			    struct rmem_answer *answer)
 {
+	struct rmem_head *head = &answer->reply;
 	struct sk_buff *skb;
 	struct own own;
 
 	if (!own_alloc(&own, head->len))
 		return false;
-	if (unlikely(!own_gather(&own, host, request, ranges))) {
+	if (unlikely(!own_gather(&own, host, ranges, answer))) {
 		own_free(&own);
 		head->status = RMEM_FAULT;
 		return node_send_add(answers, &host->mem, key, head, NULL, 0);

@@ -93,12 +93,13 @@ public:
         std::vector<Received> messages = received(bytes, false, space_key());
         for (const Received& m : messages) {
             auto answered = [&](const rmem_head& reply, const Bytes& payload) {
-                answer(m.head, reply, payload);
+                answer(reply, payload);
             };
             if (m.verdict == RMEM_WIRE_TAG || !rmem_node_key(&core, m.head.space))
                 continue;
             if (m.verdict == RMEM_WIRE_DAMAGED) {
                 rmem_head reply;
+                limit_bytes = 0;
                 rmem_node_damaged(&core, &m.head, &reply);
                 answered(reply, {});
             } else {
@@ -126,8 +127,7 @@ private:
         return config;
     }
 
-    void answer(const rmem_head& request, const rmem_head& reply, const Bytes& payload) {
-        uint32_t limit_bytes = rmem_node_datagram_bytes(&core, &request);
+    void answer(const rmem_head& reply, const Bytes& payload) {
         if (!open_.takes(limit_bytes, reply)) {
             answers_.push_back(open_.take());
             open_.takes(limit_bytes, reply);

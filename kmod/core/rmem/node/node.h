@@ -167,6 +167,7 @@ struct rmem_extent {
 struct rmem_answer {
 	enum rmem_node_action action;
 	enum rmem_node_reason reason;
+	struct rmem_session *session; /* of a fast request; NULL: it may not speak for it */
 	struct rmem_head reply; /* digest not filled in; type, ids, boot, status are */
 	unsigned int extents;
 	struct rmem_extent extent[RMEM_EXTENTS_MAX];
@@ -175,10 +176,13 @@ struct rmem_answer {
 };
 
 /*
- * How large a datagram of several answers to head's session may be (rmem_bundle_joins());
- * 0: each answer travels alone. Slot lock.
+ * How large a datagram may be that holds the answer with others to its session
+ * (rmem_bundle_joins()); 0: the answer travels alone. Slot lock.
  */
-u32 rmem_node_datagram_bytes(const struct rmem_node *node, const struct rmem_head *head);
+static inline u32 rmem_node_datagram_bytes(const struct rmem_answer *answer)
+{
+	return answer->session ? answer->session->datagram_bytes : 0;
+}
 
 /*
  * Bytes a ZERO clears at once, of pages that it only cuts: where pages are larger than 64 KiB
@@ -193,29 +197,27 @@ bool rmem_node_is_slow(const struct rmem_node *node, const struct rmem_head *hea
  * Fast path: READ, WRITE, DISCARD, short ZERO, ATOMIC, PUT, READV, WRITEV. The message has
  * verified, in length and digest too (a damaged one goes to rmem_node_damaged()). payload: as far
  * as it is a PUT's struct rmem_put, or a READV's or WRITEV's ranges; at any alignment, and not
- * looked at else. Slot lock of rmem_node_slot(head->session).
+ * looked at else. Slot lock of rmem_node_slot(head->session), held until the answer is dealt with by
+ * the functions below: they take it as it is here.
  */
 void rmem_node_request(struct rmem_node *node, u64 now_ns, const struct rmem_head *head,
 		       const void *payload, const struct rmem_peer *peer,
 		       struct rmem_answer *answer);
 
 /* The extents of a COPY_IN or FILL, or a SCATTER's ranges, are written: the id is executed. */
-void rmem_node_done(struct rmem_node *node, const struct rmem_head *head);
+void rmem_node_done(const struct rmem_answer *answer);
 
 /*
  * ACT_ATOMIC: place is where the answer's extent lies, operands the message's payload, at any
- * alignment. From now on the id counts as executed, and what was found is kept. Same hold of the
- * lock.
+ * alignment. From now on the id counts as executed, and what was found is kept.
  */
-void rmem_node_atomic(struct rmem_node *node, const struct rmem_head *head, const void *operands,
-		      void *place, struct rmem_answer *answer);
+void rmem_node_atomic(const void *operands, void *place, struct rmem_answer *answer);
 
 /*
  * ACT_PUT, when the data is in the extents: the same; place is where the answer's integer lies, put
  * what rmem_node_request() got.
  */
-void rmem_node_put(struct rmem_node *node, const struct rmem_head *head, const void *put,
-		   void *place, struct rmem_answer *answer);
+void rmem_node_put(const void *put, void *place, struct rmem_answer *answer);
 
 /*
  * Data for a caller in the node's own process: what he asks for is neither repeated nor late, so he
@@ -231,18 +233,18 @@ enum rmem_node_reason rmem_node_access(struct rmem_node *node, u32 space_index, 
  * The part of a READ that begins at offset (0, then the sum of what was returned):
  * extents and reply for one response packet. Returns its bytes, 0 at the end. Where somebody
  * has freed some of it since the request was checked, the reply refuses the READ, and is the last.
- * Same slot lock hold as the request (translations of one hold stay together).
+ * Translations of one hold of the lock stay together.
  */
 u32 rmem_node_read_part(struct rmem_node *node, const struct rmem_head *head, u32 offset,
 			struct rmem_answer *answer);
 
 /*
- * The extents of range number index, below head->op, of a READV or WRITEV; ranges is what
- * rmem_node_request() got. False: some of it was freed since the request was checked, and has no
- * page; then a READV is answered RMEM_FAULT, and a WRITEV does the rest. Same slot lock hold.
+ * The answer's extents become those of range number index, below reply.op, of a READV or WRITEV;
+ * ranges is what rmem_node_request() got. False: some of it was freed since the request was checked,
+ * and has no page; then a READV is answered RMEM_FAULT, and a WRITEV does the rest.
  */
-bool rmem_node_range(struct rmem_node *node, const struct rmem_head *head, const void *ranges,
-		     u32 index, struct rmem_answer *answer);
+bool rmem_node_range(const struct rmem_node *node, const void *ranges, u32 index,
+		     struct rmem_answer *answer);
 
 /* The reply to a message that came damaged: reply is ready, nothing else changed. */
 void rmem_node_damaged(const struct rmem_node *node, const struct rmem_head *head,

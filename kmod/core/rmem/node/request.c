@@ -103,11 +103,6 @@ static bool add_extents(const struct rmem_node *node, u32 space_index, u64 addr,
 	return all;
 }
 
-static u32 space_index_of(const struct rmem_node *node, const struct rmem_head *head)
-{
-	return node->sessions.slot[rmem_node_slot(node, head->session)].place.memory;
-}
-
 static enum rmem_node_reason do_read(const struct rmem_node *node, u32 space_index,
 				     const struct rmem_head *head, struct rmem_answer *answer)
 {
@@ -132,7 +127,7 @@ u32 rmem_node_read_part(struct rmem_node *node, const struct rmem_head *head, u3
 	answer->action = RMEM_ACT_SEND_OUT;
 	answer->reply.offset = offset;
 	answer->reply.len = bytes;
-	if (add_extents(node, space_index_of(node, head), head->addr + offset, bytes, answer))
+	if (add_extents(node, answer->session->place.memory, head->addr + offset, bytes, answer))
 		return bytes;
 	rmem_node_answer(node, head, RMEM_NODE_FAULT, answer);
 	return head->len - offset;
@@ -377,13 +372,13 @@ static enum rmem_node_reason do_writev(struct rmem_node *node, u32 space_index,
 	return reason;
 }
 
-bool rmem_node_range(struct rmem_node *node, const struct rmem_head *head, const void *ranges,
-		     u32 index, struct rmem_answer *answer)
+bool rmem_node_range(const struct rmem_node *node, const void *ranges, u32 index,
+		     struct rmem_answer *answer)
 {
 	struct range range = load_range(ranges, index);
 
 	answer->extents = 0;
-	return add_extents(node, space_index_of(node, head), range.addr, range.bytes, answer);
+	return add_extents(node, answer->session->place.memory, range.addr, range.bytes, answer);
 }
 
 /* At most two pages, too. */
@@ -484,13 +479,6 @@ static enum rmem_node_reason execute(struct rmem_node *node, const struct rmem_s
 	}
 }
 
-u32 rmem_node_datagram_bytes(const struct rmem_node *node, const struct rmem_head *head)
-{
-	const struct rmem_session *session = rmem_sessions_find(&node->sessions, head->session);
-
-	return session ? session->datagram_bytes : 0;
-}
-
 void rmem_node_request(struct rmem_node *node, u64 now_ns, const struct rmem_head *head,
 		       const void *payload, const struct rmem_peer *peer,
 		       struct rmem_answer *answer)
@@ -506,6 +494,7 @@ void rmem_node_request(struct rmem_node *node, u64 now_ns, const struct rmem_hea
 	     reason == RMEM_NODE_FAULT))
 		reason = RMEM_NODE_EXECUTED;
 	rmem_node_answer(node, head, RMEM_NODE_EXECUTED, answer);
+	answer->session = session;
 	if (reason == RMEM_NODE_EXECUTED) {
 		reason = execute(node, session, head, payload, answer);
 		if (reason == RMEM_NODE_FAULT && !rmem_type_reads(head->type))
@@ -517,39 +506,31 @@ void rmem_node_request(struct rmem_node *node, u64 now_ns, const struct rmem_hea
 		rmem_session_replay(session, head->id, &answer->found);
 }
 
-static void change(struct rmem_node *node, const struct rmem_head *head, u32 bytes,
-		   const struct rmem_operands *in, void *place, struct rmem_answer *answer)
+static void change(u32 bytes, const struct rmem_operands *in, void *place,
+		   struct rmem_answer *answer)
 {
-	struct rmem_session *session = rmem_sessions_find(&node->sessions, head->session);
-
-	rmem_atomic_apply(place, head->op, bytes, in, &answer->found);
-	if (session)
-		rmem_session_keep(session, head->id, &answer->found);
+	rmem_atomic_apply(place, answer->reply.op, bytes, in, &answer->found);
+	rmem_session_keep(answer->session, answer->reply.id, &answer->found);
 }
 
-void rmem_node_atomic(struct rmem_node *node, const struct rmem_head *head, const void *operands,
-		      void *place, struct rmem_answer *answer)
+void rmem_node_atomic(const void *operands, void *place, struct rmem_answer *answer)
 {
 	struct rmem_operands in;
 
 	base_copy(&in, operands, sizeof(in));
-	change(node, head, head->len, &in, place, answer);
+	change(answer->reply.len, &in, place, answer);
 }
 
-void rmem_node_put(struct rmem_node *node, const struct rmem_head *head, const void *put,
-		   void *place, struct rmem_answer *answer)
+void rmem_node_put(const void *put, void *place, struct rmem_answer *answer)
 {
 	struct put wanted = load_put(put);
 	struct rmem_operands in = { 0 };
 
 	base_store_le64(&in.value[0], wanted.value);
-	change(node, head, wanted.bytes, &in, place, answer);
+	change(wanted.bytes, &in, place, answer);
 }
 
-void rmem_node_done(struct rmem_node *node, const struct rmem_head *head)
+void rmem_node_done(const struct rmem_answer *answer)
 {
-	struct rmem_session *session = rmem_sessions_find(&node->sessions, head->session);
-
-	if (session)
-		rmem_session_done(session, head->id);
+	rmem_session_done(answer->session, answer->reply.id);
 }

@@ -246,6 +246,7 @@ public:
     template <typename Answered>
     rmem_answer serve(const rmem_peer& peer, const rmem_head& h, const uint8_t* payload,
                       Answered answered) {
+        limit_bytes = 0;
         if (rmem_node_is_slow(&core, &h)) {
             rmem_node_call call = begin(peer, h, payload);
             rmem_answer answer = run(call);
@@ -255,34 +256,35 @@ public:
         }
         rmem_answer answer{};
         rmem_node_request(&core, now_ns, &h, payload, &peer, &answer);
+        limit_bytes = rmem_node_datagram_bytes(&answer);
         switch (answer.action) {
         case RMEM_ACT_DROP:
             return answer;
         case RMEM_ACT_SEND_OUT:
-            send_out(h, answered);
+            send_out(h, answer, answered);
             return answer;
         case RMEM_ACT_GATHER:
-            answered(answer.reply, gather(h, payload));
+            answered(answer.reply, gather(answer, payload));
             return answer;
         case RMEM_ACT_SCATTER:
-            scatter(h, payload);
-            rmem_node_done(&core, &h);
+            scatter(answer, payload);
+            rmem_node_done(&answer);
             break;
         case RMEM_ACT_COPY_IN:
             copy_in(answer, payload);
-            rmem_node_done(&core, &h);
+            rmem_node_done(&answer);
             break;
         case RMEM_ACT_FILL:
             for (unsigned n = 0; n < answer.extents; n++)
                 std::memset(at(answer.extent[n]), 0, answer.extent[n].bytes);
-            rmem_node_done(&core, &h);
+            rmem_node_done(&answer);
             break;
         case RMEM_ACT_ATOMIC:
-            rmem_node_atomic(&core, &h, payload, at(answer.extent[0]), &answer);
+            rmem_node_atomic(payload, at(answer.extent[0]), &answer);
             break;
         case RMEM_ACT_PUT:
             copy_in(answer, payload + sizeof(rmem_put));
-            rmem_node_put(&core, &h, payload, at(answer.integer), &answer);
+            rmem_node_put(payload, at(answer.integer), &answer);
             break;
         case RMEM_ACT_REPLY:
             break;
@@ -319,7 +321,8 @@ public:
         return memory.data() + (uint64_t(e.page) << core.config.page_shift) + e.offset;
     }
 
-    size_t parts = 0; // answers to the last request
+    size_t parts = 0;         // answers to the last request
+    uint32_t limit_bytes = 0; // of a datagram with an answer to it
     uint64_t now_ns = 1;
     rmem_opened opened{};
     rmem_range range{};
@@ -353,8 +356,7 @@ private:
     }
 
     template <typename Answered>
-    void send_out(const rmem_head& h, Answered& answered) {
-        rmem_answer part{};
+    void send_out(const rmem_head& h, rmem_answer part, Answered& answered) {
         uint32_t offset = 0;
         while (uint32_t bytes = rmem_node_read_part(&core, &h, offset, &part)) {
             answered(part.reply, data_of(part));
@@ -362,21 +364,19 @@ private:
         }
     }
 
-    Bytes gather(const rmem_head& h, const uint8_t* ranges) {
+    Bytes gather(rmem_answer range, const uint8_t* ranges) {
         Bytes data;
-        rmem_answer range{};
-        for (uint32_t i = 0; i < h.op; i++) {
-            rmem_node_range(&core, &h, ranges, i, &range);
+        for (uint32_t i = 0; i < range.reply.op; i++) {
+            rmem_node_range(&core, ranges, i, &range);
             data = wire::followed_by(std::move(data), data_of(range));
         }
         return data;
     }
 
-    void scatter(const rmem_head& h, const uint8_t* ranges) {
-        const uint8_t* from = ranges + rmem_wire_ranges_bytes(&h);
-        rmem_answer range{};
-        for (uint32_t i = 0; i < h.op; i++) {
-            rmem_node_range(&core, &h, ranges, i, &range);
+    void scatter(rmem_answer range, const uint8_t* ranges) {
+        const uint8_t* from = ranges + rmem_wire_ranges_bytes(&range.reply);
+        for (uint32_t i = 0; i < range.reply.op; i++) {
+            rmem_node_range(&core, ranges, i, &range);
             from = copy_in(range, from); // one thread: no page has gone meanwhile
         }
     }

@@ -230,14 +230,14 @@ TEST_F(Vectors, WhatWasFreedMeanwhileHasNoPage) {
         EXPECT_EQ(answer.action, type == RMEM_READV ? RMEM_ACT_GATHER : RMEM_ACT_SCATTER);
         EXPECT_EQ(node.request(client, client.head(RMEM_DISCARD, addr, page)).reason,
                   RMEM_NODE_EXECUTED);
-        EXPECT_TRUE(rmem_node_range(&node.core, &h, all.data(), 0, &answer));
+        EXPECT_TRUE(rmem_node_range(&node.core, all.data(), 0, &answer));
         ASSERT_EQ(answer.extents, 1u);
         EXPECT_EQ(answer.extent[0].page, RMEM_PAGE_NONE);
         EXPECT_EQ(answer.extent[0].bytes, 4u);
         if (type == RMEM_READV)
             continue;
         node.free(client, addr, 8 * page);
-        EXPECT_FALSE(rmem_node_range(&node.core, &h, all.data(), 0, &answer));
+        EXPECT_FALSE(rmem_node_range(&node.core, all.data(), 0, &answer));
         ASSERT_EQ(answer.extents, 1u);
         EXPECT_EQ(answer.extent[0].page, RMEM_PAGE_NONE);
     }

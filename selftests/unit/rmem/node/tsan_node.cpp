@@ -205,14 +205,14 @@ private:
         if (answer.action != RMEM_ACT_GATHER && answer.action != RMEM_ACT_SCATTER)
             return;
         for (uint32_t n = 0; n < ranges; n++) {
-            rmem_node_range(&node, &h, payload, n, &answer);
+            rmem_node_range(&node, payload, n, &answer);
             const rmem_extent& e = answer.extent[0];
             check(e, mark);
             if (type == RMEM_WRITEV && e.page != RMEM_PAGE_NONE)
                 Access::fill(at(e), unit, mark);
         }
         if (type == RMEM_WRITEV)
-            rmem_node_done(&node, &h);
+            rmem_node_done(&answer);
         (type == RMEM_WRITEV ? written : read)++;
     }
 
@@ -236,7 +236,7 @@ private:
             written++;
         }
         if (answer.action == RMEM_ACT_COPY_IN || answer.action == RMEM_ACT_FILL)
-            rmem_node_done(&node, &h);
+            rmem_node_done(&answer);
         if (answer.action == RMEM_ACT_SEND_OUT) {
             rmem_node_read_part(&node, &h, 0, &answer);
             if (!answer.extents)
