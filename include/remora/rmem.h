@@ -91,7 +91,8 @@
  * An ALLOC is acknowledged when a request of its session arrives whose floor is above the
  * ALLOC's id. If the session ends before (evicted, superseded, closed), the node MUST undo the
  * ALLOC, so that a lost answer loses no memory. It MUST end a session with such an ALLOC when the
- * session was idle for a time that its operator chose. A client therefore
+ * session was idle for a time that its operator chose. Only a request with an id above all earlier
+ * ones ends a session's idleness, for the others may be copies. A client therefore
  *   - MUST NOT let its floor pass an ALLOC's id before it has the answer;
  *   - MUST then acknowledge at once, by any request of the same session. It owns the region when
  *     that request is answered RMEM_OK. RMEM_NO_SESSION means that the region may be gone, too;

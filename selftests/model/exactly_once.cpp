@@ -399,7 +399,7 @@ private:
             Sessions sessions(next.slot, next.generation, window, places());
             rmem_session* session = rmem_sessions_find(&sessions.all, wire_name(m.session));
             if (session) {
-                rmem_session_touch(session, 1);
+                rmem_session_touch(session, m.id, 1);
                 if (!node_judge(next, session, m, reply))
                     return; // busy: the client sends again anyway, and may at any time
                 // What is given up may still come while its session is there.

@@ -273,7 +273,7 @@ private:
             Sessions sessions(next.slot, next.generation, window);
             rmem_session* session = rmem_sessions_find(&sessions.all, wire_name(m.session));
             if (session) {
-                rmem_session_touch(session, 1);
+                rmem_session_touch(session, 1, 1);
                 reply.type = WRITTEN;
                 if (rmem_session_check(session, 1, 1) == RMEM_SESSION_FRESH) {
                     if (s.executing[m.channel])

@@ -501,7 +501,7 @@ private:
             Sessions sessions(next.slot, next.generation, bounds_.window);
             rmem_session* session = rmem_sessions_find(&sessions.all, wire_name(m.session));
             if (session) {
-                rmem_session_touch(session, 1);
+                rmem_session_touch(session, m.id, 1);
                 status = judge(session, m, fresh);
                 if (fresh && mutation_ == MARKED_FIRST && program[m.op].kind == WRITE)
                     rmem_session_done(session, m.id);

@@ -882,8 +882,14 @@ struct rmem_op *rmem_client_cancel_all(struct rmem_client *c)
 void rmem_client_close(struct rmem_client *c, u64 now_ns)
 {
 	if (c->state == RMEM_CHANNEL_OPEN) {
-		c->closing = true;
 		c->own_id = rmem_seq_take(&c->seq, 1, c);
+		/* No id is left while what was cancelled holds the floor: another session ends this one. */
+		if (!c->own_id) {
+			client_reopen(c, now_ns, 0);
+			c->closes = true;
+			return;
+		}
+		c->closing = true;
 		c->own_attempt = 0;
 		c->own_due = true;
 		c->own_deadline_ns = now_ns;

@@ -679,12 +679,6 @@ void rmem_node_call_forget(struct rmem_node_call *call)
 
 static void expire_find(struct rmem_node *node, struct rmem_node_call *call);
 
-static void expire_from_the_first(struct rmem_node *node, struct rmem_node_call *call)
-{
-	call->at = 0;
-	expire_find(node, call);
-}
-
 static void expire_session(struct rmem_node *node, struct rmem_node_call *call)
 {
 	const struct rmem_session *session = &node->sessions.slot[call->slot];
@@ -692,7 +686,7 @@ static void expire_session(struct rmem_node *node, struct rmem_node_call *call)
 	/* It may have been used since it was found. */
 	if (session->name != RMEM_SESSION_NONE && rmem_session_owes(session) &&
 	    rmem_sessions_may_open(&node->sessions, call->slot, call->now_ns, idle_ns(node)))
-		end_session(node, call, expire_from_the_first);
+		end_session(node, call, expire_find);
 	else
 		go_on(call, expire_find, NO_SLOT);
 }
@@ -701,8 +695,8 @@ static void expire_find(struct rmem_node *node, struct rmem_node_call *call)
 {
 	u32 left = node->config.step_pages;
 
-	for (; call->at < node->sessions.slots && left; left--) {
-		u32 at = call->at++;
+	for (; call->session_at < node->sessions.slots && left; left--) {
+		u32 at = call->session_at++;
 
 		if (node->sessions.slot[at].name == RMEM_SESSION_NONE ||
 		    !rmem_sessions_may_open(&node->sessions, at, call->now_ns, idle_ns(node)))
@@ -710,7 +704,7 @@ static void expire_find(struct rmem_node *node, struct rmem_node_call *call)
 		go_on(call, expire_session, at);
 		return;
 	}
-	go_on(call, call->at < node->sessions.slots ? expire_find : NULL, NO_SLOT);
+	go_on(call, call->session_at < node->sessions.slots ? expire_find : NULL, NO_SLOT);
 }
 
 void rmem_node_call_expire(struct rmem_node_call *call, u64 now_ns)

@@ -214,7 +214,7 @@ enum rmem_node_reason rmem_node_identify(struct rmem_node *node, u64 now_ns,
 		return RMEM_NODE_LEVEL;
 	if (!rmem_peer_equal(&session->peer, peer))
 		return RMEM_NODE_PEER;
-	rmem_session_touch(session, now_ns);
+	rmem_session_touch(session, head->id, now_ns);
 	*found = session;
 	return RMEM_NODE_EXECUTED;
 }

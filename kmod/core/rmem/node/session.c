@@ -172,9 +172,12 @@ bool rmem_session_owes(const struct rmem_session *session)
 }
 
 /* Read without the slot's lock by those who choose a slot; they confirm under it. */
-void rmem_session_touch(struct rmem_session *session, u64 now_ns)
+void rmem_session_touch(struct rmem_session *session, u64 id, u64 now_ns)
 {
-	__atomic_store_n(&session->used_ns, now_ns, __ATOMIC_RELAXED);
+	if (id > session->newest_id) {
+		session->newest_id = id;
+		__atomic_store_n(&session->used_ns, now_ns, __ATOMIC_RELAXED);
+	}
 	if (!__atomic_load_n(&session->used, __ATOMIC_RELAXED))
 		__atomic_store_n(&session->used, true, __ATOMIC_RELAXED);
 }
@@ -373,6 +376,7 @@ void rmem_sessions_open(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
 	session->name = next_name(sessions, slot);
 	session->origin = session->name;
 	session->floor = 1;
+	session->newest_id = 0;
 	session->refused_id = 0;
 	session->alloc_id = 0;
 	session->integrity = attempt->integrity;

@@ -77,7 +77,8 @@ struct rmem_session {
 	u8 integrity;		  /* enum rmem_integrity */
 	u16 datagram_bytes;	  /* answers are bundled up to this size */
 	bool used;		  /* a request named it; atomic */
-	u64 used_ns;		  /* when; atomic */
+	u64 used_ns;		  /* when a new one did; atomic */
+	u64 newest_id;		  /* of the requests that did; 0: none */
 	struct rmem_peer peer;
 	struct rmem_place place;
 	u64 refused_id; /* newest ever refused; 0: none */
@@ -117,8 +118,11 @@ void rmem_session_made(struct rmem_session *session, u64 id);
 /* Whether there may be a region that the client wasn't told of for certain. */
 bool rmem_session_owes(const struct rmem_session *session);
 
-/* A request named the session: now_ns is when it was last used. */
-void rmem_session_touch(struct rmem_session *session, u64 now_ns);
+/*
+ * A request with that id named the session. It counts as used now if no later one did: what somebody
+ * recorded and sends again must not keep the session of a client that has gone.
+ */
+void rmem_session_touch(struct rmem_session *session, u64 id, u64 now_ns);
 
 /* What an OPEN asks for. Two copies of one OPEN are the same attempt. */
 struct rmem_attempt {

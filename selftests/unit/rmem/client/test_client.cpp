@@ -295,6 +295,17 @@ TEST_F(Client, ClosesAndOpensAgain) {
     EXPECT_EQ(write(0, Bytes(10, 1)), RMEM_CLIENT_OK);
 }
 
+// What was cancelled keeps its id, and the floor below all that came after it.
+TEST_F(Client, CloseWithoutAnIdLeftEndsTheSession) {
+    rmem_seq_take(&client().seq, 1, &client());
+    while (rmem_seq_take(&client().seq, 1, nullptr)) {
+    }
+    rmem_client_close(&client(), world.now_ns);
+    world.pump(0);
+    ASSERT_TRUE(world.run([&] { return client().state == RMEM_CHANNEL_CLOSED; }));
+    EXPECT_EQ(world.host->core.sessions.in_use, 0u);
+}
+
 TEST_F(Client, CloseIsRepeatedUntilAnswered) {
     world.weather.loss = 500;
     rmem_client_close(&client(), world.now_ns);

@@ -109,10 +109,15 @@ public:
     }
 
     // Everything the node knows, to be compared.
+    // The node, but for which request was a session's newest.
     std::vector<uint8_t> snapshot() const {
         std::vector<uint8_t> all(sizeof(core) + bytes_);
         std::memcpy(all.data(), static_cast<const void*>(&core), sizeof(core));
         std::memcpy(all.data() + sizeof(core), state_.get(), bytes_);
+        for (uint32_t slot = 0; slot < core.sessions.slots; slot++) {
+            auto* newest = reinterpret_cast<const uint8_t*>(&core.sessions.slot[slot].newest_id);
+            std::memset(all.data() + sizeof(core) + (newest - state_.get()), 0, sizeof(uint64_t));
+        }
         return all;
     }
 

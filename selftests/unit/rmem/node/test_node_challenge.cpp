@@ -172,6 +172,42 @@ TEST_F(Expiry, EveryOneOfThemEnds) {
     EXPECT_EQ(node.usage().sessions, 0u);
 }
 
+TEST_F(Expiry, CopiesOfOldRequestsKeepNoSession) {
+    rmem_head recorded = client.head(RMEM_READ, addr, 1);
+    for (int n = 0; n < 4; n++) {
+        EXPECT_EQ(node.request(client, recorded).reason,
+                  n < 2 ? RMEM_NODE_EXECUTED : RMEM_NODE_NO_SESSION);
+        expire_after(idle_ns() / 2);
+    }
+    EXPECT_EQ(node.usage().regions, 0u);
+    EXPECT_EQ(node.usage().sessions, 0u);
+}
+
+TEST(ExpiryOfMany, TakesAFewStepsForEachSession) {
+    constexpr uint8_t sessions = 96;
+    constexpr uint8_t owing = 32; // the last ones
+    rmem_node_config config = rig::small_config();
+    config.sessions_max = sessions;
+    config.regions_max = owing;
+    rig::Node node(config);
+    ASSERT_TRUE(node.add_space(1));
+    for (uint8_t name = 1; name <= sessions; name++) {
+        Client client(name);
+        ASSERT_EQ(node.open(client, 1).reply.status, RMEM_OK);
+        if (name > sessions - owing)
+            ASSERT_NE(node.alloc(client, page), 0u);
+    }
+    node.now_ns += node.core.config.session_idle_ms * 1'000'000ull;
+    rmem_node_call call;
+    rmem_node_call_expire(&call, node.now_ns);
+    unsigned steps = 1;
+    while (node.step(call))
+        steps++;
+    EXPECT_EQ(node.usage().regions, 0u);
+    EXPECT_EQ(node.usage().sessions, sessions - owing + 0u);
+    EXPECT_LE(steps, 8u * sessions);
+}
+
 // Between finding an idle session and ending it, its client may have come back.
 TEST_F(Expiry, SessionThatIsUsedMeanwhileStays) {
     node.now_ns += idle_ns();

@@ -232,7 +232,7 @@ TEST(Sessions, LongestIdleIsEvicted) {
     Table t(2);
     uint64_t first = t.open(Table::attempt(1, 1), 1000);
     uint64_t second = t.open(Table::attempt(2, 1), 1010);
-    rmem_session_touch(rmem_sessions_find(&t.sessions, first), 1050);
+    rmem_session_touch(rmem_sessions_find(&t.sessions, first), 1, 1050);
     EXPECT_EQ(t.open(Table::attempt(3, 1), 1109), 0u); // nobody idle for 100
     EXPECT_NE(t.open(Table::attempt(3, 1), 1200), 0u);
     EXPECT_NE(rmem_sessions_find(&t.sessions, first), nullptr);
@@ -301,7 +301,7 @@ TEST(Sessions, RenewedIsAnotherNameAndNothingElse) {
     rmem_session_refuse(session, 7);
     rmem_session_keep(session, 5, &found);
     rmem_session_made(session, 6);
-    rmem_session_touch(session, 9);
+    rmem_session_touch(session, 7, 9);
     rmem_attempt again = Table::attempt(1, 2);
     rmem_sessions_renew(&t.sessions, 0, 10, &again);
     EXPECT_NE(session->name, name);
