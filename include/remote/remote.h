@@ -383,6 +383,7 @@ int rlock_init(remote_t *r, raddr_t lock, uint64_t lease_us);
  * previous holder expired, so the protected data may be half changed. A call that times out keeps
  * its place in the queue for the handle's next rlock(). A place that no rlock() takes up costs the
  * other waiters a lease. So does a place that was being drawn when the handle's session ended.
+ * -EDEADLK: the calling thread holds the lock by this handle.
  */
 int rlock(remote_t *r, raddr_t lock);
 

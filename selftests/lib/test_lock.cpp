@@ -154,6 +154,49 @@ TEST_P(Lock, InTheOrderTheyCame) {
     EXPECT_EQ(order, (std::vector<std::uint32_t>{0, 1, 2, 3, 4}));
 }
 
+TEST_P(Lock, HolderThatLocksAgainIsRefusedAtOnce) {
+    raddr_t lock = alloc(REMOTE_LOCK_BYTES);
+    ASSERT_EQ(rlock(r, lock), 0);
+    EXPECT_EQ(rlock(r, lock), -EDEADLK);
+    EXPECT_EQ(word(lock, 8), 1U) << "a second ticket was drawn";
+    EXPECT_EQ(rlock_extend(r, lock), 0) << "the lock is still held";
+    EXPECT_EQ(runlock(r, lock), 0);
+    EXPECT_EQ(rlock(r, lock), 0);
+    EXPECT_EQ(runlock(r, lock), 0);
+}
+
+TEST_P(Lock, FormerHolderWhoseLeaseExpiredMayLockAgain) {
+    raddr_t lock = alloc(REMOTE_LOCK_BYTES);
+    ASSERT_EQ(rlock_init(r, lock, 50'000), 0);
+    ASSERT_EQ(rlock(r, lock), 0);
+    std::thread([&] {
+        EXPECT_EQ(rlock(r, lock), 1);
+        EXPECT_EQ(runlock(r, lock), 0);
+    }).join();
+    EXPECT_EQ(rlock(r, lock), 0);
+    EXPECT_EQ(runlock(r, lock), 0);
+}
+
+// The system gives the id of a thread that has ended to another thread.
+TEST_P(Lock, ThreadWithTheIdOfADeadHolderHoldsNothing) {
+    raddr_t lock = alloc(REMOTE_LOCK_BYTES);
+    ASSERT_EQ(rlock_init(r, lock, long_lease_us), 0);
+    std::thread::id dead;
+    std::thread([&] {
+        dead = std::this_thread::get_id();
+        ASSERT_EQ(rlock(r, lock), 0);
+    }).join();
+    bool has_same_id = false;
+    for (int tries = 0; tries < 100 && !has_same_id; tries++) {
+        std::thread([&] {
+            has_same_id = std::this_thread::get_id() == dead;
+            EXPECT_EQ(rlock_extend(r, lock), -EPERM);
+            EXPECT_EQ(runlock(r, lock), -EPERM);
+        }).join();
+    }
+    EXPECT_TRUE(has_same_id);
+}
+
 TEST_P(Lock, DeadHolderIsPassedOver) {
     raddr_t lock = alloc(REMOTE_LOCK_BYTES);
     ASSERT_EQ(rlock_init(r, lock, 50'000), 0);

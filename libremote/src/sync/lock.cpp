@@ -2,7 +2,9 @@
 #include "src/sync/lock.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <thread>
 
 extern "C" {
 #include "core/base/bytes.h"
@@ -35,6 +37,13 @@ std::uint64_t turn_after(std::uint64_t turn, bool passed) {
 
 std::uint64_t extended(std::uint64_t turn) {
     return (turn & ~below_ticket) | ((turn + one_asking) & below_ticket);
+}
+
+// Number of the calling thread. The system reuses the ids of threads that have ended.
+std::uint64_t this_thread() {
+    static std::atomic<std::uint64_t> last{0};
+    thread_local const std::uint64_t mine = ++last;
+    return mine;
 }
 
 // Valid while the queue is shorter than half of all tickets.
@@ -79,20 +88,34 @@ void Locks::forget(std::uint64_t address, std::uint64_t bytes) {
 
 void Locks::hold(std::uint64_t lock, std::uint64_t turn) {
     std::lock_guard guard(mutex_);
-    held_[{lock, std::this_thread::get_id()}] = turn;
+    held_[{lock, this_thread()}] = turn;
 }
 
 void Locks::drop(std::uint64_t lock) {
     std::lock_guard guard(mutex_);
-    held_.erase({lock, std::this_thread::get_id()});
+    held_.erase({lock, this_thread()});
 }
 
 int Locks::held_turn(std::uint64_t lock, std::uint64_t& turn) {
     std::lock_guard guard(mutex_);
-    auto held = held_.find({lock, std::this_thread::get_id()});
+    auto held = held_.find({lock, this_thread()});
     if (held == held_.end())
         return -EPERM;
     turn = held->second;
+    return 0;
+}
+
+// -EDEADLK: the calling thread holds the lock. If its lease expired, the lock has another turn.
+int Locks::check_unheld(std::uint64_t lock, Clock::time_point limit) {
+    std::uint64_t turn = 0;
+    if (held_turn(lock, turn))
+        return 0;
+    State state;
+    if (int error = read(lock, state, limit))
+        return error;
+    if (ticket_of(state.turn) == ticket_of(turn))
+        return -EDEADLK;
+    drop(lock);
     return 0;
 }
 
@@ -112,7 +135,7 @@ bool Locks::take_up(std::uint64_t lock, std::uint32_t& ticket) {
 // Keeps the ticket of a take() that timed out; its turn may have come.
 void Locks::keep(std::uint64_t lock, std::uint32_t ticket) {
     std::lock_guard guard(mutex_);
-    held_.erase({lock, std::this_thread::get_id()});
+    held_.erase({lock, this_thread()});
     waiting_.emplace(lock, ticket);
 }
 
@@ -169,6 +192,8 @@ int Locks::await(std::uint64_t lock, std::uint32_t ticket, std::uint64_t& turn, 
 }
 
 int Locks::take(std::uint64_t lock, Clock::time_point limit) {
+    if (int error = check_unheld(lock, limit))
+        return error;
     for (;;) {
         std::uint32_t ticket = 0;
         std::uint64_t turn = 0;

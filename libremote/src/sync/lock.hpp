@@ -22,7 +22,6 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
-#include <thread>
 #include <utility>
 
 #include "src/backend/backend.hpp"
@@ -35,7 +34,7 @@ public:
 
     // limit: as in backend.hpp.
     int init(std::uint64_t lock, std::uint32_t lease_ms, Clock::time_point limit);
-    // 1: the previous holder was passed over.
+    // 1: the previous holder was passed over. -EDEADLK: the calling thread holds the lock.
     int take(std::uint64_t lock, Clock::time_point limit);
     int extend(std::uint64_t lock, Clock::time_point limit);
     int give(std::uint64_t lock, Clock::time_point limit);
@@ -43,7 +42,7 @@ public:
     void forget(std::uint64_t address, std::uint64_t bytes);
 
 private:
-    using Holder = std::pair<std::uint64_t, std::thread::id>; // lock and thread
+    using Holder = std::pair<std::uint64_t, std::uint64_t>; // lock and thread
 
     struct State {
         std::uint64_t turn;
@@ -56,6 +55,7 @@ private:
     int await(std::uint64_t lock, std::uint32_t ticket, std::uint64_t& turn, bool& is_fresh,
               Clock::time_point limit);
     int settle(std::uint64_t lock, std::uint64_t turn, Clock::time_point limit);
+    int check_unheld(std::uint64_t lock, Clock::time_point limit);
     int held_turn(std::uint64_t lock, std::uint64_t& turn);
     void hold(std::uint64_t lock, std::uint64_t turn);
     void drop(std::uint64_t lock);
