@@ -184,6 +184,38 @@ TEST_P(Async, NoMoreThanWereAskedFor) {
     remote_close(few);
 }
 
+// A place freed twice would be given to two operations.
+TEST_P(Async, OperationPolledByTwoThreadsFreesItsPlaceOnce) {
+    constexpr std::uint32_t most = 3;
+    remote_t* few = open(most);
+    raddr_t a = 0;
+    ASSERT_EQ(ralloc(few, 64, REMOTE_RW, &a), 0);
+    const int rounds = is_slow() ? 20 : 200;
+    for (int round = 0; round < rounds && !HasFailure(); round++) {
+        std::uint64_t value = 0;
+        rop_t op;
+        ASSERT_EQ(rread_async(few, a, &value, sizeof(value), &op), 0);
+        std::barrier both(2);
+        auto poll = [&] {
+            both.arrive_and_wait();
+            EXPECT_EQ(rpoll(few, &op, 1, forever), 0);
+        };
+        std::thread other(poll);
+        poll();
+        other.join();
+        std::vector<rop_t> ops(most + 1);
+        std::vector<std::uint64_t> values(ops.size());
+        std::size_t started = 0;
+        while (started < ops.size() &&
+               !rread_async(few, a, &values[started], sizeof(value), &ops[started]))
+            started++;
+        ASSERT_EQ(started, most) << "in round " << round;
+        ASSERT_EQ(rpoll(few, ops.data(), most, forever), 0);
+    }
+    ASSERT_EQ(rfree(few, a), 0);
+    remote_close(few);
+}
+
 TEST_P(Async, ReleaseWaitsForAll) {
     raddr_t a = alloc(1 << 20);
     std::vector<std::uint8_t> data(1000, 5);

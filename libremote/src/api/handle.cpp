@@ -61,6 +61,15 @@ std::size_t before_last(const Backend& backend, std::size_t bytes) {
     return bytes - std::min<std::size_t>(bytes, backend.put_bytes());
 }
 
+// Result of an operation that another thread may be polling, too.
+int result_of(rop_t& rop) {
+    return std::atomic_ref(rop.result).load(std::memory_order_acquire);
+}
+
+void set_result(rop_t& rop, int result) {
+    std::atomic_ref(rop.result).store(result, std::memory_order_release);
+}
+
 } // namespace
 
 // ---- opening and closing ----
@@ -322,32 +331,46 @@ void Handle::hand_over(Slot& slot) {
     slot.found = nullptr;
 }
 
-bool Handle::poll_one(rop_t& rop, Clock::time_point until) {
-    if (rop.result != -EINPROGRESS)
-        return true;
-    Slot* slot;
-    {
-        std::lock_guard lock(slots_lock_);
-        slot = slot_of(rop);
-    }
-    if (!slot) {
-        rop.result = -EINVAL;
-        return true;
-    }
-    if (!slot->epoch->backend->wait(slot->call, until))
-        return false;
+// Keeps the operation's slot until leave_poll(). NULL: rop has a result.
+Handle::Slot* Handle::enter_poll(rop_t& rop) {
+    if (result_of(rop) != -EINPROGRESS)
+        return nullptr;
+    std::lock_guard lock(slots_lock_);
+    Slot* slot = slot_of(rop);
+    if (slot)
+        slot->pollers++;
+    else if (result_of(rop) == -EINPROGRESS)
+        set_result(rop, -EINVAL);
+    return slot;
+}
+
+// Has the operation ended? Then rop gets its result. The last thread that polls it frees the slot.
+bool Handle::leave_poll(rop_t& rop, Slot& slot) {
     std::vector<Op> done;
     Ranges done_ranges;
     EpochRef done_epoch;
     std::lock_guard lock(slots_lock_);
-    hand_over(*slot);
-    rop.result = slot->call.result;
-    slot->more.swap(done);
-    slot->first.ranges = {};
-    std::swap(slot->ranges, done_ranges);
-    slot->epoch.swap(done_epoch);
-    give_slot(static_cast<std::uint32_t>(slot - slots_.data()));
+    slot.pollers--;
+    if (!slot.call.ended())
+        return false;
+    hand_over(slot);
+    set_result(rop, slot.call.result);
+    if (slot.pollers)
+        return true;
+    slot.more.swap(done);
+    slot.first.ranges = {};
+    std::swap(slot.ranges, done_ranges);
+    slot.epoch.swap(done_epoch);
+    give_slot(static_cast<std::uint32_t>(&slot - slots_.data()));
     return true;
+}
+
+bool Handle::poll_one(rop_t& rop, Clock::time_point until) {
+    Slot* slot = enter_poll(rop);
+    if (!slot)
+        return true;
+    static_cast<void>(slot->epoch->backend->wait(slot->call, until));
+    return leave_poll(rop, *slot);
 }
 
 // Another thread may poll the operation meanwhile. It frees the slot under the lock that is held
@@ -371,8 +394,9 @@ int Handle::poll(rop_t* rops, std::size_t count, std::uint64_t timeout_us) {
             all = false;
             until = at_once; // the time is up for the other ops, too
         }
-        if (!error && rop.result != -EINPROGRESS)
-            error = rop.result;
+        int result = result_of(rop);
+        if (!error && result != -EINPROGRESS)
+            error = result;
     }
     return all ? error : -EAGAIN;
 }

@@ -64,12 +64,15 @@ private:
         std::uint64_t* found = nullptr; // destination of an integer found
         std::uint32_t generation = 0;   // 0: free
         std::uint32_t next_free = 0;
+        std::uint32_t pollers = 0; // threads that wait for its end; the last one frees the slot
     };
 
     std::span<Op> ops_of(Slot& slot, std::size_t count, std::size_t ranges = 0);
     void begin(std::uint32_t index, EpochRef epoch, std::span<Op> ops, rop_t& rop,
                Clock::time_point limit);
     Slot* slot_of(const rop_t& rop);
+    Slot* enter_poll(rop_t& rop);
+    bool leave_poll(rop_t& rop, Slot& slot);
     bool poll_one(rop_t& rop, Clock::time_point until);
     static void hand_over(Slot& slot);
     void make_slots();
