@@ -20,6 +20,7 @@
 
 #include "backend.hpp"
 #include "bus_error.hpp"
+#include "src/mmap/mapped_ranges.hpp"
 
 namespace remora::test {
 
@@ -280,6 +281,27 @@ TEST_P(Mapped, AChildDoesntHaveIt) {
     EXPECT_EQ(remote_munmap(r, memory), 0);
     EXPECT_EQ(at_node(a, 2), (Bytes{1, 2}));
     EXPECT_EQ(at_node(a + 63 * page, 2), (Bytes{0, 2}));
+}
+
+TEST_P(Mapped, ChildMapsAndForksAgain) {
+    raddr_t a = alloc(page);
+    std::uint8_t* memory = map(r, a, page);
+    pid_t child = fork();
+    if (!child) {
+        alarm(60); // ends a child that hangs
+        std::uint8_t own = 0;
+        lib::MappedRange range(&own, sizeof(own)); // as remote_mmap() does
+        pid_t grandchild = fork();
+        if (!grandchild)
+            _exit(lib::is_mapped(&own, sizeof(own)) ? 1 : 0);
+        int status = 1;
+        waitpid(grandchild, &status, 0);
+        _exit(status || !lib::is_mapped(&own, sizeof(own)) || lib::is_mapped(memory, page) ? 1 : 0);
+    }
+    int status = 1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+    EXPECT_EQ(remote_munmap(r, memory), 0);
 }
 
 // ---- what the system gives ----

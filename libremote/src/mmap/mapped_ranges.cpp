@@ -26,14 +26,15 @@ Ranges& ranges() {
     return all;
 }
 
-// A child of fork() has none of its parent's mappings, and must not find the lock taken.
+// A child of fork() has none of its parent's mappings. It makes the lock anew: the writer that
+// holds the lock is the parent's thread, and only that thread could unlock it.
 void watch_fork() {
     static const int failed =
         pthread_atfork([] { ranges().lock.lock(); }, [] { ranges().lock.unlock(); },
                        [] {
                            ranges().ends.clear();
                            ranges().count = 0;
-                           ranges().lock.unlock();
+                           new (&ranges().lock) std::shared_mutex;
                        });
     if (failed)
         throw std::bad_alloc();
