@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstring>
 #include <random>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -312,7 +313,16 @@ bool filters_system_calls() {
     return syscall(SYS_seccomp, SECCOMP_GET_ACTION_AVAIL, 0, &action) == 0;
 }
 
-// Of who calls it, until the thread ends: no userfaultfd but one for faults of user mode, or none.
+// Installs a filter of system calls for the calling thread and those that it starts.
+void filter_system_calls(std::span<sock_filter> filter) {
+    sock_fprog program{static_cast<unsigned short>(filter.size()), filter.data()};
+    ASSERT_EQ(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+    ASSERT_EQ(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program), 0)
+        << std::strerror(errno);
+}
+
+// Denies the calling thread, until it ends, any userfaultfd but one for faults of user mode, or
+// all.
 void restrict_userfaultfd(bool to_none) {
     constexpr std::uint32_t deny = SECCOMP_RET_ERRNO | EPERM;
     sock_filter filter[] = {
@@ -327,10 +337,20 @@ void restrict_userfaultfd(bool to_none) {
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
         BPF_STMT(BPF_RET | BPF_K, deny),
     };
-    sock_fprog program{sizeof(filter) / sizeof(filter[0]), filter};
-    ASSERT_EQ(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-    ASSERT_EQ(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program), 0)
-        << std::strerror(errno);
+    filter_system_calls(filter);
+}
+
+// Denies the calling thread, and those that it starts, the holes of a mapping.
+void refuse_holes() {
+    sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mmap, 0, 2),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[3])),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, MAP_SHARED | MAP_FIXED, 1, 0),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOMEM),
+    };
+    filter_system_calls(filter);
 }
 
 // Does the system let this process see faults of the kernel, too?
@@ -428,6 +448,28 @@ TEST_F(MappedNetwork, ASilentNodeIsABusErrorAndThenItIsThereAgain) {
     memory = map(r, a, 64 * page);
     EXPECT_EQ(memory[0], 1);
     EXPECT_EQ(memory[20 * page], 0);
+    remote_close(r);
+}
+
+// The page's reader waits, and the page is requested again until the node answers.
+TEST_F(MappedNetwork, PageWithoutRoomForItsHoleIsRequestedAgain) {
+    if (!filters_system_calls())
+        GTEST_SKIP() << "this kernel has no seccomp";
+    TestNode node;
+    Relay relay(node.port(), 0);
+    std::thread([&] {
+        refuse_holes();
+        begin(relay.port(), 1'000'000);
+    }).join();
+    ASSERT_NE(memory, nullptr);
+    relay.cut(true);
+    std::thread reader([&] { EXPECT_EQ(*static_cast<volatile std::uint8_t*>(memory), 0); });
+    remote_counters counters{};
+    while (counters.kind[REMOTE_KIND_READ].failed < 2 && !HasFailure())
+        EXPECT_EQ(remote_stats(r, &counters), 0);
+    relay.cut(false);
+    reader.join();
+    EXPECT_EQ(remote_munmap(r, memory), 0);
     remote_close(r);
 }
 

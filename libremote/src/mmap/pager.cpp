@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <thread>
+#include <utility>
 
 #include <unistd.h>
 
@@ -161,13 +163,30 @@ void Pager::place(const Run& run, const std::uint8_t* data) {
 // Pages for which no thread waits may be requested again.
 void Pager::refuse(const Run& run) {
     for (std::uint64_t page = run.page; page < run.end(); page++) {
-        if (cache_.state(page) == PageCache::State::absent || cache_.at(page).wanted) {
-            cache_.fail(page);
-            userfault_.fail(page);
-        } else {
+        bool is_cached = cache_.state(page) != PageCache::State::absent;
+        if (is_cached && !cache_.at(page).wanted) {
             cache_.forget(page);
+        } else if (!userfault_.fail(page)) {
+            cache_.fail(page);
+        } else {
+            if (is_cached)
+                cache_.forget(page);
+            retry_later(page);
         }
     }
+}
+
+// The page can't be read, and the kernel has no room for a hole that says so. Its readers touch it
+// again, and so request it again. Until that succeeds, they wait.
+void Pager::retry_later(std::uint64_t page) {
+    static constexpr char text[] = "libremote: a page can't be read, nor be made to fail: its "
+                                   "readers wait, and it is requested "
+                                   "again: free memory, or raise vm.max_map_count\n";
+    // Not by stdio: a thread that holds its lock may wait for a page.
+    if (!std::exchange(told_, true))
+        static_cast<void>(!::write(STDERR_FILENO, text, sizeof(text) - 1));
+    std::this_thread::sleep_for(patience); // the request may have failed at once
+    userfault_.wake({page, 1});
 }
 
 // ---- room ----

@@ -16,9 +16,9 @@
  * which are in the cache; data goes through its own buffers. It allocates nothing, for a thread
  * that holds an allocator's lock may be waiting for a page.
  *
- * Touching a page that can't be read raises SIGBUS. A page that can't be written stays dirty, and
- * is tried again on remote_msync() or when room is needed. If only such pages could make room,
- * missing pages can't be read.
+ * Touching a page that can't be read raises SIGBUS, once the kernel has room for a hole there. A
+ * page that can't be written stays dirty, and is tried again on remote_msync() or when room is
+ * needed. If only such pages could make room, missing pages can't be read.
  */
 #pragma once
 
@@ -80,6 +80,7 @@ private:
     void end_read(const Transfer& transfer);
     void place(const Run& run, const std::uint8_t* data);
     void refuse(const Run& run);
+    void retry_later(std::uint64_t page);
 
     std::uint32_t make_room(std::uint32_t pages);
     bool evict(std::uint32_t pages);
@@ -110,6 +111,7 @@ private:
     std::uint64_t number_ = 0; // of the last transfer
     WriteBack* asked_ = nullptr;
     Failures failures_;
+    bool told_ = false; // that a page can't be made to fail
     Userfault userfault_;
 };
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <system_error>
 
@@ -163,14 +162,15 @@ int Userfault::drop(const Run& run) {
     return errno;
 }
 
-void Userfault::fail(std::uint64_t page) {
+int Userfault::fail(std::uint64_t page) {
     // Holes beside each other are one to the kernel, for their offsets go on, too.
     // Not by mmap(), which ThreadSanitizer takes for a write.
     if (syscall(SYS_mmap, at(page), page_bytes_, protection_, MAP_SHARED | MAP_FIXED, hole_.get(),
                 page * page_bytes_) < 0)
-        std::abort(); // no way to fail the page's waiter, which must not wait for ever
+        return errno;
     madvise(at(page), page_bytes_, MADV_DONTFORK);
     wake({page, 1});
+    return 0;
 }
 
 void Userfault::wake(const Run& run) {

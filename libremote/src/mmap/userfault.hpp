@@ -50,7 +50,8 @@ public:
     int protect(const Run& run) { return set_protection(run, true); }
     int unprotect(const Run& run) { return set_protection(run, false); }
     int drop(const Run& run);
-    void fail(std::uint64_t page);
+    // Makes the page a hole. An errno: the kernel has no room for one, and waiters still wait.
+    int fail(std::uint64_t page);
     void wake(const Run& run);
     // Of protected pages: nobody else writes to them meanwhile.
     void copy_out(const Run& run, std::uint8_t* to) const;
