@@ -165,7 +165,7 @@ TEST_P(Lock, HolderThatLocksAgainIsRefusedAtOnce) {
     EXPECT_EQ(runlock(r, lock), 0);
 }
 
-TEST_P(Lock, FormerHolderWhoseLeaseExpiredMayLockAgain) {
+TEST_P(Lock, FormerHolderWithAnExpiredLeaseMayLockAgain) {
     raddr_t lock = alloc(REMOTE_LOCK_BYTES);
     ASSERT_EQ(rlock_init(r, lock, 50'000), 0);
     ASSERT_EQ(rlock(r, lock), 0);

@@ -179,11 +179,11 @@ void Pager::refuse(const Run& run) {
 // The page can't be read, and the kernel has no room for a hole that says so. Its readers touch it
 // again, and so request it again. Until that succeeds, they wait.
 void Pager::retry_later(std::uint64_t page) {
-    static constexpr char text[] = "libremote: a page can't be read, nor be made to fail: its "
-                                   "readers wait, and it is requested "
-                                   "again: free memory, or raise vm.max_map_count\n";
+    static constexpr char text[] =
+        "libremote: a page can't be read, and the kernel has no room to make it fail: its readers "
+        "wait and it is requested again: free memory, or raise vm.max_map_count\n";
     // Not by stdio: a thread that holds its lock may wait for a page.
-    if (!std::exchange(told_, true))
+    if (!std::exchange(warned_, true))
         static_cast<void>(!::write(STDERR_FILENO, text, sizeof(text) - 1));
     std::this_thread::sleep_for(patience); // the request may have failed at once
     userfault_.wake({page, 1});

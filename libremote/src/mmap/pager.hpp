@@ -111,7 +111,7 @@ private:
     std::uint64_t number_ = 0; // of the last transfer
     WriteBack* asked_ = nullptr;
     Failures failures_;
-    bool told_ = false; // that a page can't be made to fail
+    bool warned_ = false; // about a page that has no hole
     Userfault userfault_;
 };
 
