@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 #include "remora-node/node.hpp"
 
-#include <algorithm>
 #include <cstring>
 
 #include "support/failure.hpp"
@@ -218,10 +217,12 @@ Reply& Node::datagram_for(Request& request, rmem_head& head) {
 
 void Node::answer(Request& request, rmem_head& head, std::span<const rmem_extent> extents) {
     Reply& out = datagram_for(request, head);
-    std::span data(out.data.data() + out.pieces, extents.size());
-    std::transform(extents.begin(), extents.end(), data.begin(),
-                   [this](const rmem_extent& extent) { return host_.data(extent); });
-    add(request, out, head, data.size());
+    std::size_t pieces = out.pieces;
+    for (const rmem_extent& extent : extents) {
+        std::span<const std::uint8_t> data = host_.data(extent);
+        out.data[pieces++] = data.size() < piece_bytes_least ? out.copy(data) : data;
+    }
+    add(request, out, head, extents.size());
 }
 
 void Node::answer_found(Request& request, rmem_answer& decision) {

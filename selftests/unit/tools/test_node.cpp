@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-// Which answers of the daemon's node share datagrams, of requests that were received together.
+// The daemon's node: answers to requests that were received together, and scrubbing.
 #include "remora-node/node.hpp"
 
 #include <cstring>
@@ -26,18 +26,32 @@ public:
     std::list<Reply> replies;
 };
 
+// Do the answers in this datagram succeed and match their digests, if it is sent now?
+bool is_sound(const Reply& reply) {
+    std::vector<std::uint8_t> bytes(reply.head.begin(), reply.head.begin() + reply.head_bytes);
+    for (std::span<const std::uint8_t> piece : std::span(reply.data).first(reply.pieces))
+        bytes.insert(bytes.end(), piece.begin(), piece.end());
+    rmem_datagram in;
+    bool sound = rmem_datagram_open(&in, bytes.data(), static_cast<u32>(bytes.size()), true) ==
+                 RMEM_WIRE_GOOD;
+    while (sound && rmem_datagram_step(&in, bytes.data()))
+        sound = in.head.status == RMEM_OK && !rmem_datagram_is_damaged(&in, bytes.data());
+    return sound;
+}
+
 class Joined : public testing::Test {
 protected:
-    Joined() : node_(config(), false, 1) {
+    explicit Joined(std::uint64_t pages = 4, std::uint32_t page_shift = RMEM_PAGE_SHIFT_MIN)
+        : node_(config(pages, page_shift), false, 1) {
         base_siphash_key_load(&key_, key.data());
         node_.add_space(space, key, 0);
     }
 
-    static rmem_node_config config() {
+    static rmem_node_config config(std::uint64_t pages, std::uint32_t page_shift) {
         rmem_node_config config{};
         config.boot = 7;
-        config.pages = 4;
-        config.page_shift = RMEM_PAGE_SHIFT_MIN;
+        config.pages = pages;
+        config.page_shift = page_shift;
         config.pool_pages = 2;
         config.piece_bytes = RMEM_PIECE_BYTES_MAX;
         config.spaces_max = 1;
@@ -65,12 +79,15 @@ protected:
     }
 
     // A session from that port, whose answers share datagrams of so many bytes.
-    std::uint64_t open(std::uint16_t port, std::uint16_t datagram_bytes) {
+    std::uint64_t open(std::uint16_t port, std::uint16_t datagram_bytes,
+                       rmem_integrity integrity = RMEM_LINK) {
         rmem_open open{};
         open.client[0] = static_cast<std::uint8_t>(port);
+        open.integrity = integrity;
         base_store_le16(&open.datagram_bytes, datagram_bytes);
         rmem_head head{};
         head.type = RMEM_OPEN;
+        head.integrity = integrity;
         head.id = 1;
         head.len = sizeof(open);
         Answers answers;
@@ -95,8 +112,33 @@ protected:
         handle(head, port, answers);
     }
 
+    // A request of the session, which the node executes.
+    rmem_head request(std::uint8_t type, std::uint64_t session, std::uint64_t addr, u32 bytes) {
+        rmem_head head{};
+        head.type = type;
+        head.integrity = RMEM_DIGEST;
+        head.session = session;
+        head.id = head.floor = ++id_;
+        head.addr = addr;
+        head.len = bytes;
+        return head;
+    }
+
+    // A region of so many bytes, by its address.
+    std::uint64_t alloc(std::uint64_t session, std::uint64_t bytes) {
+        rmem_alloc wanted{};
+        base_store_le64(&wanted.bytes, bytes);
+        base_store_le32(&wanted.perm, RMEM_PERM_READ | RMEM_PERM_WRITE);
+        Answers answers;
+        handle(request(RMEM_ALLOC, session, 0, sizeof(wanted)), 1, answers, &wanted,
+               sizeof(wanted));
+        EXPECT_TRUE(is_sound(answers.replies.front()));
+        return base_load_le64(answers.replies.front().head.data() + RMEM_HEADS_BYTES(1));
+    }
+
     Node node_;
     base_siphash_key key_;
+    std::uint64_t id_ = 0;
 };
 
 using Counts = std::vector<std::size_t>;
@@ -133,6 +175,27 @@ TEST_F(Joined, AnswersToAnotherAddressTravelApart) {
     ask(session, 1, 1, answers);
     ask(session, 2, 2, answers);
     EXPECT_EQ(answers.messages(), (Counts{1, 1}));
+}
+
+TEST_F(Joined, IntegerChangedInTheSameBatchDoesNotDamageAnEarlierRead) {
+    std::uint64_t session = open(1, 8972, RMEM_DIGEST);
+    std::uint64_t integer = alloc(session, 1);
+    rmem_operands one{};
+    base_store_le64(&one.value[0], 1);
+    auto add_one = [&](Answers& answers) {
+        rmem_head head = request(RMEM_ATOMIC, session, integer, 8);
+        head.op = RMEM_ADD;
+        handle(head, 1, answers, &one, sizeof(one));
+    };
+    Answers before, batch;
+    add_one(before); // the integer has a page from now on
+    rmem_head read = request(RMEM_READ, session, integer, 16);
+    read.piece = RMEM_PIECE_BYTES_MIN;
+    handle(read, 1, batch);
+    add_one(batch);
+    batch.close();
+    ASSERT_EQ(batch.messages(), (Counts{2}));
+    EXPECT_TRUE(is_sound(batch.replies.front()));
 }
 
 } // namespace
