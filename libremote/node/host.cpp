@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "node/host.hpp"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstring>
@@ -12,8 +13,10 @@ namespace remora::node {
 
 namespace {
 
-// Pages taken from the core at once to be zeroed, so that requests wait for few.
+// Pages taken from the core at once to be zeroed.
 constexpr std::size_t dirty_pages = 8;
+// Bytes zeroed in one turn, for which requests wait.
+constexpr std::size_t clean_bytes = std::size_t{1} << 20;
 
 // Answers a READ of memory never written.
 alignas(64) constexpr std::array<std::uint8_t, RMEM_PIECE_BYTES_MAX> zeros{};
@@ -140,13 +143,20 @@ bool Host::take_dirty() {
 
 std::size_t Host::clean() {
     std::size_t page_bytes = std::size_t{1} << config_.page_shift;
-    for (std::uint32_t index : dirty_)
-        std::memset(page(index), 0, page_bytes);
-    std::lock_guard slow(slow_lock_);
-    for (std::uint32_t index : dirty_)
-        rmem_node_scrub_done(core_.get(), index);
-    std::size_t cleaned = dirty_.size();
-    dirty_.clear();
+    std::size_t cleaned = 0;
+    for (std::size_t left = clean_bytes; left && has_dirty();) {
+        std::size_t now = std::min(left, page_bytes - zeroed_);
+        std::memset(page(dirty_.back()) + zeroed_, 0, now);
+        zeroed_ += now;
+        left -= now;
+        if (zeroed_ < page_bytes)
+            break;
+        std::lock_guard slow(slow_lock_);
+        rmem_node_scrub_done(core_.get(), dirty_.back());
+        dirty_.pop_back();
+        zeroed_ = 0;
+        cleaned++;
+    }
     return cleaned;
 }
 

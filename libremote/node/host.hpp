@@ -77,7 +77,7 @@ public:
     // Only one thread at a time may be between this and clean().
     bool take_dirty();
     bool has_dirty() const { return !dirty_.empty(); }
-    // Zeroes them and gives them back. Returns their number.
+    // Zeroes at most 1 MiB of them. Returns the number of pages that it has given back.
     std::size_t clean();
 
 private:
@@ -91,6 +91,7 @@ private:
     std::mutex slow_lock_;
     std::unique_ptr<std::mutex[]> slot_lock_;
     std::vector<std::uint32_t> dirty_;
+    std::size_t zeroed_ = 0; // bytes of the last dirty page
 };
 
 } // namespace remora::node

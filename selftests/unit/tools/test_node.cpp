@@ -198,6 +198,32 @@ TEST_F(Joined, IntegerChangedInTheSameBatchDoesNotDamageAnEarlierRead) {
     EXPECT_TRUE(is_sound(batch.replies.front()));
 }
 
+class LargePages : public Joined {
+protected:
+    static constexpr std::uint64_t pages = 2, page_bytes = std::uint64_t{1} << RMEM_PAGE_SHIFT_MAX;
+
+    LargePages() : Joined(pages, RMEM_PAGE_SHIFT_MAX) {}
+};
+
+// Requests wait for a turn.
+TEST_F(LargePages, ATurnOfScrubbingZeroesAMebibyteAtMost) {
+    std::uint64_t session = open(1, 8972, RMEM_DIGEST);
+    std::uint64_t region = alloc(session, pages * page_bytes);
+    Answers answers;
+    std::uint8_t byte = 1;
+    for (std::uint64_t page = 0; page < pages; page++)
+        handle(request(RMEM_WRITE, session, region + page * page_bytes, 1), 1, answers, &byte, 1);
+    rmem_range freed{};
+    base_store_le64(&freed.addr, region);
+    base_store_le64(&freed.bytes, pages * page_bytes);
+    handle(request(RMEM_FREE, session, 0, sizeof(freed)), 1, answers, &freed, sizeof(freed));
+    std::uint64_t turns = 0;
+    while (node_.scrub(0))
+        turns++;
+    EXPECT_EQ(node_.counters(0).get(count_scrubbed), pages);
+    EXPECT_GE(turns, pages * page_bytes >> 20);
+}
+
 } // namespace
 
 } // namespace remora::daemon
