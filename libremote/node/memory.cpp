@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "node/memory.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -32,6 +33,13 @@ std::uint64_t available_bytes() {
     return 0;
 }
 
+std::uint64_t resident_bytes() {
+    std::ifstream file("/proc/self/statm");
+    std::uint64_t pages = 0, resident = 0;
+    file >> pages >> resident;
+    return resident * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
 [[noreturn]] void explain_lock(std::size_t bytes, int error) {
     rlimit limit{};
     getrlimit(RLIMIT_MEMLOCK, &limit);
@@ -45,11 +53,42 @@ std::uint64_t available_bytes() {
 
 } // namespace
 
+std::uint64_t cgroup_limit_bytes(const std::filesystem::path& groups,
+                                 const std::filesystem::path& mounts) {
+    std::uint64_t least = 0;
+    // From the group up to the root. Where the namespaces differ, only the root may be mounted.
+    auto look = [&](const std::filesystem::path& mount, std::string group, const char* name) {
+        for (;; group.erase(group.rfind('/'))) {
+            std::uint64_t limit; // "max" is no number
+            if (std::ifstream(mount.string() + group + "/" + name) >> limit)
+                least = least ? std::min(least, limit) : limit;
+            if (group.find('/') == std::string::npos)
+                return;
+        }
+    };
+    // Lines: number:controllers:/group; version 2 names no controllers.
+    std::ifstream file(groups);
+    std::string number, controllers, group;
+    while (std::getline(file, number, ':') && std::getline(file, controllers, ':') &&
+           std::getline(file, group)) {
+        if (controllers.empty())
+            look(mounts, group, "memory.max");
+        else if (("," + controllers + ",").find(",memory,") != std::string::npos)
+            look(mounts / "memory", group, "memory.limit_in_bytes");
+    }
+    return least;
+}
+
 Memory::Memory(std::size_t bytes, bool lock) : bytes_(bytes) {
     std::uint64_t available = available_bytes();
     if (available && bytes > available)
         throw Failure("{} of memory are more than the {} available: lower --memory",
                       size_text(bytes), size_text(available));
+    std::uint64_t limit = cgroup_limit_bytes("/proc/self/cgroup", "/sys/fs/cgroup");
+    if (limit && bytes + resident_bytes() > limit)
+        throw Failure("{} of memory don't fit into the {} of this process's control group: lower "
+                      "--memory, or raise the group's limit",
+                      size_text(bytes), size_text(limit));
     void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED)
         throw Failure("no {} of memory: {}: lower --memory", size_text(bytes),

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 
 namespace remora::node {
 
@@ -23,6 +24,11 @@ private:
     std::uint8_t* data_ = nullptr;
     std::size_t bytes_;
 };
+
+// The least limit on memory that control groups set this process, or 0. groups: its
+// /proc/PID/cgroup; mounts: where the groups are mounted.
+std::uint64_t cgroup_limit_bytes(const std::filesystem::path& groups,
+                                 const std::filesystem::path& mounts);
 
 // Tells the OOM killer to take others first; false if that isn't permitted.
 bool shield_from_oom_killer();
