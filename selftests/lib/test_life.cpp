@@ -10,11 +10,32 @@
 #include <thread>
 #include <vector>
 
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <netdb.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "backend.hpp"
 #include "victim.hpp"
+
+namespace {
+
+constexpr char two_addresses[] = "two-addresses.test";
+
+} // namespace
+
+// Resolves the name two_addresses to two addresses, of which only the second has a relay.
+extern "C" int getaddrinfo(const char* host, const char* port, const addrinfo* hints,
+                           addrinfo** list) {
+    static const auto system =
+        reinterpret_cast<decltype(&getaddrinfo)>(dlsym(RTLD_NEXT, "getaddrinfo"));
+    if (!host || std::strcmp(host, two_addresses))
+        return system(host, port, hints, list);
+    if (int error = system("127.0.0.2", port, hints, list))
+        return error;
+    return system("127.0.0.1", port, hints, &(*list)->ai_next);
+}
 
 namespace remora::test {
 
@@ -232,6 +253,17 @@ TEST(Open, WrongKeyOrNoNodeIsUnreachable) {
     EXPECT_EQ(remote_open(&r, target.c_str(), &options), -EHOSTUNREACH);
     EXPECT_NE(std::string(remote_why()).find("key"), std::string::npos);
     unlink(file.c_str());
+}
+
+TEST(Open, HostIsReachedAtItsSecondAddress) {
+    TestNode node;
+    Relay relay(node.port(), 0);
+    std::string target = fmt::format("udp:{}:{},key={}", two_addresses, relay.port(), key_file());
+    remote_t* r = nullptr;
+    ASSERT_EQ(remote_open(&r, target.c_str(), nullptr), 0) << remote_why();
+    raddr_t a = 0;
+    EXPECT_EQ(ralloc(r, 100, REMOTE_RW, &a), 0);
+    remote_close(r);
 }
 
 // A node on the network, by two handles.

@@ -6,7 +6,6 @@
 #include <cstring>
 #include <utility>
 
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/ip.h>
 #include <poll.h>
@@ -73,10 +72,7 @@ int error_of(const rmem_op& op, rmem_client_result result) {
 Udp::Udp(const Target& target, const Key& key, const UdpOptions& options)
     : client_(new rmem_client) {
     crc32c_setup_once();
-    connect(target);
-    configure(target, key, options);
-    endpoint_.reset(new Endpoint{socket_.get(), *client_});
-    open(endpoint_text(target.host, target.port));
+    open_any(target, key, options);
     page_bytes_ = client_->node.page_bytes;
     put_bytes_ = rmem_client_put_bytes(client_.get());
     vector_bytes_ = rmem_client_vector_bytes(client_.get());
@@ -85,7 +81,8 @@ Udp::Udp(const Target& target, const Key& key, const UdpOptions& options)
         throw Failure("the node has pages of {} bytes, which can't be", page_bytes_);
 }
 
-void Udp::connect(const Target& target) {
+// Tries all addresses of the host in turn. Each has an equal share of the time that is left.
+void Udp::open_any(const Target& target, const Key& key, const UdpOptions& options) {
     addrinfo hints{};
     hints.ai_socktype = SOCK_DGRAM;
     addrinfo* list = nullptr;
@@ -93,11 +90,32 @@ void Udp::connect(const Target& target) {
     if (int error = getaddrinfo(target.host.c_str(), port.c_str(), &hints, &list))
         throw Failure("no host {}: {}", target.host, gai_strerror(error));
     std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(list, freeaddrinfo);
-    socket_ = Descriptor(socket(list->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-    if (!socket_ || ::connect(socket_.get(), list->ai_addr, list->ai_addrlen))
+    int left = 0;
+    for (const addrinfo* each = list; each; each = each->ai_next)
+        left++;
+    Clock::time_point limit =
+        Clock::now() + std::chrono::nanoseconds(std::min(
+                           options.timeout_ns ? options.timeout_ns : open_ns_max, open_ns_max));
+    for (const addrinfo* each = list; each; each = each->ai_next, left--) {
+        Clock::time_point now = Clock::now();
+        try {
+            connect(target, *each);
+            configure(target, key, options);
+            endpoint_.reset(new Endpoint{socket_.get(), *client_});
+            return open(endpoint_text(target.host, target.port), now + (limit - now) / left);
+        } catch (const Failure&) {
+            if (!each->ai_next)
+                throw;
+        }
+    }
+}
+
+void Udp::connect(const Target& target, const addrinfo& address) {
+    socket_ = Descriptor(socket(address.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    if (!socket_ || ::connect(socket_.get(), address.ai_addr, address.ai_addrlen))
         throw Failure("no way to {}: {}", endpoint_text(target.host, target.port),
                       std::strerror(errno));
-    bool v6 = list->ai_family == AF_INET6;
+    bool v6 = address.ai_family == AF_INET6;
     int level = v6 ? +IPPROTO_IPV6 : +IPPROTO_IP;
     // Let a path narrower than the local link get fragments instead of nothing.
     int dont = IP_PMTUDISC_DONT; // IPv6's has the same value
@@ -139,16 +157,13 @@ void Udp::configure(const Target& target, const Key& key, const UdpOptions& opti
     rmem_client_init(client_.get(), &config, &base_, &incast_, 0);
 }
 
-void Udp::open(const std::string& name) {
+void Udp::open(const std::string& name, Clock::time_point limit) {
     {
         Lock lock(lock_);
         rmem_client_open(client_.get(), now_ns());
         flush();
     }
-    std::uint64_t timeout_ns = client_->config.fail_after_ns;
-    std::uint64_t patience_ns = timeout_ns ? std::min(timeout_ns, open_ns_max) : open_ns_max;
-    bool open = wait_for([this] { return client_->state == RMEM_CHANNEL_OPEN; },
-                         Clock::now() + std::chrono::nanoseconds(patience_ns));
+    bool open = wait_for([this] { return client_->state == RMEM_CHANNEL_OPEN; }, limit);
     if (open)
         return;
     if (client_->open_status == RMEM_BUSY)

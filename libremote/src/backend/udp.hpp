@@ -20,6 +20,7 @@
 #include <span>
 #include <string>
 
+#include <netdb.h>
 #include <sys/socket.h>
 
 #include "src/backend/queued.hpp"
@@ -57,9 +58,10 @@ public:
     bool disown() override;
 
 private:
-    void connect(const Target& target);
+    void open_any(const Target& target, const Key& key, const UdpOptions& options);
+    void connect(const Target& target, const addrinfo& address);
     void configure(const Target& target, const Key& key, const UdpOptions& options);
-    void open(const std::string& name);
+    void open(const std::string& name, Clock::time_point limit);
 
     void begin(Op& op) override;
     void flush() override;
