@@ -32,6 +32,7 @@
 #include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include <remote/remote.hpp>
 
@@ -143,11 +144,10 @@ public:
     /* Runs until no task waits for an operation. */
     void run() {
         while (!under_way_.empty()) {
-            operation* oldest = under_way_.front();
-            under_way_.pop_front();
-            rpoll(handle_->get(), &oldest->rop_, 1, std::numeric_limits<uint64_t>::max());
+            operation* ended = take_ended();
+
             begin_waiting();
-            oldest->waiter_.resume();
+            ended->waiter_.resume();
         }
         assert(waiting_.empty());
     }
@@ -159,7 +159,7 @@ public:
             rcancel(handle_->get(), &each->rop_);
         for (operation* each : waiting_) {
             each->rop_.result = -ECANCELED;
-            under_way_.push_back(each);
+            add(*each);
         }
         waiting_.clear();
     }
@@ -194,6 +194,23 @@ private:
         }
     }
 
+    void add(operation& op) {
+        under_way_.push_back(&op);
+        polled_.push_back(&op.rop_);
+    }
+    /* The oldest operation that has ended; a handle that can't be polled ends it with the error. */
+    operation* take_ended() {
+        int index = rpoll_any(handle_->get(), polled_.data(), polled_.size(),
+                              std::numeric_limits<uint64_t>::max());
+
+        if (index < 0)
+            polled_.front()->result = std::exchange(index, 0);
+        operation* ended = under_way_[static_cast<std::size_t>(index)];
+        under_way_.erase(under_way_.begin() + index);
+        polled_.erase(polled_.begin() + index);
+        return ended;
+    }
+
     /* False: the handle's async_max is reached. An operation that fails to start has ended. */
     bool try_begin(operation& op) {
         int error = start(handle_->get(), op);
@@ -202,7 +219,7 @@ private:
             return false;
         if (error)
             op.rop_.result = error;
-        under_way_.push_back(&op);
+        add(op);
         return true;
     }
     void begin(operation& op) {
@@ -215,7 +232,8 @@ private:
     }
 
     const handle* handle_;
-    std::deque<operation*> under_way_;
+    std::vector<operation*> under_way_;
+    std::vector<rop_t*> polled_; /* of the same operations */
     std::deque<operation*> waiting_; /* for a place in under_way_ */
 };
 

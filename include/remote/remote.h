@@ -202,6 +202,13 @@ int rwrite_async(remote_t *r, raddr_t address, const void *buffer, size_t bytes,
 int rpoll(remote_t *r, rop_t *ops, size_t count, uint64_t timeout_us);
 
 /*
+ * Waits until at least one of ops has ended, for at most timeout_us as in rpoll(). Returns the
+ * index of the first that has ended and sets its result. Others MAY get their results, too.
+ * -EAGAIN: all are in flight. -EINVAL: no ops.
+ */
+int rpoll_any(remote_t *r, rop_t *const *ops, size_t count, uint64_t timeout_us);
+
+/*
  * Cancels an operation: rpoll() then returns -ECANCELED, or the result if it had ended before.
  * Until rpoll() the operation counts towards async_max. The caller MAY reuse the operation's
  * buffers when rcancel() returns. Any thread MAY call it, also while another thread polls. -EINVAL:

@@ -216,6 +216,28 @@ TEST_P(Async, OperationPolledByTwoThreadsFreesItsPlaceOnce) {
     remote_close(few);
 }
 
+TEST_P(Async, PollAnyReturnsAnIndexOnceForEachResult) {
+    raddr_t a = alloc(64);
+    std::vector<rop_t> ops(4);
+    std::vector<std::uint64_t> values(ops.size());
+    std::vector<rop_t*> left;
+    for (std::size_t i = 0; i < ops.size(); i++) {
+        ASSERT_EQ(rread_async(r, a + 8 * i, &values[i], sizeof(values[i]), &ops[i]), 0);
+        left.push_back(&ops[i]);
+    }
+    while (!left.empty()) {
+        int ended = rpoll_any(r, left.data(), left.size(), forever);
+        ASSERT_GE(ended, 0);
+        ASSERT_LT(ended, std::ssize(left));
+        EXPECT_EQ(left[static_cast<std::size_t>(ended)]->result, 0);
+        left.erase(left.begin() + ended);
+    }
+    rop_t* none = nullptr;
+    EXPECT_EQ(rpoll_any(r, &none, 0, forever), -EINVAL);
+    EXPECT_EQ(rpoll_any(r, nullptr, 1, forever), -EINVAL);
+    EXPECT_EQ(rpoll_any(nullptr, &none, 1, forever), -EINVAL);
+}
+
 TEST_P(Async, ReleaseWaitsForAll) {
     raddr_t a = alloc(1 << 20);
     std::vector<std::uint8_t> data(1000, 5);

@@ -231,6 +231,41 @@ TEST_F(Cpp, ATimeLimitEndsWithItsScope) {
     EXPECT_EQ(rtimeout(0), 0U);
 }
 
+remote::task read_one(remote::loop& loop, raddr_t from) {
+    std::array<std::byte, 8> bytes;
+    auto read = co_await loop.read(from, bytes);
+    co_return read.error();
+}
+
+remote::task read_some_then_heal(remote::loop& loop, raddr_t from, Relay& relay) {
+    std::array<std::byte, 8> bytes;
+    for (int i = 0; i < 3; i++) {
+        if (auto read = co_await loop.read(from, bytes); !read)
+            co_return read.error();
+    }
+    relay.keep(nullptr);
+    co_return 0;
+}
+
+// The relay loses the first task's datagrams until the second task has ended.
+TEST(CppNetwork, LostDatagramStallsItsOwnCoroutineAlone) {
+    TestNode node;
+    Relay relay(node.port(), 0);
+    auto opened = remote::handle::open(udp_target(relay.port()).c_str());
+    ASSERT_TRUE(opened) << remote_why();
+    auto address = opened->alloc(100);
+    ASSERT_TRUE(address);
+    relay.keep([lost = *address](const rmem_head& head) {
+        return head.type == RMEM_READ && head.addr == lost;
+    });
+    remote::loop loop(*opened);
+    remote::task stalled = read_one(loop, *address);
+    remote::task other = read_some_then_heal(loop, *address + 50, relay);
+    loop.run();
+    EXPECT_EQ(other.error(), 0);
+    EXPECT_EQ(stalled.error(), 0);
+}
+
 remote::task read_within(remote::loop& loop, raddr_t from, std::chrono::microseconds time) {
     std::array<std::byte, 8> bytes;
     auto read = co_await loop.read(from, bytes).within(time);

@@ -56,6 +56,7 @@ public:
         }
         return true;
     }
+    void wait_until(const std::function<bool()>&, Clock::time_point) override {}
     int transfer(std::uint8_t, std::uint64_t, std::uint8_t*, std::uint64_t,
                  Clock::time_point) override {
         return -EIO;

@@ -61,6 +61,11 @@ std::size_t before_last(const Backend& backend, std::size_t bytes) {
     return bytes - std::min<std::size_t>(bytes, backend.put_bytes());
 }
 
+// Of an operation's slot.
+std::uint32_t index_of(const rop_t& rop) {
+    return static_cast<std::uint32_t>(rop.token) - 1;
+}
+
 // Result of an operation that another thread may be polling, too.
 int result_of(rop_t& rop) {
     return std::atomic_ref(rop.result).load(std::memory_order_acquire);
@@ -317,7 +322,7 @@ int Handle::put(raddr_t address, std::uint8_t* data, std::size_t bytes, const rm
 
 // Slots' lock. NULL: no operation of this handle that hasn't been polled to its end.
 Handle::Slot* Handle::slot_of(const rop_t& rop) {
-    std::uint32_t index = static_cast<std::uint32_t>(rop.token) - 1;
+    std::uint32_t index = index_of(rop);
     if (index >= slots_.size())
         return nullptr;
     std::uint32_t generation = slots_[index].generation;
@@ -399,6 +404,31 @@ int Handle::poll(rop_t* rops, std::size_t count, std::uint64_t timeout_us) {
             error = result;
     }
     return all ? error : -EAGAIN;
+}
+
+// Operations may be of several epochs, and a wait is for one backend. Prefers a lost one, whose
+// operations all end soon.
+int Handle::poll_any(std::span<rop_t* const> rops, std::uint64_t timeout_us) {
+    auto has_result = [](rop_t* rop) { return result_of(*rop) != -EINPROGRESS; };
+    auto slot_at = [this](rop_t* rop) -> Slot& { return slots_[index_of(*rop)]; };
+    std::size_t entered = 0;
+    if (std::ranges::none_of(rops, has_result)) {
+        while (entered < rops.size() && enter_poll(*rops[entered]))
+            entered++;
+    }
+    auto mine = rops.first(entered);
+    auto has_ended = [&](rop_t* rop) { return slot_at(rop).call.ended(); };
+    if (entered == rops.size()) {
+        auto lost = std::ranges::find_if(
+            mine, [&](rop_t* rop) { return slot_at(rop).epoch->backend->is_lost(); });
+        slot_at(lost == mine.end() ? mine.back() : *lost)
+            .epoch->backend->wait_until([&] { return std::ranges::any_of(mine, has_ended); },
+                                        from_now(timeout_us));
+    }
+    for (rop_t* rop : mine)
+        leave_poll(*rop, slot_at(rop));
+    auto ended = std::ranges::find_if(rops, has_result);
+    return ended == rops.end() ? -EAGAIN : static_cast<int>(ended - rops.begin());
 }
 
 } // namespace remora::lib

@@ -50,6 +50,8 @@ public:
     int start_put(raddr_t address, std::uint8_t* data, std::size_t bytes, const rmem_op_put& put,
                   rop_t& rop, Clock::time_point limit);
     int poll(rop_t* rops, std::size_t count, std::uint64_t timeout_us);
+    // Index of the first that has ended, or -EAGAIN.
+    int poll_any(std::span<rop_t* const> rops, std::uint64_t timeout_us);
     int cancel(const rop_t& rop);
 
 private:

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstddef>
 #include <cstring>
 #include <new>
@@ -322,6 +323,14 @@ REMOTE_API int rpoll(remote_t* r, rop_t* ops, size_t count, uint64_t timeout_us)
     if (!ops && count)
         return -EINVAL;
     return handle_of(r)->poll(ops, count, timeout_us);
+}
+
+REMOTE_API int rpoll_any(remote_t* r, rop_t* const* ops, size_t count, uint64_t timeout_us) {
+    if (int error = check(r))
+        return error;
+    if (!ops || !count || count > INT_MAX)
+        return -EINVAL;
+    return handle_of(r)->poll_any(std::span(ops, count), timeout_us);
 }
 
 REMOTE_API int rcancel(remote_t* r, const rop_t* op) {

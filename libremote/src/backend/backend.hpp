@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "remote/remote.h"
@@ -36,6 +37,8 @@ public:
     // Waits until the call has ended. False: it hasn't by until. Answers that have arrived by then
     // are handled, unless until is at_once.
     virtual bool wait(const Call& call, Clock::time_point until) = 0;
+    // The same until done(), which may look at calls, and may be called under the backend's lock.
+    virtual void wait_until(const std::function<bool()>& done, Clock::time_point until) = 0;
     // Waits until all earlier ops have ended; at the limit they continue.
     virtual int release(Clock::time_point limit) = 0;
     // Waits until the node has executed all that it has received, from any client.

@@ -30,6 +30,9 @@ public:
     void start(std::span<Op> ops) override;
     void cancel(Call& call) override;
     bool wait(const Call& call, Clock::time_point until) override;
+    void wait_until(const std::function<bool()>& done, Clock::time_point until) override {
+        wait_for(done, until);
+    }
     int release(Clock::time_point limit) override;
     int fence(Clock::time_point limit) override;
     int zero(std::uint64_t address, std::uint32_t bytes) override;
