@@ -883,7 +883,7 @@ void rmem_client_close(struct rmem_client *c, u64 now_ns)
 {
 	if (c->state == RMEM_CHANNEL_OPEN) {
 		c->own_id = rmem_seq_take(&c->seq, 1, c);
-		/* No id is left while what was cancelled holds the floor: another session ends this one. */
+		/* What was cancelled holds the floor: no id is left. Another session ends this. */
 		if (!c->own_id) {
 			client_reopen(c, now_ns, 0);
 			c->closes = true;

@@ -197,8 +197,8 @@ bool rmem_node_is_slow(const struct rmem_node *node, const struct rmem_head *hea
  * Fast path: READ, WRITE, DISCARD, short ZERO, ATOMIC, PUT, READV, WRITEV. The message has
  * verified, in length and digest too (a damaged one goes to rmem_node_damaged()). payload: as far
  * as it is a PUT's struct rmem_put, or a READV's or WRITEV's ranges; at any alignment, and not
- * looked at else. Slot lock of rmem_node_slot(head->session), held until the answer is dealt with by
- * the functions below: they take it as it is here.
+ * looked at else. Slot lock of rmem_node_slot(head->session), held until the functions below have
+ * dealt with the answer.
  */
 void rmem_node_request(struct rmem_node *node, u64 now_ns, const struct rmem_head *head,
 		       const void *payload, const struct rmem_peer *peer,
@@ -240,8 +240,8 @@ u32 rmem_node_read_part(struct rmem_node *node, const struct rmem_head *head, u3
 
 /*
  * The answer's extents become those of range number index, below reply.op, of a READV or WRITEV;
- * ranges is what rmem_node_request() got. False: some of it was freed since the request was checked,
- * and has no page; then a READV is answered RMEM_FAULT, and a WRITEV does the rest.
+ * ranges is what rmem_node_request() got. False: some of it was freed since the request was
+ * checked, and has no page; then a READV is answered RMEM_FAULT, and a WRITEV does the rest.
  */
 bool rmem_node_range(const struct rmem_node *node, const void *ranges, u32 index,
 		     struct rmem_answer *answer);

@@ -119,8 +119,8 @@ void rmem_session_made(struct rmem_session *session, u64 id);
 bool rmem_session_owes(const struct rmem_session *session);
 
 /*
- * A request with that id named the session. It counts as used now if no later one did: what somebody
- * recorded and sends again must not keep the session of a client that has gone.
+ * A request with that id named the session. It counts as used now if no later one did: what
+ * somebody recorded and sends again must not keep the session of a client that has gone.
  */
 void rmem_session_touch(struct rmem_session *session, u64 id, u64 now_ns);
 
