@@ -194,8 +194,9 @@ TEST(ExpiryOfMany, TakesAFewStepsForEachSession) {
     for (uint8_t name = 1; name <= sessions; name++) {
         Client client(name);
         ASSERT_EQ(node.open(client, 1).reply.status, RMEM_OK);
-        if (name > sessions - owing)
+        if (name > sessions - owing) {
             ASSERT_NE(node.alloc(client, page), 0u);
+        }
     }
     node.now_ns += node.core.config.session_idle_ms * 1'000'000ull;
     rmem_node_call call;
