@@ -98,7 +98,8 @@ class Racked:
 
 @contextlib.contextmanager
 def sink(host, connections):
-    """stream.py receive; a list that has a tuple (peer, bytes, sha256, first_s, last_s) per stream at the end."""
+    """stream.py receive; a list that has a tuple per stream at the end, in the order in which they ended: (peer,
+    bytes, sha256, began_s, ended_s, bytes that the slowest stream had then)."""
     process = host.spawn(f"python3 {STREAM} receive {host.inside} {PORT} {connections}")
     process.wait_output("listening")
     told = []
@@ -106,8 +107,8 @@ def sink(host, connections):
     result = process.wait(STREAM_S)
     assert result.rc == 0, result
     for line in result.out.splitlines()[1:]:
-        peer, count, digest, first, last = line.split()
-        told.append((peer, int(count), digest, float(first), float(last)))
+        peer, count, digest, began, ended, slowest = line.split()
+        told.append((peer, int(count), digest, float(began), float(ended), int(slowest)))
 
 
 def start(host, to, count, seed=1):
@@ -119,6 +120,6 @@ def transfer(host, to, count, seed=1):
     with sink(to, 1) as told:
         sent = start(host, to, count, seed).wait(STREAM_S)
         assert sent.rc == 0, sent
-    (_, got, digest, first, last), = told
+    (_, got, digest, began, ended, _), = told
     assert [str(got), digest] == sent.out.split(), (told, sent.out)
-    return last - first
+    return ended - began

@@ -77,18 +77,19 @@ def test_tcp_stream(lab):
 def test_two_senders_share_the_receivers_rate(lab):
     count, mbits = rmemlab.scaled(lab, 8) * MIB, 100
     with Racked(lab["compute"], 3, mbits=mbits) as (*senders, receiver):
+        for sender in senders:
+            # Nothing leaves without credit, however often a slow sender's tunnel starts anew.
+            sender.run("ethtool --set-priv-flags eqds0 burst off")
         with sink(receiver, 2) as told:
             running = [start(host, receiver, count, seed) for seed, host in enumerate(senders)]
             for process in running:
                 assert process.wait(eqdslab.STREAM_S).rc == 0, process.err
-        began = max(first for _, _, _, first, _ in told)
-        ends = sorted(last - began for _, _, _, _, last in told)
-        total = 2 * count * 8 / ends[1] / 1e6
-        tap.diag(f"ended after {ends[0]:.2f} and {ends[1]:.2f} s, {total:.0f} Mbit/s together")
-        assert ends[1] < 1.5 * ends[0], ends  # 2: one after the other
-        # Never above the rate that credit is given at, and not far below it.
-        assert total < 1.1 * mbits, total
-        assert total > 0.6 * mbits or not rmemlab.is_native(lab), total
+        (_, _, _, began, _, beside), (_, _, _, _, ended, _) = told
+        mbits_seen = 2 * count * 8 / (ended - began) / 1e6
+        tap.diag(f"{mbits_seen:.0f} Mbit/s together; when one had its {count} bytes, the other had {beside}")
+        assert beside > count / 2, told
+        # Never above the rate that credit is given at.
+        assert mbits_seen < 1.1 * mbits, told
         tap.diag(str({name: value for name, value in receiver.counters().items() if value}))
 
 
@@ -231,7 +232,7 @@ def test_incast_through_a_trimming_switch(lab):
         said = machine.run(f"tc -s qdisc show dev {receiver.port}").out
         dropped, trimmed = map(int, re.search(r"qdisc trim.*?dropped (\d+), overlimits (\d+)", said, re.S).groups())
         counted = [host.counters() for host in hosts]
-        seconds = max(last for *_, last in told) - min(first for *_, first, _ in told)
+        seconds = told[-1][4] - told[0][3]
         total = {name: sum(each[name] for each in counted) for name in counted[0]}
         tap.diag(f"{senders * count * 8 / seconds / 1e6:.0f} Mbit/s, trimmed {trimmed}, dropped {dropped}")
         tap.diag(str({name: value for name, value in total.items() if value}))
