@@ -12,11 +12,7 @@
  *
  * The seam is cut at the message. A transport makes packets of messages, or records of a ring, and
  * messages of those; routes, sockets, buffers and the syntax of addresses are its own. It knows the
- * core's messages and nothing of doors, devices or channels.
- *
- * A peer may be able to write what it has sent still. So a transport hands up a header only as a
- * copy that it parsed and verified, and a payload only as something to copy out of: nobody reads
- * either twice.
+ * core's messages and nothing of doors, devices or channels. Upwards go records (rmem_record.h).
  */
 #ifndef REMORA_RMEM_OPS_H
 #define REMORA_RMEM_OPS_H
@@ -26,6 +22,7 @@
 
 #include "core/rmem/client/client.h"
 #include "core/rmem/wire.h"
+#include "rmem_record.h"
 
 struct module;
 struct netlink_ext_ack;
@@ -52,20 +49,6 @@ struct rmem_op_ops {
 
 /* ---- upwards ---- */
 
-/* Bytes that came with a message. */
-struct rmem_payload {
-	u32 bytes;
-	/* offset and n lie within bytes. Any context. */
-	void (*copy)(const struct rmem_payload *payload, u32 offset, void *to, u32 n);
-};
-
-struct rmem_record {
-	const struct rmem_head *head; /* its tag verified; of the path's space and level */
-	const struct rmem_payload *payload;
-	bool damaged; /* the payload isn't what the node sent */
-	bool last;    /* of those that came together */
-};
-
 /* Per device; names in client/status.c. */
 enum rmem_path_count {
 	RMEM_PATH_COPIED,    /* packets of WRITEs whose pages could not be lent */
@@ -80,6 +63,7 @@ enum rmem_path_count {
 
 /* channel.c's. BH disabled, under rcu_read_lock(). */
 struct rmem_receiver_ops {
+	/* A record of the path's space and level. */
 	void (*receive)(struct rmem_channel *channel, const struct rmem_record *record);
 	/* After the records that came together. */
 	void (*settle)(struct rmem_channel *channel);

@@ -31,7 +31,7 @@ EXPORT_SYMBOL_GPL(rmem_skb_copy_heads);
 EXPORT_SYMBOL_GPL(rmem_skb_pull_heads);
 EXPORT_SYMBOL_GPL(rmem_skb_open);
 EXPORT_SYMBOL_GPL(rmem_skb_verifies);
-EXPORT_SYMBOL_GPL(rmem_skb_is_damaged);
+EXPORT_SYMBOL_GPL(rmem_skb_record_init);
 
 static int __init core_init(void)
 {

@@ -11,7 +11,8 @@
 
 DEFINE_PER_CPU_ALIGNED(struct node_counts, node_counts);
 
-#define WIRE(verdict) (NODE_COUNT_WIRE + RMEM_WIRE_##verdict)
+#define PORT(which) (NODE_COUNT_PORT + RMEM_PORT_##which)
+#define WIRE(verdict) (PORT(WIRE) + RMEM_WIRE_##verdict)
 #define REASON(reason) (NODE_COUNT_REASON + RMEM_NODE_##reason)
 #define TYPE_NAME(type, name, ...) [NODE_COUNT_TYPE + RMEM_##type - RMEM_OPEN] = name,
 
@@ -26,6 +27,13 @@ const char *const node_count_name[NODE_COUNTS] = {
 	[WIRE(MALFORMED)] = "drop-malformed",
 	[WIRE(TAG)] = "drop-tag",
 	[WIRE(DAMAGED)] = "damaged",
+	[PORT(ANSWERS)] = "answers",
+	[PORT(NO_CHECKSUM)] = "drop-no-checksum",
+	[PORT(NOT_UNICAST)] = "drop-not-unicast",
+	[PORT(RESERVE)] = "drop-reserve",
+	[PORT(NO_BUFFER)] = "drop-no-buffer",
+	[PORT(NO_ROUTE)] = "drop-no-route",
+	[PORT(XMIT)] = "drop-xmit",
 
 	[REASON(EXECUTED)] = "executed",
 	[REASON(REPEATED)] = "repeated",
@@ -46,18 +54,11 @@ const char *const node_count_name[NODE_COUNTS] = {
 
 	[NODE_COUNT_READ_BYTES] = "read-bytes",
 	[NODE_COUNT_WRITE_BYTES] = "write-bytes",
-	[NODE_COUNT_ANSWERS] = "answers",
 	[NODE_COUNT_SCRUBBED] = "scrubbed-pages",
 	[NODE_COUNT_HELD] = "held-pages",
 	[NODE_COUNT_DROP_SPACE] = "drop-space",
-	[NODE_COUNT_DROP_NO_CHECKSUM] = "drop-no-checksum",
-	[NODE_COUNT_DROP_NOT_UNICAST] = "drop-not-unicast",
-	[NODE_COUNT_DROP_RESERVE] = "drop-reserve",
 	[NODE_COUNT_DROP_HIBERNATING] = "drop-hibernating",
 	[NODE_COUNT_DROP_QUEUE_FULL] = "drop-queue-full",
-	[NODE_COUNT_DROP_NO_BUFFER] = "drop-no-buffer",
-	[NODE_COUNT_DROP_NO_ROUTE] = "drop-no-route",
-	[NODE_COUNT_DROP_XMIT] = "drop-xmit",
 };
 
 u64 node_count_sum(unsigned int which)

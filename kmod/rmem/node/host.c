@@ -2,10 +2,10 @@
 /*
  * The one node: its configuration, and its parts, brought up and taken down. START makes
  *
- *   memory -> state of the core -> slots -> queue -> outboxes -> sockets -> threads
+ *   memory -> state of the core -> slots -> queue -> port -> threads
  *
- * and STOP takes it down in reverse. The threads go before the sockets they
- * answer through; until these are closed too, requests are still served, or left
+ * and STOP takes it down in reverse. The threads go before the port they
+ * answer through; until that is closed too, requests are still served, or left
  * in the queue. There is one node. While it is started it holds a reference to
  * the module, so that it can't be unloaded together with what clients stored in it.
  */
@@ -103,15 +103,6 @@ static int make_slots(struct node_host *host, u32 slots, struct netlink_ext_ack 
 	return 0;
 }
 
-static void free_slots(struct node_host *host)
-{
-	u32 i;
-
-	for (i = 0; i < host->core.config.sessions_max; i++)
-		node_send_forget(&host->slot[i].route);
-	kvfree(host->slot);
-}
-
 /* ---- start and stop ---- */
 
 static int start_threads(struct node_host *host, struct netlink_ext_ack *extack)
@@ -144,10 +135,16 @@ static int bring_up(struct node_host *host, const struct node_start *start,
 {
 	u64 state_bytes = rmem_node_state_bytes(config) +
 			  (u64)config->sessions_max * sizeof(*host->slot);
+	const struct rmem_port_config port = {
+		.net = host->net,
+		.slots = config->sessions_max,
+		.udp_port = start->port,
+	};
 	int err;
 
 	mutex_init(&host->call_lock);
 	mutex_init(&host->slow_lock);
+	host->udp_port = start->port;
 	host->hibernating = node_epoch_hibernates();
 	err = node_mem_reserve(&host->mem, config, state_bytes, extack);
 	if (err)
@@ -163,27 +160,20 @@ static int bring_up(struct node_host *host, const struct node_start *start,
 		NL_SET_ERR_MSG_MOD(extack, "no memory for the slow path's queue");
 		goto free_slots;
 	}
-	err = node_outbox_open(host);
-	if (err) {
-		NL_SET_ERR_MSG_MOD(extack, "no memory for the answers' outboxes");
-		goto free_queue;
-	}
-	err = node_net_open(host, start->port, extack);
+	err = node_request_open(host, &port, extack);
 	if (err)
-		goto close_outboxes;
+		goto free_queue;
 	err = start_threads(host, extack);
 	if (err)
-		goto close_net;
+		goto close_port;
 	return 0;
 
-close_net:
-	node_net_close(host);
-close_outboxes:
-	node_outbox_close(host);
+close_port:
+	node_request_close(host);
 free_queue:
 	node_slow_exit(host);
 free_slots:
-	free_slots(host);
+	kvfree(host->slot);
 free_state:
 	free_state(host);
 release_memory:
@@ -194,10 +184,9 @@ release_memory:
 static void take_down(struct node_host *host)
 {
 	stop_threads(host);
-	node_net_close(host);
-	node_outbox_close(host);
+	node_request_close(host);
 	node_slow_exit(host);
-	free_slots(host);
+	kvfree(host->slot);
 	free_state(host);
 	node_mem_release(&host->mem);
 }

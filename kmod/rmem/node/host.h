@@ -5,9 +5,7 @@
  *   main.c     module: life
  *   host.c     start, stop
  *   netlink.c  control: family rmem_node
- *   net.c      sockets; receive, verify, execute: softirq
- *   send.c     answers: packets out of page memory, routes
- *   outbox.c   answers that wait for others to share their packet
+ *   request.c  requests are executed: softirq
  *   slow.c     OPEN CLOSE ALLOC FREE FENCE: queues by space and a thread
  *   mem.c      the lent pages; a thread zeroes what was given back
  *   epoch.c    a new boot epoch when the machine's memory was rolled back
@@ -17,59 +15,48 @@
  *   node_control   mutex: start, stop and whatever looks at the one node
  *   call_lock      mutex: the core's call lock
  *   slow_lock      mutex: the core's slow lock
- *   slot[].lock    spinlock: the core's slot lock; also guards the slot's route
- *   outbox->lock   spinlock: a CPU's answers that wait; before a slot lock
- *   queue.lock     spinlock: the slow path's queue (with none but outbox->lock)
+ *   slot[].lock    spinlock: the core's slot lock; a port's locks come before it
+ *   queue.lock     spinlock: the slow path's queue (with none but a port's)
  * Receiving runs under rcu_read_lock(): pages and keys taken from the core are
  * waited for by synchronize_rcu() before they are used anew.
+ *
+ * Requests come and answers go by a port (rmem_port_ops.h); UDP's is ../udp/port.c.
  */
 #ifndef REMORA_RMEM_NODE_HOST_H
 #define REMORA_RMEM_NODE_HOST_H
 
 #include <linux/cache.h>
-#include <linux/in6.h>
 #include <linux/kernel.h>
 #include <linux/mm.h>
 #include <linux/mutex.h>
 #include <linux/percpu.h>
-#include <linux/skbuff.h>
 #include <linux/spinlock.h>
 #include <linux/wait.h>
 
-#include "core/rmem/datagram.h"
 #include "core/rmem/node/call.h"
 #include "core/rmem/node/lanes.h"
+#include "rmem_port_ops.h"
 
-struct dst_entry;
 struct genl_info;
 struct net;
 struct netlink_ext_ack;
-struct node_outbox;
-struct sock;
-struct socket;
+struct node_ranges;
 struct task_struct;
 
 /* ---- counters: count.c ---- */
 
 /* What the carrier itself counts, beside what the core has a reason for. */
 enum node_count {
-	NODE_COUNT_WIRE = 0, /* + enum rmem_wire_verdict */
-	NODE_COUNT_REASON = NODE_COUNT_WIRE + RMEM_WIRE_VERDICTS, /* + enum rmem_node_reason */
+	NODE_COUNT_PORT = 0, /* + enum rmem_port_count */
+	NODE_COUNT_REASON = NODE_COUNT_PORT + RMEM_PORT_COUNTS, /* + enum rmem_node_reason */
 	NODE_COUNT_TYPE = NODE_COUNT_REASON + RMEM_NODE_REASONS, /* + enum rmem_type - RMEM_OPEN */
 	NODE_COUNT_READ_BYTES = NODE_COUNT_TYPE + RMEM_TYPE_END - RMEM_OPEN,
 	NODE_COUNT_WRITE_BYTES,
-	NODE_COUNT_ANSWERS,	     /* packets handed to the network */
-	NODE_COUNT_SCRUBBED,	     /* pages zeroed */
-	NODE_COUNT_HELD,	     /* pages found still referred to, put off */
-	NODE_COUNT_DROP_SPACE,	     /* unknown address space */
-	NODE_COUNT_DROP_NO_CHECKSUM, /* level link without an UDP checksum */
-	NODE_COUNT_DROP_NOT_UNICAST,
-	NODE_COUNT_DROP_RESERVE,     /* in a buffer meant for swap */
+	NODE_COUNT_SCRUBBED,   /* pages zeroed */
+	NODE_COUNT_HELD,       /* pages found still referred to, put off */
+	NODE_COUNT_DROP_SPACE, /* unknown address space */
 	NODE_COUNT_DROP_HIBERNATING,
-	NODE_COUNT_DROP_QUEUE_FULL,  /* slow path's */
-	NODE_COUNT_DROP_NO_BUFFER,   /* for the answer */
-	NODE_COUNT_DROP_NO_ROUTE,    /* for the answer */
-	NODE_COUNT_DROP_XMIT,	     /* answer refused on its way out */
+	NODE_COUNT_DROP_QUEUE_FULL, /* slow path's */
 	NODE_COUNTS
 };
 
@@ -94,26 +81,8 @@ static inline void node_count(unsigned int which)
 
 u64 node_count_sum(unsigned int which);
 
-/* ---- where answers go: send.c ---- */
-
-/* A request's addresses, as an answer needs them. IPv4 is mapped into IPv6. */
-struct node_path {
-	struct rmem_peer peer;
-	struct in6_addr local; /* the request's destination, hence the answer's source */
-	int ifindex;	       /* of a link-local peer, else 0 */
-	bool ipv4;
-};
-
-/* The way to the peer whose requests a slot saw last; slot lock. */
-struct node_route {
-	struct node_path path;
-	struct dst_entry *dst; /* holds a reference; NULL: none looked up */
-	u32 cookie;
-};
-
 struct node_slot {
-	spinlock_t lock; /* the core's slot lock, and route */
-	struct node_route route;
+	spinlock_t lock; /* the core's slot lock */
 } ____cacheline_aligned_in_smp;
 
 /* ---- memory: mem.c ---- */
@@ -139,7 +108,8 @@ struct node_job {
 	struct rmem_lane_job in_lane; /* first; while it is free, next links the free ones */
 	u64 incarnation; /* of its space */
 	struct rmem_head head;
-	struct node_path path;
+	struct rmem_port *port;
+	struct rmem_port_path path;
 	u8 payload[NODE_SLOW_PAYLOAD_BYTES];
 	struct rmem_node_call call;
 };
@@ -161,13 +131,12 @@ struct node_queue {
 struct node_host {
 	struct rmem_node core;
 	struct net *net;
-	struct sock *sk4, *sk6; /* sk6 NULL: no IPv6 here */
-	__be16 port;
+	struct rmem_port *port;
+	u16 udp_port;
 	struct node_slot *slot; /* core.config.sessions_max of them */
 	struct node_mem mem;
-	struct node_outbox __percpu *outbox;
+	struct node_ranges __percpu *ranges;
 	bool hibernating; /* drop packets: what they change would be rolled back */
-	bool closing; /* the sockets go: who receives still sends, nobody else does */
 	struct node_queue queue;
 	struct mutex call_lock; /* the core's call lock */
 	struct mutex slow_lock; /* the core's slow lock */
@@ -202,79 +171,17 @@ bool node_epoch_hibernates(void);
 int node_netlink_register(void);
 void node_netlink_unregister(void);
 
-/* net.c: receiving begins with open, and no request runs any more after close. */
-int node_net_open(struct node_host *host, u16 port, struct netlink_ext_ack *extack);
-void node_net_close(struct node_host *host);
-
-/*
- * send.c. Packets are built with their messages only, and chained by
- * skb->next; when there is no buffer, that is counted. rcu_read_lock().
- */
-struct node_answers {
-	struct sk_buff *full, *full_last; /* complete packets */
-	struct sk_buff *open;		  /* may take more */
-	struct rmem_bundle bundle;	  /* in open */
-	struct base_siphash hash;	  /* for open's tag, so far */
-	u64 boot;			  /* that open's header tells */
-	u32 limit_bytes;		  /* rmem_node_datagram_bytes() */
-};
-
-static inline bool node_send_any(const struct node_answers *answers)
-{
-	return answers->full || answers->open;
-}
-
-/* Seal the waiting packets and hand them to the caller, which sends them. */
-struct sk_buff *node_send_take_full(struct node_answers *answers);
-struct sk_buff *node_send_take_open(struct node_answers *answers);
-/* Adds an answer, with the pages of its extents; false: no buffer. Slot lock. */
-bool node_send_add(struct node_answers *answers, const struct node_mem *mem,
-		   const struct base_siphash_key *key, struct rmem_head *head,
-		   const struct rmem_extent *extent, unsigned int extents);
-/* The same, with what an ATOMIC or PUT found. */
-bool node_send_add_found(struct node_answers *answers, const struct base_siphash_key *key,
-			 struct rmem_head *head, const struct rmem_found *found);
-/* The same, with the data of a READV's ranges. */
-bool node_send_add_gathered(struct node_answers *answers, struct node_host *host,
-			    const struct base_siphash_key *key, const void *ranges,
-			    struct rmem_answer *answer);
-/* An answer of its own, with a payload of its own; NULL: no buffer. */
-struct sk_buff *node_send_message(const struct base_siphash_key *key, struct rmem_head *reply,
-				  const void *payload, u32 bytes);
-/*
- * Route of a slot, kept up to date; NULL and counted when there is none. Slot
- * lock, and rcu_read_lock() for as long as the route is used.
- */
-struct dst_entry *node_send_route(struct node_host *host, struct node_route *route,
-				  const struct node_path *path);
-void node_send_forget(struct node_route *route);
-bool node_path_equal(const struct node_path *a, const struct node_path *b);
-/* Frees packets if route is NULL. check: UDP checksum wanted. BH disabled, rcu_read_lock(). */
-void node_send_packets(struct node_host *host, struct dst_entry *route,
-		       const struct node_path *path, bool check, struct sk_buff *packets);
-
-/*
- * outbox.c. BH disabled, rcu_read_lock(). get: this CPU's outbox, locked until put, without
- * answers that may not travel with those to head. route: the way its answers go is
- * looked up; slot lock of their session. put: they leave, but what may wait for more of them.
- */
-int node_outbox_open(struct node_host *host);
-void node_outbox_close(struct node_host *host);
-struct node_outbox *node_outbox_get(struct node_host *host, const struct rmem_head *head,
-				    const struct node_path *path)
-	__acquires(outbox);
-struct node_answers *node_outbox_answers(struct node_outbox *out);
-void node_outbox_route(struct node_outbox *out, struct node_route *route);
-void node_outbox_put(struct node_outbox *out, bool more) __releases(outbox);
-void node_outbox_flush(struct node_outbox *out);
+/* request.c: requests come from open on, and none runs any more after close. */
+int node_request_open(struct node_host *host, const struct rmem_port_config *config,
+		      struct netlink_ext_ack *extack);
+void node_request_close(struct node_host *host);
 
 /* slow.c: the queue, there for as long as requests come; the thread that empties it. */
 int node_slow_init(struct node_host *host);
 void node_slow_exit(struct node_host *host);
 int node_slow_start(struct node_host *host);
 void node_slow_stop(struct node_host *host);
-bool node_slow_add(struct node_host *host, const struct rmem_head *head,
-		   const struct node_path *path, const struct sk_buff *skb, u32 payload_offset);
+bool node_slow_add(const struct rmem_port_batch *batch, const struct rmem_record *record);
 
 /* Does a call's steps, to its end, and between them the brief calls that may. Call lock. */
 void node_slow_run(struct node_host *host, struct rmem_node_call *call);

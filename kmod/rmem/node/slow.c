@@ -22,7 +22,6 @@
  * the slow lock, so that zeroed pages do not run out meanwhile.
  */
 #include <linux/kthread.h>
-#include <linux/skbuff.h>
 #include <linux/slab.h>
 #include <linux/timekeeping.h>
 
@@ -70,11 +69,11 @@ static struct node_job *get_free(struct node_queue *queue, const struct rmem_lan
 	return job;
 }
 
-/* BH disabled. skb: verified, with as much payload as head says. False: no room. */
-bool node_slow_add(struct node_host *host, const struct rmem_head *head,
-		   const struct node_path *path, const struct sk_buff *skb, u32 payload_offset)
+/* BH disabled. False: no room. */
+bool node_slow_add(const struct rmem_port_batch *batch, const struct rmem_record *record)
 {
-	u32 bytes = rmem_wire_payload_bytes(head);
+	const struct rmem_head *head = record->head;
+	struct node_host *host = batch->port->node;
 	u32 lane = rmem_node_lane(&host->core, head->space);
 	struct node_queue *queue = &host->queue;
 	struct rmem_lanes *lanes = rmem_node_call_is_brief(head) ? &queue->brief : &queue->work;
@@ -82,14 +81,13 @@ bool node_slow_add(struct node_host *host, const struct rmem_head *head,
 
 	spin_lock(&queue->lock);
 	job = get_free(queue, &lanes->lane[lane]);
-	if (job && WARN_ON_ONCE(skb_copy_bits(skb, payload_offset, job->payload, bytes))) {
-		put_free(queue, job);
-		job = NULL;
-	}
 	if (job) {
 		job->incarnation = rmem_node_incarnation(&host->core, head->space);
 		job->head = *head;
-		job->path = *path;
+		job->port = batch->port;
+		job->path = batch->path;
+		record->payload->copy(record->payload, 0, job->payload,
+				      rmem_wire_payload_bytes(head));
 		rmem_lanes_add(lanes, &job->in_lane, lane);
 	}
 	spin_unlock(&queue->lock);
@@ -192,21 +190,12 @@ static void answer_job(struct node_host *host, const struct node_job *job,
 		       struct rmem_answer *answer, const void *payload)
 {
 	const struct base_siphash_key *key;
-	struct node_route route = {};
-	struct dst_entry *dst;
-	struct sk_buff *packet;
 
 	local_bh_disable();
 	rcu_read_lock();
 	key = rmem_node_key(&host->core, job->head.space);
-	packet = key ? node_send_message(key, &answer->reply, payload,
-					 rmem_wire_payload_bytes(&answer->reply))
-		     : NULL;
-	if (packet) {
-		dst = node_send_route(host, &route, &job->path);
-		node_send_packets(host, dst, &job->path, job->head.integrity == RMEM_LINK, packet);
-		node_send_forget(&route);
-	}
+	if (key)
+		job->port->ops->reply(job->port, &job->path, key, &answer->reply, payload);
 	rcu_read_unlock();
 	local_bh_enable();
 }

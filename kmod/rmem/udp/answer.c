@@ -1,39 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Answers on their way out.
+ * Answers become datagrams.
  *
  *      linear:    | room for lower layers | UDP | rmem_hdr | rmem_msg | rmem_msg | ...
- *      fragments: page memory, by reference (READ); what an ATOMIC, PUT found and what a READV
- *                 asked for, in memory of their own
+ *      fragments: page memory, by reference (READ); what is to be copied at once (what an ATOMIC
+ *                 found, a READV's ranges), in memory of their own
  *
  * Data of a READ isn't copied: the packet refers to the lent page itself, and the
- * scrubber leaves a page alone while one does. So a page may change while it
- * waits in a queue, if its owner writes what he is reading; he gets the one, the
- * other, or a packet his digest refuses. The fragments are marked as shared,
+ * scrubber leaves a page alone while one does. A client that writes what it is reading
+ * may change the page while the packet waits in a queue. It gets the old data, the new,
+ * or a packet that its digest refuses. The fragments are marked as shared,
  * for layers that would compute over them twice.
- *
- * An answer leaves from the address its request came to. Its route is looked
- * up once and kept with the session's slot for as long as it is valid and the
- * slot's requests come from the same peer.
  */
-#include <linux/ip.h>
 #include <linux/ipv6.h>
+#include <linux/mm.h>
 #include <linux/skbuff.h>
-#include <net/dst.h>
-#include <net/flow.h>
-#include <net/ip.h>
-#include <net/ip6_checksum.h>
-#include <net/ip6_fib.h>
-#include <net/ip6_route.h>
-#include <net/ipv6.h>
-#include <net/ipv6_stubs.h>
-#include <net/route.h>
-#include <net/udp.h>
+#include <linux/udp.h>
 
-#include "rmem/node/host.h"
+#include "rmem/udp/port.h"
 #include "rmem/udp/skb.h"
 
-/* What the layers below the message may want to put before it. */
+/* The layers below the message put theirs before it. */
 #define HEADROOM (LL_MAX_HEADER + sizeof(struct ipv6hdr) + sizeof(struct udphdr))
 
 /*
@@ -49,7 +36,7 @@ static struct sk_buff *new_packet(u32 linear_bytes)
 	struct sk_buff *skb = alloc_skb(HEADROOM + linear_bytes, SEND_GFP);
 
 	if (unlikely(!skb)) {
-		node_count(NODE_COUNT_DROP_NO_BUFFER);
+		rmem_port_count(RMEM_PORT_NO_BUFFER);
 		return NULL;
 	}
 	skb_reserve(skb, HEADROOM);
@@ -65,39 +52,28 @@ static u64 next_number(void)
 	return (u64)smp_processor_id() << 48 | this_cpu_inc_return(numbers);
 }
 
-struct sk_buff *node_send_message(const struct base_siphash_key *key, struct rmem_head *reply,
-				  const void *payload, u32 bytes)
+struct sk_buff *udp_answer_alone(const struct base_siphash_key *key, struct rmem_head *head,
+				 const void *payload)
 {
+	u32 bytes = rmem_wire_payload_bytes(head);
 	struct sk_buff *skb = new_packet(RMEM_HEADS_BYTES(1) + bytes);
 
 	if (!skb)
 		return NULL;
-	reply->number = next_number();
-	rmem_datagram_build_one(skb_put(skb, RMEM_HEADS_BYTES(1)), reply, key, payload);
+	head->number = next_number();
+	rmem_datagram_build_one(skb_put(skb, RMEM_HEADS_BYTES(1)), head, key, payload);
 	if (bytes)
 		skb_put_data(skb, payload, bytes);
 	return skb;
 }
 
-/* Pages of an extent as a fragment; an extent never written is the page of zeros. */
-static void add_extent(struct sk_buff *skb, const struct node_mem *mem,
-		       const struct rmem_extent *extent)
-{
-	bool written = extent->page != RMEM_PAGE_NONE;
-	struct page *page = written ? mem->page[extent->page] : mem->zero;
-
-	get_page(page);
-	skb_add_rx_frag(skb, skb_shinfo(skb)->nr_frags, page, written ? extent->offset : 0,
-			extent->bytes, extent->bytes);
-}
-
-static bool has_room(const struct sk_buff *skb, unsigned int extents)
+static bool has_room(const struct sk_buff *skb, unsigned int fragments)
 {
 	return rmem_skb_has_head_room(skb) &&
-	       skb_shinfo(skb)->nr_frags + extents <= MAX_SKB_FRAGS;
+	       skb_shinfo(skb)->nr_frags + fragments <= MAX_SKB_FRAGS;
 }
 
-struct sk_buff *node_send_take_full(struct node_answers *answers)
+struct sk_buff *udp_answers_take_full(struct udp_answers *answers)
 {
 	struct sk_buff *packets = answers->full;
 
@@ -106,7 +82,7 @@ struct sk_buff *node_send_take_full(struct node_answers *answers)
 	return packets;
 }
 
-struct sk_buff *node_send_take_open(struct node_answers *answers)
+struct sk_buff *udp_answers_take_open(struct udp_answers *answers)
 {
 	struct sk_buff *packet = answers->open;
 
@@ -116,9 +92,9 @@ struct sk_buff *node_send_take_open(struct node_answers *answers)
 	return packet;
 }
 
-static void complete_open(struct node_answers *answers)
+static void complete_open(struct udp_answers *answers)
 {
-	struct sk_buff *skb = node_send_take_open(answers);
+	struct sk_buff *skb = udp_answers_take_open(answers);
 
 	if (!skb)
 		return;
@@ -130,17 +106,17 @@ static void complete_open(struct node_answers *answers)
 }
 
 /* The packet for another answer, the open one or a new one. NULL: no buffer. */
-static struct sk_buff *packet_for(struct node_answers *answers,
+static struct sk_buff *packet_for(struct udp_answers *answers,
 				  const struct base_siphash_key *key, struct rmem_head *head,
-				  unsigned int extents)
+				  unsigned int fragments, u32 room_bytes)
 {
 	struct sk_buff *skb = answers->open;
 
-	if (skb && has_room(skb, extents) && head->boot == answers->boot &&
-	    rmem_bundle_joins(&answers->bundle, answers->limit_bytes, head))
+	if (skb && has_room(skb, fragments) && head->boot == answers->boot &&
+	    rmem_bundle_joins(&answers->bundle, room_bytes, head))
 		return skb;
 	/* Room for all that may join, so that what joins is as the protocol says it. */
-	skb = new_packet(RMEM_HEADS_BYTES(answers->limit_bytes ? RMEM_BUNDLE_MAX : 1));
+	skb = new_packet(RMEM_HEADS_BYTES(room_bytes ? RMEM_BUNDLE_MAX : 1));
 	if (!skb)
 		return NULL;
 	complete_open(answers);
@@ -150,25 +126,22 @@ static struct sk_buff *packet_for(struct node_answers *answers,
 	answers->open = skb;
 	answers->boot = head->boot;
 	answers->bundle = (struct rmem_bundle){};
-	rmem_bundle_joins(&answers->bundle, answers->limit_bytes, head);
+	rmem_bundle_joins(&answers->bundle, room_bytes, head);
 	return skb;
 }
 
-bool node_send_add(struct node_answers *answers, const struct node_mem *mem,
-		   const struct base_siphash_key *key, struct rmem_head *head,
-		   const struct rmem_extent *extent, unsigned int extents)
+static void add_fragment(struct sk_buff *skb, const void *data, u32 bytes)
 {
-	struct sk_buff *skb = packet_for(answers, key, head, extents);
-	unsigned int i;
+	struct page *page = virt_to_head_page(data);
 
-	if (!skb)
-		return false;
-	for (i = 0; i < extents; i++)
-		add_extent(skb, mem, &extent[i]);
-	if (extents)
-		skb_shinfo(skb)->flags |= SKBFL_SHARED_FRAG;
-	rmem_skb_add(skb, rmem_skb_put_msg(skb), head, &answers->hash);
-	return true;
+	skb_add_rx_frag(skb, skb_shinfo(skb)->nr_frags, page, data - page_address(page), bytes,
+			bytes);
+}
+
+static void add_page(void *arg, const void *data, u32 bytes)
+{
+	get_page(virt_to_head_page(data));
+	add_fragment(arg, data, bytes);
 }
 
 /* Memory of an answer's own. None is larger than a page, or it might never be had. */
@@ -177,7 +150,7 @@ bool node_send_add(struct node_answers *answers, const struct node_mem *mem,
 struct own {
 	void *data[OWN_MAX];
 	unsigned int count;
-	u32 bytes;
+	u32 bytes, filled;
 };
 
 static void own_free(struct own *own)
@@ -192,12 +165,13 @@ static bool own_alloc(struct own *own, u32 bytes)
 
 	own->count = 0;
 	own->bytes = bytes;
+	own->filled = 0;
 	for (done = 0; done < bytes; done += PAGE_SIZE) {
 		void *data = netdev_alloc_frag(min_t(u32, bytes - done, PAGE_SIZE));
 
 		if (unlikely(!data)) {
 			own_free(own);
-			node_count(NODE_COUNT_DROP_NO_BUFFER);
+			rmem_port_count(RMEM_PORT_NO_BUFFER);
 			return false;
 		}
 		own->data[own->count++] = data;
@@ -205,274 +179,73 @@ static bool own_alloc(struct own *own, u32 bytes)
 	return true;
 }
 
-/* It's the packet's from now on. */
+/* The packet owns it from now on. */
 static void own_add(struct sk_buff *skb, const struct own *own)
 {
 	unsigned int i;
 
-	for (i = 0; i < own->count; i++) {
-		struct page *page = virt_to_head_page(own->data[i]);
-		u32 bytes = min_t(u32, own->bytes - i * PAGE_SIZE, PAGE_SIZE);
-
-		skb_add_rx_frag(skb, skb_shinfo(skb)->nr_frags, page,
-				own->data[i] - page_address(page), bytes, bytes);
-	}
+	for (i = 0; i < own->count; i++)
+		add_fragment(skb, own->data[i],
+			     min_t(u32, own->bytes - i * PAGE_SIZE, PAGE_SIZE));
 }
 
-/* Behind the data of other answers there is room in fragments only, so this is one, too. */
-bool node_send_add_found(struct node_answers *answers, const struct base_siphash_key *key,
-			 struct rmem_head *head, const struct rmem_found *found)
+static void own_fill(void *arg, const void *from, u32 bytes)
 {
-	struct sk_buff *skb;
-	struct own own;
+	struct own *own = arg;
 
-	if (!own_alloc(&own, sizeof(*found)))
-		return false;
-	skb = packet_for(answers, key, head, own.count);
-	if (!skb) {
-		own_free(&own);
-		return false;
-	}
-	memcpy(own.data[0], found, sizeof(*found));
-	own_add(skb, &own);
-	rmem_skb_add(skb, rmem_skb_put_msg(skb), head, &answers->hash);
-	return true;
-}
-
-static void own_fill(const struct own *own, u32 offset, const void *from, u32 bytes)
-{
 	while (bytes) {
-		u32 in_page = offset % PAGE_SIZE;
+		u32 in_page = own->filled % PAGE_SIZE;
 		u32 here = min_t(u32, bytes, PAGE_SIZE - in_page);
 
-		memcpy(own->data[offset / PAGE_SIZE] + in_page, from, here);
-		offset += here;
+		memcpy(own->data[own->filled / PAGE_SIZE] + in_page, from, here);
+		own->filled += here;
 		from += here;
 		bytes -= here;
 	}
 }
 
-/* False: some of it was freed meanwhile. */
-static bool own_gather(const struct own *own, const struct node_host *host, const void *ranges,
-		       struct rmem_answer *answer)
+static void seal(struct udp_answers *answers, struct sk_buff *skb, struct rmem_head *head)
 {
-	unsigned int i, n;
-	u32 offset = 0;
-
-	for (i = 0; i < answer->reply.op; i++) {
-		if (unlikely(!rmem_node_range(&host->core, ranges, i, answer)))
-			return false;
-		for (n = 0; n < answer->extents; n++) {
-			const struct rmem_extent *extent = &answer->extent[n];
-			bool written = extent->page != RMEM_PAGE_NONE;
-
-			own_fill(own, offset,
-				 written ? node_mem_at(&host->mem, extent) :
-					   page_address(host->mem.zero),
-				 extent->bytes);
-			offset += extent->bytes;
-		}
-	}
-	return true;
+	rmem_skb_add(skb, rmem_skb_put_msg(skb), head, &answers->hash);
 }
 
-/* Fragments are few, so many ranges are copied. */
-bool node_send_add_gathered(struct node_answers *answers, struct node_host *host,
-			    const struct base_siphash_key *key, const void *ranges,
-			    struct rmem_answer *answer)
+/* Behind the data of other answers there is room in fragments only, so this is one, too. */
+static int add_copied(struct udp_answers *answers, const struct base_siphash_key *key,
+		      struct rmem_head *head, const struct rmem_port_data *data, u32 room_bytes)
 {
-	struct rmem_head *head = &answer->reply;
 	struct sk_buff *skb;
 	struct own own;
 
-	if (!own_alloc(&own, head->len))
-		return false;
-	if (unlikely(!own_gather(&own, host, ranges, answer))) {
+	if (!own_alloc(&own, rmem_wire_payload_bytes(head)))
+		return -ENOMEM;
+	if (unlikely(!data->walk(data, own_fill, &own))) {
 		own_free(&own);
-		head->status = RMEM_FAULT;
-		return node_send_add(answers, &host->mem, key, head, NULL, 0);
+		return -EFAULT;
 	}
-	skb = packet_for(answers, key, head, own.count);
+	skb = packet_for(answers, key, head, own.count, room_bytes);
 	if (!skb) {
 		own_free(&own);
-		return false;
+		return -ENOMEM;
 	}
 	own_add(skb, &own);
-	rmem_skb_add(skb, rmem_skb_put_msg(skb), head, &answers->hash);
-	return true;
+	seal(answers, skb, head);
+	return 0;
 }
 
-/* ---- routes ---- */
-
-static __be32 ipv4_of(const u8 mapped[16])
+int udp_answers_add(struct udp_answers *answers, const struct base_siphash_key *key,
+		    struct rmem_head *head, const struct rmem_port_data *data, u32 room_bytes)
 {
-	__be32 addr;
+	struct sk_buff *skb;
 
-	memcpy(&addr, mapped + 12, sizeof(addr));
-	return addr;
-}
-
-static struct dst_entry *look_up_ipv4(struct node_host *host, const struct node_path *path)
-{
-	struct flowi4 flow = {
-		.daddr = ipv4_of(path->peer.addr),
-		.saddr = ipv4_of(path->local.s6_addr),
-		.fl4_dport = htons(path->peer.port),
-		.fl4_sport = host->port,
-		.flowi4_proto = IPPROTO_UDP,
-	};
-	struct rtable *route;
-
-	security_sk_classify_flow(host->sk4, flowi4_to_flowi_common(&flow));
-	route = ip_route_output_flow(host->net, &flow, host->sk4);
-	return IS_ERR(route) ? NULL : &route->dst;
-}
-
-static struct dst_entry *look_up_ipv6(struct node_host *host, const struct node_path *path,
-				      u32 *cookie)
-{
-#if IS_ENABLED(CONFIG_IPV6)
-	struct flowi6 flow = {
-		.saddr = path->local,
-		.fl6_dport = htons(path->peer.port),
-		.fl6_sport = host->port,
-		.flowi6_oif = path->ifindex,
-		.flowi6_proto = IPPROTO_UDP,
-	};
-	struct dst_entry *dst;
-
-	memcpy(&flow.daddr, path->peer.addr, sizeof(flow.daddr));
-	security_sk_classify_flow(host->sk6, flowi6_to_flowi_common(&flow));
-	dst = ipv6_stub->ipv6_dst_lookup_flow(host->net, host->sk6, &flow, NULL);
-	if (IS_ERR(dst))
-		return NULL;
-	*cookie = rt6_get_cookie(container_of(dst, struct rt6_info, dst));
-	return dst;
-#else
-	return NULL;
-#endif
-}
-
-/* The ports but one are the same for all, and the peer's belongs to its address. */
-bool node_path_equal(const struct node_path *a, const struct node_path *b)
-{
-	return rmem_peer_equal(&a->peer, &b->peer) && ipv6_addr_equal(&a->local, &b->local) &&
-	       a->ifindex == b->ifindex && a->ipv4 == b->ipv4;
-}
-
-struct dst_entry *node_send_route(struct node_host *host, struct node_route *route,
-				  const struct node_path *path)
-{
-	if (likely(route->dst && node_path_equal(&route->path, path) &&
-		   dst_check(route->dst, route->cookie)))
-		return route->dst;
-
-	node_send_forget(route);
-	route->cookie = 0;
-	route->dst = path->ipv4 ? look_up_ipv4(host, path)
-				: look_up_ipv6(host, path, &route->cookie);
-	if (!route->dst)
-		node_count(NODE_COUNT_DROP_NO_ROUTE);
-	route->path = *path;
-	return route->dst;
-}
-
-/* Whoever still sends by it does so under rcu_read_lock(), which the release waits for. */
-void node_send_forget(struct node_route *route)
-{
-	dst_release(route->dst);
-	route->dst = NULL;
-}
-
-/* ---- transmission ---- */
-
-static void push_udp(const struct node_host *host, const struct node_path *path,
-		     struct sk_buff *skb)
-{
-	struct udphdr *udp = skb_push(skb, sizeof(*udp));
-
-	skb_reset_transport_header(skb);
-	udp->source = host->port;
-	udp->dest = htons(path->peer.port);
-	udp->len = htons(skb->len);
-	udp->check = 0;
-}
-
-/* A packet that the path's MTU turns out to be too small for is fragmented, not lost. */
-static int send_ipv4(struct node_host *host, struct dst_entry *dst, const struct node_path *path,
-		     bool check, struct sk_buff *skb)
-{
-	__be32 source = ipv4_of(path->local.s6_addr);
-	__be32 dest = ipv4_of(path->peer.addr);
-	struct iphdr *ip;
-
-	push_udp(host, path, skb);
-	udp_set_csum(!check, skb, source, dest, skb->len);
-
-	ip = skb_push(skb, sizeof(*ip));
-	skb_reset_network_header(skb);
-	memset(IPCB(skb), 0, sizeof(*IPCB(skb)));
-	ip->version = 4;
-	ip->ihl = sizeof(*ip) / 4;
-	ip->tos = 0;
-	ip->ttl = ip4_dst_hoplimit(dst);
-	ip->protocol = IPPROTO_UDP;
-	ip->saddr = source;
-	ip->daddr = dest;
-	ip->id = 0;
-	ip->frag_off = htons(IP_DF);
-	if (unlikely(skb->len > dst_mtu(dst))) {
-		ip->frag_off = 0;
-		__ip_select_ident(host->net, ip, 1);
+	if (data && !data->pages)
+		return add_copied(answers, key, head, data, room_bytes);
+	skb = packet_for(answers, key, head, data ? data->pages : 0, room_bytes);
+	if (!skb)
+		return -ENOMEM;
+	if (data) {
+		data->walk(data, add_page, skb);
+		skb_shinfo(skb)->flags |= SKBFL_SHARED_FRAG;
 	}
-	return ip_local_out(host->net, host->sk4, skb);
-}
-
-/* The UDP checksum is there at every level: without it, IPv6 protects no address. */
-static int send_ipv6(struct node_host *host, struct dst_entry *dst, const struct node_path *path,
-		     struct sk_buff *skb)
-{
-#if IS_ENABLED(CONFIG_IPV6)
-	struct ipv6hdr *ip;
-	struct in6_addr dest;
-
-	memcpy(&dest, path->peer.addr, sizeof(dest));
-	push_udp(host, path, skb);
-	udp6_set_csum(false, skb, &path->local, &dest, skb->len);
-
-	ip = skb_push(skb, sizeof(*ip));
-	skb_reset_network_header(skb);
-	memset(IP6CB(skb), 0, sizeof(*IP6CB(skb)));
-	ip6_flow_hdr(ip, 0, 0);
-	ip->nexthdr = IPPROTO_UDP;
-	ip->hop_limit = ip6_dst_hoplimit(dst);
-	ip->saddr = path->local;
-	ip->daddr = dest;
-	skb->ignore_df = 1;
-	return ip6_local_out(host->net, host->sk6, skb);
-#else
-	kfree_skb(skb);
-	return -EAFNOSUPPORT;
-#endif
-}
-
-void node_send_packets(struct node_host *host, struct dst_entry *route,
-		       const struct node_path *path, bool check, struct sk_buff *packets)
-{
-	struct sk_buff *skb, *next;
-	int err;
-
-	skb_list_walk_safe(packets, skb, next) {
-		skb_mark_not_on_list(skb);
-		if (unlikely(!route)) {
-			kfree_skb(skb);
-			continue;
-		}
-		skb_dst_set_noref(skb, route);
-		if (path->ipv4)
-			err = send_ipv4(host, route, path, check, skb);
-		else
-			err = send_ipv6(host, route, path, skb);
-		node_count(net_xmit_eval(err) ? NODE_COUNT_DROP_XMIT : NODE_COUNT_ANSWERS);
-	}
+	seal(answers, skb, head);
+	return 0;
 }

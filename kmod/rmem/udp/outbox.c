@@ -16,78 +16,78 @@
 #include <net/dst.h>
 
 #include "compat/compat.h"
-#include "rmem/node/host.h"
+#include "rmem/udp/port.h"
 
-struct node_outbox {
+struct udp_outbox {
 	spinlock_t lock; /* all of it: a CPU's timer goes to another one when it is unplugged */
-	struct node_host *host;
-	struct node_answers answers;
+	struct udp_port *port;
+	struct udp_answers answers;
 	struct timer_list timer;
-	/* Whose answers they are, and their way; it holds a reference. */
-	struct node_path path;
+	/* The answers are of this session, and take this route; a reference is held. */
+	struct rmem_port_path path;
 	u64 session;
 	u32 space;
 	u8 integrity;
 	struct dst_entry *route;
 };
 
-static void send(struct node_outbox *out, struct sk_buff *packets) __must_hold(&out->lock)
+static void send(struct udp_outbox *out, struct sk_buff *packets) __must_hold(&out->lock)
 {
 	if (packets)
-		node_send_packets(out->host, out->route, &out->path, out->integrity == RMEM_LINK,
-				  packets);
+		udp_route_send(out->port, out->route, &out->path, out->integrity == RMEM_LINK,
+			       packets);
 }
 
-void node_outbox_flush(struct node_outbox *out)
+void udp_outbox_flush(struct udp_outbox *out)
 {
-	send(out, node_send_take_full(&out->answers));
-	send(out, node_send_take_open(&out->answers));
+	send(out, udp_answers_take_full(&out->answers));
+	send(out, udp_answers_take_open(&out->answers));
 	dst_release(out->route);
 	out->route = NULL;
 }
 
-static void drop(struct node_outbox *out) __must_hold(&out->lock)
+static void drop(struct udp_outbox *out) __must_hold(&out->lock)
 {
-	kfree_skb_list(node_send_take_full(&out->answers));
-	kfree_skb(node_send_take_open(&out->answers));
+	kfree_skb_list(udp_answers_take_full(&out->answers));
+	kfree_skb(udp_answers_take_open(&out->answers));
 	dst_release(out->route);
 	out->route = NULL;
 }
 
 static void waited(struct timer_list *timer)
 {
-	struct node_outbox *out = from_timer(out, timer, timer);
+	struct udp_outbox *out = from_timer(out, timer, timer);
 
 	rcu_read_lock();
 	spin_lock(&out->lock);
-	if (READ_ONCE(out->host->closing))
+	if (READ_ONCE(out->port->closing))
 		drop(out);
 	else
-		node_outbox_flush(out);
+		udp_outbox_flush(out);
 	spin_unlock(&out->lock);
 	rcu_read_unlock();
 }
 
-static bool same(const struct node_outbox *out, const struct rmem_head *head,
-		 const struct node_path *path)
+static bool same(const struct udp_outbox *out, const struct rmem_head *head,
+		 const struct rmem_port_path *path)
 {
 	return out->session == head->session && out->space == head->space &&
-	       out->integrity == head->integrity && node_path_equal(&out->path, path);
+	       out->integrity == head->integrity && udp_path_equal(&out->path, path);
 }
 
-struct node_outbox *node_outbox_get(struct node_host *host, const struct rmem_head *head,
-				    const struct node_path *path)
+struct udp_outbox *udp_outbox_get(struct udp_port *port, const struct rmem_head *head,
+				  const struct rmem_port_path *path)
 	__acquires(outbox)
 {
-	struct node_outbox *out = this_cpu_ptr(host->outbox);
+	struct udp_outbox *out = this_cpu_ptr(port->outbox);
 
 	spin_lock(&out->lock);
 	if (likely(same(out, head, path)))
 		return out;
-	if (READ_ONCE(host->closing))
+	if (READ_ONCE(port->closing))
 		drop(out);
 	else
-		node_outbox_flush(out);
+		udp_outbox_flush(out);
 	out->session = head->session;
 	out->space = head->space;
 	out->integrity = head->integrity;
@@ -95,61 +95,61 @@ struct node_outbox *node_outbox_get(struct node_host *host, const struct rmem_he
 	return out;
 }
 
-struct node_answers *node_outbox_answers(struct node_outbox *out)
+struct udp_answers *udp_outbox_answers(struct udp_outbox *out)
 {
 	return &out->answers;
 }
 
-void node_outbox_route(struct node_outbox *out, struct node_route *route)
+void udp_outbox_route(struct udp_outbox *out, struct udp_route *route)
 {
-	if (out->route || !node_send_any(&out->answers))
+	if (out->route || !udp_answers_any(&out->answers))
 		return;
-	out->route = node_send_route(out->host, route, &out->path);
+	out->route = udp_route_get(out->port, route, &out->path);
 	if (out->route)
 		dst_hold(out->route);
 }
 
-void node_outbox_put(struct node_outbox *out, bool more) __releases(outbox)
+void udp_outbox_put(struct udp_outbox *out, bool more) __releases(outbox)
 {
-	if (!more || READ_ONCE(out->host->closing)) {
-		node_outbox_flush(out);
-	} else if (node_send_any(&out->answers)) {
-		send(out, node_send_take_full(&out->answers));
+	if (!more || READ_ONCE(out->port->closing)) {
+		udp_outbox_flush(out);
+	} else if (udp_answers_any(&out->answers)) {
+		send(out, udp_answers_take_full(&out->answers));
 		if (!timer_pending(&out->timer))
 			mod_timer(&out->timer, jiffies + 1);
 	}
 	spin_unlock(&out->lock);
 }
 
-int node_outbox_open(struct node_host *host)
+int udp_outbox_open(struct udp_port *port)
 {
 	int cpu;
 
-	host->outbox = alloc_percpu(struct node_outbox);
-	if (!host->outbox)
+	port->outbox = alloc_percpu(struct udp_outbox);
+	if (!port->outbox)
 		return -ENOMEM;
 	for_each_possible_cpu(cpu) {
-		struct node_outbox *out = per_cpu_ptr(host->outbox, cpu);
+		struct udp_outbox *out = per_cpu_ptr(port->outbox, cpu);
 
 		spin_lock_init(&out->lock);
-		out->host = host;
+		out->port = port;
 		timer_setup(&out->timer, waited, TIMER_PINNED);
 	}
 	return 0;
 }
 
-/* After node_net_close(): nothing is received any more, and nothing can be sent. */
-void node_outbox_close(struct node_host *host)
+/* After the sockets: nothing is received any more, and nothing can be sent. */
+void udp_outbox_close(struct udp_port *port)
 {
 	int cpu;
 
 	for_each_possible_cpu(cpu) {
-		struct node_outbox *out = per_cpu_ptr(host->outbox, cpu);
+		struct udp_outbox *out = per_cpu_ptr(port->outbox, cpu);
 
 		compat_timer_delete_sync(&out->timer);
 		spin_lock_bh(&out->lock);
 		drop(out);
 		spin_unlock_bh(&out->lock);
 	}
-	free_percpu(host->outbox);
+	free_percpu(port->outbox);
 }

@@ -113,8 +113,28 @@ bool rmem_skb_verifies(const struct rmem_datagram *d, const struct base_siphash_
 	return rmem_wire_tag_equal(heads, rmem_wire_tag(&h, heads, d->messages));
 }
 
-bool rmem_skb_is_damaged(const struct rmem_datagram *d, const struct sk_buff *skb)
+static bool is_damaged(const struct rmem_datagram *d, const struct sk_buff *skb)
 {
 	return rmem_wire_has_digest(&d->head) &&
 	       d->head.digest != digest(skb, rmem_skb_payload(d), d->payload_bytes);
+}
+
+static void copy_payload(const struct rmem_payload *payload, u32 offset, void *to, u32 n)
+{
+	const struct rmem_skb_record *r = container_of(payload, struct rmem_skb_record, payload);
+
+	WARN_ON_ONCE(skb_copy_bits(r->skb, r->at + offset, to, n));
+}
+
+void rmem_skb_record_init(struct rmem_skb_record *r, const struct rmem_datagram *d,
+			  const struct sk_buff *skb)
+{
+	r->skb = skb;
+	r->at = rmem_skb_payload(d);
+	r->payload.bytes = d->payload_bytes;
+	r->payload.copy = copy_payload;
+	r->record.head = &d->head;
+	r->record.payload = &r->payload;
+	r->record.damaged = is_damaged(d, skb);
+	r->record.last = d->steps == d->messages;
 }

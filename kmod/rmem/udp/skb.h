@@ -10,6 +10,7 @@
 #include <linux/udp.h>
 
 #include "core/rmem/datagram.h"
+#include "rmem_record.h"
 
 /* ---- out: header and heads are in the linear part, data is in fragments behind it ---- */
 
@@ -58,9 +59,19 @@ static inline u32 rmem_skb_payload(const struct rmem_datagram *d)
 enum rmem_wire_verdict rmem_skb_open(struct rmem_datagram *d, const struct sk_buff *skb,
 				     const void *heads, bool response);
 
-/* As rmem_datagram_verifies() and rmem_datagram_is_damaged(). */
+/* As rmem_datagram_verifies(). */
 bool rmem_skb_verifies(const struct rmem_datagram *d, const struct base_siphash_key *key,
 		       const struct sk_buff *skb, const void *heads);
-bool rmem_skb_is_damaged(const struct rmem_datagram *d, const struct sk_buff *skb);
+
+/* The message that was stepped to, for the other side of the seam; refers to d and skb. */
+struct rmem_skb_record {
+	struct rmem_record record;
+	struct rmem_payload payload;
+	const struct sk_buff *skb;
+	u32 at;
+};
+
+void rmem_skb_record_init(struct rmem_skb_record *r, const struct rmem_datagram *d,
+			  const struct sk_buff *skb);
 
 #endif

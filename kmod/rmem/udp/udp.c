@@ -5,7 +5,7 @@
  *
  *   add:      rmem_packet_takes(), rmem_packet_add()          under the channel's lock
  *   flush:    rmem_socket_transmit(), a datagram each         after it
- *   receive:  encap_rcv -> udp_receive() -> udp_deliver()     softirq
+ *   receive:  encap_rcv -> udp_receive(), a record each       softirq
  */
 #include <linux/module.h>
 #include <net/sock.h>
@@ -85,19 +85,6 @@ static void udp_flush(struct rmem_path *path, struct rmem_batch *batch)
 
 /* ---- in ---- */
 
-struct udp_payload {
-	struct rmem_payload payload; /* first */
-	const struct sk_buff *skb;
-	u32 at;
-};
-
-static void udp_payload_copy(const struct rmem_payload *payload, u32 offset, void *to, u32 n)
-{
-	const struct udp_payload *mine = container_of(payload, struct udp_payload, payload);
-
-	skb_copy_bits(mine->skb, mine->at + offset, to, n);
-}
-
 /* Is it from the path's node, and unchanged? */
 static bool udp_verify(struct rmem_path *path, const struct rmem_datagram *d,
 		       const struct sk_buff *skb, const void *heads,
@@ -115,24 +102,6 @@ static bool udp_verify(struct rmem_path *path, const struct rmem_datagram *d,
 	return false;
 }
 
-/* The message of d that was stepped to. */
-static void udp_deliver(struct rmem_path *path, const struct rmem_datagram *d, struct sk_buff *skb)
-{
-	const struct udp_payload payload = {
-		.payload = {.bytes = d->payload_bytes, .copy = udp_payload_copy},
-		.skb = skb,
-		.at = rmem_skb_payload(d),
-	};
-	const struct rmem_record record = {
-		.head = &d->head,
-		.payload = &payload.payload,
-		.damaged = rmem_skb_is_damaged(d, skb),
-		.last = d->steps == d->messages,
-	};
-
-	path->to->receive(path->channel, &record);
-}
-
 /*
  * A packet came in; its UDP checksum, if it has one, was right. It may lie in memory reserved
  * for swap (skb_pfmemalloc()), so it is used or dropped at once, and never kept.
@@ -143,6 +112,7 @@ static int udp_receive(struct sock *sk, struct sk_buff *skb)
 	struct rmem_skb_heads buffer;
 	enum rmem_wire_verdict verdict;
 	enum rmem_path_count reason;
+	struct rmem_skb_record r;
 	struct rmem_path *path;
 	struct rmem_datagram d;
 	const void *heads;
@@ -160,8 +130,10 @@ static int udp_receive(struct sock *sk, struct sk_buff *skb)
 		kfree_skb(skb);
 		return 0;
 	}
-	while (rmem_datagram_step(&d, heads))
-		udp_deliver(path, &d, skb);
+	while (rmem_datagram_step(&d, heads)) {
+		rmem_skb_record_init(&r, &d, skb);
+		path->to->receive(path->channel, &r.record);
+	}
 	consume_skb(skb);
 	rmem_socket_heard(&mine->socket);
 	path->to->settle(path->channel);

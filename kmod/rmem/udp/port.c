@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The node's port at UDP/IP. In the softirq that brought a datagram:
+ *
+ *   UDP (checksum verified by the stack)
+ *     |
+ *   form, lengths -> space known? -> tag                cheap checks first; nothing is
+ *     |                                                  changed before all of them held
+ *   each message: digest, rmem_port_request() --> answers
+ *     |                                              |
+ *   outbox.c <---------------------------------------'
+ *
+ * A packet's payload may lie in pieces; it is verified and copied where it lies.
+ *
+ * Packets whose buffer came from the reserves kept for swapping are dropped: the
+ * node is nobody's swap, and whoever is needs that buffer back.
+ */
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/net.h>
+#include <linux/slab.h>
+#include <net/ipv6.h>
+#include <net/sock.h>
+#include <net/udp.h>
+#include <net/udp_tunnel.h>
+
+#include "compat/compat.h"
+#include "rmem/udp/port.h"
+#include "rmem/udp/skb.h"
+
+/* One datagram on its way through, a message at a time; lives on the stack. */
+struct udp_rx {
+	struct rmem_port_batch batch; /* first */
+	struct udp_port *port;
+	struct sk_buff *skb;
+	const void *heads; /* in skb's linear part */
+	struct rmem_datagram in;
+	struct udp_outbox *out;
+};
+
+static struct udp_rx *udp_rx_of(struct rmem_port_batch *batch)
+{
+	return container_of(batch, struct udp_rx, batch);
+}
+
+/* ---- reception ---- */
+
+static void udp_read_path(struct sk_buff *skb, struct rmem_port_path *path)
+{
+	struct udp_way *way = (struct udp_way *)path->own;
+
+	way->ifindex = 0;
+	path->peer.port = ntohs(udp_hdr(skb)->source);
+	way->ipv4 = skb->protocol == htons(ETH_P_IP);
+	if (way->ipv4) {
+		struct in6_addr peer;
+
+		ipv6_addr_set_v4mapped(ip_hdr(skb)->saddr, &peer);
+		memcpy(path->peer.addr, &peer, sizeof(path->peer.addr));
+		ipv6_addr_set_v4mapped(ip_hdr(skb)->daddr, &way->local);
+	} else {
+		memcpy(path->peer.addr, &ipv6_hdr(skb)->saddr, sizeof(path->peer.addr));
+		way->local = ipv6_hdr(skb)->daddr;
+		way->ifindex = ipv6_iface_scope_id(&ipv6_hdr(skb)->saddr, inet6_iif(skb));
+	}
+}
+
+/* Must the UDP checksum be there? At the other levels, more than that protects the payload. */
+static bool udp_wants_checksum(const struct rmem_head *head)
+{
+	return head->integrity == RMEM_LINK;
+}
+
+/* The checks anybody's packet goes through, cheapest first. */
+static bool udp_admit(struct udp_rx *rx)
+{
+	struct sk_buff *skb = rx->skb;
+	enum rmem_wire_verdict verdict;
+
+	rx->heads = rmem_skb_pull_heads(skb);
+	verdict = rmem_skb_open(&rx->in, skb, rx->heads, false);
+	if (verdict != RMEM_WIRE_GOOD)
+		return rmem_port_drop(RMEM_PORT_WIRE + verdict, skb->len);
+	rx->batch.key = rmem_port_key(&rx->port->port, rx->in.head.space, skb->len);
+	if (!rx->batch.key)
+		return false;
+	if (udp_wants_checksum(&rx->in.head) && !udp_hdr(skb)->check)
+		return rmem_port_drop(RMEM_PORT_NO_CHECKSUM, skb->len);
+	if (skb->pkt_type != PACKET_HOST)
+		return rmem_port_drop(RMEM_PORT_NOT_UNICAST, skb->len);
+	if (skb_pfmemalloc(skb))
+		return rmem_port_drop(RMEM_PORT_RESERVE, skb->len);
+	if (!rmem_skb_verifies(&rx->in, rx->batch.key, skb, rx->heads))
+		return rmem_port_drop(RMEM_PORT_WIRE + RMEM_WIRE_TAG, skb->len);
+	return true;
+}
+
+/* False: nothing of it was good for anything. */
+static bool udp_handle(struct udp_rx *rx)
+{
+	struct rmem_skb_record r;
+	bool any = false;
+
+	if (!udp_admit(rx))
+		return false;
+	udp_read_path(rx->skb, &rx->batch.path);
+	rx->out = udp_outbox_get(rx->port, &rx->in.head, &rx->batch.path);
+	while (rmem_datagram_step(&rx->in, rx->heads)) {
+		rmem_skb_record_init(&r, &rx->in, rx->skb);
+		any |= rmem_port_request(&rx->batch, &r.record);
+	}
+	udp_outbox_put(rx->out, rx->in.head.more);
+	rmem_port_settle(&rx->port->port);
+	return any;
+}
+
+static int udp_request(struct sock *sk, struct sk_buff *skb)
+{
+	struct udp_rx rx = { .port = rcu_dereference_sk_user_data(sk), .skb = skb };
+
+	if (likely(rx.port)) {
+		rx.batch.port = &rx.port->port;
+		if (udp_handle(&rx)) {
+			consume_skb(skb);
+			return 0;
+		}
+	}
+	kfree_skb(skb);
+	return 0;
+}
+
+/* ---- answers ---- */
+
+static int udp_answer(struct rmem_port_batch *batch, struct rmem_head *head,
+		      const struct rmem_port_data *data, u32 room_bytes)
+{
+	struct udp_rx *rx = udp_rx_of(batch);
+
+	return udp_answers_add(udp_outbox_answers(rx->out), batch->key, head, data, room_bytes);
+}
+
+static void udp_answered(struct rmem_port_batch *batch, u32 slot)
+{
+	struct udp_rx *rx = udp_rx_of(batch);
+
+	udp_outbox_route(rx->out, &rx->port->route[slot]);
+}
+
+static void udp_flush_answers(struct rmem_port_batch *batch)
+{
+	udp_outbox_flush(udp_rx_of(batch)->out);
+}
+
+static void udp_reply(struct rmem_port *port, const struct rmem_port_path *path,
+		      const struct base_siphash_key *key, struct rmem_head *head,
+		      const void *payload)
+{
+	struct sk_buff *packet = udp_answer_alone(key, head, payload);
+	struct udp_port *mine = udp_port_of(port);
+	struct udp_route route = {};
+
+	if (!packet)
+		return;
+	udp_route_send(mine, udp_route_get(mine, &route, path), path, udp_wants_checksum(head),
+		       packet);
+	udp_route_forget(&route);
+}
+
+/* ---- sockets ---- */
+
+static struct sock *udp_listen(struct udp_port *port, struct udp_port_cfg *at, int *err)
+{
+	struct udp_tunnel_sock_cfg tunnel = {
+		.sk_user_data = port,
+		.encap_type = 1, /* anything but 0: no kind the stack treats by itself */
+		.encap_rcv = udp_request,
+	};
+	struct socket *sock;
+
+	*err = udp_sock_create(port->net, at, &sock);
+	if (*err)
+		return NULL;
+	setup_udp_tunnel_sock(port->net, sock, &tunnel);
+	return sock->sk;
+}
+
+/*
+ * A request is received and answered by the same socket, so one may go while the other serves.
+ * Receivers that don't see that we are closing are under rcu_read_lock(), which the socket's memory
+ * outlives.
+ */
+static void udp_close_sockets(struct udp_port *port)
+{
+	WRITE_ONCE(port->closing, true);
+	if (port->sk6)
+		udp_tunnel_sock_release(port->sk6->sk_socket);
+	udp_tunnel_sock_release(port->sk4->sk_socket);
+	synchronize_rcu();
+}
+
+/* One socket per family. IPv6 is left out only where the kernel has none. */
+static int udp_open_sockets(struct udp_port *port, struct netlink_ext_ack *extack)
+{
+	struct udp_port_cfg port4 = {
+		.family = AF_INET,
+		.local_ip.s_addr = htonl(INADDR_ANY),
+		.local_udp_port = port->number,
+		.use_udp_checksums = true,
+	};
+	int err;
+
+	port->sk4 = udp_listen(port, &port4, &err);
+	if (err)
+		goto say_why;
+#if IS_ENABLED(CONFIG_IPV6)
+	if (ipv6_mod_enabled()) {
+		struct udp_port_cfg port6 = {
+			.family = AF_INET6,
+			.local_ip6 = IN6ADDR_ANY_INIT,
+			.local_udp_port = port->number,
+			.use_udp6_tx_checksums = true,
+			.use_udp6_rx_checksums = true,
+			.ipv6_v6only = true,
+		};
+
+		port->sk6 = udp_listen(port, &port6, &err);
+		if (err)
+			goto close_ipv4;
+	}
+#endif
+	return 0;
+
+#if IS_ENABLED(CONFIG_IPV6)
+close_ipv4:
+	port->sk6 = NULL;
+	udp_close_sockets(port);
+#endif
+say_why:
+	if (err == -EADDRINUSE)
+		NL_SET_ERR_MSG_FMT_MOD(extack, "UDP port %u is in use: choose another PORT",
+				       ntohs(port->number));
+	else
+		NL_SET_ERR_MSG_FMT_MOD(extack, "no socket for UDP port %u: error %d",
+				       ntohs(port->number), -err);
+	return err;
+}
+
+/* ---- life ---- */
+
+static void udp_port_free(struct udp_port *port)
+{
+	u32 i;
+
+	for (i = 0; i < port->slots; i++)
+		udp_route_forget(&port->route[i]);
+	kvfree(port->route);
+	kfree(port);
+}
+
+static void udp_port_close(struct rmem_port *port)
+{
+	struct udp_port *mine = udp_port_of(port);
+
+	udp_close_sockets(mine);
+	udp_outbox_close(mine);
+	udp_port_free(mine);
+}
+
+static struct rmem_port *udp_port_open(struct node_host *node,
+				       const struct rmem_port_config *config,
+				       struct netlink_ext_ack *extack)
+{
+	struct udp_port *port = kzalloc(sizeof(*port), GFP_KERNEL);
+	int err;
+
+	if (!port)
+		goto no_memory;
+	port->port.ops = &rmem_udp_port_ops;
+	port->port.node = node;
+	port->net = config->net;
+	port->number = htons(config->udp_port);
+	port->route = kvcalloc(config->slots, sizeof(*port->route), GFP_KERNEL);
+	if (!port->route)
+		goto free_port;
+	port->slots = config->slots;
+	if (udp_outbox_open(port))
+		goto free_port;
+	err = udp_open_sockets(port, extack);
+	if (!err)
+		return &port->port;
+	udp_outbox_close(port);
+	udp_port_free(port);
+	return ERR_PTR(err);
+
+free_port:
+	udp_port_free(port);
+no_memory:
+	NL_SET_ERR_MSG_MOD(extack, "no memory for the sessions' routes; lower SESSIONS_MAX");
+	return ERR_PTR(-ENOMEM);
+}
+
+const struct rmem_port_ops rmem_udp_port_ops = {
+	.name = "udp",
+	.open = udp_port_open,
+	.close = udp_port_close,
+	.answer = udp_answer,
+	.answered = udp_answered,
+	.flush = udp_flush_answers,
+	.reply = udp_reply,
+};
