@@ -10,7 +10,7 @@
 
 #include "src/backend/dev.hpp"
 #include "src/backend/embedded.hpp"
-#include "src/backend/udp.hpp"
+#include "src/backend/client.hpp"
 #include "support/failure.hpp"
 
 namespace remora::lib {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "src/backend/udp.hpp"
+#include "src/backend/client.hpp"
 
 #include <algorithm>
 #include <bit>
