@@ -38,6 +38,7 @@ class Recipe:
 
     arch: str
     fragments: list
+    patches: list  # of the source; of no file that another recipe's kernel is made of
     image: str  # make's target, and the file below the build directory
     steps: int  # lines kbuild prints; only the progress bar depends on it
 
@@ -48,10 +49,11 @@ def _fragments(*patterns):
     return sorted(found, key=lambda path: path.name)
 
 
+_UM_PATCHES = _fragments("um/*.patch")
 BUILT = {
-    "debug": Recipe("x86", _fragments("*.config"), "arch/x86/boot/bzImage", 2700),
-    "uml": Recipe("um", _fragments("um/[03]*.config", "[123]*.config"), "linux", 1700),
-    "uml-debug": Recipe("um", _fragments("um/*.config", "[1-9]*.config"), "linux", 1700),
+    "debug": Recipe("x86", _fragments("*.config"), [], "arch/x86/boot/bzImage", 2700),
+    "uml": Recipe("um", _fragments("um/[03]*.config", "[123]*.config"), _UM_PATCHES, "linux", 1700),
+    "uml-debug": Recipe("um", _fragments("um/*.config", "[1-9]*.config"), _UM_PATCHES, "linux", 1700),
 }
 NAMES = [*STOCK, *BUILT]
 
@@ -195,11 +197,24 @@ def source():
     return target
 
 
+def _apply(patches, src):
+    """Applies them once, in the place of older versions of themselves."""
+    for patch in patches:
+        applied = src / f"{patch.name}.applied"
+        with cache.locked("kernel-source"):
+            if applied.exists() and applied.read_bytes() == patch.read_bytes():
+                continue
+            if applied.exists():
+                subprocess.run(["patch", "-s", "-R", "-p1", "-d", str(src), "-i", str(applied)], check=True)
+            subprocess.run(["patch", "-s", "-p1", "-d", str(src), "-i", str(patch)], check=True)
+            shutil.copyfile(patch, applied)
+
+
 def _inputs(recipe):
-    """What a kernel is built of, apart from the source."""
+    """Names what a kernel is built of, apart from the unpatched source."""
     digest = hashlib.sha256(subprocess.run(["gcc", "--version"], capture_output=True, check=True).stdout)
-    for fragment in recipe.fragments:
-        digest.update(fragment.read_bytes())
+    for part in recipe.fragments + recipe.patches:
+        digest.update(part.read_bytes())
     return digest.hexdigest()
 
 
@@ -209,6 +224,7 @@ def _fetch_built(name, target, update):
     if not update and (target / "inputs").exists() and (target / "inputs").read_text() == inputs:
         return
     src = source()
+    _apply(BUILT[name].patches, src)
     key = hashlib.sha256((src.name + inputs).encode()).hexdigest()[:16]
     build_home = target.parent / f"{name}-{key}"
     if not (build_home / "release").exists():
