@@ -18,6 +18,7 @@
 
 #include "backend.hpp"
 #include "bus_error.hpp"
+#include "mappable.hpp"
 #include "remote/remote.hpp"
 
 namespace remora::test {
@@ -316,6 +317,7 @@ TEST_F(Lost, AsynchronousOnesEndAndArePolled) {
 }
 
 TEST_F(Lost, AMappingOfBeforeNeverWrites) {
+    SKIP_UNLESS_MAPPABLE();
     raddr_t a = alloc(64 * page), again = 0;
     void* memory = nullptr;
     ASSERT_EQ(remote_mmap(r, a, 64 * page, REMOTE_RW, nullptr, &memory), 0) << remote_why();
@@ -346,6 +348,7 @@ TEST_F(Lost, AMappingOfBeforeNeverWrites) {
 }
 
 TEST_F(Lost, AMappingMayOutliveIt) {
+    SKIP_UNLESS_MAPPABLE();
     raddr_t a = alloc(page);
     void* memory = nullptr;
     ASSERT_EQ(remote_mmap(r, a, page, REMOTE_RW, nullptr, &memory), 0) << remote_why();
@@ -404,6 +407,7 @@ TEST_F(Lost, BuffersStayRegistered) {
 
 // With an operation to be polled, and a mapping, of before.
 TEST_F(Lost, AChildMayCloseIt) {
+    SKIP_UNLESS_MAPPABLE();
     raddr_t a = alloc(page), address = 0;
     std::uint64_t bytes = 0;
     void* memory = nullptr;

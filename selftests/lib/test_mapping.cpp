@@ -21,6 +21,7 @@
 
 #include "backend.hpp"
 #include "bus_error.hpp"
+#include "mappable.hpp"
 #include "src/mmap/mapped_ranges.hpp"
 
 namespace remora::test {
@@ -52,6 +53,7 @@ protected:
         if (other != r)
             remote_close(other);
     }
+    void SetUp() override { SKIP_UNLESS_MAPPABLE(); }
     // The bytes that another handle reads.
     Bytes at_node(raddr_t address, std::size_t bytes) { return read(other, address, bytes); }
 
