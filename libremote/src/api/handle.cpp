@@ -8,34 +8,16 @@
 
 #include <pthread.h>
 
-#include "src/backend/dev.hpp"
-#include "src/backend/embedded.hpp"
-#include "src/backend/client.hpp"
 #include "support/failure.hpp"
 
 namespace remora::lib {
 
 namespace {
 
-constexpr std::uint64_t timeout_us_default = 10'000'000;
-constexpr std::uint64_t timeout_us_most = std::uint64_t{1} << 50; // 35 years: as good as never
 constexpr std::size_t async_bytes_max = std::size_t{1} << 30;
 constexpr std::uint32_t async_max_default = 1024;
 constexpr std::uint32_t async_max_most = 1U << 20;
 constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
-
-rmem_integrity integrity_of(std::uint32_t wanted) {
-    switch (wanted) {
-    case REMOTE_DIGEST:
-        return RMEM_DIGEST;
-    case REMOTE_LINK:
-        return RMEM_LINK;
-    case REMOTE_FULL:
-        return RMEM_FULL;
-    default:
-        throw Misuse("integrity {} is none: give one of enum remote_integrity", wanted);
-    }
-}
 
 std::atomic<std::uint32_t> next_generation;
 
@@ -79,24 +61,10 @@ void set_result(rop_t& rop, int result) {
 
 // ---- opening and closing ----
 
-// Keeps the key: when the node restarts, its file may have changed or be unreadable.
-Handle::Open Handle::opener(const Target& target, const remote_options& options) {
-    rmem_integrity integrity = integrity_of(options.integrity);
-    if (target.backend == Target::Backend::embedded)
-        return [target] { return std::make_unique<Embedded>(target); };
-    if (target.backend == Target::Backend::dev)
-        return [target] { return std::make_unique<Dev>(target.path); };
-    std::uint64_t timeout_us = options.timeout_us ? options.timeout_us : timeout_us_default;
-    UdpOptions udp{timeout_us > timeout_us_most ? 0 : timeout_us * 1000, integrity};
-    Key key = key_read(target.key_file).key;
-    return [target, key, udp] { return std::make_unique<Udp>(target, key, udp); };
-}
-
-Handle::Handle(const Target& target, const remote_options& options)
+Handle::Handle(Target target, const remote_options& options)
     : generation_(current_generation()),
-      open_(opener(target, options)),
-      lasts_(target.backend == Target::Backend::embedded),
-      epoch_(std::make_shared<Epoch>(open_())),
+      target_(std::move(target)),
+      epoch_(std::make_shared<Epoch>(target_.open())),
       buffers_(*epoch_->backend) {
     std::uint32_t most = options.async_max ? options.async_max : async_max_default;
     async_max_ = std::min(most, async_max_most);
@@ -133,7 +101,7 @@ bool Handle::is_foreign() const {
 // ---- epochs ----
 
 EpochRef Handle::epoch() {
-    if (lasts_)
+    if (target_.lasts)
         return {EpochRef(), epoch_.get()}; // which costs nothing
     std::lock_guard lock(epoch_lock_);
     return epoch_;
@@ -151,7 +119,7 @@ int Handle::begin_epoch(const EpochRef& before) {
     std::lock_guard one(lost_lock_);
     if (epoch() != before)
         return 0;
-    auto next = std::make_shared<Epoch>(open_());
+    auto next = std::make_shared<Epoch>(target_.open());
     if (int error = buffers_.move_to(*next->backend))
         return error;
     std::lock_guard lock(epoch_lock_);

@@ -23,7 +23,7 @@ namespace remora::lib {
 class Handle {
 public:
     // Throws Failure.
-    Handle(const Target& target, const remote_options& options);
+    Handle(Target target, const remote_options& options);
     ~Handle();
 
     // Was the handle opened by another process?
@@ -55,8 +55,6 @@ public:
     int cancel(const rop_t& rop);
 
 private:
-    using Open = std::function<std::unique_ptr<Backend>()>;
-
     struct Slot {
         EpochRef epoch;
         Call call;
@@ -81,13 +79,11 @@ private:
     int take_slot(std::uint32_t& index); // 0, -EAGAIN, -ENOMEM
     void give_slot(std::uint32_t index);
 
-    static Open opener(const Target& target, const remote_options& options);
     int begin_epoch(const EpochRef& before);
     static void disown(EpochRef& epoch);
 
     unsigned generation_; // number of forks when it was opened
-    const Open open_;
-    const bool lasts_;      // the node never restarts
+    const Target target_;
     std::mutex epoch_lock_; // epoch_, past_
     EpochRef epoch_;
     remote_counters past_{}; // counters of earlier epochs

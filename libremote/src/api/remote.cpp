@@ -205,8 +205,9 @@ REMOTE_API int remote_open(remote_t** r, const char* target, const remote_option
     if (!r || !target)
         return fail(-EINVAL, "remote_open() wants a place for the handle, and a target");
     return opening([&] {
+        const remote_options chosen = options_of(options);
         *r = remora::lib::name_handle(
-            std::make_unique<Handle>(remora::lib::parse_target(target), options_of(options)));
+            std::make_unique<Handle>(remora::lib::parse_target(target, chosen), chosen));
         return 0;
     });
 }

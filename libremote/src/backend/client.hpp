@@ -1,52 +1,44 @@
 // SPDX-License-Identifier: MIT
 /*
- * A memory node on the network: the client's core (core/rmem/client/client.h) over a UDP socket.
+ * A memory node that messages reach: the client's core (core/rmem/client/client.h) over a transport
+ * (transport/transport.hpp).
  *
- *   start:  lock { order: may it begin? -> core -> messages } -> datagrams -> sendmsg
+ *   start:  lock { order: may it begin? -> core -> messages -> Transport::send() }
  *   wait:   one waiter receives for all:
- *             spin, then poll -> datagrams -> lock { core -> data to its buffer -> ended? -> order
- * }
+ *             Transport::wait() -> lock { deliver() -> core -> data to its buffer -> ended? ->
+ * order }
  *
  * The library has no thread of its own: the waiting thread also retransmits what timed out and ends
- * calls whose limit has come. Data goes from the program's buffers into the socket and, once
+ * calls whose limit has come. Data goes from the program's buffers into the transport and, once
  * verified, back into them. Data of many ranges is copied once more, for it is little.
  *
- * A handle is one session, with its own socket and windows. Credit comes back only where a thread
- * waits, so the debts of one handle must not stop another.
+ * A handle is one session, with its own transport and windows. Credit comes back only where a
+ * thread waits, so the debts of one handle must not stop another.
  */
 #pragma once
 
 #include <memory>
-#include <span>
 #include <string>
-
-#include <netdb.h>
-#include <sys/socket.h>
+#include <vector>
 
 #include "src/backend/queued.hpp"
-#include "src/backend/target.hpp"
-#include "support/descriptor.hpp"
+#include "src/transport/transport.hpp"
 #include "support/key.hpp"
-
-extern "C" {
-#include "core/rmem/datagram.h"
-}
 
 namespace remora::lib {
 
-struct UdpOptions {
-    std::uint64_t timeout_ns; // 0: never
+struct ClientOptions {
+    Key key;
+    std::uint32_t space;
     rmem_integrity integrity;
+    std::uint64_t timeout_ns; // 0: never
 };
 
-class Incoming;
-struct Endpoint;
-
-class Udp final : public Queued {
+class Client final : public Queued, private Messages {
 public:
-    // Throws Failure: no such host, no answer, refused.
-    Udp(const Target& target, const Key& key, const UdpOptions& options);
-    ~Udp() override;
+    // name: of the node, for people. Throws Failure: no way, no answer, refused.
+    Client(const std::string& name, const std::vector<Connect>& ways, const ClientOptions& options);
+    ~Client() override;
 
     int alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t wanted,
               rmem_op_range& range) override;
@@ -58,9 +50,9 @@ public:
     bool disown() override;
 
 private:
-    void open_any(const Target& target, const Key& key, const UdpOptions& options);
-    void connect(const Target& target, const addrinfo& address);
-    void configure(const Target& target, const Key& key, const UdpOptions& options);
+    void open_any(const std::string& name, const std::vector<Connect>& ways,
+                  const ClientOptions& options);
+    void configure(const ClientOptions& options);
     void open(const std::string& name, Clock::time_point limit);
 
     void begin(Op& op) override;
@@ -70,22 +62,21 @@ private:
     void take_in() override;
     void take_back(Call& call) override;
 
-    unsigned listen(Incoming& incoming, Clock::time_point until, std::uint64_t spin_ns);
-    bool sleep(Clock::time_point until);
-    void take_packets(Incoming& incoming, unsigned count);
-    void take_datagram(std::uint64_t now_ns, std::span<const std::uint8_t> bytes);
+    bool next(rmem_client_tx& tx) override;
+    void unsent(const rmem_client_tx& tx) override;
+    void take_response(const rmem_head& head, const std::uint8_t* payload, bool damaged) override;
+
     void end_all(rmem_op* chain, rmem_client_result result);
     void expire_core(std::uint64_t now_ns);
 
-    Descriptor socket_;
-    std::uint32_t datagram_bytes_ = 0;
+    std::unique_ptr<Transport> transport_;
     std::uint64_t page_bytes_ = 0;   // from the node's first answer
     std::uint32_t put_bytes_ = 0;    // the same
     std::uint32_t vector_bytes_ = 0; // the same
 
     // lock_'s
     std::unique_ptr<rmem_client> client_;
-    std::unique_ptr<Endpoint> endpoint_;
+    std::uint64_t event_ns_ = 0; // when the transport was last called
     rmem_base base_;
     rmem_incast incast_;
 };

@@ -11,6 +11,7 @@
 #include <sys/ioctl.h>
 
 #include "src/backend/cut.hpp"
+#include "src/backend/target.hpp"
 #include "support/failure.hpp"
 #include "uapi/remora_rmem_io.h"
 
@@ -105,6 +106,13 @@ void take_found(Op& op) {
 }
 
 } // namespace
+
+constinit const Scheme dev_scheme{
+    "dev", "dev:/dev/rmemN", false, [](std::string_view path, const remote_options&) -> Open {
+        if (path.empty())
+            throw Misuse("target 'dev:' names no device: write dev:/dev/rmemN");
+        return [path = std::string(path)] { return std::make_unique<Dev>(path); };
+    }};
 
 Dev::Dev(const std::string& path) : device_(open(path.c_str(), O_RDWR | O_CLOEXEC)) {
     if (!device_)

@@ -7,8 +7,10 @@
 #include <utility>
 
 #include "src/backend/probes.hpp"
+#include "src/backend/target.hpp"
 #include "support/failure.hpp"
 #include "support/key.hpp"
+#include "support/parse.hpp"
 #include "support/random.hpp"
 
 namespace remora::lib {
@@ -30,13 +32,13 @@ std::uint64_t now_ns() {
     return static_cast<std::uint64_t>(Clock::now().time_since_epoch().count());
 }
 
-rmem_node_config config_of(const Target& target) {
+rmem_node_config config_of(std::uint64_t memory_bytes, std::uint64_t page_bytes) {
     rmem_node_config config{};
     config.boot = random_value<u64>() | 1;
     for (u64& seed : config.seed)
         seed = random_value<u64>();
-    config.pages = target.memory_bytes / target.page_bytes;
-    config.page_shift = static_cast<u32>(std::countr_zero(target.page_bytes));
+    config.pages = memory_bytes / page_bytes;
+    config.page_shift = static_cast<u32>(std::countr_zero(page_bytes));
     // All pages are zero at first, and ready.
     config.pool_pages = static_cast<u32>(std::bit_ceil(std::max<u64>(config.pages, 2)));
     config.piece_bytes = RMEM_PIECE_BYTES_MAX;
@@ -47,9 +49,29 @@ rmem_node_config config_of(const Target& target) {
     return config;
 }
 
+// embedded:[size=SIZE][,page=SIZE]
+Open parse(std::string_view text, const remote_options& options) {
+    static_cast<void>(options); // these are about messages
+    std::uint64_t memory_bytes = std::uint64_t{64} << 20;
+    std::uint64_t page_bytes = std::uint64_t{64} << 10;
+    parse_settings(text, {{"size", [&](auto value) { memory_bytes = parse_size(value); }},
+                          {"page", [&](auto value) { page_bytes = parse_size(value); }}});
+    if (!std::has_single_bit(page_bytes) || page_bytes >> RMEM_PAGE_SHIFT_MIN == 0 ||
+        page_bytes > std::uint64_t{1} << RMEM_PAGE_SHIFT_MAX)
+        throw Misuse("a page of {} can't be: write a power of two from 64K to 4M",
+                     size_text(page_bytes));
+    if (memory_bytes < page_bytes)
+        throw Misuse("size {} is less than a page of {}: write more", size_text(memory_bytes),
+                     size_text(page_bytes));
+    return [=] { return std::make_unique<Embedded>(memory_bytes, page_bytes); };
+}
+
 } // namespace
 
-Embedded::Embedded(const Target& target) : host_(config_of(target), false) {
+constinit const Scheme embedded_scheme{"embedded", "embedded:", true, parse};
+
+Embedded::Embedded(std::uint64_t memory_bytes, std::uint64_t page_bytes)
+    : host_(config_of(memory_bytes, page_bytes), false) {
     Key key = key_random();
     if (host_.add_space(space, key.data(), 0) != RMEM_SPACE_OK)
         throw Failure("the embedded node takes no space");

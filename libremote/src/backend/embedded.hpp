@@ -20,14 +20,13 @@
 #include "node/host.hpp"
 #include "src/backend/backend.hpp"
 #include "src/backend/stats.hpp"
-#include "src/backend/target.hpp"
 
 namespace remora::lib {
 
 class Embedded final : public Backend {
 public:
-    // Throws Failure.
-    explicit Embedded(const Target& target);
+    // page_bytes: a power of two. Throws Failure.
+    Embedded(std::uint64_t memory_bytes, std::uint64_t page_bytes);
 
     int transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* data, std::uint64_t bytes,
                  Clock::time_point) override;

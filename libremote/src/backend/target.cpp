@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: MIT
 #include "src/backend/target.hpp"
 
-#include <bit>
-#include <functional>
-#include <limits>
-#include <map>
+#include <array>
 
-#include "remora/rmem.h"
 #include "support/failure.hpp"
-#include "support/parse.hpp"
 
 namespace remora::lib {
 
 namespace {
 
-using Settings = std::map<std::string_view, std::function<void(std::string_view)>>;
+constexpr std::uint64_t timeout_us_default = 10'000'000;
+constexpr std::uint64_t timeout_us_most = std::uint64_t{1} << 50; // 35 years: as good as never
+
+constexpr std::array schemes{&embedded_scheme, &udp_scheme, &dev_scheme};
 
 std::string names(const Settings& settings) {
     std::string text;
@@ -23,7 +21,37 @@ std::string names(const Settings& settings) {
     return text;
 }
 
-// NAME=VALUE,NAME=VALUE
+std::string forms() {
+    std::string text;
+    for (const Scheme* each : schemes)
+        text += fmt::format("{}{}",
+                            each == schemes.front()  ? ""
+                            : each == schemes.back() ? " or "
+                                                     : ", ",
+                            each->form);
+    return text;
+}
+
+} // namespace
+
+rmem_integrity integrity_of(const remote_options& options) {
+    switch (options.integrity) {
+    case REMOTE_DIGEST:
+        return RMEM_DIGEST;
+    case REMOTE_LINK:
+        return RMEM_LINK;
+    case REMOTE_FULL:
+        return RMEM_FULL;
+    default:
+        throw Misuse("integrity {} is none: give one of enum remote_integrity", options.integrity);
+    }
+}
+
+std::uint64_t timeout_ns_of(const remote_options& options) {
+    std::uint64_t us = options.timeout_us ? options.timeout_us : timeout_us_default;
+    return us > timeout_us_most ? 0 : us * 1000;
+}
+
 void parse_settings(std::string_view text, const Settings& settings) {
     while (!text.empty()) {
         std::string_view item = text.substr(0, text.find(','));
@@ -36,54 +64,14 @@ void parse_settings(std::string_view text, const Settings& settings) {
     }
 }
 
-void parse_embedded(std::string_view text, Target& target) {
-    parse_settings(text, {{"size", [&](auto value) { target.memory_bytes = parse_size(value); }},
-                          {"page", [&](auto value) { target.page_bytes = parse_size(value); }}});
-    if (!std::has_single_bit(target.page_bytes) || target.page_bytes >> RMEM_PAGE_SHIFT_MIN == 0 ||
-        target.page_bytes > std::uint64_t{1} << RMEM_PAGE_SHIFT_MAX)
-        throw Misuse("a page of {} can't be: write a power of two from 64K to 4M",
-                     size_text(target.page_bytes));
-    if (target.memory_bytes < target.page_bytes)
-        throw Misuse("size {} is less than a page of {}: write more",
-                     size_text(target.memory_bytes), size_text(target.page_bytes));
-}
-
-void parse_udp(std::string_view text, Target& target) {
-    std::string_view address = text.substr(0, text.find(','));
-    text.remove_prefix(std::min(address.size() + 1, text.size()));
-    Endpoint endpoint = parse_endpoint(address, RMEM_PORT);
-    target.host = endpoint.host;
-    target.port = endpoint.port;
-    parse_settings(text, {{"key", [&](auto value) { target.key_file = value; }},
-                          {"space", [&](auto value) {
-                               target.space = static_cast<std::uint32_t>(parse_number(
-                                   value, 1, std::numeric_limits<std::uint32_t>::max(), "space"));
-                           }}});
-    if (target.key_file.empty())
-        throw Misuse("target 'udp:{}' has no key: add ,key=FILE", address);
-}
-
-} // namespace
-
-Target parse_target(std::string_view text) {
+Target parse_target(std::string_view text, const remote_options& options) {
+    integrity_of(options); // wrong for any target
     auto colon = text.find(':');
-    std::string_view kind = text.substr(0, colon);
-    std::string_view rest = colon == std::string_view::npos ? "" : text.substr(colon + 1);
-    Target target;
-    if (kind == "embedded") {
-        target.backend = Target::Backend::embedded;
-        parse_embedded(rest, target);
-    } else if (kind == "udp") {
-        target.backend = Target::Backend::udp;
-        parse_udp(rest, target);
-    } else if (kind == "dev" && !rest.empty()) {
-        target.backend = Target::Backend::dev;
-        target.path = rest;
-    } else {
-        throw Misuse("target '{}' is none: write embedded:, udp:HOST,key=FILE or dev:/dev/rmemN",
-                     text);
-    }
-    return target;
+    if (colon != std::string_view::npos)
+        for (const Scheme* each : schemes)
+            if (each->name == text.substr(0, colon))
+                return {each->parse(text.substr(colon + 1), options), each->lasts};
+    throw Misuse("target '{}' is none: write {}", text, forms());
 }
 
 } // namespace remora::lib

@@ -1,29 +1,44 @@
 // SPDX-License-Identifier: MIT
-// The parsed target of remote_open().
+// The target of remote_open(): SCHEME:REST. Each scheme is parsed beside the backend that it opens.
 #pragma once
 
-#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 
+#include "remora/rmem.h"
+#include "src/backend/backend.hpp"
+
 namespace remora::lib {
 
-struct Target {
-    enum class Backend { embedded, udp, dev };
-    Backend backend;
-    // embedded
-    std::uint64_t memory_bytes = std::uint64_t{64} << 20;
-    std::uint64_t page_bytes = std::uint64_t{64} << 10;
-    // dev
-    std::string path;
-    // udp
-    std::string host;
-    std::uint16_t port = 0;
-    std::string key_file;
-    std::uint32_t space = 1;
+// Opens a backend; again when its node has restarted. Throws Failure.
+using Open = std::function<std::unique_ptr<Backend>()>;
+
+struct Scheme {
+    std::string_view name;
+    std::string_view form; // for people
+    bool lasts;            // the node never restarts
+    // Throws Misuse with the valid forms; Failure: no such key file.
+    Open (*parse)(std::string_view rest, const remote_options& options);
 };
 
-// Throws Misuse with the valid forms.
-Target parse_target(std::string_view text);
+extern const Scheme embedded_scheme, udp_scheme, dev_scheme;
+
+struct Target {
+    Open open;
+    bool lasts;
+};
+
+Target parse_target(std::string_view text, const remote_options& options);
+
+// For the schemes' parsers. Throw Misuse.
+rmem_integrity integrity_of(const remote_options& options);
+std::uint64_t timeout_ns_of(const remote_options& options); // 0: never
+
+// NAME=VALUE,NAME=VALUE
+using Settings = std::map<std::string_view, std::function<void(std::string_view)>>;
+void parse_settings(std::string_view text, const Settings& settings);
 
 } // namespace remora::lib

@@ -9,7 +9,7 @@
 namespace remora::lib {
 
 void Outgoing::add(const rmem_client_tx& tx) {
-    bool joined = bundle_.messages && rmem_type_may_share(tx_[messages_ - 1].head.type) &&
+    bool joined = bundle_.messages && rmem_type_may_share(tx_[count_ - 1].head.type) &&
                   rmem_type_may_share(tx.head.type) && joins(tx.head);
     if (!joined) {
         close();
@@ -18,29 +18,29 @@ void Outgoing::add(const rmem_client_tx& tx) {
         begin_datagram(tx.head);
         joins(tx.head);
     }
-    rmem_client_tx& mine = tx_[messages_] = tx;
+    rmem_client_tx& mine = tx_[count_] = tx;
     std::size_t first = iovecs_;
     if (mine.payload_bytes)
         add_piece(const_cast<void*>(rmem_client_tx_payload(&mine)), mine.payload_bytes);
     if (mine.data_bytes)
         add_piece(data_of(mine), mine.data_bytes);
     add_head(mine.head, std::span(vector_).subspan(first, iovecs_ - first));
-    messages_++;
+    count_++;
 }
 
 void Outgoing::flush() {
     close();
     send();
     gso_batch_ = {};
-    messages_ = iovecs_ = gathered_bytes_ = heads_bytes_ = datagrams_ = sent_ = 0;
+    count_ = iovecs_ = gathered_bytes_ = heads_bytes_ = datagrams_ = sent_ = 0;
 }
 
 void Outgoing::begin_datagram(const rmem_head& first) {
-    datagram_[datagrams_] = {messages_, iovecs_, heads_bytes_, 0, 0, 0};
+    datagram_[datagrams_] = {count_, iovecs_, heads_bytes_, 0, 0, 0};
     iovecs_++; // for header and heads
     rmem_wire_encode_hdr(heads_.data() + heads_bytes_, &first);
     heads_bytes_ += RMEM_HDR_BYTES;
-    base_siphash_init(&hash_, &endpoint_->client.config.key);
+    base_siphash_init(&hash_, &session_->key);
 }
 
 // Completes the datagram. If it doesn't join the train before it, that train is sent.
@@ -48,15 +48,15 @@ void Outgoing::close() {
     if (bundle_.messages == 0)
         return;
     Datagram& whole = datagram_[datagrams_];
-    whole.messages_end = messages_;
+    whole.messages_end = count_;
     whole.iovecs_end = iovecs_;
     std::uint8_t* heads = heads_.data() + whole.head;
-    rmem_wire_seal(heads, bundle_.messages, tx_[messages_ - 1].head.more, &hash_);
+    rmem_wire_seal(heads, bundle_.messages, tx_[count_ - 1].head.more, &hash_);
     std::size_t heads_bytes = RMEM_HEADS_BYTES(bundle_.messages);
     whole.bytes += heads_bytes;
     vector_[whole.iovec] = {heads, heads_bytes};
     bundle_ = {};
-    if (!gso_batch_.add(whole.bytes) || !endpoint_->trains_may_go)
+    if (!gso_batch_.add(whole.bytes) || !*trains_may_go_)
         send();
     datagrams_++;
 }
@@ -70,12 +70,12 @@ void Outgoing::send() {
     bool many = train.size() > 1;
     // The device leaves checksums to software, and then can't send trains.
     if (many && errno == EIO)
-        endpoint_->trains_may_go = false;
+        *trains_may_go_ = false;
     for (const Datagram& each : train) {
         if (many && went({&each, 1}))
             continue;
         for (std::size_t i = each.message; i < each.messages_end; i++)
-            rmem_client_unsent(&endpoint_->client, &tx_[i], now_ns_);
+            messages_->unsent(tx_[i]);
     }
 }
 
@@ -90,10 +90,10 @@ bool Outgoing::went(std::span<const Datagram> train) {
         set_control(CMSG_FIRSTHDR(&message), SOL_UDP, UDP_SEGMENT,
                     static_cast<std::uint16_t>(train.front().bytes));
     }
-    ssize_t sent = sendmsg(endpoint_->fd, &message, MSG_DONTWAIT);
+    ssize_t sent = sendmsg(fd_, &message, MSG_DONTWAIT);
     // The error reports an earlier datagram that was refused, once; so try again.
     if (sent < 0 && errno == ECONNREFUSED)
-        sent = sendmsg(endpoint_->fd, &message, MSG_DONTWAIT);
+        sent = sendmsg(fd_, &message, MSG_DONTWAIT);
     return sent >= 0;
 }
 

@@ -16,6 +16,7 @@
 #include <sys/uio.h>
 
 #include "src/op.hpp"
+#include "src/transport/transport.hpp"
 #include "support/train.hpp"
 
 extern "C" {
@@ -24,19 +25,14 @@ extern "C" {
 
 namespace remora::lib {
 
-// The destination of a handle's messages.
-struct Endpoint {
-    int fd;
-    rmem_client& client;
-    bool trains_may_go = true;
-};
-
 class Outgoing {
 public:
-    // Messages added until flush() go to endpoint.
-    void begin(Endpoint& endpoint, std::uint64_t now_ns) {
-        endpoint_ = &endpoint;
-        now_ns_ = now_ns;
+    // Messages added until flush() go to fd, those that can't to messages.unsent().
+    void begin(int fd, const rmem_client_config& session, Messages& messages, bool& trains_may_go) {
+        fd_ = fd;
+        session_ = &session;
+        messages_ = &messages;
+        trains_may_go_ = &trains_may_go;
     }
     // tx's data must stay until flush().
     void add(const rmem_client_tx& tx);
@@ -54,7 +50,7 @@ private:
     static constexpr std::size_t gathered_bytes_max = train_bytes_max;
 
     bool has_room() const {
-        return messages_ <= messages_max && gathered_bytes_ <= gathered_bytes_max &&
+        return count_ <= messages_max && gathered_bytes_ <= gathered_bytes_max &&
                datagrams_ < train_datagrams_max;
     }
     void begin_datagram(const rmem_head& first);
@@ -68,17 +64,19 @@ private:
     std::uint8_t* data_of(const rmem_client_tx& tx);
     void add_head(rmem_head& head, std::span<const iovec> payload);
     bool joins(const rmem_head& head) {
-        return rmem_bundle_joins(&bundle_, endpoint_->client.config.datagram_bytes, &head);
+        return rmem_bundle_joins(&bundle_, session_->datagram_bytes, &head);
     }
 
-    Endpoint* endpoint_ = nullptr;
-    std::uint64_t now_ns_ = 0;
-    rmem_bundle bundle_{};        // of the incomplete datagram,
-    struct base_siphash hash_ {}; // and for its tag
-    std::size_t heads_bytes_ = 0; // in heads_
+    int fd_ = -1;
+    const rmem_client_config* session_ = nullptr;
+    Messages* messages_ = nullptr;
+    bool* trains_may_go_ = nullptr; // the socket's
+    rmem_bundle bundle_{};          // of the incomplete datagram,
+    struct base_siphash hash_ {};   // and for its tag
+    std::size_t heads_bytes_ = 0;   // in heads_
     unsigned datagrams_ = 0, sent_ = 0;
-    GsoBatch gso_batch_; // of the complete datagrams that haven't been sent
-    std::size_t messages_ = 0;
+    GsoBatch gso_batch_;    // of the complete datagrams that haven't been sent
+    std::size_t count_ = 0; // messages
     std::size_t iovecs_ = 0;
     std::size_t gathered_bytes_ = 0; // of WRITEVs
     std::array<Datagram, train_datagrams_max> datagram_;

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Carries the messages of one session: where the client's core meets a network, or whatever else
+ * reaches a memory node. The seam is cut at the message, as in the kernel (kmod/rmem_ops.h).
+ *
+ *   backend/client.cpp    core, lock, timers
+ *        |       ^
+ *   send |       | next, unsent, take_response  Messages
+ *   wait v       |
+ *   transport/udp.cpp                           Transport
+ *
+ * A transport has the node's address, its socket or rings, and what verifies a message. It knows no
+ * handle, call or timer.
+ */
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/clock.hpp"
+
+extern "C" {
+#include "core/rmem/client/client.h"
+}
+
+namespace remora::lib {
+
+// Upwards. The caller holds the lock.
+class Messages {
+public:
+    // The next message to send. Its data stays until Transport::send() returns. False: none.
+    virtual bool next(rmem_client_tx& tx) = 0;
+    // The transport couldn't send it.
+    virtual void unsent(const rmem_client_tx& tx) = 0;
+    // A response to this session, whose tag verified. payload: a peer may be able to write it
+    // still, so each of its bytes is read once. damaged: it isn't what the node sent.
+    virtual void take_response(const rmem_head& head, const std::uint8_t* payload,
+                               bool damaged) = 0;
+
+protected:
+    ~Messages() = default;
+};
+
+class Transport {
+public:
+    struct Limits {
+        std::uint32_t payload_bytes; // of a message
+        std::uint32_t batch_bytes;   // of messages that travel as one, with their heads
+        std::uint32_t window_bytes;  // of answers under way that there is room for
+    };
+
+    virtual ~Transport() = default;
+
+    virtual Limits limits() const = 0;
+
+    // The caller holds the lock. Sends all that messages.next() yields.
+    virtual void send(const rmem_client_config& session, Messages& messages) = 0;
+    // Without the lock, in one thread at a time: waits until something has come, or until; looks
+    // again and again for spin_ns before it sleeps.
+    virtual void wait(Clock::time_point until, std::uint64_t spin_ns) = 0;
+    // With the lock, in that thread: hands up what wait() found.
+    virtual void deliver(const rmem_client_config& session, Messages& messages) = 0;
+    // With the lock, while no thread is between wait() and deliver(): the same without waiting.
+    virtual void take_in(const rmem_client_config& session, Messages& messages) = 0;
+
+    // In a child of the process that opened it: nothing may reach the node from here.
+    virtual void disown() = 0;
+};
+
+// A way to a node; it may turn out to lead nowhere. Throws Failure.
+using Connect = std::function<std::unique_ptr<Transport>()>;
+
+} // namespace remora::lib

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: MIT
+#include "src/transport/udp.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/ip.h>
+#include <netinet/udp.h>
+#include <poll.h>
+
+#include "src/transport/scratch.hpp"
+#include "support/failure.hpp"
+#include "support/parse.hpp"
+
+namespace remora::lib {
+
+namespace {
+
+constexpr int buffer_bytes = 4 << 20;
+constexpr std::uint32_t incast_bytes_least = RMEM_IWND_ROOM_BYTES;
+constexpr std::uint32_t incast_bytes_most = RMEM_IWND_BYTES;
+// Batches handled before timers are checked.
+constexpr unsigned batches_max = 64;
+
+} // namespace
+
+// ---- opening ----
+
+std::vector<Connect> udp_ways(const std::string& host, std::uint16_t port) {
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_DGRAM;
+    addrinfo* list = nullptr;
+    if (int error = getaddrinfo(host.c_str(), fmt::format("{}", port).c_str(), &hints, &list))
+        throw Failure("no host {}: {}", host, gai_strerror(error));
+    std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(list, freeaddrinfo);
+    std::string name = endpoint_text(host, port);
+    std::vector<Connect> ways;
+    for (const addrinfo* each = list; each; each = each->ai_next) {
+        sockaddr_storage address{};
+        std::memcpy(&address, each->ai_addr, each->ai_addrlen);
+        ways.emplace_back([name, address, bytes = each->ai_addrlen] {
+            return std::make_unique<Udp>(name, address, bytes);
+        });
+    }
+    return ways;
+}
+
+Udp::Udp(const std::string& name, const sockaddr_storage& address, socklen_t bytes)
+    : socket_(socket(address.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
+    if (!socket_ || connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), bytes))
+        throw Failure("no way to {}: {}", name, std::strerror(errno));
+    bool v6 = address.ss_family == AF_INET6;
+    int level = v6 ? +IPPROTO_IPV6 : +IPPROTO_IP;
+    // Let a path narrower than the local link get fragments instead of nothing.
+    int dont = IP_PMTUDISC_DONT; // IPv6's has the same value
+    setsockopt(socket_.get(), level, v6 ? IPV6_MTU_DISCOVER : IP_MTU_DISCOVER, &dont, sizeof(dont));
+    receive_trains(socket_.get());
+    for (int option : {SO_RCVBUF, SO_SNDBUF})
+        setsockopt(socket_.get(), SOL_SOCKET, option, &buffer_bytes, sizeof(buffer_bytes));
+    int mtu = 0;
+    socklen_t length = sizeof(mtu);
+    if (getsockopt(socket_.get(), level, v6 ? IPV6_MTU : IP_MTU, &mtu, &length))
+        throw Failure("the MTU to {} isn't known: {}", name, std::strerror(errno));
+    std::uint32_t below = (v6 ? 40 : 20) + sizeof(udphdr);
+    limits_.batch_bytes =
+        std::min<std::uint32_t>(static_cast<std::uint32_t>(mtu) - below, RMEM_DATAGRAM_BYTES_MAX);
+    if (limits_.batch_bytes < RMEM_HEADS_BYTES(1) + RMEM_PIECE_BYTES_MIN)
+        throw Failure("the link to {} has an MTU of {}, which is too small", name, mtu);
+    limits_.payload_bytes =
+        std::min<std::uint32_t>(limits_.batch_bytes - RMEM_HEADS_BYTES(1), RMEM_PIECE_BYTES_MAX);
+    // Request no more than the socket has room for; the kernel grants twice the size, for its
+    // overhead.
+    int room = 0;
+    length = sizeof(room);
+    getsockopt(socket_.get(), SOL_SOCKET, SO_RCVBUF, &room, &length);
+    limits_.window_bytes =
+        std::clamp(static_cast<std::uint32_t>(room) / 2, incast_bytes_least, incast_bytes_most);
+}
+
+// ---- out ----
+
+void Udp::send(const rmem_client_config& session, Messages& messages) {
+    ScratchTurn mine;
+    Outgoing& outgoing = mine->outgoing;
+    outgoing.begin(socket_.get(), session, messages, trains_may_go_);
+    rmem_client_tx tx;
+    while (messages.next(tx))
+        outgoing.add(tx);
+    outgoing.flush();
+}
+
+// ---- in ----
+
+void Udp::wait(Clock::time_point until, std::uint64_t spin_ns) {
+    Scratch* mine = own_scratch();
+    waited_ = mine ? &mine->incoming : nullptr;
+    if (waited_)
+        got_ = listen(*waited_, until, spin_ns);
+    else
+        sleep(until);
+}
+
+// Returns the number of packets received; 0: until has come.
+unsigned Udp::listen(Incoming& incoming, Clock::time_point until, std::uint64_t spin_ns) {
+    Clock::time_point spin_end = Clock::now() + std::chrono::nanoseconds(spin_ns);
+    do {
+        if (unsigned got = incoming.receive(socket_.get()))
+            return got;
+    } while (Clock::now() < std::min(spin_end, until));
+    return sleep(until) ? incoming.receive(socket_.get()) : 0;
+}
+
+// False: until has come.
+bool Udp::sleep(Clock::time_point until) {
+    pollfd ready{socket_.get(), POLLIN, 0};
+    auto ns = (until - Clock::now()).count();
+    if (ns <= 0)
+        return false;
+    timespec left{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
+    ppoll(&ready, 1, &left, nullptr);
+    return true;
+}
+
+namespace {
+
+void take_datagram(const rmem_client_config& session, std::span<const std::uint8_t> bytes,
+                   Messages& messages) {
+    rmem_datagram in;
+    if (rmem_datagram_open(&in, bytes.data(), static_cast<u32>(bytes.size()), true) !=
+            RMEM_WIRE_GOOD ||
+        in.head.space != session.space || in.head.integrity != session.integrity ||
+        !rmem_datagram_verifies(&in, &session.key, bytes.data()))
+        return;
+    while (rmem_datagram_step(&in, bytes.data()))
+        messages.take_response(in.head, bytes.data() + in.payload_offset,
+                               rmem_datagram_is_damaged(&in, bytes.data()));
+}
+
+void take_packets(const rmem_client_config& session, Incoming& incoming, unsigned count,
+                  Messages& messages) {
+    for (unsigned i = 0; i < count; i++)
+        incoming.for_each_datagram(i, [&](std::span<const std::uint8_t> bytes) {
+            take_datagram(session, bytes, messages);
+        });
+}
+
+} // namespace
+
+void Udp::deliver(const rmem_client_config& session, Messages& messages) {
+    if (waited_)
+        take_packets(session, *waited_, got_, messages);
+    else
+        take_in(session, messages);
+}
+
+void Udp::take_in(const rmem_client_config& session, Messages& messages) {
+    ScratchTurn mine;
+    for (unsigned batch = 0, got = Incoming::packets_max;
+         got == Incoming::packets_max && batch < batches_max; batch++) {
+        got = mine->incoming.receive(socket_.get());
+        take_packets(session, mine->incoming, got, messages);
+    }
+}
+
+} // namespace remora::lib

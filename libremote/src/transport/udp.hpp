@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+// Messages over a connected UDP socket: outgoing.hpp, incoming.hpp.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include <sys/socket.h>
+
+#include "src/transport/transport.hpp"
+#include "support/descriptor.hpp"
+
+namespace remora::lib {
+
+class Incoming;
+
+class Udp final : public Transport {
+public:
+    // name: of the node, for people. Throws Failure.
+    Udp(const std::string& name, const sockaddr_storage& address, socklen_t bytes);
+
+    Limits limits() const override { return limits_; }
+    void send(const rmem_client_config& session, Messages& messages) override;
+    void wait(Clock::time_point until, std::uint64_t spin_ns) override;
+    void deliver(const rmem_client_config& session, Messages& messages) override;
+    void take_in(const rmem_client_config& session, Messages& messages) override;
+    void disown() override { socket_ = Descriptor(); }
+
+private:
+    unsigned listen(Incoming& incoming, Clock::time_point until, std::uint64_t spin_ns);
+    bool sleep(Clock::time_point until);
+
+    Descriptor socket_;
+    Limits limits_{};
+    bool trains_may_go_ = true;
+    // Between wait() and deliver(): the thread's buffers and their packets. Null: no memory.
+    Incoming* waited_ = nullptr;
+    unsigned got_ = 0;
+};
+
+// A way for each address of the host. Throws Failure.
+std::vector<Connect> udp_ways(const std::string& host, std::uint16_t port);
+
+} // namespace remora::lib
