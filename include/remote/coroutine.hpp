@@ -134,8 +134,8 @@ public:
 
     /* As rput(). */
     operation put(raddr_t address, std::span<const std::byte> from, const rsignal& signal) {
-        operation made = make(operation::kind::put, address,
-                              const_cast<std::byte*>(from.data()), from.size());
+        operation made =
+            make(operation::kind::put, address, const_cast<std::byte*>(from.data()), from.size());
 
         made.signal_ = signal;
         return made;
@@ -152,8 +152,8 @@ public:
         assert(waiting_.empty());
     }
 
-    /* Cancels all operations that tasks wait for. run() resumes the tasks with -ECANCELED, or with the
-     * result if the operation had ended before. */
+    /* Cancels all operations that tasks wait for. run() resumes the tasks with -ECANCELED, or with
+     * the result if the operation had ended before. */
     void cancel() {
         for (operation* each : under_way_)
             rcancel(handle_->get(), &each->rop_);
@@ -233,7 +233,7 @@ private:
 
     const handle* handle_;
     std::vector<operation*> under_way_;
-    std::vector<rop_t*> polled_; /* of the same operations */
+    std::vector<rop_t*> polled_;     /* of the same operations */
     std::deque<operation*> waiting_; /* for a place in under_way_ */
 };
 

@@ -103,6 +103,18 @@ void Host::call(rmem_node_call& call, std::uint64_t now_ns, const rmem_head& hea
     }
 }
 
+Host::Entered Host::enter(rmem_job& job, const rmem_peer& peer, std::uint64_t now_ns,
+                          const rmem_node_call& under_way) {
+    if (!rmem_job_is_current(&job, core_.get()))
+        return Entered::space_gone;
+    if (!rmem_node_call_enter(core_.get(), &under_way, &job.call, now_ns, &job.head, &peer,
+                              &job.payload))
+        return Entered::must_wait;
+    while (step(job.call)) {
+    }
+    return job.call.put_off ? Entered::must_wait : Entered::executed;
+}
+
 void Host::expire(std::uint64_t now_ns) {
     std::lock_guard one_call(call_lock_);
     rmem_node_call call;

@@ -70,6 +70,25 @@ public:
     void call(rmem_node_call& call, std::uint64_t now_ns, const rmem_head& head,
               const rmem_peer& peer, const void* payload);
 
+    // The same, as core/rmem/node/queue.h has it: between() is called between the steps of a long
+    // call, and may call enter(). now() tells the time when the call begins. False: the job's space
+    // is gone.
+    template <typename Now, typename Between>
+    bool call(rmem_job& job, const rmem_peer& peer, Now now, Between between) {
+        std::lock_guard one_call(call_lock_);
+        if (!rmem_job_is_current(&job, core_.get()))
+            return false;
+        rmem_node_call_begin(core_.get(), &job.call, now(), &job.head, &peer, &job.payload);
+        while (step(job.call))
+            if (job.call.divisible)
+                between();
+        return true;
+    }
+    // Within between(), a brief one.
+    enum class Entered { executed, must_wait, space_gone };
+    Entered enter(rmem_job& job, const rmem_peer& peer, std::uint64_t now_ns,
+                  const rmem_node_call& under_way);
+
     // Ends idle sessions that owe memory, as rmem_node_call_expire().
     void expire(std::uint64_t now_ns);
 

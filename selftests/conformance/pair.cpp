@@ -39,9 +39,12 @@ public:
         waiting_ = true;
         return reply_;
     }
-    std::vector<Bytes> take() {
+    void flush() override {
         close();
         store();
+    }
+    std::vector<Bytes> take() {
+        flush();
         return std::move(datagrams_);
     }
 

@@ -59,16 +59,11 @@ Descriptor udp_socket(std::uint16_t to) {
 
 TestNode::TestNode(std::uint16_t port, std::uint32_t sessions_max, std::uint32_t session_idle_ms)
     : socket_("", port, daemon::Socket::Sharing::none),
-      node_(node_config(sessions_max, session_idle_ms), false, 1),
-      worker_(node_, socket_, 0) {
+      node_(node_config(sessions_max, session_idle_ms), false, 1) {
     node_.add_space(space, key, 0);
     node_.add_view(view, view_key, space);
-    thread_ = std::thread(&daemon::Worker::run, &worker_);
-}
-
-TestNode::~TestNode() {
-    worker_.stop();
-    thread_.join();
+    slow_.emplace(node_, socket_);
+    worker_.emplace(node_, socket_, 0U);
 }
 
 Relay::Relay(std::uint16_t to, unsigned trouble_percent)

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <queue>
 #include <random>
 #include <span>
@@ -35,15 +36,14 @@ class TestNode {
 public:
     explicit TestNode(std::uint16_t port = 0, std::uint32_t sessions_max = 64,
                       std::uint32_t session_idle_ms = 60'000);
-    ~TestNode();
     std::uint16_t port() const { return socket_.port(); }
     NodeReport report() { return node_.report(port()); }
 
 private:
     daemon::Socket socket_;
     daemon::Node node_;
-    daemon::Worker worker_;
-    std::thread thread_;
+    std::optional<daemon::Running<daemon::SlowWorker>> slow_;
+    std::optional<daemon::Running<daemon::Worker>> worker_;
 };
 
 // A relay between clients and a node: loses, doubles and delays some or all datagrams, or keeps

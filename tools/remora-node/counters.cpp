@@ -41,6 +41,7 @@ constexpr std::array<const char*, counts> names = [] {
     name[count_scrubbed] = "scrubbed-pages";
     name[count_drop_space] = "drop-space";
     name[count_drop_xmit] = "drop-xmit";
+    name[count_drop_queue_full] = "drop-queue-full";
     for (const char* each : name) {
         if (!each)
             throw "a counter has no name"; // at compile time

@@ -16,6 +16,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "remora-node/clock.hpp"
 #include "remora-node/options.hpp"
 #include "remora-node/status.hpp"
 #include "remora-node/worker.hpp"
@@ -80,25 +81,8 @@ void say_ready(const Options& options, std::uint16_t port) {
         throw Failure("can't write to --ready-fd {}: {}", fd.get(), std::strerror(errno));
 }
 
-// A socket's thread, which ends when this does.
-class Served {
-public:
-    Served(Node& node, const Socket& socket, unsigned int index)
-        : worker_(node, socket, index), thread_(&Worker::run, &worker_) {}
-    ~Served() {
-        worker_.stop();
-        thread_.join();
-    }
-    Served(const Served&) = delete;
-    Served& operator=(const Served&) = delete;
-
-private:
-    Worker worker_;
-    std::thread thread_;
-};
-
-std::list<Served> start(Node& node, const std::vector<Socket>& sockets) {
-    std::list<Served> all;
+std::list<Running<Worker>> start(Node& node, const std::vector<Socket>& sockets) {
+    std::list<Running<Worker>> all;
     try {
         for (unsigned int i = 0; i < sockets.size(); i++)
             all.emplace_back(node, sockets[i], i);
@@ -191,7 +175,8 @@ void serve(const Options& options) {
     if (options.stats_interval_ms)
         every(options.stats_interval_ms, [&] { print(node.report(port)); });
     every(rmem_node_expire_ms(&options.config), [&] { node.expire(now_ns()); });
-    std::list<Served> served = start(node, sockets);
+    Running<SlowWorker> slow(node, sockets.front());
+    std::list<Running<Worker>> served = start(node, sockets);
     say_ready(options, port);
     keep_watch(watches);
 }

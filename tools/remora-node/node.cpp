@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 #include "remora-node/node.hpp"
 
+#include <chrono>
 #include <cstring>
 
 #include "support/failure.hpp"
@@ -9,12 +10,8 @@ namespace remora::daemon {
 
 namespace {
 
-rmem_peer peer_of(const Path& path) {
-    rmem_peer peer;
-    std::memcpy(peer.addr, &path.peer.sin6_addr, sizeof(peer.addr));
-    peer.port = ntohs(path.peer.sin6_port);
-    return peer;
-}
+// How long to wait for the other threads' grace when there is nothing else to do.
+constexpr std::chrono::milliseconds grace{1};
 
 bool may_join(const Outbox::Open& open, const Path& path, const rmem_head& head) {
     return open.reply && open.head.session == head.session && open.head.space == head.space &&
@@ -47,6 +44,13 @@ void check_added(rmem_space_error error, std::uint32_t id, std::uint32_t base) {
 
 } // namespace
 
+rmem_peer peer_of(const Path& path) {
+    rmem_peer peer;
+    std::memcpy(peer.addr, &path.peer.sin6_addr, sizeof(peer.addr));
+    peer.port = ntohs(path.peer.sin6_port);
+    return peer;
+}
+
 bool operator==(const Path& a, const Path& b) {
     return IN6_ARE_ADDR_EQUAL(&a.peer.sin6_addr, &b.peer.sin6_addr) &&
            a.peer.sin6_port == b.peer.sin6_port && a.peer.sin6_scope_id == b.peer.sin6_scope_id &&
@@ -69,7 +73,7 @@ struct Node::Request {
 };
 
 Node::Node(const rmem_node_config& config, bool lock_memory, unsigned int threads)
-    : host_(config, lock_memory), threads_(threads) {}
+    : host_(config, lock_memory), threads_(threads + 1) {}
 
 void Node::add_space(std::uint32_t id, const Key& key, std::uint64_t quota_bytes) {
     check_added(host_.add_space(id, key.data(), quota_bytes), id, 0);
@@ -285,25 +289,53 @@ void Node::send_parts(Request& request, rmem_answer& part) {
     }
 }
 
-// ---- OPEN, CLOSE, ALLOC, FREE, long ZERO ----
+// ---- OPEN, CLOSE, ALLOC, FREE, FENCE, long ZERO ----
 
 void Node::slow(Request& request) {
+    if (slow_) {
+        // Its answer leaves from another thread; those to earlier requests leave before.
+        request.outbox.flush();
+        if (slow_->add(request.in.head, request.path, request.payload) != SlowPath::Added::waits)
+            request.counters.add(count_drop_queue_full);
+        return;
+    }
     rmem_node_call call;
     host_.call(call, request.now_ns, request.in.head, request.peer, request.payload.data());
+    answer_slow(request.thread, request.path, request.key, call, request.outbox);
+}
+
+void Node::answer_slow(unsigned int thread, const Path& path, const base_siphash_key* key,
+                       rmem_node_call& call, Outbox& outbox) {
     rmem_answer& answer = call.answer;
-    request.counters.add(count_reason + answer.reason);
+    threads_[thread].counters.add(count_reason + answer.reason);
     if (answer.action != RMEM_ACT_REPLY)
         return;
     // The answer travels alone.
-    request.outbox.close();
-    Reply& out = request.outbox.add(request.path);
+    outbox.close();
+    Reply& out = outbox.add(path);
     std::size_t bytes = rmem_wire_payload_bytes(&answer.reply);
-    answer.reply.number = next_number(request.thread);
-    rmem_datagram_build_one(out.head.data(), &answer.reply, request.key, &call.out);
+    answer.reply.number = next_number(thread);
+    rmem_datagram_build_one(out.head.data(), &answer.reply, key, &call.out);
     if (bytes)
         std::memcpy(out.head.data() + RMEM_HEADS_BYTES(1), &call.out, bytes);
     out.head_bytes = RMEM_HEADS_BYTES(1) + bytes;
     out.pieces = 0;
+}
+
+void Node::run_slow(Outbox& outbox) {
+    const unsigned int thread = slow_thread();
+    auto drop = [&](SlowPath::Job&) { threads_[thread].counters.add(count_drop_space); };
+    const SlowPath::Events events{[&](SlowPath::Job& job) {
+                                      const base_siphash_key* key =
+                                          rmem_node_key(host_.core(), job.core.head.space);
+                                      if (!key)
+                                          return drop(job);
+                                      answer_slow(thread, job.path, key, job.core.call, outbox);
+                                      outbox.flush();
+                                  },
+                                  drop};
+    while (!slow_->is_stopped())
+        slow_->serve(scrub(thread) ? grace : std::chrono::milliseconds::max(), events);
 }
 
 // ---- scrubbing ----

@@ -6,7 +6,8 @@
  *      |
  *   each message -> digest               no change before all of these hold
  *      |
- *      |-- OPEN CLOSE ALLOC FREE FENCE        Host::call()
+ *      |-- OPEN CLOSE ALLOC FREE FENCE,     slow.hpp, once there is a thread for them
+ *      |   long ZERO
  *      `-- READ WRITE DISCARD ZERO ATOMIC   slot lock { core decides; copy; executed; answers }
  *          PUT READV WRITEV
  *
@@ -25,25 +26,18 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
-
-#include <netinet/in.h>
 
 #include "common/node_report.hpp"
 #include "node/host.hpp"
 #include "remora-node/counters.hpp"
+#include "remora-node/path.hpp"
+#include "remora-node/slow.hpp"
 #include "support/key.hpp"
 
 namespace remora::daemon {
-
-// A datagram's source, and the local address it came to. IPv4 is mapped into IPv6.
-struct Path {
-    sockaddr_in6 peer;
-    in6_pktinfo local;
-};
-
-bool operator==(const Path& a, const Path& b);
 
 // Shorter stretches of data are copied: that costs less than another iovec.
 inline constexpr std::size_t piece_bytes_least = 512;
@@ -76,6 +70,8 @@ class Outbox {
 public:
     virtual ~Outbox() = default;
     virtual Reply& add(const Path& path) = 0;
+    // Sends all that waits.
+    virtual void flush() = 0;
 
     // The last datagram, while more answers of its session may join it; reply null: none.
     struct Open {
@@ -110,6 +106,14 @@ public:
     void handle(unsigned int thread, std::uint64_t now_ns, std::span<const std::uint8_t> datagram,
                 const Path& path, Outbox& outbox);
 
+    // Requests that may take long wait for run_slow() from now on, rather than be executed in
+    // handle(). Before the first datagram.
+    void defer_slow() { slow_.emplace(host_); }
+    // In a thread of its own, until stop_slow(): executes them, sends their answers by outbox, and
+    // zeroes pages.
+    void run_slow(Outbox& outbox);
+    void stop_slow() { slow_->stop(); }
+
     // To be called once every rmem_node_expire_ms(): ends idle sessions that owe memory.
     void expire(std::uint64_t now_ns) { host_.expire(now_ns); }
 
@@ -118,6 +122,7 @@ public:
 
     NodeReport report(std::uint16_t port);
     Counters& counters(unsigned int thread) { return threads_[thread].counters; }
+    unsigned int slow_thread() const { return static_cast<unsigned int>(threads_.size()) - 1; }
 
 private:
     struct Request;
@@ -138,10 +143,13 @@ private:
     void add(Request& request, Reply& out, rmem_head& head, std::size_t pieces);
     void send_parts(Request& request, rmem_answer& part);
     void slow(Request& request);
+    void answer_slow(unsigned int thread, const Path& path, const base_siphash_key* key,
+                     rmem_node_call& call, Outbox& outbox);
     bool grace_passed() const;
 
     node::Host host_;
-    std::vector<Thread> threads_;
+    std::vector<Thread> threads_; // the last one is run_slow()'s
+    std::optional<SlowPath> slow_;
     std::mutex scrub_lock_;             // from taking pages to giving them back, and
     std::vector<std::uint64_t> passes_; // of each thread, when they were taken
 };

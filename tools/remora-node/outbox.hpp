@@ -26,7 +26,7 @@ public:
     SocketOutbox(int fd, Counters& counters);
     ~SocketOutbox() override;
     Reply& add(const Path& path) override;
-    void flush();
+    void flush() override;
 
 private:
     struct Slot;

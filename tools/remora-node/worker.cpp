@@ -3,11 +3,12 @@
 
 #include <chrono>
 #include <cstring>
-#include <ctime>
 #include <thread>
 
 #include <fmt/format.h>
 #include <sys/socket.h>
+
+#include "remora-node/clock.hpp"
 
 namespace remora::daemon {
 
@@ -18,13 +19,6 @@ namespace {
 constexpr int grace_ms = 1;
 
 } // namespace
-
-std::uint64_t now_ns() {
-    timespec now;
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    return static_cast<std::uint64_t>(now.tv_sec) * BASE_NSEC_PER_SEC +
-           static_cast<std::uint64_t>(now.tv_nsec);
-}
 
 Worker::Worker(Node& node, const Socket& socket, unsigned int thread)
     : node_(node), fd_(socket.fd()), thread_(thread), outbox_(socket.fd(), node.counters(thread)) {}

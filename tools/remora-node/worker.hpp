@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
-// A thread of the daemon: requests of one socket in, answers out; some pages zeroed between
-// batches.
+// The daemon's threads: for each socket, requests in and answers out, some pages zeroed between
+// batches; and one for what takes long.
 #pragma once
 
 #include <atomic>
+#include <thread>
+#include <utility>
 
 #include "remora-node/node.hpp"
 #include "remora-node/outbox.hpp"
 #include "remora-node/socket.hpp"
 
 namespace remora::daemon {
-
-// The clock of all times that the node is told.
-std::uint64_t now_ns();
 
 class Worker {
 public:
@@ -34,6 +33,41 @@ private:
     bool told_ = false; // of an error
     Inbox inbox_;
     SocketOutbox outbox_;
+};
+
+// The thread of requests that may take long (slow.hpp). Its answers leave by the socket.
+class SlowWorker {
+public:
+    SlowWorker(Node& node, const Socket& socket)
+        : node_(node), outbox_(socket.fd(), node.counters(node.slow_thread())) {
+        node.defer_slow();
+    }
+    void run() { node_.run_slow(outbox_); }
+    // Final, from another thread.
+    void stop() { node_.stop_slow(); }
+
+private:
+    Node& node_;
+    SocketOutbox outbox_;
+};
+
+// A worker in its thread, which ends when this does.
+template <typename Work>
+class Running {
+public:
+    template <typename... Args>
+    explicit Running(Args&&... args)
+        : work_(std::forward<Args>(args)...), thread_(&Work::run, &work_) {}
+    ~Running() {
+        work_.stop();
+        thread_.join();
+    }
+    Running(const Running&) = delete;
+    Running& operator=(const Running&) = delete;
+
+private:
+    Work work_;
+    std::thread thread_;
 };
 
 } // namespace remora::daemon

@@ -33,8 +33,8 @@
 #include <linux/spinlock.h>
 #include <linux/wait.h>
 
-#include "core/rmem/node/call.h"
-#include "core/rmem/node/lanes.h"
+#include "core/rmem/node/node.h"
+#include "core/rmem/node/queue.h"
 #include "rmem_port_ops.h"
 
 struct genl_info;
@@ -100,28 +100,18 @@ struct node_mem {
 
 /* ---- slow path: slow.c ---- */
 
-#define NODE_SLOW_JOBS 256U
-#define NODE_SLOW_PAYLOAD_BYTES 24U
-
-/* A verified request that waits for the slow path's thread. */
+/* A request that waits for the slow path's thread. */
 struct node_job {
-	struct rmem_lane_job in_lane; /* first; while it is free, next links the free ones */
-	u64 incarnation; /* of its space */
-	struct rmem_head head;
+	struct rmem_job job; /* first */
 	struct rmem_port *port;
 	struct rmem_port_path path;
-	u8 payload[NODE_SLOW_PAYLOAD_BYTES];
-	struct rmem_node_call call;
 };
 
-/* By the space of the request, so that no tenant waits for another's row of requests. */
 struct node_queue {
-	spinlock_t lock; /* the lanes and free */
-	struct rmem_lanes brief; /* rmem_node_call_is_brief() */
-	struct rmem_lanes work;	 /* the others, and brief ones put off */
-	struct node_job *free;
-	struct node_job *job;
-	void *lanes; /* memory of both */
+	spinlock_t lock; /* waiting */
+	struct rmem_queue waiting;
+	struct node_job *job; /* RMEM_QUEUE_JOBS */
+	void *lanes;	      /* waiting's memory */
 	struct task_struct *thread;
 	wait_queue_head_t wait;
 };

@@ -3,20 +3,10 @@
  * The slow path: requests that change what exists rather than what is in it, and ZEROs that
  * clear too much for a softirq.
  *
- *   softirq -+-> brief: OPEN CLOSE FENCE --.
- *            |                              |--> thread { call lock { steps of the core } answer }
- *            `-> work: ALLOC FREE ZERO -----'
+ *   softirq -> queue (core/rmem/node/queue.h) -> thread { call lock { steps of the core } answer }
  *
- * A request is copied into a job, so that no packet buffer waits here. Both queues have a lane for
- * each space (lanes.h), and the spaces take turns. Brief calls run first, and also between the
- * steps of a long call. So a tenant's OPEN never waits for another tenant's region, and its ALLOC
- * waits for one call of each other tenant at most. A brief call that has to wait for the end of
- * the one under way is put off: it goes to its space's lane of the other queue. At most
- * NODE_SLOW_BRIEF of them run before the next step, so that a flood of them doesn't stop the work.
- *
- * When all NODE_SLOW_JOBS are in use, a request takes the place of one of the space that has most
- * of them waiting; if that is its own space, the request is dropped. What is dropped is counted,
- * and its sender asks again.
+ * A request is copied into a job, so that no packet buffer waits here. The queue says who has the
+ * next turn. What it drops is counted, and its sender asks again.
  *
  * A large region takes long. Its steps are short, and between them the CPU is given up, and
  * the slow lock, so that zeroed pages do not run out meanwhile.
@@ -28,69 +18,32 @@
 #include "rmem/node/host.h"
 #include "rmem/node/trace.h"
 
-#define NODE_SLOW_BRIEF 16U
+/* ---- the queue ---- */
 
-static_assert(sizeof(struct rmem_open) <= NODE_SLOW_PAYLOAD_BYTES);
-static_assert(sizeof(struct rmem_alloc) <= NODE_SLOW_PAYLOAD_BYTES);
-static_assert(sizeof(struct rmem_range) <= NODE_SLOW_PAYLOAD_BYTES);
-
-/* ---- the queues ---- */
-
-static struct node_job *job_of(struct rmem_lane_job *in_lane)
+static struct node_job *job_of(struct rmem_job *job)
 {
-	return in_lane ? container_of(in_lane, struct node_job, in_lane) : NULL;
-}
-
-static void put_free(struct node_queue *queue, struct node_job *job)
-{
-	job->in_lane.next = queue->free ? &queue->free->in_lane : NULL;
-	queue->free = job;
-}
-
-/* Takes one from the space that has most of them waiting, if that is more than the lane has. */
-static struct node_job *make_room(struct node_queue *queue, const struct rmem_lane *lane)
-{
-	u32 brief = rmem_lanes_longest(&queue->brief);
-	u32 work = rmem_lanes_longest(&queue->work);
-
-	if (max(brief, work) <= lane->jobs + 1)
-		return NULL;
-	node_count(NODE_COUNT_DROP_QUEUE_FULL);
-	return job_of(rmem_lanes_drop(brief > work ? &queue->brief : &queue->work));
-}
-
-static struct node_job *get_free(struct node_queue *queue, const struct rmem_lane *lane)
-{
-	struct node_job *job = queue->free;
-
-	if (!job)
-		return make_room(queue, lane);
-	queue->free = job_of(job->in_lane.next);
-	return job;
+	return job ? container_of(job, struct node_job, job) : NULL;
 }
 
 /* BH disabled. False: no room. */
 bool node_slow_add(const struct rmem_port_batch *batch, const struct rmem_record *record)
 {
-	const struct rmem_head *head = record->head;
 	struct node_host *host = batch->port->node;
-	u32 lane = rmem_node_lane(&host->core, head->space);
 	struct node_queue *queue = &host->queue;
-	struct rmem_lanes *lanes = rmem_node_call_is_brief(head) ? &queue->brief : &queue->work;
 	struct node_job *job;
+	bool dropped;
 
 	spin_lock(&queue->lock);
-	job = get_free(queue, &lanes->lane[lane]);
+	job = job_of(rmem_queue_add(&queue->waiting, &host->core, record->head, &dropped));
 	if (job) {
-		job->incarnation = rmem_node_incarnation(&host->core, head->space);
-		job->head = *head;
 		job->port = batch->port;
 		job->path = batch->path;
-		record->payload->copy(record->payload, 0, job->payload,
-				      rmem_wire_payload_bytes(head));
-		rmem_lanes_add(lanes, &job->in_lane, lane);
+		record->payload->copy(record->payload, 0, &job->job.payload,
+				      rmem_wire_payload_bytes(record->head));
 	}
 	spin_unlock(&queue->lock);
+	if (dropped)
+		node_count(NODE_COUNT_DROP_QUEUE_FULL);
 	if (job)
 		wake_up(&queue->wait);
 	return job;
@@ -101,32 +54,27 @@ static bool has_jobs(struct node_queue *queue)
 	bool any;
 
 	spin_lock_bh(&queue->lock);
-	any = rmem_lanes_any(&queue->brief) || rmem_lanes_any(&queue->work);
+	any = rmem_queue_any(&queue->waiting);
 	spin_unlock_bh(&queue->lock);
 	return any;
 }
 
-static struct node_job *take(struct node_queue *queue, struct rmem_lanes *lanes)
+static struct node_job *take(struct node_queue *queue,
+			     struct rmem_job *(*whose)(struct rmem_queue *waiting))
 {
 	struct node_job *job;
 
 	spin_lock_bh(&queue->lock);
-	job = job_of(rmem_lanes_take(lanes));
+	job = job_of(whose(&queue->waiting));
 	spin_unlock_bh(&queue->lock);
 	return job;
 }
 
-static void put_off(struct node_queue *queue, struct node_job *job)
+static void let_go(struct node_queue *queue, struct node_job *job,
+		   void (*how)(struct rmem_queue *waiting, struct rmem_job *job))
 {
 	spin_lock_bh(&queue->lock);
-	rmem_lanes_add(&queue->work, &job->in_lane, job->in_lane.lane);
-	spin_unlock_bh(&queue->lock);
-}
-
-static void give_back(struct node_queue *queue, struct node_job *job)
-{
-	spin_lock_bh(&queue->lock);
-	put_free(queue, job);
+	how(&queue->waiting, &job->job);
 	spin_unlock_bh(&queue->lock);
 }
 
@@ -176,13 +124,13 @@ static void trace_region(const struct node_job *job, const struct rmem_node_call
 
 	if (call->answer.action != RMEM_ACT_REPLY || call->answer.reply.status != RMEM_OK)
 		return;
-	if (job->head.type == RMEM_ALLOC)
+	if (job->job.head.type == RMEM_ALLOC)
 		range = call->out.range;
-	else if (job->head.type == RMEM_FREE)
-		memcpy(&range, job->payload, sizeof(range));
+	else if (job->job.head.type == RMEM_FREE)
+		memcpy(&range, &job->job.payload, sizeof(range));
 	else
 		return;
-	trace_rmem_node_region(&job->head, le64_to_cpu(range.addr), le64_to_cpu(range.bytes));
+	trace_rmem_node_region(&job->job.head, le64_to_cpu(range.addr), le64_to_cpu(range.bytes));
 }
 
 /* The space may have been deleted since its request was verified: then nobody is answered. */
@@ -193,7 +141,7 @@ static void answer_job(struct node_host *host, const struct node_job *job,
 
 	local_bh_disable();
 	rcu_read_lock();
-	key = rmem_node_key(&host->core, job->head.space);
+	key = rmem_node_key(&host->core, job->job.head.space);
 	if (key)
 		job->port->ops->reply(job->port, &job->path, key, &answer->reply, payload);
 	rcu_read_unlock();
@@ -210,10 +158,10 @@ static bool locked_step(struct node_host *host, struct rmem_node_call *call)
 	return more;
 }
 
-/* Call lock. False: meanwhile its space may have become another's, with another key. */
+/* Call lock. */
 static bool is_current(const struct node_host *host, const struct node_job *job)
 {
-	if (job->incarnation == rmem_node_incarnation(&host->core, job->head.space))
+	if (rmem_job_is_current(&job->job, &host->core))
 		return true;
 	node_count(NODE_COUNT_DROP_SPACE);
 	return false;
@@ -221,11 +169,13 @@ static bool is_current(const struct node_host *host, const struct node_job *job)
 
 static void end(struct node_host *host, struct node_job *job)
 {
-	node_count(NODE_COUNT_REASON + job->call.answer.reason);
-	trace_rmem_node_decision(&job->head, &job->call.answer);
-	trace_region(job, &job->call);
-	if (job->call.answer.action == RMEM_ACT_REPLY)
-		answer_job(host, job, &job->call.answer, &job->call.out);
+	struct rmem_node_call *call = &job->job.call;
+
+	node_count(NODE_COUNT_REASON + call->answer.reason);
+	trace_rmem_node_decision(&job->job.head, &call->answer);
+	trace_region(job, call);
+	if (call->answer.action == RMEM_ACT_REPLY)
+		answer_job(host, job, &call->answer, &call->out);
 }
 
 /* False: it has to wait for the end of the call under way. Call lock. */
@@ -234,12 +184,12 @@ static bool run_between(struct node_host *host, struct node_job *job,
 {
 	if (!is_current(host, job))
 		return true;
-	if (!rmem_node_call_enter(&host->core, under_way, &job->call, ktime_get_coarse_ns(),
-				  &job->head, &job->path.peer, job->payload))
+	if (!rmem_node_call_enter(&host->core, under_way, &job->job.call, ktime_get_coarse_ns(),
+				  &job->job.head, &job->path.peer, &job->job.payload))
 		return false;
-	while (locked_step(host, &job->call))
+	while (locked_step(host, &job->job.call))
 		cond_resched();
-	if (job->call.put_off)
+	if (job->job.call.put_off)
 		return false;
 	end(host, job);
 	return true;
@@ -251,11 +201,9 @@ static void run_brief(struct node_host *host, const struct rmem_node_call *under
 	struct node_job *job;
 	unsigned int n;
 
-	for (n = 0; n < NODE_SLOW_BRIEF && (job = take(queue, &queue->brief)); n++) {
-		if (run_between(host, job, under_way))
-			give_back(queue, job);
-		else
-			put_off(queue, job);
+	for (n = 0; n < RMEM_QUEUE_BRIEF && (job = take(queue, rmem_queue_take_brief)); n++) {
+		let_go(queue, job, run_between(host, job, under_way) ? rmem_queue_give :
+								       rmem_queue_put_off);
 		cond_resched();
 	}
 }
@@ -276,16 +224,16 @@ static void handle(struct node_host *host, struct node_job *job)
 	mutex_lock(&host->call_lock);
 	current_space = is_current(host, job);
 	if (current_space) {
-		rmem_node_call_begin(&host->core, &job->call, ktime_get_coarse_ns(), &job->head,
-				     &job->path.peer, job->payload);
-		node_slow_run(host, &job->call);
+		rmem_node_call_begin(&host->core, &job->job.call, ktime_get_coarse_ns(),
+				     &job->job.head, &job->path.peer, &job->job.payload);
+		node_slow_run(host, &job->job.call);
 	}
 	mutex_unlock(&host->call_lock);
 	if (current_space) {
 		end(host, job);
 		node_mem_scrub(host);
 	}
-	give_back(&host->queue, job);
+	let_go(&host->queue, job, rmem_queue_give);
 	cond_resched();
 }
 
@@ -297,9 +245,9 @@ static void run_jobs(struct node_host *host)
 	struct node_job *job;
 	unsigned int n;
 
-	for (n = 0; n < NODE_SLOW_BRIEF && (job = take(queue, &queue->brief)); n++)
+	for (n = 0; n < RMEM_QUEUE_BRIEF && (job = take(queue, rmem_queue_take_brief)); n++)
 		handle(host, job);
-	job = take(queue, &queue->work);
+	job = take(queue, rmem_queue_take_work);
 	if (job)
 		handle(host, job);
 }
@@ -342,21 +290,19 @@ int node_slow_init(struct node_host *host)
 {
 	struct node_queue *queue = &host->queue;
 	u32 spaces = host->core.config.spaces_max;
-	size_t bytes = rmem_lanes_bytes(spaces);
 	unsigned int n;
 
 	spin_lock_init(&queue->lock);
 	init_waitqueue_head(&queue->wait);
-	queue->job = kvcalloc(NODE_SLOW_JOBS, sizeof(*queue->job), GFP_KERNEL);
-	queue->lanes = kvmalloc_array(2, bytes, GFP_KERNEL);
+	queue->job = kvcalloc(RMEM_QUEUE_JOBS, sizeof(*queue->job), GFP_KERNEL);
+	queue->lanes = kvmalloc(rmem_queue_bytes(spaces), GFP_KERNEL);
 	if (!queue->job || !queue->lanes) {
 		node_slow_exit(host);
 		return -ENOMEM;
 	}
-	rmem_lanes_init(&queue->brief, queue->lanes, spaces);
-	rmem_lanes_init(&queue->work, queue->lanes + bytes, spaces);
-	for (n = 0; n < NODE_SLOW_JOBS; n++)
-		put_free(queue, &queue->job[n]);
+	rmem_queue_init(&queue->waiting, queue->lanes, spaces);
+	for (n = 0; n < RMEM_QUEUE_JOBS; n++)
+		rmem_queue_give(&queue->waiting, &queue->job[n].job);
 	return 0;
 }
 

@@ -2,8 +2,11 @@
 // The daemon's node: answers to requests that were received together, and scrubbing.
 #include "remora-node/node.hpp"
 
+#include <condition_variable>
 #include <cstring>
 #include <list>
+#include <mutex>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -17,6 +20,17 @@ constexpr Key key{1, 2, 3};
 class Answers final : public Outbox {
 public:
     Reply& add(const Path&) override { return replies.emplace_back(); }
+    void flush() override {
+        close();
+        std::lock_guard lock(lock_);
+        sent_ = replies.size();
+        changed_.notify_all();
+    }
+    // Another thread's.
+    void wait_for(std::size_t datagrams) {
+        std::unique_lock lock(lock_);
+        changed_.wait(lock, [&] { return sent_ >= datagrams; });
+    }
     std::vector<std::size_t> messages() const {
         std::vector<std::size_t> counts;
         for (const Reply& reply : replies)
@@ -24,6 +38,11 @@ public:
         return counts;
     }
     std::list<Reply> replies;
+
+private:
+    std::mutex lock_;
+    std::condition_variable changed_;
+    std::size_t sent_ = 0;
 };
 
 // Do the answers in this datagram succeed and match their digests, if it is sent now?
@@ -196,6 +215,40 @@ TEST_F(Joined, IntegerChangedInTheSameBatchDoesNotDamageAnEarlierRead) {
     batch.close();
     ASSERT_EQ(batch.messages(), (Counts{2}));
     EXPECT_TRUE(is_sound(batch.replies.front()));
+}
+
+// An ALLOC waits for its thread; a READ that comes after it doesn't wait for the ALLOC.
+TEST_F(Joined, RequestsThatMayTakeLongWaitForTheirThread) {
+    std::uint64_t session = open(1, 8972);
+    node_.defer_slow();
+    rmem_alloc wanted{};
+    base_store_le64(&wanted.bytes, 1);
+    Answers answers, slow;
+    ask(session, 1, 1, answers);
+    handle(request(RMEM_ALLOC, session, 0, sizeof(wanted)), 1, answers, &wanted, sizeof(wanted));
+    answers.wait_for(1); // the READ was answered before the ALLOC was queued
+    ask(session, 3, 1, answers);
+    EXPECT_EQ(answers.messages(), (Counts{1, 1}));
+    std::thread thread([&] { node_.run_slow(slow); });
+    slow.wait_for(1);
+    node_.stop_slow();
+    thread.join();
+    rmem_datagram in;
+    const Reply& reply = slow.replies.front();
+    ASSERT_EQ(rmem_datagram_open(&in, reply.head.data(), static_cast<u32>(reply.head_bytes), true),
+              RMEM_WIRE_GOOD);
+    EXPECT_EQ(in.head.type, RMEM_ALLOC | RMEM_RESPONSE);
+}
+
+TEST_F(Joined, RequestsThatFindNoRoomToWaitAreDropped) {
+    std::uint64_t session = open(1, 8972);
+    node_.defer_slow();
+    rmem_alloc wanted{};
+    Answers answers;
+    for (unsigned n = 0; n < RMEM_QUEUE_JOBS + 3; n++)
+        handle(request(RMEM_ALLOC, session, 0, sizeof(wanted)), 1, answers, &wanted,
+               sizeof(wanted));
+    EXPECT_EQ(node_.counters(0).get(count_drop_queue_full), 3U);
 }
 
 class LargePages : public Joined {

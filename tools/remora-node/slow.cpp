@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "remora-node/slow.hpp"
+
+#include <cstring>
+
+#include "remora-node/clock.hpp"
+
+namespace remora::daemon {
+
+namespace {
+
+SlowPath::Job& job_of(rmem_job& job) {
+    return reinterpret_cast<SlowPath::Job&>(job);
+}
+
+} // namespace
+
+SlowPath::SlowPath(node::Host& host)
+    : host_(host), jobs_(RMEM_QUEUE_JOBS), lanes_(rmem_queue_bytes(host.config().spaces_max)) {
+    rmem_queue_init(&queue_, lanes_.data(), host.config().spaces_max);
+    for (Job& job : jobs_)
+        rmem_queue_give(&queue_, &job.core);
+}
+
+SlowPath::Added SlowPath::add(const rmem_head& head, const Path& path,
+                              std::span<const std::uint8_t> payload) {
+    bool dropped = false;
+    {
+        std::lock_guard lock(lock_);
+        rmem_job* job = rmem_queue_add(&queue_, host_.core(), &head, &dropped);
+        if (!job)
+            return Added::no_room;
+        std::memcpy(&job->payload, payload.data(), payload.size());
+        job_of(*job).path = path;
+    }
+    added_.notify_one();
+    return dropped ? Added::for_another : Added::waits;
+}
+
+SlowPath::Job* SlowPath::take(Take whose) {
+    std::lock_guard lock(lock_);
+    rmem_job* job = whose(&queue_);
+    return job ? &job_of(*job) : nullptr;
+}
+
+void SlowPath::let_go(Job& job, void (*how)(rmem_queue*, rmem_job*)) {
+    std::lock_guard lock(lock_);
+    how(&queue_, &job.core);
+}
+
+void SlowPath::serve(std::chrono::milliseconds timeout, const Events& events) {
+    {
+        std::unique_lock lock(lock_);
+        auto ready = [this] { return stopped_ || rmem_queue_any(&queue_); };
+        if (timeout == timeout.max())
+            added_.wait(lock, ready);
+        else
+            added_.wait_for(lock, timeout, ready);
+        if (stopped_)
+            return;
+    }
+    for (unsigned n = 0; n < RMEM_QUEUE_BRIEF; n++) {
+        Job* job = take(rmem_queue_take_brief);
+        if (!job)
+            break;
+        execute(*job, events);
+    }
+    if (Job* job = take(rmem_queue_take_work))
+        execute(*job, events);
+}
+
+void SlowPath::execute(Job& job, const Events& events) {
+    bool executed = host_.call(job.core, peer_of(job.path), now_ns,
+                               [&] { execute_brief(job.core.call, events); });
+    (executed ? events.ended : events.orphan)(job);
+    let_go(job, rmem_queue_give);
+}
+
+// Between the steps of a long call.
+void SlowPath::execute_brief(const rmem_node_call& under_way, const Events& events) {
+    using enum node::Host::Entered;
+    for (unsigned n = 0; n < RMEM_QUEUE_BRIEF; n++) {
+        Job* job = take(rmem_queue_take_brief);
+        if (!job)
+            return;
+        switch (host_.enter(job->core, peer_of(job->path), now_ns(), under_way)) {
+        case executed:
+            events.ended(*job);
+            break;
+        case space_gone:
+            events.orphan(*job);
+            break;
+        case must_wait:
+            let_go(*job, rmem_queue_put_off);
+            continue;
+        }
+        let_go(*job, rmem_queue_give);
+    }
+}
+
+void SlowPath::stop() {
+    {
+        std::lock_guard lock(lock_);
+        stopped_ = true;
+    }
+    added_.notify_all();
+}
+
+bool SlowPath::is_stopped() {
+    std::lock_guard lock(lock_);
+    return stopped_;
+}
+
+} // namespace remora::daemon
