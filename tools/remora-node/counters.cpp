@@ -42,6 +42,7 @@ constexpr std::array<const char*, counts> names = [] {
     name[count_drop_space] = "drop-space";
     name[count_drop_xmit] = "drop-xmit";
     name[count_drop_queue_full] = "drop-queue-full";
+    name[count_ring_closed] = "rings-closed";
     for (const char* each : name) {
         if (!each)
             throw "a counter has no name"; // at compile time

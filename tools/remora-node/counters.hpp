@@ -26,7 +26,8 @@ inline constexpr unsigned count_scrubbed = count_answers + 1;    // pages zeroed
 inline constexpr unsigned count_drop_space = count_scrubbed + 1;
 inline constexpr unsigned count_drop_xmit = count_drop_space + 1;
 inline constexpr unsigned count_drop_queue_full = count_drop_xmit + 1; // slow path's
-inline constexpr unsigned counts = count_drop_queue_full + 1;
+inline constexpr unsigned count_ring_closed = count_drop_queue_full + 1; // for a broken rule
+inline constexpr unsigned counts = count_ring_closed + 1;
 
 // One thread writes, any may read.
 class Counters {

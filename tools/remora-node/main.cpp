@@ -7,6 +7,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 #include <system_error>
 #include <thread>
 
@@ -81,11 +82,12 @@ void say_ready(const Options& options, std::uint16_t port) {
         throw Failure("can't write to --ready-fd {}: {}", fd.get(), std::strerror(errno));
 }
 
-std::list<Running<Worker>> start(Node& node, const std::vector<Socket>& sockets) {
+std::list<Running<Worker>> start(Node& node, const std::vector<Socket>& sockets,
+                                 std::uint32_t spin_us) {
     std::list<Running<Worker>> all;
     try {
         for (unsigned int i = 0; i < sockets.size(); i++)
-            all.emplace_back(node, sockets[i], i);
+            all.emplace_back(node, sockets[i], i, spin_us);
     } catch (const std::system_error& error) {
         throw Failure("no {} threads: {}", sockets.size(), error.what());
     }
@@ -141,7 +143,10 @@ void serve(const Options& options) {
     std::unique_ptr<StatusSocket> status;
     if (!options.status_socket.empty())
         status = std::make_unique<StatusSocket>(options.status_socket);
-    Node node(seeded(options.config), options.lock, options.threads);
+    std::optional<Rings> rings;
+    if (!options.shm.path.empty())
+        rings.emplace(options.shm.rings);
+    Node node(seeded(options.config), options.lock, options.threads + (rings ? 1 : 0));
     add_spaces(node, options);
     if (!node::shield_from_oom_killer())
         fmt::print(stderr, "remora-node: warning: not shielded from the OOM killer: that needs "
@@ -175,8 +180,14 @@ void serve(const Options& options) {
     if (options.stats_interval_ms)
         every(options.stats_interval_ms, [&] { print(node.report(port)); });
     every(rmem_node_expire_ms(&options.config), [&] { node.expire(now_ns()); });
-    Running<SlowWorker> slow(node, sockets.front());
-    std::list<Running<Worker>> served = start(node, sockets);
+    Running<SlowWorker> slow(node, sockets.front(), rings ? &*rings : nullptr);
+    std::list<Running<Worker>> served = start(node, sockets, options.spin_us);
+    std::optional<Running<RingWorker>> ring_worker;
+    std::optional<Running<RingDoor>> door;
+    if (rings) {
+        ring_worker.emplace(node, *rings, options.threads, options.ring_spin_us);
+        door.emplace(*rings, options.shm);
+    }
     say_ready(options, port);
     keep_watch(watches);
 }

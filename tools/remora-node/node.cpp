@@ -46,12 +46,22 @@ void check_added(rmem_space_error error, std::uint32_t id, std::uint32_t base) {
 
 rmem_peer peer_of(const Path& path) {
     rmem_peer peer;
+    if (path.ring) {
+        // No datagram comes from the discard-only prefix (RFC 6666).
+        static constexpr std::uint8_t discard_only[8] = {0x01};
+        std::memcpy(peer.addr, discard_only, sizeof(discard_only));
+        std::memcpy(peer.addr + sizeof(discard_only), &path.ring, sizeof(path.ring));
+        peer.port = 0;
+        return peer;
+    }
     std::memcpy(peer.addr, &path.peer.sin6_addr, sizeof(peer.addr));
     peer.port = ntohs(path.peer.sin6_port);
     return peer;
 }
 
 bool operator==(const Path& a, const Path& b) {
+    if (a.ring || b.ring)
+        return a.ring == b.ring;
     return IN6_ARE_ADDR_EQUAL(&a.peer.sin6_addr, &b.peer.sin6_addr) &&
            a.peer.sin6_port == b.peer.sin6_port && a.peer.sin6_scope_id == b.peer.sin6_scope_id &&
            IN6_ARE_ADDR_EQUAL(&a.local.ipi6_addr, &b.local.ipi6_addr) &&

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "node/core.hpp"
+#include "remora-node/ring_door.hpp"
 #include "support/parse.hpp"
 
 namespace remora::daemon {
@@ -17,6 +18,9 @@ struct Options {
     std::string bind;
     std::uint16_t port = RMEM_PORT; // 0: any
     unsigned int threads = 1;
+    ShmOptions shm;
+    // How long a thread looks for requests before it sleeps: of sockets, of rings.
+    std::uint32_t spin_us = 0, ring_spin_us = 50;
     bool lock = true;
     std::string status_socket;           // empty: none
     std::optional<int> ready_fd;         // gets the port and a newline

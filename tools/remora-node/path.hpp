@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 #pragma once
 
-#include <cstring>
+#include <cstdint>
 
 #include <netinet/in.h>
 
@@ -13,6 +13,7 @@ namespace remora::daemon {
 struct Path {
     sockaddr_in6 peer;
     in6_pktinfo local;
+    std::uint64_t ring = 0; // serial number of the rings that it came by; then the others mean nothing
 };
 
 bool operator==(const Path& a, const Path& b);

@@ -116,7 +116,7 @@ unsigned int Inbox::receive(int fd, int wait_ms) {
     }
     // Waiting for ever needs no poll(), whose time would be a tenth of a small batch's.
     pollfd packets{fd, POLLIN, 0};
-    if (wait_ms != forever && poll(&packets, 1, wait_ms) <= 0) {
+    if (wait_ms > at_once && poll(&packets, 1, wait_ms) <= 0) {
         used_ = 0;
         return 0;
     }

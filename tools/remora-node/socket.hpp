@@ -42,7 +42,7 @@ public:
     ~Inbox();
     // As many as are there, 0 if none came in time; the ones of the last call are gone.
     unsigned int receive(int fd, int wait_ms);
-    static constexpr int forever = -1;
+    static constexpr int forever = -1, at_once = 0;
     // Why the last call got none, if that may last: an errno, or 0.
     int error() const { return error_; }
     const Path& path(unsigned int index);

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 
 #include "remora-node/clock.hpp"
+#include "support/futex.hpp"
 
 namespace remora::daemon {
 
@@ -20,16 +21,38 @@ constexpr int grace_ms = 1;
 
 } // namespace
 
-Worker::Worker(Node& node, const Socket& socket, unsigned int thread)
-    : node_(node), fd_(socket.fd()), thread_(thread), outbox_(socket.fd(), node.counters(thread)) {}
+Worker::Worker(Node& node, const Socket& socket, unsigned int thread, std::uint32_t spin_us)
+    : node_(node),
+      fd_(socket.fd()),
+      thread_(thread),
+      spin_(has_one_processor() ? 0 : spin_us),
+      outbox_(socket.fd(), node.counters(thread)) {}
 
 void Worker::run() {
     while (!stopped_.load()) {
         bool more = node_.scrub(thread_);
+        if (spin())
+            continue;
         serve(inbox_.receive(fd_, more ? grace_ms : Inbox::forever));
         if (inbox_.error())
             report_error();
     }
+}
+
+// True: something came.
+bool Worker::spin() {
+    if (!spin_.count())
+        return false;
+    auto end = std::chrono::steady_clock::now() + spin_;
+    do {
+        if (unsigned int packets = inbox_.receive(fd_, Inbox::at_once)) {
+            serve(packets);
+            return true;
+        }
+        if (inbox_.error())
+            return false;
+    } while (!stopped_.load() && std::chrono::steady_clock::now() < end);
+    return stopped_.load();
 }
 
 // The error may last, so pause rather than spin, and print it once.

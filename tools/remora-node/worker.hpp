@@ -4,11 +4,13 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <thread>
 #include <utility>
 
 #include "remora-node/node.hpp"
 #include "remora-node/outbox.hpp"
+#include "remora-node/ring_worker.hpp"
 #include "remora-node/socket.hpp"
 
 namespace remora::daemon {
@@ -16,30 +18,36 @@ namespace remora::daemon {
 class Worker {
 public:
     // index: of this thread among the node's threads.
-    Worker(Node& node, const Socket& socket, unsigned int thread);
+    // spin_us: how long it looks for requests before it sleeps.
+    Worker(Node& node, const Socket& socket, unsigned int thread, std::uint32_t spin_us = 0);
     // Until stop(), from another thread, which is final: the socket still queues what comes, and is
     // to be closed.
     void run();
     void stop();
 
 private:
+    bool spin();
     void serve(unsigned int packets);
     void report_error();
 
     Node& node_;
     int fd_;
     unsigned int thread_;
+    std::chrono::microseconds spin_;
     std::atomic<bool> stopped_{false};
     bool told_ = false; // of an error
     Inbox inbox_;
     SocketOutbox outbox_;
 };
 
-// The thread of requests that may take long (slow.hpp). Its answers leave by the socket.
+// The thread of requests that may take long (slow.hpp). Its answers leave by the socket or by rings.
 class SlowWorker {
 public:
-    SlowWorker(Node& node, const Socket& socket)
-        : node_(node), outbox_(socket.fd(), node.counters(node.slow_thread())) {
+    // rings: null if there are none.
+    SlowWorker(Node& node, const Socket& socket, Rings* rings = nullptr)
+        : node_(node),
+          socket_outbox_(socket.fd(), node.counters(node.slow_thread())),
+          outbox_(socket_outbox_, rings) {
         node.defer_slow();
     }
     void run() { node_.run_slow(outbox_); }
@@ -48,7 +56,8 @@ public:
 
 private:
     Node& node_;
-    SocketOutbox outbox_;
+    SocketOutbox socket_outbox_;
+    SlowOutbox outbox_;
 };
 
 // A worker in its thread, which ends when this does.

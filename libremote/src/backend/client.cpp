@@ -4,10 +4,13 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <limits>
 #include <utility>
 
+#include "src/backend/target.hpp"
 #include "support/crc32c.hpp"
 #include "support/failure.hpp"
+#include "support/parse.hpp"
 #include "support/random.hpp"
 
 extern "C" {
@@ -58,6 +61,29 @@ int error_of(const rmem_op& op, rmem_client_result result) {
 
 // ---- opening and closing ----
 
+std::string_view take_place(std::string_view& text) {
+    std::string_view place = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(place.size() + 1, text.size()));
+    return place;
+}
+
+// Keeps the key: when the node restarts, its file may have changed or be unreadable.
+ClientOptions client_options(std::string_view settings, std::string_view target,
+                             const remote_options& options) {
+    std::string key_file;
+    ClientOptions client{{}, 1, integrity_of(options), timeout_ns_of(options)};
+    parse_settings(settings,
+                   {{"key", [&](auto value) { key_file = value; }},
+                    {"space", [&](auto value) {
+                         client.space = static_cast<std::uint32_t>(parse_number(
+                             value, 1, std::numeric_limits<std::uint32_t>::max(), "space"));
+                     }}});
+    if (key_file.empty())
+        throw Misuse("target '{}' has no key: add ,key=FILE", target);
+    client.key = key_read(key_file).key;
+    return client;
+}
+
 Client::Client(const std::string& name, const std::vector<Connect>& ways,
                const ClientOptions& options)
     : client_(new rmem_client) {
@@ -98,7 +124,9 @@ void Client::configure(const ClientOptions& options) {
     std::copy(name.begin(), name.end(), config.client);
     config.seed = random_value<u64>();
     config.space = options.space;
-    config.integrity = static_cast<u8>(options.integrity);
+    // A digest would guard against what such a link can't do.
+    bool spare = limits.keeps_payload && options.integrity == RMEM_DIGEST;
+    config.integrity = static_cast<u8>(spare ? RMEM_LINK : options.integrity);
     base_siphash_key_load(&config.key, options.key.data());
     config.piece_bytes = limits.payload_bytes;
     config.datagram_bytes = limits.batch_bytes;

@@ -19,6 +19,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "src/backend/queued.hpp"
@@ -33,6 +34,12 @@ struct ClientOptions {
     rmem_integrity integrity;
     std::uint64_t timeout_ns; // 0: never
 };
+
+// For the schemes' parsers. The text up to the first comma; the settings after it stay.
+std::string_view take_place(std::string_view& text);
+// key=FILE[,space=N]. target: for people. Throws Misuse; Failure: no such key file.
+ClientOptions client_options(std::string_view settings, std::string_view target,
+                             const remote_options& options);
 
 class Client final : public Queued, private Messages {
 public:

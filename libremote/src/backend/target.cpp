@@ -12,7 +12,7 @@ namespace {
 constexpr std::uint64_t timeout_us_default = 10'000'000;
 constexpr std::uint64_t timeout_us_most = std::uint64_t{1} << 50; // 35 years: as good as never
 
-constexpr std::array schemes{&embedded_scheme, &udp_scheme, &dev_scheme};
+constexpr std::array schemes{&embedded_scheme, &udp_scheme, &shm_scheme, &dev_scheme};
 
 std::string names(const Settings& settings) {
     std::string text;

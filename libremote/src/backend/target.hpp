@@ -24,7 +24,7 @@ struct Scheme {
     Open (*parse)(std::string_view rest, const remote_options& options);
 };
 
-extern const Scheme embedded_scheme, udp_scheme, dev_scheme;
+extern const Scheme embedded_scheme, udp_scheme, shm_scheme, dev_scheme;
 
 struct Target {
     Open open;

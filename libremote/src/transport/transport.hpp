@@ -7,7 +7,7 @@
  *        |       ^
  *   send |       | next, unsent, take_response  Messages
  *   wait v       |
- *   transport/udp.cpp                           Transport
+ *   transport/{udp,shm}.cpp                     Transport
  *
  * A transport has the node's address, its socket or rings, and what verifies a message. It knows no
  * handle, call or timer.
@@ -50,6 +50,7 @@ public:
         std::uint32_t payload_bytes; // of a message
         std::uint32_t batch_bytes;   // of messages that travel as one, with their heads
         std::uint32_t window_bytes;  // of answers under way that there is room for
+        bool keeps_payload = false;  // the link damages no payload, so that no digest is needed
     };
 
     virtual ~Transport() = default;

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Messages over a pair of rings in memory that a node on this machine shares (remora/ring.h,
+ * core/ring/ring.h).
+ *
+ *   send()     messages -> a datagram, written straight into the request ring -> pointer word
+ *   wait()     looks at the next entry of the response ring, pauses, then sleeps by futex
+ *   deliver()  heads copied out of the response ring and verified; payload handed up where it is
+ *
+ * A node that has gone is noticed by its end of the socket. The transport then tries to reach a new
+ * one at the same path; until that answers, messages are lost as a network would lose them.
+ */
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <span>
+#include <string>
+
+#include "src/transport/shm_link.hpp"
+#include "src/transport/transport.hpp"
+
+extern "C" {
+#include "core/rmem/datagram.h"
+}
+
+namespace remora::lib {
+
+class Shm final : public Transport {
+public:
+    // path: of the node's socket. Throws Failure: no node there, or it refuses.
+    explicit Shm(const std::string& path);
+
+    Limits limits() const override;
+    void send(const rmem_client_config& session, Messages& messages) override;
+    void wait(Clock::time_point until, std::uint64_t spin_ns) override;
+    void deliver(const rmem_client_config& session, Messages& messages) override;
+    void take_in(const rmem_client_config& session, Messages& messages) override;
+    void disown() override { link_.disown(); }
+
+private:
+    // Messages of the datagram that is being put together.
+    struct Bundle {
+        rmem_bundle sum{};
+        std::array<rmem_client_tx, RMEM_BUNDLE_MAX> tx;
+    };
+
+    bool has_room(std::uint32_t entries);
+    void post(const rmem_client_config& session);
+    void signal();
+    bool spins(Clock::time_point until, std::uint64_t spin_ns);
+    void sleep(Clock::time_point until);
+    bool has_news() const;
+    bool take_record(const rmem_client_config& session, Messages& messages,
+                     std::span<const std::uint8_t> record);
+
+    ShmLink link_;
+    const bool may_spin_;
+    Bundle bundle_;
+    // The node has to free entries before the rest can be sent. Read by wait(), without the lock.
+    std::atomic<bool> full_ = false;
+    std::atomic<std::uint32_t> full_at_ = 0; // credit word at that time
+    bool idle_ = false;                      // the last wait() ended with nothing new
+    std::array<std::uint8_t, RMEM_DATAGRAM_BYTES_MAX> copied_;
+};
+
+} // namespace remora::lib

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT
+#include "src/transport/shm_link.hpp"
+
+#include <cerrno>
+#include <cstring>
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include "support/failure.hpp"
+#include "support/parse.hpp"
+
+extern "C" {
+#include "core/rmem/types.h"
+#include "remora/rmem.h"
+}
+
+namespace remora::lib {
+
+namespace {
+
+// A node offers a pair at once; one that is stopped does not.
+constexpr int offer_ms_max = 2000;
+
+const char* refusal(std::uint32_t answer) {
+    switch (answer) {
+    case RING_REFUSED_USER:
+        return "this user may not use it: the node's --shm-mode says who may";
+    case RING_REFUSED_FULL:
+        return "it has no ring left: end some clients, or start it with more --shm-rings";
+    default:
+        return "it has no memory or no descriptors for a pair of rings";
+    }
+}
+
+bool is_part(std::uint64_t offset, const ring_shape& shape, std::uint64_t end) {
+    std::uint32_t entries = base_load_le32(&shape.entries);
+    std::uint32_t entry_bytes = base_load_le32(&shape.entry_bytes);
+    // Both are bounded, so nothing overflows.
+    return ring_shape_is_valid(entries, entry_bytes) && offset % RING_PAGE_BYTES == 0 &&
+           offset >= sizeof(ring_pair) && offset <= end &&
+           std::uint64_t{entries} * entry_bytes <= end - offset;
+}
+
+} // namespace
+
+ShmLink::ShmLink(std::string path) : path_(std::move(path)) {
+    if (!call())
+        throw Failure("no node at {}: {}", path_, std::strerror(errno));
+    pollfd ready{socket_.get(), POLLIN, 0};
+    if (poll(&ready, 1, offer_ms_max) <= 0 || !take_offer())
+        throw Failure("the node at {} offers no rings: is it remora-node with --shm?", path_);
+}
+
+// Leaves errno.
+bool ShmLink::call() {
+    sockaddr_un address = unix_address(path_);
+    socket_ = Descriptor(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (socket_ && !connect(socket_.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)))
+        return true;
+    int error = errno;
+    socket_ = Descriptor();
+    errno = error;
+    return false;
+}
+
+// False: no offer yet, or the socket has ended. Throws Failure.
+bool ShmLink::take_offer() {
+    ring_offer offer{};
+    std::vector<Descriptor> files;
+    ssize_t got =
+        receive_files(socket_.get(), {reinterpret_cast<std::uint8_t*>(&offer), sizeof(offer)}, files);
+    if (got < 0 && errno == EAGAIN)
+        return false;
+    if (got <= 0) {
+        socket_ = Descriptor();
+        return false;
+    }
+    if (got != sizeof(offer) || base_load_le32(&offer.version) != RING_VERSION)
+        throw Failure("the node at {} speaks another version of rings: use the same release", path_);
+    if (std::uint32_t answer = base_load_le32(&offer.answer))
+        throw Failure("the node at {} refuses: {}", path_, refusal(answer));
+    map(offer, files);
+    return true;
+}
+
+void ShmLink::map(const ring_offer& offer, const std::vector<Descriptor>& files) {
+    std::uint64_t bytes = base_load_le64(&offer.pair_bytes);
+    std::uint64_t request = base_load_le64(&offer.request_offset);
+    std::uint64_t response = base_load_le64(&offer.response_offset);
+    std::uint32_t index = base_load_le32(&offer.pointer);
+    auto entry_bytes = [](const ring_shape& shape) { return base_load_le32(&shape.entry_bytes); };
+    if (files.size() != files_max || !is_part(request, offer.request, bytes) ||
+        !is_part(response, offer.response, bytes) || index >= RING_POINTERS_MAX ||
+        entry_bytes(offer.request) < RING_HEAD_BYTES + RMEM_DATAGRAM_BYTES_MAX ||
+        entry_bytes(offer.response) < RING_HEAD_BYTES + RMEM_DATAGRAM_BYTES_MAX ||
+        !keeps_its_size(files[0], bytes) || !keeps_its_size(files[1], RING_PAGE_BYTES) ||
+        !keeps_its_size(files[2], RING_PAGE_BYTES))
+        throw Failure("the node at {} offers rings that can't be", path_);
+    pair_ = Mapping(files[0], bytes, PROT_READ | PROT_WRITE);
+    pointers_ = Mapping(files[1], RING_PAGE_BYTES, PROT_READ | PROT_WRITE);
+    node_ = Mapping(files[2], RING_PAGE_BYTES, PROT_READ);
+    auto& words = *reinterpret_cast<ring_pair*>(pair_.data());
+    ring_out_init(&out, pair_.data() + request, base_load_le32(&offer.request.entries),
+                  entry_bytes(offer.request), &words.request_credit);
+    ring_in_init(&in, pair_.data() + response, base_load_le32(&offer.response.entries),
+                 entry_bytes(offer.response), &words.response_credit);
+    pointer = reinterpret_cast<std::uint32_t*>(pointers_.data()) + index;
+    node_sleeps = &reinterpret_cast<const ring_node*>(node_.data())->node_sleeps;
+    sleeps = &words.client_sleeps;
+    offered_ = true;
+    open_ = true;
+}
+
+bool ShmLink::is_connected() const {
+    std::uint8_t byte;
+    ssize_t got = recv(socket_.get(), &byte, 1, MSG_DONTWAIT);
+    return got < 0 && (errno == EAGAIN || errno == EINTR);
+}
+
+void ShmLink::look_after() {
+    if (offered_ && open_ && is_connected())
+        return;
+    if (offered_) {
+        drop();
+        offered_ = false;
+        socket_ = Descriptor();
+    }
+    if (!socket_ && !call())
+        return;
+    try {
+        take_offer();
+    } catch (const Failure&) {
+        socket_ = Descriptor(); // this node may restart, too
+    }
+}
+
+} // namespace remora::lib

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+// A client's end of a pair of rings, and how it comes and goes: the socket to the node.
+#pragma once
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "src/clock.hpp"
+#include "support/descriptor.hpp"
+#include "support/shared_memory.hpp"
+
+extern "C" {
+#include "core/ring/ring.h"
+}
+
+namespace remora::lib {
+
+class ShmLink {
+public:
+    // Waits for the node's offer. Throws Failure.
+    explicit ShmLink(std::string path);
+
+    // With the handle's lock, in the thread that receives: is the node still there? If not, tries to
+    // reach another one. Never waits.
+    void look_after();
+    // The node broke a rule of the rings: ends the pair.
+    void drop() { open_ = false; }
+    bool is_open() const { return open_; }
+    // What poll() may wait for while the link is not open; -1: nothing.
+    int fd() const { return socket_.get(); }
+    void disown() { socket_ = Descriptor(); }
+
+    // While it is open.
+    ring_out out;
+    ring_in in;
+    std::uint32_t* pointer = nullptr;           // in the node's pointer buffer
+    const std::uint32_t* node_sleeps = nullptr; // flags
+    std::uint32_t* sleeps = nullptr;
+
+private:
+    bool call();
+    bool is_connected() const;
+    bool take_offer();
+    void map(const ring_offer& offer, const std::vector<Descriptor>& files);
+
+    std::string path_;
+    Descriptor socket_;
+    bool offered_ = false;            // the socket's node has offered a pair
+    std::atomic<bool> open_ = false;  // and neither end has dropped it
+    Mapping pair_, pointers_, node_;
+};
+
+} // namespace remora::lib

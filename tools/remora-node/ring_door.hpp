@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: GPL-2.0
+// Where programs of this machine get their rings: a Unix socket, whose connections are the pairs' lives.
+#pragma once
+
+#include <atomic>
+#include <list>
+#include <memory>
+#include <string>
+
+#include <sys/types.h>
+
+#include "remora-node/rings.hpp"
+#include "support/descriptor.hpp"
+
+namespace remora::daemon {
+
+struct ShmOptions {
+    std::string path; // empty: none
+    mode_t mode = 0600;
+    unsigned rings = 256;
+};
+
+class RingDoor {
+public:
+    // Replaces a socket that has no listener, and no other file. Throws Failure.
+    RingDoor(Rings& rings, const ShmOptions& options);
+    ~RingDoor();
+    RingDoor(const RingDoor&) = delete;
+    RingDoor& operator=(const RingDoor&) = delete;
+
+    // In a thread of its own, until stop() from another.
+    void run();
+    void stop();
+
+private:
+    struct Client {
+        Descriptor connection;
+        std::uint64_t serial;
+    };
+    void admit();
+    std::uint32_t offer_rings(Descriptor& connection);
+    bool may_use(uid_t user) const;
+    unsigned share_of(uid_t user) const;
+    void end_closed();
+
+    Rings& rings_;
+    const std::string path_;
+    const mode_t mode_;
+    Descriptor fd_;
+    ino_t inode_ = 0; // of the socket at the path
+    Descriptor stop_;
+    std::list<Client> clients_;
+};
+
+} // namespace remora::daemon

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "remora-node/ring_worker.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "remora-node/clock.hpp"
+#include "support/futex.hpp"
+
+namespace remora::daemon {
+
+namespace {
+
+// Of a ring's turn. A request may have a lot of answers, so both are bounded.
+constexpr unsigned turn_requests = 8, turn_answers = 32;
+// Room for the answers to one request of an honest client: RMEM_READ_BYTES_MAX in pieces as long as
+// an entry takes, and a shorter one for each message.
+constexpr std::uint32_t answers_max =
+    (RMEM_READ_BYTES_MAX + RMEM_PIECE_BYTES_MAX - 1) / RMEM_PIECE_BYTES_MAX + RMEM_BUNDLE_MAX;
+static_assert(answers_max < RingPair::responses / 2);
+// A client that breaks rules again and again fills no log; counter rings-closed has all.
+constexpr std::uint64_t told_ns_min = BASE_NSEC_PER_SEC;
+// Looks between two looks at the clock, and such rounds before the processor may rest longer.
+constexpr unsigned looks = 16, eager_rounds = 64;
+
+std::uint64_t fine_now_ns() {
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<std::uint64_t>(now.tv_sec) * BASE_NSEC_PER_SEC +
+           static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+} // namespace
+
+// ---- answers ----
+
+RingOutbox::RingOutbox(Counters& counters) : counters_(counters), replies_(batch) {}
+RingOutbox::~RingOutbox() = default;
+
+Reply& RingOutbox::add(const Path&) {
+    if (waiting_ == batch)
+        flush();
+    return replies_[waiting_++];
+}
+
+void RingOutbox::flush() {
+    close();
+    bool any = false;
+    for (const Reply& reply : std::span(replies_).first(waiting_)) {
+        bool went = post(*pair_, std::span(reply.head).first(reply.head_bytes), &reply);
+        counters_.add(went ? count_answers : count_drop_xmit);
+        any |= went;
+        posted_ += went;
+    }
+    waiting_ = 0;
+    if (any && ring_is_asleep(pair_->client_sleeps))
+        futex_wake(pair_->client_sleeps);
+}
+
+// The caller made sure of room for an honest client's answers. What a client gets beyond that is
+// dropped, and a fault in its credit is found before its next turn.
+bool RingOutbox::post(RingPair& pair, std::span<const std::uint8_t> head, const Reply* rest) {
+    if (!ring_out_room(&pair.out) && (ring_out_learn(&pair.out) || !ring_out_room(&pair.out)))
+        return false;
+    std::uint8_t* record = ring_out_record(&pair.out);
+    std::uint8_t* to = std::copy(head.begin(), head.end(), record);
+    if (rest)
+        for (auto piece : std::span(rest->data).first(rest->pieces)) {
+            std::memcpy(to, piece.data(), piece.size());
+            to += piece.size();
+        }
+    ring_out_post(&pair.out, static_cast<std::uint32_t>(to - record));
+    return true;
+}
+
+Reply& SlowOutbox::add(const Path& path) {
+    ring_ = path.ring;
+    return ring_ ? *reply_ : socket_.add(path);
+}
+
+void SlowOutbox::flush() {
+    close();
+    if (!ring_)
+        return socket_.flush();
+    auto head = std::span(reply_->head).first(reply_->head_bytes);
+    if (rings_)
+        rings_->answer(ring_, {head.begin(), head.end()});
+    ring_ = 0;
+}
+
+// ---- worker ----
+
+RingWorker::RingWorker(Node& node, Rings& rings, unsigned thread, std::uint32_t spin_us)
+    : node_(node),
+      rings_(rings),
+      thread_(thread),
+      spin_ns_(has_one_processor() ? 0 : spin_us * BASE_NSEC_PER_USEC),
+      outbox_(node.counters(thread)) {}
+
+void RingWorker::run() {
+    while (!stopped_.load(std::memory_order_relaxed)) {
+        if (rings_.has_changes())
+            take_changes();
+        if (round() || spin())
+            continue;
+        rings_.sleep([this] { return has_work() || stopped_.load(); });
+    }
+}
+
+void RingWorker::stop() {
+    stopped_.store(true);
+    rings_.wake();
+}
+
+void RingWorker::take_changes() {
+    Rings::Changes changes = rings_.take_changes();
+    for (auto& pair : changes.came)
+        pairs_.push_back(std::move(pair));
+    for (std::uint64_t serial : changes.went)
+        std::erase_if(pairs_, [&](const auto& pair) { return pair->serial == serial; });
+    for (const Rings::Changes::Answer& each : changes.answers)
+        answer(each);
+}
+
+void RingWorker::answer(const Rings::Changes::Answer& answer) {
+    auto pair = std::find_if(pairs_.begin(), pairs_.end(),
+                             [&](const auto& each) { return each->serial == answer.serial; });
+    if (pair == pairs_.end())
+        return; // gone meanwhile
+    bool went = outbox_.post(**pair, answer.datagram, nullptr);
+    node_.counters(thread_).add(went ? count_answers : count_drop_xmit);
+    if (went && ring_is_asleep((*pair)->client_sleeps))
+        futex_wake((*pair)->client_sleeps);
+}
+
+bool RingWorker::is_ready(RingPair& pair) const {
+    if (pair.blocked)
+        return __atomic_load_n(pair.out.credit, __ATOMIC_RELAXED) !=
+               base_swap_le32(pair.out.freed);
+    return ring_in_waiting(&pair.in) || ring_in_is_signalled(&pair.in, pair.pointer);
+}
+
+bool RingWorker::has_work() const {
+    return std::any_of(pairs_.begin(), pairs_.end(),
+                       [this](const auto& pair) { return is_ready(*pair); });
+}
+
+// One turn for each ready ring. False: none was.
+bool RingWorker::round() {
+    bool any = false;
+    std::uint64_t now = 0;
+    std::size_t count = pairs_.size();
+    for (std::size_t n = 0, i = first_; n < count; n++, i++) {
+        if (i >= count)
+            i = 0;
+        if (!is_ready(*pairs_[i]))
+            continue;
+        if (!any) {
+            any = true;
+            now = now_ns();
+            node_.enter(thread_);
+        }
+        if (!serve(*pairs_[i], now)) {
+            pairs_.erase(pairs_.begin() + static_cast<std::ptrdiff_t>(i));
+            break; // the others' turn is in the next round
+        }
+    }
+    first_ = first_ + 1 < pairs_.size() ? first_ + 1 : 0;
+    if (any)
+        node_.leave(thread_);
+    return any;
+}
+
+// False: the client broke a rule.
+bool RingWorker::serve(RingPair& pair, std::uint64_t now) {
+    outbox_.begin(pair);
+    ring_fault fault = take_turn(pair, now);
+    outbox_.flush();
+    if (ring_in_tell(&pair.in) && ring_is_asleep(pair.client_sleeps))
+        futex_wake(pair.client_sleeps);
+    if (fault)
+        close(pair, fault);
+    return !fault;
+}
+
+ring_fault RingWorker::take_turn(RingPair& pair, std::uint64_t now) {
+    Path path{};
+    path.ring = pair.serial;
+    if (ring_fault fault = ring_in_track(&pair.in, pair.pointer))
+        return fault;
+    for (unsigned n = 0; n < turn_requests && outbox_.posted() < turn_answers; n++) {
+        if (!ring_in_waiting(&pair.in))
+            break;
+        ring_fault fault = RING_OK;
+        pair.blocked = !has_answer_room(pair, fault);
+        if (pair.blocked || fault)
+            return fault;
+        std::uint32_t bytes;
+        const std::uint8_t* record = ring_in_record(&pair.in, &bytes, &fault);
+        // This memory is coherent: what was signalled is there.
+        if (!record)
+            return fault ? fault : RING_FAULT_ABSENT;
+        if (bytes > request_.size())
+            return RING_FAULT_BYTES;
+        // Once, before it is looked at: the client may write it still.
+        std::memcpy(request_.data(), record, bytes);
+        ring_in_take(&pair.in);
+        node_.handle(thread_, now, std::span(request_).first(bytes), path, outbox_);
+    }
+    return RING_OK;
+}
+
+bool RingWorker::has_answer_room(RingPair& pair, ring_fault& fault) const {
+    std::uint32_t wanted = answers_max + outbox_.waiting();
+    if (ring_out_room(&pair.out) >= wanted)
+        return true;
+    fault = ring_out_learn(&pair.out);
+    return !fault && ring_out_room(&pair.out) >= wanted;
+}
+
+void RingWorker::close(RingPair& pair, ring_fault fault) {
+    node_.counters(thread_).add(count_ring_closed);
+    std::uint64_t now = now_ns();
+    if (!told_ns_ || now - told_ns_ >= told_ns_min) {
+        fmt::print(stderr, "remora-node: warning: closed the rings of process {}: {}\n", pair.client,
+                   ring_fault_name(fault));
+        told_ns_ = now;
+    }
+    rings_.close(pair.serial);
+}
+
+// True: something came.
+bool RingWorker::spin() {
+    if (!spin_ns_)
+        return false;
+    std::uint64_t end = fine_now_ns() + spin_ns_;
+    unsigned rounds = 0;
+    do {
+        for (unsigned i = 0; i < looks; i++) {
+            if (has_work() || rings_.has_changes() || stopped_.load(std::memory_order_relaxed))
+                return true;
+            if (rounds < eager_rounds)
+                relax();
+            else // one line can be watched; for several there is a short rest
+                pause_longer(pairs_.size() == 1 ? pairs_[0]->pointer : nullptr,
+                             [this] { return !has_work() && !rings_.has_changes(); });
+        }
+        rounds++;
+    } while (fine_now_ns() < end);
+    return false;
+}
+
+} // namespace remora::daemon

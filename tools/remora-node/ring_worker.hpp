@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Serves the rings, in one thread:
+ *
+ *   round:  pointer words that changed (core/ring/ring.h: the tracker) -> ready rings, in turn
+ *             each: request copied out of the ring -> Node::handle() -> answers -> response ring
+ *   idle:   looks again for a while, then sleeps until a client wakes it
+ *
+ * A ring's turn is bounded by requests and by answers, so a client waits for at most one turn of
+ * each other one. A request is taken only while its answers have room: a client that reads no
+ * answers stops being served, and nobody else.
+ */
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "remora-node/node.hpp"
+#include "remora-node/rings.hpp"
+
+namespace remora::daemon {
+
+// Answers to the requests of one ring, one turn at a time.
+class RingOutbox final : public Outbox {
+public:
+    explicit RingOutbox(Counters& counters);
+    ~RingOutbox() override;
+    // Of the turn that begins.
+    void begin(RingPair& pair) {
+        pair_ = &pair;
+        posted_ = 0;
+    }
+    Reply& add(const Path& path) override;
+    void flush() override;
+    // Entries of this turn, and those that flush() will add.
+    unsigned posted() const { return posted_; }
+    unsigned waiting() const { return waiting_; }
+    // One datagram. False: the ring is full.
+    bool post(RingPair& pair, std::span<const std::uint8_t> head, const Reply* rest);
+
+private:
+    static constexpr unsigned batch = 16;
+
+    Counters& counters_;
+    RingPair* pair_ = nullptr;
+    unsigned posted_ = 0, waiting_ = 0;
+    std::vector<Reply> replies_;
+};
+
+// Answers of the slow path, which go to rings or to a socket.
+class SlowOutbox final : public Outbox {
+public:
+    SlowOutbox(Outbox& socket, Rings* rings) : socket_(socket), rings_(rings) {}
+    Reply& add(const Path& path) override;
+    void flush() override;
+
+private:
+    Outbox& socket_;
+    Rings* rings_; // null: none
+    std::uint64_t ring_ = 0;
+    std::unique_ptr<Reply> reply_ = std::make_unique<Reply>();
+};
+
+class RingWorker {
+public:
+    // thread: of this one among the node's threads; spin_us: how long it looks for requests before
+    // it sleeps.
+    RingWorker(Node& node, Rings& rings, unsigned thread, std::uint32_t spin_us);
+
+    // Until stop(), from another thread.
+    void run();
+    void stop();
+
+private:
+    void take_changes();
+    void answer(const Rings::Changes::Answer& answer);
+    bool round();
+    bool is_ready(RingPair& pair) const;
+    bool serve(RingPair& pair, std::uint64_t now);
+    ring_fault take_turn(RingPair& pair, std::uint64_t now);
+    bool has_answer_room(RingPair& pair, ring_fault& fault) const;
+    void close(RingPair& pair, ring_fault fault);
+    bool spin();
+    bool has_work() const;
+
+    Node& node_;
+    Rings& rings_;
+    const unsigned thread_;
+    const std::uint64_t spin_ns_;
+    std::atomic<bool> stopped_{false};
+    std::vector<std::shared_ptr<RingPair>> pairs_;
+    std::uint64_t told_ns_ = 0; // when the operator was last told of a closed pair
+    std::size_t first_ = 0; // its turn comes first in the next round
+    RingOutbox outbox_;
+    alignas(64) std::array<std::uint8_t, RMEM_DATAGRAM_BYTES_MAX> request_;
+};
+
+} // namespace remora::daemon

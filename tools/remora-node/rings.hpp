@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The node's ends of the rings of programs on this machine (remora/ring.h), and who has them:
+ *
+ *   RingDoor    accepts clients at a Unix socket, checks them, gives each a pair of rings
+ *      |  Rings: pairs that came and went, answers of the slow path
+ *   RingWorker  serves the rings (ring_worker.hpp)
+ *
+ * Clients of one user share a page of pointer words, and might disturb each other there; another
+ * user's clients can't. All pages are one region.
+ */
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <bitset>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include <sys/types.h>
+
+#include "support/descriptor.hpp"
+#include "support/shared_memory.hpp"
+
+extern "C" {
+#include "core/ring/ring.h"
+}
+
+namespace remora::daemon {
+
+// Pointer words of all rings, a page for each user.
+class PointerBuffer {
+public:
+    static constexpr unsigned users_max = 16;
+
+    PointerBuffer();
+    ~PointerBuffer();
+    PointerBuffer(const PointerBuffer&) = delete;
+    PointerBuffer& operator=(const PointerBuffer&) = delete;
+
+    struct Place {
+        unsigned page, index;
+        std::uint32_t* word;
+        int file; // the page's, for the client
+    };
+    // A word, zeroed; of at most share words of the user. Nothing: there is none. Throws Failure.
+    std::optional<Place> claim(uid_t user, unsigned share);
+    void give_back(const Place& place);
+
+private:
+    struct Page {
+        uid_t user = 0;
+        unsigned used = 0; // words; 0: the page is nobody's
+        std::bitset<RING_POINTERS_MAX> words;
+        Descriptor file;
+    };
+    std::uint8_t* at(unsigned page) const { return region_ + std::size_t{page} * RING_PAGE_BYTES; }
+
+    std::mutex lock_;
+    std::uint8_t* region_;
+    std::array<Page, users_max> page_;
+};
+
+// One client's. The worker has all but what is const.
+class RingPair {
+public:
+    static constexpr unsigned requests = 64, responses = 128;
+
+    // Throws Failure: no memory.
+    RingPair(std::uint64_t serial, pid_t client, PointerBuffer& pointers,
+             const PointerBuffer::Place& place);
+    ~RingPair() { pointers_.give_back(place_); }
+    RingPair(const RingPair&) = delete;
+    RingPair& operator=(const RingPair&) = delete;
+
+    ring_offer offer() const;
+    int file() const { return file_.get(); }
+    const PointerBuffer::Place& place() const { return place_; }
+
+    const std::uint64_t serial;
+    const pid_t client;
+    ring_in in;
+    ring_out out;
+    const std::uint32_t* const pointer;
+    const std::uint32_t* client_sleeps;
+    bool blocked = false; // a request waits for room for its answers
+
+private:
+    PointerBuffer& pointers_;
+    const PointerBuffer::Place place_;
+    Descriptor file_;
+    Mapping memory_;
+};
+
+// Where the door and the slow path leave things for the worker, which may sleep.
+class Rings {
+public:
+    // rings: so many pairs at most. Throws Failure.
+    explicit Rings(unsigned rings);
+
+    // ---- door ----
+    // Of this user; nothing: no ring is left, or the user has its share. Throws Failure.
+    std::shared_ptr<RingPair> open(pid_t client, uid_t user, unsigned share);
+    void came(std::shared_ptr<RingPair> pair);
+    void went(std::uint64_t serial);
+    unsigned rings_max() const { return rings_max_; }
+    int node_file() const { return file_.get(); }
+
+    // ---- slow path ----
+    void answer(std::uint64_t serial, std::vector<std::uint8_t> datagram);
+
+    // ---- worker ----
+    struct Changes {
+        std::vector<std::shared_ptr<RingPair>> came;
+        std::vector<std::uint64_t> went;
+        struct Answer {
+            std::uint64_t serial;
+            std::vector<std::uint8_t> datagram;
+        };
+        std::vector<Answer> answers;
+    };
+    bool has_changes() const { return changed_.load(std::memory_order_acquire); }
+    Changes take_changes();
+    // Closes a pair whose client broke a rule: the door ends the connection.
+    void close(std::uint64_t serial);
+    // Sleeps unless something() is found after the clients can see that it does.
+    template <typename Something>
+    void sleep(Something something);
+    // Ends a sleep of the worker, also one that begins.
+    void wake();
+
+    // ---- door: pairs to end ----
+    std::vector<std::uint64_t> take_closed();
+    int closed_fd() const { return closed_fd_.get(); }
+
+private:
+    std::uint32_t* flag() const;
+    void doze();
+    void rise();
+    void wait_for_flag();
+
+    const unsigned rings_max_;
+    std::atomic<unsigned> rings_ = 0;
+    std::uint64_t serial_ = 0;
+    PointerBuffer pointers_;
+    Descriptor file_; // the node's page
+    Mapping page_;
+    Descriptor closed_fd_;
+    std::atomic<bool> changed_ = false;
+    std::mutex lock_; // all below
+    Changes changes_;
+    std::vector<std::uint64_t> closed_;
+};
+
+template <typename Something>
+void Rings::sleep(Something something) {
+    doze();
+    if (!has_changes() && !something())
+        wait_for_flag();
+    rise();
+}
+
+} // namespace remora::daemon
