@@ -56,6 +56,38 @@ rmem_space_error Host::add_view(std::uint32_t id, const std::uint8_t* key, std::
     return rmem_node_space_add_view(core_.get(), id, key, base);
 }
 
+rmem_space_error Host::del_space(std::uint32_t id, bool force, const Between& between,
+                                 const std::function<void()>& grace) {
+    std::lock_guard one_call(call_lock_);
+    rmem_node_call call;
+    if (force && rmem_node_call_clear(core_.get(), &call, id))
+        run(call, between);
+    rmem_space_error error;
+    {
+        std::lock_guard slow(slow_lock_);
+        error = rmem_node_space_del(core_.get(), id);
+    }
+    // The next space may take its place only after that.
+    if (error == RMEM_SPACE_OK) {
+        grace();
+        rmem_node_space_wipe(core_.get());
+    }
+    return error;
+}
+
+std::vector<Host::SpaceUsage> Host::spaces() {
+    std::vector<SpaceUsage> all;
+    std::lock_guard slow(slow_lock_);
+    const rmem_spaces& spaces = core_->spaces;
+    for (const rmem_space& space : std::span(spaces.slot, spaces.slots)) {
+        if (space.id)
+            all.push_back({space.id, rmem_spaces_base(&spaces, &space), space.regions,
+                           space.pages_promised << config_.page_shift,
+                           space.quota_pages << config_.page_shift});
+    }
+    return all;
+}
+
 struct rmem_node_usage Host::usage() {
     struct rmem_node_usage usage;
     std::lock_guard slow(slow_lock_);
@@ -115,11 +147,17 @@ Host::Entered Host::enter(rmem_job& job, const rmem_peer& peer, std::uint64_t no
     return job.call.put_off ? Entered::must_wait : Entered::executed;
 }
 
-void Host::expire(std::uint64_t now_ns) {
+void Host::expire(std::uint64_t now_ns, const Between& between) {
     std::lock_guard one_call(call_lock_);
     rmem_node_call call;
     rmem_node_call_expire(&call, now_ns);
+    run(call, between);
+}
+
+void Host::run(rmem_node_call& call, const Between& between) {
     while (step(call)) {
+        if (call.divisible)
+            between(call);
     }
 }
 

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -25,6 +26,9 @@ namespace remora::node {
 
 class Host {
 public:
+    // Called between the steps of a long call, which it is given; may call enter().
+    using Between = std::function<void(const rmem_node_call& under_way)>;
+
     // Throws Failure if the configuration isn't sound or the memory isn't to be had.
     Host(const rmem_node_config& config, bool lock_memory);
 
@@ -64,33 +68,45 @@ public:
     rmem_space_error add_space(std::uint32_t id, const std::uint8_t* key,
                                std::uint64_t quota_bytes);
     rmem_space_error add_view(std::uint32_t id, const std::uint8_t* key, std::uint32_t base);
+    // force: ends the space's sessions and frees its regions first; between is called between the
+    // steps of that, as in call(). grace returns once the requests have ended that found the
+    // space's key before; then the key is wiped.
+    rmem_space_error del_space(std::uint32_t id, bool force, const Between& between,
+                               const std::function<void()>& grace);
+    struct SpaceUsage {
+        std::uint32_t id;
+        std::uint32_t base; // of which it is a view; 0: it is none
+        std::uint32_t regions;
+        std::uint64_t promised_bytes, quota_bytes;
+    };
+    std::vector<SpaceUsage> spaces();
     struct rmem_node_usage usage();
 
     // Runs all steps of a request for which rmem_node_is_slow() holds.
     void call(rmem_node_call& call, std::uint64_t now_ns, const rmem_head& head,
               const rmem_peer& peer, const void* payload);
 
-    // The same, as core/rmem/node/queue.h has it: between() is called between the steps of a long
-    // call, and may call enter(). now() tells the time when the call begins. False: the job's space
-    // is gone.
-    template <typename Now, typename Between>
-    bool call(rmem_job& job, const rmem_peer& peer, Now now, Between between) {
+    // The same, as core/rmem/node/queue.h has it. now() tells the time when the call begins. False:
+    // the job's space is gone.
+    template <typename Now>
+    bool call(rmem_job& job, const rmem_peer& peer, Now now, const Between& between) {
         std::lock_guard one_call(call_lock_);
         if (!rmem_job_is_current(&job, core_.get()))
             return false;
         rmem_node_call_begin(core_.get(), &job.call, now(), &job.head, &peer, &job.payload);
-        while (step(job.call))
-            if (job.call.divisible)
-                between();
+        run(job.call, between);
         return true;
     }
-    // Within between(), a brief one.
+    // Within Between, a brief one.
     enum class Entered { executed, must_wait, space_gone };
     Entered enter(rmem_job& job, const rmem_peer& peer, std::uint64_t now_ns,
                   const rmem_node_call& under_way);
 
     // Ends idle sessions that owe memory, as rmem_node_call_expire().
-    void expire(std::uint64_t now_ns);
+    void expire(std::uint64_t now_ns, const Between& between);
+
+    // From now on requests are told that the node has restarted (rmem_node_reboot()).
+    void retire(std::uint64_t boot) { rmem_node_reboot(core_.get(), boot); }
 
     // Takes the next pages to zero; pages never used are zero and go back at once. False: none.
     // Only one thread at a time may be between this and clean().
@@ -101,6 +117,7 @@ public:
 
 private:
     bool step(rmem_node_call& call);
+    void run(rmem_node_call& call, const Between& between);
 
     rmem_node_config config_;
     Memory pages_;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""remora-node as a program: how it ends where it can't serve, and what remora top shows of it."""
+"""remora-node as a program: how it ends where it can't serve, its control socket, and what remora shows of it."""
 
 import contextlib
 import json
@@ -35,11 +35,11 @@ class Daemon(unittest.TestCase):
         return [line for line in done.stderr.splitlines() if "warning" not in line]
 
     @contextlib.contextmanager
-    def node(self, *words, stdout=subprocess.DEVNULL):
+    def node(self, *words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options):
         """A node that is ready, and its port."""
         ready, given = os.pipe()
         with subprocess.Popen([*NODE, *ANY_PORT, *words, "--ready-fd", str(given)], pass_fds=[given], stdout=stdout,
-                              stderr=subprocess.DEVNULL) as node:
+                              stderr=stderr, **options) as node:
             os.close(given)
             try:
                 with os.fdopen(ready) as pipe:
@@ -92,6 +92,139 @@ class Daemon(unittest.TestCase):
             [shown] = [each for each in json.loads(said)["nodes"] if each["node"] == str(status)]
             self.assertEqual(shown["port"], port)
             self.assertEqual([shown[f"{what}_per_s"] for what in ("read", "write", "atomic", "put", "drop")], [0] * 5)
+
+    # ---- the control socket ----
+
+    def remora(self, *words, code=0, **options):
+        """What remora prints; where it fails, its error."""
+        done = subprocess.run([ROOT / "out/bin/remora", *words], capture_output=True, text=True, timeout=60, check=False,
+                              **options)
+        self.assertEqual(done.returncode, code, done)
+        return done.stderr if code else done.stdout
+
+    @contextlib.contextmanager
+    def controlled(self, *words):
+        """A node, its control socket, two key files, and remora node for it."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "control"
+            keys = [pathlib.Path(folder) / name for name in ("one.key", "two.key")]
+            for key in keys:
+                self.remora("key", "new", key)
+            with self.node("--socket", path, *words) as (node, _):
+                yield node, path, keys, lambda *verb, code=0: self.remora("node", *verb, "--socket", path, code=code)
+
+    def test_spaces_come_and_go_while_the_node_serves(self):
+        with self.controlled() as (_, path, (one, two), node):
+            node("space", "add", f"1={one},quota=1M")
+            node("space", "add", f"2={two},read-only-of=1")
+            self.assertEqual(json.loads(node("space", "list", "--json")), [
+                {"space": 1, "promised_bytes": 0, "quota_bytes": 1 << 20, "regions": 0, "read_only_of": 0},
+                {"space": 2, "promised_bytes": 0, "quota_bytes": 0, "regions": 0, "read_only_of": 1}])
+            self.assertEqual(json.loads(node("status", "--json"))["spaces"], 2)
+            for verb, error in ((("add", f"1={two}"), "space 1 exists already: choose another id, or delete it first"),
+                                (("add", f"3={two},quota=1"), "space 3 has a quota below one page: raise it"),
+                                (("add", f"3={one},read-only-of=1"),
+                                 "space 3 has the key of 1, so its readers could write: give it another"),
+                                (("del", "1"), "space 1 has read-only views: delete them first"),
+                                (("del", "--force", "1"), "space 1 has read-only views: delete them first"),
+                                (("del", "3"), "no space 3: 'remora node space list' has them")):
+                self.assertEqual(node("space", *verb, code=1), f"remora: {error}\n")
+            node("space", "del", "2")
+            node("space", "del", "1")
+            self.assertEqual(json.loads(node("space", "list", "--json")), [])
+            node("space", "add", f"1={two}")  # its id and its place are free again
+
+    def test_stop_returns_when_the_node_has_ended(self):
+        with self.controlled() as (node, path, _, command):
+            command("stop")
+            self.assertFalse(path.exists())
+            self.assertEqual(node.wait(timeout=60), 0)
+            self.assertEqual(command("status", code=1),
+                             f"remora: no memory node listens at {path}: No such file or directory\n")
+
+    def test_only_its_owner_may_open_the_control_socket(self):
+        with self.controlled() as (_, path, _, _):
+            self.assertEqual(path.stat().st_mode & 0o777, 0o600)
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs root, to be another user")
+    def test_other_users_are_refused_even_where_they_can_connect(self):
+        with self.controlled() as (_, path, _, _):
+            for opened in (path, path.parent):
+                opened.chmod(0o777)
+            with socket.socket(socket.AF_UNIX) as asking:
+                asking.settimeout(60)
+                os.seteuid(65534)
+                try:
+                    asking.connect(str(path))
+                finally:
+                    os.seteuid(0)
+                self.assertEqual(json.loads(asking.makefile().readline()),
+                                 {"ok": False, "error": "only root and the user that runs the node may control it"})
+
+    def say(self, path, *lines):
+        """The node's answers to these lines, sent at once on one connection."""
+        with socket.socket(socket.AF_UNIX) as asking:
+            asking.settimeout(60)
+            asking.connect(str(path))
+            asking.sendall(b"".join(lines))
+            answers = asking.makefile()
+            return [json.loads(answers.readline()) for line in lines]
+
+    def test_requests_that_are_none_are_refused_by_a_line_each(self):
+        key = b'"key": "' + b"1" * 32 + b'"'
+        bad = [b"", b"status", b"{", b"[" * 4000, b"[]", b"7", b"{}", b'{"verb": 1}', b'{"verb": "halt"}', b"\xff\xfe", b"\0",
+               b'{"verb": "status", "more": 1}', b'{"verb": "stop", "space": 1}', b'{"verb": "space del"}',
+               b'{"verb": "space del", "space": 0}', b'{"verb": "space del", "space": -1}',
+               b'{"verb": "space del", "space": 1e3}', b'{"verb": "space del", "space": 4294967296}',
+               b'{"verb": "space del", "space": "1"}', b'{"verb": "space del", "space": 1, "force": 1}',
+               b'{"verb": "space add", "space": 1}', b'{"verb": "space add", "space": 1, "key": "123"}',
+               b'{"verb": "space add", "space": 1, "key": "' + b"g" * 32 + b'"}',
+               b'{"verb": "space add", "space": 1, "quota_bytes": 18446744073709551616, ' + key + b"}",
+               b'{"verb": "space add", "space": 1, "quota_bytes": 65536, "read_only_of": 2, ' + key + b"}"]
+        with self.controlled() as (_, path, _, node):
+            for line in bad:
+                [answer] = self.say(path, line + b"\n")
+                self.assertEqual((answer["ok"], len(answer["error"].splitlines())), (False, 1), (line, answer))
+            said = self.say(path, *[line + b"\n" for line in bad if len(line) < 200], b'{"verb": "space list"}\n')
+            self.assertEqual(said[-1], {"ok": True, "spaces": []})
+            # One that has no end gets a line, too, and then the connection ends.
+            with socket.socket(socket.AF_UNIX) as asking:
+                asking.settimeout(60)
+                asking.connect(str(path))
+                asking.sendall(b"x" * 4096)
+                self.assertIn("longer than", json.loads(asking.makefile().read())["error"])
+            self.assertEqual(json.loads(node("status", "--json"))["spaces"], 0)
+
+    def test_connections_that_say_nothing_keep_no_others_out(self):
+        with self.controlled() as (_, path, _, node), contextlib.ExitStack() as idle:
+            for n in range(100):
+                asking = idle.enter_context(socket.socket(socket.AF_UNIX))
+                asking.connect(str(path))
+                if n % 2:
+                    asking.sendall(b'{"verb":')
+                node("status")
+
+    def test_a_second_node_serves_without_the_default_socket(self):
+        with tempfile.TemporaryDirectory() as folder:
+            os.chmod(folder, 0o755)
+            options = {"env": {**os.environ, "XDG_RUNTIME_DIR": folder}}
+            if os.geteuid() == 0:  # whose default is the machine's
+                options["user"] = 65534
+                os.chown(folder, 65534, 65534)
+            path = pathlib.Path(folder) / "remora-node.sock"
+            with self.node(**options) as (_, port):
+                self.assertTrue(path.is_socket())
+                with self.node(stderr=subprocess.PIPE, **options) as (second, _):
+                    second.terminate()
+                    self.assertIn(f"remora-node: warning: no control socket: can't listen at {path}: Address already in use: "
+                                  "choose another path for --socket", second.stderr.read().decode().splitlines())
+                said = self.remora("node", "status", "--json", **options)  # no module, no --socket
+                self.assertEqual(json.loads(said)["port"], port)
+
+    def test_a_named_socket_that_another_node_has_is_refused(self):
+        with self.controlled() as (_, path, _, _):
+            self.assertEqual(self.refused(*ANY_PORT, "--socket", path),
+                             [f"remora-node: can't listen at {path}: Address already in use: choose another path for --socket"])
 
 
 if __name__ == "__main__":

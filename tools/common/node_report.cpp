@@ -2,6 +2,7 @@
 #include "common/node_report.hpp"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "support/parse.hpp"
 
@@ -28,7 +29,28 @@ void each_number(Report& report, Visit visit) {
     visit("session_idle_ms", report.session_idle_ms);
 }
 
+template <typename Report, typename Visit>
+void each_space_number(Report& report, Visit visit) {
+    visit("space", report.id);
+    visit("promised_bytes", report.promised_bytes);
+    visit("quota_bytes", report.quota_bytes);
+    visit("regions", report.regions);
+    visit("read_only_of", report.read_only_of);
+}
+
 } // namespace
+
+nlohmann::ordered_json space_json(const SpaceReport& space) {
+    nlohmann::ordered_json json;
+    each_space_number(space, [&](const char* name, auto value) { json[name] = value; });
+    return json;
+}
+
+SpaceReport space_parse(const nlohmann::ordered_json& json) {
+    SpaceReport space{};
+    each_space_number(space, [&](const char* name, auto& value) { json.at(name).get_to(value); });
+    return space;
+}
 
 nlohmann::ordered_json node_report_json(const NodeReport& report) {
     nlohmann::ordered_json json;

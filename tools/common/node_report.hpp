@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-// A memory node's state, as the kernel's node and the daemon both report it: the JSON of
-// `remora node status --json`, and of the daemon's status socket.
+// A memory node's state and spaces, as the kernel's node and the daemon both report them: the JSON
+// of `remora node status --json` and `remora node space list --json`, and of the daemon's sockets.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 namespace remora {
 
@@ -28,6 +28,15 @@ struct NodeReport {
     std::uint32_t session_idle_ms = 0;
     std::vector<std::pair<std::string, std::uint64_t>> counters;
 };
+
+struct SpaceReport {
+    std::uint64_t id, promised_bytes, quota_bytes, regions;
+    std::uint64_t read_only_of; // 0: it isn't
+};
+
+nlohmann::ordered_json space_json(const SpaceReport& space);
+// Throws nlohmann::json::exception if json isn't what space_json() makes.
+SpaceReport space_parse(const nlohmann::ordered_json& json);
 
 nlohmann::ordered_json node_report_json(const NodeReport& report);
 // Throws nlohmann::json::exception if json isn't what node_report_json() makes.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-// remora-node: the memory node as a daemon. SIGTERM and SIGINT end it, SIGUSR1 prints its counters.
-// Exit code 0: ended by a signal, 1: failure, 2: wrong usage.
+// remora-node: the memory node as a daemon. SIGTERM, SIGINT and the control socket's stop end it,
+// SIGUSR1 prints its counters. Exit code 0: ended by one of these, 1: failure, 2: wrong usage.
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -17,7 +17,9 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#include "remora-node/clock.hpp"
+#include "common/control.hpp"
+#include "remora-node/control.hpp"
+#include "remora-node/operator.hpp"
 #include "remora-node/options.hpp"
 #include "remora-node/status.hpp"
 #include "remora-node/worker.hpp"
@@ -136,10 +138,39 @@ void add_spaces(Node& node, const Options& options) {
         fmt::print(stderr, "remora-node: warning: no --space: nobody can use this node\n");
 }
 
+// Where the operator named no path, the node serves without a control socket, too: another node of
+// this machine may have the default one.
+std::unique_ptr<Control> open_control(const Options& options) {
+    if (options.control_socket)
+        return std::make_unique<Control>(*options.control_socket);
+    std::string path = control_path_default();
+    try {
+        if (!path.empty())
+            return std::make_unique<Control>(path);
+    } catch (const Failure& failure) {
+        fmt::print(stderr, "remora-node: warning: no control socket: {}\n", failure.what());
+    }
+    return nullptr;
+}
+
+// How long a node that ends tells its clients so.
+constexpr int farewell_ms = 200;
+
+// Clients with requests under way hear of it; the others will hear nothing any more. A signal
+// shortens it.
+void say_farewell(Node& node, const Descriptor& signals) {
+    node.retire();
+    if (!node.report(0).sessions)
+        return;
+    pollfd signal{signals.get(), POLLIN, 0};
+    poll(&signal, 1, farewell_ms);
+}
+
 void serve(const Options& options) {
     Descriptor signals = signal_descriptor();
     std::vector<Socket> sockets = open_sockets(options);
     std::uint16_t port = sockets.front().port();
+    std::unique_ptr<Control> control = open_control(options);
     std::unique_ptr<StatusSocket> status;
     if (!options.status_socket.empty())
         status = std::make_unique<StatusSocket>(options.status_socket);
@@ -152,6 +183,7 @@ void serve(const Options& options) {
         fmt::print(stderr, "remora-node: warning: not shielded from the OOM killer: that needs "
                            "CAP_SYS_RESOURCE\n");
 
+    Operator oper(node, port);
     std::vector<Watch> watches;
     watches.push_back({signals.get(), [&] {
                            signalfd_siginfo info{};
@@ -167,6 +199,13 @@ void serve(const Options& options) {
                                status->answer(node.report(port));
                                return true;
                            }});
+    if (control)
+        watches.push_back({control->fd(), [&] {
+                               control->ready([&](std::string_view line, Control::Answer answer) {
+                                   oper.execute(line, std::move(answer));
+                               });
+                               return !oper.is_stopped();
+                           }});
     std::list<Descriptor> timers;
     auto every = [&](std::uint32_t interval_ms, auto act) {
         int fd = timers.emplace_back(timer_descriptor(interval_ms)).get();
@@ -179,7 +218,7 @@ void serve(const Options& options) {
     };
     if (options.stats_interval_ms)
         every(options.stats_interval_ms, [&] { print(node.report(port)); });
-    every(rmem_node_expire_ms(&options.config), [&] { node.expire(now_ns()); });
+    every(rmem_node_expire_ms(&options.config), [&] { node.expire(); });
     Running<SlowWorker> slow(node, sockets.front(), rings ? &*rings : nullptr);
     std::list<Running<Worker>> served = start(node, sockets, options.spin_us);
     std::optional<Running<RingWorker>> ring_worker;
@@ -190,6 +229,7 @@ void serve(const Options& options) {
     }
     say_ready(options, port);
     keep_watch(watches);
+    say_farewell(node, signals);
 }
 
 int run(int argc, char** argv) {

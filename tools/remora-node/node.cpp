@@ -3,15 +3,19 @@
 
 #include <chrono>
 #include <cstring>
+#include <thread>
 
+#include "remora-node/clock.hpp"
 #include "support/failure.hpp"
+#include "support/parse.hpp"
+#include "support/random.hpp"
 
 namespace remora::daemon {
 
 namespace {
 
 // How long to wait for the other threads' grace when there is nothing else to do.
-constexpr std::chrono::milliseconds grace{1};
+constexpr std::chrono::milliseconds grace_poll{1};
 
 bool may_join(const Outbox::Open& open, const Path& path, const rmem_head& head) {
     return open.reply && open.head.session == head.session && open.head.space == head.space &&
@@ -23,7 +27,7 @@ void check_added(rmem_space_error error, std::uint32_t id, std::uint32_t base) {
     case RMEM_SPACE_OK:
         return;
     case RMEM_SPACE_EXISTS:
-        throw Failure("space {} is there twice: give each an id of its own", id);
+        throw Failure("space {} exists already: choose another id, or delete it first", id);
     case RMEM_SPACE_FULL:
         throw Failure("no room for space {}: raise --spaces", id);
     case RMEM_SPACE_QUOTA:
@@ -93,23 +97,76 @@ void Node::add_view(std::uint32_t id, const Key& key, std::uint32_t base) {
     check_added(host_.add_view(id, key.data(), base), id, base);
 }
 
+void Node::del_space(std::uint32_t id, bool force, const node::Host::Between& between) {
+    rmem_space_error error = host_.del_space(id, force, between, [this] {
+        for (auto grace = begin_grace(); !has_passed(grace);)
+            std::this_thread::sleep_for(grace_poll);
+    });
+    switch (error) {
+    case RMEM_SPACE_OK:
+        return;
+    case RMEM_SPACE_VIEWED:
+        throw Failure("space {} has read-only views: delete them first", id);
+    case RMEM_SPACE_BUSY:
+        for (const SpaceReport& space : spaces()) {
+            if (space.id == id)
+                throw Failure("space {} has {} regions ({}): --force frees them", id, space.regions,
+                              size_text(space.promised_bytes));
+        }
+        [[fallthrough]];
+    default:
+        throw Failure("no space {}: 'remora node space list' has them", id);
+    }
+}
+
+std::vector<SpaceReport> Node::spaces() {
+    std::vector<SpaceReport> reports;
+    for (const node::Host::SpaceUsage& space : host_.spaces())
+        reports.push_back(
+            {space.id, space.promised_bytes, space.quota_bytes, space.regions, space.base});
+    return reports;
+}
+
+void Node::expire() {
+    if (!expiring_.exchange(true))
+        operate([this](const node::Host::Between& between) {
+            expiring_ = false;
+            host_.expire(now_ns(), between);
+        });
+}
+
+void Node::retire() {
+    host_.retire(random_value<std::uint64_t>() | 1);
+}
+
 // ---- grace ----
 
 void Node::enter(unsigned int thread) {
     threads_[thread].passes.fetch_add(1, std::memory_order_relaxed);
-    // Pairs with scrub(): a thread that scrub() doesn't see as entered sees the table without the
-    // pages.
+    // Pairs with begin_grace(): a thread that it doesn't see as entered sees the tables without what
+    // was taken out of them before.
     std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
 void Node::leave(unsigned int thread) {
-    // Pairs with grace_passed(): the pages were used before.
+    // Pairs with has_passed(): the pages were used before.
     threads_[thread].passes.fetch_add(1, std::memory_order_release);
 }
 
-bool Node::grace_passed() const {
+// The threads that are in a batch now; has_passed() tells when each of them has left it.
+std::vector<std::uint64_t> Node::begin_grace() const {
+    // Pairs with enter().
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    std::vector<std::uint64_t> grace;
+    grace.reserve(threads_.size());
+    for (const Thread& each : threads_)
+        grace.push_back(each.passes.load(std::memory_order_relaxed));
+    return grace;
+}
+
+bool Node::has_passed(const std::vector<std::uint64_t>& grace) const {
     for (std::size_t i = 0; i < threads_.size(); i++) {
-        std::uint64_t then = passes_[i];
+        std::uint64_t then = grace[i];
         if (then % 2 && threads_[i].passes.load(std::memory_order_acquire) == then)
             return false;
     }
@@ -345,7 +402,7 @@ void Node::run_slow(Outbox& outbox) {
                                   },
                                   drop};
     while (!slow_->is_stopped())
-        slow_->serve(scrub(thread) ? grace : std::chrono::milliseconds::max(), events);
+        slow_->serve(scrub(thread) ? grace_poll : std::chrono::milliseconds::max(), events);
 }
 
 // ---- scrubbing ----
@@ -359,13 +416,9 @@ bool Node::scrub(unsigned int thread) {
     if (!host_.has_dirty()) {
         if (!host_.take_dirty())
             return false;
-        // Pairs with enter().
-        std::atomic_thread_fence(std::memory_order_seq_cst);
-        passes_.clear();
-        for (const Thread& each : threads_)
-            passes_.push_back(each.passes.load(std::memory_order_relaxed));
+        grace_ = begin_grace();
     }
-    if (!grace_passed())
+    if (!has_passed(grace_))
         return true;
     threads_[thread].counters.add(count_scrubbed, host_.clean());
     return true;

@@ -95,9 +95,17 @@ public:
     // Throws Failure if the configuration isn't sound or the memory isn't to be had.
     Node(const rmem_node_config& config, bool lock_memory, unsigned int threads);
 
+    // Throw Failure. With run_slow(): only from operate().
     void add_space(std::uint32_t id, const Key& key, std::uint64_t quota_bytes);
     // Of the space with the id base, which is there already.
     void add_view(std::uint32_t id, const Key& key, std::uint32_t base);
+    // force: also a space that has regions; ends its sessions and frees them. between: operate()'s.
+    void del_space(std::uint32_t id, bool force, const node::Host::Between& between);
+    std::vector<SpaceReport> spaces();
+
+    // Has run_slow() execute what changes spaces, since that may take long. The caller bounds the
+    // number of errands under way.
+    void operate(SlowPath::Errand errand) { slow_->add(std::move(errand)); }
 
     // Each thread brackets its work, answers sent included; between, it holds no page.
     void enter(unsigned int thread);
@@ -114,8 +122,13 @@ public:
     void run_slow(Outbox& outbox);
     void stop_slow() { slow_->stop(); }
 
-    // To be called once every rmem_node_expire_ms(): ends idle sessions that owe memory.
-    void expire(std::uint64_t now_ns) { host_.expire(now_ns); }
+    // To be called once every rmem_node_expire_ms(): has run_slow() end idle sessions that owe
+    // memory.
+    void expire();
+
+    // The node is about to end: from now on its clients are told that it has restarted, so their
+    // operations end at once rather than when they have waited long enough.
+    void retire();
 
     // Zeroes some pages that were given back. Between leave() and enter(). True: call again soon.
     bool scrub(unsigned int thread);
@@ -145,13 +158,15 @@ private:
     void slow(Request& request);
     void answer_slow(unsigned int thread, const Path& path, const base_siphash_key* key,
                      rmem_node_call& call, Outbox& outbox);
-    bool grace_passed() const;
+    std::vector<std::uint64_t> begin_grace() const;
+    bool has_passed(const std::vector<std::uint64_t>& grace) const;
 
     node::Host host_;
     std::vector<Thread> threads_; // the last one is run_slow()'s
     std::optional<SlowPath> slow_;
-    std::mutex scrub_lock_;             // from taking pages to giving them back, and
-    std::vector<std::uint64_t> passes_; // of each thread, when they were taken
+    std::atomic<bool> expiring_ = false; // run_slow() has it to do
+    std::mutex scrub_lock_;              // from taking pages to giving them back, and
+    std::vector<std::uint64_t> grace_;   // of the pages taken
 };
 
 } // namespace remora::daemon

@@ -52,8 +52,10 @@ void declare(CLI::App& program, Texts& texts, Options& options) {
                        "Microseconds a thread looks for requests before it sleeps; default 0, "
                        "for rings 50");
     program.add_flag("--no-lock", texts.no_lock, "Don't lock the memory");
+    program.add_option("--socket", options.control_socket,
+                       "Unix SOCKET for 'remora node --socket'; default /run/remora-node.sock");
     program.add_option("--json-status", options.status_socket,
-                       "Unix SOCKET for 'remora node status --socket'");
+                       "Unix SOCKET that sends the status to programs that may not control");
     program.add_option("--ready-fd", texts.ready_fd,
                        "Write the port to descriptor N once the node serves");
     program.add_option("--stats-interval", texts.stats_interval,

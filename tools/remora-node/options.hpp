@@ -22,6 +22,7 @@ struct Options {
     // How long a thread looks for requests before it sleeps: of sockets, of rings.
     std::uint32_t spin_us = 0, ring_spin_us = 50;
     bool lock = true;
+    std::optional<std::string> control_socket;
     std::string status_socket;           // empty: none
     std::optional<int> ready_fd;         // gets the port and a newline
     std::uint32_t stats_interval_ms = 0; // 0: none

@@ -2,6 +2,7 @@
 #include "remora-node/slow.hpp"
 
 #include <cstring>
+#include <utility>
 
 #include "remora-node/clock.hpp"
 
@@ -48,10 +49,30 @@ void SlowPath::let_go(Job& job, void (*how)(rmem_queue*, rmem_job*)) {
     how(&queue_, &job.core);
 }
 
+void SlowPath::add(Errand errand) {
+    {
+        std::lock_guard lock(lock_);
+        errands_.push_back(std::move(errand));
+    }
+    added_.notify_one();
+}
+
+void SlowPath::run_errands(const Events& events) {
+    std::vector<Errand> errands;
+    {
+        std::lock_guard lock(lock_);
+        errands.swap(errands_);
+    }
+    for (const Errand& errand : errands)
+        errand([&](const rmem_node_call& under_way) { execute_brief(under_way, events); });
+}
+
 void SlowPath::serve(std::chrono::milliseconds timeout, const Events& events) {
     {
         std::unique_lock lock(lock_);
-        auto ready = [this] { return stopped_ || rmem_queue_any(&queue_); };
+        auto ready = [this] {
+            return stopped_ || !errands_.empty() || rmem_queue_any(&queue_);
+        };
         if (timeout == timeout.max())
             added_.wait(lock, ready);
         else
@@ -59,6 +80,7 @@ void SlowPath::serve(std::chrono::milliseconds timeout, const Events& events) {
         if (stopped_)
             return;
     }
+    run_errands(events);
     for (unsigned n = 0; n < RMEM_QUEUE_BRIEF; n++) {
         Job* job = take(rmem_queue_take_brief);
         if (!job)
@@ -71,7 +93,7 @@ void SlowPath::serve(std::chrono::milliseconds timeout, const Events& events) {
 
 void SlowPath::execute(Job& job, const Events& events) {
     bool executed = host_.call(job.core, peer_of(job.path), now_ns,
-                               [&] { execute_brief(job.core.call, events); });
+                               [&](const rmem_node_call& call) { execute_brief(call, events); });
     (executed ? events.ended : events.orphan)(job);
     let_go(job, rmem_queue_give);
 }

@@ -3,9 +3,10 @@
  * Requests that may take long, as they wait for the one thread that executes them:
  *
  *   threads of the sockets ─ add() ─> queue (core/rmem/node/queue.h) ─ serve() ─> Host::call() ─>
- * ended()
+ *   the operator's thread ─ add() ──> errands ─────────────────────────'                 ended()
  *
- * So no other request waits in a socket for the end of an ALLOC or FREE of a large region.
+ * So no other request waits in a socket for the end of an ALLOC or FREE of a large region, and no
+ * thread but this one waits for the lock of such calls.
  */
 #pragma once
 
@@ -35,6 +36,11 @@ public:
     enum class Added { waits, for_another, no_room }; // for_another: another space's request went
     Added add(const rmem_head& head, const Path& path, std::span<const std::uint8_t> payload);
 
+    // The operator's calls: executed in the thread of serve(), before the requests that wait.
+    // between: for Host's functions. After stop() none is.
+    using Errand = std::function<void(const node::Host::Between& between)>;
+    void add(Errand errand);
+
     // Waits for requests until the timeout, or stop(), and executes some. In one thread at a time.
     void serve(std::chrono::milliseconds timeout, const Events& events);
     // Final, from any thread.
@@ -45,6 +51,7 @@ private:
     using Take = rmem_job* (*)(rmem_queue*);
     Job* take(Take whose);
     void let_go(Job& job, void (*how)(rmem_queue*, rmem_job*));
+    void run_errands(const Events& events);
     void execute(Job& job, const Events& events);
     void execute_brief(const rmem_node_call& under_way, const Events& events);
 
@@ -52,6 +59,7 @@ private:
     std::mutex lock_; // all below
     std::condition_variable added_;
     bool stopped_ = false;
+    std::vector<Errand> errands_;
     rmem_queue queue_;
     std::vector<Job> jobs_;
     std::vector<std::uint8_t> lanes_; // queue_'s memory

@@ -1,32 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
-// The status socket sends the node's state as JSON to each connection.
+// The status socket sends the node's state as JSON to each connection, for programs that may look
+// but not control.
 #pragma once
 
-#include <string>
-
-#include <sys/types.h>
-
 #include "common/node_report.hpp"
-#include "support/descriptor.hpp"
+#include "remora-node/listener.hpp"
 
 namespace remora::daemon {
 
 class StatusSocket {
 public:
-    // Replaces a stale socket that has no listener, and no other file. Throws Failure.
-    explicit StatusSocket(std::string path);
-    ~StatusSocket();
-    StatusSocket(const StatusSocket&) = delete;
-    StatusSocket& operator=(const StatusSocket&) = delete;
+    explicit StatusSocket(std::string path)
+        : listener_("--json-status", std::move(path), 0777) {} // the umask takes from it
 
-    int fd() const { return fd_.get(); }
+    int fd() const { return listener_.fd(); }
     // Serves one connection. Never waits: text beyond the socket's buffer is cut off.
     void answer(const NodeReport& report) const;
 
 private:
-    std::string path_;
-    Descriptor fd_;
-    ino_t inode_ = 0; // of the socket at the path
+    UnixListener listener_;
 };
 
 } // namespace remora::daemon

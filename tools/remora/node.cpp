@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
-// remora node: the kernel's memory node (rmem_node.ko), and the status of a daemon's.
+// remora node: the memory node of this machine, the kernel's (rmem_node.ko) or a remora-node.
 #include <limits>
 #include <memory>
 #include <optional>
 
+#include <nlohmann/json.hpp>
+
 #include "remora/commands.hpp"
+#include "remora/daemon.hpp"
 #include "remora/nodes.hpp"
 #include "remora/signals.hpp"
 #include "remora/table.hpp"
@@ -110,7 +113,10 @@ void node_start(const StartOptions& options) {
     }
 }
 
-void node_stop() {
+void node_stop(const std::string& named) {
+    std::string socket = daemon_socket(named);
+    if (!socket.empty())
+        return Daemon(socket).stop();
     try {
         node_family().call(Request(RMEM_NODE_CMD_STOP));
     } catch (const netlink::Refused& refused) {
@@ -120,8 +126,9 @@ void node_stop() {
 
 // ---- status ----
 
-void node_status(bool json, const std::string& socket) {
-    NodeReport report = socket.empty() ? kernel_report() : daemon_report(socket);
+void node_status(bool json, const std::string& named) {
+    std::string socket = daemon_socket(named);
+    NodeReport report = socket.empty() ? kernel_report() : Daemon(socket).report();
     if (json)
         fmt::print("{}\n", node_report_json(report).dump(2));
     else
@@ -130,8 +137,20 @@ void node_status(bool json, const std::string& socket) {
 
 // ---- spaces ----
 
-void space_del(const std::string& text, bool force) {
+void space_add(const std::string& text, const std::string& named) {
+    Space space = read_spaces({text}).front();
+    std::string socket = daemon_socket(named);
+    if (!socket.empty())
+        return Daemon(socket).add_space(space.option, space.key);
+    netlink::Family family = node_family();
+    add_space(family, space);
+}
+
+void space_del(const std::string& text, bool force, const std::string& named) {
     std::uint32_t id = parse_space_id(text);
+    std::string socket = daemon_socket(named);
+    if (!socket.empty())
+        return Daemon(socket).del_space(id, force);
     Request request(RMEM_NODE_CMD_SPACE_DEL);
     request.u32(RMEM_NODE_A_SPACE, id);
     if (force)
@@ -143,10 +162,12 @@ void space_del(const std::string& text, bool force) {
     }
 }
 
-void space_list(bool json) {
+void space_list(bool json, const std::string& named) {
+    std::string socket = daemon_socket(named);
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
     Table table(space_columns());
-    for (const SpaceReport& space : kernel_spaces()) {
+    for (const SpaceReport& space :
+         socket.empty() ? kernel_spaces() : Daemon(socket).spaces()) {
         list.push_back(space_json(space));
         table.add(space_row(space));
     }
@@ -156,6 +177,16 @@ void space_list(bool json) {
         table.print();
 }
 
+using Socket = std::shared_ptr<std::string>;
+
+Socket add_socket(CLI::App& command) {
+    auto socket = std::make_shared<std::string>();
+    command.add_option("--socket", *socket,
+                       "PATH of a remora-node's control socket; default: the kernel's node, or, "
+                       "without its module, the remora-node at the default path");
+    return socket;
+}
+
 void add_space_commands(CLI::App& node) {
     CLI::App* space = node.add_subcommand("space", "Remote address spaces of the node");
     space->require_subcommand(1);
@@ -163,23 +194,22 @@ void add_space_commands(CLI::App& node) {
     CLI::App* add = space->add_subcommand("add", "Let clients that hold the key use a space");
     auto text = std::make_shared<std::string>();
     add->add_option("SPACE", *text, "ID=KEYFILE[,quota=SIZE|,read-only-of=ID]")->required();
-    add->callback([text] {
-        Space wanted = read_spaces({*text}).front();
-        netlink::Family family = node_family();
-        add_space(family, wanted);
-    });
+    Socket socket = add_socket(*add);
+    add->callback([=] { space_add(*text, *socket); });
 
     CLI::App* del = space->add_subcommand("del", "Forget a space and its key");
     auto id = std::make_shared<std::string>();
     auto force = std::make_shared<bool>(false);
     del->add_option("ID", *id)->required();
     del->add_flag("--force", *force, "End its sessions and free its regions first");
-    del->callback([=] { space_del(*id, *force); });
+    socket = add_socket(*del);
+    del->callback([=] { space_del(*id, *force, *socket); });
 
     CLI::App* list = space->add_subcommand("list", "List the spaces");
     auto json = std::make_shared<bool>(false);
     list->add_flag("--json", *json);
-    list->callback([json] { space_list(*json); });
+    socket = add_socket(*list);
+    list->callback([=] { space_list(*json, *socket); });
 }
 
 void add_start_command(CLI::App& node) {
@@ -207,13 +237,14 @@ void add_node_commands(CLI::App& program) {
     CLI::App* node = program.add_subcommand("node", "The memory node of this machine");
     node->require_subcommand(1);
     add_start_command(*node);
-    node->add_subcommand("stop", "Stop the node; all lent memory is lost")->callback(node_stop);
+    CLI::App* stop = node->add_subcommand("stop", "Stop the node; all lent memory is lost");
+    Socket socket = add_socket(*stop);
+    stop->callback([=] { node_stop(*socket); });
 
     CLI::App* status = node->add_subcommand("status", "Configuration, usage, counters");
     auto json = std::make_shared<bool>(false);
-    auto socket = std::make_shared<std::string>();
     status->add_flag("--json", *json);
-    status->add_option("--socket", *socket, "PATH of a remora-node's status socket");
+    socket = add_socket(*status);
     status->callback([=] { node_status(*json, *socket); });
     add_space_commands(*node);
 }

@@ -1,15 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 #include "remora/nodes.hpp"
 
-#include <cerrno>
-#include <cstring>
-
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
-
-#include "support/descriptor.hpp"
-#include "support/failure.hpp"
 #include "support/parse.hpp"
 #include "uapi/remora_node.h"
 
@@ -47,30 +38,6 @@ NodeReport report_of(const Attributes& answer) {
     return report;
 }
 
-// A daemon writes its status to each connection, and closes it.
-std::string read_socket(const std::string& path) {
-    static constexpr std::size_t bytes_max = 65536;
-    static constexpr timeval patience{5, 0};
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    if (path.size() >= sizeof(address.sun_path))
-        throw Failure("socket path {} is longer than {} bytes", path, sizeof(address.sun_path) - 1);
-    path.copy(address.sun_path, sizeof(address.sun_path) - 1);
-    Descriptor fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (!fd || setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)) ||
-        connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)))
-        throw Failure("no memory node listens at {}: {}", path, std::strerror(errno));
-    std::string text(bytes_max, '\0');
-    std::size_t got = 0;
-    ssize_t bytes;
-    while ((bytes = read(fd.get(), text.data() + got, text.size() - got)) > 0)
-        got += static_cast<std::size_t>(bytes);
-    if (bytes < 0)
-        throw Failure("the memory node at {} doesn't answer: {}", path, std::strerror(errno));
-    text.resize(got);
-    return text;
-}
-
 } // namespace
 
 netlink::Family node_family() {
@@ -81,15 +48,6 @@ NodeReport kernel_report() {
     return report_of(node_family().call(Request(RMEM_NODE_CMD_STATUS)));
 }
 
-NodeReport daemon_report(const std::string& path) {
-    try {
-        return node_report_parse(nlohmann::ordered_json::parse(read_socket(path)));
-    } catch (const nlohmann::json::exception&) {
-        throw Failure(
-            "the program that listens at {} is no memory node: its answer is not a status", path);
-    }
-}
-
 std::vector<SpaceReport> kernel_spaces() {
     std::vector<SpaceReport> spaces;
     for (const Attributes& space : node_family().dump(Request(RMEM_NODE_CMD_SPACES)))
@@ -97,14 +55,6 @@ std::vector<SpaceReport> kernel_spaces() {
                           space.number(RMEM_NODE_A_QUOTA), space.number(RMEM_NODE_A_REGIONS),
                           space.number(RMEM_NODE_A_READ_ONLY_OF)});
     return spaces;
-}
-
-nlohmann::ordered_json space_json(const SpaceReport& space) {
-    return {{"space", space.id},
-            {"promised_bytes", space.promised_bytes},
-            {"quota_bytes", space.quota_bytes},
-            {"regions", space.regions},
-            {"read_only_of", space.read_only_of}};
 }
 
 std::vector<std::string> space_columns() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-// Reports of this machine's memory nodes: the kernel's, and a daemon's.
+// Reports of the kernel's memory node, and of any node's spaces.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,6 @@ namespace remora {
 netlink::Family node_family();
 
 NodeReport kernel_report();
-// The report of the daemon with that status socket.
-NodeReport daemon_report(const std::string& socket);
-
-struct SpaceReport {
-    std::uint64_t id, promised_bytes, quota_bytes, regions;
-    std::uint64_t read_only_of; // 0: it isn't
-};
-
-nlohmann::ordered_json space_json(const SpaceReport& space);
 // For a table.
 std::vector<std::string> space_columns();
 std::vector<std::string> space_row(const SpaceReport& space);

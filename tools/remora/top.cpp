@@ -11,9 +11,11 @@
 #include <memory>
 #include <optional>
 
+#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include "remora/commands.hpp"
+#include "remora/daemon.hpp"
 #include "remora/devices.hpp"
 #include "remora/nodes.hpp"
 #include "remora/table.hpp"
@@ -58,7 +60,7 @@ Look look(const std::vector<std::string>& sockets) {
     if (kernel && kernel->report.started)
         now.nodes.push_back(std::move(*kernel));
     for (const std::string& socket : sockets)
-        now.nodes.push_back({socket, daemon_report(socket), {}});
+        now.nodes.push_back({socket, Daemon(socket).report(), {}});
     if (used) {
         for (Device& device : *used) {
             std::string name = device.name();
@@ -255,7 +257,7 @@ void add_top_command(CLI::App& program) {
     auto sockets = std::make_shared<std::vector<std::string>>();
     command->add_flag("--json", *json, "Print one sample, as an object");
     command->add_option("--interval", *interval, "SECONDS to count; default 1");
-    command->add_option("--socket", *sockets, "PATH of a remora-node's status socket; repeatable")
+    command->add_option("--socket", *sockets, "PATH of a remora-node's socket; repeatable")
         ->allow_extra_args(false);
     command->callback([=] { top(*json, *interval, *sockets); });
 }

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
-// The daemon's node: answers to requests that were received together, and scrubbing.
+// The daemon's node: answers to requests that were received together, scrubbing, and what its
+// operator asks for.
 #include "remora-node/node.hpp"
 
 #include <condition_variable>
 #include <cstring>
+#include <future>
 #include <list>
 #include <mutex>
 #include <thread>
 
 #include <gtest/gtest.h>
+
+#include "support/failure.hpp"
 
 namespace remora::daemon {
 
@@ -97,9 +101,8 @@ protected:
         node_.handle(0, 1, datagram, path(port), answers);
     }
 
-    // A session from that port, whose answers share datagrams of so many bytes.
-    std::uint64_t open(std::uint16_t port, std::uint16_t datagram_bytes,
-                       rmem_integrity integrity = RMEM_LINK) {
+    void send_open(std::uint16_t port, std::uint16_t datagram_bytes, rmem_integrity integrity,
+                   Answers& answers) {
         rmem_open open{};
         open.client[0] = static_cast<std::uint8_t>(port);
         open.integrity = integrity;
@@ -109,8 +112,14 @@ protected:
         head.integrity = integrity;
         head.id = 1;
         head.len = sizeof(open);
-        Answers answers;
         handle(head, port, answers, &open, sizeof(open));
+    }
+
+    // A session from that port, whose answers share datagrams of so many bytes.
+    std::uint64_t open(std::uint16_t port, std::uint16_t datagram_bytes,
+                       rmem_integrity integrity = RMEM_LINK) {
+        Answers answers;
+        send_open(port, datagram_bytes, integrity, answers);
         EXPECT_EQ(answers.replies.size(), 1U);
         const Reply& reply = answers.replies.front();
         rmem_datagram opened;
@@ -249,6 +258,110 @@ TEST_F(Joined, RequestsThatFindNoRoomToWaitAreDropped) {
         handle(request(RMEM_ALLOC, session, 0, sizeof(wanted)), 1, answers, &wanted,
                sizeof(wanted));
     EXPECT_EQ(node_.counters(0).get(count_drop_queue_full), 3U);
+}
+
+// ---- the operator's calls ----
+
+class Operated : public Joined {
+protected:
+    ~Operated() override {
+        if (!thread_.joinable())
+            return;
+        node_.stop_slow();
+        thread_.join();
+    }
+    // From now on slow requests, and the operator's, have their thread.
+    void start() {
+        node_.defer_slow();
+        thread_ = std::thread([this] { node_.run_slow(slow_); });
+    }
+    // The error that it throws, or nothing.
+    std::string operate(const std::function<void(const node::Host::Between&)>& change) {
+        std::promise<std::string> done;
+        node_.operate([&](const node::Host::Between& between) {
+            try {
+                change(between);
+                done.set_value("");
+            } catch (const Failure& failure) {
+                done.set_value(failure.what());
+            }
+        });
+        return done.get_future().get();
+    }
+    std::string del(bool force) {
+        return operate([&](const auto& between) { node_.del_space(space, force, between); });
+    }
+
+    Answers slow_;
+    std::thread thread_;
+};
+
+TEST_F(Operated, ASpaceWithRegionsIsDeletedByForceAlone) {
+    std::uint64_t session = open(1, 8972, RMEM_DIGEST);
+    std::uint64_t region = alloc(session, 2 << RMEM_PAGE_SHIFT_MIN);
+    Answers answers;
+    std::uint8_t byte = 1;
+    handle(request(RMEM_WRITE, session, region, 1), 1, answers, &byte, 1);
+    start();
+    EXPECT_EQ(del(false), "space 1 has 1 regions (128K): --force frees them");
+    EXPECT_EQ(node_.report(0).promised_bytes, 2U << RMEM_PAGE_SHIFT_MIN);
+    EXPECT_EQ(del(true), "");
+    EXPECT_EQ(del(true), "no space 1: 'remora node space list' has them");
+    NodeReport report = node_.report(0);
+    EXPECT_EQ(report.spaces + report.sessions + report.regions, 0U);
+    EXPECT_EQ(report.promised_bytes + report.backed_bytes, 0U);
+    // Its key opens nothing, not even when the id is given out again.
+    constexpr Key other{4, 5, 6};
+    EXPECT_EQ(operate([&](const auto&) { node_.add_space(space, other, 0); }), "");
+    ask(session, 9, 1, answers);
+    EXPECT_EQ(node_.counters(0).get(count_wire + RMEM_WIRE_TAG), 1U);
+}
+
+TEST_F(Operated, ADeletedKeyIsKeptForTheRequestsThatFoundIt) {
+    start();
+    std::atomic<bool> left = false;
+    node_.enter(0);
+    std::thread batch([&] {
+        while (!node_.spaces().empty())
+            std::this_thread::yield();
+        left = true; // while the deletion is under way
+        node_.leave(0);
+    });
+    EXPECT_EQ(del(false), "");
+    EXPECT_TRUE(left);
+    batch.join();
+}
+
+TEST_F(Operated, OthersOpenSessionsBetweenTheStepsOfADeletion) {
+    std::uint64_t session = open(1, 8972, RMEM_DIGEST);
+    alloc(session, 1);
+    start();
+    Answers answers;
+    bool opened = false;
+    EXPECT_EQ(operate([&](const auto& between) {
+                  node_.del_space(space, true, [&](const rmem_node_call& under_way) {
+                      if (!std::exchange(opened, true))
+                          send_open(2, 8972, RMEM_LINK, answers);
+                      between(under_way);
+                      EXPECT_EQ(slow_.replies.size(), 1U);
+                  });
+              }),
+              "");
+    EXPECT_TRUE(opened);
+}
+
+TEST_F(Operated, ARetiredNodeTellsItsClientsThatItHasRestarted) {
+    std::uint64_t session = open(1, 8972);
+    Answers answers;
+    node_.retire();
+    ask(session, 1, 1, answers);
+    answers.close();
+    const Reply& reply = answers.replies.front();
+    rmem_datagram in;
+    ASSERT_EQ(rmem_datagram_open(&in, reply.head.data(), static_cast<u32>(reply.head_bytes), true),
+              RMEM_WIRE_GOOD);
+    ASSERT_TRUE(rmem_datagram_step(&in, reply.head.data()));
+    EXPECT_EQ(in.head.status, RMEM_REBOOTED);
 }
 
 class LargePages : public Joined {

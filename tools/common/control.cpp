@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "common/control.hpp"
+
+#include <cstdlib>
+
+#include <nlohmann/json.hpp>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "support/failure.hpp"
+
+namespace remora {
+
+std::string control_path_default() {
+    static constexpr char name[] = "/remora-node.sock";
+    if (geteuid() == 0)
+        return std::string("/run") + name;
+    const char* folder = std::getenv("XDG_RUNTIME_DIR");
+    return folder && *folder ? std::string(folder) + name : "";
+}
+
+std::string control_error(std::string_view why) {
+    return nlohmann::ordered_json{{"ok", false}, {"error", why}}.dump();
+}
+
+sockaddr_un unix_address(const std::string& path) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    if (path.empty() || path.size() >= sizeof(address.sun_path))
+        throw Failure("socket path '{}' is empty or longer than {} bytes: choose another", path,
+                      sizeof(address.sun_path) - 1);
+    path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+    return address;
+}
+
+} // namespace remora

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The control socket of remora-node, a Unix socket. Each line is a request, and gets a line back; a
+ * line is an object of JSON.
+ *
+ *   {"verb": "status"}                          {"ok": true, "status": node_report_json()}
+ *   {"verb": "space add", "space": ID, "key": HEX[, "quota_bytes": N | "read_only_of": ID]}
+ *                                               {"ok": true}
+ *   {"verb": "space del", "space": ID[, "force": true]}
+ *                                               {"ok": true}
+ *   {"verb": "space list"}                      {"ok": true, "spaces": [space_json(), ...]}
+ *   {"verb": "stop"}                            {"ok": true}; the connection ends with the node
+ *   a request that fails                        {"ok": false, "error": "one line"}
+ *
+ * Only root and the node's user are served.
+ */
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include <sys/un.h>
+
+namespace remora {
+
+// Of a request: several times what the longest one needs.
+inline constexpr std::size_t control_request_bytes_max = 4096;
+
+// Where remora-node listens unless told otherwise, and remora looks: /run/remora-node.sock for
+// root, remora-node.sock in $XDG_RUNTIME_DIR for others. Empty: there is no such directory.
+std::string control_path_default();
+
+// The answer that says why a request failed.
+std::string control_error(std::string_view why);
+
+// Throws Failure if the path is too long.
+sockaddr_un unix_address(const std::string& path);
+
+} // namespace remora

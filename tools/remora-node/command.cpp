@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "remora-node/command.hpp"
+
+#include <cstring>
+#include <limits>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "support/failure.hpp"
+
+namespace remora::daemon {
+
+namespace {
+
+using nlohmann::json;
+
+// The members of a request. Each is taken once; one that is left over is an error.
+class Members {
+public:
+    explicit Members(std::string_view line) : object_(json::parse(line, nullptr, false)) {
+        if (!object_.is_object())
+            throw Misuse("a request is a line with an object of JSON: {{\"verb\": \"status\"}}");
+    }
+    ~Members() {
+        // No key stays in memory that is used for other things later.
+        for (auto& member : object_)
+            if (auto* text = member.get_ptr<json::string_t*>())
+                explicit_bzero(text->data(), text->size());
+    }
+    Members(const Members&) = delete;
+    Members& operator=(const Members&) = delete;
+
+    const std::string& text(const char* name) {
+        auto member = object_.find(name);
+        if (member == object_.end() || !member->is_string())
+            throw Misuse("the request has no string \"{}\"", name);
+        taken_++;
+        return member->get_ref<const std::string&>();
+    }
+    // 0: the member may lack, and does.
+    std::uint64_t number(const char* name, std::uint64_t max, bool may_lack) {
+        auto member = object_.find(name);
+        if (member == object_.end() && may_lack)
+            return 0;
+        if (member == object_.end() || !member->is_number_unsigned() ||
+            member->get<std::uint64_t>() > max || !member->get<std::uint64_t>())
+            throw Misuse("the request has no number \"{}\" from 1 to {}", name, max);
+        taken_++;
+        return member->get<std::uint64_t>();
+    }
+    bool flag(const char* name) {
+        auto member = object_.find(name);
+        if (member == object_.end())
+            return false;
+        if (!member->is_boolean())
+            throw Misuse("\"{}\" is neither true nor false", name);
+        taken_++;
+        return member->get<bool>();
+    }
+    void check_all_taken() const {
+        if (taken_ != object_.size())
+            throw Misuse("the request has members that its verb doesn't know");
+    }
+
+private:
+    json object_;
+    std::size_t taken_ = 0;
+};
+
+Command::Verb verb_of(const std::string& text) {
+    using enum Command::Verb;
+    static constexpr std::pair<std::string_view, Command::Verb> verbs[] = {
+        {"status", status},         {"space add", space_add}, {"space del", space_del},
+        {"space list", space_list}, {"stop", stop},
+    };
+    for (const auto& [name, verb] : verbs)
+        if (name == text)
+            return verb;
+    throw Misuse(
+        "the verb is none: write status, space add, space del, space list or stop");
+}
+
+} // namespace
+
+Command parse_command(std::string_view line) {
+    static constexpr std::uint64_t id_max = std::numeric_limits<std::uint32_t>::max();
+    Members members(line);
+    Command command{};
+    command.verb = verb_of(members.text("verb"));
+    bool adds = command.verb == Command::Verb::space_add;
+    if (adds || command.verb == Command::Verb::space_del)
+        command.space = static_cast<std::uint32_t>(members.number("space", id_max, false));
+    if (adds) {
+        command.key = key_parse(members.text("key"), "of the request");
+        command.quota_bytes =
+            members.number("quota_bytes", std::numeric_limits<std::uint64_t>::max(), true);
+        command.read_only_of =
+            static_cast<std::uint32_t>(members.number("read_only_of", id_max, true));
+        if (command.quota_bytes && command.read_only_of)
+            throw Misuse("a quota is for spaces that allocate: not with read_only_of");
+    }
+    if (command.verb == Command::Verb::space_del)
+        command.force = members.flag("force");
+    members.check_all_taken();
+    return command;
+}
+
+} // namespace remora::daemon

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "remora-node/listener.hpp"
+
+#include <cerrno>
+#include <cstring>
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/control.hpp"
+#include "support/failure.hpp"
+
+namespace remora::daemon {
+
+namespace {
+
+constexpr int backlog = 16;
+
+struct stat at(const std::string& path) {
+    struct stat found {};
+    lstat(path.c_str(), &found);
+    return found;
+}
+
+bool is_abandoned(const sockaddr_un& address) {
+    Descriptor probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    return probe &&
+           connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) &&
+           errno == ECONNREFUSED;
+}
+
+} // namespace
+
+UnixListener::UnixListener(const char* option, std::string path, mode_t mode)
+    : path_(std::move(path)), fd_(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+    sockaddr_un address = unix_address(path_);
+    struct stat found = at(path_);
+    if (found.st_mode && !S_ISSOCK(found.st_mode))
+        throw Failure("{} {} is there and is no socket: choose another path", option, path_);
+    if (found.st_mode && is_abandoned(address))
+        unlink(path_.c_str());
+    // bind() creates the file with the mode of the socket.
+    if (!fd_ || fchmod(fd_.get(), mode) ||
+        bind(fd_.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) ||
+        listen(fd_.get(), backlog))
+        throw Failure("can't listen at {}: {}: choose another path for {}", path_,
+                      std::strerror(errno), option);
+    inode_ = at(path_).st_ino;
+}
+
+UnixListener::~UnixListener() {
+    if (at(path_).st_ino == inode_) // else it is another's by now
+        unlink(path_.c_str());
+}
+
+Descriptor UnixListener::accept() const {
+    return Descriptor(accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+}
+
+} // namespace remora::daemon

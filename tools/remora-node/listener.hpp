@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: GPL-2.0
+// A Unix socket that listens at a path, as long as this exists.
+#pragma once
+
+#include <string>
+
+#include <sys/types.h>
+
+#include "support/descriptor.hpp"
+
+namespace remora::daemon {
+
+class UnixListener {
+public:
+    // option: the one that names the path, for errors. Replaces a stale socket that has no
+    // listener, and no other file. Throws Failure.
+    UnixListener(const char* option, std::string path, mode_t mode);
+    ~UnixListener();
+    UnixListener(const UnixListener&) = delete;
+    UnixListener& operator=(const UnixListener&) = delete;
+
+    int fd() const { return fd_.get(); }
+    // The next connection, which never blocks; none: nobody waits.
+    Descriptor accept() const;
+
+private:
+    std::string path_;
+    Descriptor fd_;
+    ino_t inode_ = 0; // of the socket at the path
+};
+
+} // namespace remora::daemon

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "remora-node/operator.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "common/control.hpp"
+#include "remora-node/command.hpp"
+#include "support/failure.hpp"
+
+namespace remora::daemon {
+
+namespace {
+
+void change(Node& node, const Command& command, const node::Host::Between& between) {
+    if (command.verb == Command::Verb::space_del)
+        node.del_space(command.space, command.force, between);
+    else if (command.read_only_of)
+        node.add_view(command.space, command.key, command.read_only_of);
+    else
+        node.add_space(command.space, command.key, command.quota_bytes);
+}
+
+} // namespace
+
+void Operator::execute(std::string_view line, Control::Answer answer) {
+    using enum Command::Verb;
+    nlohmann::ordered_json done{{"ok", true}};
+    try {
+        Command command = parse_command(line);
+        switch (command.verb) {
+        case status:
+            done["status"] = node_report_json(node_.report(port_));
+            break;
+        case space_list:
+            done["spaces"] = nlohmann::ordered_json::array();
+            for (const SpaceReport& space : node_.spaces())
+                done["spaces"].push_back(space_json(space));
+            break;
+        case stop:
+            stopped_ = true;
+            break;
+        case space_add:
+        case space_del:
+            return node_.operate([this, command, answer](const node::Host::Between& between) {
+                try {
+                    change(node_, command, between);
+                    answer(nlohmann::ordered_json{{"ok", true}}.dump());
+                } catch (const Failure& failure) {
+                    answer(control_error(failure.what()));
+                }
+            });
+        }
+        answer(done.dump());
+    } catch (const Failure& failure) {
+        answer(control_error(failure.what()));
+    }
+}
+
+} // namespace remora::daemon

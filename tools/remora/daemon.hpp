@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: GPL-2.0
+// A remora-node, by its control socket (common/control.hpp).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/node_report.hpp"
+#include "support/descriptor.hpp"
+#include "support/key.hpp"
+#include "support/parse.hpp"
+
+namespace remora {
+
+class Daemon {
+public:
+    // Throws Failure, as all functions do: nobody listens there; no answer; what the node refuses.
+    explicit Daemon(const std::string& path);
+
+    // Also from a status socket, which serves nothing else.
+    NodeReport report();
+    std::vector<SpaceReport> spaces();
+    void add_space(const SpaceOption& option, const Key& key);
+    void del_space(std::uint32_t id, bool force);
+    // Returns when the node has ended.
+    void stop();
+
+private:
+    nlohmann::ordered_json call(const nlohmann::ordered_json& request);
+    void change(const nlohmann::ordered_json& request);
+    bool read_some();
+
+    std::string path_;
+    Descriptor fd_;
+    std::string text_; // received, and not used yet
+};
+
+// The control socket of the node that a command is about: the one named; if none is, and the
+// kernel has no node, that of a remora-node at the default path. Empty: the kernel's node. Throws
+// NoFamily if there is neither.
+std::string daemon_socket(const std::string& named);
+
+} // namespace remora
