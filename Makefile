@@ -159,7 +159,7 @@ include tools/build.mk tools/sim/build.mk libremote/build.mk selftests/build.mk 
 
 all: user modules ## user space, and the modules for KERNEL or KDIR
 
-user: out/lib/libremora_core.a $(USER_BIN) lib ## out/lib and out/bin
+user: out/lib/libremora_core.a $(USER_BIN) lib out/man/man3 ## out/lib and out/bin
 
 lib: $(LIB_FILES) ## libremote, usable from out/lib (PKG_CONFIG_PATH=out/lib/pkgconfig)
 
@@ -194,7 +194,7 @@ install: user ## programs, library and man pages into DESTDIR/PREFIX
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(MANDIR)/man8 $(DESTDIR)$(MANDIR)/man3
 	install -m 755 $(USER_BIN) $(DESTDIR)$(PREFIX)/bin
 	install -m 644 $(MAN8) $(DESTDIR)$(MANDIR)/man8
-	install -m 644 $(MAN3) $(DESTDIR)$(MANDIR)/man3
+	install -m 644 out/man/man3/* $(DESTDIR)$(MANDIR)/man3
 	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(PREFIX)/include/remote
 	install -m 755 out/lib/$(LIB_SONAME) $(DESTDIR)$(LIBDIR)
 	ln -sf $(LIB_SONAME) $(DESTDIR)$(LIBDIR)/libremote.so

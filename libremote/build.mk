@@ -26,3 +26,14 @@ pkgconfig = printf '%s\n' 'Name: libremote' 'Description: memory on other machin
 # Not installed, the library is found where it was built.
 out/lib/pkgconfig/libremote.pc: Makefile
 	$(Q)mkdir -p $(@D) && $(call pkgconfig,$(CURDIR)/out/lib,$(CURDIR)/include,-Wl$(comma)-rpath$(comma)$(CURDIR)/out/lib ) > $@
+
+# ---- the manual -------------------------------------------------------------------------------
+
+# A page's NAME line lists all it is about; each other name there is a page that leads to it.
+out/man/man3: $(MAN3) libremote/build.mk
+	$(call say,MAN,$@)
+	$(Q)rm -rf $@ && mkdir -p $@ && cp $(MAN3) $@ && for page in $(MAN3:libremote/man/%.3=%); do \
+		for name in $$(sed -n '/^\.SH NAME/{n;s/ \\-.*//;s/,//g;p;q}' libremote/man/$$page.3); do \
+			[ -e $@/$$name.3 ] || echo ".so man3/$$page.3" > $@/$$name.3; \
+		done; \
+	done

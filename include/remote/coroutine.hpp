@@ -106,9 +106,9 @@ public:
         raddr_t address_ = 0;
         void* data_ = nullptr; /* fetch: destination of the integer found */
         std::size_t bytes_ = 0;
-        remote_fetch what_ = REMOTE_ADD;
+        remote_change what_ = REMOTE_ADD;
         uint64_t value_ = 0;
-        rsignal signal_{}; /* put */
+        remote_signal signal_{}; /* put */
         std::optional<std::chrono::microseconds> time_;
         rop_t rop_{};
         std::coroutine_handle<> waiter_;
@@ -122,8 +122,8 @@ public:
         return make(operation::kind::write, address, const_cast<std::byte*>(from.data()),
                     from.size());
     }
-    /* As rfetch(), on an integer of 4 or 8 bytes. */
-    operation fetch(raddr_t address, std::size_t bytes, remote_fetch what, uint64_t value,
+    /* As remote_fetch(), on an integer of 4 or 8 bytes. */
+    operation fetch(raddr_t address, std::size_t bytes, remote_change what, uint64_t value,
                     uint64_t* found = nullptr) {
         operation made = make(operation::kind::fetch, address, found, bytes);
 
@@ -132,8 +132,8 @@ public:
         return made;
     }
 
-    /* As rput(). */
-    operation put(raddr_t address, std::span<const std::byte> from, const rsignal& signal) {
+    /* As remote_put(). */
+    operation put(raddr_t address, std::span<const std::byte> from, const remote_signal& signal) {
         operation made =
             make(operation::kind::put, address, const_cast<std::byte*>(from.data()), from.size());
 
@@ -156,7 +156,7 @@ public:
      * the result if the operation had ended before. */
     void cancel() {
         for (operation* each : under_way_)
-            rcancel(handle_->get(), &each->rop_);
+            remote_cancel(handle_->get(), &each->rop_);
         for (operation* each : waiting_) {
             each->rop_.result = -ECANCELED;
             add(*each);
@@ -183,14 +183,14 @@ private:
             limit.emplace(*op.time_);
         switch (op.kind_) {
         case operation::kind::read:
-            return rread_async(r, op.address_, op.data_, op.bytes_, &op.rop_);
+            return remote_read_async(r, op.address_, op.data_, op.bytes_, &op.rop_);
         case operation::kind::write:
-            return rwrite_async(r, op.address_, op.data_, op.bytes_, &op.rop_);
+            return remote_write_async(r, op.address_, op.data_, op.bytes_, &op.rop_);
         case operation::kind::put:
-            return rput_async(r, op.address_, op.data_, op.bytes_, &op.signal_, &op.rop_);
+            return remote_put_async(r, op.address_, op.data_, op.bytes_, &op.signal_, &op.rop_);
         default:
-            return rfetch_async(r, op.address_, op.bytes_, op.what_, op.value_,
-                                static_cast<uint64_t*>(op.data_), &op.rop_);
+            return remote_fetch_async(r, op.address_, op.bytes_, op.what_, op.value_,
+                                      static_cast<uint64_t*>(op.data_), &op.rop_);
         }
     }
 
@@ -200,8 +200,8 @@ private:
     }
     /* The oldest operation that has ended; a handle that can't be polled ends it with the error. */
     operation* take_ended() {
-        int index = rpoll_any(handle_->get(), polled_.data(), polled_.size(),
-                              std::numeric_limits<uint64_t>::max());
+        int index = remote_poll_any(handle_->get(), polled_.data(), polled_.size(),
+                                    std::numeric_limits<uint64_t>::max());
 
         if (index < 0)
             polled_.front()->result = std::exchange(index, 0);

@@ -6,10 +6,10 @@
  *	raddr_t a;
  *
  *	remote_open(&r, "embedded:size=64M", NULL);
- *	ralloc(r, 1 << 20, REMOTE_RW, &a);
- *	rwrite(r, a, "hello", 5);
- *	rread(r, a, buffer, 5);
- *	rfree(r, a);
+ *	remote_alloc(r, 1 << 20, REMOTE_RW, &a);
+ *	remote_write(r, a, "hello", 5);
+ *	remote_read(r, a, buffer, 5);
+ *	remote_free(r, a);
  *	remote_close(r);
  *
  * A call returns 0 or more on success, else a negative errno. Any call may return:
@@ -17,15 +17,15 @@
  *   -EFAULT     no such memory: never allocated, freed, or the range crosses a region's end
  *   -EACCES     the region doesn't permit it, or the space, which may be a read-only view
  *   -ETIMEDOUT  the node was silent for the handle's timeout, or the time limit that the thread set
- *               (rtimeout()) has expired
+ *               (remote_timeout()) has expired
  *   -ESTALE     the node restarted: the content of its memory is lost for good. All operations of the
  *               handle return this until remote_lost() has reported what was lost
  *   -EBADF      the handle was closed
  *   -ECHILD     the handle was opened by this process's parent: open a handle in this process
  *   -ENOMEM     no memory left on this machine for the call
  *   -ECONNRESET the handle's session ended before the answer came. Either the node heard nothing of
- *               the session for long and other clients needed one, or a ralloc() by UDP was given
- *               up. An integer operation (rfetch() and the like) or rput() was executed once or never.
+ *               the session for long and other clients needed one, or a remote_alloc() by UDP was given
+ *               up. An integer operation (remote_fetch() and the like) or remote_put() was executed once or never.
  *               The library issues other operations again by itself. A write that goes again may overwrite
  *               bytes that another handle wrote to the same place meanwhile
  *   -EIO        the node refused for a reason that has no errno here
@@ -36,7 +36,7 @@
  * Order (Clio, sections 3.1 and 4.5). A synchronous call is complete when it returns. Asynchronous
  * operations MAY be executed in any order, with one exception: two operations of one handle that
  * overlap, and one of which writes, are executed in the order of their start. A synchronous call
- * counts as one operation; a call of more than 1 MiB counts as several, one after the other. rput()
+ * counts as one operation; a call of more than 1 MiB counts as several, one after the other. remote_put()
  * covers the bytes it writes and those of its integer. Operations of different handles MAY touch
  * the same bytes at once. Then 8 aligned bytes are read whole if neither operation is longer than 1
  * KiB; more bytes MAY be a mixture.
@@ -44,7 +44,7 @@
  * Giving up. A change that ends with -ETIMEDOUT, -ECANCELED or -ECONNRESET is executed once, in
  * part, or never. It isn't executed after an operation that this handle starts later. Nor is it
  * executed after an operation of another handle that starts once a later operation of this handle,
- * rfence() for instance, has succeeded. If a copy of the change may be in flight, the node renews
+ * remote_fence() for instance, has succeeded. If a copy of the change may be in flight, the node renews
  * the handle's session for this. Later operations wait for the renewal; operations in flight are
  * not affected.
  *
@@ -116,10 +116,10 @@ enum {
  * has the memory at the same addresses. -ENOSPC: more than the node has left, more than the space's
  * quota, or the node's tables are full.
  */
-int ralloc(remote_t *r, uint64_t bytes, unsigned int permission, raddr_t *address);
+int remote_alloc(remote_t *r, uint64_t bytes, unsigned int permission, raddr_t *address);
 
 /*
- * As ralloc(), at the wanted address, a multiple of the page. Returns 1 if the memory lies at
+ * As remote_alloc(), at the wanted address, a multiple of the page. Returns 1 if the memory lies at
  * another address. The node then couldn't grant the wanted one, for one of these reasons:
  *   - part of the wanted range was given out before, even if it was freed since; the page behind a
  *     region belongs to the region;
@@ -127,26 +127,26 @@ int ralloc(remote_t *r, uint64_t bytes, unsigned int permission, raddr_t *addres
  *   - the space's regions lie in too many places. The node remembers sixteen runs of addresses. It
  *     counts the smallest gaps between further runs as given out, up to half of all addresses.
  */
-int ralloc_at(remote_t *r, raddr_t wanted, uint64_t bytes, unsigned int permission,
+int remote_alloc_at(remote_t *r, raddr_t wanted, uint64_t bytes, unsigned int permission,
 	      raddr_t *address);
 
 /*
- * Frees what this handle's ralloc() returned. Waits for operations in flight on the memory;
- * operations that start meanwhile wait for rfree(), then fail. Where the memory shared its page
+ * Frees what this handle's remote_alloc() returned. Waits for operations in flight on the memory;
+ * operations that start meanwhile wait for remote_free(), then fail. Where the memory shared its page
  * they don't fail: they touch memory that the handle may allocate again. -EFAULT: no allocation of
  * this handle begins there.
  */
-int rfree(remote_t *r, raddr_t address);
+int remote_free(remote_t *r, raddr_t address);
 
 /*
  * Frees what any handle of the space has allocated, even one that was closed or killed: memory
  * outlives handles. bytes is the size that was allocated, more than a quarter of a page (-EINVAL).
  * A smaller allocation shares a page, so only its own handle can free it. That handle's later
- * rfree() of the memory returns -EFAULT. The call doesn't wait for operations of other handles:
+ * remote_free() of the memory returns -EFAULT. The call doesn't wait for operations of other handles:
  * they complete before, or fail with -EFAULT. -EFAULT: no region of that size begins there. If an
  * answer was lost, the call returns 0 instead, for it may have freed the region itself.
  */
-int rfree_sized(remote_t *r, raddr_t address, uint64_t bytes);
+int remote_free_sized(remote_t *r, raddr_t address, uint64_t bytes);
 
 /*
  * After -ESTALE: reports what the node's restart has lost; then the handle goes on with the
@@ -177,10 +177,10 @@ uint64_t remote_page_bytes(remote_t *r);
 
 /* ---- data ---- */
 
-int rread(remote_t *r, raddr_t address, void *buffer, size_t bytes);
-int rwrite(remote_t *r, raddr_t address, const void *buffer, size_t bytes);
+int remote_read(remote_t *r, raddr_t address, void *buffer, size_t bytes);
+int remote_write(remote_t *r, raddr_t address, const void *buffer, size_t bytes);
 
-/* An asynchronous operation. The caller keeps it from its start until rpoll() reports its end. */
+/* An asynchronous operation. The caller keeps it from its start until remote_poll() reports its end. */
 typedef struct rop {
 	uint64_t token; /* for the library only */
 	int result;	/* -EINPROGRESS until the end; then 0 or a negative errno */
@@ -188,10 +188,10 @@ typedef struct rop {
 
 /*
  * Start an operation of at most 1 GiB. The caller MUST NOT touch the buffer until the operation
- * ends. -EAGAIN: async_max operations are in flight; rpoll() some.
+ * ends. -EAGAIN: async_max operations are in flight; remote_poll() some.
  */
-int rread_async(remote_t *r, raddr_t address, void *buffer, size_t bytes, rop_t *op);
-int rwrite_async(remote_t *r, raddr_t address, const void *buffer, size_t bytes, rop_t *op);
+int remote_read_async(remote_t *r, raddr_t address, void *buffer, size_t bytes, rop_t *op);
+int remote_write_async(remote_t *r, raddr_t address, const void *buffer, size_t bytes, rop_t *op);
 
 /*
  * Waits until all of ops have ended, for at most timeout_us (0: doesn't wait; UINT64_MAX: no
@@ -199,46 +199,46 @@ int rwrite_async(remote_t *r, raddr_t address, const void *buffer, size_t bytes,
  * again. Else the first error among them. Polling an operation that has ended returns its result
  * again.
  */
-int rpoll(remote_t *r, rop_t *ops, size_t count, uint64_t timeout_us);
+int remote_poll(remote_t *r, rop_t *ops, size_t count, uint64_t timeout_us);
 
 /*
- * Waits until at least one of ops has ended, for at most timeout_us as in rpoll(). Returns the
+ * Waits until at least one of ops has ended, for at most timeout_us as in remote_poll(). Returns the
  * index of the first that has ended and sets its result. Others MAY get their results, too.
  * -EAGAIN: all are in flight. -EINVAL: no ops.
  */
-int rpoll_any(remote_t *r, rop_t *const *ops, size_t count, uint64_t timeout_us);
+int remote_poll_any(remote_t *r, rop_t *const *ops, size_t count, uint64_t timeout_us);
 
 /*
- * Cancels an operation: rpoll() then returns -ECANCELED, or the result if it had ended before.
- * Until rpoll() the operation counts towards async_max. The caller MAY reuse the operation's
- * buffers when rcancel() returns. Any thread MAY call it, also while another thread polls. -EINVAL:
+ * Cancels an operation: remote_poll() then returns -ECANCELED, or the result if it had ended before.
+ * Until remote_poll() the operation counts towards async_max. The caller MAY reuse the operation's
+ * buffers when remote_cancel() returns. Any thread MAY call it, also while another thread polls. -EINVAL:
  * no operation of this handle. Embedded: operations have ended when their start returns.
  */
-int rcancel(remote_t *r, const rop_t *op);
+int remote_cancel(remote_t *r, const rop_t *op);
 
 /*
  * Limits the time of each operation that the calling thread starts from now on, by any handle:
- * asynchronous operations, and calls from rread() to runlock(), each as a whole. An operation that
+ * asynchronous operations, and calls from remote_read() to remote_unlock(), each as a whole. An operation that
  * exceeds the limit ends with -ETIMEDOUT, even if the node answers. The handle's timeout applies as
  * well. 0: no limit, the initial state. Returns the previous limit.
  *
  * The limit doesn't apply to allocations and mappings. Asynchronous operations end by it only while
- * a thread waits in a call on the handle. Embedded, only rlock() and rwait() take time.
+ * a thread waits in a call on the handle. Embedded, only remote_lock() and remote_wait() take time.
  */
-uint64_t rtimeout(uint64_t timeout_us);
+uint64_t remote_timeout(uint64_t timeout_us);
 
 /*
  * Waits until all earlier operations of the handle have ended, with or without success. A client
  * that sees this thread's next operation then sees the earlier ones, too (release consistency).
  * Concurrent calls return in the order in which they started.
  */
-int rrelease(remote_t *r);
+int remote_release(remote_t *r);
 
 /*
- * Waits as rrelease() does, and then until the node has executed what it is executing, also for
- * other handles (Clio's rfence).
+ * Waits as remote_release() does, and then until the node has executed what it is executing, also for
+ * other handles (Clio's remote_fence).
  */
-int rfence(remote_t *r);
+int remote_fence(remote_t *r);
 
 /*
  * Pins memory once, so that operations whose buffers lie in it need not pin it each time. This
@@ -259,7 +259,7 @@ int remote_unregister(remote_t *r, void *buffer);
 /* ---- several pieces at once ---- */
 
 /* A remote range and the local buffer of the same size. */
-struct rvec {
+struct remote_vec {
 	raddr_t address;
 	void *buffer;
 	size_t bytes;
@@ -272,16 +272,10 @@ struct rvec {
  * pieces are executed all the same.
  */
 #define REMOTE_PIECES_MAX 4096
-int rreadv(remote_t *r, const struct rvec *pieces, size_t count);
-int rwritev(remote_t *r, const struct rvec *pieces, size_t count);
-int rreadv_async(remote_t *r, const struct rvec *pieces, size_t count, rop_t *op);
-int rwritev_async(remote_t *r, const struct rvec *pieces, size_t count, rop_t *op);
-
-/* count pieces of bytes each: remote ones stride bytes apart, local ones contiguous. */
-int rread_strided(remote_t *r, raddr_t address, size_t stride, void *buffer, size_t bytes,
-		  size_t count);
-int rwrite_strided(remote_t *r, raddr_t address, size_t stride, const void *buffer, size_t bytes,
-		   size_t count);
+int remote_readv(remote_t *r, const struct remote_vec *pieces, size_t count);
+int remote_writev(remote_t *r, const struct remote_vec *pieces, size_t count);
+int remote_readv_async(remote_t *r, const struct remote_vec *pieces, size_t count, rop_t *op);
+int remote_writev_async(remote_t *r, const struct remote_vec *pieces, size_t count, rop_t *op);
 
 /* ---- integers, changed at the node ---- */
 
@@ -290,7 +284,7 @@ int rwrite_strided(remote_t *r, raddr_t address, size_t stride, const void *buff
  * atomic with respect to all operations of these functions. It is executed once, however often it
  * is retransmitted. After -ECONNRESET and -ETIMEDOUT it is unknown whether it was executed.
  */
-enum remote_fetch {
+enum remote_change {
 	REMOTE_SWAP = 1, /* the integer becomes value */
 	REMOTE_ADD = 3,	 /* modulo 2^32, 2^64 */
 	REMOTE_AND = 4,
@@ -303,29 +297,30 @@ enum remote_fetch {
 };
 
 /* *found (found MAY be NULL): the integer before the change. */
-int rfetch(remote_t *r, raddr_t address, size_t bytes, enum remote_fetch what, uint64_t value,
+int remote_fetch(remote_t *r, raddr_t address, size_t bytes, enum remote_change what, uint64_t value,
 	   uint64_t *found);
-/* 1: the integer was *expected and is now desired. 0: *expected becomes the integer found. */
-int rcas(remote_t *r, raddr_t address, size_t bytes, uint64_t *expected, uint64_t desired);
-/* As rcas(), of 16 bytes, lower half first. -EINVAL also if the node's processor can't do that. */
-int rcas128(remote_t *r, raddr_t address, uint64_t expected[2], const uint64_t desired[2]);
-/* Test and set of 4 bytes that are 0 or 1. 0: the integer was 0 and is 1 now; 1: it was set. */
-int rtas(remote_t *r, raddr_t address);
+/*
+ * 1: the integer was *expected and is now *desired. 0: *expected becomes the integer found. bytes
+ * MAY also be 16: then both point to two integers of 8 bytes, the lower half first. -EINVAL also if
+ * the node's processor can't change 16 bytes at once.
+ */
+int remote_cas(remote_t *r, raddr_t address, size_t bytes, uint64_t *expected,
+	       const uint64_t *desired);
 
-/* *found, and *expected of rcas_async(), MUST stay valid until the operation ends. */
-int rfetch_async(remote_t *r, raddr_t address, size_t bytes, enum remote_fetch what,
+/* *found, and *expected of remote_cas_async(), MUST stay valid until the operation ends. */
+int remote_fetch_async(remote_t *r, raddr_t address, size_t bytes, enum remote_change what,
 		 uint64_t value, uint64_t *found, rop_t *op);
 /* *expected becomes the integer found. The exchange took place if *expected hasn't changed. */
-int rcas_async(remote_t *r, raddr_t address, size_t bytes, uint64_t *expected, uint64_t desired,
+int remote_cas_async(remote_t *r, raddr_t address, size_t bytes, uint64_t *expected, uint64_t desired,
 	       rop_t *op);
 
 /* ---- data, and a signal that it is there ---- */
 
-/* An integer of 4 or 8 bytes, at a multiple of its size, and its change, as for rfetch(). */
-struct rsignal {
+/* An integer of 4 or 8 bytes, at a multiple of its size, and its change, as for remote_fetch(). */
+struct remote_signal {
 	raddr_t address;
 	size_t bytes;
-	enum remote_fetch what;
+	enum remote_change what;
 	uint64_t value;
 };
 
@@ -338,14 +333,14 @@ struct rsignal {
  * The operation is executed once, however often it is retransmitted. Both parts are executed or
  * neither: if one isn't permitted, nothing is changed. One message holds some 1,350 bytes where the
  * MTU is 1500, and at most 8.5 KiB. Of more bytes, all but the last message's are sent before, as
- * by rwrite(). They may have been written when the operation fails. The integer changes only when
+ * by remote_write(). They may have been written when the operation fails. The integer changes only when
  * all bytes are written. After -ECONNRESET and -ETIMEDOUT it is unknown whether the operation was
  * executed.
  */
-int rput(remote_t *r, raddr_t address, const void *buffer, size_t bytes,
-	 const struct rsignal *signal);
-int rput_async(remote_t *r, raddr_t address, const void *buffer, size_t bytes,
-	       const struct rsignal *signal, rop_t *op);
+int remote_put(remote_t *r, raddr_t address, const void *buffer, size_t bytes,
+	 const struct remote_signal *signal);
+int remote_put_async(remote_t *r, raddr_t address, const void *buffer, size_t bytes,
+	       const struct remote_signal *signal, rop_t *op);
 
 /* Unsigned comparison of the remote integer with the given value. */
 enum remote_compare {
@@ -364,44 +359,8 @@ enum remote_compare {
  * for it. A value that appears and vanishes between two reads goes unnoticed. -EAGAIN: the time is
  * up. *found (found MAY be NULL): the integer last read, in both cases.
  */
-int rwait(remote_t *r, raddr_t address, size_t bytes, enum remote_compare compare, uint64_t value,
+int remote_wait(remote_t *r, raddr_t address, size_t bytes, enum remote_compare compare, uint64_t value,
 	  uint64_t timeout_us, uint64_t *found);
-
-/* ---- locks ---- */
-
-/*
- * A lock is REMOTE_LOCK_BYTES of remote memory at a multiple of 8, initially zero. Any thread that
- * has the address MAY take it, by any handle, on any machine. Waiters get the lock in the order
- * they came.
- *
- * The holder of a lock is a thread, and it has a lease. If it neither releases the lock nor extends
- * the lease in time, the next waiter gets the lock, and rlock() returns 1 to it. Each waiter
- * measures the lease by its own clock, from when it first saw the present holder. A holder
- * therefore has at least the lease from the return of rlock(), less the time rlock() needed to see
- * its turn: some milliseconds.
- */
-#define REMOTE_LOCK_BYTES 16
-
-/* Sets the lease, 1 ms to 2^32 - 1 ms. MUST precede any use of the lock. Default: 10 s. */
-int rlock_init(remote_t *r, raddr_t lock, uint64_t lease_us);
-
-/*
- * Waits until the calling thread holds the lock. 0: it does. 1: it does, and the lease of the
- * previous holder expired, so the protected data may be half changed. A call that times out keeps
- * its place in the queue for the handle's next rlock(). A place that no rlock() takes up costs the
- * other waiters a lease. So does a place that was being drawn when the handle's session ended.
- * -EDEADLK: the calling thread holds the lock by this handle.
- */
-int rlock(remote_t *r, raddr_t lock);
-
-/* Starts the lease anew. -EPERM: the calling thread doesn't hold the lock, or no longer. */
-int rlock_extend(remote_t *r, raddr_t lock);
-
-/*
- * Waits as rrelease() does, then releases the lock. -EPERM: the calling thread doesn't hold it, or
- * no longer: the lease expired and another thread got the lock.
- */
-int runlock(remote_t *r, raddr_t lock);
 
 /* ---- what happened ---- */
 
@@ -413,20 +372,18 @@ enum remote_kind {
 	REMOTE_KINDS
 };
 
-#define REMOTE_BUCKETS 128
-
 /*
  * Operations of one kind. A call of more than 256 KiB (embedded: 8.5 KiB) counts as several
- * operations. Pieces that travel in one message count as one.
+ * operations. Pieces that travel in one message count as one. The USDT probes remote:start and
+ * remote:end have their durations.
  */
 struct remote_kind_stats {
 	uint64_t done, failed;
 	uint64_t bytes; /* of the done operations */
-	/* Histogram of durations, for remote_percentile_ns(). Embedded: of one call in 16. */
-	uint64_t times[REMOTE_BUCKETS];
 };
 
 struct remote_counters {
+	size_t size; /* sizeof(struct remote_counters), set by the caller */
 	struct remote_kind_stats kind[REMOTE_KINDS];
 	/* All 0 if embedded, and by a device, which counts for all programs (remora stats). */
 	uint64_t sent, received; /* messages */
@@ -436,11 +393,8 @@ struct remote_counters {
 	uint64_t reopened; /* sessions opened again: the node ended one, or a change was cancelled */
 };
 
-/* Counts since the handle was opened. */
+/* Counts since the handle was opened. -EINVAL: counters->size is too small. */
 int remote_stats(remote_t *r, struct remote_counters *counters);
-
-/* Duration that percent of the operations didn't exceed, exact to a fifth; 0: none ended. */
-uint64_t remote_percentile_ns(const struct remote_kind_stats *kind, double percent);
 
 /* ---- memory as memory ---- */
 
@@ -459,7 +413,7 @@ uint64_t remote_percentile_ns(const struct remote_kind_stats *kind, double perce
  * other pages can't be read.
  *
  * A program MUST NOT use such memory for:
- *   - buffers of rread() and the like (-EINVAL);
+ *   - buffers of remote_read() and the like (-EINVAL);
  *   - munmap(), mremap(), madvise();
  *   - I/O that pins it: O_DIRECT, registered buffers of io_uring;
  *   - signal handlers that may interrupt a call on the handle;
@@ -496,6 +450,50 @@ int remote_msync(remote_t *r, void *memory, size_t bytes);
  * with all mappings, and can't report such an error.
  */
 int remote_munmap(remote_t *r, void *memory);
+
+/* ---- Clio's names ---- */
+
+/*
+ * Short names, after Clio's. A program that includes rdma-core's <rdma/rsocket.h>, which declares
+ * rread(), rwrite() and rpoll() with other parameters, defines REMOTE_NO_SHORT_NAMES before it
+ * includes this header.
+ */
+#ifndef REMOTE_NO_SHORT_NAMES
+static inline int ralloc(remote_t *r, uint64_t bytes, unsigned int permission, raddr_t *address)
+{
+	return remote_alloc(r, bytes, permission, address);
+}
+
+static inline int rfree(remote_t *r, raddr_t address)
+{
+	return remote_free(r, address);
+}
+
+static inline int rread(remote_t *r, raddr_t address, void *buffer, size_t bytes)
+{
+	return remote_read(r, address, buffer, bytes);
+}
+
+static inline int rwrite(remote_t *r, raddr_t address, const void *buffer, size_t bytes)
+{
+	return remote_write(r, address, buffer, bytes);
+}
+
+static inline int rrelease(remote_t *r)
+{
+	return remote_release(r);
+}
+
+static inline int rfence(remote_t *r)
+{
+	return remote_fence(r);
+}
+
+static inline int rpoll(remote_t *r, rop_t *ops, size_t count, uint64_t timeout_us)
+{
+	return remote_poll(r, ops, count, timeout_us);
+}
+#endif
 
 #ifdef __cplusplus
 }

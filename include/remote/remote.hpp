@@ -26,6 +26,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <remote/lock.h>
 #include <remote/remote.h>
 
 namespace remote {
@@ -74,16 +75,16 @@ private:
 };
 
 /*
- * Sets the calling thread's time limit (rtimeout()) and restores the previous one when destroyed.
- * In a coroutine it MUST NOT live across co_await; use operation::within() there.
+ * Sets the calling thread's time limit (remote_timeout()) and restores the previous one when
+ * destroyed. In a coroutine it MUST NOT live across co_await; use operation::within() there.
  */
 class time_limit {
 public:
     explicit time_limit(std::chrono::microseconds time)
-        : before_(rtimeout(time.count() > 0 ? static_cast<uint64_t>(time.count()) : 1)) {}
+        : before_(remote_timeout(time.count() > 0 ? static_cast<uint64_t>(time.count()) : 1)) {}
     time_limit(const time_limit&) = delete;
     time_limit& operator=(const time_limit&) = delete;
-    ~time_limit() { rtimeout(before_); }
+    ~time_limit() { remote_timeout(before_); }
 
 private:
     uint64_t before_;
@@ -121,13 +122,13 @@ public:
 
     result<raddr_t> alloc(uint64_t bytes, unsigned int permission = REMOTE_RW) const {
         raddr_t address = 0;
-        int error = ralloc(r_, bytes, permission, &address);
+        int error = remote_alloc(r_, bytes, permission, &address);
 
         return error ? result<raddr_t>::failed(error) : result<raddr_t>(address);
     }
-    result<void> free(raddr_t address) const { return rfree(r_, address); }
+    result<void> free(raddr_t address) const { return remote_free(r_, address); }
     result<void> free(raddr_t address, std::uint64_t bytes) const {
-        return rfree_sized(r_, address, bytes);
+        return remote_free_sized(r_, address, bytes);
     }
     /* remote_lost(): the next allocation that the restart lost; none: the handle goes on. */
     result<std::optional<region>> lost() const {
@@ -140,10 +141,10 @@ public:
     }
 
     result<void> read(raddr_t address, std::span<std::byte> to) const {
-        return rread(r_, address, to.data(), to.size());
+        return remote_read(r_, address, to.data(), to.size());
     }
     result<void> write(raddr_t address, std::span<const std::byte> from) const {
-        return rwrite(r_, address, from.data(), from.size());
+        return remote_write(r_, address, from.data(), from.size());
     }
     template <plain T>
     result<void> read(raddr_t address, std::span<T> to) const {
@@ -155,15 +156,15 @@ public:
     }
     /* Writes the data, then changes the signal's integer. */
     result<void> put(raddr_t address, std::span<const std::byte> from,
-                     const rsignal& signal) const {
-        return rput(r_, address, from.data(), from.size(), &signal);
+                     const remote_signal& signal) const {
+        return remote_put(r_, address, from.data(), from.size(), &signal);
     }
     template <plain T>
-    result<void> put(raddr_t address, std::span<const T> from, const rsignal& signal) const {
+    result<void> put(raddr_t address, std::span<const T> from, const remote_signal& signal) const {
         return put(address, std::as_bytes(from), signal);
     }
-    result<void> release() const { return rrelease(r_); }
-    result<void> fence() const { return rfence(r_); }
+    result<void> release() const { return remote_release(r_); }
+    result<void> fence() const { return remote_fence(r_); }
 
 private:
     remote_t* r_ = nullptr;
@@ -293,22 +294,25 @@ public:
         return fetch(std::is_signed_v<T> ? REMOTE_SMAX : REMOTE_MAX, value);
     }
     /* For handle::put(): the change that such a fetch would make. */
-    rsignal signal(remote_fetch what, T value) const {
+    remote_signal signal(remote_change what, T value) const {
         return {address_, sizeof(T), what, bits(value)};
     }
-    /* rwait(): waits until the integer compares so, and returns it. -EAGAIN: the time is up. */
+    /* remote_wait(): waits until the integer compares so, and returns it. -EAGAIN: the time is up.
+     */
     result<T> wait(remote_compare compare, T value,
                    uint64_t timeout_us = std::numeric_limits<uint64_t>::max())
         const requires std::unsigned_integral<T> {
         uint64_t found = 0;
-        int error = rwait(handle_->get(), address_, sizeof(T), compare, value, timeout_us, &found);
+        int error =
+            remote_wait(handle_->get(), address_, sizeof(T), compare, value, timeout_us, &found);
 
         return error ? result<T>::failed(error) : result<T>(static_cast<T>(found));
     }
     /* True: the integer was expected and is now desired. False: expected is the integer found. */
     result<bool> compare_exchange(T& expected, T desired) const {
         uint64_t there = bits(expected);
-        int done = rcas(handle_->get(), address_, sizeof(T), &there, bits(desired));
+        const uint64_t wanted = bits(desired);
+        int done = remote_cas(handle_->get(), address_, sizeof(T), &there, &wanted);
 
         if (done < 0)
             return result<bool>::failed(done);
@@ -318,9 +322,9 @@ public:
 
 private:
     static uint64_t bits(T value) { return static_cast<std::make_unsigned_t<T>>(value); }
-    result<T> fetch(remote_fetch what, T value) const {
+    result<T> fetch(remote_change what, T value) const {
         uint64_t found = 0;
-        int error = rfetch(handle_->get(), address_, sizeof(T), what, bits(value), &found);
+        int error = remote_fetch(handle_->get(), address_, sizeof(T), what, bits(value), &found);
 
         return error ? result<T>::failed(error) : result<T>(static_cast<T>(found));
     }
@@ -329,7 +333,7 @@ private:
     raddr_t address_;
 };
 
-/* A lock held by one thread until destroyed (rlock()). The handle MUST outlive it. */
+/* A lock held by one thread until destroyed (remote_lock()). The handle MUST outlive it. */
 class held_lock {
 public:
     held_lock() = default;
@@ -344,7 +348,7 @@ public:
 
     static result<held_lock> take(const handle& h, raddr_t lock) {
         held_lock held;
-        int taken = rlock(h.get(), lock);
+        int taken = remote_lock(h.get(), lock);
 
         if (taken < 0)
             return result<held_lock>::failed(taken);
@@ -356,10 +360,12 @@ public:
 
     /* The previous holder's lease expired: the protected data may be half changed. */
     bool passed_over() const { return passed_over_; }
-    result<void> extend() const { return handle_ ? rlock_extend(handle_->get(), lock_) : -EPERM; }
+    result<void> extend() const {
+        return handle_ ? remote_lock_extend(handle_->get(), lock_) : -EPERM;
+    }
     /* Releases the lock before destruction. -EPERM: this thread had lost it before. */
     result<void> give() {
-        int error = handle_ ? runlock(handle_->get(), lock_) : 0;
+        int error = handle_ ? remote_unlock(handle_->get(), lock_) : 0;
 
         if (error != -ETIMEDOUT)
             handle_ = nullptr;

@@ -294,6 +294,21 @@ raddr_t Backends::alloc(std::uint64_t bytes, unsigned permission) {
     return address;
 }
 
+Rows rows(raddr_t address, std::size_t stride, void* buffer, std::size_t bytes, std::size_t count) {
+    Rows rows;
+    for (std::size_t i = 0; i < count; i++)
+        rows.push_back(
+            {address + i * stride, static_cast<std::uint8_t*>(buffer) + i * bytes, bytes});
+    return rows;
+}
+
+remote_counters counters_of(remote_t* r) {
+    remote_counters counters{};
+    counters.size = sizeof(counters);
+    EXPECT_EQ(remote_stats(r, &counters), 0);
+    return counters;
+}
+
 std::string kind_name(const testing::TestParamInfo<Kind>& info) {
     static constexpr const char* names[] = {"Embedded", "Udp", "BadNetwork", "Given"};
     return names[static_cast<int>(info.param)];

@@ -22,6 +22,7 @@
 #include <gtest/gtest.h>
 
 #include "remora-node/worker.hpp"
+#include "remote/lock.h"
 #include "remote/remote.h"
 #include "support/descriptor.hpp"
 
@@ -160,6 +161,25 @@ private:
     std::mutex lock_;
     std::vector<raddr_t> allocated_; // to be freed if the node outlives the test
 };
+
+// As remote_cas() of an integer, but desired is a value.
+inline int cas(remote_t* r, raddr_t address, std::size_t bytes, std::uint64_t* expected,
+               std::uint64_t desired) {
+    return remote_cas(r, address, bytes, expected, &desired);
+}
+
+// count remote ranges, stride bytes apart, whose local ones lie one after the other.
+using Rows = std::vector<remote_vec>;
+Rows rows(raddr_t address, std::size_t stride, void* buffer, std::size_t bytes, std::size_t count);
+
+inline int read_rows(remote_t* r, const Rows& rows) {
+    return ::remote_readv(r, rows.data(), rows.size());
+}
+inline int write_rows(remote_t* r, const Rows& rows) {
+    return ::remote_writev(r, rows.data(), rows.size());
+}
+
+remote_counters counters_of(remote_t* r);
 
 std::string kind_name(const testing::TestParamInfo<Kind>& info);
 

@@ -44,10 +44,12 @@ TEST_P(Async, OverlappingOperationsKeepTheirOrder) {
             if (random() % 2) {
                 std::fill(first, last, static_cast<std::uint8_t>(random()));
                 std::copy(first, last, started[i].data.begin());
-                ASSERT_EQ(rwrite_async(r, a + from, started[i].data.data(), count, &ops[i]), 0);
+                ASSERT_EQ(remote_write_async(r, a + from, started[i].data.data(), count, &ops[i]),
+                          0);
             } else {
                 started[i].expected.assign(first, last);
-                ASSERT_EQ(rread_async(r, a + from, started[i].data.data(), count, &ops[i]), 0);
+                ASSERT_EQ(remote_read_async(r, a + from, started[i].data.data(), count, &ops[i]),
+                          0);
             }
         }
         ASSERT_EQ(rpoll(r, ops.data(), ops.size(), forever), 0);
@@ -141,8 +143,8 @@ TEST_P(Async, LongOnes) {
     for (std::size_t i = 0; i < bytes; i++)
         out[i] = static_cast<std::uint8_t>(i * 2654435761U >> 13);
     rop_t ops[2];
-    ASSERT_EQ(rwrite_async(r, a, out.data(), bytes, &ops[0]), 0);
-    ASSERT_EQ(rread_async(r, a, in.data(), bytes, &ops[1]), 0);
+    ASSERT_EQ(remote_write_async(r, a, out.data(), bytes, &ops[0]), 0);
+    ASSERT_EQ(remote_read_async(r, a, in.data(), bytes, &ops[1]), 0);
     EXPECT_EQ(rpoll(r, ops, 2, forever), 0);
     EXPECT_EQ(in, out);
 }
@@ -151,9 +153,9 @@ TEST_P(Async, EachHasItsResult) {
     raddr_t a = alloc(100);
     std::uint8_t byte = 1;
     rop_t ops[3];
-    ASSERT_EQ(rwrite_async(r, a, &byte, 1, &ops[0]), 0);
-    ASSERT_EQ(rwrite_async(r, a + (std::uint64_t{1} << 40), &byte, 1, &ops[1]), 0);
-    ASSERT_EQ(rread_async(r, a, &byte, 1, &ops[2]), 0);
+    ASSERT_EQ(remote_write_async(r, a, &byte, 1, &ops[0]), 0);
+    ASSERT_EQ(remote_write_async(r, a + (std::uint64_t{1} << 40), &byte, 1, &ops[1]), 0);
+    ASSERT_EQ(remote_read_async(r, a, &byte, 1, &ops[2]), 0);
     EXPECT_EQ(rpoll(r, ops, 3, forever), -EFAULT);
     EXPECT_EQ(ops[0].result, 0);
     EXPECT_EQ(ops[1].result, -EFAULT);
@@ -162,7 +164,7 @@ TEST_P(Async, EachHasItsResult) {
     rop_t strange{12345, -EINPROGRESS};
     EXPECT_EQ(rpoll(r, &strange, 1, forever), -EINVAL);
     remote_t* other = open();
-    ASSERT_EQ(rread_async(r, a, &byte, 1, &ops[0]), 0);
+    ASSERT_EQ(remote_read_async(r, a, &byte, 1, &ops[0]), 0);
     strange = ops[0];
     EXPECT_EQ(rpoll(other, &strange, 1, forever), -EINVAL) << "another handle's";
     EXPECT_EQ(rpoll(r, ops, 1, forever), 0);
@@ -176,10 +178,10 @@ TEST_P(Async, NoMoreThanWereAskedFor) {
     std::uint8_t byte[5] = {};
     rop_t ops[5];
     for (int i = 0; i < 4; i++)
-        ASSERT_EQ(rread_async(few, a, &byte[i], 1, &ops[i]), 0);
-    EXPECT_EQ(rread_async(few, a, &byte[4], 1, &ops[4]), -EAGAIN);
+        ASSERT_EQ(remote_read_async(few, a, &byte[i], 1, &ops[i]), 0);
+    EXPECT_EQ(remote_read_async(few, a, &byte[4], 1, &ops[4]), -EAGAIN);
     EXPECT_EQ(rpoll(few, ops, 1, forever), 0);
-    EXPECT_EQ(rread_async(few, a, &byte[4], 1, &ops[4]), 0);
+    EXPECT_EQ(remote_read_async(few, a, &byte[4], 1, &ops[4]), 0);
     EXPECT_EQ(rpoll(few, ops, 5, forever), 0);
     remote_close(few);
 }
@@ -194,7 +196,7 @@ TEST_P(Async, OperationPolledByTwoThreadsFreesItsPlaceOnce) {
     for (int round = 0; round < rounds && !HasFailure(); round++) {
         std::uint64_t value = 0;
         rop_t op;
-        ASSERT_EQ(rread_async(few, a, &value, sizeof(value), &op), 0);
+        ASSERT_EQ(remote_read_async(few, a, &value, sizeof(value), &op), 0);
         std::barrier both(2);
         auto poll = [&] {
             both.arrive_and_wait();
@@ -207,7 +209,7 @@ TEST_P(Async, OperationPolledByTwoThreadsFreesItsPlaceOnce) {
         std::vector<std::uint64_t> values(ops.size());
         std::size_t started = 0;
         while (started < ops.size() &&
-               !rread_async(few, a, &values[started], sizeof(value), &ops[started]))
+               !remote_read_async(few, a, &values[started], sizeof(value), &ops[started]))
             started++;
         ASSERT_EQ(started, most) << "in round " << round;
         ASSERT_EQ(rpoll(few, ops.data(), most, forever), 0);
@@ -222,20 +224,20 @@ TEST_P(Async, PollAnyReturnsAnIndexOnceForEachResult) {
     std::vector<std::uint64_t> values(ops.size());
     std::vector<rop_t*> left;
     for (std::size_t i = 0; i < ops.size(); i++) {
-        ASSERT_EQ(rread_async(r, a + 8 * i, &values[i], sizeof(values[i]), &ops[i]), 0);
+        ASSERT_EQ(remote_read_async(r, a + 8 * i, &values[i], sizeof(values[i]), &ops[i]), 0);
         left.push_back(&ops[i]);
     }
     while (!left.empty()) {
-        int ended = rpoll_any(r, left.data(), left.size(), forever);
+        int ended = remote_poll_any(r, left.data(), left.size(), forever);
         ASSERT_GE(ended, 0);
         ASSERT_LT(ended, std::ssize(left));
         EXPECT_EQ(left[static_cast<std::size_t>(ended)]->result, 0);
         left.erase(left.begin() + ended);
     }
     rop_t* none = nullptr;
-    EXPECT_EQ(rpoll_any(r, &none, 0, forever), -EINVAL);
-    EXPECT_EQ(rpoll_any(r, nullptr, 1, forever), -EINVAL);
-    EXPECT_EQ(rpoll_any(nullptr, &none, 1, forever), -EINVAL);
+    EXPECT_EQ(remote_poll_any(r, &none, 0, forever), -EINVAL);
+    EXPECT_EQ(remote_poll_any(r, nullptr, 1, forever), -EINVAL);
+    EXPECT_EQ(remote_poll_any(nullptr, &none, 1, forever), -EINVAL);
 }
 
 TEST_P(Async, ReleaseWaitsForAll) {
@@ -243,7 +245,7 @@ TEST_P(Async, ReleaseWaitsForAll) {
     std::vector<std::uint8_t> data(1000, 5);
     std::vector<rop_t> ops(100);
     for (std::size_t i = 0; i < ops.size(); i++)
-        ASSERT_EQ(rwrite_async(r, a + 1000 * i, data.data(), 1000, &ops[i]), 0);
+        ASSERT_EQ(remote_write_async(r, a + 1000 * i, data.data(), 1000, &ops[i]), 0);
     EXPECT_EQ(rrelease(r), 0);
     EXPECT_EQ(rpoll(r, ops.data(), ops.size(), 0), 0) << "some hadn't ended";
 }
@@ -261,9 +263,9 @@ TEST_P(Async, TwoReleasesAtOnce) {
         threads.emplace_back([&, t] {
             for (int round = 0; round < rounds; round++) {
                 for (std::size_t i = 0; i < count; i++)
-                    EXPECT_EQ(
-                        rwrite_async(r, a + bytes * (2 * i + t), data.data(), bytes, &ops[t][i]),
-                        0);
+                    EXPECT_EQ(remote_write_async(r, a + bytes * (2 * i + t), data.data(), bytes,
+                                                 &ops[t][i]),
+                              0);
                 together.arrive_and_wait();
                 EXPECT_EQ(rrelease(r), 0);
                 EXPECT_EQ(rpoll(r, ops[1 - t].data(), count, 0), 0) << "some hadn't ended";
@@ -280,7 +282,7 @@ TEST_P(Async, FreeWaitsForOperationsOnItsRange) {
         raddr_t a = alloc(1 << 20);
         std::vector<std::uint8_t> data(300'000, 7);
         rop_t op;
-        ASSERT_EQ(rwrite_async(r, a + 1000, data.data(), data.size(), &op), 0);
+        ASSERT_EQ(remote_write_async(r, a + 1000, data.data(), data.size(), &op), 0);
         EXPECT_EQ(rfree(r, a), 0);
         EXPECT_EQ(rpoll(r, &op, 1, 0), 0) << "freed while a write was in flight";
     }
@@ -297,7 +299,7 @@ TEST_P(Async, WritesToFreedMemoryNeverReachTheNextRegion) {
     if (GetParam() != Kind::given) {
         raddr_t others = alloc((all_pages - pages) * page);
         std::vector<std::uint8_t> ones(all_pages - pages, 1);
-        ASSERT_EQ(rwrite_strided(r, others, page, ones.data(), 1, ones.size()), 0);
+        ASSERT_EQ(write_rows(r, rows(others, page, ones.data(), 1, ones.size())), 0);
     }
     std::vector<remote_t*> handles{r, r};
     if (is_shared())
@@ -354,8 +356,8 @@ TEST_P(Async, PollingWithoutWaitingGetsOn) {
     raddr_t a = alloc(1 << 20);
     std::vector<std::uint8_t> data(500'000, 7), back(data.size());
     rop_t ops[2];
-    ASSERT_EQ(rwrite_async(r, a, data.data(), data.size(), &ops[0]), 0);
-    ASSERT_EQ(rread_async(r, a, back.data(), back.size(), &ops[1]), 0);
+    ASSERT_EQ(remote_write_async(r, a, data.data(), data.size(), &ops[0]), 0);
+    ASSERT_EQ(remote_read_async(r, a, back.data(), back.size(), &ops[1]), 0);
     int error;
     while ((error = rpoll(r, ops, 2, 0)) == -EAGAIN) {
     }
@@ -369,7 +371,7 @@ TEST_P(Async, CloseEndsThem) {
     ASSERT_EQ(ralloc(other, 1 << 20, REMOTE_RW, &a), 0);
     std::vector<std::uint8_t> data(1 << 20, 7);
     rop_t op;
-    ASSERT_EQ(rwrite_async(other, a, data.data(), data.size(), &op), 0);
+    ASSERT_EQ(remote_write_async(other, a, data.data(), data.size(), &op), 0);
     remote_close(other);
 }
 

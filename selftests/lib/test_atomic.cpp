@@ -18,9 +18,9 @@ constexpr std::uint64_t forever = std::numeric_limits<std::uint64_t>::max();
 
 class Atomic : public Backends {
 protected:
-    std::uint64_t fetch(raddr_t a, std::size_t bytes, remote_fetch what, std::uint64_t value) {
+    std::uint64_t fetch(raddr_t a, std::size_t bytes, remote_change what, std::uint64_t value) {
         std::uint64_t found = 0xdead;
-        EXPECT_EQ(rfetch(r, a, bytes, what, value, &found), 0);
+        EXPECT_EQ(remote_fetch(r, a, bytes, what, value, &found), 0);
         return found;
     }
 };
@@ -39,7 +39,7 @@ TEST_P(Atomic, EachReturnsTheIntegerBeforeIt) {
     EXPECT_EQ(fetch(a, 8, REMOTE_MAX, 0x11), 0x10U);
     EXPECT_EQ(fetch(a, 4, REMOTE_SMIN, static_cast<std::uint32_t>(-2)), 0x11U);
     EXPECT_EQ(fetch(a, 4, REMOTE_SMAX, 1), 0xffff'fffeU);
-    EXPECT_EQ(rfetch(r, a, 8, REMOTE_ADD, 1, nullptr), 0);
+    EXPECT_EQ(remote_fetch(r, a, 8, REMOTE_ADD, 1, nullptr), 0);
     std::uint64_t value = 0;
     EXPECT_EQ(rread(r, a, &value, sizeof(value)), 0);
     EXPECT_EQ(value, 2U);
@@ -48,52 +48,43 @@ TEST_P(Atomic, EachReturnsTheIntegerBeforeIt) {
 TEST_P(Atomic, CompareAndSwap) {
     raddr_t a = alloc(64);
     std::uint64_t expected = 1;
-    EXPECT_EQ(rcas(r, a, 8, &expected, 9), 0);
+    EXPECT_EQ(cas(r, a, 8, &expected, 9), 0);
     EXPECT_EQ(expected, 0U);
-    EXPECT_EQ(rcas(r, a, 8, &expected, 9), 1);
+    EXPECT_EQ(cas(r, a, 8, &expected, 9), 1);
     EXPECT_EQ(expected, 0U);
     expected = 9;
-    EXPECT_EQ(rcas(r, a, 4, &expected, 10), 1);
+    EXPECT_EQ(cas(r, a, 4, &expected, 10), 1);
     std::uint64_t wide[2] = {10, 1}, next[2] = {~0ULL, 77};
-    int has_16 = rcas128(r, a, wide, next);
+    int has_16 = remote_cas(r, a, 16, wide, next);
     if (has_16 == -EINVAL)
         GTEST_SKIP() << "this processor has none of 16 bytes";
     EXPECT_EQ(has_16, 0);
     EXPECT_EQ(wide[0], 10U);
     EXPECT_EQ(wide[1], 0U);
-    EXPECT_EQ(rcas128(r, a, wide, next), 1);
+    EXPECT_EQ(remote_cas(r, a, 16, wide, next), 1);
     std::uint64_t back[2];
     EXPECT_EQ(rread(r, a, back, sizeof(back)), 0);
     EXPECT_EQ(std::memcmp(back, next, sizeof(back)), 0);
-}
-
-TEST_P(Atomic, TestAndSet) {
-    raddr_t a = alloc(4);
-    EXPECT_EQ(rtas(r, a), 0);
-    EXPECT_EQ(rtas(r, a), 1);
-    std::uint32_t zero = 0;
-    EXPECT_EQ(rwrite(r, a, &zero, sizeof(zero)), 0);
-    EXPECT_EQ(rtas(r, a), 0);
 }
 
 TEST_P(Atomic, RejectsInvalidArguments) {
     raddr_t a = alloc(64), fixed = alloc(64, REMOTE_READ);
     std::uint64_t found = 5, both[2] = {};
     rop_t op;
-    EXPECT_EQ(rfetch(r, a + 4, 8, REMOTE_ADD, 1, &found), -EINVAL);
-    EXPECT_EQ(rfetch(r, a + 2, 4, REMOTE_ADD, 1, &found), -EINVAL);
+    EXPECT_EQ(remote_fetch(r, a + 4, 8, REMOTE_ADD, 1, &found), -EINVAL);
+    EXPECT_EQ(remote_fetch(r, a + 2, 4, REMOTE_ADD, 1, &found), -EINVAL);
     for (std::size_t bytes : {0, 1, 2, 3, 16, 64})
-        EXPECT_EQ(rfetch(r, a, bytes, REMOTE_ADD, 1, &found), -EINVAL);
+        EXPECT_EQ(remote_fetch(r, a, bytes, REMOTE_ADD, 1, &found), -EINVAL);
     for (int what : {-1, 0, 2, 11})
-        EXPECT_EQ(rfetch(r, a, 8, static_cast<remote_fetch>(what), 1, &found), -EINVAL);
-    EXPECT_EQ(rcas(r, a, 8, nullptr, 1), -EINVAL);
-    EXPECT_EQ(rcas128(r, a + 8, both, both), -EINVAL);
-    EXPECT_EQ(rcas128(r, a, nullptr, both), -EINVAL);
-    EXPECT_EQ(rfetch_async(r, a, 8, REMOTE_ADD, 1, nullptr, nullptr), -EINVAL);
-    EXPECT_EQ(rcas_async(r, a, 8, nullptr, 1, &op), -EINVAL);
-    EXPECT_EQ(rfetch(nullptr, a, 8, REMOTE_ADD, 1, &found), -EINVAL);
-    EXPECT_EQ(rfetch(r, fixed, 8, REMOTE_ADD, 1, &found), -EACCES);
-    EXPECT_EQ(rfetch(r, raddr_t{1} << 50, 8, REMOTE_ADD, 1, &found), -EFAULT);
+        EXPECT_EQ(remote_fetch(r, a, 8, static_cast<remote_change>(what), 1, &found), -EINVAL);
+    EXPECT_EQ(cas(r, a, 8, nullptr, 1), -EINVAL);
+    EXPECT_EQ(remote_cas(r, a + 8, 16, both, both), -EINVAL);
+    EXPECT_EQ(remote_cas(r, a, 16, nullptr, both), -EINVAL);
+    EXPECT_EQ(remote_fetch_async(r, a, 8, REMOTE_ADD, 1, nullptr, nullptr), -EINVAL);
+    EXPECT_EQ(remote_cas_async(r, a, 8, nullptr, 1, &op), -EINVAL);
+    EXPECT_EQ(remote_fetch(nullptr, a, 8, REMOTE_ADD, 1, &found), -EINVAL);
+    EXPECT_EQ(remote_fetch(r, fixed, 8, REMOTE_ADD, 1, &found), -EACCES);
+    EXPECT_EQ(remote_fetch(r, raddr_t{1} << 50, 8, REMOTE_ADD, 1, &found), -EFAULT);
     EXPECT_EQ(found, 5U);
     EXPECT_EQ(rread(r, a, both, 8), 0);
     EXPECT_EQ(both[0], 0U);
@@ -106,8 +97,8 @@ TEST_P(Atomic, ManyAtOnce) {
     std::vector<std::uint64_t> found(count), read(count);
     std::vector<rop_t> ops(2 * count);
     for (std::size_t i = 0; i < count; i++) {
-        ASSERT_EQ(rfetch_async(r, a, 8, REMOTE_ADD, 1, &found[i], &ops[2 * i]), 0);
-        ASSERT_EQ(rread_async(r, a + 8 + 8 * (i % 100), &read[i], 8, &ops[2 * i + 1]), 0);
+        ASSERT_EQ(remote_fetch_async(r, a, 8, REMOTE_ADD, 1, &found[i], &ops[2 * i]), 0);
+        ASSERT_EQ(remote_read_async(r, a + 8 + 8 * (i % 100), &read[i], 8, &ops[2 * i + 1]), 0);
         if (i % 100 == 99) {
             ASSERT_EQ(rpoll(r, &ops[2 * (i - 99)], 200, forever), 0);
         }
@@ -117,7 +108,7 @@ TEST_P(Atomic, ManyAtOnce) {
         ASSERT_EQ(found[i], i);
     std::uint64_t expected = count;
     rop_t op;
-    ASSERT_EQ(rcas_async(r, a, 8, &expected, 3, &op), 0);
+    ASSERT_EQ(remote_cas_async(r, a, 8, &expected, 3, &op), 0);
     ASSERT_EQ(rpoll(r, &op, 1, forever), 0);
     EXPECT_EQ(expected, count);
     EXPECT_EQ(fetch(a, 8, REMOTE_ADD, 0), 3U);
@@ -132,12 +123,12 @@ TEST_P(Atomic, ThreadsLoseNoIncrement) {
             remote_t* mine = is_shared() ? open() : r;
             for (int i = 0; i < rounds; i++) {
                 if (i % 2) {
-                    ASSERT_EQ(rfetch(mine, a, 8, REMOTE_ADD, 1, nullptr), 0);
+                    ASSERT_EQ(remote_fetch(mine, a, 8, REMOTE_ADD, 1, nullptr), 0);
                     continue;
                 }
                 std::uint64_t seen = 0;
                 int swapped;
-                while (!(swapped = rcas(mine, a, 8, &seen, seen + 1))) {
+                while (!(swapped = cas(mine, a, 8, &seen, seen + 1))) {
                 }
                 ASSERT_EQ(swapped, 1);
             }
@@ -156,7 +147,7 @@ TEST_P(Atomic, Fence) {
     std::vector<std::uint64_t> values(64);
     std::iota(values.begin(), values.end(), 1);
     for (std::size_t i = 0; i < 64; i++)
-        ASSERT_EQ(rwrite_async(r, a + 8 * i, &values[i], 8, &ops[i]), 0);
+        ASSERT_EQ(remote_write_async(r, a + 8 * i, &values[i], 8, &ops[i]), 0);
     EXPECT_EQ(rfence(r), 0);
     EXPECT_EQ(rpoll(r, ops.data(), ops.size(), 0), 0); // all have ended
     EXPECT_EQ(rfence(nullptr), -EINVAL);
@@ -180,7 +171,7 @@ protected:
         std::uint64_t found = 5;
         rop_t op;
         relay.keep(which);
-        EXPECT_EQ(rfetch_async(r, a, 8, REMOTE_ADD, 1, &found, &op), 0);
+        EXPECT_EQ(remote_fetch_async(r, a, 8, REMOTE_ADD, 1, &found, &op), 0);
         while (!relay.kept())
             EXPECT_EQ(rpoll(r, &op, 1, 1000), -EAGAIN);
         remote_t* other = open(node.port());
@@ -226,7 +217,7 @@ TEST_F(Evicted, OnceOrNever) {
         threads.emplace_back([&, t] {
             remote_t* mine = t ? open(node.port()) : first;
             for (int i = 0; i < 20; i++) {
-                int error = rfetch(mine, a, 8, REMOTE_ADD, 1, nullptr);
+                int error = remote_fetch(mine, a, 8, REMOTE_ADD, 1, nullptr);
                 ASSERT_TRUE(!error || error == -ECONNRESET) << error;
                 (error ? unknown : done)++;
             }

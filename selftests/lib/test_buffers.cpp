@@ -59,16 +59,16 @@ TEST_P(Buffers, AreUsedOrNotAlike) {
 TEST_P(Buffers, VectorsGoWithout) {
     ASSERT_EQ(remote_register(r, data.data(), buffer_bytes), 0);
     rop_t op;
-    ASSERT_EQ(rwrite_async(r, a, data.data(), 4096, &op), 0);
+    ASSERT_EQ(remote_write_async(r, a, data.data(), 4096, &op), 0);
     ASSERT_EQ(rpoll(r, &op, 1, forever), 0);
     std::uint8_t* back = &data[buffer_bytes];
-    rvec pieces[] = {{a + 100, back, 50}, {a + 1000, back + 50, 70}};
-    ASSERT_EQ(rreadv_async(r, pieces, 2, &op), 0);
+    remote_vec pieces[] = {{a + 100, back, 50}, {a + 1000, back + 50, 70}};
+    ASSERT_EQ(remote_readv_async(r, pieces, 2, &op), 0);
     ASSERT_EQ(rpoll(r, &op, 1, forever), 0);
     EXPECT_TRUE(std::equal(back, back + 50, &data[100]));
     EXPECT_TRUE(std::equal(back + 50, back + 120, &data[1000]));
     std::uint64_t found = 0;
-    ASSERT_EQ(rfetch_async(r, a, 8, REMOTE_XOR, 1, &found, &op), 0);
+    ASSERT_EQ(remote_fetch_async(r, a, 8, REMOTE_XOR, 1, &found, &op), 0);
     ASSERT_EQ(rpoll(r, &op, 1, forever), 0);
     EXPECT_EQ(std::memcmp(&found, data.data(), 8), 0);
 }
@@ -84,10 +84,11 @@ TEST_P(Buffers, ManyAtOnce) {
     EXPECT_EQ(remote_register(r, other.data(), other.size()), 0);
     rop_t ops[32];
     for (std::size_t i = 0; i < 32; i++)
-        ASSERT_EQ(rwrite_async(r, a + i * each, &data[i * each], each, &ops[i]), 0);
+        ASSERT_EQ(remote_write_async(r, a + i * each, &data[i * each], each, &ops[i]), 0);
     ASSERT_EQ(rpoll(r, ops, 32, forever), 0);
     for (std::size_t i = 0; i < 32; i++)
-        ASSERT_EQ(rread_async(r, a + i * each, &data[buffer_bytes + i * each], each, &ops[i]), 0);
+        ASSERT_EQ(remote_read_async(r, a + i * each, &data[buffer_bytes + i * each], each, &ops[i]),
+                  0);
     ASSERT_EQ(rpoll(r, ops, 32, forever), 0);
     EXPECT_TRUE(std::equal(data.begin(), data.begin() + buffer_bytes, data.begin() + buffer_bytes));
 }
@@ -96,7 +97,7 @@ TEST_P(Buffers, UnregisteredWhileInFlightOperationsComplete) {
     ASSERT_EQ(remote_register(r, data.data(), data.size()), 0);
     rop_t ops[8];
     for (std::size_t i = 0; i < 8; i++)
-        ASSERT_EQ(rwrite_async(r, a + i * 100'000, &data[i * 100'000], 100'000, &ops[i]), 0);
+        ASSERT_EQ(remote_write_async(r, a + i * 100'000, &data[i * 100'000], 100'000, &ops[i]), 0);
     ASSERT_EQ(remote_unregister(r, data.data()), 0);
     ASSERT_EQ(rpoll(r, ops, 8, forever), 0);
     std::vector<std::uint8_t> back(800'000);

@@ -20,10 +20,10 @@ constexpr std::uint64_t forever = std::numeric_limits<std::uint64_t>::max();
 // The calling thread's, while it lives.
 class Timeout {
 public:
-    explicit Timeout(std::uint64_t us) : before_(rtimeout(us)) {}
+    explicit Timeout(std::uint64_t us) : before_(remote_timeout(us)) {}
     Timeout(const Timeout&) = delete;
     Timeout& operator=(const Timeout&) = delete;
-    ~Timeout() { rtimeout(before_); }
+    ~Timeout() { remote_timeout(before_); }
 
 private:
     std::uint64_t before_;
@@ -35,7 +35,7 @@ class Cancel : public Backends {
 protected:
     // 0 or -ECANCELED; embedded, operations have ended before they could be cancelled.
     int cancelled(const rop_t& op) {
-        EXPECT_EQ(rcancel(r, &op), 0);
+        EXPECT_EQ(remote_cancel(r, &op), 0);
         rop_t polled = op;
         int result = rpoll(r, &polled, 1, 0);
         EXPECT_TRUE(result == 0 || (is_shared() && result == -ECANCELED)) << result;
@@ -56,11 +56,11 @@ TEST_P(Cancel, OneOfMany) {
     std::vector<rop_t> ops(values.size());
     for (std::size_t i = 0; i < values.size(); i++) {
         values[i] = i + 1;
-        ASSERT_EQ(rwrite_async(r, a + 8 * i, &values[i], 8, &ops[i]), 0);
+        ASSERT_EQ(remote_write_async(r, a + 8 * i, &values[i], 8, &ops[i]), 0);
     }
     constexpr std::size_t chosen = 40;
     int result = cancelled(ops[chosen]);
-    values[chosen] = 0; // rcancel() gave the buffer back
+    values[chosen] = 0; // remote_cancel() gave the buffer back
     ops[chosen].result = result;
     rpoll(r, ops.data(), ops.size(), forever);
     for (std::size_t i = 0; i < ops.size(); i++) {
@@ -74,26 +74,26 @@ TEST_P(Cancel, TwiceOrTooLateOrAStrangersIsHarmless) {
     raddr_t a = alloc(8);
     std::uint64_t data = 7;
     rop_t op;
-    ASSERT_EQ(rwrite_async(r, a, &data, 8, &op), 0);
-    EXPECT_EQ(rcancel(r, &op), 0);
-    EXPECT_EQ(rcancel(r, &op), 0);
+    ASSERT_EQ(remote_write_async(r, a, &data, 8, &op), 0);
+    EXPECT_EQ(remote_cancel(r, &op), 0);
+    EXPECT_EQ(remote_cancel(r, &op), 0);
     int result = rpoll(r, &op, 1, 0);
-    EXPECT_EQ(rcancel(r, &op), 0) << "it has been polled";
+    EXPECT_EQ(remote_cancel(r, &op), 0) << "it has been polled";
     EXPECT_EQ(rpoll(r, &op, 1, 0), result);
-    ASSERT_EQ(rwrite_async(r, a, &data, 8, &op), 0);
+    ASSERT_EQ(remote_write_async(r, a, &data, 8, &op), 0);
     EXPECT_EQ(rpoll(r, &op, 1, forever), 0);
-    EXPECT_EQ(rcancel(r, &op), 0);
+    EXPECT_EQ(remote_cancel(r, &op), 0);
     EXPECT_EQ(op.result, 0);
 
     remote_t* other = open();
-    ASSERT_EQ(rread_async(r, a, &data, 8, &op), 0);
-    EXPECT_EQ(rcancel(other, &op), -EINVAL);
+    ASSERT_EQ(remote_read_async(r, a, &data, 8, &op), 0);
+    EXPECT_EQ(remote_cancel(other, &op), -EINVAL);
     EXPECT_EQ(rpoll(r, &op, 1, forever), 0);
     remote_close(other);
     rop_t strange{12345, -EINPROGRESS};
-    EXPECT_EQ(rcancel(r, &strange), -EINVAL);
-    EXPECT_EQ(rcancel(r, nullptr), -EINVAL);
-    EXPECT_EQ(rcancel(nullptr, &op), -EINVAL);
+    EXPECT_EQ(remote_cancel(r, &strange), -EINVAL);
+    EXPECT_EQ(remote_cancel(r, nullptr), -EINVAL);
+    EXPECT_EQ(remote_cancel(nullptr, &op), -EINVAL);
 }
 
 // The last write is there, whichever writes were cancelled before, and stays.
@@ -108,7 +108,7 @@ TEST_P(Cancel, CancelledWriteNeverOverwritesALaterOne) {
         std::uint64_t old[3] = {round << 8, round << 8 | 1, round << 8 | 2};
         rop_t ops[3];
         for (unsigned i = 0; i < 3; i++) // the second and the third wait for the first
-            ASSERT_EQ(rwrite_async(r, a + 8 * at, &old[i], 8, &ops[i]), 0);
+            ASSERT_EQ(remote_write_async(r, a + 8 * at, &old[i], 8, &ops[i]), 0);
         std::size_t first = random() % 3;
         for (std::size_t i = 0; i < 3; i++)
             cancelled(ops[(first + i) % 3]);
@@ -136,16 +136,16 @@ TEST_P(Cancel, ByAnotherThread) {
             while (started < round) {
             }
             for (const rop_t& op : ops)
-                EXPECT_EQ(rcancel(r, &op), 0);
+                EXPECT_EQ(remote_cancel(r, &op), 0);
             over = round;
         }
     });
     for (int round = 1; round <= rounds; round++) {
         for (std::size_t i = 0; i < count; i++) {
             if (i % 2)
-                ASSERT_EQ(rfetch_async(r, a, 8, REMOTE_ADD, 1, &found[i], &ops[i]), 0);
+                ASSERT_EQ(remote_fetch_async(r, a, 8, REMOTE_ADD, 1, &found[i], &ops[i]), 0);
             else
-                ASSERT_EQ(rwrite_async(r, a + 8 + i, data.data(), data.size(), &ops[i]), 0);
+                ASSERT_EQ(remote_write_async(r, a + 8 + i, data.data(), data.size(), &ops[i]), 0);
         }
         started = round;
         rpoll(r, ops, count, forever);
@@ -162,12 +162,12 @@ TEST_P(Cancel, ByAnotherThread) {
 }
 
 TEST_P(Cancel, ATimeoutIsTheThreadsOwn) {
-    EXPECT_EQ(rtimeout(5), 0U);
-    std::thread([] { EXPECT_EQ(rtimeout(0), 0U); }).join();
-    EXPECT_EQ(rtimeout(forever), 5U);
+    EXPECT_EQ(remote_timeout(5), 0U);
+    std::thread([] { EXPECT_EQ(remote_timeout(0), 0U); }).join();
+    EXPECT_EQ(remote_timeout(forever), 5U);
     raddr_t a = alloc(8);
     EXPECT_EQ(value(a), 0U); // as good as none
-    EXPECT_EQ(rtimeout(0), forever);
+    EXPECT_EQ(remote_timeout(0), forever);
 }
 
 // A waiter that times out keeps its place in the queue, so it gets the lock on release.
@@ -178,7 +178,7 @@ TEST_P(Cancel, WaitingForALockTakesNoLongerThanItMay) {
     std::thread([&] {
         Timeout timeout(is_slow() ? 4'000'000 : 1'000'000);
         EXPECT_EQ(rlock(other, lock), -ETIMEDOUT);
-        rtimeout(0);
+        remote_timeout(0);
         EXPECT_EQ(runlock(other, lock), -EPERM);
     }).join();
     EXPECT_EQ(runlock(r, lock), 0);
@@ -211,10 +211,10 @@ TEST_P(Silent, OperationsEndAtTheTimeLimit) {
     std::uint64_t found;
     EXPECT_EQ(rread(r, somewhere, data.data(), 8), -ETIMEDOUT);
     EXPECT_EQ(rwrite(r, somewhere, data.data(), data.size()), -ETIMEDOUT);
-    EXPECT_EQ(rfetch(r, somewhere, 8, REMOTE_ADD, 1, &found), -ETIMEDOUT);
+    EXPECT_EQ(remote_fetch(r, somewhere, 8, REMOTE_ADD, 1, &found), -ETIMEDOUT);
     rop_t ops[2]; // the second waits for the first
     for (rop_t& op : ops)
-        ASSERT_EQ(rwrite_async(r, somewhere, data.data(), data.size(), &op), 0);
+        ASSERT_EQ(remote_write_async(r, somewhere, data.data(), data.size(), &op), 0);
     rpoll(r, ops, 2, forever);
     EXPECT_EQ(ops[0].result, -ETIMEDOUT);
     EXPECT_EQ(ops[1].result, -ETIMEDOUT);
@@ -225,12 +225,12 @@ TEST_P(Silent, CancelledOperationsEnd) {
     constexpr std::size_t count = 300; // more than a ring has room for
     std::vector<rop_t> ops(count);
     for (rop_t& op : ops)
-        ASSERT_EQ(rread_async(r, somewhere, data.data(), 100, &op), 0);
+        ASSERT_EQ(remote_read_async(r, somewhere, data.data(), 100, &op), 0);
     rop_t change;
-    ASSERT_EQ(rwrite_async(r, somewhere, data.data(), 100, &change), 0);
-    EXPECT_EQ(rcancel(r, &change), 0);
+    ASSERT_EQ(remote_write_async(r, somewhere, data.data(), 100, &change), 0);
+    EXPECT_EQ(remote_cancel(r, &change), 0);
     for (rop_t& op : ops) {
-        ASSERT_EQ(rcancel(r, &op), 0);
+        ASSERT_EQ(remote_cancel(r, &op), 0);
         EXPECT_EQ(rpoll(r, &op, 1, 0), -ECANCELED);
     }
     EXPECT_EQ(rpoll(r, &change, 1, 0), -ECANCELED);
@@ -239,7 +239,7 @@ TEST_P(Silent, CancelledOperationsEnd) {
 TEST_P(Silent, CloseSucceedsWithOperationsInFlight) {
     rop_t ops[8];
     for (rop_t& op : ops)
-        ASSERT_EQ(rwrite_async(r, somewhere, data.data(), data.size(), &op), 0);
+        ASSERT_EQ(remote_write_async(r, somewhere, data.data(), data.size(), &op), 0);
 }
 
 // ---- with a network that does what it's told ----
@@ -275,7 +275,7 @@ protected:
         value(direct, 1000);
     }
     void start_write(std::uint64_t at, const std::uint64_t& data, rop_t& op) {
-        ASSERT_EQ(rwrite_async(r, a + at, &data, 8, &op), 0);
+        ASSERT_EQ(remote_write_async(r, a + at, &data, 8, &op), 0);
     }
     // A write of `one` at 8 is cancelled behind an older one at 0, while copies of both are on
     // their way.
@@ -284,18 +284,14 @@ protected:
         start_write(0, one, older);
         start_write(8, one, op);
         wait_for_kept(2);
-        EXPECT_EQ(rcancel(r, &op), 0);
+        EXPECT_EQ(remote_cancel(r, &op), 0);
     }
     std::uint64_t value(remote_t* handle, std::uint64_t at) {
         std::uint64_t found = 0;
         EXPECT_EQ(rread(handle, a + at, &found, sizeof(found)), 0);
         return found;
     }
-    std::uint64_t reopened() {
-        remote_counters counters;
-        EXPECT_EQ(remote_stats(r, &counters), 0);
-        return counters.reopened;
-    }
+    std::uint64_t reopened() { return counters_of(r).reopened; }
 
     remote_options options{};
     TestNode node;
@@ -309,13 +305,13 @@ TEST_F(Held, WhileTheNodeIsSilent) {
     relay.keep([](const rmem_head&) { return true; });
     std::uint64_t read = 5, found = 5;
     rop_t ops[3];
-    ASSERT_EQ(rfetch_async(r, a + 16, 8, REMOTE_ADD, 1, &found, &ops[0]), 0);
+    ASSERT_EQ(remote_fetch_async(r, a + 16, 8, REMOTE_ADD, 1, &found, &ops[0]), 0);
     start_write(0, one, ops[1]);
-    ASSERT_EQ(rread_async(r, a + 8, &read, 8, &ops[2]), 0);
+    ASSERT_EQ(remote_read_async(r, a + 8, &read, 8, &ops[2]), 0);
     EXPECT_EQ(rpoll(r, ops, 3, 0), -EAGAIN);
     wait_for_kept(2);
     for (std::size_t i : {1, 2, 0})
-        EXPECT_EQ(rcancel(r, &ops[i]), 0);
+        EXPECT_EQ(remote_cancel(r, &ops[i]), 0);
     rpoll(r, ops, 3, 0);
     EXPECT_EQ(ops[0].result, -ECANCELED);
     EXPECT_EQ(ops[1].result, -ECANCELED);
@@ -348,7 +344,7 @@ protected:
         while (!is_sent)
             std::this_thread::yield();
         meanwhile();
-        EXPECT_EQ(rcancel(r, &op), 0);
+        EXPECT_EQ(remote_cancel(r, &op), 0);
         EXPECT_EQ(rpoll(r, &op, 1, forever), -ECANCELED);
         relay.keep(nullptr);
         EXPECT_EQ(rpoll(r, &other, 1, forever), 0);
@@ -368,7 +364,7 @@ TEST_F(Beside, AWriteIsDoneOnce) {
 TEST_F(Beside, AnAdditionIsDoneOnce) {
     rop_t add;
     std::uint64_t found = 5;
-    auto start = [&] { ASSERT_EQ(rfetch_async(r, a, 8, REMOTE_ADD, 7, &found, &add), 0); };
+    auto start = [&] { ASSERT_EQ(remote_fetch_async(r, a, 8, REMOTE_ADD, 7, &found, &add), 0); };
     give_up_beside(start, add, [&] { EXPECT_EQ(value(direct, 0), 7U); });
     EXPECT_EQ(found, 0U);
     EXPECT_EQ(value(direct, 0), 7U);
@@ -392,15 +388,15 @@ TEST_F(Held, ACopyThatComesLateDoesNoHarm) {
 // Of many pieces in one message neither.
 TEST_F(Held, ACopyOfManyPiecesThatComesLateDoesNoHarm) {
     std::uint64_t data[2] = {1, 1}, back[2] = {};
-    rvec pieces[] = {{a + 8, &data[0], 8}, {a + 64, &data[1], 8}};
+    remote_vec pieces[] = {{a + 8, &data[0], 8}, {a + 64, &data[1], 8}};
     rop_t older, op, behind;
     relay.keep(
         [](const rmem_head& head) { return head.type == RMEM_WRITE || head.type == RMEM_WRITEV; });
     start_write(0, one, older);
-    ASSERT_EQ(rwritev_async(r, pieces, 2, &op), 0);
+    ASSERT_EQ(remote_writev_async(r, pieces, 2, &op), 0);
     start_write(64, three, behind); // in order
     wait_for_kept(2);
-    EXPECT_EQ(rcancel(r, &op), 0);
+    EXPECT_EQ(remote_cancel(r, &op), 0);
     EXPECT_EQ(rpoll(r, &op, 1, 0), -ECANCELED);
     keep(0, 8);
     ASSERT_EQ(rwrite(r, a + 8, &two, 8), 0);
@@ -408,7 +404,7 @@ TEST_F(Held, ACopyOfManyPiecesThatComesLateDoesNoHarm) {
     send_kept();
     pieces[0].buffer = &back[0];
     pieces[1].buffer = &back[1];
-    EXPECT_EQ(rreadv(direct, pieces, 2), 0);
+    EXPECT_EQ(remote_readv(direct, pieces, 2), 0);
     EXPECT_EQ(back[0], 2U);
     EXPECT_EQ(back[1], 3U);
     EXPECT_EQ(rpoll(r, &older, 1, forever), 0);
@@ -433,7 +429,7 @@ TEST_F(Held, FenceEndsCancelledOperations) {
     keep(0, 8);
     start_write(0, one, op);
     wait_for_kept(1);
-    EXPECT_EQ(rcancel(r, &op), 0);
+    EXPECT_EQ(remote_cancel(r, &op), 0);
     EXPECT_EQ(rpoll(r, &op, 1, 0), -ECANCELED);
     EXPECT_EQ(rrelease(r), 0);
     EXPECT_EQ(rfence(r), 0);
@@ -443,13 +439,12 @@ TEST_F(Held, FenceEndsCancelledOperations) {
 }
 
 TEST_F(Held, AFenceIsAnsweredByTheNode) {
-    remote_counters before{}, after{};
-    ASSERT_EQ(remote_stats(r, &before), 0);
+    const remote_counters before = counters_of(r);
     EXPECT_EQ(rrelease(r), 0);
-    ASSERT_EQ(remote_stats(r, &after), 0);
+    remote_counters after = counters_of(r);
     EXPECT_EQ(after.sent, before.sent);
     EXPECT_EQ(rfence(r), 0);
-    ASSERT_EQ(remote_stats(r, &after), 0);
+    after = counters_of(r);
     EXPECT_GT(after.sent, before.sent);
     EXPECT_GT(after.received, before.received);
 }
@@ -496,7 +491,7 @@ TEST_F(Held, CancelLetsOperationsThatWaitInOrderRun) {
     start_write(0, three, ops[2]);
     wait_for_kept(1);
     relay.keep(nullptr);
-    EXPECT_EQ(rcancel(r, &ops[0]), 0);
+    EXPECT_EQ(remote_cancel(r, &ops[0]), 0);
     EXPECT_EQ(rpoll(r, &ops[1], 2, forever), 0);
     send_kept();
     EXPECT_EQ(value(direct, 0), 3U);
@@ -511,8 +506,8 @@ TEST_F(Held, OperationCancelledWhileItWaitsInOrderIsNeverSent) {
     start_write(0, two, ops[1]);
     start_write(0, one, ops[2]);
     wait_for_kept(1);
-    EXPECT_EQ(rcancel(r, &ops[2]), 0);
-    EXPECT_EQ(rcancel(r, &ops[1]), 0);
+    EXPECT_EQ(remote_cancel(r, &ops[2]), 0);
+    EXPECT_EQ(remote_cancel(r, &ops[1]), 0);
     EXPECT_EQ(rpoll(r, &ops[1], 2, 0), -ECANCELED);
     send_kept();
     EXPECT_EQ(rpoll(r, &ops[0], 1, forever), 0);
@@ -524,9 +519,9 @@ TEST_F(Held, ALateAnswerTouchesNoBuffer) {
     std::vector<std::uint8_t> buffer(300'000, 7);
     rop_t op;
     keep(0, buffer.size());
-    ASSERT_EQ(rread_async(r, a, buffer.data(), buffer.size(), &op), 0);
+    ASSERT_EQ(remote_read_async(r, a, buffer.data(), buffer.size(), &op), 0);
     wait_for_kept(1);
-    EXPECT_EQ(rcancel(r, &op), 0);
+    EXPECT_EQ(remote_cancel(r, &op), 0);
     std::fill(buffer.begin(), buffer.end(), 8);
     send_kept();
     EXPECT_EQ(value(r, 1000),
@@ -548,7 +543,7 @@ TEST_F(Held, CancelEndsAPollWithoutTheNode) {
     });
     while (!polling) {
     }
-    EXPECT_EQ(rcancel(r, &same), 0);
+    EXPECT_EQ(remote_cancel(r, &same), 0);
     poller.join();
     relay.cut(false);
 }
@@ -557,10 +552,10 @@ TEST_F(Held, ALongOneEndsAsAWhole) {
     std::vector<std::uint8_t> data(1 << 20, 3);
     rop_t op;
     keep(500'000, 100'000);
-    ASSERT_EQ(rwrite_async(r, a, data.data(), data.size(), &op), 0);
+    ASSERT_EQ(remote_write_async(r, a, data.data(), data.size(), &op), 0);
     while (!relay.kept())
         ASSERT_EQ(rpoll(r, &op, 1, 1000), -EAGAIN);
-    EXPECT_EQ(rcancel(r, &op), 0);
+    EXPECT_EQ(remote_cancel(r, &op), 0);
     EXPECT_EQ(rpoll(r, &op, 1, 0), -ECANCELED);
     std::fill(data.begin(), data.end(), 4);
     relay.keep(nullptr);
@@ -574,21 +569,21 @@ TEST_F(Held, ALongOneEndsAsAWhole) {
 // Its data go in several messages, and the signal with the last one, when the others are there.
 TEST_F(Held, APutThatIsCancelledGivesNoSignal) {
     std::vector<std::uint8_t> data(100'000, 3);
-    rsignal signal{a, 8, REMOTE_ADD, 1};
+    remote_signal signal{a, 8, REMOTE_ADD, 1};
     for (std::uint64_t what : {4096, 95'000}) { // one of the others; the last
         rop_t op;
         keep(what, 1000);
-        ASSERT_EQ(rput_async(r, a + 4096, data.data(), data.size(), &signal, &op), 0);
+        ASSERT_EQ(remote_put_async(r, a + 4096, data.data(), data.size(), &signal, &op), 0);
         while (!relay.kept())
             ASSERT_EQ(rpoll(r, &op, 1, 1000), -EAGAIN);
-        EXPECT_EQ(rcancel(r, &op), 0);
+        EXPECT_EQ(remote_cancel(r, &op), 0);
         EXPECT_EQ(rpoll(r, &op, 1, 0), -ECANCELED);
         relay.keep(nullptr);
         ASSERT_EQ(rwrite(r, a + 8, &two, 8), 0);
         send_kept();
         EXPECT_EQ(value(direct, 0), 0U);
     }
-    ASSERT_EQ(rput(r, a + 4096, data.data(), data.size(), &signal), 0);
+    ASSERT_EQ(remote_put(r, a + 4096, data.data(), data.size(), &signal), 0);
     EXPECT_EQ(value(direct, 0), 1U);
 }
 
@@ -599,30 +594,29 @@ TEST_F(Held, EveryCallEndsAtTheTimeLimit) {
     relay.cut(true);
     Timeout timeout(20'000);
     std::uint64_t data[2] = {}, other[2] = {};
-    rvec pieces[2] = {{a, &data[0], 8}, {a + 64, &data[1], 8}};
+    remote_vec pieces[2] = {{a, &data[0], 8}, {a + 64, &data[1], 8}};
     std::vector<std::uint8_t> large(2 << 20);
     rop_t op;
     EXPECT_EQ(rread(r, a, data, 8), -ETIMEDOUT);
     EXPECT_EQ(rwrite(r, a, data, 8), -ETIMEDOUT);
     EXPECT_EQ(rread(r, a, large.data(), 1 << 20), -ETIMEDOUT);
-    ASSERT_EQ(rwritev_async(r, pieces, 2, &op), 0);
+    ASSERT_EQ(remote_writev_async(r, pieces, 2, &op), 0);
     EXPECT_EQ(rpoll(r, &op, 1, forever), -ETIMEDOUT);
-    EXPECT_EQ(rreadv(r, pieces, 2), -ETIMEDOUT);
-    EXPECT_EQ(rwritev(r, pieces, 2), -ETIMEDOUT);
-    EXPECT_EQ(rread_strided(r, a, 64, data, 8, 2), -ETIMEDOUT);
-    EXPECT_EQ(rfetch(r, a, 8, REMOTE_ADD, 1, nullptr), -ETIMEDOUT);
-    EXPECT_EQ(rcas(r, a, 8, data, 1), -ETIMEDOUT);
-    EXPECT_EQ(rcas128(r, a, data, other), -ETIMEDOUT);
-    EXPECT_EQ(rtas(r, a), -ETIMEDOUT);
-    rsignal signal{a, 8, REMOTE_ADD, 1};
-    EXPECT_EQ(rput(r, a + 64, data, 8, &signal), -ETIMEDOUT);
-    EXPECT_EQ(rput(r, a + 64, large.data(), 1 << 20, &signal), -ETIMEDOUT);
-    EXPECT_EQ(rwait(r, a, 8, REMOTE_EQ, 1, forever, nullptr), -ETIMEDOUT);
-    EXPECT_EQ(rlock_init(r, a, 1'000'000), -ETIMEDOUT);
+    EXPECT_EQ(remote_readv(r, pieces, 2), -ETIMEDOUT);
+    EXPECT_EQ(remote_writev(r, pieces, 2), -ETIMEDOUT);
+    EXPECT_EQ(read_rows(r, rows(a, 64, data, 8, 2)), -ETIMEDOUT);
+    EXPECT_EQ(remote_fetch(r, a, 8, REMOTE_ADD, 1, nullptr), -ETIMEDOUT);
+    EXPECT_EQ(cas(r, a, 8, data, 1), -ETIMEDOUT);
+    EXPECT_EQ(remote_cas(r, a, 16, data, other), -ETIMEDOUT);
+    remote_signal signal{a, 8, REMOTE_ADD, 1};
+    EXPECT_EQ(remote_put(r, a + 64, data, 8, &signal), -ETIMEDOUT);
+    EXPECT_EQ(remote_put(r, a + 64, large.data(), 1 << 20, &signal), -ETIMEDOUT);
+    EXPECT_EQ(remote_wait(r, a, 8, REMOTE_EQ, 1, forever, nullptr), -ETIMEDOUT);
+    EXPECT_EQ(remote_lock_init(r, a, 1'000'000), -ETIMEDOUT);
     EXPECT_EQ(rlock(r, a), -ETIMEDOUT);
     EXPECT_EQ(rfence(r), -ETIMEDOUT);
     EXPECT_EQ(rrelease(r), 0) << "nothing is under way";
-    ASSERT_EQ(rwrite_async(r, a, data, 8, &op), 0);
+    ASSERT_EQ(remote_write_async(r, a, data, 8, &op), 0);
     EXPECT_EQ(rpoll(r, &op, 1, forever), -ETIMEDOUT);
     relay.cut(false);
 }
@@ -634,9 +628,9 @@ TEST_F(Held, OthersAreLeftAlone) {
     {
         Timeout timeout(1'000'000'000);
         start_write(8, one, ops[1]);
-        rtimeout(20'000);
+        remote_timeout(20'000);
         start_write(16, one, ops[2]);
-        rtimeout(30'000);
+        remote_timeout(30'000);
         start_write(0, two, ops[3]); // in order, behind one that has none
         EXPECT_EQ(rrelease(r), -ETIMEDOUT);
     }

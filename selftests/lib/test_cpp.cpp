@@ -224,11 +224,11 @@ TEST_F(Cpp, ATimeLimitEndsWithItsScope) {
         remote::time_limit outer(std::chrono::seconds(1));
         {
             remote::time_limit inner(std::chrono::microseconds(0));
-            EXPECT_EQ(rtimeout(1), 1U) << "0 would be none";
+            EXPECT_EQ(remote_timeout(1), 1U) << "0 would be none";
         }
-        EXPECT_EQ(rtimeout(1'000'000), 1'000'000U);
+        EXPECT_EQ(remote_timeout(1'000'000), 1'000'000U);
     }
-    EXPECT_EQ(rtimeout(0), 0U);
+    EXPECT_EQ(remote_timeout(0), 0U);
 }
 
 remote::task read_one(remote::loop& loop, raddr_t from) {
@@ -297,7 +297,7 @@ TEST(CppNetwork, CoroutinesThatAreCancelledOrLate) {
     remote::task late = read_within(loop, *address, std::chrono::milliseconds(20));
     loop.run();
     EXPECT_EQ(late.error(), -ETIMEDOUT);
-    EXPECT_EQ(rtimeout(0), 0U);
+    EXPECT_EQ(remote_timeout(0), 0U);
     std::vector<remote::task> tasks;
     for (int i = 0; i < 4; i++)
         tasks.push_back(read_often(loop, *address));

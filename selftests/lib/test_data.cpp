@@ -102,16 +102,18 @@ TEST_P(Data, ArgumentsThatCantBe) {
     EXPECT_EQ(rread(r, a, nullptr, 1), -EINVAL);
     EXPECT_EQ(rread(nullptr, a, &byte, 1), -EINVAL);
     EXPECT_EQ(rwrite(r, std::numeric_limits<raddr_t>::max(), &byte, 2), -EINVAL);
-    EXPECT_EQ(rwrite_async(r, a, &byte, 1, nullptr), -EINVAL);
-    EXPECT_EQ(rread_async(r, a, &byte, 0, &op), -EINVAL);
-    EXPECT_EQ(rread_async(r, a, &byte, std::numeric_limits<std::size_t>::max(), &op), -EINVAL);
-    EXPECT_EQ(rread_async(r, 0, &byte, std::numeric_limits<std::size_t>::max(), &op), -EINVAL);
+    EXPECT_EQ(remote_write_async(r, a, &byte, 1, nullptr), -EINVAL);
+    EXPECT_EQ(remote_read_async(r, a, &byte, 0, &op), -EINVAL);
+    EXPECT_EQ(remote_read_async(r, a, &byte, std::numeric_limits<std::size_t>::max(), &op),
+              -EINVAL);
+    EXPECT_EQ(remote_read_async(r, 0, &byte, std::numeric_limits<std::size_t>::max(), &op),
+              -EINVAL);
     EXPECT_EQ(rread(r, 0, &byte, std::numeric_limits<std::size_t>::max()), -EFAULT);
     EXPECT_EQ(ralloc(r, 0, REMOTE_RW, &other), -EINVAL);
     EXPECT_EQ(ralloc(r, 1, REMOTE_WRITE, &other), -EINVAL);
     EXPECT_EQ(ralloc(r, 1, 8, &other), -EINVAL);
     EXPECT_EQ(ralloc(r, 1, REMOTE_RW, nullptr), -EINVAL);
-    EXPECT_EQ(ralloc_at(r, 0, 1, REMOTE_RW, &other), -EINVAL);
+    EXPECT_EQ(remote_alloc_at(r, 0, 1, REMOTE_RW, &other), -EINVAL);
     EXPECT_EQ(ralloc(r, std::uint64_t{1} << 60, REMOTE_RW, &other), -ENOSPC);
     EXPECT_EQ(rpoll(r, nullptr, 1, 0), -EINVAL);
     EXPECT_EQ(rpoll(r, nullptr, 0, 0), 0);
@@ -127,14 +129,15 @@ raddr_t far_from(raddr_t a) {
 TEST_P(Data, AWantedAddress) {
     std::uint64_t page = remote_page_bytes(r);
     raddr_t wanted = far_from(alloc(page)), found = 0;
-    EXPECT_EQ(ralloc_at(r, wanted, 2 * page, REMOTE_RW, &found), 0);
+    EXPECT_EQ(remote_alloc_at(r, wanted, 2 * page, REMOTE_RW, &found), 0);
     EXPECT_EQ(found, wanted);
     EXPECT_EQ(write(found + page, {1}), 0);
-    EXPECT_EQ(ralloc_at(r, wanted + page, page, REMOTE_RW, &found), 1) << "in use";
+    EXPECT_EQ(remote_alloc_at(r, wanted + page, page, REMOTE_RW, &found), 1) << "in use";
     EXPECT_NE(found, wanted + page);
     EXPECT_EQ(write(found, {2}), 0);
     EXPECT_EQ(read(wanted + page, 1), Bytes{1});
-    EXPECT_EQ(ralloc_at(r, wanted + 1, page, REMOTE_RW, &found), -EINVAL) << "no page begins there";
+    EXPECT_EQ(remote_alloc_at(r, wanted + 1, page, REMOTE_RW, &found), -EINVAL)
+        << "no page begins there";
 }
 
 TEST_P(Data, WantedAddressesMayDescend) {
@@ -143,7 +146,7 @@ TEST_P(Data, WantedAddressesMayDescend) {
     raddr_t a = alloc(page), end = far_from(a), found = 0;
     for (std::uint8_t i = 0; i < regions;
          i++) { // each has two pages, and one behind it that is nobody's
-        ASSERT_EQ(ralloc_at(r, end - 3 * i * page, 2 * page, REMOTE_RW, &found), 0);
+        ASSERT_EQ(remote_alloc_at(r, end - 3 * i * page, 2 * page, REMOTE_RW, &found), 0);
         ASSERT_EQ(found, end - 3 * i * page);
         ASSERT_EQ(write(found + page, {i}), 0);
     }
@@ -151,7 +154,7 @@ TEST_P(Data, WantedAddressesMayDescend) {
         EXPECT_EQ(read(end - 3 * i * page + page, 1), Bytes{i});
         EXPECT_EQ(rfree(r, end - 3 * i * page), 0);
     }
-    EXPECT_EQ(ralloc_at(r, end - 3 * page, page, REMOTE_RW, &found), 1) << "was in use";
+    EXPECT_EQ(remote_alloc_at(r, end - 3 * page, page, REMOTE_RW, &found), 1) << "was in use";
     EXPECT_LT(found, end - 3 * regions * page);
     EXPECT_LT(alloc(page), found + 1000 * page) << "where it would be without a wish";
 }

@@ -5,10 +5,15 @@ import os
 import pathlib
 import re
 import subprocess
+import sys
 import tempfile
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path.insert(0, str(ROOT / "tools/lab"))
+from remoralab.unpacked import Unpacked  # noqa: E402
+
 QUICKSTART = ROOT / "libremote/examples/quickstart.c"
 STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
 # Text that the examples in the headers' comments leave out: functions, and main() before and after the example.
@@ -44,9 +49,16 @@ def flags(pc_folder, *more, **environment):
 
 
 def declared():
-    """Functions of the header."""
-    header = re.sub(r"/\*.*?\*/", "", (ROOT / "include/remote/remote.h").read_text(), flags=re.S)
-    return set(re.findall(r"^[a-z].*?\b(\w+)\(", header, flags=re.M))
+    """Functions of the C headers that the library exports."""
+    headers = "".join(header.read_text() for header in sorted((ROOT / "include/remote").glob("*.h")))
+    code = re.sub(r"/\*.*?\*/", "", headers, flags=re.S)
+    return re.findall(r"^(?!static|typedef)[a-z].*?\b(\w+)\(", code, flags=re.M)
+
+
+def inline():
+    """Functions that the C headers define: short names."""
+    headers = "".join(header.read_text() for header in sorted((ROOT / "include/remote").glob("*.h")))
+    return set(re.findall(r"^static inline .*?\b(r[a-z]+)\(", headers, flags=re.M))
 
 
 class Dist(unittest.TestCase):
@@ -101,8 +113,20 @@ class Dist(unittest.TestCase):
         self.assertEqual(run(program), "hello, remote memory\n")
 
     def test_a_man_page_for_each_function(self):
-        pages = {page.stem: page.read_text() for page in (ROOT / "libremote/man").glob("*.3")}
-        self.assertEqual(set(pages), declared())
+        named = []
+        for page in (ROOT / "libremote/man").glob("*.3"):
+            text = page.read_text()
+            names = re.search(r"^\.SH NAME\n(.*?) \\-", text, flags=re.M)[1].split(", ")
+            self.assertEqual(names[0], page.stem)
+            synopsis = text.split(".SH SYNOPSIS")[1].split(".SH DESCRIPTION")[0]
+            for name in names:
+                self.assertIn(name, synopsis if name.startswith("remote_") else text)
+            named += names
+        self.assertEqual(sorted(named), sorted(set(declared()) | inline()))
+
+    def test_manual_finds_every_name(self):
+        pages = {page.stem: page.read_text() for page in (ROOT / "out/man/man3").glob("*.3")}
+        self.assertEqual(set(pages), set(declared()) | inline())
         for name, text in pages.items():
             link = re.search(r"^\.so man3/(\w+)\.3$", text, flags=re.M)
             self.assertIn(name, pages[link[1] if link else name].split(".SH SYNOPSIS")[0])
@@ -134,21 +158,42 @@ class Dist(unittest.TestCase):
         run(*compiler, *STRICT, source, *flags(ROOT / "out/lib/pkgconfig"), "-o", program)
         run(program)
 
-    def test_exports_are_the_declarations_of_the_header(self):
+    def test_exports_are_the_declarations_of_the_headers(self):
         symbols = run("nm", "-D", "--defined-only", ROOT / "out/lib/libremote.so").split("\n")
-        exported = {line.split()[2].split("@")[0] for line in symbols if " T " in line}
-        self.assertEqual(declared(), exported)
+        exported = [line.split()[2].split("@")[0] for line in symbols if " T " in line]
+        self.assertEqual(sorted(declared()), sorted(exported))
+
+    def test_version_map_lists_at_most_40_symbols_one_by_one(self):
+        text = re.sub(r"/\*.*?\*/", "", (ROOT / "libremote/libremote.map").read_text(), flags=re.S)
+        listed = re.search(r"global:(.*?)local:", text, flags=re.S)[1].replace(";", " ").split()
+        self.assertEqual(sorted(listed), sorted(declared()))
+        self.assertEqual([name for name in listed if not name.startswith("remote_")], [])
+        self.assertLessEqual(len(listed), 40)
+
+    def test_a_program_uses_rsocket_too(self):
+        """Both libraries' headers in one file, both linked: their rread() and rpoll() are rdma-core's."""
+        rdma = Unpacked("rdma", HERE / "rdma.list").directory() / "usr"
+        libraries = rdma / "lib/x86_64-linux-gnu"
+        for compiler, standard in (("gcc", "c99"), ("g++", "c++20")):
+            program = self.folder / f"both-{compiler}"
+            language = "c" if compiler == "gcc" else "c++"
+            run(compiler, "-x", language, f"-std={standard}", *STRICT, "-isystem", rdma / "include", HERE / "rsocket.c", "-x", "none",
+                *flags(ROOT / "out/lib/pkgconfig"), f"-L{libraries}", f"-Wl,-rpath-link,{libraries}",
+                "-l:librdmacm.so.1", "-o", program)
+            run(program, env=os.environ | {"LD_LIBRARY_PATH": str(libraries)})
 
     def test_probes_are_there(self):
         notes = run("readelf", "-n", "--wide", ROOT / "out/lib/libremote.so")
         self.assertEqual(set(re.findall(r"Provider: remote\n\s+Name: (\w+)", notes)), {"start", "end"})
 
-    def test_header_by_itself(self):
+    def test_each_header_by_itself(self):
         for compiler, language in (("gcc", "c99"), ("gcc", "c11"), ("g++", "c++11"), ("g++", "c++20")):
             suffix = "c" if language.startswith("c9") or language == "c11" else "cpp"
             source = self.folder / f"header.{suffix}"
-            source.write_text("#include <remote/remote.h>\nint main(void) { return 0; }\n")
-            run(compiler, f"-std={language}", *STRICT, f"-I{ROOT}/include", "-c", source, "-o", self.folder / "header.o")
+            for header in sorted((ROOT / "include/remote").glob("*.h")):
+                source.write_text(f"#include <remote/{header.name}>\nint main(void) {{ return 0; }}\n")
+                run(compiler, f"-std={language}", *STRICT, f"-I{ROOT}/include", "-c", source, "-o",
+                    self.folder / "header.o")
 
 
 if __name__ == "__main__":

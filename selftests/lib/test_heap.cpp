@@ -63,7 +63,7 @@ TEST_P(Heap, FreedOnesComeBackZeroed) {
         ASSERT_EQ(read(a, 100), std::vector<std::uint8_t>(100, 0));
         std::vector<std::uint8_t> data(100, 0xaa);
         rop_t op;
-        ASSERT_EQ(rwrite_async(r, a, data.data(), data.size(), &op), 0);
+        ASSERT_EQ(remote_write_async(r, a, data.data(), data.size(), &op), 0);
         ASSERT_EQ(rfree(r, a), 0); // waits for that
         ASSERT_EQ(rpoll(r, &op, 1, 0), 0);
     }

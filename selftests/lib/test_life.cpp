@@ -112,24 +112,24 @@ TEST_P(Life, NothingIsDoneByAClosedOne) {
     remote_t* next = open();
     for (remote_t* each : {closed, reinterpret_cast<remote_t*>(&a)}) {
         std::uint64_t word = 7, other[2] = {}, bytes = 0;
-        rsignal signal{a, 8, REMOTE_ADD, 1};
-        rvec piece{a, &word, 8};
+        remote_signal signal{a, 8, REMOTE_ADD, 1};
+        remote_vec piece{a, &word, 8};
         remote_counters counters;
         void* memory = nullptr;
         rop_t op{0, -EINPROGRESS};
         EXPECT_EQ(rwrite(each, a, &word, 8), -EBADF);
         EXPECT_EQ(rread(each, a, &word, 8), -EBADF);
-        EXPECT_EQ(rread_async(each, a, &word, 8, &op), -EBADF);
-        EXPECT_EQ(rwritev(each, &piece, 1), -EBADF);
+        EXPECT_EQ(remote_read_async(each, a, &word, 8, &op), -EBADF);
+        EXPECT_EQ(remote_writev(each, &piece, 1), -EBADF);
         EXPECT_EQ(rpoll(each, &op, 1, 0), -EBADF);
-        EXPECT_EQ(rcancel(each, &op), -EBADF);
+        EXPECT_EQ(remote_cancel(each, &op), -EBADF);
         EXPECT_EQ(ralloc(each, 1, REMOTE_RW, &b), -EBADF);
         EXPECT_EQ(rfree(each, a), -EBADF);
-        EXPECT_EQ(rfree_sized(each, a, 1 << 20), -EBADF);
-        EXPECT_EQ(rfetch(each, a, 8, REMOTE_ADD, 1, nullptr), -EBADF);
-        EXPECT_EQ(rcas128(each, a, other, other), -EBADF);
-        EXPECT_EQ(rput(each, a, &word, 8, &signal), -EBADF);
-        EXPECT_EQ(rwait(each, a, 8, REMOTE_EQ, 0, 0, nullptr), -EBADF);
+        EXPECT_EQ(remote_free_sized(each, a, 1 << 20), -EBADF);
+        EXPECT_EQ(remote_fetch(each, a, 8, REMOTE_ADD, 1, nullptr), -EBADF);
+        EXPECT_EQ(remote_cas(each, a, 16, other, other), -EBADF);
+        EXPECT_EQ(remote_put(each, a, &word, 8, &signal), -EBADF);
+        EXPECT_EQ(remote_wait(each, a, 8, REMOTE_EQ, 0, 0, nullptr), -EBADF);
         EXPECT_EQ(rlock(each, a), -EBADF);
         EXPECT_EQ(runlock(each, a), -EBADF);
         EXPECT_EQ(rrelease(each), -EBADF);
@@ -152,10 +152,10 @@ TEST_P(Life, AnyHandleFreesARegion) {
         raddr_t own = 0, small = 0;
         ASSERT_EQ(ralloc(r, 3 * page - 5, REMOTE_RW, &own), 0);
         ASSERT_EQ(ralloc(r, 100, REMOTE_RW, &small), 0);
-        EXPECT_EQ(rfree_sized(r, own, page), -EFAULT);
-        EXPECT_EQ(rfree_sized(r, small, 200), -EFAULT);
-        EXPECT_EQ(rfree_sized(r, own, 3 * page - 5), 0);
-        EXPECT_EQ(rfree_sized(r, small, 100), 0);
+        EXPECT_EQ(remote_free_sized(r, own, page), -EFAULT);
+        EXPECT_EQ(remote_free_sized(r, small, 200), -EFAULT);
+        EXPECT_EQ(remote_free_sized(r, own, 3 * page - 5), 0);
+        EXPECT_EQ(remote_free_sized(r, small, 100), 0);
         EXPECT_EQ(rfree(r, own), -EFAULT);
         return;
     }
@@ -166,21 +166,21 @@ TEST_P(Life, AnyHandleFreesARegion) {
     ASSERT_EQ(ralloc(other, page, REMOTE_RW, &b), 0);
     ASSERT_EQ(ralloc(other, 100, REMOTE_RW, &small), 0);
     EXPECT_EQ(rfree(r, a), -EFAULT);
-    EXPECT_EQ(rfree_sized(r, a, 2 * page), -EFAULT);
-    EXPECT_EQ(rfree_sized(r, a + page, 2 * page), -EFAULT);
-    EXPECT_EQ(rfree_sized(r, a + 8, page), -EFAULT);
-    EXPECT_EQ(rfree_sized(r, small, 100), -EINVAL) << "others share its page";
-    EXPECT_EQ(rfree_sized(r, 0, page), -EINVAL);
-    EXPECT_EQ(rfree_sized(r, a, 0), -EINVAL);
-    EXPECT_EQ(rfree_sized(r, a, 3 * page - 5), 0);
+    EXPECT_EQ(remote_free_sized(r, a, 2 * page), -EFAULT);
+    EXPECT_EQ(remote_free_sized(r, a + page, 2 * page), -EFAULT);
+    EXPECT_EQ(remote_free_sized(r, a + 8, page), -EFAULT);
+    EXPECT_EQ(remote_free_sized(r, small, 100), -EINVAL) << "others share its page";
+    EXPECT_EQ(remote_free_sized(r, 0, page), -EINVAL);
+    EXPECT_EQ(remote_free_sized(r, a, 0), -EINVAL);
+    EXPECT_EQ(remote_free_sized(r, a, 3 * page - 5), 0);
     // Where an answer was lost, it may have been this call that freed it.
     auto is_gone = [&](int error) { return error == -EFAULT || (is_slow() && !error); };
-    EXPECT_PRED1(is_gone, rfree_sized(r, a, 3 * page)) << "twice";
+    EXPECT_PRED1(is_gone, remote_free_sized(r, a, 3 * page)) << "twice";
     EXPECT_EQ(rwrite(other, a, &byte, 1), -EFAULT);
     EXPECT_PRED1(is_gone, rfree(other, a));
     remote_close(other);
     EXPECT_EQ(rwrite(r, b, &byte, 1), 0);
-    EXPECT_EQ(rfree_sized(r, b, page), 0);
+    EXPECT_EQ(remote_free_sized(r, b, page), 0);
 }
 
 TEST_P(Life, AChildHasNoUseOfIt) {
@@ -193,9 +193,9 @@ TEST_P(Life, AChildHasNoUseOfIt) {
         rop_t op;
         raddr_t b;
         bool refused = rwrite(r, a, &other, 1) == -ECHILD && rread(r, a, &other, 1) == -ECHILD &&
-                       rread_async(r, a, &other, 1, &op) == -ECHILD && rrelease(r) == -ECHILD &&
-                       ralloc(r, 1, REMOTE_RW, &b) == -ECHILD && rfree(r, a) == -ECHILD &&
-                       rpoll(r, &op, 1, 0) == -ECHILD;
+                       remote_read_async(r, a, &other, 1, &op) == -ECHILD &&
+                       rrelease(r) == -ECHILD && ralloc(r, 1, REMOTE_RW, &b) == -ECHILD &&
+                       rfree(r, a) == -ECHILD && rpoll(r, &op, 1, 0) == -ECHILD;
         remote_close(r);
         remote_t* own = open();
         raddr_t c = 0;
@@ -303,7 +303,7 @@ TEST_F(Network, HandlesDontWaitForEachOther) {
     ASSERT_EQ(ralloc(busy, 4 << 20, REMOTE_RW, &a), 0);
     std::vector<std::uint8_t> data(4 << 20);
     rop_t op;
-    ASSERT_EQ(rwrite_async(busy, a, data.data(), data.size(), &op), 0);
+    ASSERT_EQ(remote_write_async(busy, a, data.data(), data.size(), &op), 0);
     std::uint8_t bytes[100];
     EXPECT_EQ(rread(other, a, bytes, sizeof(bytes)), 0);
     EXPECT_EQ(rpoll(busy, &op, 1, UINT64_MAX), 0);
@@ -320,9 +320,9 @@ TEST_F(Network, AnswerInTheSocketIsNotLate) {
     std::uint8_t byte = 1;
     rop_t op;
     auto began = std::chrono::steady_clock::now();
-    rtimeout(200'000);
-    ASSERT_EQ(rwrite_async(r, a, &byte, 1, &op), 0);
-    rtimeout(0);
+    remote_timeout(200'000);
+    ASSERT_EQ(remote_write_async(r, a, &byte, 1, &op), 0);
+    remote_timeout(0);
     remote_t* other = open(node.port());
     std::uint8_t seen = 0;
     while (!seen)
@@ -345,10 +345,10 @@ TEST_F(Network, TimeoutsDontAddUp) {
     relay.cut(true);
     std::vector<rop_t> ops(200);
     std::uint8_t byte = 1;
-    rtimeout(300'000);
+    remote_timeout(300'000);
     for (rop_t& op : ops)
-        ASSERT_EQ(rwrite_async(r, a, &byte, 1, &op), 0);
-    rtimeout(0);
+        ASSERT_EQ(remote_write_async(r, a, &byte, 1, &op), 0);
+    remote_timeout(0);
     EXPECT_EQ(rpoll(r, ops.data(), ops.size(), UINT64_MAX), -ETIMEDOUT);
     remote_close(r);
 }
@@ -362,9 +362,9 @@ TEST_F(Network, ASilentNodeIsATimeoutAndThenIsThereAgain) {
     std::uint8_t byte = 1;
     ASSERT_EQ(rwrite(r, a, &byte, 1), 0);
     relay.cut(true);
-    rtimeout(300'000);
+    remote_timeout(300'000);
     rop_t op;
-    ASSERT_EQ(rread_async(r, a, &byte, 1, &op), 0);
+    ASSERT_EQ(remote_read_async(r, a, &byte, 1, &op), 0);
     EXPECT_EQ(rpoll(r, &op, 1, 1000), -EAGAIN);
     EXPECT_EQ(op.result, -EINPROGRESS);
     byte = 2;
@@ -375,7 +375,7 @@ TEST_F(Network, ASilentNodeIsATimeoutAndThenIsThereAgain) {
     while ((error = rread(r, a, &byte, 1)) == -ETIMEDOUT) {
     }
     EXPECT_EQ(error, 0);
-    rtimeout(0);
+    remote_timeout(0);
     remote_close(r);
 }
 
@@ -391,7 +391,7 @@ TEST_F(Network, OperationsThatWaitInOrderEndToo) {
         ASSERT_EQ(ralloc(r, 100, REMOTE_RW, &a), 0);
         relay.cut(true);
         for (int i = 0; i < 3; i++)
-            ASSERT_EQ(rwrite_async(r, a, &bytes[i], 1, &ops[i]), 0);
+            ASSERT_EQ(remote_write_async(r, a, &bytes[i], 1, &ops[i]), 0);
     };
     remote_t* closed = open(relay.port());
     start(closed);
@@ -435,9 +435,9 @@ TEST_F(Network, UnacknowledgedRegionIsFreed) {
     remote_t* r = open(relay.port());
     relay.keep([](const rmem_head& head) { return head.type == (RMEM_READ | RMEM_RESPONSE); });
     raddr_t a = 0;
-    rtimeout(300'000);
+    remote_timeout(300'000);
     EXPECT_EQ(ralloc(r, 20 << 20, REMOTE_RW, &a), -ETIMEDOUT);
-    rtimeout(0);
+    remote_timeout(0);
     relay.keep(nullptr);
     EXPECT_EQ(ralloc(r, 20 << 20, REMOTE_RW, &a), 0);
     remote_close(r);
@@ -466,7 +466,7 @@ TEST_F(Network, SessionsOfKilledProcessesAreUsedAgain) {
     ASSERT_EQ(ralloc(one, 8 * handles, REMOTE_RW, &words), 0);
     ASSERT_EQ(ralloc(one, 64, REMOTE_RW, &lock), 0);
     ASSERT_EQ(ralloc(one, long_bytes, REMOTE_RW, &area), 0);
-    ASSERT_EQ(rlock_init(one, lock, 1000), 0);
+    ASSERT_EQ(remote_lock_init(one, lock, 1000), 0);
 
     // A word is written; a long write is under way, and of the lock one has it, and the others'
     // places in its row are taken.
@@ -483,13 +483,13 @@ TEST_F(Network, SessionsOfKilledProcessesAreUsedAgain) {
                 return false;
             int expected = number > 1; // the lease of the one before has run out
             if (i) {
-                rtimeout(500);
+                remote_timeout(500);
                 expected = -ETIMEDOUT;
             }
             if (rlock(own, lock) != expected)
                 return false;
-            rtimeout(0);
-            if (rwrite_async(own, area, data.data(), data.size(), &ops[i]))
+            remote_timeout(0);
+            if (remote_write_async(own, area, data.data(), data.size(), &ops[i]))
                 return false;
         }
         return true;

@@ -249,7 +249,7 @@ std::vector<E> Linearizable::race(int round, std::uint64_t hasty_us, Make make, 
                 bool is_last = i + 1 == each;
                 E event = make(random, number, is_last);
                 event.handle = handle_of(t);
-                rtimeout(hasty_us && !is_last && random() % 2 ? 1 + random() % hasty_us : 0);
+                remote_timeout(hasty_us && !is_last && random() % 2 ? 1 + random() % hasty_us : 0);
                 event.begin = history_now();
                 int error = run(mine, event);
                 event.end = history_now();
@@ -288,11 +288,11 @@ std::vector<Event> Linearizable::race_for_integer(int round, std::uint64_t hasty
                 error = rwrite(mine, at, &event.value, 8);
                 break;
             case Event::add:
-                error = rfetch(mine, at, 8, REMOTE_ADD, event.value, &event.found);
+                error = remote_fetch(mine, at, 8, REMOTE_ADD, event.value, &event.found);
                 break;
             case Event::cas:
                 event.found = event.compare;
-                error = std::min(rcas(mine, at, 8, &event.found, event.value), 0);
+                error = std::min(cas(mine, at, 8, &event.found, event.value), 0);
                 break;
             case Event::nothing:
                 break;

@@ -261,11 +261,11 @@ void run(remote_t* r, const std::vector<Step>& steps, const Place& place, Outcom
         int error = 0;
         switch (step.kind) {
         case Step::Kind::read:
-            error = step.is_async ? rread_async(r, at, data.data(), bytes, &op)
+            error = step.is_async ? remote_read_async(r, at, data.data(), bytes, &op)
                                   : rread(r, at, data.data(), bytes);
             break;
         case Step::Kind::write:
-            error = step.is_async ? rwrite_async(r, at, data.data(), bytes, &op)
+            error = step.is_async ? remote_write_async(r, at, data.data(), bytes, &op)
                                   : rwrite(r, at, data.data(), bytes);
             break;
         case Step::Kind::release:

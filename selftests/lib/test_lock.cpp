@@ -47,11 +47,11 @@ TEST_P(Lock, TakenAndGivenBack) {
     raddr_t lock = alloc(REMOTE_LOCK_BYTES);
     for (int i = 0; i < 10; i++) {
         ASSERT_EQ(rlock(r, lock), 0);
-        ASSERT_EQ(rlock_extend(r, lock), 0);
+        ASSERT_EQ(remote_lock_extend(r, lock), 0);
         ASSERT_EQ(runlock(r, lock), 0);
     }
     EXPECT_EQ(runlock(r, lock), -EPERM);
-    EXPECT_EQ(rlock_extend(r, lock), -EPERM);
+    EXPECT_EQ(remote_lock_extend(r, lock), -EPERM);
 }
 
 TEST_P(Lock, RejectsInvalidArguments) {
@@ -59,8 +59,8 @@ TEST_P(Lock, RejectsInvalidArguments) {
     EXPECT_EQ(rlock(r, lock + 4), -EINVAL);
     EXPECT_EQ(rlock(r, 0), -EINVAL);
     EXPECT_EQ(rlock(nullptr, lock), -EINVAL);
-    EXPECT_EQ(rlock_init(r, lock, 999), -EINVAL);
-    EXPECT_EQ(rlock_init(r, lock, ~0ULL), -EINVAL);
+    EXPECT_EQ(remote_lock_init(r, lock, 999), -EINVAL);
+    EXPECT_EQ(remote_lock_init(r, lock, ~0ULL), -EINVAL);
     EXPECT_EQ(rlock(r, raddr_t{1} << 50), -EFAULT);
     EXPECT_EQ(rlock(r, alloc(64, REMOTE_READ)), -EACCES);
 }
@@ -68,7 +68,7 @@ TEST_P(Lock, RejectsInvalidArguments) {
 // The protected data is changed by a read and a write, which together aren't atomic.
 TEST_P(Lock, OneHolderAtATime) {
     raddr_t lock = alloc(REMOTE_LOCK_BYTES), sum = alloc(8);
-    ASSERT_EQ(rlock_init(r, lock, long_lease_us), 0);
+    ASSERT_EQ(remote_lock_init(r, lock, long_lease_us), 0);
     const int rounds = is_slow() ? 15 : 100;
     std::atomic<int> holders{0};
     std::vector<std::jthread> threads;
@@ -82,7 +82,7 @@ TEST_P(Lock, OneHolderAtATime) {
                 rop_t op;
                 ASSERT_EQ(rread(mine, sum, &value, sizeof(value)), 0);
                 value++;
-                ASSERT_EQ(rwrite_async(mine, sum, &value, sizeof(value), &op), 0);
+                ASSERT_EQ(remote_write_async(mine, sum, &value, sizeof(value), &op), 0);
                 holders--;
                 ASSERT_EQ(runlock(mine, lock), 0); // the write has ended, too
                 ASSERT_EQ(rpoll(mine, &op, 1, 0), 0);
@@ -101,7 +101,7 @@ TEST_P(Lock, OneHolderAtATime) {
 // By one handle, too, each is its own.
 TEST_P(Lock, ThreadsOfOneHandle) {
     raddr_t lock = alloc(REMOTE_LOCK_BYTES), sum = alloc(8);
-    ASSERT_EQ(rlock_init(r, lock, long_lease_us), 0);
+    ASSERT_EQ(remote_lock_init(r, lock, long_lease_us), 0);
     const int rounds = is_slow() ? 15 : 100;
     std::vector<std::jthread> threads;
     for (int t = 0; t < 4; t++) {
@@ -124,7 +124,7 @@ TEST_P(Lock, ThreadsOfOneHandle) {
     ASSERT_EQ(rlock(r, lock), 0);
     std::thread([&] {
         EXPECT_EQ(runlock(r, lock), -EPERM);
-        EXPECT_EQ(rlock_extend(r, lock), -EPERM);
+        EXPECT_EQ(remote_lock_extend(r, lock), -EPERM);
     }).join();
     EXPECT_EQ(runlock(r, lock), 0);
 }
@@ -133,7 +133,7 @@ TEST_P(Lock, ThreadsOfOneHandle) {
 TEST_P(Lock, InTheOrderTheyCame) {
     constexpr std::uint32_t takers = 5;
     raddr_t lock = alloc(REMOTE_LOCK_BYTES);
-    ASSERT_EQ(rlock_init(r, lock, long_lease_us), 0);
+    ASSERT_EQ(remote_lock_init(r, lock, long_lease_us), 0);
     ASSERT_EQ(rlock(r, lock), 0);
     std::vector<std::uint32_t> order; // under the lock
     std::vector<std::jthread> threads;
@@ -159,7 +159,7 @@ TEST_P(Lock, HolderThatLocksAgainIsRefusedAtOnce) {
     ASSERT_EQ(rlock(r, lock), 0);
     EXPECT_EQ(rlock(r, lock), -EDEADLK);
     EXPECT_EQ(word(lock, 8), 1U) << "a second ticket was drawn";
-    EXPECT_EQ(rlock_extend(r, lock), 0) << "the lock is still held";
+    EXPECT_EQ(remote_lock_extend(r, lock), 0) << "the lock is still held";
     EXPECT_EQ(runlock(r, lock), 0);
     EXPECT_EQ(rlock(r, lock), 0);
     EXPECT_EQ(runlock(r, lock), 0);
@@ -167,7 +167,7 @@ TEST_P(Lock, HolderThatLocksAgainIsRefusedAtOnce) {
 
 TEST_P(Lock, FormerHolderWithAnExpiredLeaseMayLockAgain) {
     raddr_t lock = alloc(REMOTE_LOCK_BYTES);
-    ASSERT_EQ(rlock_init(r, lock, 50'000), 0);
+    ASSERT_EQ(remote_lock_init(r, lock, 50'000), 0);
     ASSERT_EQ(rlock(r, lock), 0);
     std::thread([&] {
         EXPECT_EQ(rlock(r, lock), 1);
@@ -180,7 +180,7 @@ TEST_P(Lock, FormerHolderWithAnExpiredLeaseMayLockAgain) {
 // The system gives the id of a thread that has ended to another thread.
 TEST_P(Lock, ThreadWithTheIdOfADeadHolderHoldsNothing) {
     raddr_t lock = alloc(REMOTE_LOCK_BYTES);
-    ASSERT_EQ(rlock_init(r, lock, long_lease_us), 0);
+    ASSERT_EQ(remote_lock_init(r, lock, long_lease_us), 0);
     std::thread::id dead;
     std::thread([&] {
         dead = std::this_thread::get_id();
@@ -190,7 +190,7 @@ TEST_P(Lock, ThreadWithTheIdOfADeadHolderHoldsNothing) {
     for (int tries = 0; tries < 100 && !has_same_id; tries++) {
         std::thread([&] {
             has_same_id = std::this_thread::get_id() == dead;
-            EXPECT_EQ(rlock_extend(r, lock), -EPERM);
+            EXPECT_EQ(remote_lock_extend(r, lock), -EPERM);
             EXPECT_EQ(runlock(r, lock), -EPERM);
         }).join();
     }
@@ -199,7 +199,7 @@ TEST_P(Lock, ThreadWithTheIdOfADeadHolderHoldsNothing) {
 
 TEST_P(Lock, DeadHolderIsPassedOver) {
     raddr_t lock = alloc(REMOTE_LOCK_BYTES);
-    ASSERT_EQ(rlock_init(r, lock, 50'000), 0);
+    ASSERT_EQ(remote_lock_init(r, lock, 50'000), 0);
     die_with(lock);
     EXPECT_EQ(rlock(r, lock), 1);
     EXPECT_EQ(runlock(r, lock), 0);
@@ -219,7 +219,7 @@ TEST_P(Lock, KilledHolderIsPassedOver) {
     for (auto lease = std::chrono::milliseconds(400); !in_time; lease *= 2) {
         ASSERT_LT(lease, std::chrono::seconds(20));
         raddr_t lock = alloc(REMOTE_LOCK_BYTES);
-        ASSERT_EQ(rlock_init(r, lock, std::chrono::microseconds(lease).count()), 0);
+        ASSERT_EQ(remote_lock_init(r, lock, std::chrono::microseconds(lease).count()), 0);
         Victim holder([&] {
             remote_t* own = open();
             return own && rlock(own, lock) == 0;
@@ -268,7 +268,7 @@ TEST_P(Lock, KilledHolderIsPassedOver) {
 // Not dead, only slow: it learns that the lock is another's.
 TEST_P(Lock, LeaseThatRanOut) {
     raddr_t lock = alloc(REMOTE_LOCK_BYTES);
-    ASSERT_EQ(rlock_init(r, lock, 50'000), 0);
+    ASSERT_EQ(remote_lock_init(r, lock, 50'000), 0);
     ASSERT_EQ(rlock(r, lock), 0);
     std::atomic<int> step{0};
     std::thread other([&] {
@@ -276,11 +276,11 @@ TEST_P(Lock, LeaseThatRanOut) {
         step = 1;
         step.notify_one();
         step.wait(1);
-        EXPECT_EQ(rlock_extend(r, lock), 0);
+        EXPECT_EQ(remote_lock_extend(r, lock), 0);
         EXPECT_EQ(runlock(r, lock), 0);
     });
     step.wait(0);
-    EXPECT_EQ(rlock_extend(r, lock), -EPERM);
+    EXPECT_EQ(remote_lock_extend(r, lock), -EPERM);
     EXPECT_EQ(runlock(r, lock), -EPERM);
     step = 2;
     step.notify_one();
@@ -297,7 +297,7 @@ TEST_P(Lock, ExtendedIsHeldForLonger) {
     for (auto lease = std::chrono::milliseconds(400); !in_time; lease *= 2) {
         ASSERT_LT(lease, std::chrono::seconds(20));
         raddr_t lock = alloc(REMOTE_LOCK_BYTES);
-        ASSERT_EQ(rlock_init(r, lock, std::chrono::microseconds(lease).count()), 0);
+        ASSERT_EQ(remote_lock_init(r, lock, std::chrono::microseconds(lease).count()), 0);
         ASSERT_EQ(rlock(r, lock), 0);
         std::atomic<bool> given{false};
         int taken = -1;
@@ -323,7 +323,7 @@ TEST_P(Lock, ExtendedIsHeldForLonger) {
         };
         int extended;
         do {
-            extended = timed(rlock_extend);
+            extended = timed(remote_lock_extend);
             if (until == Clock::time_point::max() && word(lock, 8) >= 2)
                 until = Clock::now() + lease * 5 / 2;
         } while (extended == 0 && Clock::now() < until);

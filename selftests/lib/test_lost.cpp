@@ -73,11 +73,7 @@ protected:
         EXPECT_EQ(ralloc(r, bytes, permission, &a), 0);
         return a;
     }
-    std::uint64_t reads_done() {
-        remote_counters counters{};
-        EXPECT_EQ(remote_stats(r, &counters), 0);
-        return counters.kind[REMOTE_KIND_READ].done;
-    }
+    std::uint64_t reads_done() { return counters_of(r).kind[REMOTE_KIND_READ].done; }
     void stop() {
         if (port)
             node.reset();
@@ -138,7 +134,7 @@ TEST_F(Lost, EachAllocationIsReportedOnceThenTheHandleWorks) {
     raddr_t freed_small = alloc(16), freed = alloc(page), wanted = 0;
     ASSERT_EQ(rfree(r, freed_small), 0);
     ASSERT_EQ(rfree(r, freed), 0);
-    ASSERT_GE(ralloc_at(r, 1000 * page, page, REMOTE_RW, &wanted), 0);
+    ASSERT_GE(remote_alloc_at(r, 1000 * page, page, REMOTE_RW, &wanted), 0);
     given[wanted] = page;
     restart();
     EXPECT_EQ(go_on(), given);
@@ -162,7 +158,7 @@ TEST_F(Lost, UntilAllIsToldEverythingSaysSo) {
         std::uint8_t byte = 0;
         EXPECT_EQ(rread(r, small, &byte, 1), -ESTALE);
         EXPECT_EQ(rwrite(r, large, &byte, 1), -ESTALE);
-        EXPECT_EQ(rfetch(r, small, 8, REMOTE_ADD, 1, nullptr), -ESTALE);
+        EXPECT_EQ(remote_fetch(r, small, 8, REMOTE_ADD, 1, nullptr), -ESTALE);
         EXPECT_EQ(ralloc(r, 16, REMOTE_RW, &address), -ESTALE);
         EXPECT_EQ(ralloc(r, page, REMOTE_RW, &address), -ESTALE);
         EXPECT_EQ(rfree(r, small), -ESTALE);
@@ -205,8 +201,7 @@ TEST_F(Lost, ItMayRestartAgain) {
         restart();
         EXPECT_EQ(go_on(), (Told{{a, page}}));
     }
-    remote_counters counters;
-    ASSERT_EQ(remote_stats(r, &counters), 0);
+    const remote_counters counters = counters_of(r);
     EXPECT_EQ(counters.kind[REMOTE_KIND_READ].failed, 5U) << "since the handle was opened";
 }
 
@@ -303,12 +298,12 @@ TEST_F(Lost, AsynchronousOnesEndAndArePolled) {
     stop();
     rop_t ops[3];
     for (rop_t& op : ops) // the second and third wait for the first
-        ASSERT_EQ(rwrite_async(r, a, &byte, 1, &op), 0);
+        ASSERT_EQ(remote_write_async(r, a, &byte, 1, &op), 0);
     start();
     EXPECT_EQ(rpoll(r, &ops[0], 1, UINT64_MAX), -ESTALE);
     go_on();
-    ASSERT_EQ(ralloc_at(r, a, page, REMOTE_RW, &again), 0);
-    EXPECT_EQ(rcancel(r, &ops[1]), 0);
+    ASSERT_EQ(remote_alloc_at(r, a, page, REMOTE_RW, &again), 0);
+    EXPECT_EQ(remote_cancel(r, &ops[1]), 0);
     EXPECT_EQ(rpoll(r, ops, 3, UINT64_MAX), -ESTALE);
     EXPECT_EQ(ops[1].result, -ESTALE);
     EXPECT_EQ(ops[2].result, -ESTALE);
@@ -327,7 +322,7 @@ TEST_F(Lost, AMappingOfBeforeNeverWrites) {
     ASSERT_EQ(remote_msync(r, mapped + page, 4096), 0);
     restart();
     go_on();
-    ASSERT_EQ(ralloc_at(r, a, 64 * page, REMOTE_RW, &again), 0);
+    ASSERT_EQ(remote_alloc_at(r, a, 64 * page, REMOTE_RW, &again), 0);
     std::vector<std::uint8_t> data(page, 9), back(page);
     ASSERT_EQ(rwrite(r, again, data.data(), page), 0);
     mapped[0] = 4; // is here
@@ -365,7 +360,7 @@ TEST_F(Lost, LocksArentHeldAnyMore) {
     EXPECT_EQ(runlock(r, lock), -ESTALE);
     go_on();
     EXPECT_EQ(runlock(r, lock), -EPERM);
-    EXPECT_EQ(rlock_extend(r, lock), -EPERM);
+    EXPECT_EQ(remote_lock_extend(r, lock), -EPERM);
     again = alloc(REMOTE_LOCK_BYTES);
     EXPECT_EQ(rlock(r, again), 0);
     EXPECT_EQ(runlock(r, again), 0);
@@ -378,15 +373,15 @@ TEST_F(Lost, WaitersEndWithTheRestart) {
     ASSERT_EQ(rlock(r, lock), 0);
     std::uint64_t before = reads_done();
     std::thread waiter(
-        [&] { EXPECT_EQ(rwait(r, integer, 8, REMOTE_EQ, 1, UINT64_MAX, nullptr), -ESTALE); });
+        [&] { EXPECT_EQ(remote_wait(r, integer, 8, REMOTE_EQ, 1, UINT64_MAX, nullptr), -ESTALE); });
     while (reads_done() == before) // until the waiter has seen the integer
         std::this_thread::yield();
     std::thread locker([&] { EXPECT_EQ(rlock(r, lock), -ESTALE); });
     // Until the locker has drawn its ticket.
-    EXPECT_EQ(rwait(r, lock + 8, 4, REMOTE_EQ, 2, UINT64_MAX, nullptr), 0);
+    EXPECT_EQ(remote_wait(r, lock + 8, 4, REMOTE_EQ, 2, UINT64_MAX, nullptr), 0);
     restart();
     go_on();
-    ASSERT_EQ(ralloc_at(r, a, page, REMOTE_RW, &again), 0);
+    ASSERT_EQ(remote_alloc_at(r, a, page, REMOTE_RW, &again), 0);
     std::uint64_t one = 1;
     EXPECT_EQ(rwrite(r, integer, &one, 8), 0);
     EXPECT_EQ(rwrite(r, lock, &one, 8), 0);
@@ -414,7 +409,7 @@ TEST_F(Lost, AChildMayCloseIt) {
     ASSERT_EQ(remote_mmap(r, a, page, REMOTE_RW, nullptr, &memory), 0) << remote_why();
     std::uint8_t byte = 1;
     rop_t op;
-    ASSERT_EQ(rwrite_async(r, a, &byte, 1, &op), 0);
+    ASSERT_EQ(remote_write_async(r, a, &byte, 1, &op), 0);
     restart();
     go_on();
     pid_t child = fork();

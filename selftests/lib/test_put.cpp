@@ -40,12 +40,12 @@ protected:
         return data;
     }
     // Whichever way, to its end.
-    int put(bool async, raddr_t at, const Data& data, const rsignal& signal) {
+    int put(bool async, raddr_t at, const Data& data, const remote_signal& signal) {
         if (!async)
-            return rput(r, at, data.data(), data.size(), &signal);
+            return remote_put(r, at, data.data(), data.size(), &signal);
         rop_t op;
-        rsignal used_up = signal;
-        if (int error = rput_async(r, at, data.data(), data.size(), &used_up, &op))
+        remote_signal used_up = signal;
+        if (int error = remote_put_async(r, at, data.data(), data.size(), &used_up, &op))
             return error;
         used_up = {};
         return rpoll(r, &op, 1, forever);
@@ -134,18 +134,20 @@ TEST_P(Put, OverlappingPutsKeepTheirOrder) {
             case 0:
                 it.data.resize(count);
                 it.expected.assign(first, last);
-                ASSERT_EQ(rread_async(r, a + from, it.data.data(), count, &ops[i]), 0);
+                ASSERT_EQ(remote_read_async(r, a + from, it.data.data(), count, &ops[i]), 0);
                 break;
             case 1:
                 it.expected_found = add(where, 1);
-                ASSERT_EQ(rfetch_async(r, a + where, 8, REMOTE_ADD, 1, &it.found, &ops[i]), 0);
+                ASSERT_EQ(remote_fetch_async(r, a + where, 8, REMOTE_ADD, 1, &it.found, &ops[i]),
+                          0);
                 break;
             default: {
                 it.data = item_of(random(), count);
                 std::copy(it.data.begin(), it.data.end(), first);
                 add(where, i);
-                rsignal signal{a + where, 8, REMOTE_ADD, i};
-                ASSERT_EQ(rput_async(r, a + from, it.data.data(), count, &signal, &ops[i]), 0);
+                remote_signal signal{a + where, 8, REMOTE_ADD, i};
+                ASSERT_EQ(remote_put_async(r, a + from, it.data.data(), count, &signal, &ops[i]),
+                          0);
             }
             }
         }
@@ -180,7 +182,7 @@ TEST_P(Put, RejectsInvalidArguments) {
     raddr_t a = alloc(1 << 16), fixed = alloc(64, REMOTE_READ), nowhere = raddr_t{1} << 50;
     rop_t op;
     Data data(100, 1);
-    auto both = [&](raddr_t at, const rsignal& signal) {
+    auto both = [&](raddr_t at, const remote_signal& signal) {
         int error = put(false, at, data, signal);
         EXPECT_EQ(put(true, at, data, signal), error);
         return error;
@@ -190,20 +192,21 @@ TEST_P(Put, RejectsInvalidArguments) {
     for (std::size_t bytes : {0, 1, 2, 3, 16})
         EXPECT_EQ(both(a, {a, bytes, REMOTE_ADD, 1}), -EINVAL);
     for (int what : {0, 2, 11})
-        EXPECT_EQ(both(a, {a, 8, static_cast<remote_fetch>(what), 1}), -EINVAL);
+        EXPECT_EQ(both(a, {a, 8, static_cast<remote_change>(what), 1}), -EINVAL);
     EXPECT_EQ(both(~raddr_t{0} - 10, {a, 8, REMOTE_ADD, 1}), -EINVAL);
     EXPECT_EQ(both(a, {fixed, 8, REMOTE_ADD, 1}), -EACCES);
     EXPECT_EQ(both(fixed, {a, 8, REMOTE_ADD, 1}), -EACCES);
     EXPECT_EQ(both(a, {nowhere, 8, REMOTE_ADD, 1}), -EFAULT);
     EXPECT_EQ(both(nowhere, {a, 8, REMOTE_ADD, 1}), -EFAULT);
-    rsignal signal{a, 8, REMOTE_ADD, 1};
-    EXPECT_EQ(rput(nullptr, a, data.data(), 1, &signal), -EINVAL);
-    EXPECT_EQ(rput(r, a, nullptr, 1, &signal), -EINVAL);
-    EXPECT_EQ(rput(r, a, data.data(), 0, &signal), -EINVAL);
-    EXPECT_EQ(rput(r, a, data.data(), 1, nullptr), -EINVAL);
-    EXPECT_EQ(rput_async(r, a, data.data(), 1, &signal, nullptr), -EINVAL);
-    EXPECT_EQ(rput_async(r, a, data.data(), 1, nullptr, &op), -EINVAL);
-    EXPECT_EQ(rput_async(r, a, data.data(), (std::size_t{1} << 30) + 1, &signal, &op), -EINVAL);
+    remote_signal signal{a, 8, REMOTE_ADD, 1};
+    EXPECT_EQ(remote_put(nullptr, a, data.data(), 1, &signal), -EINVAL);
+    EXPECT_EQ(remote_put(r, a, nullptr, 1, &signal), -EINVAL);
+    EXPECT_EQ(remote_put(r, a, data.data(), 0, &signal), -EINVAL);
+    EXPECT_EQ(remote_put(r, a, data.data(), 1, nullptr), -EINVAL);
+    EXPECT_EQ(remote_put_async(r, a, data.data(), 1, &signal, nullptr), -EINVAL);
+    EXPECT_EQ(remote_put_async(r, a, data.data(), 1, nullptr, &op), -EINVAL);
+    EXPECT_EQ(remote_put_async(r, a, data.data(), (std::size_t{1} << 30) + 1, &signal, &op),
+              -EINVAL);
     EXPECT_EQ(read(a, 100), Data(100, 0));
 }
 
@@ -224,7 +227,7 @@ TEST_P(Put, WaitersCompareUnsigned) {
     for (const auto& each : all) {
         auto look = [&](std::size_t bytes, std::uint64_t value) {
             found = 0;
-            int error = rwait(r, a, bytes, each.compare, value, 0, &found);
+            int error = remote_wait(r, a, bytes, each.compare, value, 0, &found);
             EXPECT_EQ(found, bytes == 8 ? there : 5);
             EXPECT_TRUE(!error || error == -EAGAIN) << error;
             return !error;
@@ -236,32 +239,32 @@ TEST_P(Put, WaitersCompareUnsigned) {
         EXPECT_EQ(look(4, there), each.same) << "of 4 bytes, 4 are looked at";
         EXPECT_EQ(look(4, 4), each.above) << each.compare;
     }
-    EXPECT_EQ(rwait(r, a, 8, REMOTE_EQ, there, forever, nullptr), 0);
-    EXPECT_EQ(rwait(r, a, 8, REMOTE_EQ, 0, 3000, nullptr), -EAGAIN);
+    EXPECT_EQ(remote_wait(r, a, 8, REMOTE_EQ, there, forever, nullptr), 0);
+    EXPECT_EQ(remote_wait(r, a, 8, REMOTE_EQ, 0, 3000, nullptr), -EAGAIN);
 }
 
 TEST_P(Put, AThreadsTimeIsAWaitsToo) {
     raddr_t a = alloc(16);
-    rtimeout(20'000);
-    EXPECT_EQ(rwait(r, a, 8, REMOTE_EQ, 1, forever, nullptr), -ETIMEDOUT);
-    rtimeout(0);
-    EXPECT_EQ(rwait(r, a, 8, REMOTE_EQ, 0, forever, nullptr), 0);
+    remote_timeout(20'000);
+    EXPECT_EQ(remote_wait(r, a, 8, REMOTE_EQ, 1, forever, nullptr), -ETIMEDOUT);
+    remote_timeout(0);
+    EXPECT_EQ(remote_wait(r, a, 8, REMOTE_EQ, 0, forever, nullptr), 0);
 }
 
 TEST_P(Put, WaitsThatCantBe) {
     raddr_t a = alloc(16);
     std::uint64_t found = 7;
     for (int compare : {0, 7})
-        EXPECT_EQ(rwait(r, a, 8, static_cast<remote_compare>(compare), 0, forever, &found),
+        EXPECT_EQ(remote_wait(r, a, 8, static_cast<remote_compare>(compare), 0, forever, &found),
                   -EINVAL);
     for (std::size_t bytes : {0, 1, 2, 16})
-        EXPECT_EQ(rwait(r, a, bytes, REMOTE_EQ, 0, forever, &found), -EINVAL);
-    EXPECT_EQ(rwait(r, a + 4, 8, REMOTE_EQ, 0, forever, &found), -EINVAL);
-    EXPECT_EQ(rwait(nullptr, a, 8, REMOTE_EQ, 0, forever, &found), -EINVAL);
-    EXPECT_EQ(rwait(r, raddr_t{1} << 50, 8, REMOTE_EQ, 0, forever, &found), -EFAULT);
+        EXPECT_EQ(remote_wait(r, a, bytes, REMOTE_EQ, 0, forever, &found), -EINVAL);
+    EXPECT_EQ(remote_wait(r, a + 4, 8, REMOTE_EQ, 0, forever, &found), -EINVAL);
+    EXPECT_EQ(remote_wait(nullptr, a, 8, REMOTE_EQ, 0, forever, &found), -EINVAL);
+    EXPECT_EQ(remote_wait(r, raddr_t{1} << 50, 8, REMOTE_EQ, 0, forever, &found), -EFAULT);
     EXPECT_EQ(found, 7U);
-    // rwait() needs read permission only.
-    EXPECT_EQ(rwait(r, alloc(8, REMOTE_READ), 8, REMOTE_EQ, 0, forever, &found), 0);
+    // remote_wait() needs read permission only.
+    EXPECT_EQ(remote_wait(r, alloc(8, REMOTE_READ), 8, REMOTE_EQ, 0, forever, &found), 0);
     EXPECT_EQ(found, 0U);
 }
 
@@ -279,16 +282,16 @@ TEST_P(Put, ConsumersGetEachItemWholeAndOnce) {
         for (std::uint64_t i = 0; i < items; i++) {
             std::uint64_t found = 0;
             Data item(sizes[i % std::size(sizes)]);
-            EXPECT_EQ(rwait(consumers, made, 8, REMOTE_GT, i, forever, &found), 0);
+            EXPECT_EQ(remote_wait(consumers, made, 8, REMOTE_GT, i, forever, &found), 0);
             EXPECT_LE(found, i + places) << "signalled twice, or too early";
             EXPECT_EQ(rread(consumers, place(i), item.data(), item.size()), 0);
             EXPECT_EQ(item, item_of(i, item.size())) << i;
-            EXPECT_EQ(rfetch(consumers, used, 8, REMOTE_ADD, 1, nullptr), 0);
+            EXPECT_EQ(remote_fetch(consumers, used, 8, REMOTE_ADD, 1, nullptr), 0);
         }
     });
     for (std::uint64_t i = 0; i < items && !testing::Test::HasFailure(); i++) {
         if (i >= places) {
-            EXPECT_EQ(rwait(r, used, 8, REMOTE_GT, i - places, forever, nullptr), 0);
+            EXPECT_EQ(remote_wait(r, used, 8, REMOTE_GT, i - places, forever, nullptr), 0);
         }
         EXPECT_EQ(
             put(false, place(i), item_of(i, sizes[i % std::size(sizes)]), {made, 8, REMOTE_ADD, 1}),
@@ -313,23 +316,24 @@ TEST_P(Put, SignalsOfManyAtOnceAreEachOnesOwn) {
             // Any order will do.
             std::uint64_t at = i / places * places + i * 7 % places, which = at % places;
             Data item(bytes_of(at));
-            EXPECT_EQ(rwait(consumers, made + 8 * which, 8, REMOTE_EQ, at + 1, forever, nullptr),
-                      0);
+            EXPECT_EQ(
+                remote_wait(consumers, made + 8 * which, 8, REMOTE_EQ, at + 1, forever, nullptr),
+                0);
             EXPECT_EQ(rread(consumers, ring + which * place_bytes, item.data(), item.size()), 0);
             EXPECT_EQ(item, item_of(at, item.size())) << at;
-            EXPECT_EQ(rfetch(consumers, used, 8, REMOTE_ADD, 1, nullptr), 0);
+            EXPECT_EQ(remote_fetch(consumers, used, 8, REMOTE_ADD, 1, nullptr), 0);
         }
     });
     for (std::uint64_t round = 0; round < rounds && !testing::Test::HasFailure(); round++) {
-        EXPECT_EQ(rwait(r, used, 8, REMOTE_GE, round * places, forever, nullptr), 0);
+        EXPECT_EQ(remote_wait(r, used, 8, REMOTE_GE, round * places, forever, nullptr), 0);
         std::vector<Data> items(places);
         std::vector<rop_t> ops(places);
         for (std::uint64_t which = 0; which < places; which++) {
             std::uint64_t at = round * places + which;
             items[which] = item_of(at, bytes_of(at));
-            rsignal signal{made + 8 * which, 8, REMOTE_SWAP, at + 1};
-            EXPECT_EQ(rput_async(r, ring + which * place_bytes, items[which].data(),
-                                 items[which].size(), &signal, &ops[which]),
+            remote_signal signal{made + 8 * which, 8, REMOTE_SWAP, at + 1};
+            EXPECT_EQ(remote_put_async(r, ring + which * place_bytes, items[which].data(),
+                                       items[which].size(), &signal, &ops[which]),
                       0);
         }
         EXPECT_EQ(rpoll(r, ops.data(), ops.size(), forever), 0);
@@ -352,8 +356,9 @@ TEST_P(Put, ThreadsLoseNoSignal) {
             for (int i = 0; i < rounds; i++) {
                 // Each has bytes of its own, one of them across the end of a page.
                 raddr_t at = a + (1 + random() % 3) * 65536 - 1750 + 700 * static_cast<raddr_t>(t);
-                rsignal signal{integers[random() % 2], 8, REMOTE_ADD, 1};
-                EXPECT_EQ(rput(mine, at, data.data(), 1 + random() % data.size(), &signal), 0);
+                remote_signal signal{integers[random() % 2], 8, REMOTE_ADD, 1};
+                EXPECT_EQ(remote_put(mine, at, data.data(), 1 + random() % data.size(), &signal),
+                          0);
             }
             close(mine);
         });

@@ -52,7 +52,7 @@ TEST(Threads, WithoutMemoryOperationsStillSucceed) {
         ASSERT_EQ(ralloc(r, 1 << 20, REMOTE_RW, &a), 0);
         std::vector<std::uint8_t> data(1 << 20, 7), back(1 << 20);
         rop_t op;
-        EXPECT_EQ(rwrite_async(r, a, data.data(), data.size(), &op), 0);
+        EXPECT_EQ(remote_write_async(r, a, data.data(), data.size(), &op), 0);
         EXPECT_EQ(rread(r, a, back.data(), back.size()), 0);
         EXPECT_EQ(rpoll(r, &op, 1, 20'000'000), 0);
         EXPECT_EQ(back, data);
@@ -70,7 +70,7 @@ TEST(Threads, WithoutMemoryAndWithShareAHandle) {
         std::unique_ptr<Poor> one(poor ? new Poor : nullptr);
         for (std::uint64_t i = 0; i < 500; i++) {
             std::uint64_t found = 0;
-            ASSERT_EQ(rfetch(r, at, 8, REMOTE_ADD, 1, &found), 0);
+            ASSERT_EQ(remote_fetch(r, at, 8, REMOTE_ADD, 1, &found), 0);
             ASSERT_EQ(found, i);
         }
     };

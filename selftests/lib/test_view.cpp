@@ -64,15 +64,15 @@ TEST_P(View, ShowsWrites) {
     ASSERT_EQ(rwrite(writer, a, data.data(), bytes), 0);
     EXPECT_EQ(seen(a, bytes), data);
     std::vector<Bytes> parts(100, Bytes(10));
-    std::vector<rvec> pieces;
+    std::vector<remote_vec> pieces;
     for (std::size_t i = 0; i < parts.size(); i++)
         pieces.push_back({a + i * 1000, parts[i].data(), parts[i].size()});
-    EXPECT_EQ(rreadv(reader, pieces.data(), pieces.size()), 0);
+    EXPECT_EQ(remote_readv(reader, pieces.data(), pieces.size()), 0);
     for (std::size_t i = 0; i < parts.size(); i++)
         EXPECT_TRUE(std::equal(parts[i].begin(), parts[i].end(), &data[i * 1000])) << i;
     rop_t op;
     Bytes later(bytes);
-    ASSERT_EQ(rread_async(reader, a, later.data(), bytes, &op), 0);
+    ASSERT_EQ(remote_read_async(reader, a, later.data(), bytes, &op), 0);
     EXPECT_EQ(rpoll(reader, &op, 1, UINT64_MAX), 0);
     EXPECT_EQ(later, data);
 }
@@ -97,29 +97,28 @@ TEST_P(View, ChangesNothing) {
     Bytes data(bytes, 9);
     std::uint64_t expected[2] = {5, 0};
     const std::uint64_t desired[2] = {6, 6};
-    std::vector<rvec> pieces(3, rvec{a, data.data(), 8});
+    std::vector<remote_vec> pieces(3, remote_vec{a, data.data(), 8});
     raddr_t mine = 0;
-    rsignal signal{a + 64, 8, REMOTE_ADD, 1};
+    remote_signal signal{a + 64, 8, REMOTE_ADD, 1};
     rop_t op;
     // Often, for a refusal must not be remembered as something done.
     for (int round = 0; round < 3; round++) {
         EXPECT_EQ(rwrite(reader, a, data.data(), 1), -EACCES);
         EXPECT_EQ(rwrite(reader, a, data.data(), bytes), -EACCES);
-        EXPECT_EQ(rwritev(reader, pieces.data(), pieces.size()), -EACCES);
-        EXPECT_EQ(rwrite_strided(reader, a, 100, data.data(), 10, 5), -EACCES);
-        EXPECT_EQ(rfetch(reader, a, 8, REMOTE_ADD, 1, &found), -EACCES);
-        EXPECT_EQ(rcas(reader, a, 8, &expected[0], 6), -EACCES);
-        EXPECT_EQ(rcas128(reader, a, expected, desired), -EACCES);
-        EXPECT_EQ(rtas(reader, a + 32), -EACCES);
-        EXPECT_EQ(rput(reader, a, data.data(), 100, &signal), -EACCES);
-        EXPECT_EQ(rput(reader, a, data.data(), 100'000, &signal), -EACCES);
+        EXPECT_EQ(remote_writev(reader, pieces.data(), pieces.size()), -EACCES);
+        EXPECT_EQ(write_rows(reader, rows(a, 100, data.data(), 10, 5)), -EACCES);
+        EXPECT_EQ(remote_fetch(reader, a, 8, REMOTE_ADD, 1, &found), -EACCES);
+        EXPECT_EQ(cas(reader, a, 8, &expected[0], 6), -EACCES);
+        EXPECT_EQ(remote_cas(reader, a, 16, expected, desired), -EACCES);
+        EXPECT_EQ(remote_put(reader, a, data.data(), 100, &signal), -EACCES);
+        EXPECT_EQ(remote_put(reader, a, data.data(), 100'000, &signal), -EACCES);
         EXPECT_EQ(rlock(reader, a + 128), -EACCES);
         EXPECT_EQ(ralloc(reader, 100, REMOTE_RW, &mine), -EACCES);
         EXPECT_EQ(ralloc(reader, bytes, REMOTE_RW, &mine), -EACCES);
         EXPECT_EQ(ralloc(reader, bytes, REMOTE_READ, &mine), -EACCES);
         EXPECT_EQ(rfree(reader, a), -EFAULT) << "it isn't the reader's";
-        EXPECT_EQ(rfree_sized(reader, a, bytes), -EACCES);
-        ASSERT_EQ(rwrite_async(reader, a, data.data(), 100, &op), 0);
+        EXPECT_EQ(remote_free_sized(reader, a, bytes), -EACCES);
+        ASSERT_EQ(remote_write_async(reader, a, data.data(), 100, &op), 0);
         EXPECT_EQ(rpoll(reader, &op, 1, UINT64_MAX), -EACCES);
         EXPECT_EQ(seen(a, 200), [&] {
             Bytes all(200, 0);
@@ -127,7 +126,7 @@ TEST_P(View, ChangesNothing) {
             return all;
         }());
     }
-    EXPECT_EQ(rfetch(writer, a, 8, REMOTE_ADD, 1, &found), 0);
+    EXPECT_EQ(remote_fetch(writer, a, 8, REMOTE_ADD, 1, &found), 0);
     EXPECT_EQ(found, 5U);
 }
 
@@ -135,10 +134,10 @@ TEST_P(View, ReaderSeesTheSignalOfAPut) {
     Bytes data(1000, 3);
     std::uint64_t found = 0;
     std::thread putting([&] {
-        rsignal signal{a + bytes - 8, 8, REMOTE_ADD, 1};
-        EXPECT_EQ(rput(writer, a + 5, data.data(), data.size(), &signal), 0);
+        remote_signal signal{a + bytes - 8, 8, REMOTE_ADD, 1};
+        EXPECT_EQ(remote_put(writer, a + 5, data.data(), data.size(), &signal), 0);
     });
-    EXPECT_EQ(rwait(reader, a + bytes - 8, 8, REMOTE_NE, 0, 20'000'000, &found), 0);
+    EXPECT_EQ(remote_wait(reader, a + bytes - 8, 8, REMOTE_NE, 0, 20'000'000, &found), 0);
     EXPECT_EQ(found, 1U);
     EXPECT_EQ(seen(a + 5, data.size()), data);
     EXPECT_EQ(rfence(reader), 0);

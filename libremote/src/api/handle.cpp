@@ -31,9 +31,9 @@ unsigned current_generation() {
     return process_generation;
 }
 
-bool are_too_long(std::span<const rvec> pieces) {
+bool are_too_long(std::span<const remote_vec> pieces) {
     std::size_t bytes = 0;
-    for (const rvec& piece : pieces)
+    for (const remote_vec& piece : pieces)
         bytes += std::min(piece.bytes, async_bytes_max + 1);
     return bytes > async_bytes_max;
 }
@@ -187,7 +187,7 @@ void Handle::begin(std::uint32_t index, EpochRef epoch, std::span<Op> ops, rop_t
     slot.epoch->backend->start(ops);
 }
 
-int Handle::start(std::uint8_t type, std::span<const rvec> pieces, rop_t& rop,
+int Handle::start(std::uint8_t type, std::span<const remote_vec> pieces, rop_t& rop,
                   Clock::time_point limit) {
     if (are_too_long(pieces))
         return -EINVAL;
@@ -254,7 +254,8 @@ int Handle::start_put(raddr_t address, std::uint8_t* data, std::size_t bytes,
 
 // ---- synchronous ones ----
 
-int Handle::transfer(std::uint8_t type, std::span<const rvec> pieces, Clock::time_point limit) {
+int Handle::transfer(std::uint8_t type, std::span<const remote_vec> pieces,
+                     Clock::time_point limit) {
     if (are_too_long(pieces))
         return -EINVAL;
     EpochRef now = epoch();

@@ -39,8 +39,9 @@ public:
     void stats(remote_counters& counters);
 
     // READ or WRITE of all pieces; the caller has checked them.
-    int transfer(std::uint8_t type, std::span<const rvec> pieces, Clock::time_point limit);
-    int start(std::uint8_t type, std::span<const rvec> pieces, rop_t& rop, Clock::time_point limit);
+    int transfer(std::uint8_t type, std::span<const remote_vec> pieces, Clock::time_point limit);
+    int start(std::uint8_t type, std::span<const remote_vec> pieces, rop_t& rop,
+              Clock::time_point limit);
     // found (may be null) gets as many bytes as the integer has.
     int start_atomic(raddr_t address, std::uint32_t bytes, const rmem_op_atomic& atomic,
                      std::uint64_t* found, rop_t& rop, Clock::time_point limit);

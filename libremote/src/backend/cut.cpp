@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t small_bytes = 1024;
 
 // Sets the op to the ranges from this index on.
-void make_vector(Op& op, std::uint8_t type, std::span<const rvec> pieces, Ranges& ranges,
+void make_vector(Op& op, std::uint8_t type, std::span<const remote_vec> pieces, Ranges& ranges,
                  std::size_t first) {
     op.core.type = type == RMEM_READ ? RMEM_READV : RMEM_WRITEV;
     op.core.addr = 0;
@@ -26,7 +26,7 @@ void make_vector(Op& op, std::uint8_t type, std::span<const rvec> pieces, Ranges
     op.core.vector = {&ranges.wire[first], static_cast<u8>(pieces.size())};
     op.vec = &ranges.vec[first];
     op.ranges = std::span(ranges.range).subspan(first, pieces.size());
-    for (std::size_t i = first; const rvec& piece : pieces) {
+    for (std::size_t i = first; const remote_vec& piece : pieces) {
         auto bytes = static_cast<u32>(piece.bytes);
         ranges.range[i].address = piece.address;
         ranges.range[i].data = static_cast<std::uint8_t*>(piece.buffer);
@@ -73,10 +73,11 @@ bool retry_next_range(Op& op, int& error) {
 }
 
 // Number of the first pieces that share a message; 0: the first piece is too large to share.
-std::size_t Cut::together(std::span<const rvec> pieces) const {
+std::size_t Cut::together(std::span<const remote_vec> pieces) const {
     std::size_t count = 0;
     std::size_t data_bytes = 0;
-    for (const rvec& piece : pieces.first(std::min<std::size_t>(pieces.size(), RMEM_RANGES_MAX))) {
+    for (const remote_vec& piece :
+         pieces.first(std::min<std::size_t>(pieces.size(), RMEM_RANGES_MAX))) {
         if (piece.bytes > small_bytes)
             break;
         data_bytes += piece.bytes;
@@ -92,16 +93,16 @@ std::size_t Cut::together(std::span<const rvec> pieces) const {
 // Calls fn for each group of pieces: several make one op; a single one makes as many as it needs.
 template <typename Fn>
 void Cut::for_each_row(Fn fn) const {
-    for (std::span<const rvec> left = pieces_; !left.empty();) {
+    for (std::span<const remote_vec> left = pieces_; !left.empty();) {
         std::size_t count = std::max<std::size_t>(together(left), 1);
         fn(left.first(count));
         left = left.subspan(count);
     }
 }
 
-Cut::Cut(std::uint8_t type, std::span<const rvec> pieces, std::uint32_t vector_bytes)
+Cut::Cut(std::uint8_t type, std::span<const remote_vec> pieces, std::uint32_t vector_bytes)
     : type_(type), pieces_(pieces), vector_bytes_(vector_bytes) {
-    for_each_row([this](std::span<const rvec> row) {
+    for_each_row([this](std::span<const remote_vec> row) {
         bool many = row.size() > 1;
         ops_ += many ? 1 : ops_for(row.front().bytes);
         ranges_ += many ? row.size() : 0;
@@ -110,7 +111,7 @@ Cut::Cut(std::uint8_t type, std::span<const rvec> pieces, std::uint32_t vector_b
 
 void Cut::make(std::span<Op> ops, Call& call, Ranges& ranges) const {
     std::size_t taken = 0;
-    for_each_row([&](std::span<const rvec> row) {
+    for_each_row([&](std::span<const remote_vec> row) {
         if (row.size() > 1) {
             ops.front().call = &call;
             make_vector(ops.front(), type_, row, ranges, taken);
@@ -118,7 +119,7 @@ void Cut::make(std::span<Op> ops, Call& call, Ranges& ranges) const {
             taken += row.size();
             return;
         }
-        const rvec& piece = row.front();
+        const remote_vec& piece = row.front();
         auto* data = static_cast<std::uint8_t*>(piece.buffer);
         ops = ops.subspan(cut(ops, call, type_, piece.address, data, piece.bytes).size());
     });

@@ -34,7 +34,7 @@ struct Ranges {
 class Cut {
 public:
     // type: READ or WRITE. vector_bytes: Backend's. The pieces must stay.
-    Cut(std::uint8_t type, std::span<const rvec> pieces, std::uint32_t vector_bytes);
+    Cut(std::uint8_t type, std::span<const remote_vec> pieces, std::uint32_t vector_bytes);
 
     // Sizes of the arrays for make().
     std::size_t ops() const { return ops_; }
@@ -42,12 +42,12 @@ public:
     void make(std::span<Op> ops, Call& call, Ranges& ranges) const;
 
 private:
-    std::size_t together(std::span<const rvec> pieces) const;
+    std::size_t together(std::span<const remote_vec> pieces) const;
     template <typename Fn>
     void for_each_row(Fn fn) const;
 
     std::uint8_t type_;
-    std::span<const rvec> pieces_;
+    std::span<const remote_vec> pieces_;
     std::uint32_t vector_bytes_;
     std::size_t ops_ = 0;
     std::size_t ranges_ = 0;

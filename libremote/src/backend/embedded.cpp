@@ -20,18 +20,6 @@ namespace {
 constexpr std::uint32_t space = 1;
 constexpr std::uint32_t regions_max = 1U << 16;
 
-// Calls per measured call: reading the clock twice takes longer than a read of 16 bytes.
-constexpr unsigned measured_of = 16;
-
-bool is_measured() {
-    static thread_local unsigned count;
-    return count++ % measured_of == 0;
-}
-
-std::uint64_t now_ns() {
-    return static_cast<std::uint64_t>(Clock::now().time_since_epoch().count());
-}
-
 rmem_node_config config_of(std::uint64_t memory_bytes, std::uint64_t page_bytes) {
     rmem_node_config config{};
     config.boot = random_value<u64>() | 1;
@@ -113,8 +101,7 @@ Embedded::Locks Embedded::locks_of(std::uint64_t address, std::uint64_t bytes) c
     return locks;
 }
 
-Embedded::Held::Held(Embedded& node, Locks locks)
-    : node_(node), locks_(locks), began_ns_(is_measured() ? now_ns() : 0) {
+Embedded::Held::Held(Embedded& node, Locks locks) : node_(node), locks_(locks) {
     for (Locks left = locks; left; left &= left - 1)
         node.lock_[static_cast<unsigned>(std::countr_zero(left))].lock();
 }
@@ -127,10 +114,6 @@ Embedded::Held::~Held() {
 void Embedded::Held::count(std::uint8_t type, std::uint64_t bytes, int error) {
     Tally& tally = node_.lock_[static_cast<unsigned>(std::countr_zero(locks_))].tally;
     tally.count(type, bytes, error);
-    if (!began_ns_)
-        return;
-    std::uint64_t now = now_ns();
-    tally.time(type, now - std::exchange(began_ns_, now));
 }
 
 // The caller holds the page's lock. Zeroes pages if none is ready: no call copies from pages that
@@ -341,7 +324,6 @@ void Embedded::stats(remote_counters& counters) {
 // ---- what exists ----
 
 int Embedded::call(std::uint8_t type, const void* payload, std::uint32_t bytes, void* answer) {
-    std::uint64_t began_ns = now_ns();
     std::lock_guard one(call_lock_);
     REMOTE_PROBE_START(this, type, 0, 0);
     rmem_head request{};
@@ -359,7 +341,6 @@ int Embedded::call(std::uint8_t type, const void* payload, std::uint32_t bytes, 
     if (!error && answer)
         std::memcpy(answer, &call.out, sizeof(rmem_range));
     calls_.count(type, 0, error);
-    calls_.time(type, now_ns() - began_ns);
     REMOTE_PROBE_END(this, type, 0, 0, error);
     return error;
 }

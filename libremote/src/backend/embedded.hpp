@@ -3,7 +3,7 @@
  * The memory node inside the process: the core by function calls, no messages, no threads.
  *
  *   a call: the locks of all its pages { of each piece: rmem_node_access(), copy }
- *   rfree:  the locks of the region's pages { the call that takes them from the table }
+ *   remote_free:  the locks of the region's pages { the call that takes them from the table }
  *
  * A page's lock, one of 64 that all pages share, serialises calls on the page. A call that needs
  * several locks takes them in a fixed order. A call of at most 1 MiB is therefore atomic for all
@@ -64,13 +64,11 @@ private:
         ~Held();
         Held(const Held&) = delete;
         Held& operator=(const Held&) = delete;
-        // Counts an operation that began when the previous one ended, or the wait for locks began.
         void count(std::uint8_t type, std::uint64_t bytes, int error);
 
     private:
         Embedded& node_;
         const Locks locks_;
-        std::uint64_t began_ns_; // 0: not measured
     };
 
     static unsigned lock_of(std::uint64_t page);

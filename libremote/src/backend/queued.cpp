@@ -62,7 +62,6 @@ rmem_op* Queued::end_one(Op& op, int error, rmem_op* hopeless) {
     std::uint64_t bytes = bytes_of(op);
     REMOTE_PROBE_END(this, op.core.type, address_of(op), bytes, error);
     tally_.count(op.core.type, bytes, error);
-    tally_.time(op.core.type, now_ns() - op.entered_ns);
     note(error);
     if (op.call->left.load(std::memory_order_relaxed) == 1)
         op.call->timed.remove();

@@ -15,7 +15,7 @@
  *
  * Every change of turn is a CAS of the value seen. Of a holder that extends and a waiter that
  * passes it over, one succeeds and the other learns it. Clio (ASPLOS'22, sections 3.1, 4.5) has
- * rlock as test-and-set: neither fair nor free again when its holder dies.
+ * remote_lock as test-and-set: neither fair nor free again when its holder dies.
  */
 #pragma once
 

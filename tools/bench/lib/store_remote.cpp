@@ -35,7 +35,7 @@ public:
     void read_all(std::span<const std::uint32_t> list) override {
         for (std::size_t i = 0; i < list.size(); i++)
             pieces_[i] = {address(list[i]), slot(i), values_.bytes()};
-        must(rreadv(handle_.get(), pieces_.data(), list.size()), "rreadv");
+        must(remote_readv(handle_.get(), pieces_.data(), list.size()), "remote_readv");
         for (std::size_t i = 0; i < list.size(); i++)
             values_.check(list[i], slot(i), values_.bytes());
     }
@@ -44,7 +44,7 @@ public:
         for (std::size_t i = 0; i < list.size(); i++)
             pieces_[i] = {address(list[i]), const_cast<char*>(values_.of(list[i]).data()),
                           values_.bytes()};
-        must(rwritev(handle_.get(), pieces_.data(), list.size()), "rwritev");
+        must(remote_writev(handle_.get(), pieces_.data(), list.size()), "remote_writev");
     }
 
 private:
@@ -57,7 +57,7 @@ private:
     RemoteHandle handle_;
     RemoteRegion region_;
     std::vector<char> buffer_;
-    std::vector<rvec> pieces_;
+    std::vector<remote_vec> pieces_;
 };
 
 } // namespace

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT
+/*
+ * What all C functions do first and last: check the handle and the ranges, and turn exceptions into
+ * errors and remote_why()'s text.
+ */
+#pragma once
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <string_view>
+
+#include "src/api/handles.hpp"
+#include "support/failure.hpp"
+
+#define REMOTE_API extern "C" __attribute__((visibility("default")))
+
+namespace remora::lib {
+
+// Keeps the text for the thread's remote_why(); returns error.
+int fail(int error, const char* text) noexcept;
+
+// The limit for an operation that the calling thread starts now.
+Clock::time_point limit();
+
+// 0, -EINVAL, -EBADF, -ECHILD.
+int check(const remote_t* r);
+int check_range(const remote_t* r, raddr_t address, const void* buffer, std::size_t bytes);
+
+// For functions that open something: returns fn()'s result, and sets remote_why() on failure.
+template <typename Fn>
+int opening(Fn fn) {
+    try {
+        return fn();
+    } catch (const Misuse& misuse) {
+        return fail(-EINVAL, misuse.what());
+    } catch (const Failure& failure) {
+        return fail(-EHOSTUNREACH, failure.what());
+    } catch (const std::bad_alloc&) {
+        return fail(-ENOMEM, "no memory left here");
+    } catch (const std::exception& other) {
+        return fail(-EIO, other.what());
+    }
+}
+
+// For functions whose only exception is bad_alloc.
+template <typename Fn>
+int guarded(Fn fn) {
+    try {
+        return fn();
+    } catch (const std::bad_alloc&) {
+        return -ENOMEM;
+    }
+}
+
+// Throws Misuse. name: the structure's. bytes, known: the sizes that the program and this library
+// give it; least: that of the first version.
+void check_size(const void* options, std::string_view name, std::size_t bytes, std::size_t known,
+                std::size_t least);
+
+// options: of a size that this library, an older or a newer one knows, or NULL for the defaults.
+// Fields that this library doesn't know must be 0. Throws Misuse.
+template <typename Options>
+Options options_of(const Options* given, std::string_view name, std::size_t least) {
+    Options options{};
+    if (given) {
+        check_size(given, name, given->size, sizeof(options), least);
+        std::memcpy(&options, given, std::min<std::size_t>(given->size, sizeof(options)));
+    }
+    options.size = sizeof(options);
+    return options;
+}
+
+} // namespace remora::lib

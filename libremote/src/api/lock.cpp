@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+// lock.h's functions.
+#include "remote/lock.h"
+
+#include <cstdint>
+
+#include "src/api/checked.hpp"
+
+using remora::lib::check;
+using remora::lib::Clock;
+using remora::lib::EpochRef;
+using remora::lib::handle_of;
+using remora::lib::limit;
+
+namespace {
+
+int check_lock(const remote_t* r, raddr_t lock) {
+    if (int error = check(r))
+        return error;
+    return lock && lock % 8 == 0 ? 0 : -EINVAL;
+}
+
+} // namespace
+
+REMOTE_API int remote_lock_init(remote_t* r, raddr_t lock, uint64_t lease_us) {
+    if (int error = check_lock(r, lock))
+        return error;
+    uint64_t lease_ms = lease_us / 1000;
+    if (!lease_ms || lease_ms > UINT32_MAX)
+        return -EINVAL;
+    return handle_of(r)->epoch()->locks.init(lock, static_cast<uint32_t>(lease_ms), limit());
+}
+
+REMOTE_API int remote_lock(remote_t* r, raddr_t lock) {
+    if (int error = check_lock(r, lock))
+        return error;
+    try {
+        return handle_of(r)->epoch()->locks.take(lock, limit());
+    } catch (const std::bad_alloc&) {
+        return -ENOMEM;
+    }
+}
+
+REMOTE_API int remote_lock_extend(remote_t* r, raddr_t lock) {
+    if (int error = check_lock(r, lock))
+        return error;
+    return handle_of(r)->epoch()->locks.extend(lock, limit());
+}
+
+REMOTE_API int remote_unlock(remote_t* r, raddr_t lock) {
+    if (int error = check_lock(r, lock))
+        return error;
+    Clock::time_point until = limit();
+    EpochRef epoch = handle_of(r)->epoch();
+    if (int error = epoch->backend->release(until))
+        return error;
+    return epoch->locks.give(lock, until);
+}

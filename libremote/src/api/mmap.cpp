@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT
+// Memory as memory.
+#include "remote/remote.h"
+
+#include <cstddef>
+#include <system_error>
+
+#include <unistd.h>
+
+#include "src/api/checked.hpp"
+
+using remora::lib::check;
+using remora::lib::fail;
+using remora::lib::handle_of;
+
+namespace {
+
+bool is_whole_pages(uint64_t value) {
+    return value % static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) == 0;
+}
+
+} // namespace
+
+REMOTE_API int remote_mmap(remote_t* r, raddr_t address, size_t bytes, unsigned permission,
+                           const remote_mmap_options* options, void** memory) {
+    if (int error = memory ? check(r) : -EINVAL)
+        return error;
+    if (!bytes || address + bytes < address || !is_whole_pages(address) || !is_whole_pages(bytes) ||
+        (permission != REMOTE_READ && permission != REMOTE_RW))
+        return fail(-EINVAL, "remote_mmap() wants whole pages, and REMOTE_READ or REMOTE_RW");
+    try {
+        const remote_mmap_options chosen = remora::lib::options_of(
+            options, "remote_mmap_options", offsetof(remote_mmap_options, prefetch_bytes));
+        int error = handle_of(r)->mappings().map(
+            handle_of(r)->epoch(), address, bytes, permission == REMOTE_RW,
+            {chosen.cache_bytes, chosen.prefetch_bytes}, *memory);
+        return error ? fail(error, "the first or the last page of the range can't be read") : 0;
+    } catch (const remora::Misuse& misuse) {
+        return fail(-EINVAL, misuse.what());
+    } catch (const remora::Failure& failure) {
+        return fail(-EOPNOTSUPP, failure.what());
+    } catch (const std::system_error& error) {
+        return fail(-error.code().value(), error.what());
+    } catch (const std::bad_alloc&) {
+        return fail(-ENOMEM, "no memory left here");
+    }
+}
+
+REMOTE_API int remote_msync(remote_t* r, void* memory, size_t bytes) {
+    if (int error = check(r))
+        return error;
+    return handle_of(r)->mappings().sync(memory, bytes);
+}
+
+REMOTE_API int remote_munmap(remote_t* r, void* memory) {
+    if (int error = check(r))
+        return error;
+    return handle_of(r)->mappings().unmap(memory);
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* A program that uses rdma-core's rsockets beside libremote: compiled and run by test_dist.py. */
+#define REMOTE_NO_SHORT_NAMES
+#include <rdma/rsocket.h>
+#include <remote/lock.h>
+#include <remote/remote.h>
+
+int main(void)
+{
+	char text[6] = "hello";
+	struct pollfd none = {-1, 0, 0};
+	remote_t *r;
+	raddr_t a;
+
+	if (remote_open(&r, "embedded:", NULL) || remote_alloc(r, 1 << 20, REMOTE_RW, &a))
+		return 1;
+	if (remote_write(r, a, text, sizeof(text)) || remote_read(r, a, text, sizeof(text)))
+		return 2;
+	if (remote_lock(r, a + 64) || remote_unlock(r, a + 64))
+		return 3;
+	/* rdma-core's, of no socket. */
+	if (rread(-1, text, sizeof(text)) >= 0 || rwrite(-1, text, sizeof(text)) >= 0)
+		return 4;
+	if (rpoll(&none, 1, 0) != 0)
+		return 5;
+	remote_close(r);
+	return text[0] != 'h';
+}
