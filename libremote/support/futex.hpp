@@ -57,11 +57,12 @@ inline void relax() {
 }
 
 #if defined(__x86_64__)
-// Upper bound on one pause, in cycles of the time-stamp counter: the caller looks at its clock between.
+// Upper bound on one pause, in cycles of the time-stamp counter: the caller looks at its clock
+// between.
 inline constexpr std::uint64_t pause_cycles = 20'000;
 
-// Pauses until the line at word may have changed, if looks_idle() still holds once it is watched; null:
-// for a short time. The processor has waitpkg.
+// Pauses until the line at word may have changed, if looks_idle() still holds once it is watched;
+// null: for a short time. The processor has waitpkg.
 template <typename Idle>
 __attribute__((target("waitpkg"))) void pause_watching(const void* word, Idle looks_idle) {
     if (!word) {

@@ -16,8 +16,8 @@ namespace remora {
 
 namespace {
 
-// Since Linux 5.1; Debian's C library has the number under another header, which the kernel's clashes
-// with.
+// Since Linux 5.1; Debian's C library has the number under another header, which the kernel's
+// clashes with.
 constexpr int seal_future_write = 0x0010;
 
 struct alignas(cmsghdr) Control : std::array<char, CMSG_SPACE(files_max * sizeof(int))> {};
@@ -55,16 +55,6 @@ bool keeps_its_size(const Descriptor& file, std::size_t bytes) {
     int seals = fcntl(file.get(), F_GET_SEALS);
     return !fstat(file.get(), &found) && static_cast<std::size_t>(found.st_size) >= bytes &&
            seals >= 0 && (seals & F_SEAL_SHRINK);
-}
-
-sockaddr_un unix_address(const std::string& path) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    if (path.empty() || path.size() >= sizeof(address.sun_path))
-        throw Failure("the path '{}' of a socket has to have 1 to {} bytes: choose another", path,
-                      sizeof(address.sun_path) - 1);
-    path.copy(address.sun_path, sizeof(address.sun_path) - 1);
-    return address;
 }
 
 bool send_files(int fd, std::span<const std::uint8_t> message, std::span<const int> files) {

@@ -10,14 +10,13 @@
 #include <vector>
 
 #include <sys/mman.h>
-#include <sys/un.h>
 
 #include "support/descriptor.hpp"
 
 namespace remora {
 
-// Zeroed memory of a size that no holder can change. closed_to_writers: mappings made from now on can
-// only be read; the ones before stay writable. Throws Failure.
+// Zeroed memory of a size that no holder can change. closed_to_writers: mappings made from now on
+// can only be read; the ones before stay writable. Throws Failure.
 Descriptor shared_file(const char* name, std::size_t bytes);
 void close_to_writers(const Descriptor& file);
 
@@ -48,9 +47,6 @@ private:
 
 // Is the file of at least that size, and sealed against shrinking?
 bool keeps_its_size(const Descriptor& file, std::size_t bytes);
-
-// Throws Failure: the path is longer than an address of a Unix socket.
-sockaddr_un unix_address(const std::string& path);
 
 // Files that travel with one message, at most.
 inline constexpr std::size_t files_max = 3;

@@ -23,14 +23,4 @@ std::string control_error(std::string_view why) {
     return nlohmann::ordered_json{{"ok", false}, {"error", why}}.dump();
 }
 
-sockaddr_un unix_address(const std::string& path) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    if (path.empty() || path.size() >= sizeof(address.sun_path))
-        throw Failure("socket path '{}' is empty or longer than {} bytes: choose another", path,
-                      sizeof(address.sun_path) - 1);
-    path.copy(address.sun_path, sizeof(address.sun_path) - 1);
-    return address;
-}
-
 } // namespace remora

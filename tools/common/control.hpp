@@ -20,8 +20,6 @@
 #include <string>
 #include <string_view>
 
-#include <sys/un.h>
-
 namespace remora {
 
 // Of a request: several times what the longest one needs.
@@ -33,8 +31,5 @@ std::string control_path_default();
 
 // The answer that says why a request failed.
 std::string control_error(std::string_view why);
-
-// Throws Failure if the path is too long.
-sockaddr_un unix_address(const std::string& path);
 
 } // namespace remora

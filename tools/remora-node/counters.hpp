@@ -25,7 +25,7 @@ inline constexpr unsigned count_answers = count_write_bytes + 1; // datagrams th
 inline constexpr unsigned count_scrubbed = count_answers + 1;    // pages zeroed
 inline constexpr unsigned count_drop_space = count_scrubbed + 1;
 inline constexpr unsigned count_drop_xmit = count_drop_space + 1;
-inline constexpr unsigned count_drop_queue_full = count_drop_xmit + 1; // slow path's
+inline constexpr unsigned count_drop_queue_full = count_drop_xmit + 1;   // slow path's
 inline constexpr unsigned count_ring_closed = count_drop_queue_full + 1; // for a broken rule
 inline constexpr unsigned counts = count_ring_closed + 1;
 

@@ -10,6 +10,7 @@
 
 #include "common/control.hpp"
 #include "support/failure.hpp"
+#include "support/unix_address.hpp"
 
 namespace remora::daemon {
 

@@ -13,7 +13,8 @@ namespace remora::daemon {
 struct Path {
     sockaddr_in6 peer;
     in6_pktinfo local;
-    std::uint64_t ring = 0; // serial number of the rings that it came by; then the others mean nothing
+    std::uint64_t ring =
+        0; // serial number of the rings that it came by; then the others mean nothing
 };
 
 bool operator==(const Path& a, const Path& b);

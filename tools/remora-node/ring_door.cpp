@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "support/failure.hpp"
+#include "support/unix_address.hpp"
 
 namespace remora::daemon {
 
@@ -61,8 +62,7 @@ RingDoor::RingDoor(Rings& rings, const ShmOptions& options)
     if (found.st_mode && is_abandoned(address))
         unlink(path_.c_str());
     // Nobody can connect before listen(), so the mode is in force from the first client on.
-    if (!fd_ || !stop_ ||
-        bind(fd_.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)))
+    if (!fd_ || !stop_ || bind(fd_.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)))
         throw Failure("can't listen at --shm {}: {}", path_, std::strerror(errno));
     inode_ = at(path_).st_ino;
     if (chmod(path_.c_str(), mode_) || listen(fd_.get(), backlog)) {
@@ -113,8 +113,7 @@ void RingDoor::end_closed() {
 }
 
 void RingDoor::admit() {
-    Descriptor connection(
-        accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    Descriptor connection(accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!connection) {
         if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
             std::this_thread::sleep_for(pause_for_error);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-// Where programs of this machine get their rings: a Unix socket, whose connections are the pairs' lives.
+// Where programs of this machine get their rings: a Unix socket, whose connections are the pairs'
+// lives.
 #pragma once
 
 #include <atomic>

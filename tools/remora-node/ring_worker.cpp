@@ -137,8 +137,7 @@ void RingWorker::answer(const Rings::Changes::Answer& answer) {
 
 bool RingWorker::is_ready(RingPair& pair) const {
     if (pair.blocked)
-        return __atomic_load_n(pair.out.credit, __ATOMIC_RELAXED) !=
-               base_swap_le32(pair.out.freed);
+        return __atomic_load_n(pair.out.credit, __ATOMIC_RELAXED) != base_swap_le32(pair.out.freed);
     return ring_in_waiting(&pair.in) || ring_in_is_signalled(&pair.in, pair.pointer);
 }
 
@@ -224,8 +223,8 @@ void RingWorker::close(RingPair& pair, ring_fault fault) {
     node_.counters(thread_).add(count_ring_closed);
     std::uint64_t now = now_ns();
     if (!told_ns_ || now - told_ns_ >= told_ns_min) {
-        fmt::print(stderr, "remora-node: warning: closed the rings of process {}: {}\n", pair.client,
-                   ring_fault_name(fault));
+        fmt::print(stderr, "remora-node: warning: closed the rings of process {}: {}\n",
+                   pair.client, ring_fault_name(fault));
         told_ns_ = now;
     }
     rings_.close(pair.serial);

@@ -55,7 +55,8 @@ std::optional<PointerBuffer::Place> PointerBuffer::claim(uid_t user, unsigned sh
     auto is_users = [&](const Page& page) { return page.used && page.user == user; };
     auto page = std::find_if(page_.begin(), page_.end(), is_users);
     if (page == page_.end())
-        page = std::find_if(page_.begin(), page_.end(), [](const Page& each) { return !each.used; });
+        page =
+            std::find_if(page_.begin(), page_.end(), [](const Page& each) { return !each.used; });
     if (page == page_.end() || page->used >= std::min(share, unsigned{RING_POINTERS_MAX}))
         return std::nullopt;
     auto number = static_cast<unsigned>(page - page_.begin());

@@ -40,7 +40,8 @@ private:
     SocketOutbox outbox_;
 };
 
-// The thread of requests that may take long (slow.hpp). Its answers leave by the socket or by rings.
+// The thread of requests that may take long (slow.hpp). Its answers leave by the socket or by
+// rings.
 class SlowWorker {
 public:
     // rings: null if there are none.

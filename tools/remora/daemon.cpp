@@ -12,6 +12,7 @@
 #include "common/control.hpp"
 #include "remora/nodes.hpp"
 #include "support/failure.hpp"
+#include "support/unix_address.hpp"
 
 namespace remora {
 

@@ -323,8 +323,9 @@ REMOTE_API int remote_cas_async(remote_t* r, raddr_t address, size_t bytes, uint
     if (int error = op && expected ? check_integer(r, address, bytes) : -EINVAL)
         return error;
     *expected = low_bytes(*expected, bytes);
-    return handle_of(r)->start_atomic(address, static_cast<u32>(bytes),
-                                      cas_of(bytes, expected, &desired), expected, *op, limit());
+    rmem_op_atomic cas{{desired, 0}, {*expected, 0}, {0, 0}, RMEM_CAS};
+    return handle_of(r)->start_atomic(address, static_cast<u32>(bytes), cas, expected, *op,
+                                      limit());
 }
 
 REMOTE_API int remote_put(remote_t* r, raddr_t address, const void* buffer, size_t bytes,

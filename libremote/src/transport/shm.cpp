@@ -66,10 +66,9 @@ void Shm::send(const rmem_client_config& session, Messages& messages) {
     bundle_.sum = {};
     // One more entry for a message that doesn't join the others.
     while (has_room(bundle_.sum.messages ? 2 : 1) && messages.next(tx)) {
-        bool may_share =
-            !bundle_.sum.messages ||
-            (rmem_type_may_share(bundle_.tx[bundle_.sum.messages - 1].head.type) &&
-             rmem_type_may_share(tx.head.type));
+        bool may_share = !bundle_.sum.messages ||
+                         (rmem_type_may_share(bundle_.tx[bundle_.sum.messages - 1].head.type) &&
+                          rmem_type_may_share(tx.head.type));
         if (!may_share || !rmem_bundle_joins(&bundle_.sum, session.datagram_bytes, &tx.head)) {
             post(session);
             rmem_bundle_joins(&bundle_.sum, session.datagram_bytes, &tx.head);
@@ -84,8 +83,8 @@ void Shm::send(const rmem_client_config& session, Messages& messages) {
 
 namespace {
 
-// Writes a payload behind what was written before, for digest and tag from where it came: the node may
-// change what is in the ring.
+// Writes a payload behind what was written before, for digest and tag from where it came: the node
+// may change what is in the ring.
 class PayloadWriter {
 public:
     PayloadWriter(std::uint8_t* to, struct base_siphash& hash) : to_(to), hash_(hash) {}

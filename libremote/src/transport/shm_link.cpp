@@ -13,6 +13,7 @@
 extern "C" {
 #include "core/rmem/types.h"
 #include "remora/rmem.h"
+#include "support/unix_address.hpp"
 }
 
 namespace remora::lib {
@@ -68,8 +69,8 @@ bool ShmLink::call() {
 bool ShmLink::take_offer() {
     ring_offer offer{};
     std::vector<Descriptor> files;
-    ssize_t got =
-        receive_files(socket_.get(), {reinterpret_cast<std::uint8_t*>(&offer), sizeof(offer)}, files);
+    ssize_t got = receive_files(socket_.get(),
+                                {reinterpret_cast<std::uint8_t*>(&offer), sizeof(offer)}, files);
     if (got < 0 && errno == EAGAIN)
         return false;
     if (got <= 0) {
@@ -77,7 +78,8 @@ bool ShmLink::take_offer() {
         return false;
     }
     if (got != sizeof(offer) || base_load_le32(&offer.version) != RING_VERSION)
-        throw Failure("the node at {} speaks another version of rings: use the same release", path_);
+        throw Failure("the node at {} speaks another version of rings: use the same release",
+                      path_);
     if (std::uint32_t answer = base_load_le32(&offer.answer))
         throw Failure("the node at {} refuses: {}", path_, refusal(answer));
     map(offer, files);

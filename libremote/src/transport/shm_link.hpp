@@ -21,8 +21,8 @@ public:
     // Waits for the node's offer. Throws Failure.
     explicit ShmLink(std::string path);
 
-    // With the handle's lock, in the thread that receives: is the node still there? If not, tries to
-    // reach another one. Never waits.
+    // With the handle's lock, in the thread that receives: is the node still there? If not, tries
+    // to reach another one. Never waits.
     void look_after();
     // The node broke a rule of the rings: ends the pair.
     void drop() { open_ = false; }
@@ -46,8 +46,8 @@ private:
 
     std::string path_;
     Descriptor socket_;
-    bool offered_ = false;            // the socket's node has offered a pair
-    std::atomic<bool> open_ = false;  // and neither end has dropped it
+    bool offered_ = false;           // the socket's node has offered a pair
+    std::atomic<bool> open_ = false; // and neither end has dropped it
     Mapping pair_, pointers_, node_;
 };
 

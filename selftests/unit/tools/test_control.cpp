@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "common/control.hpp"
+#include "support/unix_address.hpp"
 
 namespace remora::daemon {
 
@@ -114,8 +115,9 @@ TEST_F(Controlled, AConnectionThatIsIdleForTooLongIsClosed) {
 }
 
 TEST_F(Controlled, OneThatTakesNoAnswerIsClosed) {
-    start([](std::string_view, const Control::Answer& answer) { answer(std::string(8 << 20, 'x')); },
-          100ms);
+    start(
+        [](std::string_view, const Control::Answer& answer) { answer(std::string(8 << 20, 'x')); },
+        100ms);
     Descriptor fd = connect();
     say(fd, "?\n");
     pollfd gone{fd.get(), POLLRDHUP, 0};
