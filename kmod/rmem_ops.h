@@ -2,7 +2,7 @@
 /*
  * Where the memory client meets what carries its messages, and whose memory its data is in.
  *
- *   blk.c, chr_op.c    doors            op->ops: walk, end
+ *   blk.c, chr_op.c    devices          op->ops: walk, end
  *        |      ^
  *   channel.c          core, lock, timer
  *        |      ^
@@ -12,7 +12,7 @@
  *
  * The seam is cut at the message. A transport makes packets of messages, or records of a ring, and
  * messages of those; routes, sockets, buffers and the syntax of addresses are its own. It knows the
- * core's messages and nothing of doors, devices or channels. Upwards go records (rmem_record.h).
+ * core's messages and nothing of devices or channels. Upwards go records (rmem_record.h).
  */
 #ifndef REMORA_RMEM_OPS_H
 #define REMORA_RMEM_OPS_H
@@ -36,14 +36,14 @@ struct sk_buff;
 /* A stretch of data, within a page. False ends the walk. */
 typedef bool (*rmem_walk_fn)(void *arg, struct page *page, u32 at, u32 bytes);
 
-/* A door's, in each op that it submits. */
+/* In each op, from the device that submits it. */
 struct rmem_op_ops {
 	/*
 	 * Calls fn for each stretch of the op's data, from offset on. False: fn was, or there are
 	 * fewer bytes. NULL where ops have no data.
 	 */
 	bool (*walk)(struct rmem_op *op, u32 offset, u32 bytes, rmem_walk_fn fn, void *arg);
-	/* The op is the door's again. BH disabled, no lock held; it may submit others. */
+	/* The op is the device's again. BH disabled, no lock held; others may be submitted. */
 	void (*end)(struct rmem_op *op, enum rmem_client_result result);
 };
 
@@ -57,7 +57,7 @@ enum rmem_path_count {
 	RMEM_PATH_NO_ROUTE,
 	RMEM_PATH_DROP_WIRE, /* + enum rmem_wire_verdict */
 	RMEM_PATH_DROP_STRANGER = RMEM_PATH_DROP_WIRE + RMEM_WIRE_VERDICTS,
-	RMEM_PATH_DROP_NO_CHECKSUM, /* level link without an UDP checksum */
+	RMEM_PATH_DROP_NO_CHECKSUM, /* level link, and nothing checked the payload */
 	RMEM_PATH_COUNTS
 };
 

@@ -55,7 +55,7 @@ struct rmem_port_batch {
 enum rmem_port_count {
 	RMEM_PORT_WIRE = 0, /* + enum rmem_wire_verdict */
 	RMEM_PORT_ANSWERS = RMEM_PORT_WIRE + RMEM_WIRE_VERDICTS, /* packets that left */
-	RMEM_PORT_NO_CHECKSUM, /* level link without an UDP checksum */
+	RMEM_PORT_NO_CHECKSUM, /* level link, and nothing checked the payload */
 	RMEM_PORT_NOT_UNICAST,
 	RMEM_PORT_RESERVE,   /* in a buffer meant for swap */
 	RMEM_PORT_NO_BUFFER, /* for the answer */
@@ -84,7 +84,7 @@ void rmem_port_settle(struct rmem_port *port);
 struct rmem_port_config {
 	struct net *net; /* held for as long as the port is open */
 	u32 slots;	 /* of sessions */
-	u16 udp_port;
+	u16 number; /* START's PORT */
 };
 
 /* A stretch of an answer's data, in the kernel's linear map. */

@@ -124,8 +124,8 @@ int remote_alloc(remote_t *r, uint64_t bytes, unsigned int permission, raddr_t *
  *   - part of the wanted range was given out before, even if it was freed since; the page behind a
  *     region belongs to the region;
  *   - the range would overflow a bucket of the node's page table;
- *   - the space's regions lie in too many places. The node remembers sixteen runs of addresses. It
- *     counts the smallest gaps between further runs as given out, up to half of all addresses.
+ *   - the space's regions lie in too many places. The node remembers 64 runs of addresses that were
+ *     allocated, and moves a region that would begin another run.
  */
 int remote_alloc_at(remote_t *r, raddr_t wanted, uint64_t bytes, unsigned int permission,
 	      raddr_t *address);

@@ -115,7 +115,7 @@ void vectors(int fd) {
     }
     if (!told("done"))
         return;
-    // Those that overlap are written in their order.
+    // Ranges that overlap are written in their order.
     char one[8] = {1, 1, 1, 1, 1, 1, 1, 1}, two[4] = {2, 2, 2, 2}, back[8];
     writes = {{addr, number_of(one), 8, 0}, {addr + 2, number_of(two), 4, 0}};
     expect("WRITEV of ranges that overlap", ring.run(fd, io_of(RMEM_IO_WRITEV, writes)), 0);
@@ -268,7 +268,7 @@ void expect_stale(Ring& ring, int fd, std::uint64_t addr, char* data) {
     expect("FREE of before", by_ioctl(fd, RMEM_IOC_FREE, &range), -ESTALE);
 }
 
-// Who opened the device before the restart has no part in what is opened after it.
+// Files opened before the restart stay apart from files opened after it.
 void restart(const char* path, int fd) {
     Ring ring;
     char data[8] = "before";

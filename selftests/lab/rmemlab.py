@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What the suites of remote memory share: sizes, load that checks itself, file trees, seeds."""
+"""Shared by the suites of remote memory: sizes, load that checks itself, file trees, seeds."""
 
 import contextlib
 import functools

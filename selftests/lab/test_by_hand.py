@@ -24,7 +24,7 @@ def steps(first_line):
 
 
 def install(lab, release):
-    """What `make install modules_install` puts below a directory; the kernel's own modules are there, too."""
+    """Install below a directory, as `make install modules_install` does; the kernel's own modules are there, too."""
     stage = lab.log_dir / "stage"
     modules = stage / "lib/modules" / release
     own = kernel.directory(lab["compute"].spec.kernel) / "root/lib/modules" / release

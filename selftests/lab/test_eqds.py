@@ -167,7 +167,7 @@ def test_namespace_destroyed_under_traffic(lab):
         pouring.wait_output("pouring")
         at = left.counters()["tx_packets"]
         wait_until("the stream runs", lambda: left.counters()["tx_packets"] > at + 1000)
-        # It goes when its last process has gone.
+        # The namespace goes when its last process has gone.
         machine.run(f"ip netns del {doomed.name}")
         taking.signal(9)
         wait_until("its port is gone", lambda: doomed.port not in machine.run("ls /sys/class/net").out.split())

@@ -23,7 +23,7 @@ PROGRAM = cache.REPO / "out" / "bin" / "node-conformance"
 
 
 def what_failed(result):
-    """What GoogleTest said of each test that failed, its last words, and how the program is run again alike."""
+    """The output of each failed GoogleTest test, its last lines, and the command that repeats the run."""
     said = re.findall(r"^[^\n]*: Failure\n.*?(?=^\[)", result.out, re.M | re.S)
     seeds = re.findall(r"^.*--seed.*$", result.out, re.M)
     return "\n".join([*said[:5], *(result.out + result.err).splitlines()[-10:], *seeds])
@@ -32,7 +32,7 @@ def what_failed(result):
 def conform(machine, *words):
     if not PROGRAM.exists():
         raise rmemlab.LabError("out/bin/node-conformance is not built: make conformance")
-    # It asks for the longest reads there are and doesn't retry: a slow machine's socket must hold an answer.
+    # The suite sends the longest reads and doesn't retry: a slow machine's socket must hold an answer.
     machine.run(f"echo {4 << 20} | tee /proc/sys/net/core/rmem_max > /proc/sys/net/core/rmem_default")
     words = [PROGRAM, *words, f"--seed={tap.SEED}"]
     result = machine.run(words, timeout=rmemlab.LOAD_S, check=False)
@@ -62,7 +62,7 @@ def test_daemon_of_two_threads(lab):
 
 
 def test_daemon_is_locked_and_shielded(lab):
-    """What it lends is neither swapped nor the OOM killer's."""
+    """Lent memory is neither swapped nor taken by the OOM killer."""
     machine = lab["compute"]
     machine.run("rm -f /run/daemon.key")
     rmem.remora(machine, "key", "new", "/run/daemon.key")

@@ -35,7 +35,7 @@ def test_attach_status_detach(lab):
 
 
 def test_queue_limits(lab):
-    """What swap and file systems read of a device, to use it well."""
+    """The queue limits that swap and file systems use."""
     compute = lab["compute"]
     with Rack(lab) as rack:
         node = rack.node("memory", "64M")
@@ -114,7 +114,7 @@ def test_discard_frees(lab):
         wait_until("half of it is free", lambda: node.backed_bytes() == mib // 2 * MIB)
         compute.run(f"blkdiscard {device.path}")
         wait_until("all of it is free", lambda: node.backed_bytes() == 0)
-        # What was freed is to be had again, by others too.
+        # Freed memory can be allocated again, by other clients too.
         rmemlab.write_pattern(compute, device.path, mib, seed=2)
         rmemlab.check_pattern(compute, device.path, mib, seed=2)
 

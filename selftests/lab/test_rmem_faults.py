@@ -6,6 +6,7 @@ import contextlib
 import json
 import random
 import re
+import shlex
 import signal
 import time
 
@@ -26,10 +27,10 @@ NETWORKS = {
     "corruption": "corrupt 3%",
     "everything": "delay 2ms 1ms loss 3% duplicate 3% corrupt 1% reorder 10% 50%",
 }
-# What a bad network must show in: the client's counters, the node's.
+# The counters of client and node that must grow on a bad network.
 SEEN = {
     "loss": (("retries", "lost"), ("repeated",)),
-    "reordering": ((), ()),  # nobody counts that: see reordered()
+    "reordering": ((), ()),  # no counter for that: see reordered()
     "duplication": (("ignored",), ("repeated",)),
     "corruption": (("retries", "lost"), ()),
     "everything": (("retries", "lost", "ignored"), ("repeated",)),
@@ -178,7 +179,7 @@ def test_outage(lab):
         node = rack.node("memory", "256M")
         device, swap = (rack.attach("compute", node, size) for size in ("64M", "128M"))
         hasty = rack.attach("compute", node, "64M", "--fail-after", str(FAIL_AFTER_S))
-        # What patches the kernel's code comes before the loads: emulation may trip over code that is patched
+        # Commands that patch the kernel's code come before the loads: emulation may trip over code that is patched
         # while another CPU runs it.
         hog = rmemlab.in_cgroup(compute, "away", hog_mib // 2, f"{rmemlab.hog_path()} {hog_mib} 1 $n 2")
         with rmemlab.swap_on(compute, swap), block_timeouts(compute):
@@ -190,7 +191,7 @@ def test_outage(lab):
             with rmemlab.link_down(lab, "rack"):
                 began = time.monotonic()
                 fails_in_time(hasty, failing.process, began)
-                # They share the window of their node: one's requests may fill it, and the other's wait.
+                # The devices share their machine's incast window: requests of one may fill it, and the other's wait.
                 for each in (device, swap):
                     each.wait_state("down")
                 while time.monotonic() - began < OUTAGE_S:
@@ -291,7 +292,7 @@ def test_detach_from_a_dead_node(lab):
         rmem.unload(compute)
 
 
-# What users do
+# Mistakes of users
 
 NO_ANSWER = (r"10\.0\.0\.\d+:7670: the node does not answer: is it started, is its UDP port open, "
              r"do space id and key match\?")
@@ -463,6 +464,38 @@ def test_hibernation_is_refused(lab):
         run_fio(compute, device.path, "mixed", "4k", 4)
 
 
+@rmemlab.needs("hibernation")
+@tap.bound(600)
+def test_hibernation_of_the_node(lab):
+    """The kernel's own rehearsal, which ends once all tasks are frozen: to the node it is like a woken image."""
+    def rehearse(node):
+        if node.machine.run("echo freezer > /sys/power/pm_test", check=False).rc != 0:
+            tap.skip("this kernel can't rehearse a hibernation")
+        before = node.status()["boot"]
+        node.machine.run("echo disk > /sys/power/state; echo none > /sys/power/pm_test", timeout=rmem.ACTION_S)
+        assert node.status()["boot"] != before, "the boot epoch is still the one of before"
+    lose_the_node(lab, rehearse)
+
+
+def test_attach_beside_rmmod(lab):
+    """Either the device keeps the module, or the attach is refused: no device is made by a module that goes."""
+    compute = lab["compute"]
+    with Rack(lab) as rack:
+        node = rack.node("memory", "64M")
+        words = rmem.attach_words(compute, node, "8M")
+        for number in range(20):
+            rmem.load(compute, rmem.CLIENT)
+            # Process starts take about as long as each other; by turns one of the two begins earlier.
+            commands = [f"{rmem.CLI} {shlex.join(words)}; echo attach $?", f"rmmod {rmem.CLIENT}; echo rmmod $?"]
+            first, second = commands if number % 2 else reversed(commands)
+            out = compute.run(f"( {first} ) & ( {second} ) & wait").out
+            attached = "attach 0" in out
+            assert attached != ("rmmod 0" in out), out
+            assert len(rmem.devices(compute) if attached else []) == attached
+            for device in rmem.attached(compute):
+                device.detach()
+
+
 def interrupted(machine, chance, longest_s, *words):
     """Runs `remora WORDS` and interrupts it somewhere; its status."""
     process = machine.spawn([rmem.CLI, *words])
@@ -574,7 +607,8 @@ TESTS = [test_loss, test_reordering, test_duplication, test_corruption, test_dam
          test_detach_from_a_dead_node, test_wrong_key_and_unknown_space, test_sizes_that_are_wrong,
          test_node_that_is_not_there, test_port_in_use, test_what_is_there_already, test_node_asked_too_much,
          test_module_that_is_not_loaded, test_in_use, test_forced_from_under_its_users, test_hibernation_is_refused,
-         test_interrupted_attach_and_detach, test_interrupted_commands_of_a_node, rmemlab.test_modules_go]
+         test_hibernation_of_the_node, test_attach_beside_rmmod, test_interrupted_attach_and_detach,
+         test_interrupted_commands_of_a_node, rmemlab.test_modules_go]
 
 if __name__ == "__main__":
     tap.main("pair", TESTS)

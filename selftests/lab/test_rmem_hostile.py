@@ -63,7 +63,7 @@ def node_counters(node, _device):
 
 
 def ip_counters(node, _device):
-    """What the IP layer of the node's machine counts, and the node."""
+    """The counters of the node's IP layer, and of the node."""
     lines = [line.split() for line in node.machine.read("/proc/net/netstat").splitlines()
              + node.machine.read("/proc/net/snmp").splitlines()]
     counters = {}

@@ -6,7 +6,7 @@ Two ways of the kernel's fault injection, both confined to calls from our module
   - fail-nth: the n-th allocation of one command, for one n after the other, so that every failure
     label of attach, detach and node start is visited;
   - by chance, in every context, softirq too, while I/O goes on.
-What is left behind is told by the regions, the modules' unloading and kmemleak; lockdep watches.
+Regions, unloading of the modules and kmemleak show leftovers; lockdep watches.
 """
 
 import contextlib
@@ -21,9 +21,9 @@ from remoralab.rmem import Rack, wait_until
 ATTRIBUTES = ("failslab", "fail_page_alloc")
 # fail-nth visits about so many n, chosen by the seed.
 VISITS = 2
-# No command of ours makes more allocations than that.
+# An upper bound on the allocations of one command.
 NTH_MAX = 2000
-# What the kernel says of an allocation that failed as it was told to.
+# The kernel's report of an injected failure.
 EXPECTED = r"page allocation failure|Unable to allocate memory"
 
 # A cache whose sysfs entry can't be made keeps its name: the kernel's own, when it makes a disk's bios.
@@ -78,7 +78,7 @@ def visit(machine, command, undo, clean, most=NTH_MAX):
     n = visited = refused = 0
     step = 2
     while n < NTH_MAX:
-        # The first ones are ours, the later ones mostly the block layer's on our behalf.
+        # The first allocations are the module's, the later ones mostly the block layer's for it.
         n += 1 if n < 10 else chance.randint(1, step)
         step = min(step + max(1, n // VISITS), most)
         fired, status = nth_failing(machine, n, command)
@@ -215,7 +215,7 @@ def test_swap(lab):
 @debug_only
 def test_nothing_leaked(lab):
     for machine in lab:
-        # What a module's variables still lead to is no leak before it is gone.
+        # Memory that a module's variables still refer to is no leak before the module is gone.
         rmem.unload(machine)
     with lab.expect_complaint("kmemleak"):
         scans = [(machine, machine.kmemleak_scan()) for machine in lab]

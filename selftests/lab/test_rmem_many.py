@@ -56,7 +56,7 @@ def test_client_that_vanishes(lab):
 
 
 def test_quota_of_a_node(lab):
-    """What one client holds another can't get, and is told so."""
+    """A client is refused, with the reason, when another holds the memory."""
     with Rack(lab) as rack:
         node = rack.node("memory", "96M")
         device = rack.attach("left", node, "64M")
@@ -68,7 +68,7 @@ def test_quota_of_a_node(lab):
 
 
 def test_two_tenants(lab):
-    """What is one tenant's another neither reads nor inherits."""
+    """A tenant neither reads nor inherits memory of another."""
     left, right, memory = lab["left"], lab["right"], lab["memory"]
     page, mib = 64 << 10, 48
     with Rack(lab) as rack:
@@ -108,7 +108,7 @@ with open("{heir.path}", "rb") as device:
 
 
 def test_readers(lab):
-    """Who has the key of a read-only view sees what is written, and changes nothing."""
+    """A client with the key of a read-only view reads the data, and changes nothing."""
     left, right, memory = lab["left"], lab["right"], lab["memory"]
     with Rack(lab) as rack:
         node = rack.node("memory", "96M")

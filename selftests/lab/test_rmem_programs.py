@@ -20,7 +20,7 @@ PROGRAM = cache.REPO / "out" / "bin" / "lib-lab"
 
 
 def run_suite(machine, target, only="*/Given", environment=""):
-    """What every backend must do."""
+    """The library's suite, which every backend must pass."""
     if not PROGRAM.exists():
         raise rmemlab.LabError("out/bin/lib-lab is not built: make out/bin/lib-lab")
     command = f"{environment} REMORA_TEST_TARGET={target} {PROGRAM} --gtest_filter='{only}'"
@@ -49,7 +49,7 @@ def test_device(lab):
 
 @tap.bound(1500)
 def test_device_without_io_uring(lab):
-    """Where a program gets no io_uring, each operation is an ioctl(). What is built upon those is the same."""
+    """Where a program gets no io_uring, each operation is an ioctl(). Layers above them are the same."""
     compute = lab["compute"]
     switch = "/proc/sys/kernel/io_uring_disabled"
     if compute.run(["test", "-e", switch], check=False).rc != 0:
@@ -72,7 +72,7 @@ def test_device_to_the_daemon(lab):
 def by_udp(lab, host, key):
     compute = lab["compute"]
     rmem.write_key(compute, "/run/suite.key", key)
-    # What is built upon operations meets no node, and ran already.
+    # Tests of layers above operations reach no node, and ran already.
     run_suite(compute, f"udp:{host},key=/run/suite.key", "*/Given:-*Heap*:*Mapped*")
 
 
@@ -87,7 +87,7 @@ def test_udp_to_the_kernels_node(lab):
 # Asked by hand
 
 def test_refusals(lab):
-    """What no library would ask is refused with the right errno, and changes nothing."""
+    """Malformed commands, which no library issues, are refused with the right errno and change nothing."""
     with Rack(lab) as rack:
         node = rack.node("memory", "64M")
         device = rack.attach("compute", node, None)
@@ -214,7 +214,7 @@ def cancel_while_silent(lab, command):
 
 
 def test_taken_back(lab):
-    """What a program cancels ends though the node is silent, and nothing of it comes later."""
+    """Cancelled operations end though the node is silent, and are not executed later."""
     cancel_while_silent(lab, "cancel")
 
 
@@ -278,7 +278,7 @@ def test_opened_anew(lab):
 
 
 def test_opened_anew_by_many(lab):
-    """They connect it once, and all of them have it."""
+    """The openers connect it once, and all of them can use it."""
     compute = lab["compute"]
     with Rack(lab) as rack:
         node = rack.node("memory", "64M")
@@ -295,7 +295,7 @@ def test_opened_anew_by_many(lab):
 
 
 def test_detached_while_opened_anew(lab):
-    """Whoever waits for a node that isn't there can be killed, and is in nobody's way."""
+    """A program that waits for an absent node can be killed, and holds up no other."""
     compute = lab["compute"]
     with Rack(lab) as rack:
         node = rack.node("memory", "64M")

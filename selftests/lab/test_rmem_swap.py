@@ -10,7 +10,7 @@ from remoralab import tap
 from remoralab.rmem import Rack, wait_until
 
 DEVICE_MIB = 384
-# What a test of the whole machine leaves of its memory, and how much more than that the hog takes.
+# The memory that a test of the whole machine leaves, and how much more than that the hog takes.
 LEFT_MIB, OVER_MIB = 48, 32
 # A cgroup so small that all of it may wait for the network at once would make the kernel kill its program.
 GROUP_MIB = 12
@@ -78,7 +78,7 @@ def whole_machine(lab, min_free_kib):
 
 @tap.bound(600)
 def test_pressure_low_min_free(lab):
-    # KASAN keeps freed objects from use, up to 1/32 of the memory. What is freed while packets leave goes there
+    # KASAN keeps freed objects from use, up to 1/32 of the memory. Memory freed while packets leave goes there
     # first, so on the debug kernel a reserve below that is used up before anything comes back.
     # Elsewhere it is the least that README.md asks for. With 512 KiB virtio-net may find no receive buffer. It then
     # stops reception and waits for memory in a work, which may wait for swap that is no longer answered.

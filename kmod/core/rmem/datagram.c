@@ -113,7 +113,7 @@ bool rmem_datagram_step(struct rmem_datagram *d, const void *heads)
 {
 	if (d->steps == d->messages)
 		return false;
-	/* It was good when the datagram was opened. */
+	/* rmem_datagram_open() found every message good. */
 	if (d->steps)
 		rmem_wire_parse_msg(msg_at(heads, d->steps), d->response, &d->head);
 	d->steps++;

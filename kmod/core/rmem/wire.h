@@ -62,7 +62,7 @@ bool rmem_wire_has_digest(const struct rmem_head *head);
  */
 u32 rmem_wire_payload_bytes(const struct rmem_head *head);
 
-/* What a request counts for in what the node has to do for one datagram. */
+/* Bytes that a request counts for in the bound on the node's work for one datagram. */
 u32 rmem_wire_work_bytes(const struct rmem_head *head);
 
 /* Decode the header at hdr, which is whole. Checks the form only. */

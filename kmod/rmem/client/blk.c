@@ -3,9 +3,9 @@
  * The disk: a request is an op, which lies in the request's own memory and goes to the
  * channel of its hardware queue; when that is done with it, the request ends.
  *
- * queue_rq always takes the request. What can't be sent yet (windows closed, no session, no
- * memory for a packet) waits in the channel, which has what it takes to go on: credit
- * released, an answer, or its timer.
+ * queue_rq always takes the request. A request that can't be sent yet (windows closed, no session,
+ * no memory for a packet) waits in the channel, which is woken by released credit, an answer or its
+ * timer.
  *
  * There is no cache to flush: a write has ended when it is in the node's memory.
  *
@@ -22,7 +22,7 @@
 
 #define SEGMENTS_MAX 128
 
-static u8 op_type(const struct request *rq)
+static u8 blk_op_type(const struct request *rq)
 {
 	switch (req_op(rq)) {
 	case REQ_OP_READ:
@@ -48,7 +48,7 @@ static blk_status_t queue_rq(struct blk_mq_hw_ctx *hctx, const struct blk_mq_que
 	struct rmem_op *op = blk_mq_rq_to_pdu(rq);
 
 	blk_mq_start_request(rq);
-	op->type = op_type(rq);
+	op->type = blk_op_type(rq);
 	if (unlikely(!op->type))
 		return BLK_STS_NOTSUPP;
 	op->addr = device->addr + ((u64)blk_rq_pos(rq) << SECTOR_SHIFT);
@@ -62,7 +62,7 @@ static blk_status_t queue_rq(struct blk_mq_hw_ctx *hctx, const struct blk_mq_que
 	return atomic_read(&device->fences) ? BLK_STS_TRANSPORT : BLK_STS_IOERR;
 }
 
-/* What was taken without being the last of its row is the last after all. */
+/* The block layer has no more requests, though the last one taken was not marked as the last. */
 static void commit_rqs(struct blk_mq_hw_ctx *hctx)
 {
 	rmem_channel_commit(hctx->driver_data);
@@ -88,7 +88,7 @@ static blk_status_t status_of(enum rmem_client_result result)
 /*
  * Ended right here, in the answer's softirq, without the detour over the submitting CPU
  * that blk_mq_complete_request() may take: the answer came to this CPU as its channel's port
- * steered it. Nobody else ends requests, as timeouts don't.
+ * steered it. No other path ends requests, as timeouts don't.
  */
 static void blk_end(struct rmem_op *op, enum rmem_client_result result)
 {
@@ -196,7 +196,7 @@ static int blk_add(struct rmem_device *device)
 		.discard_bytes_max = RMEM_ZERO_BYTES_MAX,
 		.discard_granularity_bytes = device->page_bytes,
 		/* A page that changes between digest and wire makes for a packet in vain. */
-		.stable_writes = device->wish.session.integrity != RMEM_LINK ||
+		.stable_writes = device->params.session.integrity != RMEM_LINK ||
 				 device->limits.reads_early,
 	};
 	struct gendisk *disk;
@@ -216,7 +216,7 @@ static int blk_add(struct rmem_device *device)
 	disk->private_data = device;
 	dev_set_drvdata(disk_to_dev(disk), device);
 	disk->flags |= GENHD_FL_NO_PART;
-	set_capacity(disk, device->wish.bytes >> SECTOR_SHIFT);
+	set_capacity(disk, device->params.bytes >> SECTOR_SHIFT);
 	err = device_add_disk(NULL, disk, rmem_status_groups);
 	if (err)
 		goto put_disk;
@@ -250,7 +250,7 @@ static struct device *blk_dev(struct rmem_device *device)
 	return disk_to_dev(device->disk);
 }
 
-const struct rmem_door rmem_blk_door = {
+const struct rmem_device_ops rmem_blk_device_ops = {
 	.name = "rmb",
 	.in_use = "swapoff or unmount it first",
 	.lost = "all I/O fails",

@@ -375,7 +375,7 @@ static const struct rmem_receiver_ops channel_receiver = {
 static void config_init(struct rmem_client_config *config, const struct rmem_device *device,
 			unsigned int waiter)
 {
-	const struct rmem_session *session = &device->wish.session;
+	const struct rmem_session *session = &device->params.session;
 
 	get_random_bytes(config->client, sizeof(config->client));
 	config->space = session->space;
@@ -390,14 +390,14 @@ static void config_init(struct rmem_client_config *config, const struct rmem_dev
 
 static struct rmem_path *path_new(struct rmem_channel *c)
 {
-	const struct rmem_wish *wish = &c->device->wish;
-	struct rmem_path *path = kzalloc(wish->transport->path_bytes, GFP_KERNEL);
+	const struct rmem_attach_params *params = &c->device->params;
+	struct rmem_path *path = kzalloc(params->transport->path_bytes, GFP_KERNEL);
 
 	if (!path)
 		return NULL;
-	path->transport = wish->transport;
+	path->transport = params->transport;
 	path->to = &channel_receiver;
-	path->session = &wish->session;
+	path->session = &params->session;
 	path->channel = c;
 	path->counts = &c->device->counts->count[RMEM_COUNT_PATH];
 	return path;
@@ -419,7 +419,7 @@ struct rmem_channel *rmem_channel_new(struct rmem_device *device, unsigned int i
 	c->path = path_new(c);
 	if (!c->path)
 		goto free;
-	err = c->path->transport->open(c->path, &device->wish.address);
+	err = c->path->transport->open(c->path, &device->params.address);
 	if (err)
 		goto free;
 	spin_lock_bh(&waiters_lock);

@@ -3,9 +3,9 @@
  * One hardware queue's way to the node: a session (core/rmem/client/client.h), its lock, timer
  * and path (rmem_ops.h).
  *
- *   door: submit ------------> [ core ] --next--> add, flush --> path --> node
+ *   rmem_channel_submit() --> [ core ] --next--> add, flush --> path --> node
  *                    timer --> [ core ]
- *   door: op->ops->end <------ [ core ] <-- receive, copy <----- path
+ *   op->ops->end <----------- [ core ] <-- receive, copy <----- path
  *
  * All of it in the caller's context: process or softirq, never a work queue. Messages to
  * send and ops that ended are collected under the lock and dealt with after it.
@@ -22,7 +22,7 @@
 struct rmem_channel {
 	spinlock_t lock; /* guards what follows up to client, and ops in it; softirqs off */
 	bool stopped;	 /* nothing is submitted, sent or received any more */
-	u64 armed_ns;	 /* what the timer is set to, 0: not */
+	u64 armed_ns;	 /* time at which the timer goes off; 0: it is not set */
 	u64 silent_ns;	 /* timeouts and no sign of the node since then; 0: all well */
 	bool fences;	 /* counted in device->fences */
 	struct rmem_client client;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * /dev/rmemN: comes, is opened, goes. What is asked of it comes by chr_uring.c
- * and chr_ioctl.c.
+ * /dev/rmemN: made, opened, removed. Programs issue operations by chr_uring.c and chr_ioctl.c.
  */
 #include <linux/cdev.h>
 #include <linux/fs.h>
@@ -42,7 +41,7 @@ static int file_connect(struct rmem_chr_file *file)
 	struct rmem_device *device = file->device;
 	int err = 0;
 
-	/* Pairs with rmem_status_renewed(): who sees that doesn't get the generation before it. */
+	/* Pairs with rmem_status_renewed(): an open that sees UP reads the new generation. */
 	if (likely(smp_load_acquire(&device->state) != RMEM_DEVICE_LOST)) {
 		/* Pairs with rmem_device_renew(). */
 		file->generation = smp_load_acquire(&device->generation);
@@ -126,9 +125,9 @@ static int chr_add(struct rmem_device *device)
 
 static void chr_remove(struct rmem_device *device)
 {
-	/* Who has it open still may ask, but is refused. */
+	/* Operations of files that are still open are refused from now on. */
 	WRITE_ONCE(device->gone, true);
-	/* Nor does anybody go on connecting it. */
+	/* An open that is connecting the device gives up. */
 	wake_up_all(&device->changed);
 	mutex_lock(&device->calls);
 	mutex_unlock(&device->calls);
@@ -145,7 +144,7 @@ static struct device *chr_dev(struct rmem_device *device)
 	return &device->chr.dev;
 }
 
-const struct rmem_door rmem_chr_door = {
+const struct rmem_device_ops rmem_chr_device_ops = {
 	.name = "rmem",
 	.in_use = "end the programs that have it open first",
 	.lost = "I/O fails until it is opened anew",

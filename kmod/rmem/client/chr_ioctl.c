@@ -112,8 +112,8 @@ static void set_range(struct chr_op *op, u64 addr, u64 bytes)
 }
 
 /*
- * Nobody will ever know where it is. Who was killed doesn't wait long for the answer; where no FREE
- * arrives, the session that made the region ends with this one's being taken back, and undoes it.
+ * Frees a region that the program will never learn of. A killed program doesn't wait long for the
+ * answer. If no FREE arrives, cancelling it ends the session that made the region; this undoes it.
  */
 static void call_undo(struct chr_op *op, const struct rmem_io_alloc *io)
 {
@@ -126,8 +126,8 @@ static void call_undo(struct chr_op *op, const struct rmem_io_alloc *io)
 	wait_for_completion(&op->done);
 }
 
-/* A region is its asker's when a READ has told the node that he knows of it. */
-static int alloc_region(struct chr_op *op, const struct rmem_io_alloc *wish,
+/* The node keeps the region once a later request, here a READ, has acknowledged the ALLOC. */
+static int alloc_region(struct chr_op *op, const struct rmem_io_alloc *wanted,
 			struct rmem_io_alloc *io)
 	__must_hold(&op->file->device->calls)
 {
@@ -135,7 +135,7 @@ static int alloc_region(struct chr_op *op, const struct rmem_io_alloc *wish,
 	int err;
 
 	do {
-		*io = *wish;
+		*io = *wanted;
 		err = call_alloc(op, io);
 		if (err)
 			return err == -EFAULT ? -EAGAIN : err;
@@ -149,7 +149,7 @@ static int alloc_region(struct chr_op *op, const struct rmem_io_alloc *wish,
 	return err;
 }
 
-/* And when he has been told: not under the lock, for who answers his page faults may take long. */
+/* copy_to_user() may fault into a slow userfaultfd handler, so device->calls is not held. */
 static int tell_region(struct chr_op *op, const struct rmem_io_alloc *io, void __user *arg)
 {
 	struct rmem_device *device = op->file->device;
@@ -166,21 +166,21 @@ static long ioctl_alloc(struct file *opened, void __user *arg)
 {
 	const struct rmem_io byte = { .type = RMEM_IO_READ, .bytes = 1 };
 	struct rmem_chr_file *file = opened->private_data;
-	struct rmem_io_alloc wish, io;
+	struct rmem_io_alloc wanted, io;
 	struct chr_op *op;
 	int err = -EINTR;
 
 	if (!(opened->f_mode & FMODE_WRITE))
 		return -EBADF;
-	if (copy_from_user(&wish, arg, sizeof(wish)))
+	if (copy_from_user(&wanted, arg, sizeof(wanted)))
 		return -EFAULT;
-	if (wish.reserved)
+	if (wanted.reserved)
 		return -EINVAL;
 	op = rmem_chr_op_new(file, &byte, &ioctl_op_ops, NULL);
 	if (IS_ERR(op))
 		return PTR_ERR(op);
 	if (!mutex_lock_killable(&file->device->calls)) {
-		err = alloc_region(op, &wish, &io);
+		err = alloc_region(op, &wanted, &io);
 		mutex_unlock(&file->device->calls);
 		if (!err)
 			err = tell_region(op, &io, arg);
@@ -234,8 +234,8 @@ static long ioctl_info(const struct rmem_chr_file *file, void __user *arg)
 		.memory_bytes = device->memory_bytes,
 		.page_bytes = device->page_bytes,
 		.piece_bytes = device->piece_bytes,
-		.space = device->wish.session.space,
-		.fail_after_ms = device->wish.session.fail_after_ms,
+		.space = device->params.session.space,
+		.fail_after_ms = device->params.session.fail_after_ms,
 		.put_bytes = rmem_chr_put_bytes(device),
 		.vector_bytes = rmem_chr_vector_bytes(device),
 	};

@@ -10,7 +10,7 @@
  *
  * All ops of an open file go by one channel. So when a change was taken back, what the file asks
  * for later is sent after the channel's session was renewed, and no copy of the change comes after
- * it. What other files send next by this channel waits for that, too.
+ * it. Other files that use this channel wait for that, too.
  *
  * An op is the channel's until it ends or is taken back, as a program that is killed does; where it
  * has no descriptor to do that by, the device's fail_after bounds the time.
@@ -31,12 +31,12 @@ static_assert(RMEM_SWAP == (u8)RMEM_IO_SWAP && RMEM_CAS == (u8)RMEM_IO_CAS &&
 	      RMEM_OR == (u8)RMEM_IO_OR && RMEM_XOR == (u8)RMEM_IO_XOR &&
 	      RMEM_MIN == (u8)RMEM_IO_MIN && RMEM_MAX == (u8)RMEM_IO_MAX &&
 	      RMEM_SMIN == (u8)RMEM_IO_SMIN && RMEM_SMAX == (u8)RMEM_IO_SMAX);
-/* What an SQE of 128 bytes has room for. */
+/* The room that an SQE of 128 bytes has for a command. */
 static_assert(sizeof(struct rmem_io) == 80);
 
 /* ---- what is asked ---- */
 
-static u8 op_type(u8 type)
+static u8 chr_op_type(u8 type)
 {
 	switch (type) {
 	case RMEM_IO_READ:
@@ -154,7 +154,7 @@ struct chr_op *rmem_chr_op_new(struct rmem_chr_file *file, const struct rmem_io 
 		return ERR_PTR(-ENOMEM);
 	if (cmd)
 		atomic_inc(&file->by_uring);
-	op->op.type = op_type(io->type);
+	op->op.type = chr_op_type(io->type);
 	op->op.ops = ops;
 	op->op.addr = io->addr;
 	op->op.len = io->bytes;
@@ -383,9 +383,9 @@ static bool file_has(struct rmem_chr_file *file, const struct rmem_chr_which *wh
 }
 
 /*
- * A descriptor is closed; or all are, for a program ends. What that has under way by io_uring
- * would keep its pages and the device until it ends: a worker waits for it there, which can't take
- * anything back before Linux 6.7.
+ * A descriptor is closed; or all are, because the program ends. Then its operations in flight by
+ * io_uring would keep its pages and the device: io_uring waits for them, and can't cancel them
+ * before Linux 6.7.
  */
 int rmem_chr_flush(struct file *opened, fl_owner_t owner)
 {

@@ -68,7 +68,7 @@ static inline u32 rmem_chr_vector_bytes(const struct rmem_device *device)
 
 /* ---- an op ---- */
 
-/* What the node would refuse, too, but for the memory it takes here. */
+/* Refuses malformed operations before they take memory here; the node would refuse them, too. */
 int rmem_chr_op_check(const struct file *file, const struct rmem_io *io);
 /* Or an error. cmd: by io_uring, or NULL. Process context, as are the others but ended. */
 struct chr_op *rmem_chr_op_new(struct rmem_chr_file *file, const struct rmem_io *io,
@@ -89,8 +89,8 @@ void rmem_chr_op_ended(struct chr_op *op, enum rmem_client_result result);
 
 /* Which of a file's ops. */
 struct rmem_chr_which {
-	fl_owner_t owner; /* those of a program that ends; or NULL: */
-	u64 cookie;	  /* those that have it; 0: that have any */
+	fl_owner_t owner; /* operations of a program that ends; or NULL: */
+	u64 cookie;	  /* operations with this cookie; 0: with any */
 };
 
 /* Takes back what is under way when it is called, and nothing that is begun later. How many. */
@@ -105,7 +105,7 @@ bool rmem_chr_walk(struct rmem_op *op, u32 offset, u32 bytes, rmem_walk_fn fn, v
 size_t rmem_chr_data_room(const struct rmem_io *io, bool fixed);
 /* The op gets its data, or a place for it. */
 int rmem_chr_data_take(struct chr_op *op, const struct rmem_io *io, bool fixed);
-/* What was read, and isn't there already, goes to the program, in whose memory we are. */
+/* Copies data that was read to the program, in its address space, unless it is there already. */
 int rmem_chr_data_give(const struct chr_op *op);
 void rmem_chr_data_release(struct chr_op *op);
 

@@ -66,7 +66,7 @@ static void device_release_late(struct kref *ref)
 }
 
 /*
- * The disk's. Nobody else may keep the module while this returns, so its reference goes
+ * The disk's. This may be the last reference to the module while the function returns, so it is put
  * after a grace period, and the module's exit waits for such callbacks.
  */
 void rmem_device_put_late(struct rmem_device *device)
@@ -75,7 +75,7 @@ void rmem_device_put_late(struct rmem_device *device)
 }
 
 /* The device takes over the caller's reference to the module. */
-static struct rmem_device *device_new(const struct rmem_wish *wish)
+static struct rmem_device *device_new(const struct rmem_attach_params *params)
 {
 	struct rmem_device *device = kzalloc(sizeof(*device), GFP_KERNEL);
 
@@ -86,12 +86,12 @@ static struct rmem_device *device_new(const struct rmem_wish *wish)
 		kfree(device);
 		return NULL;
 	}
-	device->wish = *wish;
+	device->params = *params;
 	device->phase = RMEM_ATTACHING;
 	device->state = RMEM_DEVICE_UP;
 	device->announced = RMEM_DEVICE_UP;
-	device->queues = wish->queues ? min(wish->queues, nr_cpu_ids) : num_online_cpus();
-	device->channels = device->queues + wish->door->allocates;
+	device->queues = params->queues ? min(params->queues, nr_cpu_ids) : num_online_cpus();
+	device->channels = device->queues + params->ops->allocates;
 	mutex_init(&device->calls);
 	init_waitqueue_head(&device->changed);
 	rmem_status_init(device);
@@ -101,7 +101,7 @@ static struct rmem_device *device_new(const struct rmem_wish *wish)
 
 static int index_take(struct rmem_device *device, struct netlink_ext_ack *extack)
 {
-	u32 wanted = device->wish.index;
+	u32 wanted = device->params.index;
 	struct rmem_device *other;
 	unsigned int noio;
 	int err;
@@ -117,7 +117,7 @@ static int index_take(struct rmem_device *device, struct netlink_ext_ack *extack
 	if (!err && wanted != RMEM_INDEX_ANY)
 		device->index = wanted;
 	if (!err) {
-		snprintf(device->name, sizeof(device->name), "%s%u", device->wish.door->name,
+		snprintf(device->name, sizeof(device->name), "%s%u", device->params.ops->name,
 			 device->index);
 	} else if (err == -EBUSY && wanted != RMEM_INDEX_ANY) {
 		other = xa_load(&devices, wanted);
@@ -239,7 +239,7 @@ static int piece_choose(struct rmem_device *device, struct netlink_ext_ack *exta
 
 	if (err)
 		return err;
-	if (device->wish.session.integrity == RMEM_LINK && !limits->checks_payload) {
+	if (device->params.session.integrity == RMEM_LINK && !limits->checks_payload) {
 		NL_SET_ERR_MSG(extack, "nothing on this path checks data: use INTEGRITY digest");
 		return -EINVAL;
 	}
@@ -250,7 +250,7 @@ static int piece_choose(struct rmem_device *device, struct netlink_ext_ack *exta
 	return 0;
 }
 
-/* What is left of the time attach has for all its steps. */
+/* Milliseconds that remain to attach for all its steps. */
 static unsigned int left_ms(const struct rmem_device *device)
 {
 	long left = device->attach_end - jiffies;
@@ -402,7 +402,7 @@ static int region_alloc(struct rmem_device *device, struct netlink_ext_ack *exta
 		.op = {
 			.type = RMEM_ALLOC,
 			.alloc = {
-				.bytes = device->wish.bytes,
+				.bytes = device->params.bytes,
 				.perm = RMEM_PERM_READ | RMEM_PERM_WRITE,
 			},
 		},
@@ -421,7 +421,7 @@ static int region_alloc(struct rmem_device *device, struct netlink_ext_ack *exta
 	return region_confirm(device, extack);
 }
 
-/* What the first session's opening told. */
+/* Copies the node's properties from the first session's OPEN. */
 static void note_node(struct rmem_device *device)
 {
 	const struct rmem_client *client = &device->channel[0]->client;
@@ -444,7 +444,7 @@ static bool region_give_back(struct rmem_device *device, unsigned int timeout_ms
 	bool given = true;
 
 	if (READ_ONCE(device->state) == RMEM_DEVICE_LOST)
-		return true; /* it went with the node's boot */
+		return true; /* the node's restart freed it */
 	if (device->region_bytes)
 		given = !rmem_channel_call(device->channel[0], &call, timeout_ms) &&
 			(call.result == RMEM_CLIENT_OK || call.result == RMEM_CLIENT_LOST);
@@ -458,7 +458,7 @@ static int attach(struct rmem_device *device, struct netlink_ext_ack *extack)
 {
 	int err;
 
-	device->attach_end = jiffies + msecs_to_jiffies(device->wish.timeout_ms);
+	device->attach_end = jiffies + msecs_to_jiffies(device->params.timeout_ms);
 	err = rmem_remote_join(device);
 	if (err)
 		return err;
@@ -471,13 +471,13 @@ static int attach(struct rmem_device *device, struct netlink_ext_ack *extack)
 	err = channels_connect(device, 0, 1, extack);
 	if (!err)
 		note_node(device);
-	if (!err && device->wish.bytes)
+	if (!err && device->params.bytes)
 		err = region_alloc(device, extack);
 	if (!err)
 		err = channels_connect(device, 1, device->channels, extack);
 	if (err)
 		goto give_back;
-	err = device->wish.door->add(device);
+	err = device->params.ops->add(device);
 	if (err) {
 		NL_SET_ERR_MSG_FMT(extack, "no device could be made (error %d)", err);
 		goto give_back;
@@ -487,7 +487,7 @@ static int attach(struct rmem_device *device, struct netlink_ext_ack *extack)
 give_back:
 	if (!region_give_back(device, FREE_MS) && device->region_bytes)
 		pr_warn("%s: a region of %llu bytes could not be given back\n",
-			device->wish.address.text, device->region_bytes);
+			device->params.address.text, device->region_bytes);
 free_channels:
 	channels_free(device);
 leave_remote:
@@ -495,8 +495,9 @@ leave_remote:
 	return err;
 }
 
-/* The reference to the transport that wish has is the device's, if it is made. */
-int rmem_device_attach(const struct rmem_wish *wish, u32 *index, struct netlink_ext_ack *extack)
+/* The reference to the transport that params has is the device's, if it is made. */
+int rmem_device_attach(const struct rmem_attach_params *params, u32 *index,
+		       struct netlink_ext_ack *extack)
 {
 	struct rmem_device *device;
 	int err;
@@ -505,7 +506,7 @@ int rmem_device_attach(const struct rmem_wish *wish, u32 *index, struct netlink_
 		NL_SET_ERR_MSG(extack, "the module is being removed");
 		return -ENODEV;
 	}
-	device = device_new(wish);
+	device = device_new(params);
 	if (!device) {
 		module_put(THIS_MODULE);
 		return -ENOMEM;
@@ -518,7 +519,7 @@ int rmem_device_attach(const struct rmem_wish *wish, u32 *index, struct netlink_
 		goto give_index;
 	*index = device->index;
 	pr_info("%s: %llu MiB at %s, %u channels, %u bytes per packet\n", device->name,
-		(device->wish.bytes ?: device->memory_bytes) >> 20, device->wish.address.text,
+		(device->params.bytes ?: device->memory_bytes) >> 20, device->params.address.text,
 		device->channels, device->piece_bytes);
 	mutex_lock(&rmem_devices_lock);
 	device->phase = RMEM_LIVE;
@@ -540,7 +541,7 @@ static int sessions_renew(struct rmem_device *device)
 {
 	int err;
 
-	device->attach_end = jiffies + msecs_to_jiffies(device->wish.timeout_ms);
+	device->attach_end = jiffies + msecs_to_jiffies(device->params.timeout_ms);
 	device->boot = 0;
 	err = piece_choose(device, NULL);
 	if (!err)
@@ -579,13 +580,13 @@ int rmem_device_renew(struct rmem_device *device)
 		return -ENODEV;
 	/* Pairs with file_connect(): who has this one doesn't see the state before LOST. */
 	smp_store_release(&device->generation, device->generation + 1);
-	/* After this whoever submits sees it, or LOST: the channels are ours. */
+	/* From now on submitters see the new generation, or LOST, and leave the channels alone. */
 	synchronize_rcu();
 	for (i = 0; i < device->channels; i++)
 		rmem_channel_cancel(device->channel[i], RMEM_CLIENT_LOST);
 	err = sessions_renew(device);
 	if (err) {
-		/* What was opened; a node that doesn't answer gives it up by itself. */
+		/* Close the open sessions; a node that doesn't answer evicts them by itself. */
 		channels_close(device);
 		return READ_ONCE(device->gone) ? -ENODEV : err;
 	}
@@ -599,7 +600,7 @@ int rmem_device_renew(struct rmem_device *device)
 /* ---- detach ---- */
 
 /* The live device that the caller may take down: from now on it can't be opened. */
-static struct rmem_device *device_grab(const struct rmem_door *door, u32 index, bool force,
+static struct rmem_device *device_grab(const struct rmem_device_ops *ops, u32 index, bool force,
 				       struct netlink_ext_ack *extack)
 {
 	struct rmem_device *device;
@@ -607,16 +608,16 @@ static struct rmem_device *device_grab(const struct rmem_door *door, u32 index, 
 
 	mutex_lock(&rmem_devices_lock);
 	device = xa_load(&devices, index);
-	if (!device || (door && device->wish.door != door)) {
+	if (!device || (ops && device->params.ops != ops)) {
 		NL_SET_ERR_MSG_FMT(extack, "there is no %s%u: 'remora status' lists them",
-				   door ? door->name : "device ", index);
+				   ops ? ops->name : "device ", index);
 		err = -ENODEV;
 	} else if (device->phase != RMEM_LIVE) {
 		NL_SET_ERR_MSG_FMT(extack, "%s is just being attached or detached", device->name);
 		err = -EBUSY;
 	} else if (device->openers && !force) {
 		NL_SET_ERR_MSG_FMT(extack, "%s is in use: %s, or use force", device->name,
-				   device->wish.door->in_use);
+				   device->params.ops->in_use);
 		err = -EBUSY;
 	} else {
 		device->phase = RMEM_DETACHING;
@@ -635,10 +636,10 @@ static void abandon(struct rmem_device *device)
 		rmem_channel_cancel(device->channel[i], RMEM_CLIENT_CANCELLED);
 }
 
-int rmem_device_detach(const struct rmem_door *door, u32 index, bool force,
+int rmem_device_detach(const struct rmem_device_ops *ops, u32 index, bool force,
 		       struct netlink_ext_ack *extack)
 {
-	struct rmem_device *device = device_grab(door, index, force, extack);
+	struct rmem_device *device = device_grab(ops, index, force, extack);
 	bool given = false;
 
 	if (IS_ERR(device))
@@ -647,21 +648,21 @@ int rmem_device_detach(const struct rmem_door *door, u32 index, bool force,
 		abandon(device);
 	/* An event must not find its device half removed. */
 	rmem_status_end(device);
-	device->wish.door->remove(device);
+	device->params.ops->remove(device);
 	if (!force || READ_ONCE(device->state) == RMEM_DEVICE_UP)
 		given = region_give_back(device, force ? FREE_FORCED_MS : FREE_MS);
 	channels_free(device);
-	rmem_transport_put(device->wish.transport);
+	rmem_transport_put(device->params.transport);
 	rmem_remote_leave(device);
 	index_give(device);
 	rmem_status_end(device);
 	if (!given) {
 		pr_warn("%s: detached, but %s did not answer and may still hold what it lent\n",
-			device->name, device->wish.address.text);
+			device->name, device->params.address.text);
 		NL_SET_ERR_MSG(extack,
 			       "detached, but the node did not answer: it may still hold the memory");
 	}
-	device->wish.door->put(device);
+	device->params.ops->put(device);
 	device_put(device);
 	return 0;
 }

@@ -17,7 +17,8 @@
  *   status.c    state of a device, sysfs
  *   count.c     counters, times
  *
- * A door knows the devices and channels it uses; they know it by struct rmem_door and rmem_op_ops.
+ * blk.c and chr.c know the devices and channels that they use; these know them by struct
+ * rmem_device_ops and rmem_op_ops.
  *
  * Locks, outermost first:
  *   calls               mutex: of a character device, the last channel: one call at a time; and
@@ -56,26 +57,26 @@ struct rmem_device;
 #define RMEM_INDEX_MAX 1023U
 
 /* How a device is used: as a disk, or by programs. */
-struct rmem_door {
+struct rmem_device_ops {
 	const char *name; /* and the index make the device's */
-	const char *in_use; /* what to do if it is */
-	const char *lost; /* what I/O does when the node has restarted */
+	const char *in_use; /* advice when a detach is refused */
+	const char *lost; /* the fate of I/O after the node's restart, for the log */
 	u8 kind; /* enum rmem_kind */
-	bool allocates; /* it has a channel more, for ALLOCs */
+	bool allocates; /* one more channel, for ALLOCs */
 	int (*add)(struct rmem_device *device);
 	/* No op is begun after this; of a disk, none is under way. */
 	void (*remove)(struct rmem_device *device);
-	void (*put)(struct rmem_device *device); /* what add made */
+	void (*put)(struct rmem_device *device); /* undoes add */
 	struct device *(*dev)(struct rmem_device *device);
 };
 
-extern const struct rmem_door rmem_blk_door, rmem_chr_door;
+extern const struct rmem_device_ops rmem_blk_device_ops, rmem_chr_device_ops;
 
-/* What ATTACH asks for. */
-struct rmem_wish {
+/* The parameters of ATTACH. */
+struct rmem_attach_params {
 	const struct rmem_transport_ops *transport;
 	struct rmem_address address;
-	const struct rmem_door *door;
+	const struct rmem_device_ops *ops;
 	u64 bytes; /* of a disk */
 	u32 index; /* RMEM_INDEX_ANY: first free */
 	u32 timeout_ms;
@@ -156,7 +157,7 @@ struct rmem_device {
 		} chr;
 	};
 
-	struct rmem_wish wish;
+	struct rmem_attach_params params;
 	struct rmem_remote *remote;
 	struct list_head of_remote; /* in its devices */
 	unsigned int channels;
@@ -199,14 +200,15 @@ void rmem_remote_leave(struct rmem_device *device);
 /* ---- device.c ---- */
 
 /* Sleeps, until the device is there or a signal arrives; *index is then valid. */
-int rmem_device_attach(const struct rmem_wish *wish, u32 *index, struct netlink_ext_ack *extack);
-/* door: NULL, or which device that is. */
-int rmem_device_detach(const struct rmem_door *door, u32 index, bool force,
+int rmem_device_attach(const struct rmem_attach_params *params, u32 *index,
+		       struct netlink_ext_ack *extack);
+/* ops: NULL, or which device that is. */
+int rmem_device_detach(const struct rmem_device_ops *ops, u32 index, bool force,
 		       struct netlink_ext_ack *extack);
 
 /*
- * A character device whose node restarted is connected to it as it is now. Who opened it before is
- * of another generation. -ENODEV: it's being detached. And what attach may give.
+ * Connects a character device to its restarted node. Files opened before are of another generation.
+ * -ENODEV: the device is being detached. Other errors are those of attach.
  */
 int rmem_device_renew(struct rmem_device *device) __must_hold(&device->calls);
 

@@ -66,7 +66,7 @@ static void __exit rmem_exit(void)
 	unregister_pm_notifier(&sleep_block);
 	rmem_status_stop();
 	rmem_chr_stop();
-	/* The last reference of a device was put in a callback of ours. */
+	/* Callbacks of this module may still put the last references of devices. */
 	rcu_barrier();
 }
 

@@ -83,38 +83,38 @@ static u32 get_u32_or(const struct genl_info *info, int attribute, u32 otherwise
 }
 
 /* The transport stays the caller's to put. */
-static int get_address(struct genl_info *info, struct rmem_wish *wish)
+static int get_address(struct genl_info *info, struct rmem_attach_params *params)
 {
 	const struct nlattr *text = info->attrs[RMEM_A_ADDRESS];
 
 	if (text && info->attrs[RMEM_A_NODE])
 		return refuse(info, RMEM_A_ADDRESS, "ADDRESS and NODE: give one of them", -EINVAL);
-	wish->transport = rmem_transport_get(text ? nla_data(text) : "");
-	if (!wish->transport)
+	params->transport = rmem_transport_get(text ? nla_data(text) : "");
+	if (!params->transport)
 		return refuse(info, RMEM_A_ADDRESS, "the transport is being removed", -ENODEV);
-	return wish->transport->address_get(&wish->address, info->attrs, info->extack);
+	return params->transport->address_get(&params->address, info->attrs, info->extack);
 }
 
-static const struct rmem_door *get_door(const struct genl_info *info,
-					const struct rmem_door *otherwise)
+static const struct rmem_device_ops *get_device_ops(const struct genl_info *info,
+						    const struct rmem_device_ops *otherwise)
 {
 	const struct nlattr *kind = info->attrs[RMEM_A_KIND];
 
 	if (!kind)
 		return otherwise;
-	return nla_get_u8(kind) == RMEM_KIND_PROGRAMS ? &rmem_chr_door : &rmem_blk_door;
+	return nla_get_u8(kind) == RMEM_KIND_PROGRAMS ? &rmem_chr_device_ops : &rmem_blk_device_ops;
 }
 
-/* What is asked for on behalf of programs ends some time, so that they can. */
-static int get_programs(struct genl_info *info, struct rmem_wish *wish)
+/* Operations of programs always have a limit, so that a program can end. */
+static int get_programs(struct genl_info *info, struct rmem_attach_params *params)
 {
 	if (info->attrs[RMEM_A_BYTES])
 		return refuse(info, RMEM_A_BYTES, "BYTES is for disks: programs ask for memory",
 			      -EINVAL);
 	if (!info->attrs[RMEM_A_FAIL_AFTER_MS])
-		wish->session.fail_after_ms = FAIL_AFTER_MS_PROGRAMS;
-	if (!wish->session.fail_after_ms ||
-	    wish->session.fail_after_ms > FAIL_AFTER_MS_PROGRAMS_MAX)
+		params->session.fail_after_ms = FAIL_AFTER_MS_PROGRAMS;
+	if (!params->session.fail_after_ms ||
+	    params->session.fail_after_ms > FAIL_AFTER_MS_PROGRAMS_MAX)
 		return refuse(info, RMEM_A_FAIL_AFTER_MS,
 			      "FAIL_AFTER_MS is 1 .. 60000 where programs wait", -EINVAL);
 	return 0;
@@ -148,12 +148,12 @@ static int get_space(struct genl_info *info, struct rmem_session *session)
 	return 0;
 }
 
-static int get_wish(struct genl_info *info, struct rmem_wish *wish)
+static int get_params(struct genl_info *info, struct rmem_attach_params *params)
 {
 	int err;
 
-	*wish = (struct rmem_wish){
-		.door = get_door(info, &rmem_blk_door),
+	*params = (struct rmem_attach_params){
+		.ops = get_device_ops(info, &rmem_blk_device_ops),
 		.index = get_u32_or(info, RMEM_A_INDEX, RMEM_INDEX_ANY),
 		.timeout_ms = get_u32_or(info, RMEM_A_TIMEOUT_MS, TIMEOUT_MS_DEFAULT),
 		.queues = get_u32_or(info, RMEM_A_QUEUES, 0),
@@ -163,20 +163,20 @@ static int get_wish(struct genl_info *info, struct rmem_wish *wish)
 		},
 	};
 	if (info->attrs[RMEM_A_INTEGRITY])
-		wish->session.integrity = nla_get_u8(info->attrs[RMEM_A_INTEGRITY]);
-	err = get_address(info, wish);
-	if (!err && wish->door == &rmem_chr_door)
-		err = get_programs(info, wish);
+		params->session.integrity = nla_get_u8(info->attrs[RMEM_A_INTEGRITY]);
+	err = get_address(info, params);
+	if (!err && params->ops == &rmem_chr_device_ops)
+		err = get_programs(info, params);
 	else if (!err)
-		err = get_bytes(info, &wish->bytes);
+		err = get_bytes(info, &params->bytes);
 	if (!err)
-		err = get_space(info, &wish->session);
+		err = get_space(info, &params->session);
 	return err;
 }
 
 static int attach_doit(struct sk_buff *skb, struct genl_info *info)
 {
-	struct rmem_wish wish;
+	struct rmem_attach_params params;
 	struct sk_buff *reply;
 	u32 index;
 	void *hdr;
@@ -185,7 +185,7 @@ static int attach_doit(struct sk_buff *skb, struct genl_info *info)
 	err = check_admin(skb, info);
 	if (err)
 		return err;
-	err = get_wish(info, &wish);
+	err = get_params(info, &params);
 	if (err)
 		goto forget;
 	/* Before the work, so that nothing fails after it. */
@@ -195,7 +195,7 @@ static int attach_doit(struct sk_buff *skb, struct genl_info *info)
 		goto forget;
 	}
 	hdr = genlmsg_put_reply(reply, info, &family, 0, RMEM_CMD_ATTACH);
-	err = rmem_device_attach(&wish, &index, info->extack);
+	err = rmem_device_attach(&params, &index, info->extack);
 	if (!err && !WARN_ON_ONCE(!hdr || nla_put_u32(reply, RMEM_A_INDEX, index))) {
 		genlmsg_end(reply, hdr);
 		genlmsg_reply(reply, info);
@@ -204,9 +204,9 @@ static int attach_doit(struct sk_buff *skb, struct genl_info *info)
 	}
 forget:
 	/* Else it is the device's. */
-	if (err && wish.transport)
-		rmem_transport_put(wish.transport);
-	memzero_explicit(&wish.session.key, sizeof(wish.session.key));
+	if (err && params.transport)
+		rmem_transport_put(params.transport);
+	memzero_explicit(&params.session.key, sizeof(params.session.key));
 	/* The message's memory is freed as it is. */
 	if (info->attrs[RMEM_A_KEY])
 		memzero_explicit(nla_data(info->attrs[RMEM_A_KEY]),
@@ -225,7 +225,8 @@ static int detach_doit(struct sk_buff *skb, struct genl_info *info)
 	if (!info->attrs[RMEM_A_INDEX])
 		return refuse(info, RMEM_A_INDEX, "INDEX is missing: N of rmbN or rmemN",
 			      -EINVAL);
-	return rmem_device_detach(get_door(info, NULL), nla_get_u32(info->attrs[RMEM_A_INDEX]),
+	return rmem_device_detach(get_device_ops(info, NULL),
+				  nla_get_u32(info->attrs[RMEM_A_INDEX]),
 				  nla_get_flag(info->attrs[RMEM_A_FORCE]), info->extack);
 }
 
@@ -274,14 +275,14 @@ static int put_times(struct sk_buff *reply, struct rmem_device *device)
 	return err ? -EMSGSIZE : 0;
 }
 
-static int put_address(struct sk_buff *reply, const struct rmem_wish *wish)
+static int put_address(struct sk_buff *reply, const struct rmem_attach_params *params)
 {
-	const char *scheme = wish->transport->name;
+	const char *scheme = params->transport->name;
 	char text[RMEM_ADDRESS_TEXT_MAX + 1];
 
-	snprintf(text, sizeof(text), "%s:%s", scheme, wish->address.text);
+	snprintf(text, sizeof(text), "%s:%s", scheme, params->address.text);
 	return nla_put_string(reply, RMEM_A_ADDRESS, text) ||
-	       wish->transport->address_put(&wish->address, reply);
+	       params->transport->address_put(&params->address, reply);
 }
 
 /* Of all channels together: what the device may have under way. */
@@ -311,16 +312,16 @@ static u64 rtt_ns(const struct rmem_device *device)
 
 static int put_status(struct sk_buff *reply, struct rmem_device *device)
 {
-	const struct rmem_wish *wish = &device->wish;
+	const struct rmem_attach_params *params = &device->params;
 
 	return nla_put_u32(reply, RMEM_A_INDEX, device->index) ||
-	       put_address(reply, wish) ||
-	       nla_put_u64_64bit(reply, RMEM_A_BYTES, wish->bytes, RMEM_A_PAD) ||
-	       nla_put_u32(reply, RMEM_A_SPACE, wish->session.space) ||
-	       nla_put_u8(reply, RMEM_A_INTEGRITY, wish->session.integrity) ||
-	       nla_put_u32(reply, RMEM_A_FAIL_AFTER_MS, wish->session.fail_after_ms) ||
+	       put_address(reply, params) ||
+	       nla_put_u64_64bit(reply, RMEM_A_BYTES, params->bytes, RMEM_A_PAD) ||
+	       nla_put_u32(reply, RMEM_A_SPACE, params->session.space) ||
+	       nla_put_u8(reply, RMEM_A_INTEGRITY, params->session.integrity) ||
+	       nla_put_u32(reply, RMEM_A_FAIL_AFTER_MS, params->session.fail_after_ms) ||
 	       nla_put_u32(reply, RMEM_A_QUEUES, device->queues) ||
-	       nla_put_u8(reply, RMEM_A_KIND, wish->door->kind) ||
+	       nla_put_u8(reply, RMEM_A_KIND, params->ops->kind) ||
 	       nla_put_u8(reply, RMEM_A_STATE, READ_ONCE(device->state)) ||
 	       nla_put_u32(reply, RMEM_A_PAGE_BYTES, device->page_bytes) ||
 	       nla_put_u64_64bit(reply, RMEM_A_BOOT, device->boot, RMEM_A_PAD) ||

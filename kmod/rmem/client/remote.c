@@ -14,20 +14,20 @@ static LIST_HEAD(remotes); /* rmem_devices_lock */
 
 int rmem_remote_join(struct rmem_device *device)
 {
-	const struct rmem_wish *wish = &device->wish;
+	const struct rmem_attach_params *params = &device->params;
 	struct rmem_remote *remote, *fresh = kzalloc(sizeof(*fresh), GFP_KERNEL);
 
 	if (!fresh)
 		return -ENOMEM;
-	fresh->transport = wish->transport;
-	fresh->address = wish->address;
+	fresh->transport = params->transport;
+	fresh->address = params->address;
 	INIT_LIST_HEAD(&fresh->devices);
 	rmem_base_init(&fresh->base);
 	mutex_lock(&rmem_devices_lock);
 	list_for_each_entry(remote, &remotes, entry) {
-		if (remote->transport == wish->transport &&
-		    !memcmp(remote->address.bytes, wish->address.bytes,
-			    sizeof(wish->address.bytes)))
+		if (remote->transport == params->transport &&
+		    !memcmp(remote->address.bytes, params->address.bytes,
+			    sizeof(params->address.bytes)))
 			goto found;
 	}
 	remote = fresh;

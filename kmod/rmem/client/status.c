@@ -12,8 +12,8 @@
  * A change is logged where it is noticed, in softirq, and announced to udev by a work, as
  * uevents allocate. I/O never waits for that work, yet it must not wait for reclaim that
  * waits for I/O, so its queue has a rescuer and it allocates NOIO. The kernel's uevent_sock_mutex
- * may wait for such I/O all the same, as others allocate under it: an event is sent under no lock
- * of ours, for detach --force, which ends that wait, takes those.
+ * may wait for such I/O all the same, as others allocate under it: an event is sent under none
+ * of the module's locks, because detach --force takes them and ends that wait.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -39,15 +39,15 @@ static void log_state(const struct rmem_device *device, enum rmem_device_state s
 {
 	if (state == RMEM_DEVICE_UP)
 		pr_notice("%s: %s answers again\n", device->name,
-			  device->wish.address.text);
+			  device->params.address.text);
 	else if (state == RMEM_DEVICE_DOWN)
 		pr_warn("%s: %s does not answer, I/O %s\n", device->name,
-			device->wish.address.text,
-			device->wish.session.fail_after_ms ? "will fail" : "waits for it");
+			device->params.address.text,
+			device->params.session.fail_after_ms ? "will fail" : "waits for it");
 	else
 		pr_err("%s: %s restarted, the content is lost: %s\n", device->name,
-		       device->wish.address.text,
-		       device->wish.door->lost);
+		       device->params.address.text,
+		       device->params.ops->lost);
 }
 
 /* Any context. LOST stays, but for rmem_status_renewed(). */
@@ -112,7 +112,7 @@ static void announce(struct work_struct *work)
 	device->announced = state;
 	snprintf(text, sizeof(text), "RMEM_STATE=%s", state_name[state]);
 	noio = memalloc_noio_save();
-	kobject_uevent_env(&device->wish.door->dev(device)->kobj, KOBJ_CHANGE, env);
+	kobject_uevent_env(&device->params.ops->dev(device)->kobj, KOBJ_CHANGE, env);
 	memalloc_noio_restore(noio);
 }
 
@@ -127,7 +127,7 @@ void rmem_status_renewed(struct rmem_device *device)
 	smp_store_release(&device->state, RMEM_DEVICE_UP);
 	trace_rmem_device_state(device, RMEM_DEVICE_LOST, RMEM_DEVICE_UP);
 	pr_notice("%s: %s is connected again, empty\n", device->name,
-		  device->wish.address.text);
+		  device->params.address.text);
 	queue_work(announcer, &device->announce);
 }
 
@@ -184,13 +184,13 @@ static DEVICE_ATTR_RO(state);
 
 static ssize_t node_show(struct device *dev, struct device_attribute *attr, char *buf)
 {
-	return sysfs_emit(buf, "%s\n", device_of(dev)->wish.address.text);
+	return sysfs_emit(buf, "%s\n", device_of(dev)->params.address.text);
 }
 static DEVICE_ATTR_RO(node);
 
 static ssize_t space_show(struct device *dev, struct device_attribute *attr, char *buf)
 {
-	return sysfs_emit(buf, "%u\n", device_of(dev)->wish.session.space);
+	return sysfs_emit(buf, "%u\n", device_of(dev)->params.session.space);
 }
 static DEVICE_ATTR_RO(space);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the client decides, packet by packet: events/rmem in tracefs. A message shows as
+ * The client's decisions, packet by packet: events/rmem in tracefs. A message shows as
  * device.channel, type, id, attempt, floor, address and length.
  */
 #undef TRACE_SYSTEM

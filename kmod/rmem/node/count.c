@@ -35,7 +35,7 @@ const char *const node_count_name[NODE_COUNTS] = {
 	[PORT(NO_ROUTE)] = "drop-no-route",
 	[PORT(XMIT)] = "drop-xmit",
 
-	[REASON(EXECUTED)] = "executed",
+	[REASON(OK)] = "executed",
 	[REASON(REPEATED)] = "repeated",
 	[REASON(NO_SESSION)] = "no-session",
 	[REASON(PEER)] = "peer",

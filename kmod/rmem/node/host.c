@@ -138,13 +138,13 @@ static int bring_up(struct node_host *host, const struct node_start *start,
 	const struct rmem_port_config port = {
 		.net = host->net,
 		.slots = config->sessions_max,
-		.udp_port = start->port,
+		.number = start->port,
 	};
 	int err;
 
 	mutex_init(&host->call_lock);
 	mutex_init(&host->slow_lock);
-	host->udp_port = start->port;
+	host->port_number = start->port;
 	host->hibernating = node_epoch_hibernates();
 	err = node_mem_reserve(&host->mem, config, state_bytes, extack);
 	if (err)
@@ -219,7 +219,7 @@ int node_host_start(struct net *net, const struct node_start *start,
 	if (err)
 		goto put_net;
 	node_running = host;
-	pr_info("lending %llu MiB at UDP port %u\n", start->memory_bytes >> 20, start->port);
+	pr_info("lending %llu MiB at port %u\n", start->memory_bytes >> 20, start->port);
 	return 0;
 
 put_net:

@@ -45,7 +45,7 @@ struct task_struct;
 
 /* ---- counters: count.c ---- */
 
-/* What the carrier itself counts, beside what the core has a reason for. */
+/* Counters of the module itself, beside those of the core's reasons. */
 enum node_count {
 	NODE_COUNT_PORT = 0, /* + enum rmem_port_count */
 	NODE_COUNT_REASON = NODE_COUNT_PORT + RMEM_PORT_COUNTS, /* + enum rmem_node_reason */
@@ -122,7 +122,7 @@ struct node_host {
 	struct rmem_node core;
 	struct net *net;
 	struct rmem_port *port;
-	u16 udp_port;
+	u16 port_number;
 	struct node_slot *slot; /* core.config.sessions_max of them */
 	struct node_mem mem;
 	struct node_ranges __percpu *ranges;
@@ -133,7 +133,7 @@ struct node_host {
 	void *state;		/* the core's */
 };
 
-/* What START asked for. */
+/* The parameters of START. */
 struct node_start {
 	u64 memory_bytes;
 	u32 page_bytes; /* a power of two */

@@ -28,7 +28,7 @@
 #define SCRUB_PAUSE_MS_MAX 1000
 #define SCRUB_WANTED 0 /* bit of node_mem.wanted */
 
-/* What a page counts when nobody but the node refers to it. */
+/* The reference count of a page that the node alone refers to. */
 #define PAGE_BASE_REFERENCES 1
 
 /* Of the machine's memory, a sixteenth stays free, and this at least. */
@@ -216,7 +216,7 @@ static bool is_called(const struct node_host *host)
 	       rmem_node_scrub_wanted(&host->core);
 }
 
-static int run(void *data)
+static int scrub_run(void *data)
 {
 	struct node_host *host = data;
 	struct node_mem *mem = &host->mem;
@@ -249,7 +249,7 @@ void node_mem_scrub(struct node_host *host)
 
 	if (likely(!rmem_node_scrub_wanted(&host->core)))
 		return;
-	/* Pairs with run(). */
+	/* Pairs with scrub_run(). */
 	smp_mb();
 	if (!test_bit(SCRUB_WANTED, &mem->wanted) && !test_and_set_bit(SCRUB_WANTED, &mem->wanted))
 		wake_up(&mem->wait);
@@ -258,7 +258,7 @@ void node_mem_scrub(struct node_host *host)
 /* The thread begins by filling the pool. */
 int node_mem_start(struct node_host *host)
 {
-	struct task_struct *thread = kthread_run(run, host, "rmem_node/scrub");
+	struct task_struct *thread = kthread_run(scrub_run, host, "rmem_node/scrub");
 
 	if (IS_ERR(thread))
 		return PTR_ERR(thread);

@@ -385,7 +385,7 @@ static int put_config(struct sk_buff *skb, const struct node_host *host)
 
 	return nla_put_flag(skb, RMEM_NODE_A_STARTED) ||
 	       nla_put_u32(skb, RMEM_NODE_A_PAGE_BYTES, 1U << config->page_shift) ||
-	       nla_put_u16(skb, RMEM_NODE_A_PORT, host->udp_port) ||
+	       nla_put_u16(skb, RMEM_NODE_A_PORT, host->port_number) ||
 	       nla_put_u32(skb, RMEM_NODE_A_POOL_PAGES, config->pool_pages) ||
 	       nla_put_u32(skb, RMEM_NODE_A_SPACES_MAX, config->spaces_max) ||
 	       nla_put_u32(skb, RMEM_NODE_A_SESSIONS_MAX, config->sessions_max) ||

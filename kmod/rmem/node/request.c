@@ -39,7 +39,7 @@ struct node_ranges {
 
 /*
  * Payload from *offset on to pages. The lengths were compared, so there is as much of it as the
- * extents take. What of a WRITEV's was freed meanwhile has no page.
+ * extents take. A range of a WRITEV that was freed meanwhile has no page.
  */
 static void copy_extents(const struct node_request *rq, u32 *offset,
 			 const struct rmem_answer *answer)

@@ -6,7 +6,7 @@
  *   softirq -> queue (core/rmem/node/queue.h) -> thread { call lock { steps of the core } answer }
  *
  * A request is copied into a job, so that no packet buffer waits here. The queue says who has the
- * next turn. What it drops is counted, and its sender asks again.
+ * next turn. Dropped requests are counted, and their clients retransmit them.
  *
  * A large region takes long. Its steps are short, and between them the CPU is given up, and
  * the slow lock, so that zeroed pages do not run out meanwhile.
@@ -263,7 +263,7 @@ static void expire(struct node_host *host)
 	node_mem_scrub(host);
 }
 
-static int run(void *data)
+static int slow_run(void *data)
 {
 	struct node_host *host = data;
 	struct node_queue *queue = &host->queue;
@@ -314,7 +314,7 @@ void node_slow_exit(struct node_host *host)
 
 int node_slow_start(struct node_host *host)
 {
-	struct task_struct *thread = kthread_run(run, host, "rmem_node/slow");
+	struct task_struct *thread = kthread_run(slow_run, host, "rmem_node/slow");
 
 	if (IS_ERR(thread))
 		return PTR_ERR(thread);

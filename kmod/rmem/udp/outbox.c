@@ -31,7 +31,7 @@ struct udp_outbox {
 	struct dst_entry *route;
 };
 
-static void send(struct udp_outbox *out, struct sk_buff *packets) __must_hold(&out->lock)
+static void outbox_send(struct udp_outbox *out, struct sk_buff *packets) __must_hold(&out->lock)
 {
 	if (packets)
 		udp_route_send(out->port, out->route, &out->path, out->integrity == RMEM_LINK,
@@ -40,13 +40,13 @@ static void send(struct udp_outbox *out, struct sk_buff *packets) __must_hold(&o
 
 void udp_outbox_flush(struct udp_outbox *out)
 {
-	send(out, udp_answers_take_full(&out->answers));
-	send(out, udp_answers_take_open(&out->answers));
+	outbox_send(out, udp_answers_take_full(&out->answers));
+	outbox_send(out, udp_answers_take_open(&out->answers));
 	dst_release(out->route);
 	out->route = NULL;
 }
 
-static void drop(struct udp_outbox *out) __must_hold(&out->lock)
+static void outbox_drop(struct udp_outbox *out) __must_hold(&out->lock)
 {
 	kfree_skb_list(udp_answers_take_full(&out->answers));
 	kfree_skb(udp_answers_take_open(&out->answers));
@@ -54,21 +54,21 @@ static void drop(struct udp_outbox *out) __must_hold(&out->lock)
 	out->route = NULL;
 }
 
-static void waited(struct timer_list *timer)
+static void outbox_waited(struct timer_list *timer)
 {
 	struct udp_outbox *out = from_timer(out, timer, timer);
 
 	rcu_read_lock();
 	spin_lock(&out->lock);
 	if (READ_ONCE(out->port->closing))
-		drop(out);
+		outbox_drop(out);
 	else
 		udp_outbox_flush(out);
 	spin_unlock(&out->lock);
 	rcu_read_unlock();
 }
 
-static bool same(const struct udp_outbox *out, const struct rmem_head *head,
+static bool outbox_is_for(const struct udp_outbox *out, const struct rmem_head *head,
 		 const struct rmem_port_path *path)
 {
 	return out->session == head->session && out->space == head->space &&
@@ -82,10 +82,10 @@ struct udp_outbox *udp_outbox_get(struct udp_port *port, const struct rmem_head 
 	struct udp_outbox *out = this_cpu_ptr(port->outbox);
 
 	spin_lock(&out->lock);
-	if (likely(same(out, head, path)))
+	if (likely(outbox_is_for(out, head, path)))
 		return out;
 	if (READ_ONCE(port->closing))
-		drop(out);
+		outbox_drop(out);
 	else
 		udp_outbox_flush(out);
 	out->session = head->session;
@@ -114,7 +114,7 @@ void udp_outbox_put(struct udp_outbox *out, bool more) __releases(outbox)
 	if (!more || READ_ONCE(out->port->closing)) {
 		udp_outbox_flush(out);
 	} else if (udp_answers_any(&out->answers)) {
-		send(out, udp_answers_take_full(&out->answers));
+		outbox_send(out, udp_answers_take_full(&out->answers));
 		if (!timer_pending(&out->timer))
 			mod_timer(&out->timer, jiffies + 1);
 	}
@@ -133,7 +133,7 @@ int udp_outbox_open(struct udp_port *port)
 
 		spin_lock_init(&out->lock);
 		out->port = port;
-		timer_setup(&out->timer, waited, TIMER_PINNED);
+		timer_setup(&out->timer, outbox_waited, TIMER_PINNED);
 	}
 	return 0;
 }
@@ -148,7 +148,7 @@ void udp_outbox_close(struct udp_port *port)
 
 		compat_timer_delete_sync(&out->timer);
 		spin_lock_bh(&out->lock);
-		drop(out);
+		outbox_drop(out);
 		spin_unlock_bh(&out->lock);
 	}
 	free_percpu(port->outbox);

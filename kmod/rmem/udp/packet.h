@@ -2,10 +2,10 @@
 /*
  * Messages become packets.
  *
- * The data of a WRITE is not copied: packets refer to the pages that it is in. Such a packet
- * may outlive its op: the first copy waits in a queueing discipline, the retry is
- * answered, the page is used anew, and then the first copy leaves with whatever the page
- * now holds. The node refuses it: its id was executed, or is below the session's floor. Only
+ * The data of a WRITE is not copied: packets refer to the pages that it is in. A packet
+ * may outlive its op: the first copy waits in a queueing discipline, the retransmission is
+ * answered, the page is used anew, and then the first copy leaves with the page's new
+ * content. The node refuses it: its id was executed, or is below the session's floor. Only
  * an op that was given up has no such id: there a digest finds out, and where there is
  * none (level link with fail_after) the data is copied.
  */

@@ -278,7 +278,7 @@ static struct rmem_port *udp_port_open(struct node_host *node,
 	port->port.ops = &rmem_udp_port_ops;
 	port->port.node = node;
 	port->net = config->net;
-	port->number = htons(config->udp_port);
+	port->number = htons(config->number);
 	port->route = kvcalloc(config->slots, sizeof(*port->route), GFP_KERNEL);
 	if (!port->route)
 		goto free_port;

@@ -128,7 +128,7 @@ int rmem_socket_open(struct rmem_socket *s, const union udp_address *to,
 	if (err)
 		goto free_spare;
 	sk = s->sock->sk;
-	/* Swap goes out here: never into reclaim, and the reserves are ours to use. */
+	/* Swap-out goes this way: allocations never reclaim, and may use the reserves. */
 	sk->sk_allocation = GFP_NOIO;
 	sk->sk_use_task_frag = false;
 	sk_set_memalloc(sk);
@@ -275,8 +275,8 @@ static void send(struct rmem_socket *s, struct sk_buff *skb, struct dst_entry *d
 }
 
 /*
- * What follows is all atomic and on the swap-out path: what it must allocate it may take
- * from the reserves, as the packet itself did by __GFP_MEMALLOC. But only in softirq: where a
+ * All of the following is atomic and on the swap-out path: its allocations may use
+ * the reserves, as the packet itself did by __GFP_MEMALLOC. But only in softirq: where a
  * task submits with BHs off, PF_MEMALLOC is not looked at, and what the layers below ask
  * for has no more than GFP_ATOMIC's share. Without it the packet is lost here, and the
  * channel's timer, in softirq, sends it again.

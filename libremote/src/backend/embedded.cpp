@@ -122,7 +122,7 @@ int Embedded::find(std::uint8_t type, std::uint64_t address, std::uint32_t bytes
                    rmem_answer& answer) {
     for (;;) {
         switch (rmem_node_access(host_.core(), space_index_, type, address, bytes, &answer)) {
-        case RMEM_NODE_EXECUTED:
+        case RMEM_NODE_OK:
             return 0;
         case RMEM_NODE_BUSY:
             refill();

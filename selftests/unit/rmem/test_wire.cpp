@@ -122,7 +122,7 @@ TEST(Wire, PayloadOfAnotherLength) {
     }
 }
 
-// What it says of its data is no length that could be added up to a small one.
+// Its length of the data is no length that could be added up to a small one.
 TEST(Wire, PutOfAnyLength) {
     base_siphash_key key = test_key();
     rmem_head head{};
@@ -165,7 +165,7 @@ TEST(Wire, VectorsOfAnyLength) {
     }
 }
 
-// They are addresses, so whatever the level, they are covered as the header is.
+// Ranges are addresses, so at every level the tag covers them as the header is.
 TEST(Wire, RangesAreTagged) {
     base_siphash_key key = test_key();
     for (uint8_t type : {RMEM_READV, RMEM_WRITEV}) {

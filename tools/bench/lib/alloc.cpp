@@ -92,7 +92,7 @@ private:
     }
 
     void make(std::uint64_t pages, Level& level) {
-        rmem_alloc_wish wish{pages, 0, RMEM_PTE_READ | RMEM_PTE_WRITE, 1, ++ids_};
+        rmem_alloc_request wish{pages, 0, RMEM_PTE_READ | RMEM_PTE_WRITE, 1, ++ids_};
         rmem_alloc_work work{};
         auto space = static_cast<u32>(random_() % spaces_max);
         if (!rmem_alloc_make(&core_.alloc, &core_.spaces, space, &wish, &work))

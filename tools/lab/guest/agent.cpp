@@ -201,7 +201,7 @@ void Agent::feed(uint32_t id, Process& process) {
         ssize_t n = write(process.in.get(), process.input.data(), process.input.size());
         if (n < 0 && errno == EAGAIN)
             break;
-        if (n < 0) { // it closed its input: what is left has nowhere to go
+        if (n < 0) { // the process closed its input: drop the rest
             taken += process.input.size();
             process.input.clear();
             process.in.reset();
@@ -268,7 +268,7 @@ void Agent::dispatch(const Header& header, const char* payload) {
         return start(header.id, payload, header.length);
     auto found = processes_.find(header.id);
     if (found == processes_.end() || found->second->gone)
-        return; // it crossed the process's own end
+        return; // the signal came when the process had ended
     Process& process = *found->second;
     if (header.type == Type::input) {
         if (header.length == 0) {

@@ -181,8 +181,8 @@ void enter_root() {
         die("change root");
 }
 
-// What udev and systemd would do on a real machine; each is absent from some kernel, none is vital
-// here.
+// Set up what udev and systemd would on a real machine; each is absent from some kernel, none is
+// vital here.
 void furnish() {
     mkdir("/dev/pts", 0755);
     mkdir("/dev/shm", 01777);

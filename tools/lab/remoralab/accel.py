@@ -60,7 +60,7 @@ def arguments(accel):
 
 @functools.cache
 def command_line(accel):
-    """What the guest's kernel should know of it.
+    """Words for the guest kernel's command line.
 
     Without ACPI a stock kernel boots emulated a third faster and a debug kernel in half the time. But
     then it has no clock but the TSC (the host's, passed through) and nothing to calibrate that

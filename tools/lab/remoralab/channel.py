@@ -23,7 +23,7 @@ SERIAL_WINDOW = 3 * 1024
 RUN, INPUT, SIGNAL, RESIZE = 1, 2, 3, 4
 HELLO, OUTPUT, ERROR, EXITED, CONSUMED, TAKEN = 64, 65, 66, 67, 68, 69
 
-# What a killed process, or an answering agent under load, is given before the machine counts as hung.
+# Seconds for a killed process, or an answering agent under load, before the machine counts as hung.
 GRACE_S = 20
 
 
@@ -62,7 +62,7 @@ class Pump:
 
 
 class Result:
-    """What a command printed and how it ended."""
+    """Output and exit status of a command."""
 
     def __init__(self, out, err, rc):
         self.out, self.err, self.rc = out, err, rc

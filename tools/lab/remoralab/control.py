@@ -191,7 +191,7 @@ def _connect(name, request):
 def _read_answer(sock):
     line = bytearray()
     while not line.endswith(b"\n"):
-        byte = sock.recv(1)  # what follows the line belongs to the channel
+        byte = sock.recv(1)  # bytes behind the line belong to the channel
         if not byte:
             raise LabError("the lab went down")
         line += byte

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What a machine boots from: an init, the few modules it needs to reach the host's root, its configuration.
+"""The image that a machine boots from: an init, the few modules it needs to reach the host's root, its configuration.
 
 A cpio archive in memory: nothing is written but the compiled init, which the cache keeps.
 """
@@ -11,7 +11,7 @@ import subprocess
 
 from . import cache, compiled, kernel
 
-# What stands between the kernel and the host's root; those built in are skipped.
+# Modules needed to mount the host's root; built-in ones are skipped.
 BOOT_MODULES = ["virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay", "virtio_net"]
 
 

@@ -104,7 +104,7 @@ def _loadable(name):
 
 
 def modules_needed(name, module):
-    """Those of the kernel's own modules that a module file depends on, by itself."""
+    """The kernel's own modules that a module file depends on directly."""
     depends = subprocess.run([_tool("modinfo"), "-F", "depends", module], check=True, capture_output=True,
                              text=True).stdout
     return {each.replace("-", "_") for each in depends.strip().split(",")} & _loadable(name)

@@ -136,7 +136,7 @@ class Lab:
     # Complaints
 
     def complaints(self):
-        """What the kernels complained of so far and nobody expected."""
+        """The kernels' complaints so far that no test expected."""
         return [complaint for machine in self for complaint in machine.console.complaints]
 
     @contextlib.contextmanager

@@ -24,7 +24,7 @@ KMEMLEAK = "/sys/kernel/debug/kmemleak"
 
 
 class Machine:
-    """What a test holds: lab['compute']."""
+    """A machine as tests see it: lab['compute']."""
 
     def __init__(self, lab, spec):
         self.lab, self.spec, self.name, self.role = lab, spec, spec.name, spec.role
@@ -170,7 +170,7 @@ class Machine:
         return self.spawn(f"echo scan > {KMEMLEAK} && sleep 6 && echo scan > {KMEMLEAK}")
 
     def kmemleak(self, scan, timeout=300, ignore=None):
-        """What kmemleak_scan() found; a leak is a complaint, shown with its backtrace.
+        """The leaks that kmemleak_scan() found; a leak is a complaint, shown with its backtrace.
         ignore: a regular expression; objects whose report it is found in don't count."""
         result = scan.wait(timeout)
         if result.rc != 0:

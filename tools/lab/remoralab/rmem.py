@@ -88,8 +88,8 @@ def unload(machine):
 
 
 def left_behind(machine):
-    """What should be gone when everything was given back: disks, and those of our modules that rmmod would be
-    refused for something else than another module."""
+    """Leftovers, once everything was given back: disks, and modules of Remora that anything but another module
+    uses."""
     lines = machine.run("while read -r line; do echo \"$line\"; done < /proc/modules; "
                         "for f in /sys/block/rmb* /sys/class/rmem/*; do [ ! -e $f ] || echo $f; done").out.splitlines()
     disks = [line for line in lines if line.startswith("/sys")]
@@ -108,7 +108,7 @@ def remora(machine, *words, timeout=ACTION_S, check=True):
 
 
 def devices(machine):
-    """What `remora status` says of each device of a machine."""
+    """The output of `remora status` for each device of a machine."""
     return json.loads(machine.run(f"[ ! -e /sys/module/{CLIENT} ] || exec {CLI} status --json",
                                   timeout=ACTION_S).out or "[]")
 

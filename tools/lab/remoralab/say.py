@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What the lab tells the person in front of it: a line per stage, with the time since the start.
+"""Messages to the person in front of the lab: a line per stage, with the time since the start.
 
 Everything goes to stderr, so that stdout stays clean for TAP, paths and the output of commands.
 """

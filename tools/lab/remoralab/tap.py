@@ -32,7 +32,7 @@ from .lab import Lab
 from .machine import settle
 from .say import LabError
 
-# What hangs is to be ended, not what is slow: a debug kernel on a busy machine takes ten times as long.
+# The bound ends hung tests, not slow ones: a debug kernel on a busy machine takes ten times as long.
 TEST_S = 300
 # Of everything random in a run.
 SEED = int(os.environ.get("REMORA_TEST_SEED") or random.SystemRandom().randrange(1 << 32))

@@ -111,7 +111,7 @@ static void client_begin_open(struct rmem_client *c, u64 renews)
 	c->own_sent_ns = 0;
 }
 
-/* What was sent is to be sent again, once the session is open; with the ids it has. */
+/* Retransmit all ops in flight, with their ids, once the session is open. */
 static void client_recall_all(struct rmem_client *c)
 {
 	struct rmem_op *op, *next;
@@ -183,7 +183,7 @@ static struct rmem_op *client_lose_ids(struct rmem_client *c)
 	return chain;
 }
 
-/* Those who allocate build upon it. */
+/* Callers that allocate rely on the page size. */
 static bool is_page(u32 bytes)
 {
 	return bytes >= 1U << RMEM_PAGE_SHIFT_MIN && bytes <= 1U << RMEM_PAGE_SHIFT_MAX &&
@@ -441,7 +441,7 @@ static void client_find_lost(struct rmem_client *c, u64 now_ns)
 		op = c->flying.head;
 		end = op->departure < c->loss.newest ? op->parts : op->ahead_part;
 		c->count.lost++;
-		c->answered = true; /* it waits for no company */
+		c->answered = true; /* the retransmission doesn't wait to share a datagram */
 		rmem_loss_found(&c->loss);
 		op_count_trouble(op);
 		rmem_op_recall(c, op, 0, end);
@@ -614,8 +614,8 @@ static void client_receive_error(struct rmem_client *c, struct rmem_op *op, u64 
 }
 
 /*
- * What was done under the session's name of before was done. So those get on who share the session
- * with one that gives up all the time.
+ * While a renewal is pending, accept RMEM_OK responses that carry the old session's name: the node
+ * did execute those operations. So one op that is cancelled all the time doesn't stop the others.
  */
 static bool is_of_before(const struct rmem_client *c, const struct rmem_head *head)
 {
@@ -883,7 +883,7 @@ void rmem_client_close(struct rmem_client *c, u64 now_ns)
 {
 	if (c->state == RMEM_CHANNEL_OPEN) {
 		c->own_id = rmem_seq_take(&c->seq, 1, c);
-		/* What was cancelled holds the floor: no id is left. Another session ends this. */
+		/* No id is left, as cancelled ops hold the floor. A new session ends this one. */
 		if (!c->own_id) {
 			client_reopen(c, now_ns, 0);
 			c->closes = true;

@@ -17,8 +17,8 @@
  * ops that were outstanding then get new ids. It is renewed (remora/rmem.h) when a change is
  * given up; they keep theirs then. A node that restarted
  * is told by its boot epoch: the channel is then LOST for good, and every op
- * finishes with RMEM_CLIENT_LOST. Who wants to go on begins another one, by rmem_client_init()
- * under another name, in the same place even when no op is left in it.
+ * finishes with RMEM_CLIENT_LOST. A caller that wants to go on calls
+ * rmem_client_init() with another name, in the same memory once no op is left in it.
  *
  * Locking: one lock per channel, held by the caller around every call here but
  * those on the shared iwnd, which synchronises itself (incast.h). A caller that has dropped the
@@ -132,7 +132,7 @@ struct rmem_op {
 	u64 done[RMEM_OP_PARTS_MAX / 64];
 	u64 flying[RMEM_OP_PARTS_MAX / 64]; /* sent, neither answered nor given up */
 	union {
-		struct rmem_op_alloc alloc; /* ALLOC: the caller's wish */
+		struct rmem_op_alloc alloc; /* ALLOC: the caller's */
 		struct rmem_op_range range; /* FREE: the caller's; ALLOC finished OK: the answer */
 		struct rmem_op_atomic atomic; /* ATOMIC: the caller's, but for the answer */
 		struct rmem_op_put put;	      /* PUT: the same */
@@ -145,7 +145,7 @@ struct rmem_client_config {
 	u32 space;
 	u8 integrity;	   /* enum rmem_integrity */
 	struct base_siphash_key key;
-	u32 piece_bytes;   /* what the path carries; the node's limit lowers it */
+	u32 piece_bytes;   /* payload bytes of a packet on the path; the node's limit lowers it */
 	u32 datagram_bytes; /* the path's largest, for several messages; 0: one in each */
 	/*
 	 * 0: wait for ever (queue_if_down). Else an op older than that ends, once nothing
@@ -172,7 +172,7 @@ struct rmem_op_list {
 	u32 ops;
 };
 
-/* What the node said when the session was opened. */
+/* Properties of the node, from the answer to OPEN. */
 struct rmem_client_node {
 	u64 memory_bytes, free_bytes;
 	u32 page_bytes, piece_bytes;
@@ -277,7 +277,7 @@ void rmem_client_submit(struct rmem_client *c, struct rmem_op *op, u64 now_ns);
  * The next message, if there is one that may go now. Call until false, in one hold of the lock:
  * after open, close, submit, receive, expire, cancel, and when iwnd opened (rmem_incast_next()).
  * After RMEM_ROW_MAX messages it is false once; then rmem_client_deadline() is now.
- * What one such row of calls yields may share datagrams (rmem_bundle_joins()) where it has
+ * Messages of one such row of calls may share datagrams (rmem_bundle_joins()) if their op has
  * op->parts: READs, WRITEs, ATOMICs, PUTs, READVs and WRITEVs.
  */
 bool rmem_client_next(struct rmem_client *c, u64 now_ns, struct rmem_client_tx *tx);
@@ -297,7 +297,7 @@ u32 rmem_client_row(const struct rmem_client *c, const struct rmem_client_tx *tx
 /* The message couldn't be sent (no memory): its part will go again soon. */
 void rmem_client_unsent(struct rmem_client *c, const struct rmem_client_tx *tx, u64 now_ns);
 
-/* What a received message means. */
+/* The meaning of a received message. */
 struct rmem_client_rx {
 	bool accepted;	    /* else: not for us any more; ignore */
 	struct rmem_op *op; /* READ data to be copied: data_bytes of payload to data_offset; */
@@ -333,8 +333,8 @@ u64 rmem_client_deadline(const struct rmem_client *c);
 /*
  * Take one op back, which has been submitted and hasn't ended; late answers to it are ignored. It
  * may have been executed once, in part, or never. If it is a change, a copy of it may be on its
- * way: then the state is OPENING, as after a TIMEOUT, and the same holds for other channels. What
- * is submitted to this one from now on is safe, for it is sent after that.
+ * way: then the state is OPENING, as after a TIMEOUT, and the same holds for other channels. Ops
+ * submitted to this one from now on are safe, because they are sent after that.
  */
 void rmem_client_cancel(struct rmem_client *c, struct rmem_op *op, u64 now_ns);
 

@@ -43,7 +43,7 @@ u64 rmem_loss_window_ns(const struct rmem_loss *l, u64 base_ns, u64 srtt_ns);
 /* An op was taken for lost. */
 void rmem_loss_found(struct rmem_loss *l);
 
-/* It wasn't: it was answered late. */
+/* An op taken for lost was answered late. */
 void rmem_loss_denied(struct rmem_loss *l, u64 now_ns, u64 srtt_ns);
 
 #endif

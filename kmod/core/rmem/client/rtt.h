@@ -7,7 +7,7 @@
  * retransmissions may be measured, too (Karn's rule is not needed).
  *
  * RMEM_RTO_NS_MIN: answers come out of the node's softirq within microseconds,
- * but where that or ours is deferred to ksoftirqd, or the machine is itself a
+ * but where either softirq is deferred to ksoftirqd, or the machine is itself a
  * virtual one, a few scheduler ticks (4 ms at HZ=250) are normal and no loss. The timeout is the
  * last resort: loss.h tells most losses within a round trip.
  */

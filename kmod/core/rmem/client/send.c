@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * What the client sends, and when it may: rmem_client_next().
+ * The client's choice of the next message, and of the time to send it: rmem_client_next().
  *
  *   ops:  partly, held, again, waiting -> [ ids: seq ] -> [ cwnd ] -> [ iwnd ] -> packet
  *

@@ -44,7 +44,7 @@ static inline void rmem_seq_give(struct rmem_seq *seq, u64 id, void *owner)
 	seq->owner[id & (seq->window - 1)] = owner;
 }
 
-/* Who waits for this id? NULL: nobody (any more). Any id will do, a stranger's too. */
+/* The owner that waits for this id, or NULL. The id may be any number, even a stranger's. */
 static inline void *rmem_seq_owner(const struct rmem_seq *seq, u64 id)
 {
 	if (id < seq->floor || id >= seq->next)

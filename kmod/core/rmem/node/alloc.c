@@ -36,7 +36,7 @@ void rmem_alloc_init(struct rmem_alloc_state *alloc, void *memory, u32 regions_m
 		alloc->region[n].next = n + 2;
 }
 
-/* Wishes choose the vpn; the seed keeps them from meeting in one chain. */
+/* Clients may choose the vpn; the seed keeps the regions of a hostile one out of one chain. */
 static u32 *head_of(const struct rmem_alloc_state *alloc, u32 space_index, u64 vpn)
 {
 	u64 hash = base_mix64((vpn << 16 | space_index) ^ alloc->seed[0]);
@@ -74,15 +74,12 @@ static u64 candidate(const struct rmem_space *space, u64 vpn, u64 pages)
 
 /* May the wanted range be the first candidate, whatever the buckets say? */
 static bool grantable(const struct rmem_alloc_state *alloc, const struct rmem_space *space,
-		      const struct rmem_alloc_wish *wish)
+		      const struct rmem_alloc_request *request)
 {
-	struct rmem_spans spans = space->spans;
-
-	if (!wish->vpn || !in_reach(alloc, wish->vpn, wish->pages) ||
-	    candidate(space, wish->vpn, wish->pages) != wish->vpn)
-		return false;
-	rmem_spans_add(&spans, wish->vpn, wish->vpn + wish->pages + GUARD_PAGES);
-	return spans.lost <= alloc->vpn_max / 2;
+	return request->vpn && in_reach(alloc, request->vpn, request->pages) &&
+	       candidate(space, request->vpn, request->pages) == request->vpn &&
+	       rmem_spans_may_add(&space->spans, request->vpn,
+				  request->vpn + request->pages + GUARD_PAGES);
 }
 
 static bool permitted(const struct rmem_alloc_state *alloc, const struct rmem_space *space,
@@ -95,21 +92,21 @@ static bool permitted(const struct rmem_alloc_state *alloc, const struct rmem_sp
 }
 
 bool rmem_alloc_make(struct rmem_alloc_state *alloc, const struct rmem_spaces *spaces,
-		     u32 space_index, const struct rmem_alloc_wish *wish,
+		     u32 space_index, const struct rmem_alloc_request *request,
 		     struct rmem_alloc_work *work)
 {
 	const struct rmem_space *space = &spaces->slot[space_index];
 
-	if (!wish->pages || !permitted(alloc, space, wish->pages))
+	if (!request->pages || !permitted(alloc, space, request->pages))
 		return false;
 	base_zero(work, sizeof(*work));
-	work->wish = *wish;
+	work->request = *request;
 	work->space_index = space_index;
-	if (!grantable(alloc, space, wish))
-		work->wish.vpn = 0;
-	work->vpn = work->wish.vpn ?: candidate(space, 0, wish->pages);
+	if (!grantable(alloc, space, request))
+		work->request.vpn = 0;
+	work->vpn = work->request.vpn ?: candidate(space, 0, request->pages);
 	work->stage = RMEM_ALLOC_RESERVING;
-	return in_reach(alloc, work->vpn, wish->pages);
+	return in_reach(alloc, work->vpn, request->pages);
 }
 
 void rmem_alloc_release(struct rmem_region *region, struct rmem_alloc_work *work)
@@ -142,21 +139,21 @@ static void add_region(struct rmem_alloc_state *alloc, struct rmem_spaces *space
 	struct rmem_region *region = &alloc->region[alloc->free - 1];
 	u32 *head = head_of(alloc, work->space_index, work->vpn);
 	/* Candidates that didn't fit, before it in its hole, are passed over for good. */
-	u64 begin = work->wish.vpn ?: rmem_spans_hole(&space->spans, work->vpn);
+	u64 begin = work->request.vpn ?: rmem_spans_hole(&space->spans, work->vpn);
 
 	alloc->free = region->next;
 	region->vpn = work->vpn;
-	region->pages = work->wish.pages;
-	region->session = work->wish.session;
-	region->id = work->wish.id;
+	region->pages = work->request.pages;
+	region->session = work->request.session;
+	region->id = work->request.id;
 	region->space_index = work->space_index;
 	region->next = *head;
 	*head = (u32)(region - alloc->region) + 1;
 
-	rmem_spans_add(&space->spans, begin, work->vpn + work->wish.pages + GUARD_PAGES);
-	space->pages_promised += work->wish.pages;
+	rmem_spans_add(&space->spans, begin, work->vpn + work->request.pages + GUARD_PAGES);
+	space->pages_promised += work->request.pages;
 	space->regions++;
-	alloc->pages_promised += work->wish.pages;
+	alloc->pages_promised += work->request.pages;
 	alloc->in_use++;
 
 	work->region = region;
@@ -187,11 +184,11 @@ static void drop_region(struct rmem_alloc_state *alloc, struct rmem_spaces *spac
 static void retry(struct rmem_alloc_state *alloc, const struct rmem_spaces *spaces,
 		  struct rmem_alloc_work *work, u64 vpn)
 {
-	work->vpn = candidate(&spaces->slot[work->space_index], vpn, work->wish.pages);
+	work->vpn = candidate(&spaces->slot[work->space_index], vpn, work->request.pages);
 	work->done = 0;
 	work->stage = RMEM_ALLOC_LOOKING;
 	if (++work->retries > RMEM_ALLOC_RETRIES_MAX ||
-	    !in_reach(alloc, work->vpn, work->wish.pages))
+	    !in_reach(alloc, work->vpn, work->request.pages))
 		end(alloc, work);
 }
 
@@ -202,17 +199,17 @@ static void retry(struct rmem_alloc_state *alloc, const struct rmem_spaces *spac
 static void look(struct rmem_alloc_state *alloc, const struct rmem_table *table,
 		 const struct rmem_spaces *spaces, struct rmem_alloc_work *work, u64 pages_max)
 {
-	u64 stop = work->done + lesser(work->wish.pages - work->done, pages_max);
+	u64 stop = work->done + lesser(work->request.pages - work->done, pages_max);
 
 	for (; work->done < stop; work->done++) {
-		u64 vpn = work->vpn + work->wish.pages - 1 - work->done;
+		u64 vpn = work->vpn + work->request.pages - 1 - work->done;
 
 		if (!rmem_table_has_room(table, work->space_index, vpn)) {
 			retry(alloc, spaces, work, vpn + 1);
 			return;
 		}
 	}
-	if (work->done == work->wish.pages) {
+	if (work->done == work->request.pages) {
 		work->done = 0;
 		work->stage = RMEM_ALLOC_RESERVING;
 	}
@@ -221,17 +218,17 @@ static void look(struct rmem_alloc_state *alloc, const struct rmem_table *table,
 static void reserve(struct rmem_alloc_state *alloc, struct rmem_table *table,
 		    struct rmem_spaces *spaces, struct rmem_alloc_work *work, u64 pages_max)
 {
-	u64 pages = lesser(work->wish.pages - work->done, pages_max);
+	u64 pages = lesser(work->request.pages - work->done, pages_max);
 	u64 fit = rmem_table_reserve(table, work->space_index, work->vpn + work->done, pages);
 
 	if (fit == pages)
 		work->done += pages;
-	if (work->done == work->wish.pages) {
+	if (work->done == work->request.pages) {
 		add_region(alloc, spaces, work);
 	} else if (fit < pages) {
 		/* A wanted place is tried once, then all there are from the first hole on. */
-		work->next = work->wish.vpn ? 0 : work->vpn + work->done + fit + 1;
-		work->wish.vpn = 0;
+		work->next = work->request.vpn ? 0 : work->vpn + work->done + fit + 1;
+		work->request.vpn = 0;
 		work->stage = RMEM_ALLOC_RETREATING;
 	}
 }
@@ -250,12 +247,12 @@ static void retreat(struct rmem_alloc_state *alloc, struct rmem_table *table,
 static void enter(struct rmem_alloc_state *alloc, struct rmem_table *table,
 		  struct rmem_alloc_work *work, u64 pages_max)
 {
-	u64 stop = work->done + lesser(work->wish.pages - work->done, pages_max);
+	u64 stop = work->done + lesser(work->request.pages - work->done, pages_max);
 
 	for (; work->done < stop; work->done++)
 		rmem_table_insert(table, work->space_index, work->vpn + work->done,
-				  work->wish.perm);
-	if (work->done == work->wish.pages)
+				  work->request.perm);
+	if (work->done == work->request.pages)
 		end(alloc, work);
 }
 

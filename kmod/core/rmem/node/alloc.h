@@ -3,7 +3,7 @@
  * The allocator of addresses (Clio, ASPLOS'22, section 4.2, "VA allocation").
  *
  *      a space:  0 | region | region |      | region |   hole   | region |   hole   2^64
- *                  ^guard            ^guard, freed   ^          ^ a wish's span
+ *                  ^guard            ^guard, freed   ^          ^ a wanted one's span
  *
  *      ALLOC: candidate range from a hole's begin --> room in every bucket it meets?
  *                  ^---- no: begin behind the last page without room ---'  | yes
@@ -16,10 +16,9 @@
  * still names an old address finds nothing there. A guard page behind each
  * region does the same for what runs over its end.
  *
- * A wish is granted wherever its range, with its guard, was never given out and has room.
- * But wishes in too many places make holes be lost (span.h). They may lose half of
- * all addresses; what would lose more is moved. So whatever is wished, ALLOCs without
- * a wish have the other half.
+ * A wanted address is granted wherever its range, with its guard, was never given out and has room
+ * in the table. A region that would be in one place too many for span.h is moved, as one without a
+ * wanted address would be placed.
  *
  * A region remembers the session and id that asked for it: that is how a
  * repeated ALLOC is answered as it was the first time, and how one is undone that
@@ -33,7 +32,7 @@
  * A large region takes long to enter and to remove. Both are done a step at a time, of as
  * many pages as the caller says; between steps, others may have the slow lock.
  *
- * Who: slow lock, all of it; one struct rmem_alloc_work under way at a time.
+ * Locking: slow lock, all of it; one struct rmem_alloc_work under way at a time.
  */
 #ifndef REMORA_RMEM_ALLOC_H
 #define REMORA_RMEM_ALLOC_H
@@ -75,7 +74,7 @@ size_t rmem_alloc_bytes(u32 regions_max);
 void rmem_alloc_init(struct rmem_alloc_state *alloc, void *memory, u32 regions_max, u64 pages,
 		     u32 page_shift, const u64 seed[2]);
 
-struct rmem_alloc_wish {
+struct rmem_alloc_request {
 	u64 pages;
 	u64 vpn;  /* wanted, or 0; see above */
 	u32 perm; /* RMEM_PTE_READ, RMEM_PTE_WRITE */
@@ -94,7 +93,7 @@ enum rmem_alloc_stage {
 /* A region being made, or being given back. */
 struct rmem_alloc_work {
 	struct rmem_region *region; /* made: once ended, NULL if there is no room for it */
-	struct rmem_alloc_wish wish; /* vpn: 0 unless the candidate is the wanted range */
+	struct rmem_alloc_request request; /* vpn: 0 unless the candidate is the wanted range */
 	enum rmem_alloc_stage stage;
 	u32 space_index;
 	u32 retries;
@@ -105,7 +104,7 @@ struct rmem_alloc_work {
 
 /* Begin a region. False: no memory, no quota or no slot left for it. */
 bool rmem_alloc_make(struct rmem_alloc_state *alloc, const struct rmem_spaces *spaces,
-		     u32 space_index, const struct rmem_alloc_wish *wish,
+		     u32 space_index, const struct rmem_alloc_request *request,
 		     struct rmem_alloc_work *work);
 /* Begin to give a region back; its pages go to the pool as dirty ones. */
 void rmem_alloc_release(struct rmem_region *region, struct rmem_alloc_work *work);

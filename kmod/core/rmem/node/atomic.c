@@ -81,7 +81,7 @@ static bool exchange_16(void *at, struct integer *expected, struct integer desir
 	u64 lo, hi;
 	u32 failed;
 
-	/* What was found is one value only if it could be stored: be it the old one. */
+	/* Both halves are one value only if a store succeeds: store the old value at least. */
 	do {
 		u64 store_lo, store_hi;
 
@@ -170,7 +170,7 @@ void rmem_atomic_apply(void *place, u8 op, u32 bytes, const struct rmem_operands
 {
 	struct integer value = integer_load(in->value), becomes = value, was;
 
-	/* What 4 bytes don't have isn't to be looked at. */
+	/* The upper half of an operand is undefined for 4 bytes. */
 	if (bytes == 4)
 		value.lo = (u32)value.lo;
 	if (op == RMEM_CAS) {

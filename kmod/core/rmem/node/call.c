@@ -56,7 +56,7 @@ static enum rmem_node_reason admit(struct rmem_node *node, struct rmem_node_call
 		call->origin = (*session)->origin;
 		call->memory = (*session)->place.memory;
 	}
-	return reason == RMEM_NODE_EXECUTED ? rmem_node_judge(*session, &call->head) : reason;
+	return reason == RMEM_NODE_OK ? rmem_node_judge(*session, &call->head) : reason;
 }
 
 /*
@@ -220,7 +220,7 @@ static bool open_overtaken(struct rmem_node *node, struct rmem_node_call *call)
 	return true;
 }
 
-/* Else the answer is another challenge. What renews a session needs none: it can't come twice. */
+/* Else the answer is another challenge. A renewal needs none: it can't come twice. */
 static bool open_meets_challenge(struct rmem_node *node, struct rmem_node_call *call)
 {
 	u32 space = call->head.space;
@@ -268,7 +268,7 @@ static void open_grant(struct rmem_node *node, struct rmem_node_call *call)
 		return;
 	}
 	rmem_sessions_open(&node->sessions, call->slot, call->now_ns, &call->attempt, &call->peer);
-	open_answer(node, call, RMEM_NODE_EXECUTED, session);
+	open_answer(node, call, RMEM_NODE_OK, session);
 }
 
 /* The client's older session: it is renewed, or ends. */
@@ -284,7 +284,7 @@ static void open_supersede(struct rmem_node *node, struct rmem_node_call *call)
 		return;
 	}
 	rmem_sessions_renew(&node->sessions, call->slot, call->now_ns, &call->attempt);
-	open_answer(node, call, RMEM_NODE_EXECUTED, session);
+	open_answer(node, call, RMEM_NODE_OK, session);
 }
 
 static void open_find(struct rmem_node *node, struct rmem_node_call *call)
@@ -321,7 +321,7 @@ static void open_find(struct rmem_node *node, struct rmem_node_call *call)
 
 static void close_done(struct rmem_node *node, struct rmem_node_call *call)
 {
-	finish(node, call, RMEM_NODE_EXECUTED);
+	finish(node, call, RMEM_NODE_OK);
 }
 
 static void close_admit(struct rmem_node *node, struct rmem_node_call *call)
@@ -329,7 +329,7 @@ static void close_admit(struct rmem_node *node, struct rmem_node_call *call)
 	struct rmem_session *session = NULL;
 	enum rmem_node_reason reason = admit(node, call, &session);
 
-	if (reason == RMEM_NODE_EXECUTED)
+	if (reason == RMEM_NODE_OK)
 		end_session(node, call, close_done);
 	else
 		finish(node, call, reason);
@@ -348,9 +348,9 @@ static void alloc_answer(struct rmem_node *node, struct rmem_node_call *call,
 	base_store_le64(&call->out.range.bytes, region->pages << shift);
 }
 
-/* The wish in pages, or false: not one that can be granted. */
-static bool read_wish(const struct rmem_node *node, const struct rmem_node_call *call,
-		      struct rmem_alloc_wish *wish)
+/* Reads the request, in pages. False: it can never be granted. */
+static bool call_read_request(const struct rmem_node *node, const struct rmem_node_call *call,
+			      struct rmem_alloc_request *request)
 {
 	const struct rmem_head *head = &call->head;
 	const struct rmem_alloc *wanted = &call->in.alloc;
@@ -364,11 +364,11 @@ static bool read_wish(const struct rmem_node *node, const struct rmem_node_call 
 		return false;
 	if (perm != RMEM_PERM_READ && perm != (RMEM_PERM_READ | RMEM_PERM_WRITE))
 		return false;
-	wish->pages = ((bytes - 1) >> node->config.page_shift) + 1;
-	wish->vpn = rmem_node_vpn(node, addr);
-	wish->perm = RMEM_PTE_READ | (perm & RMEM_PERM_WRITE ? RMEM_PTE_WRITE : 0);
-	wish->session = call->origin;
-	wish->id = head->id;
+	request->pages = ((bytes - 1) >> node->config.page_shift) + 1;
+	request->vpn = rmem_node_vpn(node, addr);
+	request->perm = RMEM_PTE_READ | (perm & RMEM_PERM_WRITE ? RMEM_PTE_WRITE : 0);
+	request->session = call->origin;
+	request->id = head->id;
 	return true;
 }
 
@@ -394,9 +394,9 @@ static void alloc_undo(struct rmem_node *node, struct rmem_node_call *call)
 
 /*
  * NO_MEMORY is an answer like another: once given, a late copy of the request
- * must not get memory that nobody knows of. So the id is marked, too. And should the
- * sender have given it up meanwhile, or his session have ended, then nobody is going to know of
- * this.
+ * must not get memory that nobody knows of. So the id is marked, too. If the client
+ * has cancelled the request meanwhile, or its session has ended, no client will ever learn of the
+ * region.
  */
 static void alloc_done(struct rmem_node *node, struct rmem_node_call *call)
 {
@@ -418,7 +418,7 @@ static void alloc_done(struct rmem_node *node, struct rmem_node_call *call)
 		return;
 	}
 	rmem_session_made(session, call->head.id);
-	alloc_answer(node, call, RMEM_NODE_EXECUTED, region);
+	alloc_answer(node, call, RMEM_NODE_OK, region);
 }
 
 static void alloc_work(struct rmem_node *node, struct rmem_node_call *call)
@@ -430,20 +430,21 @@ static void alloc_work(struct rmem_node *node, struct rmem_node_call *call)
 static void alloc_admit(struct rmem_node *node, struct rmem_node_call *call)
 {
 	struct rmem_session *session = NULL;
-	struct rmem_alloc_wish wish;
+	struct rmem_alloc_request request;
 	enum rmem_node_reason reason = admit(node, call, &session);
 
 	if (reason == RMEM_NODE_REPEATED) {
 		work(call, alloc_look_up, NO_SLOT);
 		return;
 	}
-	if (reason == RMEM_NODE_EXECUTED && !read_wish(node, call, &wish))
+	if (reason == RMEM_NODE_OK && !call_read_request(node, call, &request))
 		reason = RMEM_NODE_LENGTH;
-	if (reason != RMEM_NODE_EXECUTED) {
+	if (reason != RMEM_NODE_OK) {
 		finish(node, call, reason);
 		return;
 	}
-	if (rmem_alloc_make(&node->alloc, &node->spaces, session->place.memory, &wish, &call->work))
+	if (rmem_alloc_make(&node->alloc, &node->spaces, session->place.memory, &request,
+			    &call->work))
 		work(call, alloc_work, NO_SLOT);
 	else
 		alloc_done(node, call);
@@ -457,7 +458,7 @@ static void free_done(struct rmem_node *node, struct rmem_node_call *call)
 
 	if (session)
 		rmem_session_done(session, call->head.id);
-	finish(node, call, session ? RMEM_NODE_EXECUTED : RMEM_NODE_NO_SESSION);
+	finish(node, call, session ? RMEM_NODE_OK : RMEM_NODE_NO_SESSION);
 }
 
 static void free_work(struct rmem_node *node, struct rmem_node_call *call)
@@ -491,7 +492,7 @@ static void free_admit(struct rmem_node *node, struct rmem_node_call *call)
 	struct rmem_region *region = NULL;
 	enum rmem_node_reason reason = admit(node, call, &session);
 
-	if (reason == RMEM_NODE_EXECUTED)
+	if (reason == RMEM_NODE_OK)
 		region = free_find(node, call, session->place.memory, &reason);
 	if (!region) {
 		if (reason == RMEM_NODE_FAULT)
@@ -504,7 +505,7 @@ static void free_admit(struct rmem_node *node, struct rmem_node_call *call)
 
 /* ---- ZERO ----------------------------------------------------------------------------------- */
 
-/* The next bytes of a page that isn't cleared as a whole. What isn't backed is zero already. */
+/* The next bytes of a page that is cleared in part. A page that isn't backed is zero already. */
 static void zero_next(struct rmem_node *node, struct rmem_node_call *call, u32 space_index, int n)
 {
 	u64 addr = call->cut[n].addr;
@@ -537,7 +538,7 @@ static void zero_work(struct rmem_node *node, struct rmem_node_call *call)
 		zero_next(node, call, session->place.memory, 1);
 	} else {
 		rmem_session_done(session, call->head.id);
-		finish(node, call, RMEM_NODE_EXECUTED);
+		finish(node, call, RMEM_NODE_OK);
 	}
 }
 
@@ -547,12 +548,12 @@ static void zero_admit(struct rmem_node *node, struct rmem_node_call *call)
 	struct rmem_session *session = NULL;
 	enum rmem_node_reason reason = admit(node, call, &session);
 
-	if (reason == RMEM_NODE_EXECUTED) {
+	if (reason == RMEM_NODE_OK) {
 		reason = rmem_node_clear(node, session->place.memory, head, &call->answer);
 		if (reason == RMEM_NODE_FAULT)
 			rmem_session_refuse(session, head->id);
 	}
-	if (reason != RMEM_NODE_EXECUTED) {
+	if (reason != RMEM_NODE_OK) {
 		finish(node, call, reason);
 		return;
 	}
@@ -565,8 +566,8 @@ static void zero_admit(struct rmem_node *node, struct rmem_node_call *call)
 /* ---- FENCE ---------------------------------------------------------------------------------- */
 
 /*
- * A request is executed in one hold of its slot's lock; so who has had a slot's lock finds
- * all of it done. What isn't in use, or comes into use from now on, has nothing of before.
+ * A request is executed in one hold of its slot's lock, so after a hold of each lock all earlier
+ * requests are done. Slots that are unused, or come into use from now on, have no earlier ones.
  */
 static void fence_pass(struct rmem_node *node, struct rmem_node_call *call)
 {
@@ -579,7 +580,7 @@ static void fence_pass(struct rmem_node *node, struct rmem_node_call *call)
 		return;
 	}
 	if (call->at == node->sessions.slots)
-		finish(node, call, RMEM_NODE_EXECUTED);
+		finish(node, call, RMEM_NODE_OK);
 	else
 		go_on(call, fence_pass, NO_SLOT);
 }
@@ -589,9 +590,9 @@ static void fence_admit(struct rmem_node *node, struct rmem_node_call *call)
 	struct rmem_session *session = NULL;
 	enum rmem_node_reason reason = admit(node, call, &session);
 
-	if (reason == RMEM_NODE_EXECUTED && (call->head.addr || call->head.len))
+	if (reason == RMEM_NODE_OK && (call->head.addr || call->head.len))
 		reason = RMEM_NODE_LENGTH;
-	if (reason == RMEM_NODE_EXECUTED)
+	if (reason == RMEM_NODE_OK)
 		go_on(call, fence_pass, NO_SLOT);
 	else
 		finish(node, call, reason);
@@ -683,7 +684,7 @@ static void expire_session(struct rmem_node *node, struct rmem_node_call *call)
 {
 	const struct rmem_session *session = &node->sessions.slot[call->slot];
 
-	/* It may have been used since it was found. */
+	/* The session may have been used since it was found. */
 	if (session->name != RMEM_SESSION_NONE && rmem_session_owes(session) &&
 	    rmem_sessions_may_open(&node->sessions, call->slot, call->now_ns, idle_ns(node)))
 		end_session(node, call, expire_find);

@@ -12,8 +12,8 @@
  *   FENCE   admit | each slot's lock once, so that what is being executed has ended
  *   ZERO    admit, free whole pages | clear what it cuts of others, some a step | mark
  *
- * An ended session's ALLOCs that weren't acknowledged are undone before its ender is
- * answered: whoever asks again finds the memory there, and his quota. One that is being made
+ * An ended session's ALLOCs that weren't acknowledged are undone before the request that ended it
+ * is answered: a client that asks again finds the memory and its quota free. One that is being made
  * while its session ends is given back when it is complete, before the next ALLOC begins.
  *
  * Between steps other requests go on, of the same session, too. The call lock keeps out other
@@ -44,7 +44,7 @@ union rmem_node_payload {
 };
 
 struct rmem_node_call {
-	int slot; /* whose lock the next step wants; -1: none */
+	int slot; /* the session slot whose lock the next step needs; -1: none */
 	struct rmem_extent fill; /* after a step: zero this, if there are bytes of it */
 	/*
 	 * Once ended: action is REPLY or DROP; out goes behind an RMEM_OK reply, as many bytes
@@ -87,7 +87,7 @@ void rmem_node_call_begin(const struct rmem_node *node, struct rmem_node_call *c
 			  const void *payload);
 
 /*
- * What no client asks for, but the operator: end all sessions of a space and free all of its
+ * The operator's request: end all sessions of a space and free all of its
  * regions, so that it can be deleted (rmem_node_space_del(), in the same hold of the call
  * lock). There is nothing to answer. False: no such space, or it has views; no call begun. A
  * view's memory isn't its own, and stays.
@@ -101,7 +101,7 @@ bool rmem_node_call_clear(const struct rmem_node *node, struct rmem_node_call *c
 void rmem_node_call_forget(struct rmem_node_call *call);
 
 /*
- * What the caller asks for once every rmem_node_expire_ms(): end the sessions that were idle for
+ * The caller begins this once every rmem_node_expire_ms(): end the sessions that were idle for
  * session_idle_ms and have an ALLOC that wasn't acknowledged. Their clients are gone, and the
  * memory is promised to nobody. In the same way; there is nothing to answer.
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * What the two paths of the node share: who asks, whether it is to be done, and the
+ * Shared by the node's two paths: finding a request's session, judging the request, and the
  * beginning of the answer.
  */
 #ifndef REMORA_RMEM_NODE_COMMON_H
@@ -13,7 +13,7 @@ enum rmem_node_reason rmem_node_identify(struct rmem_node *node, u64 now_ns,
 					 const struct rmem_head *head, const struct rmem_peer *peer,
 					 struct rmem_session **found);
 
-/* EXECUTED: it is to be executed. What would change anything is refused to sessions of views. */
+/* RMEM_NODE_OK: the request is to be executed. Sessions of views get no change executed. */
 enum rmem_node_reason rmem_node_judge(struct rmem_session *session, const struct rmem_head *head);
 
 void rmem_node_answer(const struct rmem_node *node, const struct rmem_head *head,

@@ -7,9 +7,9 @@
 
 #define STATE_ALIGN 64
 
-/* What the client is told, by reason; EXECUTED and REPEATED look alike to it. */
+/* The status in the answer, by reason: a client sees no difference between OK and REPEATED. */
 static const u8 status_of[RMEM_NODE_REASONS] = {
-	[RMEM_NODE_EXECUTED] = RMEM_OK,
+	[RMEM_NODE_OK] = RMEM_OK,
 	[RMEM_NODE_REPEATED] = RMEM_OK,
 	[RMEM_NODE_NO_SESSION] = RMEM_NO_SESSION,
 	[RMEM_NODE_PEER] = RMEM_NO_SESSION,
@@ -216,7 +216,7 @@ enum rmem_node_reason rmem_node_identify(struct rmem_node *node, u64 now_ns,
 		return RMEM_NODE_PEER;
 	rmem_session_touch(session, head->id, now_ns);
 	*found = session;
-	return RMEM_NODE_EXECUTED;
+	return RMEM_NODE_OK;
 }
 
 enum rmem_node_reason rmem_node_judge(struct rmem_session *session, const struct rmem_head *head)
@@ -226,7 +226,7 @@ enum rmem_node_reason rmem_node_judge(struct rmem_session *session, const struct
 		/* A session is of a view for good, so this needs no mark to be said again. */
 		return session->place.read_only && rmem_type_changes(head->type) ?
 			       RMEM_NODE_PERM :
-			       RMEM_NODE_EXECUTED;
+			       RMEM_NODE_OK;
 	case RMEM_SESSION_REPEATED:
 		return RMEM_NODE_REPEATED;
 	case RMEM_SESSION_REFUSED:

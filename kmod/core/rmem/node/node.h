@@ -110,8 +110,8 @@ enum rmem_space_error rmem_node_space_del(struct rmem_node *node, u32 space);
 void rmem_node_space_wipe(struct rmem_node *node);
 
 /*
- * Which of the spaces that ever had that id is there; 0: none. No lock. Whoever puts a
- * verified request off compares: the next space of that id has another key.
+ * Which of the spaces that ever had that id is there; 0: none. No lock. A carrier that
+ * delays a verified request compares: the next space of that id has another key.
  */
 u64 rmem_node_incarnation(const struct rmem_node *node, u32 space);
 
@@ -121,7 +121,7 @@ u32 rmem_node_lane(const struct rmem_node *node, u32 space);
 /* The key of a space, or NULL. No lock: valid till the grace period after its deletion. */
 const struct base_siphash_key *rmem_node_key(const struct rmem_node *node, u32 space);
 
-/* Whose lock a request needs: index of its session's slot, below sessions_max. */
+/* Index of the session slot whose lock a request needs, below sessions_max. */
 u32 rmem_node_slot(const struct rmem_node *node, u64 session);
 
 enum rmem_node_action {
@@ -138,7 +138,7 @@ enum rmem_node_action {
 
 /* Why a request was refused or not executed; one counter each. Stable order: they are in uapi. */
 enum rmem_node_reason {
-	RMEM_NODE_EXECUTED,
+	RMEM_NODE_OK,
 	RMEM_NODE_REPEATED,   /* executed before: answered again only */
 	RMEM_NODE_NO_SESSION, /* unknown, evicted, closed or superseded session */
 	RMEM_NODE_PEER,	      /* session belongs to another address */
@@ -220,10 +220,10 @@ void rmem_node_atomic(const void *operands, void *place, struct rmem_answer *ans
 void rmem_node_put(const void *put, void *place, struct rmem_answer *answer);
 
 /*
- * Data for a caller in the node's own process: what he asks for is neither repeated nor late, so he
+ * Data for a caller in the node's own process: its requests are neither repeated nor late, so it
  * needs no session. READ or WRITE of at most config.piece_bytes, the latter for an integer
- * (atomic.h), too; EXECUTED: extents are what to copy or change. It is his to keep apart who is
- * about the same bytes, and to let all that he copies end before a page that
+ * (atomic.h), too. RMEM_NODE_OK: the answer's extents are to be copied or changed. The caller
+ * serialises accesses to the same bytes, and ends its copies before a page that
  * rmem_node_scrub_next() handed out is zeroed. space_index: a session's place.memory.
  */
 enum rmem_node_reason rmem_node_access(struct rmem_node *node, u32 space_index, u8 type, u64 addr,

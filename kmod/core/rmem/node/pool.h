@@ -16,7 +16,7 @@
  *   - a page in ready is zeroed, and nobody refers to it any more;
  *   - dirty has a cell for every page, so putting one there can't fail.
  *
- * Who: take, untake and put_dirty anywhere, no lock; scrub_* under the slow lock.
+ * Locking: take, untake and put_dirty anywhere, no lock; scrub_* under the slow lock.
  */
 #ifndef REMORA_RMEM_POOL_H
 #define REMORA_RMEM_POOL_H

@@ -61,7 +61,7 @@ static inline bool rmem_queue_any(const struct rmem_queue *queue)
 	return rmem_lanes_any(&queue->brief) || rmem_lanes_any(&queue->work);
 }
 
-/* Whose turn it is, or NULL. Its caller gives it back, or puts it off. */
+/* The job whose turn it is, or NULL. The caller gives it back, or puts it off. */
 struct rmem_job *rmem_queue_take_brief(struct rmem_queue *queue);
 struct rmem_job *rmem_queue_take_work(struct rmem_queue *queue);
 void rmem_queue_put_off(struct rmem_queue *queue, struct rmem_job *job);

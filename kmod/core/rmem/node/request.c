@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * The node's fast path: a request that is decided at once, under its session's slot lock. What
- * changes memory is seen to be permitted, all of it, before any of it is done.
+ * The node's fast path: a request that is decided at once, under its session's slot lock. All of a
+ * change is checked for permission before any of it is executed.
  */
 #include "core/base/bytes.h"
 #include "core/rmem/datagram.h"
@@ -17,7 +17,7 @@ static enum rmem_node_reason check_pte(u32 pte, u32 perm)
 {
 	if (!pte)
 		return RMEM_NODE_FAULT;
-	return pte & perm ? RMEM_NODE_EXECUTED : RMEM_NODE_PERM;
+	return pte & perm ? RMEM_NODE_OK : RMEM_NODE_PERM;
 }
 
 /* *backed: false, if one of the pages isn't. */
@@ -32,12 +32,12 @@ static enum rmem_node_reason check_range(const struct rmem_node *node, u32 space
 		u32 pte = rmem_table_find(&node->table, space_index, vpn, &entry);
 		enum rmem_node_reason reason = check_pte(pte, perm);
 
-		if (reason != RMEM_NODE_EXECUTED)
+		if (reason != RMEM_NODE_OK)
 			return reason;
 		if (!(pte & RMEM_PTE_BACKED))
 			*backed = false;
 	}
-	return RMEM_NODE_EXECUTED;
+	return RMEM_NODE_OK;
 }
 
 static enum rmem_node_reason check_pages(const struct rmem_node *node, u32 space_index,
@@ -57,7 +57,7 @@ static void add_extent(struct rmem_answer *answer, u32 page, u32 offset, u32 byt
 	extent->bytes = bytes;
 }
 
-/* What lies in one page of a range; the first one has bytes 0, and addr and left are the range. */
+/* The part of a range in one page. Initially bytes is 0, and addr and left are the range. */
 struct span {
 	u64 addr;
 	u32 bytes;
@@ -80,7 +80,7 @@ static bool next_span(const struct rmem_node *node, u32 space_index, struct span
 	return span->bytes;
 }
 
-/* What is read of it. */
+/* Adds the span to the extents that are read. */
 static void add_span(const struct rmem_node *node, const struct span *span,
 		     struct rmem_answer *answer)
 {
@@ -123,7 +123,7 @@ u32 rmem_node_read_part(struct rmem_node *node, const struct rmem_head *head, u3
 	if (offset >= head->len)
 		return 0;
 	bytes = head->len - offset < piece ? head->len - offset : piece;
-	rmem_node_answer(node, head, RMEM_NODE_EXECUTED, answer);
+	rmem_node_answer(node, head, RMEM_NODE_OK, answer);
 	answer->action = RMEM_ACT_SEND_OUT;
 	answer->reply.offset = offset;
 	answer->reply.len = bytes;
@@ -143,10 +143,10 @@ struct target {
 static enum rmem_node_reason find_targets(const struct rmem_node *node, u32 space_index, u64 vpn,
 					  struct target *target, unsigned int count)
 {
-	enum rmem_node_reason reason = RMEM_NODE_EXECUTED;
+	enum rmem_node_reason reason = RMEM_NODE_OK;
 	unsigned int n;
 
-	for (n = 0; n < count && reason == RMEM_NODE_EXECUTED; n++) {
+	for (n = 0; n < count && reason == RMEM_NODE_OK; n++) {
 		target[n].pte = rmem_table_find(&node->table, space_index, vpn + n,
 						&target[n].entry);
 		target[n].spare = RMEM_PAGE_NONE;
@@ -207,7 +207,7 @@ static enum rmem_node_reason do_write(struct rmem_node *node, u32 space_index, u
 	if (!range_is_sound(addr, bytes, node->config.piece_bytes))
 		return RMEM_NODE_LENGTH;
 	reason = find_targets(node, space_index, rmem_node_vpn(node, addr), target, count);
-	if (reason != RMEM_NODE_EXECUTED)
+	if (reason != RMEM_NODE_OK)
 		return reason;
 	if (!take_spares(node, target, count))
 		return RMEM_NODE_BUSY;
@@ -221,7 +221,7 @@ static enum rmem_node_reason do_write(struct rmem_node *node, u32 space_index, u
 	if (count == 2)
 		add_extent(answer, target[1].pte & RMEM_PTE_PAGE, 0, bytes - first);
 	answer->action = RMEM_ACT_COPY_IN;
-	return RMEM_NODE_EXECUTED;
+	return RMEM_NODE_OK;
 }
 
 static enum rmem_node_reason do_atomic(struct rmem_node *node, const struct rmem_session *session,
@@ -283,9 +283,9 @@ static enum rmem_node_reason do_put(struct rmem_node *node, const struct rmem_se
 	if (!rmem_session_has_place(session, head->id))
 		return RMEM_NODE_BUSY;
 	reason = check_pages(node, space_index, head, RMEM_PTE_WRITE);
-	if (reason == RMEM_NODE_EXECUTED)
+	if (reason == RMEM_NODE_OK)
 		reason = do_write(node, space_index, put.addr, put.bytes, answer);
-	if (reason != RMEM_NODE_EXECUTED)
+	if (reason != RMEM_NODE_OK)
 		return reason;
 	answer->integer = answer->extent[0];
 	answer->extents = 0;
@@ -315,7 +315,7 @@ static enum rmem_node_reason check_ranges(const struct rmem_node *node, u32 spac
 					  const struct rmem_head *head, const void *ranges,
 					  u32 bytes_max, u32 perm, bool *backed)
 {
-	enum rmem_node_reason reason = RMEM_NODE_EXECUTED;
+	enum rmem_node_reason reason = RMEM_NODE_OK;
 	u64 sum = 0;
 	u32 i;
 
@@ -326,7 +326,7 @@ static enum rmem_node_reason check_ranges(const struct rmem_node *node, u32 spac
 		if (range.bytes > bytes_max || !range_is_sound(range.addr, range.bytes, bytes_max))
 			return RMEM_NODE_LENGTH;
 		sum += range.bytes;
-		if (reason == RMEM_NODE_EXECUTED)
+		if (reason == RMEM_NODE_OK)
 			reason = check_range(node, space_index, range.addr, range.bytes, perm,
 					     backed);
 	}
@@ -361,7 +361,7 @@ static enum rmem_node_reason do_writev(struct rmem_node *node, u32 space_index,
 		return RMEM_NODE_LENGTH;
 	reason = check_ranges(node, space_index, head, ranges,
 			      node->config.piece_bytes - ranges_bytes, RMEM_PTE_WRITE, &backed);
-	for (i = 0; !backed && i < head->op && reason == RMEM_NODE_EXECUTED; i++) {
+	for (i = 0; !backed && i < head->op && reason == RMEM_NODE_OK; i++) {
 		struct range range = load_range(ranges, i);
 
 		answer->extents = 0;
@@ -392,11 +392,11 @@ static enum rmem_node_reason look(const struct rmem_node *node, u32 space_index,
 		return RMEM_NODE_LENGTH;
 	while (next_span(node, space_index, &span)) {
 		reason = check_pte(span.pte, RMEM_PTE_READ);
-		if (reason != RMEM_NODE_EXECUTED)
+		if (reason != RMEM_NODE_OK)
 			return reason;
 		add_span(node, &span, answer);
 	}
-	return RMEM_NODE_EXECUTED;
+	return RMEM_NODE_OK;
 }
 
 enum rmem_node_reason rmem_node_access(struct rmem_node *node, u32 space_index, u8 type, u64 addr,
@@ -423,7 +423,7 @@ enum rmem_node_reason rmem_node_clear(struct rmem_node *node, u32 space_index,
 	if (!range_is_sound(head->addr, head->len, RMEM_ZERO_BYTES_MAX))
 		return RMEM_NODE_LENGTH;
 	reason = check_pages(node, space_index, head, RMEM_PTE_WRITE);
-	if (reason != RMEM_NODE_EXECUTED)
+	if (reason != RMEM_NODE_OK)
 		return reason;
 	while (next_span(node, space_index, &span)) {
 		if (!(span.pte & RMEM_PTE_BACKED))
@@ -434,7 +434,7 @@ enum rmem_node_reason rmem_node_clear(struct rmem_node *node, u32 space_index,
 			add_span(node, &span, answer);
 	}
 	answer->action = RMEM_ACT_FILL;
-	return RMEM_NODE_EXECUTED;
+	return RMEM_NODE_OK;
 }
 
 void rmem_node_cuts(const struct rmem_node *node, const struct rmem_head *head, u32 *first,
@@ -486,21 +486,21 @@ void rmem_node_request(struct rmem_node *node, u64 now_ns, const struct rmem_hea
 	struct rmem_session *session = NULL;
 	enum rmem_node_reason reason = rmem_node_identify(node, now_ns, head, peer, &session);
 
-	if (reason == RMEM_NODE_EXECUTED)
+	if (reason == RMEM_NODE_OK)
 		reason = rmem_node_judge(session, head);
-	/* What changes nothing is never marked, and need not be in the window. */
+	/* A request that changes nothing is never marked, and need not be in the window. */
 	if (rmem_type_reads(head->type) &&
 	    (reason == RMEM_NODE_WINDOW || reason == RMEM_NODE_REPEATED ||
 	     reason == RMEM_NODE_FAULT))
-		reason = RMEM_NODE_EXECUTED;
-	rmem_node_answer(node, head, RMEM_NODE_EXECUTED, answer);
+		reason = RMEM_NODE_OK;
+	rmem_node_answer(node, head, RMEM_NODE_OK, answer);
 	answer->session = session;
-	if (reason == RMEM_NODE_EXECUTED) {
+	if (reason == RMEM_NODE_OK) {
 		reason = execute(node, session, head, payload, answer);
 		if (reason == RMEM_NODE_FAULT && !rmem_type_reads(head->type))
 			rmem_session_refuse(session, head->id);
 	}
-	if (reason != RMEM_NODE_EXECUTED)
+	if (reason != RMEM_NODE_OK)
 		rmem_node_answer(node, head, reason, answer);
 	if (reason == RMEM_NODE_REPEATED && rmem_type_is_exactly_once(head->type))
 		rmem_session_replay(session, head->id, &answer->found);

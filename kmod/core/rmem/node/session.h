@@ -18,8 +18,8 @@
  * copy of it comes. The other refusals need no mark, for whatever comes meanwhile, the
  * same message is refused again.
  *
- * What an ATOMIC or PUT found is kept as long as the id counts as done, for the first replay_ids
- * ids from the floor. Where it lies is said by its id alone, so the oldest one outstanding always
+ * The value that an ATOMIC or PUT found is kept as long as the id counts as done, for the first
+ * replay_ids ids from the floor. Where it lies is said by its id alone, so the oldest one outstanding always
  * has its place: were there one list for all, newer ones could fill it that are kept until the
  * oldest is acknowledged, which would then never be executed.
  *
@@ -28,14 +28,14 @@
  *   - an id done or refused is never FRESH again: its bits are cleared only as the floor
  *     passes it;
  *   - a name (shuffled generation << 16 | slot) is given to one session only: generations grow
- *     from one OPEN to the next and start at a random place in every boot. Who hasn't received the
- *     answer to an OPEN can't name what it opened, so nobody uses a session from an address that
- *     isn't his;
+ *     from one OPEN to the next and start at a random place in every boot. A sender that hasn't
+ *     received the answer to an OPEN can't name the session, so no client uses one from a forged
+ *     address;
  *   - renewed, a session has another name, and all that it knows of ids.
  *
  * A session is written under its slot's lock, but for used and used_ns, which
- * whoever looks for a slot reads without it. What names a session (name, nonce,
- * client, place, peer, integrity) is written under the slow lock as well.
+ * whoever looks for a slot reads without it. The fields that identify a session
+ * (name, nonce, client, place, peer, integrity) are written under the slow lock as well.
  */
 #ifndef REMORA_RMEM_SESSION_H
 #define REMORA_RMEM_SESSION_H
@@ -110,7 +110,7 @@ void rmem_session_refuse(struct rmem_session *session, u64 id);
 bool rmem_session_has_place(const struct rmem_session *session, u64 id);
 /* id, an ATOMIC or PUT there is a place for, is executed. */
 void rmem_session_keep(struct rmem_session *session, u64 id, const struct rmem_found *found);
-/* What is kept for id, an ATOMIC or PUT, which was REPEATED. */
+/* Reads the value kept for id, an ATOMIC or PUT, which was REPEATED. */
 void rmem_session_replay(const struct rmem_session *session, u64 id, struct rmem_found *found);
 
 /* id, an ALLOC, made a region. It is acknowledged when the floor has passed it. */
@@ -124,7 +124,7 @@ bool rmem_session_owes(const struct rmem_session *session);
  */
 void rmem_session_touch(struct rmem_session *session, u64 id, u64 now_ns);
 
-/* What an OPEN asks for. Two copies of one OPEN are the same attempt. */
+/* The parameters of an OPEN. Two copies of one OPEN are the same attempt. */
 struct rmem_attempt {
 	struct rmem_place place;
 	u64 nonce;

@@ -18,7 +18,7 @@
  * base, at the same addresses, and changes nothing. Its base is no view, and can't be deleted
  * as long as it has views, so a session's memory lives as long as its space.
  *
- * Who: find anywhere, no lock; add and del under the slow lock. Between a del and the
+ * Locking: find anywhere, no lock; add and del under the slow lock. Between a del and the
  * next add there must be a grace period: a slot is used again at once.
  */
 #ifndef REMORA_RMEM_SPACE_H
@@ -38,10 +38,10 @@ enum rmem_space_error {
 	RMEM_SPACE_EXISTS = -1,	 /* id is in use */
 	RMEM_SPACE_FULL = -2,	 /* spaces_max in use */
 	RMEM_SPACE_UNKNOWN = -3, /* no space of that id */
-	RMEM_SPACE_BUSY = -4,	 /* it has regions */
+	RMEM_SPACE_BUSY = -4,	 /* regions are left */
 	RMEM_SPACE_INVALID = -5, /* id 0 */
 	RMEM_SPACE_QUOTA = -6,	 /* less than a page */
-	RMEM_SPACE_VIEWED = -7,	 /* it has views */
+	RMEM_SPACE_VIEWED = -7,	 /* views show it */
 	RMEM_SPACE_NO_BASE = -8, /* a view's: no space of that id */
 	RMEM_SPACE_IS_VIEW = -9, /* a view's base is one itself */
 	RMEM_SPACE_SAME_KEY = -10, /* a view's and its base's: its readers could write */
@@ -54,7 +54,7 @@ struct rmem_space {
 	struct base_siphash_key key;
 	/* The slow path's. */
 	u32 base;  /* a view's: index + 1 of its base's slot; else 0 */
-	u32 views; /* that it is the base of */
+	u32 views; /* number of its views */
 	struct rmem_spans spans;
 	u64 quota_pages; /* 0: none */
 	u64 pages_promised;

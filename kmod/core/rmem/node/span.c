@@ -6,7 +6,6 @@ void rmem_spans_init(struct rmem_spans *spans, u64 end)
 	spans->at[0].begin = 0;
 	spans->at[0].end = end;
 	spans->count = 1;
-	spans->lost = 0;
 }
 
 u64 rmem_spans_next(const struct rmem_spans *spans, u64 vpn, u64 pages)
@@ -34,46 +33,37 @@ u64 rmem_spans_hole(const struct rmem_spans *spans, u64 vpn)
 	return spans->at[last_from(spans, vpn)].end;
 }
 
-/* Pages between a span and the next. */
-static u64 hole(const struct rmem_spans *spans, u32 n)
+static bool meets_next(const struct rmem_spans *spans, u32 n, u64 end)
 {
-	return spans->at[n + 1].begin - spans->at[n].end;
+	return n + 1 < spans->count && spans->at[n + 1].begin == end;
 }
 
-/* A span and the next become one. */
-static void join(struct rmem_spans *spans, u32 n)
+bool rmem_spans_may_add(const struct rmem_spans *spans, u64 begin, u64 end)
 {
-	spans->lost += hole(spans, n);
-	spans->at[n].end = spans->at[n + 1].end;
-	spans->count--;
-	for (n++; n < spans->count; n++)
-		spans->at[n] = spans->at[n + 1];
-}
+	u32 n = last_from(spans, begin);
 
-static u32 shortest(const struct rmem_spans *spans)
-{
-	u32 least = 0;
-	u32 n;
-
-	for (n = 1; n + 1 < spans->count; n++)
-		if (hole(spans, n) < hole(spans, least))
-			least = n;
-	return least;
+	return spans->count < RMEM_SPANS_MAX || spans->at[n].end == begin ||
+	       meets_next(spans, n, end);
 }
 
 void rmem_spans_add(struct rmem_spans *spans, u64 begin, u64 end)
 {
-	u32 at = last_from(spans, begin) + 1;
-	u32 n;
+	u32 n = last_from(spans, begin), i;
 
-	for (n = spans->count++; n > at; n--)
-		spans->at[n] = spans->at[n - 1];
-	spans->at[at].begin = begin;
-	spans->at[at].end = end;
-	if (at + 1 < spans->count && !hole(spans, at))
-		join(spans, at);
-	if (!hole(spans, at - 1))
-		join(spans, at - 1);
-	if (spans->count > RMEM_SPANS_MAX)
-		join(spans, shortest(spans));
+	if (meets_next(spans, n, end)) {
+		spans->at[n + 1].begin = begin;
+		if (spans->at[n].end < begin)
+			return;
+		spans->at[n].end = spans->at[n + 1].end;
+		spans->count--;
+		for (i = n + 1; i < spans->count; i++)
+			spans->at[i] = spans->at[i + 1];
+	} else if (spans->at[n].end == begin) {
+		spans->at[n].end = end;
+	} else {
+		for (i = spans->count++; i > n + 1; i--)
+			spans->at[i] = spans->at[i - 1];
+		spans->at[n + 1].begin = begin;
+		spans->at[n + 1].end = end;
+	}
 }

@@ -20,7 +20,7 @@
  *      none --insert--> allocated --back (first write)--> backed --remove--> none
  *                           ^-------- unback (DISCARD, ZERO) ---'
  *
- * Who: reserve, insert and remove are the slow path's, one at a time; find, back
+ * Locking: reserve, insert and remove are the slow path's, one at a time; find, back
  * and unback may run anywhere at any moment, without a lock.
  *
  * Invariants:
@@ -37,7 +37,7 @@
 #include "core/base/types.h"
 
 #define RMEM_BUCKET_ENTRIES 16
-#define RMEM_TABLE_SPACES_MAX 65536U /* that a key can tell apart */
+#define RMEM_TABLE_SPACES_MAX 65536U /* as many as a key has room for */
 
 #define RMEM_PTE_ALLOCATED 0x80000000U
 #define RMEM_PTE_BACKED 0x40000000U

@@ -17,7 +17,7 @@ using net::World;
 
 using Client = net::ClientTest;
 
-TEST_F(Client, ReadsWhatItWrote) {
+TEST_F(Client, ReadAfterWriteReturnsItsData) {
     for (uint32_t len : {1u, 16u, 1400u, 1401u, 4096u, 65536u, RMEM_OP_BYTES_MAX}) {
         Bytes data = noise(world.random, len);
         ASSERT_EQ(write(4096 - len % 7, data), RMEM_CLIENT_OK);
@@ -132,7 +132,7 @@ TEST_F(Client, BusyNodeIsAskedAgainLater) {
         EXPECT_EQ(op.result, RMEM_CLIENT_OK);
 }
 
-TEST_F(Client, EvictedSessionIsReopenedAndWorkGoesOn) {
+TEST_F(Client, EvictedSessionIsReopenedAndOpsEndWell) {
     Bytes data = noise(world.random, 65536);
     ASSERT_EQ(write(0, data), RMEM_CLIENT_OK);
     uint64_t session = client().session;
@@ -295,7 +295,7 @@ TEST_F(Client, ClosesAndOpensAgain) {
     EXPECT_EQ(write(0, Bytes(10, 1)), RMEM_CLIENT_OK);
 }
 
-// What was cancelled keeps its id, and the floor below all that came after it.
+// A cancelled op keeps its id, and the floor below all that came after it.
 TEST_F(Client, CloseWithoutAnIdLeftEndsTheSession) {
     rmem_seq_take(&client().seq, 1, &client());
     while (rmem_seq_take(&client().seq, 1, nullptr)) {
@@ -392,7 +392,7 @@ TEST_F(Client, TimeoutLearnsALongRoundTrip) {
     EXPECT_LE(client().count.retries - retries, 1u);
 }
 
-TEST_F(Client, WindowBoundsWhatIsUnderWay) {
+TEST_F(Client, WindowBoundsPacketsInFlight) {
     std::list<Op> ops;
     for (int i = 0; i < 200; i++) {
         ops.emplace_back();

@@ -14,7 +14,7 @@ using net::Op;
 using net::World;
 
 struct Cancel : net::ClientTest {
-    std::vector<net::Packet> kept; // what was sent to the node while it is kept
+    std::vector<net::Packet> kept; // copies of packets to the node, while they are kept
     size_t answers = 0;            // lost meanwhile
     std::list<Op> ops;
 
@@ -103,7 +103,7 @@ TEST_F(Cancel, TheSessionIsKeptWhereNothingCanComeLate) {
 }
 
 // Once each, whichever of their copies came first: before the one was taken back, or after.
-TEST_F(Cancel, OthersGoOn) {
+TEST_F(Cancel, OtherOpsEndWell) {
     for (bool executed : {false, true}) {
         for (uint8_t type : {RMEM_ATOMIC, RMEM_PUT}) {
             SCOPED_TRACE(testing::Message() << unsigned(type) << (executed ? ", executed" : ""));
@@ -125,7 +125,7 @@ TEST_F(Cancel, OthersGoOn) {
             for (Op* each : {&add, &write_op, &zero, &unsent})
                 EXPECT_EQ(each->result, RMEM_CLIENT_OK);
             EXPECT_EQ(type == RMEM_PUT ? add.op.put.found : add.op.atomic.found[0], was);
-            // They are of a name that is no more.
+            // Their session has another name now.
             ASSERT_EQ(write(65536, Bytes(3000, 2)), RMEM_CLIENT_OK);
             ASSERT_EQ(write(1 << 20, Bytes(1, 2)), RMEM_CLIENT_OK);
             send_kept();
@@ -161,7 +161,7 @@ TEST_F(Cancel, OthersGetOnWhereOneGivesUpAllTheTime) {
 }
 
 // The node doesn't have the session any more that is to be renewed.
-TEST_F(Cancel, OthersGoOnInANewSessionButAtomicsAreUnknown) {
+TEST_F(Cancel, InANewSessionOtherOpsEndWellButAtomicsAreUnknown) {
     keep();
     Op& add = submit(RMEM_ATOMIC, 8, 8);
     Op& other = submit(RMEM_WRITE, 65536, 3000);
@@ -219,7 +219,7 @@ TEST_F(Cancel, AnAllocationIsUndoneThoughItsSessionWasRenewed) {
 
 // Answered, but nobody will know of it: neither the READ that is to tell the node nor the FREE of
 // it arrives, whether it left or the session was just being renewed.
-TEST_F(Cancel, WhatWasToUndoAnAllocationEndsTheSession) {
+TEST_F(Cancel, OfAnAllocationsUndoingFreeEndsTheSession) {
     for (bool is_opening : {false, true}) {
         Op& alloc = ops.emplace_back();
         alloc.op.type = RMEM_ALLOC;
@@ -300,7 +300,7 @@ protected:
             place.now = op.op.type == RMEM_ZERO ? Bytes(place_bytes) : op.data;
         place.known = true;
     }
-    // What nobody expects any more.
+    // Ops that were cancelled.
     void interfere() {
         Place& place = places[random() % places_count];
         if (random() % 20 == 0 && place.op.flying)

@@ -81,7 +81,7 @@ struct Fair : testing::Test {
             world.add_channel(world.config(i + 1));
         base = net::allocate(world, 1 << 20);
         Op op;
-        net::make_write(op, base, Bytes(1 << 17, 1)); // nobody is told BUSY for want of a page
+        net::make_write(op, base, Bytes(1 << 17, 1)); // no client gets BUSY for want of a page
         ASSERT_EQ(net::finish(world, op), RMEM_CLIENT_OK);
     }
 

@@ -62,7 +62,7 @@ struct AtomicClient : net::ClientTest {
     }
 };
 
-TEST_F(AtomicClient, FindsWhatWasThere) {
+TEST_F(AtomicClient, ReturnsTheFormerValue) {
     Op add, swap, cas;
     net::make_add(add, base + 64, 5);
     EXPECT_EQ(net::finish(world, add), RMEM_CLIENT_OK);
@@ -106,7 +106,7 @@ TEST_F(AtomicClient, RunNoFurtherAheadThanResultsAreKept) {
 // The same of WRITEs and all ids there are.
 TEST_F(AtomicClient, OldestIsSentAgainWhereIdsHaveRunOut) {
     client().window.cwnd = RMEM_CWND_MAX;
-    // Nobody is heard of, and so nothing times out, before all ids are given out.
+    // No answer comes, and no op times out, before all ids are given out.
     world.weather.delay_ns = 1;
     world.weather.jitter_ns = 0;
     auto write = [&] {
@@ -167,7 +167,7 @@ TEST_F(AtomicClient, NotUnknownIfItNeverLeft) {
     uint64_t done = 0;
     for (Op& op : ops)
         done += op.result == RMEM_CLIENT_OK;
-    EXPECT_GE(done, 8u); // but for the one sent, and the one looked ahead at
+    EXPECT_GE(done, 8u); // except the one sent, and the one looked ahead at
     EXPECT_EQ(value(0), done);
 }
 
@@ -224,9 +224,9 @@ TEST_F(PutClient, ShareDatagrams) {
     EXPECT_GT(shared.count[1], 10u);
 }
 
-// Each has an item of its own and a bit of the signal. Whoever saw the bit asks for the item, and
-// gets it whole; all bits are set once, so the sum is all of them.
-TEST_F(PutClient, WhoSeesTheSignalFindsTheData) {
+// Each has an item of its own and a bit of the signal. A reader that saw the bit reads the item,
+// whole; all bits are set once, so the sum is all of them.
+TEST_F(PutClient, ReaderThatSeesTheSignalFindsTheData) {
     world.weather = {.loss = 150, .dup = 200, .damage = 20, .cut = 20, .jitter_ns = 5 * ms};
     world.add_channel(world.config(2));
     constexpr uint64_t bits = 63, bytes = 1000;

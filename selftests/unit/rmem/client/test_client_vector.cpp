@@ -49,7 +49,7 @@ TEST_F(VectorClient, ManyRangesAreOneMessageEachWay) {
                   Bytes(data.begin() + 2 * i, data.begin() + 2 * i + 2));
 }
 
-TEST_F(VectorClient, TakesWhatAPieceDoes) {
+TEST_F(VectorClient, TakesAsManyBytesAsAPiece) {
     uint32_t most = rmem_client_vector_bytes(&client());
     EXPECT_EQ(most, 1400u);
     std::vector<Range> two = {{base + 1, most / 2}, {base + 5000, most - most / 2}};

@@ -17,7 +17,7 @@ struct Seq : testing::Test {
     void SetUp() override { rmem_seq_init(&seq, owners, 8); }
 };
 
-TEST_F(Seq, StartsAtOneWithTheFloorAtWhatComesNext) {
+TEST_F(Seq, StartsAtOneWithTheFloorAtTheNextId) {
     EXPECT_EQ(rmem_seq_floor(&seq), 1u);
     EXPECT_EQ(rmem_seq_take(&seq, 1, &a), 1u);
     EXPECT_EQ(rmem_seq_floor(&seq), 1u);

@@ -28,7 +28,7 @@ protected:
             beds[waiter] = true;
     }
 
-    // Until it is kicked. Nobody for so long: a lost wake-up.
+    // Until it is kicked. No progress for so long: a lost wake-up.
     bool sleep(int me) {
         auto give_up = Clock::now() + std::chrono::seconds(60);
         while (!beds[me].exchange(false)) {

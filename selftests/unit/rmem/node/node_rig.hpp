@@ -18,7 +18,7 @@ using wire::Bytes;
 
 inline constexpr uint8_t key_bytes[BASE_SIPHASH_KEY_BYTES] = {1, 2,  3,  4,  5,  6,  7,  8,
                                                               9, 10, 11, 12, 13, 14, 15, 16};
-inline constexpr uint8_t garbage = 0xa5; // what pages hold that nobody zeroed
+inline constexpr uint8_t garbage = 0xa5; // content of pages that were not zeroed
 
 inline rmem_node_config small_config() {
     rmem_node_config config{};

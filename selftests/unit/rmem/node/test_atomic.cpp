@@ -29,7 +29,7 @@ Wide load(const void* from, uint32_t bytes) {
     return value;
 }
 
-// What enum rmem_atomic_op says, in other words.
+// The operations of enum rmem_atomic_op, written in another way.
 Wide expected(uint8_t op, uint32_t bytes, Wide was, Wide value, Wide compare) {
     Wide sign = Wide(1) << (bytes * 8 - 1);
     switch (op) {
@@ -133,8 +133,8 @@ TEST_P(Integers, AreOneStep) {
 
 INSTANTIATE_TEST_SUITE_P(Bytes, Integers, testing::Values(4, 8, 16));
 
-// What a client put where an integer of 4 bytes has nothing is not looked at.
-TEST(Atomic, IgnoresWhatLiesBeyond) {
+// The upper half of an operand of 4 bytes is ignored.
+TEST(Atomic, IgnoresTheUpperHalfOfAShortOperand) {
     for (uint8_t op = 1; op < RMEM_ATOMIC_OP_END; op++) {
         alignas(16) uint32_t memory[2] = {0, 0x5a5a5a5a};
         rmem_operands operands{};

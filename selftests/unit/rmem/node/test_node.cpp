@@ -28,7 +28,7 @@ TEST_F(NodeTest, WriteThenRead) {
     std::iota(data.begin(), data.end(), 0);
     rmem_answer answer = node.write(client, addr + 100, data);
     EXPECT_EQ(answer.action, RMEM_ACT_COPY_IN);
-    EXPECT_EQ(answer.reason, RMEM_NODE_EXECUTED);
+    EXPECT_EQ(answer.reason, RMEM_NODE_OK);
     EXPECT_EQ(answer.reply.status, RMEM_OK);
     EXPECT_EQ(answer.reply.attempt, 7);
     EXPECT_EQ(node.read(client, addr + 100, 4096), data);
@@ -78,7 +78,7 @@ TEST_F(NodeTest, LargePieceIsClamped) {
 TEST_F(NodeTest, LargestRead) {
     rmem_head h = client.head(RMEM_READ, addr + 1, RMEM_READ_BYTES_MAX);
     Bytes data;
-    EXPECT_EQ(node.request(client, h, &data).reason, RMEM_NODE_EXECUTED);
+    EXPECT_EQ(node.request(client, h, &data).reason, RMEM_NODE_OK);
     EXPECT_EQ(data.size(), RMEM_READ_BYTES_MAX);
 }
 
@@ -110,18 +110,18 @@ TEST_F(NodeTest, ReadFindsZerosWhereSomeIsDiscardedMeanwhile) {
     EXPECT_EQ(answer.extent[0].page, RMEM_PAGE_NONE);
 }
 
-// What a caller in the node's process sees is what messages see, and refused for the same reasons.
+// A caller in the node's process sees the same memory as messages, and the same refusals.
 TEST_F(NodeTest, AccessWithoutMessages) {
     uint32_t space = rmem_sessions_find(&node.core.sessions, client.session)->place.memory;
     rmem_answer found;
     auto access = [&](uint8_t type, uint64_t at, uint32_t bytes) {
         return rmem_node_access(&node.core, space, type, at, bytes, &found);
     };
-    EXPECT_EQ(access(RMEM_READ, addr + page - 8, 16), RMEM_NODE_EXECUTED);
+    EXPECT_EQ(access(RMEM_READ, addr + page - 8, 16), RMEM_NODE_OK);
     ASSERT_EQ(found.extents, 2u);
     EXPECT_EQ(found.extent[0].page, RMEM_PAGE_NONE);
     EXPECT_EQ(node.usage().pages_backed, 0u);
-    EXPECT_EQ(access(RMEM_WRITE, addr + page - 8, 16), RMEM_NODE_EXECUTED);
+    EXPECT_EQ(access(RMEM_WRITE, addr + page - 8, 16), RMEM_NODE_OK);
     ASSERT_EQ(found.extents, 2u);
     for (unsigned n = 0; n < 2; n++) {
         EXPECT_EQ(found.extent[n].bytes, 8u);
@@ -129,12 +129,12 @@ TEST_F(NodeTest, AccessWithoutMessages) {
     }
     EXPECT_EQ(node.read(client, addr + page - 9, 18),
               (Bytes{0, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 0}));
-    EXPECT_EQ(access(RMEM_READ, addr + page, 8), RMEM_NODE_EXECUTED);
+    EXPECT_EQ(access(RMEM_READ, addr + page, 8), RMEM_NODE_OK);
     ASSERT_EQ(found.extents, 1u);
     EXPECT_EQ(node.memory[found.extent[0].page * page], 5);
 
     uint64_t fixed = node.alloc(client, page, 0, RMEM_PERM_READ);
-    EXPECT_EQ(access(RMEM_READ, fixed, 8), RMEM_NODE_EXECUTED);
+    EXPECT_EQ(access(RMEM_READ, fixed, 8), RMEM_NODE_OK);
     EXPECT_EQ(access(RMEM_WRITE, fixed, 8), RMEM_NODE_PERM);
     for (uint8_t type : {RMEM_READ, RMEM_WRITE}) {
         EXPECT_EQ(access(type, addr + 8 * page - 8, 16), RMEM_NODE_FAULT);
@@ -227,7 +227,7 @@ TEST_F(NodeTest, RefusesAddressesNotAllocated) {
     }
 }
 
-TEST_F(NodeTest, RefusesWhatTheRegionDoesNotPermit) {
+TEST_F(NodeTest, RefusesAccessWithoutTheRegionsPermission) {
     uint64_t fixed = node.alloc(client, page, 0, RMEM_PERM_READ);
     EXPECT_EQ(node.read(client, fixed, 10), filled(10, 0));
     for (uint8_t type : {RMEM_WRITE, RMEM_ZERO, RMEM_DISCARD})
@@ -285,7 +285,7 @@ TEST_F(NodeTest, BusyWhenThePoolIsEmpty) {
     EXPECT_TRUE(rmem_node_scrub_wanted(&node.core));
     node.refill();
     Bytes data = filled(100, 9);
-    EXPECT_EQ(node.request(client, h, &data).reason, RMEM_NODE_EXECUTED); // it wasn't marked
+    EXPECT_EQ(node.request(client, h, &data).reason, RMEM_NODE_OK); // the id was not marked
 }
 
 TEST_F(NodeTest, BusyWithOnePageOfTwoTakesNone) {
@@ -338,7 +338,7 @@ struct Atomics : NodeTest {
 
 TEST_F(Atomics, FirstTouchFindsZero) {
     rmem_answer answer = add(head(), 5);
-    EXPECT_EQ(answer.reason, RMEM_NODE_EXECUTED);
+    EXPECT_EQ(answer.reason, RMEM_NODE_OK);
     EXPECT_EQ(answer.reply.status, RMEM_OK);
     EXPECT_EQ(rmem_wire_payload_bytes(&answer.reply), sizeof(rmem_found));
     EXPECT_EQ(found(answer), 0u);
@@ -369,7 +369,7 @@ TEST_F(Atomics, WithoutAPlaceForTheResultItIsBusy) {
     client.next_id = oldest.id + RMEM_REPLAY;
     rmem_head beyond = head();
     refused(beyond, RMEM_NODE_BUSY, RMEM_BUSY);
-    EXPECT_EQ(add(oldest, 1).reason, RMEM_NODE_EXECUTED);
+    EXPECT_EQ(add(oldest, 1).reason, RMEM_NODE_OK);
     beyond.floor = oldest.id + 1;
     EXPECT_EQ(found(add(beyond, 1)), 1u);
     EXPECT_EQ(value(), 2u);
@@ -388,7 +388,7 @@ TEST_F(Atomics, OfARegionThatCameLaterStayRefused) {
 TEST_F(NodeTest, LateCopyOfAFinishedWriteIsHarmless) {
     rmem_head first = client.head(RMEM_WRITE, addr, 100);
     Bytes old = filled(100, 1);
-    EXPECT_EQ(node.request(client, first, &old).reason, RMEM_NODE_EXECUTED);
+    EXPECT_EQ(node.request(client, first, &old).reason, RMEM_NODE_OK);
     node.write(client, addr, filled(100, 2)); // another id, floor not yet moved
     rmem_answer answer = node.request(client, first, &old);
     EXPECT_EQ(answer.reason, RMEM_NODE_REPEATED);
@@ -414,7 +414,7 @@ TEST_F(NodeTest, LateFirstCopyThatNeverArrivedIsStale) {
 TEST_F(NodeTest, LateDiscardAndZeroAreHarmless) {
     for (uint8_t type : {RMEM_DISCARD, RMEM_ZERO}) {
         rmem_head h = client.head(type, addr, 2 * page);
-        EXPECT_EQ(node.request(client, h).reason, RMEM_NODE_EXECUTED);
+        EXPECT_EQ(node.request(client, h).reason, RMEM_NODE_OK);
         node.write(client, addr, filled(100, 2));
         EXPECT_EQ(node.request(client, h).reason, RMEM_NODE_REPEATED);
         EXPECT_EQ(node.read(client, addr, 100), filled(100, 2));
@@ -439,8 +439,8 @@ TEST_F(NodeTest, LateCopyOfARefusedChange) {
             EXPECT_EQ(answer.reply.status, RMEM_FAULT);
             EXPECT_EQ(node.read(other, place, 100), filled(100, 2));
         }
-        // What is sent anew is a new request.
-        EXPECT_EQ(node.write(client, place, filled(100, 3)).reason, RMEM_NODE_EXECUTED);
+        // An operation issued again is a new request.
+        EXPECT_EQ(node.write(client, place, filled(100, 3)).reason, RMEM_NODE_OK);
         EXPECT_EQ(node.read(client, place, 100), filled(100, 3));
     }
 }
@@ -473,10 +473,10 @@ TEST_F(NodeTest, BeyondTheWindow) {
     refused(h, RMEM_NODE_WINDOW, RMEM_INVALID);
     h.id--;
     Bytes data = filled(100, 1);
-    EXPECT_EQ(node.request(client, h, &data).reason, RMEM_NODE_EXECUTED);
+    EXPECT_EQ(node.request(client, h, &data).reason, RMEM_NODE_OK);
     h = client.head(RMEM_READ, addr, 100); // reads change nothing, so they may
     h.id = 1 + RMEM_WINDOW;
-    EXPECT_EQ(node.request(client, h, &data).reason, RMEM_NODE_EXECUTED);
+    EXPECT_EQ(node.request(client, h, &data).reason, RMEM_NODE_OK);
     h.id = RMEM_WINDOW; // the write's
     EXPECT_EQ(node.request(client, h, &data).action, RMEM_ACT_SEND_OUT);
     EXPECT_EQ(data, filled(100, 1));
@@ -604,7 +604,7 @@ TEST(NodeProperty, AgreesWithReference) {
             switch (random() % 16) {
             case 0:
                 ASSERT_EQ(node.free(client, region->first, region->second.size() * page).reason,
-                          RMEM_NODE_EXECUTED);
+                          RMEM_NODE_OK);
                 regions.erase(region);
                 break;
             case 1:
@@ -615,8 +615,7 @@ TEST(NodeProperty, AgreesWithReference) {
                 break;
             default:
                 if (random() % 2) {
-                    ASSERT_EQ(node.write(client, addr, filled(1024, value)).reason,
-                              RMEM_NODE_EXECUTED);
+                    ASSERT_EQ(node.write(client, addr, filled(1024, value)).reason, RMEM_NODE_OK);
                     region->second[n].value = value;
                 }
                 ASSERT_EQ(node.read(client, addr, 1024), filled(1024, region->second[n].value));

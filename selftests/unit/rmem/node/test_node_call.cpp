@@ -45,7 +45,7 @@ TEST_F(NodeTest, RepeatedOpenGetsTheSameSessionWhileUnused) {
     EXPECT_EQ(node.usage().sessions, 2u);
 }
 
-// Whoever saw it may send an old OPEN again, from anywhere: it ends no session.
+// An eavesdropper may send an old OPEN again, from anywhere: it ends no session.
 TEST_F(NodeTest, LateOpenIsNoAttempt) {
     Client other(2);
     node.open(other, 5);
@@ -60,9 +60,9 @@ TEST_F(NodeTest, LateOpenIsNoAttempt) {
         EXPECT_EQ(answer.reason, RMEM_NODE_STALE);
         EXPECT_TRUE(before == node.snapshot()) << nonce;
     }
-    EXPECT_EQ(node.write(other, addr, filled(1, 1)).reason, RMEM_NODE_EXECUTED);
+    EXPECT_EQ(node.write(other, addr, filled(1, 1)).reason, RMEM_NODE_OK);
     Client stranger(3);
-    EXPECT_EQ(node.open(stranger, 1).reason, RMEM_NODE_EXECUTED) << "each client counts its own";
+    EXPECT_EQ(node.open(stranger, 1).reason, RMEM_NODE_OK) << "each client counts its own";
 }
 
 TEST_F(NodeTest, RepeatedOpenFromElsewhereGetsAnother) {
@@ -70,7 +70,7 @@ TEST_F(NodeTest, RepeatedOpenFromElsewhereGetsAnother) {
     node.open(other, 5);
     Client moved = other;
     moved.peer.port++;
-    EXPECT_EQ(node.open(moved, 5).reason, RMEM_NODE_EXECUTED);
+    EXPECT_EQ(node.open(moved, 5).reason, RMEM_NODE_OK);
     EXPECT_NE(moved.session, other.session);
     EXPECT_EQ(node.usage().sessions, 2u);
 }
@@ -78,10 +78,10 @@ TEST_F(NodeTest, RepeatedOpenFromElsewhereGetsAnother) {
 TEST_F(NodeTest, OpenThatNamesTheSessionRenewsIt) {
     rmem_head write = client.head(RMEM_WRITE, addr, 1);
     Bytes data = filled(1, 1);
-    ASSERT_EQ(node.request(client, write, &data).reason, RMEM_NODE_EXECUTED);
+    ASSERT_EQ(node.request(client, write, &data).reason, RMEM_NODE_OK);
     Client old = client;
     rmem_answer answer = node.renew(client, 101);
-    EXPECT_EQ(answer.reason, RMEM_NODE_EXECUTED);
+    EXPECT_EQ(answer.reason, RMEM_NODE_OK);
     EXPECT_EQ(node.opened.renewed, 1);
     ASSERT_NE(client.session, old.session);
     uint64_t session = client.session;
@@ -98,7 +98,7 @@ TEST_F(NodeTest, OpenThatNamesTheSessionRenewsIt) {
 }
 
 // Then it is a new session, and the one of before ends.
-TEST_F(NodeTest, OpenRenewsNobodyElsesSession) {
+TEST_F(NodeTest, OpenOfAnotherClientRenewsNothing) {
     uint64_t nonce = 100;
     auto refuses = [&](auto change) {
         client.floor = client.next_id;
@@ -106,12 +106,12 @@ TEST_F(NodeTest, OpenRenewsNobodyElsesSession) {
         uint64_t session = client.session;
         Client other = client;
         change(other);
-        EXPECT_EQ(node.renew(other, ++nonce).reason, RMEM_NODE_EXECUTED);
+        EXPECT_EQ(node.renew(other, ++nonce).reason, RMEM_NODE_OK);
         EXPECT_EQ(node.opened.renewed, 0);
         EXPECT_NE(other.session, session);
         client.floor = client.next_id = 1;
         client.session = 0;
-        EXPECT_EQ(node.renew(client, ++nonce).reason, RMEM_NODE_EXECUTED);
+        EXPECT_EQ(node.renew(client, ++nonce).reason, RMEM_NODE_OK);
         EXPECT_EQ(node.opened.renewed, 0);
     };
     refuses([](Client& other) { other.peer.port++; });
@@ -121,13 +121,13 @@ TEST_F(NodeTest, OpenRenewsNobodyElsesSession) {
     refuses([](Client& other) { other.session ^= 1ull << 40; });
     Client stranger(2);
     stranger.session = client.session;
-    EXPECT_EQ(node.renew(stranger, 1).reason, RMEM_NODE_EXECUTED);
+    EXPECT_EQ(node.renew(stranger, 1).reason, RMEM_NODE_OK);
     EXPECT_EQ(node.opened.renewed, 0);
     EXPECT_EQ(node.read(client, addr, 1).size(), 1u) << "it is still there";
     ASSERT_TRUE(node.add_space(2));
     Client namesake(1, 2);
     namesake.session = client.session;
-    EXPECT_EQ(node.renew(namesake, 1).reason, RMEM_NODE_EXECUTED);
+    EXPECT_EQ(node.renew(namesake, 1).reason, RMEM_NODE_OK);
     EXPECT_EQ(node.opened.renewed, 0);
 }
 
@@ -147,7 +147,7 @@ TEST_F(NodeTest, ClientIdsOfOtherSpacesAreOthers) {
     ASSERT_TRUE(node.add_space(2));
     Client namesake(1, 2);
     node.open(namesake, 5);
-    EXPECT_EQ(node.write(client, addr, filled(10, 1)).reason, RMEM_NODE_EXECUTED);
+    EXPECT_EQ(node.write(client, addr, filled(10, 1)).reason, RMEM_NODE_OK);
 }
 
 TEST_F(NodeTest, NoSlotForAnotherSession) {
@@ -176,7 +176,7 @@ TEST_F(NodeTest, SlotUsedAgainBetweenChoiceAndLock) {
     node.read(client, addr, 1);
     rmem_answer answer = node.run(call);
     EXPECT_EQ(answer.reason, RMEM_NODE_BUSY);
-    EXPECT_EQ(node.write(client, addr, filled(1, 1)).reason, RMEM_NODE_EXECUTED);
+    EXPECT_EQ(node.write(client, addr, filled(1, 1)).reason, RMEM_NODE_OK);
 }
 
 TEST_F(NodeTest, MalformedOpen) {
@@ -339,9 +339,9 @@ TEST_F(NodeTest, ForcedDeletionTakesSessionsAndRegions) {
     node.open(next, 1);
     uint64_t all = node.alloc(next, 62 * page);
     ASSERT_NE(all, 0u);
-    for (uint64_t n = 0; n < 62; n++) { // what was the old ones' memory, zeroed
+    for (uint64_t n = 0; n < 62; n++) { // the old regions' memory, zeroed
         node.refill();
-        ASSERT_EQ(node.write(next, all + n * page, filled(1, 1)).reason, RMEM_NODE_EXECUTED);
+        ASSERT_EQ(node.write(next, all + n * page, filled(1, 1)).reason, RMEM_NODE_OK);
         EXPECT_EQ(node.read(next, all + n * page + 1, 100), filled(100, 0));
     }
     refused(late, RMEM_NODE_NO_SESSION, RMEM_NO_SESSION);
@@ -366,8 +366,7 @@ protected:
         if (witness.session == 0)
             node.open(witness, 1);
         Bytes data;
-        return node.request(witness, witness.head(RMEM_READ, at, 1), &data).reason ==
-               RMEM_NODE_EXECUTED;
+        return node.request(witness, witness.head(RMEM_READ, at, 1), &data).reason == RMEM_NODE_OK;
     }
     Client witness{7};
 };
@@ -407,12 +406,12 @@ TEST_F(NodeUndo, RenewedSessionStillOwes) {
     EXPECT_EQ(node.usage().allocs_undone, 2u);
 }
 
-// Who has seen the OPEN sends it again from elsewhere, before its client has used the session.
+// An eavesdropper sends the OPEN again from elsewhere, before its client has used the session.
 TEST_F(NodeUndo, RenewalRepeatedFromElsewhereEndsIt) {
     Client moved = client;
     moved.peer.port++;
     node.renew(client, 101);
-    EXPECT_EQ(node.renew(moved, 101).reason, RMEM_NODE_EXECUTED);
+    EXPECT_EQ(node.renew(moved, 101).reason, RMEM_NODE_OK);
     EXPECT_EQ(node.opened.renewed, 0);
     EXPECT_NE(moved.session, client.session);
     EXPECT_FALSE(there(addr));
@@ -433,7 +432,7 @@ TEST_F(NodeUndo, RefusedRequestAcknowledgesToo) {
     EXPECT_TRUE(there(addr));
 }
 
-TEST_F(NodeUndo, OnlyThoseFromTheFloorUp) {
+TEST_F(NodeUndo, OnlyAllocsFromTheFloorUp) {
     acknowledge(client);
     uint64_t told = node.alloc(client, page);
     uint64_t lost = node.alloc(client, 2 * page);
@@ -495,7 +494,7 @@ TEST_F(NodeUndo, PagesGoBackAndComeZeroed) {
     ASSERT_NE(all, 0u);
     for (uint64_t n = 0; n < 64; n++) {
         node.refill();
-        ASSERT_EQ(node.write(client, all + n * page, filled(1, 1)).reason, RMEM_NODE_EXECUTED);
+        ASSERT_EQ(node.write(client, all + n * page, filled(1, 1)).reason, RMEM_NODE_OK);
         EXPECT_EQ(node.read(client, all + n * page + 1, 200), filled(200, 0));
     }
 }

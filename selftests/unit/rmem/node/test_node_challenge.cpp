@@ -36,13 +36,12 @@ protected:
         open.head = open.sender.open_head(nonce);
         EXPECT_EQ(send(open).reason, RMEM_NODE_CHALLENGE);
         open.head.addr = send(open).reply.addr;
-        EXPECT_EQ(send(open).reason, RMEM_NODE_EXECUTED);
+        EXPECT_EQ(send(open).reason, RMEM_NODE_OK);
         return open;
     }
 
     void close(Datagram& open) {
-        EXPECT_EQ(node.close(open.sender, open.sender.head(RMEM_CLOSE, 0, 0)).reason,
-                  RMEM_NODE_EXECUTED);
+        EXPECT_EQ(node.close(open.sender, open.sender.head(RMEM_CLOSE, 0, 0)).reason, RMEM_NODE_OK);
     }
 
     // The node changes nothing, and answers another challenge.
@@ -93,7 +92,7 @@ TEST_F(Challenge, HoldsForSecondsAndForOneSender) {
 
     node.now_ns += 4 * second_ns;
     open.head.id++; // the same challenge serves again
-    EXPECT_EQ(send(open).reason, RMEM_NODE_EXECUTED);
+    EXPECT_EQ(send(open).reason, RMEM_NODE_OK);
     close(open);
     node.now_ns += 5 * second_ns;
     open.head.id++;
@@ -112,7 +111,7 @@ TEST_F(Challenge, RecordedOpenEndsNoSession) {
     Datagram open = recorded;
     open.head.id = 3; // as a client that began anew
     close(recorded);
-    EXPECT_EQ(send(open).reason, RMEM_NODE_EXECUTED);
+    EXPECT_EQ(send(open).reason, RMEM_NODE_OK);
     node.now_ns += 10 * second_ns;
     refused(recorded);
     EXPECT_EQ(node.usage().sessions, 1u);
@@ -122,7 +121,7 @@ TEST_F(Challenge, RenewalNeedsNone) {
     Datagram open = opened(1, 1);
     uint64_t name = open.sender.session;
     node.now_ns += 10 * second_ns;
-    EXPECT_EQ(node.renew(open.sender, 2).reason, RMEM_NODE_EXECUTED);
+    EXPECT_EQ(node.renew(open.sender, 2).reason, RMEM_NODE_OK);
     EXPECT_TRUE(node.opened.renewed);
     EXPECT_NE(open.sender.session, name);
 }
@@ -176,7 +175,7 @@ TEST_F(Expiry, CopiesOfOldRequestsKeepNoSession) {
     rmem_head recorded = client.head(RMEM_READ, addr, 1);
     for (int n = 0; n < 4; n++) {
         EXPECT_EQ(node.request(client, recorded).reason,
-                  n < 2 ? RMEM_NODE_EXECUTED : RMEM_NODE_NO_SESSION);
+                  n < 2 ? RMEM_NODE_OK : RMEM_NODE_NO_SESSION);
         expire_after(idle_ns() / 2);
     }
     EXPECT_EQ(node.usage().regions, 0u);

@@ -37,7 +37,7 @@ struct Puts : NodeTest {
 TEST_F(Puts, WritesAndThenChanges) {
     uint64_t integer = addr + page + 8;
     rmem_answer answer = put(head(addr + 3, 100), integer, 5, filled(100, 7));
-    EXPECT_EQ(answer.reason, RMEM_NODE_EXECUTED);
+    EXPECT_EQ(answer.reason, RMEM_NODE_OK);
     EXPECT_EQ(answer.reply.status, RMEM_OK);
     EXPECT_EQ(rmem_wire_payload_bytes(&answer.reply), sizeof(rmem_found));
     EXPECT_EQ(found(answer), 0u) << "first touch";
@@ -70,7 +70,7 @@ TEST_F(Puts, AllThatCanBeDoneToAnInteger) {
     }
 }
 
-// Somebody has read it since, and written something else.
+// A client has read it since, and written something else.
 TEST_F(Puts, ACopyIsAnsweredAsTheFirstWasAndWritesNothing) {
     uint64_t integer = addr + 8;
     node.write(client, integer, filled(8, 1));
@@ -104,7 +104,7 @@ TEST_F(Puts, DataIsFirstWhereTheyOverlap) {
     EXPECT_EQ(value(addr + 8), 106u + (1ull << 56));
 }
 
-TEST_F(Puts, RefusesWhatCantBe) {
+TEST_F(Puts, MalformedOnesAreRefused) {
     node.read(client, addr, 1);
     Bytes data = filled(100, 1);
     auto length = [&](const rmem_head& h, const Bytes& all) {
@@ -124,7 +124,7 @@ TEST_F(Puts, RefusesWhatCantBe) {
     length(head(addr, 0), payload(addr + page, 1, {}));
     length(head(addr, most + 1), payload(addr + page, 1, filled(most + 1, 1)));
     length(head(~0ull - 10, 100), payload(addr + page, 1, data));
-    EXPECT_EQ(put(head(addr, most), addr + page, 1, filled(most, 1)).reason, RMEM_NODE_EXECUTED);
+    EXPECT_EQ(put(head(addr, most), addr + page, 1, filled(most, 1)).reason, RMEM_NODE_OK);
 }
 
 // One of the two is good.
@@ -150,7 +150,7 @@ TEST_F(Puts, WithoutAPlaceForTheResultItIsBusy) {
     client.next_id = oldest.id + RMEM_REPLAY;
     rmem_head beyond = head(addr, 1);
     cant_be(beyond, RMEM_NODE_BUSY, RMEM_BUSY, payload(addr + 8, 1, {2}));
-    EXPECT_EQ(put(oldest, addr + 8, 1, {1}).reason, RMEM_NODE_EXECUTED);
+    EXPECT_EQ(put(oldest, addr + 8, 1, {1}).reason, RMEM_NODE_OK);
     beyond.floor = oldest.id + 1;
     EXPECT_EQ(found(put(beyond, addr + 8, 1, {2})), 1u);
     EXPECT_EQ(node.read(client, addr, 1), Bytes{2});

@@ -26,7 +26,7 @@ protected:
 };
 
 TEST_F(NodeReboot, RequestsOfTheOldBootAreRefusedAtOnce) {
-    ASSERT_EQ(node.write(client, addr, filled(16, 0x5c)).reason, RMEM_NODE_EXECUTED);
+    ASSERT_EQ(node.write(client, addr, filled(16, 0x5c)).reason, RMEM_NODE_OK);
     rmem_node_reboot(&node.core, next_boot);
     Bytes data = filled(16, 0x77);
     for (uint8_t type : {RMEM_READ, RMEM_WRITE, RMEM_DISCARD}) {
@@ -46,8 +46,8 @@ TEST_F(NodeReboot, MemoryOfTheOldBootIsForgottenAndZeroed) {
     ASSERT_EQ(node.open(other, 7).reply.status, RMEM_OK);
     uint64_t elsewhere = node.alloc(other, page);
     ASSERT_NE(elsewhere, 0u);
-    ASSERT_EQ(node.write(client, addr, filled(4096, 0x5c)).reason, RMEM_NODE_EXECUTED);
-    ASSERT_EQ(node.write(other, elsewhere, filled(4096, 0x5c)).reason, RMEM_NODE_EXECUTED);
+    ASSERT_EQ(node.write(client, addr, filled(4096, 0x5c)).reason, RMEM_NODE_OK);
+    ASSERT_EQ(node.write(other, elsewhere, filled(4096, 0x5c)).reason, RMEM_NODE_OK);
 
     rmem_node_reboot(&node.core, next_boot);
     forget();
@@ -67,7 +67,7 @@ TEST_F(NodeReboot, MemoryOfTheOldBootIsForgottenAndZeroed) {
     ASSERT_NE(all, 0u) << "quota and memory are free again";
     for (uint64_t n = 0; n < node.core.config.pages; n++) {
         node.refill();
-        ASSERT_EQ(node.write(client, all + n * page, filled(1, 1)).reason, RMEM_NODE_EXECUTED);
+        ASSERT_EQ(node.write(client, all + n * page, filled(1, 1)).reason, RMEM_NODE_OK);
         Bytes rest = node.read(client, all + n * page + 1, 4095);
         ASSERT_EQ(std::count(rest.begin(), rest.end(), 0), 4095) << n;
     }

@@ -51,7 +51,7 @@ protected:
     uint64_t addr = 0;
 };
 
-// Whoever executes something does it in one hold of his slot's lock, so each is to be had once.
+// A request is executed in one hold of its slot's lock, so each lock must be free once.
 TEST_F(NodeSteps, FenceHasTheLockOfEachSessionOnce) {
     rmem_node_call call = node.begin(client, client.head(RMEM_FENCE, 0, 0));
     std::vector<int> locked{call.slot};
@@ -96,14 +96,14 @@ TEST_F(NodeSteps, SlotLockIsForTheFirstAndTheLastOnly) {
     EXPECT_EQ(unlocked, (8 + pages_max - 1) / pages_max);
 }
 
-TEST_F(NodeSteps, RequestsOfTheSessionGoOnBetween) {
+TEST_F(NodeSteps, RequestsOfTheSessionAreExecutedBetween) {
     rmem_head h = client.head(RMEM_ALLOC, 0, sizeof(rmem_alloc));
     rmem_node_call call = begin_alloc(h, 32 * page);
     for (uint8_t n = 1; step(call); n++) {
-        EXPECT_EQ(node.write(client, addr, filled(100, n)).reason, RMEM_NODE_EXECUTED);
+        EXPECT_EQ(node.write(client, addr, filled(100, n)).reason, RMEM_NODE_OK);
         EXPECT_EQ(node.read(other, addr, 100), filled(100, n));
     }
-    EXPECT_EQ(call.answer.reason, RMEM_NODE_EXECUTED);
+    EXPECT_EQ(call.answer.reason, RMEM_NODE_OK);
     uint64_t made = base_load_le64(&call.out.range.addr);
     EXPECT_EQ(node.read(client, made, 32).size(), 32u);
     call = begin_alloc(h, 32 * page);
@@ -144,7 +144,7 @@ TEST_F(NodeSteps, RegionBeingFreedIsAllThereOrNot) {
             Bytes data;
             rmem_node_reason reason = node.request(other, read, &data).reason;
             EXPECT_TRUE(reason == RMEM_NODE_FAULT || data == filled(100, 1));
-            EXPECT_TRUE(gone || reason == RMEM_NODE_EXECUTED);
+            EXPECT_TRUE(gone || reason == RMEM_NODE_OK);
             gone = reason == RMEM_NODE_FAULT;
         }
     }
@@ -231,7 +231,7 @@ protected:
             ASSERT_EQ(node.write(client, addr + from + at,
                                  filled(std::min<uint64_t>(4096, bytes - at), value))
                           .reason,
-                      RMEM_NODE_EXECUTED);
+                      RMEM_NODE_OK);
     }
     // The bytes from .. to - 1 of the region all have that value.
     void expect(uint64_t from, uint64_t to, uint8_t value) {
@@ -250,7 +250,7 @@ protected:
     uint64_t addr = 0;
 };
 
-TEST_F(NodeZero, IsSlowByWhatItCuts) {
+TEST_F(NodeZero, IsSlowByTheBytesItClears) {
     const uint64_t most = RMEM_NODE_FILL_BYTES_MAX;
     EXPECT_FALSE(is_slow(zero(0, 4 * large)));
     EXPECT_FALSE(is_slow(zero(0, most)));

@@ -47,7 +47,7 @@ struct Vectors : NodeTest {
         rmem_head h = head(RMEM_READV, ranges);
         Bytes all = payload(ranges);
         rmem_answer answer = node.request(client, h, &all);
-        EXPECT_EQ(answer.reason, RMEM_NODE_EXECUTED);
+        EXPECT_EQ(answer.reason, RMEM_NODE_OK);
         EXPECT_EQ(answer.reply.status, RMEM_OK);
         EXPECT_EQ(answer.reply.op, h.op);
         EXPECT_EQ(rmem_wire_payload_bytes(&answer.reply), h.len);
@@ -81,7 +81,7 @@ TEST_F(Vectors, ReadAndWriteManyRanges) {
     EXPECT_EQ(readv(ranges), filled(data.size(), 0)) << "never written";
     EXPECT_EQ(node.usage().pages_backed, 0u) << "what is read gets no page";
     rmem_answer answer = writev(ranges, data);
-    EXPECT_EQ(answer.reason, RMEM_NODE_EXECUTED);
+    EXPECT_EQ(answer.reason, RMEM_NODE_OK);
     EXPECT_EQ(answer.reply.status, RMEM_OK);
     EXPECT_EQ(rmem_wire_payload_bytes(&answer.reply), 0u);
     EXPECT_EQ(readv(ranges), data);
@@ -97,24 +97,23 @@ TEST_F(Vectors, ReadAndWriteManyRanges) {
 TEST_F(Vectors, RangesMayCrossPages) {
     Ranges ranges = {{addr + page - 3, 8}, {addr + 3 * page - 1, 2}, {addr + 5 * page, 1}};
     Bytes data = counted(11);
-    EXPECT_EQ(writev(ranges, data).reason, RMEM_NODE_EXECUTED);
+    EXPECT_EQ(writev(ranges, data).reason, RMEM_NODE_OK);
     EXPECT_EQ(readv(ranges), data);
     EXPECT_EQ(node.read(client, addr + page - 4, 10), (Bytes{0, 1, 2, 3, 4, 5, 6, 7, 8, 0}));
     EXPECT_EQ(readv({{addr + 5 * page - 1, 2}}), (Bytes{0, 11})) << "half of it never written";
 }
 
 TEST_F(Vectors, AreWrittenInTheirOrder) {
-    EXPECT_EQ(writev({{addr, 4}, {addr + 2, 4}, {addr + 3, 1}}, counted(9)).reason,
-              RMEM_NODE_EXECUTED);
+    EXPECT_EQ(writev({{addr, 4}, {addr + 2, 4}, {addr + 3, 1}}, counted(9)).reason, RMEM_NODE_OK);
     EXPECT_EQ(node.read(client, addr, 7), (Bytes{1, 2, 5, 9, 7, 8, 0}));
     EXPECT_EQ(readv({{addr + 2, 2}, {addr, 3}, {addr + 2, 1}}), (Bytes{5, 9, 1, 2, 5, 5}));
 }
 
-TEST_F(Vectors, TakeWhatAPacketCarries) {
+TEST_F(Vectors, TakeAsManyBytesAsAPacket) {
     uint32_t piece = node.core.config.piece_bytes;
     Ranges most = {{addr + 100, 1000}, {addr + page, piece - 2 * sizeof(rmem_range) - 1000}};
     Bytes data = counted(sum(most));
-    EXPECT_EQ(writev(most, data).reason, RMEM_NODE_EXECUTED);
+    EXPECT_EQ(writev(most, data).reason, RMEM_NODE_OK);
     EXPECT_EQ(readv(most), data);
     EXPECT_EQ(readv({{addr + 100, 1000}, {addr, piece - 1000}}).size(), piece);
     most[1].bytes++;
@@ -156,7 +155,7 @@ TEST_F(Vectors, LengthsHaveToAddUp) {
 TEST_F(Vectors, ACopyOfAWriteChangesNothing) {
     const Ranges ranges = {{addr, 1}, {addr + page, 1}};
     rmem_head first = head(RMEM_WRITEV, ranges);
-    EXPECT_EQ(again(first, ranges, {1, 2}).reason, RMEM_NODE_EXECUTED);
+    EXPECT_EQ(again(first, ranges, {1, 2}).reason, RMEM_NODE_OK);
     node.write(client, addr, {7});
     rmem_answer copy = again(first, ranges, {1, 2});
     EXPECT_EQ(copy.reason, RMEM_NODE_REPEATED);
@@ -168,7 +167,7 @@ TEST_F(Vectors, ACopyOfAWriteChangesNothing) {
     refused_with(client, first, RMEM_NODE_STALE, RMEM_STALE, payload(ranges, {1, 2}));
 }
 
-// It changes nothing, so it needs no place in the window.
+// A READV changes nothing, so it needs no place in the window.
 TEST_F(Vectors, ACopyOfAReadIsReadAgain) {
     const Ranges ranges = {{addr, 1}, {addr + 1, 1}};
     rmem_head h = head(RMEM_READV, ranges);
@@ -176,7 +175,7 @@ TEST_F(Vectors, ACopyOfAReadIsReadAgain) {
     for (uint8_t value : {1, 2}) {
         node.write(client, addr, {value});
         Bytes all = payload(ranges);
-        EXPECT_EQ(node.request(client, h, &all).reason, RMEM_NODE_EXECUTED);
+        EXPECT_EQ(node.request(client, h, &all).reason, RMEM_NODE_OK);
         EXPECT_EQ(all, (Bytes{value, 0}));
     }
 }
@@ -219,17 +218,16 @@ TEST(VectorsFromASmallPool, GetAllTheirPages) {
 }
 
 // Between the check and the copying somebody else may give the page back, or the region.
-TEST_F(Vectors, WhatWasFreedMeanwhileHasNoPage) {
+TEST_F(Vectors, RangeFreedMeanwhileHasNoPage) {
     const Ranges ranges = {{addr, 4}};
-    ASSERT_EQ(writev(ranges, counted(4)).reason, RMEM_NODE_EXECUTED);
+    ASSERT_EQ(writev(ranges, counted(4)).reason, RMEM_NODE_OK);
     for (uint8_t type : {RMEM_READV, RMEM_WRITEV}) {
         rmem_head h = head(type, ranges);
         Bytes all = payload(ranges, counted(type == RMEM_WRITEV ? 4 : 0));
         rmem_answer answer{};
         rmem_node_request(&node.core, 1, &h, all.data(), &client.peer, &answer);
         EXPECT_EQ(answer.action, type == RMEM_READV ? RMEM_ACT_GATHER : RMEM_ACT_SCATTER);
-        EXPECT_EQ(node.request(client, client.head(RMEM_DISCARD, addr, page)).reason,
-                  RMEM_NODE_EXECUTED);
+        EXPECT_EQ(node.request(client, client.head(RMEM_DISCARD, addr, page)).reason, RMEM_NODE_OK);
         EXPECT_TRUE(rmem_node_range(&node.core, all.data(), 0, &answer));
         ASSERT_EQ(answer.extents, 1u);
         EXPECT_EQ(answer.extent[0].page, RMEM_PAGE_NONE);

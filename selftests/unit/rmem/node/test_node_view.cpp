@@ -50,7 +50,7 @@ struct Views : NodeTest {
     Client reader{1, 2}; // of the same name as the other, which is no matter
 };
 
-TEST_F(Views, ShowWhatIsThere) {
+TEST_F(Views, ShowTheBasesData) {
     node.write(client, addr + 5, filled(100, 7));
     EXPECT_EQ(node.read(reader, addr + 5, 100), filled(100, 7));
     EXPECT_EQ(readv(reader, addr + 5, 100), filled(100, 7));
@@ -58,7 +58,7 @@ TEST_F(Views, ShowWhatIsThere) {
     node.write(client, addr + 5, filled(1, 8));
     EXPECT_EQ(readv(reader, addr + 4, 3), (Bytes{0, 8, 7}));
     uint64_t later = node.alloc(client, page, 0, RMEM_PERM_READ);
-    EXPECT_EQ(look(later), RMEM_NODE_EXECUTED);
+    EXPECT_EQ(look(later), RMEM_NODE_OK);
     node.free(client, later, page);
     EXPECT_EQ(look(later), RMEM_NODE_FAULT);
     EXPECT_EQ(look(addr + 8 * page), RMEM_NODE_FAULT);
@@ -133,7 +133,7 @@ TEST_F(Views, BaseIsntDeletedFromUnderThem) {
     EXPECT_EQ(node.read(reader, addr, 1), filled(1, 7));
 }
 
-TEST_F(Views, GoWithoutWhatTheyShow) {
+TEST_F(Views, DeletedOnesLeaveTheirBase) {
     node.write(client, addr, filled(1, 7));
     EXPECT_EQ(rmem_node_space_del(&node.core, 2), RMEM_SPACE_OK);
     EXPECT_EQ(rmem_node_key(&node.core, 2), nullptr);
@@ -176,12 +176,12 @@ TEST_F(Views, AddedAgainIsAnother) {
     refused_from(reader, reader.head(RMEM_READ, addr, 1), RMEM_NODE_NO_SESSION, RMEM_NO_SESSION);
     ASSERT_EQ(node.open(reader, 1).reply.status, RMEM_OK) << "the same nonce, another session";
     EXPECT_EQ(look(addr), RMEM_NODE_FAULT);
-    EXPECT_EQ(look(theirs), RMEM_NODE_EXECUTED);
+    EXPECT_EQ(look(theirs), RMEM_NODE_OK);
     EXPECT_TRUE(node.remove_space(1)) << "it has none any more";
 }
 
 // Their slots taken by spaces that are none: what these clients write is their own.
-TEST_F(Views, LeaveNothingToWhoeverComesNext) {
+TEST_F(Views, DeletedOnesLeaveNothingToTheNextSpace) {
     EXPECT_TRUE(node.remove_space(2));
     EXPECT_TRUE(node.remove_space(1));
     ASSERT_TRUE(node.add_space(8));

@@ -66,7 +66,7 @@ TEST(Session, RefusedStaysRefusedUntilTheFloorPasses) {
     EXPECT_EQ(w.check(7, 4), RMEM_SESSION_FRESH);
 }
 
-TEST(Session, DoneOutsideTheWindowMarksNobodyElse) {
+TEST(Session, DoneOutsideTheWindowMarksNoOtherId) {
     Window w(4);
     w.check(10, 10);
     rmem_session_done(&w.session, 9);
@@ -196,7 +196,7 @@ struct Table {
     rmem_sessions sessions;
 };
 
-// Who is given one can't tell the next; each is given once, and leads to its slot.
+// A client can't guess the next name; each is given once, and leads to its slot.
 TEST(Sessions, NamesCantBeForeseen) {
     Table t(4);
     std::set<uint64_t> names;
@@ -233,7 +233,7 @@ TEST(Sessions, LongestIdleIsEvicted) {
     uint64_t first = t.open(Table::attempt(1, 1), 1000);
     uint64_t second = t.open(Table::attempt(2, 1), 1010);
     rmem_session_touch(rmem_sessions_find(&t.sessions, first), 1, 1050);
-    EXPECT_EQ(t.open(Table::attempt(3, 1), 1109), 0u); // nobody idle for 100
+    EXPECT_EQ(t.open(Table::attempt(3, 1), 1109), 0u); // no session idle for 100
     EXPECT_NE(t.open(Table::attempt(3, 1), 1200), 0u);
     EXPECT_NE(rmem_sessions_find(&t.sessions, first), nullptr);
     EXPECT_EQ(rmem_sessions_find(&t.sessions, second), nullptr);

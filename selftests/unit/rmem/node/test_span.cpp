@@ -35,7 +35,6 @@ TEST_F(Spans, AreInOrderAndJoinWhereTheyTouch) {
     EXPECT_EQ(all(), (Pairs{{0, 1}, {10, 25}, {30, 40}, {45, 60}}));
     add({{1, 10}, {40, 45}, {25, 30}});
     EXPECT_EQ(all(), (Pairs{{0, 60}}));
-    EXPECT_EQ(spans.lost, 0u);
 }
 
 TEST_F(Spans, NextIsTheFirstHoleThatIsLongEnough) {
@@ -58,22 +57,19 @@ TEST_F(Spans, HolesBeginWhereASpanEnds) {
     EXPECT_EQ(rmem_spans_hole(&spans, 1000), 20u);
 }
 
-TEST_F(Spans, OfTooManyTheShortestHoleIsLost) {
-    for (uint64_t n = 1; n < RMEM_SPANS_MAX; n++)
+TEST_F(Spans, FullOnesTakeOnlySpansThatTouchAnother) {
+    for (uint64_t n = 1; n < RMEM_SPANS_MAX; n++) {
+        EXPECT_TRUE(rmem_spans_may_add(&spans, 100 * n, 100 * n + 10));
         add({{100 * n, 100 * n + 10}});
+    }
     EXPECT_EQ(spans.count, uint32_t{RMEM_SPANS_MAX});
-    add({{395, 397}}); // nearly touches 400
-    EXPECT_EQ(spans.count, uint32_t{RMEM_SPANS_MAX});
-    EXPECT_EQ(spans.lost, 3u);
-    EXPECT_EQ(spans.at[4].begin, 395u);
-    EXPECT_EQ(spans.at[4].end, 410u);
-    add({{1'000'000, 1'000'001}}); // the hole before it is the longest; 310 .. 395 is the shortest
-    EXPECT_EQ(spans.count, uint32_t{RMEM_SPANS_MAX});
-    EXPECT_EQ(spans.lost, 3u + 85);
-    EXPECT_EQ(spans.at[3].begin, 300u);
-    EXPECT_EQ(spans.at[3].end, 410u);
-    EXPECT_EQ(next(0, 100), 1510u);
-    EXPECT_EQ(next(2000, 1'000'000), 1'000'001u);
+    EXPECT_FALSE(rmem_spans_may_add(&spans, 395, 397));
+    EXPECT_FALSE(rmem_spans_may_add(&spans, 1'000'000, 1'000'001));
+    EXPECT_TRUE(rmem_spans_may_add(&spans, 395, 400));
+    EXPECT_TRUE(rmem_spans_may_add(&spans, 310, 312));
+    add({{395, 400}, {310, 395}});
+    EXPECT_EQ(spans.count, uint32_t{RMEM_SPANS_MAX - 1});
+    EXPECT_TRUE(rmem_spans_may_add(&spans, 1'000'000, 1'000'001));
 }
 
 } // namespace

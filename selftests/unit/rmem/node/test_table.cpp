@@ -71,7 +71,7 @@ TEST(Table, LifeOfAPage) {
 
 // Page 0 of the first space has the key of free entries. One of them is being filled in: its pte is
 // there already, its key not yet.
-TEST(Table, NobodyHasPageZero) {
+TEST(Table, PageZeroIsNeverMapped) {
     Table t(1);
     for (uint32_t& pte : t.table.bucket[0].pte)
         pte = RMEM_PTE_ALLOCATED | read_write;
