@@ -74,8 +74,21 @@ static int epoch_on_pm(struct notifier_block *block, unsigned long event, void *
 	return NOTIFY_OK;
 }
 
+/* Packets are dropped at once; a command of an operator may hold node_control for long. */
+static void epoch_end(void)
+{
+	struct node_host *host;
+
+	rcu_read_lock(); /* node_request_close() waits for it before the host is freed. */
+	host = smp_load_acquire(&node_running); /* Pairs with node_host_start(). */
+	if (host)
+		rmem_node_reboot(&host->core, 0);
+	rcu_read_unlock();
+}
+
 static int epoch_on_vmfork(struct notifier_block *block, unsigned long event, void *data)
 {
+	epoch_end();
 	mutex_lock(&node_control);
 	if (node_running)
 		epoch_renew(node_running, "virtual machine restored");

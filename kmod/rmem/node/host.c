@@ -218,7 +218,8 @@ int node_host_start(struct net *net, const struct node_start *start,
 	err = bring_up(host, start, &config, extack);
 	if (err)
 		goto put_net;
-	node_running = host;
+	/* Pairs with epoch_end(), which reads it without node_control. */
+	smp_store_release(&node_running, host);
 	pr_info("lending %llu MiB at port %u\n", start->memory_bytes >> 20, start->port);
 	return 0;
 
@@ -235,7 +236,7 @@ void node_host_stop(void)
 {
 	struct node_host *host = node_running;
 
-	node_running = NULL;
+	WRITE_ONCE(node_running, NULL);
 	take_down(host);
 	put_net(host->net);
 	kvfree(host);

@@ -113,6 +113,7 @@ struct node_queue {
 	struct node_job *job; /* RMEM_QUEUE_JOBS */
 	void *lanes;	      /* waiting's memory */
 	struct task_struct *thread;
+	bool stopping; /* the call under way is given up */
 	wait_queue_head_t wait;
 };
 

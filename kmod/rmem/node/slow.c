@@ -210,7 +210,7 @@ static void run_brief(struct node_host *host, const struct rmem_node_call *under
 
 void node_slow_run(struct node_host *host, struct rmem_node_call *call)
 {
-	while (locked_step(host, call)) {
+	while (!READ_ONCE(host->queue.stopping) && locked_step(host, call)) {
 		cond_resched();
 		if (call->divisible)
 			run_brief(host, call);
@@ -229,7 +229,7 @@ static void handle(struct node_host *host, struct node_job *job)
 		node_slow_run(host, &job->job.call);
 	}
 	mutex_unlock(&host->call_lock);
-	if (current_space) {
+	if (current_space && !READ_ONCE(host->queue.stopping)) {
 		end(host, job);
 		node_mem_scrub(host);
 	}
@@ -324,5 +324,6 @@ int node_slow_start(struct node_host *host)
 
 void node_slow_stop(struct node_host *host)
 {
+	WRITE_ONCE(host->queue.stopping, true);
 	kthread_stop(host->queue.thread);
 }

@@ -299,6 +299,10 @@ static void open_find(struct rmem_node *node, struct rmem_node_call *call)
 		finish_silently(node, call, RMEM_NODE_NO_SESSION); /* and no key to answer with */
 		return;
 	}
+	/* A recorded OPEN costs no search of the slots. One that renews names a session. */
+	if (!rmem_sessions_find(&node->sessions, call->head.session) &&
+	    !open_meets_challenge(node, call))
+		return;
 	if (rmem_sessions_is_late(&node->sessions, &call->attempt)) {
 		finish_silently(node, call, RMEM_NODE_STALE);
 		return;
@@ -523,12 +527,16 @@ static void zero_next(struct rmem_node *node, struct rmem_node_call *call, u32 s
 	call->fill.bytes = bytes;
 }
 
-/* In the slot lock, as a WRITE: once the sender has given it up, nothing is cleared any more. */
+/*
+ * In the slot lock, as a WRITE. The client has given the ZERO up once the floor has passed it, the
+ * session has been renewed, or it has ended. Nothing is cleared after that: the client may have
+ * written the range since.
+ */
 static void zero_work(struct rmem_node *node, struct rmem_node_call *call)
 {
 	struct rmem_session *session = admitted(node, call);
 
-	if (!session) {
+	if (!session || session->name != call->head.session) {
 		finish(node, call, RMEM_NODE_NO_SESSION);
 	} else if (call->head.id < session->floor) {
 		finish(node, call, RMEM_NODE_STALE);
@@ -567,14 +575,17 @@ static void zero_admit(struct rmem_node *node, struct rmem_node_call *call)
 
 /*
  * A request is executed in one hold of its slot's lock, so after a hold of each lock all earlier
- * requests are done. Slots that are unused, or come into use from now on, have no earlier ones.
+ * requests are done. Slots that are unused, or come into use from now on, have no earlier ones, and
+ * sessions of another memory have none that concern this one.
  */
 static void fence_pass(struct rmem_node *node, struct rmem_node_call *call)
 {
 	u32 left = node->config.step_pages;
 
 	for (; call->at < node->sessions.slots && left; call->at++, left--) {
-		if (node->sessions.slot[call->at].name == RMEM_SESSION_NONE)
+		const struct rmem_session *session = &node->sessions.slot[call->at];
+
+		if (session->name == RMEM_SESSION_NONE || session->place.memory != call->memory)
 			continue;
 		go_on(call, fence_pass, call->at++);
 		return;
@@ -762,6 +773,10 @@ bool rmem_node_call_enter(const struct rmem_node *node, const struct rmem_node_c
 		return false;
 	rmem_spaces_place(&node->spaces, space, &place);
 	if (head->type == RMEM_FENCE && place.memory == under_way->memory)
+		return false;
+	/* Renewed, the session could write to pages that its FREE has yet to take. */
+	if (head->type == RMEM_OPEN && under_way->head.type == RMEM_FREE &&
+	    head->session == under_way->head.session)
 		return false;
 	rmem_node_call_begin(node, call, now_ns, head, peer, payload);
 	call->entered = true;

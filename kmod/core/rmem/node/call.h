@@ -112,7 +112,7 @@ static inline u32 rmem_node_expire_ms(const struct rmem_node_config *config)
 
 void rmem_node_call_expire(struct rmem_node_call *call, u64 now_ns);
 
-/* Which requests never take long by themselves. */
+/* Which requests take steps by the number of sessions, not of pages. */
 static inline bool rmem_node_call_is_brief(const struct rmem_head *head)
 {
 	return head->type == RMEM_OPEN || head->type == RMEM_CLOSE || head->type == RMEM_FENCE;
@@ -120,7 +120,8 @@ static inline bool rmem_node_call_is_brief(const struct rmem_head *head)
 
 /*
  * Begins a brief request's call before the next step of the call that is under way. False: it has
- * to wait for that call's end. For a FENCE that is so if the other call works on its own memory.
+ * to wait for that call's end. For a FENCE that is so if the other call works on its own memory, for
+ * an OPEN if it renews the session whose FREE that call is.
  * Call lock.
  */
 bool rmem_node_call_enter(const struct rmem_node *node, const struct rmem_node_call *under_way,

@@ -10,8 +10,8 @@
  * calls first, and also between the steps of a long call. So a tenant's OPEN never waits for another
  * tenant's region, and its ALLOC waits for one call of each other tenant at most. A brief call that
  * has to wait for the end of the one under way is put off: it goes to its space's lane of the other
- * queue. At most RMEM_QUEUE_BRIEF of them run before the next step, so that a flood of them doesn't
- * stop the work.
+ * queue. At most RMEM_QUEUE_BRIEF of them run before the next step, so a flood of them slows the work
+ * but doesn't stop it.
  *
  * When all jobs are in use, a request takes the place of one of the space that has most of them
  * waiting; if that is its own space, the request is dropped. Its sender asks again.

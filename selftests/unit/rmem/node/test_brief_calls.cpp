@@ -112,12 +112,18 @@ TEST_F(BriefCall, RenewalInTheMiddleOfAnAllocKeepsItsResult) {
     EXPECT_EQ(node.usage().pages_promised, 16u);
 }
 
-TEST_F(BriefCall, RenewalInTheMiddleOfAFreeKeepsItsMark) {
+TEST_F(BriefCall, RenewalWaitsForTheFreeOfItsSession) {
     rmem_head h = free_head();
     rmem_node_call freed = begin_free(h);
-    rmem_node_call renewal = open_between(freed, 101, client.session);
-    ASSERT_TRUE(renewal.out.opened.renewed);
+    rmem_node_call renewal;
+    client.open.integrity = client.integrity;
+    rmem_head open = client.open_head(101);
+    open.session = client.session;
+    EXPECT_FALSE(enter(freed, renewal, client, open, &client.open));
     EXPECT_EQ(node.run(freed).reason, RMEM_NODE_OK);
+    renewal = node.begin(client, open, &client.open);
+    ASSERT_EQ(node.run(renewal).reply.status, RMEM_OK);
+    ASSERT_TRUE(renewal.out.opened.renewed);
     h.session = renewal.answer.reply.session;
     const rmem_range range = wire::range_of(addr, 8 * page);
     rmem_node_call again = node.begin(client, h, &range);
@@ -148,6 +154,21 @@ TEST_F(BriefCall, SessionThatEndsDuringAZeroHasNoMoreCleared) {
     while (!zeroed.divisible)
         ASSERT_TRUE(node.step(zeroed));
     rmem_sessions_close(&node.core.sessions, rmem_node_slot(&node.core, client.session));
+    auto memory = node.memory;
+    EXPECT_EQ(node.run(zeroed).reason, RMEM_NODE_NO_SESSION);
+    EXPECT_TRUE(memory == node.memory);
+}
+
+// An older operation still holds the floor, so only the session's new name tells.
+TEST_F(BriefCall, RenewalEndsTheZeroThatItsClientGaveUp) {
+    rmem_head h = client.head(RMEM_ZERO, addr + 1, page);
+    rmem_node_call zeroed = node.begin(client, h);
+    while (!zeroed.divisible)
+        ASSERT_TRUE(node.step(zeroed));
+    rmem_node_call renewal = open_between(zeroed, 101, client.session);
+    ASSERT_TRUE(renewal.out.opened.renewed);
+    client.session = renewal.answer.reply.session;
+    node.write(client, addr, filled(64, 0x22));
     auto memory = node.memory;
     EXPECT_EQ(node.run(zeroed).reason, RMEM_NODE_NO_SESSION);
     EXPECT_TRUE(memory == node.memory);
