@@ -4,10 +4,9 @@
  * limits, and synchronous calls.
  *
  *   start:  lock { order: may it begin? -> begin() ... flush() }
- *   wait:   one waiter calls receive() for all; receive() reports ended ops by end(), which wakes the
- *           threads that wait for this call alone
- *   cancel, limit:
- *           lock { ops that haven't begun end; take_back() of the rest, which then end soon }
+ *   wait:   one waiter calls receive() for all; receive() reports ended ops by end(), which wakes
+ * the threads that wait for this call alone cancel, limit: lock { ops that haven't begun end;
+ * take_back() of the rest, which then end soon }
  *
  * The library has no thread of its own.
  */
@@ -34,7 +33,7 @@ struct Waiter : Link {
     std::function<bool()> done; // is asked after each end of an op, unless there is a call
     Waiter* next_of_call = nullptr;
     bool in_call = false; // the call's list has it
-    bool woken = false; // it runs soon, and looks for itself
+    bool woken = false;   // the thread runs soon, and then looks for itself
     std::condition_variable wake;
 };
 
@@ -89,8 +88,8 @@ protected:
     // Lock. A thread is in receive(), so no other may call take_in().
     bool somebody_receives() const { return receiving_; }
     int one(Op& op, Clock::time_point limit = never);
-    // Waits until done(), which is called under the lock. False: until's time has come. call: done()
-    // is its end, and need not be asked about other ends.
+    // Waits until done(), which is called under the lock. False: until's time has come. call:
+    // done() is its end, and need not be asked about other ends.
     template <typename Done>
     bool wait_for(Done done, Clock::time_point until, const Call* call = nullptr);
     // How often threads have woken up in there. Lock.
