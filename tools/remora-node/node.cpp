@@ -143,8 +143,8 @@ void Node::retire() {
 
 void Node::enter(unsigned int thread) {
     threads_[thread].passes.fetch_add(1, std::memory_order_relaxed);
-    // Pairs with begin_grace(): a thread that it doesn't see as entered sees the tables without what
-    // was taken out of them before.
+    // Pairs with begin_grace(): a thread that it doesn't see as entered sees the tables without
+    // what was taken out of them before.
     std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 

@@ -70,9 +70,7 @@ void SlowPath::run_errands(const Events& events) {
 void SlowPath::serve(std::chrono::milliseconds timeout, const Events& events) {
     {
         std::unique_lock lock(lock_);
-        auto ready = [this] {
-            return stopped_ || !errands_.empty() || rmem_queue_any(&queue_);
-        };
+        auto ready = [this] { return stopped_ || !errands_.empty() || rmem_queue_any(&queue_); };
         if (timeout == timeout.max())
             added_.wait(lock, ready);
         else

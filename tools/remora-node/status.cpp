@@ -12,8 +12,7 @@ void StatusSocket::answer(const NodeReport& report) const {
         return;
     std::string text = node_report_json(report).dump() + "\n";
     // Its reader notices a text cut short, since that is no JSON.
-    [[maybe_unused]] ssize_t sent =
-        send(client.get(), text.data(), text.size(), MSG_NOSIGNAL);
+    [[maybe_unused]] ssize_t sent = send(client.get(), text.data(), text.size(), MSG_NOSIGNAL);
 }
 
 } // namespace remora::daemon
