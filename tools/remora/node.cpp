@@ -166,8 +166,7 @@ void space_list(bool json, const std::string& named) {
     std::string socket = daemon_socket(named);
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
     Table table(space_columns());
-    for (const SpaceReport& space :
-         socket.empty() ? kernel_spaces() : Daemon(socket).spaces()) {
+    for (const SpaceReport& space : socket.empty() ? kernel_spaces() : Daemon(socket).spaces()) {
         list.push_back(space_json(space));
         table.add(space_row(space));
     }

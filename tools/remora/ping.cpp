@@ -65,9 +65,10 @@ Trouble why_silent(const Endpoint& node, const std::string& name, std::uint32_t 
     case Reach::silent:
         break;
     }
-    return {"unreachable", fmt::format("nothing comes back from {}: is the machine up, and UDP port "
-                                       "{} open?",
-                                       name, node.port)};
+    return {"unreachable",
+            fmt::format("nothing comes back from {}: is the machine up, and UDP port "
+                        "{} open?",
+                        name, node.port)};
 }
 
 class Ping {
@@ -104,7 +105,7 @@ public:
         for (std::uint64_t n = 0; n < count_; n++) {
             auto began = std::chrono::steady_clock::now();
             std::uint8_t byte;
-            int error = rread(remote_.get(), 0, &byte, 1);
+            int error = remote_read(remote_.get(), 0, &byte, 1);
             std::chrono::nanoseconds took = std::chrono::steady_clock::now() - began;
             if (error == -ESTALE)
                 throw Trouble{"restarted", fmt::format("{} stopped or restarted meanwhile", name_)};

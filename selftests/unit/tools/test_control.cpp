@@ -114,8 +114,9 @@ TEST_F(Controlled, AConnectionThatIsIdleForTooLongIsClosed) {
 }
 
 TEST_F(Controlled, OneThatTakesNoAnswerIsClosed) {
-    start([](std::string_view, const Control::Answer& answer) { answer(std::string(8 << 20, 'x')); },
-          100ms);
+    start(
+        [](std::string_view, const Control::Answer& answer) { answer(std::string(8 << 20, 'x')); },
+        100ms);
     Descriptor fd = connect();
     say(fd, "?\n");
     pollfd gone{fd.get(), POLLRDHUP, 0};
