@@ -2,9 +2,9 @@
 #
 # The command line and the daemon.
 
-out/bin/remora: $(call objects,opt,$(REMORA_SRC) $(COMMON_SRC))
+out/bin/remora: $(call objects,opt,$(REMORA_SRC) $(COMMON_SRC)) out/lib/libremote.a
 	$(call say,LINK,$@)
-	$(call link,opt,-lmnl -lfmt)
+	$(call link,opt,-lmnl $(LIB_LIBS))
 
 out/bin/remora-node: $(call objects,opt,$(NODE_SRC) $(COMMON_SRC)) out/lib/libremora_core.a
 	$(call say,LINK,$@)

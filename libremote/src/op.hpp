@@ -89,8 +89,9 @@ struct Call {
     Clock::time_point limit = never;
     // For the backend, while ops are left.
     std::span<Op> ops;
-    Link timed;       // of those with a limit
-    int given_up = 0; // errno for the remaining ops after cancel or timeout
+    Link timed;                               // of those with a limit
+    int given_up = 0;                         // errno for the remaining ops after cancel or timeout
+    mutable struct Waiter* waiters = nullptr; // threads that sleep until it has ended
 
     // Number of ops for a call of this size.
     void begin(std::size_t count, Clock::time_point ends_at = never) {

@@ -2,6 +2,7 @@
 """remora-node as a program: how it ends where it can't serve, its control socket, and what remora shows of it."""
 
 import contextlib
+import ctypes
 import json
 import os
 import pathlib
@@ -96,7 +97,7 @@ class Daemon(unittest.TestCase):
     # ---- the control socket ----
 
     def remora(self, *words, code=0, **options):
-        """What remora prints; where it fails, its error."""
+        """The output of remora, or its error if it fails."""
         done = subprocess.run([ROOT / "out/bin/remora", *words], capture_output=True, text=True, timeout=60, check=False,
                               **options)
         self.assertEqual(done.returncode, code, done)
@@ -208,7 +209,7 @@ class Daemon(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             os.chmod(folder, 0o755)
             options = {"env": {**os.environ, "XDG_RUNTIME_DIR": folder}}
-            if os.geteuid() == 0:  # whose default is the machine's
+            if os.geteuid() == 0:  # root's default is the machine's
                 options["user"] = 65534
                 os.chown(folder, 65534, 65534)
             path = pathlib.Path(folder) / "remora-node.sock"
@@ -225,6 +226,92 @@ class Daemon(unittest.TestCase):
         with self.controlled() as (_, path, _, _):
             self.assertEqual(self.refused(*ANY_PORT, "--socket", path),
                              [f"remora-node: can't listen at {path}: Address already in use: choose another path for --socket"])
+
+    # ---- remora ping ----
+
+    def ping(self, port, key, *words, state, host="127.0.0.1"):
+        """The result of remora ping, whose state has to be this one."""
+        done = subprocess.run([ROOT / "out/bin/remora", "ping", f"{host}:{port}", "--key", key, "--json", *words],
+                              capture_output=True, text=True, timeout=60, check=False)
+        said = json.loads(done.stdout)
+        self.assertEqual((said["state"], done.returncode), (state, 0 if state == "ok" else 1), done)
+        self.assertEqual(done.stderr, f"remora: {said['error']}\n" if state != "ok" else "")
+        return said
+
+    def wait_for_a_session(self, node):
+        while not json.loads(node("status", "--json"))["sessions"]:
+            pass
+
+    def test_ping_tells_a_right_key_from_wrong_ones(self):
+        with self.controlled() as (_, _, (one, two), node):
+            port = json.loads(node("status", "--json"))["port"]
+            self.ping(port, one, "--timeout", "0.2", state="wrong-key-or-space")
+            node("space", "add", f"1={one}")
+            said = self.ping(port, one, "--count", "3", state="ok")
+            times = said["round_trip_ns"]
+            self.assertTrue(0 < times["min"] <= times["median"] <= times["max"], times)
+            self.ping(port, two, "--timeout", "0.2", state="wrong-key-or-space")
+            self.ping(port, one, "--timeout", "0.2", "--space", "2", state="wrong-key-or-space")
+            node("space", "add", f"2={two},read-only-of=1")
+            self.ping(port, two, "--space", "2", state="ok")
+            node("space", "del", "2")
+            self.ping(port, two, "--timeout", "0.2", "--space", "2", state="wrong-key-or-space")
+
+    def test_ping_tells_a_closed_port_from_a_machine_that_is_not_there(self):
+        with tempfile.TemporaryDirectory() as folder:
+            key = pathlib.Path(folder) / "key"
+            self.remora("key", "new", key)
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+                taken.bind(("127.0.0.1", 0))
+                port = taken.getsockname()[1]
+                self.ping(port, key, "--timeout", "0.2", state="wrong-key-or-space")  # or no memory node
+            self.ping(port, key, "--timeout", "0.2", state="no-node")
+            self.ping(port, key, "--timeout", "0.2", state="unreachable", host="192.0.2.1")  # an address nobody has
+
+    @contextlib.contextmanager
+    def client(self, port, key):
+        """A client that goes on and on."""
+        with subprocess.Popen([ROOT / "out/bin/remora", "ping", f"127.0.0.1:{port}", "--key", key, "--json", "--count", "1000000"],
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as client:
+            try:
+                yield client
+            finally:
+                client.kill()
+
+    def test_ping_tells_that_the_node_is_full(self):
+        with self.controlled("--sessions", "1", "--session-idle", "600") as (_, _, (one, _), node):
+            port = json.loads(node("status", "--json"))["port"]
+            node("space", "add", f"1={one}")
+            with self.client(port, one):
+                self.wait_for_a_session(node)
+                self.ping(port, one, state="full")
+
+    def test_stop_ends_a_client_at_work(self):
+        with self.controlled() as (_, _, (one, _), node):
+            port = json.loads(node("status", "--json"))["port"]
+            node("space", "add", f"1={one}")
+            with self.client(port, one) as client:
+                self.wait_for_a_session(node)
+                node("stop")
+                # Silent, if it had no turn during the node's farewell.
+                self.assertIn(json.load(client.stdout)["state"], ("restarted", "silent"))
+
+    def test_a_space_with_regions_is_deleted_by_force_and_its_memory_is_free(self):
+        with self.controlled() as (_, _, (one, _), node):
+            port = json.loads(node("status", "--json"))["port"]
+            node("space", "add", f"1={one}")
+            library = ctypes.CDLL(ROOT / "out/lib/libremote.so.0")
+            handle, address = ctypes.c_void_p(), ctypes.c_uint64()
+            target = f"udp:127.0.0.1:{port},key={one}".encode()
+            self.assertEqual(library.remote_open(ctypes.byref(handle), target, None), 0)
+            self.assertEqual(library.remote_alloc(handle, ctypes.c_uint64(1 << 20), 3, ctypes.byref(address)), 0)
+            self.assertEqual(library.remote_write(handle, address, b"x", ctypes.c_size_t(1)), 0)
+            self.assertEqual(node("space", "del", "1", code=1), "remora: space 1 has 1 regions (1M): --force frees them\n")
+            node("space", "del", "--force", "1")
+            status = json.loads(node("status", "--json"))
+            self.assertEqual([status[name] for name in ("spaces", "regions", "sessions", "promised_bytes", "backed_bytes")],
+                             [0] * 5)
+            library.remote_close(handle)
 
 
 if __name__ == "__main__":

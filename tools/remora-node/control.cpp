@@ -41,7 +41,7 @@ struct Control::Connection {
     enum class State { reading, waiting, writing };
 
     explicit Connection(Descriptor&& from) : fd(std::move(from)), since(Clock::now()) {}
-    ~Connection() { explicit_bzero(in.data(), used); } // it may have held a key
+    ~Connection() { explicit_bzero(in.data(), used); } // a request may have held a key
     void enter(State next) {
         state = next;
         since = Clock::now();
@@ -74,21 +74,18 @@ Control::Control(std::string path, std::chrono::milliseconds time)
       events_(epoll_create1(EPOLL_CLOEXEC)),
       timer_(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)),
       answered_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    if (!events_ || !timer_ || !answered_)
+    if (!events_ || !timer_ || !answered_ || !watch(listener_.fd(), listener, EPOLLIN) ||
+        !watch(timer_.get(), timer, EPOLLIN) || !watch(answered_.get(), answered, EPOLLIN))
         throw Failure("no control socket: {}", std::strerror(errno));
-    watch(listener_.fd(), listener, EPOLLIN);
-    watch(timer_.get(), timer, EPOLLIN);
-    watch(answered_.get(), answered, EPOLLIN);
 }
 
 Control::~Control() = default;
 
-// Waits for these events of fd from now on, rather than for others.
-void Control::watch(int fd, std::uint64_t number, std::uint32_t events) {
+// Waits for these events of fd from now on, rather than for others. False: the system can't.
+bool Control::watch(int fd, std::uint64_t number, std::uint32_t events) {
     epoll_event event{events, {.u64 = number}};
-    if (epoll_ctl(events_.get(), EPOLL_CTL_MOD, fd, &event) &&
-        epoll_ctl(events_.get(), EPOLL_CTL_ADD, fd, &event))
-        throw Failure("no control socket: {}", std::strerror(errno));
+    return !epoll_ctl(events_.get(), EPOLL_CTL_MOD, fd, &event) ||
+           !epoll_ctl(events_.get(), EPOLL_CTL_ADD, fd, &event);
 }
 
 void Control::ready(const Handler& handler) {
@@ -103,7 +100,8 @@ void Control::ready(const Handler& handler) {
         else if (number == answered)
             clear(answered_.get());
         else if (auto at = connections_.find(number); at != connections_.end()) {
-            bool gone = at->second.state == Connection::State::waiting; // it was told of a hang-up
+            bool gone =
+                at->second.state == Connection::State::waiting; // the only event then is a hang-up
             if (gone || !advance(number, at->second, handler))
                 connections_.erase(at);
         }
@@ -122,7 +120,8 @@ void Control::accept() {
     Connection& connection = at->second;
     if (!is_operator(connection.fd.get()))
         connection.refuse("only root and the user that runs the node may control it");
-    watch(connection.fd.get(), at->first, connection.closes ? EPOLLOUT : EPOLLIN);
+    if (!watch(connection.fd.get(), at->first, connection.closes ? EPOLLOUT : EPOLLIN))
+        connections_.erase(at);
 }
 
 bool Control::make_room() {
@@ -148,11 +147,10 @@ bool Control::advance(std::uint64_t number, Connection& connection, const Handle
         return false;
     if (connection.state == reading)
         take_line(number, connection, handler);
-    watch(connection.fd.get(), number,
-          connection.state == reading   ? EPOLLIN
-          : connection.state == writing ? EPOLLOUT
-                                        : 0U); // a hang-up is told all the same
-    return true;
+    return watch(connection.fd.get(), number,
+                 connection.state == reading   ? EPOLLIN
+                 : connection.state == writing ? EPOLLOUT
+                                               : 0U); // a hang-up is told all the same
 }
 
 // False: the peer sends no more.

@@ -45,7 +45,7 @@ private:
     using Clock = std::chrono::steady_clock;
     struct Connection;
 
-    void watch(int fd, std::uint64_t number, std::uint32_t events);
+    bool watch(int fd, std::uint64_t number, std::uint32_t events);
     void accept();
     bool make_room();
     bool advance(std::uint64_t number, Connection& connection, const Handler& handler);

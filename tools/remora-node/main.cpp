@@ -135,7 +135,8 @@ void add_spaces(Node& node, const Options& options) {
             node.add_space(space.id, key, space.quota_bytes);
     }
     if (options.spaces.empty())
-        fmt::print(stderr, "remora-node: warning: no --space: nobody can use this node\n");
+        fmt::print(stderr, "remora-node: warning: no --space: nobody can use this node before "
+                           "'remora node space add'\n");
 }
 
 // Where the operator named no path, the node serves without a control socket, too: another node of
@@ -151,6 +152,12 @@ std::unique_ptr<Control> open_control(const Options& options) {
         fmt::print(stderr, "remora-node: warning: no control socket: {}\n", failure.what());
     }
     return nullptr;
+}
+
+void answer_operator(Control& control, Operator& oper) {
+    control.ready([&](std::string_view line, Control::Answer answer) {
+        oper.execute(line, std::move(answer));
+    });
 }
 
 // How long a node that ends tells its clients so.
@@ -201,9 +208,7 @@ void serve(const Options& options) {
                            }});
     if (control)
         watches.push_back({control->fd(), [&] {
-                               control->ready([&](std::string_view line, Control::Answer answer) {
-                                   oper.execute(line, std::move(answer));
-                               });
+                               answer_operator(*control, oper);
                                return !oper.is_stopped();
                            }});
     std::list<Descriptor> timers;

@@ -5,7 +5,6 @@
 
 #include "common/control.hpp"
 #include "remora-node/command.hpp"
-#include "support/failure.hpp"
 
 namespace remora::daemon {
 
@@ -22,6 +21,7 @@ void change(Node& node, const Command& command, const node::Host::Between& betwe
 
 } // namespace
 
+// No request may end the node, so whatever fails is answered.
 void Operator::execute(std::string_view line, Control::Answer answer) {
     using enum Command::Verb;
     nlohmann::ordered_json done{{"ok", true}};
@@ -45,13 +45,13 @@ void Operator::execute(std::string_view line, Control::Answer answer) {
                 try {
                     change(node_, command, between);
                     answer(nlohmann::ordered_json{{"ok", true}}.dump());
-                } catch (const Failure& failure) {
+                } catch (const std::exception& failure) {
                     answer(control_error(failure.what()));
                 }
             });
         }
         answer(done.dump());
-    } catch (const Failure& failure) {
+    } catch (const std::exception& failure) {
         answer(control_error(failure.what()));
     }
 }

@@ -37,7 +37,7 @@ int opening(Fn fn) {
     } catch (const Misuse& misuse) {
         return fail(-EINVAL, misuse.what());
     } catch (const Failure& failure) {
-        return fail(-EHOSTUNREACH, failure.what());
+        return fail(failure.error() ? -failure.error() : -EHOSTUNREACH, failure.what());
     } catch (const std::bad_alloc&) {
         return fail(-ENOMEM, "no memory left here");
     } catch (const std::exception& other) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -146,7 +147,8 @@ void Client::open(const std::string& name, Clock::time_point limit) {
     if (open)
         return;
     if (client_->open_status == RMEM_BUSY)
-        throw Failure("{} has no session left: end some clients, or start it with more", name);
+        throw Failure(EUSERS, "{} has no session left: end some clients, or start it with more",
+                      name);
     throw Failure("{} doesn't answer: does a node run there, with this space and this key?", name);
 }
 

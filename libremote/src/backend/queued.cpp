@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 
 #include "src/backend/cut.hpp"
@@ -63,8 +64,10 @@ rmem_op* Queued::end_one(Op& op, int error, rmem_op* hopeless) {
     REMOTE_PROBE_END(this, op.core.type, address_of(op), bytes, error);
     tally_.count(op.core.type, bytes, error);
     note(error);
-    if (op.call->left.load(std::memory_order_relaxed) == 1)
+    if (op.call->left.load(std::memory_order_relaxed) == 1) {
         op.call->timed.remove();
+        wake_waiters(*op.call);
+    }
     op.call->end_op(error);
     while (free) {
         rmem_op* next = free->next;
@@ -88,8 +91,8 @@ void Queued::end(Op& op, int error) {
         Op& put = op_of(hopeless);
         hopeless = end_one(put, -ECANCELED, hopeless->next);
     }
-    if (waiting_)
-        changed_.notify_all();
+    wake_watchers();
+    wake_receiver();
 }
 
 void Queued::start(std::span<Op> ops) {
@@ -181,22 +184,46 @@ int Queued::one(Op& op, Clock::time_point limit) {
 
 int Queued::transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* data,
                      std::uint64_t bytes, Clock::time_point limit) {
-    while (bytes) {
+    if (bytes > std::uint64_t{transfer_ops} * op_bytes_max)
+        return transfer_long(type, address, data, bytes, limit);
+    Call call;
+    std::array<Op, transfer_ops> ops;
+    std::span<Op> all = cut(ops, call, type, address, data, bytes);
+    call.begin(all.size(), limit);
+    start(all);
+    wait(call, never);
+    return call.result;
+}
+
+// Of a long transfer, transfer_ops pieces are in flight: when the first one ends, another begins.
+// After a failure none begins.
+int Queued::transfer_long(std::uint8_t type, std::uint64_t address, std::uint8_t* data,
+                          std::uint64_t bytes, Clock::time_point limit) {
+    struct Piece {
         Call call;
-        std::array<Op, transfer_ops> ops;
-        std::uint64_t now =
-            std::min<std::uint64_t>(bytes, std::uint64_t{transfer_ops} * op_bytes_max);
-        std::span<Op> now_ops = cut(ops, call, type, address, data, now);
-        call.begin(now_ops.size(), limit);
-        start(now_ops);
-        wait(call, never);
-        if (call.result)
-            return call.result;
-        address += now;
-        data += now;
-        bytes -= now;
+        Op op;
+    };
+    std::array<std::optional<Piece>, transfer_ops> pieces;
+    std::size_t begun = 0, ended = 0;
+    int result = 0;
+    while (ended < begun || (bytes && !result)) {
+        if (begun - ended < transfer_ops && bytes && !result) {
+            Piece& piece = pieces[begun++ % transfer_ops].emplace();
+            std::uint64_t now = std::min<std::uint64_t>(bytes, op_bytes_max);
+            cut({&piece.op, 1}, piece.call, type, address, data, now);
+            piece.call.begin(1, limit);
+            start({&piece.op, 1});
+            address += now;
+            data += now;
+            bytes -= now;
+            continue;
+        }
+        Call& first = pieces[ended++ % transfer_ops]->call;
+        wait(first, never);
+        if (!result)
+            result = first.result;
     }
-    return 0;
+    return result;
 }
 
 int Queued::atomic(std::uint64_t address, std::uint32_t bytes, rmem_op_atomic& atomic,
@@ -232,7 +259,66 @@ int Queued::fence(Clock::time_point limit) {
 bool Queued::wait(const Call& call, Clock::time_point until) {
     if (call.ended() || until == at_once)
         return call.ended();
-    return wait_for([&] { return call.ended(); }, until);
+    return wait_for([&] { return call.ended(); }, until, &call);
+}
+
+// Lock, released meanwhile.
+void Queued::sleep(Lock& lock, Waiter& waiter, Clock::time_point until) {
+    waiter.add_before(waiter.call ? call_waiters_ : watchers_);
+    if (waiter.call) {
+        waiter.next_of_call = std::exchange(waiter.call->waiters, &waiter);
+        waiter.in_call = true;
+    }
+    if (until == never)
+        waiter.wake.wait(lock);
+    else
+        waiter.wake.wait_until(lock, until);
+    wake_ups_++;
+    waiter.remove();
+    // A call that has ended may be gone; its waiters were taken off it before.
+    if (!waiter.in_call)
+        return;
+    Waiter** at = &waiter.call->waiters;
+    while (*at != &waiter)
+        at = &(*at)->next_of_call;
+    *at = waiter.next_of_call;
+}
+
+// Lock, for all of these. A thread that sleeps has its Waiter; it can't leave without the lock.
+void Queued::wake(Waiter& waiter) {
+    waiter.woken = true;
+    waiter.wake.notify_one();
+}
+
+// The call ends.
+void Queued::wake_waiters(const Call& call) {
+    for (Waiter* waiter = std::exchange(call.waiters, nullptr); waiter;
+         waiter = waiter->next_of_call) {
+        waiter->in_call = false;
+        wake(*waiter);
+    }
+}
+
+void Queued::wake_watchers() {
+    for (Link* each = watchers_.next; each != &watchers_; each = each->next) {
+        auto& waiter = static_cast<Waiter&>(*each);
+        if (!waiter.woken && waiter.done())
+            wake(waiter);
+    }
+}
+
+// Where no thread receives, one of those that sleep has to do so, or watch the limits. One that was
+// woken will, or find its wait over and come here.
+void Queued::wake_receiver() {
+    if (receiving_)
+        return;
+    for (Link* ring : {&call_waiters_, &watchers_}) {
+        for (Link* each = ring->next; each != ring; each = each->next) {
+            auto& waiter = static_cast<Waiter&>(*each);
+            if (!waiter.woken)
+                return wake(waiter);
+        }
+    }
 }
 
 int Queued::release(Clock::time_point limit) {

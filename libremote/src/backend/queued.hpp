@@ -4,9 +4,9 @@
  * limits, and synchronous calls.
  *
  *   start:  lock { order: may it begin? -> begin() ... flush() }
- *   wait:   one waiter calls receive() for all; receive() reports ended ops by end()
- *   cancel, limit:
- *           lock { ops that haven't begun end; take_back() of the rest, which then end soon }
+ *   wait:   one waiter calls receive() for all; receive() reports ended ops by end(), which wakes
+ * the threads that wait for this call alone cancel, limit: lock { ops that haven't begun end;
+ * take_back() of the rest, which then end soon }
  *
  * The library has no thread of its own.
  */
@@ -15,13 +15,27 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
+#include <utility>
 
 #include "src/backend/backend.hpp"
 #include "src/backend/order.hpp"
 #include "src/backend/stats.hpp"
 
 namespace remora::lib {
+
+// A thread that sleeps until its call has ended, or done() is true.
+struct Waiter : Link {
+    Waiter(const Call* of, std::function<bool()> is_done) : call(of), done(std::move(is_done)) {}
+
+    const Call* call;           // null: of none
+    std::function<bool()> done; // is asked after each end of an op, unless there is a call
+    Waiter* next_of_call = nullptr;
+    bool in_call = false; // the call's list has it
+    bool woken = false;   // the thread runs soon, and then looks for itself
+    std::condition_variable wake;
+};
 
 class Queued : public Backend {
 public:
@@ -74,9 +88,12 @@ protected:
     // Lock. A thread is in receive(), so no other may call take_in().
     bool somebody_receives() const { return receiving_; }
     int one(Op& op, Clock::time_point limit = never);
-    // Waits until done(), which is called under the lock. False: until's time has come.
+    // Waits until done(), which is called under the lock. False: until's time has come. call:
+    // done() is its end, and need not be asked about other ends.
     template <typename Done>
-    bool wait_for(Done done, Clock::time_point until);
+    bool wait_for(Done done, Clock::time_point until, const Call* call = nullptr);
+    // How often threads have woken up in there. Lock.
+    std::uint64_t wake_ups() const { return wake_ups_; }
 
     std::mutex lock_; // all below
     Order order_;
@@ -84,6 +101,13 @@ protected:
 
 private:
     rmem_op* end_one(Op& op, int error, rmem_op* hopeless);
+    int transfer_long(std::uint8_t type, std::uint64_t address, std::uint8_t* data,
+                      std::uint64_t bytes, Clock::time_point limit);
+    void sleep(Lock& lock, Waiter& waiter, Clock::time_point until);
+    static void wake(Waiter& waiter);
+    void wake_waiters(const Call& call);
+    void wake_watchers();
+    void wake_receiver();
     void add_timed(Call& call);
     Clock::time_point first_limit() const;
     void expire();
@@ -92,8 +116,9 @@ private:
     std::atomic<bool> lost_ = false;
     Link timed_;             // calls with a limit, in its order
     bool receiving_ = false; // a thread is in receive(), for all
-    unsigned waiting_ = 0;
-    std::condition_variable changed_;
+    Link call_waiters_;      // threads that sleep, with a call
+    Link watchers_;          // and those without
+    std::uint64_t wake_ups_ = 0;
 };
 
 template <typename Fn>
@@ -110,7 +135,7 @@ void Queued::for_each_left(const Call& call, Fn fn) {
 }
 
 template <typename Done>
-bool Queued::wait_for(Done done, Clock::time_point until) {
+bool Queued::wait_for(Done done, Clock::time_point until, const Call* call) {
     Lock lock(lock_);
     bool is_done;
     // Even without time left, handle answers that have arrived.
@@ -124,18 +149,12 @@ bool Queued::wait_for(Done done, Clock::time_point until) {
             receiving_ = false;
             flush();
         } else {
-            waiting_++;
-            if (next == never)
-                changed_.wait(lock);
-            else
-                changed_.wait_until(lock, next);
-            waiting_--;
+            Waiter waiter(call, std::ref(done));
+            sleep(lock, waiter, next);
         }
         expire();
     }
-    // Another thread may have to receive from now on.
-    if (waiting_ && !receiving_)
-        changed_.notify_one();
+    wake_receiver();
     return is_done;
 }
 

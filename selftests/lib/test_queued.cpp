@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: GPL-2.0
+// Who waits for what in src/backend/queued.hpp, by a backend whose operations end when the test
+// says so.
+#include "src/backend/queued.hpp"
+
+#include <deque>
+#include <list>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace remora::lib {
+
+namespace {
+
+class Manual final : public Queued {
+public:
+    // ---- the test's ----
+
+    // The op that began as number n, from 0; waits for it.
+    Op& begun(std::size_t n) {
+        std::unique_lock lock(script_);
+        changed_.wait(lock, [&] { return begun_.size() > n; });
+        return *begun_[n];
+    }
+    std::size_t begun() {
+        std::lock_guard lock(script_);
+        return begun_.size();
+    }
+    // A thread that receives learns that the op has ended.
+    void finish(Op& op, int error = 0) {
+        std::lock_guard lock(script_);
+        finished_.emplace_back(&op, error);
+        changed_.notify_all();
+    }
+    std::uint64_t wake_ups() {
+        Lock lock(lock_);
+        return Queued::wake_ups();
+    }
+
+    // ---- the backend's ----
+
+    std::uint32_t put_bytes() const override { return 1; }
+    std::uint32_t vector_bytes() const override { return 0; }
+    int alloc(std::uint64_t, std::uint32_t, std::uint64_t, rmem_op_range&) override { return 0; }
+    int dealloc(const rmem_op_range&) override { return 0; }
+    void stats(remote_counters&) override {}
+    std::uint64_t page_bytes() const override { return 1; }
+    bool disown() override { return true; }
+
+private:
+    void begin(Op& op) override {
+        std::lock_guard lock(script_);
+        begun_.push_back(&op);
+        changed_.notify_all();
+    }
+    void flush() override {}
+    bool expects() const override { return true; }
+    void receive(Lock& lock, Clock::time_point until) override {
+        lock.unlock();
+        std::pair<Op*, int> ended{};
+        {
+            std::unique_lock script(script_);
+            auto some = [&] { return !finished_.empty(); };
+            if (until == never)
+                changed_.wait(script, some);
+            if (until == never || changed_.wait_until(script, until, some)) {
+                ended = finished_.front();
+                finished_.pop_front();
+            }
+        }
+        lock.lock();
+        if (ended.first)
+            end(*ended.first, ended.second);
+    }
+    void take_in() override {}
+    void take_back(Call&) override {}
+
+    std::mutex script_; // all below
+    std::condition_variable changed_;
+    std::vector<Op*> begun_;
+    std::deque<std::pair<Op*, int>> finished_;
+};
+
+// A thread that reads.
+class Reader {
+public:
+    Reader(Manual& backend, std::uint64_t address, std::uint64_t bytes)
+        : data_(bytes), thread_([this, &backend, address] {
+              result_ = backend.transfer(RMEM_READ, address, data_.data(), data_.size(), never);
+          }) {}
+    int join() {
+        thread_.join();
+        return result_;
+    }
+
+private:
+    std::vector<std::uint8_t> data_;
+    int result_ = 1;
+    std::thread thread_;
+};
+
+TEST(Waiting, ACompletionWakesItsOwnWaiter) {
+    constexpr std::size_t threads = 64;
+    Manual backend;
+    std::list<Reader> readers;
+    for (std::size_t n = 0; n < threads; n++) {
+        readers.emplace_back(backend, n, 1);
+        backend.begun(n);
+    }
+    // From the last one on; the first thread receives until the end.
+    for (std::size_t n = threads; n-- > 0; readers.pop_back()) {
+        backend.finish(backend.begun(n));
+        EXPECT_EQ(readers.back().join(), 0);
+    }
+    // If each woke all, there would be two thousand.
+    EXPECT_LE(backend.wake_ups(), 2 * threads);
+}
+
+TEST(Waiting, TheDutyToReceiveIsHandedOver) {
+    constexpr std::size_t threads = 64;
+    Manual backend;
+    std::list<Reader> readers;
+    for (std::size_t n = 0; n < threads; n++) {
+        readers.emplace_back(backend, n, 1);
+        backend.begun(n);
+    }
+    // Each one that ends is the one that receives, or may be.
+    for (std::size_t n = 0; n < threads; n++, readers.pop_front()) {
+        backend.finish(backend.begun(n));
+        EXPECT_EQ(readers.front().join(), 0);
+    }
+    EXPECT_LE(backend.wake_ups(), 3 * threads);
+}
+
+TEST(Waiting, AllThreadsThatWaitForOneCallAreWoken) {
+    Manual backend;
+    Call call;
+    Op op;
+    std::uint8_t byte;
+    cut({&op, 1}, call, RMEM_READ, 0, &byte, 1);
+    call.begin(1);
+    backend.start({&op, 1});
+    std::vector<std::thread> threads;
+    for (int n = 0; n < 8; n++)
+        threads.emplace_back([&] { EXPECT_TRUE(backend.wait(call, never)); });
+    // One that doesn't wait long leaves the others' list whole.
+    EXPECT_FALSE(backend.wait(call, Clock::now()));
+    backend.finish(op);
+    for (std::thread& thread : threads)
+        thread.join();
+}
+
+TEST(Waiting, ReleaseWaitsForAllEarlierOnes) {
+    Manual backend;
+    Reader first(backend, 0, 1);
+    Op& one = backend.begun(0);
+    Reader second(backend, 1, 1);
+    Op& two = backend.begun(1);
+    std::thread released([&] { EXPECT_EQ(backend.release(never), 0); });
+    backend.finish(two);
+    EXPECT_EQ(second.join(), 0);
+    backend.finish(one);
+    EXPECT_EQ(first.join(), 0);
+    released.join();
+}
+
+TEST(LongTransfer, APieceBeginsAsSoonAsTheFirstInFlightEnds) {
+    Manual backend;
+    Reader reader(backend, 0, 8 * op_bytes_max);
+    for (std::size_t n = 0; n < 8; n++) {
+        if (n >= 4)
+            backend.finish(backend.begun(n - 4)); // the three behind it are in flight
+        EXPECT_EQ(backend.begun(n).core.addr, n * op_bytes_max);
+    }
+    for (std::size_t n = 4; n < 8; n++)
+        backend.finish(backend.begun(n));
+    EXPECT_EQ(reader.join(), 0);
+}
+
+TEST(LongTransfer, AfterAFailureNoPieceBegins) {
+    Manual backend;
+    Reader reader(backend, 0, 8 * op_bytes_max);
+    backend.begun(3);
+    backend.finish(backend.begun(1), -EACCES);
+    backend.finish(backend.begun(0), -EFAULT);
+    for (std::size_t n = 2; n < 4; n++)
+        backend.finish(backend.begun(n));
+    EXPECT_EQ(reader.join(), -EFAULT);
+    EXPECT_EQ(backend.begun(), 4U);
+}
+
+} // namespace
+
+} // namespace remora::lib

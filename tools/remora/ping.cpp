@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * remora ping: can programs of this machine use that space of that node?
+ *
+ *   remote_open() ── a session ── small reads of address 0, which the node refuses ── times
+ *        |                                               |
+ *        `- full, or no answer ─ reach.hpp: why          `- timeout, restart
+ *
+ * Address 0 is in no region, so the answers show the way there and back, and the memory is not
+ * touched.
+ */
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "remora/commands.hpp"
+#include "remora/reach.hpp"
+#include "remora/table.hpp"
+#include "remote/remote.h"
+#include "support/failure.hpp"
+#include "support/key.hpp"
+#include "support/parse.hpp"
+
+namespace remora {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::uint64_t count_max = 1'000'000;
+constexpr std::uint16_t default_port = 7670;
+
+struct PingOptions {
+    std::string node, key_file;
+    std::string space = "1", count = "5", timeout = "2";
+    bool json = false;
+};
+
+// A state other than ok, and the error that is shown for it.
+struct Trouble {
+    const char* state;
+    std::string error;
+};
+
+struct CloseRemote {
+    void operator()(remote_t* r) const { remote_close(r); }
+};
+using Remote = std::unique_ptr<remote_t, CloseRemote>;
+
+Trouble why_silent(const Endpoint& node, const std::string& name, std::uint32_t space) {
+    switch (reach(node)) {
+    case Reach::refused:
+        return {"no-node", fmt::format("no node at {}: its machine refuses the port: start a node "
+                                       "there, or give its port",
+                                       name)};
+    case Reach::listened:
+        return {"wrong-key-or-space",
+                fmt::format("{} ignores us, though a program listens there: is this the key of "
+                            "space {}, and is it a memory node?",
+                            name, space)};
+    case Reach::silent:
+        break;
+    }
+    return {"unreachable",
+            fmt::format("nothing comes back from {}: is the machine up, and UDP port "
+                        "{} open?",
+                        name, node.port)};
+}
+
+class Ping {
+public:
+    explicit Ping(const PingOptions& options)
+        : node_(parse_endpoint(options.node, default_port)),
+          name_(endpoint_text(node_.host, node_.port)),
+          space_(parse_space_id(options.space)),
+          count_(parse_number(options.count, 1, count_max, "--count")),
+          timeout_us_(std::uint64_t{parse_seconds_ms(options.timeout)} * 1000) {
+        if (!timeout_us_)
+            throw Misuse("--timeout 0 leaves no time for an answer: raise it");
+        key_read_warning(options.key_file, "remora");
+        target_ = fmt::format("udp:{},key={},space={}", name_, options.key_file, space_);
+    }
+
+    void open() {
+        remote_options options{};
+        options.size = sizeof(options);
+        options.timeout_us = timeout_us_;
+        options.integrity = REMOTE_DIGEST;
+        remote_t* r = nullptr;
+        int error = remote_open(&r, target_.c_str(), &options);
+        remote_.reset(r);
+        if (error == -EUSERS)
+            throw Trouble{"full", remote_why()};
+        if (error == -EHOSTUNREACH)
+            throw why_silent(node_, name_, space_);
+        if (error)
+            throw Failure("{}", remote_why());
+    }
+
+    void measure() {
+        for (std::uint64_t n = 0; n < count_; n++) {
+            auto began = std::chrono::steady_clock::now();
+            std::uint8_t byte;
+            int error = remote_read(remote_.get(), 0, &byte, 1);
+            std::chrono::nanoseconds took = std::chrono::steady_clock::now() - began;
+            if (error == -ESTALE)
+                throw Trouble{"restarted", fmt::format("{} stopped or restarted meanwhile", name_)};
+            if (error == -ETIMEDOUT)
+                throw Trouble{"silent",
+                              fmt::format("{} answered at first, and then no more", name_)};
+            if (error != -EFAULT)
+                throw Failure("{} answers what no memory node does ({})", name_, error);
+            times_ns_.push_back(static_cast<std::uint64_t>(took.count()));
+        }
+        std::sort(times_ns_.begin(), times_ns_.end());
+    }
+
+    Json json() const { return {{"node", name_}, {"space", space_}}; }
+    const std::vector<std::uint64_t>& times_ns() const { return times_ns_; }
+    std::string text() const {
+        return fmt::format("{}, space {}: ok, {} round trips: min {}, median {}, max {}", name_,
+                           space_, times_ns_.size(), time_text(times_ns_.front()),
+                           time_text(times_ns_[times_ns_.size() / 2]), time_text(times_ns_.back()));
+    }
+
+private:
+    Endpoint node_;
+    std::string name_;
+    std::uint32_t space_;
+    std::uint64_t count_, timeout_us_;
+    std::string target_;
+    Remote remote_;
+    std::vector<std::uint64_t> times_ns_;
+};
+
+void ping(const PingOptions& options) {
+    Ping ping(options);
+    Json json = ping.json();
+    try {
+        ping.open();
+        ping.measure();
+    } catch (const Trouble& trouble) {
+        json["state"] = trouble.state;
+        json["error"] = trouble.error;
+        if (options.json)
+            fmt::print("{}\n", json.dump(2));
+        throw Failure("{}", trouble.error);
+    }
+    json["state"] = "ok";
+    const std::vector<std::uint64_t>& times = ping.times_ns();
+    json["round_trip_ns"] = {
+        {"min", times.front()}, {"median", times[times.size() / 2]}, {"max", times.back()}};
+    if (options.json)
+        fmt::print("{}\n", json.dump(2));
+    else
+        fmt::print("{}\n", ping.text());
+}
+
+} // namespace
+
+void add_ping_command(CLI::App& program) {
+    CLI::App* command =
+        program.add_subcommand("ping", "Ask a node whether programs can use its memory");
+    auto options = std::make_shared<PingOptions>();
+    command->add_option("NODE", options->node, "HOST[:PORT]")->required();
+    command->add_option("--key", options->key_file, "FILE with the key of the space")->required();
+    command->add_option("--space", options->space, "ID of the space; default 1");
+    command->add_option("--count", options->count, "Round trips; default 5");
+    command->add_option("--timeout", options->timeout, "SECONDS to wait for the node; default 2");
+    command->add_flag("--json", options->json);
+    command->callback([options] { ping(*options); });
+}
+
+} // namespace remora
