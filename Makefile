@@ -177,7 +177,7 @@ deps: ## install what is missing of the tools
 
 demo: ## remote memory at work, between virtual machines
 	$(Q)tools/lab/deps
-	+$(Q)$(MAKE) --no-print-directory all
+	+$(Q)NTB=n $(MAKE) --no-print-directory all # without: it would bring the kernel's source
 	$(Q)$(DEMO)
 
 check: ## tests every change has to pass (SUITES="unit model" for some, SUITES=all for all there are)

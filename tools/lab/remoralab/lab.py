@@ -13,6 +13,7 @@ import shutil
 from . import accel, cache, guesttools, kernel, say, topology, uml
 from .channel import MachineDied, Pump
 from .machine import Machine
+from .ntb import Fabrics
 from .say import LabError
 from .wires import Wires
 
@@ -81,6 +82,7 @@ class Lab:
         self.pump = Pump()
         self.log_dir = _log_directory(self.topology.name)
         self.wires = Wires(self)
+        self.ntbs = Fabrics(self)
         self.machines = {name: Machine(self, spec) for name, spec in self.topology.machines.items()}
         if not all(kernel.is_uml(machine.spec.kernel) for machine in self):
             self.accel = accel.choose(self._trial_boot)
@@ -115,17 +117,26 @@ class Lab:
         if getattr(self, "wires", None):
             self.wires.close()
             self.wires = None
+        if getattr(self, "ntbs", None):
+            self.ntbs.close()
+            self.ntbs = None
 
     # Links
 
     def link_down(self, link, machine=None):
-        """Takes the carrier off a link: at both ends, or at one machine's."""
+        """Takes the carrier off a link: at all ends, or at one machine's; or pulls the cables of an NTB."""
         self._set_link(link, machine, False)
 
     def link_up(self, link, machine=None):
         self._set_link(link, machine, True)
 
     def _set_link(self, link, only, up):
+        fabric = self.ntbs.named(link)
+        if fabric:
+            for port in fabric.ports:
+                if only in (None, port.machine):
+                    fabric.plug(port.machine, up)
+            return
         found = next((each for each in self.topology.links if each.name == link), None)
         if found is None:
             raise LabError(f"no link '{link}' in {self.topology.name}")

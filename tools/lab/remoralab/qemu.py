@@ -71,7 +71,12 @@ class Qemu:
         self.log_path = lab.log_dir / f"{spec.name}.qemu"
         qmp, theirs = socket.socketpair()
         argv, ports = self._network()
-        argv = [*_base_arguments(lab, spec, accelerator), *argv,
+        fabric = lab.ntbs.of(spec.name)
+        bridge = fabric.connect(spec.name) if fabric else None
+        if fabric:
+            more, files = fabric.arguments(spec.name, bridge)
+            argv, ports = argv + more, ports + files
+        argv = [*_base_arguments(lab, spec, accelerator, fabric), *argv,
                 "-initrd", f"/proc/self/fd/{initrd}",
                 "-chardev", f"socket,id=agent,fd={agent.fileno()}",
                 "-device", "virtserialport,chardev=agent,name=org.remora.lab",
@@ -79,7 +84,8 @@ class Qemu:
                 "-chardev", f"socket,id=qmp,fd={theirs.fileno()}", "-mon", "chardev=qmp,mode=control"]
         passed = [agent.fileno(), console.fileno(), theirs.fileno(), initrd, *ports]
         self.process = start_bound(argv, passed, self.log_path)
-        theirs.close()
+        for sock in filter(None, (theirs, bridge)):
+            sock.close()
         try:
             self._qmp = Qmp(lab.pump, spec.name, qmp)
         except LabError:
@@ -110,16 +116,18 @@ class Qemu:
         return sum(int(stat.read_text().split()[0]) for stat in stats) / 1e9
 
 
-def _base_arguments(lab, spec, accelerator):
+def _base_arguments(lab, spec, accelerator, fabric):
     shares = []
     for tag, path in {"host": "/", **lab.layers}.items():
         shares += ["-fsdev", f"local,id={tag},path={path},security_model=none,readonly=on,multidevs=remap",
                    "-device", f"virtio-9p-pci,fsdev={tag},mount_tag={tag}"]
     return [QEMU, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-            "-name", spec.name, "-machine", "pc,usb=off,vmport=off", *accel.arguments(accelerator),
+            "-name", spec.name, "-machine", f"pc,usb=off,vmport=off{',memory-backend=ram' if fabric else ''}",
+            *accel.arguments(accelerator),
             "-m", f"{spec.ram_mib}M",
             # A socket each: the BIOS's MP table, read without ACPI, lists one CPU a socket.
             "-smp", f"{spec.cpus},sockets={spec.cpus},cores=1",
             "-kernel", str(kernel.image(spec.kernel)),
-            "-append", f"{COMMAND_LINE} {accel.command_line(accelerator)}",
+            "-append", f"{COMMAND_LINE} {accel.command_line(accelerator)} "
+                       f"{fabric.command_line(spec.name) if fabric else ''}",
             "-device", "virtio-serial-pci", "-device", "virtio-rng-pci", *shares]

@@ -10,6 +10,9 @@
     compute = 10.0.0.1/24 fd00::1/64
     memory = 10.0.0.2/24 fd00::2/64
 
+    [ntb fabric]                a PCIe non-transparent bridge (ntb.py): each machine has the others' RAM in PCI BARs
+    ports = compute memory      in the order of their port numbers
+
 The n-th link of a machine, in the order of the file, is its eth(n). In every machine, `memory` is
 machine memory's IPv4 address on the first link they share, `memory-rack` the one on link rack;
 `memory6` and `memory6-rack` are the IPv6 ones.
@@ -22,6 +25,11 @@ import pathlib
 
 from . import cache
 from .say import LabError
+
+# As in include/remora/ntb.h.
+NTB_PORTS_MAX = 15
+# Above, physical addresses are no longer offsets in the file of a machine's RAM.
+NTB_RAM_MIB_MAX = 2048
 
 DIRECTORY = cache.LAB / "topo"
 _RAM_UNITS = {"M": 1, "G": 1024}
@@ -44,10 +52,17 @@ class LinkSpec:
 
 
 @dataclasses.dataclass
+class NtbSpec:
+    name: str
+    ports: list  # the machines' names, by port number
+
+
+@dataclasses.dataclass
 class Topology:
     name: str
     machines: dict
     links: list
+    ntbs: list
 
     def links_of(self, machine):
         return [link for link in self.links if machine in link.addresses]
@@ -100,6 +115,35 @@ def _link(name, section, machines, where):
     return link
 
 
+def _ntb(name, section, machines, where):
+    where = f"{where}: [ntb {name}]"
+    if set(section) != {"ports"}:
+        raise LabError(f"{where} needs ports, and knows nothing else")
+    ports = section["ports"].split()
+    if not 2 <= len(ports) <= NTB_PORTS_MAX:
+        raise LabError(f"{where} joins {len(ports)} machines: it can join 2 to {NTB_PORTS_MAX}")
+    for each in ports:
+        if each not in machines:
+            raise LabError(f"{where} names '{each}', which is no machine of this file")
+        if ports.count(each) > 1:
+            raise LabError(f"{where} names '{each}' twice")
+        ram_mib = machines[each].ram_mib
+        if ram_mib & (ram_mib - 1) or not 64 <= ram_mib <= NTB_RAM_MIB_MAX:
+            raise LabError(f"{where}: {each} has {ram_mib} MiB: a PCI BAR is a power of two, and here 64M to 2G")
+    return NtbSpec(name, ports)
+
+
+def _check_unique(links, ntbs, where):
+    """The slots of a machine's PCI bus are one fabric's; link_down() finds either kind by its name."""
+    for ntb in ntbs:
+        if ntb.name in (link.name for link in links):
+            raise LabError(f"{where}: '{ntb.name}' is a link and an NTB: give them two names")
+    ports = [machine for ntb in ntbs for machine in ntb.ports]
+    twice = next((each for each in ports if ports.count(each) > 1), None)
+    if twice:
+        raise LabError(f"{where}: machine {twice} is in two NTBs: it can be in one")
+
+
 def load(name):
     """A topology by its name in tools/lab/topo, or by path."""
     path = pathlib.Path(name)
@@ -110,7 +154,7 @@ def load(name):
         raise LabError(f"no topology '{name}': there are {known}, or give the path of a .topo file")
     parser = configparser.ConfigParser(delimiters=("=",), interpolation=None)
     parser.optionxform = str
-    machines, links = {}, []
+    machines, links, ntbs = {}, [], []
     try:
         parser.read(path)
         for title in parser.sections():
@@ -119,10 +163,13 @@ def load(name):
                 machines[own] = _machine(own, parser[title], path.name)
             elif kind == "link" and own:
                 links.append(_link(own, parser[title], machines, path.name))
+            elif kind == "ntb" and own:
+                ntbs.append(_ntb(own, parser[title], machines, path.name))
             else:
-                raise LabError(f"{path.name}: [{title}] is neither [machine NAME] nor [link NAME]")
+                raise LabError(f"{path.name}: [{title}] is none of [machine NAME], [link NAME], [ntb NAME]")
     except (configparser.Error, ValueError) as error:
         raise LabError(f"{path.name}: {error}") from None
     if not machines:
         raise LabError(f"{path.name}: no [machine NAME] in it")
-    return Topology(path.stem, machines, links)
+    _check_unique(links, ntbs, path.name)
+    return Topology(path.stem, machines, links, ntbs)
