@@ -67,7 +67,7 @@ static u32 get_u32_or(const struct genl_info *info, int attribute, u32 otherwise
 }
 
 /* A value out of its range, by the attribute that holds it. */
-static int check_range(struct genl_info *info, int attribute, const char *name, u32 value, u32 min,
+static int check_value(struct genl_info *info, int attribute, const char *name, u32 value, u32 min,
 		       u32 max)
 {
 	if (value >= min && value <= max)
@@ -81,7 +81,7 @@ static int check_range(struct genl_info *info, int attribute, const char *name, 
 
 static int check_start(struct genl_info *info, const struct node_start *start)
 {
-	int err = check_range(info, RMEM_NODE_A_PAGE_BYTES, "PAGE_BYTES", start->page_bytes,
+	int err = check_value(info, RMEM_NODE_A_PAGE_BYTES, "PAGE_BYTES", start->page_bytes,
 			      1U << RMEM_PAGE_SHIFT_MIN, 1U << RMEM_PAGE_SHIFT_MAX);
 
 	if (!err && start->page_bytes & (start->page_bytes - 1))
@@ -92,15 +92,15 @@ static int check_start(struct genl_info *info, const struct node_start *start)
 		err = refuse(info, RMEM_NODE_A_POOL_PAGES,
 			     "POOL_PAGES is not a power of two, 2 or more", -EINVAL);
 	if (!err)
-		err = check_range(info, RMEM_NODE_A_PORT, "PORT", start->port, 1, U16_MAX);
+		err = check_value(info, RMEM_NODE_A_PORT, "PORT", start->port, 1, U16_MAX);
 	if (!err)
-		err = check_range(info, RMEM_NODE_A_SPACES_MAX, "SPACES_MAX", start->spaces_max, 1,
+		err = check_value(info, RMEM_NODE_A_SPACES_MAX, "SPACES_MAX", start->spaces_max, 1,
 				  RMEM_SPACES_MAX);
 	if (!err)
-		err = check_range(info, RMEM_NODE_A_SESSIONS_MAX, "SESSIONS_MAX",
+		err = check_value(info, RMEM_NODE_A_SESSIONS_MAX, "SESSIONS_MAX",
 				  start->sessions_max, 1, RMEM_SESSIONS_MAX);
 	if (!err)
-		err = check_range(info, RMEM_NODE_A_REGIONS_MAX, "REGIONS_MAX", start->regions_max,
+		err = check_value(info, RMEM_NODE_A_REGIONS_MAX, "REGIONS_MAX", start->regions_max,
 				  1, RMEM_REGIONS_MAX);
 	if (!err && start->memory_bytes < start->page_bytes)
 		err = refuse(info, RMEM_NODE_A_MEMORY, "MEMORY is less than a page; raise it",

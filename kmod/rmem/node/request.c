@@ -88,7 +88,7 @@ static void fill(const struct node_request *rq, const struct rmem_answer *answer
 }
 
 /* The integer is in one page, since it's aligned. */
-static void do_atomic(const struct node_request *rq, struct rmem_answer *answer)
+static void request_atomic(const struct node_request *rq, struct rmem_answer *answer)
 {
 	struct rmem_operands operands;
 
@@ -96,8 +96,8 @@ static void do_atomic(const struct node_request *rq, struct rmem_answer *answer)
 	rmem_node_atomic(&operands, node_mem_at(&rq->host->mem, &answer->extent[0]), answer);
 }
 
-static void do_put(const struct node_request *rq, const struct rmem_put *put,
-		   struct rmem_answer *answer)
+static void request_put(const struct node_request *rq, const struct rmem_put *put,
+			struct rmem_answer *answer)
 {
 	copy_in(rq, sizeof(*put), answer);
 	rmem_node_put(put, node_mem_at(&rq->host->mem, &answer->integer), answer);
@@ -221,7 +221,7 @@ static const void *known_payload(const struct node_request *rq, struct rmem_put 
 }
 
 /* READ, WRITE, DISCARD, ZERO, ATOMIC, PUT, READV, WRITEV. Slot lock. */
-static void execute(struct node_request *rq)
+static void request_execute(struct node_request *rq)
 {
 	struct rmem_node *core = &rq->host->core;
 	struct rmem_answer answer;
@@ -256,10 +256,10 @@ static void execute(struct node_request *rq)
 		rmem_node_done(&answer);
 		break;
 	case RMEM_ACT_ATOMIC:
-		do_atomic(rq, &answer);
+		request_atomic(rq, &answer);
 		break;
 	case RMEM_ACT_PUT:
-		do_put(rq, &put, &answer);
+		request_put(rq, &put, &answer);
 		break;
 	case RMEM_ACT_REPLY:
 		break;
@@ -333,7 +333,7 @@ bool rmem_port_request(struct rmem_port_batch *batch, const struct rmem_record *
 		return true;
 	}
 	if (!rmem_node_is_slow(&rq.host->core, head)) {
-		fast_path(&rq, execute);
+		fast_path(&rq, request_execute);
 		return true;
 	}
 	/* Its answer leaves from another thread; those to earlier requests leave before. */

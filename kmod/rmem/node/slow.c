@@ -20,7 +20,7 @@
 
 /* ---- the queue ---- */
 
-static struct node_job *job_of(struct rmem_job *job)
+static struct node_job *slow_job_of(struct rmem_job *job)
 {
 	return job ? container_of(job, struct node_job, job) : NULL;
 }
@@ -34,7 +34,7 @@ bool node_slow_add(const struct rmem_port_batch *batch, const struct rmem_record
 	bool dropped;
 
 	spin_lock(&queue->lock);
-	job = job_of(rmem_queue_add(&queue->waiting, &host->core, record->head, &dropped));
+	job = slow_job_of(rmem_queue_add(&queue->waiting, &host->core, record->head, &dropped));
 	if (job) {
 		job->port = batch->port;
 		job->path = batch->path;
@@ -65,7 +65,7 @@ static struct node_job *take(struct node_queue *queue,
 	struct node_job *job;
 
 	spin_lock_bh(&queue->lock);
-	job = job_of(whose(&queue->waiting));
+	job = slow_job_of(whose(&queue->waiting));
 	spin_unlock_bh(&queue->lock);
 	return job;
 }
@@ -167,7 +167,7 @@ static bool is_current(const struct node_host *host, const struct node_job *job)
 	return false;
 }
 
-static void end(struct node_host *host, struct node_job *job)
+static void slow_end(struct node_host *host, struct node_job *job)
 {
 	struct rmem_node_call *call = &job->job.call;
 
@@ -191,7 +191,7 @@ static bool run_between(struct node_host *host, struct node_job *job,
 		cond_resched();
 	if (job->job.call.put_off)
 		return false;
-	end(host, job);
+	slow_end(host, job);
 	return true;
 }
 
@@ -230,7 +230,7 @@ static void handle(struct node_host *host, struct node_job *job)
 	}
 	mutex_unlock(&host->call_lock);
 	if (current_space && !READ_ONCE(host->queue.stopping)) {
-		end(host, job);
+		slow_end(host, job);
 		node_mem_scrub(host);
 	}
 	let_go(&host->queue, job, rmem_queue_give);

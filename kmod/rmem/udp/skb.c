@@ -40,7 +40,7 @@ static void hash_update(void *arg, const void *data, size_t bytes)
 	base_siphash_update(arg, data, bytes);
 }
 
-static u32 digest(const struct sk_buff *skb, u32 offset, u32 bytes)
+static u32 skb_digest(const struct sk_buff *skb, u32 offset, u32 bytes)
 {
 	u32 crc = BASE_CRC32C_SEED;
 
@@ -68,7 +68,7 @@ void rmem_skb_add(const struct sk_buff *skb, void *msg, struct rmem_head *head,
 {
 	u32 bytes = rmem_wire_payload_bytes(head), offset = skb->len - bytes;
 
-	head->digest = rmem_wire_has_digest(head) ? digest(skb, offset, bytes) : 0;
+	head->digest = rmem_wire_has_digest(head) ? skb_digest(skb, offset, bytes) : 0;
 	rmem_wire_encode_msg(msg, head);
 	walk(skb, offset, rmem_wire_tagged_bytes(head), hash_update, h);
 }
@@ -116,7 +116,7 @@ bool rmem_skb_verifies(const struct rmem_datagram *d, const struct base_siphash_
 static bool is_damaged(const struct rmem_datagram *d, const struct sk_buff *skb)
 {
 	return rmem_wire_has_digest(&d->head) &&
-	       d->head.digest != digest(skb, rmem_skb_payload(d), d->payload_bytes);
+	       d->head.digest != skb_digest(skb, rmem_skb_payload(d), d->payload_bytes);
 }
 
 static void copy_payload(const struct rmem_payload *payload, u32 offset, void *to, u32 n)

@@ -123,7 +123,7 @@ static u64 lesser(u64 a, u64 b)
 	return a < b ? a : b;
 }
 
-static void end(struct rmem_alloc_state *alloc, struct rmem_alloc_work *work)
+static void alloc_end(struct rmem_alloc_state *alloc, struct rmem_alloc_work *work)
 {
 	work->stage = RMEM_ALLOC_ENDED;
 	alloc->retries += work->retries;
@@ -189,15 +189,15 @@ static void retry(struct rmem_alloc_state *alloc, const struct rmem_spaces *spac
 	work->stage = RMEM_ALLOC_LOOKING;
 	if (++work->retries > RMEM_ALLOC_RETRIES_MAX ||
 	    !in_reach(alloc, work->vpn, work->request.pages))
-		end(alloc, work);
+		alloc_end(alloc, work);
 }
 
 /*
  * From the candidate's end, for the next one begins behind the last page without room: full
  * buckets come in rows, and one by one they would be many candidates.
  */
-static void look(struct rmem_alloc_state *alloc, const struct rmem_table *table,
-		 const struct rmem_spaces *spaces, struct rmem_alloc_work *work, u64 pages_max)
+static void alloc_look(struct rmem_alloc_state *alloc, const struct rmem_table *table,
+		       const struct rmem_spaces *spaces, struct rmem_alloc_work *work, u64 pages_max)
 {
 	u64 stop = work->done + lesser(work->request.pages - work->done, pages_max);
 
@@ -253,7 +253,7 @@ static void enter(struct rmem_alloc_state *alloc, struct rmem_table *table,
 		rmem_table_insert(table, work->space_index, work->vpn + work->done,
 				  work->request.perm);
 	if (work->done == work->request.pages)
-		end(alloc, work);
+		alloc_end(alloc, work);
 }
 
 static void remove(struct rmem_alloc_state *alloc, struct rmem_table *table,
@@ -281,7 +281,7 @@ bool rmem_alloc_step(struct rmem_alloc_state *alloc, struct rmem_table *table,
 {
 	switch (work->stage) {
 	case RMEM_ALLOC_LOOKING:
-		look(alloc, table, spaces, work, pages_max);
+		alloc_look(alloc, table, spaces, work, pages_max);
 		break;
 	case RMEM_ALLOC_RESERVING:
 		reserve(alloc, table, spaces, work, pages_max);

@@ -4,14 +4,14 @@
 #include "core/base/bits.h"
 #include "core/base/bytes.h"
 
-static u32 heads_for(u32 slots)
+static u32 space_heads_for(u32 slots)
 {
 	return base_pow2_ceil(slots);
 }
 
 size_t rmem_spaces_bytes(u32 slots)
 {
-	return slots * sizeof(struct rmem_space) + heads_for(slots) * sizeof(u32);
+	return slots * sizeof(struct rmem_space) + space_heads_for(slots) * sizeof(u32);
 }
 
 void rmem_spaces_init(struct rmem_spaces *spaces, void *memory, u32 slots)
@@ -19,13 +19,13 @@ void rmem_spaces_init(struct rmem_spaces *spaces, void *memory, u32 slots)
 	base_zero(memory, rmem_spaces_bytes(slots));
 	spaces->slot = memory;
 	spaces->head = (u32 *)(spaces->slot + slots);
-	spaces->mask = heads_for(slots) - 1;
+	spaces->mask = space_heads_for(slots) - 1;
 	spaces->slots = slots;
 	spaces->in_use = 0;
 	spaces->incarnations = 0;
 }
 
-static u32 *head_of(const struct rmem_spaces *spaces, u32 id)
+static u32 *space_head_of(const struct rmem_spaces *spaces, u32 id)
 {
 	return &spaces->head[base_mix64(id) & spaces->mask];
 }
@@ -33,7 +33,7 @@ static u32 *head_of(const struct rmem_spaces *spaces, u32 id)
 struct rmem_space *rmem_spaces_find(const struct rmem_spaces *spaces, u32 id)
 {
 	/* Pairs with rmem_spaces_add(): a slot is filled in before it is linked. */
-	u32 at = __atomic_load_n(head_of(spaces, id), __ATOMIC_ACQUIRE);
+	u32 at = __atomic_load_n(space_head_of(spaces, id), __ATOMIC_ACQUIRE);
 	u32 steps;
 
 	/* Bounded, should a slot change chains while we stand on it. */
@@ -60,7 +60,7 @@ static struct rmem_space *free_slot(const struct rmem_spaces *spaces)
 enum rmem_space_error rmem_spaces_add(struct rmem_spaces *spaces, u32 id,
 				      const u8 key[BASE_SIPHASH_KEY_BYTES], u64 quota_pages)
 {
-	u32 *head = head_of(spaces, id);
+	u32 *head = space_head_of(spaces, id);
 	struct rmem_space *space;
 
 	if (!id)
@@ -124,7 +124,7 @@ void rmem_spaces_wipe(struct rmem_spaces *spaces)
 enum rmem_space_error rmem_spaces_del(struct rmem_spaces *spaces, u32 id)
 {
 	struct rmem_space *space = id ? rmem_spaces_find(spaces, id) : NULL;
-	u32 *link = head_of(spaces, id);
+	u32 *link = space_head_of(spaces, id);
 
 	if (!space)
 		return RMEM_SPACE_UNKNOWN;
