@@ -39,11 +39,12 @@
  * once for many entries. The word MUST NOT run backwards, nor beyond the entries posted. Its change
  * tells the node how many entries came. The change MAY become visible before the entries do.
  *
- * Sleeping. An end that sleeps sets its flag, and then looks once more at all that the other end
- * writes. An end that has written an entry's word, a pointer or a credit word then reads the other
- * end's flag. If the flag is set, it MUST wake the other end. Between the write and the read each
- * end MUST have a full barrier that makes its write visible to the other end. Over a bus that takes
- * a read of what was written.
+ * Sleeping. An end that is going to sleep sets its flag to 1, and then looks once more at all that
+ * the other end writes. An end that has written an entry's word, a pointer or a credit word then
+ * reads the other end's flag. If that is 1, it MUST set it to 0 and then wake the other end. An end
+ * MUST NOT sleep while its flag is 0. Between its write and its read each end MUST have a full
+ * barrier that makes the write visible to the other end. Over a bus that takes a read of what was
+ * written.
  *
  * Closing. An end that finds a rule broken MUST stop using the pair, and tell its operator the
  * rule. It MUST NOT let other pairs suffer.
@@ -75,21 +76,15 @@ struct ring_head {
 #define RING_HEAD_BYTES 8
 #define RING_VALID 0x80000000U
 
-/* A word of the pointer buffer, which has one page. */
-#define RING_POINTER_BYTES 4
-#define RING_POINTERS_MAX 1024
-
 /*
  * Pairs on one machine ("shm"). A client connects to the node's Unix socket, of type SOCK_SEQPACKET.
  * The node MUST check the client's credentials. It sends one struct ring_offer, with the descriptors
- * of three files of memory if it has RING_OFFERED:
+ * of two files of memory if answer is RING_OFFERED:
  *   1. the pair: struct ring_pair, then the request ring, then the response ring, each at a multiple
  *      of RING_PAGE_BYTES; both ends map it for writing
- *   2. a page of the pointer buffer; the client maps it for writing, and the clients of another user
- *      have another page
- *   3. the node's page, a struct ring_node; the client maps it for reading, and MUST NOT be able to
- *      write it
- * Files 1 and 2 MUST be sealed against shrinking. The client MUST check sizes, seals and shapes.
+ *   2. struct ring_page, a page of the pointer buffer; both ends map it for writing, and so do other
+ *      clients of the same user, but no client of another user
+ * Both MUST be sealed against shrinking. The client MUST check sizes, seals and shapes.
  * Records are datagrams of the memory protocol (remora/rmem.h). The pair ends when either end closes
  * the socket. To wake an end is to wake one waiter of the futex that is its flag.
  */
@@ -132,9 +127,12 @@ struct ring_pair {
 	__u8 pad3[RING_LINE_BYTES - 4];
 };
 
-struct ring_node {
+#define RING_POINTERS_MAX 1008
+
+struct ring_page {
 	__le32 node_sleeps; /* the node's flag, 0 or 1 */
 	__u8 pad[RING_LINE_BYTES - 4];
+	__le32 pointer[RING_POINTERS_MAX];
 };
 
 #ifdef __cplusplus
@@ -154,7 +152,8 @@ RING_ASSERT(__builtin_offsetof(struct ring_pair, response_credit) == RING_LINE_B
 	    "response_credit");
 RING_ASSERT(__builtin_offsetof(struct ring_pair, client_sleeps) == 2 * RING_LINE_BYTES,
 	    "client_sleeps");
-RING_ASSERT(sizeof(struct ring_node) == RING_LINE_BYTES, "a line for the flag");
+RING_ASSERT(sizeof(struct ring_page) == RING_PAGE_BYTES, "a page");
+RING_ASSERT(__builtin_offsetof(struct ring_page, pointer) == RING_LINE_BYTES, "pointer");
 
 #undef RING_ASSERT
 

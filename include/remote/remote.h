@@ -84,6 +84,7 @@ struct remote_options {
  * Opens a handle to a remote address space. target is one of
  *   embedded:[size=64M][,page=64K]            a private node inside the process, with size bytes
  *   udp:HOST[:PORT],key=FILE[,space=ID]       a node on the network; default space 1
+ *   shm:PATH,key=FILE[,space=ID]              a node on this machine, by shared memory
  *   dev:/dev/rmemN                            the kernel module's device (remora attach --programs);
  *                                             timeout and integrity are those of the device
  * options MAY be NULL. -EINVAL, -EHOSTUNREACH, -ENOMEM; remote_why() returns the reason.

@@ -91,6 +91,7 @@ struct Call {
     std::span<Op> ops;
     Link timed;                               // of those with a limit
     int given_up = 0;                         // errno for the remaining ops after cancel or timeout
+    Call* next_left = nullptr;                // left_calls.hpp's
     mutable struct Waiter* waiters = nullptr; // threads that sleep until it has ended
 
     // Number of ops for a call of this size.

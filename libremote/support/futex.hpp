@@ -2,8 +2,12 @@
 // Waiting for a word that another process may change: look, pause, sleep.
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <cerrno>
 #include <cstdint>
 #include <ctime>
+#include <span>
 
 #include <linux/futex.h>
 #include <sched.h>
@@ -23,9 +27,25 @@ inline void futex_wait(std::uint32_t* word, std::uint32_t value, const timespec*
     syscall(SYS_futex, word, FUTEX_WAIT, value, limit, nullptr, 0);
 }
 
-// Wakes one thread of any process. The caller needs no right to write the word.
-inline void futex_wake(const std::uint32_t* word) {
-    syscall(SYS_futex, const_cast<std::uint32_t*>(word), FUTEX_WAKE, 1, nullptr, nullptr, 0);
+// Words that one thread sleeps on at once.
+inline constexpr std::size_t futexes_max = FUTEX_WAITV_MAX;
+
+// The same while each of them has the value (Linux 5.16). Without limit.
+inline void futex_wait_any(std::span<std::uint32_t* const> words, std::uint32_t value) {
+    std::array<futex_waitv, futexes_max> wait;
+    std::size_t count = std::min(words.size(), wait.size());
+    for (std::size_t i = 0; i < count; i++)
+        wait[i] = {value, reinterpret_cast<std::uintptr_t>(words[i]), FUTEX_32, 0};
+    syscall(SYS_futex_waitv, wait.data(), count, 0, nullptr, CLOCK_MONOTONIC);
+}
+
+inline bool has_futex_wait_any() {
+    return syscall(SYS_futex_waitv, nullptr, 0, 0, nullptr, CLOCK_MONOTONIC) < 0 && errno != ENOSYS;
+}
+
+// Wakes one thread of any process.
+inline void futex_wake(std::uint32_t* word) {
+    syscall(SYS_futex, word, FUTEX_WAKE, 1, nullptr, nullptr, 0);
 }
 
 // Does this process have one processor only? Then whoever spins keeps the other end from running.

@@ -19,6 +19,7 @@ namespace {
 
 constexpr Key key{1, 2, 3, 4, 5}, view_key{6, 7, 8};
 constexpr std::uint32_t space = 1, view = 2;
+constexpr std::uint32_t ring_spin_us = 20;
 
 rmem_node_config node_config(std::uint32_t sessions_max, std::uint32_t session_idle_ms) {
     static std::atomic<std::uint64_t> boot{0x1000};
@@ -57,13 +58,29 @@ Descriptor udp_socket(std::uint16_t to) {
 
 } // namespace
 
-TestNode::TestNode(std::uint16_t port, std::uint32_t sessions_max, std::uint32_t session_idle_ms)
+TestNode::TestNode(std::uint16_t port, std::uint32_t sessions_max, std::uint32_t session_idle_ms,
+                   const daemon::ShmOptions& shm)
     : socket_("", port, daemon::Socket::Sharing::none),
-      node_(node_config(sessions_max, session_idle_ms), false, 1) {
+      node_(node_config(sessions_max, session_idle_ms), false, 2) {
     node_.add_space(space, key, 0);
     node_.add_view(view, view_key, space);
-    slow_.emplace(node_, socket_);
+    if (!shm.path.empty())
+        rings_.emplace(shm.rings);
+    slow_.emplace(node_, socket_, rings_ ? &*rings_ : nullptr);
     worker_.emplace(node_, socket_, 0U);
+    if (rings_) {
+        ring_worker_.emplace(node_, *rings_, 1U, ring_spin_us);
+        door_.emplace(*rings_, shm);
+    }
+}
+
+RingsWithoutWorker::RingsWithoutWorker(const daemon::ShmOptions& shm)
+    : rings_(shm.rings), node_(node_config(64, 60'000), false, 1), door_(rings_, shm) {
+    node_.add_space(space, key, 0);
+}
+
+void RingsWithoutWorker::start_worker() {
+    worker_.emplace(node_, rings_, 0U, ring_spin_us);
 }
 
 Relay::Relay(std::uint16_t to, unsigned trouble_percent)
@@ -251,15 +268,28 @@ std::string view_target(std::uint16_t port) {
     return fmt::format("udp:127.0.0.1:{},key={},space={}", port, file.name(), view);
 }
 
+std::string shm_path() {
+    static std::atomic<unsigned> count{0};
+    return fmt::format("{}remora-lib-shm-{}-{}", testing::TempDir(), getpid(), ++count);
+}
+
+std::string shm_target(const std::string& path) {
+    return fmt::format("shm:{},key={}", path, key_file());
+}
+
 std::vector<Kind> kinds() {
     if (std::getenv("REMORA_TEST_TARGET"))
         return {Kind::given};
-    return {Kind::embedded, Kind::udp, Kind::bad_network};
+    return {Kind::embedded, Kind::udp, Kind::bad_network, Kind::shm};
 }
 
 Backends::Backends() {
     if (GetParam() == Kind::udp || GetParam() == Kind::bad_network)
         node = std::make_unique<TestNode>();
+    if (GetParam() == Kind::shm) {
+        shm_path_ = shm_path();
+        node = std::make_unique<TestNode>(daemon::ShmOptions{.path = shm_path_});
+    }
     if (GetParam() == Kind::bad_network)
         relay = std::make_unique<Relay>(node->port(), 10);
     r = open();
@@ -274,7 +304,9 @@ Backends::~Backends() {
 remote_t* Backends::open(std::uint32_t async_max) {
     const char* given = std::getenv("REMORA_TEST_TARGET");
     std::string target = given ? given : "embedded:size=32M";
-    if (node)
+    if (!shm_path_.empty())
+        target = shm_target(shm_path_);
+    else if (node)
         target = udp_target(relay ? relay->port() : node->port());
     remote_options options{};
     options.size = sizeof(options);
@@ -310,7 +342,7 @@ remote_counters counters_of(remote_t* r) {
 }
 
 std::string kind_name(const testing::TestParamInfo<Kind>& info) {
-    static constexpr const char* names[] = {"Embedded", "Udp", "BadNetwork", "Given"};
+    static constexpr const char* names[] = {"Embedded", "Udp", "BadNetwork", "Shm", "Given"};
     return names[static_cast<int>(info.param)];
 }
 

@@ -21,6 +21,7 @@
 
 #include <gtest/gtest.h>
 
+#include "remora-node/ring_door.hpp"
 #include "remora-node/worker.hpp"
 #include "remote/lock.h"
 #include "remote/remote.h"
@@ -36,15 +37,37 @@ namespace remora::test {
 class TestNode {
 public:
     explicit TestNode(std::uint16_t port = 0, std::uint32_t sessions_max = 64,
-                      std::uint32_t session_idle_ms = 60'000);
+                      std::uint32_t session_idle_ms = 60'000)
+        : TestNode(port, sessions_max, session_idle_ms, {}) {}
+    // Also with rings in shared memory.
+    explicit TestNode(const daemon::ShmOptions& shm) : TestNode(0, 64, 60'000, shm) {}
     std::uint16_t port() const { return socket_.port(); }
     NodeReport report() { return node_.report(port()); }
 
 private:
+    TestNode(std::uint16_t port, std::uint32_t sessions_max, std::uint32_t session_idle_ms,
+             const daemon::ShmOptions& shm);
+
     daemon::Socket socket_;
+    std::optional<daemon::Rings> rings_;
     daemon::Node node_;
     std::optional<daemon::Running<daemon::SlowWorker>> slow_;
     std::optional<daemon::Running<daemon::Worker>> worker_;
+    std::optional<daemon::Running<daemon::RingWorker>> ring_worker_;
+    std::optional<daemon::Running<daemon::RingDoor>> door_;
+};
+
+// A node's rings, served only from start_worker() on.
+class RingsWithoutWorker {
+public:
+    explicit RingsWithoutWorker(const daemon::ShmOptions& shm);
+    void start_worker();
+
+private:
+    daemon::Rings rings_;
+    daemon::Node node_;
+    std::optional<daemon::Running<daemon::RingWorker>> worker_;
+    daemon::Running<daemon::RingDoor> door_;
 };
 
 // A relay between clients and a node: loses, doubles and delays some or all datagrams, or keeps
@@ -131,10 +154,13 @@ const std::string& key_file();
 
 // The target of remote_open() for a node at this port.
 std::string udp_target(std::uint16_t port);
+// A path for the socket of a node's rings, another one each time.
+std::string shm_path();
+std::string shm_target(const std::string& path);
 // The target of a read-only view of the same memory.
 std::string view_target(std::uint16_t port);
 
-enum class Kind { embedded, udp, bad_network, given };
+enum class Kind { embedded, udp, bad_network, shm, given };
 
 // All kinds that need no setup; or the target in REMORA_TEST_TARGET, for a lab's machines.
 std::vector<Kind> kinds();
@@ -158,6 +184,7 @@ protected:
     remote_t* r = nullptr;
 
 private:
+    std::string shm_path_;
     std::mutex lock_;
     std::vector<raddr_t> allocated_; // to be freed if the node outlives the test
 };

@@ -305,12 +305,8 @@ private:
         remote_t* handle = nullptr;
 
         explicit Way(remote_t* opened) : handle(opened) {}
-        Way(std::uint16_t port, bool is_bad) {
-            if (is_bad) {
-                relay = std::make_unique<Relay>(port, 10);
-                port = relay->port();
-            }
-            EXPECT_EQ(remote_open(&handle, udp_target(port).c_str(), nullptr), 0);
+        explicit Way(std::uint16_t port) : relay(std::make_unique<Relay>(port, 10)) {
+            EXPECT_EQ(remote_open(&handle, udp_target(relay->port()).c_str(), nullptr), 0);
         }
         Way(const Way&) = delete;
         Way& operator=(const Way&) = delete;
@@ -321,8 +317,8 @@ private:
         SCOPED_TRACE(std::string(test.name) + ", handles: " + std::to_string(handles));
         std::deque<Way> ways;
         while (is_shared() && ways.size() < handles) {
-            if (node)
-                ways.emplace_back(node->port(), GetParam() == Kind::bad_network);
+            if (GetParam() == Kind::bad_network)
+                ways.emplace_back(node->port());
             else
                 ways.emplace_back(open());
         }
@@ -353,6 +349,7 @@ private:
         case Kind::embedded:
             return 500;
         case Kind::udp:
+        case Kind::shm:
             return 200;
         default:
             return 30;

@@ -4,10 +4,7 @@
 #include <cstdlib>
 
 #include <nlohmann/json.hpp>
-#include <sys/socket.h>
 #include <unistd.h>
-
-#include "support/failure.hpp"
 
 namespace remora {
 

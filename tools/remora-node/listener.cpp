@@ -4,11 +4,9 @@
 #include <cerrno>
 #include <cstring>
 
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/control.hpp"
 #include "support/failure.hpp"
 #include "support/unix_address.hpp"
 
@@ -16,7 +14,7 @@ namespace remora::daemon {
 
 namespace {
 
-constexpr int backlog = 16;
+constexpr int backlog = 64;
 
 struct stat at(const std::string& path) {
     struct stat found {};
@@ -24,8 +22,12 @@ struct stat at(const std::string& path) {
     return found;
 }
 
-bool is_abandoned(const sockaddr_un& address) {
-    Descriptor probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+Descriptor unix_socket(int type) {
+    return Descriptor(socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+bool is_abandoned(const sockaddr_un& address, int type) {
+    Descriptor probe = unix_socket(type);
     return probe &&
            connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) &&
            errno == ECONNREFUSED;
@@ -33,13 +35,13 @@ bool is_abandoned(const sockaddr_un& address) {
 
 } // namespace
 
-UnixListener::UnixListener(const char* option, std::string path, mode_t mode)
-    : path_(std::move(path)), fd_(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+UnixListener::UnixListener(const char* option, std::string path, mode_t mode, int type)
+    : path_(std::move(path)), fd_(unix_socket(type)) {
     sockaddr_un address = unix_address(path_);
     struct stat found = at(path_);
     if (found.st_mode && !S_ISSOCK(found.st_mode))
         throw Failure("{} {} is there and is no socket: choose another path", option, path_);
-    if (found.st_mode && is_abandoned(address))
+    if (found.st_mode && is_abandoned(address, type))
         unlink(path_.c_str());
     // bind() creates the file with the mode of the socket.
     if (!fd_ || fchmod(fd_.get(), mode) ||

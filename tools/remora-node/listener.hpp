@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include <sys/socket.h>
 #include <sys/types.h>
 
 #include "support/descriptor.hpp"
@@ -12,9 +13,9 @@ namespace remora::daemon {
 
 class UnixListener {
 public:
-    // option: the one that names the path, for errors. Replaces a stale socket that has no
-    // listener, and no other file. Throws Failure.
-    UnixListener(const char* option, std::string path, mode_t mode);
+    // option: the one that names the path, for errors. type: of the socket. Replaces a stale socket
+    // that has no listener, and no other file. Throws Failure.
+    UnixListener(const char* option, std::string path, mode_t mode, int type = SOCK_STREAM);
     ~UnixListener();
     UnixListener(const UnixListener&) = delete;
     UnixListener& operator=(const UnixListener&) = delete;

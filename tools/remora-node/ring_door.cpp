@@ -10,36 +10,17 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "support/failure.hpp"
-#include "support/unix_address.hpp"
+#include "support/unix_socket.hpp"
 
 namespace remora::daemon {
 
 namespace {
 
-constexpr int backlog = 64;
 // Before it tries again when the process has no descriptor left.
 constexpr std::chrono::milliseconds pause_for_error{10};
-
-struct stat at(const std::string& path) {
-    struct stat found {};
-    lstat(path.c_str(), &found);
-    return found;
-}
-
-Descriptor ring_socket() {
-    return Descriptor(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-}
-
-bool is_abandoned(const sockaddr_un& address) {
-    Descriptor probe = ring_socket();
-    return probe &&
-           connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) &&
-           errno == ECONNREFUSED;
-}
 
 void send_offer(const Descriptor& connection, const ring_offer& offer, std::span<const int> files) {
     // A client that doesn't get it finds the connection ended, or nothing.
@@ -51,30 +32,11 @@ void send_offer(const Descriptor& connection, const ring_offer& offer, std::span
 
 RingDoor::RingDoor(Rings& rings, const ShmOptions& options)
     : rings_(rings),
-      path_(options.path),
       mode_(options.mode),
-      fd_(ring_socket()),
+      listener_("--shm", options.path, options.mode, SOCK_SEQPACKET),
       stop_(eventfd(0, EFD_CLOEXEC)) {
-    sockaddr_un address = unix_address(path_);
-    struct stat found = at(path_);
-    if (found.st_mode && !S_ISSOCK(found.st_mode))
-        throw Failure("--shm {} is there and is no socket: choose another path", path_);
-    if (found.st_mode && is_abandoned(address))
-        unlink(path_.c_str());
-    // Nobody can connect before listen(), so the mode is in force from the first client on.
-    if (!fd_ || !stop_ || bind(fd_.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)))
-        throw Failure("can't listen at --shm {}: {}", path_, std::strerror(errno));
-    inode_ = at(path_).st_ino;
-    if (chmod(path_.c_str(), mode_) || listen(fd_.get(), backlog)) {
-        int error = errno;
-        unlink(path_.c_str());
-        throw Failure("can't listen at --shm {}: {}", path_, std::strerror(error));
-    }
-}
-
-RingDoor::~RingDoor() {
-    if (at(path_).st_ino == inode_) // else it is another's by now
-        unlink(path_.c_str());
+    if (!stop_)
+        throw Failure("no eventfd: {}", std::strerror(errno));
 }
 
 void RingDoor::stop() {
@@ -84,7 +46,7 @@ void RingDoor::stop() {
 void RingDoor::run() {
     std::vector<pollfd> fds;
     for (;;) {
-        fds = {{stop_.get(), POLLIN, 0}, {rings_.closed_fd(), POLLIN, 0}, {fd_.get(), POLLIN, 0}};
+        fds = {{stop_.get(), POLLIN, 0}, {rings_.closed_fd(), POLLIN, 0}, {listener_.fd(), POLLIN, 0}};
         for (const Client& client : clients_)
             fds.push_back({client.connection.get(), POLLIN, 0});
         poll(fds.data(), fds.size(), -1);
@@ -113,7 +75,7 @@ void RingDoor::end_closed() {
 }
 
 void RingDoor::admit() {
-    Descriptor connection(accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    Descriptor connection = listener_.accept();
     if (!connection) {
         if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
             std::this_thread::sleep_for(pause_for_error);
@@ -156,7 +118,7 @@ std::uint32_t RingDoor::offer_rings(Descriptor& connection) {
     if (!pair)
         return RING_REFUSED_FULL;
     ring_offer offer = pair->offer();
-    std::array files{pair->file(), pair->place().file, rings_.node_file()};
+    std::array files{pair->file(), pair->place().file};
     std::uint64_t serial = pair->serial;
     // The worker knows the pair before its client does.
     rings_.came(std::move(pair));

@@ -3,13 +3,12 @@
 // lives.
 #pragma once
 
-#include <atomic>
 #include <list>
-#include <memory>
 #include <string>
 
 #include <sys/types.h>
 
+#include "remora-node/listener.hpp"
 #include "remora-node/rings.hpp"
 #include "support/descriptor.hpp"
 
@@ -25,9 +24,6 @@ class RingDoor {
 public:
     // Replaces a socket that has no listener, and no other file. Throws Failure.
     RingDoor(Rings& rings, const ShmOptions& options);
-    ~RingDoor();
-    RingDoor(const RingDoor&) = delete;
-    RingDoor& operator=(const RingDoor&) = delete;
 
     // In a thread of its own, until stop() from another.
     void run();
@@ -45,10 +41,8 @@ private:
     void end_closed();
 
     Rings& rings_;
-    const std::string path_;
     const mode_t mode_;
-    Descriptor fd_;
-    ino_t inode_ = 0; // of the socket at the path
+    UnixListener listener_;
     Descriptor stop_;
     std::list<Client> clients_;
 };

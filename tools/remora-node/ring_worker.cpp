@@ -55,12 +55,12 @@ void RingOutbox::flush() {
         posted_ += went;
     }
     waiting_ = 0;
-    if (any && ring_is_asleep(pair_->client_sleeps))
+    if (any && ring_must_wake(pair_->client_sleeps))
         futex_wake(pair_->client_sleeps);
 }
 
-// The caller made sure of room for an honest client's answers. What a client gets beyond that is
-// dropped, and a fault in its credit is found before its next turn.
+// The caller made sure of room for an honest client's answers. More answers than those are dropped.
+// The client's next turn finds a fault in its credit.
 bool RingOutbox::post(RingPair& pair, std::span<const std::uint8_t> head, const Reply* rest) {
     if (!ring_out_room(&pair.out) && (ring_out_learn(&pair.out) || !ring_out_room(&pair.out)))
         return false;
@@ -131,7 +131,7 @@ void RingWorker::answer(const Rings::Changes::Answer& answer) {
         return; // gone meanwhile
     bool went = outbox_.post(**pair, answer.datagram, nullptr);
     node_.counters(thread_).add(went ? count_answers : count_drop_xmit);
-    if (went && ring_is_asleep((*pair)->client_sleeps))
+    if (went && ring_must_wake((*pair)->client_sleeps))
         futex_wake((*pair)->client_sleeps);
 }
 
@@ -177,7 +177,7 @@ bool RingWorker::serve(RingPair& pair, std::uint64_t now) {
     outbox_.begin(pair);
     ring_fault fault = take_turn(pair, now);
     outbox_.flush();
-    if (ring_in_tell(&pair.in) && ring_is_asleep(pair.client_sleeps))
+    if (ring_in_tell(&pair.in) && ring_must_wake(pair.client_sleeps))
         futex_wake(pair.client_sleeps);
     if (fault)
         close(pair, fault);

@@ -43,7 +43,7 @@ PointerBuffer::PointerBuffer() {
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED)
         throw Failure("no address space for a pointer buffer: {}", std::strerror(errno));
-    region_ = static_cast<std::uint8_t*>(at);
+    region_ = static_cast<ring_page*>(at);
 }
 
 PointerBuffer::~PointerBuffer() {
@@ -76,8 +76,7 @@ std::optional<PointerBuffer::Place> PointerBuffer::claim(uid_t user, unsigned sh
         index++;
     page->words.set(index);
     page->used++;
-    Place place{number, index, reinterpret_cast<std::uint32_t*>(at(number)) + index,
-                page->file.get()};
+    Place place{number, index, &at(number)->pointer[index], page->file.get()};
     __atomic_store_n(place.word, 0, __ATOMIC_RELAXED);
     return place;
 }
@@ -88,6 +87,33 @@ void PointerBuffer::give_back(const Place& place) {
     page.words.reset(place.index);
     if (--page.used == 0)
         page.file = Descriptor();
+}
+
+// A page that comes into use meanwhile has its pair announced by wake().
+void PointerBuffer::doze() {
+    flags_ = {&own_flag_};
+    {
+        std::lock_guard lock(lock_);
+        for (unsigned i = 0; i < users_max; i++)
+            if (page_[i].used)
+                flags_.push_back(&at(i)->node_sleeps);
+    }
+    for (std::uint32_t* flag : flags_)
+        ring_doze(flag);
+}
+
+void PointerBuffer::sleep() {
+    futex_wait_any(flags_, base_swap_le32(1));
+}
+
+void PointerBuffer::rise() {
+    for (std::uint32_t* flag : flags_)
+        ring_rise(flag);
+}
+
+void PointerBuffer::wake() {
+    if (ring_must_wake(&own_flag_))
+        futex_wake(&own_flag_);
 }
 
 // ---- pair ----
@@ -128,12 +154,11 @@ ring_offer RingPair::offer() const {
 
 Rings::Rings(unsigned rings)
     : rings_max_(rings),
-      file_(shared_file("remora-node", RING_PAGE_BYTES)),
-      page_(file_, RING_PAGE_BYTES, PROT_READ | PROT_WRITE),
       closed_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    close_to_writers(file_);
     if (!closed_fd_)
         throw Failure("no eventfd: {}", std::strerror(errno));
+    if (!has_futex_wait_any())
+        throw Failure("this kernel is older than Linux 5.16: leave --shm out");
 }
 
 std::shared_ptr<RingPair> Rings::open(pid_t client, uid_t user, unsigned share) {
@@ -154,16 +179,6 @@ std::shared_ptr<RingPair> Rings::open(pid_t client, uid_t user, unsigned share) 
                 delete last;
                 rings_--;
             }};
-}
-
-namespace {
-
-constexpr auto flag_up = base_swap_le32(1);
-
-} // namespace
-
-std::uint32_t* Rings::flag() const {
-    return &reinterpret_cast<ring_node*>(page_.data())->node_sleeps;
 }
 
 void Rings::came(std::shared_ptr<RingPair> pair) {
@@ -210,25 +225,6 @@ std::vector<std::uint64_t> Rings::take_closed() {
     eventfd_t count;
     eventfd_read(closed_fd_.get(), &count);
     return std::exchange(closed_, {});
-}
-
-// ---- sleeping ----
-
-void Rings::doze() {
-    ring_doze(flag());
-}
-
-void Rings::rise() {
-    ring_rise(flag());
-}
-
-void Rings::wait_for_flag() {
-    futex_wait(flag(), flag_up, nullptr);
-}
-
-void Rings::wake() {
-    if (ring_is_asleep(flag()))
-        futex_wake(flag());
 }
 
 } // namespace remora::daemon

@@ -51,6 +51,13 @@ public:
     std::optional<Place> claim(uid_t user, unsigned share);
     void give_back(const Place& place);
 
+    // Flags of the pages in use, and one that is the node's own. The worker sleeps while all are set.
+    void doze();
+    void sleep();
+    void rise();
+    // Ends a sleep, also one that begins: from any thread of the node.
+    void wake();
+
 private:
     struct Page {
         uid_t user = 0;
@@ -58,11 +65,14 @@ private:
         std::bitset<RING_POINTERS_MAX> words;
         Descriptor file;
     };
-    std::uint8_t* at(unsigned page) const { return region_ + std::size_t{page} * RING_PAGE_BYTES; }
+    ring_page* at(unsigned page) const { return region_ + page; }
 
-    std::mutex lock_;
-    std::uint8_t* region_;
+    ring_page* region_;
+    std::uint32_t own_flag_ = 0;
+    std::mutex lock_; // all below
     std::array<Page, users_max> page_;
+    // The flags of the current doze; the worker's.
+    std::vector<std::uint32_t*> flags_;
 };
 
 // One client's. The worker has all but what is const.
@@ -86,7 +96,7 @@ public:
     ring_in in;
     ring_out out;
     const std::uint32_t* const pointer;
-    const std::uint32_t* client_sleeps;
+    std::uint32_t* client_sleeps;
     bool blocked = false; // a request waits for room for its answers
 
 private:
@@ -108,7 +118,6 @@ public:
     void came(std::shared_ptr<RingPair> pair);
     void went(std::uint64_t serial);
     unsigned rings_max() const { return rings_max_; }
-    int node_file() const { return file_.get(); }
 
     // ---- slow path ----
     void answer(std::uint64_t serial, std::vector<std::uint8_t> datagram);
@@ -131,24 +140,17 @@ public:
     template <typename Something>
     void sleep(Something something);
     // Ends a sleep of the worker, also one that begins.
-    void wake();
+    void wake() { pointers_.wake(); }
 
     // ---- door: pairs to end ----
     std::vector<std::uint64_t> take_closed();
     int closed_fd() const { return closed_fd_.get(); }
 
 private:
-    std::uint32_t* flag() const;
-    void doze();
-    void rise();
-    void wait_for_flag();
-
     const unsigned rings_max_;
     std::atomic<unsigned> rings_ = 0;
     std::uint64_t serial_ = 0;
     PointerBuffer pointers_;
-    Descriptor file_; // the node's page
-    Mapping page_;
     Descriptor closed_fd_;
     std::atomic<bool> changed_ = false;
     std::mutex lock_; // all below
@@ -158,10 +160,10 @@ private:
 
 template <typename Something>
 void Rings::sleep(Something something) {
-    doze();
+    pointers_.doze();
     if (!has_changes() && !something())
-        wait_for_flag();
-    rise();
+        pointers_.sleep();
+    pointers_.rise();
 }
 
 } // namespace remora::daemon

@@ -7,7 +7,7 @@
  *   ring_out_record()  where to write            ring_in_record()   the next entry, checked
  *   ring_out_post()    word  ----------------->  ring_in_take()     word = 0
  *   ring_out_signal()  pointer word ---------->  ring_in_tell()     credit word -> writer
- *   ring_is_asleep()   then wake the reader      ring_doze()        flag, before it looks once more
+ *   ring_must_wake()   resets the reader's flag  ring_doze()        flag, before it looks once more
  *
  * Invariants, whatever the other end writes:
  *   - neither end touches memory outside the ring's entries and its own words;
@@ -20,7 +20,7 @@
  *   post (release)   -> record (acquire)     the record's bytes
  *   take, tell (rel) -> learn (acquire)      the entry was read, and its word cleared
  *   signal (release) -> track (acquire)      the entries, where memory is coherent
- *   doze (full)     <-> is_asleep (full)     either the sleeper sees the write, or the writer the flag
+ *   doze (full)     <-> must_wake (full)     either the sleeper sees the write, or the writer the flag
  */
 #ifndef REMORA_RING_RING_H
 #define REMORA_RING_RING_H
@@ -207,13 +207,13 @@ static inline bool ring_in_tell(struct ring_in *in)
 /* ---- sleeping ---- */
 
 /*
- * The caller is going to sleep unless it now finds something: it has to look after this. Then it
- * sleeps only while the flag is set, which a wake-up may leave as it is.
+ * The caller is going to sleep unless it now finds something: it has to look after this. It then
+ * sleeps only while the flag is set; ring_must_wake() resets it.
  */
 static inline void ring_doze(u32 *flag)
 {
 	__atomic_store_n(flag, base_swap_le32(1), __ATOMIC_RELAXED);
-	/* Pairs with ring_is_asleep(). */
+	/* Pairs with ring_must_wake(). */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
@@ -223,11 +223,15 @@ static inline void ring_rise(u32 *flag)
 }
 
 /* After ring_out_post(), ring_out_signal() or ring_in_tell(): must the other end be woken? */
-static inline bool ring_is_asleep(const u32 *flag)
+static inline bool ring_must_wake(u32 *flag)
 {
 	/* Pairs with ring_doze(). */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	return __atomic_load_n(flag, __ATOMIC_RELAXED) != 0;
+	if (!__atomic_load_n(flag, __ATOMIC_RELAXED))
+		return false;
+	/* The sleeper may not sleep yet: then it won't. */
+	__atomic_store_n(flag, 0, __ATOMIC_RELAXED);
+	return true;
 }
 
 #endif

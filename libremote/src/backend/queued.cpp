@@ -96,17 +96,38 @@ void Queued::end(Op& op, int error) {
 }
 
 void Queued::start(std::span<Op> ops) {
-    Lock lock(lock_);
     Call& call = *ops.front().call;
     call.ops = ops;
+    Lock lock(lock_, std::try_to_lock);
+    bool left = !lock;
+    if (left) {
+        left_.add(call);
+        lock.lock();
+    }
+    start_left();
+    if (!left)
+        begin_call(call);
+    flush();
+    expire();
+}
+
+// Lock.
+void Queued::begin_call(Call& call) {
     if (call.limit != never)
         add_timed(call);
-    for (Op& op : ops) {
+    for (Op& op : call.ops) {
         if (enter(op))
             begin(op);
     }
-    flush();
-    expire();
+}
+
+// Lock. flush() follows. A call may end, and be gone, as it begins.
+void Queued::start_left() {
+    for (Call* call = left_.take(); call;) {
+        Call* next = call->next_left;
+        begin_call(*call);
+        call = next;
+    }
 }
 
 // ---- giving up ----

@@ -3,7 +3,7 @@
  * Common part of the backends whose operations stay in flight for a while: order, waiters, time
  * limits, and synchronous calls.
  *
- *   start:  lock { order: may it begin? -> begin() ... flush() }
+ *   start:  lock { order: may it begin? -> begin() ... flush() }, or left to the lock's holder
  *   wait:   one waiter calls receive() for all; receive() reports ended ops by end(), which wakes
  * the threads that wait for this call alone cancel, limit: lock { ops that haven't begun end;
  * take_back() of the rest, which then end soon }
@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "src/backend/backend.hpp"
+#include "src/backend/left_calls.hpp"
 #include "src/backend/order.hpp"
 #include "src/backend/stats.hpp"
 
@@ -95,11 +96,14 @@ protected:
     // How often threads have woken up in there. Lock.
     std::uint64_t wake_ups() const { return wake_ups_; }
 
+    LeftCalls left_;
     std::mutex lock_; // all below
     Order order_;
     Tally tally_;
 
 private:
+    void start_left();
+    void begin_call(Call& call);
     rmem_op* end_one(Op& op, int error, rmem_op* hopeless);
     int transfer_long(std::uint8_t type, std::uint64_t address, std::uint8_t* data,
                       std::uint64_t bytes, Clock::time_point limit);
@@ -147,6 +151,7 @@ bool Queued::wait_for(Done done, Clock::time_point until, const Call* call) {
             receiving_ = true;
             receive(lock, next);
             receiving_ = false;
+            start_left();
             flush();
         } else {
             Waiter waiter(call, std::ref(done));

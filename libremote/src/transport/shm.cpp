@@ -151,7 +151,7 @@ void Shm::post(const rmem_client_config& session) {
 
 void Shm::signal() {
     ring_out_signal(&link_.out, link_.pointer);
-    if (ring_is_asleep(link_.node_sleeps))
+    if (ring_must_wake(link_.node_sleeps))
         futex_wake(link_.node_sleeps);
 }
 
@@ -236,7 +236,7 @@ void Shm::take_in(const rmem_client_config& session, Messages& messages) {
         ring_in_take(&link_.in);
         told |= ring_in_tell(&link_.in);
     }
-    if (told && ring_is_asleep(link_.node_sleeps))
+    if (told && ring_must_wake(link_.node_sleeps))
         futex_wake(link_.node_sleeps);
 }
 

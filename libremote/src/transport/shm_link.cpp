@@ -8,12 +8,12 @@
 #include <sys/socket.h>
 
 #include "support/failure.hpp"
-#include "support/parse.hpp"
+#include "support/unix_address.hpp"
+#include "support/unix_socket.hpp"
 
 extern "C" {
 #include "core/rmem/types.h"
 #include "remora/rmem.h"
-#include "support/unix_address.hpp"
 }
 
 namespace remora::lib {
@@ -96,19 +96,18 @@ void ShmLink::map(const ring_offer& offer, const std::vector<Descriptor>& files)
         !is_part(response, offer.response, bytes) || index >= RING_POINTERS_MAX ||
         entry_bytes(offer.request) < RING_HEAD_BYTES + RMEM_DATAGRAM_BYTES_MAX ||
         entry_bytes(offer.response) < RING_HEAD_BYTES + RMEM_DATAGRAM_BYTES_MAX ||
-        !keeps_its_size(files[0], bytes) || !keeps_its_size(files[1], RING_PAGE_BYTES) ||
-        !keeps_its_size(files[2], RING_PAGE_BYTES))
+        !keeps_its_size(files[0], bytes) || !keeps_its_size(files[1], RING_PAGE_BYTES))
         throw Failure("the node at {} offers rings that can't be", path_);
     pair_ = Mapping(files[0], bytes, PROT_READ | PROT_WRITE);
-    pointers_ = Mapping(files[1], RING_PAGE_BYTES, PROT_READ | PROT_WRITE);
-    node_ = Mapping(files[2], RING_PAGE_BYTES, PROT_READ);
+    page_ = Mapping(files[1], RING_PAGE_BYTES, PROT_READ | PROT_WRITE);
     auto& words = *reinterpret_cast<ring_pair*>(pair_.data());
     ring_out_init(&out, pair_.data() + request, base_load_le32(&offer.request.entries),
                   entry_bytes(offer.request), &words.request_credit);
     ring_in_init(&in, pair_.data() + response, base_load_le32(&offer.response.entries),
                  entry_bytes(offer.response), &words.response_credit);
-    pointer = reinterpret_cast<std::uint32_t*>(pointers_.data()) + index;
-    node_sleeps = &reinterpret_cast<const ring_node*>(node_.data())->node_sleeps;
+    auto& page = *reinterpret_cast<ring_page*>(page_.data());
+    pointer = &page.pointer[index];
+    node_sleeps = &page.node_sleeps;
     sleeps = &words.client_sleeps;
     offered_ = true;
     open_ = true;

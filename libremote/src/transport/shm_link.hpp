@@ -27,15 +27,15 @@ public:
     // The node broke a rule of the rings: ends the pair.
     void drop() { open_ = false; }
     bool is_open() const { return open_; }
-    // What poll() may wait for while the link is not open; -1: nothing.
+    // The socket, for poll() while the link is not open; -1: there is none.
     int fd() const { return socket_.get(); }
     void disown() { socket_ = Descriptor(); }
 
     // While it is open.
     ring_out out;
     ring_in in;
-    std::uint32_t* pointer = nullptr;           // in the node's pointer buffer
-    const std::uint32_t* node_sleeps = nullptr; // flags
+    std::uint32_t* pointer = nullptr;     // in the node's pointer buffer
+    std::uint32_t* node_sleeps = nullptr; // flags
     std::uint32_t* sleeps = nullptr;
 
 private:
@@ -46,9 +46,9 @@ private:
 
     std::string path_;
     Descriptor socket_;
-    bool offered_ = false;           // the socket's node has offered a pair
-    std::atomic<bool> open_ = false; // and neither end has dropped it
-    Mapping pair_, pointers_, node_;
+    bool offered_ = false;            // the socket's node has offered a pair
+    std::atomic<bool> open_ = false;  // and neither end has dropped it
+    Mapping pair_, page_;
 };
 
 } // namespace remora::lib

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 // How far two processors are from each other: a cache line there and back.
 #include <atomic>
-#include <cstring>
 #include <thread>
 
-#include <pthread.h>
-#include <sched.h>
-
 #include "measure.hpp"
+#include "processor.hpp"
 
 namespace remora::bench {
 
@@ -15,14 +12,6 @@ namespace {
 
 // Together a few milliseconds.
 constexpr std::uint32_t round_trips = 20000;
-
-void run_on(unsigned processor) {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(processor, &set);
-    if (int error = pthread_setaffinity_np(pthread_self(), sizeof(set), &set))
-        throw Failure("no thread may run on processor {}: {}", processor, std::strerror(error));
-}
 
 } // namespace
 

@@ -6,6 +6,7 @@ import re
 FLOOR, MEMCACHED_P50, MEMCACHED_RATE = 1.3, 0.6, 3.0
 FLAT, MUTEX, TOUCH = 1.1, 4.0, 1.5
 RETRIES_NEAR_FULL = 60
+SHM_FLOOR, SHM_COPY, SHM_MEMCACHED, SHM_UDP, CROWD, UDP_SPIN = 2.0, 1.5, 6.0, 3.0, 0.9, 1.3
 
 
 def _goals(rows):
@@ -13,7 +14,9 @@ def _goals(rows):
     by = {(row["case"], row["metric"]): row for row in rows}
     for (case, metric), row in by.items():
         ours, peers = row["ours"], row["peers"]
-        if case.endswith("-qd1") and metric == "p50":
+        if case.startswith(("shm-", "udp-")):
+            yield from _shm_goals(case, metric, ours, peers)
+        elif case.endswith("-qd1") and metric == "p50":
             yield f"{case} p50, of the floor's", ours / peers["udp-floor"], "<=", FLOOR
             yield f"{case} p50, of memcached's", ours / peers["memcached"], "<=", MEMCACHED_P50
         elif metric == "ops-per-server-core":
@@ -25,6 +28,20 @@ def _goals(rows):
         elif case == "embedded-first-touch":
             yield f"{case}, of a later one", ours / peers["later-touch"], "<=", TOUCH
     yield from _alloc_goals(rows)
+
+
+def _shm_goals(case, metric, ours, peers):
+    if case.endswith("-qd1") and metric == "p50":
+        yield (f"{case} p50, of the floor's with one copy", ours / peers["shm-floor"], "<=",
+               SHM_FLOOR if case == "shm-read-16b-qd1" else SHM_COPY)
+    elif metric == "ops-per-server-core":
+        yield f"{case} per core of server, of memcached's", ours / peers["memcached-unix"], ">=", SHM_MEMCACHED
+        yield f"{case} per core of server, of udp's", ours / peers["remote-udp"], ">=", SHM_UDP
+    elif case == "shm-crowd":
+        yield f"{case} rate, of alone", ours / peers["alone"], ">=", CROWD
+    elif case.endswith("-spinning") and metric == "p50":
+        yield f"{case} p50, of udp-floor-spin's", ours / peers["udp-floor-spin"], "<=", UDP_SPIN
+        yield f"{case} p50, of udp-floor-both-spin's", ours / peers["udp-floor-both-spin"], "<=", UDP_SPIN
 
 
 def _alloc_goals(rows):

@@ -5,11 +5,12 @@
 //   bench-lib latency remote udp:127.0.0.1:7670,key=FILE --bytes 1024 --write
 //   bench-lib pipeline redis 6379 --depth 64 --server PID
 //   bench-lib sessions udp:127.0.0.1:7670,key=FILE --count 1,10,100,1000
+//   bench-lib crowd shm:/run/remora-node.shm,key=FILE --count 64
 //   bench-lib embedded
 //   bench-lib alloc --page 64K
 //   bench-lib order --bytes 1024
 //   bench-lib distance 0 1
-//   bench-lib pong
+//   bench-lib pong --spin
 #include <cstdlib>
 
 #include <CLI/CLI.hpp>
@@ -30,6 +31,7 @@ struct Options {
     std::uint32_t bytes = 16, seeds = 10;
     std::vector<std::uint32_t> counts{1};
     std::vector<unsigned> processors;
+    bool spin = false;
     Load load;
 };
 
@@ -46,6 +48,8 @@ std::unique_ptr<Store> open_store(const Options& options) {
         return open_memcached(options.target, options.bytes);
     if (options.who == "redis")
         return open_redis(options.target, options.bytes);
+    if (options.who == "shm-floor")
+        return open_floor(options.target, options.bytes);
     return open_udp(options.target, options.bytes, options.who == "udp-spin");
 }
 
@@ -53,7 +57,7 @@ CLI::App* declare_load(CLI::App& program, const char* name, const char* what, Op
     CLI::App* command = program.add_subcommand(name, what);
     command->add_option("who", options.who)
         ->required()
-        ->check(CLI::IsMember({"remote", "memcached", "redis", "udp", "udp-spin"}));
+        ->check(CLI::IsMember({"remote", "memcached", "redis", "udp", "udp-spin", "shm-floor"}));
     command->add_option("target", options.target, "What remote_open() takes, or a PORT")
         ->required();
     command->add_option("--bytes", options.bytes, "Of an object; 16")->check(CLI::Range(16, 60000));
@@ -84,6 +88,9 @@ Figures run(int argc, char** argv) {
     handles->add_option("--count", options.counts, "So many handles; 1")
         ->delimiter(',')
         ->check(CLI::Range(1, 100000));
+    CLI::App* many_idle = program.add_subcommand("crowd", "One busy handle beside idle and slow ones");
+    many_idle->add_option("target", options.target, "What remote_open() takes")->required();
+    many_idle->add_option("--count", options.counts, "So many others; 64")->expected(1);
     CLI::App* inside = program.add_subcommand("embedded", "The node inside the process");
     CLI::App* places = program.add_subcommand("alloc", "The allocator's retries");
     places->add_option("--page", options.page, "SIZE of a page; 64K");
@@ -95,9 +102,10 @@ Figures run(int argc, char** argv) {
         ->required()
         ->expected(2);
     CLI::App* other_end = program.add_subcommand("pong", "The floor's other end");
-    for (CLI::App* each : {one, many, handles, inside})
+    other_end->add_flag("--spin", options.spin, "Never sleep");
+    for (CLI::App* each : {one, many, handles, many_idle, inside})
         declare_seconds(each, options);
-    for (CLI::App* each : {one, many, handles})
+    for (CLI::App* each : {one, many, handles, many_idle})
         declare_integrity(each, options);
     try {
         program.parse(argc, argv);
@@ -107,7 +115,7 @@ Figures run(int argc, char** argv) {
         std::exit(program.exit(error));
     }
     if (*other_end)
-        pong();
+        pong(options.spin);
     if (*one)
         return latency(*open_store(options), options.load);
     if (*many)
@@ -115,6 +123,9 @@ Figures run(int argc, char** argv) {
     if (*handles)
         return sessions(options.target, options.counts, options.load.seconds,
                         integrity_of(options.integrity));
+    if (*many_idle)
+        return crowd(options.target, options.counts.front(), options.load.seconds,
+                     integrity_of(options.integrity));
     if (*inside)
         return embedded(options.load.seconds);
     if (*apart)

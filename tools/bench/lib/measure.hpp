@@ -52,6 +52,10 @@ Figures pipeline(Store& store, const Load& load);
 Figures sessions(const std::string& target, const std::vector<std::uint32_t>& counts,
                  double seconds, std::uint32_t integrity);
 
+// Reads a second by one handle, alone and beside so many others that are idle or slow.
+Figures crowd(const std::string& target, std::uint32_t count, double seconds,
+              std::uint32_t integrity);
+
 // 16 bytes by `embedded`, and the same by hand; all in ns.
 Figures embedded(double seconds);
 

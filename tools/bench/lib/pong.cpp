@@ -57,7 +57,7 @@ void send_burst(int fd, const sockaddr_in& to, std::span<const char> bytes) {
     }
 }
 
-void pong() {
+void pong(bool spin) {
     Descriptor fd = udp_socket();
     sockaddr_in address = loopback(0);
     auto* at = reinterpret_cast<sockaddr*>(&address);
@@ -75,7 +75,8 @@ void pong() {
         Ping ping{sizeof(Ping), 0};
         for (std::size_t got = 0; got < ping.there;) {
             length = sizeof(address);
-            ssize_t bytes = recvfrom(fd.get(), buffer.data(), buffer.size(), 0, at, &length);
+            ssize_t bytes = recvfrom(fd.get(), buffer.data(), buffer.size(),
+                                     spin ? MSG_DONTWAIT : 0, at, &length);
             if (bytes < static_cast<ssize_t>(got ? 0 : sizeof(ping)))
                 continue;
             if (!got)

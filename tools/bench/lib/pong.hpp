@@ -23,7 +23,7 @@ std::size_t make_room(int fd);
 // as the protocol's are. Throws Failure.
 void send_burst(int fd, const sockaddr_in& to, std::span<const char> bytes);
 
-// Prints its port, then answers each burst. No end.
-[[noreturn]] void pong();
+// Prints its port, then answers each burst. No end. spin: never sleeps.
+[[noreturn]] void pong(bool spin);
 
 } // namespace remora::bench

@@ -51,11 +51,14 @@ public:
     virtual void write_all(std::span<const std::uint32_t> list) = 0;
 };
 
-// target: what remote_open() takes, or the port of a server on this machine. Throw Failure.
+// target: what remote_open() takes, or the port of a server on this machine, of memcached also the
+// path of its Unix socket. Throw Failure.
 std::unique_ptr<Store> open_remote(const std::string& target, std::uint32_t bytes,
                                    std::uint32_t integrity);
 std::unique_ptr<Store> open_memcached(const std::string& target, std::uint32_t bytes);
 std::unique_ptr<Store> open_redis(const std::string& target, std::uint32_t bytes);
+// target: processors of server and client, SERVER,CLIENT.
+std::unique_ptr<Store> open_floor(const std::string& target, std::uint32_t bytes);
 std::unique_ptr<Store> open_udp(const std::string& target, std::uint32_t bytes, bool spin);
 
 } // namespace remora::bench

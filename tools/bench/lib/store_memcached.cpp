@@ -22,9 +22,13 @@ namespace {
 
 class Connection {
 public:
-    explicit Connection(std::uint16_t port)
+    explicit Connection(const std::string& target)
         : memcached_(memcached_create(nullptr), memcached_free) {
-        must(memcached_server_add(get(), "127.0.0.1", port));
+        if (target.starts_with('/')) {
+            must(memcached_server_add_unix_socket(get(), target.c_str()));
+            return;
+        }
+        must(memcached_server_add(get(), "127.0.0.1", port_of(target)));
         behave(MEMCACHED_BEHAVIOR_TCP_NODELAY);
     }
     memcached_st* get() const { return memcached_.get(); }
@@ -40,8 +44,8 @@ private:
 
 class MemcachedStore final : public Store {
 public:
-    MemcachedStore(std::uint16_t port, std::uint32_t bytes)
-        : values_(bytes), plain_(port), quiet_(port) {
+    MemcachedStore(const std::string& target, std::uint32_t bytes)
+        : values_(bytes), plain_(target), quiet_(target) {
         quiet_.behave(MEMCACHED_BEHAVIOR_BINARY_PROTOCOL);
         quiet_.behave(MEMCACHED_BEHAVIOR_NOREPLY);
         quiet_.behave(MEMCACHED_BEHAVIOR_BUFFER_REQUESTS);
@@ -109,7 +113,7 @@ private:
 } // namespace
 
 std::unique_ptr<Store> open_memcached(const std::string& target, std::uint32_t bytes) {
-    return std::make_unique<MemcachedStore>(port_of(target), bytes);
+    return std::make_unique<MemcachedStore>(target, bytes);
 }
 
 } // namespace remora::bench

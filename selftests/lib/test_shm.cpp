@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: GPL-2.0
+// Rings in shared memory: ends that die, restart, are too many, sleep, or scribble; and turns.
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "../common/messages.hpp"
+#include "backend.hpp"
+#include "src/transport/shm_link.hpp"
+#include "support/futex.hpp"
+#include "victim.hpp"
+
+namespace remora::test {
+
+namespace {
+
+using daemon::ShmOptions;
+
+class Shm : public testing::Test {
+protected:
+    int try_open(remote_t*& handle, std::uint64_t timeout_us = 0) const {
+        remote_options options{};
+        options.size = sizeof(options);
+        options.timeout_us = timeout_us;
+        return remote_open(&handle, shm_target(path).c_str(), &options);
+    }
+    remote_t* open(std::uint64_t timeout_us = 0) const {
+        remote_t* handle = nullptr;
+        EXPECT_EQ(try_open(handle, timeout_us), 0) << remote_why();
+        return handle;
+    }
+    void start(unsigned rings = 64) {
+        node = std::make_unique<TestNode>(ShmOptions{.path = path, .rings = rings});
+    }
+    std::uint64_t count(std::string_view name) const {
+        for (const auto& [each, value] : node->report().counters)
+            if (each == name)
+                return value;
+        ADD_FAILURE() << "no counter " << name;
+        return 0;
+    }
+
+    const std::string path = shm_path();
+    std::unique_ptr<TestNode> node;
+};
+
+// ---- coming and going ----
+
+TEST_F(Shm, PathWithoutNodeIsNamed) {
+    remote_t* r = nullptr;
+    EXPECT_EQ(try_open(r), -EHOSTUNREACH);
+    EXPECT_NE(std::string(remote_why()).find(path), std::string::npos);
+}
+
+TEST_F(Shm, SocketIsItsOwnersAloneAndGoesWithTheNode) {
+    start();
+    EXPECT_EQ(std::filesystem::status(path).permissions(),
+              std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+    node.reset();
+    EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+TEST_F(Shm, ClientsBeyondTheRingsAreRefusedUntilOneCloses) {
+    start(2);
+    remote_t *one = open(), *two = open(), *three = nullptr;
+    EXPECT_EQ(try_open(three), -EHOSTUNREACH);
+    EXPECT_NE(std::string(remote_why()).find("--shm-rings"), std::string::npos);
+    remote_close(one);
+    while (try_open(three)) // until the node has noticed
+        std::this_thread::yield();
+    remote_close(two);
+    remote_close(three);
+}
+
+TEST_F(Shm, KilledClientsRingsAreFree) {
+    Victim victim([this] {
+        remote_t* r = nullptr;
+        raddr_t a = 0;
+        return !try_open(r) && !remote_alloc(r, 100, REMOTE_RW, &a);
+    });
+    start(1);
+    ASSERT_TRUE(victim.run());
+    remote_t* r = nullptr;
+    EXPECT_EQ(try_open(r), -EHOSTUNREACH);
+    victim.kill();
+    while (try_open(r))
+        std::this_thread::yield();
+    remote_close(r);
+}
+
+TEST_F(Shm, SilentNodeTimesOut) {
+    start();
+    remote_t* r = open(300'000);
+    raddr_t a = 0;
+    ASSERT_EQ(remote_alloc(r, 100, REMOTE_RW, &a), 0);
+    node.reset();
+    std::uint8_t byte = 0;
+    EXPECT_EQ(remote_read(r, a, &byte, 1), -ETIMEDOUT);
+    remote_close(r);
+}
+
+TEST_F(Shm, RestartedNodeHasLostEverything) {
+    start();
+    remote_t* r = open();
+    raddr_t a = 0;
+    ASSERT_EQ(remote_alloc(r, 100, REMOTE_RW, &a), 0);
+    node.reset();
+    start();
+    std::uint8_t byte = 0;
+    EXPECT_EQ(remote_read(r, a, &byte, 1), -ESTALE);
+    remote_close(r);
+    r = open();
+    EXPECT_EQ(remote_read(r, a, &byte, 1), -EFAULT);
+    remote_close(r);
+}
+
+// ---- bytes ----
+
+TEST_F(Shm, DataOfAllSizesComesBack) {
+    start();
+    remote_t* r = open();
+    raddr_t a = 0;
+    constexpr std::size_t most = 3 << 20; // several times what the rings hold
+    ASSERT_EQ(remote_alloc(r, most, REMOTE_RW, &a), 0);
+    std::vector<std::uint8_t> data(most), back(most);
+    std::mt19937 random(1);
+    for (std::size_t bytes : {std::size_t{1}, std::size_t{16}, std::size_t{8703}, std::size_t{8704},
+                              std::size_t{8705}, std::size_t{262144}, std::size_t{1000001}, most}) {
+        std::generate(data.begin(), data.begin() + static_cast<std::ptrdiff_t>(bytes),
+                      [&] { return static_cast<std::uint8_t>(random()); });
+        ASSERT_EQ(remote_write(r, a, data.data(), bytes), 0) << bytes;
+        ASSERT_EQ(remote_read(r, a, back.data(), bytes), 0) << bytes;
+        EXPECT_TRUE(std::equal(data.begin(), data.begin() + static_cast<std::ptrdiff_t>(bytes),
+                               back.begin()))
+            << bytes;
+    }
+    remote_close(r);
+}
+
+// Threads that share a handle combine: none is left behind.
+TEST_F(Shm, ThreadsOfOneHandleAllGetTheirAnswers) {
+    start();
+    remote_t* r = open();
+    raddr_t a = 0;
+    ASSERT_EQ(remote_alloc(r, 4096, REMOTE_RW, &a), 0);
+    std::vector<std::thread> threads;
+    for (std::uint64_t t = 0; t < 8; t++)
+        threads.emplace_back([=] {
+            for (std::uint64_t i = 1; i <= 300; i++) {
+                std::uint64_t value = t << 32 | i, back = 0;
+                EXPECT_EQ(remote_write(r, a + 8 * t, &value, 8), 0);
+                EXPECT_EQ(remote_read(r, a + 8 * t, &back, 8), 0);
+                EXPECT_EQ(back, value);
+            }
+        });
+    for (std::thread& thread : threads)
+        thread.join();
+    remote_close(r);
+}
+
+TEST_F(Shm, IdleNodeSleeps) {
+    start();
+    lib::ShmLink link(path);
+    remote_t* r = open();
+    remote_close(r);
+    while (!__atomic_load_n(link.node_sleeps, __ATOMIC_RELAXED))
+        std::this_thread::yield();
+}
+
+// ---- raw ends ----
+
+// A request of no session, which the node answers all the same.
+wire::Bytes request_of(std::uint64_t id) {
+    static constexpr std::uint8_t key_bytes[16] = {1, 2, 3, 4, 5};
+    base_siphash_key key;
+    base_siphash_key_load(&key, key_bytes);
+    rmem_head head{};
+    head.type = RMEM_READ;
+    head.integrity = RMEM_LINK;
+    head.space = 1;
+    head.session = 0x1234567;
+    head.id = head.floor = id;
+    head.len = 16;
+    head.piece = RMEM_PIECE_BYTES_MIN;
+    return wire::sealed(head, key);
+}
+
+void post(lib::ShmLink& link, const wire::Bytes& record) {
+    std::memcpy(ring_out_record(&link.out), record.data(), record.size());
+    ring_out_post(&link.out, static_cast<std::uint32_t>(record.size()));
+}
+
+void signal(lib::ShmLink& link) {
+    ring_out_signal(&link.out, link.pointer);
+    if (ring_must_wake(link.node_sleeps))
+        futex_wake(link.node_sleeps);
+}
+
+// Of the next answer: how many datagrams the node's thread had begun then.
+std::uint64_t number_of_answer(lib::ShmLink& link) {
+    std::uint32_t bytes;
+    ring_fault fault;
+    const std::uint8_t* record;
+    while (!(record = ring_in_record(&link.in, &bytes, &fault)))
+        std::this_thread::yield();
+    std::optional<rmem_head> head = wire::answer_head({record, record + bytes});
+    ring_in_take(&link.in);
+    if (!head) {
+        ADD_FAILURE() << "the node's record is no answer";
+        return 0;
+    }
+    return head->number & ((std::uint64_t{1} << 48) - 1);
+}
+
+// The worker starts when all have posted, so the order of its answers is that of the turns.
+TEST_F(Shm, ModestClientWaitsForOneTurnOfEachGreedyOne) {
+    constexpr unsigned greedy_clients = 3, idle_clients = 20, turn_requests = 8;
+    RingsWithoutWorker rig(ShmOptions{.path = path});
+    std::vector<std::unique_ptr<lib::ShmLink>> greedy, idle;
+    for (unsigned i = 0; i < idle_clients; i++)
+        idle.push_back(std::make_unique<lib::ShmLink>(path));
+    for (unsigned i = 0; i < greedy_clients; i++) {
+        auto& link = *greedy.emplace_back(std::make_unique<lib::ShmLink>(path));
+        for (std::uint64_t id = 1; ring_out_room(&link.out); id++)
+            post(link, request_of(id));
+        signal(link);
+    }
+    lib::ShmLink modest(path);
+    post(modest, request_of(1));
+    signal(modest);
+    rig.start_worker();
+    EXPECT_LE(number_of_answer(modest), greedy_clients * turn_requests + 1);
+    for (auto& link : greedy)
+        EXPECT_LE(number_of_answer(*link), (greedy_clients - 1) * turn_requests + 2);
+}
+
+// Answers that a client doesn't take stop its own requests only.
+TEST_F(Shm, ClientThatTakesNoAnswersStopsItself) {
+    start();
+    lib::ShmLink deaf(path);
+    std::uint64_t id = 0;
+    // Until the node takes no more of them: its response ring has too little room.
+    for (unsigned tries = 0; tries < 1000 && id < 4 * std::uint64_t{deaf.in.mask + 1}; tries++) {
+        ASSERT_EQ(ring_out_learn(&deaf.out), RING_OK);
+        while (ring_out_room(&deaf.out))
+            post(deaf, request_of(++id));
+        signal(deaf);
+        std::this_thread::yield();
+    }
+    EXPECT_LE(deaf.out.freed, deaf.in.mask + 1);
+    remote_t* r = open();
+    raddr_t a = 0;
+    EXPECT_EQ(remote_alloc(r, 100, REMOTE_RW, &a), 0);
+    remote_close(r);
+    // The node goes on when the client takes them.
+    for (std::uint64_t n = 0; n < id; n++) {
+        number_of_answer(deaf);
+        if (ring_in_tell(&deaf.in) && ring_must_wake(deaf.node_sleeps))
+            futex_wake(deaf.node_sleeps);
+    }
+    EXPECT_EQ(count("drop-xmit"), 0U);
+    EXPECT_EQ(count("rings-closed"), 0U);
+}
+
+TEST_F(Shm, BrokenRuleClosesItsOwnPairAlone) {
+    start();
+    remote_t* r = open();
+    raddr_t a = 0;
+    ASSERT_EQ(remote_alloc(r, 100, REMOTE_RW, &a), 0);
+    auto break_rule = [&](auto how) {
+        std::uint64_t before = count("rings-closed");
+        lib::ShmLink link(path);
+        how(link);
+        signal(link);
+        while (count("rings-closed") == before)
+            std::this_thread::yield();
+        std::uint8_t byte = 0;
+        EXPECT_EQ(remote_read(r, a, &byte, 1), 0);
+    };
+    break_rule([](lib::ShmLink& link) { link.out.posted += link.out.mask + 2; });
+    break_rule([](lib::ShmLink& link) { link.out.posted++; }); // signalled, and not there
+    break_rule([](lib::ShmLink& link) {
+        post(link, request_of(1));
+        ring_entry(link.out.entries, link.out.mask, link.out.entry_bytes, 0)[4] ^= 1;
+    });
+    break_rule([](lib::ShmLink& link) { ring_out_post(&link.out, RING_ENTRY_BYTES_MAX); });
+    remote_close(r);
+}
+
+// Anything at any place of the memory that it shares with the node, while others work.
+TEST_F(Shm, ScribblingClientsLeaveAnotherClientsDataIntact) {
+    start();
+    remote_t* r = open();
+    raddr_t a = 0;
+    ASSERT_EQ(remote_alloc(r, 64 << 10, REMOTE_RW, &a), 0);
+    for (unsigned seed = 1; seed <= 60; seed++) {
+        SCOPED_TRACE(seed);
+        std::mt19937 random(seed);
+        lib::ShmLink link(path);
+        auto scribble = [&](std::uint8_t* entries, std::uint32_t count, std::uint32_t entry_bytes) {
+            std::size_t bytes = std::size_t{count} * entry_bytes;
+            // Half of the time where it matters: the beginning of an entry.
+            std::size_t at = random() % 2 ? random() % count * entry_bytes + random() % 160
+                                          : random() % bytes;
+            std::uint32_t value = random();
+            std::size_t length = std::min(sizeof(value), bytes - at);
+            std::memcpy(entries + at, &value, length);
+        };
+        for (unsigned step = 0; step < 40; step++) {
+            switch (random() % 5) {
+            case 0:
+                scribble(link.out.entries, link.out.mask + 1, link.out.entry_bytes);
+                break;
+            case 1:
+                scribble(link.in.entries, link.in.mask + 1, link.in.entry_bytes);
+                break;
+            case 2:
+                if (random() % 4 == 0)
+                    *link.in.credit = random();
+                break;
+            default: {
+                wire::Bytes record = request_of(random() % 100 + 1);
+                if (random() % 2)
+                    record[random() % record.size()] ^= static_cast<std::uint8_t>(1 + random() % 255);
+                ring_out_learn(&link.out);
+                if (ring_out_room(&link.out))
+                    post(link, record);
+                break;
+            }
+            }
+            signal(link);
+        }
+        std::uint64_t value = seed, back = 0;
+        ASSERT_EQ(remote_write(r, a + 8 * seed, &value, 8), 0);
+        ASSERT_EQ(remote_read(r, a + 8 * seed, &back, 8), 0);
+        EXPECT_EQ(back, value);
+    }
+    remote_close(r);
+}
+
+} // namespace
+
+} // namespace remora::test
