@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -118,7 +119,8 @@ void Client::open(const std::string& name, Clock::time_point limit) {
     if (open)
         return;
     if (client_->open_status == RMEM_BUSY)
-        throw Failure("{} has no session left: end some clients, or start it with more", name);
+        throw Failure(EUSERS, "{} has no session left: end some clients, or start it with more",
+                      name);
     throw Failure("{} doesn't answer: does a node run there, with this space and this key?", name);
 }
 
@@ -255,7 +257,20 @@ void Client::stats(remote_counters& counters) {
     counters.reopened += count.reopened;
 }
 
+void Client::info(remote_node& node) {
+    Lock lock(lock_);
+    node.page_bytes = page_bytes_;
+    node.memory_bytes = client_->node.memory_bytes;
+    node.free_bytes = client_->node.free_bytes;
+    node.round_trip_ns = client_->rtt.srtt_ns;
+}
+
 // ---- waiting ----
+
+Clock::time_point Client::next_timer() const {
+    std::uint64_t deadline = rmem_client_deadline(client_.get());
+    return deadline ? at(deadline) : never;
+}
 
 void Client::receive(Lock& lock, Clock::time_point until) {
     std::uint64_t deadline = rmem_client_deadline(client_.get());
@@ -283,7 +298,8 @@ void take_data(const Op& op, std::uint32_t offset, const std::uint8_t* data, std
         return;
     }
     for (const Range& range : op.now) {
-        std::memcpy(range.data, data, range.bytes);
+        if (range.data)
+            std::memcpy(range.data, data, range.bytes);
         data += range.bytes;
     }
 }

@@ -82,6 +82,7 @@ void Queued::end(Op& op, int error) {
         if (!op.call->given_up)
             return begin(op);
         error = op.call->given_up;
+        end_ranges(op, error);
     }
     rmem_op* hopeless = end_one(op, error, nullptr);
     while (hopeless) {
@@ -93,14 +94,20 @@ void Queued::end(Op& op, int error) {
 }
 
 void Queued::start(std::span<Op> ops) {
+    Call* call = ops.front().call;
+    call->ops = ops;
+    start_all({&call, 1});
+}
+
+void Queued::start_all(std::span<Call* const> calls) {
     Lock lock(lock_);
-    Call& call = *ops.front().call;
-    call.ops = ops;
-    if (call.limit != never)
-        add_timed(call);
-    for (Op& op : ops) {
-        if (enter(op))
-            begin(op);
+    for (Call* call : calls) {
+        if (call->limit != never)
+            add_timed(*call);
+        for (Op& op : call->ops) {
+            if (enter(op))
+                begin(op);
+        }
     }
     flush();
     expire();
@@ -233,6 +240,18 @@ bool Queued::wait(const Call& call, Clock::time_point until) {
     if (call.ended() || until == at_once)
         return call.ended();
     return wait_for([&] { return call.ended(); }, until);
+}
+
+void Queued::exclusively(const std::function<void()>& fn) {
+    Lock lock(lock_);
+    fn();
+    if (waiting_)
+        changed_.notify_all();
+}
+
+Clock::time_point Queued::next_event() {
+    Lock lock(lock_);
+    return std::min(first_limit(), next_timer());
 }
 
 int Queued::release(Clock::time_point limit) {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
-// udp:HOST[:PORT],key=FILE[,space=N]
+// udp:HOST[:PORT][,key=FILE][,space=N]
 #include "src/transport/udp.hpp"
 
+#include <algorithm>
+#include <cerrno>
 #include <limits>
 
 #include "remora/rmem.h"
@@ -26,9 +28,14 @@ Open parse(std::string_view text, const remote_options& options) {
                                client.space = static_cast<std::uint32_t>(parse_number(
                                    value, 1, std::numeric_limits<std::uint32_t>::max(), "space"));
                            }}});
-    if (key_file.empty())
-        throw Misuse("target 'udp:{}' has no key: add ,key=FILE", address);
-    client.key = key_read(key_file).key;
+    if (options.key && !key_file.empty())
+        throw Misuse("target 'udp:{}' and the options both have a key: give one", address);
+    if (options.key)
+        std::copy_n(options.key, client.key.size(), client.key.begin());
+    else if (key_file.empty())
+        throw Failure(ENOKEY, "target 'udp:{}' has no key: add ,key=FILE", address);
+    else
+        client.key = key_read(key_file).key;
     return [node, client] {
         return std::make_unique<Client>(endpoint_text(node.host, node.port),
                                         udp_ways(node.host, node.port), client);

@@ -54,6 +54,9 @@ public:
 // target: what remote_open() takes, or the port of a server on this machine. Throw Failure.
 std::unique_ptr<Store> open_remote(const std::string& target, std::uint32_t bytes,
                                    std::uint32_t integrity);
+// The same by a completion queue, where open_remote() has one vectored call.
+std::unique_ptr<Store> open_queue(const std::string& target, std::uint32_t bytes,
+                                  std::uint32_t integrity);
 std::unique_ptr<Store> open_memcached(const std::string& target, std::uint32_t bytes);
 std::unique_ptr<Store> open_redis(const std::string& target, std::uint32_t bytes);
 std::unique_ptr<Store> open_udp(const std::string& target, std::uint32_t bytes, bool spin);
