@@ -2,8 +2,8 @@
 #
 # The library: out/lib/libremote.so, .a, and its pkg-config file.
 
-LIB_VERSION = 0.1
-LIB_SONAME = libremote.so.0
+LIB_VERSION = 1.0
+LIB_SONAME = libremote.so.1
 LIB_LIBS = -lfmt -luring -lpthread
 LIB_FILES := out/lib/$(LIB_SONAME) out/lib/libremote.so out/lib/libremote.a out/lib/pkgconfig/libremote.pc
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Coroutines over asynchronous operations: one thread has many operations in flight, and the
- * code reads as if they came one after the other.
+ * Coroutines over a completion queue: one thread has many operations in flight, and the code reads
+ * as if they came one after the other.
  *
  *	remote::task copy(remote::loop& loop, raddr_t from, raddr_t to)
  *	{
@@ -12,229 +12,270 @@
  *		co_return written.error();
  *	}
  *
+ *	remote::task copy_both(remote::loop& loop, raddr_t a, raddr_t b, raddr_t to)
+ *	{
+ *		std::vector<remote::task> parts;
+ *		parts.push_back(copy(loop, a, to));
+ *		parts.push_back(copy(loop, b, to + 4096));
+ *		co_return co_await remote::all_of(std::move(parts));
+ *	}
+ *
  *	remote::loop loop(*handle);
- *	remote::task one = copy(loop, a, b), two = copy(loop, c, d);
+ *	remote::task both = copy_both(loop, a, b, c);
  *	loop.run();
  *
- * A task runs at once until its first co_await, and continues in loop.run(), which the thread
- * that made the loop calls. A task MUST NOT be destroyed while it waits for the loop.
+ * A task runs at once until its first co_await, and continues in loop.run(), which the thread that
+ * made the loop calls. Tasks continue in the order in which their operations end. Operations that
+ * tasks begin between two waits are submitted together.
+ *
+ * Destroying a task that hasn't ended cancels what it waits for, and waits for that, so that its
+ * buffers are free; the tasks that it awaits are destroyed with it. A task MUST NOT outlive its
+ * loop, nor be destroyed while another one awaits it, or by itself.
  */
 #ifndef REMOTE_COROUTINE_HPP
 #define REMOTE_COROUTINE_HPP
 
-#include <cassert>
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <chrono>
 #include <coroutine>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <exception>
 #include <limits>
-#include <optional>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
 
-#include <remote/remote.hpp>
+#include <remote/async.hpp>
 
 namespace remote {
 
-/* A coroutine that returns 0 or a negative errno. */
-class task {
+/* A coroutine that returns 0 or a negative errno. Another one may await it, once. */
+class [[nodiscard]] task {
 public:
     struct promise_type {
         int error = -EINPROGRESS;
+        std::coroutine_handle<> waiter = std::noop_coroutine();
+
+        struct ending {
+            bool await_ready() noexcept { return false; }
+            std::coroutine_handle<>
+            await_suspend(std::coroutine_handle<promise_type> frame) noexcept {
+                return frame.promise().waiter;
+            }
+            void await_resume() noexcept {}
+        };
 
         task get_return_object() {
             return task(std::coroutine_handle<promise_type>::from_promise(*this));
         }
         std::suspend_never initial_suspend() noexcept { return {}; }
-        std::suspend_always final_suspend() noexcept { return {}; }
+        ending final_suspend() noexcept { return {}; }
         void return_value(int value) { error = value; }
         void unhandled_exception() { std::terminate(); }
     };
 
     task(task&& other) noexcept : frame_(std::exchange(other.frame_, nullptr)) {}
     task& operator=(task&& other) noexcept {
-        std::swap(frame_, other.frame_);
+        if (this != &other) {
+            destroy();
+            frame_ = std::exchange(other.frame_, nullptr);
+        }
         return *this;
     }
-    ~task() {
-        if (!frame_)
-            return;
-        assert(frame_.done());
-        frame_.destroy();
-    }
+    ~task() { destroy(); }
 
-    bool done() const { return frame_.done(); }
+    bool done() const { return !frame_ || frame_.done(); }
     /* -EINPROGRESS until it is done. */
-    int error() const { return frame_.promise().error; }
+    int error() const { return frame_ ? frame_.promise().error : -EINVAL; }
+
+    /* Awaiting it returns its error. */
+    bool await_ready() const { return done(); }
+    void await_suspend(std::coroutine_handle<> waiter) { frame_.promise().waiter = waiter; }
+    int await_resume() const { return error(); }
 
 private:
     explicit task(std::coroutine_handle<promise_type> frame) : frame_(frame) {}
+    void destroy() {
+        if (frame_)
+            std::exchange(frame_, nullptr).destroy();
+    }
 
     std::coroutine_handle<promise_type> frame_;
 };
 
+/* A task that ends when all these have, with the first error among them. */
+inline task all_of(std::vector<task> tasks) {
+    int error = 0;
+
+    for (task& each : tasks) {
+        int its = co_await each;
+
+        if (!error)
+            error = its;
+    }
+    co_return error;
+}
+
 /* Resumes tasks as their operations end. For one thread; the handle MUST outlive it. */
 class loop {
 public:
-    explicit loop(const handle& h) : handle_(&h) {}
-    loop(const loop&) = delete;
+    /* depth: limit of operations in flight, beyond which tasks wait; 0: a default. */
+    explicit loop(const handle& h, std::uint32_t depth = 0) {
+        auto opened = detail::open_tickets(h, depth);
 
-    class operation {
+        error_ = opened.error();
+        if (opened)
+            tickets_ = std::move(*opened);
+    }
+    loop(const loop&) = delete;
+    loop& operator=(const loop&) = delete;
+
+    /* Awaiting it starts the operation and returns its result, as pending::wait() does. */
+    class [[nodiscard]] operation final : private detail::waiter {
     public:
-        bool await_ready() const { return false; }
-        void await_suspend(std::coroutine_handle<> waiter) {
-            waiter_ = waiter;
-            loop_->begin(*this);
+        operation(const operation& other)
+            : loop_(other.loop_), op_(other.op_), signal_(other.signal_) {}
+        operation& operator=(const operation&) = delete;
+        ~operation() {
+            if (ticket_ != none)
+                loop_->forget(ticket_);
         }
-        result<void> await_resume() const { return rop_.result; }
+
+        bool await_ready() const { return false; }
+        bool await_suspend(std::coroutine_handle<> waiter) {
+            waiter_ = waiter;
+            if (op_.kind == REMOTE_OP_PUT)
+                op_.signal = &signal_;
+            result_ = loop_->begin(op_, *this, ticket_);
+            return !result_;
+        }
+        result<int> await_resume() const {
+            return result_ < 0 ? result<int>::failed(result_) : result<int>(result_);
+        }
         /* The operation ends with -ETIMEDOUT if it takes longer than time from its start. */
         operation within(std::chrono::microseconds time) const {
             operation limited = *this;
 
-            limited.time_ = time;
+            limited.op_.timeout_us = std::max<std::uint64_t>(detail::to_us(time), 1);
             return limited;
         }
 
     private:
         friend class loop;
-        enum class kind { read, write, fetch, put };
+        static constexpr std::uint64_t none = std::numeric_limits<std::uint64_t>::max();
 
-        loop* loop_ = nullptr;
-        kind kind_ = kind::read;
-        raddr_t address_ = 0;
-        void* data_ = nullptr; /* fetch: destination of the integer found */
-        std::size_t bytes_ = 0;
-        remote_change what_ = REMOTE_ADD;
-        uint64_t value_ = 0;
-        remote_signal signal_{}; /* put */
-        std::optional<std::chrono::microseconds> time_;
-        rop_t rop_{};
+        operation(loop& its, const remote_op& op) : loop_(&its), op_(op) {}
+        void ended(int result) override {
+            ticket_ = none;
+            result_ = result;
+            waiter_.resume();
+        }
+
+        loop* loop_;
+        remote_op op_;
+        remote_signal signal_{};
         std::coroutine_handle<> waiter_;
+        std::uint64_t ticket_ = none; /* none: not in flight */
+        int result_ = 0;
     };
 
-    /* Await the operation at once; the bytes MUST stay valid until it ends. */
+    /* The bytes MUST stay valid until the operation ends. */
     operation read(raddr_t address, std::span<std::byte> to) {
-        return make(operation::kind::read, address, to.data(), to.size());
+        return start(remote_op_read(address, to.data(), to.size(), 0));
     }
     operation write(raddr_t address, std::span<const std::byte> from) {
-        return make(operation::kind::write, address, const_cast<std::byte*>(from.data()),
-                    from.size());
+        return start(remote_op_write(address, from.data(), from.size(), 0));
     }
     /* As remote_fetch(), on an integer of 4 or 8 bytes. */
-    operation fetch(raddr_t address, std::size_t bytes, remote_change what, uint64_t value,
-                    uint64_t* found = nullptr) {
-        operation made = make(operation::kind::fetch, address, found, bytes);
-
-        made.what_ = what;
-        made.value_ = value;
-        return made;
+    operation fetch(raddr_t address, std::size_t bytes, remote_change change, std::uint64_t value,
+                    std::uint64_t* found = nullptr) {
+        return start(remote_op_fetch(address, bytes, change, value, found, 0));
     }
-
     /* As remote_put(). */
     operation put(raddr_t address, std::span<const std::byte> from, const remote_signal& signal) {
-        operation made =
-            make(operation::kind::put, address, const_cast<std::byte*>(from.data()), from.size());
+        operation made = start(remote_op_put(address, from.data(), from.size(), &signal, 0));
 
         made.signal_ = signal;
         return made;
     }
+    /* Any operation; its user_data is the library's. */
+    operation start(const remote_op& op) { return operation(*this, op); }
 
     /* Runs until no task waits for an operation. */
     void run() {
-        while (!under_way_.empty()) {
-            operation* ended = take_ended();
-
-            begin_waiting();
-            ended->waiter_.resume();
+        while (run_once()) {
         }
-        assert(waiting_.empty());
+    }
+    /* Waits until an operation has ended, and resumes its task, and those of others that have.
+     * False: no task waits. */
+    bool run_once() {
+        if (!tickets_ || !tickets_->waiting())
+            return false;
+        submit();
+        int told = tickets_->reap(1, std::numeric_limits<std::uint64_t>::max());
+        if (told < 0)
+            tickets_->fail_all(told); /* the handle was closed */
+        return true;
     }
 
     /* Cancels all operations that tasks wait for. run() resumes the tasks with -ECANCELED, or with
      * the result if the operation had ended before. */
     void cancel() {
-        for (operation* each : under_way_)
-            remote_cancel(handle_->get(), &each->rop_);
-        for (operation* each : waiting_) {
-            each->rop_.result = -ECANCELED;
-            add(*each);
-        }
-        waiting_.clear();
+        if (!tickets_)
+            return;
+        for (const remote_op& op : unsent_)
+            tickets_->fail(op.user_data, -ECANCELED);
+        unsent_.clear();
+        tickets_->cancel_all();
     }
 
 private:
-    operation make(operation::kind kind, raddr_t address, void* data, std::size_t bytes) {
-        operation made;
+    static constexpr std::size_t batch = 64; /* operations that wait for no more company */
 
-        made.loop_ = this;
-        made.kind_ = kind;
-        made.address_ = address;
-        made.data_ = data;
-        made.bytes_ = bytes;
-        return made;
+    int begin(const remote_op& op, detail::waiter& to, std::uint64_t& ticket) {
+        if (error_)
+            return error_;
+        ticket = tickets_->take(to);
+        unsent_.push_back(op);
+        unsent_.back().user_data = ticket;
+        if (unsent_.size() >= batch)
+            submit();
+        return 0;
     }
+    /* Starts as many as the queue takes. One that isn't valid ends. */
+    void submit() {
+        while (!unsent_.empty()) {
+            std::array<remote_op, batch> ops;
+            std::size_t count = std::min(unsent_.size(), batch);
 
-    static int start(remote_t* r, operation& op) {
-        std::optional<time_limit> limit;
-
-        if (op.time_)
-            limit.emplace(*op.time_);
-        switch (op.kind_) {
-        case operation::kind::read:
-            return remote_read_async(r, op.address_, op.data_, op.bytes_, &op.rop_);
-        case operation::kind::write:
-            return remote_write_async(r, op.address_, op.data_, op.bytes_, &op.rop_);
-        case operation::kind::put:
-            return remote_put_async(r, op.address_, op.data_, op.bytes_, &op.signal_, &op.rop_);
-        default:
-            return remote_fetch_async(r, op.address_, op.bytes_, op.what_, op.value_,
-                                      static_cast<uint64_t*>(op.data_), &op.rop_);
+            std::copy_n(unsent_.begin(), count, ops.begin());
+            int started = remote_queue_submit(tickets_->queue(), ops.data(), count);
+            if (started == -EAGAIN)
+                return;
+            if (started < 0) {
+                tickets_->fail(ops[0].user_data, started);
+                started = 1;
+            }
+            unsent_.erase(unsent_.begin(), unsent_.begin() + started);
         }
     }
-
-    void add(operation& op) {
-        under_way_.push_back(&op);
-        polled_.push_back(&op.rop_);
-    }
-    /* The oldest operation that has ended; a handle that can't be polled ends it with the error. */
-    operation* take_ended() {
-        int index = remote_poll_any(handle_->get(), polled_.data(), polled_.size(),
-                                    std::numeric_limits<uint64_t>::max());
-
-        if (index < 0)
-            polled_.front()->result = std::exchange(index, 0);
-        operation* ended = under_way_[static_cast<std::size_t>(index)];
-        under_way_.erase(under_way_.begin() + index);
-        polled_.erase(polled_.begin() + index);
-        return ended;
+    void forget(std::uint64_t ticket) {
+        auto found = std::find_if(unsent_.begin(), unsent_.end(),
+                                  [&](const remote_op& op) { return op.user_data == ticket; });
+        if (found == unsent_.end())
+            return tickets_->drop(ticket);
+        unsent_.erase(found);
+        tickets_->give(ticket);
     }
 
-    /* False: the handle's async_max is reached. An operation that fails to start has ended. */
-    bool try_begin(operation& op) {
-        int error = start(handle_->get(), op);
-
-        if (error == -EAGAIN && !under_way_.empty())
-            return false;
-        if (error)
-            op.rop_.result = error;
-        add(op);
-        return true;
-    }
-    void begin(operation& op) {
-        if (!waiting_.empty() || !try_begin(op))
-            waiting_.push_back(&op);
-    }
-    void begin_waiting() {
-        while (!waiting_.empty() && try_begin(*waiting_.front()))
-            waiting_.pop_front();
-    }
-
-    const handle* handle_;
-    std::vector<operation*> under_way_;
-    std::vector<rop_t*> polled_;     /* of the same operations */
-    std::deque<operation*> waiting_; /* for a place in under_way_ */
+    std::unique_ptr<detail::tickets> tickets_;
+    int error_ = 0;                /* that of opening the queue */
+    std::deque<remote_op> unsent_; /* operations that tasks wait for, not yet submitted */
 };
 
 } // namespace remote

@@ -16,8 +16,8 @@
  *   -EINVAL     invalid argument: length 0, range beyond 2^64, unknown permission
  *   -EFAULT     no such memory: never allocated, freed, or the range crosses a region's end
  *   -EACCES     the region doesn't permit it, or the space, which may be a read-only view
- *   -ETIMEDOUT  the node was silent for the handle's timeout, or the time limit that the thread set
- *               (remote_timeout()) has expired
+ *   -ETIMEDOUT  the node was silent for the handle's timeout_us, or the call took longer than its
+ *               call_timeout_us
  *   -ESTALE     the node restarted: the content of its memory is lost for good. All operations of the
  *               handle return this until remote_lost() has reported what was lost
  *   -EBADF      the handle was closed
@@ -29,6 +29,11 @@
  *               The library issues other operations again by itself. A write that goes again may overwrite
  *               bytes that another handle wrote to the same place meanwhile
  *   -EIO        the node refused for a reason that has no errno here
+ * remote_strerror() has a sentence for each.
+ *
+ * Structures. One that may grow begins with its size, which the caller sets. A newer library
+ * accepts the shorter structure of an older program. An older library accepts the longer structure
+ * of a newer program if the fields that it doesn't know are 0, and refuses it otherwise.
  *
  * Threads. Any number of threads MAY use a handle at once. They MUST have finished before
  * remote_close().
@@ -73,21 +78,38 @@ enum remote_integrity {
 	REMOTE_FULL,   /* the tag runs over the payload */
 };
 
+#define REMOTE_KEY_BYTES 16
+
 struct remote_options {
 	size_t size;	     /* sizeof(struct remote_options) */
 	uint64_t timeout_us; /* for a silent node; 0: 10 s; UINT64_MAX: none; open: at most 5 s */
 	uint32_t integrity;  /* enum remote_integrity */
-	uint32_t async_max;  /* limit of asynchronous operations in flight; 0: 1024 */
+	uint32_t reserved;   /* 0 */
+	/*
+	 * Limit for each synchronous call as a whole, even if the node answers; 0: none. A call
+	 * that exceeds it returns -ETIMEDOUT. It doesn't apply to allocations and mappings.
+	 * Embedded, only remote_lock() and remote_wait() take time.
+	 */
+	uint64_t call_timeout_us;
+	const uint8_t *key; /* the space's, of REMOTE_KEY_BYTES, instead of ,key=FILE; NULL: none */
 };
 
 /*
  * Opens a handle to a remote address space. target is one of
  *   embedded:[size=64M][,page=64K]            a private node inside the process, with size bytes
- *   udp:HOST[:PORT],key=FILE[,space=ID]       a node on the network; default space 1
- *   shm:PATH,key=FILE[,space=ID]              a node on this machine, by shared memory
+ *   udp:HOST[:PORT][,key=FILE][,space=ID]     a node on the network; default space 1
+ *   shm:PATH[,key=FILE][,space=ID]            a node on this machine, by shared memory
  *   dev:/dev/rmemN                            the kernel module's device (remora attach --programs);
- *                                             timeout and integrity are those of the device
- * options MAY be NULL. -EINVAL, -EHOSTUNREACH, -ENOMEM; remote_why() returns the reason.
+ *                                             timeout_us, integrity and key are those of the device
+ * options MAY be NULL. remote_why() returns the reason of a failure:
+ *   -EINVAL        not a target, or not valid options
+ *   -ENOKEY        the key file can't be read, or there is no key in it, or none is given
+ *   -EHOSTUNREACH  no such host, or no answer: no node runs there, or it has no such space, or the
+ *                  space has another key
+ *   -EUSERS        the node is full: it has no session left
+ *   -ENODEV        no such device, or not one that remora attach --programs made
+ *   -EACCES        the program may not open the device
+ *   -ENOMEM        no memory for an embedded node, or for the handle
  */
 int remote_open(remote_t **r, const char *target, const struct remote_options *options);
 
@@ -100,6 +122,26 @@ void remote_close(remote_t *r);
 /* One line: why the thread's last remote_open(), remote_mmap() or remote_lost() failed. */
 const char *remote_why(void);
 
+/* One line: what an error of any call means. error: a negative errno, or positive. */
+const char *remote_strerror(int error);
+
+/* The version of this header: 1000 times the major number, plus the minor one. */
+#define REMOTE_VERSION 1000
+/* The library's. Versions of one major number are compatible. */
+unsigned int remote_version(void);
+
+struct remote_node {
+	size_t size;	       /* sizeof(struct remote_node), set by the caller */
+	uint64_t page_bytes;   /* the node's unit of allocation */
+	uint64_t memory_bytes; /* all memory of the node */
+	uint64_t free_bytes;   /* memory that no region has; dev: UINT64_MAX, which is unknown */
+	/* Smoothed time of an operation's message and its answer; 0: unknown, embedded or dev:. */
+	uint64_t round_trip_ns;
+};
+
+/* Asks the node what it has. -EINVAL: node->size is too small. Other errors: those of remote_open(). */
+int remote_info(remote_t *r, struct remote_node *node);
+
 /* ---- memory ---- */
 
 enum {
@@ -110,7 +152,7 @@ enum {
 
 /*
  * Allocates bytes of zeroed memory. It occupies bytes rounded up to the node's page
- * (remote_page_bytes()). An allocation of at most a quarter of a page shares a page with others of
+ * (remote_info()). An allocation of at most a quarter of a page shares a page with others of
  * the handle instead, unless it is read-only. It occupies bytes rounded up to a power of two, at
  * least 16, and lies at a multiple of that. permission applies to every client of the space. To
  * share memory read-only, give the readers the key of a read-only view of the space (remora(8)); it
@@ -164,7 +206,7 @@ int remote_free_sized(remote_t *r, raddr_t address, uint64_t bytes);
  * invalid or mean other memory.
  *
  * Operations started before never reach the restarted node. Asynchronous ones end with -ESTALE and
- * MUST still be polled; calls of other threads return it, too. Locks are no longer held (-EPERM).
+ * have their completions; calls of other threads return it, too. Locks are no longer held (-EPERM).
  * Mappings stay: a page that isn't in the cache can't be read, and remote_msync() and
  * remote_munmap() return -ESTALE. Buffers stay registered.
  *
@@ -173,60 +215,10 @@ int remote_free_sized(remote_t *r, raddr_t address, uint64_t bytes);
  */
 int remote_lost(remote_t *r, raddr_t *address, uint64_t *bytes);
 
-/* The node's unit of allocation in bytes. */
-uint64_t remote_page_bytes(remote_t *r);
-
 /* ---- data ---- */
 
 int remote_read(remote_t *r, raddr_t address, void *buffer, size_t bytes);
 int remote_write(remote_t *r, raddr_t address, const void *buffer, size_t bytes);
-
-/* An asynchronous operation. The caller keeps it from its start until remote_poll() reports its end. */
-typedef struct rop {
-	uint64_t token; /* for the library only */
-	int result;	/* -EINPROGRESS until the end; then 0 or a negative errno */
-} rop_t;
-
-/*
- * Start an operation of at most 1 GiB. The caller MUST NOT touch the buffer until the operation
- * ends. -EAGAIN: async_max operations are in flight; remote_poll() some.
- */
-int remote_read_async(remote_t *r, raddr_t address, void *buffer, size_t bytes, rop_t *op);
-int remote_write_async(remote_t *r, raddr_t address, const void *buffer, size_t bytes, rop_t *op);
-
-/*
- * Waits until all of ops have ended, for at most timeout_us (0: doesn't wait; UINT64_MAX: no
- * limit). 0: all have succeeded. -EAGAIN: some are in flight, with result -EINPROGRESS; poll those
- * again. Else the first error among them. Polling an operation that has ended returns its result
- * again.
- */
-int remote_poll(remote_t *r, rop_t *ops, size_t count, uint64_t timeout_us);
-
-/*
- * Waits until at least one of ops has ended, for at most timeout_us as in remote_poll(). Returns the
- * index of the first that has ended and sets its result. Others MAY get their results, too.
- * -EAGAIN: all are in flight. -EINVAL: no ops.
- */
-int remote_poll_any(remote_t *r, rop_t *const *ops, size_t count, uint64_t timeout_us);
-
-/*
- * Cancels an operation: remote_poll() then returns -ECANCELED, or the result if it had ended before.
- * Until remote_poll() the operation counts towards async_max. The caller MAY reuse the operation's
- * buffers when remote_cancel() returns. Any thread MAY call it, also while another thread polls. -EINVAL:
- * no operation of this handle. Embedded: operations have ended when their start returns.
- */
-int remote_cancel(remote_t *r, const rop_t *op);
-
-/*
- * Limits the time of each operation that the calling thread starts from now on, by any handle:
- * asynchronous operations, and calls from remote_read() to remote_unlock(), each as a whole. An operation that
- * exceeds the limit ends with -ETIMEDOUT, even if the node answers. The handle's timeout applies as
- * well. 0: no limit, the initial state. Returns the previous limit.
- *
- * The limit doesn't apply to allocations and mappings. Asynchronous operations end by it only while
- * a thread waits in a call on the handle. Embedded, only remote_lock() and remote_wait() take time.
- */
-uint64_t remote_timeout(uint64_t timeout_us);
 
 /*
  * Waits until all earlier operations of the handle have ended, with or without success. A client
@@ -275,8 +267,6 @@ struct remote_vec {
 #define REMOTE_PIECES_MAX 4096
 int remote_readv(remote_t *r, const struct remote_vec *pieces, size_t count);
 int remote_writev(remote_t *r, const struct remote_vec *pieces, size_t count);
-int remote_readv_async(remote_t *r, const struct remote_vec *pieces, size_t count, rop_t *op);
-int remote_writev_async(remote_t *r, const struct remote_vec *pieces, size_t count, rop_t *op);
 
 /* ---- integers, changed at the node ---- */
 
@@ -308,13 +298,6 @@ int remote_fetch(remote_t *r, raddr_t address, size_t bytes, enum remote_change 
 int remote_cas(remote_t *r, raddr_t address, size_t bytes, uint64_t *expected,
 	       const uint64_t *desired);
 
-/* *found, and *expected of remote_cas_async(), MUST stay valid until the operation ends. */
-int remote_fetch_async(remote_t *r, raddr_t address, size_t bytes, enum remote_change what,
-		 uint64_t value, uint64_t *found, rop_t *op);
-/* *expected becomes the integer found. The exchange took place if *expected hasn't changed. */
-int remote_cas_async(remote_t *r, raddr_t address, size_t bytes, uint64_t *expected, uint64_t desired,
-	       rop_t *op);
-
 /* ---- data, and a signal that it is there ---- */
 
 /* An integer of 4 or 8 bytes, at a multiple of its size, and its change, as for remote_fetch(). */
@@ -340,8 +323,6 @@ struct remote_signal {
  */
 int remote_put(remote_t *r, raddr_t address, const void *buffer, size_t bytes,
 	 const struct remote_signal *signal);
-int remote_put_async(remote_t *r, raddr_t address, const void *buffer, size_t bytes,
-	       const struct remote_signal *signal, rop_t *op);
 
 /* Unsigned comparison of the remote integer with the given value. */
 enum remote_compare {
@@ -490,10 +471,6 @@ static inline int rfence(remote_t *r)
 	return remote_fence(r);
 }
 
-static inline int rpoll(remote_t *r, rop_t *ops, size_t count, uint64_t timeout_us)
-{
-	return remote_poll(r, ops, count, timeout_us);
-}
 #endif
 
 #ifdef __cplusplus

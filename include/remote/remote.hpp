@@ -74,22 +74,6 @@ private:
     int error_;
 };
 
-/*
- * Sets the calling thread's time limit (remote_timeout()) and restores the previous one when
- * destroyed. In a coroutine it MUST NOT live across co_await; use operation::within() there.
- */
-class time_limit {
-public:
-    explicit time_limit(std::chrono::microseconds time)
-        : before_(remote_timeout(time.count() > 0 ? static_cast<uint64_t>(time.count()) : 1)) {}
-    time_limit(const time_limit&) = delete;
-    time_limit& operator=(const time_limit&) = delete;
-    ~time_limit() { remote_timeout(before_); }
-
-private:
-    uint64_t before_;
-};
-
 /* A type that can be copied as bytes, the only way to another machine. */
 template <typename T>
 concept plain = std::is_trivially_copyable_v<T> && std::is_default_constructible_v<T>;
@@ -106,7 +90,10 @@ public:
     handle() = default;
     handle(handle&& other) noexcept : r_(std::exchange(other.r_, nullptr)) {}
     handle& operator=(handle&& other) noexcept {
-        std::swap(r_, other.r_);
+        if (this != &other) {
+            remote_close(r_);
+            r_ = std::exchange(other.r_, nullptr);
+        }
         return *this;
     }
     ~handle() { remote_close(r_); }
@@ -163,6 +150,13 @@ public:
     result<void> put(raddr_t address, std::span<const T> from, const remote_signal& signal) const {
         return put(address, std::as_bytes(from), signal);
     }
+    /* Each piece with a remote and a local range; the first error among them. */
+    result<void> readv(std::span<const remote_vec> pieces) const {
+        return remote_readv(r_, pieces.data(), pieces.size());
+    }
+    result<void> writev(std::span<const remote_vec> pieces) const {
+        return remote_writev(r_, pieces.data(), pieces.size());
+    }
     result<void> release() const { return remote_release(r_); }
     result<void> fence() const { return remote_fence(r_); }
 
@@ -170,59 +164,107 @@ private:
     remote_t* r_ = nullptr;
 };
 
-/* The address of a remote T and the handle to reach it. The handle MUST outlive it. */
+/*
+ * What refers to remote memory keeps the handle's name, not the object: the objects below stay
+ * valid when the handle is moved. When it is closed, they refuse everything with -EBADF.
+ */
+
+/* The address of a remote T. */
 template <plain T>
 class ptr {
 public:
     ptr() = default;
-    ptr(const handle& h, raddr_t address) : handle_(&h), address_(address) {}
+    ptr(const handle& h, raddr_t address) : ptr(h.get(), address) {}
+    ptr(remote_t* r, raddr_t address) : r_(r), address_(address) {}
 
     raddr_t address() const { return address_; }
     explicit operator bool() const { return address_ != 0; }
 
     result<T> get() const {
         T value{};
-        int error = handle_ ? handle_->read(address_, std::span<T>(&value, 1)).error() : -EINVAL;
+        int error = remote_read(r_, address_, &value, sizeof(value));
 
         return error ? result<T>::failed(error) : result<T>(value);
     }
     result<void> set(const T& value) const {
-        if (!handle_)
-            return -EINVAL;
-        return handle_->write(address_, std::span<const T>(&value, 1));
+        return remote_write(r_, address_, &value, sizeof(value));
     }
 
     ptr operator+(std::ptrdiff_t count) const {
-        ptr moved = *this;
-
-        moved.address_ += static_cast<raddr_t>(count) * sizeof(T);
-        return moved;
+        return {r_, address_ + static_cast<raddr_t>(count) * sizeof(T)};
     }
     ptr operator[](std::ptrdiff_t index) const { return *this + index; }
-    bool operator==(const ptr& other) const { return address_ == other.address_; }
+    bool operator==(const ptr& other) const = default;
 
 private:
-    const handle* handle_ = nullptr;
+    remote_t* r_ = nullptr;
     raddr_t address_ = 0;
 };
 
-/* An array in remote memory, initially zero, freed when destroyed. The handle MUST outlive it. */
+/* Remote elements, one after the other, that something else owns. */
+template <plain T>
+class span {
+public:
+    span() = default;
+    span(const handle& h, raddr_t address, std::size_t size) : span(h.get(), address, size) {}
+    span(remote_t* r, raddr_t address, std::size_t size) : r_(r), address_(address), size_(size) {}
+
+    raddr_t address() const { return address_; }
+    std::size_t size() const { return size_; }
+    std::size_t size_bytes() const { return size_ * sizeof(T); }
+    bool empty() const { return !size_; }
+    /* The address of an element, for get() and set(). */
+    ptr<T> operator[](std::size_t index) const {
+        assert(index < size_);
+        return {r_, address_ + index * sizeof(T)};
+    }
+    span subspan(std::size_t from, std::size_t size) const {
+        assert(from <= size_ && size <= size_ - from);
+        return {r_, address_ + from * sizeof(T), size};
+    }
+    span first(std::size_t size) const { return subspan(0, size); }
+    span last(std::size_t size) const { return subspan(size_ - size, size); }
+    /* Reads to.size() elements from index from on. -EFAULT: the span has fewer. */
+    result<void> read(std::size_t from, std::span<T> to) const {
+        return holds(from, to.size())
+                   ? result<void>(to.empty() ? 0
+                                             : remote_read(r_, address_ + from * sizeof(T),
+                                                           to.data(), to.size_bytes()))
+                   : -EFAULT;
+    }
+    result<void> write(std::size_t from, std::span<const T> data) const {
+        return holds(from, data.size())
+                   ? result<void>(data.empty() ? 0
+                                               : remote_write(r_, address_ + from * sizeof(T),
+                                                              data.data(), data.size_bytes()))
+                   : -EFAULT;
+    }
+
+private:
+    bool holds(std::size_t from, std::size_t size) const {
+        return from <= size_ && size <= size_ - from;
+    }
+
+    remote_t* r_ = nullptr;
+    raddr_t address_ = 0;
+    std::size_t size_ = 0;
+};
+
+/* An array in remote memory, initially zero, freed when destroyed. */
 template <plain T>
 class vector {
 public:
     vector() = default;
     vector(vector&& other) noexcept { *this = std::move(other); }
     vector& operator=(vector&& other) noexcept {
-        std::swap(handle_, other.handle_);
-        std::swap(first_, other.first_);
-        std::swap(size_, other.size_);
+        if (this != &other) {
+            free();
+            r_ = std::exchange(other.r_, nullptr);
+            all_ = std::exchange(other.all_, {});
+        }
         return *this;
     }
-    ~vector() {
-        /* A node that doesn't answer keeps the memory; a destructor can't report that. */
-        if (handle_)
-            (void)handle_->free(first_.address());
-    }
+    ~vector() { free(); }
 
     static result<vector> make(const handle& h, std::size_t size) {
         vector made;
@@ -232,50 +274,40 @@ public:
         result<raddr_t> address = h.alloc(size * sizeof(T));
         if (!address)
             return result<vector>::failed(address.error());
-        made.handle_ = &h;
-        made.first_ = ptr<T>(h, *address);
-        made.size_ = size;
+        made.r_ = h.get();
+        made.all_ = span<T>(h, *address, size);
         return made;
     }
 
-    std::size_t size() const { return size_; }
-    raddr_t address() const { return first_.address(); }
-    /* The address of an element, for get() and set(). */
-    ptr<T> operator[](std::size_t index) const {
-        assert(index < size_);
-        return first_ + static_cast<std::ptrdiff_t>(index);
-    }
-    /* Reads to.size() elements from index from on. -EFAULT: the array has fewer. */
-    result<void> read(std::size_t from, std::span<T> to) const {
-        if (from > size_ || to.size() > size_ - from)
-            return -EFAULT;
-        return to.empty()
-                   ? result<void>(0)
-                   : handle_->read((first_ + static_cast<std::ptrdiff_t>(from)).address(), to);
-    }
+    std::size_t size() const { return all_.size(); }
+    raddr_t address() const { return all_.address(); }
+    operator span<T>() const { return all_; }
+    ptr<T> operator[](std::size_t index) const { return all_[index]; }
+    /* As those of the span. */
+    result<void> read(std::size_t from, std::span<T> to) const { return all_.read(from, to); }
     result<void> write(std::size_t from, std::span<const T> data) const {
-        if (from > size_ || data.size() > size_ - from)
-            return -EFAULT;
-        return data.empty()
-                   ? result<void>(0)
-                   : handle_->write((first_ + static_cast<std::ptrdiff_t>(from)).address(), data);
+        return all_.write(from, data);
     }
 
 private:
-    const handle* handle_ = nullptr;
-    ptr<T> first_;
-    std::size_t size_ = 0;
+    /* A node that doesn't answer keeps the memory; a destructor can't report that. */
+    void free() {
+        if (r_)
+            (void)remote_free(r_, all_.address());
+    }
+
+    remote_t* r_ = nullptr;
+    span<T> all_;
 };
 
 /*
- * An integer of 4 or 8 bytes that the node changes atomically. The handle MUST outlive it. Each
- * change returns the integer before it. -ECONNRESET, -ETIMEDOUT: executed once or never, which is
- * unknown.
+ * An integer of 4 or 8 bytes that the node changes atomically. Each change returns the integer
+ * before it. -ECONNRESET, -ETIMEDOUT: executed once or never, which is unknown.
  */
 template <std::integral T>
 requires(sizeof(T) == 4 || sizeof(T) == 8) class atomic {
 public:
-    atomic(const handle& h, raddr_t address) : handle_(&h), address_(address) {}
+    atomic(const handle& h, raddr_t address) : r_(h.get()), address_(address) {}
 
     raddr_t address() const { return address_; }
 
@@ -303,8 +335,7 @@ public:
                    uint64_t timeout_us = std::numeric_limits<uint64_t>::max())
         const requires std::unsigned_integral<T> {
         uint64_t found = 0;
-        int error =
-            remote_wait(handle_->get(), address_, sizeof(T), compare, value, timeout_us, &found);
+        int error = remote_wait(r_, address_, sizeof(T), compare, value, timeout_us, &found);
 
         return error ? result<T>::failed(error) : result<T>(static_cast<T>(found));
     }
@@ -312,7 +343,7 @@ public:
     result<bool> compare_exchange(T& expected, T desired) const {
         uint64_t there = bits(expected);
         const uint64_t wanted = bits(desired);
-        int done = remote_cas(handle_->get(), address_, sizeof(T), &there, &wanted);
+        int done = remote_cas(r_, address_, sizeof(T), &there, &wanted);
 
         if (done < 0)
             return result<bool>::failed(done);
@@ -324,24 +355,27 @@ private:
     static uint64_t bits(T value) { return static_cast<std::make_unsigned_t<T>>(value); }
     result<T> fetch(remote_change what, T value) const {
         uint64_t found = 0;
-        int error = remote_fetch(handle_->get(), address_, sizeof(T), what, bits(value), &found);
+        int error = remote_fetch(r_, address_, sizeof(T), what, bits(value), &found);
 
         return error ? result<T>::failed(error) : result<T>(static_cast<T>(found));
     }
 
-    const handle* handle_;
+    remote_t* r_;
     raddr_t address_;
 };
 
-/* A lock held by one thread until destroyed (remote_lock()). The handle MUST outlive it. */
+/* A lock held by one thread until destroyed (remote_lock()). */
 class held_lock {
 public:
     held_lock() = default;
     held_lock(held_lock&& other) noexcept { *this = std::move(other); }
     held_lock& operator=(held_lock&& other) noexcept {
-        std::swap(handle_, other.handle_);
-        std::swap(lock_, other.lock_);
-        std::swap(passed_over_, other.passed_over_);
+        if (this != &other) {
+            (void)give();
+            r_ = std::exchange(other.r_, nullptr);
+            lock_ = other.lock_;
+            passed_over_ = other.passed_over_;
+        }
         return *this;
     }
     ~held_lock() { (void)give(); }
@@ -352,7 +386,7 @@ public:
 
         if (taken < 0)
             return result<held_lock>::failed(taken);
-        held.handle_ = &h;
+        held.r_ = h.get();
         held.lock_ = lock;
         held.passed_over_ = taken == 1;
         return held;
@@ -360,36 +394,37 @@ public:
 
     /* The previous holder's lease expired: the protected data may be half changed. */
     bool passed_over() const { return passed_over_; }
-    result<void> extend() const {
-        return handle_ ? remote_lock_extend(handle_->get(), lock_) : -EPERM;
-    }
+    result<void> extend() const { return r_ ? remote_lock_extend(r_, lock_) : -EPERM; }
     /* Releases the lock before destruction. -EPERM: this thread had lost it before. */
     result<void> give() {
-        int error = handle_ ? remote_unlock(handle_->get(), lock_) : 0;
+        int error = r_ ? remote_unlock(r_, lock_) : 0;
 
         if (error != -ETIMEDOUT)
-            handle_ = nullptr;
+            r_ = nullptr;
         return error;
     }
 
 private:
-    const handle* handle_ = nullptr;
+    remote_t* r_ = nullptr;
     raddr_t lock_ = 0;
     bool passed_over_ = false;
 };
 
 /*
- * A range of remote memory mapped into the process (remote_mmap()), unmapped when destroyed. The
- * handle MUST outlive it. Call unmap() to learn whether all changes were written back.
+ * A range of remote memory mapped into the process (remote_mmap()), unmapped when destroyed. Call
+ * unmap() to learn whether all changes were written back.
  */
 class mapping {
 public:
     mapping() = default;
     mapping(mapping&& other) noexcept { *this = std::move(other); }
     mapping& operator=(mapping&& other) noexcept {
-        std::swap(r_, other.r_);
-        std::swap(memory_, other.memory_);
-        std::swap(bytes_, other.bytes_);
+        if (this != &other) {
+            (void)unmap();
+            r_ = std::exchange(other.r_, nullptr);
+            memory_ = std::exchange(other.memory_, nullptr);
+            bytes_ = std::exchange(other.bytes_, 0);
+        }
         return *this;
     }
     ~mapping() { (void)unmap(); }
@@ -436,14 +471,14 @@ public:
     registered() = default;
     registered(registered&& other) noexcept { *this = std::move(other); }
     registered& operator=(registered&& other) noexcept {
-        std::swap(r_, other.r_);
-        std::swap(memory_, other.memory_);
+        if (this != &other) {
+            unregister();
+            r_ = std::exchange(other.r_, nullptr);
+            memory_ = std::exchange(other.memory_, nullptr);
+        }
         return *this;
     }
-    ~registered() {
-        if (memory_)
-            (void)remote_unregister(r_, memory_);
-    }
+    ~registered() { unregister(); }
 
     template <plain T>
     static result<registered> make(const handle& h, std::span<T> memory) {
@@ -458,6 +493,11 @@ public:
     }
 
 private:
+    void unregister() {
+        if (memory_)
+            (void)remote_unregister(r_, memory_);
+    }
+
     remote_t* r_ = nullptr;
     void* memory_ = nullptr;
 };

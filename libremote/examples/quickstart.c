@@ -8,15 +8,17 @@ int main(int argc, char **argv)
 	char text[] = "hello, remote memory", back[sizeof(text)];
 	remote_t *r;
 	raddr_t a;
+	int error;
 
 	if (remote_open(&r, target, NULL)) {
 		fprintf(stderr, "%s\n", remote_why());
 		return 1;
 	}
-	if (ralloc(r, 4 << 20, REMOTE_RW, &a) || rwrite(r, a, text, sizeof(text)) ||
-	    rread(r, a, back, sizeof(back)) || rfree(r, a))
-		return 1;
-	printf("%s\n", back);
+	error = ralloc(r, 4 << 20, REMOTE_RW, &a);
+	error = error ? error : rwrite(r, a, text, sizeof(text));
+	error = error ? error : rread(r, a, back, sizeof(back));
+	error = error ? error : rfree(r, a);
 	remote_close(r);
-	return 0;
+	printf("%s\n", error ? remote_strerror(error) : back);
+	return error != 0;
 }

@@ -20,4 +20,12 @@ inline Clock::time_point from_now(std::uint64_t us) {
     return us < static_cast<std::uint64_t>(most) ? now + std::chrono::microseconds(us) : never;
 }
 
+// Rounded up; UINT64_MAX: never.
+inline std::uint64_t us_until(Clock::time_point time) {
+    if (time == never)
+        return UINT64_MAX;
+    auto left = std::chrono::ceil<std::chrono::microseconds>(time - Clock::now()).count();
+    return left > 0 ? static_cast<std::uint64_t>(left) : 0;
+}
+
 } // namespace remora::lib

@@ -25,6 +25,15 @@ inline constexpr std::uint32_t op_bytes_max = RMEM_OP_BYTES_MAX;
 struct Call;
 struct Op;
 
+// Told when a call has ended, by the thread that ends it, under the backend's lock.
+class Listener {
+public:
+    virtual void ended() = 0;
+
+protected:
+    ~Listener() = default;
+};
+
 // An element of a ring, whose head is in no op.
 struct Link {
     Link* prev = this;
@@ -51,8 +60,9 @@ struct Link {
 struct Range {
     Link near; // order.hpp's
     std::uint64_t address = 0;
-    std::uint8_t* data = nullptr;
+    std::uint8_t* data = nullptr; // NULL: whatever the node answers for it is thrown away
     std::uint32_t bytes = 0;
+    int result = 0; // once the op has ended
 };
 
 struct Op {
@@ -86,6 +96,7 @@ struct Call {
     std::atomic<std::uint32_t> left{
         0};         // ops that haven't ended; the last one's release-store ends it
     int result = 0; // of the first op that failed
+    Listener* listener = nullptr;
     Clock::time_point limit = never;
     // For the backend, while ops are left.
     std::span<Op> ops;
@@ -103,10 +114,13 @@ struct Call {
         left.store(static_cast<std::uint32_t>(count), std::memory_order_relaxed);
     }
     bool ended() const { return left.load(std::memory_order_acquire) == 0; }
+    // The call may be gone after its last one, unless it has a listener.
     void end_op(int op_result) {
         if (op_result && !result)
             result = op_result;
-        left.fetch_sub(1, std::memory_order_release);
+        Listener* told = listener;
+        if (left.fetch_sub(1, std::memory_order_release) == 1 && told)
+            told->ended();
     }
 };
 
@@ -129,6 +143,11 @@ inline std::span<Op> cut(std::span<Op> ops, Call& call, std::uint8_t type, std::
         bytes -= op.core.len;
     }
     return ops;
+}
+
+// Bytes of a put that don't fit into the message with its integer and are written before it.
+inline std::size_t before_put(std::size_t bytes, std::uint32_t put_bytes) {
+    return bytes - (bytes < put_bytes ? bytes : put_bytes);
 }
 
 // The last bytes of a put, at most Backend::put_bytes(), and its integer.

@@ -80,13 +80,15 @@ Key key_parse(std::string_view text, const std::string& source) {
     std::string_view digits = trimmed(text);
     Key key;
     if (digits.size() != 2 * key.size())
-        throw Failure("key {} has {} characters, not 32 hex digits: make one with 'remora key new'",
+        throw Failure(ENOKEY,
+                      "key {} has {} characters, not 32 hex digits: make one with 'remora key new'",
                       source, digits.size());
     for (std::size_t i = 0; i < key.size(); i++) {
         int high = hex_value(digits[2 * i]);
         int low = hex_value(digits[2 * i + 1]);
         if (high < 0 || low < 0)
-            throw Failure("key {} has other characters than hex digits: make one with "
+            throw Failure(ENOKEY,
+                          "key {} has other characters than hex digits: make one with "
                           "'remora key new'",
                           source);
         key[i] = static_cast<std::uint8_t>(high << 4 | low);
@@ -98,13 +100,13 @@ KeyFile key_read(const std::string& file) {
     Descriptor fd(open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     struct stat status {};
     if (!fd || fstat(fd.get(), &status))
-        throw Failure("can't read key {}: {}", file, std::strerror(errno));
+        throw Failure(ENOKEY, "can't read key {}: {}", file, std::strerror(errno));
     if (S_ISDIR(status.st_mode))
-        throw Failure("can't read key {}: it is a directory", file);
+        throw Failure(ENOKEY, "can't read key {}: it is a directory", file);
     std::array<char, file_bytes_max> text;
     ssize_t bytes = read(fd.get(), text.data(), text.size());
     if (bytes < 0)
-        throw Failure("can't read key {}: {}", file, std::strerror(errno));
+        throw Failure(ENOKEY, "can't read key {}: {}", file, std::strerror(errno));
     return {key_parse({text.data(), static_cast<std::size_t>(bytes)}, file),
             S_ISREG(status.st_mode) && (status.st_mode & (S_IRGRP | S_IROTH)) != 0};
 }

@@ -11,6 +11,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "async.hpp"
 #include "support/key.hpp"
 
 namespace remora::test {
@@ -301,7 +302,7 @@ Backends::~Backends() {
     remote_close(r);
 }
 
-remote_t* Backends::open(std::uint32_t async_max) {
+remote_t* Backends::open(std::uint32_t depth, std::uint64_t call_timeout_us) {
     const char* given = std::getenv("REMORA_TEST_TARGET");
     std::string target = given ? given : "embedded:size=32M";
     if (!shm_path_.empty())
@@ -310,9 +311,11 @@ remote_t* Backends::open(std::uint32_t async_max) {
         target = udp_target(relay ? relay->port() : node->port());
     remote_options options{};
     options.size = sizeof(options);
-    options.async_max = async_max;
+    options.call_timeout_us = call_timeout_us;
     remote_t* handle = nullptr;
     EXPECT_EQ(remote_open(&handle, target.c_str(), &options), 0) << remote_why();
+    if (depth)
+        set_depth(handle, depth);
     return handle;
 }
 
@@ -339,6 +342,13 @@ remote_counters counters_of(remote_t* r) {
     counters.size = sizeof(counters);
     EXPECT_EQ(remote_stats(r, &counters), 0);
     return counters;
+}
+
+std::uint64_t page_bytes_of(remote_t* r) {
+    remote_node node{};
+    node.size = sizeof(node);
+    EXPECT_EQ(remote_info(r, &node), 0) << remote_why();
+    return node.page_bytes;
 }
 
 std::string kind_name(const testing::TestParamInfo<Kind>& info) {

@@ -170,8 +170,9 @@ protected:
     Backends();
     ~Backends() override;
 
-    // Opens another handle; of embedded, to another node.
-    remote_t* open(std::uint32_t async_max = 0);
+    // Opens another handle; of embedded, to another node. depth: of its queue for asynchronous
+    // operations (async.hpp).
+    remote_t* open(std::uint32_t depth = 0, std::uint64_t call_timeout_us = 0);
     // May other handles be opened to the same memory?
     bool is_shared() const { return GetParam() != Kind::embedded; }
     // Should the test run fewer rounds?
@@ -207,6 +208,7 @@ inline int write_rows(remote_t* r, const Rows& rows) {
 }
 
 remote_counters counters_of(remote_t* r);
+std::uint64_t page_bytes_of(remote_t* r);
 
 std::string kind_name(const testing::TestParamInfo<Kind>& info);
 

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "async.hpp"
 #include "backend.hpp"
 
 namespace remora::test {
@@ -31,11 +32,11 @@ TEST_P(Async, OverlappingOperationsKeepTheirOrder) {
     std::mt19937 random(11);
     const int rounds = is_slow() ? 10 : 40;
     for (int round = 0; round < rounds; round++) {
-        struct Started {
+        struct Data {
             std::vector<std::uint8_t> data, expected; // expected: of a read
         };
-        std::vector<Started> started(64);
-        std::vector<rop_t> ops(started.size());
+        std::vector<Data> started(64);
+        std::vector<AsyncOp> ops(started.size());
         for (std::size_t i = 0; i < started.size(); i++) {
             std::size_t from = random() % bytes, count = 1 + random() % (bytes - from);
             auto first = mirror.begin() + static_cast<std::ptrdiff_t>(from);
@@ -44,16 +45,14 @@ TEST_P(Async, OverlappingOperationsKeepTheirOrder) {
             if (random() % 2) {
                 std::fill(first, last, static_cast<std::uint8_t>(random()));
                 std::copy(first, last, started[i].data.begin());
-                ASSERT_EQ(remote_write_async(r, a + from, started[i].data.data(), count, &ops[i]),
-                          0);
+                ASSERT_EQ(write_async(r, a + from, started[i].data.data(), count, &ops[i]), 0);
             } else {
                 started[i].expected.assign(first, last);
-                ASSERT_EQ(remote_read_async(r, a + from, started[i].data.data(), count, &ops[i]),
-                          0);
+                ASSERT_EQ(read_async(r, a + from, started[i].data.data(), count, &ops[i]), 0);
             }
         }
-        ASSERT_EQ(rpoll(r, ops.data(), ops.size(), forever), 0);
-        for (const Started& each : started) {
+        ASSERT_EQ(poll_all(r, ops.data(), ops.size(), forever), 0);
+        for (const Data& each : started) {
             if (!each.expected.empty()) {
                 ASSERT_EQ(each.data, each.expected);
             }
@@ -142,33 +141,24 @@ TEST_P(Async, LongOnes) {
     std::vector<std::uint8_t> out(bytes), in(bytes);
     for (std::size_t i = 0; i < bytes; i++)
         out[i] = static_cast<std::uint8_t>(i * 2654435761U >> 13);
-    rop_t ops[2];
-    ASSERT_EQ(remote_write_async(r, a, out.data(), bytes, &ops[0]), 0);
-    ASSERT_EQ(remote_read_async(r, a, in.data(), bytes, &ops[1]), 0);
-    EXPECT_EQ(rpoll(r, ops, 2, forever), 0);
+    AsyncOp ops[2];
+    ASSERT_EQ(write_async(r, a, out.data(), bytes, &ops[0]), 0);
+    ASSERT_EQ(read_async(r, a, in.data(), bytes, &ops[1]), 0);
+    EXPECT_EQ(poll_all(r, ops, 2, forever), 0);
     EXPECT_EQ(in, out);
 }
 
 TEST_P(Async, EachHasItsResult) {
     raddr_t a = alloc(100);
     std::uint8_t byte = 1;
-    rop_t ops[3];
-    ASSERT_EQ(remote_write_async(r, a, &byte, 1, &ops[0]), 0);
-    ASSERT_EQ(remote_write_async(r, a + (std::uint64_t{1} << 40), &byte, 1, &ops[1]), 0);
-    ASSERT_EQ(remote_read_async(r, a, &byte, 1, &ops[2]), 0);
-    EXPECT_EQ(rpoll(r, ops, 3, forever), -EFAULT);
+    AsyncOp ops[3];
+    ASSERT_EQ(write_async(r, a, &byte, 1, &ops[0]), 0);
+    ASSERT_EQ(write_async(r, a + (std::uint64_t{1} << 40), &byte, 1, &ops[1]), 0);
+    ASSERT_EQ(read_async(r, a, &byte, 1, &ops[2]), 0);
+    EXPECT_EQ(poll_all(r, ops, 3, forever), -EFAULT);
     EXPECT_EQ(ops[0].result, 0);
     EXPECT_EQ(ops[1].result, -EFAULT);
     EXPECT_EQ(ops[2].result, 0);
-    EXPECT_EQ(rpoll(r, ops, 3, 0), -EFAULT) << "the second poll says something else";
-    rop_t strange{12345, -EINPROGRESS};
-    EXPECT_EQ(rpoll(r, &strange, 1, forever), -EINVAL);
-    remote_t* other = open();
-    ASSERT_EQ(remote_read_async(r, a, &byte, 1, &ops[0]), 0);
-    strange = ops[0];
-    EXPECT_EQ(rpoll(other, &strange, 1, forever), -EINVAL) << "another handle's";
-    EXPECT_EQ(rpoll(r, ops, 1, forever), 0);
-    remote_close(other);
 }
 
 TEST_P(Async, NoMoreThanWereAskedFor) {
@@ -176,78 +166,42 @@ TEST_P(Async, NoMoreThanWereAskedFor) {
     raddr_t a = 0;
     ASSERT_EQ(ralloc(few, 100, REMOTE_RW, &a), 0);
     std::uint8_t byte[5] = {};
-    rop_t ops[5];
+    AsyncOp ops[5];
     for (int i = 0; i < 4; i++)
-        ASSERT_EQ(remote_read_async(few, a, &byte[i], 1, &ops[i]), 0);
-    EXPECT_EQ(remote_read_async(few, a, &byte[4], 1, &ops[4]), -EAGAIN);
-    EXPECT_EQ(rpoll(few, ops, 1, forever), 0);
-    EXPECT_EQ(remote_read_async(few, a, &byte[4], 1, &ops[4]), 0);
-    EXPECT_EQ(rpoll(few, ops, 5, forever), 0);
-    remote_close(few);
-}
-
-// A place freed twice would be given to two operations.
-TEST_P(Async, OperationPolledByTwoThreadsFreesItsPlaceOnce) {
-    constexpr std::uint32_t most = 3;
-    remote_t* few = open(most);
-    raddr_t a = 0;
-    ASSERT_EQ(ralloc(few, 64, REMOTE_RW, &a), 0);
-    const int rounds = is_slow() ? 20 : 200;
-    for (int round = 0; round < rounds && !HasFailure(); round++) {
-        std::uint64_t value = 0;
-        rop_t op;
-        ASSERT_EQ(remote_read_async(few, a, &value, sizeof(value), &op), 0);
-        std::barrier both(2);
-        auto poll = [&] {
-            both.arrive_and_wait();
-            EXPECT_EQ(rpoll(few, &op, 1, forever), 0);
-        };
-        std::thread other(poll);
-        poll();
-        other.join();
-        std::vector<rop_t> ops(most + 1);
-        std::vector<std::uint64_t> values(ops.size());
-        std::size_t started = 0;
-        while (started < ops.size() &&
-               !remote_read_async(few, a, &values[started], sizeof(value), &ops[started]))
-            started++;
-        ASSERT_EQ(started, most) << "in round " << round;
-        ASSERT_EQ(rpoll(few, ops.data(), most, forever), 0);
-    }
-    ASSERT_EQ(rfree(few, a), 0);
+        ASSERT_EQ(read_async(few, a, &byte[i], 1, &ops[i]), 0);
+    EXPECT_EQ(read_async(few, a, &byte[4], 1, &ops[4]), -EAGAIN);
+    EXPECT_EQ(poll_all(few, ops, 1, forever), 0);
+    EXPECT_EQ(read_async(few, a, &byte[4], 1, &ops[4]), 0);
+    EXPECT_EQ(poll_all(few, ops, 5, forever), 0);
     remote_close(few);
 }
 
 TEST_P(Async, PollAnyReturnsAnIndexOnceForEachResult) {
     raddr_t a = alloc(64);
-    std::vector<rop_t> ops(4);
+    std::vector<AsyncOp> ops(4);
     std::vector<std::uint64_t> values(ops.size());
-    std::vector<rop_t*> left;
+    std::vector<AsyncOp*> left;
     for (std::size_t i = 0; i < ops.size(); i++) {
-        ASSERT_EQ(remote_read_async(r, a + 8 * i, &values[i], sizeof(values[i]), &ops[i]), 0);
+        ASSERT_EQ(read_async(r, a + 8 * i, &values[i], sizeof(values[i]), &ops[i]), 0);
         left.push_back(&ops[i]);
     }
     while (!left.empty()) {
-        int ended = remote_poll_any(r, left.data(), left.size(), forever);
+        int ended = poll_any(r, left.data(), left.size(), forever);
         ASSERT_GE(ended, 0);
         ASSERT_LT(ended, std::ssize(left));
         EXPECT_EQ(left[static_cast<std::size_t>(ended)]->result, 0);
         left.erase(left.begin() + ended);
     }
-    rop_t* none = nullptr;
-    EXPECT_EQ(remote_poll_any(r, &none, 0, forever), -EINVAL);
-    EXPECT_EQ(remote_poll_any(r, nullptr, 1, forever), -EINVAL);
-    EXPECT_EQ(remote_poll_any(nullptr, &none, 1, forever), -EINVAL);
 }
 
 TEST_P(Async, ReleaseWaitsForAll) {
     raddr_t a = alloc(1 << 20);
     std::vector<std::uint8_t> data(1000, 5);
-    std::vector<rop_t> ops(100);
+    std::vector<AsyncOp> ops(100);
     for (std::size_t i = 0; i < ops.size(); i++)
-        ASSERT_EQ(remote_write_async(r, a + 1000 * i, data.data(), 1000, &ops[i]), 0);
+        ASSERT_EQ(write_async(r, a + 1000 * i, data.data(), 1000, &ops[i]), 0);
     EXPECT_EQ(rrelease(r), 0);
-    EXPECT_EQ(rpoll(r, ops.data(), ops.size(), 0), 0) << "some hadn't ended";
+    EXPECT_EQ(poll_all(r, ops.data(), ops.size(), 0), 0) << "some hadn't ended";
 }
 
 // Each thread begins some, and when both have, each finds that those of the other one have ended.
@@ -256,19 +210,18 @@ TEST_P(Async, TwoReleasesAtOnce) {
     raddr_t a = alloc(1 << 20);
     std::vector<std::uint8_t> data(bytes, 5);
     const int rounds = is_slow() ? 10 : 50;
-    std::vector<rop_t> ops[2] = {std::vector<rop_t>(count), std::vector<rop_t>(count)};
+    std::vector<AsyncOp> ops[2] = {std::vector<AsyncOp>(count), std::vector<AsyncOp>(count)};
     std::barrier together(2);
     std::vector<std::thread> threads;
     for (std::size_t t = 0; t < 2; t++) {
         threads.emplace_back([&, t] {
             for (int round = 0; round < rounds; round++) {
                 for (std::size_t i = 0; i < count; i++)
-                    EXPECT_EQ(remote_write_async(r, a + bytes * (2 * i + t), data.data(), bytes,
-                                                 &ops[t][i]),
-                              0);
+                    EXPECT_EQ(
+                        write_async(r, a + bytes * (2 * i + t), data.data(), bytes, &ops[t][i]), 0);
                 together.arrive_and_wait();
                 EXPECT_EQ(rrelease(r), 0);
-                EXPECT_EQ(rpoll(r, ops[1 - t].data(), count, 0), 0) << "some hadn't ended";
+                EXPECT_EQ(poll_all(r, ops[1 - t].data(), count, 0), 0) << "some hadn't ended";
                 together.arrive_and_wait();
             }
         });
@@ -281,10 +234,10 @@ TEST_P(Async, FreeWaitsForOperationsOnItsRange) {
     for (int round = 0; round < 20; round++) {
         raddr_t a = alloc(1 << 20);
         std::vector<std::uint8_t> data(300'000, 7);
-        rop_t op;
-        ASSERT_EQ(remote_write_async(r, a + 1000, data.data(), data.size(), &op), 0);
+        AsyncOp op;
+        ASSERT_EQ(write_async(r, a + 1000, data.data(), data.size(), &op), 0);
         EXPECT_EQ(rfree(r, a), 0);
-        EXPECT_EQ(rpoll(r, &op, 1, 0), 0) << "freed while a write was in flight";
+        EXPECT_EQ(poll_all(r, &op, 1, 0), 0) << "freed while a write was in flight";
     }
 }
 
@@ -294,7 +247,7 @@ TEST_P(Async, FreeWaitsForOperationsOnItsRange) {
 TEST_P(Async, WritesToFreedMemoryNeverReachTheNextRegion) {
     constexpr std::uint64_t pages = 4, all_pages = 512;
     constexpr std::size_t part = 40'000;
-    const std::uint64_t page = remote_page_bytes(r);
+    const std::uint64_t page = page_bytes_of(r);
     const std::size_t bytes = pages * page;
     if (GetParam() != Kind::given) {
         raddr_t others = alloc((all_pages - pages) * page);
@@ -355,11 +308,11 @@ TEST_P(Async, WritesToFreedMemoryNeverReachTheNextRegion) {
 TEST_P(Async, PollingWithoutWaitingGetsOn) {
     raddr_t a = alloc(1 << 20);
     std::vector<std::uint8_t> data(500'000, 7), back(data.size());
-    rop_t ops[2];
-    ASSERT_EQ(remote_write_async(r, a, data.data(), data.size(), &ops[0]), 0);
-    ASSERT_EQ(remote_read_async(r, a, back.data(), back.size(), &ops[1]), 0);
+    AsyncOp ops[2];
+    ASSERT_EQ(write_async(r, a, data.data(), data.size(), &ops[0]), 0);
+    ASSERT_EQ(read_async(r, a, back.data(), back.size(), &ops[1]), 0);
     int error;
-    while ((error = rpoll(r, ops, 2, 0)) == -EAGAIN) {
+    while ((error = poll_all(r, ops, 2, 0)) == -EAGAIN) {
     }
     EXPECT_EQ(error, 0);
     EXPECT_EQ(back, data);
@@ -370,8 +323,8 @@ TEST_P(Async, CloseEndsThem) {
     raddr_t a = 0;
     ASSERT_EQ(ralloc(other, 1 << 20, REMOTE_RW, &a), 0);
     std::vector<std::uint8_t> data(1 << 20, 7);
-    rop_t op;
-    ASSERT_EQ(remote_write_async(other, a, data.data(), data.size(), &op), 0);
+    AsyncOp op;
+    ASSERT_EQ(write_async(other, a, data.data(), data.size(), &op), 0);
     remote_close(other);
 }
 

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "async.hpp"
 #include "backend.hpp"
 
 namespace remora::test {
@@ -70,7 +71,7 @@ TEST_P(Atomic, CompareAndSwap) {
 TEST_P(Atomic, RejectsInvalidArguments) {
     raddr_t a = alloc(64), fixed = alloc(64, REMOTE_READ);
     std::uint64_t found = 5, both[2] = {};
-    rop_t op;
+    AsyncOp op;
     EXPECT_EQ(remote_fetch(r, a + 4, 8, REMOTE_ADD, 1, &found), -EINVAL);
     EXPECT_EQ(remote_fetch(r, a + 2, 4, REMOTE_ADD, 1, &found), -EINVAL);
     for (std::size_t bytes : {0, 1, 2, 3, 16, 64})
@@ -80,8 +81,8 @@ TEST_P(Atomic, RejectsInvalidArguments) {
     EXPECT_EQ(cas(r, a, 8, nullptr, 1), -EINVAL);
     EXPECT_EQ(remote_cas(r, a + 8, 16, both, both), -EINVAL);
     EXPECT_EQ(remote_cas(r, a, 16, nullptr, both), -EINVAL);
-    EXPECT_EQ(remote_fetch_async(r, a, 8, REMOTE_ADD, 1, nullptr, nullptr), -EINVAL);
-    EXPECT_EQ(remote_cas_async(r, a, 8, nullptr, 1, &op), -EINVAL);
+    EXPECT_EQ(fetch_async(r, a, 8, REMOTE_ADD, 1, nullptr, nullptr), -EINVAL);
+    EXPECT_EQ(cas_async(r, a, 8, nullptr, 1, &op), -EINVAL);
     EXPECT_EQ(remote_fetch(nullptr, a, 8, REMOTE_ADD, 1, &found), -EINVAL);
     EXPECT_EQ(remote_fetch(r, fixed, 8, REMOTE_ADD, 1, &found), -EACCES);
     EXPECT_EQ(remote_fetch(r, raddr_t{1} << 50, 8, REMOTE_ADD, 1, &found), -EFAULT);
@@ -95,21 +96,21 @@ TEST_P(Atomic, ManyAtOnce) {
     raddr_t a = alloc(4096);
     const std::size_t count = 600;
     std::vector<std::uint64_t> found(count), read(count);
-    std::vector<rop_t> ops(2 * count);
+    std::vector<AsyncOp> ops(2 * count);
     for (std::size_t i = 0; i < count; i++) {
-        ASSERT_EQ(remote_fetch_async(r, a, 8, REMOTE_ADD, 1, &found[i], &ops[2 * i]), 0);
-        ASSERT_EQ(remote_read_async(r, a + 8 + 8 * (i % 100), &read[i], 8, &ops[2 * i + 1]), 0);
+        ASSERT_EQ(fetch_async(r, a, 8, REMOTE_ADD, 1, &found[i], &ops[2 * i]), 0);
+        ASSERT_EQ(read_async(r, a + 8 + 8 * (i % 100), &read[i], 8, &ops[2 * i + 1]), 0);
         if (i % 100 == 99) {
-            ASSERT_EQ(rpoll(r, &ops[2 * (i - 99)], 200, forever), 0);
+            ASSERT_EQ(poll_all(r, &ops[2 * (i - 99)], 200, forever), 0);
         }
     }
     // Overlapping operations keep their order.
     for (std::size_t i = 0; i < count; i++)
         ASSERT_EQ(found[i], i);
     std::uint64_t expected = count;
-    rop_t op;
-    ASSERT_EQ(remote_cas_async(r, a, 8, &expected, 3, &op), 0);
-    ASSERT_EQ(rpoll(r, &op, 1, forever), 0);
+    AsyncOp op;
+    ASSERT_EQ(cas_async(r, a, 8, &expected, 3, &op), 0);
+    ASSERT_EQ(poll_all(r, &op, 1, forever), 0);
     EXPECT_EQ(expected, count);
     EXPECT_EQ(fetch(a, 8, REMOTE_ADD, 0), 3U);
 }
@@ -143,13 +144,13 @@ TEST_P(Atomic, ThreadsLoseNoIncrement) {
 
 TEST_P(Atomic, Fence) {
     raddr_t a = alloc(4096);
-    std::vector<rop_t> ops(64);
+    std::vector<AsyncOp> ops(64);
     std::vector<std::uint64_t> values(64);
     std::iota(values.begin(), values.end(), 1);
     for (std::size_t i = 0; i < 64; i++)
-        ASSERT_EQ(remote_write_async(r, a + 8 * i, &values[i], 8, &ops[i]), 0);
+        ASSERT_EQ(write_async(r, a + 8 * i, &values[i], 8, &ops[i]), 0);
     EXPECT_EQ(rfence(r), 0);
-    EXPECT_EQ(rpoll(r, ops.data(), ops.size(), 0), 0); // all have ended
+    EXPECT_EQ(poll_all(r, ops.data(), ops.size(), 0), 0); // all have ended
     EXPECT_EQ(rfence(nullptr), -EINVAL);
 }
 
@@ -169,17 +170,17 @@ protected:
         remote_t* r = open(relay.port());
         EXPECT_EQ(ralloc(r, 8, REMOTE_RW, &a), 0);
         std::uint64_t found = 5;
-        rop_t op;
+        AsyncOp op;
         relay.keep(which);
-        EXPECT_EQ(remote_fetch_async(r, a, 8, REMOTE_ADD, 1, &found, &op), 0);
+        EXPECT_EQ(fetch_async(r, a, 8, REMOTE_ADD, 1, &found, &op), 0);
         while (!relay.kept())
-            EXPECT_EQ(rpoll(r, &op, 1, 1000), -EAGAIN);
+            EXPECT_EQ(poll_all(r, &op, 1, 1000), -EAGAIN);
         remote_t* other = open(node.port());
         EXPECT_EQ(rread(other, a, &value, 8), 0);
         remote_close(other);
         relay.keep(nullptr);
         relay.send_kept();
-        int result = rpoll(r, &op, 1, forever);
+        int result = poll_all(r, &op, 1, forever);
         EXPECT_EQ(found, 5U);
         std::uint64_t after = 0;
         EXPECT_EQ(rread(r, a, &after, 8), 0) << "the handle has no session any more";

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "async.hpp"
 #include "backend.hpp"
 #include "remote/remote.hpp"
 
@@ -58,18 +59,18 @@ TEST_P(Buffers, AreUsedOrNotAlike) {
 // An op of many ranges uses no registered buffer, whichever op had its slot before.
 TEST_P(Buffers, VectorsGoWithout) {
     ASSERT_EQ(remote_register(r, data.data(), buffer_bytes), 0);
-    rop_t op;
-    ASSERT_EQ(remote_write_async(r, a, data.data(), 4096, &op), 0);
-    ASSERT_EQ(rpoll(r, &op, 1, forever), 0);
+    AsyncOp op;
+    ASSERT_EQ(write_async(r, a, data.data(), 4096, &op), 0);
+    ASSERT_EQ(poll_all(r, &op, 1, forever), 0);
     std::uint8_t* back = &data[buffer_bytes];
     remote_vec pieces[] = {{a + 100, back, 50}, {a + 1000, back + 50, 70}};
-    ASSERT_EQ(remote_readv_async(r, pieces, 2, &op), 0);
-    ASSERT_EQ(rpoll(r, &op, 1, forever), 0);
+    ASSERT_EQ(readv_async(r, pieces, 2, &op), 0);
+    ASSERT_EQ(poll_all(r, &op, 1, forever), 0);
     EXPECT_TRUE(std::equal(back, back + 50, &data[100]));
     EXPECT_TRUE(std::equal(back + 50, back + 120, &data[1000]));
     std::uint64_t found = 0;
-    ASSERT_EQ(remote_fetch_async(r, a, 8, REMOTE_XOR, 1, &found, &op), 0);
-    ASSERT_EQ(rpoll(r, &op, 1, forever), 0);
+    ASSERT_EQ(fetch_async(r, a, 8, REMOTE_XOR, 1, &found, &op), 0);
+    ASSERT_EQ(poll_all(r, &op, 1, forever), 0);
     EXPECT_EQ(std::memcmp(&found, data.data(), 8), 0);
 }
 
@@ -82,24 +83,23 @@ TEST_P(Buffers, ManyAtOnce) {
     // A number that was given back is used again.
     ASSERT_EQ(remote_unregister(r, &data[7 * each]), 0);
     EXPECT_EQ(remote_register(r, other.data(), other.size()), 0);
-    rop_t ops[32];
+    AsyncOp ops[32];
     for (std::size_t i = 0; i < 32; i++)
-        ASSERT_EQ(remote_write_async(r, a + i * each, &data[i * each], each, &ops[i]), 0);
-    ASSERT_EQ(rpoll(r, ops, 32, forever), 0);
+        ASSERT_EQ(write_async(r, a + i * each, &data[i * each], each, &ops[i]), 0);
+    ASSERT_EQ(poll_all(r, ops, 32, forever), 0);
     for (std::size_t i = 0; i < 32; i++)
-        ASSERT_EQ(remote_read_async(r, a + i * each, &data[buffer_bytes + i * each], each, &ops[i]),
-                  0);
-    ASSERT_EQ(rpoll(r, ops, 32, forever), 0);
+        ASSERT_EQ(read_async(r, a + i * each, &data[buffer_bytes + i * each], each, &ops[i]), 0);
+    ASSERT_EQ(poll_all(r, ops, 32, forever), 0);
     EXPECT_TRUE(std::equal(data.begin(), data.begin() + buffer_bytes, data.begin() + buffer_bytes));
 }
 
 TEST_P(Buffers, UnregisteredWhileInFlightOperationsComplete) {
     ASSERT_EQ(remote_register(r, data.data(), data.size()), 0);
-    rop_t ops[8];
+    AsyncOp ops[8];
     for (std::size_t i = 0; i < 8; i++)
-        ASSERT_EQ(remote_write_async(r, a + i * 100'000, &data[i * 100'000], 100'000, &ops[i]), 0);
+        ASSERT_EQ(write_async(r, a + i * 100'000, &data[i * 100'000], 100'000, &ops[i]), 0);
     ASSERT_EQ(remote_unregister(r, data.data()), 0);
-    ASSERT_EQ(rpoll(r, ops, 8, forever), 0);
+    ASSERT_EQ(poll_all(r, ops, 8, forever), 0);
     std::vector<std::uint8_t> back(800'000);
     ASSERT_EQ(rread(r, a, back.data(), back.size()), 0);
     EXPECT_TRUE(std::equal(back.begin(), back.end(), data.begin()));

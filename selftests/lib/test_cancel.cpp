@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "async.hpp"
 #include "backend.hpp"
 
 namespace remora::test {
@@ -17,27 +18,15 @@ namespace {
 
 constexpr std::uint64_t forever = std::numeric_limits<std::uint64_t>::max();
 
-// The calling thread's, while it lives.
-class Timeout {
-public:
-    explicit Timeout(std::uint64_t us) : before_(remote_timeout(us)) {}
-    Timeout(const Timeout&) = delete;
-    Timeout& operator=(const Timeout&) = delete;
-    ~Timeout() { remote_timeout(before_); }
-
-private:
-    std::uint64_t before_;
-};
-
 // ---- on every backend ----
 
 class Cancel : public Backends {
 protected:
     // 0 or -ECANCELED; embedded, operations have ended before they could be cancelled.
-    int cancelled(const rop_t& op) {
-        EXPECT_EQ(remote_cancel(r, &op), 0);
-        rop_t polled = op;
-        int result = rpoll(r, &polled, 1, 0);
+    int cancelled(const AsyncOp& op) {
+        EXPECT_EQ(cancel(r, &op), 0);
+        AsyncOp polled = op;
+        int result = poll_all(r, &polled, 1, 0);
         EXPECT_TRUE(result == 0 || (is_shared() && result == -ECANCELED)) << result;
         return result;
     }
@@ -53,16 +42,16 @@ INSTANTIATE_TEST_SUITE_P(Lib, Cancel, testing::ValuesIn(kinds()), kind_name);
 TEST_P(Cancel, OneOfMany) {
     raddr_t a = alloc(64 * 8);
     std::vector<std::uint64_t> values(64);
-    std::vector<rop_t> ops(values.size());
+    std::vector<AsyncOp> ops(values.size());
     for (std::size_t i = 0; i < values.size(); i++) {
         values[i] = i + 1;
-        ASSERT_EQ(remote_write_async(r, a + 8 * i, &values[i], 8, &ops[i]), 0);
+        ASSERT_EQ(write_async(r, a + 8 * i, &values[i], 8, &ops[i]), 0);
     }
     constexpr std::size_t chosen = 40;
     int result = cancelled(ops[chosen]);
-    values[chosen] = 0; // remote_cancel() gave the buffer back
+    values[chosen] = 0; // cancel() gave the buffer back
     ops[chosen].result = result;
-    rpoll(r, ops.data(), ops.size(), forever);
+    poll_all(r, ops.data(), ops.size(), forever);
     for (std::size_t i = 0; i < ops.size(); i++) {
         std::uint64_t found = value(a + 8 * i);
         EXPECT_EQ(ops[i].result, i == chosen ? result : 0);
@@ -73,27 +62,23 @@ TEST_P(Cancel, OneOfMany) {
 TEST_P(Cancel, TwiceOrTooLateOrAStrangersIsHarmless) {
     raddr_t a = alloc(8);
     std::uint64_t data = 7;
-    rop_t op;
-    ASSERT_EQ(remote_write_async(r, a, &data, 8, &op), 0);
-    EXPECT_EQ(remote_cancel(r, &op), 0);
-    EXPECT_EQ(remote_cancel(r, &op), 0);
-    int result = rpoll(r, &op, 1, 0);
-    EXPECT_EQ(remote_cancel(r, &op), 0) << "it has been polled";
-    EXPECT_EQ(rpoll(r, &op, 1, 0), result);
-    ASSERT_EQ(remote_write_async(r, a, &data, 8, &op), 0);
-    EXPECT_EQ(rpoll(r, &op, 1, forever), 0);
-    EXPECT_EQ(remote_cancel(r, &op), 0);
+    AsyncOp op;
+    ASSERT_EQ(write_async(r, a, &data, 8, &op), 0);
+    EXPECT_EQ(cancel(r, &op), 0);
+    EXPECT_EQ(cancel(r, &op), 0);
+    int result = poll_all(r, &op, 1, 0);
+    EXPECT_EQ(cancel(r, &op), 0) << "it has been polled";
+    EXPECT_EQ(poll_all(r, &op, 1, 0), result);
+    ASSERT_EQ(write_async(r, a, &data, 8, &op), 0);
+    EXPECT_EQ(poll_all(r, &op, 1, forever), 0);
+    EXPECT_EQ(cancel(r, &op), 0);
     EXPECT_EQ(op.result, 0);
 
     remote_t* other = open();
-    ASSERT_EQ(remote_read_async(r, a, &data, 8, &op), 0);
-    EXPECT_EQ(remote_cancel(other, &op), -EINVAL);
-    EXPECT_EQ(rpoll(r, &op, 1, forever), 0);
+    ASSERT_EQ(read_async(r, a, &data, 8, &op), 0);
+    EXPECT_EQ(cancel(other, &op), 0) << "it isn't in that handle's queue";
+    EXPECT_EQ(poll_all(r, &op, 1, forever), 0);
     remote_close(other);
-    rop_t strange{12345, -EINPROGRESS};
-    EXPECT_EQ(remote_cancel(r, &strange), -EINVAL);
-    EXPECT_EQ(remote_cancel(r, nullptr), -EINVAL);
-    EXPECT_EQ(remote_cancel(nullptr, &op), -EINVAL);
 }
 
 // The last write is there, whichever writes were cancelled before, and stays.
@@ -106,9 +91,9 @@ TEST_P(Cancel, CancelledWriteNeverOverwritesALaterOne) {
     for (std::uint64_t round = 1; round <= rounds; round++) {
         std::size_t at = random() % words;
         std::uint64_t old[3] = {round << 8, round << 8 | 1, round << 8 | 2};
-        rop_t ops[3];
+        AsyncOp ops[3];
         for (unsigned i = 0; i < 3; i++) // the second and the third wait for the first
-            ASSERT_EQ(remote_write_async(r, a + 8 * at, &old[i], 8, &ops[i]), 0);
+            ASSERT_EQ(write_async(r, a + 8 * at, &old[i], 8, &ops[i]), 0);
         std::size_t first = random() % 3;
         for (std::size_t i = 0; i < 3; i++)
             cancelled(ops[(first + i) % 3]);
@@ -129,29 +114,29 @@ TEST_P(Cancel, ByAnotherThread) {
     std::vector<std::uint8_t> data(100'000, 3);
     const int rounds = is_slow() ? 10 : 60;
     std::uint64_t found[count] = {};
-    rop_t ops[count];
+    AsyncOp ops[count];
     std::atomic<int> started{0}, over{0}; // rounds
     std::thread canceller([&] {
         for (int round = 1; round <= rounds; round++) {
             while (started < round) {
             }
-            for (const rop_t& op : ops)
-                EXPECT_EQ(remote_cancel(r, &op), 0);
+            for (const AsyncOp& op : ops)
+                EXPECT_EQ(cancel(r, &op), 0);
             over = round;
         }
     });
     for (int round = 1; round <= rounds; round++) {
         for (std::size_t i = 0; i < count; i++) {
             if (i % 2)
-                ASSERT_EQ(remote_fetch_async(r, a, 8, REMOTE_ADD, 1, &found[i], &ops[i]), 0);
+                ASSERT_EQ(fetch_async(r, a, 8, REMOTE_ADD, 1, &found[i], &ops[i]), 0);
             else
-                ASSERT_EQ(remote_write_async(r, a + 8 + i, data.data(), data.size(), &ops[i]), 0);
+                ASSERT_EQ(write_async(r, a + 8 + i, data.data(), data.size(), &ops[i]), 0);
         }
         started = round;
-        rpoll(r, ops, count, forever);
+        poll_all(r, ops, count, forever);
         while (over < round) {
         }
-        for (const rop_t& op : ops)
+        for (const AsyncOp& op : ops)
             ASSERT_TRUE(op.result == 0 || op.result == -ECANCELED || op.result == -ECONNRESET)
                 << op.result;
     }
@@ -161,33 +146,24 @@ TEST_P(Cancel, ByAnotherThread) {
     EXPECT_EQ(value(a), 5U);
 }
 
-TEST_P(Cancel, ATimeoutIsTheThreadsOwn) {
-    EXPECT_EQ(remote_timeout(5), 0U);
-    std::thread([] { EXPECT_EQ(remote_timeout(0), 0U); }).join();
-    EXPECT_EQ(remote_timeout(forever), 5U);
-    raddr_t a = alloc(8);
-    EXPECT_EQ(value(a), 0U); // as good as none
-    EXPECT_EQ(remote_timeout(0), forever);
-}
-
 // A waiter that times out keeps its place in the queue, so it gets the lock on release.
 TEST_P(Cancel, WaitingForALockTakesNoLongerThanItMay) {
-    raddr_t lock = alloc(REMOTE_LOCK_BYTES);
-    remote_t* other = is_shared() ? open() : r;
-    ASSERT_EQ(rlock(r, lock), 0);
+    remote_t* other = open(0, is_slow() ? 4'000'000 : 1'000'000);
+    remote_t* first = is_shared() ? r : other;
+    raddr_t lock = 0;
+    ASSERT_EQ(ralloc(other, REMOTE_LOCK_BYTES, REMOTE_RW, &lock), 0);
+    ASSERT_EQ(rlock(first, lock), 0);
     std::thread([&] {
-        Timeout timeout(is_slow() ? 4'000'000 : 1'000'000);
         EXPECT_EQ(rlock(other, lock), -ETIMEDOUT);
-        remote_timeout(0);
         EXPECT_EQ(runlock(other, lock), -EPERM);
     }).join();
-    EXPECT_EQ(runlock(r, lock), 0);
+    EXPECT_EQ(runlock(first, lock), 0);
     std::thread([&] {
         EXPECT_EQ(rlock(other, lock), 0);
         EXPECT_EQ(runlock(other, lock), 0);
     }).join();
-    if (other != r)
-        remote_close(other);
+    EXPECT_EQ(rfree(other, lock), 0);
+    remote_close(other);
 }
 
 // ---- where the lab has cut the link to the node of REMORA_TEST_TARGET ----
@@ -207,39 +183,41 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Silent);
 INSTANTIATE_TEST_SUITE_P(Lib, Silent, testing::ValuesIn(kinds_that_are_silent()), kind_name);
 
 TEST_P(Silent, OperationsEndAtTheTimeLimit) {
-    Timeout timeout(50'000);
+    remote_t* limited = open(0, 50'000);
     std::uint64_t found;
-    EXPECT_EQ(rread(r, somewhere, data.data(), 8), -ETIMEDOUT);
-    EXPECT_EQ(rwrite(r, somewhere, data.data(), data.size()), -ETIMEDOUT);
-    EXPECT_EQ(remote_fetch(r, somewhere, 8, REMOTE_ADD, 1, &found), -ETIMEDOUT);
-    rop_t ops[2]; // the second waits for the first
-    for (rop_t& op : ops)
-        ASSERT_EQ(remote_write_async(r, somewhere, data.data(), data.size(), &op), 0);
-    rpoll(r, ops, 2, forever);
+    EXPECT_EQ(rread(limited, somewhere, data.data(), 8), -ETIMEDOUT);
+    EXPECT_EQ(rwrite(limited, somewhere, data.data(), data.size()), -ETIMEDOUT);
+    EXPECT_EQ(remote_fetch(limited, somewhere, 8, REMOTE_ADD, 1, &found), -ETIMEDOUT);
+    AsyncOp ops[2]; // the second waits for the first
+    Within within(50'000);
+    for (AsyncOp& op : ops)
+        ASSERT_EQ(write_async(limited, somewhere, data.data(), data.size(), &op), 0);
+    poll_all(limited, ops, 2, forever);
     EXPECT_EQ(ops[0].result, -ETIMEDOUT);
     EXPECT_EQ(ops[1].result, -ETIMEDOUT);
-    EXPECT_EQ(rfence(r), -ETIMEDOUT);
+    EXPECT_EQ(rfence(limited), -ETIMEDOUT);
+    remote_close(limited);
 }
 
 TEST_P(Silent, CancelledOperationsEnd) {
     constexpr std::size_t count = 300; // more than a ring has room for
-    std::vector<rop_t> ops(count);
-    for (rop_t& op : ops)
-        ASSERT_EQ(remote_read_async(r, somewhere, data.data(), 100, &op), 0);
-    rop_t change;
-    ASSERT_EQ(remote_write_async(r, somewhere, data.data(), 100, &change), 0);
-    EXPECT_EQ(remote_cancel(r, &change), 0);
-    for (rop_t& op : ops) {
-        ASSERT_EQ(remote_cancel(r, &op), 0);
-        EXPECT_EQ(rpoll(r, &op, 1, 0), -ECANCELED);
+    std::vector<AsyncOp> ops(count);
+    for (AsyncOp& op : ops)
+        ASSERT_EQ(read_async(r, somewhere, data.data(), 100, &op), 0);
+    AsyncOp change;
+    ASSERT_EQ(write_async(r, somewhere, data.data(), 100, &change), 0);
+    EXPECT_EQ(cancel(r, &change), 0);
+    for (AsyncOp& op : ops) {
+        ASSERT_EQ(cancel(r, &op), 0);
+        EXPECT_EQ(poll_all(r, &op, 1, 0), -ECANCELED);
     }
-    EXPECT_EQ(rpoll(r, &change, 1, 0), -ECANCELED);
+    EXPECT_EQ(poll_all(r, &change, 1, 0), -ECANCELED);
 }
 
 TEST_P(Silent, CloseSucceedsWithOperationsInFlight) {
-    rop_t ops[8];
-    for (rop_t& op : ops)
-        ASSERT_EQ(remote_write_async(r, somewhere, data.data(), data.size(), &op), 0);
+    AsyncOp ops[8];
+    for (AsyncOp& op : ops)
+        ASSERT_EQ(write_async(r, somewhere, data.data(), data.size(), &op), 0);
 }
 
 // ---- with a network that does what it's told ----
@@ -274,17 +252,17 @@ protected:
         relay.send_kept();
         value(direct, 1000);
     }
-    void start_write(std::uint64_t at, const std::uint64_t& data, rop_t& op) {
-        ASSERT_EQ(remote_write_async(r, a + at, &data, 8, &op), 0);
+    void start_write(std::uint64_t at, const std::uint64_t& data, AsyncOp& op) {
+        ASSERT_EQ(write_async(r, a + at, &data, 8, &op), 0);
     }
     // A write of `one` at 8 is cancelled behind an older one at 0, while copies of both are on
     // their way.
-    void cancel_behind(rop_t& older, rop_t& op) {
+    void cancel_behind(AsyncOp& older, AsyncOp& op) {
         keep(0, 16);
         start_write(0, one, older);
         start_write(8, one, op);
         wait_for_kept(2);
-        EXPECT_EQ(remote_cancel(r, &op), 0);
+        EXPECT_EQ(cancel(r, &op), 0);
     }
     std::uint64_t value(remote_t* handle, std::uint64_t at) {
         std::uint64_t found = 0;
@@ -304,15 +282,15 @@ protected:
 TEST_F(Held, WhileTheNodeIsSilent) {
     relay.keep([](const rmem_head&) { return true; });
     std::uint64_t read = 5, found = 5;
-    rop_t ops[3];
-    ASSERT_EQ(remote_fetch_async(r, a + 16, 8, REMOTE_ADD, 1, &found, &ops[0]), 0);
+    AsyncOp ops[3];
+    ASSERT_EQ(fetch_async(r, a + 16, 8, REMOTE_ADD, 1, &found, &ops[0]), 0);
     start_write(0, one, ops[1]);
-    ASSERT_EQ(remote_read_async(r, a + 8, &read, 8, &ops[2]), 0);
-    EXPECT_EQ(rpoll(r, ops, 3, 0), -EAGAIN);
+    ASSERT_EQ(read_async(r, a + 8, &read, 8, &ops[2]), 0);
+    EXPECT_EQ(poll_all(r, ops, 3, 0), -EAGAIN);
     wait_for_kept(2);
     for (std::size_t i : {1, 2, 0})
-        EXPECT_EQ(remote_cancel(r, &ops[i]), 0);
-    rpoll(r, ops, 3, 0);
+        EXPECT_EQ(cancel(r, &ops[i]), 0);
+    poll_all(r, ops, 3, 0);
     EXPECT_EQ(ops[0].result, -ECANCELED);
     EXPECT_EQ(ops[1].result, -ECANCELED);
     EXPECT_EQ(ops[2].result, -ECANCELED);
@@ -329,7 +307,7 @@ class Beside : public Held {
 protected:
     // `other` is about 8 bytes at 0; meanwhile() comes when it has been executed.
     template <typename Start, typename Meanwhile>
-    void give_up_beside(Start start, rop_t& other, Meanwhile meanwhile) {
+    void give_up_beside(Start start, AsyncOp& other, Meanwhile meanwhile) {
         std::atomic<bool> is_sent{false};
         relay.keep([first = a, &is_sent](const rmem_head& head) {
             if (head.type & RMEM_RESPONSE)
@@ -339,15 +317,15 @@ protected:
         });
         start();
         wait_for_kept(1);
-        rop_t op;
+        AsyncOp op;
         start_write(24, one, op);
         while (!is_sent)
             std::this_thread::yield();
         meanwhile();
-        EXPECT_EQ(remote_cancel(r, &op), 0);
-        EXPECT_EQ(rpoll(r, &op, 1, forever), -ECANCELED);
+        EXPECT_EQ(cancel(r, &op), 0);
+        EXPECT_EQ(poll_all(r, &op, 1, forever), -ECANCELED);
         relay.keep(nullptr);
-        EXPECT_EQ(rpoll(r, &other, 1, forever), 0);
+        EXPECT_EQ(poll_all(r, &other, 1, forever), 0);
         send_kept();
         EXPECT_EQ(value(r, 24), 0U);
         EXPECT_EQ(reopened(), 1U);
@@ -355,16 +333,16 @@ protected:
 };
 
 TEST_F(Beside, AWriteIsDoneOnce) {
-    rop_t write;
+    AsyncOp write;
     give_up_beside([&] { start_write(0, one, write); }, write,
                    [&] { EXPECT_EQ(rwrite(direct, a, &two, 8), 0); });
     EXPECT_EQ(value(direct, 0), 2U);
 }
 
 TEST_F(Beside, AnAdditionIsDoneOnce) {
-    rop_t add;
+    AsyncOp add;
     std::uint64_t found = 5;
-    auto start = [&] { ASSERT_EQ(remote_fetch_async(r, a, 8, REMOTE_ADD, 7, &found, &add), 0); };
+    auto start = [&] { ASSERT_EQ(fetch_async(r, a, 8, REMOTE_ADD, 7, &found, &add), 0); };
     give_up_beside(start, add, [&] { EXPECT_EQ(value(direct, 0), 7U); });
     EXPECT_EQ(found, 0U);
     EXPECT_EQ(value(direct, 0), 7U);
@@ -373,14 +351,14 @@ TEST_F(Beside, AnAdditionIsDoneOnce) {
 // An older write keeps the floor below the ids of the one that is cancelled, so that alone wouldn't
 // keep its copy from being executed.
 TEST_F(Held, ACopyThatComesLateDoesNoHarm) {
-    rop_t older, op;
+    AsyncOp older, op;
     cancel_behind(older, op);
-    EXPECT_EQ(rpoll(r, &op, 1, 0), -ECANCELED);
+    EXPECT_EQ(poll_all(r, &op, 1, 0), -ECANCELED);
     keep(0, 8);
     ASSERT_EQ(rwrite(r, a + 8, &two, 8), 0);
     send_kept();
     EXPECT_EQ(value(direct, 8), 2U);
-    EXPECT_EQ(rpoll(r, &older, 1, forever), 0);
+    EXPECT_EQ(poll_all(r, &older, 1, forever), 0);
     EXPECT_EQ(value(r, 0), 1U);
     EXPECT_EQ(reopened(), 1U);
 }
@@ -389,48 +367,48 @@ TEST_F(Held, ACopyThatComesLateDoesNoHarm) {
 TEST_F(Held, ACopyOfManyPiecesThatComesLateDoesNoHarm) {
     std::uint64_t data[2] = {1, 1}, back[2] = {};
     remote_vec pieces[] = {{a + 8, &data[0], 8}, {a + 64, &data[1], 8}};
-    rop_t older, op, behind;
+    AsyncOp older, op, behind;
     relay.keep(
         [](const rmem_head& head) { return head.type == RMEM_WRITE || head.type == RMEM_WRITEV; });
     start_write(0, one, older);
-    ASSERT_EQ(remote_writev_async(r, pieces, 2, &op), 0);
+    ASSERT_EQ(writev_async(r, pieces, 2, &op), 0);
     start_write(64, three, behind); // in order
     wait_for_kept(2);
-    EXPECT_EQ(remote_cancel(r, &op), 0);
-    EXPECT_EQ(rpoll(r, &op, 1, 0), -ECANCELED);
+    EXPECT_EQ(cancel(r, &op), 0);
+    EXPECT_EQ(poll_all(r, &op, 1, 0), -ECANCELED);
     keep(0, 8);
     ASSERT_EQ(rwrite(r, a + 8, &two, 8), 0);
-    EXPECT_EQ(rpoll(r, &behind, 1, forever), 0);
+    EXPECT_EQ(poll_all(r, &behind, 1, forever), 0);
     send_kept();
     pieces[0].buffer = &back[0];
     pieces[1].buffer = &back[1];
     EXPECT_EQ(remote_readv(direct, pieces, 2), 0);
     EXPECT_EQ(back[0], 2U);
     EXPECT_EQ(back[1], 3U);
-    EXPECT_EQ(rpoll(r, &older, 1, forever), 0);
+    EXPECT_EQ(poll_all(r, &older, 1, forever), 0);
     EXPECT_EQ(value(r, 0), 1U);
 }
 
 // Nor to what others write, once anything has succeeded that began afterwards.
 TEST_F(Held, NorToOtherHandles) {
-    rop_t older, op;
+    AsyncOp older, op;
     cancel_behind(older, op);
     EXPECT_EQ(value(r, 64), 0U);
     ASSERT_EQ(rwrite(direct, a + 8, &two, 8), 0);
     send_kept();
     EXPECT_EQ(value(direct, 8), 2U);
-    EXPECT_EQ(rpoll(r, &op, 1, 0), -ECANCELED);
-    EXPECT_EQ(rpoll(r, &older, 1, forever), 0);
+    EXPECT_EQ(poll_all(r, &op, 1, 0), -ECANCELED);
+    EXPECT_EQ(poll_all(r, &older, 1, forever), 0);
 }
 
 // A fence does this. A release doesn't: it has nothing to wait for and sends nothing to the node.
 TEST_F(Held, FenceEndsCancelledOperations) {
-    rop_t op;
+    AsyncOp op;
     keep(0, 8);
     start_write(0, one, op);
     wait_for_kept(1);
-    EXPECT_EQ(remote_cancel(r, &op), 0);
-    EXPECT_EQ(rpoll(r, &op, 1, 0), -ECANCELED);
+    EXPECT_EQ(cancel(r, &op), 0);
+    EXPECT_EQ(poll_all(r, &op, 1, 0), -ECANCELED);
     EXPECT_EQ(rrelease(r), 0);
     EXPECT_EQ(rfence(r), 0);
     ASSERT_EQ(rwrite(direct, a, &two, 8), 0);
@@ -451,7 +429,7 @@ TEST_F(Held, AFenceIsAnsweredByTheNode) {
 
 // Two threads release: each waits for the other's operations, and for those of a third.
 TEST_F(Held, ReleaseWaitsForOperationsOfAllThreads) {
-    rop_t first;
+    AsyncOp first;
     keep(0, 8);
     start_write(0, one, first);
     wait_for_kept(1);
@@ -459,14 +437,14 @@ TEST_F(Held, ReleaseWaitsForOperationsOfAllThreads) {
     std::vector<std::thread> threads;
     for (std::uint64_t t = 1; t <= 2; t++) {
         threads.emplace_back([&, t] {
-            rop_t op;
+            AsyncOp op;
             start_write(64 * t, two, op);
             begun++;
             while (begun < 2)
                 std::this_thread::yield();
             EXPECT_EQ(rrelease(r), 0);
             over++;
-            EXPECT_EQ(rpoll(r, &op, 1, 0), 0);
+            EXPECT_EQ(poll_all(r, &op, 1, 0), 0);
             for (std::uint64_t at : {0, 64, 128})
                 EXPECT_NE(value(direct, at), 0U);
         });
@@ -474,89 +452,89 @@ TEST_F(Held, ReleaseWaitsForOperationsOfAllThreads) {
     // Theirs are there, so that one only is left.
     while (!value(direct, 64) || !value(direct, 128))
         std::this_thread::yield();
-    EXPECT_EQ(rpoll(r, &first, 1, 1000), -EAGAIN);
+    EXPECT_EQ(poll_all(r, &first, 1, 1000), -EAGAIN);
     EXPECT_EQ(over, 0);
     send_kept();
     for (std::thread& thread : threads)
         thread.join();
-    EXPECT_EQ(rpoll(r, &first, 1, 0), 0);
+    EXPECT_EQ(poll_all(r, &first, 1, 0), 0);
 }
 
 // Three writes of the same bytes, the first of which is cancelled: the others are executed.
 TEST_F(Held, CancelLetsOperationsThatWaitInOrderRun) {
-    rop_t ops[3];
+    AsyncOp ops[3];
     keep(0, 8);
     start_write(0, one, ops[0]);
     start_write(0, two, ops[1]);
     start_write(0, three, ops[2]);
     wait_for_kept(1);
     relay.keep(nullptr);
-    EXPECT_EQ(remote_cancel(r, &ops[0]), 0);
-    EXPECT_EQ(rpoll(r, &ops[1], 2, forever), 0);
+    EXPECT_EQ(cancel(r, &ops[0]), 0);
+    EXPECT_EQ(poll_all(r, &ops[1], 2, forever), 0);
     send_kept();
     EXPECT_EQ(value(direct, 0), 3U);
-    EXPECT_EQ(rpoll(r, ops, 1, 0), -ECANCELED);
+    EXPECT_EQ(poll_all(r, ops, 1, 0), -ECANCELED);
 }
 
 // An operation that waits in order hasn't been sent, so cancelling it renews no session.
 TEST_F(Held, OperationCancelledWhileItWaitsInOrderIsNeverSent) {
-    rop_t ops[3];
+    AsyncOp ops[3];
     keep(0, 8);
     start_write(0, one, ops[0]);
     start_write(0, two, ops[1]);
     start_write(0, one, ops[2]);
     wait_for_kept(1);
-    EXPECT_EQ(remote_cancel(r, &ops[2]), 0);
-    EXPECT_EQ(remote_cancel(r, &ops[1]), 0);
-    EXPECT_EQ(rpoll(r, &ops[1], 2, 0), -ECANCELED);
+    EXPECT_EQ(cancel(r, &ops[2]), 0);
+    EXPECT_EQ(cancel(r, &ops[1]), 0);
+    EXPECT_EQ(poll_all(r, &ops[1], 2, 0), -ECANCELED);
     send_kept();
-    EXPECT_EQ(rpoll(r, &ops[0], 1, forever), 0);
+    EXPECT_EQ(poll_all(r, &ops[0], 1, forever), 0);
     EXPECT_EQ(value(direct, 0), 1U);
     EXPECT_EQ(reopened(), 0U);
 }
 
 TEST_F(Held, ALateAnswerTouchesNoBuffer) {
     std::vector<std::uint8_t> buffer(300'000, 7);
-    rop_t op;
+    AsyncOp op;
     keep(0, buffer.size());
-    ASSERT_EQ(remote_read_async(r, a, buffer.data(), buffer.size(), &op), 0);
+    ASSERT_EQ(read_async(r, a, buffer.data(), buffer.size(), &op), 0);
     wait_for_kept(1);
-    EXPECT_EQ(remote_cancel(r, &op), 0);
+    EXPECT_EQ(cancel(r, &op), 0);
     std::fill(buffer.begin(), buffer.end(), 8);
     send_kept();
     EXPECT_EQ(value(r, 1000),
               0U); // the answers to the cancelled operation were handled before this one's
-    EXPECT_EQ(rpoll(r, &op, 1, 0), -ECANCELED);
+    EXPECT_EQ(poll_all(r, &op, 1, 0), -ECANCELED);
     EXPECT_EQ(buffer, std::vector<std::uint8_t>(buffer.size(), 8));
     EXPECT_EQ(reopened(), 0U);
 }
 
 TEST_F(Held, CancelEndsAPollWithoutTheNode) {
-    rop_t op;
+    AsyncOp op;
     relay.cut(true);
     start_write(0, one, op);
-    const rop_t same = op;
+    const AsyncOp same = op;
     std::atomic<bool> polling{false};
     std::thread poller([&] {
         polling = true;
-        EXPECT_EQ(rpoll(r, &op, 1, forever), -ECANCELED);
+        EXPECT_EQ(poll_all(r, &op, 1, forever), -ECANCELED);
     });
     while (!polling) {
     }
-    EXPECT_EQ(remote_cancel(r, &same), 0);
+    EXPECT_EQ(cancel(r, &same), 0);
     poller.join();
     relay.cut(false);
 }
 
 TEST_F(Held, ALongOneEndsAsAWhole) {
     std::vector<std::uint8_t> data(1 << 20, 3);
-    rop_t op;
+    AsyncOp op;
     keep(500'000, 100'000);
-    ASSERT_EQ(remote_write_async(r, a, data.data(), data.size(), &op), 0);
+    ASSERT_EQ(write_async(r, a, data.data(), data.size(), &op), 0);
     while (!relay.kept())
-        ASSERT_EQ(rpoll(r, &op, 1, 1000), -EAGAIN);
-    EXPECT_EQ(remote_cancel(r, &op), 0);
-    EXPECT_EQ(rpoll(r, &op, 1, 0), -ECANCELED);
+        ASSERT_EQ(poll_all(r, &op, 1, 1000), -EAGAIN);
+    EXPECT_EQ(cancel(r, &op), 0);
+    EXPECT_EQ(poll_all(r, &op, 1, 0), -ECANCELED);
     std::fill(data.begin(), data.end(), 4);
     relay.keep(nullptr);
     ASSERT_EQ(rwrite(r, a, data.data(), data.size()), 0);
@@ -571,13 +549,13 @@ TEST_F(Held, APutThatIsCancelledGivesNoSignal) {
     std::vector<std::uint8_t> data(100'000, 3);
     remote_signal signal{a, 8, REMOTE_ADD, 1};
     for (std::uint64_t what : {4096, 95'000}) { // one of the others; the last
-        rop_t op;
+        AsyncOp op;
         keep(what, 1000);
-        ASSERT_EQ(remote_put_async(r, a + 4096, data.data(), data.size(), &signal, &op), 0);
+        ASSERT_EQ(put_async(r, a + 4096, data.data(), data.size(), &signal, &op), 0);
         while (!relay.kept())
-            ASSERT_EQ(rpoll(r, &op, 1, 1000), -EAGAIN);
-        EXPECT_EQ(remote_cancel(r, &op), 0);
-        EXPECT_EQ(rpoll(r, &op, 1, 0), -ECANCELED);
+            ASSERT_EQ(poll_all(r, &op, 1, 1000), -EAGAIN);
+        EXPECT_EQ(cancel(r, &op), 0);
+        EXPECT_EQ(poll_all(r, &op, 1, 0), -ECANCELED);
         relay.keep(nullptr);
         ASSERT_EQ(rwrite(r, a + 8, &two, 8), 0);
         send_kept();
@@ -589,73 +567,92 @@ TEST_F(Held, APutThatIsCancelledGivesNoSignal) {
 
 // ---- timeouts ----
 
-// The handle has none.
-TEST_F(Held, EveryCallEndsAtTheTimeLimit) {
+TEST_F(Held, EveryCallEndsAtTheHandlesTimeLimit) {
+    options.call_timeout_us = 20'000;
+    remote_t* limited = nullptr;
+    ASSERT_EQ(remote_open(&limited, udp_target(relay.port()).c_str(), &options), 0);
     relay.cut(true);
-    Timeout timeout(20'000);
     std::uint64_t data[2] = {}, other[2] = {};
     remote_vec pieces[2] = {{a, &data[0], 8}, {a + 64, &data[1], 8}};
     std::vector<std::uint8_t> large(2 << 20);
-    rop_t op;
-    EXPECT_EQ(rread(r, a, data, 8), -ETIMEDOUT);
-    EXPECT_EQ(rwrite(r, a, data, 8), -ETIMEDOUT);
-    EXPECT_EQ(rread(r, a, large.data(), 1 << 20), -ETIMEDOUT);
-    ASSERT_EQ(remote_writev_async(r, pieces, 2, &op), 0);
-    EXPECT_EQ(rpoll(r, &op, 1, forever), -ETIMEDOUT);
-    EXPECT_EQ(remote_readv(r, pieces, 2), -ETIMEDOUT);
-    EXPECT_EQ(remote_writev(r, pieces, 2), -ETIMEDOUT);
-    EXPECT_EQ(read_rows(r, rows(a, 64, data, 8, 2)), -ETIMEDOUT);
-    EXPECT_EQ(remote_fetch(r, a, 8, REMOTE_ADD, 1, nullptr), -ETIMEDOUT);
-    EXPECT_EQ(cas(r, a, 8, data, 1), -ETIMEDOUT);
-    EXPECT_EQ(remote_cas(r, a, 16, data, other), -ETIMEDOUT);
+    AsyncOp op;
+    EXPECT_EQ(rread(limited, a, data, 8), -ETIMEDOUT);
+    EXPECT_EQ(rwrite(limited, a, data, 8), -ETIMEDOUT);
+    EXPECT_EQ(rread(limited, a, large.data(), 1 << 20), -ETIMEDOUT);
+    EXPECT_EQ(remote_readv(limited, pieces, 2), -ETIMEDOUT);
+    EXPECT_EQ(remote_writev(limited, pieces, 2), -ETIMEDOUT);
+    EXPECT_EQ(read_rows(limited, rows(a, 64, data, 8, 2)), -ETIMEDOUT);
+    EXPECT_EQ(remote_fetch(limited, a, 8, REMOTE_ADD, 1, nullptr), -ETIMEDOUT);
+    EXPECT_EQ(cas(limited, a, 8, data, 1), -ETIMEDOUT);
+    EXPECT_EQ(remote_cas(limited, a, 16, data, other), -ETIMEDOUT);
     remote_signal signal{a, 8, REMOTE_ADD, 1};
-    EXPECT_EQ(remote_put(r, a + 64, data, 8, &signal), -ETIMEDOUT);
-    EXPECT_EQ(remote_put(r, a + 64, large.data(), 1 << 20, &signal), -ETIMEDOUT);
-    EXPECT_EQ(remote_wait(r, a, 8, REMOTE_EQ, 1, forever, nullptr), -ETIMEDOUT);
-    EXPECT_EQ(remote_lock_init(r, a, 1'000'000), -ETIMEDOUT);
-    EXPECT_EQ(rlock(r, a), -ETIMEDOUT);
-    EXPECT_EQ(rfence(r), -ETIMEDOUT);
-    EXPECT_EQ(rrelease(r), 0) << "nothing is under way";
-    ASSERT_EQ(remote_write_async(r, a, data, 8, &op), 0);
-    EXPECT_EQ(rpoll(r, &op, 1, forever), -ETIMEDOUT);
+    EXPECT_EQ(remote_put(limited, a + 64, data, 8, &signal), -ETIMEDOUT);
+    EXPECT_EQ(remote_put(limited, a + 64, large.data(), 1 << 20, &signal), -ETIMEDOUT);
+    EXPECT_EQ(remote_wait(limited, a, 8, REMOTE_EQ, 1, forever, nullptr), -ETIMEDOUT);
+    EXPECT_EQ(remote_lock_init(limited, a, 1'000'000), -ETIMEDOUT);
+    EXPECT_EQ(rlock(limited, a), -ETIMEDOUT);
+    EXPECT_EQ(rfence(limited), -ETIMEDOUT);
+    EXPECT_EQ(rrelease(limited), 0) << "nothing is under way";
+    ASSERT_EQ(write_async(limited, a, data, 8, &op), 0);
+    EXPECT_EQ(rrelease(limited), -ETIMEDOUT);
+    relay.cut(false);
+    EXPECT_EQ(poll_all(limited, &op, 1, forever), 0) << "the limit is that of synchronous calls";
+    remote_close(limited);
+}
+
+TEST_F(Held, EveryOperationEndsAtItsTimeout) {
+    relay.cut(true);
+    Within within(20'000);
+    std::uint64_t data[2] = {}, found = 0;
+    remote_vec pieces[2] = {{a, &data[0], 8}, {a + 64, &data[1], 8}};
+    remote_signal signal{a, 8, REMOTE_ADD, 1};
+    AsyncOp ops[6];
+    ASSERT_EQ(read_async(r, a + 128, data, 8, &ops[0]), 0);
+    ASSERT_EQ(write_async(r, a, data, 8, &ops[1]), 0);
+    ASSERT_EQ(readv_async(r, pieces, 2, &ops[2]), 0);
+    ASSERT_EQ(writev_async(r, pieces, 2, &ops[3]), 0);
+    ASSERT_EQ(fetch_async(r, a, 8, REMOTE_ADD, 1, &found, &ops[4]), 0);
+    ASSERT_EQ(put_async(r, a + 64, data, 8, &signal, &ops[5]), 0);
+    EXPECT_EQ(poll_all(r, ops, 6, forever), -ETIMEDOUT);
+    for (const AsyncOp& op : ops)
+        EXPECT_EQ(op.result, -ETIMEDOUT);
     relay.cut(false);
 }
 
 TEST_F(Held, OthersAreLeftAlone) {
     relay.cut(true);
-    rop_t ops[4];
+    AsyncOp ops[4];
     start_write(0, one, ops[0]);
     {
-        Timeout timeout(1'000'000'000);
+        Within within(1'000'000'000);
         start_write(8, one, ops[1]);
-        remote_timeout(20'000);
+        within.set(20'000);
         start_write(16, one, ops[2]);
-        remote_timeout(30'000);
+        within.set(30'000);
         start_write(0, two, ops[3]); // in order, behind one that has none
-        EXPECT_EQ(rrelease(r), -ETIMEDOUT);
     }
-    EXPECT_EQ(rpoll(r, &ops[2], 2, forever), -ETIMEDOUT);
+    EXPECT_EQ(poll_all(r, &ops[2], 2, forever), -ETIMEDOUT);
     EXPECT_EQ(ops[3].result, -ETIMEDOUT);
-    EXPECT_EQ(rpoll(r, ops, 2, 0), -EAGAIN);
+    EXPECT_EQ(poll_all(r, ops, 2, 0), -EAGAIN);
     relay.cut(false);
-    EXPECT_EQ(rpoll(r, ops, 2, forever), 0);
+    EXPECT_EQ(poll_all(r, ops, 2, forever), 0);
     EXPECT_EQ(value(r, 0), 1U);
     EXPECT_EQ(value(r, 16), 0U);
 }
 
 TEST_F(Held, LateCopyOfATimedOutWriteIsRefused) {
-    rop_t older;
+    AsyncOp older;
     keep(0, 16);
     start_write(0, one, older);
     {
-        Timeout timeout(20'000);
-        EXPECT_EQ(rwrite(r, a + 8, &one, 8), -ETIMEDOUT);
+        Within within(20'000);
+        EXPECT_EQ(write_in_time(r, a + 8, &one, 8), -ETIMEDOUT);
     }
     keep(0, 8);
     ASSERT_EQ(rwrite(r, a + 8, &two, 8), 0);
     send_kept();
     EXPECT_EQ(value(direct, 8), 2U);
-    EXPECT_EQ(rpoll(r, &older, 1, forever), 0);
+    EXPECT_EQ(poll_all(r, &older, 1, forever), 0);
 }
 
 // Some in time, some not, while another thread, whose time has no end, receives for all.
@@ -672,8 +669,8 @@ TEST_F(Held, TimeoutsOfManyThreads) {
             for (std::uint64_t i = 1; i <= 40; i++) {
                 std::uint64_t wanted = t << 32 | i;
                 {
-                    Timeout timeout(1 + random() % 300);
-                    int error = rwrite(r, a + 8 * t, &wanted, 8);
+                    Within within(1 + random() % 300);
+                    int error = write_in_time(r, a + 8 * t, &wanted, 8);
                     ASSERT_TRUE(error == 0 || error == -ETIMEDOUT) << error;
                     if (error)
                         wanted = 0;

@@ -175,7 +175,7 @@ remote::task carry(remote::loop& loop, raddr_t from, raddr_t to, raddr_t sum) {
     co_return added.error();
 }
 
-// More of them than the handle takes operations at once.
+// More of them than the queue takes operations.
 void carry_all(const remote::handle& handle) {
     constexpr raddr_t count = 50;
     auto address = handle.alloc(count * 1000);
@@ -186,7 +186,7 @@ void carry_all(const remote::handle& handle) {
         std::fill(data.begin(), data.end(), static_cast<std::byte>(i + 1));
         ASSERT_TRUE(handle.write(*address + i * 1000, std::span<const std::byte>(data)));
     }
-    remote::loop loop(handle);
+    remote::loop loop(handle, 16);
     std::vector<remote::task> tasks;
     for (raddr_t i = 0; i < count; i++)
         tasks.push_back(carry(loop, *address + i * 1000, *address + i * 1000 + 500, sum));
@@ -211,30 +211,31 @@ TEST_F(Cpp, Coroutines) {
 
 TEST(CppNetwork, Coroutines) {
     TestNode node;
-    remote_options options{};
-    options.size = sizeof(options);
-    options.async_max = 16;
-    auto opened = remote::handle::open(udp_target(node.port()).c_str(), &options);
+    auto opened = remote::handle::open(udp_target(node.port()).c_str());
     ASSERT_TRUE(opened) << remote_why();
     carry_all(*opened);
-}
-
-TEST_F(Cpp, ATimeLimitEndsWithItsScope) {
-    {
-        remote::time_limit outer(std::chrono::seconds(1));
-        {
-            remote::time_limit inner(std::chrono::microseconds(0));
-            EXPECT_EQ(remote_timeout(1), 1U) << "0 would be none";
-        }
-        EXPECT_EQ(remote_timeout(1'000'000), 1'000'000U);
-    }
-    EXPECT_EQ(remote_timeout(0), 0U);
 }
 
 remote::task read_one(remote::loop& loop, raddr_t from) {
     std::array<std::byte, 8> bytes;
     auto read = co_await loop.read(from, bytes);
     co_return read.error();
+}
+
+// Long enough for a message of its own.
+remote::task read_long(remote::loop& loop, raddr_t from) {
+    std::array<std::byte, 2000> bytes;
+    auto read = co_await loop.read(from, bytes);
+    co_return read.error();
+}
+
+remote::task read_long_twice(remote::loop& loop, raddr_t from, int& ended) {
+    std::vector<remote::task> parts;
+    parts.push_back(read_long(loop, from));
+    parts.push_back(read_long(loop, from));
+    int error = co_await remote::all_of(std::move(parts));
+    ended++;
+    co_return error;
 }
 
 remote::task read_some_then_heal(remote::loop& loop, raddr_t from, Relay& relay) {
@@ -253,14 +254,14 @@ TEST(CppNetwork, LostDatagramStallsItsOwnCoroutineAlone) {
     Relay relay(node.port(), 0);
     auto opened = remote::handle::open(udp_target(relay.port()).c_str());
     ASSERT_TRUE(opened) << remote_why();
-    auto address = opened->alloc(100);
+    auto address = opened->alloc(8192);
     ASSERT_TRUE(address);
     relay.keep([lost = *address](const rmem_head& head) {
         return head.type == RMEM_READ && head.addr == lost;
     });
     remote::loop loop(*opened);
-    remote::task stalled = read_one(loop, *address);
-    remote::task other = read_some_then_heal(loop, *address + 50, relay);
+    remote::task stalled = read_long(loop, *address);
+    remote::task other = read_some_then_heal(loop, *address + 4096, relay);
     loop.run();
     EXPECT_EQ(other.error(), 0);
     EXPECT_EQ(stalled.error(), 0);
@@ -286,18 +287,16 @@ TEST(CppNetwork, CoroutinesThatAreCancelledOrLate) {
     Relay relay(node.port(), 0);
     remote_options options{};
     options.size = sizeof(options);
-    options.async_max = 2;
     options.timeout_us = std::numeric_limits<std::uint64_t>::max();
     auto opened = remote::handle::open(udp_target(relay.port()).c_str(), &options);
     ASSERT_TRUE(opened) << remote_why();
     auto address = opened->alloc(100);
     ASSERT_TRUE(address);
     relay.cut(true);
-    remote::loop loop(*opened);
+    remote::loop loop(*opened, 2);
     remote::task late = read_within(loop, *address, std::chrono::milliseconds(20));
     loop.run();
     EXPECT_EQ(late.error(), -ETIMEDOUT);
-    EXPECT_EQ(remote_timeout(0), 0U);
     std::vector<remote::task> tasks;
     for (int i = 0; i < 4; i++)
         tasks.push_back(read_often(loop, *address));
@@ -306,6 +305,121 @@ TEST(CppNetwork, CoroutinesThatAreCancelledOrLate) {
     for (const remote::task& task : tasks)
         EXPECT_EQ(task.error(), -ECANCELED);
     relay.cut(false);
+}
+
+remote::task read_both(remote::loop& loop, raddr_t one, raddr_t two, int& order) {
+    std::vector<remote::task> parts;
+    parts.push_back(read_one(loop, one));
+    parts.push_back(read_one(loop, two));
+    int error = co_await remote::all_of(std::move(parts));
+    order = order * 10 + 1;
+    co_return error;
+}
+
+TEST_F(Cpp, TasksCompose) {
+    auto address = handle.alloc(100);
+    ASSERT_TRUE(address);
+    remote::loop loop(handle);
+    int order = 0;
+    remote::task good = read_both(loop, *address, *address + 8, order);
+    remote::task bad = read_both(loop, *address, raddr_t{1} << 50, order);
+    EXPECT_EQ(order, 0);
+    loop.run();
+    EXPECT_EQ(order, 11);
+    EXPECT_EQ(good.error(), 0);
+    EXPECT_EQ(bad.error(), -EFAULT);
+}
+
+// A task awaits others, whose operations the relay keeps; what they read into is gone with them.
+TEST(CppNetwork, DestroyingAnUnfinishedTaskCancelsItsOperation) {
+    TestNode node;
+    Relay relay(node.port(), 0);
+    auto opened = remote::handle::open(udp_target(relay.port()).c_str());
+    ASSERT_TRUE(opened) << remote_why();
+    auto address = opened->alloc(8192);
+    ASSERT_TRUE(address);
+    relay.keep([kept = *address](const rmem_head& head) {
+        return head.type == RMEM_READ && head.addr == kept;
+    });
+    remote::loop loop(*opened);
+    int ended = 0;
+    {
+        remote::task stuck = read_long_twice(loop, *address, ended);
+        remote::task other = read_some_then_heal(loop, *address + 4096, relay);
+        for (int i = 0; i < 3 && !other.done(); i++)
+            loop.run_once();
+        EXPECT_TRUE(other.done());
+        remote::task unsent = read_long_twice(loop, *address, ended);
+    }
+    relay.send_kept();
+    loop.run();
+    EXPECT_EQ(ended, 0);
+    remote::task last = read_long(loop, *address);
+    loop.run();
+    EXPECT_EQ(last.error(), 0);
+}
+
+TEST_F(Cpp, ObjectsOutliveTheMoveOfTheirHandle) {
+    auto opened = remote::handle::open("embedded:size=4M");
+    ASSERT_TRUE(opened);
+    auto numbers = remote::vector<int>::make(*opened, 10);
+    ASSERT_TRUE(numbers);
+    remote::handle moved = std::move(*opened);
+    EXPECT_TRUE((*numbers)[3].set(7));
+    remote::span<int> part = remote::span<int>(*numbers).subspan(2, 4);
+    EXPECT_EQ(part[1].get().value_or(0), 7);
+    std::array<int, 5> in{};
+    EXPECT_EQ(part.read(0, in).error(), -EFAULT);
+    EXPECT_TRUE(part.read(1, std::span(in).first(3)));
+    EXPECT_EQ(in[0], 7);
+    const remote_vec pieces[] = {{part.address() + 4, &in[4], sizeof(int)}};
+    EXPECT_TRUE(moved.readv(pieces));
+    EXPECT_EQ(in[4], 7);
+    moved = remote::handle();
+    EXPECT_EQ(part[0].get().error(), -EBADF);
+}
+
+TEST_F(Cpp, PendingOperationsNeedNoLoop) {
+    auto address = handle.alloc(100);
+    ASSERT_TRUE(address);
+    auto queue = remote::queue::open(handle, 2);
+    ASSERT_TRUE(queue);
+    std::array<std::byte, 8> out{std::byte{5}}, in{};
+    uint64_t found = 1;
+    remote::pending write = queue->write(*address, out);
+    remote::pending read = queue->read(*address, in);
+    remote::pending fetch = queue->fetch(*address, 8, REMOTE_ADD, 1, &found);
+    remote::pending moved = std::move(read);
+    EXPECT_EQ(moved.wait().value_or(-1), 0);
+    EXPECT_TRUE(write.done());
+    EXPECT_TRUE(fetch.wait());
+    EXPECT_EQ(found, 5U);
+    EXPECT_EQ(in, out);
+    EXPECT_EQ(queue->read(*address, {}).wait().error(), -EINVAL);
+    EXPECT_EQ(remote::queue().read(*address, in).wait().error(), -EINVAL);
+}
+
+TEST(CppNetwork, DestroyedPendingOperationIsCancelled) {
+    TestNode node;
+    Relay relay(node.port(), 0);
+    auto opened = remote::handle::open(udp_target(relay.port()).c_str());
+    ASSERT_TRUE(opened) << remote_why();
+    auto address = opened->alloc(100);
+    ASSERT_TRUE(address);
+    auto queue = remote::queue::open(*opened);
+    ASSERT_TRUE(queue);
+    std::array<std::byte, 8> other{};
+    relay.cut(true);
+    {
+        std::array<std::byte, 8> in{};
+        remote::pending read = queue->read(*address, in);
+        EXPECT_FALSE(read.done());
+        remote::pending cancelled = queue->read(*address, in);
+        cancelled.cancel();
+        EXPECT_EQ(cancelled.wait().error(), -ECANCELED);
+    }
+    relay.cut(false);
+    EXPECT_TRUE(queue->read(*address, other).wait());
 }
 
 TEST_F(Cpp, FailedOperationReturnsItsErrorToTheCoroutine) {

@@ -5,6 +5,7 @@
 #include <random>
 #include <vector>
 
+#include "async.hpp"
 #include "backend.hpp"
 
 namespace remora::test {
@@ -65,7 +66,7 @@ TEST_P(Data, IsZeroAtFirstAndAfterItWasFreed) {
 }
 
 TEST_P(Data, FreedMemoryIsRefused) {
-    raddr_t a = alloc(remote_page_bytes(r));
+    raddr_t a = alloc(page_bytes_of(r));
     EXPECT_EQ(write(a, {1, 2}), 0);
     EXPECT_EQ(rfree(r, a), 0);
     std::uint8_t byte;
@@ -76,7 +77,7 @@ TEST_P(Data, FreedMemoryIsRefused) {
 }
 
 TEST_P(Data, ARegionHasAnEnd) {
-    std::uint64_t page = remote_page_bytes(r);
+    std::uint64_t page = page_bytes_of(r);
     raddr_t a = alloc(page);
     EXPECT_EQ(write(a + page - 2, {1, 2}), 0);
     EXPECT_EQ(write(a + page - 1, {1, 2}), -EFAULT);
@@ -97,17 +98,15 @@ TEST_P(Data, PermissionsHold) {
 TEST_P(Data, ArgumentsThatCantBe) {
     raddr_t a = alloc(100), other = 0;
     std::uint8_t byte = 0;
-    rop_t op;
+    AsyncOp op;
     EXPECT_EQ(rread(r, a, &byte, 0), -EINVAL);
     EXPECT_EQ(rread(r, a, nullptr, 1), -EINVAL);
     EXPECT_EQ(rread(nullptr, a, &byte, 1), -EINVAL);
     EXPECT_EQ(rwrite(r, std::numeric_limits<raddr_t>::max(), &byte, 2), -EINVAL);
-    EXPECT_EQ(remote_write_async(r, a, &byte, 1, nullptr), -EINVAL);
-    EXPECT_EQ(remote_read_async(r, a, &byte, 0, &op), -EINVAL);
-    EXPECT_EQ(remote_read_async(r, a, &byte, std::numeric_limits<std::size_t>::max(), &op),
-              -EINVAL);
-    EXPECT_EQ(remote_read_async(r, 0, &byte, std::numeric_limits<std::size_t>::max(), &op),
-              -EINVAL);
+    EXPECT_EQ(write_async(r, a, &byte, 1, nullptr), -EINVAL);
+    EXPECT_EQ(read_async(r, a, &byte, 0, &op), -EINVAL);
+    EXPECT_EQ(read_async(r, a, &byte, std::numeric_limits<std::size_t>::max(), &op), -EINVAL);
+    EXPECT_EQ(read_async(r, 0, &byte, std::numeric_limits<std::size_t>::max(), &op), -EINVAL);
     EXPECT_EQ(rread(r, 0, &byte, std::numeric_limits<std::size_t>::max()), -EFAULT);
     EXPECT_EQ(ralloc(r, 0, REMOTE_RW, &other), -EINVAL);
     EXPECT_EQ(ralloc(r, 1, REMOTE_WRITE, &other), -EINVAL);
@@ -115,9 +114,9 @@ TEST_P(Data, ArgumentsThatCantBe) {
     EXPECT_EQ(ralloc(r, 1, REMOTE_RW, nullptr), -EINVAL);
     EXPECT_EQ(remote_alloc_at(r, 0, 1, REMOTE_RW, &other), -EINVAL);
     EXPECT_EQ(ralloc(r, std::uint64_t{1} << 60, REMOTE_RW, &other), -ENOSPC);
-    EXPECT_EQ(rpoll(r, nullptr, 1, 0), -EINVAL);
-    EXPECT_EQ(rpoll(r, nullptr, 0, 0), 0);
-    EXPECT_EQ(remote_page_bytes(nullptr), 0U);
+    EXPECT_EQ(poll_all(r, nullptr, 1, 0), -EINVAL);
+    EXPECT_EQ(poll_all(r, nullptr, 0, 0), 0);
+    EXPECT_EQ(page_bytes_of(nullptr), 0U);
     EXPECT_EQ(read(a, 1), Bytes(1, 0));
 }
 
@@ -127,7 +126,7 @@ raddr_t far_from(raddr_t a) {
 }
 
 TEST_P(Data, AWantedAddress) {
-    std::uint64_t page = remote_page_bytes(r);
+    std::uint64_t page = page_bytes_of(r);
     raddr_t wanted = far_from(alloc(page)), found = 0;
     EXPECT_EQ(remote_alloc_at(r, wanted, 2 * page, REMOTE_RW, &found), 0);
     EXPECT_EQ(found, wanted);
@@ -142,7 +141,7 @@ TEST_P(Data, AWantedAddress) {
 
 TEST_P(Data, WantedAddressesMayDescend) {
     constexpr std::uint8_t regions = 20;
-    std::uint64_t page = remote_page_bytes(r);
+    std::uint64_t page = page_bytes_of(r);
     raddr_t a = alloc(page), end = far_from(a), found = 0;
     for (std::uint8_t i = 0; i < regions;
          i++) { // each has two pages, and one behind it that is nobody's

@@ -27,11 +27,22 @@ FRAMES = {
     "remote.hpp": [
         ("#include <cstdio>\nstatic int fail(const char* why) { std::puts(why); return 1; }", "", "return seven != 42;"),
     ],
+    "queue.h": [
+        ("", 'char buffer[5]; remote_t *r; raddr_t a, b; if (remote_open(&r, "embedded:", NULL)) return 1;'
+         "if (remote_alloc(r, 64, REMOTE_RW, &a) || remote_alloc(r, 64, REMOTE_RW, &b)) return 1;",
+         "remote_close(r); return 0;"),
+    ],
+    "async.hpp": [
+        ("#include <array>\n#include <cstdio>\nstatic int fail(const char* why) { std::puts(why); return 1; }",
+         'auto handle = remote::handle::open("embedded:"); if (!handle) return 1; std::array<int, 4> in{}, out{};'
+         "auto a = *handle->alloc(64), b = *handle->alloc(64);",
+         "return in != out;"),
+    ],
     "coroutine.hpp": [
-        ("#include <array>\n#include <cstddef>",
+        ("#include <array>\n#include <cstddef>\n#include <vector>",
          'auto handle = remote::handle::open("embedded:"); if (!handle) return 1; remote_t* r = handle->get();'
-         "raddr_t a, b, c, d; for (raddr_t* each : {&a, &b, &c, &d}) if (ralloc(r, 4096, REMOTE_RW, each)) return 1;",
-         "return one.error() || two.error();"),
+         "raddr_t a, b, c; for (raddr_t* each : {&a, &b, &c}) if (remote_alloc(r, 8192, REMOTE_RW, each)) return 1;",
+         "return both.error();"),
     ],
 }
 

@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "async.hpp"
 #include "backend.hpp"
 
 namespace remora::test {
@@ -59,13 +60,13 @@ TEST_P(Heap, FreedOnesComeBackZeroed) {
     const int rounds = is_slow() ? 30 : 1000;
     for (int i = 0; i < rounds; i++) {
         raddr_t a = alloc(100);
-        pages.insert(a / remote_page_bytes(r));
+        pages.insert(a / page_bytes_of(r));
         ASSERT_EQ(read(a, 100), std::vector<std::uint8_t>(100, 0));
         std::vector<std::uint8_t> data(100, 0xaa);
-        rop_t op;
-        ASSERT_EQ(remote_write_async(r, a, data.data(), data.size(), &op), 0);
+        AsyncOp op;
+        ASSERT_EQ(write_async(r, a, data.data(), data.size(), &op), 0);
         ASSERT_EQ(rfree(r, a), 0); // waits for that
-        ASSERT_EQ(rpoll(r, &op, 1, 0), 0);
+        ASSERT_EQ(poll_all(r, &op, 1, 0), 0);
     }
     EXPECT_EQ(pages.size(), 1U);
     EXPECT_EQ(rfree(r, kept), 0);

@@ -20,6 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "async.hpp"
 #include "backend.hpp"
 #include "src/backend/dev.hpp"
 #include "victim.hpp"
@@ -121,13 +122,13 @@ TEST_P(Life, NothingIsDoneByAClosedOne) {
         remote_vec piece{a, &word, 8};
         remote_counters counters;
         void* memory = nullptr;
-        rop_t op{0, -EINPROGRESS};
+        AsyncOp op;
         EXPECT_EQ(rwrite(each, a, &word, 8), -EBADF);
         EXPECT_EQ(rread(each, a, &word, 8), -EBADF);
-        EXPECT_EQ(remote_read_async(each, a, &word, 8, &op), -EBADF);
+        EXPECT_EQ(read_async(each, a, &word, 8, &op), -EBADF);
         EXPECT_EQ(remote_writev(each, &piece, 1), -EBADF);
-        EXPECT_EQ(rpoll(each, &op, 1, 0), -EBADF);
-        EXPECT_EQ(remote_cancel(each, &op), -EBADF);
+        EXPECT_EQ(poll_all(each, &op, 1, 0), -EBADF);
+        EXPECT_EQ(cancel(each, &op), -EBADF);
         EXPECT_EQ(ralloc(each, 1, REMOTE_RW, &b), -EBADF);
         EXPECT_EQ(rfree(each, a), -EBADF);
         EXPECT_EQ(remote_free_sized(each, a, 1 << 20), -EBADF);
@@ -143,7 +144,7 @@ TEST_P(Life, NothingIsDoneByAClosedOne) {
         EXPECT_EQ(remote_lost(each, &b, &bytes), -EBADF);
         EXPECT_EQ(remote_register(each, &word, 8), -EBADF);
         EXPECT_EQ(remote_mmap(each, 0, 4096, REMOTE_RW, nullptr, &memory), -EBADF);
-        EXPECT_EQ(remote_page_bytes(each), 0U);
+        EXPECT_EQ(page_bytes_of(each), 0U);
         remote_close(each);
     }
     EXPECT_EQ(rrelease(next), 0) << "it's another one's";
@@ -152,7 +153,7 @@ TEST_P(Life, NothingIsDoneByAClosedOne) {
 
 // Memory outlives handles, so whoever has the address gives it back.
 TEST_P(Life, AnyHandleFreesARegion) {
-    std::uint64_t page = remote_page_bytes(r);
+    std::uint64_t page = page_bytes_of(r);
     if (!is_shared()) {
         raddr_t own = 0, small = 0;
         ASSERT_EQ(ralloc(r, 3 * page - 5, REMOTE_RW, &own), 0);
@@ -195,12 +196,12 @@ TEST_P(Life, AChildHasNoUseOfIt) {
     pid_t child = fork();
     if (!child) {
         std::uint8_t other = 4;
-        rop_t op;
+        AsyncOp op;
         raddr_t b;
         bool refused = rwrite(r, a, &other, 1) == -ECHILD && rread(r, a, &other, 1) == -ECHILD &&
-                       remote_read_async(r, a, &other, 1, &op) == -ECHILD &&
-                       rrelease(r) == -ECHILD && ralloc(r, 1, REMOTE_RW, &b) == -ECHILD &&
-                       rfree(r, a) == -ECHILD && rpoll(r, &op, 1, 0) == -ECHILD;
+                       read_async(r, a, &other, 1, &op) == -ECHILD && rrelease(r) == -ECHILD &&
+                       ralloc(r, 1, REMOTE_RW, &b) == -ECHILD && rfree(r, a) == -ECHILD &&
+                       poll_all(r, &op, 1, 0) == -ECHILD;
         remote_close(r);
         remote_t* own = open();
         raddr_t c = 0;
@@ -327,11 +328,11 @@ TEST_F(Network, HandlesDontWaitForEachOther) {
     raddr_t a = 0;
     ASSERT_EQ(ralloc(busy, 4 << 20, REMOTE_RW, &a), 0);
     std::vector<std::uint8_t> data(4 << 20);
-    rop_t op;
-    ASSERT_EQ(remote_write_async(busy, a, data.data(), data.size(), &op), 0);
+    AsyncOp op;
+    ASSERT_EQ(write_async(busy, a, data.data(), data.size(), &op), 0);
     std::uint8_t bytes[100];
     EXPECT_EQ(rread(other, a, bytes, sizeof(bytes)), 0);
-    EXPECT_EQ(rpoll(busy, &op, 1, UINT64_MAX), 0);
+    EXPECT_EQ(poll_all(busy, &op, 1, UINT64_MAX), 0);
     remote_close(busy);
     remote_close(other);
 }
@@ -343,11 +344,12 @@ TEST_F(Network, AnswerInTheSocketIsNotLate) {
     raddr_t a = 0;
     ASSERT_EQ(ralloc(r, 100, REMOTE_RW, &a), 0);
     std::uint8_t byte = 1;
-    rop_t op;
+    AsyncOp op;
     auto began = std::chrono::steady_clock::now();
-    remote_timeout(200'000);
-    ASSERT_EQ(remote_write_async(r, a, &byte, 1, &op), 0);
-    remote_timeout(0);
+    {
+        Within within(200'000);
+        ASSERT_EQ(write_async(r, a, &byte, 1, &op), 0);
+    }
     remote_t* other = open(node.port());
     std::uint8_t seen = 0;
     while (!seen)
@@ -356,7 +358,7 @@ TEST_F(Network, AnswerInTheSocketIsNotLate) {
     // The program computes for longer than the timeout.
     std::this_thread::sleep_until(began + std::chrono::milliseconds(400));
     EXPECT_EQ(rread(r, a, &byte, 1), 0);
-    EXPECT_EQ(rpoll(r, &op, 1, 1'000'000), 0);
+    EXPECT_EQ(poll_all(r, &op, 1, 1'000'000), 0);
     remote_close(r);
 }
 
@@ -368,13 +370,12 @@ TEST_F(Network, TimeoutsDontAddUp) {
     raddr_t a = 0;
     ASSERT_EQ(ralloc(r, 100, REMOTE_RW, &a), 0);
     relay.cut(true);
-    std::vector<rop_t> ops(200);
+    std::vector<AsyncOp> ops(200);
     std::uint8_t byte = 1;
-    remote_timeout(300'000);
-    for (rop_t& op : ops)
-        ASSERT_EQ(remote_write_async(r, a, &byte, 1, &op), 0);
-    remote_timeout(0);
-    EXPECT_EQ(rpoll(r, ops.data(), ops.size(), UINT64_MAX), -ETIMEDOUT);
+    Within within(300'000);
+    for (AsyncOp& op : ops)
+        ASSERT_EQ(write_async(r, a, &byte, 1, &op), 0);
+    EXPECT_EQ(poll_all(r, ops.data(), ops.size(), UINT64_MAX), -ETIMEDOUT);
     remote_close(r);
 }
 
@@ -387,20 +388,19 @@ TEST_F(Network, ASilentNodeIsATimeoutAndThenIsThereAgain) {
     std::uint8_t byte = 1;
     ASSERT_EQ(rwrite(r, a, &byte, 1), 0);
     relay.cut(true);
-    remote_timeout(300'000);
-    rop_t op;
-    ASSERT_EQ(remote_read_async(r, a, &byte, 1, &op), 0);
-    EXPECT_EQ(rpoll(r, &op, 1, 1000), -EAGAIN);
+    Within within(300'000);
+    AsyncOp op;
+    ASSERT_EQ(read_async(r, a, &byte, 1, &op), 0);
+    EXPECT_EQ(poll_all(r, &op, 1, 1000), -EAGAIN);
     EXPECT_EQ(op.result, -EINPROGRESS);
     byte = 2;
-    EXPECT_EQ(rwrite(r, a, &byte, 1), -ETIMEDOUT);
-    EXPECT_EQ(rpoll(r, &op, 1, UINT64_MAX), -ETIMEDOUT);
+    EXPECT_EQ(write_in_time(r, a, &byte, 1), -ETIMEDOUT);
+    EXPECT_EQ(poll_all(r, &op, 1, UINT64_MAX), -ETIMEDOUT);
     relay.cut(false);
     int error;
-    while ((error = rread(r, a, &byte, 1)) == -ETIMEDOUT) {
+    while ((error = read_in_time(r, a, &byte, 1)) == -ETIMEDOUT) {
     }
     EXPECT_EQ(error, 0);
-    remote_timeout(0);
     remote_close(r);
 }
 
@@ -410,13 +410,13 @@ TEST_F(Network, OperationsThatWaitInOrderEndToo) {
     std::uint16_t port = node->port();
     Relay relay(port, 0);
     std::uint8_t bytes[3] = {1, 2, 3};
-    rop_t ops[3];
+    AsyncOp ops[3];
     raddr_t a = 0;
     auto start = [&](remote_t* r) {
         ASSERT_EQ(ralloc(r, 100, REMOTE_RW, &a), 0);
         relay.cut(true);
         for (int i = 0; i < 3; i++)
-            ASSERT_EQ(remote_write_async(r, a, &bytes[i], 1, &ops[i]), 0);
+            ASSERT_EQ(write_async(r, a, &bytes[i], 1, &ops[i]), 0);
     };
     remote_t* closed = open(relay.port());
     start(closed);
@@ -428,8 +428,8 @@ TEST_F(Network, OperationsThatWaitInOrderEndToo) {
     node.reset();
     node = std::make_unique<TestNode>(port);
     relay.cut(false);
-    EXPECT_EQ(rpoll(lost, ops, 3, 20'000'000), -ESTALE);
-    for (const rop_t& op : ops)
+    EXPECT_EQ(poll_all(lost, ops, 3, 20'000'000), -ESTALE);
+    for (const AsyncOp& op : ops)
         EXPECT_EQ(op.result, -ESTALE);
     remote_close(lost);
 }
@@ -460,9 +460,7 @@ TEST_F(Network, UnacknowledgedRegionIsFreed) {
     remote_t* r = open(relay.port());
     relay.keep([](const rmem_head& head) { return head.type == (RMEM_READ | RMEM_RESPONSE); });
     raddr_t a = 0;
-    remote_timeout(300'000);
     EXPECT_EQ(ralloc(r, 20 << 20, REMOTE_RW, &a), -ETIMEDOUT);
-    remote_timeout(0);
     relay.keep(nullptr);
     EXPECT_EQ(ralloc(r, 20 << 20, REMOTE_RW, &a), 0);
     remote_close(r);
@@ -498,23 +496,21 @@ TEST_F(Network, SessionsOfKilledProcessesAreUsedAgain) {
     auto live = [&](std::uint64_t number) {
         remote_options options{};
         options.size = sizeof(options);
-        options.async_max = 1;
         static std::vector<std::uint8_t> data(long_bytes, 1);
-        static std::vector<rop_t> ops(handles);
+        static std::vector<AsyncOp> ops(handles);
         for (std::uint32_t i = 0; i < handles; i++) {
             remote_t* own = nullptr;
-            if (remote_open(&own, udp_target(node.port()).c_str(), &options) ||
-                rwrite(own, words + 8 * i, &number, 8))
+            options.call_timeout_us = i ? 500 : 0;
+            if (remote_open(&own, udp_target(node.port()).c_str(), &options))
                 return false;
-            int expected = number > 1; // the lease of the one before has run out
-            if (i) {
-                remote_timeout(500);
-                expected = -ETIMEDOUT;
-            }
-            if (rlock(own, lock) != expected)
+            set_depth(own, 1);
+            if (write_async(own, words + 8 * i, &number, 8, &ops[i]) ||
+                poll_all(own, &ops[i], 1, UINT64_MAX))
                 return false;
-            remote_timeout(0);
-            if (remote_write_async(own, area, data.data(), data.size(), &ops[i]))
+            // Of the first: the lease of the one before has run out.
+            if (rlock(own, lock) != (i ? -ETIMEDOUT : number > 1))
+                return false;
+            if (write_async(own, area, data.data(), data.size(), &ops[i]))
                 return false;
         }
         return true;

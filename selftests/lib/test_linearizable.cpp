@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "async.hpp"
 #include "backend.hpp"
 #include "history.hpp"
 
@@ -249,7 +250,7 @@ std::vector<E> Linearizable::race(int round, std::uint64_t hasty_us, Make make, 
                 bool is_last = i + 1 == each;
                 E event = make(random, number, is_last);
                 event.handle = handle_of(t);
-                remote_timeout(hasty_us && !is_last && random() % 2 ? 1 + random() % hasty_us : 0);
+                Within within(hasty_us && !is_last && random() % 2 ? 1 + random() % hasty_us : 0);
                 event.begin = history_now();
                 int error = run(mine, event);
                 event.end = history_now();
@@ -282,17 +283,17 @@ std::vector<Event> Linearizable::race_for_integer(int round, std::uint64_t hasty
             int error = 0;
             switch (event.kind) {
             case Event::read:
-                error = rread(mine, at, &event.found, 8);
+                error = read_in_time(mine, at, &event.found, 8);
                 break;
             case Event::write:
-                error = rwrite(mine, at, &event.value, 8);
+                error = write_in_time(mine, at, &event.value, 8);
                 break;
             case Event::add:
-                error = remote_fetch(mine, at, 8, REMOTE_ADD, event.value, &event.found);
+                error = add_in_time(mine, at, event.value, &event.found);
                 break;
             case Event::cas:
                 event.found = event.compare;
-                error = std::min(cas(mine, at, 8, &event.found, event.value), 0);
+                error = cas_in_time(mine, at, &event.found, event.value);
                 break;
             case Event::nothing:
                 break;
@@ -319,8 +320,8 @@ std::vector<WordsEvent> Linearizable::race_for_words(int round, std::uint64_t ha
         [at](remote_t* mine, WordsEvent& event) {
             raddr_t from = at + 8 * event.first;
             std::uint64_t* data = &event.value[event.first];
-            return event.is_write ? rwrite(mine, from, data, 8 * event.count)
-                                  : rread(mine, from, data, 8 * event.count);
+            return event.is_write ? write_in_time(mine, from, data, 8 * event.count)
+                                  : read_in_time(mine, from, data, 8 * event.count);
         });
 }
 

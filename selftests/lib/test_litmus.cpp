@@ -24,6 +24,7 @@
 #include <thread>
 #include <vector>
 
+#include "async.hpp"
 #include "backend.hpp"
 
 namespace remora::test {
@@ -249,7 +250,7 @@ private:
 void run(remote_t* r, const std::vector<Step>& steps, const Place& place, Outcome& outcome) {
     struct Begun {
         std::array<std::uint64_t, words_max> data;
-        rop_t op{0, 0};
+        AsyncOp op{0, 0};
     };
     std::vector<Begun> begun(steps.size());
     for (std::size_t i = 0; i < steps.size(); i++) {
@@ -261,11 +262,11 @@ void run(remote_t* r, const std::vector<Step>& steps, const Place& place, Outcom
         int error = 0;
         switch (step.kind) {
         case Step::Kind::read:
-            error = step.is_async ? remote_read_async(r, at, data.data(), bytes, &op)
+            error = step.is_async ? read_async(r, at, data.data(), bytes, &op)
                                   : rread(r, at, data.data(), bytes);
             break;
         case Step::Kind::write:
-            error = step.is_async ? remote_write_async(r, at, data.data(), bytes, &op)
+            error = step.is_async ? write_async(r, at, data.data(), bytes, &op)
                                   : rwrite(r, at, data.data(), bytes);
             break;
         case Step::Kind::release:
@@ -277,7 +278,7 @@ void run(remote_t* r, const std::vector<Step>& steps, const Place& place, Outcom
         ASSERT_EQ(error, 0);
     }
     for (std::size_t i = 0; i < steps.size(); i++) {
-        ASSERT_EQ(rpoll(r, &begun[i].op, 1, forever), 0);
+        ASSERT_EQ(poll_all(r, &begun[i].op, 1, forever), 0);
         if (steps[i].kind == Step::Kind::read)
             outcome[steps[i].register_] = begun[i].data[0];
     }

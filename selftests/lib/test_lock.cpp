@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "async.hpp"
 #include "backend.hpp"
 #include "victim.hpp"
 
@@ -79,13 +80,13 @@ TEST_P(Lock, OneHolderAtATime) {
                 ASSERT_EQ(rlock(mine, lock), 0);
                 ASSERT_EQ(++holders, 1);
                 std::uint64_t value = 0;
-                rop_t op;
+                AsyncOp op;
                 ASSERT_EQ(rread(mine, sum, &value, sizeof(value)), 0);
                 value++;
-                ASSERT_EQ(remote_write_async(mine, sum, &value, sizeof(value), &op), 0);
+                ASSERT_EQ(write_async(mine, sum, &value, sizeof(value), &op), 0);
                 holders--;
                 ASSERT_EQ(runlock(mine, lock), 0); // the write has ended, too
-                ASSERT_EQ(rpoll(mine, &op, 1, 0), 0);
+                ASSERT_EQ(poll_all(mine, &op, 1, 0), 0);
             }
             if (mine != r)
                 remote_close(mine);

@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "async.hpp"
 #include "backend.hpp"
 #include "bus_error.hpp"
 #include "mappable.hpp"
@@ -54,7 +55,7 @@ protected:
             port = node->port();
         }
         r = open();
-        page = remote_page_bytes(r);
+        page = page_bytes_of(r);
     }
     ~Lost() override { remote_close(r); }
 
@@ -296,15 +297,15 @@ TEST_F(Lost, AsynchronousOnesEndAndArePolled) {
     raddr_t a = alloc(page), again = 0;
     std::uint8_t byte = 1;
     stop();
-    rop_t ops[3];
-    for (rop_t& op : ops) // the second and third wait for the first
-        ASSERT_EQ(remote_write_async(r, a, &byte, 1, &op), 0);
+    AsyncOp ops[3];
+    for (AsyncOp& op : ops) // the second and third wait for the first
+        ASSERT_EQ(write_async(r, a, &byte, 1, &op), 0);
     start();
-    EXPECT_EQ(rpoll(r, &ops[0], 1, UINT64_MAX), -ESTALE);
+    EXPECT_EQ(poll_all(r, &ops[0], 1, UINT64_MAX), -ESTALE);
     go_on();
     ASSERT_EQ(remote_alloc_at(r, a, page, REMOTE_RW, &again), 0);
-    EXPECT_EQ(remote_cancel(r, &ops[1]), 0);
-    EXPECT_EQ(rpoll(r, ops, 3, UINT64_MAX), -ESTALE);
+    EXPECT_EQ(cancel(r, &ops[1]), 0);
+    EXPECT_EQ(poll_all(r, ops, 3, UINT64_MAX), -ESTALE);
     EXPECT_EQ(ops[1].result, -ESTALE);
     EXPECT_EQ(ops[2].result, -ESTALE);
     EXPECT_EQ(rread(r, again, &byte, 1), 0);
@@ -408,8 +409,8 @@ TEST_F(Lost, AChildMayCloseIt) {
     void* memory = nullptr;
     ASSERT_EQ(remote_mmap(r, a, page, REMOTE_RW, nullptr, &memory), 0) << remote_why();
     std::uint8_t byte = 1;
-    rop_t op;
-    ASSERT_EQ(remote_write_async(r, a, &byte, 1, &op), 0);
+    AsyncOp op;
+    ASSERT_EQ(write_async(r, a, &byte, 1, &op), 0);
     restart();
     go_on();
     pid_t child = fork();
@@ -422,7 +423,8 @@ TEST_F(Lost, AChildMayCloseIt) {
     waitpid(child, &status, 0);
     EXPECT_EQ(status, 0);
     alloc(page);
-    EXPECT_LE(rpoll(r, &op, 1, UINT64_MAX), 0); // the operation may have ended before the restart
+    EXPECT_LE(poll_all(r, &op, 1, UINT64_MAX),
+              0); // the operation may have ended before the restart
 }
 
 TEST(LostCpp, RegionsOneByOne) {

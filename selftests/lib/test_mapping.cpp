@@ -19,6 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "async.hpp"
 #include "backend.hpp"
 #include "bus_error.hpp"
 #include "mappable.hpp"
@@ -166,7 +167,7 @@ TEST_P(Mapped, SeveralAtOnce) {
 
 TEST_P(Mapped, ArgumentsThatCantBe) {
     raddr_t a = alloc(64 * page);
-    std::uint64_t end = a + std::max(64 * page, remote_page_bytes(r));
+    std::uint64_t end = a + std::max(64 * page, page_bytes_of(r));
     void* memory = nullptr;
     EXPECT_EQ(remote_mmap(r, a, page, REMOTE_RW, nullptr, nullptr), -EINVAL);
     EXPECT_EQ(remote_mmap(nullptr, a, page, REMOTE_RW, nullptr, &memory), -EINVAL);
@@ -200,12 +201,12 @@ TEST_P(Mapped, ArgumentsThatCantBe) {
 TEST_P(Mapped, NoBufferIsThere) {
     raddr_t a = alloc(64 * page), b = alloc(64 * page);
     std::uint8_t* memory = map(r, a, 16 * page);
-    rop_t op;
+    AsyncOp op;
     for (remote_t* each : {r, other}) {
         EXPECT_EQ(rread(each, b, memory + page, page), -EINVAL);
         EXPECT_EQ(rwrite(each, b, memory + 16 * page - 1, 64), -EINVAL);
-        EXPECT_EQ(remote_read_async(each, b, memory - 1, 2, &op), -EINVAL);
-        EXPECT_EQ(remote_write_async(each, b, memory, 1, &op), -EINVAL);
+        EXPECT_EQ(read_async(each, b, memory - 1, 2, &op), -EINVAL);
+        EXPECT_EQ(write_async(each, b, memory, 1, &op), -EINVAL);
         EXPECT_EQ(rread(each, b, memory, ~std::size_t{0} - b), -EINVAL);
     }
     Bytes elsewhere(page);

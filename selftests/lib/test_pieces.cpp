@@ -6,6 +6,7 @@
 #include <random>
 #include <vector>
 
+#include "async.hpp"
 #include "backend.hpp"
 
 namespace remora::test {
@@ -40,12 +41,12 @@ TEST_P(Pieces, GoWhereTheyBelong) {
             reads.push_back({at, in.back().data(), in.back().size()});
             at += bytes + 1000;
         }
-        rop_t op;
+        AsyncOp op;
         if (async) {
-            ASSERT_EQ(remote_writev_async(r, writes.data(), writes.size(), &op), 0);
-            ASSERT_EQ(rpoll(r, &op, 1, forever), 0);
-            ASSERT_EQ(remote_readv_async(r, reads.data(), reads.size(), &op), 0);
-            ASSERT_EQ(rpoll(r, &op, 1, forever), 0);
+            ASSERT_EQ(writev_async(r, writes.data(), writes.size(), &op), 0);
+            ASSERT_EQ(poll_all(r, &op, 1, forever), 0);
+            ASSERT_EQ(readv_async(r, reads.data(), reads.size(), &op), 0);
+            ASSERT_EQ(poll_all(r, &op, 1, forever), 0);
         } else {
             ASSERT_EQ(remote_writev(r, writes.data(), writes.size()), 0);
             ASSERT_EQ(remote_readv(r, reads.data(), reads.size()), 0);
@@ -89,7 +90,7 @@ TEST_P(Pieces, ThatOverlapAreDoneInTheirOrderHoweverTheyTravel) {
     for (int round = 0; round < 20; round++) {
         std::vector<std::vector<std::uint8_t>> data;
         std::vector<std::vector<remote_vec>> pieces(calls);
-        std::vector<rop_t> ops(calls);
+        std::vector<AsyncOp> ops(calls);
         for (std::vector<remote_vec>& call : pieces) {
             for (std::size_t i = 1 + random() % 40; i--;) {
                 std::size_t size = 1 + random() % (random() % 10 ? 100 : 2000);
@@ -101,13 +102,13 @@ TEST_P(Pieces, ThatOverlapAreDoneInTheirOrderHoweverTheyTravel) {
             }
         }
         for (std::size_t i = 0; i < calls; i++)
-            ASSERT_EQ(remote_writev_async(r, pieces[i].data(), pieces[i].size(), &ops[i]), 0);
+            ASSERT_EQ(writev_async(r, pieces[i].data(), pieces[i].size(), &ops[i]), 0);
         std::vector<remote_vec> reads;
         for (std::size_t at = 0; at < bytes; at += 64)
             reads.push_back({a + at, &back[at], 64});
         ASSERT_EQ(remote_readv(r, reads.data(), reads.size()), 0);
         ASSERT_EQ(back, expected);
-        ASSERT_EQ(rpoll(r, ops.data(), ops.size(), forever), 0);
+        ASSERT_EQ(poll_all(r, ops.data(), ops.size(), forever), 0);
     }
 }
 
@@ -123,15 +124,15 @@ TEST_P(Pieces, KeepTheirOrderWithOtherOperations) {
             reads[i][0] = {a + 100, &found[i][0], 1};
             reads[i][1] = {a + 3000, &found[i][1], 1};
         }
-        rop_t ops[6];
-        ASSERT_EQ(remote_write_async(r, a + 96, one, 16, &ops[0]), 0);
-        ASSERT_EQ(remote_write_async(r, a + 2990, one, 16, &ops[1]), 0);
-        ASSERT_EQ(remote_readv_async(r, reads[0], 2, &ops[2]), 0);
-        ASSERT_EQ(remote_writev_async(r, writes, 2, &ops[3]), 0);
-        ASSERT_EQ(remote_readv_async(r, reads[1], 2, &ops[4]), 0);
-        ASSERT_EQ(remote_write_async(r, a + 90, one, 16, &ops[5]), 0);
+        AsyncOp ops[6];
+        ASSERT_EQ(write_async(r, a + 96, one, 16, &ops[0]), 0);
+        ASSERT_EQ(write_async(r, a + 2990, one, 16, &ops[1]), 0);
+        ASSERT_EQ(readv_async(r, reads[0], 2, &ops[2]), 0);
+        ASSERT_EQ(writev_async(r, writes, 2, &ops[3]), 0);
+        ASSERT_EQ(readv_async(r, reads[1], 2, &ops[4]), 0);
+        ASSERT_EQ(write_async(r, a + 90, one, 16, &ops[5]), 0);
         ASSERT_EQ(remote_readv(r, reads[2], 2), 0);
-        ASSERT_EQ(rpoll(r, ops, 6, forever), 0);
+        ASSERT_EQ(poll_all(r, ops, 6, forever), 0);
         for (std::size_t i = 0; i < 2; i++) {
             EXPECT_EQ(found[0][i], round);
             EXPECT_EQ(found[1][i], round + 1);
@@ -154,11 +155,11 @@ TEST_P(Pieces, OneThatCantBeSpoilsNoOther) {
                 reads[i] = {writes[i].address, &in[i], 1};
             }
             if (async) {
-                rop_t op;
-                ASSERT_EQ(remote_writev_async(r, writes, count, &op), 0);
-                EXPECT_EQ(rpoll(r, &op, 1, forever), -EFAULT);
-                ASSERT_EQ(remote_readv_async(r, reads, count, &op), 0);
-                EXPECT_EQ(rpoll(r, &op, 1, forever), -EFAULT);
+                AsyncOp op;
+                ASSERT_EQ(writev_async(r, writes, count, &op), 0);
+                EXPECT_EQ(poll_all(r, &op, 1, forever), -EFAULT);
+                ASSERT_EQ(readv_async(r, reads, count, &op), 0);
+                EXPECT_EQ(poll_all(r, &op, 1, forever), -EFAULT);
             } else {
                 EXPECT_EQ(remote_writev(r, writes, count), -EFAULT);
                 EXPECT_EQ(remote_readv(r, reads, count), -EFAULT);
@@ -201,19 +202,19 @@ TEST_P(Pieces, ThatMayOnlyBeRead) {
 TEST_P(Pieces, RejectsInvalidArguments) {
     raddr_t a = alloc(100);
     std::uint8_t byte = 0;
-    rop_t op;
+    AsyncOp op;
     remote_vec good{a, &byte, 1};
     EXPECT_EQ(remote_readv(r, &good, 0), -EINVAL);
     EXPECT_EQ(remote_readv(r, nullptr, 1), -EINVAL);
     EXPECT_EQ(remote_readv(nullptr, &good, 1), -EINVAL);
-    EXPECT_EQ(remote_readv_async(r, &good, 1, nullptr), -EINVAL);
+    EXPECT_EQ(readv_async(r, &good, 1, nullptr), -EINVAL);
     EXPECT_EQ(remote_readv(r, &good, REMOTE_PIECES_MAX + 1), -EINVAL);
     for (remote_vec bad :
          {remote_vec{a, nullptr, 1}, remote_vec{a, &byte, 0}, remote_vec{~raddr_t{0}, &byte, 2},
           remote_vec{a, &byte, std::size_t{2} << 30}}) {
         remote_vec pieces[] = {good, bad};
         EXPECT_EQ(remote_writev(r, pieces, 2), -EINVAL);
-        EXPECT_EQ(remote_writev_async(r, pieces, 2, &op), -EINVAL);
+        EXPECT_EQ(writev_async(r, pieces, 2, &op), -EINVAL);
     }
 }
 
@@ -256,18 +257,18 @@ TEST(PiecesNetwork, ArriveThroughBadWeather) {
     constexpr std::size_t calls = 64, count = 200;
     std::vector<std::uint8_t> data = noise(calls * count * 8), back(data.size());
     for (bool write : {true, false}) {
-        std::vector<rop_t> ops(calls);
+        std::vector<AsyncOp> ops(calls);
         for (std::size_t i = 0; i < calls; i++) {
             std::vector<remote_vec> pieces(count);
             for (std::size_t j = 0; j < count; j++) {
                 std::size_t at = i * count + j;
                 pieces[j] = {a + at * 40, (write ? data : back).data() + at * 8, 8};
             }
-            ASSERT_EQ(write ? remote_writev_async(r, pieces.data(), count, &ops[i])
-                            : remote_readv_async(r, pieces.data(), count, &ops[i]),
+            ASSERT_EQ(write ? writev_async(r, pieces.data(), count, &ops[i])
+                            : readv_async(r, pieces.data(), count, &ops[i]),
                       0);
         }
-        ASSERT_EQ(rpoll(r, ops.data(), ops.size(), forever), 0);
+        ASSERT_EQ(poll_all(r, ops.data(), ops.size(), forever), 0);
     }
     EXPECT_EQ(back, data);
     remote_close(r);

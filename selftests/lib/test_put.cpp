@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "async.hpp"
 #include "backend.hpp"
 
 namespace remora::test {
@@ -43,12 +44,12 @@ protected:
     int put(bool async, raddr_t at, const Data& data, const remote_signal& signal) {
         if (!async)
             return remote_put(r, at, data.data(), data.size(), &signal);
-        rop_t op;
+        AsyncOp op;
         remote_signal used_up = signal;
-        if (int error = remote_put_async(r, at, data.data(), data.size(), &used_up, &op))
+        if (int error = put_async(r, at, data.data(), data.size(), &used_up, &op))
             return error;
         used_up = {};
-        return rpoll(r, &op, 1, forever);
+        return poll_all(r, &op, 1, forever);
     }
     // For another thread; over a network, by a way of its own, on which nothing is lost.
     remote_t* another() {
@@ -108,12 +109,12 @@ TEST_P(Put, OverlappingPutsKeepTheirOrder) {
     std::mt19937 random(12);
     const int rounds = is_slow() ? 10 : 40;
     for (int round = 0; round < rounds; round++) {
-        struct Started {
+        struct AsyncOp {
             Data data, expected; // expected: of a read
             std::uint64_t found = 0, expected_found = 0;
         };
-        std::vector<Started> started(48);
-        std::vector<rop_t> ops(started.size());
+        std::vector<AsyncOp> started(48);
+        std::vector<AsyncOp> ops(started.size());
         auto add = [&](std::size_t at, std::uint64_t value) {
             std::uint64_t was;
             std::memcpy(&was, &mirror[at], 8);
@@ -122,7 +123,7 @@ TEST_P(Put, OverlappingPutsKeepTheirOrder) {
             return was;
         };
         for (std::size_t i = 0; i < started.size(); i++) {
-            Started& it = started[i];
+            AsyncOp& it = started[i];
             std::size_t from = random() % bytes;
             std::size_t count =
                 1 +
@@ -134,25 +135,23 @@ TEST_P(Put, OverlappingPutsKeepTheirOrder) {
             case 0:
                 it.data.resize(count);
                 it.expected.assign(first, last);
-                ASSERT_EQ(remote_read_async(r, a + from, it.data.data(), count, &ops[i]), 0);
+                ASSERT_EQ(read_async(r, a + from, it.data.data(), count, &ops[i]), 0);
                 break;
             case 1:
                 it.expected_found = add(where, 1);
-                ASSERT_EQ(remote_fetch_async(r, a + where, 8, REMOTE_ADD, 1, &it.found, &ops[i]),
-                          0);
+                ASSERT_EQ(fetch_async(r, a + where, 8, REMOTE_ADD, 1, &it.found, &ops[i]), 0);
                 break;
             default: {
                 it.data = item_of(random(), count);
                 std::copy(it.data.begin(), it.data.end(), first);
                 add(where, i);
                 remote_signal signal{a + where, 8, REMOTE_ADD, i};
-                ASSERT_EQ(remote_put_async(r, a + from, it.data.data(), count, &signal, &ops[i]),
-                          0);
+                ASSERT_EQ(put_async(r, a + from, it.data.data(), count, &signal, &ops[i]), 0);
             }
             }
         }
-        ASSERT_EQ(rpoll(r, ops.data(), ops.size(), forever), 0);
-        for (const Started& each : started) {
+        ASSERT_EQ(poll_all(r, ops.data(), ops.size(), forever), 0);
+        for (const AsyncOp& each : started) {
             ASSERT_EQ(each.found, each.expected_found);
             if (!each.expected.empty()) {
                 ASSERT_EQ(each.data, each.expected);
@@ -180,7 +179,7 @@ TEST_P(Put, GivesNoSignalWithoutAllTheData) {
 
 TEST_P(Put, RejectsInvalidArguments) {
     raddr_t a = alloc(1 << 16), fixed = alloc(64, REMOTE_READ), nowhere = raddr_t{1} << 50;
-    rop_t op;
+    AsyncOp op;
     Data data(100, 1);
     auto both = [&](raddr_t at, const remote_signal& signal) {
         int error = put(false, at, data, signal);
@@ -203,10 +202,9 @@ TEST_P(Put, RejectsInvalidArguments) {
     EXPECT_EQ(remote_put(r, a, nullptr, 1, &signal), -EINVAL);
     EXPECT_EQ(remote_put(r, a, data.data(), 0, &signal), -EINVAL);
     EXPECT_EQ(remote_put(r, a, data.data(), 1, nullptr), -EINVAL);
-    EXPECT_EQ(remote_put_async(r, a, data.data(), 1, &signal, nullptr), -EINVAL);
-    EXPECT_EQ(remote_put_async(r, a, data.data(), 1, nullptr, &op), -EINVAL);
-    EXPECT_EQ(remote_put_async(r, a, data.data(), (std::size_t{1} << 30) + 1, &signal, &op),
-              -EINVAL);
+    EXPECT_EQ(put_async(r, a, data.data(), 1, &signal, nullptr), -EINVAL);
+    EXPECT_EQ(put_async(r, a, data.data(), 1, nullptr, &op), -EINVAL);
+    EXPECT_EQ(put_async(r, a, data.data(), (std::size_t{1} << 30) + 1, &signal, &op), -EINVAL);
     EXPECT_EQ(read(a, 100), Data(100, 0));
 }
 
@@ -243,12 +241,14 @@ TEST_P(Put, WaitersCompareUnsigned) {
     EXPECT_EQ(remote_wait(r, a, 8, REMOTE_EQ, 0, 3000, nullptr), -EAGAIN);
 }
 
-TEST_P(Put, AThreadsTimeIsAWaitsToo) {
-    raddr_t a = alloc(16);
-    remote_timeout(20'000);
-    EXPECT_EQ(remote_wait(r, a, 8, REMOTE_EQ, 1, forever, nullptr), -ETIMEDOUT);
-    remote_timeout(0);
-    EXPECT_EQ(remote_wait(r, a, 8, REMOTE_EQ, 0, forever, nullptr), 0);
+TEST_P(Put, WaitEndsAtTheHandlesTimeLimit) {
+    remote_t* limited = open(0, 1'000'000);
+    raddr_t a = 0;
+    ASSERT_EQ(ralloc(limited, 16, REMOTE_RW, &a), 0);
+    EXPECT_EQ(remote_wait(limited, a, 8, REMOTE_EQ, 1, forever, nullptr), -ETIMEDOUT);
+    EXPECT_EQ(remote_wait(limited, a, 8, REMOTE_EQ, 0, forever, nullptr), 0);
+    EXPECT_EQ(rfree(limited, a), 0);
+    remote_close(limited);
 }
 
 TEST_P(Put, WaitsThatCantBe) {
@@ -327,16 +327,16 @@ TEST_P(Put, SignalsOfManyAtOnceAreEachOnesOwn) {
     for (std::uint64_t round = 0; round < rounds && !testing::Test::HasFailure(); round++) {
         EXPECT_EQ(remote_wait(r, used, 8, REMOTE_GE, round * places, forever, nullptr), 0);
         std::vector<Data> items(places);
-        std::vector<rop_t> ops(places);
+        std::vector<AsyncOp> ops(places);
         for (std::uint64_t which = 0; which < places; which++) {
             std::uint64_t at = round * places + which;
             items[which] = item_of(at, bytes_of(at));
             remote_signal signal{made + 8 * which, 8, REMOTE_SWAP, at + 1};
-            EXPECT_EQ(remote_put_async(r, ring + which * place_bytes, items[which].data(),
-                                       items[which].size(), &signal, &ops[which]),
+            EXPECT_EQ(put_async(r, ring + which * place_bytes, items[which].data(),
+                                items[which].size(), &signal, &ops[which]),
                       0);
         }
-        EXPECT_EQ(rpoll(r, ops.data(), ops.size(), forever), 0);
+        EXPECT_EQ(poll_all(r, ops.data(), ops.size(), forever), 0);
     }
     consumer.join();
     close(consumers);

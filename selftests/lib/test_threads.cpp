@@ -9,6 +9,7 @@
 
 #include <pthread.h>
 
+#include "async.hpp"
 #include "backend.hpp"
 
 #ifdef __SANITIZE_ADDRESS__
@@ -51,10 +52,10 @@ TEST(Threads, WithoutMemoryOperationsStillSucceed) {
         raddr_t a = 0;
         ASSERT_EQ(ralloc(r, 1 << 20, REMOTE_RW, &a), 0);
         std::vector<std::uint8_t> data(1 << 20, 7), back(1 << 20);
-        rop_t op;
-        EXPECT_EQ(remote_write_async(r, a, data.data(), data.size(), &op), 0);
+        AsyncOp op;
+        EXPECT_EQ(write_async(r, a, data.data(), data.size(), &op), 0);
         EXPECT_EQ(rread(r, a, back.data(), back.size()), 0);
-        EXPECT_EQ(rpoll(r, &op, 1, 20'000'000), 0);
+        EXPECT_EQ(poll_all(r, &op, 1, 20'000'000), 0);
         EXPECT_EQ(back, data);
         remote_close(r);
     }).join();

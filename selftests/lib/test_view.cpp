@@ -9,6 +9,7 @@
 
 #include <unistd.h>
 
+#include "async.hpp"
 #include "backend.hpp"
 
 namespace remora::test {
@@ -70,10 +71,10 @@ TEST_P(View, ShowsWrites) {
     EXPECT_EQ(remote_readv(reader, pieces.data(), pieces.size()), 0);
     for (std::size_t i = 0; i < parts.size(); i++)
         EXPECT_TRUE(std::equal(parts[i].begin(), parts[i].end(), &data[i * 1000])) << i;
-    rop_t op;
+    AsyncOp op;
     Bytes later(bytes);
-    ASSERT_EQ(remote_read_async(reader, a, later.data(), bytes, &op), 0);
-    EXPECT_EQ(rpoll(reader, &op, 1, UINT64_MAX), 0);
+    ASSERT_EQ(read_async(reader, a, later.data(), bytes, &op), 0);
+    EXPECT_EQ(poll_all(reader, &op, 1, UINT64_MAX), 0);
     EXPECT_EQ(later, data);
 }
 
@@ -100,7 +101,7 @@ TEST_P(View, ChangesNothing) {
     std::vector<remote_vec> pieces(3, remote_vec{a, data.data(), 8});
     raddr_t mine = 0;
     remote_signal signal{a + 64, 8, REMOTE_ADD, 1};
-    rop_t op;
+    AsyncOp op;
     // Often, for a refusal must not be remembered as something done.
     for (int round = 0; round < 3; round++) {
         EXPECT_EQ(rwrite(reader, a, data.data(), 1), -EACCES);
@@ -118,8 +119,8 @@ TEST_P(View, ChangesNothing) {
         EXPECT_EQ(ralloc(reader, bytes, REMOTE_READ, &mine), -EACCES);
         EXPECT_EQ(rfree(reader, a), -EFAULT) << "it isn't the reader's";
         EXPECT_EQ(remote_free_sized(reader, a, bytes), -EACCES);
-        ASSERT_EQ(remote_write_async(reader, a, data.data(), 100, &op), 0);
-        EXPECT_EQ(rpoll(reader, &op, 1, UINT64_MAX), -EACCES);
+        ASSERT_EQ(write_async(reader, a, data.data(), 100, &op), 0);
+        EXPECT_EQ(poll_all(reader, &op, 1, UINT64_MAX), -EACCES);
         EXPECT_EQ(seen(a, 200), [&] {
             Bytes all(200, 0);
             all[0] = 5;

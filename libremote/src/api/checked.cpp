@@ -3,17 +3,67 @@
 
 #include <span>
 #include <string>
-#include <utility>
+
+#include "src/backend/integers.hpp"
 
 namespace remora::lib {
 
 namespace {
 
-// No structure will ever be longer: a size beyond is one that was never set.
-constexpr std::size_t structure_bytes_max = 4096;
-
 thread_local std::string why;
-thread_local std::uint64_t own_timeout_us = 0; // remote_timeout()'s
+
+const char* error_text(int error) {
+    switch (error) {
+    case 0:
+        return "no error";
+    case EINVAL:
+        return "invalid argument, or memory that an operation can't use";
+    case EFAULT:
+        return "no such remote memory: never allocated, freed, or beyond a region's end";
+    case EACCES:
+        return "the region, the space or the device doesn't permit it";
+    case ENOSPC:
+        return "the node, the space's quota or a table is full";
+    case ETIMEDOUT:
+        return "the node was silent for too long, or the time limit expired";
+    case ESTALE:
+        return "the node restarted and its memory is lost: see remote_lost()";
+    case EBADF:
+        return "the handle was closed";
+    case ECHILD:
+        return "the handle belongs to the parent process: open one in this process";
+    case ENOMEM:
+        return "no memory left on this machine";
+    case ECONNRESET:
+        return "the session ended before the answer: executed once or never";
+    case ECANCELED:
+        return "the operation was cancelled";
+    case EAGAIN:
+        return "not yet: the queue is full, or the time is up";
+    case ENOENT:
+        return "no such operation, or no such name";
+    case EHOSTUNREACH:
+        return "no answer: no node there, or none with this space and this key";
+    case EUSERS:
+        return "the node is full: it has no session left";
+    case ENOKEY:
+        return "no key, or one that can't be read";
+    case ENODEV:
+        return "no such device";
+    case EPERM:
+        return "the calling thread doesn't hold the lock, or no longer";
+    case EDEADLK:
+        return "the calling thread holds the lock already";
+    case EEXIST:
+        return "it exists already";
+    case EOPNOTSUPP:
+        return "this system can't do that";
+    case EIO:
+        return "the node refused for another reason";
+    default:
+        return "an error of the system";
+    }
+}
 
 } // namespace
 
@@ -24,10 +74,6 @@ int fail(int error, const char* text) noexcept {
         why.clear();
     }
     return error;
-}
-
-Clock::time_point limit() {
-    return own_timeout_us ? from_now(own_timeout_us) : never;
 }
 
 int check(const remote_t* r) {
@@ -47,6 +93,38 @@ int check_range(const remote_t* r, raddr_t address, const void* buffer, std::siz
     return 0;
 }
 
+int check_pieces(const remote_t* r, const remote_vec* pieces, std::size_t count) {
+    if (!pieces || !count || count > REMOTE_PIECES_MAX)
+        return -EINVAL;
+    for (const remote_vec& piece : std::span(pieces, count)) {
+        if (int error = check_range(r, piece.address, piece.buffer, piece.bytes))
+            return error;
+    }
+    return 0;
+}
+
+int check_integer(const remote_t* r, raddr_t address, std::size_t bytes) {
+    if (int error = check(r))
+        return error;
+    return (bytes == 4 || bytes == 8) && address % bytes == 0 ? 0 : -EINVAL;
+}
+
+int check_cas(const remote_t* r, raddr_t address, std::size_t bytes) {
+    if (bytes != 16)
+        return check_integer(r, address, bytes);
+    int error = check(r);
+    return error || address % 16 == 0 ? error : -EINVAL;
+}
+
+int check_put(const remote_t* r, raddr_t address, const void* buffer, std::size_t bytes,
+              const remote_signal* signal) {
+    if (!signal || !is_change(signal->what))
+        return -EINVAL;
+    if (int error = check_range(r, address, buffer, bytes))
+        return error;
+    return check_integer(r, signal->address, signal->bytes);
+}
+
 void check_size(const void* options, std::string_view name, std::size_t bytes, std::size_t known,
                 std::size_t least) {
     if (bytes < least || bytes > structure_bytes_max)
@@ -64,6 +142,10 @@ REMOTE_API const char* remote_why(void) {
     return remora::lib::why.c_str();
 }
 
-REMOTE_API uint64_t remote_timeout(uint64_t timeout_us) {
-    return std::exchange(remora::lib::own_timeout_us, timeout_us);
+REMOTE_API const char* remote_strerror(int error) {
+    return remora::lib::error_text(error < 0 ? -error : error);
+}
+
+REMOTE_API unsigned remote_version(void) {
+    return REMOTE_VERSION;
 }

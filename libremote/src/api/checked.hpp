@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * What all C functions do first and last: check the handle and the ranges, and turn exceptions into
- * errors and remote_why()'s text.
+ * Every C function checks its arguments by these functions, and turns exceptions into errors and
+ * remote_why()'s text.
  */
 #pragma once
 
@@ -22,12 +22,16 @@ namespace remora::lib {
 // Keeps the text for the thread's remote_why(); returns error.
 int fail(int error, const char* text) noexcept;
 
-// The limit for an operation that the calling thread starts now.
-Clock::time_point limit();
-
 // 0, -EINVAL, -EBADF, -ECHILD.
 int check(const remote_t* r);
 int check_range(const remote_t* r, raddr_t address, const void* buffer, std::size_t bytes);
+int check_pieces(const remote_t* r, const remote_vec* pieces, std::size_t count);
+// An integer of 4 or 8 bytes.
+int check_integer(const remote_t* r, raddr_t address, std::size_t bytes);
+// One of 16, too.
+int check_cas(const remote_t* r, raddr_t address, std::size_t bytes);
+int check_put(const remote_t* r, raddr_t address, const void* buffer, std::size_t bytes,
+              const remote_signal* signal);
 
 // For functions that open something: returns fn()'s result, and sets remote_why() on failure.
 template <typename Fn>
@@ -54,6 +58,9 @@ int guarded(Fn fn) {
         return -ENOMEM;
     }
 }
+
+// No structure will ever be longer: a size beyond is one that was never set.
+inline constexpr std::size_t structure_bytes_max = 4096;
 
 // Throws Misuse. name: the structure's. bytes, known: the sizes that the program and this library
 // give it; least: that of the first version.

@@ -27,6 +27,11 @@ public:
     // Starts the call's ops in their order; the caller has passed them to call.begin(). The only
     // way to execute a PUT.
     virtual void start(std::span<Op> ops) = 0;
+    // The same for many calls, at most once through the lock; each has its ops.
+    virtual void start_all(std::span<Call* const> calls) {
+        for (Call* call : calls)
+            start(call->ops);
+    }
     // Ends the remaining ops of the call. Their changes aren't executed after ops that start later.
     virtual void cancel(Call& call) = 0;
     // Largest data of one PUT.
@@ -39,6 +44,15 @@ public:
     virtual bool wait(const Call& call, Clock::time_point until) = 0;
     // The same until done(), which may look at calls, and may be called under the backend's lock.
     virtual void wait_until(const std::function<bool()>& done, Clock::time_point until) = 0;
+    // May a range of a READV be detached (Range::data), so that it ends before the READV does?
+    virtual bool can_detach() const { return false; }
+    // Calls fn() while no op ends and no data arrives; then looks whether threads that wait are
+    // done. Only if can_detach().
+    virtual void exclusively(const std::function<void()>& fn) { fn(); }
+    // A descriptor that is readable when waiting would find something; -1: there is none.
+    virtual int descriptor() const { return -1; }
+    // When a thread has to wait, or look, again at the latest: to retransmit, or to end a call.
+    virtual Clock::time_point next_event() { return never; }
     // Waits until all earlier ops have ended; at the limit they continue.
     virtual int release(Clock::time_point limit) = 0;
     // Waits until the node has executed all that it has received, from any client.
@@ -68,6 +82,8 @@ public:
     // Adds to counters.
     virtual void stats(remote_counters& counters) = 0;
     virtual std::uint64_t page_bytes() const = 0;
+    // Sets what the backend knows of its node.
+    virtual void info(remote_node& node) { node.page_bytes = page_bytes(); }
     // Called in a child of the process that opened the backend: sends nothing to the node. May the
     // object be destroyed?
     virtual bool disown() = 0;

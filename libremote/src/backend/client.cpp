@@ -79,9 +79,14 @@ ClientOptions client_options(std::string_view settings, std::string_view target,
                          client.space = static_cast<std::uint32_t>(parse_number(
                              value, 1, std::numeric_limits<std::uint32_t>::max(), "space"));
                      }}});
-    if (key_file.empty())
-        throw Misuse("target '{}' has no key: add ,key=FILE", target);
-    client.key = key_read(key_file).key;
+    if (options.key && !key_file.empty())
+        throw Misuse("target '{}' and the options both have a key: give one", target);
+    if (options.key)
+        std::copy_n(options.key, client.key.size(), client.key.begin());
+    else if (key_file.empty())
+        throw Failure(ENOKEY, "target '{}' has no key: add ,key=FILE", target);
+    else
+        client.key = key_read(key_file).key;
     return client;
 }
 
@@ -285,7 +290,20 @@ void Client::stats(remote_counters& counters) {
     counters.reopened += count.reopened;
 }
 
+void Client::info(remote_node& node) {
+    Lock lock(lock_);
+    node.page_bytes = page_bytes_;
+    node.memory_bytes = client_->node.memory_bytes;
+    node.free_bytes = client_->node.free_bytes;
+    node.round_trip_ns = client_->rtt.srtt_ns;
+}
+
 // ---- waiting ----
+
+Clock::time_point Client::next_timer() const {
+    std::uint64_t deadline = rmem_client_deadline(client_.get());
+    return deadline ? at(deadline) : never;
+}
 
 void Client::receive(Lock& lock, Clock::time_point until) {
     std::uint64_t deadline = rmem_client_deadline(client_.get());
@@ -313,7 +331,8 @@ void take_data(const Op& op, std::uint32_t offset, const std::uint8_t* data, std
         return;
     }
     for (const Range& range : op.now) {
-        std::memcpy(range.data, data, range.bytes);
+        if (range.data)
+            std::memcpy(range.data, data, range.bytes);
         data += range.bytes;
     }
 }

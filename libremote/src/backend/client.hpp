@@ -54,7 +54,10 @@ public:
     std::uint32_t put_bytes() const override { return put_bytes_; }
     std::uint32_t vector_bytes() const override { return vector_bytes_; }
     std::uint64_t page_bytes() const override { return page_bytes_; }
+    void info(remote_node& node) override;
     bool disown() override;
+    bool can_detach() const override { return true; }
+    int descriptor() const override { return transport_->descriptor(); }
 
 private:
     void open_any(const std::string& name, const std::vector<Connect>& ways,
@@ -65,6 +68,7 @@ private:
     void begin(Op& op) override;
     void flush() override;
     bool expects() const override { return true; } // and retransmits
+    Clock::time_point next_timer() const override;
     void receive(Lock& lock, Clock::time_point until) override;
     void take_in() override;
     void take_back(Call& call) override;

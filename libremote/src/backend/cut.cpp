@@ -12,12 +12,13 @@ namespace remora::lib {
 
 namespace {
 
-// Largest piece that shares a message. A message costs the node some hundred nanoseconds, whatever
-// its content. The sender copies data of a shared message once more, which takes as long for more
-// bytes. With an MTU of 1500 no second piece of that size fits into a packet.
-constexpr std::size_t small_bytes = 1024;
+// Does the error concern one range, or a message with it? Any other error ends the whole op.
+bool is_refusal(int error) {
+    return error == -EFAULT || error == -EACCES || error == -EINVAL;
+}
 
-// Sets the op to the ranges from this index on.
+} // namespace
+
 void make_vector(Op& op, std::uint8_t type, std::span<const remote_vec> pieces, Ranges& ranges,
                  std::size_t first) {
     op.core.type = type == RMEM_READ ? RMEM_READV : RMEM_WRITEV;
@@ -39,13 +40,6 @@ void make_vector(Op& op, std::uint8_t type, std::span<const remote_vec> pieces, 
     }
 }
 
-// Does the error concern one range, or a message with it? Any other error ends the whole op.
-bool is_refusal(int error) {
-    return error == -EFAULT || error == -EACCES || error == -EINVAL;
-}
-
-} // namespace
-
 void begin_ranges(Op& op) {
     op.now = op.ranges;
     op.refused = 0;
@@ -53,6 +47,10 @@ void begin_ranges(Op& op) {
 
 bool retry_next_range(Op& op, int& error) {
     bool together = op.now.size() == op.ranges.size();
+    for (Range& range : op.now)
+        range.result = error;
+    if (!together && error && !is_refusal(error))
+        end_ranges(op, error);
     if (together ? !is_refusal(error) : error && !is_refusal(error))
         return false;
     if (!together && !op.refused)
@@ -72,8 +70,14 @@ bool retry_next_range(Op& op, int& error) {
     return true;
 }
 
-// Number of the first pieces that share a message; 0: the first piece is too large to share.
-std::size_t Cut::together(std::span<const remote_vec> pieces) const {
+void end_ranges(Op& op, int error) {
+    auto from = static_cast<std::size_t>(&op.now.front() - op.ranges.data());
+    for (Range& range : op.ranges.subspan(from))
+        range.result = error;
+}
+
+std::size_t together(std::uint8_t type, std::span<const remote_vec> pieces,
+                     std::uint32_t vector_bytes) {
     std::size_t count = 0;
     std::size_t data_bytes = 0;
     for (const remote_vec& piece :
@@ -82,8 +86,8 @@ std::size_t Cut::together(std::span<const remote_vec> pieces) const {
             break;
         data_bytes += piece.bytes;
         std::size_t ranges_bytes = (count + 1) * sizeof(rmem_range);
-        if ((type_ == RMEM_WRITE ? data_bytes + ranges_bytes : std::max(data_bytes, ranges_bytes)) >
-            vector_bytes_)
+        if ((type == RMEM_WRITE ? data_bytes + ranges_bytes : std::max(data_bytes, ranges_bytes)) >
+            vector_bytes)
             break;
         count++;
     }
@@ -94,7 +98,7 @@ std::size_t Cut::together(std::span<const remote_vec> pieces) const {
 template <typename Fn>
 void Cut::for_each_row(Fn fn) const {
     for (std::span<const remote_vec> left = pieces_; !left.empty();) {
-        std::size_t count = std::max<std::size_t>(together(left), 1);
+        std::size_t count = std::max<std::size_t>(together(type_, left, vector_bytes_), 1);
         fn(left.first(count));
         left = left.subspan(count);
     }

@@ -31,6 +31,18 @@ struct Ranges {
     std::vector<rmem_io_vec> vec; // as /dev/rmemN has them
 };
 
+// Largest piece that shares a message. A message costs the node some hundred nanoseconds, whatever
+// its content. The sender copies data of a shared message once more, which takes as long for more
+// bytes. With an MTU of 1500 no second piece of that size fits into a packet.
+inline constexpr std::size_t small_bytes = 1024;
+
+// Number of the first pieces that share a message; 0: the first piece is too large to share.
+std::size_t together(std::uint8_t type, std::span<const remote_vec> pieces,
+                     std::uint32_t vector_bytes);
+// Sets the op to these pieces, as the ranges from first on.
+void make_vector(Op& op, std::uint8_t type, std::span<const remote_vec> pieces, Ranges& ranges,
+                 std::size_t first);
+
 class Cut {
 public:
     // type: READ or WRITE. vector_bytes: Backend's. The pieces must stay.
@@ -42,7 +54,6 @@ public:
     void make(std::span<Op> ops, Call& call, Ranges& ranges) const;
 
 private:
-    std::size_t together(std::span<const remote_vec> pieces) const;
     template <typename Fn>
     void for_each_row(Fn fn) const;
 
@@ -57,7 +68,9 @@ private:
 void begin_ranges(Op& op);
 // The op's message ended with error. An error in one range refuses the whole message; then the
 // ranges go one by one, in their order, so that the others are executed all the same. True: the op
-// is set to the next range. False: the op has ended with error.
+// is set to the next range. False: the op has ended with error. Sets the ranges' results.
 bool retry_next_range(Op& op, int& error);
+// The op ends with error, and so do the ranges that it is set to and those behind them.
+void end_ranges(Op& op, int error);
 
 } // namespace remora::lib

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 #include <exception>
+#include <limits>
 #include <utility>
 
 #include <fcntl.h>
@@ -85,7 +86,7 @@ rmem_io io_of(Op& op) {
 }
 
 // For the kernel; 0 is none.
-std::uint64_t us_until(Clock::time_point limit) {
+std::uint64_t timeout_us_of(Clock::time_point limit) {
     if (limit == never)
         return 0;
     auto left = std::chrono::ceil<std::chrono::microseconds>(limit - Clock::now()).count();
@@ -116,11 +117,13 @@ constinit const Scheme dev_scheme{
 
 Dev::Dev(const std::string& path) : device_(open(path.c_str(), O_RDWR | O_CLOEXEC)) {
     if (!device_)
-        throw Failure("can't open {}: {}", path, std::strerror(errno));
+        throw Failure(errno == EACCES || errno == EPERM ? EACCES : ENODEV, "can't open {}: {}",
+                      path, std::strerror(errno));
     rmem_io_info info{};
     if (ioctl(device_.get(), RMEM_IOC_INFO, &info))
-        throw Failure("{} is no device that 'remora attach --programs' made", path);
+        throw Failure(ENODEV, "{} is no device that 'remora attach --programs' made", path);
     page_bytes_ = info.page_bytes;
+    memory_bytes_ = info.memory_bytes;
     put_bytes_ = info.put_bytes;
     vector_bytes_ = info.vector_bytes;
     has_ring_ = !io_uring_queue_init(ring_entries, &ring_, IORING_SETUP_SQE128);
@@ -256,7 +259,7 @@ int Dev::by_ioctl(Op& op, Clock::time_point limit) {
     int error;
     do {
         rmem_io io = io_of(op);
-        io.timeout_us = us_until(limit);
+        io.timeout_us = timeout_us_of(limit);
         error = ioctl(device_.get(), RMEM_IOC_IO, &io) ? -errno : 0;
         take_found(op);
     } while (!op.ranges.empty() && retry_next_range(op, error));
@@ -280,6 +283,10 @@ void Dev::start(std::span<Op> ops) {
             ops = ops.first(ops.size() - 1);
         }
     }
+}
+
+void Dev::start_all(std::span<Call* const> calls) {
+    has_ring_ ? Queued::start_all(calls) : Backend::start_all(calls);
 }
 
 int Dev::alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t wanted,
@@ -343,6 +350,12 @@ void Dev::drop_buffer(unsigned number) {
     flush(); // SQEs that name the buffer must be submitted before
     if (has_buffers_)
         io_uring_register_buffers_update_tag(&ring_, number, &none, &tag, 1);
+}
+
+void Dev::info(remote_node& node) {
+    node.page_bytes = page_bytes_;
+    node.memory_bytes = memory_bytes_;
+    node.free_bytes = std::numeric_limits<std::uint64_t>::max();
 }
 
 void Dev::stats(remote_counters& counters) {

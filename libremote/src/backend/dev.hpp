@@ -33,6 +33,7 @@ public:
     ~Dev() override;
 
     void start(std::span<Op> ops) override;
+    void start_all(std::span<Call* const> calls) override;
     int alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t wanted,
               rmem_op_range& range) override;
     int dealloc(const rmem_op_range& range) override;
@@ -42,7 +43,9 @@ public:
     std::uint64_t page_bytes() const override { return page_bytes_; }
     std::uint32_t put_bytes() const override { return put_bytes_; }
     std::uint32_t vector_bytes() const override { return vector_bytes_; }
+    void info(remote_node& node) override;
     bool disown() override;
+    int descriptor() const override { return has_ring_ ? ring_.ring_fd : -1; }
 
 private:
     void begin(Op& op) override;
@@ -63,7 +66,7 @@ private:
     int carry_out(Op& op, Clock::time_point limit, Op* put, Request request);
 
     Descriptor device_;
-    std::uint64_t page_bytes_ = 0;
+    std::uint64_t page_bytes_ = 0, memory_bytes_ = 0;
     std::uint32_t put_bytes_ = 0;
     std::uint32_t vector_bytes_ = 0;
     bool has_ring_ = false;

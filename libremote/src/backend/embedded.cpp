@@ -321,6 +321,13 @@ void Embedded::stats(remote_counters& counters) {
     calls_.add_to(counters);
 }
 
+void Embedded::info(remote_node& node) {
+    const struct rmem_node_usage usage = host_.usage();
+    node.page_bytes = page_bytes();
+    node.memory_bytes = usage.pages * page_bytes();
+    node.free_bytes = (usage.pages - usage.pages_promised) * page_bytes();
+}
+
 // ---- what exists ----
 
 int Embedded::call(std::uint8_t type, const void* payload, std::uint32_t bytes, void* answer) {

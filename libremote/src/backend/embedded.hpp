@@ -45,6 +45,7 @@ public:
               rmem_op_range& range) override;
     int dealloc(const rmem_op_range& range) override;
     void stats(remote_counters& counters) override;
+    void info(remote_node& node) override;
     std::uint64_t page_bytes() const override;
     bool disown() override { return true; }
 

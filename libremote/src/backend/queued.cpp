@@ -85,6 +85,7 @@ void Queued::end(Op& op, int error) {
         if (!op.call->given_up)
             return begin(op);
         error = op.call->given_up;
+        end_ranges(op, error);
     }
     rmem_op* hopeless = end_one(op, error, nullptr);
     while (hopeless) {
@@ -96,17 +97,24 @@ void Queued::end(Op& op, int error) {
 }
 
 void Queued::start(std::span<Op> ops) {
-    Call& call = *ops.front().call;
-    call.ops = ops;
+    Call* call = ops.front().call;
+    call->ops = ops;
+    start_all({&call, 1});
+}
+
+void Queued::start_all(std::span<Call* const> calls) {
     Lock lock(lock_, std::try_to_lock);
     bool left = !lock;
     if (left) {
-        left_.add(call);
+        for (Call* call : calls)
+            left_.add(*call);
         lock.lock();
     }
     start_left();
-    if (!left)
-        begin_call(call);
+    if (!left) {
+        for (Call* call : calls)
+            begin_call(*call);
+    }
     flush();
     expire();
 }
@@ -340,6 +348,18 @@ void Queued::wake_receiver() {
                 return wake(waiter);
         }
     }
+}
+
+void Queued::exclusively(const std::function<void()>& fn) {
+    Lock lock(lock_);
+    fn();
+    wake_watchers();
+    wake_receiver();
+}
+
+Clock::time_point Queued::next_event() {
+    Lock lock(lock_);
+    return std::min(first_limit(), next_timer());
 }
 
 int Queued::release(Clock::time_point limit) {

@@ -43,11 +43,14 @@ public:
     int transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* data, std::uint64_t bytes,
                  Clock::time_point limit) override;
     void start(std::span<Op> ops) override;
+    void start_all(std::span<Call* const> calls) override;
     void cancel(Call& call) override;
     bool wait(const Call& call, Clock::time_point until) override;
     void wait_until(const std::function<bool()>& done, Clock::time_point until) override {
         wait_for(done, until);
     }
+    void exclusively(const std::function<void()>& fn) override;
+    Clock::time_point next_event() override;
     int release(Clock::time_point limit) override;
     int fence(Clock::time_point limit) override;
     int zero(std::uint64_t address, std::uint32_t bytes) override;
@@ -62,6 +65,8 @@ protected:
     // next message of an op of many ranges; flush() follows.
     virtual void begin(Op& op) = 0;
     virtual void flush() = 0;
+    // When receive() has to be called again at the latest, but for the calls' limits.
+    virtual Clock::time_point next_timer() const { return never; }
     // Is there anything that receive() would learn of?
     virtual bool expects() const = 0;
     // Waits until an op has ended, or until; releases the lock meanwhile. flush() follows.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// udp:HOST[:PORT],key=FILE[,space=N]
+// udp:HOST[:PORT][,key=FILE][,space=N]
 #include "src/transport/udp.hpp"
 
 #include <fmt/format.h>

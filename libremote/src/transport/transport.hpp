@@ -67,6 +67,9 @@ public:
     // With the lock, while no thread is between wait() and deliver(): the same without waiting.
     virtual void take_in(const rmem_client_config& session, Messages& messages) = 0;
 
+    // A descriptor that is readable when wait() would find something; -1: there is none.
+    virtual int descriptor() const { return -1; }
+
     // In a child of the process that opened it: nothing may reach the node from here.
     virtual void disown() = 0;
 };

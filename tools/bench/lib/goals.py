@@ -4,7 +4,7 @@
 import re
 
 FLOOR, MEMCACHED_P50, MEMCACHED_RATE = 1.3, 0.6, 3.0
-FLAT, MUTEX, TOUCH = 1.1, 4.0, 1.5
+FLAT, MUTEX, TOUCH, QUEUE = 1.1, 4.0, 1.5, 0.8
 RETRIES_NEAR_FULL = 60
 SHM_FLOOR, SHM_COPY, SHM_MEMCACHED, SHM_UDP, CROWD, UDP_SPIN = 2.0, 1.5, 6.0, 3.0, 0.9, 1.3
 
@@ -23,6 +23,8 @@ def _goals(rows):
             yield f"{case} per core of server, of memcached's", ours / peers["memcached"], ">=", MEMCACHED_RATE
         elif case.startswith("sessions-") and case != "sessions-1":
             yield f"{case} p50, of one session's", ours / by["sessions-1", "p50"]["ours"], "<=", FLAT
+        elif case == "queue-read-16b":
+            yield f"{case}, of one vectored call's", ours / peers["vectored"], ">=", QUEUE
         elif case == "embedded-read-16b":
             yield f"{case}, of lock, copy, unlock", ours / peers["mutex-copy"], "<=", MUTEX
         elif case == "embedded-first-touch":

@@ -44,6 +44,8 @@ std::uint32_t integrity_of(const std::string& text) {
 std::unique_ptr<Store> open_store(const Options& options) {
     if (options.who == "remote")
         return open_remote(options.target, options.bytes, integrity_of(options.integrity));
+    if (options.who == "queue")
+        return open_queue(options.target, options.bytes, integrity_of(options.integrity));
     if (options.who == "memcached")
         return open_memcached(options.target, options.bytes);
     if (options.who == "redis")
@@ -57,7 +59,8 @@ CLI::App* declare_load(CLI::App& program, const char* name, const char* what, Op
     CLI::App* command = program.add_subcommand(name, what);
     command->add_option("who", options.who)
         ->required()
-        ->check(CLI::IsMember({"remote", "memcached", "redis", "udp", "udp-spin", "shm-floor"}));
+        ->check(CLI::IsMember({"remote", "queue", "memcached", "redis", "udp", "udp-spin",
+                               "shm-floor"}));
     command->add_option("target", options.target, "What remote_open() takes, or a PORT")
         ->required();
     command->add_option("--bytes", options.bytes, "Of an object; 16")->check(CLI::Range(16, 60000));

@@ -55,6 +55,9 @@ public:
 // path of its Unix socket. Throw Failure.
 std::unique_ptr<Store> open_remote(const std::string& target, std::uint32_t bytes,
                                    std::uint32_t integrity);
+// The same by a completion queue, where open_remote() has one vectored call.
+std::unique_ptr<Store> open_queue(const std::string& target, std::uint32_t bytes,
+                                  std::uint32_t integrity);
 std::unique_ptr<Store> open_memcached(const std::string& target, std::uint32_t bytes);
 std::unique_ptr<Store> open_redis(const std::string& target, std::uint32_t bytes);
 // target: processors of server and client, SERVER,CLIENT.

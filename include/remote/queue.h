@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Completion queues: operations that a thread starts together and whose ends it learns in the
+ * order in which they come.
+ *
+ *	struct remote_completion done[2];
+ *	struct remote_op ops[2];
+ *	remote_queue_t *q;
+ *
+ *	if (remote_queue_open(&q, r, NULL))
+ *		return 1;
+ *	ops[0] = remote_op_write(a, "hello", 5, 1);
+ *	ops[1] = remote_op_read(b, buffer, sizeof(buffer), 2);
+ *	if (remote_queue_submit(q, ops, 2) != 2 || remote_queue_wait(q, done, 2, 2, 1000000) != 2)
+ *		return 1;
+ *	remote_queue_close(q);
+ *
+ * A queue belongs to a handle. A handle MAY have many queues, for instance one for each thread. A
+ * queue holds a bounded number of operations: those in flight, and those that have ended and whose
+ * completion nobody has taken. So completions are never lost.
+ *
+ * The library has no thread of its own: operations make progress while a thread waits in a call on
+ * the handle or on one of its queues. Embedded, operations have ended when they are submitted.
+ *
+ * Any number of threads MAY use a queue at once, until one closes it. Each completion is taken by
+ * one of them.
+ */
+#ifndef REMOTE_QUEUE_H
+#define REMOTE_QUEUE_H
+
+#include <string.h>
+
+#include <remote/remote.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct remote_queue remote_queue_t;
+
+struct remote_queue_options {
+	size_t size;	/* sizeof(struct remote_queue_options) */
+	uint32_t depth; /* limit of the operations in the queue, at most 2^20; 0: 256 */
+	uint32_t reserved;
+};
+
+/*
+ * Opens a queue. options MAY be NULL. -EINVAL; -ENOMEM. remote_close() of the handle ends the
+ * operations in the handle's queues; a queue still has to be closed.
+ */
+int remote_queue_open(remote_queue_t **q, remote_t *r, const struct remote_queue_options *options);
+
+/*
+ * Cancels the operations in flight and frees the queue; completions that nobody took are lost. The
+ * caller MAY reuse the operations' buffers. Closing NULL has no effect.
+ */
+void remote_queue_close(remote_queue_t *q);
+
+enum remote_op_kind {
+	REMOTE_OP_READ = 1,
+	REMOTE_OP_WRITE = 2,
+	REMOTE_OP_READV = 3,
+	REMOTE_OP_WRITEV = 4,
+	REMOTE_OP_FETCH = 5,
+	REMOTE_OP_CAS = 6,
+	REMOTE_OP_PUT = 7,
+};
+
+/*
+ * An operation: what the call of the same name takes. Fields that its kind doesn't name are
+ * ignored. The library reads the operation, its pieces and its signal before
+ * remote_queue_submit() returns. Buffers and *found MUST stay valid, and the caller MUST NOT touch
+ * them, until the completion is taken or the operation is cancelled.
+ */
+struct remote_op {
+	uint32_t size; /* sizeof(struct remote_op) */
+	uint32_t kind; /* enum remote_op_kind */
+	uint64_t user_data;
+	uint64_t timeout_us;		    /* from submission; 0: only the handle's */
+	raddr_t address;		    /* READ, WRITE, FETCH, CAS, PUT */
+	void *buffer;			    /* READ, WRITE, PUT */
+	size_t bytes;			    /* READ, WRITE, PUT: at most 1 GiB; FETCH, CAS */
+	const struct remote_vec *pieces;    /* READV, WRITEV */
+	size_t count;			    /* READV, WRITEV: number of pieces */
+	const struct remote_signal *signal; /* PUT */
+	uint64_t *found;		    /* FETCH, CAS: the integer found, MAY be NULL */
+	uint64_t value[2];		    /* FETCH: operand; CAS: desired */
+	uint64_t expected[2];		    /* CAS */
+	uint32_t change;		    /* FETCH: enum remote_change */
+	uint32_t reserved;		    /* 0 */
+};
+
+/* Never changes its size. */
+struct remote_completion {
+	uint64_t user_data;
+	int32_t result; /* as of the synchronous call; of a CAS: 1 or 0, or an error */
+	uint32_t reserved;
+};
+
+/*
+ * Starts operations in their order and returns how many were started, the first ones. One that
+ * isn't valid, or for which the queue has no room, ends the batch. If it is the first, the call
+ * returns its error: -EINVAL; -EAGAIN: take completions first; -ENOMEM. All operations of a batch
+ * have the same size. A batch costs less than its operations one by one. Adjacent READs of at most
+ * 1 KiB with equal timeouts share messages.
+ */
+int remote_queue_submit(remote_queue_t *q, const struct remote_op *ops, size_t count);
+
+/*
+ * Takes up to max completions, in the order in which the operations ended. Waits until there are
+ * at_least, or none is in flight any more, for at most timeout_us (0: doesn't wait; UINT64_MAX: no
+ * limit). Returns the number taken, which is less than at_least when the time is up.
+ */
+int remote_queue_wait(remote_queue_t *q, struct remote_completion *completions, size_t max,
+		      size_t at_least, uint64_t timeout_us);
+
+/*
+ * Cancels the operations in flight that have this user_data. Returns how many; -ENOENT: none. Each
+ * has a completion, with -ECANCELED, or its result if it had ended before. The caller MAY reuse the
+ * buffers when the call returns. For what a cancelled change may do, see "Giving up" in remote.h.
+ */
+int remote_queue_cancel(remote_queue_t *q, uint64_t user_data);
+
+/*
+ * Returns a descriptor for poll() or epoll: it is readable when remote_queue_wait() has something
+ * to do, and stays the queue's. *next_us: the caller MUST call remote_queue_wait() after this time,
+ * too, even if the descriptor isn't readable: something has to be sent again, or times out.
+ * UINT64_MAX: no such time. An event loop asks anew before each time it sleeps. -EMFILE, -ENFILE,
+ * -ENOMEM.
+ */
+int remote_queue_fd(remote_queue_t *q, uint64_t *next_us);
+
+/* ---- operations to submit ---- */
+
+static inline struct remote_op remote_op_of(uint32_t kind, raddr_t address, const void *buffer,
+					    size_t bytes, uint64_t user_data)
+{
+	struct remote_op op;
+
+	memset(&op, 0, sizeof(op));
+	op.size = sizeof(op);
+	op.kind = kind;
+	op.user_data = user_data;
+	op.address = address;
+	op.buffer = (void *)(uintptr_t)buffer;
+	op.bytes = bytes;
+	return op;
+}
+
+static inline struct remote_op remote_op_read(raddr_t address, void *buffer, size_t bytes,
+					      uint64_t user_data)
+{
+	return remote_op_of(REMOTE_OP_READ, address, buffer, bytes, user_data);
+}
+
+static inline struct remote_op remote_op_write(raddr_t address, const void *buffer, size_t bytes,
+					       uint64_t user_data)
+{
+	return remote_op_of(REMOTE_OP_WRITE, address, buffer, bytes, user_data);
+}
+
+static inline struct remote_op remote_op_readv(const struct remote_vec *pieces, size_t count,
+					       uint64_t user_data)
+{
+	struct remote_op op = remote_op_of(REMOTE_OP_READV, 0, NULL, 0, user_data);
+
+	op.pieces = pieces;
+	op.count = count;
+	return op;
+}
+
+static inline struct remote_op remote_op_writev(const struct remote_vec *pieces, size_t count,
+						uint64_t user_data)
+{
+	struct remote_op op = remote_op_readv(pieces, count, user_data);
+
+	op.kind = REMOTE_OP_WRITEV;
+	return op;
+}
+
+static inline struct remote_op remote_op_fetch(raddr_t address, size_t bytes,
+					       enum remote_change change, uint64_t value,
+					       uint64_t *found, uint64_t user_data)
+{
+	struct remote_op op = remote_op_of(REMOTE_OP_FETCH, address, NULL, bytes, user_data);
+
+	op.change = (uint32_t)change;
+	op.value[0] = value;
+	op.found = found;
+	return op;
+}
+
+/* bytes 16: expected and desired point to two integers each. */
+static inline struct remote_op remote_op_cas(raddr_t address, size_t bytes,
+					     const uint64_t *expected, const uint64_t *desired,
+					     uint64_t *found, uint64_t user_data)
+{
+	struct remote_op op = remote_op_of(REMOTE_OP_CAS, address, NULL, bytes, user_data);
+	size_t i;
+
+	for (i = 0; i < (bytes == 16 ? 2 : 1); i++) {
+		op.expected[i] = expected[i];
+		op.value[i] = desired[i];
+	}
+	op.found = found;
+	return op;
+}
+
+static inline struct remote_op remote_op_put(raddr_t address, const void *buffer, size_t bytes,
+					     const struct remote_signal *signal, uint64_t user_data)
+{
+	struct remote_op op = remote_op_of(REMOTE_OP_PUT, address, buffer, bytes, user_data);
+
+	op.signal = signal;
+	return op;
+}
+
+/* Clio's name; remote.h says why a program may leave it out. */
+#ifndef REMOTE_NO_SHORT_NAMES
+static inline int rpoll(remote_queue_t *q, struct remote_completion *completions, size_t max,
+			uint64_t timeout_us)
+{
+	return remote_queue_wait(q, completions, max, max ? 1 : 0, timeout_us);
+}
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: MIT
+// queue.h's functions.
+#include "remote/queue.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <span>
+#include <vector>
+
+#include "src/api/checked.hpp"
+#include "src/async/queue.hpp"
+#include "src/backend/integers.hpp"
+
+using remora::lib::BackendRef;
+using remora::lib::Clock;
+using remora::lib::EpochRef;
+using remora::lib::Handle;
+using remora::lib::handle_of;
+using remora::lib::Queue;
+
+struct remote_queue {
+    remote_queue(remote_t* its, std::uint32_t depth) : r(its), queue(depth) {}
+
+    remote_t* r;
+    Queue queue;
+};
+
+namespace {
+
+constexpr std::uint32_t depth_default = 256;
+constexpr std::size_t op_bytes_max = 1U << 30;
+// Of the first version of the structure.
+constexpr std::size_t op_size_least = sizeof(remote_op);
+
+BackendRef backend_of(const remote_t* r) {
+    EpochRef epoch = handle_of(r)->epoch();
+    remora::lib::Backend* backend = epoch->backend.get();
+    return {std::move(epoch), backend};
+}
+
+bool are_short(const remote_vec* pieces, std::size_t count) {
+    std::size_t bytes = 0;
+    for (const remote_vec& piece : std::span(pieces, count))
+        bytes += std::min(piece.bytes, op_bytes_max + 1);
+    return bytes <= op_bytes_max;
+}
+
+int check_data(const remote_t* r, const remote_op& op) {
+    if (op.bytes > op_bytes_max)
+        return -EINVAL;
+    return op.kind == REMOTE_OP_PUT
+               ? remora::lib::check_put(r, op.address, op.buffer, op.bytes, op.signal)
+               : remora::lib::check_range(r, op.address, op.buffer, op.bytes);
+}
+
+int check_op(const remote_t* r, const remote_op& op) {
+    if (op.reserved)
+        return -EINVAL;
+    switch (op.kind) {
+    case REMOTE_OP_READ:
+    case REMOTE_OP_WRITE:
+    case REMOTE_OP_PUT:
+        return check_data(r, op);
+    case REMOTE_OP_READV:
+    case REMOTE_OP_WRITEV:
+        if (int error = remora::lib::check_pieces(r, op.pieces, op.count))
+            return error;
+        return are_short(op.pieces, op.count) ? 0 : -EINVAL;
+    case REMOTE_OP_FETCH:
+        return remora::lib::is_change(op.change)
+                   ? remora::lib::check_integer(r, op.address, op.bytes)
+                   : -EINVAL;
+    case REMOTE_OP_CAS:
+        return remora::lib::check_cas(r, op.address, op.bytes);
+    default:
+        return -EINVAL;
+    }
+}
+
+// Operations of a newer program, as this library knows them. Empty: one sets an unknown field.
+std::vector<remote_op> shortened(const remote_op* ops, std::size_t count) {
+    std::vector<remote_op> known(count);
+    const auto* from = reinterpret_cast<const unsigned char*>(ops);
+    const std::size_t size = ops->size;
+    for (remote_op& op : known) {
+        std::span tail(from + sizeof(op), size - sizeof(op));
+        if (std::ranges::any_of(tail, [](unsigned char byte) { return byte != 0; }))
+            return {};
+        std::memcpy(&op, from, sizeof(op));
+        op.size = op.size == size ? sizeof(op) : 0;
+        from += size;
+    }
+    return known;
+}
+
+int submit(remote_queue* q, std::span<const remote_op> ops) {
+    std::size_t valid = 0;
+    int error = 0;
+    while (valid < ops.size() && !error) {
+        error = ops[valid].size == sizeof(remote_op) ? check_op(q->r, ops[valid]) : -EINVAL;
+        valid += !error;
+    }
+    return valid ? q->queue.submit(backend_of(q->r), ops.first(valid)) : error;
+}
+
+} // namespace
+
+REMOTE_API int remote_queue_open(remote_queue_t** q, remote_t* r,
+                                 const remote_queue_options* options) {
+    if (int error = q ? remora::lib::check(r) : -EINVAL)
+        return error;
+    return remora::lib::opening([&] {
+        const remote_queue_options chosen =
+            remora::lib::options_of(options, "remote_queue_options", sizeof(remote_queue_options));
+        if (chosen.depth > Queue::depth_max || chosen.reserved)
+            throw remora::Misuse("a queue's depth is at most {}", Queue::depth_max);
+        auto made = std::make_unique<remote_queue>(r, chosen.depth ? chosen.depth : depth_default);
+        handle_of(r)->add(made->queue);
+        *q = made.release();
+        return 0;
+    });
+}
+
+REMOTE_API void remote_queue_close(remote_queue_t* q) {
+    std::unique_ptr<remote_queue> closed(q);
+    Handle* handle = q ? handle_of(q->r) : nullptr;
+    if (!handle)
+        return; // remote_close() has ended its operations
+    if (handle->is_foreign()) {
+        q->queue.disown();
+        return;
+    }
+    handle->remove(q->queue);
+    q->queue.end();
+}
+
+REMOTE_API int remote_queue_submit(remote_queue_t* q, const remote_op* ops, size_t count) {
+    if (!q || !ops || !count || count > INT_MAX || ops->size < op_size_least ||
+        ops->size > remora::lib::structure_bytes_max)
+        return -EINVAL;
+    if (int error = remora::lib::check(q->r))
+        return error;
+    return remora::lib::guarded([&] {
+        if (ops->size == sizeof(remote_op))
+            return submit(q, {ops, count});
+        std::vector<remote_op> known = shortened(ops, count);
+        return known.empty() ? -EINVAL : submit(q, known);
+    });
+}
+
+REMOTE_API int remote_queue_wait(remote_queue_t* q, remote_completion* completions, size_t max,
+                                 size_t at_least, uint64_t timeout_us) {
+    if (!q || (!completions && max) || max > INT_MAX || at_least > max)
+        return -EINVAL;
+    // A closed handle's queue still gives what has ended.
+    int error = remora::lib::check(q->r);
+    if (error == -ECHILD)
+        return error;
+    std::size_t taken =
+        q->queue.wait({completions, max}, at_least, remora::lib::from_now(timeout_us));
+    return taken ? static_cast<int>(taken) : error;
+}
+
+REMOTE_API int remote_queue_cancel(remote_queue_t* q, uint64_t user_data) {
+    if (int error = q ? remora::lib::check(q->r) : -EINVAL)
+        return error;
+    std::size_t cancelled = q->queue.cancel(user_data);
+    return cancelled ? static_cast<int>(cancelled) : -ENOENT;
+}
+
+REMOTE_API int remote_queue_fd(remote_queue_t* q, uint64_t* next_us) {
+    if (int error = q && next_us ? remora::lib::check(q->r) : -EINVAL)
+        return error;
+    return remora::lib::guarded([&] {
+        Clock::time_point next;
+        int fd = q->queue.descriptor(backend_of(q->r), next);
+        *next_us = remora::lib::us_until(next);
+        return fd;
+    });
+}

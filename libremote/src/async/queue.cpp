@@ -1,0 +1,470 @@
+// SPDX-License-Identifier: MIT
+#include "src/async/queue.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <new>
+#include <utility>
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "src/backend/integers.hpp"
+
+namespace remora::lib {
+
+namespace {
+
+// How often a backend without a descriptor is looked at.
+constexpr auto look_again = std::chrono::microseconds(100);
+
+Clock::time_point limit_of(const remote_op& op) {
+    return op.timeout_us ? from_now(op.timeout_us) : never;
+}
+
+bool may_share(const remote_op& op, const remote_op& first) {
+    return op.kind == REMOTE_OP_READ && op.bytes <= small_bytes &&
+           op.timeout_us == first.timeout_us;
+}
+
+} // namespace
+
+Queue::Queue(std::uint32_t depth) : slots_(depth) {
+    for (Slot& slot : slots_) {
+        slot.queue = this;
+        slot.call.listener = &slot;
+        slot.next = std::exchange(free_, &slot);
+    }
+}
+
+// ---- slots, uses, groups ----
+
+std::size_t Queue::take_slots(Use& use, std::span<Slot*> to) {
+    std::lock_guard lock(lock_);
+    std::size_t taken = 0;
+    for (; taken < to.size() && free_; taken++) {
+        Slot& slot = *std::exchange(free_, free_->next);
+        slot.state = State::taken;
+        slot.use = &use;
+        slot.group = nullptr;
+        slot.found = nullptr;
+        slot.user_data = 0;
+        to[taken] = &slot;
+    }
+    in_flight_ += taken;
+    use.in_flight += static_cast<std::uint32_t>(taken);
+    return taken;
+}
+
+void Queue::give_slots(Use& use, std::span<Slot* const> unused) {
+    std::lock_guard lock(lock_);
+    in_flight_ -= unused.size();
+    use.in_flight -= static_cast<std::uint32_t>(unused.size());
+    for (Slot* slot : unused) {
+        slot->state = State::free;
+        slot->next = std::exchange(free_, slot);
+    }
+}
+
+// From now on the operations can be cancelled.
+void Queue::set_in_flight(std::span<Slot* const> slots) {
+    std::lock_guard lock(lock_);
+    for (Slot* slot : slots)
+        slot->state = State::in_flight;
+}
+
+Queue::UseRef Queue::use_of(const BackendRef& backend) {
+    std::lock_guard lock(lock_);
+    if (!uses_.empty() && uses_.back()->backend.get() == backend.get())
+        return uses_.back();
+    auto use = std::make_shared<Use>();
+    use->backend = backend;
+    uses_.push_back(use);
+    return use;
+}
+
+Queue::UseRef Queue::oldest_use() {
+    std::lock_guard lock(lock_);
+    for (const UseRef& use : uses_) {
+        if (use->in_flight)
+            return use;
+    }
+    return nullptr;
+}
+
+// Backends end without the lock.
+void Queue::drop_unused() {
+    std::list<UseRef> dropped;
+    std::lock_guard lock(lock_);
+    while (uses_.size() > 1 && !uses_.front()->in_flight)
+        dropped.splice(dropped.end(), uses_, uses_.begin());
+    if (!dropped.empty())
+        watched_ = nullptr;
+}
+
+Queue::Group& Queue::take_group() {
+    std::lock_guard lock(lock_);
+    if (free_groups_)
+        return *std::exchange(free_groups_, free_groups_->next);
+    Group& group = groups_.emplace_back();
+    group.queue = this;
+    group.call.listener = &group;
+    return group;
+}
+
+// ---- starting ----
+
+void Queue::prepare_put(Slot& slot, const remote_op& op) {
+    const remote_signal& signal = *op.signal;
+    const std::size_t before = before_put(op.bytes, slot.use->backend->put_bytes());
+    auto* data = static_cast<std::uint8_t*>(op.buffer);
+    std::span<Op> ops{&slot.first, 1};
+    if (before) {
+        slot.more = std::vector<Op>(ops_for(before) + 1);
+        ops = slot.more;
+    }
+    cut(ops, slot.call, RMEM_WRITE, op.address, data, before);
+    make_put(ops.back(), slot.call, op.address + before, data + before,
+             static_cast<u32>(op.bytes - before), put_of(signal), before);
+    slot.call.begin(ops.size(), limit_of(op));
+    slot.call.ops = ops;
+}
+
+// Throws bad_alloc.
+Call& Queue::prepare(Slot& slot, const remote_op& op) {
+    if (op.kind == REMOTE_OP_PUT) {
+        prepare_put(slot, op);
+        return slot.call;
+    }
+    std::span<Op> ops{&slot.first, 1};
+    if (op.kind == REMOTE_OP_FETCH || op.kind == REMOTE_OP_CAS) {
+        slot.first.core.type = RMEM_ATOMIC;
+        slot.first.core.addr = op.address;
+        slot.first.core.len = static_cast<u32>(op.bytes);
+        slot.first.core.atomic = op.kind == REMOTE_OP_CAS ? cas_of(op.bytes, op.expected, op.value)
+                                                          : fetch_of(op.change, op.value[0]);
+        slot.first.call = &slot.call;
+        slot.found = op.found;
+    } else {
+        const bool reads = op.kind == REMOTE_OP_READ || op.kind == REMOTE_OP_READV;
+        const remote_vec one{op.address, op.buffer, op.bytes};
+        std::span<const remote_vec> pieces{&one, 1};
+        if (op.kind == REMOTE_OP_READV || op.kind == REMOTE_OP_WRITEV)
+            pieces = {op.pieces, op.count};
+        Cut cut(reads ? RMEM_READ : RMEM_WRITE, pieces, slot.use->backend->vector_bytes());
+        if (cut.ops() > 1) {
+            slot.more = std::vector<Op>(cut.ops());
+            ops = slot.more;
+        }
+        if (cut.ranges())
+            slot.ranges = Ranges(cut.ranges());
+        cut.make(ops, slot.call, slot.ranges);
+    }
+    slot.call.begin(ops.size(), limit_of(op));
+    slot.call.ops = ops;
+    return slot.call;
+}
+
+// Throws bad_alloc.
+Call& Queue::prepare_group(Use& use, std::span<Slot* const> slots,
+                           std::span<const remote_vec> pieces, Clock::time_point limit) {
+    Group& group = take_group();
+    try {
+        if (group.ranges.range.size() < pieces.size())
+            group.ranges = Ranges(pieces.size());
+    } catch (...) {
+        std::lock_guard lock(lock_);
+        group.next = std::exchange(free_groups_, &group);
+        throw;
+    }
+    group.use = &use;
+    std::ranges::copy(slots, group.slots.begin());
+    for (std::uint32_t i = 0; i < slots.size(); i++) {
+        slots[i]->group = &group;
+        slots[i]->range = i;
+    }
+    make_vector(group.op, RMEM_READ, pieces, group.ranges, 0);
+    group.op.call = &group.call;
+    group.call.begin(1, limit);
+    group.call.ops = {&group.op, 1};
+    return group.call;
+}
+
+// Number of the first ops that were started. Throws bad_alloc if it is none.
+std::size_t Queue::start(const UseRef& use, std::span<const remote_op> ops,
+                         std::span<Slot* const> slots) {
+    Backend& backend = *use->backend;
+    std::array<Call*, batch_max> calls;
+    std::array<remote_vec, batch_max> pieces;
+    std::size_t made = 0, done = 0;
+    const bool shares = backend.can_detach();
+    try {
+        while (done < slots.size()) {
+            std::size_t row = 0;
+            for (; shares && done + row < slots.size() && may_share(ops[done + row], ops[done]);
+                 row++)
+                pieces[row] = {ops[done + row].address, ops[done + row].buffer,
+                               ops[done + row].bytes};
+            row = row ? together(RMEM_READ, {pieces.data(), row}, backend.vector_bytes()) : 0;
+            row = std::max<std::size_t>(row, 1);
+            for (std::size_t i = done; i < done + row; i++)
+                slots[i]->user_data = ops[i].user_data;
+            calls[made] = row > 1 ? &prepare_group(*use, slots.subspan(done, row),
+                                                   {pieces.data(), row}, limit_of(ops[done]))
+                                  : &prepare(*slots[done], ops[done]);
+            made++;
+            done += row;
+        }
+    } catch (const std::bad_alloc&) {
+        if (!done)
+            throw;
+    }
+    set_in_flight(slots.first(done));
+    backend.start_all({calls.data(), made});
+    return done;
+}
+
+int Queue::submit(const BackendRef& backend, std::span<const remote_op> ops) {
+    UseRef use = use_of(backend);
+    std::size_t started = 0;
+    int error = -EAGAIN;
+    while (!ops.empty()) {
+        std::array<Slot*, batch_max> place;
+        std::span<Slot*> slots(place.data(), std::min(ops.size(), batch_max));
+        slots = slots.first(take_slots(*use, slots));
+        if (slots.empty())
+            break;
+        std::size_t now = 0;
+        try {
+            now = start(use, ops, slots);
+        } catch (const std::bad_alloc&) {
+            error = -ENOMEM;
+        }
+        give_slots(*use, slots.subspan(now));
+        started += now;
+        if (now < slots.size())
+            break;
+        ops = ops.subspan(now);
+    }
+    return started ? static_cast<int>(started) : error;
+}
+
+// ---- ended ----
+
+// Lock.
+void Queue::add_ended(Slot& slot) {
+    slot.state = State::ended;
+    slot.next = nullptr;
+    (ended_ ? last_ended_->next : ended_) = &slot;
+    last_ended_ = &slot;
+    slot.use->in_flight--;
+    in_flight_--;
+    ended_count_++;
+}
+
+// Lock.
+void Queue::signal() {
+    if (event_ && !signalled_) {
+        signalled_ = true;
+        eventfd_write(event_.get(), 1);
+    }
+}
+
+void Queue::complete(std::span<Slot* const> slots) {
+    std::lock_guard lock(lock_);
+    for (Slot* slot : slots)
+        add_ended(*slot);
+    signal();
+}
+
+void Queue::complete_group(Group& group) {
+    std::lock_guard lock(lock_);
+    for (const Range& range : group.op.ranges) {
+        Slot& slot = *group.slots[static_cast<std::size_t>(&range - group.op.ranges.data())];
+        if (!range.data)
+            continue; // detached: the slot may be another operation's
+        slot.call.result = range.result;
+        add_ended(slot);
+    }
+    group.use = nullptr;
+    group.next = std::exchange(free_groups_, &group);
+    signal();
+}
+
+// Lock. The operation has ended: gives the program the integer found.
+void Queue::hand_over(Slot& slot) {
+    if (!slot.group && slot.first.core.type == RMEM_ATOMIC && !slot.call.result) {
+        const rmem_op_atomic& atomic = slot.first.core.atomic;
+        if (slot.found)
+            std::copy_n(atomic.found, slot.first.core.len == 16 ? 2 : 1, slot.found);
+        if (atomic.op == RMEM_CAS)
+            slot.call.result = std::ranges::equal(atomic.found, atomic.compare);
+    }
+    slot.found = nullptr;
+}
+
+// Lock.
+void Queue::release(Slot& slot) {
+    slot.more.clear();
+    slot.first.ranges = {};
+    slot.first.before = 0;
+    slot.first.core.type = 0;
+    slot.state = State::free;
+    slot.next = std::exchange(free_, &slot);
+}
+
+// Lock.
+std::size_t Queue::take(std::span<remote_completion> to) {
+    std::size_t taken = 0;
+    for (; taken < to.size() && ended_; taken++) {
+        Slot& slot = *std::exchange(ended_, ended_->next);
+        hand_over(slot);
+        to[taken] = {slot.user_data, slot.call.result, 0};
+        if (!slot.pins)
+            release(slot);
+        else
+            slot.state = State::free; // the thread that cancels it releases it
+    }
+    ended_count_ -= taken;
+    if (signalled_ && !ended_) {
+        eventfd_t count;
+        eventfd_read(event_.get(), &count);
+        signalled_ = false;
+    }
+    return taken;
+}
+
+std::size_t Queue::wait(std::span<remote_completion> to, std::size_t at_least,
+                        Clock::time_point until) {
+    drop_unused();
+    at_least = std::min(at_least, to.size());
+    std::size_t taken = 0;
+    for (bool looked = false;; looked = true) {
+        bool over;
+        {
+            std::lock_guard lock(lock_);
+            taken += take(to.subspan(taken));
+            over = !in_flight_;
+        }
+        if (over || (taken >= at_least && (taken || looked)) || (looked && Clock::now() >= until))
+            return taken;
+        UseRef use = oldest_use();
+        if (!use)
+            continue; // all operations have ended meanwhile
+        const std::size_t wanted = std::max<std::size_t>(at_least - taken, 1);
+        use->backend->wait_until([&] { return ended_count_ >= wanted || !use->in_flight; }, until);
+    }
+}
+
+// ---- cancelling ----
+
+template <typename Which>
+std::size_t Queue::cancel_if(Which which) {
+    std::size_t cancelled = 0;
+    for (Slot& slot : slots_) {
+        BackendRef backend;
+        {
+            std::lock_guard lock(lock_);
+            if (slot.state != State::in_flight || !which(slot))
+                continue;
+            slot.pins++;
+            backend = slot.use->backend;
+        }
+        if (slot.group) {
+            backend->exclusively([&] { detach(slot); });
+        } else {
+            backend->cancel(slot.call);
+        }
+        cancelled++;
+        std::lock_guard lock(lock_);
+        slot.pins--;
+        if (slot.state == State::free && !slot.pins)
+            release(slot);
+        else if (slot.state == State::ended)
+            hand_over(slot);
+    }
+    return cancelled;
+}
+
+// While no operation ends. Nothing else may be in the slot meanwhile, for it is pinned.
+void Queue::detach(Slot& slot) {
+    std::lock_guard lock(lock_);
+    if (slot.state != State::in_flight)
+        return;
+    slot.group->ranges.range[slot.range].data = nullptr;
+    slot.call.result = -ECANCELED;
+    add_ended(slot);
+    signal();
+}
+
+std::size_t Queue::cancel(std::uint64_t user_data) {
+    return cancel_if([&](const Slot& slot) { return slot.user_data == user_data; });
+}
+
+// Ends groups all of whose operations were detached, for their messages are still under way.
+void Queue::cancel_groups() {
+    for (Group& group : groups_) {
+        BackendRef backend;
+        {
+            std::lock_guard lock(lock_);
+            if (!group.use)
+                continue;
+            backend = group.use->backend;
+        }
+        backend->cancel(group.call);
+    }
+}
+
+void Queue::end() {
+    cancel_if([](const Slot&) { return true; });
+    cancel_groups();
+    std::list<UseRef> dropped;
+    std::lock_guard lock(lock_);
+    uses_.swap(dropped);
+}
+
+// The child must not destroy the backend, which has locks that other threads held.
+void Queue::disown() {
+    for (const UseRef& use : uses_)
+        static_cast<void>(use->backend->disown());
+    static_cast<void>(new std::list<UseRef>(std::move(uses_)));
+    uses_.clear();
+}
+
+// ---- the descriptor ----
+
+int Queue::descriptor(const BackendRef& backend, Clock::time_point& next) {
+    drop_unused();
+    UseRef newest = use_of(backend), use = oldest_use();
+    Backend& waited_for = use ? *use->backend : *newest->backend;
+    next = use ? waited_for.next_event() : never;
+    std::lock_guard lock(lock_);
+    if (!epoll_) {
+        Descriptor event(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+            epoll(epoll_create1(EPOLL_CLOEXEC));
+        epoll_event wanted{};
+        wanted.events = EPOLLIN;
+        if (!event || !epoll || epoll_ctl(epoll.get(), EPOLL_CTL_ADD, event.get(), &wanted))
+            return -errno;
+        epoll_ = std::move(epoll);
+        event_ = std::move(event);
+        if (ended_)
+            signal();
+    }
+    if (watched_ != &waited_for) {
+        // A closed descriptor has left the epoll by itself.
+        epoll_event wanted{};
+        wanted.events = EPOLLIN;
+        int fd = waited_for.descriptor();
+        if (fd >= 0 && epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &wanted) && errno != EEXIST)
+            return -errno;
+        watched_ = &waited_for;
+    }
+    if (use && waited_for.descriptor() < 0)
+        next = std::min(next, Clock::now() + look_again);
+    return epoll_.get();
+}
+
+} // namespace remora::lib

@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: GPL-2.0
+// Completion queues: what is taken, how often, and when.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "backend.hpp"
+#include "remote/queue.h"
+
+namespace remora::test {
+
+namespace {
+
+constexpr std::uint64_t forever = std::numeric_limits<std::uint64_t>::max();
+
+class Queues : public Backends {
+protected:
+    ~Queues() override { remote_queue_close(q); }
+    void open_queue(std::uint32_t depth) {
+        remote_queue_options options{};
+        options.size = sizeof(options);
+        options.depth = depth;
+        ASSERT_EQ(remote_queue_open(&q, r, &options), 0);
+    }
+    // Takes count completions; results by user_data, which are below count.
+    std::vector<int> take(std::size_t count) {
+        std::vector<remote_completion> done(count);
+        EXPECT_EQ(remote_queue_wait(q, done.data(), count, count, forever),
+                  static_cast<int>(count));
+        std::vector<int> results(count, 1 << 20);
+        for (const remote_completion& each : done) {
+            EXPECT_LT(each.user_data, count);
+            EXPECT_EQ(results[each.user_data], 1 << 20) << "taken twice";
+            results[each.user_data] = each.result;
+        }
+        return results;
+    }
+
+    remote_queue_t* q = nullptr;
+};
+
+INSTANTIATE_TEST_SUITE_P(Lib, Queues, testing::ValuesIn(kinds()), kind_name);
+
+TEST_P(Queues, EveryKindOfOperationHasItsResult) {
+    open_queue(16);
+    raddr_t a = alloc(4096);
+    std::array<std::uint64_t, 4> out{1, 2, 3, 4}, in{};
+    std::uint64_t found[2] = {}, none[2] = {}, next[2] = {8, 9}, there = 0;
+    remote_vec written[] = {{a + 100, &out[0], 8}, {a + 200, &out[1], 8}};
+    remote_signal signal{a + 64, 8, REMOTE_ADD, 5};
+    remote_op ops[] = {
+        remote_op_write(a, out.data(), 32, 0),
+        remote_op_writev(written, 2, 1),
+        remote_op_fetch(a, 8, REMOTE_ADD, 10, &there, 2),
+        remote_op_cas(a + 80, 16, none, next, found, 3),
+        remote_op_cas(a + 80, 8, none, next, nullptr, 4),
+        remote_op_put(a + 300, out.data(), 8, &signal, 5),
+        remote_op_read(a, in.data(), 8, 6),
+    };
+    ASSERT_EQ(remote_queue_submit(q, ops, std::size(ops)), 7);
+    std::vector<int> results = take(std::size(ops));
+    EXPECT_EQ(results[0], 0);
+    EXPECT_EQ(results[1], 0);
+    EXPECT_EQ(results[2], 0);
+    EXPECT_TRUE(results[3] == 1 || results[3] == -EINVAL) << "the processor has none of 16 bytes";
+    EXPECT_EQ(results[4], results[3] == 1 ? 0 : 1);
+    EXPECT_EQ(results[5], 0);
+    EXPECT_EQ(results[6], 0);
+    EXPECT_EQ(there, 1U);
+    EXPECT_EQ(in[0], 11U) << "overlapping operations keep their order";
+    remote_vec read[] = {{a + 100, &in[0], 8}, {a + 200, &in[1], 8}, {a + 64, &in[2], 8}};
+    remote_op readv = remote_op_readv(read, 3, 0);
+    ASSERT_EQ(remote_queue_submit(q, &readv, 1), 1);
+    EXPECT_EQ(take(1)[0], 0);
+    EXPECT_EQ(in[0], 1U);
+    EXPECT_EQ(in[1], 2U);
+    EXPECT_EQ(in[2], 5U);
+}
+
+// Small reads share messages where there are any; one that is refused leaves the others alone.
+TEST_P(Queues, ReadsOfABatchEndEachByItself) {
+    constexpr std::size_t count = 300;
+    open_queue(count);
+    raddr_t a = alloc(count * 16);
+    std::vector<std::uint64_t> out(count * 2), in(count, 0);
+    std::iota(out.begin(), out.end(), 1);
+    ASSERT_EQ(rwrite(r, a, out.data(), count * 16), 0);
+    std::vector<remote_op> ops;
+    for (std::size_t i = 0; i < count; i++) {
+        raddr_t at = i == 77 ? raddr_t{1} << 50 : a + 16 * i;
+        ops.push_back(remote_op_read(at, &in[i], 8, i));
+    }
+    ASSERT_EQ(remote_queue_submit(q, ops.data(), count), static_cast<int>(count));
+    std::vector<int> results = take(count);
+    for (std::size_t i = 0; i < count; i++) {
+        EXPECT_EQ(results[i], i == 77 ? -EFAULT : 0) << i;
+        EXPECT_EQ(in[i], i == 77 ? 0 : out[2 * i]) << i;
+    }
+}
+
+TEST_P(Queues, FullQueueTakesMoreOnceCompletionsAreTaken) {
+    open_queue(4);
+    raddr_t a = alloc(100);
+    std::uint8_t byte[6] = {};
+    std::vector<remote_op> ops;
+    for (std::size_t i = 0; i < 6; i++)
+        ops.push_back(remote_op_read(a, &byte[i], 1, i));
+    EXPECT_EQ(remote_queue_submit(q, ops.data(), 6), 4);
+    EXPECT_EQ(remote_queue_submit(q, &ops[4], 2), -EAGAIN);
+    take(4);
+    ops[4].user_data = 0;
+    ops[5].user_data = 1;
+    EXPECT_EQ(remote_queue_submit(q, &ops[4], 2), 2);
+    take(2);
+    remote_completion done;
+    EXPECT_EQ(remote_queue_wait(q, &done, 1, 1, forever), 0) << "nothing is in flight";
+}
+
+TEST_P(Queues, InvalidOperationEndsTheBatch) {
+    open_queue(4);
+    raddr_t a = alloc(100);
+    std::uint8_t byte = 0;
+    remote_op good = remote_op_read(a, &byte, 1, 0), bad = good;
+    bad.kind = 99;
+    remote_op ops[] = {good, bad, good};
+    EXPECT_EQ(remote_queue_submit(q, ops, 3), 1);
+    EXPECT_EQ(remote_queue_submit(q, &ops[1], 2), -EINVAL);
+    EXPECT_EQ(take(1)[0], 0);
+    std::uint64_t word = 0;
+    for (remote_op each :
+         {remote_op_read(a, nullptr, 1, 0), remote_op_read(a, &byte, 0, 0),
+          remote_op_write(a, &byte, std::size_t{2} << 30, 0), remote_op_readv(nullptr, 1, 0),
+          remote_op_fetch(a + 1, 8, REMOTE_ADD, 1, &word, 0),
+          remote_op_fetch(a, 3, REMOTE_ADD, 1, &word, 0),
+          remote_op_cas(a + 8, 16, std::array<std::uint64_t, 2>{}.data(),
+                        std::array<std::uint64_t, 2>{}.data(), &word, 0),
+          remote_op_put(a, &byte, 1, nullptr, 0)})
+        EXPECT_EQ(remote_queue_submit(q, &each, 1), -EINVAL) << each.kind;
+    EXPECT_EQ(remote_queue_submit(nullptr, &good, 1), -EINVAL);
+    EXPECT_EQ(remote_queue_submit(q, nullptr, 1), -EINVAL);
+    EXPECT_EQ(remote_queue_submit(q, &good, 0), -EINVAL);
+    EXPECT_EQ(remote_queue_wait(q, nullptr, 1, 0, 0), -EINVAL);
+    EXPECT_EQ(remote_queue_cancel(q, 5), -ENOENT);
+    remote_queue_options options{};
+    remote_queue_t* other = nullptr;
+    EXPECT_EQ(remote_queue_open(&other, r, &options), -EINVAL) << "no size";
+    options.size = sizeof(options);
+    options.depth = ~0U;
+    EXPECT_EQ(remote_queue_open(&other, r, &options), -EINVAL);
+}
+
+TEST_P(Queues, OperationsOfANewerProgramAreTakenIfUnknownFieldsAreZero) {
+    struct Newer {
+        remote_op op;
+        std::uint64_t unknown;
+    };
+    open_queue(4);
+    raddr_t a = alloc(100);
+    std::uint8_t byte[2] = {};
+    Newer ops[2] = {{remote_op_read(a, &byte[0], 1, 0), 0}, {remote_op_read(a, &byte[1], 1, 1), 0}};
+    ops[0].op.size = ops[1].op.size = sizeof(Newer);
+    EXPECT_EQ(remote_queue_submit(q, &ops[0].op, 2), 2);
+    take(2);
+    ops[1].unknown = 1;
+    EXPECT_EQ(remote_queue_submit(q, &ops[0].op, 2), -EINVAL);
+}
+
+// Threads take from one queue: each completion once.
+TEST_P(Queues, EachCompletionIsTakenByOneThread) {
+    constexpr std::size_t count = 32;
+    open_queue(count);
+    raddr_t a = alloc(count * 8);
+    const int rounds = is_slow() ? 20 : 100;
+    for (int round = 0; round < rounds; round++) {
+        std::vector<std::uint64_t> in(count);
+        std::vector<std::atomic<int>> taken(count);
+        std::vector<remote_op> ops;
+        for (std::size_t i = 0; i < count; i++)
+            ops.push_back(remote_op_read(a + 8 * i, &in[i], 8, i));
+        ASSERT_EQ(remote_queue_submit(q, ops.data(), count), static_cast<int>(count));
+        std::vector<std::thread> threads;
+        for (int t = 0; t < 2; t++) {
+            threads.emplace_back([&] {
+                remote_completion done[4];
+                int got;
+                while ((got = remote_queue_wait(q, done, 4, 1, forever)) > 0) {
+                    for (const remote_completion& each :
+                         std::span(done).first(static_cast<std::size_t>(got)))
+                        taken[each.user_data]++;
+                }
+            });
+        }
+        for (std::thread& thread : threads)
+            thread.join();
+        for (std::size_t i = 0; i < count; i++)
+            ASSERT_EQ(taken[i], 1) << i;
+    }
+}
+
+// As an event loop does it.
+TEST_P(Queues, DescriptorSaysWhenToLook) {
+    open_queue(0);
+    raddr_t a = alloc(64 * 16);
+    for (int round = 0; round < 20; round++) {
+        std::vector<std::uint64_t> in(64);
+        std::vector<remote_op> ops;
+        for (std::size_t i = 0; i < in.size(); i++)
+            ops.push_back(remote_op_read(a + 16 * i, &in[i], 8, i));
+        ASSERT_EQ(remote_queue_submit(q, ops.data(), ops.size()), 64);
+        std::size_t taken = 0;
+        while (taken < ops.size()) {
+            std::uint64_t next_us = 0;
+            pollfd ready{remote_queue_fd(q, &next_us), POLLIN, 0};
+            ASSERT_GE(ready.fd, 0);
+            int ms = next_us > 1'000'000 ? -1 : static_cast<int>((next_us + 999) / 1000);
+            ASSERT_GE(poll(&ready, 1, ms), 0);
+            remote_completion done[16];
+            int got = remote_queue_wait(q, done, 16, 0, 0);
+            ASSERT_GE(got, 0);
+            taken += static_cast<std::size_t>(got);
+        }
+        std::uint64_t next_us = 0;
+        pollfd ready{remote_queue_fd(q, &next_us), POLLIN, 0};
+        EXPECT_EQ(next_us, forever);
+    }
+}
+
+TEST_P(Queues, CloseOfTheHandleEndsItsQueuesOperations) {
+    remote_t* other = open();
+    raddr_t a = 0;
+    ASSERT_EQ(ralloc(other, 1 << 20, REMOTE_RW, &a), 0);
+    remote_queue_t* of_other = nullptr;
+    ASSERT_EQ(remote_queue_open(&of_other, other, nullptr), 0);
+    std::vector<std::uint8_t> data(1 << 20);
+    remote_op op = remote_op_read(a, data.data(), data.size(), 1);
+    ASSERT_EQ(remote_queue_submit(of_other, &op, 1), 1);
+    if (is_shared()) {
+        ASSERT_EQ(rfree(other, a), 0);
+    }
+    remote_close(other);
+    remote_completion done{};
+    EXPECT_EQ(remote_queue_wait(of_other, &done, 1, 1, forever), 1);
+    EXPECT_EQ(done.user_data, 1U);
+    EXPECT_EQ(remote_queue_wait(of_other, &done, 1, 1, forever), -EBADF);
+    EXPECT_EQ(remote_queue_submit(of_other, &op, 1), -EBADF);
+    remote_queue_close(of_other);
+}
+
+TEST_P(Queues, ChildOfForkMayOnlyClose) {
+    open_queue(4);
+    raddr_t a = alloc(100);
+    std::uint8_t byte = 0;
+    remote_op op = remote_op_read(a, &byte, 1, 0);
+    pid_t child = fork();
+    if (!child) {
+        remote_completion done;
+        std::uint64_t next_us;
+        bool good = remote_queue_submit(q, &op, 1) == -ECHILD &&
+                    remote_queue_wait(q, &done, 1, 0, 0) == -ECHILD &&
+                    remote_queue_cancel(q, 0) == -ECHILD && remote_queue_fd(q, &next_us) == -ECHILD;
+        remote_queue_close(q);
+        _exit(!good);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    ASSERT_EQ(remote_queue_submit(q, &op, 1), 1);
+    take(1);
+}
+
+// ---- with a network that does what it's told ----
+
+class QueuesHeld : public testing::Test {
+protected:
+    QueuesHeld() {
+        EXPECT_EQ(remote_open(&r, udp_target(relay.port()).c_str(), nullptr), 0);
+        EXPECT_EQ(ralloc(r, 1 << 20, REMOTE_RW, &a), 0);
+        EXPECT_EQ(remote_queue_open(&q, r, nullptr), 0);
+    }
+    ~QueuesHeld() override {
+        remote_queue_close(q);
+        remote_close(r);
+    }
+    // The results of all in flight.
+    std::vector<remote_completion> take(std::size_t count) {
+        std::vector<remote_completion> done(count);
+        EXPECT_EQ(remote_queue_wait(q, done.data(), count, count, forever),
+                  static_cast<int>(count));
+        return done;
+    }
+
+    TestNode node;
+    Relay relay{node.port(), 0};
+    remote_t* r = nullptr;
+    remote_queue_t* q = nullptr;
+    raddr_t a = 0;
+};
+
+// Its buffer is its owner's again, while the others, in the same message, are still on their way.
+TEST_F(QueuesHeld, CancelledReadLeavesTheOthersOfItsMessageAlone) {
+    std::uint64_t in[4] = {}, ones = ~0ULL;
+    for (std::size_t i = 0; i < 4; i++)
+        ASSERT_EQ(rwrite(r, a + 8 * i, &ones, 8), 0);
+    relay.cut(true);
+    remote_op ops[4];
+    for (std::size_t i = 0; i < 4; i++)
+        ops[i] = remote_op_read(a + 8 * i, &in[i], 8, i);
+    ASSERT_EQ(remote_queue_submit(q, ops, 4), 4);
+    EXPECT_EQ(remote_queue_cancel(q, 2), 1);
+    EXPECT_EQ(remote_queue_cancel(q, 2), -ENOENT);
+    remote_completion first = take(1)[0];
+    EXPECT_EQ(first.user_data, 2U);
+    EXPECT_EQ(first.result, -ECANCELED);
+    relay.cut(false);
+    for (const remote_completion& each : take(3))
+        EXPECT_EQ(each.result, 0) << each.user_data;
+    for (std::size_t i = 0; i < 4; i++)
+        EXPECT_EQ(in[i], i == 2 ? 0 : ones) << i;
+}
+
+// The first one's message is kept: the others end before, in the order of their ends.
+TEST_F(QueuesHeld, CompletionsComeInTheOrderOfTheEnds) {
+    std::vector<std::uint8_t> data(2000);
+    relay.keep([kept = a](const rmem_head& head) { return head.addr == kept; });
+    remote_op ops[] = {remote_op_read(a, data.data(), 2000, 1),
+                       remote_op_write(a + 4096, data.data(), 2000, 2)};
+    ASSERT_EQ(remote_queue_submit(q, ops, 2), 2);
+    EXPECT_EQ(take(1)[0].user_data, 2U);
+    relay.keep(nullptr);
+    relay.send_kept();
+    EXPECT_EQ(take(1)[0].user_data, 1U);
+}
+
+TEST_F(QueuesHeld, EachOperationHasItsOwnDeadline) {
+    std::uint64_t in[3] = {};
+    relay.cut(true);
+    remote_op ops[3];
+    for (std::size_t i = 0; i < 3; i++)
+        ops[i] = remote_op_read(a + 8 * i, &in[i], 8, i);
+    ops[0].timeout_us = 40'000;
+    ops[1].timeout_us = 10'000;
+    ASSERT_EQ(remote_queue_submit(q, ops, 3), 3);
+    std::uint64_t next_us = 0;
+    EXPECT_GE(remote_queue_fd(q, &next_us), 0);
+    EXPECT_LE(next_us, 10'000U);
+    std::vector<remote_completion> late = take(2);
+    EXPECT_EQ(late[0].user_data, 1U);
+    EXPECT_EQ(late[1].user_data, 0U);
+    EXPECT_EQ(late[0].result, -ETIMEDOUT);
+    EXPECT_EQ(late[1].result, -ETIMEDOUT);
+    remote_completion none;
+    EXPECT_EQ(remote_queue_wait(q, &none, 1, 1, 1000), 0) << "the time is up";
+    relay.cut(false);
+    EXPECT_EQ(take(1)[0].result, 0);
+}
+
+// Another thread receives for all; the event loop's thread learns of its own operation's end.
+TEST_F(QueuesHeld, DescriptorIsReadableWhenAnotherThreadReceivedTheAnswer) {
+    std::atomic<bool> stop{false};
+    std::thread other([&] {
+        std::uint64_t word;
+        while (!stop)
+            EXPECT_EQ(rread(r, a + 512, &word, 8), 0);
+    });
+    std::uint64_t in = 0;
+    for (int i = 0; i < 100; i++) {
+        remote_op op = remote_op_read(a, &in, 8, 7);
+        ASSERT_EQ(remote_queue_submit(q, &op, 1), 1);
+        remote_completion done;
+        int got = 0;
+        while (!got) {
+            std::uint64_t next_us = 0;
+            pollfd ready{remote_queue_fd(q, &next_us), POLLIN, 0};
+            ASSERT_GE(poll(&ready, 1, -1), 0);
+            got = remote_queue_wait(q, &done, 1, 0, 0);
+        }
+        EXPECT_EQ(done.user_data, 7U);
+    }
+    stop = true;
+    other.join();
+}
+
+TEST_F(QueuesHeld, CloseCancelsOperationsInFlight) {
+    std::uint64_t in[70] = {};
+    relay.cut(true);
+    std::vector<remote_op> ops;
+    for (std::size_t i = 0; i < std::size(in); i++)
+        ops.push_back(i % 10 ? remote_op_read(a + 8 * i, &in[i], 8, i)
+                             : remote_op_write(a + 8 * i, &in[i], 8, i));
+    ASSERT_EQ(remote_queue_submit(q, ops.data(), ops.size()), 70);
+    remote_queue_close(q);
+    q = nullptr;
+    relay.cut(false);
+    std::uint64_t word;
+    EXPECT_EQ(rread(r, a, &word, 8), 0);
+}
+
+} // namespace
+
+} // namespace remora::test
