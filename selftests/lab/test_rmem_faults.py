@@ -477,13 +477,14 @@ def test_hibernation_of_the_node(lab):
     lose_the_node(lab, rehearse)
 
 
+@tap.bound(600)
 def test_attach_beside_rmmod(lab):
     """Either the device keeps the module, or the attach is refused: no device is made by a module that goes."""
     compute = lab["compute"]
     with Rack(lab) as rack:
         node = rack.node("memory", "64M")
         words = rmem.attach_words(compute, node, "8M")
-        for number in range(20):
+        for number in range(8):
             rmem.load(compute, rmem.CLIENT)
             # Process starts take about as long as each other; by turns one of the two begins earlier.
             commands = [f"{rmem.CLI} {shlex.join(words)}; echo attach $?", f"rmmod {rmem.CLIENT}; echo rmmod $?"]
