@@ -86,7 +86,7 @@ struct State {
     int8_t credit;
     uint8_t place[packets_max], seq[packets_max], attempt[packets_max];
     // receiver
-    uint8_t established, r_epoch, expected, end, r_pull, r_target;
+    uint8_t established, r_epoch, expected, end, r_pull, r_target, r_told;
     uint8_t slot[window_most]; // 1 + packet, or arrived_mark
     // history
     uint8_t arrived;   // bits of packets
@@ -106,7 +106,7 @@ struct Seen {
 struct Bounds {
     eqds_profile profile;
     uint8_t packets, window_mtus;
-    bool trimming, overdraw, ordered;
+    bool trimming, overdraw, pull_trimmed, ordered;
     bool colliding;
     bool patient; // timeouts don't open the tunnel again
     uint8_t sender_forgets, receiver_forgets, lives;
@@ -126,6 +126,7 @@ struct Ends {
         config.window_packets = uint16_t(1U << (bounds.profile.seq_bits - 1));
         config.trimming = bounds.trimming;
         config.overdraw = bounds.overdraw;
+        config.pull_trimmed = bounds.pull_trimmed;
         config.ordered = bounds.ordered;
         config.timeouts_max = bounds.patient ? 2 : 1;
         config.rto_min_ns = config.rto_max_ns = rto_ns;
@@ -151,7 +152,8 @@ struct Ends {
             eqds_packet& packet = at_sender[i] = {};
             packet.bytes = 1;
             packet.seq = from.seq[i];
-            packet.attempt = from.attempt[i];
+            packet.attempt = from.attempt[i] & 1;
+            packet.again = from.attempt[i] & 2;
             packet.sent_ns = now_ns;
             if (from.place[i] == AT_USER || from.place[i] == FREED)
                 continue;
@@ -160,6 +162,8 @@ struct Ends {
                              : packet.state == EQDS_PACKET_IN_FLIGHT ? &s.in_flight
                                                                      : &s.retransmit,
                              &packet);
+            if (packet.state == EQDS_PACKET_IN_FLIGHT && packet.again)
+                s.spare_bytes++;
             if (packet.state != EQDS_PACKET_QUEUED)
                 s_slot[packet.seq & (config.window_packets - 1U)] = &packet;
         }
@@ -180,6 +184,7 @@ struct Ends {
         r.end = from.end;
         eqds_asl_renumber(&r, from.r_pull);
         eqds_asl_update(&r, from.r_target, 0);
+        r.target_told = from.r_told;
         for (uint8_t i = 0; i < config.window_packets; i++) {
             if (from.slot[i] == arrived_mark) {
                 r_slot[i] = reinterpret_cast<eqds_packet*>(1);
@@ -210,11 +215,11 @@ struct Ends {
                 bool numbered = packet->state != EQDS_PACKET_QUEUED;
                 to.place[i] = uint8_t(packet->state - EQDS_PACKET_QUEUED + QUEUED);
                 to.seq[i] = numbered ? uint8_t(packet->seq) : 0;
-                to.attempt[i] = numbered ? packet->attempt & 1 : 0;
+                to.attempt[i] = numbered ? uint8_t(packet->again << 1 | (packet->attempt & 1)) : 0;
             }
         }
         to.established = r.established;
-        to.r_epoch = to.expected = to.end = to.r_pull = to.r_target = 0;
+        to.r_epoch = to.expected = to.end = to.r_pull = to.r_target = to.r_told = 0;
         std::memset(to.slot, 0, sizeof(to.slot));
         if (!r.established)
             return;
@@ -223,6 +228,7 @@ struct Ends {
         to.end = uint8_t(r.end);
         to.r_pull = uint8_t(r.pull);
         to.r_target = uint8_t(r.target);
+        to.r_told = uint8_t(r.target_told);
         for (uint8_t i = 0; i < config.window_packets; i++) {
             const eqds_packet* packet = r_slot[i];
             bool held = packet >= at_receiver && packet < at_receiver + packets_max;
@@ -383,7 +389,7 @@ private:
             return "the sender has seen a pull that was not sent";
         if (eqds_ahead(receiver.target, receiver.pull, bits) < 0)
             return "the list owes less than nothing";
-        return eqds_ahead(sender.target, receiver.target, bits) < 0
+        return eqds_ahead(sender.target, receiver.target, bits) < -int(eqds_gift_max(&ends.config))
                    ? "the list owes credit that the sender did not ask for"
                    : nullptr;
     }
@@ -630,7 +636,8 @@ private:
             State next = s;
             next.receiver_forgets--;
             next.established = next.r_epoch = next.expected = next.end = 0;
-            next.r_pull = next.r_target = next.r_current = next.r_whole = next.delivered = 0;
+            next.r_pull = next.r_target = next.r_told = next.r_current = next.r_whole =
+                next.delivered = 0;
             std::memset(next.slot, 0, sizeof(next.slot));
             emit(next, nullptr, [] { return std::string("the receiver forgets"); });
             close_receiver(s, emit);
@@ -799,6 +806,10 @@ int main(int argc, char** argv) {
     b.ordered = false;
     correct.run("and order doesn't matter", b);
     b = bounds();
+    b.profile = three_bits;
+    b.trimming = b.pull_trimmed = true;
+    correct.run("a trimmed packet is demand", b);
+    b = bounds();
     b.packets = 3;
     b.overdraw = true;
     correct.run("any credit is enough", b);
@@ -825,6 +836,9 @@ int main(int argc, char** argv) {
         b = forgetful(0, 1);
         b.trimming = true;
         correct.run("the receiver forgets, the network trims", b);
+        b.profile = three_bits;
+        b.pull_trimmed = true;
+        correct.run("and a trimmed packet is demand", b);
     }
     const Seen& sum = correct.sum;
     report.result(sum.wrapped && sum.restarted && sum.released && sum.relearned && sum.nacked &&

@@ -26,6 +26,7 @@ EqdsNet::EqdsNet(Sim& owner) : sim(owner) {
                      params.eqds_window * params.mtu_bytes);
     config.trimming = params.eqds_mode == "burst";
     config.overdraw = params.eqds_overdraw;
+    config.pull_trimmed = params.eqds_pull_trimmed;
     config.ordered = !params.eqds_unordered;
     config.idle_ns = 1'000'000'000;
     config.rto_min_ns = static_cast<std::uint64_t>(spray_rto_us(params, params.eqds_rto_us) * 1000);

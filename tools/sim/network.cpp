@@ -79,32 +79,40 @@ Switch::Switch(Sim& sim, std::uint32_t tier_, std::uint32_t index_)
       sim_(sim),
       salt_(mix(sim.params.seed ^ mix((std::uint64_t{tier_} << 32) + index_))) {}
 
+// One of so many equal links.
+std::size_t Switch::pick(const Packet& packet, std::size_t links) const {
+    if (path_divisor)
+        return packet.path / path_divisor % links;
+    std::uint64_t hash = mix((std::uint64_t{packet.flow} << 32 | packet.path) ^ salt_) >> 32;
+    return hash * links >> 32;
+}
+
 Port* Switch::route(const Packet& packet) const {
     std::uint32_t below = packet.dst - first_host;
-    std::uint64_t hash = mix((std::uint64_t{packet.flow} << 32 | packet.path) ^ salt_) >> 32;
     if (below < hosts_span) {
         std::uint32_t child = below / hosts_per_down;
         if (!down_mask.empty()) [[unlikely]] {
             std::uint64_t mask = down_mask[child];
             if (!mask)
                 return nullptr;
-            for (auto skip = hash % static_cast<unsigned>(std::popcount(mask)); skip; skip--)
+            for (auto skip = pick(packet, static_cast<std::size_t>(std::popcount(mask))); skip;
+                 skip--)
                 mask &= mask - 1;
             return down[child * down_bundle + static_cast<unsigned>(std::countr_zero(mask))].get();
         }
         if (down_bundle == 1)
             return down[child].get();
-        return down[child * down_bundle + (hash * down_bundle >> 32)].get();
+        return down[child * down_bundle + pick(packet, down_bundle)].get();
     }
     if (!up_mask.empty()) [[unlikely]] {
         std::uint64_t mask = up_mask[sim_.network->tor_of(packet.dst)];
         if (!mask)
             return nullptr;
-        for (auto skip = hash % static_cast<unsigned>(std::popcount(mask)); skip; skip--)
+        for (auto skip = pick(packet, static_cast<std::size_t>(std::popcount(mask))); skip; skip--)
             mask &= mask - 1;
         return up[static_cast<unsigned>(std::countr_zero(mask))].get();
     }
-    return up[hash * up.size() >> 32].get();
+    return up[pick(packet, up.size())].get();
 }
 
 void Switch::fire(std::uint64_t arg) {
@@ -156,7 +164,27 @@ Network::Network(Sim& sim) : sim_(sim) {
         build_dumbbell(static_cast<std::uint32_t>(hosts / 2));
     else
         build_leaf_spine(1, 0, static_cast<std::uint32_t>(hosts), 1);
+    name_paths();
     schedule_failures();
+}
+
+// Each tier's links are a digit of the path id, the ToRs' the lowest one.
+void Network::name_paths() {
+    if (sim_.params.routing == "hash")
+        return;
+    if (sim_.params.routing != "path")
+        throw Misuse("routing '{}' is none of hash, path", sim_.params.routing);
+    std::size_t below = 1;
+    for (std::uint32_t tier = 0; tier < 3; tier++) {
+        std::size_t links = 1;
+        for (Switch& one : switches_) {
+            if (one.tier != tier)
+                continue;
+            one.path_divisor = below;
+            links = std::max(links, one.up.size());
+        }
+        below *= links;
+    }
 }
 
 Port& Network::add_port(std::vector<std::unique_ptr<Port>>& to, double gbps, Handler& peer,

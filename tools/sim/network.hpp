@@ -60,6 +60,7 @@ private:
     void connect(Switch& lower, Switch& upper);
     Port& add_port(std::vector<std::unique_ptr<Port>>& to, double gbps, Handler& peer,
                    std::string name, bool nic);
+    void name_paths();
     void schedule_failures();
 
     Sim& sim_;

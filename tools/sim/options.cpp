@@ -24,14 +24,37 @@ namespace {
 // The parameters of published experiments, as words of the command line.
 const std::map<std::string, Words> presets = {
     // htsim's EQDS model at its defaults: MTU 4150 with 64-byte headers, queues of 35 packets, 1 us
-    // per hop, 128 paths; a flow ends when its sender knows. Its window is 50 packets, and its
-    // receivers give up to one more to a sender that asks for nothing; this core's give none, so
-    // the window is larger here.
+    // per hop, 128 paths, pulls at the full rate, also for trimmed packets; a flow ends when its
+    // sender knows. Its window is 50 packets, and its receivers give up to one more to a sender
+    // that asks for nothing; this core's give none, so the window is larger here.
     {"htsim-eqds",
-     {"--topology",  "fat-tree", "--transport",    "eqds",     "--host-gbps",     "100",
-      "--hop-us",    "1",        "--queue",        "trim",     "--queue-packets", "35",
-      "--mtu-bytes", "4150",     "--header-bytes", "64",       "--eqds-window",   "64",
-      "--paths",     "128",      "--trim",         "arriving", "--fct",           "acked"}},
+     {"--topology",
+      "fat-tree",
+      "--transport",
+      "eqds",
+      "--host-gbps",
+      "100",
+      "--hop-us",
+      "1",
+      "--queue",
+      "trim",
+      "--queue-packets",
+      "35",
+      "--mtu-bytes",
+      "4150",
+      "--header-bytes",
+      "64",
+      "--eqds-window",
+      "64",
+      "--paths",
+      "128",
+      "--trim",
+      "arriving",
+      "--fct",
+      "acked",
+      "--pull-rate",
+      "1",
+      "--eqds-pull-trimmed"}},
     {"htsim-ndp", {"--topology",  "fat-tree", "--transport",    "ndp",  "--host-gbps",     "100",
                    "--hop-us",    "1",        "--queue",        "trim", "--queue-packets", "35",
                    "--mtu-bytes", "4150",     "--header-bytes", "64",   "--ndp-window",    "50",
@@ -66,6 +89,8 @@ void add_network(CLI::App& app, Params& p) {
     add("--fail-link", p.fail_link, "tor|agg:SWITCH:UPLINK[@US]: a link that goes down")
         ->take_all()
         ->allow_extra_args(false);
+    add("--routing", p.routing,
+        "hash: of flow and path id, as ECMP; path: the id names the links, as source routing");
     add("--reroute-us", p.reroute_us, "until switches route around a link that went down");
 }
 
@@ -115,6 +140,9 @@ void add_transports(CLI::App& app, Params& p) {
     add("--eqif-mark-packets", p.eqif_mark_packets, "ECN: mark packets that find more there");
     add("--eqds-rto-us", p.eqds_rto_us, "a tunnel's shortest timeout; 0: from queue and speed");
     app.add_flag("--eqds-overdraw", p.eqds_overdraw, "send on any credit above 0")->group(group);
+    app.add_flag("--eqds-pull-trimmed", p.eqds_pull_trimmed,
+                 "pull for a trimmed packet before its sender asks")
+        ->group(group);
     app.add_flag("--eqds-unordered", p.eqds_unordered, "deliver as packets arrive")->group(group);
     add("--pull-burst", p.pull_burst, "pulls that may be caught up at once");
     add("--pull-rate", p.pull_rate, "of the receiver's link rate");

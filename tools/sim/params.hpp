@@ -25,6 +25,7 @@ struct Params {
     std::uint32_t fail_links = 0;       // random links down from the start
     std::vector<std::string> fail_link; // TIER:SWITCH:PORT[@US]
     double reroute_us = 0;
+    std::string routing = "hash"; // path
 
     // Queues.
     std::string queue = "drop-tail"; // trim, fair
@@ -55,7 +56,7 @@ struct Params {
     std::string eqds_mode = "burst"; // rts
     double pull_rate = 0.99, eqds_rto_us = 0;
     std::uint32_t pull_burst = 1;
-    bool eqds_overdraw = false, eqds_unordered = false;
+    bool eqds_overdraw = false, eqds_pull_trimmed = false, eqds_unordered = false;
     std::uint32_t tunnel_overhead_bytes = 40;
 
     // Workload.

@@ -126,6 +126,7 @@ public:
     std::uint32_t first_host, hosts_span; // hosts below
     std::uint32_t hosts_per_down;         // below each group of down ports
     std::uint32_t down_bundle = 1;        // parallel links to each child
+    std::size_t path_divisor = 0;         // of the path id, whose digits name links; 0: hash it
     std::vector<std::unique_ptr<Port>> down, up;
     // Only after failures: the usable up ports for a destination's ToR.
     std::vector<std::uint64_t> up_mask;
@@ -133,6 +134,7 @@ public:
 
 private:
     Port* route(const Packet& packet) const;
+    std::size_t pick(const Packet& packet, std::size_t links) const;
 
     Sim& sim_;
     std::uint64_t salt_;

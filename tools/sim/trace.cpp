@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "sim/eqds.hpp"
 #include "sim/network.hpp"
 #include "support/failure.hpp"
 
@@ -34,6 +35,25 @@ template <typename T>
 void put(std::uint8_t* at, T value) { // big-endian
     for (std::size_t i = sizeof(T); i--; value = static_cast<T>(value >> 8))
         at[i] = static_cast<std::uint8_t>(value);
+}
+
+// What the protocol's header says.
+std::string numbers(const Packet& packet) {
+    if (packet.kind != Kind::eqds_data && packet.kind != Kind::eqds_control)
+        return fmt::format("seq {} ack {}", packet.seq, packet.ack);
+    static constexpr std::pair<unsigned, const char*> names[] = {
+        {EQDS_SYN, " SYN"},     {EQDS_NACK, " NACK"},   {EQDS_SACK, " SACK"}, {EQDS_ACK, " ACK"},
+        {EQDS_EMPTY, " EMPTY"}, {EQDS_PAUSE, " PAUSE"}, {EQDS_FIN, " FIN"}};
+    eqds_head head;
+    if (eqds_wire_parse(&eqds_profile_extended, packet.tunnel_header, packet.tunnel_header_bytes,
+                        &head) != EQDS_WIRE_GOOD)
+        return "unreadable";
+    std::string text = head.control
+                           ? fmt::format("ack {} echo {} pull {}", head.ack, head.echo, head.pull)
+                           : fmt::format("seq {} target {}", head.seq, head.pull);
+    for (const auto& [flag, name] : names)
+        text += head.flags & flag ? name : "";
+    return text;
 }
 
 } // namespace
@@ -76,9 +96,9 @@ void Trace::packet(const char* what, const Packet& packet, std::uint32_t where) 
         std::string place = at_host        ? fmt::format("host{}", where)
                             : where == ~0u ? std::string("no-route")
                                            : sim_.network->port_name(where);
-        fmt::print(text_, "{:>14}.{:03} {:8} {:22} {:12} seq {} ack {} path {} {} bytes{}{}{}{}\n",
+        fmt::print(text_, "{:>14}.{:03} {:8} {:22} {:12} {} path {} {} bytes{}{}{}{}\n",
                    sim_.now() / ns, sim_.now() % ns, what, place, kind_name(packet.kind),
-                   packet.seq, packet.ack, packet.path, packet.bytes,
+                   numbers(packet), packet.path, packet.bytes,
                    packet.flags & flag_retransmit ? " again" : "",
                    packet.flags & flag_trimmed ? " trimmed" : "",
                    packet.flags & flag_ce ? " CE" : "", packet.flags & flag_ece ? " ECE" : "");

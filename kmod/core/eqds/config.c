@@ -26,6 +26,7 @@ void eqds_config_init(struct eqds_config *config, const struct eqds_profile *pro
 	config->window_packets = 512;
 	config->trimming = false;
 	config->overdraw = false;
+	config->pull_trimmed = false;
 	config->ordered = true;
 	config->timeouts_max = 8;
 	config->rto_min_ns = 200 * BASE_NSEC_PER_USEC;
@@ -47,6 +48,7 @@ bool eqds_config_is_valid(const struct eqds_config *config)
 	/* A SYN's number has to tell the epoch, and so has its acknowledgement. */
 	if (p->start_bits && config->window_packets > 1U << (p->start_bits - 1))
 		return false;
-	return eqds_target_max(config) < half_pull && config->timeouts_max &&
-	       config->rto_min_ns && config->rto_max_ns >= config->rto_min_ns && config->idle_ns;
+	return eqds_target_max(config) + eqds_gift_max(config) < half_pull &&
+	       config->timeouts_max && config->rto_min_ns &&
+	       config->rto_max_ns >= config->rto_min_ns && config->idle_ns;
 }

@@ -34,6 +34,7 @@ struct eqds_config {
 	u16 window_packets; /* numbers in use at once, a power of two: eqds_config_is_valid() */
 	bool trimming;	    /* the network trims: start with a burst; else with an RTS */
 	bool overdraw;	    /* send on any credit above 0; else (paper) on a packet's bytes */
+	bool pull_trimmed;  /* pull early for what was trimmed; else (paper) its sender asks first */
 	bool ordered;	    /* deliver in order; else as it arrives */
 	u8 timeouts_max;    /* timeouts in a row, after which the tunnel is opened anew */
 	u64 rto_min_ns, rto_max_ns;
@@ -72,6 +73,12 @@ static inline u32 eqds_mtus(const struct eqds_config *config, u64 bytes)
 static inline u32 eqds_target_max(const struct eqds_config *config)
 {
 	return eqds_mtus(config, config->window_bytes) + config->overdraw;
+}
+
+/* How far pull numbers may run ahead of the highest target that the sender has told. */
+static inline u32 eqds_gift_max(const struct eqds_config *config)
+{
+	return config->pull_trimmed ? eqds_target_max(config) : 0;
 }
 
 /* The first sequence number of an epoch. */

@@ -26,6 +26,7 @@ struct eqds_packet {
 	/* The core's. */
 	u8 state;   /* enum eqds_packet_state */
 	u8 attempt; /* transmissions before the last one in this epoch */
+	bool again; /* pull_trimmed: in flight, and not for the first time */
 	u16 path;   /* of the last transmission */
 	u32 seq;
 };

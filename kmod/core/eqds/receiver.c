@@ -146,6 +146,8 @@ static void receiver_open(struct eqds_receiver *r, u32 epoch)
 	r->end = r->expected;
 	r->pull = 0;
 	r->target = 0;
+	r->target_told = 0;
+	r->trimmed_bytes = 0;
 }
 
 void eqds_receiver_init(struct eqds_receiver *r, const struct eqds_config *config,
@@ -268,7 +270,7 @@ static void receiver_demand(struct eqds_receiver *r, const struct eqds_head *hea
 	u32 target = head->pull;
 
 	/* Not the latest word, for packets overtake each other. */
-	if (asked < 0 || eqds_ahead(target, r->target, bits) < 0) {
+	if (asked < -(s32)eqds_gift_max(c) || eqds_ahead(target, r->target_told, bits) < 0) {
 		eqds_asl_update(r, r->target, r->backlog_mtus);
 		return;
 	}
@@ -278,7 +280,28 @@ static void receiver_demand(struct eqds_receiver *r, const struct eqds_head *hea
 	 */
 	if (asked > most)
 		eqds_asl_renumber(r, eqds_add(target, -(u32)most, bits));
+	r->target_told = target;
+	if (eqds_ahead(target, r->target, bits) < 0)
+		target = r->target;
 	eqds_asl_update(r, target, eqds_mtus(c, head->backlog_bytes));
+}
+
+/* The sender will ask for what a trimmed packet cost, once it has our NACK. */
+static void receiver_expect(struct eqds_receiver *r, const struct eqds_head *head)
+{
+	const struct eqds_config *c = r->config;
+	const u8 bits = c->profile->pull_bits;
+	const u32 target = eqds_add(r->target, 1, bits);
+
+	if (!c->pull_trimmed)
+		return;
+	r->trimmed_bytes += head->bytes && head->bytes < c->mtu_bytes ? head->bytes : c->mtu_bytes;
+	if (r->trimmed_bytes <= 0)
+		return;
+	r->trimmed_bytes -= c->mtu_bytes;
+	if (eqds_ahead(target, r->pull, bits) <= (s32)eqds_target_max(c) &&
+	    eqds_ahead(target, r->target_told, bits) <= (s32)eqds_gift_max(c))
+		eqds_asl_update(r, target, r->backlog_mtus);
 }
 
 /* The packets from the expected number on, as far as there is no hole. */
@@ -366,6 +389,7 @@ static void receiver_data(struct eqds_receiver *r, u64 now_ns, const struct eqds
 	} else if (!packet) {
 		out->verdict = EQDS_TRIMMED;
 		flags = EQDS_NACK;
+		receiver_expect(r, head);
 	} else {
 		eqds_rate_arrived(&r->rate, now_ns, c->window_bytes,
 				  head->bytes ? head->bytes : c->mtu_bytes, head->ce, head->stamp);

@@ -11,8 +11,12 @@
  *
  * Invariants, modulo the width of the numbers:
  *   pull <= target <= pull + one BDP in MTUs     lies about demand are cut
+ *   target <= target_told + one BDP in MTUs      and equal unless pull_trimmed
  *   the reorder queue holds numbers of (expected, expected + window_packets) alone
  *   in an epoch, each number is delivered at most once; if ordered, in order
+ *
+ * pull_trimmed: a trimmed packet raises the target at once, so that the pull for it leaves a round
+ * trip before the sender, told by the NACK, could ask for it (as in the authors' simulator).
  *
  * A tunnel with pull < target is in the active sender list (asl.h). A SYN of a later epoch
  * releases the reorder queue to the user, out of order, and starts anew.
@@ -38,7 +42,9 @@ struct eqds_receiver {
 	u32 expected;	 /* lowest number that has not arrived */
 	u32 end;	 /* highest number that has arrived, plus 1 */
 	u32 pull;	 /* pulls sent */
-	u32 target;	 /* pull number the sender asked for */
+	u32 target;	 /* pull number the sender asked for, or will ask for */
+	u32 target_told; /* highest one it has asked for */
+	s32 trimmed_bytes; /* trimmed and not yet covered by target; below 0: covered in advance */
 	u32 backlog_mtus; /* bytes the sender claims to have beyond target; bounded */
 	u16 id;		 /* the wire's sender */
 	bool established;

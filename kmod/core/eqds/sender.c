@@ -26,6 +26,15 @@ static u32 sender_outstanding(const struct eqds_sender *s)
 	return (s->next - s->una) & eqds_mask(s->config->profile->seq_bits);
 }
 
+/* A packet with a number leaves the list it is in. */
+static void sender_list_remove(struct eqds_sender *s, struct eqds_packet *packet)
+{
+	if (packet->state == EQDS_PACKET_IN_FLIGHT && packet->again)
+		s->spare_bytes -= packet->bytes;
+	eqds_list_remove(packet->state == EQDS_PACKET_IN_FLIGHT ? &s->in_flight : &s->retransmit,
+			 packet);
+}
+
 static u64 sender_rto_ns(const struct eqds_sender *s)
 {
 	const struct eqds_config *c = s->config;
@@ -50,7 +59,7 @@ static void sender_count_timeout(struct eqds_sender *s)
 static void sender_raise_target(struct eqds_sender *s)
 {
 	const struct eqds_config *c = s->config;
-	u64 backlog = eqds_sender_backlog_bytes(s);
+	u64 backlog = eqds_sender_backlog_bytes(s) + s->spare_bytes;
 	s64 wanted = (s64)(backlog < c->window_bytes ? backlog : c->window_bytes) - s->credit_bytes;
 	u32 target;
 
@@ -201,12 +210,15 @@ struct eqds_packet *eqds_sender_next(struct eqds_sender *s, u64 now_ns, struct e
 	} else {
 		eqds_list_remove(&s->retransmit, packet);
 		packet->attempt++;
+		packet->again = s->config->pull_trimmed;
 	}
 	packet->state = EQDS_PACKET_IN_FLIGHT;
 	packet->path = s->paths ? eqds_paths_pick(s->paths) : 0;
 	packet->sent_ns = now_ns;
 	eqds_list_append(&s->in_flight, packet);
 	s->credit_bytes -= packet->bytes;
+	if (packet->again)
+		s->spare_bytes += packet->bytes;
 	sender_raise_target(s);
 	s->target_told = s->target;
 	s->rts_due_ns = sender_lacks_credit(s) ? now_ns + sender_patience_ns(s, now_ns) :
@@ -235,11 +247,10 @@ static void sender_requeue(struct eqds_sender *s)
 		if (!packet)
 			continue;
 		*sender_slot(s, seq) = NULL;
-		eqds_list_remove(packet->state == EQDS_PACKET_IN_FLIGHT ? &s->in_flight :
-									  &s->retransmit,
-				 packet);
+		sender_list_remove(s, packet);
 		packet->state = EQDS_PACKET_QUEUED;
 		packet->attempt = 0;
+		packet->again = false;
 		eqds_list_insert(&s->queue, last, packet);
 		last = packet;
 	}
@@ -309,8 +320,7 @@ static void sender_free(struct eqds_sender *s, u64 now_ns, u32 seq, struct eqds_
 	if (!packet || packet->seq != seq)
 		return;
 	*slot = NULL;
-	eqds_list_remove(packet->state == EQDS_PACKET_IN_FLIGHT ? &s->in_flight : &s->retransmit,
-			 packet);
+	sender_list_remove(s, packet);
 	packet->next = out->free;
 	out->free = packet;
 	s->progress_ns = now_ns;
@@ -371,7 +381,7 @@ static void sender_retransmit(struct eqds_sender *s, struct eqds_packet *packet)
 {
 	struct eqds_packet *after = s->retransmit.tail;
 
-	eqds_list_remove(&s->in_flight, packet);
+	sender_list_remove(s, packet);
 	packet->state = EQDS_PACKET_RETRANSMIT;
 	while (after && sender_seq_ahead(s, after->seq, packet->seq) > 0)
 		after = after->prev;
@@ -403,6 +413,13 @@ static void sender_pulled(struct eqds_sender *s, u64 now_ns, const struct eqds_h
 	s->pull = head->pull;
 	s->credit_bytes += (s64)gained * s->config->mtu_bytes;
 	s->progress_ns = now_ns;
+	if (sender_pull_ahead(s, s->pull, s->target) <= 0)
+		return;
+	/* pull_trimmed: it overtook the NACK, or the NACK was lost. */
+	s->target = s->pull;
+	s->target_told = s->pull;
+	if (s->credit_bytes > (s64)s->config->window_bytes)
+		s->credit_bytes = s->config->window_bytes;
 }
 
 /*
@@ -417,10 +434,11 @@ static enum eqds_verdict sender_refutes(const struct eqds_sender *s, const struc
 {
 	const u32 seq_mask = eqds_mask(s->config->profile->seq_bits);
 	const u32 pull_mask = eqds_mask(s->config->profile->pull_bits);
-	u32 acked = (head->ack - s->una) & seq_mask, asked = (s->target - s->pull) & pull_mask;
+	u32 acked = (head->ack - s->una) & seq_mask, gift = eqds_gift_max(s->config);
+	u32 most = ((s->target - s->pull) & pull_mask) + gift;
 
-	if (opening ? ((head->pull - s->pull) & pull_mask) > asked :
-		      sender_pull_ahead(s, s->target, head->pull) < 0)
+	if (opening ? ((head->pull - s->pull) & pull_mask) > most :
+		      sender_pull_ahead(s, s->target, head->pull) < -(s32)gift)
 		return EQDS_BAD_PULL;
 	if (head->flags & EQDS_ACK && (opening ? acked > sender_outstanding(s) :
 						 sender_seq_ahead(s, head->ack, s->next) > 0))
@@ -533,6 +551,7 @@ void eqds_sender_enqueue(struct eqds_sender *s, u64 now_ns, struct eqds_packet *
 	base_zero(out, sizeof(*out));
 	packet->state = EQDS_PACKET_QUEUED;
 	packet->attempt = 0;
+	packet->again = false;
 	if (s->state == EQDS_SENDER_CLOSED)
 		sender_open(s, now_ns, s->epoch);
 	else if (s->resting)
@@ -630,7 +649,7 @@ const char *eqds_sender_check(const struct eqds_sender *s)
 	s64 backlog = (s64)eqds_sender_backlog_bytes(s), window = c->window_bytes;
 	s32 asked = sender_pull_ahead(s, s->target, s->pull);
 	s64 sum = s->credit_bytes + (s64)asked * c->mtu_bytes;
-	u32 numbered = 0;
+	u32 numbered = 0, spare = 0;
 
 	if (asked < 0 || sender_pull_ahead(s, s->target, s->target_told) < 0)
 		return "the pull target is behind what it was";
@@ -642,8 +661,15 @@ const char *eqds_sender_check(const struct eqds_sender *s)
 		return "credit is negative";
 	if (sender_outstanding(s) > c->window_packets)
 		return "more numbers in use than the window has";
-	for (u32 i = 0; i < c->window_packets; i++)
-		numbered += !!s->slot[i];
+	for (u32 i = 0; i < c->window_packets; i++) {
+		const struct eqds_packet *packet = s->slot[i];
+
+		numbered += !!packet;
+		if (packet && packet->state == EQDS_PACKET_IN_FLIGHT && packet->again)
+			spare += packet->bytes;
+	}
+	if (spare != s->spare_bytes)
+		return "the bytes sent again are counted wrong";
 	if (numbered != s->in_flight.count + s->retransmit.count)
 		return "a packet is in no list, or in a list without its number";
 	if (s->state == EQDS_SENDER_CLOSED && (numbered || s->queue.count))

@@ -26,6 +26,11 @@
  * BDP, rounded up to an MTU. A lost packet of either kind loses no credit: the numbers it carried
  * are in the next one. eqds_sender_check() asserts both bounds.
  *
+ * pull_trimmed (as in the authors' simulator, which pulls ahead of demand too). The receiver may
+ * pull for trimmed packets before T covers them: a pull number beyond T, by one BDP at most, raises
+ * T, and C is cut to W. And near the end of the demand, T covers as many bytes more as are in
+ * flight for the second time: so many may be trimmed again, and have credit when the NACK comes.
+ *
  * RTS. A sender that has a backlog, but no credit to send, and a target that no packet has told
  * yet, tells it by an RTS, at most one per round trip. When no pull comes, it repeats the RTS
  * after a timeout that doubles, and not before the receiver's busy time is over.
@@ -66,6 +71,7 @@ struct eqds_sender {
 	struct eqds_list retransmit; /* by number */
 	struct eqds_list in_flight; /* by time of transmission */
 	s64 credit_bytes;
+	u32 spare_bytes; /* pull_trimmed: in flight for the second time or more */
 	u64 cookie;
 	u32 epoch;
 	u32 una;	 /* oldest number not acknowledged */
