@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What the suites of the NTB share: modules, and Linux' ntb_tool, which shows every register in debugfs."""
+"""Shared by the suites of the NTB: modules, and Linux' ntb_tool, which shows every register in debugfs."""
 
 import contextlib
 import re
@@ -19,7 +19,7 @@ CLOSE_WINDOWS = "for w in peer*/mw_trans*; do echo 0 > $w; done; for w in peer*/
 
 
 def path_of(machine, name):
-    """The file of a module, of ours or of Linux'."""
+    """The file of a module, Remora's or Linux'."""
     if name == DRIVER:
         return rmem.module_path(machine, name)
     return ntbmodules.directory(machine.spec.kernel) / f"{name}.ko"

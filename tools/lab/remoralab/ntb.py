@@ -104,7 +104,7 @@ class Fabric:
         return argv, [sock.fileno(), *(port.ram for port in self.ports)]
 
     def command_line(self, machine):
-        """What a machine's kernel must know: where its peers' windows lie."""
+        """Words for a machine's kernel: the places of its peers' windows."""
         port = self.ports[self.number(machine)]
         return f"memmap={port.windows_mib}M${port.windows_base // MIB}M"
 
