@@ -33,7 +33,7 @@
 
 struct ivshmem_window {
 	bool used; /* a client has its memory */
-	struct task_struct *asked_by; /* task that last asked for its limits; compared, never followed */
+	struct task_struct *asked_by; /* last task that asked for its limits; only compared */
 	u64 asked_at;
 };
 

@@ -68,7 +68,11 @@ static int map_registers(struct ivshmem_ntb *nt)
 	u32 magic, version, ports;
 	int err;
 
-	err = pcim_request_all_regions(pdev, KBUILD_MODNAME);
+	if (bytes < NTB_PAGE_BYTES)
+		return dev_err_probe(&pdev->dev, -ENODEV,
+				     "%llu bytes of shared memory are no NTB's\n", (u64)bytes);
+	/* Released with the device, which pcim_enable_device() has enabled. */
+	err = pci_request_regions(pdev, KBUILD_MODNAME);
 	if (err)
 		return err;
 	nt->registers = pcim_iomap(pdev, 0, 0);
@@ -83,7 +87,7 @@ static int map_registers(struct ivshmem_ntb *nt)
 	version = ivshmem_read32(&nt->switch_page->version);
 	ports = ivshmem_read32(&nt->switch_page->ports);
 	nt->port = readl(nt->registers + POSITION_REGISTER);
-	if (bytes < NTB_PAGE_BYTES || magic != NTB_MAGIC || version != NTB_VERSION)
+	if (magic != NTB_MAGIC || version != NTB_VERSION)
 		return dev_err_probe(&pdev->dev, -ENODEV,
 				     "the shared memory is no NTB's of version %u\n", NTB_VERSION);
 	if (ports < 2 || ports > NTB_PORTS_MAX || nt->port >= ports ||

@@ -176,8 +176,8 @@ int ivshmem_window_init_out(struct ivshmem_ntb *nt, struct ivshmem_peer *peer,
 }
 
 /*
- * The peer an outbound window leads to: window w to peer w. ntb_perf numbers windows by the place of
- * the sender among all ports, so there is a number more than peers; it means the last window.
+ * The peer an outbound window leads to: window w to peer w. ntb_perf numbers windows by the place
+ * of the sender among all ports, so there is a number more than peers; it means the last window.
  */
 struct ivshmem_peer *ivshmem_window_out(struct ivshmem_ntb *nt, int widx)
 {

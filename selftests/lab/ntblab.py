@@ -5,7 +5,7 @@ import contextlib
 import re
 
 import rmemlab  # noqa: F401  sets the path to remoralab
-from remoralab import ntbmodules, rmem
+from remoralab import LabError, ntbmodules, rmem
 from remoralab.rmem import wait_until
 
 CORE, DRIVER = "ntb", "ntb_hw_ivshmem"
@@ -14,12 +14,13 @@ TRANSPORT, NETDEV, PINGPONG, TOOL, PERF = "ntb_transport", "ntb_netdev", "ntb_pi
 ALL = [NETDEV, TRANSPORT, PINGPONG, TOOL, PERF, DRIVER, CORE]
 BASE = "/sys/kernel/debug"
 SCRATCHPADS, MESSAGES = 32, 4
-EVENT_S = 60
+# Bound of one event: generous, since an emulated machine on a busy host is slow.
+EVENT_S = 240
 CLOSE_WINDOWS = "for w in peer*/mw_trans*; do echo 0 > $w; done; for w in peer*/peer_mw_trans*; do echo 0:0 > $w; done"
 
 
 def path_of(machine, name):
-    """The file of a module, Remora's or Linux'."""
+    """Returns the path of a module's file: the driver's own build, or Linux' from the cache."""
     if name == DRIVER:
         return rmem.module_path(machine, name)
     return ntbmodules.directory(machine.spec.kernel) / f"{name}.ko"
@@ -54,8 +55,11 @@ def modules(machines, *names, options=""):
         yield
     except BaseException:
         for machine in machines:
-            if machine.is_on():
-                clear(machine)
+            try:
+                if machine.is_on():
+                    clear(machine)
+            except LabError:
+                machine.kill()
         raise
 
 

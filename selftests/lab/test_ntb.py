@@ -133,6 +133,7 @@ def test_perf_copies_into_the_peer(lab):
             assert re.search(rf"^0: copied {1 << 26} bytes", said, re.M), said
 
 
+@tap.bound(900)
 def test_netdev_carries_ping_and_tcp(lab):
     left, right = both(lab)
     with ntblab.modules(both(lab), TRANSPORT, NETDEV):

@@ -8,9 +8,11 @@
                     '--- socket --- the switch: eventfds, presence --- socket ---'
 
 The registers are specified in include/remora/ntb.h. The switch speaks the ivshmem server's protocol (QEMU's
-docs/specs/ivshmem-spec.txt): on each machine's socket it sends the machine's ID, which is its port, the registers'
-descriptor, and for each vector of each machine an eventfd, by which they interrupt each other directly. It tells
-the machines who has power. All files are memory files: nothing of a fabric outlives the lab's process.
+docs/specs/ivshmem-spec.txt): when a machine starts, it sends the machine's ID, which is its port, the registers'
+descriptor, and for each vector of each port an eventfd, by which they interrupt each other directly. The registers
+tell the machines who has power. The protocol could, but a QEMU that hears that a peer went and came back with its ID
+uses memory it has freed (close_peer_eventfds() in 7.2); so a port keeps its eventfds for good, and a ring at a machine
+without power is lost. All files are memory files: nothing of a fabric outlives the lab's process.
 """
 
 import array
@@ -52,8 +54,8 @@ class Port:
         self.windows_base, self.window_bytes = windows(ram_mib, ports)
         self.windows_mib = -(-(ports - 1) * self.window_bytes // MIB)
         self.ram = _memory_file(machine, ram_mib * MIB)
+        self.vectors = [os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) for _ in range(VECTORS)]
         self.sock = None  # to its QEMU, while it has power
-        self.vectors = []
         self.plugged = True
 
 
@@ -104,7 +106,7 @@ class Fabric:
         return argv, [sock.fileno(), *(port.ram for port in self.ports)]
 
     def command_line(self, machine):
-        """Words for a machine's kernel: the places of its peers' windows."""
+        """The part of a machine's kernel command line that keeps the windows' memory free."""
         port = self.ports[self.number(machine)]
         return f"memmap={port.windows_mib}M${port.windows_base // MIB}M"
 
@@ -112,7 +114,7 @@ class Fabric:
         for number in range(len(self.ports)):
             self.disconnect(self.ports[number].machine)
         self.registers.close()
-        for file in [self._file, *(port.ram for port in self.ports)]:
+        for file in [self._file, *(file for port in self.ports for file in (port.ram, *port.vectors))]:
             os.close(file)
         self.ports = []
 
@@ -125,15 +127,15 @@ class Fabric:
         port.sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         port.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER_BYTES)
         port.sock.setblocking(False)
-        port.vectors = [os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) for _ in range(VECTORS)]
+        for vector in port.vectors:
+            _drain(vector)
         self._send(port, PROTOCOL_VERSION)
         self._send(port, number)
         self._send(port, MEMORY, self._file)
-        for other, each in enumerate(self.ports):
-            if each.sock and each is not port:
-                self._send_vectors(port, other)
-                self._send_vectors(each, number)
-        self._send_vectors(port, number)
+        own_last = sorted(range(len(self.ports)), key=lambda each: each == number)
+        for each in own_last:
+            for vector in self.ports[each].vectors:
+                self._send(port, each, vector)
         self._pump.loop.add_reader(port.sock.fileno(), self._hear, number)
         self._tell_presence()
         return theirs
@@ -145,11 +147,6 @@ class Fabric:
         self._pump.loop.remove_reader(port.sock.fileno())
         port.sock.close()
         port.sock = None
-        for vector in port.vectors:
-            os.close(vector)
-        port.vectors = []
-        for each in self.ports:
-            self._send(each, number)
         self._tell_presence()
 
     def _hear(self, number):
@@ -163,20 +160,10 @@ class Fabric:
             pass
         self._power_off(number)
 
-    def _send_vectors(self, port, number):
-        for vector in self.ports[number].vectors:
-            self._send(port, number, vector)
-
-    def _send(self, port, word, file=None):
-        """Never waits: a QEMU that reads nothing, or has just ended, must not hold up the fabric."""
+    @staticmethod
+    def _send(port, word, file=None):
         passed = [] if file is None else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [file]))]
-        if port.sock:
-            try:
-                port.sock.sendmsg([struct.pack("<q", word)], passed)
-            except BlockingIOError:
-                raise LabError(f"{port.machine}: its QEMU does not read what the NTB tells it") from None
-            except ConnectionError:
-                pass  # _hear() comes next
+        port.sock.sendmsg([struct.pack("<q", word)], passed)
 
     def _tell_presence(self):
         present = sum(1 << number for number, port in enumerate(self.ports) if port.sock and port.plugged)
@@ -216,6 +203,13 @@ class Fabrics:
 
 def _memory(port, name):
     return ["-object", f"memory-backend-file,id={name},size={port.ram_mib}M,mem-path=/proc/self/fd/{port.ram},share=on"]
+
+
+def _drain(vector):
+    try:
+        os.eventfd_read(vector)
+    except BlockingIOError:
+        pass
 
 
 def _memory_file(name, size):
