@@ -10,7 +10,6 @@
 #include <span>
 
 #include <linux/futex.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -48,10 +47,10 @@ inline void futex_wake(std::uint32_t* word) {
     syscall(SYS_futex, word, FUTEX_WAKE, 1, nullptr, nullptr, 0);
 }
 
-// Does this process have one processor only? Then whoever spins keeps the other end from running.
+// Does the machine have one processor only? Then a thread that spins keeps the other end from running.
+// The processors of this process don't count: the other end may have another one.
 inline bool has_one_processor() {
-    cpu_set_t set;
-    return !sched_getaffinity(0, sizeof(set), &set) && CPU_COUNT(&set) == 1;
+    return sysconf(_SC_NPROCESSORS_ONLN) == 1;
 }
 
 // Can this processor wait for a line of memory (umonitor, umwait, tpause)?

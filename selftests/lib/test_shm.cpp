@@ -176,7 +176,7 @@ TEST_F(Shm, IdleNodeSleeps) {
 
 // ---- raw ends ----
 
-// A request of no session, which the node answers all the same.
+// A request from before a restart, which the node refuses by an answer of its own datagram.
 wire::Bytes request_of(std::uint64_t id) {
     static constexpr std::uint8_t key_bytes[16] = {1, 2, 3, 4, 5};
     base_siphash_key key;
@@ -186,6 +186,7 @@ wire::Bytes request_of(std::uint64_t id) {
     head.integrity = RMEM_LINK;
     head.space = 1;
     head.session = 0x1234567;
+    head.boot = 1; // an earlier one
     head.id = head.floor = id;
     head.len = 16;
     head.piece = RMEM_PIECE_BYTES_MIN;

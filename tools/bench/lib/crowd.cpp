@@ -12,7 +12,7 @@ namespace remora::bench {
 namespace {
 
 constexpr std::uint32_t bytes = 16;
-constexpr unsigned turn_operations = 20'000;
+constexpr auto turn = std::chrono::milliseconds(50);
 // Of the busy handle, between two of the slow ones.
 constexpr unsigned slow_every = 500;
 
@@ -45,17 +45,18 @@ Figures crowd(const std::string& target, std::uint32_t count, double seconds,
             }
             busy.read();
             double spent = 0;
+            unsigned reads = 0;
             auto from = Clock::now();
-            for (unsigned i = 0; i < turn_operations; i++) {
+            for (auto to = from; to < from + turn; to = Clock::now()) {
                 busy.read();
-                if (slow.empty() || i % slow_every)
+                if (reads++ % slow_every || slow.empty())
                     continue;
                 auto slow_from = Clock::now();
-                slow[i / slow_every % slow.size()]->read();
+                slow[reads / slow_every % slow.size()]->read();
                 spent += std::chrono::duration<double>(Clock::now() - slow_from).count();
             }
             double took = std::chrono::duration<double>(Clock::now() - from).count() - spent;
-            (crowded ? beside : alone).push_back(turn_operations / took);
+            (crowded ? beside : alone).push_back(reads / took);
         }
     } while (Clock::now() < end);
     auto median = [](std::vector<double>& all) {
