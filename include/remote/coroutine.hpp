@@ -274,7 +274,7 @@ private:
     }
 
     std::unique_ptr<detail::tickets> tickets_;
-    int error_ = 0;                /* that of opening the queue */
+    int error_ = 0;                /* errno of opening the queue */
     std::deque<remote_op> unsent_; /* operations that tasks wait for, not yet submitted */
 };
 

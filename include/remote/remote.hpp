@@ -165,8 +165,8 @@ private:
 };
 
 /*
- * What refers to remote memory keeps the handle's name, not the object: the objects below stay
- * valid when the handle is moved. When it is closed, they refuse everything with -EBADF.
+ * The objects below keep the handle's name, not the object, so they stay valid when the handle is
+ * moved. When it is closed, they refuse everything with -EBADF.
  */
 
 /* The address of a remote T. */

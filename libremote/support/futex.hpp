@@ -47,8 +47,8 @@ inline void futex_wake(std::uint32_t* word) {
     syscall(SYS_futex, word, FUTEX_WAKE, 1, nullptr, nullptr, 0);
 }
 
-// Does the machine have one processor only? Then a thread that spins keeps the other end from running.
-// The processors of this process don't count: the other end may have another one.
+// Does the machine have one processor only? Then a thread that spins keeps the other end from
+// running. The processors of this process don't count: the other end may have another one.
 inline bool has_one_processor() {
     return sysconf(_SC_NPROCESSORS_ONLN) == 1;
 }

@@ -41,8 +41,8 @@ private:
 // Memory that the other end may write; exact in size, so that ASan notices what lies beyond it.
 struct Shared {
     explicit Shared(uint32_t entries)
-        : words(static_cast<uint64_t*>(std::aligned_alloc(
-              RING_LINE_BYTES, static_cast<size_t>(entries) * entry_bytes))) {
+        : words(static_cast<uint64_t*>(
+              std::aligned_alloc(RING_LINE_BYTES, static_cast<size_t>(entries) * entry_bytes))) {
         std::memset(words, 0, static_cast<size_t>(entries) * entry_bytes);
     }
     ~Shared() { std::free(words); }
@@ -75,8 +75,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
             response.words[script.take(1) % words] = script.take(8);
             break;
         case 2: // an entry that is valid
-            request.words[(in.taken & in.mask) * (entry_bytes / 8)] = base_swap_le64(
-                static_cast<uint64_t>(in.taken) << 32 | RING_VALID | script.take(1));
+            request.words[(in.taken & in.mask) * (entry_bytes / 8)] =
+                base_swap_le64(static_cast<uint64_t>(in.taken) << 32 | RING_VALID | script.take(1));
             break;
         case 3:
             pointer = static_cast<uint32_t>(script.take(4));

@@ -127,6 +127,8 @@ std::shared_ptr<Polled> queue_of(remote_t* r, int& error) {
 int start(remote_t* r, remote_op op, AsyncOp* started) {
     static std::atomic<std::uint64_t> last;
     int error = 0;
+    if (!started)
+        return -EINVAL;
     auto polled = queue_of(r, error);
     if (!polled)
         return error;

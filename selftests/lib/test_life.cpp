@@ -144,7 +144,9 @@ TEST_P(Life, NothingIsDoneByAClosedOne) {
         EXPECT_EQ(remote_lost(each, &b, &bytes), -EBADF);
         EXPECT_EQ(remote_register(each, &word, 8), -EBADF);
         EXPECT_EQ(remote_mmap(each, 0, 4096, REMOTE_RW, nullptr, &memory), -EBADF);
-        EXPECT_EQ(page_bytes_of(each), 0U);
+        remote_node node{};
+        node.size = sizeof(node);
+        EXPECT_EQ(remote_info(each, &node), -EBADF);
         remote_close(each);
     }
     EXPECT_EQ(rrelease(next), 0) << "it's another one's";
@@ -259,7 +261,7 @@ TEST(Open, FailureNamesItsReason) {
     remote_options options{};
     remote_t* r = nullptr;
     EXPECT_EQ(remote_open(&r, "embedded:", &options), -EINVAL);
-    EXPECT_NE(std::string(remote_why()).find("options.size"), std::string::npos);
+    EXPECT_NE(std::string(remote_why()).find("sizeof(struct remote_options)"), std::string::npos);
     options.size = sizeof(options);
     options.integrity = 9;
     EXPECT_EQ(remote_open(&r, "embedded:", &options), -EINVAL);

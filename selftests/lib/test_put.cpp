@@ -109,11 +109,11 @@ TEST_P(Put, OverlappingPutsKeepTheirOrder) {
     std::mt19937 random(12);
     const int rounds = is_slow() ? 10 : 40;
     for (int round = 0; round < rounds; round++) {
-        struct AsyncOp {
+        struct Started {
             Data data, expected; // expected: of a read
             std::uint64_t found = 0, expected_found = 0;
         };
-        std::vector<AsyncOp> started(48);
+        std::vector<Started> started(48);
         std::vector<AsyncOp> ops(started.size());
         auto add = [&](std::size_t at, std::uint64_t value) {
             std::uint64_t was;
@@ -123,7 +123,7 @@ TEST_P(Put, OverlappingPutsKeepTheirOrder) {
             return was;
         };
         for (std::size_t i = 0; i < started.size(); i++) {
-            AsyncOp& it = started[i];
+            Started& it = started[i];
             std::size_t from = random() % bytes;
             std::size_t count =
                 1 +
@@ -151,7 +151,7 @@ TEST_P(Put, OverlappingPutsKeepTheirOrder) {
             }
         }
         ASSERT_EQ(poll_all(r, ops.data(), ops.size(), forever), 0);
-        for (const AsyncOp& each : started) {
+        for (const Started& each : started) {
             ASSERT_EQ(each.found, each.expected_found);
             if (!each.expected.empty()) {
                 ASSERT_EQ(each.data, each.expected);

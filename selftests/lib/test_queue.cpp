@@ -230,7 +230,7 @@ TEST_P(Queues, DescriptorSaysWhenToLook) {
             taken += static_cast<std::size_t>(got);
         }
         std::uint64_t next_us = 0;
-        pollfd ready{remote_queue_fd(q, &next_us), POLLIN, 0};
+        EXPECT_GE(remote_queue_fd(q, &next_us), 0);
         EXPECT_EQ(next_us, forever);
     }
 }

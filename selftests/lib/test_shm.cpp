@@ -308,8 +308,8 @@ TEST_F(Shm, ScribblingClientsLeaveAnotherClientsDataIntact) {
         auto scribble = [&](std::uint8_t* entries, std::uint32_t count, std::uint32_t entry_bytes) {
             std::size_t bytes = std::size_t{count} * entry_bytes;
             // Half of the time where it matters: the beginning of an entry.
-            std::size_t at = random() % 2 ? random() % count * entry_bytes + random() % 160
-                                          : random() % bytes;
+            std::size_t at =
+                random() % 2 ? random() % count * entry_bytes + random() % 160 : random() % bytes;
             std::uint32_t value = random();
             std::size_t length = std::min(sizeof(value), bytes - at);
             std::memcpy(entries + at, &value, length);
@@ -329,7 +329,8 @@ TEST_F(Shm, ScribblingClientsLeaveAnotherClientsDataIntact) {
             default: {
                 wire::Bytes record = request_of(random() % 100 + 1);
                 if (random() % 2)
-                    record[random() % record.size()] ^= static_cast<std::uint8_t>(1 + random() % 255);
+                    record[random() % record.size()] ^=
+                        static_cast<std::uint8_t>(1 + random() % 255);
                 ring_out_learn(&link.out);
                 if (ring_out_room(&link.out))
                     post(link, record);

@@ -18,9 +18,9 @@ constexpr int stores_max = 8;
 
 // Memory that both ends have. A flag: the end sleeps.
 enum Place : uint8_t {
-    WORD,                      // of each entry
-    RECORD = WORD + entries,   // its first half,
-    REST = RECORD + entries,   // and the second one
+    WORD,                    // of each entry
+    RECORD = WORD + entries, // its first half,
+    REST = RECORD + entries, // and the second one
     POINTER = REST + entries,
     CREDIT,
     READER_FLAG,
@@ -59,16 +59,16 @@ const char* const step_names[] = {
 
 enum Mutation {
     NONE,
-    POSTS_EARLY,       // the word without release
-    FINDS_LATE,        // the reader reads the record before the word
-    SIGNAL_FIRST,      // the reader takes what was signalled for what is there
-    TELLS_EARLY,       // credit without release
-    NEVER_CLEARS,      // and the reader believes any word that isn't 0
-    NO_SECOND_LOOK,    // sleeps without looking again
-    NO_BARRIER,        // between the writes and the flag
-    KEEPS_FLAG,        // a waker leaves the flag as it is
-    TELLS_IN_SILENCE,  // credit wakes nobody
-    COUNTS_ONE,        // a signal is taken for one entry
+    POSTS_EARLY,      // the word without release
+    FINDS_LATE,       // the reader reads the record before the word
+    SIGNAL_FIRST,     // the reader takes what was signalled for what is there
+    TELLS_EARLY,      // credit without release
+    NEVER_CLEARS,     // and the reader believes any word that isn't 0
+    NO_SECOND_LOOK,   // sleeps without looking again
+    NO_BARRIER,       // between the writes and the flag
+    KEEPS_FLAG,       // a waker leaves the flag as it is
+    TELLS_IN_SILENCE, // credit wakes nobody
+    COUNTS_ONE,       // a signal is taken for one entry
 };
 
 // How the reader learns of an entry.
@@ -84,10 +84,10 @@ struct Ring {
     };
     struct End {
         uint8_t step;
-        uint8_t after;   // of waking
-        uint8_t count;   // posted, taken
-        uint8_t other;   // freed, signalled
-        uint8_t told;    // by signal, by credit
+        uint8_t after; // of waking
+        uint8_t count; // posted, taken
+        uint8_t other; // freed, signalled
+        uint8_t told;  // by signal, by credit
         uint8_t found, rest;
         uint8_t woken;
         uint8_t stores;
@@ -162,8 +162,8 @@ struct Ring {
         return end.stores && ((barrier && mutation != NO_BARRIER) || end.step == WAKE);
     }
 
-    void sleep_step(State& s, End& end, End& other, int own_flag, int others_flag,
-                           bool has_news, Step again) const {
+    void sleep_step(State& s, End& end, End& other, int own_flag, int others_flag, bool has_news,
+                    Step again) const {
         switch (end.step) {
         case LOOK_FLAG:
             go(end, load(s, end, others_flag) ? RESET_FLAG : Step(end.after));
@@ -319,8 +319,7 @@ struct Ring {
         }
         default: {
             uint8_t seen = mutation == COUNTS_ONE ? r.told : r.other;
-            bool news =
-                notice == WORD_ITSELF ? load(s, r, WORD + at) : load(s, r, POINTER) != seen;
+            bool news = notice == WORD_ITSELF ? load(s, r, WORD + at) : load(s, r, POINTER) != seen;
             sleep_step(s, r, s.writer, READER_FLAG, WRITER_FLAG, news, TRACK);
         }
         }
@@ -330,7 +329,8 @@ struct Ring {
     static bool may_step(const End& end) {
         return end.step != DONE && (end.step != ASLEEP || end.woken);
     }
-    // Overtaken by its signal, an entry isn't there yet: the reader looks again, which changes nothing.
+    // Overtaken by its signal, an entry isn't there yet: the reader looks again, which changes
+    // nothing.
     bool looks_in_vain(const State& s) const {
         return notice == SIGNAL_BEFORE && s.reader.step == FIND && mutation != SIGNAL_FIRST &&
                !load(s, s.reader, WORD + s.reader.count % entries);

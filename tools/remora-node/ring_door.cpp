@@ -46,7 +46,8 @@ void RingDoor::stop() {
 void RingDoor::run() {
     std::vector<pollfd> fds;
     for (;;) {
-        fds = {{stop_.get(), POLLIN, 0}, {rings_.closed_fd(), POLLIN, 0}, {listener_.fd(), POLLIN, 0}};
+        fds = {
+            {stop_.get(), POLLIN, 0}, {rings_.closed_fd(), POLLIN, 0}, {listener_.fd(), POLLIN, 0}};
         for (const Client& client : clients_)
             fds.push_back({client.connection.get(), POLLIN, 0});
         poll(fds.data(), fds.size(), -1);

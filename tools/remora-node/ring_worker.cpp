@@ -22,6 +22,8 @@ constexpr std::uint32_t answers_max =
 static_assert(answers_max < RingPair::responses / 2);
 // A client that breaks rules again and again fills no log; counter rings-closed has all.
 constexpr std::uint64_t told_ns_min = BASE_NSEC_PER_SEC;
+// Rounds with requests between two that also zero some pages.
+constexpr unsigned scrub_every = 16;
 // Looks between two looks at the clock, and such rounds before the processor may rest longer.
 constexpr unsigned looks = 16, eager_rounds = 64;
 
@@ -103,7 +105,11 @@ void RingWorker::run() {
     while (!stopped_.load(std::memory_order_relaxed)) {
         if (rings_.has_changes())
             take_changes();
-        if (round() || spin())
+        if (round() && ++busy_rounds_ % scrub_every)
+            continue;
+        // Pages were used or given back: writes take zeroed ones, and there may be no other thread
+        // that has something to do.
+        if (node_.scrub(thread_) || spin())
             continue;
         rings_.sleep([this] { return has_work() || stopped_.load(); });
     }

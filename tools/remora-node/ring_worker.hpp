@@ -93,7 +93,8 @@ private:
     std::atomic<bool> stopped_{false};
     std::vector<std::shared_ptr<RingPair>> pairs_;
     std::uint64_t told_ns_ = 0; // when the operator was last told of a closed pair
-    std::size_t first_ = 0;     // its turn comes first in the next round
+    unsigned busy_rounds_ = 0;
+    std::size_t first_ = 0; // its turn comes first in the next round
     RingOutbox outbox_;
     alignas(64) std::array<std::uint8_t, RMEM_DATAGRAM_BYTES_MAX> request_;
 };

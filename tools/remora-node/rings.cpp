@@ -153,8 +153,7 @@ ring_offer RingPair::offer() const {
 // ---- meeting place ----
 
 Rings::Rings(unsigned rings)
-    : rings_max_(rings),
-      closed_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    : rings_max_(rings), closed_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     if (!closed_fd_)
         throw Failure("no eventfd: {}", std::strerror(errno));
     if (!has_futex_wait_any())

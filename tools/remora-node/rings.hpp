@@ -51,7 +51,8 @@ public:
     std::optional<Place> claim(uid_t user, unsigned share);
     void give_back(const Place& place);
 
-    // Flags of the pages in use, and one that is the node's own. The worker sleeps while all are set.
+    // Flags of the pages in use, and one that is the node's own. The worker sleeps while all are
+    // set.
     void doze();
     void sleep();
     void rise();

@@ -37,7 +37,7 @@ void put(std::uint8_t* at, T value) { // big-endian
         at[i] = static_cast<std::uint8_t>(value);
 }
 
-// What the protocol's header says.
+// The numbers of the protocol's header.
 std::string numbers(const Packet& packet) {
     if (packet.kind != Kind::eqds_data && packet.kind != Kind::eqds_control)
         return fmt::format("seq {} ack {}", packet.seq, packet.ack);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * Calls of threads that found the handle's lock taken. The lock's holder starts all of them together
- * with its own work, so threads of a client share one connection and its datagrams (Flock; Orca,
- * HPCA'23, III-A). A thread that has left its call then waits for the lock itself, so no call is left
- * behind.
+ * Calls of threads that found the handle's lock taken. The lock's holder starts all of them
+ * together with its own work, so threads of a client share one connection and its datagrams (Flock;
+ * Orca, HPCA'23, III-A). A thread that has left its call then waits for the lock itself, so no call
+ * is left behind.
  */
 #pragma once
 

@@ -46,8 +46,8 @@ private:
 
     std::string path_;
     Descriptor socket_;
-    bool offered_ = false;            // the socket's node has offered a pair
-    std::atomic<bool> open_ = false;  // and neither end has dropped it
+    bool offered_ = false;           // the socket's node has offered a pair
+    std::atomic<bool> open_ = false; // and neither end has dropped it
     Mapping pair_, page_;
 };
 

@@ -2,6 +2,7 @@
 // One ring, its writer and its reader, in memory that both have.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <span>
@@ -26,7 +27,7 @@ struct RingPairRig {
     bool write(std::span<const std::uint8_t> record) {
         if (!ring_out_room(&out) && (ring_out_learn(&out) || !ring_out_room(&out)))
             return false;
-        std::memcpy(ring_out_record(&out), record.data(), record.size());
+        std::copy(record.begin(), record.end(), ring_out_record(&out));
         ring_out_post(&out, static_cast<std::uint32_t>(record.size()));
         return true;
     }

@@ -26,8 +26,14 @@ Bytes record_of(std::uint32_t number, std::size_t bytes) {
 TEST(RingShape, AcceptsPowersOfTwoOfWholeLines) {
     EXPECT_TRUE(ring_shape_is_valid(2, 64));
     EXPECT_TRUE(ring_shape_is_valid(1024, 65536));
-    for (auto [entries, bytes] : {std::pair{0U, 64U}, {1U, 64U}, {3U, 64U}, {2048U, 64U}, {2U, 0U},
-                                  {2U, 63U}, {2U, 65U}, {2U, 65536U + 64U}})
+    for (auto [entries, bytes] : {std::pair{0U, 64U},
+                                  {1U, 64U},
+                                  {3U, 64U},
+                                  {2048U, 64U},
+                                  {2U, 0U},
+                                  {2U, 63U},
+                                  {2U, 65U},
+                                  {2U, 65536U + 64U}})
         EXPECT_FALSE(ring_shape_is_valid(entries, bytes)) << entries << " " << bytes;
 }
 
@@ -160,8 +166,8 @@ TEST(RingHostile, AnotherNumberOrNoFlagIsAFault) {
     RingPairRig ring(8);
     ring.write(Bytes{1});
     std::uint64_t good = ring.word(0);
-    for (std::uint64_t wrong : {good ^ std::uint64_t{1} << 32, good ^ std::uint64_t{1} << 63, good & ~std::uint64_t{RING_VALID},
-                                std::uint64_t{1}}) {
+    for (std::uint64_t wrong : {good ^ std::uint64_t{1} << 32, good ^ std::uint64_t{1} << 63,
+                                good & ~std::uint64_t{RING_VALID}, std::uint64_t{1}}) {
         ring.word(0) = wrong;
         EXPECT_TRUE(ring.read().empty());
         EXPECT_EQ(ring.fault, RING_FAULT_WORD);

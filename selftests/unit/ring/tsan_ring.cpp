@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-// A writer and a reader in threads of their own, under TSan: every record arrives once, in order and
-// whole, and neither end touches what is the other's.
+// A writer and a reader in threads of their own, under TSan: every record arrives once, in order
+// and whole, and neither end touches what is the other's.
 #include <algorithm>
 #include <thread>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-// One busy handle, alone and beside many others: half of them are idle, and now and then each of the
-// rest reads once. The two cases take turns, some 50 ms each, so the machine's other work slows both.
+// One busy handle, alone and beside many others: half of them are idle, and now and then each of
+// the rest reads once. The two cases take turns, some 50 ms each, so the machine's other work slows
+// both.
 #include "measure.hpp"
 
 #include <list>

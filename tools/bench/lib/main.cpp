@@ -59,8 +59,8 @@ CLI::App* declare_load(CLI::App& program, const char* name, const char* what, Op
     CLI::App* command = program.add_subcommand(name, what);
     command->add_option("who", options.who)
         ->required()
-        ->check(CLI::IsMember({"remote", "queue", "memcached", "redis", "udp", "udp-spin",
-                               "shm-floor"}));
+        ->check(CLI::IsMember(
+            {"remote", "queue", "memcached", "redis", "udp", "udp-spin", "shm-floor"}));
     command->add_option("target", options.target, "What remote_open() takes, or a PORT")
         ->required();
     command->add_option("--bytes", options.bytes, "Of an object; 16")->check(CLI::Range(16, 60000));
@@ -91,7 +91,8 @@ Figures run(int argc, char** argv) {
     handles->add_option("--count", options.counts, "So many handles; 1")
         ->delimiter(',')
         ->check(CLI::Range(1, 100000));
-    CLI::App* many_idle = program.add_subcommand("crowd", "One busy handle beside idle and slow ones");
+    CLI::App* many_idle =
+        program.add_subcommand("crowd", "One busy handle beside idle and slow ones");
     many_idle->add_option("target", options.target, "What remote_open() takes")->required();
     many_idle->add_option("--count", options.counts, "So many others; 64")->expected(1);
     CLI::App* inside = program.add_subcommand("embedded", "The node inside the process");
