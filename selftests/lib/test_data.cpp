@@ -114,8 +114,6 @@ TEST_P(Data, ArgumentsThatCantBe) {
     EXPECT_EQ(ralloc(r, 1, REMOTE_RW, nullptr), -EINVAL);
     EXPECT_EQ(remote_alloc_at(r, 0, 1, REMOTE_RW, &other), -EINVAL);
     EXPECT_EQ(ralloc(r, std::uint64_t{1} << 60, REMOTE_RW, &other), -ENOSPC);
-    EXPECT_EQ(poll_all(r, nullptr, 1, 0), -EINVAL);
-    EXPECT_EQ(poll_all(r, nullptr, 0, 0), 0);
     EXPECT_EQ(page_bytes_of(nullptr), 0U);
     EXPECT_EQ(read(a, 1), Bytes(1, 0));
 }

@@ -182,7 +182,8 @@ TEST_P(Mapped, ArgumentsThatCantBe) {
     EXPECT_EQ(remote_mmap(r, a - page, 2 * page, REMOTE_RW, nullptr, &memory), -EFAULT);
     remote_mmap_options options{};
     EXPECT_EQ(remote_mmap(r, a, page, REMOTE_RW, &options, &memory), -EINVAL);
-    EXPECT_NE(std::string(remote_why()).find("options.size"), std::string::npos);
+    EXPECT_NE(std::string(remote_why()).find("sizeof(struct remote_mmap_options)"),
+              std::string::npos);
     EXPECT_EQ(memory, nullptr);
     EXPECT_EQ(remote_msync(nullptr, &options, 1), -EINVAL);
     EXPECT_EQ(remote_msync(r, &options, 1), -EINVAL);
