@@ -62,7 +62,7 @@
 /* Entries begin at cache lines. */
 #define RING_LINE_BYTES 64
 
-/* Shapes: entries, a power of two; bytes of an entry with its head, a multiple of RING_LINE_BYTES. */
+/* Shapes: entries, a power of two; bytes of an entry with its head, multiples of RING_LINE_BYTES */
 #define RING_ENTRIES_MIN 2
 #define RING_ENTRIES_MAX 1024
 #define RING_ENTRY_BYTES_MAX 65536
@@ -77,16 +77,16 @@ struct ring_head {
 #define RING_VALID 0x80000000U
 
 /*
- * Pairs on one machine ("shm"). A client connects to the node's Unix socket, of type SOCK_SEQPACKET.
- * The node MUST check the client's credentials. It sends one struct ring_offer, with the descriptors
- * of two files of memory if answer is RING_OFFERED:
- *   1. the pair: struct ring_pair, then the request ring, then the response ring, each at a multiple
- *      of RING_PAGE_BYTES; both ends map it for writing
- *   2. struct ring_page, a page of the pointer buffer; both ends map it for writing, and so do other
- *      clients of the same user, but no client of another user
+ * Pairs on one machine ("shm"). A client connects to the node's Unix socket, of type
+ * SOCK_SEQPACKET. The node MUST check the client's credentials. It sends one struct
+ * ring_offer, with the descriptors of two files of memory if answer is RING_OFFERED:
+ *   1. the pair: struct ring_pair, then the request ring, then the response ring, each at a
+ *      multiple of RING_PAGE_BYTES; both ends map it for writing
+ *   2. struct ring_page, a page of the pointer buffer; both ends map it for writing, and so do
+ *      other clients of the same user, but no client of another user
  * Both MUST be sealed against shrinking. The client MUST check sizes, seals and shapes.
- * Records are datagrams of the memory protocol (remora/rmem.h). The pair ends when either end closes
- * the socket. To wake an end is to wake one waiter of the futex that is its flag.
+ * Records are datagrams of the memory protocol (remora/rmem.h). The pair ends when either end
+ * closes the socket. To wake an end is to wake one waiter of the futex that is its flag.
  */
 #define RING_PAGE_BYTES 4096
 

@@ -34,7 +34,7 @@ struct eqds_config {
 	u16 window_packets; /* numbers in use at once, a power of two: eqds_config_is_valid() */
 	bool trimming;	    /* the network trims: start with a burst; else with an RTS */
 	bool overdraw;	    /* send on any credit above 0; else (paper) on a packet's bytes */
-	bool pull_trimmed;  /* pull early for what was trimmed; else (paper) its sender asks first */
+	bool pull_trimmed;  /* pull early for what was trimmed; else (paper) the sender asks */
 	bool ordered;	    /* deliver in order; else as it arrives */
 	u8 timeouts_max;    /* timeouts in a row, after which the tunnel is opened anew */
 	u64 rto_min_ns, rto_max_ns;

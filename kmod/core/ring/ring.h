@@ -20,7 +20,7 @@
  *   post (release)   -> record (acquire)     the record's bytes
  *   take, tell (rel) -> learn (acquire)      the entry was read, and its word cleared
  *   signal (release) -> track (acquire)      the entries, where memory is coherent
- *   doze (full)     <-> must_wake (full)     either the sleeper sees the write, or the writer the flag
+ *   doze (full)     <-> must_wake (full)     the sleeper sees the write, or the writer the flag
  */
 #ifndef REMORA_RING_RING_H
 #define REMORA_RING_RING_H
@@ -151,7 +151,7 @@ static inline enum ring_fault ring_in_track(struct ring_in *in, const u32 *point
 	return RING_OK;
 }
 
-/* The next entry's word, for a reader that waits for it alone: it isn't 0 once the entry has come. */
+/* The next entry's word, for a reader that waits for it alone: not 0 once the entry has come. */
 static inline const u64 *ring_in_word(const struct ring_in *in)
 {
 	return (const u64 *)ring_entry(in->entries, in->mask, in->entry_bytes, in->taken);

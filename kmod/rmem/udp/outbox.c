@@ -69,7 +69,7 @@ static void outbox_waited(struct timer_list *timer)
 }
 
 static bool outbox_is_for(const struct udp_outbox *out, const struct rmem_head *head,
-		 const struct rmem_port_path *path)
+			  const struct rmem_port_path *path)
 {
 	return out->session == head->session && out->space == head->space &&
 	       out->integrity == head->integrity && udp_path_equal(&out->path, path);

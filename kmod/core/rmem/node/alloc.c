@@ -197,7 +197,8 @@ static void retry(struct rmem_alloc_state *alloc, const struct rmem_spaces *spac
  * buckets come in rows, and one by one they would be many candidates.
  */
 static void alloc_look(struct rmem_alloc_state *alloc, const struct rmem_table *table,
-		       const struct rmem_spaces *spaces, struct rmem_alloc_work *work, u64 pages_max)
+		       const struct rmem_spaces *spaces, struct rmem_alloc_work *work,
+		       u64 pages_max)
 {
 	u64 stop = work->done + lesser(work->request.pages - work->done, pages_max);
 

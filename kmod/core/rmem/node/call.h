@@ -120,8 +120,8 @@ static inline bool rmem_node_call_is_brief(const struct rmem_head *head)
 
 /*
  * Begins a brief request's call before the next step of the call that is under way. False: it has
- * to wait for that call's end. For a FENCE that is so if the other call works on its own memory, for
- * an OPEN if it renews the session whose FREE that call is.
+ * to wait for that call's end. For a FENCE that is so if the other call works on its own memory,
+ * for an OPEN if it renews the session whose FREE that call is.
  * Call lock.
  */
 bool rmem_node_call_enter(const struct rmem_node *node, const struct rmem_node_call *under_way,

@@ -6,12 +6,12 @@
  *            |                              |--> thread { call lock { steps of the call } answer }
  *            `-> work: ALLOC FREE ZERO -----'
  *
- * Both queues have a lane for each space (lanes.h), and the spaces take turns. The thread runs brief
- * calls first, and also between the steps of a long call. So a tenant's OPEN never waits for another
- * tenant's region, and its ALLOC waits for one call of each other tenant at most. A brief call that
- * has to wait for the end of the one under way is put off: it goes to its space's lane of the other
- * queue. At most RMEM_QUEUE_BRIEF of them run before the next step, so a flood of them slows the work
- * but doesn't stop it.
+ * Both queues have a lane for each space (lanes.h), and the spaces take turns. The thread runs
+ * brief calls first, and also between the steps of a long call. So a tenant's OPEN never waits
+ * for another tenant's region, and its ALLOC waits for one call of each other tenant at most. A
+ * brief call that has to wait for the end of the one under way is put off: it goes to its
+ * space's lane of the other queue. At most RMEM_QUEUE_BRIEF of them run before the next step, so
+ * a flood of them slows the work but doesn't stop it.
  *
  * When all jobs are in use, a request takes the place of one of the space that has most of them
  * waiting; if that is its own space, the request is dropped. Its sender asks again.
@@ -50,8 +50,8 @@ void rmem_queue_init(struct rmem_queue *queue, void *memory, u32 spaces);
 void rmem_queue_give(struct rmem_queue *queue, struct rmem_job *job);
 
 /*
- * Adds a request; the caller fills in its payload before it drops the lock. NULL: no room. *dropped:
- * one of another space had to go for it.
+ * Adds a request; the caller fills in its payload before it drops the lock. NULL: no room.
+ * *dropped: one of another space had to go for it.
  */
 struct rmem_job *rmem_queue_add(struct rmem_queue *queue, const struct rmem_node *node,
 				const struct rmem_head *head, bool *dropped);

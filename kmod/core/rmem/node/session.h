@@ -19,9 +19,9 @@
  * same message is refused again.
  *
  * The value that an ATOMIC or PUT found is kept as long as the id counts as done, for the first
- * replay_ids ids from the floor. Where it lies is said by its id alone, so the oldest one outstanding always
- * has its place: were there one list for all, newer ones could fill it that are kept until the
- * oldest is acknowledged, which would then never be executed.
+ * replay_ids ids from the floor. Where it lies is said by its id alone, so the oldest one
+ * outstanding always has its place: were there one list for all, newer ones could fill it that
+ * are kept until the oldest is acknowledged, which would then never be executed.
  *
  * Invariants:
  *   - floor never falls; an id below it is never FRESH again;
