@@ -72,11 +72,15 @@ private:
         const bool alone = !waiting_;
         waiting_ = true;
         for (std::size_t taken = done.size(); taken == done.size(); timeout_us = 0) {
-            lock.unlock();
+            // Without waiting the lock is kept: a thread that finds nothing in the queue must not
+            // miss a completion that another has taken and not yet noted.
+            if (timeout_us)
+                lock.unlock();
             taken = static_cast<std::size_t>(
                 std::max(0, remote_queue_wait(q_, done.data(), done.size(), timeout_us ? 1 : 0,
                                               timeout_us)));
-            lock.lock();
+            if (timeout_us)
+                lock.lock();
             for (const remote_completion& each : std::span(done).first(taken))
                 ended_[each.user_data] = each.result;
         }

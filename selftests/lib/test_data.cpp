@@ -114,7 +114,9 @@ TEST_P(Data, ArgumentsThatCantBe) {
     EXPECT_EQ(ralloc(r, 1, REMOTE_RW, nullptr), -EINVAL);
     EXPECT_EQ(remote_alloc_at(r, 0, 1, REMOTE_RW, &other), -EINVAL);
     EXPECT_EQ(ralloc(r, std::uint64_t{1} << 60, REMOTE_RW, &other), -ENOSPC);
-    EXPECT_EQ(page_bytes_of(nullptr), 0U);
+    remote_node node{};
+    node.size = sizeof(node);
+    EXPECT_EQ(remote_info(nullptr, &node), -EINVAL);
     EXPECT_EQ(read(a, 1), Bytes(1, 0));
 }
 
