@@ -159,8 +159,9 @@ std::vector<std::uint64_t> Node::begin_grace() const {
     std::atomic_thread_fence(std::memory_order_seq_cst);
     std::vector<std::uint64_t> grace;
     grace.reserve(threads_.size());
+    // Acquire pairs with leave(): a thread outside of a batch has used its pages before.
     for (const Thread& each : threads_)
-        grace.push_back(each.passes.load(std::memory_order_relaxed));
+        grace.push_back(each.passes.load(std::memory_order_acquire));
     return grace;
 }
 
