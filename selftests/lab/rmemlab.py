@@ -64,6 +64,11 @@ def fio_command(path, rw, block, mib, depth=16, seed=1, extra=""):
             f"--iodepth={depth} {extra}")
 
 
+def until_it_fails(command):
+    """The command again and again, so that no load ends before what is to end it."""
+    return f"while :; do ({command}) || exit; done"
+
+
 def write_pattern(machine, path, mib, seed=1, timeout=LOAD_S):
     """Leaves a pattern of fio's on a device; check_pattern() wants it back."""
     run_fio(machine, path, "write", "64k", mib, seed=seed, extra="--do_verify=0", timeout=timeout)

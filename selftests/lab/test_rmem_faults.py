@@ -249,7 +249,7 @@ def lose_the_node(lab, restart):
     with Rack(lab) as rack:
         node = rack.node("memory", "96M")
         device = rack.attach("compute", node, "64M")
-        load = compute.spawn(rmemlab.fio_command(device.path, "mixed", "4k-64k", 48, 16))
+        load = compute.spawn(rmemlab.until_it_fails(rmemlab.fio_command(device.path, "mixed", "4k-64k", 48, 16)))
         wait_until("the load is under way", lambda: device_writes(device) > 100)
         restart(node)
         device.wait_state("lost", 120)
@@ -282,7 +282,7 @@ def test_detach_from_a_dead_node(lab):
     compute = lab["compute"]
     with Rack(lab) as rack:
         device = rack.attach("compute", rack.node("memory", "96M"), "64M")
-        load = compute.spawn(rmemlab.fio_command(device.path, "mixed", "4k", 32, 16))
+        load = compute.spawn(rmemlab.until_it_fails(rmemlab.fio_command(device.path, "mixed", "4k", 32, 16)))
         wait_until("the load is under way", lambda: device_writes(device) > 100)
         lab["memory"].kill()
         device.wait_state("down")

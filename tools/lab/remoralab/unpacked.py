@@ -58,7 +58,10 @@ class Unpacked:
             if not target.exists():
                 self._unpack(packages, target)
                 cache.keep_newest(home, 2)
-            memo.write_text(f"{stamp} {target.name}")
+            if os.access(home, os.W_OK):  # else the directory is worked out each time
+                fresh = memo.with_suffix(".new")
+                fresh.write_text(f"{stamp} {target.name}")
+                fresh.rename(memo)
         return target
 
     def _unpack(self, packages, target):
