@@ -106,6 +106,23 @@ void take_found(Op& op) {
         found = base_load_le64(&found);
 }
 
+// What remote_open() returns for an error of open(). A device that lost its node connects to it.
+int meaning(int error) {
+    switch (error) {
+    case EACCES:
+    case EPERM:
+        return EACCES;
+    case EHOSTDOWN:
+        return EHOSTUNREACH;
+    case EBUSY:
+        return EUSERS;
+    case ENOMEM:
+        return ENOMEM;
+    default:
+        return ENODEV;
+    }
+}
+
 } // namespace
 
 constinit const Scheme dev_scheme{
@@ -117,8 +134,7 @@ constinit const Scheme dev_scheme{
 
 Dev::Dev(const std::string& path) : device_(open(path.c_str(), O_RDWR | O_CLOEXEC)) {
     if (!device_)
-        throw Failure(errno == EACCES || errno == EPERM ? EACCES : ENODEV, "can't open {}: {}",
-                      path, std::strerror(errno));
+        throw Failure(meaning(errno), "can't open {}: {}", path, std::strerror(errno));
     rmem_io_info info{};
     if (ioctl(device_.get(), RMEM_IOC_INFO, &info))
         throw Failure(ENODEV, "{} is no device that 'remora attach --programs' made", path);
