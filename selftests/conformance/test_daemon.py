@@ -299,7 +299,7 @@ class Daemon(unittest.TestCase):
         with self.controlled() as (_, _, (one, _), node):
             port = json.loads(node("status", "--json"))["port"]
             node("space", "add", f"1={one}")
-            library = ctypes.CDLL(ROOT / "out/lib/libremote.so.0")
+            library = ctypes.CDLL(ROOT / "out/lib/libremote.so")
             handle, address = ctypes.c_void_p(), ctypes.c_uint64()
             target = f"udp:127.0.0.1:{port},key={one}".encode()
             self.assertEqual(library.remote_open(ctypes.byref(handle), target, None), 0)
