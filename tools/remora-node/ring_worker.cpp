@@ -8,6 +8,7 @@
 
 #include "remora-node/clock.hpp"
 #include "support/futex.hpp"
+#include "support/tsan.hpp"
 
 namespace remora::daemon {
 
@@ -73,6 +74,7 @@ bool RingOutbox::post(RingPair& pair, std::span<const std::uint8_t> head, const 
             std::memcpy(to, piece.data(), piece.size());
             to += piece.size();
         }
+    ring_sends();
     ring_out_post(&pair.out, static_cast<std::uint32_t>(to - record));
     return true;
 }
@@ -207,6 +209,7 @@ ring_fault RingWorker::take_turn(RingPair& pair, std::uint64_t now) {
         // This memory is coherent: what was signalled is there.
         if (!record)
             return fault ? fault : RING_FAULT_ABSENT;
+        ring_received();
         if (bytes > request_.size())
             return RING_FAULT_BYTES;
         // Once, before it is looked at: the client may write it still.

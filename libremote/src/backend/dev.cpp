@@ -106,7 +106,8 @@ void take_found(Op& op) {
         found = base_load_le64(&found);
 }
 
-// What remote_open() returns for an error of open(). A device that lost its node connects to it.
+// remote_open() returns this for an error of open(). A device that lost its node connects to it
+// there.
 int meaning(int error) {
     switch (error) {
     case EACCES:

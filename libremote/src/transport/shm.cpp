@@ -8,6 +8,7 @@
 
 #include "src/op.hpp"
 #include "support/futex.hpp"
+#include "support/tsan.hpp"
 
 extern "C" {
 #include "core/base/crc32c.h"
@@ -145,6 +146,7 @@ void Shm::post(const rmem_client_config& session) {
     }
     rmem_wire_seal(heads.data(), messages, bundle_.tx[messages - 1].head.more, &hash);
     std::memcpy(record, heads.data(), RMEM_HEADS_BYTES(messages));
+    ring_sends();
     ring_out_post(&link_.out, static_cast<std::uint32_t>(writer.end() - record));
     bundle_.sum = {};
 }
@@ -229,6 +231,7 @@ void Shm::take_in(const rmem_client_config& session, Messages& messages) {
             link_.drop();
         if (!record)
             break;
+        ring_received();
         if (!take_record(session, messages, {record, bytes})) {
             link_.drop();
             break;
