@@ -14,34 +14,37 @@
 
 #include <linux/hrtimer.h>
 #include <linux/in6.h>
-#include <linux/ip.h>
+#include <linux/ipv6.h>
 #include <linux/netdevice.h>
 #include <linux/skbuff.h>
 #include <linux/spinlock.h>
 #include <linux/timerqueue.h>
 #include <linux/udp.h>
-#include <net/gro_cells.h>
 
 #include "core/eqds/asl.h"
 #include "core/eqds/class.h"
 #include "core/eqds/cookie.h"
 #include "core/eqds/drr.h"
 
-#define EQDS_OUTER_BYTES (sizeof(struct iphdr) + sizeof(struct udphdr))
+/* Room for IPv6 outside, whichever a peer has: both ends count credit in the same MTU. */
+#define EQDS_OUTER_BYTES    (sizeof(struct ipv6hdr) + sizeof(struct udphdr))
 #define EQDS_OVERHEAD_BYTES (EQDS_OUTER_BYTES + EQDS_DATA_BYTES)
 
 /* Source ports of a tunnel's packets, by which routers choose paths: a power of two. */
-#define EQDS_PATHS 16U
+#define EQDS_PATHS     16U
 #define EQDS_PATH_PORT 0xc000U
 /* One bandwidth-delay product, alike at both ends: 780 Mbit/s at a round trip of 1 ms. */
 #define EQDS_WINDOW_MTUS 64U
 /* Tunnels of a direction. One takes 5 KB: 80 MB. */
 #define EQDS_TUNNELS_MAX 16384U
 /* A peer that is silent for so long, while packets wait for it, loses them and its tunnel. */
-#define EQDS_SILENT_NS (15 * NSEC_PER_SEC)
-#define EQDS_HASH_BITS 10
+#define EQDS_SILENT_NS	   (15 * NSEC_PER_SEC)
+#define EQDS_HASH_BITS	   10
 #define EQDS_MBITS_DEFAULT 10000U
-#define EQDS_MBITS_MAX 1000000U
+#define EQDS_MBITS_MAX	   1000000U
+#define EQDS_TOS_INHERIT   256U
+/* Datagrams that wait for the device's NAPI: some ms at the rate one CPU takes them. */
+#define EQDS_BACKLOG_MAX 8192U
 
 /* Counters under the device's lock; netdev.c names them for ethtool. */
 struct eqds_stats {
@@ -49,7 +52,8 @@ struct eqds_stats {
 	u64 tx_drop_class, tx_mark, tx_drop_peer, tx_drop_size, tx_drop_memory, tx_drop_tunnels;
 	u64 tx_expired, tx_timeouts, tx_given_up, tx_evicted;
 	u64 rx_packets, rx_control, rx_held_max;
-	u64 rx_drop_wire, rx_drop_size, rx_drop_memory, rx_evicted, rx_refused;
+	u64 rx_drop_wire, rx_drop_size, rx_drop_memory, rx_drop_backlog, rx_evicted, rx_refused;
+	u64 rx_polls, rx_replies_merged;
 	u64 pulls, pull_timers, pull_late_ns_sum, pull_late_ns_max;
 	u64 sender[EQDS_VERDICTS], receiver[EQDS_VERDICTS];
 };
@@ -76,6 +80,8 @@ struct eqds_tx {
 struct eqds_rx {
 	struct eqds_tunnel tunnel;
 	struct eqds_receiver core;
+	struct list_head replying; /* in ed->replies while reply waits for the end of the batch */
+	struct eqds_head reply;
 	struct eqds_packet *slot[];
 };
 
@@ -95,11 +101,14 @@ struct eqds_table {
 struct eqds_dev {
 	struct net_device *dev;
 	struct net *net;
-	struct socket *sock; /* while up */
-	int link;	     /* ifindex of the device that outer packets use */
-	u32 mbits;	     /* 0: the link's */
-	bool burst;	     /* a new tunnel starts with a window of credit */
-	struct gro_cells gro;
+	struct socket *sock4, *sock6; /* while up; sock6: NULL without IPv6 */
+	int link;		      /* ifindex of the device that outer packets use */
+	u32 mbits;		      /* 0: the link's */
+	u8 ttl;			      /* of outer packets; 0: the route's */
+	u16 tos;		      /* of outer packets; EQDS_TOS_INHERIT: the inner packet's */
+	bool burst;		      /* a new tunnel starts with a window of credit */
+	struct napi_struct napi;
+	struct sk_buff_head backlog; /* datagrams for napi, under its own lock */
 
 	spinlock_t lock; /* all below */
 	bool up;
@@ -111,6 +120,7 @@ struct eqds_dev {
 	struct base_siphash_key cookie_key;
 	u32 hash_seed;
 	struct eqds_table tx, rx;
+	struct list_head replies; /* struct eqds_rx.replying */
 	struct timerqueue_head due;
 	struct hrtimer due_timer, pull_timer;
 	u64 due_ns, pull_ns; /* when these fire; EQDS_NEVER: not armed */
@@ -120,13 +130,15 @@ struct eqds_dev {
 /* Packets that an event under the lock made, for after the unlock. */
 struct eqds_work {
 	struct sk_buff_head emit, deliver, free;
+	bool polling; /* the device's NAPI made it, so that its GRO may be used */
 };
 
 /* skb->cb of a packet in work->emit, and of a received one that waits for its turn. */
 struct eqds_cb {
 	struct in6_addr peer;
 	__be16 sport;
-	u8 tos; /* outer */
+	u8 tos; /* outer: traffic class */
+	u8 ttl; /* outer; 0: the route's */
 	u8 next_proto;
 };
 
@@ -149,6 +161,7 @@ enum hrtimer_restart eqds_tunnel_fire(struct hrtimer *timer);
 
 /* xmit.c: the sending edge. */
 netdev_tx_t eqds_xmit(struct sk_buff *skb, struct net_device *dev);
+void eqds_xmit_packet(struct eqds_dev *ed, struct sk_buff *skb, const struct in6_addr *peer);
 void eqds_xmit_settle(struct eqds_dev *ed, struct eqds_tx *tx, const struct eqds_out *out,
 		      struct eqds_work *work);
 void eqds_xmit_ready(struct eqds_dev *ed, u64 now_ns, struct eqds_work *work);
@@ -157,9 +170,15 @@ void eqds_xmit_head(struct eqds_dev *ed, const struct in6_addr *peer, const stru
 
 /* recv.c: the receiving edge. */
 int eqds_recv(struct sock *sk, struct sk_buff *skb);
+int eqds_recv_poll(struct napi_struct *napi, int budget);
 void eqds_recv_settle(struct eqds_dev *ed, struct eqds_rx *rx, const struct eqds_out *out,
 		      struct eqds_work *work);
-void eqds_recv_deliver(struct eqds_dev *ed, struct sk_buff *skb);
+void eqds_recv_deliver(struct eqds_dev *ed, struct sk_buff *skb, bool polling);
+
+/* reply.c: what a batch of packets tells the peers that sent them. */
+void eqds_reply(struct eqds_dev *ed, struct eqds_rx *rx, const struct eqds_head *head,
+		struct eqds_work *work);
+void eqds_reply_flush(struct eqds_dev *ed, struct eqds_work *work);
 
 /* pull.c: credit at the rate of the link. */
 int eqds_pull_set_rate(struct eqds_dev *ed, u32 mbits);

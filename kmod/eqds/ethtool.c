@@ -13,9 +13,14 @@ struct ethtool_counter {
 	u32 offset;
 };
 
-#define COUNTER(field) { #field, offsetof(struct eqds_stats, field) }
-#define VERDICT(end, name, verdict) \
-	{ #end "_" #name, offsetof(struct eqds_stats, end[verdict]) }
+#define COUNTER(field)                                                                             \
+	{                                                                                          \
+#field, offsetof(struct eqds_stats, field)                                         \
+	}
+#define VERDICT(end, name, verdict)                                                                \
+	{                                                                                          \
+#end "_" #name, offsetof(struct eqds_stats, end[verdict])                          \
+	}
 
 static const struct ethtool_counter ethtool_counter[] = {
 	COUNTER(tx_packets),
@@ -37,8 +42,11 @@ static const struct ethtool_counter ethtool_counter[] = {
 	COUNTER(rx_drop_wire),
 	COUNTER(rx_drop_size),
 	COUNTER(rx_drop_memory),
+	COUNTER(rx_drop_backlog),
 	COUNTER(rx_evicted),
 	COUNTER(rx_refused),
+	COUNTER(rx_polls),
+	COUNTER(rx_replies_merged),
 	COUNTER(pulls),
 	COUNTER(pull_timers),
 	COUNTER(pull_late_ns_sum),
@@ -59,10 +67,13 @@ static const struct ethtool_counter ethtool_counter[] = {
 
 /* Of the present, not of struct eqds_stats. */
 static const char ethtool_gauge[][ETH_GSTRING_LEN] = {
-	"tx_tunnels", "rx_tunnels", "rx_active", "rx_owed_mtus",
+	"tx_tunnels",
+	"rx_tunnels",
+	"rx_active",
+	"rx_owed_mtus",
 };
 
-static const char ethtool_flag[][ETH_GSTRING_LEN] = { "burst" };
+static const char ethtool_flag[][ETH_GSTRING_LEN] = {"burst"};
 
 static int ethtool_sset_count(struct net_device *dev, int set)
 {

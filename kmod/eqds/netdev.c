@@ -23,6 +23,11 @@
 #define NETDEV_RTO_MIN_NS (2 * NSEC_PER_MSEC)
 #define NETDEV_RTO_MAX_NS (200 * NSEC_PER_MSEC)
 
+/* GSO: a segment is a packet of the tunnel. */
+#define NETDEV_FEATURES                                                                            \
+	(NETIF_F_SG | NETIF_F_FRAGLIST | NETIF_F_HIGHDMA | NETIF_F_HW_CSUM | NETIF_F_RXCSUM |      \
+	 NETIF_F_GSO_SOFTWARE)
+
 struct kmem_cache *eqds_node_cache;
 
 static int netdev_open(struct net_device *dev)
@@ -45,9 +50,12 @@ static int netdev_open(struct net_device *dev)
 	err = eqds_pull_set_rate(ed, eqds_ethtool_mbits(ed));
 	if (err)
 		return err;
+	napi_enable(&ed->napi);
 	err = eqds_udp_open(ed);
-	if (err)
+	if (err) {
+		napi_disable(&ed->napi);
 		return err;
+	}
 	spin_lock_bh(&ed->lock);
 	ed->up = true;
 	spin_unlock_bh(&ed->lock);
@@ -70,28 +78,27 @@ static int netdev_stop(struct net_device *dev)
 	spin_unlock_bh(&ed->lock);
 	eqds_work_run(ed, &work);
 	eqds_udp_close(ed);
+	napi_disable(&ed->napi);
+	skb_queue_purge(&ed->backlog);
 	return 0;
 }
 
 static int netdev_init(struct net_device *dev)
 {
 	struct eqds_dev *ed = netdev_priv(dev);
-	int err;
 
 	dev->tstats = netdev_alloc_pcpu_stats(struct pcpu_sw_netstats);
 	if (!dev->tstats)
 		return -ENOMEM;
-	err = gro_cells_init(&ed->gro, dev);
-	if (err)
-		free_percpu(dev->tstats);
-	return err;
+	netif_napi_add(dev, &ed->napi, eqds_recv_poll);
+	return 0;
 }
 
 static void netdev_uninit(struct net_device *dev)
 {
 	struct eqds_dev *ed = netdev_priv(dev);
 
-	gro_cells_destroy(&ed->gro);
+	netif_napi_del(&ed->napi);
 	free_percpu(dev->tstats);
 }
 
@@ -120,7 +127,7 @@ static const struct net_device_ops netdev_ops = {
 	.ndo_get_iflink = netdev_iflink,
 };
 
-static const struct device_type netdev_type = { .name = "eqds" };
+static const struct device_type netdev_type = {.name = "eqds"};
 
 static void netdev_setup(struct net_device *dev)
 {
@@ -132,10 +139,8 @@ static void netdev_setup(struct net_device *dev)
 	dev->type = ARPHRD_NONE;
 	dev->flags = IFF_POINTOPOINT | IFF_NOARP;
 	dev->priv_flags |= IFF_NO_QUEUE;
-	dev->features |= NETIF_F_SG | NETIF_F_FRAGLIST | NETIF_F_HIGHDMA | NETIF_F_HW_CSUM |
-			 NETIF_F_RXCSUM;
-	dev->hw_features |= NETIF_F_SG | NETIF_F_FRAGLIST | NETIF_F_HIGHDMA | NETIF_F_HW_CSUM |
-			    NETIF_F_RXCSUM;
+	dev->features |= NETDEV_FEATURES;
+	dev->hw_features |= NETDEV_FEATURES;
 	dev->needs_free_netdev = true;
 	dev->min_mtu = ETH_MIN_MTU;
 	compat_netdev_lltx(dev);
@@ -144,7 +149,9 @@ static void netdev_setup(struct net_device *dev)
 
 	ed->dev = dev;
 	ed->burst = true;
+	ed->tos = EQDS_TOS_INHERIT;
 	spin_lock_init(&ed->lock);
+	skb_queue_head_init(&ed->backlog);
 	compat_hrtimer_setup(&ed->due_timer, eqds_tunnel_fire, CLOCK_MONOTONIC,
 			     HRTIMER_MODE_ABS_SOFT);
 	compat_hrtimer_setup(&ed->pull_timer, eqds_pull_fire, CLOCK_MONOTONIC,
@@ -197,7 +204,7 @@ static int netdev_newlink(struct net *src_net, struct net_device *dev, struct nl
 				       dev->max_mtu);
 		return -EINVAL;
 	}
-	dev->needed_headroom = LL_MAX_HEADER + link->needed_headroom + EQDS_OVERHEAD_BYTES;
+	dev->needed_headroom = LL_RESERVED_SPACE(link) + EQDS_OVERHEAD_BYTES;
 	return register_netdevice(dev);
 }
 
@@ -223,7 +230,8 @@ static int netdev_event(struct notifier_block *block, unsigned long event, void 
 
 	if (event != NETDEV_UNREGISTER)
 		return NOTIFY_DONE;
-	for_each_netdev_safe(dev_net(link), dev, next) {
+	for_each_netdev_safe(dev_net(link), dev, next)
+	{
 		struct eqds_dev *ed = netdev_priv(dev);
 
 		if (dev->rtnl_link_ops == &eqds_link_ops && ed->link == link->ifindex &&
@@ -234,7 +242,7 @@ static int netdev_event(struct notifier_block *block, unsigned long event, void 
 	return NOTIFY_DONE;
 }
 
-static struct notifier_block netdev_notifier = { .notifier_call = netdev_event };
+static struct notifier_block netdev_notifier = {.notifier_call = netdev_event};
 
 static int __init netdev_module_init(void)
 {

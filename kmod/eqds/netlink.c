@@ -92,8 +92,8 @@ static int netlink_put(struct sk_buff *msg, struct netlink_callback *cb, const s
 }
 
 /* The tunnels of a device from at on; -EMSGSIZE: the message is full. */
-static int netlink_put_device(struct sk_buff *msg, struct netlink_callback *cb,
-			      struct eqds_dev *ed, struct netlink_at *at)
+static int netlink_put_device(struct sk_buff *msg, struct netlink_callback *cb, struct eqds_dev *ed,
+			      struct netlink_at *at)
 {
 	const struct eqds_tunnel *tunnel;
 	struct eqds_table *table;
@@ -104,7 +104,8 @@ static int netlink_put_device(struct sk_buff *msg, struct netlink_callback *cb,
 		long n = 0;
 
 		table = at->bucket < NETLINK_BUCKETS ? &ed->tx : &ed->rx;
-		hlist_for_each_entry(tunnel, &table->hash[at->bucket % NETLINK_BUCKETS], hash) {
+		hlist_for_each_entry(tunnel, &table->hash[at->bucket % NETLINK_BUCKETS], hash)
+		{
 			if (n++ < at->tunnel)
 				continue;
 			err = netlink_put(msg, cb, ed, tunnel);
@@ -128,13 +129,14 @@ static int netlink_tunnels(struct sk_buff *msg, struct netlink_callback *cb)
 
 	BUILD_BUG_ON(sizeof(*at) > sizeof(cb->args));
 	rtnl_lock();
-	for_each_netdev(sock_net(cb->skb->sk), dev) {
+	for_each_netdev(sock_net(cb->skb->sk), dev)
+	{
 		if (dev->rtnl_link_ops != &eqds_link_ops || n++ < at->device)
 			continue;
 		err = netlink_put_device(msg, cb, netdev_priv(dev), at);
 		if (err)
 			break;
-		*at = (struct netlink_at){ .device = n };
+		*at = (struct netlink_at){.device = n};
 	}
 	rtnl_unlock();
 	return msg->len;

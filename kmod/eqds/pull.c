@@ -7,7 +7,7 @@
 #include "eqds/eqds.h"
 
 /* Late pulls are made up for as far as timers of a busy machine are late. */
-#define PULL_BURST_NS (100 * NSEC_PER_USEC)
+#define PULL_BURST_NS  (100 * NSEC_PER_USEC)
 #define PULL_BURST_MIN 4U
 #define PULL_BURST_MAX 64U
 
@@ -52,8 +52,7 @@ void eqds_pull_run(struct eqds_dev *ed, u64 now_ns, struct eqds_work *work)
 		if (!r)
 			break;
 		ed->stats.pulls++;
-		eqds_xmit_head(ed, &container_of(r, struct eqds_rx, core)->tunnel.peer, &head,
-			       work);
+		eqds_reply(ed, container_of(r, struct eqds_rx, core), &head, work);
 	}
 	pull_arm(ed);
 }
@@ -77,6 +76,7 @@ enum hrtimer_restart eqds_pull_fire(struct hrtimer *timer)
 	ed->pull_ns = EQDS_NEVER;
 	if (ed->up)
 		eqds_pull_run(ed, now_ns, &work);
+	eqds_reply_flush(ed, &work);
 	spin_unlock_bh(&ed->lock);
 	eqds_work_run(ed, &work);
 	return HRTIMER_NORESTART;

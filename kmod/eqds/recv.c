@@ -3,10 +3,11 @@
  * The receiving edge: control packets give credit to senders, data packets are acknowledged, put
  * in order and delivered.
  *
- *   eqds_recv -> header -> control: eqds_sender_receive -> eqds_xmit_ready
- *                       -> data:    eqds_receiver_receive -> ACK, eqds_pull_run
- *                                          |
- *   gro_cells <- eqds_recv_deliver <- in order
+ *   eqds_recv --> backlog --> eqds_recv_poll: a batch under one lock
+ *                               header -> control: eqds_sender_receive
+ *                                      -> data:    eqds_receiver_receive -> eqds_reply
+ *                               eqds_xmit_ready, eqds_pull_run, eqds_reply_flush
+ *   GRO <- eqds_recv_deliver <- in order
  *
  * The checksum was verified by the stack, which calls eqds_recv() after it.
  */
@@ -21,33 +22,53 @@
 #include "eqds/eqds.h"
 #include "eqds/trace.h"
 
+/* ---- delivery ---- */
+
+/* Congestion seen outside is told inside. Returns false where the two contradict: RFC 6040. */
+static bool recv_ecn(struct sk_buff *skb, u8 outer_tos, bool v6)
+{
+	const u8 inner_tos = v6 ? ipv6_get_dsfield(ipv6_hdr(skb)) : ip_hdr(skb)->tos;
+	bool mark = false;
+
+	if (__INET_ECN_decapsulate(outer_tos, inner_tos, &mark) > 1)
+		return false;
+	/* The sender's copy may share the header, if both are of one kernel. */
+	if (mark && (skb_ensure_writable(skb, v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)) ||
+		     !INET_ECN_set_ce(skb)))
+		return false;
+	return true;
+}
+
 /*
  * Strip the outer headers of a datagram whose turn it is, and hand it to the stack. A bad payload
  * is dropped here and not on arrival: the tunnel has to acknowledge it, or it would come again.
  */
-void eqds_recv_deliver(struct eqds_dev *ed, struct sk_buff *skb)
+void eqds_recv_deliver(struct eqds_dev *ed, struct sk_buff *skb, bool polling)
 {
 	const struct eqds_cb cb = *EQDS_CB(skb);
-	struct iphdr outer = { .tos = cb.tos };
+	const bool v6 = cb.next_proto == EQDS_PROTO_IPV6;
+	const __be16 protocol = htons(v6 ? ETH_P_IPV6 : ETH_P_IP);
 	struct net_device *dev = ed->dev;
 	u32 bytes;
 
-	if (cb.next_proto != EQDS_PROTO_IPV4 ||
-	    iptunnel_pull_header(skb, sizeof(struct udphdr) + EQDS_DATA_BYTES, htons(ETH_P_IP),
-				 false))
+	if ((!v6 && cb.next_proto != EQDS_PROTO_IPV4) ||
+	    iptunnel_pull_header(skb, sizeof(struct udphdr) + EQDS_DATA_BYTES, protocol, false))
 		goto bad;
 	skb->dev = dev;
 	skb_reset_mac_header(skb);
 	skb_reset_network_header(skb);
-	if (!pskb_inet_may_pull(skb) || ip_hdr(skb)->version != 4)
+	if (!pskb_inet_may_pull(skb) || ip_hdr(skb)->version != (v6 ? 6 : 4))
 		goto bad;
-	if (IP_ECN_decapsulate(&outer, skb) > 1) {
+	if (!recv_ecn(skb, cb.tos, v6)) {
 		DEV_STATS_INC(dev, rx_frame_errors);
 		goto bad;
 	}
 	bytes = skb->len;
-	if (gro_cells_receive(&ed->gro, skb) == NET_RX_SUCCESS)
-		dev_sw_netstats_rx_add(dev, bytes);
+	dev_sw_netstats_rx_add(dev, bytes);
+	if (polling)
+		napi_gro_receive(&ed->napi, skb);
+	else
+		netif_rx(skb);
 	return;
 
 bad:
@@ -73,7 +94,7 @@ void eqds_recv_settle(struct eqds_dev *ed, struct eqds_rx *rx, const struct eqds
 	recv_chain(out->deliver, &work->deliver);
 	recv_chain(out->free, &work->free);
 	if (out->send)
-		eqds_xmit_head(ed, &rx->tunnel.peer, &out->head, work);
+		eqds_reply(ed, rx, &out->head, work);
 	ed->stats.receiver[out->verdict]++;
 	trace_eqds_outcome(ed, &rx->tunnel, out->verdict);
 	if (rx->core.held > ed->stats.rx_held_max)
@@ -86,11 +107,10 @@ void eqds_recv_settle(struct eqds_dev *ed, struct eqds_rx *rx, const struct eqds
 }
 
 /* Lock. */
-static void recv_control(struct eqds_dev *ed, const struct in6_addr *peer,
+static void recv_control(struct eqds_dev *ed, u64 now_ns, const struct in6_addr *peer,
 			 const struct eqds_head *head, struct eqds_work *work)
 {
 	struct eqds_tx *tx = eqds_tunnel_tx(ed, peer);
-	const u64 now_ns = ktime_get_ns();
 	struct eqds_out out;
 
 	ed->stats.rx_control++;
@@ -101,7 +121,6 @@ static void recv_control(struct eqds_dev *ed, const struct in6_addr *peer,
 	tx->heard_ns = now_ns;
 	eqds_sender_receive(&tx->core, now_ns, head, &out);
 	eqds_xmit_settle(ed, tx, &out, work);
-	eqds_xmit_ready(ed, now_ns, work);
 }
 
 /* The tunnel of a data packet. NULL: it has none and gets none; the peer is told why. Lock. */
@@ -128,12 +147,11 @@ static struct eqds_rx *recv_tunnel(struct eqds_dev *ed, const struct in6_addr *p
 }
 
 /* node: NULL, or what holds the payload. Returns whether the core has taken it. Lock. */
-static bool recv_data(struct eqds_dev *ed, const struct in6_addr *peer,
+static bool recv_data(struct eqds_dev *ed, u64 now_ns, const struct in6_addr *peer,
 		      const struct eqds_head *head, u32 bytes, struct eqds_node *node,
 		      struct eqds_work *work)
 {
 	struct eqds_rx *rx = recv_tunnel(ed, peer, head, work);
-	const u64 now_ns = ktime_get_ns();
 	struct eqds_out out;
 
 	if (!rx)
@@ -141,78 +159,125 @@ static bool recv_data(struct eqds_dev *ed, const struct in6_addr *peer,
 	ed->stats.rx_packets++;
 	eqds_receiver_receive(&rx->core, now_ns, head, bytes, node ? &node->core : NULL, &out);
 	eqds_recv_settle(ed, rx, &out, work);
-	eqds_pull_run(ed, now_ns, work);
 	return true;
 }
 
-/* May it be held: a node for its payload. NULL: it has none, or there is no memory. */
-static struct eqds_node *recv_hold(struct sk_buff *skb, const struct eqds_head *head)
+/* What the outer headers say. bytes: of the UDP payload. Returns false if it is no tunnel's. */
+static bool recv_parse(struct sk_buff *skb, struct in6_addr *peer, u32 *bytes,
+		       struct eqds_head *head)
 {
-	struct eqds_node *node;
+	u8 tos;
 
-	if (head->control || head->flags & (EQDS_EMPTY | EQDS_TRIM))
-		return NULL;
-	node = kmem_cache_alloc(eqds_node_cache, GFP_ATOMIC | __GFP_NOWARN);
-	if (!node)
-		return NULL;
-	/* A packet may wait in the reorder queue, so it keeps neither its route nor a socket. */
-	skb_orphan(skb);
-	skb_dst_drop(skb);
-	EQDS_CB(skb)->tos = ip_hdr(skb)->tos;
+	*bytes = skb->len - sizeof(struct udphdr);
+	/* Both kinds of headers have the same length. */
+	if (!pskb_may_pull(skb, sizeof(struct udphdr) + EQDS_CONTROL_BYTES) ||
+	    eqds_wire_parse(&eqds_profile_extended, skb->data + sizeof(struct udphdr), *bytes,
+			    head) != EQDS_WIRE_GOOD)
+		return false;
+	if (skb->protocol == htons(ETH_P_IPV6)) {
+		*peer = ipv6_hdr(skb)->saddr;
+		tos = ipv6_get_dsfield(ipv6_hdr(skb));
+		/* A mapped address outside would pass for the IPv4 peer of that name. */
+		if (ipv6_addr_v4mapped(peer))
+			return false;
+	} else {
+		ipv6_addr_set_v4mapped(ip_hdr(skb)->saddr, peer);
+		tos = ip_hdr(skb)->tos;
+	}
+	head->ce = INET_ECN_is_ce(tos);
+	EQDS_CB(skb)->tos = tos;
 	EQDS_CB(skb)->next_proto = head->next_proto;
-	node->skb = skb;
-	return node;
+	return true;
 }
 
-/* RCU; returns 0 since the packet is consumed in any case. */
-int eqds_recv(struct sock *sk, struct sk_buff *skb)
+/* Returns whether the core has taken the datagram. Lock. */
+static bool recv_datagram(struct eqds_dev *ed, u64 now_ns, struct sk_buff *skb,
+			  struct eqds_work *work)
 {
-	struct eqds_dev *ed = rcu_dereference_sk_user_data(sk);
 	struct eqds_node *node = NULL;
 	struct eqds_head head;
 	struct in6_addr peer;
-	struct eqds_work work;
-	bool good, taken = false;
 	u32 bytes;
 
-	if (!ed || skb->pkt_type != PACKET_HOST) {
-		kfree_skb(skb);
-		return 0;
-	}
-	eqds_work_init(&work);
-	bytes = skb->len - sizeof(struct udphdr);
-	/* Both kinds of headers have the same length. */
-	good = pskb_may_pull(skb, sizeof(struct udphdr) + EQDS_CONTROL_BYTES) &&
-	       eqds_wire_parse(&eqds_profile_extended, skb->data + sizeof(struct udphdr), bytes,
-			       &head) == EQDS_WIRE_GOOD;
-	if (good) {
-		ipv6_addr_set_v4mapped(ip_hdr(skb)->saddr, &peer);
-		head.ce = INET_ECN_is_ce(ip_hdr(skb)->tos);
-		trace_eqds_receive(ed, &peer, &head);
-		node = recv_hold(skb, &head);
-	}
-
-	spin_lock_bh(&ed->lock);
-	if (!ed->up || !good)
+	if (!recv_parse(skb, &peer, &bytes, &head)) {
 		ed->stats.rx_drop_wire++;
-	else if (bytes + EQDS_OUTER_BYTES > ed->config.mtu_bytes)
-		ed->stats.rx_drop_size++;
-	else if (head.control)
-		recv_control(ed, &peer, &head, &work);
-	else if (!node && !(head.flags & (EQDS_EMPTY | EQDS_TRIM)))
-		ed->stats.rx_drop_memory++;
-	else
-		taken = recv_data(ed, &peer, &head, bytes, node, &work) && node;
-	spin_unlock_bh(&ed->lock);
-
-	if (!taken) {
-		if (node)
-			kmem_cache_free(eqds_node_cache, node);
-		if (good)
-			consume_skb(skb);
-		else
-			kfree_skb(skb);
+		return false;
 	}
-	eqds_work_run(ed, &work);
+	trace_eqds_receive(ed, &peer, &head);
+	if (bytes + EQDS_OUTER_BYTES > ed->config.mtu_bytes) {
+		ed->stats.rx_drop_size++;
+		return false;
+	}
+	if (head.control) {
+		recv_control(ed, now_ns, &peer, &head, work);
+		return false;
+	}
+	if (!(head.flags & (EQDS_EMPTY | EQDS_TRIM))) {
+		node = kmem_cache_alloc(eqds_node_cache, GFP_ATOMIC | __GFP_NOWARN);
+		if (!node) {
+			ed->stats.rx_drop_memory++;
+			return false;
+		}
+		node->skb = skb;
+	}
+	if (recv_data(ed, now_ns, &peer, &head, bytes, node, work))
+		return node;
+	if (node)
+		kmem_cache_free(eqds_node_cache, node);
+	return false;
+}
+
+/* A datagram for the tunnels' port. RCU; returns 0 since it is consumed in any case. */
+int eqds_recv(struct sock *sk, struct sk_buff *skb)
+{
+	struct eqds_dev *ed = rcu_dereference_sk_user_data(sk);
+
+	if (!ed || skb->pkt_type != PACKET_HOST)
+		goto drop;
+	if (skb_queue_len_lockless(&ed->backlog) >= EQDS_BACKLOG_MAX) {
+		spin_lock_bh(&ed->lock);
+		ed->stats.rx_drop_backlog++;
+		spin_unlock_bh(&ed->lock);
+		goto drop;
+	}
+	/* It may wait in the reorder queue, so it keeps neither its route nor a socket. */
+	skb_orphan(skb);
+	skb_dst_drop(skb);
+	skb_queue_tail(&ed->backlog, skb);
+	napi_schedule(&ed->napi);
 	return 0;
+
+drop:
+	kfree_skb(skb);
+	return 0;
+}
+
+int eqds_recv_poll(struct napi_struct *napi, int budget)
+{
+	struct eqds_dev *ed = container_of(napi, struct eqds_dev, napi);
+	struct sk_buff *skb;
+	struct eqds_work work;
+	int done = 0;
+	u64 now_ns;
+
+	eqds_work_init(&work);
+	work.polling = true;
+	spin_lock_bh(&ed->lock);
+	now_ns = ktime_get_ns();
+	while (done < budget && (skb = skb_dequeue(&ed->backlog))) {
+		done++;
+		if (!ed->up || !recv_datagram(ed, now_ns, skb, &work))
+			__skb_queue_tail(&work.free, skb);
+	}
+	ed->stats.rx_polls++;
+	if (ed->up) {
+		eqds_xmit_ready(ed, now_ns, &work);
+		eqds_pull_run(ed, now_ns, &work);
+	}
+	eqds_reply_flush(ed, &work);
+	spin_unlock_bh(&ed->lock);
+	eqds_work_run(ed, &work);
+	if (done < budget && napi_complete_done(napi, done) && !skb_queue_empty(&ed->backlog))
+		napi_schedule(napi);
+	return done;
 }

@@ -29,6 +29,7 @@ void eqds_tunnel_init(struct eqds_dev *ed)
 {
 	tunnel_table_init(&ed->tx);
 	tunnel_table_init(&ed->rx);
+	INIT_LIST_HEAD(&ed->replies);
 	timerqueue_init_head(&ed->due);
 	ed->due_ns = EQDS_NEVER;
 	ed->pull_ns = EQDS_NEVER;
@@ -98,9 +99,8 @@ struct eqds_tx *eqds_tunnel_tx(struct eqds_dev *ed, const struct in6_addr *peer)
 {
 	struct eqds_tx *tx;
 
-	hlist_for_each_entry(tx, tunnel_bucket(ed, &ed->tx, peer), tunnel.hash)
-		if (ipv6_addr_equal(&tx->tunnel.peer, peer))
-			return tx;
+	hlist_for_each_entry(tx, tunnel_bucket(ed, &ed->tx, peer),
+			     tunnel.hash) if (ipv6_addr_equal(&tx->tunnel.peer, peer)) return tx;
 	return NULL;
 }
 
@@ -184,7 +184,8 @@ struct eqds_rx *eqds_tunnel_rx(struct eqds_dev *ed, const struct in6_addr *peer,
 {
 	struct eqds_rx *rx;
 
-	hlist_for_each_entry(rx, tunnel_bucket(ed, &ed->rx, peer), tunnel.hash) {
+	hlist_for_each_entry(rx, tunnel_bucket(ed, &ed->rx, peer), tunnel.hash)
+	{
 		if (rx->core.id == sender && ipv6_addr_equal(&rx->tunnel.peer, peer)) {
 			list_move_tail(&rx->tunnel.lru, &ed->rx.lru);
 			return rx;
@@ -196,6 +197,7 @@ struct eqds_rx *eqds_tunnel_rx(struct eqds_dev *ed, const struct in6_addr *peer,
 /* The core has closed it, so it holds no packet and is in no list of the core's. Lock. */
 void eqds_tunnel_rx_free(struct eqds_dev *ed, struct eqds_rx *rx)
 {
+	list_del(&rx->replying);
 	tunnel_unlink(ed, &rx->tunnel);
 	kfree(rx);
 }
@@ -222,6 +224,7 @@ struct eqds_rx *eqds_tunnel_rx_new(struct eqds_dev *ed, const struct in6_addr *p
 	rx = kzalloc(struct_size(rx, slot, ed->config.window_packets), GFP_ATOMIC | __GFP_NOWARN);
 	if (!rx)
 		return NULL;
+	INIT_LIST_HEAD(&rx->replying);
 	eqds_receiver_init(&rx->core, &ed->config, &ed->asl, rx->slot, sender, cookie);
 	tunnel_link(ed, &ed->rx, &rx->tunnel, peer);
 	return rx;
@@ -234,8 +237,8 @@ static void tunnel_expire(struct eqds_dev *ed, struct eqds_tunnel *tunnel, u64 n
 {
 	struct eqds_rx *rx = container_of(tunnel, struct eqds_rx, tunnel);
 	struct eqds_tx *tx = container_of(tunnel, struct eqds_tx, tunnel);
-	u64 deadline_ns = tunnel->sending ? eqds_sender_deadline_ns(&tx->core) :
-					    eqds_receiver_deadline_ns(&rx->core);
+	u64 deadline_ns = tunnel->sending ? eqds_sender_deadline_ns(&tx->core)
+					  : eqds_receiver_deadline_ns(&rx->core);
 
 	timerqueue_del(&ed->due, &tunnel->due);
 	if (tunnel->sending && tx->core.state == EQDS_SENDER_CLOSED)
@@ -267,6 +270,7 @@ enum hrtimer_restart eqds_tunnel_fire(struct hrtimer *timer)
 		tunnel_expire(ed, container_of(first, struct eqds_tunnel, due), now_ns, &work);
 	}
 	eqds_xmit_ready(ed, now_ns, &work);
+	eqds_reply_flush(ed, &work);
 	ed->due_ns = EQDS_NEVER;
 	tunnel_arm(ed);
 	spin_unlock_bh(&ed->lock);

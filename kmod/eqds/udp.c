@@ -1,23 +1,36 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The outer packet: the device's socket, and UDP/IP around what the tunnels send.
+ * The outer packet: the device's sockets, and UDP/IP around what the tunnels send.
  *
  * The outer route is looked up for the link that the device was made for. A packet can't come back
- * into the device by that, even where the same address is routed into it.
+ * into the device by that, even where the same address is routed into it. Packets of one batch to
+ * one peer share the look-up, unless the namespace chooses among next hops by ports: a path is a
+ * port.
  */
 #include <net/ip.h>
+#include <net/ip6_route.h>
+#include <net/ipv6_stubs.h>
 #include <net/route.h>
 #include <net/udp_tunnel.h>
 
 #include "eqds/eqds.h"
 
-int eqds_udp_open(struct eqds_dev *ed)
+/* The route of the packet before. */
+struct udp_route {
+	struct dst_entry *dst; /* NULL: none */
+	struct in6_addr peer, source6;
+	__be32 source4;
+};
+
+static int udp_open(struct eqds_dev *ed, bool v6, struct socket **sock)
 {
 	struct udp_port_cfg port = {
-		.family = AF_INET,
-		.local_ip.s_addr = htonl(INADDR_ANY),
+		.family = v6 ? AF_INET6 : AF_INET,
 		.local_udp_port = htons(EQDS_PORT),
 		.use_udp_checksums = true,
+		.use_udp6_tx_checksums = true,
+		.use_udp6_rx_checksums = true,
+		.ipv6_v6only = true,
 		.bind_ifindex = ed->link,
 	};
 	struct udp_tunnel_sock_cfg tunnel = {
@@ -25,13 +38,29 @@ int eqds_udp_open(struct eqds_dev *ed)
 		.encap_type = 1, /* anything but 0: no kind the stack treats by itself */
 		.encap_rcv = eqds_recv,
 	};
-	int err;
+	int err = udp_sock_create(ed->net, &port, sock);
 
-	err = udp_sock_create(ed->net, &port, &ed->sock);
+	if (!err)
+		setup_udp_tunnel_sock(ed->net, *sock, &tunnel);
+	return err;
+}
+
+int eqds_udp_open(struct eqds_dev *ed)
+{
+	int err = udp_open(ed, false, &ed->sock4);
+
 	if (err)
 		return err;
-	setup_udp_tunnel_sock(ed->net, ed->sock, &tunnel);
-	return 0;
+	err = udp_open(ed, true, &ed->sock6);
+	/* A kernel without IPv6, or with IPv6 off. */
+	if (!err || err == -EAFNOSUPPORT || err == -EPFNOSUPPORT) {
+		if (err)
+			ed->sock6 = NULL;
+		return 0;
+	}
+	udp_tunnel_sock_release(ed->sock4);
+	ed->sock4 = NULL;
+	return err;
 }
 
 /* With the device marked down. Afterwards no packet is on its way through the module. */
@@ -39,40 +68,119 @@ void eqds_udp_close(struct eqds_dev *ed)
 {
 	/* For those that left the lock while the device was up and now send by the socket. */
 	synchronize_net();
-	udp_tunnel_sock_release(ed->sock);
-	ed->sock = NULL;
+	udp_tunnel_sock_release(ed->sock4);
+	ed->sock4 = NULL;
+	if (ed->sock6)
+		udp_tunnel_sock_release(ed->sock6);
+	ed->sock6 = NULL;
 }
 
-static void udp_emit(struct eqds_dev *ed, struct sk_buff *skb)
+static struct dst_entry *udp_look_up4(struct eqds_dev *ed, const struct eqds_cb *cb,
+				      struct udp_route *route)
 {
-	const struct eqds_cb cb = *EQDS_CB(skb);
 	struct flowi4 fl4 = {
 		.flowi4_oif = ed->link,
-		.daddr = cb.peer.s6_addr32[3],
+		.daddr = cb->peer.s6_addr32[3],
 		.flowi4_proto = IPPROTO_UDP,
-		.fl4_sport = cb.sport,
+		.fl4_sport = cb->sport,
 		.fl4_dport = htons(EQDS_PORT),
 	};
 	struct rtable *rt = ip_route_output_key(ed->net, &fl4);
 
-	if (IS_ERR(rt)) {
+	route->source4 = fl4.saddr;
+	return IS_ERR(rt) ? NULL : &rt->dst;
+}
+
+static struct dst_entry *udp_look_up6(struct eqds_dev *ed, const struct eqds_cb *cb,
+				      struct udp_route *route)
+{
+#if IS_ENABLED(CONFIG_IPV6)
+	struct flowi6 fl6 = {
+		.flowi6_oif = ed->link,
+		.daddr = cb->peer,
+		.flowi6_proto = IPPROTO_UDP,
+		.fl6_sport = cb->sport,
+		.fl6_dport = htons(EQDS_PORT),
+	};
+	struct dst_entry *dst;
+
+	if (!ed->sock6)
+		return NULL;
+	dst = ipv6_stub->ipv6_dst_lookup_flow(ed->net, ed->sock6->sk, &fl6, NULL);
+	route->source6 = fl6.saddr;
+	return IS_ERR(dst) ? NULL : dst;
+#else
+	return NULL;
+#endif
+}
+
+static bool udp_ports_choose_route(const struct eqds_dev *ed, bool v4)
+{
+#ifdef CONFIG_IP_ROUTE_MULTIPATH
+	if (v4)
+		return READ_ONCE(ed->net->ipv4.sysctl_fib_multipath_hash_policy);
+#endif
+#if IS_ENABLED(CONFIG_IPV6)
+	if (!v4)
+		return READ_ONCE(ed->net->ipv6.sysctl.multipath_hash_policy);
+#endif
+	return false;
+}
+
+static void udp_forget(struct udp_route *route)
+{
+	dst_release(route->dst);
+	route->dst = NULL;
+}
+
+/* Leaves the route of the packet in *route. Returns false if there is none. */
+static bool udp_route(struct eqds_dev *ed, const struct eqds_cb *cb, struct udp_route *route)
+{
+	const bool v4 = ipv6_addr_v4mapped(&cb->peer);
+
+	if (route->dst && ipv6_addr_equal(&route->peer, &cb->peer) &&
+	    !udp_ports_choose_route(ed, v4))
+		return true;
+	udp_forget(route);
+	route->peer = cb->peer;
+	route->dst = v4 ? udp_look_up4(ed, cb, route) : udp_look_up6(ed, cb, route);
+	if (!route->dst) {
 		DEV_STATS_INC(ed->dev, tx_carrier_errors);
-		kfree_skb(skb);
-		return;
+		return false;
 	}
-	if (unlikely(rt->dst.dev == ed->dev)) {
-		ip_rt_put(rt);
+	if (unlikely(route->dst->dev == ed->dev)) {
 		DEV_STATS_INC(ed->dev, collisions);
+		udp_forget(route);
+		return false;
+	}
+	return true;
+}
+
+static void udp_emit(struct eqds_dev *ed, struct sk_buff *skb, struct udp_route *route)
+{
+	const struct eqds_cb cb = *EQDS_CB(skb);
+	struct dst_entry *dst;
+	u8 ttl = cb.ttl;
+
+	if (!udp_route(ed, &cb, route)) {
 		kfree_skb(skb);
 		return;
 	}
+	dst = dst_clone(route->dst);
 	/* The device counts packets of users, so the tunnel's are not counted for it. */
 	skb->dev = NULL;
 	/* A path with a smaller MTU than the link's gets fragments, not nothing. */
 	skb->ignore_df = 1;
-	udp_tunnel_xmit_skb(rt, ed->sock->sk, skb, fl4.saddr, fl4.daddr, cb.tos,
-			    ip4_dst_hoplimit(&rt->dst), 0, cb.sport, htons(EQDS_PORT), false,
-			    false);
+	if (ipv6_addr_v4mapped(&cb.peer)) {
+		udp_tunnel_xmit_skb((struct rtable *)dst, ed->sock4->sk, skb, route->source4,
+				    cb.peer.s6_addr32[3], cb.tos, ttl ?: ip4_dst_hoplimit(dst), 0,
+				    cb.sport, htons(EQDS_PORT), false, false);
+		return;
+	}
+#if IS_ENABLED(CONFIG_IPV6)
+	udp_tunnel6_xmit_skb(dst, ed->sock6->sk, skb, NULL, &route->source6, &cb.peer, cb.tos,
+			     ttl ?: ip6_dst_hoplimit(dst), 0, cb.sport, htons(EQDS_PORT), false);
+#endif
 }
 
 void eqds_work_init(struct eqds_work *work)
@@ -80,18 +188,21 @@ void eqds_work_init(struct eqds_work *work)
 	__skb_queue_head_init(&work->emit);
 	__skb_queue_head_init(&work->deliver);
 	__skb_queue_head_init(&work->free);
+	work->polling = false;
 }
 
 /* Not under the lock. The caller is in softirq, under RCU, or has marked the device down. */
 void eqds_work_run(struct eqds_dev *ed, struct eqds_work *work)
 {
+	struct udp_route route = {.dst = NULL};
 	struct sk_buff *skb;
 
 	rcu_read_lock_bh();
 	while ((skb = __skb_dequeue(&work->emit)))
-		udp_emit(ed, skb);
+		udp_emit(ed, skb, &route);
+	udp_forget(&route);
 	while ((skb = __skb_dequeue(&work->deliver)))
-		eqds_recv_deliver(ed, skb);
+		eqds_recv_deliver(ed, skb, work->polling);
 	rcu_read_unlock_bh();
 	while ((skb = __skb_dequeue(&work->free)))
 		consume_skb(skb);

@@ -15,6 +15,8 @@
 #include <linux/random.h>
 #include <linux/slab.h>
 #include <net/inet_ecn.h>
+#include <net/gso.h>
+#include <net/ip6_route.h>
 #include <net/ip_tunnels.h>
 #include <net/ipv6.h>
 #include <net/route.h>
@@ -53,29 +55,39 @@ void eqds_xmit_head(struct eqds_dev *ed, const struct in6_addr *peer, const stru
 	cb->peer = *peer;
 	cb->sport = xmit_port(get_random_u32());
 	cb->tos = 0;
+	cb->ttl = ed->ttl;
 	__skb_queue_tail(&work->emit, skb);
 	trace_eqds_send(ed, peer, head);
 	ed->stats.tx_control++;
+}
+
+static u8 xmit_inner_tos(const struct sk_buff *skb)
+{
+	return skb->protocol == htons(ETH_P_IPV6) ? ipv6_get_dsfield(ipv6_hdr(skb))
+						  : ip_hdr(skb)->tos;
 }
 
 /* A copy of the packet under a tunnel header. Lost if memory is short, as in the network. */
 static void xmit_copy(struct eqds_dev *ed, struct eqds_tx *tx, struct eqds_node *node,
 		      const struct eqds_head *head, struct eqds_work *work)
 {
-	const u8 tos = ip_hdr(node->skb)->tos;
-	struct sk_buff *skb = skb_clone(node->skb, GFP_ATOMIC | __GFP_NOWARN);
+	const u8 tos = xmit_inner_tos(node->skb);
 	struct eqds_cb *cb;
+	struct sk_buff *skb;
 
 	skb_orphan(node->skb);
+	/* Not a clone: GRO at a receiver of this kernel would take its fragments. */
+	skb = __pskb_copy(node->skb, ed->dev->needed_headroom, GFP_ATOMIC | __GFP_NOWARN);
 	if (!skb)
 		goto no_memory;
-	if (skb_cow_head(skb, ed->dev->needed_headroom) || udp_tunnel_handle_offloads(skb, true))
+	if (udp_tunnel_handle_offloads(skb, true))
 		goto free;
 	eqds_wire_encode(ed->config.profile, head, skb_push(skb, EQDS_DATA_BYTES));
 	cb = EQDS_CB(skb);
 	cb->peer = tx->tunnel.peer;
 	cb->sport = xmit_port(head->path);
-	cb->tos = INET_ECN_encapsulate(tos, tos);
+	cb->tos = INET_ECN_encapsulate(ed->tos == EQDS_TOS_INHERIT ? tos : ed->tos, tos);
+	cb->ttl = ed->ttl;
 	__skb_queue_tail(&work->emit, skb);
 	trace_eqds_send(ed, &tx->tunnel.peer, head);
 	ed->stats.tx_packets++;
@@ -123,42 +135,51 @@ void eqds_xmit_settle(struct eqds_dev *ed, struct eqds_tx *tx, const struct eqds
 	eqds_drr_update(&ed->drr, &ed->eqif, &tx->core);
 	/* A tunnel that a peer's refusal has closed goes by the timer: the caller still has it. */
 	eqds_tunnel_due(ed, &tx->tunnel,
-			tx->core.state == EQDS_SENDER_CLOSED ?
-				ktime_get_ns() + ed->config.idle_ns :
-				eqds_sender_deadline_ns(&tx->core));
+			tx->core.state == EQDS_SENDER_CLOSED ? ktime_get_ns() + ed->config.idle_ns
+							     : eqds_sender_deadline_ns(&tx->core));
 }
 
 /* The other end of the tunnel: the route's next hop, or without one the packet's destination. */
-static bool xmit_peer(const struct sk_buff *skb, struct in6_addr *peer)
+static void xmit_peer(const struct sk_buff *skb, struct in6_addr *peer)
 {
+	const struct dst_entry *dst = skb_dst(skb);
 	const struct rtable *rt = skb_rtable(skb);
-	__be32 to = ip_hdr(skb)->daddr;
+	__be32 to;
 
-	if (rt)
-		to = rt_nexthop(rt, to);
-	if (ipv4_is_multicast(to) || ipv4_is_lbcast(to) || ipv4_is_zeronet(to))
-		return false;
-	ipv6_addr_set_v4mapped(to, peer);
-	return true;
+	if (skb->protocol == htons(ETH_P_IPV6)) {
+		const struct in6_addr *to6 = &ipv6_hdr(skb)->daddr;
+
+		*peer = dst ? *rt6_nexthop(container_of(dst, struct rt6_info, dst), to6) : *to6;
+		return;
+	}
+	to = ip_hdr(skb)->daddr;
+	if (rt && rt->rt_gw_family == AF_INET6)
+		*peer = rt->rt_gw6;
+	else
+		ipv6_addr_set_v4mapped(rt ? rt_nexthop(rt, to) : to, peer);
+}
+
+/* Can there be a tunnel to it? */
+static bool xmit_peer_is_good(const struct in6_addr *peer)
+{
+	__be32 v4 = peer->s6_addr32[3];
+
+	if (!ipv6_addr_v4mapped(peer))
+		return !ipv6_addr_is_multicast(peer) && !ipv6_addr_any(peer) &&
+		       !ipv6_addr_loopback(peer);
+	return !ipv4_is_multicast(v4) && !ipv4_is_lbcast(v4) && !ipv4_is_zeronet(v4);
 }
 
 /* Returns the counter of the reason it is dropped for; NULL: the tunnel has it. Lock. */
-static u64 *xmit_enqueue(struct eqds_dev *ed, const struct in6_addr *peer, struct eqds_node *node,
-			 struct eqds_work *work)
+static u64 *xmit_enqueue(struct eqds_dev *ed, u64 now_ns, struct eqds_tx *tx,
+			 struct eqds_node *node, struct eqds_work *work)
 {
-	const bool ecn = INET_ECN_is_capable(ip_hdr(node->skb)->tos);
-	const u64 now_ns = ktime_get_ns();
+	const bool ecn = INET_ECN_is_capable(xmit_inner_tos(node->skb));
 	struct eqds_class_verdict verdict;
 	struct eqds_out out;
-	struct eqds_tx *tx;
 
-	if (!ed->up)
-		return &ed->stats.tx_drop_peer;
 	if (node->core.bytes > ed->config.mtu_bytes)
 		return &ed->stats.tx_drop_size;
-	tx = eqds_tunnel_tx_get(ed, peer, work);
-	if (!tx)
-		return &ed->stats.tx_drop_tunnels;
 	verdict = eqds_class_arrive(&ed->class, &tx->queue, now_ns, tx->core.queue.count,
 				    tx->core.queue.bytes, ecn, get_random_u32());
 	if (verdict.drop)
@@ -171,50 +192,113 @@ static u64 *xmit_enqueue(struct eqds_dev *ed, const struct in6_addr *peer, struc
 		tx->heard_ns = now_ns;
 	eqds_sender_enqueue(&tx->core, now_ns, &node->core, &out);
 	eqds_xmit_settle(ed, tx, &out, work);
-	eqds_xmit_ready(ed, now_ns, work);
 	return NULL;
+}
+
+/* A list of packets to one peer. Returns the bytes that the tunnel took. Lock. */
+static u64 xmit_list(struct eqds_dev *ed, const struct in6_addr *peer, struct sk_buff *list,
+		     struct eqds_work *work, u32 *packets)
+{
+	const u64 now_ns = ktime_get_ns();
+	struct eqds_tx *tx = NULL;
+	struct sk_buff *skb, *next;
+	u64 *why, bytes = 0;
+
+	if (ed->up)
+		tx = eqds_tunnel_tx_get(ed, peer, work);
+	skb_list_walk_safe(list, skb, next)
+	{
+		struct eqds_node *node = NULL;
+
+		skb_mark_not_on_list(skb);
+		why = ed->up ? &ed->stats.tx_drop_tunnels : &ed->stats.tx_drop_peer;
+		if (tx) {
+			why = &ed->stats.tx_drop_memory;
+			node = kmem_cache_alloc(eqds_node_cache, GFP_ATOMIC | __GFP_NOWARN);
+		}
+		if (node) {
+			node->skb = skb;
+			node->core.bytes = skb->len + EQDS_OVERHEAD_BYTES;
+			node->core.next_proto = skb->protocol == htons(ETH_P_IPV6)
+							? EQDS_PROTO_IPV6
+							: EQDS_PROTO_IPV4;
+			why = xmit_enqueue(ed, now_ns, tx, node, work);
+		}
+		if (!why) {
+			bytes += skb->len;
+			++*packets;
+			continue;
+		}
+		++*why;
+		DEV_STATS_INC(ed->dev, tx_dropped);
+		if (node)
+			kmem_cache_free(eqds_node_cache, node);
+		__skb_queue_tail(&work->free, skb);
+	}
+	eqds_xmit_ready(ed, now_ns, work);
+	return bytes;
+}
+
+/* The segments of a packet, or itself; NULL: dropped, and counted in why. */
+static struct sk_buff *xmit_segments(struct eqds_dev *ed, struct sk_buff *skb, u64 **why)
+{
+	struct sk_buff *list;
+
+	/* The packet may wait for long, so pages that a user lends by zero copy are not kept. */
+	if (skb_orphan_frags(skb, GFP_ATOMIC))
+		goto drop;
+	/* Its route would keep devices and namespaces. */
+	skb_scrub_packet(skb, false);
+	if (!skb_is_gso(skb))
+		return skb;
+	list = skb_gso_segment(skb,
+			       NETIF_F_SG | NETIF_F_HW_CSUM | NETIF_F_FRAGLIST | NETIF_F_HIGHDMA);
+	if (IS_ERR_OR_NULL(list))
+		goto drop;
+	consume_skb(skb);
+	return list;
+
+drop:
+	*why = &ed->stats.tx_drop_memory;
+	return NULL;
+}
+
+/* Consumes the packet, which has its IP header in front; peer: the other end of the tunnel. */
+void eqds_xmit_packet(struct eqds_dev *ed, struct sk_buff *skb, const struct in6_addr *peer)
+{
+	u64 *why = &ed->stats.tx_drop_peer, bytes;
+	struct sk_buff *list = NULL;
+	struct eqds_work work;
+	u32 packets = 0;
+
+	if (xmit_peer_is_good(peer))
+		list = xmit_segments(ed, skb, &why);
+	if (!list) {
+		spin_lock_bh(&ed->lock);
+		++*why;
+		spin_unlock_bh(&ed->lock);
+		DEV_STATS_INC(ed->dev, tx_dropped);
+		kfree_skb(skb);
+		return;
+	}
+	eqds_work_init(&work);
+	spin_lock_bh(&ed->lock);
+	bytes = xmit_list(ed, peer, list, &work, &packets);
+	spin_unlock_bh(&ed->lock);
+	eqds_work_run(ed, &work);
+	dev_sw_netstats_tx_add(ed->dev, packets, bytes);
 }
 
 netdev_tx_t eqds_xmit(struct sk_buff *skb, struct net_device *dev)
 {
 	struct eqds_dev *ed = netdev_priv(dev);
-	struct eqds_node *node = NULL;
-	u64 *why = &ed->stats.tx_drop_peer;
-	const u32 bytes = skb->len;
-	struct in6_addr peer;
-	struct eqds_work work;
+	struct in6_addr peer = IN6ADDR_ANY_INIT;
 
-	eqds_work_init(&work);
-	if (skb->protocol != htons(ETH_P_IP) || !pskb_inet_may_pull(skb) ||
-	    !xmit_peer(skb, &peer))
-		goto drop;
-	why = &ed->stats.tx_drop_memory;
-	node = kmem_cache_alloc(eqds_node_cache, GFP_ATOMIC | __GFP_NOWARN);
-	/* The packet may wait for long, so pages that a user lends by zero copy are not kept. */
-	if (!node || skb_orphan_frags(skb, GFP_ATOMIC))
-		goto drop;
-	/* Its route would keep devices and namespaces. */
-	skb_scrub_packet(skb, false);
-	node->skb = skb;
-	node->core.bytes = skb->len + EQDS_OVERHEAD_BYTES;
-	node->core.next_proto = EQDS_PROTO_IPV4;
-	spin_lock_bh(&ed->lock);
-	why = xmit_enqueue(ed, &peer, node, &work);
-	spin_unlock_bh(&ed->lock);
-	eqds_work_run(ed, &work);
-	if (why)
-		goto drop;
-	dev_sw_netstats_tx_add(dev, 1, bytes);
-	return NETDEV_TX_OK;
-
-drop:
-	spin_lock_bh(&ed->lock);
-	(*why)++;
-	spin_unlock_bh(&ed->lock);
-	if (node)
-		kmem_cache_free(eqds_node_cache, node);
-	DEV_STATS_INC(dev, tx_dropped);
-	kfree_skb(skb);
+	/* An address that can't be a peer's is counted as one. */
+	if ((skb->protocol == htons(ETH_P_IP) || skb->protocol == htons(ETH_P_IPV6)) &&
+	    pskb_inet_may_pull(skb))
+		xmit_peer(skb, &peer);
+	eqds_xmit_packet(ed, skb, &peer);
 	/* NET_XMIT_DROP would make TCP back off as it does for a full queue of its own machine. */
 	return NETDEV_TX_OK;
 }

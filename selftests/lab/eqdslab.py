@@ -97,10 +97,10 @@ class Racked:
 
 
 @contextlib.contextmanager
-def sink(host, connections):
+def sink(host, connections, address=None):
     """stream.py receive; a list that has a tuple per stream at the end, in the order in which they ended: (peer,
     bytes, sha256, began_s, ended_s, bytes that the slowest stream had then)."""
-    process = host.spawn(f"python3 {STREAM} receive {host.inside} {PORT} {connections}")
+    process = host.spawn(f"python3 {STREAM} receive {address or host.inside} {PORT} {connections}")
     process.wait_output("listening")
     told = []
     yield told
@@ -111,14 +111,14 @@ def sink(host, connections):
         told.append((peer, int(count), digest, float(began), float(ended), int(slowest)))
 
 
-def start(host, to, count, seed=1):
-    return host.spawn(f"python3 {STREAM} send {to.inside} {PORT} {count} {seed}")
+def start(host, to, count, seed=1, address=None):
+    return host.spawn(f"python3 {STREAM} send {address or to.inside} {PORT} {count} {seed}")
 
 
-def transfer(host, to, count, seed=1):
+def transfer(host, to, count, seed=1, address=None):
     """One stream, compared byte by byte; the seconds it took at its receiver."""
-    with sink(to, 1) as told:
-        sent = start(host, to, count, seed).wait(STREAM_S)
+    with sink(to, 1, address) as told:
+        sent = start(host, to, count, seed, address).wait(STREAM_S)
         assert sent.rc == 0, sent
     (_, got, digest, began, ended, _), = told
     assert [str(got), digest] == sent.out.split(), (told, sent.out)

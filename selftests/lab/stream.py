@@ -22,7 +22,8 @@ BEGIN = b"b"
 
 
 def receive(address, port, connections):
-    listener = socket.create_server((address, port), backlog=64)
+    listener = socket.create_server((address, port), backlog=64,
+                                    family=socket.AF_INET6 if ":" in address else socket.AF_INET)
     print("listening", flush=True)
     streams = [listener.accept() for _ in range(connections)]
     counts = [0] * connections

@@ -30,6 +30,17 @@ def test_ping(lab):
         assert len(paths) == 16 and sum(each["sent"] for each in paths) == counted["tx_packets"], paths
 
 
+def test_segments_are_made_at_the_tunnel(lab):
+    """TCP hands over packets of many segments; without GSO, of one. Both arrive, as packets of the same size."""
+    with Racked(lab["compute"], 2) as (left, right):
+        for switch in ("on", "off"):
+            left.run(f"ethtool -K eqds0 gso {switch} tso {switch}")
+            before = left.counters()["tx_packets"]
+            transfer(left, right, MIB)
+            packets = left.counters()["tx_packets"] - before
+            assert packets >= MIB // 1412, packets
+
+
 def test_trace_events(lab):
     machine, tracing = lab["compute"], "/sys/kernel/tracing"
     with Racked(machine, 2) as (left, right):
@@ -121,7 +132,7 @@ def test_jumbo_frames(lab):
     with Racked(lab["compute"], 2, mtu=9000) as (left, right):
         transfer(left, right, rmemlab.scaled(lab, 16) * MIB)
         mtu = int(left.run("cat /sys/class/net/eqds0/mtu").out)
-        assert mtu == 9000 - 68, mtu
+        assert mtu == 9000 - 88, mtu
         left.run(f"ping -c1 -W5 -M do -s {mtu - 28} {right.inside}")
         refused = left.run(f"ping -c1 -W5 -M do -s {mtu - 27} {right.inside}", check=False)
         assert refused.rc != 0 and "message too long" in refused.out + refused.err, refused
@@ -200,7 +211,7 @@ def test_wrong_use_is_explained(lab):
     with Racked(machine, 1) as (host,):
         for words, says in (("link add eqds1 type eqds", "name the device that tunnels use: link DEV"),
                             ("link add link eqds0 name eqds1 type eqds", "no tunnels in tunnels"),
-                            ("link add link eth0 name eqds1 mtu 1500 type eqds", "at most 1432"),
+                            ("link add link eth0 name eqds1 mtu 1500 type eqds", "at most 1412"),
                             ("link add link eth0 name eqds1 address 02:00:00:00:00:01 type eqds",
                              "no hardware address")):
             result = machine.run(f"ip -n {host.name} {words}", check=False)
@@ -253,7 +264,7 @@ def test_modules_go(lab):
     assert not eqdslab.loaded(machine)
 
 
-TESTS = [test_ping, test_trace_events, test_many_tunnels, test_tcp_stream, test_two_senders_share_the_receivers_rate, test_loss_of_1_percent,
+TESTS = [test_ping, test_segments_are_made_at_the_tunnel, test_trace_events, test_many_tunnels, test_tcp_stream, test_two_senders_share_the_receivers_rate, test_loss_of_1_percent,
          test_loss_of_10_percent, test_reordering, test_jumbo_frames, test_link_flap, test_device_down_and_up,
          test_namespace_destroyed_under_traffic, test_module_removed_under_traffic, test_wrong_use_is_explained,
          test_incast_through_a_trimming_switch, test_modules_go]
