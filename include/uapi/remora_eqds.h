@@ -11,7 +11,12 @@
 
 enum {
 	EQDS_CMD_UNSPEC,
-	EQDS_CMD_TUNNELS, /* dump: one message per tunnel of this network namespace */
+	EQDS_CMD_TUNNELS,     /* dump: one message per tunnel of this network namespace */
+	EQDS_CMD_DEVICES,     /* dump: one message per device of this network namespace */
+	EQDS_CMD_SET,	      /* EQDS_A_DEVICE, and of TTL and TOS what is to change */
+	EQDS_CMD_RULE_SET,    /* EQDS_A_DEVICE, KIND, PREFIX, LENGTH; PEER, or WEIGHT, PRIORITY */
+	EQDS_CMD_RULE_REMOVE, /* EQDS_A_DEVICE, KIND, PREFIX, LENGTH */
+	EQDS_CMD_RULES,	      /* dump: one message per rule of this network namespace */
 
 	__EQDS_CMD_MAX,
 	EQDS_CMD_MAX = __EQDS_CMD_MAX - 1
@@ -31,9 +36,39 @@ enum {
 	EQDS_A_PULLS,	     /* u32 MTUs asked for and not granted */
 	EQDS_A_RTT_NS,	     /* u64, smoothed; 0: not measured */
 	EQDS_A_PATHS,	     /* nest, multi: one EQDS_PATH_A_* each */
+	EQDS_A_LINK,	     /* string: the device that outer packets use */
+	EQDS_A_MBITS,	     /* u32: rate at which credit is given */
+	EQDS_A_MTU,	     /* u32 bytes: credit of one pull */
+	EQDS_A_WINDOW,	     /* u32 bytes: one bandwidth-delay product */
+	EQDS_A_TTL,	     /* u8 of outer packets; 0: the route's */
+	EQDS_A_TOS,	     /* u16 of outer packets; 256: the inner packet's */
+	EQDS_A_TX_TUNNELS,   /* u32 */
+	EQDS_A_RX_TUNNELS,   /* u32 */
+	EQDS_A_ACTIVE,	     /* u32 tunnels that wait for credit */
+	EQDS_A_OWED,	     /* u64 MTUs that they ask for, or say they will */
+	EQDS_A_BUSY_US,	     /* u32: the link is busy with those for so long */
+	EQDS_A_TIMERS,	     /* u64 firings of the pull timer */
+	EQDS_A_LATE_NS_SUM,  /* u64 by which they were late */
+	EQDS_A_LATE_NS_MAX,  /* u64 */
+	EQDS_A_LATE,	     /* binary, u64 each: firings late by less than 2^n us, n = 0 .. */
+	EQDS_A_TX_PACKETS,   /* u64 */
+	EQDS_A_TX_AGAIN,     /* u64 of those, retransmissions */
+	EQDS_A_RX_PACKETS,   /* u64 */
+	EQDS_A_RULE_KIND,    /* u8, EQDS_RULE_KIND_* */
+	EQDS_A_PREFIX,	     /* binary, 16; IPv4 as mapped address */
+	EQDS_A_LENGTH,	     /* u8 bits of the prefix; IPv4: 96 more */
+	EQDS_A_WEIGHT,	     /* u32, 1 .. 1024 */
+	EQDS_A_PRIORITY,     /* u8, 0 .. 7; 0 is served first */
 
 	__EQDS_A_MAX,
 	EQDS_A_MAX = __EQDS_A_MAX - 1
+};
+
+/* Rules by prefix. */
+enum {
+	EQDS_RULE_KIND_MAP,   /* packets to these destinations go by a tunnel to EQDS_A_PEER */
+	EQDS_RULE_KIND_ALLOW, /* peers that may open tunnels; without such a rule, all may */
+	EQDS_RULE_KIND_SHARE, /* priority and weight of these peers when credit is given */
 };
 
 /* One path in EQDS_A_PATHS. */

@@ -16,6 +16,7 @@
 #include <linux/in6.h>
 #include <linux/ipv6.h>
 #include <linux/netdevice.h>
+#include <linux/netfilter.h>
 #include <linux/skbuff.h>
 #include <linux/spinlock.h>
 #include <linux/timerqueue.h>
@@ -25,6 +26,7 @@
 #include "core/eqds/class.h"
 #include "core/eqds/cookie.h"
 #include "core/eqds/drr.h"
+#include "uapi/remora_eqds.h"
 
 /* Room for IPv6 outside, whichever a peer has: both ends count credit in the same MTU. */
 #define EQDS_OUTER_BYTES    (sizeof(struct ipv6hdr) + sizeof(struct udphdr))
@@ -46,6 +48,10 @@
 /* Datagrams that wait for the device's NAPI: some ms at the rate one CPU takes them. */
 #define EQDS_BACKLOG_MAX 8192U
 
+#define EQDS_RULE_BUCKETS 256U
+/* A firing of the pull timer is late by less than 2^n us; the last one: or more. */
+#define EQDS_LATE_BUCKETS 16U
+
 /* Counters under the device's lock; netdev.c names them for ethtool. */
 struct eqds_stats {
 	u64 tx_packets, tx_retransmits, tx_control;
@@ -53,8 +59,9 @@ struct eqds_stats {
 	u64 tx_expired, tx_timeouts, tx_given_up, tx_evicted;
 	u64 rx_packets, rx_control, rx_held_max;
 	u64 rx_drop_wire, rx_drop_size, rx_drop_memory, rx_drop_backlog, rx_evicted, rx_refused;
-	u64 rx_polls, rx_replies_merged;
+	u64 rx_polls, rx_replies_merged, rx_drop_stranger;
 	u64 pulls, pull_timers, pull_late_ns_sum, pull_late_ns_max;
+	u64 pull_late[EQDS_LATE_BUCKETS];
 	u64 sender[EQDS_VERDICTS], receiver[EQDS_VERDICTS];
 };
 
@@ -91,6 +98,30 @@ struct eqds_node {
 	struct sk_buff *skb;
 };
 
+/* Kinds of rules: rule.c. */
+enum eqds_rule_kind {
+	EQDS_RULE_MAP = EQDS_RULE_KIND_MAP,
+	EQDS_RULE_ALLOW = EQDS_RULE_KIND_ALLOW,
+	EQDS_RULE_SHARE = EQDS_RULE_KIND_SHARE,
+	EQDS_RULE_KINDS,
+};
+
+struct eqds_rule {
+	struct hlist_node hash;
+	struct rcu_head rcu;
+	struct in6_addr prefix; /* IPv4 as mapped address, and its length with 96 more */
+	struct in6_addr peer;	/* map */
+	u32 weight;		/* share: 1 .. EQDS_WEIGHT_MAX */
+	u8 priority;		/* share: 0 is served first */
+	u8 length, kind;
+};
+
+struct eqds_rules {
+	struct hlist_head hash[EQDS_RULE_BUCKETS];
+	u32 count;
+	u32 of_length[129];
+};
+
 /* A direction's tunnels. */
 struct eqds_table {
 	struct hlist_head hash[1 << EQDS_HASH_BITS];
@@ -107,6 +138,9 @@ struct eqds_dev {
 	u8 ttl;			      /* of outer packets; 0: the route's */
 	u16 tos;		      /* of outer packets; EQDS_TOS_INHERIT: the inner packet's */
 	bool burst;		      /* a new tunnel starts with a window of credit */
+	struct eqds_rules rules[EQDS_RULE_KINDS]; /* readers under RCU, writers under RTNL */
+	struct nf_hook_ops hook[2];
+	bool hooked;
 	struct napi_struct napi;
 	struct sk_buff_head backlog; /* datagrams for napi, under its own lock */
 
@@ -190,6 +224,19 @@ int eqds_udp_open(struct eqds_dev *ed);
 void eqds_udp_close(struct eqds_dev *ed);
 void eqds_work_init(struct eqds_work *work);
 void eqds_work_run(struct eqds_dev *ed, struct eqds_work *work);
+
+/* rule.c: what the operator says by prefix. */
+const struct eqds_rule *eqds_rule_find(struct eqds_rules *rules, const struct in6_addr *address);
+const struct eqds_rule *eqds_rule_of_packet(struct eqds_dev *ed, const struct sk_buff *skb);
+int eqds_rule_set(struct eqds_dev *ed, const struct eqds_rule *rule,
+		  struct netlink_ext_ack *extack);
+int eqds_rule_remove(struct eqds_dev *ed, const struct eqds_rule *like);
+void eqds_rule_clear(struct eqds_dev *ed);
+void eqds_rule_share(struct eqds_dev *ed, struct eqds_rx *rx);
+
+/* hook.c: packets of the link that a rule captures. */
+int eqds_hook_open(struct eqds_dev *ed);
+void eqds_hook_close(struct eqds_dev *ed);
 
 /* netdev.c, netlink.c */
 extern struct rtnl_link_ops eqds_link_ops;

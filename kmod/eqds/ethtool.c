@@ -43,6 +43,7 @@ static const struct ethtool_counter ethtool_counter[] = {
 	COUNTER(rx_drop_size),
 	COUNTER(rx_drop_memory),
 	COUNTER(rx_drop_backlog),
+	COUNTER(rx_drop_stranger),
 	COUNTER(rx_evicted),
 	COUNTER(rx_refused),
 	COUNTER(rx_polls),

@@ -14,6 +14,7 @@
 #include <net/icmp.h>
 #include <net/ip.h>
 #include <net/ip6_route.h>
+#include <net/ipv6_stubs.h>
 #include <net/udp.h>
 
 #include "eqds/eqds.h"
@@ -47,18 +48,55 @@ static void hook_tell_mtu(const struct eqds_dev *ed, struct sk_buff *skb)
 		icmp_ndo_send(skb, ICMP_DEST_UNREACH, ICMP_FRAG_NEEDED, htonl(mtu));
 }
 
-struct hook_cb {
-	struct inet_skb_parm ip; /* ip_do_fragment()'s */
-	struct eqds_dev *ed;
-	struct in6_addr peer;
-};
+/* The rule that captures a packet for ed. RCU. */
+static const struct eqds_rule *hook_rule(struct eqds_dev *ed, const struct sk_buff *skb)
+{
+	return netif_running(ed->dev) ? eqds_rule_of_packet(ed, skb) : NULL;
+}
 
+/* A fragment has nothing of the whole but its link. */
 static int hook_fragment(struct net *net, struct sock *sk, struct sk_buff *skb)
 {
-	const struct hook_cb cb = *(struct hook_cb *)skb->cb;
+	const struct eqds_rule *rule;
+	struct net_device *dev;
 
-	eqds_xmit_packet(cb.ed, skb, &cb.peer);
+	for_each_netdev_rcu(net, dev)
+	{
+		struct eqds_dev *ed = netdev_priv(dev);
+
+		if (dev->rtnl_link_ops != &eqds_link_ops || ed->link != skb->dev->ifindex)
+			continue;
+		rule = hook_rule(ed, skb);
+		if (rule) {
+			eqds_xmit_packet(ed, skb, &rule->peer);
+			return 0;
+		}
+	}
+	kfree_skb(skb); /* the rule has gone meanwhile */
 	return 0;
+}
+
+/* Larger than the tunnel's MTU: fragments, or a word to the sender. */
+static void hook_oversize(struct eqds_dev *ed, struct sk_buff *skb, bool v6,
+			  const struct nf_hook_state *state)
+{
+	const bool may = v6 ? skb->ignore_df : !(ip_hdr(skb)->frag_off & htons(IP_DF));
+
+	if (!may || skb_is_gso(skb)) {
+		hook_tell_mtu(ed, skb);
+		kfree_skb(skb);
+		return;
+	}
+	skb->dev = state->out;
+	if (v6) {
+#if IS_ENABLED(CONFIG_IPV6)
+		IP6CB(skb)->frag_max_size = ed->dev->mtu;
+		ipv6_stub->ipv6_fragment(state->net, state->sk, skb, hook_fragment);
+#endif
+		return;
+	}
+	IPCB(skb)->frag_max_size = ed->dev->mtu;
+	ip_do_fragment(state->net, state->sk, skb, hook_fragment);
 }
 
 static unsigned int hook_capture(void *priv, struct sk_buff *skb, const struct nf_hook_state *state)
@@ -66,31 +104,16 @@ static unsigned int hook_capture(void *priv, struct sk_buff *skb, const struct n
 	const bool v6 = state->pf == NFPROTO_IPV6;
 	struct eqds_dev *ed = priv;
 	const struct eqds_rule *rule;
-	struct in6_addr to, peer;
 
-	if (!state->out || state->out->ifindex != ed->link || hook_is_tunnels(state->sk) ||
-	    !READ_ONCE(ed->rules[EQDS_RULE_MAP].count))
+	if (!state->out || state->out->ifindex != ed->link || hook_is_tunnels(state->sk))
 		return NF_ACCEPT;
-	if (v6)
-		to = ipv6_hdr(skb)->daddr;
+	rule = hook_rule(ed, skb);
+	if (!rule)
+		return NF_ACCEPT;
+	if (hook_fits(ed, skb))
+		eqds_xmit_packet(ed, skb, &rule->peer);
 	else
-		ipv6_addr_set_v4mapped(ip_hdr(skb)->daddr, &to);
-	rule = eqds_rule_find(&ed->rules[EQDS_RULE_MAP], &to);
-	if (!rule || !netif_running(ed->dev))
-		return NF_ACCEPT;
-	peer = rule->peer;
-	BUILD_BUG_ON(sizeof(struct hook_cb) > sizeof(skb->cb));
-	if (hook_fits(ed, skb)) {
-		eqds_xmit_packet(ed, skb, &peer);
-	} else if (v6 || ip_hdr(skb)->frag_off & htons(IP_DF) || skb_is_gso(skb)) {
-		hook_tell_mtu(ed, skb);
-		kfree_skb(skb);
-	} else {
-		IPCB(skb)->frag_max_size = ed->dev->mtu;
-		((struct hook_cb *)skb->cb)->ed = ed;
-		((struct hook_cb *)skb->cb)->peer = peer;
-		ip_do_fragment(state->net, state->sk, skb, hook_fragment);
-	}
+		hook_oversize(ed, skb, v6, state);
 	return NF_STOLEN;
 }
 
@@ -132,7 +155,7 @@ void eqds_hook_close(struct eqds_dev *ed)
 
 int eqds_hook_open(struct eqds_dev *ed)
 {
-	return -EOPNOTSUPP;
+	return 0;
 }
 
 void eqds_hook_close(struct eqds_dev *ed)

@@ -56,6 +56,15 @@ static int netdev_open(struct net_device *dev)
 		napi_disable(&ed->napi);
 		return err;
 	}
+	/* A device that has map rules keeps them while it is down. */
+	if (ed->rules[EQDS_RULE_MAP].count) {
+		err = eqds_hook_open(ed);
+		if (err) {
+			eqds_udp_close(ed);
+			napi_disable(&ed->napi);
+			return err;
+		}
+	}
 	spin_lock_bh(&ed->lock);
 	ed->up = true;
 	spin_unlock_bh(&ed->lock);
@@ -67,6 +76,7 @@ static int netdev_stop(struct net_device *dev)
 	struct eqds_dev *ed = netdev_priv(dev);
 	struct eqds_work work;
 
+	eqds_hook_close(ed);
 	eqds_work_init(&work);
 	spin_lock_bh(&ed->lock);
 	ed->up = false; /* nothing arms a timer or makes a tunnel from here on */
@@ -99,6 +109,7 @@ static void netdev_uninit(struct net_device *dev)
 	struct eqds_dev *ed = netdev_priv(dev);
 
 	netif_napi_del(&ed->napi);
+	eqds_rule_clear(ed);
 	free_percpu(dev->tstats);
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Dump of tunnels: family eqds of include/uapi/remora_eqds.h. A dump in several messages goes on at
- * the bucket it came to, so a tunnel that is made or freed meanwhile may be missing.
+ * Dumps of tunnels, devices and rules, and changes of the latter two: family eqds of
+ * include/uapi/remora_eqds.h. A dump in several messages goes on at the bucket it came to, so an
+ * entry that is made or freed meanwhile may be missing.
  */
 #include <linux/module.h>
 #include <linux/rtnetlink.h>
@@ -142,18 +143,310 @@ static int netlink_tunnels(struct sk_buff *msg, struct netlink_callback *cb)
 	return msg->len;
 }
 
-static const struct genl_small_ops netlink_ops[] = {
+/* ---- devices ---- */
+
+static int netlink_put_state(struct sk_buff *msg, struct eqds_dev *ed)
+{
+	const struct eqds_stats *stats = &ed->stats;
+	int err;
+
+	spin_lock_bh(&ed->lock);
+	err = nla_put_u32(msg, EQDS_A_MTU, ed->up ? ed->config.mtu_bytes : 0) ||
+	      nla_put_u32(msg, EQDS_A_WINDOW, ed->up ? ed->config.window_bytes : 0) ||
+	      nla_put_u8(msg, EQDS_A_TTL, ed->ttl) || nla_put_u16(msg, EQDS_A_TOS, ed->tos) ||
+	      nla_put_u32(msg, EQDS_A_TX_TUNNELS, ed->tx.count) ||
+	      nla_put_u32(msg, EQDS_A_RX_TUNNELS, ed->rx.count) ||
+	      nla_put_u32(msg, EQDS_A_ACTIVE, ed->asl.active) ||
+	      nla_put_u64_64bit(msg, EQDS_A_OWED, ed->asl.owed_mtus, EQDS_A_PAD) ||
+	      nla_put_u32(msg, EQDS_A_BUSY_US, ed->up ? eqds_asl_busy_us(&ed->asl) : 0) ||
+	      nla_put_u64_64bit(msg, EQDS_A_TIMERS, stats->pull_timers, EQDS_A_PAD) ||
+	      nla_put_u64_64bit(msg, EQDS_A_LATE_NS_SUM, stats->pull_late_ns_sum, EQDS_A_PAD) ||
+	      nla_put_u64_64bit(msg, EQDS_A_LATE_NS_MAX, stats->pull_late_ns_max, EQDS_A_PAD) ||
+	      nla_put(msg, EQDS_A_LATE, sizeof(stats->pull_late), stats->pull_late) ||
+	      nla_put_u64_64bit(msg, EQDS_A_TX_PACKETS, stats->tx_packets, EQDS_A_PAD) ||
+	      nla_put_u64_64bit(msg, EQDS_A_TX_AGAIN, stats->tx_retransmits, EQDS_A_PAD) ||
+	      nla_put_u64_64bit(msg, EQDS_A_RX_PACKETS, stats->rx_packets, EQDS_A_PAD);
+	spin_unlock_bh(&ed->lock);
+	return err ? -EMSGSIZE : 0;
+}
+
+static int netlink_put_dev(struct sk_buff *msg, struct netlink_callback *cb, struct eqds_dev *ed)
+{
+	struct net_device *link = __dev_get_by_index(ed->net, ed->link);
+	void *head = genlmsg_put(msg, NETLINK_CB(cb->skb).portid, cb->nlh->nlmsg_seq,
+				 &netlink_family, NLM_F_MULTI, EQDS_CMD_DEVICES);
+
+	if (!head)
+		return -EMSGSIZE;
+	if (nla_put_string(msg, EQDS_A_DEVICE, ed->dev->name) ||
+	    nla_put_string(msg, EQDS_A_LINK, link ? link->name : "") ||
+	    nla_put_u32(msg, EQDS_A_MBITS, eqds_ethtool_mbits(ed)) || netlink_put_state(msg, ed)) {
+		genlmsg_cancel(msg, head);
+		return -EMSGSIZE;
+	}
+	genlmsg_end(msg, head);
+	return 0;
+}
+
+static int netlink_devices(struct sk_buff *msg, struct netlink_callback *cb)
+{
+	struct netlink_at *at = (struct netlink_at *)cb->args;
+	struct net_device *dev;
+	long n = 0;
+
+	rtnl_lock();
+	for_each_netdev(sock_net(cb->skb->sk), dev)
 	{
-		.cmd = EQDS_CMD_TUNNELS,
-		.flags = GENL_UNS_ADMIN_PERM,
-		.dumpit = netlink_tunnels,
-	},
+		if (dev->rtnl_link_ops != &eqds_link_ops || n++ < at->device)
+			continue;
+		if (netlink_put_dev(msg, cb, netdev_priv(dev)))
+			break;
+		at->device = n;
+	}
+	rtnl_unlock();
+	return msg->len;
+}
+
+/* The device that a request names. RTNL. */
+static struct eqds_dev *netlink_device(struct genl_info *info)
+{
+	struct net_device *dev;
+
+	if (!info->attrs[EQDS_A_DEVICE]) {
+		NL_SET_ERR_MSG_MOD(info->extack, "name the eqds device");
+		return NULL;
+	}
+	dev = __dev_get_by_name(genl_info_net(info), nla_data(info->attrs[EQDS_A_DEVICE]));
+	if (!dev || dev->rtnl_link_ops != &eqds_link_ops) {
+		NL_SET_ERR_MSG_MOD(info->extack, "no such eqds device");
+		return NULL;
+	}
+	return netdev_priv(dev);
+}
+
+static int netlink_set(struct sk_buff *msg, struct genl_info *info)
+{
+	struct nlattr **tb = info->attrs;
+	struct eqds_dev *ed;
+	int err = -ENODEV;
+
+	rtnl_lock();
+	ed = netlink_device(info);
+	if (!ed)
+		goto unlock;
+	spin_lock_bh(&ed->lock);
+	if (tb[EQDS_A_TTL])
+		ed->ttl = nla_get_u8(tb[EQDS_A_TTL]);
+	if (tb[EQDS_A_TOS])
+		ed->tos = nla_get_u16(tb[EQDS_A_TOS]);
+	spin_unlock_bh(&ed->lock);
+	err = 0;
+unlock:
+	rtnl_unlock();
+	return err;
+}
+
+/* ---- rules ---- */
+
+static int netlink_read_rule(struct genl_info *info, struct eqds_rule *rule, bool whole)
+{
+	struct nlattr **tb = info->attrs;
+
+	*rule = (struct eqds_rule){.weight = 1};
+	if (!tb[EQDS_A_RULE_KIND] || !tb[EQDS_A_PREFIX] || !tb[EQDS_A_LENGTH]) {
+		NL_SET_ERR_MSG_MOD(info->extack, "a rule has a kind, a prefix and a length");
+		return -EINVAL;
+	}
+	rule->kind = nla_get_u8(tb[EQDS_A_RULE_KIND]);
+	rule->length = nla_get_u8(tb[EQDS_A_LENGTH]);
+	nla_memcpy(&rule->prefix, tb[EQDS_A_PREFIX], sizeof(rule->prefix));
+	if (!whole)
+		return 0;
+	if (rule->kind == EQDS_RULE_MAP && !tb[EQDS_A_PEER]) {
+		NL_SET_ERR_MSG_MOD(info->extack, "name the peer that packets go to");
+		return -EINVAL;
+	}
+	if (tb[EQDS_A_PEER])
+		nla_memcpy(&rule->peer, tb[EQDS_A_PEER], sizeof(rule->peer));
+	if (tb[EQDS_A_WEIGHT])
+		rule->weight = nla_get_u32(tb[EQDS_A_WEIGHT]);
+	if (tb[EQDS_A_PRIORITY])
+		rule->priority = nla_get_u8(tb[EQDS_A_PRIORITY]);
+	return 0;
+}
+
+/* What a change of rules means for tunnels and packets of now. RTNL. */
+static int netlink_rules_changed(struct eqds_dev *ed, u8 kind)
+{
+	struct eqds_rx *rx;
+
+	if (kind == EQDS_RULE_MAP && netif_running(ed->dev)) {
+		if (ed->rules[kind].count && !ed->hooked)
+			return eqds_hook_open(ed);
+		if (!ed->rules[kind].count)
+			eqds_hook_close(ed);
+	}
+	if (kind == EQDS_RULE_SHARE) {
+		rcu_read_lock();
+		spin_lock_bh(&ed->lock);
+		if (ed->up)
+			list_for_each_entry(rx, &ed->rx.lru, tunnel.lru) eqds_rule_share(ed, rx);
+		spin_unlock_bh(&ed->lock);
+		rcu_read_unlock();
+	}
+	return 0;
+}
+
+static int netlink_rule_set(struct sk_buff *msg, struct genl_info *info)
+{
+	struct eqds_rule rule;
+	struct eqds_dev *ed;
+	int err = netlink_read_rule(info, &rule, true);
+
+	if (err)
+		return err;
+	err = -ENODEV;
+	rtnl_lock();
+	ed = netlink_device(info);
+	if (!ed)
+		goto unlock;
+	err = eqds_rule_set(ed, &rule, info->extack);
+	if (err)
+		goto unlock;
+	err = netlink_rules_changed(ed, rule.kind);
+	if (err)
+		eqds_rule_remove(ed, &rule);
+	else if (rule.kind == EQDS_RULE_MAP && !IS_ENABLED(CONFIG_NETFILTER))
+		NL_SET_ERR_MSG_MOD(
+			info->extack,
+			"this kernel has no netfilter: route the prefix into the device");
+unlock:
+	rtnl_unlock();
+	return err;
+}
+
+static int netlink_rule_remove(struct sk_buff *msg, struct genl_info *info)
+{
+	struct eqds_rule rule;
+	struct eqds_dev *ed;
+	int err = netlink_read_rule(info, &rule, false);
+
+	if (err)
+		return err;
+	err = -ENODEV;
+	rtnl_lock();
+	ed = netlink_device(info);
+	if (!ed)
+		goto unlock;
+	err = eqds_rule_remove(ed, &rule);
+	if (err)
+		NL_SET_ERR_MSG_MOD(info->extack, "no such rule");
+	else
+		err = netlink_rules_changed(ed, rule.kind);
+unlock:
+	rtnl_unlock();
+	return err;
+}
+
+static int netlink_put_rule(struct sk_buff *msg, struct netlink_callback *cb,
+			    const struct eqds_dev *ed, const struct eqds_rule *rule)
+{
+	void *head = genlmsg_put(msg, NETLINK_CB(cb->skb).portid, cb->nlh->nlmsg_seq,
+				 &netlink_family, NLM_F_MULTI, EQDS_CMD_RULES);
+
+	if (!head)
+		return -EMSGSIZE;
+	if (nla_put_string(msg, EQDS_A_DEVICE, ed->dev->name) ||
+	    nla_put_u8(msg, EQDS_A_RULE_KIND, rule->kind) ||
+	    nla_put(msg, EQDS_A_PREFIX, sizeof(rule->prefix), &rule->prefix) ||
+	    nla_put_u8(msg, EQDS_A_LENGTH, rule->length) ||
+	    nla_put(msg, EQDS_A_PEER, sizeof(rule->peer), &rule->peer) ||
+	    nla_put_u32(msg, EQDS_A_WEIGHT, rule->weight) ||
+	    nla_put_u8(msg, EQDS_A_PRIORITY, rule->priority)) {
+		genlmsg_cancel(msg, head);
+		return -EMSGSIZE;
+	}
+	genlmsg_end(msg, head);
+	return 0;
+}
+
+/* The rules of a device from at on; -EMSGSIZE: the message is full. RTNL. */
+static int netlink_put_rules(struct sk_buff *msg, struct netlink_callback *cb, struct eqds_dev *ed,
+			     struct netlink_at *at)
+{
+	const struct eqds_rule *rule;
+
+	for (; at->bucket < EQDS_RULE_KINDS * EQDS_RULE_BUCKETS; at->bucket++) {
+		struct eqds_rules *rules = &ed->rules[at->bucket / EQDS_RULE_BUCKETS];
+		long n = 0;
+
+		hlist_for_each_entry(rule, &rules->hash[at->bucket % EQDS_RULE_BUCKETS], hash)
+		{
+			if (n++ < at->tunnel)
+				continue;
+			if (netlink_put_rule(msg, cb, ed, rule))
+				return -EMSGSIZE;
+			at->tunnel++;
+		}
+		at->tunnel = 0;
+	}
+	return 0;
+}
+
+static int netlink_rules(struct sk_buff *msg, struct netlink_callback *cb)
+{
+	struct netlink_at *at = (struct netlink_at *)cb->args;
+	struct net_device *dev;
+	long n = 0;
+
+	rtnl_lock();
+	for_each_netdev(sock_net(cb->skb->sk), dev)
+	{
+		if (dev->rtnl_link_ops != &eqds_link_ops || n++ < at->device)
+			continue;
+		if (netlink_put_rules(msg, cb, netdev_priv(dev), at))
+			break;
+		*at = (struct netlink_at){.device = n};
+	}
+	rtnl_unlock();
+	return msg->len;
+}
+
+static const struct nla_policy netlink_policy[EQDS_A_MAX + 1] = {
+	[EQDS_A_DEVICE] = {.type = NLA_NUL_STRING, .len = IFNAMSIZ - 1},
+	[EQDS_A_TTL] = {.type = NLA_U8},
+	[EQDS_A_TOS] = NLA_POLICY_MAX(NLA_U16, EQDS_TOS_INHERIT),
+	[EQDS_A_RULE_KIND] = NLA_POLICY_MAX(NLA_U8, EQDS_RULE_KINDS - 1),
+	[EQDS_A_PREFIX] = NLA_POLICY_EXACT_LEN(sizeof(struct in6_addr)),
+	[EQDS_A_PEER] = NLA_POLICY_EXACT_LEN(sizeof(struct in6_addr)),
+	[EQDS_A_LENGTH] = NLA_POLICY_MAX(NLA_U8, 128),
+	[EQDS_A_WEIGHT] = NLA_POLICY_RANGE(NLA_U32, 1, EQDS_WEIGHT_MAX),
+	[EQDS_A_PRIORITY] = NLA_POLICY_MAX(NLA_U8, EQDS_PRIORITIES - 1),
+};
+
+#define NETLINK_DUMP(number, function)                                                             \
+	{                                                                                          \
+		.cmd = number, .flags = GENL_UNS_ADMIN_PERM, .dumpit = function                    \
+	}
+#define NETLINK_DO(number, function)                                                               \
+	{                                                                                          \
+		.cmd = number, .flags = GENL_UNS_ADMIN_PERM, .doit = function                      \
+	}
+
+static const struct genl_small_ops netlink_ops[] = {
+	NETLINK_DUMP(EQDS_CMD_TUNNELS, netlink_tunnels),
+	NETLINK_DUMP(EQDS_CMD_DEVICES, netlink_devices),
+	NETLINK_DO(EQDS_CMD_SET, netlink_set),
+	NETLINK_DO(EQDS_CMD_RULE_SET, netlink_rule_set),
+	NETLINK_DO(EQDS_CMD_RULE_REMOVE, netlink_rule_remove),
+	NETLINK_DUMP(EQDS_CMD_RULES, netlink_rules),
 };
 
 static struct genl_family netlink_family __ro_after_init = {
 	.name = EQDS_GENL_NAME,
 	.version = EQDS_GENL_VERSION,
 	.maxattr = EQDS_A_MAX,
+	.policy = netlink_policy,
 	.netnsok = true,
 	.parallel_ops = true,
 	.module = THIS_MODULE,

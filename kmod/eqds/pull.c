@@ -20,7 +20,7 @@ int eqds_pull_set_rate(struct eqds_dev *ed, u32 mbits)
 	if (!mbits || mbits > EQDS_MBITS_MAX)
 		return -EINVAL;
 	burst = div_u64((u64)mbits * PULL_BURST_NS / 1000, ed->config.mtu_bytes * 8);
-	eqds_asl_init(&fresh, EQDS_ASL_FIFO, ed->config.mtu_bytes, (u64)mbits * 1000000,
+	eqds_asl_init(&fresh, EQDS_ASL_PIFO, ed->config.mtu_bytes, (u64)mbits * 1000000,
 		      clamp_t(u64, burst, PULL_BURST_MIN, PULL_BURST_MAX));
 	if (!ed->up) {
 		ed->asl = fresh;
@@ -70,6 +70,8 @@ enum hrtimer_restart eqds_pull_fire(struct hrtimer *timer)
 		late_ns = now_ns - ed->pull_ns;
 		ed->stats.pull_timers++;
 		ed->stats.pull_late_ns_sum += late_ns;
+		ed->stats.pull_late[min_t(u32, fls64(late_ns / NSEC_PER_USEC),
+					  EQDS_LATE_BUCKETS - 1)]++;
 		if (late_ns > ed->stats.pull_late_ns_max)
 			ed->stats.pull_late_ns_max = late_ns;
 	}

@@ -133,6 +133,12 @@ static struct eqds_rx *recv_tunnel(struct eqds_dev *ed, const struct in6_addr *p
 
 	if (rx)
 		return rx;
+	/* No answer: an outsider learns nothing, and nobody can make this machine send. */
+	if (READ_ONCE(ed->rules[EQDS_RULE_ALLOW].count) &&
+	    !eqds_rule_find(&ed->rules[EQDS_RULE_ALLOW], peer)) {
+		ed->stats.rx_drop_stranger++;
+		return NULL;
+	}
 	cookie = eqds_cookie(&ed->cookie_key, peer, sizeof(*peer));
 	if (eqds_receiver_admit(head, cookie, ed->rx.count >= EQDS_TUNNELS_MAX, &out)) {
 		rx = eqds_tunnel_rx_new(ed, peer, head->sender, cookie, work);

@@ -2,13 +2,15 @@
 /*
  * Rules by prefix: what the operator says about destinations and peers, at run time.
  *
- *   map    packets to these destinations go through a tunnel to a peer (hook.c)
+ *   map    the peer for these destinations, whether a route leads into the device (xmit.c) or
+ *          the packets leave by its link (hook.c)
  *   allow  peers that may open tunnels to this machine; without such a rule, all may
  *   share  priority and weight of these peers' tunnels when credit is given
  *
  * A kind is a hash table of (prefix, length). A look-up tries the lengths in use, the longest
  * first. Readers are under RCU; writers hold RTNL.
  */
+#include <linux/ip.h>
 #include <linux/rtnetlink.h>
 #include <linux/slab.h>
 #include <net/ipv6.h>
@@ -53,6 +55,18 @@ const struct eqds_rule *eqds_rule_find(struct eqds_rules *rules, const struct in
 			return rule;
 	}
 	return NULL;
+}
+
+/* The map rule for where a packet goes; NULL: none. RCU. */
+const struct eqds_rule *eqds_rule_of_packet(struct eqds_dev *ed, const struct sk_buff *skb)
+{
+	struct in6_addr to;
+
+	if (skb->protocol == htons(ETH_P_IPV6))
+		to = ipv6_hdr(skb)->daddr;
+	else
+		ipv6_addr_set_v4mapped(ip_hdr(skb)->daddr, &to);
+	return eqds_rule_find(&ed->rules[EQDS_RULE_MAP], &to);
 }
 
 /* Copies *rule, in place of one for the same prefix. RTNL. */

@@ -227,6 +227,7 @@ struct eqds_rx *eqds_tunnel_rx_new(struct eqds_dev *ed, const struct in6_addr *p
 	INIT_LIST_HEAD(&rx->replying);
 	eqds_receiver_init(&rx->core, &ed->config, &ed->asl, rx->slot, sender, cookie);
 	tunnel_link(ed, &ed->rx, &rx->tunnel, peer);
+	eqds_rule_share(ed, rx);
 	return rx;
 }
 

@@ -139,8 +139,8 @@ void eqds_xmit_settle(struct eqds_dev *ed, struct eqds_tx *tx, const struct eqds
 							     : eqds_sender_deadline_ns(&tx->core));
 }
 
-/* The other end of the tunnel: the route's next hop, or without one the packet's destination. */
-static void xmit_peer(const struct sk_buff *skb, struct in6_addr *peer)
+/* What the route calls the next hop, or without one the packet's destination. */
+static void xmit_next_hop(const struct sk_buff *skb, struct in6_addr *peer)
 {
 	const struct dst_entry *dst = skb_dst(skb);
 	const struct rtable *rt = skb_rtable(skb);
@@ -157,6 +157,17 @@ static void xmit_peer(const struct sk_buff *skb, struct in6_addr *peer)
 		*peer = rt->rt_gw6;
 	else
 		ipv6_addr_set_v4mapped(rt ? rt_nexthop(rt, to) : to, peer);
+}
+
+/* The other end of the tunnel: a map rule's for the destination, else the next hop. RCU. */
+static void xmit_peer(struct eqds_dev *ed, const struct sk_buff *skb, struct in6_addr *peer)
+{
+	const struct eqds_rule *rule = eqds_rule_of_packet(ed, skb);
+
+	if (rule)
+		*peer = rule->peer;
+	else
+		xmit_next_hop(skb, peer);
 }
 
 /* Can there be a tunnel to it? */
@@ -294,10 +305,10 @@ netdev_tx_t eqds_xmit(struct sk_buff *skb, struct net_device *dev)
 	struct eqds_dev *ed = netdev_priv(dev);
 	struct in6_addr peer = IN6ADDR_ANY_INIT;
 
-	/* An address that can't be a peer's is counted as one. */
+	/* Without an IP header it has no peer, and is dropped as such. */
 	if ((skb->protocol == htons(ETH_P_IP) || skb->protocol == htons(ETH_P_IPV6)) &&
 	    pskb_inet_may_pull(skb))
-		xmit_peer(skb, &peer);
+		xmit_peer(ed, skb, &peer);
 	eqds_xmit_packet(ed, skb, &peer);
 	/* NET_XMIT_DROP would make TCP back off as it does for a full queue of its own machine. */
 	return NETDEV_TX_OK;

@@ -3,6 +3,7 @@
 """Tunnels whose receivers clock every packet, under unmodified ping and TCP."""
 
 import json
+import pathlib
 import re
 
 import eqdslab
@@ -12,6 +13,7 @@ from remoralab import rmem, tap
 from remoralab.rmem import wait_until
 
 MIB = 1 << 20
+HOSTILE = pathlib.Path(__file__).resolve().parent / "hostile_eqds.py"
 
 
 def test_ping(lab):
@@ -28,6 +30,111 @@ def test_ping(lab):
         assert peers[0]["rtt_ns"], peers
         paths = json.loads(left.run(f"{rmem.CLI} eqds paths --json").out)
         assert len(paths) == 16 and sum(each["sent"] for each in paths) == counted["tx_packets"], paths
+
+
+def test_ipv6_inside_and_outside(lab):
+    """Each of the four pairs of inner and outer protocol."""
+    with Racked(lab["compute"], 2) as hosts:
+        left, right = hosts
+        for host, other in (hosts, hosts[::-1]):
+            # IPv6 knows no next hop that is on another link: the tunnel's other end is a rule.
+            batch = [f"addr add fd00::{host.number}/64 dev eth0 nodad",
+                     f"addr add fd09::{host.number}/128 dev eqds0 nodad", "route add fd09::/64 dev eqds0",
+                     f"addr add fd0a::{host.number}/128 dev eqds0 nodad", "route add fd0a::/64 dev eqds0",
+                     f"addr add 10.10.0.{host.number}/32 dev eqds0", "route add 10.10.0.0/24 dev eqds0"]
+            host.machine.run(f"ip -n {host.name} -batch -", input="\n".join(batch) + "\n")
+            for prefix, peer in ((f"fd09::{other.number}", f"fd00::{other.number}"),
+                                 (f"fd0a::{other.number}", other.under),
+                                 (f"10.10.0.{other.number}", f"fd00::{other.number}")):
+                host.run(f"{rmem.CLI} eqds map eqds0 {prefix} {peer}")
+        for inside in (f"fd09::{right.number}", f"fd0a::{right.number}", f"10.10.0.{right.number}", right.inside):
+            said = left.run(f"ping -c3 -i0.2 -W5 {inside}").out
+            assert " 0% packet loss" in said, said
+        peers = {each["peer"] for each in json.loads(left.run(f"{rmem.CLI} eqds peers --json").out)}
+        assert peers == {right.under, f"fd00::{right.number}"}, peers
+        transfer(left, right, MIB, address=f"fd09::{right.number}")
+
+
+def test_rules(lab):
+    machine = lab["compute"]
+    with Racked(machine, 3) as (left, right, third):
+        def said(*words):
+            return json.loads(left.run(" ".join([rmem.CLI, "eqds", *words, "--json"])).out)
+
+        # Peers: the allowed one is heard, the other is not even answered.
+        left.run(f"{rmem.CLI} eqds allow eqds0 {right.under}")
+        right.run(f"ping -c1 -W5 {left.inside}")
+        refused = third.run(f"ping -c2 -i0.2 -W1 {left.inside}", check=False)
+        assert refused.rc != 0 and left.counters()["rx_drop_stranger"], (refused, left.counters())
+        assert not third.counters()["rx_control"], third.counters()
+        assert [(each["rule"], each["prefix"]) for each in said("rules")] == [("allow", right.under + "/32")]
+        left.run(f"{rmem.CLI} eqds allow eqds0 {right.under} --remove")
+        third.run(f"ping -c1 -W20 {left.inside}")
+
+        left.run(f"{rmem.CLI} eqds share eqds0 10.0.0.0/24 --weight 3 --priority 1")
+        assert said("rules") == [{"device": "eqds0", "rule": "share", "prefix": "10.0.0.0/24", "priority": 1,
+                                  "weight": 3}]
+        [credit] = said("credit")
+        assert credit["link"] == "eth0" and credit["mtu_bytes"] == 1500 and credit["tunnels_from"] == 2, credit
+        [jitter] = said("jitter")
+        assert sum(jitter["late_below_2_to_n_us"]) == jitter["timers"], jitter
+        top = json.loads(left.run(f"{rmem.CLI} top --interval 0.1 --json").out)
+        assert [each["device"] for each in top["eqds"]] == ["eqds0"], top
+
+        # Outer packets: as the operator says, whatever the inner ones have.
+        left.run(f"{rmem.CLI} eqds set eqds0 --ttl 7 --tos 32")
+        capture = right.spawn("tcpdump -lnv -i eth0 -c1 'udp dst port 7671 and src host 10.0.0.1 and udp[9] & 0x10 = 0'") \
+            if machine.run("command -v tcpdump", check=False).rc == 0 else None
+        left.run(f"ping -c1 -W5 {right.inside}")
+        if capture:
+            assert re.search(r"tos 0x20.* ttl 7,", capture.wait(60).out), capture.out
+
+        for words, says in (("map eqds0 10.8.0.1/24 10.0.0.2", "bits set beyond its length"),
+                            ("map eqds0 10.8.0.0/24", "name the PEER"),
+                            ("map eqds0 10.8.0.0/33 10.0.0.2", "length is 0 to 32"),
+                            ("allow eth0 10.0.0.1", "no such eqds device"),
+                            ("allow eqds0 10.0.0.9 --remove", "no such rule"),
+                            ("add nolink", "no network device nolink"),
+                            ("add eth0", "File exists"),
+                            ("set eqds0 --tos 300", "write 0 to 255, or inherit")):
+            result = left.run(f"{rmem.CLI} eqds {words}", check=False)
+            assert result.rc != 0 and says in result.err, (words, result)
+
+
+def test_weights_divide_the_receivers_rate(lab):
+    """A tunnel of weight 3 gets three of four pulls while both want all."""
+    with Racked(lab["compute"], 3, mbits=20) as (one, three, receiver):
+        receiver.run(f"{rmem.CLI} eqds share eqds0 {three.under} --weight 3")
+        for sender in (one, three):
+            sender.run("ethtool --set-priv-flags eqds0 burst off")
+        with sink(receiver, 2) as told:
+            running = [start(one, receiver, 2 * MIB), start(three, receiver, 2 * MIB)]
+            for process in running:
+                assert process.wait(eqdslab.STREAM_S).rc == 0, process.err
+        first = told[0]
+        tap.diag(f"{first[0]} had its {2 * MIB} bytes when the other had {first[5]}")
+        assert first[0] == three.inside and first[5] < MIB, told
+
+
+def test_packets_of_the_link_are_captured(lab):
+    """Nothing is routed into the device: the hook after routing takes packets for a prefix, by rule."""
+    machine = lab["compute"]
+    with Racked(machine, 2) as (left, right):
+        if left.run(f"{rmem.CLI} eqds map eqds0 {right.under} {right.under}").err:
+            tap.skip("this kernel has no netfilter")
+        right.run(f"{rmem.CLI} eqds map eqds0 {left.under} {left.under}")
+        # Of all sizes: one that fits, one that the sender has to make smaller, one that becomes fragments.
+        left.run(f"ping -c2 -i0.2 -W5 {right.under}")
+        refused = left.run(f"ping -c2 -W5 -M do -s 1400 {right.under}", check=False)
+        assert refused.rc != 0 and "mtu" in (refused.out + refused.err).lower(), refused
+        left.run(f"ping -c1 -W5 -M dont -s 4000 {right.under}")
+        before = left.counters()["tx_packets"]
+        transfer(left, right, MIB, address=right.under)
+        assert left.counters()["tx_packets"] - before >= MIB // 1412, left.counters()
+        left.run(f"{rmem.CLI} eqds map eqds0 {right.under} --remove")
+        before = left.counters()["tx_packets"]
+        left.run(f"ping -c1 -W5 {right.under}")
+        assert left.counters()["tx_packets"] == before, left.counters()
 
 
 def test_segments_are_made_at_the_tunnel(lab):
@@ -258,16 +365,101 @@ def test_incast_through_a_trimming_switch(lab):
         assert heard["receiver_trimmed"] <= again <= trimmed + heard["receiver_duplicate"], (again, trimmed, heard)
 
 
+def _forge(host, kind, source, destination, count):
+    """Packets and their bytes, as sent."""
+    said = host.run(f"python3 {HOSTILE} {kind} {source} {destination} {count} {tap.SEED}", timeout=300).out
+    return tuple(map(int, said.split()))
+
+
+def _growth(host, before):
+    return {name: value - before[name] for name, value in host.counters().items() if value > before.get(name, 0)}
+
+
+def test_forgeries_stop_no_stream(lab):
+    """From an address of the bridge: what the two ends of a tunnel would never send each other."""
+    with Racked(lab["compute"], 3) as (left, right, attacker):
+        left.run(f"ping -c1 -W5 {right.inside}")
+        for kind, source, target in (("control", right, left), ("data", left, right), ("malformed", left, right),
+                                     ("demand", left, right), ("nested", left, right)):
+            before = target.counters()
+            count, _ = _forge(attacker, kind, source.under, target.under, 2000)
+            grown = _growth(target, before)
+            tap.diag(f"{kind}: {count} sent, {grown}")
+            if kind == "control":
+                # An epoch has 32 bits: of these guesses, hardly one is right.
+                assert grown.get("sender_wrong_epoch", 0) + grown.get("sender_no_tunnel", 0) > 1000, grown
+            if kind == "malformed":
+                assert grown.get("rx_drop_wire"), grown
+        transfer(left, right, MIB)
+
+
+def test_flood_of_spoofed_syns_is_bounded(lab):
+    """Each opens a tunnel at the receiver, which has room for so many, and answers nobody with more bytes than it got."""
+    with Racked(lab["compute"], 4) as (left, right, victim, attacker):
+        def received():
+            return int(victim.machine.run(f"cat /sys/class/net/{victim.port}/statistics/tx_bytes").out)
+
+        left.run(f"ping -c1 -W5 {right.inside}")
+        before = received()
+        count, total = _forge(attacker, "syns", victim.under, right.under, 3000)
+        # Ethernet's headers are in the counter, and address resolution.
+        echoed = received() - before - 14 * count
+        assert right.counters()["rx_tunnels"] > 1000, right.counters()
+        assert echoed <= total, (echoed, total)
+        tap.diag(f"{total} bytes in another's name brought it {echoed}")
+        _forge(attacker, "syns", "10.0.0.0/24", right.under, 3000)
+        assert right.counters()["rx_tunnels"] <= 16384, right.counters()
+        transfer(left, right, MIB)
+
+
+def test_replayed_capture_changes_nothing(lab):
+    """At both ends: data comes again to the receiver, and what it answered to the sender."""
+    machine = lab["compute"]
+    with Racked(machine, 2) as (left, right):
+        recorders = [machine.spawn(f"python3 {HOSTILE} replay {host.port} - 200 1") for host in (left, right)]
+        for recorder in recorders:
+            recorder.wait_output("recording")
+        transfer(left, right, MIB)
+        for recorder in recorders:
+            recorder.wait_output("recorded", timeout=60)
+        before = right.counters()
+        with sink(right, 1) as told:
+            sending = start(left, right, 2 * MIB, seed=3)
+            for recorder in recorders:
+                recorder.end_input()
+                assert recorder.wait(120).rc == 0, recorder.err
+            sent = sending.wait(eqdslab.STREAM_S)
+            assert sent.rc == 0, sent
+        assert [str(told[0][1]), told[0][2]] == sent.out.split()
+        tap.diag(str(_growth(right, before)))
+
+
+def test_loss_of_control_packets_alone(lab):
+    """Acknowledgements and pulls get lost, data doesn't: no credit is lost with them."""
+    machine = lab["compute"]
+    with Racked(machine, 2) as (left, right):
+        machine.run("modprobe -a sch_prio sch_netem cls_u32")
+        control = "match ip protocol 17 0xff match u8 0x12 0xff at 28"
+        machine.run(f"tc qdisc add dev {left.port} root handle 1: prio && "
+                    f"tc qdisc add dev {left.port} parent 1:3 netem loss 10% && "
+                    f"tc filter add dev {left.port} parent 1: protocol ip u32 {control} flowid 1:3")
+        transfer(left, right, 4 * MIB)
+        said = machine.run(f"tc -s qdisc show dev {left.port}").out
+        assert int(re.search(r"netem.*?dropped (\d+)", said, re.S)[1]), said
+
+
 def test_modules_go(lab):
     machine = lab["compute"]
     eqdslab.unload(machine)
     assert not eqdslab.loaded(machine)
 
 
-TESTS = [test_ping, test_segments_are_made_at_the_tunnel, test_trace_events, test_many_tunnels, test_tcp_stream, test_two_senders_share_the_receivers_rate, test_loss_of_1_percent,
+TESTS = [test_ping, test_ipv6_inside_and_outside, test_rules, test_weights_divide_the_receivers_rate,
+         test_packets_of_the_link_are_captured, test_segments_are_made_at_the_tunnel, test_trace_events, test_many_tunnels, test_tcp_stream, test_two_senders_share_the_receivers_rate, test_loss_of_1_percent,
          test_loss_of_10_percent, test_reordering, test_jumbo_frames, test_link_flap, test_device_down_and_up,
          test_namespace_destroyed_under_traffic, test_module_removed_under_traffic, test_wrong_use_is_explained,
-         test_incast_through_a_trimming_switch, test_modules_go]
+         test_incast_through_a_trimming_switch, test_forgeries_stop_no_stream, test_flood_of_spoofed_syns_is_bounded,
+         test_replayed_capture_changes_nothing, test_loss_of_control_packets_alone, test_modules_go]
 
 if __name__ == "__main__":
     tap.main("solo", TESTS)

@@ -29,6 +29,11 @@ bench-rmb: ## /dev/rmbN against other network block devices, side by side (ARGS=
 	+$(Q)$(MAKE) --no-print-directory all
 	$(Q)$(BENCH_RMB) $(ARGS)
 
+bench-eqds: ## TCP through EQDS tunnels beside plain TCP, without emulation (ARGS="--cases throughput")
+	$(Q)tools/lab/deps
+	+$(Q)$(MAKE) --no-print-directory modules KERNEL=uml
+	$(Q)tools/bench/eqds $(ARGS)
+
 bench-core: out/bin/bench-core ## CPU nanoseconds of the protocol core (ARGS="--benchmark_filter=wire")
 	$(Q)mkdir -p out/bench
 	$(Q)$(BENCH_CORE) --benchmark_out=out/bench/core.json $(ARGS)

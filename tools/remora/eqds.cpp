@@ -2,14 +2,19 @@
 // remora eqds: the tunnels of eqds devices, and their paths.
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <cstring>
 #include <memory>
+#include <optional>
 #include <tuple>
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
+#include <net/if.h>
 #include <nlohmann/json.hpp>
 
 #include "remora/commands.hpp"
+#include "remora/eqds.hpp"
 #include "remora/netlink.hpp"
 #include "remora/table.hpp"
 #include "support/failure.hpp"
@@ -21,24 +26,60 @@ namespace {
 
 using netlink::Attributes;
 
-std::string peer_text(const Attributes& tunnel) {
-    const auto& bytes = tunnel.bytes(EQDS_A_PEER);
+constexpr std::string_view mapped_prefix = "::ffff:";
+
+std::string address_text(const std::vector<std::uint8_t>& bytes) {
     if (bytes.size() != sizeof(in6_addr))
-        throw Failure("the kernel module eqds tells a peer's address in {} bytes: it is of another "
+        throw Failure("the kernel module eqds tells an address in {} bytes: it is of another "
                       "version than this program",
                       bytes.size());
     std::array<char, INET6_ADDRSTRLEN> text{};
     inet_ntop(AF_INET6, bytes.data(), text.data(), text.size());
-    std::string_view peer(text.data());
-    constexpr std::string_view mapped = "::ffff:";
-    bool v4 = peer.starts_with(mapped) && peer.find('.') != peer.npos;
-    return std::string(v4 ? peer.substr(mapped.size()) : peer);
+    std::string_view address(text.data());
+    bool v4 = address.starts_with(mapped_prefix) && address.find('.') != address.npos;
+    return std::string(v4 ? address.substr(mapped_prefix.size()) : address);
+}
+
+std::string peer_text(const Attributes& tunnel) {
+    return address_text(tunnel.bytes(EQDS_A_PEER));
+}
+
+// IPv4 as mapped address.
+std::array<std::uint8_t, 16> parse_address(const std::string& text) {
+    std::array<std::uint8_t, 16> bytes{};
+    std::string as_v6 = text.find(':') == text.npos ? std::string(mapped_prefix) + text : text;
+    if (inet_pton(AF_INET6, as_v6.c_str(), bytes.data()) != 1)
+        throw Misuse("'{}' is no address: write 10.0.0.2 or fd00::2", text);
+    return bytes;
+}
+
+// ADDRESS or ADDRESS/LENGTH.
+struct Prefix {
+    std::array<std::uint8_t, 16> bytes;
+    std::uint8_t length;
+
+    explicit Prefix(const std::string& text) {
+        auto slash = text.find('/');
+        std::string address = text.substr(0, slash);
+        unsigned bits = address.find(':') == address.npos ? 32 : 128, given = bits;
+        bytes = parse_address(address);
+        if (slash != text.npos) {
+            const char *begin = text.c_str() + slash + 1, *end = text.c_str() + text.size();
+            auto [stop, error] = std::from_chars(begin, end, given);
+            if (error != std::errc() || stop != end || given > bits)
+                throw Misuse("'{}' is no prefix: its length is 0 to {}", text, bits);
+        }
+        length = static_cast<std::uint8_t>(given + 128 - bits);
+    }
+};
+
+netlink::Family family() {
+    return {EQDS_GENL_NAME, EQDS_GENL_VERSION, "eqds"};
 }
 
 // Sorted, for the kernel's order is that of a hash table.
 std::vector<Attributes> tunnels() {
-    netlink::Family family(EQDS_GENL_NAME, EQDS_GENL_VERSION, "eqds");
-    std::vector<Attributes> list = family.dump(netlink::Request(EQDS_CMD_TUNNELS));
+    std::vector<Attributes> list = family().dump(netlink::Request(EQDS_CMD_TUNNELS));
     auto key = [](const Attributes& each) {
         return std::tuple(each.string(EQDS_A_DEVICE), !each.has(EQDS_A_SENDING),
                           each.bytes(EQDS_A_PEER));
@@ -109,6 +150,128 @@ void paths(bool json) {
         table.print();
 }
 
+void queues(bool json) {
+    auto list = nlohmann::ordered_json::array();
+    Table table({"DEVICE", "PEER", "WAITS FOR", "PACKETS", "BYTES", "IN FLIGHT"});
+    for (const Attributes& each : tunnels()) {
+        bool sending = each.has(EQDS_A_SENDING);
+        if (!each.number(EQDS_A_QUEUED) && !each.number(EQDS_A_IN_FLIGHT))
+            continue;
+        const char* why = sending ? "credit" : "order";
+        list.push_back({{"device", each.string(EQDS_A_DEVICE)},
+                        {"peer", peer_text(each)},
+                        {"waits_for", why},
+                        {"packets", each.number(EQDS_A_QUEUED)},
+                        {"bytes", each.number(EQDS_A_QUEUED_BYTES)},
+                        {"in_flight_packets", each.number(EQDS_A_IN_FLIGHT)}});
+        table.add({each.string(EQDS_A_DEVICE), peer_text(each), why,
+                   fmt::to_string(each.number(EQDS_A_QUEUED)),
+                   fmt::to_string(each.number(EQDS_A_QUEUED_BYTES)),
+                   fmt::to_string(each.number(EQDS_A_IN_FLIGHT))});
+    }
+    if (json)
+        fmt::print("{}\n", list.dump(2));
+    else
+        table.print();
+}
+
+void credit(bool json) {
+    auto list = nlohmann::ordered_json::array();
+    Table table(
+        {"DEVICE", "LINK", "MBIT/S", "MTU", "WINDOW", "TO", "FROM", "ACTIVE", "OWED MTUS", "BUSY"});
+    for (const Attributes& each : eqds_devices()) {
+        list.push_back({{"device", each.string(EQDS_A_DEVICE)},
+                        {"link", each.string(EQDS_A_LINK)},
+                        {"mbits_per_s", each.number(EQDS_A_MBITS)},
+                        {"mtu_bytes", each.number(EQDS_A_MTU)},
+                        {"window_bytes", each.number(EQDS_A_WINDOW)},
+                        {"tunnels_to", each.number(EQDS_A_TX_TUNNELS)},
+                        {"tunnels_from", each.number(EQDS_A_RX_TUNNELS)},
+                        {"active", each.number(EQDS_A_ACTIVE)},
+                        {"owed_mtus", each.number(EQDS_A_OWED)},
+                        {"busy_us", each.number(EQDS_A_BUSY_US)}});
+        table.add(
+            {each.string(EQDS_A_DEVICE), each.string(EQDS_A_LINK),
+             fmt::to_string(each.number(EQDS_A_MBITS)), fmt::to_string(each.number(EQDS_A_MTU)),
+             fmt::to_string(each.number(EQDS_A_WINDOW)),
+             fmt::to_string(each.number(EQDS_A_TX_TUNNELS)),
+             fmt::to_string(each.number(EQDS_A_RX_TUNNELS)),
+             fmt::to_string(each.number(EQDS_A_ACTIVE)), fmt::to_string(each.number(EQDS_A_OWED)),
+             time_text(each.number(EQDS_A_BUSY_US) * 1000)});
+    }
+    if (json)
+        fmt::print("{}\n", list.dump(2));
+    else
+        table.print();
+}
+
+// How late pulls were: the timer's, for one that is due at once leaves with the packet before.
+void jitter(bool json) {
+    auto list = nlohmann::ordered_json::array();
+    Table table({"DEVICE", "TIMERS", "MEAN", "P50 BELOW", "P99 BELOW", "MAX"});
+    for (const Attributes& each : eqds_devices()) {
+        std::vector<std::uint64_t> late(each.bytes(EQDS_A_LATE).size() / sizeof(std::uint64_t));
+        std::memcpy(late.data(), each.bytes(EQDS_A_LATE).data(), late.size() * sizeof(late[0]));
+        std::uint64_t timers = each.number(EQDS_A_TIMERS), max = each.number(EQDS_A_LATE_NS_MAX);
+        std::uint64_t mean = timers ? each.number(EQDS_A_LATE_NS_SUM) / timers : 0;
+        auto below_ns = [&](std::uint64_t percent) -> std::uint64_t {
+            std::uint64_t seen = 0;
+            for (std::size_t i = 0; timers && i + 1 < late.size(); i++) {
+                seen += late[i];
+                if (seen * 100 >= timers * percent)
+                    return 1000ULL << i;
+            }
+            return max;
+        };
+        list.push_back({{"device", each.string(EQDS_A_DEVICE)},
+                        {"timers", timers},
+                        {"mean_ns", mean},
+                        {"p50_below_ns", below_ns(50)},
+                        {"p99_below_ns", below_ns(99)},
+                        {"max_ns", max},
+                        {"late_below_2_to_n_us", late}});
+        table.add({each.string(EQDS_A_DEVICE), fmt::to_string(timers), time_text(mean),
+                   time_text(below_ns(50)), time_text(below_ns(99)), time_text(max)});
+    }
+    if (json)
+        fmt::print("{}\n", list.dump(2));
+    else
+        table.print();
+}
+
+constexpr std::array<const char*, 3> kind_names = {"map", "allow", "share"};
+
+void rules(bool json) {
+    auto list = nlohmann::ordered_json::array();
+    Table table({"DEVICE", "RULE", "PREFIX", "PEER", "PRIORITY", "WEIGHT"});
+    for (const Attributes& each : family().dump(netlink::Request(EQDS_CMD_RULES))) {
+        auto kind = each.number(EQDS_A_RULE_KIND);
+        std::string address = address_text(each.bytes(EQDS_A_PREFIX));
+        std::uint64_t length = each.number(EQDS_A_LENGTH);
+        if (address.find(':') == address.npos)
+            length -= 96;
+        std::string prefix = fmt::format("{}/{}", address, length);
+        std::string name = kind < kind_names.size() ? kind_names[kind] : fmt::to_string(kind);
+        nlohmann::ordered_json json_rule = {
+            {"device", each.string(EQDS_A_DEVICE)}, {"rule", name}, {"prefix", prefix}};
+        bool map = kind == EQDS_RULE_KIND_MAP, share = kind == EQDS_RULE_KIND_SHARE;
+        if (map)
+            json_rule["peer"] = peer_text(each);
+        if (share) {
+            json_rule["priority"] = each.number(EQDS_A_PRIORITY);
+            json_rule["weight"] = each.number(EQDS_A_WEIGHT);
+        }
+        list.push_back(json_rule);
+        table.add({each.string(EQDS_A_DEVICE), name, prefix, map ? peer_text(each) : "-",
+                   share ? fmt::to_string(each.number(EQDS_A_PRIORITY)) : "-",
+                   share ? fmt::to_string(each.number(EQDS_A_WEIGHT)) : "-"});
+    }
+    if (json)
+        fmt::print("{}\n", list.dump(2));
+    else
+        table.print();
+}
+
 void add_report(CLI::App& eqds, const char* name, const char* help, void (*report)(bool json)) {
     CLI::App* command = eqds.add_subcommand(name, help);
     auto json = std::make_shared<bool>(false);
@@ -116,13 +279,113 @@ void add_report(CLI::App& eqds, const char* name, const char* help, void (*repor
     command->callback([=] { report(*json); });
 }
 
+// `ip link add link LINK name NAME type eqds`, and up.
+void add_device(const std::string& link, const std::string& name) {
+    unsigned index = if_nametoindex(link.c_str());
+    if (!index)
+        throw Failure("there is no network device {}", link);
+    netlink::add_link(name, "eqds", index);
+}
+
+netlink::Request rule_request(std::uint8_t command, const std::string& device, std::uint8_t kind,
+                              const std::string& prefix) {
+    Prefix parsed(prefix);
+    netlink::Request request(command);
+    request.string(EQDS_A_DEVICE, device)
+        .u8(EQDS_A_RULE_KIND, kind)
+        .bytes(EQDS_A_PREFIX, parsed.bytes.data(), parsed.bytes.size())
+        .u8(EQDS_A_LENGTH, parsed.length);
+    return request;
+}
+
+struct RuleWords {
+    std::string device, prefix, peer;
+    std::uint32_t weight = 1;
+    std::uint8_t priority = 0;
+    bool remove = false;
+};
+
+void change_rule(std::uint8_t kind, const RuleWords& words) {
+    std::uint8_t command = words.remove ? EQDS_CMD_RULE_REMOVE : EQDS_CMD_RULE_SET;
+    netlink::Request request = rule_request(command, words.device, kind, words.prefix);
+    if (kind == EQDS_RULE_KIND_MAP && !words.remove) {
+        if (words.peer.empty())
+            throw Misuse("name the PEER that packets to {} go to", words.prefix);
+        auto peer = parse_address(words.peer);
+        request.bytes(EQDS_A_PEER, peer.data(), peer.size());
+    }
+    if (kind == EQDS_RULE_KIND_SHARE && !words.remove)
+        request.u32(EQDS_A_WEIGHT, words.weight).u8(EQDS_A_PRIORITY, words.priority);
+    family().call(std::move(request));
+}
+
+void add_rule(CLI::App& eqds, std::uint8_t kind, const char* help) {
+    CLI::App* command = eqds.add_subcommand(kind_names[kind], help);
+    auto words = std::make_shared<RuleWords>();
+    command->add_option("DEVICE", words->device, "eqds device")->required();
+    command->add_option("PREFIX", words->prefix, "ADDRESS or ADDRESS/LENGTH")->required();
+    if (kind == EQDS_RULE_KIND_MAP)
+        command->add_option("PEER", words->peer, "Address of the tunnel's other end");
+    if (kind == EQDS_RULE_KIND_SHARE) {
+        command->add_option("--weight", words->weight, "Share among equals, 1 to 1024; default 1");
+        command->add_option("--priority", words->priority, "0, served first, to 7; default 0");
+    }
+    command->add_flag("--remove", words->remove, "Remove the rule");
+    command->callback([=] { change_rule(kind, *words); });
+}
+
+void add_set(CLI::App& eqds) {
+    struct Words {
+        std::string device, tos;
+        std::optional<std::uint8_t> ttl;
+    };
+    CLI::App* command = eqds.add_subcommand("set", "Change what outer packets look like.");
+    auto words = std::make_shared<Words>();
+    command->add_option("DEVICE", words->device, "eqds device")->required();
+    command->add_option("--ttl", words->ttl, "Hop limit; 0: the route's");
+    command->add_option("--tos", words->tos, "0 to 255, or inherit");
+    command->callback([=] {
+        netlink::Request request(EQDS_CMD_SET);
+        request.string(EQDS_A_DEVICE, words->device);
+        if (words->ttl)
+            request.u8(EQDS_A_TTL, *words->ttl);
+        unsigned tos = 256;
+        const std::string& text = words->tos;
+        if (!text.empty() && text != "inherit") {
+            auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), tos);
+            if (error != std::errc() || stop != text.data() + text.size() || tos > 255)
+                throw Misuse("--tos {}: write 0 to 255, or inherit", text);
+        }
+        if (!text.empty())
+            request.u16(EQDS_A_TOS, static_cast<std::uint16_t>(tos));
+        family().call(std::move(request));
+    });
+}
+
 } // namespace
+
+std::vector<netlink::Attributes> eqds_devices() {
+    return family().dump(netlink::Request(EQDS_CMD_DEVICES));
+}
 
 void add_eqds_commands(CLI::App& program) {
     CLI::App* eqds = program.add_subcommand("eqds", "Tunnels whose receivers clock every packet.");
     eqds->require_subcommand(1);
+    CLI::App* add = eqds->add_subcommand("add", "Make a tunnel device on a link, and set it up.");
+    auto link = std::make_shared<std::string>(), name = std::make_shared<std::string>("eqds0");
+    add->add_option("LINK", *link, "Network device that outer packets use")->required();
+    add->add_option("--name", *name, "NAME of the device; default eqds0");
+    add->callback([=] { add_device(*link, *name); });
+    add_set(*eqds);
+    add_rule(*eqds, EQDS_RULE_KIND_MAP, "Packets to PREFIX go through a tunnel to PEER.");
+    add_rule(*eqds, EQDS_RULE_KIND_ALLOW, "Only such peers may open tunnels to this machine.");
+    add_rule(*eqds, EQDS_RULE_KIND_SHARE, "Priority and weight of peers when credit is given.");
+    add_report(*eqds, "rules", "Print the rules of this network namespace.", rules);
     add_report(*eqds, "peers", "Print the tunnels of this network namespace.", peers);
     add_report(*eqds, "paths", "Print the paths of the sending tunnels.", paths);
+    add_report(*eqds, "queues", "Print the tunnels that hold packets.", queues);
+    add_report(*eqds, "credit", "Print the devices, and what their links owe.", credit);
+    add_report(*eqds, "jitter", "Print how late the timers of pulls were.", jitter);
 }
 
 } // namespace remora

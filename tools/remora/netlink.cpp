@@ -9,6 +9,8 @@
 #include <fmt/format.h>
 #include <linux/genetlink.h>
 #include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <net/if.h>
 
 namespace remora::netlink {
 
@@ -260,6 +262,41 @@ void Family::receive(const volatile int* signalled, const std::function<void(Att
                               mnl_nlmsg_get_payload_len(header) - MNL_ALIGN(sizeof(genlmsghdr))));
         }
     }
+}
+
+// ---- rtnetlink ----
+
+void add_link(const std::string& name, const std::string& kind, unsigned link_index) {
+    if (name.empty() || name.size() >= IFNAMSIZ)
+        throw Misuse("a device's name has 1 to {} characters", IFNAMSIZ - 1);
+    std::vector<char> buffer(answer_bytes_max);
+    nlmsghdr* header = mnl_nlmsg_put_header(buffer.data());
+    header->nlmsg_type = RTM_NEWLINK;
+    header->nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL;
+    auto* about = static_cast<ifinfomsg*>(mnl_nlmsg_put_extra_header(header, sizeof(ifinfomsg)));
+    about->ifi_flags = IFF_UP;
+    about->ifi_change = IFF_UP;
+    mnl_attr_put_strz(header, IFLA_IFNAME, name.c_str());
+    mnl_attr_put_u32(header, IFLA_LINK, link_index);
+    nlattr* info = mnl_attr_nest_start(header, IFLA_LINKINFO);
+    mnl_attr_put_strz(header, IFLA_INFO_KIND, kind.c_str());
+    mnl_attr_nest_end(header, info);
+
+    std::unique_ptr<mnl_socket, int (*)(mnl_socket*)> socket(mnl_socket_open(NETLINK_ROUTE),
+                                                             mnl_socket_close);
+    int on = 1;
+    if (!socket || mnl_socket_bind(socket.get(), 0, MNL_SOCKET_AUTOPID) < 0 ||
+        mnl_socket_setsockopt(socket.get(), NETLINK_EXT_ACK, &on, sizeof(on)) < 0 ||
+        mnl_socket_sendto(socket.get(), header, header->nlmsg_len) < 0)
+        throw Failure("can't ask the kernel for a device: {}", std::strerror(errno));
+    ssize_t got = mnl_socket_recvfrom(socket.get(), buffer.data(), buffer.size());
+    const auto* answer = reinterpret_cast<const nlmsghdr*>(buffer.data());
+    if (got < static_cast<ssize_t>(NLMSG_LENGTH(sizeof(nlmsgerr))) ||
+        answer->nlmsg_type != NLMSG_ERROR)
+        throw Failure("the kernel's answer about the device can't be read");
+    const auto* error = static_cast<const nlmsgerr*>(mnl_nlmsg_get_payload(answer));
+    if (error->error)
+        refuse(answer, error);
 }
 
 } // namespace remora::netlink

@@ -111,4 +111,8 @@ private:
     std::uint32_t sequence_ = 0;
 };
 
+// rtnetlink: makes a network device of a kind over a link, and sets it up. Refused, in the kernel's
+// words.
+void add_link(const std::string& name, const std::string& kind, unsigned link_index);
+
 } // namespace remora::netlink

@@ -17,10 +17,12 @@
 #include "remora/commands.hpp"
 #include "remora/daemon.hpp"
 #include "remora/devices.hpp"
+#include "remora/eqds.hpp"
 #include "remora/nodes.hpp"
 #include "remora/table.hpp"
 #include "support/failure.hpp"
 #include "support/parse.hpp"
+#include "uapi/remora_eqds.h"
 
 namespace remora {
 
@@ -39,6 +41,7 @@ struct Look {
     Clock::time_point when;
     std::vector<Node> nodes;
     std::map<std::string, Device> devices;
+    std::map<std::string, netlink::Attributes> eqds;
 };
 
 // A module that isn't loaded reports nothing.
@@ -52,11 +55,18 @@ auto if_loaded(Ask ask) -> std::optional<decltype(ask())> {
 }
 
 Look look(const std::vector<std::string>& sockets) {
-    Look now{Clock::now(), {}, {}};
+    Look now{Clock::now(), {}, {}, {}};
     auto kernel = if_loaded([] { return Node{"kernel", kernel_report(), kernel_spaces()}; });
     auto used = if_loaded([] { return devices(std::nullopt); });
-    if (!kernel && !used && sockets.empty())
-        throw Failure("neither rmem nor rmem_node is loaded: modprobe one, or name a --socket");
+    auto tunnels = if_loaded([] { return eqds_devices(); });
+    if (!kernel && !used && !tunnels && sockets.empty())
+        throw Failure("none of rmem, rmem_node and eqds is loaded: modprobe one, or name a "
+                      "--socket");
+    if (tunnels)
+        for (netlink::Attributes& device : *tunnels) {
+            std::string name = device.string(EQDS_A_DEVICE);
+            now.eqds.emplace(std::move(name), std::move(device));
+        }
     if (kernel && kernel->report.started)
         now.nodes.push_back(std::move(*kernel));
     for (const std::string& socket : sockets)
@@ -116,12 +126,14 @@ std::string rate_text(double rate) {
 // ---- output ----
 
 struct Shown {
-    Json nodes = Json::array(), devices = Json::array();
+    Json nodes = Json::array(), devices = Json::array(), eqds = Json::array();
     Table node_table{{"LENT", "PORT", "MEMORY", "PROMISED", "WRITTEN TO", "SESSIONS", "READ/S",
                       "MB/S", "WRITE/S", "MB/S", "ATOMIC/S", "PUT/S", "DROP/S"}};
     Table space_table{space_columns()};
     Table device_table{{"USED", "NODE", "STATE", "READ/S", "MB/S", "P50", "P99", "WRITE/S", "MB/S",
                         "P50", "P99", "ATOMIC/S", "PUT/S", "P50", "P99", "RETRY/S"}};
+    Table eqds_table{
+        {"TUNNELS", "LINK", "TO", "FROM", "SENT/S", "AGAIN/S", "RECEIVED/S", "ACTIVE", "BUSY"}};
     bool has_spaces = false;
 };
 
@@ -191,6 +203,30 @@ void show_device(const Device& device, const Device& before, const Rates& rates,
                             time_text(percentile_ns(others, 99)), rate_text(rates.of("retries"))});
 }
 
+void show_eqds(const netlink::Attributes& device, const netlink::Attributes& before, double seconds,
+               Shown& shown) {
+    auto rate = [&](std::uint16_t type) {
+        std::uint64_t is = device.number(type), was = before.number(type);
+        return is > was ? static_cast<double>(is - was) / seconds : 0.0;
+    };
+    std::string name = device.string(EQDS_A_DEVICE), link = device.string(EQDS_A_LINK);
+    shown.eqds.push_back({{"device", name},
+                          {"link", link},
+                          {"tunnels_to", device.number(EQDS_A_TX_TUNNELS)},
+                          {"tunnels_from", device.number(EQDS_A_RX_TUNNELS)},
+                          {"sent_per_s", rate(EQDS_A_TX_PACKETS)},
+                          {"again_per_s", rate(EQDS_A_TX_AGAIN)},
+                          {"received_per_s", rate(EQDS_A_RX_PACKETS)},
+                          {"active", device.number(EQDS_A_ACTIVE)},
+                          {"busy_us", device.number(EQDS_A_BUSY_US)}});
+    shown.eqds_table.add({name, link, fmt::to_string(device.number(EQDS_A_TX_TUNNELS)),
+                          fmt::to_string(device.number(EQDS_A_RX_TUNNELS)),
+                          rate_text(rate(EQDS_A_TX_PACKETS)), rate_text(rate(EQDS_A_TX_AGAIN)),
+                          rate_text(rate(EQDS_A_RX_PACKETS)),
+                          fmt::to_string(device.number(EQDS_A_ACTIVE)),
+                          time_text(device.number(EQDS_A_BUSY_US) * 1000)});
+}
+
 Shown compare(const Look& now, const Look& before) {
     double seconds = std::chrono::duration<double>(now.when - before.when).count();
     Shown shown;
@@ -207,6 +243,11 @@ Shown compare(const Look& now, const Look& before) {
             show_device(device, earlier->second,
                         Rates(device.counters(), earlier->second.counters(), seconds), shown);
     }
+    for (const auto& [name, device] : now.eqds) {
+        auto earlier = before.eqds.find(name);
+        if (earlier != before.eqds.end())
+            show_eqds(device, earlier->second, seconds, shown);
+    }
     return shown;
 }
 
@@ -220,6 +261,10 @@ void print(const Shown& shown, bool is_terminal) {
     }
     fmt::print("\n");
     shown.device_table.print();
+    if (!shown.eqds.empty()) {
+        fmt::print("\n");
+        shown.eqds_table.print();
+    }
     if (!is_terminal)
         fmt::print("\n");
     if (std::fflush(stdout))
@@ -240,7 +285,10 @@ void top(bool json, const std::string& interval, const std::vector<std::string>&
         Shown shown = compare(now, before);
         if (json) {
             double seconds = std::chrono::duration<double>(now.when - before.when).count();
-            Json all = {{"seconds", seconds}, {"nodes", shown.nodes}, {"devices", shown.devices}};
+            Json all = {{"seconds", seconds},
+                        {"nodes", shown.nodes},
+                        {"devices", shown.devices},
+                        {"eqds", shown.eqds}};
             return fmt::print("{}\n", all.dump(2));
         }
         print(shown, isatty(STDOUT_FILENO));
