@@ -54,6 +54,14 @@ static const struct eqds_rule *hook_rule(struct eqds_dev *ed, const struct sk_bu
 	return netif_running(ed->dev) ? eqds_rule_of_packet(ed, skb) : NULL;
 }
 
+/* The tunnel's device transmits packets whose first header is the network's: GSO counts from there. */
+static void hook_xmit(struct eqds_dev *ed, struct sk_buff *skb, const struct eqds_rule *rule)
+{
+	skb_reset_mac_header(skb);
+	skb_reset_mac_len(skb);
+	eqds_xmit_packet(ed, skb, &rule->peer);
+}
+
 /* A fragment has nothing of the whole but its link. */
 static int hook_fragment(struct net *net, struct sock *sk, struct sk_buff *skb)
 {
@@ -68,7 +76,7 @@ static int hook_fragment(struct net *net, struct sock *sk, struct sk_buff *skb)
 			continue;
 		rule = hook_rule(ed, skb);
 		if (rule) {
-			eqds_xmit_packet(ed, skb, &rule->peer);
+			hook_xmit(ed, skb, rule);
 			return 0;
 		}
 	}
@@ -111,7 +119,7 @@ static unsigned int hook_capture(void *priv, struct sk_buff *skb, const struct n
 	if (!rule)
 		return NF_ACCEPT;
 	if (hook_fits(ed, skb))
-		eqds_xmit_packet(ed, skb, &rule->peer);
+		hook_xmit(ed, skb, rule);
 	else
 		hook_oversize(ed, skb, v6, state);
 	return NF_STOLEN;

@@ -65,7 +65,8 @@ void eqds_recv_deliver(struct eqds_dev *ed, struct sk_buff *skb, bool polling)
 	}
 	bytes = skb->len;
 	dev_sw_netstats_rx_add(dev, bytes);
-	if (polling)
+	/* GRO takes fragments out of a packet, which must not be those of a capture's clone, too. */
+	if (polling && !skb_unclone(skb, GFP_ATOMIC | __GFP_NOWARN))
 		napi_gro_receive(&ed->napi, skb);
 	else
 		netif_rx(skb);

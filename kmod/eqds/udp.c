@@ -167,6 +167,8 @@ static void udp_emit(struct eqds_dev *ed, struct sk_buff *skb, struct udp_route 
 		return;
 	}
 	dst = dst_clone(route->dst);
+	/* The IP layers take what is in there for theirs: a size to fragment to, say. */
+	memset(skb->cb, 0, sizeof(skb->cb));
 	/* The device counts packets of users, so the tunnel's are not counted for it. */
 	skb->dev = NULL;
 	/* A path with a smaller MTU than the link's gets fragments, not nothing. */

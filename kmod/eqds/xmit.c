@@ -80,6 +80,8 @@ static void xmit_copy(struct eqds_dev *ed, struct eqds_tx *tx, struct eqds_node 
 	skb = __pskb_copy(node->skb, ed->dev->needed_headroom, GFP_ATOMIC | __GFP_NOWARN);
 	if (!skb)
 		goto no_memory;
+	/* It copies where the headers are as offsets from the old head, the checksum's start as well. */
+	skb_headers_offset_update(skb, skb_headroom(skb) - skb_headroom(node->skb));
 	if (udp_tunnel_handle_offloads(skb, true))
 		goto free;
 	eqds_wire_encode(ed->config.profile, head, skb_push(skb, EQDS_DATA_BYTES));

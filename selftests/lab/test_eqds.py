@@ -59,7 +59,7 @@ def test_rules(lab):
     machine = lab["compute"]
     with Racked(machine, 3) as (left, right, third):
         def said(*words):
-            return json.loads(left.run(" ".join([rmem.CLI, "eqds", *words, "--json"])).out)
+            return json.loads(left.run(" ".join([str(rmem.CLI), "eqds", *words, "--json"])).out)
 
         # Peers: the allowed one is heard, the other is not even answered.
         left.run(f"{rmem.CLI} eqds allow eqds0 {right.under}")
