@@ -275,7 +275,7 @@ static int netlink_read_rule(struct genl_info *info, struct eqds_rule *rule, boo
 	return 0;
 }
 
-/* What a change of rules means for tunnels and packets of now. RTNL. */
+/* Applies a change of rules to tunnels and packets of now. RTNL. */
 static int netlink_rules_changed(struct eqds_dev *ed, u8 kind)
 {
 	struct eqds_rx *rx;

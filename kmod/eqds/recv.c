@@ -169,7 +169,7 @@ static bool recv_data(struct eqds_dev *ed, u64 now_ns, const struct in6_addr *pe
 	return true;
 }
 
-/* What the outer headers say. bytes: of the UDP payload. Returns false if it is no tunnel's. */
+/* Reads the outer headers. bytes: of the UDP payload. Returns false if the packet is no tunnel's. */
 static bool recv_parse(struct sk_buff *skb, struct in6_addr *peer, u32 *bytes,
 		       struct eqds_head *head)
 {
@@ -247,7 +247,7 @@ int eqds_recv(struct sock *sk, struct sk_buff *skb)
 		spin_unlock_bh(&ed->lock);
 		goto drop;
 	}
-	/* It may wait in the reorder queue, so it keeps neither its route nor a socket. */
+	/* A packet may wait in the reorder queue, so it keeps neither its route nor a socket. */
 	skb_orphan(skb);
 	skb_dst_drop(skb);
 	skb_queue_tail(&ed->backlog, skb);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What a batch of packets tells the peers that sent them. An ACK says all that an earlier one said,
- * and a PULL carries an ACK, so a batch leaves one control packet for each peer:
+ * Replies to a batch of packets. An ACK says all that an earlier one said, and a PULL carries an
+ * ACK, so a batch leaves one control packet for each peer:
  *
  *   packet --> ACK, SACK --+
  *   packet --> ACK, SACK --+--> eqds_rx.reply --end of the batch--> one packet
@@ -34,7 +34,7 @@ static void reply_emit(struct eqds_dev *ed, struct eqds_rx *rx, struct eqds_work
 	eqds_xmit_head(ed, &rx->tunnel.peer, &rx->reply, work);
 }
 
-/* Lock. Whoever calls it calls eqds_reply_flush() before the unlock. */
+/* Lock. The caller calls eqds_reply_flush() before the unlock. */
 void eqds_reply(struct eqds_dev *ed, struct eqds_rx *rx, const struct eqds_head *head,
 		struct eqds_work *work)
 {

@@ -80,7 +80,7 @@ static void xmit_copy(struct eqds_dev *ed, struct eqds_tx *tx, struct eqds_node 
 	skb = __pskb_copy(node->skb, ed->dev->needed_headroom, GFP_ATOMIC | __GFP_NOWARN);
 	if (!skb)
 		goto no_memory;
-	/* It copies where the headers are as offsets from the old head, the checksum's start as well. */
+	/* The copy has the headers' offsets, and the checksum's start, from the old head. */
 	skb_headers_offset_update(skb, skb_headroom(skb) - skb_headroom(node->skb));
 	if (udp_tunnel_handle_offloads(skb, true))
 		goto free;
@@ -141,7 +141,7 @@ void eqds_xmit_settle(struct eqds_dev *ed, struct eqds_tx *tx, const struct eqds
 							     : eqds_sender_deadline_ns(&tx->core));
 }
 
-/* What the route calls the next hop, or without one the packet's destination. */
+/* Leaves the route's next hop in *peer, or without one the packet's destination. */
 static void xmit_next_hop(const struct sk_buff *skb, struct in6_addr *peer)
 {
 	const struct dst_entry *dst = skb_dst(skb);
