@@ -54,7 +54,7 @@ static const struct eqds_rule *hook_rule(struct eqds_dev *ed, const struct sk_bu
 	return netif_running(ed->dev) ? eqds_rule_of_packet(ed, skb) : NULL;
 }
 
-/* The tunnel's device transmits packets whose first header is the network's: GSO counts from there. */
+/* A packet of the device begins with the network's header, and GSO counts from there. */
 static void hook_xmit(struct eqds_dev *ed, struct sk_buff *skb, const struct eqds_rule *rule)
 {
 	skb_reset_mac_header(skb);
@@ -68,8 +68,7 @@ static int hook_fragment(struct net *net, struct sock *sk, struct sk_buff *skb)
 	const struct eqds_rule *rule;
 	struct net_device *dev;
 
-	for_each_netdev_rcu(net, dev)
-	{
+	for_each_netdev_rcu(net, dev) {
 		struct eqds_dev *ed = netdev_priv(dev);
 
 		if (dev->rtnl_link_ops != &eqds_link_ops || ed->link != skb->dev->ifindex)

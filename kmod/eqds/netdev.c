@@ -241,8 +241,7 @@ static int netdev_event(struct notifier_block *block, unsigned long event, void 
 
 	if (event != NETDEV_UNREGISTER)
 		return NOTIFY_DONE;
-	for_each_netdev_safe(dev_net(link), dev, next)
-	{
+	for_each_netdev_safe(dev_net(link), dev, next) {
 		struct eqds_dev *ed = netdev_priv(dev);
 
 		if (dev->rtnl_link_ops == &eqds_link_ops && ed->link == link->ifindex &&

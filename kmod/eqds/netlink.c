@@ -105,8 +105,7 @@ static int netlink_put_device(struct sk_buff *msg, struct netlink_callback *cb, 
 		long n = 0;
 
 		table = at->bucket < NETLINK_BUCKETS ? &ed->tx : &ed->rx;
-		hlist_for_each_entry(tunnel, &table->hash[at->bucket % NETLINK_BUCKETS], hash)
-		{
+		hlist_for_each_entry(tunnel, &table->hash[at->bucket % NETLINK_BUCKETS], hash) {
 			if (n++ < at->tunnel)
 				continue;
 			err = netlink_put(msg, cb, ed, tunnel);
@@ -130,8 +129,7 @@ static int netlink_tunnels(struct sk_buff *msg, struct netlink_callback *cb)
 
 	BUILD_BUG_ON(sizeof(*at) > sizeof(cb->args));
 	rtnl_lock();
-	for_each_netdev(sock_net(cb->skb->sk), dev)
-	{
+	for_each_netdev(sock_net(cb->skb->sk), dev) {
 		if (dev->rtnl_link_ops != &eqds_link_ops || n++ < at->device)
 			continue;
 		err = netlink_put_device(msg, cb, netdev_priv(dev), at);
@@ -195,8 +193,7 @@ static int netlink_devices(struct sk_buff *msg, struct netlink_callback *cb)
 	long n = 0;
 
 	rtnl_lock();
-	for_each_netdev(sock_net(cb->skb->sk), dev)
-	{
+	for_each_netdev(sock_net(cb->skb->sk), dev) {
 		if (dev->rtnl_link_ops != &eqds_link_ops || n++ < at->device)
 			continue;
 		if (netlink_put_dev(msg, cb, netdev_priv(dev)))
@@ -317,9 +314,8 @@ static int netlink_rule_set(struct sk_buff *msg, struct genl_info *info)
 	if (err)
 		eqds_rule_remove(ed, &rule);
 	else if (rule.kind == EQDS_RULE_MAP && !IS_ENABLED(CONFIG_NETFILTER))
-		NL_SET_ERR_MSG_MOD(
-			info->extack,
-			"this kernel has no netfilter: route the prefix into the device");
+		NL_SET_ERR_MSG_MOD(info->extack,
+				   "this kernel has no netfilter: route the prefix into the device");
 unlock:
 	rtnl_unlock();
 	return err;
@@ -380,8 +376,7 @@ static int netlink_put_rules(struct sk_buff *msg, struct netlink_callback *cb, s
 		struct eqds_rules *rules = &ed->rules[at->bucket / EQDS_RULE_BUCKETS];
 		long n = 0;
 
-		hlist_for_each_entry(rule, &rules->hash[at->bucket % EQDS_RULE_BUCKETS], hash)
-		{
+		hlist_for_each_entry(rule, &rules->hash[at->bucket % EQDS_RULE_BUCKETS], hash) {
 			if (n++ < at->tunnel)
 				continue;
 			if (netlink_put_rule(msg, cb, ed, rule))
@@ -400,8 +395,7 @@ static int netlink_rules(struct sk_buff *msg, struct netlink_callback *cb)
 	long n = 0;
 
 	rtnl_lock();
-	for_each_netdev(sock_net(cb->skb->sk), dev)
-	{
+	for_each_netdev(sock_net(cb->skb->sk), dev) {
 		if (dev->rtnl_link_ops != &eqds_link_ops || n++ < at->device)
 			continue;
 		if (netlink_put_rules(msg, cb, netdev_priv(dev), at))

@@ -65,7 +65,7 @@ void eqds_recv_deliver(struct eqds_dev *ed, struct sk_buff *skb, bool polling)
 	}
 	bytes = skb->len;
 	dev_sw_netstats_rx_add(dev, bytes);
-	/* GRO takes fragments out of a packet, which must not be those of a capture's clone, too. */
+	/* GRO takes fragments out of a packet. A capture's clone must not have the same. */
 	if (polling && !skb_unclone(skb, GFP_ATOMIC | __GFP_NOWARN))
 		napi_gro_receive(&ed->napi, skb);
 	else
@@ -169,7 +169,7 @@ static bool recv_data(struct eqds_dev *ed, u64 now_ns, const struct in6_addr *pe
 	return true;
 }
 
-/* Reads the outer headers. bytes: of the UDP payload. Returns false if the packet is no tunnel's. */
+/* Reads the outer headers. bytes: of the UDP payload. Returns false if they are no tunnel's. */
 static bool recv_parse(struct sk_buff *skb, struct in6_addr *peer, u32 *bytes,
 		       struct eqds_head *head)
 {

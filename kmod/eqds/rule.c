@@ -31,10 +31,10 @@ static struct eqds_rule *rule_get(struct eqds_rules *rules, const struct in6_add
 {
 	struct eqds_rule *rule;
 
-	hlist_for_each_entry_rcu(
-		rule, rule_bucket(rules, prefix, length), hash,
-		lockdep_rtnl_is_held()) if (rule->length == length &&
-					    ipv6_addr_equal(&rule->prefix, prefix)) return rule;
+	hlist_for_each_entry_rcu(rule, rule_bucket(rules, prefix, length), hash,
+				 lockdep_rtnl_is_held())
+		if (rule->length == length && ipv6_addr_equal(&rule->prefix, prefix))
+			return rule;
 	return NULL;
 }
 

@@ -99,8 +99,9 @@ struct eqds_tx *eqds_tunnel_tx(struct eqds_dev *ed, const struct in6_addr *peer)
 {
 	struct eqds_tx *tx;
 
-	hlist_for_each_entry(tx, tunnel_bucket(ed, &ed->tx, peer),
-			     tunnel.hash) if (ipv6_addr_equal(&tx->tunnel.peer, peer)) return tx;
+	hlist_for_each_entry(tx, tunnel_bucket(ed, &ed->tx, peer), tunnel.hash)
+		if (ipv6_addr_equal(&tx->tunnel.peer, peer))
+			return tx;
 	return NULL;
 }
 
@@ -184,8 +185,7 @@ struct eqds_rx *eqds_tunnel_rx(struct eqds_dev *ed, const struct in6_addr *peer,
 {
 	struct eqds_rx *rx;
 
-	hlist_for_each_entry(rx, tunnel_bucket(ed, &ed->rx, peer), tunnel.hash)
-	{
+	hlist_for_each_entry(rx, tunnel_bucket(ed, &ed->rx, peer), tunnel.hash) {
 		if (rx->core.id == sender && ipv6_addr_equal(&rx->tunnel.peer, peer)) {
 			list_move_tail(&rx->tunnel.lru, &ed->rx.lru);
 			return rx;

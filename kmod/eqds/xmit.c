@@ -219,8 +219,7 @@ static u64 xmit_list(struct eqds_dev *ed, const struct in6_addr *peer, struct sk
 
 	if (ed->up)
 		tx = eqds_tunnel_tx_get(ed, peer, work);
-	skb_list_walk_safe(list, skb, next)
-	{
+	skb_list_walk_safe(list, skb, next) {
 		struct eqds_node *node = NULL;
 
 		skb_mark_not_on_list(skb);
