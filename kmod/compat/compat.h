@@ -146,6 +146,11 @@ static inline struct gendisk *compat_disk_alloc(struct blk_mq_tag_set *tags, voi
 #define compat_class_create(name) class_create(THIS_MODULE, name)
 #endif
 
+/* 6.5: segmentation is declared in a header of its own. */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 5, 0)
+#include <net/gso.h>
+#endif
+
 /* 6.7: what drivers see of io_uring is in a header of its own, and a command's SQE is whole. */
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 7, 0)
 #include <linux/io_uring/cmd.h>

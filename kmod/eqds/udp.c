@@ -158,7 +158,7 @@ static bool udp_route(struct eqds_dev *ed, const struct eqds_cb *cb, struct udp_
 
 static void udp_emit(struct eqds_dev *ed, struct sk_buff *skb, struct udp_route *route)
 {
-	const struct eqds_cb cb = *EQDS_CB(skb);
+	struct eqds_cb cb = *EQDS_CB(skb);
 	struct dst_entry *dst;
 	u8 ttl = cb.ttl;
 

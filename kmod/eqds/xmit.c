@@ -15,13 +15,13 @@
 #include <linux/random.h>
 #include <linux/slab.h>
 #include <net/inet_ecn.h>
-#include <net/gso.h>
 #include <net/ip6_route.h>
 #include <net/ip_tunnels.h>
 #include <net/ipv6.h>
 #include <net/route.h>
 #include <net/udp_tunnel.h>
 
+#include "compat/compat.h"
 #include "eqds/eqds.h"
 #include "eqds/trace.h"
 
