@@ -4,13 +4,12 @@
 
 int main(int argc, char **argv)
 {
-	const char *target = argc > 1 ? argv[1] : "embedded:size=64M";
 	char text[] = "hello, remote memory", back[sizeof(text)];
 	remote_t *r;
 	raddr_t a;
-	int error;
+	int error = remote_open(&r, argc > 1 ? argv[1] : "embedded:size=64M", NULL);
 
-	if (remote_open(&r, target, NULL)) {
+	if (error) {
 		fprintf(stderr, "%s\n", remote_why());
 		return 1;
 	}
