@@ -104,11 +104,14 @@ struct remote_options {
  * options MAY be NULL. remote_why() returns the reason of a failure:
  *   -EINVAL        not a target, or not valid options
  *   -ENOKEY        the key file can't be read, or there is no key in it, or none is given
- *   -EHOSTUNREACH  no such host, or no answer: no node runs there, or it has no such space, or the
- *                  space has another key
- *   -EUSERS        the node is full: it has no session left
+ *   -EHOSTUNREACH  no such host, or nothing comes back from it: the machine is down, or a firewall
+ *                  drops the datagrams. It takes up to 2 s more to tell this from the next two
+ *   -ECONNREFUSED  the machine is there, and no node: it refuses the port, or there is no such PATH
+ *   -EKEYREJECTED  a program listens there and gives no answer: the space has another key, or there
+ *                  is no such space, or the program is no memory node
+ *   -EUSERS        the node is full: it has no session left, or no ring
  *   -ENODEV        no such device, or not one that remora attach --programs made
- *   -EACCES        the program may not open the device
+ *   -EACCES        the program may not open the device or the socket
  *   -ENOMEM        no memory for an embedded node, or for the handle
  */
 int remote_open(remote_t **r, const char *target, const struct remote_options *options);
@@ -210,7 +213,7 @@ int remote_free_sized(remote_t *r, raddr_t address, uint64_t bytes);
  * Mappings stay: a page that isn't in the cache can't be read, and remote_msync() and
  * remote_munmap() return -ESTALE. Buffers stay registered.
  *
- * -EHOSTUNREACH, -ENOMEM: as for remote_open(); remote_why() returns the reason. The handle is
+ * Other errors are those of remote_open(); remote_why() returns the reason. The handle is
  * unchanged and the call MAY be repeated. An embedded node never loses memory.
  */
 int remote_lost(remote_t *r, raddr_t *address, uint64_t *bytes);

@@ -250,6 +250,7 @@ class Daemon(unittest.TestCase):
             said = self.ping(port, one, "--count", "3", state="ok")
             times = said["round_trip_ns"]
             self.assertTrue(0 < times["min"] <= times["median"] <= times["max"], times)
+            self.assertEqual((said["memory_bytes"], said["free_bytes"]), (16 << 20, 16 << 20))
             self.ping(port, two, "--timeout", "0.2", state="wrong-key-or-space")
             self.ping(port, one, "--timeout", "0.2", "--space", "2", state="wrong-key-or-space")
             node("space", "add", f"2={two},read-only-of=1")

@@ -269,17 +269,25 @@ TEST(Open, FailureNamesItsReason) {
     remote_close(nullptr);
 }
 
-TEST(Open, WrongKeyOrNoNodeIsUnreachable) {
-    TestNode node;
+TEST(Open, WrongKeyClosedPortAndMissingHostDiffer) {
+    auto node = std::make_unique<TestNode>();
+    std::uint16_t port = node->port();
     std::string file = key_file() + "-other";
     std::ofstream(file) << "000102030405060708090a0b0c0d0e0f\n";
-    remote_t* r = nullptr;
-    std::string target = "udp:127.0.0.1:" + std::to_string(node.port()) + ",key=" + file;
-    remote_options options{};
-    options.size = sizeof(options);
-    options.timeout_us = 300'000;
-    EXPECT_EQ(remote_open(&r, target.c_str(), &options), -EHOSTUNREACH);
+    auto error_of = [&](const std::string& place) {
+        remote_t* r = nullptr;
+        remote_options options{};
+        options.size = sizeof(options);
+        options.timeout_us = 300'000;
+        return remote_open(&r, fmt::format("udp:{}:{},key={}", place, port, file).c_str(),
+                           &options);
+    };
+    EXPECT_EQ(error_of("127.0.0.1"), -EKEYREJECTED);
     EXPECT_NE(std::string(remote_why()).find("key"), std::string::npos);
+    EXPECT_EQ(error_of("[::1]"), -EKEYREJECTED);
+    EXPECT_EQ(error_of("host.invalid"), -EHOSTUNREACH);
+    node.reset();
+    EXPECT_EQ(error_of("127.0.0.1"), -ECONNREFUSED);
     unlink(file.c_str());
 }
 

@@ -4,11 +4,13 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <random>
 #include <thread>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "../common/messages.hpp"
@@ -55,8 +57,21 @@ protected:
 
 TEST_F(Shm, PathWithoutNodeIsNamed) {
     remote_t* r = nullptr;
-    EXPECT_EQ(try_open(r), -EHOSTUNREACH);
+    EXPECT_EQ(try_open(r), -ECONNREFUSED);
     EXPECT_NE(std::string(remote_why()).find(path), std::string::npos);
+}
+
+TEST_F(Shm, WrongKeyIsRejected) {
+    start();
+    std::string file = key_file() + "-other";
+    std::ofstream(file) << "000102030405060708090a0b0c0d0e0f\n";
+    remote_options options{};
+    options.size = sizeof(options);
+    options.timeout_us = 300'000;
+    remote_t* r = nullptr;
+    EXPECT_EQ(remote_open(&r, fmt::format("shm:{},key={}", path, file).c_str(), &options),
+              -EKEYREJECTED);
+    unlink(file.c_str());
 }
 
 TEST_F(Shm, SocketIsItsOwnersAloneAndGoesWithTheNode) {
@@ -70,7 +85,7 @@ TEST_F(Shm, SocketIsItsOwnersAloneAndGoesWithTheNode) {
 TEST_F(Shm, ClientsBeyondTheRingsAreRefusedUntilOneCloses) {
     start(2);
     remote_t *one = open(), *two = open(), *three = nullptr;
-    EXPECT_EQ(try_open(three), -EHOSTUNREACH);
+    EXPECT_EQ(try_open(three), -EUSERS);
     EXPECT_NE(std::string(remote_why()).find("--shm-rings"), std::string::npos);
     remote_close(one);
     while (try_open(three)) // until the node has noticed
@@ -88,7 +103,7 @@ TEST_F(Shm, KilledClientsRingsAreFree) {
     start(1);
     ASSERT_TRUE(victim.run());
     remote_t* r = nullptr;
-    EXPECT_EQ(try_open(r), -EHOSTUNREACH);
+    EXPECT_EQ(try_open(r), -EUSERS);
     victim.kill();
     while (try_open(r))
         std::this_thread::yield();

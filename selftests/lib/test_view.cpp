@@ -168,9 +168,9 @@ TEST_P(View, KeyIsOfTheViewAlone) {
     options.size = sizeof(options);
     options.timeout_us = 300'000;
     remote_t* other = nullptr;
-    EXPECT_EQ(remote_open(&other, target.c_str(), &options), -EHOSTUNREACH);
+    EXPECT_EQ(remote_open(&other, target.c_str(), &options), -EKEYREJECTED);
     EXPECT_EQ(remote_open(&other, (udp_target(node.port()) + ",space=2").c_str(), &options),
-              -EHOSTUNREACH);
+              -EKEYREJECTED);
 }
 
 } // namespace

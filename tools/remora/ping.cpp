@@ -4,7 +4,7 @@
  *
  *   remote_open() ── a session ── small reads of address 0, which the node refuses ── times
  *        |                                               |
- *        `- full, or no answer ─ reach.hpp: why          `- timeout, restart
+ *        `- full, or no answer                           `- timeout, restart
  *
  * Address 0 is in no region, so the answers show the way there and back, and the memory is not
  * touched.
@@ -18,7 +18,6 @@
 #include <nlohmann/json.hpp>
 
 #include "remora/commands.hpp"
-#include "remora/reach.hpp"
 #include "remora/table.hpp"
 #include "remote/remote.h"
 #include "support/failure.hpp"
@@ -51,26 +50,6 @@ struct CloseRemote {
 };
 using Remote = std::unique_ptr<remote_t, CloseRemote>;
 
-Trouble why_silent(const Endpoint& node, const std::string& name, std::uint32_t space) {
-    switch (reach(node)) {
-    case Reach::refused:
-        return {"no-node", fmt::format("no node at {}: its machine refuses the port: start a node "
-                                       "there, or give its port",
-                                       name)};
-    case Reach::listened:
-        return {"wrong-key-or-space",
-                fmt::format("{} ignores us, though a program listens there: is this the key of "
-                            "space {}, and is it a memory node?",
-                            name, space)};
-    case Reach::silent:
-        break;
-    }
-    return {"unreachable",
-            fmt::format("nothing comes back from {}: is the machine up, and UDP port "
-                        "{} open?",
-                        name, node.port)};
-}
-
 class Ping {
 public:
     explicit Ping(const PingOptions& options)
@@ -93,12 +72,20 @@ public:
         remote_t* r = nullptr;
         int error = remote_open(&r, target_.c_str(), &options);
         remote_.reset(r);
-        if (error == -EUSERS)
+        switch (error) {
+        case 0:
+            return;
+        case -EUSERS:
             throw Trouble{"full", remote_why()};
-        if (error == -EHOSTUNREACH)
-            throw why_silent(node_, name_, space_);
-        if (error)
+        case -EKEYREJECTED:
+            throw Trouble{"wrong-key-or-space", remote_why()};
+        case -ECONNREFUSED:
+            throw Trouble{"no-node", remote_why()};
+        case -EHOSTUNREACH:
+            throw Trouble{"unreachable", remote_why()};
+        default:
             throw Failure("{}", remote_why());
+        }
     }
 
     void measure() {
@@ -107,11 +94,8 @@ public:
             std::uint8_t byte;
             int error = remote_read(remote_.get(), 0, &byte, 1);
             std::chrono::nanoseconds took = std::chrono::steady_clock::now() - began;
-            if (error == -ESTALE)
-                throw Trouble{"restarted", fmt::format("{} stopped or restarted meanwhile", name_)};
-            if (error == -ETIMEDOUT)
-                throw Trouble{"silent",
-                              fmt::format("{} answered at first, and then no more", name_)};
+            if (error == -ESTALE || error == -ETIMEDOUT)
+                check_still_there(error);
             if (error != -EFAULT)
                 throw Failure("{} answers what no memory node does ({})", name_, error);
             times_ns_.push_back(static_cast<std::uint64_t>(took.count()));
@@ -119,15 +103,38 @@ public:
         std::sort(times_ns_.begin(), times_ns_.end());
     }
 
+    void ask_for_memory() {
+        memory_.size = sizeof(memory_);
+        check_still_there(remote_info(remote_.get(), &memory_));
+    }
+
     Json json() const { return {{"node", name_}, {"space", space_}}; }
-    const std::vector<std::uint64_t>& times_ns() const { return times_ns_; }
+    Json result() const {
+        Json json = this->json();
+        json["state"] = "ok";
+        json["round_trip_ns"] = {
+            {"min", times_ns_.front()}, {"median", median()}, {"max", times_ns_.back()}};
+        json["memory_bytes"] = memory_.memory_bytes;
+        json["free_bytes"] = memory_.free_bytes;
+        return json;
+    }
     std::string text() const {
-        return fmt::format("{}, space {}: ok, {} round trips: min {}, median {}, max {}", name_,
-                           space_, times_ns_.size(), time_text(times_ns_.front()),
-                           time_text(times_ns_[times_ns_.size() / 2]), time_text(times_ns_.back()));
+        return fmt::format(
+            "{}, space {}: ok, {} of {} free, {} round trips: min {}, median {}, max {}", name_,
+            space_, size_text(memory_.free_bytes), size_text(memory_.memory_bytes),
+            times_ns_.size(), time_text(times_ns_.front()), time_text(median()),
+            time_text(times_ns_.back()));
     }
 
 private:
+    void check_still_there(int error) const {
+        if (error == -ESTALE)
+            throw Trouble{"restarted", fmt::format("{} stopped or restarted meanwhile", name_)};
+        if (error)
+            throw Trouble{"silent", fmt::format("{} answered at first, and then no more", name_)};
+    }
+    std::uint64_t median() const { return times_ns_[times_ns_.size() / 2]; }
+
     Endpoint node_;
     std::string name_;
     std::uint32_t space_;
@@ -135,27 +142,25 @@ private:
     std::string target_;
     Remote remote_;
     std::vector<std::uint64_t> times_ns_;
+    remote_node memory_{};
 };
 
 void ping(const PingOptions& options) {
     Ping ping(options);
-    Json json = ping.json();
     try {
         ping.open();
         ping.measure();
+        ping.ask_for_memory();
     } catch (const Trouble& trouble) {
+        Json json = ping.json();
         json["state"] = trouble.state;
         json["error"] = trouble.error;
         if (options.json)
             fmt::print("{}\n", json.dump(2));
         throw Failure("{}", trouble.error);
     }
-    json["state"] = "ok";
-    const std::vector<std::uint64_t>& times = ping.times_ns();
-    json["round_trip_ns"] = {
-        {"min", times.front()}, {"median", times[times.size() / 2]}, {"max", times.back()}};
     if (options.json)
-        fmt::print("{}\n", json.dump(2));
+        fmt::print("{}\n", ping.result().dump(2));
     else
         fmt::print("{}\n", ping.text());
 }

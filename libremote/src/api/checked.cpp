@@ -43,7 +43,11 @@ const char* error_text(int error) {
     case ENOENT:
         return "no such operation, or no such name";
     case EHOSTUNREACH:
-        return "no answer: no node there, or none with this space and this key";
+        return "nothing comes back: the machine is down, or a firewall is in the way";
+    case ECONNREFUSED:
+        return "the machine is there, and no node";
+    case EKEYREJECTED:
+        return "no answer to this key: another key, no such space, or no memory node";
     case EUSERS:
         return "the node is full: it has no session left";
     case ENOKEY:

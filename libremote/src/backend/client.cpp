@@ -30,6 +30,8 @@ constexpr unsigned alloc_tries = 8;
 constexpr auto slice = std::chrono::milliseconds(10);
 constexpr auto close_time = std::chrono::milliseconds(200);
 // Limit for opening: a missing node should be noticed sooner than a node that falls silent later.
+// What it may take, after that, to find out why there is no answer.
+constexpr std::chrono::milliseconds silence_patience{2000};
 constexpr std::uint64_t open_ns_max = 5 * BASE_NSEC_PER_SEC;
 
 std::uint64_t now_ns() {
@@ -143,6 +145,7 @@ void Client::configure(const ClientOptions& options) {
 }
 
 void Client::open(const std::string& name, Clock::time_point limit) {
+    auto patience = std::chrono::duration_cast<std::chrono::milliseconds>(limit - Clock::now());
     {
         Lock lock(lock_);
         rmem_client_open(client_.get(), now_ns());
@@ -154,7 +157,7 @@ void Client::open(const std::string& name, Clock::time_point limit) {
     if (client_->open_status == RMEM_BUSY)
         throw Failure(EUSERS, "{} has no session left: end some clients, or start it with more",
                       name);
-    throw Failure("{} doesn't answer: does a node run there, with this space and this key?", name);
+    throw transport_->silence(name, std::min(silence_patience, patience));
 }
 
 Client::~Client() {

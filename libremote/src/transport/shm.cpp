@@ -151,6 +151,13 @@ void Shm::post(const rmem_client_config& session) {
     bundle_.sum = {};
 }
 
+Failure Shm::silence(const std::string& name, std::chrono::milliseconds) const {
+    if (link_.is_open())
+        return Failure(EKEYREJECTED,
+                       "the node at {} ignores us: does it have this space with this key?", name);
+    return Failure(EHOSTUNREACH, "the node at {} has ended", name);
+}
+
 void Shm::signal() {
     ring_out_signal(&link_.out, link_.pointer);
     if (ring_must_wake(link_.node_sleeps))

@@ -36,6 +36,7 @@ public:
     void wait(Clock::time_point until, std::uint64_t spin_ns) override;
     void deliver(const rmem_client_config& session, Messages& messages) override;
     void take_in(const rmem_client_config& session, Messages& messages) override;
+    Failure silence(const std::string& name, std::chrono::milliseconds patience) const override;
     void disown() override { link_.disown(); }
 
 private:

@@ -23,14 +23,19 @@ namespace {
 // A node offers a pair at once; one that is stopped does not.
 constexpr int offer_ms_max = 2000;
 
-const char* refusal(std::uint32_t answer) {
+Failure refusal(std::uint32_t answer, const std::string& path) {
     switch (answer) {
     case RING_REFUSED_USER:
-        return "this user may not use it: the node's --shm-mode says who may";
+        return Failure(
+            EACCES, "the node at {} refuses this user: its --shm-mode says who may use it", path);
     case RING_REFUSED_FULL:
-        return "it has no ring left: end some clients, or start it with more --shm-rings";
+        return Failure(
+            EUSERS,
+            "the node at {} has no ring left: end some clients, or start it with more --shm-rings",
+            path);
     default:
-        return "it has no memory or no descriptors for a pair of rings";
+        return Failure(ENOMEM, "the node at {} has no memory or no descriptors for a pair of rings",
+                       path);
     }
 }
 
@@ -47,7 +52,8 @@ bool is_part(std::uint64_t offset, const ring_shape& shape, std::uint64_t end) {
 
 ShmLink::ShmLink(std::string path) : path_(std::move(path)) {
     if (!call())
-        throw Failure("no node at {}: {}", path_, std::strerror(errno));
+        throw Failure(errno == EACCES ? EACCES : ECONNREFUSED, "no node at {}: {}", path_,
+                      std::strerror(errno));
     pollfd ready{socket_.get(), POLLIN, 0};
     if (poll(&ready, 1, offer_ms_max) <= 0 || !take_offer())
         throw Failure("the node at {} offers no rings: is it remora-node with --shm?", path_);
@@ -81,7 +87,7 @@ bool ShmLink::take_offer() {
         throw Failure("the node at {} speaks another version of rings: use the same release",
                       path_);
     if (std::uint32_t answer = base_load_le32(&offer.answer))
-        throw Failure("the node at {} refuses: {}", path_, refusal(answer));
+        throw refusal(answer, path_);
     map(offer, files);
     return true;
 }

@@ -14,6 +14,7 @@
  */
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -21,6 +22,7 @@
 #include <vector>
 
 #include "src/clock.hpp"
+#include "support/failure.hpp"
 
 extern "C" {
 #include "core/rmem/client/client.h"
@@ -69,6 +71,9 @@ public:
 
     // A descriptor that is readable when wait() would find something; -1: there is none.
     virtual int descriptor() const { return -1; }
+
+    // The node gave no answer: why? name: of the node, for people. patience: what that may take.
+    virtual Failure silence(const std::string& name, std::chrono::milliseconds patience) const = 0;
 
     // In a child of the process that opened it: nothing may reach the node from here.
     virtual void disown() = 0;

@@ -15,6 +15,7 @@
 #include "src/transport/scratch.hpp"
 #include "support/failure.hpp"
 #include "support/parse.hpp"
+#include "support/reach.hpp"
 
 namespace remora::lib {
 
@@ -79,6 +80,29 @@ Udp::Udp(const std::string& name, const sockaddr_storage& address, socklen_t byt
     getsockopt(socket_.get(), SOL_SOCKET, SO_RCVBUF, &room, &length);
     limits_.window_bytes =
         std::clamp(static_cast<std::uint32_t>(room) / 2, incast_bytes_least, incast_bytes_most);
+}
+
+Failure Udp::silence(const std::string& name, std::chrono::milliseconds patience) const {
+    sockaddr_storage address{};
+    socklen_t bytes = sizeof(address);
+    if (getpeername(socket_.get(), reinterpret_cast<sockaddr*>(&address), &bytes))
+        return Failure(EHOSTUNREACH, "{} doesn't answer: {}", name, std::strerror(errno));
+    switch (reach(address, bytes, patience / 2)) {
+    case Reach::refused:
+        return Failure(ECONNREFUSED,
+                       "no node at {}: its machine refuses the port: start a node there, or give "
+                       "its port",
+                       name);
+    case Reach::listened:
+        return Failure(EKEYREJECTED,
+                       "{} ignores us, though a program listens there: does it have this space "
+                       "with this key, and is it a memory node?",
+                       name);
+    case Reach::silent:
+        break;
+    }
+    return Failure(EHOSTUNREACH,
+                   "nothing comes back from {}: is the machine up, and the UDP port open?", name);
 }
 
 // ---- out ----

@@ -26,6 +26,7 @@ public:
     void deliver(const rmem_client_config& session, Messages& messages) override;
     void take_in(const rmem_client_config& session, Messages& messages) override;
     int descriptor() const override { return socket_.get(); }
+    Failure silence(const std::string& name, std::chrono::milliseconds patience) const override;
     void disown() override { socket_ = Descriptor(); }
 
 private:

