@@ -29,8 +29,6 @@ constexpr unsigned alloc_tries = 8;
 // Upper bound on one wait: another thread may have started an operation with an earlier deadline.
 constexpr auto slice = std::chrono::milliseconds(10);
 constexpr auto close_time = std::chrono::milliseconds(200);
-// Limit for opening: a missing node should be noticed sooner than a node that falls silent later.
-// What it may take, after that, to find out why there is no answer.
 constexpr std::chrono::milliseconds silence_patience{2000};
 constexpr std::uint64_t open_ns_max = 5 * BASE_NSEC_PER_SEC;
 
