@@ -139,6 +139,10 @@ void add_transports(CLI::App& app, Params& p) {
     add("--eqif-packets", p.eqif_packets, "queue of a tunnel's sender, in packets");
     add("--eqif-mark-packets", p.eqif_mark_packets, "ECN: mark packets that find more there");
     add("--eqds-rto-us", p.eqds_rto_us, "a tunnel's shortest timeout; 0: from queue and speed");
+    add("--eqds-priority", p.eqds_priority,
+        "FIRST-LAST=PRIORITY: of tunnels from these hosts, 0 (pulled first) to 7; others have 7")
+        ->take_all()
+        ->allow_extra_args(false);
     app.add_flag("--eqds-overdraw", p.eqds_overdraw, "send on any credit above 0")->group(group);
     app.add_flag("--eqds-pull-trimmed", p.eqds_pull_trimmed,
                  "pull for a trimmed packet before its sender asks")

@@ -56,6 +56,7 @@ struct Params {
     std::string eqds_mode = "burst"; // rts
     double pull_rate = 0.99, eqds_rto_us = 0;
     std::uint32_t pull_burst = 1;
+    std::vector<std::string> eqds_priority; // "A-B=PRIORITY": of tunnels from these hosts
     bool eqds_overdraw = false, eqds_pull_trimmed = false, eqds_unordered = false;
     std::uint32_t tunnel_overhead_bytes = 40;
 
