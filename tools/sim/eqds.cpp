@@ -233,9 +233,8 @@ bool EqdsHost::send_one() {
         return false;
     EqdsTunnel& tunnel = *reinterpret_cast<SenderEnd*>(from)->tunnel;
     EqdsNet::Node* node = node_of(core);
-    Packet* packet = sim_.pool.take();
+    Packet* packet = node->packet ? sim_.pool.copy(*node->packet) : sim_.pool.take();
     if (node->packet) {
-        *packet = *node->packet;
         packet->inner_kind = packet->kind;
         packet->inner_flags = packet->flags;
         packet->inner_bytes = packet->bytes;
