@@ -5,7 +5,7 @@
 # The same results on every machine: no contraction to fused operations.
 $(call objects,opt,$(SIM_SRC)) $(call objects,asan,$(SIM_SRC)): override CXXFLAGS += -ffp-contract=off
 
-out/bin/remora-sim: $(call objects,opt,$(SIM_SRC) $(SUPPORT_SRC)) out/lib/libremora_core.a
+out/bin/remora-sim: $(call objects,opt,$(SIM_SRC) $(HOST_SRC) $(SUPPORT_SRC)) out/lib/libremora_core.a
 	$(call say,LINK,$@)
 	$(call link,opt,-lfmt)
 

@@ -2,6 +2,8 @@
 #include "sim/eqds.hpp"
 
 #include "sim/ndp.hpp"
+#include "sim/network.hpp"
+#include "support/parse.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -37,6 +39,19 @@ EqdsNet::EqdsNet(Sim& owner) : sim(owner) {
     admission.average_shift = 0; // DCTCP wants the queue as it is
     admission.low_bytes = static_cast<u32>(params.eqif_mark_packets * params.mtu_bytes);
     admission.high_bytes = admission.low_bytes + 1;
+    for (const std::string& text : params.eqds_priority) {
+        HostRange range = parse_host_range(text);
+        auto priority = remora::parse_number(range.value, 0, EQDS_PRIORITIES - 1, "eqds-priority");
+        priorities_.push_back({range.first, range.last, static_cast<u8>(priority)});
+    }
+}
+
+u8 EqdsNet::priority_of(std::uint32_t sender_host) const {
+    for (const Priority& one : priorities_) {
+        if (sender_host >= one.first && sender_host <= one.last)
+            return one.priority;
+    }
+    return EQDS_PRIORITIES - 1;
 }
 
 EqdsHost& EqdsNet::host(std::uint32_t id) {
@@ -98,7 +113,7 @@ EqdsHost::EqdsHost(EqdsNet& net, Host& host) : net_(net), sim_(net.sim), host_(h
     eqds_eqif_init(&tcp_, 0, net.config.mtu_bytes);
     eqds_eqif_init(&native_, 0, net.config.mtu_bytes);
     eqds_asl_init(
-        &list_, EQDS_ASL_FIFO, net.config.mtu_bytes,
+        &list_, net.has_priorities() ? EQDS_ASL_PIFO : EQDS_ASL_FIFO, net.config.mtu_bytes,
         static_cast<u64>(static_cast<double>(host.nic->bits_per_second()) * sim_.params.pull_rate),
         sim_.params.pull_burst);
 }
@@ -218,9 +233,8 @@ bool EqdsHost::send_one() {
         return false;
     EqdsTunnel& tunnel = *reinterpret_cast<SenderEnd*>(from)->tunnel;
     EqdsNet::Node* node = node_of(core);
-    Packet* packet = sim_.pool.take();
+    Packet* packet = node->packet ? sim_.pool.copy(*node->packet) : sim_.pool.take();
     if (node->packet) {
-        *packet = *node->packet;
         packet->inner_kind = packet->kind;
         packet->inner_flags = packet->flags;
         packet->inner_bytes = packet->bytes;
@@ -284,6 +298,8 @@ void EqdsHost::receive_data(EqdsTunnel& tunnel, Packet* packet, const eqds_head&
         tunnel.receiving = true;
         eqds_receiver_init(&tunnel.receiver, &net_.config, &list_, tunnel.receiver_slots.data(),
                            tunnel.sender.id, 0);
+        if (net_.has_priorities())
+            eqds_asl_set(&tunnel.receiver, net_.priority_of(tunnel.sender_host), 1);
     }
     tunnel.last_flow = packet->flow;
     std::uint32_t bytes = packet->bytes;

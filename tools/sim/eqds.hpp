@@ -71,6 +71,8 @@ public:
 
     EqdsHost& host(std::uint32_t id);
     EqdsTunnel& add_tunnel(std::uint32_t from, std::uint32_t to, Flow* native);
+    bool has_priorities() const { return !priorities_.empty(); }
+    u8 priority_of(std::uint32_t sender_host) const;
 
     // The packet as the core holds it, at either end.
     struct Node {
@@ -87,6 +89,11 @@ public:
     std::deque<EqdsTunnel> tunnels;
 
 private:
+    struct Priority {
+        std::uint32_t first, last; // hosts
+        u8 priority;
+    };
+    std::vector<Priority> priorities_;
     std::deque<Node> nodes_;
     std::vector<Node*> free_;
 };

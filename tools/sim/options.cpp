@@ -116,11 +116,11 @@ void add_transports(CLI::App& app, Params& p) {
     auto add = [&](const char* name, auto& value, const char* text) {
         return app.add_option(name, value, text)->group(group)->capture_default_str();
     };
-    add("--transport", p.transport, "newreno, cubic, dctcp, mptcp, udp, ping, ndp or eqds");
+    add("--transport", p.transport, "newreno, cubic, dctcp, mptcp, udp, ping, ndp, eqds or rmem");
     add("--transport-of", p.transport_of, "FIRST-LAST=NAME: of flows that these hosts send")
         ->take_all()
         ->allow_extra_args(false);
-    app.add_flag("--over-eqds", p.over_eqds, "TCP, UDP and pings go through EQDS tunnels")
+    app.add_flag("--over-eqds", p.over_eqds, "TCP, UDP, pings and rmem go through EQDS tunnels")
         ->group(group);
     add("--native", p.native, "FIRST-LAST: hosts whose flows use no tunnel");
     add("--subflows", p.subflows, "of MPTCP");
@@ -139,6 +139,10 @@ void add_transports(CLI::App& app, Params& p) {
     add("--eqif-packets", p.eqif_packets, "queue of a tunnel's sender, in packets");
     add("--eqif-mark-packets", p.eqif_mark_packets, "ECN: mark packets that find more there");
     add("--eqds-rto-us", p.eqds_rto_us, "a tunnel's shortest timeout; 0: from queue and speed");
+    add("--eqds-priority", p.eqds_priority,
+        "FIRST-LAST=PRIORITY: of tunnels from these hosts, 0 (pulled first) to 7; others have 7")
+        ->take_all()
+        ->allow_extra_args(false);
     app.add_flag("--eqds-overdraw", p.eqds_overdraw, "send on any credit above 0")->group(group);
     app.add_flag("--eqds-pull-trimmed", p.eqds_pull_trimmed,
                  "pull for a trimmed packet before its sender asks")
@@ -147,6 +151,18 @@ void add_transports(CLI::App& app, Params& p) {
     add("--pull-burst", p.pull_burst, "pulls that may be caught up at once");
     add("--pull-rate", p.pull_rate, "of the receiver's link rate");
     add("--tunnel-overhead-bytes", p.tunnel_overhead_bytes, "headers of a tunnel packet");
+}
+
+void add_rmem(CLI::App& app, Params& p) {
+    const char* group = "Remote memory (rmem flows: the source reads and writes the destination's)";
+    auto add = [&](const char* name, auto& value, const char* text) {
+        app.add_option(name, value, text)->group(group)->capture_default_str();
+    };
+    add("--rmem-depth", p.rmem_depth, "operations that a flow keeps outstanding");
+    add("--rmem-op-bytes", p.rmem_op_bytes, "size of an operation");
+    add("--rmem-write-percent", p.rmem_write_percent, "of the operations; the others are reads");
+    add("--rmem-interval-us", p.rmem_interval_us,
+        "from an operation's end to the next one's begin: mean of random times");
 }
 
 void add_workload(CLI::App& app, Params& p) {
@@ -191,7 +207,8 @@ void add_run(CLI::App& app, Options& o) {
     add("--json", o.json, "results, or - for standard output");
     add("--csv", o.csv, "one line per flow");
     add("--ports-csv", o.ports_csv, "one line per queue: peak, mean, drops, trims, marks");
-    add("--samples-csv", o.samples_csv, "round-trip times of pings, one per line");
+    add("--samples-csv", o.samples_csv,
+        "times of pings, and of remote reads and writes since the warm-up, one per line");
     add("--watch", o.watch, "id of the flow to trace");
     add("--trace", o.trace, "what happens to the packets of --watch, as text");
     add("--pcap", o.pcap, "packets of --watch as its hosts see them, for wireshark");
@@ -249,6 +266,7 @@ Options parse_options(const Words& arguments) {
     add_network(app, options.params);
     add_queues(app, options.params);
     add_transports(app, options.params);
+    add_rmem(app, options.params);
     add_workload(app, options.params);
     add_run(app, options);
 

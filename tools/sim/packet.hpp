@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <deque>
 #include <memory>
 #include <new>
+#include <utility>
 #include <vector>
 
 #include <sys/mman.h>
@@ -27,6 +29,8 @@ enum class Kind : std::uint8_t {
     ndp_pull,
     eqds_data,
     eqds_control,
+    rmem_request,
+    rmem_response,
 };
 
 enum Flag : std::uint8_t {
@@ -52,9 +56,10 @@ struct alignas(64) Packet {
     std::uint16_t payload_bytes;
     std::uint8_t subflow;
     std::uint8_t hops;
-    std::uint64_t seq;   // TCP: first byte; NDP: packet number
-    std::uint64_t ack;   // TCP: next expected byte; NDP: pull number
-    std::uint64_t stamp; // time of sending, echoed by acknowledgements
+    std::uint64_t seq;     // TCP: first byte; NDP: packet number
+    std::uint64_t ack;     // TCP: next expected byte; NDP: pull number
+    std::uint64_t stamp;   // time of sending, echoed by acknowledgements
+    std::uint32_t content; // of the pool's contents; 0: the payload's bytes don't matter
     // The second line: the packet's EQDS header as bytes on the wire, and its packet inside.
     std::uint8_t tunnel_header[40];
     std::uint8_t tunnel_header_bytes;
@@ -66,6 +71,42 @@ struct alignas(64) Packet {
     std::uint32_t sack_from, sack_to;
 };
 static_assert(sizeof(Packet) == 128);
+
+using Bytes = std::vector<std::uint8_t>;
+
+// Payloads of packets whose receivers read them. Copies of a packet share one, and the last copy
+// that is given back frees it.
+class Contents {
+public:
+    std::uint32_t add(Bytes bytes) {
+        if (free_.empty()) {
+            all_.emplace_back();
+            free_.push_back(static_cast<std::uint32_t>(all_.size()));
+        }
+        std::uint32_t index = free_.back();
+        free_.pop_back();
+        all_[index - 1] = {std::move(bytes), 1};
+        return index;
+    }
+    const Bytes& operator[](std::uint32_t index) const { return all_[index - 1].bytes; }
+    void share(std::uint32_t index) { all_[index - 1].owners++; }
+    void drop(std::uint32_t index) {
+        Content& one = all_[index - 1];
+        if (--one.owners)
+            return;
+        one.bytes = {};
+        free_.push_back(index);
+    }
+    std::size_t live() const { return all_.size() - free_.size(); }
+
+private:
+    struct Content {
+        Bytes bytes;
+        std::uint32_t owners;
+    };
+    std::deque<Content> all_;
+    std::vector<std::uint32_t> free_;
+};
 
 class Pool {
 public:
@@ -79,12 +120,23 @@ public:
         live_++;
         return packet;
     }
+    Packet* copy(const Packet& packet) {
+        Packet* other = take();
+        *other = packet;
+        if (packet.content)
+            contents.share(packet.content);
+        return other;
+    }
     void give(Packet* packet) {
+        if (packet->content) [[unlikely]]
+            contents.drop(packet->content);
         packet->next = free_;
         free_ = packet;
         live_--;
     }
     std::uint64_t live() const { return live_; }
+
+    Contents contents;
 
 private:
     struct Release {

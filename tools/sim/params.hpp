@@ -10,7 +10,7 @@
 
 namespace sim {
 
-enum class Transport : std::uint8_t { newreno, cubic, dctcp, mptcp, udp, ping, ndp, eqds };
+enum class Transport : std::uint8_t { newreno, cubic, dctcp, mptcp, udp, ping, ndp, eqds, rmem };
 
 struct Params {
     // Topology.
@@ -56,8 +56,13 @@ struct Params {
     std::string eqds_mode = "burst"; // rts
     double pull_rate = 0.99, eqds_rto_us = 0;
     std::uint32_t pull_burst = 1;
+    std::vector<std::string> eqds_priority; // "A-B=PRIORITY": of tunnels from these hosts
     bool eqds_overdraw = false, eqds_pull_trimmed = false, eqds_unordered = false;
     std::uint32_t tunnel_overhead_bytes = 40;
+
+    // Remote memory.
+    std::uint32_t rmem_depth = 1, rmem_op_bytes = 4096, rmem_write_percent = 0;
+    double rmem_interval_us = 0;
 
     // Workload.
     std::string matrix; // a .cm file

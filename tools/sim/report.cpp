@@ -162,13 +162,14 @@ void write_samples_csv(const Sim& sim, const std::string& file) {
 }
 
 void print_summary(const Sim& sim, const RunCost& cost) {
-    std::vector<Time> fcts, rtts;
+    std::vector<Time> fcts, pings, operations;
     Wide sum = 0, squares = 0;
     std::uint64_t count = 0, retransmissions = 0, packets = 0, drops = 0, trims = 0;
     for (const auto& flow : sim.flows) {
         if (flow->done())
             fcts.push_back(flow->end - flow->start);
-        rtts.insert(rtts.end(), flow->rtts.begin(), flow->rtts.end());
+        auto& times = flow->transport == Transport::ping ? pings : operations;
+        times.insert(times.end(), flow->rtts.begin(), flow->rtts.end());
         retransmissions += flow->retransmissions;
         packets += flow->packets;
         drops += flow->drops;
@@ -189,7 +190,8 @@ void print_summary(const Sim& sim, const RunCost& cost) {
                    us_text(percentile(values, 99)), us_text(values.back()), values.size());
     };
     line("flow completion", fcts);
-    line("ping", rtts);
+    line("ping", pings);
+    line("remote memory operation", operations);
     if (count && squares)
         fmt::print("throughput: mean {:.3f} Gb/s over {} flows, Jain's index {:.4f}\n",
                    static_cast<double>(sum) / static_cast<double>(count) / 1e6, count,

@@ -36,6 +36,7 @@ class Host;
 struct Flow;
 class NdpPacer;
 class EqdsNet;
+class RmemNet;
 
 class Endpoint {
 public:
@@ -62,7 +63,7 @@ struct Flow {
     std::uint64_t drops = 0, trims = 0, marks = 0;
     std::uint64_t edge_drops = 0, edge_retransmissions = 0; // by the flow's tunnel
     std::uint32_t reorder_depth = 0; // most packets that waited for an earlier one
-    std::vector<Time> rtts;          // of pings
+    std::vector<Time> rtts;          // of pings; times of remote reads and writes
 
     bool done() const { return end != never; }
 };
@@ -179,6 +180,7 @@ public:
     Rng rng;
     std::unique_ptr<Network> network;
     std::shared_ptr<EqdsNet> eqds;
+    std::shared_ptr<RmemNet> rmem;
     std::deque<Host> hosts;
     std::vector<std::unique_ptr<Flow>> flows;
     std::vector<Endpoint*> endpoints; // by 2 * flow: sink, source

@@ -18,9 +18,9 @@ using remora::Failure;
 
 namespace {
 
-constexpr const char* kind_names[] = {"tcp-data", "tcp-ack",   "udp",         "ping",
-                                      "pong",     "ndp-data",  "ndp-ack",     "ndp-nack",
-                                      "ndp-pull", "eqds-data", "eqds-control"};
+constexpr const char* kind_names[] = {
+    "tcp-data", "tcp-ack",  "udp",       "ping",         "pong",         "ndp-data",     "ndp-ack",
+    "ndp-nack", "ndp-pull", "eqds-data", "eqds-control", "rmem-request", "rmem-response"};
 
 FILE* open(const std::string& file) {
     if (file.empty())

@@ -3,6 +3,7 @@
 #include "sim/datagram.hpp"
 #include "sim/eqds.hpp"
 #include "sim/ndp.hpp"
+#include "sim/rmem.hpp"
 #include "sim/sim.hpp"
 #include "sim/tcp.hpp"
 
@@ -26,6 +27,9 @@ void create_endpoints(Sim& sim, Flow& flow) {
         return;
     case Transport::eqds:
         create_eqds_endpoints(sim, flow);
+        return;
+    case Transport::rmem:
+        create_rmem_endpoints(sim, flow);
         return;
     default:
         flow.source = std::make_unique<TcpSource>(sim, flow);

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "sim/network.hpp"
+#include "sim/rmem.hpp"
 #include "support/failure.hpp"
 #include "support/parse.hpp"
 
@@ -19,16 +20,18 @@ using remora::Misuse;
 
 namespace {
 
-constexpr const char* transport_names[] = {"newreno", "cubic", "dctcp", "mptcp",
-                                           "udp",     "ping",  "ndp",   "eqds"};
+constexpr const char* transport_names[] = {"newreno", "cubic", "dctcp", "mptcp", "udp",
+                                           "ping",    "ndp",   "eqds",  "rmem"};
 
 } // namespace
 
 Transport parse_transport(const std::string& name) {
     auto found = std::find(std::begin(transport_names), std::end(transport_names), name);
     if (found == std::end(transport_names))
-        throw Misuse("transport '{}' is none of newreno, cubic, dctcp, mptcp, udp, ping, ndp, eqds",
-                     name);
+        throw Misuse(
+            "transport '{}' is none of newreno, cubic, dctcp, mptcp, udp, ping, ndp, eqds, "
+            "rmem",
+            name);
     return static_cast<Transport>(found - std::begin(transport_names));
 }
 
@@ -149,6 +152,12 @@ Flow& Workload::add(std::uint32_t src, std::uint32_t dst, std::uint64_t bytes) {
 
 Flow& Workload::add(std::uint32_t src, std::uint32_t dst, std::uint64_t bytes,
                     Transport transport) {
+    if (transport == Transport::rmem) {
+        check_rmem_params(sim_.params);
+        if (closed_)
+            throw Misuse("rmem flows are closed loops themselves: instead of closed-loop, take "
+                         "another workload and --rmem-depth");
+    }
     Flow& flow = sim_.add_flow(src, dst, transport == Transport::ping ? 0 : bytes, transport);
     flow.tunnelled =
         sim_.params.over_eqds && transport != Transport::ndp && transport != Transport::eqds;
