@@ -14,10 +14,10 @@
  *   - hdr says what all its messages share: space, session, boot, floor and integrity, their
  *     number n, and one tag for all.
  *   - The payloads of a datagram MUST NOT exceed RMEM_PIECE_BYTES_MAX together.
- *   - The work of a datagram is the bytes it asks to read, and one 256th of the bytes it asks
- *     to discard or zero. It MUST NOT exceed RMEM_READ_BYTES_MAX if n is more than 1; this bounds
- *     the node's time for one datagram.
- *   - Only READ, WRITE, DISCARD, ZERO, ATOMIC, PUT, READV and WRITEV messages MAY share a
+ *   - The work of a datagram is the bytes it asks to read or copy, and one 256th of the bytes it
+ *     asks to discard or zero. It MUST NOT exceed RMEM_READ_BYTES_MAX if n is more than 1; this
+ *     bounds the node's time for one datagram.
+ *   - Only READ, WRITE, DISCARD, ZERO, ATOMIC, PUT, READV, WRITEV and COPY messages MAY share a
  *     datagram. Other messages MUST travel alone. Requests and responses MUST NOT be mixed.
  *   - The receiver MUST ignore a datagram that breaks one of these rules, that is longer or
  *     shorter than its messages say, that has a message of unknown type or malformed, or whose
@@ -135,6 +135,10 @@
 #define RMEM_PIECE_BYTES_MAX 8704U
 /* Largest range of one DISCARD or ZERO. */
 #define RMEM_ZERO_BYTES_MAX (64U * 1024 * 1024)
+/*
+ * Largest range of one COPY: the smallest page, so that neither range lies in more than two pages.
+ */
+#define RMEM_COPY_BYTES_MAX (64U * 1024)
 /* Ranges of one READV or WRITEV. */
 #define RMEM_RANGES_MAX 128U
 
@@ -216,6 +220,14 @@ enum rmem_type {
 	 * none.
 	 */
 	RMEM_WRITEV = 13,
+	/*
+	 * Copy len bytes, 1 to RMEM_COPY_BYTES_MAX, inside the node to addr, as READ and WRITE
+	 * would. The two ranges MUST NOT overlap. A client that copies more sends several
+	 * messages, each with its own id and answer. The node executes a COPY once in a session,
+	 * as it does a WRITE. An error in either range refuses the COPY, and nothing is changed.
+	 * Payload rmem_copy.
+	 */
+	RMEM_COPY = 14,
 	RMEM_TYPE_END
 };
 
@@ -304,7 +316,8 @@ struct rmem_msg {
 
 /*
  * Payloads. A message with one of these MUST have addr 0 and the payload's size as len. In
- * ATOMIC, PUT, READV and WRITEV, addr and len have the meaning given at the type, and in OPEN addr.
+ * ATOMIC, PUT, READV, WRITEV and COPY, addr and len have the meaning given at the type, and in OPEN
+ * addr.
  */
 struct rmem_open {
 	__u8 client[16];  /* permanent id of the client; an OPEN supersedes its older session */
@@ -357,6 +370,11 @@ struct rmem_put {
 	__le32 reserved; /* 0 */
 };
 
+/* Of COPY. */
+struct rmem_copy {
+	__le64 from; /* first byte of the source */
+};
+
 /*
  * While its id is in the window, a repeated ALLOC or FREE gets the first answer again. A repeated
  * ALLOC whose region was freed since gets RMEM_NO_MEMORY. The node MUST NOT give out the addresses
@@ -382,6 +400,7 @@ RMEM_ASSERT(sizeof(struct rmem_operands) == 32, "operands");
 RMEM_ASSERT(sizeof(struct rmem_found) == 16, "found");
 RMEM_ASSERT(sizeof(struct rmem_put) == 24, "put");
 RMEM_ASSERT(__builtin_offsetof(struct rmem_put, bytes) == 16, "bytes of the integer");
+RMEM_ASSERT(sizeof(struct rmem_copy) == 8, "copy");
 
 #undef RMEM_ASSERT
 

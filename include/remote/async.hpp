@@ -232,6 +232,9 @@ public:
     pending write(raddr_t address, std::span<const std::byte> from) {
         return start(remote_op_write(address, from.data(), from.size(), 0));
     }
+    pending copy(raddr_t to, raddr_t from, std::size_t bytes) {
+        return start(remote_op_copy(to, from, bytes, 0));
+    }
     pending put(raddr_t address, std::span<const std::byte> from, const remote_signal& signal) {
         return start(remote_op_put(address, from.data(), from.size(), &signal, 0));
     }

@@ -191,6 +191,10 @@ public:
     operation write(raddr_t address, std::span<const std::byte> from) {
         return start(remote_op_write(address, from.data(), from.size(), 0));
     }
+    /* As remote_copy(). */
+    operation copy(raddr_t to, raddr_t from, std::size_t bytes) {
+        return start(remote_op_copy(to, from, bytes, 0));
+    }
     /* As remote_fetch(), on an integer of 4 or 8 bytes. */
     operation fetch(raddr_t address, std::size_t bytes, remote_change change, std::uint64_t value,
                     std::uint64_t* found = nullptr) {

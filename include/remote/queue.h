@@ -64,6 +64,7 @@ enum remote_op_kind {
 	REMOTE_OP_FETCH = 5,
 	REMOTE_OP_CAS = 6,
 	REMOTE_OP_PUT = 7,
+	REMOTE_OP_COPY = 8,
 };
 
 /*
@@ -77,9 +78,10 @@ struct remote_op {
 	uint32_t kind; /* enum remote_op_kind */
 	uint64_t user_data;
 	uint64_t timeout_us;		    /* from submission; 0: only the handle's */
-	raddr_t address;		    /* READ, WRITE, FETCH, CAS, PUT */
+	raddr_t address;		    /* READ, WRITE, FETCH, CAS, PUT; COPY: destination */
+	raddr_t from;			    /* COPY: source */
 	void *buffer;			    /* READ, WRITE, PUT */
-	size_t bytes;			    /* READ, WRITE, PUT: at most 1 GiB; FETCH, CAS */
+	size_t bytes;			    /* READ, WRITE, PUT, COPY: at most 1 GiB; FETCH, CAS */
 	const struct remote_vec *pieces;    /* READV, WRITEV */
 	size_t count;			    /* READV, WRITEV: number of pieces */
 	const struct remote_signal *signal; /* PUT */
@@ -157,6 +159,15 @@ static inline struct remote_op remote_op_write(raddr_t address, const void *buff
 					       uint64_t user_data)
 {
 	return remote_op_of(REMOTE_OP_WRITE, address, buffer, bytes, user_data);
+}
+
+static inline struct remote_op remote_op_copy(raddr_t to, raddr_t from, size_t bytes,
+					      uint64_t user_data)
+{
+	struct remote_op op = remote_op_of(REMOTE_OP_COPY, to, NULL, bytes, user_data);
+
+	op.from = from;
+	return op;
 }
 
 static inline struct remote_op remote_op_readv(const struct remote_vec *pieces, size_t count,

@@ -42,7 +42,8 @@
  * operations MAY be executed in any order, with one exception: two operations of one handle that
  * overlap, and one of which writes, are executed in the order of their start. A synchronous call
  * counts as one operation; a call of more than 1 MiB counts as several, one after the other. remote_put()
- * covers the bytes it writes and those of its integer. Operations of different handles MAY touch
+ * covers the bytes it writes and those of its integer. remote_copy() reads one range and writes the
+ * other. Operations of different handles MAY touch
  * the same bytes at once. Then 8 aligned bytes are read whole if neither operation is longer than 1
  * KiB; more bytes MAY be a mixture.
  *
@@ -224,6 +225,15 @@ int remote_read(remote_t *r, raddr_t address, void *buffer, size_t bytes);
 int remote_write(remote_t *r, raddr_t address, const void *buffer, size_t bytes);
 
 /*
+ * Copies bytes from one remote range to another, inside the node: none of them crosses the network.
+ * Both ranges are in the handle's space; from needs read permission, to write permission. -EINVAL
+ * also if the ranges overlap; then nothing is copied. Messages of up to 64 KiB each carry out the
+ * copy, in any order. Another client may see some of them executed and others not. When the call
+ * fails, bytes may have been copied.
+ */
+int remote_copy(remote_t *r, raddr_t to, raddr_t from, size_t bytes);
+
+/*
  * Waits until all earlier operations of the handle have ended, with or without success. A client
  * that sees this thread's next operation then sees the earlier ones, too (release consistency).
  * Concurrent calls return in the order in which they started.
@@ -351,16 +361,16 @@ int remote_wait(remote_t *r, raddr_t address, size_t bytes, enum remote_compare 
 
 enum remote_kind {
 	REMOTE_KIND_READ,
-	REMOTE_KIND_WRITE, /* with puts */
+	REMOTE_KIND_WRITE, /* with puts and copies */
 	REMOTE_KIND_INTEGER,
 	REMOTE_KIND_OTHER, /* allocations and the like */
 	REMOTE_KINDS
 };
 
 /*
- * Operations of one kind. A call of more than 256 KiB (embedded: 8.5 KiB) counts as several
- * operations. Pieces that travel in one message count as one. The USDT probes remote:start and
- * remote:end have their durations.
+ * Operations of one kind. A call of more than 256 KiB (embedded: 8.5 KiB; remote_copy(): 64 KiB)
+ * counts as several operations. Pieces that travel in one message count as one. The USDT probes
+ * remote:start and remote:end have their durations.
  */
 struct remote_kind_stats {
 	uint64_t done, failed;

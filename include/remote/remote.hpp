@@ -141,6 +141,10 @@ public:
     result<void> write(raddr_t address, std::span<const T> from) const {
         return write(address, std::as_bytes(from));
     }
+    /* Copies inside the node; the two ranges don't overlap. */
+    result<void> copy(raddr_t to, raddr_t from, std::size_t bytes) const {
+        return remote_copy(r_, to, from, bytes);
+    }
     /* Writes the data, then changes the signal's integer. */
     result<void> put(raddr_t address, std::span<const std::byte> from,
                      const remote_signal& signal) const {

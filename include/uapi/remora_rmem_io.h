@@ -47,6 +47,7 @@
 
 #define RMEM_IO_BYTES_MAX (256 << 10) /* of one READ or WRITE */
 #define RMEM_IO_RANGES_MAX 128	      /* of one READV or WRITEV */
+#define RMEM_IO_COPY_BYTES_MAX (64 << 10) /* of one COPY */
 
 enum rmem_io_type {
 	RMEM_IO_READ = 1,  /* addr, bytes; data: destination */
@@ -78,6 +79,11 @@ enum rmem_io_type {
 	 * The node writes in the order of the ranges, which MAY overlap. It writes all or none.
 	 */
 	RMEM_IO_WRITEV = 8,
+	/*
+	 * addr: destination; from: source; bytes: 1 .. RMEM_IO_COPY_BYTES_MAX. The node copies; no
+	 * data crosses the network. The two ranges MUST NOT overlap.
+	 */
+	RMEM_IO_COPY = 9,
 };
 
 /* The change of an integer. Integers of 16 bytes allow SWAP and CAS only. */
@@ -107,7 +113,10 @@ struct rmem_io {
 	__u64 value[2];
 	__u64 compare[2];
 	__u64 cookie;	  /* name of the operation for CANCEL, if not 0 */
-	__u64 integer;	  /* PUT: remote address; else 0 */
+	union {
+		__u64 integer; /* PUT: remote address */
+		__u64 from;    /* COPY: remote address of the source */
+	}; /* else 0 */
 	__u64 timeout_us; /* RMEM_IOC_IO: ETIMEDOUT after it; 0: never. By io_uring 0 */
 };
 

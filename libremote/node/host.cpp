@@ -115,6 +115,17 @@ void Host::fill(const rmem_answer& answer) {
         std::memset(page(extent.page) + extent.offset, 0, extent.bytes);
 }
 
+void Host::copy_inside(rmem_answer& answer) {
+    rmem_extent to, from;
+    while (rmem_node_stretch(&answer, &to, &from)) {
+        std::uint8_t* target = page(to.page) + to.offset;
+        if (from.page == RMEM_PAGE_NONE)
+            std::memset(target, 0, to.bytes);
+        else
+            std::memcpy(target, page(from.page) + from.offset, to.bytes);
+    }
+}
+
 void Host::scatter(rmem_answer& answer, const std::uint8_t* payload) {
     const std::uint8_t* from = payload + rmem_wire_ranges_bytes(&answer.reply);
     for_each_extent(answer, payload, [&](const rmem_extent& extent) {

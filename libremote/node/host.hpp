@@ -50,6 +50,8 @@ public:
     // Slot lock. Executes RMEM_ACT_COPY_IN and RMEM_ACT_FILL.
     void copy_in(const rmem_answer& answer, const std::uint8_t* from);
     void fill(const rmem_answer& answer);
+    // Executes RMEM_ACT_COPY.
+    void copy_inside(rmem_answer& answer);
     // Executes RMEM_ACT_SCATTER with the request's payload.
     void scatter(rmem_answer& answer, const std::uint8_t* payload);
     // Slot lock. Extents of the bytes of a READV or WRITEV, range by range in its answer. False:

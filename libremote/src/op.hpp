@@ -66,7 +66,7 @@ struct Range {
 };
 
 struct Op {
-    // type, addr, len (FREE, ALLOC, ATOMIC, PUT: what the union has) are the caller's
+    // type, addr, len (FREE, ALLOC, ATOMIC, PUT, COPY: what the union has) are the caller's
     rmem_op core{};
     std::uint8_t* data = nullptr;
     Call* call = nullptr;
@@ -78,9 +78,9 @@ struct Op {
     const rmem_io_vec* vec = nullptr; // the same, as /dev/rmemN has them
     int refused = 0;                  // the first error of ranges sent one by one
     // order.hpp's
-    Link all, near, near_signal;
+    Link all, near, near_second;
     std::uint64_t from = 0, end = 0;               // range of bytes,
-    std::uint64_t signal_from = 0, signal_end = 0; // and of a PUT's integer
+    std::uint64_t second_from = 0, second_end = 0; // and of a PUT's integer, or a COPY's source
     std::uint64_t number = 0;
     std::uint64_t entered_ns = 0;
     std::uint32_t blockers = 0;
@@ -160,6 +160,30 @@ inline void make_put(Op& op, Call& call, std::uint64_t address, std::uint8_t* da
     op.data = data;
     op.call = &call;
     op.before = before;
+}
+
+// Ops of a COPY of this size.
+inline std::size_t copies_for(std::uint64_t bytes) {
+    return bytes / RMEM_COPY_BYTES_MAX + (bytes % RMEM_COPY_BYTES_MAX != 0);
+}
+
+// A COPY of a call as the first copies_for(bytes) of these, which are given back. The two ranges
+// don't overlap, so the ops may be executed in any order.
+inline std::span<Op> cut_copy(std::span<Op> ops, Call& call, std::uint64_t to, std::uint64_t from,
+                              std::uint64_t bytes) {
+    ops = ops.first(copies_for(bytes));
+    for (Op& op : ops) {
+        op.core.type = RMEM_COPY;
+        op.core.addr = to;
+        op.core.len = static_cast<u32>(bytes < RMEM_COPY_BYTES_MAX ? bytes : RMEM_COPY_BYTES_MAX);
+        op.core.copy.from = from;
+        op.data = nullptr;
+        op.call = &call;
+        to += op.core.len;
+        from += op.core.len;
+        bytes -= op.core.len;
+    }
+    return ops;
 }
 
 // -errno of a refusal.

@@ -62,6 +62,12 @@ inline rmem_put put_of(std::uint64_t addr, std::uint64_t value, std::uint32_t by
     return put;
 }
 
+inline rmem_copy copy_of(std::uint64_t from) {
+    rmem_copy copy{};
+    base_store_le64(&copy.from, from);
+    return copy;
+}
+
 struct Range {
     std::uint64_t addr, bytes;
 };

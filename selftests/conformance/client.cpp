@@ -137,6 +137,18 @@ Message Client::put_request(unsigned int region, std::uint64_t offset, const Byt
     return message;
 }
 
+Message Client::copy_request(unsigned int region, std::uint64_t to, unsigned int from_region,
+                             std::uint64_t from, std::uint32_t bytes) {
+    Message message = request(RMEM_COPY);
+    message.region = region;
+    message.head.addr = to;
+    message.head.len = bytes;
+    message.payload = [=](const Names& names) {
+        return wire::bytes_of(wire::copy_of(names.base[from_region] + from));
+    };
+    return message;
+}
+
 Message Client::vector_request(rmem_type type, const std::vector<Range>& ranges,
                                const Bytes& data) {
     Message message = request(type);

@@ -43,6 +43,10 @@ public:
                         rmem_atomic_op op, unsigned int integer_region, std::uint64_t integer,
                         std::uint32_t bytes, std::uint64_t value);
 
+    // Between offsets of what may be two regions.
+    Message copy_request(unsigned int region, std::uint64_t to, unsigned int from_region,
+                         std::uint64_t from, std::uint32_t bytes);
+
     struct Range {
         unsigned int region;
         std::uint64_t offset;

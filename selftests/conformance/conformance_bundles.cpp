@@ -97,9 +97,11 @@ TEST_P(Bundle, TypesThatMayShare) {
         {client.read_request(region, 0, 100), client.clear_request(RMEM_ZERO, region, 100, 100),
          write, client.read_request(region, 100, 200),
          client.clear_request(RMEM_DISCARD, region, 1000, 10),
-         client.atomic_request(RMEM_ADD, region, 400, 4, 1), client.read_request(region, 400, 4)});
-    ASSERT_EQ(counts(answers), Counts{7});
-    EXPECT_EQ(statuses(answers), all(7, RMEM_OK));
+         client.atomic_request(RMEM_ADD, region, 400, 4, 1), client.read_request(region, 400, 4),
+         client.copy_request(region, 600, region, 200, 100),
+         client.read_request(region, 600, 100)});
+    ASSERT_EQ(counts(answers), Counts{9});
+    EXPECT_EQ(statuses(answers), all(9, RMEM_OK));
     EXPECT_EQ(answers[0][0].payload, Bytes(100, 7));
     Bytes after(200, 7);
     std::fill_n(after.begin(), 100, std::uint8_t{0});
@@ -108,6 +110,7 @@ TEST_P(Bundle, TypesThatMayShare) {
     EXPECT_EQ(answers[0][3].payload, after);
     EXPECT_EQ(answers[0][5].payload, Bytes(sizeof(rmem_found)));
     EXPECT_EQ(answers[0][6].payload, Bytes({1, 0, 0, 0}));
+    EXPECT_EQ(answers[0][8].payload, Bytes(after.begin() + 100, after.end()));
 }
 
 // Answers may wait for those to the next datagram. It comes here, or it doesn't.

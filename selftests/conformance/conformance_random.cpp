@@ -48,7 +48,7 @@ Message random_message(Client& client, unsigned int region, std::uint32_t region
                                page - random_u64() % 64, 0, region_bytes - random_u64() % 5000});
     auto bytes = static_cast<std::uint32_t>(1 + random_u64() % pair().piece_bytes());
     Message message;
-    switch (random_u64() % 9) {
+    switch (random_u64() % 10) {
     case 0:
     case 1:
         message = client.write_request(region, offset, random_bytes(bytes));
@@ -78,6 +78,13 @@ Message random_message(Client& client, unsigned int region, std::uint32_t region
         break;
     case 7:
         message = random_vector(client, region, region_bytes, RMEM_WRITEV);
+        break;
+    case 8:
+        bytes = one_of<std::uint32_t>({bytes, 1, RMEM_COPY_BYTES_MAX, RMEM_COPY_BYTES_MAX + 1});
+        message = client.copy_request(
+            region, offset, region,
+            one_of<std::uint64_t>({offset + bytes, offset - bytes, random_u64() % region_bytes}),
+            bytes);
         break;
     default:
         message = client.clear_request(one_of({RMEM_ZERO, RMEM_DISCARD}), region,

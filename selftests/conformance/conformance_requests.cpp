@@ -627,6 +627,90 @@ TEST_P(Level, VectorsShareDatagrams) {
     EXPECT_EQ(datagrams[0][4].payload[1], 2);
 }
 
+// ---- copies ----
+
+TEST_P(Level, CopyMovesDataInsideTheNode) {
+    Client client(GetParam());
+    std::uint32_t page = pair().page_bytes();
+    unsigned int region = client.allocate(4 * page), other = client.allocate(2 * page);
+    Bytes data = random_bytes(1000);
+    EXPECT_EQ(client.write(other, page - 500, data), RMEM_OK);
+    struct {
+        std::uint64_t to, from;
+        std::uint32_t bytes;
+    } const cases[] = {{0, page - 500, 1000},          // a source in two pages
+                       {page - 300, page - 500, 1000}, // both in two
+                       {2 * page + 7, page - 1, 1}};
+    for (auto [to, from, bytes] : cases) {
+        EXPECT_EQ(client.ask(client.copy_request(region, to, other, from, bytes)), RMEM_OK);
+        EXPECT_EQ(client.read(region, to, bytes), client.read(other, from, bytes));
+    }
+    EXPECT_EQ(client.read(other, page - 500, 1000), data);
+    // Within one page, up to the source's first byte.
+    EXPECT_EQ(client.ask(client.copy_request(region, 1000, region, 0, 1000)), RMEM_OK);
+    EXPECT_EQ(client.read(region, 1000, 1000), data);
+}
+
+TEST_P(Level, CopyOfUnwrittenMemoryIsZeros) {
+    Client client(GetParam());
+    std::uint32_t page = pair().page_bytes();
+    unsigned int region = client.allocate(2 * page), empty = client.allocate(2 * page);
+    for (std::uint32_t at = 0; at < 3 * pair().piece_bytes(); at += pair().piece_bytes())
+        EXPECT_EQ(client.write(region, at, Bytes(pair().piece_bytes(), 7)), RMEM_OK);
+    Message copy = client.copy_request(region, 1, empty, page - 1000, 2000);
+    EXPECT_EQ(client.ask(copy), RMEM_OK);
+    Bytes expected = zeros(2000);
+    expected.insert(expected.begin(), 7);
+    expected.push_back(7);
+    EXPECT_EQ(client.read(region, 0, 2002), expected);
+    EXPECT_EQ(client.ask(client.copy_request(region, 0, empty, 0, RMEM_COPY_BYTES_MAX)), RMEM_OK);
+    EXPECT_EQ(client.read(region, 0, 20'000), zeros(20'000));
+}
+
+TEST_P(Level, CopysDuplicateChangesNothing) {
+    Client client(GetParam());
+    unsigned int region = client.allocate(1);
+    EXPECT_EQ(client.write(region, 0, {1, 2, 3}), RMEM_OK);
+    client.floor = client.next_id;
+    Message first = client.copy_request(region, 100, region, 0, 3);
+    EXPECT_EQ(client.ask(first), RMEM_OK);
+    EXPECT_EQ(client.write(region, 0, {4}), RMEM_OK);
+    EXPECT_EQ(client.write(region, 101, {5}), RMEM_OK);
+    EXPECT_EQ(client.ask(first), RMEM_OK);
+    EXPECT_EQ(client.read(region, 100, 3), Bytes({1, 5, 3}));
+    client.floor = client.next_id;
+    EXPECT_EQ(client.write(region, 200, {1}), RMEM_OK);
+    EXPECT_EQ(client.ask(first), RMEM_STALE);
+}
+
+TEST_P(Level, RefusedCopyChangesNothing) {
+    Client client(GetParam());
+    std::uint32_t page = pair().page_bytes();
+    unsigned int region = client.allocate(2 * page);
+    unsigned int fixed = client.allocate(page, RMEM_PERM_READ);
+    auto ask = [&](unsigned int to_region, std::uint64_t to, unsigned int from_region,
+                   std::uint64_t from, std::uint32_t bytes) {
+        return client.ask(client.copy_request(to_region, to, from_region, from, bytes));
+    };
+    EXPECT_EQ(client.write(region, 0, Bytes(1000, 7)), RMEM_OK);
+    EXPECT_EQ(ask(region, 0, region, 100, 0), RMEM_INVALID);
+    EXPECT_EQ(ask(region, 0, region, page, RMEM_COPY_BYTES_MAX + 1), RMEM_INVALID);
+    EXPECT_EQ(ask(region, 0, region, page, UINT32_MAX), RMEM_INVALID);
+    EXPECT_EQ(ask(region, 0, no_region, UINT64_MAX - 3, 5), RMEM_INVALID);
+    EXPECT_EQ(ask(no_region, UINT64_MAX - 3, region, 0, 5), RMEM_INVALID);
+    EXPECT_EQ(ask(region, 0, region, 0, 100), RMEM_INVALID);
+    EXPECT_EQ(ask(region, 99, region, 0, 100), RMEM_INVALID);
+    EXPECT_EQ(ask(region, 0, region, 99, 100), RMEM_INVALID);
+    EXPECT_EQ(ask(no_region, 64, region, 0, 8), RMEM_FAULT);
+    EXPECT_EQ(ask(region, 0, no_region, 64, 8), RMEM_FAULT);
+    EXPECT_EQ(ask(region, 2 * page - 4, region, 0, 8), RMEM_FAULT);
+    EXPECT_EQ(ask(region, 0, region, 2 * page - 4, 8), RMEM_FAULT);
+    EXPECT_EQ(ask(fixed, 0, region, 0, 8), RMEM_PERM);
+    EXPECT_EQ(client.read(region, 0, 1000), Bytes(1000, 7));
+    EXPECT_EQ(ask(region, 0, fixed, 0, 8), RMEM_OK);
+    EXPECT_EQ(client.read(region, 0, 9), Bytes({0, 0, 0, 0, 0, 0, 0, 0, 7}));
+}
+
 TEST_P(Level, Fence) {
     Client client(GetParam());
     unsigned int region = client.allocate(1);

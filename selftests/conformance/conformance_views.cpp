@@ -48,6 +48,7 @@ TEST_P(View, RefusesEveryChange) {
         reader.atomic_request(RMEM_CAS, region, 0, 8, 1, 0),
         reader.put_request(region, 0, {1, 2, 3}, RMEM_ADD, region, 8, 8, 1),
         reader.vector_request(RMEM_WRITEV, {{region, 0, 2}, {region, 50, 1}}, {1, 2, 3}),
+        reader.copy_request(region, page, region, 0, 100),
         reader.alloc_request(page, RMEM_PERM_READ | RMEM_PERM_WRITE),
         reader.alloc_request(page, RMEM_PERM_READ),
         reader.alloc_request(0, 0),

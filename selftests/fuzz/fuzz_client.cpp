@@ -124,9 +124,9 @@ private:
         }
         if (!op || client_->closing)
             return;
-        constexpr uint8_t types[] = {RMEM_READ,    RMEM_WRITE, RMEM_READ,  RMEM_WRITE,
-                                     RMEM_DISCARD, RMEM_ZERO,  RMEM_ALLOC, RMEM_FREE,
-                                     RMEM_ATOMIC,  RMEM_PUT,   RMEM_READV, RMEM_WRITEV};
+        constexpr uint8_t types[] = {RMEM_READ,  RMEM_WRITE,  RMEM_READ, RMEM_WRITE,  RMEM_DISCARD,
+                                     RMEM_ZERO,  RMEM_ALLOC,  RMEM_FREE, RMEM_ATOMIC, RMEM_PUT,
+                                     RMEM_READV, RMEM_WRITEV, RMEM_COPY};
         std::memset(static_cast<void*>(op), 0xcd, sizeof(*op)); // needs no clearing
         op->type = types[script_.take<uint8_t>() % sizeof(types)];
         op->addr = script_.take<uint64_t>();
@@ -141,6 +141,10 @@ private:
         if (op->type == RMEM_PUT) {
             op->len = 1 + op->len % (RMEM_PIECE_BYTES_MIN - sizeof(rmem_put));
             op->put = {op->addr + op->len, op->len, 0, 8, RMEM_ADD};
+        }
+        if (op->type == RMEM_COPY) {
+            op->len = 1 + op->len % RMEM_COPY_BYTES_MAX;
+            op->copy.from = op->addr + op->len;
         }
         if (rmem_type_has_ranges(op->type)) {
             static constexpr rmem_range range[RMEM_RANGES_MAX] = {};

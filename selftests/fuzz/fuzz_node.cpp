@@ -154,6 +154,8 @@ private:
 
     static uint8_t type_of(const step& s) {
         switch (s.what % 16) {
+        case 0:
+            return RMEM_COPY;
         case 12:
             return RMEM_ATOMIC;
         case 13:
@@ -188,6 +190,8 @@ private:
         }
         if (type == RMEM_PUT)
             h.op = 1 + s.value / 16 % RMEM_ATOMIC_OP_END;
+        if (type == RMEM_COPY)
+            h.len = s.len % (RMEM_COPY_BYTES_MAX + 2);
         if (rmem_type_has_ranges(type)) {
             h.op = 1 + s.value / 16 % (RMEM_RANGES_MAX + s.twist % 2);
             h.len = h.op * range_bytes(s);
@@ -251,6 +255,10 @@ private:
             base_store_le64(payload.data(), s.value >> 16 & 7 ? integer & ~7ull : integer);
             base_store_le32(payload.data() + 16, bytes);
             base_store_le32(payload.data() + 20, s.value >> 19 & 15 ? 0 : s.value);
+        } else if (h.type == RMEM_COPY) {
+            // Right behind, a page away, overlapping, or of another tenant.
+            uint64_t away = s.value & 3 ? h.len : s.value & 4 ? page : s.value;
+            base_store_le64(payload.data(), s.value & 8 ? h.addr + away : h.addr - away);
         } else if (rmem_type_has_ranges(h.type)) {
             // As near to each other as it comes; one of them somewhere else, or of another length.
             for (size_t n = 0; n < h.op && (n + 1) * sizeof(rmem_range) <= payload.size(); n++) {
@@ -325,7 +333,9 @@ private:
             copy_integer(answer.integer, integer);
             rmem_node_put(payload, integer, &answer);
         }
-        for (unsigned n = 0; n < answer.extents; n++) {
+        if (answer.action == RMEM_ACT_COPY)
+            copy(h, answer);
+        for (unsigned n = 0; n < answer.extents && answer.action != RMEM_ACT_COPY; n++) {
             const rmem_extent& e = answer.extent[n];
             check_extent(e);
             require(e.page != RMEM_PAGE_NONE);
@@ -343,7 +353,7 @@ private:
         if (answer.action == RMEM_ACT_SCATTER)
             ranges(h, payload, answer);
         if (answer.action == RMEM_ACT_COPY_IN || answer.action == RMEM_ACT_FILL ||
-            answer.action == RMEM_ACT_SCATTER)
+            answer.action == RMEM_ACT_SCATTER || answer.action == RMEM_ACT_COPY)
             rmem_node_done(&answer);
         if (answer.action != RMEM_ACT_SEND_OUT) {
             require(answer.action != RMEM_ACT_DROP);
@@ -370,6 +380,27 @@ private:
             offset += bytes;
         }
         require(offset == h.len);
+    }
+
+    // The source has marks of its own space only, and so has its copy.
+    void copy(const rmem_head& h, rmem_answer& answer) {
+        size_t bytes = 0;
+        rmem_extent to, from;
+        while (rmem_node_stretch(&answer, &to, &from)) {
+            check_extent(to);
+            check_extent(from);
+            require(to.page != RMEM_PAGE_NONE && to.bytes == from.bytes && to.bytes);
+            if (from.page == RMEM_PAGE_NONE) {
+                std::memset(node.at(to), 0, to.bytes);
+            } else {
+                require(to.page != from.page || to.offset + to.bytes <= from.offset ||
+                        from.offset + from.bytes <= to.offset);
+                std::memcpy(node.at(to), node.at(from), to.bytes);
+                require(holds_only({node.at(to), node.at(to) + to.bytes}, h.space));
+            }
+            bytes += to.bytes;
+        }
+        require(bytes == h.len && bytes <= RMEM_COPY_BYTES_MAX);
     }
 
     // Marks to all of a WRITEV's, or a READV's bytes as its answer.

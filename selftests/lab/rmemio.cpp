@@ -344,6 +344,8 @@ bool each_operation(int fd, std::uint64_t addr) {
     put.how = RMEM_IO_ADD;
     put.integer = addr + 104;
     put.integer_bytes = 8;
+    rmem_io copy = io_of(RMEM_IO_COPY, addr, 8000, nullptr);
+    copy.from = addr + 10'000;
     Ring ring;
     bool all = true;
     for (const rmem_io& io :
@@ -352,10 +354,10 @@ bool each_operation(int fd, std::uint64_t addr) {
           io_of(RMEM_IO_READ, addr, 100, data.data()),
           io_of(RMEM_IO_READ, addr, 20'000, data.data()),
           io_of(RMEM_IO_ZERO, addr, 100'000, nullptr), io_of(RMEM_IO_FENCE, 0, 0, nullptr), atomic,
-          put, io_of(RMEM_IO_READV, ranges), io_of(RMEM_IO_WRITEV, ranges)}) {
-        rmem_io copy = io;
+          put, io_of(RMEM_IO_READV, ranges), io_of(RMEM_IO_WRITEV, ranges), copy}) {
+        rmem_io asked = io;
         std::string what = "operation " + std::to_string(io.type);
-        all &= found_memory((what + " by ioctl").c_str(), by_ioctl(fd, RMEM_IOC_IO, &copy));
+        all &= found_memory((what + " by ioctl").c_str(), by_ioctl(fd, RMEM_IOC_IO, &asked));
         all &= found_memory((what + " by io_uring").c_str(), ring.run(fd, io));
     }
     return all;

@@ -44,6 +44,31 @@ void refuse_puts(Ring& ring, int fd, std::uint64_t addr, char* data) {
     expect("a timeout by io_uring", ring.run(fd, io), -EINVAL);
 }
 
+void refuse_copies(Ring& ring, int fd, std::uint64_t addr) {
+    rmem_io io = io_of(RMEM_IO_COPY, addr, 8, nullptr);
+    io.from = addr + 100;
+    for (unsigned bytes : {0U, RMEM_IO_COPY_BYTES_MAX + 1U, ~0U}) {
+        io.bytes = bytes;
+        refuse(ring, fd, "bytes of a COPY", io, -EINVAL);
+    }
+    io.bytes = 8;
+    io.how = RMEM_IO_ADD;
+    refuse(ring, fd, "a COPY with how", io, -EINVAL);
+    io.how = 0;
+    io.integer_bytes = 8;
+    refuse(ring, fd, "a COPY with an integer", io, -EINVAL);
+    io.integer_bytes = 0;
+    for (std::uint64_t from : {addr, addr + 7}) {
+        io.from = from;
+        refuse(ring, fd, "a COPY that overlaps", io, -EINVAL);
+    }
+    io.from = addr + region_bytes - 4;
+    refuse(ring, fd, "a COPY from over the end", io, -EFAULT);
+    io.from = addr;
+    io.addr = addr + region_bytes - 4;
+    refuse(ring, fd, "a COPY to over the end", io, -EFAULT);
+}
+
 // Two ranges of 8 bytes, as they should be, and then not.
 void refuse_vector_shapes(Ring& ring, int fd, unsigned type, std::uint64_t addr, char* data) {
     auto near = [&](unsigned count, unsigned bytes) {
@@ -150,7 +175,7 @@ void refuse_vectors(Ring& ring, int fd, std::uint64_t addr, std::vector<char>& b
 
 void refuse_shapes(Ring& ring, int fd, std::uint64_t addr, std::vector<char>& buffer) {
     char* data = buffer.data();
-    for (unsigned type : {0U, RMEM_IO_WRITEV + 1U, 255U})
+    for (unsigned type : {0U, RMEM_IO_COPY + 1U, 255U})
         refuse(ring, fd, "unknown type", io_of(type, addr, 8, data), -EINVAL);
     for (unsigned type : {RMEM_IO_READ, RMEM_IO_WRITE}) {
         refuse(ring, fd, "0 bytes", io_of(type, addr, 0, data), -EINVAL);
@@ -182,6 +207,7 @@ void refuse_shapes(Ring& ring, int fd, std::uint64_t addr, std::vector<char>& bu
     io.addr = addr + 4;
     refuse(ring, fd, "an integer across", io, -EINVAL);
     refuse_puts(ring, fd, addr, data);
+    refuse_copies(ring, fd, addr);
     refuse(ring, fd, "FENCE with bytes", io_of(RMEM_IO_FENCE, 0, 8, nullptr), -EINVAL);
     refuse(ring, fd, "ZERO of nothing", io_of(RMEM_IO_ZERO, addr, 0, nullptr), -EINVAL);
 }
@@ -213,6 +239,9 @@ void refuse_rights(Ring& ring, int fd, const char* device, std::uint64_t addr,
     std::vector<rmem_io_vec> ranges(2, {addr, number_of(buffer.data()), 8, 0});
     refuse(ring, reader, "WRITEV by a reader", io_of(RMEM_IO_WRITEV, ranges), -EBADF);
     expect("READV by a reader", ring.run(reader, io_of(RMEM_IO_READV, ranges)), 0);
+    rmem_io copy = io_of(RMEM_IO_COPY, addr, 8, nullptr);
+    copy.from = addr + 8;
+    refuse(ring, reader, "COPY by a reader", copy, -EBADF);
     rmem_io_alloc wish{4096, 0, 3, 0};
     expect("ALLOC by a reader", by_ioctl(reader, RMEM_IOC_ALLOC, &wish), -EBADF);
     close(reader);
@@ -223,6 +252,8 @@ void refuse_rights(Ring& ring, int fd, const char* device, std::uint64_t addr,
     ranges[1].addr = fixed;
     refuse(ring, fd, "WRITEV to a constant region, too", io_of(RMEM_IO_WRITEV, ranges), -EACCES);
     expect("READV of a constant region, too", ring.run(fd, io_of(RMEM_IO_READV, ranges)), 0);
+    copy.addr = fixed;
+    refuse(ring, fd, "COPY to a constant region", copy, -EACCES);
     give_back(fd, fixed, region_bytes);
     refuse(ring, fd, "what was given back", io_of(RMEM_IO_READ, fixed, 8, buffer.data()), -EFAULT);
     rmem_io_range none{addr, info_of(fd).page_bytes};

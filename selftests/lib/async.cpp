@@ -160,6 +160,10 @@ int write_async(remote_t* r, raddr_t address, const void* buffer, std::size_t by
     return start(r, remote_op_write(address, buffer, bytes, 0), op);
 }
 
+int copy_async(remote_t* r, raddr_t to, raddr_t from, std::size_t bytes, AsyncOp* op) {
+    return start(r, remote_op_copy(to, from, bytes, 0), op);
+}
+
 int readv_async(remote_t* r, const remote_vec* pieces, std::size_t count, AsyncOp* op) {
     return start(r, remote_op_readv(pieces, count, 0), op);
 }

@@ -22,6 +22,7 @@ void set_depth(remote_t* r, std::uint32_t depth);
 // As the synchronous calls. -EAGAIN: the queue is full.
 int read_async(remote_t* r, raddr_t address, void* buffer, std::size_t bytes, AsyncOp* op);
 int write_async(remote_t* r, raddr_t address, const void* buffer, std::size_t bytes, AsyncOp* op);
+int copy_async(remote_t* r, raddr_t to, raddr_t from, std::size_t bytes, AsyncOp* op);
 int readv_async(remote_t* r, const remote_vec* pieces, std::size_t count, AsyncOp* op);
 int writev_async(remote_t* r, const remote_vec* pieces, std::size_t count, AsyncOp* op);
 int fetch_async(remote_t* r, raddr_t address, std::size_t bytes, remote_change change,

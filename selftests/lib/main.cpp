@@ -6,6 +6,7 @@ extern "C" const char* __tsan_default_suppressions() {
     return "race:remora::daemon::Reply::copy\n"
            "race:remora::daemon::Node::add\n"
            "race:remora::node::Host::copy_in\n"
+           "race:remora::node::Host::copy_inside\n"
            "race:rmem_atomic_apply\n";
 }
 

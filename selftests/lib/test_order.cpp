@@ -23,27 +23,24 @@ struct Reference {
 
 struct Place {
     std::uint64_t from, end;
+    bool reads; // only
 };
 
 std::vector<Place> places_of(const Op& op) {
+    const bool reads = op.core.type == RMEM_READ || op.core.type == RMEM_READV;
     if (op.ranges.empty())
-        return {{op.from, op.end}, {op.signal_from, op.signal_end}};
+        return {{op.from, op.end, reads},
+                {op.second_from, op.second_end, op.core.type == RMEM_COPY}};
     std::vector<Place> places;
     for (const lib::Range& range : op.ranges)
-        places.push_back({range.address, range.address + range.bytes});
+        places.push_back({range.address, range.address + range.bytes, reads});
     return places;
 }
 
-bool only_reads(const Op& op) {
-    return op.core.type == RMEM_READ || op.core.type == RMEM_READV;
-}
-
 bool rivals(const Op& a, const Op& b) {
-    if (only_reads(a) && only_reads(b))
-        return false;
     for (const Place& one : places_of(a)) {
         for (const Place& other : places_of(b)) {
-            if (one.from < other.end && other.from < one.end)
+            if (one.from < other.end && other.from < one.end && !(one.reads && other.reads))
                 return true;
         }
     }
@@ -80,8 +77,14 @@ TEST_P(RandomOrder, IsThatOfAComparisonWithAll) {
             it.op.end = it.op.from + 1 + random() % (wide ? span : long_bytes);
             if (random() % 4 == 0) {
                 it.op.core.type = RMEM_PUT;
-                it.op.signal_from = base + random() % span / 8 * 8;
-                it.op.signal_end = it.op.signal_from + 8;
+                it.op.second_from = base + random() % span / 8 * 8;
+                it.op.second_end = it.op.second_from + 8;
+            } else if (random() % 4 == 0) {
+                it.op.core.type = RMEM_COPY;
+                std::uint64_t bytes = 1 + random() % std::min<std::uint64_t>(span, 1 << 16);
+                it.op.end = it.op.from + bytes;
+                it.op.second_from = base + random() % span;
+                it.op.second_end = it.op.second_from + bytes;
             } else if (random() % 4 == 0) {
                 it.op.core.type = random() % 2 ? RMEM_READV : RMEM_WRITEV;
                 it.ranges = std::vector<lib::Range>(2 + random() % 10);
@@ -138,6 +141,33 @@ TEST(Order, RangesOfAnOpDontWaitForEachOther) {
     EXPECT_EQ(one.blockers, 2U) << "two of them have it";
     EXPECT_EQ(order.leave(many), &one.core);
     EXPECT_EQ(order.leave(one), nullptr);
+}
+
+// A COPY reads its source, so others may read that meanwhile, and copy from it.
+TEST(Order, CopiesOfOneSourceDontWait) {
+    Order order;
+    Op first, second, read, write;
+    for (Op* copy : {&first, &second}) {
+        copy->core.type = RMEM_COPY;
+        copy->from = copy == &first ? 8192 : 16384;
+        copy->end = copy->from + 100;
+        copy->second_from = 4096;
+        copy->second_end = 4196;
+        EXPECT_TRUE(order.enter(*copy));
+    }
+    read.core.type = RMEM_READ;
+    read.from = 4096;
+    read.end = 4097;
+    EXPECT_TRUE(order.enter(read));
+    write.core.type = RMEM_WRITE;
+    write.from = 4195;
+    write.end = 4196;
+    EXPECT_FALSE(order.enter(write));
+    EXPECT_EQ(write.blockers, 2U);
+    EXPECT_EQ(order.leave(read), nullptr);
+    EXPECT_EQ(order.leave(first), nullptr);
+    EXPECT_EQ(order.leave(second), &write.core);
+    EXPECT_EQ(order.leave(write), nullptr);
 }
 
 // Clio compares pages: neighbours on one would wait.

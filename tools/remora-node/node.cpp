@@ -210,7 +210,7 @@ void Node::handle_message(Request& request, bool damaged_payload) {
     answer(request, damaged, {});
 }
 
-// ---- READ, WRITE, DISCARD, ZERO, ATOMIC, PUT, READV, WRITEV ----
+// ---- READ, WRITE, DISCARD, ZERO, ATOMIC, PUT, READV, WRITEV, COPY ----
 
 void Node::execute(Request& request) {
     rmem_answer decision;
@@ -245,6 +245,10 @@ void Node::execute(Request& request) {
     case RMEM_ACT_SCATTER:
         host_.scatter(decision, request.payload.data());
         request.counters.add(count_write_bytes, request.in.head.len);
+        rmem_node_done(&decision);
+        break;
+    case RMEM_ACT_COPY:
+        host_.copy_inside(decision);
         rmem_node_done(&decision);
         break;
     case RMEM_ACT_REPLY:

@@ -9,7 +9,7 @@
  *      |-- OPEN CLOSE ALLOC FREE FENCE,     slow.hpp, once there is a thread for them
  *      |   long ZERO
  *      `-- READ WRITE DISCARD ZERO ATOMIC   slot lock { core decides; copy; executed; answers }
- *          PUT READV WRITEV
+ *          PUT READV WRITEV COPY
  *
  * Answers to a READ refer to the pages themselves. A thread must send its answers before it calls
  * leave(): after that the scrubber may zero a freed page. If a page is written between making and

@@ -39,6 +39,8 @@ enum rmem_type_flag {
 	RMEM_TYPE_CUT = 1 << 7,
 	/* Discards or zeroes head.len bytes. */
 	RMEM_TYPE_CLEARS = 1 << 8,
+	/* Copies head.len bytes inside the node. */
+	RMEM_TYPE_COPIES = 1 << 9,
 };
 
 /*
@@ -60,7 +62,8 @@ enum rmem_type_flag {
 	ROW(FENCE,   "fence",   SLOW, KEEPS,   u8[0],                u8[0],              NO_DATA,   NO_MORE) \
 	ROW(PUT,     "put",     FAST, CHANGES, struct rmem_put,      struct rmem_found,  TAGGED_IN, ONCE) \
 	ROW(READV,   "readv",   FAST, KEEPS,   u8[0],                u8[0],              DATA_OUT,  RANGES) \
-	ROW(WRITEV,  "writev",  FAST, CHANGES, u8[0],                u8[0],              DATA_IN,   RANGES)
+	ROW(WRITEV,  "writev",  FAST, CHANGES, u8[0],                u8[0],              DATA_IN,   RANGES) \
+	ROW(COPY,    "copy",    FAST, CHANGES, struct rmem_copy,     u8[0],              NO_DATA,   COPIES)
 /* clang-format on */
 
 struct rmem_type_row {
@@ -111,6 +114,11 @@ static inline bool rmem_type_has_ranges(u8 type)
 static inline bool rmem_type_is_exactly_once(u8 type)
 {
 	return rmem_type_flags(type) & RMEM_TYPE_ONCE;
+}
+
+static inline bool rmem_type_copies(u8 type)
+{
+	return rmem_type_flags(type) & RMEM_TYPE_COPIES;
 }
 
 static inline bool rmem_type_is_cut(u8 type)

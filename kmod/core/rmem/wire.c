@@ -59,7 +59,7 @@ u32 rmem_wire_work_bytes(const struct rmem_head *head)
 {
 	if (head->type & RMEM_RESPONSE)
 		return 0;
-	if (rmem_type_reads(head->type))
+	if (rmem_type_reads(head->type) || rmem_type_copies(head->type))
 		return head->len;
 	if (rmem_type_flags(head->type) & RMEM_TYPE_CLEARS)
 		return head->len / (RMEM_ZERO_BYTES_MAX / RMEM_READ_BYTES_MAX);

@@ -26,6 +26,7 @@
 
 static_assert(RMEM_IO_BYTES_MAX == RMEM_OP_BYTES_MAX);
 static_assert(RMEM_IO_RANGES_MAX == RMEM_RANGES_MAX);
+static_assert(RMEM_IO_COPY_BYTES_MAX == RMEM_COPY_BYTES_MAX);
 static_assert(RMEM_SWAP == (u8)RMEM_IO_SWAP && RMEM_CAS == (u8)RMEM_IO_CAS &&
 	      RMEM_ADD == (u8)RMEM_IO_ADD && RMEM_AND == (u8)RMEM_IO_AND &&
 	      RMEM_OR == (u8)RMEM_IO_OR && RMEM_XOR == (u8)RMEM_IO_XOR &&
@@ -53,6 +54,8 @@ static u8 chr_op_type(u8 type)
 		return RMEM_READV;
 	case RMEM_IO_WRITEV:
 		return RMEM_WRITEV;
+	case RMEM_IO_COPY:
+		return RMEM_COPY;
 	case RMEM_IO_FENCE:
 		return RMEM_FENCE;
 	default:
@@ -73,8 +76,9 @@ static bool vector_fits(const struct rmem_chr_file *file, const struct rmem_io *
 int rmem_chr_op_check(const struct file *file, const struct rmem_io *io)
 {
 	const struct rmem_chr_file *mine = file->private_data;
-	bool valid = io->type == RMEM_IO_PUT ||
-		     (!io->integer && (rmem_chr_has_ranges(io) || !io->integer_bytes));
+	bool has_second = io->type == RMEM_IO_PUT || io->type == RMEM_IO_COPY;
+	bool counts = io->type == RMEM_IO_PUT || rmem_chr_has_ranges(io);
+	bool valid = (has_second || !io->integer) && (counts || !io->integer_bytes);
 
 	switch (io->type) {
 	case RMEM_IO_READ:
@@ -97,6 +101,9 @@ int rmem_chr_op_check(const struct file *file, const struct rmem_io *io)
 	case RMEM_IO_WRITEV:
 		valid &= io->bytes && !io->addr && !io->how &&
 			 vector_fits(mine, io);
+		break;
+	case RMEM_IO_COPY:
+		valid &= io->bytes && io->bytes <= RMEM_COPY_BYTES_MAX && !io->how;
 		break;
 	case RMEM_IO_FENCE:
 		valid &= !io->bytes && !io->addr && !io->how;
@@ -125,7 +132,9 @@ void rmem_chr_op_free(struct chr_op *op)
 
 static void op_set_operands(struct rmem_op *op, const struct rmem_io *io)
 {
-	if (op->type == RMEM_PUT)
+	if (op->type == RMEM_COPY)
+		op->copy.from = io->from;
+	else if (op->type == RMEM_PUT)
 		op->put = (struct rmem_op_put){
 			.addr = io->integer,
 			.value = io->value[0],

@@ -103,6 +103,19 @@ static void request_put(const struct node_request *rq, const struct rmem_put *pu
 	rmem_node_put(put, node_mem_at(&rq->host->mem, &answer->integer), answer);
 }
 
+static void request_copy(const struct node_request *rq, struct rmem_answer *answer)
+{
+	const struct node_mem *mem = &rq->host->mem;
+	struct rmem_extent to, from;
+
+	while (rmem_node_stretch(answer, &to, &from)) {
+		if (from.page == RMEM_PAGE_NONE)
+			memset(node_mem_at(mem, &to), 0, to.bytes);
+		else
+			memcpy(node_mem_at(mem, &to), node_mem_at(mem, &from), to.bytes);
+	}
+}
+
 /* ---- data out ---- */
 
 struct node_data {
@@ -203,8 +216,14 @@ static void reply(struct node_request *rq, struct rmem_answer *answer)
 
 /* ---- execution ---- */
 
+/* The part of a payload that the core looks at, if the request has no ranges. */
+union node_frame {
+	struct rmem_put put;
+	struct rmem_copy copy;
+};
+
 /* As much of the payload as the core looks at. */
-static const void *known_payload(const struct node_request *rq, struct rmem_put *put)
+static const void *known_payload(const struct node_request *rq, union node_frame *frame)
 {
 	const struct rmem_payload *payload = rq->in->payload;
 	const struct rmem_head *head = rq->in->head;
@@ -216,17 +235,19 @@ static const void *known_payload(const struct node_request *rq, struct rmem_put 
 		return ranges;
 	}
 	if (head->type == RMEM_PUT)
-		payload->copy(payload, 0, put, sizeof(*put));
-	return put;
+		payload->copy(payload, 0, &frame->put, sizeof(frame->put));
+	if (head->type == RMEM_COPY)
+		payload->copy(payload, 0, &frame->copy, sizeof(frame->copy));
+	return frame;
 }
 
-/* READ, WRITE, DISCARD, ZERO, ATOMIC, PUT, READV, WRITEV. Slot lock. */
+/* READ, WRITE, DISCARD, ZERO, ATOMIC, PUT, READV, WRITEV, COPY. Slot lock. */
 static void request_execute(struct node_request *rq)
 {
 	struct rmem_node *core = &rq->host->core;
 	struct rmem_answer answer;
-	struct rmem_put put = {};
-	const void *known = known_payload(rq, &put);
+	union node_frame frame = {};
+	const void *known = known_payload(rq, &frame);
 
 	rmem_node_request(core, ktime_get_coarse_ns(), rq->in->head, known, &rq->batch->path.peer,
 			  &answer);
@@ -259,7 +280,11 @@ static void request_execute(struct node_request *rq)
 		request_atomic(rq, &answer);
 		break;
 	case RMEM_ACT_PUT:
-		request_put(rq, &put, &answer);
+		request_put(rq, &frame.put, &answer);
+		break;
+	case RMEM_ACT_COPY:
+		request_copy(rq, &answer);
+		rmem_node_done(&answer);
 		break;
 	case RMEM_ACT_REPLY:
 		break;

@@ -27,7 +27,7 @@
 			 { RMEM_ACT_COPY_IN, "copy-in" }, { RMEM_ACT_FILL, "fill" },               \
 			 { RMEM_ACT_SEND_OUT, "send-out" }, { RMEM_ACT_ATOMIC, "atomic" },         \
 			 { RMEM_ACT_PUT, "put" }, { RMEM_ACT_GATHER, "gather" },                   \
-			 { RMEM_ACT_SCATTER, "scatter" })
+			 { RMEM_ACT_SCATTER, "scatter" }, { RMEM_ACT_COPY, "copy" })
 
 TRACE_EVENT(rmem_node_request,
 	TP_PROTO(const struct rmem_head *msg),

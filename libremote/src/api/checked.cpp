@@ -120,6 +120,13 @@ int check_cas(const remote_t* r, raddr_t address, std::size_t bytes) {
     return error || address % 16 == 0 ? error : -EINVAL;
 }
 
+int check_copy(const remote_t* r, raddr_t to, raddr_t from, std::size_t bytes) {
+    if (int error = check(r))
+        return error;
+    const raddr_t distance = to > from ? to - from : from - to;
+    return bytes && to + bytes >= to && from + bytes >= from && distance >= bytes ? 0 : -EINVAL;
+}
+
 int check_put(const remote_t* r, raddr_t address, const void* buffer, std::size_t bytes,
               const remote_signal* signal) {
     if (!signal || !is_change(signal->what))

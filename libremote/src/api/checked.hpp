@@ -30,6 +30,8 @@ int check_pieces(const remote_t* r, const remote_vec* pieces, std::size_t count)
 int check_integer(const remote_t* r, raddr_t address, std::size_t bytes);
 // One of 16, too.
 int check_cas(const remote_t* r, raddr_t address, std::size_t bytes);
+// Two ranges that don't overlap.
+int check_copy(const remote_t* r, raddr_t to, raddr_t from, std::size_t bytes);
 int check_put(const remote_t* r, raddr_t address, const void* buffer, std::size_t bytes,
               const remote_signal* signal);
 

@@ -2,6 +2,7 @@
 #include "src/api/handle.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <limits>
 #include <utility>
@@ -15,6 +16,8 @@ namespace remora::lib {
 namespace {
 
 constexpr std::size_t async_bytes_max = std::size_t{1} << 30;
+// Bytes of a synchronous copy in flight at once, which count as one operation (remote.h).
+constexpr std::uint64_t copy_bytes_max = 1 << 20;
 // Number of forks between this process and the first one.
 std::atomic<unsigned> process_generation;
 
@@ -156,6 +159,25 @@ int Handle::put(raddr_t address, std::uint8_t* data, std::size_t bytes, const rm
     now->backend->start(ops);
     now->backend->wait(call, never);
     return call.result;
+}
+
+int Handle::copy(raddr_t to, raddr_t from, std::uint64_t bytes, Clock::time_point limit) {
+    EpochRef now = epoch();
+    std::array<Op, copy_bytes_max / RMEM_COPY_BYTES_MAX> ops;
+    int error = 0;
+    while (bytes && !error) {
+        std::uint64_t turn = std::min(bytes, copy_bytes_max);
+        Call call;
+        std::span<Op> used = cut_copy(ops, call, to, from, turn);
+        call.begin(used.size(), limit);
+        now->backend->start(used);
+        now->backend->wait(call, never);
+        error = call.result;
+        to += turn;
+        from += turn;
+        bytes -= turn;
+    }
+    return error;
 }
 
 } // namespace remora::lib

@@ -43,6 +43,8 @@ public:
     // Data, then the integer.
     int put(raddr_t address, std::uint8_t* data, std::size_t bytes, const rmem_op_put& put,
             Clock::time_point limit);
+    // Copies inside the node; the caller has checked the ranges.
+    int copy(raddr_t to, raddr_t from, std::uint64_t bytes, Clock::time_point limit);
     // The limit for a synchronous call that begins now.
     Clock::time_point limit() const {
         return call_timeout_us_ ? from_now(call_timeout_us_) : never;

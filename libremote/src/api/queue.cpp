@@ -62,6 +62,9 @@ int check_op(const remote_t* r, const remote_op& op) {
     if (op.reserved)
         return -EINVAL;
     switch (op.kind) {
+    case REMOTE_OP_COPY:
+        return op.bytes <= op_bytes_max ? remora::lib::check_copy(r, op.address, op.from, op.bytes)
+                                        : -EINVAL;
     case REMOTE_OP_READ:
     case REMOTE_OP_WRITE:
     case REMOTE_OP_PUT:

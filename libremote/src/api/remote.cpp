@@ -16,6 +16,7 @@
 using remora::lib::cas_of;
 using remora::lib::check;
 using remora::lib::check_cas;
+using remora::lib::check_copy;
 using remora::lib::check_integer;
 using remora::lib::check_pieces;
 using remora::lib::check_put;
@@ -152,6 +153,12 @@ REMOTE_API int remote_write(remote_t* r, raddr_t address, const void* buffer, si
     auto* data = static_cast<uint8_t*>(const_cast<void*>(buffer));
     return handle_of(r)->epoch()->backend->transfer(RMEM_WRITE, address, data, bytes,
                                                     handle_of(r)->limit());
+}
+
+REMOTE_API int remote_copy(remote_t* r, raddr_t to, raddr_t from, size_t bytes) {
+    if (int error = check_copy(r, to, from, bytes))
+        return error;
+    return handle_of(r)->copy(to, from, bytes, handle_of(r)->limit());
 }
 
 REMOTE_API int remote_release(remote_t* r) {

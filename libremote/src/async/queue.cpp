@@ -147,6 +147,12 @@ Call& Queue::prepare(Slot& slot, const remote_op& op) {
                                                           : fetch_of(op.change, op.value[0]);
         slot.first.call = &slot.call;
         slot.found = op.found;
+    } else if (op.kind == REMOTE_OP_COPY) {
+        if (copies_for(op.bytes) > 1) {
+            slot.more = std::vector<Op>(copies_for(op.bytes));
+            ops = slot.more;
+        }
+        cut_copy(ops, slot.call, op.address, op.from, op.bytes);
     } else {
         const bool reads = op.kind == REMOTE_OP_READ || op.kind == REMOTE_OP_READV;
         const remote_vec one{op.address, op.buffer, op.bytes};

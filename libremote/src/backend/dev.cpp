@@ -30,7 +30,8 @@ constexpr std::uint64_t spin_ns_max = 100 * BASE_NSEC_PER_USEC;
 
 static_assert(static_cast<int>(RMEM_IO_CAS) == RMEM_CAS &&
               static_cast<int>(RMEM_IO_SMAX) == RMEM_SMAX);
-static_assert(RMEM_IO_BYTES_MAX == op_bytes_max && RMEM_IO_RANGES_MAX == RMEM_RANGES_MAX);
+static_assert(RMEM_IO_BYTES_MAX == op_bytes_max && RMEM_IO_RANGES_MAX == RMEM_RANGES_MAX &&
+              RMEM_IO_COPY_BYTES_MAX == RMEM_COPY_BYTES_MAX);
 
 std::uint64_t number_of(const void* memory) {
     return reinterpret_cast<std::uintptr_t>(memory);
@@ -52,6 +53,8 @@ std::uint8_t io_type(std::uint8_t type) {
         return RMEM_IO_READV;
     case RMEM_WRITEV:
         return RMEM_IO_WRITEV;
+    case RMEM_COPY:
+        return RMEM_IO_COPY;
     default:
         return RMEM_IO_FENCE;
     }
@@ -78,6 +81,8 @@ rmem_io io_of(Op& op) {
         io.integer = put.addr;
         io.value[0] = put.value;
     }
+    if (op.core.type == RMEM_COPY)
+        io.from = op.core.copy.from;
     if (!op.ranges.empty()) {
         io.ranges = static_cast<__u16>(op.now.size());
         io.data = number_of(op.vec);

@@ -118,10 +118,10 @@ void Embedded::Held::count(std::uint8_t type, std::uint64_t bytes, int error) {
 
 // The caller holds the page's lock. Zeroes pages if none is ready: no call copies from pages that
 // dealloc() has taken from the table.
-int Embedded::find(std::uint8_t type, std::uint64_t address, std::uint32_t bytes,
-                   rmem_answer& answer) {
+template <typename Access>
+int Embedded::find(Access access) {
     for (;;) {
-        switch (rmem_node_access(host_.core(), space_index_, type, address, bytes, &answer)) {
+        switch (access()) {
         case RMEM_NODE_OK:
             return 0;
         case RMEM_NODE_BUSY:
@@ -135,6 +135,13 @@ int Embedded::find(std::uint8_t type, std::uint64_t address, std::uint32_t bytes
             return -EINVAL;
         }
     }
+}
+
+int Embedded::find(std::uint8_t type, std::uint64_t address, std::uint32_t bytes,
+                   rmem_answer& answer) {
+    return find([&] {
+        return rmem_node_access(host_.core(), space_index_, type, address, bytes, &answer);
+    });
 }
 
 // Locks of its pages.
@@ -255,6 +262,21 @@ int Embedded::put(Held& held, const Op& op) {
     return error;
 }
 
+// Locks of the pages of both ranges.
+int Embedded::copy(Held& held, const Op& op) {
+    REMOTE_PROBE_START(this, RMEM_COPY, op.core.addr, op.core.len);
+    rmem_answer answer;
+    int error = find([&] {
+        return rmem_node_access_copy(host_.core(), space_index_, op.core.addr, op.core.copy.from,
+                                     op.core.len, &answer);
+    });
+    if (!error)
+        host_.copy_inside(answer);
+    held.count(RMEM_COPY, op.core.len, error);
+    REMOTE_PROBE_END(this, RMEM_COPY, op.core.addr, op.core.len, error);
+    return error;
+}
+
 // Locks of its pages.
 int Embedded::run(Held& held, Op& op) {
     switch (op.core.type) {
@@ -262,6 +284,8 @@ int Embedded::run(Held& held, Op& op) {
         return atomic(held, op.core.addr, op.core.len, op.core.atomic);
     case RMEM_PUT:
         return op.before && op.call->result ? -ECANCELED : put(held, op);
+    case RMEM_COPY:
+        return copy(held, op);
     default:
         return pieces(held, op.core.type, op.core.addr, op.data, op.core.len);
     }
@@ -273,6 +297,8 @@ void Embedded::start(std::span<Op> ops) {
         locks |= locks_of(op.core.addr, op.core.len);
         if (op.core.type == RMEM_PUT)
             locks |= locks_of(op.core.put.addr, op.core.put.bytes);
+        if (op.core.type == RMEM_COPY)
+            locks |= locks_of(op.core.copy.from, op.core.len);
     }
     {
         Held held(*this, locks);

@@ -74,6 +74,8 @@ private:
 
     static unsigned lock_of(std::uint64_t page);
     Locks locks_of(std::uint64_t address, std::uint64_t bytes) const;
+    template <typename Access>
+    int find(Access access);
     int find(std::uint8_t type, std::uint64_t address, std::uint32_t bytes, rmem_answer& answer);
     int piece(std::uint8_t type, std::uint64_t address, std::uint8_t* data, std::uint32_t bytes);
     int pieces(Held& held, std::uint8_t type, std::uint64_t address, std::uint8_t* data,
@@ -82,6 +84,7 @@ private:
     int atomic(Held& held, std::uint64_t address, std::uint32_t bytes, rmem_op_atomic& atomic);
     int put(Held& held, const Op& op);
     int put_both(const Op& op);
+    int copy(Held& held, const Op& op);
     int run(Held& held, Op& op);
     int call(std::uint8_t type, const void* payload, std::uint32_t bytes, void* answer);
     void open();

@@ -5,9 +5,14 @@ namespace remora::lib {
 
 namespace {
 
+// Does the op only read this range?
+bool reads(const Link& at) {
+    std::uint8_t type = at.op->core.type;
+    return rmem_type_reads(type) || (rmem_type_copies(type) && &at == &at.op->near_second);
+}
+
 bool rivals(const Link& a, const Link& b) {
-    return a.from < b.end && b.from < a.end && a.op != b.op &&
-           !(rmem_type_reads(a.op->core.type) && rmem_type_reads(b.op->core.type));
+    return a.from < b.end && b.from < a.end && a.op != b.op && !(reads(a) && reads(b));
 }
 
 } // namespace
@@ -17,7 +22,7 @@ template <typename Fn>
 void Order::for_each_place(Op& op, Fn fn) {
     if (op.ranges.empty()) {
         fn(op.near);
-        fn(op.near_signal);
+        fn(op.near_second);
         return;
     }
     for (Range& range : op.ranges)
@@ -93,7 +98,7 @@ bool Order::enter(Op& op) {
         enter_range(op, range.near, range.address, range.address + range.bytes);
     if (op.ranges.empty()) {
         enter_range(op, op.near, op.from, op.end);
-        enter_range(op, op.near_signal, op.signal_from, op.signal_end);
+        enter_range(op, op.near_second, op.second_from, op.second_end);
     }
     op.all.op = &op;
     op.all.add_before(all_);

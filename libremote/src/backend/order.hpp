@@ -9,11 +9,11 @@
  * own blocks or in the one before, and are found there. Ranges of at most 1 KiB have blocks of that
  * size, for there may be thousands. FREE may be longer, and is compared with all.
  *
- * A PUT has two ranges, its data (with the data that its call writes before) and its integer; a
- * READV or WRITEV has many. Each range has its own place, and pairs of ranges are compared and
- * counted: enter() counts the ranges that an op must wait for, and leave() subtracts the same ones
- * from later ops. Ranges of one op don't wait for each other. Not synchronised: the caller holds a
- * lock.
+ * A PUT has two ranges, its data (with the data that its call writes before) and its integer. A
+ * COPY has two, its destination and its source, which it only reads. A READV or WRITEV has many.
+ * Each range has its own place, and pairs of ranges are compared and counted: enter() counts the
+ * ranges that an op must wait for, and leave() subtracts the same ones from later ops. Ranges of
+ * one op don't wait for each other. Not synchronised: the caller holds a lock.
  */
 #pragma once
 
@@ -30,7 +30,7 @@ public:
     Order(const Order&) = delete;
     Order& operator=(const Order&) = delete;
 
-    // The caller has set op's from, end (and signal_from, signal_end, or 0), or ranges, and
+    // The caller has set op's from, end (and second_from, second_end, or 0), or ranges, and
     // core.type. True: the op may begin.
     bool enter(Op& op);
     // The op has ended. Returns the ops that may begin now, linked by core.next.

@@ -36,7 +36,7 @@ std::uint64_t bytes_of(const Op& op) {
 // ---- ops ----
 
 bool Queued::enter(Op& op) {
-    op.signal_from = op.signal_end = 0;
+    op.second_from = op.second_end = 0;
     if (!op.ranges.empty()) {
         begin_ranges(op);
         op.from = op.end = 0; // its ranges have places of their own
@@ -48,8 +48,12 @@ bool Queued::enter(Op& op) {
         op.end = op.core.addr + op.core.len;
     }
     if (op.core.type == RMEM_PUT) {
-        op.signal_from = op.core.put.addr;
-        op.signal_end = op.signal_from + op.core.put.bytes;
+        op.second_from = op.core.put.addr;
+        op.second_end = op.second_from + op.core.put.bytes;
+    }
+    if (op.core.type == RMEM_COPY) {
+        op.second_from = op.core.copy.from;
+        op.second_end = op.second_from + op.core.len;
     }
     op.entered_ns = now_ns();
     REMOTE_PROBE_START(this, op.core.type, address_of(op), bytes_of(op));

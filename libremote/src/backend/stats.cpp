@@ -10,7 +10,7 @@ namespace remora::lib {
 remote_kind Tally::kind_of(std::uint8_t type) {
     if (rmem_type_reads(type))
         return REMOTE_KIND_READ;
-    if (rmem_type_writes(type))
+    if (rmem_type_writes(type) || rmem_type_copies(type))
         return REMOTE_KIND_WRITE;
     return rmem_type_is_exactly_once(type) ? REMOTE_KIND_INTEGER : REMOTE_KIND_OTHER;
 }

@@ -518,6 +518,11 @@ inline void make_put(Op& op, uint64_t addr, Bytes data, uint64_t signal, uint64_
     op.data = std::move(data);
 }
 
+inline void make_copy(Op& op, uint64_t to, uint64_t from, uint32_t bytes) {
+    make(op, RMEM_COPY, to, bytes);
+    op.op.copy.from = from;
+}
+
 // READV; or WRITEV, whose data is that of the ranges, one after the other.
 inline void make_vector(Op& op, uint8_t type, const std::vector<Range>& ranges, Bytes data = {}) {
     make(op, type, 0, 0);

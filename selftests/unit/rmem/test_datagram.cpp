@@ -285,6 +285,10 @@ TEST(Joins, SoMuchWorkAndNotMore) {
     EXPECT_TRUE(joins(b, ~0u, of(RMEM_DISCARD, RMEM_ZERO_BYTES_MAX / 4)));
     EXPECT_FALSE(joins(b, ~0u, of(RMEM_DISCARD, 256)));
     b = {};
+    for (uint32_t n = 0; n < RMEM_READ_BYTES_MAX / RMEM_COPY_BYTES_MAX; n++)
+        EXPECT_TRUE(joins(b, ~0u, of(RMEM_COPY, RMEM_COPY_BYTES_MAX)));
+    EXPECT_FALSE(joins(b, ~0u, of(RMEM_COPY, 1)));
+    b = {};
     for (uint32_t n = 0; n < RMEM_BUNDLE_MAX; n++)
         EXPECT_TRUE(joins(b, ~0u, of(RMEM_READ | RMEM_RESPONSE, 256))) << "an answer asks nothing";
 }

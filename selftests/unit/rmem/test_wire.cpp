@@ -105,7 +105,7 @@ TEST(Wire, DamagedPayloadByLevel) {
         EXPECT_EQ(damaged(type, RMEM_FULL), RMEM_WIRE_TAG);
     }
     for (uint8_t type : {RMEM_OPEN + 0, RMEM_ALLOC + 0, RMEM_FREE + 0, RMEM_ALLOC | RMEM_RESPONSE,
-                         RMEM_PUT + 0, RMEM_PUT | RMEM_RESPONSE, RMEM_READV + 0})
+                         RMEM_PUT + 0, RMEM_PUT | RMEM_RESPONSE, RMEM_READV + 0, RMEM_COPY + 0})
         for (uint8_t level : {RMEM_LINK, RMEM_DIGEST, RMEM_FULL})
             EXPECT_EQ(damaged(type, level), RMEM_WIRE_TAG);
 }

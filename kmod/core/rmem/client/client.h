@@ -8,8 +8,8 @@
  *   packets received --rmem_client_receive()-+-> copy data here, op is finished
  *   timer            --rmem_client_expire()--+-> what to send again is waiting again
  *
- * An op is one READ, WRITE, DISCARD, ZERO, ATOMIC, PUT, READV, WRITEV, FENCE, ALLOC or FREE. Its
- * memory is the caller's, embedded in the caller's request, and the channel's from submit
+ * An op is one READ, WRITE, DISCARD, ZERO, ATOMIC, PUT, READV, WRITEV, COPY, FENCE, ALLOC or FREE.
+ * Its memory is the caller's, embedded in the caller's request, and the channel's from submit
  * until it is reported finished. A WRITE takes one id per packet; the others one.
  * A retry sends the whole op again, but for the parts already answered.
  *
@@ -90,6 +90,11 @@ struct rmem_op_vector {
 	u8 ranges; /* 1 .. RMEM_RANGES_MAX */
 };
 
+/* COPY's. */
+struct rmem_op_copy {
+	u64 from; /* first byte of the source */
+};
+
 struct rmem_op_ops;
 
 struct rmem_op {
@@ -100,7 +105,8 @@ struct rmem_op {
 	/*
 	 * READ, WRITE: 1 .. RMEM_OP_BYTES_MAX; DISCARD, ZERO: .. RMEM_ZERO_BYTES_MAX;
 	 * ATOMIC: 4, 8, 16; PUT: .. rmem_client_put_bytes(); FENCE: 0;
-	 * READV, WRITEV: of all ranges, rmem_client_vector_bytes() says how many
+	 * READV, WRITEV: of all ranges, rmem_client_vector_bytes() says how many;
+	 * COPY: .. RMEM_COPY_BYTES_MAX, to addr
 	 */
 	u32 len;
 	u8 type; /* enum rmem_type */
@@ -137,6 +143,7 @@ struct rmem_op {
 		struct rmem_op_atomic atomic; /* ATOMIC: the caller's, but for the answer */
 		struct rmem_op_put put;	      /* PUT: the same */
 		struct rmem_op_vector vector; /* READV, WRITEV: the caller's */
+		struct rmem_op_copy copy;     /* COPY: the caller's */
 	};
 };
 
@@ -188,7 +195,7 @@ struct rmem_client_tx {
 	struct rmem_op *op;    /* NULL: the channel's own (OPEN, CLOSE) */
 	u32 data_offset;       /* WRITE: into the op's data */
 	u32 data_bytes;	       /* WRITE, PUT, WRITEV; 0 otherwise */
-	u32 payload_bytes;     /* OPEN, ALLOC, FREE, ATOMIC, PUT: their wire form, in payload; */
+	u32 payload_bytes;     /* OPEN, ALLOC, FREE, ATOMIC, PUT, COPY: their wire form, payload; */
 			       /* READV, WRITEV: their ranges, which are the op's */
 	union {
 		struct rmem_open open;
@@ -196,6 +203,7 @@ struct rmem_client_tx {
 		struct rmem_range range;
 		struct rmem_operands operands;
 		struct rmem_put put;
+		struct rmem_copy copy;
 		u8 payload[sizeof(struct rmem_operands)];
 	};
 };
@@ -278,7 +286,7 @@ void rmem_client_submit(struct rmem_client *c, struct rmem_op *op, u64 now_ns);
  * after open, close, submit, receive, expire, cancel, and when iwnd opened (rmem_incast_next()).
  * After RMEM_ROW_MAX messages it is false once; then rmem_client_deadline() is now.
  * Messages of one such row of calls may share datagrams (rmem_bundle_joins()) if their op has
- * op->parts: READs, WRITEs, ATOMICs, PUTs, READVs and WRITEVs.
+ * op->parts: READ, WRITE, ATOMIC, PUT, READV, WRITEV, COPY.
  */
 bool rmem_client_next(struct rmem_client *c, u64 now_ns, struct rmem_client_tx *tx);
 

@@ -4,9 +4,9 @@
  * its credit and ids.
  *
  * A READ or WRITE is cut into parts of piece bytes, the last one may be
- * shorter. A part is wanted (to be sent in this attempt), flying, or done. An ATOMIC, PUT, READV or
- * WRITEV is one part, whatever its bytes. The other ops have one part, too, but take the node
- * longer than a packet does.
+ * shorter. A part is wanted (to be sent in this attempt), flying, or done. An ATOMIC, PUT, READV,
+ * WRITEV or COPY is one part, whatever its bytes. The other ops have one part, too, but take the
+ * node longer than a packet does.
  */
 #ifndef REMORA_RMEM_OP_H
 #define REMORA_RMEM_OP_H
@@ -52,7 +52,7 @@ static inline bool rmem_op_is_cut(const struct rmem_op *op)
 static inline bool rmem_op_has_parts(const struct rmem_op *op)
 {
 	return rmem_op_is_cut(op) || rmem_type_is_exactly_once(op->type) ||
-	       rmem_type_has_ranges(op->type);
+	       rmem_type_has_ranges(op->type) || rmem_type_copies(op->type);
 }
 
 /* Ids it takes. */

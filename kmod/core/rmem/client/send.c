@@ -124,6 +124,11 @@ static void tx_payload(struct rmem_client_tx *tx, const struct rmem_op *op)
 		tx_put(tx, &op->put);
 		return;
 	}
+	if (op->type == RMEM_COPY) {
+		base_store_le64(&tx->copy.from, op->copy.from);
+		tx->payload_bytes = sizeof(tx->copy);
+		return;
+	}
 	tx->head.addr = 0;
 	if (rmem_type_has_ranges(op->type)) {
 		tx->head.op = op->vector.ranges;

@@ -5,7 +5,7 @@
  *   datagram -> rmem_datagram_open -> rmem_node_key -> tag checked by the caller
  *      |
  *      |-- READ WRITE DISCARD ZERO ATOMIC     fast path, any CPU, softirq
- *      |   PUT READV WRITEV
+ *      |   PUT READV WRITEV COPY
  *      |     lock slot(head) { rmem_node_request -> answer; copy; rmem_node_done }
  *      |
  *      `-- rmem_node_is_slow():        slow path: call.h
@@ -134,6 +134,7 @@ enum rmem_node_action {
 	RMEM_ACT_PUT,	   /* copy the data into the extents, rmem_node_put(), as ATOMIC */
 	RMEM_ACT_GATHER,   /* send reply, with the data of each rmem_node_range() */
 	RMEM_ACT_SCATTER,  /* copy data to each rmem_node_range(), rmem_node_done(), send reply */
+	RMEM_ACT_COPY,	   /* copy each rmem_node_stretch(), rmem_node_done(), send reply */
 };
 
 /* Why a request was refused or not executed; one counter each. Stable order: they are in uapi. */
@@ -172,6 +173,7 @@ struct rmem_answer {
 	unsigned int extents;
 	struct rmem_extent extent[RMEM_EXTENTS_MAX];
 	struct rmem_extent integer; /* of ACT_PUT */
+	struct rmem_extent source[RMEM_EXTENTS_MAX]; /* of ACT_COPY: rmem_node_stretch()'s */
 	struct rmem_found found; /* rmem_wire_payload_bytes(&reply) of it are the reply's payload */
 };
 
@@ -194,17 +196,20 @@ static inline u32 rmem_node_datagram_bytes(const struct rmem_answer *answer)
 bool rmem_node_is_slow(const struct rmem_node *node, const struct rmem_head *head);
 
 /*
- * Fast path: READ, WRITE, DISCARD, short ZERO, ATOMIC, PUT, READV, WRITEV. The message has
+ * Fast path: READ, WRITE, DISCARD, short ZERO, ATOMIC, PUT, READV, WRITEV, COPY. The message has
  * verified, in length and digest too (a damaged one goes to rmem_node_damaged()). payload: as far
- * as it is a PUT's struct rmem_put, or a READV's or WRITEV's ranges; at any alignment, and not
- * looked at else. Slot lock of rmem_node_slot(head->session), held until the functions below have
- * dealt with the answer.
+ * as it is a PUT's struct rmem_put, a COPY's struct rmem_copy, or a READV's or WRITEV's ranges; at
+ * any alignment, and not looked at else. Slot lock of rmem_node_slot(head->session), held until the
+ * functions below have dealt with the answer.
  */
 void rmem_node_request(struct rmem_node *node, u64 now_ns, const struct rmem_head *head,
 		       const void *payload, const struct rmem_peer *peer,
 		       struct rmem_answer *answer);
 
-/* The extents of a COPY_IN or FILL, or a SCATTER's ranges, are written: the id is executed. */
+/*
+ * The extents of a COPY_IN or FILL, a SCATTER's ranges, or a COPY's stretches are written: the id
+ * is executed.
+ */
 void rmem_node_done(const struct rmem_answer *answer);
 
 /*
@@ -228,6 +233,21 @@ void rmem_node_put(const void *put, void *place, struct rmem_answer *answer);
  */
 enum rmem_node_reason rmem_node_access(struct rmem_node *node, u32 space_index, u8 type, u64 addr,
 				       u32 bytes, struct rmem_answer *answer);
+
+/*
+ * A COPY for such a caller, with the same rules as a request's: RMEM_NODE_OK means that the answer
+ * has stretches to copy.
+ */
+enum rmem_node_reason rmem_node_access_copy(struct rmem_node *node, u32 space_index, u64 to,
+					    u64 from, u32 bytes, struct rmem_answer *answer);
+
+/*
+ * ACT_COPY: takes the next stretch out of the answer, three at most. to and from have equal bytes,
+ * don't overlap, and lie in one page each; if from's is RMEM_PAGE_NONE, zero to. False: all of them
+ * were taken.
+ */
+bool rmem_node_stretch(struct rmem_answer *answer, struct rmem_extent *to,
+		       struct rmem_extent *from);
 
 /*
  * The part of a READ that begins at offset (0, then the sum of what was returned):

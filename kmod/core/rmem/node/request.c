@@ -133,7 +133,7 @@ u32 rmem_node_read_part(struct rmem_node *node, const struct rmem_head *head, u3
 	return head->len - offset;
 }
 
-/* The one or two pages a WRITE meets. */
+/* The one or two pages that a WRITE or COPY changes. */
 struct target {
 	struct rmem_entry entry;
 	u32 pte;
@@ -193,8 +193,9 @@ static bool back_target(struct rmem_node *node, struct target *target)
 	return target->pte;
 }
 
-static enum rmem_node_reason do_write(struct rmem_node *node, u32 space_index, u64 addr, u32 bytes,
-				      struct rmem_answer *answer)
+/* Extents of a sound range that is written: at most two pages, which are backed from now on. */
+static enum rmem_node_reason add_targets(struct rmem_node *node, u32 space_index, u64 addr,
+					 u32 bytes, struct rmem_answer *answer)
 {
 	u32 in_page = rmem_node_offset(node, addr);
 	u32 room = rmem_node_room(node, addr);
@@ -204,8 +205,6 @@ static enum rmem_node_reason do_write(struct rmem_node *node, u32 space_index, u
 	enum rmem_node_reason reason;
 	unsigned int n;
 
-	if (!range_is_sound(addr, bytes, node->config.piece_bytes))
-		return RMEM_NODE_LENGTH;
 	reason = find_targets(node, space_index, rmem_node_vpn(node, addr), target, count);
 	if (reason != RMEM_NODE_OK)
 		return reason;
@@ -220,8 +219,16 @@ static enum rmem_node_reason do_write(struct rmem_node *node, u32 space_index, u
 	add_extent(answer, target[0].pte & RMEM_PTE_PAGE, in_page, first);
 	if (count == 2)
 		add_extent(answer, target[1].pte & RMEM_PTE_PAGE, 0, bytes - first);
-	answer->action = RMEM_ACT_COPY_IN;
 	return RMEM_NODE_OK;
+}
+
+static enum rmem_node_reason do_write(struct rmem_node *node, u32 space_index, u64 addr, u32 bytes,
+				      struct rmem_answer *answer)
+{
+	if (!range_is_sound(addr, bytes, node->config.piece_bytes))
+		return RMEM_NODE_LENGTH;
+	answer->action = RMEM_ACT_COPY_IN;
+	return add_targets(node, space_index, addr, bytes, answer);
 }
 
 static enum rmem_node_reason do_atomic(struct rmem_node *node, const struct rmem_session *session,
@@ -381,15 +388,13 @@ bool rmem_node_range(const struct rmem_node *node, const void *ranges, u32 index
 	return add_extents(node, answer->session->place.memory, range.addr, range.bytes, answer);
 }
 
-/* At most two pages, too. */
-static enum rmem_node_reason look(const struct rmem_node *node, u32 space_index, u64 addr,
-				  u32 bytes, struct rmem_answer *answer)
+/* Extents of a sound range that is read: at most two pages, too. */
+static enum rmem_node_reason add_sources(const struct rmem_node *node, u32 space_index, u64 addr,
+					 u32 bytes, struct rmem_answer *answer)
 {
 	struct span span = { .addr = addr, .left = bytes };
 	enum rmem_node_reason reason;
 
-	if (!range_is_sound(addr, bytes, node->config.piece_bytes))
-		return RMEM_NODE_LENGTH;
 	while (next_span(node, space_index, &span)) {
 		reason = check_pte(span.pte, RMEM_PTE_READ);
 		if (reason != RMEM_NODE_OK)
@@ -403,9 +408,81 @@ enum rmem_node_reason rmem_node_access(struct rmem_node *node, u32 space_index, 
 				       u32 bytes, struct rmem_answer *answer)
 {
 	answer->extents = 0;
+	if (!range_is_sound(addr, bytes, node->config.piece_bytes))
+		return RMEM_NODE_LENGTH;
 	if (type == RMEM_READ)
-		return look(node, space_index, addr, bytes, answer);
-	return do_write(node, space_index, addr, bytes, answer);
+		return add_sources(node, space_index, addr, bytes, answer);
+	return add_targets(node, space_index, addr, bytes, answer);
+}
+
+_Static_assert(RMEM_COPY_BYTES_MAX <= 1U << RMEM_PAGE_SHIFT_MIN, "a range lies in two pages");
+
+static bool copy_is_sound(u64 to, u64 from, u32 bytes)
+{
+	u64 distance = to > from ? to - from : from - to;
+
+	return range_is_sound(to, bytes, RMEM_COPY_BYTES_MAX) &&
+	       range_is_sound(from, bytes, RMEM_COPY_BYTES_MAX) && distance >= bytes;
+}
+
+/*
+ * The source is found first, so its pages are as they were before the target's are backed. No
+ * target gets a page unless both ranges permit the copy.
+ */
+enum rmem_node_reason rmem_node_access_copy(struct rmem_node *node, u32 space_index, u64 to,
+					    u64 from, u32 bytes, struct rmem_answer *answer)
+{
+	enum rmem_node_reason reason;
+
+	answer->action = RMEM_ACT_COPY;
+	if (!copy_is_sound(to, from, bytes))
+		return RMEM_NODE_LENGTH;
+	answer->extents = 0;
+	answer->extent[1].bytes = 0;
+	reason = add_sources(node, space_index, from, bytes, answer);
+	if (reason != RMEM_NODE_OK)
+		return reason;
+	answer->source[0] = answer->extent[0];
+	answer->source[1] = answer->extent[1];
+	answer->extents = 0;
+	answer->extent[1].bytes = 0;
+	return add_targets(node, space_index, to, bytes, answer);
+}
+
+static struct rmem_extent *extent_left(struct rmem_extent extent[RMEM_EXTENTS_MAX])
+{
+	return extent[0].bytes ? &extent[0] : &extent[1];
+}
+
+static struct rmem_extent take_from(struct rmem_extent *extent, u32 bytes)
+{
+	struct rmem_extent taken = { extent->page, extent->offset, bytes };
+
+	extent->offset += bytes;
+	extent->bytes -= bytes;
+	return taken;
+}
+
+bool rmem_node_stretch(struct rmem_answer *answer, struct rmem_extent *to, struct rmem_extent *from)
+{
+	struct rmem_extent *target = extent_left(answer->extent);
+	struct rmem_extent *source = extent_left(answer->source);
+	u32 bytes = target->bytes < source->bytes ? target->bytes : source->bytes;
+
+	*to = take_from(target, bytes);
+	*from = take_from(source, bytes);
+	return bytes;
+}
+
+static enum rmem_node_reason do_copy(struct rmem_node *node, u32 space_index,
+				     const struct rmem_head *head, const void *payload,
+				     struct rmem_answer *answer)
+{
+	struct rmem_copy copy;
+
+	base_copy(&copy, payload, sizeof(copy));
+	return rmem_node_access_copy(node, space_index, head->addr, base_load_le64(&copy.from),
+				     head->len, answer);
 }
 
 static void free_page(struct rmem_node *node, const struct rmem_entry *entry, u32 pte)
@@ -474,6 +551,8 @@ static enum rmem_node_reason execute(struct rmem_node *node, const struct rmem_s
 		return do_readv(node, session->place.memory, head, payload, answer);
 	case RMEM_WRITEV:
 		return do_writev(node, session->place.memory, head, payload, answer);
+	case RMEM_COPY:
+		return do_copy(node, session->place.memory, head, payload, answer);
 	default:
 		return rmem_node_clear(node, session->place.memory, head, answer);
 	}

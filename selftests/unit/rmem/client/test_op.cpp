@@ -36,7 +36,7 @@ TEST(Op, CutIntoParts) {
     rmem_op_cut(&op, 1024);
     EXPECT_EQ(op.parts, 1u);
     EXPECT_EQ(rmem_op_ids(&op), 1u);
-    for (uint8_t type : {RMEM_PUT, RMEM_READV, RMEM_WRITEV}) {
+    for (uint8_t type : {RMEM_PUT, RMEM_READV, RMEM_WRITEV, RMEM_COPY}) {
         op = op_of(type, 10'000);
         rmem_op_cut(&op, 4096);
         EXPECT_EQ(op.parts, 1u);

@@ -291,6 +291,10 @@ public:
             copy_in(answer, payload + sizeof(rmem_put));
             rmem_node_put(payload, at(answer.integer), &answer);
             break;
+        case RMEM_ACT_COPY:
+            copy_inside(answer);
+            rmem_node_done(&answer);
+            break;
         case RMEM_ACT_REPLY:
             break;
         }
@@ -358,6 +362,16 @@ private:
             from += answer.extent[n].bytes;
         }
         return from;
+    }
+
+    void copy_inside(rmem_answer& answer) {
+        rmem_extent to, from;
+        while (rmem_node_stretch(&answer, &to, &from)) {
+            if (from.page == RMEM_PAGE_NONE)
+                std::memset(at(to), 0, to.bytes);
+            else
+                std::memcpy(at(to), at(from), to.bytes);
+        }
     }
 
     template <typename Answered>

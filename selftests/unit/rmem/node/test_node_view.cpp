@@ -77,7 +77,7 @@ TEST_F(Views, RefuseEveryChange) {
     unsigned int changing = 0;
     for (uint8_t type = RMEM_OPEN; type < RMEM_TYPE_END; type++)
         changing += rmem_type_changes(type);
-    EXPECT_EQ(changing, 8u) << "a new type wants a test here";
+    EXPECT_EQ(changing, 9u) << "a new type wants a test here";
     for (uint64_t at : {addr, addr + page, addr + 8 * page, uint64_t{0}}) {
         for (uint8_t type : {RMEM_WRITE, RMEM_DISCARD, RMEM_ZERO})
             refused_from(reader, reader.head(type, at, 100), RMEM_NODE_PERM, RMEM_PERM);
@@ -85,6 +85,8 @@ TEST_F(Views, RefuseEveryChange) {
                      filled(sizeof(rmem_operands), 1));
         refused_with(reader, reader.head(RMEM_PUT, at, 8), RMEM_NODE_PERM, RMEM_PERM,
                      filled(sizeof(rmem_put) + 8, 0));
+        refused_with(reader, reader.head(RMEM_COPY, at, 8), RMEM_NODE_PERM, RMEM_PERM,
+                     wire::bytes_of(wire::copy_of(at + 8)));
         refused_with(reader, reader.head(RMEM_WRITEV, 0, 8), RMEM_NODE_PERM, RMEM_PERM,
                      ranges(at, 8, filled(8, 1)));
         refused_free(reader, at, 8 * page);

@@ -216,17 +216,38 @@ private:
         (type == RMEM_WRITEV ? written : read)++;
     }
 
-    void one_request(rig::Client& client, bool is_calling, uint64_t base, std::mt19937& random) {
-        static const uint8_t types[] = {RMEM_READ,  RMEM_READ,    RMEM_WRITE, RMEM_WRITE,
-                                        RMEM_WRITE, RMEM_DISCARD, RMEM_READV, RMEM_WRITEV};
+    void copy_request(rig::Client& client, uint64_t base, std::mt19937& random) {
         const uint8_t mark = client.space;
-        uint8_t type = types[random() % 8];
+        const rmem_copy payload = wire::copy_of(somewhere(base, random));
+        rmem_head h = client.head(RMEM_COPY, somewhere(base, random), unit);
+        rmem_answer answer;
+        rmem_node_request(&node, 1, &h, &payload, &client.peer, &answer);
+        if (answer.action != RMEM_ACT_COPY)
+            return;
+        rmem_extent to, from;
+        while (rmem_node_stretch(&answer, &to, &from)) {
+            check(from, mark);
+            check(to, mark);
+            Access::fill(at(to), to.bytes, mark);
+        }
+        rmem_node_done(&answer);
+        written++;
+    }
+
+    void one_request(rig::Client& client, bool is_calling, uint64_t base, std::mt19937& random) {
+        static const uint8_t types[] = {RMEM_READ,  RMEM_READ,   RMEM_WRITE,
+                                        RMEM_WRITE, RMEM_WRITE,  RMEM_DISCARD,
+                                        RMEM_READV, RMEM_WRITEV, RMEM_COPY};
+        const uint8_t mark = client.space;
+        uint8_t type = types[random() % std::size(types)];
         uint64_t addr =
             type == RMEM_DISCARD ? base + random() % region_pages * page : somewhere(base, random);
         if (!is_calling)
             client.floor = client.next_id;
         if (rmem_type_has_ranges(type))
             return vector_request(client, type, base, random);
+        if (type == RMEM_COPY)
+            return copy_request(client, base, random);
         rmem_head h = client.head(type, addr, type == RMEM_DISCARD ? page : unit);
         rmem_answer answer;
         rmem_node_request(&node, 1, &h, nullptr, &client.peer, &answer);
