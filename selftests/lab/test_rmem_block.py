@@ -370,7 +370,7 @@ def test_top(lab):
         assert [space["space"] for space in shown["spaces"]] == [node.SPACE], lent
         assert device.path in screen and "P99" in screen, screen
     rmem.unload(compute)
-    rmemlab.cli_refused(compute, "top", says="neither rmem nor rmem_node is loaded: modprobe one, or name a --socket")
+    rmemlab.cli_refused(compute, "top", says="none of rmem, rmem_node and eqds is loaded: modprobe one, or name a --socket")
 
 
 TESTS = [test_attach_status_detach, test_queue_limits, test_reads_zero_before_written, test_block_sizes,
