@@ -5,7 +5,7 @@
  *
  *   eqds_xmit -> peer of the route's next hop -> class: drop or mark -> eqds_sender_enqueue
  *                                                                            |
- *   eqds_work_run <- clone, tunnel header <- eqds_drr_send <- credit <-------+
+ *   eqds_work_run <- copy, tunnel header <-  eqds_drr_send <- credit <-------+
  *
  * While it is queued, the packet stays charged to its socket, so that TCP neither overfills the
  * queue nor retransmits what has not left yet. From its first transmission on it is charged to
