@@ -21,6 +21,7 @@ def _goals(rows):
             yield f"{case} p50, of memcached's", ours / peers["memcached"], "<=", MEMCACHED_P50
         elif metric == "ops-per-server-core":
             yield f"{case} per core of server, of memcached's", ours / peers["memcached"], ">=", MEMCACHED_RATE
+            yield f"{case} per core of server, of the floor's", ours / peers["udp-floor-spin"], ">=", _idle_floor(case)
         elif case.startswith("sessions-") and case != "sessions-1":
             yield f"{case} p50, of one session's", ours / by["sessions-1", "p50"]["ours"], "<=", FLAT
         elif case == "queue-read-16b":
@@ -30,6 +31,11 @@ def _goals(rows):
         elif case == "embedded-first-touch":
             yield f"{case}, of a later one", ours / peers["later-touch"], "<=", TOUCH
     yield from _alloc_goals(rows)
+
+
+def _idle_floor(case):
+    """Of a server that does nothing but send as many bytes."""
+    return 0.5 if "-16b-" in case else 0.6
 
 
 def _shm_goals(case, metric, ours, peers):
