@@ -13,6 +13,11 @@ inline constexpr Clock::time_point never = Clock::time_point::max();
 // For waiting: don't wait.
 inline constexpr Clock::time_point at_once = Clock::time_point::min();
 
+// As the protocol's core counts.
+inline std::uint64_t now_ns() {
+    return static_cast<std::uint64_t>(Clock::now().time_since_epoch().count());
+}
+
 // us microseconds from now; never, if the clock doesn't reach that far.
 inline Clock::time_point from_now(std::uint64_t us) {
     Clock::time_point now = Clock::now();

@@ -125,33 +125,35 @@ void RingWorker::stop() {
 void RingWorker::take_changes() {
     Rings::Changes changes = rings_.take_changes();
     for (auto& pair : changes.came)
-        pairs_.push_back(std::move(pair));
+        pairs_.push_back({pair->pointer, 0, false, std::move(pair)});
     for (std::uint64_t serial : changes.went)
-        std::erase_if(pairs_, [&](const auto& pair) { return pair->serial == serial; });
+        std::erase_if(pairs_, [&](const auto& each) { return each.pair->serial == serial; });
     for (const Rings::Changes::Answer& each : changes.answers)
         answer(each);
 }
 
 void RingWorker::answer(const Rings::Changes::Answer& answer) {
-    auto pair = std::find_if(pairs_.begin(), pairs_.end(),
-                             [&](const auto& each) { return each->serial == answer.serial; });
-    if (pair == pairs_.end())
+    auto at = std::find_if(pairs_.begin(), pairs_.end(),
+                           [&](const auto& each) { return each.pair->serial == answer.serial; });
+    if (at == pairs_.end())
         return; // gone meanwhile
-    bool went = outbox_.post(**pair, answer.datagram, nullptr);
+    RingPair& pair = *at->pair;
+    bool went = outbox_.post(pair, answer.datagram, nullptr);
     node_.counters(thread_).add(went ? count_answers : count_drop_xmit);
-    if (went && ring_must_wake((*pair)->client_sleeps))
-        futex_wake((*pair)->client_sleeps);
+    if (went && ring_must_wake(pair.client_sleeps))
+        futex_wake(pair.client_sleeps);
 }
 
-bool RingWorker::is_ready(RingPair& pair) const {
-    if (pair.blocked)
-        return __atomic_load_n(pair.out.credit, __ATOMIC_RELAXED) != base_swap_le32(pair.out.freed);
-    return ring_in_waiting(&pair.in) || ring_in_is_signalled(&pair.in, pair.pointer);
+bool RingWorker::is_ready(const Watched& watched) {
+    if (!watched.held)
+        return __atomic_load_n(watched.pointer, __ATOMIC_RELAXED) != watched.seen;
+    const RingPair& pair = *watched.pair;
+    return !pair.blocked ||
+           __atomic_load_n(pair.out.credit, __ATOMIC_RELAXED) != base_swap_le32(pair.out.freed);
 }
 
 bool RingWorker::has_work() const {
-    return std::any_of(pairs_.begin(), pairs_.end(),
-                       [this](const auto& pair) { return is_ready(*pair); });
+    return std::any_of(pairs_.begin(), pairs_.end(), is_ready);
 }
 
 // One turn for each ready ring. False: none was.
@@ -162,17 +164,20 @@ bool RingWorker::round() {
     for (std::size_t n = 0, i = first_; n < count; n++, i++) {
         if (i >= count)
             i = 0;
-        if (!is_ready(*pairs_[i]))
+        if (!is_ready(pairs_[i]))
             continue;
         if (!any) {
             any = true;
             now = now_ns();
             node_.enter(thread_);
         }
-        if (!serve(*pairs_[i], now)) {
+        RingPair& pair = *pairs_[i].pair;
+        if (!serve(pair, now)) {
             pairs_.erase(pairs_.begin() + static_cast<std::ptrdiff_t>(i));
             break; // the others' turn is in the next round
         }
+        pairs_[i].seen = base_swap_le32(pair.in.signalled);
+        pairs_[i].held = pair.blocked || ring_in_waiting(&pair.in);
     }
     first_ = first_ + 1 < pairs_.size() ? first_ + 1 : 0;
     if (any)
@@ -239,7 +244,7 @@ void RingWorker::close(RingPair& pair, ring_fault fault) {
     rings_.close(pair.serial);
 }
 
-// True: something came.
+// True: something came, and was served.
 bool RingWorker::spin() {
     if (!spin_ns_)
         return false;
@@ -247,12 +252,12 @@ bool RingWorker::spin() {
     unsigned rounds = 0;
     do {
         for (unsigned i = 0; i < looks; i++) {
-            if (has_work() || rings_.has_changes() || stopped_.load(std::memory_order_relaxed))
+            if (round() || rings_.has_changes() || stopped_.load(std::memory_order_relaxed))
                 return true;
             if (rounds < eager_rounds)
                 relax();
             else // one line can be watched; for several there is a short rest
-                pause_longer(pairs_.size() == 1 ? pairs_[0]->pointer : nullptr,
+                pause_longer(pairs_.size() == 1 ? pairs_[0].pointer : nullptr,
                              [this] { return !has_work() && !rings_.has_changes(); });
         }
         rounds++;

@@ -78,7 +78,15 @@ private:
     void take_changes();
     void answer(const Rings::Changes::Answer& answer);
     bool round();
-    bool is_ready(RingPair& pair) const;
+    // The worker looks at these of each ring while it waits. They are close together, as there may
+    // be many rings.
+    struct Watched {
+        const std::uint32_t* pointer;
+        std::uint32_t seen; // the pointer word, as it was served
+        bool held;          // requests are left, or wait for room for their answers
+        std::shared_ptr<RingPair> pair;
+    };
+    static bool is_ready(const Watched& watched);
     bool serve(RingPair& pair, std::uint64_t now);
     ring_fault take_turn(RingPair& pair, std::uint64_t now);
     bool has_answer_room(RingPair& pair, ring_fault& fault) const;
@@ -91,7 +99,7 @@ private:
     const unsigned thread_;
     const std::uint64_t spin_ns_;
     std::atomic<bool> stopped_{false};
-    std::vector<std::shared_ptr<RingPair>> pairs_;
+    std::vector<Watched> pairs_;
     std::uint64_t told_ns_ = 0; // when the operator was last told of a closed pair
     unsigned busy_rounds_ = 0;
     std::size_t first_ = 0; // its turn comes first in the next round

@@ -126,19 +126,13 @@ static inline void ring_out_signal(const struct ring_out *out, u32 *pointer)
 
 /* ---- reader ---- */
 
-/* The ring tracker: does the pointer word differ from what it was? */
-static inline bool ring_in_is_signalled(const struct ring_in *in, const u32 *pointer)
-{
-	return base_swap_le32(__atomic_load_n(pointer, __ATOMIC_RELAXED)) != in->signalled;
-}
-
 /* Entries that the pointer word told of and that weren't taken. */
 static inline u32 ring_in_waiting(const struct ring_in *in)
 {
 	return in->signalled - in->taken;
 }
 
-/* Look at the pointer word: its change is the number of entries that came. */
+/* The ring tracker. Look at the pointer word: its change is the number of entries that came. */
 static inline enum ring_fault ring_in_track(struct ring_in *in, const u32 *pointer)
 {
 	/* Pairs with ring_out_signal(): the entries. */

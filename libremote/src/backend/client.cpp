@@ -32,10 +32,6 @@ constexpr auto close_time = std::chrono::milliseconds(200);
 constexpr std::chrono::milliseconds silence_patience{2000};
 constexpr std::uint64_t open_ns_max = 5 * BASE_NSEC_PER_SEC;
 
-std::uint64_t now_ns() {
-    return static_cast<std::uint64_t>(Clock::now().time_since_epoch().count());
-}
-
 Clock::time_point at(std::uint64_t ns) {
     return Clock::time_point(Clock::duration(ns));
 }
@@ -212,9 +208,9 @@ void Client::take_back(Call& call) {
 
 // Lock. After any event to the core: retransmissions, timeouts, and sending.
 void Client::flush() {
-    std::uint64_t now = now_ns();
-    expire_core(now);
-    event_ns_ = now;
+    std::uint64_t read_ns = std::exchange(clock_ns_, 0);
+    event_ns_ = read_ns ? read_ns : now_ns();
+    expire_core(event_ns_);
     transport_->send(client_->config, *this);
 }
 
@@ -315,7 +311,7 @@ void Client::receive(Lock& lock, Clock::time_point until) {
     lock.unlock();
     transport_->wait(until, spin_ns);
     lock.lock();
-    event_ns_ = now_ns();
+    event_ns_ = clock_ns_ = now_ns();
     transport_->deliver(client_->config, *this);
 }
 

@@ -256,7 +256,7 @@ void Dev::flush() {
 void Dev::enter_all(std::span<Op> ops) {
     Lock lock(lock_);
     for (Op& op : ops) {
-        if (enter(op))
+        if (enter(op, now_ns()))
             begin(op);
     }
 }

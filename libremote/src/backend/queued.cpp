@@ -18,10 +18,6 @@ constexpr unsigned transfer_ops = 4;
 // Period at which cancelled ops that still haven't ended are cancelled again.
 constexpr auto again_after = std::chrono::milliseconds(10);
 
-std::uint64_t now_ns() {
-    return static_cast<std::uint64_t>(Clock::now().time_since_epoch().count());
-}
-
 // Address for counters and probes; of many ranges the first.
 std::uint64_t address_of(const Op& op) {
     return op.ranges.empty() ? op.from + op.before : op.ranges.front().address;
@@ -35,7 +31,7 @@ std::uint64_t bytes_of(const Op& op) {
 
 // ---- ops ----
 
-bool Queued::enter(Op& op) {
+bool Queued::enter(Op& op, std::uint64_t now_ns) {
     op.second_from = op.second_end = 0;
     if (!op.ranges.empty()) {
         begin_ranges(op);
@@ -55,7 +51,7 @@ bool Queued::enter(Op& op) {
         op.second_from = op.core.copy.from;
         op.second_end = op.second_from + op.core.len;
     }
-    op.entered_ns = now_ns();
+    op.entered_ns = now_ns;
     REMOTE_PROBE_START(this, op.core.type, address_of(op), bytes_of(op));
     return order_.enter(op);
 }
@@ -116,19 +112,20 @@ void Queued::start_all(std::span<Call* const> calls) {
     }
     start_left();
     if (!left) {
+        clock_ns_ = now_ns();
         for (Call* call : calls)
-            begin_call(*call);
+            begin_call(*call, clock_ns_);
     }
     flush();
     expire();
 }
 
 // Lock.
-void Queued::begin_call(Call& call) {
+void Queued::begin_call(Call& call, std::uint64_t now_ns) {
     if (call.limit != never)
         add_timed(call);
     for (Op& op : call.ops) {
-        if (enter(op))
+        if (enter(op, now_ns))
             begin(op);
     }
 }
@@ -137,7 +134,7 @@ void Queued::begin_call(Call& call) {
 void Queued::start_left() {
     for (Call* call = left_.take(); call;) {
         Call* next = call->next_left;
-        begin_call(*call);
+        begin_call(*call, now_ns());
         call = next;
     }
 }

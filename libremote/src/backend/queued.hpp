@@ -86,7 +86,7 @@ protected:
     }
 
     // Lock. True: the op may begin.
-    bool enter(Op& op);
+    bool enter(Op& op, std::uint64_t now_ns);
     // Lock. Calls fn() for the call's remaining ops, from the last one on. After fn() of the last
     // remaining op the call and its ops may be gone.
     template <typename Fn>
@@ -105,10 +105,12 @@ protected:
     std::mutex lock_; // all below
     Order order_;
     Tally tally_;
+    // The time, for the next flush(): read since the lock was taken. 0: it was not.
+    std::uint64_t clock_ns_ = 0;
 
 private:
     void start_left();
-    void begin_call(Call& call);
+    void begin_call(Call& call, std::uint64_t now_ns);
     rmem_op* end_one(Op& op, int error, rmem_op* hopeless);
     int transfer_long(std::uint8_t type, std::uint64_t address, std::uint8_t* data,
                       std::uint64_t bytes, Clock::time_point limit);
