@@ -155,7 +155,7 @@ include tools/build.mk tools/sim/build.mk libremote/build.mk selftests/build.mk 
 # ---- targets ------------------------------------------------------------------------------------
 
 .PHONY: all user lib modules modules-all demo check style unit tsan model conformance fuzz-build fuzz bench-rmb \
-	bench-core bench-lib bench-dev sim-paper selftests libtest compile_commands.json install modules_install clean help deps
+	bench-core bench-lib bench-dev bench-marlin sim-paper selftests libtest compile_commands.json install modules_install clean help deps
 
 all: user modules ## user space, and the modules for KERNEL or KDIR
 

@@ -10,8 +10,9 @@ from remoralab.rmem import wait_until
 
 CORE, DRIVER = "ntb", "ntb_hw_ivshmem"
 TRANSPORT, NETDEV, PINGPONG, TOOL, PERF = "ntb_transport", "ntb_netdev", "ntb_pingpong", "ntb_tool", "ntb_perf"
+MARLIN = "marlin"
 # Each before those it uses.
-ALL = [NETDEV, TRANSPORT, PINGPONG, TOOL, PERF, DRIVER, CORE]
+ALL = [NETDEV, TRANSPORT, PINGPONG, TOOL, PERF, MARLIN, DRIVER, CORE]
 BASE = "/sys/kernel/debug"
 SCRATCHPADS, MESSAGES = 32, 4
 # Bound of one event: generous, since an emulated machine on a busy host is slow.
@@ -20,8 +21,8 @@ CLOSE_WINDOWS = "for w in peer*/mw_trans*; do echo 0 > $w; done; for w in peer*/
 
 
 def path_of(machine, name):
-    """Returns the path of a module's file: the driver's own build, or Linux' from the cache."""
-    if name == DRIVER:
+    """Returns the path of a module's file: of our own build, or Linux' from the cache."""
+    if name in (DRIVER, MARLIN):
         return rmem.module_path(machine, name)
     return ntbmodules.directory(machine.spec.kernel) / f"{name}.ko"
 
@@ -30,6 +31,15 @@ def insert(machine, *names, options=""):
     """Modules in this order, the last with options."""
     steps = [f"insmod {path_of(machine, name)} {options if name == names[-1] else ''}" for name in names]
     machine.run(" && ".join(steps), timeout=EVENT_S)
+
+
+def insert_missing(machines, *names):
+    """The driver and clients, in machines that have other modules or none."""
+    wanted = (CORE, DRIVER, *names)
+    for machine in machines:
+        if set(loaded(machine)) != set(wanted):
+            clear(machine)
+            insert(machine, *wanted)
 
 
 def loaded(machine):

@@ -3,6 +3,7 @@
 """A hostile machine of an NTB, in a guest whose driver isn't loaded: it has the registers through sysfs.
 
     ntbscribble.py ROUNDS SEED             random words into all ports' registers, and every bell of everybody
+    ntbscribble.py window TO FROM ROUNDS SEED   garbage into the window that port FROM has into port TO
     ntbscribble.py switch FIELD VALUE      one word of the switch's page: magic, ports; or of port 0's: base, window, ram
     ntbscribble.py switch restore          as it was before
 """
@@ -18,20 +19,22 @@ FIELDS = {"magic": (0, "<I"), "ports": (8, "<I"), "ram": (64, "<Q"), "base": (72
 SAVED = pathlib.Path("/run/ntb-switch-page")
 # Registers of a port end here.
 USED_BYTES = 256
+# Of a ring, at once: so much that the place where the reader looks is often in it.
+BLOCK_BYTES = 1 << 20
 
 
-def bar(number, size):
+def bar(number):
     for home in pathlib.Path("/sys/bus/pci/devices").iterdir():
         if (home / "device").read_text().strip() == "0x1110" and (home / "resource1").exists():
             (home / "enable").write_text("1")
             with open(home / f"resource{number}", "r+b") as opened:
-                return mmap.mmap(opened.fileno(), size)
+                return mmap.mmap(opened.fileno(), 0)
     sys.exit("no ivshmem-doorbell device")
 
 
 def scribble(rounds, seed):
     chance = random.Random(seed)
-    registers, control = bar(2, 65536), bar(0, 4096)
+    registers, control = bar(2), bar(0)
     for _ in range(rounds):
         page = PAGE_BYTES * (1 + chance.randrange(PORTS))
         word = chance.choice([0, 1, 2, 0xffffffff, chance.getrandbits(32), chance.getrandbits(2)])
@@ -39,8 +42,27 @@ def scribble(rounds, seed):
         struct.pack_into("<I", control, DOORBELL_AT, chance.randrange(PORTS) << 16 | chance.randrange(VECTORS))
 
 
+def window(to, from_, rounds, seed):
+    """Words at the head of a window, and blocks of its ring (see include/remora/marlin.h)."""
+    chance = random.Random(seed)
+    _, base, size = struct.unpack_from("<3Q", bar(2), 64 + 32 * to)
+    base += (from_ if from_ < to else from_ - 1) * size
+    home = pathlib.Path(f"/sys/bus/pci/devices/0000:00:{0x10 + to:02x}.0")
+    (home / "enable").write_text("1")
+    with open(home / "resource2", "r+b") as opened:
+        memory = mmap.mmap(opened.fileno(), 0)
+    garbage = chance.randbytes(BLOCK_BYTES)
+    for _ in range(rounds):
+        at = base + chance.choice([0, 64, 128, 4096])
+        struct.pack_into("<I", memory, at, chance.choice([0, 1, 64, 0xffffffff, chance.getrandbits(32)]))
+        at = base + chance.randrange(4096, size, 64)
+        block = chance.choice([garbage, struct.pack("<2I", 0x80000040, at) * (BLOCK_BYTES // 8)])
+        block = block[:base + size - at]
+        memory[at:at + len(block)] = block
+
+
 def switch(words):
-    registers = bar(2, 65536)
+    registers = bar(2)
     if words == ["restore"]:
         registers[:PAGE_BYTES] = SAVED.read_bytes()
         return
@@ -52,5 +74,7 @@ def switch(words):
 if __name__ == "__main__":
     if sys.argv[1] == "switch":
         switch(sys.argv[2:])
+    elif sys.argv[1] == "window":
+        window(*map(int, sys.argv[2:]))
     else:
         scribble(*map(int, sys.argv[1:]))

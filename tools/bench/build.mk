@@ -34,6 +34,11 @@ bench-eqds: ## TCP through EQDS tunnels beside plain TCP, without emulation (ARG
 	+$(Q)$(MAKE) --no-print-directory modules KERNEL=uml
 	$(Q)tools/bench/eqds $(ARGS)
 
+bench-marlin: ## eop beside Linux' ntb_netdev, between emulated machines (ARGS="--rounds 3")
+	$(Q)tools/lab/deps
+	+$(Q)$(MAKE) --no-print-directory modules KERNEL=6.12
+	$(Q)tools/bench/marlin $(ARGS)
+
 bench-core: out/bin/bench-core ## CPU nanoseconds of the protocol core (ARGS="--benchmark_filter=wire")
 	$(Q)mkdir -p out/bench
 	$(Q)$(BENCH_CORE) --benchmark_out=out/bench/core.json $(ARGS)

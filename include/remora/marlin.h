@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * Marlin's Ethernet over PCIe (EOP), version 1: frames between machines that have memory windows
+ * into each other by non-transparent bridges. This header is the specification; include/README.md
+ * has the glossary. MUST, MUST NOT and MAY bind both ends. After Marlin (ANCS'14), section 3.4.
+ *
+ * Each ordered pair of machines, a writer and a reader, has a ring of frames. It lies in the
+ * reader's memory, behind the window that the writer has there:
+ *
+ *     writer                                              reader's memory
+ *       frames, one after the other ----------------------> ring
+ *       "I sleep for room" -------------------------------> writer_sleeps
+ *     writer's memory                                       reader
+ *       tail          <------------------------------------ bytes taken, lazily
+ *       reader_sleeps <------------------------------------ "I sleep until you ring"
+ *
+ * A window therefore holds struct marlin_window, written by the peer, and at MARLIN_RING_OFFSET the
+ * ring that the same peer fills. All fields are little-endian. A machine MUST read each shared word
+ * once, and check the copy. A machine SHOULD NOT read a peer's memory but for barriers.
+ *
+ * Ring. A position counts bytes from the start of a session, and wraps at 2^32. Position p lies
+ * at offset p modulo the ring's bytes, a power of two. A record is struct marlin_record and then
+ * the bytes of one frame. It begins at a multiple of MARLIN_LINE_BYTES, and takes a multiple of it.
+ * A frame MAY continue at the ring's start where its end is reached.
+ *   - A writer MUST write the record, and 0 into the word where the next record will begin, before
+ *     it writes the record's own word. So it MUST keep MARLIN_LINE_BYTES of the ring free.
+ *   - A word that is 0 says that no record has come. A valid word tells the frame's bytes and the
+ *     record's position.
+ *   - A reader MUST write the tail when it has taken a quarter of the ring's bytes since it last
+ *     did, and before it sleeps. It MAY write it at any time. The tail MUST NOT run backwards, nor
+ *     beyond the bytes posted.
+ *
+ * Sleeping. An end that is going to sleep sets its flag to 1 in the other end's memory. It then
+ * looks once more at all that the other end writes. An end that has posted records, or moved the
+ * tail, then reads the other end's flag in its own memory. If that is 1, it MUST set it to 0
+ * and then ring the other end's doorbell. Between its write and its look each end MUST have a full
+ * barrier that makes the write visible to the other end. Over a bus that takes a read of what was
+ * written.
+ *
+ * Doorbells. Bit p rings for records and room at port p. The highest valid bit says that a pair
+ * word may have changed. A machine rings it after each change of one of its pair words.
+ *
+ * Scratchpads of a machine, which only the machine itself writes:
+ *   MARLIN_SPAD_VERSION   MARLIN_MAGIC | MARLIN_VERSION
+ *   MARLIN_SPAD_MAC_LOW   bytes 0 to 3 of its interface's MAC address, byte 0 lowest
+ *   MARLIN_SPAD_MAC_HIGH  bytes 4 and 5
+ *   MARLIN_SPAD_PAIR + p  its pair word for port p
+ *
+ * Pair words, by which the two machines of a link start together. A pair word has a stage, the
+ * machine's own session number, and the peer's session number as the machine last read it:
+ *   MARLIN_STAGE_DOWN     the machine has no interest in the peer
+ *   MARLIN_STAGE_HELLO    the machine writes nothing into the peer's memory until both are READY
+ *   MARLIN_STAGE_READY    in the machine's memory struct marlin_window and the ring's first word
+ *                         are 0, and the peer may write there once it is READY itself
+ * Two pair words match if each names the other's own session. A machine goes
+ *   - from DOWN to HELLO when its interface and the link are up, under a new session number, which
+ *     MUST NOT be the one that the peer's word names;
+ *   - from HELLO to READY when the peer's word matches and has stage HELLO or READY;
+ *   - from READY to HELLO, under a new session number, when the peer's word no longer matches or is
+ *     DOWN, or when the peer broke a rule. The number tells the peer to start again, too.
+ * A machine exchanges frames while both words match and have stage READY.
+ */
+#ifndef REMORA_MARLIN_H
+#define REMORA_MARLIN_H
+
+#include <linux/types.h>
+
+#define MARLIN_MAGIC 0x4d524c00u /* "\0LRM" */
+#define MARLIN_VERSION 1u
+
+#define MARLIN_LINE_BYTES 64
+#define MARLIN_RING_OFFSET 4096
+#define MARLIN_RING_BYTES_MIN (1u << 17) /* more than a record of the largest frame */
+#define MARLIN_RING_BYTES_MAX (1u << 30)
+
+/* An Ethernet header with a VLAN tag, and an IP packet of 64 KiB. */
+#define MARLIN_FRAME_BYTES_MIN 14
+#define MARLIN_FRAME_BYTES_MAX (65536 + 18)
+
+/* Work left to the receiver, as in VIRTIO's struct virtio_net_hdr; 0: none. */
+struct marlin_offload {
+	__u8 flags;
+	__u8 gso_type;
+	__le16 header_bytes;
+	__le16 gso_bytes;
+	__le16 checksum_start;
+	__le16 checksum_offset;
+} __attribute__((packed));
+
+struct marlin_record {
+	__le32 bytes; /* of the frame; MARLIN_VALID is set */
+	__le32 position; /* of the record. bytes and position are one aligned word */
+	struct marlin_offload offload;
+} __attribute__((packed));
+
+#define MARLIN_VALID 0x80000000u
+/* So the frame's network header begins at a multiple of 32 in the ring. */
+#define MARLIN_RECORD_BYTES 18
+
+struct marlin_window {
+	__le32 tail; /* position up to which the peer has taken the frames of this machine */
+	__u8 reserved[60];
+	__le32 reader_sleeps; /* the peer waits for frames of this machine */
+	__u8 reserved2[60];
+	__le32 writer_sleeps; /* the peer waits until this machine moves its tail */
+	__u8 reserved3[60];
+};
+
+#define MARLIN_SPAD_VERSION 0
+#define MARLIN_SPAD_MAC_LOW 1
+#define MARLIN_SPAD_MAC_HIGH 2
+#define MARLIN_SPAD_PAIR 3
+
+#define MARLIN_STAGE_DOWN 0u
+#define MARLIN_STAGE_HELLO 1u
+#define MARLIN_STAGE_READY 2u
+
+/*
+ * A pair word: bits 0-11 the own session, 12-23 the peer's, 24-28 log2 of the bytes of the ring in
+ * own memory, 29-30 the stage.
+ */
+#define MARLIN_SESSION_MASK 0xfffu
+#define MARLIN_PEER_SESSION_SHIFT 12
+#define MARLIN_RING_LOG_SHIFT 24
+#define MARLIN_RING_LOG_MASK 0x1fu
+#define MARLIN_STAGE_SHIFT 29
+#define MARLIN_STAGE_MASK 3u
+
+#ifdef __cplusplus
+#define MARLIN_ASSERT static_assert
+#else
+#define MARLIN_ASSERT _Static_assert
+#endif
+
+MARLIN_ASSERT(sizeof(struct marlin_record) == MARLIN_RECORD_BYTES, "layout");
+MARLIN_ASSERT(__builtin_offsetof(struct marlin_record, offload) == 8, "layout");
+MARLIN_ASSERT(__builtin_offsetof(struct marlin_window, reader_sleeps) == 64, "layout");
+MARLIN_ASSERT(__builtin_offsetof(struct marlin_window, writer_sleeps) == 128, "layout");
+MARLIN_ASSERT(sizeof(struct marlin_window) <= MARLIN_RING_OFFSET, "layout");
+MARLIN_ASSERT(MARLIN_RECORD_BYTES + MARLIN_FRAME_BYTES_MAX + 2 * MARLIN_LINE_BYTES <=
+		      MARLIN_RING_BYTES_MIN,
+	      "an empty ring has room for any frame");
+
+#undef MARLIN_ASSERT
+
+#endif

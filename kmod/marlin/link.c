@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Links to peers: windows, and the handshake by pair words (core/marlin/pair.h).
+ *
+ *   link event, link doorbell, fault -> marlin_link_work -> link_look, for each peer
+ *                                         pair_look: STOP, CLEAN, PUBLISH, START
+ *
+ * Window w of a machine leads to its peer w. The peer knows the same window by that number.
+ */
+#include <linux/etherdevice.h>
+#include <linux/io.h>
+
+#include "marlin/marlin.h"
+
+/* ---- windows ---- */
+
+/* The number that a peer has for its window into own memory. */
+static int link_window_number(struct marlin_peer *peer)
+{
+	struct marlin_dev *md = peer->md;
+	int number = peer->port < md->port ? -1 : 0;
+
+	for (unsigned int i = 0; i < md->peer_count; i++)
+		number += md->peers[i].port < md->port;
+	return number;
+}
+
+static int link_window_in(struct marlin_peer *peer)
+{
+	struct ntb_dev *ntb = peer->md->ntb;
+	resource_size_t address_align, size_align, bytes;
+	int number = link_window_number(peer);
+	int err;
+
+	err = ntb_mw_get_align(ntb, peer->index, number, &address_align, &size_align, &bytes);
+	if (err)
+		return err;
+	peer->in_ring_bytes = frames_ring_bytes(bytes);
+	if (!peer->in_ring_bytes)
+		return -ENOSPC;
+	peer->in_bytes = round_up(MARLIN_RING_OFFSET + peer->in_ring_bytes, size_align);
+	peer->in_memory = dma_alloc_coherent(&ntb->pdev->dev, peer->in_bytes, &peer->in_handle,
+					     GFP_KERNEL);
+	if (!peer->in_memory)
+		return -ENOMEM;
+	err = IS_ALIGNED(peer->in_handle, address_align) ?
+		ntb_mw_set_trans(ntb, peer->index, number, peer->in_handle, peer->in_bytes) :
+		-EINVAL;
+	if (err) {
+		dma_free_coherent(&ntb->pdev->dev, peer->in_bytes, peer->in_memory,
+				  peer->in_handle);
+		peer->in_memory = NULL;
+	}
+	return err;
+}
+
+static int link_window_out(struct marlin_peer *peer)
+{
+	resource_size_t bytes;
+	phys_addr_t address;
+	int err;
+
+	err = ntb_peer_mw_get_addr(peer->md->ntb, peer->index, &address, &bytes);
+	if (err)
+		return err;
+	peer->out_memory = memremap(address, bytes, MEMREMAP_WC);
+	if (!peer->out_memory)
+		return -ENOMEM;
+	peer->out_bytes = bytes;
+	return 0;
+}
+
+/* Both windows, when the link is up for the first time; they stay. */
+static int link_windows(struct marlin_peer *peer)
+{
+	int err = 0;
+
+	if (!peer->out_memory)
+		err = link_window_out(peer);
+	if (!err && !peer->in_memory) {
+		err = link_window_in(peer);
+		if (!err)
+			peer->pair.ring_log = ilog2(peer->in_ring_bytes);
+	}
+	/* After -ENOTCONN the link's next event brings the work back. */
+	if (err && err != -ENOTCONN && !peer->refused) {
+		netdev_err(peer->md->dev, "port %u: no memory windows: error %d\n", peer->port,
+			   err);
+		peer->refused = true;
+	}
+	return err;
+}
+
+void marlin_link_free(struct marlin_dev *md)
+{
+	for (unsigned int i = 0; i < md->peer_count; i++) {
+		struct marlin_peer *peer = &md->peers[i];
+
+		if (peer->in_memory) {
+			ntb_mw_clear_trans(md->ntb, i, link_window_number(peer));
+			dma_free_coherent(&md->ntb->pdev->dev, peer->in_bytes, peer->in_memory,
+					  peer->in_handle);
+		}
+		if (peer->out_memory)
+			memunmap(peer->out_memory);
+	}
+}
+
+/* ---- scratchpads ---- */
+
+/* Own address and version, before the link is enabled. */
+void marlin_link_publish(struct marlin_dev *md)
+{
+	const u8 *mac = md->dev->dev_addr;
+
+	for (unsigned int i = 0; i < md->peer_count; i++)
+		ntb_spad_write(md->ntb, MARLIN_SPAD_PAIR + md->peers[i].port, 0);
+	ntb_spad_write(md->ntb, MARLIN_SPAD_MAC_LOW,
+		       mac[0] | mac[1] << 8 | mac[2] << 16 | (u32)mac[3] << 24);
+	ntb_spad_write(md->ntb, MARLIN_SPAD_MAC_HIGH, mac[4] | mac[5] << 8);
+	ntb_spad_write(md->ntb, MARLIN_SPAD_VERSION, MARLIN_MAGIC | MARLIN_VERSION);
+}
+
+/* A peer's pair word; 0 if the peer speaks another version. */
+static u32 link_peer_word(struct marlin_peer *peer)
+{
+	struct ntb_dev *ntb = peer->md->ntb;
+	u32 version = ntb_peer_spad_read(ntb, peer->index, MARLIN_SPAD_VERSION);
+	u32 word = ntb_peer_spad_read(ntb, peer->index, MARLIN_SPAD_PAIR + peer->md->port);
+
+	if (!(word >> MARLIN_STAGE_SHIFT & MARLIN_STAGE_MASK))
+		return 0;
+	if (version == (MARLIN_MAGIC | MARLIN_VERSION))
+		return word;
+	if (!peer->refused)
+		netdev_err(peer->md->dev,
+			   "port %u: version word %#x, here %#x: load the same module on both\n",
+			   peer->port, version, MARLIN_MAGIC | MARLIN_VERSION);
+	peer->refused = true;
+	return 0;
+}
+
+/* A peer's address; 0 if it isn't one, or if another machine has it. */
+static u64 link_peer_mac(struct marlin_peer *peer)
+{
+	struct marlin_dev *md = peer->md;
+	u32 low = ntb_peer_spad_read(md->ntb, peer->index, MARLIN_SPAD_MAC_LOW);
+	u32 high = ntb_peer_spad_read(md->ntb, peer->index, MARLIN_SPAD_MAC_HIGH);
+	u8 address[ETH_ALEN] = {low, low >> 8, low >> 16, low >> 24, high, high >> 8};
+	u64 mac = ether_addr_to_u64(address);
+
+	if (!is_valid_ether_addr(address) || ether_addr_equal(address, md->dev->dev_addr))
+		return 0;
+	for (unsigned int i = 0; i < md->peer_count; i++)
+		if (md->peers[i].mac == mac)
+			return 0;
+	return mac;
+}
+
+/* ---- start and stop ---- */
+
+static void link_stop(struct marlin_peer *peer)
+{
+	struct marlin_dev *md = peer->md;
+
+	if (peer->mac && net_ratelimit())
+		netdev_info(md->dev, "port %u: down\n", peer->port);
+	WRITE_ONCE(peer->mac, 0);
+	spin_lock_bh(&peer->out_lock);
+	peer->out_live = false;
+	peer->out_unrung = false;
+	peer->out_waits = false;
+	spin_unlock_bh(&peer->out_lock);
+	spin_lock_bh(&peer->in_lock);
+	peer->in_live = false;
+	spin_unlock_bh(&peer->in_lock);
+	/* Frames that wait for room are dropped for want of a link. */
+	netif_tx_wake_queue(netdev_get_tx_queue(md->dev, peer->index));
+}
+
+static void link_clean(struct marlin_peer *peer)
+{
+	memset(peer->in_memory, 0, sizeof(struct marlin_window));
+	memset(peer->in_memory + MARLIN_RING_OFFSET, 0, MARLIN_LINE_BYTES);
+	wmb(); /* before the pair word that says so */
+}
+
+static void link_start(struct marlin_peer *peer, u32 word)
+{
+	struct marlin_dev *md = peer->md;
+	u32 out_ring_bytes = pair_word_ring_bytes(word);
+	u64 mac = link_peer_mac(peer);
+
+	if (!mac || !out_ring_bytes || out_ring_bytes + MARLIN_RING_OFFSET > peer->out_bytes) {
+		if (net_ratelimit())
+			netdev_err(md->dev, "port %u is not served: %s\n", peer->port,
+				   mac ? "its window is too small for its ring" :
+					 "its MAC address is invalid, or another machine's");
+		return;
+	}
+	spin_lock_bh(&peer->in_lock);
+	frames_in_init(&peer->in, peer->in_memory + MARLIN_RING_OFFSET, peer->in_ring_bytes,
+		       marlin_word(&marlin_peer_window(peer)->tail));
+	peer->in_live = true;
+	spin_unlock_bh(&peer->in_lock);
+	spin_lock_bh(&peer->out_lock);
+	frames_out_init(&peer->out, peer->out_memory + MARLIN_RING_OFFSET, out_ring_bytes,
+			marlin_word(&marlin_own_window(peer)->tail));
+	peer->out_live = true;
+	spin_unlock_bh(&peer->out_lock);
+	WRITE_ONCE(peer->mac, mac);
+	peer->starts++;
+	if (net_ratelimit())
+		netdev_info(md->dev, "port %u: up, rings of %u KiB out, %u KiB in\n", peer->port,
+			    out_ring_bytes >> 10, peer->in_ring_bytes >> 10);
+	/* The poll finds frames that were posted meanwhile, or tells the peer that it sleeps. */
+	local_bh_disable();
+	napi_schedule(&md->napi);
+	local_bh_enable();
+}
+
+/* A peer broke a rule. The end that found it has set its own live flag to false. */
+void marlin_link_fault(struct marlin_peer *peer, enum frames_fault fault)
+{
+	if (net_ratelimit())
+		netdev_err(peer->md->dev, "port %u broke a rule: %s; its link starts again\n",
+			   peer->port, frames_fault_name(fault));
+	WRITE_ONCE(peer->fault, true);
+	schedule_work(&peer->md->link_work);
+}
+
+static void link_look(struct marlin_peer *peer, bool up)
+{
+	struct marlin_dev *md = peer->md;
+	u32 word = 0, actions = 0;
+
+	if (!up)
+		peer->refused = false;
+	up = up && READ_ONCE(md->open) && !link_windows(peer);
+	if (up)
+		word = link_peer_word(peer);
+	if (READ_ONCE(peer->fault)) {
+		WRITE_ONCE(peer->fault, false);
+		peer->faults++;
+		actions = pair_restart(&peer->pair);
+	}
+	actions |= pair_look(&peer->pair, up, word);
+	if (actions & PAIR_STOP)
+		link_stop(peer);
+	if (actions & PAIR_CLEAN)
+		link_clean(peer);
+	if (actions & PAIR_PUBLISH) {
+		ntb_spad_write(md->ntb, MARLIN_SPAD_PAIR + peer->port, pair_word(&peer->pair));
+		ntb_peer_db_set(md->ntb, md->bell_link);
+	}
+	if (actions & PAIR_START)
+		link_start(peer, word);
+}
+
+void marlin_link_work(struct work_struct *work)
+{
+	struct marlin_dev *md = container_of(work, struct marlin_dev, link_work);
+	u64 linked = ntb_link_is_up(md->ntb, NULL, NULL);
+	bool any = false;
+
+	for (unsigned int i = 0; i < md->peer_count; i++) {
+		link_look(&md->peers[i], linked & BIT_ULL(i));
+		any |= md->peers[i].mac;
+	}
+	if (any)
+		netif_carrier_on(md->dev);
+	else
+		netif_carrier_off(md->dev);
+}

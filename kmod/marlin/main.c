@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * marlin.ko: a client of the NTB core. Each NTB device becomes an interface eopN, with the machines
+ * at its other ports as peers.
+ */
+#include <linux/module.h>
+#include <linux/random.h>
+
+#include "marlin/marlin.h"
+
+/* Of a pair word's shift by the port, and of doorbells. */
+#define MAIN_PORT_MAX 61
+
+static void main_link_event(void *context)
+{
+	struct marlin_dev *md = context;
+
+	schedule_work(&md->link_work);
+}
+
+static void main_doorbell_event(void *context, int vector)
+{
+	struct marlin_dev *md = context;
+	u64 bits = ntb_db_read(md->ntb) & (md->bell_data | md->bell_link);
+
+	ntb_db_clear(md->ntb, bits);
+	if (bits & md->bell_link)
+		schedule_work(&md->link_work);
+	if (bits & md->bell_data)
+		napi_schedule(&md->napi);
+}
+
+static const struct ntb_ctx_ops main_context_ops = {
+	.link_event = main_link_event,
+	.db_event = main_doorbell_event,
+};
+
+/* Refuses an NTB that lacks what so many peers need. */
+static int main_check(struct ntb_dev *ntb, int peer_count)
+{
+	u64 bells = ntb_db_valid_mask(ntb);
+	int port_max = ntb_port_number(ntb);
+
+	for (int i = 0; i < peer_count; i++)
+		port_max = max(port_max, ntb_peer_port_number(ntb, i));
+	if (port_max < 0 || port_max > MAIN_PORT_MAX) {
+		dev_err(&ntb->dev, "marlin: a port %d is not served\n", port_max);
+		return -EINVAL;
+	}
+	if (ntb_spad_count(ntb) <= MARLIN_SPAD_PAIR + port_max) {
+		dev_err(&ntb->dev, "marlin: needs %d scratchpads, there are %d\n",
+			MARLIN_SPAD_PAIR + port_max + 1, ntb_spad_count(ntb));
+		return -ENODEV;
+	}
+	if (~bells & GENMASK_ULL(port_max + 1, 0)) {
+		dev_err(&ntb->dev, "marlin: needs doorbells 0 to %d, there are %#llx\n",
+			port_max + 1, bells);
+		return -ENODEV;
+	}
+	if (ntb_peer_mw_count(ntb) < peer_count) {
+		dev_err(&ntb->dev, "marlin: needs a memory window for each of %d peers, there are %d\n",
+			peer_count, ntb_peer_mw_count(ntb));
+		return -ENODEV;
+	}
+	return 0;
+}
+
+static void main_init(struct marlin_dev *md, struct ntb_dev *ntb)
+{
+	md->ntb = ntb;
+	md->port = ntb_port_number(ntb);
+	md->bell_data = BIT_ULL(md->port);
+	md->bell_link = BIT_ULL(fls64(ntb_db_valid_mask(ntb)) - 1);
+	INIT_WORK(&md->link_work, marlin_link_work);
+	for (unsigned int i = 0; i < md->peer_count; i++) {
+		struct marlin_peer *peer = &md->peers[i];
+
+		peer->md = md;
+		peer->index = i;
+		peer->port = ntb_peer_port_number(ntb, i);
+		spin_lock_init(&peer->out_lock);
+		spin_lock_init(&peer->in_lock);
+		pair_init(&peer->pair, get_random_u32(), 0);
+	}
+}
+
+static int main_probe(struct ntb_client *client, struct ntb_dev *ntb)
+{
+	int peer_count = ntb_peer_port_count(ntb);
+	struct marlin_dev *md;
+	struct net_device *dev;
+	int err;
+
+	if (peer_count <= 0)
+		return -ENODEV;
+	err = main_check(ntb, peer_count);
+	if (err)
+		return err;
+	dev = marlin_netdev_alloc(peer_count);
+	if (!dev)
+		return -ENOMEM;
+	SET_NETDEV_DEV(dev, &ntb->dev);
+	md = netdev_priv(dev);
+	main_init(md, ntb);
+	ntb_db_set_mask(ntb, md->bell_data | md->bell_link);
+	err = ntb_set_ctx(ntb, md, &main_context_ops);
+	if (err)
+		goto free_dev;
+	err = register_netdev(dev);
+	if (err)
+		goto clear_context;
+	return 0;
+
+clear_context:
+	ntb_clear_ctx(ntb);
+	cancel_work_sync(&md->link_work);
+free_dev:
+	free_netdev(dev);
+	return err;
+}
+
+static void main_remove(struct ntb_client *client, struct ntb_dev *ntb)
+{
+	struct marlin_dev *md = ntb->ctx;
+
+	unregister_netdev(md->dev);
+	ntb_clear_ctx(ntb);
+	cancel_work_sync(&md->link_work);
+	marlin_link_free(md);
+	free_netdev(md->dev);
+}
+
+static struct ntb_client main_client = {
+	.ops = {
+		.probe = main_probe,
+		.remove = main_remove,
+	},
+};
+module_ntb_client(main_client);
+
+MODULE_DESCRIPTION("Marlin: Ethernet among machines with windows into each other's memory");
+MODULE_LICENSE("GPL");

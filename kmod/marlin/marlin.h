@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * marlin.ko: what its files share. include/remora/marlin.h specifies what machines exchange.
+ *
+ *   main.c      client of the NTB core: a device is bound, and its interrupts
+ *   link.c      windows, and how links to peers start and end
+ *   netdev.c    the interface eopN
+ *   xmit.c      frames to peers
+ *   recv.c      frames from peers
+ *   ethtool.c   counters
+ *
+ * Locks
+ *   peer->out_lock   the writer's end of the ring in the peer's memory; softirqs off
+ *   peer->in_lock    the reader's end of the ring in own memory; softirqs off. Never with out_lock
+ *   Links change in one work item, md->link_work, and nowhere else.
+ */
+#ifndef REMORA_MARLIN_MARLIN_H
+#define REMORA_MARLIN_MARLIN_H
+
+#include <linux/netdevice.h>
+#include <linux/ntb.h>
+#include <linux/pci.h>
+#include <linux/spinlock.h>
+#include <linux/workqueue.h>
+
+#include "core/marlin/frames.h"
+#include "core/marlin/pair.h"
+#include "core/ring/ring.h"
+
+struct marlin_out_stats {
+	u64 packets, bytes;
+	u64 bells; /* interrupts of the peer */
+	u64 stops; /* the queue had to wait for room */
+};
+
+struct marlin_in_stats {
+	u64 packets, bytes;
+	u64 tells; /* updates of the peer's copy of the tail */
+	u64 bells; /* for a peer that waits for room */
+	u64 drop_memory;
+	u64 drop_offload; /* an offload that doesn't fit its frame */
+};
+
+struct marlin_peer {
+	struct marlin_dev *md;
+	unsigned int index; /* of the NTB core, and of the transmit queue */
+	unsigned int port;
+
+	/* Of link_work. */
+	struct pair pair;
+	u64 starts, faults;
+	void *in_memory; /* struct marlin_window, and the ring that the peer fills, or NULL */
+	dma_addr_t in_handle;
+	size_t in_bytes;
+	u32 in_ring_bytes;
+	void *out_memory; /* the same in the peer's memory */
+	size_t out_bytes;
+	bool refused; /* was said since the link came up */
+
+	u64 mac; /* 0: no traffic */
+	bool fault; /* found by an end, handled by link_work */
+
+	spinlock_t out_lock; /* guards what follows */
+	bool out_live;
+	bool out_waits; /* the transmit queue is stopped until there is room */
+	bool out_unrung; /* frames were posted after the last bell */
+	struct frames_out out;
+	struct marlin_out_stats out_stats;
+
+	spinlock_t in_lock; /* guards what follows */
+	bool in_live;
+	struct frames_in in;
+	struct marlin_in_stats in_stats;
+};
+
+enum marlin_drop {
+	MARLIN_DROP_UNKNOWN, /* no peer has this address */
+	MARLIN_DROP_LINK, /* the peer's link is down */
+	MARLIN_DROP_SIZE, /* a frame too short or too long, or an unknown kind of GSO */
+	MARLIN_DROP_FULL, /* no room, and the frame isn't in the peer's own queue */
+	MARLIN_DROPS
+};
+
+struct marlin_dev {
+	struct net_device *dev;
+	struct ntb_dev *ntb;
+	struct napi_struct napi;
+	struct work_struct link_work;
+	unsigned int port;
+	unsigned int turn; /* the peer that the next poll begins with */
+	u64 bell_data, bell_link;
+	bool open;
+	atomic_long_t drops[MARLIN_DROPS];
+	unsigned int peer_count;
+	struct marlin_peer peers[];
+};
+
+static inline struct marlin_window *marlin_own_window(struct marlin_peer *peer)
+{
+	return peer->in_memory;
+}
+
+static inline struct marlin_window *marlin_peer_window(struct marlin_peer *peer)
+{
+	return peer->out_memory;
+}
+
+/* The cores know words of memory, whose byte order they change. */
+static inline u32 *marlin_word(__le32 *word)
+{
+	return (__force u32 *)word;
+}
+
+/* Makes what was written to the peer's memory visible there: a read comes behind posted writes. */
+static inline void marlin_flush(struct marlin_peer *peer)
+{
+	wmb(); /* stores may be combined on the way to the window */
+	(void)READ_ONCE(marlin_peer_window(peer)->tail);
+}
+
+static inline void marlin_ring(struct marlin_peer *peer)
+{
+	ntb_peer_db_set(peer->md->ntb, BIT_ULL(peer->port));
+}
+
+/* link.c */
+void marlin_link_work(struct work_struct *work);
+void marlin_link_fault(struct marlin_peer *peer, enum frames_fault fault);
+void marlin_link_publish(struct marlin_dev *md);
+void marlin_link_free(struct marlin_dev *md);
+
+/* netdev.c */
+struct net_device *marlin_netdev_alloc(unsigned int peer_count);
+
+/* xmit.c */
+netdev_tx_t marlin_xmit(struct sk_buff *skb, struct net_device *dev);
+u16 marlin_xmit_queue(struct net_device *dev, struct sk_buff *skb, struct net_device *sb_dev);
+void marlin_xmit_wake(struct marlin_peer *peer);
+
+/* recv.c */
+int marlin_recv_poll(struct napi_struct *napi, int budget);
+
+/* ethtool.c */
+extern const struct ethtool_ops marlin_ethtool_ops;
+
+#endif

@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: GPL-2.0
+#
+# A client of Linux' NTB core, whose exports it uses.
+
+obj-m += marlin.o
+
+marlin-y := $(addprefix kmod/core/marlin/, frames.o pair.o) \
+	$(addprefix kmod/marlin/, main.o link.o netdev.o xmit.o recv.o ethtool.o)
