@@ -77,7 +77,11 @@
 #define MARLIN_FRAME_BYTES_MIN 14
 #define MARLIN_FRAME_BYTES_MAX (65536 + 18)
 
-/* Work left to the receiver, as in VIRTIO's struct virtio_net_hdr; 0: none. */
+/*
+ * Work left to the receiver, as in VIRTIO's struct virtio_net_hdr; 0: none. The GSO type is none,
+ * TCPv4 or TCPv6, with or without ECN, and then gso_bytes is at least MARLIN_GSO_BYTES_MIN. A
+ * reader MUST drop a frame with another.
+ */
 struct marlin_offload {
 	__u8 flags;
 	__u8 gso_type;
@@ -86,6 +90,9 @@ struct marlin_offload {
 	__le16 checksum_start;
 	__le16 checksum_offset;
 } __attribute__((packed));
+
+/* TCP's smallest segment. A frame becomes 1,366 packets at most. */
+#define MARLIN_GSO_BYTES_MIN 48
 
 struct marlin_record {
 	__le32 bytes; /* of the frame; MARLIN_VALID is set */

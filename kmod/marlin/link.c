@@ -174,6 +174,9 @@ static void link_stop(struct marlin_peer *peer)
 	spin_lock_bh(&peer->in_lock);
 	peer->in_live = false;
 	spin_unlock_bh(&peer->in_lock);
+	/* The peer cleans its memory when it has read the next pair word: no store may follow. */
+	if (peer->out_memory)
+		marlin_flush(peer);
 	/* Frames that wait for room are dropped for want of a link. */
 	netif_tx_wake_queue(netdev_get_tx_queue(md->dev, peer->index));
 }
@@ -192,12 +195,16 @@ static void link_start(struct marlin_peer *peer, u32 word)
 	u64 mac = link_peer_mac(peer);
 
 	if (!mac || !out_ring_bytes || out_ring_bytes + MARLIN_RING_OFFSET > peer->out_bytes) {
-		if (net_ratelimit())
+		/* The next look tries again: the address may have become free. */
+		peer->pair.live = false;
+		if (!peer->refused)
 			netdev_err(md->dev, "port %u is not served: %s\n", peer->port,
 				   mac ? "its window is too small for its ring" :
 					 "its MAC address is invalid, or another machine's");
+		peer->refused = true;
 		return;
 	}
+	peer->refused = false;
 	spin_lock_bh(&peer->in_lock);
 	frames_in_init(&peer->in, peer->in_memory + MARLIN_RING_OFFSET, peer->in_ring_bytes,
 		       marlin_word(&marlin_peer_window(peer)->tail));
@@ -219,18 +226,20 @@ static void link_start(struct marlin_peer *peer, u32 word)
 	local_bh_enable();
 }
 
-/* A peer broke a rule. The end that found it has set its own live flag to false. */
+/*
+ * A peer broke a rule. The end that found it has set its own live flag to false. It holds its lock,
+ * so link_work prints.
+ */
 void marlin_link_fault(struct marlin_peer *peer, enum frames_fault fault)
 {
-	if (net_ratelimit())
-		netdev_err(peer->md->dev, "port %u broke a rule: %s; its link starts again\n",
-			   peer->port, frames_fault_name(fault));
-	WRITE_ONCE(peer->fault, true);
+	WRITE_ONCE(peer->fault, fault);
 	schedule_work(&peer->md->link_work);
 }
 
-static void link_look(struct marlin_peer *peer, bool up)
+/* True: the peer's link has stopped, and its address is free. */
+static bool link_look(struct marlin_peer *peer, bool up)
 {
+	enum frames_fault fault = READ_ONCE(peer->fault);
 	struct marlin_dev *md = peer->md;
 	u32 word = 0, actions = 0;
 
@@ -239,9 +248,12 @@ static void link_look(struct marlin_peer *peer, bool up)
 	up = up && READ_ONCE(md->open) && !link_windows(peer);
 	if (up)
 		word = link_peer_word(peer);
-	if (READ_ONCE(peer->fault)) {
-		WRITE_ONCE(peer->fault, false);
+	if (fault) {
+		WRITE_ONCE(peer->fault, FRAMES_OK);
 		peer->faults++;
+		if (net_ratelimit())
+			netdev_err(md->dev, "port %u broke a rule: %s; its link starts again\n",
+				   peer->port, frames_fault_name(fault));
 		actions = pair_restart(&peer->pair);
 	}
 	actions |= pair_look(&peer->pair, up, word);
@@ -255,20 +267,24 @@ static void link_look(struct marlin_peer *peer, bool up)
 	}
 	if (actions & PAIR_START)
 		link_start(peer, word);
+	return actions & PAIR_STOP;
 }
 
 void marlin_link_work(struct work_struct *work)
 {
 	struct marlin_dev *md = container_of(work, struct marlin_dev, link_work);
 	u64 linked = ntb_link_is_up(md->ntb, NULL, NULL);
-	bool any = false;
+	bool any = false, stopped = false;
 
 	for (unsigned int i = 0; i < md->peer_count; i++) {
-		link_look(&md->peers[i], linked & BIT_ULL(i));
+		stopped |= link_look(&md->peers[i], linked & BIT_ULL(i));
 		any |= md->peers[i].mac;
 	}
 	if (any)
 		netif_carrier_on(md->dev);
 	else
 		netif_carrier_off(md->dev);
+	/* A peer that was refused may be waiting for the address. */
+	if (stopped)
+		schedule_work(&md->link_work);
 }

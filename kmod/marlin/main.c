@@ -8,7 +8,7 @@
 
 #include "marlin/marlin.h"
 
-/* Of a pair word's shift by the port, and of doorbells. */
+/* The highest port: its doorbell, and the link's above it, are bits of 64. */
 #define MAIN_PORT_MAX 61
 
 static void main_link_event(void *context)

@@ -58,7 +58,7 @@ struct marlin_peer {
 	bool refused; /* was said since the link came up */
 
 	u64 mac; /* 0: no traffic */
-	bool fault; /* found by an end, handled by link_work */
+	enum frames_fault fault; /* found by an end, handled by link_work */
 
 	spinlock_t out_lock; /* guards what follows */
 	bool out_live;
@@ -116,6 +116,7 @@ static inline void marlin_flush(struct marlin_peer *peer)
 {
 	wmb(); /* stores may be combined on the way to the window */
 	(void)READ_ONCE(marlin_peer_window(peer)->tail);
+	mb(); /* loads of such memory are not ordered; what the caller looks at next is after it */
 }
 
 static inline void marlin_ring(struct marlin_peer *peer)
@@ -136,6 +137,7 @@ struct net_device *marlin_netdev_alloc(unsigned int peer_count);
 netdev_tx_t marlin_xmit(struct sk_buff *skb, struct net_device *dev);
 u16 marlin_xmit_queue(struct net_device *dev, struct sk_buff *skb, struct net_device *sb_dev);
 void marlin_xmit_wake(struct marlin_peer *peer);
+void marlin_xmit_timeout(struct net_device *dev, unsigned int queue);
 
 /* recv.c */
 int marlin_recv_poll(struct napi_struct *napi, int budget);

@@ -19,6 +19,9 @@
 	(NETIF_F_SG | NETIF_F_FRAGLIST | NETIF_F_HIGHDMA | NETIF_F_HW_CSUM | NETIF_F_RXCSUM |      \
 	 NETIF_F_TSO | NETIF_F_TSO6 | NETIF_F_TSO_ECN)
 
+/* A peer whose queue is stopped for so long is taken for stuck. */
+#define NETDEV_TIMEOUT (5 * HZ)
+
 #define NETDEV_MTU_MAX (MARLIN_FRAME_BYTES_MAX - VLAN_ETH_HLEN - 1) /* 65535 */
 
 static int netdev_open(struct net_device *dev)
@@ -80,7 +83,9 @@ static const struct net_device_ops netdev_ops = {
 	.ndo_select_queue = marlin_xmit_queue,
 	.ndo_get_stats64 = netdev_stats,
 	.ndo_validate_addr = eth_validate_addr,
-	.ndo_set_mac_address = eth_mac_addr, /* while the interface is down: peers know it by it */
+	/* Refused while the interface is up: peers learn the address by the handshake. */
+	.ndo_set_mac_address = eth_mac_addr,
+	.ndo_tx_timeout = marlin_xmit_timeout,
 };
 
 struct net_device *marlin_netdev_alloc(unsigned int peer_count)
@@ -100,6 +105,9 @@ struct net_device *marlin_netdev_alloc(unsigned int peer_count)
 	dev->features |= NETDEV_FEATURES;
 	dev->hw_features |= NETDEV_FEATURES;
 	dev->vlan_features |= NETDEV_FEATURES;
+	dev->watchdog_timeo = NETDEV_TIMEOUT;
+	/* A poll by netpoll, for a message that is printed under out_lock, would take that lock. */
+	dev->priv_flags |= IFF_DISABLE_NETPOLL;
 	dev->max_mtu = NETDEV_MTU_MAX;
 	dev->mtu = NETDEV_MTU_MAX;
 	eth_hw_addr_random(dev);

@@ -45,6 +45,19 @@ static struct sk_buff *recv_alloc(struct marlin_dev *md, u32 bytes)
 	return skb;
 }
 
+/* Other kinds of GSO, or tiny segments, would make thousands of packets of a frame. */
+static bool recv_offload_is_valid(const struct virtio_net_hdr *offload)
+{
+	switch (offload->gso_type & ~VIRTIO_NET_HDR_GSO_ECN) {
+	case VIRTIO_NET_HDR_GSO_NONE:
+		return true;
+	case VIRTIO_NET_HDR_GSO_TCPV4:
+	case VIRTIO_NET_HDR_GSO_TCPV6:
+		return le16_to_cpu((__force __le16)offload->gso_size) >= MARLIN_GSO_BYTES_MIN;
+	}
+	return false;
+}
+
 /* A copy of the next frame, or NULL. Caller holds in_lock. */
 static struct sk_buff *recv_frame(struct marlin_peer *peer, u32 bytes)
 {
@@ -63,7 +76,7 @@ static struct sk_buff *recv_frame(struct marlin_peer *peer, u32 bytes)
 	skb_store_bits(skb, 0, span.at[0], span.bytes[0]);
 	if (span.bytes[1])
 		skb_store_bits(skb, span.bytes[0], span.at[1], span.bytes[1]);
-	if (virtio_net_hdr_to_skb(skb, &offload, true)) {
+	if (!recv_offload_is_valid(&offload) || virtio_net_hdr_to_skb(skb, &offload, true)) {
 		peer->in_stats.drop_offload++;
 		kfree_skb(skb);
 		return NULL;

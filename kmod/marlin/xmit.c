@@ -23,7 +23,7 @@ static struct marlin_peer *xmit_find(struct marlin_dev *md, const u8 *address)
 {
 	u64 mac = ether_addr_to_u64(address);
 
-	for (unsigned int i = 0; i < md->peer_count; i++)
+	for (unsigned int i = 0; mac && i < md->peer_count; i++)
 		if (READ_ONCE(md->peers[i].mac) == mac)
 			return &md->peers[i];
 	return NULL;
@@ -32,7 +32,7 @@ static struct marlin_peer *xmit_find(struct marlin_dev *md, const u8 *address)
 u16 marlin_xmit_queue(struct net_device *dev, struct sk_buff *skb, struct net_device *sb_dev)
 {
 	struct marlin_dev *md = netdev_priv(dev);
-	const u8 *address = eth_hdr(skb)->h_dest;
+	const u8 *address = ((const struct ethhdr *)skb->data)->h_dest;
 	struct marlin_peer *peer;
 
 	peer = is_multicast_ether_addr(address) ? NULL : xmit_find(md, address);
@@ -100,6 +100,25 @@ void marlin_xmit_wake(struct marlin_peer *peer)
 	spin_unlock(&peer->out_lock);
 	if (wake)
 		netif_tx_wake_queue(netdev_get_tx_queue(peer->md->dev, peer->index));
+}
+
+/*
+ * The peer's queue has been stopped for NETDEV_TIMEOUT. The frames in it are charged to sockets
+ * that send to other peers, too. So the link starts again, and the frames are dropped.
+ */
+void marlin_xmit_timeout(struct net_device *dev, unsigned int queue)
+{
+	struct marlin_dev *md = netdev_priv(dev);
+	struct marlin_peer *peer = &md->peers[queue];
+
+	if (queue >= md->peer_count)
+		return;
+	spin_lock_bh(&peer->out_lock);
+	if (peer->out_live && peer->out_waits) {
+		peer->out_live = false;
+		marlin_link_fault(peer, FRAMES_FAULT_STUCK);
+	}
+	spin_unlock_bh(&peer->out_lock);
 }
 
 /* ---- frames ---- */

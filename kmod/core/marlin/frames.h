@@ -40,6 +40,7 @@ enum frames_fault {
 	FRAMES_FAULT_WORD,     /* a record's word isn't valid */
 	FRAMES_FAULT_POSITION, /* a record has another position */
 	FRAMES_FAULT_BYTES,    /* a frame is too short or too long */
+	FRAMES_FAULT_STUCK,    /* the reader makes no room (the caller's to find) */
 	FRAMES_FAULTS
 };
 

@@ -122,7 +122,7 @@ TEST(Pair, AnyWordOfAHostilePeerIsBorne) {
     for (int step = 0; step < 100'000; step++) {
         std::uint32_t word = chance();
         if (chance() % 2)
-            word = (word & ~0xfffU << 12) | one.session << 12;
+            word = (word & ~(0xfffU << 12)) | one.session << 12;
         std::uint32_t actions = pair_look(&one, true, word);
         ASSERT_TRUE(one.stage == MARLIN_STAGE_HELLO || one.stage == MARLIN_STAGE_READY);
         ASSERT_NE(one.session, 0U);
