@@ -109,10 +109,11 @@ void marlin_xmit_wake(struct marlin_peer *peer)
 void marlin_xmit_timeout(struct net_device *dev, unsigned int queue)
 {
 	struct marlin_dev *md = netdev_priv(dev);
-	struct marlin_peer *peer = &md->peers[queue];
+	struct marlin_peer *peer;
 
 	if (queue >= md->peer_count)
 		return;
+	peer = &md->peers[queue];
 	spin_lock_bh(&peer->out_lock);
 	if (peer->out_live && peer->out_waits) {
 		peer->out_live = false;

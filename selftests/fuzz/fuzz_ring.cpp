@@ -8,6 +8,8 @@
 #include <cstring>
 #include <vector>
 
+#include "script.hpp"
+
 extern "C" {
 #include "core/ring/ring.h"
 }
@@ -15,28 +17,6 @@ extern "C" {
 namespace {
 
 constexpr uint32_t entry_bytes = 2 * RING_LINE_BYTES;
-
-void require(bool holds) {
-    if (!holds)
-        std::abort();
-}
-
-class Script {
-public:
-    Script(const uint8_t* data, size_t size) : at_(data), end_(data + size) {}
-    bool done() const { return at_ == end_; }
-    uint64_t take(size_t bytes) {
-        uint64_t value = 0;
-        bytes = std::min<size_t>(bytes, end_ - at_);
-        std::memcpy(&value, at_, bytes);
-        at_ += bytes;
-        return value;
-    }
-
-private:
-    const uint8_t* at_;
-    const uint8_t* end_;
-};
 
 // Memory that the other end may write; exact in size, so that ASan notices what lies beyond it.
 struct Shared {
