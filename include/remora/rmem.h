@@ -85,7 +85,13 @@
  * the first answer again. An ATOMIC whose id lies beyond them is answered RMEM_BUSY. A client
  * raises the floor above an ATOMIC's id when it has the answer. If the session ends first, the
  * client cannot learn whether the ATOMIC was executed. The client MUST NOT issue that ATOMIC again
- * by itself. The same holds for a PUT.
+ * by itself. The same holds for a PUT. It also holds for a PUBLISH, whose answer the node keeps in
+ * the same way, whatever it was.
+ *
+ * Names. A space MAY have up to RMEM_NAMES_MAX names for its regions, several for one region. A
+ * name is 1 to RMEM_NAME_BYTES bytes other than 0, with zeros behind them. A name ends when its
+ * region does, or when it is withdrawn, not with the session that published it. Only the space and
+ * its views find it.
  *
  * Regions outlive the session that allocated them once their client is known to know of them.
  * An ALLOC is acknowledged when a request of its session arrives whose floor is above the
@@ -141,6 +147,9 @@
 #define RMEM_COPY_BYTES_MAX (64U * 1024)
 /* Ranges of one READV or WRITEV. */
 #define RMEM_RANGES_MAX 128U
+/* Bytes of a region's name; names of one space, so that no tenant takes the others' room. */
+#define RMEM_NAME_BYTES 64U
+#define RMEM_NAMES_MAX 128U
 
 #define RMEM_PAGE_SHIFT_MIN 16 /* 64 KiB */
 #define RMEM_PAGE_SHIFT_MAX 22 /* 4 MiB */
@@ -228,6 +237,18 @@ enum rmem_type {
 	 * Payload rmem_copy.
 	 */
 	RMEM_COPY = 14,
+	/*
+	 * Give the region that begins at the payload's addr a name, or with addr 0 withdraw the
+	 * name. Payload rmem_named. Executed once in a session, as ATOMIC. RMEM_EXISTS: the space
+	 * has the name; RMEM_FAULT: no region begins there; RMEM_NO_NAME: there is none to be
+	 * withdrawn; RMEM_NO_MEMORY: the space has RMEM_NAMES_MAX names.
+	 */
+	RMEM_PUBLISH = 15,
+	/*
+	 * Find the region of a name. Payload rmem_named with addr 0; out: rmem_range, the whole
+	 * region. RMEM_NO_NAME: the space has no such name.
+	 */
+	RMEM_LOOKUP = 16,
 	RMEM_TYPE_END
 };
 
@@ -272,8 +293,10 @@ enum rmem_status {
 	RMEM_FAULT = 6,	     /* address not allocated in this space */
 	RMEM_PERM = 7,	     /* the region or space does not permit this */
 	RMEM_INVALID = 8,    /* invalid length, alignment or op; id beyond the window */
-	RMEM_NO_MEMORY = 9,  /* ALLOC: larger than the memory or regions that are left */
+	RMEM_NO_MEMORY = 9,  /* ALLOC: larger than the memory or regions left; PUBLISH: no name left */
 	RMEM_CHALLENGE = 10, /* OPEN: to be sent again with the answer's addr, the challenge */
+	RMEM_EXISTS = 11,    /* PUBLISH: the space has that name */
+	RMEM_NO_NAME = 12,   /* PUBLISH, LOOKUP: the space has no such name */
 	RMEM_STATUS_COUNT
 };
 
@@ -375,6 +398,12 @@ struct rmem_copy {
 	__le64 from; /* first byte of the source */
 };
 
+/* Of PUBLISH and LOOKUP. */
+struct rmem_named {
+	__le64 addr; /* PUBLISH: first byte of the region, or 0; LOOKUP: 0 */
+	__u8 name[RMEM_NAME_BYTES];
+};
+
 /*
  * While its id is in the window, a repeated ALLOC or FREE gets the first answer again. A repeated
  * ALLOC whose region was freed since gets RMEM_NO_MEMORY. The node MUST NOT give out the addresses
@@ -401,6 +430,7 @@ RMEM_ASSERT(sizeof(struct rmem_found) == 16, "found");
 RMEM_ASSERT(sizeof(struct rmem_put) == 24, "put");
 RMEM_ASSERT(__builtin_offsetof(struct rmem_put, bytes) == 16, "bytes of the integer");
 RMEM_ASSERT(sizeof(struct rmem_copy) == 8, "copy");
+RMEM_ASSERT(sizeof(struct rmem_named) == 72, "named");
 
 #undef RMEM_ASSERT
 

@@ -17,7 +17,7 @@ remora_core-y := $(addprefix $(base)/, siphash.o crc32c.o) \
 	kmod/core/ring/ring.o \
 	$(addprefix $(rmem)/, core_main.o udp/skb.o)
 
-rmem_node-y := $(addprefix $(core)/node/, atomic.o table.o alloc.o span.o pool.o space.o session.o node.o \
+rmem_node-y := $(addprefix $(core)/node/, atomic.o table.o alloc.o span.o name.o pool.o space.o session.o node.o \
 		request.o call.o lanes.o queue.o) \
 	$(addprefix $(rmem)/node/, main.o host.o request.o slow.o mem.o epoch.o count.o netlink.o) \
 	$(addprefix $(rmem)/udp/, port.o answer.o outbox.o route.o)

@@ -201,6 +201,10 @@ inline int status_error(std::uint8_t status) {
         return -ENOSPC;
     case RMEM_REBOOTED:
         return -ESTALE;
+    case RMEM_EXISTS:
+        return -EEXIST;
+    case RMEM_NO_NAME:
+        return -ENOENT;
     default:
         return -EIO;
     }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -66,6 +67,14 @@ inline rmem_copy copy_of(std::uint64_t from) {
     rmem_copy copy{};
     base_store_le64(&copy.from, from);
     return copy;
+}
+
+// A name of at most RMEM_NAME_BYTES.
+inline rmem_named named_of(std::string_view name, std::uint64_t addr = 0) {
+    rmem_named named{};
+    base_store_le64(&named.addr, addr);
+    name.copy(reinterpret_cast<char*>(named.name), sizeof(named.name));
+    return named;
 }
 
 struct Range {

@@ -149,6 +149,30 @@ Message Client::copy_request(unsigned int region, std::uint64_t to, unsigned int
     return message;
 }
 
+Message Client::publish_request(unsigned int region, std::string_view name) {
+    Message message = request(RMEM_PUBLISH);
+    message.head.len = sizeof(rmem_named);
+    message.payload = [region, name = std::string(name)](const Names& names) {
+        return wire::bytes_of(wire::named_of(name, names.base[region]));
+    };
+    return message;
+}
+
+Message Client::withdraw_request(std::string_view name) {
+    Message message = request(RMEM_PUBLISH);
+    message.head.len = sizeof(rmem_named);
+    message.payload = [name = std::string(name)](const Names&) {
+        return wire::bytes_of(wire::named_of(name));
+    };
+    return message;
+}
+
+Message Client::lookup_request(std::string_view name) {
+    Message message = withdraw_request(name);
+    message.head.type = RMEM_LOOKUP;
+    return message;
+}
+
 Message Client::vector_request(rmem_type type, const std::vector<Range>& ranges,
                                const Bytes& data) {
     Message message = request(type);

@@ -47,6 +47,11 @@ public:
     Message copy_request(unsigned int region, std::uint64_t to, unsigned int from_region,
                          std::uint64_t from, std::uint32_t bytes);
 
+    // The region by its begin.
+    Message publish_request(unsigned int region, std::string_view name);
+    Message withdraw_request(std::string_view name);
+    Message lookup_request(std::string_view name);
+
     struct Range {
         unsigned int region;
         std::uint64_t offset;

@@ -54,6 +54,8 @@ TEST_P(View, RefusesEveryChange) {
         reader.alloc_request(0, 0),
         reader.free_request(region, 2 * page),
         reader.free_request(region, 1),
+        reader.publish_request(region, "mine"),
+        reader.withdraw_request("mine"),
     };
     // A copy, told no lower floor than the last of them, has the same answer.
     for (int copy = 0; copy < 2; copy++) {

@@ -124,9 +124,9 @@ private:
         }
         if (!op || client_->closing)
             return;
-        constexpr uint8_t types[] = {RMEM_READ,  RMEM_WRITE,  RMEM_READ, RMEM_WRITE,  RMEM_DISCARD,
-                                     RMEM_ZERO,  RMEM_ALLOC,  RMEM_FREE, RMEM_ATOMIC, RMEM_PUT,
-                                     RMEM_READV, RMEM_WRITEV, RMEM_COPY};
+        constexpr uint8_t types[] = {RMEM_READ,  RMEM_WRITE,  RMEM_READ, RMEM_WRITE,   RMEM_DISCARD,
+                                     RMEM_ZERO,  RMEM_ALLOC,  RMEM_FREE, RMEM_ATOMIC,  RMEM_PUT,
+                                     RMEM_READV, RMEM_WRITEV, RMEM_COPY, RMEM_PUBLISH, RMEM_LOOKUP};
         std::memset(static_cast<void*>(op), 0xcd, sizeof(*op)); // needs no clearing
         op->type = types[script_.take<uint8_t>() % sizeof(types)];
         op->addr = script_.take<uint64_t>();
@@ -150,6 +150,10 @@ private:
             static constexpr rmem_range range[RMEM_RANGES_MAX] = {};
             op->len = 1 + op->len % (RMEM_PIECE_BYTES_MIN / 2);
             op->vector = {range, static_cast<uint8_t>(1 + op->len % 32)};
+        }
+        if (rmem_type_has_name(op->type)) {
+            static constexpr rmem_named named = {.addr = 0, .name = {'a'}};
+            op->name.named = &named;
         }
         reinterpret_cast<Mine*>(op)->out = true;
         rmem_client_submit(client_.get(), op, now_ns_);

@@ -156,6 +156,8 @@ private:
         switch (s.what % 16) {
         case 0:
             return RMEM_COPY;
+        case 10:
+            return s.value % 4 == 0 ? RMEM_FENCE : s.value % 4 == 1 ? RMEM_LOOKUP : RMEM_PUBLISH;
         case 12:
             return RMEM_ATOMIC;
         case 13:
@@ -192,6 +194,10 @@ private:
             h.op = 1 + s.value / 16 % RMEM_ATOMIC_OP_END;
         if (type == RMEM_COPY)
             h.len = s.len % (RMEM_COPY_BYTES_MAX + 2);
+        if (rmem_type_has_name(type)) {
+            h.addr = s.offset % 16 ? 0 : h.addr;
+            h.len = s.len % 16 ? sizeof(rmem_named) : s.len;
+        }
         if (rmem_type_has_ranges(type)) {
             h.op = 1 + s.value / 16 % (RMEM_RANGES_MAX + s.twist % 2);
             h.len = h.op * range_bytes(s);
@@ -255,6 +261,13 @@ private:
             base_store_le64(payload.data(), s.value >> 16 & 7 ? integer & ~7ull : integer);
             base_store_le32(payload.data() + 16, bytes);
             base_store_le32(payload.data() + 20, s.value >> 19 & 15 ? 0 : s.value);
+        } else if (rmem_type_has_name(h.type)) {
+            // A few names, so that some exist; 0 inside or none at all now and then.
+            std::fill(payload.begin(), payload.end(), 0);
+            payload[8] = s.value >> 2 & 31;
+            payload[9 + s.offset % (RMEM_NAME_BYTES - 1)] = s.offset % 4 ? 0 : 'x';
+            bool names = h.type == RMEM_PUBLISH && s.page % 4;
+            base_store_le64(payload.data(), names ? t.addr + s.page / 4 % 2 * page : 0);
         } else if (h.type == RMEM_COPY) {
             // Right behind, a page away, overlapping, or of another tenant.
             uint64_t away = s.value & 3 ? h.len : s.value & 4 ? page : s.value;
@@ -461,6 +474,12 @@ private:
         if (request.type == RMEM_OPEN) {
             t.client.session = answer.reply.session;
             t.client.boot = answer.reply.boot;
+        }
+        if (request.type == RMEM_LOOKUP) {
+            uint64_t vpn = base_load_le64(&call.out.range.addr) / page;
+            const rmem_space* space = rmem_spaces_find(&node.core.spaces, request.space);
+            uint32_t index = space - node.core.spaces.slot;
+            require(space && rmem_alloc_find(&node.core.alloc, index, vpn));
         }
         if (request.type == RMEM_ALLOC) {
             t.addr = base_load_le64(&call.out.range.addr);

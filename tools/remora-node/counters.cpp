@@ -32,6 +32,8 @@ constexpr std::array<const char*, counts> names = [] {
     reason(RMEM_NODE_BUSY) = "busy";
     reason(RMEM_NODE_NO_MEMORY) = "no-memory";
     reason(RMEM_NODE_CHALLENGE) = "challenge";
+    reason(RMEM_NODE_EXISTS) = "name-exists";
+    reason(RMEM_NODE_NO_NAME) = "no-name";
 #define TYPE_NAME(type, called, ...) name[count_type + RMEM_##type - RMEM_OPEN] = called;
     RMEM_TYPES(TYPE_NAME)
 #undef TYPE_NAME

@@ -41,6 +41,8 @@ enum rmem_type_flag {
 	RMEM_TYPE_CLEARS = 1 << 8,
 	/* Copies head.len bytes inside the node. */
 	RMEM_TYPE_COPIES = 1 << 9,
+	/* The payload is a struct rmem_named. */
+	RMEM_TYPE_NAMED = 1 << 10,
 };
 
 /*
@@ -63,7 +65,9 @@ enum rmem_type_flag {
 	ROW(PUT,     "put",     FAST, CHANGES, struct rmem_put,      struct rmem_found,  TAGGED_IN, ONCE) \
 	ROW(READV,   "readv",   FAST, KEEPS,   u8[0],                u8[0],              DATA_OUT,  RANGES) \
 	ROW(WRITEV,  "writev",  FAST, CHANGES, u8[0],                u8[0],              DATA_IN,   RANGES) \
-	ROW(COPY,    "copy",    FAST, CHANGES, struct rmem_copy,     u8[0],              NO_DATA,   COPIES)
+	ROW(COPY,    "copy",    FAST, CHANGES, struct rmem_copy,     u8[0],              NO_DATA,   COPIES) \
+	ROW(PUBLISH, "publish", SLOW, CHANGES, struct rmem_named,    u8[0],              NO_DATA,   NAMED) \
+	ROW(LOOKUP,  "lookup",  SLOW, KEEPS,   struct rmem_named,    struct rmem_range,  NO_DATA,   NAMED)
 /* clang-format on */
 
 struct rmem_type_row {
@@ -119,6 +123,11 @@ static inline bool rmem_type_is_exactly_once(u8 type)
 static inline bool rmem_type_copies(u8 type)
 {
 	return rmem_type_flags(type) & RMEM_TYPE_COPIES;
+}
+
+static inline bool rmem_type_has_name(u8 type)
+{
+	return rmem_type_flags(type) & RMEM_TYPE_NAMED;
 }
 
 static inline bool rmem_type_is_cut(u8 type)

@@ -22,7 +22,8 @@
 			 { RMEM_REBOOTED, "rebooted" }, { RMEM_STALE, "stale" },                   \
 			 { RMEM_FAULT, "fault" }, { RMEM_PERM, "perm" },                           \
 			 { RMEM_INVALID, "invalid" }, { RMEM_NO_MEMORY, "no-memory" },     \
-			 { RMEM_CHALLENGE, "challenge" })
+			 { RMEM_CHALLENGE, "challenge" },                                         \
+			 { RMEM_EXISTS, "exists" }, { RMEM_NO_NAME, "no-name" })
 
 #define rmem_trace_result(result)                                                                  \
 	__print_symbolic(result, { RMEM_CLIENT_OK, "ok" }, { RMEM_CLIENT_LOST, "lost" },           \

@@ -17,7 +17,7 @@ DEFINE_PER_CPU_ALIGNED(struct node_counts, node_counts);
 #define TYPE_NAME(type, name, ...) [NODE_COUNT_TYPE + RMEM_##type - RMEM_OPEN] = name,
 
 /* The last reason there is a name for is the last there is. */
-static_assert(!(RMEM_NODE_REASONS - RMEM_NODE_CHALLENGE - 1));
+static_assert(!(RMEM_NODE_REASONS - RMEM_NODE_NO_NAME - 1));
 
 const char *const node_count_name[NODE_COUNTS] = {
 	[WIRE(GOOD)] = "verified",
@@ -49,6 +49,8 @@ const char *const node_count_name[NODE_COUNTS] = {
 	[REASON(BUSY)] = "busy",
 	[REASON(NO_MEMORY)] = "no-memory",
 	[REASON(CHALLENGE)] = "challenge",
+	[REASON(EXISTS)] = "name-exists",
+	[REASON(NO_NAME)] = "no-name",
 
 	RMEM_TYPES(TYPE_NAME)
 

@@ -103,7 +103,8 @@ TEST_F(Opened, AnUnsoundMessageAmongOthers) {
 }
 
 TEST_F(Opened, TypesThatTravelAlone) {
-    for (uint8_t type : {RMEM_CLOSE, RMEM_ALLOC, RMEM_FREE, RMEM_FENCE}) {
+    for (uint8_t type :
+         {RMEM_CLOSE, RMEM_ALLOC, RMEM_FREE, RMEM_FENCE, RMEM_PUBLISH, RMEM_LOOKUP}) {
         Message alone = message(type, RMEM_DIGEST, key);
         EXPECT_EQ(open(datagram({alone})), RMEM_WIRE_GOOD);
         for (const std::vector<Message>& messages : std::vector<std::vector<Message>>{

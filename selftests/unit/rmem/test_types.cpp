@@ -74,13 +74,15 @@ TEST(Types, SetsMatchTheSpecification) {
         return names;
     };
     EXPECT_EQ(those(rmem_type_may_share), "read write discard zero atomic put readv writev copy");
-    EXPECT_EQ(those(rmem_type_changes), "alloc free write discard zero atomic put writev copy");
+    EXPECT_EQ(those(rmem_type_changes), "alloc free write discard zero atomic put writev copy "
+                                        "publish");
     EXPECT_EQ(those(rmem_type_reads), "read readv");
     EXPECT_EQ(those(rmem_type_writes), "write put writev");
     EXPECT_EQ(those(rmem_type_has_ranges), "readv writev");
     EXPECT_EQ(those(rmem_type_is_exactly_once), "atomic put");
     EXPECT_EQ(those(rmem_type_is_cut), "read write");
     EXPECT_EQ(those(rmem_type_copies), "copy");
+    EXPECT_EQ(those(rmem_type_has_name), "publish lookup");
 }
 
 // A payload is the row's structure, then ranges, then data; the tag covers all but the data.

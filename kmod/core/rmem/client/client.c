@@ -156,7 +156,8 @@ static void client_renew(struct rmem_client *c, u64 now_ns)
 
 /*
  * The node doesn't know the session: all that is outstanding goes again in a new
- * one, parts done excepted; but not an ATOMIC or PUT that may have been executed, which ends.
+ * one, parts done excepted; but not an ATOMIC, PUT or PUBLISH that may have been executed,
+ * which ends.
  */
 static struct rmem_op *client_lose_ids(struct rmem_client *c)
 {
@@ -166,7 +167,7 @@ static struct rmem_op *client_lose_ids(struct rmem_client *c)
 
 	for (; op; op = next) {
 		next = op->next;
-		if (rmem_type_is_exactly_once(op->type) && op->may_be_done) {
+		if (rmem_op_is_once(op) && op->may_be_done) {
 			op->next = chain;
 			chain = op;
 			continue;
@@ -483,6 +484,30 @@ static bool alloc_take(struct rmem_op *op, const void *payload)
 	return true;
 }
 
+/* The same of LOOKUP's. */
+static bool lookup_take(struct rmem_op *op, const void *payload)
+{
+	struct rmem_range range;
+	u64 addr, bytes;
+
+	base_copy(&range, payload, sizeof(range));
+	addr = base_load_le64(&range.addr);
+	bytes = base_load_le64(&range.bytes);
+	if (!addr || !bytes || addr + (bytes - 1) < addr)
+		return false;
+	op->name.addr = addr;
+	op->name.bytes = bytes;
+	return true;
+}
+
+/* Does the answer make sense? Then op has it. */
+static bool client_take(struct rmem_op *op, const void *payload)
+{
+	if (op->type == RMEM_ALLOC)
+		return alloc_take(op, payload);
+	return op->type != RMEM_LOOKUP || lookup_take(op, payload);
+}
+
 static void found_take(struct rmem_op *op, const void *payload)
 {
 	struct rmem_found found;
@@ -576,7 +601,7 @@ static void client_receive_ok(struct rmem_client *c, struct rmem_op *op, u64 now
 		client_nack(c, op, part, part + 1, now_ns);
 		return;
 	}
-	if (op->type == RMEM_ALLOC && !alloc_take(op, payload)) {
+	if (!client_take(op, payload)) {
 		c->count.bad++;
 		rx->accepted = true;
 		client_refused(c, op, part, now_ns, head, RMEM_INVALID, rx);

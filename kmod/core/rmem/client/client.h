@@ -8,7 +8,8 @@
  *   packets received --rmem_client_receive()-+-> copy data here, op is finished
  *   timer            --rmem_client_expire()--+-> what to send again is waiting again
  *
- * An op is one READ, WRITE, DISCARD, ZERO, ATOMIC, PUT, READV, WRITEV, COPY, FENCE, ALLOC or FREE.
+ * An op is one READ, WRITE, DISCARD, ZERO, ATOMIC, PUT, READV, WRITEV, COPY, FENCE, ALLOC, FREE,
+ * PUBLISH or LOOKUP.
  * Its memory is the caller's, embedded in the caller's request, and the channel's from submit
  * until it is reported finished. A WRITE takes one id per packet; the others one.
  * A retry sends the whole op again, but for the parts already answered.
@@ -50,7 +51,7 @@ enum rmem_client_result {
 	RMEM_CLIENT_REFUSED, /* the node said no; op->status has its word */
 	RMEM_CLIENT_TIMEOUT, /* fail_after passed */
 	RMEM_CLIENT_CANCELLED,
-	RMEM_CLIENT_UNKNOWN, /* an ATOMIC's or PUT's session ended first: executed once or never */
+	RMEM_CLIENT_UNKNOWN, /* an ATOMIC's, PUT's or PUBLISH's session ended first: executed once or never */
 };
 
 /* ALLOC's and FREE's payloads, in the host's byte order. */
@@ -93,6 +94,12 @@ struct rmem_op_vector {
 /* COPY's. */
 struct rmem_op_copy {
 	u64 from; /* first byte of the source */
+};
+
+/* PUBLISH's and LOOKUP's: as it is on the wire, the caller's for as long as the op is out. */
+struct rmem_op_name {
+	const struct rmem_named *named;
+	u64 addr, bytes; /* LOOKUP: the answer */
 };
 
 struct rmem_op_ops;
@@ -144,6 +151,7 @@ struct rmem_op {
 		struct rmem_op_put put;	      /* PUT: the same */
 		struct rmem_op_vector vector; /* READV, WRITEV: the caller's */
 		struct rmem_op_copy copy;     /* COPY: the caller's */
+		struct rmem_op_name name;     /* PUBLISH, LOOKUP: the caller's, but for the answer */
 	};
 };
 
@@ -196,7 +204,8 @@ struct rmem_client_tx {
 	u32 data_offset;       /* WRITE: into the op's data */
 	u32 data_bytes;	       /* WRITE, PUT, WRITEV; 0 otherwise */
 	u32 payload_bytes;     /* OPEN, ALLOC, FREE, ATOMIC, PUT, COPY: their wire form, payload; */
-			       /* READV, WRITEV: their ranges, which are the op's */
+			       /* READV, WRITEV: their ranges, PUBLISH, LOOKUP: */
+			       /* their name, which are the op's */
 	union {
 		struct rmem_open open;
 		struct rmem_alloc alloc;
@@ -210,8 +219,9 @@ struct rmem_client_tx {
 
 static inline const void *rmem_client_tx_payload(const struct rmem_client_tx *tx)
 {
-	return rmem_type_has_ranges(tx->head.type) ? (const void *)tx->op->vector.range :
-						     (const void *)tx->payload;
+	if (rmem_type_has_ranges(tx->head.type))
+		return tx->op->vector.range;
+	return rmem_type_has_name(tx->head.type) ? (const void *)tx->op->name.named : tx->payload;
 }
 
 struct rmem_client {
@@ -317,7 +327,7 @@ struct rmem_client_rx {
 
 /*
  * head has parsed as a response and its tag has verified; damaged: its payload
- * didn't. payload: of OPEN, ALLOC, ATOMIC and PUT responses that are RMEM_OK, at any alignment; not
+ * didn't. payload: of OPEN, ALLOC, LOOKUP, ATOMIC and PUT responses that are RMEM_OK, at any alignment; not
  * looked at else. If rx->op is set the
  * caller copies the data before it looks at finished.
  */

@@ -55,6 +55,12 @@ static inline bool rmem_op_has_parts(const struct rmem_op *op)
 	       rmem_type_has_ranges(op->type) || rmem_type_copies(op->type);
 }
 
+/* Must it not be issued again when its session has ended, as it may have been executed? */
+static inline bool rmem_op_is_once(const struct rmem_op *op)
+{
+	return rmem_type_is_exactly_once(op->type) || op->type == RMEM_PUBLISH;
+}
+
 /* Ids it takes. */
 static inline u32 rmem_op_ids(const struct rmem_op *op)
 {

@@ -135,7 +135,9 @@ static void tx_payload(struct rmem_client_tx *tx, const struct rmem_op *op)
 		tx->payload_bytes = rmem_wire_ranges_bytes(&tx->head);
 		return;
 	}
-	if (op->type == RMEM_ALLOC) {
+	if (rmem_type_has_name(op->type)) {
+		tx->payload_bytes = sizeof(*op->name.named);
+	} else if (op->type == RMEM_ALLOC) {
 		base_store_le64(&tx->alloc.bytes, op->alloc.bytes);
 		base_store_le64(&tx->alloc.addr, op->alloc.addr);
 		base_store_le32(&tx->alloc.perm, op->alloc.perm);

@@ -81,10 +81,12 @@ static bool work_on(struct rmem_node *node, struct rmem_node_call *call)
 			       node->config.step_pages);
 }
 
+/* Withdraws the names of the region at once; its pages go in steps. */
 static void give_back(struct rmem_node *node, struct rmem_node_call *call,
 		      struct rmem_region *region,
 		      void (*next)(struct rmem_node *node, struct rmem_node_call *call))
 {
+	rmem_names_withdraw(&node->names, region->space_index, region->vpn);
 	rmem_alloc_release(region, &call->work);
 	work(call, next, NO_SLOT);
 }
@@ -341,8 +343,8 @@ static void close_admit(struct rmem_node *node, struct rmem_node_call *call)
 
 /* ---- ALLOC ---------------------------------------------------------------------------------- */
 
-static void alloc_answer(struct rmem_node *node, struct rmem_node_call *call,
-			 enum rmem_node_reason reason, const struct rmem_region *region)
+static void region_answer(struct rmem_node *node, struct rmem_node_call *call,
+			  enum rmem_node_reason reason, const struct rmem_region *region)
 {
 	unsigned int shift = node->config.page_shift;
 
@@ -385,7 +387,7 @@ static void alloc_look_up(struct rmem_node *node, struct rmem_node_call *call)
 	if (!walk(node, call, call->origin, id, id, &region))
 		return;
 	if (region)
-		alloc_answer(node, call, RMEM_NODE_REPEATED, region);
+		region_answer(node, call, RMEM_NODE_REPEATED, region);
 	else
 		finish(node, call, RMEM_NODE_NO_MEMORY);
 }
@@ -422,7 +424,7 @@ static void alloc_done(struct rmem_node *node, struct rmem_node_call *call)
 		return;
 	}
 	rmem_session_made(session, call->head.id);
-	alloc_answer(node, call, RMEM_NODE_OK, region);
+	region_answer(node, call, RMEM_NODE_OK, region);
 }
 
 static void alloc_work(struct rmem_node *node, struct rmem_node_call *call)
@@ -505,6 +507,94 @@ static void free_admit(struct rmem_node *node, struct rmem_node_call *call)
 		return;
 	}
 	give_back(node, call, region, free_work);
+}
+
+/* ---- PUBLISH and LOOKUP --------------------------------------------------------------------- */
+
+static bool name_is_sound(const struct rmem_node_call *call)
+{
+	return !call->head.addr && call->head.len == sizeof(call->in.named) &&
+	       rmem_name_is_sound(call->in.named.name);
+}
+
+static enum rmem_node_reason publish(struct rmem_node *node, u32 space_index, u64 addr,
+				     const u8 name[RMEM_NAME_BYTES])
+{
+	struct rmem_name *entry = rmem_names_find(&node->names, space_index, name);
+	u64 vpn = rmem_node_vpn(node, addr);
+
+	if (!addr) {
+		if (!entry)
+			return RMEM_NODE_NO_NAME;
+		entry->vpn = 0;
+		return RMEM_NODE_OK;
+	}
+	if (!rmem_alloc_find(&node->alloc, space_index, vpn))
+		return RMEM_NODE_FAULT;
+	if (entry)
+		return RMEM_NODE_EXISTS;
+	return rmem_names_add(&node->names, space_index, vpn, name) ? RMEM_NODE_OK :
+								       RMEM_NODE_NO_MEMORY;
+}
+
+/* The first answer again. A client that used the id for another type gets an arbitrary refusal. */
+static enum rmem_node_reason publish_replay(const struct rmem_session *session, u64 id)
+{
+	struct rmem_found found;
+	u64 kept;
+
+	rmem_session_replay(session, id, &found);
+	kept = base_load_le64(&found.value[0]);
+	if (kept == RMEM_NODE_OK)
+		return RMEM_NODE_REPEATED;
+	return kept < RMEM_NODE_REASONS ? (enum rmem_node_reason)kept : RMEM_NODE_LENGTH;
+}
+
+/*
+ * A refusal is kept like a success: names come and go, so a late copy of what was refused might be
+ * executed else.
+ */
+static void publish_admit(struct rmem_node *node, struct rmem_node_call *call)
+{
+	u64 addr = base_load_le64(&call->in.named.addr);
+	struct rmem_session *session = NULL;
+	enum rmem_node_reason reason = admit(node, call, &session);
+	struct rmem_found found = { 0 };
+
+	if (reason == RMEM_NODE_REPEATED)
+		reason = publish_replay(session, call->head.id);
+	else if (reason == RMEM_NODE_OK &&
+		 (!name_is_sound(call) || addr & rmem_node_offset_mask(node)))
+		reason = RMEM_NODE_LENGTH;
+	else if (reason == RMEM_NODE_OK && !rmem_session_has_place(session, call->head.id))
+		reason = RMEM_NODE_BUSY;
+	else if (reason == RMEM_NODE_OK) {
+		reason = publish(node, session->place.memory, addr, call->in.named.name);
+		base_store_le64(&found.value[0], reason);
+		rmem_session_keep(session, call->head.id, &found);
+	}
+	finish(node, call, reason);
+}
+
+static void lookup_admit(struct rmem_node *node, struct rmem_node_call *call)
+{
+	struct rmem_session *session = NULL;
+	struct rmem_region *region = NULL;
+	enum rmem_node_reason reason = admit(node, call, &session);
+	const struct rmem_name *entry;
+
+	if (reason == RMEM_NODE_OK && (!name_is_sound(call) || call->in.named.addr))
+		reason = RMEM_NODE_LENGTH;
+	if (reason == RMEM_NODE_OK) {
+		entry = rmem_names_find(&node->names, session->place.memory, call->in.named.name);
+		if (entry)
+			region = rmem_alloc_find(&node->alloc, session->place.memory, entry->vpn);
+		reason = region ? RMEM_NODE_OK : RMEM_NODE_NO_NAME;
+	}
+	if (reason == RMEM_NODE_OK)
+		region_answer(node, call, reason, region);
+	else
+		finish(node, call, reason);
 }
 
 /* ---- ZERO ----------------------------------------------------------------------------------- */
@@ -751,6 +841,12 @@ void rmem_node_call_begin(const struct rmem_node *node, struct rmem_node_call *c
 	case RMEM_ALLOC:
 		go_on(call, alloc_admit, slot_of(node, call));
 		break;
+	case RMEM_PUBLISH:
+		go_on(call, publish_admit, slot_of(node, call));
+		break;
+	case RMEM_LOOKUP:
+		go_on(call, lookup_admit, slot_of(node, call));
+		break;
 	case RMEM_FENCE:
 		go_on(call, fence_admit, slot_of(node, call));
 		break;
@@ -772,7 +868,8 @@ bool rmem_node_call_enter(const struct rmem_node *node, const struct rmem_node_c
 	if (!under_way->divisible || !space)
 		return false;
 	rmem_spaces_place(&node->spaces, space, &place);
-	if (head->type == RMEM_FENCE && place.memory == under_way->memory)
+	if ((head->type == RMEM_FENCE || rmem_type_has_name(head->type)) &&
+	    place.memory == under_way->memory)
 		return false;
 	/* Renewed, the session could write to pages that its FREE has yet to take. */
 	if (head->type == RMEM_OPEN && under_way->head.type == RMEM_FREE &&

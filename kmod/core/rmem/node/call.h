@@ -10,6 +10,7 @@
  *   ALLOC   admit | reserve and enter pages, some a step | mark
  *   FREE    admit | remove pages, some a step | mark
  *   FENCE   admit | each slot's lock once, so that what is being executed has ended
+ *   PUBLISH, LOOKUP   at once, in the session's slot lock
  *   ZERO    admit, free whole pages | clear what it cuts of others, some a step | mark
  *
  * An ended session's ALLOCs that weren't acknowledged are undone before the request that ended it
@@ -18,7 +19,7 @@
  *
  * Between steps other requests go on, of the same session, too. The call lock keeps out other
  * calls, with one exception: while a call works on regions or clears memory, it is divisible, and
- * brief calls (OPEN, CLOSE, FENCE) may run between its steps. So no session waits for another
+ * brief calls (OPEN, CLOSE, FENCE, PUBLISH, LOOKUP) may run between its steps. So no session waits for another
  * tenant's million pages.
  *
  *   FREE   1.  2.  3.              4.  5.              6.  end
@@ -41,6 +42,7 @@ union rmem_node_payload {
 	struct rmem_alloc alloc;
 	struct rmem_opened opened;
 	struct rmem_range range;
+	struct rmem_named named;
 };
 
 struct rmem_node_call {
@@ -112,16 +114,17 @@ static inline u32 rmem_node_expire_ms(const struct rmem_node_config *config)
 
 void rmem_node_call_expire(struct rmem_node_call *call, u64 now_ns);
 
-/* Which requests take steps by the number of sessions, not of pages. */
+/* Which requests take one step, or steps by the number of sessions, not of pages. */
 static inline bool rmem_node_call_is_brief(const struct rmem_head *head)
 {
-	return head->type == RMEM_OPEN || head->type == RMEM_CLOSE || head->type == RMEM_FENCE;
+	return head->type == RMEM_OPEN || head->type == RMEM_CLOSE || head->type == RMEM_FENCE ||
+	       rmem_type_has_name(head->type);
 }
 
 /*
  * Begins a brief request's call before the next step of the call that is under way. False: it has
- * to wait for that call's end. For a FENCE that is so if the other call works on its own memory,
- * for an OPEN if it renews the session whose FREE that call is.
+ * to wait for that call's end. For a FENCE, PUBLISH or LOOKUP that is so if the other call works on
+ * its own memory, for an OPEN if it renews the session whose FREE that call is.
  * Call lock.
  */
 bool rmem_node_call_enter(const struct rmem_node *node, const struct rmem_node_call *under_way,

@@ -23,6 +23,8 @@ static const u8 status_of[RMEM_NODE_REASONS] = {
 	[RMEM_NODE_BUSY] = RMEM_BUSY,
 	[RMEM_NODE_NO_MEMORY] = RMEM_NO_MEMORY,
 	[RMEM_NODE_CHALLENGE] = RMEM_CHALLENGE,
+	[RMEM_NODE_EXISTS] = RMEM_EXISTS,
+	[RMEM_NODE_NO_NAME] = RMEM_NO_NAME,
 };
 
 /* ---- configuration and state ---------------------------------------------------------------- */
@@ -59,7 +61,7 @@ const char *rmem_node_config_error(const struct rmem_node_config *config)
 
 /* Where each part lies in the state. */
 struct layout {
-	size_t table, alloc, pool, spaces, sessions, total;
+	size_t table, alloc, pool, spaces, names, sessions, total;
 };
 
 static size_t place(struct layout *layout, size_t bytes)
@@ -78,6 +80,7 @@ static struct layout lay_out(const struct rmem_node_config *config)
 	layout.alloc = place(&layout, rmem_alloc_bytes(config->regions_max));
 	layout.pool = place(&layout, rmem_pool_bytes(config->pages, config->pool_pages));
 	layout.spaces = place(&layout, rmem_spaces_bytes(config->spaces_max));
+	layout.names = place(&layout, rmem_names_bytes(config->spaces_max));
 	layout.sessions =
 		place(&layout, rmem_sessions_bytes(config->sessions_max, window_of(config)));
 	return layout;
@@ -102,6 +105,7 @@ void rmem_node_init(struct rmem_node *node, const struct rmem_node_config *confi
 			config->page_shift, config->seed);
 	rmem_pool_init(&node->pool, memory + layout.pool, config->pages, config->pool_pages);
 	rmem_spaces_init(&node->spaces, memory + layout.spaces, config->spaces_max);
+	rmem_names_init(&node->names, memory + layout.names, config->spaces_max);
 	rmem_sessions_init(&node->sessions, memory + layout.sessions, config->sessions_max,
 			   window_of(config), base_mix64(config->boot), &secret);
 	node->has_16 = rmem_atomic_has_16();

@@ -9,7 +9,7 @@
  *      |     lock slot(head) { rmem_node_request -> answer; copy; rmem_node_done }
  *      |
  *      `-- rmem_node_is_slow():        slow path: call.h
- *          OPEN CLOSE ALLOC FREE FENCE, and ZERO if it would take long
+ *          OPEN CLOSE ALLOC FREE FENCE PUBLISH LOOKUP, and ZERO if it would take long
  *
  * All state has a bound set by the configuration and lies in one block that
  * the caller hands in at init; nothing is allocated afterwards. Page memory is
@@ -36,6 +36,7 @@
 
 #include "core/rmem/node/alloc.h"
 #include "core/rmem/node/atomic.h"
+#include "core/rmem/node/name.h"
 #include "core/rmem/node/pool.h"
 #include "core/rmem/node/session.h"
 #include "core/rmem/node/space.h"
@@ -75,6 +76,7 @@ struct rmem_node {
 	struct rmem_alloc_state alloc;
 	struct rmem_pool pool;
 	struct rmem_spaces spaces;
+	struct rmem_names names;
 	struct rmem_sessions sessions;
 	bool has_16; /* rmem_atomic_has_16() */
 };
@@ -151,8 +153,10 @@ enum rmem_node_reason {
 	RMEM_NODE_FAULT,      /* not allocated */
 	RMEM_NODE_PERM,
 	RMEM_NODE_BUSY,	      /* pool empty; no session slot; no place for a result */
-	RMEM_NODE_NO_MEMORY,
+	RMEM_NODE_NO_MEMORY,  /* nor a free name */
 	RMEM_NODE_CHALLENGE,  /* OPEN without a valid challenge */
+	RMEM_NODE_EXISTS,     /* PUBLISH of a name that the space has */
+	RMEM_NODE_NO_NAME,    /* the space has no such name */
 	RMEM_NODE_REASONS
 };
 
