@@ -24,7 +24,7 @@
  * ended, they have the device's fail_after.
  *
  *   EINVAL      invalid bytes, unknown type, or a reserved field that isn't 0
- *   EBADF       the device isn't open for writing; only READ, READV and FENCE do without
+ *   EBADF       the device isn't open for writing; only READ, READV, LOOKUP and FENCE do without
  *   EFAULT      no such remote memory; or data isn't memory of the program
  *   EACCES      the region or the space doesn't permit the operation
  *   ETIMEDOUT   the node was silent for the device's fail_after. A change may have been executed,
@@ -32,10 +32,12 @@
  *   ESTALE      the node restarted and its content is lost. The open file stays unusable. Opening
  *               the device anew connects it to the restarted node. open() waits for that as attach
  *               does, and fails with EHOSTDOWN if there was no answer
- *   ECONNRESET  ATOMIC, PUT: the node ended the session first; executed once or never
+ *   ECONNRESET  ATOMIC, PUT, PUBLISH: the node ended the session first; executed once or never
  *   ECANCELED   CANCEL ended the operation, or the program ended: executed once, in part, or never
  *   ENODEV      the device was detached
- *   ENOSPC      ALLOC: no memory or quota left
+ *   ENOSPC      ALLOC: no memory or quota left; PUBLISH: the space has all its names
+ *   EEXIST      PUBLISH: the space has that name
+ *   ENOENT      PUBLISH, LOOKUP: the space has no such name
  *   EBUSY       by io_uring: 4,096 operations of the open file are in flight
  *   ENOMEM      no memory left on this machine
  */
@@ -48,6 +50,7 @@
 #define RMEM_IO_BYTES_MAX (256 << 10) /* of one READ or WRITE */
 #define RMEM_IO_RANGES_MAX 128	      /* of one READV or WRITEV */
 #define RMEM_IO_COPY_BYTES_MAX (64 << 10) /* of one COPY */
+#define RMEM_IO_NAME_BYTES_MAX 64 /* of one PUBLISH or LOOKUP */
 
 enum rmem_io_type {
 	RMEM_IO_READ = 1,  /* addr, bytes; data: destination */
@@ -84,6 +87,18 @@ enum rmem_io_type {
 	 * data crosses the network. The two ranges MUST NOT overlap.
 	 */
 	RMEM_IO_COPY = 9,
+	/*
+	 * Gives the region that begins at addr a name, or withdraws the name if addr is 0. data:
+	 * the name, of bytes 1 .. RMEM_IO_NAME_BYTES_MAX, none of which is 0. Executed once,
+	 * however often it is retransmitted. The module copies the name, so registered buffers are
+	 * not supported.
+	 */
+	RMEM_IO_PUBLISH = 10,
+	/*
+	 * Finds the region of a name; data and bytes as for PUBLISH, addr is 0. found: destination
+	 * of a struct rmem_io_range, the whole region.
+	 */
+	RMEM_IO_LOOKUP = 11,
 };
 
 /* The change of an integer. Integers of 16 bytes allow SWAP and CAS only. */
@@ -116,6 +131,7 @@ struct rmem_io {
 	union {
 		__u64 integer; /* PUT: remote address */
 		__u64 from;    /* COPY: remote address of the source */
+		__u64 found;   /* LOOKUP: an address in the program's memory */
 	}; /* else 0 */
 	__u64 timeout_us; /* RMEM_IOC_IO: ETIMEDOUT after it; 0: never. By io_uring 0 */
 };

@@ -66,6 +66,8 @@ void fixed(int fd) {
         io_uring_submit(ring.get());
         expect("a vector in registered buffers", ring.wait(), -EINVAL);
     }
+    for (unsigned type : {RMEM_IO_PUBLISH, RMEM_IO_LOOKUP})
+        expect("a name in a registered buffer", run(type, 0, 4, memory.data()), -EINVAL);
     expect("outside the buffer", run(RMEM_IO_READ, addr, 8, plain.data()), -EFAULT);
     expect("over its end", run(RMEM_IO_READ, addr, 16, memory.data() + memory.size() - 8), -EFAULT);
     give_back(fd, addr, region_bytes);
@@ -363,6 +365,31 @@ bool each_operation(int fd, std::uint64_t addr) {
     return all;
 }
 
+// The same of the operations on names.
+bool each_with_a_name(int fd, std::uint64_t addr) {
+    Ring ring;
+    bool all = true;
+    for (bool by_uring : {false, true}) {
+        auto ask = [&](rmem_io io) {
+            return by_uring ? ring.run(fd, io) : by_ioctl(fd, RMEM_IOC_IO, &io);
+        };
+        if (!found_memory("PUBLISH", ask(io_of(RMEM_IO_PUBLISH, addr, 4, "name")))) {
+            all = false;
+            continue;
+        }
+        rmem_io_range found{};
+        rmem_io lookup = io_of(RMEM_IO_LOOKUP, 0, 4, "name");
+        lookup.found = number_of(&found);
+        if (found_memory("LOOKUP", ask(lookup)))
+            expect("the region found", found.addr == addr && found.bytes == region_bytes, 1);
+        else
+            all = false;
+        while (!found_memory("a withdrawal", ask(io_of(RMEM_IO_PUBLISH, 0, 4, "name"))))
+            all = false;
+    }
+    return all;
+}
+
 int each(int fd) {
     rmem_io_alloc region{};
     region.bytes = region_bytes;
@@ -371,6 +398,7 @@ int each(int fd) {
     if (all) {
         rmem_io_range range{region.addr, region.bytes};
         all = each_operation(fd, region.addr);
+        all &= each_with_a_name(fd, region.addr);
         while (!found_memory("FREE", by_ioctl(fd, RMEM_IOC_FREE, &range)))
             all = false;
     }

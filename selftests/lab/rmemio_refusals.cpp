@@ -69,6 +69,47 @@ void refuse_copies(Ring& ring, int fd, std::uint64_t addr) {
     refuse(ring, fd, "a COPY to over the end", io, -EFAULT);
 }
 
+void refuse_names(Ring& ring, int fd, std::uint64_t addr) {
+    const std::string longer(RMEM_IO_NAME_BYTES_MAX + 1, 'n');
+    for (unsigned type : {RMEM_IO_PUBLISH, RMEM_IO_LOOKUP}) {
+        const std::uint64_t at = type == RMEM_IO_PUBLISH ? addr : 0;
+        for (unsigned bytes : {0U, RMEM_IO_NAME_BYTES_MAX + 1U, ~0U})
+            refuse(ring, fd, "bytes of a name", io_of(type, at, bytes, longer.data()), -EINVAL);
+        refuse(ring, fd, "a name with a 0", io_of(type, at, 4, "na\0e"), -EINVAL);
+        refuse(ring, fd, "a name that ends by 0", io_of(type, at, 5, "name"), -EINVAL);
+        refuse(ring, fd, "a name nowhere", io_of(type, at, 4, nullptr), -EFAULT);
+        rmem_io io = io_of(type, at, 4, "name");
+        io.how = RMEM_IO_ADD;
+        refuse(ring, fd, "a name with how", io, -EINVAL);
+        io.how = 0;
+        io.integer_bytes = 8;
+        refuse(ring, fd, "a name with an integer", io, -EINVAL);
+    }
+    rmem_io publish = io_of(RMEM_IO_PUBLISH, addr, 4, "name");
+    publish.found = addr;
+    refuse(ring, fd, "a PUBLISH with found", publish, -EINVAL);
+    publish.found = 0;
+    publish.addr = addr + info_of(fd).page_bytes;
+    refuse(ring, fd, "a name within a region", publish, -EFAULT);
+    publish.addr = 0;
+    refuse(ring, fd, "a withdrawal of no name", publish, -ENOENT);
+    rmem_io_range found{};
+    rmem_io lookup = io_of(RMEM_IO_LOOKUP, 0, 4, "name");
+    lookup.found = number_of(&found);
+    refuse(ring, fd, "a LOOKUP of no name", lookup, -ENOENT);
+    lookup.addr = addr;
+    refuse(ring, fd, "a LOOKUP with addr", lookup, -EINVAL);
+
+    publish.addr = addr;
+    lookup.addr = 0;
+    expect("PUBLISH", ring.run(fd, publish), 0);
+    refuse(ring, fd, "a PUBLISH of the name again", publish, -EEXIST);
+    lookup.found = 0;
+    refuse(ring, fd, "a LOOKUP to nowhere", lookup, -EFAULT);
+    publish.addr = 0;
+    expect("a withdrawal", ring.run(fd, publish), 0);
+}
+
 // Two ranges of 8 bytes, as they should be, and then not.
 void refuse_vector_shapes(Ring& ring, int fd, unsigned type, std::uint64_t addr, char* data) {
     auto near = [&](unsigned count, unsigned bytes) {
@@ -175,7 +216,7 @@ void refuse_vectors(Ring& ring, int fd, std::uint64_t addr, std::vector<char>& b
 
 void refuse_shapes(Ring& ring, int fd, std::uint64_t addr, std::vector<char>& buffer) {
     char* data = buffer.data();
-    for (unsigned type : {0U, RMEM_IO_COPY + 1U, 255U})
+    for (unsigned type : {0U, RMEM_IO_LOOKUP + 1U, 255U})
         refuse(ring, fd, "unknown type", io_of(type, addr, 8, data), -EINVAL);
     for (unsigned type : {RMEM_IO_READ, RMEM_IO_WRITE}) {
         refuse(ring, fd, "0 bytes", io_of(type, addr, 0, data), -EINVAL);
@@ -208,6 +249,7 @@ void refuse_shapes(Ring& ring, int fd, std::uint64_t addr, std::vector<char>& bu
     refuse(ring, fd, "an integer across", io, -EINVAL);
     refuse_puts(ring, fd, addr, data);
     refuse_copies(ring, fd, addr);
+    refuse_names(ring, fd, addr);
     refuse(ring, fd, "FENCE with bytes", io_of(RMEM_IO_FENCE, 0, 8, nullptr), -EINVAL);
     refuse(ring, fd, "ZERO of nothing", io_of(RMEM_IO_ZERO, addr, 0, nullptr), -EINVAL);
 }
@@ -242,6 +284,8 @@ void refuse_rights(Ring& ring, int fd, const char* device, std::uint64_t addr,
     rmem_io copy = io_of(RMEM_IO_COPY, addr, 8, nullptr);
     copy.from = addr + 8;
     refuse(ring, reader, "COPY by a reader", copy, -EBADF);
+    refuse(ring, reader, "PUBLISH by a reader", io_of(RMEM_IO_PUBLISH, addr, 4, "name"), -EBADF);
+    refuse(ring, reader, "LOOKUP by a reader", io_of(RMEM_IO_LOOKUP, 0, 4, "name"), -ENOENT);
     rmem_io_alloc wish{4096, 0, 3, 0};
     expect("ALLOC by a reader", by_ioctl(reader, RMEM_IOC_ALLOC, &wish), -EBADF);
     close(reader);

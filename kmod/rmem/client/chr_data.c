@@ -2,7 +2,7 @@
 /*
  * An operation's data is where the program has it: its pages are pinned for as long, or were when
  * the buffer was registered, and packets refer to them. Little data is copied instead, which costs
- * less than pinning; so is that of many ranges:
+ * less than pinning; so are names, and the data of many ranges:
  *
  *   struct chr_op | bio_vec | rmem_io_vec[] | rmem_range[] | data of all ranges, as on the wire
  *                             the program's   the message's
@@ -112,6 +112,34 @@ static int take_ranges(struct chr_op *op, unsigned int ranges)
 	return op->op.type == RMEM_WRITEV ? copy_ranges(op, true) : 0;
 }
 
+/* The name as it is on the wire, behind the op, which begins as zeros. */
+static int take_name(struct chr_op *op, const struct rmem_io *io)
+{
+	struct rmem_named *named = (struct rmem_named *)op->own;
+
+	if (copy_from_user(named->name, u64_to_user_ptr(io->data), io->bytes))
+		return -EFAULT;
+	if (memchr(named->name, 0, io->bytes))
+		return -EINVAL;
+	named->addr = cpu_to_le64(io->addr);
+	op->op.name = (struct rmem_op_name){ .named = named };
+	op->op.addr = 0;
+	op->op.len = 0;
+	op->user = io->found;
+	return 0;
+}
+
+/* Copies the region that a LOOKUP has found to the program. */
+static int give_range(const struct chr_op *op)
+{
+	const struct rmem_io_range range = {
+		.addr = op->op.name.addr,
+		.bytes = op->op.name.bytes,
+	};
+
+	return copy_to_user(u64_to_user_ptr(op->user), &range, sizeof(range)) ? -EFAULT : 0;
+}
+
 static int pin(struct chr_op *op, unsigned int pages)
 {
 	unsigned int offset = offset_in_page(op->user), i;
@@ -148,6 +176,8 @@ size_t rmem_chr_data_room(const struct rmem_io *io, bool fixed)
 	if (rmem_chr_has_ranges(io))
 		return sizeof(struct bio_vec) + io->bytes +
 		       io->ranges * (sizeof(struct rmem_io_vec) + sizeof(struct rmem_range));
+	if (rmem_chr_has_name(io))
+		return sizeof(struct rmem_named);
 	if (!has_data(io) || fixed)
 		return 0;
 	if (is_copied(io))
@@ -159,6 +189,8 @@ int rmem_chr_data_take(struct chr_op *op, const struct rmem_io *io, bool fixed)
 {
 	if (rmem_chr_has_ranges(io))
 		return take_ranges(op, io->ranges);
+	if (rmem_chr_has_name(io))
+		return take_name(op, io);
 	if (!has_data(io))
 		return 0;
 	if (fixed)
@@ -170,6 +202,8 @@ int rmem_chr_data_give(const struct chr_op *op)
 {
 	if (op->op.type == RMEM_READV)
 		return copy_ranges(op, false);
+	if (op->op.type == RMEM_LOOKUP)
+		return give_range(op);
 	if (op->op.type != RMEM_READ || !op->copy)
 		return 0;
 	return copy_to_user(u64_to_user_ptr(op->user), op->copy, op->op.len) ? -EFAULT : 0;

@@ -27,6 +27,7 @@
 static_assert(RMEM_IO_BYTES_MAX == RMEM_OP_BYTES_MAX);
 static_assert(RMEM_IO_RANGES_MAX == RMEM_RANGES_MAX);
 static_assert(RMEM_IO_COPY_BYTES_MAX == RMEM_COPY_BYTES_MAX);
+static_assert(RMEM_IO_NAME_BYTES_MAX == RMEM_NAME_BYTES);
 static_assert(RMEM_SWAP == (u8)RMEM_IO_SWAP && RMEM_CAS == (u8)RMEM_IO_CAS &&
 	      RMEM_ADD == (u8)RMEM_IO_ADD && RMEM_AND == (u8)RMEM_IO_AND &&
 	      RMEM_OR == (u8)RMEM_IO_OR && RMEM_XOR == (u8)RMEM_IO_XOR &&
@@ -56,6 +57,10 @@ static u8 chr_op_type(u8 type)
 		return RMEM_WRITEV;
 	case RMEM_IO_COPY:
 		return RMEM_COPY;
+	case RMEM_IO_PUBLISH:
+		return RMEM_PUBLISH;
+	case RMEM_IO_LOOKUP:
+		return RMEM_LOOKUP;
 	case RMEM_IO_FENCE:
 		return RMEM_FENCE;
 	default:
@@ -76,7 +81,8 @@ static bool vector_fits(const struct rmem_chr_file *file, const struct rmem_io *
 int rmem_chr_op_check(const struct file *file, const struct rmem_io *io)
 {
 	const struct rmem_chr_file *mine = file->private_data;
-	bool has_second = io->type == RMEM_IO_PUT || io->type == RMEM_IO_COPY;
+	bool has_second = io->type == RMEM_IO_PUT || io->type == RMEM_IO_COPY ||
+			  io->type == RMEM_IO_LOOKUP;
 	bool counts = io->type == RMEM_IO_PUT || rmem_chr_has_ranges(io);
 	bool valid = (has_second || !io->integer) && (counts || !io->integer_bytes);
 
@@ -105,6 +111,11 @@ int rmem_chr_op_check(const struct file *file, const struct rmem_io *io)
 	case RMEM_IO_COPY:
 		valid &= io->bytes && io->bytes <= RMEM_COPY_BYTES_MAX && !io->how;
 		break;
+	case RMEM_IO_PUBLISH:
+	case RMEM_IO_LOOKUP:
+		valid &= io->bytes && io->bytes <= RMEM_NAME_BYTES && !io->how &&
+			 (io->type == RMEM_IO_PUBLISH || !io->addr);
+		break;
 	case RMEM_IO_FENCE:
 		valid &= !io->bytes && !io->addr && !io->how;
 		break;
@@ -113,8 +124,7 @@ int rmem_chr_op_check(const struct file *file, const struct rmem_io *io)
 	}
 	if (!valid)
 		return -EINVAL;
-	if (io->type != RMEM_IO_READ && io->type != RMEM_IO_READV && io->type != RMEM_IO_FENCE &&
-	    !(file->f_mode & FMODE_WRITE))
+	if (rmem_type_changes(chr_op_type(io->type)) && !(file->f_mode & FMODE_WRITE))
 		return -EBADF;
 	return 0;
 }
@@ -264,6 +274,10 @@ int rmem_chr_op_error(const struct chr_op *op)
 		return -EINVAL;
 	case RMEM_NO_MEMORY:
 		return -ENOSPC;
+	case RMEM_EXISTS:
+		return -EEXIST;
+	case RMEM_NO_NAME:
+		return -ENOENT;
 	default:
 		return -EIO;
 	}

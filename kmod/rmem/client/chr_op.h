@@ -54,6 +54,11 @@ static inline bool rmem_chr_has_ranges(const struct rmem_io *io)
 	return io->type == RMEM_IO_READV || io->type == RMEM_IO_WRITEV;
 }
 
+static inline bool rmem_chr_has_name(const struct rmem_io *io)
+{
+	return io->type == RMEM_IO_PUBLISH || io->type == RMEM_IO_LOOKUP;
+}
+
 /* The longest data of a PUT. */
 static inline u32 rmem_chr_put_bytes(const struct rmem_device *device)
 {

@@ -88,7 +88,8 @@ int rmem_chr_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
 	memcpy(&io, compat_uring_cmd_data(cmd), sizeof(io));
 	if (io.timeout_us)
 		return -EINVAL;
-	if (rmem_chr_has_ranges(&io) && (cmd->flags & IORING_URING_CMD_FIXED))
+	if ((rmem_chr_has_ranges(&io) || rmem_chr_has_name(&io)) &&
+	    (cmd->flags & IORING_URING_CMD_FIXED))
 		return -EINVAL;
 	err = rmem_chr_op_check(cmd->file, &io);
 	if (err)

@@ -18,6 +18,8 @@ static const char *const counter_name[] = {
 	[RMEM_COUNT_PUT_BYTES] = "put-bytes",
 	[RMEM_COUNT_COPY] = "copy",
 	[RMEM_COUNT_COPY_BYTES] = "copy-bytes",
+	[RMEM_COUNT_PUBLISH] = "publish",
+	[RMEM_COUNT_LOOKUP] = "lookup",
 	[RMEM_COUNT_FENCE] = "fence",
 	[RMEM_COUNT_FAILED] = "failed",
 	[RMEM_COUNT_PATH + RMEM_PATH_COPIED] = "copied-packets",
@@ -84,6 +86,12 @@ void rmem_count_op(struct rmem_device *device, const struct rmem_op *op)
 	case RMEM_COPY:
 		rmem_count(device, RMEM_COUNT_COPY);
 		rmem_count_add(device, RMEM_COUNT_COPY_BYTES, op->len);
+		break;
+	case RMEM_PUBLISH:
+		rmem_count(device, RMEM_COUNT_PUBLISH);
+		break;
+	case RMEM_LOOKUP:
+		rmem_count(device, RMEM_COUNT_LOOKUP);
 		break;
 	case RMEM_FENCE:
 		rmem_count(device, RMEM_COUNT_FENCE);

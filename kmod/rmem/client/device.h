@@ -109,6 +109,8 @@ enum rmem_count {
 	RMEM_COUNT_PUT_BYTES,
 	RMEM_COUNT_COPY,
 	RMEM_COUNT_COPY_BYTES,
+	RMEM_COUNT_PUBLISH,
+	RMEM_COUNT_LOOKUP,
 	RMEM_COUNT_FENCE,
 	RMEM_COUNT_FAILED,	    /* requests ended in error */
 	RMEM_COUNT_KICKED,	    /* times the incast window opened for a waiting channel */
@@ -262,7 +264,7 @@ static inline void rmem_status_heard(struct rmem_device *device)
 /* The device's counters, then its cores'. */
 #define RMEM_COUNTERS (RMEM_COUNTS + sizeof(struct rmem_client_counters) / sizeof(u64))
 
-/* A READ, WRITE, DISCARD, ZERO, ATOMIC, PUT, READV, WRITEV, COPY or FENCE was asked for. */
+/* An operation other than ALLOC and FREE was asked for. */
 void rmem_count_op(struct rmem_device *device, const struct rmem_op *op);
 
 /* The operation has ended well. */
