@@ -235,6 +235,14 @@ public:
     pending copy(raddr_t to, raddr_t from, std::size_t bytes) {
         return start(remote_op_copy(to, from, bytes, 0));
     }
+    /* address 0: withdraws the name. */
+    pending publish(const char* name, raddr_t address) {
+        return start(remote_op_publish(name, address, 0));
+    }
+    /* found: the address, then the bytes. */
+    pending lookup(const char* name, std::array<std::uint64_t, 2>& found) {
+        return start(remote_op_lookup(name, found.data(), 0));
+    }
     pending put(raddr_t address, std::span<const std::byte> from, const remote_signal& signal) {
         return start(remote_op_put(address, from.data(), from.size(), &signal, 0));
     }

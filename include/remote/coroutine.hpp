@@ -195,6 +195,14 @@ public:
     operation copy(raddr_t to, raddr_t from, std::size_t bytes) {
         return start(remote_op_copy(to, from, bytes, 0));
     }
+    /* As remote_publish(); address 0 withdraws the name, which stays valid as bytes do. */
+    operation publish(const char* name, raddr_t address) {
+        return start(remote_op_publish(name, address, 0));
+    }
+    /* As remote_lookup(). found: the address, then the bytes. */
+    operation lookup(const char* name, std::array<std::uint64_t, 2>& found) {
+        return start(remote_op_lookup(name, found.data(), 0));
+    }
     /* As remote_fetch(), on an integer of 4 or 8 bytes. */
     operation fetch(raddr_t address, std::size_t bytes, remote_change change, std::uint64_t value,
                     std::uint64_t* found = nullptr) {

@@ -65,27 +65,30 @@ enum remote_op_kind {
 	REMOTE_OP_CAS = 6,
 	REMOTE_OP_PUT = 7,
 	REMOTE_OP_COPY = 8,
+	REMOTE_OP_PUBLISH = 9,
+	REMOTE_OP_LOOKUP = 10,
 };
 
 /*
  * An operation: what the call of the same name takes. Fields that its kind doesn't name are
- * ignored. The library reads the operation, its pieces and its signal before
- * remote_queue_submit() returns. Buffers and *found MUST stay valid, and the caller MUST NOT touch
- * them, until the completion is taken or the operation is cancelled.
+ * ignored. The library reads the operation, its pieces, its signal and its name before
+ * remote_queue_submit() returns. Other buffers and *found MUST stay valid, and the caller MUST NOT
+ * touch them, until the completion is taken or the operation is cancelled. PUBLISH and LOOKUP have no
+ * order among each other, nor with operations on the allocation.
  */
 struct remote_op {
 	uint32_t size; /* sizeof(struct remote_op) */
 	uint32_t kind; /* enum remote_op_kind */
 	uint64_t user_data;
 	uint64_t timeout_us;		    /* from submission; 0: only the handle's */
-	raddr_t address;		    /* READ, WRITE, FETCH, CAS, PUT; COPY: destination */
+	raddr_t address;		    /* all but READV, WRITEV, LOOKUP; COPY: destination */
 	raddr_t from;			    /* COPY: source */
-	void *buffer;			    /* READ, WRITE, PUT */
+	void *buffer;			    /* READ, WRITE, PUT; PUBLISH, LOOKUP: the name */
 	size_t bytes;			    /* READ, WRITE, PUT, COPY: at most 1 GiB; FETCH, CAS */
 	const struct remote_vec *pieces;    /* READV, WRITEV */
 	size_t count;			    /* READV, WRITEV: number of pieces */
 	const struct remote_signal *signal; /* PUT */
-	uint64_t *found;		    /* FETCH, CAS: the integer found, MAY be NULL */
+	uint64_t *found;		    /* FETCH, CAS: integer; LOOKUP: address, bytes; or NULL */
 	uint64_t value[2];		    /* FETCH: operand; CAS: desired */
 	uint64_t expected[2];		    /* CAS */
 	uint32_t change;		    /* FETCH: enum remote_change */
@@ -223,6 +226,23 @@ static inline struct remote_op remote_op_put(raddr_t address, const void *buffer
 	struct remote_op op = remote_op_of(REMOTE_OP_PUT, address, buffer, bytes, user_data);
 
 	op.signal = signal;
+	return op;
+}
+
+/* address 0: withdraws the name. */
+static inline struct remote_op remote_op_publish(const char *name, raddr_t address,
+						 uint64_t user_data)
+{
+	return remote_op_of(REMOTE_OP_PUBLISH, address, name, 0, user_data);
+}
+
+/* found: two integers, the address and the bytes; or NULL. */
+static inline struct remote_op remote_op_lookup(const char *name, uint64_t *found,
+						uint64_t user_data)
+{
+	struct remote_op op = remote_op_of(REMOTE_OP_LOOKUP, 0, name, 0, user_data);
+
+	op.found = found;
 	return op;
 }
 

@@ -25,8 +25,9 @@
  *   -ENOMEM     no memory left on this machine for the call
  *   -ECONNRESET the handle's session ended before the answer came. Either the node heard nothing of
  *               the session for long and other clients needed one, or a remote_alloc() by UDP was given
- *               up. An integer operation (remote_fetch() and the like) or remote_put() was executed once or never.
- *               The library issues other operations again by itself. A write that goes again may overwrite
+ *               up. An integer operation (remote_fetch() and the like), remote_put() or remote_publish()
+ *               was executed once or never. The library issues other operations again by itself. A write
+ *               that goes again may overwrite
  *               bytes that another handle wrote to the same place meanwhile
  *   -EIO        the node refused for a reason that has no errno here
  * remote_strerror() has a sentence for each.
@@ -219,6 +220,33 @@ int remote_free_sized(remote_t *r, raddr_t address, uint64_t bytes);
  */
 int remote_lost(remote_t *r, raddr_t *address, uint64_t *bytes);
 
+/* ---- names for allocations ---- */
+
+#define REMOTE_NAME_BYTES_MAX 64
+
+/*
+ * Gives the allocation that begins at address a name, by which every client of the space and of its
+ * read-only views finds it: remote_lookup(). name has 1 to REMOTE_NAME_BYTES_MAX bytes, any but 0,
+ * and a 0 behind them. An allocation MAY have several names. A name lasts until it is withdrawn or
+ * the allocation is freed; it outlives the handle.
+ *
+ * address 0 withdraws the name instead.
+ *
+ * Any handle MAY name what another one has allocated. An allocation of at most a quarter of a page
+ * shares a page, so it can't have a name: -EINVAL if this handle has allocated it. A program MUST
+ * NOT name such an allocation of another handle.
+ *
+ * -EEXIST: the space has that name. -ENOENT: it has no such name to withdraw. -ENOSPC: the space has
+ * 128 names. -EFAULT: no allocation begins at address. -EACCES: the space is a read-only view.
+ */
+int remote_publish(remote_t *r, const char *name, raddr_t address);
+
+/*
+ * Finds the allocation of a name: its address and its bytes, rounded up to the node's page. bytes
+ * MAY be NULL. -ENOENT: the space has no such name.
+ */
+int remote_lookup(remote_t *r, const char *name, raddr_t *address, uint64_t *bytes);
+
 /* ---- data ---- */
 
 int remote_read(remote_t *r, raddr_t address, void *buffer, size_t bytes);
@@ -363,7 +391,7 @@ enum remote_kind {
 	REMOTE_KIND_READ,
 	REMOTE_KIND_WRITE, /* with puts and copies */
 	REMOTE_KIND_INTEGER,
-	REMOTE_KIND_OTHER, /* allocations and the like */
+	REMOTE_KIND_OTHER, /* allocations, names and the like */
 	REMOTE_KINDS
 };
 

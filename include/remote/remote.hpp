@@ -117,6 +117,18 @@ public:
     result<void> free(raddr_t address, std::uint64_t bytes) const {
         return remote_free_sized(r_, address, bytes);
     }
+    /* Names the allocation at address. */
+    result<void> publish(const char* name, raddr_t address) const {
+        return address ? remote_publish(r_, name, address) : -EINVAL;
+    }
+    result<void> withdraw(const char* name) const { return remote_publish(r_, name, 0); }
+    /* The allocation of that name, in whole pages. */
+    result<region> lookup(const char* name) const {
+        region found;
+        int error = remote_lookup(r_, name, &found.address, &found.bytes);
+
+        return error ? result<region>::failed(error) : result<region>(found);
+    }
     /* remote_lost(): the next allocation that the restart lost; none: the handle goes on. */
     result<std::optional<region>> lost() const {
         region taken;

@@ -9,12 +9,14 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <span>
 
 #include "src/clock.hpp"
 #include "uapi/remora_rmem_io.h"
 
 extern "C" {
+#include "core/base/bytes.h"
 #include "core/rmem/client/client.h"
 }
 
@@ -184,6 +186,24 @@ inline std::span<Op> cut_copy(std::span<Op> ops, Call& call, std::uint64_t to, s
         bytes -= op.core.len;
     }
     return ops;
+}
+
+// A region and its name, at most RMEM_NAME_BYTES of it, as they are on the wire.
+inline rmem_named named_of(const char* name, std::uint64_t address) {
+    rmem_named named{};
+    base_store_le64(&named.addr, address);
+    std::memcpy(named.name, name, strnlen(name, sizeof(named.name)));
+    return named;
+}
+
+// A PUBLISH or LOOKUP, alone in its call. named stays until the op has ended.
+inline void make_named(Op& op, Call& call, std::uint8_t type, const rmem_named& named) {
+    op.core.type = type;
+    op.core.addr = 0;
+    op.core.len = 0;
+    op.core.name = {&named, 0, 0};
+    op.data = nullptr;
+    op.call = &call;
 }
 
 // -errno of a refusal.

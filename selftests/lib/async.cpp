@@ -164,6 +164,14 @@ int copy_async(remote_t* r, raddr_t to, raddr_t from, std::size_t bytes, AsyncOp
     return start(r, remote_op_copy(to, from, bytes, 0), op);
 }
 
+int publish_async(remote_t* r, const char* name, raddr_t address, AsyncOp* op) {
+    return start(r, remote_op_publish(name, address, 0), op);
+}
+
+int lookup_async(remote_t* r, const char* name, std::uint64_t* found, AsyncOp* op) {
+    return start(r, remote_op_lookup(name, found, 0), op);
+}
+
 int readv_async(remote_t* r, const remote_vec* pieces, std::size_t count, AsyncOp* op) {
     return start(r, remote_op_readv(pieces, count, 0), op);
 }

@@ -23,6 +23,9 @@ void set_depth(remote_t* r, std::uint32_t depth);
 int read_async(remote_t* r, raddr_t address, void* buffer, std::size_t bytes, AsyncOp* op);
 int write_async(remote_t* r, raddr_t address, const void* buffer, std::size_t bytes, AsyncOp* op);
 int copy_async(remote_t* r, raddr_t to, raddr_t from, std::size_t bytes, AsyncOp* op);
+int publish_async(remote_t* r, const char* name, raddr_t address, AsyncOp* op);
+// found: the address, then the bytes.
+int lookup_async(remote_t* r, const char* name, std::uint64_t* found, AsyncOp* op);
 int readv_async(remote_t* r, const remote_vec* pieces, std::size_t count, AsyncOp* op);
 int writev_async(remote_t* r, const remote_vec* pieces, std::size_t count, AsyncOp* op);
 int fetch_async(remote_t* r, raddr_t address, std::size_t bytes, remote_change change,

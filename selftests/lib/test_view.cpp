@@ -92,6 +92,19 @@ TEST_P(View, ShowsAllocationsAndFrees) {
     EXPECT_EQ(rread(reader, large, &byte, 1), -EFAULT);
 }
 
+TEST_P(View, FindsNames) {
+    raddr_t address = 0;
+    std::uint64_t found = 0;
+    EXPECT_EQ(remote_lookup(reader, "table", &address, &found), -ENOENT);
+    ASSERT_EQ(remote_publish(writer, "table", a), 0);
+    ASSERT_EQ(remote_lookup(reader, "table", &address, &found), 0);
+    EXPECT_EQ(address, a);
+    EXPECT_EQ(found, bytes);
+    EXPECT_EQ(remote_publish(reader, "table", 0), -EACCES);
+    EXPECT_EQ(remote_publish(reader, "mine", a), -EACCES);
+    EXPECT_EQ(remote_lookup(reader, "table", &address, nullptr), 0);
+}
+
 TEST_P(View, ChangesNothing) {
     std::uint64_t before = 5, found = 0;
     ASSERT_EQ(rwrite(writer, a, &before, sizeof(before)), 0);

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT
 #include "src/api/checked.hpp"
 
+#include <cstring>
 #include <span>
 #include <string>
 
 #include "src/backend/integers.hpp"
 
 namespace remora::lib {
+
+static_assert(REMOTE_NAME_BYTES_MAX == RMEM_NAME_BYTES);
 
 namespace {
 
@@ -125,6 +128,21 @@ int check_copy(const remote_t* r, raddr_t to, raddr_t from, std::size_t bytes) {
         return error;
     const raddr_t distance = to > from ? to - from : from - to;
     return bytes && to + bytes >= to && from + bytes >= from && distance >= bytes ? 0 : -EINVAL;
+}
+
+int check_name(const remote_t* r, const char* name) {
+    if (int error = check(r))
+        return error;
+    return name && *name && strnlen(name, RMEM_NAME_BYTES + 1) <= RMEM_NAME_BYTES ? 0 : -EINVAL;
+}
+
+int check_publish(const remote_t* r, const char* name, raddr_t address) {
+    if (int error = check_name(r, name))
+        return error;
+    const EpochRef epoch = handle_of(r)->epoch();
+    if (address && epoch->heap.is_small(address))
+        return -EINVAL;
+    return address % epoch->backend->page_bytes() ? -EFAULT : 0;
 }
 
 int check_put(const remote_t* r, raddr_t address, const void* buffer, std::size_t bytes,

@@ -180,4 +180,18 @@ int Handle::copy(raddr_t to, raddr_t from, std::uint64_t bytes, Clock::time_poin
     return error;
 }
 
+int Handle::name(std::uint8_t type, const char* name, raddr_t address, rmem_op_range& range,
+                 Clock::time_point limit) {
+    EpochRef now = epoch();
+    const rmem_named named = named_of(name, address);
+    Call call;
+    Op op;
+    make_named(op, call, type, named);
+    call.begin(1, limit);
+    now->backend->start({&op, 1});
+    now->backend->wait(call, never);
+    range = {op.core.name.addr, op.core.name.bytes};
+    return call.result;
+}
+
 } // namespace remora::lib

@@ -45,6 +45,9 @@ public:
             Clock::time_point limit);
     // Copies inside the node; the caller has checked the ranges.
     int copy(raddr_t to, raddr_t from, std::uint64_t bytes, Clock::time_point limit);
+    // PUBLISH or LOOKUP of a name that was checked. range: of a LOOKUP.
+    int name(std::uint8_t type, const char* name, raddr_t address, rmem_op_range& range,
+             Clock::time_point limit);
     // The limit for a synchronous call that begins now.
     Clock::time_point limit() const {
         return call_timeout_us_ ? from_now(call_timeout_us_) : never;

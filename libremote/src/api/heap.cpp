@@ -44,6 +44,11 @@ int Heap::free_sized(raddr_t address, std::uint64_t& bytes) {
     return free(address, bytes);
 }
 
+bool Heap::is_small(raddr_t address) {
+    std::lock_guard lock(mutex_);
+    return slab_of(address) != slabs_.end();
+}
+
 // ---- regions ----
 
 int Heap::alloc_region(std::uint64_t bytes, std::uint32_t permission, raddr_t wanted,

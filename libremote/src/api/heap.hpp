@@ -38,6 +38,8 @@ public:
     int free(raddr_t address, std::uint64_t& bytes);
     // Frees a region of this size that another handle may have allocated.
     int free_sized(raddr_t address, std::uint64_t& bytes);
+    // Is the address in a page of small allocations of this handle?
+    bool is_small(raddr_t address);
     // For a lost backend: the next allocation that wasn't freed, by address. False: all are
     // reported.
     bool tell_lost(raddr_t& address, std::uint64_t& bytes);

@@ -65,6 +65,10 @@ int check_op(const remote_t* r, const remote_op& op) {
     case REMOTE_OP_COPY:
         return op.bytes <= op_bytes_max ? remora::lib::check_copy(r, op.address, op.from, op.bytes)
                                         : -EINVAL;
+    case REMOTE_OP_PUBLISH:
+        return remora::lib::check_publish(r, static_cast<const char*>(op.buffer), op.address);
+    case REMOTE_OP_LOOKUP:
+        return remora::lib::check_name(r, static_cast<const char*>(op.buffer));
     case REMOTE_OP_READ:
     case REMOTE_OP_WRITE:
     case REMOTE_OP_PUT:

@@ -18,7 +18,9 @@ using remora::lib::check;
 using remora::lib::check_cas;
 using remora::lib::check_copy;
 using remora::lib::check_integer;
+using remora::lib::check_name;
 using remora::lib::check_pieces;
+using remora::lib::check_publish;
 using remora::lib::check_put;
 using remora::lib::check_range;
 using remora::lib::EpochRef;
@@ -119,6 +121,26 @@ REMOTE_API int remote_lost(remote_t* r, raddr_t* address, uint64_t* bytes) {
     if (int error = address && bytes ? check(r) : -EINVAL)
         return error;
     return remora::lib::opening([&] { return handle_of(r)->lost(*address, *bytes); });
+}
+
+REMOTE_API int remote_publish(remote_t* r, const char* name, raddr_t address) {
+    if (int error = check_publish(r, name, address))
+        return error;
+    rmem_op_range none{};
+    return handle_of(r)->name(RMEM_PUBLISH, name, address, none, handle_of(r)->limit());
+}
+
+REMOTE_API int remote_lookup(remote_t* r, const char* name, raddr_t* address, uint64_t* bytes) {
+    if (int error = address ? check_name(r, name) : -EINVAL)
+        return error;
+    rmem_op_range range{};
+    int error = handle_of(r)->name(RMEM_LOOKUP, name, 0, range, handle_of(r)->limit());
+    if (error)
+        return error;
+    *address = range.addr;
+    if (bytes)
+        *bytes = range.bytes;
+    return 0;
 }
 
 REMOTE_API int remote_register(remote_t* r, void* buffer, size_t bytes) {

@@ -132,10 +132,24 @@ void Queue::prepare_put(Slot& slot, const remote_op& op) {
     slot.call.ops = ops;
 }
 
+void Queue::prepare_named(Slot& slot, const remote_op& op) {
+    const bool looks_up = op.kind == REMOTE_OP_LOOKUP;
+    slot.named = std::make_unique<rmem_named>(
+        named_of(static_cast<const char*>(op.buffer), looks_up ? 0 : op.address));
+    make_named(slot.first, slot.call, looks_up ? RMEM_LOOKUP : RMEM_PUBLISH, *slot.named);
+    slot.found = looks_up ? op.found : nullptr;
+    slot.call.begin(1, limit_of(op));
+    slot.call.ops = {&slot.first, 1};
+}
+
 // Throws bad_alloc.
 Call& Queue::prepare(Slot& slot, const remote_op& op) {
     if (op.kind == REMOTE_OP_PUT) {
         prepare_put(slot, op);
+        return slot.call;
+    }
+    if (op.kind == REMOTE_OP_PUBLISH || op.kind == REMOTE_OP_LOOKUP) {
+        prepare_named(slot, op);
         return slot.call;
     }
     std::span<Op> ops{&slot.first, 1};
@@ -299,7 +313,7 @@ void Queue::complete_group(Group& group) {
     signal();
 }
 
-// Lock. The operation has ended: gives the program the integer found.
+// Lock. The operation has ended: gives the program what was found.
 void Queue::hand_over(Slot& slot) {
     if (!slot.group && slot.first.core.type == RMEM_ATOMIC && !slot.call.result) {
         const rmem_op_atomic& atomic = slot.first.core.atomic;
@@ -308,12 +322,17 @@ void Queue::hand_over(Slot& slot) {
         if (atomic.op == RMEM_CAS)
             slot.call.result = std::ranges::equal(atomic.found, atomic.compare);
     }
+    if (!slot.group && slot.first.core.type == RMEM_LOOKUP && !slot.call.result && slot.found) {
+        slot.found[0] = slot.first.core.name.addr;
+        slot.found[1] = slot.first.core.name.bytes;
+    }
     slot.found = nullptr;
 }
 
 // Lock.
 void Queue::release(Slot& slot) {
     slot.more.clear();
+    slot.named.reset();
     slot.first.ranges = {};
     slot.first.before = 0;
     slot.first.core.type = 0;

@@ -76,14 +76,15 @@ private:
         State state = State::free;
         unsigned pins = 0; // threads that cancel it
         std::uint64_t user_data = 0;
-        std::uint64_t* found = nullptr; // destination of an integer found
+        std::uint64_t* found = nullptr; // destination of an integer, or a region, found
         Use* use = nullptr;
         Group* group = nullptr; // of which the operation is a range
         std::uint32_t range = 0;
         Slot* next = nullptr; // free, or ended after this one
         Call call;
         Op first;
-        std::vector<Op> more; // further ops of a long operation
+        std::vector<Op> more;              // further ops of a long operation
+        std::unique_ptr<rmem_named> named; // of a PUBLISH or LOOKUP
         Ranges ranges;
     };
     struct Group final : Listener {
@@ -108,6 +109,7 @@ private:
                       std::span<Slot* const> slots);
     Call& prepare(Slot& slot, const remote_op& op);
     void prepare_put(Slot& slot, const remote_op& op);
+    void prepare_named(Slot& slot, const remote_op& op);
     Group& take_group();
     Call& prepare_group(Use& use, std::span<Slot* const> slots, std::span<const remote_vec> pieces,
                         Clock::time_point limit);

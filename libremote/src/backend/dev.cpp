@@ -31,7 +31,8 @@ constexpr std::uint64_t spin_ns_max = 100 * BASE_NSEC_PER_USEC;
 static_assert(static_cast<int>(RMEM_IO_CAS) == RMEM_CAS &&
               static_cast<int>(RMEM_IO_SMAX) == RMEM_SMAX);
 static_assert(RMEM_IO_BYTES_MAX == op_bytes_max && RMEM_IO_RANGES_MAX == RMEM_RANGES_MAX &&
-              RMEM_IO_COPY_BYTES_MAX == RMEM_COPY_BYTES_MAX);
+              RMEM_IO_COPY_BYTES_MAX == RMEM_COPY_BYTES_MAX &&
+              RMEM_IO_NAME_BYTES_MAX == RMEM_NAME_BYTES);
 
 std::uint64_t number_of(const void* memory) {
     return reinterpret_cast<std::uintptr_t>(memory);
@@ -55,9 +56,26 @@ std::uint8_t io_type(std::uint8_t type) {
         return RMEM_IO_WRITEV;
     case RMEM_COPY:
         return RMEM_IO_COPY;
+    case RMEM_PUBLISH:
+        return RMEM_IO_PUBLISH;
+    case RMEM_LOOKUP:
+        return RMEM_IO_LOOKUP;
     default:
         return RMEM_IO_FENCE;
     }
+}
+
+void set_name(rmem_io& io, Op& op) {
+    // The kernel stores what a LOOKUP has found.
+    static_assert(offsetof(rmem_op_name, bytes) - offsetof(rmem_op_name, addr) ==
+                  offsetof(rmem_io_range, bytes));
+    const rmem_named& named = *op.core.name.named;
+    io.addr = base_load_le64(&named.addr);
+    io.data = number_of(named.name);
+    io.bytes = static_cast<__u32>(std::find(std::begin(named.name), std::end(named.name), 0) -
+                                  std::begin(named.name));
+    if (op.core.type == RMEM_LOOKUP)
+        io.found = number_of(&op.core.name.addr);
 }
 
 rmem_io io_of(Op& op) {
@@ -83,6 +101,8 @@ rmem_io io_of(Op& op) {
     }
     if (op.core.type == RMEM_COPY)
         io.from = op.core.copy.from;
+    if (rmem_type_has_name(op.core.type))
+        set_name(io, op);
     if (!op.ranges.empty()) {
         io.ranges = static_cast<__u16>(op.now.size());
         io.data = number_of(op.vec);

@@ -292,6 +292,11 @@ int Embedded::run(Held& held, Op& op) {
 }
 
 void Embedded::start(std::span<Op> ops) {
+    if (Op& first = ops.front(); rmem_type_has_name(first.core.type)) {
+        // The op is alone in its call and touches no page. A lock makes release() wait for it.
+        Held held(*this, Locks{1});
+        return first.call->end_op(named(first.core));
+    }
     Locks locks = 0;
     for (const Op& op : ops) {
         locks |= locks_of(op.core.addr, op.core.len);
@@ -387,6 +392,15 @@ int Embedded::alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t
     base_store_le32(&request.perm, permission);
     int error = call(RMEM_ALLOC, &request, sizeof(request), &found);
     range = {base_load_le64(&found.addr), base_load_le64(&found.bytes)};
+    return error;
+}
+
+int Embedded::named(rmem_op& op) {
+    rmem_range found{};
+    int error = call(op.type, op.name.named, sizeof(*op.name.named),
+                     op.type == RMEM_LOOKUP ? &found : nullptr);
+    op.name.addr = base_load_le64(&found.addr);
+    op.name.bytes = base_load_le64(&found.bytes);
     return error;
 }
 

@@ -87,6 +87,7 @@ private:
     int copy(Held& held, const Op& op);
     int run(Held& held, Op& op);
     int call(std::uint8_t type, const void* payload, std::uint32_t bytes, void* answer);
+    int named(rmem_op& op);
     void open();
     void refill();
 
