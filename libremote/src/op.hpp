@@ -1,28 +1,78 @@
 // SPDX-License-Identifier: MIT
 /*
- * A call is what the program asked for; ops are what a call takes, each at most
- * RMEM_OP_BYTES_MAX of a READ or WRITE, or many small ranges. A call has ended when all of its ops
- * have.
+ * A call is what the program asked for; ops are what a call takes, each at most op_bytes_max of a
+ * read or write, or many small ranges. A call has ended when all of its ops have.
+ *
+ * An op is in no protocol's terms. Its backend translates it when it begins, into the op's room,
+ * and what it found back when it ends.
  */
 #pragma once
 
 #include <atomic>
-#include <cerrno>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <new>
 #include <span>
 
+#include "remote/remote.h"
 #include "src/clock.hpp"
-#include "uapi/remora_rmem_io.h"
-
-extern "C" {
-#include "core/base/bytes.h"
-#include "core/rmem/client/client.h"
-}
 
 namespace remora::lib {
 
-inline constexpr std::uint32_t op_bytes_max = RMEM_OP_BYTES_MAX;
+inline constexpr std::uint32_t op_bytes_max = 256 << 10; // of a read or write
+inline constexpr std::uint32_t copy_op_bytes_max = 64 << 10;
+inline constexpr std::size_t ranges_max = 128; // of one op
+// Memory that a backend has in each op, and in each range, from the op's begin to its end.
+inline constexpr std::size_t op_room_bytes = 448, range_room_bytes = 24;
+
+// The probes show these numbers (probes.hpp).
+enum class Kind : std::uint8_t {
+    none = 0,
+    read = 1,
+    write = 2,
+    readv = 3,
+    writev = 4,
+    integer = 5, // a change of an integer
+    put = 6,
+    copy = 7,
+    zero = 8,
+    fence = 9,
+    alloc = 10,
+    free = 11,
+    publish = 12,
+    lookup = 13,
+};
+
+inline bool only_reads(Kind kind) {
+    return kind == Kind::read || kind == Kind::readv;
+}
+
+inline bool has_name(Kind kind) {
+    return kind == Kind::publish || kind == Kind::lookup;
+}
+
+// A change of an integer. 16 bytes are two of 8, the lower one first.
+struct Change {
+    static constexpr std::uint8_t cas = 2; // beside enum remote_change
+
+    std::uint64_t value[2];
+    std::uint64_t compare[2]; // cas
+    std::uint64_t found[2];   // once it has ended
+    std::uint8_t what;        // enum remote_change, or cas
+};
+
+struct Region {
+    std::uint64_t address, bytes;
+};
+
+// With a zero behind it.
+struct RegionName {
+    explicit RegionName(const char* name) {
+        std::memcpy(text, name, strnlen(name, REMOTE_NAME_BYTES_MAX));
+    }
+    char text[REMOTE_NAME_BYTES_MAX + 1] = {};
+};
 
 struct Call;
 struct Op;
@@ -67,18 +117,33 @@ struct Range {
     int result = 0; // once the op has ended
 };
 
+struct alignas(8) RangeRoom {
+    std::byte bytes[range_room_bytes];
+};
+
 struct Op {
-    // type, addr, len (FREE, ALLOC, ATOMIC, PUT, COPY: what the union has) are the caller's
-    rmem_op core{};
+    Kind kind = Kind::none;
+    bool undoes = false;          // free: of a region that nobody knows of
+    std::uint32_t permission = 0; // alloc
+    std::uint32_t bytes = 0;
+    std::uint64_t address = 0;
     std::uint8_t* data = nullptr;
     Call* call = nullptr;
-    // PUT: bytes that other ops of the call write right before its own. If one of them fails, the
-    // PUT isn't sent.
+    union {
+        Change change{};      // integer
+        remote_signal signal; // put
+        std::uint64_t source; // copy: first byte
+        Region region;        // free; alloc: wanted, then got; lookup: found
+    };
+    const RegionName* name = nullptr; // publish, lookup: stays until the op has ended
+    // put: bytes that other ops of the call write right before its own. If one of them fails, the
+    // put isn't sent.
     std::uint64_t before = 0;
-    std::span<Range> ranges;          // of a READV or WRITEV, whose data is here, not in data
-    std::span<Range> now;             // the ranges of the message in flight
-    const rmem_io_vec* vec = nullptr; // the same, as /dev/rmemN has them
-    int refused = 0;                  // the first error of ranges sent one by one
+    std::span<Range> ranges;         // of a readv or writev, whose data is here, not in data
+    std::span<Range> now;            // the ranges of the message in flight
+    RangeRoom* range_room = nullptr; // for as many as ranges
+    int refused = 0;                 // the first error of ranges sent one by one
+    Op* next = nullptr;              // of a list of ops that may begin, or may not yet
     // order.hpp's
     Link all, near, near_second;
     std::uint64_t from = 0, end = 0;               // range of bytes,
@@ -86,13 +151,21 @@ struct Op {
     std::uint64_t number = 0;
     std::uint64_t entered_ns = 0;
     std::uint32_t blockers = 0;
+
+    // The backend's: what it makes of the op. make_room() again for each message of an op.
+    template <typename T>
+    T& make_room() {
+        static_assert(sizeof(T) <= op_room_bytes && alignof(T) <= alignof(std::max_align_t));
+        return *new (room_) T;
+    }
+    template <typename T>
+    T& room() {
+        return *std::launder(reinterpret_cast<T*>(room_));
+    }
+
+private:
+    alignas(std::max_align_t) std::byte room_[op_room_bytes]; // not initialised
 };
-
-static_assert(offsetof(Op, core) == 0);
-
-inline Op& op_of(rmem_op* core) {
-    return *reinterpret_cast<Op*>(core);
-}
 
 struct Call {
     std::atomic<std::uint32_t> left{
@@ -130,19 +203,19 @@ inline std::size_t ops_for(std::uint64_t bytes) {
     return bytes / op_bytes_max + (bytes % op_bytes_max != 0);
 }
 
-// A READ or WRITE of a call as the first ops_for(bytes) of these, which are given back.
-inline std::span<Op> cut(std::span<Op> ops, Call& call, std::uint8_t type, std::uint64_t address,
+// A read or write of a call as the first ops_for(bytes) of these, which are given back.
+inline std::span<Op> cut(std::span<Op> ops, Call& call, Kind kind, std::uint64_t address,
                          std::uint8_t* data, std::uint64_t bytes) {
     ops = ops.first(ops_for(bytes));
     for (Op& op : ops) {
-        op.core.type = type;
-        op.core.addr = address;
-        op.core.len = static_cast<u32>(bytes < op_bytes_max ? bytes : op_bytes_max);
+        op.kind = kind;
+        op.address = address;
+        op.bytes = static_cast<std::uint32_t>(bytes < op_bytes_max ? bytes : op_bytes_max);
         op.data = data;
         op.call = &call;
-        address += op.core.len;
-        data += op.core.len;
-        bytes -= op.core.len;
+        address += op.bytes;
+        data += op.bytes;
+        bytes -= op.bytes;
     }
     return ops;
 }
@@ -154,80 +227,51 @@ inline std::size_t before_put(std::size_t bytes, std::uint32_t put_bytes) {
 
 // The last bytes of a put, at most Backend::put_bytes(), and its integer.
 inline void make_put(Op& op, Call& call, std::uint64_t address, std::uint8_t* data,
-                     std::uint32_t bytes, const rmem_op_put& put, std::uint64_t before) {
-    op.core.type = RMEM_PUT;
-    op.core.addr = address;
-    op.core.len = bytes;
-    op.core.put = put;
+                     std::uint32_t bytes, const remote_signal& signal, std::uint64_t before) {
+    op.kind = Kind::put;
+    op.address = address;
+    op.bytes = bytes;
+    op.signal = signal;
     op.data = data;
     op.call = &call;
     op.before = before;
 }
 
-// Ops of a COPY of this size.
+// Ops of a copy of this size.
 inline std::size_t copies_for(std::uint64_t bytes) {
-    return bytes / RMEM_COPY_BYTES_MAX + (bytes % RMEM_COPY_BYTES_MAX != 0);
+    return bytes / copy_op_bytes_max + (bytes % copy_op_bytes_max != 0);
 }
 
-// A COPY of a call as the first copies_for(bytes) of these, which are given back. The two ranges
+// A copy of a call as the first copies_for(bytes) of these, which are given back. The two ranges
 // don't overlap, so the ops may be executed in any order.
 inline std::span<Op> cut_copy(std::span<Op> ops, Call& call, std::uint64_t to, std::uint64_t from,
                               std::uint64_t bytes) {
     ops = ops.first(copies_for(bytes));
     for (Op& op : ops) {
-        op.core.type = RMEM_COPY;
-        op.core.addr = to;
-        op.core.len = static_cast<u32>(bytes < RMEM_COPY_BYTES_MAX ? bytes : RMEM_COPY_BYTES_MAX);
-        op.core.copy.from = from;
+        op.kind = Kind::copy;
+        op.address = to;
+        op.bytes =
+            static_cast<std::uint32_t>(bytes < copy_op_bytes_max ? bytes : copy_op_bytes_max);
+        op.source = from;
         op.data = nullptr;
         op.call = &call;
-        to += op.core.len;
-        from += op.core.len;
-        bytes -= op.core.len;
+        to += op.bytes;
+        from += op.bytes;
+        bytes -= op.bytes;
     }
     return ops;
 }
 
-// A region and its name, at most RMEM_NAME_BYTES of it, as they are on the wire.
-inline rmem_named named_of(const char* name, std::uint64_t address) {
-    rmem_named named{};
-    base_store_le64(&named.addr, address);
-    std::memcpy(named.name, name, strnlen(name, sizeof(named.name)));
-    return named;
-}
-
-// A PUBLISH or LOOKUP, alone in its call. named stays until the op has ended.
-inline void make_named(Op& op, Call& call, std::uint8_t type, const rmem_named& named) {
-    op.core.type = type;
-    op.core.addr = 0;
-    op.core.len = 0;
-    op.core.name = {&named, 0, 0};
+// A publish or lookup, alone in its call.
+inline void make_named(Op& op, Call& call, Kind kind, const RegionName& name,
+                       std::uint64_t address) {
+    op.kind = kind;
+    op.address = address;
+    op.bytes = 0;
+    op.region = {};
+    op.name = &name;
     op.data = nullptr;
     op.call = &call;
-}
-
-// -errno of a refusal.
-inline int status_error(std::uint8_t status) {
-    switch (status) {
-    case RMEM_OK:
-        return 0;
-    case RMEM_FAULT:
-        return -EFAULT;
-    case RMEM_PERM:
-        return -EACCES;
-    case RMEM_INVALID:
-        return -EINVAL;
-    case RMEM_NO_MEMORY:
-        return -ENOSPC;
-    case RMEM_REBOOTED:
-        return -ESTALE;
-    case RMEM_EXISTS:
-        return -EEXIST;
-    case RMEM_NO_NAME:
-        return -ENOENT;
-    default:
-        return -EIO;
-    }
 }
 
 } // namespace remora::lib

@@ -12,7 +12,9 @@ namespace remora::test {
 
 namespace {
 
+using lib::Kind;
 using lib::Op;
+using lib::op_bytes_max;
 using lib::Order;
 
 struct Reference {
@@ -27,10 +29,9 @@ struct Place {
 };
 
 std::vector<Place> places_of(const Op& op) {
-    const bool reads = op.core.type == RMEM_READ || op.core.type == RMEM_READV;
+    const bool reads = op.kind == Kind::read || op.kind == Kind::readv;
     if (op.ranges.empty())
-        return {{op.from, op.end, reads},
-                {op.second_from, op.second_end, op.core.type == RMEM_COPY}};
+        return {{op.from, op.end, reads}, {op.second_from, op.second_end, op.kind == Kind::copy}};
     std::vector<Place> places;
     for (const lib::Range& range : op.ranges)
         places.push_back({range.address, range.address + range.bytes, reads});
@@ -67,30 +68,30 @@ TEST_P(RandomOrder, IsThatOfAComparisonWithAll) {
     std::deque<Reference*> under_way;
     std::uint64_t span = std::uint64_t{1} << (10 + random() % 14);
     std::uint64_t base = random() % 2 ? 0 : 0ULL - 2 * span;
-    std::uint64_t long_bytes = std::min<std::uint64_t>(span, RMEM_OP_BYTES_MAX);
+    std::uint64_t long_bytes = std::min<std::uint64_t>(span, op_bytes_max);
     for (int step = 0; step < 4000; step++) {
         if (random() % 2 || under_way.empty()) {
             Reference& it = all.emplace_back();
             bool wide = random() % 50 == 0;
-            it.op.core.type = wide ? RMEM_FREE : random() % 2 ? RMEM_READ : RMEM_WRITE;
+            it.op.kind = wide ? Kind::free : random() % 2 ? Kind::read : Kind::write;
             it.op.from = base + random() % span;
             it.op.end = it.op.from + 1 + random() % (wide ? span : long_bytes);
             if (random() % 4 == 0) {
-                it.op.core.type = RMEM_PUT;
+                it.op.kind = Kind::put;
                 it.op.second_from = base + random() % span / 8 * 8;
                 it.op.second_end = it.op.second_from + 8;
             } else if (random() % 4 == 0) {
-                it.op.core.type = RMEM_COPY;
+                it.op.kind = Kind::copy;
                 std::uint64_t bytes = 1 + random() % std::min<std::uint64_t>(span, 1 << 16);
                 it.op.end = it.op.from + bytes;
                 it.op.second_from = base + random() % span;
                 it.op.second_end = it.op.second_from + bytes;
             } else if (random() % 4 == 0) {
-                it.op.core.type = random() % 2 ? RMEM_READV : RMEM_WRITEV;
+                it.op.kind = random() % 2 ? Kind::readv : Kind::writev;
                 it.ranges = std::vector<lib::Range>(2 + random() % 10);
                 for (lib::Range& range : it.ranges) {
                     range.address = base + random() % span;
-                    range.bytes = static_cast<u32>(1 + random() % (random() % 4 ? 16 : 2000));
+                    range.bytes = static_cast<std::uint32_t>(1 + random() % (random() % 4 ? 16 : 2000));
                 }
                 it.op.ranges = it.ranges;
             }
@@ -104,7 +105,7 @@ TEST_P(RandomOrder, IsThatOfAComparisonWithAll) {
             if (!it.begun)
                 continue;
             under_way.erase(under_way.begin() + static_cast<std::ptrdiff_t>(at));
-            for (rmem_op* free = order->leave(it.op); free; free = free->next) {
+            for (Op* free = order->leave(it.op); free; free = free->next) {
                 Reference& other = *reinterpret_cast<Reference*>(free);
                 ASSERT_FALSE(other.begun);
                 other.begun = true;
@@ -131,15 +132,15 @@ TEST(Order, RangesOfAnOpDontWaitForEachOther) {
         ranges[i].bytes = 16;
     }
     Op many, one;
-    many.core.type = RMEM_WRITEV;
+    many.kind = Kind::writev;
     many.ranges = ranges;
     EXPECT_TRUE(order.enter(many));
-    one.core.type = RMEM_READ;
+    one.kind = Kind::read;
     one.from = 4096 + 20;
     one.end = one.from + 1;
     EXPECT_FALSE(order.enter(one));
     EXPECT_EQ(one.blockers, 2U) << "two of them have it";
-    EXPECT_EQ(order.leave(many), &one.core);
+    EXPECT_EQ(order.leave(many), &one);
     EXPECT_EQ(order.leave(one), nullptr);
 }
 
@@ -148,25 +149,25 @@ TEST(Order, CopiesOfOneSourceDontWait) {
     Order order;
     Op first, second, read, write;
     for (Op* copy : {&first, &second}) {
-        copy->core.type = RMEM_COPY;
+        copy->kind = Kind::copy;
         copy->from = copy == &first ? 8192 : 16384;
         copy->end = copy->from + 100;
         copy->second_from = 4096;
         copy->second_end = 4196;
         EXPECT_TRUE(order.enter(*copy));
     }
-    read.core.type = RMEM_READ;
+    read.kind = Kind::read;
     read.from = 4096;
     read.end = 4097;
     EXPECT_TRUE(order.enter(read));
-    write.core.type = RMEM_WRITE;
+    write.kind = Kind::write;
     write.from = 4195;
     write.end = 4196;
     EXPECT_FALSE(order.enter(write));
     EXPECT_EQ(write.blockers, 2U);
     EXPECT_EQ(order.leave(read), nullptr);
     EXPECT_EQ(order.leave(first), nullptr);
-    EXPECT_EQ(order.leave(second), &write.core);
+    EXPECT_EQ(order.leave(second), &write);
     EXPECT_EQ(order.leave(write), nullptr);
 }
 
@@ -176,7 +177,7 @@ TEST(Order, NeighboursDontWait) {
     std::deque<Op> ops(100);
     std::uint64_t at = 4096;
     for (Op& op : ops) {
-        op.core.type = RMEM_WRITE;
+        op.kind = Kind::write;
         op.from = at;
         op.end = at += 16;
         EXPECT_TRUE(order.enter(op));

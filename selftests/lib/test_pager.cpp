@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "bus_error.hpp"
+#include "remora/rmem.h"
 #include "src/mmap/mapping.hpp"
 
 namespace remora::test {
@@ -23,9 +24,12 @@ namespace remora::test {
 namespace {
 
 using lib::Call;
+using lib::Change;
 using lib::Clock;
+using lib::Kind;
 using lib::Mapping;
 using lib::Op;
+using lib::Region;
 
 const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 
@@ -39,9 +43,9 @@ public:
     void start(std::span<Op> ops) override {
         for (Op& op : ops) {
             std::lock_guard lock(lock_);
-            bool is_read = op.core.type == RMEM_READ;
+            bool is_read = op.kind == Kind::read;
             (is_read ? reads : writes)++;
-            (is_read ? read_bytes : written_bytes) += op.core.len;
+            (is_read ? read_bytes : written_bytes) += op.bytes;
             under_way_.push_back(&op);
             under_way_max = std::max<std::size_t>(under_way_max, under_way_.size());
         }
@@ -57,22 +61,19 @@ public:
         return true;
     }
     void wait_until(const std::function<bool()>&, Clock::time_point) override {}
-    int transfer(std::uint8_t, std::uint64_t, std::uint8_t*, std::uint64_t,
-                 Clock::time_point) override {
+    int transfer(Kind, std::uint64_t, std::uint8_t*, std::uint64_t, Clock::time_point) override {
         return -EIO;
     }
     void cancel(Call&) override {}
     int release(Clock::time_point) override { return 0; }
     int fence(Clock::time_point) override { return -EIO; }
     int zero(std::uint64_t, std::uint32_t) override { return -EIO; }
-    int atomic(std::uint64_t, std::uint32_t, rmem_op_atomic&, Clock::time_point) override {
-        return -EIO;
-    }
+    int change(std::uint64_t, std::uint32_t, Change&, Clock::time_point) override { return -EIO; }
     void stats(remote_counters&) override {}
-    int alloc(std::uint64_t, std::uint32_t, std::uint64_t, rmem_op_range&) override { return -EIO; }
-    int dealloc(const rmem_op_range&) override { return -EIO; }
+    int alloc(std::uint64_t, std::uint32_t, std::uint64_t, Region&) override { return -EIO; }
+    int dealloc(const Region&) override { return -EIO; }
     std::uint64_t page_bytes() const override { return 1 << RMEM_PAGE_SHIFT_MIN; }
-    std::uint32_t put_bytes() const override { return RMEM_PIECE_BYTES_MIN; }
+    std::uint32_t put_bytes() const override { return 1024; }
     std::uint32_t vector_bytes() const override { return 0; }
     bool disown() override { return true; }
 
@@ -85,19 +86,19 @@ public:
 
 private:
     int carry_out(const Op& op) {
-        bool is_read = op.core.type == RMEM_READ;
-        std::size_t at = op.core.addr - begin, block = failing_block;
-        EXPECT_EQ(op.core.addr >> RMEM_PAGE_SHIFT_MIN,
-                  (op.core.addr + op.core.len - 1) >> RMEM_PAGE_SHIFT_MIN)
+        bool is_read = op.kind == Kind::read;
+        std::size_t at = op.address - begin, block = failing_block;
+        EXPECT_EQ(op.address >> RMEM_PAGE_SHIFT_MIN,
+                  (op.address + op.bytes - 1) >> RMEM_PAGE_SHIFT_MIN)
             << "it crosses a page of the node";
         if (block == all_blocks || block == at >> RMEM_PAGE_SHIFT_MIN) {
             if (int error = is_read ? read_error : write_error)
                 return error;
         }
         if (is_read)
-            std::memcpy(op.data, &memory[at], op.core.len);
+            std::memcpy(op.data, &memory[at], op.bytes);
         else
-            std::memcpy(&memory[at], op.data, op.core.len);
+            std::memcpy(&memory[at], op.data, op.bytes);
         return 0;
     }
 

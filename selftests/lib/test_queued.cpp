@@ -43,8 +43,8 @@ public:
 
     std::uint32_t put_bytes() const override { return 1; }
     std::uint32_t vector_bytes() const override { return 0; }
-    int alloc(std::uint64_t, std::uint32_t, std::uint64_t, rmem_op_range&) override { return 0; }
-    int dealloc(const rmem_op_range&) override { return 0; }
+    int alloc(std::uint64_t, std::uint32_t, std::uint64_t, Region&) override { return 0; }
+    int dealloc(const Region&) override { return 0; }
     void stats(remote_counters&) override {}
     std::uint64_t page_bytes() const override { return 1; }
     bool disown() override { return true; }
@@ -88,7 +88,7 @@ class Reader {
 public:
     Reader(Manual& backend, std::uint64_t address, std::uint64_t bytes)
         : data_(bytes), thread_([this, &backend, address] {
-              result_ = backend.transfer(RMEM_READ, address, data_.data(), data_.size(), never);
+              result_ = backend.transfer(Kind::read, address, data_.data(), data_.size(), never);
           }) {}
     int join() {
         thread_.join();
@@ -139,7 +139,7 @@ TEST(Waiting, AllThreadsThatWaitForOneCallAreWoken) {
     Call call;
     Op op;
     std::uint8_t byte;
-    cut({&op, 1}, call, RMEM_READ, 0, &byte, 1);
+    cut({&op, 1}, call, Kind::read, 0, &byte, 1);
     call.begin(1);
     backend.start({&op, 1});
     std::vector<std::thread> threads;
@@ -172,7 +172,7 @@ TEST(LongTransfer, APieceBeginsAsSoonAsTheFirstInFlightEnds) {
     for (std::size_t n = 0; n < 8; n++) {
         if (n >= 4)
             backend.finish(backend.begun(n - 4)); // the three behind it are in flight
-        EXPECT_EQ(backend.begun(n).core.addr, n * op_bytes_max);
+        EXPECT_EQ(backend.begun(n).address, n * op_bytes_max);
     }
     for (std::size_t n = 4; n < 8; n++)
         backend.finish(backend.begun(n));

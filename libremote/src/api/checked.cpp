@@ -9,8 +9,6 @@
 
 namespace remora::lib {
 
-static_assert(REMOTE_NAME_BYTES_MAX == RMEM_NAME_BYTES);
-
 namespace {
 
 thread_local std::string why;
@@ -133,7 +131,9 @@ int check_copy(const remote_t* r, raddr_t to, raddr_t from, std::size_t bytes) {
 int check_name(const remote_t* r, const char* name) {
     if (int error = check(r))
         return error;
-    return name && *name && strnlen(name, RMEM_NAME_BYTES + 1) <= RMEM_NAME_BYTES ? 0 : -EINVAL;
+    return name && *name && strnlen(name, REMOTE_NAME_BYTES_MAX + 1) <= REMOTE_NAME_BYTES_MAX
+               ? 0
+               : -EINVAL;
 }
 
 int check_publish(const remote_t* r, const char* name, raddr_t address) {

@@ -32,7 +32,7 @@ int check_integer(const remote_t* r, raddr_t address, std::size_t bytes);
 int check_cas(const remote_t* r, raddr_t address, std::size_t bytes);
 // Two ranges that don't overlap.
 int check_copy(const remote_t* r, raddr_t to, raddr_t from, std::size_t bytes);
-// One of 1 to RMEM_NAME_BYTES bytes.
+// One of 1 to REMOTE_NAME_BYTES_MAX bytes.
 int check_name(const remote_t* r, const char* name);
 // address: 0, or one that isn't a small allocation's of this handle.
 int check_publish(const remote_t* r, const char* name, raddr_t address);

@@ -128,12 +128,11 @@ void Handle::remove(Queue& queue) {
 
 // ---- synchronous ones ----
 
-int Handle::transfer(std::uint8_t type, std::span<const remote_vec> pieces,
-                     Clock::time_point limit) {
+int Handle::transfer(Kind kind, std::span<const remote_vec> pieces, Clock::time_point limit) {
     if (are_too_long(pieces))
         return -EINVAL;
     EpochRef now = epoch();
-    Cut cut(type, pieces, now->backend->vector_bytes());
+    Cut cut(kind, pieces, now->backend->vector_bytes());
     Call call;
     Ranges ranges(cut.ranges());
     std::vector<Op> ops(cut.ops());
@@ -144,7 +143,7 @@ int Handle::transfer(std::uint8_t type, std::span<const remote_vec> pieces,
     return call.result;
 }
 
-int Handle::put(raddr_t address, std::uint8_t* data, std::size_t bytes, const rmem_op_put& put,
+int Handle::put(raddr_t address, std::uint8_t* data, std::size_t bytes, const remote_signal& signal,
                 Clock::time_point limit) {
     EpochRef now = epoch();
     std::size_t before = before_put(bytes, now->backend->put_bytes());
@@ -152,9 +151,9 @@ int Handle::put(raddr_t address, std::uint8_t* data, std::size_t bytes, const rm
     Op alone;
     std::vector<Op> more(before ? ops_for(before) + 1 : 0);
     std::span<Op> ops = before ? std::span(more) : std::span(&alone, 1);
-    cut(ops, call, RMEM_WRITE, address, data, before);
-    make_put(ops.back(), call, address + before, data + before, static_cast<u32>(bytes - before),
-             put, before);
+    cut(ops, call, Kind::write, address, data, before);
+    make_put(ops.back(), call, address + before, data + before,
+             static_cast<std::uint32_t>(bytes - before), signal, before);
     call.begin(ops.size(), limit);
     now->backend->start(ops);
     now->backend->wait(call, never);
@@ -163,7 +162,7 @@ int Handle::put(raddr_t address, std::uint8_t* data, std::size_t bytes, const rm
 
 int Handle::copy(raddr_t to, raddr_t from, std::uint64_t bytes, Clock::time_point limit) {
     EpochRef now = epoch();
-    std::array<Op, copy_bytes_max / RMEM_COPY_BYTES_MAX> ops;
+    std::array<Op, copy_bytes_max / copy_op_bytes_max> ops;
     int error = 0;
     while (bytes && !error) {
         std::uint64_t turn = std::min(bytes, copy_bytes_max);
@@ -180,17 +179,17 @@ int Handle::copy(raddr_t to, raddr_t from, std::uint64_t bytes, Clock::time_poin
     return error;
 }
 
-int Handle::name(std::uint8_t type, const char* name, raddr_t address, rmem_op_range& range,
+int Handle::name(Kind kind, const char* name, raddr_t address, Region& region,
                  Clock::time_point limit) {
     EpochRef now = epoch();
-    const rmem_named named = named_of(name, address);
+    const RegionName kept(name);
     Call call;
     Op op;
-    make_named(op, call, type, named);
+    make_named(op, call, kind, kept, address);
     call.begin(1, limit);
     now->backend->start({&op, 1});
     now->backend->wait(call, never);
-    range = {op.core.name.addr, op.core.name.bytes};
+    region = op.region;
     return call.result;
 }
 

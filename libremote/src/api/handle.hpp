@@ -39,15 +39,14 @@ public:
     void stats(remote_counters& counters);
 
     // READ or WRITE of all pieces; the caller has checked them.
-    int transfer(std::uint8_t type, std::span<const remote_vec> pieces, Clock::time_point limit);
+    int transfer(Kind kind, std::span<const remote_vec> pieces, Clock::time_point limit);
     // Data, then the integer.
-    int put(raddr_t address, std::uint8_t* data, std::size_t bytes, const rmem_op_put& put,
+    int put(raddr_t address, std::uint8_t* data, std::size_t bytes, const remote_signal& signal,
             Clock::time_point limit);
     // Copies inside the node; the caller has checked the ranges.
     int copy(raddr_t to, raddr_t from, std::uint64_t bytes, Clock::time_point limit);
-    // PUBLISH or LOOKUP of a name that was checked. range: of a LOOKUP.
-    int name(std::uint8_t type, const char* name, raddr_t address, rmem_op_range& range,
-             Clock::time_point limit);
+    // A publish or lookup of a name that was checked. region: what a lookup found.
+    int name(Kind kind, const char* name, raddr_t address, Region& region, Clock::time_point limit);
     // The limit for a synchronous call that begins now.
     Clock::time_point limit() const {
         return call_timeout_us_ ? from_now(call_timeout_us_) : never;

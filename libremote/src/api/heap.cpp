@@ -53,19 +53,19 @@ bool Heap::is_small(raddr_t address) {
 
 int Heap::alloc_region(std::uint64_t bytes, std::uint32_t permission, raddr_t wanted,
                        raddr_t& address) {
-    rmem_op_range range{};
+    Region range{};
     if (int error = backend_.alloc(bytes, permission, wanted, range))
         return error;
     std::lock_guard lock(mutex_);
     if (backend_.is_lost())
         return -ESTALE; // remote_lost() would not report it
-    regions_[range.addr] = {range};
-    address = range.addr;
-    return wanted && range.addr != wanted;
+    regions_[range.address] = {range};
+    address = range.address;
+    return wanted && range.address != wanted;
 }
 
 int Heap::free_region(raddr_t address, std::uint64_t& bytes) {
-    rmem_op_range range;
+    Region range;
     {
         std::lock_guard lock(mutex_);
         auto region = regions_.find(address);
@@ -102,7 +102,7 @@ int Heap::free_foreign(raddr_t address, std::uint64_t& bytes) {
     // A FREE that was issued again succeeds even if no region of that size is there. So check that
     // the memory is gone.
     std::uint8_t byte;
-    return backend_.transfer(RMEM_READ, address, &byte, 1, never) ? 0 : -EFAULT;
+    return backend_.transfer(Kind::read, address, &byte, 1, never) ? 0 : -EFAULT;
 }
 
 // Bytes of this handle's allocation at address; 0: none begins there.
@@ -148,19 +148,19 @@ int Heap::alloc_slot(unsigned shift, raddr_t& address) {
         if (take_slot(shift, address))
             return 0;
     }
-    rmem_op_range range{};
+    Region range{};
     if (int error = backend_.alloc(1, REMOTE_RW, 0, range))
         return error;
     std::lock_guard lock(mutex_);
     if (backend_.is_lost())
         return -ESTALE;
     // Don't trust a node that answers an impossible address.
-    if (range.bytes != backend_.page_bytes() || range.addr % range.bytes ||
-        slabs_.contains(range.addr))
+    if (range.bytes != backend_.page_bytes() || range.address % range.bytes ||
+        slabs_.contains(range.address))
         return -EIO;
     Slab slab{range, shift, std::vector<Slot>(range.bytes >> shift, Slot::free)};
-    slabs_.emplace(range.addr, std::move(slab));
-    with_room_[shift - shift_least].insert(range.addr);
+    slabs_.emplace(range.address, std::move(slab));
+    with_room_[shift - shift_least].insert(range.address);
     take_slot(shift, address);
     return 0;
 }
@@ -178,7 +178,7 @@ int Heap::free_slot(raddr_t address, std::uint64_t& bytes) {
         slot = Slot::freeing;
     }
     int error = backend_.zero(address, static_cast<std::uint32_t>(bytes));
-    rmem_op_range range{};
+    Region range{};
     {
         std::lock_guard lock(mutex_);
         auto at = slab_of(address);

@@ -49,15 +49,15 @@ private:
 
     enum class Slot : std::uint8_t { free, taken, freeing };
     struct Slab {
-        rmem_op_range range;
+        Region range;
         unsigned shift;
         std::vector<Slot> slots;
         std::size_t not_free = 0;
         std::size_t next = 0; // no slot below is free
     };
     using Slabs = std::map<raddr_t, Slab>;
-    struct Region {
-        rmem_op_range range;
+    struct Allocation {
+        Region range;
         bool freeing = false;
     };
     struct Lost {
@@ -78,7 +78,7 @@ private:
 
     Backend& backend_;
     std::mutex mutex_; // all below; no call of the backend is made under it
-    std::map<raddr_t, Region> regions_;
+    std::map<raddr_t, Allocation> regions_;
     Slabs slabs_;
     std::array<std::set<raddr_t>, shifts> with_room_; // slabs, by shift - shift_least
     std::vector<Lost> lost_; // still to be reported, the highest address first

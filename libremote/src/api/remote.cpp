@@ -14,6 +14,7 @@
 #include "src/sync/waiting.hpp"
 
 using remora::lib::cas_of;
+using remora::lib::Change;
 using remora::lib::check;
 using remora::lib::check_cas;
 using remora::lib::check_copy;
@@ -27,15 +28,16 @@ using remora::lib::EpochRef;
 using remora::lib::fetch_of;
 using remora::lib::Handle;
 using remora::lib::handle_of;
-using remora::lib::put_of;
+using remora::lib::Kind;
+using remora::lib::Region;
 
 namespace {
 
-int transfer(remote_t* r, std::uint8_t type, const remote_vec* pieces, std::size_t count) {
+int transfer(remote_t* r, Kind kind, const remote_vec* pieces, std::size_t count) {
     if (int error = check_pieces(r, pieces, count))
         return error;
     try {
-        return handle_of(r)->transfer(type, std::span(pieces, count), handle_of(r)->limit());
+        return handle_of(r)->transfer(kind, std::span(pieces, count), handle_of(r)->limit());
     } catch (const std::bad_alloc&) {
         return -ENOMEM;
     }
@@ -126,18 +128,18 @@ REMOTE_API int remote_lost(remote_t* r, raddr_t* address, uint64_t* bytes) {
 REMOTE_API int remote_publish(remote_t* r, const char* name, raddr_t address) {
     if (int error = check_publish(r, name, address))
         return error;
-    rmem_op_range none{};
-    return handle_of(r)->name(RMEM_PUBLISH, name, address, none, handle_of(r)->limit());
+    Region none{};
+    return handle_of(r)->name(Kind::publish, name, address, none, handle_of(r)->limit());
 }
 
 REMOTE_API int remote_lookup(remote_t* r, const char* name, raddr_t* address, uint64_t* bytes) {
     if (int error = address ? check_name(r, name) : -EINVAL)
         return error;
-    rmem_op_range range{};
-    int error = handle_of(r)->name(RMEM_LOOKUP, name, 0, range, handle_of(r)->limit());
+    Region range{};
+    int error = handle_of(r)->name(Kind::lookup, name, 0, range, handle_of(r)->limit());
     if (error)
         return error;
-    *address = range.addr;
+    *address = range.address;
     if (bytes)
         *bytes = range.bytes;
     return 0;
@@ -166,14 +168,14 @@ REMOTE_API int remote_read(remote_t* r, raddr_t address, void* buffer, size_t by
     if (int error = check_range(r, address, buffer, bytes))
         return error;
     return handle_of(r)->epoch()->backend->transfer(
-        RMEM_READ, address, static_cast<uint8_t*>(buffer), bytes, handle_of(r)->limit());
+        Kind::read, address, static_cast<uint8_t*>(buffer), bytes, handle_of(r)->limit());
 }
 
 REMOTE_API int remote_write(remote_t* r, raddr_t address, const void* buffer, size_t bytes) {
     if (int error = check_range(r, address, buffer, bytes))
         return error;
     auto* data = static_cast<uint8_t*>(const_cast<void*>(buffer));
-    return handle_of(r)->epoch()->backend->transfer(RMEM_WRITE, address, data, bytes,
+    return handle_of(r)->epoch()->backend->transfer(Kind::write, address, data, bytes,
                                                     handle_of(r)->limit());
 }
 
@@ -196,20 +198,20 @@ REMOTE_API int remote_fence(remote_t* r) {
 }
 
 REMOTE_API int remote_readv(remote_t* r, const remote_vec* pieces, size_t count) {
-    return transfer(r, RMEM_READ, pieces, count);
+    return transfer(r, Kind::read, pieces, count);
 }
 
 REMOTE_API int remote_writev(remote_t* r, const remote_vec* pieces, size_t count) {
-    return transfer(r, RMEM_WRITE, pieces, count);
+    return transfer(r, Kind::write, pieces, count);
 }
 
 REMOTE_API int remote_fetch(remote_t* r, raddr_t address, size_t bytes, remote_change what,
                             uint64_t value, uint64_t* found) {
     if (int error = remora::lib::is_change(what) ? check_integer(r, address, bytes) : -EINVAL)
         return error;
-    rmem_op_atomic atomic = fetch_of(what, value);
-    int error = handle_of(r)->epoch()->backend->atomic(address, static_cast<u32>(bytes), atomic,
-                                                       handle_of(r)->limit());
+    Change atomic = fetch_of(what, value);
+    int error = handle_of(r)->epoch()->backend->change(address, static_cast<std::uint32_t>(bytes),
+                                                       atomic, handle_of(r)->limit());
     if (!error && found)
         *found = atomic.found[0];
     return error;
@@ -219,9 +221,9 @@ REMOTE_API int remote_cas(remote_t* r, raddr_t address, size_t bytes, uint64_t* 
                           const uint64_t* desired) {
     if (int error = expected && desired ? check_cas(r, address, bytes) : -EINVAL)
         return error;
-    rmem_op_atomic atomic = cas_of(bytes, expected, desired);
-    if (int error = handle_of(r)->epoch()->backend->atomic(address, static_cast<u32>(bytes), atomic,
-                                                           handle_of(r)->limit()))
+    Change atomic = cas_of(bytes, expected, desired);
+    if (int error = handle_of(r)->epoch()->backend->change(
+            address, static_cast<std::uint32_t>(bytes), atomic, handle_of(r)->limit()))
         return error;
     bool was_there = std::ranges::equal(atomic.found, atomic.compare);
     std::copy_n(atomic.found, bytes == 16 ? 2 : 1, expected);
@@ -234,7 +236,7 @@ REMOTE_API int remote_put(remote_t* r, raddr_t address, const void* buffer, size
         return error;
     auto* data = static_cast<uint8_t*>(const_cast<void*>(buffer));
     try {
-        return handle_of(r)->put(address, data, bytes, put_of(*signal), handle_of(r)->limit());
+        return handle_of(r)->put(address, data, bytes, *signal, handle_of(r)->limit());
     } catch (const std::bad_alloc&) {
         return -ENOMEM;
     }

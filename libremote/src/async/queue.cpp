@@ -117,7 +117,6 @@ Queue::Group& Queue::take_group() {
 // ---- starting ----
 
 void Queue::prepare_put(Slot& slot, const remote_op& op) {
-    const remote_signal& signal = *op.signal;
     const std::size_t before = before_put(op.bytes, slot.use->backend->put_bytes());
     auto* data = static_cast<std::uint8_t*>(op.buffer);
     std::span<Op> ops{&slot.first, 1};
@@ -125,18 +124,18 @@ void Queue::prepare_put(Slot& slot, const remote_op& op) {
         slot.more = std::vector<Op>(ops_for(before) + 1);
         ops = slot.more;
     }
-    cut(ops, slot.call, RMEM_WRITE, op.address, data, before);
+    cut(ops, slot.call, Kind::write, op.address, data, before);
     make_put(ops.back(), slot.call, op.address + before, data + before,
-             static_cast<u32>(op.bytes - before), put_of(signal), before);
+             static_cast<std::uint32_t>(op.bytes - before), *op.signal, before);
     slot.call.begin(ops.size(), limit_of(op));
     slot.call.ops = ops;
 }
 
 void Queue::prepare_named(Slot& slot, const remote_op& op) {
     const bool looks_up = op.kind == REMOTE_OP_LOOKUP;
-    slot.named = std::make_unique<rmem_named>(
-        named_of(static_cast<const char*>(op.buffer), looks_up ? 0 : op.address));
-    make_named(slot.first, slot.call, looks_up ? RMEM_LOOKUP : RMEM_PUBLISH, *slot.named);
+    slot.name = std::make_unique<RegionName>(static_cast<const char*>(op.buffer));
+    make_named(slot.first, slot.call, looks_up ? Kind::lookup : Kind::publish, *slot.name,
+               looks_up ? 0 : op.address);
     slot.found = looks_up ? op.found : nullptr;
     slot.call.begin(1, limit_of(op));
     slot.call.ops = {&slot.first, 1};
@@ -154,11 +153,11 @@ Call& Queue::prepare(Slot& slot, const remote_op& op) {
     }
     std::span<Op> ops{&slot.first, 1};
     if (op.kind == REMOTE_OP_FETCH || op.kind == REMOTE_OP_CAS) {
-        slot.first.core.type = RMEM_ATOMIC;
-        slot.first.core.addr = op.address;
-        slot.first.core.len = static_cast<u32>(op.bytes);
-        slot.first.core.atomic = op.kind == REMOTE_OP_CAS ? cas_of(op.bytes, op.expected, op.value)
-                                                          : fetch_of(op.change, op.value[0]);
+        slot.first.kind = Kind::integer;
+        slot.first.address = op.address;
+        slot.first.bytes = static_cast<std::uint32_t>(op.bytes);
+        slot.first.change = op.kind == REMOTE_OP_CAS ? cas_of(op.bytes, op.expected, op.value)
+                                                     : fetch_of(op.change, op.value[0]);
         slot.first.call = &slot.call;
         slot.found = op.found;
     } else if (op.kind == REMOTE_OP_COPY) {
@@ -173,7 +172,7 @@ Call& Queue::prepare(Slot& slot, const remote_op& op) {
         std::span<const remote_vec> pieces{&one, 1};
         if (op.kind == REMOTE_OP_READV || op.kind == REMOTE_OP_WRITEV)
             pieces = {op.pieces, op.count};
-        Cut cut(reads ? RMEM_READ : RMEM_WRITE, pieces, slot.use->backend->vector_bytes());
+        Cut cut(reads ? Kind::read : Kind::write, pieces, slot.use->backend->vector_bytes());
         if (cut.ops() > 1) {
             slot.more = std::vector<Op>(cut.ops());
             ops = slot.more;
@@ -205,7 +204,7 @@ Call& Queue::prepare_group(Use& use, std::span<Slot* const> slots,
         slots[i]->group = &group;
         slots[i]->range = i;
     }
-    make_vector(group.op, RMEM_READ, pieces, group.ranges, 0);
+    make_vector(group.op, Kind::read, pieces, group.ranges, 0);
     group.op.call = &group.call;
     group.call.begin(1, limit);
     group.call.ops = {&group.op, 1};
@@ -227,7 +226,7 @@ std::size_t Queue::start(const UseRef& use, std::span<const remote_op> ops,
                  row++)
                 pieces[row] = {ops[done + row].address, ops[done + row].buffer,
                                ops[done + row].bytes};
-            row = row ? together(RMEM_READ, {pieces.data(), row}, backend.vector_bytes()) : 0;
+            row = row ? together(Kind::read, {pieces.data(), row}, backend.vector_bytes()) : 0;
             row = std::max<std::size_t>(row, 1);
             for (std::size_t i = done; i < done + row; i++)
                 slots[i]->user_data = ops[i].user_data;
@@ -315,16 +314,16 @@ void Queue::complete_group(Group& group) {
 
 // Lock. The operation has ended: gives the program what was found.
 void Queue::hand_over(Slot& slot) {
-    if (!slot.group && slot.first.core.type == RMEM_ATOMIC && !slot.call.result) {
-        const rmem_op_atomic& atomic = slot.first.core.atomic;
+    if (!slot.group && slot.first.kind == Kind::integer && !slot.call.result) {
+        const Change& change = slot.first.change;
         if (slot.found)
-            std::copy_n(atomic.found, slot.first.core.len == 16 ? 2 : 1, slot.found);
-        if (atomic.op == RMEM_CAS)
-            slot.call.result = std::ranges::equal(atomic.found, atomic.compare);
+            std::copy_n(change.found, slot.first.bytes == 16 ? 2 : 1, slot.found);
+        if (change.what == Change::cas)
+            slot.call.result = std::ranges::equal(change.found, change.compare);
     }
-    if (!slot.group && slot.first.core.type == RMEM_LOOKUP && !slot.call.result && slot.found) {
-        slot.found[0] = slot.first.core.name.addr;
-        slot.found[1] = slot.first.core.name.bytes;
+    if (!slot.group && slot.first.kind == Kind::lookup && !slot.call.result && slot.found) {
+        slot.found[0] = slot.first.region.address;
+        slot.found[1] = slot.first.region.bytes;
     }
     slot.found = nullptr;
 }
@@ -332,10 +331,10 @@ void Queue::hand_over(Slot& slot) {
 // Lock.
 void Queue::release(Slot& slot) {
     slot.more.clear();
-    slot.named.reset();
+    slot.name.reset();
     slot.first.ranges = {};
     slot.first.before = 0;
-    slot.first.core.type = 0;
+    slot.first.kind = Kind::none;
     slot.state = State::free;
     slot.next = std::exchange(free_, &slot);
 }

@@ -83,8 +83,8 @@ private:
         Slot* next = nullptr; // free, or ended after this one
         Call call;
         Op first;
-        std::vector<Op> more;              // further ops of a long operation
-        std::unique_ptr<rmem_named> named; // of a PUBLISH or LOOKUP
+        std::vector<Op> more;             // further ops of a long operation
+        std::unique_ptr<RegionName> name; // of a PUBLISH or LOOKUP
         Ranges ranges;
     };
     struct Group final : Listener {
@@ -96,7 +96,7 @@ private:
         Call call;
         Op op;
         Ranges ranges;
-        std::array<Slot*, RMEM_RANGES_MAX> slots{};
+        std::array<Slot*, ranges_max> slots{};
     };
     // Bounds what one call to a backend starts.
     static constexpr std::size_t batch_max = 128;

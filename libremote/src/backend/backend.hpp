@@ -21,11 +21,11 @@ class Backend {
 public:
     virtual ~Backend() = default;
 
-    // Executes one READ or WRITE of any length but 0, and waits for its end.
-    virtual int transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* data,
-                         std::uint64_t bytes, Clock::time_point limit) = 0;
+    // Executes one read or write of any length but 0, and waits for its end.
+    virtual int transfer(Kind kind, std::uint64_t address, std::uint8_t* data, std::uint64_t bytes,
+                         Clock::time_point limit) = 0;
     // Starts the call's ops in their order; the caller has passed them to call.begin(). The only
-    // way to execute a PUT.
+    // way to execute a put.
     virtual void start(std::span<Op> ops) = 0;
     // The same for many calls, at most once through the lock; each has its ops.
     virtual void start_all(std::span<Call* const> calls) {
@@ -34,9 +34,9 @@ public:
     }
     // Ends the remaining ops of the call. Their changes aren't executed after ops that start later.
     virtual void cancel(Call& call) = 0;
-    // Largest data of one PUT.
+    // Largest data of one put.
     virtual std::uint32_t put_bytes() const = 0;
-    // Bytes of one message: limits the data of a READV, and data and ranges of a WRITEV. 0: start()
+    // Bytes of one message: limits the data of a readv, and data and ranges of a writev. 0: start()
     // accepts neither.
     virtual std::uint32_t vector_bytes() const = 0;
     // Waits until the call has ended. False: it hasn't by until. Answers that have arrived by then
@@ -44,7 +44,7 @@ public:
     virtual bool wait(const Call& call, Clock::time_point until) = 0;
     // The same until done(), which may look at calls, and may be called under the backend's lock.
     virtual void wait_until(const std::function<bool()>& done, Clock::time_point until) = 0;
-    // May a range of a READV be detached (Range::data), so that it ends before the READV does?
+    // May a range of a readv be detached (Range::data), so that it ends before the readv does?
     virtual bool can_detach() const { return false; }
     // Calls fn() while no op ends and no data arrives; then looks whether threads that wait are
     // done. Only if can_detach().
@@ -59,14 +59,14 @@ public:
     virtual int fence(Clock::time_point limit) = 0;
     // Zeroes at most a page, in order with the ops on those bytes.
     virtual int zero(std::uint64_t address, std::uint32_t bytes) = 0;
-    // Changes an aligned integer of bytes; atomic gets the integer found.
-    virtual int atomic(std::uint64_t address, std::uint32_t bytes, rmem_op_atomic& atomic,
+    // Changes an aligned integer of bytes; change gets the integer found.
+    virtual int change(std::uint64_t address, std::uint32_t bytes, Change& change,
                        Clock::time_point limit) = 0;
 
-    // range: the region allocated, in whole pages. wanted: its address, or 0 for any.
+    // region: what was allocated, in whole pages. wanted: its address, or 0 for any.
     virtual int alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t wanted,
-                      rmem_op_range& range) = 0;
-    virtual int dealloc(const rmem_op_range& range) = 0;
+                      Region& region) = 0;
+    virtual int dealloc(const Region& region) = 0;
 
     // Announces memory that many ops will use, to a backend that profits from it. number: below
     // REMOTE_BUFFERS_MAX, not in use.

@@ -8,15 +8,13 @@
 #include <limits>
 #include <utility>
 
+#include "src/backend/cut.hpp"
 #include "src/backend/target.hpp"
+#include "src/protocol.hpp"
 #include "support/crc32c.hpp"
 #include "support/failure.hpp"
 #include "support/parse.hpp"
 #include "support/random.hpp"
-
-extern "C" {
-#include "core/base/bytes.h"
-}
 
 namespace remora::lib {
 
@@ -34,6 +32,74 @@ constexpr std::uint64_t open_ns_max = 5 * BASE_NSEC_PER_SEC;
 
 Clock::time_point at(std::uint64_t ns) {
     return Clock::time_point(Clock::duration(ns));
+}
+
+static_assert(sizeof(rmem_range) <= range_room_bytes && sizeof(rmem_range) == range_bytes);
+
+rmem_op_vector vector_of(Op& op) {
+    auto* wire = reinterpret_cast<rmem_range*>(op.range_room);
+    for (rmem_range* at = wire; const Range& range : op.now) {
+        base_store_le64(&at->addr, range.address);
+        base_store_le64(&at->bytes, range.bytes);
+        at++;
+    }
+    return {wire, static_cast<u8>(op.now.size())};
+}
+
+rmem_op& translated(Op& op) {
+    Out& out = op.make_room<Out>();
+    rmem_op& core = out.core;
+    out.op = &op;
+    core.type = type_of(op.kind);
+    core.addr = has_name(op.kind) ? 0 : op.address;
+    core.len = op.bytes;
+    switch (op.kind) {
+    case Kind::integer: {
+        const Change& change = op.change;
+        core.atomic = {{change.value[0], change.value[1]},
+                       {change.compare[0], change.compare[1]},
+                       {0, 0},
+                       change.what};
+        break;
+    }
+    case Kind::put: {
+        const remote_signal& signal = op.signal;
+        core.put = {signal.address, signal.value, 0, static_cast<u32>(signal.bytes),
+                    static_cast<u8>(signal.what)};
+        break;
+    }
+    case Kind::readv:
+    case Kind::writev:
+        core.vector = vector_of(op);
+        break;
+    case Kind::copy:
+        core.copy = {op.source};
+        break;
+    case Kind::alloc:
+        core.alloc = {op.region.bytes, op.region.address, op.permission};
+        break;
+    case Kind::free:
+        core.range = {op.region.address, op.region.bytes, op.undoes};
+        break;
+    case Kind::publish:
+    case Kind::lookup:
+        out.named = named_of(*op.name, op.address);
+        core.name = {&out.named, 0, 0};
+        break;
+    default:
+        break;
+    }
+    return core;
+}
+
+// The op has ended: what the node found.
+void take_found(Op& op, const rmem_op& core) {
+    if (op.kind == Kind::integer)
+        std::copy_n(core.atomic.found, 2, op.change.found);
+    else if (op.kind == Kind::alloc)
+        op.region = {core.range.addr, core.range.bytes};
+    else if (op.kind == Kind::lookup)
+        op.region = {core.name.addr, core.name.bytes};
 }
 
 int error_of(const rmem_op& op, rmem_client_result result) {
@@ -181,15 +247,16 @@ bool Client::disown() {
 // ---- ops ----
 
 void Client::begin(Op& op) {
-    rmem_client_submit(client_.get(), &op.core, op.entered_ns);
+    rmem_client_submit(client_.get(), &translated(op), op.entered_ns);
 }
 
 // Lock. Ends the ops that the core has finished.
 void Client::end_all(rmem_op* chain, rmem_client_result result) {
     while (chain) {
-        Op& op = op_of(chain);
+        Out& out = out_of(chain);
         chain = chain->next;
-        end(op, error_of(op.core, result));
+        take_found(*out.op, out.core);
+        end(*out.op, error_of(out.core, result));
     }
 }
 
@@ -201,7 +268,7 @@ void Client::take_back(Call& call) {
     std::uint64_t now = now_ns();
     int error = call.given_up;
     for_each_left(call, [&](Op& op) {
-        rmem_client_cancel(client_.get(), &op.core, now);
+        rmem_client_cancel(client_.get(), &op.room<Out>().core, now);
         end(op, error);
     });
 }
@@ -243,35 +310,37 @@ void Client::expire_core(std::uint64_t now_ns) {
 
 // A region belongs to the client only when a later request shows the node that the client knows it.
 int Client::alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t wanted,
-                  rmem_op_range& range) {
+                  Region& region) {
     for (unsigned tries = 0;; tries++) {
         Op op;
-        op.core.type = RMEM_ALLOC;
-        op.core.alloc = {bytes, wanted, permission};
+        op.kind = Kind::alloc;
+        op.region = {wanted, bytes};
+        op.permission = permission;
         int error = one(op);
         if (error)
             return error;
-        range = op.core.range;
+        region = op.region;
         release(never); // the READ's floor has to be above the ALLOC's id
         std::uint8_t byte;
-        error = transfer(RMEM_READ, range.addr, &byte, 1, never);
+        error = transfer(Kind::read, region.address, &byte, 1, never);
         if (error == -EFAULT && tries < alloc_tries)
             continue;
         // Undo the ALLOC by a FREE; if that doesn't arrive, by the end of the session.
         if (error)
-            dealloc({range.addr, range.bytes, true});
+            give_back(region, true);
         return error;
     }
 }
 
-int Client::dealloc(const rmem_op_range& range) {
+int Client::give_back(const Region& region, bool nobody_knows) {
     Op op;
-    op.core.type = RMEM_FREE;
-    op.core.range = range;
+    op.kind = Kind::free;
+    op.region = region;
+    op.undoes = nobody_knows;
     int error = one(op);
     // The FREE was executed in a session that ended before its answer; a retry gets the same
     // answer.
-    return error == -EFAULT && op.core.sent_before ? 0 : error;
+    return error == -EFAULT && op.room<Out>().core.sent_before ? 0 : error;
 }
 
 void Client::stats(remote_counters& counters) {

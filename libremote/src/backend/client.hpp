@@ -48,8 +48,8 @@ public:
     ~Client() override;
 
     int alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t wanted,
-              rmem_op_range& range) override;
-    int dealloc(const rmem_op_range& range) override;
+              Region& region) override;
+    int dealloc(const Region& region) override { return give_back(region, false); }
     void stats(remote_counters& counters) override;
     std::uint32_t put_bytes() const override { return put_bytes_; }
     std::uint32_t vector_bytes() const override { return vector_bytes_; }
@@ -77,6 +77,7 @@ private:
     void unsent(const rmem_client_tx& tx) override;
     void take_response(const rmem_head& head, const std::uint8_t* payload, bool damaged) override;
 
+    int give_back(const Region& region, bool nobody_knows);
     void end_all(rmem_op* chain, rmem_client_result result);
     void expire_core(std::uint64_t now_ns);
 

@@ -4,10 +4,6 @@
 #include <algorithm>
 #include <cerrno>
 
-extern "C" {
-#include "core/base/bytes.h"
-}
-
 namespace remora::lib {
 
 namespace {
@@ -19,24 +15,19 @@ bool is_refusal(int error) {
 
 } // namespace
 
-void make_vector(Op& op, std::uint8_t type, std::span<const remote_vec> pieces, Ranges& ranges,
+void make_vector(Op& op, Kind kind, std::span<const remote_vec> pieces, Ranges& ranges,
                  std::size_t first) {
-    op.core.type = type == RMEM_READ ? RMEM_READV : RMEM_WRITEV;
-    op.core.addr = 0;
-    op.core.len = 0;
-    op.core.vector = {&ranges.wire[first], static_cast<u8>(pieces.size())};
-    op.vec = &ranges.vec[first];
+    op.kind = kind == Kind::read ? Kind::readv : Kind::writev;
+    op.address = 0;
+    op.bytes = 0;
+    op.range_room = &ranges.room[first];
     op.ranges = std::span(ranges.range).subspan(first, pieces.size());
     for (std::size_t i = first; const remote_vec& piece : pieces) {
-        auto bytes = static_cast<u32>(piece.bytes);
-        ranges.range[i].address = piece.address;
-        ranges.range[i].data = static_cast<std::uint8_t*>(piece.buffer);
-        ranges.range[i].bytes = bytes;
-        base_store_le64(&ranges.wire[i].addr, piece.address);
-        base_store_le64(&ranges.wire[i].bytes, bytes);
-        ranges.vec[i] = {piece.address, reinterpret_cast<std::uintptr_t>(piece.buffer), bytes, 0};
-        op.core.len += bytes;
-        i++;
+        Range& range = ranges.range[i++];
+        range.address = piece.address;
+        range.data = static_cast<std::uint8_t*>(piece.buffer);
+        range.bytes = static_cast<std::uint32_t>(piece.bytes);
+        op.bytes += range.bytes;
     }
 }
 
@@ -58,15 +49,13 @@ bool retry_next_range(Op& op, int& error) {
     std::size_t next = together ? 0 : static_cast<std::size_t>(&op.now.back() - &op.ranges[0]) + 1;
     if (next == op.ranges.size()) {
         error = op.refused;
-        op.core.len = 0;
+        op.bytes = 0;
         for (const Range& range : op.ranges)
-            op.core.len += range.bytes;
+            op.bytes += range.bytes;
         return false;
     }
     op.now = op.ranges.subspan(next, 1);
-    op.core.len = op.now.front().bytes;
-    op.core.vector = {op.core.vector.range + (together ? 0 : 1), 1};
-    op.vec += together ? 0 : 1;
+    op.bytes = op.now.front().bytes;
     return true;
 }
 
@@ -76,17 +65,15 @@ void end_ranges(Op& op, int error) {
         range.result = error;
 }
 
-std::size_t together(std::uint8_t type, std::span<const remote_vec> pieces,
-                     std::uint32_t vector_bytes) {
+std::size_t together(Kind kind, std::span<const remote_vec> pieces, std::uint32_t vector_bytes) {
     std::size_t count = 0;
     std::size_t data_bytes = 0;
-    for (const remote_vec& piece :
-         pieces.first(std::min<std::size_t>(pieces.size(), RMEM_RANGES_MAX))) {
+    for (const remote_vec& piece : pieces.first(std::min(pieces.size(), ranges_max))) {
         if (piece.bytes > small_bytes)
             break;
         data_bytes += piece.bytes;
-        std::size_t ranges_bytes = (count + 1) * sizeof(rmem_range);
-        if ((type == RMEM_WRITE ? data_bytes + ranges_bytes : std::max(data_bytes, ranges_bytes)) >
+        std::size_t ranges_bytes = (count + 1) * range_bytes;
+        if ((kind == Kind::write ? data_bytes + ranges_bytes : std::max(data_bytes, ranges_bytes)) >
             vector_bytes)
             break;
         count++;
@@ -98,14 +85,14 @@ std::size_t together(std::uint8_t type, std::span<const remote_vec> pieces,
 template <typename Fn>
 void Cut::for_each_row(Fn fn) const {
     for (std::span<const remote_vec> left = pieces_; !left.empty();) {
-        std::size_t count = std::max<std::size_t>(together(type_, left, vector_bytes_), 1);
+        std::size_t count = std::max<std::size_t>(together(kind_, left, vector_bytes_), 1);
         fn(left.first(count));
         left = left.subspan(count);
     }
 }
 
-Cut::Cut(std::uint8_t type, std::span<const remote_vec> pieces, std::uint32_t vector_bytes)
-    : type_(type), pieces_(pieces), vector_bytes_(vector_bytes) {
+Cut::Cut(Kind kind, std::span<const remote_vec> pieces, std::uint32_t vector_bytes)
+    : kind_(kind), pieces_(pieces), vector_bytes_(vector_bytes) {
     for_each_row([this](std::span<const remote_vec> row) {
         bool many = row.size() > 1;
         ops_ += many ? 1 : ops_for(row.front().bytes);
@@ -118,14 +105,14 @@ void Cut::make(std::span<Op> ops, Call& call, Ranges& ranges) const {
     for_each_row([&](std::span<const remote_vec> row) {
         if (row.size() > 1) {
             ops.front().call = &call;
-            make_vector(ops.front(), type_, row, ranges, taken);
+            make_vector(ops.front(), kind_, row, ranges, taken);
             ops = ops.subspan(1);
             taken += row.size();
             return;
         }
         const remote_vec& piece = row.front();
         auto* data = static_cast<std::uint8_t*>(piece.buffer);
-        ops = ops.subspan(cut(ops, call, type_, piece.address, data, piece.bytes).size());
+        ops = ops.subspan(cut(ops, call, kind_, piece.address, data, piece.bytes).size());
     });
 }
 

@@ -3,7 +3,7 @@
  * A call's pieces as ops:
  *
  *   [small][small][small] [large] [small] [small][small]
- *    one READV or WRITEV   ops_for  READ    one READV
+ *    one readv or writev   ops_for  read    one readv
  *
  * Adjacent small pieces share a message, as many as fit. A large one between them ends the row:
  * overlapping pieces must be executed in their order, which is that of the ops.
@@ -24,29 +24,29 @@ namespace remora::lib {
 // Memory that ops of many ranges need while they are in flight.
 struct Ranges {
     Ranges() = default;
-    explicit Ranges(std::size_t count) : range(count), wire(count), vec(count) {}
+    explicit Ranges(std::size_t count) : range(count), room(count) {}
 
     std::vector<Range> range;
-    std::vector<rmem_range> wire; // as messages have them
-    std::vector<rmem_io_vec> vec; // as /dev/rmemN has them
+    std::vector<RangeRoom> room;
 };
 
 // Largest piece that shares a message. A message costs the node some hundred nanoseconds, whatever
 // its content. The sender copies data of a shared message once more, which takes as long for more
 // bytes. With an MTU of 1500 no second piece of that size fits into a packet.
 inline constexpr std::size_t small_bytes = 1024;
+// Of a range in a message, beside its data.
+inline constexpr std::size_t range_bytes = 16;
 
 // Number of the first pieces that share a message; 0: the first piece is too large to share.
-std::size_t together(std::uint8_t type, std::span<const remote_vec> pieces,
-                     std::uint32_t vector_bytes);
+std::size_t together(Kind kind, std::span<const remote_vec> pieces, std::uint32_t vector_bytes);
 // Sets the op to these pieces, as the ranges from first on.
-void make_vector(Op& op, std::uint8_t type, std::span<const remote_vec> pieces, Ranges& ranges,
+void make_vector(Op& op, Kind kind, std::span<const remote_vec> pieces, Ranges& ranges,
                  std::size_t first);
 
 class Cut {
 public:
-    // type: READ or WRITE. vector_bytes: Backend's. The pieces must stay.
-    Cut(std::uint8_t type, std::span<const remote_vec> pieces, std::uint32_t vector_bytes);
+    // kind: read or write. vector_bytes: Backend's. The pieces must stay.
+    Cut(Kind kind, std::span<const remote_vec> pieces, std::uint32_t vector_bytes);
 
     // Sizes of the arrays for make().
     std::size_t ops() const { return ops_; }
@@ -57,7 +57,7 @@ private:
     template <typename Fn>
     void for_each_row(Fn fn) const;
 
-    std::uint8_t type_;
+    Kind kind_;
     std::span<const remote_vec> pieces_;
     std::uint32_t vector_bytes_;
     std::size_t ops_ = 0;

@@ -28,37 +28,37 @@ constexpr unsigned ring_entries = 256;
 constexpr auto slice = std::chrono::milliseconds(10);
 constexpr std::uint64_t spin_ns_max = 100 * BASE_NSEC_PER_USEC;
 
-static_assert(static_cast<int>(RMEM_IO_CAS) == RMEM_CAS &&
-              static_cast<int>(RMEM_IO_SMAX) == RMEM_SMAX);
-static_assert(RMEM_IO_BYTES_MAX == op_bytes_max && RMEM_IO_RANGES_MAX == RMEM_RANGES_MAX &&
-              RMEM_IO_COPY_BYTES_MAX == RMEM_COPY_BYTES_MAX &&
-              RMEM_IO_NAME_BYTES_MAX == RMEM_NAME_BYTES);
+static_assert(int{RMEM_IO_CAS} == Change::cas && int{RMEM_IO_SMAX} == REMOTE_SMAX);
+static_assert(RMEM_IO_BYTES_MAX == op_bytes_max && RMEM_IO_RANGES_MAX == ranges_max &&
+              RMEM_IO_COPY_BYTES_MAX == copy_op_bytes_max &&
+              RMEM_IO_NAME_BYTES_MAX == REMOTE_NAME_BYTES_MAX);
+static_assert(sizeof(rmem_io_vec) <= range_room_bytes);
 
 std::uint64_t number_of(const void* memory) {
     return reinterpret_cast<std::uintptr_t>(memory);
 }
 
-std::uint8_t io_type(std::uint8_t type) {
-    switch (type) {
-    case RMEM_READ:
+std::uint8_t io_type(Kind kind) {
+    switch (kind) {
+    case Kind::read:
         return RMEM_IO_READ;
-    case RMEM_WRITE:
+    case Kind::write:
         return RMEM_IO_WRITE;
-    case RMEM_ZERO:
+    case Kind::zero:
         return RMEM_IO_ZERO;
-    case RMEM_ATOMIC:
+    case Kind::integer:
         return RMEM_IO_ATOMIC;
-    case RMEM_PUT:
+    case Kind::put:
         return RMEM_IO_PUT;
-    case RMEM_READV:
+    case Kind::readv:
         return RMEM_IO_READV;
-    case RMEM_WRITEV:
+    case Kind::writev:
         return RMEM_IO_WRITEV;
-    case RMEM_COPY:
+    case Kind::copy:
         return RMEM_IO_COPY;
-    case RMEM_PUBLISH:
+    case Kind::publish:
         return RMEM_IO_PUBLISH;
-    case RMEM_LOOKUP:
+    case Kind::lookup:
         return RMEM_IO_LOOKUP;
     default:
         return RMEM_IO_FENCE;
@@ -66,47 +66,50 @@ std::uint8_t io_type(std::uint8_t type) {
 }
 
 void set_name(rmem_io& io, Op& op) {
-    // The kernel stores what a LOOKUP has found.
-    static_assert(offsetof(rmem_op_name, bytes) - offsetof(rmem_op_name, addr) ==
-                  offsetof(rmem_io_range, bytes));
-    const rmem_named& named = *op.core.name.named;
-    io.addr = base_load_le64(&named.addr);
-    io.data = number_of(named.name);
-    io.bytes = static_cast<__u32>(std::find(std::begin(named.name), std::end(named.name), 0) -
-                                  std::begin(named.name));
-    if (op.core.type == RMEM_LOOKUP)
-        io.found = number_of(&op.core.name.addr);
+    // The kernel stores what a lookup has found.
+    static_assert(offsetof(Region, address) == offsetof(rmem_io_range, addr) &&
+                  offsetof(Region, bytes) == offsetof(rmem_io_range, bytes));
+    io.data = number_of(op.name->text);
+    io.bytes = static_cast<__u32>(std::strlen(op.name->text));
+    if (op.kind == Kind::lookup)
+        io.found = number_of(&op.region);
+}
+
+void set_ranges(rmem_io& io, Op& op) {
+    auto* vec = reinterpret_cast<rmem_io_vec*>(op.range_room);
+    io.data = number_of(vec);
+    io.ranges = static_cast<__u16>(op.now.size());
+    for (const Range& range : op.now)
+        *vec++ = {range.address, number_of(range.data), range.bytes, 0};
 }
 
 rmem_io io_of(Op& op) {
     rmem_io io{};
-    io.type = io_type(op.core.type);
-    io.addr = op.core.addr;
-    io.bytes = op.core.len;
+    io.type = io_type(op.kind);
+    io.addr = op.address;
+    io.bytes = op.bytes;
     io.data = number_of(op.data);
     io.cookie = number_of(op.call);
-    if (op.core.type == RMEM_ATOMIC) {
-        rmem_op_atomic& atomic = op.core.atomic;
-        io.how = atomic.op;
-        io.data = number_of(atomic.found);
-        std::copy(std::begin(atomic.value), std::end(atomic.value), io.value);
-        std::copy(std::begin(atomic.compare), std::end(atomic.compare), io.compare);
+    if (op.kind == Kind::integer) {
+        Change& change = op.change;
+        io.how = change.what;
+        io.data = number_of(change.found);
+        std::copy(std::begin(change.value), std::end(change.value), io.value);
+        std::copy(std::begin(change.compare), std::end(change.compare), io.compare);
     }
-    if (op.core.type == RMEM_PUT) {
-        const rmem_op_put& put = op.core.put;
-        io.how = put.op;
-        io.integer_bytes = static_cast<__u16>(put.bytes);
-        io.integer = put.addr;
-        io.value[0] = put.value;
+    if (op.kind == Kind::put) {
+        const remote_signal& signal = op.signal;
+        io.how = static_cast<__u8>(signal.what);
+        io.integer_bytes = static_cast<__u16>(signal.bytes);
+        io.integer = signal.address;
+        io.value[0] = signal.value;
     }
-    if (op.core.type == RMEM_COPY)
-        io.from = op.core.copy.from;
-    if (rmem_type_has_name(op.core.type))
+    if (op.kind == Kind::copy)
+        io.from = op.source;
+    if (has_name(op.kind))
         set_name(io, op);
-    if (!op.ranges.empty()) {
-        io.ranges = static_cast<__u16>(op.now.size());
-        io.data = number_of(op.vec);
-    }
+    if (!op.ranges.empty())
+        set_ranges(io, op);
     return io;
 }
 
@@ -125,9 +128,9 @@ void cancel_cookie(int device, std::uint64_t cookie) {
 
 // The kernel has stored the integer in wire order.
 void take_found(Op& op) {
-    if (op.core.type != RMEM_ATOMIC)
+    if (op.kind != Kind::integer)
         return;
-    for (u64& found : op.core.atomic.found)
+    for (std::uint64_t& found : op.change.found)
         found = base_load_le64(&found);
 }
 
@@ -202,7 +205,7 @@ bool Dev::disown() {
 
 void Dev::begin(Op& op) {
     // The thread that executes the op itself waits for this.
-    if (!has_ring_ || op.core.type == RMEM_ALLOC || op.core.type == RMEM_FREE)
+    if (!has_ring_ || op.kind == Kind::alloc || op.kind == Kind::free)
         return;
     if (under_way_ < ring_entries && !closing_)
         return submit(op);
@@ -210,9 +213,9 @@ void Dev::begin(Op& op) {
 }
 
 void Dev::begin_later(Op& op) {
-    op.core.next = nullptr;
-    (later_ ? last_->next : later_) = &op.core;
-    last_ = &op.core;
+    op.next = nullptr;
+    (later_ ? last_->next : later_) = &op;
+    last_ = &op;
 }
 
 void Dev::submit(Op& op) {
@@ -237,7 +240,7 @@ void Dev::submit(Op& op) {
 const std::uint16_t* Dev::buffer_of(const Op& op) const {
     if (buffers_.empty() || !op.data || !op.ranges.empty())
         return nullptr;
-    auto found = buffers_.lower_bound(op.data + op.core.len);
+    auto found = buffers_.lower_bound(op.data + op.bytes);
     return found != buffers_.end() && found->second.first <= op.data ? &found->second.second
                                                                      : nullptr;
 }
@@ -253,10 +256,10 @@ void Dev::take_back(Call& call) {
 // Lock. Ends the ops in later_ of the call, null: of any.
 void Dev::end_later(const Call* call) {
     do {
-        rmem_op* rest = std::exchange(later_, nullptr);
+        Op* rest = std::exchange(later_, nullptr);
         while (rest) {
-            Op& op = op_of(rest);
-            rest = rest->next;
+            Op& op = *rest;
+            rest = op.next;
             if (!call || op.call == call)
                 end(op, op.call->given_up ? op.call->given_up : -ECANCELED);
             else
@@ -332,11 +335,11 @@ void Dev::start_all(std::span<Call* const> calls) {
 }
 
 int Dev::alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t wanted,
-               rmem_op_range& range) {
+               Region& region) {
     Call call;
     call.begin(1);
     Op op;
-    op.core.type = RMEM_ALLOC;
+    op.kind = Kind::alloc;
     op.call = &call;
     enter_all({&op, 1});
     return carry_out(op, never, nullptr, [&] {
@@ -345,21 +348,21 @@ int Dev::alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t want
         io.addr = wanted;
         io.perm = permission;
         int error = ioctl(device_.get(), RMEM_IOC_ALLOC, &io) ? -errno : 0;
-        range = {io.addr, io.bytes};
+        region = {io.addr, io.bytes};
         return error;
     });
 }
 
-int Dev::dealloc(const rmem_op_range& range) {
+int Dev::dealloc(const Region& region) {
     Call call;
     call.begin(1);
     Op op;
-    op.core.type = RMEM_FREE;
-    op.core.range = range;
+    op.kind = Kind::free;
+    op.region = region;
     op.call = &call;
     enter_all({&op, 1});
     return carry_out(op, never, nullptr, [&] {
-        rmem_io_range io{range.addr, range.bytes};
+        rmem_io_range io{region.address, region.bytes};
         return ioctl(device_.get(), RMEM_IOC_FREE, &io) ? -errno : 0;
     });
 }
@@ -448,9 +451,9 @@ void Dev::take_in() {
         under_way_--;
         take_found(op);
         end(op, error == -ECANCELED && op.call->given_up ? op.call->given_up : error);
-        if (rmem_op* next = later_; next && under_way_ < ring_entries && !closing_) {
+        if (Op* next = later_; next && under_way_ < ring_entries && !closing_) {
             later_ = next->next;
-            submit(op_of(next));
+            submit(*next);
         }
     }
     if (closing_)

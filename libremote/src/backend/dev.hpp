@@ -35,8 +35,8 @@ public:
     void start(std::span<Op> ops) override;
     void start_all(std::span<Call* const> calls) override;
     int alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t wanted,
-              rmem_op_range& range) override;
-    int dealloc(const rmem_op_range& range) override;
+              Region& region) override;
+    int dealloc(const Region& region) override;
     int keep_buffer(unsigned number, std::span<std::uint8_t> memory) override;
     void drop_buffer(unsigned number) override;
     void stats(remote_counters& counters) override;
@@ -72,9 +72,9 @@ private:
     bool has_ring_ = false;
     io_uring ring_{}; // submissions: under the lock; completions: of the receiving thread
     std::uint64_t spin_ns_ = 0;
-    unsigned under_way_ = 0;   // in the ring, up to its size
-    rmem_op* later_ = nullptr; // ops for which the ring has no room yet
-    rmem_op* last_ = nullptr;
+    unsigned under_way_ = 0; // in the ring, up to its size
+    Op* later_ = nullptr;    // ops for which the ring has no room yet
+    Op* last_ = nullptr;
     bool closing_ = false; // no op begins any more
     // Registered buffers by their end: begin, and number in the ring.
     std::map<const std::uint8_t*, std::pair<const std::uint8_t*, std::uint16_t>> buffers_;

@@ -8,6 +8,7 @@
 
 #include "src/backend/probes.hpp"
 #include "src/backend/target.hpp"
+#include "src/protocol.hpp"
 #include "support/failure.hpp"
 #include "support/key.hpp"
 #include "support/parse.hpp"
@@ -111,9 +112,9 @@ Embedded::Held::~Held() {
         node_.lock_[static_cast<unsigned>(std::countr_zero(left))].unlock();
 }
 
-void Embedded::Held::count(std::uint8_t type, std::uint64_t bytes, int error) {
+void Embedded::Held::count(Kind kind, std::uint64_t bytes, int error) {
     Tally& tally = node_.lock_[static_cast<unsigned>(std::countr_zero(locks_))].tally;
-    tally.count(type, bytes, error);
+    tally.count(kind, bytes, error);
 }
 
 // The caller holds the page's lock. Zeroes pages if none is ready: no call copies from pages that
@@ -137,20 +138,18 @@ int Embedded::find(Access access) {
     }
 }
 
-int Embedded::find(std::uint8_t type, std::uint64_t address, std::uint32_t bytes,
-                   rmem_answer& answer) {
+int Embedded::find(Kind kind, std::uint64_t address, std::uint32_t bytes, rmem_answer& answer) {
     return find([&] {
-        return rmem_node_access(host_.core(), space_index_, type, address, bytes, &answer);
+        return rmem_node_access(host_.core(), space_index_, type_of(kind), address, bytes, &answer);
     });
 }
 
 // Locks of its pages.
-int Embedded::piece(std::uint8_t type, std::uint64_t address, std::uint8_t* data,
-                    std::uint32_t bytes) {
+int Embedded::piece(Kind kind, std::uint64_t address, std::uint8_t* data, std::uint32_t bytes) {
     rmem_answer answer;
-    if (int error = find(type, address, bytes, answer))
+    if (int error = find(kind, address, bytes, answer))
         return error;
-    if (type == RMEM_WRITE) {
+    if (kind == Kind::write) {
         host_.copy_in(answer, data);
         return 0;
     }
@@ -162,14 +161,14 @@ int Embedded::piece(std::uint8_t type, std::uint64_t address, std::uint8_t* data
 }
 
 // Executes the same part as an operation that travels in packets would. Locks of its pages.
-int Embedded::pieces(Held& held, std::uint8_t type, std::uint64_t address, std::uint8_t* data,
+int Embedded::pieces(Held& held, Kind kind, std::uint64_t address, std::uint8_t* data,
                      std::uint64_t bytes) {
     while (bytes) {
         auto now = static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes, RMEM_PIECE_BYTES_MAX));
-        REMOTE_PROBE_START(this, type, address, now);
-        int error = piece(type, address, data, now);
-        held.count(type, now, error);
-        REMOTE_PROBE_END(this, type, address, now, error);
+        REMOTE_PROBE_START(this, kind, address, now);
+        int error = piece(kind, address, data, now);
+        held.count(kind, now, error);
+        REMOTE_PROBE_END(this, kind, address, now, error);
         if (error)
             return error;
         address += now;
@@ -179,16 +178,16 @@ int Embedded::pieces(Held& held, std::uint8_t type, std::uint64_t address, std::
     return 0;
 }
 
-int Embedded::transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* data,
-                       std::uint64_t bytes, Clock::time_point) {
+int Embedded::transfer(Kind kind, std::uint64_t address, std::uint8_t* data, std::uint64_t bytes,
+                       Clock::time_point) {
     while (bytes) {
         std::uint64_t now = std::min<std::uint64_t>(bytes, call_bytes_max);
         {
             Held held(*this, locks_of(address, now));
-            if (int error = pieces(held, type, address, data, now))
+            if (int error = pieces(held, kind, address, data, now))
                 return error;
         }
-        if (type == RMEM_WRITE)
+        if (kind == Kind::write)
             refill();
         address += now;
         data += now;
@@ -198,40 +197,39 @@ int Embedded::transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* d
 }
 
 // Locks of its page.
-int Embedded::change(std::uint64_t address, std::uint32_t bytes, rmem_op_atomic& atomic) {
+int Embedded::apply(std::uint64_t address, std::uint32_t bytes, Change& change) {
     rmem_operands operands;
     rmem_found found;
     for (unsigned half : {0, 1}) {
-        base_store_le64(&operands.value[half], atomic.value[half]);
-        base_store_le64(&operands.compare[half], atomic.compare[half]);
+        base_store_le64(&operands.value[half], change.value[half]);
+        base_store_le64(&operands.compare[half], change.compare[half]);
     }
     rmem_answer answer;
-    if (int error = find(RMEM_WRITE, address, bytes, answer))
+    if (int error = find(Kind::write, address, bytes, answer))
         return error;
-    rmem_atomic_apply(host_.page(answer.extent[0].page) + answer.extent[0].offset, atomic.op, bytes,
-                      &operands, &found);
+    rmem_atomic_apply(host_.page(answer.extent[0].page) + answer.extent[0].offset, change.what,
+                      bytes, &operands, &found);
     for (unsigned half : {0, 1})
-        atomic.found[half] = base_load_le64(&found.value[half]);
+        change.found[half] = base_load_le64(&found.value[half]);
     return 0;
 }
 
-int Embedded::atomic(Held& held, std::uint64_t address, std::uint32_t bytes,
-                     rmem_op_atomic& atomic) {
-    if (!rmem_atomic_is_known(atomic.op, bytes) || (bytes == 16 && !host_.core()->has_16))
+int Embedded::change(Held& held, std::uint64_t address, std::uint32_t bytes, Change& change) {
+    if (!rmem_atomic_is_known(change.what, bytes) || (bytes == 16 && !host_.core()->has_16))
         return -EINVAL;
-    REMOTE_PROBE_START(this, RMEM_ATOMIC, address, bytes);
-    int error = change(address, bytes, atomic);
-    held.count(RMEM_ATOMIC, bytes, error);
-    REMOTE_PROBE_END(this, RMEM_ATOMIC, address, bytes, error);
+    REMOTE_PROBE_START(this, Kind::integer, address, bytes);
+    int error = apply(address, bytes, change);
+    held.count(Kind::integer, bytes, error);
+    REMOTE_PROBE_END(this, Kind::integer, address, bytes, error);
     return error;
 }
 
-int Embedded::atomic(std::uint64_t address, std::uint32_t bytes, rmem_op_atomic& atomic,
+int Embedded::change(std::uint64_t address, std::uint32_t bytes, Change& change,
                      Clock::time_point) {
     int error;
     {
         Held held(*this, locks_of(address, bytes));
-        error = this->atomic(held, address, bytes, atomic);
+        error = this->change(held, address, bytes, change);
     }
     refill();
     return error;
@@ -239,71 +237,72 @@ int Embedded::atomic(std::uint64_t address, std::uint32_t bytes, rmem_op_atomic&
 
 // Locks of the pages of both.
 int Embedded::put_both(const Op& op) {
-    const rmem_op_put& put = op.core.put;
+    const remote_signal& signal = op.signal;
     rmem_answer data, integer;
-    if (int error = find(RMEM_WRITE, put.addr, put.bytes, integer))
+    if (int error = find(Kind::write, signal.address, static_cast<u32>(signal.bytes), integer))
         return error;
-    if (int error = find(RMEM_WRITE, op.core.addr, op.core.len, data))
+    if (int error = find(Kind::write, op.address, op.bytes, data))
         return error;
     host_.copy_in(data, op.data);
     rmem_operands operands{};
     rmem_found found;
-    base_store_le64(&operands.value[0], put.value);
-    rmem_atomic_apply(host_.page(integer.extent[0].page) + integer.extent[0].offset, put.op,
-                      put.bytes, &operands, &found);
+    base_store_le64(&operands.value[0], signal.value);
+    rmem_atomic_apply(host_.page(integer.extent[0].page) + integer.extent[0].offset,
+                      static_cast<u8>(signal.what), static_cast<u32>(signal.bytes), &operands,
+                      &found);
     return 0;
 }
 
 int Embedded::put(Held& held, const Op& op) {
-    REMOTE_PROBE_START(this, RMEM_PUT, op.core.addr, op.core.len);
+    REMOTE_PROBE_START(this, Kind::put, op.address, op.bytes);
     int error = put_both(op);
-    held.count(RMEM_PUT, op.core.len, error);
-    REMOTE_PROBE_END(this, RMEM_PUT, op.core.addr, op.core.len, error);
+    held.count(Kind::put, op.bytes, error);
+    REMOTE_PROBE_END(this, Kind::put, op.address, op.bytes, error);
     return error;
 }
 
 // Locks of the pages of both ranges.
 int Embedded::copy(Held& held, const Op& op) {
-    REMOTE_PROBE_START(this, RMEM_COPY, op.core.addr, op.core.len);
+    REMOTE_PROBE_START(this, Kind::copy, op.address, op.bytes);
     rmem_answer answer;
     int error = find([&] {
-        return rmem_node_access_copy(host_.core(), space_index_, op.core.addr, op.core.copy.from,
-                                     op.core.len, &answer);
+        return rmem_node_access_copy(host_.core(), space_index_, op.address, op.source, op.bytes,
+                                     &answer);
     });
     if (!error)
         host_.copy_inside(answer);
-    held.count(RMEM_COPY, op.core.len, error);
-    REMOTE_PROBE_END(this, RMEM_COPY, op.core.addr, op.core.len, error);
+    held.count(Kind::copy, op.bytes, error);
+    REMOTE_PROBE_END(this, Kind::copy, op.address, op.bytes, error);
     return error;
 }
 
 // Locks of its pages.
 int Embedded::run(Held& held, Op& op) {
-    switch (op.core.type) {
-    case RMEM_ATOMIC:
-        return atomic(held, op.core.addr, op.core.len, op.core.atomic);
-    case RMEM_PUT:
+    switch (op.kind) {
+    case Kind::integer:
+        return change(held, op.address, op.bytes, op.change);
+    case Kind::put:
         return op.before && op.call->result ? -ECANCELED : put(held, op);
-    case RMEM_COPY:
+    case Kind::copy:
         return copy(held, op);
     default:
-        return pieces(held, op.core.type, op.core.addr, op.data, op.core.len);
+        return pieces(held, op.kind, op.address, op.data, op.bytes);
     }
 }
 
 void Embedded::start(std::span<Op> ops) {
-    if (Op& first = ops.front(); rmem_type_has_name(first.core.type)) {
+    if (Op& first = ops.front(); has_name(first.kind)) {
         // The op is alone in its call and touches no page. A lock makes release() wait for it.
         Held held(*this, Locks{1});
-        return first.call->end_op(named(first.core));
+        return first.call->end_op(named(first));
     }
     Locks locks = 0;
     for (const Op& op : ops) {
-        locks |= locks_of(op.core.addr, op.core.len);
-        if (op.core.type == RMEM_PUT)
-            locks |= locks_of(op.core.put.addr, op.core.put.bytes);
-        if (op.core.type == RMEM_COPY)
-            locks |= locks_of(op.core.copy.from, op.core.len);
+        locks |= locks_of(op.address, op.bytes);
+        if (op.kind == Kind::put)
+            locks |= locks_of(op.signal.address, op.signal.bytes);
+        if (op.kind == Kind::copy)
+            locks |= locks_of(op.source, op.bytes);
     }
     {
         Held held(*this, locks);
@@ -326,7 +325,7 @@ int Embedded::zero(std::uint64_t address, std::uint32_t bytes) {
     Held held(*this, locks_of(address, bytes));
     while (bytes) {
         std::uint32_t now = std::min<std::uint32_t>(bytes, zeros.size());
-        if (int error = pieces(held, RMEM_WRITE, address, from, now))
+        if (int error = pieces(held, Kind::write, address, from, now))
             return error;
         address += now;
         bytes -= now;
@@ -361,11 +360,11 @@ void Embedded::info(remote_node& node) {
 
 // ---- what exists ----
 
-int Embedded::call(std::uint8_t type, const void* payload, std::uint32_t bytes, void* answer) {
+int Embedded::call(Kind kind, const void* payload, std::uint32_t bytes, void* answer) {
     std::lock_guard one(call_lock_);
-    REMOTE_PROBE_START(this, type, 0, 0);
+    REMOTE_PROBE_START(this, kind, 0, 0);
     rmem_head request{};
-    request.type = type;
+    request.type = type_of(kind);
     request.space = space;
     request.session = session_;
     request.boot = host_.config().boot;
@@ -378,40 +377,39 @@ int Embedded::call(std::uint8_t type, const void* payload, std::uint32_t bytes, 
     int error = replied ? status_error(call.answer.reply.status) : -EIO;
     if (!error && answer)
         std::memcpy(answer, &call.out, sizeof(rmem_range));
-    calls_.count(type, 0, error);
-    REMOTE_PROBE_END(this, type, 0, 0, error);
+    calls_.count(kind, 0, error);
+    REMOTE_PROBE_END(this, kind, 0, 0, error);
     return error;
 }
 
 int Embedded::alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t wanted,
-                    rmem_op_range& range) {
+                    Region& region) {
     rmem_alloc request{};
     rmem_range found{};
     base_store_le64(&request.bytes, bytes);
     base_store_le64(&request.addr, wanted);
     base_store_le32(&request.perm, permission);
-    int error = call(RMEM_ALLOC, &request, sizeof(request), &found);
-    range = {base_load_le64(&found.addr), base_load_le64(&found.bytes)};
+    int error = call(Kind::alloc, &request, sizeof(request), &found);
+    region = {base_load_le64(&found.addr), base_load_le64(&found.bytes)};
     return error;
 }
 
-int Embedded::named(rmem_op& op) {
+int Embedded::named(Op& op) {
+    const rmem_named named = named_of(*op.name, op.address);
     rmem_range found{};
-    int error = call(op.type, op.name.named, sizeof(*op.name.named),
-                     op.type == RMEM_LOOKUP ? &found : nullptr);
-    op.name.addr = base_load_le64(&found.addr);
-    op.name.bytes = base_load_le64(&found.bytes);
+    int error = call(op.kind, &named, sizeof(named), op.kind == Kind::lookup ? &found : nullptr);
+    op.region = {base_load_le64(&found.addr), base_load_le64(&found.bytes)};
     return error;
 }
 
-int Embedded::dealloc(const rmem_op_range& range) {
+int Embedded::dealloc(const Region& region) {
     rmem_range wire;
-    base_store_le64(&wire.addr, range.addr);
-    base_store_le64(&wire.bytes, range.bytes);
+    base_store_le64(&wire.addr, region.address);
+    base_store_le64(&wire.bytes, region.bytes);
     int error;
     {
-        Held held(*this, locks_of(range.addr, range.bytes));
-        error = call(RMEM_FREE, &wire, sizeof(wire), nullptr);
+        Held held(*this, locks_of(region.address, region.bytes));
+        error = call(Kind::free, &wire, sizeof(wire), nullptr);
     }
     refill();
     return error;

@@ -28,7 +28,7 @@ public:
     // page_bytes: a power of two. Throws Failure.
     Embedded(std::uint64_t memory_bytes, std::uint64_t page_bytes);
 
-    int transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* data, std::uint64_t bytes,
+    int transfer(Kind kind, std::uint64_t address, std::uint8_t* data, std::uint64_t bytes,
                  Clock::time_point) override;
     void start(std::span<Op> ops) override;
     std::uint32_t put_bytes() const override { return RMEM_PIECE_BYTES_MAX; }
@@ -39,11 +39,11 @@ public:
     int release(Clock::time_point limit) override;
     int fence(Clock::time_point limit) override { return release(limit); }
     int zero(std::uint64_t address, std::uint32_t bytes) override;
-    int atomic(std::uint64_t address, std::uint32_t bytes, rmem_op_atomic& atomic,
+    int change(std::uint64_t address, std::uint32_t bytes, Change& change,
                Clock::time_point) override;
     int alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t wanted,
-              rmem_op_range& range) override;
-    int dealloc(const rmem_op_range& range) override;
+              Region& region) override;
+    int dealloc(const Region& region) override;
     void stats(remote_counters& counters) override;
     void info(remote_node& node) override;
     std::uint64_t page_bytes() const override;
@@ -65,7 +65,7 @@ private:
         ~Held();
         Held(const Held&) = delete;
         Held& operator=(const Held&) = delete;
-        void count(std::uint8_t type, std::uint64_t bytes, int error);
+        void count(Kind kind, std::uint64_t bytes, int error);
 
     private:
         Embedded& node_;
@@ -76,18 +76,18 @@ private:
     Locks locks_of(std::uint64_t address, std::uint64_t bytes) const;
     template <typename Access>
     int find(Access access);
-    int find(std::uint8_t type, std::uint64_t address, std::uint32_t bytes, rmem_answer& answer);
-    int piece(std::uint8_t type, std::uint64_t address, std::uint8_t* data, std::uint32_t bytes);
-    int pieces(Held& held, std::uint8_t type, std::uint64_t address, std::uint8_t* data,
+    int find(Kind kind, std::uint64_t address, std::uint32_t bytes, rmem_answer& answer);
+    int piece(Kind kind, std::uint64_t address, std::uint8_t* data, std::uint32_t bytes);
+    int pieces(Held& held, Kind kind, std::uint64_t address, std::uint8_t* data,
                std::uint64_t bytes);
-    int change(std::uint64_t address, std::uint32_t bytes, rmem_op_atomic& atomic);
-    int atomic(Held& held, std::uint64_t address, std::uint32_t bytes, rmem_op_atomic& atomic);
+    int apply(std::uint64_t address, std::uint32_t bytes, Change& change);
+    int change(Held& held, std::uint64_t address, std::uint32_t bytes, Change& change);
     int put(Held& held, const Op& op);
     int put_both(const Op& op);
     int copy(Held& held, const Op& op);
     int run(Held& held, Op& op);
-    int call(std::uint8_t type, const void* payload, std::uint32_t bytes, void* answer);
-    int named(rmem_op& op);
+    int call(Kind kind, const void* payload, std::uint32_t bytes, void* answer);
+    int named(Op& op);
     void open();
     void refill();
 

@@ -7,8 +7,8 @@ namespace {
 
 // Does the op only read this range?
 bool reads(const Link& at) {
-    std::uint8_t type = at.op->core.type;
-    return rmem_type_reads(type) || (rmem_type_copies(type) && &at == &at.op->near_second);
+    const Op& op = *at.op;
+    return only_reads(op.kind) || (op.kind == Kind::copy && &at == &op.near_second);
 }
 
 bool rivals(const Link& a, const Link& b) {
@@ -105,19 +105,19 @@ bool Order::enter(Op& op) {
     return op.blockers == 0;
 }
 
-void Order::leave_range(const Op& op, const Link& at, rmem_op*& free) {
+void Order::leave_range(const Op& op, const Link& at, Op*& free) {
     if (at.from == at.end)
         return;
     for_each_rival(at, [&](Op& other) {
         if (other.number < op.number || --other.blockers)
             return;
-        other.core.next = free;
-        free = &other.core;
+        other.next = free;
+        free = &other;
     });
 }
 
-rmem_op* Order::leave(Op& op) {
-    rmem_op* free = nullptr;
+Op* Order::leave(Op& op) {
+    Op* free = nullptr;
     op.all.remove();
     for_each_place(op, [this](Link& at) { remove_range(at); });
     for_each_place(op, [&](const Link& at) { leave_range(op, at, free); });

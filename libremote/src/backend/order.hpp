@@ -5,12 +5,12 @@
  * WAW).
  *
  * Clio compares pages. This class compares bytes, so that neighbours never wait for each other. No
- * READ or WRITE is longer than a block of 256 KiB. Ranges that overlap it therefore begin in its
+ * read or write is longer than a block of 256 KiB. Ranges that overlap it therefore begin in its
  * own blocks or in the one before, and are found there. Ranges of at most 1 KiB have blocks of that
- * size, for there may be thousands. FREE may be longer, and is compared with all.
+ * size, for there may be thousands. A free may be longer, and is compared with all.
  *
- * A PUT has two ranges, its data (with the data that its call writes before) and its integer. A
- * COPY has two, its destination and its source, which it only reads. A READV or WRITEV has many.
+ * A put has two ranges, its data (with the data that its call writes before) and its integer. A
+ * copy has two, its destination and its source, which it only reads. A readv or writev has many.
  * Each range has its own place, and pairs of ranges are compared and counted: enter() counts the
  * ranges that an op must wait for, and leave() subtracts the same ones from later ops. Ranges of
  * one op don't wait for each other. Not synchronised: the caller holds a lock.
@@ -31,10 +31,10 @@ public:
     Order& operator=(const Order&) = delete;
 
     // The caller has set op's from, end (and second_from, second_end, or 0), or ranges, and
-    // core.type. True: the op may begin.
+    // kind. True: the op may begin.
     bool enter(Op& op);
-    // The op has ended. Returns the ops that may begin now, linked by core.next.
-    rmem_op* leave(Op& op);
+    // The op has ended. Returns the ops that may begin now, linked by Op::next.
+    Op* leave(Op& op);
     // Has the op entered and not left?
     static bool has(const Op& op) { return op.all.next != &op.all; }
 
@@ -59,7 +59,7 @@ private:
         std::array<Link, 1U << bucket_bits> ring_;
     };
     static constexpr unsigned long_shift = 18, short_shift = 10;
-    static_assert(RMEM_OP_BYTES_MAX <= 1U << long_shift);
+    static_assert(op_bytes_max <= 1U << long_shift);
 
     // NULL: the range is longer than any block.
     Blocks* blocks_of(const Link& at);
@@ -71,7 +71,7 @@ private:
     static void for_each_place(Op& op, Fn fn);
     void enter_range(Op& op, Link& at, std::uint64_t from, std::uint64_t end);
     void remove_range(Link& at);
-    void leave_range(const Op& op, const Link& at, rmem_op*& free);
+    void leave_range(const Op& op, const Link& at, Op*& free);
 
     Link all_; // by number
     Link wide_;

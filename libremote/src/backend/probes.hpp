@@ -2,7 +2,7 @@
 /*
  * Where a tracer may look (USDT): a nop each, until one does.
  *
- *   remote:start  handle's backend, enum rmem_type, address, bytes
+ *   remote:start  handle's backend, Kind (op.hpp), address, bytes
  *   remote:end    the same, result (0 or -errno)
  *
  *   bpftrace -e 'usdt:out/lib/libremote.so:remote:end { @[arg1] = count(); }'

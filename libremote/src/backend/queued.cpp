@@ -18,13 +18,18 @@ constexpr unsigned transfer_ops = 4;
 // Period at which cancelled ops that still haven't ended are cancelled again.
 constexpr auto again_after = std::chrono::milliseconds(10);
 
+// Has the op an address, and bytes from there on?
+bool has_range(Kind kind) {
+    return kind != Kind::alloc && kind != Kind::fence && !has_name(kind);
+}
+
 // Address for counters and probes; of many ranges the first.
 std::uint64_t address_of(const Op& op) {
     return op.ranges.empty() ? op.from + op.before : op.ranges.front().address;
 }
 
 std::uint64_t bytes_of(const Op& op) {
-    return op.ranges.empty() ? op.end - op.from - op.before : op.core.len;
+    return op.ranges.empty() ? op.end - op.from - op.before : op.bytes;
 }
 
 } // namespace
@@ -36,33 +41,35 @@ bool Queued::enter(Op& op, std::uint64_t now_ns) {
     if (!op.ranges.empty()) {
         begin_ranges(op);
         op.from = op.end = 0; // its ranges have places of their own
-    } else if (op.core.type == RMEM_FREE) {
-        op.from = op.core.range.addr;
-        op.end = op.from + op.core.range.bytes;
-    } else if (op.core.type != RMEM_ALLOC && op.core.type != RMEM_FENCE) {
-        op.from = op.core.addr - op.before;
-        op.end = op.core.addr + op.core.len;
+    } else if (op.kind == Kind::free) {
+        op.from = op.region.address;
+        op.end = op.from + op.region.bytes;
+    } else if (has_range(op.kind)) {
+        op.from = op.address - op.before;
+        op.end = op.address + op.bytes;
+    } else {
+        op.from = op.end = 0;
     }
-    if (op.core.type == RMEM_PUT) {
-        op.second_from = op.core.put.addr;
-        op.second_end = op.second_from + op.core.put.bytes;
+    if (op.kind == Kind::put) {
+        op.second_from = op.signal.address;
+        op.second_end = op.second_from + op.signal.bytes;
     }
-    if (op.core.type == RMEM_COPY) {
-        op.second_from = op.core.copy.from;
-        op.second_end = op.second_from + op.core.len;
+    if (op.kind == Kind::copy) {
+        op.second_from = op.source;
+        op.second_end = op.second_from + op.bytes;
     }
     op.entered_ns = now_ns;
-    REMOTE_PROBE_START(this, op.core.type, address_of(op), bytes_of(op));
+    REMOTE_PROBE_START(this, op.kind, address_of(op), bytes_of(op));
     return order_.enter(op);
 }
 
-// Begins the ops that waited for this one. Returns hopeless, preceded by the PUTs that may begin
+// Begins the ops that waited for this one. Returns hopeless, preceded by the puts that may begin
 // but whose earlier data failed.
-rmem_op* Queued::end_one(Op& op, int error, rmem_op* hopeless) {
-    rmem_op* free = order_.leave(op);
+Op* Queued::end_one(Op& op, int error, Op* hopeless) {
+    Op* free = order_.leave(op);
     std::uint64_t bytes = bytes_of(op);
-    REMOTE_PROBE_END(this, op.core.type, address_of(op), bytes, error);
-    tally_.count(op.core.type, bytes, error);
+    REMOTE_PROBE_END(this, op.kind, address_of(op), bytes, error);
+    tally_.count(op.kind, bytes, error);
     note(error);
     if (op.call->left.load(std::memory_order_relaxed) == 1) {
         op.call->timed.remove();
@@ -70,11 +77,11 @@ rmem_op* Queued::end_one(Op& op, int error, rmem_op* hopeless) {
     }
     op.call->end_op(error);
     while (free) {
-        rmem_op* next = free->next;
-        if (op_of(free).before && op_of(free).call->result)
+        Op* next = free->next;
+        if (free->before && free->call->result)
             free->next = std::exchange(hopeless, free);
         else
-            begin(op_of(free));
+            begin(*free);
         free = next;
     }
     return hopeless;
@@ -87,11 +94,9 @@ void Queued::end(Op& op, int error) {
         error = op.call->given_up;
         end_ranges(op, error);
     }
-    rmem_op* hopeless = end_one(op, error, nullptr);
-    while (hopeless) {
-        Op& put = op_of(hopeless);
-        hopeless = end_one(put, -ECANCELED, hopeless->next);
-    }
+    Op* hopeless = end_one(op, error, nullptr);
+    while (hopeless)
+        hopeless = end_one(*hopeless, -ECANCELED, hopeless->next);
     wake_watchers();
     wake_receiver();
 }
@@ -175,7 +180,7 @@ void Queued::expire() {
 void Queued::give_up(Call& call, int error) {
     call.given_up = error;
     std::uint32_t begun = 0;
-    // A PUT is the call's last op, and would end by itself with the op before it.
+    // A put is the call's last op, and would end by itself with the op before it.
     for_each_left(call, [&](Op& op) {
         if (op.blockers)
             end(op, error);
@@ -212,13 +217,13 @@ int Queued::one(Op& op, Clock::time_point limit) {
     return call.result;
 }
 
-int Queued::transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* data,
-                     std::uint64_t bytes, Clock::time_point limit) {
+int Queued::transfer(Kind kind, std::uint64_t address, std::uint8_t* data, std::uint64_t bytes,
+                     Clock::time_point limit) {
     if (bytes > std::uint64_t{transfer_ops} * op_bytes_max)
-        return transfer_long(type, address, data, bytes, limit);
+        return transfer_long(kind, address, data, bytes, limit);
     Call call;
     std::array<Op, transfer_ops> ops;
-    std::span<Op> all = cut(ops, call, type, address, data, bytes);
+    std::span<Op> all = cut(ops, call, kind, address, data, bytes);
     call.begin(all.size(), limit);
     start(all);
     wait(call, never);
@@ -227,8 +232,8 @@ int Queued::transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* dat
 
 // Of a long transfer, transfer_ops pieces are in flight: when the first one ends, another begins.
 // After a failure none begins.
-int Queued::transfer_long(std::uint8_t type, std::uint64_t address, std::uint8_t* data,
-                          std::uint64_t bytes, Clock::time_point limit) {
+int Queued::transfer_long(Kind kind, std::uint64_t address, std::uint8_t* data, std::uint64_t bytes,
+                          Clock::time_point limit) {
     struct Piece {
         Call call;
         Op op;
@@ -240,7 +245,7 @@ int Queued::transfer_long(std::uint8_t type, std::uint64_t address, std::uint8_t
         if (begun - ended < transfer_ops && bytes && !result) {
             Piece& piece = pieces[begun++ % transfer_ops].emplace();
             std::uint64_t now = std::min<std::uint64_t>(bytes, op_bytes_max);
-            cut({&piece.op, 1}, piece.call, type, address, data, now);
+            cut({&piece.op, 1}, piece.call, kind, address, data, now);
             piece.call.begin(1, limit);
             start({&piece.op, 1});
             address += now;
@@ -256,23 +261,23 @@ int Queued::transfer_long(std::uint8_t type, std::uint64_t address, std::uint8_t
     return result;
 }
 
-int Queued::atomic(std::uint64_t address, std::uint32_t bytes, rmem_op_atomic& atomic,
+int Queued::change(std::uint64_t address, std::uint32_t bytes, Change& change,
                    Clock::time_point limit) {
     Op op;
-    op.core.type = RMEM_ATOMIC;
-    op.core.addr = address;
-    op.core.len = bytes;
-    op.core.atomic = atomic;
+    op.kind = Kind::integer;
+    op.address = address;
+    op.bytes = bytes;
+    op.change = change;
     int error = one(op, limit);
-    atomic = op.core.atomic;
+    change = op.change;
     return error;
 }
 
 int Queued::zero(std::uint64_t address, std::uint32_t bytes) {
     Op op;
-    op.core.type = RMEM_ZERO;
-    op.core.addr = address;
-    op.core.len = bytes;
+    op.kind = Kind::zero;
+    op.address = address;
+    op.bytes = bytes;
     return one(op);
 }
 
@@ -280,7 +285,7 @@ int Queued::fence(Clock::time_point limit) {
     if (int error = release(limit))
         return error;
     Op op;
-    op.core.type = RMEM_FENCE;
+    op.kind = Kind::fence;
     return one(op, limit);
 }
 

@@ -40,7 +40,7 @@ struct Waiter : Link {
 
 class Queued : public Backend {
 public:
-    int transfer(std::uint8_t type, std::uint64_t address, std::uint8_t* data, std::uint64_t bytes,
+    int transfer(Kind kind, std::uint64_t address, std::uint8_t* data, std::uint64_t bytes,
                  Clock::time_point limit) override;
     void start(std::span<Op> ops) override;
     void start_all(std::span<Call* const> calls) override;
@@ -54,7 +54,7 @@ public:
     int release(Clock::time_point limit) override;
     int fence(Clock::time_point limit) override;
     int zero(std::uint64_t address, std::uint32_t bytes) override;
-    int atomic(std::uint64_t address, std::uint32_t bytes, rmem_op_atomic& atomic,
+    int change(std::uint64_t address, std::uint32_t bytes, Change& change,
                Clock::time_point limit) override;
     bool is_lost() const override { return lost_; }
 
@@ -111,9 +111,9 @@ protected:
 private:
     void start_left();
     void begin_call(Call& call, std::uint64_t now_ns);
-    rmem_op* end_one(Op& op, int error, rmem_op* hopeless);
-    int transfer_long(std::uint8_t type, std::uint64_t address, std::uint8_t* data,
-                      std::uint64_t bytes, Clock::time_point limit);
+    Op* end_one(Op& op, int error, Op* hopeless);
+    int transfer_long(Kind kind, std::uint64_t address, std::uint8_t* data, std::uint64_t bytes,
+                      Clock::time_point limit);
     void sleep(Lock& lock, Waiter& waiter, Clock::time_point until);
     static void wake(Waiter& waiter);
     void wake_waiters(const Call& call);

@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: MIT
 #include "src/backend/stats.hpp"
 
-extern "C" {
-#include "core/rmem/types.h"
-}
-
 namespace remora::lib {
 
-remote_kind Tally::kind_of(std::uint8_t type) {
-    if (rmem_type_reads(type))
+remote_kind Tally::kind_of(Kind op) {
+    switch (op) {
+    case Kind::read:
+    case Kind::readv:
         return REMOTE_KIND_READ;
-    if (rmem_type_writes(type) || rmem_type_copies(type))
+    case Kind::write:
+    case Kind::writev:
+    case Kind::put:
+    case Kind::copy:
         return REMOTE_KIND_WRITE;
-    return rmem_type_is_exactly_once(type) ? REMOTE_KIND_INTEGER : REMOTE_KIND_OTHER;
+    case Kind::integer:
+        return REMOTE_KIND_INTEGER;
+    default:
+        return REMOTE_KIND_OTHER;
+    }
 }
 
 void Tally::add_to(remote_counters& counters) const {

@@ -10,20 +10,21 @@
 #include <cstdint>
 
 #include "remote/remote.h"
+#include "src/op.hpp"
 
 namespace remora::lib {
 
 class Tally {
 public:
-    void count(std::uint8_t type, std::uint64_t bytes, int result) {
-        remote_kind_stats& kind = kinds_[kind_of(type)];
+    void count(Kind op, std::uint64_t bytes, int result) {
+        remote_kind_stats& kind = kinds_[kind_of(op)];
         (result ? kind.failed : kind.done)++;
         kind.bytes += result ? 0 : bytes;
     }
     void add_to(remote_counters& counters) const;
 
 private:
-    static remote_kind kind_of(std::uint8_t type);
+    static remote_kind kind_of(Kind op);
 
     std::array<remote_kind_stats, REMOTE_KINDS> kinds_{};
 };

@@ -18,7 +18,7 @@ int Mappings::map(const EpochRef& epoch, std::uint64_t address, std::size_t byte
     // Report an unreadable range here rather than by SIGBUS on first touch.
     for (std::uint64_t each : {address, address + bytes - 1}) {
         std::uint8_t byte;
-        if (int error = epoch->backend->transfer(RMEM_READ, each, &byte, 1, never))
+        if (int error = epoch->backend->transfer(Kind::read, each, &byte, 1, never))
             return error;
     }
     auto mapping = std::make_shared<Mapping>(*epoch->backend, address, bytes, writable, limits);

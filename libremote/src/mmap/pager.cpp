@@ -9,6 +9,8 @@
 
 #include <unistd.h>
 
+#include "remora/rmem.h"
+
 namespace remora::lib {
 
 namespace {
@@ -109,7 +111,7 @@ void Pager::fetch(std::uint64_t page, bool to_write) {
         run.pages = make_room(run.pages);
         if (!run.pages)
             return refuse({page, 1});
-        start(claim(), RMEM_READ, run);
+        start(claim(), Kind::read, run);
     }
     cache_.at(page).wanted = true;
     if (to_write)
@@ -129,7 +131,7 @@ void Pager::fetch_ahead(std::uint64_t page, std::uint64_t end) {
         Transfer* transfer = unused();
         if (!run.pages || !transfer)
             return;
-        start(*transfer, RMEM_READ, run);
+        start(*transfer, Kind::read, run);
         page = run.end();
     }
 }
@@ -249,7 +251,7 @@ void Pager::write(Transfer& transfer, const Run& run, bool drops) {
         cache_.at(page).dirty = false;
         cache_.at(page).writing = true;
     }
-    start(transfer, RMEM_WRITE, run);
+    start(transfer, Kind::write, run);
 }
 
 void Pager::end_write(const Transfer& transfer) {
@@ -282,7 +284,7 @@ void Pager::end_failed_write(const Run& run, int error) {
 // Is there a WRITE of these pages that began no later than this number?
 bool Pager::is_writing(const WriteBack& asked, std::uint64_t number) {
     for (const Transfer& each : transfers()) {
-        if (each.number && each.number <= number && each.op.core.type == RMEM_WRITE &&
+        if (each.number && each.number <= number && each.op.kind == Kind::write &&
             each.run.overlaps(asked.first, asked.last))
             return true;
     }
@@ -334,13 +336,13 @@ Pager::Transfer& Pager::claim() {
     return *transfer;
 }
 
-void Pager::start(Transfer& transfer, std::uint8_t type, const Run& run) {
+void Pager::start(Transfer& transfer, Kind kind, const Run& run) {
     transfer.run = run;
     transfer.number = ++number_;
-    for (std::uint64_t page = run.page; type == RMEM_READ && page < run.end(); page++)
+    for (std::uint64_t page = run.page; kind == Kind::read && page < run.end(); page++)
         cache_.begin_read(page);
     std::span<Op> ops =
-        cut({&transfer.op, 1}, transfer.call, type, address_ + run.page * page_bytes_,
+        cut({&transfer.op, 1}, transfer.call, kind, address_ + run.page * page_bytes_,
             transfer.data, std::uint64_t{run.pages} * page_bytes_);
     transfer.call.begin(ops.size());
     backend_.start(ops);
@@ -353,7 +355,7 @@ void Pager::settle(Clock::time_point until) {
     for (Transfer& each : transfers()) {
         if (!each.number || !each.call.ended())
             continue;
-        if (each.op.core.type == RMEM_READ)
+        if (each.op.kind == Kind::read)
             end_read(each);
         else
             end_write(each);

@@ -95,7 +95,7 @@ private:
     Transfer* unused();
     Transfer* oldest();
     Transfer& claim();
-    void start(Transfer& transfer, std::uint8_t type, const Run& run);
+    void start(Transfer& transfer, Kind kind, const Run& run);
     void settle(Clock::time_point until);
 
     static constexpr std::uint32_t transfers_max = 32;

@@ -55,7 +55,7 @@ bool is_behind(std::uint32_t ticket, std::uint64_t turn) {
 
 int Locks::read(std::uint64_t lock, State& state, Clock::time_point limit) {
     std::uint8_t bytes[16];
-    if (int error = backend_.transfer(RMEM_READ, lock, bytes, sizeof(bytes), limit))
+    if (int error = backend_.transfer(Kind::read, lock, bytes, sizeof(bytes), limit))
         return error;
     std::uint32_t lease_ms = base_load_le32(bytes + lease_at);
     state = {base_load_le64(bytes), lease_ms ? lease_ms : lease_ms_default};
@@ -64,8 +64,8 @@ int Locks::read(std::uint64_t lock, State& state, Clock::time_point limit) {
 
 int Locks::swap(std::uint64_t lock, std::uint64_t& expected, std::uint64_t desired,
                 Clock::time_point limit) {
-    rmem_op_atomic cas{{desired, 0}, {expected, 0}, {0, 0}, RMEM_CAS};
-    if (int error = backend_.atomic(lock, sizeof(expected), cas, limit))
+    Change cas{{desired, 0}, {expected, 0}, {0, 0}, Change::cas};
+    if (int error = backend_.change(lock, sizeof(expected), cas, limit))
         return error;
     expected = cas.found[0];
     return 0;
@@ -75,7 +75,7 @@ int Locks::init(std::uint64_t lock, std::uint32_t lease_ms, Clock::time_point li
     std::uint8_t bytes[16] = {};
     base_store_le32(bytes + lease_at, lease_ms);
     forget(lock, sizeof(bytes));
-    return backend_.transfer(RMEM_WRITE, lock, bytes, sizeof(bytes), limit);
+    return backend_.transfer(Kind::write, lock, bytes, sizeof(bytes), limit);
 }
 
 void Locks::forget(std::uint64_t address, std::uint64_t bytes) {
@@ -141,8 +141,8 @@ void Locks::keep(std::uint64_t lock, std::uint32_t ticket) {
 
 int Locks::draw(std::uint64_t lock, std::uint32_t& ticket, Clock::time_point limit) {
     for (;;) {
-        rmem_op_atomic add{{1, 0}, {0, 0}, {0, 0}, RMEM_ADD};
-        int error = backend_.atomic(lock + next_at, sizeof(std::uint32_t), add, limit);
+        Change add{{1, 0}, {0, 0}, {0, 0}, REMOTE_ADD};
+        int error = backend_.change(lock + next_at, sizeof(std::uint32_t), add, limit);
         // A ticket may have been drawn whose number is lost. Waiters pass it over like any other.
         if (error == -ECONNRESET)
             continue;

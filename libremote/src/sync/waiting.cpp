@@ -48,7 +48,7 @@ int wait_for_integer(Backend& backend, raddr_t address, std::size_t bytes, remot
     auto pause = std::chrono::duration_cast<Clock::duration>(pause_first);
     for (;;) {
         std::array<std::uint8_t, 8> integer{};
-        if (int error = backend.transfer(RMEM_READ, address, integer.data(), bytes, limit))
+        if (int error = backend.transfer(Kind::read, address, integer.data(), bytes, limit))
             return error;
         found = base_load_le64(integer.data());
         if (holds(compare, found, value))

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "src/protocol.hpp"
 #include "support/crc32c.hpp"
 
 namespace remora::lib {

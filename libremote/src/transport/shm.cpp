@@ -6,7 +6,7 @@
 
 #include <poll.h>
 
-#include "src/op.hpp"
+#include "src/protocol.hpp"
 #include "support/futex.hpp"
 #include "support/tsan.hpp"
 

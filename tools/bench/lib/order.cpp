@@ -26,7 +26,7 @@ struct Waits {
 void begin(lib::Op& op, Random& random, const OrderLoad& load, std::uint64_t granule) {
     std::uint64_t at =
         base + std::uint64_t{random.below(load.region_bytes / load.bytes)} * load.bytes;
-    op.core.type = random.below(2) ? RMEM_READ : RMEM_WRITE;
+    op.kind = random.below(2) ? remora::lib::Kind::read : remora::lib::Kind::write;
     op.from = at / granule * granule;
     op.end = (at + load.bytes + granule - 1) / granule * granule;
 }

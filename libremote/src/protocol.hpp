@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT
+// Ops in the memory protocol's terms (remora/rmem.h), for what speaks it.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdint>
+
+#include "src/op.hpp"
+
+extern "C" {
+#include "core/base/bytes.h"
+#include "core/rmem/client/client.h"
+}
+
+namespace remora::lib {
+
+static_assert(op_bytes_max == RMEM_OP_BYTES_MAX && copy_op_bytes_max == RMEM_COPY_BYTES_MAX);
+static_assert(ranges_max == RMEM_RANGES_MAX && REMOTE_NAME_BYTES_MAX == RMEM_NAME_BYTES);
+static_assert(int{Change::cas} == RMEM_CAS && int{REMOTE_SWAP} == RMEM_SWAP &&
+              int{REMOTE_SMAX} == RMEM_SMAX);
+
+inline std::uint8_t type_of(Kind kind) {
+    static constexpr std::array<std::uint8_t, 14> types{
+        0,         RMEM_READ, RMEM_WRITE, RMEM_READV, RMEM_WRITEV, RMEM_ATOMIC,  RMEM_PUT,
+        RMEM_COPY, RMEM_ZERO, RMEM_FENCE, RMEM_ALLOC, RMEM_FREE,   RMEM_PUBLISH, RMEM_LOOKUP};
+    return types[static_cast<std::size_t>(kind)];
+}
+
+// What the client's core has of an op, in the op's room.
+struct Out {
+    rmem_op core; // first, since the core knows only this
+    rmem_named named;
+    Op* op;
+};
+
+static_assert(offsetof(Out, core) == 0);
+
+inline Out& out_of(rmem_op* core) {
+    return *reinterpret_cast<Out*>(core);
+}
+
+inline Op& op_of(rmem_op* core) {
+    return *out_of(core).op;
+}
+
+// A region (address 0: none) and its name.
+inline rmem_named named_of(const RegionName& name, std::uint64_t address) {
+    rmem_named named;
+    base_store_le64(&named.addr, address);
+    std::copy_n(name.text, sizeof(named.name), named.name);
+    return named;
+}
+
+// -errno of a refusal.
+inline int status_error(std::uint8_t status) {
+    switch (status) {
+    case RMEM_OK:
+        return 0;
+    case RMEM_FAULT:
+        return -EFAULT;
+    case RMEM_PERM:
+        return -EACCES;
+    case RMEM_INVALID:
+        return -EINVAL;
+    case RMEM_NO_MEMORY:
+        return -ENOSPC;
+    case RMEM_REBOOTED:
+        return -ESTALE;
+    case RMEM_EXISTS:
+        return -EEXIST;
+    case RMEM_NO_NAME:
+        return -ENOENT;
+    default:
+        return -EIO;
+    }
+}
+
+} // namespace remora::lib
