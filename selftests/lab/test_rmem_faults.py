@@ -421,6 +421,22 @@ def test_in_use(lab):
         wait_until("its region is gone", lambda: node.status()["regions"] == 0)
 
 
+def test_a_close_that_waits_delays_no_detach(lab):
+    """The last close of a disk writes its pages, for as long as the node is silent. A detach is refused meanwhile
+    without waiting, and --force ends the close."""
+    compute, memory = lab["compute"], lab["memory"]
+    with Rack(lab) as rack:
+        device = rack.attach("compute", rack.node("memory", "64M"), "32M")
+        with rmemlab.netem(memory, "eth0", "loss 100%"):
+            writer = compute.spawn(f"exec dd if=/dev/zero of={device.path} bs=64k count=4")
+            wait_until("pages are being written",
+                       lambda: compute.read(f"/sys/block/{device.name}/inflight").split() != ["0", "0"])
+            rmemlab.cli_refused(compute, "detach", device.name, says=rf"{device.name} is in use")
+            assert writer.running(), writer.err
+            device.detach("--force")
+            writer.wait()
+
+
 @rmemlab.needs("memory pressure as machines have it")
 def test_forced_from_under_its_users(lab):
     """--force takes devices from under a file system and from under swap. Their users get errors, and nothing
@@ -607,9 +623,10 @@ TESTS = [test_loss, test_reordering, test_duplication, test_corruption, test_dam
          test_everything_at_once, test_stalls, test_outage, test_node_stopped_and_started, test_node_power_cut,
          test_detach_from_a_dead_node, test_wrong_key_and_unknown_space, test_sizes_that_are_wrong,
          test_node_that_is_not_there, test_port_in_use, test_what_is_there_already, test_node_asked_too_much,
-         test_module_that_is_not_loaded, test_in_use, test_forced_from_under_its_users, test_hibernation_is_refused,
-         test_hibernation_of_the_node, test_attach_beside_rmmod, test_interrupted_attach_and_detach,
-         test_interrupted_commands_of_a_node, rmemlab.test_modules_go]
+         test_module_that_is_not_loaded, test_in_use, test_a_close_that_waits_delays_no_detach,
+         test_forced_from_under_its_users, test_hibernation_is_refused, test_hibernation_of_the_node,
+         test_attach_beside_rmmod, test_interrupted_attach_and_detach, test_interrupted_commands_of_a_node,
+         rmemlab.test_modules_go]
 
 if __name__ == "__main__":
     tap.main("pair", TESTS)
