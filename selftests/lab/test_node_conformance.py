@@ -16,7 +16,7 @@ from remoralab.rmem import Rack
 # Counters of what is refused for a reason that those requests give.
 REFUSALS = ["drop-short", "drop-version", "drop-type", "drop-malformed", "drop-tag", "drop-space",
             "damaged", "repeated", "no-session", "peer", "level", "rebooted", "stale", "window", "length", "fault",
-            "perm", "no-memory"]
+            "perm", "no-memory", "name-exists", "no-name"]
 
 VIEW = 2  # a space
 PROGRAM = cache.REPO / "out" / "bin" / "node-conformance"
