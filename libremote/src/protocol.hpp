@@ -28,7 +28,7 @@ inline std::uint8_t type_of(Kind kind) {
     return types[static_cast<std::size_t>(kind)];
 }
 
-// What the client's core has of an op, in the op's room.
+// The client's core has this of an op, in the op's room.
 struct Out {
     rmem_op core; // first, since the core knows only this
     rmem_named named;

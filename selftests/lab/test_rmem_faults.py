@@ -429,8 +429,7 @@ def test_a_close_that_waits_delays_no_detach(lab):
         device = rack.attach("compute", rack.node("memory", "64M"), "32M")
         with rmemlab.netem(memory, "eth0", "loss 100%"):
             writer = compute.spawn(f"exec dd if=/dev/zero of={device.path} bs=64k count=4")
-            wait_until("pages are being written",
-                       lambda: compute.read(f"/sys/block/{device.name}/inflight").split() != ["0", "0"])
+            wait_until("pages are being written", lambda: under_way(device) > 0)
             rmemlab.cli_refused(compute, "detach", device.name, says=rf"{device.name} is in use")
             assert writer.running(), writer.err
             device.detach("--force")
