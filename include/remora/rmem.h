@@ -293,7 +293,7 @@ enum rmem_status {
 	RMEM_FAULT = 6,	     /* address not allocated in this space */
 	RMEM_PERM = 7,	     /* the region or space does not permit this */
 	RMEM_INVALID = 8,    /* invalid length, alignment or op; id beyond the window */
-	RMEM_NO_MEMORY = 9,  /* ALLOC: larger than the memory or regions left; PUBLISH: no name left */
+	RMEM_NO_MEMORY = 9,  /* ALLOC: larger than what is left; PUBLISH: no name left */
 	RMEM_CHALLENGE = 10, /* OPEN: to be sent again with the answer's addr, the challenge */
 	RMEM_EXISTS = 11,    /* PUBLISH: the space has that name */
 	RMEM_NO_NAME = 12,   /* PUBLISH, LOOKUP: the space has no such name */

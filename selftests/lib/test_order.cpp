@@ -91,7 +91,8 @@ TEST_P(RandomOrder, IsThatOfAComparisonWithAll) {
                 it.ranges = std::vector<lib::Range>(2 + random() % 10);
                 for (lib::Range& range : it.ranges) {
                     range.address = base + random() % span;
-                    range.bytes = static_cast<std::uint32_t>(1 + random() % (random() % 4 ? 16 : 2000));
+                    range.bytes =
+                        static_cast<std::uint32_t>(1 + random() % (random() % 4 ? 16 : 2000));
                 }
                 it.op.ranges = it.ranges;
             }

@@ -51,7 +51,7 @@ enum rmem_client_result {
 	RMEM_CLIENT_REFUSED, /* the node said no; op->status has its word */
 	RMEM_CLIENT_TIMEOUT, /* fail_after passed */
 	RMEM_CLIENT_CANCELLED,
-	RMEM_CLIENT_UNKNOWN, /* an ATOMIC's, PUT's or PUBLISH's session ended first: executed once or never */
+	RMEM_CLIENT_UNKNOWN, /* ATOMIC, PUT, PUBLISH: session ended; executed once or never */
 };
 
 /* ALLOC's and FREE's payloads, in the host's byte order. */
@@ -151,7 +151,7 @@ struct rmem_op {
 		struct rmem_op_put put;	      /* PUT: the same */
 		struct rmem_op_vector vector; /* READV, WRITEV: the caller's */
 		struct rmem_op_copy copy;     /* COPY: the caller's */
-		struct rmem_op_name name;     /* PUBLISH, LOOKUP: the caller's, but for the answer */
+		struct rmem_op_name name;     /* PUBLISH, LOOKUP: the same, but for the answer */
 	};
 };
 
@@ -327,9 +327,9 @@ struct rmem_client_rx {
 
 /*
  * head has parsed as a response and its tag has verified; damaged: its payload
- * didn't. payload: of OPEN, ALLOC, LOOKUP, ATOMIC and PUT responses that are RMEM_OK, at any alignment; not
- * looked at else. If rx->op is set the
- * caller copies the data before it looks at finished.
+ * didn't. payload: of OPEN, ALLOC, LOOKUP, ATOMIC and PUT responses that are RMEM_OK, at any
+ * alignment; not looked at else. If rx->op is set the caller copies the data before it looks at
+ * finished.
  */
 void rmem_client_receive(struct rmem_client *c, u64 now_ns, const struct rmem_head *head,
 			 const void *payload, bool damaged, struct rmem_client_rx *rx);

@@ -561,14 +561,14 @@ static void publish_admit(struct rmem_node *node, struct rmem_node_call *call)
 	enum rmem_node_reason reason = admit(node, call, &session);
 	struct rmem_found found = { 0 };
 
-	if (reason == RMEM_NODE_REPEATED)
+	if (reason == RMEM_NODE_REPEATED) {
 		reason = publish_replay(session, call->head.id);
-	else if (reason == RMEM_NODE_OK &&
-		 (!name_is_sound(call) || addr & rmem_node_offset_mask(node)))
+	} else if (reason == RMEM_NODE_OK &&
+		   (!name_is_sound(call) || addr & rmem_node_offset_mask(node))) {
 		reason = RMEM_NODE_LENGTH;
-	else if (reason == RMEM_NODE_OK && !rmem_session_has_place(session, call->head.id))
+	} else if (reason == RMEM_NODE_OK && !rmem_session_has_place(session, call->head.id)) {
 		reason = RMEM_NODE_BUSY;
-	else if (reason == RMEM_NODE_OK) {
+	} else if (reason == RMEM_NODE_OK) {
 		reason = publish(node, session->place.memory, addr, call->in.named.name);
 		base_store_le64(&found.value[0], reason);
 		rmem_session_keep(session, call->head.id, &found);
