@@ -5,4 +5,5 @@
 obj-m += marlin.o
 
 marlin-y := $(addprefix kmod/core/marlin/, frames.o pair.o grants.o scatter.o) \
-	$(addprefix kmod/marlin/, main.o link.o netdev.o xmit.o recv.o ethtool.o)
+	$(addprefix kmod/marlin/, main.o link.o netdev.o xmit.o recv.o ethtool.o \
+		cmmc.o grant.o copy.o pin.o hrdma.o)
