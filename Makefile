@@ -72,7 +72,7 @@ BENCH_CORE_SRC := $(wildcard tools/bench/core/*.cpp)
 BENCH_LIB_SRC := $(wildcard tools/bench/lib/*.cpp)
 OPT_SRC := $(LIBTEST_SRC) $(CONFORMANCE_SRC) $(COMMON_SRC) $(REMORA_SRC) $(NODE_SRC) $(SIM_SRC) $(MODEL_SRC) \
 	$(BENCH_CORE_SRC) \
-	$(BENCH_LIB_SRC) $(LIB_SRC)
+	$(BENCH_LIB_SRC) $(LIB_SRC) $(wildcard libremote/cmmc/*.cpp)
 MAN8 := $(wildcard tools/*/*.8)
 MAN3 := $(wildcard libremote/man/*.3)
 
@@ -198,7 +198,9 @@ install: user ## programs, library and man pages into DESTDIR/PREFIX
 	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(PREFIX)/include/remote
 	install -m 755 out/lib/$(LIB_SONAME) $(DESTDIR)$(LIBDIR)
 	ln -sf $(LIB_SONAME) $(DESTDIR)$(LIBDIR)/libremote.so
-	install -m 644 out/lib/libremote.a $(DESTDIR)$(LIBDIR)
+	install -m 755 out/lib/$(CMMC_SONAME) $(DESTDIR)$(LIBDIR)
+	ln -sf $(CMMC_SONAME) $(DESTDIR)$(LIBDIR)/libcmmc.so
+	install -m 644 out/lib/libremote.a out/lib/libcmmc.a $(DESTDIR)$(LIBDIR)
 	install -m 644 $(wildcard include/remote/*) $(DESTDIR)$(PREFIX)/include/remote
 	$(Q)$(call pkgconfig,$(LIBDIR),$(PREFIX)/include,) > $(DESTDIR)$(LIBDIR)/pkgconfig/libremote.pc
 
