@@ -154,7 +154,7 @@ include tools/build.mk tools/sim/build.mk libremote/build.mk selftests/build.mk 
 
 # ---- targets ------------------------------------------------------------------------------------
 
-.PHONY: all user lib modules modules-all demo check style unit tsan model conformance fuzz-build fuzz bench-rmb \
+.PHONY: all user lib modules modules-all demo demo-marlin check style unit tsan model conformance fuzz-build fuzz bench-rmb \
 	bench-core bench-lib bench-dev bench-marlin sim-paper selftests libtest compile_commands.json install modules_install clean help deps
 
 all: user modules ## user space, and the modules for KERNEL or KDIR
@@ -179,6 +179,11 @@ demo: ## remote memory at work, between virtual machines
 	$(Q)tools/lab/deps
 	+$(Q)NTB=n $(MAKE) --no-print-directory all # without: it would bring the kernel's source
 	$(Q)$(DEMO)
+
+demo-marlin: ## Marlin at work, among three machines whose RAM is in each other's PCI BARs
+	$(Q)tools/lab/deps
+	+$(Q)$(MAKE) --no-print-directory out/bin/remora-cmmc-file modules
+	$(Q)tools/lab/lab run ntb3 tools/lab/topo/demo_marlin.py
 
 check: ## tests every change has to pass (SUITES="unit model" for some, SUITES=all for all there are)
 	$(Q)tools/lab/deps
