@@ -72,7 +72,7 @@ BENCH_CORE_SRC := $(wildcard tools/bench/core/*.cpp)
 BENCH_LIB_SRC := $(wildcard tools/bench/lib/*.cpp)
 OPT_SRC := $(LIBTEST_SRC) $(CONFORMANCE_SRC) $(COMMON_SRC) $(REMORA_SRC) $(NODE_SRC) $(SIM_SRC) $(MODEL_SRC) \
 	$(BENCH_CORE_SRC) \
-	$(BENCH_LIB_SRC) $(LIB_SRC)
+	$(BENCH_LIB_SRC) $(LIB_SRC) $(wildcard libremote/cmmc/*.cpp)
 MAN8 := $(wildcard tools/*/*.8)
 MAN3 := $(wildcard libremote/man/*.3)
 
@@ -154,7 +154,7 @@ include tools/build.mk tools/sim/build.mk libremote/build.mk selftests/build.mk 
 
 # ---- targets ------------------------------------------------------------------------------------
 
-.PHONY: all user lib modules modules-all demo check style unit tsan model conformance fuzz-build fuzz bench-rmb \
+.PHONY: all user lib modules modules-all demo demo-marlin check style unit tsan model conformance fuzz-build fuzz bench-rmb \
 	bench-core bench-lib bench-dev bench-marlin sim-paper selftests libtest compile_commands.json install modules_install clean help deps
 
 all: user modules ## user space, and the modules for KERNEL or KDIR
@@ -180,6 +180,11 @@ demo: ## remote memory at work, between virtual machines
 	+$(Q)NTB=n $(MAKE) --no-print-directory all # without: it would bring the kernel's source
 	$(Q)$(DEMO)
 
+demo-marlin: ## Marlin at work, among three machines whose RAM is in each other's PCI BARs
+	$(Q)tools/lab/deps
+	+$(Q)$(MAKE) --no-print-directory out/bin/remora-cmmc-file modules
+	$(Q)tools/lab/lab run ntb3 tools/lab/topo/demo_marlin.py
+
 check: ## tests every change has to pass (SUITES="unit model" for some, SUITES=all for all there are)
 	$(Q)tools/lab/deps
 	$(alone) tools/check/run $(SUITES)
@@ -198,7 +203,9 @@ install: user ## programs, library and man pages into DESTDIR/PREFIX
 	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(PREFIX)/include/remote
 	install -m 755 out/lib/$(LIB_SONAME) $(DESTDIR)$(LIBDIR)
 	ln -sf $(LIB_SONAME) $(DESTDIR)$(LIBDIR)/libremote.so
-	install -m 644 out/lib/libremote.a $(DESTDIR)$(LIBDIR)
+	install -m 755 out/lib/$(CMMC_SONAME) $(DESTDIR)$(LIBDIR)
+	ln -sf $(CMMC_SONAME) $(DESTDIR)$(LIBDIR)/libcmmc.so
+	install -m 644 out/lib/libremote.a out/lib/libcmmc.a $(DESTDIR)$(LIBDIR)
 	install -m 644 $(wildcard include/remote/*) $(DESTDIR)$(PREFIX)/include/remote
 	$(Q)$(call pkgconfig,$(LIBDIR),$(PREFIX)/include,) > $(DESTDIR)$(LIBDIR)/pkgconfig/libremote.pc
 

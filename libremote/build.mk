@@ -19,6 +19,27 @@ out/lib/libremote.a: $(call objects,opt,$(LIB_SRC) $(CORE_SRC))
 	$(call say,AR,$@)
 	$(Q)mkdir -p $(@D) && rm -f $@ && $(AR) qcsD $@ $^
 
+# Copies between programs of two machines, by /dev/cmmc: a library of its own.
+CMMC_SONAME = libcmmc.so.1
+CMMC_SRC := $(wildcard libremote/cmmc/*.cpp)
+LIB_FILES += out/lib/$(CMMC_SONAME) out/lib/libcmmc.so out/lib/libcmmc.a
+
+out/lib/$(CMMC_SONAME): $(call objects,opt,$(CMMC_SRC)) libremote/cmmc/libcmmc.map
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D) && $(CXX) $(opt_FLAGS) $(LDFLAGS) -shared -Wl,-soname,$(CMMC_SONAME) -Wl,-z,defs \
+		-Wl,--version-script=libremote/cmmc/libcmmc.map $(filter %.o,$^) -o $@
+
+out/lib/libcmmc.so: out/lib/$(CMMC_SONAME)
+	$(Q)ln -sf $(CMMC_SONAME) $@
+
+out/lib/libcmmc.a: $(call objects,opt,$(CMMC_SRC))
+	$(call say,AR,$@)
+	$(Q)mkdir -p $(@D) && rm -f $@ && $(AR) qcsD $@ $^
+
+out/bin/remora-cmmc-file: libremote/examples/cmmc_file.c out/lib/libcmmc.a
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D) && $(CC) -O2 $(WARN_C) -Iinclude $^ -o $@
+
 # $(call pkgconfig,LIBDIR,INCLUDEDIR,MORE): a .pc file's text
 pkgconfig = printf '%s\n' 'Name: libremote' 'Description: memory on other machines' 'Version: $(LIB_VERSION)' \
 	'Libs: -L$1 $3-lremote' 'Libs.private: -lfmt -luring -lstdc++ -lm -lpthread' 'Cflags: -I$2'

@@ -10,6 +10,7 @@
 #include <linux/atomic.h>
 #include <linux/blk-mq.h>
 #include <linux/blkdev.h>
+#include <linux/eventfd.h>
 #include <linux/hrtimer.h>
 #include <linux/kernel.h>
 #include <linux/netdevice.h>
@@ -203,6 +204,16 @@ static inline void compat_hrtimer_setup(struct hrtimer *timer,
 #else
 	hrtimer_init(timer, clock, mode);
 	timer->function = function;
+#endif
+}
+
+/* 6.8: a signal of an eventfd counts as 1. Before, the caller says as how much. */
+static inline void compat_eventfd_signal(struct eventfd_ctx *eventfd)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 8, 0)
+	eventfd_signal(eventfd);
+#else
+	eventfd_signal(eventfd, 1);
 #endif
 }
 

@@ -15,7 +15,7 @@
 /* ---- windows ---- */
 
 /* The number that a peer has for its window into own memory. */
-static int link_window_number(struct marlin_peer *peer)
+int marlin_link_window_number(struct marlin_peer *peer)
 {
 	struct marlin_dev *md = peer->md;
 	int number = peer->port < md->port ? -1 : 0;
@@ -29,7 +29,7 @@ static int link_window_in(struct marlin_peer *peer)
 {
 	struct ntb_dev *ntb = peer->md->ntb;
 	resource_size_t address_align, size_align, bytes;
-	int number = link_window_number(peer);
+	int number = marlin_link_window_number(peer);
 	int err;
 
 	err = ntb_mw_get_align(ntb, peer->index, number, &address_align, &size_align, &bytes);
@@ -97,7 +97,7 @@ void marlin_link_free(struct marlin_dev *md)
 		struct marlin_peer *peer = &md->peers[i];
 
 		if (peer->in_memory) {
-			ntb_mw_clear_trans(md->ntb, i, link_window_number(peer));
+			ntb_mw_clear_trans(md->ntb, i, marlin_link_window_number(peer));
 			dma_free_coherent(&md->ntb->pdev->dev, peer->in_bytes, peer->in_memory,
 					  peer->in_handle);
 		}
@@ -174,6 +174,7 @@ static void link_stop(struct marlin_peer *peer)
 	spin_lock_bh(&peer->in_lock);
 	peer->in_live = false;
 	spin_unlock_bh(&peer->in_lock);
+	marlin_cmmc_stop(peer);
 	/* The peer cleans its memory when it has read the next pair word: no store may follow. */
 	if (peer->out_memory)
 		marlin_flush(peer);
@@ -185,6 +186,7 @@ static void link_clean(struct marlin_peer *peer)
 {
 	memset(peer->in_memory, 0, sizeof(struct marlin_window));
 	memset(peer->in_memory + MARLIN_RING_OFFSET, 0, MARLIN_LINE_BYTES);
+	marlin_cmmc_clean(peer);
 	wmb(); /* before the pair word that says so */
 }
 
@@ -215,6 +217,7 @@ static void link_start(struct marlin_peer *peer, u32 word)
 			marlin_word(&marlin_own_window(peer)->tail));
 	peer->out_live = true;
 	spin_unlock_bh(&peer->out_lock);
+	marlin_cmmc_start(peer);
 	WRITE_ONCE(peer->mac, mac);
 	peer->starts++;
 	if (net_ratelimit())

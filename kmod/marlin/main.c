@@ -26,8 +26,10 @@ static void main_doorbell_event(void *context, int vector)
 	ntb_db_clear(md->ntb, bits);
 	if (bits & md->bell_link)
 		schedule_work(&md->link_work);
-	if (bits & md->bell_data)
+	if (bits & md->bell_data) {
 		napi_schedule(&md->napi);
+		marlin_cmmc_bell(md);
+	}
 }
 
 static const struct ntb_ctx_ops main_context_ops = {
@@ -102,6 +104,7 @@ static int main_probe(struct ntb_client *client, struct ntb_dev *ntb)
 	SET_NETDEV_DEV(dev, &ntb->dev);
 	md = netdev_priv(dev);
 	main_init(md, ntb);
+	marlin_cmmc_attach(md);
 	ntb_db_set_mask(ntb, md->bell_data | md->bell_link);
 	err = ntb_set_ctx(ntb, md, &main_context_ops);
 	if (err)
@@ -115,6 +118,7 @@ clear_context:
 	ntb_clear_ctx(ntb);
 	cancel_work_sync(&md->link_work);
 free_dev:
+	marlin_cmmc_detach(md);
 	free_netdev(dev);
 	return err;
 }
@@ -126,6 +130,7 @@ static void main_remove(struct ntb_client *client, struct ntb_dev *ntb)
 	unregister_netdev(md->dev);
 	ntb_clear_ctx(ntb);
 	cancel_work_sync(&md->link_work);
+	marlin_cmmc_detach(md);
 	marlin_link_free(md);
 	free_netdev(md->dev);
 }
@@ -136,7 +141,27 @@ static struct ntb_client main_client = {
 		.remove = main_remove,
 	},
 };
-module_ntb_client(main_client);
+
+static int __init main_module_init(void)
+{
+	int err = marlin_cmmc_register();
+
+	if (err)
+		return err;
+	err = ntb_register_client(&main_client);
+	if (err)
+		marlin_cmmc_unregister();
+	return err;
+}
+
+static void __exit main_module_exit(void)
+{
+	ntb_unregister_client(&main_client);
+	marlin_cmmc_unregister();
+}
+
+module_init(main_module_init);
+module_exit(main_module_exit);
 
 MODULE_DESCRIPTION("Marlin: Ethernet among machines with windows into each other's memory");
 MODULE_LICENSE("GPL");

@@ -8,6 +8,7 @@
  *   xmit.c      frames to peers
  *   recv.c      frames from peers
  *   ethtool.c   counters
+ *   cmmc.h      copies between programs, in files of their own
  *
  * Locks
  *   peer->out_lock   the writer's end of the ring in the peer's memory; softirqs off
@@ -41,6 +42,8 @@ struct marlin_in_stats {
 	u64 drop_offload; /* an offload that doesn't fit its frame */
 };
 
+struct marlin_cmmc;
+
 struct marlin_peer {
 	struct marlin_dev *md;
 	unsigned int index; /* of the NTB core, and of the transmit queue */
@@ -56,6 +59,7 @@ struct marlin_peer {
 	void *out_memory; /* the same in the peer's memory */
 	size_t out_bytes;
 	bool refused; /* was said since the link came up */
+	struct marlin_cmmc *cmmc; /* NULL: no copies, or the link was never up */
 
 	u64 mac; /* 0: no traffic */
 	enum frames_fault fault; /* found by an end, handled by link_work */
@@ -86,10 +90,12 @@ struct marlin_dev {
 	struct ntb_dev *ntb;
 	struct napi_struct napi;
 	struct work_struct link_work;
+	struct work_struct cmmc_work;
 	unsigned int port;
 	unsigned int turn; /* the peer that the next poll begins with */
 	u64 bell_data, bell_link;
 	bool open;
+	bool copies; /* /dev/cmmc serves its peers */
 	atomic_long_t drops[MARLIN_DROPS];
 	unsigned int peer_count;
 	struct marlin_peer peers[];
@@ -129,6 +135,7 @@ void marlin_link_work(struct work_struct *work);
 void marlin_link_fault(struct marlin_peer *peer, enum frames_fault fault);
 void marlin_link_publish(struct marlin_dev *md);
 void marlin_link_free(struct marlin_dev *md);
+int marlin_link_window_number(struct marlin_peer *peer);
 
 /* netdev.c */
 struct net_device *marlin_netdev_alloc(unsigned int peer_count);
@@ -141,6 +148,16 @@ void marlin_xmit_timeout(struct net_device *dev, unsigned int queue);
 
 /* recv.c */
 int marlin_recv_poll(struct napi_struct *napi, int budget);
+
+/* cmmc.c */
+int marlin_cmmc_register(void);
+void marlin_cmmc_unregister(void);
+void marlin_cmmc_attach(struct marlin_dev *md);
+void marlin_cmmc_detach(struct marlin_dev *md);
+void marlin_cmmc_start(struct marlin_peer *peer);
+void marlin_cmmc_stop(struct marlin_peer *peer);
+void marlin_cmmc_clean(struct marlin_peer *peer);
+void marlin_cmmc_bell(struct marlin_dev *md);
 
 /* ethtool.c */
 extern const struct ethtool_ops marlin_ethtool_ops;

@@ -43,6 +43,8 @@ struct ivshmem_peer {
 	phys_addr_t out_base; /* our window into the peer's RAM, as our CPU sees it */
 	u64 out_translation; /* the same as the peer sees it */
 	resource_size_t out_bytes;
+	phys_addr_t ram_base; /* all of the peer's RAM, as our CPU sees it */
+	u64 ram_bytes;
 	u32 link_word; /* as it was when the link came up */
 	struct ivshmem_window in; /* the peer's window into our RAM */
 };
@@ -76,6 +78,8 @@ struct ivshmem_ntb {
 	void *windows; /* inbound, one after the other by peer */
 	phys_addr_t windows_base;
 	size_t window_bytes;
+	bool ram; /* clients are offered windows that show whole RAM */
+	u64 ram_bytes; /* of this machine */
 };
 
 #define to_ivshmem(dev) container_of(dev, struct ivshmem_ntb, ntb)
@@ -112,7 +116,9 @@ void ivshmem_message_clear(struct ivshmem_ntb *nt, u64 bits);
 int ivshmem_windows_init(struct ivshmem_ntb *nt);
 int ivshmem_window_init_out(struct ivshmem_ntb *nt, struct ivshmem_peer *peer,
 			    struct pci_dev *memory);
+unsigned int ivshmem_window_count(struct ivshmem_ntb *nt);
 struct ivshmem_peer *ivshmem_window_out(struct ivshmem_ntb *nt, int widx);
+bool ivshmem_window_is_ram(struct ivshmem_ntb *nt, int widx);
 int ivshmem_window_limits(struct ivshmem_ntb *nt, int pidx, int widx);
 int ivshmem_window_set(struct ivshmem_ntb *nt, int pidx, int widx, u64 address, u64 bytes);
 

@@ -67,23 +67,25 @@ static int ops_mw_count(struct ntb_dev *ntb, int pidx)
 {
 	struct ivshmem_ntb *nt = to_ivshmem(ntb);
 
-	return ivshmem_is_peer(nt, pidx) ? nt->peer_count : 0;
+	return ivshmem_is_peer(nt, pidx) ? ivshmem_window_count(nt) : 0;
 }
 
 static int ops_mw_get_align(struct ntb_dev *ntb, int pidx, int widx, resource_size_t *addr_align,
 			    resource_size_t *size_align, resource_size_t *size_max)
 {
 	struct ivshmem_ntb *nt = to_ivshmem(ntb);
+	bool ram = ivshmem_window_is_ram(nt, widx);
 	int err = ivshmem_window_limits(nt, pidx, widx);
 
 	if (err)
 		return err;
+	/* The whole RAM is aligned to its size, so address 0 is the only one there is. */
 	if (addr_align)
-		*addr_align = PAGE_SIZE;
+		*addr_align = ram ? nt->ram_bytes : PAGE_SIZE;
 	if (size_align)
-		*size_align = 1;
+		*size_align = ram ? nt->ram_bytes : 1;
 	if (size_max)
-		*size_max = nt->window_bytes;
+		*size_max = ram ? nt->ram_bytes : nt->window_bytes;
 	return 0;
 }
 
@@ -95,20 +97,22 @@ static int ops_mw_set_trans(struct ntb_dev *ntb, int pidx, int widx, dma_addr_t 
 
 static int ops_peer_mw_count(struct ntb_dev *ntb)
 {
-	return to_ivshmem(ntb)->peer_count;
+	return ivshmem_window_count(to_ivshmem(ntb));
 }
 
 static int ops_peer_mw_get_addr(struct ntb_dev *ntb, int widx, phys_addr_t *base,
 				resource_size_t *size)
 {
-	struct ivshmem_peer *peer = ivshmem_window_out(to_ivshmem(ntb), widx);
+	struct ivshmem_ntb *nt = to_ivshmem(ntb);
+	struct ivshmem_peer *peer = ivshmem_window_out(nt, widx);
+	bool ram = ivshmem_window_is_ram(nt, widx);
 
 	if (!peer)
 		return -EINVAL;
 	if (base)
-		*base = peer->out_base;
+		*base = ram ? peer->ram_base : peer->out_base;
 	if (size)
-		*size = peer->out_bytes;
+		*size = ram ? peer->ram_bytes : peer->out_bytes;
 	return 0;
 }
 
@@ -121,6 +125,8 @@ static int ops_peer_mw_set_trans(struct ntb_dev *ntb, int pidx, int widx, u64 ad
 
 	if (!peer || !ivshmem_is_peer(nt, pidx) || peer != &nt->peers[pidx])
 		return -EINVAL;
+	if (ivshmem_window_is_ram(nt, widx))
+		return size && (addr || size != peer->ram_bytes) ? -EINVAL : 0;
 	if (size && (addr != peer->out_translation || size > peer->out_bytes))
 		return -EINVAL;
 	return 0;

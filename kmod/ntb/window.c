@@ -14,12 +14,21 @@
  * There is one window from each peer. An allocation doesn't say for which peer it is, but before it
  * a client asks for that window's limits: the task that asked gets the window it asked for last.
  * ntb_mw_set_trans() then accepts the window's own memory and nothing else.
+ *
+ * With ram=1 there are as many windows again, numbered behind those: each shows all of a machine's
+ * RAM, as a real bridge does that was programmed once at boot. Their translation is the identity.
  */
 #include <linux/dma-map-ops.h>
 #include <linux/io.h>
+#include <linux/moduleparam.h>
 #include <linux/sched.h>
 
 #include "ivshmem.h"
+
+/* Off: clients such as Linux' count windows, and take each for memory of their own. */
+static bool ram;
+module_param(ram, bool, 0444);
+MODULE_PARM_DESC(ram, "offer clients windows that show all RAM of each peer (default: no)");
 
 /* ---- memory of inbound windows ---- */
 
@@ -149,6 +158,8 @@ int ivshmem_windows_init(struct ivshmem_ntb *nt)
 		return PTR_ERR(nt->windows);
 	nt->windows_base = map.base;
 	nt->window_bytes = map.bytes;
+	nt->ram_bytes = map.ram_bytes;
+	nt->ram = ram;
 	set_dma_ops(dev, &window_dma_ops);
 	return 0;
 }
@@ -172,15 +183,32 @@ int ivshmem_window_init_out(struct ivshmem_ntb *nt, struct ivshmem_peer *peer,
 	peer->out_translation = map.base + number * map.bytes;
 	peer->out_base = pci_resource_start(memory, 2) + peer->out_translation;
 	peer->out_bytes = map.bytes;
+	peer->ram_base = pci_resource_start(memory, 2);
+	peer->ram_bytes = map.ram_bytes;
 	return 0;
+}
+
+/* Windows of each direction. */
+unsigned int ivshmem_window_count(struct ivshmem_ntb *nt)
+{
+	return nt->ram ? 2 * nt->peer_count : nt->peer_count;
+}
+
+/* Whether a window shows whole RAM; its peer is that of the window peer_count before it. */
+bool ivshmem_window_is_ram(struct ivshmem_ntb *nt, int widx)
+{
+	return nt->ram && widx >= (int)nt->peer_count && widx < (int)(2 * nt->peer_count);
 }
 
 /*
  * The peer an outbound window leads to: window w to peer w. ntb_perf numbers windows by the place
- * of the sender among all ports, so there is a number more than peers; it means the last window.
+ * of the sender among all ports, so there is a number more than peers; it means the last window,
+ * unless windows that show whole RAM have the numbers behind.
  */
 struct ivshmem_peer *ivshmem_window_out(struct ivshmem_ntb *nt, int widx)
 {
+	if (ivshmem_window_is_ram(nt, widx))
+		widx -= nt->peer_count;
 	if (widx < 0 || (unsigned int)widx > nt->peer_count)
 		return NULL;
 	return &nt->peers[min_t(unsigned int, widx, nt->peer_count - 1)];
@@ -191,9 +219,12 @@ static bool window_is_in(struct ivshmem_ntb *nt, int pidx, int widx)
 {
 	unsigned int ours;
 
-	if (!ivshmem_is_peer(nt, pidx) || widx < 0 || (unsigned int)widx > nt->peer_count)
+	if (!ivshmem_is_peer(nt, pidx) || widx < 0 ||
+	    ((unsigned int)widx > nt->peer_count && !ivshmem_window_is_ram(nt, widx)))
 		return false;
 	ours = nt->port < nt->peers[pidx].port ? nt->port : nt->port - 1;
+	if (ivshmem_window_is_ram(nt, widx))
+		return widx - nt->peer_count == ours;
 	return min_t(unsigned int, widx, nt->peer_count - 1) == ours;
 }
 
@@ -204,6 +235,8 @@ int ivshmem_window_limits(struct ivshmem_ntb *nt, int pidx, int widx)
 
 	if (!window_is_in(nt, pidx, widx))
 		return -EINVAL;
+	if (ivshmem_window_is_ram(nt, widx))
+		return 0;
 	window = &nt->peers[pidx].in;
 	spin_lock_irqsave(&nt->lock, flags);
 	window->asked_by = current;
@@ -219,6 +252,8 @@ int ivshmem_window_set(struct ivshmem_ntb *nt, int pidx, int widx, u64 address, 
 		return -EINVAL;
 	if (!bytes)
 		return 0;
+	if (ivshmem_window_is_ram(nt, widx))
+		return address || bytes != nt->ram_bytes ? -EINVAL : 0;
 	if (address != nt->windows_base + pidx * nt->window_bytes || bytes > nt->window_bytes) {
 		dev_warn_ratelimited(&nt->ntb.dev,
 				     "window from port %u: %#llx bytes at %#llx are not its own memory\n",

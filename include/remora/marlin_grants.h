@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * Marlin's copies from application to application across machines (CMMC), version 1: grants. This
+ * header is the specification; include/README.md has the glossary. MUST, MUST NOT and MAY bind both
+ * ends. After Marlin (ANCS'14), sections 3.2 and 3.5.
+ *
+ * An owner grants a range of pages to one peer. The peer's machine, the initiator, then reads and
+ * writes those pages by itself: no message is exchanged, and the owner's processor takes no part.
+ * It needs a memory window that shows all of the owner's RAM: offset in the window = physical
+ * address.
+ *
+ *     owner's memory                                           initiator
+ *       table[index]: word, key, directory  <----- reads ------ once per copy
+ *         directory -> lists -> pages       <----- reads ------ once per grant and epoch
+ *       pages                               <-- reads, writes -- the copy
+ *       copy[k], behind the peer's window   <----- writes ------ "a copy of grant i is under way"
+ *       signal[i], behind the peer's window <----- writes ------ "grant i was written"
+ *     initiator's memory
+ *       table, behind the owner's window    <----- writes ------ "my table is there" (owner)
+ *
+ * All fields are little-endian. A machine MUST read each shared word once, and check the copy. The
+ * grants belong to a session of marlin.h. The struct at MARLIN_GRANTS_OFFSET of both windows is 0
+ * when a session starts. A machine that leaves the stage READY MUST have ended all its copies
+ * before it writes that pair word, and MUST have set its copy words to 0.
+ *
+ * Table. The owner has one for each peer, of MARLIN_GRANTS entries. It writes the physical address
+ * to `table` in the peer's memory when the session starts. 0: the owner grants nothing.
+ *
+ * Entry. Its word is the epoch << MARLIN_GRANT_EPOCH_SHIFT, with the state below. An owner MUST NOT
+ * use an entry's epoch twice. It changes the other fields only while the state isn't
+ * MARLIN_GRANT_LIVE and no copy of the entry can be under way.
+ *
+ * Copy. An initiator MUST, in this order:
+ *   1. set a copy word that is 0 to a sequence number << MARLIN_COPY_SEQUENCE_SHIFT | index + 1.
+ *      The sequence number MUST be another than the word's last;
+ *   2. make that visible to the owner, which over a bus takes a read;
+ *   3. read the entry's word. If it isn't live with the handle's epoch, go to 5;
+ *   4. copy, or read the directory and lists;
+ *   5. set the copy word to 0, after all of 4, and make that visible;
+ *   6. read the entry's word again. If it isn't what step 3 needs, ring the owner's doorbell.
+ * It MUST NOT sleep between 1 and 5.
+ *
+ * Revocation. An owner sets the state to MARLIN_GRANT_REVOKED, and makes that visible. It then
+ * reads all copy words. A copy is under way while its word is the one that the owner read then, and
+ * names the entry. When no such word is left, no copy can touch the pages any more.
+ *
+ * Signal. An initiator that wrote to a grant MAY add 1 to its signal word, and then ring the
+ * owner's doorbell. Before that the data MUST be visible.
+ *
+ * Lists. The directory is a page of physical addresses of list pages, a list is a page of physical
+ * addresses of the grant's pages. Entry n of the grant is entry n % 512 of list n / 512.
+ */
+#ifndef REMORA_MARLIN_GRANTS_H
+#define REMORA_MARLIN_GRANTS_H
+
+#include <linux/types.h>
+
+#define MARLIN_GRANTS_OFFSET 1024 /* in a window */
+#define MARLIN_GRANTS 512	  /* of an owner to one peer */
+#define MARLIN_COPIES 32	  /* of an initiator at one owner, at once */
+
+#define MARLIN_PAGE_BYTES 4096
+#define MARLIN_LIST_PAGES (MARLIN_PAGE_BYTES / 8)
+/* 1 GiB of whole pages. */
+#define MARLIN_GRANT_PAGES_MAX (MARLIN_LIST_PAGES * MARLIN_LIST_PAGES)
+
+#define MARLIN_GRANT_FREE 0u
+#define MARLIN_GRANT_LIVE 1u
+#define MARLIN_GRANT_REVOKED 2u
+#define MARLIN_GRANT_STATE_MASK 3u
+#define MARLIN_GRANT_EPOCH_SHIFT 2
+
+#define MARLIN_GRANT_READ 1u /* the peer may read */
+#define MARLIN_GRANT_WRITE 2u
+
+#define MARLIN_COPY_SEQUENCE_SHIFT 16
+
+struct marlin_grant {
+	__le64 word;
+	__le64 key[2];	  /* at random; a handle must have it */
+	__le64 directory; /* physical address, page-aligned */
+	__le64 bytes;
+	__le32 offset; /* of the first byte in the first page */
+	__le32 rights;
+	__u8 reserved[16];
+};
+
+struct marlin_grants_window {
+	__le64 table; /* physical address of the peer's table for this machine, or 0 */
+	__u8 reserved[56];
+	__le64 copy[MARLIN_COPIES];
+	__le32 signal[MARLIN_GRANTS];
+};
+
+/* A grant's name, which programs pass to each other. They MUST take it for opaque. */
+struct marlin_handle {
+	__le32 magic; /* MARLIN_HANDLE_MAGIC */
+	__le16 index;
+	__u8 owner; /* port of the machine whose memory it is */
+	__u8 peer;  /* port of the machine that may use it */
+	__le64 epoch;
+	__le64 key[2];
+};
+
+#define MARLIN_HANDLE_MAGIC 0x31484d52u /* "RMH1" */
+
+#ifdef __cplusplus
+#define MARLIN_ASSERT static_assert
+#else
+#define MARLIN_ASSERT _Static_assert
+#endif
+
+MARLIN_ASSERT(sizeof(struct marlin_grant) == 64, "layout");
+MARLIN_ASSERT(__builtin_offsetof(struct marlin_grants_window, copy) == 64, "layout");
+MARLIN_ASSERT(MARLIN_GRANTS_OFFSET + sizeof(struct marlin_grants_window) <= 4096,
+	      "the ring begins there");
+MARLIN_ASSERT(sizeof(struct marlin_handle) == 32, "layout");
+
+#undef MARLIN_ASSERT
+
+#endif

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * libcmmc: copies between programs of two machines, from the pages of one into the pages of the
+ * other. The machines have a Marlin link (eopN is up), each program opens /dev/cmmc.
+ *
+ *     receiver                                        sender
+ *       cmmc_translate() -> handle ---- a socket ---> handle
+ *       its pages  <--------------------------------- cmmc_write()
+ *       its pages  ---------------------------------> cmmc_read()
+ *       cmmc_revoke()
+ *
+ * All functions return 0 or a number >= 0, or -errno; cmmc_open(3) lists what each error means. They MAY
+ * be called by several threads at once. `cmmc` is what cmmc_open() returned.
+ */
+#ifndef REMOTE_CMMC_H
+#define REMOTE_CMMC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Names a grant. Opaque; programs pass it on as 32 bytes. */
+typedef struct {
+	uint64_t word[4];
+} cmmc_handle_t;
+
+/* Of cmmc_translate(). */
+#define CMMC_READ 1u /* the peer may read */
+#define CMMC_WRITE 2u /* the peer may write */
+
+/* Of cmmc_write(): the receiver's eventfd becomes readable when all is written. */
+#define CMMC_SIGNAL 1u
+
+/* Opens the device; returns a descriptor, which close() closes. path: NULL for /dev/cmmc */
+int cmmc_open(const char *path);
+
+/*
+ * Grants bytes at an address to the peer at a port, until cmmc_revoke() or close(). The memory is
+ * locked meanwhile. rights: CMMC_READ, CMMC_WRITE or both. eventfd: a descriptor of eventfd(2) for
+ * signals, or -1.
+ */
+int cmmc_translate(int cmmc, unsigned port, void *address, size_t bytes, unsigned rights,
+		   int eventfd, cmmc_handle_t *handle);
+
+/* Ends a grant. Returns when no copy touches the memory any more. */
+int cmmc_revoke(int cmmc, const cmmc_handle_t *handle);
+
+/* Locks writable memory for later copies; returns its number, for cmmc_write_buffer(). */
+int cmmc_register(int cmmc, void *address, size_t bytes);
+int cmmc_unregister(int cmmc, int buffer);
+
+/*
+ * Copies between own memory and a grant, any length and alignment. Returns 0 when all is copied. An
+ * error may come after a part was copied. flags: 0 or CMMC_SIGNAL. bytes 0 with CMMC_SIGNAL only
+ * signals.
+ */
+int cmmc_write(int cmmc, const cmmc_handle_t *to, uint64_t offset, const void *from, size_t bytes,
+	       unsigned flags);
+int cmmc_read(int cmmc, const cmmc_handle_t *from, uint64_t offset, void *to, size_t bytes);
+
+/* The same with a registered buffer, from its byte `at` on. */
+int cmmc_write_buffer(int cmmc, const cmmc_handle_t *to, uint64_t offset, int buffer, uint64_t at,
+		      size_t bytes, unsigned flags);
+int cmmc_read_buffer(int cmmc, const cmmc_handle_t *from, uint64_t offset, int buffer, uint64_t at,
+		     size_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
+/*
+ * /dev/cmmc copies between programs of two machines: from the pages of one straight into the pages
+ * of the other (cross-machine memory copy, CMMC). The machines have a Marlin link (eopN is up), and
+ * windows into each other's whole RAM.
+ *
+ * The receiving program grants a range of its memory to a peer by CMMC_IOC_TRANSLATE, and gets a
+ * handle. It passes the handle to the other program in any way, a socket for instance. That program
+ * then writes or reads the range by CMMC_IOC_WRITE and CMMC_IOC_READ. A program that has the handle
+ * may use it on that peer, and on no other machine.
+ *
+ * A peer is named by its port number; `ethtool -S eopN` lists ports. Granted and registered pages
+ * stay in memory and count against RLIMIT_MEMLOCK. A grant ends when its owner revokes it or closes
+ * the device, or when the link to the peer ends. Its pages stay locked until no copy can touch
+ * them. While a file has a handle, it counts as one of its CMMC_GRANTS_MAX, also after the link
+ * has ended.
+ *
+ * Each struct begins with its size in bytes and flags. Unknown flags are refused.
+ *
+ *   EINVAL        a wrong size, an unknown flag, a reserved field that isn't 0, no such port, or
+ *                 bytes that are no handle
+ *   EFAULT        the memory isn't the program's, or may not be written
+ *   ENOMEM        RLIMIT_MEMLOCK would be exceeded, or there is no memory
+ *   ENOSPC        the file has too many grants or buffers, or the peer's 512 grants are in use
+ *   ENODEV        no NTB device is there
+ *   ENOLINK       there is no link to the peer, or it ended
+ *   EOPNOTSUPP    the peer or its bridge offers no window into whole RAM
+ *   EACCES        the handle's key is wrong, or it was granted to another machine
+ *   ESTALE        the handle's grant ended, and another one has its place
+ *   EKEYREVOKED   the handle was revoked, or its owner is gone
+ *   EPERM         WRITE or READ: the grant doesn't permit that. REVOKE: it isn't this file's
+ *   ERANGE        offset and bytes are beyond the range
+ *   EBADF         no such registered buffer in this file
+ *   EREMOTEIO     the owner's machine told of memory it doesn't have
+ *   EINTR         a signal ended the call. READ, WRITE: see `done`. REVOKE: the handle is revoked,
+ *                 but copies may be under way; call again to wait for their end
+ */
+#ifndef _UAPI_REMORA_CMMC_H
+#define _UAPI_REMORA_CMMC_H
+
+#include <linux/ioctl.h>
+#include <linux/types.h>
+
+#define CMMC_BYTES_MAX (1ULL << 30) /* of a grant or a registered buffer, less its first offset */
+#define CMMC_GRANTS_MAX 64 /* of one open file */
+#define CMMC_BUFFERS_MAX 64 /* of one open file */
+
+struct cmmc_handle {
+	__u64 word[4]; /* opaque */
+};
+
+/* Locks memory that WRITE and READ will use, which saves them that each time. */
+struct cmmc_register {
+	__u32 size;
+	__u32 flags; /* 0 */
+	__u64 address;
+	__u64 bytes;
+	__u32 buffer; /* out: its number, from 0 on */
+	__u32 reserved; /* 0 */
+};
+
+struct cmmc_unregister {
+	__u32 size;
+	__u32 flags; /* 0 */
+	__u32 buffer;
+	__u32 reserved; /* 0 */
+};
+
+#define CMMC_GRANT_READ 1u /* the peer may read */
+#define CMMC_GRANT_WRITE 2u
+/* eventfd: a file of eventfd() that is signalled after a WRITE with CMMC_COPY_SIGNAL. */
+#define CMMC_GRANT_EVENTFD 4u
+
+struct cmmc_translate {
+	__u32 size;
+	__u32 flags; /* CMMC_GRANT_*; READ, WRITE or both */
+	__u64 address;
+	__u64 bytes;
+	__u32 port; /* of the peer */
+	__s32 eventfd; /* 0 without CMMC_GRANT_EVENTFD */
+	struct cmmc_handle handle; /* out */
+};
+
+/*
+ * address is an offset in the registered buffer `buffer`. Without: it is the program's memory, and
+ * buffer is 0.
+ */
+#define CMMC_COPY_BUFFER 1u
+/*
+ * WRITE: when all is written, the grant's eventfd becomes readable. Signals that come close
+ * together MAY be counted as one. bytes may be 0: the call only signals.
+ */
+#define CMMC_COPY_SIGNAL 2u
+
+/*
+ * The bytes arrive in no particular order. When the call returns 0, they all have. A signal is seen
+ * after them.
+ */
+struct cmmc_copy {
+	__u32 size;
+	__u32 flags; /* CMMC_COPY_* */
+	struct cmmc_handle handle;
+	__u64 address;
+	__u64 offset; /* in the grant */
+	__u64 bytes;
+	__u64 done; /* out: bytes that were copied, also after an error */
+	__u32 buffer;
+	__u32 reserved; /* 0 */
+};
+
+/* Returns when no copy touches the pages any more. They are the program's alone then. */
+struct cmmc_revoke {
+	__u32 size;
+	__u32 flags; /* 0 */
+	struct cmmc_handle handle;
+};
+
+#define CMMC_IO_MAGIC 0xbb
+
+#define CMMC_IOC_REGISTER _IOWR(CMMC_IO_MAGIC, 1, struct cmmc_register)
+#define CMMC_IOC_UNREGISTER _IOW(CMMC_IO_MAGIC, 2, struct cmmc_unregister)
+#define CMMC_IOC_TRANSLATE _IOWR(CMMC_IO_MAGIC, 3, struct cmmc_translate)
+#define CMMC_IOC_WRITE _IOWR(CMMC_IO_MAGIC, 4, struct cmmc_copy)
+#define CMMC_IOC_READ _IOWR(CMMC_IO_MAGIC, 5, struct cmmc_copy)
+#define CMMC_IOC_REVOKE _IOW(CMMC_IO_MAGIC, 6, struct cmmc_revoke)
+
+#endif

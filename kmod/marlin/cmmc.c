@@ -1,0 +1,470 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * /dev/cmmc: open files, their grants and registered buffers, and their calls
+ * (include/uapi/remora_cmmc.h).
+ *
+ * There is one device, of the first NTB device that offers windows into whole RAM. A call holds
+ * cmmc_gate for reading, so that the NTB device does not go under it.
+ */
+#include <linux/file.h>
+#include <linux/miscdevice.h>
+#include <linux/module.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+
+#include "marlin/cmmc.h"
+
+static DECLARE_RWSEM(cmmc_gate);
+static struct marlin_dev *cmmc_device; /* guarded by cmmc_gate */
+
+struct cmmc_buffer {
+	refcount_t users;
+	struct cmmc_pin pin;
+};
+
+struct cmmc_file {
+	struct mutex lock; /* guards what follows */
+	struct cmmc_grant *grants[CMMC_GRANTS_MAX];
+	struct cmmc_buffer *buffers[CMMC_BUFFERS_MAX];
+};
+
+/* ---- peers ---- */
+
+/* NULL: no copies with this peer, or its link was never up. */
+static struct marlin_cmmc *cmmc_of(struct marlin_peer *peer)
+{
+	return smp_load_acquire(&peer->cmmc); /* pairs with cmmc_add() */
+}
+
+/* The peer at a port, or an error. Caller holds cmmc_gate. */
+static struct marlin_cmmc *cmmc_peer(u32 port)
+{
+	if (!cmmc_device)
+		return ERR_PTR(-ENODEV);
+	for (unsigned int i = 0; i < cmmc_device->peer_count; i++) {
+		struct marlin_peer *peer = &cmmc_device->peers[i];
+
+		if (peer->port == port)
+			return cmmc_of(peer) ?: ERR_PTR(-EOPNOTSUPP);
+	}
+	return ERR_PTR(-EINVAL);
+}
+
+/* ---- buffers ---- */
+
+static void cmmc_buffer_put(struct cmmc_buffer *buffer)
+{
+	if (buffer && refcount_dec_and_test(&buffer->users)) {
+		cmmc_pin_end(&buffer->pin);
+		kfree(buffer);
+	}
+}
+
+static struct cmmc_buffer *cmmc_buffer_get(struct cmmc_file *file, u32 number)
+{
+	struct cmmc_buffer *buffer = NULL;
+
+	mutex_lock(&file->lock);
+	if (number < CMMC_BUFFERS_MAX)
+		buffer = file->buffers[number];
+	if (buffer)
+		refcount_inc(&buffer->users);
+	mutex_unlock(&file->lock);
+	return buffer;
+}
+
+static int cmmc_register(struct cmmc_file *file, struct cmmc_register *in)
+{
+	struct cmmc_buffer *buffer;
+	int err;
+
+	if (in->flags || in->buffer || in->reserved)
+		return -EINVAL;
+	buffer = kzalloc(sizeof(*buffer), GFP_KERNEL_ACCOUNT);
+	if (!buffer)
+		return -ENOMEM;
+	err = cmmc_pin_start(&buffer->pin, in->address, in->bytes, true);
+	if (err) {
+		kfree(buffer);
+		return err;
+	}
+	refcount_set(&buffer->users, 1);
+	mutex_lock(&file->lock);
+	while (in->buffer < CMMC_BUFFERS_MAX && file->buffers[in->buffer])
+		in->buffer++;
+	if (in->buffer < CMMC_BUFFERS_MAX)
+		file->buffers[in->buffer] = buffer;
+	else
+		err = -ENOSPC;
+	mutex_unlock(&file->lock);
+	if (err)
+		cmmc_buffer_put(buffer);
+	return err;
+}
+
+static int cmmc_unregister(struct cmmc_file *file, const struct cmmc_unregister *in)
+{
+	struct cmmc_buffer *buffer = NULL;
+
+	if (in->flags || in->reserved)
+		return -EINVAL;
+	mutex_lock(&file->lock);
+	if (in->buffer < CMMC_BUFFERS_MAX)
+		swap(buffer, file->buffers[in->buffer]);
+	mutex_unlock(&file->lock);
+	cmmc_buffer_put(buffer);
+	return buffer ? 0 : -EBADF;
+}
+
+/* ---- grants ---- */
+
+static void cmmc_handle_make(struct cmmc_handle *handle, const struct cmmc_grant *grant)
+{
+	const struct marlin_peer *peer = grant->cmmc->peer;
+	struct marlin_handle out = {
+		.magic = cpu_to_le32(MARLIN_HANDLE_MAGIC),
+		.index = cpu_to_le16(grant->index),
+		.owner = peer->md->port,
+		.peer = peer->port,
+		.epoch = cpu_to_le64(grant->epoch),
+		.key = { cpu_to_le64(grant->key[0]), cpu_to_le64(grant->key[1]) },
+	};
+
+	memcpy(handle, &out, sizeof(out));
+}
+
+static int cmmc_translate(struct cmmc_file *file, struct cmmc_translate *in)
+{
+	const u32 known = CMMC_GRANT_READ | CMMC_GRANT_WRITE | CMMC_GRANT_EVENTFD;
+	struct marlin_cmmc *cmmc = cmmc_peer(in->port);
+	struct cmmc_grant *grant;
+	int place = 0, err = 0;
+
+	if (IS_ERR(cmmc))
+		return PTR_ERR(cmmc);
+	if (in->flags & ~known || !(in->flags & (CMMC_GRANT_READ | CMMC_GRANT_WRITE)) ||
+	    (in->eventfd && !(in->flags & CMMC_GRANT_EVENTFD)) ||
+	    memchr_inv(&in->handle, 0, sizeof(in->handle)))
+		return -EINVAL;
+	mutex_lock(&file->lock);
+	while (place < CMMC_GRANTS_MAX && file->grants[place])
+		place++;
+	grant = place < CMMC_GRANTS_MAX ? cmmc_grant_make(cmmc, in) : ERR_PTR(-ENOSPC);
+	if (IS_ERR(grant)) {
+		err = PTR_ERR(grant);
+	} else {
+		file->grants[place] = grant;
+		cmmc_handle_make(&in->handle, grant);
+	}
+	mutex_unlock(&file->lock);
+	return err;
+}
+
+static bool cmmc_is_grant(const struct cmmc_grant *grant, const struct marlin_handle *handle)
+{
+	return grant && grant->epoch == le64_to_cpu(handle->epoch) &&
+	       grant->key[0] == le64_to_cpu(handle->key[0]) &&
+	       grant->key[1] == le64_to_cpu(handle->key[1]);
+}
+
+static int cmmc_revoke(struct cmmc_file *file, const struct cmmc_revoke *in)
+{
+	struct marlin_handle handle;
+	int err = -EPERM;
+
+	memcpy(&handle, &in->handle, sizeof(handle));
+	if (in->flags || le32_to_cpu(handle.magic) != MARLIN_HANDLE_MAGIC)
+		return -EINVAL;
+	if (mutex_lock_interruptible(&file->lock))
+		return -EINTR;
+	for (int i = 0; i < CMMC_GRANTS_MAX; i++) {
+		if (!cmmc_is_grant(file->grants[i], &handle))
+			continue;
+		err = cmmc_grant_revoke(file->grants[i]);
+		if (!err) {
+			cmmc_grant_free(file->grants[i]);
+			file->grants[i] = NULL;
+		}
+		break;
+	}
+	mutex_unlock(&file->lock);
+	return err;
+}
+
+/* ---- copies ---- */
+
+static int cmmc_copy_call(struct cmmc_file *file, struct cmmc_copy *in, bool write)
+{
+	struct cmmc_buffer *buffer = NULL;
+	struct marlin_handle handle;
+	struct marlin_cmmc *cmmc;
+	int err;
+
+	memcpy(&handle, &in->handle, sizeof(handle));
+	if (in->flags & ~(CMMC_COPY_BUFFER | CMMC_COPY_SIGNAL) || in->reserved || in->done ||
+	    (in->flags & CMMC_COPY_SIGNAL && !write) ||
+	    (in->buffer && !(in->flags & CMMC_COPY_BUFFER)) ||
+	    le32_to_cpu(handle.magic) != MARLIN_HANDLE_MAGIC)
+		return -EINVAL;
+	cmmc = cmmc_peer(handle.owner);
+	if (IS_ERR(cmmc))
+		return PTR_ERR(cmmc);
+	if (in->flags & CMMC_COPY_BUFFER) {
+		buffer = cmmc_buffer_get(file, in->buffer);
+		if (!buffer)
+			return -EBADF;
+	}
+	err = cmmc_copy(cmmc, in, buffer ? &buffer->pin : NULL, write);
+	cmmc_buffer_put(buffer);
+	return err;
+}
+
+/* ---- the file ---- */
+
+static int cmmc_open(struct inode *inode, struct file *opened)
+{
+	struct cmmc_file *file = kzalloc(sizeof(*file), GFP_KERNEL_ACCOUNT);
+
+	if (!file)
+		return -ENOMEM;
+	mutex_init(&file->lock);
+	opened->private_data = file;
+	return nonseekable_open(inode, opened);
+}
+
+static int cmmc_release(struct inode *inode, struct file *opened)
+{
+	struct cmmc_file *file = opened->private_data;
+
+	down_read(&cmmc_gate);
+	for (int i = 0; i < CMMC_GRANTS_MAX; i++)
+		if (file->grants[i])
+			cmmc_grant_orphan(file->grants[i]);
+	up_read(&cmmc_gate);
+	for (int i = 0; i < CMMC_BUFFERS_MAX; i++)
+		cmmc_buffer_put(file->buffers[i]);
+	kfree(file);
+	return 0;
+}
+
+static int cmmc_dispatch(struct cmmc_file *file, unsigned int command, void *in)
+{
+	switch (command) {
+	case CMMC_IOC_REGISTER:
+		return cmmc_register(file, in);
+	case CMMC_IOC_UNREGISTER:
+		return cmmc_unregister(file, in);
+	case CMMC_IOC_TRANSLATE:
+		return cmmc_translate(file, in);
+	case CMMC_IOC_WRITE:
+		return cmmc_copy_call(file, in, true);
+	case CMMC_IOC_READ:
+		return cmmc_copy_call(file, in, false);
+	case CMMC_IOC_REVOKE:
+		return cmmc_revoke(file, in);
+	}
+	return -ENOTTY;
+}
+
+static long cmmc_ioctl(struct file *opened, unsigned int command, unsigned long argument)
+{
+	void __user *user = (void __user *)argument;
+	union {
+		u32 size; /* begins each */
+		struct cmmc_register registering;
+		struct cmmc_unregister unregister;
+		struct cmmc_translate translate;
+		struct cmmc_copy copy;
+		struct cmmc_revoke revoke;
+	} in;
+	const u32 size = _IOC_SIZE(command);
+	int err;
+
+	if (_IOC_TYPE(command) != CMMC_IO_MAGIC || size < sizeof(in.size) || size > sizeof(in))
+		return -ENOTTY;
+	if (copy_from_user(&in, user, size))
+		return -EFAULT;
+	if (in.size != size)
+		return -EINVAL;
+	err = down_read_killable(&cmmc_gate);
+	if (err)
+		return err;
+	err = cmmc_dispatch(opened->private_data, command, &in);
+	up_read(&cmmc_gate);
+	/* After an error a copy's struct tells how far it came. */
+	if (_IOC_DIR(command) & _IOC_READ && copy_to_user(user, &in, size))
+		err = err ?: -EFAULT;
+	return err;
+}
+
+static const struct file_operations cmmc_file_ops = {
+	.owner = THIS_MODULE,
+	.open = cmmc_open,
+	.release = cmmc_release,
+	.unlocked_ioctl = cmmc_ioctl,
+	.compat_ioctl = compat_ptr_ioctl,
+};
+
+static struct miscdevice cmmc_misc = {
+	.minor = MISC_DYNAMIC_MINOR,
+	.name = "cmmc",
+	.fops = &cmmc_file_ops,
+};
+
+int marlin_cmmc_register(void)
+{
+	return misc_register(&cmmc_misc);
+}
+
+void marlin_cmmc_unregister(void)
+{
+	misc_deregister(&cmmc_misc);
+}
+
+/* ---- an NTB device's life ---- */
+
+static void cmmc_work(struct work_struct *work)
+{
+	struct marlin_dev *md = container_of(work, struct marlin_dev, cmmc_work);
+
+	for (unsigned int i = 0; i < md->peer_count; i++) {
+		struct marlin_cmmc *cmmc = cmmc_of(&md->peers[i]);
+
+		if (cmmc)
+			cmmc_grants_look(cmmc);
+	}
+}
+
+static void cmmc_free(struct marlin_peer *peer)
+{
+	struct marlin_cmmc *cmmc = peer->cmmc;
+
+	if (!cmmc)
+		return;
+	peer->cmmc = NULL;
+	cmmc_grant_exit(cmmc);
+	memunmap(cmmc->ram);
+	kvfree(cmmc);
+}
+
+/* Windows into whole RAM, both ways: their numbers follow those of the other windows. */
+static int cmmc_windows(struct marlin_cmmc *cmmc, unsigned int number)
+{
+	struct marlin_peer *peer = cmmc->peer;
+	struct ntb_dev *ntb = peer->md->ntb;
+	resource_size_t address_align, size_align, bytes;
+	phys_addr_t address;
+	int err;
+
+	err = ntb_mw_get_align(ntb, peer->index, number, &address_align, &size_align, &bytes);
+	if (!err)
+		err = ntb_mw_set_trans(ntb, peer->index, number, 0, bytes);
+	if (!err)
+		err = ntb_peer_mw_get_addr(ntb, peer->md->peer_count + peer->index, &address,
+					   &bytes);
+	if (err)
+		return err;
+	cmmc->ram = memremap(address, bytes, MEMREMAP_WC);
+	if (!cmmc->ram)
+		return -ENOMEM;
+	cmmc->ram_bytes = bytes;
+	return 0;
+}
+
+static int cmmc_add(struct marlin_peer *peer)
+{
+	struct marlin_cmmc *cmmc = kvzalloc(sizeof(*cmmc), GFP_KERNEL);
+	int err;
+
+	if (!cmmc)
+		return -ENOMEM;
+	cmmc->peer = peer;
+	err = cmmc_windows(cmmc, peer->md->peer_count + marlin_link_window_number(peer));
+	if (err)
+		goto free;
+	cmmc_copy_init(cmmc);
+	err = cmmc_grant_init(cmmc);
+	if (err)
+		goto unmap;
+	smp_store_release(&peer->cmmc, cmmc); /* pairs with cmmc_of() */
+	return 0;
+
+unmap:
+	memunmap(cmmc->ram);
+free:
+	kvfree(cmmc);
+	return err;
+}
+
+/* Before the interface is registered. Without windows into whole RAM there are no copies. */
+void marlin_cmmc_attach(struct marlin_dev *md)
+{
+	INIT_WORK(&md->cmmc_work, cmmc_work);
+	if (ntb_peer_mw_count(md->ntb) < 2 * (int)md->peer_count)
+		return;
+	down_write(&cmmc_gate);
+	md->copies = !cmmc_device;
+	if (md->copies)
+		cmmc_device = md;
+	else
+		dev_info(&md->ntb->dev, "marlin: /dev/cmmc serves another NTB device already\n");
+	up_write(&cmmc_gate);
+}
+
+/* After the interface is gone. */
+void marlin_cmmc_detach(struct marlin_dev *md)
+{
+	down_write(&cmmc_gate);
+	if (cmmc_device == md)
+		cmmc_device = NULL;
+	/* Nothing schedules it any more. */
+	cancel_work_sync(&md->cmmc_work);
+	for (unsigned int i = 0; i < md->peer_count; i++)
+		cmmc_free(&md->peers[i]);
+	up_write(&cmmc_gate);
+}
+
+/* ---- a link's life ---- */
+
+/* Windows are asked for when the link is up for the first time; they stay. */
+void marlin_cmmc_start(struct marlin_peer *peer)
+{
+	int err = peer->md->copies && !peer->cmmc ? cmmc_add(peer) : 0;
+
+	if (err)
+		netdev_err(peer->md->dev, "port %u: no copies: error %d\n", peer->port, err);
+	if (!peer->cmmc)
+		return;
+	cmmc_copy_start(peer->cmmc);
+	cmmc_grants_start(peer->cmmc);
+}
+
+/* The caller flushes what was written to the peer. */
+void marlin_cmmc_stop(struct marlin_peer *peer)
+{
+	if (!peer->cmmc)
+		return;
+	cmmc_copy_stop(peer->cmmc);
+	cmmc_grants_stop(peer->cmmc);
+}
+
+/* Zeroes what the peer wrote; it has ended its copies. */
+void marlin_cmmc_clean(struct marlin_peer *peer)
+{
+	memset(peer->in_memory + MARLIN_GRANTS_OFFSET, 0, sizeof(struct marlin_grants_window));
+	if (peer->cmmc)
+		cmmc_grants_look(peer->cmmc);
+}
+
+/* A doorbell: a peer may have ended a copy or signalled. By an interrupt. */
+void marlin_cmmc_bell(struct marlin_dev *md)
+{
+	for (unsigned int i = 0; i < md->peer_count; i++) {
+		struct marlin_cmmc *cmmc = cmmc_of(&md->peers[i]);
+
+		if (cmmc && !list_empty_careful(&cmmc->grants)) {
+			schedule_work(&md->cmmc_work);
+			return;
+		}
+	}
+}

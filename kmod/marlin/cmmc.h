@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Copies between programs of two machines: what their files share. include/uapi/remora_cmmc.h is
+ * the programs' side, include/remora/marlin_grants.h what the machines exchange.
+ *
+ *   cmmc.c    /dev/cmmc: open files and their calls
+ *   grant.c   an owner's grants: made, revoked, reclaimed
+ *   copy.c    an initiator's copies
+ *   pin.c     pages of programs, locked and accounted
+ *   hrdma.c   a list of sub-transfers, moved
+ *
+ * Locks, each after those above it
+ *   cmmc_gate            read: a call runs on the device; write: the device goes
+ *   file->lock           a file's grants and buffers
+ *   cmmc->import_lock    page lists of peers' grants, as they were read
+ *   cmmc->session_lock   read: a batch is being copied; write: the session begins or ends
+ *   cmmc->lock           a peer's table, and the grants in it
+ */
+#ifndef REMORA_MARLIN_CMMC_H
+#define REMORA_MARLIN_CMMC_H
+
+#include <linux/eventfd.h>
+#include <linux/list.h>
+#include <linux/mutex.h>
+#include <linux/rwsem.h>
+#include <linux/semaphore.h>
+#include <linux/spinlock.h>
+#include <linux/wait.h>
+
+#include "core/marlin/grants.h"
+#include "core/marlin/scatter.h"
+#include "marlin/marlin.h"
+#include "remora_cmmc.h"
+
+static_assert(PAGE_SIZE == MARLIN_PAGE_BYTES);
+static_assert(sizeof(struct cmmc_handle) == sizeof(struct marlin_handle));
+static_assert(CMMC_GRANT_READ == MARLIN_GRANT_READ && CMMC_GRANT_WRITE == MARLIN_GRANT_WRITE);
+
+/* A program's pages. */
+struct cmmc_pin {
+	struct page **pages;
+	unsigned long count;
+	u32 offset; /* of the first byte in the first page */
+	u64 bytes;
+	bool write; /* the pages' content may have changed */
+	struct user_struct *user; /* is charged for them */
+};
+
+/* A grant of this machine's. Its file has it, until that is closed; then the device. */
+struct cmmc_grant {
+	struct list_head link; /* of cmmc->grants */
+	struct marlin_cmmc *cmmc; /* NULL: the device is gone, and the pages are free */
+	u32 index;
+	u64 epoch, key[2];
+	bool live; /* not revoked */
+	bool orphan; /* its file was closed: it ends when no copy is under way */
+	struct cmmc_pin pin;
+	__le64 *directory;
+	struct eventfd_ctx *signal;
+	u32 signals; /* as last seen */
+};
+
+/* A peer's grant, as this machine's copies use it. */
+struct cmmc_import {
+	refcount_t users;
+	struct marlin_grant entry;
+	u64 count;
+	u64 pages[]; /* addresses in the peer's RAM, checked */
+};
+
+/* Copies to and from one peer, whose whole RAM is in a window. */
+struct marlin_cmmc {
+	struct marlin_peer *peer;
+	void *ram; /* of the peer */
+	u64 ram_bytes;
+
+	/* Own grants to the peer. */
+	struct marlin_grant *table;
+	bool open; /* the peer has been told of the table */
+	wait_queue_head_t quiet; /* copies may have ended */
+	struct delayed_work dead_work; /* the link stayed down */
+	spinlock_t lock; /* guards what follows */
+	struct list_head grants;
+	struct grants core;
+
+	/* Own copies. */
+	struct rw_semaphore session_lock; /* guards live and session */
+	bool live;
+	u64 session;
+	struct semaphore copies_free;
+	unsigned long copies_used;
+	atomic64_t sequence;
+	spinlock_t signal_lock; /* guards the signal words in the peer's memory */
+	u32 signals[MARLIN_GRANTS];
+	struct mutex import_lock; /* guards what follows */
+	u64 import_pages;
+	struct cmmc_import *imports[MARLIN_GRANTS];
+};
+
+static inline struct marlin_grants_window *cmmc_own_window(struct marlin_cmmc *cmmc)
+{
+	return cmmc->peer->in_memory + MARLIN_GRANTS_OFFSET;
+}
+
+static inline struct marlin_grants_window *cmmc_peer_window(struct marlin_cmmc *cmmc)
+{
+	return cmmc->peer->out_memory + MARLIN_GRANTS_OFFSET;
+}
+
+/* pin.c */
+int cmmc_pin_start(struct cmmc_pin *pin, u64 address, u64 bytes, bool write);
+void cmmc_pin_end(struct cmmc_pin *pin);
+
+/* grant.c */
+int cmmc_grant_init(struct marlin_cmmc *cmmc);
+void cmmc_grant_exit(struct marlin_cmmc *cmmc);
+struct cmmc_grant *cmmc_grant_make(struct marlin_cmmc *cmmc, const struct cmmc_translate *in);
+int cmmc_grant_revoke(struct cmmc_grant *grant);
+void cmmc_grant_free(struct cmmc_grant *grant);
+void cmmc_grant_orphan(struct cmmc_grant *grant);
+void cmmc_grants_look(struct marlin_cmmc *cmmc);
+void cmmc_grants_start(struct marlin_cmmc *cmmc);
+void cmmc_grants_stop(struct marlin_cmmc *cmmc);
+
+/* copy.c */
+void cmmc_copy_init(struct marlin_cmmc *cmmc);
+void cmmc_copy_start(struct marlin_cmmc *cmmc);
+void cmmc_copy_stop(struct marlin_cmmc *cmmc);
+int cmmc_copy(struct marlin_cmmc *cmmc, struct cmmc_copy *in, const struct cmmc_pin *buffer,
+	      bool write);
+
+/* hrdma.c */
+void cmmc_hrdma_move(struct marlin_cmmc *cmmc, const struct scatter_part *parts, u32 count,
+		     bool write);
+
+#endif

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT
+#include "remote/cmmc.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/ioctl.h>
+
+#include "remora_cmmc.h"
+
+namespace {
+
+static_assert(sizeof(cmmc_handle_t) == sizeof(cmmc_handle));
+static_assert(CMMC_READ == CMMC_GRANT_READ && CMMC_WRITE == CMMC_GRANT_WRITE);
+
+template <class Struct>
+int call(int cmmc, unsigned long command, Struct& in) {
+    in.size = sizeof(in);
+    return ioctl(cmmc, command, &in) < 0 ? -errno : 0;
+}
+
+cmmc_handle to_kernel(const cmmc_handle_t* handle) {
+    cmmc_handle out;
+    std::memcpy(&out, handle, sizeof(out));
+    return out;
+}
+
+int copy(int cmmc, unsigned long command, const cmmc_handle_t* handle, cmmc_copy in) {
+    in.handle = to_kernel(handle);
+    return call(cmmc, command, in);
+}
+
+cmmc_copy of_memory(uint64_t offset, const void* address, size_t bytes) {
+    cmmc_copy in{};
+    in.address = reinterpret_cast<uintptr_t>(address);
+    in.offset = offset;
+    in.bytes = bytes;
+    return in;
+}
+
+cmmc_copy of_buffer(uint64_t offset, int buffer, uint64_t at, size_t bytes) {
+    cmmc_copy in{};
+    in.flags = CMMC_COPY_BUFFER;
+    in.buffer = static_cast<uint32_t>(buffer);
+    in.address = at;
+    in.offset = offset;
+    in.bytes = bytes;
+    return in;
+}
+
+int write(int cmmc, const cmmc_handle_t* to, cmmc_copy in, unsigned flags) {
+    if (flags & ~CMMC_SIGNAL)
+        return -EINVAL;
+    if (flags & CMMC_SIGNAL)
+        in.flags |= CMMC_COPY_SIGNAL;
+    return copy(cmmc, CMMC_IOC_WRITE, to, in);
+}
+
+} // namespace
+
+#pragma GCC visibility push(default)
+
+extern "C" {
+
+int cmmc_open(const char* path) {
+    int cmmc = open(path ? path : "/dev/cmmc", O_RDWR | O_CLOEXEC);
+    return cmmc < 0 ? -errno : cmmc;
+}
+
+int cmmc_translate(int cmmc, unsigned port, void* address, size_t bytes, unsigned rights,
+                   int eventfd, cmmc_handle_t* handle) {
+    struct cmmc_translate in {};
+    if (rights & ~(CMMC_READ | CMMC_WRITE))
+        return -EINVAL;
+    in.flags = rights | (eventfd < 0 ? 0 : CMMC_GRANT_EVENTFD);
+    in.address = reinterpret_cast<uintptr_t>(address);
+    in.bytes = bytes;
+    in.port = port;
+    in.eventfd = eventfd < 0 ? 0 : eventfd;
+    int error = call(cmmc, CMMC_IOC_TRANSLATE, in);
+    if (!error)
+        std::memcpy(handle, &in.handle, sizeof(*handle));
+    return error;
+}
+
+int cmmc_revoke(int cmmc, const cmmc_handle_t* handle) {
+    struct cmmc_revoke in {};
+    in.handle = to_kernel(handle);
+    return call(cmmc, CMMC_IOC_REVOKE, in);
+}
+
+int cmmc_register(int cmmc, void* address, size_t bytes) {
+    struct cmmc_register in {};
+    in.address = reinterpret_cast<uintptr_t>(address);
+    in.bytes = bytes;
+    int error = call(cmmc, CMMC_IOC_REGISTER, in);
+    return error ? error : static_cast<int>(in.buffer);
+}
+
+int cmmc_unregister(int cmmc, int buffer) {
+    struct cmmc_unregister in {};
+    in.buffer = static_cast<uint32_t>(buffer);
+    return call(cmmc, CMMC_IOC_UNREGISTER, in);
+}
+
+int cmmc_write(int cmmc, const cmmc_handle_t* to, uint64_t offset, const void* from, size_t bytes,
+               unsigned flags) {
+    return write(cmmc, to, of_memory(offset, from, bytes), flags);
+}
+
+int cmmc_read(int cmmc, const cmmc_handle_t* from, uint64_t offset, void* to, size_t bytes) {
+    return copy(cmmc, CMMC_IOC_READ, from, of_memory(offset, to, bytes));
+}
+
+int cmmc_write_buffer(int cmmc, const cmmc_handle_t* to, uint64_t offset, int buffer, uint64_t at,
+                      size_t bytes, unsigned flags) {
+    return write(cmmc, to, of_buffer(offset, buffer, at, bytes), flags);
+}
+
+int cmmc_read_buffer(int cmmc, const cmmc_handle_t* from, uint64_t offset, int buffer, uint64_t at,
+                     size_t bytes) {
+    return copy(cmmc, CMMC_IOC_READ, from, of_buffer(offset, buffer, at, bytes));
+}
+
+} // extern "C"
+
+#pragma GCC visibility pop

@@ -1,0 +1,271 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Copies between programs of three machines by /dev/cmmc: every alignment, revocation, and bad days."""
+
+import contextlib
+import pathlib
+
+import ntblab
+from ntblab import CORE, DRIVER, MARLIN
+from remoralab import compiled, tap
+from remoralab.rmem import wait_until
+from test_eop import configure, others, port_of, wait_up
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+CMMCIO = compiled.program("cmmcio", [HERE / "cmmcio.cpp", ROOT / "libremote" / "cmmc" / "cmmc.cpp"],
+                          [f"-I{ROOT / 'include'}", f"-I{ROOT / 'include' / 'uapi'}"])
+MIB = 1 << 20
+COPY_S = 240
+READ, WRITE = 1, 2
+
+
+def start(*machines):
+    for machine in machines:
+        if set(ntblab.loaded(machine)) != {CORE, DRIVER, MARLIN}:
+            ntblab.clear(machine)
+            ntblab.insert(machine, CORE, DRIVER, options="ram=1")
+            ntblab.insert(machine, MARLIN)
+        configure(machine)
+
+
+@contextlib.contextmanager
+def network(lab):
+    """Three machines with links, whose whole RAM is in each other's windows."""
+    start(*lab)
+    for machine in lab:
+        wait_up(machine, *others(machine))
+    yield list(lab)
+
+
+class Owner:
+    """A program that grants its memory to a peer, and does what it is told."""
+
+    def __init__(self, machine, peer, count, skew=0, rights=READ | WRITE, prefix="exec"):
+        self.process = machine.spawn(f"{prefix} {CMMCIO} own {port_of(peer)} {count} {skew} {rights}")
+        self.lines = 0
+        first = self.next_line()
+        assert first[0] == "handle", first
+        self.handle, self.count = first[1], count
+
+    def next_line(self):
+        wait_until("it answers", lambda: self.process.out.count("\n") > self.lines or not self.process.running(), COPY_S)
+        self.lines += 1
+        return self.process.out.splitlines()[self.lines - 1].split()
+
+    def tell(self, line):
+        self.process.send(f"{line}\n".encode())
+
+    def ask(self, line):
+        self.tell(line)
+        return self.next_line()[1:]
+
+    def digest(self, at=0, count=None):
+        return self.ask(f"digest {at} {self.count if count is None else count}")[0]
+
+    def end(self):
+        self.process.end_input()
+        assert self.process.wait(COPY_S).rc == 0
+
+
+def mem_locked(machine):
+    """Pages that are pinned: neither free nor to be reclaimed."""
+    counts = dict(line.split() for line in machine.read("/proc/vmstat").splitlines())
+    return int(counts["nr_foll_pin_acquired"]) - int(counts["nr_foll_pin_released"])
+
+
+def copy(machine, what, handle, offset, count, skew=0, seed=1, more=""):
+    """(result, digest of own memory)"""
+    said = machine.run(f"{CMMCIO} {what} {handle} {offset} {count} {skew} {seed} {more}", timeout=COPY_S).out.split()
+    return said[1:] if said[0] == what else said
+
+
+def test_written_bytes_arrive_whole(lab):
+    with network(lab) as (left, right, _):
+        owner = Owner(right, left, MIB)
+        result, digest = copy(left, "write", owner.handle, 0, MIB)
+        assert result == "ok" and owner.digest() == digest
+        owner.end()
+
+
+def test_every_alignment_and_length_arrives(lab):
+    with network(lab) as (left, right, _):
+        owner = Owner(right, left, 3 * 4096 + 77, skew=1000)
+        for offset, count, skew in ((0, 1, 0), (1, 1, 4095), (3095, 2, 1), (17, 4096, 33), (4095, 4098, 4094),
+                                    (5, 3 * 4096, 63), (0, owner.count, 1), (owner.count - 1, 1, 7)):
+            for more in ("", "buffer"):
+                case = (offset, count, skew, more)
+                around = owner.digest(0, offset), owner.digest(offset + count, owner.count - offset - count)
+                result, digest = copy(left, "write", owner.handle, offset, count, skew, seed=offset + 3, more=more)
+                assert result == "ok" and owner.digest(offset, count) == digest, case
+                assert around == (owner.digest(0, offset),
+                                  owner.digest(offset + count, owner.count - offset - count)), case
+                result, digest = copy(left, "read", owner.handle, offset, count, skew + 1, seed=0, more=more)
+                assert result == "ok" and owner.digest(offset, count) == digest, case
+        owner.end()
+
+
+def test_megabytes_arrive_in_both_directions_at_once(lab):
+    with network(lab) as machines:
+        count = 6 * MIB + 5
+        pairs = [(machine, other) for machine in machines for other in others(machine)]
+        owners = [Owner(other, machine, count, skew=n) for n, (machine, other) in enumerate(pairs)]
+        copies = [machine.spawn(f"{CMMCIO} write {owner.handle} 0 {count} {2 * n} {n}")
+                  for n, ((machine, _), owner) in enumerate(zip(pairs, owners))]
+        for owner, process in zip(owners, copies):
+            what, result, digest = process.wait(COPY_S).out.split()
+            assert (what, result) == ("write", "ok") and owner.digest() == digest
+            owner.end()
+
+
+def test_signal_comes_after_the_bytes(lab):
+    with network(lab) as (left, right, _):
+        owner = Owner(right, left, MIB)
+        for seed in range(5):
+            owner.tell("wait")
+            result, digest = copy(left, "write", owner.handle, 0, MIB, seed=seed)
+            assert result == "ok" and owner.next_line()[1] == digest
+        owner.tell("wait")
+        assert left.run(f"{CMMCIO} signal {owner.handle}").out == "signal ok\n"
+        assert owner.next_line()[1] == digest
+        owner.end()
+
+
+REFUSALS = """forged-key EACCES; forged-key-high EACCES; other-epoch ESTALE; no-handle EINVAL; index EINVAL;
+    other-machine EACCES; all ok; one-more ERANGE; behind ERANGE; offset-wraps ERANGE; bytes-wrap EFAULT; none-at-end ok;
+    unmapped EFAULT; kernel-memory EFAULT; not-readable EPERM; not-mine EPERM; no-buffer EBADF; buffer-number EBADF;
+    beyond-buffer EFAULT; buffer-wraps EFAULT; unregister ok; unregister-twice EBADF; other-file-buffer EBADF;
+    no-rights EINVAL; no-port EINVAL; no-bytes EINVAL; too-many-bytes EINVAL; address-wraps EINVAL;
+    grant-unmapped EFAULT; no-eventfd EINVAL; size EINVAL; flags EINVAL; command ENOTTY; grants-64 more ENOSPC"""
+
+
+def test_what_is_wrong_is_refused_by_its_own_error(lab):
+    with network(lab) as (left, right, third):
+        owner = Owner(left, right, 10000, skew=5, rights=WRITE)
+        said = right.run(f"{CMMCIO} refusals {owner.handle} 10000", timeout=COPY_S).out.splitlines()
+        assert said == [" ".join(each.split()) for each in REFUSALS.split(";")], said
+        # The handle is right's.
+        assert copy(third, "write", owner.handle, 0, 1)[0] == "EACCES"
+        readable = Owner(left, right, 10000, rights=READ)
+        assert copy(right, "write", readable.handle, 0, 1)[0] == "EPERM"
+        assert copy(right, "read", readable.handle, 0, 1)[0] == "ok"
+        readable.end()
+        assert owner.ask("revoke") == ["ok", "quiet"]
+        assert copy(right, "write", owner.handle, 0, 1)[0] == "EKEYREVOKED"
+        assert owner.ask("revoke")[0] == "EPERM", "it was revoked already"
+        owner.end()
+
+
+def test_handle_is_stale_when_another_grant_has_its_place(lab):
+    with network(lab) as (left, right, _):
+        first = Owner(right, left, 100)
+        first.end()
+        # A place is used again after all the others: 64 grants of a file at a time.
+        for _ in range(9):
+            right.run(f"{CMMCIO} refusals {first.handle} 1", timeout=COPY_S)
+        assert copy(left, "write", first.handle, 0, 1)[0] == "ESTALE"
+
+
+def test_revocation_waits_for_copies_under_way(lab):
+    with network(lab) as (left, right, _):
+        for _ in range(3):
+            owner = Owner(right, left, 2 * MIB)
+            pours = [left.spawn(f"{CMMCIO} pour {owner.handle} {2 * MIB}") for _ in range(3)]
+            for pour in pours:
+                pour.wait_output("pouring", timeout=COPY_S)
+            assert owner.ask("revoke") == ["ok", "quiet"]
+            for pour in pours:
+                assert pour.wait(COPY_S).out.endswith("refused EKEYREVOKED\n")
+            owner.end()
+
+
+def test_grants_of_a_killed_program_end(lab):
+    with network(lab) as (left, right, _):
+        free = mem_locked(right)
+        owner = Owner(right, left, 2 * MIB)
+        pour = left.spawn(f"{CMMCIO} pour {owner.handle} {2 * MIB}")
+        pour.wait_output("pouring", timeout=COPY_S)
+        owner.process.kill()
+        assert pour.wait(COPY_S).out.endswith("refused EKEYREVOKED\n")
+        wait_until("its pages are given back", lambda: mem_locked(right) <= free, COPY_S)
+
+
+def test_program_killed_in_a_copy_leaves_the_grant_usable(lab):
+    with network(lab) as (left, right, _):
+        owner = Owner(right, left, 4 * MIB)
+        for _ in range(3):
+            pour = left.spawn(f"exec {CMMCIO} pour {owner.handle} {4 * MIB}")
+            pour.wait_output("pouring", timeout=COPY_S)
+            pour.kill()
+        result, digest = copy(left, "write", owner.handle, 0, 4 * MIB)
+        assert result == "ok" and owner.digest() == digest
+        assert owner.ask("revoke") == ["ok", "quiet"]
+        owner.end()
+
+
+def test_locked_memory_has_its_limit(lab):
+    with network(lab) as (left, right, _):
+        said = right.run(f"ulimit -l 64; setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock "
+                         f"{CMMCIO} lock {port_of(left)} {128 << 10}").out.splitlines()
+        # Half of it and a page more, at most: memory of mmap() is page-aligned.
+        assert said == ["grant ENOMEM", "register ENOMEM", "half ok", "other-half ENOMEM", "revoke ok"], said
+
+
+def test_peer_killed_in_a_copy_gives_its_grants_back(lab):
+    with network(lab) as (left, right, third):
+        free = mem_locked(left)
+        owner = Owner(left, right, 4 * MIB)
+        pour = right.spawn(f"exec {CMMCIO} pour {owner.handle} {4 * MIB}")
+        pour.wait_output("pouring", timeout=COPY_S)
+        right.kill()
+        assert owner.ask("revoke") == ["ok", "quiet"]
+        owner.end()
+        wait_until("its pages are given back", lambda: mem_locked(left) <= free, COPY_S)
+        other = Owner(left, third, MIB)
+        result, digest = copy(third, "write", other.handle, 0, MIB)
+        assert result == "ok" and other.digest() == digest
+        other.end()
+        right.boot()
+        start(right)
+        for machine in (left, third):
+            wait_up(machine, right)
+            wait_up(right, machine)
+        assert copy(right, "write", owner.handle, 0, 1)[0] in ("EKEYREVOKED", "ESTALE")
+        again = Owner(left, right, MIB)
+        result, digest = copy(right, "write", again.handle, 0, MIB)
+        assert result == "ok" and again.digest() == digest
+        again.end()
+
+
+def test_cable_pulled_in_a_copy_ends_it(lab):
+    with network(lab) as (left, right, third):
+        owner = Owner(left, right, 4 * MIB)
+        pour = right.spawn(f"{CMMCIO} pour {owner.handle} {4 * MIB}")
+        pour.wait_output("pouring", timeout=COPY_S)
+        lab.link_down("fabric", "left")
+        assert pour.wait(COPY_S).out.splitlines()[-1] in ("refused ENOLINK", "refused EKEYREVOKED")
+        assert owner.ask("revoke") == ["ok", "quiet"]
+        owner.end()
+        lab.link_up("fabric", "left")
+        for machine in lab:
+            wait_up(machine, *others(machine))
+        assert copy(right, "write", owner.handle, 0, 1)[0] in ("EKEYREVOKED", "ESTALE")
+
+
+def test_driver_without_ram_windows_offers_no_copies(lab):
+    for machine in lab:
+        ntblab.clear(machine)
+        ntblab.insert(machine, CORE, DRIVER, MARLIN)
+        configure(machine)
+    left, right, _ = lab
+    wait_up(left, right)
+    said = left.run(f"{CMMCIO} own 1 100 0 1", timeout=COPY_S).out
+    assert said == "translate ENODEV\n", said
+    for machine in lab:
+        ntblab.clear(machine)
+
+
+TESTS = [test for name, test in list(globals().items()) if name.startswith("test_")]
+
+if __name__ == "__main__":
+    tap.main("ntb3", TESTS)

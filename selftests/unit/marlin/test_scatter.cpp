@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: GPL-2.0
+// Sub-transfers between two machines' pages: each byte once, pages combined, bounded.
+#include <algorithm>
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+extern "C" {
+#include "core/marlin/scatter.h"
+}
+
+namespace remora::test {
+
+namespace {
+
+using Pages = std::vector<std::uint64_t>;
+constexpr std::uint64_t page = MARLIN_PAGE_BYTES;
+
+Pages contiguous(std::uint64_t first, std::size_t count) {
+    Pages out;
+    for (std::size_t n = 0; n < count; n++)
+        out.push_back(first + n * page);
+    return out;
+}
+
+struct Cut {
+    std::vector<scatter_part> parts;
+    std::uint64_t bytes;
+};
+
+Cut cut(scatter_pages& local, scatter_pages& remote, std::uint64_t bytes,
+        std::uint32_t parts_max = SCATTER_PARTS) {
+    Cut out{std::vector<scatter_part>(parts_max), 0};
+    out.parts.resize(scatter_cut(out.parts.data(), parts_max, &local, &remote, bytes, &out.bytes));
+    return out;
+}
+
+TEST(Scatter, ContiguousPagesAreOneTransfer) {
+    Pages local = contiguous(0x100000, 64), remote = contiguous(0x900000, 64);
+    scatter_pages from{local.data(), 0}, to{remote.data(), 0};
+    Cut got = cut(from, to, 64 * page);
+    ASSERT_EQ(got.parts.size(), 1U);
+    EXPECT_EQ(got.parts[0].bytes, 64 * page);
+    EXPECT_EQ(got.bytes, 64 * page);
+}
+
+TEST(Scatter, PagesContiguousOnOneSideOnlyAreNotCombined) {
+    Pages local = contiguous(0x100000, 4), remote = contiguous(0x900000, 4);
+    std::reverse(remote.begin(), remote.end());
+    scatter_pages from{local.data(), 0}, to{remote.data(), 0};
+    EXPECT_EQ(cut(from, to, 4 * page).parts.size(), 4U);
+}
+
+TEST(Scatter, DifferentOffsetsCutAtBothSidesPages) {
+    Pages local = contiguous(0x100000, 3), remote{0x900000, 0x700000, 0x500000};
+    scatter_pages from{local.data(), 100}, to{remote.data(), 4000};
+    Cut got = cut(from, to, 2 * page);
+    ASSERT_EQ(got.bytes, 2 * page);
+    EXPECT_EQ(got.parts[0].bytes, 96U);
+    EXPECT_EQ(got.parts[0].local, 0x100064U);
+    EXPECT_EQ(got.parts[0].remote, 0x900fa0U);
+}
+
+TEST(Scatter, NothingIsNoParts) {
+    scatter_pages from{}, to{};
+    Cut got = cut(from, to, 0);
+    EXPECT_TRUE(got.parts.empty());
+}
+
+TEST(Scatter, EachByteIsMovedOnceWhateverTheListsAre) {
+    std::mt19937 random(2);
+    for (int round = 0; round < 500; round++) {
+        std::size_t count = 2 + random() % 40;
+        Pages local = contiguous(0x100000, count), remote = contiguous(0x900000, count);
+        if (random() % 2)
+            std::shuffle(local.begin(), local.end(), random);
+        if (random() % 2)
+            std::shuffle(remote.begin(), remote.end(), random);
+        std::uint64_t local_at = random() % page, remote_at = random() % page;
+        std::uint64_t bytes = random() % ((count - 1) * page);
+        scatter_pages from{local.data(), local_at}, to{remote.data(), remote_at};
+        std::uint64_t done = 0;
+        while (done < bytes) {
+            Cut got = cut(from, to, bytes - done, 1 + random() % 16);
+            ASSERT_GT(got.bytes, 0U);
+            for (const scatter_part& part : got.parts) {
+                // Every byte of the part is where the lists say.
+                for (std::uint64_t n = 0; n < part.bytes; n += 1 + random() % 64) {
+                    std::uint64_t a = local_at + done + n, b = remote_at + done + n;
+                    ASSERT_EQ(part.local + n, local[a / page] + a % page);
+                    ASSERT_EQ(part.remote + n, remote[b / page] + b % page);
+                }
+                done += part.bytes;
+            }
+        }
+        ASSERT_EQ(done, bytes);
+    }
+}
+
+} // namespace
+
+} // namespace remora::test
