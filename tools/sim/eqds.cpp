@@ -377,8 +377,9 @@ void EqdsHost::fire(std::uint64_t) {
 void EqdsHost::expire_sender(EqdsTunnel& tunnel) {
     eqds_out out;
     Flow* flow = tunnel.native ? tunnel.native : sim_.flows[tunnel.last_flow].get();
-    flow->timeouts += tunnel.sender.in_flight.count != 0;
+    u32 before = tunnel.sender.timeouts;
     eqds_sender_expire(&tunnel.sender, sim_.now() / ns, &out);
+    flow->timeouts += tunnel.sender.timeouts > before;
     after_sender(tunnel, out);
 }
 

@@ -85,6 +85,8 @@ void add_network(CLI::App& app, Params& p) {
         ->take_all()
         ->allow_extra_args(false);
     add("--hop-us", p.hop_us, "latency of a link");
+    add("--host-hop-us", p.host_hop_us,
+        "latency of hosts' links, with what their stacks take; 0: as --hop-us");
     add("--fail-links", p.fail_links, "random links between switches that are down");
     add("--fail-link", p.fail_link, "tor|agg:SWITCH:UPLINK[@US]: a link that goes down")
         ->take_all()
@@ -123,11 +125,17 @@ void add_transports(CLI::App& app, Params& p) {
     app.add_flag("--over-eqds", p.over_eqds, "TCP, UDP, pings and rmem go through EQDS tunnels")
         ->group(group);
     add("--native", p.native, "FIRST-LAST: hosts whose flows use no tunnel");
+    add("--tcp-open", p.tcp_open,
+        "established: from the start; connect: the source connects first; fetch: the destination "
+        "connects and asks for the data");
     add("--subflows", p.subflows, "of MPTCP");
     add("--initial-window", p.initial_window, "of TCP, in segments");
     add("--ack-every", p.ack_every, "TCP segments per acknowledgement");
     add("--rto-min-us", p.rto_min_us, "TCP's shortest retransmission timeout");
     add("--rto-initial-us", p.rto_initial_us, "TCP's first retransmission timeout");
+    add("--tail-probe-us", p.tail_probe_us,
+        "TCP sends its last segment again after two round trips, at least so long: RFC 8985's tail "
+        "loss probe; 0: never");
     add("--window-limit-packets", p.window_limit_packets, "of TCP, in segments; 0: none");
     add("--udp-gbps", p.udp_gbps, "rate of UDP flows; 0: the host's link");
     add("--ping-interval-us", p.ping_interval_us, "between pings");
@@ -307,6 +315,8 @@ Options parse_options(const Words& arguments) {
         throw Misuse("fct '{}' is none of delivered, acked", p.fct);
     if (p.eqds_mode != "burst" && p.eqds_mode != "rts")
         throw Misuse("eqds-mode '{}' is none of burst, rts", p.eqds_mode);
+    if (p.tcp_open != "established" && p.tcp_open != "connect" && p.tcp_open != "fetch")
+        throw Misuse("tcp-open '{}' is none of established, connect, fetch", p.tcp_open);
     if (p.mtu_bytes < 256 || p.mtu_bytes > 65'000 || p.header_bytes < 40 ||
         p.header_bytes >= p.mtu_bytes / 2)
         throw Misuse("mtu-bytes is from 256 to 65000, header-bytes from 40 to half of it");
