@@ -221,8 +221,7 @@ void Network::add_hosts(std::uint32_t per_tor) {
         Host& host = sim_.hosts.emplace_back(sim_, id);
         Switch& tor = switches_[id / per_tor];
         std::vector<std::unique_ptr<Port>> nic;
-        add_port(nic, host_gbps_[id], tor, fmt::format("host{}", id), true,
-                 true);
+        add_port(nic, host_gbps_[id], tor, fmt::format("host{}", id), true, true);
         host.nic = std::move(nic[0]);
         host.nic->set_feeder(host);
         last_hops_.push_back(static_cast<std::uint32_t>(ports_.size()));

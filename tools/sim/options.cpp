@@ -24,8 +24,9 @@ namespace {
 // The parameters of published experiments, as words of the command line.
 const std::map<std::string, Words> presets = {
     // htsim's EQDS model at its defaults: MTU 4150 with 64-byte headers, queues of 35 packets, 1 us
-    // per hop, 128 paths, pulls at the full rate, also for trimmed packets; a flow ends when its
-    // sender knows. Its window is 50 packets, and its receivers give up to one more to a sender
+    // per hop, 128 paths, pulls at the full rate, also for trimmed packets, whose senders come
+    // first; a flow ends when its sender knows. Its window is 50 packets, and its receivers give up
+    // to one more to a sender
     // that asks for nothing; this core's give none, so the window is larger here.
     {"htsim-eqds",
      {"--topology",
@@ -54,7 +55,8 @@ const std::map<std::string, Words> presets = {
       "acked",
       "--pull-rate",
       "1",
-      "--eqds-pull-trimmed"}},
+      "--eqds-pull-trimmed",
+      "--eqds-retransmissions-first"}},
     {"htsim-ndp", {"--topology",  "fat-tree", "--transport",    "ndp",  "--host-gbps",     "100",
                    "--hop-us",    "1",        "--queue",        "trim", "--queue-packets", "35",
                    "--mtu-bytes", "4150",     "--header-bytes", "64",   "--ndp-window",    "50",
@@ -154,6 +156,9 @@ void add_transports(CLI::App& app, Params& p) {
     app.add_flag("--eqds-overdraw", p.eqds_overdraw, "send on any credit above 0")->group(group);
     app.add_flag("--eqds-pull-trimmed", p.eqds_pull_trimmed,
                  "pull for a trimmed packet before its sender asks")
+        ->group(group);
+    app.add_flag("--eqds-retransmissions-first", p.eqds_retransmissions_first,
+                 "pull first for senders whose packets were trimmed, as often as they were")
         ->group(group);
     app.add_flag("--eqds-unordered", p.eqds_unordered, "deliver as packets arrive")->group(group);
     add("--pull-burst", p.pull_burst, "pulls that may be caught up at once");

@@ -21,9 +21,9 @@ struct Params {
     std::uint32_t leaves = 4, spines = 2, hosts_per_leaf = 4, links_per_spine = 1;
     double host_gbps = 10, fabric_gbps = 0; // 0: as the hosts' links
     std::vector<std::string> host_speeds;   // "A-B=GBPS"
-    double hop_us = 1, host_hop_us = 0; // host_hop_us 0: as hop_us
-    std::uint32_t fail_links = 0;       // random links down from the start
-    std::vector<std::string> fail_link; // TIER:SWITCH:PORT[@US]
+    double hop_us = 1, host_hop_us = 0;     // host_hop_us 0: as hop_us
+    std::uint32_t fail_links = 0;           // random links down from the start
+    std::vector<std::string> fail_link;     // TIER:SWITCH:PORT[@US]
     double reroute_us = 0;
     std::string routing = "hash"; // path
 
@@ -59,7 +59,8 @@ struct Params {
     double pull_rate = 0.99, eqds_rto_us = 0;
     std::uint32_t pull_burst = 1;
     std::vector<std::string> eqds_priority; // "A-B=PRIORITY": of tunnels from these hosts
-    bool eqds_overdraw = false, eqds_pull_trimmed = false, eqds_unordered = false;
+    bool eqds_overdraw = false, eqds_pull_trimmed = false, eqds_retransmissions_first = false,
+         eqds_unordered = false;
     std::uint32_t tunnel_overhead_bytes = 40;
 
     // Remote memory.

@@ -130,7 +130,8 @@ void TcpSubflow::arm(bool progress) {
     Time wait = rto_ << std::min(backoff_, 8u);
     auto least = static_cast<Time>(owner_.sim.params.tail_probe_us * us);
     Time until_probe = std::max(2 * srtt_, least);
-    timer_probes_ = least && srtt_ && !recovering_ && !backoff_ && !probe_end_ && until_probe < wait;
+    timer_probes_ =
+        least && srtt_ && !recovering_ && !backoff_ && !probe_end_ && until_probe < wait;
     timer_.set(owner_.sim, *this, owner_.sim.now() + (timer_probes_ ? until_probe : wait));
 }
 
@@ -212,8 +213,7 @@ void TcpSubflow::sacked(std::uint64_t from, std::uint64_t to) {
         pass_end_ = never;
     }
     bool answers_probe = probe_end_ && to >= probe_end_;
-    if (recovering_ || una_ < recover_ ||
-        (bytes < 3 * std::uint64_t{owner_.mss} && !answers_probe))
+    if (recovering_ || una_ < recover_ || (bytes < 3 * std::uint64_t{owner_.mss} && !answers_probe))
         return;
     cc_.lost(owner_.sim.now(), in_flight());
     recovering_ = true;

@@ -18,9 +18,10 @@ using remora::Failure;
 
 namespace {
 
-constexpr const char* kind_names[] = {
-    "tcp-data", "tcp-ack",  "tcp-open", "udp",       "ping",         "pong",         "ndp-data",     "ndp-ack",
-    "ndp-nack", "ndp-pull", "eqds-data", "eqds-control", "rmem-request", "rmem-response"};
+constexpr const char* kind_names[] = {"tcp-data",     "tcp-ack",      "tcp-open",  "udp",
+                                      "ping",         "pong",         "ndp-data",  "ndp-ack",
+                                      "ndp-nack",     "ndp-pull",     "eqds-data", "eqds-control",
+                                      "rmem-request", "rmem-response"};
 
 FILE* open(const std::string& file) {
     if (file.empty())
@@ -129,8 +130,9 @@ void Trace::capture(const Packet& packet) {
         put<std::uint32_t>(inner + 4, to_source ? 0 : static_cast<std::uint32_t>(packet.seq));
         put<std::uint32_t>(inner + 8, to_source ? static_cast<std::uint32_t>(packet.ack) : 0);
         inner[12] = 5 << 4;
-        inner[13] = opening ? opening_flags[packet.ack]
-                            : static_cast<std::uint8_t>(0x10 | (packet.flags & flag_ece ? 0x40 : 0));
+        inner[13] = opening
+                        ? opening_flags[packet.ack]
+                        : static_cast<std::uint8_t>(0x10 | (packet.flags & flag_ece ? 0x40 : 0));
         put<std::uint16_t>(inner + 14, 65535);
     } else {
         put<std::uint16_t>(inner + 4, static_cast<std::uint16_t>(packet.bytes - 20));

@@ -164,6 +164,24 @@ TEST(SimTcp, TailProbeRepairsALostTailBeforeTheTimeout) {
     EXPECT_EQ(with.sim.flows[0]->timeouts, 0u);
 }
 
+TEST(SimEqds, PullingForRetransmissionsFirstEndsTheirFlowsSooner) {
+    Params params = small("eqds");
+    params.topology = "star";
+    params.hosts = 61;
+    params.workload = "incast";
+    params.queue_packets = 15;
+    auto first_end = [&] {
+        Finished run(params);
+        Time first = never;
+        for (const auto& flow : run.sim.flows)
+            first = std::min(first, flow->end);
+        return first;
+    };
+    const Time in_turn = first_end();
+    params.eqds_retransmissions_first = true;
+    EXPECT_LT(first_end(), in_turn);
+}
+
 TEST(SimMptcp, SubflowsUseSeveralPaths) {
     Params params = small("newreno");
     params.flow_bytes = 0;
