@@ -26,7 +26,7 @@ void eqds_asl_set(struct eqds_receiver *r, u8 priority, u32 weight)
 {
 	if (priority >= EQDS_PRIORITIES)
 		priority = EQDS_PRIORITIES - 1;
-	/* Each priority has a virtual time of its own: what r had there says nothing here. */
+	/* Each priority has a virtual time of its own, so r joins at the new one. */
 	if (priority != r->priority)
 		r->finish = 0;
 	r->priority = priority;

@@ -100,7 +100,7 @@ TEST_F(Pifo, RandomCallsLeaveTheSameOrderAsASortedList) {
     }
 }
 
-// What a tunnel got at one priority is not held against it at another.
+// Turns that a tunnel had at one priority do not count at another.
 TEST(AslPifo, TunnelThatChangesPriorityTakesTurnsThereAtOnce) {
     eqds::LoneReceiver one(0), other(0);
     eqds_asl_init(&one.asl, EQDS_ASL_PIFO, 1500, 10'000'000'000, 1);
