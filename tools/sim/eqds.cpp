@@ -78,6 +78,14 @@ EqdsNet::Node* EqdsNet::take_node() {
     return node;
 }
 
+// Moves the tunnel to its place in the list at once.
+void EqdsTunnel::prioritize(u8 priority) {
+    const u32 target = receiver.target, backlog_mtus = receiver.backlog_mtus;
+    eqds_asl_leave(&receiver);
+    eqds_asl_set(&receiver, priority, 1);
+    eqds_asl_update(&receiver, target, backlog_mtus);
+}
+
 EqdsTunnel::EqdsTunnel(Sim& owner, std::uint32_t from_host, std::uint32_t to_host, Flow* flow,
                        std::uint32_t place)
     : sim(owner),
@@ -314,6 +322,9 @@ void EqdsHost::receive_data(EqdsTunnel& tunnel, Packet* packet, const eqds_head&
     }
     eqds_receiver_receive(&tunnel.receiver, sim_.now() / ns, &head, bytes,
                           node ? &node->core : nullptr, &out);
+    if (sim_.params.eqds_retransmissions_first && head.flags & EQDS_TRIM &&
+        !tunnel.retransmissions_unpulled++)
+        tunnel.prioritize(0);
     Flow& flow = *sim_.flows[tunnel.last_flow];
     flow.reorder_depth = std::max(flow.reorder_depth, tunnel.receiver.held);
     after_receiver(tunnel, out);
@@ -369,16 +380,21 @@ void EqdsHost::fire(std::uint64_t) {
     if (!list_timer_.due(sim_, *this))
         return;
     eqds_head head;
-    while (eqds_receiver* receiver = eqds_asl_next(&list_, sim_.now() / ns, &head))
-        send_head(*reinterpret_cast<ReceiverEnd*>(receiver)->tunnel, head);
+    while (eqds_receiver* receiver = eqds_asl_next(&list_, sim_.now() / ns, &head)) {
+        EqdsTunnel& tunnel = *reinterpret_cast<ReceiverEnd*>(receiver)->tunnel;
+        if (tunnel.retransmissions_unpulled && !--tunnel.retransmissions_unpulled)
+            tunnel.prioritize(net_.priority_of(tunnel.sender_host));
+        send_head(tunnel, head);
+    }
     arm_list();
 }
 
 void EqdsHost::expire_sender(EqdsTunnel& tunnel) {
     eqds_out out;
     Flow* flow = tunnel.native ? tunnel.native : sim_.flows[tunnel.last_flow].get();
-    flow->timeouts += tunnel.sender.in_flight.count != 0;
+    u32 before = tunnel.sender.timeouts;
     eqds_sender_expire(&tunnel.sender, sim_.now() / ns, &out);
+    flow->timeouts += tunnel.sender.timeouts > before;
     after_sender(tunnel, out);
 }
 

@@ -44,6 +44,7 @@ struct ReceiverEnd {
 struct EqdsTunnel final : Handler {
     EqdsTunnel(Sim& owner, std::uint32_t from, std::uint32_t to, Flow* flow, std::uint32_t place);
     void fire(std::uint64_t receiving) override;
+    void prioritize(u8 priority);
 
     Sim& sim;
     EqdsHost &from, &to;
@@ -60,6 +61,7 @@ struct EqdsTunnel final : Handler {
     LazyTimer sender_timer, receiver_timer;
     ReceiverEnd receiver_end;
     eqds_receiver& receiver = receiver_end.core;
+    std::uint64_t retransmissions_unpulled = 0;   // of --eqds-retransmissions-first
     bool receiving = false;                       // receiver holds state
     std::uint64_t fed_bytes = 0, acked_bytes = 0; // of native
 };
@@ -71,7 +73,9 @@ public:
 
     EqdsHost& host(std::uint32_t id);
     EqdsTunnel& add_tunnel(std::uint32_t from, std::uint32_t to, Flow* native);
-    bool has_priorities() const { return !priorities_.empty(); }
+    bool has_priorities() const {
+        return !priorities_.empty() || sim.params.eqds_retransmissions_first;
+    }
     u8 priority_of(std::uint32_t sender_host) const;
 
     // The packet as the core holds it, at either end.

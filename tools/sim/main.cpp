@@ -52,8 +52,12 @@ std::unique_ptr<sim::Trace> start_trace(sim::Sim& sim, const Options& options) {
         return nullptr;
     for (const auto& flow : sim.flows) {
         if (flow->id == options.watch)
-            return std::make_unique<sim::Trace>(sim, *flow, options.trace, options.pcap);
+            return std::make_unique<sim::Trace>(sim, flow->index, options.trace, options.pcap);
     }
+    // A closed loop makes its flows as it goes, with ids in that order.
+    if (options.params.workload == "closed-loop" && options.watch)
+        return std::make_unique<sim::Trace>(sim, static_cast<std::uint32_t>(options.watch - 1),
+                                            options.trace, options.pcap);
     throw Failure("watch {}: no flow has that id", options.watch);
 }
 
@@ -81,8 +85,11 @@ void simulate(Options options) {
     cost.seconds = std::chrono::duration<double>(Clock::now() - begun).count();
     cost.cpu_seconds = static_cast<double>(std::clock() - cpu_begun) / CLOCKS_PER_SEC;
     cost.memory_bytes = resident_bytes() - before;
-    if (trace)
+    if (trace) {
         trace->close();
+        if (sim.watched_flow >= sim.flows.size())
+            throw Failure("watch {}: there were {} flows", options.watch, sim.flows.size());
+    }
     if (!options.json.empty())
         write_json(sim, cost, options.wall_time, options.json);
     if (!options.csv.empty())

@@ -188,15 +188,17 @@ void Network::name_paths() {
 }
 
 Port& Network::add_port(std::vector<std::unique_ptr<Port>>& to, double gbps, Handler& peer,
-                        std::string name, bool nic) {
+                        std::string name, bool nic, bool at_host) {
     QueueParams queue = queue_params(sim_.params);
     if (nic)
         queue.discipline = Discipline::nic;
     if (gbps <= 0)
         throw Misuse("a link needs a speed above 0 Gb/s");
+    const Params& params = sim_.params;
+    double delay_us = at_host && params.host_hop_us > 0 ? params.host_hop_us : params.hop_us;
     auto id = static_cast<std::uint32_t>(ports_.size());
     to.push_back(std::make_unique<Port>(sim_, id, static_cast<std::uint64_t>(gbps * 1e9),
-                                        static_cast<Time>(sim_.params.hop_us * us), peer, queue));
+                                        static_cast<Time>(delay_us * us), peer, queue));
     ports_.push_back(to.back().get());
     names_.push_back(std::move(name));
     return *to.back();
@@ -219,12 +221,12 @@ void Network::add_hosts(std::uint32_t per_tor) {
         Host& host = sim_.hosts.emplace_back(sim_, id);
         Switch& tor = switches_[id / per_tor];
         std::vector<std::unique_ptr<Port>> nic;
-        add_port(nic, host_gbps_[id], tor, fmt::format("host{}", id), true);
+        add_port(nic, host_gbps_[id], tor, fmt::format("host{}", id), true, true);
         host.nic = std::move(nic[0]);
         host.nic->set_feeder(host);
         last_hops_.push_back(static_cast<std::uint32_t>(ports_.size()));
         add_port(tor.down, host_gbps_[id], host, fmt::format("{}>host{}", switch_name(tor), id),
-                 false);
+                 false, true);
     }
 }
 

@@ -59,7 +59,7 @@ private:
     void add_hosts(std::uint32_t per_tor);
     void connect(Switch& lower, Switch& upper);
     Port& add_port(std::vector<std::unique_ptr<Port>>& to, double gbps, Handler& peer,
-                   std::string name, bool nic);
+                   std::string name, bool nic, bool at_host = false);
     void name_paths();
     void schedule_failures();
 

@@ -24,8 +24,9 @@ namespace {
 // The parameters of published experiments, as words of the command line.
 const std::map<std::string, Words> presets = {
     // htsim's EQDS model at its defaults: MTU 4150 with 64-byte headers, queues of 35 packets, 1 us
-    // per hop, 128 paths, pulls at the full rate, also for trimmed packets; a flow ends when its
-    // sender knows. Its window is 50 packets, and its receivers give up to one more to a sender
+    // per hop, 128 paths, pulls at the full rate, also for trimmed packets, whose senders come
+    // first; a flow ends when its sender knows. Its window is 50 packets, and its receivers give up
+    // to one more to a sender
     // that asks for nothing; this core's give none, so the window is larger here.
     {"htsim-eqds",
      {"--topology",
@@ -54,7 +55,8 @@ const std::map<std::string, Words> presets = {
       "acked",
       "--pull-rate",
       "1",
-      "--eqds-pull-trimmed"}},
+      "--eqds-pull-trimmed",
+      "--eqds-retransmissions-first"}},
     {"htsim-ndp", {"--topology",  "fat-tree", "--transport",    "ndp",  "--host-gbps",     "100",
                    "--hop-us",    "1",        "--queue",        "trim", "--queue-packets", "35",
                    "--mtu-bytes", "4150",     "--header-bytes", "64",   "--ndp-window",    "50",
@@ -85,6 +87,8 @@ void add_network(CLI::App& app, Params& p) {
         ->take_all()
         ->allow_extra_args(false);
     add("--hop-us", p.hop_us, "latency of a link");
+    add("--host-hop-us", p.host_hop_us,
+        "latency of hosts' links, with what their stacks take; 0: as --hop-us");
     add("--fail-links", p.fail_links, "random links between switches that are down");
     add("--fail-link", p.fail_link, "tor|agg:SWITCH:UPLINK[@US]: a link that goes down")
         ->take_all()
@@ -123,11 +127,17 @@ void add_transports(CLI::App& app, Params& p) {
     app.add_flag("--over-eqds", p.over_eqds, "TCP, UDP, pings and rmem go through EQDS tunnels")
         ->group(group);
     add("--native", p.native, "FIRST-LAST: hosts whose flows use no tunnel");
+    add("--tcp-open", p.tcp_open,
+        "established: from the start; connect: the source connects first; fetch: the destination "
+        "connects and asks for the data");
     add("--subflows", p.subflows, "of MPTCP");
     add("--initial-window", p.initial_window, "of TCP, in segments");
     add("--ack-every", p.ack_every, "TCP segments per acknowledgement");
     add("--rto-min-us", p.rto_min_us, "TCP's shortest retransmission timeout");
     add("--rto-initial-us", p.rto_initial_us, "TCP's first retransmission timeout");
+    add("--tail-probe-us", p.tail_probe_us,
+        "TCP sends its last segment again after two round trips, at least so long: RFC 8985's tail "
+        "loss probe; 0: never");
     add("--window-limit-packets", p.window_limit_packets, "of TCP, in segments; 0: none");
     add("--udp-gbps", p.udp_gbps, "rate of UDP flows; 0: the host's link");
     add("--ping-interval-us", p.ping_interval_us, "between pings");
@@ -146,6 +156,9 @@ void add_transports(CLI::App& app, Params& p) {
     app.add_flag("--eqds-overdraw", p.eqds_overdraw, "send on any credit above 0")->group(group);
     app.add_flag("--eqds-pull-trimmed", p.eqds_pull_trimmed,
                  "pull for a trimmed packet before its sender asks")
+        ->group(group);
+    app.add_flag("--eqds-retransmissions-first", p.eqds_retransmissions_first,
+                 "pull first for senders whose packets were trimmed, as often as they were")
         ->group(group);
     app.add_flag("--eqds-unordered", p.eqds_unordered, "deliver as packets arrive")->group(group);
     add("--pull-burst", p.pull_burst, "pulls that may be caught up at once");
@@ -307,6 +320,8 @@ Options parse_options(const Words& arguments) {
         throw Misuse("fct '{}' is none of delivered, acked", p.fct);
     if (p.eqds_mode != "burst" && p.eqds_mode != "rts")
         throw Misuse("eqds-mode '{}' is none of burst, rts", p.eqds_mode);
+    if (p.tcp_open != "established" && p.tcp_open != "connect" && p.tcp_open != "fetch")
+        throw Misuse("tcp-open '{}' is none of established, connect, fetch", p.tcp_open);
     if (p.mtu_bytes < 256 || p.mtu_bytes > 65'000 || p.header_bytes < 40 ||
         p.header_bytes >= p.mtu_bytes / 2)
         throw Misuse("mtu-bytes is from 256 to 65000, header-bytes from 40 to half of it");

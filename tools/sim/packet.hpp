@@ -20,6 +20,7 @@ namespace sim {
 enum class Kind : std::uint8_t {
     tcp_data,
     tcp_ack,
+    tcp_open, // SYN, SYN+ACK or request: ack is 0, 1 or 2
     udp_data,
     ping,
     pong,

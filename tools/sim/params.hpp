@@ -21,9 +21,9 @@ struct Params {
     std::uint32_t leaves = 4, spines = 2, hosts_per_leaf = 4, links_per_spine = 1;
     double host_gbps = 10, fabric_gbps = 0; // 0: as the hosts' links
     std::vector<std::string> host_speeds;   // "A-B=GBPS"
-    double hop_us = 1;
-    std::uint32_t fail_links = 0;       // random links down from the start
-    std::vector<std::string> fail_link; // TIER:SWITCH:PORT[@US]
+    double hop_us = 1, host_hop_us = 0;     // host_hop_us 0: as hop_us
+    std::uint32_t fail_links = 0;           // random links down from the start
+    std::vector<std::string> fail_link;     // TIER:SWITCH:PORT[@US]
     double reroute_us = 0;
     std::string routing = "hash"; // path
 
@@ -42,8 +42,10 @@ struct Params {
     std::vector<std::string> transport_of; // "A-B=NAME": of flows that these hosts send
     bool over_eqds = false;                // TCP, UDP and ping go through tunnels
     std::string native;                    // "A-B": hosts whose flows do not
+    std::string tcp_open = "established";  // connect, fetch
     std::uint32_t subflows = 8, initial_window = 10, ack_every = 1;
     double rto_min_us = 10'000, rto_initial_us = 100'000;
+    double tail_probe_us = 0;        // 0: no probes
     double window_limit_packets = 0; // of a TCP flow; 0: none
     double udp_gbps = 0, ping_interval_us = 100;
     std::uint32_t ndp_window = 30, paths = 128;
@@ -57,7 +59,8 @@ struct Params {
     double pull_rate = 0.99, eqds_rto_us = 0;
     std::uint32_t pull_burst = 1;
     std::vector<std::string> eqds_priority; // "A-B=PRIORITY": of tunnels from these hosts
-    bool eqds_overdraw = false, eqds_pull_trimmed = false, eqds_unordered = false;
+    bool eqds_overdraw = false, eqds_pull_trimmed = false, eqds_retransmissions_first = false,
+         eqds_unordered = false;
     std::uint32_t tunnel_overhead_bytes = 40;
 
     // Remote memory.

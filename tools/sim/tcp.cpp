@@ -121,10 +121,33 @@ void TcpSubflow::send_segment(std::uint64_t seq, std::uint32_t bytes) {
 
 // progress: new data was acknowledged, or the timer has expired.
 void TcpSubflow::arm(bool progress) {
-    if (nxt_ == una_)
+    if (nxt_ == una_) {
         timer_.clear();
-    else if (progress || !timer_.active())
-        timer_.set(owner_.sim, *this, owner_.sim.now() + (rto_ << std::min(backoff_, 8u)));
+        return;
+    }
+    if (!progress && timer_.active())
+        return;
+    Time wait = rto_ << std::min(backoff_, 8u);
+    auto least = static_cast<Time>(owner_.sim.params.tail_probe_us * us);
+    Time until_probe = std::max(2 * srtt_, least);
+    timer_probes_ =
+        least && srtt_ && !recovering_ && !backoff_ && !probe_end_ && until_probe < wait;
+    timer_.set(owner_.sim, *this, owner_.sim.now() + (timer_probes_ ? until_probe : wait));
+}
+
+// RFC 8985, section 7: the last segment goes again, so that its SACK shows what else was lost.
+// Returns false if it is the timer's turn to expire. Unlike there, a probe that repairs the only
+// loss leaves the window as it is.
+bool TcpSubflow::probe() {
+    if (!std::exchange(timer_probes_, false))
+        return false;
+    if (!recovering_) {
+        std::uint64_t seq = std::max(una_, (nxt_ - 1) / owner_.mss * owner_.mss);
+        probe_end_ = nxt_;
+        send_segment(seq, static_cast<std::uint32_t>(nxt_ - seq));
+    }
+    arm(true);
+    return true;
 }
 
 void TcpSubflow::measure(Time rtt) {
@@ -147,6 +170,8 @@ void TcpSubflow::ack(const Packet& packet) {
         una_ = packet.ack;
         nxt_ = std::max(nxt_, una_);
         backoff_ = 0;
+        if (una_ >= probe_end_)
+            probe_end_ = 0;
         while (!islands_.empty() && islands_.front().second <= una_)
             islands_.erase(islands_.begin());
         arm(true);
@@ -187,7 +212,8 @@ void TcpSubflow::sacked(std::uint64_t from, std::uint64_t to) {
         again_ = una_;
         pass_end_ = never;
     }
-    if (recovering_ || una_ < recover_ || bytes < 3 * std::uint64_t{owner_.mss})
+    bool answers_probe = probe_end_ && to >= probe_end_;
+    if (recovering_ || una_ < recover_ || (bytes < 3 * std::uint64_t{owner_.mss} && !answers_probe))
         return;
     cc_.lost(owner_.sim.now(), in_flight());
     recovering_ = true;
@@ -199,6 +225,8 @@ void TcpSubflow::sacked(std::uint64_t from, std::uint64_t to) {
 
 void TcpSubflow::fire(std::uint64_t) {
     if (!timer_.due(owner_.sim, *this) || nxt_ == una_)
+        return;
+    if (probe())
         return;
     owner_.flow.timeouts++;
     cc_.timed_out(owner_.sim.now(), in_flight());
@@ -216,12 +244,75 @@ void TcpSubflow::check() const {
     require(cc_.cwnd_bytes >= owner_.mss, "TCP: a window below one segment");
 }
 
+TcpOpening::TcpOpening(Sim& sim, Flow& flow)
+    : sim_(sim),
+      flow_(flow),
+      established_(sim.params.tcp_open == "established"),
+      fetch_(sim.params.tcp_open == "fetch") {}
+
+bool TcpOpening::start() {
+    if (!established_)
+        ask(syn);
+    return established_;
+}
+
+void TcpOpening::ask(Step step) {
+    asked_ = step;
+    send(step);
+    auto wait = static_cast<Time>(sim_.params.rto_initial_us * us);
+    timer_.set(sim_, *this, sim_.now() + (wait << std::min(backoff_, 8u)));
+}
+
+void TcpOpening::send(Step step) {
+    bool from_source = (step == syn_ack) == fetch_;
+    Packet* packet = sim_.pool.take();
+    packet->kind = Kind::tcp_open;
+    packet->flow = flow_.index;
+    packet->dst = from_source ? flow_.dst : flow_.src;
+    packet->path = flow_.index;
+    packet->bytes = static_cast<std::uint16_t>(sim_.params.header_bytes);
+    packet->ack = step;
+    packet->flags = from_source ? 0 : flag_to_source;
+    sim_.hosts[from_source ? flow_.src : flow_.dst].send(packet);
+}
+
+bool TcpOpening::receive(Packet* packet) {
+    auto step = static_cast<Step>(packet->ack);
+    sim_.pool.give(packet);
+    if (step == syn) {
+        send(syn_ack);
+        return false;
+    }
+    if (step == syn_ack) {
+        if (asked_ != syn)
+            return false; // a second one: the first SYN was not lost
+        backoff_ = 0;
+        timer_.clear();
+        if (fetch_) {
+            ask(request);
+            return false;
+        }
+        asked_ = request;
+    }
+    return !std::exchange(sending_, true);
+}
+
+void TcpOpening::fire(std::uint64_t) {
+    if (!timer_.due(sim_, *this))
+        return;
+    flow_.timeouts++;
+    flow_.retransmissions++;
+    backoff_++;
+    ask(asked_);
+}
+
 TcpSource::TcpSource(Sim& sim_, Flow& flow_)
     : sim(sim_),
       flow(flow_),
       host(sim_.hosts[flow_.src]),
       mss(sim_.params.mtu_bytes - tcp_ip_bytes -
-          (flow_.tunnelled ? sim_.params.tunnel_overhead_bytes : 0)) {
+          (flow_.tunnelled ? sim_.params.tunnel_overhead_bytes : 0)),
+      opening(sim_, flow_) {
     std::uint32_t count = flow.transport == Transport::mptcp ? sim.params.subflows : 1;
     for (std::uint32_t i = 0; i < count; i++)
         subflows_.emplace_back(*this, static_cast<std::uint8_t>(i),
@@ -229,6 +320,11 @@ TcpSource::TcpSource(Sim& sim_, Flow& flow_)
 }
 
 void TcpSource::start() {
+    if (opening.start())
+        send_all();
+}
+
+void TcpSource::send_all() {
     for (TcpSubflow& subflow : subflows_)
         subflow.send_more();
 }
@@ -242,6 +338,11 @@ std::uint32_t TcpSource::supply(std::uint32_t bytes) {
 }
 
 void TcpSource::receive(Packet* packet) {
+    if (packet->kind == Kind::tcp_open) {
+        if (opening.receive(packet))
+            send_all();
+        return;
+    }
     subflows_[packet->subflow].ack(*packet);
     sim.pool.give(packet);
     if (flow.bytes && supplied_bytes_ == flow.bytes && !flow.done() &&
@@ -258,9 +359,15 @@ void TcpSource::check() const {
 TcpSink::TcpSink(Sim& sim, Flow& flow)
     : sim_(sim),
       flow_(flow),
+      source_(static_cast<TcpSource&>(*flow.source)),
       subflows_(flow.transport == Transport::mptcp ? sim.params.subflows : 1) {}
 
 void TcpSink::receive(Packet* packet) {
+    if (packet->kind == Kind::tcp_open) {
+        source_.opening.receive(packet);
+        return;
+    }
+    source_.opening.data();
     Subflow& subflow = subflows_[packet->subflow];
     std::uint64_t from = packet->seq, to = from + packet->payload_bytes;
     std::pair<std::uint64_t, std::uint64_t> block{0, 0}; // to report

@@ -12,7 +12,10 @@
 // An ACK reports one block, the one around the segment that it answers; with an ACK per segment the
 // sender learns all of them.
 //
-// Connections are established from the start, and the receiver's buffer has no bound.
+// The receiver's buffer has no bound. Connections are established from the start, or opened:
+//
+//   --tcp-open connect:  source ──SYN──> sink ──SYN+ACK──> source ──data──>
+//   --tcp-open fetch:    sink ──SYN──> source ──SYN+ACK──> sink ──request──> source ──data──>
 #pragma once
 
 #include <algorithm>
@@ -90,6 +93,7 @@ private:
     std::uint32_t segment_at(std::uint64_t seq);
     std::uint64_t in_flight() const { return nxt_ - una_; }
     void arm(bool progress);
+    bool probe();
 
     TcpSource& owner_;
     Cc cc_;
@@ -101,9 +105,37 @@ private:
     Islands islands_;                // SACKed
     std::uint64_t ecn_recover_ = 0, window_end_ = 0;
     std::uint32_t path_;
-    bool recovering_ = false;
+    std::uint64_t probe_end_ = 0; // end of the segment that a tail loss probe repeated; 0: none
+    bool recovering_ = false, timer_probes_ = false;
     std::uint8_t index_;
     Time srtt_ = 0, rttvar_ = 0, rto_;
+    std::uint32_t backoff_ = 0;
+    LazyTimer timer_;
+};
+
+// How a connection opens: both of its ends. The end that opens repeats what isn't answered.
+class TcpOpening final : public Handler {
+public:
+    explicit TcpOpening(Sim& sim, Flow& flow);
+    // Whether the source may send at once.
+    bool start();
+    // A packet of the opening. Takes it over; returns whether the source may send from now on.
+    bool receive(Packet* packet);
+    // Data has arrived at the sink.
+    void data() { timer_.clear(); }
+    void fire(std::uint64_t) override;
+
+private:
+    enum Step : std::uint8_t { syn, syn_ack, request };
+
+    void send(Step step);
+    void ask(Step step);
+
+    Sim& sim_;
+    Flow& flow_;
+    bool established_, fetch_;
+    bool sending_ = false; // the source has been told
+    Step asked_ = syn;
     std::uint32_t backoff_ = 0;
     LazyTimer timer_;
 };
@@ -122,8 +154,11 @@ public:
     Flow& flow;
     Host& host;
     std::uint32_t mss;
+    TcpOpening opening;
 
 private:
+    void send_all();
+
     std::deque<TcpSubflow> subflows_;
     CcGroup group_;
     std::uint64_t supplied_bytes_ = 0;
@@ -143,6 +178,7 @@ private:
 
     Sim& sim_;
     Flow& flow_;
+    TcpSource& source_;
     std::vector<Subflow> subflows_;
 };
 

@@ -18,9 +18,10 @@ using remora::Failure;
 
 namespace {
 
-constexpr const char* kind_names[] = {
-    "tcp-data", "tcp-ack",  "udp",       "ping",         "pong",         "ndp-data",     "ndp-ack",
-    "ndp-nack", "ndp-pull", "eqds-data", "eqds-control", "rmem-request", "rmem-response"};
+constexpr const char* kind_names[] = {"tcp-data",     "tcp-ack",      "tcp-open",  "udp",
+                                      "ping",         "pong",         "ndp-data",  "ndp-ack",
+                                      "ndp-nack",     "ndp-pull",     "eqds-data", "eqds-control",
+                                      "rmem-request", "rmem-response"};
 
 FILE* open(const std::string& file) {
     if (file.empty())
@@ -62,9 +63,9 @@ const char* kind_name(Kind kind) {
     return kind_names[static_cast<int>(kind)];
 }
 
-Trace::Trace(Sim& sim, const Flow& flow, const std::string& text, const std::string& pcap)
+Trace::Trace(Sim& sim, std::uint32_t flow_index, const std::string& text, const std::string& pcap)
     : sim_(sim), text_(open(text)), pcap_(open(pcap)) {
-    sim.watched_flow = flow.index;
+    sim.watched_flow = flow_index;
     sim.watcher = this;
     if (pcap_) {
         // Nanosecond timestamps, raw IP.
@@ -109,7 +110,9 @@ void Trace::packet(const char* what, const Packet& packet, std::uint32_t where) 
 
 // IPv4 with a TCP header, or with UDP and the tunnel's header; the payload is left out.
 void Trace::capture(const Packet& packet) {
-    bool tcp = packet.kind == Kind::tcp_data || packet.kind == Kind::tcp_ack;
+    static constexpr std::uint8_t opening_flags[] = {0x02, 0x12, 0x18}; // SYN, SYN+ACK, request
+    bool opening = packet.kind == Kind::tcp_open;
+    bool tcp = packet.kind == Kind::tcp_data || packet.kind == Kind::tcp_ack || opening;
     std::uint8_t bytes[20 + 20 + 40] = {0x45};
     std::uint16_t port = static_cast<std::uint16_t>(1024 + packet.flow % 60000);
     bool to_source = packet.flags & flag_to_source;
@@ -127,7 +130,9 @@ void Trace::capture(const Packet& packet) {
         put<std::uint32_t>(inner + 4, to_source ? 0 : static_cast<std::uint32_t>(packet.seq));
         put<std::uint32_t>(inner + 8, to_source ? static_cast<std::uint32_t>(packet.ack) : 0);
         inner[12] = 5 << 4;
-        inner[13] = static_cast<std::uint8_t>(0x10 | (packet.flags & flag_ece ? 0x40 : 0));
+        inner[13] = opening
+                        ? opening_flags[packet.ack]
+                        : static_cast<std::uint8_t>(0x10 | (packet.flags & flag_ece ? 0x40 : 0));
         put<std::uint16_t>(inner + 14, 65535);
     } else {
         put<std::uint16_t>(inner + 4, static_cast<std::uint16_t>(packet.bytes - 20));

@@ -12,7 +12,7 @@ namespace sim {
 class Trace final : public Watcher {
 public:
     // Either name may be empty. Throws remora::Failure.
-    Trace(Sim& sim, const Flow& flow, const std::string& text, const std::string& pcap);
+    Trace(Sim& sim, std::uint32_t flow_index, const std::string& text, const std::string& pcap);
     ~Trace() override;
     Trace(const Trace&) = delete;
     Trace& operator=(const Trace&) = delete;

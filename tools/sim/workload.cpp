@@ -234,8 +234,8 @@ void Workload::poisson() {
     }
 }
 
-// Each client fetches one object after the other: from random hosts, or always from one server if
-// --servers says how many of the first hosts serve.
+// Each client fetches one object after the other: from other clients at random, or always from one
+// server if --servers says how many of the first hosts serve.
 void Workload::closed_loop() {
     closed_ = true;
     std::uint32_t servers = sim_.params.servers;
@@ -245,6 +245,9 @@ void Workload::closed_loop() {
     if (client_host(clients) > sim_.hosts.size() || servers > client_host(0))
         throw Misuse("{} servers and {} clients from host {}: there are {} hosts", servers, clients,
                      client_host(0), sim_.hosts.size());
+    if (!servers && clients < 2)
+        throw Misuse("a closed loop without --servers needs two clients");
+    closed_clients_ = clients;
     for (std::uint32_t client = 0; client < clients; client++) {
         for (std::uint32_t i = 0; i < sim_.params.concurrency; i++)
             next_closed(client);
@@ -279,8 +282,8 @@ void Workload::next_closed(std::uint32_t client) {
     if (servers) {
         server = client % servers;
     } else {
-        server = static_cast<std::uint32_t>(sim_.rng.below(sim_.hosts.size() - 1));
-        server += server >= host;
+        server = static_cast<std::uint32_t>(sim_.rng.below(closed_clients_ - 1));
+        server = client_host(server + (server >= client));
     }
     Flow& flow = add(server, host, sizes_.draw(sim_.rng));
     clients_.resize(flow.index + 1, ~0u);

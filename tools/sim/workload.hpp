@@ -62,6 +62,7 @@ private:
     std::map<std::uint32_t, std::uint32_t> activations_; // by trigger
     std::vector<std::uint32_t> clients_;                 // by flow, of a closed loop
     bool closed_ = false;
+    std::uint32_t closed_clients_ = 0;
 };
 
 // Throws remora::Misuse.

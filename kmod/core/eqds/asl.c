@@ -24,7 +24,12 @@ void eqds_asl_init(struct eqds_asl *asl, enum eqds_asl_policy policy, u32 mtu_by
 
 void eqds_asl_set(struct eqds_receiver *r, u8 priority, u32 weight)
 {
-	r->priority = priority < EQDS_PRIORITIES ? priority : EQDS_PRIORITIES - 1;
+	if (priority >= EQDS_PRIORITIES)
+		priority = EQDS_PRIORITIES - 1;
+	/* Each priority has a virtual time of its own, so r joins at the new one. */
+	if (priority != r->priority)
+		r->finish = 0;
+	r->priority = priority;
 	r->stride = ASL_STRIDE / (weight < EQDS_WEIGHT_MAX ? weight : EQDS_WEIGHT_MAX);
 }
 

@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-#include "core.hpp"
+#include "lone_receiver.hpp"
 
 namespace {
 
@@ -98,6 +98,31 @@ TEST_F(Pifo, RandomCallsLeaveTheSameOrderAsASortedList) {
             in.erase(least);
         }
     }
+}
+
+// Turns that a tunnel had at one priority do not count at another.
+TEST(AslPifo, TunnelThatChangesPriorityTakesTurnsThereAtOnce) {
+    eqds::LoneReceiver one(0), other(0);
+    eqds_asl_init(&one.asl, EQDS_ASL_PIFO, 1500, 10'000'000'000, 1);
+    other.r.asl = &one.asl;
+    eqds_asl_set(&one.r, 0, 1);
+    eqds_asl_set(&other.r, 7, 1);
+    eqds_asl_update(&one.r, 100, 0);
+    u64 now_ns = 0;
+    auto next = [&] {
+        eqds_head head;
+        now_ns += 2000;
+        return eqds_asl_next(&one.asl, now_ns, &head);
+    };
+    for (int i = 0; i < 100; i++)
+        ASSERT_EQ(next(), &one.r);
+    eqds_asl_set(&one.r, 7, 1);
+    eqds_asl_update(&one.r, 200, 0);
+    eqds_asl_update(&other.r, 100, 0);
+    int turns = 0;
+    for (int i = 0; i < 20; i++)
+        turns += next() == &one.r;
+    EXPECT_EQ(turns, 10);
 }
 
 } // namespace

@@ -95,6 +95,93 @@ TEST(SimTcp, CubeRootIsExact) {
     EXPECT_EQ(cube_root(Wide(1'000'000'007) * 1'000'000'007 * 1'000'000'007), 1'000'000'007u);
 }
 
+Params lone_transfer(std::uint64_t bytes) {
+    Params params = small("newreno");
+    params.topology = "star";
+    params.hosts = 3;
+    params.workload = "incast";
+    params.flows = 1;
+    params.flow_bytes = bytes;
+    return params;
+}
+
+TEST(SimTcp, OpeningAddsItsPacketsToTheTransfer) {
+    Params params = lone_transfer(10'000); // fits the first window
+    auto end = [&](const char* open) {
+        params.tcp_open = open;
+        return Finished(params).sim.flows[0]->end;
+    };
+    const Time one_way = 2 * (51'200 + us); // two hops of a packet without payload
+    const Time established = end("established");
+    EXPECT_EQ(end("connect"), established + 2 * one_way);
+    EXPECT_EQ(end("fetch"), established + 3 * one_way);
+}
+
+TEST(SimTcp, LostOpeningIsRepeated) {
+    struct Losses final : Watcher {
+        void packet(const char* what, const Packet& packet, std::uint32_t) override {
+            lost += std::string(what) == "drop" && packet.kind == Kind::tcp_open;
+        }
+        unsigned lost = 0;
+    } losses;
+    for (const char* open : {"connect", "fetch"}) {
+        losses.lost = 0;
+        Params params = lone_transfer(50'000);
+        params.hosts = 6;
+        params.tcp_open = open;
+        params.flows = 5;
+        params.transport_of = {"2-5=udp"};
+        params.extra_flow = {"2->1=udp:9000000", "3->1=udp:9000000"};
+        params.queue_packets = 2;
+        params.flow_bytes = 3'000'000;
+        params.start_spread_us = 1000;
+        params.rto_min_us = params.rto_initial_us = 500;
+        params.end_us = 200'000;
+        Sim sim(params);
+        Workload workload(sim);
+        sim.watched_flow = 0;
+        sim.watcher = &losses;
+        sim.run({});
+        EXPECT_GT(losses.lost, 0u) << open;
+        EXPECT_TRUE(sim.flows[0]->done()) << open;
+    }
+}
+
+TEST(SimTcp, TailProbeRepairsALostTailBeforeTheTimeout) {
+    Params params = lone_transfer(28'000);
+    params.initial_window = 20; // more than the tunnel's queue and credit hold
+    params.over_eqds = true;
+    params.queue = "trim";
+    params.eqds_window = 4;
+    params.eqif_packets = 12;
+    params.rto_min_us = params.rto_initial_us = 200'000;
+    Finished without(params);
+    EXPECT_GT(without.sim.flows[0]->edge_drops, 0u);
+    EXPECT_GT(without.sim.flows[0]->end, 200'000 * us);
+    params.tail_probe_us = 100;
+    Finished with(params);
+    EXPECT_LT(with.sim.flows[0]->end, 5'000 * us);
+    EXPECT_EQ(with.sim.flows[0]->timeouts, 0u);
+}
+
+TEST(SimEqds, PullingForRetransmissionsFirstEndsTheirFlowsSooner) {
+    Params params = small("eqds");
+    params.topology = "star";
+    params.hosts = 61;
+    params.workload = "incast";
+    params.queue_packets = 15;
+    auto first_end = [&] {
+        Finished run(params);
+        Time first = never;
+        for (const auto& flow : run.sim.flows)
+            first = std::min(first, flow->end);
+        return first;
+    };
+    const Time in_turn = first_end();
+    params.eqds_retransmissions_first = true;
+    EXPECT_LT(first_end(), in_turn);
+}
+
 TEST(SimMptcp, SubflowsUseSeveralPaths) {
     Params params = small("newreno");
     params.flow_bytes = 0;
