@@ -11,14 +11,20 @@
 import contextlib
 import pathlib
 import re
+import statistics
 
 import rmemlab  # noqa: F401  sets the path to remoralab
 from remoralab import rmem
+from remoralab.say import LabError
 
 STREAM = pathlib.Path(__file__).resolve().parent / "stream.py"
 CORE, MODULE, TRIM = "eqds_core", "eqds", "sch_trim"
 PORT = 5001
 STREAM_S = 120
+WAYS = ("eqds", "plain")
+PORT_MBITS, PULL_MBITS = 20, 18
+# A port of a switch without trimming queues this many bytes: the paper's 100 packets.
+PLAIN_QUEUE_BYTES = 100 * 1500
 
 
 def loaded(machine):
@@ -123,3 +129,56 @@ def transfer(host, to, count, seed=1, address=None):
     (_, got, digest, began, ended, _), = told
     assert [str(got), digest] == sent.out.split(), (told, sent.out)
     return ended - began
+
+
+# ---- EQDS beside plain ----
+
+def address(host, way):
+    return host.inside if way == "eqds" else host.under
+
+
+def switch(machine, receiver, way):
+    """The receiver's port, as a switch of that kind has it."""
+    leaf = "trim" if way == "eqds" else f"bfifo limit {PLAIN_QUEUE_BYTES}"
+    # Anew, since tc replaces no leaf by one of another kind. A burst of 6.5 ms makes up for late timers.
+    machine.run(f"tc qdisc del dev {receiver.port} root", check=False)
+    machine.run(f"tc qdisc add dev {receiver.port} root handle 1: tbf rate {PORT_MBITS}mbit burst 16k limit 1m && "
+                f"tc qdisc add dev {receiver.port} parent 1:1 handle 2: {leaf}")
+
+
+def ping_ms(host, to, count):
+    said = host.run(f"ping -c{count} -i0.05 -W10 {to}", timeout=600, check=False).out
+    times = [float(each) for each in re.findall(r"time=([\d.]+)", said)]
+    if not times:
+        raise LabError(f"no ping came back: {said}")
+    return statistics.mean(times)
+
+
+class Streams:
+    """with Streams(way, receiver, senders, seconds) as streams: ...; streams.counts(): [(peer, bytes)]."""
+
+    def __init__(self, way, receiver, senders, seconds, controls=()):
+        self.way, self.receiver, self.senders, self.seconds = way, receiver, senders, seconds
+        self.controls = controls or ["cubic"] * len(senders)
+
+    def __enter__(self):
+        at = address(self.receiver, self.way)
+        self.drain = self.receiver.spawn(f"python3 -IS {STREAM} drain {at} {PORT} {len(self.senders)} {self.seconds}")
+        self.drain.wait_output("listening")
+        self.pours = [host.spawn(f"python3 -IS {STREAM} pour {at} {PORT} {control}")
+                      for host, control in zip(self.senders, self.controls)]
+        self.drain.wait_output("counting", timeout=120)
+        return self
+
+    def counts(self):
+        result = self.drain.wait(120 + 20 * self.seconds)
+        if result.rc != 0:
+            raise LabError(f"drain: {result.err}")
+        lines = result.out.split("counting\n")[1].splitlines()
+        return [(peer, int(count)) for peer, count in map(str.split, lines)]
+
+    def __exit__(self, *_):
+        for process in (*self.pours, self.drain):
+            process.signal(9)
+        for process in (*self.pours, self.drain):
+            process.wait(120)
