@@ -39,23 +39,28 @@ static __be16 xmit_port(u32 path)
 void eqds_xmit_head(struct eqds_dev *ed, const struct in6_addr *peer, const struct eqds_head *head,
 		    struct eqds_work *work)
 {
-	u32 bytes = eqds_wire_bytes(ed->config.profile, head);
-	u32 headroom = ed->dev->needed_headroom;
-	struct sk_buff *skb = alloc_skb(headroom + bytes, GFP_ATOMIC | __GFP_NOWARN);
+	struct eqds_head sent = *head;
+	u32 bytes, headroom = ed->dev->needed_headroom;
+	struct sk_buff *skb;
 	struct eqds_cb *cb;
+
+	sent.tagged = ed->tag_bytes;
+	bytes = eqds_wire_bytes(ed->config.profile, &sent);
+	skb = alloc_skb(headroom + bytes, GFP_ATOMIC | __GFP_NOWARN);
 
 	if (!skb) {
 		ed->stats.tx_drop_memory++;
 		return;
 	}
 	skb_reserve(skb, headroom);
-	eqds_wire_encode(ed->config.profile, head, skb_put(skb, bytes));
+	eqds_wire_encode(ed->config.profile, &sent, skb_put(skb, bytes));
 	skb->priority = TC_PRIO_CONTROL;
 	cb = EQDS_CB(skb);
 	cb->peer = *peer;
 	cb->sport = xmit_port(get_random_u32());
 	cb->tos = 0;
 	cb->ttl = ed->ttl;
+	cb->tagged = sent.tagged;
 	__skb_queue_tail(&work->emit, skb);
 	trace_eqds_send(ed, peer, head);
 	ed->stats.tx_control++;
@@ -84,12 +89,13 @@ static void xmit_copy(struct eqds_dev *ed, struct eqds_tx *tx, struct eqds_node 
 	skb_headers_offset_update(skb, skb_headroom(skb) - skb_headroom(node->skb));
 	if (udp_tunnel_handle_offloads(skb, true))
 		goto free;
-	eqds_wire_encode(ed->config.profile, head, skb_push(skb, EQDS_DATA_BYTES));
+	eqds_wire_encode(ed->config.profile, head, skb_push(skb, EQDS_DATA_BYTES + ed->tag_bytes));
 	cb = EQDS_CB(skb);
 	cb->peer = tx->tunnel.peer;
 	cb->sport = xmit_port(head->path);
 	cb->tos = INET_ECN_encapsulate(ed->tos == EQDS_TOS_INHERIT ? tos : ed->tos, tos);
 	cb->ttl = ed->ttl;
+	cb->tagged = head->tagged;
 	__skb_queue_tail(&work->emit, skb);
 	trace_eqds_send(ed, &tx->tunnel.peer, head);
 	ed->stats.tx_packets++;
@@ -112,6 +118,7 @@ void eqds_xmit_ready(struct eqds_dev *ed, u64 now_ns, struct eqds_work *work)
 
 	while ((packet = eqds_drr_send(&ed->drr, now_ns, &head, &from))) {
 		tx = container_of(from, struct eqds_tx, core);
+		head.tagged = ed->tag_bytes;
 		xmit_copy(ed, tx, xmit_node(packet), &head, work);
 		eqds_tunnel_due(ed, &tx->tunnel, eqds_sender_deadline_ns(&tx->core));
 	}
@@ -230,7 +237,7 @@ static u64 xmit_list(struct eqds_dev *ed, const struct in6_addr *peer, struct sk
 		}
 		if (node) {
 			node->skb = skb;
-			node->core.bytes = skb->len + EQDS_OVERHEAD_BYTES;
+			node->core.bytes = skb->len + EQDS_OVERHEAD_BYTES + ed->tag_bytes;
 			node->core.next_proto = skb->protocol == htons(ETH_P_IPV6)
 							? EQDS_PROTO_IPV6
 							: EQDS_PROTO_IPV4;
