@@ -159,6 +159,14 @@ struct eqds_tag {
 #define EQDS_TAG_PAYLOAD 1
 #define EQDS_TAG_HEAD 2
 
+/* EQDS_PROTO_NATIVE: in front of the payload. Ports tell the programs of a host apart. */
+struct eqds_native_head {
+	__be16 to, from;
+	__u8 reserved[4]; /* 0; receivers ignore it */
+};
+
+#define EQDS_NATIVE_BYTES 8
+
 /* Room for a SYN-ACK and two pulls. With a tag, it is a part of them. */
 #define EQDS_RTS_SYN_BYTES 120
 
@@ -200,6 +208,7 @@ EQDS_ASSERT(__builtin_offsetof(struct eqds_control, sender) == 16, "sender");
 EQDS_ASSERT(__builtin_offsetof(struct eqds_control, sack) == 24, "sack");
 EQDS_ASSERT(EQDS_CONTROL_BYTES <= EQDS_DATA_BYTES, "no amplification");
 EQDS_ASSERT(sizeof(struct eqds_tag) == EQDS_TAG_BYTES, "tag has no padding");
+EQDS_ASSERT(sizeof(struct eqds_native_head) == EQDS_NATIVE_BYTES, "native has no padding");
 EQDS_ASSERT(sizeof(struct eqds_paper_data) == EQDS_PAPER_BYTES, "paper's data");
 EQDS_ASSERT(sizeof(struct eqds_paper_control) == EQDS_PAPER_BYTES, "paper's control");
 

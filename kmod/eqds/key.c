@@ -11,7 +11,7 @@
 #include <net/ipv6.h>
 
 #include "core/eqds/tag.h"
-#include "eqds/eqds.h"
+#include "eqds/device.h"
 
 struct eqds_key {
 	struct base_siphash_key siphash;

@@ -14,7 +14,7 @@
 #include <net/rtnetlink.h>
 
 #include "compat/compat.h"
-#include "eqds/eqds.h"
+#include "eqds/device.h"
 
 #define CREATE_TRACE_POINTS
 #include "eqds/trace.h"
@@ -145,6 +145,7 @@ static void netdev_uninit(struct net_device *dev)
 {
 	struct eqds_dev *ed = netdev_priv(dev);
 
+	eqds_native_detach(ed);
 	netif_napi_del(&ed->napi);
 	eqds_rule_clear(ed);
 	eqds_key_clear(ed);
@@ -346,8 +347,13 @@ static int __init netdev_module_init(void)
 	err = eqds_netlink_register();
 	if (err)
 		goto unregister_link;
+	err = eqds_native_register();
+	if (err)
+		goto unregister_netlink;
 	return 0;
 
+unregister_netlink:
+	eqds_netlink_unregister();
 unregister_link:
 	rtnl_link_unregister(&eqds_link_ops);
 unregister_notifier:
@@ -362,6 +368,7 @@ static void __exit netdev_module_exit(void)
 	eqds_netlink_unregister();
 	rtnl_link_unregister(&eqds_link_ops);
 	unregister_netdevice_notifier(&netdev_notifier);
+	eqds_native_unregister();
 	kmem_cache_destroy(eqds_node_cache);
 }
 

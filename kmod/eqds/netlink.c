@@ -8,7 +8,7 @@
 #include <linux/rtnetlink.h>
 #include <net/genetlink.h>
 
-#include "eqds/eqds.h"
+#include "eqds/device.h"
 #include "uapi/remora_eqds.h"
 
 #define NETLINK_BUCKETS ((long)ARRAY_SIZE(((struct eqds_dev *)NULL)->tx.hash))

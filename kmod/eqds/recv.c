@@ -19,7 +19,7 @@
 #include <net/udp.h>
 
 #include "compat/compat.h"
-#include "eqds/eqds.h"
+#include "eqds/device.h"
 #include "eqds/trace.h"
 
 /* ---- delivery ---- */
@@ -39,6 +39,24 @@ static bool recv_ecn(struct sk_buff *skb, u8 outer_tos, bool v6)
 	return true;
 }
 
+/* A program's packet. */
+static void recv_native(struct eqds_dev *ed, struct sk_buff *skb)
+{
+	const u32 bytes = skb->len;
+	const bool good = eqds_native_deliver(ed, skb, sizeof(struct udphdr) + EQDS_DATA_BYTES +
+							(EQDS_CB(skb)->tagged ? EQDS_TAG_BYTES : 0));
+
+	spin_lock_bh(&ed->lock);
+	if (good)
+		ed->stats.rx_native++;
+	else
+		ed->stats.rx_drop_native++;
+	spin_unlock_bh(&ed->lock);
+	if (good)
+		dev_sw_netstats_rx_add(ed->dev, bytes);
+	consume_skb(skb);
+}
+
 /*
  * Strip the outer headers of a datagram whose turn it is, and hand it to the stack. A bad payload
  * is dropped here and not on arrival: the tunnel has to acknowledge it, or it would come again.
@@ -53,6 +71,10 @@ void eqds_recv_deliver(struct eqds_dev *ed, struct sk_buff *skb, bool polling)
 	struct net_device *dev = ed->dev;
 	u32 bytes;
 
+	if (cb.next_proto == EQDS_PROTO_NATIVE) {
+		recv_native(ed, skb);
+		return;
+	}
 	if ((!v6 && cb.next_proto != EQDS_PROTO_IPV4) ||
 	    iptunnel_pull_header(skb, head_bytes, protocol, false))
 		goto bad;
@@ -201,6 +223,7 @@ static bool recv_parse(struct sk_buff *skb, struct in6_addr *peer, u32 *bytes,
 		tos = ip_hdr(skb)->tos;
 	}
 	head->ce = INET_ECN_is_ce(tos);
+	EQDS_CB(skb)->peer = *peer;
 	EQDS_CB(skb)->tos = tos;
 	EQDS_CB(skb)->next_proto = head->next_proto;
 	EQDS_CB(skb)->tagged = head->tagged;

@@ -11,7 +11,7 @@
 #include <linux/slab.h>
 #include <net/ipv6.h>
 
-#include "eqds/eqds.h"
+#include "eqds/device.h"
 
 /* Deadlines served by one firing of the timer: a bound on the time that the lock is held. */
 #define TUNNEL_FIRE_MAX 64

@@ -14,7 +14,7 @@
 #include <net/udp_tunnel.h>
 
 #include "core/eqds/tag.h"
-#include "eqds/eqds.h"
+#include "eqds/device.h"
 
 /* The route of the packet before. */
 struct udp_route {

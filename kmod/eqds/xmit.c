@@ -22,7 +22,7 @@
 #include <net/udp_tunnel.h>
 
 #include "compat/compat.h"
-#include "eqds/eqds.h"
+#include "eqds/device.h"
 #include "eqds/trace.h"
 
 static struct eqds_node *xmit_node(struct eqds_packet *packet)
@@ -66,8 +66,11 @@ void eqds_xmit_head(struct eqds_dev *ed, const struct in6_addr *peer, const stru
 	ed->stats.tx_control++;
 }
 
+/* A program's packet has no IP header, and no protocol. */
 static u8 xmit_inner_tos(const struct sk_buff *skb)
 {
+	if (!skb->protocol)
+		return 0;
 	return skb->protocol == htons(ETH_P_IPV6) ? ipv6_get_dsfield(ipv6_hdr(skb))
 						  : ip_hdr(skb)->tos;
 }
@@ -134,6 +137,9 @@ void eqds_xmit_settle(struct eqds_dev *ed, struct eqds_tx *tx, const struct eqds
 		struct eqds_node *node = xmit_node(packet);
 
 		packet = packet->next;
+		if (node->core.next_proto == EQDS_PROTO_NATIVE)
+			eqds_native_settle(tx, &node->core, node->skb,
+					   out->verdict != EQDS_CLOSED);
 		__skb_queue_tail(&work->free, node->skb);
 		kmem_cache_free(eqds_node_cache, node);
 	}
@@ -180,7 +186,7 @@ static void xmit_peer(struct eqds_dev *ed, const struct sk_buff *skb, struct in6
 }
 
 /* Can there be a tunnel to it? */
-static bool xmit_peer_is_good(const struct in6_addr *peer)
+bool eqds_xmit_peer_is_good(const struct in6_addr *peer)
 {
 	__be32 v4 = peer->s6_addr32[3];
 
@@ -215,6 +221,13 @@ static u64 *xmit_enqueue(struct eqds_dev *ed, u64 now_ns, struct eqds_tx *tx,
 	return NULL;
 }
 
+static u8 xmit_next_proto(const struct sk_buff *skb)
+{
+	if (!skb->protocol)
+		return EQDS_PROTO_NATIVE;
+	return skb->protocol == htons(ETH_P_IPV6) ? EQDS_PROTO_IPV6 : EQDS_PROTO_IPV4;
+}
+
 /* A list of packets to one peer. Returns the bytes that the tunnel took. Lock. */
 static u64 xmit_list(struct eqds_dev *ed, const struct in6_addr *peer, struct sk_buff *list,
 		     struct eqds_work *work, u32 *packets)
@@ -238,9 +251,7 @@ static u64 xmit_list(struct eqds_dev *ed, const struct in6_addr *peer, struct sk
 		if (node) {
 			node->skb = skb;
 			node->core.bytes = skb->len + EQDS_OVERHEAD_BYTES + ed->tag_bytes;
-			node->core.next_proto = skb->protocol == htons(ETH_P_IPV6)
-							? EQDS_PROTO_IPV6
-							: EQDS_PROTO_IPV4;
+			node->core.next_proto = xmit_next_proto(skb);
 			why = xmit_enqueue(ed, now_ns, tx, node, work);
 		}
 		if (!why) {
@@ -290,7 +301,7 @@ void eqds_xmit_packet(struct eqds_dev *ed, struct sk_buff *skb, const struct in6
 	struct eqds_work work;
 	u32 packets = 0;
 
-	if (xmit_peer_is_good(peer))
+	if (eqds_xmit_peer_is_good(peer))
 		list = xmit_segments(ed, skb, &why);
 	if (!list) {
 		spin_lock_bh(&ed->lock);
@@ -303,6 +314,22 @@ void eqds_xmit_packet(struct eqds_dev *ed, struct sk_buff *skb, const struct in6
 	eqds_work_init(&work);
 	spin_lock_bh(&ed->lock);
 	bytes = xmit_list(ed, peer, list, &work, &packets);
+	spin_unlock_bh(&ed->lock);
+	eqds_work_run(ed, &work);
+	dev_sw_netstats_tx_add(ed->dev, packets, bytes);
+}
+
+/* Consumes a program's packet, which begins with its native header. */
+void eqds_xmit_native(struct eqds_dev *ed, struct sk_buff *skb, const struct in6_addr *peer)
+{
+	struct eqds_work work;
+	u32 packets = 0;
+	u64 bytes;
+
+	eqds_work_init(&work);
+	spin_lock_bh(&ed->lock);
+	ed->stats.tx_native++;
+	bytes = xmit_list(ed, peer, skb, &work, &packets);
 	spin_unlock_bh(&ed->lock);
 	eqds_work_run(ed, &work);
 	dev_sw_netstats_tx_add(ed->dev, packets, bytes);

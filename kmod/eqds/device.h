@@ -9,8 +9,8 @@
  * Lifetime: a tunnel belongs to its device and has no references. It is freed under the lock, for
  * nothing outside the lock keeps a pointer to one. The timers belong to the device.
  */
-#ifndef KMOD_EQDS_EQDS_H
-#define KMOD_EQDS_EQDS_H
+#ifndef KMOD_EQDS_DEVICE_H
+#define KMOD_EQDS_DEVICE_H
 
 #include <linux/hrtimer.h>
 #include <linux/in6.h>
@@ -51,7 +51,9 @@
 /* Cookies that change apart from each other: key.c. A power of two. */
 #define EQDS_GENERATIONS 1024U
 
-#define EQDS_RULE_BUCKETS 256U
+#define EQDS_RULE_BUCKETS   256U
+/* Of programs, by port. */
+#define EQDS_NATIVE_BUCKETS 64U
 /* A firing of the pull timer is late by less than 2^n us; the last one: or more. */
 #define EQDS_LATE_BUCKETS 16U
 
@@ -64,6 +66,7 @@ struct eqds_stats {
 	u64 rx_drop_wire, rx_drop_size, rx_drop_memory, rx_drop_backlog, rx_evicted, rx_refused;
 	u64 rx_polls, rx_replies_merged, rx_drop_stranger;
 	u64 rx_drop_untagged, rx_drop_tagged, rx_drop_tag;
+	u64 tx_native, rx_native, rx_drop_native;
 	u64 pulls, pull_timers, pull_late_ns_sum, pull_late_ns_max;
 	u64 pull_late[EQDS_LATE_BUCKETS];
 	u64 sender[EQDS_VERDICTS], receiver[EQDS_VERDICTS];
@@ -147,6 +150,7 @@ struct eqds_dev {
 	bool burst;		      /* a new tunnel starts with a window of credit */
 	struct eqds_key __rcu *key;   /* NULL: packets have no tag; written under RTNL */
 	struct eqds_rules rules[EQDS_RULE_KINDS]; /* readers under RCU, writers under RTNL */
+	struct hlist_head natives[EQDS_NATIVE_BUCKETS]; /* readers under RCU, writers under RTNL */
 	struct nf_hook_ops hook[2];
 	bool hooked;
 	struct napi_struct napi;
@@ -208,6 +212,8 @@ enum hrtimer_restart eqds_tunnel_fire(struct hrtimer *timer);
 /* xmit.c: the sending edge. */
 netdev_tx_t eqds_xmit(struct sk_buff *skb, struct net_device *dev);
 void eqds_xmit_packet(struct eqds_dev *ed, struct sk_buff *skb, const struct in6_addr *peer);
+void eqds_xmit_native(struct eqds_dev *ed, struct sk_buff *skb, const struct in6_addr *peer);
+bool eqds_xmit_peer_is_good(const struct in6_addr *peer);
 void eqds_xmit_settle(struct eqds_dev *ed, struct eqds_tx *tx, const struct eqds_out *out,
 		      struct eqds_work *work);
 void eqds_xmit_ready(struct eqds_dev *ed, u64 now_ns, struct eqds_work *work);
@@ -253,6 +259,19 @@ bool eqds_key_seal(struct eqds_dev *ed, struct sk_buff *skb, const struct eqds_t
 bool eqds_key_verify(struct eqds_dev *ed, struct sk_buff *skb);
 u64 eqds_key_cookie(struct eqds_dev *ed, const struct in6_addr *peer);
 void eqds_key_cookie_used(struct eqds_dev *ed, const struct in6_addr *peer);
+
+/* native.c, native_io.c: programs with rings of their own. */
+struct eqds_native_peer;
+
+int eqds_native_register(void);
+void eqds_native_unregister(void);
+void eqds_native_drain(void);
+void eqds_native_detach(struct eqds_dev *ed);
+struct hlist_head *eqds_native_bucket(struct eqds_dev *ed, u16 port);
+void eqds_native_settle(struct eqds_tx *tx, const struct eqds_packet *packet, struct sk_buff *skb,
+			bool delivered);
+bool eqds_native_deliver(struct eqds_dev *ed, struct sk_buff *skb, u32 head_bytes);
+void eqds_native_describe(struct eqds_dev *ed, struct eqds_native_peer *peer);
 
 /* hook.c: packets of the link that a rule captures. */
 int eqds_hook_open(struct eqds_dev *ed);
