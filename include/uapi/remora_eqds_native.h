@@ -9,7 +9,7 @@
  *   fill        program -> kernel   pieces for packets to come
  *   rx          kernel -> program   packets that came, in pieces of fill
  *   tx          program -> kernel   packets to send; EQDS_NATIVE_KICK has the kernel look
- *   completion  kernel -> program   packets of tx that are settled: the piece is the program's again
+ *   completion  kernel -> program   packets of tx that are settled: their pieces are free again
  *
  * A ring is struct eqds_native_ring and, at the offset that the setup tells, its entries. Entry n
  * is at n modulo ring_entries. The producer writes entries, then with release the number of those
@@ -69,8 +69,8 @@ struct eqds_native_packet {
 
 enum eqds_native_status {
 	EQDS_NATIVE_DELIVERED, /* the peer's kernel has it */
-	EQDS_NATIVE_DROPPED,   /* queue full, peer silent, or device down: it may have arrived or not */
-	EQDS_NATIVE_BAD,       /* an entry out of the area, too long, or with a peer that can't be */
+	EQDS_NATIVE_DROPPED,   /* queue full, peer silent or device down: may have arrived */
+	EQDS_NATIVE_BAD,       /* out of the area, too long, or an impossible peer */
 };
 
 struct eqds_native_completion {
@@ -81,7 +81,7 @@ struct eqds_native_completion {
 	__u16 attempts; /* transmissions after the first */
 	__u32 queued;	/* packets that wait for credit in the tunnel */
 	__u32 pulls;	/* MTUs asked for, which the peer has in its queue of pulls */
-	__u32 busy_us;	/* the peer's link is busy with all that its pull queue holds for so long */
+	__u32 busy_us;	/* time that the peer's pull queue takes */
 };
 
 struct eqds_native_setup {

@@ -2,7 +2,7 @@
 /*
  * /dev/eqds: a program's area and rings, from setup to the end of its file.
  *
- *   open --SETUP--> area pinned, rings made, port taken --close, or the process dies--> all given back
+ *   open --SETUP--> area pinned, rings made, port taken --close, or death--> all given back
  *                                  |
  *                                  +-- the eqds device goes: POLLHUP, nothing is sent any more
  */
@@ -195,7 +195,7 @@ static int native_setup(struct eqds_native *native, void __user *from)
 		err = native_bind(native, &setup);
 	if (!err && copy_to_user(from, &setup, sizeof(setup)))
 		err = -EFAULT;
-	/* Of a setup that failed late, the file's end takes back what it has; it can't be repeated. */
+	/* A setup that failed late can't be repeated: the file's end takes back all it has. */
 	if (err && !native->rings)
 		native_unpin(native, native->page_count);
 	return err;

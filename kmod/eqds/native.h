@@ -9,7 +9,7 @@
  * The area's pages are unpinned with the file; fragments of packets keep references of their own.
  *
  * Locking: calls for the sending edge; lock for rings that softirqs write. Within lock, nothing else
- * is taken. lock is taken within the device's lock.
+ * is taken. The device's lock may be held.
  */
 #ifndef KMOD_EQDS_NATIVE_H
 #define KMOD_EQDS_NATIVE_H

@@ -34,6 +34,7 @@ static DECLARE_WAIT_QUEUE_HEAD(native_owed_wait);
 /* Entries that the other end has produced beyond mine; a number that can't be counts as none. */
 static u32 native_available(const u32 *produced, u32 consumed, u32 entries)
 {
+	/* Pairs with the program's release. */
 	u32 n = smp_load_acquire(produced) - consumed;
 
 	return n <= entries ? n : 0;
@@ -42,6 +43,7 @@ static u32 native_available(const u32 *produced, u32 consumed, u32 entries)
 /* Is there room for another entry? */
 static bool native_room(const u32 *consumed, u32 produced, u32 entries)
 {
+	/* Pairs with the program's release. */
 	return produced - smp_load_acquire(consumed) < entries;
 }
 
@@ -61,6 +63,7 @@ static void native_complete(struct eqds_native *native, const struct eqds_native
 	native->completion[native->completion_produced & (native->entries - 1)] = *said;
 	native->completion_produced++;
 	native->unsettled--;
+	/* Pairs with the program's acquire. */
 	smp_store_release(&native->rings->completion.produced, native->completion_produced);
 	spin_unlock_irqrestore(&native->lock, flags);
 	wake_up_interruptible_poll(&native->wait, EPOLLIN | EPOLLRDNORM);
@@ -247,6 +250,7 @@ int eqds_native_kick(struct eqds_native *native)
 			break;
 		}
 		native->tx_consumed++;
+		/* Pairs with the program's acquire. */
 		smp_store_release(&native->rings->tx.consumed, native->tx_consumed);
 		cond_resched();
 	}
@@ -266,6 +270,7 @@ static bool native_take_fill(struct eqds_native *native, u32 bytes, u64 *at)
 		fill = native->fill[native->fill_consumed & (native->entries - 1)];
 		barrier();
 		native->fill_consumed++;
+		/* Pairs with the program's acquire. */
 		smp_store_release(&native->rings->fill.consumed, native->fill_consumed);
 		if (native_in_area(native, fill.at, fill.bytes) && fill.bytes >= bytes) {
 			*at = fill.at;
@@ -309,6 +314,7 @@ static bool native_receive(struct eqds_native *native, const struct sk_buff *skb
 	if (good) {
 		native->rx[native->rx_produced & (native->entries - 1)] = packet;
 		native->rx_produced++;
+		/* Pairs with the program's acquire. */
 		smp_store_release(&native->rings->rx.produced, native->rx_produced);
 	} else {
 		WRITE_ONCE(native->rings->rx_dropped, ++native->rx_dropped);

@@ -43,8 +43,9 @@ static bool recv_ecn(struct sk_buff *skb, u8 outer_tos, bool v6)
 static void recv_native(struct eqds_dev *ed, struct sk_buff *skb)
 {
 	const u32 bytes = skb->len;
+	const u32 tag_bytes = EQDS_CB(skb)->tagged ? EQDS_TAG_BYTES : 0;
 	const bool good = eqds_native_deliver(ed, skb, sizeof(struct udphdr) + EQDS_DATA_BYTES +
-							(EQDS_CB(skb)->tagged ? EQDS_TAG_BYTES : 0));
+							       tag_bytes);
 
 	spin_lock_bh(&ed->lock);
 	if (good)

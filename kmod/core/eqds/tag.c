@@ -66,5 +66,5 @@ bool eqds_tag_payload_verifies(const void *header, struct base_siphash *payload)
 {
 	const u8 *tag = (const u8 *)header + EQDS_DATA_BYTES;
 
-	return base_load_le64(((const struct eqds_tag *)tag)->payload) == base_siphash_final(payload);
+	return base_load_le64(tag) == base_siphash_final(payload); /* the first of the two */
 }
