@@ -53,6 +53,8 @@ CORE_SRC := $(call dirs3,kmod/core,*.c)
 SUPPORT_SRC := $(wildcard libremote/support/*.cpp)
 HOST_SRC := $(wildcard libremote/node/*.cpp)
 LIB_SRC := $(wildcard libremote/src/*/*.cpp) $(HOST_SRC) $(SUPPORT_SRC)
+LIBEQDS_SRC := $(wildcard libeqds/src/*.cpp)
+EQDSPERF_SRC := $(wildcard tools/eqdsperf/*.cpp)
 COMMON_SRC := $(wildcard tools/common/*.cpp) $(SUPPORT_SRC)
 REMORA_SRC := $(wildcard tools/remora/*.cpp)
 NODE_SRC := $(wildcard tools/remora-node/*.cpp) $(HOST_SRC)
@@ -72,7 +74,7 @@ BENCH_CORE_SRC := $(wildcard tools/bench/core/*.cpp)
 BENCH_LIB_SRC := $(wildcard tools/bench/lib/*.cpp)
 OPT_SRC := $(LIBTEST_SRC) $(CONFORMANCE_SRC) $(COMMON_SRC) $(REMORA_SRC) $(NODE_SRC) $(SIM_SRC) $(MODEL_SRC) \
 	$(BENCH_CORE_SRC) \
-	$(BENCH_LIB_SRC) $(LIB_SRC) $(wildcard libremote/cmmc/*.cpp)
+	$(BENCH_LIB_SRC) $(LIB_SRC) $(wildcard libremote/cmmc/*.cpp) $(LIBEQDS_SRC) $(EQDSPERF_SRC)
 MAN8 := $(wildcard tools/*/*.8)
 MAN3 := $(wildcard libremote/man/*.3)
 
@@ -150,7 +152,7 @@ out/lib/libremora_core.a: out/opt/libremora_core.a
 
 comma := ,
 
-include tools/build.mk tools/sim/build.mk libremote/build.mk selftests/build.mk tools/bench/build.mk
+include tools/build.mk tools/sim/build.mk libremote/build.mk libeqds/build.mk selftests/build.mk tools/bench/build.mk
 
 # ---- targets ------------------------------------------------------------------------------------
 
@@ -161,7 +163,7 @@ all: user modules ## user space, and the modules for KERNEL or KDIR
 
 user: out/lib/libremora_core.a $(USER_BIN) lib out/man/man3 ## out/lib and out/bin
 
-lib: $(LIB_FILES) ## libremote, usable from out/lib (PKG_CONFIG_PATH=out/lib/pkgconfig)
+lib: $(LIB_FILES) $(EQDS_FILES) ## libremote and libeqds, usable from out/lib (PKG_CONFIG_PATH=out/lib/pkgconfig)
 
 modules: ## out/modules/RELEASE/*.ko (KDIR=... for any kernel, else KERNEL=6.12)
 	$(alone) tools/build/modules $(or $(KDIR),$(KERNEL))
@@ -200,12 +202,15 @@ install: user ## programs, library and man pages into DESTDIR/PREFIX
 	install -m 755 $(USER_BIN) $(DESTDIR)$(PREFIX)/bin
 	install -m 644 $(MAN8) $(DESTDIR)$(MANDIR)/man8
 	install -m 644 out/man/man3/* $(DESTDIR)$(MANDIR)/man3
-	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(PREFIX)/include/remote
+	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(PREFIX)/include/remote $(DESTDIR)$(PREFIX)/include/eqds
 	install -m 755 out/lib/$(LIB_SONAME) $(DESTDIR)$(LIBDIR)
 	ln -sf $(LIB_SONAME) $(DESTDIR)$(LIBDIR)/libremote.so
 	install -m 755 out/lib/$(CMMC_SONAME) $(DESTDIR)$(LIBDIR)
 	ln -sf $(CMMC_SONAME) $(DESTDIR)$(LIBDIR)/libcmmc.so
 	install -m 644 out/lib/libremote.a out/lib/libcmmc.a $(DESTDIR)$(LIBDIR)
+	install -m 755 out/lib/$(EQDS_SONAME) $(DESTDIR)$(LIBDIR)
+	ln -sf $(EQDS_SONAME) $(DESTDIR)$(LIBDIR)/libeqds.so
+	install -m 644 $(wildcard include/eqds/*) $(DESTDIR)$(PREFIX)/include/eqds
 	install -m 644 $(wildcard include/remote/*) $(DESTDIR)$(PREFIX)/include/remote
 	$(Q)$(call pkgconfig,$(LIBDIR),$(PREFIX)/include,) > $(DESTDIR)$(LIBDIR)/pkgconfig/libremote.pc
 

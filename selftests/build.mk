@@ -46,7 +46,8 @@ out/bin/lib-lab: $(call objects,opt,$(LIBTEST_SRC) $(LIB_SRC) $(filter-out %/mai
 	$(call link,opt,-lgtest $(LIB_LIBS))
 
 LIBTEST_BIN := $(if $(LIBTEST_SRC),out/bin/lib out/bin/lib-tsan)
-USER_BIN := $(if $(REMORA_SRC),out/bin/remora) $(if $(NODE_SRC),out/bin/remora-node) $(if $(SIM_SRC),out/bin/remora-sim)
+USER_BIN := $(if $(REMORA_SRC),out/bin/remora) $(if $(NODE_SRC),out/bin/remora-node) $(if $(SIM_SRC),out/bin/remora-sim) \
+	out/bin/eqdsperf
 UNIT_BIN := $(if $(UNIT_SRC),out/bin/unit)
 TSAN_BIN := $(if $(TSAN_UNIT_SRC),out/bin/tsan)
 MODEL_BIN := $(MODEL_SRC:selftests/model/%.cpp=out/bin/model/%)

@@ -52,6 +52,19 @@
  * the receiver something to answer from, an RTS without a cookie is padded to
  * EQDS_RTS_SYN_BYTES with zeros. A receiver without room MAY answer a SYN by PAUSE without
  * keeping state; the sender then sends its SYNs again, with the cookie.
+ *
+ * Tags (extended). Both ends MAY be configured with a 128-bit key. Then every packet MUST have
+ * EQDS_KIND_TAGGED in its kind and struct eqds_tag behind its header, and the payload begins behind
+ * that. A receiver with a key MUST drop packets without a tag, and those whose tag does not verify.
+ * A receiver without a key MUST drop packets that have a tag. None of these is answered.
+ *   payload  SipHash-2-4 of EQDS_TAG_PAYLOAD and the payload, as it was sent
+ *   head     SipHash-2-4 of EQDS_TAG_HEAD, the IP addresses of sender and receiver (IPv4 as mapped
+ *            addresses), the header with TRIM cleared, and the payload's tag
+ * A trimmed packet keeps its tag. Its receiver verifies head alone.
+ *   So that packets of the past prove nothing, a receiver with a key MUST answer a SYN that would
+ *   open a tunnel or replace one by PAUSE, unless it has the peer's current cookie. It MUST change
+ *   a peer's cookie when a tunnel from that peer ends or is replaced.
+ *   Both ends count the tag as a part of the header: it costs credit.
  */
 #ifndef REMORA_EQDS_H
 #define REMORA_EQDS_H
@@ -90,6 +103,8 @@
 /* kind: the version in the upper four bits, and below */
 #define EQDS_KIND_DATA (EQDS_VERSION << 4 | 1)
 #define EQDS_KIND_CONTROL (EQDS_VERSION << 4 | 2)
+/* Added to either. */
+#define EQDS_KIND_TAGGED 0x04
 
 struct eqds_data {
 	__u8 kind;	     /* EQDS_KIND_DATA */
@@ -132,7 +147,27 @@ struct eqds_control {
 #define EQDS_DATA_BYTES 40
 /* Not above EQDS_DATA_BYTES, so that an answer is never longer than what it answers. */
 #define EQDS_CONTROL_BYTES 40
-/* Room for a SYN-ACK and two pulls. */
+
+/* Behind the header, if the kind says so. Both little-endian. */
+struct eqds_tag {
+	__u8 payload[8];
+	__u8 head[8];
+};
+
+#define EQDS_TAG_BYTES 16
+/* Each hash begins with one of these, as 64 bits little-endian: no head is a payload to it. */
+#define EQDS_TAG_PAYLOAD 1
+#define EQDS_TAG_HEAD 2
+
+/* EQDS_PROTO_NATIVE: in front of the payload. Ports tell the programs of a host apart. */
+struct eqds_native_head {
+	__be16 to, from;
+	__u8 reserved[4]; /* 0; receivers ignore it */
+};
+
+#define EQDS_NATIVE_BYTES 8
+
+/* Room for a SYN-ACK and two pulls. With a tag, it is a part of them. */
 #define EQDS_RTS_SYN_BYTES 120
 
 /* The paper's figure 4. */
@@ -172,6 +207,8 @@ EQDS_ASSERT(__builtin_offsetof(struct eqds_control, ack) == 8, "ack");
 EQDS_ASSERT(__builtin_offsetof(struct eqds_control, sender) == 16, "sender");
 EQDS_ASSERT(__builtin_offsetof(struct eqds_control, sack) == 24, "sack");
 EQDS_ASSERT(EQDS_CONTROL_BYTES <= EQDS_DATA_BYTES, "no amplification");
+EQDS_ASSERT(sizeof(struct eqds_tag) == EQDS_TAG_BYTES, "tag has no padding");
+EQDS_ASSERT(sizeof(struct eqds_native_head) == EQDS_NATIVE_BYTES, "native has no padding");
 EQDS_ASSERT(sizeof(struct eqds_paper_data) == EQDS_PAPER_BYTES, "paper's data");
 EQDS_ASSERT(sizeof(struct eqds_paper_control) == EQDS_PAPER_BYTES, "paper's control");
 

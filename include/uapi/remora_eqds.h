@@ -17,6 +17,7 @@ enum {
 	EQDS_CMD_RULE_SET,    /* EQDS_A_DEVICE, KIND, PREFIX, LENGTH; PEER, or WEIGHT, PRIORITY */
 	EQDS_CMD_RULE_REMOVE, /* EQDS_A_DEVICE, KIND, PREFIX, LENGTH */
 	EQDS_CMD_RULES,	      /* dump: one message per rule of this network namespace */
+	EQDS_CMD_KEY,	      /* EQDS_A_DEVICE, and EQDS_A_KEY; without: no key. Ends all tunnels */
 
 	__EQDS_CMD_MAX,
 	EQDS_CMD_MAX = __EQDS_CMD_MAX - 1
@@ -59,6 +60,9 @@ enum {
 	EQDS_A_LENGTH,	     /* u8 bits of the prefix; IPv4: 96 more */
 	EQDS_A_WEIGHT,	     /* u32, 1 .. 1024 */
 	EQDS_A_PRIORITY,     /* u8, 0 .. 7; 0 is served first */
+	EQDS_A_KEY,	     /* binary, 16: packets without its tag are dropped; never dumped */
+	EQDS_A_KEYED,	     /* flag: the device has a key */
+	EQDS_A_REFUSED,	     /* u64 packets that were dropped for their tag, or want of one */
 
 	__EQDS_A_MAX,
 	EQDS_A_MAX = __EQDS_A_MAX - 1

@@ -15,6 +15,7 @@
 #include <linux/kernel.h>
 #include <linux/netdevice.h>
 #include <linux/netlink.h>
+#include <linux/skbuff.h>
 #include <linux/timer.h>
 #include <linux/version.h>
 
@@ -216,5 +217,18 @@ static inline void compat_eventfd_signal(struct eventfd_ctx *eventfd)
 	eventfd_signal(eventfd, 1);
 #endif
 }
+
+/* 6.10: the owner of a packet's lent pages is a table of functions; before, one function. */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 10, 0)
+#define COMPAT_UBUF_OPS(name, function)                                                            \
+	static const struct ubuf_info_ops name = {.complete = function}
+#define compat_ubuf_set(ubuf, name) ((ubuf)->ops = &(name))
+#define compat_ubuf_is(ubuf, name)  ((ubuf)->ops == &(name))
+#else
+typedef void (*compat_ubuf_ops)(struct sk_buff *skb, struct ubuf_info *ubuf, bool success);
+#define COMPAT_UBUF_OPS(name, function) static const compat_ubuf_ops name = function
+#define compat_ubuf_set(ubuf, name)	((ubuf)->callback = (name))
+#define compat_ubuf_is(ubuf, name)	((ubuf)->callback == (name))
+#endif
 
 #endif

@@ -9,6 +9,7 @@
 #include "core/eqds/class.h"
 #include "core/eqds/cookie.h"
 #include "core/eqds/drr.h"
+#include "core/eqds/tag.h"
 
 EXPORT_SYMBOL_GPL(eqds_profile_extended);
 EXPORT_SYMBOL_GPL(eqds_profile_paper);
@@ -19,6 +20,12 @@ EXPORT_SYMBOL_GPL(eqds_wire_parse);
 EXPORT_SYMBOL_GPL(eqds_wire_bytes);
 EXPORT_SYMBOL_GPL(eqds_wire_encode);
 EXPORT_SYMBOL_GPL(eqds_cookie);
+
+EXPORT_SYMBOL_GPL(eqds_tag_payload_begin);
+EXPORT_SYMBOL_GPL(eqds_tag_seal);
+EXPORT_SYMBOL_GPL(eqds_tag_check);
+EXPORT_SYMBOL_GPL(eqds_tag_covers_payload);
+EXPORT_SYMBOL_GPL(eqds_tag_payload_verifies);
 
 EXPORT_SYMBOL_GPL(eqds_class_init);
 EXPORT_SYMBOL_GPL(eqds_class_queue_init);
@@ -43,6 +50,7 @@ EXPORT_SYMBOL_GPL(eqds_drr_remove_eqif);
 EXPORT_SYMBOL_GPL(eqds_receiver_admit);
 EXPORT_SYMBOL_GPL(eqds_receiver_init);
 EXPORT_SYMBOL_GPL(eqds_receiver_receive);
+EXPORT_SYMBOL_GPL(eqds_receiver_restarts);
 EXPORT_SYMBOL_GPL(eqds_receiver_deadline_ns);
 EXPORT_SYMBOL_GPL(eqds_receiver_expire);
 EXPORT_SYMBOL_GPL(eqds_receiver_close);

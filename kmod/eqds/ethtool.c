@@ -6,7 +6,7 @@
 #include <linux/ethtool.h>
 #include <linux/rtnetlink.h>
 
-#include "eqds/eqds.h"
+#include "eqds/device.h"
 
 struct ethtool_counter {
 	char name[ETH_GSTRING_LEN];
@@ -44,6 +44,12 @@ static const struct ethtool_counter ethtool_counter[] = {
 	COUNTER(rx_drop_memory),
 	COUNTER(rx_drop_backlog),
 	COUNTER(rx_drop_stranger),
+	COUNTER(rx_drop_untagged),
+	COUNTER(rx_drop_tagged),
+	COUNTER(rx_drop_tag),
+	COUNTER(tx_native),
+	COUNTER(rx_native),
+	COUNTER(rx_drop_native),
 	COUNTER(rx_evicted),
 	COUNTER(rx_refused),
 	COUNTER(rx_polls),

@@ -17,7 +17,7 @@
 #include <net/ipv6_stubs.h>
 #include <net/udp.h>
 
-#include "eqds/eqds.h"
+#include "eqds/device.h"
 
 #if IS_ENABLED(CONFIG_NETFILTER)
 

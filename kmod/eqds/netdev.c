@@ -14,7 +14,7 @@
 #include <net/rtnetlink.h>
 
 #include "compat/compat.h"
-#include "eqds/eqds.h"
+#include "eqds/device.h"
 
 #define CREATE_TRACE_POINTS
 #include "eqds/trace.h"
@@ -30,11 +30,10 @@
 
 struct kmem_cache *eqds_node_cache;
 
-static int netdev_open(struct net_device *dev)
+/* Sets the parameters of new tunnels. The caller has ended the old ones. */
+static int netdev_configure(struct eqds_dev *ed, u32 mbits)
 {
-	struct eqds_dev *ed = netdev_priv(dev);
-	const u32 mtu_bytes = dev->mtu + EQDS_OVERHEAD_BYTES;
-	int err;
+	const u32 mtu_bytes = ed->dev->mtu + EQDS_OVERHEAD_BYTES + ed->tag_bytes;
 
 	eqds_config_init(&ed->config, &eqds_profile_extended, mtu_bytes,
 			 EQDS_WINDOW_MTUS * mtu_bytes);
@@ -46,8 +45,46 @@ static int netdev_open(struct net_device *dev)
 	eqds_class_init(&ed->class, EQDS_CLASS_TCP);
 	eqds_drr_init(&ed->drr);
 	eqds_eqif_init(&ed->eqif, 0, mtu_bytes);
+	return eqds_pull_set_rate(ed, mbits);
+}
+
+/* Ends all tunnels, and makes none until eqds_netdev_fit(). RTNL. */
+void eqds_netdev_quiesce(struct eqds_dev *ed)
+{
+	struct eqds_work work;
+
+	eqds_work_init(&work);
+	spin_lock_bh(&ed->lock);
+	if (ed->up) {
+		ed->up = false;
+		eqds_tunnel_close_all(ed, &work);
+	}
+	spin_unlock_bh(&ed->lock);
+	eqds_work_run(ed, &work);
+}
+
+/* Tunnels may be made again. RTNL. */
+static int netdev_resume(struct eqds_dev *ed)
+{
+	const u32 mbits = eqds_ethtool_mbits(ed);
+	int err;
+
+	if (!netif_running(ed->dev) || ed->up)
+		return 0;
+	spin_lock_bh(&ed->lock);
+	err = netdev_configure(ed, mbits);
+	ed->up = !err;
+	spin_unlock_bh(&ed->lock);
+	return err;
+}
+
+static int netdev_open(struct net_device *dev)
+{
+	struct eqds_dev *ed = netdev_priv(dev);
+	int err;
+
 	eqds_tunnel_init(ed);
-	err = eqds_pull_set_rate(ed, eqds_ethtool_mbits(ed));
+	err = netdev_configure(ed, eqds_ethtool_mbits(ed));
 	if (err)
 		return err;
 	napi_enable(&ed->napi);
@@ -108,18 +145,50 @@ static void netdev_uninit(struct net_device *dev)
 {
 	struct eqds_dev *ed = netdev_priv(dev);
 
+	eqds_native_detach(ed);
 	netif_napi_del(&ed->napi);
 	eqds_rule_clear(ed);
+	eqds_key_clear(ed);
 	free_percpu(dev->tstats);
 }
 
 /* Both ends count credit in MTUs, so tunnels don't outlive a change. */
 static int netdev_change_mtu(struct net_device *dev, int mtu_bytes)
 {
-	if (netif_running(dev))
-		return -EBUSY;
+	struct eqds_dev *ed = netdev_priv(dev);
+
+	eqds_netdev_quiesce(ed);
 	WRITE_ONCE(dev->mtu, mtu_bytes);
-	return 0;
+	return netdev_resume(ed);
+}
+
+/* The largest MTU on this link; 0: it has no room for a tunnel's headers. */
+static u32 netdev_max_mtu(const struct eqds_dev *ed, const struct net_device *link)
+{
+	const u32 overhead = EQDS_OVERHEAD_BYTES + ed->tag_bytes;
+	const u32 room = min_t(u32, READ_ONCE(link->mtu), U16_MAX);
+
+	return room < ETH_MIN_MTU + overhead ? 0 : room - overhead;
+}
+
+/*
+ * The link or the tunnels' headers have another size: a device that had the largest MTU has it
+ * again, and one with a smaller MTU keeps it as far as there is room. RTNL.
+ */
+int eqds_netdev_fit(struct eqds_dev *ed, struct netlink_ext_ack *extack)
+{
+	struct net_device *link = __dev_get_by_index(ed->net, ed->link), *dev = ed->dev;
+	const u32 was = dev->max_mtu, max = link ? netdev_max_mtu(ed, link) : was;
+
+	if (!max) {
+		NL_SET_ERR_MSG_MOD(extack, "the link's MTU has no room for a tunnel's headers");
+		/* Outer packets become fragments. */
+		return netdev_resume(ed);
+	}
+	dev->max_mtu = max;
+	if (dev->mtu > max || (dev->mtu == was && was != max))
+		return dev_set_mtu(dev, max);
+	return netdev_resume(ed);
 }
 
 static int netdev_iflink(const struct net_device *dev)
@@ -201,13 +270,13 @@ static int netdev_newlink(struct net *src_net, struct net_device *dev, struct nl
 		NL_SET_ERR_MSG_MOD(extack, "the link is an eqds device: no tunnels in tunnels");
 		return -ELOOP;
 	}
-	if (link->mtu < ETH_MIN_MTU + EQDS_OVERHEAD_BYTES) {
+	dev->max_mtu = netdev_max_mtu(ed, link);
+	if (!dev->max_mtu) {
 		NL_SET_ERR_MSG_MOD(extack, "the link's MTU has no room for a tunnel's headers");
 		return -EINVAL;
 	}
 	ed->net = src_net;
 	ed->link = link->ifindex;
-	dev->max_mtu = min_t(u32, link->mtu, U16_MAX) - EQDS_OVERHEAD_BYTES;
 	if (!tb[IFLA_MTU])
 		dev->mtu = dev->max_mtu;
 	if (dev->mtu > dev->max_mtu) {
@@ -215,7 +284,7 @@ static int netdev_newlink(struct net *src_net, struct net_device *dev, struct nl
 				       dev->max_mtu);
 		return -EINVAL;
 	}
-	dev->needed_headroom = LL_RESERVED_SPACE(link) + EQDS_OVERHEAD_BYTES;
+	dev->needed_headroom = LL_RESERVED_SPACE(link) + EQDS_OVERHEAD_BYTES + EQDS_TAG_BYTES;
 	return register_netdevice(dev);
 }
 
@@ -233,20 +302,28 @@ struct rtnl_link_ops eqds_link_ops __read_mostly = {
 	.dellink = netdev_dellink,
 };
 
-/* A link that goes, or leaves its namespace, takes its eqds devices with it. */
+/*
+ * A link that goes, or leaves its namespace, takes its eqds devices with it. They follow its MTU;
+ * their tunnels begin anew.
+ */
 static int netdev_event(struct notifier_block *block, unsigned long event, void *info)
 {
 	struct net_device *link = netdev_notifier_info_to_dev(info), *dev, *next;
 	LIST_HEAD(gone);
 
-	if (event != NETDEV_UNREGISTER)
+	if (event != NETDEV_UNREGISTER && event != NETDEV_CHANGEMTU)
 		return NOTIFY_DONE;
 	for_each_netdev_safe(dev_net(link), dev, next) {
 		struct eqds_dev *ed = netdev_priv(dev);
 
-		if (dev->rtnl_link_ops == &eqds_link_ops && ed->link == link->ifindex &&
-		    dev->reg_state == NETREG_REGISTERED)
+		if (dev->rtnl_link_ops != &eqds_link_ops || ed->link != link->ifindex ||
+		    dev->reg_state != NETREG_REGISTERED)
+			continue;
+		if (event == NETDEV_UNREGISTER)
 			unregister_netdevice_queue(dev, &gone);
+		else if (eqds_netdev_fit(ed, NULL))
+			netdev_err(dev, "MTU %u doesn't fit %s, which has %u now\n", dev->mtu,
+				   link->name, link->mtu);
 	}
 	unregister_netdevice_many(&gone);
 	return NOTIFY_DONE;
@@ -270,8 +347,13 @@ static int __init netdev_module_init(void)
 	err = eqds_netlink_register();
 	if (err)
 		goto unregister_link;
+	err = eqds_native_register();
+	if (err)
+		goto unregister_netlink;
 	return 0;
 
+unregister_netlink:
+	eqds_netlink_unregister();
 unregister_link:
 	rtnl_link_unregister(&eqds_link_ops);
 unregister_notifier:
@@ -286,6 +368,7 @@ static void __exit netdev_module_exit(void)
 	eqds_netlink_unregister();
 	rtnl_link_unregister(&eqds_link_ops);
 	unregister_netdevice_notifier(&netdev_notifier);
+	eqds_native_unregister();
 	kmem_cache_destroy(eqds_node_cache);
 }
 

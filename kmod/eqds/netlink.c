@@ -8,7 +8,7 @@
 #include <linux/rtnetlink.h>
 #include <net/genetlink.h>
 
-#include "eqds/eqds.h"
+#include "eqds/device.h"
 #include "uapi/remora_eqds.h"
 
 #define NETLINK_BUCKETS ((long)ARRAY_SIZE(((struct eqds_dev *)NULL)->tx.hash))
@@ -163,7 +163,12 @@ static int netlink_put_state(struct sk_buff *msg, struct eqds_dev *ed)
 	      nla_put(msg, EQDS_A_LATE, sizeof(stats->pull_late), stats->pull_late) ||
 	      nla_put_u64_64bit(msg, EQDS_A_TX_PACKETS, stats->tx_packets, EQDS_A_PAD) ||
 	      nla_put_u64_64bit(msg, EQDS_A_TX_AGAIN, stats->tx_retransmits, EQDS_A_PAD) ||
-	      nla_put_u64_64bit(msg, EQDS_A_RX_PACKETS, stats->rx_packets, EQDS_A_PAD);
+	      nla_put_u64_64bit(msg, EQDS_A_RX_PACKETS, stats->rx_packets, EQDS_A_PAD) ||
+	      (ed->tag_bytes && nla_put_flag(msg, EQDS_A_KEYED)) ||
+	      nla_put_u64_64bit(msg, EQDS_A_REFUSED,
+				stats->rx_drop_untagged + stats->rx_drop_tagged +
+					stats->rx_drop_tag,
+				EQDS_A_PAD);
 	spin_unlock_bh(&ed->lock);
 	return err ? -EMSGSIZE : 0;
 }
@@ -239,6 +244,20 @@ static int netlink_set(struct sk_buff *msg, struct genl_info *info)
 	spin_unlock_bh(&ed->lock);
 	err = 0;
 unlock:
+	rtnl_unlock();
+	return err;
+}
+
+static int netlink_key(struct sk_buff *msg, struct genl_info *info)
+{
+	const struct nlattr *key = info->attrs[EQDS_A_KEY];
+	struct eqds_dev *ed;
+	int err = -ENODEV;
+
+	rtnl_lock();
+	ed = netlink_device(info);
+	if (ed)
+		err = eqds_key_set(ed, key ? nla_data(key) : NULL, info->extack);
 	rtnl_unlock();
 	return err;
 }
@@ -415,6 +434,7 @@ static const struct nla_policy netlink_policy[EQDS_A_MAX + 1] = {
 	[EQDS_A_PEER] = NLA_POLICY_EXACT_LEN(sizeof(struct in6_addr)),
 	[EQDS_A_LENGTH] = NLA_POLICY_MAX(NLA_U8, 128),
 	[EQDS_A_WEIGHT] = NLA_POLICY_RANGE(NLA_U32, 1, EQDS_WEIGHT_MAX),
+	[EQDS_A_KEY] = NLA_POLICY_EXACT_LEN(BASE_SIPHASH_KEY_BYTES),
 	[EQDS_A_PRIORITY] = NLA_POLICY_MAX(NLA_U8, EQDS_PRIORITIES - 1),
 };
 
@@ -434,6 +454,7 @@ static const struct genl_small_ops netlink_ops[] = {
 	NETLINK_DO(EQDS_CMD_RULE_SET, netlink_rule_set),
 	NETLINK_DO(EQDS_CMD_RULE_REMOVE, netlink_rule_remove),
 	NETLINK_DUMP(EQDS_CMD_RULES, netlink_rules),
+	NETLINK_DO(EQDS_CMD_KEY, netlink_key),
 };
 
 static struct genl_family netlink_family __ro_after_init = {

@@ -19,7 +19,7 @@
 #include <net/udp.h>
 
 #include "compat/compat.h"
-#include "eqds/eqds.h"
+#include "eqds/device.h"
 #include "eqds/trace.h"
 
 /* ---- delivery ---- */
@@ -39,6 +39,25 @@ static bool recv_ecn(struct sk_buff *skb, u8 outer_tos, bool v6)
 	return true;
 }
 
+/* A program's packet. */
+static void recv_native(struct eqds_dev *ed, struct sk_buff *skb)
+{
+	const u32 bytes = skb->len;
+	const u32 tag_bytes = EQDS_CB(skb)->tagged ? EQDS_TAG_BYTES : 0;
+	const bool good = eqds_native_deliver(ed, skb, sizeof(struct udphdr) + EQDS_DATA_BYTES +
+							       tag_bytes);
+
+	spin_lock_bh(&ed->lock);
+	if (good)
+		ed->stats.rx_native++;
+	else
+		ed->stats.rx_drop_native++;
+	spin_unlock_bh(&ed->lock);
+	if (good)
+		dev_sw_netstats_rx_add(ed->dev, bytes);
+	consume_skb(skb);
+}
+
 /*
  * Strip the outer headers of a datagram whose turn it is, and hand it to the stack. A bad payload
  * is dropped here and not on arrival: the tunnel has to acknowledge it, or it would come again.
@@ -48,11 +67,17 @@ void eqds_recv_deliver(struct eqds_dev *ed, struct sk_buff *skb, bool polling)
 	const struct eqds_cb cb = *EQDS_CB(skb);
 	const bool v6 = cb.next_proto == EQDS_PROTO_IPV6;
 	const __be16 protocol = htons(v6 ? ETH_P_IPV6 : ETH_P_IP);
+	const u32 head_bytes =
+		sizeof(struct udphdr) + EQDS_DATA_BYTES + (cb.tagged ? EQDS_TAG_BYTES : 0);
 	struct net_device *dev = ed->dev;
 	u32 bytes;
 
+	if (cb.next_proto == EQDS_PROTO_NATIVE) {
+		recv_native(ed, skb);
+		return;
+	}
 	if ((!v6 && cb.next_proto != EQDS_PROTO_IPV4) ||
-	    iptunnel_pull_header(skb, sizeof(struct udphdr) + EQDS_DATA_BYTES, protocol, false))
+	    iptunnel_pull_header(skb, head_bytes, protocol, false))
 		goto bad;
 	skb->dev = dev;
 	skb_reset_mac_header(skb);
@@ -132,7 +157,8 @@ static struct eqds_rx *recv_tunnel(struct eqds_dev *ed, const struct in6_addr *p
 	struct eqds_out out;
 	u64 cookie;
 
-	if (rx)
+	/* With a key, it has to prove that it isn't a packet of the past. */
+	if (rx && !(ed->tag_bytes && eqds_receiver_restarts(&rx->core, head)))
 		return rx;
 	/* No answer: an outsider learns nothing, and nobody can make this machine send. */
 	if (READ_ONCE(ed->rules[EQDS_RULE_ALLOW].count) &&
@@ -140,8 +166,14 @@ static struct eqds_rx *recv_tunnel(struct eqds_dev *ed, const struct in6_addr *p
 		ed->stats.rx_drop_stranger++;
 		return NULL;
 	}
-	cookie = eqds_cookie(&ed->cookie_key, peer, sizeof(*peer));
-	if (eqds_receiver_admit(head, cookie, ed->rx.count >= EQDS_TUNNELS_MAX, &out)) {
+	cookie = eqds_key_cookie(ed, peer);
+	if (eqds_receiver_admit(head, cookie, ed->tag_bytes || ed->rx.count >= EQDS_TUNNELS_MAX,
+				&out)) {
+		if (rx) {
+			eqds_key_cookie_used(ed, peer);
+			rx->core.cookie = eqds_key_cookie(ed, peer);
+			return rx;
+		}
 		rx = eqds_tunnel_rx_new(ed, peer, head->sender, cookie, work);
 		if (!rx)
 			ed->stats.rx_drop_memory++;
@@ -192,8 +224,10 @@ static bool recv_parse(struct sk_buff *skb, struct in6_addr *peer, u32 *bytes,
 		tos = ip_hdr(skb)->tos;
 	}
 	head->ce = INET_ECN_is_ce(tos);
+	EQDS_CB(skb)->peer = *peer;
 	EQDS_CB(skb)->tos = tos;
 	EQDS_CB(skb)->next_proto = head->next_proto;
+	EQDS_CB(skb)->tagged = head->tagged;
 	return true;
 }
 
@@ -239,7 +273,7 @@ int eqds_recv(struct sock *sk, struct sk_buff *skb)
 {
 	struct eqds_dev *ed = rcu_dereference_sk_user_data(sk);
 
-	if (!ed || skb->pkt_type != PACKET_HOST)
+	if (!ed || skb->pkt_type != PACKET_HOST || !eqds_key_verify(ed, skb))
 		goto drop;
 	if (skb_queue_len_lockless(&ed->backlog) >= EQDS_BACKLOG_MAX) {
 		spin_lock_bh(&ed->lock);

@@ -10,7 +10,7 @@
  * NACK, RST, and marks of congestion are about one packet, and leave at once. So does a reply whose
  * echo the next one would not cover: its bitmap reaches 64 numbers beyond the ack.
  */
-#include "eqds/eqds.h"
+#include "eqds/device.h"
 
 static bool reply_is_cumulative(const struct eqds_head *head)
 {

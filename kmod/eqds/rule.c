@@ -15,7 +15,7 @@
 #include <linux/slab.h>
 #include <net/ipv6.h>
 
-#include "eqds/eqds.h"
+#include "eqds/device.h"
 
 /* Of a kind: a bound on memory that a mistaken script takes. */
 #define RULES_MAX 4096U

@@ -14,7 +14,7 @@
 
 #include <linux/tracepoint.h>
 
-#include "eqds/eqds.h"
+#include "eqds/device.h"
 
 #define show_eqds_flags(flags)                                                                     \
 	__print_flags(flags, "|", { EQDS_SYN, "syn" }, { EQDS_NACK, "nack" },                      \

@@ -38,7 +38,7 @@ enum trim_kind {
 	TRIM_DATA,
 };
 
-/* bytes: up to the end of the tunnel's header, from skb->data on. */
+/* bytes: up to the end of the tunnel's header and tag, from skb->data on. */
 static enum trim_kind trim_classify(struct sk_buff *skb, u32 *bytes)
 {
 	u32 offset = skb_network_offset(skb);
@@ -60,25 +60,32 @@ static enum trim_kind trim_classify(struct sk_buff *skb, u32 *bytes)
 	if (udp->dest != htons(EQDS_PORT))
 		return TRIM_OTHER;
 	eqds = (const struct eqds_data *)(udp + 1);
-	if (eqds->kind == EQDS_KIND_CONTROL)
+	if ((eqds->kind & ~EQDS_KIND_TAGGED) == EQDS_KIND_CONTROL)
 		return TRIM_HEADER;
-	if (eqds->kind != EQDS_KIND_DATA)
+	if ((eqds->kind & ~EQDS_KIND_TAGGED) != EQDS_KIND_DATA)
 		return TRIM_OTHER;
+	if (eqds->kind & EQDS_KIND_TAGGED) {
+		*bytes += EQDS_TAG_BYTES;
+		if (!pskb_may_pull(skb, *bytes))
+			return TRIM_OTHER;
+		eqds = (const struct eqds_data *)(skb->data + offset + sizeof(*udp));
+	}
 	return eqds->flags & (EQDS_EMPTY | EQDS_TRIM) ? TRIM_HEADER : TRIM_DATA;
 }
 
 /* Cut the payload off behind bytes. Returns false without memory to write the header. */
 static bool trim_cut(struct sk_buff *skb, u32 bytes)
 {
-	const u32 udp_bytes = sizeof(struct udphdr) + EQDS_DATA_BYTES;
 	struct eqds_data *eqds;
 	struct udphdr *udp;
 	struct iphdr *ip;
+	u32 udp_bytes;
 
 	if (skb_ensure_writable(skb, bytes) || pskb_trim(skb, bytes))
 		return false;
 	ip = ip_hdr(skb);
-	udp = (struct udphdr *)(skb->data + bytes - udp_bytes);
+	udp = (struct udphdr *)((u8 *)ip + ip->ihl * 4);
+	udp_bytes = skb->data + bytes - (u8 *)udp;
 	eqds = (struct eqds_data *)(udp + 1);
 	eqds->flags |= EQDS_TRIM;
 	ip->tot_len = htons(ip->ihl * 4 + udp_bytes);

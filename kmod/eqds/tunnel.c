@@ -11,7 +11,7 @@
 #include <linux/slab.h>
 #include <net/ipv6.h>
 
-#include "eqds/eqds.h"
+#include "eqds/device.h"
 
 /* Deadlines served by one firing of the timer: a bound on the time that the lock is held. */
 #define TUNNEL_FIRE_MAX 64
@@ -198,6 +198,7 @@ struct eqds_rx *eqds_tunnel_rx(struct eqds_dev *ed, const struct in6_addr *peer,
 void eqds_tunnel_rx_free(struct eqds_dev *ed, struct eqds_rx *rx)
 {
 	list_del(&rx->replying);
+	eqds_key_cookie_used(ed, &rx->tunnel.peer);
 	tunnel_unlink(ed, &rx->tunnel);
 	kfree(rx);
 }

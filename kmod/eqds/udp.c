@@ -13,7 +13,8 @@
 #include <net/route.h>
 #include <net/udp_tunnel.h>
 
-#include "eqds/eqds.h"
+#include "core/eqds/tag.h"
+#include "eqds/device.h"
 
 /* The route of the packet before. */
 struct udp_route {
@@ -156,13 +157,29 @@ static bool udp_route(struct eqds_dev *ed, const struct eqds_cb *cb, struct udp_
 	return true;
 }
 
+/* Writes the tag. Returns false without a key, which may have gone since the lock was held. */
+static bool udp_seal(struct eqds_dev *ed, struct sk_buff *skb, const struct eqds_cb *cb,
+		     const struct udp_route *route)
+{
+	struct in6_addr source = route->source6;
+	struct eqds_tag_ends ends;
+
+	if (!cb->tagged)
+		return true;
+	if (ipv6_addr_v4mapped(&cb->peer))
+		ipv6_addr_set_v4mapped(route->source4, &source);
+	memcpy(ends.from, &source, sizeof(source));
+	memcpy(ends.to, &cb->peer, sizeof(cb->peer));
+	return eqds_key_seal(ed, skb, &ends);
+}
+
 static void udp_emit(struct eqds_dev *ed, struct sk_buff *skb, struct udp_route *route)
 {
 	struct eqds_cb cb = *EQDS_CB(skb);
 	struct dst_entry *dst;
 	u8 ttl = cb.ttl;
 
-	if (!udp_route(ed, &cb, route)) {
+	if (!udp_route(ed, &cb, route) || !udp_seal(ed, skb, &cb, route)) {
 		kfree_skb(skb);
 		return;
 	}

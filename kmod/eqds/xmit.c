@@ -22,7 +22,7 @@
 #include <net/udp_tunnel.h>
 
 #include "compat/compat.h"
-#include "eqds/eqds.h"
+#include "eqds/device.h"
 #include "eqds/trace.h"
 
 static struct eqds_node *xmit_node(struct eqds_packet *packet)
@@ -39,30 +39,38 @@ static __be16 xmit_port(u32 path)
 void eqds_xmit_head(struct eqds_dev *ed, const struct in6_addr *peer, const struct eqds_head *head,
 		    struct eqds_work *work)
 {
-	u32 bytes = eqds_wire_bytes(ed->config.profile, head);
-	u32 headroom = ed->dev->needed_headroom;
-	struct sk_buff *skb = alloc_skb(headroom + bytes, GFP_ATOMIC | __GFP_NOWARN);
+	struct eqds_head sent = *head;
+	u32 bytes, headroom = ed->dev->needed_headroom;
+	struct sk_buff *skb;
 	struct eqds_cb *cb;
+
+	sent.tagged = ed->tag_bytes;
+	bytes = eqds_wire_bytes(ed->config.profile, &sent);
+	skb = alloc_skb(headroom + bytes, GFP_ATOMIC | __GFP_NOWARN);
 
 	if (!skb) {
 		ed->stats.tx_drop_memory++;
 		return;
 	}
 	skb_reserve(skb, headroom);
-	eqds_wire_encode(ed->config.profile, head, skb_put(skb, bytes));
+	eqds_wire_encode(ed->config.profile, &sent, skb_put(skb, bytes));
 	skb->priority = TC_PRIO_CONTROL;
 	cb = EQDS_CB(skb);
 	cb->peer = *peer;
 	cb->sport = xmit_port(get_random_u32());
 	cb->tos = 0;
 	cb->ttl = ed->ttl;
+	cb->tagged = sent.tagged;
 	__skb_queue_tail(&work->emit, skb);
 	trace_eqds_send(ed, peer, head);
 	ed->stats.tx_control++;
 }
 
+/* A program's packet has no IP header, and no protocol. */
 static u8 xmit_inner_tos(const struct sk_buff *skb)
 {
+	if (!skb->protocol)
+		return 0;
 	return skb->protocol == htons(ETH_P_IPV6) ? ipv6_get_dsfield(ipv6_hdr(skb))
 						  : ip_hdr(skb)->tos;
 }
@@ -84,12 +92,13 @@ static void xmit_copy(struct eqds_dev *ed, struct eqds_tx *tx, struct eqds_node 
 	skb_headers_offset_update(skb, skb_headroom(skb) - skb_headroom(node->skb));
 	if (udp_tunnel_handle_offloads(skb, true))
 		goto free;
-	eqds_wire_encode(ed->config.profile, head, skb_push(skb, EQDS_DATA_BYTES));
+	eqds_wire_encode(ed->config.profile, head, skb_push(skb, EQDS_DATA_BYTES + ed->tag_bytes));
 	cb = EQDS_CB(skb);
 	cb->peer = tx->tunnel.peer;
 	cb->sport = xmit_port(head->path);
 	cb->tos = INET_ECN_encapsulate(ed->tos == EQDS_TOS_INHERIT ? tos : ed->tos, tos);
 	cb->ttl = ed->ttl;
+	cb->tagged = head->tagged;
 	__skb_queue_tail(&work->emit, skb);
 	trace_eqds_send(ed, &tx->tunnel.peer, head);
 	ed->stats.tx_packets++;
@@ -112,6 +121,7 @@ void eqds_xmit_ready(struct eqds_dev *ed, u64 now_ns, struct eqds_work *work)
 
 	while ((packet = eqds_drr_send(&ed->drr, now_ns, &head, &from))) {
 		tx = container_of(from, struct eqds_tx, core);
+		head.tagged = ed->tag_bytes;
 		xmit_copy(ed, tx, xmit_node(packet), &head, work);
 		eqds_tunnel_due(ed, &tx->tunnel, eqds_sender_deadline_ns(&tx->core));
 	}
@@ -127,6 +137,9 @@ void eqds_xmit_settle(struct eqds_dev *ed, struct eqds_tx *tx, const struct eqds
 		struct eqds_node *node = xmit_node(packet);
 
 		packet = packet->next;
+		if (node->core.next_proto == EQDS_PROTO_NATIVE)
+			eqds_native_settle(tx, &node->core, node->skb,
+					   out->verdict != EQDS_CLOSED);
 		__skb_queue_tail(&work->free, node->skb);
 		kmem_cache_free(eqds_node_cache, node);
 	}
@@ -173,7 +186,7 @@ static void xmit_peer(struct eqds_dev *ed, const struct sk_buff *skb, struct in6
 }
 
 /* Can there be a tunnel to it? */
-static bool xmit_peer_is_good(const struct in6_addr *peer)
+bool eqds_xmit_peer_is_good(const struct in6_addr *peer)
 {
 	__be32 v4 = peer->s6_addr32[3];
 
@@ -208,6 +221,13 @@ static u64 *xmit_enqueue(struct eqds_dev *ed, u64 now_ns, struct eqds_tx *tx,
 	return NULL;
 }
 
+static u8 xmit_next_proto(const struct sk_buff *skb)
+{
+	if (!skb->protocol)
+		return EQDS_PROTO_NATIVE;
+	return skb->protocol == htons(ETH_P_IPV6) ? EQDS_PROTO_IPV6 : EQDS_PROTO_IPV4;
+}
+
 /* A list of packets to one peer. Returns the bytes that the tunnel took. Lock. */
 static u64 xmit_list(struct eqds_dev *ed, const struct in6_addr *peer, struct sk_buff *list,
 		     struct eqds_work *work, u32 *packets)
@@ -230,10 +250,8 @@ static u64 xmit_list(struct eqds_dev *ed, const struct in6_addr *peer, struct sk
 		}
 		if (node) {
 			node->skb = skb;
-			node->core.bytes = skb->len + EQDS_OVERHEAD_BYTES;
-			node->core.next_proto = skb->protocol == htons(ETH_P_IPV6)
-							? EQDS_PROTO_IPV6
-							: EQDS_PROTO_IPV4;
+			node->core.bytes = skb->len + EQDS_OVERHEAD_BYTES + ed->tag_bytes;
+			node->core.next_proto = xmit_next_proto(skb);
 			why = xmit_enqueue(ed, now_ns, tx, node, work);
 		}
 		if (!why) {
@@ -283,7 +301,7 @@ void eqds_xmit_packet(struct eqds_dev *ed, struct sk_buff *skb, const struct in6
 	struct eqds_work work;
 	u32 packets = 0;
 
-	if (xmit_peer_is_good(peer))
+	if (eqds_xmit_peer_is_good(peer))
 		list = xmit_segments(ed, skb, &why);
 	if (!list) {
 		spin_lock_bh(&ed->lock);
@@ -296,6 +314,22 @@ void eqds_xmit_packet(struct eqds_dev *ed, struct sk_buff *skb, const struct in6
 	eqds_work_init(&work);
 	spin_lock_bh(&ed->lock);
 	bytes = xmit_list(ed, peer, list, &work, &packets);
+	spin_unlock_bh(&ed->lock);
+	eqds_work_run(ed, &work);
+	dev_sw_netstats_tx_add(ed->dev, packets, bytes);
+}
+
+/* Consumes a program's packet, which begins with its native header. */
+void eqds_xmit_native(struct eqds_dev *ed, struct sk_buff *skb, const struct in6_addr *peer)
+{
+	struct eqds_work work;
+	u32 packets = 0;
+	u64 bytes;
+
+	eqds_work_init(&work);
+	spin_lock_bh(&ed->lock);
+	ed->stats.tx_native++;
+	bytes = xmit_list(ed, peer, skb, &work, &packets);
 	spin_unlock_bh(&ed->lock);
 	eqds_work_run(ed, &work);
 	dev_sw_netstats_tx_add(ed->dev, packets, bytes);

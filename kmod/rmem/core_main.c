@@ -12,8 +12,10 @@
 #include "rmem/udp/skb.h"
 
 EXPORT_SYMBOL_GPL(base_siphash);
+EXPORT_SYMBOL_GPL(base_siphash_final);
 EXPORT_SYMBOL_GPL(base_siphash_init);
 EXPORT_SYMBOL_GPL(base_siphash_key_load);
+EXPORT_SYMBOL_GPL(base_siphash_update);
 
 EXPORT_SYMBOL_GPL(rmem_type_table);
 

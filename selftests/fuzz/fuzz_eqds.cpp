@@ -45,12 +45,29 @@ struct step {
 static_assert(sizeof(step) == 16);
 
 bool same(const eqds_head& a, const eqds_head& b) {
-    return a.control == b.control && a.flags == b.flags && a.has_epoch == b.has_epoch &&
-           a.attempt == b.attempt && a.epoch == b.epoch && a.pull == b.pull &&
-           a.sender == b.sender && a.seq == b.seq && a.path == b.path && a.bytes == b.bytes &&
-           a.next_proto == b.next_proto && a.unacked == b.unacked && a.stamp == b.stamp &&
-           a.backlog_bytes == b.backlog_bytes && a.marks == b.marks && a.busy_us == b.busy_us &&
-           a.ack == b.ack && a.echo == b.echo && a.sack == b.sack && a.cookie == b.cookie;
+    return a.control == b.control && a.tagged == b.tagged && a.flags == b.flags &&
+           a.has_epoch == b.has_epoch && a.attempt == b.attempt && a.epoch == b.epoch &&
+           a.pull == b.pull && a.sender == b.sender && a.seq == b.seq && a.path == b.path &&
+           a.bytes == b.bytes && a.next_proto == b.next_proto && a.unacked == b.unacked &&
+           a.stamp == b.stamp && a.backlog_bytes == b.backlog_bytes && a.marks == b.marks &&
+           a.busy_us == b.busy_us && a.ack == b.ack && a.echo == b.echo && a.sack == b.sack &&
+           a.cookie == b.cookie;
+}
+
+// A tag made with the key verifies, until a bit changes.
+void check_tag(std::vector<uint8_t> header, const uint8_t* data, size_t size) {
+    const base_siphash_key key = {{1, 2}};
+    const eqds_tag_ends ends = {{1}, {2}};
+    const size_t head_bytes = EQDS_DATA_BYTES + EQDS_TAG_BYTES;
+    struct base_siphash payload;
+    eqds_tag_payload_begin(&payload, &key);
+    base_siphash_update(&payload, data + head_bytes, size - head_bytes);
+    struct base_siphash again = payload;
+    eqds_tag_seal(header.data(), &ends, &key, &payload);
+    require(eqds_tag_check(header.data(), header.size(), &ends, &key) == EQDS_TAG_GOOD);
+    require(eqds_tag_payload_verifies(header.data(), &again));
+    header[8 + data[8] % (EQDS_DATA_BYTES - 8)] ^= 1;
+    require(eqds_tag_check(header.data(), header.size(), &ends, &key) == EQDS_TAG_WRONG);
 }
 
 // Reads a header as a carrier does; what is good has one form on the wire.
@@ -69,6 +86,8 @@ bool read(const eqds_profile& profile, const uint8_t* data, size_t size, eqds_he
     require(two_numbers || same(*head, again));
     require(!std::memcmp(bytes.data(), data, eqds_wire_header_bytes(&profile, head->control)) ||
             two_numbers);
+    if (head->tagged)
+        check_tag(bytes, data, size);
     return true;
 }
 
@@ -187,6 +206,7 @@ private:
     eqds_head control(const step& s) {
         eqds_head head{};
         head.control = true;
+        head.tagged = s.twist & 64 && !profile->start_bits;
         head.flags = s.flags;
         head.attempt = s.attempt;
         head.epoch = s.twist & 1 ? s.value : sender.epoch + s.epoch % 3;
@@ -205,6 +225,7 @@ private:
         uint32_t expected = has_receiver ? receiver.expected : 0;
         uint32_t pulled = has_receiver ? receiver.pull : 0;
         head.flags = s.flags;
+        head.tagged = s.twist & 64 && !profile->start_bits;
         head.attempt = s.attempt;
         head.epoch = s.twist & 1 ? s.value : (has_receiver ? receiver.epoch : 1) + s.epoch % 3;
         head.has_epoch = true;

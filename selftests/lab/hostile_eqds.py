@@ -6,6 +6,7 @@
 
     syns        first packets of tunnels; SOURCE NET.0/24 stands for a random address of it
     control     ACK, NACK, PULL and RST of random epochs and numbers
+    tagged      control packets and data with a tag by no key
     data        packets of random epochs and numbers, with and without SYN
     malformed   headers cut short, unknown kinds, flags that exclude each other, lengths that lie
     demand      one tunnel that asks for as much as its header can say
@@ -25,7 +26,7 @@ import sys
 DATA = struct.Struct(">BBBBIIIHHHHIIQ")
 CONTROL = struct.Struct(">BBBBIIIHHIQQ")
 PORT = 7671
-KIND_DATA, KIND_CONTROL = 0x11, 0x12
+KIND_DATA, KIND_CONTROL, TAGGED = 0x11, 0x12, 0x04
 SYN, NACK, SACK, ACK, EMPTY, PAUSE, FIN, TRIM = (1 << bit for bit in range(8))
 IPV4, NOTHING = 4, 59
 
@@ -85,6 +86,9 @@ def payload_of(kind, chance, source, destination):
         return data(chance, SYN | EMPTY, bytes(80), seq=0, cookie=0, sender=chance.getrandbits(16), next=NOTHING)
     if kind == "control":
         return control(chance)
+    if kind == "tagged":
+        whole = chance.choice((control(chance), data(chance, chance.choice((0, SYN, SYN | EMPTY, FIN | EMPTY)))))
+        return bytes([whole[0] | TAGGED]) + whole[1:] + chance.randbytes(16 + chance.choice((0, 100)))
     if kind == "data":
         return data(chance, chance.choice((0, SYN, EMPTY, FIN | EMPTY)), chance.randbytes(chance.randrange(20, 200)))
     if kind == "demand":
@@ -96,6 +100,14 @@ def payload_of(kind, chance, source, destination):
     return malformed(chance)
 
 
+def with_checksum(frame):
+    """A captured frame has what its sender left to the NIC."""
+    end = 14 + struct.unpack(">H", frame[16:18])[0]
+    udp = frame[34:40] + b"\0\0" + frame[42:end]
+    total = checksum(frame[26:34] + struct.pack(">BBH", 0, 17, len(udp)) + udp) or 0xffff
+    return frame[:40] + struct.pack(">H", total) + udp[8:]
+
+
 def replay(device, count):
     """Frames that pass by a port of the bridge, again to the host behind it."""
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0003)) as tap:
@@ -105,7 +117,7 @@ def replay(device, count):
         while len(kept) < count:
             frame = bytes(memory[:tap.recv_into(memory)])
             if frame[12:14] == b"\x08\0" and frame[23] == 17 and frame[36:38] == struct.pack(">H", PORT):
-                kept.append(frame)
+                kept.append(with_checksum(frame))
         print("recorded", flush=True)
         sys.stdin.readline()
         for frame in kept:

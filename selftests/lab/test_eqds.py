@@ -438,6 +438,155 @@ def test_replayed_capture_changes_nothing(lab):
         tap.diag(str(_growth(right, before)))
 
 
+def _keyed(host, *keys):
+    """The host's device gets a key; keys: [] for a new one. Returns its file."""
+    file = keys[0] if keys else host.machine.run("mktemp -u /tmp/eqds.XXXXXX").out.strip()
+    if not keys:
+        host.run(f"{rmem.CLI} key new {file}")
+    host.run(f"{rmem.CLI} eqds key eqds0 --key {file}")
+    return file
+
+
+def _reachable(host, other, seconds=5):
+    return host.run(f"ping -c3 -i0.2 -W{seconds} {other.inside}", check=False).rc == 0
+
+
+def test_key_alike_at_both_ends_lets_packets_through(lab):
+    """Over IPv4 and IPv6, in large and small packets, at run time and back."""
+    with Racked(lab["compute"], 2) as hosts:
+        left, right = hosts
+        file = _keyed(left)
+        _keyed(right, file)
+        assert [int(host.run("cat /sys/class/net/eqds0/mtu").out) for host in hosts] == [1396, 1396]
+        transfer(left, right, 4 * MIB)
+        transfer(right, left, MIB)
+        for host, other in (hosts, hosts[::-1]):
+            batch = [f"addr add fd00::{host.number}/64 dev eth0 nodad",
+                     f"addr add fd09::{host.number}/128 dev eqds0 nodad", "route add fd09::/64 dev eqds0"]
+            host.machine.run(f"ip -n {host.name} -batch -", input="\n".join(batch) + "\n")
+            host.run(f"{rmem.CLI} eqds map eqds0 fd09::{other.number} fd00::{other.number}")
+        transfer(left, right, MIB, address=f"fd09::{right.number}")
+        [told] = json.loads(left.run(f"{rmem.CLI} eqds credit --json").out)
+        assert told["key"] is True and told["mtu_bytes"] == 1500 and told["refused_packets"] == 0, told
+        for host in hosts:
+            host.run(f"{rmem.CLI} eqds key eqds0 --remove")
+        assert [int(host.run("cat /sys/class/net/eqds0/mtu").out) for host in hosts] == [1412, 1412]
+        transfer(left, right, MIB)
+        for words, says in (("key eqds0", "--remove"), ("key eqds0 --remove --key " + file, "--remove"),
+                            ("key eth0 --remove", "no such eqds device"), ("key eqds0 --key /none", "/none")):
+            result = left.run(f"{rmem.CLI} eqds {words}", check=False)
+            assert result.rc != 0 and says in result.err, (words, result)
+
+
+def test_key_that_differs_or_lacks_lets_nothing_through(lab):
+    """And the log of the end that drops says why, once."""
+    machine = lab["compute"]
+
+    def lines(text):
+        return machine.run("dmesg").out.count(text)
+
+    with Racked(machine, 3) as (left, right, other):
+        file = _keyed(right)
+        _keyed(other)
+        for sender, receiver, counter, says in ((left, right, "rx_drop_untagged", "have no tag"),
+                                                (right, left, "rx_drop_tagged", "this device has no key"),
+                                                (other, right, "rx_drop_tag", "have a wrong tag")):
+            before, said = receiver.counters(), lines(says)
+            assert not _reachable(sender, receiver, seconds=1), (sender.name, receiver.name)
+            grown = _growth(receiver, before)
+            assert grown.get(counter, 0) >= 3 and "rx_packets" not in grown and not receiver.counters()["rx_tunnels"], \
+                (counter, grown)
+            assert lines(says) == said + 1, machine.run("dmesg | tail").out
+        for host in (left, other):
+            _keyed(host, file)
+        assert _reachable(left, right, 20) and _reachable(right, other, 20)
+
+
+def test_forgeries_without_the_key_are_not_heard(lab):
+    with Racked(lab["compute"], 3) as (left, right, attacker):
+        _keyed(right, _keyed(left))
+        assert _reachable(left, right)
+        for kind, counter in (("control", "rx_drop_untagged"), ("data", "rx_drop_untagged"), ("tagged", "rx_drop_tag")):
+            before = left.counters()
+            count, _ = _forge(attacker, kind, right.under, left.under, 1000)
+            grown = _growth(left, before)
+            assert grown.pop(counter) == count and not grown, (kind, grown)
+        transfer(left, right, MIB)
+
+
+def test_replay_to_keyed_tunnels_delivers_nothing(lab):
+    """While the tunnel is there, when it is gone, and when the receiver's device has come anew."""
+    machine = lab["compute"]
+    with Racked(machine, 2) as (left, right):
+        file = _keyed(left)
+        _keyed(right, file)
+
+        def delivered():
+            return int(right.run("cat /sys/class/net/eqds0/statistics/rx_packets").out)
+
+        def gone(how):
+            how()
+            wait_until("the tunnel is gone", lambda: not right.counters()["rx_tunnels"])
+
+        for how in (lambda: None,
+                    lambda: gone(lambda: left.run("ip link set eqds0 down")),
+                    lambda: gone(lambda: right.run("ip link set eqds0 down && ip netns exec "
+                                                   f"{right.name} ip link set eqds0 up"))):
+            left.run("ip link set eqds0 up")
+            for host, other in ((left, right), (right, left)):
+                host.run(f"ip route replace {other.inside} via {other.under} dev eqds0 onlink src {host.inside}")
+            recorder = machine.spawn(f"python3 {HOSTILE} replay {right.port} - 200 1")
+            recorder.wait_output("recording")
+            transfer(left, right, MIB)
+            recorder.wait_output("recorded", timeout=60)
+            how()
+            before, counted, tunnels = delivered(), right.counters(), right.counters()["rx_tunnels"]
+            recorder.end_input()
+            assert recorder.wait(120).rc == 0, recorder.err
+            grown = _growth(right, counted)
+            tap.diag(str(grown))
+            assert delivered() == before and right.counters()["rx_tunnels"] == tunnels, grown
+            assert grown.get("rx_packets", 0) + grown.get("rx_refused", 0) >= 150, grown
+
+
+def test_trimmed_packets_of_keyed_tunnels_verify(lab):
+    machine, senders = lab["compute"], 4
+    if not rmemlab.is_native(lab):
+        tap.skip("emulated senders are too slow to fill the queue of the port")
+    with Racked(machine, senders + 1, mbits=180) as (*hosts, receiver):
+        eqdslab.load(machine, eqdslab.TRIM)
+        machine.run("modprobe sch_tbf")
+        machine.run(f"tc qdisc add dev {receiver.port} root handle 1: tbf rate 200mbit burst 4k limit 1m && "
+                    f"tc qdisc add dev {receiver.port} parent 1:1 handle 2: trim")
+        file = _keyed(receiver)
+        for host in hosts:
+            _keyed(host, file)
+        with sink(receiver, senders) as told:
+            running = [start(host, receiver, MIB, seed) for seed, host in enumerate(hosts)]
+            sent = [process.wait(eqdslab.STREAM_S) for process in running]
+        assert all(result.rc == 0 for result in sent), sent
+        assert sorted(each[2] for each in told) == sorted(result.out.split()[1] for result in sent)
+        heard = receiver.counters()
+        assert heard["receiver_trimmed"] and not heard["rx_drop_tag"], heard
+
+
+def test_mtu_of_the_link_is_followed(lab):
+    """At run time, with tunnels open."""
+    with Racked(lab["compute"], 2, mtu=9000) as hosts:
+        left, right = hosts
+        transfer(left, right, MIB)
+        for mtu in (1500, 4000):
+            for host in hosts:
+                host.run(f"ip link set eth0 mtu {mtu}")
+                assert int(host.run("cat /sys/class/net/eqds0/mtu").out) == mtu - 88
+            transfer(left, right, MIB)
+            left.run(f"ping -c1 -W5 -M do -s {mtu - 88 - 28} {right.inside}")
+        # One that the operator made smaller stays.
+        left.run("ip link set eqds0 mtu 1300")
+        left.run("ip link set eth0 mtu 3000")
+        assert int(left.run("cat /sys/class/net/eqds0/mtu").out) == 1300
+
+
 def test_loss_of_control_packets_alone(lab):
     """Acknowledgements and pulls get lost, data doesn't: no credit is lost with them."""
     machine = lab["compute"]
@@ -463,7 +612,10 @@ TESTS = [test_ping, test_ipv6_inside_and_outside, test_rules, test_weights_divid
          test_loss_of_10_percent, test_reordering, test_jumbo_frames, test_link_flap, test_device_down_and_up,
          test_namespace_destroyed_under_traffic, test_module_removed_under_traffic, test_wrong_use_is_explained,
          test_incast_through_a_trimming_switch, test_forgeries_stop_no_stream, test_flood_of_spoofed_syns_is_bounded,
-         test_replayed_capture_changes_nothing, test_loss_of_control_packets_alone, test_modules_go]
+         test_replayed_capture_changes_nothing, test_key_alike_at_both_ends_lets_packets_through,
+         test_key_that_differs_or_lacks_lets_nothing_through, test_forgeries_without_the_key_are_not_heard,
+         test_replay_to_keyed_tunnels_delivers_nothing, test_trimmed_packets_of_keyed_tunnels_verify,
+         test_mtu_of_the_link_is_followed, test_loss_of_control_packets_alone, test_modules_go]
 
 if __name__ == "__main__":
     tap.main("solo", TESTS)

@@ -18,6 +18,7 @@
 #include "remora/netlink.hpp"
 #include "remora/table.hpp"
 #include "support/failure.hpp"
+#include "support/key.hpp"
 #include "uapi/remora_eqds.h"
 
 namespace remora {
@@ -177,8 +178,8 @@ void queues(bool json) {
 
 void credit(bool json) {
     auto list = nlohmann::ordered_json::array();
-    Table table(
-        {"DEVICE", "LINK", "MBIT/S", "MTU", "WINDOW", "TO", "FROM", "ACTIVE", "OWED MTUS", "BUSY"});
+    Table table({"DEVICE", "LINK", "MBIT/S", "MTU", "WINDOW", "TO", "FROM", "ACTIVE", "OWED MTUS",
+                 "BUSY", "KEY", "REFUSED"});
     for (const Attributes& each : eqds_devices()) {
         list.push_back({{"device", each.string(EQDS_A_DEVICE)},
                         {"link", each.string(EQDS_A_LINK)},
@@ -189,7 +190,9 @@ void credit(bool json) {
                         {"tunnels_from", each.number(EQDS_A_RX_TUNNELS)},
                         {"active", each.number(EQDS_A_ACTIVE)},
                         {"owed_mtus", each.number(EQDS_A_OWED)},
-                        {"busy_us", each.number(EQDS_A_BUSY_US)}});
+                        {"busy_us", each.number(EQDS_A_BUSY_US)},
+                        {"key", each.has(EQDS_A_KEYED)},
+                        {"refused_packets", each.number(EQDS_A_REFUSED)}});
         table.add(
             {each.string(EQDS_A_DEVICE), each.string(EQDS_A_LINK),
              fmt::to_string(each.number(EQDS_A_MBITS)), fmt::to_string(each.number(EQDS_A_MTU)),
@@ -197,7 +200,8 @@ void credit(bool json) {
              fmt::to_string(each.number(EQDS_A_TX_TUNNELS)),
              fmt::to_string(each.number(EQDS_A_RX_TUNNELS)),
              fmt::to_string(each.number(EQDS_A_ACTIVE)), fmt::to_string(each.number(EQDS_A_OWED)),
-             time_text(each.number(EQDS_A_BUSY_US) * 1000)});
+             time_text(each.number(EQDS_A_BUSY_US) * 1000), each.has(EQDS_A_KEYED) ? "yes" : "no",
+             fmt::to_string(each.number(EQDS_A_REFUSED))});
     }
     if (json)
         fmt::print("{}\n", list.dump(2));
@@ -362,6 +366,29 @@ void add_set(CLI::App& eqds) {
     });
 }
 
+void add_key(CLI::App& eqds) {
+    struct Words {
+        std::string device, file;
+        bool remove = false;
+    };
+    CLI::App* command = eqds.add_subcommand("key", "Drop packets without the tag of a key.");
+    auto words = std::make_shared<Words>();
+    command->add_option("DEVICE", words->device, "eqds device")->required();
+    command->add_option("--key", words->file, "FILE with the key, alike at all peers");
+    command->add_flag("--remove", words->remove, "Send and expect packets without a tag");
+    command->callback([=] {
+        if (words->file.empty() != words->remove)
+            throw Misuse("either name the file of a key, --key FILE, or say --remove");
+        netlink::Request request(EQDS_CMD_KEY);
+        request.string(EQDS_A_DEVICE, words->device);
+        if (!words->remove) {
+            Key key = key_read_warning(words->file, "remora");
+            request.bytes(EQDS_A_KEY, key.data(), key.size());
+        }
+        family().call(std::move(request));
+    });
+}
+
 } // namespace
 
 std::vector<netlink::Attributes> eqds_devices() {
@@ -377,6 +404,7 @@ void add_eqds_commands(CLI::App& program) {
     add->add_option("--name", *name, "NAME of the device; default eqds0");
     add->callback([=] { add_device(*link, *name); });
     add_set(*eqds);
+    add_key(*eqds);
     add_rule(*eqds, EQDS_RULE_KIND_MAP, "Packets to PREFIX go through a tunnel to PEER.");
     add_rule(*eqds, EQDS_RULE_KIND_ALLOW, "Only such peers may open tunnels to this machine.");
     add_rule(*eqds, EQDS_RULE_KIND_SHARE, "Priority and weight of peers when credit is given.");

@@ -229,6 +229,13 @@ void eqds_receiver_expire(struct eqds_receiver *r, u64 now_ns, struct eqds_out *
 
 /* ---- what arrives ---- */
 
+bool eqds_receiver_restarts(const struct eqds_receiver *r, const struct eqds_head *head)
+{
+	return r->established && head->has_epoch &&
+	       (head->flags & (EQDS_SYN | EQDS_FIN)) == EQDS_SYN &&
+	       eqds_ahead(head->epoch, r->epoch, r->config->profile->epoch_bits) > 0;
+}
+
 /* Does the packet belong to the epoch, or begin one? If not, out has what to say to it. */
 static bool receiver_synchronise(struct eqds_receiver *r, const struct eqds_head *head,
 				 struct eqds_out *out)

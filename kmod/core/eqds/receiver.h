@@ -85,6 +85,12 @@ void eqds_receiver_init(struct eqds_receiver *r, const struct eqds_config *confi
 void eqds_receiver_receive(struct eqds_receiver *r, u64 now_ns, const struct eqds_head *head,
 			   u32 wire_bytes, struct eqds_packet *packet, struct eqds_out *out);
 
+/*
+ * Would the packet end the tunnel's epoch and begin another? A caller that asks for proof that the
+ * packet is new (remora/eqds.h, "Tags") gives it to eqds_receiver_admit() first.
+ */
+bool eqds_receiver_restarts(const struct eqds_receiver *r, const struct eqds_head *head);
+
 u64 eqds_receiver_deadline_ns(const struct eqds_receiver *r);
 /* Past the deadline: idle. out as eqds_receiver_close(). */
 void eqds_receiver_expire(struct eqds_receiver *r, u64 now_ns, struct eqds_out *out);

@@ -114,12 +114,15 @@ enum eqds_wire_verdict eqds_wire_parse(const struct eqds_profile *profile, const
 	}
 	if (bytes < EQDS_CONTROL_BYTES)
 		return EQDS_WIRE_SHORT;
-	if (p[0] == EQDS_KIND_DATA)
+	if ((p[0] & ~EQDS_KIND_TAGGED) == EQDS_KIND_DATA)
 		wire_parse_data(p, head);
-	else if (p[0] == EQDS_KIND_CONTROL)
+	else if ((p[0] & ~EQDS_KIND_TAGGED) == EQDS_KIND_CONTROL)
 		wire_parse_control(p, head);
 	else
 		return EQDS_WIRE_VERSION;
+	head->tagged = p[0] & EQDS_KIND_TAGGED;
+	if (head->tagged && bytes < EQDS_CONTROL_BYTES + EQDS_TAG_BYTES)
+		return EQDS_WIRE_SHORT;
 	head->has_epoch = true;
 	/* Of the two kinds, flags have to tell, too: so the profiles mean the same. */
 	if (head->control != !!(head->flags & EQDS_CONTROL_FLAGS) ||
@@ -133,7 +136,7 @@ u32 eqds_wire_bytes(const struct eqds_profile *profile, const struct eqds_head *
 	if (!profile->start_bits && !head->control && !head->cookie &&
 	    (head->flags & (EQDS_SYN | EQDS_EMPTY | EQDS_FIN)) == (EQDS_SYN | EQDS_EMPTY))
 		return EQDS_RTS_SYN_BYTES;
-	return eqds_wire_header_bytes(profile, head->control);
+	return eqds_wire_header_bytes(profile, head->control) + (head->tagged ? EQDS_TAG_BYTES : 0);
 }
 
 /*
@@ -180,7 +183,7 @@ void eqds_wire_encode(const struct eqds_profile *profile, const struct eqds_head
 	if (profile->start_bits) {
 		wire_encode_paper(profile, head, p);
 	} else if (head->control) {
-		p[0] = EQDS_KIND_CONTROL;
+		p[0] = EQDS_KIND_CONTROL | (head->tagged ? EQDS_KIND_TAGGED : 0);
 		p[1] = head->flags;
 		PUT(struct eqds_control, marks, head->marks);
 		PUT(struct eqds_control, attempt, head->attempt);
@@ -193,7 +196,7 @@ void eqds_wire_encode(const struct eqds_profile *profile, const struct eqds_head
 		PUT(struct eqds_control, sack, head->sack);
 		PUT(struct eqds_control, cookie, head->cookie);
 	} else {
-		p[0] = EQDS_KIND_DATA;
+		p[0] = EQDS_KIND_DATA | (head->tagged ? EQDS_KIND_TAGGED : 0);
 		p[1] = head->flags;
 		PUT(struct eqds_data, next_proto, head->next_proto);
 		PUT(struct eqds_data, attempt, head->attempt);

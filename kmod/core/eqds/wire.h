@@ -11,6 +11,7 @@
 
 struct eqds_head {
 	bool control;
+	bool tagged;	/* struct eqds_tag is behind the header: tag.h */
 	u8 flags;	/* EQDS_SYN .. EQDS_TRIM */
 	bool has_epoch; /* else epoch says nothing: paper's packets without SYN */
 	u8 attempt;	/* data: of seq; control: of echo */
@@ -46,12 +47,13 @@ enum eqds_wire_verdict {
 #define EQDS_WIRE_BYTES_MAX EQDS_RTS_SYN_BYTES
 
 /*
- * Read the header of a UDP payload. The user's packet begins eqds_wire_header_bytes() in.
+ * Read the header of a UDP payload. The user's packet begins eqds_wire_header_bytes() in, or behind
+ * the tag. Whether the tag verifies is not looked at.
  */
 enum eqds_wire_verdict eqds_wire_parse(const struct eqds_profile *profile, const void *data,
 				       size_t bytes, struct eqds_head *head);
 
-/* Bytes of the header, without padding. */
+/* Bytes of the header, without tag and padding. */
 static inline u32 eqds_wire_header_bytes(const struct eqds_profile *profile, bool control)
 {
 	if (profile->start_bits)
@@ -59,7 +61,10 @@ static inline u32 eqds_wire_header_bytes(const struct eqds_profile *profile, boo
 	return control ? EQDS_CONTROL_BYTES : EQDS_DATA_BYTES;
 }
 
-/* Bytes that eqds_wire_encode() writes: the header, and the padding of an RTS without cookie. */
+/*
+ * Bytes that eqds_wire_encode() writes: the header, zeros where a tag is to be, and the padding of
+ * an RTS without cookie.
+ */
 u32 eqds_wire_bytes(const struct eqds_profile *profile, const struct eqds_head *head);
 
 /* data has room for eqds_wire_bytes(), at most EQDS_WIRE_BYTES_MAX. */

@@ -9,4 +9,5 @@ extern "C" {
 #include "core/eqds/drr.h"
 #include "core/eqds/receiver.h"
 #include "core/eqds/sender.h"
+#include "core/eqds/tag.h"
 }

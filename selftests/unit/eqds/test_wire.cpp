@@ -174,6 +174,9 @@ TEST(EqdsWire, OtherVersionsAndKindsAreRefused) {
         eqds_wire_verdict verdict = parse(eqds_profile_extended, bytes, &head);
         if (kind == EQDS_KIND_DATA)
             EXPECT_EQ(verdict, EQDS_WIRE_GOOD);
+        else if ((kind & ~EQDS_KIND_TAGGED) == EQDS_KIND_DATA ||
+                 kind == (EQDS_KIND_CONTROL | EQDS_KIND_TAGGED))
+            EXPECT_EQ(verdict, EQDS_WIRE_SHORT); // no room for the tag
         else // a control packet needs flags that data may not have
             EXPECT_EQ(verdict, kind == EQDS_KIND_CONTROL ? EQDS_WIRE_FLAGS : EQDS_WIRE_VERSION);
     }

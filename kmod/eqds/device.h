@@ -9,8 +9,8 @@
  * Lifetime: a tunnel belongs to its device and has no references. It is freed under the lock, for
  * nothing outside the lock keeps a pointer to one. The timers belong to the device.
  */
-#ifndef KMOD_EQDS_EQDS_H
-#define KMOD_EQDS_EQDS_H
+#ifndef KMOD_EQDS_DEVICE_H
+#define KMOD_EQDS_DEVICE_H
 
 #include <linux/hrtimer.h>
 #include <linux/in6.h>
@@ -30,7 +30,7 @@
 
 /* Room for IPv6 outside, whichever a peer has: both ends count credit in the same MTU. */
 #define EQDS_OUTER_BYTES    (sizeof(struct ipv6hdr) + sizeof(struct udphdr))
-#define EQDS_OVERHEAD_BYTES (EQDS_OUTER_BYTES + EQDS_DATA_BYTES)
+#define EQDS_OVERHEAD_BYTES (EQDS_OUTER_BYTES + EQDS_DATA_BYTES) /* and ed->tag_bytes */
 
 /* Source ports of a tunnel's packets, by which routers choose paths: a power of two. */
 #define EQDS_PATHS     16U
@@ -48,7 +48,12 @@
 /* Datagrams that wait for the device's NAPI: some ms at the rate one CPU takes them. */
 #define EQDS_BACKLOG_MAX 8192U
 
-#define EQDS_RULE_BUCKETS 256U
+/* Cookies that change apart from each other: key.c. A power of two. */
+#define EQDS_GENERATIONS 1024U
+
+#define EQDS_RULE_BUCKETS   256U
+/* Of programs, by port. */
+#define EQDS_NATIVE_BUCKETS 64U
 /* A firing of the pull timer is late by less than 2^n us; the last one: or more. */
 #define EQDS_LATE_BUCKETS 16U
 
@@ -60,6 +65,8 @@ struct eqds_stats {
 	u64 rx_packets, rx_control, rx_held_max;
 	u64 rx_drop_wire, rx_drop_size, rx_drop_memory, rx_drop_backlog, rx_evicted, rx_refused;
 	u64 rx_polls, rx_replies_merged, rx_drop_stranger;
+	u64 rx_drop_untagged, rx_drop_tagged, rx_drop_tag;
+	u64 tx_native, rx_native, rx_drop_native;
 	u64 pulls, pull_timers, pull_late_ns_sum, pull_late_ns_max;
 	u64 pull_late[EQDS_LATE_BUCKETS];
 	u64 sender[EQDS_VERDICTS], receiver[EQDS_VERDICTS];
@@ -129,6 +136,9 @@ struct eqds_table {
 	u32 count;
 };
 
+struct eqds_key;
+struct eqds_tag_ends;
+
 struct eqds_dev {
 	struct net_device *dev;
 	struct net *net;
@@ -138,7 +148,9 @@ struct eqds_dev {
 	u8 ttl;			      /* of outer packets; 0: the route's */
 	u16 tos;		      /* of outer packets; EQDS_TOS_INHERIT: the inner packet's */
 	bool burst;		      /* a new tunnel starts with a window of credit */
+	struct eqds_key __rcu *key;   /* NULL: packets have no tag; written under RTNL */
 	struct eqds_rules rules[EQDS_RULE_KINDS]; /* readers under RCU, writers under RTNL */
+	struct hlist_head natives[EQDS_NATIVE_BUCKETS]; /* readers under RCU, writers under RTNL */
 	struct nf_hook_ops hook[2];
 	bool hooked;
 	struct napi_struct napi;
@@ -146,6 +158,8 @@ struct eqds_dev {
 
 	spinlock_t lock; /* all below */
 	bool up;
+	u8 tag_bytes;	  /* EQDS_TAG_BYTES with a key, else 0; also under RTNL */
+	u8 refusals_told; /* bit of each eqds_tag_verdict that the log has a line of */
 	struct eqds_config config;
 	struct eqds_class class;
 	struct eqds_asl asl;
@@ -153,6 +167,7 @@ struct eqds_dev {
 	struct eqds_eqif eqif;
 	struct base_siphash_key cookie_key;
 	u32 hash_seed;
+	u32 generation[EQDS_GENERATIONS]; /* of a peer's cookie, with a key */
 	struct eqds_table tx, rx;
 	struct list_head replies; /* struct eqds_rx.replying */
 	struct timerqueue_head due;
@@ -174,6 +189,7 @@ struct eqds_cb {
 	u8 tos; /* outer: traffic class */
 	u8 ttl; /* outer; 0: the route's */
 	u8 next_proto;
+	bool tagged;
 };
 
 #define EQDS_CB(skb) ((struct eqds_cb *)(skb)->cb)
@@ -196,6 +212,8 @@ enum hrtimer_restart eqds_tunnel_fire(struct hrtimer *timer);
 /* xmit.c: the sending edge. */
 netdev_tx_t eqds_xmit(struct sk_buff *skb, struct net_device *dev);
 void eqds_xmit_packet(struct eqds_dev *ed, struct sk_buff *skb, const struct in6_addr *peer);
+void eqds_xmit_native(struct eqds_dev *ed, struct sk_buff *skb, const struct in6_addr *peer);
+bool eqds_xmit_peer_is_good(const struct in6_addr *peer);
 void eqds_xmit_settle(struct eqds_dev *ed, struct eqds_tx *tx, const struct eqds_out *out,
 		      struct eqds_work *work);
 void eqds_xmit_ready(struct eqds_dev *ed, u64 now_ns, struct eqds_work *work);
@@ -234,12 +252,35 @@ int eqds_rule_remove(struct eqds_dev *ed, const struct eqds_rule *like);
 void eqds_rule_clear(struct eqds_dev *ed);
 void eqds_rule_share(struct eqds_dev *ed, struct eqds_rx *rx);
 
+/* key.c: tags, and proof that a packet is new. */
+int eqds_key_set(struct eqds_dev *ed, const u8 *bytes, struct netlink_ext_ack *extack);
+void eqds_key_clear(struct eqds_dev *ed);
+bool eqds_key_seal(struct eqds_dev *ed, struct sk_buff *skb, const struct eqds_tag_ends *ends);
+bool eqds_key_verify(struct eqds_dev *ed, struct sk_buff *skb);
+u64 eqds_key_cookie(struct eqds_dev *ed, const struct in6_addr *peer);
+void eqds_key_cookie_used(struct eqds_dev *ed, const struct in6_addr *peer);
+
+/* native.c, native_io.c: programs with rings of their own. */
+struct eqds_native_peer;
+
+int eqds_native_register(void);
+void eqds_native_unregister(void);
+void eqds_native_drain(void);
+void eqds_native_detach(struct eqds_dev *ed);
+struct hlist_head *eqds_native_bucket(struct eqds_dev *ed, u16 port);
+void eqds_native_settle(struct eqds_tx *tx, const struct eqds_packet *packet, struct sk_buff *skb,
+			bool delivered);
+bool eqds_native_deliver(struct eqds_dev *ed, struct sk_buff *skb, u32 head_bytes);
+void eqds_native_describe(struct eqds_dev *ed, struct eqds_native_peer *peer);
+
 /* hook.c: packets of the link that a rule captures. */
 int eqds_hook_open(struct eqds_dev *ed);
 void eqds_hook_close(struct eqds_dev *ed);
 
 /* netdev.c, netlink.c */
 extern struct rtnl_link_ops eqds_link_ops;
+void eqds_netdev_quiesce(struct eqds_dev *ed);
+int eqds_netdev_fit(struct eqds_dev *ed, struct netlink_ext_ack *extack);
 int eqds_netlink_register(void);
 void eqds_netlink_unregister(void);
 
