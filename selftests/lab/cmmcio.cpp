@@ -181,7 +181,7 @@ int refusals(char** argument) {
     other.word[0] |= 0xffffULL << 32; // index
     say("index", write(other, 0, 1));
     other = handle;
-    other.word[0] ^= 1ULL << 57; // who may use it
+    other.word[0] ^= 1ULL << 57; // the peer that may use it
     say("other-machine", write(other, 0, 1));
     say("all", write(handle, 0, bytes));
     say("one-more", write(handle, 0, bytes + 1));

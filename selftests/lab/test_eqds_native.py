@@ -45,7 +45,7 @@ def test_packets_arrive_in_order_and_complete(lab):
         told = _told(server)
         tap.diag(str(sent))
         assert sent["packets"] == count and not sent["dropped"], sent
-        # What a program doesn't take in time is its loss, and counted.
+        # A packet that a program does not take in time is lost, and eqds.ko counts it.
         taken = told["packets"]
         assert taken + told["missed"] == count and taken > count / 2, told
         assert told["in_order"] == taken and told["bytes"] == taken * sent["packet_bytes"], told
