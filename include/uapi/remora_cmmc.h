@@ -11,11 +11,12 @@
  *
  * A peer is named by its port number; `ethtool -S eopN` lists ports. Granted and registered pages
  * stay in memory and count against RLIMIT_MEMLOCK. A grant ends when its owner revokes it or closes
- * the device, or when the link to the peer ends. Its pages stay locked until no copy can touch
- * them. While a file has a handle, it counts as one of its CMMC_GRANTS_MAX, also after the link
- * has ended.
+ * the device, or when the link to the peer ends. Its pages stay locked until its owner revokes it or
+ * closes the device, also after the link has ended, and until no copy can touch them. So long it
+ * counts as one of the file's CMMC_GRANTS_MAX.
  *
- * Each struct begins with its size in bytes and flags. Unknown flags are refused.
+ * Each struct begins with its size in bytes and flags. Unknown flags are refused. Fields marked
+ * "out" may hold anything before the call.
  *
  *   EINVAL        a wrong size, an unknown flag, a reserved field that isn't 0, no such port, or
  *                 bytes that are no handle
@@ -23,14 +24,14 @@
  *   ENOMEM        RLIMIT_MEMLOCK would be exceeded, or there is no memory
  *   ENOSPC        the file has too many grants or buffers, or the peer's 512 grants are in use
  *   ENODEV        no NTB device is there
- *   ENOLINK       there is no link to the peer, or it ended
- *   EOPNOTSUPP    the peer or its bridge offers no window into whole RAM
+ *   ENOLINK       there is no link to the peer, it ended, or the peer isn't ready for copies
+ *   EOPNOTSUPP    the bridge offers no window into whole RAM, or none that shows this memory
  *   EACCES        the handle's key is wrong, or it was granted to another machine
  *   ESTALE        the handle's grant ended, and another one has its place
  *   EKEYREVOKED   the handle was revoked, or its owner is gone
  *   EPERM         WRITE or READ: the grant doesn't permit that. REVOKE: it isn't this file's
  *   ERANGE        offset and bytes are beyond the range
- *   EBADF         no such registered buffer in this file
+ *   EBADF         no such registered buffer in this file, or `eventfd` is no open file
  *   EREMOTEIO     the owner's machine told of memory it doesn't have
  *   EINTR         a signal ended the call. READ, WRITE: see `done`. REVOKE: the handle is revoked,
  *                 but copies may be under way; call again to wait for their end

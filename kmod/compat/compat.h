@@ -208,6 +208,17 @@ static inline void compat_hrtimer_setup(struct hrtimer *timer,
 #endif
 }
 
+/*
+ * 6.2: pages pinned for long are made the program's own even if they are only read. Before, a page
+ * that a private mapping shares is pinned as it is, and no longer the program's after a write: so
+ * they are pinned as if written.
+ */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 2, 0)
+#define COMPAT_FOLL_LONGTERM_READ FOLL_LONGTERM
+#else
+#define COMPAT_FOLL_LONGTERM_READ (FOLL_LONGTERM | FOLL_WRITE | FOLL_FORCE)
+#endif
+
 /* 6.8: a signal of an eventfd counts as 1. Before, the caller says as how much. */
 static inline void compat_eventfd_signal(struct eventfd_ctx *eventfd)
 {

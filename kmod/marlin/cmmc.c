@@ -3,8 +3,8 @@
  * /dev/cmmc: open files, their grants and registered buffers, and their calls
  * (include/uapi/remora_cmmc.h).
  *
- * There is one device, of the first NTB device that offers windows into whole RAM. A call holds
- * cmmc_gate for reading, so that the NTB device does not go under it.
+ * There is one device, of the first NTB device that offers windows into whole RAM. A call that uses
+ * it holds cmmc_gate for reading, so that the NTB device does not go under it.
  */
 #include <linux/file.h>
 #include <linux/miscdevice.h>
@@ -15,7 +15,8 @@
 #include "marlin/cmmc.h"
 
 static DECLARE_RWSEM(cmmc_gate);
-static struct marlin_dev *cmmc_device; /* guarded by cmmc_gate */
+/* Guarded by cmmc_gate. A device without such windows has `copies` false, and refuses all calls. */
+static struct marlin_dev *cmmc_device;
 
 struct cmmc_buffer {
 	refcount_t users;
@@ -41,11 +42,13 @@ static struct marlin_cmmc *cmmc_peer(u32 port)
 {
 	if (!cmmc_device)
 		return ERR_PTR(-ENODEV);
+	if (!cmmc_device->copies)
+		return ERR_PTR(-EOPNOTSUPP);
 	for (unsigned int i = 0; i < cmmc_device->peer_count; i++) {
 		struct marlin_peer *peer = &cmmc_device->peers[i];
 
 		if (peer->port == port)
-			return cmmc_of(peer) ?: ERR_PTR(-EOPNOTSUPP);
+			return cmmc_of(peer) ?: ERR_PTR(-ENOLINK);
 	}
 	return ERR_PTR(-EINVAL);
 }
@@ -64,13 +67,14 @@ static struct cmmc_buffer *cmmc_buffer_get(struct cmmc_file *file, u32 number)
 {
 	struct cmmc_buffer *buffer = NULL;
 
-	mutex_lock(&file->lock);
+	if (mutex_lock_killable(&file->lock))
+		return ERR_PTR(-EINTR);
 	if (number < CMMC_BUFFERS_MAX)
 		buffer = file->buffers[number];
 	if (buffer)
 		refcount_inc(&buffer->users);
 	mutex_unlock(&file->lock);
-	return buffer;
+	return buffer ?: ERR_PTR(-EBADF);
 }
 
 static int cmmc_register(struct cmmc_file *file, struct cmmc_register *in)
@@ -78,7 +82,8 @@ static int cmmc_register(struct cmmc_file *file, struct cmmc_register *in)
 	struct cmmc_buffer *buffer;
 	int err;
 
-	if (in->flags || in->buffer || in->reserved)
+	in->buffer = 0;
+	if (in->flags || in->reserved)
 		return -EINVAL;
 	buffer = kzalloc(sizeof(*buffer), GFP_KERNEL_ACCOUNT);
 	if (!buffer)
@@ -89,7 +94,9 @@ static int cmmc_register(struct cmmc_file *file, struct cmmc_register *in)
 		return err;
 	}
 	refcount_set(&buffer->users, 1);
-	mutex_lock(&file->lock);
+	err = mutex_lock_killable(&file->lock);
+	if (err)
+		goto put;
 	while (in->buffer < CMMC_BUFFERS_MAX && file->buffers[in->buffer])
 		in->buffer++;
 	if (in->buffer < CMMC_BUFFERS_MAX)
@@ -97,6 +104,7 @@ static int cmmc_register(struct cmmc_file *file, struct cmmc_register *in)
 	else
 		err = -ENOSPC;
 	mutex_unlock(&file->lock);
+put:
 	if (err)
 		cmmc_buffer_put(buffer);
 	return err;
@@ -108,7 +116,8 @@ static int cmmc_unregister(struct cmmc_file *file, const struct cmmc_unregister 
 
 	if (in->flags || in->reserved)
 		return -EINVAL;
-	mutex_lock(&file->lock);
+	if (mutex_lock_killable(&file->lock))
+		return -EINTR;
 	if (in->buffer < CMMC_BUFFERS_MAX)
 		swap(buffer, file->buffers[in->buffer]);
 	mutex_unlock(&file->lock);
@@ -140,13 +149,14 @@ static int cmmc_translate(struct cmmc_file *file, struct cmmc_translate *in)
 	struct cmmc_grant *grant;
 	int place = 0, err = 0;
 
+	memset(&in->handle, 0, sizeof(in->handle));
 	if (IS_ERR(cmmc))
 		return PTR_ERR(cmmc);
 	if (in->flags & ~known || !(in->flags & (CMMC_GRANT_READ | CMMC_GRANT_WRITE)) ||
-	    (in->eventfd && !(in->flags & CMMC_GRANT_EVENTFD)) ||
-	    memchr_inv(&in->handle, 0, sizeof(in->handle)))
+	    (in->eventfd && !(in->flags & CMMC_GRANT_EVENTFD)))
 		return -EINVAL;
-	mutex_lock(&file->lock);
+	if (mutex_lock_killable(&file->lock))
+		return -EINTR;
 	while (place < CMMC_GRANTS_MAX && file->grants[place])
 		place++;
 	grant = place < CMMC_GRANTS_MAX ? cmmc_grant_make(cmmc, in) : ERR_PTR(-ENOSPC);
@@ -201,7 +211,8 @@ static int cmmc_copy_call(struct cmmc_file *file, struct cmmc_copy *in, bool wri
 	int err;
 
 	memcpy(&handle, &in->handle, sizeof(handle));
-	if (in->flags & ~(CMMC_COPY_BUFFER | CMMC_COPY_SIGNAL) || in->reserved || in->done ||
+	in->done = 0;
+	if (in->flags & ~(CMMC_COPY_BUFFER | CMMC_COPY_SIGNAL) || in->reserved ||
 	    (in->flags & CMMC_COPY_SIGNAL && !write) ||
 	    (in->buffer && !(in->flags & CMMC_COPY_BUFFER)) ||
 	    le32_to_cpu(handle.magic) != MARLIN_HANDLE_MAGIC)
@@ -211,8 +222,8 @@ static int cmmc_copy_call(struct cmmc_file *file, struct cmmc_copy *in, bool wri
 		return PTR_ERR(cmmc);
 	if (in->flags & CMMC_COPY_BUFFER) {
 		buffer = cmmc_buffer_get(file, in->buffer);
-		if (!buffer)
-			return -EBADF;
+		if (IS_ERR(buffer))
+			return PTR_ERR(buffer);
 	}
 	err = cmmc_copy(cmmc, in, buffer ? &buffer->pin : NULL, write);
 	cmmc_buffer_put(buffer);
@@ -266,6 +277,41 @@ static int cmmc_dispatch(struct cmmc_file *file, unsigned int command, void *in)
 	return -ENOTTY;
 }
 
+static int cmmc_call(struct cmmc_file *file, unsigned int command, void *in)
+{
+	int err;
+
+	/* These calls don't use the NTB device, and may wait long for the program's memory. */
+	if (command == CMMC_IOC_REGISTER || command == CMMC_IOC_UNREGISTER)
+		return cmmc_dispatch(file, command, in);
+	err = down_read_killable(&cmmc_gate);
+	if (err)
+		return err;
+	err = cmmc_dispatch(file, command, in);
+	up_read(&cmmc_gate);
+	return err;
+}
+
+/*
+ * The program doesn't get the result. A grant that can't be freed, as a signal came, is revoked and
+ * goes with the file.
+ */
+static void cmmc_undo(struct cmmc_file *file, unsigned int command, const void *in)
+{
+	const struct cmmc_register *registering = in;
+	const struct cmmc_translate *translate = in;
+
+	if (command == CMMC_IOC_REGISTER) {
+		struct cmmc_unregister unregister = { .buffer = registering->buffer };
+
+		cmmc_call(file, CMMC_IOC_UNREGISTER, &unregister);
+	} else if (command == CMMC_IOC_TRANSLATE) {
+		struct cmmc_revoke revoke = { .handle = translate->handle };
+
+		cmmc_call(file, CMMC_IOC_REVOKE, &revoke);
+	}
+}
+
 static long cmmc_ioctl(struct file *opened, unsigned int command, unsigned long argument)
 {
 	void __user *user = (void __user *)argument;
@@ -286,14 +332,12 @@ static long cmmc_ioctl(struct file *opened, unsigned int command, unsigned long 
 		return -EFAULT;
 	if (in.size != size)
 		return -EINVAL;
-	err = down_read_killable(&cmmc_gate);
-	if (err)
-		return err;
-	err = cmmc_dispatch(opened->private_data, command, &in);
-	up_read(&cmmc_gate);
+	err = cmmc_call(opened->private_data, command, &in);
 	/* After an error a copy's struct tells how far it came. */
-	if (_IOC_DIR(command) & _IOC_READ && copy_to_user(user, &in, size))
-		err = err ?: -EFAULT;
+	if (_IOC_DIR(command) & _IOC_READ && copy_to_user(user, &in, size) && !err) {
+		cmmc_undo(opened->private_data, command, &in);
+		err = -EFAULT;
+	}
 	return err;
 }
 
@@ -344,11 +388,12 @@ static void cmmc_free(struct marlin_peer *peer)
 	peer->cmmc = NULL;
 	cmmc_grant_exit(cmmc);
 	memunmap(cmmc->ram);
+	ntb_mw_clear_trans(peer->md->ntb, peer->index, cmmc->window);
 	kvfree(cmmc);
 }
 
 /* Windows into whole RAM, both ways: their numbers follow those of the other windows. */
-static int cmmc_windows(struct marlin_cmmc *cmmc, unsigned int number)
+static int cmmc_windows(struct marlin_cmmc *cmmc)
 {
 	struct marlin_peer *peer = cmmc->peer;
 	struct ntb_dev *ntb = peer->md->ntb;
@@ -356,19 +401,21 @@ static int cmmc_windows(struct marlin_cmmc *cmmc, unsigned int number)
 	phys_addr_t address;
 	int err;
 
-	err = ntb_mw_get_align(ntb, peer->index, number, &address_align, &size_align, &bytes);
+	err = ntb_mw_get_align(ntb, peer->index, cmmc->window, &address_align, &size_align,
+			       &cmmc->own_bytes);
 	if (!err)
-		err = ntb_mw_set_trans(ntb, peer->index, number, 0, bytes);
-	if (!err)
-		err = ntb_peer_mw_get_addr(ntb, peer->md->peer_count + peer->index, &address,
-					   &bytes);
+		err = ntb_mw_set_trans(ntb, peer->index, cmmc->window, 0, cmmc->own_bytes);
 	if (err)
 		return err;
-	cmmc->ram = memremap(address, bytes, MEMREMAP_WC);
-	if (!cmmc->ram)
-		return -ENOMEM;
-	cmmc->ram_bytes = bytes;
-	return 0;
+	err = ntb_peer_mw_get_addr(ntb, peer->md->peer_count + peer->index, &address, &bytes);
+	if (!err) {
+		cmmc->ram = memremap(address, bytes, MEMREMAP_WC);
+		cmmc->ram_bytes = bytes;
+		err = cmmc->ram ? 0 : -ENOMEM;
+	}
+	if (err)
+		ntb_mw_clear_trans(ntb, peer->index, cmmc->window);
+	return err;
 }
 
 static int cmmc_add(struct marlin_peer *peer)
@@ -379,7 +426,8 @@ static int cmmc_add(struct marlin_peer *peer)
 	if (!cmmc)
 		return -ENOMEM;
 	cmmc->peer = peer;
-	err = cmmc_windows(cmmc, peer->md->peer_count + marlin_link_window_number(peer));
+	cmmc->window = peer->md->peer_count + marlin_link_window_number(peer);
+	err = cmmc_windows(cmmc);
 	if (err)
 		goto free;
 	cmmc_copy_init(cmmc);
@@ -391,6 +439,7 @@ static int cmmc_add(struct marlin_peer *peer)
 
 unmap:
 	memunmap(cmmc->ram);
+	ntb_mw_clear_trans(peer->md->ntb, peer->index, cmmc->window);
 free:
 	kvfree(cmmc);
 	return err;
@@ -399,14 +448,14 @@ free:
 /* Before the interface is registered. Without windows into whole RAM there are no copies. */
 void marlin_cmmc_attach(struct marlin_dev *md)
 {
+	bool windows = ntb_peer_mw_count(md->ntb) >= 2 * (int)md->peer_count;
+
 	INIT_WORK(&md->cmmc_work, cmmc_work);
-	if (ntb_peer_mw_count(md->ntb) < 2 * (int)md->peer_count)
-		return;
 	down_write(&cmmc_gate);
-	md->copies = !cmmc_device;
-	if (md->copies)
+	md->copies = windows && (!cmmc_device || !cmmc_device->copies);
+	if (!cmmc_device || md->copies)
 		cmmc_device = md;
-	else
+	else if (windows)
 		dev_info(&md->ntb->dev, "marlin: /dev/cmmc serves another NTB device already\n");
 	up_write(&cmmc_gate);
 }

@@ -73,6 +73,8 @@ struct marlin_cmmc {
 	struct marlin_peer *peer;
 	void *ram; /* of the peer */
 	u64 ram_bytes;
+	unsigned int window; /* the NTB core's number of both ways' */
+	resource_size_t own_bytes; /* of own RAM, that the peer sees */
 
 	/* Own grants to the peer. */
 	struct marlin_grant *table;

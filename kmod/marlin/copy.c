@@ -32,15 +32,16 @@ struct copy_state {
 
 /* ---- what is announced to the owner ---- */
 
-/* An entry of the owner's table, or NULL: it has told of none. Caller holds session_lock. */
+/* An entry of the owner's table, or an error. Caller holds session_lock. */
 static struct marlin_grant *copy_entry(struct marlin_cmmc *cmmc, u32 index)
 {
 	u64 table = le64_to_cpu(READ_ONCE(cmmc_own_window(cmmc)->table));
 	const u64 bytes = MARLIN_GRANTS * sizeof(struct marlin_grant);
 
-	if (!table || !IS_ALIGNED(table, sizeof(struct marlin_grant)) ||
-	    table > cmmc->ram_bytes - bytes)
-		return NULL;
+	if (!table)
+		return ERR_PTR(-ENOLINK); /* the owner has not told of it yet */
+	if (!IS_ALIGNED(table, sizeof(struct marlin_grant)) || table > cmmc->ram_bytes - bytes)
+		return ERR_PTR(-EREMOTEIO);
 	return (struct marlin_grant *)(cmmc->ram + table) + index;
 }
 
@@ -81,8 +82,8 @@ static int copy_announced(struct copy_state *state, u64 word,
 	if (err)
 		goto up;
 	entry = copy_entry(cmmc, state->index);
-	if (!entry) {
-		err = -EOPNOTSUPP;
+	if (IS_ERR(entry)) {
+		err = PTR_ERR(entry);
 		goto leave;
 	}
 	which = copy_word_take(cmmc);
@@ -214,7 +215,7 @@ static int copy_entry_read(struct copy_state *state, const struct marlin_handle 
 {
 	struct marlin_cmmc *cmmc = state->cmmc;
 	const struct marlin_grant *from;
-	int err = -EOPNOTSUPP;
+	int err;
 
 	down_read(&cmmc->session_lock);
 	state->session = cmmc->session;
@@ -223,8 +224,10 @@ static int copy_entry_read(struct copy_state *state, const struct marlin_handle 
 		goto up;
 	}
 	from = copy_entry(cmmc, state->index);
-	if (!from)
+	if (IS_ERR(from)) {
+		err = PTR_ERR(from);
 		goto up;
+	}
 	memcpy(entry, from, sizeof(*entry));
 	barrier(); /* the copy is what is checked */
 	err = copy_verdict(grants_check(entry, handle,

@@ -71,6 +71,19 @@ static void grant_release(struct cmmc_grant *grant)
 	grant->cmmc = NULL;
 }
 
+/* A copy may be under way for ever: the pages are never used for anything else. */
+static void grant_leak(struct cmmc_grant *grant)
+{
+	const struct marlin_peer *peer = grant->cmmc->peer;
+
+	dev_warn(&peer->md->ntb->dev,
+		 "marlin: port %u may still copy to or from %lu pages: they are lost until the next boot\n",
+		 peer->port, grant->pin.count);
+	if (grant->signal)
+		eventfd_ctx_put(grant->signal);
+	grant->cmmc = NULL;
+}
+
 /* Pages, their lists, and the eventfd. */
 static int grant_prepare(struct cmmc_grant *grant, const struct cmmc_translate *in)
 {
@@ -95,6 +108,22 @@ put_signal:
 	return err;
 }
 
+/* Whether the peer's window shows all that it is told of. */
+static bool grant_is_shown(const struct marlin_cmmc *cmmc, const struct cmmc_grant *grant)
+{
+	const unsigned long count = grant->pin.count;
+
+	if (virt_to_phys(grant->directory) >= cmmc->own_bytes)
+		return false;
+	for (u64 i = 0; i < grant_lists(count); i++)
+		if (le64_to_cpu(grant->directory[i]) >= cmmc->own_bytes)
+			return false;
+	for (unsigned long n = 0; n < count; n++)
+		if (page_to_phys(grant->pin.pages[n]) >= cmmc->own_bytes)
+			return false;
+	return true;
+}
+
 /* Makes the pages known to the peer. */
 static int grant_publish(struct marlin_cmmc *cmmc, struct cmmc_grant *grant, u32 rights)
 {
@@ -106,6 +135,8 @@ static int grant_publish(struct marlin_cmmc *cmmc, struct cmmc_grant *grant, u32
 	};
 	int index = -ENOLINK;
 
+	if (!grant_is_shown(cmmc, grant))
+		return -EOPNOTSUPP;
 	get_random_bytes(grant->key, sizeof(grant->key));
 	memcpy(range.key, grant->key, sizeof(range.key));
 	spin_lock(&cmmc->lock);
@@ -249,13 +280,19 @@ void cmmc_grants_look(struct marlin_cmmc *cmmc)
 /* The session began: the peer may learn of the table. */
 void cmmc_grants_start(struct marlin_cmmc *cmmc)
 {
+	/* The work clears copy words. From now on the peer may begin copies. */
+	cancel_delayed_work_sync(&cmmc->dead_work);
 	spin_lock(&cmmc->lock);
 	if (!cmmc->core.table)
 		grants_init(&cmmc->core, cmmc->table, (const u64 *)cmmc_own_window(cmmc)->copy,
 			    get_random_u64());
-	cmmc->open = true;
 	spin_unlock(&cmmc->lock);
 	WRITE_ONCE(cmmc_peer_window(cmmc)->table, cpu_to_le64(virt_to_phys(cmmc->table)));
+	/* A handle is no use to the peer before. */
+	marlin_flush(cmmc->peer);
+	spin_lock(&cmmc->lock);
+	cmmc->open = true;
+	spin_unlock(&cmmc->lock);
 }
 
 /* The session ended. */
@@ -272,6 +309,15 @@ void cmmc_grants_stop(struct marlin_cmmc *cmmc)
 	mod_delayed_work(system_wq, &cmmc->dead_work, GRANT_DEAD);
 }
 
+/* Whether the peer has not yet said that it ended the session, and its copies. */
+static bool grant_peer_is_ready(struct marlin_peer *peer)
+{
+	u32 word = ntb_peer_spad_read(peer->md->ntb, peer->index,
+				      MARLIN_SPAD_PAIR + peer->md->port);
+
+	return (word >> MARLIN_STAGE_SHIFT & MARLIN_STAGE_MASK) == MARLIN_STAGE_READY;
+}
+
 static void grant_dead_work(struct work_struct *work)
 {
 	struct marlin_cmmc *cmmc = container_of(to_delayed_work(work), struct marlin_cmmc,
@@ -281,8 +327,13 @@ static void grant_dead_work(struct work_struct *work)
 	/* With a link the peer says by its pair word when its copies have ended. */
 	if (ntb_link_is_up(peer->md->ntb, NULL, NULL) & BIT_ULL(peer->index))
 		return;
+	/* Our interface is down, which says nothing of the peer. It may be copying still. */
+	if (!READ_ONCE(peer->md->open) && grant_peer_is_ready(peer)) {
+		schedule_delayed_work(&cmmc->dead_work, GRANT_DEAD);
+		return;
+	}
 	spin_lock(&cmmc->lock);
-	/* Before it is open, no peer has the table, so none has begun a copy of a new session. */
+	/* A session's start waits for this work, so no copy of a new session has begun. */
 	if (cmmc->core.table && !cmmc->open)
 		memset(cmmc_own_window(cmmc)->copy, 0, sizeof(cmmc_own_window(cmmc)->copy));
 	spin_unlock(&cmmc->lock);
@@ -321,7 +372,10 @@ void cmmc_grant_exit(struct marlin_cmmc *cmmc)
 	cancel_delayed_work_sync(&cmmc->dead_work);
 	list_for_each_entry_safe(grant, next, &cmmc->grants, link) {
 		list_del(&grant->link);
-		grant_release(grant);
+		if (grants_is_quiet(&cmmc->core, grant->index))
+			grant_release(grant);
+		else
+			grant_leak(grant);
 		if (grant->orphan)
 			kfree(grant);
 	}

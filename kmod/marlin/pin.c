@@ -6,6 +6,7 @@
 #include <linux/mm.h>
 #include <linux/sched/user.h>
 
+#include "compat/compat.h"
 #include "marlin/cmmc.h"
 
 /* So many pages are locked in one go; a signal is looked for in between. */
@@ -38,7 +39,7 @@ static void pin_uncharge(struct cmmc_pin *pin)
 /* write: the pages will be written to, by whoever. */
 int cmmc_pin_start(struct cmmc_pin *pin, u64 address, u64 bytes, bool write)
 {
-	unsigned int flags = FOLL_LONGTERM | (write ? FOLL_WRITE : 0);
+	unsigned int flags = write ? FOLL_LONGTERM | FOLL_WRITE : COMPAT_FOLL_LONGTERM_READ;
 	unsigned long pinned = 0;
 	int got;
 

@@ -22,6 +22,7 @@
 #include <linux/io.h>
 #include <linux/moduleparam.h>
 #include <linux/sched.h>
+#include <linux/sizes.h>
 
 #include "ivshmem.h"
 
@@ -108,6 +109,18 @@ static const struct dma_map_ops window_dma_ops = {
 
 /* ---- where windows are ---- */
 
+/*
+ * Whether a physical address of RAM is its offset in what peers see. From 4 GiB on it isn't: the
+ * hole below is not in the BAR.
+ */
+static bool window_ram_is_flat(u64 ram_bytes)
+{
+	resource_size_t end = min_t(u64, ram_bytes, SZ_4G);
+
+	return region_intersects(end, PHYS_ADDR_MAX - end, IORESOURCE_SYSTEM_RAM,
+				 IORES_DESC_NONE) == REGION_DISJOINT;
+}
+
 struct window_map {
 	u64 ram_bytes, base, bytes;
 };
@@ -144,6 +157,11 @@ int ivshmem_windows_init(struct ivshmem_ntb *nt)
 	err = window_map_read(nt, nt->port, &map);
 	if (err)
 		return err;
+	if (ram && !window_ram_is_flat(map.ram_bytes)) {
+		dev_err(dev, "ram=1 needs all RAM below 4 GiB and in the BAR of %#llx bytes: give the machine less\n",
+			map.ram_bytes);
+		return -EINVAL;
+	}
 	bytes = map.bytes * nt->peer_count;
 	if (region_intersects(map.base, bytes, IORESOURCE_SYSTEM_RAM, IORES_DESC_NONE) !=
 	    REGION_DISJOINT) {

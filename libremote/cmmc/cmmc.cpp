@@ -27,7 +27,14 @@ cmmc_handle to_kernel(const cmmc_handle_t* handle) {
 
 int copy(int cmmc, unsigned long command, const cmmc_handle_t* handle, cmmc_copy in) {
     in.handle = to_kernel(handle);
-    return call(cmmc, command, in);
+    for (;;) {
+        int error = call(cmmc, command, in);
+        if (error != -EINTR || !in.done)
+            return error;
+        in.address += in.done;
+        in.offset += in.done;
+        in.bytes -= in.done;
+    }
 }
 
 cmmc_copy of_memory(uint64_t offset, const void* address, size_t bytes) {
