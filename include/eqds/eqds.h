@@ -25,8 +25,9 @@
  * After eqds_send() the network reads it, so the caller MUST NOT write to it until its completion
  * has come.
  *
- * Delivery. A packet arrives once or not at all. Packets to one host arrive in the order they were
- * sent, unless the peer restarts. A completion says that the peer's kernel has the packet. The
+ * Delivery. A packet arrives once or not at all, and packets to one host arrive in the order they
+ * were sent. A tunnel that begins anew, as when the peer restarts, may break both rules: packets
+ * that the peer had may come again. A completion says that the peer's kernel has the packet. The
  * peer's program may still miss it, if it doesn't receive as fast as packets come.
  *
  * Structures that may grow begin with their size, which the caller sets.

@@ -46,7 +46,7 @@ struct eqds_native_ring {
 /* At offset 0 of the mapping. */
 struct eqds_native_rings {
 	struct eqds_native_ring fill, rx, tx, completion;
-	__u64 rx_dropped;  /* packets for which fill had no piece, or rx no room; the kernel's */
+	__u64 rx_dropped;  /* packets larger than fill's next piece, or that fill or rx had no room for */
 	__u64 fill_skipped; /* entries of fill that were no piece of the area */
 	__u64 reserved[6];
 };

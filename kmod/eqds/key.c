@@ -36,10 +36,10 @@ static void key_hash(const struct sk_buff *skb, u32 offset, struct base_siphash 
 	}
 }
 
-/* skb begins with a tagged header. Returns false if there is no key, or no memory. RCU. */
+/* skb begins with a tagged header. Returns false if there is no key, or no memory. RCU, bh. */
 bool eqds_key_seal(struct eqds_dev *ed, struct sk_buff *skb, const struct eqds_tag_ends *ends)
 {
-	const struct eqds_key *key = rcu_dereference(ed->key);
+	const struct eqds_key *key = rcu_dereference_bh(ed->key);
 	struct base_siphash payload;
 
 	if (!key)
@@ -169,8 +169,10 @@ int eqds_key_set(struct eqds_dev *ed, const u8 *bytes, struct netlink_ext_ack *e
 	ed->tag_bytes = key ? EQDS_TAG_BYTES : 0;
 	ed->refusals_told = 0;
 	spin_unlock_bh(&ed->lock);
-	err = eqds_netdev_fit(ed, extack);
+	/* What was verified by the old key, or by none, must not reach the new tunnels. */
 	synchronize_net();
+	skb_queue_purge(&ed->backlog);
+	err = eqds_netdev_fit(ed, extack);
 	kfree_sensitive(old);
 	return err;
 }

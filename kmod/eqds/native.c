@@ -26,12 +26,33 @@
 /* Pages pinned by one call, so that a signal is seen in between. */
 #define NATIVE_PIN_PAGES 1024
 
+static struct workqueue_struct *native_ends;
+
+/* Locked memory counts as long as a packet keeps pages of it. */
+static void native_unaccount(struct eqds_native *native)
+{
+	if (!native->mm)
+		return;
+	account_locked_vm(native->mm, native->page_count, false);
+	mmdrop(native->mm);
+	native->mm = NULL;
+}
+
+static void native_end(struct work_struct *work)
+{
+	struct eqds_native *native = container_of(work, struct eqds_native, end);
+
+	native_unaccount(native);
+	vfree(native->rings);
+	kfree_rcu(native, rcu);
+}
+
+/* Any context. */
 static void native_free(struct kref *refs)
 {
 	struct eqds_native *native = container_of(refs, struct eqds_native, refs);
 
-	vfree(native->rings);
-	kfree_rcu(native, rcu);
+	queue_work(native_ends, &native->end);
 }
 
 void eqds_native_get(struct eqds_native *native)
@@ -53,8 +74,6 @@ static void native_unpin(struct eqds_native *native, unsigned long pinned)
 	unpin_user_pages_dirty_lock(native->pages, pinned, true);
 	kvfree(native->pages);
 	native->pages = NULL;
-	account_locked_vm(native->mm, native->page_count, false);
-	mmdrop(native->mm);
 }
 
 static int native_pin(struct eqds_native *native, const struct eqds_native_setup *setup)
@@ -79,6 +98,7 @@ static int native_pin(struct eqds_native *native, const struct eqds_native_setup
 					  FOLL_WRITE | FOLL_LONGTERM, native->pages + done);
 		if (got <= 0 || fatal_signal_pending(current)) {
 			native_unpin(native, done + max(got, 0));
+			native_unaccount(native);
 			return got < 0 ? got : -EINTR;
 		}
 		done += got;
@@ -105,12 +125,13 @@ static int native_make_rings(struct eqds_native *native, struct eqds_native_setu
 	base = vmalloc_user(native->map_bytes);
 	if (!base)
 		return -ENOMEM;
-	native->rings = base;
 	native->fill = base + setup->fill;
 	native->rx = base + setup->rx;
 	native->tx = base + setup->tx;
 	native->completion = base + setup->completion;
 	native->entries = n;
+	/* Last, and for good: native_mmap() and native_poll() read it without a lock. */
+	smp_store_release(&native->rings, base);
 	return 0;
 }
 
@@ -196,8 +217,10 @@ static int native_setup(struct eqds_native *native, void __user *from)
 	if (!err && copy_to_user(from, &setup, sizeof(setup)))
 		err = -EFAULT;
 	/* A setup that failed late can't be repeated: the file's end takes back all it has. */
-	if (err && !native->rings)
+	if (err && !native->rings) {
 		native_unpin(native, native->page_count);
+		native_unaccount(native);
+	}
 	return err;
 }
 
@@ -224,6 +247,7 @@ static int native_open(struct inode *inode, struct file *file)
 	if (!native)
 		return -ENOMEM;
 	kref_init(&native->refs);
+	INIT_WORK(&native->end, native_end);
 	mutex_init(&native->calls);
 	spin_lock_init(&native->lock);
 	init_waitqueue_head(&native->wait);
@@ -289,13 +313,10 @@ static long native_ioctl(struct file *file, unsigned int command, unsigned long 
 static int native_mmap(struct file *file, struct vm_area_struct *vma)
 {
 	struct eqds_native *native = file->private_data;
-	int err = -ENXIO;
+	/* Pairs with native_make_rings(). Not under calls, whose holders take the mmap_lock. */
+	void *rings = smp_load_acquire(&native->rings);
 
-	mutex_lock(&native->calls);
-	if (native->rings)
-		err = remap_vmalloc_range(vma, native->rings, vma->vm_pgoff);
-	mutex_unlock(&native->calls);
-	return err;
+	return rings ? remap_vmalloc_range(vma, rings, vma->vm_pgoff) : -ENXIO;
 }
 
 static __poll_t native_poll(struct file *file, poll_table *table)
@@ -305,7 +326,7 @@ static __poll_t native_poll(struct file *file, poll_table *table)
 	__poll_t mask = 0;
 
 	poll_wait(file, &native->wait, table);
-	rings = READ_ONCE(native->rings);
+	rings = smp_load_acquire(&native->rings); /* pairs with native_make_rings() */
 	if (!rings)
 		return EPOLLERR;
 	if (READ_ONCE(native->rx_produced) != READ_ONCE(rings->rx.consumed) ||
@@ -334,11 +355,20 @@ static struct miscdevice native_misc = {
 
 int eqds_native_register(void)
 {
-	return misc_register(&native_misc);
+	int err;
+
+	native_ends = alloc_workqueue("eqds_native", 0, 0);
+	if (!native_ends)
+		return -ENOMEM;
+	err = misc_register(&native_misc);
+	if (err)
+		destroy_workqueue(native_ends);
+	return err;
 }
 
 void eqds_native_unregister(void)
 {
 	misc_deregister(&native_misc);
 	eqds_native_drain();
+	destroy_workqueue(native_ends); /* runs what is queued */
 }

@@ -18,6 +18,7 @@
 #include <linux/mm_types.h>
 #include <linux/mutex.h>
 #include <linux/wait.h>
+#include <linux/workqueue.h>
 
 #include "eqds/device.h"
 #include "uapi/remora_eqds_native.h"
@@ -28,6 +29,7 @@ struct eqds_native {
 	struct eqds_dev __rcu *ed; /* NULL before setup, and once the device is gone; RTNL */
 	struct hlist_node port_hash; /* in ed->natives; RTNL, RCU */
 	struct rcu_head rcu;
+	struct work_struct end; /* after the last put, which may be in a softirq */
 	u16 port;
 	wait_queue_head_t wait;
 

@@ -76,11 +76,13 @@ static void native_done(struct sk_buff *skb, struct ubuf_info *ubuf, bool succes
 
 	if (!refcount_dec_and_test(&ubuf->refcnt))
 		return;
+	rcu_read_lock(); /* eqds_native_drain() waits for it */
 	native_complete(tx->native, &tx->said);
 	eqds_native_put(tx->native);
 	kfree(tx);
 	if (atomic_dec_and_test(&native_owed))
 		wake_up(&native_owed_wait);
+	rcu_read_unlock();
 }
 
 COMPAT_UBUF_OPS(native_ubuf_ops, native_done);
@@ -89,7 +91,7 @@ COMPAT_UBUF_OPS(native_ubuf_ops, native_done);
 void eqds_native_drain(void)
 {
 	wait_event(native_owed_wait, !atomic_read(&native_owed));
-	synchronize_rcu(); /* for the last native_done(), which is in a softirq */
+	synchronize_rcu(); /* for the last native_done() */
 }
 
 static u32 native_busy_us(const struct eqds_tx *tx, u64 now_ns)
@@ -184,7 +186,9 @@ static bool native_may_send(struct eqds_native *native)
 	bool may;
 
 	spin_lock_irqsave(&native->lock, flags);
-	may = native_room(consumed, native->completion_produced + native->unsettled,
+	/* The program's word alone would bound nothing. */
+	may = native->unsettled < native->entries &&
+	      native_room(consumed, native->completion_produced + native->unsettled,
 			  native->entries);
 	native->unsettled += may;
 	spin_unlock_irqrestore(&native->lock, flags);
@@ -259,20 +263,30 @@ int eqds_native_kick(struct eqds_native *native)
 
 /* ---- receiving ---- */
 
-/* The next piece of fill with room for bytes; false: none. Lock. */
+/* Entries that are no piece of the area: a packet passes so many, with interrupts off. */
+#define NATIVE_SKIPPED_MAX 16U
+
+/*
+ * The next piece of fill, if it has room for bytes; false: there is none, or it is too small. Such
+ * a piece stays for smaller packets. Lock.
+ */
 static bool native_take_fill(struct eqds_native *native, u32 bytes, u64 *at)
 {
 	u32 n = native_available(&native->rings->fill.produced, native->fill_consumed,
 				 native->entries);
 	struct eqds_native_fill fill;
+	bool good;
 
-	for (; n; n--) {
+	for (n = min(n, NATIVE_SKIPPED_MAX); n; n--) {
 		fill = native->fill[native->fill_consumed & (native->entries - 1)];
 		barrier();
+		good = native_in_area(native, fill.at, fill.bytes);
+		if (good && fill.bytes < bytes)
+			return false;
 		native->fill_consumed++;
 		/* Pairs with the program's acquire. */
 		smp_store_release(&native->rings->fill.consumed, native->fill_consumed);
-		if (native_in_area(native, fill.at, fill.bytes) && fill.bytes >= bytes) {
+		if (good) {
 			*at = fill.at;
 			return true;
 		}

@@ -186,8 +186,14 @@ int eqds_netdev_fit(struct eqds_dev *ed, struct netlink_ext_ack *extack)
 		return netdev_resume(ed);
 	}
 	dev->max_mtu = max;
-	if (dev->mtu > max || (dev->mtu == was && was != max))
-		return dev_set_mtu(dev, max);
+	if (dev->mtu > max || (dev->mtu == was && was != max)) {
+		int err = dev_set_mtu(dev, max);
+
+		/* It has resumed the device, unless somebody refused the change first. */
+		if (err)
+			netdev_resume(ed);
+		return err;
+	}
 	return netdev_resume(ed);
 }
 

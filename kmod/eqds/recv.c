@@ -245,6 +245,14 @@ static bool recv_datagram(struct eqds_dev *ed, u64 now_ns, struct sk_buff *skb,
 		return false;
 	}
 	trace_eqds_receive(ed, &peer, &head);
+	/* Verified before the key came or went. */
+	if (head.tagged != !!ed->tag_bytes) {
+		if (head.tagged)
+			ed->stats.rx_drop_tagged++;
+		else
+			ed->stats.rx_drop_untagged++;
+		return false;
+	}
 	if (bytes + EQDS_OUTER_BYTES > ed->config.mtu_bytes) {
 		ed->stats.rx_drop_size++;
 		return false;
