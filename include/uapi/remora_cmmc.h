@@ -11,9 +11,9 @@
  *
  * A peer is named by its port number; `ethtool -S eopN` lists ports. Granted and registered pages
  * stay in memory and count against RLIMIT_MEMLOCK. A grant ends when its owner revokes it or closes
- * the device, or when the link to the peer ends. Its pages stay locked until its owner revokes it or
- * closes the device, also after the link has ended, and until no copy can touch them. So long it
- * counts as one of the file's CMMC_GRANTS_MAX.
+ * the device, or when the link to the peer ends. Its pages stay locked until its owner revokes it
+ * or closes the device, also after the link has ended, and until no copy can touch them. So long
+ * it counts as one of the file's CMMC_GRANTS_MAX.
  *
  * Each struct begins with its size in bytes and flags. Unknown flags are refused. Fields marked
  * "out" may hold anything before the call.

@@ -46,7 +46,7 @@ struct eqds_native_ring {
 /* At offset 0 of the mapping. */
 struct eqds_native_rings {
 	struct eqds_native_ring fill, rx, tx, completion;
-	__u64 rx_dropped;  /* packets larger than fill's next piece, or that fill or rx had no room for */
+	__u64 rx_dropped;  /* packets that fill's next piece, or rx, had no room for */
 	__u64 fill_skipped; /* entries of fill that were no piece of the area */
 	__u64 reserved[6];
 };
@@ -90,7 +90,7 @@ struct eqds_native_setup {
 	__u64 area;	      /* address, a multiple of the page size */
 	__u64 area_bytes;     /* likewise; counts as locked memory */
 	__u32 ring_entries;   /* power of two */
-	__u16 port;	      /* tells the programs of a host apart; 0: one is chosen. Out: the port */
+	__u16 port;	      /* tells a host's programs apart; 0: one is chosen. Out: the port */
 	__u16 reserved;	      /* 0 */
 	/* out */
 	__u64 map_bytes;

@@ -236,8 +236,9 @@ static inline void compat_eventfd_signal(struct eventfd_ctx *eventfd)
 #define compat_ubuf_set(ubuf, name) ((ubuf)->ops = &(name))
 #define compat_ubuf_is(ubuf, name)  ((ubuf)->ops == &(name))
 #else
-typedef void (*compat_ubuf_ops)(struct sk_buff *skb, struct ubuf_info *ubuf, bool success);
-#define COMPAT_UBUF_OPS(name, function) static const compat_ubuf_ops name = function
+#define COMPAT_UBUF_OPS(name, function)                                                            \
+	static void (*const name)(struct sk_buff *skb, struct ubuf_info *ubuf, bool success) = \
+		(function)
 #define compat_ubuf_set(ubuf, name)	((ubuf)->callback = (name))
 #define compat_ubuf_is(ubuf, name)	((ubuf)->callback == (name))
 #endif

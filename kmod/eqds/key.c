@@ -169,7 +169,7 @@ int eqds_key_set(struct eqds_dev *ed, const u8 *bytes, struct netlink_ext_ack *e
 	ed->tag_bytes = key ? EQDS_TAG_BYTES : 0;
 	ed->refusals_told = 0;
 	spin_unlock_bh(&ed->lock);
-	/* What was verified by the old key, or by none, must not reach the new tunnels. */
+	/* No datagram that the old key verified, or none, reaches the new tunnels. */
 	synchronize_net();
 	skb_queue_purge(&ed->backlog);
 	err = eqds_netdev_fit(ed, extack);

@@ -7,9 +7,10 @@
  *
  * Lifetime: the file has a reference, and so has each packet that the network still has a copy of.
  * The area's pages are unpinned with the file; fragments of packets keep references of their own.
+ * The last put queues a work item, which gives locked memory back.
  *
- * Locking: calls for the sending edge; lock for rings that softirqs write. Within lock, nothing else
- * is taken. The device's lock may be held.
+ * Locking: calls for the sending edge; lock for rings that softirqs write. Nothing else is taken
+ * within lock. The device's lock may be held.
  */
 #ifndef KMOD_EQDS_NATIVE_H
 #define KMOD_EQDS_NATIVE_H

@@ -267,8 +267,8 @@ int eqds_native_kick(struct eqds_native *native)
 #define NATIVE_SKIPPED_MAX 16U
 
 /*
- * The next piece of fill, if it has room for bytes; false: there is none, or it is too small. Such
- * a piece stays for smaller packets. Lock.
+ * The next piece of fill, if it has room for bytes; false: there is none, or it is too small. The
+ * kernel leaves such a piece for smaller packets. Lock.
  */
 static bool native_take_fill(struct eqds_native *native, u32 bytes, u64 *at)
 {

@@ -189,7 +189,7 @@ int eqds_netdev_fit(struct eqds_dev *ed, struct netlink_ext_ack *extack)
 	if (dev->mtu > max || (dev->mtu == was && was != max)) {
 		int err = dev_set_mtu(dev, max);
 
-		/* It has resumed the device, unless somebody refused the change first. */
+		/* dev_set_mtu() resumes the device, unless a notifier refuses the change first. */
 		if (err)
 			netdev_resume(ed);
 		return err;
