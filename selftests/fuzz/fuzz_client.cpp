@@ -177,9 +177,7 @@ private:
             require(row >= 1 && row <= RMEM_BUNDLE_MAX);
             history_[history_next_++ % RMEM_BUNDLE_MAX] = tx_.head;
             require(tx_.head.floor <= tx_.head.id && tx_.head.id);
-            require(tx_.payload_bytes <= (rmem_type_has_ranges(tx_.head.type)
-                                              ? tx_.op->vector.ranges * sizeof(rmem_range)
-                                              : sizeof(tx_.payload)));
+            require(tx_.payload_bytes <= payload_room());
             require(tx_.payload_bytes + tx_.data_bytes == rmem_wire_payload_bytes(&tx_.head));
             if (!tx_.op)
                 continue;
@@ -188,6 +186,14 @@ private:
         }
         require(!tx_.head.more);
         check_waits();
+    }
+
+    // Bytes behind rmem_client_tx_payload(tx_).
+    std::size_t payload_room() const {
+        if (rmem_type_has_ranges(tx_.head.type))
+            return tx_.op->vector.ranges * sizeof(rmem_range);
+        return rmem_type_has_name(tx_.head.type) ? sizeof(*tx_.op->name.named)
+                                                 : sizeof(tx_.payload);
     }
 
     // Nothing may go now: so something that is under way, or time, lets it go later.
