@@ -204,7 +204,7 @@ bool rmem_packet_add(struct rmem_packet *packet, const struct rmem_session *sess
 	rmem_bundle_joins(&packet->bundle, U32_MAX, &tx->head);
 	msg = rmem_skb_put_msg(skb);
 	if (tx->payload_bytes && !shared)
-		skb_put_data(skb, tx->payload, tx->payload_bytes);
+		skb_put_data(skb, rmem_client_tx_payload(tx), tx->payload_bytes);
 	rmem_skb_add(skb, msg, &tx->head, &packet->hash);
 	return true;
 }
