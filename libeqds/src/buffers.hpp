@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Who has which buffer of the area.
+// This class knows who has which buffer of the area: the program, or a ring of the kernel.
 #pragma once
 
 #include <cstddef>

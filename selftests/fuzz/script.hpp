@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-// What the targets share whose input is a script of a hostile other end.
+// The targets whose input is a script of a hostile other end share this.
 #pragma once
 
 #include <algorithm>

@@ -509,7 +509,7 @@ def test_forgeries_without_the_key_are_not_heard(lab):
         for kind, counter in (("control", "rx_drop_untagged"), ("data", "rx_drop_untagged"), ("tagged", "rx_drop_tag")):
             before = left.counters()
             count, _ = _forge(attacker, kind, right.under, left.under, 1000)
-            # What the stack sends meanwhile (neighbours are looked for, say) is no matter.
+            # The stack looks for neighbours meanwhile, say: what it sends is no matter.
             grown = {name: more for name, more in _growth(left, before).items() if not name.startswith("tx_drop_")}
             assert grown.pop(counter) == count and not grown, (kind, grown)
         transfer(left, right, MIB)
