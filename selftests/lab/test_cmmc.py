@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """Copies between programs of three machines by /dev/cmmc: every alignment, revocation, and bad days."""
 
-import contextlib
 import pathlib
 
 import ntblab
+import test_eop
 from ntblab import CORE, DRIVER, MARLIN
 from remoralab import compiled, tap
 from remoralab.rmem import wait_until
@@ -29,13 +29,9 @@ def start(*machines):
         configure(machine)
 
 
-@contextlib.contextmanager
 def network(lab):
     """Three machines with links, whose whole RAM is in each other's windows."""
-    start(*lab)
-    for machine in lab:
-        wait_up(machine, *others(machine))
-    yield list(lab)
+    return test_eop.network(lab, start)
 
 
 class Owner:

@@ -61,9 +61,9 @@ def start(*machines):
 
 
 @contextlib.contextmanager
-def network(lab):
-    """eop0 in all machines, with links between all."""
-    start(*lab)
+def network(lab, begin=start):
+    """eop0 in all machines, with links between all. begin(*machines) loads and configures what isn't."""
+    begin(*lab)
     for machine in lab:
         wait_up(machine, *others(machine))
     yield list(lab)
