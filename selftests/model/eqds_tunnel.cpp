@@ -120,6 +120,9 @@ struct Ends {
     eqds_asl asl;
     eqds_packet at_sender[packets_max], at_receiver[packets_max];
     eqds_packet *s_slot[window_most], *r_slot[window_most];
+    // pull_trimmed: how far the sender's target rises without a pull. A receiver that forgot and
+    // then met an old copy must not be left half the space behind.
+    uint32_t gift_forgotten;
 
     Ends(const Bounds& bounds, const State& from) {
         eqds_config_init(&config, &bounds.profile, 1, bounds.window_mtus);
@@ -131,6 +134,7 @@ struct Ends {
         config.timeouts_max = bounds.patient ? 2 : 1;
         config.rto_min_ns = config.rto_max_ns = rto_ns;
         config.idle_ns = idle_ns;
+        gift_forgotten = bounds.receiver_forgets ? eqds_gift_max(&config) : 0;
         load_sender(from);
         load_receiver(from);
     }
@@ -243,7 +247,8 @@ struct Ends {
         auto age = [&](uint8_t seq) { return (s.next - seq) & eqds_mask(p.seq_bits); };
         if (!m.current)
             return false;
-        if (!(m.flags & EQDS_FIN) && ((s.target - m.pull) & eqds_mask(p.pull_bits)) >= half_pull)
+        if (!(m.flags & EQDS_FIN) &&
+            ((s.target - m.pull) & eqds_mask(p.pull_bits)) + gift_forgotten >= half_pull)
             return true;
         if (!m.control)
             return age(m.number) + m.behind > half;
@@ -838,6 +843,7 @@ int main(int argc, char** argv) {
         correct.run("the receiver forgets, the network trims", b);
         b.profile = three_bits;
         b.pull_trimmed = true;
+        b.packets = 1;
         correct.run("and a trimmed packet is demand", b);
     }
     const Seen& sum = correct.sum;

@@ -125,4 +125,35 @@ TEST(AslPifo, TunnelThatChangesPriorityTakesTurnsThereAtOnce) {
     EXPECT_EQ(turns, 10);
 }
 
+// Two tunnels that always want more, and how many of so many pulls the first one gets.
+int turns_of_first(u8 first_priority, u32 first_weight, u8 other_priority, u32 other_weight,
+                   int pulls) {
+    eqds::LoneReceiver one(0), other(0);
+    eqds_asl_init(&one.asl, EQDS_ASL_PIFO, 1500, 10'000'000'000, 1);
+    other.r.asl = &one.asl;
+    eqds_asl_set(&one.r, first_priority, first_weight);
+    eqds_asl_set(&other.r, other_priority, other_weight);
+    int turns = 0;
+    u64 now_ns = 0;
+    for (int i = 0; i < pulls; i++) {
+        eqds_asl_update(&one.r, one.r.pull + 1, 0);
+        eqds_asl_update(&other.r, other.r.pull + 1, 0);
+        eqds_head head;
+        now_ns += 2000;
+        turns += eqds_asl_next(&one.asl, now_ns, &head) == &one.r;
+    }
+    return turns;
+}
+
+TEST(AslPifo, WeightsDivideTheTurns) {
+    EXPECT_EQ(turns_of_first(3, 1, 3, 1, 400), 200);
+    EXPECT_NEAR(turns_of_first(3, 3, 3, 1, 400), 300, 1);
+    EXPECT_NEAR(turns_of_first(3, 1, 3, 7, 400), 50, 1);
+}
+
+TEST(AslPifo, LowerPriorityNumberTakesEveryTurnWhileItWantsThem) {
+    EXPECT_EQ(turns_of_first(0, 1, 1, EQDS_WEIGHT_MAX, 400), 400);
+    EXPECT_EQ(turns_of_first(7, EQDS_WEIGHT_MAX, 6, 1, 400), 0);
+}
+
 } // namespace
