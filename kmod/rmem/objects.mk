@@ -19,7 +19,7 @@ remora_core-y := $(addprefix $(base)/, siphash.o crc32c.o) \
 
 rmem_node-y := $(addprefix $(core)/node/, atomic.o table.o alloc.o span.o name.o pool.o space.o session.o node.o \
 		request.o call.o lanes.o queue.o) \
-	$(addprefix $(rmem)/node/, main.o host.o request.o slow.o mem.o epoch.o count.o netlink.o) \
+	$(addprefix $(rmem)/node/, main.o host.o request.o ports.o slow.o mem.o epoch.o count.o netlink.o) \
 	$(addprefix $(rmem)/udp/, port.o answer.o outbox.o route.o)
 
 rmem-y := $(addprefix $(core)/client/, seq.o rtt.o loss.o window.o incast.o op.o client.o send.o) \
