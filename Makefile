@@ -184,7 +184,7 @@ demo: ## remote memory at work, between virtual machines
 
 demo-marlin: ## Marlin at work, among three machines whose RAM is in each other's PCI BARs
 	$(Q)tools/lab/deps
-	+$(Q)$(MAKE) --no-print-directory out/bin/remora-cmmc-file modules
+	+$(Q)$(MAKE) --no-print-directory out/bin/remora out/bin/remora-cmmc-file modules
 	$(Q)tools/lab/lab run ntb3 tools/lab/topo/demo_marlin.py
 
 check: ## tests every change has to pass (SUITES="unit model" for some, SUITES=all for all there are)

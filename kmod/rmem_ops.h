@@ -67,6 +67,8 @@ struct rmem_receiver_ops {
 	void (*receive)(struct rmem_channel *channel, const struct rmem_record *record);
 	/* After the records that came together. */
 	void (*settle)(struct rmem_channel *channel);
+	/* There is room again, after wait(). */
+	void (*room)(struct rmem_channel *channel);
 	/* reason: from RMEM_PATH_DROP_WIRE on. Counts it, too. */
 	void (*drop)(struct rmem_channel *channel, enum rmem_path_count reason, u32 bytes);
 };
@@ -110,7 +112,11 @@ struct rmem_limits {
 	u32 batch_bytes;     /* of messages that travel as one, with their headers */
 	bool checks_payload; /* so that RMEM_LINK may trust it */
 	bool reads_early;    /* payload is read before it leaves, too: it must hold still */
-	bool may_lose;	     /* silence is loss first, and only later a node that is away */
+	/*
+	 * Silence is loss first, and only later a node that is away. Else the path has credit of
+	 * its own, and needs no congestion window: see room().
+	 */
+	bool may_lose;
 };
 
 /* Messages added under the channel's lock, to leave after it. Zero at first; on the stack. */
@@ -146,6 +152,13 @@ struct rmem_transport_ops {
 	 */
 	bool (*add)(struct rmem_path *path, struct rmem_batch *batch, struct rmem_client_tx *tx,
 		    u32 row);
+	/*
+	 * Under the channel's lock, where a path has credit of its own (else both NULL).
+	 * room: messages that may be added now; a path that is down loses them, so it has room.
+	 * wait: there was too little; the receiver's room() is called when there is some.
+	 */
+	u32 (*room)(struct rmem_path *path);
+	void (*wait)(struct rmem_path *path);
 	/* BH disabled, the lock dropped: the batch leaves. A message that can't counts as lost. */
 	void (*flush)(struct rmem_path *path, struct rmem_batch *batch);
 };

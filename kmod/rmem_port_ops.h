@@ -25,6 +25,7 @@
 #include "core/rmem/wire.h"
 #include "rmem_record.h"
 
+struct module;
 struct net;
 struct netlink_ext_ack;
 struct node_host;
@@ -106,6 +107,7 @@ struct rmem_port_data {
 
 struct rmem_port_ops {
 	const char *name;
+	struct module *owner;
 
 	/*
 	 * Process context. open() may call upwards at once; an ERR_PTR is explained in extack.
@@ -133,6 +135,13 @@ struct rmem_port_ops {
 		      const struct base_siphash_key *key, struct rmem_head *head,
 		      const void *payload);
 };
+
+/* ---- node/ports.c: process context ---- */
+
+/* A port of another kind than UDP, for the node that is started, or will be. */
+int rmem_port_register(const struct rmem_port_ops *ops);
+/* Its module goes, so no node has such a port any more. */
+void rmem_port_unregister(const struct rmem_port_ops *ops);
 
 /* ---- udp/port.c, the port that is always there ---- */
 

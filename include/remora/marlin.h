@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * Marlin's Ethernet over PCIe (EOP), version 1: frames between machines that have memory windows
- * into each other by non-transparent bridges. This header is the specification; include/README.md
- * has the glossary. MUST, MUST NOT and MAY bind both ends. After Marlin (ANCS'14), section 3.4.
+ * Marlin, version 2: frames (Ethernet over PCIe, EOP) and messages between machines that have
+ * memory windows into each other by non-transparent bridges. This header is the specification;
+ * include/README.md has the glossary. MUST, MUST NOT and MAY bind both ends. After Marlin
+ * (ANCS'14), section 3.4.
  *
  * Each ordered pair of machines, a writer and a reader, has a ring of frames. It lies in the
  * reader's memory, behind the window that the writer has there:
@@ -37,8 +38,26 @@
  * barrier that makes the write visible to the other end. Over a bus that takes a read of what was
  * written.
  *
- * Doorbells. Bit p rings for records and room at port p. The highest valid bit says that a pair
- * word may have changed. A machine rings it after each change of one of its pair words.
+ * Messages. Behind the ring of frames a window has struct marlin_messages, with the rings of
+ * remora/ring.h by which a client and a node exchange messages. Each machine may be both:
+ *
+ *     client                                              node's memory
+ *       requests --------------------------------------->   request, entries
+ *       requests posted -------------------------------->   request_pointer
+ *       responses taken -------------------------------->   response_credit
+ *     client's memory                                     node
+ *       response, entries <------------------------------   responses
+ *       request_credit <---------------------------------   requests taken
+ *
+ * A node has no pointer buffer in one piece, since its windows lie apart: a word in each.
+ *   - A record is struct marlin_message_head, and then a datagram of remora/rmem.h, whose client is
+ *     the path that the head names. A response has the path of its request.
+ *   - A machine without a node, or without such a client, MUST take the records and drop them.
+ *   - A writer MUST have made an entry visible before it writes the pointer.
+ *   - The ends sleep and wake as above, with the flag message_sleeps.
+ *
+ * Doorbells. Bit p rings for records, messages and room at port p. The highest valid bit says that a
+ * pair word may have changed. A machine rings it after each change of one of its pair words.
  *
  * Scratchpads of a machine, which only the machine itself writes:
  *   MARLIN_SPAD_VERSION   MARLIN_MAGIC | MARLIN_VERSION
@@ -50,15 +69,16 @@
  * machine's own session number, and the peer's session number as the machine last read it:
  *   MARLIN_STAGE_DOWN     the machine has no interest in the peer
  *   MARLIN_STAGE_HELLO    the machine writes nothing into the peer's memory until both are READY
- *   MARLIN_STAGE_READY    in the machine's memory struct marlin_window and the ring's first word
- *                         are 0, and the peer may write there once it is READY itself
+ *   MARLIN_STAGE_READY    in the machine's memory struct marlin_window, the ring's first word, the
+ *                         words of struct marlin_messages and those of its entries are 0, and
+ *                         the peer may write there once it is READY itself
  * Two pair words match if each names the other's own session. A machine goes
  *   - from DOWN to HELLO when its interface and the link are up, under a new session number, which
  *     MUST NOT be the one that the peer's word names;
  *   - from HELLO to READY when the peer's word matches and has stage HELLO or READY;
  *   - from READY to HELLO, under a new session number, when the peer's word no longer matches or is
  *     DOWN, or when the peer broke a rule. The number tells the peer to start again, too.
- * A machine exchanges frames while both words match and have stage READY.
+ * A machine exchanges frames and messages while both words match and have stage READY.
  */
 #ifndef REMORA_MARLIN_H
 #define REMORA_MARLIN_H
@@ -66,7 +86,7 @@
 #include <linux/types.h>
 
 #define MARLIN_MAGIC 0x4d524c00u /* "\0LRM" */
-#define MARLIN_VERSION 1u
+#define MARLIN_VERSION 2u
 
 #define MARLIN_LINE_BYTES 64
 #define MARLIN_RING_OFFSET 4096
@@ -113,6 +133,31 @@ struct marlin_window {
 	__u8 reserved3[60];
 };
 
+#define MARLIN_REQUESTS 16
+/* Room for the answers to a request of the largest work, with a quarter of the ring untold. */
+#define MARLIN_RESPONSES 64
+/* An entry's word, the message's head, and the longest datagram. */
+#define MARLIN_ENTRY_BYTES 9280
+
+struct marlin_message_head {
+	__le16 path; /* of the client, which chooses it */
+	__u8 reserved[6]; /* 0 */
+};
+
+/* All words are written by the peer. */
+struct marlin_messages {
+	__le32 request_pointer; /* requests to this machine that were posted */
+	__u8 reserved[60];
+	__le32 request_credit; /* requests of this machine that were taken */
+	__u8 reserved2[60];
+	__le32 response_credit; /* responses of this machine that were taken */
+	__u8 reserved3[60];
+	__le32 message_sleeps; /* the peer waits for anything that this machine writes here */
+	__u8 reserved4[60];
+	__u8 request[MARLIN_REQUESTS][MARLIN_ENTRY_BYTES]; /* to this machine */
+	__u8 response[MARLIN_RESPONSES][MARLIN_ENTRY_BYTES];
+};
+
 #define MARLIN_SPAD_VERSION 0
 #define MARLIN_SPAD_MAC_LOW 1
 #define MARLIN_SPAD_MAC_HIGH 2
@@ -144,6 +189,10 @@ MARLIN_ASSERT(__builtin_offsetof(struct marlin_record, offload) == 8, "layout");
 MARLIN_ASSERT(__builtin_offsetof(struct marlin_window, reader_sleeps) == 64, "layout");
 MARLIN_ASSERT(__builtin_offsetof(struct marlin_window, writer_sleeps) == 128, "layout");
 MARLIN_ASSERT(sizeof(struct marlin_window) <= MARLIN_RING_OFFSET, "layout");
+MARLIN_ASSERT(__builtin_offsetof(struct marlin_messages, message_sleeps) == 192, "layout");
+MARLIN_ASSERT(__builtin_offsetof(struct marlin_messages, request) == 256, "layout");
+MARLIN_ASSERT(MARLIN_ENTRY_BYTES % MARLIN_LINE_BYTES == 0, "entries begin at cache lines");
+MARLIN_ASSERT(sizeof(struct marlin_message_head) == 8, "layout");
 MARLIN_ASSERT(MARLIN_RECORD_BYTES + MARLIN_FRAME_BYTES_MAX + 2 * MARLIN_LINE_BYTES <=
 		      MARLIN_RING_BYTES_MIN,
 	      "an empty ring has room for any frame");

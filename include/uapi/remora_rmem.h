@@ -76,6 +76,7 @@ enum {
 	/*
 	 * string, TRANSPORT:ADDRESS. ATTACH: in place of NODE, PORT and SCOPE; without a transport
 	 * it is udp: "10.0.0.2", "udp:10.0.0.2:7670", "udp:[fe80::2%eth0]:7670".
+	 * "marlin:1" is the machine at that port of a PCIe bridge.
 	 */
 	RMEM_A_ADDRESS,
 

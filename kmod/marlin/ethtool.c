@@ -30,6 +30,11 @@ static const struct ethtool_counter ethtool_counters[] = {
 	COUNTER("rx_bells", in_stats.bells),
 	COUNTER("rx_drop_memory", in_stats.drop_memory),
 	COUNTER("rx_drop_offload", in_stats.drop_offload),
+	COUNTER("requests_out", ends[MARLIN_CLIENT].stats.out),
+	COUNTER("responses_in", ends[MARLIN_CLIENT].stats.in),
+	COUNTER("requests_in", ends[MARLIN_NODE].stats.in),
+	COUNTER("responses_out", ends[MARLIN_NODE].stats.out),
+	COUNTER("requests_lost", ends[MARLIN_NODE].stats.dropped),
 };
 
 static const char ethtool_drops[MARLIN_DROPS][ETH_GSTRING_LEN] = {

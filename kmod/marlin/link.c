@@ -38,7 +38,8 @@ static int link_window_in(struct marlin_peer *peer)
 	peer->in_ring_bytes = frames_ring_bytes(bytes);
 	if (!peer->in_ring_bytes)
 		return -ENOSPC;
-	peer->in_bytes = round_up(MARLIN_RING_OFFSET + peer->in_ring_bytes, size_align);
+	peer->in_bytes = round_up(MARLIN_RING_OFFSET + peer->in_ring_bytes +
+					  sizeof(struct marlin_messages), size_align);
 	peer->in_memory = dma_alloc_coherent(&ntb->pdev->dev, peer->in_bytes, &peer->in_handle,
 					     GFP_KERNEL);
 	if (!peer->in_memory)
@@ -174,6 +175,7 @@ static void link_stop(struct marlin_peer *peer)
 	spin_lock_bh(&peer->in_lock);
 	peer->in_live = false;
 	spin_unlock_bh(&peer->in_lock);
+	marlin_messages_stop(peer);
 	marlin_cmmc_stop(peer);
 	/* The peer cleans its memory when it has read the next pair word: no store may follow. */
 	if (peer->out_memory)
@@ -186,6 +188,7 @@ static void link_clean(struct marlin_peer *peer)
 {
 	memset(peer->in_memory, 0, sizeof(struct marlin_window));
 	memset(peer->in_memory + MARLIN_RING_OFFSET, 0, MARLIN_LINE_BYTES);
+	marlin_messages_clean(peer);
 	marlin_cmmc_clean(peer);
 	wmb(); /* before the pair word that says so */
 }
@@ -196,7 +199,9 @@ static void link_start(struct marlin_peer *peer, u32 word)
 	u32 out_ring_bytes = pair_word_ring_bytes(word);
 	u64 mac = link_peer_mac(peer);
 
-	if (!mac || !out_ring_bytes || out_ring_bytes + MARLIN_RING_OFFSET > peer->out_bytes) {
+	if (!mac || !out_ring_bytes ||
+	    MARLIN_RING_OFFSET + out_ring_bytes + sizeof(struct marlin_messages) >
+		    peer->out_bytes) {
 		/* The next look tries again: the address may have become free. */
 		peer->pair.live = false;
 		if (!peer->refused)
@@ -217,6 +222,7 @@ static void link_start(struct marlin_peer *peer, u32 word)
 			marlin_word(&marlin_own_window(peer)->tail));
 	peer->out_live = true;
 	spin_unlock_bh(&peer->out_lock);
+	marlin_messages_start(peer, out_ring_bytes);
 	marlin_cmmc_start(peer);
 	WRITE_ONCE(peer->mac, mac);
 	peer->starts++;
@@ -226,6 +232,7 @@ static void link_start(struct marlin_peer *peer, u32 word)
 	/* The poll finds frames that were posted meanwhile, or tells the peer that it sleeps. */
 	local_bh_disable();
 	napi_schedule(&md->napi);
+	napi_schedule(&md->messages_napi);
 	local_bh_enable();
 }
 
@@ -233,16 +240,16 @@ static void link_start(struct marlin_peer *peer, u32 word)
  * A peer broke a rule. The end that found it has set its own live flag to false. It holds its lock,
  * so link_work prints.
  */
-void marlin_link_fault(struct marlin_peer *peer, enum frames_fault fault)
+void marlin_link_fault(struct marlin_peer *peer, const char *rule)
 {
-	WRITE_ONCE(peer->fault, fault);
+	WRITE_ONCE(peer->fault, rule);
 	schedule_work(&peer->md->link_work);
 }
 
 /* True: the peer's link has stopped, and its address is free. */
 static bool link_look(struct marlin_peer *peer, bool up)
 {
-	enum frames_fault fault = READ_ONCE(peer->fault);
+	const char *fault = READ_ONCE(peer->fault);
 	struct marlin_dev *md = peer->md;
 	u32 word = 0, actions = 0;
 
@@ -252,11 +259,11 @@ static bool link_look(struct marlin_peer *peer, bool up)
 	if (up)
 		word = link_peer_word(peer);
 	if (fault) {
-		WRITE_ONCE(peer->fault, FRAMES_OK);
+		WRITE_ONCE(peer->fault, NULL);
 		peer->faults++;
 		if (net_ratelimit())
 			netdev_err(md->dev, "port %u broke a rule: %s; its link starts again\n",
-				   peer->port, frames_fault_name(fault));
+				   peer->port, fault);
 		actions = pair_restart(&peer->pair);
 	}
 	actions |= pair_look(&peer->pair, up, word);

@@ -28,6 +28,8 @@ static void main_doorbell_event(void *context, int vector)
 		schedule_work(&md->link_work);
 	if (bits & md->bell_data) {
 		napi_schedule(&md->napi);
+		/* Even if there is nothing: the peer has reset the flag that says that we sleep. */
+		napi_schedule(&md->messages_napi);
 		marlin_cmmc_bell(md);
 	}
 }
@@ -82,6 +84,7 @@ static void main_init(struct marlin_dev *md, struct ntb_dev *ntb)
 		peer->port = ntb_peer_port_number(ntb, i);
 		spin_lock_init(&peer->out_lock);
 		spin_lock_init(&peer->in_lock);
+		marlin_messages_init(peer);
 		pair_init(&peer->pair, get_random_u32(), 0);
 	}
 }
@@ -112,6 +115,7 @@ static int main_probe(struct ntb_client *client, struct ntb_dev *ntb)
 	err = register_netdev(dev);
 	if (err)
 		goto clear_context;
+	marlin_messages_attach(md);
 	return 0;
 
 clear_context:
@@ -127,7 +131,9 @@ static void main_remove(struct ntb_client *client, struct ntb_dev *ntb)
 {
 	struct marlin_dev *md = ntb->ctx;
 
+	/* First, for the users of messages are told so that their wait for room ends. */
 	unregister_netdev(md->dev);
+	marlin_messages_detach(md);
 	ntb_clear_ctx(ntb);
 	cancel_work_sync(&md->link_work);
 	marlin_cmmc_detach(md);

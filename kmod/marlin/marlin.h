@@ -7,12 +7,15 @@
  *   netdev.c    the interface eopN
  *   xmit.c      frames to peers
  *   recv.c      frames from peers
+ *   messages.c  messages of a client and a node, for others' transports (../marlin_ops.h)
  *   ethtool.c   counters
  *   cmmc.h      copies between programs, in files of their own
  *
  * Locks
  *   peer->out_lock   the writer's end of the ring in the peer's memory; softirqs off
  *   peer->in_lock    the reader's end of the ring in own memory; softirqs off. Never with out_lock
+ *   end->in_lock     as these two, of an end of messages; end->out_lock may be taken under the
+ *   end->out_lock    in_lock, and under any lock of who sends
  *   Links change in one work item, md->link_work, and nowhere else.
  */
 #ifndef REMORA_MARLIN_MARLIN_H
@@ -27,6 +30,7 @@
 #include "core/marlin/frames.h"
 #include "core/marlin/pair.h"
 #include "core/ring/ring.h"
+#include "marlin_ops.h"
 
 struct marlin_out_stats {
 	u64 packets, bytes;
@@ -40,6 +44,29 @@ struct marlin_in_stats {
 	u64 bells; /* for a peer that waits for room */
 	u64 drop_memory;
 	u64 drop_offload; /* an offload that doesn't fit its frame */
+};
+
+struct marlin_message_stats {
+	u64 out, in; /* records */
+	u64 dropped; /* records that came, and nobody wanted */
+};
+
+/* This machine's end, as client or node, of a pair of rings with a peer. */
+struct marlin_end {
+	u32 *pointer; /* of the requests: a client's in the peer's memory, a node's in own */
+
+	spinlock_t out_lock; /* guards what follows */
+	bool out_live;
+	bool out_unrung; /* records were posted after the last bell */
+	bool out_waits; /* a sender waits for room */
+	struct ring_out out;
+
+	spinlock_t in_lock; /* guards what follows */
+	bool in_live;
+	bool in_held; /* the next record waits for room to answer it */
+	struct ring_in in;
+
+	struct marlin_message_stats stats;
 };
 
 struct marlin_cmmc;
@@ -62,7 +89,9 @@ struct marlin_peer {
 	struct marlin_cmmc *cmmc; /* NULL: no copies, or the link was never up */
 
 	u64 mac; /* 0: no traffic */
-	enum frames_fault fault; /* found by an end, handled by link_work */
+	const char *fault; /* the rule: found by an end, handled by link_work */
+	struct marlin_messages *out_messages; /* in the peer's memory; NULL: never live */
+	struct marlin_end ends[MARLIN_ENDS];
 
 	spinlock_t out_lock; /* guards what follows */
 	bool out_live;
@@ -89,10 +118,12 @@ struct marlin_dev {
 	struct net_device *dev;
 	struct ntb_dev *ntb;
 	struct napi_struct napi;
+	struct napi_struct messages_napi;
 	struct work_struct link_work;
 	struct work_struct cmmc_work;
 	unsigned int port;
 	unsigned int turn; /* the peer that the next poll begins with */
+	unsigned int messages_turn; /* the end that the next poll of messages begins with */
 	u64 bell_data, bell_link;
 	bool open;
 	bool copies; /* /dev/cmmc serves its peers */
@@ -104,6 +135,11 @@ struct marlin_dev {
 static inline struct marlin_window *marlin_own_window(struct marlin_peer *peer)
 {
 	return peer->in_memory;
+}
+
+static inline struct marlin_messages *marlin_own_messages(struct marlin_peer *peer)
+{
+	return peer->in_memory + MARLIN_RING_OFFSET + peer->in_ring_bytes;
 }
 
 static inline struct marlin_window *marlin_peer_window(struct marlin_peer *peer)
@@ -132,7 +168,7 @@ static inline void marlin_ring(struct marlin_peer *peer)
 
 /* link.c */
 void marlin_link_work(struct work_struct *work);
-void marlin_link_fault(struct marlin_peer *peer, enum frames_fault fault);
+void marlin_link_fault(struct marlin_peer *peer, const char *rule);
 void marlin_link_publish(struct marlin_dev *md);
 void marlin_link_free(struct marlin_dev *md);
 int marlin_link_window_number(struct marlin_peer *peer);
@@ -148,6 +184,15 @@ void marlin_xmit_timeout(struct net_device *dev, unsigned int queue);
 
 /* recv.c */
 int marlin_recv_poll(struct napi_struct *napi, int budget);
+
+/* messages.c */
+void marlin_messages_init(struct marlin_peer *peer);
+void marlin_messages_attach(struct marlin_dev *md);
+void marlin_messages_detach(struct marlin_dev *md);
+void marlin_messages_start(struct marlin_peer *peer, u32 out_ring_bytes);
+void marlin_messages_stop(struct marlin_peer *peer);
+void marlin_messages_clean(struct marlin_peer *peer);
+int marlin_messages_poll(struct napi_struct *napi, int budget);
 
 /* cmmc.c */
 int marlin_cmmc_register(void);

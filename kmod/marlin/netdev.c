@@ -31,6 +31,7 @@ static int netdev_open(struct net_device *dev)
 
 	marlin_link_publish(md);
 	napi_enable(&md->napi);
+	napi_enable(&md->messages_napi);
 	netif_tx_start_all_queues(dev);
 	WRITE_ONCE(md->open, true);
 	ntb_db_clear(md->ntb, bells);
@@ -51,6 +52,7 @@ static int netdev_stop(struct net_device *dev)
 	flush_work(&md->link_work);
 	ntb_link_disable(md->ntb);
 	napi_disable(&md->napi);
+	napi_disable(&md->messages_napi);
 	return 0;
 }
 
@@ -113,5 +115,6 @@ struct net_device *marlin_netdev_alloc(unsigned int peer_count)
 	eth_hw_addr_random(dev);
 	netif_carrier_off(dev);
 	netif_napi_add(dev, &md->napi, marlin_recv_poll);
+	netif_napi_add(dev, &md->messages_napi, marlin_messages_poll);
 	return dev;
 }

@@ -115,7 +115,7 @@ static int recv_peer(struct marlin_peer *peer, int frames_max)
 
 		if (fault) {
 			peer->in_live = false;
-			marlin_link_fault(peer, fault);
+			marlin_link_fault(peer, frames_fault_name(fault));
 		}
 		if (!bytes)
 			break;

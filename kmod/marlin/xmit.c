@@ -56,7 +56,7 @@ static bool xmit_has_room(struct marlin_peer *peer, u32 bytes)
 	fault = frames_out_learn(&peer->out);
 	if (fault) {
 		peer->out_live = false;
-		marlin_link_fault(peer, fault);
+		marlin_link_fault(peer, frames_fault_name(fault));
 		return false;
 	}
 	return frames_out_fits(&peer->out, bytes);
@@ -117,7 +117,7 @@ void marlin_xmit_timeout(struct net_device *dev, unsigned int queue)
 	spin_lock_bh(&peer->out_lock);
 	if (peer->out_live && peer->out_waits) {
 		peer->out_live = false;
-		marlin_link_fault(peer, FRAMES_FAULT_STUCK);
+		marlin_link_fault(peer, frames_fault_name(FRAMES_FAULT_STUCK));
 	}
 	spin_unlock_bh(&peer->out_lock);
 }

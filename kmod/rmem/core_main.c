@@ -9,6 +9,7 @@
 #include "core/base/crc32c.h"
 #include "core/base/siphash.h"
 #include "core/rmem/datagram.h"
+#include "rmem/marlin/record.h"
 #include "rmem/udp/skb.h"
 
 EXPORT_SYMBOL_GPL(base_siphash);
@@ -34,6 +35,13 @@ EXPORT_SYMBOL_GPL(rmem_skb_pull_heads);
 EXPORT_SYMBOL_GPL(rmem_skb_open);
 EXPORT_SYMBOL_GPL(rmem_skb_verifies);
 EXPORT_SYMBOL_GPL(rmem_skb_record_init);
+
+EXPORT_SYMBOL_GPL(rmem_marlin_writer_begin);
+EXPORT_SYMBOL_GPL(rmem_marlin_writer_add);
+EXPORT_SYMBOL_GPL(rmem_marlin_writer_end);
+EXPORT_SYMBOL_GPL(rmem_marlin_reader_open);
+EXPORT_SYMBOL_GPL(rmem_marlin_reader_verifies);
+EXPORT_SYMBOL_GPL(rmem_marlin_reader_step);
 
 static int __init core_init(void)
 {

@@ -4,7 +4,7 @@
 #
 #	rmem_node.ko   rmem.ko		memory node | client and its devices
 #	       \         /
-#	     remora_core.ko		base, the messages both ends share, and rings
+#	     remora_core.ko		base, and the messages both ends share
 
 obj-m += remora_core.o rmem_node.o rmem.o
 
@@ -14,12 +14,11 @@ rmem := kmod/rmem
 
 remora_core-y := $(addprefix $(base)/, siphash.o crc32c.o) \
 	$(addprefix $(core)/, types.o wire.o datagram.o) \
-	kmod/core/ring/ring.o \
-	$(addprefix $(rmem)/, core_main.o udp/skb.o)
+	$(addprefix $(rmem)/, core_main.o udp/skb.o marlin/record.o)
 
 rmem_node-y := $(addprefix $(core)/node/, atomic.o table.o alloc.o span.o name.o pool.o space.o session.o node.o \
 		request.o call.o lanes.o queue.o) \
-	$(addprefix $(rmem)/node/, main.o host.o request.o slow.o mem.o epoch.o count.o netlink.o) \
+	$(addprefix $(rmem)/node/, main.o host.o request.o ports.o slow.o mem.o epoch.o count.o netlink.o) \
 	$(addprefix $(rmem)/udp/, port.o answer.o outbox.o route.o)
 
 rmem-y := $(addprefix $(core)/client/, seq.o rtt.o loss.o window.o incast.o op.o client.o send.o) \

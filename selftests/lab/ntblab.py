@@ -11,6 +11,8 @@ from remoralab.rmem import wait_until
 CORE, DRIVER = "ntb", "ntb_hw_ivshmem"
 TRANSPORT, NETDEV, PINGPONG, TOOL, PERF = "ntb_transport", "ntb_netdev", "ntb_pingpong", "ntb_tool", "ntb_perf"
 MARLIN = "marlin"
+# The halves of remote memory's transport over Marlin, by the module that each belongs to.
+HALVES = {rmem.CLIENT: "rmem_marlin", rmem.NODE: "rmem_node_marlin"}
 # Each before those it uses.
 ALL = [NETDEV, TRANSPORT, PINGPONG, TOOL, PERF, MARLIN, DRIVER, CORE]
 BASE = "/sys/kernel/debug"
@@ -40,6 +42,25 @@ def insert_missing(machines, *names):
         if set(loaded(machine)) != set(wanted):
             clear(machine)
             insert(machine, *wanted)
+
+
+def load_half(machine, module):
+    """A half of remote memory's transport over Marlin, with the module it belongs to."""
+    rmem.load(machine, module)
+    if not has_module(machine, HALVES[module]):
+        machine.run(["insmod", rmem.module_path(machine, HALVES[module])], timeout=EVENT_S)
+
+
+def unload_halves(machine):
+    """Both halves, and all of remote memory."""
+    present = [half for half in HALVES.values() if has_module(machine, half)]
+    if present:
+        remove(machine, *present)
+    rmem.unload(machine)
+
+
+def has_module(machine, name):
+    return machine.run(["test", "-e", f"/sys/module/{name}"], check=False).rc == 0
 
 
 def loaded(machine):

@@ -213,8 +213,9 @@ def test_addresses(lab):
                 told.setdefault(version, set()).add(device.status()["node"])
                 device.detach()
         assert [len(texts) for texts in told.values()] == [1, 1], f"one node has several names: {told}"
-        for text in ("udp:10.0.0.2x", "udp:[::1", "udp:[::1]7", "udp:10.0.0.2:0", "udp:10.0.0.2:65536", "none:10.0.0.2"):
+        for text in ("udp:10.0.0.2x", "udp:[::1", "udp:[::1]7", "udp:10.0.0.2:0", "udp:10.0.0.2:65536"):
             rmemlab.cli_refused(compute, *rmem.attach_words(compute, node, "16M", host=text), says="no such ADDRESS: write")
+        rmemlab.cli_refused(compute, *rmem.attach_words(compute, node, "16M", host="none:10.0.0.2"), says="no transport .none.")
         rmemlab.cli_refused(compute, *rmem.attach_words(compute, node, "16M", host="udp:224.0.0.1"),
                             says="NODE is not a machine's address")
 

@@ -294,8 +294,8 @@ def test_detach_from_a_dead_node(lab):
 
 # Mistakes of users
 
-NO_ANSWER = (r"10\.0\.0\.\d+:7670: the node does not answer: is it started, is its UDP port open, "
-             r"do space id and key match\?")
+NO_ANSWER = (r"10\.0\.0\.\d+:7670: the node does not answer: is it started, is its UDP port open "
+             r"\(marlin: is rmem_node_marlin loaded there\), do space id and key match\?")
 
 
 def test_wrong_key_and_unknown_space(lab):

@@ -34,10 +34,12 @@ bench-eqds: ## TCP through EQDS tunnels beside plain TCP, without emulation (ARG
 	+$(Q)$(MAKE) --no-print-directory modules KERNEL=uml
 	$(Q)tools/bench/eqds $(ARGS)
 
-bench-marlin: ## eop beside Linux' ntb_netdev, between emulated machines (ARGS="--rounds 3")
+bench-marlin: ## Marlin beside Linux' ntb_netdev, and beside UDP, between emulated machines (ARGS="--rounds 3")
 	$(Q)tools/lab/deps
-	+$(Q)$(MAKE) --no-print-directory modules KERNEL=6.12
-	$(Q)tools/bench/marlin $(ARGS)
+	+$(Q)peers=$$(tools/bench/lib/peers) && \
+		$(MAKE) --no-print-directory modules KERNEL=6.12 && \
+		$(MAKE) --no-print-directory user out/bin/bench-lib PEERS=$$peers && \
+		tools/bench/marlin --peers $$peers $(ARGS)
 
 bench-core: out/bin/bench-core ## CPU nanoseconds of the protocol core (ARGS="--benchmark_filter=wire")
 	$(Q)mkdir -p out/bench

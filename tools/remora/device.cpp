@@ -80,7 +80,10 @@ std::vector<Address> look_up(const Endpoint& endpoint) {
 }
 
 // Is text TRANSPORT:ADDRESS? HOST:PORT ends in digits, and an IPv6 address has no letter beyond f.
+// Marlin's addresses are ports of a bridge, so they end in digits, too.
 bool has_transport(std::string_view text) {
+    if (text.starts_with("marlin:"))
+        return true;
     auto name = text.substr(0, text.find(':'));
     auto rest = text.substr(std::min(name.size() + 1, text.size()));
     return rest.find_first_not_of("0123456789") != rest.npos &&
@@ -231,7 +234,8 @@ void add_device_commands(CLI::App& program) {
     CLI::App* attach_command = program.add_subcommand("attach", "Make remote memory a device");
     auto options = std::make_shared<AttachOptions>();
     attach_command
-        ->add_option("NODE", options->node, "HOST[:PORT], [IPV6]:PORT or TRANSPORT:ADDRESS")
+        ->add_option("NODE", options->node,
+                     "HOST[:PORT], [IPV6]:PORT, marlin:PORT or TRANSPORT:ADDRESS")
         ->required();
     attach_command->add_option("--size", options->size, "SIZE of a disk, /dev/rmbN");
     attach_command->add_flag("--programs", options->programs,

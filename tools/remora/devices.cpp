@@ -43,7 +43,7 @@ std::string Device::node() const {
     const auto& bytes = attributes.bytes(RMEM_A_NODE);
     char text[INET6_ADDRSTRLEN + 1] = {};
     if (bytes.size() != 4 && bytes.size() != 16)
-        return "?";
+        return attributes.string(RMEM_A_ADDRESS); // of a transport without IP
     inet_ntop(bytes.size() == 4 ? AF_INET : AF_INET6, bytes.data(), text, sizeof(text));
     std::string host = text;
     if (auto scope = static_cast<unsigned int>(number(RMEM_A_SCOPE))) {

@@ -23,11 +23,11 @@ bool frames_ring_is_valid(u64 ring_bytes)
 
 u32 frames_ring_bytes(u64 window_bytes)
 {
+	const u64 others_bytes = MARLIN_RING_OFFSET + sizeof(struct marlin_messages);
 	u32 ring_bytes = MARLIN_RING_BYTES_MAX;
 
 	while (ring_bytes >= MARLIN_RING_BYTES_MIN) {
-		if (window_bytes >= MARLIN_RING_OFFSET &&
-		    ring_bytes <= window_bytes - MARLIN_RING_OFFSET)
+		if (window_bytes >= others_bytes && ring_bytes <= window_bytes - others_bytes)
 			return ring_bytes;
 		ring_bytes /= 2;
 	}

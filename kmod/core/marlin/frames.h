@@ -49,7 +49,10 @@ const char *frames_fault_name(enum frames_fault fault);
 /* Bytes of a ring are such as the specification allows. */
 bool frames_ring_is_valid(u64 ring_bytes);
 
-/* The largest ring in a window of so many bytes; 0: the window is too small for any. */
+/*
+ * The largest ring in a window of so many bytes, which also has struct marlin_messages; 0: the
+ * window is too small for any.
+ */
 u32 frames_ring_bytes(u64 window_bytes);
 
 /* Memory in at most two pieces. bytes[1] is 0 if the first piece is all. */

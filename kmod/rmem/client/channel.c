@@ -27,11 +27,14 @@ struct rmem_incast rmem_channel_incast; /* initialised by main.c */
 static void build(struct rmem_channel *c, u64 now_ns, struct rmem_batch *batch)
 	__must_hold(&c->lock)
 {
+	const struct rmem_transport_ops *transport = c->path->transport;
+	u32 room = transport->room ? transport->room(c->path) : U32_MAX, sent = 0;
 	struct rmem_client_tx tx;
 
-	while (rmem_client_next(&c->client, now_ns, &tx)) {
-		if (unlikely(!c->path->transport->add(c->path, batch, &tx,
-						      rmem_client_row(&c->client, &tx)))) {
+	rmem_client_set_room(&c->client, room);
+	for (; rmem_client_next(&c->client, now_ns, &tx); sent++) {
+		if (unlikely(!transport->add(c->path, batch, &tx,
+					     rmem_client_row(&c->client, &tx)))) {
 			/* The core sets a deadline for the part, hence the timer goes off. */
 			rmem_client_unsent(&c->client, &tx, now_ns);
 			trace_rmem_unsent(c, &tx.head);
@@ -39,6 +42,8 @@ static void build(struct rmem_channel *c, u64 now_ns, struct rmem_batch *batch)
 		}
 		trace_rmem_send(c, &tx.head);
 	}
+	if (unlikely(sent >= room))
+		transport->wait(c->path);
 	trace_rmem_wait(c);
 }
 
@@ -364,7 +369,14 @@ static void channel_settle(struct rmem_channel *c)
 	kick();
 }
 
+static void channel_room(struct rmem_channel *c)
+{
+	pump(c);
+	kick();
+}
+
 static const struct rmem_receiver_ops channel_receiver = {
+	.room = channel_room,
 	.receive = channel_receive,
 	.settle = channel_settle,
 	.drop = channel_drop,
@@ -386,6 +398,7 @@ static void config_init(struct rmem_client_config *config, const struct rmem_dev
 	config->fail_after_ns = session->fail_after_ms * (u64)NSEC_PER_MSEC;
 	config->seed = get_random_u64();
 	config->waiter = waiter;
+	config->lossless = !device->limits.may_lose;
 }
 
 static struct rmem_path *path_new(struct rmem_channel *c)

@@ -28,7 +28,8 @@
 #define CLOSE_MS 1000U
 
 #define NO_ANSWER                                                                                  \
-	"the node does not answer: is it started, is its UDP port open, do space id and key match?"
+	"the node does not answer: is it started, is its UDP port open "                           \
+	"(marlin: is rmem_node_marlin loaded there), do space id and key match?"
 
 static DEFINE_XARRAY_ALLOC(devices); /* index -> device; rmem_devices_lock */
 
@@ -518,9 +519,10 @@ int rmem_device_attach(const struct rmem_attach_params *params, u32 *index,
 	if (err)
 		goto give_index;
 	*index = device->index;
-	pr_info("%s: %llu MiB at %s, %u channels, %u bytes per packet\n", device->name,
-		(device->params.bytes ?: device->memory_bytes) >> 20, device->params.address.text,
-		device->channels, device->piece_bytes);
+	pr_info("%s: %llu MiB at %s:%s, %u channels, %u bytes per packet\n", device->name,
+		(device->params.bytes ?: device->memory_bytes) >> 20,
+		device->params.transport->name, device->params.address.text, device->channels,
+		device->piece_bytes);
 	mutex_lock(&rmem_devices_lock);
 	device->phase = RMEM_LIVE;
 	rmem_status_live(device);

@@ -281,8 +281,9 @@ const char *rmem_count_name(unsigned int which);
 
 /* ---- transport.c ---- */
 
-/* The transport of an address, or NULL: its module goes. */
-const struct rmem_transport_ops *rmem_transport_get(const char *address);
+/* The transport of an address, or NULL, explained in extack. */
+const struct rmem_transport_ops *rmem_transport_get(const char *address,
+						    struct netlink_ext_ack *extack);
 void rmem_transport_put(const struct rmem_transport_ops *ops);
 
 /* ---- chr.c ---- */

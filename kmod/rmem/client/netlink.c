@@ -89,9 +89,9 @@ static int get_address(struct genl_info *info, struct rmem_attach_params *params
 
 	if (text && info->attrs[RMEM_A_NODE])
 		return refuse(info, RMEM_A_ADDRESS, "ADDRESS and NODE: give one of them", -EINVAL);
-	params->transport = rmem_transport_get(text ? nla_data(text) : "");
+	params->transport = rmem_transport_get(text ? nla_data(text) : "", info->extack);
 	if (!params->transport)
-		return refuse(info, RMEM_A_ADDRESS, "the transport is being removed", -ENODEV);
+		return -EPROTONOSUPPORT;
 	return params->transport->address_get(&params->address, info->attrs, info->extack);
 }
 

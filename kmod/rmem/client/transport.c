@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The transports there are, by the schemes of their addresses. A device holds its transport's
- * module from attach to detach.
+ * The transports there are, by the schemes of their addresses. One that isn't there is asked for as
+ * module rmem-transport-SCHEME. A device holds its transport's module from attach to detach.
  */
+#include <linux/kmod.h>
 #include <linux/module.h>
+#include <linux/netlink.h>
 
+#include "compat/compat.h"
 #include "rmem/client/device.h"
 
 /* One for each kind of path that a machine may have; more are a mistake. */
@@ -50,7 +53,8 @@ static bool has_scheme(const char *address, const char *scheme)
 	return !strncmp(address, scheme, bytes) && address[bytes] == ':';
 }
 
-const struct rmem_transport_ops *rmem_transport_get(const char *address)
+/* The transport of an address's scheme, whose module is held now; or NULL. */
+static const struct rmem_transport_ops *transport_find(const char *address)
 {
 	const struct rmem_transport_ops *found = NULL;
 	unsigned int i;
@@ -60,15 +64,45 @@ const struct rmem_transport_ops *rmem_transport_get(const char *address)
 		if (transports[i] && has_scheme(address, transports[i]->name))
 			found = transports[i];
 	}
-	/* Udp is the first one registered, and an address without a scheme is one of its. */
-	if (!found)
-		found = transports[0];
-	if (!try_module_get(found->owner))
+	if (found && !try_module_get(found->owner))
 		found = NULL;
 	mutex_unlock(&transports_lock);
 	return found;
 }
 
+/*
+ * The length of the address's scheme; 0: it has none. An IPv6 address has no letter beyond f, a
+ * scheme has no digit.
+ */
+static int scheme_bytes(const char *address)
+{
+	bool beyond_f = false;
+	int i;
+
+	for (i = 0; address[i] >= 'a' && address[i] <= 'z'; i++)
+		beyond_f |= address[i] > 'f';
+	return address[i] == ':' && beyond_f ? i : 0;
+}
+
+const struct rmem_transport_ops *rmem_transport_get(const char *address,
+						    struct netlink_ext_ack *extack)
+{
+	const struct rmem_transport_ops *found;
+	int bytes = scheme_bytes(address);
+
+	found = transport_find(address);
+	if (!found && bytes) {
+		request_module("rmem-transport-%.*s", bytes, address);
+		found = transport_find(address);
+	}
+	/* An address without a scheme is one of UDP's, which is always there. */
+	if (!found && !bytes)
+		found = transport_find("udp:");
+	if (!found)
+		NL_SET_ERR_MSG_FMT(extack, "there is no transport '%.*s': is its module loaded?",
+				   bytes, address);
+	return found;
+}
 void rmem_transport_put(const struct rmem_transport_ops *ops)
 {
 	module_put(ops->owner);

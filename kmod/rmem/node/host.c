@@ -135,11 +135,6 @@ static int bring_up(struct node_host *host, const struct node_start *start,
 {
 	u64 state_bytes = rmem_node_state_bytes(config) +
 			  (u64)config->sessions_max * sizeof(*host->slot);
-	const struct rmem_port_config port = {
-		.net = host->net,
-		.slots = config->sessions_max,
-		.number = start->port,
-	};
 	int err;
 
 	mutex_init(&host->call_lock);
@@ -160,7 +155,7 @@ static int bring_up(struct node_host *host, const struct node_start *start,
 		NL_SET_ERR_MSG_MOD(extack, "no memory for the slow path's queue");
 		goto free_slots;
 	}
-	err = node_request_open(host, &port, extack);
+	err = node_request_open(host, extack);
 	if (err)
 		goto free_queue;
 	err = start_threads(host, extack);

@@ -6,6 +6,7 @@
  *   host.c     start, stop
  *   netlink.c  control: family rmem_node
  *   request.c  requests are executed: softirq
+ *   ports.c    where requests come from: UDP, and what modules add
  *   slow.c     OPEN CLOSE ALLOC FREE FENCE: queues by space and a thread
  *   mem.c      the lent pages; a thread zeroes what was given back
  *   epoch.c    a new boot epoch when the machine's memory was rolled back
@@ -20,7 +21,7 @@
  * Receiving runs under rcu_read_lock(): pages and keys taken from the core are
  * waited for by synchronize_rcu() before they are used anew.
  *
- * Requests come and answers go by a port (rmem_port_ops.h); UDP's is ../udp/port.c.
+ * Requests come and answers go by ports (rmem_port_ops.h); UDP's is ../udp/port.c.
  */
 #ifndef REMORA_RMEM_NODE_HOST_H
 #define REMORA_RMEM_NODE_HOST_H
@@ -119,10 +120,13 @@ struct node_queue {
 
 /* ---- the node ---- */
 
+/* Kinds of ports: UDP's, and one for each way that a machine may have beside it. */
+#define NODE_PORTS_MAX 4
+
 struct node_host {
 	struct rmem_node core;
 	struct net *net;
-	struct rmem_port *port;
+	struct rmem_port *port[NODE_PORTS_MAX]; /* of each kind, or NULL; node_control */
 	u16 port_number;
 	struct node_slot *slot; /* core.config.sessions_max of them */
 	struct node_mem mem;
@@ -163,9 +167,12 @@ int node_netlink_register(void);
 void node_netlink_unregister(void);
 
 /* request.c: requests come from open on, and none runs any more after close. */
-int node_request_open(struct node_host *host, const struct rmem_port_config *config,
-		      struct netlink_ext_ack *extack);
+int node_request_open(struct node_host *host, struct netlink_ext_ack *extack);
 void node_request_close(struct node_host *host);
+
+/* ports.c */
+int node_ports_open(struct node_host *host, struct netlink_ext_ack *extack);
+void node_ports_close(struct node_host *host);
 
 /* slow.c: the queue, there for as long as requests come; the thread that empties it. */
 int node_slow_init(struct node_host *host);

@@ -13,6 +13,7 @@
  *
  * Nothing is allocated here.
  */
+#include <linux/export.h>
 #include <linux/ktime.h>
 #include <linux/percpu.h>
 
@@ -325,11 +326,13 @@ bool rmem_port_drop(enum rmem_port_count reason, u32 bytes)
 {
 	return drop(NODE_COUNT_PORT + reason, bytes);
 }
+EXPORT_SYMBOL_GPL(rmem_port_drop);
 
 void rmem_port_count(enum rmem_port_count which)
 {
 	node_count(NODE_COUNT_PORT + which);
 }
+EXPORT_SYMBOL_GPL(rmem_port_count);
 
 const struct base_siphash_key *rmem_port_key(const struct rmem_port *port, u32 space, u32 bytes)
 {
@@ -343,6 +346,7 @@ const struct base_siphash_key *rmem_port_key(const struct rmem_port *port, u32 s
 	}
 	return key;
 }
+EXPORT_SYMBOL_GPL(rmem_port_key);
 
 bool rmem_port_request(struct rmem_port_batch *batch, const struct rmem_record *record)
 {
@@ -366,35 +370,33 @@ bool rmem_port_request(struct rmem_port_batch *batch, const struct rmem_record *
 	return node_slow_add(batch, record) ||
 	       drop(NODE_COUNT_DROP_QUEUE_FULL, record->payload->bytes);
 }
+EXPORT_SYMBOL_GPL(rmem_port_request);
 
 void rmem_port_settle(struct rmem_port *port)
 {
 	node_mem_scrub(port->node);
 }
+EXPORT_SYMBOL_GPL(rmem_port_settle);
 
 /* ---- life ---- */
 
-int node_request_open(struct node_host *host, const struct rmem_port_config *config,
-		      struct netlink_ext_ack *extack)
+int node_request_open(struct node_host *host, struct netlink_ext_ack *extack)
 {
-	struct rmem_port *port;
+	int err;
 
 	host->ranges = alloc_percpu(struct node_ranges);
 	if (!host->ranges) {
 		NL_SET_ERR_MSG_MOD(extack, "no memory for the ranges of requests");
 		return -ENOMEM;
 	}
-	port = rmem_udp_port_ops.open(host, config, extack);
-	if (IS_ERR(port)) {
+	err = node_ports_open(host, extack);
+	if (err)
 		free_percpu(host->ranges);
-		return PTR_ERR(port);
-	}
-	host->port = port;
-	return 0;
+	return err;
 }
 
 void node_request_close(struct node_host *host)
 {
-	host->port->ops->close(host->port);
+	node_ports_close(host);
 	free_percpu(host->ranges);
 }

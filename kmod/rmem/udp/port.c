@@ -17,6 +17,7 @@
  */
 #include <linux/ip.h>
 #include <linux/ipv6.h>
+#include <linux/module.h>
 #include <linux/net.h>
 #include <linux/slab.h>
 #include <net/ipv6.h>
@@ -301,6 +302,7 @@ no_memory:
 
 const struct rmem_port_ops rmem_udp_port_ops = {
 	.name = "udp",
+	.owner = THIS_MODULE,
 	.open = udp_port_open,
 	.close = udp_port_close,
 	.answer = udp_answer,

@@ -260,6 +260,8 @@ public:
                     if (!(op->op.flying[part / 64] >> part % 64 & 1))
                         continue;
                     flying++;
+                    if (channel->client.config.lossless)
+                        continue; // takes no iwnd
                     if (op->op.type == RMEM_READ)
                         bytes += std::min(op->op.piece, op->op.len - part * op->op.piece);
                     if (op->op.type == RMEM_READV)

@@ -2,7 +2,8 @@
 """Marlin at work: three machines with each other's RAM in PCI BARs, joined by marlin.ko.
 
 `make demo-marlin` boots ntb3.topo and calls main(). The machines ping each other over eop0, iperf3 runs, and a
-program copies a file from its memory into the memory of a program on another machine by /dev/cmmc.
+program copies a file from its memory into the memory of a program on another machine by /dev/cmmc. Then one swaps to
+another's memory.
 """
 
 import pathlib
@@ -17,6 +18,8 @@ FILE_BYTES = 16 << 20
 IPERF_S = 3
 PORT = 5000
 BOUND_S = 240
+# Copies of the file, more than the cgroup's memory holds; the size of the disk that takes the rest.
+SWAPPED_FILES, GROUP_MIB, DISK = 3, 24, "64M"
 
 
 def port_of(machine):
@@ -68,6 +71,32 @@ def copy_file(machine, to):
     return sent[0], got.out.split()[1], float(sent[2])
 
 
+def swap(machine, node):
+    """MiB that were swapped out to the node's memory, of files in memory that came back whole."""
+    for each, module in ((node, rmem.NODE), (machine, rmem.CLIENT)):
+        rmem.load(each, module)
+        each.run(["insmod", rmem.module_path(each, {rmem.NODE: "rmem_node_marlin", rmem.CLIENT: "rmem_marlin"}[module])])
+    lends = rmem.Node(node, "96M").start()
+    disk = rmem.attach(machine, lends, DISK, host=f"marlin:{port_of(node)}")
+    files = f"for n in $(seq {SWAPPED_FILES}); do cat /tmp/demo-file; done"
+    said = machine.run(f"""set -e
+        mkswap {disk.path} > /dev/null; swapon {disk.path}
+        mkdir -p /run/swapped; mount -t tmpfs swapped /run/swapped
+        echo +memory > /sys/fs/cgroup/cgroup.subtree_control; mkdir -p /sys/fs/cgroup/small
+        echo {GROUP_MIB}M > /sys/fs/cgroup/small/memory.max
+        ({files}) | sha256sum
+        (read self rest < /proc/self/stat; echo $self > /sys/fs/cgroup/small/cgroup.procs; {files}) > /run/swapped/file
+        awk '$1 ~ /rmb/ {{ print $4 }}' /proc/swaps
+        sha256sum < /run/swapped/file
+        umount /run/swapped; swapoff {disk.path}""", timeout=BOUND_S).out.split()
+    before, swapped_kib, after = said[0], int(said[2]), said[3]
+    if before != after:
+        raise LabError(f"what was swapped has another checksum: {before} and {after}")
+    disk.detach()
+    lends.stop()
+    return swapped_kib // 1024
+
+
 def main(lab, _arguments):
     machines = list(lab)
     for machine in machines:
@@ -90,6 +119,7 @@ def main(lab, _arguments):
     if sent != got:
         raise LabError("the two checksums differ")
     rows.append((f"copy of {FILE_BYTES >> 20} MiB by /dev/cmmc", f"{FILE_BYTES * 8 / took_us:.0f} Mbit/s, same checksum"))
+    rows.append((f"{left.name} swaps to {right.name}'s memory", f"{swap(left, right)} MiB out and back, same checksum"))
     print("\n  what                             measured   (emulated machines are several times slower than real ones)")
     for name, text in rows:
         print(f"  {name:32} {text}")

@@ -855,7 +855,8 @@ void rmem_client_init(struct rmem_client *c, const struct rmem_client_config *co
 	rmem_seq_init(&c->seq, c->owner, RMEM_WINDOW);
 	rmem_rtt_init(&c->rtt);
 	rmem_loss_init(&c->loss);
-	rmem_window_init(&c->window);
+	rmem_window_init(&c->window, config->lossless);
+	c->room = ~0U;
 	client_update_rto(c);
 }
 

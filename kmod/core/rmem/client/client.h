@@ -169,6 +169,7 @@ struct rmem_client_config {
 	u64 fail_after_ns;
 	u64 seed;	   /* random: first nonce, and jitter */
 	u8 waiter;	   /* of this channel in iwnd; below RMEM_WAITERS */
+	bool lossless;	   /* the path has credit of its own (room below): neither cwnd nor iwnd */
 };
 
 enum rmem_client_state {
@@ -265,6 +266,7 @@ struct rmem_client {
 	bool answered;		     /* since an op last left, or was found waiting */
 	bool starved;		     /* iwnd was closed in this row of rmem_client_next() */
 	u32 row;		     /* messages of the row so far */
+	u32 room; /* ops' messages that a row may have; U32_MAX unless the caller sets it */
 	u64 yield_ns;		     /* when a row ended as it was full, or 0 */
 	u64 departures;		     /* packets sent; numbers their datagrams, too */
 	u64 held_until;		     /* others get ids while the floor is below this */
@@ -299,6 +301,11 @@ void rmem_client_submit(struct rmem_client *c, struct rmem_op *op, u64 now_ns);
  * op->parts: READ, WRITE, ATOMIC, PUT, READV, WRITEV, COPY.
  */
 bool rmem_client_next(struct rmem_client *c, u64 now_ns, struct rmem_client_tx *tx);
+/* Before a row: no more messages of ops than so many. OPEN and CLOSE need no room. */
+static inline void rmem_client_set_room(struct rmem_client *c, u32 messages)
+{
+	c->room = messages;
+}
 
 /* Bytes of data that a PUT takes at most; 0 until the session was open for the first time. */
 u32 rmem_client_put_bytes(const struct rmem_client *c);

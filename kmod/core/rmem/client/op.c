@@ -142,7 +142,7 @@ u32 rmem_op_recall(struct rmem_client *c, struct rmem_op *op, u32 first, u32 end
 	if (!packets)
 		return 0;
 	rmem_window_release(&c->window, packets);
-	if (rmem_type_reads(op->type))
+	if (rmem_type_reads(op->type) && !c->config.lossless)
 		rmem_incast_release(c->incast, bytes);
 	return packets;
 }

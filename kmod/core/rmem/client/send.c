@@ -51,7 +51,8 @@ static bool client_admit(struct rmem_client *c, u64 now_ns, u32 packets, u32 byt
 
 	if (!rmem_window_acquire(&c->window, now_ns, packets, &c->pace_ns))
 		return false;
-	if (!bytes || rmem_incast_acquire(c->incast, &c->turn, c->config.waiter, bytes))
+	if (!bytes || c->config.lossless ||
+	    rmem_incast_acquire(c->incast, &c->turn, c->config.waiter, bytes))
 		return true;
 	rmem_window_release(&c->window, packets);
 	c->window.next_send_ns = next_send_ns;
@@ -405,6 +406,8 @@ static bool client_next(struct rmem_client *c, u64 now_ns, struct rmem_client_tx
 
 	if (c->state != RMEM_CHANNEL_OPEN || c->closing)
 		return client_next_own(c, now_ns, tx);
+	if (c->row >= c->room)
+		return false;
 	while ((op = client_turn(c))) {
 		part = rmem_op_find_part(op, 0, true);
 		if (part < op->parts)

@@ -33,9 +33,10 @@ static u32 target_us(u64 base_ns)
 	return us_of(target_ns);
 }
 
-void rmem_window_init(struct rmem_window *w)
+void rmem_window_init(struct rmem_window *w, bool fixed)
 {
-	w->cwnd = RMEM_CWND_START;
+	w->fixed = fixed;
+	w->cwnd = fixed ? RMEM_CWND_MAX : RMEM_CWND_START;
 	w->in_flight = 0;
 	w->answered = 0;
 	w->next_send_ns = 0;
@@ -100,7 +101,7 @@ static void shrink(struct rmem_window *w, u64 now_ns, u64 every_ns, u32 cut, u32
 {
 	u32 lesser = w->cwnd - w->cwnd / 1024 * cut - w->cwnd % 1024 * cut / 1024;
 
-	if (w->cwnd <= floor || now_ns < w->decreased_ns + every_ns)
+	if (w->fixed || w->cwnd <= floor || now_ns < w->decreased_ns + every_ns)
 		return;
 	w->decreased_ns = now_ns;
 	w->cwnd = lesser > floor ? lesser : floor;
@@ -147,6 +148,8 @@ void rmem_window_answered(struct rmem_window *w, u64 now_ns, u32 packets, u64 de
 	u32 floor = RMEM_CWND_FLOOR;
 	u32 cut;
 
+	if (w->fixed)
+		return;
 	if (delay_us <= target) {
 		grow(w, packets, w->cwnd < RMEM_CWND_FLOOR);
 		return;

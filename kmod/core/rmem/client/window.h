@@ -57,6 +57,7 @@
 #define RMEM_PACE_NS_MAX (50 * BASE_NSEC_PER_MSEC)
 
 struct rmem_window {
+	bool fixed;	  /* the path loses nothing: cwnd stays at its most */
 	u32 cwnd;	  /* 1/1024 packets */
 	u32 in_flight;	  /* packets */
 	u32 answered;	  /* packets, since cwnd grew last */
@@ -67,7 +68,8 @@ struct rmem_window {
 	u64 period_end_ns;
 };
 
-void rmem_window_init(struct rmem_window *w);
+/* fixed: the path has credit of its own, and loses nothing for want of room. */
+void rmem_window_init(struct rmem_window *w, bool fixed);
 
 /*
  * Take credit for packets, if the window is open. Else *until_ns is the time that opens it, or 0

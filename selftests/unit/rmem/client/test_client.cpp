@@ -462,4 +462,43 @@ TEST(ClientWindow, ShrinksWhenTheNodeQueuesAndKeepsItBusy) {
     EXPECT_EQ(world.channels[0]->client.count.timeouts, 0u);
 }
 
+TEST(ClientLossless, NoWindowHoldsItBack) {
+    World world(9);
+    rmem_incast_init(&world.incast, 64 * 1024);
+    rmem_client_config config = world.config(1);
+    config.lossless = true;
+    world.add_channel(config);
+    uint64_t base = net::allocate(world, 1 << 20);
+    std::list<Op> ops(256);
+    for (auto& op : ops) {
+        net::make(op, RMEM_READ, base, 1024);
+        world.submit(op, 0);
+    }
+    EXPECT_EQ(world.channels[0]->client.window.in_flight, 256u);
+    EXPECT_EQ(rmem_incast_used_bytes(&world.incast), 0u);
+    world.run(
+        [&] { return std::none_of(ops.begin(), ops.end(), [](Op& op) { return op.flying; }); });
+    EXPECT_EQ(world.channels[0]->client.window.in_flight, 0u);
+    EXPECT_EQ(rmem_incast_used_bytes(&world.incast), 0u);
+    EXPECT_EQ(world.channels[0]->client.window.cwnd, RMEM_CWND_MAX);
+}
+
+TEST_F(Client, RoomBoundsTheMessagesOfARow) {
+    rmem_client_set_room(&client(), 0);
+    std::list<Op> ops(10);
+    for (auto& op : ops) {
+        net::make(op, RMEM_READ, base, 1024);
+        world.submit(op, 0);
+    }
+    EXPECT_EQ(client().window.in_flight, 0u);
+    rmem_client_set_room(&client(), 3);
+    world.pump(0);
+    EXPECT_EQ(client().window.in_flight, 3u);
+    // An op that waits for room sets no timer.
+    EXPECT_GT(rmem_client_deadline(&client()), world.now_ns);
+    rmem_client_set_room(&client(), ~0U);
+    world.pump(0);
+    EXPECT_EQ(client().window.in_flight, 10u);
+}
+
 } // namespace

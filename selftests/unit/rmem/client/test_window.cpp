@@ -13,7 +13,7 @@ struct Window : testing::Test {
     rmem_window w;
     uint64_t now = 1000 * ms;
     uint64_t until = 0;
-    void SetUp() override { rmem_window_init(&w); }
+    void SetUp() override { rmem_window_init(&w, false); }
 
     bool acquire(uint32_t packets = 1) { return rmem_window_acquire(&w, now, packets, &until); }
 
@@ -62,6 +62,14 @@ TEST_F(Window, DoesNotGrowUnlessUsed) {
     EXPECT_EQ(w.cwnd, RMEM_CWND_START);
 }
 
+TEST_F(Window, FixedOneStaysAtItsMost) {
+    rmem_window_init(&w, true);
+    rmem_window_answered(&w, now, 1, 100 * ms, 100 * us);
+    rmem_window_lost(&w, now, 100 * us);
+    rmem_window_timeout(&w, now, 10 * ms);
+    EXPECT_EQ(w.cwnd, RMEM_CWND_MAX);
+}
+
 TEST_F(Window, StopsAtTheMaximum) {
     for (int i = 0; i < 5000; i++)
         round(200 * us, 100 * us);
@@ -72,7 +80,7 @@ TEST_F(Window, ShrinksInProportionToTheExcessOncePerRoundTrip) {
     round(1 * ms, 100 * us); // at the target of 1 ms
     uint32_t before = w.cwnd;
     EXPECT_GE(before, RMEM_CWND_START);
-    rmem_window_init(&w);
+    rmem_window_init(&w, false);
     w.delay_us = 1250;
     rmem_window_answered(&w, now, 1, 1250 * us, 100 * us);
     uint32_t after = w.cwnd; // excess is a fifth, 0.8 of it goes
@@ -87,7 +95,7 @@ TEST_F(Window, NeverShrinksByMoreThanHalfAtOnce) {
     w.delay_us = 100000;
     rmem_window_answered(&w, now, 1, 100 * ms, 100 * us);
     EXPECT_GE(w.cwnd, RMEM_CWND_START / 2 - 1);
-    rmem_window_init(&w);
+    rmem_window_init(&w, false);
     rmem_window_timeout(&w, now, 10 * ms);
     rmem_window_timeout(&w, now + 9 * ms, 10 * ms);
     EXPECT_EQ(w.cwnd, RMEM_CWND_START / 2);
@@ -100,7 +108,7 @@ TEST_F(Window, TargetFollowsTheBaseWithinBounds) {
                                               {1000, 9000, true},
                                               {50000, 19000, false},
                                               {50000, 21000, true}}) {
-        rmem_window_init(&w);
+        rmem_window_init(&w, false);
         w.delay_us = delay_us;
         acquire(64);
         rmem_window_answered(&w, now, 1, delay_us * us, base_us * us);

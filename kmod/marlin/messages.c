@@ -1,0 +1,486 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Messages between a client and a node, by the rings of core/ring in the windows.
+ *
+ *   marlin_message_send -> the writer's copy ----------------> entry in the peer's memory
+ *   marlin_message_ring -> pointer word, flush ---------------> does the peer sleep? one bell
+ *
+ *   doorbell -> marlin_messages_poll -> messages_serve, for each end of each peer in turn
+ *                 | all rings are empty   ring_in_track: how many requests came
+ *                 v                       ops->receive, a record at a time
+ *               messages_doze: flags "I sleep" in the peers' memory, then a second look
+ *
+ * Each peer has two ends here: this machine as its client, and as its node. Rings are never shared
+ * with a third machine. Both ends of all peers are served by one poll, in softirq.
+ */
+#include <linux/rcupdate.h>
+
+#include "marlin/marlin.h"
+
+/* Records of an end before the next one has its turn. */
+#define MESSAGES_TURN 8
+
+static_assert(RING_HEAD_BYTES + MARLIN_MESSAGE_BYTES_MAX == MARLIN_ENTRY_BYTES);
+
+/* The device that serves messages: the first one bound. */
+static struct marlin_dev __rcu *messages_device;
+static const struct marlin_message_ops __rcu *messages_ops[MARLIN_ENDS];
+static DEFINE_MUTEX(messages_lock); /* guards changes of these two */
+
+/* ---- who uses the ends ---- */
+
+int marlin_messages_register(enum marlin_end_kind kind, const struct marlin_message_ops *ops)
+{
+	int err = -EBUSY;
+
+	mutex_lock(&messages_lock);
+	if (!rcu_access_pointer(messages_ops[kind])) {
+		rcu_assign_pointer(messages_ops[kind], ops);
+		err = 0;
+	}
+	mutex_unlock(&messages_lock);
+	return err;
+}
+EXPORT_SYMBOL_GPL(marlin_messages_register);
+
+void marlin_messages_unregister(enum marlin_end_kind kind)
+{
+	mutex_lock(&messages_lock);
+	RCU_INIT_POINTER(messages_ops[kind], NULL);
+	mutex_unlock(&messages_lock);
+	synchronize_net();
+}
+EXPORT_SYMBOL_GPL(marlin_messages_unregister);
+
+/*
+ * The user of an end, or NULL. It is called in one context at a time, so by one device. Under
+ * rcu_read_lock().
+ */
+static const struct marlin_message_ops *messages_user(const struct marlin_peer *peer,
+						      enum marlin_end_kind kind)
+{
+	return rcu_access_pointer(messages_device) == peer->md ?
+		       rcu_dereference(messages_ops[kind]) :
+		       NULL;
+}
+
+/* Under rcu_read_lock(). */
+static struct marlin_peer *messages_peer(unsigned int port)
+{
+	struct marlin_dev *md = rcu_dereference(messages_device);
+
+	for (unsigned int i = 0; md && i < md->peer_count; i++)
+		if (md->peers[i].port == port)
+			return &md->peers[i];
+	return NULL;
+}
+
+int marlin_message_peer(unsigned int port)
+{
+	const struct marlin_dev *md;
+	int err = 0;
+
+	rcu_read_lock();
+	md = rcu_dereference(messages_device);
+	if (!md)
+		err = -ENODEV;
+	else if (md->port == port)
+		err = -EINVAL;
+	else if (!messages_peer(port))
+		err = -ENXIO;
+	rcu_read_unlock();
+	return err;
+}
+EXPORT_SYMBOL_GPL(marlin_message_peer);
+
+/* ---- out ---- */
+
+/* Looks at the credit if less room is known than wanted. Caller holds out_lock. */
+static u32 messages_room(struct marlin_peer *peer, struct marlin_end *end, u32 wanted)
+{
+	enum ring_fault fault;
+
+	if (ring_out_room(&end->out) >= wanted)
+		return ring_out_room(&end->out);
+	fault = ring_out_learn(&end->out);
+	if (fault) {
+		end->out_live = false;
+		marlin_link_fault(peer, ring_fault_name(fault));
+		return 0;
+	}
+	return ring_out_room(&end->out);
+}
+
+int marlin_message_send(enum marlin_end_kind kind, unsigned int port,
+			u32 (*write)(void *arg, u8 *record), void *arg)
+{
+	struct marlin_peer *peer;
+	struct marlin_end *end;
+	int err = -ENOTCONN;
+	u32 bytes;
+
+	rcu_read_lock();
+	peer = messages_peer(port);
+	if (!peer)
+		goto unlock;
+	end = &peer->ends[kind];
+	spin_lock(&end->out_lock);
+	if (!end->out_live)
+		goto unlock_end;
+	err = -ENOSPC;
+	if (!messages_room(peer, end, 1))
+		goto unlock_end;
+	err = -EFAULT;
+	bytes = write(arg, ring_out_record(&end->out));
+	if (!bytes)
+		goto unlock_end;
+	wmb(); /* stores may be combined on the way to the window */
+	ring_out_post(&end->out, bytes);
+	end->out_unrung = true;
+	end->stats.out++;
+	err = 0;
+unlock_end:
+	spin_unlock(&end->out_lock);
+unlock:
+	rcu_read_unlock();
+	return err;
+}
+EXPORT_SYMBOL_GPL(marlin_message_send);
+
+u32 marlin_message_room(enum marlin_end_kind kind, unsigned int port)
+{
+	struct marlin_peer *peer;
+	struct marlin_end *end;
+	u32 room = U32_MAX;
+
+	rcu_read_lock();
+	peer = messages_peer(port);
+	if (peer) {
+		end = &peer->ends[kind];
+		spin_lock(&end->out_lock);
+		if (end->out_live)
+			room = messages_room(peer, end, end->out.mask + 1);
+		spin_unlock(&end->out_lock);
+	}
+	rcu_read_unlock();
+	return room;
+}
+EXPORT_SYMBOL_GPL(marlin_message_room);
+
+void marlin_message_wait(enum marlin_end_kind kind, unsigned int port)
+{
+	struct marlin_peer *peer;
+	struct marlin_end *end;
+	bool look = false;
+
+	rcu_read_lock();
+	peer = messages_peer(port);
+	if (peer) {
+		end = &peer->ends[kind];
+		spin_lock(&end->out_lock);
+		end->out_waits = end->out_live;
+		smp_mb(); /* pairs with the second look of messages_doze() */
+		/* Room that came meanwhile; without a link, what waits is to be lost. */
+		look = !end->out_live || messages_room(peer, end, 1);
+		spin_unlock(&end->out_lock);
+		if (look)
+			napi_schedule(&peer->md->messages_napi);
+	}
+	rcu_read_unlock();
+}
+EXPORT_SYMBOL_GPL(marlin_message_wait);
+
+/* Wakes the peer if it sleeps. It was written to, and that is visible there. */
+static void messages_wake(struct marlin_peer *peer)
+{
+	if (ring_must_wake(marlin_word(&marlin_own_messages(peer)->message_sleeps)))
+		marlin_ring(peer);
+}
+
+void marlin_message_ring(enum marlin_end_kind kind, unsigned int port)
+{
+	struct marlin_peer *peer;
+	struct marlin_end *end;
+
+	rcu_read_lock();
+	peer = messages_peer(port);
+	if (peer) {
+		end = &peer->ends[kind];
+		spin_lock(&end->out_lock);
+		if (end->out_live && end->out_unrung) {
+			wmb(); /* the entries, before the pointer */
+			if (kind == MARLIN_CLIENT)
+				ring_out_signal(&end->out, end->pointer);
+			marlin_flush(peer);
+			messages_wake(peer);
+			end->out_unrung = false;
+		}
+		spin_unlock(&end->out_lock);
+	}
+	rcu_read_unlock();
+}
+EXPORT_SYMBOL_GPL(marlin_message_ring);
+
+/* ---- in ---- */
+
+/* The next record, or NULL. The node's tracker tells how many there are. Caller holds in_lock. */
+static const u8 *messages_next(struct marlin_end *end, enum marlin_end_kind kind, u32 *bytes,
+			       enum ring_fault *fault)
+{
+	const u8 *record;
+
+	*fault = RING_OK;
+	if (kind == MARLIN_NODE && !ring_in_waiting(&end->in)) {
+		*fault = ring_in_track(&end->in, end->pointer);
+		if (*fault || !ring_in_waiting(&end->in))
+			return NULL;
+	}
+	record = ring_in_record(&end->in, bytes, fault);
+	/* A client makes its entries visible before the pointer. */
+	if (kind == MARLIN_NODE && !record && !*fault)
+		*fault = RING_FAULT_ABSENT;
+	return record;
+}
+
+/* A turn of an end; returns how many records it took. Under rcu_read_lock(). */
+static unsigned int messages_serve(struct marlin_peer *peer, enum marlin_end_kind kind)
+{
+	const struct marlin_message_ops *ops = messages_user(peer, kind);
+	struct marlin_end *end = &peer->ends[kind];
+	const char *rule = NULL;
+	unsigned int taken = 0;
+	bool told = false;
+
+	spin_lock(&end->in_lock);
+	end->in_held = false;
+	while (end->in_live && taken < MESSAGES_TURN) {
+		enum marlin_verdict verdict = MARLIN_TAKEN;
+		enum ring_fault fault;
+		const u8 *record;
+		u32 bytes;
+
+		record = messages_next(end, kind, &bytes, &fault);
+		if (fault)
+			rule = ring_fault_name(fault);
+		if (!record)
+			break;
+		if (ops)
+			verdict = ops->receive(peer->port, record, bytes);
+		else
+			end->stats.dropped++;
+		if (verdict == MARLIN_LATER) {
+			end->in_held = true;
+			break;
+		}
+		if (verdict == MARLIN_BROKEN) {
+			rule = "a record is no message";
+			break;
+		}
+		ring_in_take(&end->in);
+		told |= ring_in_tell(&end->in);
+		end->stats.in++;
+		taken++;
+	}
+	if (rule) {
+		end->in_live = false;
+		marlin_link_fault(peer, rule);
+	}
+	if (told) {
+		marlin_flush(peer);
+		messages_wake(peer);
+	}
+	spin_unlock(&end->in_lock);
+	if (taken && ops)
+		ops->settle(peer->port);
+	return taken;
+}
+
+/* Room for who waits for it, at this end. Under rcu_read_lock(). */
+static void messages_let_go(struct marlin_peer *peer, enum marlin_end_kind kind)
+{
+	const struct marlin_message_ops *ops = messages_user(peer, kind);
+	struct marlin_end *end = &peer->ends[kind];
+	bool room = false;
+
+	if (!READ_ONCE(end->out_waits))
+		return;
+	spin_lock(&end->out_lock);
+	if (end->out_waits && (!end->out_live || messages_room(peer, end, 1))) {
+		end->out_waits = false;
+		room = true;
+	}
+	spin_unlock(&end->out_lock);
+	if (room && ops && ops->room)
+		ops->room(peer->port);
+}
+
+/* Is there anything for an end to do? It may be asked without locks. */
+static bool messages_end_has_work(struct marlin_end *end, enum marlin_end_kind kind)
+{
+	bool credit = READ_ONCE(*end->out.credit) != base_swap_le32(READ_ONCE(end->out.freed));
+
+	if (READ_ONCE(end->out_waits) && credit)
+		return true;
+	if (READ_ONCE(end->in_held))
+		return credit;
+	if (kind == MARLIN_CLIENT)
+		return ring_in_has_record(&end->in);
+	return READ_ONCE(*end->pointer) != base_swap_le32(READ_ONCE(end->in.taken));
+}
+
+static bool messages_has_work(struct marlin_peer *peer)
+{
+	for (unsigned int kind = 0; kind < MARLIN_ENDS; kind++)
+		if (READ_ONCE(peer->ends[kind].in_live) &&
+		    messages_end_has_work(&peer->ends[kind], kind))
+			return true;
+	return false;
+}
+
+/* Says to the peer that this machine sleeps; true: there is something to do after all. */
+static bool messages_doze(struct marlin_peer *peer)
+{
+	struct marlin_end *end = &peer->ends[MARLIN_CLIENT];
+	bool has_work = false;
+
+	spin_lock(&end->in_lock);
+	if (end->in_live) {
+		ring_doze(marlin_word(&peer->out_messages->message_sleeps));
+		marlin_flush(peer);
+		has_work = messages_has_work(peer);
+	}
+	spin_unlock(&end->in_lock);
+	return has_work;
+}
+
+/* Rounds over both ends of all peers, until the budget is used or every one was idle. */
+static int messages_rounds(struct marlin_dev *md, int budget)
+{
+	unsigned int ends = md->peer_count * MARLIN_ENDS, idle = 0;
+	int done = 0;
+
+	while (done < budget && idle < ends) {
+		unsigned int turn = md->messages_turn;
+		struct marlin_peer *peer = &md->peers[turn / MARLIN_ENDS];
+		unsigned int taken;
+
+		messages_let_go(peer, turn % MARLIN_ENDS);
+		taken = messages_serve(peer, turn % MARLIN_ENDS);
+		md->messages_turn = (turn + 1) % ends;
+		idle = taken ? 0 : idle + 1;
+		done += taken;
+	}
+	return min(done, budget);
+}
+
+int marlin_messages_poll(struct napi_struct *napi, int budget)
+{
+	struct marlin_dev *md = container_of(napi, struct marlin_dev, messages_napi);
+	bool again = false;
+	int done;
+
+	rcu_read_lock();
+	done = messages_rounds(md, budget);
+	rcu_read_unlock();
+	if (done >= budget || !napi_complete_done(napi, done))
+		return done;
+	for (unsigned int i = 0; i < md->peer_count; i++)
+		again |= messages_doze(&md->peers[i]);
+	if (again)
+		napi_schedule(napi);
+	return done;
+}
+
+/* ---- a link's life: all of link_work ---- */
+
+void marlin_messages_init(struct marlin_peer *peer)
+{
+	for (unsigned int kind = 0; kind < MARLIN_ENDS; kind++) {
+		spin_lock_init(&peer->ends[kind].out_lock);
+		spin_lock_init(&peer->ends[kind].in_lock);
+	}
+}
+
+void marlin_messages_clean(struct marlin_peer *peer)
+{
+	struct marlin_messages *own = marlin_own_messages(peer);
+
+	memset(own, 0, offsetof(struct marlin_messages, request));
+	for (unsigned int i = 0; i < MARLIN_REQUESTS; i++)
+		memset(own->request[i], 0, RING_HEAD_BYTES);
+	for (unsigned int i = 0; i < MARLIN_RESPONSES; i++)
+		memset(own->response[i], 0, RING_HEAD_BYTES);
+}
+
+static void messages_go_live(struct marlin_end *end)
+{
+	spin_lock_bh(&end->out_lock);
+	end->out_live = true;
+	spin_unlock_bh(&end->out_lock);
+	spin_lock_bh(&end->in_lock);
+	end->in_held = false;
+	end->in_live = true;
+	spin_unlock_bh(&end->in_lock);
+}
+
+void marlin_messages_start(struct marlin_peer *peer, u32 out_ring_bytes)
+{
+	struct marlin_messages *own = marlin_own_messages(peer);
+	struct marlin_messages *other =
+		peer->out_memory + MARLIN_RING_OFFSET + out_ring_bytes;
+	struct marlin_end *client = &peer->ends[MARLIN_CLIENT], *node = &peer->ends[MARLIN_NODE];
+
+	/* Not live: nobody looks at these. */
+	peer->out_messages = other;
+	client->pointer = marlin_word(&other->request_pointer);
+	ring_out_init(&client->out, other->request, MARLIN_REQUESTS, MARLIN_ENTRY_BYTES,
+		      marlin_word(&own->request_credit));
+	ring_in_init(&client->in, own->response, MARLIN_RESPONSES, MARLIN_ENTRY_BYTES,
+		     marlin_word(&other->response_credit));
+	node->pointer = marlin_word(&own->request_pointer);
+	ring_out_init(&node->out, other->response, MARLIN_RESPONSES, MARLIN_ENTRY_BYTES,
+		      marlin_word(&own->response_credit));
+	ring_in_init(&node->in, own->request, MARLIN_REQUESTS, MARLIN_ENTRY_BYTES,
+		     marlin_word(&other->request_credit));
+	messages_go_live(client);
+	messages_go_live(node);
+}
+
+void marlin_messages_stop(struct marlin_peer *peer)
+{
+	for (unsigned int kind = 0; kind < MARLIN_ENDS; kind++) {
+		struct marlin_end *end = &peer->ends[kind];
+
+		spin_lock_bh(&end->out_lock);
+		end->out_live = false;
+		end->out_unrung = false;
+		spin_unlock_bh(&end->out_lock);
+		spin_lock_bh(&end->in_lock);
+		end->in_live = false;
+		spin_unlock_bh(&end->in_lock);
+	}
+	/* The poll ends the wait of senders for room: their records are lost from now on. */
+	local_bh_disable();
+	napi_schedule(&peer->md->messages_napi);
+	local_bh_enable();
+}
+
+void marlin_messages_attach(struct marlin_dev *md)
+{
+	mutex_lock(&messages_lock);
+	if (!rcu_access_pointer(messages_device))
+		rcu_assign_pointer(messages_device, md);
+	else
+		dev_info(&md->ntb->dev,
+			 "marlin: another NTB device serves messages already\n");
+	mutex_unlock(&messages_lock);
+}
+
+void marlin_messages_detach(struct marlin_dev *md)
+{
+	mutex_lock(&messages_lock);
+	if (rcu_access_pointer(messages_device) == md)
+		RCU_INIT_POINTER(messages_device, NULL);
+	mutex_unlock(&messages_lock);
+	synchronize_net();
+}

@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * rmem_marlin.ko: the client's transport over Marlin. A path is a number that the node sends back
+ * with each answer. The paths to a node share one pair of rings.
+ *
+ *   add:      marlin_message_send(): the message into the node's memory   under the channel's lock
+ *   flush:    marlin_message_ring(): the node is told, and woken          after it
+ *   receive:  client_receive(), a record each                             softirq
+ *
+ * Address: marlin:PORT, the port of the node's machine at the bridge.
+ */
+#include <linux/highmem.h>
+#include <linux/module.h>
+#include <linux/xarray.h>
+#include <net/netlink.h>
+
+#include "remora_rmem.h"
+#include "rmem/marlin/record.h"
+#include "rmem_ops.h"
+
+#define SCHEME "marlin"
+
+struct client_path {
+	struct rmem_path path; /* first */
+	unsigned int port;
+	u32 number;
+	/* client_waiting_lock guards these. */
+	struct list_head waiting; /* in client_waiting, or empty */
+	bool quiet; /* waits no more */
+};
+
+static struct client_path *path_of(struct rmem_path *path)
+{
+	return container_of(path, struct client_path, path);
+}
+
+/* Paths by their numbers. A receiver finds them under rcu_read_lock(). */
+static DEFINE_XARRAY_ALLOC1(client_paths);
+static u32 client_next_number;
+
+/* ---- out ---- */
+
+struct client_tx {
+	struct rmem_marlin_writer writer;
+	const struct client_path *path;
+	struct rmem_client_tx *tx;
+};
+
+static bool client_write_page(void *arg, struct page *page, u32 at, u32 bytes)
+{
+	struct rmem_marlin_writer *writer = arg;
+	u8 *from = kmap_local_page(page);
+
+	rmem_marlin_writer_add(writer, from + at, bytes);
+	kunmap_local(from);
+	return true;
+}
+
+static u32 client_write(void *arg, u8 *record)
+{
+	struct client_tx *out = arg;
+	struct rmem_client_tx *tx = out->tx;
+
+	rmem_marlin_writer_begin(&out->writer, record, &tx->head, &out->path->path.session->key);
+	if (tx->payload_bytes)
+		rmem_marlin_writer_add(&out->writer, rmem_client_tx_payload(tx),
+				       tx->payload_bytes);
+	if (tx->data_bytes && !tx->op->ops->walk(tx->op, tx->data_offset, tx->data_bytes,
+						 client_write_page, &out->writer))
+		return 0;
+	return rmem_marlin_writer_end(&out->writer, out->path->number);
+}
+
+/* Without a link the message counts as lost. */
+static bool client_add(struct rmem_path *path, struct rmem_batch *batch, struct rmem_client_tx *tx,
+		       u32 row)
+{
+	struct client_tx out = { .path = path_of(path), .tx = tx };
+
+	switch (marlin_message_send(MARLIN_CLIENT, out.path->port, client_write, &out)) {
+	case 0:
+		batch->own[0] = true;
+		return true;
+	case -ENOTCONN:
+		rmem_path_count(path, RMEM_PATH_NO_ROUTE);
+		return true;
+	default:
+		rmem_path_count(path, RMEM_PATH_NO_BUFFER);
+		return false;
+	}
+}
+
+/* ---- room ---- */
+
+/* Paths that wait for room, oldest first. */
+static LIST_HEAD(client_waiting);
+static DEFINE_SPINLOCK(client_waiting_lock);
+
+static u32 client_room(struct rmem_path *path)
+{
+	return marlin_message_room(MARLIN_CLIENT, path_of(path)->port);
+}
+
+static void client_wait(struct rmem_path *path)
+{
+	struct client_path *mine = path_of(path);
+
+	spin_lock(&client_waiting_lock);
+	if (!mine->quiet && list_empty(&mine->waiting))
+		list_add_tail(&mine->waiting, &client_waiting);
+	spin_unlock(&client_waiting_lock);
+	marlin_message_wait(MARLIN_CLIENT, mine->port);
+}
+
+/* The oldest one at a port; *more: it isn't the only one. */
+static struct client_path *client_waiting_take(unsigned int port, bool *more)
+{
+	struct client_path *each, *next, *found = NULL;
+
+	*more = false;
+	spin_lock(&client_waiting_lock);
+	list_for_each_entry_safe(each, next, &client_waiting, waiting) {
+		if (each->port != port)
+			continue;
+		if (found) {
+			*more = true;
+			break;
+		}
+		list_del_init(&each->waiting);
+		found = each;
+	}
+	spin_unlock(&client_waiting_lock);
+	return found;
+}
+
+/* Paths send in turn: one that finds too little room waits again, behind the others. */
+static void client_has_room(unsigned int port)
+{
+	struct client_path *mine;
+	bool more;
+
+	mine = client_waiting_take(port, &more);
+	if (mine)
+		mine->path.to->room(mine->path.channel);
+	if (more)
+		marlin_message_wait(MARLIN_CLIENT, port);
+}
+
+static void client_flush(struct rmem_path *path, struct rmem_batch *batch)
+{
+	if (!batch->own[0])
+		return;
+	batch->own[0] = false;
+	marlin_message_ring(MARLIN_CLIENT, path_of(path)->port);
+}
+
+/* ---- in ---- */
+
+/* The poll's: one record at a time. */
+static struct rmem_marlin_reader client_reader;
+/* Of the records that came together, the last one's path. */
+static struct client_path *client_settles;
+
+static bool client_verify(struct rmem_path *path, enum rmem_path_count *reason)
+{
+	const struct rmem_head *head = &client_reader.in.head;
+
+	if (head->space != path->session->space || head->integrity != path->session->integrity)
+		*reason = RMEM_PATH_DROP_STRANGER;
+	else if (!rmem_marlin_reader_verifies(&client_reader, &path->session->key))
+		*reason = RMEM_PATH_DROP_WIRE + RMEM_WIRE_TAG;
+	else
+		return true;
+	return false;
+}
+
+static void client_settle(unsigned int port)
+{
+	if (client_settles)
+		client_settles->path.to->settle(client_settles->path.channel);
+	client_settles = NULL;
+}
+
+static enum marlin_verdict client_receive(unsigned int port, const u8 *record, u32 bytes)
+{
+	struct rmem_marlin_record r;
+	enum rmem_wire_verdict verdict;
+	enum rmem_path_count reason;
+	struct client_path *mine;
+	struct rmem_path *path;
+
+	if (!rmem_marlin_reader_open(&client_reader, record, bytes, true, &verdict))
+		return MARLIN_BROKEN;
+	mine = xa_load(&client_paths, client_reader.path);
+	/* An answer to a path that was closed. */
+	if (!mine || mine->port != port)
+		return MARLIN_TAKEN;
+	path = &mine->path;
+	reason = RMEM_PATH_DROP_WIRE + verdict;
+	if (verdict != RMEM_WIRE_GOOD || !client_verify(path, &reason)) {
+		path->to->drop(path->channel, reason, bytes);
+		return MARLIN_TAKEN;
+	}
+	while (rmem_marlin_reader_step(&client_reader, &r))
+		path->to->receive(path->channel, &r.record);
+	if (client_settles != mine)
+		client_settle(port);
+	client_settles = mine;
+	return MARLIN_TAKEN;
+}
+
+static const struct marlin_message_ops client_messages = {
+	.receive = client_receive,
+	.settle = client_settle,
+	.room = client_has_room,
+};
+
+/* ---- addresses ---- */
+
+static int client_address_get(struct rmem_address *address, struct nlattr **attrs,
+			      struct netlink_ext_ack *extack)
+{
+	const struct nlattr *attr = attrs[RMEM_A_ADDRESS];
+	char text[RMEM_ADDRESS_TEXT_MAX + 1];
+	unsigned int port;
+
+	nla_strscpy(text, attr, sizeof(text));
+	if (kstrtouint(text + strlen(SCHEME ":"), 10, &port)) {
+		NL_SET_ERR_MSG_ATTR(extack, attr,
+				    "no such ADDRESS: write marlin:PORT, the node's port at the bridge");
+		return -EINVAL;
+	}
+	switch (marlin_message_peer(port)) {
+	case 0:
+		memset(address, 0, sizeof(*address));
+		address->bytes[0] = port;
+		snprintf(address->text, sizeof(address->text), "%u", port);
+		return 0;
+	case -ENODEV:
+		NL_SET_ERR_MSG_ATTR(extack, attr, "this machine has no NTB device");
+		return -ENODEV;
+	case -EINVAL:
+		NL_SET_ERR_MSG_ATTR(extack, attr,
+				    "that is this machine's own port at the bridge");
+		return -EINVAL;
+	default:
+		NL_SET_ERR_MSG_ATTR(extack, attr,
+				    "the bridge has no such port: 'ethtool -S eop0' lists them");
+		return -ENXIO;
+	}
+}
+
+static int client_address_put(const struct rmem_address *address, struct sk_buff *reply)
+{
+	return 0; /* ADDRESS says all */
+}
+
+/* ---- life ---- */
+
+static int client_open(struct rmem_path *path, const struct rmem_address *to)
+{
+	struct client_path *mine = path_of(path);
+	int err;
+
+	mine->port = to->bytes[0];
+	INIT_LIST_HEAD(&mine->waiting);
+	/* Numbers in turn: an answer that is under way finds no new path. */
+	err = xa_alloc_cyclic(&client_paths, &mine->number, mine, XA_LIMIT(1, U16_MAX),
+			      &client_next_number, GFP_KERNEL);
+	return err < 0 ? err : 0;
+}
+
+static void client_quiesce(struct rmem_path *path)
+{
+	struct client_path *mine = path_of(path);
+
+	xa_erase(&client_paths, mine->number);
+	spin_lock_bh(&client_waiting_lock);
+	mine->quiet = true;
+	list_del_init(&mine->waiting);
+	spin_unlock_bh(&client_waiting_lock);
+}
+
+static void client_close(struct rmem_path *path)
+{
+	/* All is done since quiesce(), and no call from below is under way. */
+}
+
+static int client_limits(struct rmem_path *path, struct rmem_limits *limits,
+			 struct netlink_ext_ack *extack)
+{
+	*limits = (struct rmem_limits){
+		.payload_bytes = RMEM_PIECE_BYTES_MAX,
+		.checks_payload = true, /* memory and bus check themselves */
+	};
+	return 0;
+}
+
+static const struct rmem_transport_ops client_transport = {
+	.name = SCHEME,
+	.owner = THIS_MODULE,
+	.path_bytes = sizeof(struct client_path),
+	.address_get = client_address_get,
+	.address_put = client_address_put,
+	.open = client_open,
+	.quiesce = client_quiesce,
+	.close = client_close,
+	.limits = client_limits,
+	.add = client_add,
+	.room = client_room,
+	.wait = client_wait,
+	.flush = client_flush,
+};
+
+static int __init client_init(void)
+{
+	int err = marlin_messages_register(MARLIN_CLIENT, &client_messages);
+
+	if (err)
+		return err;
+	err = rmem_transport_register(&client_transport);
+	if (err)
+		marlin_messages_unregister(MARLIN_CLIENT);
+	return err;
+}
+
+static void __exit client_exit(void)
+{
+	rmem_transport_unregister(&client_transport);
+	marlin_messages_unregister(MARLIN_CLIENT);
+}
+
+module_init(client_init);
+module_exit(client_exit);
+
+MODULE_ALIAS("rmem-transport-" SCHEME);
+MODULE_DESCRIPTION("Remora remote memory: client's transport over Marlin");
+MODULE_LICENSE("GPL");

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * rmem_node_marlin.ko: the node's port at Marlin. In the softirq that polls the rings:
+ *
+ *   port_receive: form, lengths -> room for the answers? -> space known? -> tag
+ *     |
+ *   each message: digest, rmem_port_request() --> port_answer --> record in the client's memory
+ *
+ * While this module is loaded, the node of this machine serves the peers of the bridge, too. It
+ * can't be removed while that node is started.
+ */
+#include <linux/module.h>
+#include <linux/netlink.h>
+#include <linux/slab.h>
+
+#include "compat/compat.h"
+#include "rmem/marlin/record.h"
+#include "rmem_port_ops.h"
+
+/* Room for the answers to one request that a node waits for, at most: what its client has told. */
+#define PORT_ROOM_MAX (MARLIN_RESPONSES - MARLIN_RESPONSES / 4)
+
+/* The answers to an honest client's request have room: a READ's parts, and one for each message. */
+static_assert(RMEM_READ_BYTES_MAX / 8192 + RMEM_BUNDLE_MAX <= PORT_ROOM_MAX);
+
+struct port {
+	struct rmem_port port; /* first */
+	atomic64_t number; /* of answers */
+	struct rmem_marlin_reader reader; /* the poll's: one record at a time */
+};
+
+
+/* There is one node. Set while the rings call it. */
+static struct port *port_open_one;
+
+/* ---- paths ---- */
+
+/* In rmem_port_path.own: the client's machine and path. */
+static unsigned int port_of(const struct rmem_port_path *path)
+{
+	return path->own[0];
+}
+
+/* An address of no network (RFC 6666's discard prefix), which no client by UDP has. */
+static void port_path_init(struct rmem_port_path *path, unsigned int port, u16 number)
+{
+	memset(path, 0, sizeof(*path));
+	path->peer.addr[0] = 1;
+	path->peer.addr[15] = port;
+	path->peer.port = number;
+	path->own[0] = port;
+}
+
+/* ---- answers ---- */
+
+struct port_tx {
+	struct rmem_marlin_writer writer;
+	struct port *port;
+	const struct rmem_port_path *path;
+	const struct base_siphash_key *key;
+	struct rmem_head *head;
+	const struct rmem_port_data *data; /* or NULL, and */
+	const void *payload; /* contiguous, or NULL */
+};
+
+static void port_write_stretch(void *arg, const void *data, u32 bytes)
+{
+	rmem_marlin_writer_add(arg, data, bytes);
+}
+
+static u32 port_write(void *arg, u8 *record)
+{
+	struct port_tx *out = arg;
+
+	rmem_marlin_writer_begin(&out->writer, record, out->head, out->key);
+	if (out->data && !out->data->walk(out->data, port_write_stretch, &out->writer))
+		return 0;
+	if (out->payload)
+		rmem_marlin_writer_add(&out->writer, out->payload,
+				       rmem_wire_payload_bytes(out->head));
+	return rmem_marlin_writer_end(&out->writer, out->path->peer.port);
+}
+
+static int port_send(struct port_tx *out)
+{
+	int err;
+
+	/* Unlike any of UDP's, which begin with a CPU's number. */
+	out->head->number = BIT_ULL(63) | atomic64_inc_return(&out->port->number);
+	err = marlin_message_send(MARLIN_NODE, port_of(out->path), port_write, out);
+	switch (err) {
+	case 0:
+		rmem_port_count(RMEM_PORT_ANSWERS);
+		return 0;
+	case -EFAULT:
+		return -EFAULT;
+	case -ENOTCONN:
+		rmem_port_count(RMEM_PORT_NO_ROUTE);
+		return -ENOMEM;
+	default:
+		rmem_port_count(RMEM_PORT_NO_BUFFER);
+		return -ENOMEM;
+	}
+}
+
+static int port_answer(struct rmem_port_batch *batch, struct rmem_head *head,
+		       const struct rmem_port_data *data, u32 room_bytes)
+{
+	struct port_tx out = {
+		.port = container_of(batch->port, struct port, port),
+		.path = &batch->path,
+		.key = batch->key,
+		.head = head,
+		.data = data,
+	};
+
+	return port_send(&out);
+}
+
+static void port_answered(struct rmem_port_batch *batch, u32 slot)
+{
+}
+
+static void port_flush(struct rmem_port_batch *batch)
+{
+	marlin_message_ring(MARLIN_NODE, port_of(&batch->path));
+}
+
+static void port_reply(struct rmem_port *port, const struct rmem_port_path *path,
+		       const struct base_siphash_key *key, struct rmem_head *head,
+		       const void *payload)
+{
+	struct port_tx out = {
+		.port = container_of(port, struct port, port),
+		.path = path,
+		.key = key,
+		.head = head,
+		.payload = payload,
+	};
+
+	if (!port_send(&out))
+		marlin_message_ring(MARLIN_NODE, port_of(path));
+}
+
+/* ---- requests ---- */
+
+/* Answers to the datagram's messages, each a record. */
+static u32 port_answers(const struct rmem_marlin_reader *r)
+{
+	struct rmem_datagram each = r->in;
+	u32 answers = 0;
+
+	while (rmem_datagram_step(&each, r->copy))
+		answers += each.head.type == RMEM_READ && each.head.piece ?
+				   1 + each.head.len / each.head.piece :
+				   1;
+	return answers;
+}
+
+/* Answers wait in no queue: a request waits, in the ring, until they have room. */
+static bool port_has_room(unsigned int port, u32 answers)
+{
+	u32 wanted = min(answers, PORT_ROOM_MAX);
+
+	if (marlin_message_room(MARLIN_NODE, port) >= wanted)
+		return true;
+	marlin_message_wait(MARLIN_NODE, port);
+	return marlin_message_room(MARLIN_NODE, port) >= wanted;
+}
+
+static enum marlin_verdict port_receive(unsigned int from, const u8 *record, u32 bytes)
+{
+	struct port *port = port_open_one;
+	struct rmem_marlin_reader *reader = &port->reader;
+	struct rmem_port_batch batch = { .port = &port->port };
+	enum rmem_wire_verdict verdict;
+	struct rmem_marlin_record r;
+
+	if (!rmem_marlin_reader_open(reader, record, bytes, false, &verdict))
+		return MARLIN_BROKEN;
+	if (verdict == RMEM_WIRE_GOOD && !port_has_room(from, port_answers(reader)))
+		return MARLIN_LATER;
+	if (verdict != RMEM_WIRE_GOOD) {
+		rmem_port_drop(RMEM_PORT_WIRE + verdict, bytes);
+		return MARLIN_TAKEN;
+	}
+	batch.key = rmem_port_key(batch.port, reader->in.head.space, bytes);
+	if (!batch.key)
+		return MARLIN_TAKEN;
+	if (!rmem_marlin_reader_verifies(reader, batch.key)) {
+		rmem_port_drop(RMEM_PORT_WIRE + RMEM_WIRE_TAG, bytes);
+		return MARLIN_TAKEN;
+	}
+	port_path_init(&batch.path, from, reader->path);
+	while (rmem_marlin_reader_step(reader, &r))
+		rmem_port_request(&batch, &r.record);
+	return MARLIN_TAKEN;
+}
+
+static void port_settle(unsigned int from)
+{
+	marlin_message_ring(MARLIN_NODE, from);
+	rmem_port_settle(&port_open_one->port);
+}
+
+static const struct marlin_message_ops port_messages = {
+	.receive = port_receive,
+	.settle = port_settle,
+};
+
+/* ---- life ---- */
+
+static const struct rmem_port_ops port_ops;
+
+static struct rmem_port *port_open(struct node_host *node, const struct rmem_port_config *config,
+				   struct netlink_ext_ack *extack)
+{
+	struct port *port = kzalloc(sizeof(*port), GFP_KERNEL);
+	int err;
+
+	if (!port) {
+		NL_SET_ERR_MSG_MOD(extack, "no memory for the port at Marlin");
+		return ERR_PTR(-ENOMEM);
+	}
+	port->port.ops = &port_ops;
+	port->port.node = node;
+	port_open_one = port;
+	err = marlin_messages_register(MARLIN_NODE, &port_messages);
+	if (err) {
+		NL_SET_ERR_MSG_FMT_MOD(extack, "no port at Marlin: error %d", -err);
+		kfree(port);
+		return ERR_PTR(err);
+	}
+	return &port->port;
+}
+
+static void port_close(struct rmem_port *port)
+{
+	marlin_messages_unregister(MARLIN_NODE);
+	port_open_one = NULL;
+	kfree(container_of(port, struct port, port));
+}
+
+static const struct rmem_port_ops port_ops = {
+	.name = "marlin",
+	.owner = THIS_MODULE,
+	.open = port_open,
+	.close = port_close,
+	.answer = port_answer,
+	.answered = port_answered,
+	.flush = port_flush,
+	.reply = port_reply,
+};
+
+static int __init port_init(void)
+{
+	return rmem_port_register(&port_ops);
+}
+
+static void __exit port_exit(void)
+{
+	rmem_port_unregister(&port_ops);
+}
+
+module_init(port_init);
+module_exit(port_exit);
+
+MODULE_DESCRIPTION("Remora memory node: port at Marlin");
+MODULE_LICENSE("GPL");

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Datagrams of one message in records of Marlin's message rings, of both ends
+ * (include/remora/marlin.h, "Messages"):
+ *
+ *   struct marlin_message_head | hdr | msg | payload
+ *
+ * Out: the payload is written first, straight into the other machine's memory, and hashed from
+ * where it came. In: the other machine may still write the record, so header and heads are copied, and
+ * the payload too where a digest or the tag covers it.
+ */
+#ifndef REMORA_RMEM_MARLIN_RECORD_H
+#define REMORA_RMEM_MARLIN_RECORD_H
+
+#include <linux/build_bug.h>
+
+#include "core/rmem/datagram.h"
+#include "marlin_ops.h"
+#include "remora/marlin.h"
+#include "rmem_record.h"
+
+#define RMEM_MARLIN_HEAD_BYTES sizeof(struct marlin_message_head)
+
+static_assert(RMEM_MARLIN_HEAD_BYTES + RMEM_DATAGRAM_BYTES_MAX <= MARLIN_MESSAGE_BYTES_MAX);
+
+/* ---- out ---- */
+
+struct rmem_marlin_writer {
+	u8 *record;
+	u32 bytes; /* written of it */
+	struct rmem_head *head;
+	struct base_siphash hash;
+	u32 tagged_bytes; /* of the payload, that the tag will cover still */
+	u32 crc;
+	bool has_digest;
+};
+
+void rmem_marlin_writer_begin(struct rmem_marlin_writer *w, u8 *record, struct rmem_head *head,
+			      const struct base_siphash_key *key);
+/* Appends to the payload. */
+void rmem_marlin_writer_add(struct rmem_marlin_writer *w, const void *from, u32 bytes);
+/* Writes the rest; returns the record's bytes. */
+u32 rmem_marlin_writer_end(struct rmem_marlin_writer *w, u16 path);
+
+/* ---- in ---- */
+
+struct rmem_marlin_reader {
+	struct rmem_datagram in;
+	u16 path;
+	const u8 *datagram; /* in the record */
+	const u8 *payloads; /* where they are read: the record's or the copy's datagram */
+	u8 copy[RMEM_DATAGRAM_BYTES_MAX];
+};
+
+/* False: no message. Else *verdict; the path is set, and with GOOD in.head. */
+bool rmem_marlin_reader_open(struct rmem_marlin_reader *r, const u8 *record, u32 bytes,
+			     bool response, enum rmem_wire_verdict *verdict);
+/* Of a GOOD one: does the tag verify? To be called before the first step. */
+bool rmem_marlin_reader_verifies(struct rmem_marlin_reader *r, const struct base_siphash_key *key);
+
+/* The message that was stepped to, for the other side of the seam; refers to the reader. */
+struct rmem_marlin_record {
+	struct rmem_record record;
+	struct rmem_payload payload;
+	const u8 *from;
+};
+
+bool rmem_marlin_reader_step(struct rmem_marlin_reader *r, struct rmem_marlin_record *out);
+
+#endif

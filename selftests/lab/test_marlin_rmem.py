@@ -1,0 +1,227 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Remote memory over Marlin: /dev/rmb0 and /dev/rmem0 whose node is a peer of the bridge, and bad days."""
+
+import contextlib
+import pathlib
+
+import ntblab
+import rmemlab
+import test_eop as eop
+import test_rmem_programs as programs
+from ntblab import DRIVER, HALVES, MARLIN
+from remoralab import rmem, tap
+from remoralab.rmem import wait_until
+
+SCRIBBLE = pathlib.Path(__file__).resolve().parent / "ntbscribble.py"
+SIZE_MIB = 32
+# Of a load that is to live through something.
+LOAD_MIB = 4
+# More than it comes to: it is ended.
+SCRIBBLE_ROUNDS = 1000000
+
+
+def target(machine):
+    return f"marlin:{eop.port_of(machine)}"
+
+
+def start(machine):
+    """eop0 is up, for messages go while it is."""
+    ntblab.insert(machine, ntblab.CORE, DRIVER, MARLIN)
+    eop.configure(machine)
+
+
+@contextlib.contextmanager
+def rack(lab, memory="64M"):
+    """left is the client, right the node; third is a peer beside them. Nothing of remote memory is left in them."""
+    left, right = lab["left"], lab["right"]
+    node = rmem.Node(right, memory)
+    try:
+        with eop.network(lab):
+            ntblab.load_half(left, rmem.CLIENT)
+            ntblab.load_half(right, rmem.NODE)
+            node.start()
+            yield left, node
+            for each in rmem.attached(left):
+                each.detach()
+            assert not node.status()["regions"], node.status()
+            node.stop()
+            for machine in (left, right):
+                ntblab.unload_halves(machine)
+    except BaseException:
+        for machine in (left, right):
+            machine.kill()
+        raise
+
+
+def attach(left, node, size=f"{SIZE_MIB}M", *words):
+    return rmem.attach(left, node, size, *words, host=target(node.machine))
+
+
+def counter(machine, peer, name):
+    return eop.counters(machine)[f"port{eop.port_of(peer)}_{name}"]
+
+
+def load(left, disk):
+    """A load that ends with its first error, or when it is told to."""
+    command = rmemlab.fio_command(disk.path, "mixed", "4k-64k", LOAD_MIB)
+    return rmemlab.UntilTold(left, "load", command)
+
+
+def test_disk_keeps_what_is_written(lab):
+    with rack(lab) as (left, node):
+        for integrity in ("link", "digest", "full"):
+            disk = attach(left, node, f"{SIZE_MIB}M", "--integrity", integrity)
+            assert disk.status()["node"] == target(node.machine), disk.status()
+            rmemlab.run_fio(left, disk.path, "randwrite", "4k", SIZE_MIB // 4)
+            rmemlab.run_fio(left, disk.path, "write", "256k", SIZE_MIB)
+            rmemlab.run_fio(left, disk.path, "mixed", "4k-64k", SIZE_MIB // 2, depth=64)
+            counted = disk.counters()
+            tap.diag(f"{integrity}: {counted['sent']} sent, {counted['retries']} again")
+            assert not counted["damaged"], counted
+            disk.detach()
+
+
+def test_two_disks_and_a_deep_queue_share_the_rings(lab):
+    with rack(lab) as (left, node):
+        disks = [attach(left, node, "16M") for _ in range(2)]
+        loads = [left.spawn(rmemlab.fio_command(disk.path, "mixed", "4k-64k", 16, 128, seed=n))
+                 for n, disk in enumerate(disks)]
+        for each in loads:
+            result = each.wait(rmemlab.LOAD_S)
+            assert result.rc == 0, result
+        for disk in disks:
+            tap.diag(f"{disk.name}: {disk.counters()['sent']} sent, {disk.counters()['retries']} again")
+
+
+def test_machine_swaps(lab):
+    with rack(lab, "96M") as (left, node):
+        disk = attach(left, node, "80M")
+        with rmemlab.swap_on(left, disk):
+            before = rmemlab.vmstat(left)
+            command = rmemlab.in_cgroup(left, "hog", 24, f"{rmemlab.hog_path()} 64 2 {tap.SEED} 2")
+            left.run(command, timeout=rmemlab.LOAD_S)
+            after = rmemlab.vmstat(left)
+        assert after["pswpin"] > before["pswpin"] and after["pswpout"] > before["pswpout"]
+
+
+@tap.bound(900)
+def test_library_passes_its_suite_by_the_device(lab):
+    with rack(lab) as (left, node):
+        device = attach(left, node, None)
+        programs.run_suite(left, f"dev:{device.path}", "*/Given:-*Litmus*:*Heap*")
+        device.detach()
+        node.clear_space()
+
+
+def test_cable_out_and_in_again_loses_nothing(lab):
+    with rack(lab) as (left, node):
+        disk = attach(left, node)
+        rmemlab.write_pattern(left, disk.path, SIZE_MIB)
+        boot = disk.status()["boot"]
+        reading = left.spawn(rmemlab.until_it_fails(rmemlab.fio_command(disk.path, "read", "64k", SIZE_MIB)))
+        wait_until("bytes flow", lambda: disk.counters()["received"] > 1000, rmemlab.LOAD_S)
+        for machine in (node.machine, left):
+            lab.link_down("fabric", machine.name)
+            disk.wait_state("down")
+            lab.link_up("fabric", machine.name)
+            disk.wait_state("up", ntblab.EVENT_S)
+            assert reading.running(), reading.err
+        eop.end(reading)
+        rmemlab.check_pattern(left, disk.path, SIZE_MIB)
+        assert disk.status()["boot"] == boot and disk.counters()["reopened"] == 0, disk.counters()
+
+
+def test_interface_down_and_driver_away_hold_io(lab):
+    """Neither is refused by a device that is attached: its I/O waits."""
+    with rack(lab) as (left, node):
+        disk = attach(left, node)
+        going = load(left, disk)
+        for machine in (left, node.machine):
+            machine.run("ip link set eop0 down")
+            disk.wait_state("down")
+            machine.run("ip link set eop0 up")
+            disk.wait_state("up", ntblab.EVENT_S)
+        for machine in (left, node.machine):
+            ntblab.remove(machine, DRIVER)
+            disk.wait_state("down")
+            ntblab.insert(machine, DRIVER)
+            eop.configure(machine)
+            disk.wait_state("up", ntblab.EVENT_S)
+        going.stop()
+
+
+def test_node_killed_is_lost_and_its_machine_serves_again(lab):
+    with rack(lab) as (left, node):
+        disk = attach(left, node)
+        rmemlab.write_pattern(left, disk.path, 4)
+        reading = left.spawn(rmemlab.until_it_fails(f"dd if={disk.path} of=/dev/null bs=64k iflag=direct status=none"))
+        node.machine.kill()
+        disk.wait_state("down")
+        node.machine.boot()
+        start(node.machine)
+        ntblab.load_half(node.machine, rmem.NODE)
+        node.start()
+        disk.wait_state("lost", ntblab.EVENT_S)
+        assert "error" in reading.wait(rmemlab.LOAD_S).err, reading.err
+        disk.detach()
+        again = attach(left, node)
+        rmemlab.run_fio(left, again.path, "write", "64k", 8)
+
+
+def test_garbage_in_the_rings_changes_no_data(lab):
+    """third, as no member of the network, writes into the window that left has into right, where requests go."""
+    third = lab["third"]
+    with rack(lab) as (left, node):
+        disk = attach(left, node)
+        rmemlab.write_pattern(left, disk.path, SIZE_MIB)
+        ntblab.clear(third)
+        reading = left.spawn(rmemlab.until_it_fails(rmemlab.fio_command(disk.path, "read", "64k", SIZE_MIB)))
+        before = counter(node.machine, left, "faults")
+        scribbling = third.spawn(f"exec python3 {SCRIBBLE} window 1 0 {SCRIBBLE_ROUNDS} {tap.SEED}")
+        wait_until("right has noticed it three times", lambda: counter(node.machine, left, "faults") >= before + 3,
+                   eop.STREAM_S)
+        assert scribbling.running(), scribbling.err
+        eop.end(scribbling)
+        # Power off, so that nothing of the scribbling machine is left.
+        third.kill()
+        disk.wait_state("up", ntblab.EVENT_S)
+        assert reading.running(), reading.err
+        eop.end(reading)
+        rmemlab.check_pattern(left, disk.path, SIZE_MIB)
+        third.boot()
+
+
+def test_peers_that_are_none_are_refused(lab):
+    with rack(lab) as (left, node):
+        words = ["--size", "16M", "--key", rmem.give_key(left, node)]
+        for text, says in (("marlin:0", "this machine's own port"), ("marlin:9", "no such port: .*ethtool"),
+                           ("marlin:", "write marlin:PORT"), ("marlin:1x", "write marlin:PORT"),
+                           ("marlin:2", "no answer|does not answer|did not answer")):
+            rmemlab.cli_refused(left, "attach", text, *words, "--timeout", "2", says=says)
+        ntblab.remove(left, HALVES[rmem.CLIENT])
+        rmemlab.cli_refused(left, "attach", "marlin:1", *words, says="no transport 'marlin'")
+
+
+def test_modules_in_use_are_kept(lab):
+    with rack(lab) as (left, node):
+        disk = attach(left, node)
+        for machine, module in ((left, HALVES[rmem.CLIENT]), (left, MARLIN), (left, rmem.CLIENT),
+                                (node.machine, HALVES[rmem.NODE]), (node.machine, rmem.NODE)):
+            result = machine.run(["rmmod", module], check=False)
+            assert result.rc and "in use" in result.err, result
+        disk.detach()
+        node.stop()
+        ntblab.remove(node.machine, HALVES[rmem.NODE])
+        # Started without that module it serves by UDP alone, and by both as soon as the module is loaded.
+        node.start()
+        rmemlab.cli_refused(left, *rmem.attach_words(left, node, "16M", "--timeout", "2", host=target(node.machine)),
+                            says="no answer|does not answer|did not answer")
+        ntblab.load_half(node.machine, rmem.NODE)
+        attach(left, node)
+
+
+TESTS = [test for name, test in list(globals().items()) if name.startswith("test_")]
+
+if __name__ == "__main__":
+    tap.main("ntb3", TESTS)
