@@ -70,11 +70,15 @@ static void sender_raise_target(struct eqds_sender *s)
 		s->target = target;
 }
 
-/* A debt stays (overdraw): it was asked for, and pulls that are due will pay it. */
+/*
+ * Credit that the last pull left over stays, so a sender of small packets waits for one pull in ten
+ * of them, not for a pull each. A debt stays (overdraw), too: it was asked for, and pulls that are
+ * due will pay it.
+ */
 static void sender_drop_credit(struct eqds_sender *s)
 {
-	if (s->credit_bytes > 0)
-		s->credit_bytes = 0;
+	if (s->credit_bytes >= (s64)s->config->mtu_bytes)
+		s->credit_bytes = s->config->mtu_bytes - 1;
 }
 
 /* Credit to start with after nothing was queued or in flight, or in a new epoch. */
