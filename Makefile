@@ -156,8 +156,8 @@ include tools/build.mk tools/sim/build.mk libremote/build.mk libeqds/build.mk se
 
 # ---- targets ------------------------------------------------------------------------------------
 
-.PHONY: all user lib modules modules-all demo demo-marlin check style unit tsan model conformance fuzz-build fuzz bench-rmb \
-	bench-core bench-lib bench-dev bench-marlin sim-paper selftests libtest compile_commands.json install modules_install clean help deps
+.PHONY: all user lib modules modules-all demo demo-marlin demo-eqds check style unit tsan model conformance fuzz-build fuzz \
+	bench-rmb bench-core bench-lib bench-dev bench-marlin sim-paper selftests libtest compile_commands.json install modules_install clean help deps
 
 all: user modules ## user space, and the modules for KERNEL or KDIR
 
@@ -186,6 +186,11 @@ demo-marlin: ## Marlin at work, among three machines whose RAM is in each other'
 	$(Q)tools/lab/deps
 	+$(Q)$(MAKE) --no-print-directory out/bin/remora-cmmc-file modules
 	$(Q)tools/lab/lab run ntb3 tools/lab/topo/demo_marlin.py
+
+demo-eqds: ## nine senders to one receiver, plain and by EQDS tunnels, in a User Mode Linux
+	$(Q)tools/lab/deps
+	+$(Q)$(MAKE) --no-print-directory modules KERNEL=uml
+	$(Q)tools/lab/lab run --kernel uml solo tools/lab/topo/demo_eqds.py
 
 check: ## tests every change has to pass (SUITES="unit model" for some, SUITES=all for all there are)
 	$(Q)tools/lab/deps
