@@ -39,6 +39,9 @@
  * When it starts again, it has a window of credit if the network trims and busy time is over. Else
  * it has what it kept, and asks for more by RTS.
  *
+ * Epochs that are full. After epoch_packets numbers the sender sends nothing new until all are
+ * acknowledged, and then opens the next epoch: no number comes again in one epoch.
+ *
  * Epochs that collide. A receiver may be in the epoch that a sender opens, by an earlier tunnel of
  * the same address: either end forgot, and a copy of an old SYN came late. Its numbers are then not
  * those of this sender. An ack or pull number that this sender can't have caused makes it open a
