@@ -148,6 +148,32 @@ def test_segments_are_made_at_the_tunnel(lab):
             assert packets >= MIB // 1412, packets
 
 
+# Lends a buffer to the kernel, asks for word that it is free again, and overwrites it then: the numbers are
+# SO_ZEROCOPY and MSG_ZEROCOPY. Waits as long as the packet waits for credit, if the kernel keeps the buffer.
+LEND = """
+import select, socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, 60, 1)
+s.connect((sys.argv[1], 9))
+s.send(bytes(1200), 0x4000000)
+p = select.poll()
+p.register(s, 0)
+assert p.poll(10000), "the kernel keeps the buffer"
+s.recvmsg(0, 1000, socket.MSG_ERRQUEUE)
+"""
+
+
+def test_lent_pages_are_not_kept_while_a_packet_waits(lab):
+    """A program that sends by MSG_ZEROCOPY has its pages again, though the peer gives no credit."""
+    with Racked(lab["compute"], 2) as (left, right):
+        left.run("ethtool --set-priv-flags eqds0 burst off")
+        right.run("ip link set eqds0 down")
+        before = left.counters()["tx_packets"]
+        left.run(f"python3 -c '{LEND}' {right.inside}")
+        counted = left.counters()
+        assert counted["tx_tunnels"] == 1 and counted["tx_packets"] == before, counted
+
+
 def test_trace_events(lab):
     machine, tracing = lab["compute"], "/sys/kernel/tracing"
     with Racked(machine, 2) as (left, right):
@@ -609,7 +635,8 @@ def test_modules_go(lab):
 
 
 TESTS = [test_ping, test_ipv6_inside_and_outside, test_rules, test_weights_divide_the_receivers_rate,
-         test_packets_of_the_link_are_captured, test_segments_are_made_at_the_tunnel, test_trace_events, test_many_tunnels, test_tcp_stream, test_two_senders_share_the_receivers_rate, test_loss_of_1_percent,
+         test_packets_of_the_link_are_captured, test_segments_are_made_at_the_tunnel,
+         test_lent_pages_are_not_kept_while_a_packet_waits, test_trace_events, test_many_tunnels, test_tcp_stream, test_two_senders_share_the_receivers_rate, test_loss_of_1_percent,
          test_loss_of_10_percent, test_reordering, test_jumbo_frames, test_link_flap, test_device_down_and_up,
          test_namespace_destroyed_under_traffic, test_module_removed_under_traffic, test_wrong_use_is_explained,
          test_incast_through_a_trimming_switch, test_forgeries_stop_no_stream, test_flood_of_spoofed_syns_is_bounded,
