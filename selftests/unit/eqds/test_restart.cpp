@@ -163,7 +163,8 @@ TEST(EqdsRst, WithoutStateTellsTheEpochOfThePacket) {
 }
 
 // An earlier life's numbers may happen to fit; the receiver then answers, and gives nothing.
-// However the network loses and reorders, no packet is lost or comes twice where one epoch ends and the next begins.
+// However the network loses and reorders, no packet is lost or comes twice where one epoch ends and
+// the next begins.
 TEST(EqdsEpoch, FullOneIsFollowedByTheNextAndNoNumberComesAgain) {
     for (bool trimming : {false, true}) {
         Options o;
