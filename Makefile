@@ -76,7 +76,7 @@ OPT_SRC := $(LIBTEST_SRC) $(CONFORMANCE_SRC) $(COMMON_SRC) $(REMORA_SRC) $(NODE_
 	$(BENCH_CORE_SRC) \
 	$(BENCH_LIB_SRC) $(LIB_SRC) $(wildcard libremote/cmmc/*.cpp) $(LIBEQDS_SRC) $(EQDSPERF_SRC)
 MAN8 := $(wildcard tools/*/*.8)
-MAN3 := $(wildcard libremote/man/*.3)
+MAN3 := $(wildcard libremote/man/*.3 libeqds/man/*.3)
 
 # ---- flags --------------------------------------------------------------------------------------
 
@@ -218,6 +218,7 @@ install: user ## programs, library and man pages into DESTDIR/PREFIX
 	install -m 644 $(wildcard include/eqds/*) $(DESTDIR)$(PREFIX)/include/eqds
 	install -m 644 $(wildcard include/remote/*) $(DESTDIR)$(PREFIX)/include/remote
 	$(Q)$(call pkgconfig,$(LIBDIR),$(PREFIX)/include,) > $(DESTDIR)$(LIBDIR)/pkgconfig/libremote.pc
+	$(Q)$(call eqds_pkgconfig,$(LIBDIR),$(PREFIX)/include,) > $(DESTDIR)$(LIBDIR)/pkgconfig/libeqds.pc
 
 modules_install: ## modules into INSTALL_MOD_PATH (or DESTDIR), and depmod (KDIR=... as for modules)
 	$(alone) INSTALL_MOD_PATH=$(abspath $(or $(INSTALL_MOD_PATH),$(DESTDIR))) \
