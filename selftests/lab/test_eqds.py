@@ -83,8 +83,12 @@ def test_rules(lab):
 
         # Outer packets: as the operator says, whatever the inner ones have.
         left.run(f"{rmem.CLI} eqds set eqds0 --ttl 7 --tos 32")
-        capture = right.spawn("tcpdump -lnv -i eth0 -c1 'udp dst port 7671 and src host 10.0.0.1 and udp[9] & 0x10 = 0'") \
-            if machine.run("command -v tcpdump", check=False).rc == 0 else None
+        capture = None
+        if machine.run("command -v tcpdump", check=False).rc == 0:
+            # A data packet with a payload: control packets have a class of their own.
+            capture = right.spawn("tcpdump -lnv -i eth0 -c1 'udp dst port 7671 and src host 10.0.0.1 and "
+                                  "udp[8] & 0xf = 1 and udp[9] & 0x10 = 0' 2>&1")
+            capture.wait_output("listening on")
         left.run(f"ping -c1 -W5 {right.inside}")
         if capture:
             assert re.search(r"tos 0x20.* ttl 7,", capture.wait(60).out), capture.out
