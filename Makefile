@@ -76,7 +76,7 @@ OPT_SRC := $(LIBTEST_SRC) $(CONFORMANCE_SRC) $(COMMON_SRC) $(REMORA_SRC) $(NODE_
 	$(BENCH_CORE_SRC) \
 	$(BENCH_LIB_SRC) $(LIB_SRC) $(wildcard libremote/cmmc/*.cpp) $(LIBEQDS_SRC) $(EQDSPERF_SRC)
 MAN8 := $(wildcard tools/*/*.8)
-MAN3 := $(wildcard libremote/man/*.3)
+MAN3 := $(wildcard libremote/man/*.3 libeqds/man/*.3)
 
 # ---- flags --------------------------------------------------------------------------------------
 
@@ -156,8 +156,8 @@ include tools/build.mk tools/sim/build.mk libremote/build.mk libeqds/build.mk se
 
 # ---- targets ------------------------------------------------------------------------------------
 
-.PHONY: all user lib modules modules-all demo demo-marlin check style unit tsan model conformance fuzz-build fuzz bench-rmb \
-	bench-core bench-lib bench-dev bench-marlin sim-paper selftests libtest compile_commands.json install modules_install clean help deps
+.PHONY: all user lib modules modules-all demo demo-marlin demo-eqds check style unit tsan model conformance fuzz-build fuzz \
+	bench-rmb bench-core bench-lib bench-dev bench-marlin sim-paper selftests libtest compile_commands.json install modules_install clean help deps
 
 all: user modules ## user space, and the modules for KERNEL or KDIR
 
@@ -187,6 +187,11 @@ demo-marlin: ## Marlin at work, among three machines whose RAM is in each other'
 	+$(Q)$(MAKE) --no-print-directory out/bin/remora out/bin/remora-cmmc-file modules
 	$(Q)tools/lab/lab run ntb3 tools/lab/topo/demo_marlin.py
 
+demo-eqds: ## nine senders to one receiver, plain and by EQDS tunnels, in a User Mode Linux
+	$(Q)tools/lab/deps
+	+$(Q)$(MAKE) --no-print-directory modules KERNEL=uml
+	$(Q)tools/lab/lab run --kernel uml solo tools/lab/topo/demo_eqds.py
+
 check: ## tests every change has to pass (SUITES="unit model" for some, SUITES=all for all there are)
 	$(Q)tools/lab/deps
 	$(alone) tools/check/run $(SUITES)
@@ -213,6 +218,7 @@ install: user ## programs, library and man pages into DESTDIR/PREFIX
 	install -m 644 $(wildcard include/eqds/*) $(DESTDIR)$(PREFIX)/include/eqds
 	install -m 644 $(wildcard include/remote/*) $(DESTDIR)$(PREFIX)/include/remote
 	$(Q)$(call pkgconfig,$(LIBDIR),$(PREFIX)/include,) > $(DESTDIR)$(LIBDIR)/pkgconfig/libremote.pc
+	$(Q)$(call eqds_pkgconfig,$(LIBDIR),$(PREFIX)/include,) > $(DESTDIR)$(LIBDIR)/pkgconfig/libeqds.pc
 
 modules_install: ## modules into INSTALL_MOD_PATH (or DESTDIR), and depmod (KDIR=... as for modules)
 	$(alone) INSTALL_MOD_PATH=$(abspath $(or $(INSTALL_MOD_PATH),$(DESTDIR))) \

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 #
-# libeqds: out/lib/libeqds.so, and its tool.
+# libeqds: out/lib/libeqds.so, its pkg-config file, and its tool.
 
 EQDS_SONAME = libeqds.so.1
-EQDS_FILES := out/lib/$(EQDS_SONAME) out/lib/libeqds.so
+EQDS_FILES := out/lib/$(EQDS_SONAME) out/lib/libeqds.so out/lib/pkgconfig/libeqds.pc
 
 out/lib/$(EQDS_SONAME): $(call objects,opt,$(LIBEQDS_SRC)) libeqds/libeqds.map
 	$(call say,LINK,$@)
@@ -12,6 +12,14 @@ out/lib/$(EQDS_SONAME): $(call objects,opt,$(LIBEQDS_SRC)) libeqds/libeqds.map
 
 out/lib/libeqds.so: out/lib/$(EQDS_SONAME)
 	$(Q)ln -sf $(EQDS_SONAME) $@
+
+# $(call eqds_pkgconfig,LIBDIR,INCLUDEDIR,MORE): the .pc file's text
+eqds_pkgconfig = printf '%s\n' 'Name: libeqds' 'Description: packets through EQDS tunnels' 'Version: 1.0' \
+	'Libs: -L$1 $3-leqds' 'Cflags: -I$2'
+
+out/lib/pkgconfig/libeqds.pc: Makefile libeqds/build.mk
+	$(Q)mkdir -p $(@D) && \
+		$(call eqds_pkgconfig,$(CURDIR)/out/lib,$(CURDIR)/include,-Wl$(comma)-rpath$(comma)$(CURDIR)/out/lib ) > $@
 
 # Where it was built the library is found without being installed.
 out/bin/eqdsperf: $(call objects,opt,$(EQDSPERF_SRC) $(SUPPORT_SRC)) out/lib/libeqds.so

@@ -53,8 +53,8 @@ out/lib/pkgconfig/libremote.pc: Makefile
 # A page's NAME line lists all it is about; each other name there is a page that leads to it.
 out/man/man3: $(MAN3) libremote/build.mk
 	$(call say,MAN,$@)
-	$(Q)rm -rf $@ && mkdir -p $@ && cp $(MAN3) $@ && for page in $(MAN3:libremote/man/%.3=%); do \
-		for name in $$(sed -n '/^\.SH NAME/{n;s/ \\-.*//;s/,//g;p;q}' libremote/man/$$page.3); do \
-			[ -e $@/$$name.3 ] || echo ".so man3/$$page.3" > $@/$$name.3; \
+	$(Q)rm -rf $@ && mkdir -p $@ && cp $(MAN3) $@ && for page in $(MAN3); do \
+		for name in $$(sed -n '/^\.SH NAME/{n;s/ \\-.*//;s/,//g;p;q}' $$page); do \
+			[ -e $@/$$name.3 ] || echo ".so man3/$${page##*/}" > $@/$$name.3; \
 		done; \
 	done

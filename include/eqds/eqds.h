@@ -115,8 +115,8 @@ int eqds_release(eqds_t *e, void *data);
 
 /*
  * Sends packets, and returns how many: fewer if as many completions as packets of the handle are
- * outstanding or unread. -EINVAL: data isn't the beginning of a buffer of the handle, or bytes is
- * 0 or above eqds_packet_bytes(); none was sent. -ENODEV: the device is gone.
+ * outstanding or unread. -EINVAL: data isn't the beginning of a buffer that the caller has, a buffer
+ * comes twice, or bytes is 0 or above eqds_packet_bytes(); none was sent. -ENODEV: the device is gone.
  */
 int eqds_send(eqds_t *e, const struct eqds_packet *packets, size_t count);
 /* Takes packets that have come, count at most; returns how many. */

@@ -15,7 +15,8 @@
  *
  * Epochs. One life of a tunnel is an epoch. A sender that opens a tunnel chooses an epoch at
  * random. It sets SYN in every packet until a control packet with SYN and that epoch arrives.
- *   extended  Every packet carries the epoch. The first sequence number of an epoch is 0.
+ *   extended  Every packet carries the epoch. The first sequence number of an epoch is 0. A sender
+ *             MUST NOT use a number twice in an epoch: it opens a later one in time.
  *   paper     Only packets with SYN tell the epoch: it is the upper 6 bits of their sequence
  *             number or ack number. The first sequence number of an epoch has ten zero bits below.
  * A receiver that holds state answers a SYN of an older epoch by a control packet with SYN that

@@ -28,6 +28,13 @@
 	(NETIF_F_SG | NETIF_F_FRAGLIST | NETIF_F_HIGHDMA | NETIF_F_HW_CSUM | NETIF_F_RXCSUM |      \
 	 NETIF_F_GSO_SOFTWARE)
 
+/*
+ * A tunnel's queue holds as much of the link's rate, or the paper's 100 packets. TCP queues up to
+ * 1 ms of its own rate, twice that while it starts, in packets of many segments: a shorter queue
+ * would drop what a lone stream of this machine sends.
+ */
+#define NETDEV_QUEUE_US 2000U
+
 struct kmem_cache *eqds_node_cache;
 
 /* Sets the parameters of new tunnels. The caller has ended the old ones. */
@@ -43,6 +50,8 @@ static int netdev_configure(struct eqds_dev *ed, u32 mbits)
 	if (WARN_ON_ONCE(!eqds_config_is_valid(&ed->config)))
 		return -EINVAL;
 	eqds_class_init(&ed->class, EQDS_CLASS_TCP);
+	ed->class.packets_max = max_t(u32, ed->class.packets_max,
+				      div_u64((u64)mbits * NETDEV_QUEUE_US, mtu_bytes * 8));
 	eqds_drr_init(&ed->drr);
 	eqds_eqif_init(&ed->eqif, 0, mtu_bytes);
 	return eqds_pull_set_rate(ed, mbits);

@@ -274,8 +274,11 @@ static struct sk_buff *xmit_segments(struct eqds_dev *ed, struct sk_buff *skb, u
 {
 	struct sk_buff *list;
 
-	/* The packet may wait for long, so pages that a user lends by zero copy are not kept. */
-	if (skb_orphan_frags(skb, GFP_ATOMIC))
+	/*
+	 * The packet may wait for long, so pages that a user lends by MSG_ZEROCOPY are not kept:
+	 * the user learns at once that they were copied.
+	 */
+	if (skb_orphan_frags_rx(skb, GFP_ATOMIC))
 		goto drop;
 	/* Its route would keep devices and namespaces. */
 	skb_scrub_packet(skb, false);

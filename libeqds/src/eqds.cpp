@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <new>
@@ -62,6 +63,9 @@ int device_mtu(const char* device) {
     return ioctl(socket_.fd, SIOCGIFMTU, &request) ? -errno : request.ifr_mtu;
 }
 
+// How long a wait lasts before the kernel is asked again to send what it had no memory for.
+constexpr int memory_retry_ms = 10;
+
 } // namespace
 
 using namespace libeqds;
@@ -85,6 +89,7 @@ struct eqds {
     void refill();
     std::ptrdiff_t index_of(const void* data) const;
     bool is_good(const eqds_packet& packet) const;
+    bool claim(const eqds_packet* packets, std::size_t count);
 };
 
 int eqds::open(const char* device, const eqds_options& options) {
@@ -169,6 +174,20 @@ bool eqds::is_good(const eqds_packet& packet) const {
            packet.bytes && packet.bytes <= packet_bytes;
 }
 
+// All buffers become the kernel's, or none if one is not good. A buffer is not good a second time.
+bool eqds::claim(const eqds_packet* packets, std::size_t count) {
+    for (std::size_t i = 0; i < count; i++) {
+        if (is_good(packets[i])) {
+            buffers->give(static_cast<std::size_t>(index_of(packets[i].data)), Owner::Sending);
+            continue;
+        }
+        while (i--)
+            buffers->give(static_cast<std::size_t>(index_of(packets[i].data)), Owner::Caller);
+        return false;
+    }
+    return true;
+}
+
 extern "C" {
 
 #pragma GCC visibility push(default)
@@ -233,9 +252,12 @@ int eqds_release(eqds_t* e, void* data) {
 }
 
 int eqds_send(eqds_t* e, const eqds_packet* packets, size_t count) {
-    if (!std::all_of(packets, packets + count, [&](const auto& each) { return e->is_good(each); }))
+    const size_t asked = count;
+    if (!e->claim(packets, asked))
         return -EINVAL;
     count = std::min<std::size_t>(count, e->tx.room());
+    for (size_t i = count; i < asked; i++)
+        e->buffers->give(static_cast<std::size_t>(e->index_of(packets[i].data)), Owner::Caller);
     for (size_t i = 0; i < count; i++) {
         auto index = static_cast<std::size_t>(e->index_of(packets[i].data));
         eqds_native_packet entry{};
@@ -245,7 +267,6 @@ int eqds_send(eqds_t* e, const eqds_packet* packets, size_t count) {
         entry.port = packets[i].address.port;
         std::memcpy(entry.peer, packets[i].address.host, sizeof(entry.peer));
         e->cookies[index] = packets[i].cookie;
-        e->buffers->give(index, Owner::Sending);
         e->tx.push(entry);
     }
     e->tx.publish();
@@ -298,15 +319,30 @@ int eqds_complete(eqds_t* e, eqds_completion* completions, size_t count) {
 }
 
 int eqds_wait(eqds_t* e, int timeout_ms) {
+    using Clock = std::chrono::steady_clock;
+    const auto end = Clock::now() + std::chrono::milliseconds(std::max(timeout_ms, 0));
     pollfd waiting{e->file.fd, POLLIN, 0};
-    // Entries that the kernel had no memory for stay in tx until the next call.
-    ioctl(e->file.fd, EQDS_NATIVE_KICK);
-    int n = poll(&waiting, 1, timeout_ms);
-    if (n < 0)
-        return -errno;
-    if (waiting.revents & POLLIN)
-        return 1;
-    return waiting.revents ? -ENODEV : 0;
+    while (true) {
+        // What the kernel had no memory for stays in tx, and nothing would end a wait for its
+        // completion.
+        const bool again = ioctl(e->file.fd, EQDS_NATIVE_KICK) && errno == ENOMEM;
+        int left = timeout_ms;
+        if (timeout_ms >= 0)
+            left = std::max(
+                static_cast<int>(
+                    std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count()),
+                0);
+        const bool last = !again || (left >= 0 && left <= memory_retry_ms);
+        int n = poll(&waiting, 1, last ? left : memory_retry_ms);
+        if (n < 0)
+            return -errno;
+        if (waiting.revents & POLLIN)
+            return 1;
+        if (waiting.revents)
+            return -ENODEV;
+        if (last)
+            return 0;
+    }
 }
 
 int eqds_peer(eqds_t* e, const eqds_address* to, eqds_peer_info* info) {

@@ -5,6 +5,8 @@
     hostile_native.py setup DEVICE          setups that can't be: prints the errno of each
     hostile_native.py rings DEVICE PEER     entries and numbers that can't be: prints the completions' status words
     hostile_native.py scribble DEVICE PEER SEED     random bytes over the rings, and kicks
+    hostile_native.py library DEVICE PEER   libeqds: sends a buffer twice in one call, one of its own beside one that is
+                                            not, two good ones, one of them again, none: prints the results
 """
 
 import ctypes
@@ -12,11 +14,13 @@ import errno
 import fcntl
 import mmap
 import os
+import pathlib
 import random
 import socket
 import struct
 import sys
 
+LIBRARY = pathlib.Path(__file__).resolve().parents[2] / "out" / "lib" / "libeqds.so"
 SETUP = struct.Struct("=IIQQIHHQIIIIII")
 PACKET = struct.Struct("=QQIHH16s")
 COMPLETION = struct.Struct("=QIIHHIII")
@@ -138,5 +142,37 @@ def scribble(device, peer, seed):
     print("done")
 
 
+class Packet(ctypes.Structure):
+    """struct eqds_packet"""
+
+    _fields_ = [("data", ctypes.c_void_p), ("bytes", ctypes.c_size_t), ("cookie", ctypes.c_uint64),
+                ("host", ctypes.c_uint8 * 16), ("port", ctypes.c_uint16)]
+
+
+def library(device, peer):
+    eqds = ctypes.CDLL(str(LIBRARY))
+    handle = ctypes.c_void_p()
+    assert eqds.eqds_open(ctypes.byref(handle), device.encode(), None) == 0
+
+    def buffer():
+        data = ctypes.c_void_p()
+        assert eqds.eqds_buffer(handle, ctypes.byref(data)) == 0
+        return data.value
+
+    def send(*buffers):
+        packets = (Packet * len(buffers))(*(Packet(data, 64) for data in buffers))
+        for packet in packets:
+            assert eqds.eqds_address_parse(peer.encode(), 7, ctypes.byref(packet, Packet.host.offset)) == 0
+        print(eqds.eqds_send(handle, packets, len(buffers)))
+
+    one, two = buffer(), buffer()
+    send(one, one)
+    send(one, two + 1)
+    send(one, two)
+    send(one)
+    send()
+    eqds.eqds_close(handle)
+
+
 if __name__ == "__main__":
-    {"setup": setups, "rings": rings, "scribble": scribble}[sys.argv[1]](*sys.argv[2:])
+    {"setup": setups, "rings": rings, "scribble": scribble, "library": library}[sys.argv[1]](*sys.argv[2:])

@@ -83,8 +83,12 @@ def test_rules(lab):
 
         # Outer packets: as the operator says, whatever the inner ones have.
         left.run(f"{rmem.CLI} eqds set eqds0 --ttl 7 --tos 32")
-        capture = right.spawn("tcpdump -lnv -i eth0 -c1 'udp dst port 7671 and src host 10.0.0.1 and udp[9] & 0x10 = 0'") \
-            if machine.run("command -v tcpdump", check=False).rc == 0 else None
+        capture = None
+        if machine.run("command -v tcpdump", check=False).rc == 0:
+            # A data packet with a payload: control packets have a class of their own.
+            capture = right.spawn("tcpdump -lnv -i eth0 -c1 'udp dst port 7671 and src host 10.0.0.1 and "
+                                  "udp[8] & 0xf = 1 and udp[9] & 0x10 = 0' 2>&1")
+            capture.wait_output("listening on")
         left.run(f"ping -c1 -W5 {right.inside}")
         if capture:
             assert re.search(r"tos 0x20.* ttl 7,", capture.wait(60).out), capture.out
@@ -146,6 +150,32 @@ def test_segments_are_made_at_the_tunnel(lab):
             transfer(left, right, MIB)
             packets = left.counters()["tx_packets"] - before
             assert packets >= MIB // 1412, packets
+
+
+# Lends a buffer to the kernel, asks for word that it is free again, and overwrites it then: the numbers are
+# SO_ZEROCOPY and MSG_ZEROCOPY. Waits as long as the packet waits for credit, if the kernel keeps the buffer.
+LEND = """
+import select, socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, 60, 1)
+s.connect((sys.argv[1], 9))
+s.send(bytes(1200), 0x4000000)
+p = select.poll()
+p.register(s, 0)
+assert p.poll(10000), "the kernel keeps the buffer"
+s.recvmsg(0, 1000, socket.MSG_ERRQUEUE)
+"""
+
+
+def test_lent_pages_are_not_kept_while_a_packet_waits(lab):
+    """A program that sends by MSG_ZEROCOPY has its pages again, though the peer gives no credit."""
+    with Racked(lab["compute"], 2) as (left, right):
+        left.run("ethtool --set-priv-flags eqds0 burst off")
+        right.run("ip link set eqds0 down")
+        before = left.counters()["tx_packets"]
+        left.run(f"python3 -c '{LEND}' {right.inside}")
+        counted = left.counters()
+        assert counted["tx_tunnels"] == 1 and counted["tx_packets"] == before, counted
 
 
 def test_trace_events(lab):
@@ -609,7 +639,8 @@ def test_modules_go(lab):
 
 
 TESTS = [test_ping, test_ipv6_inside_and_outside, test_rules, test_weights_divide_the_receivers_rate,
-         test_packets_of_the_link_are_captured, test_segments_are_made_at_the_tunnel, test_trace_events, test_many_tunnels, test_tcp_stream, test_two_senders_share_the_receivers_rate, test_loss_of_1_percent,
+         test_packets_of_the_link_are_captured, test_segments_are_made_at_the_tunnel,
+         test_lent_pages_are_not_kept_while_a_packet_waits, test_trace_events, test_many_tunnels, test_tcp_stream, test_two_senders_share_the_receivers_rate, test_loss_of_1_percent,
          test_loss_of_10_percent, test_reordering, test_jumbo_frames, test_link_flap, test_device_down_and_up,
          test_namespace_destroyed_under_traffic, test_module_removed_under_traffic, test_wrong_use_is_explained,
          test_incast_through_a_trimming_switch, test_forgeries_stop_no_stream, test_flood_of_spoofed_syns_is_bounded,

@@ -58,8 +58,24 @@ def test_ping(lab):
     with Racked(lab["compute"], 2) as (left, right):
         _serve(right)
         told = json.loads(left.run(f"{PERF} ping {right.under} --count 200 --json", timeout=120).out)
-        assert told["pings"] == 200 and told["p50_ns"] <= told["max_ns"], told
+        assert told["pings"] == 200 and not told["lost"] and told["p50_ns"] <= told["max_ns"], told
         tap.diag(str(told))
+
+
+def test_ping_without_an_answer_is_lost(lab):
+    """No program has the port, so no answer comes, and eqdsperf does not wait for ever."""
+    with Racked(lab["compute"], 2) as (left, right):
+        told = json.loads(left.run(f"{PERF} ping {right.under} --count 2 --json", timeout=120).out)
+        assert told["pings"] == 0 and told["lost"] == 2, told
+
+
+def test_library_refuses_a_buffer_twice(lab):
+    """In one call of eqds_send(): none is sent, and all stay the caller's."""
+    with Racked(lab["compute"], 2) as (left, right):
+        before = left.counters()["tx_native"]
+        said = left.run(f"python3 {HOSTILE} library eqds0 {right.under}").out.split()
+        assert said == ["-22", "-22", "2", "-22", "0"], said
+        assert left.counters()["tx_native"] == before + 2, left.counters()
 
 
 def test_large_packets_and_a_key(lab):
@@ -180,8 +196,9 @@ def test_modules_go(lab):
     assert not eqdslab.loaded(machine) and machine.run("[ ! -e /dev/eqds ]", check=False).rc == 0
 
 
-TESTS = [test_packets_arrive_in_order_and_complete, test_ping, test_large_packets_and_a_key, test_loss_is_repaired,
-         test_beside_tcp, test_peer_that_is_not_there_is_told, test_program_that_dies_leaves_nothing,
+TESTS = [test_packets_arrive_in_order_and_complete, test_ping, test_ping_without_an_answer_is_lost,
+         test_library_refuses_a_buffer_twice, test_large_packets_and_a_key, test_loss_is_repaired, test_beside_tcp,
+         test_peer_that_is_not_there_is_told, test_program_that_dies_leaves_nothing,
          test_device_that_goes_ends_the_program, test_setups_that_cannot_be_are_refused,
          test_entries_that_cannot_be_are_refused, test_area_counts_as_locked_memory, test_modules_go]
 

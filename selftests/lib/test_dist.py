@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """The library as its users get it: built, installed, found by pkg-config."""
 
+import errno
 import os
 import pathlib
 import re
@@ -54,14 +55,15 @@ def run(*command, **options):
     return done.stdout
 
 
-def flags(pc_folder, *more, **environment):
-    return run("pkg-config", "--cflags", "--libs", *more, "libremote",
+def flags(pc_folder, *more, name="libremote", **environment):
+    return run("pkg-config", "--cflags", "--libs", *more, name,
                env=os.environ | {"PKG_CONFIG_PATH": str(pc_folder)} | environment).split()
 
 
 def declared(prefix=""):
-    """Functions of the C headers that a library exports: remote_* libremote, cmmc_* libcmmc."""
-    headers = "".join(header.read_text() for header in sorted((ROOT / "include/remote").glob("*.h")))
+    """Functions of the C headers that a library exports: remote_* libremote, cmmc_* libcmmc, eqds_* libeqds."""
+    headers = "".join(header.read_text() for folder in ("remote", "eqds")
+                      for header in sorted((ROOT / "include" / folder).glob("*.h")))
     code = re.sub(r"/\*.*?\*/", "", headers, flags=re.S)
     names = re.findall(r"^(?!static|typedef)[a-z].*?\b(\w+)\(", code, flags=re.M)
     return [name for name in names if name.startswith(prefix)]
@@ -106,6 +108,19 @@ class Dist(unittest.TestCase):
                 node.terminate()
         self.assertEqual(node.returncode, 0)
 
+    def test_programs_build_with_libeqds(self):
+        """Here, and installed. Without the module its first call says that there is no device."""
+        source, program = self.folder / "e.c", self.folder / "e"
+        source.write_text('#include <eqds/eqds.h>\nint main(void) { eqds_t *e; return -eqds_open(&e, "lo", 0); }\n')
+        run("make", "-s", "install", f"DESTDIR={self.folder}", "PREFIX=/usr", cwd=ROOT)
+        for where, more, libraries in ((ROOT / "out/lib/pkgconfig", {}, ""),
+                                       (self.folder / "usr/lib/pkgconfig", {"PKG_CONFIG_SYSROOT_DIR": str(self.folder)},
+                                        str(self.folder / "usr/lib"))):
+            run("gcc", *STRICT, source, *flags(where, name="libeqds", PKG_CONFIG_ALLOW_SYSTEM_CFLAGS="1",
+                                               PKG_CONFIG_ALLOW_SYSTEM_LIBS="1", **more), "-o", program)
+            done = subprocess.run([program], env={"LD_LIBRARY_PATH": libraries}, check=False)
+            self.assertIn(done.returncode, (errno.ENOENT, errno.EACCES, errno.ENODEV, errno.EINVAL))
+
     def test_quickstart_is_short_and_readme_shows_it(self):
         lines = QUICKSTART.read_text().splitlines()
         body = lines[lines.index("int main(int argc, char **argv)"):]
@@ -128,13 +143,13 @@ class Dist(unittest.TestCase):
 
     def test_a_man_page_for_each_function(self):
         named = []
-        for page in (ROOT / "libremote/man").glob("*.3"):
+        for page in ROOT.glob("lib*/man/*.3"):
             text = page.read_text()
             names = re.search(r"^\.SH NAME\n(.*?) \\-", text, flags=re.M)[1].split(", ")
             self.assertEqual(names[0], page.stem)
             synopsis = text.split(".SH SYNOPSIS")[1].split(".SH DESCRIPTION")[0]
             for name in names:
-                self.assertIn(name, synopsis if name.startswith(("remote_", "cmmc_")) else text)
+                self.assertIn(name, synopsis if name.startswith(("remote_", "cmmc_", "eqds_")) else text)
             named += names
         self.assertEqual(sorted(named), sorted(set(declared()) | inline()))
 
@@ -146,7 +161,7 @@ class Dist(unittest.TestCase):
             self.assertIn(name, pages[link[1] if link else name].split(".SH SYNOPSIS")[0])
 
     def test_examples_of_the_man_pages_run(self):
-        for page in (ROOT / "libremote/man").glob("*.3"):
+        for page in ROOT.glob("lib*/man/*.3"):
             text = page.read_text()
             examples = re.findall(r"^\.EX\n(.*?)^\.EE$", text, flags=re.M | re.S)
             self.assertEqual(len(examples), text.count("\n.SH EXAMPLE"), page.name)

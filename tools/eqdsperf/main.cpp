@@ -3,7 +3,7 @@
 //
 //   eqdsperf serve                 counts what comes, and sends pings back
 //   eqdsperf send HOST             packets as fast as credit comes; as the completions say it
-//   eqdsperf ping HOST             one packet at a time, there and back
+//   eqdsperf ping HOST             one packet at a time, there and back; no answer for 1 s: lost
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -25,6 +25,8 @@ constexpr std::uint16_t port_default = 7;
 // Buffers for the time that the program doesn't run.
 constexpr std::uint32_t serving_packets = 4096;
 constexpr int missed_look_ms = 200;
+// An answer that takes longer counts as lost.
+constexpr int answer_ms = 1000;
 constexpr std::uint8_t echo = 1; // first byte of a packet that is to come back
 
 struct Options {
@@ -216,8 +218,10 @@ void ping(const Options& options) {
         auto start = Clock::now();
         while (!handle.send(to, echo, options.bytes ? options.bytes : 64, n))
             checked(eqds_wait(handle.get(), -1), "wait");
-        for (bool back = false; !back;) {
-            std::vector<eqds_packet> packets = handle.receive();
+        bool back = false;
+        for (bool late = false; !back && !late;) {
+            std::vector<eqds_packet> packets = handle.receive(answer_ms);
+            late = packets.empty();
             for (const eqds_packet& packet : packets) {
                 std::uint64_t number = 0;
                 std::memcpy(&number, static_cast<const std::uint8_t*>(packet.data) + 1,
@@ -226,12 +230,14 @@ void ping(const Options& options) {
                 eqds_release(handle.get(), packet.data);
             }
         }
-        rtt_ns.push_back(static_cast<std::uint64_t>((Clock::now() - start).count()));
+        if (back)
+            rtt_ns.push_back(static_cast<std::uint64_t>((Clock::now() - start).count()));
         for (const eqds_completion& each : handle.complete())
             sent.count(each);
     }
     std::sort(rtt_ns.begin(), rtt_ns.end());
     print(options, {{"pings", rtt_ns.size()},
+                    {"lost", options.count - rtt_ns.size()},
                     {"p50_ns", percentile(rtt_ns, 50)},
                     {"p99_ns", percentile(rtt_ns, 99)},
                     {"min_ns", percentile(rtt_ns, 0)},

@@ -24,6 +24,8 @@ void eqds_config_init(struct eqds_config *config, const struct eqds_profile *pro
 	config->mtu_bytes = mtu_bytes;
 	config->window_bytes = window_bytes;
 	config->window_packets = 512;
+	/* A number that came again would make an old packet pass for a new one. */
+	config->epoch_packets = profile->seq_bits == 32 ? 1U << 31 : 0;
 	config->trimming = false;
 	config->overdraw = false;
 	config->pull_trimmed = false;

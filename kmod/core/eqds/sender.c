@@ -70,11 +70,15 @@ static void sender_raise_target(struct eqds_sender *s)
 		s->target = target;
 }
 
-/* A debt stays (overdraw): it was asked for, and pulls that are due will pay it. */
+/*
+ * Credit that the last pull left over stays, so a sender of small packets waits for one pull in ten
+ * of them, not for a pull each. A debt stays (overdraw), too: it was asked for, and pulls that are
+ * due will pay it.
+ */
 static void sender_drop_credit(struct eqds_sender *s)
 {
-	if (s->credit_bytes > 0)
-		s->credit_bytes = 0;
+	if (s->credit_bytes >= (s64)s->config->mtu_bytes)
+		s->credit_bytes = s->config->mtu_bytes - 1;
 }
 
 /* Credit to start with after nothing was queued or in flight, or in a new epoch. */
@@ -99,7 +103,58 @@ static void sender_rest(struct eqds_sender *s)
 	sender_drop_credit(s);
 }
 
+/* ---- epochs ---- */
+
+/* Everything with a number loses it, and goes before what has none, in the order of numbers. */
+static void sender_requeue(struct eqds_sender *s)
+{
+	const u8 bits = s->config->profile->seq_bits;
+	struct eqds_packet *last = NULL;
+
+	for (u32 seq = s->una; seq != s->next; seq = eqds_add(seq, 1, bits)) {
+		struct eqds_packet *packet = *sender_slot(s, seq);
+
+		if (!packet)
+			continue;
+		*sender_slot(s, seq) = NULL;
+		sender_list_remove(s, packet);
+		packet->state = EQDS_PACKET_QUEUED;
+		packet->attempt = 0;
+		packet->again = false;
+		eqds_list_insert(&s->queue, last, packet);
+		last = packet;
+	}
+}
+
+/*
+ * Begin an epoch. A tunnel that opens again and again (a peer that refuses, a path that is
+ * dead) does so by RTS, whose rate timeouts bound, instead of a burst.
+ */
+static void sender_open(struct eqds_sender *s, u64 now_ns, u32 epoch)
+{
+	sender_requeue(s);
+	s->state = EQDS_SENDER_SYN_SENT;
+	s->epoch = epoch & eqds_mask(s->config->profile->epoch_bits);
+	s->una = eqds_epoch_start(s->config->profile, s->epoch);
+	s->next = s->una;
+	s->pull = 0;
+	s->target = 0;
+	s->target_told = 0;
+	s->credit_bytes = 0;
+	s->rts_due_ns = EQDS_NEVER;
+	sender_start(s, now_ns, !s->timeouts);
+}
+
 /* ---- what leaves ---- */
+
+static bool sender_epoch_is_full(const struct eqds_sender *s)
+{
+	const struct eqds_config *c = s->config;
+
+	return c->epoch_packets &&
+	       ((s->next - eqds_epoch_start(c->profile, s->epoch)) & eqds_mask(c->profile->seq_bits)) >=
+		       c->epoch_packets;
+}
 
 static struct eqds_packet *sender_candidate(const struct eqds_sender *s)
 {
@@ -107,6 +162,8 @@ static struct eqds_packet *sender_candidate(const struct eqds_sender *s)
 
 	if (packet)
 		return packet;
+	if (sender_epoch_is_full(s))
+		return NULL;
 	return sender_outstanding(s) < s->config->window_packets ? s->queue.head : NULL;
 }
 
@@ -177,6 +234,8 @@ static void sender_settle(struct eqds_sender *s, u64 now_ns, struct eqds_out *ou
 {
 	u64 due;
 
+	if (s->queue.count && !sender_outstanding(s) && sender_epoch_is_full(s))
+		sender_open(s, now_ns, eqds_add(s->epoch, 1, s->config->profile->epoch_bits));
 	sender_raise_target(s);
 	if (!sender_lacks_credit(s)) {
 		s->rts_due_ns = EQDS_NEVER;
@@ -233,47 +292,7 @@ struct eqds_packet *eqds_sender_next(struct eqds_sender *s, u64 now_ns, struct e
 	return packet;
 }
 
-/* ---- epochs ---- */
-
-/* Everything with a number loses it, and goes before what has none, in the order of numbers. */
-static void sender_requeue(struct eqds_sender *s)
-{
-	const u8 bits = s->config->profile->seq_bits;
-	struct eqds_packet *last = NULL;
-
-	for (u32 seq = s->una; seq != s->next; seq = eqds_add(seq, 1, bits)) {
-		struct eqds_packet *packet = *sender_slot(s, seq);
-
-		if (!packet)
-			continue;
-		*sender_slot(s, seq) = NULL;
-		sender_list_remove(s, packet);
-		packet->state = EQDS_PACKET_QUEUED;
-		packet->attempt = 0;
-		packet->again = false;
-		eqds_list_insert(&s->queue, last, packet);
-		last = packet;
-	}
-}
-
-/*
- * Begin an epoch. A tunnel that opens again and again (a peer that refuses, a path that is
- * dead) does so by RTS, whose rate timeouts bound, instead of a burst.
- */
-static void sender_open(struct eqds_sender *s, u64 now_ns, u32 epoch)
-{
-	sender_requeue(s);
-	s->state = EQDS_SENDER_SYN_SENT;
-	s->epoch = epoch & eqds_mask(s->config->profile->epoch_bits);
-	s->una = eqds_epoch_start(s->config->profile, s->epoch);
-	s->next = s->una;
-	s->pull = 0;
-	s->target = 0;
-	s->target_told = 0;
-	s->credit_bytes = 0;
-	s->rts_due_ns = EQDS_NEVER;
-	sender_start(s, now_ns, !s->timeouts);
-}
+/* ---- a later epoch ---- */
 
 static void sender_open_again(struct eqds_sender *s, u64 now_ns, u32 after_epoch,
 			      struct eqds_out *out)

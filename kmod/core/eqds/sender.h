@@ -35,8 +35,12 @@
  * yet, tells it by an RTS, at most one per round trip. When no pull comes, it repeats the RTS
  * after a timeout that doubles, and not before the receiver's busy time is over.
  *
- * Idle. A sender whose last packet was acknowledged gives up its credit. When it starts again,
- * it has a window of credit if the network trims and busy time is over, else it starts by RTS.
+ * Idle. A sender whose last packet was acknowledged gives up its credit, all but less than an MTU.
+ * When it starts again, it has a window of credit if the network trims and busy time is over. Else
+ * it has what it kept, and asks for more by RTS.
+ *
+ * Epochs that are full. After epoch_packets numbers the sender sends nothing new until all are
+ * acknowledged, and then opens the next epoch: no number comes again in one epoch.
  *
  * Epochs that collide. A receiver may be in the epoch that a sender opens, by an earlier tunnel of
  * the same address: either end forgot, and a copy of an old SYN came late. Its numbers are then not

@@ -41,6 +41,7 @@ struct Options {
     uint32_t mtu_bytes = 1500;
     uint32_t window_mtus = 20; // the round trip has 18
     uint16_t window_packets = 64;
+    uint32_t epoch_packets = 0; // 0: numbers of an epoch wrap
     bool trimming = false;
     bool overdraw = false;
     bool ordered = true;
@@ -76,6 +77,7 @@ public:
     explicit Rig(const Options& options) : opt(options) {
         eqds_config_init(&config, opt.profile, opt.mtu_bytes, opt.window_mtus * opt.mtu_bytes);
         config.window_packets = opt.window_packets;
+        config.epoch_packets = opt.epoch_packets;
         config.trimming = opt.trimming;
         config.overdraw = opt.overdraw;
         config.ordered = opt.ordered;

@@ -92,6 +92,18 @@ TEST(EqdsStart, BurstAfterRestOnlyWhenTheReceiverIsNotBusy) {
     EXPECT_EQ(rig[0].data, 16u);
 }
 
+// A pull brings an MTU: of 15 packets of a tenth of that, at most every tenth has to ask.
+TEST(EqdsStart, CreditLeftOverByAPullServesSmallPacketsAfterRest) {
+    Rig rig(Options{});
+    for (uint32_t i = 0; i < 15; i++) {
+        rig.offer(rig[0], 1, 150);
+        EXPECT_EQ(rig[0].rts, 1 + i / 10) << i;
+        ASSERT_TRUE(rig.run(rig.now + 1'000'000'000, [&] { return rig.all_freed(); }));
+        EXPECT_LT(rig[0].sender.credit_bytes, 1500);
+    }
+    EXPECT_EQ(rig[0].pulls, 2u);
+}
+
 TEST(EqdsStart, SynOnEveryPacketUntilTheSynAck) {
     Options o;
     o.trimming = true;

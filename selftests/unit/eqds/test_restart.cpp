@@ -163,6 +163,38 @@ TEST(EqdsRst, WithoutStateTellsTheEpochOfThePacket) {
 }
 
 // An earlier life's numbers may happen to fit; the receiver then answers, and gives nothing.
+// However the network loses and reorders, no packet is lost or comes twice where one epoch ends and
+// the next begins.
+TEST(EqdsEpoch, FullOneIsFollowedByTheNextAndNoNumberComesAgain) {
+    for (bool trimming : {false, true}) {
+        Options o;
+        o.trimming = trimming;
+        o.epoch_packets = 100;
+        Rig rig(o);
+        uint32_t n = 0;
+        std::map<uint32_t, uint32_t> numbers; // by epoch, its highest
+        rig.lose_data = [&](const eqds_head& head) {
+            if (!(head.flags & EQDS_EMPTY))
+                numbers[head.epoch] = std::max(numbers[head.epoch], head.seq);
+            return ++n % 11 == 0;
+        };
+        rig.lose_control = [&](const eqds_head&) { return ++n % 7 == 0; };
+        rig.extra_delay = [&](const eqds_head& head) { return head.seq % 3 * 2000; };
+        rig.offer(rig[0], 1000, 1500);
+        ASSERT_TRUE(rig.run(10'000'000'000, [&] { return rig.all_freed(); }));
+        EXPECT_EQ(numbers.size(), 10u);
+        for (auto [epoch, highest] : numbers)
+            EXPECT_EQ(highest, 99u) << epoch;
+        ASSERT_EQ(rig[0].delivered.size(), 1000u);
+        for (uint32_t i = 0; i < 1000; i++)
+            EXPECT_EQ(rig[0].delivered[i], i);
+        // A tunnel that rested in a full epoch goes on in the next one.
+        rig.offer(rig[0], 1, 1500);
+        ASSERT_TRUE(rig.run(rig.now + 10'000'000'000, [&] { return rig.all_freed(); }));
+        EXPECT_EQ(numbers.size(), 11u);
+    }
+}
+
 TEST(EqdsImpossible, AnswersWithoutProgressEndTheEpochAfterTheIdleTime) {
     Rig rig(Options{});
     rig.config.idle_ns = 50'000'000;
