@@ -56,7 +56,7 @@ LIB_SRC := $(wildcard libremote/src/*/*.cpp) $(HOST_SRC) $(SUPPORT_SRC)
 LIBEQDS_SRC := $(wildcard libeqds/src/*.cpp)
 EQDSPERF_SRC := $(wildcard tools/eqdsperf/*.cpp)
 COMMON_SRC := $(wildcard tools/common/*.cpp) $(SUPPORT_SRC)
-REMORA_SRC := $(wildcard tools/remora/*.cpp)
+REMORA_SRC := $(wildcard tools/remora/*.cpp tools/mh/*.cpp)
 NODE_SRC := $(wildcard tools/remora-node/*.cpp) $(HOST_SRC)
 SIM_SRC := $(wildcard tools/sim/*.cpp)
 # Sources of the programs that a test may link: all but their main().
@@ -184,7 +184,7 @@ demo: ## remote memory at work, between virtual machines
 
 demo-marlin: ## Marlin at work, among three machines whose RAM is in each other's PCI BARs
 	$(Q)tools/lab/deps
-	+$(Q)$(MAKE) --no-print-directory out/bin/remora-cmmc-file modules
+	+$(Q)$(MAKE) --no-print-directory out/bin/remora out/bin/remora-cmmc-file modules
 	$(Q)tools/lab/lab run ntb3 tools/lab/topo/demo_marlin.py
 
 check: ## tests every change has to pass (SUITES="unit model" for some, SUITES=all for all there are)

@@ -36,7 +36,7 @@ bench-eqds: ## TCP through EQDS tunnels beside plain TCP, without emulation (ARG
 
 bench-marlin: ## eop beside Linux' ntb_netdev, between emulated machines (ARGS="--rounds 3")
 	$(Q)tools/lab/deps
-	+$(Q)$(MAKE) --no-print-directory modules KERNEL=6.12
+	+$(Q)$(MAKE) --no-print-directory out/bin/remora modules KERNEL=6.12
 	$(Q)tools/bench/marlin $(ARGS)
 
 bench-core: out/bin/bench-core ## CPU nanoseconds of the protocol core (ARGS="--benchmark_filter=wire")
