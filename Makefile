@@ -56,7 +56,7 @@ LIB_SRC := $(wildcard libremote/src/*/*.cpp) $(HOST_SRC) $(SUPPORT_SRC)
 LIBEQDS_SRC := $(wildcard libeqds/src/*.cpp)
 EQDSPERF_SRC := $(wildcard tools/eqdsperf/*.cpp)
 COMMON_SRC := $(wildcard tools/common/*.cpp) $(SUPPORT_SRC)
-REMORA_SRC := $(wildcard tools/remora/*.cpp)
+REMORA_SRC := $(wildcard tools/remora/*.cpp tools/mh/*.cpp)
 NODE_SRC := $(wildcard tools/remora-node/*.cpp) $(HOST_SRC)
 SIM_SRC := $(wildcard tools/sim/*.cpp)
 # Sources of the programs that a test may link: all but their main().

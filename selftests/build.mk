@@ -30,18 +30,18 @@ out/bin/fuzz/%: out/fuzz/selftests/fuzz/%.o out/fuzz/libremora_core.a
 	$(Q)mkdir -p $(@D) && $(fuzz_CXX) $(fuzz_FLAGS) -fsanitize=fuzzer $^ -o $@
 
 out/bin/lib: $(call objects,asan,$(LIBTEST_SRC) $(LIB_SRC) $(filter-out %/main.cpp,$(NODE_SRC))) \
-		$(call objects,asan,tools/common/node_report.cpp tools/common/control.cpp) out/asan/libremora_core.a
+		$(call objects,asan,$(wildcard tools/common/*.cpp)) out/asan/libremora_core.a
 	$(call say,LINK,$@)
 	$(call link,asan,-lgtest $(LIB_LIBS))
 
 out/bin/lib-tsan: $(call objects,tsan,$(LIBTEST_SRC) $(LIB_SRC) $(filter-out %/main.cpp,$(NODE_SRC))) \
-		$(call objects,tsan,tools/common/node_report.cpp tools/common/control.cpp) out/tsan/libremora_core.a
+		$(call objects,tsan,$(wildcard tools/common/*.cpp)) out/tsan/libremora_core.a
 	$(call say,LINK,$@)
 	$(call link,tsan,-lgtest $(LIB_LIBS))
 
 # The same without a sanitizer, for the lab's machines.
 out/bin/lib-lab: $(call objects,opt,$(LIBTEST_SRC) $(LIB_SRC) $(filter-out %/main.cpp,$(NODE_SRC))) \
-		$(call objects,opt,tools/common/node_report.cpp tools/common/control.cpp) out/opt/libremora_core.a
+		$(call objects,opt,$(wildcard tools/common/*.cpp)) out/opt/libremora_core.a
 	$(call say,LINK,$@)
 	$(call link,opt,-lgtest $(LIB_LIBS))
 

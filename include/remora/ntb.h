@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * The registers of a non-transparent bridge (NTB) between virtual machines, version 1. This header
+ * The registers of a non-transparent bridge (NTB) between virtual machines, version 2. This header
  * is their specification.
  *
  * A fabric joins up to NTB_PORTS_MAX machines. Each has a port, numbered from 0. All fields are
@@ -25,9 +25,13 @@
  *   windows_base + i * window_bytes of map[q], where i = p if p < q, else p - 1.
  * The kernel of q MUST NOT use that memory for anything else.
  *
+ * Policy. Bit q of map[p].reach says whether ports p and q may have a link. It never changes, and it
+ * is the same for both. Without it, neither rings the other's vectors, and p may find memory in
+ * the slot of q that is not q's RAM.
+ *
  * Link. The switch sets a port's bit in `present` while its machine has power and its cable is in.
  * The switch clears the port's page when the machine gets power, before that. Two ports have a link
- * while both are present and both say NTB_LINK_UP. Each time a machine changes its link word, it
+ * while they may reach each other, both are present and both say NTB_LINK_UP. Each time a machine changes its link word, it
  * MUST change the generation too, so that a peer notices a link that was down for an instant. After
  * either change all other ports MUST be told by NTB_VECTOR_EVENT.
  *
@@ -40,7 +44,7 @@
 #include <linux/types.h>
 
 #define NTB_MAGIC 0x42544e52 /* "RNTB" */
-#define NTB_VERSION 1
+#define NTB_VERSION 2
 
 #define NTB_PAGE_BYTES 4096
 #define NTB_PORTS_MAX 15 /* with the switch's page: 64 KiB of registers */
@@ -61,7 +65,7 @@ struct ntb_port_map {
 	__le64 ram_bytes; /* a power of two, the size of the BAR in other machines */
 	__le64 windows_base; /* physical address of the port's inbound windows, page-aligned */
 	__le64 window_bytes; /* of each, a multiple of a page */
-	__le64 reserved;
+	__le64 reach; /* a bit per port: this one may have a link with it */
 };
 
 struct ntb_switch_page {

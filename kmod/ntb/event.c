@@ -6,8 +6,9 @@
  *   vector 16      something in the registers may have changed: look at all of it
  *   irq_work       the same look, after a call of the client's that may have made events due
  *
- * A link is up while the client wants links, and switch and peer say that the peer is there. A peer
- * that went and came back between two looks has another generation; the client is told of both.
+ * A link is up while the client wants links, the switch permits it, and switch and peer say that
+ * the peer is there. A peer that went and came back between two looks has another generation; the
+ * client is told of both.
  */
 #include "ivshmem.h"
 
@@ -169,13 +170,15 @@ static bool link_comes(struct ivshmem_ntb *nt, int pidx, u32 word, bool up)
 
 static void links_look(struct ivshmem_ntb *nt)
 {
+	u64 reach = ivshmem_read64(&nt->switch_page->map[nt->port].reach);
 	u32 present = ivshmem_read32(&nt->switch_page->present);
 	unsigned int i;
 
 	for (i = 0; i < nt->peer_count; i++) {
 		u32 both = BIT(nt->port) | BIT(nt->peers[i].port);
 		u32 word = ivshmem_read32(&nt->peers[i].page->link);
-		bool up = (present & both) == both && word & NTB_LINK_UP;
+		bool up = (present & both) == both && reach & BIT_ULL(nt->peers[i].port) &&
+			  word & NTB_LINK_UP;
 
 		if (link_goes(nt, i, word, up)) {
 			messages_drop(nt, i);

@@ -14,7 +14,7 @@
 namespace remora {
 
 // Files that travel with one message, at most.
-inline constexpr std::size_t files_max = 2;
+inline constexpr std::size_t files_max = 20;
 
 // One message with these files. Never waits. False: errno says why.
 bool send_files(int fd, std::span<const std::uint8_t> message, std::span<const int> files);

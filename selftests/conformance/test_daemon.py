@@ -160,7 +160,7 @@ class Daemon(unittest.TestCase):
                 finally:
                     os.seteuid(0)
                 self.assertEqual(json.loads(asking.makefile().readline()),
-                                 {"ok": False, "error": "only root and the user that runs the node may control it"})
+                                 {"ok": False, "error": "only root and the user that runs the daemon may control it"})
 
     def say(self, path, *lines):
         """The node's answers to these lines, sent at once on one connection."""

@@ -3,15 +3,16 @@
 
 #include <cstdlib>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
 namespace remora {
 
-std::string control_path_default() {
-    static constexpr char name[] = "/remora-node.sock";
+std::string control_path_default(std::string_view daemon) {
+    std::string name = fmt::format("/{}.sock", daemon);
     if (geteuid() == 0)
-        return std::string("/run") + name;
+        return "/run" + name;
     const char* folder = std::getenv("XDG_RUNTIME_DIR");
     return folder && *folder ? std::string(folder) + name : "";
 }

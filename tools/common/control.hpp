@@ -25,9 +25,9 @@ namespace remora {
 // Of a request: several times what the longest one needs.
 inline constexpr std::size_t control_request_bytes_max = 4096;
 
-// Where remora-node listens unless told otherwise, and remora looks: /run/remora-node.sock for
-// root, remora-node.sock in $XDG_RUNTIME_DIR for others. Empty: there is no such directory.
-std::string control_path_default();
+// Where a daemon listens unless told otherwise, and remora looks: /run/remora-node.sock for root,
+// remora-node.sock in $XDG_RUNTIME_DIR for others. Empty: there is no such directory.
+std::string control_path_default(std::string_view daemon = "remora-node");
 
 // The answer that says why a request failed.
 std::string control_error(std::string_view why);

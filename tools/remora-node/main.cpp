@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "common/control.hpp"
-#include "remora-node/control.hpp"
+#include "common/control_server.hpp"
 #include "remora-node/operator.hpp"
 #include "remora-node/options.hpp"
 #include "remora-node/status.hpp"

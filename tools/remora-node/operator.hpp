@@ -2,7 +2,7 @@
 // Executes the requests of the control socket on the node.
 #pragma once
 
-#include "remora-node/control.hpp"
+#include "common/control_server.hpp"
 #include "remora-node/node.hpp"
 
 namespace remora::daemon {

@@ -8,7 +8,7 @@
 
 #include <sys/types.h>
 
-#include "remora-node/listener.hpp"
+#include "common/listener.hpp"
 #include "remora-node/rings.hpp"
 #include "support/descriptor.hpp"
 

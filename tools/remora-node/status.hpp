@@ -3,8 +3,8 @@
 // but not control.
 #pragma once
 
+#include "common/listener.hpp"
 #include "common/node_report.hpp"
-#include "remora-node/listener.hpp"
 
 namespace remora::daemon {
 

@@ -13,5 +13,6 @@ void add_report_commands(CLI::App& program); // report.cpp: status, stats
 void add_top_command(CLI::App& program);     // top.cpp
 void add_eqds_commands(CLI::App& program);   // eqds.cpp
 void add_ping_command(CLI::App& program);    // ping.cpp
+void add_mh_commands(CLI::App& program);     // mh.cpp
 
 } // namespace remora

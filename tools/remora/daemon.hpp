@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "common/control_client.hpp"
 #include "common/node_report.hpp"
-#include "support/descriptor.hpp"
 #include "support/key.hpp"
 #include "support/parse.hpp"
 
@@ -15,7 +15,7 @@ namespace remora {
 class Daemon {
 public:
     // Throws Failure, as all functions do: nobody listens there; no answer; what the node refuses.
-    explicit Daemon(const std::string& path);
+    explicit Daemon(const std::string& path) : client_("memory node", path) {}
 
     // Also from a status socket, which serves nothing else.
     NodeReport report();
@@ -26,13 +26,9 @@ public:
     void stop();
 
 private:
-    nlohmann::ordered_json call(const nlohmann::ordered_json& request);
     void change(const nlohmann::ordered_json& request);
-    bool read_some();
 
-    std::string path_;
-    Descriptor fd_;
-    std::string text_; // received, and not used yet
+    ControlClient client_;
 };
 
 // The control socket of the node that a command is about: the one named; if none is, and the

@@ -37,6 +37,7 @@ int run(int argc, char** argv) {
     remora::add_top_command(program);
     remora::add_eqds_commands(program);
     remora::add_ping_command(program);
+    remora::add_mh_commands(program);
     try {
         program.parse(argc, argv);
     } catch (const CLI::ParseError& error) {

@@ -98,7 +98,7 @@ void ShmLink::map(const ring_offer& offer, const std::vector<Descriptor>& files)
     std::uint64_t response = base_load_le64(&offer.response_offset);
     std::uint32_t index = base_load_le32(&offer.pointer);
     auto entry_bytes = [](const ring_shape& shape) { return base_load_le32(&shape.entry_bytes); };
-    if (files.size() != files_max || !is_part(request, offer.request, bytes) ||
+    if (files.size() != 2 || !is_part(request, offer.request, bytes) ||
         !is_part(response, offer.response, bytes) || index >= RING_POINTERS_MAX ||
         entry_bytes(offer.request) < RING_HEAD_BYTES + RMEM_DATAGRAM_BYTES_MAX ||
         entry_bytes(offer.response) < RING_HEAD_BYTES + RMEM_DATAGRAM_BYTES_MAX ||

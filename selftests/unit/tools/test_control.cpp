@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 // Connections of the daemon's control socket.
-#include "remora-node/control.hpp"
+#include "common/control_server.hpp"
 
 #include <atomic>
 #include <cstdlib>

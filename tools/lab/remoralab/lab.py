@@ -133,9 +133,9 @@ class Lab:
     def _set_link(self, link, only, up):
         fabric = self.ntbs.named(link)
         if fabric:
-            for port in fabric.ports:
-                if only in (None, port.machine):
-                    fabric.plug(port.machine, up)
+            for name in fabric.ports:
+                if only in (None, name):
+                    fabric.plug(name, up)
             return
         found = next((each for each in self.topology.links if each.name == link), None)
         if found is None:

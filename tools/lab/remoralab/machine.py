@@ -88,7 +88,6 @@ class Machine:
         if self.channel:
             self.channel.close()
         self.lab.wires.disconnect(self.name)
-        self.lab.ntbs.disconnect(self.name)
 
     def is_on(self):
         return self._power is not None and self._power.process.poll() is None

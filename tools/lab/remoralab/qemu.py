@@ -72,20 +72,17 @@ class Qemu:
         qmp, theirs = socket.socketpair()
         argv, ports = self._network()
         fabric = lab.ntbs.of(spec.name)
-        bridge = fabric.connect(spec.name) if fabric else None
-        if fabric:
-            more, files = fabric.arguments(spec.name, bridge)
-            argv, ports = argv + more, ports + files
         argv = [*_base_arguments(lab, spec, accelerator, fabric), *argv,
                 "-initrd", f"/proc/self/fd/{initrd}",
                 "-chardev", f"socket,id=agent,fd={agent.fileno()}",
                 "-device", "virtserialport,chardev=agent,name=org.remora.lab",
                 "-chardev", f"socket,id=console,fd={console.fileno()}", "-serial", "chardev:console",
                 "-chardev", f"socket,id=qmp,fd={theirs.fileno()}", "-mon", "chardev=qmp,mode=control"]
+        if fabric:
+            argv = fabric.command(spec.name, argv)
         passed = [agent.fileno(), console.fileno(), theirs.fileno(), initrd, *ports]
         self.process = start_bound(argv, passed, self.log_path)
-        for sock in filter(None, (theirs, bridge)):
-            sock.close()
+        theirs.close()
         try:
             self._qmp = Qmp(lab.pump, spec.name, qmp)
         except LabError:
@@ -122,7 +119,7 @@ def _base_arguments(lab, spec, accelerator, fabric):
         shares += ["-fsdev", f"local,id={tag},path={path},security_model=none,readonly=on,multidevs=remap",
                    "-device", f"virtio-9p-pci,fsdev={tag},mount_tag={tag}"]
     return [QEMU, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-            "-name", spec.name, "-machine", f"pc,usb=off,vmport=off{',memory-backend=ram' if fabric else ''}",
+            "-name", spec.name, "-machine", "pc,usb=off,vmport=off",
             *accel.arguments(accelerator),
             "-m", f"{spec.ram_mib}M",
             # A socket each: the BIOS's MP table, read without ACPI, lists one CPU a socket.

@@ -12,6 +12,7 @@
 
     [ntb fabric]                a PCIe non-transparent bridge (ntb.py): each machine has the others' RAM in PCI BARs
     ports = compute memory      in the order of their port numbers
+    deny = compute-memory       pairs of them that can't reach each other
 
 The n-th link of a machine, in the order of the file, is its eth(n). In every machine, `memory` is
 machine memory's IPv4 address on the first link they share, `memory-rack` the one on link rack;
@@ -55,6 +56,7 @@ class LinkSpec:
 class NtbSpec:
     name: str
     ports: list  # the machines' names, by port number
+    access: list = dataclasses.field(default_factory=list)  # rules of its map (tools/mh), after "all may reach all"
 
 
 @dataclasses.dataclass
@@ -117,8 +119,8 @@ def _link(name, section, machines, where):
 
 def _ntb(name, section, machines, where):
     where = f"{where}: [ntb {name}]"
-    if set(section) != {"ports"}:
-        raise LabError(f"{where} needs ports, and knows nothing else")
+    if "ports" not in section or set(section) - {"ports", "deny"}:
+        raise LabError(f"{where} needs ports, may have deny, and knows nothing else")
     ports = section["ports"].split()
     if not 2 <= len(ports) <= NTB_PORTS_MAX:
         raise LabError(f"{where} joins {len(ports)} machines: it can join 2 to {NTB_PORTS_MAX}")
@@ -130,7 +132,18 @@ def _ntb(name, section, machines, where):
         ram_mib = machines[each].ram_mib
         if ram_mib & (ram_mib - 1) or not 64 <= ram_mib <= NTB_RAM_MIB_MAX:
             raise LabError(f"{where}: {each} has {ram_mib} MiB: a PCI BAR is a power of two, and here 64M to 2G")
-    return NtbSpec(name, ports)
+    return NtbSpec(name, ports, _denied(section.get("deny", ""), ports, where))
+
+
+def _denied(text, ports, where):
+    """Rules of a map that keep pairs of machines from each other."""
+    rules = []
+    for word in text.split():
+        pair = word.split("-")
+        if len(pair) != 2 or not set(pair) <= set(ports):
+            raise LabError(f"{where}: deny = {word}: write two of its machines as ONE-OTHER")
+        rules += [{"from": one, "to": other, "may": "nothing"} for one, other in (pair, reversed(pair))]
+    return rules
 
 
 def _check_unique(links, ntbs, where):

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-#include "remora-node/control.hpp"
+#include "common/control_server.hpp"
 
 #include <algorithm>
 #include <array>
@@ -15,8 +15,9 @@
 
 #include "common/control.hpp"
 #include "support/failure.hpp"
+#include "support/unix_socket.hpp"
 
-namespace remora::daemon {
+namespace remora {
 
 namespace {
 
@@ -64,12 +65,16 @@ struct Control::Connection {
     std::array<char, control_request_bytes_max> in;
     std::size_t used = 0; // of in
     std::string out;
-    std::size_t sent = 0; // of out
-    bool closes = false;  // when out is sent
+    std::vector<Descriptor> files; // to go with out's first byte
+    std::size_t sent = 0;          // of out
+    bool closes = false;           // when out is sent
 };
 
 Control::Control(std::string path, std::chrono::milliseconds time)
-    : listener_("--socket", std::move(path), 0600),
+    : Control(UnixListener("--socket", std::move(path), 0600), time) {}
+
+Control::Control(UnixListener&& listening, std::chrono::milliseconds time)
+    : listener_(std::move(listening)),
       time_(time),
       events_(epoll_create1(EPOLL_CLOEXEC)),
       timer_(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)),
@@ -119,7 +124,7 @@ void Control::accept() {
     auto [at, added] = connections_.try_emplace(first_connection + last_++, std::move(fd));
     Connection& connection = at->second;
     if (!is_operator(connection.fd.get()))
-        connection.refuse("only root and the user that runs the node may control it");
+        connection.refuse("only root and the user that runs the daemon may control it");
     if (!watch(connection.fd.get(), at->first, connection.closes ? EPOLLOUT : EPOLLIN))
         connections_.erase(at);
 }
@@ -170,16 +175,34 @@ void Control::take_line(std::uint64_t number, Connection& connection, const Hand
     }
     std::string_view line = connection.lines().substr(0, connection.lines().find('\n'));
     connection.enter(Connection::State::waiting);
-    handler(line, [this, number](std::string answer) { reply(number, std::move(answer)); });
+    handler(line, [this, number](Reply answer) { reply(number, std::move(answer)); });
     std::size_t rest = connection.used - line.size() - 1;
     std::memmove(connection.in.data(), connection.in.data() + line.size() + 1, rest);
     explicit_bzero(connection.in.data() + rest, connection.used - rest);
     connection.used = rest;
 }
 
+// The first byte of an answer. False: errno says why.
+bool Control::send_with_files(Connection& connection, char first) {
+    std::vector<int> numbers;
+    for (const Descriptor& file : connection.files)
+        numbers.push_back(file.get());
+    auto byte = static_cast<std::uint8_t>(first);
+    if (!send_files(connection.fd.get(), {&byte, 1}, numbers))
+        return false;
+    connection.files.clear();
+    connection.sent++;
+    return true;
+}
+
 // False: the connection is over.
 bool Control::write(Connection& connection) {
     std::string_view left = std::string_view(connection.out).substr(connection.sent);
+    if (!connection.files.empty()) {
+        if (!send_with_files(connection, left.front()))
+            return errno == EAGAIN || errno == EINTR;
+        left.remove_prefix(1);
+    }
     ssize_t sent = send(connection.fd.get(), left.data(), left.size(), MSG_NOSIGNAL);
     if (sent < 0)
         return errno == EAGAIN || errno == EINTR;
@@ -190,24 +213,25 @@ bool Control::write(Connection& connection) {
     return !connection.closes;
 }
 
-void Control::reply(std::uint64_t number, std::string line) {
+void Control::reply(std::uint64_t number, Reply answer) {
     std::lock_guard lock(lock_);
-    answers_.emplace_back(number, std::move(line));
+    answers_.emplace_back(number, std::move(answer));
     eventfd_write(answered_.get(), 1);
 }
 
 // False: there was none.
 bool Control::take_answers(const Handler& handler) {
-    std::vector<std::pair<std::uint64_t, std::string>> answers;
+    std::vector<std::pair<std::uint64_t, Reply>> answers;
     {
         std::lock_guard lock(lock_);
         answers.swap(answers_);
     }
-    for (auto& [number, line] : answers) {
+    for (auto& [number, answer] : answers) {
         auto at = connections_.find(number);
         if (at == connections_.end())
             continue;
-        at->second.out = std::move(line) + "\n";
+        at->second.out = std::move(answer.line) + "\n";
+        at->second.files = std::move(answer.files);
         at->second.sent = 0;
         at->second.enter(Connection::State::writing);
         if (!advance(number, at->second, handler))
@@ -234,4 +258,4 @@ void Control::set_timer() {
     timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &timing, nullptr);
 }
 
-} // namespace remora::daemon
+} // namespace remora

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-#include "remora-node/listener.hpp"
+#include "common/listener.hpp"
 
 #include <cerrno>
 #include <cstring>
@@ -10,7 +10,7 @@
 #include "support/failure.hpp"
 #include "support/unix_address.hpp"
 
-namespace remora::daemon {
+namespace remora {
 
 namespace {
 
@@ -52,8 +52,11 @@ UnixListener::UnixListener(const char* option, std::string path, mode_t mode, in
     inode_ = at(path_).st_ino;
 }
 
+UnixListener::UnixListener(std::string path, Descriptor&& fd)
+    : path_(std::move(path)), fd_(std::move(fd)), inode_(at(path_).st_ino) {}
+
 UnixListener::~UnixListener() {
-    if (at(path_).st_ino == inode_) // else it is another's by now
+    if (fd_ && inode_ && at(path_).st_ino == inode_) // else it is another's by now
         unlink(path_.c_str());
 }
 
@@ -61,4 +64,4 @@ Descriptor UnixListener::accept() const {
     return Descriptor(accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
 }
 
-} // namespace remora::daemon
+} // namespace remora

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: GPL-2.0
+// The other end of a daemon's control socket (common/control_server.hpp).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "support/descriptor.hpp"
+
+namespace remora {
+
+class ControlClient {
+public:
+    // Errors call the daemon by the name "what", such as "memory node". Throws Failure, as all
+    // functions do: nobody listens there; no answer; what the daemon refuses. Its error() is
+    // ECONNRESET if the daemon closed the connection.
+    ControlClient(std::string what, std::string path);
+
+    // The answer to a request: an object whose "ok" is true or missing.
+    nlohmann::ordered_json call(const nlohmann::ordered_json& request);
+    // Returns when the daemon has closed the connection.
+    void wait_end();
+    // The descriptors that came with answers.
+    std::vector<Descriptor> take_files() { return std::move(files_); }
+    const std::string& path() const { return path_; }
+
+private:
+    bool read_some();
+
+    std::string what_, path_;
+    Descriptor fd_;
+    std::string text_; // received, and not used yet
+    std::vector<Descriptor> files_;
+};
+
+} // namespace remora

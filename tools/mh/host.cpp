@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "mh/host.hpp"
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include <nlohmann/json.hpp>
+#include <poll.h>
+#include <sys/signalfd.h>
+
+#include "common/control.hpp"
+#include "support/failure.hpp"
+
+namespace remora::mh {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The request's verb, and the machine it names, if the verb has one.
+std::pair<std::string, std::optional<std::string>> parse_request(std::string_view line) {
+    Json request = Json::parse(line, nullptr, false);
+    if (!request.is_object() || !request.contains("verb") || !request["verb"].is_string())
+        throw Failure("a request is a line with an object of JSON: {{\"verb\": \"status\"}}");
+    std::string verb = request["verb"];
+    bool names = verb == "join" || verb == "plug" || verb == "unplug";
+    if (names && !(request.contains("machine") && request["machine"].is_string()))
+        throw Failure("the request has no string \"machine\"");
+    if (request.size() > (names ? 2U : 1U))
+        throw Failure("the request has members that its verb doesn't know");
+    if (!names)
+        return {verb, std::nullopt};
+    return {verb, request["machine"]};
+}
+
+std::string ok(Json answer = Json::object()) {
+    Json whole{{"ok", true}};
+    whole.update(answer);
+    return whole.dump();
+}
+
+} // namespace
+
+Descriptor signal_descriptor() {
+    sigset_t set;
+    sigemptyset(&set);
+    for (int number : {SIGTERM, SIGINT})
+        sigaddset(&set, number);
+    sigprocmask(SIG_BLOCK, &set, nullptr);
+    return Descriptor(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+}
+
+Host::Host(Fabric fabric, UnixListener&& control, std::uint32_t takeovers)
+    : fabric_(std::move(fabric)), control_(std::move(control)), takeovers_(takeovers) {
+    // A host that died may have left the registers as they were before its last change.
+    fabric_.tell_presence();
+}
+
+void Host::serve(const Descriptor& signals) {
+    bool signalled = false;
+    while (!signalled && !stopped_)
+        wait(signals, signalled);
+    if (standby_ && standby_->is_complete() && !stopped_)
+        control_.socket().leave();
+}
+
+void Host::wait(const Descriptor& signals, bool& signalled) {
+    std::vector<pollfd> fds{
+        {signals.get(), POLLIN, 0},
+        {control_.fd(), POLLIN, 0},
+        {standby_ ? standby_->fd() : -1, standby_ ? standby_->events() : short{}, 0}};
+    std::size_t doorbells = fds.size();
+    for (std::size_t number = 0; number < fabric_.map().ports(); number++)
+        fds.push_back({fabric_.port(number).doorbell.get(), POLLIN, 0});
+    if (poll(fds.data(), fds.size(), -1) < 0) {
+        if (errno == EINTR)
+            return;
+        throw Failure("can't wait for machines: {}", std::strerror(errno));
+    }
+    signalled = fds[0].revents;
+    for (std::size_t number = 0; number < fabric_.map().ports(); number++)
+        if (fds[doorbells + number].revents)
+            look_after(number);
+    if (fds[2].revents)
+        look_after_standby(fds[2].revents);
+    if (fds[1].revents)
+        control_.ready(
+            [&](std::string_view line, const Control::Answer& answer) { answer(execute(line)); });
+}
+
+void Host::look_after(std::size_t number) {
+    Fabric::Heard heard = fabric_.hear(number);
+    if (heard == Fabric::Heard::nothing)
+        return;
+    say(heard == Fabric::Heard::end
+            ? "has left"
+            : "wrote to its doorbell socket, which QEMU never does: cut off",
+        number);
+    fabric_.leave(number);
+    changed(number);
+}
+
+void Host::look_after_standby(short events) {
+    bool was_ready = standby_->is_ready();
+    if (!standby_->ready(events, fabric_)) {
+        standby_.reset();
+        fmt::print("remora mh: the standby has gone\n");
+    } else if (!was_ready && standby_->is_ready()) {
+        fmt::print("remora mh: a standby is ready\n");
+    }
+    std::fflush(stdout);
+}
+
+// No request may end the host, so whatever fails is answered.
+Control::Reply Host::execute(std::string_view line) {
+    try {
+        auto [verb, machine] = parse_request(line);
+        std::size_t number = machine ? fabric_.map().port_of(*machine) : 0;
+        if (verb == "status")
+            return ok(status());
+        if (verb == "policy")
+            return ok(policy());
+        if (verb == "join")
+            return join(number);
+        if (verb == "plug" || verb == "unplug")
+            return plug(number, verb == "plug"), ok();
+        if (verb == "standby")
+            return add_standby();
+        if (verb != "stop")
+            throw Failure("the verb is none: write status, policy, join, plug, unplug, standby or "
+                          "stop");
+        if (standby_)
+            standby_->end();
+        stopped_ = true;
+        return ok();
+    } catch (const std::exception& failure) {
+        return control_error(failure.what());
+    }
+}
+
+Control::Reply Host::join(std::size_t number) {
+    const Map& map = fabric_.map();
+    std::vector<Descriptor> files = fabric_.join(number);
+    // Before the answer: should this process die now, the standby knows of the machine.
+    changed(number);
+    Json peers = Json::array();
+    for (std::size_t other = 0; other < map.ports(); other++)
+        if (other != number)
+            peers.push_back({{"port", other},
+                             {"ram_bytes", map.machines()[other].ram_bytes},
+                             {"may", access_text(map.access(number, other))}});
+    say("has joined", number);
+    return {
+        ok({{"port", number}, {"ram_bytes", map.machines()[number].ram_bytes}, {"peers", peers}}),
+        std::move(files)};
+}
+
+void Host::plug(std::size_t number, bool plugged) {
+    fabric_.plug(number, plugged);
+    changed(number);
+}
+
+Control::Reply Host::add_standby() {
+    if (standby_)
+        throw Failure("this management host has a standby already");
+    standby_.emplace(fabric_, control_.socket(), takeovers_);
+    std::vector<Descriptor> files;
+    files.push_back(standby_->take_peer());
+    return {ok(), std::move(files)};
+}
+
+Json Host::status() const {
+    Json machines = Json::array();
+    for (std::size_t number = 0; number < fabric_.map().ports(); number++) {
+        const Machine& machine = fabric_.map().machines()[number];
+        machines.push_back({{"name", machine.name},
+                            {"port", number},
+                            {"ram_bytes", machine.ram_bytes},
+                            {"windows_base", machine.windows_base},
+                            {"window_bytes", machine.window_bytes},
+                            {"kernel_parameter", fabric_.map().kernel_parameter(number)},
+                            {"joined", fabric_.has_joined(number)},
+                            {"plugged", fabric_.port(number).plugged}});
+    }
+    return {{"machines", machines},
+            {"standby", !standby_              ? "none"
+                        : standby_->is_ready() ? "ready"
+                                               : "learning"},
+            {"takeovers", takeovers_}};
+}
+
+Json Host::policy() const {
+    const Map& map = fabric_.map();
+    Json access = Json::array();
+    for (std::size_t from = 0; from < map.ports(); from++)
+        for (std::size_t to = 0; to < map.ports(); to++)
+            if (from != to)
+                access.push_back({{"from", map.machines()[from].name},
+                                  {"to", map.machines()[to].name},
+                                  {"may", access_text(map.access(from, to))},
+                                  {"link", map.linked(from, to)}});
+    return {{"access", access}};
+}
+
+void Host::changed(std::size_t number) {
+    if (standby_)
+        standby_->port_changed(number, fabric_);
+}
+
+void Host::say(std::string_view what, std::size_t number) const {
+    fmt::print("remora mh: {} {}\n", fabric_.map().machines()[number].name, what);
+    std::fflush(stdout);
+}
+
+} // namespace remora::mh
