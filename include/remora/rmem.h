@@ -117,6 +117,21 @@
  * to the data of RMEM_WRITEV. The tag always covers the ranges of an RMEM_WRITEV and the whole
  * payload of every other message. A payload whose digest fails is damaged. The node answers
  * RMEM_DAMAGED to its message.
+ *
+ * Plain messages. Into a pair of rings (remora/ring.h) nobody but one client and the node can
+ * write, so a message there needs no tag once a tag has opened its session. In a session of level
+ * RMEM_LINK that was opened through the pair, a client MAY send READ, WRITE, ATOMIC, PUT, READV,
+ * WRITEV and COPY as plain messages. A record is then these instead of a datagram:
+ *
+ *   plain 1 | payload 1 | plain 2 | payload 2 | ... | plain n | payload n
+ *
+ *   - Each is a struct rmem_plain with its payload, and begins at a multiple of 8 bytes.
+ *   - n, the record's bytes and its work have the bounds of a datagram: RMEM_BUNDLE_MAX,
+ *     RMEM_DATAGRAM_BYTES_MAX, and RMEM_READ_BYTES_MAX if n is more than 1. The receiver MUST
+ *     ignore the message that breaks a rule, and those behind it.
+ *   - The node MUST refuse a plain message whose session was opened another way.
+ *   - The answer to a plain message is plain. If it is RMEM_REBOOTED, addr is the current boot.
+ *   A small message with the ring's head so fits into one line of the cache.
  */
 #ifndef REMORA_RMEM_H
 #define REMORA_RMEM_H
@@ -330,6 +345,25 @@ struct rmem_msg {
 	__le32 part;
 	__le32 digest;	 /* RMEM_DIGEST: CRC32C of the payload, 0 without payload; else 0 */
 };
+
+/* The head of a plain message. The fields are those of struct rmem_hdr and struct rmem_msg. */
+struct rmem_plain {
+	__u8 version;	 /* RMEM_PLAIN, where a datagram has RMEM_VERSION */
+	__u8 type;
+	__u8 status;
+	__u8 attempt;
+	__u8 op;
+	__u8 reserved;	 /* 0 */
+	__le16 above;	 /* requests: the id is so far above the floor; responses: 0 */
+	__le64 session;
+	__le64 id;
+	__le64 addr;
+	__le32 len;
+	__le32 part;
+};
+
+#define RMEM_PLAIN 0x81
+#define RMEM_PLAIN_BYTES 40
 
 #define RMEM_HDR_BYTES 48
 #define RMEM_TAGGED_BYTES 40 /* of the header; the tag is last */

@@ -13,7 +13,7 @@ core := kmod/core/rmem
 rmem := kmod/rmem
 
 remora_core-y := $(addprefix $(base)/, siphash.o crc32c.o) \
-	$(addprefix $(core)/, types.o wire.o datagram.o) \
+	$(addprefix $(core)/, types.o wire.o datagram.o plain.o) \
 	$(addprefix $(rmem)/, core_main.o udp/skb.o marlin/record.o)
 
 rmem_node-y := $(addprefix $(core)/node/, atomic.o table.o alloc.o span.o name.o pool.o space.o session.o node.o \

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
-// Any bytes as a datagram: its messages lie within it, what parses encodes to the same bytes, and
-// what is sealed verifies until a bit of its heads changes.
+// Any bytes as a datagram, and as a record of plain messages: its messages lie within it, what
+// parses encodes to the same bytes, and what is sealed verifies until a bit of its heads changes.
 //
-// Input: direction, place of a bit to flip (2 bytes), then the datagram.
+// Input: direction (bit 0) and form (bit 1), place of a bit to flip (2 bytes), then the bytes.
 #include <cstdlib>
 #include <cstring>
 #include <vector>
 
 #include "../common/messages.hpp"
+
+extern "C" {
+#include "core/rmem/plain.h"
+}
 
 namespace {
 
@@ -52,6 +56,32 @@ bool datagram(const uint8_t* data, size_t size, bool response, const base_siphas
     return true;
 }
 
+void plain_record(const uint8_t* data, size_t size, bool response) {
+    rmem_plain_record in;
+    rmem_plain_begin(&in, static_cast<u32>(size), response);
+    uint32_t messages = 0, end = 0;
+    uint64_t work = 0;
+    for (uint32_t offset; rmem_plain_next(&in, &offset) && rmem_plain_has_head(&in);) {
+        if (rmem_plain_step(&in, data + offset) != RMEM_WIRE_GOOD)
+            return;
+        const rmem_head& head = in.head;
+        require(offset == end && offset % 8 == 0);
+        require(in.payload_offset == offset + RMEM_PLAIN_BYTES);
+        require(in.payload_bytes == rmem_wire_payload_bytes(&head));
+        end = offset + rmem_plain_bytes(in.payload_bytes);
+        require(end <= size && in.payload_bytes <= RMEM_PIECE_BYTES_MAX);
+        require(head.plain && head.integrity == RMEM_LINK && head.session);
+        require(!!(head.type & RMEM_RESPONSE) == response && rmem_plain_fits(&head));
+        require(response ? head.status < RMEM_STATUS_COUNT : head.id && head.floor <= head.id);
+        work += rmem_wire_work_bytes(&head);
+        require(++messages == 1 || work <= RMEM_READ_BYTES_MAX);
+        require(messages <= RMEM_BUNDLE_MAX);
+        uint8_t again[RMEM_PLAIN_BYTES];
+        rmem_plain_encode(again, &head);
+        require(!std::memcmp(again, data + offset, sizeof(again)));
+    }
+}
+
 // The same messages, with digests and tag.
 std::vector<uint8_t> sealed(const uint8_t* data, size_t size, bool response,
                             const base_siphash_key& key) {
@@ -72,10 +102,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     base_crc32c_setup();
     if (size < 3)
         return 0;
-    const bool response = data[0] & 1;
+    const bool response = data[0] & 1, is_plain = data[0] & 2;
     const size_t flip = data[1] | data[2] << 8;
     data += 3;
     size -= 3;
+    if (is_plain) {
+        plain_record(data, size, response);
+        return 0;
+    }
     if (!datagram(data, size, response, key))
         return 0;
     std::vector<uint8_t> again = sealed(data, size, response, key);

@@ -10,6 +10,10 @@
 #include "support/parse.hpp"
 #include "support/random.hpp"
 
+extern "C" {
+#include "core/rmem/plain.h"
+}
+
 namespace remora::daemon {
 
 namespace {
@@ -80,9 +84,9 @@ struct Node::Request {
     const Path& path;
     rmem_peer peer;
     Outbox& outbox;
-    const base_siphash_key* key = nullptr;
-    rmem_datagram in{};
-    std::span<const std::uint8_t> payload{}; // of the message that is dealt with
+    const base_siphash_key* key = nullptr;   // null: the request is plain
+    const rmem_head* head = nullptr;         // of the message that is dealt with
+    std::span<const std::uint8_t> payload{}; // of that message
     std::uint32_t limit_bytes = 0;           // of a datagram with an answer to it
 };
 
@@ -180,7 +184,9 @@ void Node::handle(unsigned int thread, std::uint64_t now_ns, std::span<const std
                   const Path& path, Outbox& outbox) {
     Counters& counters = threads_[thread].counters;
     Request request{thread, counters, now_ns, path, peer_of(path), outbox};
-    rmem_datagram& in = request.in;
+    if (path.ring && !datagram.empty() && datagram[0] == RMEM_PLAIN)
+        return handle_plain(request, datagram);
+    rmem_datagram in;
     rmem_wire_verdict verdict =
         rmem_datagram_open(&in, datagram.data(), static_cast<u32>(datagram.size()), false);
     if (verdict != RMEM_WIRE_GOOD)
@@ -190,23 +196,40 @@ void Node::handle(unsigned int thread, std::uint64_t now_ns, std::span<const std
         return counters.add(count_drop_space);
     if (!rmem_datagram_verifies(&in, request.key, datagram.data()))
         return counters.add(count_wire + RMEM_WIRE_TAG);
+    request.head = &in.head;
     while (rmem_datagram_step(&in, datagram.data())) {
         request.payload = datagram.subspan(in.payload_offset, in.payload_bytes);
         handle_message(request, rmem_datagram_is_damaged(&in, datagram.data()));
     }
 }
 
+// Only the rings' client can have written it; that its session is this client's, the core sees to.
+void Node::handle_plain(Request request, std::span<const std::uint8_t> record) {
+    rmem_plain_record in;
+    rmem_plain_begin(&in, static_cast<u32>(record.size()), false);
+    request.head = &in.head;
+    for (u32 offset; rmem_plain_next(&in, &offset);) {
+        rmem_wire_verdict verdict = rmem_plain_has_head(&in)
+                                        ? rmem_plain_step(&in, record.data() + offset)
+                                        : RMEM_WIRE_SHORT;
+        if (verdict != RMEM_WIRE_GOOD)
+            return request.counters.add(count_wire + verdict);
+        request.payload = record.subspan(in.payload_offset, in.payload_bytes);
+        handle_message(request, false);
+    }
+}
+
 void Node::handle_message(Request& request, bool damaged_payload) {
     request.counters.add(count_wire + (damaged_payload ? RMEM_WIRE_DAMAGED : RMEM_WIRE_GOOD));
-    request.counters.add(count_type + request.in.head.type - RMEM_OPEN);
-    if (!damaged_payload && rmem_node_is_slow(host_.core(), &request.in.head))
+    request.counters.add(count_type + request.head->type - RMEM_OPEN);
+    if (!damaged_payload && rmem_node_is_slow(host_.core(), request.head))
         return slow(request);
-    std::lock_guard slot(host_.slot_lock(request.in.head.session));
+    std::lock_guard slot(host_.slot_lock(request.head->session));
     if (!damaged_payload)
         return execute(request);
     request.limit_bytes = 0;
     rmem_head damaged;
-    rmem_node_damaged(host_.core(), &request.in.head, &damaged);
+    rmem_node_damaged(host_.core(), request.head, &damaged);
     answer(request, damaged, {});
 }
 
@@ -214,7 +237,7 @@ void Node::handle_message(Request& request, bool damaged_payload) {
 
 void Node::execute(Request& request) {
     rmem_answer decision;
-    rmem_node_request(host_.core(), request.now_ns, &request.in.head, request.payload.data(),
+    rmem_node_request(host_.core(), request.now_ns, request.head, request.payload.data(),
                       &request.peer, &decision);
     request.limit_bytes = rmem_node_datagram_bytes(&decision);
     request.counters.add(count_reason + decision.reason);
@@ -244,7 +267,7 @@ void Node::execute(Request& request) {
         return answer_gathered(request, decision);
     case RMEM_ACT_SCATTER:
         host_.scatter(decision, request.payload.data());
-        request.counters.add(count_write_bytes, request.in.head.len);
+        request.counters.add(count_write_bytes, request.head->len);
         rmem_node_done(&decision);
         break;
     case RMEM_ACT_COPY:
@@ -262,7 +285,7 @@ void Node::execute(Request& request) {
 void Node::put(Request& request, rmem_answer& decision) {
     const std::uint8_t* payload = request.payload.data();
     host_.copy_in(decision, payload + sizeof(rmem_put));
-    request.counters.add(count_write_bytes, request.in.head.len);
+    request.counters.add(count_write_bytes, request.head->len);
     rmem_node_put(payload, host_.page(decision.integer.page) + decision.integer.offset, &decision);
 }
 
@@ -291,7 +314,23 @@ Reply& Node::datagram_for(Request& request, rmem_head& head) {
     return reply;
 }
 
+// write(to) writes the payload; it may make the answer a refusal, which has none.
+template <typename Write>
+void Node::answer_plain(Request& request, rmem_head& head, Write write) {
+    std::uint8_t* to = request.outbox.plain_room(head, rmem_wire_payload_bytes(&head));
+    if (!to)
+        return; // the outbox counts it
+    write(to + RMEM_PLAIN_BYTES);
+    rmem_plain_encode(to, &head);
+    request.outbox.plain_done(head, rmem_wire_payload_bytes(&head));
+}
+
 void Node::answer(Request& request, rmem_head& head, std::span<const rmem_extent> extents) {
+    if (head.plain)
+        return answer_plain(request, head, [&](std::uint8_t* to) {
+            for (const rmem_extent& extent : extents)
+                to = std::ranges::copy(host_.data(extent), to).out;
+        });
     Reply& out = datagram_for(request, head);
     std::size_t pieces = out.pieces;
     for (const rmem_extent& extent : extents) {
@@ -302,6 +341,10 @@ void Node::answer(Request& request, rmem_head& head, std::span<const rmem_extent
 }
 
 void Node::answer_found(Request& request, rmem_answer& decision) {
+    if (decision.reply.plain)
+        return answer_plain(request, decision.reply, [&](std::uint8_t* to) {
+            std::memcpy(to, &decision.found, sizeof(decision.found));
+        });
     Reply& out = datagram_for(request, decision.reply);
     rmem_found& found = out.found[out.founds++] = decision.found;
     out.data[out.pieces] = {reinterpret_cast<const std::uint8_t*>(&found), sizeof(found)};
@@ -309,6 +352,15 @@ void Node::answer_found(Request& request, rmem_answer& decision) {
 }
 
 void Node::answer_gathered(Request& request, rmem_answer& decision) {
+    request.counters.add(count_read_bytes, request.head->len);
+    if (decision.reply.plain)
+        return answer_plain(request, decision.reply, [&](std::uint8_t* to) {
+            auto copy = [&](const rmem_extent& extent) {
+                to = std::ranges::copy(host_.data(extent), to).out;
+            };
+            if (!host_.for_each_extent(decision, request.payload.data(), copy))
+                decision.reply.status = RMEM_FAULT;
+        });
     Reply& out = datagram_for(request, decision.reply);
     std::span pieces = std::span(out.data).subspan(out.pieces);
     std::size_t count = 0;
@@ -329,7 +381,6 @@ void Node::answer_gathered(Request& request, rmem_answer& decision) {
         decision.reply.status = RMEM_FAULT;
         count = 0;
     }
-    request.counters.add(count_read_bytes, request.in.head.len);
     add(request, out, decision.reply, count);
 }
 
@@ -354,7 +405,7 @@ void Node::add(Request& request, Reply& out, rmem_head& head, std::size_t pieces
 void Node::send_parts(Request& request, rmem_answer& part) {
     std::uint32_t offset = 0;
     std::uint32_t bytes;
-    while ((bytes = rmem_node_read_part(host_.core(), &request.in.head, offset, &part))) {
+    while ((bytes = rmem_node_read_part(host_.core(), request.head, offset, &part))) {
         answer(request, part.reply, std::span(part.extent, part.extents));
         request.counters.add(count_read_bytes, bytes);
         offset += bytes;
@@ -367,12 +418,12 @@ void Node::slow(Request& request) {
     if (slow_) {
         // Its answer leaves from another thread; those to earlier requests leave before.
         request.outbox.flush();
-        if (slow_->add(request.in.head, request.path, request.payload) != SlowPath::Added::waits)
+        if (slow_->add(*request.head, request.path, request.payload) != SlowPath::Added::waits)
             request.counters.add(count_drop_queue_full);
         return;
     }
     rmem_node_call call;
-    host_.call(call, request.now_ns, request.in.head, request.peer, request.payload.data());
+    host_.call(call, request.now_ns, *request.head, request.peer, request.payload.data());
     answer_slow(request.thread, request.path, request.key, call, request.outbox);
 }
 

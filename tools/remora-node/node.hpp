@@ -3,7 +3,7 @@
  * A memory node between datagrams and answers, around node/host.hpp. Knows nothing of sockets.
  *
  *   datagram -> form, lengths -> space known? -> tag
- *      |
+ *      |        or from a ring, plain messages (remora/rmem.h), which have neither
  *   each message -> digest               no change before all of these hold
  *      |
  *      |-- OPEN CLOSE ALLOC FREE FENCE,     slow.hpp, once there is a thread for them
@@ -72,6 +72,13 @@ public:
     virtual Reply& add(const Path& path) = 0;
     // Sends all that waits.
     virtual void flush() = 0;
+
+    // Of rings: where a plain answer goes, head and payload. Null: there is no room. Once both are
+    // written plain_done() counts it, with the payload that it has in the end.
+    virtual std::uint8_t* plain_room(const rmem_head&, std::uint32_t /* payload_bytes */) {
+        return nullptr;
+    }
+    virtual void plain_done(const rmem_head&, std::uint32_t /* payload_bytes */) {}
 
     // The last datagram, while more answers of its session may join it; reply null: none.
     struct Open {
@@ -145,6 +152,7 @@ private:
         Counters counters;
     };
 
+    void handle_plain(Request request, std::span<const std::uint8_t> record);
     void handle_message(Request& request, bool damaged_payload);
     std::uint64_t next_number(unsigned int thread);
     void execute(Request& request);
@@ -153,6 +161,8 @@ private:
     void answer(Request& request, rmem_head& head, std::span<const rmem_extent> extents);
     void answer_found(Request& request, rmem_answer& decision);
     void answer_gathered(Request& request, rmem_answer& decision);
+    template <typename Write>
+    void answer_plain(Request& request, rmem_head& head, Write write);
     void add(Request& request, Reply& out, rmem_head& head, std::size_t pieces);
     void send_parts(Request& request, rmem_answer& part);
     void slow(Request& request);

@@ -50,22 +50,30 @@ Reply& RingOutbox::add(const Path&) {
 
 void RingOutbox::flush() {
     close();
-    bool any = false;
+    unsigned posted = posted_;
+    post_plain();
     for (const Reply& reply : std::span(replies_).first(waiting_)) {
         bool went = post(*pair_, std::span(reply.head).first(reply.head_bytes), &reply);
         counters_.add(went ? count_answers : count_drop_xmit);
-        any |= went;
         posted_ += went;
     }
     waiting_ = 0;
-    if (any && ring_must_wake(pair_->client_sleeps))
+    if (posted_ != posted && ring_must_wake(pair_->client_sleeps))
         futex_wake(pair_->client_sleeps);
 }
 
+namespace {
+
 // The caller made sure of room for an honest client's answers. More answers than those are dropped.
 // The client's next turn finds a fault in its credit.
+bool has_room(RingPair& pair) {
+    return ring_out_room(&pair.out) || (!ring_out_learn(&pair.out) && ring_out_room(&pair.out));
+}
+
+} // namespace
+
 bool RingOutbox::post(RingPair& pair, std::span<const std::uint8_t> head, const Reply* rest) {
-    if (!ring_out_room(&pair.out) && (ring_out_learn(&pair.out) || !ring_out_room(&pair.out)))
+    if (!has_room(pair))
         return false;
     std::uint8_t* record = ring_out_record(&pair.out);
     std::uint8_t* to = std::copy(head.begin(), head.end(), record);
@@ -77,6 +85,31 @@ bool RingOutbox::post(RingPair& pair, std::span<const std::uint8_t> head, const 
     ring_sends();
     ring_out_post(&pair.out, static_cast<std::uint32_t>(to - record));
     return true;
+}
+
+std::uint8_t* RingOutbox::plain_room(const rmem_head& head, std::uint32_t payload_bytes) {
+    rmem_plain_sum with = plain_;
+    if (!rmem_plain_joins(&with, &head, payload_bytes))
+        post_plain();
+    if (!plain_.messages && !has_room(*pair_)) {
+        counters_.add(count_drop_xmit);
+        return nullptr;
+    }
+    return ring_out_record(&pair_->out) + plain_.bytes;
+}
+
+void RingOutbox::plain_done(const rmem_head& head, std::uint32_t payload_bytes) {
+    rmem_plain_joins(&plain_, &head, payload_bytes);
+}
+
+void RingOutbox::post_plain() {
+    if (!plain_.messages)
+        return;
+    ring_sends();
+    ring_out_post(&pair_->out, plain_.bytes);
+    counters_.add(count_answers);
+    posted_++;
+    plain_ = {};
 }
 
 Reply& SlowOutbox::add(const Path& path) {

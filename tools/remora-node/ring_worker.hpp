@@ -21,6 +21,10 @@
 #include "remora-node/node.hpp"
 #include "remora-node/rings.hpp"
 
+extern "C" {
+#include "core/rmem/plain.h"
+}
+
 namespace remora::daemon {
 
 // Answers to the requests of one ring, one turn at a time.
@@ -35,18 +39,23 @@ public:
     }
     Reply& add(const Path& path) override;
     void flush() override;
+    std::uint8_t* plain_room(const rmem_head& head, std::uint32_t payload_bytes) override;
+    void plain_done(const rmem_head& head, std::uint32_t payload_bytes) override;
     // Entries of this turn, and those that flush() will add.
     unsigned posted() const { return posted_; }
-    unsigned waiting() const { return waiting_; }
+    unsigned waiting() const { return waiting_ + (plain_.messages != 0); }
     // One datagram. False: the ring is full.
     bool post(RingPair& pair, std::span<const std::uint8_t> head, const Reply* rest);
 
 private:
     static constexpr unsigned batch = 16;
 
+    void post_plain();
+
     Counters& counters_;
     RingPair* pair_ = nullptr;
     unsigned posted_ = 0, waiting_ = 0;
+    rmem_plain_sum plain_{}; // answers in the entry that will be posted next
     std::vector<Reply> replies_;
 };
 

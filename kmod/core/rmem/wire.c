@@ -79,17 +79,25 @@ static bool piece_is_told(u8 type)
 	return rmem_type_reads(type) && rmem_type_is_cut(type);
 }
 
-static bool form_is_sound(const struct rmem_head *head, bool response, u32 part)
+bool rmem_wire_fields_are_sound(const struct rmem_head *head, bool response, u32 part)
 {
 	if (!op_is_sound(head))
 		return false;
 	if (response)
-		return head->status < RMEM_STATUS_COUNT && head->boot && !head->floor;
-	if (head->status || !head->id || head->floor > head->id)
+		return head->status < RMEM_STATUS_COUNT;
+	return !head->status && head->id &&
+	       (piece_is_told(head->type) ? part <= 0xffff : !part);
+}
+
+static bool form_is_sound(const struct rmem_head *head, bool response, u32 part)
+{
+	if (!rmem_wire_fields_are_sound(head, response, part))
 		return false;
-	if (head->type == RMEM_OPEN)
-		return !head->boot && !part;
-	return head->session && head->boot && (piece_is_told(head->type) ? part <= 0xffff : !part);
+	if (response)
+		return head->boot && !head->floor;
+	if (head->floor > head->id)
+		return false;
+	return head->type == RMEM_OPEN ? !head->boot : head->session && head->boot;
 }
 
 enum rmem_wire_verdict rmem_wire_parse_hdr(const void *hdr, struct rmem_head *head, u32 *messages)
@@ -100,6 +108,7 @@ enum rmem_wire_verdict rmem_wire_parse_hdr(const void *hdr, struct rmem_head *he
 		return RMEM_WIRE_VERSION;
 	head->integrity = at->hdr.flags & RMEM_FLAGS_INTEGRITY;
 	head->more = at->hdr.flags & RMEM_FLAGS_MORE;
+	head->plain = false;
 	head->space = base_load_le32(&at->hdr.space);
 	head->session = base_load_le64(&at->hdr.session);
 	head->boot = base_load_le64(&at->hdr.boot);

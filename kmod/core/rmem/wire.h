@@ -19,6 +19,7 @@ struct rmem_head {
 	u8 attempt;
 	u8 op; /* enum rmem_atomic_op; READV, WRITEV: ranges */
 	bool more; /* RMEM_FLAGS_MORE */
+	bool plain; /* came without header and tag (plain.h), so space and boot are the session's */
 	u32 space;
 	u64 session;
 	u64 boot;
@@ -64,6 +65,12 @@ u32 rmem_wire_payload_bytes(const struct rmem_head *head);
 
 /* Bytes that a request counts for in the bound on the node's work for one datagram. */
 u32 rmem_wire_work_bytes(const struct rmem_head *head);
+
+/*
+ * Has the message, of a session, sound fields? Of space, session, boot and floor nothing is asked;
+ * part is the field as it came.
+ */
+bool rmem_wire_fields_are_sound(const struct rmem_head *head, bool response, u32 part);
 
 /* Decode the header at hdr, which is whole. Checks the form only. */
 enum rmem_wire_verdict rmem_wire_parse_hdr(const void *hdr, struct rmem_head *head, u32 *messages);

@@ -374,7 +374,8 @@ Clock::time_point Client::next_timer() const {
 void Client::receive(Lock& lock, Clock::time_point until) {
     std::uint64_t deadline = rmem_client_deadline(client_.get());
     std::uint64_t spin_ns = std::min(2 * client_->rtt.srtt_ns, spin_ns_max);
-    until = std::min(until, Clock::now() + slice);
+    // From the last event on: that was a moment ago, and the clock takes as long as looking.
+    until = std::min(until, at(event_ns_) + slice);
     if (deadline)
         until = std::min(until, at(deadline));
     lock.unlock();

@@ -219,10 +219,19 @@ int Queued::one(Op& op, Clock::time_point limit) {
 
 int Queued::transfer(Kind kind, std::uint64_t address, std::uint8_t* data, std::uint64_t bytes,
                      Clock::time_point limit) {
-    if (bytes > std::uint64_t{transfer_ops} * op_bytes_max)
-        return transfer_long(kind, address, data, bytes, limit);
+    if (bytes <= op_bytes_max)
+        return transfer_by<1>(kind, address, data, bytes, limit);
+    if (bytes <= std::uint64_t{transfer_ops} * op_bytes_max)
+        return transfer_by<transfer_ops>(kind, address, data, bytes, limit);
+    return transfer_long(kind, address, data, bytes, limit);
+}
+
+// All of it in flight at once.
+template <unsigned most>
+int Queued::transfer_by(Kind kind, std::uint64_t address, std::uint8_t* data, std::uint64_t bytes,
+                        Clock::time_point limit) {
     Call call;
-    std::array<Op, transfer_ops> ops;
+    std::array<Op, most> ops;
     std::span<Op> all = cut(ops, call, kind, address, data, bytes);
     call.begin(all.size(), limit);
     start(all);

@@ -112,6 +112,9 @@ private:
     void start_left();
     void begin_call(Call& call, std::uint64_t now_ns);
     Op* end_one(Op& op, int error, Op* hopeless);
+    template <unsigned most>
+    int transfer_by(Kind kind, std::uint64_t address, std::uint8_t* data, std::uint64_t bytes,
+                    Clock::time_point limit);
     int transfer_long(Kind kind, std::uint64_t address, std::uint8_t* data, std::uint64_t bytes,
                       Clock::time_point limit);
     void sleep(Lock& lock, Waiter& waiter, Clock::time_point until);

@@ -20,7 +20,9 @@ namespace {
 
 // Looks between two looks at the clock, whose reading takes as long as several of them.
 constexpr unsigned looks = 16;
-// After so many rounds of looks without a pause the processor may rest longer between two.
+// An answer that comes within so many rounds of looks costs no reading of the clock at all.
+constexpr unsigned blind_rounds = 4;
+// After so many rounds the processor may rest longer between two looks.
 constexpr unsigned eager_rounds = 64;
 // Answers under way have room in the response ring, with a quarter of it left for small ones.
 constexpr std::uint32_t window_share = 4;
@@ -64,91 +66,83 @@ void Shm::send(const rmem_client_config& session, Messages& messages) {
     }
     full_ = false;
     std::uint32_t posted = link_.out.posted;
-    bundle_.sum = {};
     // One more entry for a message that doesn't join the others.
-    while (has_room(bundle_.sum.messages ? 2 : 1) && messages.next(tx)) {
-        bool may_share = !bundle_.sum.messages ||
-                         (rmem_type_may_share(bundle_.tx[bundle_.sum.messages - 1].head.type) &&
-                          rmem_type_may_share(tx.head.type));
-        if (!may_share || !rmem_bundle_joins(&bundle_.sum, session.datagram_bytes, &tx.head)) {
-            post(session);
-            rmem_bundle_joins(&bundle_.sum, session.datagram_bytes, &tx.head);
+    while (has_room(plain_.messages ? 2 : 1) && messages.next(tx)) {
+        if (rmem_plain_fits(&tx.head)) {
+            add_plain(tx);
+        } else {
+            post_plain();
+            post_datagram(session, tx);
         }
-        bundle_.tx[bundle_.sum.messages - 1] = tx;
     }
-    if (bundle_.sum.messages)
-        post(session);
+    post_plain();
     if (link_.out.posted != posted)
         signal();
 }
 
 namespace {
 
-// Writes a payload behind what was written before, for digest and tag from where it came: the node
-// may change what is in the ring.
-class PayloadWriter {
-public:
-    PayloadWriter(std::uint8_t* to, struct base_siphash& hash) : to_(to), hash_(hash) {}
-    void begin(const rmem_head& head) {
-        tagged_ = rmem_wire_tagged_bytes(&head);
-        has_digest_ = rmem_wire_has_digest(&head);
-        crc_ = BASE_CRC32C_SEED;
-    }
-    void add(const void* from, std::size_t bytes) {
-        std::memcpy(to_, from, bytes);
-        to_ += bytes;
-        if (has_digest_)
-            crc_ = base_crc32c_update(crc_, from, bytes);
-        std::size_t tagged = std::min(bytes, tagged_);
-        base_siphash_update(&hash_, from, tagged);
-        tagged_ -= tagged;
-    }
-    std::uint32_t digest() const { return has_digest_ ? base_crc32c_final(crc_) : 0; }
-    const std::uint8_t* end() const { return to_; }
-
-private:
-    std::uint8_t* to_;
-    struct base_siphash& hash_;
-    std::size_t tagged_ = 0;
-    bool has_digest_ = false;
-    std::uint32_t crc_ = 0;
-};
-
-void add_payload(PayloadWriter& writer, const rmem_client_tx& tx) {
+// Calls piece(from, bytes) for each piece of the message's payload.
+template <typename Piece>
+void for_each_piece(const rmem_client_tx& tx, Piece piece) {
     if (tx.payload_bytes)
-        writer.add(rmem_client_tx_payload(&tx), tx.payload_bytes);
+        piece(static_cast<const std::uint8_t*>(rmem_client_tx_payload(&tx)), tx.payload_bytes);
     if (!tx.data_bytes)
         return;
     const Op& op = op_of(tx.op);
     if (op.ranges.empty())
-        return writer.add(op.data + tx.data_offset, tx.data_bytes);
+        return piece(op.data + tx.data_offset, tx.data_bytes);
     for (const Range& range : op.now)
-        writer.add(range.data, range.bytes);
+        piece(range.data, range.bytes);
 }
 
 } // namespace
 
-// The bundle as one entry of the request ring. It has room.
-void Shm::post(const rmem_client_config& session) {
-    std::uint32_t messages = bundle_.sum.messages;
-    std::array<std::uint8_t, RMEM_HEADS_BYTES(RMEM_BUNDLE_MAX)> heads;
+void Shm::add_plain(const rmem_client_tx& tx) {
+    std::uint32_t bytes = tx.payload_bytes + tx.data_bytes;
+    if (!rmem_plain_joins(&plain_, &tx.head, bytes)) {
+        post_plain();
+        rmem_plain_joins(&plain_, &tx.head, bytes);
+    }
+    std::uint8_t* to = ring_out_record(&link_.out) + plain_.bytes - rmem_plain_bytes(bytes);
+    rmem_plain_encode(to, &tx.head);
+    to += RMEM_PLAIN_BYTES;
+    for_each_piece(tx, [&](const std::uint8_t* from, std::size_t piece_bytes) {
+        std::memcpy(to, from, piece_bytes);
+        to += piece_bytes;
+    });
+}
+
+void Shm::post_plain() {
+    if (!plain_.messages)
+        return;
+    ring_sends();
+    ring_out_post(&link_.out, plain_.bytes);
+    plain_ = {};
+}
+
+// The message as a datagram, in an entry of its own. It has room.
+void Shm::post_datagram(const rmem_client_config& session, rmem_client_tx& tx) {
+    std::array<std::uint8_t, RMEM_HEADS_BYTES(1)> heads;
     struct base_siphash hash;
     base_siphash_init(&hash, &session.key);
-    rmem_wire_encode_hdr(heads.data(), &bundle_.tx[0].head);
+    rmem_wire_encode_hdr(heads.data(), &tx.head);
+    rmem_wire_encode_msg(heads.data() + RMEM_HDR_BYTES, &tx.head);
     std::uint8_t* record = ring_out_record(&link_.out);
-    PayloadWriter writer(record + RMEM_HEADS_BYTES(messages), hash);
-    for (std::uint32_t i = 0; i < messages; i++) {
-        rmem_client_tx& tx = bundle_.tx[i];
-        writer.begin(tx.head);
-        add_payload(writer, tx);
-        tx.head.digest = writer.digest();
-        rmem_wire_encode_msg(heads.data() + RMEM_HEADS_BYTES(i), &tx.head);
-    }
-    rmem_wire_seal(heads.data(), messages, bundle_.tx[messages - 1].head.more, &hash);
-    std::memcpy(record, heads.data(), RMEM_HEADS_BYTES(messages));
+    std::uint8_t* to = record + RMEM_HEADS_BYTES(1);
+    std::size_t tagged = rmem_wire_tagged_bytes(&tx.head);
+    for_each_piece(tx, [&](const std::uint8_t* from, std::size_t bytes) {
+        std::memcpy(to, from, bytes);
+        to += bytes;
+        // From where it came: the node may change what is in the ring.
+        std::size_t covered = std::min(bytes, tagged);
+        base_siphash_update(&hash, from, covered);
+        tagged -= covered;
+    });
+    rmem_wire_seal(heads.data(), 1, tx.head.more, &hash);
+    std::memcpy(record, heads.data(), heads.size());
     ring_sends();
-    ring_out_post(&link_.out, static_cast<std::uint32_t>(writer.end() - record));
-    bundle_.sum = {};
+    ring_out_post(&link_.out, static_cast<std::uint32_t>(to - record));
 }
 
 Failure Shm::silence(const std::string& name, std::chrono::milliseconds) const {
@@ -193,9 +187,10 @@ bool Shm::spins(Clock::time_point until, std::uint64_t spin_ns) {
         return true;
     if (!may_spin_ || !spin_ns)
         return false;
-    Clock::time_point end = std::min(Clock::now() + std::chrono::nanoseconds(spin_ns), until);
-    unsigned round = 0;
-    do {
+    Clock::time_point end = never;
+    for (unsigned round = 0; round <= blind_rounds || Clock::now() < end; round++) {
+        if (round == blind_rounds)
+            end = std::min(Clock::now() + std::chrono::nanoseconds(spin_ns), until);
         for (unsigned i = 0; i < looks; i++) {
             if (has_news())
                 return true;
@@ -204,8 +199,7 @@ bool Shm::spins(Clock::time_point until, std::uint64_t spin_ns) {
             else
                 pause_longer(ring_in_word(&link_.in), [this] { return !has_news(); });
         }
-        round++;
-    } while (Clock::now() < end);
+    }
     return false;
 }
 
@@ -250,33 +244,45 @@ void Shm::take_in(const rmem_client_config& session, Messages& messages) {
         futex_wake(link_.node_sleeps);
 }
 
-// False: it is no datagram at all.
+// False: it is neither plain messages nor a datagram.
 bool Shm::take_record(const rmem_client_config& session, Messages& messages,
                       std::span<const std::uint8_t> record) {
+    if (record.empty() || record[0] != RMEM_PLAIN)
+        return take_datagram(session, messages, record);
+    take_plain(session, messages, record);
+    return true;
+}
+
+void Shm::take_plain(const rmem_client_config& session, Messages& messages,
+                     std::span<const std::uint8_t> record) {
+    rmem_plain_record in;
+    rmem_plain_begin(&in, static_cast<u32>(record.size()), true);
+    for (u32 offset; rmem_plain_next(&in, &offset) && rmem_plain_has_head(&in);) {
+        // The node may still write the record: what is looked at twice is copied first.
+        struct rmem_plain plain;
+        std::memcpy(&plain, record.data() + offset, sizeof(plain));
+        if (rmem_plain_step(&in, &plain) != RMEM_WIRE_GOOD)
+            return;
+        in.head.space = session.space;
+        messages.take_response(in.head, record.data() + in.payload_offset, false);
+    }
+}
+
+bool Shm::take_datagram(const rmem_client_config& session, Messages& messages,
+                        std::span<const std::uint8_t> record) {
     if (record.size() < RMEM_HDR_BYTES || record.size() > copied_.size())
         return false;
-    // The node may still write the record: what is looked at twice is copied first.
-    auto copy = [&](std::size_t bytes, std::size_t from = 0) {
-        std::memcpy(copied_.data() + from, record.data() + from, bytes - from);
-    };
-    copy(RMEM_HDR_BYTES);
-    std::size_t heads =
-        std::min<std::size_t>(rmem_datagram_heads_bytes(copied_.data()), record.size());
-    copy(heads, RMEM_HDR_BYTES);
+    // Copied first, as above.
+    std::memcpy(copied_.data(), record.data(), record.size());
     rmem_datagram in;
     if (rmem_datagram_open(&in, copied_.data(), static_cast<u32>(record.size()), true) !=
             RMEM_WIRE_GOOD ||
-        in.head.space != session.space || in.head.integrity != session.integrity)
+        in.head.space != session.space || in.head.integrity != session.integrity ||
+        !rmem_datagram_verifies(&in, &session.key, copied_.data()))
         return true; // to an earlier session, or from another node
-    bool whole = in.tagged_bytes || session.integrity != RMEM_LINK;
-    if (whole)
-        copy(record.size(), heads);
-    if (!rmem_datagram_verifies(&in, &session.key, copied_.data()))
-        return true;
-    const std::uint8_t* bytes = whole ? copied_.data() : record.data();
     while (rmem_datagram_step(&in, copied_.data()))
-        messages.take_response(in.head, bytes + in.payload_offset,
-                               whole && rmem_datagram_is_damaged(&in, copied_.data()));
+        messages.take_response(in.head, copied_.data() + in.payload_offset,
+                               rmem_datagram_is_damaged(&in, copied_.data()));
     return true;
 }
 

@@ -3,9 +3,9 @@
  * Messages over a pair of rings in memory that a node on this machine shares (remora/ring.h,
  * core/ring/ring.h).
  *
- *   send()     messages -> a datagram, written straight into the request ring -> pointer word
+ *   send()     messages -> plain ones, or a datagram each -> request ring, in place -> pointer word
  *   wait()     looks at the next entry of the response ring, pauses, then sleeps by futex
- *   deliver()  heads copied out of the response ring and verified; payload handed up where it is
+ *   deliver()  heads copied out of the response ring and checked; payload handed up where it is
  *
  * A node that has gone is noticed by its end of the socket. The transport then tries to reach a new
  * one at the same path; until that answers, messages are lost as a network would lose them.
@@ -22,6 +22,7 @@
 
 extern "C" {
 #include "core/rmem/datagram.h"
+#include "core/rmem/plain.h"
 }
 
 namespace remora::lib {
@@ -40,14 +41,10 @@ public:
     void disown() override { link_.disown(); }
 
 private:
-    // Messages of the datagram that is being put together.
-    struct Bundle {
-        rmem_bundle sum{};
-        std::array<rmem_client_tx, RMEM_BUNDLE_MAX> tx;
-    };
-
     bool has_room(std::uint32_t entries);
-    void post(const rmem_client_config& session);
+    void add_plain(const rmem_client_tx& tx);
+    void post_plain();
+    void post_datagram(const rmem_client_config& session, rmem_client_tx& tx);
     void signal();
     bool spins(Clock::time_point until, std::uint64_t spin_ns);
     void sleep(Clock::time_point until);
@@ -55,9 +52,14 @@ private:
     bool take_record(const rmem_client_config& session, Messages& messages,
                      std::span<const std::uint8_t> record);
 
+    void take_plain(const rmem_client_config& session, Messages& messages,
+                    std::span<const std::uint8_t> record);
+    bool take_datagram(const rmem_client_config& session, Messages& messages,
+                       std::span<const std::uint8_t> record);
+
     ShmLink link_;
     const bool may_spin_;
-    Bundle bundle_;
+    rmem_plain_sum plain_{}; // messages in the entry that will be posted next
     // The node has to free entries before the rest can be sent. Read by wait(), without the lock.
     std::atomic<bool> full_ = false;
     std::atomic<std::uint32_t> full_at_ = 0; // credit word at that time

@@ -14,6 +14,10 @@
 
 #include "support/failure.hpp"
 
+extern "C" {
+#include "core/rmem/plain.h"
+}
+
 namespace remora::daemon {
 
 namespace {
@@ -362,6 +366,113 @@ TEST_F(Operated, ARetiredNodeTellsItsClientsThatItHasRestarted) {
               RMEM_WIRE_GOOD);
     ASSERT_TRUE(rmem_datagram_step(&in, reply.head.data()));
     EXPECT_EQ(in.head.status, RMEM_REBOOTED);
+}
+
+// ---- plain messages ----
+
+// As a ring's outbox: one record.
+class PlainAnswers final : public Outbox {
+public:
+    Reply& add(const Path&) override { return reply; }
+    void flush() override { close(); }
+    std::uint8_t* plain_room(const rmem_head&, std::uint32_t payload_bytes) override {
+        record.resize(bytes + rmem_plain_bytes(payload_bytes));
+        return &record[bytes];
+    }
+    void plain_done(const rmem_head& head, std::uint32_t payload_bytes) override {
+        bytes += rmem_plain_bytes(payload_bytes);
+        heads.push_back(head);
+    }
+    Reply reply; // to OPEN, ALLOC
+    std::vector<std::uint8_t> record;
+    std::size_t bytes = 0;
+    std::vector<rmem_head> heads;
+};
+
+class PlainRequests : public Joined {
+protected:
+    static Path ring(std::uint64_t serial) {
+        Path path{};
+        path.ring = serial;
+        return path;
+    }
+    // As open(), by a ring. The clients have the serial as name.
+    std::uint64_t open_by_ring(std::uint64_t serial, rmem_integrity integrity = RMEM_LINK) {
+        PlainAnswers answers;
+        rmem_open open{};
+        open.client[0] = static_cast<std::uint8_t>(serial);
+        open.integrity = integrity;
+        rmem_head head{};
+        head.type = RMEM_OPEN;
+        head.integrity = integrity;
+        head.space = space;
+        head.id = 1;
+        head.len = sizeof(open);
+        std::vector<std::uint8_t> datagram(RMEM_HEADS_BYTES(1) + sizeof(open));
+        rmem_datagram_build_one(datagram.data(), &head, &key_, &open);
+        std::memcpy(datagram.data() + RMEM_HEADS_BYTES(1), &open, sizeof(open));
+        node_.handle(0, 1, datagram, ring(serial), answers);
+        rmem_datagram opened;
+        EXPECT_EQ(rmem_datagram_open(&opened, answers.reply.head.data(),
+                                     static_cast<u32>(answers.reply.head_bytes), true),
+                  RMEM_WIRE_GOOD);
+        EXPECT_EQ(opened.head.status, RMEM_OK);
+        return opened.head.session;
+    }
+    // A READ of no region.
+    std::vector<std::uint8_t> read_of(std::uint64_t session) {
+        rmem_head head = request(RMEM_READ, session, 0, 1);
+        head.integrity = RMEM_LINK;
+        head.piece = RMEM_PIECE_BYTES_MIN;
+        std::vector<std::uint8_t> record(RMEM_PLAIN_BYTES);
+        rmem_plain_encode(record.data(), &head);
+        return record;
+    }
+    u8 status_of(const std::vector<std::uint8_t>& record, const Path& path) {
+        PlainAnswers answers;
+        node_.handle(0, 1, record, path, answers);
+        EXPECT_EQ(answers.heads.size(), 1U);
+        return answers.heads.empty() ? u8{RMEM_STATUS_COUNT} : answers.heads[0].status;
+    }
+};
+
+TEST_F(PlainRequests, AreServedInASessionOfTheirOwnRingAlone) {
+    std::uint64_t mine = open_by_ring(1);
+    EXPECT_EQ(status_of(read_of(mine), ring(1)), RMEM_FAULT); // served: there is no region
+    EXPECT_EQ(status_of(read_of(mine), ring(2)), RMEM_NO_SESSION);
+    EXPECT_EQ(status_of(read_of(open(1, 8972)), ring(1)), RMEM_NO_SESSION);
+    EXPECT_EQ(status_of(read_of(mine + 1), ring(1)), RMEM_NO_SESSION);
+}
+
+TEST_F(PlainRequests, ASessionOfAnotherLevelTakesNone) {
+    EXPECT_EQ(status_of(read_of(open_by_ring(1, RMEM_FULL)), ring(1)), RMEM_INVALID);
+}
+
+TEST_F(PlainRequests, NoSocketTakesThem) {
+    Answers answers;
+    node_.handle(0, 1, read_of(open(1, 8972)), path(1), answers);
+    EXPECT_TRUE(answers.replies.empty());
+    EXPECT_EQ(node_.counters(0).get(count_wire + RMEM_WIRE_VERSION), 1U);
+}
+
+TEST_F(PlainRequests, ARetiredNodeTellsItsNextBoot) {
+    std::uint64_t session = open_by_ring(1);
+    node_.retire();
+    PlainAnswers answers;
+    node_.handle(0, 1, read_of(session), ring(1), answers);
+    ASSERT_EQ(answers.heads.size(), 1U);
+    EXPECT_EQ(answers.heads[0].status, RMEM_REBOOTED);
+    EXPECT_NE(base_load_le64(answers.record.data() + offsetof(struct rmem_plain, addr)), 7U);
+}
+
+TEST_F(PlainRequests, AMalformedOneEndsItsRecord) {
+    std::uint64_t session = open_by_ring(1);
+    std::vector<std::uint8_t> record = read_of(session), bad = read_of(session);
+    bad[offsetof(struct rmem_plain, status)] = 1;
+    for (const auto& more : {bad, read_of(session)})
+        record.insert(record.end(), more.begin(), more.end());
+    EXPECT_EQ(status_of(record, ring(1)), RMEM_FAULT);
+    EXPECT_EQ(node_.counters(0).get(count_wire + RMEM_WIRE_MALFORMED), 1U);
 }
 
 class LargePages : public Joined {

@@ -673,7 +673,8 @@ void rmem_client_receive(struct rmem_client *c, u64 now_ns, const struct rmem_he
 		return;
 	}
 	rebooted = head->status == RMEM_REBOOTED;
-	same_boot = head->boot == c->boot;
+	/* A plain answer names a boot only if it isn't its session's. */
+	same_boot = head->boot == c->boot || (head->plain && !head->boot);
 	if (head->type != (op->type | RMEM_RESPONSE) || rebooted == same_boot) {
 		c->count.bad++;
 		return;

@@ -333,8 +333,9 @@ struct rmem_client_rx {
 };
 
 /*
- * head has parsed as a response and its tag has verified; damaged: its payload
- * didn't. payload: of OPEN, ALLOC, LOOKUP, ATOMIC and PUT responses that are RMEM_OK, at any
+ * head has parsed as a response and its tag has verified, or it is plain (plain.h) and came from
+ * where the session's OPEN was answered; space is this session's then. damaged: its payload
+ * didn't verify. payload: of OPEN, ALLOC, LOOKUP, ATOMIC and PUT responses that are RMEM_OK, at any
  * alignment; not looked at else. If rx->op is set the caller copies the data before it looks at
  * finished.
  */

@@ -270,6 +270,7 @@ static void open_grant(struct rmem_node *node, struct rmem_node_call *call)
 		return;
 	}
 	rmem_sessions_open(&node->sessions, call->slot, call->now_ns, &call->attempt, &call->peer);
+	session->boot = rmem_node_boot(node);
 	open_answer(node, call, RMEM_NODE_OK, session);
 }
 

@@ -209,15 +209,18 @@ enum rmem_node_reason rmem_node_identify(struct rmem_node *node, u64 now_ns,
 {
 	struct rmem_session *session;
 
-	if (head->boot != rmem_node_boot(node))
+	if (!head->plain && head->boot != rmem_node_boot(node))
 		return RMEM_NODE_REBOOTED;
 	session = rmem_sessions_find(&node->sessions, head->session);
 	if (!session || !rmem_spaces_has(&node->spaces, &session->place))
 		return RMEM_NODE_NO_SESSION;
-	if (session->place.space != head->space || session->integrity != head->integrity)
+	if ((!head->plain && session->place.space != head->space) ||
+	    session->integrity != head->integrity)
 		return RMEM_NODE_LEVEL;
 	if (!rmem_peer_equal(&session->peer, peer))
 		return RMEM_NODE_PEER;
+	if (head->plain && session->boot != rmem_node_boot(node))
+		return RMEM_NODE_REBOOTED;
 	rmem_session_touch(session, head->id, now_ns);
 	*found = session;
 	return RMEM_NODE_OK;

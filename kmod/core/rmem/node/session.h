@@ -68,6 +68,7 @@ struct rmem_place {
 struct rmem_session {
 	u64 name;   /* RMEM_SESSION_NONE: slot is free */
 	u64 origin; /* its first name, by which its ALLOCs' regions know it */
+	u64 boot;   /* the node's when it was opened */
 	u64 floor;
 	u64 *executed;		  /* bit id % window_ids, for floor <= id < floor + window_ids */
 	u64 *refused;		  /* the same; set only if executed is */

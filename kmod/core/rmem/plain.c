@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+#include "core/rmem/plain.h"
+
+#include "core/base/bytes.h"
+
+bool rmem_plain_joins(struct rmem_plain_sum *sum, const struct rmem_head *head, u32 payload_bytes)
+{
+	u32 bytes = sum->bytes + rmem_plain_bytes(payload_bytes);
+	u32 work_bytes = sum->work_bytes + rmem_wire_work_bytes(head);
+
+	if (sum->messages && (sum->messages == RMEM_BUNDLE_MAX || bytes > RMEM_DATAGRAM_BYTES_MAX ||
+			      work_bytes > RMEM_READ_BYTES_MAX))
+		return false;
+	sum->messages++;
+	sum->bytes = bytes;
+	sum->work_bytes = work_bytes;
+	return true;
+}
+
+void rmem_plain_encode(void *plain, const struct rmem_head *head)
+{
+	struct rmem_plain *at = plain;
+	bool response = head->type & RMEM_RESPONSE;
+	bool rebooted = response && head->status == RMEM_REBOOTED;
+
+	at->version = RMEM_PLAIN;
+	at->type = head->type;
+	at->status = head->status;
+	at->attempt = head->attempt;
+	at->op = head->op;
+	at->reserved = 0;
+	base_store_le16(&at->above, response ? 0 : (u16)(head->id - head->floor));
+	base_store_le64(&at->session, head->session);
+	base_store_le64(&at->id, head->id);
+	base_store_le64(&at->addr, rebooted ? head->boot : head->addr);
+	base_store_le32(&at->len, head->len);
+	base_store_le32(&at->part, response ? head->offset : head->piece);
+}
+
+static enum rmem_wire_verdict parse(const struct rmem_plain *at, bool response,
+				    struct rmem_head *head)
+{
+	u32 part = base_load_le32(&at->part);
+	u16 above = base_load_le16(&at->above);
+
+	if (at->version != RMEM_PLAIN)
+		return RMEM_WIRE_VERSION;
+	head->type = at->type;
+	head->integrity = RMEM_LINK;
+	if (!!(head->type & RMEM_RESPONSE) != response || !rmem_plain_fits(head))
+		return RMEM_WIRE_TYPE;
+	head->status = at->status;
+	head->attempt = at->attempt;
+	head->op = at->op;
+	head->more = false;
+	head->plain = true;
+	head->session = base_load_le64(&at->session);
+	head->id = base_load_le64(&at->id);
+	head->floor = response ? 0 : head->id - above;
+	head->addr = base_load_le64(&at->addr);
+	head->boot = response && head->status == RMEM_REBOOTED ? head->addr : 0;
+	head->len = base_load_le32(&at->len);
+	head->digest = 0;
+	head->offset = response ? part : 0;
+	head->piece = response ? 0 : (u16)part;
+	if (at->reserved || !head->session || (response ? above : above > head->id) ||
+	    (response && head->status == RMEM_REBOOTED && !head->boot) ||
+	    !rmem_wire_fields_are_sound(head, response, part))
+		return RMEM_WIRE_MALFORMED;
+	return RMEM_WIRE_GOOD;
+}
+
+enum rmem_wire_verdict rmem_plain_step(struct rmem_plain_record *record, const void *plain)
+{
+	u32 offset = record->sum.bytes;
+	enum rmem_wire_verdict form = parse(plain, record->response, &record->head);
+
+	if (form != RMEM_WIRE_GOOD)
+		return form;
+	record->payload_offset = offset + RMEM_PLAIN_BYTES;
+	record->payload_bytes = rmem_wire_payload_bytes(&record->head);
+	if (record->payload_bytes > RMEM_PIECE_BYTES_MAX ||
+	    record->bytes - offset < rmem_plain_bytes(record->payload_bytes) ||
+	    !rmem_plain_joins(&record->sum, &record->head, record->payload_bytes))
+		return RMEM_WIRE_MALFORMED;
+	return RMEM_WIRE_GOOD;
+}
