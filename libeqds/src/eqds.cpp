@@ -323,8 +323,8 @@ int eqds_wait(eqds_t* e, int timeout_ms) {
     const auto end = Clock::now() + std::chrono::milliseconds(std::max(timeout_ms, 0));
     pollfd waiting{e->file.fd, POLLIN, 0};
     while (true) {
-        // What the kernel had no memory for stays in tx, and nothing would end a wait for its
-        // completion.
+        // Packets that the kernel had no memory for stay in tx, and nothing would end a wait for
+        // their completions.
         const bool again = ioctl(e->file.fd, EQDS_NATIVE_KICK) && errno == ENOMEM;
         int left = timeout_ms;
         if (timeout_ms >= 0)
