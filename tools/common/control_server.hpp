@@ -35,6 +35,7 @@ public:
     struct Reply {
         Reply(std::string text, std::vector<Descriptor> passed = {})
             : line(std::move(text)), files(std::move(passed)) {}
+        Reply(const char* text) : line(text) {}
 
         std::string line;
         std::vector<Descriptor> files;
