@@ -101,15 +101,22 @@ static u32 client_room(struct rmem_path *path)
 	return marlin_message_room(MARLIN_CLIENT, path_of(path)->port);
 }
 
-static void client_wait(struct rmem_path *path)
+static bool client_wait(struct rmem_path *path)
 {
 	struct client_path *mine = path_of(path);
+	bool quiet;
 
 	spin_lock(&client_waiting_lock);
-	if (!mine->quiet && list_empty(&mine->waiting))
+	quiet = mine->quiet;
+	if (!quiet && list_empty(&mine->waiting))
 		list_add_tail(&mine->waiting, &client_waiting);
 	spin_unlock(&client_waiting_lock);
-	marlin_message_wait(MARLIN_CLIENT, mine->port);
+	if (quiet || marlin_message_wait(MARLIN_CLIENT, mine->port, 1))
+		return true;
+	spin_lock(&client_waiting_lock);
+	list_del_init(&mine->waiting);
+	spin_unlock(&client_waiting_lock);
+	return false;
 }
 
 /* The oldest one at a port; *more: it isn't the only one. */
@@ -133,17 +140,20 @@ static struct client_path *client_waiting_take(unsigned int port, bool *more)
 	return found;
 }
 
-/* Paths send in turn: one that finds too little room waits again, behind the others. */
+/*
+ * Paths send in turn: one that finds too little room waits again, behind the others. Without a link
+ * nobody would call again, so all have their turns now.
+ */
 static void client_has_room(unsigned int port)
 {
 	struct client_path *mine;
 	bool more;
 
-	mine = client_waiting_take(port, &more);
-	if (mine)
-		mine->path.to->room(mine->path.channel);
-	if (more)
-		marlin_message_wait(MARLIN_CLIENT, port);
+	do {
+		mine = client_waiting_take(port, &more);
+		if (mine)
+			mine->path.to->room(mine->path.channel);
+	} while (more && !marlin_message_wait(MARLIN_CLIENT, port, 1));
 }
 
 static void client_flush(struct rmem_path *path, struct rmem_batch *batch)

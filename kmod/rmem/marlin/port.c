@@ -164,7 +164,7 @@ static bool port_has_room(unsigned int port, u32 answers)
 
 	if (marlin_message_room(MARLIN_NODE, port) >= wanted)
 		return true;
-	marlin_message_wait(MARLIN_NODE, port);
+	marlin_message_wait(MARLIN_NODE, port, wanted);
 	return marlin_message_room(MARLIN_NODE, port) >= wanted;
 }
 
