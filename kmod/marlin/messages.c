@@ -136,6 +136,8 @@ int marlin_message_send(enum marlin_end_kind kind, unsigned int port,
 		goto unlock_end;
 	wmb(); /* stores may be combined on the way to the window */
 	ring_out_post(&end->out, bytes);
+	/* Another processor may write the pointer, and can't empty this one's buffer. */
+	wmb();
 	end->out_unrung = true;
 	end->stats.out++;
 	err = 0;
