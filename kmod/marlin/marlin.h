@@ -166,6 +166,9 @@ static inline void marlin_ring(struct marlin_peer *peer)
 	ntb_peer_db_set(peer->md->ntb, BIT_ULL(peer->port));
 }
 
+/* main.c */
+void marlin_link_changed(struct marlin_dev *md);
+
 /* link.c */
 void marlin_link_work(struct work_struct *work);
 void marlin_link_fault(struct marlin_peer *peer, const char *rule);
