@@ -36,7 +36,7 @@ struct marlin_message_ops {
 	enum marlin_verdict (*receive)(unsigned int port, const u8 *record, u32 bytes);
 	/* After records that came together. */
 	void (*settle)(unsigned int port);
-	/* There is room again: after marlin_message_wait(). May be NULL. */
+	/* The wait is over: there is room, or no link any more. May be NULL. */
 	void (*room)(unsigned int port);
 };
 
@@ -63,7 +63,11 @@ int marlin_message_send(enum marlin_end_kind kind, unsigned int port,
 void marlin_message_ring(enum marlin_end_kind kind, unsigned int port);
 /* Records that may be sent; U32_MAX without a link, where they are lost. */
 u32 marlin_message_room(enum marlin_end_kind kind, unsigned int port);
-/* There was too little room: ops->room() is called when there is some. */
-void marlin_message_wait(enum marlin_end_kind kind, unsigned int port);
+/*
+ * There was too little room: ops->room() is called, once, when there is some for so many, or when the
+ * link has gone. Others may take it first. False: there is no link, so nobody calls. An end has one
+ * wait, and the last call tells what is wanted.
+ */
+bool marlin_message_wait(enum marlin_end_kind kind, unsigned int port, u32 wanted);
 
 #endif

@@ -243,7 +243,7 @@ static void link_start(struct marlin_peer *peer, u32 word)
 void marlin_link_fault(struct marlin_peer *peer, const char *rule)
 {
 	WRITE_ONCE(peer->fault, rule);
-	schedule_work(&peer->md->link_work);
+	marlin_link_changed(peer->md);
 }
 
 /* True: the peer's link has stopped, and its address is free. */
@@ -296,5 +296,5 @@ void marlin_link_work(struct work_struct *work)
 		netif_carrier_off(md->dev);
 	/* A peer that was refused may be waiting for the address. */
 	if (stopped)
-		schedule_work(&md->link_work);
+		marlin_link_changed(md);
 }

@@ -11,11 +11,17 @@
 /* The highest port: its doorbell, and the link's above it, are bits of 64. */
 #define MAIN_PORT_MAX 61
 
+/* Of link_work. Pages may be swapped by a link, so its work has a thread when memory is short. */
+static struct workqueue_struct *main_queue;
+
+void marlin_link_changed(struct marlin_dev *md)
+{
+	queue_work(main_queue, &md->link_work);
+}
+
 static void main_link_event(void *context)
 {
-	struct marlin_dev *md = context;
-
-	schedule_work(&md->link_work);
+	marlin_link_changed(context);
 }
 
 static void main_doorbell_event(void *context, int vector)
@@ -25,7 +31,7 @@ static void main_doorbell_event(void *context, int vector)
 
 	ntb_db_clear(md->ntb, bits);
 	if (bits & md->bell_link)
-		schedule_work(&md->link_work);
+		marlin_link_changed(md);
 	if (bits & md->bell_data) {
 		napi_schedule(&md->napi);
 		/* Even if there is nothing: the peer has reset the flag that says that we sleep. */
@@ -150,13 +156,23 @@ static struct ntb_client main_client = {
 
 static int __init main_module_init(void)
 {
-	int err = marlin_cmmc_register();
+	int err;
 
+	main_queue = alloc_workqueue("marlin", WQ_MEM_RECLAIM, 0);
+	if (!main_queue)
+		return -ENOMEM;
+	err = marlin_cmmc_register();
 	if (err)
-		return err;
+		goto destroy_queue;
 	err = ntb_register_client(&main_client);
 	if (err)
-		marlin_cmmc_unregister();
+		goto unregister;
+	return 0;
+
+unregister:
+	marlin_cmmc_unregister();
+destroy_queue:
+	destroy_workqueue(main_queue);
 	return err;
 }
 
@@ -164,6 +180,7 @@ static void __exit main_module_exit(void)
 {
 	ntb_unregister_client(&main_client);
 	marlin_cmmc_unregister();
+	destroy_workqueue(main_queue);
 }
 
 module_init(main_module_init);

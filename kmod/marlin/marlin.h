@@ -58,7 +58,7 @@ struct marlin_end {
 	spinlock_t out_lock; /* guards what follows */
 	bool out_live;
 	bool out_unrung; /* records were posted after the last bell */
-	bool out_waits; /* a sender waits for room */
+	u32 out_wanted; /* a sender waits for room for so many; 0: none does */
 	struct ring_out out;
 
 	spinlock_t in_lock; /* guards what follows */
@@ -165,6 +165,9 @@ static inline void marlin_ring(struct marlin_peer *peer)
 {
 	ntb_peer_db_set(peer->md->ntb, BIT_ULL(peer->port));
 }
+
+/* main.c */
+void marlin_link_changed(struct marlin_dev *md);
 
 /* link.c */
 void marlin_link_work(struct work_struct *work);

@@ -136,6 +136,8 @@ int marlin_message_send(enum marlin_end_kind kind, unsigned int port,
 		goto unlock_end;
 	wmb(); /* stores may be combined on the way to the window */
 	ring_out_post(&end->out, bytes);
+	/* Another processor may write the pointer, and can't empty this one's buffer. */
+	wmb();
 	end->out_unrung = true;
 	end->stats.out++;
 	err = 0;
@@ -167,26 +169,39 @@ u32 marlin_message_room(enum marlin_end_kind kind, unsigned int port)
 }
 EXPORT_SYMBOL_GPL(marlin_message_room);
 
-void marlin_message_wait(enum marlin_end_kind kind, unsigned int port)
+/* Has who waits what it wants? Where the link has gone it waits no more. Caller holds out_lock. */
+static bool messages_wait_is_over(struct marlin_peer *peer, struct marlin_end *end)
+{
+	u32 wanted = end->out_wanted;
+
+	return wanted && (!end->out_live || messages_room(peer, end, wanted) >= wanted);
+}
+
+bool marlin_message_wait(enum marlin_end_kind kind, unsigned int port, u32 wanted)
 {
 	struct marlin_peer *peer;
 	struct marlin_end *end;
-	bool look = false;
+	bool waits = false, over = false;
 
 	rcu_read_lock();
 	peer = messages_peer(port);
 	if (peer) {
 		end = &peer->ends[kind];
 		spin_lock(&end->out_lock);
-		end->out_waits = end->out_live;
-		smp_mb(); /* pairs with the second look of messages_doze() */
-		/* Room that came meanwhile; without a link, what waits is to be lost. */
-		look = !end->out_live || messages_room(peer, end, 1);
+		/* A live end that stops has marlin_messages_stop() schedule the poll. */
+		waits = end->out_live;
+		if (waits) {
+			end->out_wanted = wanted;
+			smp_mb(); /* pairs with the second look of messages_doze() */
+			/* Room may have come meanwhile. */
+			over = messages_wait_is_over(peer, end);
+		}
 		spin_unlock(&end->out_lock);
-		if (look)
+		if (over)
 			napi_schedule(&peer->md->messages_napi);
 	}
 	rcu_read_unlock();
+	return waits;
 }
 EXPORT_SYMBOL_GPL(marlin_message_wait);
 
@@ -300,29 +315,35 @@ static void messages_let_go(struct marlin_peer *peer, enum marlin_end_kind kind)
 {
 	const struct marlin_message_ops *ops = messages_user(peer, kind);
 	struct marlin_end *end = &peer->ends[kind];
-	bool room = false;
+	bool over;
 
-	if (!READ_ONCE(end->out_waits))
+	if (!READ_ONCE(end->out_wanted))
 		return;
 	spin_lock(&end->out_lock);
-	if (end->out_waits && (!end->out_live || messages_room(peer, end, 1))) {
-		end->out_waits = false;
-		room = true;
-	}
+	over = messages_wait_is_over(peer, end);
+	if (over)
+		end->out_wanted = 0;
 	spin_unlock(&end->out_lock);
-	if (room && ops && ops->room)
+	if (over && ops && ops->room)
 		ops->room(peer->port);
 }
 
-/* Is there anything for an end to do? It may be asked without locks. */
-static bool messages_end_has_work(struct marlin_end *end, enum marlin_end_kind kind)
+/*
+ * Is there anything for an end to do? Another processor may have found the room that a wait is for,
+ * so it's asked for room, not for news of it. A record that is held has made the end wait.
+ */
+static bool messages_end_has_work(struct marlin_peer *peer, enum marlin_end_kind kind)
 {
-	bool credit = READ_ONCE(*end->out.credit) != base_swap_le32(READ_ONCE(end->out.freed));
+	struct marlin_end *end = &peer->ends[kind];
+	bool over;
 
-	if (READ_ONCE(end->out_waits) && credit)
+	spin_lock(&end->out_lock);
+	over = messages_wait_is_over(peer, end);
+	spin_unlock(&end->out_lock);
+	if (over)
 		return true;
 	if (READ_ONCE(end->in_held))
-		return credit;
+		return false;
 	if (kind == MARLIN_CLIENT)
 		return ring_in_has_record(&end->in);
 	return READ_ONCE(*end->pointer) != base_swap_le32(READ_ONCE(end->in.taken));
@@ -332,7 +353,7 @@ static bool messages_has_work(struct marlin_peer *peer)
 {
 	for (unsigned int kind = 0; kind < MARLIN_ENDS; kind++)
 		if (READ_ONCE(peer->ends[kind].in_live) &&
-		    messages_end_has_work(&peer->ends[kind], kind))
+		    messages_end_has_work(peer, kind))
 			return true;
 	return false;
 }

@@ -37,7 +37,7 @@ static int netdev_open(struct net_device *dev)
 	ntb_db_clear(md->ntb, bells);
 	ntb_db_clear_mask(md->ntb, bells);
 	ntb_link_enable(md->ntb, NTB_SPEED_AUTO, NTB_WIDTH_AUTO);
-	schedule_work(&md->link_work);
+	marlin_link_changed(md);
 	return 0;
 }
 
@@ -48,7 +48,7 @@ static int netdev_stop(struct net_device *dev)
 	ntb_db_set_mask(md->ntb, md->bell_data | md->bell_link);
 	WRITE_ONCE(md->open, false);
 	/* Stops all peers. */
-	schedule_work(&md->link_work);
+	marlin_link_changed(md);
 	flush_work(&md->link_work);
 	ntb_link_disable(md->ntb);
 	napi_disable(&md->napi);

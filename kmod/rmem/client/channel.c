@@ -24,7 +24,8 @@ struct rmem_incast rmem_channel_incast; /* initialised by main.c */
 
 /* ---- what the core wants done ---- */
 
-static void build(struct rmem_channel *c, u64 now_ns, struct rmem_batch *batch)
+/* A row of messages, no more than there is room for. True: the room is used up. */
+static bool build_row(struct rmem_channel *c, u64 now_ns, struct rmem_batch *batch)
 	__must_hold(&c->lock)
 {
 	const struct rmem_transport_ops *transport = c->path->transport;
@@ -42,8 +43,15 @@ static void build(struct rmem_channel *c, u64 now_ns, struct rmem_batch *batch)
 		}
 		trace_rmem_send(c, &tx.head);
 	}
-	if (unlikely(sent >= room))
-		transport->wait(c->path);
+	return sent >= room;
+}
+
+static void build(struct rmem_channel *c, u64 now_ns, struct rmem_batch *batch)
+	__must_hold(&c->lock)
+{
+	/* A path that went down meanwhile has room: messages are lost there. */
+	while (unlikely(build_row(c, now_ns, batch)) && !c->path->transport->wait(c->path))
+		;
 	trace_rmem_wait(c);
 }
 

@@ -27,6 +27,7 @@ struct client_path {
 	/* client_waiting_lock guards these. */
 	struct list_head waiting; /* in client_waiting, or empty */
 	bool quiet; /* waits no more */
+	bool turn; /* was let go, and may send though others wait */
 };
 
 static struct client_path *path_of(struct rmem_path *path)
@@ -96,54 +97,92 @@ static bool client_add(struct rmem_path *path, struct rmem_batch *batch, struct 
 static LIST_HEAD(client_waiting);
 static DEFINE_SPINLOCK(client_waiting_lock);
 
-static u32 client_room(struct rmem_path *path)
+/* Of a path whose turn it is, while others wait: as many as a node tells of at once. */
+#define CLIENT_TURN (MARLIN_REQUESTS / 4)
+
+/* The oldest one at a port, or NULL. Caller holds client_waiting_lock. */
+static struct client_path *client_oldest(unsigned int port)
 {
-	return marlin_message_room(MARLIN_CLIENT, path_of(path)->port);
+	struct client_path *each;
+
+	list_for_each_entry(each, &client_waiting, waiting)
+		if (each->port == port)
+			return each;
+	return NULL;
 }
 
-static void client_wait(struct rmem_path *path)
+/* Room isn't for a path that comes while others wait for it. */
+static u32 client_room(struct rmem_path *path)
 {
 	struct client_path *mine = path_of(path);
+	u32 room = marlin_message_room(MARLIN_CLIENT, mine->port);
+
+	if (room == U32_MAX || list_empty(&client_waiting))
+		return room;
+	spin_lock(&client_waiting_lock);
+	if (client_oldest(mine->port))
+		room = mine->turn ? min_t(u32, room, CLIENT_TURN) : 0;
+	spin_unlock(&client_waiting_lock);
+	return room;
+}
+
+static bool client_wait(struct rmem_path *path)
+{
+	struct client_path *mine = path_of(path);
+	bool quiet;
 
 	spin_lock(&client_waiting_lock);
-	if (!mine->quiet && list_empty(&mine->waiting))
+	quiet = mine->quiet;
+	if (!quiet && list_empty(&mine->waiting))
 		list_add_tail(&mine->waiting, &client_waiting);
 	spin_unlock(&client_waiting_lock);
-	marlin_message_wait(MARLIN_CLIENT, mine->port);
+	if (quiet || marlin_message_wait(MARLIN_CLIENT, mine->port, 1))
+		return true;
+	spin_lock(&client_waiting_lock);
+	list_del_init(&mine->waiting);
+	spin_unlock(&client_waiting_lock);
+	return false;
 }
 
 /* The oldest one at a port; *more: it isn't the only one. */
 static struct client_path *client_waiting_take(unsigned int port, bool *more)
 {
-	struct client_path *each, *next, *found = NULL;
+	struct client_path *found;
 
-	*more = false;
 	spin_lock(&client_waiting_lock);
-	list_for_each_entry_safe(each, next, &client_waiting, waiting) {
-		if (each->port != port)
-			continue;
-		if (found) {
-			*more = true;
-			break;
-		}
-		list_del_init(&each->waiting);
-		found = each;
+	found = client_oldest(port);
+	if (found) {
+		list_del_init(&found->waiting);
+		found->turn = true;
 	}
+	*more = client_oldest(port);
 	spin_unlock(&client_waiting_lock);
 	return found;
 }
 
-/* Paths send in turn: one that finds too little room waits again, behind the others. */
+static void client_end_turn(struct client_path *mine)
+{
+	spin_lock(&client_waiting_lock);
+	mine->turn = false;
+	spin_unlock(&client_waiting_lock);
+}
+
+/*
+ * Paths send in turn: one that finds too little room waits again, behind the others. Without a link
+ * nobody would call again, so all have their turns now.
+ */
 static void client_has_room(unsigned int port)
 {
 	struct client_path *mine;
 	bool more;
 
-	mine = client_waiting_take(port, &more);
-	if (mine)
-		mine->path.to->room(mine->path.channel);
-	if (more)
-		marlin_message_wait(MARLIN_CLIENT, port);
+	do {
+		mine = client_waiting_take(port, &more);
+		if (mine) {
+			mine->path.to->room(mine->path.channel);
+			client_end_turn(mine);
+		}
+	} while (more && !marlin_message_wait(MARLIN_CLIENT, port, 1));
 }
 
 static void client_flush(struct rmem_path *path, struct rmem_batch *batch)

@@ -17,18 +17,21 @@
 #include "rmem/marlin/record.h"
 #include "rmem_port_ops.h"
 
-/* Room for the answers to one request that a node waits for, at most: what its client has told. */
-#define PORT_ROOM_MAX (MARLIN_RESPONSES - MARLIN_RESPONSES / 4)
+/* Kept free of answers to requests in the ring: for those of the slow path, which can't wait. */
+#define PORT_ROOM_KEPT 4
+/* A client tells of those it has taken when they are a quarter of the ring. */
+#define PORT_ROOM_UNTOLD (MARLIN_RESPONSES / 4 - 1)
+/* Room for the answers to one request that a node waits for, at most: there will be so much. */
+#define PORT_ROOM_MAX (MARLIN_RESPONSES - PORT_ROOM_UNTOLD - PORT_ROOM_KEPT)
 
-/* The answers to an honest client's request have room: a READ's parts, and one for each message. */
-static_assert(RMEM_READ_BYTES_MAX / 8192 + RMEM_BUNDLE_MAX <= PORT_ROOM_MAX);
+/* The answers to an honest client's request have room: a READ's parts, and its last answer. */
+static_assert(RMEM_READ_BYTES_MAX / 8192 + 1 <= PORT_ROOM_MAX);
 
 struct port {
 	struct rmem_port port; /* first */
 	atomic64_t number; /* of answers */
 	struct rmem_marlin_reader reader; /* the poll's: one record at a time */
 };
-
 
 /* There is one node. Set while the rings call it. */
 static struct port *port_open_one;
@@ -160,11 +163,11 @@ static u32 port_answers(const struct rmem_marlin_reader *r)
 /* Answers wait in no queue: a request waits, in the ring, until they have room. */
 static bool port_has_room(unsigned int port, u32 answers)
 {
-	u32 wanted = min(answers, PORT_ROOM_MAX);
+	u32 wanted = min(answers, PORT_ROOM_MAX) + PORT_ROOM_KEPT;
 
 	if (marlin_message_room(MARLIN_NODE, port) >= wanted)
 		return true;
-	marlin_message_wait(MARLIN_NODE, port);
+	marlin_message_wait(MARLIN_NODE, port, wanted);
 	return marlin_message_room(MARLIN_NODE, port) >= wanted;
 }
 
