@@ -3,6 +3,11 @@
 
 #include "core/base/bytes.h"
 
+/* Wherever it lies: a reader's copy may not be aligned. */
+struct any_plain {
+	struct rmem_plain plain;
+} __attribute__((packed));
+
 bool rmem_plain_joins(struct rmem_plain_sum *sum, const struct rmem_head *head, u32 payload_bytes)
 {
 	u32 bytes = sum->bytes + rmem_plain_bytes(payload_bytes);
@@ -19,51 +24,51 @@ bool rmem_plain_joins(struct rmem_plain_sum *sum, const struct rmem_head *head, 
 
 void rmem_plain_encode(void *plain, const struct rmem_head *head)
 {
-	struct rmem_plain *at = plain;
+	struct any_plain *any = plain;
 	bool response = head->type & RMEM_RESPONSE;
 	bool rebooted = response && head->status == RMEM_REBOOTED;
 
-	at->version = RMEM_PLAIN;
-	at->type = head->type;
-	at->status = head->status;
-	at->attempt = head->attempt;
-	at->op = head->op;
-	at->reserved = 0;
-	base_store_le16(&at->above, response ? 0 : (u16)(head->id - head->floor));
-	base_store_le64(&at->session, head->session);
-	base_store_le64(&at->id, head->id);
-	base_store_le64(&at->addr, rebooted ? head->boot : head->addr);
-	base_store_le32(&at->len, head->len);
-	base_store_le32(&at->part, response ? head->offset : head->piece);
+	any->plain.version = RMEM_PLAIN;
+	any->plain.type = head->type;
+	any->plain.status = head->status;
+	any->plain.attempt = head->attempt;
+	any->plain.op = head->op;
+	any->plain.reserved = 0;
+	base_store_le16(&any->plain.above, response ? 0 : (u16)(head->id - head->floor));
+	base_store_le64(&any->plain.session, head->session);
+	base_store_le64(&any->plain.id, head->id);
+	base_store_le64(&any->plain.addr, rebooted ? head->boot : head->addr);
+	base_store_le32(&any->plain.len, head->len);
+	base_store_le32(&any->plain.part, response ? head->offset : head->piece);
 }
 
-static enum rmem_wire_verdict parse(const struct rmem_plain *at, bool response,
+static enum rmem_wire_verdict parse(const struct any_plain *any, bool response,
 				    struct rmem_head *head)
 {
-	u32 part = base_load_le32(&at->part);
-	u16 above = base_load_le16(&at->above);
+	u32 part = base_load_le32(&any->plain.part);
+	u16 above = base_load_le16(&any->plain.above);
 
-	if (at->version != RMEM_PLAIN)
+	if (any->plain.version != RMEM_PLAIN)
 		return RMEM_WIRE_VERSION;
-	head->type = at->type;
+	head->type = any->plain.type;
 	head->integrity = RMEM_LINK;
 	if (!!(head->type & RMEM_RESPONSE) != response || !rmem_plain_fits(head))
 		return RMEM_WIRE_TYPE;
-	head->status = at->status;
-	head->attempt = at->attempt;
-	head->op = at->op;
+	head->status = any->plain.status;
+	head->attempt = any->plain.attempt;
+	head->op = any->plain.op;
 	head->more = false;
 	head->plain = true;
-	head->session = base_load_le64(&at->session);
-	head->id = base_load_le64(&at->id);
+	head->session = base_load_le64(&any->plain.session);
+	head->id = base_load_le64(&any->plain.id);
 	head->floor = response ? 0 : head->id - above;
-	head->addr = base_load_le64(&at->addr);
+	head->addr = base_load_le64(&any->plain.addr);
 	head->boot = response && head->status == RMEM_REBOOTED ? head->addr : 0;
-	head->len = base_load_le32(&at->len);
+	head->len = base_load_le32(&any->plain.len);
 	head->digest = 0;
 	head->offset = response ? part : 0;
 	head->piece = response ? 0 : (u16)part;
-	if (at->reserved || !head->session || (response ? above : above > head->id) ||
+	if (any->plain.reserved || !head->session || (response ? above : above > head->id) ||
 	    (response && head->status == RMEM_REBOOTED && !head->boot) ||
 	    !rmem_wire_fields_are_sound(head, response, part))
 		return RMEM_WIRE_MALFORMED;
