@@ -56,8 +56,8 @@
  *   - A writer MUST have made an entry visible before it writes the pointer.
  *   - The ends sleep and wake as above, with the flag message_sleeps.
  *
- * Doorbells. Bit p rings for records, messages and room at port p. The highest valid bit says that a
- * pair word may have changed. A machine rings it after each change of one of its pair words.
+ * Doorbells. Bit p rings for records, messages and room at port p. The highest valid bit says that
+ * a pair word may have changed. A machine rings it after each change of one of its pair words.
  *
  * Scratchpads of a machine, which only the machine itself writes:
  *   MARLIN_SPAD_VERSION   MARLIN_MAGIC | MARLIN_VERSION

@@ -25,15 +25,15 @@
  *   windows_base + i * window_bytes of map[q], where i = p if p < q, else p - 1.
  * The kernel of q MUST NOT use that memory for anything else.
  *
- * Policy. Bit q of map[p].reach says whether ports p and q may have a link. It never changes, and it
- * is the same for both. Without it, neither rings the other's vectors, and p may find memory in
+ * Policy. Bit q of map[p].reach says whether ports p and q may have a link. It never changes, and
+ * it is the same for both. Without it, neither rings the other's vectors, and p may find memory in
  * the slot of q that is not q's RAM.
  *
  * Link. The switch sets a port's bit in `present` while its machine has power and its cable is in.
  * The switch clears the port's page when the machine gets power, before that. Two ports have a link
- * while they may reach each other, both are present and both say NTB_LINK_UP. Each time a machine changes its link word, it
- * MUST change the generation too, so that a peer notices a link that was down for an instant. After
- * either change all other ports MUST be told by NTB_VECTOR_EVENT.
+ * while they may reach each other, both are present and both say NTB_LINK_UP. Each time a machine
+ * changes its link word, it MUST change the generation too, so that a peer notices a link that was
+ * down for an instant. After either change all other ports MUST be told by NTB_VECTOR_EVENT.
  *
  * Messages. A message register that is 0 is empty. A machine writes one by a compare-and-exchange
  * from 0, and then rings NTB_VECTOR_EVENT. The receiver empties it.

@@ -85,8 +85,9 @@ struct ring_head {
  *   2. struct ring_page, a page of the pointer buffer; both ends map it for writing, and so do
  *      other clients of the same user, but no client of another user
  * Both MUST be sealed against shrinking. The client MUST check sizes, seals and shapes.
- * Records are datagrams or plain messages of the memory protocol (remora/rmem.h). The pair ends when either end
- * closes the socket. To wake an end is to wake one waiter of the futex that is its flag.
+ * Records are datagrams or plain messages of the memory protocol (remora/rmem.h). The pair ends
+ * when either end closes the socket. To wake an end is to wake one waiter of the futex that is
+ * its flag.
  */
 #define RING_PAGE_BYTES 4096
 

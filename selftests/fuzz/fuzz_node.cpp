@@ -261,7 +261,7 @@ private:
             base_store_le64(payload.data(), s.value >> 16 & 7 ? integer & ~7ull : integer);
             base_store_le32(payload.data() + 16, bytes);
             base_store_le32(payload.data() + 20, s.value >> 19 & 15 ? 0 : s.value);
-        } else if (rmem_type_has_name(h.type)) {
+        } else if (rmem_type_has_name(h.type) && payload.size() >= sizeof(rmem_named)) {
             // A few names, so that some exist; 0 inside or none at all now and then.
             std::fill(payload.begin(), payload.end(), 0);
             payload[8] = s.value >> 2 & 31;

@@ -150,10 +150,10 @@ static void sender_open(struct eqds_sender *s, u64 now_ns, u32 epoch)
 static bool sender_epoch_is_full(const struct eqds_sender *s)
 {
 	const struct eqds_config *c = s->config;
+	u64 mask = eqds_mask(c->profile->seq_bits);
 
 	return c->epoch_packets &&
-	       ((s->next - eqds_epoch_start(c->profile, s->epoch)) & eqds_mask(c->profile->seq_bits)) >=
-		       c->epoch_packets;
+	       ((s->next - eqds_epoch_start(c->profile, s->epoch)) & mask) >= c->epoch_packets;
 }
 
 static struct eqds_packet *sender_candidate(const struct eqds_sender *s)

@@ -103,6 +103,7 @@ const struct rmem_transport_ops *rmem_transport_get(const char *address,
 				   bytes, address);
 	return found;
 }
+
 void rmem_transport_put(const struct rmem_transport_ops *ops)
 {
 	module_put(ops->owner);

@@ -6,8 +6,8 @@
  *   struct marlin_message_head | hdr | msg | payload
  *
  * Out: the payload is written first, straight into the other machine's memory, and hashed from
- * where it came. In: the other machine may still write the record, so header and heads are copied, and
- * the payload too where a digest or the tag covers it.
+ * where it came. In: the other machine may still write the record, so header and heads are copied,
+ * and the payload too where a digest or the tag covers it.
  */
 #ifndef REMORA_RMEM_MARLIN_RECORD_H
 #define REMORA_RMEM_MARLIN_RECORD_H

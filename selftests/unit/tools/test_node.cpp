@@ -440,7 +440,7 @@ TEST_F(PlainRequests, AreServedInASessionOfTheirOwnRingAlone) {
     std::uint64_t mine = open_by_ring(1);
     EXPECT_EQ(status_of(read_of(mine), ring(1)), RMEM_FAULT); // served: there is no region
     EXPECT_EQ(status_of(read_of(mine), ring(2)), RMEM_NO_SESSION);
-    EXPECT_EQ(status_of(read_of(open(1, 8972)), ring(1)), RMEM_NO_SESSION);
+    EXPECT_EQ(status_of(read_of(open(9, 8972)), ring(1)), RMEM_NO_SESSION);
     EXPECT_EQ(status_of(read_of(mine + 1), ring(1)), RMEM_NO_SESSION);
 }
 
@@ -450,7 +450,9 @@ TEST_F(PlainRequests, ASessionOfAnotherLevelTakesNone) {
 
 TEST_F(PlainRequests, NoSocketTakesThem) {
     Answers answers;
-    node_.handle(0, 1, read_of(open(1, 8972)), path(1), answers);
+    std::vector<std::uint8_t> record = read_of(open(1, 8972));
+    record.resize(RMEM_HEADS_BYTES(1)); // as long as a datagram
+    node_.handle(0, 1, record, path(1), answers);
     EXPECT_TRUE(answers.replies.empty());
     EXPECT_EQ(node_.counters(0).get(count_wire + RMEM_WIRE_VERSION), 1U);
 }
