@@ -32,7 +32,10 @@ enum marlin_verdict {
 
 /* BH disabled, under rcu_read_lock(), and in one context at a time. */
 struct marlin_message_ops {
-	/* The peer may write record still: each byte is read once, or copied first. */
+	/*
+	 * The peer may write record still: each byte is read once, or copied first. The end's
+	 * receiving side is locked, against that of no other; all calls below may be made.
+	 */
 	enum marlin_verdict (*receive)(unsigned int port, const u8 *record, u32 bytes);
 	/* After records that came together. */
 	void (*settle)(unsigned int port);

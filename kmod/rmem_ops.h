@@ -43,7 +43,10 @@ struct rmem_op_ops {
 	 * fewer bytes. NULL where ops have no data.
 	 */
 	bool (*walk)(struct rmem_op *op, u32 offset, u32 bytes, rmem_walk_fn fn, void *arg);
-	/* The op is the device's again. BH disabled, no lock held; others may be submitted. */
+	/*
+	 * The op is the device's again. BH disabled; others may be submitted. No lock is held but,
+	 * with a transport that receives under a lock, that one: sending never takes it.
+	 */
 	void (*end)(struct rmem_op *op, enum rmem_client_result result);
 };
 
@@ -63,7 +66,7 @@ enum rmem_path_count {
 
 /* channel.c's. BH disabled, under rcu_read_lock(). */
 struct rmem_receiver_ops {
-	/* A record of the path's space and level. */
+	/* A record of the path's space and level. Ends ops, and sends. */
 	void (*receive)(struct rmem_channel *channel, const struct rmem_record *record);
 	/* After the records that came together. */
 	void (*settle)(struct rmem_channel *channel);
