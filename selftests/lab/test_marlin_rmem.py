@@ -15,6 +15,10 @@ from remoralab.rmem import wait_until
 
 SCRIBBLE = pathlib.Path(__file__).resolve().parent / "ntbscribble.py"
 SIZE_MIB = 32
+# In a ring of 16 requests, where the node has taken all, and 3 are untold.
+ROOM_LEAST = 13
+# To READs of 8 pieces, where 15 of 64 are untold: as many as leave too little room for the next.
+ANSWERS_LEAST = 40
 # Of a load that is to live through something.
 LOAD_MIB = 4
 # More than it comes to: it is ended.
@@ -130,6 +134,71 @@ def test_cable_out_and_in_again_loses_nothing(lab):
         eop.end(reading)
         rmemlab.check_pattern(left, disk.path, SIZE_MIB)
         assert disk.status()["boot"] == boot and disk.counters()["reopened"] == 0, disk.counters()
+
+
+def under_way(disk):
+    """Requests that haven't ended: Documentation/block/stat.rst."""
+    return int(disk.machine.read(f"/sys/block/{disk.name}/stat").split()[8])
+
+
+@contextlib.contextmanager
+def stands_still(machine):
+    """Its processors do."""
+    machine.qmp("stop")
+    try:
+        yield
+    finally:
+        machine.qmp("cont")
+
+
+def test_channels_that_wait_for_room_are_all_let_go_with_the_link(lab):
+    """right takes nothing, and the requests of a disk that gives up fill the ring. Two others' have nothing under way
+    whose timeout would look for room again."""
+    with rack(lab) as (left, node):
+        hasty = attach(left, node, "16M", "--fail-after", "2")
+        disks = [attach(left, node, "16M") for _ in range(2)]
+        before = counter(left, node.machine, "requests_out")
+        with stands_still(node.machine):
+            filling = left.spawn(rmemlab.fio_command(hasty.path, "randread", "4k", 4, 64))
+            assert filling.wait(rmemlab.LOAD_S).rc, "reads of a node that stands still ended well"
+            assert counter(left, node.machine, "requests_out") >= before + ROOM_LEAST
+            reading = [left.spawn(f"dd if={disk.path} of=/dev/null bs=4k count=1 iflag=direct status=none")
+                       for disk in disks]
+            for disk in disks:
+                wait_until(f"{disk.name} waits", lambda d=disk: under_way(d), rmemlab.LOAD_S)
+            lab.link_down("fabric", left.name)
+            wait_until("the link is down", lambda: not counter(left, node.machine, "up"), ntblab.EVENT_S)
+        lab.link_up("fabric", left.name)
+        for each in reading:
+            result = each.wait(rmemlab.LOAD_S)
+            assert result.rc == 0, result
+
+
+def polls(machine):
+    """Softirqs of received frames and messages."""
+    return [line for line in machine.read("/proc/softirqs").splitlines() if "NET_RX" in line]
+
+
+def test_node_whose_answers_are_not_taken_rests(lab):
+    """left stands still with its requests in right's ring, and for the answers to all of them there is no room."""
+    with rack(lab) as (left, node):
+        right = node.machine
+        disk = attach(left, node)
+        rmemlab.write_pattern(left, disk.path, SIZE_MIB)
+        sent, taken = (counter(left, right, "requests_out"), counter(right, left, "requests_in"))
+        answered = counter(right, left, "responses_out")
+        with contextlib.ExitStack() as still:
+            with stands_still(right):
+                reading = left.spawn(rmemlab.fio_command(disk.path, "read", "64k", SIZE_MIB, 64))
+                wait_until("the ring is full", lambda: counter(left, right, "requests_out") >= sent + ROOM_LEAST,
+                           rmemlab.LOAD_S)
+                still.enter_context(stands_still(left))
+            wait_until("answers have no room",
+                       lambda: counter(right, left, "responses_out") >= answered + ANSWERS_LEAST, ntblab.EVENT_S)
+            wait_until("right polls no more", lambda: polls(right) == polls(right), ntblab.EVENT_S)
+            assert counter(right, left, "requests_in") < taken + ROOM_LEAST, "no request waits: the test shows nothing"
+        result = reading.wait(rmemlab.LOAD_S)
+        assert result.rc == 0, result
 
 
 def test_interface_down_and_driver_away_hold_io(lab):
