@@ -67,9 +67,9 @@ void marlin_message_ring(enum marlin_end_kind kind, unsigned int port);
 /* Records that may be sent; U32_MAX without a link, where they are lost. */
 u32 marlin_message_room(enum marlin_end_kind kind, unsigned int port);
 /*
- * There was too little room: ops->room() is called, once, when there is some for so many, or when the
- * link has gone. Others may take it first. False: there is no link, so nobody calls. An end has one
- * wait, and the last call tells what is wanted.
+ * There was too little room: ops->room() is called, once, when there is some for so many, or when
+ * the link has gone. Others may take it first. False: there is no link, so nobody calls. An end
+ * has one wait, and the last call tells what is wanted.
  */
 bool marlin_message_wait(enum marlin_end_kind kind, unsigned int port, u32 wanted);
 
