@@ -107,6 +107,7 @@ std::vector<Descriptor> Fabric::join(std::size_t number) {
     for (Descriptor& memory : memory_for(number))
         given.push_back(std::move(memory));
     clear(number);
+    write_map(); // any machine can write it
     greet(number, ours);
     ports_[number].doorbell = std::move(ours);
     tell_presence();

@@ -48,6 +48,9 @@ Descriptor signal_descriptor() {
     for (int number : {SIGTERM, SIGINT})
         sigaddset(&set, number);
     sigprocmask(SIG_BLOCK, &set, nullptr);
+    // Whoever reads the output may end, and so may the terminal: machines go on.
+    for (int number : {SIGPIPE, SIGHUP})
+        signal(number, SIG_IGN);
     return Descriptor(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 

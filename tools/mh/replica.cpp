@@ -52,7 +52,10 @@ Descriptor process_behind(const Descriptor& link) {
     socklen_t bytes = sizeof(peer);
     if (getsockopt(link.get(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes))
         throw Failure("can't tell which process is active: {}", std::strerror(errno));
-    return Descriptor(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
+    Descriptor process(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
+    if (!process && errno != ESRCH)
+        throw Failure("can't watch the active process {}: {}", peer.pid, std::strerror(errno));
+    return process;
 }
 
 } // namespace
@@ -128,7 +131,8 @@ bool Standby::ready() {
     std::vector<std::uint8_t> text(message_bytes_max);
     std::vector<Descriptor> files;
     ssize_t got = receive_files(link_.get(), text, files);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+    // ECONNRESET comes once, before what is queued: the active died with a message of ours unread.
+    if (got < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNRESET))
         return true;
     if (got <= 0)
         return false;
