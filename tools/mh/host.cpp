@@ -48,7 +48,7 @@ Descriptor signal_descriptor() {
     for (int number : {SIGTERM, SIGINT})
         sigaddset(&set, number);
     sigprocmask(SIG_BLOCK, &set, nullptr);
-    // Whoever reads the output may end, and so may the terminal: machines go on.
+    // The host goes on when the reader of its output ends, or its terminal.
     for (int number : {SIGPIPE, SIGHUP})
         signal(number, SIG_IGN);
     return Descriptor(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
