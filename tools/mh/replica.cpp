@@ -131,8 +131,7 @@ bool Standby::ready() {
     std::vector<std::uint8_t> text(message_bytes_max);
     std::vector<Descriptor> files;
     ssize_t got = receive_files(link_.get(), text, files);
-    // The kernel says ECONNRESET once, before what is queued, if the active died with a message of
-    // ours unread.
+    // The active died and left a message unread: the kernel tells that once, before what is queued.
     if (got < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNRESET))
         return true;
     if (got <= 0)
