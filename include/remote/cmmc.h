@@ -9,8 +9,8 @@
  *       its pages  ---------------------------------> cmmc_read()
  *       cmmc_revoke()
  *
- * All functions return 0 or a number >= 0, or -errno; cmmc_open(3) lists what each error means. They MAY
- * be called by several threads at once. `cmmc` is what cmmc_open() returned.
+ * All functions return 0 or a number >= 0, or -errno; cmmc_open(3) lists what each error means.
+ * They MAY be called by several threads at once. `cmmc` is what cmmc_open() returned.
  */
 #ifndef REMOTE_CMMC_H
 #define REMOTE_CMMC_H
@@ -66,6 +66,28 @@ int cmmc_write_buffer(int cmmc, const cmmc_handle_t *to, uint64_t offset, int bu
 		      size_t bytes, unsigned flags);
 int cmmc_read_buffer(int cmmc, const cmmc_handle_t *from, uint64_t offset, int buffer, uint64_t at,
 		     size_t bytes);
+
+/*
+ * The same by io_uring: fill a submission entry, as liburing's io_uring_prep_* do. The ring MUST
+ * have IORING_SETUP_SQE128. The completion's res is 0 or an error; see include/uapi/remora_cmmc.h.
+ * The memory, and the handle's grant, MUST stay until then. A copy that the ring's end cancels is
+ * completed with -EINTR. fixed: the memory is in the ring's buffer of that number
+ * (io_uring_register_buffers()).
+ */
+struct io_uring_sqe;
+void cmmc_prep_write(struct io_uring_sqe *sqe, int cmmc, const cmmc_handle_t *to, uint64_t offset,
+		     const void *from, size_t bytes, unsigned flags);
+void cmmc_prep_read(struct io_uring_sqe *sqe, int cmmc, const cmmc_handle_t *from, uint64_t offset,
+		    void *to, size_t bytes);
+void cmmc_prep_write_buffer(struct io_uring_sqe *sqe, int cmmc, const cmmc_handle_t *to,
+			    uint64_t offset, int buffer, uint64_t at, size_t bytes, unsigned flags);
+void cmmc_prep_read_buffer(struct io_uring_sqe *sqe, int cmmc, const cmmc_handle_t *from,
+			   uint64_t offset, int buffer, uint64_t at, size_t bytes);
+void cmmc_prep_write_fixed(struct io_uring_sqe *sqe, int cmmc, const cmmc_handle_t *to,
+			   uint64_t offset, const void *from, size_t bytes, int fixed,
+			   unsigned flags);
+void cmmc_prep_read_fixed(struct io_uring_sqe *sqe, int cmmc, const cmmc_handle_t *from,
+			  uint64_t offset, void *to, size_t bytes, int fixed);
 
 #ifdef __cplusplus
 }

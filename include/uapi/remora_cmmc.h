@@ -22,7 +22,8 @@
  *                 bytes that are no handle
  *   EFAULT        the memory isn't the program's, or may not be written
  *   ENOMEM        RLIMIT_MEMLOCK would be exceeded, or there is no memory
- *   ENOSPC        the file has too many grants or buffers, or the peer's 512 grants are in use
+ *   ENOSPC        the file has too many grants or buffers, or the user has more of the peer's 512
+ *                 grants than it leaves free for others
  *   ENODEV        no NTB device is there
  *   ENOLINK       there is no link to the peer, it ended, or the peer isn't ready for copies
  *   EOPNOTSUPP    the bridge offers no window into whole RAM, or none that shows this memory
@@ -124,5 +125,17 @@ struct cmmc_revoke {
 #define CMMC_IOC_WRITE _IOWR(CMMC_IO_MAGIC, 4, struct cmmc_copy)
 #define CMMC_IOC_READ _IOWR(CMMC_IO_MAGIC, 5, struct cmmc_copy)
 #define CMMC_IOC_REVOKE _IOW(CMMC_IO_MAGIC, 6, struct cmmc_revoke)
+
+/*
+ * Copies by io_uring: cmd_op of an IORING_OP_URING_CMD whose command is a struct cmmc_copy. The
+ * ring MUST have IORING_SETUP_SQE128. The submitter does not wait; the completion is the copy's
+ * end. Its res is 0 or an error; with IORING_SETUP_CQE32, big_cqe[0] is `done`. Copies that are
+ * under way at once are done in any order, unless linked (IOSQE_IO_LINK).
+ *
+ * With IORING_URING_CMD_FIXED, address is in the ring's registered buffer buf_index, and flags
+ * don't have CMMC_COPY_BUFFER.
+ */
+#define CMMC_URING_WRITE _IOW(CMMC_IO_MAGIC, 7, struct cmmc_copy)
+#define CMMC_URING_READ _IOW(CMMC_IO_MAGIC, 8, struct cmmc_copy)
 
 #endif

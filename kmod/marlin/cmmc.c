@@ -4,7 +4,8 @@
  * (include/uapi/remora_cmmc.h).
  *
  * There is one device, of the first NTB device that offers windows into whole RAM. A call that uses
- * it holds cmmc_gate for reading, so that the NTB device does not go under it.
+ * it holds cmmc_gate for reading, so that the NTB device does not go under it. It does not while it
+ * waits for a program's pages or for a peer.
  */
 #include <linux/file.h>
 #include <linux/miscdevice.h>
@@ -51,6 +52,25 @@ static struct marlin_cmmc *cmmc_peer(u32 port)
 			return cmmc_of(peer) ?: ERR_PTR(-ENOLINK);
 	}
 	return ERR_PTR(-EINVAL);
+}
+
+/* Holds the device: the peer at a port, or an error. */
+struct marlin_cmmc *cmmc_enter(u32 port)
+{
+	struct marlin_cmmc *cmmc;
+	int err = down_read_killable(&cmmc_gate);
+
+	if (err)
+		return ERR_PTR(err);
+	cmmc = cmmc_peer(port);
+	if (IS_ERR(cmmc))
+		up_read(&cmmc_gate);
+	return cmmc;
+}
+
+void cmmc_leave(void)
+{
+	up_read(&cmmc_gate);
 }
 
 /* ---- buffers ---- */
@@ -142,31 +162,48 @@ static void cmmc_handle_make(struct cmmc_handle *handle, const struct cmmc_grant
 	memcpy(handle, &out, sizeof(out));
 }
 
-static int cmmc_translate(struct cmmc_file *file, struct cmmc_translate *in)
+/* Gives a grant to the peer, and to the file. Caller holds the device. */
+static int cmmc_grant_give(struct cmmc_file *file, struct marlin_cmmc *cmmc,
+			   struct cmmc_grant *grant, struct cmmc_handle *handle)
 {
-	const u32 known = CMMC_GRANT_READ | CMMC_GRANT_WRITE | CMMC_GRANT_EVENTFD;
-	struct marlin_cmmc *cmmc = cmmc_peer(in->port);
-	struct cmmc_grant *grant;
-	int place = 0, err = 0;
+	int place = 0, err = -ENOSPC;
 
-	memset(&in->handle, 0, sizeof(in->handle));
-	if (IS_ERR(cmmc))
-		return PTR_ERR(cmmc);
-	if (in->flags & ~known || !(in->flags & (CMMC_GRANT_READ | CMMC_GRANT_WRITE)) ||
-	    (in->eventfd && !(in->flags & CMMC_GRANT_EVENTFD)))
-		return -EINVAL;
 	if (mutex_lock_killable(&file->lock))
 		return -EINTR;
 	while (place < CMMC_GRANTS_MAX && file->grants[place])
 		place++;
-	grant = place < CMMC_GRANTS_MAX ? cmmc_grant_make(cmmc, in) : ERR_PTR(-ENOSPC);
-	if (IS_ERR(grant)) {
-		err = PTR_ERR(grant);
-	} else {
+	if (place < CMMC_GRANTS_MAX)
+		err = cmmc_grant_publish(cmmc, grant);
+	if (!err) {
 		file->grants[place] = grant;
-		cmmc_handle_make(&in->handle, grant);
+		cmmc_handle_make(handle, grant);
 	}
 	mutex_unlock(&file->lock);
+	return err;
+}
+
+static int cmmc_translate(struct cmmc_file *file, struct cmmc_translate *in)
+{
+	const u32 known = CMMC_GRANT_READ | CMMC_GRANT_WRITE | CMMC_GRANT_EVENTFD;
+	struct marlin_cmmc *cmmc;
+	struct cmmc_grant *grant;
+	int err;
+
+	memset(&in->handle, 0, sizeof(in->handle));
+	if (in->flags & ~known || !(in->flags & (CMMC_GRANT_READ | CMMC_GRANT_WRITE)) ||
+	    (in->eventfd && !(in->flags & CMMC_GRANT_EVENTFD)))
+		return -EINVAL;
+	grant = cmmc_grant_new(in);
+	if (IS_ERR(grant))
+		return PTR_ERR(grant);
+	cmmc = cmmc_enter(in->port);
+	err = PTR_ERR_OR_ZERO(cmmc);
+	if (!err) {
+		err = cmmc_grant_give(file, cmmc, grant, &in->handle);
+		cmmc_leave();
+	}
+	if (err)
+		cmmc_grant_drop(grant);
 	return err;
 }
 
@@ -177,20 +214,21 @@ static bool cmmc_is_grant(const struct cmmc_grant *grant, const struct marlin_ha
 	       grant->key[1] == le64_to_cpu(handle->key[1]);
 }
 
-static int cmmc_revoke(struct cmmc_file *file, const struct cmmc_revoke *in)
+/* -EAGAIN: it is revoked, and a copy is under way. */
+static int cmmc_revoke_try(struct cmmc_file *file, const struct marlin_handle *handle)
 {
-	struct marlin_handle handle;
 	int err = -EPERM;
 
-	memcpy(&handle, &in->handle, sizeof(handle));
-	if (in->flags || le32_to_cpu(handle.magic) != MARLIN_HANDLE_MAGIC)
-		return -EINVAL;
-	if (mutex_lock_interruptible(&file->lock))
+	if (down_read_killable(&cmmc_gate))
 		return -EINTR;
+	if (mutex_lock_interruptible(&file->lock)) {
+		up_read(&cmmc_gate);
+		return -EINTR;
+	}
 	for (int i = 0; i < CMMC_GRANTS_MAX; i++) {
-		if (!cmmc_is_grant(file->grants[i], &handle))
+		if (!cmmc_is_grant(file->grants[i], handle))
 			continue;
-		err = cmmc_grant_revoke(file->grants[i]);
+		err = cmmc_grant_revoke(file->grants[i]) ? 0 : -EAGAIN;
 		if (!err) {
 			cmmc_grant_free(file->grants[i]);
 			file->grants[i] = NULL;
@@ -198,36 +236,58 @@ static int cmmc_revoke(struct cmmc_file *file, const struct cmmc_revoke *in)
 		break;
 	}
 	mutex_unlock(&file->lock);
+	up_read(&cmmc_gate);
+	return err;
+}
+
+/* Waits without the device and the file's lock, as long as the peer's copies take. */
+static int cmmc_revoke(struct cmmc_file *file, const struct cmmc_revoke *in)
+{
+	struct marlin_handle handle;
+	int changes, err;
+
+	memcpy(&handle, &in->handle, sizeof(handle));
+	if (in->flags || le32_to_cpu(handle.magic) != MARLIN_HANDLE_MAGIC)
+		return -EINVAL;
+	do {
+		changes = cmmc_grants_changes();
+		err = cmmc_revoke_try(file, &handle);
+		if (err == -EAGAIN && cmmc_grants_wait(changes))
+			err = -EINTR;
+	} while (err == -EAGAIN);
 	return err;
 }
 
 /* ---- copies ---- */
 
-static int cmmc_copy_call(struct cmmc_file *file, struct cmmc_copy *in, bool write)
+/* memory: a vector of io_uring; or empty, for what `in` names. */
+int cmmc_copy_buffer(struct cmmc_file *file, struct cmmc_copy *in, struct cmmc_memory *memory,
+		     bool write)
 {
 	struct cmmc_buffer *buffer = NULL;
-	struct marlin_handle handle;
-	struct marlin_cmmc *cmmc;
 	int err;
 
-	memcpy(&handle, &in->handle, sizeof(handle));
 	in->done = 0;
 	if (in->flags & ~(CMMC_COPY_BUFFER | CMMC_COPY_SIGNAL) || in->reserved ||
 	    (in->flags & CMMC_COPY_SIGNAL && !write) ||
-	    (in->buffer && !(in->flags & CMMC_COPY_BUFFER)) ||
-	    le32_to_cpu(handle.magic) != MARLIN_HANDLE_MAGIC)
+	    (in->flags & CMMC_COPY_BUFFER ? !!memory->vector : in->buffer))
 		return -EINVAL;
-	cmmc = cmmc_peer(handle.owner);
-	if (IS_ERR(cmmc))
-		return PTR_ERR(cmmc);
 	if (in->flags & CMMC_COPY_BUFFER) {
 		buffer = cmmc_buffer_get(file, in->buffer);
 		if (IS_ERR(buffer))
 			return PTR_ERR(buffer);
+		memory->pin = &buffer->pin;
 	}
-	err = cmmc_copy(cmmc, in, buffer ? &buffer->pin : NULL, write);
+	err = cmmc_copy(in, memory, write);
 	cmmc_buffer_put(buffer);
 	return err;
+}
+
+static int cmmc_copy_call(struct cmmc_file *file, struct cmmc_copy *in, bool write)
+{
+	struct cmmc_memory memory = { };
+
+	return cmmc_copy_buffer(file, in, &memory, write);
 }
 
 /* ---- the file ---- */
@@ -277,21 +337,6 @@ static int cmmc_dispatch(struct cmmc_file *file, unsigned int command, void *in)
 	return -ENOTTY;
 }
 
-static int cmmc_call(struct cmmc_file *file, unsigned int command, void *in)
-{
-	int err;
-
-	/* These calls don't use the NTB device, and may wait long for the program's memory. */
-	if (command == CMMC_IOC_REGISTER || command == CMMC_IOC_UNREGISTER)
-		return cmmc_dispatch(file, command, in);
-	err = down_read_killable(&cmmc_gate);
-	if (err)
-		return err;
-	err = cmmc_dispatch(file, command, in);
-	up_read(&cmmc_gate);
-	return err;
-}
-
 /*
  * The program doesn't get the result. A grant that can't be freed, as a signal came, is revoked and
  * goes with the file.
@@ -304,11 +349,11 @@ static void cmmc_undo(struct cmmc_file *file, unsigned int command, const void *
 	if (command == CMMC_IOC_REGISTER) {
 		struct cmmc_unregister unregister = { .buffer = registering->buffer };
 
-		cmmc_call(file, CMMC_IOC_UNREGISTER, &unregister);
+		cmmc_dispatch(file, CMMC_IOC_UNREGISTER, &unregister);
 	} else if (command == CMMC_IOC_TRANSLATE) {
 		struct cmmc_revoke revoke = { .handle = translate->handle };
 
-		cmmc_call(file, CMMC_IOC_REVOKE, &revoke);
+		cmmc_dispatch(file, CMMC_IOC_REVOKE, &revoke);
 	}
 }
 
@@ -332,7 +377,7 @@ static long cmmc_ioctl(struct file *opened, unsigned int command, unsigned long 
 		return -EFAULT;
 	if (in.size != size)
 		return -EINVAL;
-	err = cmmc_call(opened->private_data, command, &in);
+	err = cmmc_dispatch(opened->private_data, command, &in);
 	/* After an error a copy's struct tells how far it came. */
 	if (_IOC_DIR(command) & _IOC_READ && copy_to_user(user, &in, size) && !err) {
 		cmmc_undo(opened->private_data, command, &in);
@@ -347,6 +392,7 @@ static const struct file_operations cmmc_file_ops = {
 	.release = cmmc_release,
 	.unlocked_ioctl = cmmc_ioctl,
 	.compat_ioctl = compat_ptr_ioctl,
+	.uring_cmd = cmmc_uring_cmd,
 };
 
 static struct miscdevice cmmc_misc = {

@@ -6,11 +6,13 @@
  *   cmmc.c    /dev/cmmc: open files and their calls
  *   grant.c   an owner's grants: made, revoked, reclaimed
  *   copy.c    an initiator's copies
+ *   uring.c   copies that io_uring asks for
  *   pin.c     pages of programs, locked and accounted
  *   hrdma.c   a list of sub-transfers, moved
  *
  * Locks, each after those above it
- *   cmmc_gate            read: a call runs on the device; write: the device goes
+ *   cmmc_gate            read: a call uses the device; write: the device goes. Never held while a
+ *                        page of a program is waited for, nor a peer
  *   file->lock           a file's grants and buffers
  *   cmmc->import_lock    page lists of peers' grants, as they were read
  *   cmmc->session_lock   read: a batch is being copied; write: the session begins or ends
@@ -19,6 +21,7 @@
 #ifndef REMORA_MARLIN_CMMC_H
 #define REMORA_MARLIN_CMMC_H
 
+#include <linux/bvec.h>
 #include <linux/eventfd.h>
 #include <linux/list.h>
 #include <linux/mutex.h>
@@ -34,6 +37,8 @@
 
 static_assert(PAGE_SIZE == MARLIN_PAGE_BYTES);
 static_assert(sizeof(struct cmmc_handle) == sizeof(struct marlin_handle));
+/* Of what a large submission entry of io_uring has for a command. */
+static_assert(sizeof(struct cmmc_copy) == 80);
 static_assert(CMMC_GRANT_READ == MARLIN_GRANT_READ && CMMC_GRANT_WRITE == MARLIN_GRANT_WRITE);
 
 /* A program's pages. */
@@ -46,6 +51,13 @@ struct cmmc_pin {
 	struct user_struct *user; /* is charged for them */
 };
 
+/* Own memory of a copy: a registered buffer, one of io_uring, or the current task's memory. */
+struct cmmc_memory {
+	const struct cmmc_pin *pin; /* or NULL */
+	const struct bio_vec *vector; /* of io_uring, which keeps the pages; or NULL */
+	struct bvec_iter iter; /* rest of the vector */
+};
+
 /* A grant of this machine's. Its file has it, until that is closed; then the device. */
 struct cmmc_grant {
 	struct list_head link; /* of cmmc->grants */
@@ -54,6 +66,7 @@ struct cmmc_grant {
 	u64 epoch, key[2];
 	bool live; /* not revoked */
 	bool orphan; /* its file was closed: it ends when no copy is under way */
+	u32 rights;
 	struct cmmc_pin pin;
 	__le64 *directory;
 	struct eventfd_ctx *signal;
@@ -79,7 +92,6 @@ struct marlin_cmmc {
 	/* Own grants to the peer. */
 	struct marlin_grant *table;
 	bool open; /* the peer has been told of the table */
-	wait_queue_head_t quiet; /* copies may have ended */
 	struct delayed_work dead_work; /* the link stayed down */
 	spinlock_t lock; /* guards what follows */
 	struct list_head grants;
@@ -113,13 +125,28 @@ static inline struct marlin_grants_window *cmmc_peer_window(struct marlin_cmmc *
 int cmmc_pin_start(struct cmmc_pin *pin, u64 address, u64 bytes, bool write);
 void cmmc_pin_end(struct cmmc_pin *pin);
 
+/* cmmc.c */
+struct cmmc_file;
+struct io_uring_cmd;
+struct marlin_cmmc *cmmc_enter(u32 port);
+void cmmc_leave(void);
+int cmmc_copy_buffer(struct cmmc_file *file, struct cmmc_copy *in, struct cmmc_memory *memory,
+		     bool write);
+
+/* uring.c */
+int cmmc_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags);
+
 /* grant.c */
 int cmmc_grant_init(struct marlin_cmmc *cmmc);
 void cmmc_grant_exit(struct marlin_cmmc *cmmc);
-struct cmmc_grant *cmmc_grant_make(struct marlin_cmmc *cmmc, const struct cmmc_translate *in);
-int cmmc_grant_revoke(struct cmmc_grant *grant);
+struct cmmc_grant *cmmc_grant_new(const struct cmmc_translate *in);
+void cmmc_grant_drop(struct cmmc_grant *grant);
+int cmmc_grant_publish(struct marlin_cmmc *cmmc, struct cmmc_grant *grant);
+bool cmmc_grant_revoke(struct cmmc_grant *grant);
 void cmmc_grant_free(struct cmmc_grant *grant);
 void cmmc_grant_orphan(struct cmmc_grant *grant);
+int cmmc_grants_changes(void);
+int cmmc_grants_wait(int changes);
 void cmmc_grants_look(struct marlin_cmmc *cmmc);
 void cmmc_grants_start(struct marlin_cmmc *cmmc);
 void cmmc_grants_stop(struct marlin_cmmc *cmmc);
@@ -128,8 +155,7 @@ void cmmc_grants_stop(struct marlin_cmmc *cmmc);
 void cmmc_copy_init(struct marlin_cmmc *cmmc);
 void cmmc_copy_start(struct marlin_cmmc *cmmc);
 void cmmc_copy_stop(struct marlin_cmmc *cmmc);
-int cmmc_copy(struct marlin_cmmc *cmmc, struct cmmc_copy *in, const struct cmmc_pin *buffer,
-	      bool write);
+int cmmc_copy(struct cmmc_copy *in, struct cmmc_memory *memory, bool write);
 
 /* hrdma.c */
 void cmmc_hrdma_move(struct marlin_cmmc *cmmc, const struct scatter_part *parts, u32 count,

@@ -2,9 +2,12 @@
 /*
  * Copies of this machine's programs to and from a peer's pages.
  *
- *   cmmc_copy -> copy_import: the handle is checked; the peer's page list, read once
- *             -> copy_batch: own pages are locked, up to COPY_PAGES
- *                  -> copy_transaction: announced, still live, moved, ended
+ *   cmmc_copy -> copy_batch: own pages are locked, up to COPY_PAGES
+ *                  -> copy_enter: the handle is checked; the peer's page list, read once
+ *                       -> copy_transactions: announced, still live, moved, ended
+ *
+ * Own pages are locked before the device is held by copy_enter(): a page fault of the program may
+ * take as long as the program likes (userfaultfd), and must not hold up the device's removal.
  *
  * A copy is announced to the owner for a transaction at a time, in which it never waits. So neither
  * a long copy nor a page fault of the program holds up a revocation.
@@ -20,8 +23,9 @@
 #define COPY_IMPORT_PAGES_MAX (4ULL * MARLIN_GRANT_PAGES_MAX)
 
 struct copy_state {
-	struct marlin_cmmc *cmmc;
+	struct marlin_cmmc *cmmc; /* while a batch is entered, as is import */
 	struct cmmc_import *import;
+	struct marlin_handle handle;
 	u64 session;
 	u32 index;
 	bool write;
@@ -210,8 +214,7 @@ static int copy_verdict(enum grants_verdict verdict)
 }
 
 /* A copy of the entry that a handle names, checked against it. */
-static int copy_entry_read(struct copy_state *state, const struct marlin_handle *handle,
-			   struct marlin_grant *entry)
+static int copy_entry_read(struct copy_state *state, struct marlin_grant *entry)
 {
 	struct marlin_cmmc *cmmc = state->cmmc;
 	const struct marlin_grant *from;
@@ -230,7 +233,7 @@ static int copy_entry_read(struct copy_state *state, const struct marlin_handle 
 	}
 	memcpy(entry, from, sizeof(*entry));
 	barrier(); /* the copy is what is checked */
-	err = copy_verdict(grants_check(entry, handle,
+	err = copy_verdict(grants_check(entry, &state->handle,
 					state->write ? MARLIN_GRANT_WRITE : MARLIN_GRANT_READ));
 up:
 	up_read(&cmmc->session_lock);
@@ -238,14 +241,14 @@ up:
 }
 
 /* The grant that a handle names. The entry is compared whole, so a page list is never another's. */
-static int copy_import(struct copy_state *state, const struct marlin_handle *handle)
+static int copy_import(struct copy_state *state)
 {
 	struct marlin_cmmc *cmmc = state->cmmc;
 	struct cmmc_import **at = &cmmc->imports[state->index];
 	struct marlin_grant entry;
 	int err;
 
-	err = copy_entry_read(state, handle, &entry);
+	err = copy_entry_read(state, &entry);
 	if (err)
 		return err;
 	err = mutex_lock_killable(&cmmc->import_lock);
@@ -284,14 +287,34 @@ static int copy_move(struct copy_state *state, void *context)
 	return 0;
 }
 
-/* The addresses of own pages, which are locked: registered ones, or those at an address. */
-static int copy_own_pages(struct copy_state *state, const struct cmmc_pin *buffer, u64 address,
+/* The next pages of a buffer of io_uring, which keeps them. */
+static int copy_own_vector(struct copy_state *state, const struct cmmc_memory *memory, u32 count)
+{
+	struct bvec_iter iter = memory->iter;
+	struct bio_vec part;
+	u32 got = 0;
+
+	for_each_bvec(part, memory->vector, iter, iter) {
+		if (got == count)
+			break;
+		/* Of a program's memory only the first page may begin inside. */
+		if (got && part.bv_offset)
+			return -EFAULT;
+		state->local[got++] = page_to_phys(part.bv_page);
+	}
+	return got ?: -EFAULT;
+}
+
+/* The addresses of own pages, which are locked here if the memory is the current task's. */
+static int copy_own_pages(struct copy_state *state, const struct cmmc_memory *memory, u64 address,
 			  u32 count)
 {
 	int got = count;
 
-	if (buffer)
-		memcpy(state->pages, buffer->pages + (buffer->offset + address) / PAGE_SIZE,
+	if (memory->vector)
+		return copy_own_vector(state, memory, count);
+	if (memory->pin)
+		memcpy(state->pages, memory->pin->pages + address / PAGE_SIZE,
 		       count * sizeof(*state->pages));
 	else
 		got = pin_user_pages_fast(address & PAGE_MASK, count,
@@ -299,6 +322,16 @@ static int copy_own_pages(struct copy_state *state, const struct cmmc_pin *buffe
 	for (int i = 0; i < got; i++)
 		state->local[i] = page_to_phys(state->pages[i]);
 	return got ?: -EFAULT;
+}
+
+/* Where the copy goes on in own memory: of the first byte, what matters is its place in its page. */
+static u64 copy_own_address(const struct cmmc_memory *memory, const struct cmmc_copy *in)
+{
+	u64 at = in->address + in->done;
+
+	if (memory->vector)
+		return bvec_iter_offset(memory->vector, memory->iter);
+	return memory->pin ? memory->pin->offset + at : at;
 }
 
 static int copy_transactions(struct copy_state *state, struct scatter_pages *own,
@@ -323,50 +356,77 @@ static int copy_transactions(struct copy_state *state, struct scatter_pages *own
 	return 0;
 }
 
-/* Copies up to COPY_PAGES of own pages; moves in->done on. */
-static int copy_batch(struct copy_state *state, struct cmmc_copy *in, const struct cmmc_pin *buffer)
+/*
+ * Opens the way to the owner's pages for a batch: the device is held, and the handle's grant is
+ * got. Each batch checks the handle, as the device, session and grant may have ended since the
+ * last.
+ */
+static int copy_enter(struct copy_state *state, const struct cmmc_copy *in)
 {
-	u64 at = in->address + in->done;
-	u32 offset = offset_in_page(buffer ? buffer->offset + at : at);
+	struct marlin_cmmc *cmmc = cmmc_enter(state->handle.owner);
+	u64 grant_bytes;
+	int err;
+
+	if (IS_ERR(cmmc))
+		return PTR_ERR(cmmc);
+	state->cmmc = cmmc;
+	err = state->handle.peer == cmmc->peer->md->port ? copy_import(state) : -EACCES;
+	if (err)
+		goto leave;
+	grant_bytes = le64_to_cpu(state->import->entry.bytes);
+	if (grants_contain(grant_bytes, in->offset, in->bytes))
+		return 0;
+	copy_import_put(state->import);
+	err = -ERANGE;
+leave:
+	cmmc_leave();
+	return err;
+}
+
+static void copy_leave(struct copy_state *state)
+{
+	copy_import_put(state->import);
+	cmmc_leave();
+}
+
+/* Copies up to COPY_PAGES of own pages; moves in->done on. */
+static int copy_batch(struct copy_state *state, struct cmmc_copy *in, struct cmmc_memory *memory)
+{
+	u64 at = copy_own_address(memory, in);
+	u32 offset = offset_in_page(at);
 	u64 bytes = min_t(u64, in->bytes - in->done, COPY_PAGES * PAGE_SIZE - offset);
 	struct scatter_pages own = { state->local, offset };
-	struct scatter_pages theirs = {
-		state->import->pages,
-		le32_to_cpu(state->import->entry.offset) + in->offset + in->done,
-	};
+	struct scatter_pages theirs;
 	bool signal = in->flags & CMMC_COPY_SIGNAL;
 	int got = 0, err;
 
 	if (bytes) {
-		got = copy_own_pages(state, buffer, at, grants_pages(offset, bytes));
-		if (got < 0)
-			return got;
+		got = copy_own_pages(state, memory, at, grants_pages(offset, bytes));
 		/* Fewer pages than asked for: an error, if any, comes with the next batch. */
-		bytes = min_t(u64, bytes, got * PAGE_SIZE - offset);
+		if (got > 0)
+			bytes = min_t(u64, bytes, got * PAGE_SIZE - offset);
 	}
 	signal &= in->done + bytes == in->bytes;
-	err = copy_transactions(state, &own, &theirs, bytes, signal, &in->done);
-	if (!buffer && got)
+	err = copy_enter(state, in);
+	if (!err) {
+		theirs = (struct scatter_pages){
+			state->import->pages,
+			le32_to_cpu(state->import->entry.offset) + in->offset + in->done,
+		};
+		/* A wrong handle is told of first. */
+		err = got < 0 ? got :
+			copy_transactions(state, &own, &theirs, bytes, signal, &in->done);
+		copy_leave(state);
+	}
+	if (!memory->pin && !memory->vector && got > 0)
 		unpin_user_pages_dirty_lock(state->pages, got, !state->write);
+	if (!err && memory->vector)
+		bvec_iter_advance(memory->vector, &memory->iter, bytes);
 	return err;
 }
 
-static int copy_check(struct marlin_cmmc *cmmc, const struct cmmc_copy *in,
-		      const struct cmmc_pin *buffer, const struct marlin_handle *handle)
-{
-	if (le16_to_cpu(handle->index) >= MARLIN_GRANTS)
-		return -EINVAL;
-	if (handle->peer != cmmc->peer->md->port)
-		return -EACCES;
-	if (buffer ? !grants_contain(buffer->bytes, in->address, in->bytes) :
-		     in->address + in->bytes < in->address)
-		return -EFAULT;
-	return 0;
-}
-
-/* buffer: registered, or NULL for the current task's memory. in->done tells how far it came. */
-int cmmc_copy(struct marlin_cmmc *cmmc, struct cmmc_copy *in, const struct cmmc_pin *buffer,
-	      bool write)
+/* in->done tells how far it came. Moves memory->iter on. */
+int cmmc_copy(struct cmmc_copy *in, struct cmmc_memory *memory, bool write)
 {
 	struct marlin_handle handle;
 	struct copy_state *state;
@@ -374,29 +434,22 @@ int cmmc_copy(struct marlin_cmmc *cmmc, struct cmmc_copy *in, const struct cmmc_
 
 	memcpy(&handle, &in->handle, sizeof(handle));
 	in->done = 0;
-	err = copy_check(cmmc, in, buffer, &handle);
-	if (err)
-		return err;
+	if (le32_to_cpu(handle.magic) != MARLIN_HANDLE_MAGIC ||
+	    le16_to_cpu(handle.index) >= MARLIN_GRANTS)
+		return -EINVAL;
+	if (memory->pin ? !grants_contain(memory->pin->bytes, in->address, in->bytes) :
+			  in->address + in->bytes < in->address)
+		return -EFAULT;
 	state = kmalloc(sizeof(*state), GFP_KERNEL_ACCOUNT);
 	if (!state)
 		return -ENOMEM;
-	state->cmmc = cmmc;
+	state->handle = handle;
 	state->index = le16_to_cpu(handle.index);
 	state->write = write;
-	err = copy_import(state, &handle);
-	if (err)
-		goto free;
-	if (!grants_contain(le64_to_cpu(state->import->entry.bytes), in->offset, in->bytes)) {
-		err = -ERANGE;
-		goto put;
-	}
 	do {
-		err = signal_pending(current) ? -EINTR : copy_batch(state, in, buffer);
+		err = signal_pending(current) ? -EINTR : copy_batch(state, in, memory);
 		cond_resched();
 	} while (!err && in->done < in->bytes);
-put:
-	copy_import_put(state->import);
-free:
 	kfree(state);
 	return err;
 }

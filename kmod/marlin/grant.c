@@ -2,9 +2,9 @@
 /*
  * Grants of this machine's pages to a peer (core/marlin/grants.h).
  *
- *   cmmc_grant_make --> live --cmmc_grant_revoke--> revoked --no copy is under way--> pages free
- *                         |                           ^
- *                         '-- file closed: orphan ----+---- the session ended
+ *   cmmc_grant_new, _publish --> live --cmmc_grant_revoke--> revoked --no copy--> pages free
+ *                                  |                           ^
+ *                                  '-- file closed: orphan ----+---- the session ended
  *
  * A peer that ends a session has ended its copies before (pair words). One that died in a copy
  * can't say so: its copy words stay. After the link was down for GRANT_DEAD they are cleared here.
@@ -22,6 +22,30 @@
  * the cable, and clears its copy words then; this is far longer.
  */
 #define GRANT_DEAD (2 * HZ)
+
+/*
+ * Copies may have ended, or a device has gone. Of all devices, for a program that waits for the end
+ * of its grant's copies holds none.
+ */
+static DECLARE_WAIT_QUEUE_HEAD(grant_quiet);
+static atomic_t grant_changes;
+
+int cmmc_grants_changes(void)
+{
+	return atomic_read_acquire(&grant_changes); /* pairs with grant_changed() */
+}
+
+/* Returns after a change since cmmc_grants_changes() gave that number, or -EINTR. */
+int cmmc_grants_wait(int changes)
+{
+	return wait_event_interruptible(grant_quiet, cmmc_grants_changes() != changes) ? -EINTR : 0;
+}
+
+static void grant_changed(void)
+{
+	atomic_inc_return_release(&grant_changes); /* pairs with cmmc_grants_changes() */
+	wake_up_all(&grant_quiet);
+}
 
 /* ---- page lists ---- */
 
@@ -108,6 +132,30 @@ put_signal:
 	return err;
 }
 
+/* A grant that no peer knows yet. Waits for the program's pages, so the caller holds no device. */
+struct cmmc_grant *cmmc_grant_new(const struct cmmc_translate *in)
+{
+	struct cmmc_grant *grant = kzalloc(sizeof(*grant), GFP_KERNEL_ACCOUNT);
+	int err;
+
+	if (!grant)
+		return ERR_PTR(-ENOMEM);
+	grant->rights = in->flags & (CMMC_GRANT_READ | CMMC_GRANT_WRITE);
+	err = grant_prepare(grant, in);
+	if (err) {
+		kfree(grant);
+		return ERR_PTR(err);
+	}
+	return grant;
+}
+
+/* A grant that wasn't published. */
+void cmmc_grant_drop(struct cmmc_grant *grant)
+{
+	grant_release(grant);
+	kfree(grant);
+}
+
 /* Whether the peer's window shows all that it is told of. */
 static bool grant_is_shown(const struct marlin_cmmc *cmmc, const struct cmmc_grant *grant)
 {
@@ -124,14 +172,28 @@ static bool grant_is_shown(const struct marlin_cmmc *cmmc, const struct cmmc_gra
 	return true;
 }
 
-/* Makes the pages known to the peer. */
-static int grant_publish(struct marlin_cmmc *cmmc, struct cmmc_grant *grant, u32 rights)
+/*
+ * A user has no more of the grants to a peer than are left for others: n greedy users get
+ * 1 / (n + 1) of them each, and as much is free for one more. Caller holds the lock.
+ */
+static bool grant_has_share(const struct marlin_cmmc *cmmc, const struct cmmc_grant *grant)
+{
+	const struct cmmc_grant *other;
+	u32 count = 0;
+
+	list_for_each_entry(other, &cmmc->grants, link)
+		count += other->pin.user == grant->pin.user;
+	return count < cmmc->core.free_count;
+}
+
+/* Makes the pages known to the peer. Caller holds the device. */
+int cmmc_grant_publish(struct marlin_cmmc *cmmc, struct cmmc_grant *grant)
 {
 	struct grants_range range = {
 		.directory = virt_to_phys(grant->directory),
 		.bytes = grant->pin.bytes,
 		.offset = grant->pin.offset,
-		.rights = rights,
+		.rights = grant->rights,
 	};
 	int index = -ENOLINK;
 
@@ -141,7 +203,7 @@ static int grant_publish(struct marlin_cmmc *cmmc, struct cmmc_grant *grant, u32
 	memcpy(range.key, grant->key, sizeof(range.key));
 	spin_lock(&cmmc->lock);
 	if (cmmc->open) {
-		index = grants_add(&cmmc->core, &range);
+		index = grant_has_share(cmmc, grant) ? grants_add(&cmmc->core, &range) : -1;
 		if (index < 0)
 			index = -ENOSPC;
 	}
@@ -157,26 +219,6 @@ static int grant_publish(struct marlin_cmmc *cmmc, struct cmmc_grant *grant, u32
 	return min(index, 0);
 }
 
-struct cmmc_grant *cmmc_grant_make(struct marlin_cmmc *cmmc, const struct cmmc_translate *in)
-{
-	struct cmmc_grant *grant = kzalloc(sizeof(*grant), GFP_KERNEL_ACCOUNT);
-	int err;
-
-	if (!grant)
-		return ERR_PTR(-ENOMEM);
-	err = grant_prepare(grant, in);
-	if (!err) {
-		err = grant_publish(cmmc, grant, in->flags & (CMMC_GRANT_READ | CMMC_GRANT_WRITE));
-		if (err)
-			grant_release(grant);
-	}
-	if (err) {
-		kfree(grant);
-		return ERR_PTR(err);
-	}
-	return grant;
-}
-
 static void grant_end_locked(struct cmmc_grant *grant)
 {
 	list_del(&grant->link);
@@ -190,27 +232,19 @@ static void grant_revoke_locked(struct cmmc_grant *grant)
 	grant->live = false;
 }
 
-static bool grant_is_quiet(struct cmmc_grant *grant)
-{
-	bool quiet;
-
-	spin_lock(&grant->cmmc->lock);
-	quiet = grants_is_quiet(&grant->cmmc->core, grant->index);
-	spin_unlock(&grant->cmmc->lock);
-	return quiet;
-}
-
-/* Returns when no copy is under way, or -EINTR: the grant is revoked, but there may be copies. */
-int cmmc_grant_revoke(struct cmmc_grant *grant)
+/* True: no copy is under way. False: ask again after the next change. */
+bool cmmc_grant_revoke(struct cmmc_grant *grant)
 {
 	struct marlin_cmmc *cmmc = grant->cmmc;
+	bool quiet;
 
 	if (!cmmc)
-		return 0;
+		return true;
 	spin_lock(&cmmc->lock);
 	grant_revoke_locked(grant);
+	quiet = grants_is_quiet(&cmmc->core, grant->index);
 	spin_unlock(&cmmc->lock);
-	return wait_event_interruptible(cmmc->quiet, grant_is_quiet(grant)) ? -EINTR : 0;
+	return quiet;
 }
 
 /* The grant is revoked and quiet. */
@@ -274,7 +308,7 @@ void cmmc_grants_look(struct marlin_cmmc *cmmc)
 		grant_release(grant);
 		kfree(grant);
 	}
-	wake_up_all(&cmmc->quiet);
+	grant_changed();
 }
 
 /* The session began: the peer may learn of the table. */
@@ -344,7 +378,6 @@ int cmmc_grant_init(struct marlin_cmmc *cmmc)
 {
 	spin_lock_init(&cmmc->lock);
 	INIT_LIST_HEAD(&cmmc->grants);
-	init_waitqueue_head(&cmmc->quiet);
 	INIT_DELAYED_WORK(&cmmc->dead_work, grant_dead_work);
 	cmmc->table = alloc_pages_exact(MARLIN_GRANTS * sizeof(*cmmc->table),
 					GFP_KERNEL | __GFP_ZERO);
@@ -368,7 +401,7 @@ void cmmc_grant_exit(struct marlin_cmmc *cmmc)
 {
 	struct cmmc_grant *grant, *next;
 
-	wait_event_timeout(cmmc->quiet, grant_all_quiet(cmmc), GRANT_DEAD);
+	wait_event_timeout(grant_quiet, grant_all_quiet(cmmc), GRANT_DEAD);
 	cancel_delayed_work_sync(&cmmc->dead_work);
 	list_for_each_entry_safe(grant, next, &cmmc->grants, link) {
 		list_del(&grant->link);
@@ -380,4 +413,5 @@ void cmmc_grant_exit(struct marlin_cmmc *cmmc)
 			kfree(grant);
 	}
 	free_pages_exact(cmmc->table, MARLIN_GRANTS * sizeof(*cmmc->table));
+	grant_changed();
 }

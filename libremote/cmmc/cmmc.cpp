@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
+#include <linux/io_uring.h>
 #include <sys/ioctl.h>
 
 #include "remora_cmmc.h"
@@ -61,6 +62,26 @@ int write(int cmmc, const cmmc_handle_t* to, cmmc_copy in, unsigned flags) {
     if (flags & CMMC_SIGNAL)
         in.flags |= CMMC_COPY_SIGNAL;
     return copy(cmmc, CMMC_IOC_WRITE, to, in);
+}
+
+// A copy as a submission entry. fixed: a buffer of the ring, or -1.
+void prepare(io_uring_sqe* sqe, int cmmc, unsigned command, const cmmc_handle_t* handle,
+             cmmc_copy in, unsigned flags, int fixed = -1) {
+    in.size = sizeof(in);
+    // Flags that the kernel doesn't know make the copy fail with EINVAL.
+    in.flags |= flags & CMMC_SIGNAL ? flags ^ CMMC_SIGNAL ^ CMMC_COPY_SIGNAL : flags;
+    in.handle = to_kernel(handle);
+    std::memset(sqe, 0, sizeof(*sqe));
+    sqe->opcode = IORING_OP_URING_CMD;
+    sqe->fd = cmmc;
+    sqe->cmd_op = command;
+    if (fixed >= 0) {
+        sqe->uring_cmd_flags = 1; // IORING_URING_CMD_FIXED, which headers of 6.1 lack
+        sqe->buf_index = static_cast<__u16>(fixed);
+    }
+    // The command takes the entry's last 16 bytes and the 64 behind it.
+    static_assert(sizeof(in) == 80);
+    std::memcpy(reinterpret_cast<char*>(sqe) + sizeof(*sqe) - 16, &in, sizeof(in));
 }
 
 } // namespace
@@ -127,6 +148,38 @@ int cmmc_write_buffer(int cmmc, const cmmc_handle_t* to, uint64_t offset, int bu
 int cmmc_read_buffer(int cmmc, const cmmc_handle_t* from, uint64_t offset, int buffer, uint64_t at,
                      size_t bytes) {
     return copy(cmmc, CMMC_IOC_READ, from, of_buffer(offset, buffer, at, bytes));
+}
+
+void cmmc_prep_write(struct io_uring_sqe* sqe, int cmmc, const cmmc_handle_t* to, uint64_t offset,
+                     const void* from, size_t bytes, unsigned flags) {
+    prepare(sqe, cmmc, CMMC_URING_WRITE, to, of_memory(offset, from, bytes), flags);
+}
+
+void cmmc_prep_read(struct io_uring_sqe* sqe, int cmmc, const cmmc_handle_t* from, uint64_t offset,
+                    void* to, size_t bytes) {
+    prepare(sqe, cmmc, CMMC_URING_READ, from, of_memory(offset, to, bytes), 0);
+}
+
+void cmmc_prep_write_buffer(struct io_uring_sqe* sqe, int cmmc, const cmmc_handle_t* to,
+                            uint64_t offset, int buffer, uint64_t at, size_t bytes,
+                            unsigned flags) {
+    prepare(sqe, cmmc, CMMC_URING_WRITE, to, of_buffer(offset, buffer, at, bytes), flags);
+}
+
+void cmmc_prep_read_buffer(struct io_uring_sqe* sqe, int cmmc, const cmmc_handle_t* from,
+                           uint64_t offset, int buffer, uint64_t at, size_t bytes) {
+    prepare(sqe, cmmc, CMMC_URING_READ, from, of_buffer(offset, buffer, at, bytes), 0);
+}
+
+void cmmc_prep_write_fixed(struct io_uring_sqe* sqe, int cmmc, const cmmc_handle_t* to,
+                           uint64_t offset, const void* from, size_t bytes, int fixed,
+                           unsigned flags) {
+    prepare(sqe, cmmc, CMMC_URING_WRITE, to, of_memory(offset, from, bytes), flags, fixed);
+}
+
+void cmmc_prep_read_fixed(struct io_uring_sqe* sqe, int cmmc, const cmmc_handle_t* from,
+                          uint64_t offset, void* to, size_t bytes, int fixed) {
+    prepare(sqe, cmmc, CMMC_URING_READ, from, of_memory(offset, to, bytes), 0, fixed);
 }
 
 } // extern "C"

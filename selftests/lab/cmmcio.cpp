@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 // A program of test_cmmc.py. Its first argument says what it is:
-//   own PORT BYTES SKEW RIGHTS   grants BYTES, SKEW bytes into a page, and prints the handle. Then
-//   it
-//                                obeys lines: digest, wait, revoke, rights, exit
+//   own PORT BYTES SKEW RIGHTS   grants BYTES, SKEW bytes into a page, and prints the handle; then
+//                                obeys lines: digest, wait, revoke
 //   write|read HANDLE OFFSET BYTES SKEW SEED [buffer]
 //                                one copy, own memory SKEW bytes into a page; prints the result and
 //                                the digest of own memory
@@ -10,73 +9,20 @@
 //   pour HANDLE BYTES            writes all of the grant, again and again, until it is refused
 //   refusals HANDLE              tries what must be refused
 //   lock PORT BYTES              grants or registers more than it may lock
+//   greedy PORT                  takes all the grants that it gets
+//   uring-..., fault-...         see cmmcio_uring.cpp
+#include "cmmcio.hpp"
+
 #include <cerrno>
-#include <cinttypes>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
+#include <fcntl.h>
 #include <string>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
-#include <fcntl.h>
 #include <sys/ioctl.h>
-
-#include "remora_cmmc.h"
-#include "remote/cmmc.h"
-
-namespace {
+#include <unistd.h>
 
 int device = -1;
 
-struct Memory {
-    Memory(size_t bytes, size_t skew) : size(bytes) {
-        void* at = mmap(nullptr, bytes + skew + 4096, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (at == MAP_FAILED) {
-            perror("mmap");
-            exit(1);
-        }
-        data = static_cast<unsigned char*>(at) + skew;
-    }
-    void fill(uint64_t seed) {
-        for (size_t i = 0; i < size; i++)
-            data[i] = static_cast<unsigned char>((seed += 0x9e3779b97f4a7c15) >> 56 ^ i);
-    }
-    // FNV-1a: tells content apart in a test.
-    uint64_t digest(size_t from, size_t bytes) const {
-        uint64_t h = 0xcbf29ce484222325;
-        for (size_t i = from; i < from + bytes; i++)
-            h = (h ^ data[i]) * 0x100000001b3;
-        return h;
-    }
-    unsigned char* data;
-    size_t size;
-};
-
-cmmc_handle_t parse(const char* text) {
-    cmmc_handle_t handle{};
-    if (sscanf(text, "%" SCNx64 ".%" SCNx64 ".%" SCNx64 ".%" SCNx64, &handle.word[0],
-               &handle.word[1], &handle.word[2], &handle.word[3]) != 4) {
-        fprintf(stderr, "%s is no handle\n", text);
-        exit(1);
-    }
-    return handle;
-}
-
-const char* name(int result) {
-    return result < 0 ? strerrorname_np(-result) : "ok";
-}
-
-void say(const char* what, int result) {
-    printf("%s %s\n", what, name(result));
-    fflush(stdout);
-}
-
-uint64_t number(const char* text) {
-    return strtoull(text, nullptr, 0);
-}
+namespace {
 
 int own(char** argument) {
     size_t bytes = number(argument[1]);
@@ -244,6 +190,24 @@ int lock(char** argument) {
     return 0;
 }
 
+// All the grants that the user gets, by as many files as it takes, until the input ends.
+int greedy(char** argument) {
+    Memory memory(1, 0);
+    auto port = static_cast<unsigned>(number(argument[0]));
+    cmmc_handle_t handle;
+    int count = 0, error = 0;
+    while (!error) {
+        int file = cmmc_open(nullptr);
+        for (int i = 0; !error && i < CMMC_GRANTS_MAX; i++, count += !error)
+            error = cmmc_translate(file, port, memory.data, 1, CMMC_READ, -1, &handle);
+    }
+    printf("holds %d %s\n", count, name(error));
+    fflush(stdout);
+    while (getchar() != EOF)
+        ;
+    return 0;
+}
+
 } // namespace
 
 int main(int argc, char** argv) {
@@ -268,6 +232,18 @@ int main(int argc, char** argv) {
         return refusals(argv + 2);
     if (what == "lock" && argc == 4)
         return lock(argv + 2);
+    if (what == "greedy" && argc == 3)
+        return greedy(argv + 2);
+    if (what == "uring-copy" && argc == 10)
+        return uring_copy(argv + 2);
+    if (what == "uring-pour" && argc == 4)
+        return uring_pour(argv + 2);
+    if (what == "uring-refusals" && argc == 4)
+        return uring_refusals(argv + 2);
+    if (what == "fault-uring" && argc == 3)
+        return fault_uring(argv + 2);
+    if (what == "fault-calls" && argc == 4)
+        return fault_calls(argv + 2);
     fprintf(stderr, "cmmcio: see the head of its source\n");
     return 2;
 }

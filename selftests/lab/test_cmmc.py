@@ -13,8 +13,9 @@ from test_eop import configure, others, port_of, wait_up
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-CMMCIO = compiled.program("cmmcio", [HERE / "cmmcio.cpp", ROOT / "libremote" / "cmmc" / "cmmc.cpp"],
-                          [f"-I{ROOT / 'include'}", f"-I{ROOT / 'include' / 'uapi'}"])
+SOURCES = [HERE / "cmmcio.cpp", HERE / "cmmcio_uring.cpp", HERE / "cmmcio.hpp", ROOT / "libremote" / "cmmc" / "cmmc.cpp",
+           ROOT / "include" / "uapi" / "remora_cmmc.h", ROOT / "include" / "remote" / "cmmc.h"]
+CMMCIO = compiled.program("cmmcio", SOURCES, [f"-I{ROOT / 'include'}", f"-I{ROOT / 'include' / 'uapi'}", "-luring"])
 MIB = 1 << 20
 COPY_S = 240
 READ, WRITE = 1, 2
@@ -205,6 +206,96 @@ def test_locked_memory_has_its_limit(lab):
                          f"{CMMCIO} lock {port_of(left)} {128 << 10}").out.splitlines()
         # Half of it and a page more, at most: memory of mmap() is page-aligned.
         assert said == ["grant ENOMEM", "register ENOMEM", "half ok", "other-half ENOMEM", "revoke ok"], said
+
+
+def test_copies_by_io_uring_arrive_whole(lab):
+    with network(lab) as (left, right, _):
+        owner = Owner(right, left, 3 * MIB + 77, skew=1000)
+        for n, (offset, count, skew, pieces) in enumerate(((0, 1, 4095, 1), (3095, 8190, 1, 2), (17, 3 * MIB, 33, 7),
+                                                           (0, owner.count, 0, 1), (1, MIB, 2, 60))):
+            for place in ("memory", "buffer", "fixed"):
+                case = (offset, count, skew, pieces, place)
+                around = owner.digest(0, offset), owner.digest(offset + count, owner.count - offset - count)
+                for what, seed in (("write", n + 3), ("read", 0)):
+                    said = left.run(f"{CMMCIO} uring-copy {what} {owner.handle} {offset} {count} {skew} {seed} {place} {pieces}",
+                                    timeout=COPY_S).out.split()
+                    assert said == [what, "ok", owner.digest(offset, count)], (case, said)
+                assert around == (owner.digest(0, offset),
+                                  owner.digest(offset + count, owner.count - offset - count)), case
+        owner.end()
+
+
+URING_REFUSALS = """all ok; all-fixed ok; forged-key EACCES; size EINVAL; flags EINVAL; reserved EINVAL; command ENOTTY;
+    one-more ERANGE; offset-wraps ERANGE; bytes-wrap EFAULT; no-buffer EBADF; fixed-and-buffer EINVAL; before-fixed EFAULT;
+    behind-fixed EFAULT; fixed-wraps ERANGE; fixed-number EFAULT; small-entries EINVAL"""
+
+
+def test_what_is_wrong_by_io_uring_completes_with_its_error(lab):
+    with network(lab) as (left, right, _):
+        owner = Owner(left, right, 10000, skew=5)
+        said = right.run(f"{CMMCIO} uring-refusals {owner.handle} 10000", timeout=COPY_S).out.splitlines()
+        assert said == [" ".join(each.split()) for each in URING_REFUSALS.split(";")], said
+        owner.end()
+
+
+def test_io_uring_submitter_does_not_wait_for_a_copy(lab):
+    with network(lab) as (left, right, _):
+        owner = Owner(right, left, 4096)
+        process = left.spawn(f"{CMMCIO} fault-uring {owner.handle}")
+        process.wait_output("blocked", timeout=COPY_S)
+        assert process.out == "2 ok\nblocked\n", process.out
+        # Nor does the owner's revocation wait for the page fault.
+        assert owner.ask("revoke") == ["ok", "quiet"]
+        process.send(b"answer\n")
+        assert process.wait(COPY_S).out.endswith("1 EKEYREVOKED\n"), process.out
+        owner.end()
+
+
+def test_revocation_and_death_end_copies_of_io_uring(lab):
+    with network(lab) as (left, right, _):
+        free = mem_locked(left)
+        owner = Owner(right, left, 4 * MIB)
+        killed = left.spawn(f"exec {CMMCIO} uring-pour {owner.handle} {4 * MIB}")
+        pour = left.spawn(f"exec {CMMCIO} uring-pour {owner.handle} {4 * MIB}")
+        for each in (killed, pour):
+            each.wait_output("pouring", timeout=COPY_S)
+        killed.kill()
+        killed.wait(COPY_S)
+        assert owner.ask("revoke") == ["ok", "quiet"]
+        assert pour.wait(COPY_S).out.endswith("refused EKEYREVOKED\n")
+        owner.end()
+        wait_until("their pages are given back", lambda: mem_locked(left) <= free, COPY_S)
+
+
+def test_page_faults_of_programs_do_not_hold_up_removal(lab):
+    with network(lab) as (left, right, third):
+        owner = Owner(right, left, 4096)
+        process = left.spawn(f"{CMMCIO} fault-calls {port_of(right)} {owner.handle}")
+        process.wait_output("blocked", timeout=COPY_S)
+        ntblab.remove(left, DRIVER)
+        assert process.running()
+        process.send(b"answer\n")
+        assert process.wait(COPY_S).out.endswith("translate ENODEV\nwrite ENODEV\nread ENODEV\n"), process.out
+        owner.end()
+        start(left)
+        for machine in (right, third):
+            wait_up(left, machine)
+            wait_up(machine, left)
+
+
+def test_one_user_leaves_grants_to_others(lab):
+    with network(lab) as (left, right, _):
+        greedy = left.spawn(f"{CMMCIO} greedy {port_of(right)}")
+        greedy.wait_output("holds", timeout=COPY_S)
+        left.run("chmod 666 /dev/cmmc")
+        modest = left.spawn(f"setpriv --reuid 1234 --regid 1234 --clear-groups {CMMCIO} greedy {port_of(right)}")
+        modest.wait_output("holds", timeout=COPY_S)
+        tap.diag(f"greedy {greedy.out.strip()}, modest {modest.out.strip()}")
+        assert greedy.out == "holds 256 ENOSPC\n", greedy.out
+        assert modest.out == "holds 128 ENOSPC\n", modest.out
+        for each in (greedy, modest):
+            each.end_input()
+            assert each.wait(COPY_S).rc == 0
 
 
 def test_peer_killed_in_a_copy_gives_its_grants_back(lab):
