@@ -4,7 +4,8 @@
  * client, and another for it as node (include/remora/marlin.h, "Messages").
  *
  *   rmem/marlin/      a client's transport, a node's port
- *     send, ring |      ^ receive, settle, room      struct marlin_message_ops
+ *  reserve, send |      ^ receive, settle, room      struct marlin_message_ops
+ *           ring |      |
  *                v      |
  *   marlin/messages.c   rings, sleep and wake
  *
@@ -55,17 +56,29 @@ int marlin_message_peer(unsigned int port);
 
 /* ---- BH disabled ---- */
 
+/* Room in an end's ring that is kept for its holder. Zero at first. */
+struct marlin_room {
+	u32 records;
+	u32 session; /* of the link: room of an earlier one is void */
+};
+
 /*
- * Writes a record, MARLIN_MESSAGE_BYTES_MAX at most, into the peer's memory: write() returns its
- * bytes, 0 if there is none after all. The memory may be slow to read. -ENOTCONN: there is no link;
- * -ENOSPC: there is no room; -EFAULT: write() returned 0.
+ * Reserves room, as far as there is some, so that *room has it for as many records as wanted. keep:
+ * records that others are to have room for after that. Returns how many *room has; U32_MAX without
+ * a link, where they are lost.
  */
-int marlin_message_send(enum marlin_end_kind kind, unsigned int port,
+u32 marlin_message_reserve(enum marlin_end_kind kind, unsigned int port, u32 wanted, u32 keep,
+			   struct marlin_room *room);
+/*
+ * Writes a record, MARLIN_MESSAGE_BYTES_MAX at most, into the peer's memory, and uses room for one:
+ * write() returns its bytes, 0 if there is none after all. The memory may be slow to read.
+ * -ENOTCONN: there is no link; -ENOSPC: *room has none; -EFAULT: write() returned 0.
+ */
+int marlin_message_send(enum marlin_end_kind kind, unsigned int port, struct marlin_room *room,
 			u32 (*write)(void *arg, u8 *record), void *arg);
-/* After records were sent: the peer is told of them, and woken if it sleeps. */
-void marlin_message_ring(enum marlin_end_kind kind, unsigned int port);
-/* Records that may be sent; U32_MAX without a link, where they are lost. */
-u32 marlin_message_room(enum marlin_end_kind kind, unsigned int port);
+/* After records were sent: the peer is told of them, and woken if it sleeps. Releases *room. */
+void marlin_message_ring(enum marlin_end_kind kind, unsigned int port, struct marlin_room *room);
+void marlin_message_release(enum marlin_end_kind kind, unsigned int port, struct marlin_room *room);
 /*
  * There was too little room: ops->room() is called, once, when there is some for so many, or when
  * the link has gone. Others may take it first. False: there is no link, so nobody calls. An end

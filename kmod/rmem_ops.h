@@ -157,11 +157,12 @@ struct rmem_transport_ops {
 		    u32 row);
 	/*
 	 * Under the channel's lock, where a path has credit of its own (else both NULL).
-	 * room: messages that may be added now; a path that is down loses them, so it has room.
+	 * room: reserves it, and returns how many messages may join the batch now; there may be more
+	 * when they have. A path that is down loses them, so it has room. flush() releases the rest.
 	 * wait: there was too little; the receiver's room() is called when there is some, or when
 	 * the path is down. False: it is down now, and nobody calls.
 	 */
-	u32 (*room)(struct rmem_path *path);
+	u32 (*room)(struct rmem_path *path, struct rmem_batch *batch);
 	bool (*wait)(struct rmem_path *path);
 	/* BH disabled, the lock dropped: the batch leaves. A message that can't counts as lost. */
 	void (*flush)(struct rmem_path *path, struct rmem_batch *batch);

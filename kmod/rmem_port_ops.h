@@ -46,7 +46,7 @@ struct rmem_port_path {
 /* Messages that came together, from one client, of one space, session and level. */
 struct rmem_port_batch {
 	struct rmem_port *port;
-	const struct base_siphash_key *key; /* the space's */
+	const struct base_siphash_key *key; /* the space's; NULL: they are plain */
 	struct rmem_port_path path;
 };
 
@@ -72,10 +72,11 @@ bool rmem_port_drop(enum rmem_port_count reason, u32 bytes);
 
 /*
  * node/request.c. key: of the space that bytes of messages name; NULL: they end here, counted and
- * traced. request: of one message of a batch, whose key verified it; false: it ended here,
+ * traced. takes: the same for plain messages, which name no space. request: of one message of a batch, whose key verified it; false: it ended here,
  * likewise. settle: after a batch, no lock held.
  */
 const struct base_siphash_key *rmem_port_key(const struct rmem_port *port, u32 space, u32 bytes);
+bool rmem_port_takes(const struct rmem_port *port, u32 bytes);
 bool rmem_port_request(struct rmem_port_batch *batch, const struct rmem_record *record);
 void rmem_port_settle(struct rmem_port *port);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * Marlin, version 2: frames (Ethernet over PCIe, EOP) and messages between machines that have
+ * Marlin, version 3: frames (Ethernet over PCIe, EOP) and messages between machines that have
  * memory windows into each other by non-transparent bridges. This header is the specification;
  * include/README.md has the glossary. MUST, MUST NOT and MAY bind both ends. After Marlin
  * (ANCS'14), section 3.4.
@@ -50,8 +50,9 @@
  *       request_credit <---------------------------------   requests taken
  *
  * A node has no pointer buffer in one piece, since its windows lie apart: a word in each.
- *   - A record is struct marlin_message_head, and then a datagram of remora/rmem.h, whose client is
- *     the path that the head names. A response has the path of its request.
+ *   - A record is struct marlin_message_head, and then a datagram or plain messages of
+ *     remora/rmem.h, whose client is the path that the head names. A response has the path of its
+ *     request. A plain message's session MUST have been opened by the same path.
  *   - A machine without a node, or without such a client, MUST take the records and drop them.
  *   - A writer MUST have made an entry visible before it writes the pointer.
  *   - The ends sleep and wake as above, with the flag message_sleeps.
@@ -86,7 +87,7 @@
 #include <linux/types.h>
 
 #define MARLIN_MAGIC 0x4d524c00u /* "\0LRM" */
-#define MARLIN_VERSION 2u
+#define MARLIN_VERSION 3u
 
 #define MARLIN_LINE_BYTES 64
 #define MARLIN_RING_OFFSET 4096
@@ -136,7 +137,7 @@ struct marlin_window {
 #define MARLIN_REQUESTS 16
 /* Room for the answers to a request of the largest work, with a quarter of the ring untold. */
 #define MARLIN_RESPONSES 64
-/* An entry's word, the message's head, and the longest datagram. */
+/* An entry's word, the message's head, and the longest datagram. Plain messages are shorter. */
 #define MARLIN_ENTRY_BYTES 9280
 
 struct marlin_message_head {

@@ -15,6 +15,9 @@ struct ethtool_counter {
 	u32 offset; /* of a u64 in struct marlin_peer */
 };
 
+/* How often the thread of watch.c looked for messages, and how often it found some. */
+#define ETHTOOL_WATCH 2
+
 #define COUNTER(name, field) {name, offsetof(struct marlin_peer, field)}
 
 static const struct ethtool_counter ethtool_counters[] = {
@@ -35,6 +38,7 @@ static const struct ethtool_counter ethtool_counters[] = {
 	COUNTER("requests_in", ends[MARLIN_NODE].stats.in),
 	COUNTER("responses_out", ends[MARLIN_NODE].stats.out),
 	COUNTER("requests_lost", ends[MARLIN_NODE].stats.dropped),
+	COUNTER("message_bells", message_bells),
 };
 
 static const char ethtool_drops[MARLIN_DROPS][ETH_GSTRING_LEN] = {
@@ -50,7 +54,7 @@ static int ethtool_sset_count(struct net_device *dev, int set)
 
 	if (set != ETH_SS_STATS)
 		return -EOPNOTSUPP;
-	return MARLIN_DROPS + md->peer_count * (1 + ARRAY_SIZE(ethtool_counters));
+	return MARLIN_DROPS + ETHTOOL_WATCH + md->peer_count * (1 + ARRAY_SIZE(ethtool_counters));
 }
 
 static void ethtool_strings(struct net_device *dev, u32 set, u8 *data)
@@ -61,6 +65,8 @@ static void ethtool_strings(struct net_device *dev, u32 set, u8 *data)
 		return;
 	memcpy(data, ethtool_drops, sizeof(ethtool_drops));
 	data += sizeof(ethtool_drops);
+	ethtool_sprintf(&data, "watches");
+	ethtool_sprintf(&data, "watch_hits");
 	for (unsigned int i = 0; i < md->peer_count; i++) {
 		ethtool_sprintf(&data, "port%u_up", md->peers[i].port);
 		for (unsigned int n = 0; n < ARRAY_SIZE(ethtool_counters); n++)
@@ -75,6 +81,8 @@ static void ethtool_stats(struct net_device *dev, struct ethtool_stats *stats, u
 
 	for (unsigned int i = 0; i < MARLIN_DROPS; i++)
 		*data++ = atomic_long_read(&md->drops[i]);
+	*data++ = READ_ONCE(md->watch.starts);
+	*data++ = READ_ONCE(md->watch.hits);
 	for (unsigned int i = 0; i < md->peer_count; i++) {
 		const void *peer = &md->peers[i];
 

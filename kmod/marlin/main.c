@@ -82,6 +82,7 @@ static void main_init(struct marlin_dev *md, struct ntb_dev *ntb)
 	md->bell_data = BIT_ULL(md->port);
 	md->bell_link = BIT_ULL(fls64(ntb_db_valid_mask(ntb)) - 1);
 	INIT_WORK(&md->link_work, marlin_link_work);
+	marlin_watch_init(md);
 	for (unsigned int i = 0; i < md->peer_count; i++) {
 		struct marlin_peer *peer = &md->peers[i];
 

@@ -8,6 +8,7 @@
  *   xmit.c      frames to peers
  *   recv.c      frames from peers
  *   messages.c  messages of a client and a node, for others' transports (../marlin_ops.h)
+ *   watch.c     spins before messages need a doorbell
  *   ethtool.c   counters
  *   cmmc.h      copies between programs, in files of their own
  *
@@ -30,6 +31,7 @@
 #include "core/marlin/frames.h"
 #include "core/marlin/pair.h"
 #include "core/ring/ring.h"
+#include "core/ring/spin.h"
 #include "marlin_ops.h"
 
 struct marlin_out_stats {
@@ -59,6 +61,8 @@ struct marlin_end {
 	bool out_live;
 	bool out_unrung; /* records were posted after the last bell */
 	u32 out_wanted; /* a sender waits for room for so many; 0: none does */
+	u32 out_reserved; /* records that senders have room for */
+	u32 out_session; /* of the link */
 	struct ring_out out;
 
 	spinlock_t in_lock; /* guards what follows */
@@ -92,6 +96,7 @@ struct marlin_peer {
 	const char *fault; /* the rule: found by an end, handled by link_work */
 	struct marlin_messages *out_messages; /* in the peer's memory; NULL: never live */
 	struct marlin_end ends[MARLIN_ENDS];
+	atomic64_t message_bells; /* interrupts of the peer, for messages */
 
 	spinlock_t out_lock; /* guards what follows */
 	bool out_live;
@@ -104,6 +109,18 @@ struct marlin_peer {
 	bool in_live;
 	struct frames_in in;
 	struct marlin_in_stats in_stats;
+};
+
+/* The thread that looks for messages (watch.c). */
+struct marlin_watch {
+	struct task_struct *thread; /* NULL: the interface is down */
+	bool asked; /* to begin */
+	bool watching; /* the thread looks, so no peer has to ring */
+	spinlock_t lock; /* guards what follows; softirqs off */
+	struct ring_spin spin;
+	u64 until_ns;
+	u32 rest, rest_next; /* events that don't wake the thread */
+	u64 starts, hits; /* times it began; times it found something */
 };
 
 enum marlin_drop {
@@ -123,6 +140,7 @@ struct marlin_dev {
 	struct work_struct cmmc_work;
 	unsigned int port;
 	unsigned int turn; /* the peer that the next poll begins with */
+	struct marlin_watch watch;
 	unsigned int messages_turn; /* the end that the next poll of messages begins with */
 	u64 bell_data, bell_link;
 	bool open;
@@ -196,6 +214,14 @@ void marlin_messages_start(struct marlin_peer *peer, u32 out_ring_bytes);
 void marlin_messages_stop(struct marlin_peer *peer);
 void marlin_messages_clean(struct marlin_peer *peer);
 int marlin_messages_poll(struct napi_struct *napi, int budget);
+bool marlin_messages_has_work(struct marlin_peer *peer);
+void marlin_messages_rise(struct marlin_peer *peer);
+
+/* watch.c */
+void marlin_watch_init(struct marlin_dev *md);
+int marlin_watch_start(struct marlin_dev *md);
+void marlin_watch_stop(struct marlin_dev *md);
+void marlin_watch_traffic(struct marlin_dev *md);
 
 /* cmmc.c */
 int marlin_cmmc_register(void);

@@ -2,12 +2,15 @@
 /*
  * Messages between a client and a node, by the rings of core/ring in the windows.
  *
+ *   marlin_message_reserve: room in the ring
  *   marlin_message_send -> the writer's copy ----------------> entry in the peer's memory
  *   marlin_message_ring -> pointer word, flush ---------------> does the peer sleep? one bell
  *
  *   doorbell -> marlin_messages_poll -> messages_serve, for each end of each peer in turn
  *                 | all rings are empty   ring_in_track: how many requests came
  *                 v                       ops->receive, a record at a time
+ *               watch.c: spins for a while, if that has paid
+ *                 |
  *               messages_doze: flags "I sleep" in the peers' memory, then a second look
  *
  * Each peer has two ends here: this machine as its client, and as its node. Rings are never shared
@@ -95,23 +98,64 @@ EXPORT_SYMBOL_GPL(marlin_message_peer);
 
 /* ---- out ---- */
 
-/* Looks at the credit if less room is known than wanted. Caller holds out_lock. */
+/*
+ * Room that nobody has reserved. Looks at the credit if less is known than wanted. Caller holds
+ * out_lock.
+ */
 static u32 messages_room(struct marlin_peer *peer, struct marlin_end *end, u32 wanted)
 {
 	enum ring_fault fault;
 
-	if (ring_out_room(&end->out) >= wanted)
-		return ring_out_room(&end->out);
-	fault = ring_out_learn(&end->out);
-	if (fault) {
-		end->out_live = false;
-		marlin_link_fault(peer, ring_fault_name(fault));
-		return 0;
+	if (ring_out_room(&end->out) < end->out_reserved + wanted) {
+		fault = ring_out_learn(&end->out);
+		if (fault) {
+			end->out_live = false;
+			marlin_link_fault(peer, ring_fault_name(fault));
+			return 0;
+		}
 	}
-	return ring_out_room(&end->out);
+	return ring_out_room(&end->out) - end->out_reserved;
 }
 
-int marlin_message_send(enum marlin_end_kind kind, unsigned int port,
+/* Room of an earlier session is void. Caller holds out_lock. */
+static void messages_room_check(const struct marlin_end *end, struct marlin_room *room)
+{
+	if (room->session != end->out_session)
+		*room = (struct marlin_room){ .session = end->out_session };
+}
+
+u32 marlin_message_reserve(enum marlin_end_kind kind, unsigned int port, u32 wanted, u32 keep,
+			   struct marlin_room *room)
+{
+	struct marlin_peer *peer;
+	struct marlin_end *end;
+	u32 got = U32_MAX, room_free;
+
+	rcu_read_lock();
+	peer = messages_peer(port);
+	if (!peer)
+		goto unlock;
+	end = &peer->ends[kind];
+	spin_lock(&end->out_lock);
+	if (end->out_live) {
+		messages_room_check(end, room);
+		if (room->records < wanted) {
+			wanted -= room->records;
+			room_free = messages_room(peer, end, wanted + keep);
+			got = room_free > keep ? min(wanted, room_free - keep) : 0;
+			room->records += got;
+			end->out_reserved += got;
+		}
+		got = room->records;
+	}
+	spin_unlock(&end->out_lock);
+unlock:
+	rcu_read_unlock();
+	return got;
+}
+EXPORT_SYMBOL_GPL(marlin_message_reserve);
+
+int marlin_message_send(enum marlin_end_kind kind, unsigned int port, struct marlin_room *room,
 			u32 (*write)(void *arg, u8 *record), void *arg)
 {
 	struct marlin_peer *peer;
@@ -128,7 +172,8 @@ int marlin_message_send(enum marlin_end_kind kind, unsigned int port,
 	if (!end->out_live)
 		goto unlock_end;
 	err = -ENOSPC;
-	if (!messages_room(peer, end, 1))
+	messages_room_check(end, room);
+	if (!room->records)
 		goto unlock_end;
 	err = -EFAULT;
 	bytes = write(arg, ring_out_record(&end->out));
@@ -138,6 +183,8 @@ int marlin_message_send(enum marlin_end_kind kind, unsigned int port,
 	ring_out_post(&end->out, bytes);
 	/* Another processor may write the pointer, and can't empty this one's buffer. */
 	wmb();
+	room->records--;
+	end->out_reserved--;
 	end->out_unrung = true;
 	end->stats.out++;
 	err = 0;
@@ -148,26 +195,6 @@ unlock:
 	return err;
 }
 EXPORT_SYMBOL_GPL(marlin_message_send);
-
-u32 marlin_message_room(enum marlin_end_kind kind, unsigned int port)
-{
-	struct marlin_peer *peer;
-	struct marlin_end *end;
-	u32 room = U32_MAX;
-
-	rcu_read_lock();
-	peer = messages_peer(port);
-	if (peer) {
-		end = &peer->ends[kind];
-		spin_lock(&end->out_lock);
-		if (end->out_live)
-			room = messages_room(peer, end, end->out.mask + 1);
-		spin_unlock(&end->out_lock);
-	}
-	rcu_read_unlock();
-	return room;
-}
-EXPORT_SYMBOL_GPL(marlin_message_room);
 
 /* Has who waits what it wants? Where the link has gone it waits no more. Caller holds out_lock. */
 static bool messages_wait_is_over(struct marlin_peer *peer, struct marlin_end *end)
@@ -208,33 +235,75 @@ EXPORT_SYMBOL_GPL(marlin_message_wait);
 /* Wakes the peer if it sleeps. It was written to, and that is visible there. */
 static void messages_wake(struct marlin_peer *peer)
 {
-	if (ring_must_wake(marlin_word(&marlin_own_messages(peer)->message_sleeps)))
+	if (ring_must_wake(marlin_word(&marlin_own_messages(peer)->message_sleeps))) {
+		atomic64_inc(&peer->message_bells);
 		marlin_ring(peer);
+	}
 }
 
-void marlin_message_ring(enum marlin_end_kind kind, unsigned int port)
+/* True: a wait for room is over by that. Caller holds out_lock. */
+static bool messages_release(struct marlin_peer *peer, struct marlin_end *end,
+			     struct marlin_room *room)
+{
+	bool any;
+
+	messages_room_check(end, room);
+	any = room->records;
+	end->out_reserved -= room->records;
+	room->records = 0;
+	return any && messages_wait_is_over(peer, end);
+}
+
+/* The peer learns of the records that were posted. Caller holds out_lock. */
+static void messages_signal(struct marlin_peer *peer, enum marlin_end_kind kind)
+{
+	struct marlin_end *end = &peer->ends[kind];
+
+	wmb(); /* the entries, before the pointer */
+	if (kind == MARLIN_CLIENT)
+		ring_out_signal(&end->out, end->pointer);
+	marlin_flush(peer);
+	messages_wake(peer);
+	end->out_unrung = false;
+}
+
+static void messages_end_batch(enum marlin_end_kind kind, unsigned int port,
+			       struct marlin_room *room, bool signals)
 {
 	struct marlin_peer *peer;
 	struct marlin_end *end;
+	bool over;
 
 	rcu_read_lock();
 	peer = messages_peer(port);
-	if (peer) {
-		end = &peer->ends[kind];
-		spin_lock(&end->out_lock);
-		if (end->out_live && end->out_unrung) {
-			wmb(); /* the entries, before the pointer */
-			if (kind == MARLIN_CLIENT)
-				ring_out_signal(&end->out, end->pointer);
-			marlin_flush(peer);
-			messages_wake(peer);
-			end->out_unrung = false;
-		}
-		spin_unlock(&end->out_lock);
-	}
+	if (!peer)
+		goto unlock;
+	end = &peer->ends[kind];
+	spin_lock(&end->out_lock);
+	signals = signals && end->out_live && end->out_unrung;
+	if (signals)
+		messages_signal(peer, kind);
+	over = messages_release(peer, end, room);
+	spin_unlock(&end->out_lock);
+	if (over)
+		napi_schedule(&peer->md->messages_napi);
+	if (signals && kind == MARLIN_CLIENT)
+		marlin_watch_traffic(peer->md);
+unlock:
 	rcu_read_unlock();
 }
+
+void marlin_message_ring(enum marlin_end_kind kind, unsigned int port, struct marlin_room *room)
+{
+	messages_end_batch(kind, port, room, true);
+}
 EXPORT_SYMBOL_GPL(marlin_message_ring);
+
+void marlin_message_release(enum marlin_end_kind kind, unsigned int port, struct marlin_room *room)
+{
+	messages_end_batch(kind, port, room, false);
+}
+EXPORT_SYMBOL_GPL(marlin_message_release);
 
 /* ---- in ---- */
 
@@ -329,17 +398,19 @@ static void messages_let_go(struct marlin_peer *peer, enum marlin_end_kind kind)
 }
 
 /*
- * Is there anything for an end to do? Another processor may have found the room that a wait is for,
+ * Is there anything for an end to do? BH disabled. Another processor may have found the room that a wait is for,
  * so it's asked for room, not for news of it. A record that is held has made the end wait.
  */
 static bool messages_end_has_work(struct marlin_peer *peer, enum marlin_end_kind kind)
 {
 	struct marlin_end *end = &peer->ends[kind];
-	bool over;
+	bool over = false;
 
-	spin_lock(&end->out_lock);
-	over = messages_wait_is_over(peer, end);
-	spin_unlock(&end->out_lock);
+	if (READ_ONCE(end->out_wanted)) {
+		spin_lock(&end->out_lock);
+		over = messages_wait_is_over(peer, end);
+		spin_unlock(&end->out_lock);
+	}
 	if (over)
 		return true;
 	if (READ_ONCE(end->in_held))
@@ -349,7 +420,7 @@ static bool messages_end_has_work(struct marlin_peer *peer, enum marlin_end_kind
 	return READ_ONCE(*end->pointer) != base_swap_le32(READ_ONCE(end->in.taken));
 }
 
-static bool messages_has_work(struct marlin_peer *peer)
+bool marlin_messages_has_work(struct marlin_peer *peer)
 {
 	for (unsigned int kind = 0; kind < MARLIN_ENDS; kind++)
 		if (READ_ONCE(peer->ends[kind].in_live) &&
@@ -368,10 +439,21 @@ static bool messages_doze(struct marlin_peer *peer)
 	if (end->in_live) {
 		ring_doze(marlin_word(&peer->out_messages->message_sleeps));
 		marlin_flush(peer);
-		has_work = messages_has_work(peer);
+		has_work = marlin_messages_has_work(peer);
 	}
 	spin_unlock(&end->in_lock);
 	return has_work;
+}
+
+/* Says to the peer that this machine is awake: a bell too many is all that a late word costs. */
+void marlin_messages_rise(struct marlin_peer *peer)
+{
+	struct marlin_end *end = &peer->ends[MARLIN_CLIENT];
+
+	spin_lock(&end->in_lock);
+	if (end->in_live)
+		ring_rise(marlin_word(&peer->out_messages->message_sleeps));
+	spin_unlock(&end->in_lock);
 }
 
 /* Rounds over both ends of all peers, until the budget is used or every one was idle. */
@@ -403,7 +485,12 @@ int marlin_messages_poll(struct napi_struct *napi, int budget)
 	rcu_read_lock();
 	done = messages_rounds(md, budget);
 	rcu_read_unlock();
+	if (done)
+		marlin_watch_traffic(md);
 	if (done >= budget || !napi_complete_done(napi, done))
+		return done;
+	/* The watch ends by a poll, which then finds that nobody watches. */
+	if (READ_ONCE(md->watch.watching))
 		return done;
 	for (unsigned int i = 0; i < md->peer_count; i++)
 		again |= messages_doze(&md->peers[i]);
@@ -436,6 +523,8 @@ void marlin_messages_clean(struct marlin_peer *peer)
 static void messages_go_live(struct marlin_end *end)
 {
 	spin_lock_bh(&end->out_lock);
+	end->out_session++;
+	end->out_reserved = 0;
 	end->out_live = true;
 	spin_unlock_bh(&end->out_lock);
 	spin_lock_bh(&end->in_lock);

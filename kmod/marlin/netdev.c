@@ -28,7 +28,10 @@ static int netdev_open(struct net_device *dev)
 {
 	struct marlin_dev *md = netdev_priv(dev);
 	u64 bells = md->bell_data | md->bell_link;
+	int err = marlin_watch_start(md);
 
+	if (err)
+		return err;
 	marlin_link_publish(md);
 	napi_enable(&md->napi);
 	napi_enable(&md->messages_napi);
@@ -51,6 +54,7 @@ static int netdev_stop(struct net_device *dev)
 	marlin_link_changed(md);
 	flush_work(&md->link_work);
 	ntb_link_disable(md->ntb);
+	marlin_watch_stop(md);
 	napi_disable(&md->napi);
 	napi_disable(&md->messages_napi);
 	return 0;

@@ -41,6 +41,8 @@ EXPORT_SYMBOL_GPL(rmem_marlin_writer_add);
 EXPORT_SYMBOL_GPL(rmem_marlin_writer_end);
 EXPORT_SYMBOL_GPL(rmem_marlin_reader_open);
 EXPORT_SYMBOL_GPL(rmem_marlin_reader_verifies);
+EXPORT_SYMBOL_GPL(rmem_marlin_reader_answers);
+EXPORT_SYMBOL_GPL(rmem_marlin_reader_set_space);
 EXPORT_SYMBOL_GPL(rmem_marlin_reader_step);
 
 static int __init core_init(void)

@@ -24,18 +24,17 @@ struct rmem_incast rmem_channel_incast; /* initialised by main.c */
 
 /* ---- what the core wants done ---- */
 
-/* A row of messages, no more than there is room for. True: the room is used up. */
-static bool build_row(struct rmem_channel *c, u64 now_ns, struct rmem_batch *batch)
+/* Messages, no more than there is room for; returns how many. */
+static u32 build_row(struct rmem_channel *c, u64 now_ns, struct rmem_batch *batch, u32 room)
 	__must_hold(&c->lock)
 {
-	const struct rmem_transport_ops *transport = c->path->transport;
-	u32 room = transport->room ? transport->room(c->path) : U32_MAX, sent = 0;
 	struct rmem_client_tx tx;
+	u32 sent = 0;
 
 	rmem_client_set_room(&c->client, room);
 	for (; rmem_client_next(&c->client, now_ns, &tx); sent++) {
-		if (unlikely(!transport->add(c->path, batch, &tx,
-					     rmem_client_row(&c->client, &tx)))) {
+		if (unlikely(!c->path->transport->add(c->path, batch, &tx,
+						      rmem_client_row(&c->client, &tx)))) {
 			/* The core sets a deadline for the part, hence the timer goes off. */
 			rmem_client_unsent(&c->client, &tx, now_ns);
 			trace_rmem_unsent(c, &tx.head);
@@ -43,15 +42,20 @@ static bool build_row(struct rmem_channel *c, u64 now_ns, struct rmem_batch *bat
 		}
 		trace_rmem_send(c, &tx.head);
 	}
-	return sent >= room;
+	return sent;
 }
 
 static void build(struct rmem_channel *c, u64 now_ns, struct rmem_batch *batch)
 	__must_hold(&c->lock)
 {
+	const struct rmem_transport_ops *transport = c->path->transport;
+	u32 room;
+
 	/* A path that went down meanwhile has room: messages are lost there. */
-	while (unlikely(build_row(c, now_ns, batch)) && !c->path->transport->wait(c->path))
-		;
+	do {
+		room = transport->room ? transport->room(c->path, batch) : U32_MAX;
+	} while (build_row(c, now_ns, batch, room) >= room &&
+		 (room || !transport->wait(c->path)));
 	trace_rmem_wait(c);
 }
 

@@ -3,7 +3,8 @@
  * rmem_marlin.ko: the client's transport over Marlin. A path is a number that the node sends back
  * with each answer. The paths to a node share one pair of rings.
  *
- *   add:      marlin_message_send(): the message into the node's memory   under the channel's lock
+ *   room:     marlin_message_reserve()                                    under the channel's lock
+ *   add:      marlin_message_send(): the message into the node's memory   likewise
  *   flush:    marlin_message_ring(): the node is told, and woken          after it
  *   receive:  client_receive(), a record each                             softirq
  *
@@ -41,6 +42,19 @@ static u32 client_next_number;
 
 /* ---- out ---- */
 
+/* A batch's own: the room that is left to it, and whether any message joined it. */
+struct client_batch {
+	struct marlin_room room;
+	bool unrung;
+};
+
+static_assert(sizeof(struct client_batch) <= sizeof_field(struct rmem_batch, own));
+
+static struct client_batch *client_batch_of(struct rmem_batch *batch)
+{
+	return (struct client_batch *)batch->own;
+}
+
 struct client_tx {
 	struct rmem_marlin_writer writer;
 	const struct client_path *path;
@@ -62,6 +76,8 @@ static u32 client_write(void *arg, u8 *record)
 	struct client_tx *out = arg;
 	struct rmem_client_tx *tx = out->tx;
 
+	/* Its session was opened by this path: OPEN is never plain. */
+	tx->head.plain = rmem_plain_fits(&tx->head);
 	rmem_marlin_writer_begin(&out->writer, record, &tx->head, &out->path->path.session->key);
 	if (tx->payload_bytes)
 		rmem_marlin_writer_add(&out->writer, rmem_client_tx_payload(tx),
@@ -77,10 +93,12 @@ static bool client_add(struct rmem_path *path, struct rmem_batch *batch, struct 
 		       u32 row)
 {
 	struct client_tx out = { .path = path_of(path), .tx = tx };
+	struct client_batch *mine = client_batch_of(batch);
 
-	switch (marlin_message_send(MARLIN_CLIENT, out.path->port, client_write, &out)) {
+	switch (marlin_message_send(MARLIN_CLIENT, out.path->port, &mine->room, client_write,
+				    &out)) {
 	case 0:
-		batch->own[0] = true;
+		mine->unrung = true;
 		return true;
 	case -ENOTCONN:
 		rmem_path_count(path, RMEM_PATH_NO_ROUTE);
@@ -97,7 +115,7 @@ static bool client_add(struct rmem_path *path, struct rmem_batch *batch, struct 
 static LIST_HEAD(client_waiting);
 static DEFINE_SPINLOCK(client_waiting_lock);
 
-/* Of a path whose turn it is, while others wait: as many as a node tells of at once. */
+/* Reserved at a time, and a path's turn while others wait: as many as a node tells of at once. */
 #define CLIENT_TURN (MARLIN_REQUESTS / 4)
 
 /* The oldest one at a port, or NULL. Caller holds client_waiting_lock. */
@@ -112,18 +130,28 @@ static struct client_path *client_oldest(unsigned int port)
 }
 
 /* Room isn't for a path that comes while others wait for it. */
-static u32 client_room(struct rmem_path *path)
+static bool client_is_behind(struct client_path *mine)
+{
+	bool behind;
+
+	if (list_empty(&client_waiting))
+		return false;
+	spin_lock(&client_waiting_lock);
+	behind = client_oldest(mine->port);
+	/* A turn is used up by the room that it gets. */
+	if (behind && mine->turn)
+		behind = mine->turn = false;
+	spin_unlock(&client_waiting_lock);
+	return behind;
+}
+
+static u32 client_room(struct rmem_path *path, struct rmem_batch *batch)
 {
 	struct client_path *mine = path_of(path);
-	u32 room = marlin_message_room(MARLIN_CLIENT, mine->port);
+	u32 wanted = client_is_behind(mine) ? 0 : CLIENT_TURN;
 
-	if (room == U32_MAX || list_empty(&client_waiting))
-		return room;
-	spin_lock(&client_waiting_lock);
-	if (client_oldest(mine->port))
-		room = mine->turn ? min_t(u32, room, CLIENT_TURN) : 0;
-	spin_unlock(&client_waiting_lock);
-	return room;
+	return marlin_message_reserve(MARLIN_CLIENT, mine->port, wanted, 0,
+				      &client_batch_of(batch)->room);
 }
 
 static bool client_wait(struct rmem_path *path)
@@ -187,10 +215,13 @@ static void client_has_room(unsigned int port)
 
 static void client_flush(struct rmem_path *path, struct rmem_batch *batch)
 {
-	if (!batch->own[0])
-		return;
-	batch->own[0] = false;
-	marlin_message_ring(MARLIN_CLIENT, path_of(path)->port);
+	struct client_batch *mine = client_batch_of(batch);
+
+	if (mine->unrung)
+		marlin_message_ring(MARLIN_CLIENT, path_of(path)->port, &mine->room);
+	else if (mine->room.records)
+		marlin_message_release(MARLIN_CLIENT, path_of(path)->port, &mine->room);
+	mine->unrung = false;
 }
 
 /* ---- in ---- */
@@ -202,15 +233,27 @@ static struct client_path *client_settles;
 
 static bool client_verify(struct rmem_path *path, enum rmem_path_count *reason)
 {
+	const struct rmem_session *session = path->session;
 	const struct rmem_head *head = &client_reader.in.head;
 
-	if (head->space != path->session->space || head->integrity != path->session->integrity)
+	if (client_reader.plain ? session->integrity != RMEM_LINK :
+				  head->space != session->space ||
+					  head->integrity != session->integrity)
 		*reason = RMEM_PATH_DROP_STRANGER;
-	else if (!rmem_marlin_reader_verifies(&client_reader, &path->session->key))
+	else if (!client_reader.plain &&
+		 !rmem_marlin_reader_verifies(&client_reader, &session->key))
 		*reason = RMEM_PATH_DROP_WIRE + RMEM_WIRE_TAG;
 	else
 		return true;
 	return false;
+}
+
+/* After the messages of a record: the rest may be none. */
+static void client_drop_rest(struct rmem_path *path, u32 bytes)
+{
+	if (client_reader.plain && client_reader.plain_rest != RMEM_WIRE_GOOD)
+		path->to->drop(path->channel,
+			       RMEM_PATH_DROP_WIRE + client_reader.plain_rest, bytes);
 }
 
 static void client_settle(unsigned int port)
@@ -240,8 +283,10 @@ static enum marlin_verdict client_receive(unsigned int port, const u8 *record, u
 		path->to->drop(path->channel, reason, bytes);
 		return MARLIN_TAKEN;
 	}
+	rmem_marlin_reader_set_space(&client_reader, path->session->space);
 	while (rmem_marlin_reader_step(&client_reader, &r))
 		path->to->receive(path->channel, &r.record);
+	client_drop_rest(path, bytes);
 	if (client_settles != mine)
 		client_settle(port);
 	client_settles = mine;

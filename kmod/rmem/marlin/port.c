@@ -2,7 +2,7 @@
 /*
  * rmem_node_marlin.ko: the node's port at Marlin. In the softirq that polls the rings:
  *
- *   port_receive: form, lengths -> room for the answers? -> space known? -> tag
+ *   port_receive: form, lengths -> room for the answers? -> space known? -> tag, if it has one
  *     |
  *   each message: digest, rmem_port_request() --> port_answer --> record in the client's memory
  *
@@ -30,7 +30,9 @@ static_assert(RMEM_READ_BYTES_MAX / 8192 + 1 <= PORT_ROOM_MAX);
 struct port {
 	struct rmem_port port; /* first */
 	atomic64_t number; /* of answers */
-	struct rmem_marlin_reader reader; /* the poll's: one record at a time */
+	/* The poll's: one record at a time, and room for the answers to it. */
+	struct rmem_marlin_reader reader;
+	struct marlin_room room;
 };
 
 /* There is one node. Set while the rings call it. */
@@ -84,13 +86,13 @@ static u32 port_write(void *arg, u8 *record)
 	return rmem_marlin_writer_end(&out->writer, out->path->peer.port);
 }
 
-static int port_send(struct port_tx *out)
+static int port_send(struct port_tx *out, struct marlin_room *room)
 {
 	int err;
 
 	/* Unlike any of UDP's, which begin with a CPU's number. */
 	out->head->number = BIT_ULL(63) | atomic64_inc_return(&out->port->number);
-	err = marlin_message_send(MARLIN_NODE, port_of(out->path), port_write, out);
+	err = marlin_message_send(MARLIN_NODE, port_of(out->path), room, port_write, out);
 	switch (err) {
 	case 0:
 		rmem_port_count(RMEM_PORT_ANSWERS);
@@ -109,15 +111,16 @@ static int port_send(struct port_tx *out)
 static int port_answer(struct rmem_port_batch *batch, struct rmem_head *head,
 		       const struct rmem_port_data *data, u32 room_bytes)
 {
+	struct port *port = container_of(batch->port, struct port, port);
 	struct port_tx out = {
-		.port = container_of(batch->port, struct port, port),
+		.port = port,
 		.path = &batch->path,
 		.key = batch->key,
 		.head = head,
 		.data = data,
 	};
 
-	return port_send(&out);
+	return port_send(&out, &port->room);
 }
 
 static void port_answered(struct rmem_port_batch *batch, u32 slot)
@@ -126,7 +129,9 @@ static void port_answered(struct rmem_port_batch *batch, u32 slot)
 
 static void port_flush(struct rmem_port_batch *batch)
 {
-	marlin_message_ring(MARLIN_NODE, port_of(&batch->path));
+	struct port *port = container_of(batch->port, struct port, port);
+
+	marlin_message_ring(MARLIN_NODE, port_of(&batch->path), &port->room);
 }
 
 static void port_reply(struct rmem_port *port, const struct rmem_port_path *path,
@@ -140,35 +145,44 @@ static void port_reply(struct rmem_port *port, const struct rmem_port_path *path
 		.head = head,
 		.payload = payload,
 	};
+	struct marlin_room room = {};
 
-	if (!port_send(&out))
-		marlin_message_ring(MARLIN_NODE, port_of(path));
+	/* Without room the client asks again. */
+	marlin_message_reserve(MARLIN_NODE, port_of(path), 1, 0, &room);
+	port_send(&out, &room);
+	marlin_message_ring(MARLIN_NODE, port_of(path), &room);
 }
 
 /* ---- requests ---- */
 
-/* Answers to the datagram's messages, each a record. */
-static u32 port_answers(const struct rmem_marlin_reader *r)
+/* Answers wait in no queue: a request waits, in the ring, until they have room. */
+static bool port_reserve(struct port *port, unsigned int from, u32 answers)
 {
-	struct rmem_datagram each = r->in;
-	u32 answers = 0;
+	u32 wanted = min(answers, PORT_ROOM_MAX);
 
-	while (rmem_datagram_step(&each, r->copy))
-		answers += each.head.type == RMEM_READ && each.head.piece ?
-				   1 + each.head.len / each.head.piece :
-				   1;
-	return answers;
+	if (marlin_message_reserve(MARLIN_NODE, from, wanted, PORT_ROOM_KEPT, &port->room) >=
+	    wanted)
+		return true;
+	marlin_message_release(MARLIN_NODE, from, &port->room);
+	/* If there is some by now, the poll runs again at once. */
+	marlin_message_wait(MARLIN_NODE, from, wanted + PORT_ROOM_KEPT);
+	return false;
 }
 
-/* Answers wait in no queue: a request waits, in the ring, until they have room. */
-static bool port_has_room(unsigned int port, u32 answers)
+/*
+ * Plain messages have no tag: only this peer writes into its ring, and the core asks whether their
+ * session was opened by their path.
+ */
+static bool port_verifies(struct rmem_marlin_reader *reader, struct rmem_port_batch *batch,
+			  u32 bytes)
 {
-	u32 wanted = min(answers, PORT_ROOM_MAX) + PORT_ROOM_KEPT;
-
-	if (marlin_message_room(MARLIN_NODE, port) >= wanted)
-		return true;
-	marlin_message_wait(MARLIN_NODE, port, wanted);
-	return marlin_message_room(MARLIN_NODE, port) >= wanted;
+	if (reader->plain)
+		return rmem_port_takes(batch->port, bytes);
+	batch->key = rmem_port_key(batch->port, reader->in.head.space, bytes);
+	if (!batch->key)
+		return false;
+	return rmem_marlin_reader_verifies(reader, batch->key) ||
+	       rmem_port_drop(RMEM_PORT_WIRE + RMEM_WIRE_TAG, bytes);
 }
 
 static enum marlin_verdict port_receive(unsigned int from, const u8 *record, u32 bytes)
@@ -181,29 +195,28 @@ static enum marlin_verdict port_receive(unsigned int from, const u8 *record, u32
 
 	if (!rmem_marlin_reader_open(reader, record, bytes, false, &verdict))
 		return MARLIN_BROKEN;
-	if (verdict == RMEM_WIRE_GOOD && !port_has_room(from, port_answers(reader)))
+	if (verdict == RMEM_WIRE_GOOD && !port_reserve(port, from, rmem_marlin_reader_answers(reader)))
 		return MARLIN_LATER;
 	if (verdict != RMEM_WIRE_GOOD) {
 		rmem_port_drop(RMEM_PORT_WIRE + verdict, bytes);
 		return MARLIN_TAKEN;
 	}
-	batch.key = rmem_port_key(batch.port, reader->in.head.space, bytes);
-	if (!batch.key)
+	if (!port_verifies(reader, &batch, bytes))
 		return MARLIN_TAKEN;
-	if (!rmem_marlin_reader_verifies(reader, batch.key)) {
-		rmem_port_drop(RMEM_PORT_WIRE + RMEM_WIRE_TAG, bytes);
-		return MARLIN_TAKEN;
-	}
 	port_path_init(&batch.path, from, reader->path);
 	while (rmem_marlin_reader_step(reader, &r))
 		rmem_port_request(&batch, &r.record);
+	if (reader->plain && reader->plain_rest != RMEM_WIRE_GOOD)
+		rmem_port_drop(RMEM_PORT_WIRE + reader->plain_rest, bytes);
 	return MARLIN_TAKEN;
 }
 
 static void port_settle(unsigned int from)
 {
-	marlin_message_ring(MARLIN_NODE, from);
-	rmem_port_settle(&port_open_one->port);
+	struct port *port = port_open_one;
+
+	marlin_message_ring(MARLIN_NODE, from, &port->room);
+	rmem_port_settle(&port->port);
 }
 
 static const struct marlin_message_ops port_messages = {

@@ -9,14 +9,19 @@
 
 /* ---- out ---- */
 
-#define WRITER_PAYLOAD_AT (RMEM_MARLIN_HEAD_BYTES + RMEM_HEADS_BYTES(1))
+#define WRITER_HEADS_BYTES (RMEM_MARLIN_HEAD_BYTES + RMEM_HEADS_BYTES(1))
+#define WRITER_PLAIN_BYTES (RMEM_MARLIN_HEAD_BYTES + RMEM_PLAIN_BYTES)
 
 void rmem_marlin_writer_begin(struct rmem_marlin_writer *w, u8 *record, struct rmem_head *head,
 			      const struct base_siphash_key *key)
 {
 	w->record = record;
-	w->bytes = WRITER_PAYLOAD_AT;
 	w->head = head;
+	if (head->plain) {
+		w->bytes = WRITER_PLAIN_BYTES;
+		return;
+	}
+	w->bytes = WRITER_HEADS_BYTES;
 	base_siphash_init(&w->hash, key);
 	w->tagged_bytes = rmem_wire_tagged_bytes(head);
 	w->crc = BASE_CRC32C_SEED;
@@ -25,10 +30,13 @@ void rmem_marlin_writer_begin(struct rmem_marlin_writer *w, u8 *record, struct r
 
 void rmem_marlin_writer_add(struct rmem_marlin_writer *w, const void *from, u32 bytes)
 {
-	u32 tagged = min(bytes, w->tagged_bytes);
+	u32 tagged;
 
 	memcpy(w->record + w->bytes, from, bytes);
 	w->bytes += bytes;
+	if (w->head->plain)
+		return;
+	tagged = min(bytes, w->tagged_bytes);
 	if (w->has_digest)
 		w->crc = crc32c(w->crc, from, bytes);
 	base_siphash_update(&w->hash, from, tagged);
@@ -38,24 +46,66 @@ void rmem_marlin_writer_add(struct rmem_marlin_writer *w, const void *from, u32 
 u32 rmem_marlin_writer_end(struct rmem_marlin_writer *w, u16 path)
 {
 	struct marlin_message_head *front;
-	u8 heads[WRITER_PAYLOAD_AT] = {};
+	u8 heads[WRITER_HEADS_BYTES] = {};
 
 	front = (struct marlin_message_head *)heads;
 	front->path = cpu_to_le16(path);
+	if (w->head->plain) {
+		rmem_plain_encode(heads + RMEM_MARLIN_HEAD_BYTES, w->head);
+		memcpy(w->record, heads, WRITER_PLAIN_BYTES);
+		return round_up(w->bytes, 8); /* as a next message would begin */
+	}
 	w->head->digest = w->has_digest ? base_crc32c_final(w->crc) : 0;
 	rmem_wire_encode_hdr(heads + RMEM_MARLIN_HEAD_BYTES, w->head);
 	rmem_wire_encode_msg(heads + RMEM_MARLIN_HEAD_BYTES + RMEM_HDR_BYTES, w->head);
 	rmem_wire_seal(heads + RMEM_MARLIN_HEAD_BYTES, 1, w->head->more, &w->hash);
-	memcpy(w->record, heads, sizeof(heads));
+	memcpy(w->record, heads, WRITER_HEADS_BYTES);
 	return w->bytes;
 }
 
 /* ---- in ---- */
 
+/*
+ * The heads of a record of plain messages, each copied once before it is parsed. Payloads stay in
+ * the record: nothing covers them.
+ */
+static enum rmem_wire_verdict reader_open_plain(struct rmem_marlin_reader *r, u32 bytes,
+						bool response)
+{
+	struct rmem_plain_record in;
+	u32 offset;
+
+	r->plain_count = 0;
+	r->plain_steps = 0;
+	r->plain_rest = RMEM_WIRE_GOOD;
+	rmem_plain_begin(&in, bytes, response);
+	while (rmem_plain_next(&in, &offset)) {
+		struct rmem_marlin_plain *to = &r->plains[r->plain_count];
+		struct rmem_plain plain;
+
+		if (!rmem_plain_has_head(&in)) {
+			r->plain_rest = RMEM_WIRE_SHORT;
+			break;
+		}
+		memcpy(&plain, r->messages + offset, sizeof(plain));
+		barrier(); /* the copy is what is checked */
+		r->plain_rest = rmem_plain_step(&in, &plain);
+		if (r->plain_rest != RMEM_WIRE_GOOD)
+			break;
+		to->head = in.head;
+		to->head.space = 0;
+		to->head.number = 0;
+		to->payload_offset = in.payload_offset;
+		to->payload_bytes = in.payload_bytes;
+		r->plain_count++;
+	}
+	return r->plain_count ? RMEM_WIRE_GOOD : r->plain_rest;
+}
+
 /* Bytes from on, of the datagram, into the copy. */
 static void reader_copy(struct rmem_marlin_reader *r, u32 from, u32 bytes)
 {
-	memcpy(r->copy + from, r->datagram + from, bytes - from);
+	memcpy(r->copy + from, r->messages + from, bytes - from);
 	barrier(); /* the copy is what is checked */
 }
 
@@ -65,12 +115,19 @@ bool rmem_marlin_reader_open(struct rmem_marlin_reader *r, const u8 *record, u32
 	const struct marlin_message_head *front = (const struct marlin_message_head *)record;
 	u32 heads_bytes;
 
-	if (bytes < RMEM_MARLIN_HEAD_BYTES + RMEM_HDR_BYTES ||
+	if (bytes < RMEM_MARLIN_HEAD_BYTES + RMEM_PLAIN_BYTES ||
 	    bytes > RMEM_MARLIN_HEAD_BYTES + RMEM_DATAGRAM_BYTES_MAX)
 		return false;
 	r->path = le16_to_cpu(READ_ONCE(front->path));
-	r->datagram = record + RMEM_MARLIN_HEAD_BYTES;
+	r->messages = record + RMEM_MARLIN_HEAD_BYTES;
 	bytes -= RMEM_MARLIN_HEAD_BYTES;
+	r->plain = READ_ONCE(*r->messages) == RMEM_PLAIN;
+	if (r->plain) {
+		*verdict = reader_open_plain(r, bytes, response);
+		return true;
+	}
+	if (bytes < RMEM_HDR_BYTES)
+		return false;
 	reader_copy(r, 0, RMEM_HDR_BYTES);
 	heads_bytes = min(rmem_datagram_heads_bytes(r->copy), bytes);
 	reader_copy(r, RMEM_HDR_BYTES, heads_bytes);
@@ -82,12 +139,40 @@ bool rmem_marlin_reader_verifies(struct rmem_marlin_reader *r, const struct base
 {
 	u32 heads_bytes = RMEM_HEADS_BYTES(r->in.messages);
 
-	r->payloads = r->datagram;
+	r->payloads = r->messages;
 	if (r->in.tagged_bytes || r->in.head.integrity != RMEM_LINK) {
 		reader_copy(r, heads_bytes, r->in.bytes);
 		r->payloads = r->copy;
 	}
 	return rmem_datagram_verifies(&r->in, key, r->copy);
+}
+
+/* Each is a record. */
+static u32 reader_answers_to(const struct rmem_head *head)
+{
+	return head->type == RMEM_READ && head->piece ? 1 + head->len / head->piece : 1;
+}
+
+void rmem_marlin_reader_set_space(struct rmem_marlin_reader *r, u32 space)
+{
+	for (u32 i = 0; r->plain && i < r->plain_count; i++)
+		r->plains[i].head.space = space;
+}
+
+u32 rmem_marlin_reader_answers(const struct rmem_marlin_reader *r)
+{
+	struct rmem_datagram each;
+	u32 answers = 0;
+
+	if (r->plain) {
+		for (u32 i = 0; i < r->plain_count; i++)
+			answers += reader_answers_to(&r->plains[i].head);
+		return answers;
+	}
+	each = r->in;
+	while (rmem_datagram_step(&each, r->copy))
+		answers += reader_answers_to(&each.head);
+	return answers;
 }
 
 static void record_copy(const struct rmem_payload *payload, u32 offset, void *to, u32 n)
@@ -98,15 +183,32 @@ static void record_copy(const struct rmem_payload *payload, u32 offset, void *to
 	memcpy(to, r->from + offset, n);
 }
 
+static bool reader_step_plain(struct rmem_marlin_reader *r, struct rmem_marlin_record *out)
+{
+	const struct rmem_marlin_plain *plain;
+
+	if (r->plain_steps == r->plain_count)
+		return false;
+	plain = &r->plains[r->plain_steps++];
+	out->from = r->messages + plain->payload_offset;
+	out->payload.bytes = plain->payload_bytes;
+	out->record.head = &plain->head;
+	out->record.damaged = false;
+	out->record.last = r->plain_steps == r->plain_count;
+	return true;
+}
+
 bool rmem_marlin_reader_step(struct rmem_marlin_reader *r, struct rmem_marlin_record *out)
 {
+	out->payload.copy = record_copy;
+	out->record.payload = &out->payload;
+	if (r->plain)
+		return reader_step_plain(r, out);
 	if (!rmem_datagram_step(&r->in, r->copy))
 		return false;
 	out->from = r->payloads + r->in.payload_offset;
 	out->payload.bytes = r->in.payload_bytes;
-	out->payload.copy = record_copy;
 	out->record.head = &r->in.head;
-	out->record.payload = &out->payload;
 	out->record.damaged = r->payloads == r->copy &&
 			      rmem_datagram_is_damaged(&r->in, r->copy);
 	out->record.last = r->in.steps == r->in.messages;

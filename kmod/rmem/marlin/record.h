@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Datagrams of one message in records of Marlin's message rings, of both ends
- * (include/remora/marlin.h, "Messages"):
+ * Messages in records of Marlin's message rings, of both ends (include/remora/marlin.h,
+ * "Messages"):
  *
- *   struct marlin_message_head | hdr | msg | payload
+ *   struct marlin_message_head | hdr | msg | payload       a datagram of one message
+ *   struct marlin_message_head | plain | payload ...       plain messages (core/rmem/plain.h)
  *
  * Out: the payload is written first, straight into the other machine's memory, and hashed from
- * where it came. In: the other machine may still write the record, so header and heads are copied,
- * and the payload too where a digest or the tag covers it.
+ * where it came if there is a tag. In: the other machine may still write the record, so header and
+ * heads are copied, and the payload too where a digest or the tag covers it.
  */
 #ifndef REMORA_RMEM_MARLIN_RECORD_H
 #define REMORA_RMEM_MARLIN_RECORD_H
@@ -15,6 +16,7 @@
 #include <linux/build_bug.h>
 
 #include "core/rmem/datagram.h"
+#include "core/rmem/plain.h"
 #include "marlin_ops.h"
 #include "remora/marlin.h"
 #include "rmem_record.h"
@@ -29,12 +31,13 @@ struct rmem_marlin_writer {
 	u8 *record;
 	u32 bytes; /* written of it */
 	struct rmem_head *head;
-	struct base_siphash hash;
+	struct base_siphash hash; /* of a datagram; the rest, too */
 	u32 tagged_bytes; /* of the payload, that the tag will cover still */
 	u32 crc;
 	bool has_digest;
 };
 
+/* A record of one message, which is plain if its head says so. key: of a datagram. */
 void rmem_marlin_writer_begin(struct rmem_marlin_writer *w, u8 *record, struct rmem_head *head,
 			      const struct base_siphash_key *key);
 /* Appends to the payload. */
@@ -44,19 +47,42 @@ u32 rmem_marlin_writer_end(struct rmem_marlin_writer *w, u16 path);
 
 /* ---- in ---- */
 
+/* A plain message of a record, parsed from a copy. */
+struct rmem_marlin_plain {
+	struct rmem_head head;
+	u32 payload_offset; /* in the record, behind the message head */
+	u32 payload_bytes;
+};
+
 struct rmem_marlin_reader {
-	struct rmem_datagram in;
 	u16 path;
-	const u8 *datagram; /* in the record */
+	const u8 *messages; /* in the record, behind the message head */
+
+	bool plain;
+	u32 plain_count, plain_steps;
+	enum rmem_wire_verdict plain_rest; /* not GOOD: why the record's rest is ignored */
+	struct rmem_marlin_plain plains[RMEM_BUNDLE_MAX];
+
+	struct rmem_datagram in;
 	const u8 *payloads; /* where they are read: the record's or the copy's datagram */
 	u8 copy[RMEM_DATAGRAM_BYTES_MAX];
 };
 
-/* False: no message. Else *verdict; the path is set, and with GOOD in.head. */
+/*
+ * False: no message. Else *verdict; the path is set, and with GOOD plain, and in.head of a
+ * datagram.
+ */
 bool rmem_marlin_reader_open(struct rmem_marlin_reader *r, const u8 *record, u32 bytes,
 			     bool response, enum rmem_wire_verdict *verdict);
-/* Of a GOOD one: does the tag verify? To be called before the first step. */
+/*
+ * Of a GOOD datagram: does the tag verify? To be called before the first step. Plain messages have
+ * none.
+ */
 bool rmem_marlin_reader_verifies(struct rmem_marlin_reader *r, const struct base_siphash_key *key);
+/* Plain messages name no space: it is that of the path they came by. */
+void rmem_marlin_reader_set_space(struct rmem_marlin_reader *r, u32 space);
+/* Answers that the messages of a GOOD record ask for. */
+u32 rmem_marlin_reader_answers(const struct rmem_marlin_reader *r);
 
 /* The message that was stepped to, for the other side of the seam; refers to the reader. */
 struct rmem_marlin_record {

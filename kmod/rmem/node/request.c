@@ -334,17 +334,20 @@ void rmem_port_count(enum rmem_port_count which)
 }
 EXPORT_SYMBOL_GPL(rmem_port_count);
 
+bool rmem_port_takes(const struct rmem_port *port, u32 bytes)
+{
+	return likely(!READ_ONCE(port->node->hibernating)) ||
+	       drop(NODE_COUNT_DROP_HIBERNATING, bytes);
+}
+EXPORT_SYMBOL_GPL(rmem_port_takes);
+
 const struct base_siphash_key *rmem_port_key(const struct rmem_port *port, u32 space, u32 bytes)
 {
 	const struct base_siphash_key *key = rmem_node_key(&port->node->core, space);
 
 	if (!key)
 		drop(NODE_COUNT_DROP_SPACE, bytes);
-	if (key && unlikely(READ_ONCE(port->node->hibernating))) {
-		drop(NODE_COUNT_DROP_HIBERNATING, bytes);
-		return NULL;
-	}
-	return key;
+	return key && rmem_port_takes(port, bytes) ? key : NULL;
 }
 EXPORT_SYMBOL_GPL(rmem_port_key);
 
