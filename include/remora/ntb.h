@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * The registers of a non-transparent bridge (NTB) between virtual machines, version 2. This header
+ * The registers of a non-transparent bridge (NTB) between virtual machines, version 3. This header
  * is their specification.
  *
  * A fabric joins up to NTB_PORTS_MAX machines. Each has a port, numbered from 0. All fields are
@@ -29,6 +29,14 @@
  * it is the same for both. Without it, neither rings the other's vectors, and p may find memory in
  * the slot of q that is not q's RAM.
  *
+ * Pages. pages[q] of a port's page says which pages of the RAM of port q the port's machine may copy
+ * to and from, beside its window there: NTB_RANGES ranges, of which those with count 0 say nothing.
+ * The switch writes them before the machine has power, and may change them at any time. It then
+ * changes `policy`, and rings NTB_VECTOR_EVENT. While it writes, `policy` is 0: the machine MUST
+ * read `policy` before and after the ranges, and take them only if both are the same and not 0.
+ * The machine's kernel keeps its programs to that: no memory does. When no copy under earlier
+ * ranges is under way any more, the machine SHOULD write the value of `policy` to `policy_seen`.
+ *
  * Link. The switch sets a port's bit in `present` while its machine has power and its cable is in.
  * The switch clears the port's page when the machine gets power, before that. Two ports have a link
  * while they may reach each other, both are present and both say NTB_LINK_UP. Each time a machine
@@ -44,7 +52,7 @@
 #include <linux/types.h>
 
 #define NTB_MAGIC 0x42544e52 /* "RNTB" */
-#define NTB_VERSION 2
+#define NTB_VERSION 3
 
 #define NTB_PAGE_BYTES 4096
 #define NTB_PORTS_MAX 15 /* with the switch's page: 64 KiB of registers */
@@ -53,6 +61,7 @@
 #define NTB_VECTORS (NTB_DOORBELLS + 1)
 #define NTB_MESSAGES 4
 #define NTB_SCRATCHPADS 32
+#define NTB_RANGES 4
 
 /* A link word: NTB_LINK_UP, and a generation in the other bits. */
 #define NTB_LINK_UP 1u
@@ -77,12 +86,22 @@ struct ntb_switch_page {
 	struct ntb_port_map map[NTB_PORTS_MAX];
 };
 
+struct ntb_range {
+	__le32 first; /* page, of NTB_PAGE_BYTES */
+	__le32 count;
+};
+
 struct ntb_port_page {
 	__le32 link; /* written by the port's machine */
 	__u8 reserved[60];
 	__le64 message[NTB_MESSAGES];
 	__u8 reserved2[32];
 	__le32 scratchpad[NTB_SCRATCHPADS]; /* read and written by any machine */
+	__le32 policy; /* written by the switch; 0: it is being changed */
+	__u8 reserved3[60];
+	__le32 policy_seen; /* written by the port's machine */
+	__u8 reserved4[60];
+	struct ntb_range pages[NTB_PORTS_MAX][NTB_RANGES]; /* written by the switch */
 };
 
 #ifdef __cplusplus
@@ -95,6 +114,8 @@ NTB_ASSERT(__builtin_offsetof(struct ntb_switch_page, map) == 64, "layout");
 NTB_ASSERT(sizeof(struct ntb_switch_page) == 64 + 32 * NTB_PORTS_MAX, "layout");
 NTB_ASSERT(__builtin_offsetof(struct ntb_port_page, message) == 64, "layout");
 NTB_ASSERT(__builtin_offsetof(struct ntb_port_page, scratchpad) == 128, "layout");
+NTB_ASSERT(__builtin_offsetof(struct ntb_port_page, policy) == 256, "layout");
+NTB_ASSERT(__builtin_offsetof(struct ntb_port_page, pages) == 384, "layout");
 NTB_ASSERT(sizeof(struct ntb_port_page) <= NTB_PAGE_BYTES, "layout");
 
 #undef NTB_ASSERT

@@ -160,6 +160,8 @@ static int copy_read_lists(struct copy_state *state, void *context)
 		import->pages[n] = le64_to_cpu(READ_ONCE(list[at]));
 		if (!copy_is_page(cmmc, import->pages[n]))
 			return -EREMOTEIO;
+		if (!marlin_link_may_copy(cmmc->peer, import->pages[n]))
+			return -EACCES;
 	}
 	return 0;
 }

@@ -158,6 +158,52 @@ static u64 link_peer_mac(struct marlin_peer *peer)
 	return mac;
 }
 
+/* ---- pages that the management host opens ---- */
+
+/* Of hardware without a management host, all. *changed: not as before. */
+static struct ntb_pages link_pages(struct marlin_peer *peer, bool *changed)
+{
+	int (*read)(struct ntb_dev *, int, struct ntb_pages *) = symbol_get(ntb_pages_read);
+	struct ntb_pages pages = {};
+	int err = -EOPNOTSUPP;
+
+	if (read) {
+		err = read(peer->md->ntb, peer->index, &pages);
+		symbol_put(ntb_pages_read);
+	}
+	if (err == -EAGAIN)
+		pages = peer->pages;
+	else if (err)
+		pages = (struct ntb_pages){ .range[0].end = U64_MAX };
+	*changed = memcmp(pages.range, peer->pages.range, sizeof(pages.range));
+	return pages;
+}
+
+/* Nothing copies by an older policy any more. */
+static void link_pages_seen(struct marlin_dev *md)
+{
+	void (*seen)(struct ntb_dev *, u32);
+	u32 policy = md->peers[0].pages.policy;
+
+	for (unsigned int i = 0; i < md->peer_count; i++)
+		if (md->peers[i].pages.policy != policy)
+			return; /* the policy is changing, and an event will follow */
+	seen = policy ? symbol_get(ntb_pages_seen) : NULL;
+	if (!seen)
+		return;
+	seen(md->ntb, policy);
+	symbol_put(ntb_pages_seen);
+}
+
+/* A page's address in the peer's RAM. Copies are under way, or may be. */
+bool marlin_link_may_copy(const struct marlin_peer *peer, u64 page)
+{
+	for (unsigned int i = 0; i < NTB_PAGES_RANGES; i++)
+		if (page >= peer->pages.range[i].begin && page < peer->pages.range[i].end)
+			return true;
+	return false;
+}
+
 /* ---- start and stop ---- */
 
 static void link_stop(struct marlin_peer *peer)
@@ -252,6 +298,8 @@ static bool link_look(struct marlin_peer *peer, bool up)
 	const char *fault = READ_ONCE(peer->fault);
 	struct marlin_dev *md = peer->md;
 	u32 word = 0, actions = 0;
+	bool pages_changed;
+	struct ntb_pages pages = link_pages(peer, &pages_changed);
 
 	if (!up)
 		peer->refused = false;
@@ -266,9 +314,13 @@ static bool link_look(struct marlin_peer *peer, bool up)
 				   peer->port, fault);
 		actions = pair_restart(&peer->pair);
 	}
+	/* Copies by the old ranges end with the session, and so do the peer's grants. */
+	if (pages_changed)
+		actions |= pair_restart(&peer->pair);
 	actions |= pair_look(&peer->pair, up, word);
 	if (actions & PAIR_STOP)
 		link_stop(peer);
+	peer->pages = pages;
 	if (actions & PAIR_CLEAN)
 		link_clean(peer);
 	if (actions & PAIR_PUBLISH) {
@@ -290,6 +342,7 @@ void marlin_link_work(struct work_struct *work)
 		stopped |= link_look(&md->peers[i], linked & BIT_ULL(i));
 		any |= md->peers[i].mac;
 	}
+	link_pages_seen(md);
 	if (any)
 		netif_carrier_on(md->dev);
 	else

@@ -33,6 +33,7 @@
 #include "core/ring/ring.h"
 #include "core/ring/spin.h"
 #include "marlin_ops.h"
+#include "ntb_ops.h"
 
 struct marlin_out_stats {
 	u64 packets, bytes;
@@ -90,6 +91,7 @@ struct marlin_peer {
 	void *out_memory; /* the same in the peer's memory */
 	size_t out_bytes;
 	bool refused; /* was said since the link came up */
+	struct ntb_pages pages; /* the peer's, for copies; changed while there are none */
 	struct marlin_cmmc *cmmc; /* NULL: no copies, or the link was never up */
 
 	u64 mac; /* 0: no traffic */
@@ -193,6 +195,7 @@ void marlin_link_fault(struct marlin_peer *peer, const char *rule);
 void marlin_link_publish(struct marlin_dev *md);
 void marlin_link_free(struct marlin_dev *md);
 int marlin_link_window_number(struct marlin_peer *peer);
+bool marlin_link_may_copy(const struct marlin_peer *peer, u64 page);
 
 /* netdev.c */
 struct net_device *marlin_netdev_alloc(unsigned int peer_count);

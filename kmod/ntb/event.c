@@ -222,6 +222,7 @@ void ivshmem_events(struct irq_work *work)
 	struct ivshmem_ntb *nt = container_of(work, struct ivshmem_ntb, events);
 
 	links_look(nt);
+	ivshmem_pages_look(nt);
 	messages_look(nt);
 	doorbells_look(nt);
 }
@@ -235,6 +236,7 @@ irqreturn_t ivshmem_interrupt(int irq, void *context)
 		doorbell_rung(nt, vector->number);
 	} else {
 		links_look(nt);
+		ivshmem_pages_look(nt);
 		messages_look(nt);
 	}
 	return IRQ_HANDLED;

@@ -5,6 +5,7 @@
  *   pci.c      the devices, from probe to remove
  *   ops.c      struct ntb_dev_ops
  *   event.c    interrupts, links, doorbells, message registers
+ *   pages.c    which pages of peers the switch opens to this machine (../ntb_ops.h)
  *   window.c   memory windows, and the DMA operations that give out their memory
  *
  * Invariants
@@ -64,6 +65,7 @@ struct ivshmem_ntb {
 	struct ivshmem_peer peers[IVSHMEM_PEERS_MAX]; /* by port number, our own left out */
 	struct ivshmem_vector vectors[NTB_VECTORS];
 	struct irq_work events;
+	u32 policy_told; /* number of the switch's policy that the client was told of */
 
 	spinlock_t lock; /* guards what follows, the peers' link_word and the windows */
 	u64 doorbells; /* rung and not cleared */
@@ -111,6 +113,9 @@ u32 ivshmem_message_read(struct ivshmem_ntb *nt, int *pidx, unsigned int number)
 int ivshmem_message_write(struct ivshmem_ntb *nt, struct ivshmem_peer *peer, unsigned int number,
 			  u32 value);
 void ivshmem_message_clear(struct ivshmem_ntb *nt, u64 bits);
+
+/* pages.c */
+void ivshmem_pages_look(struct ivshmem_ntb *nt);
 
 /* window.c */
 int ivshmem_windows_init(struct ivshmem_ntb *nt);

@@ -6,6 +6,7 @@ A test plays the launcher and QEMU: it asks to join, and reads what an ivshmem-d
 
 import array
 import contextlib
+import fcntl
 import json
 import os
 import pathlib
@@ -23,7 +24,8 @@ BOUND_S = 60
 MIB = 1 << 20
 # As in include/remora/ntb.h.
 PAGE_BYTES, VECTORS, VECTOR_EVENT = 4096, 17, 16
-MAGIC, VERSION, PRESENT_AT, MAP_AT, MAP = 0x42544E52, 2, 12, 64, struct.Struct("<4Q")
+MAGIC, VERSION, PRESENT_AT, MAP_AT, MAP = 0x42544E52, 3, 12, 64, struct.Struct("<4Q")
+POLICY_AT, SEEN_AT, PAGES_AT, RANGES = 256, 320, 384, struct.Struct("<8I")
 
 ALL_WRITE = [{"from": "*", "to": "*", "may": "write"}]
 MACHINES = [{"name": "left", "ram": "64M"}, {"name": "right", "ram": "64M"}, {"name": "third", "ram": "128M"}]
@@ -101,8 +103,23 @@ class Qemu:
     def present(self):
         return struct.unpack("<I", os.pread(self.registers, 4, PRESENT_AT))[0]
 
+    def policy(self):
+        """Number of the policy; for each port its ranges of pages, (first, count)."""
+        at = PAGE_BYTES * (self.port + 1)
+        ranges = [RANGES.unpack(os.pread(self.registers, RANGES.size, at + PAGES_AT + port * RANGES.size)) for port in range(3)]
+        return (struct.unpack("<I", os.pread(self.registers, 4, at + POLICY_AT))[0],
+                [[pair for pair in zip(each[::2], each[1::2]) if pair[1]] for each in ranges])
+
+    def has_seen(self, policy):
+        os.pwrite(self.registers, struct.pack("<I", policy), PAGE_BYTES * (self.port + 1) + SEEN_AT)
+
     def ring(self, port, vector):
         os.eventfd_write(self.vectors[port][vector], 1)
+
+    def drain(self):
+        """Forgets that it was rung."""
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self.vectors[self.port][VECTOR_EVENT])
 
     def wait_rung(self, vector):
         os.set_blocking(self.vectors[self.port][vector], True)
@@ -262,7 +279,7 @@ class Machines(Case):
         for part in ("^qemu ", r"-m 64M -machine memory-backend=ntb-ram ", r"id=ntb-ram,size=67108864,.*,share=on ",
                      r"ivshmem-doorbell,chardev=ntb-doorbell,vectors=17,addr=0x10 ",
                      r"id=ntb-ram1,size=67108864,mem-path=/proc/self/fd/\d+,share=on,readonly=on ",
-                     r"memory-backend-ram,id=ntb-ram2,size=134217728,reserve=off ",
+                     r"id=ntb-ram2,size=134217728,mem-path=/proc/self/fd/\d+,share=on,readonly=on ",
                      r"ivshmem-plain,memdev=ntb-ram2,addr=0x12$"):
             self.assertRegex(done.stdout, part)
         self.assertEqual(self.remora("join", "none", "--", "echo").stderr,
@@ -273,9 +290,13 @@ class Policy(Case):
     def test_machines_that_may_not_reach_each_other_get_neither_memory_nor_doorbells(self):
         self.serve(access=[*ALL_WRITE, {"from": "left", "to": "third", "may": "nothing"}])
         left, third = self.join("left", [1]), self.join("third", [1])
-        self.assertEqual([os.fstat(each).st_size for each in left.peers], [64 * MIB])
+        os.pwrite(third.ram, b"unseen", 0)
+        self.assertEqual((os.pread(left.peers[1], 6, 0), len(left.peers)), (bytes(6), 2))
+        with self.assertRaises(OSError):
+            os.pwrite(left.peers[1], b"no", 0)
         # third may write to left, as the file says; without the other way there is no link.
-        self.assertEqual(len(third.peers), 2)
+        os.pwrite(third.peers[0], b"seen", 0)
+        self.assertEqual(os.pread(left.ram, 4, 0), b"seen")
         self.assertEqual(MAP.unpack(os.pread(left.registers, MAP.size, MAP_AT))[3], 0b010)
 
     def test_memory_to_read_can_not_be_written(self):
@@ -285,14 +306,66 @@ class Policy(Case):
         self.assertEqual(os.pread(left.peers[0], 4, 0), b"seen")
         with self.assertRaises(OSError):
             os.pwrite(left.peers[0], b"no", 0)
-        self.assertEqual(right.peers, [])
+        self.assertEqual(os.pread(right.peers[0], 4, 0), bytes(4))
 
     def test_policy_shows_each_pair(self):
         self.serve(machines=2, access=[{"from": "left", "to": "right", "may": "read"}])
         self.assertEqual(json.loads(self.remora("policy", "--json").stdout), {"access": [
-            {"from": "left", "to": "right", "may": "read", "link": False},
-            {"from": "right", "to": "left", "may": "nothing", "link": False}]})
-        self.assertRegex(self.remora("policy").stdout, r"left +right +read +no")
+            {"from": "left", "to": "right", "may": "read", "link": False, "pages": ["0M-64M"], "in_force": True},
+            {"from": "right", "to": "left", "may": "nothing", "link": False, "pages": ["0M-64M"], "in_force": True}]})
+        self.assertRegex(self.remora("policy").stdout, r"left +right +read +no +0M-64M +yes")
+
+    def test_pages_are_changed_while_machines_run(self):
+        self.serve(access=[*ALL_WRITE, {"from": "left", "to": "third", "may": "write", "pages": ["1M-2M", "4K-8K"]}])
+        left, right = self.join("left", [1, 2]), self.join("right", [0, 2])
+        before, pages = left.policy()
+        self.assertEqual(pages, [[], [(0, 16384)], [(256, 256), (1, 1)]])
+        for each in (left, right):
+            each.wait_present(0b011)
+            each.has_seen(before)
+        self.assertTrue(all(each["in_force"] for each in self.call(verb="policy")["access"]))
+        left.drain()
+        self.assertEqual(self.remora("pages", "left", "right", "8M-16M").returncode, 0)
+        left.wait_rung(VECTOR_EVENT)
+        number, pages = left.policy()
+        self.assertEqual((number, pages), (before + 1, [[], [(2048, 2048)], [(256, 256), (1, 1)]]))
+        self.assertEqual(right.policy(), (number, [[(0, 16384)], [], [(0, 32768)]]))
+        left.has_seen(number)
+        told = {(each["from"], each["to"]): each for each in self.call(verb="policy")["access"]}
+        self.assertEqual((told["left", "right"]["pages"], told["left", "right"]["in_force"]), (["8M-16M"], True))
+        self.assertFalse(told["right", "left"]["in_force"])
+        self.assertEqual(self.remora("pages", "left", "right", "none").returncode, 0)
+        self.assertEqual(left.policy()[1][1], [])
+        self.assertEqual(self.remora("pages", "left", "right", "all").returncode, 0)
+        self.assertEqual(left.policy(), (before + 3, [[], [(0, 16384)], [(256, 256), (1, 1)]]))
+
+    def test_pages_that_are_none_change_nothing(self):
+        self.serve()
+        left = self.join("left", [1, 2])
+        before = left.policy()
+        for words, why in ((("1M",), "pages 1M are none of RAM of 64M"), (("2M-1M",), "are none"), (("0-65M",), "are none"),
+                           (("1-4097",), "are none"), (("x-y",), "are none"), (["0-4K"] * 5, "up to 4 ranges"),
+                           (("all", "none"), "are none")):
+            done = self.remora("pages", "left", "right", *words)
+            self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (1, "", 1), words)
+            self.assertRegex(done.stderr, why)
+        self.assertRegex(self.remora("pages", "left", "left", "all").stderr, "^remora: a machine reaches all of its own pages")
+        self.assertRegex(self.remora("pages", "left", "none", "all").stderr, "no machine of the map")
+        self.assertEqual(left.policy(), before)
+
+    def test_standby_keeps_the_pages(self):
+        active, standby = self.serve(), self.daemon("standby")
+        self.assertTrue(standby.is_ready)
+        left = self.join("left", [1, 2])
+        self.assertEqual(self.remora("pages", "left", "right", "8M-16M").returncode, 0)
+        number, pages = left.policy()
+        active.kill()
+        standby.wait_said("has taken over")
+        self.assertEqual(self.remora("pages", "left", "third", "none").returncode, 0)
+        self.assertEqual(left.policy(), (number + 1, [[], [(2048, 2048)], []]))
+        left.close()
+        again = self.join("left", [1, 2])
+        self.assertEqual(again.policy(), (number + 1, [[], [(2048, 2048)], []]))
 
     def test_no_program_can_shrink_memory(self):
         self.serve()
@@ -391,20 +464,46 @@ class Standby(Case):
         self.assertEqual((active.end(), standby.end()), ((0, ""), (0, "")))
         self.assertFalse(self.path.exists())
 
-    def test_stopped_standby_delays_no_machine(self):
+    def test_stopped_standby_delays_no_machine_and_is_dropped(self):
         active, standby = self.pair()
         os.kill(standby.process.pid, signal.SIGSTOP)
-        for _ in range(300):
+        joins = 0
+        while self.call(verb="status")["standby"] == "ready":
             self.join("left", [1, 2]).close()
+            joins += 1
+            self.assertLess(joins, 2000)
+        active.wait_said("takes no messages and was dropped")
         right = self.join("right", [0, 2])
         os.kill(standby.process.pid, signal.SIGCONT)
-        right.wait_present(0b010)
-        while self.call(verb="status")["standby"] != "ready":
-            pass
+        # The standby was told of some joins, and not of others: it must not take over.
+        self.assertEqual(standby.end(), (1, "remora: the active management host lives and needs no standby: it has closed the connection\n"))
+        again = self.daemon("standby")
+        self.assertTrue(again.is_ready)
         active.kill()
-        standby.wait_said("has taken over")
+        again.wait_said("has taken over")
         right.wait_present(0b010)
         self.assertEqual(self.joined(), ["right"])
+
+    def test_standby_serves_at_the_path_though_the_active_took_it_away(self):
+        active, standby = self.pair()
+        left = self.join("left", [1, 2])
+        os.kill(standby.process.pid, signal.SIGSTOP)
+        self.path.unlink()
+        active.kill()
+        os.kill(standby.process.pid, signal.SIGCONT)
+        standby.wait_said("has taken over")
+        self.assertEqual(self.joined(), ["left"])
+        left.close()
+
+    def test_standby_waits_for_a_management_host_that_is_being_started(self):
+        ready, given = os.pipe()
+        process = subprocess.Popen([REMORA, "mh", "standby", "--socket", self.path, "--ready-fd", str(given)], pass_fds=[given])
+        self.stack.callback(process.wait)
+        self.stack.callback(process.kill)
+        os.close(given)
+        self.serve()
+        with os.fdopen(ready, "rb") as pipe:
+            self.assertEqual(pipe.read(5), b"ready")
 
     def test_there_is_one_standby(self):
         self.pair()
@@ -436,13 +535,38 @@ class Hostile(Case):
         self.assertEqual(self.joined(), ["right"])
 
     def test_launcher_that_takes_no_answer_leaves_again(self):
-        self.serve()
+        daemon = self.serve()
         left = self.join("left", [1, 2])
         client = Client(self.path)
         client.send(verb="join", machine="right")
         client.sock.close()
-        left.wait_rung(VECTOR_EVENT)
+        daemon.wait_said("right has joined")
+        daemon.wait_said("right has left")
         left.wait_present(0b001)
+        self.assertEqual(self.joined(), ["left"])
+
+    def test_unread_output_delays_no_machine(self):
+        daemon = self.serve()
+        output = daemon.process.stdout.fileno()
+        room = fcntl.fcntl(output, fcntl.F_SETPIPE_SZ, PAGE_BYTES)
+        for _ in range(room // len("remora mh: left has left\n")):
+            self.join("left", [1, 2]).close()
+        self.assertEqual(self.joined(), [])
+
+    def test_blocking_doorbells_delay_no_machine(self):
+        self.serve()
+        left, right = self.join("left", [1, 2]), self.join("right", [0, 2])
+        for vector in left.vectors[1]:
+            os.set_blocking(vector, True)
+        os.set_blocking(left.vectors[1][VECTOR_EVENT], False)
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_write(left.vectors[1][VECTOR_EVENT], 0xfffffffffffffffe)
+        os.set_blocking(left.vectors[1][VECTOR_EVENT], True)
+        third = self.join("third", [0, 1])
+        self.assertEqual(third.present(), 0b111)
+        right.close()
+        # Its doorbells are read when it joins again.
+        self.join("right", [0, 2]).close()
 
     def test_garbage_on_the_control_socket_is_answered_with_one_error(self):
         self.serve()
@@ -505,7 +629,7 @@ class MapFiles(Case):
                 (f'{{{two}, "access": [{{"from": "a", "to": "c", "may": "read"}}]}}', r"access\[0\]: to \"c\" is no machine"),
                 (f'{{{two}, "access": [{{"from": "a", "to": "b"}}]}}', r"access\[0\] has no string \"may\""),
                 (f'{{{two}, "access": [{{"from": "a", "to": "b", "may": "fly"}}]}}', r"access\[0\]: may \"fly\" is unknown"),
-                (f'{{{two}, "access": [{{"from": "a", "to": "b", "may": "read", "pages": 3}}]}}', r"access\[0\] has an unknown member \"pages\""),
+                (f'{{{two}, "access": [{{"from": "a", "to": "b", "may": "read", "pages": 3}}]}}', r"access\[0\]: pages are no list of up to 4 ranges"),
                 (" " * 70000, "longer than 65536 bytes|.*longer than 65536 bytes")):
             with self.subTest(text[:80]):
                 if len(text) > 65536:

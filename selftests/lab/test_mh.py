@@ -5,6 +5,7 @@
 import re
 
 import ntblab
+import test_cmmc as cmmc
 from remoralab import tap
 from remoralab.rmem import wait_until
 from test_eop import address, counters, ping, start, wait_up
@@ -38,6 +39,42 @@ def connect(lab):
     for machine in rack:
         wait_up(machine, *[each for each in rack if each is not machine])
     return rack
+
+
+def set_pages(fabric, machine, to, *ranges):
+    """Returns once the machine's kernel keeps to it."""
+    fabric.set_pages(machine.name, to.name, *ranges)
+    wait_until(f"{machine.name} keeps to it", lambda: fabric.policy(machine.name, to.name)["in_force"], ntblab.EVENT_S)
+    wait_up(machine, to)
+
+
+def test_pages_that_the_management_host_closes_are_not_copied(lab):
+    fabric = lab.ntbs.named("fabric")
+    left, right, third = [each for each in lab if each.name != "outside"]
+    cmmc.start(left, right, third)
+    for machine in (left, right):
+        wait_up(machine, *[each for each in (left, right, third) if each is not machine])
+    owner = cmmc.Owner(right, left, cmmc.MIB)
+    assert cmmc.copy(left, "write", owner.handle, 0, cmmc.MIB)[0] == "ok"
+    set_pages(fabric, left, right, "none")
+    # The rule ends the session, and with it the grant.
+    assert cmmc.copy(left, "write", owner.handle, 0, 1)[0] != "ok"
+    closed, other = cmmc.Owner(right, left, cmmc.MIB), cmmc.Owner(third, left, cmmc.MIB)
+    before = closed.digest()
+    for what in ("write", "read"):
+        assert cmmc.copy(left, what, closed.handle, 0, cmmc.MIB)[0] == "EACCES"
+    assert closed.digest() == before
+    assert cmmc.copy(left, "write", other.handle, 0, cmmc.MIB)[0] == "ok", "the rule is of right's pages"
+    ping(left, address(right))
+    set_pages(fabric, left, right, "all")
+    again = cmmc.Owner(right, left, cmmc.MIB)
+    result, digest = cmmc.copy(left, "write", again.handle, 0, cmmc.MIB)
+    assert (result, digest) == ("ok", again.digest())
+    for each in (owner, closed, other, again):
+        each.process.kill()
+        each.process.wait(ntblab.EVENT_S)
+    for machine in (left, right, third):
+        ntblab.clear(machine)
 
 
 def route(lab):

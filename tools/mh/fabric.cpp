@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 #include "mh/fabric.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <optional>
@@ -59,22 +60,85 @@ Port make_port(const Machine& machine) {
     return port;
 }
 
+// A QEMU has the same open file, and may have made it blocking.
+void never_block(const Descriptor& vector) {
+    fcntl(vector.get(), F_SETFL, O_RDWR | O_NONBLOCK);
+}
+
+void ring(const Port& port) {
+    const Descriptor& vector = port.vectors[NTB_VECTOR_EVENT];
+    never_block(vector);
+    eventfd_write(vector.get(), 1);
+}
+
+// Zeros, for the BARs of RAM that machines may not reach, which share it: handed out to be read.
+Descriptor make_nothing(const std::vector<Machine>& machines) {
+    std::uint64_t bytes = 0;
+    for (const Machine& machine : machines)
+        bytes = std::max(bytes, machine.ram_bytes);
+    return shared_file("remora-nothing", bytes);
+}
+
 } // namespace
 
 Fabric::Fabric(Map map)
     : map_(std::move(map)),
       file_(shared_file("remora-registers", registers_bytes)),
+      nothing_(make_nothing(map_.machines())),
       registers_(file_, registers_bytes, PROT_READ | PROT_WRITE) {
     for (const Machine& machine : map_.machines())
         ports_.push_back(make_port(machine));
     write_map();
+    write_policies();
 }
 
-Fabric::Fabric(Map map, Descriptor registers, std::vector<Port> ports)
+Fabric::Fabric(Map map, Descriptor registers, std::vector<Port> ports, std::uint32_t policy)
     : map_(std::move(map)),
       file_(std::move(registers)),
+      nothing_(make_nothing(map_.machines())),
       registers_(file_, registers_bytes, PROT_READ | PROT_WRITE),
-      ports_(std::move(ports)) {}
+      ports_(std::move(ports)),
+      policy_(policy) {}
+
+ntb_port_page& Fabric::page(std::size_t number) const {
+    return *reinterpret_cast<ntb_port_page*>(registers_.data() + NTB_PAGE_BYTES * (number + 1));
+}
+
+void Fabric::write_policy(std::size_t number) {
+    ntb_port_page& own = page(number);
+    __atomic_store_n(&own.policy, 0, __ATOMIC_SEQ_CST);
+    for (std::size_t to = 0; to < map_.ports(); to++) {
+        const std::vector<Range>& pages = map_.pages(number, to);
+        for (std::size_t i = 0; i < NTB_RANGES; i++) {
+            Range each = i < pages.size() && to != number ? pages[i] : Range{0, 0};
+            own.pages[to][i] = {
+                htole32(static_cast<std::uint32_t>(each.begin / NTB_PAGE_BYTES)),
+                htole32(static_cast<std::uint32_t>((each.end - each.begin) / NTB_PAGE_BYTES))};
+        }
+    }
+    __atomic_store_n(&own.policy, htole32(policy_), __ATOMIC_SEQ_CST);
+}
+
+void Fabric::write_policies() {
+    for (std::size_t number = 0; number < map_.ports(); number++) {
+        write_policy(number);
+        if (ports_[number].doorbell)
+            ring(ports_[number]);
+    }
+}
+
+void Fabric::set_pages(std::size_t from, std::size_t to, const nlohmann::ordered_json& ranges) {
+    map_.set_pages(from, to, ranges,
+                   map_.machines()[from].name + " to " + map_.machines()[to].name);
+    if (!++policy_)
+        policy_ = 1;
+    write_policies();
+}
+
+bool Fabric::is_in_force(std::size_t number) const {
+    return !has_joined(number) ||
+           __atomic_load_n(&page(number).policy_seen, __ATOMIC_SEQ_CST) == htole32(policy_);
+}
 
 void Fabric::write_map() {
     auto& page = *reinterpret_cast<ntb_switch_page*>(registers_.data());
@@ -108,6 +172,7 @@ std::vector<Descriptor> Fabric::join(std::size_t number) {
         given.push_back(std::move(memory));
     clear(number);
     write_map(); // any machine can write it
+    write_policy(number);
     greet(number, ours);
     ports_[number].doorbell = std::move(ours);
     tell_presence();
@@ -121,8 +186,8 @@ std::vector<Descriptor> Fabric::memory_for(std::size_t number) {
         Access access = other == number ? Access::nothing : map_.access(number, other);
         if (access == Access::write)
             given.push_back(duplicate(ports_[other].ram));
-        else if (access == Access::read)
-            given.push_back(read_only(ports_[other].ram));
+        else if (other != number)
+            given.push_back(read_only(access == Access::read ? ports_[other].ram : nothing_));
     }
     return given;
 }
@@ -136,6 +201,7 @@ void Fabric::clear(std::size_t number) {
     std::memset(registers_.data() + NTB_PAGE_BYTES * (number + 1), 0, NTB_PAGE_BYTES);
     for (const Descriptor& vector : port.vectors) {
         eventfd_t rung;
+        never_block(vector);
         eventfd_read(vector.get(), &rung);
     }
 }
@@ -181,7 +247,7 @@ void Fabric::tell_presence() {
     __atomic_store_n(&page.present, htole32(present), __ATOMIC_SEQ_CST);
     for (const Port& port : ports_)
         if (port.doorbell)
-            eventfd_write(port.vectors[NTB_VECTOR_EVENT].get(), 1);
+            ring(port);
 }
 
 } // namespace remora::mh

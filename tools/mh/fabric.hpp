@@ -39,8 +39,9 @@ class Fabric {
 public:
     // Memory and doorbells for all ports; every machine is off. Throws Failure.
     explicit Fabric(Map map);
-    // A dead management host's memory and doorbells go on. Throws Failure.
-    Fabric(Map map, Descriptor registers, std::vector<Port> ports);
+    // A dead management host's memory and doorbells go on; policy: number of its last one. Throws
+    // Failure.
+    Fabric(Map map, Descriptor registers, std::vector<Port> ports, std::uint32_t policy);
 
     const Map& map() const { return map_; }
     const Descriptor& registers() const { return file_; }
@@ -48,7 +49,8 @@ public:
     bool has_joined(std::size_t number) const { return static_cast<bool>(ports_[number].doorbell); }
 
     // A machine gets power: its RAM and registers are cleared. Returns what its QEMU needs: its
-    // doorbell socket, its RAM, the RAM of each peer that it may reach, by port. Throws Failure.
+    // doorbell socket, its RAM, for each peer by port the RAM, or zeros if it may not be reached.
+    // Throws Failure.
     std::vector<Descriptor> join(std::size_t number);
     // A machine has lost its power.
     void leave(std::size_t number);
@@ -60,16 +62,30 @@ public:
     // Tells every machine who is there.
     void tell_presence();
 
+    // Changes which pages of `to` the machine `from` may copy to and from, and tells that machine.
+    // Throws Failure, and nothing has changed.
+    void set_pages(std::size_t from, std::size_t to, const nlohmann::ordered_json& ranges);
+    // Counts the changes.
+    std::uint32_t policy() const { return policy_; }
+    // Does the machine's kernel keep to the last change? True of one that is off.
+    bool is_in_force(std::size_t number) const;
+    // A dead management host may have been changing them.
+    void write_policies();
+
 private:
     void write_map();
+    void write_policy(std::size_t number);
+    ntb_port_page& page(std::size_t number) const;
     void clear(std::size_t number);
     void greet(std::size_t number, const Descriptor& socket);
     std::vector<Descriptor> memory_for(std::size_t number);
 
     Map map_;
     Descriptor file_; // of the registers
+    Descriptor nothing_;
     Mapping registers_;
     std::vector<Port> ports_;
+    std::uint32_t policy_ = 1;
 };
 
 } // namespace remora::mh

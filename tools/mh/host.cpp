@@ -4,12 +4,14 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <map>
 
 #include <nlohmann/json.hpp>
 #include <poll.h>
 #include <sys/signalfd.h>
 
 #include "common/control.hpp"
+#include "mh/say.hpp"
 #include "support/failure.hpp"
 
 namespace remora::mh {
@@ -18,20 +20,30 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The request's verb, and the machine it names, if the verb has one.
-std::pair<std::string, std::optional<std::string>> parse_request(std::string_view line) {
+// Members of a request beside its verb.
+const std::map<std::string_view, std::vector<const char*>> request_members = {
+    {"status", {}},        {"policy", {}},
+    {"join", {"machine"}}, {"plug", {"machine"}},
+    {"standby", {}},       {"unplug", {"machine"}},
+    {"stop", {}},          {"pages", {"from", "to", "pages"}},
+};
+
+// A request whose members are all there; those that name a machine are strings.
+Json parse_request(std::string_view line) {
     Json request = Json::parse(line, nullptr, false);
     if (!request.is_object() || !request.contains("verb") || !request["verb"].is_string())
         throw Failure("a request is a line with an object of JSON: {{\"verb\": \"status\"}}");
-    std::string verb = request["verb"];
-    bool names = verb == "join" || verb == "plug" || verb == "unplug";
-    if (names && !(request.contains("machine") && request["machine"].is_string()))
-        throw Failure("the request has no string \"machine\"");
-    if (request.size() > (names ? 2U : 1U))
+    auto known = request_members.find(request["verb"].get<std::string>());
+    if (known == request_members.end())
+        throw Failure("the verb is none: write status, policy, pages, join, plug, unplug, standby "
+                      "or stop");
+    for (const char* member : known->second)
+        if (!request.contains(member) ||
+            (member != std::string_view("pages") && !request[member].is_string()))
+            throw Failure("the request has no string \"{}\"", member);
+    if (request.size() > known->second.size() + 1)
         throw Failure("the request has members that its verb doesn't know");
-    if (!names)
-        return {verb, std::nullopt};
-    return {verb, request["machine"]};
+    return request;
 }
 
 std::string ok(Json answer = Json::object()) {
@@ -57,13 +69,24 @@ Descriptor signal_descriptor() {
 Host::Host(Fabric fabric, UnixListener&& control, std::uint32_t takeovers)
     : fabric_(std::move(fabric)), control_(std::move(control)), takeovers_(takeovers) {
     // A host that died may have left the registers as they were before its last change.
+    fabric_.write_policies();
     fabric_.tell_presence();
 }
 
 void Host::serve(const Descriptor& signals) {
     bool signalled = false;
-    while (!signalled && !stopped_)
-        wait(signals, signalled);
+    try {
+        while (!signalled && !stopped_)
+            wait(signals, signalled);
+    } catch (...) {
+        leave_to_standby();
+        throw;
+    }
+    leave_to_standby();
+}
+
+// The standby goes on with the socket.
+void Host::leave_to_standby() {
     if (standby_ && standby_->is_complete() && !stopped_)
         control_.socket().leave();
 }
@@ -108,18 +131,20 @@ void Host::look_after_standby(short events) {
     bool was_ready = standby_->is_ready();
     if (!standby_->ready(events, fabric_)) {
         standby_.reset();
-        fmt::print("remora mh: the standby has gone\n");
+        mh::say("the standby has gone");
     } else if (!was_ready && standby_->is_ready()) {
-        fmt::print("remora mh: a standby is ready\n");
+        mh::say("a standby is ready");
     }
-    std::fflush(stdout);
 }
 
 // No request may end the host, so whatever fails is answered.
 Control::Reply Host::execute(std::string_view line) {
     try {
-        auto [verb, machine] = parse_request(line);
-        std::size_t number = machine ? fabric_.map().port_of(*machine) : 0;
+        Json request = parse_request(line);
+        std::string verb = request["verb"];
+        std::size_t number = request.contains("machine")
+                                 ? fabric_.map().port_of(request["machine"].get<std::string>())
+                                 : 0;
         if (verb == "status")
             return ok(status());
         if (verb == "policy")
@@ -130,9 +155,8 @@ Control::Reply Host::execute(std::string_view line) {
             return plug(number, verb == "plug"), ok();
         if (verb == "standby")
             return add_standby();
-        if (verb != "stop")
-            throw Failure("the verb is none: write status, policy, join, plug, unplug, standby or "
-                          "stop");
+        if (verb == "pages")
+            return set_pages(request), ok();
         if (standby_)
             standby_->end();
         stopped_ = true;
@@ -157,6 +181,16 @@ Control::Reply Host::join(std::size_t number) {
     return {
         ok({{"port", number}, {"ram_bytes", map.machines()[number].ram_bytes}, {"peers", peers}}),
         std::move(files)};
+}
+
+void Host::set_pages(const Json& request) {
+    std::size_t from = fabric_.map().port_of(request["from"].get<std::string>());
+    std::size_t to = fabric_.map().port_of(request["to"].get<std::string>());
+    if (from == to)
+        throw Failure("a machine reaches all of its own pages: name two machines");
+    fabric_.set_pages(from, to, request["pages"]);
+    if (standby_)
+        keep_standby(standby_->pages_changed(fabric_));
 }
 
 void Host::plug(std::size_t number, bool plugged) {
@@ -202,18 +236,27 @@ Json Host::policy() const {
                 access.push_back({{"from", map.machines()[from].name},
                                   {"to", map.machines()[to].name},
                                   {"may", access_text(map.access(from, to))},
-                                  {"link", map.linked(from, to)}});
+                                  {"link", map.linked(from, to)},
+                                  {"pages", map.pages_json(from, to)},
+                                  {"in_force", fabric_.is_in_force(from)}});
     return {{"access", access}};
+}
+
+// A standby that knew of everything but this would do harm, so it is no longer one.
+void Host::keep_standby(bool knows) {
+    if (knows)
+        return;
+    standby_.reset();
+    mh::say("the standby takes no messages and was dropped: start another one");
 }
 
 void Host::changed(std::size_t number) {
     if (standby_)
-        standby_->port_changed(number, fabric_);
+        keep_standby(standby_->port_changed(number, fabric_));
 }
 
 void Host::say(std::string_view what, std::size_t number) const {
-    fmt::print("remora mh: {} {}\n", fabric_.map().machines()[number].name, what);
-    std::fflush(stdout);
+    mh::say("{} {}", fabric_.map().machines()[number].name, what);
 }
 
 } // namespace remora::mh

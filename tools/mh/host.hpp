@@ -11,6 +11,8 @@
  *
  *   {"verb": "status"}                     {"ok": true, "machines": [...], "standby": ...}
  *   {"verb": "policy"}                     {"ok": true, "access": [...]}
+ *   {"verb": "pages", "from": NAME, "to": NAME, "pages": LIST}
+ *                                          {"ok": true}; which pages `from` may reach now
  *   {"verb": "join", "machine": NAME}      {"ok": true, "port": ...}, and descriptors: join.hpp
  *   {"verb": "plug", "machine": NAME}      {"ok": true}; the cable, in or out
  *   {"verb": "unplug", "machine": NAME}    the same
@@ -43,11 +45,14 @@ private:
     void look_after_standby(short events);
     Control::Reply execute(std::string_view line);
     Control::Reply join(std::size_t number);
+    void set_pages(const nlohmann::ordered_json& request);
     Control::Reply add_standby();
     void plug(std::size_t number, bool plugged);
     nlohmann::ordered_json status() const;
     nlohmann::ordered_json policy() const;
     void changed(std::size_t number);
+    void keep_standby(bool knows);
+    void leave_to_standby();
     void say(std::string_view what, std::size_t number) const;
 
     Fabric fabric_;

@@ -70,15 +70,12 @@ private:
     std::size_t used_ = 0;
 };
 
-// RAM that the machine may not reach is memory of its QEMU's own, which nobody else sees.
+// Of RAM that the machine may not reach, the host sends zeros.
 void add_peer(Arguments& arguments, const Json& peer) {
     unsigned int port = peer.at("port");
     std::uint64_t bytes = peer.at("ram_bytes");
     std::string may = peer.at("may"), id = fmt::format("ntb-ram{}", port);
-    if (may == "nothing")
-        arguments.add("-object", "memory-backend-ram,id={},size={},reserve=off", id, bytes);
-    else
-        arguments.add_memory(may == "write" ? "" : ",readonly=on", id, bytes);
+    arguments.add_memory(may == "write" ? "" : ",readonly=on", id, bytes);
     arguments.add("-device", "ivshmem-plain,memdev={},addr={:#x}", id, first_slot + port);
 }
 

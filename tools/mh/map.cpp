@@ -91,6 +91,24 @@ std::string file_text(const std::string& path) {
     return text;
 }
 
+Range range_parse(const Json& json, std::uint64_t ram_bytes, const std::string& where) {
+    std::string text = json.is_string() ? json.get<std::string>() : json.dump();
+    std::size_t dash = text.find('-');
+    Range range{};
+    try {
+        range = {parse_size(text.substr(0, dash)),
+                 dash == std::string::npos ? 0 : parse_size(text.substr(dash + 1))};
+    } catch (const Failure&) {
+        range = {};
+    }
+    if (range.begin >= range.end || range.end > ram_bytes || range.begin % NTB_PAGE_BYTES ||
+        range.end % NTB_PAGE_BYTES)
+        throw Failure("{}: pages {} are none of RAM of {}: write START-END in multiples of 4K, "
+                      "64M-128M say",
+                      where, text, size_text(ram_bytes));
+    return range;
+}
+
 } // namespace
 
 std::string_view access_text(Access access) {
@@ -130,6 +148,10 @@ Map::Map(const Json& json) {
                     ? size_of(json, "window", "the map", window_bytes_min, window_bytes_default)
                     : window_bytes_default);
     access_.assign(ports(), std::vector<Access>(ports(), Access::nothing));
+    pages_.assign(ports(), std::vector<std::vector<Range>>(ports()));
+    for (std::vector<std::vector<Range>>& from : pages_)
+        for (std::size_t to = 0; to < ports(); to++)
+            from[to] = {{0, machines_[to].ram_bytes}};
     const Json& rules = list_of(json, "access");
     for (std::size_t i = 0; i < rules.size(); i++)
         apply_rule(rules[i], fmt::format("access[{}]", i));
@@ -169,12 +191,40 @@ std::vector<std::size_t> Map::ports_named(const Json& json, const char* member,
 }
 
 void Map::apply_rule(const Json& json, const std::string& where) {
-    check_object(json, where, {"from", "to", "may"});
+    check_object(json, where, {"from", "to", "may", "pages"});
     Access access = access_parse(text_of(json, "may", where), where);
     for (std::size_t from : ports_named(json, "from", where))
         for (std::size_t to : ports_named(json, "to", where))
-            if (from != to)
+            if (from != to) {
                 access_[from][to] = access;
+                set_pages(from, to, json.contains("pages") ? json["pages"] : Json("all"), where);
+            }
+}
+
+void Map::set_pages(std::size_t from, std::size_t to, const Json& ranges,
+                    const std::string& where) {
+    std::uint64_t ram_bytes = machines_[to].ram_bytes;
+    std::vector<Range> pages;
+    if (ranges == "all") {
+        pages = {{0, ram_bytes}};
+    } else {
+        if (!ranges.is_array() || ranges.size() > NTB_RANGES)
+            throw Failure("{}: pages are no list of up to {} ranges: write [\"64M-128M\"] say",
+                          where, NTB_RANGES);
+        for (const Json& each : ranges)
+            pages.push_back(range_parse(each, ram_bytes, where));
+    }
+    pages_[from][to] = std::move(pages);
+}
+
+Json Map::pages_json(std::size_t from, std::size_t to) const {
+    auto text = [](std::uint64_t bytes) {
+        return bytes % mib ? fmt::format("{}K", bytes >> 10) : fmt::format("{}M", bytes / mib);
+    };
+    Json list = Json::array();
+    for (const Range& each : pages_[from][to])
+        list.push_back(text(each.begin) + "-" + text(each.end));
+    return list;
 }
 
 std::size_t Map::port_of(std::string_view name) const {
@@ -204,7 +254,8 @@ Json Map::json() const {
             if (access_[from][to] != Access::nothing)
                 json["access"].push_back({{"from", machines_[from].name},
                                           {"to", machines_[to].name},
-                                          {"may", access_text(access_[from][to])}});
+                                          {"may", access_text(access_[from][to])},
+                                          {"pages", pages_json(from, to)}});
     return json;
 }
 

@@ -2,8 +2,10 @@
 #include "mh/replica.hpp"
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <span>
+#include <thread>
 
 #include <nlohmann/json.hpp>
 #include <poll.h>
@@ -26,6 +28,9 @@ constexpr std::size_t message_bytes_max = 128 << 10;
 constexpr char complete = 'r';
 // How long the process of an active whose socket has closed may take to end.
 constexpr int end_ms = 10'000;
+// How long a standby looks for a management host that is being started: 2 s.
+constexpr int reach_tries_max = 100;
+constexpr std::chrono::milliseconds reach_pause{20};
 
 bool send(const Descriptor& link, const Json& message, std::span<const int> files) {
     std::string text = message.dump();
@@ -47,6 +52,24 @@ bool send_port(const Descriptor& link, const Fabric& fabric, std::size_t number,
     return send(link, {{"port", number}, {"plugged", port.plugged}, {"joined", joined}}, files);
 }
 
+Json map_message(const Fabric& fabric, std::uint32_t takeovers) {
+    return {{"map", fabric.map().json()}, {"takeovers", takeovers}, {"policy", fabric.policy()}};
+}
+
+// The active may have been started just before.
+ControlClient reach_active(const std::string& path) {
+    for (int tried = 1;; tried++) {
+        try {
+            return ControlClient("management host", path);
+        } catch (const Failure& failure) {
+            if ((failure.error() != ENOENT && failure.error() != ECONNREFUSED) ||
+                tried == reach_tries_max)
+                throw;
+        }
+        std::this_thread::sleep_for(reach_pause);
+    }
+}
+
 Descriptor process_behind(const Descriptor& link) {
     ucred peer{};
     socklen_t bytes = sizeof(peer);
@@ -62,14 +85,15 @@ Descriptor process_behind(const Descriptor& link) {
 
 // ---- the active's end ----
 
-Replica::Replica(const Fabric& fabric, const UnixListener& control, std::uint32_t takeovers) {
+Replica::Replica(const Fabric& fabric, const UnixListener& control, std::uint32_t takeovers)
+    : takeovers_(takeovers), ports_(fabric.map().ports()) {
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends))
         throw Failure("no socket for a standby: {}", std::strerror(errno));
     link_ = Descriptor(ends[0]);
     peer_ = Descriptor(ends[1]);
     int files[] = {control.fd(), fabric.registers().get()};
-    if (!send(link_, {{"map", fabric.map().json()}, {"takeovers", takeovers}}, files))
+    if (!send(link_, map_message(fabric, takeovers), files))
         throw Failure("can't tell a standby the map: {}", std::strerror(errno));
     for (std::size_t number = 0; number < fabric.map().ports(); number++)
         changed_.set(number);
@@ -77,10 +101,13 @@ Replica::Replica(const Fabric& fabric, const UnixListener& control, std::uint32_
 }
 
 short Replica::events() const {
-    return static_cast<short>(changed_.any() ? POLLIN | POLLOUT : POLLIN);
+    return static_cast<short>(changed_.any() || map_changed_ ? POLLIN | POLLOUT : POLLIN);
 }
 
 void Replica::send_changed(const Fabric& fabric) {
+    if (map_changed_ && !send(link_, map_message(fabric, takeovers_), {}))
+        return;
+    map_changed_ = false;
     for (std::size_t number = 0; number < fabric.map().ports(); number++) {
         if (!changed_.test(number))
             continue;
@@ -91,9 +118,21 @@ void Replica::send_changed(const Fabric& fabric) {
     }
 }
 
-void Replica::port_changed(std::size_t number, const Fabric& fabric) {
+// Does the standby have everything, but not as it is now?
+bool Replica::is_behind() const {
+    return sent_.count() == ports_ && (changed_.any() || map_changed_);
+}
+
+bool Replica::port_changed(std::size_t number, const Fabric& fabric) {
     changed_.set(number);
     send_changed(fabric);
+    return !is_behind();
+}
+
+bool Replica::pages_changed(const Fabric& fabric) {
+    map_changed_ = true;
+    send_changed(fabric);
+    return !is_behind();
 }
 
 bool Replica::ready(short events, const Fabric& fabric) {
@@ -118,7 +157,7 @@ void Replica::end() {
 // ---- the standby's end ----
 
 Standby::Standby(std::string path) : path_(std::move(path)) {
-    ControlClient client("management host", path_);
+    ControlClient client = reach_active(path_);
     client.call({{"verb", "standby"}});
     std::vector<Descriptor> files = client.take_files();
     if (files.size() != 1)
@@ -154,14 +193,21 @@ bool Standby::ready() {
 }
 
 void Standby::take_begin(const Json& message, std::vector<Descriptor>& files) {
+    if (map_ && files.empty())
+        return take_map(message);
     if (map_ || files.size() != 2)
         throw Failure("the active management host sent no map: use the same release");
-    map_.emplace(message.at("map"));
-    takeovers_ = message.at("takeovers");
+    take_map(message);
     control_ = std::move(files[0]);
     registers_ = std::move(files[1]);
     ports_.resize(map_->ports());
     incomplete_ = map_->ports();
+}
+
+void Standby::take_map(const Json& message) {
+    map_.emplace(message.at("map"));
+    takeovers_ = message.at("takeovers");
+    policy_ = message.at("policy");
 }
 
 void Standby::take_port(const Json& message, std::vector<Descriptor>& files) {
@@ -192,8 +238,11 @@ Standby::State Standby::take_over() {
                       "connection");
     if (!has_all())
         throw Failure("the active management host died before this standby knew everything");
-    return {Fabric(std::move(*map_), std::move(registers_), std::move(ports_)),
-            UnixListener(path_, std::move(control_)), takeovers_ + 1};
+    Fabric fabric(std::move(*map_), std::move(registers_), std::move(ports_), policy_);
+    // The active may have taken it away when it ended. Requests that waited there are made again.
+    if (access(path_.c_str(), F_OK))
+        return {std::move(fabric), UnixListener("--socket", path_, control_mode), takeovers_ + 1};
+    return {std::move(fabric), UnixListener(path_, std::move(control_)), takeovers_ + 1};
 }
 
 } // namespace remora::mh

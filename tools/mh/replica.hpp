@@ -4,7 +4,9 @@
  *
  *   active   Replica ── a pair of sockets, each message an object of JSON ──> Standby
  *
- *   {"map": {...}, "takeovers": N}           files: control socket, registers
+ *   {"map": {...}, "takeovers": N, "policy": N}
+ *                                            files: control socket, registers; none when it comes
+ *                                            again, because the map's pages have changed
  *   {"port": N, "plugged": B, "joined": B}   files: RAM and vectors, the first time; the doorbell
  *                                            socket, if the machine has joined
  *   {"end": true}                            the service ends: do not take over
@@ -16,8 +18,9 @@
  * of the active closes none of them: no QEMU notices, and a request that waits for its turn waits
  * until the standby serves.
  *
- * A standby that doesn't read costs the active nothing: what its socket has no room for is noted
- * per port, and sent in the port's last state when there is room.
+ * A standby that doesn't read costs the active nothing. At first, what its socket has no room for
+ * waits. Of a change that has no room later, the standby would not know if it took over: it is
+ * dropped, and learns from its process's end of the socket that the active lives.
  */
 #pragma once
 
@@ -32,6 +35,9 @@
 
 namespace remora::mh {
 
+// Of the control socket.
+constexpr mode_t control_mode = 0600;
+
 // The active's end.
 class Replica {
 public:
@@ -45,21 +51,27 @@ public:
     short events() const;
     // False: the standby has gone, or said what a standby doesn't say.
     bool ready(short events, const Fabric& fabric);
-    void port_changed(std::size_t number, const Fabric& fabric);
+    // False: the standby can't be told, and would take over with something that is no longer so.
+    [[nodiscard]] bool port_changed(std::size_t number, const Fabric& fabric);
+    [[nodiscard]] bool pages_changed(const Fabric& fabric);
     // The standby ends, too.
     void end();
     // The standby can take over.
     bool is_complete() const { return complete_; }
     // The standby can take over, and every change is on its way to it.
-    bool is_ready() const { return complete_ && changed_.none(); }
+    bool is_ready() const { return complete_ && changed_.none() && !map_changed_; }
 
 private:
     void send_changed(const Fabric& fabric);
+    bool is_behind() const;
 
     Descriptor link_, peer_;
     std::bitset<NTB_PORTS_MAX> changed_; // ports whose state the standby lacks
     std::bitset<NTB_PORTS_MAX> sent_;    // ports whose memory and vectors it was sent
-    bool complete_ = false;              // the standby says that it has everything
+    bool map_changed_ = false;
+    std::uint32_t takeovers_ = 0;
+    std::size_t ports_;
+    bool complete_ = false; // the standby says that it has everything
 };
 
 // The standby's end.
@@ -87,6 +99,7 @@ public:
 
 private:
     void take_begin(const nlohmann::ordered_json& message, std::vector<Descriptor>& files);
+    void take_map(const nlohmann::ordered_json& message);
     void take_port(const nlohmann::ordered_json& message, std::vector<Descriptor>& files);
 
     std::string path_;
@@ -95,7 +108,7 @@ private:
     Descriptor control_, registers_;
     std::vector<Port> ports_;
     std::size_t incomplete_ = 0; // ports of which nothing has come yet
-    std::uint32_t takeovers_ = 0;
+    std::uint32_t takeovers_ = 0, policy_ = 0;
     bool over_ = false;
 };
 

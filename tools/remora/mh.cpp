@@ -14,6 +14,7 @@
 #include "common/control_client.hpp"
 #include "mh/host.hpp"
 #include "mh/join.hpp"
+#include "mh/say.hpp"
 #include "remora/commands.hpp"
 #include "remora/table.hpp"
 #include "support/failure.hpp"
@@ -45,8 +46,7 @@ void raise_descriptor_limit() {
 }
 
 void say_ready(const std::string& what, const std::string& ready_fd) {
-    fmt::print("remora mh: {}\n", what);
-    std::fflush(stdout);
+    mh::say("{}", what);
     if (ready_fd.empty())
         return;
     Descriptor fd(
@@ -59,7 +59,7 @@ void serve(const std::string& file, const std::string& named, const std::string&
     Descriptor signals = mh::signal_descriptor();
     raise_descriptor_limit();
     mh::Map map = mh::Map::read(file);
-    UnixListener control("--socket", socket_path(named), 0600);
+    UnixListener control("--socket", socket_path(named), mh::control_mode);
     mh::Host host(mh::Fabric(std::move(map)), std::move(control));
     say_ready("ready", ready_fd);
     host.serve(signals);
@@ -90,8 +90,7 @@ void stand_by(const std::string& named, const std::string& ready_fd) {
         return;
     mh::Standby::State state = standby.take_over();
     mh::Host host(std::move(state.fabric), std::move(state.control), state.takeovers);
-    fmt::print("remora mh: has taken over\n");
-    std::fflush(stdout);
+    mh::say("has taken over");
     host.serve(signals);
 }
 
@@ -130,10 +129,25 @@ void policy(bool json, const std::string& named) {
     Json answer = call(named, {{"verb", "policy"}});
     if (json)
         return print_json(answer);
-    Table table({"FROM", "TO", "MAY", "LINK"});
-    for (const Json& each : answer.at("access"))
-        table.add({each.at("from"), each.at("to"), each.at("may"), each.at("link") ? "yes" : "no"});
+    Table table({"FROM", "TO", "MAY", "LINK", "PAGES", "IN FORCE"});
+    for (const Json& each : answer.at("access")) {
+        auto pages = each.at("pages").get<std::vector<std::string>>();
+        table.add({each.at("from"), each.at("to"), each.at("may"), each.at("link") ? "yes" : "no",
+                   pages.empty() ? "none" : fmt::format("{}", fmt::join(pages, " ")),
+                   each.at("in_force") ? "yes" : "no"});
+    }
     table.print();
+}
+
+// ranges: START-END each, or one word: all, none.
+void set_pages(const std::string& from, const std::string& to,
+               const std::vector<std::string>& ranges, const std::string& named) {
+    Json pages = ranges;
+    if (ranges == std::vector<std::string>{"all"})
+        pages = "all";
+    else if (ranges == std::vector<std::string>{"none"})
+        pages = Json::array();
+    call(named, {{"verb", "pages"}, {"from", from}, {"to", to}, {"pages", pages}});
 }
 
 void stop(const std::string& named) {
@@ -171,6 +185,19 @@ void add_daemon_commands(CLI::App& mh) {
     join->callback([=] { mh::join(socket_path(*socket), *machine, *command); });
 }
 
+void add_pages_command(CLI::App& mh) {
+    CLI::App* command = mh.add_subcommand(
+        "pages", "Change which pages of a machine another one may copy to and from");
+    auto from = std::make_shared<std::string>(), to = std::make_shared<std::string>();
+    auto ranges = std::make_shared<std::vector<std::string>>();
+    command->add_option("FROM", *from, "The machine whose programs copy")->required();
+    command->add_option("TO", *to, "The machine whose RAM it is")->required();
+    command->add_option("RANGE", *ranges, "START-END in its RAM, as 64M-128M; or all, or none")
+        ->required();
+    Text socket = add_socket(*command);
+    command->callback([=] { set_pages(*from, *to, *ranges, *socket); });
+}
+
 void add_cable_command(CLI::App& mh, const char* verb, const char* help) {
     CLI::App* command = mh.add_subcommand(verb, help);
     auto machine = std::make_shared<std::string>();
@@ -197,6 +224,7 @@ void add_mh_commands(CLI::App& program) {
     socket = add_socket(*command);
     command->callback([=] { policy(*json, *socket); });
 
+    add_pages_command(*mh);
     add_cable_command(*mh, "unplug", "Pull a machine's cable: it has no links");
     add_cable_command(*mh, "plug", "Put it in again");
     command = mh->add_subcommand("stop", "End it and its standby; running machines keep links");

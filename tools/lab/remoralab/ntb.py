@@ -50,6 +50,14 @@ class Fabric:
         """Pulls a machine's cable, or puts it in again: it has no links meanwhile, but the memory stays mapped."""
         self._remora("plug" if plugged else "unplug", machine)
 
+    def set_pages(self, machine, to, *ranges):
+        """Which pages of `to` programs of a machine may copy to and from."""
+        self._remora("pages", machine, to, *ranges)
+
+    def policy(self, machine, to):
+        rules = json.loads(self._remora("policy", "--json"))["access"]
+        return next(each for each in rules if (each["from"], each["to"]) == (machine, to))
+
     def start_standby(self):
         """Returns once the standby could take over."""
         self._start("standby")
