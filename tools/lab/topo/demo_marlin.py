@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """Marlin at work: three machines with each other's RAM in PCI BARs, joined by marlin.ko.
 
-`make demo-marlin` boots ntb3.topo and calls main(). The machines ping each other over eop0, iperf3 runs, and a
-program copies a file from its memory into the memory of a program on another machine by /dev/cmmc. Then one swaps to
-another's memory.
+`make demo-marlin` boots ntb3.topo and calls main(). The machines ping each other over eop0, and iperf3 runs. While it
+does, the management host is killed, and its standby takes over. A program copies a file from its memory into the memory
+of a program on another machine by /dev/cmmc. Then one machine swaps to another's memory.
 """
 
 import pathlib
@@ -16,6 +16,8 @@ from remoralab.say import LabError
 COPY_FILE = cache.REPO / "out" / "bin" / "remora-cmmc-file"
 FILE_BYTES = 16 << 20
 IPERF_S = 3
+# The management host is killed in the second of these.
+KILL_S = 6
 PORT = 5000
 BOUND_S = 240
 # Copies of the file, more than the cgroup's memory holds; the size of the disk that takes the rest.
@@ -50,12 +52,45 @@ def ping(machine, to):
     return float(re.search(r"= [\d.]+/([\d.]+)/", said)[1]) * 1e3
 
 
-def iperf(machine, to):
+def serve_iperf(to):
     server = to.spawn(f"exec iperf3 -s -1 -B {address(to)} --forceflush")
     server.wait_output("Server listening", timeout=BOUND_S)
+    return server
+
+
+def received_mbps(text):
+    return float(re.search(r"([\d.]+) Mbits/sec\s+receiver", text)[1])
+
+
+def iperf(machine, to):
+    server = serve_iperf(to)
     said = machine.run(f"iperf3 -c {address(to)} -t {IPERF_S} -f m", timeout=BOUND_S).out
     server.wait(BOUND_S)
-    return float(re.search(r"([\d.]+) Mbits/sec\s+receiver", said)[1])
+    return received_mbps(said)
+
+
+def describe(status):
+    joined = [each["name"] for each in status["machines"] if each["joined"]]
+    return f"{', '.join(joined)} joined; standby: {status['standby']}; takeovers: {status['takeovers']}"
+
+
+def kill_management_host(fabric, machine, to):
+    """While iperf3 runs, whose Mbit/s are returned, with what the management host said before, and says after."""
+    fabric.start_standby()
+    before = fabric.status()
+    server = serve_iperf(to)
+    client = machine.spawn(f"iperf3 -c {address(to)} -t {KILL_S} -f m")
+    server.wait_output(" sec ", timeout=BOUND_S)
+    fabric.kill_host()
+    after = fabric.status()
+    if after["takeovers"] != before["takeovers"] + 1 or not client.running():
+        raise LabError(f"no standby took over while iperf3 ran: {after}")
+    done = client.wait(BOUND_S)
+    said = server.wait(BOUND_S).out
+    idle = re.findall(r" 0\.00 Mbits/sec", done.out)
+    if done.rc or idle:
+        raise LabError(f"traffic stopped with the management host: {done.err}{done.out}{said}")
+    return received_mbps(done.out), describe(before), describe(after)
 
 
 def copy_file(machine, to):
@@ -105,6 +140,8 @@ def main(lab, _arguments):
         wait_links(machine, len(machines) - 1)
     say.stage("three machines have links to each other, without a network card")
     left, right, third = machines
+    fabric = lab.ntbs.named("fabric")
+    print(f"\n  remora mh, which owns their memory and doorbells: {describe(fabric.status())}\n", flush=True)
     rows = []
     for machine in machines:
         for to in machines:
@@ -114,14 +151,18 @@ def main(lab, _arguments):
     rows.append((f"iperf3 {left.name} to {right.name}", f"{iperf(left, right):.0f} Mbit/s"))
     rows.append((f"iperf3 {right.name} to {third.name}", f"{iperf(right, third):.0f} Mbit/s"))
     say.stage("iperf3 is done")
+    mbps, before, after = kill_management_host(fabric, third, left)
+    print(f"\n  remora mh before: {before}\n  remora mh killed: {after}\n", flush=True)
+    rows.append((f"the same, {third.name} to {left.name}, management host killed", f"{mbps:.0f} Mbit/s"))
+    say.stage("the management host was killed under traffic, and its standby took over")
     sent, got, took_us = copy_file(left, right)
     print(f"\n  {left.name}: a program's memory   {sent}\n  {right.name}: another's memory    {got}")
     if sent != got:
         raise LabError("the two checksums differ")
     rows.append((f"copy of {FILE_BYTES >> 20} MiB by /dev/cmmc", f"{FILE_BYTES * 8 / took_us:.0f} Mbit/s, same checksum"))
     rows.append((f"{left.name} swaps to {right.name}'s memory", f"{swap(left, right)} MiB out and back, same checksum"))
-    print("\n  what                             measured   (emulated machines are several times slower than real ones)")
+    print("\n  what                                               measured   (emulated machines are several times slower than real ones)")
     for name, text in rows:
-        print(f"  {name:32} {text}")
+        print(f"  {name:50} {text}")
     print("\ndemo: ok", flush=True)
     return 0
