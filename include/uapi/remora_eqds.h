@@ -63,9 +63,18 @@ enum {
 	EQDS_A_KEY,	     /* binary, 16: packets without its tag are dropped; never dumped */
 	EQDS_A_KEYED,	     /* flag: the device has a key */
 	EQDS_A_REFUSED,	     /* u64 packets that were dropped for their tag, or want of one */
+	EQDS_A_CLASS,	     /* u16: a sending tunnel's EQDS_CLASS_ID_*; else the peer's word */
+	EQDS_A_CNP,	     /* u8: 1, queues of RDMA send CNPs to their queue pairs; 0, they don't */
 
 	__EQDS_A_MAX,
 	EQDS_A_MAX = __EQDS_A_MAX - 1
+};
+
+/* Classes of traffic: a host has a tunnel of its own for each. */
+enum {
+	EQDS_CLASS_ID_TCP,    /* IP packets, dropped or marked as TCP expects */
+	EQDS_CLASS_ID_RDMA,   /* RoCEv2: packets wait, and their queue pair with them */
+	EQDS_CLASS_ID_NATIVE, /* of programs, by /dev/eqds */
 };
 
 /* Rules by prefix. */

@@ -9,6 +9,7 @@
 #include "core/eqds/class.h"
 #include "core/eqds/cookie.h"
 #include "core/eqds/drr.h"
+#include "core/eqds/roce.h"
 #include "core/eqds/tag.h"
 
 EXPORT_SYMBOL_GPL(eqds_profile_extended);
@@ -31,6 +32,11 @@ EXPORT_SYMBOL_GPL(eqds_class_init);
 EXPORT_SYMBOL_GPL(eqds_class_queue_init);
 EXPORT_SYMBOL_GPL(eqds_class_arrive);
 EXPORT_SYMBOL_GPL(eqds_class_depart);
+
+EXPORT_SYMBOL_GPL(eqds_roce_init);
+EXPORT_SYMBOL_GPL(eqds_roce_track);
+EXPORT_SYMBOL_GPL(eqds_roce_source);
+EXPORT_SYMBOL_GPL(eqds_roce_cnp);
 
 EXPORT_SYMBOL_GPL(eqds_paths_init);
 EXPORT_SYMBOL_GPL(eqds_sender_init);

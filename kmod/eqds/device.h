@@ -26,6 +26,7 @@
 #include "core/eqds/class.h"
 #include "core/eqds/cookie.h"
 #include "core/eqds/drr.h"
+#include "core/eqds/roce.h"
 #include "uapi/remora_eqds.h"
 
 /* Room for IPv6 outside, whichever a peer has: both ends count credit in the same MTU. */
@@ -67,6 +68,7 @@ struct eqds_stats {
 	u64 rx_polls, rx_replies_merged, rx_drop_stranger;
 	u64 rx_drop_untagged, rx_drop_tagged, rx_drop_tag;
 	u64 tx_native, rx_native, rx_drop_native;
+	u64 tx_rdma, tx_cnp, tx_cnp_unknown, rx_rdma, rx_drop_rdma;
 	u64 pulls, pull_timers, pull_late_ns_sum, pull_late_ns_max;
 	u64 pull_late[EQDS_LATE_BUCKETS];
 	u64 sender[EQDS_VERDICTS], receiver[EQDS_VERDICTS];
@@ -83,7 +85,7 @@ struct eqds_tunnel {
 
 struct eqds_tx {
 	struct eqds_tunnel tunnel;
-	struct eqds_sender core;
+	struct eqds_sender core; /* its id is the class, enum eqds_class_kind */
 	struct eqds_class_queue queue;
 	u64 heard_ns; /* last control packet, or the first packet to send since it rested */
 	struct eqds_paths paths;
@@ -151,6 +153,7 @@ struct eqds_dev {
 	struct eqds_key __rcu *key;   /* NULL: packets have no tag; written under RTNL */
 	struct eqds_rules rules[EQDS_RULE_KINDS]; /* readers under RCU, writers under RTNL */
 	struct hlist_head natives[EQDS_NATIVE_BUCKETS]; /* readers under RCU, writers under RTNL */
+	struct eqds_roce __rcu *roce; /* NULL: no CNPs; content: lock; written under RTNL */
 	struct nf_hook_ops hook[2];
 	bool hooked;
 	struct napi_struct napi;
@@ -161,10 +164,10 @@ struct eqds_dev {
 	u8 tag_bytes;	  /* EQDS_TAG_BYTES with a key, else 0; also under RTNL */
 	u8 refusals_told; /* bit of each eqds_tag_verdict that the log has a line of */
 	struct eqds_config config;
-	struct eqds_class class;
+	struct eqds_class class[EQDS_CLASSES];
 	struct eqds_asl asl;
 	struct eqds_drr drr;
-	struct eqds_eqif eqif;
+	struct eqds_eqif eqif[EQDS_CLASSES];
 	struct base_siphash_key cookie_key;
 	u32 hash_seed;
 	u32 generation[EQDS_GENERATIONS]; /* of a peer's cookie, with a key */
@@ -179,6 +182,7 @@ struct eqds_dev {
 /* Packets that an event under the lock made, for after the unlock. */
 struct eqds_work {
 	struct sk_buff_head emit, deliver, free;
+	struct sk_buff_head local; /* for the stack, as if they came by the link */
 	bool polling; /* the device's NAPI made it, so that its GRO may be used */
 };
 
@@ -190,6 +194,7 @@ struct eqds_cb {
 	u8 ttl; /* outer; 0: the route's */
 	u8 next_proto;
 	bool tagged;
+	bool rdma; /* received by a tunnel of the RDMA class */
 };
 
 #define EQDS_CB(skb) ((struct eqds_cb *)(skb)->cb)
@@ -198,8 +203,8 @@ extern struct kmem_cache *eqds_node_cache;
 
 /* tunnel.c: tables and deadlines. */
 void eqds_tunnel_init(struct eqds_dev *ed);
-struct eqds_tx *eqds_tunnel_tx(struct eqds_dev *ed, const struct in6_addr *peer);
-struct eqds_tx *eqds_tunnel_tx_get(struct eqds_dev *ed, const struct in6_addr *peer,
+struct eqds_tx *eqds_tunnel_tx(struct eqds_dev *ed, const struct in6_addr *peer, u16 sender);
+struct eqds_tx *eqds_tunnel_tx_get(struct eqds_dev *ed, const struct in6_addr *peer, u8 kind,
 				   struct eqds_work *work);
 struct eqds_rx *eqds_tunnel_rx(struct eqds_dev *ed, const struct in6_addr *peer, u16 sender);
 struct eqds_rx *eqds_tunnel_rx_new(struct eqds_dev *ed, const struct in6_addr *peer, u16 sender,
@@ -272,6 +277,13 @@ void eqds_native_settle(struct eqds_tx *tx, const struct eqds_packet *packet, st
 			bool delivered);
 bool eqds_native_deliver(struct eqds_dev *ed, struct sk_buff *skb, u32 head_bytes);
 void eqds_native_describe(struct eqds_dev *ed, struct eqds_native_peer *peer);
+
+/* rdma.c: packets of RDMA over UDP. */
+bool eqds_rdma_is(const struct sk_buff *skb);
+int eqds_rdma_set_cnp(struct eqds_dev *ed, bool on);
+void eqds_rdma_sent(struct eqds_dev *ed, const struct sk_buff *skb);
+void eqds_rdma_congested(struct eqds_dev *ed, const struct sk_buff *skb, struct eqds_work *work);
+bool eqds_rdma_receive(struct eqds_dev *ed, struct sk_buff *skb);
 
 /* hook.c: packets of the link that a rule captures. */
 int eqds_hook_open(struct eqds_dev *ed);

@@ -372,7 +372,7 @@ void eqds_native_describe(struct eqds_dev *ed, struct eqds_native_peer *peer)
 
 	memcpy(&address, peer->peer, sizeof(address));
 	spin_lock_bh(&ed->lock);
-	tx = ed->up ? eqds_tunnel_tx(ed, &address) : NULL;
+	tx = ed->up ? eqds_tunnel_tx(ed, &address, EQDS_CLASS_NATIVE) : NULL;
 	if (tx) {
 		peer->rtt_ns = tx->core.rtt_ns;
 		peer->credit_bytes = max_t(s64, tx->core.credit_bytes, 0);

@@ -41,6 +41,7 @@ struct kmem_cache *eqds_node_cache;
 static int netdev_configure(struct eqds_dev *ed, u32 mbits)
 {
 	const u32 mtu_bytes = ed->dev->mtu + EQDS_OVERHEAD_BYTES + ed->tag_bytes;
+	struct eqds_class *tcp = &ed->class[EQDS_CLASS_TCP];
 
 	eqds_config_init(&ed->config, &eqds_profile_extended, mtu_bytes,
 			 EQDS_WINDOW_MTUS * mtu_bytes);
@@ -49,11 +50,14 @@ static int netdev_configure(struct eqds_dev *ed, u32 mbits)
 	ed->config.rto_max_ns = NETDEV_RTO_MAX_NS;
 	if (WARN_ON_ONCE(!eqds_config_is_valid(&ed->config)))
 		return -EINVAL;
-	eqds_class_init(&ed->class, EQDS_CLASS_TCP);
-	ed->class.packets_max = max_t(u32, ed->class.packets_max,
-				      div_u64((u64)mbits * NETDEV_QUEUE_US, mtu_bytes * 8));
 	eqds_drr_init(&ed->drr);
-	eqds_eqif_init(&ed->eqif, 0, mtu_bytes);
+	for (u32 kind = 0; kind < EQDS_CLASSES; kind++) {
+		eqds_class_init(&ed->class[kind], kind);
+		eqds_eqif_init(&ed->eqif[kind], 0, mtu_bytes);
+	}
+	tcp->packets_max = max_t(u32, tcp->packets_max,
+				 div_u64((u64)mbits * NETDEV_QUEUE_US, mtu_bytes * 8));
+	ed->class[EQDS_CLASS_RDMA].cnp = rcu_access_pointer(ed->roce);
 	return eqds_pull_set_rate(ed, mbits);
 }
 
@@ -158,6 +162,7 @@ static void netdev_uninit(struct net_device *dev)
 	netif_napi_del(&ed->napi);
 	eqds_rule_clear(ed);
 	eqds_key_clear(ed);
+	eqds_rdma_set_cnp(ed, false);
 	free_percpu(dev->tstats);
 }
 

@@ -68,6 +68,13 @@ static int netlink_put_rx(struct sk_buff *msg, const struct eqds_rx *rx)
 	return 0;
 }
 
+static u16 netlink_class(const struct eqds_tunnel *tunnel)
+{
+	if (tunnel->sending)
+		return container_of(tunnel, struct eqds_tx, tunnel)->core.id;
+	return container_of(tunnel, struct eqds_rx, tunnel)->core.id;
+}
+
 /* Lock. */
 static int netlink_put(struct sk_buff *msg, struct netlink_callback *cb, const struct eqds_dev *ed,
 		       const struct eqds_tunnel *tunnel)
@@ -81,6 +88,8 @@ static int netlink_put(struct sk_buff *msg, struct netlink_callback *cb, const s
 	err = nla_put_string(msg, EQDS_A_DEVICE, ed->dev->name);
 	if (!err)
 		err = nla_put(msg, EQDS_A_PEER, sizeof(tunnel->peer), &tunnel->peer);
+	if (!err)
+		err = nla_put_u16(msg, EQDS_A_CLASS, netlink_class(tunnel));
 	if (!err && tunnel->sending)
 		err = netlink_put_tx(msg, container_of(tunnel, struct eqds_tx, tunnel));
 	else if (!err)
@@ -165,6 +174,7 @@ static int netlink_put_state(struct sk_buff *msg, struct eqds_dev *ed)
 	      nla_put_u64_64bit(msg, EQDS_A_TX_AGAIN, stats->tx_retransmits, EQDS_A_PAD) ||
 	      nla_put_u64_64bit(msg, EQDS_A_RX_PACKETS, stats->rx_packets, EQDS_A_PAD) ||
 	      (ed->tag_bytes && nla_put_flag(msg, EQDS_A_KEYED)) ||
+	      nla_put_u8(msg, EQDS_A_CNP, rcu_access_pointer(ed->roce) != NULL) ||
 	      nla_put_u64_64bit(msg, EQDS_A_REFUSED,
 				stats->rx_drop_untagged + stats->rx_drop_tagged +
 					stats->rx_drop_tag,
@@ -243,6 +253,8 @@ static int netlink_set(struct sk_buff *msg, struct genl_info *info)
 		ed->tos = nla_get_u16(tb[EQDS_A_TOS]);
 	spin_unlock_bh(&ed->lock);
 	err = 0;
+	if (tb[EQDS_A_CNP])
+		err = eqds_rdma_set_cnp(ed, nla_get_u8(tb[EQDS_A_CNP]));
 unlock:
 	rtnl_unlock();
 	return err;
@@ -429,6 +441,7 @@ static const struct nla_policy netlink_policy[EQDS_A_MAX + 1] = {
 	[EQDS_A_DEVICE] = {.type = NLA_NUL_STRING, .len = IFNAMSIZ - 1},
 	[EQDS_A_TTL] = {.type = NLA_U8},
 	[EQDS_A_TOS] = NLA_POLICY_MAX(NLA_U16, EQDS_TOS_INHERIT),
+	[EQDS_A_CNP] = NLA_POLICY_MAX(NLA_U8, 1),
 	[EQDS_A_RULE_KIND] = NLA_POLICY_MAX(NLA_U8, EQDS_RULE_KINDS - 1),
 	[EQDS_A_PREFIX] = NLA_POLICY_EXACT_LEN(sizeof(struct in6_addr)),
 	[EQDS_A_PEER] = NLA_POLICY_EXACT_LEN(sizeof(struct in6_addr)),

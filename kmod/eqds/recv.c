@@ -58,6 +58,26 @@ static void recv_native(struct eqds_dev *ed, struct sk_buff *skb)
 	consume_skb(skb);
 }
 
+/* A packet of the RDMA class, without outer headers, for a device that stands on the link. */
+static void recv_rdma(struct eqds_dev *ed, struct sk_buff *skb)
+{
+	const u32 bytes = skb->len;
+	const bool good = eqds_rdma_receive(ed, skb);
+
+	spin_lock_bh(&ed->lock);
+	if (good)
+		ed->stats.rx_rdma++;
+	else
+		ed->stats.rx_drop_rdma++;
+	spin_unlock_bh(&ed->lock);
+	if (!good) {
+		kfree_skb(skb);
+		return;
+	}
+	dev_sw_netstats_rx_add(ed->dev, bytes);
+	netif_rx(skb);
+}
+
 /*
  * Strip the outer headers of a datagram whose turn it is, and hand it to the stack. A bad payload
  * is dropped here and not on arrival: the tunnel has to acknowledge it, or it would come again.
@@ -80,7 +100,6 @@ void eqds_recv_deliver(struct eqds_dev *ed, struct sk_buff *skb, bool polling)
 	    iptunnel_pull_header(skb, head_bytes, protocol, false))
 		goto bad;
 	skb->dev = dev;
-	skb_reset_mac_header(skb);
 	skb_reset_network_header(skb);
 	if (!pskb_inet_may_pull(skb) || ip_hdr(skb)->version != (v6 ? 6 : 4))
 		goto bad;
@@ -88,6 +107,11 @@ void eqds_recv_deliver(struct eqds_dev *ed, struct sk_buff *skb, bool polling)
 		DEV_STATS_INC(dev, rx_frame_errors);
 		goto bad;
 	}
+	if (cb.rdma) {
+		recv_rdma(ed, skb);
+		return;
+	}
+	skb_reset_mac_header(skb);
 	bytes = skb->len;
 	dev_sw_netstats_rx_add(dev, bytes);
 	/* GRO takes fragments out of a packet. A capture's clone must not have the same. */
@@ -136,11 +160,11 @@ void eqds_recv_settle(struct eqds_dev *ed, struct eqds_rx *rx, const struct eqds
 static void recv_control(struct eqds_dev *ed, u64 now_ns, const struct in6_addr *peer,
 			 const struct eqds_head *head, struct eqds_work *work)
 {
-	struct eqds_tx *tx = eqds_tunnel_tx(ed, peer);
+	struct eqds_tx *tx = eqds_tunnel_tx(ed, peer, head->sender);
 	struct eqds_out out;
 
 	ed->stats.rx_control++;
-	if (!tx || tx->core.id != head->sender) {
+	if (!tx) {
 		ed->stats.sender[EQDS_NO_TUNNEL]++;
 		return;
 	}
@@ -228,6 +252,7 @@ static bool recv_parse(struct sk_buff *skb, struct in6_addr *peer, u32 *bytes,
 	EQDS_CB(skb)->tos = tos;
 	EQDS_CB(skb)->next_proto = head->next_proto;
 	EQDS_CB(skb)->tagged = head->tagged;
+	EQDS_CB(skb)->rdma = head->sender == EQDS_CLASS_RDMA;
 	return true;
 }
 

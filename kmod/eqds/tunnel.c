@@ -95,12 +95,13 @@ void eqds_tunnel_due(struct eqds_dev *ed, struct eqds_tunnel *tunnel, u64 deadli
 
 /* ---- sending tunnels ---- */
 
-struct eqds_tx *eqds_tunnel_tx(struct eqds_dev *ed, const struct in6_addr *peer)
+/* sender: of the wire, the class of the tunnel. */
+struct eqds_tx *eqds_tunnel_tx(struct eqds_dev *ed, const struct in6_addr *peer, u16 sender)
 {
 	struct eqds_tx *tx;
 
 	hlist_for_each_entry(tx, tunnel_bucket(ed, &ed->tx, peer), tunnel.hash)
-		if (ipv6_addr_equal(&tx->tunnel.peer, peer))
+		if (tx->core.id == sender && ipv6_addr_equal(&tx->tunnel.peer, peer))
 			return tx;
 	return NULL;
 }
@@ -138,11 +139,11 @@ static bool tunnel_tx_room(struct eqds_dev *ed, struct eqds_work *work)
 	return true;
 }
 
-/* The tunnel to peer, made if there is none. NULL: no memory, or at the cap. Lock. */
-struct eqds_tx *eqds_tunnel_tx_get(struct eqds_dev *ed, const struct in6_addr *peer,
+/* The tunnel of a class to peer, made if there is none. NULL: no memory, or at the cap. Lock. */
+struct eqds_tx *eqds_tunnel_tx_get(struct eqds_dev *ed, const struct in6_addr *peer, u8 kind,
 				   struct eqds_work *work)
 {
-	struct eqds_tx *tx = eqds_tunnel_tx(ed, peer);
+	struct eqds_tx *tx = eqds_tunnel_tx(ed, peer, kind);
 
 	if (tx) {
 		list_move_tail(&tx->tunnel.lru, &ed->tx.lru);
@@ -155,7 +156,7 @@ struct eqds_tx *eqds_tunnel_tx_get(struct eqds_dev *ed, const struct in6_addr *p
 		return NULL;
 	eqds_class_queue_init(&tx->queue);
 	eqds_paths_init(&tx->paths, tx->path, EQDS_PATHS, get_random_u64());
-	eqds_sender_init(&tx->core, &ed->config, tx->slot, &tx->paths, 0, get_random_u32(), 0);
+	eqds_sender_init(&tx->core, &ed->config, tx->slot, &tx->paths, kind, get_random_u32(), 0);
 	tunnel_link(ed, &ed->tx, &tx->tunnel, peer);
 	return tx;
 }

@@ -207,6 +207,7 @@ void eqds_work_init(struct eqds_work *work)
 	__skb_queue_head_init(&work->emit);
 	__skb_queue_head_init(&work->deliver);
 	__skb_queue_head_init(&work->free);
+	__skb_queue_head_init(&work->local);
 	work->polling = false;
 }
 
@@ -222,6 +223,8 @@ void eqds_work_run(struct eqds_dev *ed, struct eqds_work *work)
 	udp_forget(&route);
 	while ((skb = __skb_dequeue(&work->deliver)))
 		eqds_recv_deliver(ed, skb, work->polling);
+	while ((skb = __skb_dequeue(&work->local)))
+		netif_rx(skb);
 	rcu_read_unlock_bh();
 	while ((skb = __skb_dequeue(&work->free)))
 		consume_skb(skb);

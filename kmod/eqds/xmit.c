@@ -147,7 +147,7 @@ void eqds_xmit_settle(struct eqds_dev *ed, struct eqds_tx *tx, const struct eqds
 		eqds_xmit_head(ed, &tx->tunnel.peer, &out->head, work);
 	ed->stats.sender[out->verdict]++;
 	trace_eqds_outcome(ed, &tx->tunnel, out->verdict);
-	eqds_drr_update(&ed->drr, &ed->eqif, &tx->core);
+	eqds_drr_update(&ed->drr, &ed->eqif[tx->core.id], &tx->core);
 	/* A tunnel that a peer's refusal has closed goes by the timer: the caller still has it. */
 	eqds_tunnel_due(ed, &tx->tunnel,
 			tx->core.state == EQDS_SENDER_CLOSED ? ktime_get_ns() + ed->config.idle_ns
@@ -206,7 +206,7 @@ static u64 *xmit_enqueue(struct eqds_dev *ed, u64 now_ns, struct eqds_tx *tx,
 
 	if (node->core.bytes > ed->config.mtu_bytes)
 		return &ed->stats.tx_drop_size;
-	verdict = eqds_class_arrive(&ed->class, &tx->queue, now_ns, tx->core.queue.count,
+	verdict = eqds_class_arrive(&ed->class[tx->core.id], &tx->queue, now_ns, tx->core.queue.count,
 				    tx->core.queue.bytes, ecn, get_random_u32());
 	if (verdict.drop)
 		return &ed->stats.tx_drop_class;
@@ -214,6 +214,10 @@ static u64 *xmit_enqueue(struct eqds_dev *ed, u64 now_ns, struct eqds_tx *tx,
 		INET_ECN_set_ce(node->skb);
 		ed->stats.tx_mark++;
 	}
+	if (verdict.cnp)
+		eqds_rdma_congested(ed, node->skb, work);
+	if (tx->core.id == EQDS_CLASS_RDMA)
+		eqds_rdma_sent(ed, node->skb);
 	if (tx->core.resting)
 		tx->heard_ns = now_ns;
 	eqds_sender_enqueue(&tx->core, now_ns, &node->core, &out);
@@ -229,8 +233,8 @@ static u8 xmit_next_proto(const struct sk_buff *skb)
 }
 
 /* A list of packets to one peer. Returns the bytes that the tunnel took. Lock. */
-static u64 xmit_list(struct eqds_dev *ed, const struct in6_addr *peer, struct sk_buff *list,
-		     struct eqds_work *work, u32 *packets)
+static u64 xmit_list(struct eqds_dev *ed, const struct in6_addr *peer, u8 kind,
+		     struct sk_buff *list, struct eqds_work *work, u32 *packets)
 {
 	const u64 now_ns = ktime_get_ns();
 	struct eqds_tx *tx = NULL;
@@ -238,7 +242,7 @@ static u64 xmit_list(struct eqds_dev *ed, const struct in6_addr *peer, struct sk
 	u64 *why, bytes = 0;
 
 	if (ed->up)
-		tx = eqds_tunnel_tx_get(ed, peer, work);
+		tx = eqds_tunnel_tx_get(ed, peer, kind, work);
 	skb_list_walk_safe(list, skb, next) {
 		struct eqds_node *node = NULL;
 
@@ -299,6 +303,7 @@ drop:
 /* Consumes the packet, which has its IP header in front; peer: the other end of the tunnel. */
 void eqds_xmit_packet(struct eqds_dev *ed, struct sk_buff *skb, const struct in6_addr *peer)
 {
+	const u8 kind = eqds_rdma_is(skb) ? EQDS_CLASS_RDMA : EQDS_CLASS_TCP;
 	u64 *why = &ed->stats.tx_drop_peer, bytes;
 	struct sk_buff *list = NULL;
 	struct eqds_work work;
@@ -316,7 +321,7 @@ void eqds_xmit_packet(struct eqds_dev *ed, struct sk_buff *skb, const struct in6
 	}
 	eqds_work_init(&work);
 	spin_lock_bh(&ed->lock);
-	bytes = xmit_list(ed, peer, list, &work, &packets);
+	bytes = xmit_list(ed, peer, kind, list, &work, &packets);
 	spin_unlock_bh(&ed->lock);
 	eqds_work_run(ed, &work);
 	dev_sw_netstats_tx_add(ed->dev, packets, bytes);
@@ -332,7 +337,7 @@ void eqds_xmit_native(struct eqds_dev *ed, struct sk_buff *skb, const struct in6
 	eqds_work_init(&work);
 	spin_lock_bh(&ed->lock);
 	ed->stats.tx_native++;
-	bytes = xmit_list(ed, peer, skb, &work, &packets);
+	bytes = xmit_list(ed, peer, EQDS_CLASS_NATIVE, skb, &work, &packets);
 	spin_unlock_bh(&ed->lock);
 	eqds_work_run(ed, &work);
 	dev_sw_netstats_tx_add(ed->dev, packets, bytes);

@@ -21,6 +21,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 STREAM = HERE / "stream.py"
 CORE, MODULE, TRIM = "eqds_core", "eqds", "sch_trim"
 PORT = 5001
+# Packets of a tunnel on the wire at once: EQDS_WINDOW_MTUS of kmod/eqds/device.h.
+WINDOW_MTUS = 64
 STREAM_S = 120
 WAYS = ("eqds", "plain")
 PORT_MBITS, PULL_MBITS = 10, 9
@@ -46,6 +48,11 @@ def unload(machine):
     rmem.unload(machine)
 
 
+def counters_of(text):
+    """What ethtool -S prints, as numbers by name."""
+    return {name: int(value) for name, value in re.findall(r"^\s+(\w+): (\d+)$", text, re.M)}
+
+
 class Host:
     """A namespace with a tunnel device."""
 
@@ -64,8 +71,7 @@ class Host:
 
     def counters(self, device="eqds0"):
         """ethtool -S, as numbers by name."""
-        text = self.run(f"ethtool -S {device}").out
-        return {name: int(value) for name, value in re.findall(r"^\s+(\w+): (\d+)$", text, re.M)}
+        return counters_of(self.run(f"ethtool -S {device}").out)
 
 
 class Racked:

@@ -10,6 +10,7 @@
     data        packets of random epochs and numbers, with and without SYN
     malformed   headers cut short, unknown kinds, flags that exclude each other, lengths that lie
     demand      one tunnel that asks for as much as its header can say
+    rdma        a tunnel of the RDMA class whose packets are none of RDMA's
     nested      tunnel packets as the payload of a tunnel
     replay      the first COUNT packets of tunnels that pass by the port SOURCE, each again once its input ends:
                 prints "recording" and "recorded"
@@ -82,7 +83,7 @@ def source_of(chance, source):
     return source.removesuffix("0/24") + str(chance.randrange(100, 250)) if source.endswith("/24") else source
 
 
-def payload_of(kind, chance, source, destination):
+def payload_of(kind, chance, source, destination, number):
     if kind == "syns":
         return data(chance, SYN | EMPTY, bytes(80), seq=0, cookie=0, sender=chance.getrandbits(16), next=NOTHING)
     if kind == "control":
@@ -95,6 +96,9 @@ def payload_of(kind, chance, source, destination):
     if kind == "demand":
         return data(chance, SYN | EMPTY, bytes(80), epoch=77, seq=0, target=0x7fffffff, sender=9, backlog=0xffffffff,
                     unacked=0, cookie=0, next=NOTHING)
+    if kind == "rdma":
+        inner = datagram(source, destination, bytes(40))
+        return data(chance, SYN, inner, epoch=101, seq=number, sender=1, unacked=0, cookie=0)
     if kind == "nested":
         inner = datagram(source, destination, data(chance, SYN, bytes(40)))
         return data(chance, SYN, inner, epoch=99, seq=0, sender=10, unacked=0, cookie=0)
@@ -138,7 +142,7 @@ def main():
         out = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
         for _ in range(int(count)):
             at = source_of(chance, source)
-            packet = datagram(at, destination, payload_of(kind, chance, at, destination),
+            packet = datagram(at, destination, payload_of(kind, chance, at, destination, sent),
                               chance.choice((None, 8, 40, 65535)) if kind == "malformed" else None)
             out.sendto(packet, (destination, 0))
             sent, total = sent + 1, total + len(packet)

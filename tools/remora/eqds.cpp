@@ -83,23 +83,31 @@ std::vector<Attributes> tunnels() {
     std::vector<Attributes> list = family().dump(netlink::Request(EQDS_CMD_TUNNELS));
     auto key = [](const Attributes& each) {
         return std::tuple(each.string(EQDS_A_DEVICE), !each.has(EQDS_A_SENDING),
-                          each.bytes(EQDS_A_PEER));
+                          each.bytes(EQDS_A_PEER), each.number(EQDS_A_CLASS));
     };
     std::sort(list.begin(), list.end(),
               [&](const Attributes& a, const Attributes& b) { return key(a) < key(b); });
     return list;
 }
 
+// A peer may choose any number for its own tunnels.
+std::string class_text(const Attributes& tunnel) {
+    constexpr std::array<const char*, 3> names = {"tcp", "rdma", "native"};
+    auto id = tunnel.number(EQDS_A_CLASS);
+    return id < names.size() ? names[id] : fmt::to_string(id);
+}
+
 void peers(bool json) {
     auto list = nlohmann::ordered_json::array();
-    Table table(
-        {"DEVICE", "PEER", "WAY", "STATE", "QUEUED", "IN FLIGHT", "CREDIT", "PULLS", "RTT"});
+    Table table({"DEVICE", "PEER", "CLASS", "WAY", "STATE", "QUEUED", "IN FLIGHT", "CREDIT",
+                 "PULLS", "RTT"});
     for (const Attributes& each : tunnels()) {
         bool sending = each.has(EQDS_A_SENDING);
         const char* way = sending ? "to" : "from";
         const char* state = each.has(EQDS_A_ESTABLISHED) ? "open" : "opening";
         list.push_back({{"device", each.string(EQDS_A_DEVICE)},
                         {"peer", peer_text(each)},
+                        {"class", class_text(each)},
                         {"way", way},
                         {"state", state},
                         {"queued_packets", each.number(EQDS_A_QUEUED)},
@@ -111,7 +119,7 @@ void peers(bool json) {
         auto of_sender = [&](std::uint16_t type) {
             return sending ? fmt::to_string(each.number(type)) : "-";
         };
-        table.add({each.string(EQDS_A_DEVICE), peer_text(each), way, state,
+        table.add({each.string(EQDS_A_DEVICE), peer_text(each), class_text(each), way, state,
                    fmt::to_string(each.number(EQDS_A_QUEUED)), of_sender(EQDS_A_IN_FLIGHT),
                    of_sender(EQDS_A_CREDIT), fmt::to_string(each.number(EQDS_A_PULLS)),
                    time_text(each.number(EQDS_A_RTT_NS))});
@@ -124,20 +132,21 @@ void peers(bool json) {
 
 void paths(bool json) {
     auto list = nlohmann::ordered_json::array();
-    Table table({"DEVICE", "PEER", "PATH", "RTT", "SENT", "TRIMMED", "LOST", "MARKED"});
+    Table table({"DEVICE", "PEER", "CLASS", "PATH", "RTT", "SENT", "TRIMMED", "LOST", "MARKED"});
     for (const Attributes& tunnel : tunnels()) {
         std::size_t number = 0;
         for (const Attributes& path : tunnel.nests(EQDS_A_PATHS)) {
             list.push_back({{"device", tunnel.string(EQDS_A_DEVICE)},
                             {"peer", peer_text(tunnel)},
+                            {"class", class_text(tunnel)},
                             {"path", number},
                             {"rtt_ns", path.number(EQDS_PATH_A_RTT_NS)},
                             {"sent", path.number(EQDS_PATH_A_SENT)},
                             {"trimmed", path.number(EQDS_PATH_A_TRIMMED)},
                             {"lost", path.number(EQDS_PATH_A_LOST)},
                             {"marked", path.number(EQDS_PATH_A_MARKED)}});
-            table.add({tunnel.string(EQDS_A_DEVICE), peer_text(tunnel), fmt::to_string(number),
-                       time_text(path.number(EQDS_PATH_A_RTT_NS)),
+            table.add({tunnel.string(EQDS_A_DEVICE), peer_text(tunnel), class_text(tunnel),
+                       fmt::to_string(number), time_text(path.number(EQDS_PATH_A_RTT_NS)),
                        fmt::to_string(path.number(EQDS_PATH_A_SENT)),
                        fmt::to_string(path.number(EQDS_PATH_A_TRIMMED)),
                        fmt::to_string(path.number(EQDS_PATH_A_LOST)),
@@ -153,7 +162,7 @@ void paths(bool json) {
 
 void queues(bool json) {
     auto list = nlohmann::ordered_json::array();
-    Table table({"DEVICE", "PEER", "WAITS FOR", "PACKETS", "BYTES", "IN FLIGHT"});
+    Table table({"DEVICE", "PEER", "CLASS", "WAITS FOR", "PACKETS", "BYTES", "IN FLIGHT"});
     for (const Attributes& each : tunnels()) {
         bool sending = each.has(EQDS_A_SENDING);
         if (!each.number(EQDS_A_QUEUED) && !each.number(EQDS_A_IN_FLIGHT))
@@ -161,11 +170,12 @@ void queues(bool json) {
         const char* why = sending ? "credit" : "order";
         list.push_back({{"device", each.string(EQDS_A_DEVICE)},
                         {"peer", peer_text(each)},
+                        {"class", class_text(each)},
                         {"waits_for", why},
                         {"packets", each.number(EQDS_A_QUEUED)},
                         {"bytes", each.number(EQDS_A_QUEUED_BYTES)},
                         {"in_flight_packets", each.number(EQDS_A_IN_FLIGHT)}});
-        table.add({each.string(EQDS_A_DEVICE), peer_text(each), why,
+        table.add({each.string(EQDS_A_DEVICE), peer_text(each), class_text(each), why,
                    fmt::to_string(each.number(EQDS_A_QUEUED)),
                    fmt::to_string(each.number(EQDS_A_QUEUED_BYTES)),
                    fmt::to_string(each.number(EQDS_A_IN_FLIGHT))});
@@ -192,6 +202,7 @@ void credit(bool json) {
                         {"owed_mtus", each.number(EQDS_A_OWED)},
                         {"busy_us", each.number(EQDS_A_BUSY_US)},
                         {"key", each.has(EQDS_A_KEYED)},
+                        {"rdma", each.number(EQDS_A_CNP) ? "cnp" : "pause"},
                         {"refused_packets", each.number(EQDS_A_REFUSED)}});
         table.add(
             {each.string(EQDS_A_DEVICE), each.string(EQDS_A_LINK),
@@ -340,14 +351,17 @@ void add_rule(CLI::App& eqds, std::uint8_t kind, const char* help) {
 
 void add_set(CLI::App& eqds) {
     struct Words {
-        std::string device, tos;
+        std::string device, tos, rdma;
         std::optional<std::uint8_t> ttl;
     };
-    CLI::App* command = eqds.add_subcommand("set", "Change what outer packets look like.");
+    CLI::App* command =
+        eqds.add_subcommand("set", "Change outer packets, and what RDMA is told of queues.");
     auto words = std::make_shared<Words>();
     command->add_option("DEVICE", words->device, "eqds device")->required();
     command->add_option("--ttl", words->ttl, "Hop limit; 0: the route's");
     command->add_option("--tos", words->tos, "0 to 255, or inherit");
+    command->add_option("--rdma", words->rdma, "Queues that grow: pause, or cnp as well")
+        ->check(CLI::IsMember({"pause", "cnp"}));
     command->callback([=] {
         netlink::Request request(EQDS_CMD_SET);
         request.string(EQDS_A_DEVICE, words->device);
@@ -362,6 +376,8 @@ void add_set(CLI::App& eqds) {
         }
         if (!text.empty())
             request.u16(EQDS_A_TOS, static_cast<std::uint16_t>(tos));
+        if (!words->rdma.empty())
+            request.u8(EQDS_A_CNP, words->rdma == "cnp");
         family().call(std::move(request));
     });
 }

@@ -22,6 +22,7 @@ enum eqds_class_kind {
 	EQDS_CLASS_TCP,
 	EQDS_CLASS_RDMA,
 	EQDS_CLASS_NATIVE,
+	EQDS_CLASSES,
 };
 
 /* Of an interface. */

@@ -8,6 +8,7 @@ extern "C" {
 #include "core/eqds/cookie.h"
 #include "core/eqds/drr.h"
 #include "core/eqds/receiver.h"
+#include "core/eqds/roce.h"
 #include "core/eqds/sender.h"
 #include "core/eqds/tag.h"
 }
