@@ -1,9 +1,25 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
-/* Powers of two and rounding. */
+/* Powers of two, rounding, the lesser and the greater. */
 #ifndef REMORA_BASE_BITS_H
 #define REMORA_BASE_BITS_H
 
 #include "core/base/types.h"
+
+static inline u64 base_min(u64 a, u64 b)
+{
+	return a < b ? a : b;
+}
+
+static inline u64 base_max(u64 a, u64 b)
+{
+	return a > b ? a : b;
+}
+
+/* first << times, at most max; first is below 2^32. */
+static inline u64 base_doubled(u64 first, u32 times, u64 max)
+{
+	return base_min(first << base_min(times, 31), max);
+}
 
 static inline bool base_is_pow2(u64 x)
 {

@@ -26,34 +26,20 @@
  */
 #include "core/rmem/client/client.h"
 
+#include "core/base/bits.h"
 #include "core/base/bytes.h"
 #include "core/rmem/client/op.h"
+#include "core/rmem/client/session.h"
 
 #define BUSY_NS_FIRST (500 * BASE_NSEC_PER_USEC)
 #define BUSY_NS_MAX   (10 * BASE_NSEC_PER_MSEC)
 #define UNSENT_NS     BASE_NSEC_PER_MSEC
-
-/* When the next OPEN goes: after a session that did nothing but get lost, after a refusal. */
-#define REOPEN_NS	   (50 * BASE_NSEC_PER_MSEC)
-#define OPEN_BUSY_NS_FIRST (10 * BASE_NSEC_PER_MSEC)
-#define OPEN_NS_MAX	   BASE_NSEC_PER_SEC
 
 /* An op that fails that often in a row waits a growing time before it goes again. */
 #define TROUBLE_TIMEOUTS 3
 #define TROUBLE_NACKS	 8
 
 #define NEVER_NS (~0ULL)
-
-static u64 lesser(u64 a, u64 b)
-{
-	return a < b ? a : b;
-}
-
-/* first << times, at most max; first is below 2^32. */
-static u64 doubled(u64 first, u32 times, u64 max)
-{
-	return lesser(first << lesser(times, 31), max);
-}
 
 /* xorshift64*; state is never 0. */
 static u64 random64(struct rmem_client *c)
@@ -64,26 +50,13 @@ static u64 random64(struct rmem_client *c)
 	return c->rng * 0x2545f4914f6cdd1dULL;
 }
 
-/* ---- ops ---- */
+/* ---- silence and trouble ---- */
 
 static void op_count_trouble(struct rmem_op *op)
 {
 	if (op->trouble < 255)
 		op->trouble++;
 }
-
-static void client_lose(struct rmem_client *c, struct rmem_client_rx *rx)
-{
-	c->state = RMEM_CHANNEL_LOST;
-	c->session = 0;
-	c->closing = false;
-	c->own_due = false;
-	rx->accepted = true;
-	rx->finished = rmem_op_end_all(c);
-	rx->result = RMEM_CLIENT_LOST;
-}
-
-/* ---- sessions ---- */
 
 static void client_update_rto(struct rmem_client *c)
 {
@@ -97,199 +70,6 @@ static void client_heard(struct rmem_client *c, u64 now_ns)
 		return;
 	c->silent = 0;
 	client_update_rto(c);
-}
-
-/* renews: a session, or 0 */
-static void client_begin_open(struct rmem_client *c, u64 renews)
-{
-	c->state = RMEM_CHANNEL_OPENING;
-	c->session = 0;
-	c->renews = renews;
-	c->own_id = ++c->nonce;
-	c->own_attempt = 0;
-	c->own_due = true;
-	c->own_sent_ns = 0;
-}
-
-/* Retransmit all ops in flight, with their ids, once the session is open. */
-static void client_recall_all(struct rmem_client *c)
-{
-	struct rmem_op *op, *next;
-
-	while ((op = c->sending ? c->sending : c->partly.head ? c->partly.head : c->flying.head)) {
-		rmem_op_recall(c, op, 0, op->parts);
-		rmem_op_again(c, op);
-	}
-	for (op = c->timed.head; op; op = next) {
-		next = op->next;
-		rmem_op_recall(c, op, 0, op->parts);
-		if (op->state == RMEM_OP_SLOW)
-			rmem_op_again(c, op);
-	}
-}
-
-/*
- * The session goes on under another name, or as a new one. One that did nothing but get lost makes
- * for a pause: two clients under one name would otherwise supersede each other at full speed.
- */
-static void client_reopen(struct rmem_client *c, u64 now_ns, u64 renews)
-{
-	client_recall_all(c);
-	c->count.reopened++;
-	client_begin_open(c, renews);
-	if (c->progress_ns == c->opened_ns) {
-		c->own_due = false;
-		c->own_deadline_ns = now_ns + REOPEN_NS;
-	}
-}
-
-/*
- * Copies of what ended may be on their way; in a session of another name they are refused. But one
- * with an ALLOC that nobody waits for, or is to know of, has to end, so that this is undone.
- */
-static void client_renew(struct rmem_client *c, u64 now_ns)
-{
-	/* A CLOSE that is under way names the session, and ends it. */
-	if (c->state == RMEM_CHANNEL_OPEN && !c->closing)
-		client_reopen(c, now_ns, c->abandons ? 0 : c->session);
-}
-
-/*
- * The node doesn't know the session: all that is outstanding goes again in a new
- * one, parts done excepted; but not an ATOMIC, PUT or PUBLISH that may have been executed,
- * which ends.
- */
-static struct rmem_op *client_lose_ids(struct rmem_client *c)
-{
-	struct rmem_op *op = rmem_op_end_all(c);
-	struct rmem_op *chain = NULL;
-	struct rmem_op *next;
-
-	for (; op; op = next) {
-		next = op->next;
-		if (rmem_op_is_once(op) && op->may_be_done) {
-			op->next = chain;
-			chain = op;
-			continue;
-		}
-		op->id = 0;
-		op->sent_before |= op->may_be_done;
-		op->may_be_done = false;
-		c->outstanding_ops++;
-		rmem_op_put(c, op, op->state == RMEM_OP_WAITING ? RMEM_OP_WAITING : RMEM_OP_AGAIN);
-	}
-	rmem_seq_reset(&c->seq);
-	c->renews = 0;
-	c->abandons = false;
-	return chain;
-}
-
-/* Callers that allocate rely on the page size. */
-static bool is_page(u32 bytes)
-{
-	return bytes >= 1U << RMEM_PAGE_SHIFT_MIN && bytes <= 1U << RMEM_PAGE_SHIFT_MAX &&
-	       !(bytes & (bytes - 1));
-}
-
-/* A copy of the answer must not have another OPEN sent. */
-static void client_challenged(struct rmem_client *c, const struct rmem_head *head,
-			      struct rmem_client_rx *rx)
-{
-	if (!head->addr || head->addr == c->challenge) {
-		c->count.ignored++;
-		return;
-	}
-	rx->accepted = true;
-	c->challenge = head->addr;
-	c->own_due = true;
-}
-
-static void client_closed(struct rmem_client *c, struct rmem_client_rx *rx)
-{
-	rx->accepted = true;
-	c->state = RMEM_CHANNEL_CLOSED;
-	c->closing = false;
-	c->own_due = false;
-	c->session = 0;
-}
-
-static void client_opened(struct rmem_client *c, u64 now_ns, const struct rmem_head *head,
-			  const void *payload, struct rmem_client_rx *rx)
-{
-	struct rmem_opened opened;
-	u32 piece, page;
-
-	if (head->boot != c->boot && c->boot) {
-		client_lose(c, rx);
-		return;
-	}
-	if (head->status == RMEM_CHALLENGE) {
-		client_challenged(c, head, rx);
-		return;
-	}
-	if (head->status != RMEM_OK && c->closes) {
-		client_closed(c, rx);
-		return;
-	}
-	c->open_status = head->status;
-	if (head->status != RMEM_OK) {
-		rx->accepted = true;
-		c->own_due = false;
-		c->own_deadline_ns =
-			now_ns + (head->status == RMEM_BUSY || head->status == RMEM_DAMAGED
-					  ? doubled(OPEN_BUSY_NS_FIRST, c->own_attempt, OPEN_NS_MAX)
-					  : OPEN_NS_MAX);
-		return;
-	}
-	base_copy(&opened, payload, sizeof(opened));
-	piece = base_load_le32(&opened.piece_bytes);
-	page = base_load_le32(&opened.page_bytes);
-	if (piece < RMEM_PIECE_BYTES_MIN || !head->session || head->session == c->renews ||
-	    !is_page(page)) {
-		c->count.bad++;
-		return;
-	}
-	rx->accepted = true;
-	if (!opened.renewed || !c->renews) {
-		rx->finished = client_lose_ids(c);
-		rx->result = RMEM_CLIENT_UNKNOWN;
-	}
-	c->node.memory_bytes = base_load_le64(&opened.memory_bytes);
-	c->node.free_bytes = base_load_le64(&opened.free_bytes);
-	c->node.page_bytes = page;
-	c->node.piece_bytes = piece;
-	c->piece = lesser(lesser(piece, c->config.piece_bytes), RMEM_PIECE_BYTES_MAX);
-	c->session = head->session;
-	c->boot = head->boot;
-	c->state = RMEM_CHANNEL_OPEN;
-	c->own_due = false;
-	c->opened_ns = now_ns;
-	c->progress_ns = now_ns;
-	if (c->closes)
-		rmem_client_close(c, now_ns);
-	else if (c->abandons)
-		client_renew(c, now_ns); /* given up since the OPEN left */
-}
-
-/* Answers to OPEN and CLOSE. */
-static void client_receive_own(struct rmem_client *c, u64 now_ns, const struct rmem_head *head,
-			       const void *payload, bool damaged, struct rmem_client_rx *rx)
-{
-	bool opening =
-		c->state == RMEM_CHANNEL_OPENING && head->type == (RMEM_OPEN | RMEM_RESPONSE);
-	bool closing = c->closing && head->type == (RMEM_CLOSE | RMEM_RESPONSE) &&
-		       head->session == c->session;
-
-	if (damaged || !(opening || closing) || head->id != c->own_id) {
-		c->count.ignored++;
-		return;
-	}
-	client_heard(c, now_ns);
-	if (opening) {
-		client_opened(c, now_ns, head, payload, rx);
-		return;
-	}
-	client_closed(c, rx);
 }
 
 static void client_delay(struct rmem_client *c, struct rmem_op *op, u64 deadline_ns)
@@ -306,8 +86,8 @@ static void client_retry(struct rmem_client *c, struct rmem_op *op, u64 now_ns)
 {
 	if (op->trouble > TROUBLE_TIMEOUTS && !c->silent)
 		client_delay(c, op,
-			     now_ns + doubled(RMEM_RTO_NS_MIN, op->trouble - TROUBLE_TIMEOUTS,
-					      RMEM_RTO_NS_MAX));
+			     now_ns + base_doubled(RMEM_RTO_NS_MIN, op->trouble - TROUBLE_TIMEOUTS,
+						   RMEM_RTO_NS_MAX));
 	else
 		rmem_op_again(c, op);
 }
@@ -341,7 +121,7 @@ static void client_busy(struct rmem_client *c, struct rmem_op *op, u32 first, u3
 	c->count.busy++;
 	if (!rmem_op_recall(c, op, first, end))
 		return;
-	client_delay(c, op, now_ns + doubled(BUSY_NS_FIRST, op->trouble, BUSY_NS_MAX));
+	client_delay(c, op, now_ns + base_doubled(BUSY_NS_FIRST, op->trouble, BUSY_NS_MAX));
 	op_count_trouble(op);
 }
 
@@ -629,8 +409,8 @@ static void client_receive_error(struct rmem_client *c, struct rmem_op *op, u64 
 		break;
 	case RMEM_NO_SESSION:
 	case RMEM_STALE: /* of an id that is outstanding: the session isn't what we think */
-		client_reopen(c, now_ns, 0);
-		rx->finished = client_lose_ids(c);
+		rmem_client_reopen(c, now_ns, 0);
+		rx->finished = rmem_client_lose_ids(c);
 		rx->result = RMEM_CLIENT_UNKNOWN;
 		break;
 	default:
@@ -664,7 +444,8 @@ void rmem_client_receive(struct rmem_client *c, u64 now_ns, const struct rmem_he
 		return;
 	}
 	if ((c->state != RMEM_CHANNEL_OPEN && !before) || c->closing) {
-		client_receive_own(c, now_ns, head, payload, damaged, rx);
+		if (rmem_client_receive_own(c, now_ns, head, payload, damaged, rx))
+			client_heard(c, now_ns);
 		return;
 	}
 	op = before || head->session == c->session ? rmem_seq_owner(&c->seq, head->id) : NULL;
@@ -684,7 +465,7 @@ void rmem_client_receive(struct rmem_client *c, u64 now_ns, const struct rmem_he
 	if (head->status == RMEM_OK)
 		client_receive_ok(c, op, now_ns, head, payload, damaged, rx);
 	else if (rebooted)
-		client_lose(c, rx);
+		rmem_client_lose(c, rx);
 	else
 		client_receive_error(c, op, now_ns, head, rx);
 	client_find_lost(c, now_ns);
@@ -783,7 +564,7 @@ static struct rmem_op *client_fail(struct rmem_client *c, u64 now_ns)
 		for (op = lists[i]; op; op = next) {
 			next = op == c->sending ? NULL : op->next;
 			if (now_ns < op->submitted_ns + after_ns) {
-				oldest_ns = lesser(oldest_ns, op->submitted_ns);
+				oldest_ns = base_min(oldest_ns, op->submitted_ns);
 				continue;
 			}
 			late |= op_may_come_late(op);
@@ -792,7 +573,7 @@ static struct rmem_op *client_fail(struct rmem_client *c, u64 now_ns)
 	}
 	c->fail_ns = oldest_ns == NEVER_NS ? 0 : oldest_ns + after_ns;
 	if (late || c->abandons)
-		client_renew(c, now_ns);
+		rmem_client_renew(c, now_ns);
 	return chain;
 }
 
@@ -825,17 +606,17 @@ u64 rmem_client_deadline(const struct rmem_client *c)
 		at_ns = c->own_deadline_ns;
 	for (i = 0; i < 3; i++) {
 		if (sent[i] && sent[i]->flying_parts)
-			at_ns = lesser(at_ns, sent[i]->sent_ns + c->rto_ns);
+			at_ns = base_min(at_ns, sent[i]->sent_ns + c->rto_ns);
 	}
-	at_ns = lesser(at_ns, client_lost_ns(c));
+	at_ns = base_min(at_ns, client_lost_ns(c));
 	if (c->timed.head)
-		at_ns = lesser(at_ns, c->timed.head->deadline_ns);
+		at_ns = base_min(at_ns, c->timed.head->deadline_ns);
 	if (c->yield_ns)
-		at_ns = lesser(at_ns, c->yield_ns);
+		at_ns = base_min(at_ns, c->yield_ns);
 	if (c->pace_ns)
-		at_ns = lesser(at_ns, c->pace_ns);
+		at_ns = base_min(at_ns, c->pace_ns);
 	if (c->fail_ns)
-		at_ns = lesser(at_ns, c->fail_ns);
+		at_ns = base_min(at_ns, c->fail_ns);
 	return at_ns == NEVER_NS ? 0 : at_ns;
 }
 
@@ -859,17 +640,6 @@ void rmem_client_init(struct rmem_client *c, const struct rmem_client_config *co
 	rmem_window_init(&c->window, config->lossless);
 	c->room = ~0U;
 	client_update_rto(c);
-}
-
-void rmem_client_open(struct rmem_client *c, u64 now_ns)
-{
-	if (c->state != RMEM_CHANNEL_CLOSED)
-		return;
-	rmem_seq_reset(&c->seq);
-	c->abandons = false;
-	c->closes = false;
-	c->own_deadline_ns = now_ns;
-	client_begin_open(c, 0);
 }
 
 void rmem_client_submit(struct rmem_client *c, struct rmem_op *op, u64 now_ns)
@@ -898,35 +668,10 @@ void rmem_client_cancel(struct rmem_client *c, struct rmem_op *op, u64 now_ns)
 
 	rmem_op_end(c, op, NULL);
 	if (late || c->abandons)
-		client_renew(c, now_ns);
+		rmem_client_renew(c, now_ns);
 }
 
 struct rmem_op *rmem_client_cancel_all(struct rmem_client *c)
 {
 	return rmem_op_end_all(c);
-}
-
-void rmem_client_close(struct rmem_client *c, u64 now_ns)
-{
-	if (c->state == RMEM_CHANNEL_OPEN) {
-		c->own_id = rmem_seq_take(&c->seq, 1, c);
-		/* No id is left, as cancelled ops hold the floor. A new session ends this one. */
-		if (!c->own_id) {
-			client_reopen(c, now_ns, 0);
-			c->closes = true;
-			return;
-		}
-		c->closing = true;
-		c->own_attempt = 0;
-		c->own_due = true;
-		c->own_deadline_ns = now_ns;
-		return;
-	}
-	/* An OPEN that met no challenge has opened nothing. */
-	if (c->state == RMEM_CHANNEL_OPENING && c->challenge) {
-		c->closes = true;
-		return;
-	}
-	c->state = RMEM_CHANNEL_CLOSED;
-	c->own_due = false;
 }

@@ -27,6 +27,7 @@
  * Each request says whether another follows at once, in its datagram or the next, so that the
  * node can bundle the answers to a burst: hence the look ahead.
  */
+#include "core/base/bits.h"
 #include "core/base/bytes.h"
 #include "core/rmem/client/op.h"
 
@@ -38,11 +39,6 @@
 #define OWN_NS_MIN (50 * BASE_NSEC_PER_MSEC)
 
 #define READ_PARTS_LEAST 8
-
-static u64 greater(u64 a, u64 b)
-{
-	return a > b ? a : b;
-}
 
 /* cwnd first: what waits in iwnd's queue could go but for that. */
 static bool client_admit(struct rmem_client *c, u64 now_ns, u32 packets, u32 bytes)
@@ -67,7 +63,7 @@ static bool client_next_own(struct rmem_client *c, u64 now_ns, struct rmem_clien
 	if (!c->own_due)
 		return false;
 	c->own_due = false;
-	c->own_deadline_ns = now_ns + greater(c->rto_ns, OWN_NS_MIN);
+	c->own_deadline_ns = now_ns + base_max(c->rto_ns, OWN_NS_MIN);
 	c->own_sent_ns = now_ns;
 	c->count.sent++;
 
@@ -333,7 +329,7 @@ static void client_sent(struct rmem_client *c, struct rmem_op *op, u64 now_ns)
 		rmem_op_put(c, op, RMEM_OP_FLYING);
 	else
 		rmem_op_put_timed(c, op, RMEM_OP_SLOW,
-				  now_ns + greater(SLOW_RTOS * c->rto_ns, SLOW_NS_MIN));
+				  now_ns + base_max(SLOW_RTOS * c->rto_ns, SLOW_NS_MIN));
 }
 
 /*
@@ -345,7 +341,7 @@ static bool client_send(struct rmem_client *c, struct rmem_op *op, u32 part, u64
 			struct rmem_client_tx *tx)
 {
 	u32 end = op->type == RMEM_READ ? rmem_op_find_part(op, part, false) : part + 1;
-	u32 most = c->silent ? 1 : greater(rmem_window_room(&c->window), READ_PARTS_LEAST);
+	u32 most = c->silent ? 1 : base_max(rmem_window_room(&c->window), READ_PARTS_LEAST);
 	u32 bytes, i;
 
 	if (c->silent && c->window.in_flight)

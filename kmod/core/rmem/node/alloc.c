@@ -118,11 +118,6 @@ void rmem_alloc_release(struct rmem_region *region, struct rmem_alloc_work *work
 	work->stage = RMEM_ALLOC_REMOVING;
 }
 
-static u64 lesser(u64 a, u64 b)
-{
-	return a < b ? a : b;
-}
-
 static void alloc_end(struct rmem_alloc_state *alloc, struct rmem_alloc_work *work)
 {
 	work->stage = RMEM_ALLOC_ENDED;
@@ -200,7 +195,7 @@ static void alloc_look(struct rmem_alloc_state *alloc, const struct rmem_table *
 		       const struct rmem_spaces *spaces, struct rmem_alloc_work *work,
 		       u64 pages_max)
 {
-	u64 stop = work->done + lesser(work->request.pages - work->done, pages_max);
+	u64 stop = work->done + base_min(work->request.pages - work->done, pages_max);
 
 	for (; work->done < stop; work->done++) {
 		u64 vpn = work->vpn + work->request.pages - 1 - work->done;
@@ -219,7 +214,7 @@ static void alloc_look(struct rmem_alloc_state *alloc, const struct rmem_table *
 static void reserve(struct rmem_alloc_state *alloc, struct rmem_table *table,
 		    struct rmem_spaces *spaces, struct rmem_alloc_work *work, u64 pages_max)
 {
-	u64 pages = lesser(work->request.pages - work->done, pages_max);
+	u64 pages = base_min(work->request.pages - work->done, pages_max);
 	u64 fit = rmem_table_reserve(table, work->space_index, work->vpn + work->done, pages);
 
 	if (fit == pages)
@@ -237,7 +232,7 @@ static void reserve(struct rmem_alloc_state *alloc, struct rmem_table *table,
 static void retreat(struct rmem_alloc_state *alloc, struct rmem_table *table,
 		    const struct rmem_spaces *spaces, struct rmem_alloc_work *work, u64 pages_max)
 {
-	u64 pages = lesser(work->done, pages_max);
+	u64 pages = base_min(work->done, pages_max);
 
 	work->done -= pages;
 	rmem_table_unreserve(table, work->space_index, work->vpn + work->done, pages);
@@ -248,7 +243,7 @@ static void retreat(struct rmem_alloc_state *alloc, struct rmem_table *table,
 static void enter(struct rmem_alloc_state *alloc, struct rmem_table *table,
 		  struct rmem_alloc_work *work, u64 pages_max)
 {
-	u64 stop = work->done + lesser(work->request.pages - work->done, pages_max);
+	u64 stop = work->done + base_min(work->request.pages - work->done, pages_max);
 
 	for (; work->done < stop; work->done++)
 		rmem_table_insert(table, work->space_index, work->vpn + work->done,
@@ -261,7 +256,7 @@ static void remove(struct rmem_alloc_state *alloc, struct rmem_table *table,
 		   struct rmem_spaces *spaces, struct rmem_pool *pool,
 		   struct rmem_alloc_work *work, u64 pages_max)
 {
-	u64 stop = work->done + lesser(work->region->pages - work->done, pages_max);
+	u64 stop = work->done + base_min(work->region->pages - work->done, pages_max);
 
 	for (; work->done < stop; work->done++) {
 		u32 pte = rmem_table_remove(table, work->space_index, work->vpn + work->done);

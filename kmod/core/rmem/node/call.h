@@ -58,7 +58,7 @@ struct rmem_node_call {
 	bool divisible; /* rmem_node_call_enter() may begin another before the next step */
 	bool entered;	/* between another call's steps */
 	bool put_off;	/* once ended: nothing is answered; begin again after the other call */
-	/* The rest is call.c's. */
+	/* The rest is the steps': step.h. */
 	void (*next)(struct rmem_node *node, struct rmem_node_call *call);
 	struct rmem_peer peer;
 	union rmem_node_payload in;

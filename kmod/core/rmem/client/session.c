@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * The channel's state, and the OPEN and CLOSE that change it:
+ *
+ *   CLOSED -- open --> OPENING -- answer to OPEN --> OPEN -- answer to CLOSE --> CLOSED
+ *                         ^                           |
+ *                         +-- the session ended, or --+
+ *                             is to be renewed
+ *
+ *   LOST, from OPENING or OPEN: the answer names another boot of the node.
+ *
+ * own_* describes the one OPEN or CLOSE under way. own_due: it is to be sent, and else
+ * own_deadline_ns says when it is due again.
+ */
+#include "core/rmem/client/session.h"
+
+#include "core/base/bits.h"
+#include "core/base/bytes.h"
+#include "core/rmem/client/op.h"
+
+/* When the next OPEN goes: after a session that did nothing but get lost, after a refusal. */
+#define REOPEN_NS	   (50 * BASE_NSEC_PER_MSEC)
+#define OPEN_BUSY_NS_FIRST (10 * BASE_NSEC_PER_MSEC)
+#define OPEN_NS_MAX	   BASE_NSEC_PER_SEC
+
+/* renews: a session, or 0 */
+static void client_begin_open(struct rmem_client *c, u64 renews)
+{
+	c->state = RMEM_CHANNEL_OPENING;
+	c->session = 0;
+	c->renews = renews;
+	c->own_id = ++c->nonce;
+	c->own_attempt = 0;
+	c->own_due = true;
+	c->own_sent_ns = 0;
+}
+
+/* Retransmit all ops in flight, with their ids, once the session is open. */
+static void client_recall_all(struct rmem_client *c)
+{
+	struct rmem_op *op, *next;
+
+	while ((op = c->sending ? c->sending : c->partly.head ? c->partly.head : c->flying.head)) {
+		rmem_op_recall(c, op, 0, op->parts);
+		rmem_op_again(c, op);
+	}
+	for (op = c->timed.head; op; op = next) {
+		next = op->next;
+		rmem_op_recall(c, op, 0, op->parts);
+		if (op->state == RMEM_OP_SLOW)
+			rmem_op_again(c, op);
+	}
+}
+
+void rmem_client_reopen(struct rmem_client *c, u64 now_ns, u64 renews)
+{
+	client_recall_all(c);
+	c->count.reopened++;
+	client_begin_open(c, renews);
+	if (c->progress_ns == c->opened_ns) {
+		c->own_due = false;
+		c->own_deadline_ns = now_ns + REOPEN_NS;
+	}
+}
+
+void rmem_client_renew(struct rmem_client *c, u64 now_ns)
+{
+	/* A CLOSE that is under way names the session, and ends it. */
+	if (c->state == RMEM_CHANNEL_OPEN && !c->closing)
+		rmem_client_reopen(c, now_ns, c->abandons ? 0 : c->session);
+}
+
+struct rmem_op *rmem_client_lose_ids(struct rmem_client *c)
+{
+	struct rmem_op *op = rmem_op_end_all(c);
+	struct rmem_op *chain = NULL;
+	struct rmem_op *next;
+
+	for (; op; op = next) {
+		next = op->next;
+		if (rmem_op_is_once(op) && op->may_be_done) {
+			op->next = chain;
+			chain = op;
+			continue;
+		}
+		op->id = 0;
+		op->sent_before |= op->may_be_done;
+		op->may_be_done = false;
+		c->outstanding_ops++;
+		rmem_op_put(c, op, op->state == RMEM_OP_WAITING ? RMEM_OP_WAITING : RMEM_OP_AGAIN);
+	}
+	rmem_seq_reset(&c->seq);
+	c->renews = 0;
+	c->abandons = false;
+	return chain;
+}
+
+void rmem_client_lose(struct rmem_client *c, struct rmem_client_rx *rx)
+{
+	c->state = RMEM_CHANNEL_LOST;
+	c->session = 0;
+	c->closing = false;
+	c->own_due = false;
+	rx->accepted = true;
+	rx->finished = rmem_op_end_all(c);
+	rx->result = RMEM_CLIENT_LOST;
+}
+
+/* Callers that allocate rely on the page size. */
+static bool is_page(u32 bytes)
+{
+	return bytes >= 1U << RMEM_PAGE_SHIFT_MIN && bytes <= 1U << RMEM_PAGE_SHIFT_MAX &&
+	       !(bytes & (bytes - 1));
+}
+
+/* A copy of the answer must not have another OPEN sent. */
+static void client_challenged(struct rmem_client *c, const struct rmem_head *head,
+			      struct rmem_client_rx *rx)
+{
+	if (!head->addr || head->addr == c->challenge) {
+		c->count.ignored++;
+		return;
+	}
+	rx->accepted = true;
+	c->challenge = head->addr;
+	c->own_due = true;
+}
+
+static void client_closed(struct rmem_client *c, struct rmem_client_rx *rx)
+{
+	rx->accepted = true;
+	c->state = RMEM_CHANNEL_CLOSED;
+	c->closing = false;
+	c->own_due = false;
+	c->session = 0;
+}
+
+static void client_opened(struct rmem_client *c, u64 now_ns, const struct rmem_head *head,
+			  const void *payload, struct rmem_client_rx *rx)
+{
+	struct rmem_opened opened;
+	u32 piece, page;
+
+	if (head->boot != c->boot && c->boot) {
+		rmem_client_lose(c, rx);
+		return;
+	}
+	if (head->status == RMEM_CHALLENGE) {
+		client_challenged(c, head, rx);
+		return;
+	}
+	if (head->status != RMEM_OK && c->closes) {
+		client_closed(c, rx);
+		return;
+	}
+	c->open_status = head->status;
+	if (head->status != RMEM_OK) {
+		rx->accepted = true;
+		c->own_due = false;
+		c->own_deadline_ns =
+			now_ns +
+			(head->status == RMEM_BUSY || head->status == RMEM_DAMAGED
+				 ? base_doubled(OPEN_BUSY_NS_FIRST, c->own_attempt, OPEN_NS_MAX)
+				 : OPEN_NS_MAX);
+		return;
+	}
+	base_copy(&opened, payload, sizeof(opened));
+	piece = base_load_le32(&opened.piece_bytes);
+	page = base_load_le32(&opened.page_bytes);
+	if (piece < RMEM_PIECE_BYTES_MIN || !head->session || head->session == c->renews ||
+	    !is_page(page)) {
+		c->count.bad++;
+		return;
+	}
+	rx->accepted = true;
+	if (!opened.renewed || !c->renews) {
+		rx->finished = rmem_client_lose_ids(c);
+		rx->result = RMEM_CLIENT_UNKNOWN;
+	}
+	c->node.memory_bytes = base_load_le64(&opened.memory_bytes);
+	c->node.free_bytes = base_load_le64(&opened.free_bytes);
+	c->node.page_bytes = page;
+	c->node.piece_bytes = piece;
+	c->piece = base_min(base_min(piece, c->config.piece_bytes), RMEM_PIECE_BYTES_MAX);
+	c->session = head->session;
+	c->boot = head->boot;
+	c->state = RMEM_CHANNEL_OPEN;
+	c->own_due = false;
+	c->opened_ns = now_ns;
+	c->progress_ns = now_ns;
+	if (c->closes)
+		rmem_client_close(c, now_ns);
+	else if (c->abandons)
+		rmem_client_renew(c, now_ns); /* given up since the OPEN left */
+}
+
+bool rmem_client_receive_own(struct rmem_client *c, u64 now_ns, const struct rmem_head *head,
+			     const void *payload, bool damaged, struct rmem_client_rx *rx)
+{
+	bool opening =
+		c->state == RMEM_CHANNEL_OPENING && head->type == (RMEM_OPEN | RMEM_RESPONSE);
+	bool closing = c->closing && head->type == (RMEM_CLOSE | RMEM_RESPONSE) &&
+		       head->session == c->session;
+
+	if (damaged || !(opening || closing) || head->id != c->own_id) {
+		c->count.ignored++;
+		return false;
+	}
+	if (opening)
+		client_opened(c, now_ns, head, payload, rx);
+	else
+		client_closed(c, rx);
+	return true;
+}
+
+void rmem_client_open(struct rmem_client *c, u64 now_ns)
+{
+	if (c->state != RMEM_CHANNEL_CLOSED)
+		return;
+	rmem_seq_reset(&c->seq);
+	c->abandons = false;
+	c->closes = false;
+	c->own_deadline_ns = now_ns;
+	client_begin_open(c, 0);
+}
+
+void rmem_client_close(struct rmem_client *c, u64 now_ns)
+{
+	if (c->state == RMEM_CHANNEL_OPEN) {
+		c->own_id = rmem_seq_take(&c->seq, 1, c);
+		/* No id is left, as cancelled ops hold the floor. A new session ends this one. */
+		if (!c->own_id) {
+			rmem_client_reopen(c, now_ns, 0);
+			c->closes = true;
+			return;
+		}
+		c->closing = true;
+		c->own_attempt = 0;
+		c->own_due = true;
+		c->own_deadline_ns = now_ns;
+		return;
+	}
+	/* An OPEN that met no challenge has opened nothing. */
+	if (c->state == RMEM_CHANNEL_OPENING && c->challenge) {
+		c->closes = true;
+		return;
+	}
+	c->state = RMEM_CHANNEL_CLOSED;
+	c->own_due = false;
+}

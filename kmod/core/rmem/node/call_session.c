@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/* Calls about sessions: OPEN, CLOSE, those that expire; and what the end of a session undoes. */
+#include "core/rmem/node/call.h"
+
+#include "core/base/bytes.h"
+#include "core/rmem/node/common.h"
+#include "core/rmem/node/step.h"
+
+/* ---- the end of a session ------------------------------------------------------------------- */
+
+static void undo_find(struct rmem_node *node, struct rmem_node_call *call);
+
+static void undo_work(struct rmem_node *node, struct rmem_node_call *call)
+{
+	if (!rmem_call_work_on(node, call))
+		rmem_call_work(call, undo_find, RMEM_CALL_NO_SLOT);
+}
+
+static void undo_find(struct rmem_node *node, struct rmem_node_call *call)
+{
+	struct rmem_region *region;
+
+	if (!rmem_call_walk(node, call, call->ended, call->ended_floor, ~0ULL, &region))
+		return;
+	if (!region) {
+		rmem_call_go_on(call, call->then, RMEM_CALL_NO_SLOT);
+		return;
+	}
+	node->alloc.undone++;
+	rmem_call_give_back(node, call, region, undo_work);
+}
+
+/* Slot lock of call->slot. No request can acknowledge anything from here on. */
+static void end_session(struct rmem_node *node, struct rmem_node_call *call, rmem_call_step *then)
+{
+	const struct rmem_session *session = &node->sessions.slot[call->slot];
+	bool owes = rmem_session_owes(session);
+
+	if (call->entered && owes) {
+		rmem_call_finish_silently(node, call, RMEM_NODE_BUSY);
+		call->put_off = true;
+		return;
+	}
+	call->ended = session->origin;
+	call->ended_floor = session->floor;
+	call->then = then;
+	call->at = 0;
+	call->memory = session->place.memory;
+	if (owes)
+		rmem_call_work(call, undo_find, RMEM_CALL_NO_SLOT);
+	else
+		rmem_call_go_on(call, then, RMEM_CALL_NO_SLOT);
+	rmem_sessions_close(&node->sessions, session - node->sessions.slot);
+}
+
+/* ---- OPEN ----------------------------------------------------------------------------------- */
+
+/* Is the OPEN one this node could grant? */
+static bool open_is_sound(const struct rmem_head *head, const struct rmem_open *open)
+{
+	u8 bits = open->reserved;
+	size_t n;
+
+	for (n = 0; n < sizeof(open->reserved2); n++)
+		bits |= open->reserved2[n];
+	return !bits && open->integrity == head->integrity && head->len == sizeof(*open);
+}
+
+/* False: its space is gone. */
+static bool read_attempt(const struct rmem_node *node, const struct rmem_node_call *call,
+			 struct rmem_attempt *attempt)
+{
+	const struct rmem_space *space = rmem_spaces_find(&node->spaces, call->head.space);
+
+	if (!space)
+		return false;
+	rmem_spaces_place(&node->spaces, space, &attempt->place);
+	attempt->nonce = call->head.id;
+	attempt->integrity = call->in.open.integrity;
+	attempt->datagram_bytes = base_load_le16(&call->in.open.datagram_bytes);
+	if (attempt->datagram_bytes > RMEM_DATAGRAM_BYTES_MAX)
+		attempt->datagram_bytes = RMEM_DATAGRAM_BYTES_MAX;
+	base_copy(attempt->client, call->in.open.client, sizeof(attempt->client));
+	return true;
+}
+
+static u64 idle_ns(const struct rmem_node *node)
+{
+	return node->config.session_idle_ms * BASE_NSEC_PER_MSEC;
+}
+
+static void open_answer(struct rmem_node *node, struct rmem_node_call *call,
+			enum rmem_node_reason reason, const struct rmem_session *session)
+{
+	u64 free_pages = node->alloc.pages - node->alloc.pages_promised;
+	struct rmem_opened *opened = &call->out.opened;
+
+	rmem_call_finish(node, call, reason);
+	call->answer.reply.session = session->name;
+	call->answer.reply.len = sizeof(*opened);
+	base_store_le64(&opened->memory_bytes, node->config.pages << node->config.page_shift);
+	base_store_le64(&opened->free_bytes, free_pages << node->config.page_shift);
+	base_store_le32(&opened->page_bytes, 1U << node->config.page_shift);
+	base_store_le32(&opened->piece_bytes, node->config.piece_bytes);
+	opened->renewed = rmem_session_is_renewed(session);
+	base_zero(opened->reserved, sizeof(opened->reserved));
+}
+
+/* A session that began now would see rolled-back memory under the new boot; the client repeats. */
+static bool open_overtaken(struct rmem_node *node, struct rmem_node_call *call)
+{
+	if (call->boot == rmem_node_boot(node))
+		return false;
+	rmem_call_finish_silently(node, call, RMEM_NODE_REBOOTED);
+	return true;
+}
+
+/* Else the answer is another challenge. A renewal needs none: it can't come twice. */
+static bool open_meets_challenge(struct rmem_node *node, struct rmem_node_call *call)
+{
+	u32 space = call->head.space;
+
+	if (!node->config.challenges ||
+	    rmem_sessions_meets(&node->sessions, call->challenge, call->boot, space, &call->peer,
+				call->now_ns))
+		return true;
+	rmem_call_finish(node, call, RMEM_NODE_CHALLENGE);
+	call->answer.reply.addr = rmem_sessions_challenge(&node->sessions, call->boot, space,
+							  &call->peer, call->now_ns);
+	return false;
+}
+
+/*
+ * A repeated OPEN from where the first came gets the same session; from elsewhere the
+ * session has to be another, for the first may have been told of this one. Once
+ * the session is in use, a copy is a late one: nobody waits for its answer.
+ */
+static void open_grant(struct rmem_node *node, struct rmem_node_call *call)
+{
+	struct rmem_session *session = &node->sessions.slot[call->slot];
+
+	if (open_overtaken(node, call))
+		return;
+	if (rmem_session_is_attempt(session, &call->attempt)) {
+		if (session->used) {
+			rmem_call_finish_silently(node, call, RMEM_NODE_REPEATED);
+			return;
+		}
+		if (rmem_peer_equal(&session->peer, &call->peer)) {
+			open_answer(node, call, RMEM_NODE_REPEATED, session);
+			return;
+		}
+		if (rmem_session_is_renewed(session)) {
+			end_session(node, call, rmem_call_open);
+			return;
+		}
+	} else if (session->name != RMEM_SESSION_NONE) {
+		if (rmem_sessions_may_open(&node->sessions, call->slot, call->now_ns,
+					   idle_ns(node)))
+			end_session(node, call, rmem_call_open);
+		else
+			rmem_call_finish(node, call, RMEM_NODE_BUSY);
+		return;
+	}
+	rmem_sessions_open(&node->sessions, call->slot, call->now_ns, &call->attempt, &call->peer);
+	session->boot = rmem_node_boot(node);
+	open_answer(node, call, RMEM_NODE_OK, session);
+}
+
+/* The client's older session: it is renewed, or ends. */
+static void open_supersede(struct rmem_node *node, struct rmem_node_call *call)
+{
+	struct rmem_session *session = &node->sessions.slot[call->slot];
+
+	if (open_overtaken(node, call))
+		return;
+	if (!rmem_session_may_renew(session, call->head.session, &call->attempt, &call->peer)) {
+		if (open_meets_challenge(node, call))
+			end_session(node, call, rmem_call_open);
+		return;
+	}
+	rmem_sessions_renew(&node->sessions, call->slot, call->now_ns, &call->attempt);
+	open_answer(node, call, RMEM_NODE_OK, session);
+}
+
+void rmem_call_open(struct rmem_node *node, struct rmem_node_call *call)
+{
+	int slot;
+
+	if (!open_is_sound(&call->head, &call->in.open)) {
+		rmem_call_finish(node, call, RMEM_NODE_LENGTH);
+		return;
+	}
+	if (!read_attempt(node, call, &call->attempt)) {
+		rmem_call_finish_silently(node, call,
+					  RMEM_NODE_NO_SESSION); /* and no key to answer with */
+		return;
+	}
+	/* A recorded OPEN costs no search of the slots. One that renews names a session. */
+	if (!rmem_sessions_find(&node->sessions, call->head.session) &&
+	    !open_meets_challenge(node, call))
+		return;
+	if (rmem_sessions_is_late(&node->sessions, &call->attempt)) {
+		rmem_call_finish_silently(node, call, RMEM_NODE_STALE);
+		return;
+	}
+	slot = rmem_sessions_superseded(&node->sessions, &call->attempt);
+	if (slot >= 0) {
+		rmem_call_go_on(call, open_supersede, slot);
+		return;
+	}
+	if (!open_meets_challenge(node, call))
+		return;
+	slot = rmem_sessions_choose(&node->sessions, &call->attempt, call->now_ns, idle_ns(node));
+	if (slot >= 0)
+		rmem_call_go_on(call, open_grant, slot);
+	else
+		rmem_call_finish(node, call, RMEM_NODE_BUSY);
+}
+
+/* ---- CLOSE ---------------------------------------------------------------------------------- */
+
+static void close_done(struct rmem_node *node, struct rmem_node_call *call)
+{
+	rmem_call_finish(node, call, RMEM_NODE_OK);
+}
+
+void rmem_call_close(struct rmem_node *node, struct rmem_node_call *call)
+{
+	struct rmem_session *session = NULL;
+	enum rmem_node_reason reason = rmem_call_admit(node, call, &session);
+
+	if (reason == RMEM_NODE_OK)
+		end_session(node, call, close_done);
+	else
+		rmem_call_finish(node, call, reason);
+}
+
+/* ---- sessions that owe memory expire --------------------------------------------------------- */
+
+static void expire_find(struct rmem_node *node, struct rmem_node_call *call);
+
+static void expire_session(struct rmem_node *node, struct rmem_node_call *call)
+{
+	const struct rmem_session *session = &node->sessions.slot[call->slot];
+
+	/* The session may have been used since it was found. */
+	if (session->name != RMEM_SESSION_NONE && rmem_session_owes(session) &&
+	    rmem_sessions_may_open(&node->sessions, call->slot, call->now_ns, idle_ns(node)))
+		end_session(node, call, expire_find);
+	else
+		rmem_call_go_on(call, expire_find, RMEM_CALL_NO_SLOT);
+}
+
+static void expire_find(struct rmem_node *node, struct rmem_node_call *call)
+{
+	u32 left = node->config.step_pages;
+
+	for (; call->session_at < node->sessions.slots && left; left--) {
+		u32 at = call->session_at++;
+
+		if (node->sessions.slot[at].name == RMEM_SESSION_NONE ||
+		    !rmem_sessions_may_open(&node->sessions, at, call->now_ns, idle_ns(node)))
+			continue;
+		rmem_call_go_on(call, expire_session, at);
+		return;
+	}
+	rmem_call_go_on(call, call->session_at < node->sessions.slots ? expire_find : NULL,
+			RMEM_CALL_NO_SLOT);
+}
+
+void rmem_node_call_expire(struct rmem_node_call *call, u64 now_ns)
+{
+	base_zero(call, sizeof(*call));
+	call->now_ns = now_ns;
+	rmem_call_go_on(call, expire_find, RMEM_CALL_NO_SLOT);
+}

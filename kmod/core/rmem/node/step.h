@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * The steps of a call, for call.c and call_session.c. A step says what the next is and whose slot
+ * lock that wants, by rmem_call_go_on() or rmem_call_work(). Or it answers and ends the call, by
+ * rmem_call_finish().
+ */
+#ifndef REMORA_RMEM_NODE_STEP_H
+#define REMORA_RMEM_NODE_STEP_H
+
+#include "core/rmem/node/call.h"
+#include "core/rmem/node/common.h"
+
+#define RMEM_CALL_NO_SLOT (-1)
+
+typedef void rmem_call_step(struct rmem_node *node, struct rmem_node_call *call);
+
+static inline void rmem_call_go_on(struct rmem_node_call *call, rmem_call_step *next, int slot)
+{
+	call->next = next;
+	call->slot = slot;
+	call->divisible = false;
+}
+
+/* To a step that may be one of many, and relies on nothing but memory's regions. */
+static inline void rmem_call_work(struct rmem_node_call *call, rmem_call_step *next, int slot)
+{
+	rmem_call_go_on(call, next, slot);
+	call->divisible = true;
+}
+
+static inline void rmem_call_finish(struct rmem_node *node, struct rmem_node_call *call,
+				    enum rmem_node_reason reason)
+{
+	rmem_node_answer(node, &call->head, reason, &call->answer);
+	rmem_call_go_on(call, NULL, RMEM_CALL_NO_SLOT);
+}
+
+static inline void rmem_call_finish_silently(struct rmem_node *node, struct rmem_node_call *call,
+					     enum rmem_node_reason reason)
+{
+	rmem_call_finish(node, call, reason);
+	call->answer.action = RMEM_ACT_DROP;
+}
+
+static inline int rmem_call_slot(const struct rmem_node *node, const struct rmem_node_call *call)
+{
+	return rmem_node_slot(node, call->head.session);
+}
+
+/* Is the request to be executed, and for which session? Slot lock. */
+enum rmem_node_reason rmem_call_admit(struct rmem_node *node, struct rmem_node_call *call,
+				      struct rmem_session **session);
+
+/* Some more pages of the region under work. True: there are more. */
+bool rmem_call_work_on(struct rmem_node *node, struct rmem_node_call *call);
+
+/* Withdraws the names of the region at once; its pages go in steps. */
+void rmem_call_give_back(struct rmem_node *node, struct rmem_node_call *call,
+			 struct rmem_region *region, rmem_call_step *next);
+
+/*
+ * From call->at on, the region that an ALLOC of this session made whose id is from .. to. A
+ * step's regions cost what its pages would. False: not yet found, nor the last one seen.
+ */
+bool rmem_call_walk(const struct rmem_node *node, struct rmem_node_call *call, u64 session,
+		    u64 from, u64 to, struct rmem_region **found);
+
+/* First steps of OPEN, and of CLOSE in the session's slot lock. */
+rmem_call_step rmem_call_open, rmem_call_close;
+
+#endif
