@@ -27,6 +27,7 @@ extern "C" {
 
 namespace {
 
+using model::Ids;
 using model::Sessions;
 using model::Slot;
 using model::wire_name;
@@ -102,30 +103,6 @@ struct State {
     uint8_t evictions, give_ups, takes_back, names;
     uint8_t messages;
     Message message[messages_max];
-};
-
-struct Ids {
-    State& s;
-    void* owner[window];
-    rmem_seq seq;
-
-    explicit Ids(State& state) : s(state) {
-        rmem_seq_init(&seq, owner, window);
-        seq.floor = s.floor;
-        seq.next = s.next;
-        for (uint32_t i = 0; i < window; i++)
-            owner[i] = reinterpret_cast<void*>(uintptr_t(s.owner[i]));
-    }
-    // The op that waits for the id; -1: none.
-    int op_of(uint64_t id) const {
-        return int(reinterpret_cast<uintptr_t>(rmem_seq_owner(&seq, id))) - 1;
-    }
-    ~Ids() {
-        s.floor = uint8_t(seq.floor);
-        s.next = uint8_t(seq.next);
-        for (uint32_t i = 0; i < window; i++)
-            s.owner[i] = uint8_t(reinterpret_cast<uintptr_t>(owner[i]));
-    }
 };
 
 struct Bounds {
@@ -213,7 +190,7 @@ private:
         }
         if (mutation_ != ANY_ANSWER)
             s.renews = 0;
-        Ids ids(s);
+        Ids ids(s, window);
         rmem_seq_reset(&ids.seq);
     }
 
@@ -250,7 +227,7 @@ private:
         next.op[op] = TAKEN_BACK;
         next.id[op] = next.sent[op] = 0;
         {
-            Ids ids(next);
+            Ids ids(next, window);
             rmem_seq_put(&ids.seq, s.id[op]);
         }
         reopen(next, s.session);
@@ -263,7 +240,7 @@ private:
         State next = s;
         next.op[op] = OUT;
         if (!next.id[op]) {
-            Ids ids(next);
+            Ids ids(next, window);
             if (bounds_.limited && rmem_seq_span(&ids.seq) >= replay)
                 return;
             next.id[op] = uint8_t(rmem_seq_take(&ids.seq, 1, reinterpret_cast<void*>(op + 1)));
@@ -294,7 +271,7 @@ private:
             bool before = s.renews && m.session == s.renews && m.type == FOUND;
             if (!before && (s.phase != UP || m.session != s.session))
                 return;
-            int op = Ids(next).op_of(m.id);
+            int op = Ids(next, window).op_of(m.id);
             if (op < 0)
                 return;
             seen.before += before;
@@ -314,7 +291,7 @@ private:
         s.op[op] = DONE;
         s.id[op] = s.sent[op] = 0;
         {
-            Ids ids(s);
+            Ids ids(s, window);
             rmem_seq_put(&ids.seq, m.id);
         }
         if (s.times[op] != 1)
@@ -341,23 +318,14 @@ private:
     template <class Emit>
     void node_open(const State& s, const Message& m, Emit& emit) const {
         rmem_attempt attempt{};
-        rmem_peer peer{};
         attempt.nonce = m.session;
         State next = s;
         int slot = m.id ? node_renew(next, m, attempt) : -1;
         if (slot < 0) {
             Sessions sessions(next.slot, next.generation, window, places());
-            slot = sessions.slot_for(attempt, true, [](int) { return false; });
+            slot = sessions.open(attempt, next.names, true, [](int) { return false; });
             if (slot < 0)
                 return;
-            if (rmem_session_is_attempt(&sessions.all.slot[slot], &attempt)) {
-                if (sessions.all.slot[slot].used)
-                    return;
-            } else {
-                if (!next.names--)
-                    return;
-                rmem_sessions_open(&sessions.all, slot, 1, &attempt, &peer);
-            }
         }
         send(next, {OPENED, next.slot[slot].name, m.session, 0, 0, next.slot[slot].renewed});
         emit(next, nullptr, [=] { return "node receives " + text(m); });

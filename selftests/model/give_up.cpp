@@ -227,25 +227,16 @@ private:
     template <class Emit>
     void node_open(const State& s, const Message& m, Emit& emit) const {
         rmem_attempt attempt{};
-        rmem_peer peer{};
         attempt.nonce = m.session;
         attempt.client[0] = uint8_t(m.channel + 1);
         State next = s;
         int slot = m.nonce && !is_locked(s, m.nonce & 1) ? node_renew(next, m, attempt) : -1;
         if (slot < 0) {
             Sessions sessions(next.slot, next.generation, window);
-            slot = sessions.slot_for(attempt, mutation_ != NO_SUPERSEDE,
-                                     [&](int held) { return is_locked(s, held); });
+            slot = sessions.open(attempt, next.opens, mutation_ != NO_SUPERSEDE,
+                                 [&](int held) { return is_locked(s, held); });
             if (slot < 0)
                 return;
-            if (rmem_session_is_attempt(&sessions.all.slot[slot], &attempt)) {
-                if (sessions.all.slot[slot].used)
-                    return;
-            } else {
-                if (!next.opens--)
-                    return;
-                rmem_sessions_open(&sessions.all, slot, 1, &attempt, &peer);
-            }
         }
         send(next, {OPENED, m.channel, next.slot[slot].name, m.session});
         emit(next, nullptr, [=] { return "node receives " + text(m); });

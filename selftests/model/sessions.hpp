@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
-// The node's sessions as a model's state holds them, a byte a field, in the hands of the real
-// code (kmod/core/rmem/node/session.c).
+// The node's sessions and the client's ids as a model's state holds them, a byte a field, in the
+// hands of the real code (kmod/core/rmem/node/session.c, client/seq.c).
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 
 extern "C" {
 #include "core/base/bytes.h"
+#include "core/rmem/client/seq.h"
 #include "core/rmem/node/session.h"
 }
 
@@ -87,6 +89,23 @@ struct Sessions {
         found = rmem_sessions_choose(&all, &attempt, 1, 0);
         return found < 0 || is_locked(found) ? -1 : found;
     }
+
+    // The slot of the session that an OPEN gets which renews none: the same attempt's while it is
+    // unused, or a new session's. `names` says how many may still begin. -1: no answer.
+    template <class IsLocked>
+    int open(const rmem_attempt& attempt, uint8_t& names, bool supersedes, IsLocked&& is_locked) {
+        rmem_peer peer{};
+        int found = slot_for(attempt, supersedes, is_locked);
+        if (found < 0)
+            return -1;
+        if (rmem_session_is_attempt(&all.slot[found], &attempt))
+            return all.slot[found].used ? -1 : found;
+        if (!names--)
+            return -1;
+        rmem_sessions_open(&all, found, 1, &attempt, &peer);
+        return found;
+    }
+
     ~Sessions() {
         generation = uint8_t(all.generation);
         for (int i = 0; i < slots; i++) {
@@ -111,6 +130,35 @@ private:
         for (uint32_t id = 0; id < session.replay_ids; id++)
             held.found[id] = uint8_t(base_load_le64(&session.found[id].value[0]));
         return held;
+    }
+};
+
+// The client's ids; `owner` in a state is op + 1. Writes back what it changed when it goes.
+template <class State>
+struct Ids {
+    State& s;
+    void* owner[std::size(State{}.owner)];
+    rmem_seq seq;
+
+    Ids(State& state, uint32_t window) : s(state) {
+        rmem_seq_init(&seq, owner, window);
+        seq.floor = s.floor;
+        seq.next = s.next;
+        for (uint32_t i = 0; i < window; i++)
+            owner[i] = reinterpret_cast<void*>(uintptr_t(s.owner[i]));
+    }
+    Ids(const Ids&) = delete;
+
+    // The op that waits for the id; -1: none.
+    int op_of(uint64_t id) const {
+        return int(reinterpret_cast<uintptr_t>(rmem_seq_owner(&seq, id))) - 1;
+    }
+
+    ~Ids() {
+        s.floor = uint8_t(seq.floor);
+        s.next = uint8_t(seq.next);
+        for (uint32_t i = 0; i < seq.window; i++)
+            s.owner[i] = uint8_t(reinterpret_cast<uintptr_t>(owner[i]));
     }
 };
 

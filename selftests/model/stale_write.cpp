@@ -28,6 +28,7 @@ extern "C" {
 
 namespace {
 
+using model::Ids;
 using model::Sessions;
 using model::Slot;
 using model::wire_name;
@@ -117,30 +118,6 @@ struct State {
     uint8_t opens, names, evictions, restarts, attaches, give_ups;
     uint8_t messages;
     Message message[messages_max];
-};
-
-// The client's ids, as the state holds them, in the hands of the real code.
-struct Ids {
-    State& s;
-    void* owner[window_max];
-    rmem_seq seq;
-
-    Ids(State& state, uint32_t window) : s(state) {
-        rmem_seq_init(&seq, owner, window);
-        seq.floor = s.floor;
-        seq.next = s.next;
-        for (uint32_t i = 0; i < window; i++)
-            owner[i] = reinterpret_cast<void*>(uintptr_t(s.owner[i]));
-    }
-    ~Ids() {
-        s.floor = uint8_t(seq.floor);
-        s.next = uint8_t(seq.next);
-        for (uint32_t i = 0; i < seq.window; i++)
-            s.owner[i] = uint8_t(reinterpret_cast<uintptr_t>(owner[i]));
-    }
-    int op_of(uint64_t id) {
-        return int(reinterpret_cast<uintptr_t>(rmem_seq_owner(&seq, id))) - 1;
-    }
 };
 
 struct Bounds {
