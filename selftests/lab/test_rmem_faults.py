@@ -122,6 +122,62 @@ def test_damaged_payload(lab):
             device.detach()
 
 
+@contextlib.contextmanager
+def checksums_before_queue(machine, address, device="eth0"):
+    """The address moves to a bridge over the device. The bridge computes checksums, and the device's queue, behind
+    it, gets whole packets."""
+    machine.run(f"""set -e
+        modprobe -q bridge || :
+        ip link add above address $(cat /sys/class/net/{device}/address) type bridge
+        ip link set {device} master above
+        ip link set above mtu $(cat /sys/class/net/{device}/mtu) up
+        ip addr del {address} dev {device}
+        ip addr add {address} dev above
+        ethtool -K above tx-checksum-ip-generic off""")
+    try:
+        yield
+    finally:
+        if machine.is_on():
+            machine.run(f"ip link del above; ip addr add {address} dev {device}")
+
+
+WRITES_AND_CHANGES = """
+import mmap, os, sys, threading
+page = mmap.mmap(-1, 4096)
+page[:] = b"a" * 4096
+disk = os.open(sys.argv[1], os.O_WRONLY | os.O_DIRECT)
+writer = threading.Thread(target=os.pwritev, args=(disk, [page], 0))
+writer.start()
+sys.stdin.readline()
+page[:] = b"b" * 4096
+print("changed", flush=True)
+writer.join()
+"""
+
+
+def test_page_that_changes_on_its_way(lab):
+    """Packets refer to the pages of a write. Where the machine computes a checksum over one, the packet's bytes have
+    to stay as they were then, though the program that owns the page changes it."""
+    compute, memory = lab["compute"], lab["memory"]
+    [address] = [str(each) for each in lab.topology.links[0].addresses["compute"] if each.version == 4]
+    with checksums_before_queue(compute, address), Rack(lab) as rack:
+        device = rack.attach("compute", rack.node("memory", "64M"), "16M", "--integrity", "link")
+        copied = device.counters()["copied-packets"]
+        compute.run(f"dd if={device.path} of=/dev/null bs=4k count=1 iflag=direct")  # finds the neighbour
+        with rmemlab.netem(compute, "eth0", "delay 3s"):
+            writer = compute.spawn(["python3", "-c", WRITES_AND_CHANGES, device.path])
+            wait_until("its packet is in the queue", lambda: queued_packets(compute, "eth0"))
+            writer.send(b"go\n")
+            writer.wait_output("changed")
+            assert writer.wait(rmem.ACTION_S).rc == 0, writer.err
+        assert device.counters()["copied-packets"] == copied, "the packet was a copy: the test shows nothing"
+        assert compute.run(f"head -c 4096 {device.path} | tr -d a | wc -c").out.strip() == "0", "it changed on its way"
+
+
+def queued_packets(machine, device):
+    return int(re.search(r"backlog \S+ (\d+)p", machine.run(f"tc -s qdisc show dev {device}").out)[1])
+
+
 @tap.bound(600)
 def test_everything_at_once(lab):
     on_bad_network(lab, "everything")
@@ -619,6 +675,7 @@ def test_interrupted_commands_of_a_node(lab):
 
 
 TESTS = [test_loss, test_reordering, test_duplication, test_corruption, test_damaged_payload,
+         test_page_that_changes_on_its_way,
          test_everything_at_once, test_stalls, test_outage, test_node_stopped_and_started, test_node_power_cut,
          test_detach_from_a_dead_node, test_wrong_key_and_unknown_space, test_sizes_that_are_wrong,
          test_node_that_is_not_there, test_port_in_use, test_what_is_there_already, test_node_asked_too_much,
