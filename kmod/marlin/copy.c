@@ -326,7 +326,7 @@ static int copy_own_pages(struct copy_state *state, const struct cmmc_memory *me
 	return got ?: -EFAULT;
 }
 
-/* Where the copy goes on in own memory: of the first byte, what matters is its place in its page. */
+/* Where the copy goes on in own memory. Of its first byte only the place in the page matters. */
 static u64 copy_own_address(const struct cmmc_memory *memory, const struct cmmc_copy *in)
 {
 	u64 at = in->address + in->done;
