@@ -37,7 +37,8 @@
  * Pointer buffer. The node watches one region for all requests: a word for each request ring. A
  * client writes there how many entries it has posted, after the entries themselves. It MAY write it
  * once for many entries. The word MUST NOT run backwards, nor beyond the entries posted. Its change
- * tells the node how many entries came. The change MAY become visible before the entries do.
+ * tells the node how many entries came. The change MAY become visible before the entries do. A node
+ * MAY also look at a ring's next entry itself, and take it before the word tells of it.
  *
  * Sleeping. An end that is going to sleep sets its flag to 1, and then looks once more at all that
  * the other end writes. An end that has written an entry's word, a pointer or a credit word then

@@ -69,6 +69,7 @@ enum Mutation {
     KEEPS_FLAG,       // a waker leaves the flag as it is
     TELLS_IN_SILENCE, // credit wakes nobody
     COUNTS_ONE,       // a signal is taken for one entry
+    TRUSTS_LAG,       // a pointer that lags behind is taken for news
 };
 
 // How the reader learns of an entry.
@@ -76,6 +77,7 @@ enum Notice {
     SIGNAL_BEHIND, // by the pointer, visible after the entries
     SIGNAL_BEFORE, // by the pointer, perhaps before the entries
     WORD_ITSELF,
+    EITHER, // by the word or by the pointer, which lags behind then
 };
 
 struct Ring {
@@ -236,7 +238,7 @@ struct Ring {
             break;
         case SIGNAL:
             then_wake(w, ROOM);
-            put(w, POINTER, w.count, notice == SIGNAL_BEHIND);
+            put(w, POINTER, w.count, notice != SIGNAL_BEFORE);
             break;
         default:
             sleep_step(s, w, s.reader, WRITER_FLAG, READER_FLAG, load(s, w, CREDIT) != w.other,
@@ -254,18 +256,26 @@ struct Ring {
         return mutation == FINDS_LATE ? READ_RECORD : FIND;
     }
 
-    const char* read(State& s) const {
+    // Does a pointer tell of entries that weren't taken?
+    bool tells_more(uint8_t signalled, const End& r) const {
+        return notice == EITHER && mutation != TRUSTS_LAG ? int8_t(signalled - r.count) > 0
+                                                          : signalled != r.count;
+    }
+
+    // by_word: it looks at the next entry rather than at the pointer, where it has the choice.
+    const char* read(State& s, bool by_word) const {
         End& r = s.reader;
         int at = r.count % entries;
         uint8_t due = r.count + 1;
         switch (r.step) {
         case TRACK: {
-            if (notice == WORD_ITSELF) {
+            if (by_word) {
                 go(r, track_word(s));
                 break;
             }
             uint8_t signalled = load(s, r, POINTER);
-            if (uint8_t(signalled - r.count) > entries)
+            if (notice == EITHER ? int8_t(signalled - r.count) > entries
+                                 : uint8_t(signalled - r.count) > entries)
                 return "a signal beyond the ring";
             if (mutation == COUNTS_ONE && signalled != r.told) {
                 r.told = signalled;
@@ -274,7 +284,7 @@ struct Ring {
                 r.other = signalled;
             }
             Step first = mutation == FINDS_LATE ? READ_RECORD : FIND;
-            go(r, r.other == r.count ? DOZE : first);
+            go(r, tells_more(r.other, r) ? first : DOZE);
             break;
         }
         case FIND: {
@@ -308,7 +318,7 @@ struct Ring {
             break;
         case TELL: {
             r.found = r.rest = 0;
-            bool more = notice != WORD_ITSELF && r.other != r.count;
+            bool more = notice != WORD_ITSELF && tells_more(r.other, r);
             Step after = !more ? TRACK : mutation == FINDS_LATE ? READ_RECORD : FIND;
             if (mutation == TELLS_IN_SILENCE)
                 go(r, after);
@@ -319,7 +329,9 @@ struct Ring {
         }
         default: {
             uint8_t seen = mutation == COUNTS_ONE ? r.told : r.other;
-            bool news = notice == WORD_ITSELF ? load(s, r, WORD + at) : load(s, r, POINTER) != seen;
+            uint8_t signalled = load(s, r, POINTER);
+            bool changed = notice == EITHER ? tells_more(signalled, r) : signalled != seen;
+            bool news = by_word ? load(s, r, WORD + at) : changed;
             sleep_step(s, r, s.writer, READER_FLAG, WRITER_FLAG, news, TRACK);
         }
         }
@@ -366,12 +378,17 @@ struct Ring {
             }
         }
         if (may_step(s.reader) && !waits_for_visibility(s.reader) && !looks_in_vain(s)) {
-            State next = s;
-            const char* violation = read(next);
-            emit(next, violation, [&] {
-                return std::string("reader ") + step_names[s.reader.step] + ", " +
-                       std::to_string(s.reader.count) + " taken";
-            });
+            bool looks = s.reader.step == TRACK || s.reader.step == LOOK_AGAIN;
+            for (bool by_word : {false, true}) {
+                if (looks ? notice != EITHER && by_word != (notice == WORD_ITSELF) : by_word)
+                    continue;
+                State next = s;
+                const char* violation = read(next, by_word);
+                emit(next, violation, [&] {
+                    return std::string("reader ") + step_names[s.reader.step] + ", " +
+                           std::to_string(s.reader.count) + " taken";
+                });
+            }
         }
     }
 };
@@ -389,6 +406,7 @@ int main(int argc, char** argv) {
     run("signals behind their entries", SIGNAL_BEHIND, NONE);
     run("signals that overtake their entries", SIGNAL_BEFORE, NONE);
     run("a reader that watches the next word", WORD_ITSELF, NONE);
+    run("a reader that watches the next word or the pointer", EITHER, NONE);
     run("wrong: posts the word before the record", WORD_ITSELF, POSTS_EARLY);
     run("wrong: posts the word before the record, and signals", SIGNAL_BEFORE, POSTS_EARLY);
     run("wrong: reads the record before the word", SIGNAL_BEFORE, FINDS_LATE);
@@ -401,5 +419,8 @@ int main(int argc, char** argv) {
     run("wrong: wakes without resetting the flag", SIGNAL_BEHIND, KEEPS_FLAG);
     run("wrong: credit wakes nobody", SIGNAL_BEHIND, TELLS_IN_SILENCE);
     run("wrong: a signal counts as one entry", SIGNAL_BEHIND, COUNTS_ONE);
+    run("wrong: a pointer that lags behind counts as news", EITHER, TRUSTS_LAG);
+    run("wrong: no second look at the word or the pointer", EITHER, NO_SECOND_LOOK);
+    run("wrong: no barrier, and watches either", EITHER, NO_BARRIER);
     return report.finish();
 }

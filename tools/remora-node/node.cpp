@@ -146,15 +146,18 @@ void Node::retire() {
 // ---- grace ----
 
 void Node::enter(unsigned int thread) {
-    threads_[thread].passes.fetch_add(1, std::memory_order_relaxed);
+    std::atomic<std::uint64_t>& passes = threads_[thread].passes;
+    // Release: has_passed() may miss the value of leave(), and sees this one.
+    passes.store(passes.load(std::memory_order_relaxed) + 1, std::memory_order_release);
     // Pairs with begin_grace(): a thread that it doesn't see as entered sees the tables without
     // what was taken out of them before.
     std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
 void Node::leave(unsigned int thread) {
+    std::atomic<std::uint64_t>& passes = threads_[thread].passes;
     // Pairs with has_passed(): the pages were used before.
-    threads_[thread].passes.fetch_add(1, std::memory_order_release);
+    passes.store(passes.load(std::memory_order_relaxed) + 1, std::memory_order_release);
 }
 
 // The threads that are in a batch now; has_passed() tells when each of them has left it.

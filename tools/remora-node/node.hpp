@@ -147,7 +147,7 @@ public:
 private:
     struct Request;
     struct alignas(64) Thread {
-        std::atomic<std::uint64_t> passes{0}; // odd: between enter() and leave()
+        std::atomic<std::uint64_t> passes{0}; // the thread writes it; odd: in a batch
         std::uint64_t datagrams = 0;          // begun
         Counters counters;
     };

@@ -25,6 +25,8 @@ static_assert(answers_max < RingPair::responses / 2);
 constexpr std::uint64_t told_ns_min = BASE_NSEC_PER_SEC;
 // Rounds with requests between two that also zero some pages.
 constexpr unsigned scrub_every = 16;
+// Looks for a ring's next entry before its pointer word is watched again: some microseconds.
+constexpr unsigned warm_looks = 256;
 // Looks between two looks at the clock, and such rounds before the processor may rest longer.
 constexpr unsigned looks = 16, eager_rounds = 64;
 
@@ -158,7 +160,7 @@ void RingWorker::stop() {
 void RingWorker::take_changes() {
     Rings::Changes changes = rings_.take_changes();
     for (auto& pair : changes.came)
-        pairs_.push_back({pair->pointer, 0, false, std::move(pair)});
+        pairs_.emplace_back(std::move(pair));
     for (std::uint64_t serial : changes.went)
         std::erase_if(pairs_, [&](const auto& each) { return each.pair->serial == serial; });
     for (const Rings::Changes::Answer& each : changes.answers)
@@ -177,12 +179,21 @@ void RingWorker::answer(const Rings::Changes::Answer& answer) {
         futex_wake(pair.client_sleeps);
 }
 
+RingWorker::Watched::Watched(std::shared_ptr<RingPair> of)
+    : pointer(of->pointer),
+      entry(ring_in_word(&of->in)),
+      taken(of->in.taken),
+      pair(std::move(of)) {}
+
 bool RingWorker::is_ready(const Watched& watched) {
-    if (!watched.held)
-        return __atomic_load_n(watched.pointer, __ATOMIC_RELAXED) != watched.seen;
-    const RingPair& pair = *watched.pair;
-    return !pair.blocked ||
-           __atomic_load_n(pair.out.credit, __ATOMIC_RELAXED) != base_swap_le32(pair.out.freed);
+    if (watched.blocked) {
+        const ring_out& out = watched.pair->out;
+        return __atomic_load_n(out.credit, __ATOMIC_RELAXED) != base_swap_le32(out.freed);
+    }
+    if (watched.warm)
+        return __atomic_load_n(watched.entry, __ATOMIC_RELAXED) != 0;
+    return ring_tells_more(base_swap_le32(__atomic_load_n(watched.pointer, __ATOMIC_RELAXED)),
+                           watched.taken);
 }
 
 bool RingWorker::has_work() const {
@@ -197,20 +208,19 @@ bool RingWorker::round() {
     for (std::size_t n = 0, i = first_; n < count; n++, i++) {
         if (i >= count)
             i = 0;
-        if (!is_ready(pairs_[i]))
+        if (!is_ready(pairs_[i])) {
+            pairs_[i].warm -= pairs_[i].warm != 0;
             continue;
+        }
         if (!any) {
             any = true;
             now = now_ns();
             node_.enter(thread_);
         }
-        RingPair& pair = *pairs_[i].pair;
-        if (!serve(pair, now)) {
+        if (!serve(pairs_[i], now)) {
             pairs_.erase(pairs_.begin() + static_cast<std::ptrdiff_t>(i));
             break; // the others' turn is in the next round
         }
-        pairs_[i].seen = base_swap_le32(pair.in.signalled);
-        pairs_[i].held = pair.blocked || ring_in_waiting(&pair.in);
     }
     first_ = first_ + 1 < pairs_.size() ? first_ + 1 : 0;
     if (any)
@@ -219,28 +229,39 @@ bool RingWorker::round() {
 }
 
 // False: the client broke a rule.
-bool RingWorker::serve(RingPair& pair, std::uint64_t now) {
+bool RingWorker::serve(Watched& watched, std::uint64_t now) {
+    RingPair& pair = *watched.pair;
     outbox_.begin(pair);
-    ring_fault fault = take_turn(pair, now);
+    ring_fault fault = watched.warm ? RING_OK : ring_in_track(&pair.in, pair.pointer);
+    if (!fault)
+        fault = take_turn(watched, now);
     outbox_.flush();
-    if (ring_in_tell(&pair.in) && ring_must_wake(pair.client_sleeps))
-        futex_wake(pair.client_sleeps);
+    if (ring_in_tell(&pair.in)) {
+        if (ring_must_wake(pair.client_sleeps))
+            futex_wake(pair.client_sleeps);
+        // Now and then of a warm ring, too: the tracker wants it.
+        if (!fault)
+            fault = ring_in_track(&pair.in, pair.pointer);
+    }
     if (fault)
         close(pair, fault);
+    watched.entry = ring_in_word(&pair.in);
+    watched.taken = pair.in.taken;
+    watched.warm = warm_looks;
     return !fault;
 }
 
-ring_fault RingWorker::take_turn(RingPair& pair, std::uint64_t now) {
+ring_fault RingWorker::take_turn(Watched& watched, std::uint64_t now) {
+    RingPair& pair = *watched.pair;
     Path path{};
     path.ring = pair.serial;
-    if (ring_fault fault = ring_in_track(&pair.in, pair.pointer))
-        return fault;
+    watched.blocked = false;
     for (unsigned n = 0; n < turn_requests && outbox_.posted() < turn_answers; n++) {
-        if (!ring_in_waiting(&pair.in))
+        if (!ring_in_waiting(&pair.in) && !ring_in_has_record(&pair.in))
             break;
         ring_fault fault = RING_OK;
-        pair.blocked = !has_answer_room(pair, fault);
-        if (pair.blocked || fault)
+        watched.blocked = !has_answer_room(pair, fault);
+        if (watched.blocked || fault)
             return fault;
         std::uint32_t bytes;
         const std::uint8_t* record = ring_in_record(&pair.in, &bytes, &fault);

@@ -4,11 +4,17 @@
  *
  *   round:  pointer words that changed (core/ring/ring.h: the tracker) -> ready rings, in turn
  *             each: request copied out of the ring -> Node::handle() -> answers -> response ring
+ *           of a ring that was served a moment ago, its next entry instead
  *   idle:   looks again for a while, then sleeps until a client wakes it
  *
  * A ring's turn is bounded by requests and by answers, so a client waits for at most one turn of
  * each other one. A request is taken only while its answers have room: a client that reads no
  * answers stops being served, and nobody else.
+ *
+ * Pointer words let one region stand for many rings, but each costs the way of a line of the cache
+ * before the entry's own. So while a ring is warm the worker looks at its next entry alone, and its
+ * client's pointer word stays in the client's cache. A client writes both before it looks at the
+ * node's flag, so a worker that has set its flag and then looks at either misses no request.
  */
 #pragma once
 
@@ -90,14 +96,17 @@ private:
     // The worker looks at these of each ring while it waits. They are close together, as there may
     // be many rings.
     struct Watched {
+        explicit Watched(std::shared_ptr<RingPair> of);
         const std::uint32_t* pointer;
-        std::uint32_t seen; // the pointer word, as it was served
-        bool held;          // requests are left, or wait for room for their answers
+        const std::uint64_t* entry; // word of the next one
+        std::uint32_t taken;
+        unsigned warm = 0;    // looks at the entry before those at the pointer word
+        bool blocked = false; // a request waits for room for its answers
         std::shared_ptr<RingPair> pair;
     };
     static bool is_ready(const Watched& watched);
-    bool serve(RingPair& pair, std::uint64_t now);
-    ring_fault take_turn(RingPair& pair, std::uint64_t now);
+    bool serve(Watched& watched, std::uint64_t now);
+    ring_fault take_turn(Watched& watched, std::uint64_t now);
     bool has_answer_room(RingPair& pair, ring_fault& fault) const;
     void close(RingPair& pair, ring_fault fault);
     bool spin();

@@ -98,7 +98,6 @@ public:
     ring_out out;
     const std::uint32_t* const pointer;
     std::uint32_t* client_sleeps;
-    bool blocked = false; // a request waits for room for its answers
 
 private:
     PointerBuffer& pointers_;

@@ -62,7 +62,11 @@ struct ring_in {
 	u32 entry_bytes;
 	u32 taken;
 	u32 told;
-	u32 signalled; /* entries, by the pointer word; what it was at the last look */
+	/*
+	 * Entries that the pointer word told of at the last look; fewer than taken while it lags
+	 * behind a reader that looks at entries
+	 */
+	u32 signalled;
 };
 
 /* Memory is zero, and shared. The shape is valid. */
@@ -126,20 +130,29 @@ static inline void ring_out_signal(const struct ring_out *out, u32 *pointer)
 
 /* ---- reader ---- */
 
+/* Does a pointer word tell of entries that weren't taken? If it lags behind, it doesn't. */
+static inline bool ring_tells_more(u32 signalled, u32 taken)
+{
+	return signalled != taken && signalled - taken < 1U << 31;
+}
+
 /* Entries that the pointer word told of and that weren't taken. */
 static inline u32 ring_in_waiting(const struct ring_in *in)
 {
-	return in->signalled - in->taken;
+	return ring_tells_more(in->signalled, in->taken) ? in->signalled - in->taken : 0;
 }
 
-/* The ring tracker. Look at the pointer word: its change is the number of entries that came. */
+/*
+ * The ring tracker. Look at the pointer word: its change is the number of entries that came. A
+ * reader that takes entries before the word tells of them calls it once in 2^30 entries at least.
+ */
 static inline enum ring_fault ring_in_track(struct ring_in *in, const u32 *pointer)
 {
 	/* Pairs with ring_out_signal(): the entries. */
 	u32 signalled = base_swap_le32(__atomic_load_n(pointer, __ATOMIC_ACQUIRE));
 
-	if (signalled - in->taken > in->mask + 1 ||
-	    signalled - in->taken < in->signalled - in->taken)
+	/* From where it was up to the ring's end; what was taken before it told of it is between. */
+	if (signalled - in->signalled > in->taken + in->mask + 1 - in->signalled)
 		return RING_FAULT_POINTER;
 	in->signalled = signalled;
 	return RING_OK;

@@ -126,7 +126,44 @@ TEST(RingTracker, SignalBeforeItsEntryFindsNothingYet) {
     EXPECT_EQ(ring.read(), Bytes{1});
 }
 
+TEST(RingTracker, EntriesTakenBeforeTheirSignalDoNotCountAgain) {
+    for (std::uint32_t first : {0U, 5U, 0xfffffffeU}) {
+        RingPairRig ring(4, 64, first);
+        for (std::uint32_t n = 0; n < 12; n++) {
+            ASSERT_TRUE(ring.write(Bytes{1}));
+            ASSERT_EQ(ring.read(), Bytes{1});
+        }
+        ASSERT_EQ(ring_in_track(&ring.in, &ring.pointer), RING_OK);
+        EXPECT_EQ(ring_in_waiting(&ring.in), 0U);
+        // The word may come late, and through values that were taken long ago.
+        ring.pointer = base_swap_le32(first + 3);
+        ASSERT_EQ(ring_in_track(&ring.in, &ring.pointer), RING_OK);
+        EXPECT_EQ(ring_in_waiting(&ring.in), 0U);
+        ASSERT_TRUE(ring.write(Bytes{2}));
+        ring.signal();
+        ASSERT_EQ(ring_in_track(&ring.in, &ring.pointer), RING_OK);
+        EXPECT_EQ(ring_in_waiting(&ring.in), 1U);
+        EXPECT_EQ(ring.read(), Bytes{2});
+    }
+}
+
 // ---- hostile ----
+
+// Also of a reader that has taken entries before their signal.
+TEST(RingHostile, LaggingPointerBackwardsOrBeyondTheRingIsAFault) {
+    RingPairRig ring(8);
+    for (std::uint32_t n = 0; n < 6; n++) {
+        ring.write(Bytes{1});
+        ring.read();
+    }
+    ring.pointer = base_swap_le32(4);
+    ASSERT_EQ(ring_in_track(&ring.in, &ring.pointer), RING_OK);
+    for (std::uint32_t wrong : {3U, 15U, 0x80000000U, 0xffffffffU}) {
+        ring.pointer = base_swap_le32(wrong);
+        EXPECT_EQ(ring_in_track(&ring.in, &ring.pointer), RING_FAULT_POINTER) << wrong;
+        EXPECT_EQ(ring_in_waiting(&ring.in), 0U);
+    }
+}
 
 TEST(RingHostile, PointerBackwardsOrBeyondTheRingIsAFault) {
     for (std::uint32_t first : {0U, 5U, 0xfffffffeU}) {
