@@ -97,7 +97,12 @@ std::uint8_t* RingOutbox::plain_room(const rmem_head& head, std::uint32_t payloa
         counters_.add(count_drop_xmit);
         return nullptr;
     }
-    return ring_out_record(&pair_->out) + plain_.bytes;
+    std::uint8_t* record = ring_out_record(&pair_->out);
+    if (staged_ && plain_.bytes + rmem_plain_bytes(payload_bytes) > stage_.size()) {
+        std::memcpy(record, stage_.data(), plain_.bytes);
+        staged_ = false;
+    }
+    return (staged_ ? stage_.data() : record) + plain_.bytes;
 }
 
 void RingOutbox::plain_done(const rmem_head& head, std::uint32_t payload_bytes) {
@@ -107,6 +112,9 @@ void RingOutbox::plain_done(const rmem_head& head, std::uint32_t payload_bytes) 
 void RingOutbox::post_plain() {
     if (!plain_.messages)
         return;
+    if (staged_)
+        std::memcpy(ring_out_record(&pair_->out), stage_.data(), plain_.bytes);
+    staged_ = true;
     ring_sends();
     ring_out_post(&pair_->out, plain_.bytes);
     counters_.add(count_answers);

@@ -62,6 +62,10 @@ private:
     RingPair* pair_ = nullptr;
     unsigned posted_ = 0, waiting_ = 0;
     rmem_plain_sum plain_{}; // answers in the entry that will be posted next
+    // They are in stage_, not in the ring. The client spins on the entry's line: it would take the
+    // line away between an early store and the entry's word.
+    bool staged_ = true;
+    alignas(64) std::array<std::uint8_t, 256> stage_;
     std::vector<Reply> replies_;
 };
 
