@@ -9,13 +9,20 @@
  *                v      |
  *   marlin/messages.c   rings, sleep and wake
  *
+ *   marlin_hrdma_start -> marlin/hrdma.c: bulk data between own pages and a peer's RAM
+ *
  * Peers are named by their ports. Links may start and end at any time: a record that finds none is
  * lost, as are those on their way.
  */
 #ifndef REMORA_MARLIN_OPS_H
 #define REMORA_MARLIN_OPS_H
 
+#include <linux/atomic.h>
+#include <linux/bits.h>
+#include <linux/list.h>
 #include <linux/types.h>
+
+#include "core/marlin/scatter.h"
 
 #define MARLIN_MESSAGE_BYTES_MAX 9272
 
@@ -85,5 +92,67 @@ void marlin_message_release(enum marlin_end_kind kind, unsigned int port, struct
  * has one wait, and the last call tells what is wanted.
  */
 bool marlin_message_wait(enum marlin_end_kind kind, unsigned int port, u32 wanted);
+
+/* ---- bulk data ---- */
+
+/* hrdma_request.flags */
+#define HRDMA_WRITE BIT(0) /* into the peer's RAM; otherwise out of it */
+/*
+ * Up to SCATTER_ALIGN - 1 bytes before each part are the caller's on both sides, and of no value:
+ * they may be copied along, so that a part begins at a multiple of SCATTER_ALIGN.
+ */
+#define HRDMA_HEADROOM BIT(1)
+
+struct hrdma_window;
+struct hrdma_channel;
+
+/* A sub-transfer, while a DMA engine has it. hrdma.c fills it. */
+struct hrdma_slot {
+	struct hrdma_request *request;
+	struct scatter_part body; /* the piece of the part that the engine moves */
+	u64 mapped; /* the local address, as the engine knows it */
+	int state;
+};
+
+/*
+ * A transaction: up to SCATTER_PARTS sub-transfers between memory of this machine and a peer's RAM.
+ * It is the caller's again when done() is called. It never fails: the CPU copies whatever an engine
+ * can't.
+ */
+struct hrdma_request {
+	/* The caller's; none may change before done(). */
+	const struct scatter_part *parts; /* local: physical addresses of pages that are held */
+	struct hrdma_slot *slots; /* as many as parts */
+	u32 count;
+	u32 flags;
+	/*
+	 * Any context, also before marlin_hrdma_start() returns. An engine's locks may be held: no
+	 * transaction may be begun.
+	 */
+	void (*done)(struct hrdma_request *request);
+
+	/* Of hrdma.c. */
+	struct hrdma_window *window;
+	struct hrdma_channel *channel; /* NULL: the CPU moves it */
+	struct list_head link; /* of channel->running or ->failed */
+	atomic_t left; /* sub-transfers that the engine has, and one while they are handed over */
+	unsigned long deadline; /* jiffies */
+	u64 bytes;
+	s32 cookie; /* of the last descriptor */
+	bool quiet; /* the last descriptor has no interrupt, so the driver is polled */
+	bool entered; /* the window is left when it ends */
+	bool swept; /* the engine was stopped, and its sub-transfers are accounted for */
+};
+
+/*
+ * Begins a transaction with the peer at a port. Process context or softirq; the CPU may copy all of
+ * it before this returns. -ENOTCONN: no link, or no such peer, or no window shows its RAM;
+ * -EINVAL: too many parts, or one is outside of that RAM. Then done() is not called. A link that
+ * goes down waits for the transactions under way.
+ */
+int marlin_hrdma_start(unsigned int port, struct hrdma_request *request);
+/* scatter_cut() of up to SCATTER_PARTS parts. */
+u32 marlin_hrdma_cut(struct scatter_part *parts, struct scatter_pages *local,
+		     struct scatter_pages *remote, u64 bytes, u64 *cut);
 
 #endif

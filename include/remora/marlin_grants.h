@@ -38,7 +38,8 @@
  *   4. copy, or read the directory and lists;
  *   5. set the copy word to 0, after all of 4, and make that visible;
  *   6. read the entry's word again. If it isn't what step 3 needs, ring the owner's doorbell.
- * It MUST NOT sleep between 1 and 5.
+ * Between 1 and 5 it MUST NOT wait for anything but a DMA engine of its own. It MUST stop an engine
+ * that takes longer than MARLIN_COPY_MS_MAX, and end the copy without it.
  *
  * Revocation. An owner sets the state to MARLIN_GRANT_REVOKED, and makes that visible. It then
  * reads all copy words. A copy is under way while its word is the one that the owner read then, and
@@ -58,6 +59,7 @@
 #define MARLIN_GRANTS_OFFSET 1024 /* in a window */
 #define MARLIN_GRANTS 512	  /* of an owner to one peer */
 #define MARLIN_COPIES 32	  /* of an initiator at one owner, at once */
+#define MARLIN_COPY_MS_MAX 1000	  /* milliseconds that a copy may wait for a DMA engine */
 
 #define MARLIN_PAGE_BYTES 4096
 #define MARLIN_LIST_PAGES (MARLIN_PAGE_BYTES / 8)

@@ -433,6 +433,7 @@ static void cmmc_free(struct marlin_peer *peer)
 		return;
 	peer->cmmc = NULL;
 	cmmc_grant_exit(cmmc);
+	hrdma_window_remove(&cmmc->hrdma);
 	memunmap(cmmc->ram);
 	ntb_mw_clear_trans(peer->md->ntb, peer->index, cmmc->window);
 	kvfree(cmmc);
@@ -457,6 +458,10 @@ static int cmmc_windows(struct marlin_cmmc *cmmc)
 	if (!err) {
 		cmmc->ram = memremap(address, bytes, MEMREMAP_WC);
 		cmmc->ram_bytes = bytes;
+		cmmc->hrdma.address = address;
+		cmmc->hrdma.ram = cmmc->ram;
+		cmmc->hrdma.bytes = bytes;
+		cmmc->hrdma.port = peer->port;
 		err = cmmc->ram ? 0 : -ENOMEM;
 	}
 	if (err)
@@ -476,13 +481,18 @@ static int cmmc_add(struct marlin_peer *peer)
 	err = cmmc_windows(cmmc);
 	if (err)
 		goto free;
+	err = hrdma_window_add(&cmmc->hrdma);
+	if (err)
+		goto unmap;
 	cmmc_copy_init(cmmc);
 	err = cmmc_grant_init(cmmc);
 	if (err)
-		goto unmap;
+		goto remove_window;
 	smp_store_release(&peer->cmmc, cmmc); /* pairs with cmmc_of() */
 	return 0;
 
+remove_window:
+	hrdma_window_remove(&cmmc->hrdma);
 unmap:
 	memunmap(cmmc->ram);
 	ntb_mw_clear_trans(peer->md->ntb, peer->index, cmmc->window);

@@ -8,7 +8,7 @@
  *   copy.c    an initiator's copies
  *   uring.c   copies that io_uring asks for
  *   pin.c     pages of programs, locked and accounted
- *   hrdma.c   a list of sub-transfers, moved
+ *   hrdma.h   transactions, moved by a DMA engine or the CPU
  *
  * Locks, each after those above it
  *   cmmc_gate            read: a call uses the device; write: the device goes. Never held while a
@@ -32,6 +32,7 @@
 
 #include "core/marlin/grants.h"
 #include "core/marlin/scatter.h"
+#include "marlin/hrdma.h"
 #include "marlin/marlin.h"
 #include "remora_cmmc.h"
 
@@ -86,6 +87,7 @@ struct marlin_cmmc {
 	struct marlin_peer *peer;
 	void *ram; /* of the peer */
 	u64 ram_bytes;
+	struct hrdma_window hrdma; /* of that RAM; each transaction under way has entered it */
 	unsigned int window; /* the NTB core's number of both ways' */
 	resource_size_t own_bytes; /* of own RAM, that the peer sees */
 
@@ -156,9 +158,5 @@ void cmmc_copy_init(struct marlin_cmmc *cmmc);
 void cmmc_copy_start(struct marlin_cmmc *cmmc);
 void cmmc_copy_stop(struct marlin_cmmc *cmmc);
 int cmmc_copy(struct cmmc_copy *in, struct cmmc_memory *memory, bool write);
-
-/* hrdma.c */
-void cmmc_hrdma_move(struct marlin_cmmc *cmmc, const struct scatter_part *parts, u32 count,
-		     bool write);
 
 #endif

@@ -4,23 +4,45 @@
  *
  *   cmmc_copy -> copy_batch: own pages are locked, up to COPY_PAGES
  *                  -> copy_enter: the handle is checked; the peer's page list, read once
- *                       -> copy_transactions: announced, still live, moved, ended
+ *                       -> copy_flight_begin: parts cut, announced, still live, begun (hrdma.h)
+ *             ...  copy_moved: signalled, retracted
+ *             -> copy_flight_end: moved, pages unlocked
  *
  * Own pages are locked before the device is held by copy_enter(): a page fault of the program may
  * take as long as the program likes (userfaultfd), and must not hold up the device's removal.
  *
- * A copy is announced to the owner for a transaction at a time, in which it never waits. So neither
- * a long copy nor a page fault of the program holds up a revocation.
+ * A copy is announced to the owner for a transaction at a time, which waits for a DMA engine only,
+ * whose time is bounded. A transaction ends by itself: while an engine has one, the pages of the
+ * next are locked. So neither a long copy nor a page fault of the program holds up a revocation.
  */
+#include <linux/completion.h>
 #include <linux/io.h>
 #include <linux/mm.h>
 #include <linux/slab.h>
 
 #include "marlin/cmmc.h"
+#include "marlin/trace.h"
 
 #define COPY_PAGES 256
+#define COPY_FLIGHTS 2 /* of a copy at once: more would gain nothing while an engine is busy */
 /* Of all page lists kept of a peer. Beyond, they are dropped, and read again when used. */
 #define COPY_IMPORT_PAGES_MAX (4ULL * MARLIN_GRANT_PAGES_MAX)
+
+/* A transaction, and what it holds. */
+struct copy_flight {
+	struct hrdma_request request;
+	struct completion moved;
+	struct marlin_cmmc *cmmc; /* until it has moved, as what follows */
+	u64 word; /* of the grant's entry */
+	u32 index;
+	int copy; /* copy word */
+	bool signal;
+	int pinned; /* pages to unlock */
+	u32 pages_max, parts_max;
+	struct page **pages;
+	u64 *local; /* their addresses */
+	struct scatter_part *parts;
+};
 
 struct copy_state {
 	struct marlin_cmmc *cmmc; /* while a batch is entered, as is import */
@@ -29,14 +51,14 @@ struct copy_state {
 	u64 session;
 	u32 index;
 	bool write;
-	struct page *pages[COPY_PAGES];
-	u64 local[COPY_PAGES];
-	struct scatter_part parts[SCATTER_PARTS];
+	u32 pages_max; /* of a transaction */
+	unsigned int begun, ended; /* flights; begun % COPY_FLIGHTS is the next one's place */
+	struct copy_flight *flights[COPY_FLIGHTS];
 };
 
 /* ---- what is announced to the owner ---- */
 
-/* An entry of the owner's table, or an error. Caller holds session_lock. */
+/* An entry of the owner's table, or an error. The session doesn't end meanwhile. */
 static struct marlin_grant *copy_entry(struct marlin_cmmc *cmmc, u32 index)
 {
 	u64 table = le64_to_cpu(READ_ONCE(cmmc_own_window(cmmc)->table));
@@ -68,16 +90,50 @@ static int copy_word_take(struct marlin_cmmc *cmmc)
 	return which;
 }
 
+/* A copy of the grant whose entry was `word` has ended. Any context. */
+static void copy_retract(struct marlin_cmmc *cmmc, u32 index, u64 word, int which)
+{
+	struct marlin_grant *entry = copy_entry(cmmc, index);
+
+	mb(); /* all loads and stores of the copy come before its end */
+	WRITE_ONCE(cmmc_peer_window(cmmc)->copy[which], 0);
+	marlin_flush(cmmc->peer);
+	if (IS_ERR(entry) || READ_ONCE(entry->word) != cpu_to_le64(word))
+		marlin_ring(cmmc->peer);
+	clear_bit_unlock(which, &cmmc->copies_used);
+}
+
 /*
- * Runs a step as a copy of a grant, which the owner waits for: 0, or the grant isn't that of `word`
- * any more.
+ * Tells the owner of a copy, for which it waits: returns the copy word's number, or an error if the
+ * grant isn't that of `word` any more. The caller holds a share of copies_free, and the session
+ * doesn't end before copy_retract().
  */
+static int copy_announce(struct marlin_cmmc *cmmc, u32 index, u64 word)
+{
+	struct marlin_grant *entry = copy_entry(cmmc, index);
+	bool live;
+	int which;
+
+	if (IS_ERR(entry))
+		return PTR_ERR(entry);
+	which = copy_word_take(cmmc);
+	WRITE_ONCE(cmmc_peer_window(cmmc)->copy[which],
+		   cpu_to_le64(grants_copy_word(atomic64_inc_return(&cmmc->sequence), index)));
+	/* Pairs with grants_revoke(): it sees the copy, or the copy sees that it is revoked. */
+	marlin_flush(cmmc->peer);
+	live = READ_ONCE(entry->word) == cpu_to_le64(word);
+	rmb(); /* the entry was live before what is read now */
+	if (live)
+		return which;
+	copy_retract(cmmc, index, word, which);
+	return -EKEYREVOKED;
+}
+
+/* Runs a step as a copy of a grant. */
 static int copy_announced(struct copy_state *state, u64 word,
 			  int (*step)(struct copy_state *state, void *context), void *context)
 {
 	struct marlin_cmmc *cmmc = state->cmmc;
-	struct marlin_grant *entry;
-	__le64 *copy;
 	int which, err;
 
 	if (down_killable(&cmmc->copies_free))
@@ -85,27 +141,13 @@ static int copy_announced(struct copy_state *state, u64 word,
 	err = copy_session_enter(cmmc, state->session);
 	if (err)
 		goto up;
-	entry = copy_entry(cmmc, state->index);
-	if (IS_ERR(entry)) {
-		err = PTR_ERR(entry);
+	which = copy_announce(cmmc, state->index, word);
+	if (which < 0) {
+		err = which;
 		goto leave;
 	}
-	which = copy_word_take(cmmc);
-	copy = &cmmc_peer_window(cmmc)->copy[which];
-	WRITE_ONCE(*copy, cpu_to_le64(grants_copy_word(atomic64_inc_return(&cmmc->sequence),
-						       state->index)));
-	/* Pairs with grants_revoke(): it sees the copy, or the copy sees that it is revoked. */
-	marlin_flush(cmmc->peer);
-	err = READ_ONCE(entry->word) == cpu_to_le64(word) ? 0 : -EKEYREVOKED;
-	rmb(); /* the entry was live before what is read now */
-	if (!err)
-		err = step(state, context);
-	mb(); /* all loads and stores of the step come before the copy's end */
-	WRITE_ONCE(*copy, 0);
-	marlin_flush(cmmc->peer);
-	if (READ_ONCE(entry->word) != cpu_to_le64(word))
-		marlin_ring(cmmc->peer);
-	clear_bit_unlock(which, &cmmc->copies_used);
+	err = step(state, context);
+	copy_retract(cmmc, state->index, word, which);
 leave:
 	up_read(&cmmc->session_lock);
 up:
@@ -266,31 +308,10 @@ static int copy_import(struct copy_state *state)
 	return err;
 }
 
-/* ---- moving ---- */
-
-struct copy_move {
-	u32 count;
-	bool signal;
-};
-
-static int copy_move(struct copy_state *state, void *context)
-{
-	struct marlin_cmmc *cmmc = state->cmmc;
-	struct copy_move *move = context;
-
-	cmmc_hrdma_move(cmmc, state->parts, move->count, state->write);
-	if (!move->signal)
-		return 0;
-	wmb(); /* the data comes before the signal */
-	spin_lock(&cmmc->signal_lock);
-	WRITE_ONCE(cmmc_peer_window(cmmc)->signal[state->index],
-		   cpu_to_le32(++cmmc->signals[state->index]));
-	spin_unlock(&cmmc->signal_lock);
-	return 0;
-}
+/* ---- own pages ---- */
 
 /* The next pages of a buffer of io_uring, which keeps them. */
-static int copy_own_vector(struct copy_state *state, const struct cmmc_memory *memory, u32 count)
+static int copy_own_vector(struct copy_flight *flight, const struct cmmc_memory *memory, u32 count)
 {
 	struct bvec_iter iter = memory->iter;
 	struct bio_vec part;
@@ -302,27 +323,29 @@ static int copy_own_vector(struct copy_state *state, const struct cmmc_memory *m
 		/* Of a program's memory only the first page may begin inside. */
 		if (got && part.bv_offset)
 			return -EFAULT;
-		state->local[got++] = page_to_phys(part.bv_page);
+		flight->local[got++] = page_to_phys(part.bv_page);
 	}
 	return got ?: -EFAULT;
 }
 
 /* The addresses of own pages, which are locked here if the memory is the current task's. */
-static int copy_own_pages(struct copy_state *state, const struct cmmc_memory *memory, u64 address,
-			  u32 count)
+static int copy_own_pages(struct copy_flight *flight, const struct cmmc_memory *memory,
+			  u64 address, u32 count, bool write)
 {
 	int got = count;
 
 	if (memory->vector)
-		return copy_own_vector(state, memory, count);
-	if (memory->pin)
-		memcpy(state->pages, memory->pin->pages + address / PAGE_SIZE,
-		       count * sizeof(*state->pages));
-	else
-		got = pin_user_pages_fast(address & PAGE_MASK, count,
-					  state->write ? 0 : FOLL_WRITE, state->pages);
+		return copy_own_vector(flight, memory, count);
+	if (memory->pin) {
+		memcpy(flight->pages, memory->pin->pages + address / PAGE_SIZE,
+		       count * sizeof(*flight->pages));
+	} else {
+		got = pin_user_pages_fast(address & PAGE_MASK, count, write ? 0 : FOLL_WRITE,
+					  flight->pages);
+		flight->pinned = max(got, 0);
+	}
 	for (int i = 0; i < got; i++)
-		state->local[i] = page_to_phys(state->pages[i]);
+		flight->local[i] = page_to_phys(flight->pages[i]);
 	return got ?: -EFAULT;
 }
 
@@ -336,26 +359,116 @@ static u64 copy_own_address(const struct cmmc_memory *memory, const struct cmmc_
 	return memory->pin ? memory->pin->offset + at : at;
 }
 
-static int copy_transactions(struct copy_state *state, struct scatter_pages *own,
-			     struct scatter_pages *theirs, u64 bytes, bool signal, u64 *done)
+/* ---- transactions ---- */
+
+/* pages: of own memory, at most. NULL: no memory. */
+static struct copy_flight *copy_flight_alloc(u32 pages)
 {
-	u64 word = le64_to_cpu(state->import->entry.word);
-	struct copy_move move;
-	u64 cut;
+	u32 parts = min_t(u32, 2 * pages, SCATTER_PARTS);
+	struct copy_flight *flight;
+
+	flight = kvmalloc(sizeof(*flight) +
+				  pages * (sizeof(*flight->pages) + sizeof(*flight->local)) +
+				  parts * (sizeof(*flight->parts) + sizeof(*flight->request.slots)),
+			  GFP_KERNEL_ACCOUNT);
+	if (!flight)
+		return NULL;
+	flight->pages_max = pages;
+	flight->parts_max = parts;
+	flight->pages = (void *)(flight + 1);
+	flight->local = (void *)(flight->pages + pages);
+	flight->parts = (void *)(flight->local + pages);
+	flight->request.slots = (void *)(flight->parts + parts);
+	return flight;
+}
+
+static void copy_signal(struct marlin_cmmc *cmmc, u32 index)
+{
+	unsigned long flags;
+
+	wmb(); /* the data comes before the signal */
+	spin_lock_irqsave(&cmmc->signal_lock, flags);
+	WRITE_ONCE(cmmc_peer_window(cmmc)->signal[index], cpu_to_le32(++cmmc->signals[index]));
+	spin_unlock_irqrestore(&cmmc->signal_lock, flags);
+}
+
+/* A transaction has moved all bytes. The owner doesn't wait for it any more. */
+static void copy_moved(struct hrdma_request *request)
+{
+	struct copy_flight *flight = container_of(request, struct copy_flight, request);
+	struct marlin_cmmc *cmmc = flight->cmmc;
+
+	if (flight->signal)
+		copy_signal(cmmc, flight->index);
+	copy_retract(cmmc, flight->index, flight->word, flight->copy);
+	if (flight->signal)
+		marlin_ring(cmmc->peer);
+	up(&cmmc->copies_free);
+	/* Without it the device may go. */
+	hrdma_leave(&cmmc->hrdma);
+	complete(&flight->moved);
+}
+
+/* Waits for the oldest transaction. */
+static void copy_flight_end(struct copy_state *state)
+{
+	struct copy_flight *flight = state->flights[state->ended++ % COPY_FLIGHTS];
+
+	wait_for_completion(&flight->moved);
+	unpin_user_pages_dirty_lock(flight->pages, flight->pinned, !state->write);
+}
+
+/* The place of the next transaction, or NULL. bytes: what is left to copy. */
+static struct copy_flight *copy_flight_next(struct copy_state *state, u64 bytes)
+{
+	struct copy_flight **at = &state->flights[state->begun % COPY_FLIGHTS];
+
+	if (state->begun - state->ended == COPY_FLIGHTS)
+		copy_flight_end(state);
+	if (!*at)
+		*at = copy_flight_alloc(min_t(u64, COPY_PAGES, bytes / PAGE_SIZE + 2));
+	if (*at)
+		(*at)->pinned = 0;
+	return *at;
+}
+
+/* Announces a transaction whose parts are cut, and begins it. It ends by copy_moved(). */
+static int copy_flight_begin(struct copy_state *state, struct copy_flight *flight)
+{
+	struct marlin_cmmc *cmmc = state->cmmc;
 	int err;
 
-	do {
-		move.count = scatter_cut(state->parts, SCATTER_PARTS, own, theirs, bytes, &cut);
-		bytes -= cut;
-		move.signal = signal && !bytes;
-		err = copy_announced(state, word, copy_move, &move);
-		if (err)
-			return err;
-		if (move.signal)
-			marlin_ring(state->cmmc->peer);
-		*done += cut;
-	} while (bytes);
-	return 0;
+	if (down_killable(&cmmc->copies_free))
+		return -EINTR;
+	err = copy_session_enter(cmmc, state->session);
+	if (err)
+		goto up;
+	/* From now on the session's end waits. */
+	err = hrdma_enter(&cmmc->hrdma) ? 0 : -ENOLINK;
+	up_read(&cmmc->session_lock);
+	if (err)
+		goto up;
+	flight->cmmc = cmmc;
+	flight->index = state->index;
+	flight->word = le64_to_cpu(state->import->entry.word);
+	flight->copy = copy_announce(cmmc, flight->index, flight->word);
+	if (flight->copy < 0) {
+		err = flight->copy;
+		goto leave;
+	}
+	init_completion(&flight->moved);
+	flight->request.parts = flight->parts;
+	flight->request.flags = state->write ? HRDMA_WRITE : 0;
+	flight->request.done = copy_moved;
+	err = hrdma_start(&cmmc->hrdma, &flight->request);
+	if (!err)
+		return 0;
+	copy_retract(cmmc, flight->index, flight->word, flight->copy);
+leave:
+	hrdma_leave(&cmmc->hrdma);
+up:
+	up(&cmmc->copies_free);
+	return err;
 }
 
 /*
@@ -391,68 +504,105 @@ static void copy_leave(struct copy_state *state)
 	cmmc_leave();
 }
 
-/* Copies up to COPY_PAGES of own pages; moves in->done on. */
+/* Begins a transaction of own pages that are locked; moves in->done on. */
+static int copy_batch_begin(struct copy_state *state, struct copy_flight *flight,
+			    struct cmmc_copy *in, u32 offset, u64 bytes)
+{
+	struct scatter_pages own = { flight->local, offset };
+	struct scatter_pages theirs = {
+		state->import->pages,
+		le32_to_cpu(state->import->entry.offset) + in->offset + in->done,
+	};
+	u64 cut;
+	int err;
+
+	flight->request.count = scatter_cut(flight->parts, flight->parts_max, &own, &theirs, bytes,
+					    &cut);
+	/* Both sides' offsets in a page differ: pages have two parts each. */
+	if (cut < bytes)
+		state->pages_max = COPY_PAGES / 2;
+	flight->signal = in->flags & CMMC_COPY_SIGNAL && in->done + cut == in->bytes;
+	/* The signal tells that all bytes are there. */
+	while (flight->signal && state->begun != state->ended)
+		copy_flight_end(state);
+	err = copy_flight_begin(state, flight);
+	if (err)
+		return err;
+	state->begun++;
+	in->done += cut;
+	return 0;
+}
+
+/* Locks own pages, as many as a transaction may have, and begins it. */
 static int copy_batch(struct copy_state *state, struct cmmc_copy *in, struct cmmc_memory *memory)
 {
-	u64 at = copy_own_address(memory, in);
+	u64 at = copy_own_address(memory, in), before = in->done;
+	struct copy_flight *flight = copy_flight_next(state, in->bytes - in->done);
 	u32 offset = offset_in_page(at);
-	u64 bytes = min_t(u64, in->bytes - in->done, COPY_PAGES * PAGE_SIZE - offset);
-	struct scatter_pages own = { state->local, offset };
-	struct scatter_pages theirs;
-	bool signal = in->flags & CMMC_COPY_SIGNAL;
 	int got = 0, err;
+	u64 bytes;
 
+	if (!flight)
+		return -ENOMEM;
+	bytes = min_t(u64, in->bytes - in->done,
+		      min(state->pages_max, flight->pages_max) * PAGE_SIZE - offset);
 	if (bytes) {
-		got = copy_own_pages(state, memory, at, grants_pages(offset, bytes));
+		got = copy_own_pages(flight, memory, at, grants_pages(offset, bytes),
+				     state->write);
 		/* Fewer pages than asked for: an error, if any, comes with the next batch. */
 		if (got > 0)
 			bytes = min_t(u64, bytes, got * PAGE_SIZE - offset);
 	}
-	signal &= in->done + bytes == in->bytes;
 	err = copy_enter(state, in);
 	if (!err) {
-		theirs = (struct scatter_pages){
-			state->import->pages,
-			le32_to_cpu(state->import->entry.offset) + in->offset + in->done,
-		};
 		/* A wrong handle is told of first. */
-		err = got < 0 ? got :
-			copy_transactions(state, &own, &theirs, bytes, signal, &in->done);
+		err = got < 0 ? got : copy_batch_begin(state, flight, in, offset, bytes);
 		copy_leave(state);
 	}
-	if (!memory->pin && !memory->vector && got > 0)
-		unpin_user_pages_dirty_lock(state->pages, got, !state->write);
-	if (!err && memory->vector)
-		bvec_iter_advance(memory->vector, &memory->iter, bytes);
+	if (err)
+		unpin_user_pages_dirty_lock(flight->pages, flight->pinned, false);
+	else if (memory->vector)
+		bvec_iter_advance(memory->vector, &memory->iter, in->done - before);
+	return err;
+}
+
+/* Transactions until all bytes are copied, or one can't be begun; what was begun has ended. */
+static int copy_all(struct copy_state *state, struct cmmc_copy *in, struct cmmc_memory *memory)
+{
+	int err;
+
+	do {
+		err = signal_pending(current) ? -EINTR : copy_batch(state, in, memory);
+		cond_resched();
+	} while (!err && in->done < in->bytes);
+	while (state->begun != state->ended)
+		copy_flight_end(state);
+	for (int i = 0; i < COPY_FLIGHTS; i++)
+		kvfree(state->flights[i]);
 	return err;
 }
 
 /* in->done tells how far it came. Moves memory->iter on. */
 int cmmc_copy(struct cmmc_copy *in, struct cmmc_memory *memory, bool write)
 {
-	struct marlin_handle handle;
-	struct copy_state *state;
+	struct copy_state state = {
+		.write = write,
+		.pages_max = COPY_PAGES,
+	};
 	int err;
 
-	memcpy(&handle, &in->handle, sizeof(handle));
+	memcpy(&state.handle, &in->handle, sizeof(state.handle));
+	state.index = le16_to_cpu(state.handle.index);
 	in->done = 0;
-	if (le32_to_cpu(handle.magic) != MARLIN_HANDLE_MAGIC ||
-	    le16_to_cpu(handle.index) >= MARLIN_GRANTS)
+	if (le32_to_cpu(state.handle.magic) != MARLIN_HANDLE_MAGIC ||
+	    state.index >= MARLIN_GRANTS)
 		return -EINVAL;
 	if (memory->pin ? !grants_contain(memory->pin->bytes, in->address, in->bytes) :
 			  in->address + in->bytes < in->address)
 		return -EFAULT;
-	state = kmalloc(sizeof(*state), GFP_KERNEL_ACCOUNT);
-	if (!state)
-		return -ENOMEM;
-	state->handle = handle;
-	state->index = le16_to_cpu(handle.index);
-	state->write = write;
-	do {
-		err = signal_pending(current) ? -EINTR : copy_batch(state, in, memory);
-		cond_resched();
-	} while (!err && in->done < in->bytes);
-	kfree(state);
+	trace_cmmc_start(state.handle.owner, in->bytes, write);
+	err = copy_all(&state, in, memory);
+	trace_cmmc_end(state.handle.owner, in->done, err);
 	return err;
 }
 
@@ -469,6 +619,7 @@ void cmmc_copy_init(struct marlin_cmmc *cmmc)
 
 void cmmc_copy_start(struct marlin_cmmc *cmmc)
 {
+	hrdma_window_start(&cmmc->hrdma);
 	down_write(&cmmc->session_lock);
 	memset(cmmc->signals, 0, sizeof(cmmc->signals));
 	cmmc->session++;
@@ -487,6 +638,7 @@ void cmmc_copy_stop(struct marlin_cmmc *cmmc)
 	up_write(&cmmc->session_lock);
 	if (!live)
 		return;
+	hrdma_window_stop(&cmmc->hrdma);
 	mutex_lock(&cmmc->import_lock);
 	copy_imports_drop(cmmc);
 	mutex_unlock(&cmmc->import_lock);

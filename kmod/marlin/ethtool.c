@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * ethtool -S: drops of the interface by reason; of each peer, whether it is up, and counters, as
+ * ethtool -S: drops of the interface by reason; bulk data of all interfaces; of each peer, whether it is up, and counters, as
  * portN_NAME.
  */
 #include <linux/ethtool.h>
 
+#include "marlin/hrdma.h"
 #include "marlin/marlin.h"
 
 /* "portN_" goes before a name. */
@@ -54,7 +55,8 @@ static int ethtool_sset_count(struct net_device *dev, int set)
 
 	if (set != ETH_SS_STATS)
 		return -EOPNOTSUPP;
-	return MARLIN_DROPS + ETHTOOL_WATCH + md->peer_count * (1 + ARRAY_SIZE(ethtool_counters));
+	return MARLIN_DROPS + ETHTOOL_WATCH + HRDMA_COUNTS +
+	       md->peer_count * (1 + ARRAY_SIZE(ethtool_counters));
 }
 
 static void ethtool_strings(struct net_device *dev, u32 set, u8 *data)
@@ -67,6 +69,8 @@ static void ethtool_strings(struct net_device *dev, u32 set, u8 *data)
 	data += sizeof(ethtool_drops);
 	ethtool_sprintf(&data, "watches");
 	ethtool_sprintf(&data, "watch_hits");
+	memcpy(data, hrdma_count_names, sizeof(hrdma_count_names));
+	data += sizeof(hrdma_count_names);
 	for (unsigned int i = 0; i < md->peer_count; i++) {
 		ethtool_sprintf(&data, "port%u_up", md->peers[i].port);
 		for (unsigned int n = 0; n < ARRAY_SIZE(ethtool_counters); n++)
@@ -83,6 +87,8 @@ static void ethtool_stats(struct net_device *dev, struct ethtool_stats *stats, u
 		*data++ = atomic_long_read(&md->drops[i]);
 	*data++ = READ_ONCE(md->watch.starts);
 	*data++ = READ_ONCE(md->watch.hits);
+	for (unsigned int i = 0; i < HRDMA_COUNTS; i++)
+		*data++ = atomic_long_read(&hrdma_counts[i]);
 	for (unsigned int i = 0; i < md->peer_count; i++) {
 		const void *peer = &md->peers[i];
 

@@ -6,6 +6,7 @@
 #include <linux/module.h>
 #include <linux/random.h>
 
+#include "marlin/hrdma.h"
 #include "marlin/marlin.h"
 
 /* The highest port: its doorbell, and the link's above it, are bits of 64. */
@@ -162,9 +163,12 @@ static int __init main_module_init(void)
 	main_queue = alloc_workqueue("marlin", WQ_MEM_RECLAIM, 0);
 	if (!main_queue)
 		return -ENOMEM;
-	err = marlin_cmmc_register();
+	err = hrdma_engine_init();
 	if (err)
 		goto destroy_queue;
+	err = marlin_cmmc_register();
+	if (err)
+		goto exit_engine;
 	err = ntb_register_client(&main_client);
 	if (err)
 		goto unregister;
@@ -172,6 +176,8 @@ static int __init main_module_init(void)
 
 unregister:
 	marlin_cmmc_unregister();
+exit_engine:
+	hrdma_engine_exit();
 destroy_queue:
 	destroy_workqueue(main_queue);
 	return err;
@@ -181,6 +187,7 @@ static void __exit main_module_exit(void)
 {
 	ntb_unregister_client(&main_client);
 	marlin_cmmc_unregister();
+	hrdma_engine_exit();
 	destroy_workqueue(main_queue);
 }
 

@@ -44,3 +44,34 @@ u32 scatter_cut(struct scatter_part *parts, u32 parts_max, struct scatter_pages 
 	}
 	return count;
 }
+
+/* Bytes from the last multiple of SCATTER_ALIGN to the start, if they are as many on both sides. */
+static u32 scatter_skew(const struct scatter_part *part)
+{
+	u32 local = part->local % SCATTER_ALIGN;
+
+	return local == part->remote % SCATTER_ALIGN ? local : 0;
+}
+
+bool scatter_is_aligned(const struct scatter_part *part)
+{
+	return (part->local | part->remote) % SCATTER_ALIGN == 0;
+}
+
+u32 scatter_head(const struct scatter_part *part)
+{
+	u32 skew = scatter_skew(part);
+	u32 head = skew ? SCATTER_ALIGN - skew : 0;
+
+	return head < part->bytes ? head : 0;
+}
+
+u32 scatter_widen(struct scatter_part *part)
+{
+	u32 skew = scatter_skew(part);
+
+	part->local -= skew;
+	part->remote -= skew;
+	part->bytes += skew;
+	return skew;
+}

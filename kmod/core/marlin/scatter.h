@@ -14,6 +14,7 @@
 #include "remora/marlin_grants.h"
 
 #define SCATTER_PARTS 256 /* sub-transfers of a transaction: the paper's batch */
+#define SCATTER_ALIGN 64  /* bytes; DMA engines are slower where a side is no multiple (Figure 7) */
 
 struct scatter_part {
 	u64 local, remote; /* physical addresses */
@@ -32,5 +33,19 @@ struct scatter_pages {
  */
 u32 scatter_cut(struct scatter_part *parts, u32 parts_max, struct scatter_pages *local,
 		struct scatter_pages *remote, u64 bytes, u64 *cut);
+
+bool scatter_is_aligned(const struct scatter_part *part);
+
+/*
+ * Bytes from a part's start to the first place where both sides are multiples of SCATTER_ALIGN; 0
+ * if the start is one, if no place is, or if the part ends before.
+ */
+u32 scatter_head(const struct scatter_part *part);
+
+/*
+ * The headroom trick (5.3): moves a part's start down to a multiple of SCATTER_ALIGN, if that is
+ * one on both sides. Returns the bytes that were added, whose old content is lost.
+ */
+u32 scatter_widen(struct scatter_part *part);
 
 #endif

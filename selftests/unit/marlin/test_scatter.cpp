@@ -68,6 +68,46 @@ TEST(Scatter, NothingIsNoParts) {
     EXPECT_TRUE(got.parts.empty());
 }
 
+TEST(Scatter, HeadEndsAtTheFirstPlaceWhereBothSidesAreAligned) {
+    for (std::uint64_t skew = 0; skew < SCATTER_ALIGN; skew++) {
+        scatter_part part{0x100000 + skew, 0x900040 + skew, 1000};
+        std::uint32_t head = scatter_head(&part);
+        EXPECT_EQ(head, skew ? SCATTER_ALIGN - skew : 0);
+        EXPECT_EQ(scatter_is_aligned(&part), skew == 0);
+        part.local += head;
+        part.remote += head;
+        EXPECT_TRUE(scatter_is_aligned(&part));
+    }
+}
+
+TEST(Scatter, SidesThatAreSkewedDifferentlyHaveNoHeadAndAreNotWidened) {
+    for (std::uint64_t skew = 1; skew < SCATTER_ALIGN; skew++) {
+        scatter_part part{0x100000 + skew, 0x900000 + 2 * skew, 1000};
+        EXPECT_EQ(scatter_head(&part), 0U);
+        EXPECT_FALSE(scatter_is_aligned(&part));
+        EXPECT_EQ(scatter_widen(&part), 0U);
+        EXPECT_EQ(part.local, 0x100000 + skew);
+        EXPECT_EQ(part.bytes, 1000U);
+    }
+}
+
+TEST(Scatter, PartThatEndsBeforeAnAlignedPlaceHasNoHead) {
+    scatter_part part{0x100001, 0x900001, SCATTER_ALIGN - 1};
+    EXPECT_EQ(scatter_head(&part), 0U);
+    part.bytes++;
+    EXPECT_EQ(scatter_head(&part), SCATTER_ALIGN - 1U);
+}
+
+TEST(Scatter, WidenedPartBeginsAlignedAndEndsWhereItDid) {
+    for (std::uint64_t skew = 0; skew < SCATTER_ALIGN; skew++) {
+        scatter_part part{0x100000 + skew, 0x900000 + skew, 10};
+        EXPECT_EQ(scatter_widen(&part), skew);
+        EXPECT_TRUE(scatter_is_aligned(&part));
+        EXPECT_EQ(part.local + part.bytes, 0x10000a + skew);
+        EXPECT_EQ(part.remote + part.bytes, 0x90000a + skew);
+    }
+}
+
 TEST(Scatter, EachByteIsMovedOnceWhateverTheListsAre) {
     std::mt19937 random(2);
     for (int round = 0; round < 500; round++) {
