@@ -49,7 +49,7 @@ def unload(machine):
 
 
 def counters_of(text):
-    """What ethtool -S prints, as numbers by name."""
+    """Counters of ethtool -S: numbers by name."""
     return {name: int(value) for name, value in re.findall(r"^\s+(\w+): (\d+)$", text, re.M)}
 
 
