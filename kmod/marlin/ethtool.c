@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * ethtool -S: drops of the interface by reason; bulk data of all interfaces; of each peer, whether it is up, and counters, as
- * portN_NAME.
+ * ethtool -S: drops of the interface by reason; bulk data of all interfaces; of each peer, whether
+ * it is up, and counters, as portN_NAME.
  */
 #include <linux/ethtool.h>
 

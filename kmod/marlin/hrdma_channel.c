@@ -28,11 +28,12 @@
 
 static unsigned int hrdma_timeout_ms = MARLIN_COPY_MS_MAX;
 module_param(hrdma_timeout_ms, uint, 0644);
-MODULE_PARM_DESC(hrdma_timeout_ms, "an engine that takes longer is stopped (1 to 1000, default: 1000)");
+MODULE_PARM_DESC(hrdma_timeout_ms, "a slower engine is stopped (1 to 1000, default: 1000)");
 
 unsigned long hrdma_channel_timeout(void)
 {
-	return msecs_to_jiffies(clamp_t(unsigned int, READ_ONCE(hrdma_timeout_ms), 1, MARLIN_COPY_MS_MAX));
+	return msecs_to_jiffies(clamp_t(unsigned int, READ_ONCE(hrdma_timeout_ms), 1,
+					MARLIN_COPY_MS_MAX));
 }
 
 static enum dma_data_direction channel_direction(const struct hrdma_request *request)
@@ -156,9 +157,9 @@ void hrdma_channel_unmap_window(struct hrdma_channel *channel, unsigned int numb
 }
 
 /*
- * The piece of a part that the engine moves. Where both sides are skewed alike its start is brought to a
- * multiple of SCATTER_ALIGN: by what lies before, if the caller allows that; otherwise the CPU
- * copies the first bytes.
+ * The piece of a part that the engine moves. Where both sides are skewed alike, its start is
+ * brought to a multiple of SCATTER_ALIGN: by the bytes before, if the caller allows that; otherwise
+ * the CPU copies the first bytes.
  */
 static struct scatter_part channel_body(const struct hrdma_request *request,
 					const struct scatter_part *part)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 """Copies by a DMA engine among three machines: the software engine (softdma), in order and not, with faults, and taken
-away under load. What test_cmmc.py shows of copies by the CPU has to hold with an engine, too."""
+away under load. Cases of test_cmmc.py run again with an engine."""
 
 import contextlib
 
