@@ -55,6 +55,7 @@ HOST_SRC := $(wildcard libremote/node/*.cpp)
 LIB_SRC := $(wildcard libremote/src/*/*.cpp) $(HOST_SRC) $(SUPPORT_SRC)
 LIBEQDS_SRC := $(wildcard libeqds/src/*.cpp)
 EQDSPERF_SRC := $(wildcard tools/eqdsperf/*.cpp)
+EQDSUDP_SRC := $(wildcard libeqds/udp/*.cpp)
 COMMON_SRC := $(wildcard tools/common/*.cpp) $(SUPPORT_SRC)
 REMORA_SRC := $(wildcard tools/remora/*.cpp tools/mh/*.cpp)
 NODE_SRC := $(wildcard tools/remora-node/*.cpp) $(HOST_SRC)
@@ -74,7 +75,8 @@ BENCH_CORE_SRC := $(wildcard tools/bench/core/*.cpp)
 BENCH_LIB_SRC := $(wildcard tools/bench/lib/*.cpp)
 OPT_SRC := $(LIBTEST_SRC) $(CONFORMANCE_SRC) $(COMMON_SRC) $(REMORA_SRC) $(NODE_SRC) $(SIM_SRC) $(MODEL_SRC) \
 	$(BENCH_CORE_SRC) \
-	$(BENCH_LIB_SRC) $(LIB_SRC) $(wildcard libremote/cmmc/*.cpp) $(LIBEQDS_SRC) $(EQDSPERF_SRC)
+	$(BENCH_LIB_SRC) $(LIB_SRC) $(wildcard libremote/cmmc/*.cpp) $(LIBEQDS_SRC) $(EQDSPERF_SRC) \
+	$(EQDSUDP_SRC)
 MAN8 := $(wildcard tools/*/*.8)
 MAN3 := $(wildcard libremote/man/*.3 libeqds/man/*.3)
 

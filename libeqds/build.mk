@@ -21,6 +21,15 @@ out/lib/pkgconfig/libeqds.pc: Makefile libeqds/build.mk
 	$(Q)mkdir -p $(@D) && \
 		$(call eqds_pkgconfig,$(CURDIR)/out/lib,$(CURDIR)/include,-Wl$(comma)-rpath$(comma)$(CURDIR)/out/lib ) > $@
 
+# The UDP layer's headers are included as udp/...
+out/opt/libeqds/udp/%.o: CXXFLAGS += -Ilibeqds
+
+# Preloaded into programs, so it needs nothing but the C library.
+out/lib/libeqds-udp.so: $(call objects,opt,$(EQDSUDP_SRC))
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D) && $(CXX) $(opt_FLAGS) $(LDFLAGS) -shared -static-libstdc++ -static-libgcc \
+		-Wl,-z,defs $(filter %.o,$^) -o $@
+
 # Where it was built the library is found without being installed.
 out/bin/eqdsperf: $(call objects,opt,$(EQDSPERF_SRC) $(SUPPORT_SRC)) out/lib/libeqds.so
 	$(call say,LINK,$@)
