@@ -56,6 +56,7 @@ LIB_SRC := $(wildcard libremote/src/*/*.cpp) $(HOST_SRC) $(SUPPORT_SRC)
 LIBEQDS_SRC := $(wildcard libeqds/src/*.cpp)
 EQDSPERF_SRC := $(wildcard tools/eqdsperf/*.cpp)
 EQDSUDP_SRC := $(wildcard libeqds/udp/*.cpp)
+EQDSRUN_SRC := $(wildcard tools/eqds-run/*.cpp)
 COMMON_SRC := $(wildcard tools/common/*.cpp) $(SUPPORT_SRC)
 REMORA_SRC := $(wildcard tools/remora/*.cpp tools/mh/*.cpp)
 NODE_SRC := $(wildcard tools/remora-node/*.cpp) $(HOST_SRC)
@@ -76,7 +77,7 @@ BENCH_LIB_SRC := $(wildcard tools/bench/lib/*.cpp)
 OPT_SRC := $(LIBTEST_SRC) $(CONFORMANCE_SRC) $(COMMON_SRC) $(REMORA_SRC) $(NODE_SRC) $(SIM_SRC) $(MODEL_SRC) \
 	$(BENCH_CORE_SRC) \
 	$(BENCH_LIB_SRC) $(LIB_SRC) $(wildcard libremote/cmmc/*.cpp) $(LIBEQDS_SRC) $(EQDSPERF_SRC) \
-	$(EQDSUDP_SRC)
+	$(EQDSUDP_SRC) $(EQDSRUN_SRC)
 MAN8 := $(wildcard tools/*/*.8)
 MAN3 := $(wildcard libremote/man/*.3 libeqds/man/*.3)
 
@@ -217,6 +218,7 @@ install: user ## programs, library and man pages into DESTDIR/PREFIX
 	install -m 644 out/lib/libremote.a out/lib/libcmmc.a $(DESTDIR)$(LIBDIR)
 	install -m 755 out/lib/$(EQDS_SONAME) $(DESTDIR)$(LIBDIR)
 	ln -sf $(EQDS_SONAME) $(DESTDIR)$(LIBDIR)/libeqds.so
+	install -m 755 out/lib/libeqds-udp.so $(DESTDIR)$(LIBDIR)
 	install -m 644 $(wildcard include/eqds/*) $(DESTDIR)$(PREFIX)/include/eqds
 	install -m 644 $(wildcard include/remote/*) $(DESTDIR)$(PREFIX)/include/remote
 	$(Q)$(call pkgconfig,$(LIBDIR),$(PREFIX)/include,) > $(DESTDIR)$(LIBDIR)/pkgconfig/libremote.pc

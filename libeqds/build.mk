@@ -21,14 +21,19 @@ out/lib/pkgconfig/libeqds.pc: Makefile libeqds/build.mk
 	$(Q)mkdir -p $(@D) && \
 		$(call eqds_pkgconfig,$(CURDIR)/out/lib,$(CURDIR)/include,-Wl$(comma)-rpath$(comma)$(CURDIR)/out/lib ) > $@
 
-# The UDP layer's headers are included as udp/...
-out/opt/libeqds/udp/%.o: CXXFLAGS += -Ilibeqds
+# Both halves of the UDP layer include its headers as udp/...
+out/opt/libeqds/udp/%.o out/opt/tools/eqds-run/%.o: CXXFLAGS += -Ilibeqds
 
 # Preloaded into programs, so it needs nothing but the C library.
 out/lib/libeqds-udp.so: $(call objects,opt,$(EQDSUDP_SRC))
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D) && $(CXX) $(opt_FLAGS) $(LDFLAGS) -shared -static-libstdc++ -static-libgcc \
 		-Wl,-z,defs $(filter %.o,$^) -o $@
+
+out/bin/eqds-run: $(call objects,opt,$(EQDSRUN_SRC) $(SUPPORT_SRC)) out/lib/libeqds.so out/lib/libeqds-udp.so
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D) && $(CXX) $(opt_FLAGS) $(LDFLAGS) $(filter %.o,$(filter-out %.so,$^)) -Lout/lib -leqds -lfmt \
+		'-Wl,-rpath,$$ORIGIN/../lib' -o $@
 
 # Where it was built the library is found without being installed.
 out/bin/eqdsperf: $(call objects,opt,$(EQDSPERF_SRC) $(SUPPORT_SRC)) out/lib/libeqds.so

@@ -47,7 +47,7 @@ out/bin/lib-lab: $(call objects,opt,$(LIBTEST_SRC) $(LIB_SRC) $(filter-out %/mai
 
 LIBTEST_BIN := $(if $(LIBTEST_SRC),out/bin/lib out/bin/lib-tsan)
 USER_BIN := $(if $(REMORA_SRC),out/bin/remora) $(if $(NODE_SRC),out/bin/remora-node) $(if $(SIM_SRC),out/bin/remora-sim) \
-	out/bin/eqdsperf
+	out/bin/eqdsperf out/bin/eqds-run
 UNIT_BIN := $(if $(UNIT_SRC),out/bin/unit)
 TSAN_BIN := $(if $(TSAN_UNIT_SRC),out/bin/tsan)
 MODEL_BIN := $(MODEL_SRC:selftests/model/%.cpp=out/bin/model/%)
