@@ -157,8 +157,9 @@ struct rmem_transport_ops {
 		    u32 row);
 	/*
 	 * Under the channel's lock, where a path has credit of its own (else both NULL).
-	 * room: reserves it, and returns how many messages may join the batch now; there may be more
-	 * when they have. A path that is down loses them, so it has room. flush() releases the rest.
+	 * room: reserves it, and returns how many messages may join the batch now; there may be
+	 * more when they have. A path that is down loses them, so it has room. flush() releases
+	 * the rest.
 	 * wait: there was too little; the receiver's room() is called when there is some, or when
 	 * the path is down. False: it is down now, and nobody calls.
 	 */

@@ -72,8 +72,9 @@ bool rmem_port_drop(enum rmem_port_count reason, u32 bytes);
 
 /*
  * node/request.c. key: of the space that bytes of messages name; NULL: they end here, counted and
- * traced. takes: the same for plain messages, which name no space. request: of one message of a batch, whose key verified it; false: it ended here,
- * likewise. settle: after a batch, no lock held.
+ * traced. takes: the same for plain messages, which name no space. request: of one message of a
+ * batch, whose key verified it; false: it ended here, likewise. settle: after a batch, no lock
+ * held.
  */
 const struct base_siphash_key *rmem_port_key(const struct rmem_port *port, u32 space, u32 bytes);
 bool rmem_port_takes(const struct rmem_port *port, u32 bytes);

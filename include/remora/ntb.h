@@ -29,13 +29,14 @@
  * it is the same for both. Without it, neither rings the other's vectors, and p may find memory in
  * the slot of q that is not q's RAM.
  *
- * Pages. pages[q] of a port's page says which pages of the RAM of port q the port's machine may copy
- * to and from, beside its window there: NTB_RANGES ranges, of which those with count 0 say nothing.
- * The switch writes them before the machine has power, and may change them at any time. It then
- * changes `policy`, and rings NTB_VECTOR_EVENT. While it writes, `policy` is 0: the machine MUST
- * read `policy` before and after the ranges, and take them only if both are the same and not 0.
- * The machine's kernel keeps its programs to that: no memory does. When no copy under earlier
- * ranges is under way any more, the machine SHOULD write the value of `policy` to `policy_seen`.
+ * Pages. pages[q] of a port's page says which pages of the RAM of port q the port's machine may
+ * copy to and from, beside its window there: NTB_RANGES ranges, of which those with count 0 say
+ * nothing. The switch writes them before the machine has power, and may change them at any time.
+ * It then changes `policy`, and rings NTB_VECTOR_EVENT. While it writes, `policy` is 0: the
+ * machine MUST read `policy` before and after the ranges, and take them only if both are the same
+ * and not 0. The machine's kernel keeps its programs to that: no memory does. When no copy under
+ * earlier ranges is under way any more, the machine SHOULD write the value of `policy` to
+ * `policy_seen`.
  *
  * Link. The switch sets a port's bit in `present` while its machine has power and its cable is in.
  * The switch clears the port's page when the machine gets power, before that. Two ports have a link

@@ -64,7 +64,7 @@ enum {
 	EQDS_A_KEYED,	     /* flag: the device has a key */
 	EQDS_A_REFUSED,	     /* u64 packets that were dropped for their tag, or want of one */
 	EQDS_A_CLASS,	     /* u16: a sending tunnel's EQDS_CLASS_ID_*; else the peer's word */
-	EQDS_A_CNP,	     /* u8: 1, queues of RDMA send CNPs to their queue pairs; 0, they don't */
+	EQDS_A_CNP,	     /* u8: 1, queues of RDMA send CNPs to queue pairs; 0, they don't */
 
 	__EQDS_A_MAX,
 	EQDS_A_MAX = __EQDS_A_MAX - 1

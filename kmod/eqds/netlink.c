@@ -174,7 +174,7 @@ static int netlink_put_state(struct sk_buff *msg, struct eqds_dev *ed)
 	      nla_put_u64_64bit(msg, EQDS_A_TX_AGAIN, stats->tx_retransmits, EQDS_A_PAD) ||
 	      nla_put_u64_64bit(msg, EQDS_A_RX_PACKETS, stats->rx_packets, EQDS_A_PAD) ||
 	      (ed->tag_bytes && nla_put_flag(msg, EQDS_A_KEYED)) ||
-	      nla_put_u8(msg, EQDS_A_CNP, rcu_access_pointer(ed->roce) != NULL) ||
+	      nla_put_u8(msg, EQDS_A_CNP, !!rcu_access_pointer(ed->roce)) ||
 	      nla_put_u64_64bit(msg, EQDS_A_REFUSED,
 				stats->rx_drop_untagged + stats->rx_drop_tagged +
 					stats->rx_drop_tag,

@@ -206,8 +206,9 @@ static u64 *xmit_enqueue(struct eqds_dev *ed, u64 now_ns, struct eqds_tx *tx,
 
 	if (node->core.bytes > ed->config.mtu_bytes)
 		return &ed->stats.tx_drop_size;
-	verdict = eqds_class_arrive(&ed->class[tx->core.id], &tx->queue, now_ns, tx->core.queue.count,
-				    tx->core.queue.bytes, ecn, get_random_u32());
+	verdict = eqds_class_arrive(&ed->class[tx->core.id], &tx->queue, now_ns,
+				    tx->core.queue.count, tx->core.queue.bytes, ecn,
+				    get_random_u32());
 	if (verdict.drop)
 		return &ed->stats.tx_drop_class;
 	if (verdict.mark) {

@@ -16,7 +16,6 @@ struct ethtool_counter {
 	u32 offset; /* of a u64 in struct marlin_peer */
 };
 
-/* How often the thread of watch.c looked for messages, and how often it found some. */
 #define ETHTOOL_WATCH 2
 
 #define COUNTER(name, field) {name, offsetof(struct marlin_peer, field)}
@@ -49,6 +48,9 @@ static const char ethtool_drops[MARLIN_DROPS][ETH_GSTRING_LEN] = {
 	[MARLIN_DROP_FULL] = "tx_drop_full",
 };
 
+/* How often the thread of watch.c looked for messages, and how often it found some. */
+static const char ethtool_watch[ETHTOOL_WATCH][ETH_GSTRING_LEN] = {"watches", "watch_hits"};
+
 static int ethtool_sset_count(struct net_device *dev, int set)
 {
 	const struct marlin_dev *md = netdev_priv(dev);
@@ -67,8 +69,8 @@ static void ethtool_strings(struct net_device *dev, u32 set, u8 *data)
 		return;
 	memcpy(data, ethtool_drops, sizeof(ethtool_drops));
 	data += sizeof(ethtool_drops);
-	ethtool_sprintf(&data, "watches");
-	ethtool_sprintf(&data, "watch_hits");
+	memcpy(data, ethtool_watch, sizeof(ethtool_watch));
+	data += sizeof(ethtool_watch);
 	memcpy(data, hrdma_count_names, sizeof(hrdma_count_names));
 	data += sizeof(hrdma_count_names);
 	for (unsigned int i = 0; i < md->peer_count; i++) {

@@ -163,7 +163,8 @@ static u64 link_peer_mac(struct marlin_peer *peer)
 /* Of hardware without a management host, all. *changed: not as before. */
 static struct ntb_pages link_pages(struct marlin_peer *peer, bool *changed)
 {
-	int (*read)(struct ntb_dev *, int, struct ntb_pages *) = symbol_get(ntb_pages_read);
+	int (*read)(struct ntb_dev *ntb, int pidx, struct ntb_pages *pages) =
+		symbol_get(ntb_pages_read);
 	struct ntb_pages pages = {};
 	int err = -EOPNOTSUPP;
 
@@ -182,7 +183,7 @@ static struct ntb_pages link_pages(struct marlin_peer *peer, bool *changed)
 /* Nothing copies by an older policy any more. */
 static void link_pages_seen(struct marlin_dev *md)
 {
-	void (*seen)(struct ntb_dev *, u32);
+	void (*seen)(struct ntb_dev *ntb, u32 policy);
 	u32 policy = md->peers[0].pages.policy;
 
 	for (unsigned int i = 0; i < md->peer_count; i++)

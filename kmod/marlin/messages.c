@@ -398,8 +398,9 @@ static void messages_let_go(struct marlin_peer *peer, enum marlin_end_kind kind)
 }
 
 /*
- * Is there anything for an end to do? BH disabled. Another processor may have found the room that a wait is for,
- * so it's asked for room, not for news of it. A record that is held has made the end wait.
+ * Is there anything for an end to do? BH disabled. Another processor may have found the room that a
+ * wait is for, so it's asked for room, not for news of it. A record that is held has made the end
+ * wait.
  */
 static bool messages_end_has_work(struct marlin_peer *peer, enum marlin_end_kind kind)
 {

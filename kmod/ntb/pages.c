@@ -27,7 +27,7 @@ int ntb_pages_read(struct ntb_dev *ntb, int pidx, struct ntb_pages *pages)
 		pages->range[i].begin = first * NTB_PAGE_BYTES;
 		pages->range[i].end = (first + ivshmem_read32(&from[i].count)) * NTB_PAGE_BYTES;
 	}
-	rmb();
+	rmb(); /* as above */
 	if (!pages->policy || ivshmem_read32(&nt->own->policy) != pages->policy)
 		return -EAGAIN;
 	return 0;

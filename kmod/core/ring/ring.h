@@ -151,7 +151,7 @@ static inline enum ring_fault ring_in_track(struct ring_in *in, const u32 *point
 	/* Pairs with ring_out_signal(): the entries. */
 	u32 signalled = base_swap_le32(__atomic_load_n(pointer, __ATOMIC_ACQUIRE));
 
-	/* From where it was up to the ring's end; what was taken before it told of it is between. */
+	/* From where it was up to the ring's end. Entries taken before it told are between. */
 	if (signalled - in->signalled > in->taken + in->mask + 1 - in->signalled)
 		return RING_FAULT_POINTER;
 	in->signalled = signalled;

@@ -139,8 +139,10 @@ static bool client_is_behind(struct client_path *mine)
 	spin_lock(&client_waiting_lock);
 	behind = client_oldest(mine->port);
 	/* A turn is used up by the room that it gets. */
-	if (behind && mine->turn)
-		behind = mine->turn = false;
+	if (behind && mine->turn) {
+		mine->turn = false;
+		behind = false;
+	}
 	spin_unlock(&client_waiting_lock);
 	return behind;
 }

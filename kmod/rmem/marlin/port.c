@@ -195,7 +195,8 @@ static enum marlin_verdict port_receive(unsigned int from, const u8 *record, u32
 
 	if (!rmem_marlin_reader_open(reader, record, bytes, false, &verdict))
 		return MARLIN_BROKEN;
-	if (verdict == RMEM_WIRE_GOOD && !port_reserve(port, from, rmem_marlin_reader_answers(reader)))
+	if (verdict == RMEM_WIRE_GOOD &&
+	    !port_reserve(port, from, rmem_marlin_reader_answers(reader)))
 		return MARLIN_LATER;
 	if (verdict != RMEM_WIRE_GOOD) {
 		rmem_port_drop(RMEM_PORT_WIRE + verdict, bytes);
