@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What the layer inside a program (preload.cpp) and eqds-run tell each other.
+// Messages between the layer inside a program (preload.cpp) and eqds-run.
 //
 //   data      a SOCK_SEQPACKET pair for each UDP socket: Head and payload, each way
 //   requests  one SOCK_SEQPACKET pair for all processes of the program; each request comes with a

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-// What the sources of cmmcio share.
+// Declarations that the sources of cmmcio share.
 #pragma once
 
 #include <cinttypes>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-// What the management host says on its standard output, whose reader may have stopped reading.
+// Lines on the management host's standard output, whose reader may have stopped reading.
 #pragma once
 
 #include <string>
