@@ -87,7 +87,7 @@ void write_json(const Sim& sim, const RunCost& cost, bool wall_time, const std::
     Output out(file);
     out.print("{{\"events\":{}", sim.events.executed());
     if (wall_time)
-        out.print(",\"seconds\":{:.3f},\"cpu_seconds\":{:.3f},\"memory_bytes\":{}", cost.seconds,
+        out.print(",\"seconds\":{:.6f},\"cpu_seconds\":{:.6f},\"memory_bytes\":{}", cost.seconds,
                   cost.cpu_seconds, cost.memory_bytes);
     std::uint64_t drops = 0, trims = 0, marks = 0, peak = 0;
     for (const Port* port : sim.network->ports()) {
