@@ -15,6 +15,7 @@
 
 #include "../common/messages.hpp"
 #include "backend.hpp"
+#include "remote/queue.h"
 #include "src/transport/shm_link.hpp"
 #include "support/futex.hpp"
 #include "victim.hpp"
@@ -156,6 +157,36 @@ TEST_F(Shm, DataOfAllSizesComesBack) {
                                back.begin()))
             << bytes;
     }
+    remote_close(r);
+}
+
+// The node stands still, so writes fill the ring. The queue cancels all of them and frees their
+// data before the ring has room again.
+TEST_F(Shm, CancelledWritesAreNotTouchedWhenTheRingHasRoomAgain) {
+    constexpr std::size_t bytes = 8192, count = 128; // each an entry; twice what the ring has
+    Victim other([this] {
+        start();
+        return true;
+    });
+    ASSERT_TRUE(other.run());
+    remote_t* r = open();
+    raddr_t a = 0;
+    ASSERT_EQ(remote_alloc(r, bytes * count, REMOTE_RW, &a), 0);
+    other.stop();
+    remote_queue_t* q = nullptr;
+    ASSERT_EQ(remote_queue_open(&q, r, nullptr), 0);
+    {
+        std::vector<std::uint8_t> data(bytes, 7);
+        std::vector<remote_op> ops;
+        for (std::size_t i = 0; i < count; i++)
+            ops.push_back(remote_op_write(a + bytes * i, data.data(), bytes, i));
+        EXPECT_EQ(remote_queue_submit(q, ops.data(), count), static_cast<int>(count));
+        remote_queue_close(q);
+    }
+    other.resume();
+    std::uint8_t byte = 1;
+    EXPECT_EQ(remote_read(r, a + bytes * (count - 1), &byte, 1), 0);
+    EXPECT_EQ(byte, 0) << "a write that never had room was executed";
     remote_close(r);
 }
 

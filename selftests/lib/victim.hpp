@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-// A child process that is killed, so that it ends and frees nothing. The constructor forks at once,
-// while no other thread has work half done, and the child waits for the signal to begin.
+// A child process that is killed, so that it ends and frees nothing, or that stands still for a
+// while. The constructor forks at once, while no other thread has work half done, and the child
+// waits for the signal to begin.
 #pragma once
 
 #include <csignal>
@@ -41,6 +42,12 @@ public:
         char said = 0;
         return write(go_.get(), &said, 1) == 1 && read(done_.get(), &said, 1) == 1 && said;
     }
+    // Returns when all of its threads stand still.
+    void stop() {
+        ::kill(pid_, SIGSTOP);
+        waitpid(pid_, nullptr, WUNTRACED);
+    }
+    void resume() { ::kill(pid_, SIGCONT); }
     void kill() {
         if (pid_ <= 0)
             return;

@@ -285,6 +285,10 @@ bool Client::next(rmem_client_tx& tx) {
     return rmem_client_next(client_.get(), event_ns_, &tx);
 }
 
+void Client::set_room(std::uint32_t messages) {
+    rmem_client_set_room(client_.get(), messages);
+}
+
 void Client::unsent(const rmem_client_tx& tx) {
     rmem_client_unsent(client_.get(), &tx, event_ns_);
 }

@@ -74,6 +74,7 @@ private:
     void take_back(Call& call) override;
 
     bool next(rmem_client_tx& tx) override;
+    void set_room(std::uint32_t messages) override;
     void unsent(const rmem_client_tx& tx) override;
     void take_response(const rmem_head& head, const std::uint8_t* payload, bool damaged) override;
 

@@ -44,37 +44,50 @@ Transport::Limits Shm::limits() const {
 
 // ---- out ----
 
-// Else messages wait for the node: wait() looks for credit, and they are sent after that.
-bool Shm::has_room(std::uint32_t entries) {
-    if (ring_out_room(&link_.out) >= entries)
-        return true;
-    if (ring_out_learn(&link_.out))
+// Entries free for messages that don't join those of plain_. 0: messages wait for the node, wait()
+// looks for credit, and they are sent after that.
+std::uint32_t Shm::room() {
+    std::uint32_t taken = plain_.messages ? 1 : 0;
+    if (ring_out_room(&link_.out) <= taken && ring_out_learn(&link_.out)) {
         link_.drop();
-    else if (ring_out_room(&link_.out) >= entries)
-        return true;
+        return 0;
+    }
+    std::uint32_t room = ring_out_room(&link_.out) - taken;
     full_at_ = link_.out.freed;
-    full_ = true;
-    return false;
+    full_ = !room;
+    return room;
+}
+
+// As many messages as have room whatever they are: one that the core has chosen can't wait in it,
+// for its operation may be cancelled meanwhile. Returns how many.
+std::uint32_t Shm::send_row(const rmem_client_config& session, Messages& messages,
+                            std::uint32_t room) {
+    rmem_client_tx tx;
+    std::uint32_t sent = 0;
+    for (messages.set_room(room); messages.next(tx); sent++) {
+        if (rmem_plain_fits(&tx.head)) {
+            add_plain(tx);
+        } else if (room) {
+            post_plain();
+            post_datagram(session, tx);
+        } else {
+            messages.unsent(tx); // OPEN or CLOSE, which wait for no room
+        }
+    }
+    return sent;
 }
 
 void Shm::send(const rmem_client_config& session, Messages& messages) {
-    rmem_client_tx tx;
     if (!link_.is_open()) {
-        while (messages.next(tx)) {
-        } // lost
+        rmem_client_tx lost;
+        for (messages.set_room(~0U); messages.next(lost);) {
+        }
         return;
     }
-    full_ = false;
-    std::uint32_t posted = link_.out.posted;
-    // One more entry for a message that doesn't join the others.
-    while (has_room(plain_.messages ? 2 : 1) && messages.next(tx)) {
-        if (rmem_plain_fits(&tx.head)) {
-            add_plain(tx);
-        } else {
-            post_plain();
-            post_datagram(session, tx);
-        }
-    }
+    std::uint32_t posted = link_.out.posted, row;
+    do {
+        row = room();
+    } while (send_row(session, messages, row) >= row && row);
     post_plain();
     if (link_.out.posted != posted)
         signal();

@@ -41,7 +41,9 @@ public:
     void disown() override { link_.disown(); }
 
 private:
-    bool has_room(std::uint32_t entries);
+    std::uint32_t room();
+    std::uint32_t send_row(const rmem_client_config& session, Messages& messages,
+                           std::uint32_t room);
     void add_plain(const rmem_client_tx& tx);
     void post_plain();
     void post_datagram(const rmem_client_config& session, rmem_client_tx& tx);

@@ -33,8 +33,11 @@ namespace remora::lib {
 // Upwards. The caller holds the lock.
 class Messages {
 public:
-    // The next message to send. Its data stays until Transport::send() returns. False: none.
+    // The next message to send. Its data stays until Transport::send() returns. False: none. To be
+    // called until then: the core has chosen the message after this one already.
     virtual bool next(rmem_client_tx& tx) = 0;
+    // Before the first next(): it yields no more messages of operations than so many.
+    virtual void set_room(std::uint32_t messages) = 0;
     // The transport couldn't send it.
     virtual void unsent(const rmem_client_tx& tx) = 0;
     // A response to this session, whose tag verified. payload: a peer may be able to write it
