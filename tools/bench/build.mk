@@ -27,6 +27,7 @@ out/bin/bench-lib: $(call objects,opt,$(BENCH_LIB_SRC) $(SUPPORT_SRC) libremote/
 bench-rmb: ## /dev/rmbN against other network block devices, side by side (ARGS="--rounds 3")
 	$(Q)tools/lab/deps
 	+$(Q)$(MAKE) --no-print-directory all
+	+$(Q)$(MAKE) --no-print-directory modules KERNEL=uml # for its native rows
 	$(Q)$(BENCH_RMB) $(ARGS)
 
 bench-eqds: ## TCP through EQDS tunnels beside plain TCP, without emulation (ARGS="--cases throughput")
