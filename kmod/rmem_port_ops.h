@@ -90,8 +90,11 @@ struct rmem_port_config {
 	u16 number; /* START's PORT */
 };
 
-/* A stretch of an answer's data, in the kernel's linear map. */
-typedef void (*rmem_stretch_fn)(void *arg, const void *data, u32 bytes);
+/*
+ * A stretch of an answer's data, in the kernel's linear map. page: of the pages the data is in, the
+ * one that counts their references, so that nobody has to look for it; NULL if it may not be held.
+ */
+typedef void (*rmem_stretch_fn)(void *arg, struct page *page, const void *data, u32 bytes);
 
 /* The data of an answer: rmem_wire_payload_bytes() of its head. */
 struct rmem_port_data {
