@@ -68,7 +68,7 @@ struct port_tx {
 	const void *payload; /* contiguous, or NULL */
 };
 
-static void port_write_stretch(void *arg, const void *data, u32 bytes)
+static void port_write_stretch(void *arg, struct page *page, const void *data, u32 bytes)
 {
 	rmem_marlin_writer_add(arg, data, bytes);
 }

@@ -142,9 +142,10 @@ static bool walk_extents(const struct rmem_port_data *data, rmem_stretch_fn fn, 
 	for (i = 0; i < mine->answer->extents; i++) {
 		const struct rmem_extent *extent = &mine->answer->extent[i];
 
-		fn(arg, extent->page != RMEM_PAGE_NONE ? node_mem_at(mem, extent) :
-							 page_address(mem->zero),
-		   extent->bytes);
+		if (extent->page != RMEM_PAGE_NONE)
+			fn(arg, mem->page[extent->page], node_mem_at(mem, extent), extent->bytes);
+		else
+			fn(arg, mem->zero, page_address(mem->zero), extent->bytes);
 	}
 	return true;
 }
@@ -166,7 +167,7 @@ static bool walk_found(const struct rmem_port_data *data, rmem_stretch_fn fn, vo
 {
 	const struct node_data *mine = container_of(data, struct node_data, data);
 
-	fn(arg, &mine->answer->found, rmem_wire_payload_bytes(&mine->answer->reply));
+	fn(arg, NULL, &mine->answer->found, rmem_wire_payload_bytes(&mine->answer->reply));
 	return true;
 }
 

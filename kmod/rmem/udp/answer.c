@@ -130,18 +130,16 @@ static struct sk_buff *packet_for(struct udp_answers *answers,
 	return skb;
 }
 
-static void add_fragment(struct sk_buff *skb, const void *data, u32 bytes)
+static void add_fragment(struct sk_buff *skb, struct page *page, const void *data, u32 bytes)
 {
-	struct page *page = virt_to_head_page(data);
-
 	skb_add_rx_frag(skb, skb_shinfo(skb)->nr_frags, page, data - page_address(page), bytes,
 			bytes);
 }
 
-static void add_page(void *arg, const void *data, u32 bytes)
+static void add_page(void *arg, struct page *page, const void *data, u32 bytes)
 {
-	get_page(virt_to_head_page(data));
-	add_fragment(arg, data, bytes);
+	get_page(page);
+	add_fragment(arg, page, data, bytes);
 }
 
 /* Memory of an answer's own. None is larger than a page, or it might never be had. */
@@ -185,11 +183,11 @@ static void own_add(struct sk_buff *skb, const struct own *own)
 	unsigned int i;
 
 	for (i = 0; i < own->count; i++)
-		add_fragment(skb, own->data[i],
+		add_fragment(skb, virt_to_head_page(own->data[i]), own->data[i],
 			     min_t(u32, own->bytes - i * PAGE_SIZE, PAGE_SIZE));
 }
 
-static void own_fill(void *arg, const void *from, u32 bytes)
+static void own_fill(void *arg, struct page *page, const void *from, u32 bytes)
 {
 	struct own *own = arg;
 
