@@ -359,13 +359,23 @@ class Policy(Case):
         left = self.join("left", [1, 2])
         self.assertEqual(self.remora("pages", "left", "right", "8M-16M").returncode, 0)
         number, pages = left.policy()
+        # The active dies in a change, of which left is told but not the standby.
+        os.pwrite(left.registers, struct.pack("<I", number + 1), PAGE_BYTES * (left.port + 1) + POLICY_AT)
+        left.has_seen(number + 1)
         active.kill()
         standby.wait_said("has taken over")
-        self.assertEqual(self.remora("pages", "left", "third", "none").returncode, 0)
-        self.assertEqual(left.policy(), (number + 1, [[], [(2048, 2048)], []]))
+        told = {number, number + 1}
+        for ranges in ([[], [(2048, 2048)], [(0, 32768)]], [[], [(2048, 2048)], []]):
+            number, pages = left.policy()
+            self.assertEqual(pages, ranges)
+            self.assertNotIn(number, told)
+            self.assertFalse(any(each["in_force"] for each in self.call(verb="policy")["access"] if each["from"] == "left"))
+            told.add(number)
+            self.assertEqual(self.remora("pages", "left", "third", "none").returncode, 0)
+        number = left.policy()[0]
         left.close()
         again = self.join("left", [1, 2])
-        self.assertEqual(again.policy(), (number + 1, [[], [(2048, 2048)], []]))
+        self.assertEqual(again.policy(), (number, [[], [(2048, 2048)], []]))
 
     def test_no_program_can_shrink_memory(self):
         self.serve()

@@ -98,7 +98,16 @@ Fabric::Fabric(Map map, Descriptor registers, std::vector<Port> ports, std::uint
       nothing_(make_nothing(map_.machines())),
       registers_(file_, registers_bytes, PROT_READ | PROT_WRITE),
       ports_(std::move(ports)),
-      policy_(policy) {}
+      policy_(policy) {
+    // The dead one may have told machines of one more: to them, its number would mean no change.
+    count_policy();
+    count_policy();
+}
+
+void Fabric::count_policy() {
+    if (!++policy_)
+        policy_ = 1;
+}
 
 ntb_port_page& Fabric::page(std::size_t number) const {
     return *reinterpret_cast<ntb_port_page*>(registers_.data() + NTB_PAGE_BYTES * (number + 1));
@@ -130,8 +139,7 @@ void Fabric::write_policies() {
 void Fabric::set_pages(std::size_t from, std::size_t to, const nlohmann::ordered_json& ranges) {
     map_.set_pages(from, to, ranges,
                    map_.machines()[from].name + " to " + map_.machines()[to].name);
-    if (!++policy_)
-        policy_ = 1;
+    count_policy();
     write_policies();
 }
 

@@ -39,8 +39,8 @@ class Fabric {
 public:
     // Memory and doorbells for all ports; every machine is off. Throws Failure.
     explicit Fabric(Map map);
-    // A dead management host's memory and doorbells go on; policy: number of its last one. Throws
-    // Failure.
+    // A dead management host's memory and doorbells go on; policy: number of its last one that the
+    // standby knew of. Throws Failure.
     Fabric(Map map, Descriptor registers, std::vector<Port> ports, std::uint32_t policy);
 
     const Map& map() const { return map_; }
@@ -73,6 +73,7 @@ public:
     void write_policies();
 
 private:
+    void count_policy();
     void write_map();
     void write_policy(std::size_t number);
     ntb_port_page& page(std::size_t number) const;
