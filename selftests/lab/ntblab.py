@@ -5,7 +5,7 @@ import contextlib
 import re
 
 import rmemlab  # noqa: F401  sets the path to remoralab
-from remoralab import LabError, ntbmodules, rmem
+from remoralab import LabError, kernel, ntbmodules, rmem
 from remoralab.rmem import wait_until
 
 CORE, DRIVER = "ntb", "ntb_hw_ivshmem"
@@ -26,7 +26,11 @@ def path_of(machine, name):
     """Returns the path of a module's file: of our own build, or Linux' from the cache."""
     if name in (DRIVER, MARLIN):
         return rmem.module_path(machine, name)
-    return ntbmodules.directory(machine.spec.kernel) / f"{name}.ko"
+    directory = ntbmodules.directory(machine.spec.kernel)
+    if directory:
+        return directory / f"{name}.ko"
+    # The debug kernel has them.
+    return next((kernel.path(machine.spec.kernel) / "root" / "lib" / "modules").rglob(f"{name}.ko"))
 
 
 def insert(machine, *names, options=""):

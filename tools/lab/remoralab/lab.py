@@ -35,6 +35,9 @@ class Lab:
             kernel.directory(spec.kernel)
             if kernel.is_uml(spec.kernel):
                 spec.cpus = 1
+            # KASAN keeps an eighth of what is mapped as its shadow: here of the RAM of all peers.
+            if kernel.is_debug(spec.kernel) and self.topology.ntbs:
+                spec.ram_mib *= 2
         self.layers = {}  # name of a share: directory, to lie over the host's root in the guests
         self.machines = {}
         self.accel = None
