@@ -130,7 +130,9 @@ struct cmmc_revoke {
  * Copies by io_uring: cmd_op of an IORING_OP_URING_CMD whose command is a struct cmmc_copy. The
  * ring MUST have IORING_SETUP_SQE128. The submitter does not wait; the completion is the copy's
  * end. Its res is 0 or an error; with IORING_SETUP_CQE32, big_cqe[0] is `done`. Copies that are
- * under way at once are done in any order, unless linked (IOSQE_IO_LINK).
+ * under way at once are done in any order, unless linked (IOSQE_IO_LINK). An entry may be reused
+ * once it was submitted; but Linux 6.10 to 6.13 reads one that waits for others (IOSQE_IO_LINK,
+ * IOSQE_IO_DRAIN) when its turn comes, so a program there MUST leave it as it is until then.
  *
  * With IORING_URING_CMD_FIXED, address is in the ring's registered buffer buf_index, and flags
  * don't have CMMC_COPY_BUFFER.

@@ -162,6 +162,24 @@ static inline struct gendisk *compat_disk_alloc(struct blk_mq_tag_set *tags, voi
 #define compat_uring_cmd_data(command) ((command)->cmd)
 #endif
 
+/*
+ * Hands a command that may not block to a worker. From 6.10 to 6.13 io_uring copies its SQE for
+ * that, and forgets to use the copy: the worker would read the ring, where the program may have
+ * written its next command. The ring has IORING_SETUP_SQE128.
+ */
+static inline int compat_uring_cmd_again(struct io_uring_cmd *command)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 10, 0) && LINUX_VERSION_CODE < KERNEL_VERSION(6, 14, 0)
+	struct io_uring_sqe *copy = cmd_to_io_kiocb(command)->async_data;
+
+	if (command->sqe != copy) {
+		memcpy(copy, command->sqe, 2 * sizeof(*copy));
+		command->sqe = copy;
+	}
+#endif
+	return -EAGAIN;
+}
+
 /* 6.2: del_timer_sync() got its second name, and loses its first later. */
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 2, 0)
 #define compat_timer_delete_sync(timer) timer_delete_sync(timer)

@@ -45,7 +45,7 @@ int cmmc_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
 	if (!(issue_flags & IO_URING_F_SQE128))
 		return -EINVAL;
 	if (issue_flags & IO_URING_F_NONBLOCK)
-		return -EAGAIN;
+		return compat_uring_cmd_again(cmd);
 	/* The program may change it meanwhile. */
 	memcpy(&in, compat_uring_cmd_data(cmd), sizeof(in));
 	in.done = 0;

@@ -68,8 +68,11 @@ int write(int cmmc, const cmmc_handle_t* to, cmmc_copy in, unsigned flags) {
 void prepare(io_uring_sqe* sqe, int cmmc, unsigned command, const cmmc_handle_t* handle,
              cmmc_copy in, unsigned flags, int fixed = -1) {
     in.size = sizeof(in);
-    // Flags that the kernel doesn't know make the copy fail with EINVAL.
-    in.flags |= flags & CMMC_SIGNAL ? flags ^ CMMC_SIGNAL ^ CMMC_COPY_SIGNAL : flags;
+    if (flags & CMMC_SIGNAL)
+        in.flags |= CMMC_COPY_SIGNAL;
+    // No flag of the kernel's, which makes the copy fail with EINVAL.
+    if (flags & ~CMMC_SIGNAL)
+        in.flags |= 1U << 31;
     in.handle = to_kernel(handle);
     std::memset(sqe, 0, sizeof(*sqe));
     sqe->opcode = IORING_OP_URING_CMD;

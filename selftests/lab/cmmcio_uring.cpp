@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 // Copies by io_uring, and of memory whose page faults take long. Commands of cmmcio:
-//   uring-copy write|read HANDLE OFFSET BYTES SKEW SEED memory|buffer|fixed PIECES
+//   uring-copy write|read HANDLE OFFSET BYTES SKEW SEED memory|buffer|fixed PIECES [ENTRIES]
 //                              one copy in pieces that are under way at once; prints the result and
-//                              the digest of own memory
+//                              the digest of own memory. ENTRIES: of the ring, which are reused
 //   uring-pour HANDLE BYTES    keeps writes of the whole grant under way until one is refused
 //   uring-refusals HANDLE BYTES   tries what must be refused
 //   fault-uring HANDLE         submits a write whose page fault it does not answer, and one more
@@ -26,8 +26,12 @@ namespace {
 constexpr size_t page = 4096;
 
 struct Ring {
-    explicit Ring(unsigned flags = IORING_SETUP_SQE128 | IORING_SETUP_CQE32) {
-        int error = io_uring_queue_init(64, &ring, flags);
+    explicit Ring(unsigned flags = IORING_SETUP_SQE128 | IORING_SETUP_CQE32,
+                  unsigned entries = 64) {
+        io_uring_params parameters{};
+        parameters.flags = flags | IORING_SETUP_CQSIZE;
+        parameters.cq_entries = 128;
+        int error = io_uring_queue_init_params(entries, &ring, &parameters);
         if (error) {
             fprintf(stderr, "io_uring: %s\n", strerror(-error));
             exit(1);
@@ -37,6 +41,8 @@ struct Ring {
     ~Ring() { io_uring_queue_exit(&ring); }
     io_uring_sqe* entry() {
         io_uring_sqe* sqe = io_uring_get_sqe(&ring);
+        if (!sqe && io_uring_submit(&ring) >= 0)
+            sqe = io_uring_get_sqe(&ring);
         if (!sqe)
             exit(3);
         return sqe;
@@ -137,7 +143,8 @@ int uring_copy(char** argument) {
     uint64_t offset = number(argument[2]);
     Memory memory(number(argument[3]), number(argument[4]));
     memory.fill(number(argument[5]));
-    Ring ring;
+    Ring ring(IORING_SETUP_SQE128 | IORING_SETUP_CQE32,
+              argument[8] ? static_cast<unsigned>(number(argument[8])) : 64);
     Place place(ring, argument[6], memory);
     size_t pieces = number(argument[7]), from = 0;
     for (size_t n = 0; n < pieces; n++) {
@@ -208,6 +215,10 @@ int uring_refusals(char** argument) {
         [&](io_uring_sqe* sqe) { cmmc_prep_write(sqe, device, &forged, 0, memory.data, 1, 0); });
     one("size", [&](io_uring_sqe* sqe) { write(sqe), in(sqe)->size--; });
     one("flags", [&](io_uring_sqe* sqe) { write(sqe), in(sqe)->flags |= 1U << 31; });
+    for (unsigned flags = 2; flags < 4; flags++)
+        one("no-such-flags", [&](io_uring_sqe* sqe) {
+            cmmc_prep_write(sqe, device, &handle, 0, memory.data, bytes, flags);
+        });
     one("reserved", [&](io_uring_sqe* sqe) { write(sqe), in(sqe)->reserved = 1; });
     one("command", [&](io_uring_sqe* sqe) { write(sqe), sqe->cmd_op = 77; });
     one("one-more", [&](io_uring_sqe* sqe) { write(sqe), in(sqe)->offset = 1; });

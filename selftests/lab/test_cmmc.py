@@ -225,9 +225,21 @@ def test_copies_by_io_uring_arrive_whole(lab):
         owner.end()
 
 
-URING_REFUSALS = """all ok; all-fixed ok; forged-key EACCES; size EINVAL; flags EINVAL; reserved EINVAL; command ENOTTY;
-    one-more ERANGE; offset-wraps ERANGE; bytes-wrap EFAULT; no-buffer EBADF; fixed-and-buffer EINVAL; before-fixed EFAULT;
-    behind-fixed EFAULT; fixed-wraps ERANGE; fixed-number EFAULT; small-entries EINVAL"""
+def test_entries_of_io_uring_may_be_reused_while_their_copies_wait(lab):
+    with network(lab) as (left, right, _):
+        # Workers take longer for a piece than the program for the next entries.
+        owner = Owner(right, left, 16 * MIB)
+        for seed in range(2):
+            said = left.run(f"{CMMCIO} uring-copy write {owner.handle} 0 {owner.count} 0 {seed} memory 60 2",
+                            timeout=COPY_S).out.split()
+            assert said == ["write", "ok", owner.digest()], (seed, said)
+        owner.end()
+
+
+URING_REFUSALS = """all ok; all-fixed ok; forged-key EACCES; size EINVAL; flags EINVAL; no-such-flags EINVAL;
+    no-such-flags EINVAL; reserved EINVAL; command ENOTTY; one-more ERANGE; offset-wraps ERANGE; bytes-wrap EFAULT;
+    no-buffer EBADF; fixed-and-buffer EINVAL; before-fixed EFAULT; behind-fixed EFAULT; fixed-wraps ERANGE;
+    fixed-number EFAULT; small-entries EINVAL"""
 
 
 def test_what_is_wrong_by_io_uring_completes_with_its_error(lab):
