@@ -4,7 +4,7 @@
  *
  * A driver that is unbound (echo softdma > .../drivers/softdma/unbind) ends while clients hold its
  * channels, as a device that is pulled out: their descriptors are aborted, and they get no new
- * ones. The engine's memory is freed with the last channel (device_release).
+ * ones. The engine's memory is freed after the last channel (device_release).
  */
 #include <linux/dma-mapping.h>
 #include <linux/module.h>
@@ -48,14 +48,31 @@ module_param_named(hang_every, softdma_faults.hang_every, uint, 0644);
 MODULE_PARM_DESC(hang_every, "every n-th descriptor of a channel never ends; 0, the default: none");
 
 static struct platform_device *main_device;
+static struct workqueue_struct *main_queue;
+
+static bool main_no_channel(struct dma_chan *chan, void *context)
+{
+	return false;
+}
+
+static void main_free_work(struct work_struct *work)
+{
+	struct softdma *engine = container_of(work, struct softdma, free_work);
+	dma_cap_mask_t mask;
+
+	/* Takes the mutex under which dma_release_channel() uses the channel still. */
+	dma_cap_zero(mask);
+	dma_request_channel(mask, main_no_channel, NULL);
+	put_device(engine->dev);
+	kfree(engine);
+}
 
 /* The last client has given its channel back, and the driver is unbound. */
 static void main_release(struct dma_device *dma)
 {
 	struct softdma *engine = container_of(dma, struct softdma, dma);
 
-	put_device(engine->dev);
-	kfree(engine);
+	queue_work(main_queue, &engine->free_work);
 }
 
 static void main_init(struct softdma *engine, struct device *dev)
@@ -65,6 +82,7 @@ static void main_init(struct softdma *engine, struct device *dev)
 	engine->dev = get_device(dev);
 	engine->count = channels;
 	spin_lock_init(&engine->clock_lock);
+	INIT_WORK(&engine->free_work, main_free_work);
 	INIT_LIST_HEAD(&dma->channels);
 	for (unsigned int i = 0; i < engine->count; i++)
 		softdma_channel_init(engine, &engine->channels[i]);
@@ -130,12 +148,23 @@ static int __init main_module_init(void)
 		       MAIN_CHANNELS_MAX, MAIN_RING_MIN, MAIN_RING_MAX);
 		return -EINVAL;
 	}
+	main_queue = alloc_workqueue("softdma", 0, 0);
+	if (!main_queue)
+		return -ENOMEM;
 	main_device = platform_device_register_simple("softdma", PLATFORM_DEVID_NONE, NULL, 0);
-	if (IS_ERR(main_device))
-		return PTR_ERR(main_device);
+	if (IS_ERR(main_device)) {
+		err = PTR_ERR(main_device);
+		goto destroy_queue;
+	}
 	err = platform_driver_register(&main_driver);
 	if (err)
-		platform_device_unregister(main_device);
+		goto unregister_device;
+	return 0;
+
+unregister_device:
+	platform_device_unregister(main_device);
+destroy_queue:
+	destroy_workqueue(main_queue);
 	return err;
 }
 
@@ -143,6 +172,7 @@ static void __exit main_module_exit(void)
 {
 	platform_driver_unregister(&main_driver);
 	platform_device_unregister(main_device);
+	destroy_workqueue(main_queue);
 }
 
 module_init(main_module_init);

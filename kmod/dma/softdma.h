@@ -20,6 +20,7 @@
 #include <linux/platform_device.h>
 #include <linux/spinlock.h>
 #include <linux/wait.h>
+#include <linux/workqueue.h>
 
 /* A piece of memory beyond RAM that a channel has mapped: naturally aligned, of that size. */
 #define SOFTDMA_MAP_BYTES (2UL << 20)
@@ -88,6 +89,7 @@ struct softdma {
 	struct device *dev;
 	bool dead; /* unbound, though clients may hold channels. Set under each channel's lock */
 	unsigned int count;
+	struct work_struct free_work;
 	spinlock_t clock_lock; /* guards what follows */
 	u64 link_free_ns, interrupt_free_ns;
 	struct softdma_channel channels[];
