@@ -42,6 +42,9 @@ static_assert(sizeof(struct cmmc_handle) == sizeof(struct marlin_handle));
 static_assert(sizeof(struct cmmc_copy) == 80);
 static_assert(CMMC_GRANT_READ == MARLIN_GRANT_READ && CMMC_GRANT_WRITE == MARLIN_GRANT_WRITE);
 
+/* Queues of users' copies: two users whose numbers collide share one. */
+#define CMMC_USERS 64
+
 /* A program's pages. */
 struct cmmc_pin {
 	struct page **pages;
@@ -104,6 +107,7 @@ struct marlin_cmmc {
 	bool live;
 	u64 session;
 	struct semaphore copies_free;
+	struct semaphore user_copies[CMMC_USERS]; /* by a hash of the user */
 	unsigned long copies_used;
 	atomic64_t sequence;
 	spinlock_t signal_lock; /* guards the signal words in the peer's memory */

@@ -16,6 +16,8 @@
  * next are locked. So neither a long copy nor a page fault of the program holds up a revocation.
  */
 #include <linux/completion.h>
+#include <linux/cred.h>
+#include <linux/hash.h>
 #include <linux/io.h>
 #include <linux/mm.h>
 #include <linux/slab.h>
@@ -24,6 +26,8 @@
 #include "marlin/trace.h"
 
 #define COPY_PAGES 256
+/* Transactions of a user at once, so that others find room however many threads it has. */
+#define COPY_USER_FLIGHTS (MARLIN_COPIES / 2)
 #define COPY_FLIGHTS 2 /* of a copy at once: more would gain nothing while an engine is busy */
 /* Of all page lists kept of a peer. Beyond, they are dropped, and read again when used. */
 #define COPY_IMPORT_PAGES_MAX (4ULL * MARLIN_GRANT_PAGES_MAX)
@@ -36,6 +40,7 @@ struct copy_flight {
 	u64 word; /* of the grant's entry */
 	u32 index;
 	int copy; /* copy word */
+	struct semaphore *user; /* queue of the user, in *cmmc */
 	bool signal;
 	int pinned; /* pages to unlock */
 	u32 pages_max, parts_max;
@@ -404,6 +409,7 @@ static void copy_moved(struct hrdma_request *request)
 	if (flight->signal)
 		marlin_ring(cmmc->peer);
 	up(&cmmc->copies_free);
+	up(flight->user);
 	/* Without it the device may go. */
 	hrdma_leave(&cmmc->hrdma);
 	complete(&flight->moved);
@@ -432,14 +438,28 @@ static struct copy_flight *copy_flight_next(struct copy_state *state, u64 bytes)
 	return *at;
 }
 
+/* Waits for a transaction's turn: first of its user's, then of all. */
+static int copy_turn_take(struct marlin_cmmc *cmmc, struct copy_flight *flight)
+{
+	u32 number = hash_32(__kuid_val(current_uid()), ilog2(CMMC_USERS));
+
+	flight->user = &cmmc->user_copies[number];
+	if (down_killable(flight->user))
+		return -EINTR;
+	if (!down_killable(&cmmc->copies_free))
+		return 0;
+	up(flight->user);
+	return -EINTR;
+}
+
 /* Announces a transaction whose parts are cut, and begins it. It ends by copy_moved(). */
 static int copy_flight_begin(struct copy_state *state, struct copy_flight *flight)
 {
 	struct marlin_cmmc *cmmc = state->cmmc;
-	int err;
+	int err = copy_turn_take(cmmc, flight);
 
-	if (down_killable(&cmmc->copies_free))
-		return -EINTR;
+	if (err)
+		return err;
 	err = copy_session_enter(cmmc, state->session);
 	if (err)
 		goto up;
@@ -468,6 +488,7 @@ leave:
 	hrdma_leave(&cmmc->hrdma);
 up:
 	up(&cmmc->copies_free);
+	up(flight->user);
 	return err;
 }
 
@@ -612,6 +633,8 @@ void cmmc_copy_init(struct marlin_cmmc *cmmc)
 {
 	init_rwsem(&cmmc->session_lock);
 	sema_init(&cmmc->copies_free, MARLIN_COPIES);
+	for (u32 i = 0; i < CMMC_USERS; i++)
+		sema_init(&cmmc->user_copies[i], COPY_USER_FLIGHTS);
 	spin_lock_init(&cmmc->signal_lock);
 	mutex_init(&cmmc->import_lock);
 	atomic64_set(&cmmc->sequence, 0);

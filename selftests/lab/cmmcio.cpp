@@ -7,6 +7,8 @@
 //                                the digest of own memory
 //   signal HANDLE                only a signal
 //   pour HANDLE BYTES            writes all of the grant, again and again, until it is refused
+//   writes HANDLE BYTES COUNT    so many, one after the other
+//   crowd HANDLE BYTES THREADS   does that by many threads
 //   refusals HANDLE              tries what must be refused
 //   lock PORT BYTES              grants or registers more than it may lock
 //   greedy PORT                  takes all the grants that it gets
@@ -18,7 +20,9 @@
 #include <string>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
+#include <thread>
 #include <unistd.h>
+#include <vector>
 
 int device = -1;
 
@@ -102,6 +106,26 @@ int pour(char** argument) {
         if (!round)
             say("pouring", 0);
     }
+}
+
+int writes(char** argument) {
+    cmmc_handle_t handle = parse(argument[0]);
+    Memory memory(number(argument[1]), 0);
+    int result = 0;
+    for (size_t n = number(argument[2]); n && !result; n--)
+        result = cmmc_write(device, &handle, 0, memory.data, memory.size, 0);
+    say("writes", result);
+    return 0;
+}
+
+int crowd(char** argument) {
+    size_t count = number(argument[2]);
+    std::vector<std::thread> threads;
+    for (size_t n = 0; n < count; n++)
+        threads.emplace_back(pour, argument);
+    for (std::thread& each : threads)
+        each.join();
+    return 0;
 }
 
 int refusals(char** argument) {
@@ -228,13 +252,17 @@ int main(int argc, char** argv) {
     }
     if (what == "pour" && argc == 4)
         return pour(argv + 2);
+    if (what == "writes" && argc == 5)
+        return writes(argv + 2);
+    if (what == "crowd" && argc == 5)
+        return crowd(argv + 2);
     if (what == "refusals" && argc == 4)
         return refusals(argv + 2);
     if (what == "lock" && argc == 4)
         return lock(argv + 2);
     if (what == "greedy" && argc == 3)
         return greedy(argv + 2);
-    if (what == "uring-copy" && argc == 10)
+    if (what == "uring-copy" && argc >= 10)
         return uring_copy(argv + 2);
     if (what == "uring-pour" && argc == 4)
         return uring_pour(argv + 2);
