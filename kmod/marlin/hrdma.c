@@ -178,7 +178,8 @@ static void hrdma_begin(struct hrdma_request *request)
 	request->swept = false;
 	request->quiet = false;
 	request->cookie = 0;
-	if (request->bytes < READ_ONCE(hrdma_bytes_min)) {
+	/* One without parts, as for a signal, must not count as refused by an engine. */
+	if (!request->count || request->bytes < READ_ONCE(hrdma_bytes_min)) {
 		hrdma_count(HRDMA_SMALL, 1);
 	} else {
 		request->channel = hrdma_engine_get(request->bytes);

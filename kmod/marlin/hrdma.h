@@ -127,11 +127,10 @@ void hrdma_end(struct hrdma_request *request);
 
 struct hrdma_channel *hrdma_channel_make(struct dma_chan *dma, unsigned int number);
 /*
- * Gives the channel back, which nobody can get any more. The CPU copies
- * requests that the engine doesn't end within `grace` jiffies.
+ * Gives the channel back, which nobody can get any more. The CPU copies requests that the engine
+ * doesn't end in time.
  */
-void hrdma_channel_free(struct hrdma_channel *channel, unsigned long grace);
-unsigned long hrdma_channel_timeout(void);
+void hrdma_channel_free(struct hrdma_channel *channel);
 void hrdma_channel_submit(struct hrdma_channel *channel, struct hrdma_request *request);
 void hrdma_channel_unmap_window(struct hrdma_channel *channel, unsigned int number);
 

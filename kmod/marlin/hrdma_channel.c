@@ -30,7 +30,7 @@ static unsigned int hrdma_timeout_ms = MARLIN_COPY_MS_MAX;
 module_param(hrdma_timeout_ms, uint, 0644);
 MODULE_PARM_DESC(hrdma_timeout_ms, "a slower engine is stopped (1 to 1000, default: 1000)");
 
-unsigned long hrdma_channel_timeout(void)
+static unsigned long channel_timeout(void)
 {
 	return msecs_to_jiffies(clamp_t(unsigned int, READ_ONCE(hrdma_timeout_ms), 1,
 					MARLIN_COPY_MS_MAX));
@@ -271,7 +271,7 @@ static bool channel_add(struct hrdma_channel *channel, struct hrdma_request *req
 
 void hrdma_channel_submit(struct hrdma_channel *channel, struct hrdma_request *request)
 {
-	unsigned long timeout = hrdma_channel_timeout();
+	unsigned long timeout = channel_timeout();
 	bool alone;
 	u32 given = 0;
 
@@ -305,42 +305,57 @@ void hrdma_channel_submit(struct hrdma_channel *channel, struct hrdma_request *r
 
 /* ---- time limits ---- */
 
-/* The oldest transaction; false: there is none. */
-static bool channel_oldest(struct hrdma_channel *channel, dma_cookie_t *cookie, bool *quiet,
-			   unsigned long *deadline)
+/* When the watchdog has to look at the transactions of a channel. */
+struct channel_need {
+	unsigned long deadline; /* of the oldest */
+	dma_cookie_t cookie; /* likewise */
+	bool quiet; /* one, be it the oldest or not, ends without an interrupt */
+};
+
+/* False: there is no transaction. */
+static bool channel_needs(struct hrdma_channel *channel, struct channel_need *need)
 {
 	struct hrdma_request *request;
+	bool any;
 
+	need->quiet = false;
 	spin_lock_irq(&channel->lock);
-	request = list_first_entry_or_null(&channel->running, struct hrdma_request, link);
-	if (request) {
-		*cookie = request->cookie;
-		*quiet = request->quiet;
-		*deadline = request->deadline;
+	any = !list_empty(&channel->running);
+	list_for_each_entry_reverse(request, &channel->running, link) {
+		need->deadline = request->deadline;
+		need->cookie = request->cookie;
+		need->quiet |= request->quiet;
 	}
 	spin_unlock_irq(&channel->lock);
-	return request;
+	return any;
 }
 
 static void channel_watchdog(struct work_struct *work)
 {
 	struct hrdma_channel *channel = container_of(to_delayed_work(work), struct hrdma_channel,
 						     watchdog);
-	unsigned long deadline;
-	dma_cookie_t cookie;
-	bool quiet;
+	struct channel_need need;
 
-	if (!channel_oldest(channel, &cookie, &quiet, &deadline))
+	if (!channel_needs(channel, &need))
 		return;
 	/* An engine whose interrupt didn't come, or was not asked for, looks at its descriptors. */
-	dma_async_is_tx_complete(channel->dma, cookie, NULL, NULL);
-	if (!channel_oldest(channel, &cookie, &quiet, &deadline))
+	dma_async_is_tx_complete(channel->dma, need.cookie, NULL, NULL);
+	if (!channel_needs(channel, &need))
 		return;
-	if (time_after_eq(jiffies, deadline))
+	if (time_after_eq(jiffies, need.deadline))
 		hrdma_engine_drop(channel);
 	else
 		queue_delayed_work(hrdma_queue, &channel->watchdog,
-				   quiet ? 1 : deadline - jiffies);
+				   need.quiet ? 1 : need.deadline - jiffies);
+}
+
+/* Waits until the engine has ended all transactions, or is late with one. */
+static void channel_drain(struct hrdma_channel *channel)
+{
+	struct channel_need need;
+
+	while (channel_needs(channel, &need) && time_before(jiffies, need.deadline))
+		hrdma_engine_wait(channel, need.deadline - jiffies);
 }
 
 /* A transaction that the stopped engine had, with a share in its `left`; NULL: there is none. */
@@ -400,12 +415,12 @@ struct hrdma_channel *hrdma_channel_make(struct dma_chan *dma, unsigned int numb
 	return channel;
 }
 
-void hrdma_channel_free(struct hrdma_channel *channel, unsigned long grace)
+void hrdma_channel_free(struct hrdma_channel *channel)
 {
 	spin_lock_bh(&channel->submit_lock);
 	channel->gone = true;
 	spin_unlock_bh(&channel->submit_lock);
-	hrdma_engine_wait(channel, grace);
+	channel_drain(channel);
 	cancel_delayed_work_sync(&channel->watchdog);
 	if (!dmaengine_terminate_sync(channel->dma))
 		channel_sweep(channel);

@@ -109,22 +109,30 @@ static bool engine_remove(struct hrdma_channel *channel)
 	return found;
 }
 
+static void engine_drop_end(void)
+{
+	if (atomic_dec_and_test(&engine_dropped))
+		wake_up_all(&engine_idle);
+}
+
 static void engine_gone_work(struct work_struct *work)
 {
 	struct hrdma_channel *channel = container_of(work, struct hrdma_channel, gone_work);
 
 	pr_warn_ratelimited("marlin: channel %u of a DMA engine is late or gone; the CPU copies what it had\n",
 			    channel->number);
-	hrdma_channel_free(channel, 0);
-	if (atomic_dec_and_test(&engine_dropped))
-		wake_up_all(&engine_idle);
+	hrdma_channel_free(channel);
+	engine_drop_end();
 }
 
 void hrdma_engine_drop(struct hrdma_channel *channel)
 {
-	if (!engine_remove(channel))
-		return;
+	/* First: a channel is in the set or counted, for hrdma_engine_forget_window(). */
 	atomic_inc(&engine_dropped);
+	if (!engine_remove(channel)) {
+		engine_drop_end();
+		return;
+	}
 	queue_work(hrdma_queue, &channel->gone_work);
 	mod_delayed_work(hrdma_queue, &engine_look_later, ENGINE_REST);
 }
@@ -171,7 +179,7 @@ static void engine_look(void)
 			if (!channel && !engine_take(i))
 				return;
 		} else if (channel && engine_remove(channel)) {
-			hrdma_channel_free(channel, hrdma_channel_timeout());
+			hrdma_channel_free(channel);
 		}
 	}
 }
@@ -255,6 +263,8 @@ void hrdma_engine_exit(void)
 	engine_look();
 	engine_ready = false;
 	mutex_unlock(&engine_mutex);
+	/* A channel that is being dropped asks for the look. */
+	flush_workqueue(hrdma_queue);
 	cancel_delayed_work_sync(&engine_look_later);
 	destroy_workqueue(hrdma_queue);
 }

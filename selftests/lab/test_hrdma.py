@@ -10,9 +10,9 @@ from ntblab import EVENT_S
 from remoralab import rmem, tap
 from remoralab.rmem import wait_until
 from test_cmmc import CMMCIO, COPY_S, MIB, Owner, copy
-from test_eop import counters
+from test_eop import counters, port_of
 
-ENGINE = "softdma"
+ENGINE, PERF = "softdma", "marlin_perf"
 DRIVERS = "/sys/bus/platform/drivers/softdma"
 CHANNELS = 4
 
@@ -139,6 +139,42 @@ def test_full_ring_leaves_the_rest_to_the_cpu(lab):
         assert counts["refused"] > 0 and counts["engine_parts"] > 0 and not counts["late"]
 
 
+@contextlib.contextmanager
+def perf(*machines):
+    """marlin_perf in the machines; the directory of its files."""
+    for machine in machines:
+        machine.run(["insmod", rmem.module_path(machine, PERF)], timeout=EVENT_S)
+    try:
+        yield f"/sys/kernel/debug/{PERF}"
+    finally:
+        for machine in machines:
+            machine.run(["rmmod", PERF], timeout=EVENT_S)
+
+
+def test_transaction_without_interrupt_ends_behind_one_with(lab):
+    # Of two transactions of 256 parts the second gets 44 descriptors: the last has no interrupt. 51 ms, and 9 more.
+    with engine(lab, "channels=1 ring=300 descriptor_ns=200000") as (left, right, _), perf(left, right) as files:
+        counts = Counts(left)
+        address = right.read(f"{files}/memory").split()[0]
+        took_ns = []
+        for _ in range(3):
+            left.write(f"{files}/run", f"{port_of(right)} {address} 16384 2 2 64 1 1 0 0 1")
+            took_ns.append(int(left.read(f"{files}/run").split()[0]))
+        assert counts["refused"] == 3 * 212 and counts["engine_parts"] == 3 * 300, counts["refused"]
+        # Otherwise it waits for the time limit of the first: 1 s.
+        assert min(took_ns) < 500_000_000, took_ns
+
+
+def test_signals_without_data_leave_the_engine_its_channels(lab):
+    with engine(lab) as (left, right, _):
+        owner = Owner(right, left, MIB)
+        counts = Counts(left)
+        left.run(f"for n in $(seq {20 * CHANNELS}); do {CMMCIO} signal {owner.handle}; done", timeout=COPY_S)
+        assert copy(left, "write", owner.handle, 0, MIB)[0] == "ok"
+        assert counts["engine_bytes"] > MIB - 4096 and not counts["no_channel"]
+        owner.end()
+
+
 def pour(left, owner):
     process = left.spawn(f"exec {CMMCIO} pour {owner.handle} {owner.count}")
     process.wait_output("pouring", timeout=COPY_S)
@@ -183,6 +219,26 @@ def test_channels_given_back_under_traffic_let_the_module_go(lab):
         take(left)
         wait_moved(left, "engine_bytes")
         process.kill()
+        owner.end()
+
+
+def test_user_with_many_threads_leaves_the_engine_to_others(lab):
+    # 1 MiB takes 17 ms, and the ring has room for all, so the first user's transactions wait for each other.
+    with engine(lab, "mbps=500 ring=8192") as (left, right, _):
+        owner = Owner(right, left, MIB)
+        crowd = left.spawn(f"exec {CMMCIO} crowd {owner.handle} {MIB} 100")
+        crowd.wait_output("pouring", timeout=COPY_S)
+        left.run("chmod 666 /dev/cmmc")
+        counts = Counts(left)
+        said = left.run(f"setpriv --reuid 1234 --regid 1234 --clear-groups {CMMCIO} writes {owner.handle} 4096 10",
+                        timeout=COPY_S).out
+        begun = counts["requests"]
+        tap.diag(f"{begun} transactions were begun during 10 of another user")
+        assert said == "writes ok\n", said
+        # Each waits for 16 of the first user's, not for a hundred. Others began while the program did.
+        assert begun < 10 * 50, begun
+        assert not counts["late"]
+        crowd.kill()
         owner.end()
 
 
