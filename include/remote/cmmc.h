@@ -68,6 +68,17 @@ int cmmc_read_buffer(int cmmc, const cmmc_handle_t *from, uint64_t offset, int b
 		     size_t bytes);
 
 /*
+ * Locks across machines. port: the lock's home, the machine whose memory it SHOULD guard, by its
+ * port; number: 0 to 63. timeout_ms: 0 for none. cmmc_lock() returns 0, or CMMC_BROKEN if the last
+ * holder ended without cmmc_unlock(). The holder is `cmmc`, whose close() gives the lock to the
+ * next as broken. -ENOLINK of cmmc_unlock(): the link to the home ended, and with it the lock;
+ * another program may have it.
+ */
+#define CMMC_BROKEN 1
+int cmmc_lock(int cmmc, unsigned port, unsigned number, unsigned timeout_ms);
+int cmmc_unlock(int cmmc, unsigned port, unsigned number);
+
+/*
  * The same by io_uring: fill a submission entry, as liburing's io_uring_prep_* do. The ring MUST
  * have IORING_SETUP_SQE128. The completion's res is 0 or an error; see include/uapi/remora_cmmc.h.
  * The memory, and the handle's grant, MUST stay until then. A copy that the ring's end cancels is

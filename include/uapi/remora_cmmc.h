@@ -36,6 +36,8 @@
  *   EREMOTEIO     the owner's machine told of memory it doesn't have
  *   EINTR         a signal ended the call. READ, WRITE: see `done`. REVOKE: the handle is revoked,
  *                 but copies may be under way; call again to wait for their end
+ *   EBUSY         REVOKE: the device went while the peer stood still in a copy. It may touch the
+ *                 pages at any time, so they stay locked until the next boot
  */
 #ifndef _UAPI_REMORA_CMMC_H
 #define _UAPI_REMORA_CMMC_H
@@ -117,6 +119,42 @@ struct cmmc_revoke {
 	struct cmmc_handle handle;
 };
 
+/*
+ * Locks across machines. A lock has a home: a machine, by its port, which may be the own one. A
+ * home has the locks 0 to CMMC_LOCKS - 1. A lock SHOULD guard memory of its home: when the link to
+ * the home ends, locks and grants there end together, so a late write of a lost holder can't
+ * arrive.
+ *
+ * The holder is the open file. When it is closed, its locks go on to the next. Waiters of a machine
+ * are served in their order, and machines in theirs, one waiter of each in turn. So before a waiter
+ * that has n before it on its machine, each other machine gets the lock n + 1 times at most.
+ *
+ * LOCK waits, but for a signal (EINTR), timeout_ms (ETIMEDOUT; 0: none), or the end of the link
+ * (ENOLINK). EDEADLK: this file has the lock, or lost it and has not unlocked it.
+ * UNLOCK: EPERM: this file doesn't have the lock. ENOLINK: it lost the lock when the link ended;
+ * another program may have it.
+ */
+#define CMMC_LOCKS 64
+/* The last holder did not unlock: what the lock guards may be half changed. */
+#define CMMC_LOCK_BROKEN 1u
+
+struct cmmc_lock {
+	__u32 size;
+	__u32 flags; /* 0 */
+	__u32 port; /* of the home */
+	__u32 number;
+	__u32 timeout_ms;
+	__u32 state; /* out: CMMC_LOCK_BROKEN or 0 */
+	__u32 reserved; /* 0 */
+};
+
+struct cmmc_unlock {
+	__u32 size;
+	__u32 flags; /* 0 */
+	__u32 port;
+	__u32 number;
+};
+
 #define CMMC_IO_MAGIC 0xbb
 
 #define CMMC_IOC_REGISTER _IOWR(CMMC_IO_MAGIC, 1, struct cmmc_register)
@@ -125,6 +163,9 @@ struct cmmc_revoke {
 #define CMMC_IOC_WRITE _IOWR(CMMC_IO_MAGIC, 4, struct cmmc_copy)
 #define CMMC_IOC_READ _IOWR(CMMC_IO_MAGIC, 5, struct cmmc_copy)
 #define CMMC_IOC_REVOKE _IOW(CMMC_IO_MAGIC, 6, struct cmmc_revoke)
+
+#define CMMC_IOC_LOCK _IOWR(CMMC_IO_MAGIC, 9, struct cmmc_lock)
+#define CMMC_IOC_UNLOCK _IOW(CMMC_IO_MAGIC, 10, struct cmmc_unlock)
 
 /*
  * Copies by io_uring: cmd_op of an IORING_OP_URING_CMD whose command is a struct cmmc_copy. The

@@ -28,6 +28,7 @@ struct cmmc_file {
 	struct mutex lock; /* guards what follows */
 	struct cmmc_grant *grants[CMMC_GRANTS_MAX];
 	struct cmmc_buffer *buffers[CMMC_BUFFERS_MAX];
+	struct list_head held; /* locks; guarded by lock.c */
 };
 
 /* ---- peers ---- */
@@ -52,6 +53,19 @@ static struct marlin_cmmc *cmmc_peer(u32 port)
 			return cmmc_of(peer) ?: ERR_PTR(-ENOLINK);
 	}
 	return ERR_PTR(-EINVAL);
+}
+
+/* Holds the device, or an error. */
+struct marlin_dev *cmmc_enter_device(void)
+{
+	int err = down_read_killable(&cmmc_gate);
+
+	if (err)
+		return ERR_PTR(err);
+	if (cmmc_device)
+		return cmmc_device;
+	up_read(&cmmc_gate);
+	return ERR_PTR(-ENODEV);
 }
 
 /* Holds the device: the peer at a port, or an error. */
@@ -228,7 +242,7 @@ static int cmmc_revoke_try(struct cmmc_file *file, const struct marlin_handle *h
 	for (int i = 0; i < CMMC_GRANTS_MAX; i++) {
 		if (!cmmc_is_grant(file->grants[i], handle))
 			continue;
-		err = cmmc_grant_revoke(file->grants[i]) ? 0 : -EAGAIN;
+		err = cmmc_grant_revoke(file->grants[i]);
 		if (!err) {
 			cmmc_grant_free(file->grants[i]);
 			file->grants[i] = NULL;
@@ -299,6 +313,7 @@ static int cmmc_open(struct inode *inode, struct file *opened)
 	if (!file)
 		return -ENOMEM;
 	mutex_init(&file->lock);
+	INIT_LIST_HEAD(&file->held);
 	opened->private_data = file;
 	return nonseekable_open(inode, opened);
 }
@@ -312,6 +327,7 @@ static int cmmc_release(struct inode *inode, struct file *opened)
 		if (file->grants[i])
 			cmmc_grant_orphan(file->grants[i]);
 	up_read(&cmmc_gate);
+	cmmc_locks_release(&file->held);
 	for (int i = 0; i < CMMC_BUFFERS_MAX; i++)
 		cmmc_buffer_put(file->buffers[i]);
 	kfree(file);
@@ -333,6 +349,10 @@ static int cmmc_dispatch(struct cmmc_file *file, unsigned int command, void *in)
 		return cmmc_copy_call(file, in, false);
 	case CMMC_IOC_REVOKE:
 		return cmmc_revoke(file, in);
+	case CMMC_IOC_LOCK:
+		return cmmc_lock(&file->held, in);
+	case CMMC_IOC_UNLOCK:
+		return cmmc_unlock(&file->held, in);
 	}
 	return -ENOTTY;
 }
@@ -345,6 +365,7 @@ static void cmmc_undo(struct cmmc_file *file, unsigned int command, const void *
 {
 	const struct cmmc_register *registering = in;
 	const struct cmmc_translate *translate = in;
+	const struct cmmc_lock *lock = in;
 
 	if (command == CMMC_IOC_REGISTER) {
 		struct cmmc_unregister unregister = { .buffer = registering->buffer };
@@ -354,6 +375,10 @@ static void cmmc_undo(struct cmmc_file *file, unsigned int command, const void *
 		struct cmmc_revoke revoke = { .handle = translate->handle };
 
 		cmmc_dispatch(file, CMMC_IOC_REVOKE, &revoke);
+	} else if (command == CMMC_IOC_LOCK) {
+		struct cmmc_unlock unlock = { .port = lock->port, .number = lock->number };
+
+		cmmc_dispatch(file, CMMC_IOC_UNLOCK, &unlock);
 	}
 }
 
@@ -367,6 +392,8 @@ static long cmmc_ioctl(struct file *opened, unsigned int command, unsigned long 
 		struct cmmc_translate translate;
 		struct cmmc_copy copy;
 		struct cmmc_revoke revoke;
+		struct cmmc_lock lock;
+		struct cmmc_unlock unlock;
 	} in;
 	const u32 size = _IOC_SIZE(command);
 	int err;
@@ -423,6 +450,7 @@ static void cmmc_work(struct work_struct *work)
 		if (cmmc)
 			cmmc_grants_look(cmmc);
 	}
+	cmmc_locks_look(md);
 }
 
 static void cmmc_free(struct marlin_peer *peer)
@@ -507,6 +535,8 @@ void marlin_cmmc_attach(struct marlin_dev *md)
 	bool windows = ntb_peer_mw_count(md->ntb) >= 2 * (int)md->peer_count;
 
 	INIT_WORK(&md->cmmc_work, cmmc_work);
+	if (cmmc_locks_attach(md))
+		dev_err(&md->ntb->dev, "marlin: no memory for locks across machines\n");
 	down_write(&cmmc_gate);
 	md->copies = windows && (!cmmc_device || !cmmc_device->copies);
 	if (!cmmc_device || md->copies)
@@ -524,6 +554,7 @@ void marlin_cmmc_detach(struct marlin_dev *md)
 		cmmc_device = NULL;
 	/* Nothing schedules it any more. */
 	cancel_work_sync(&md->cmmc_work);
+	cmmc_locks_detach(md);
 	for (unsigned int i = 0; i < md->peer_count; i++)
 		cmmc_free(&md->peers[i]);
 	up_write(&cmmc_gate);
@@ -538,6 +569,7 @@ void marlin_cmmc_start(struct marlin_peer *peer)
 
 	if (err)
 		netdev_err(peer->md->dev, "port %u: no copies: error %d\n", peer->port, err);
+	cmmc_locks_start(peer);
 	if (!peer->cmmc)
 		return;
 	cmmc_copy_start(peer->cmmc);
@@ -547,6 +579,7 @@ void marlin_cmmc_start(struct marlin_peer *peer)
 /* The caller flushes what was written to the peer. */
 void marlin_cmmc_stop(struct marlin_peer *peer)
 {
+	cmmc_locks_stop(peer);
 	if (!peer->cmmc)
 		return;
 	cmmc_copy_stop(peer->cmmc);
@@ -557,6 +590,7 @@ void marlin_cmmc_stop(struct marlin_peer *peer)
 void marlin_cmmc_clean(struct marlin_peer *peer)
 {
 	memset(peer->in_memory + MARLIN_GRANTS_OFFSET, 0, sizeof(struct marlin_grants_window));
+	cmmc_locks_clean(peer);
 	if (peer->cmmc)
 		cmmc_grants_look(peer->cmmc);
 }
@@ -572,4 +606,6 @@ void marlin_cmmc_bell(struct marlin_dev *md)
 			return;
 		}
 	}
+	if (cmmc_locks_changed(md))
+		schedule_work(&md->cmmc_work);
 }

@@ -7,6 +7,7 @@
  *   grant.c   an owner's grants: made, revoked, reclaimed
  *   copy.c    an initiator's copies
  *   uring.c   copies that io_uring asks for
+ *   lock.c    locks across machines
  *   pin.c     pages of programs, locked and accounted
  *   hrdma.h   transactions, moved by a DMA engine or the CPU
  *
@@ -14,6 +15,7 @@
  *   cmmc_gate            read: a call uses the device; write: the device goes. Never held while a
  *                        page of a program is waited for, nor a peer
  *   file->lock           a file's grants and buffers
+ *   lock_mutex           locks across machines, and the files that hold them (lock.c)
  *   cmmc->import_lock    page lists of peers' grants, as they were read
  *   cmmc->session_lock   read: a batch is being copied; write: the session begins or ends
  *   cmmc->lock           a peer's table, and the grants in it
@@ -65,7 +67,8 @@ struct cmmc_memory {
 /* A grant of this machine's. Its file has it, until that is closed; then the device. */
 struct cmmc_grant {
 	struct list_head link; /* of cmmc->grants */
-	struct marlin_cmmc *cmmc; /* NULL: the device is gone, and the pages are free */
+	struct marlin_cmmc *cmmc; /* NULL: the device is gone, and the pages are free or lost */
+	bool lost; /* a copy may be under way for ever */
 	u32 index;
 	u64 epoch, key[2];
 	bool live; /* not revoked */
@@ -139,16 +142,44 @@ void cmmc_leave(void);
 int cmmc_copy_buffer(struct cmmc_file *file, struct cmmc_copy *in, struct cmmc_memory *memory,
 		     bool write);
 
+struct marlin_dev *cmmc_enter_device(void);
+
+/* lock.c */
+int cmmc_locks_attach(struct marlin_dev *md);
+void cmmc_locks_detach(struct marlin_dev *md);
+void cmmc_locks_start(struct marlin_peer *peer);
+void cmmc_locks_stop(struct marlin_peer *peer);
+void cmmc_locks_clean(struct marlin_peer *peer);
+bool cmmc_locks_changed(struct marlin_dev *md);
+void cmmc_locks_look(struct marlin_dev *md);
+int cmmc_lock(struct list_head *held, struct cmmc_lock *in);
+int cmmc_unlock(struct list_head *held, const struct cmmc_unlock *in);
+void cmmc_locks_release(struct list_head *held);
+
 /* uring.c */
 int cmmc_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags);
 
+/*
+ * In the lab a pulled cable carries stores on. A live peer ends its copies as soon as it hears of
+ * the cable, after MARLIN_COPY_MS_MAX if its DMA engine hangs. This leaves it five times that.
+ */
+#define CMMC_DEAD msecs_to_jiffies(5 * MARLIN_COPY_MS_MAX)
+
+/* What a machine says of copies, and holders of locks, of a session that ended. */
+enum cmmc_peer_end {
+	CMMC_PEER_SPEAKS, /* it says by its pair word when they have ended */
+	CMMC_PEER_COPIES, /* it has not heard of the session's end */
+	CMMC_PEER_DEAD, /* it can't say so any more; they have ended */
+};
+
 /* grant.c */
+enum cmmc_peer_end cmmc_peer_end(struct marlin_peer *peer);
 int cmmc_grant_init(struct marlin_cmmc *cmmc);
 void cmmc_grant_exit(struct marlin_cmmc *cmmc);
 struct cmmc_grant *cmmc_grant_new(const struct cmmc_translate *in);
 void cmmc_grant_drop(struct cmmc_grant *grant);
 int cmmc_grant_publish(struct marlin_cmmc *cmmc, struct cmmc_grant *grant);
-bool cmmc_grant_revoke(struct cmmc_grant *grant);
+int cmmc_grant_revoke(struct cmmc_grant *grant);
 void cmmc_grant_free(struct cmmc_grant *grant);
 void cmmc_grant_orphan(struct cmmc_grant *grant);
 int cmmc_grants_changes(void);

@@ -7,7 +7,7 @@
  *                                  '-- file closed: orphan ----+---- the session ended
  *
  * A peer that ends a session has ended its copies before (pair words). One that died in a copy
- * can't say so: its copy words stay. After the link was down for GRANT_DEAD they are cleared here.
+ * can't say so: its copy words stay. After the link was down for CMMC_DEAD they are cleared here.
  * A bridge without a link carries no stores.
  */
 #include <linux/mm.h>
@@ -16,12 +16,6 @@
 
 #include "compat/compat.h"
 #include "marlin/cmmc.h"
-
-/*
- * In the lab a pulled cable carries stores on. A live peer ends its copies as soon as it hears of
- * the cable, and clears its copy words then; this is far longer.
- */
-#define GRANT_DEAD (2 * HZ)
 
 /*
  * Copies may have ended, or a device has gone. Of all devices, for a program that waits for the end
@@ -105,6 +99,7 @@ static void grant_leak(struct cmmc_grant *grant)
 		 peer->port, grant->pin.count);
 	if (grant->signal)
 		eventfd_ctx_put(grant->signal);
+	grant->lost = true;
 	grant->cmmc = NULL;
 }
 
@@ -232,19 +227,19 @@ static void grant_revoke_locked(struct cmmc_grant *grant)
 	grant->live = false;
 }
 
-/* True: no copy is under way. False: ask again after the next change. */
-bool cmmc_grant_revoke(struct cmmc_grant *grant)
+/* 0: no copy is under way. -EAGAIN: ask again after the next change. -EBUSY: none will come. */
+int cmmc_grant_revoke(struct cmmc_grant *grant)
 {
 	struct marlin_cmmc *cmmc = grant->cmmc;
 	bool quiet;
 
 	if (!cmmc)
-		return true;
+		return grant->lost ? -EBUSY : 0;
 	spin_lock(&cmmc->lock);
 	grant_revoke_locked(grant);
 	quiet = grants_is_quiet(&cmmc->core, grant->index);
 	spin_unlock(&cmmc->lock);
-	return quiet;
+	return quiet ? 0 : -EAGAIN;
 }
 
 /* The grant is revoked and quiet. */
@@ -340,7 +335,7 @@ void cmmc_grants_stop(struct marlin_cmmc *cmmc)
 		grant_revoke_locked(grant);
 	spin_unlock(&cmmc->lock);
 	cmmc_grants_look(cmmc);
-	mod_delayed_work(system_wq, &cmmc->dead_work, GRANT_DEAD);
+	mod_delayed_work(system_wq, &cmmc->dead_work, CMMC_DEAD);
 }
 
 /* Whether the peer has not yet said that it ended the session, and its copies. */
@@ -352,20 +347,27 @@ static bool grant_peer_is_ready(struct marlin_peer *peer)
 	return (word >> MARLIN_STAGE_SHIFT & MARLIN_STAGE_MASK) == MARLIN_STAGE_READY;
 }
 
+/* Of a peer whose link was down for CMMC_DEAD. */
+enum cmmc_peer_end cmmc_peer_end(struct marlin_peer *peer)
+{
+	if (ntb_link_is_up(peer->md->ntb, NULL, NULL) & BIT_ULL(peer->index))
+		return CMMC_PEER_SPEAKS;
+	/* Our interface is down, which says nothing of the peer. It may be copying still. */
+	if (!READ_ONCE(peer->md->open) && grant_peer_is_ready(peer))
+		return CMMC_PEER_COPIES;
+	return CMMC_PEER_DEAD;
+}
+
 static void grant_dead_work(struct work_struct *work)
 {
 	struct marlin_cmmc *cmmc = container_of(to_delayed_work(work), struct marlin_cmmc,
 						dead_work);
-	struct marlin_peer *peer = cmmc->peer;
+	enum cmmc_peer_end end = cmmc_peer_end(cmmc->peer);
 
-	/* With a link the peer says by its pair word when its copies have ended. */
-	if (ntb_link_is_up(peer->md->ntb, NULL, NULL) & BIT_ULL(peer->index))
+	if (end == CMMC_PEER_COPIES)
+		schedule_delayed_work(&cmmc->dead_work, CMMC_DEAD);
+	if (end != CMMC_PEER_DEAD)
 		return;
-	/* Our interface is down, which says nothing of the peer. It may be copying still. */
-	if (!READ_ONCE(peer->md->open) && grant_peer_is_ready(peer)) {
-		schedule_delayed_work(&cmmc->dead_work, GRANT_DEAD);
-		return;
-	}
 	spin_lock(&cmmc->lock);
 	/* A session's start waits for this work, so no copy of a new session has begun. */
 	if (cmmc->core.table && !cmmc->open)
@@ -401,7 +403,7 @@ void cmmc_grant_exit(struct marlin_cmmc *cmmc)
 {
 	struct cmmc_grant *grant, *next;
 
-	wait_event_timeout(grant_quiet, grant_all_quiet(cmmc), GRANT_DEAD);
+	wait_event_timeout(grant_quiet, grant_all_quiet(cmmc), CMMC_DEAD);
 	cancel_delayed_work_sync(&cmmc->dead_work);
 	list_for_each_entry_safe(grant, next, &cmmc->grants, link) {
 		list_del(&grant->link);

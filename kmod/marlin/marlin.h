@@ -75,6 +75,7 @@ struct marlin_end {
 };
 
 struct marlin_cmmc;
+struct marlin_locks_dev;
 
 struct marlin_peer {
 	struct marlin_dev *md;
@@ -147,6 +148,7 @@ struct marlin_dev {
 	u64 bell_data, bell_link;
 	bool open;
 	bool copies; /* /dev/cmmc serves its peers */
+	struct marlin_locks_dev *locks; /* across machines; NULL: no memory for them */
 	atomic_long_t drops[MARLIN_DROPS];
 	unsigned int peer_count;
 	struct marlin_peer peers[];

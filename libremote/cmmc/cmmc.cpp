@@ -153,6 +153,22 @@ int cmmc_read_buffer(int cmmc, const cmmc_handle_t* from, uint64_t offset, int b
     return copy(cmmc, CMMC_IOC_READ, from, of_buffer(offset, buffer, at, bytes));
 }
 
+int cmmc_lock(int cmmc, unsigned port, unsigned number, unsigned timeout_ms) {
+    struct cmmc_lock in {};
+    in.port = port;
+    in.number = number;
+    in.timeout_ms = timeout_ms;
+    int error = call(cmmc, CMMC_IOC_LOCK, in);
+    return error ? error : static_cast<int>(in.state & CMMC_LOCK_BROKEN);
+}
+
+int cmmc_unlock(int cmmc, unsigned port, unsigned number) {
+    struct cmmc_unlock in {};
+    in.port = port;
+    in.number = number;
+    return call(cmmc, CMMC_IOC_UNLOCK, in);
+}
+
 void cmmc_prep_write(struct io_uring_sqe* sqe, int cmmc, const cmmc_handle_t* to, uint64_t offset,
                      const void* from, size_t bytes, unsigned flags) {
     prepare(sqe, cmmc, CMMC_URING_WRITE, to, of_memory(offset, from, bytes), flags);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 // A program of test_cmmc.py. Its first argument says what it is:
 //   own PORT BYTES SKEW RIGHTS   grants BYTES, SKEW bytes into a page, and prints the handle; then
-//                                obeys lines: digest, wait, revoke
+//                                obeys lines: digest, wait, revoke, zero, and also PORT: grants it to
+//                                that peer, too
 //   write|read HANDLE OFFSET BYTES SKEW SEED [buffer]
 //                                one copy, own memory SKEW bytes into a page; prints the result and
 //                                the digest of own memory
@@ -13,6 +14,7 @@
 //   lock PORT BYTES              grants or registers more than it may lock
 //   greedy PORT                  takes all the grants that it gets
 //   uring-..., fault-...         see cmmcio_uring.cpp
+//   locks, count, lock-refusals  see cmmcio_lock.cpp
 #include "cmmcio.hpp"
 
 #include <cerrno>
@@ -28,6 +30,12 @@ int device = -1;
 
 namespace {
 
+void print(const cmmc_handle_t& handle) {
+    printf("handle %" PRIx64 ".%" PRIx64 ".%" PRIx64 ".%" PRIx64 "\n", handle.word[0],
+           handle.word[1], handle.word[2], handle.word[3]);
+    fflush(stdout);
+}
+
 int own(char** argument) {
     size_t bytes = number(argument[1]);
     Memory memory(bytes, number(argument[2]));
@@ -40,12 +48,11 @@ int own(char** argument) {
         say("translate", error);
         return 0;
     }
-    printf("handle %" PRIx64 ".%" PRIx64 ".%" PRIx64 ".%" PRIx64 "\n", handle.word[0],
-           handle.word[1], handle.word[2], handle.word[3]);
-    fflush(stdout);
+    print(handle);
     char line[128];
     while (fgets(line, sizeof(line), stdin)) {
         size_t from = 0, count = 0;
+        unsigned port = 0;
         if (sscanf(line, "digest %zu %zu", &from, &count) == 2) {
             printf("digest %016" PRIx64 "\n", memory.digest(from, count));
         } else if (!strcmp(line, "wait\n")) {
@@ -53,6 +60,17 @@ int own(char** argument) {
             if (read(signals, &seen, sizeof(seen)) != sizeof(seen))
                 return 1;
             printf("signalled %016" PRIx64 "\n", memory.digest(0, bytes));
+        } else if (!strcmp(line, "zero\n")) {
+            memset(memory.data, 0, bytes);
+            say("zeroed", 0);
+        } else if (sscanf(line, "also %u", &port) == 1) {
+            cmmc_handle_t other;
+            error = cmmc_translate(device, port, memory.data, bytes,
+                                   static_cast<unsigned>(number(argument[3])), -1, &other);
+            if (error)
+                say("translate", error);
+            else
+                print(other);
         } else if (!strcmp(line, "revoke\n")) {
             int result = cmmc_revoke(device, &handle);
             // The memory is this program's alone: a copy that comes late shows in it.
@@ -272,6 +290,12 @@ int main(int argc, char** argv) {
         return fault_uring(argv + 2);
     if (what == "fault-calls" && argc == 4)
         return fault_calls(argv + 2);
+    if (what == "locks" && argc == 2)
+        return locks();
+    if (what == "count" && argc == 7)
+        return count(argv + 2);
+    if (what == "lock-refusals" && argc == 3)
+        return lock_refusals(argv + 2);
     fprintf(stderr, "cmmcio: see the head of its source\n");
     return 2;
 }

@@ -70,3 +70,8 @@ int uring_pour(char** argument);
 int uring_refusals(char** argument);
 int fault_uring(char** argument);
 int fault_calls(char** argument);
+
+// cmmcio_lock.cpp
+int locks();
+int count(char** argument);
+int lock_refusals(char** argument);

@@ -13,7 +13,7 @@ from test_eop import configure, others, port_of, wait_up
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-SOURCES = [HERE / "cmmcio.cpp", HERE / "cmmcio_uring.cpp", HERE / "cmmcio.hpp", ROOT / "libremote" / "cmmc" / "cmmc.cpp",
+SOURCES = [*sorted(HERE.glob("cmmcio*.[ch]pp")), ROOT / "libremote" / "cmmc" / "cmmc.cpp",
            ROOT / "include" / "uapi" / "remora_cmmc.h", ROOT / "include" / "remote" / "cmmc.h"]
 CMMCIO = compiled.program("cmmcio", SOURCES, [f"-I{ROOT / 'include'}", f"-I{ROOT / 'include' / 'uapi'}", "-luring"])
 MIB = 1 << 20
