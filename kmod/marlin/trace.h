@@ -76,20 +76,14 @@ DECLARE_EVENT_CLASS(hrdma_request,
 		  __entry->parts, __entry->bytes)
 );
 
-DEFINE_EVENT(hrdma_request, hrdma_start,
-	TP_PROTO(const struct hrdma_request *request),
-	TP_ARGS(request)
-);
+#define HRDMA_EVENT(name)                                 \
+	DEFINE_EVENT(hrdma_request, name,                  \
+		TP_PROTO(const struct hrdma_request *request), \
+		TP_ARGS(request))
 
-DEFINE_EVENT(hrdma_request, hrdma_issue,
-	TP_PROTO(const struct hrdma_request *request),
-	TP_ARGS(request)
-);
-
-DEFINE_EVENT(hrdma_request, hrdma_done,
-	TP_PROTO(const struct hrdma_request *request),
-	TP_ARGS(request)
-);
+HRDMA_EVENT(hrdma_start);
+HRDMA_EVENT(hrdma_issue);
+HRDMA_EVENT(hrdma_done);
 
 #endif
 
