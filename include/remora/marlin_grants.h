@@ -48,6 +48,13 @@
  * Signal. An initiator that wrote to a grant MAY add 1 to its signal word, and then ring the
  * owner's doorbell. Before that the data MUST be visible.
  *
+ * Doorbell. A grant whose only right is MARLIN_GRANT_BELL has no pages, but a queue of numbers: its
+ * directory is the physical address of a struct marlin_bell, a multiple of 64. All of that is 0
+ * when the grant begins. To ring it, an initiator does as for a copy. In step 4 it reads `rung` and
+ * `taken`. If MARLIN_BELL_NUMBERS numbers are not taken, there is no room. Otherwise it MUST write
+ * number[rung % MARLIN_BELL_NUMBERS] and, ordered behind that, `rung` + 1. It then signals. The
+ * owner takes numbers in order, and tells so by `taken`.
+ *
  * Lists. The directory is a page of physical addresses of list pages, a list is a page of physical
  * addresses of the grant's pages. Entry n of the grant is entry n % 512 of list n / 512.
  */
@@ -74,6 +81,9 @@
 
 #define MARLIN_GRANT_READ 1u /* the peer may read */
 #define MARLIN_GRANT_WRITE 2u
+#define MARLIN_GRANT_BELL 4u /* the peer may ring; with no other right */
+
+#define MARLIN_BELL_NUMBERS 256 /* most numbers that the owner has not taken; a power of two */
 
 #define MARLIN_COPY_SEQUENCE_SHIFT 16
 
@@ -92,6 +102,14 @@ struct marlin_grants_window {
 	__u8 reserved[56];
 	__le64 copy[MARLIN_COPIES];
 	__le32 signal[MARLIN_GRANTS];
+};
+
+struct marlin_bell {
+	__le32 rung; /* the initiator's: numbers that it ever wrote */
+	__u8 reserved1[60];
+	__le32 taken; /* the owner's */
+	__u8 reserved2[60];
+	__le64 number[MARLIN_BELL_NUMBERS];
 };
 
 /* A grant's name, which programs pass to each other. They MUST take it for opaque. */
@@ -116,6 +134,7 @@ MARLIN_ASSERT(sizeof(struct marlin_grant) == 64, "layout");
 MARLIN_ASSERT(__builtin_offsetof(struct marlin_grants_window, copy) == 64, "layout");
 MARLIN_ASSERT(MARLIN_GRANTS_OFFSET + sizeof(struct marlin_grants_window) <= 4096,
 	      "the ring begins there");
+MARLIN_ASSERT(__builtin_offsetof(struct marlin_bell, number) == 128, "layout");
 MARLIN_ASSERT(sizeof(struct marlin_handle) == 32, "layout");
 
 #undef MARLIN_ASSERT

@@ -68,6 +68,25 @@ int cmmc_read_buffer(int cmmc, const cmmc_handle_t *from, uint64_t offset, int b
 		     size_t bytes);
 
 /*
+ * Doorbells. cmmc_bell() makes one for the peer at a port; its programs send numbers by cmmc_ring(),
+ * which needs no memory. Numbers arrive in order. cmmc_take() takes the oldest, and doesn't wait:
+ * -EAGAIN if there is none. eventfd: becomes readable with each number, or -1. After 256 numbers
+ * that were not taken, cmmc_ring() returns -EAGAIN. cmmc_revoke() ends a doorbell.
+ */
+int cmmc_bell(int cmmc, unsigned port, int eventfd, cmmc_handle_t *handle);
+int cmmc_ring(int cmmc, const cmmc_handle_t *to, uint64_t number);
+int cmmc_take(int cmmc, const cmmc_handle_t *bell, uint64_t *number);
+
+/*
+ * Signals that wake a futex: a thread reads the eventfd, and each time wakes all that wait for
+ * `word` by FUTEX_WAIT, private or not, as std::atomic's wait() does. The word is memory that the
+ * peer writes before it signals. After cmmc_wake_stop() the thread touches neither.
+ */
+typedef struct cmmc_wake cmmc_wake_t;
+int cmmc_wake_start(cmmc_wake_t **wake, int eventfd, uint32_t *word);
+void cmmc_wake_stop(cmmc_wake_t *wake);
+
+/*
  * Locks across machines. port: the lock's home, the machine whose memory it SHOULD guard, by its
  * port; number: 0 to 63. timeout_ms: 0 for none. cmmc_lock() returns 0, or CMMC_BROKEN if the last
  * holder ended without cmmc_unlock(). The holder is `cmmc`, whose close() gives the lock to the

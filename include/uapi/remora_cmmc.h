@@ -30,10 +30,11 @@
  *   EACCES        the handle's key is wrong, or it was granted to another machine
  *   ESTALE        the handle's grant ended, and another one has its place
  *   EKEYREVOKED   the handle was revoked, or its owner is gone
- *   EPERM         WRITE or READ: the grant doesn't permit that. REVOKE: it isn't this file's
+ *   EPERM         WRITE, READ, RING: the grant doesn't permit that. REVOKE, TAKE: it isn't this
+ *                 file's
  *   ERANGE        offset and bytes are beyond the range
  *   EBADF         no such registered buffer in this file, or `eventfd` is no open file
- *   EREMOTEIO     the owner's machine told of memory it doesn't have
+ *   EREMOTEIO     the peer's machine told of memory it doesn't have, or of numbers that can't be
  *   EINTR         a signal ended the call. READ, WRITE: see `done`. REVOKE: the handle is revoked,
  *                 but copies may be under way; call again to wait for their end
  *   EBUSY         REVOKE: the device went while the peer stood still in a copy. It may touch the
@@ -74,10 +75,17 @@ struct cmmc_unregister {
 #define CMMC_GRANT_WRITE 2u
 /* eventfd: a file of eventfd() that is signalled after a WRITE with CMMC_COPY_SIGNAL. */
 #define CMMC_GRANT_EVENTFD 4u
+/*
+ * A doorbell: the grant has no memory, so address and bytes are 0, nor the rights READ and WRITE.
+ * The peer's programs send it numbers by CMMC_IOC_RING, up to CMMC_BELL_NUMBERS before this file
+ * takes them by CMMC_IOC_TAKE. Each signals the eventfd, if there is one.
+ */
+#define CMMC_GRANT_BELL 8u
+#define CMMC_BELL_NUMBERS 256
 
 struct cmmc_translate {
 	__u32 size;
-	__u32 flags; /* CMMC_GRANT_*; READ, WRITE or both */
+	__u32 flags; /* CMMC_GRANT_*; READ, WRITE or both; or BELL */
 	__u64 address;
 	__u64 bytes;
 	__u32 port; /* of the peer */
@@ -117,6 +125,25 @@ struct cmmc_revoke {
 	__u32 size;
 	__u32 flags; /* 0 */
 	struct cmmc_handle handle;
+};
+
+/*
+ * Sends a number to a doorbell. EAGAIN: its owner has CMMC_BELL_NUMBERS to take. Numbers arrive in
+ * the order in which a machine sent them, each once, unless the grant or the link ends.
+ */
+struct cmmc_ring {
+	__u32 size;
+	__u32 flags; /* 0 */
+	struct cmmc_handle handle;
+	__u64 number;
+};
+
+/* Takes the oldest number from a doorbell of this file. EAGAIN: there is none. It doesn't wait. */
+struct cmmc_take {
+	__u32 size;
+	__u32 flags; /* 0 */
+	struct cmmc_handle handle;
+	__u64 number; /* out */
 };
 
 /*
@@ -166,6 +193,8 @@ struct cmmc_unlock {
 
 #define CMMC_IOC_LOCK _IOWR(CMMC_IO_MAGIC, 9, struct cmmc_lock)
 #define CMMC_IOC_UNLOCK _IOW(CMMC_IO_MAGIC, 10, struct cmmc_unlock)
+#define CMMC_IOC_RING _IOW(CMMC_IO_MAGIC, 11, struct cmmc_ring)
+#define CMMC_IOC_TAKE _IOWR(CMMC_IO_MAGIC, 12, struct cmmc_take)
 
 /*
  * Copies by io_uring: cmd_op of an IORING_OP_URING_CMD whose command is a struct cmmc_copy. The

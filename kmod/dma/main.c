@@ -31,22 +31,21 @@ bool softdma_shuffle;
 module_param_named(shuffle, softdma_shuffle, bool, 0444);
 MODULE_PARM_DESC(shuffle, "complete descriptors in any order (default: no)");
 
-/* May be written while the engine works. */
-#define MAIN_SET(name, where, text)                    \
-	module_param_named(name, (where).name, uint, 0644); \
-	MODULE_PARM_DESC(name, text)
+module_param_named(transaction_ns, softdma_cost.transaction_ns, uint, 0644);
+MODULE_PARM_DESC(transaction_ns, "time to begin a transaction (default: 0)");
+module_param_named(descriptor_ns, softdma_cost.descriptor_ns, uint, 0644);
+MODULE_PARM_DESC(descriptor_ns, "time for each descriptor (default: 0)");
+module_param_named(interrupt_ns, softdma_cost.interrupt_ns, uint, 0644);
+MODULE_PARM_DESC(interrupt_ns, "time for each interrupt, of all channels one at a time (default: 0)");
+module_param_named(mbps, softdma_cost.mbps, uint, 0644);
+MODULE_PARM_DESC(mbps, "Mbit/s of all channels together; 0, the default: as fast as the copy");
+module_param_named(unaligned_percent, softdma_cost.unaligned_percent, uint, 0644);
+MODULE_PARM_DESC(unaligned_percent, "more time for bytes that begin at no multiple of 64 (default: 0)");
 
-MAIN_SET(transaction_ns, softdma_cost, "time to begin a transaction (default: 0)");
-MAIN_SET(descriptor_ns, softdma_cost, "time for each descriptor (default: 0)");
-MAIN_SET(interrupt_ns, softdma_cost,
-	 "time for each interrupt, of all channels one at a time (default: 0)");
-MAIN_SET(mbps, softdma_cost, "Mbit/s of all channels together; 0, the default: as fast as the copy");
-MAIN_SET(unaligned_percent, softdma_cost,
-	 "more time for bytes that begin at no multiple of 64 (default: 0)");
-MAIN_SET(fail_every, softdma_faults,
-	 "every n-th descriptor of a channel fails; 0, the default: none");
-MAIN_SET(hang_every, softdma_faults,
-	 "every n-th descriptor of a channel never ends; 0, the default: none");
+module_param_named(fail_every, softdma_faults.fail_every, uint, 0644);
+MODULE_PARM_DESC(fail_every, "every n-th descriptor of a channel fails; 0, the default: none");
+module_param_named(hang_every, softdma_faults.hang_every, uint, 0644);
+MODULE_PARM_DESC(hang_every, "every n-th descriptor of a channel never ends; 0, the default: none");
 
 static struct platform_device *main_device;
 static struct workqueue_struct *main_queue;

@@ -198,14 +198,16 @@ static int cmmc_grant_give(struct cmmc_file *file, struct marlin_cmmc *cmmc,
 
 static int cmmc_translate(struct cmmc_file *file, struct cmmc_translate *in)
 {
-	const u32 known = CMMC_GRANT_READ | CMMC_GRANT_WRITE | CMMC_GRANT_EVENTFD;
+	const u32 copies = CMMC_GRANT_READ | CMMC_GRANT_WRITE;
+	const u32 known = copies | CMMC_GRANT_BELL | CMMC_GRANT_EVENTFD;
 	struct marlin_cmmc *cmmc;
 	struct cmmc_grant *grant;
 	int err;
 
 	memset(&in->handle, 0, sizeof(in->handle));
-	if (in->flags & ~known || !(in->flags & (CMMC_GRANT_READ | CMMC_GRANT_WRITE)) ||
-	    (in->eventfd && !(in->flags & CMMC_GRANT_EVENTFD)))
+	if (in->flags & ~known || !(in->flags & copies) == !(in->flags & CMMC_GRANT_BELL) ||
+	    (in->eventfd && !(in->flags & CMMC_GRANT_EVENTFD)) ||
+	    (in->flags & CMMC_GRANT_BELL && (in->address || in->bytes)))
 		return -EINVAL;
 	grant = cmmc_grant_new(in);
 	if (IS_ERR(grant))
@@ -269,6 +271,26 @@ static int cmmc_revoke(struct cmmc_file *file, const struct cmmc_revoke *in)
 		if (err == -EAGAIN && cmmc_grants_wait(changes))
 			err = -EINTR;
 	} while (err == -EAGAIN);
+	return err;
+}
+
+static int cmmc_take(struct cmmc_file *file, struct cmmc_take *in)
+{
+	struct marlin_handle handle;
+	int err = -EPERM;
+
+	memcpy(&handle, &in->handle, sizeof(handle));
+	in->number = 0;
+	if (in->flags || le32_to_cpu(handle.magic) != MARLIN_HANDLE_MAGIC)
+		return -EINVAL;
+	if (down_read_killable(&cmmc_gate))
+		return -EINTR;
+	mutex_lock(&file->lock);
+	for (int i = 0; i < CMMC_GRANTS_MAX; i++)
+		if (cmmc_is_grant(file->grants[i], &handle))
+			err = cmmc_grant_take(file->grants[i], &in->number);
+	mutex_unlock(&file->lock);
+	up_read(&cmmc_gate);
 	return err;
 }
 
@@ -349,6 +371,10 @@ static int cmmc_dispatch(struct cmmc_file *file, unsigned int command, void *in)
 		return cmmc_copy_call(file, in, false);
 	case CMMC_IOC_REVOKE:
 		return cmmc_revoke(file, in);
+	case CMMC_IOC_RING:
+		return cmmc_ring(in);
+	case CMMC_IOC_TAKE:
+		return cmmc_take(file, in);
 	case CMMC_IOC_LOCK:
 		return cmmc_lock(&file->held, in);
 	case CMMC_IOC_UNLOCK:
@@ -392,6 +418,8 @@ static long cmmc_ioctl(struct file *opened, unsigned int command, unsigned long 
 		struct cmmc_translate translate;
 		struct cmmc_copy copy;
 		struct cmmc_revoke revoke;
+		struct cmmc_ring ring;
+		struct cmmc_take take;
 		struct cmmc_lock lock;
 		struct cmmc_unlock unlock;
 	} in;
@@ -591,8 +619,10 @@ void marlin_cmmc_clean(struct marlin_peer *peer)
 {
 	memset(peer->in_memory + MARLIN_GRANTS_OFFSET, 0, sizeof(struct marlin_grants_window));
 	cmmc_locks_clean(peer);
-	if (peer->cmmc)
-		cmmc_grants_look(peer->cmmc);
+	if (!peer->cmmc)
+		return;
+	cancel_delayed_work(&peer->cmmc->dead_work);
+	cmmc_grants_look(peer->cmmc);
 }
 
 /* A doorbell: a peer may have ended a copy or signalled. By an interrupt. */

@@ -5,7 +5,7 @@
  *
  *   cmmc.c    /dev/cmmc: open files and their calls
  *   grant.c   an owner's grants: made, revoked, reclaimed
- *   copy.c    an initiator's copies
+ *   copy.c    an initiator's copies, and doorbells that it rings
  *   uring.c   copies that io_uring asks for
  *   lock.c    locks across machines
  *   pin.c     pages of programs, locked and accounted
@@ -16,6 +16,7 @@
  *                        page of a program is waited for, nor a peer
  *   file->lock           a file's grants and buffers
  *   lock_mutex           locks across machines, and the files that hold them (lock.c)
+ *   cmmc->bell_lock      one number at a time is sent
  *   cmmc->import_lock    page lists of peers' grants, as they were read
  *   cmmc->session_lock   read: a batch is being copied; write: the session begins or ends
  *   cmmc->lock           a peer's table, and the grants in it
@@ -43,6 +44,7 @@ static_assert(sizeof(struct cmmc_handle) == sizeof(struct marlin_handle));
 /* Of what a large submission entry of io_uring has for a command. */
 static_assert(sizeof(struct cmmc_copy) == 80);
 static_assert(CMMC_GRANT_READ == MARLIN_GRANT_READ && CMMC_GRANT_WRITE == MARLIN_GRANT_WRITE);
+static_assert(CMMC_BELL_NUMBERS == MARLIN_BELL_NUMBERS);
 
 /* Queues of users' copies: two users whose numbers collide share one. */
 #define CMMC_USERS 64
@@ -76,6 +78,8 @@ struct cmmc_grant {
 	u32 rights;
 	struct cmmc_pin pin;
 	__le64 *directory;
+	struct marlin_bell *bell; /* or NULL; a page, which the peer writes */
+	u32 taken; /* numbers of that; guarded by file->lock */
 	struct eventfd_ctx *signal;
 	u32 signals; /* as last seen */
 };
@@ -100,7 +104,8 @@ struct marlin_cmmc {
 	/* Own grants to the peer. */
 	struct marlin_grant *table;
 	bool open; /* the peer has been told of the table */
-	struct delayed_work dead_work; /* the link stayed down */
+	struct delayed_work dead_work; /* looks whether the link stays down */
+	bool down; /* as it found the link */
 	spinlock_t lock; /* guards what follows */
 	struct list_head grants;
 	struct grants core;
@@ -115,6 +120,7 @@ struct marlin_cmmc {
 	atomic64_t sequence;
 	spinlock_t signal_lock; /* guards the signal words in the peer's memory */
 	u32 signals[MARLIN_GRANTS];
+	struct mutex bell_lock; /* one ring of the peer's doorbells at a time */
 	struct mutex import_lock; /* guards what follows */
 	u64 import_pages;
 	struct cmmc_import *imports[MARLIN_GRANTS];
@@ -165,15 +171,8 @@ int cmmc_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags);
  */
 #define CMMC_DEAD msecs_to_jiffies(5 * MARLIN_COPY_MS_MAX)
 
-/* What a machine says of copies, and holders of locks, of a session that ended. */
-enum cmmc_peer_end {
-	CMMC_PEER_SPEAKS, /* it says by its pair word when they have ended */
-	CMMC_PEER_COPIES, /* it has not heard of the session's end */
-	CMMC_PEER_DEAD, /* it can't say so any more; they have ended */
-};
-
 /* grant.c */
-enum cmmc_peer_end cmmc_peer_end(struct marlin_peer *peer);
+bool cmmc_peer_is_dead(struct marlin_peer *peer, bool *down);
 int cmmc_grant_init(struct marlin_cmmc *cmmc);
 void cmmc_grant_exit(struct marlin_cmmc *cmmc);
 struct cmmc_grant *cmmc_grant_new(const struct cmmc_translate *in);
@@ -182,6 +181,7 @@ int cmmc_grant_publish(struct marlin_cmmc *cmmc, struct cmmc_grant *grant);
 int cmmc_grant_revoke(struct cmmc_grant *grant);
 void cmmc_grant_free(struct cmmc_grant *grant);
 void cmmc_grant_orphan(struct cmmc_grant *grant);
+int cmmc_grant_take(struct cmmc_grant *grant, u64 *number);
 int cmmc_grants_changes(void);
 int cmmc_grants_wait(int changes);
 void cmmc_grants_look(struct marlin_cmmc *cmmc);
@@ -193,5 +193,6 @@ void cmmc_copy_init(struct marlin_cmmc *cmmc);
 void cmmc_copy_start(struct marlin_cmmc *cmmc);
 void cmmc_copy_stop(struct marlin_cmmc *cmmc);
 int cmmc_copy(struct cmmc_copy *in, struct cmmc_memory *memory, bool write);
+int cmmc_ring(const struct cmmc_ring *in);
 
 #endif

@@ -56,6 +56,7 @@ struct copy_state {
 	u64 session;
 	u32 index;
 	bool write;
+	u32 rights; /* rights that the handle must have */
 	u32 pages_max; /* of a transaction */
 	unsigned int begun, ended; /* flights; begun % COPY_FLIGHTS is the next one's place */
 	struct copy_flight *flights[COPY_FLIGHTS];
@@ -282,8 +283,7 @@ static int copy_entry_read(struct copy_state *state, struct marlin_grant *entry)
 	}
 	memcpy(entry, from, sizeof(*entry));
 	barrier(); /* the copy is what is checked */
-	err = copy_verdict(grants_check(entry, &state->handle,
-					state->write ? MARLIN_GRANT_WRITE : MARLIN_GRANT_READ));
+	err = copy_verdict(grants_check(entry, &state->handle, state->rights));
 up:
 	up_read(&cmmc->session_lock);
 	return err;
@@ -603,27 +603,93 @@ static int copy_all(struct copy_state *state, struct cmmc_copy *in, struct cmmc_
 	return err;
 }
 
+static int copy_handle(struct copy_state *state, const struct cmmc_handle *handle)
+{
+	memcpy(&state->handle, handle, sizeof(state->handle));
+	state->index = le16_to_cpu(state->handle.index);
+	return le32_to_cpu(state->handle.magic) == MARLIN_HANDLE_MAGIC &&
+		       state->index < MARLIN_GRANTS ? 0 : -EINVAL;
+}
+
 /* in->done tells how far it came. Moves memory->iter on. */
 int cmmc_copy(struct cmmc_copy *in, struct cmmc_memory *memory, bool write)
 {
 	struct copy_state state = {
 		.write = write,
+		.rights = write ? MARLIN_GRANT_WRITE : MARLIN_GRANT_READ,
 		.pages_max = COPY_PAGES,
 	};
-	int err;
+	int err = copy_handle(&state, &in->handle);
 
-	memcpy(&state.handle, &in->handle, sizeof(state.handle));
-	state.index = le16_to_cpu(state.handle.index);
 	in->done = 0;
-	if (le32_to_cpu(state.handle.magic) != MARLIN_HANDLE_MAGIC ||
-	    state.index >= MARLIN_GRANTS)
-		return -EINVAL;
+	if (err)
+		return err;
 	if (memory->pin ? !grants_contain(memory->pin->bytes, in->address, in->bytes) :
 			  in->address + in->bytes < in->address)
 		return -EFAULT;
 	trace_cmmc_start(state.handle.owner, in->bytes, write);
 	err = copy_all(&state, in, memory);
 	trace_cmmc_end(state.handle.owner, in->done, err);
+	return err;
+}
+
+/* ---- doorbells ---- */
+
+struct copy_number {
+	u64 bell; /* address in the peer's RAM */
+	u64 number;
+};
+
+/* By announced steps' rules; context: the number. Caller holds bell_lock. */
+static int copy_ring(struct copy_state *state, void *context)
+{
+	const struct copy_number *ring = context;
+	struct marlin_cmmc *cmmc = state->cmmc;
+	struct marlin_bell *bell;
+	u32 rung, held;
+
+	if (!IS_ALIGNED(ring->bell, MARLIN_LINE_BYTES) ||
+	    ring->bell > cmmc->ram_bytes - sizeof(*bell))
+		return -EREMOTEIO;
+	bell = cmmc->ram + ring->bell;
+	rung = le32_to_cpu(READ_ONCE(bell->rung));
+	held = rung - le32_to_cpu(READ_ONCE(bell->taken));
+	if (held >= MARLIN_BELL_NUMBERS)
+		return held == MARLIN_BELL_NUMBERS ? -EAGAIN : -EREMOTEIO;
+	WRITE_ONCE(bell->number[rung % MARLIN_BELL_NUMBERS], cpu_to_le64(ring->number));
+	wmb(); /* pairs with cmmc_grant_take(): the number comes before the count */
+	WRITE_ONCE(bell->rung, cpu_to_le32(rung + 1));
+	copy_signal(cmmc, state->index);
+	return 0;
+}
+
+int cmmc_ring(const struct cmmc_ring *in)
+{
+	struct copy_state state = { .rights = MARLIN_GRANT_BELL };
+	struct copy_number ring = { .number = in->number };
+	struct marlin_grant entry;
+	struct marlin_cmmc *cmmc;
+	int err = copy_handle(&state, &in->handle);
+
+	if (err || in->flags)
+		return -EINVAL;
+	cmmc = cmmc_enter(state.handle.owner);
+	if (IS_ERR(cmmc))
+		return PTR_ERR(cmmc);
+	state.cmmc = cmmc;
+	err = state.handle.peer == cmmc->peer->md->port ? copy_entry_read(&state, &entry) :
+							  -EACCES;
+	if (!err)
+		err = mutex_lock_killable(&cmmc->bell_lock);
+	if (err)
+		goto leave;
+	ring.bell = le64_to_cpu(entry.directory);
+	err = copy_announced(&state, le64_to_cpu(entry.word), copy_ring, &ring);
+	mutex_unlock(&cmmc->bell_lock);
+	if (!err)
+		marlin_ring(cmmc->peer);
+leave:
+	cmmc_leave();
 	return err;
 }
 
@@ -636,6 +702,7 @@ void cmmc_copy_init(struct marlin_cmmc *cmmc)
 	for (u32 i = 0; i < CMMC_USERS; i++)
 		sema_init(&cmmc->user_copies[i], COPY_USER_FLIGHTS);
 	spin_lock_init(&cmmc->signal_lock);
+	mutex_init(&cmmc->bell_lock);
 	mutex_init(&cmmc->import_lock);
 	atomic64_set(&cmmc->sequence, 0);
 }

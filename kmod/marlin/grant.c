@@ -84,6 +84,8 @@ static void grant_release(struct cmmc_grant *grant)
 {
 	grant_directory_free(grant->directory, grant->pin.count);
 	cmmc_pin_end(&grant->pin);
+	free_page((unsigned long)grant->bell);
+	grant->bell = NULL;
 	if (grant->signal)
 		eventfd_ctx_put(grant->signal);
 	grant->cmmc = NULL;
@@ -103,7 +105,33 @@ static void grant_leak(struct cmmc_grant *grant)
 	grant->cmmc = NULL;
 }
 
-/* Pages, their lists, and the eventfd. */
+/* A doorbell has no pages of the program. */
+static int grant_prepare_bell(struct cmmc_grant *grant)
+{
+	static_assert(sizeof(*grant->bell) <= PAGE_SIZE);
+	grant->bell = (struct marlin_bell *)get_zeroed_page(GFP_KERNEL_ACCOUNT);
+	if (!grant->bell)
+		return -ENOMEM;
+	/* Its share of the grants is its user's. */
+	grant->pin.user = get_uid(current_user());
+	return 0;
+}
+
+static int grant_prepare_pages(struct cmmc_grant *grant, const struct cmmc_translate *in)
+{
+	int err = cmmc_pin_start(&grant->pin, in->address, in->bytes,
+				 in->flags & CMMC_GRANT_WRITE);
+
+	if (err)
+		return err;
+	grant->directory = grant_directory(&grant->pin);
+	if (grant->directory)
+		return 0;
+	cmmc_pin_end(&grant->pin);
+	return -ENOMEM;
+}
+
+/* Pages or a doorbell, and the eventfd. */
 static int grant_prepare(struct cmmc_grant *grant, const struct cmmc_translate *in)
 {
 	int err;
@@ -113,16 +141,9 @@ static int grant_prepare(struct cmmc_grant *grant, const struct cmmc_translate *
 		if (IS_ERR(grant->signal))
 			return PTR_ERR(grant->signal);
 	}
-	err = cmmc_pin_start(&grant->pin, in->address, in->bytes, in->flags & CMMC_GRANT_WRITE);
-	if (err)
-		goto put_signal;
-	grant->directory = grant_directory(&grant->pin);
-	if (grant->directory)
-		return 0;
-	err = -ENOMEM;
-	cmmc_pin_end(&grant->pin);
-put_signal:
-	if (grant->signal)
+	err = in->flags & CMMC_GRANT_BELL ? grant_prepare_bell(grant) :
+					    grant_prepare_pages(grant, in);
+	if (err && grant->signal)
 		eventfd_ctx_put(grant->signal);
 	return err;
 }
@@ -135,7 +156,8 @@ struct cmmc_grant *cmmc_grant_new(const struct cmmc_translate *in)
 
 	if (!grant)
 		return ERR_PTR(-ENOMEM);
-	grant->rights = in->flags & (CMMC_GRANT_READ | CMMC_GRANT_WRITE);
+	grant->rights = in->flags & CMMC_GRANT_BELL ?
+		MARLIN_GRANT_BELL : in->flags & (CMMC_GRANT_READ | CMMC_GRANT_WRITE);
 	err = grant_prepare(grant, in);
 	if (err) {
 		kfree(grant);
@@ -151,12 +173,17 @@ void cmmc_grant_drop(struct cmmc_grant *grant)
 	kfree(grant);
 }
 
+static phys_addr_t grant_directory_address(const struct cmmc_grant *grant)
+{
+	return grant->bell ? virt_to_phys(grant->bell) : virt_to_phys(grant->directory);
+}
+
 /* Whether the peer's window shows all that it is told of. */
 static bool grant_is_shown(const struct marlin_cmmc *cmmc, const struct cmmc_grant *grant)
 {
 	const unsigned long count = grant->pin.count;
 
-	if (virt_to_phys(grant->directory) >= cmmc->own_bytes)
+	if (grant_directory_address(grant) >= cmmc->own_bytes)
 		return false;
 	for (u64 i = 0; i < grant_lists(count); i++)
 		if (le64_to_cpu(grant->directory[i]) >= cmmc->own_bytes)
@@ -185,7 +212,7 @@ static bool grant_has_share(const struct marlin_cmmc *cmmc, const struct cmmc_gr
 int cmmc_grant_publish(struct marlin_cmmc *cmmc, struct cmmc_grant *grant)
 {
 	struct grants_range range = {
-		.directory = virt_to_phys(grant->directory),
+		.directory = grant_directory_address(grant),
 		.bytes = grant->pin.bytes,
 		.offset = grant->pin.offset,
 		.rights = grant->rights,
@@ -272,6 +299,28 @@ void cmmc_grant_orphan(struct cmmc_grant *grant)
 	cmmc_grants_look(cmmc);
 }
 
+/* The oldest number of a doorbell. Caller holds the device and the file's lock. */
+int cmmc_grant_take(struct cmmc_grant *grant, u64 *number)
+{
+	struct marlin_bell *bell = grant->bell;
+	u32 held;
+
+	if (grant->rights != MARLIN_GRANT_BELL)
+		return -EINVAL;
+	if (!bell)
+		return -ENOLINK;
+	held = le32_to_cpu(READ_ONCE(bell->rung)) - grant->taken;
+	if (!held)
+		return -EAGAIN;
+	if (held > MARLIN_BELL_NUMBERS)
+		return -EREMOTEIO;
+	rmb(); /* pairs with copy_ring(): the number came before the count */
+	*number = le64_to_cpu(READ_ONCE(bell->number[grant->taken % MARLIN_BELL_NUMBERS]));
+	mb(); /* the peer may use its place again */
+	WRITE_ONCE(bell->taken, cpu_to_le32(++grant->taken));
+	return 0;
+}
+
 /* ---- all grants to a peer ---- */
 
 static void grant_look_signal(struct marlin_cmmc *cmmc, struct cmmc_grant *grant)
@@ -335,6 +384,8 @@ void cmmc_grants_stop(struct marlin_cmmc *cmmc)
 		grant_revoke_locked(grant);
 	spin_unlock(&cmmc->lock);
 	cmmc_grants_look(cmmc);
+	cmmc->down = false;
+	cmmc_peer_is_dead(cmmc->peer, &cmmc->down);
 	mod_delayed_work(system_wq, &cmmc->dead_work, CMMC_DEAD);
 }
 
@@ -347,27 +398,30 @@ static bool grant_peer_is_ready(struct marlin_peer *peer)
 	return (word >> MARLIN_STAGE_SHIFT & MARLIN_STAGE_MASK) == MARLIN_STAGE_READY;
 }
 
-/* Of a peer whose link was down for CMMC_DEAD. */
-enum cmmc_peer_end cmmc_peer_end(struct marlin_peer *peer)
+/*
+ * Whether a peer whose session ended is dead, so that its copies have ended though it didn't say
+ * so. To be asked each CMMC_DEAD. *down: the link was, the last time; false at first.
+ */
+bool cmmc_peer_is_dead(struct marlin_peer *peer, bool *down)
 {
-	if (ntb_link_is_up(peer->md->ntb, NULL, NULL) & BIT_ULL(peer->index))
-		return CMMC_PEER_SPEAKS;
+	bool was_down = *down;
+
+	*down = !(ntb_link_is_up(peer->md->ntb, NULL, NULL) & BIT_ULL(peer->index));
+	if (!*down || !was_down)
+		return false;
 	/* Our interface is down, which says nothing of the peer. It may be copying still. */
-	if (!READ_ONCE(peer->md->open) && grant_peer_is_ready(peer))
-		return CMMC_PEER_COPIES;
-	return CMMC_PEER_DEAD;
+	return READ_ONCE(peer->md->open) || !grant_peer_is_ready(peer);
 }
 
 static void grant_dead_work(struct work_struct *work)
 {
 	struct marlin_cmmc *cmmc = container_of(to_delayed_work(work), struct marlin_cmmc,
 						dead_work);
-	enum cmmc_peer_end end = cmmc_peer_end(cmmc->peer);
 
-	if (end == CMMC_PEER_COPIES)
+	if (!cmmc_peer_is_dead(cmmc->peer, &cmmc->down)) {
 		schedule_delayed_work(&cmmc->dead_work, CMMC_DEAD);
-	if (end != CMMC_PEER_DEAD)
 		return;
+	}
 	spin_lock(&cmmc->lock);
 	/* A session's start waits for this work, so no copy of a new session has begun. */
 	if (cmmc->core.table && !cmmc->open)

@@ -28,7 +28,7 @@ enum lock_seat_state { LOCK_IDLE, LOCK_WANTED, LOCK_HELD };
 struct lock_seat {
 	enum lock_seat_state state;
 	u32 word; /* as it was written to the home */
-	struct list_head lockers; /* that wait */
+	struct list_head lockers; /* programs that wait */
 	struct cmmc_locker *holder;
 };
 
@@ -40,7 +40,8 @@ struct lock_peer {
 	bool live;
 	u32 told; /* last number written to `changed` in the peer's memory */
 	u32 seen; /* last number read from the own `changed` */
-	struct delayed_work dead_work;
+	struct delayed_work dead_work; /* looks whether the link stays down */
+	bool down; /* as it found the link */
 	struct lock_seat seats[MARLIN_LOCKS];
 };
 
@@ -194,7 +195,7 @@ static void lock_serve(struct marlin_locks_dev *locks, u32 number)
 			WRITE_ONCE(lock_peer_window(at)->grant[number], cpu_to_le32(grant));
 			lock_tell(at);
 		} else {
-			/* It may give the lock back at once. */
+			/* A seat without lockers gives the lock back at once. */
 			lock_seat_grant(at, number, grant);
 		}
 	}
@@ -270,21 +271,14 @@ static void lock_ended(struct lock_peer *at)
 	mutex_unlock(&lock_mutex);
 }
 
-/* The peer did not come back, nor said that its session has ended. */
 static void lock_dead_work(struct work_struct *work)
 {
 	struct lock_peer *at = container_of(to_delayed_work(work), struct lock_peer, dead_work);
 
-	switch (cmmc_peer_end(at->peer)) {
-	case CMMC_PEER_DEAD:
+	if (cmmc_peer_is_dead(at->peer, &at->down))
 		lock_ended(at);
-		break;
-	case CMMC_PEER_COPIES:
+	else
 		schedule_delayed_work(&at->dead_work, CMMC_DEAD);
-		break;
-	case CMMC_PEER_SPEAKS:
-		break;
-	}
 }
 
 /* A session begins. */
@@ -315,6 +309,8 @@ void cmmc_locks_stop(struct marlin_peer *peer)
 	for (u32 n = 0; n < MARLIN_LOCKS; n++)
 		locks_gone(&at->locks->home[n], at->port);
 	mutex_unlock(&lock_mutex);
+	at->down = false;
+	cmmc_peer_is_dead(peer, &at->down);
 	mod_delayed_work(system_wq, &at->dead_work, CMMC_DEAD);
 }
 
@@ -443,7 +439,7 @@ static int lock_wait(struct cmmc_locker *locker, u32 timeout_ms)
 	int err;
 
 	mutex_lock(&lock_mutex);
-	/* It may have been granted just before the wait ended for another reason. */
+	/* The lock may have been granted just before the wait ended for another reason. */
 	err = locker->holds ? 0 : locker->err ?: left ? -EINTR : -ETIMEDOUT;
 	if (err)
 		lock_locker_end(locker, false);

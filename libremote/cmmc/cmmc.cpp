@@ -153,6 +153,32 @@ int cmmc_read_buffer(int cmmc, const cmmc_handle_t* from, uint64_t offset, int b
     return copy(cmmc, CMMC_IOC_READ, from, of_buffer(offset, buffer, at, bytes));
 }
 
+int cmmc_bell(int cmmc, unsigned port, int eventfd, cmmc_handle_t* handle) {
+    struct cmmc_translate in {};
+    in.flags = CMMC_GRANT_BELL | (eventfd < 0 ? 0 : CMMC_GRANT_EVENTFD);
+    in.port = port;
+    in.eventfd = eventfd < 0 ? 0 : eventfd;
+    int error = call(cmmc, CMMC_IOC_TRANSLATE, in);
+    if (!error)
+        std::memcpy(handle, &in.handle, sizeof(*handle));
+    return error;
+}
+
+int cmmc_ring(int cmmc, const cmmc_handle_t* to, uint64_t number) {
+    struct cmmc_ring in {};
+    in.handle = to_kernel(to);
+    in.number = number;
+    return call(cmmc, CMMC_IOC_RING, in);
+}
+
+int cmmc_take(int cmmc, const cmmc_handle_t* bell, uint64_t* number) {
+    struct cmmc_take in {};
+    in.handle = to_kernel(bell);
+    int error = call(cmmc, CMMC_IOC_TAKE, in);
+    *number = in.number;
+    return error;
+}
+
 int cmmc_lock(int cmmc, unsigned port, unsigned number, unsigned timeout_ms) {
     struct cmmc_lock in {};
     in.port = port;

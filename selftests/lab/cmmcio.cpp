@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 // A program of test_cmmc.py. Its first argument says what it is:
 //   own PORT BYTES SKEW RIGHTS   grants BYTES, SKEW bytes into a page, and prints the handle; then
-//                                obeys lines: digest, wait, revoke, zero, and also PORT: grants it to
-//                                that peer, too
+//                                obeys lines: digest, wait, revoke, zero, and also PORT: grants it
+//                                to that peer, too
 //   write|read HANDLE OFFSET BYTES SKEW SEED [buffer]
 //                                one copy, own memory SKEW bytes into a page; prints the result and
 //                                the digest of own memory
@@ -14,6 +14,7 @@
 //   lock PORT BYTES              grants or registers more than it may lock
 //   greedy PORT                  takes all the grants that it gets
 //   uring-..., fault-...         see cmmcio_uring.cpp
+//   bell, ring..., futex, tell   see cmmcio_bell.cpp
 //   locks, count, lock-refusals  see cmmcio_lock.cpp
 #include "cmmcio.hpp"
 
@@ -296,6 +297,16 @@ int main(int argc, char** argv) {
         return count(argv + 2);
     if (what == "lock-refusals" && argc == 3)
         return lock_refusals(argv + 2);
+    if (what == "bell" && argc == 3)
+        return bell(argv + 2);
+    if (what == "ring" && argc == 5)
+        return ring(argv + 2);
+    if (what == "ring-refusals" && argc == 3)
+        return ring_refusals(argv + 2);
+    if (what == "futex" && argc == 4)
+        return futex(argv + 2);
+    if (what == "tell" && argc == 4)
+        return tell(argv + 2);
     fprintf(stderr, "cmmcio: see the head of its source\n");
     return 2;
 }

@@ -75,3 +75,10 @@ int fault_calls(char** argument);
 int locks();
 int count(char** argument);
 int lock_refusals(char** argument);
+
+// cmmcio_bell.cpp
+int bell(char** argument);
+int ring(char** argument);
+int ring_refusals(char** argument);
+int futex(char** argument);
+int tell(char** argument);

@@ -13,7 +13,7 @@ from test_eop import configure, others, port_of, wait_up
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-SOURCES = [*sorted(HERE.glob("cmmcio*.[ch]pp")), ROOT / "libremote" / "cmmc" / "cmmc.cpp",
+SOURCES = [*sorted(HERE.glob("cmmcio*.[ch]pp")), *sorted((ROOT / "libremote" / "cmmc").glob("*.cpp")),
            ROOT / "include" / "uapi" / "remora_cmmc.h", ROOT / "include" / "remote" / "cmmc.h"]
 CMMCIO = compiled.program("cmmcio", SOURCES, [f"-I{ROOT / 'include'}", f"-I{ROOT / 'include' / 'uapi'}", "-luring"])
 MIB = 1 << 20
@@ -349,6 +349,104 @@ def test_cable_pulled_in_a_copy_ends_it(lab):
         for machine in lab:
             wait_up(machine, *others(machine))
         assert copy(right, "write", owner.handle, 0, 1)[0] in ("EKEYREVOKED", "ESTALE")
+
+
+class Teller:
+    """A program that prints its handle, and then a line for each that it reads or each event."""
+
+    def __init__(self, machine, words):
+        self.process = machine.spawn(f"exec {CMMCIO} {words}")
+        self.lines = 0
+        first = self.next_line()
+        assert first[0] == "handle", first
+        self.handle = first[1]
+
+    next_line, tell, ask, end = Owner.next_line, Owner.tell, Owner.ask, Owner.end
+
+
+def ring(machine, bell, first, count):
+    return machine.run(f"{CMMCIO} ring {bell.handle} {first} {count}", timeout=COPY_S).out.split()[1:]
+
+
+def test_numbers_reach_a_doorbell_in_order_and_each_once(lab):
+    with network(lab) as (left, right, _):
+        bell = Teller(right, f"bell {port_of(left)}")
+        bell.tell("wait")
+        assert ring(left, bell, 1 << 40, 1) == ["1", "ok"]
+        assert bell.next_line() == ["waited", "ok"]
+        assert bell.ask("take") == [str(1 << 40), "EAGAIN"]
+        # Longer than its queue, several times.
+        for first in range(7, 7 + 5 * 200, 200):
+            assert ring(left, bell, first, 200) == ["200", "ok"]
+            assert bell.ask("take") == [*map(str, range(first, first + 200)), "EAGAIN"]
+        assert ring(left, bell, 5, 300) == ["256", "EAGAIN"]
+        assert bell.ask("take") == [*map(str, range(5, 261)), "EAGAIN"]
+        # Programs of a machine share it, and lose none.
+        rings = [left.spawn(f"{CMMCIO} ring {bell.handle} {first} 50") for first in (1000, 2000, 3000)]
+        for each in rings:
+            assert each.wait(COPY_S).out == "rang 50 ok\n"
+        taken = [int(word) for word in bell.ask("take")[:-1]]
+        for first in (1000, 2000, 3000):
+            assert [n for n in taken if n // 1000 == first // 1000] == list(range(first, first + 50))
+        bell.end()
+
+
+RING_REFUSALS = """forged-key EACCES; write EPERM; read EPERM; not-mine EPERM; memory ok; take-memory EINVAL; flags EINVAL;
+    bell-and-read EINVAL; bell-with-bytes EINVAL"""
+
+
+def test_doorbell_refuses_what_is_wrong_and_ends_with_its_owner(lab):
+    with network(lab) as (left, right, third):
+        bell = Teller(left, f"bell {port_of(right)}")
+        said = right.run(f"{CMMCIO} ring-refusals {bell.handle}", timeout=COPY_S).out.splitlines()
+        assert said == [" ".join(each.split()) for each in RING_REFUSALS.split(";")], said
+        assert ring(third, bell, 1, 1) == ["0", "EACCES"], "it is right's"
+        assert ring(right, bell, 1, 1) == ["1", "ok"]
+        assert bell.ask("revoke") == ["ok"]
+        assert ring(right, bell, 1, 1) == ["0", "EKEYREVOKED"]
+        assert bell.ask("take") == ["EPERM"]
+        bell.end()
+        killed = Teller(left, f"bell {port_of(right)}")
+        killed.process.kill()
+        killed.process.wait(COPY_S)
+        assert ring(right, killed, 1, 1) == ["0", "EKEYREVOKED"]
+
+
+def test_signal_wakes_a_futex_in_granted_memory(lab):
+    with network(lab) as (left, right, _):
+        waits = Teller(right, f"futex {port_of(left)} 4096")
+        for word in (5, 17, 99):
+            assert left.run(f"{CMMCIO} tell {waits.handle} {word}", timeout=COPY_S).out == "tell ok\n"
+            assert waits.next_line() == ["word", str(word)]
+        waits.end()
+
+
+def test_device_that_goes_under_a_copy_that_stands_still_keeps_the_pages(lab):
+    with network(lab) as (left, right, third):
+        held = mem_locked(left)
+        for _ in range(5):
+            owner = Owner(left, right, 2 * MIB)
+            crowd = [right.spawn(f"{CMMCIO} pour {owner.handle} {2 * MIB}") for _ in range(3)]
+            for pour in crowd:
+                pour.wait_output("pouring", timeout=COPY_S)
+            right.qmp("stop")  # its processors stand still
+            try:
+                ntblab.remove(left, DRIVER)
+                result = owner.ask("revoke")
+            finally:
+                right.qmp("cont")
+            for pour in crowd:
+                pour.wait(COPY_S)
+            owner.end()
+            start(left)
+            for machine in (right, third):
+                wait_up(left, machine)
+                wait_up(machine, left)
+            # No copy was announced at that moment: then they are the program's again.
+            assert result[0] in ("ok", "EBUSY"), result
+            if result[0] == "EBUSY":
+                break
+        assert result[0] == "EBUSY" and mem_locked(left) >= held + 512, result
 
 
 def test_driver_without_ram_windows_offers_no_copies(lab):

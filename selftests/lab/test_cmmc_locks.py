@@ -65,7 +65,7 @@ def is_held(by, home, number=0):
 
 
 def counts(process):
-    """What a counting program said at its end, by name."""
+    """The figures that a counting program printed at its end, by name."""
     words = process.wait(COPY_S).out.splitlines()[-1].split()
     assert words[0] == "counted", process.out
     return dict(zip(words[::2], map(int, words[1::2])))
@@ -179,7 +179,7 @@ def test_killed_machine_loses_its_locks(lab):
         pours = killed.spawn(f"{CMMCIO} pour {owner.handle} 4096")
         pours.wait_output("pouring", timeout=COPY_S)
         assert Locker(killed).lock(home) == "ok"
-        # It waits for a lock of its own, and the killed machine's program for that.
+        # The machine that will be killed has a waiter, too.
         assert own.lock(home, 1) == "ok"
         waits = Locker(killed)
         waits.ask(home, 1)

@@ -144,8 +144,7 @@ struct Locks {
         if (!told)
             return "a holder isn't told that the last one was lost";
         for (Machine& other : s.machine)
-            if (&other != &m && other.linked && other.step == WAIT &&
-                ++other.overtaken == machines)
+            if (&other != &m && other.linked && other.step == WAIT && ++other.overtaken == machines)
                 return "others get the lock more than once before a machine that waits";
         return nullptr;
     }
@@ -289,10 +288,13 @@ struct Locks {
                 if (place(s.machine[i]).shown != place(s.machine[i]).hidden)
                     own([&](State&, Machine& n) { place(n).shown = place(n).hidden; }, what);
             };
-            appears([](auto& n) -> auto& { return n.want; }, "has its word visible");
+            appears(
+                [](auto& n) -> auto& { return n.want; }, "has its word visible");
             if (m.want.shown == m.want.hidden || mutation == NO_ORDER)
-                appears([](auto& n) -> auto& { return n.number; }, "has its number visible");
-            appears([](auto& n) -> auto& { return n.grant; }, "has its grant visible");
+                appears(
+                    [](auto& n) -> auto& { return n.number; }, "has its number visible");
+            appears(
+                [](auto& n) -> auto& { return n.grant; }, "has its grant visible");
             if (m.data)
                 own([](State&, Machine& n) { n.data = 0; }, "has its data there");
             if (m.step < DONE && (m.step != WAIT || m.rung))

@@ -127,6 +127,9 @@ enum grants_verdict grants_check(const struct marlin_grant *entry,
 		return GRANTS_REVOKED;
 	if (rights & ~base_load_le32(&entry->rights))
 		return GRANTS_RIGHTS;
+	/* A doorbell has a queue of numbers, and no pages. */
+	if (rights == MARLIN_GRANT_BELL)
+		return GRANTS_OK;
 	if (offset >= MARLIN_PAGE_BYTES || !bytes ||
 	    bytes > (u64)MARLIN_GRANT_PAGES_MAX * MARLIN_PAGE_BYTES ||
 	    grants_pages(offset, bytes) > MARLIN_GRANT_PAGES_MAX)

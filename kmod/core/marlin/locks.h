@@ -4,9 +4,9 @@
  * ANCS'14, 3.2).
  *
  *   a machine at the home:
- *     nothing --locks_want: asks--> queued --locks_next--> holder --locks_want: gave back--> nothing
- *                                     |                      |
- *                                     '----- locks_gone -----+--> lost --locks_ended--> nothing
+ *   nothing --locks_want: asks--> queued --locks_next--> holder --locks_want: gave back--> nothing
+ *                                   |                      |
+ *                                   '----- locks_gone -----+--> lost --locks_ended--> nothing
  *
  * Invariants, whatever the machines write:
  *   - one machine at most is the holder, until its own word or locks_ended() says that it isn't;

@@ -77,6 +77,18 @@ TEST(Grants, RightThatWasNotGrantedIsRefused) {
     EXPECT_EQ(owner.check(index, owner.handle(index), MARLIN_GRANT_WRITE), GRANTS_RIGHTS);
 }
 
+TEST(Grants, DoorbellHasNoPagesAndNoOtherRight) {
+    Owner owner;
+    std::uint32_t bell = owner.add(0, MARLIN_GRANT_BELL), pages = owner.add();
+    EXPECT_EQ(owner.check(bell, owner.handle(bell), MARLIN_GRANT_BELL), GRANTS_OK);
+    EXPECT_EQ(owner.check(bell, owner.handle(bell), MARLIN_GRANT_READ), GRANTS_RIGHTS);
+    EXPECT_EQ(owner.check(bell, owner.handle(bell), MARLIN_GRANT_WRITE), GRANTS_RIGHTS);
+    EXPECT_EQ(owner.check(pages, owner.handle(pages), MARLIN_GRANT_BELL), GRANTS_RIGHTS);
+    marlin_handle handle = owner.handle(bell);
+    owner.revoke_and_end(bell);
+    EXPECT_EQ(owner.check(bell, handle, MARLIN_GRANT_BELL), GRANTS_REVOKED);
+}
+
 TEST(Grants, RevokedHandleIsToldSoUntilItsPlaceIsUsedAgain) {
     Owner owner;
     std::uint32_t index = owner.add();

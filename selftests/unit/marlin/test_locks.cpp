@@ -53,7 +53,7 @@ TEST(Locks, MachinesAreServedInTheOrderOfTheirRequests) {
     EXPECT_EQ(home.next(), -1);
 }
 
-TEST(Locks, HolderThatAsksAgainGoesBehindThoseThatWait) {
+TEST(Locks, AskingHolderGoesBehindWaitingMachines) {
     Home home;
     home.ask(1);
     home.ask(2);
