@@ -11,13 +11,16 @@ import signal
 import time
 
 import rmemlab
-from remoralab import rmem, tap
+from remoralab import compiled, rmem, tap
 from remoralab.rmem import Rack, wait_until
 from rmemlab import run_fio, scaled
 
 MIB = 1 << 20
-# How long a node stays away: longer than the block layer's own timeout, which must change nothing.
-OUTAGE_S = 60
+TRACING = "/sys/kernel/tracing"
+# How long a node stays away: longer than the block layer's own timeout, which must change nothing. That is 30 s unless
+# someone sets another.
+OUTAGE_S = 12
+BLOCK_TIMEOUT_MS = 2000
 FAIL_AFTER_S = 5
 INTERRUPTS = 4
 NETWORKS = {
@@ -56,13 +59,12 @@ def counted(device, node, at_client, at_node):
 @contextlib.contextmanager
 def reordered(machine):
     """Within it, first tries of requests of one session must come out of the order of their ids."""
-    tracing = "/sys/kernel/tracing"
-    event = f"{tracing}/events/rmem_node/rmem_node_request"
-    machine.run(f"mount -t tracefs none {tracing} 2>/dev/null; echo 'attempt == 0' > {event}/filter; "
-                f"echo > {tracing}/trace; echo 1 > {event}/enable")
+    event = f"{TRACING}/events/rmem_node/rmem_node_request"
+    machine.run(f"mount -t tracefs none {TRACING} 2>/dev/null; echo 'attempt == 0' > {event}/filter; "
+                f"echo > {TRACING}/trace; echo 1 > {event}/enable")
     yield
     machine.run(f"echo 0 > {event}/enable")
-    trace = re.findall(r"rmem_node_request: .*session=(\S+) id=(\d+) ", machine.read(f"{tracing}/trace"))
+    trace = re.findall(r"rmem_node_request: .*session=(\S+) id=(\d+) ", machine.read(f"{TRACING}/trace"))
     highest, late = {}, 0
     for session, number in trace:
         late += int(number) < highest.get(session, 0)
@@ -209,25 +211,32 @@ def test_stalls(lab):
 
 
 @contextlib.contextmanager
-def block_timeouts(machine):
-    """Within it, the block layer must ask our driver what to do about a request that takes too long."""
-    tracing = "/sys/kernel/tracing"
-    machine.run(f"mount -t tracefs none {tracing} 2>/dev/null; echo 'p:remora/timeout rmem:timeout' > "
-                f"{tracing}/kprobe_events && echo 1 > {tracing}/events/remora/timeout/enable")
+def kprobe(machine, name, where):
+    """Events NAME, wherever kprobe_events(5) says."""
+    machine.run(f"mount -t tracefs none {TRACING} 2>/dev/null; echo > {TRACING}/trace; "
+                f"echo {shlex.quote(f'p:remora/{name} {where}')} > {TRACING}/kprobe_events && "
+                f"echo 1 > {TRACING}/events/remora/{name}/enable")
     try:
         yield
-        asked = int(machine.run(f"grep -w timeout {tracing}/kprobe_profile").out.split()[1])
-        tap.diag(f"{asked} requests were found late by the block layer")
-        assert asked, "the outage didn't outlast the block layer's patience"
     finally:
         if machine.is_on():
-            machine.run(f"echo 0 > {tracing}/events/remora/timeout/enable; echo > {tracing}/kprobe_events")
+            machine.run(f"echo 0 > {TRACING}/events/remora/{name}/enable; echo > {TRACING}/kprobe_events")
+
+
+@contextlib.contextmanager
+def block_timeouts(machine):
+    """Within it, the block layer must ask our driver what to do about a request that takes too long."""
+    with kprobe(machine, "timeout", "rmem:timeout"):
+        yield
+        asked = int(machine.run(f"grep -w timeout {TRACING}/kprobe_profile").out.split()[1])
+        tap.diag(f"{asked} requests were found late by the block layer")
+        assert asked, "the outage didn't outlast the block layer's patience"
 
 
 @tap.bound(600)
 @rmemlab.needs("kprobes")
 def test_outage(lab):
-    """The link goes down for a minute under three loads: fio, and a program whose memory is swapped, wait, and go
+    """The link goes down for long under three loads: fio, and a program whose memory is swapped, wait, and go
     on as if nothing had been; fio on a device with fail_after fails in time, and so does what comes later."""
     compute = lab["compute"]
     hog_mib = 32
@@ -235,6 +244,8 @@ def test_outage(lab):
         node = rack.node("memory", "256M")
         device, swap = (rack.attach("compute", node, size) for size in ("64M", "128M"))
         hasty = rack.attach("compute", node, "64M", "--fail-after", str(FAIL_AFTER_S))
+        for each in (device, swap):
+            compute.write(f"/sys/block/{each.name}/queue/io_timeout", str(BLOCK_TIMEOUT_MS))
         # Commands that patch the kernel's code come before the loads: emulation may trip over code that is patched
         # while another CPU runs it.
         hog = rmemlab.in_cgroup(compute, "away", hog_mib // 2, f"{rmemlab.hog_path()} {hog_mib} 1 $n 2")
@@ -264,6 +275,32 @@ def test_outage(lab):
                 load.stop()
             hasty.wait_state("up")
             run_fio(compute, hasty.path, "mixed", "4k-64k", scaled(lab, 8))
+
+
+@rmemlab.needs("kprobes")
+def test_events_hold_no_lock(lab):
+    """The kernel sends events under a mutex of its own, under which others may wait for the silent swap. So our
+    events must be sent without the lock that detach --force takes."""
+    compute = lab["compute"]
+    with Rack(lab) as rack:
+        device = rack.attach("compute", rack.node("memory", "64M"), "32M")
+        # A mutex begins with its owner. Nobody else takes this one meanwhile: the test runs no command of remora's.
+        where = "dev_uevent name=+0(+0(%di)):string owner=@rmem_devices_lock:x64"
+        with kprobe(compute, "event", where):
+            mark = compute.console_mark()
+            with rmemlab.link_down(lab, "rack"):
+                load = compute.spawn(f"dd if=/dev/zero of={device.path} bs=4k count=1 oflag=direct")
+                compute.wait_console(rf"{device.name}: .* does not answer", rmem.ACTION_S, mark)
+            compute.wait_console(rf"{device.name}: .* answers again", rmem.ACTION_S, mark)
+            assert load.wait(rmem.ACTION_S).rc == 0
+            owners = wait_until("both events are sent", lambda: two_events(compute, device.name))
+        assert owners == ["0x0", "0x0"], f"rmem_devices_lock was held by {owners}"
+
+
+def two_events(machine, name):
+    """The owners of the lock when two events, DOWN and UP, were sent; or nothing."""
+    owners = re.findall(rf'event: .* name="{name}" owner=(\S+)', machine.read(f"{TRACING}/trace"))
+    return owners if len(owners) >= 2 else None
 
 
 def fails_in_time(device, load, began):
@@ -492,6 +529,33 @@ def test_a_close_that_waits_delays_no_detach(lab):
             writer.wait()
 
 
+@rmemlab.needs("limits of CPU time")
+def test_starting_node_delays_no_detach(lab):
+    """While a node reserves its memory, for as long as that takes, `detach --force` on the same machine succeeds."""
+    compute = lab["compute"]
+    group = "/sys/fs/cgroup/slow"
+    with Rack(lab) as rack:
+        node = rack.node("memory", "64M")
+        device = rack.attach("compute", node, "32M")
+        rmem.load(compute, rmem.NODE)
+        compute.run(f"echo +cpu > /sys/fs/cgroup/cgroup.subtree_control; mkdir -p {group}; "
+                    f"echo 5000 100000 > {group}/cpu.max")
+        words = [rmem.CLI, "node", "start", "--memory", "256M", "--space", f"1={rmem.give_key(compute, node)}"]
+        start = compute.spawn(f"echo 0 > {group}/cgroup.procs && exec {shlex.join(map(str, words))}")
+
+        def reserves():
+            stack = compute.run(f"cat /proc/$(cat {group}/cgroup.procs)/stack", check=False).out
+            return start.running() and "node_mem_reserve" in stack
+
+        wait_until("the start reserves memory", reserves)
+        compute.run(f"echo 1000 1000000 > {group}/cpu.max")
+        device.detach("--force")
+        assert reserves(), "the start went on, so nothing had to wait for it"
+        compute.run(f"echo max > {group}/cpu.max")
+        assert start.wait(rmem.ACTION_S).rc == 0
+        rmem.remora(compute, "node", "stop")
+
+
 @rmemlab.needs("memory pressure as machines have it")
 def test_forced_from_under_its_users(lab):
     """--force takes devices from under a file system and from under swap. Their users get errors, and nothing
@@ -546,6 +610,21 @@ def test_hibernation_of_the_node(lab):
         node.machine.run("echo disk > /sys/power/state; echo none > /sys/power/pm_test", timeout=rmem.ACTION_S)
         assert node.status()["boot"] != before, "the boot epoch is still the one of before"
     lose_the_node(lab, rehearse)
+
+
+@tap.bound(600)
+def test_restored_snapshot_of_the_node(lab):
+    """Told that its machine is the copy of an earlier one, the node serves no memory of then."""
+    if lab["memory"].run("grep -qw add_vmfork_randomness /proc/kallsyms", check=False).rc != 0:
+        tap.skip("this kernel tells nobody of restored snapshots")
+    module = compiled.module(rmemlab.HERE / "vmfork", lab["memory"].spec.kernel)
+
+    def restore(node):
+        before = node.status()["boot"]
+        told = node.machine.run(["insmod", module], check=False)
+        assert "canceled" in told.err, told  # the module's last word, when it has done it
+        wait_until("it has another boot epoch", lambda: node.status()["boot"] != before)
+    lose_the_node(lab, restore)
 
 
 @tap.bound(600)
@@ -675,14 +754,14 @@ def test_interrupted_commands_of_a_node(lab):
 
 
 TESTS = [test_loss, test_reordering, test_duplication, test_corruption, test_damaged_payload,
-         test_page_that_changes_on_its_way,
-         test_everything_at_once, test_stalls, test_outage, test_node_stopped_and_started, test_node_power_cut,
-         test_detach_from_a_dead_node, test_wrong_key_and_unknown_space, test_sizes_that_are_wrong,
-         test_node_that_is_not_there, test_port_in_use, test_what_is_there_already, test_node_asked_too_much,
-         test_module_that_is_not_loaded, test_in_use, test_a_close_that_waits_delays_no_detach,
+         test_page_that_changes_on_its_way, test_everything_at_once, test_stalls, test_outage,
+         test_events_hold_no_lock, test_node_stopped_and_started, test_node_power_cut, test_detach_from_a_dead_node,
+         test_wrong_key_and_unknown_space, test_sizes_that_are_wrong, test_node_that_is_not_there, test_port_in_use,
+         test_what_is_there_already, test_node_asked_too_much, test_module_that_is_not_loaded, test_in_use,
+         test_a_close_that_waits_delays_no_detach, test_starting_node_delays_no_detach,
          test_forced_from_under_its_users, test_hibernation_is_refused, test_hibernation_of_the_node,
-         test_attach_beside_rmmod, test_interrupted_attach_and_detach, test_interrupted_commands_of_a_node,
-         rmemlab.test_modules_go]
+         test_restored_snapshot_of_the_node, test_attach_beside_rmmod, test_interrupted_attach_and_detach,
+         test_interrupted_commands_of_a_node, rmemlab.test_modules_go]
 
 if __name__ == "__main__":
     tap.main("pair", TESTS)

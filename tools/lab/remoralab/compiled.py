@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Small programs for machines, compiled once for each version of their source."""
+"""Small programs and modules for machines, compiled once for each version of their source."""
 
 import hashlib
+import shutil
 import subprocess
 
-from . import cache, say
+from . import cache, kernel, say
 from .say import LabError
 
 CXX = ["g++", "-std=c++20", "-O2", "-Wall", "-Wextra", "-static", "-s"]
@@ -27,3 +28,22 @@ def program(name, sources, libraries=()):
                     raise LabError(f"{name} does not compile:\n{built.stderr}")
             cache.keep_newest(target.parent, 4, f"{name}-*")
     return target / name
+
+
+def module(folder, kernel_name):
+    """The path of the module in the cache that a folder's Kbuild makes of its one source, for a kernel of the lab."""
+    name, kdir = folder.name, kernel.kdir(kernel_name)
+    digest = hashlib.sha256(str(kdir).encode())
+    for path in sorted(folder.iterdir()):
+        digest.update(path.read_bytes())
+    target = cache.root() / "compiled" / f"{name}-{digest.hexdigest()[:16]}"
+    with cache.locked("compiled"):
+        if not target.exists():
+            say.stage(f"compiling the lab's {name}.ko")
+            with cache.filling(target) as scratch:
+                shutil.copytree(folder, scratch, dirs_exist_ok=True)
+                built = subprocess.run(["make", "-s", "-C", kdir, f"M={scratch}", "modules"], text=True, capture_output=True)
+                if built.returncode != 0:
+                    raise LabError(f"{name}.ko does not compile:\n{built.stderr}")
+            cache.keep_newest(target.parent, 4, f"{name}-*")
+    return target / f"{name}.ko"
