@@ -14,15 +14,23 @@ inline Bytes filled(size_t bytes, uint8_t value) {
     return Bytes(bytes, value);
 }
 
+// Bytes that differ from their neighbours.
+inline Bytes counted(size_t bytes, uint8_t first = 1) {
+    Bytes data(bytes);
+    for (auto& byte : data)
+        byte = first++;
+    return data;
+}
+
 // One space, one client with a session and a region.
 class NodeTest : public testing::Test {
 protected:
-    NodeTest() { setup(); }
+    NodeTest() : NodeTest(small_config()) { node.refill(); }
+    explicit NodeTest(const rmem_node_config& config) : node(config) { setup(); }
 
     void setup() {
         ASSERT_TRUE(node.add_space(1));
         ASSERT_EQ(node.open(client, 100).reply.status, RMEM_OK);
-        node.refill();
         addr = node.alloc(client, 8 * page);
         ASSERT_NE(addr, 0u);
     }
@@ -69,6 +77,17 @@ protected:
     rig::Node node;
     Client client;
     uint64_t addr = 0;
+};
+
+// A pool never has more than two pages ready; at first none.
+struct SmallPool : NodeTest {
+    SmallPool() : NodeTest(config()) {}
+
+    static rmem_node_config config() {
+        rmem_node_config config = small_config();
+        config.pool_pages = 2;
+        return config;
+    }
 };
 
 } // namespace rig

@@ -6,13 +6,6 @@ namespace {
 
 using namespace rig;
 
-Bytes counted(size_t bytes, uint8_t first = 1) {
-    Bytes data(bytes);
-    for (auto& byte : data)
-        byte = first++;
-    return data;
-}
-
 struct Copies : NodeTest {
     rmem_answer copy(uint64_t to, uint64_t from, uint32_t bytes) {
         return again(client.head(RMEM_COPY, to, bytes), from);
@@ -155,14 +148,9 @@ TEST_F(Copies, OfARegionThatCameLaterStayRefused) {
     EXPECT_EQ(again(late, place).reply.status, RMEM_FAULT);
 }
 
-TEST(CopiesFromASmallPool, GetTheirPagesOrAreBusy) {
-    rmem_node_config config = small_config();
-    config.pool_pages = 2;
-    Node node(config);
-    Client client;
-    ASSERT_TRUE(node.add_space(1));
-    ASSERT_EQ(node.open(client, 100).reply.status, RMEM_OK);
-    uint64_t addr = node.alloc(client, 8 * page);
+using CopiesFromASmallPool = SmallPool;
+
+TEST_F(CopiesFromASmallPool, GetTheirPagesOrAreBusy) {
     node.refill();
     node.write(client, addr, filled(100, 3));
     rmem_head h = client.head(RMEM_COPY, addr + 3 * page - 50, 100);

@@ -165,15 +165,10 @@ TEST_F(Puts, OfARegionThatCameLaterStayRefused) {
     EXPECT_EQ(node.read(client, addr, 1), Bytes{0});
 }
 
+using PutsFromASmallPool = SmallPool;
+
 // Three pages, from a pool that never has more than two; until all are there nothing has changed.
-TEST(PutsFromASmallPool, GetAllTheirPages) {
-    rmem_node_config config = small_config();
-    config.pool_pages = 2;
-    Node node(config);
-    Client client;
-    ASSERT_TRUE(node.add_space(1));
-    ASSERT_EQ(node.open(client, 100).reply.status, RMEM_OK);
-    uint64_t addr = node.alloc(client, 8 * page);
+TEST_F(PutsFromASmallPool, GetAllTheirPages) {
     rmem_head h = client.head(RMEM_PUT, addr + page - 50, 100);
     Bytes all = Puts::payload(addr + 5 * page, 1, filled(100, 3));
     EXPECT_EQ(node.request(client, h, &all).reply.status, RMEM_BUSY) << "no page is ready yet";
@@ -193,7 +188,7 @@ TEST(PutsFromASmallPool, GetAllTheirPages) {
 }
 
 // Data and integer in the last page there is: it is taken once.
-TEST(PutsFromASmallPool, TakeAPageForBothOnce) {
+TEST(PutsFromASmallNode, TakeAPageForBothOnce) {
     rmem_node_config config = small_config();
     config.pages = 2;
     config.pool_pages = 2;

@@ -22,14 +22,6 @@ uint32_t sum(const Ranges& ranges) {
     return static_cast<uint32_t>(bytes);
 }
 
-// Bytes that differ from their neighbours.
-Bytes counted(size_t bytes, uint8_t first = 1) {
-    Bytes data(bytes);
-    for (auto& byte : data)
-        byte = first++;
-    return data;
-}
-
 struct Vectors : NodeTest {
     rmem_head head(uint8_t type, const Ranges& ranges) {
         rmem_head h = client.head(type, 0, sum(ranges));
@@ -190,15 +182,10 @@ TEST_F(Vectors, OfARegionThatCameLaterStayRefused) {
     EXPECT_EQ(readv(ranges), filled(2, 0));
 }
 
+using VectorsFromASmallPool = SmallPool;
+
 // Until all pages are there nothing is written; those that are stay, or it would never get them.
-TEST(VectorsFromASmallPool, GetAllTheirPages) {
-    rmem_node_config config = small_config();
-    config.pool_pages = 2;
-    Node node(config);
-    Client client;
-    ASSERT_TRUE(node.add_space(1));
-    ASSERT_EQ(node.open(client, 100).reply.status, RMEM_OK);
-    uint64_t addr = node.alloc(client, 8 * page);
+TEST_F(VectorsFromASmallPool, GetAllTheirPages) {
     Ranges ranges;
     for (uint64_t i = 0; i < 8; i++)
         ranges.push_back({addr + i * page, 1});
