@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * Marlin, version 3: frames (Ethernet over PCIe, EOP) and messages between machines that have
+ * Marlin, version 4: frames (Ethernet over PCIe, EOP) and messages between machines that have
  * memory windows into each other by non-transparent bridges. This header is the specification;
  * include/README.md has the glossary. MUST, MUST NOT and MAY bind both ends. After Marlin
  * (ANCS'14), section 3.4.
  *
- * Each ordered pair of machines, a writer and a reader, has a ring of frames. It lies in the
- * reader's memory, behind the window that the writer has there:
+ * Each ordered pair of machines, a writer and a reader, has 1, 2 or 4 rings of frames. They lie
+ * in the reader's memory, behind the window that the writer has there. For each of them:
  *
  *     writer                                              reader's memory
  *       frames, one after the other ----------------------> ring
@@ -15,9 +15,15 @@
  *       tail          <------------------------------------ bytes taken, lazily
  *       reader_sleeps <------------------------------------ "I sleep until you ring"
  *
- * A window therefore holds struct marlin_window, written by the peer, and at MARLIN_RING_OFFSET the
- * ring that the same peer fills. All fields are little-endian. A machine MUST read each shared word
- * once, and check the copy. A machine SHOULD NOT read a peer's memory but for barriers.
+ * A window therefore holds, for ring k, struct marlin_window at k * MARLIN_WINDOW_BYTES, written by
+ * the peer, and at MARLIN_RING_OFFSET + k * the bytes of a ring the ring that the same peer fills.
+ * All fields are little-endian. A machine MUST read each shared word once, and check the copy. A
+ * machine SHOULD NOT read a peer's memory but for barriers.
+ *
+ * Rings. A machine chooses how many rings peers have in its memory, and their bytes; its pair words
+ * say so. A writer MUST use only rings whose number is below the rings of both machines. It SHOULD
+ * choose by the frame's flow, so that the frames of a flow stay in order. Both directions of a flow
+ * SHOULD have the same ring: a reader that waits for an answer looks there.
  *
  * Ring. A position counts bytes from the start of a session, and wraps at 2^32. Position p lies
  * at offset p modulo the ring's bytes, a power of two. A record is struct marlin_record and then
@@ -38,7 +44,7 @@
  * barrier that makes the write visible to the other end. Over a bus that takes a read of what was
  * written.
  *
- * Messages. Behind the ring of frames a window has struct marlin_messages, with the rings of
+ * Messages. Behind the rings of frames a window has struct marlin_messages, with the rings of
  * remora/ring.h by which a client and a node exchange messages. Each machine may be both:
  *
  *     client                                              node's memory
@@ -57,8 +63,13 @@
  *   - A writer MUST have made an entry visible before it writes the pointer.
  *   - The ends sleep and wake as above, with the flag message_sleeps.
  *
- * Doorbells. Bit p rings for records, messages and room at port p. The highest valid bit says that
- * a pair word may have changed. A machine rings it after each change of one of its pair words.
+ * Doorbells. With n the highest port plus 1, and h the number of the highest valid bit, each port
+ * has s = h / n bits, rounded down: bits p * s to p * s + s - 1 are port p's.
+ *   - Bit p * s + k rings for records, and room, of ring k at port p. A machine MUST NOT have more
+ *     rings in its memory than MARLIN_RINGS_MAX, nor than s - 1, or 1 if s is 1.
+ *   - Bit p * s + s - 1 rings for messages and copies at port p.
+ *   - Bit h says that a pair word may have changed. A machine rings it after each change of one of
+ *     its pair words.
  *
  * Scratchpads of a machine, which only the machine itself writes:
  *   MARLIN_SPAD_VERSION   MARLIN_MAGIC | MARLIN_VERSION
@@ -70,9 +81,9 @@
  * machine's own session number, and the peer's session number as the machine last read it:
  *   MARLIN_STAGE_DOWN     the machine has no interest in the peer
  *   MARLIN_STAGE_HELLO    the machine writes nothing into the peer's memory until both are READY
- *   MARLIN_STAGE_READY    in the machine's memory struct marlin_window, the ring's first word, the
- *                         words of struct marlin_messages and those of its entries are 0, and
- *                         the peer may write there once it is READY itself
+ *   MARLIN_STAGE_READY    in the machine's memory each ring's struct marlin_window and first word,
+ *                         the words of struct marlin_messages and those of its entries are 0,
+ *                         and the peer may write there once it is READY itself
  * Two pair words match if each names the other's own session. A machine goes
  *   - from DOWN to HELLO when its interface and the link are up, under a new session number, which
  *     MUST NOT be the one that the peer's word names;
@@ -87,9 +98,11 @@
 #include <linux/types.h>
 
 #define MARLIN_MAGIC 0x4d524c00u /* "\0LRM" */
-#define MARLIN_VERSION 3u
+#define MARLIN_VERSION 4u
 
 #define MARLIN_LINE_BYTES 64
+#define MARLIN_RINGS_MAX 4
+#define MARLIN_WINDOW_BYTES 256
 #define MARLIN_RING_OFFSET 4096
 #define MARLIN_RING_BYTES_MIN (1u << 17) /* more than a record of the largest frame */
 #define MARLIN_RING_BYTES_MAX (1u << 30)
@@ -169,14 +182,17 @@ struct marlin_messages {
 #define MARLIN_STAGE_READY 2u
 
 /*
- * A pair word: bits 0-11 the own session, 12-23 the peer's, 24-28 log2 of the bytes of the ring in
- * own memory, 29-30 the stage.
+ * A pair word: bits 0-11 the own session, 12-23 the peer's; of the rings in own memory, 24-27 log2
+ * of the bytes of each by MARLIN_RING_BYTES_MIN, and 28-29 log2 of how many; 30-31 the stage.
  */
 #define MARLIN_SESSION_MASK 0xfffu
 #define MARLIN_PEER_SESSION_SHIFT 12
 #define MARLIN_RING_LOG_SHIFT 24
-#define MARLIN_RING_LOG_MASK 0x1fu
-#define MARLIN_STAGE_SHIFT 29
+#define MARLIN_RING_LOG_MASK 0xfu
+#define MARLIN_RING_LOG_MIN 17
+#define MARLIN_RINGS_LOG_SHIFT 28
+#define MARLIN_RINGS_LOG_MASK 3u
+#define MARLIN_STAGE_SHIFT 30
 #define MARLIN_STAGE_MASK 3u
 
 #ifdef __cplusplus
@@ -189,7 +205,9 @@ MARLIN_ASSERT(sizeof(struct marlin_record) == MARLIN_RECORD_BYTES, "layout");
 MARLIN_ASSERT(__builtin_offsetof(struct marlin_record, offload) == 8, "layout");
 MARLIN_ASSERT(__builtin_offsetof(struct marlin_window, reader_sleeps) == 64, "layout");
 MARLIN_ASSERT(__builtin_offsetof(struct marlin_window, writer_sleeps) == 128, "layout");
-MARLIN_ASSERT(sizeof(struct marlin_window) <= MARLIN_RING_OFFSET, "layout");
+MARLIN_ASSERT(sizeof(struct marlin_window) <= MARLIN_WINDOW_BYTES, "layout");
+MARLIN_ASSERT(MARLIN_RINGS_MAX * MARLIN_WINDOW_BYTES <= MARLIN_RING_OFFSET, "layout");
+MARLIN_ASSERT(MARLIN_RING_BYTES_MIN == 1u << MARLIN_RING_LOG_MIN, "layout");
 MARLIN_ASSERT(__builtin_offsetof(struct marlin_messages, message_sleeps) == 192, "layout");
 MARLIN_ASSERT(__builtin_offsetof(struct marlin_messages, request) == 256, "layout");
 MARLIN_ASSERT(MARLIN_ENTRY_BYTES % MARLIN_LINE_BYTES == 0, "entries begin at cache lines");

@@ -15,6 +15,9 @@
 
 #include "marlin/cmmc.h"
 
+/* The words of the rings come before. */
+static_assert(MARLIN_RINGS_MAX * MARLIN_WINDOW_BYTES <= MARLIN_GRANTS_OFFSET);
+
 static DECLARE_RWSEM(cmmc_gate);
 /* Guarded by cmmc_gate. A device without such windows has `copies` false, and refuses all calls. */
 static struct marlin_dev *cmmc_device;

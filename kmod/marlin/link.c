@@ -12,6 +12,9 @@
 
 #include "marlin/marlin.h"
 
+/* Rings no smaller than this, eight frames of 64 KiB, unless there is no room for one. */
+#define LINK_RING_BYTES_GOOD (512u << 10)
+
 /* ---- windows ---- */
 
 /* The number that a peer has for its window into own memory. */
@@ -35,10 +38,10 @@ static int link_window_in(struct marlin_peer *peer)
 	err = ntb_mw_get_align(ntb, peer->index, number, &address_align, &size_align, &bytes);
 	if (err)
 		return err;
-	peer->in_ring_bytes = frames_ring_bytes(bytes);
-	if (!peer->in_ring_bytes)
+	peer->in_area_bytes = frames_ring_bytes(bytes);
+	if (!peer->in_area_bytes)
 		return -ENOSPC;
-	peer->in_bytes = round_up(MARLIN_RING_OFFSET + peer->in_ring_bytes +
+	peer->in_bytes = round_up(MARLIN_RING_OFFSET + peer->in_area_bytes +
 					  sizeof(struct marlin_messages), size_align);
 	peer->in_memory = dma_alloc_coherent(&ntb->pdev->dev, peer->in_bytes, &peer->in_handle,
 					     GFP_KERNEL);
@@ -71,6 +74,20 @@ static int link_window_out(struct marlin_peer *peer)
 	return 0;
 }
 
+/* How many rings, of which size, the peer will have here. Its pair word is DOWN. */
+static void link_shape(struct marlin_peer *peer)
+{
+	struct marlin_dev *md = peer->md;
+	unsigned int rings = md->rings;
+
+	while (rings > 1 && peer->in_area_bytes / rings < LINK_RING_BYTES_GOOD)
+		rings /= 2;
+	peer->in_rings = rings;
+	peer->in_ring_bytes = min(peer->in_area_bytes / rings, md->ring_bytes_max);
+	peer->pair.rings_log = ilog2(rings);
+	peer->pair.ring_log = ilog2(peer->in_ring_bytes);
+}
+
 /* Both windows, when the link is up for the first time; they stay. */
 static int link_windows(struct marlin_peer *peer)
 {
@@ -78,11 +95,10 @@ static int link_windows(struct marlin_peer *peer)
 
 	if (!peer->out_memory)
 		err = link_window_out(peer);
-	if (!err && !peer->in_memory) {
+	if (!err && !peer->in_memory)
 		err = link_window_in(peer);
-		if (!err)
-			peer->pair.ring_log = ilog2(peer->in_ring_bytes);
-	}
+	if (!err && peer->pair.stage == MARLIN_STAGE_DOWN)
+		link_shape(peer);
 	/* After -ENOTCONN the link's next event brings the work back. */
 	if (err && err != -ENOTCONN && !peer->refused) {
 		netdev_err(peer->md->dev, "port %u: no memory windows: error %d\n", peer->port,
@@ -214,72 +230,99 @@ static void link_stop(struct marlin_peer *peer)
 	if (peer->mac && net_ratelimit())
 		netdev_info(md->dev, "port %u: down\n", peer->port);
 	WRITE_ONCE(peer->mac, 0);
-	spin_lock_bh(&peer->out_lock);
-	peer->out_live = false;
-	peer->out_unrung = false;
-	peer->out_waits = false;
-	spin_unlock_bh(&peer->out_lock);
-	spin_lock_bh(&peer->in_lock);
-	peer->in_live = false;
-	spin_unlock_bh(&peer->in_lock);
+	for (unsigned int k = 0; k < MARLIN_RINGS_MAX; k++) {
+		struct marlin_out *out = &peer->out[k];
+		struct marlin_in *in = &peer->in[k];
+
+		spin_lock_bh(&out->lock);
+		out->live = false;
+		out->unrung = false;
+		out->waits = false;
+		spin_unlock_bh(&out->lock);
+		spin_lock_bh(&in->lock);
+		in->live = false;
+		spin_unlock_bh(&in->lock);
+	}
 	marlin_messages_stop(peer);
 	marlin_cmmc_stop(peer);
 	/* The peer cleans its memory when it has read the next pair word: no store may follow. */
 	if (peer->out_memory)
 		marlin_flush(peer);
 	/* Frames that wait for room are dropped for want of a link. */
-	netif_tx_wake_queue(netdev_get_tx_queue(md->dev, peer->index));
+	for (unsigned int k = 0; k < md->rings_max; k++)
+		netif_tx_wake_queue(netdev_get_tx_queue(md->dev, marlin_out_queue(&peer->out[k])));
 }
 
 static void link_clean(struct marlin_peer *peer)
 {
-	memset(peer->in_memory, 0, sizeof(struct marlin_window));
-	memset(peer->in_memory + MARLIN_RING_OFFSET, 0, MARLIN_LINE_BYTES);
+	for (unsigned int k = 0; k < peer->in_rings; k++) {
+		memset(marlin_own_window(peer, k), 0, sizeof(struct marlin_window));
+		memset(peer->in_memory + MARLIN_RING_OFFSET + k * peer->in_ring_bytes, 0,
+		       MARLIN_LINE_BYTES);
+	}
 	marlin_messages_clean(peer);
 	marlin_cmmc_clean(peer);
 	wmb(); /* before the pair word that says so */
 }
 
+static void link_start_rings(struct marlin_peer *peer)
+{
+	for (unsigned int k = 0; k < peer->out_rings; k++) {
+		struct marlin_in *in = &peer->in[k];
+		struct marlin_out *out = &peer->out[k];
+
+		spin_lock_bh(&in->lock);
+		frames_in_init(&in->frames,
+			       peer->in_memory + MARLIN_RING_OFFSET + k * peer->in_ring_bytes,
+			       peer->in_ring_bytes,
+			       marlin_word(&marlin_peer_window(peer, k)->tail));
+		in->live = true;
+		spin_unlock_bh(&in->lock);
+		spin_lock_bh(&out->lock);
+		frames_out_init(&out->frames,
+				peer->out_memory + MARLIN_RING_OFFSET + k * peer->out_ring_bytes,
+				peer->out_ring_bytes,
+				marlin_word(&marlin_own_window(peer, k)->tail));
+		out->live = true;
+		spin_unlock_bh(&out->lock);
+	}
+}
+
 static void link_start(struct marlin_peer *peer, u32 word)
 {
 	struct marlin_dev *md = peer->md;
-	u32 out_ring_bytes = pair_word_ring_bytes(word);
+	u64 out_area_bytes = (u64)pair_word_ring_bytes(word) * pair_word_rings(word);
 	u64 mac = link_peer_mac(peer);
 
-	if (!mac || !out_ring_bytes ||
-	    MARLIN_RING_OFFSET + out_ring_bytes + sizeof(struct marlin_messages) >
+	if (!mac || !out_area_bytes ||
+	    MARLIN_RING_OFFSET + out_area_bytes + sizeof(struct marlin_messages) >
 		    peer->out_bytes) {
 		/* The next look tries again: the address may have become free. */
 		peer->pair.live = false;
 		if (!peer->refused)
 			netdev_err(md->dev, "port %u is not served: %s\n", peer->port,
-				   mac ? "its window is too small for its ring" :
+				   mac ? "its window is too small for its rings" :
 					 "its MAC address is invalid, or another machine's");
 		peer->refused = true;
 		return;
 	}
 	peer->refused = false;
-	spin_lock_bh(&peer->in_lock);
-	frames_in_init(&peer->in, peer->in_memory + MARLIN_RING_OFFSET, peer->in_ring_bytes,
-		       marlin_word(&marlin_peer_window(peer)->tail));
-	peer->in_live = true;
-	spin_unlock_bh(&peer->in_lock);
-	spin_lock_bh(&peer->out_lock);
-	frames_out_init(&peer->out, peer->out_memory + MARLIN_RING_OFFSET, out_ring_bytes,
-			marlin_word(&marlin_own_window(peer)->tail));
-	peer->out_live = true;
-	spin_unlock_bh(&peer->out_lock);
-	marlin_messages_start(peer, out_ring_bytes);
+	peer->out_ring_bytes = pair_word_ring_bytes(word);
+	/* Of either machine: a ring and its other direction have one poll. */
+	WRITE_ONCE(peer->out_rings, min(peer->in_rings, pair_word_rings(word)));
+	link_start_rings(peer);
+	marlin_messages_start(peer, out_area_bytes);
 	marlin_cmmc_start(peer);
 	WRITE_ONCE(peer->mac, mac);
 	peer->starts++;
 	if (net_ratelimit())
-		netdev_info(md->dev, "port %u: up, rings of %u KiB out, %u KiB in\n", peer->port,
-			    out_ring_bytes >> 10, peer->in_ring_bytes >> 10);
-	/* The poll finds frames that were posted meanwhile, or tells the peer that it sleeps. */
+		netdev_info(md->dev, "port %u: up, %u rings of %u KiB out, %u KiB in\n", peer->port,
+			    peer->out_rings, peer->out_ring_bytes >> 10, peer->in_ring_bytes >> 10);
+	/* The polls find frames that were posted meanwhile, or tell the peer that they sleep. */
 	local_bh_disable();
-	napi_schedule(&md->napi);
-	napi_schedule(&md->messages_napi);
+	for (unsigned int k = 0; k < peer->out_rings; k++)
+		napi_schedule(&md->queues[k].napi);
+	napi_schedule(&md->messages.napi);
 	local_bh_enable();
 }
 

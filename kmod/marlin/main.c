@@ -9,7 +9,7 @@
 #include "marlin/hrdma.h"
 #include "marlin/marlin.h"
 
-/* The highest port: its doorbell, and the link's above it, are bits of 64. */
+/* The highest port: it has a doorbell, and the links have another, of 64. */
 #define MAIN_PORT_MAX 61
 
 /* Of link_work. Pages may be swapped by a link, so its work has a thread when memory is short. */
@@ -28,15 +28,17 @@ static void main_link_event(void *context)
 static void main_doorbell_event(void *context, int vector)
 {
 	struct marlin_dev *md = context;
-	u64 bits = ntb_db_read(md->ntb) & (md->bell_data | md->bell_link);
+	u64 bits = ntb_db_read(md->ntb) & marlin_bells(md);
 
 	ntb_db_clear(md->ntb, bits);
 	if (bits & md->bell_link)
 		marlin_link_changed(md);
-	if (bits & md->bell_data) {
-		napi_schedule(&md->napi);
-		/* Even if there is nothing: the peer has reset the flag that says that we sleep. */
-		napi_schedule(&md->messages_napi);
+	/* Even if there is nothing: the peer has reset the flag that says that we sleep. */
+	for (unsigned int k = 0; k < md->rings; k++)
+		if (bits & marlin_bell_frames(md, k))
+			napi_schedule(&md->queues[k].napi);
+	if (bits & marlin_bell_messages(md)) {
+		napi_schedule(&md->messages.napi);
 		marlin_cmmc_bell(md);
 	}
 }
@@ -46,10 +48,11 @@ static const struct ntb_ctx_ops main_context_ops = {
 	.db_event = main_doorbell_event,
 };
 
-/* Refuses an NTB that lacks what so many peers need. */
+/* The doorbells that each port has; or an error, if the NTB lacks what so many peers need. */
 static int main_check(struct ntb_dev *ntb, int peer_count)
 {
 	u64 bells = ntb_db_valid_mask(ntb);
+	unsigned int bell_link = bells ? fls64(bells) - 1 : 0;
 	int port_max = ntb_port_number(ntb);
 
 	for (int i = 0; i < peer_count; i++)
@@ -63,7 +66,7 @@ static int main_check(struct ntb_dev *ntb, int peer_count)
 			MARLIN_SPAD_PAIR + port_max + 1, ntb_spad_count(ntb));
 		return -ENODEV;
 	}
-	if (~bells & GENMASK_ULL(port_max + 1, 0)) {
+	if (bell_link <= port_max || ~bells & GENMASK_ULL(bell_link, 0)) {
 		dev_err(&ntb->dev, "marlin: needs doorbells 0 to %d, there are %#llx\n",
 			port_max + 1, bells);
 		return -ENODEV;
@@ -73,27 +76,33 @@ static int main_check(struct ntb_dev *ntb, int peer_count)
 			peer_count, ntb_peer_mw_count(ntb));
 		return -ENODEV;
 	}
-	return 0;
+	return bell_link / (port_max + 1);
 }
 
 static void main_init(struct marlin_dev *md, struct ntb_dev *ntb)
 {
 	md->ntb = ntb;
 	md->port = ntb_port_number(ntb);
-	md->bell_data = BIT_ULL(md->port);
+	md->bell = md->port * md->bells;
 	md->bell_link = BIT_ULL(fls64(ntb_db_valid_mask(ntb)) - 1);
 	INIT_WORK(&md->link_work, marlin_link_work);
-	marlin_watch_init(md);
 	for (unsigned int i = 0; i < md->peer_count; i++) {
 		struct marlin_peer *peer = &md->peers[i];
 
 		peer->md = md;
 		peer->index = i;
 		peer->port = ntb_peer_port_number(ntb, i);
-		spin_lock_init(&peer->out_lock);
-		spin_lock_init(&peer->in_lock);
+		peer->bell = peer->port * md->bells;
+		for (unsigned int k = 0; k < MARLIN_RINGS_MAX; k++) {
+			peer->out[k].peer = peer;
+			peer->out[k].number = k;
+			spin_lock_init(&peer->out[k].lock);
+			peer->in[k].peer = peer;
+			peer->in[k].number = k;
+			spin_lock_init(&peer->in[k].lock);
+		}
 		marlin_messages_init(peer);
-		pair_init(&peer->pair, get_random_u32(), 0);
+		pair_init(&peer->pair, get_random_u32(), MARLIN_RING_LOG_MIN);
 	}
 }
 
@@ -102,21 +111,21 @@ static int main_probe(struct ntb_client *client, struct ntb_dev *ntb)
 	int peer_count = ntb_peer_port_count(ntb);
 	struct marlin_dev *md;
 	struct net_device *dev;
-	int err;
+	int bells, err;
 
 	if (peer_count <= 0)
 		return -ENODEV;
-	err = main_check(ntb, peer_count);
-	if (err)
-		return err;
-	dev = marlin_netdev_alloc(peer_count);
+	bells = main_check(ntb, peer_count);
+	if (bells < 0)
+		return bells;
+	dev = marlin_netdev_alloc(peer_count, bells);
 	if (!dev)
 		return -ENOMEM;
 	SET_NETDEV_DEV(dev, &ntb->dev);
 	md = netdev_priv(dev);
 	main_init(md, ntb);
 	marlin_cmmc_attach(md);
-	ntb_db_set_mask(ntb, md->bell_data | md->bell_link);
+	ntb_db_set_mask(ntb, ntb_db_valid_mask(ntb));
 	err = ntb_set_ctx(ntb, md, &main_context_ops);
 	if (err)
 		goto free_dev;

@@ -8,13 +8,13 @@
  *   xmit.c      frames to peers
  *   recv.c      frames from peers
  *   messages.c  messages of a client and a node, for others' transports (../marlin_ops.h)
- *   watch.c     spins before messages need a doorbell
- *   ethtool.c   counters
+ *   spin.c      how long the poll looks at empty rings
+ *   ethtool.c   counters, and the time above
  *   cmmc.h      copies between programs, in files of their own
  *
  * Locks
- *   peer->out_lock   the writer's end of the ring in the peer's memory; softirqs off
- *   peer->in_lock    the reader's end of the ring in own memory; softirqs off. Never with out_lock
+ *   out->lock        the writer's end of a ring in a peer's memory; softirqs off
+ *   in->lock         the reader's end of a ring in own memory; softirqs off; no out->lock within
  *   end->in_lock     as these two, of an end of messages; end->out_lock may be taken under the
  *   end->out_lock    in_lock, and under any lock of who sends
  *   Links change in one work item, md->link_work, and nowhere else.
@@ -31,7 +31,6 @@
 #include "core/marlin/frames.h"
 #include "core/marlin/pair.h"
 #include "core/ring/ring.h"
-#include "core/ring/spin.h"
 #include "marlin_ops.h"
 #include "ntb_ops.h"
 
@@ -77,18 +76,55 @@ struct marlin_end {
 struct marlin_cmmc;
 struct marlin_locks_dev;
 
+/* The last exchange by a ring and its other direction (spin.c). */
+struct marlin_spin {
+	u64 asked_at_ns; /* by local_clock(): what was sent last */
+	u32 turns; /* one sent, one received, so often in a row */
+	bool asked; /* one was sent, and none received since */
+};
+
+/* A ring in a peer's memory, which this machine fills. It has a transmit queue. */
+struct marlin_out {
+	struct marlin_peer *peer;
+	unsigned int number;
+
+	spinlock_t lock; /* guards what follows */
+	bool live;
+	bool waits; /* the transmit queue is stopped until there is room */
+	bool unrung; /* frames were posted after the last bell */
+	struct frames_out frames;
+	struct marlin_out_stats stats;
+};
+
+/* A ring in own memory, which a peer fills. */
+struct marlin_in {
+	struct marlin_peer *peer;
+	unsigned int number;
+	struct marlin_spin spin;
+
+	spinlock_t lock; /* guards what follows */
+	bool live;
+	struct frames_in frames;
+	struct marlin_in_stats stats;
+};
+
 struct marlin_peer {
 	struct marlin_dev *md;
-	unsigned int index; /* of the NTB core, and of the transmit queue */
+	unsigned int index; /* of the NTB core */
 	unsigned int port;
+	unsigned int bell; /* the first doorbell of the port */
 
 	/* Of link_work. */
 	struct pair pair;
 	u64 starts, faults;
-	void *in_memory; /* struct marlin_window, and the ring that the peer fills, or NULL */
+	void *in_memory; /* written by the peer, see remora/marlin.h; or NULL */
 	dma_addr_t in_handle;
 	size_t in_bytes;
+	u32 in_area_bytes; /* for all rings */
 	u32 in_ring_bytes;
+	u32 out_ring_bytes;
+	unsigned int in_rings; /* in own memory; the links' work alone looks */
+	unsigned int out_rings; /* in use, in each direction */
 	void *out_memory; /* the same in the peer's memory */
 	size_t out_bytes;
 	bool refused; /* was said since the link came up */
@@ -100,31 +136,23 @@ struct marlin_peer {
 	struct marlin_messages *out_messages; /* in the peer's memory; NULL: never live */
 	struct marlin_end ends[MARLIN_ENDS];
 	atomic64_t message_bells; /* interrupts of the peer, for messages */
+	struct marlin_spin message_spin;
 
-	spinlock_t out_lock; /* guards what follows */
-	bool out_live;
-	bool out_waits; /* the transmit queue is stopped until there is room */
-	bool out_unrung; /* frames were posted after the last bell */
-	struct frames_out out;
-	struct marlin_out_stats out_stats;
-
-	spinlock_t in_lock; /* guards what follows */
-	bool in_live;
-	struct frames_in in;
-	struct marlin_in_stats in_stats;
+	struct marlin_out out[MARLIN_RINGS_MAX];
+	struct marlin_in in[MARLIN_RINGS_MAX];
 };
 
-/* The thread that looks for messages (watch.c). */
-struct marlin_watch {
-	struct task_struct *thread; /* NULL: the interface is down */
-	bool asked; /* to begin */
-	bool watching; /* the thread looks, so no peer has to ring */
-	spinlock_t lock; /* guards what follows; softirqs off */
-	struct ring_spin spin;
-	u64 until_ns;
-	u32 rest, rest_next; /* events that don't wake the thread */
-	u64 starts, hits; /* times it began; times it found something */
-};
+/* The number of the poll of messages. */
+#define MARLIN_QUEUE_MESSAGES MARLIN_RINGS_MAX
+
+/* A poll, of one ring of each peer or of all messages. Several run on several processors. */
+struct marlin_queue {
+	struct marlin_dev *md;
+	struct napi_struct napi;
+	unsigned int number; /* of the ring, or MARLIN_QUEUE_MESSAGES */
+	unsigned int turn; /* the peer, or end, that the next poll begins with */
+	u64 spins, spins_failed;
+} ____cacheline_aligned_in_smp;
 
 enum marlin_drop {
 	MARLIN_DROP_UNKNOWN, /* no peer has this address */
@@ -137,36 +165,41 @@ enum marlin_drop {
 struct marlin_dev {
 	struct net_device *dev;
 	struct ntb_dev *ntb;
-	struct napi_struct napi;
-	struct napi_struct messages_napi;
 	struct work_struct link_work;
 	struct work_struct cmmc_work;
 	unsigned int port;
-	unsigned int turn; /* the peer that the next poll begins with */
-	struct marlin_watch watch;
-	unsigned int messages_turn; /* the end that the next poll of messages begins with */
-	u64 bell_data, bell_link;
+	unsigned int bells; /* of each port; the last is for messages and copies */
+	unsigned int bell; /* the first of the own port */
+	u64 bell_link;
 	bool open;
 	bool copies; /* /dev/cmmc serves its peers */
 	struct marlin_locks_dev *locks; /* across machines; NULL: no memory for them */
+	u32 spin_usecs; /* 0: never */
 	atomic_long_t drops[MARLIN_DROPS];
+	unsigned int rings_max; /* a power of two, as far as doorbells and processors go */
+	unsigned int rings; /* wanted, of each peer; a power of two */
+	u32 ring_bytes_max; /* wanted */
+	struct marlin_queue queues[MARLIN_RINGS_MAX];
+	struct marlin_queue messages;
 	unsigned int peer_count;
 	struct marlin_peer peers[];
 };
 
-static inline struct marlin_window *marlin_own_window(struct marlin_peer *peer)
+/* Of a ring in own memory, as the peer writes it. */
+static inline struct marlin_window *marlin_own_window(struct marlin_peer *peer, unsigned int ring)
 {
-	return peer->in_memory;
+	return peer->in_memory + ring * MARLIN_WINDOW_BYTES;
 }
 
 static inline struct marlin_messages *marlin_own_messages(struct marlin_peer *peer)
 {
-	return peer->in_memory + MARLIN_RING_OFFSET + peer->in_ring_bytes;
+	return peer->in_memory + MARLIN_RING_OFFSET + peer->in_rings * peer->in_ring_bytes;
 }
 
-static inline struct marlin_window *marlin_peer_window(struct marlin_peer *peer)
+/* The same of the peer's memory. */
+static inline struct marlin_window *marlin_peer_window(struct marlin_peer *peer, unsigned int ring)
 {
-	return peer->out_memory;
+	return peer->out_memory + ring * MARLIN_WINDOW_BYTES;
 }
 
 /* The cores know words of memory, whose byte order they change. */
@@ -179,13 +212,49 @@ static inline u32 *marlin_word(__le32 *word)
 static inline void marlin_flush(struct marlin_peer *peer)
 {
 	wmb(); /* stores may be combined on the way to the window */
-	(void)READ_ONCE(marlin_peer_window(peer)->tail);
+	(void)READ_ONCE(marlin_peer_window(peer, 0)->tail);
 	mb(); /* loads of such memory are not ordered; what the caller looks at next is after it */
 }
 
+/* This machine's bells. */
+static inline u64 marlin_bell_frames(const struct marlin_dev *md, unsigned int ring)
+{
+	return BIT_ULL(md->bell + ring);
+}
+
+static inline u64 marlin_bell_messages(const struct marlin_dev *md)
+{
+	return BIT_ULL(md->bell + md->bells - 1);
+}
+
+/* All that this machine listens to. */
+static inline u64 marlin_bells(const struct marlin_dev *md)
+{
+	return GENMASK_ULL(md->bell + md->rings - 1, md->bell) | marlin_bell_messages(md) |
+	       md->bell_link;
+}
+
+/* For messages and copies. */
 static inline void marlin_ring(struct marlin_peer *peer)
 {
-	ntb_peer_db_set(peer->md->ntb, BIT_ULL(peer->port));
+	ntb_peer_db_set(peer->md->ntb, BIT_ULL(peer->bell + peer->md->bells - 1));
+}
+
+/* For frames of a ring, or room in it. */
+static inline void marlin_ring_frames(struct marlin_peer *peer, unsigned int ring)
+{
+	ntb_peer_db_set(peer->md->ntb, BIT_ULL(peer->bell + ring));
+}
+
+/* The number of a ring's transmit queue; the last queue is for multicast frames. */
+static inline unsigned int marlin_out_queue(const struct marlin_out *out)
+{
+	return out->peer->index * out->peer->md->rings_max + out->number;
+}
+
+static inline unsigned int marlin_multicast_queue(const struct marlin_dev *md)
+{
+	return md->peer_count * md->rings_max;
 }
 
 /* main.c */
@@ -200,33 +269,36 @@ int marlin_link_window_number(struct marlin_peer *peer);
 bool marlin_link_may_copy(const struct marlin_peer *peer, u64 page);
 
 /* netdev.c */
-struct net_device *marlin_netdev_alloc(unsigned int peer_count);
+struct net_device *marlin_netdev_alloc(unsigned int peer_count, unsigned int bells);
+int marlin_netdev_change(struct marlin_dev *md, unsigned int rings, u32 ring_bytes_max);
 
 /* xmit.c */
 netdev_tx_t marlin_xmit(struct sk_buff *skb, struct net_device *dev);
 u16 marlin_xmit_queue(struct net_device *dev, struct sk_buff *skb, struct net_device *sb_dev);
-void marlin_xmit_wake(struct marlin_peer *peer);
+void marlin_xmit_wake(struct marlin_out *out);
 void marlin_xmit_timeout(struct net_device *dev, unsigned int queue);
 
+/* spin.c */
+void marlin_spin_sent(struct marlin_spin *spin, bool bulk);
+void marlin_spin_got(const struct marlin_dev *md, struct marlin_spin *spin);
+bool marlin_spin_is_due(const struct marlin_dev *md, const struct marlin_spin *spin);
+bool marlin_spin(struct marlin_queue *queue);
+
 /* recv.c */
+bool marlin_recv_has_frame(struct marlin_in *in);
+void marlin_recv_rise(struct marlin_in *in);
 int marlin_recv_poll(struct napi_struct *napi, int budget);
 
 /* messages.c */
 void marlin_messages_init(struct marlin_peer *peer);
 void marlin_messages_attach(struct marlin_dev *md);
 void marlin_messages_detach(struct marlin_dev *md);
-void marlin_messages_start(struct marlin_peer *peer, u32 out_ring_bytes);
+void marlin_messages_start(struct marlin_peer *peer, size_t out_area_bytes);
 void marlin_messages_stop(struct marlin_peer *peer);
 void marlin_messages_clean(struct marlin_peer *peer);
 int marlin_messages_poll(struct napi_struct *napi, int budget);
 bool marlin_messages_has_work(struct marlin_peer *peer);
 void marlin_messages_rise(struct marlin_peer *peer);
-
-/* watch.c */
-void marlin_watch_init(struct marlin_dev *md);
-int marlin_watch_start(struct marlin_dev *md);
-void marlin_watch_stop(struct marlin_dev *md);
-void marlin_watch_traffic(struct marlin_dev *md);
 
 /* cmmc.c */
 int marlin_cmmc_register(void);

@@ -9,7 +9,7 @@
  *   doorbell -> marlin_messages_poll -> messages_serve, for each end of each peer in turn
  *                 | all rings are empty   ring_in_track: how many requests came
  *                 v                       ops->receive, a record at a time
- *               watch.c: spins for a while, if that has paid
+ *               spin.c: looks for a while, if that has paid
  *                 |
  *               messages_doze: flags "I sleep" in the peers' memory, then a second look
  *
@@ -225,7 +225,7 @@ bool marlin_message_wait(enum marlin_end_kind kind, unsigned int port, u32 wante
 		}
 		spin_unlock(&end->out_lock);
 		if (over)
-			napi_schedule(&peer->md->messages_napi);
+			napi_schedule(&peer->md->messages.napi);
 	}
 	rcu_read_unlock();
 	return waits;
@@ -281,14 +281,14 @@ static void messages_end_batch(enum marlin_end_kind kind, unsigned int port,
 	end = &peer->ends[kind];
 	spin_lock(&end->out_lock);
 	signals = signals && end->out_live && end->out_unrung;
-	if (signals)
+	if (signals) {
 		messages_signal(peer, kind);
+		marlin_spin_sent(&peer->message_spin, false);
+	}
 	over = messages_release(peer, end, room);
 	spin_unlock(&end->out_lock);
-	if (over)
-		napi_schedule(&peer->md->messages_napi);
-	if (signals && kind == MARLIN_CLIENT)
-		marlin_watch_traffic(peer->md);
+	if (over || (signals && marlin_spin_is_due(peer->md, &peer->message_spin)))
+		napi_schedule(&peer->md->messages.napi);
 unlock:
 	rcu_read_unlock();
 }
@@ -363,6 +363,7 @@ static unsigned int messages_serve(struct marlin_peer *peer, enum marlin_end_kin
 		ring_in_take(&end->in);
 		told |= ring_in_tell(&end->in);
 		end->stats.in++;
+		marlin_spin_got(peer->md, &peer->message_spin);
 		taken++;
 	}
 	if (rule) {
@@ -458,19 +459,20 @@ void marlin_messages_rise(struct marlin_peer *peer)
 }
 
 /* Rounds over both ends of all peers, until the budget is used or every one was idle. */
-static int messages_rounds(struct marlin_dev *md, int budget)
+static int messages_rounds(struct marlin_queue *queue, int budget)
 {
+	struct marlin_dev *md = queue->md;
 	unsigned int ends = md->peer_count * MARLIN_ENDS, idle = 0;
 	int done = 0;
 
 	while (done < budget && idle < ends) {
-		unsigned int turn = md->messages_turn;
+		unsigned int turn = queue->turn;
 		struct marlin_peer *peer = &md->peers[turn / MARLIN_ENDS];
 		unsigned int taken;
 
 		messages_let_go(peer, turn % MARLIN_ENDS);
 		taken = messages_serve(peer, turn % MARLIN_ENDS);
-		md->messages_turn = (turn + 1) % ends;
+		queue->turn = (turn + 1) % ends;
 		idle = taken ? 0 : idle + 1;
 		done += taken;
 	}
@@ -479,19 +481,17 @@ static int messages_rounds(struct marlin_dev *md, int budget)
 
 int marlin_messages_poll(struct napi_struct *napi, int budget)
 {
-	struct marlin_dev *md = container_of(napi, struct marlin_dev, messages_napi);
+	struct marlin_queue *queue = container_of(napi, struct marlin_queue, napi);
+	struct marlin_dev *md = queue->md;
 	bool again = false;
 	int done;
 
 	rcu_read_lock();
-	done = messages_rounds(md, budget);
+	done = messages_rounds(queue, budget);
+	if (!done && marlin_spin(queue))
+		done = messages_rounds(queue, budget);
 	rcu_read_unlock();
-	if (done)
-		marlin_watch_traffic(md);
 	if (done >= budget || !napi_complete_done(napi, done))
-		return done;
-	/* The watch ends by a poll, which then finds that nobody watches. */
-	if (READ_ONCE(md->watch.watching))
 		return done;
 	for (unsigned int i = 0; i < md->peer_count; i++)
 		again |= messages_doze(&md->peers[i]);
@@ -534,11 +534,11 @@ static void messages_go_live(struct marlin_end *end)
 	spin_unlock_bh(&end->in_lock);
 }
 
-void marlin_messages_start(struct marlin_peer *peer, u32 out_ring_bytes)
+void marlin_messages_start(struct marlin_peer *peer, size_t out_area_bytes)
 {
 	struct marlin_messages *own = marlin_own_messages(peer);
 	struct marlin_messages *other =
-		peer->out_memory + MARLIN_RING_OFFSET + out_ring_bytes;
+		peer->out_memory + MARLIN_RING_OFFSET + out_area_bytes;
 	struct marlin_end *client = &peer->ends[MARLIN_CLIENT], *node = &peer->ends[MARLIN_NODE];
 
 	/* Not live: nobody looks at these. */
@@ -572,7 +572,7 @@ void marlin_messages_stop(struct marlin_peer *peer)
 	}
 	/* The poll ends the wait of senders for room: their records are lost from now on. */
 	local_bh_disable();
-	napi_schedule(&peer->md->messages_napi);
+	napi_schedule(&peer->md->messages.napi);
 	local_bh_enable();
 }
 

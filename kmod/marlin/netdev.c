@@ -2,11 +2,13 @@
 /*
  * The interface eopN: its life, and what it tells the stack of itself.
  *
- * A transmit queue for each peer, so that a peer without room holds up no other's frames, and one
- * for multicast frames. The links exist while the interface is up.
+ * A transmit queue for each ring of each peer, so that a peer without room holds up no other's
+ * frames, and one for multicast frames. A poll for ring k of all peers. The links exist while the
+ * interface is up.
  */
 #include <linux/etherdevice.h>
 #include <linux/if_vlan.h>
+#include <linux/log2.h>
 
 #include "marlin/marlin.h"
 
@@ -22,19 +24,20 @@
 /* A peer whose queue is stopped for so long is taken for stuck. */
 #define NETDEV_TIMEOUT (5 * HZ)
 
+/* An answer between emulated machines takes 150 to 400 us, one between real ones less. */
+#define NETDEV_SPIN_USECS 500
+
 #define NETDEV_MTU_MAX (MARLIN_FRAME_BYTES_MAX - VLAN_ETH_HLEN - 1) /* 65535 */
 
 static int netdev_open(struct net_device *dev)
 {
 	struct marlin_dev *md = netdev_priv(dev);
-	u64 bells = md->bell_data | md->bell_link;
-	int err = marlin_watch_start(md);
+	u64 bells = marlin_bells(md);
 
-	if (err)
-		return err;
 	marlin_link_publish(md);
-	napi_enable(&md->napi);
-	napi_enable(&md->messages_napi);
+	for (unsigned int k = 0; k < md->rings; k++)
+		napi_enable(&md->queues[k].napi);
+	napi_enable(&md->messages.napi);
 	netif_tx_start_all_queues(dev);
 	WRITE_ONCE(md->open, true);
 	ntb_db_clear(md->ntb, bells);
@@ -48,16 +51,33 @@ static int netdev_stop(struct net_device *dev)
 {
 	struct marlin_dev *md = netdev_priv(dev);
 
-	ntb_db_set_mask(md->ntb, md->bell_data | md->bell_link);
+	ntb_db_set_mask(md->ntb, marlin_bells(md));
 	WRITE_ONCE(md->open, false);
 	/* Stops all peers. */
 	marlin_link_changed(md);
 	flush_work(&md->link_work);
 	ntb_link_disable(md->ntb);
-	marlin_watch_stop(md);
-	napi_disable(&md->napi);
-	napi_disable(&md->messages_napi);
+	for (unsigned int k = 0; k < md->rings; k++)
+		napi_disable(&md->queues[k].napi);
+	napi_disable(&md->messages.napi);
 	return 0;
+}
+
+/* All links start again, with so many rings. Under RTNL. */
+int marlin_netdev_change(struct marlin_dev *md, unsigned int rings, u32 ring_bytes_max)
+{
+	bool up = netif_running(md->dev);
+	int err = netif_set_real_num_rx_queues(md->dev, rings);
+
+	if (err)
+		return err;
+	if (up) {
+		netif_tx_disable(md->dev);
+		netdev_stop(md->dev);
+	}
+	md->rings = rings;
+	md->ring_bytes_max = ring_bytes_max;
+	return up ? netdev_open(md->dev) : 0;
 }
 
 static void netdev_stats(struct net_device *dev, struct rtnl_link_stats64 *stats)
@@ -65,18 +85,21 @@ static void netdev_stats(struct net_device *dev, struct rtnl_link_stats64 *stats
 	struct marlin_dev *md = netdev_priv(dev);
 
 	for (unsigned int i = 0; i < md->peer_count; i++) {
-		struct marlin_peer *peer = &md->peers[i];
+		for (unsigned int k = 0; k < md->rings_max; k++) {
+			struct marlin_out *out = &md->peers[i].out[k];
+			struct marlin_in *in = &md->peers[i].in[k];
 
-		spin_lock_bh(&peer->out_lock);
-		stats->tx_packets += peer->out_stats.packets;
-		stats->tx_bytes += peer->out_stats.bytes;
-		spin_unlock_bh(&peer->out_lock);
-		spin_lock_bh(&peer->in_lock);
-		stats->rx_packets += peer->in_stats.packets;
-		stats->rx_bytes += peer->in_stats.bytes;
-		stats->rx_dropped += peer->in_stats.drop_memory;
-		stats->rx_errors += peer->in_stats.drop_offload;
-		spin_unlock_bh(&peer->in_lock);
+			spin_lock_bh(&out->lock);
+			stats->tx_packets += out->stats.packets;
+			stats->tx_bytes += out->stats.bytes;
+			spin_unlock_bh(&out->lock);
+			spin_lock_bh(&in->lock);
+			stats->rx_packets += in->stats.packets;
+			stats->rx_bytes += in->stats.bytes;
+			stats->rx_dropped += in->stats.drop_memory;
+			stats->rx_errors += in->stats.drop_offload;
+			spin_unlock_bh(&in->lock);
+		}
 	}
 	for (unsigned int i = 0; i < MARLIN_DROPS; i++)
 		stats->tx_dropped += atomic_long_read(&md->drops[i]);
@@ -94,18 +117,26 @@ static const struct net_device_ops netdev_ops = {
 	.ndo_tx_timeout = marlin_xmit_timeout,
 };
 
-struct net_device *marlin_netdev_alloc(unsigned int peer_count)
+/* bells: doorbells of each port */
+struct net_device *marlin_netdev_alloc(unsigned int peer_count, unsigned int bells)
 {
+	unsigned int rings_max = min_t(unsigned int, max(bells, 2u) - 1, MARLIN_RINGS_MAX);
 	struct marlin_dev *md;
 	struct net_device *dev;
 
+	rings_max = rounddown_pow_of_two(min(rings_max, num_possible_cpus()));
 	dev = alloc_netdev_mqs(struct_size(md, peers, peer_count), "eop%d", NET_NAME_ENUM,
-			       ether_setup, peer_count + 1, 1);
+			       ether_setup, peer_count * rings_max + 1, rings_max);
 	if (!dev)
 		return NULL;
 	md = netdev_priv(dev);
 	md->dev = dev;
 	md->peer_count = peer_count;
+	md->bells = bells;
+	md->rings_max = rings_max;
+	md->rings = rounddown_pow_of_two(min(rings_max, num_online_cpus()));
+	md->ring_bytes_max = MARLIN_RING_BYTES_MAX;
+	md->spin_usecs = NETDEV_SPIN_USECS;
 	dev->netdev_ops = &netdev_ops;
 	dev->ethtool_ops = &marlin_ethtool_ops;
 	dev->features |= NETDEV_FEATURES;
@@ -118,7 +149,15 @@ struct net_device *marlin_netdev_alloc(unsigned int peer_count)
 	dev->mtu = NETDEV_MTU_MAX;
 	eth_hw_addr_random(dev);
 	netif_carrier_off(dev);
-	netif_napi_add(dev, &md->napi, marlin_recv_poll);
-	netif_napi_add(dev, &md->messages_napi, marlin_messages_poll);
+	/* Not registered yet: it can't fail. */
+	netif_set_real_num_rx_queues(dev, md->rings);
+	for (unsigned int k = 0; k < rings_max; k++) {
+		md->queues[k].md = md;
+		md->queues[k].number = k;
+		netif_napi_add(dev, &md->queues[k].napi, marlin_recv_poll);
+	}
+	md->messages.md = md;
+	md->messages.number = MARLIN_QUEUE_MESSAGES;
+	netif_napi_add(dev, &md->messages.napi, marlin_messages_poll);
 	return dev;
 }

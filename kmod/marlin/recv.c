@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Frames from peers: a NAPI poll over all rings, a few frames of each in turn.
+ * Frames from peers: a NAPI poll for ring k of each peer, a few frames of each in turn.
  *
- *   doorbell -> marlin_recv_poll -> recv_peer: recv_frame copies -> GRO
+ *   doorbell -> marlin_recv_poll -> recv_ring: recv_frame copies -> GRO
  *                 | all rings are empty
  *                 v
  *               recv_doze: flags "I sleep" in the peers' memory, then a second look
@@ -22,14 +22,14 @@
 /* Of a longer frame so much is linear, with room for headers; the rest is whole pages. */
 #define RECV_HEAD_BYTES 256
 
-static struct sk_buff *recv_alloc(struct marlin_dev *md, u32 bytes)
+static struct sk_buff *recv_alloc(struct marlin_queue *queue, u32 bytes)
 {
 	const u32 headroom = NET_SKB_PAD + NET_IP_ALIGN;
 	struct sk_buff *skb;
 	int err;
 
 	if (bytes <= RECV_LINEAR_BYTES) {
-		skb = napi_alloc_skb(&md->napi, bytes);
+		skb = napi_alloc_skb(&queue->napi, bytes);
 		if (skb)
 			skb_put(skb, bytes);
 		return skb;
@@ -58,50 +58,52 @@ static bool recv_offload_is_valid(const struct virtio_net_hdr *offload)
 	return false;
 }
 
-/* A copy of the next frame, or NULL. Caller holds in_lock. */
-static struct sk_buff *recv_frame(struct marlin_peer *peer, u32 bytes)
+/* A copy of the next frame, or NULL. Caller holds in->lock. */
+static struct sk_buff *recv_frame(struct marlin_queue *queue, struct marlin_in *in, u32 bytes)
 {
-	struct marlin_dev *md = peer->md;
-	struct frames_span span = frames_in_span(&peer->in, bytes);
+	struct frames_span span = frames_in_span(&in->frames, bytes);
 	struct virtio_net_hdr offload;
 	struct sk_buff *skb;
 
-	memcpy(&offload, frames_in_offload(&peer->in), sizeof(offload));
+	memcpy(&offload, frames_in_offload(&in->frames), sizeof(offload));
 	barrier(); /* the copy is what is checked */
-	skb = recv_alloc(md, bytes);
+	skb = recv_alloc(queue, bytes);
 	if (!skb) {
-		peer->in_stats.drop_memory++;
+		in->stats.drop_memory++;
 		return NULL;
 	}
 	skb_store_bits(skb, 0, span.at[0], span.bytes[0]);
 	if (span.bytes[1])
 		skb_store_bits(skb, span.bytes[0], span.at[1], span.bytes[1]);
 	if (!recv_offload_is_valid(&offload) || virtio_net_hdr_to_skb(skb, &offload, true)) {
-		peer->in_stats.drop_offload++;
+		in->stats.drop_offload++;
 		kfree_skb(skb);
 		return NULL;
 	}
-	skb->protocol = eth_type_trans(skb, md->dev);
-	peer->in_stats.packets++;
-	peer->in_stats.bytes += bytes;
+	skb_record_rx_queue(skb, queue->number);
+	skb->protocol = eth_type_trans(skb, queue->md->dev);
+	in->stats.packets++;
+	in->stats.bytes += bytes;
 	return skb;
 }
 
-/* Tells the peer of the room there is, and rings if the peer waits for it. Caller holds in_lock. */
-static void recv_tell(struct marlin_peer *peer, bool now)
+/* Tells the peer of the room, and rings if the peer waits for it. Caller holds in->lock. */
+static void recv_tell(struct marlin_in *in, bool now)
 {
-	if (!frames_in_tell(&peer->in, now))
+	struct marlin_peer *peer = in->peer;
+
+	if (!frames_in_tell(&in->frames, now))
 		return;
-	peer->in_stats.tells++;
+	in->stats.tells++;
 	marlin_flush(peer);
-	if (ring_must_wake(marlin_word(&marlin_own_window(peer)->writer_sleeps))) {
-		peer->in_stats.bells++;
-		marlin_ring(peer);
+	if (ring_must_wake(marlin_word(&marlin_own_window(peer, in->number)->writer_sleeps))) {
+		in->stats.bells++;
+		marlin_ring_frames(peer, in->number);
 	}
 }
 
 /* Up to so many frames of one peer; returns how many records it took. */
-static int recv_peer(struct marlin_peer *peer, int frames_max)
+static int recv_ring(struct marlin_queue *queue, struct marlin_in *in, int frames_max)
 {
 	enum frames_fault fault;
 	struct sk_buff_head got;
@@ -109,56 +111,77 @@ static int recv_peer(struct marlin_peer *peer, int frames_max)
 	int taken = 0;
 
 	__skb_queue_head_init(&got);
-	spin_lock(&peer->in_lock);
-	while (peer->in_live && taken < frames_max) {
-		u32 bytes = frames_in_record(&peer->in, &fault);
+	spin_lock(&in->lock);
+	while (in->live && taken < frames_max) {
+		u32 bytes = frames_in_record(&in->frames, &fault);
 
 		if (fault) {
-			peer->in_live = false;
-			marlin_link_fault(peer, frames_fault_name(fault));
+			in->live = false;
+			marlin_link_fault(in->peer, frames_fault_name(fault));
 		}
 		if (!bytes)
 			break;
-		skb = recv_frame(peer, bytes);
+		skb = recv_frame(queue, in, bytes);
 		if (skb)
 			__skb_queue_tail(&got, skb);
-		frames_in_take(&peer->in, bytes);
-		recv_tell(peer, false);
+		frames_in_take(&in->frames, bytes);
+		marlin_spin_got(queue->md, &in->spin);
+		recv_tell(in, false);
 		taken++;
 	}
-	spin_unlock(&peer->in_lock);
+	spin_unlock(&in->lock);
 	while ((skb = __skb_dequeue(&got)))
-		napi_gro_receive(&peer->md->napi, skb);
+		napi_gro_receive(&queue->napi, skb);
 	return taken;
 }
 
+bool marlin_recv_has_frame(struct marlin_in *in)
+{
+	bool has_frame;
+
+	spin_lock(&in->lock);
+	has_frame = in->live && frames_in_has_record(&in->frames);
+	spin_unlock(&in->lock);
+	return has_frame;
+}
+
+/* Says to the peer that this end is awake: a bell too many is all that a late word costs. */
+void marlin_recv_rise(struct marlin_in *in)
+{
+	spin_lock(&in->lock);
+	if (in->live)
+		ring_rise(marlin_word(&marlin_peer_window(in->peer, in->number)->reader_sleeps));
+	spin_unlock(&in->lock);
+}
+
 /* Says to the peer that this end sleeps; true: there is a record after all. */
-static bool recv_doze(struct marlin_peer *peer)
+static bool recv_doze(struct marlin_in *in)
 {
 	bool has_record = false;
 
-	spin_lock(&peer->in_lock);
-	if (peer->in_live) {
-		recv_tell(peer, true);
-		ring_doze(marlin_word(&marlin_peer_window(peer)->reader_sleeps));
-		marlin_flush(peer);
-		has_record = frames_in_has_record(&peer->in);
+	spin_lock(&in->lock);
+	if (in->live) {
+		recv_tell(in, true);
+		ring_doze(marlin_word(&marlin_peer_window(in->peer, in->number)->reader_sleeps));
+		marlin_flush(in->peer);
+		has_record = frames_in_has_record(&in->frames);
 	}
-	spin_unlock(&peer->in_lock);
+	spin_unlock(&in->lock);
 	return has_record;
 }
 
 /* Rounds over all peers, until the budget is used or every ring was empty. */
-static int recv_rounds(struct marlin_dev *md, int budget)
+static int recv_rounds(struct marlin_queue *queue, int budget)
 {
+	struct marlin_dev *md = queue->md;
 	unsigned int empty = 0;
 	int done = 0;
 
 	while (done < budget && empty < md->peer_count) {
-		struct marlin_peer *peer = &md->peers[md->turn];
-		int taken = recv_peer(peer, min(budget - done, RECV_TURN));
+		struct marlin_in *in = &md->peers[queue->turn].in[queue->number];
+		int taken = recv_ring(queue, in, min(budget - done, RECV_TURN));
 
-		md->turn = (md->turn + 1) % md->peer_count;
+		queue->turn = (queue->turn + 1) % md->peer_count;
 		empty = taken ? 0 : empty + 1;
 		done += taken;
 	}
@@ -167,17 +190,21 @@ static int recv_rounds(struct marlin_dev *md, int budget)
 
 int marlin_recv_poll(struct napi_struct *napi, int budget)
 {
-	struct marlin_dev *md = container_of(napi, struct marlin_dev, napi);
+	struct marlin_queue *queue = container_of(napi, struct marlin_queue, napi);
+	struct marlin_dev *md = queue->md;
 	bool again = false;
 	int done;
 
 	for (unsigned int i = 0; i < md->peer_count; i++)
-		marlin_xmit_wake(&md->peers[i]);
-	done = recv_rounds(md, budget);
+		marlin_xmit_wake(&md->peers[i].out[queue->number]);
+	done = recv_rounds(queue, budget);
+	/* Frames go up when the poll ends, so only a poll that received none may wait. */
+	if (!done && marlin_spin(queue))
+		done = recv_rounds(queue, budget);
 	if (done >= budget || !napi_complete_done(napi, done))
 		return done;
 	for (unsigned int i = 0; i < md->peer_count; i++)
-		again |= recv_doze(&md->peers[i]);
+		again |= recv_doze(&md->peers[i].in[queue->number]);
 	if (again)
 		napi_schedule(napi);
 	return done;

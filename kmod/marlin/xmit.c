@@ -7,17 +7,23 @@
  *                     v                                  v one bell for a burst, if the peer sleeps
  *                  xmit_wait: queue stopped ... marlin_xmit_wake, by the poll, once the tail moves
  *
- * A unicast frame goes to the peer that has its address, in that peer's queue. A multicast frame
- * goes to every peer; one that has no room at that moment misses it, as at a switch.
+ * A unicast frame goes to the peer that has its address, by a ring that its flow picks, and in that
+ * ring's queue. A multicast frame goes to every peer; one without room at that moment misses it, as
+ * at a switch.
  */
 #include <linux/etherdevice.h>
+#include <linux/jhash.h>
 #include <linux/virtio_net.h>
+#include <net/flow_dissector.h>
 
 #include "marlin/marlin.h"
 
 static_assert(sizeof(struct marlin_offload) == sizeof(struct virtio_net_hdr));
 static_assert(offsetof(struct marlin_offload, checksum_offset) ==
 	      offsetof(struct virtio_net_hdr, csum_offset));
+
+/* A longer frame is no question: it carries bulk data. */
+#define XMIT_QUESTION_BYTES_MAX 2048
 
 static struct marlin_peer *xmit_find(struct marlin_dev *md, const u8 *address)
 {
@@ -29,6 +35,24 @@ static struct marlin_peer *xmit_find(struct marlin_dev *md, const u8 *address)
 	return NULL;
 }
 
+/*
+ * The ring of a frame's flow: the same for both directions of the flow, and at both machines, so
+ * that an answer comes to the poll that waits for it. The hash has no secret: a machine whose flows
+ * share a ring slows itself alone.
+ */
+static struct marlin_out *xmit_ring_of(struct marlin_peer *peer, const struct sk_buff *skb)
+{
+	unsigned int rings = READ_ONCE(peer->out_rings);
+	struct flow_keys keys;
+	u32 hash;
+
+	if (rings <= 1 || !skb_flow_dissect_flow_keys(skb, &keys, 0))
+		return &peer->out[0];
+	hash = jhash_3words((__force u32)(flow_get_u32_src(&keys) ^ flow_get_u32_dst(&keys)),
+			    (__force u32)(keys.ports.src ^ keys.ports.dst), keys.basic.ip_proto, 0);
+	return &peer->out[hash & (rings - 1)];
+}
+
 u16 marlin_xmit_queue(struct net_device *dev, struct sk_buff *skb, struct net_device *sb_dev)
 {
 	struct marlin_dev *md = netdev_priv(dev);
@@ -36,7 +60,7 @@ u16 marlin_xmit_queue(struct net_device *dev, struct sk_buff *skb, struct net_de
 	struct marlin_peer *peer;
 
 	peer = is_multicast_ether_addr(address) ? NULL : xmit_find(md, address);
-	return peer ? peer->index : md->peer_count;
+	return peer ? marlin_out_queue(xmit_ring_of(peer, skb)) : marlin_multicast_queue(md);
 }
 
 static void xmit_count_drop(struct marlin_dev *md, enum marlin_drop why)
@@ -46,159 +70,183 @@ static void xmit_count_drop(struct marlin_dev *md, enum marlin_drop why)
 
 /* ---- room ---- */
 
-/* Looks at the tail if the room known doesn't do. Caller holds out_lock. */
-static bool xmit_has_room(struct marlin_peer *peer, u32 bytes)
+/* Looks at the tail if the room known doesn't do. Caller holds out->lock. */
+static bool xmit_has_room(struct marlin_out *out, u32 bytes)
 {
 	enum frames_fault fault;
 
-	if (frames_out_fits(&peer->out, bytes))
+	if (frames_out_fits(&out->frames, bytes))
 		return true;
-	fault = frames_out_learn(&peer->out);
+	fault = frames_out_learn(&out->frames);
 	if (fault) {
-		peer->out_live = false;
-		marlin_link_fault(peer, frames_fault_name(fault));
+		out->live = false;
+		marlin_link_fault(out->peer, frames_fault_name(fault));
 		return false;
 	}
-	return frames_out_fits(&peer->out, bytes);
+	return frames_out_fits(&out->frames, bytes);
 }
 
-/* Stops the peer's queue until there is room for any frame. Caller holds out_lock. */
-static void xmit_wait(struct marlin_peer *peer, struct netdev_queue *queue)
+/* Says to the peer that this end waits for room. Caller holds out->lock. */
+static void xmit_doze(struct marlin_out *out)
 {
-	if (xmit_has_room(peer, MARLIN_FRAME_BYTES_MAX) || !peer->out_live)
+	ring_doze(marlin_word(&marlin_peer_window(out->peer, out->number)->writer_sleeps));
+	marlin_flush(out->peer);
+}
+
+/* Stops the ring's queue until there is room for any frame. Caller holds out->lock. */
+static void xmit_wait(struct marlin_out *out, struct netdev_queue *queue)
+{
+	if (xmit_has_room(out, MARLIN_FRAME_BYTES_MAX) || !out->live)
 		return;
 	netif_tx_stop_queue(queue);
-	peer->out_waits = true;
-	peer->out_stats.stops++;
-	ring_doze(marlin_word(&marlin_peer_window(peer)->writer_sleeps));
-	marlin_flush(peer);
+	out->waits = true;
+	out->stats.stops++;
+	xmit_doze(out);
 	/* Room that came before the peer saw the flag. */
-	if (xmit_has_room(peer, MARLIN_FRAME_BYTES_MAX) || !peer->out_live) {
-		peer->out_waits = false;
+	if (xmit_has_room(out, MARLIN_FRAME_BYTES_MAX) || !out->live) {
+		out->waits = false;
 		netif_tx_start_queue(queue);
 	}
 }
 
 /* The peer may have moved its tail. */
-void marlin_xmit_wake(struct marlin_peer *peer)
+void marlin_xmit_wake(struct marlin_out *out)
 {
 	bool wake = false;
 
-	spin_lock(&peer->out_lock);
-	if (peer->out_live && peer->out_waits) {
-		if (xmit_has_room(peer, MARLIN_FRAME_BYTES_MAX)) {
+	if (!READ_ONCE(out->waits))
+		return;
+	spin_lock(&out->lock);
+	if (out->live && out->waits) {
+		if (xmit_has_room(out, MARLIN_FRAME_BYTES_MAX)) {
 			wake = true;
-		} else if (peer->out_live) {
+		} else if (out->live) {
 			/* The bell was for frames, or came for less room than that. */
-			ring_doze(marlin_word(&marlin_peer_window(peer)->writer_sleeps));
-			marlin_flush(peer);
-			wake = xmit_has_room(peer, MARLIN_FRAME_BYTES_MAX);
+			xmit_doze(out);
+			wake = xmit_has_room(out, MARLIN_FRAME_BYTES_MAX);
 		}
 		if (wake)
-			peer->out_waits = false;
+			out->waits = false;
 	}
-	spin_unlock(&peer->out_lock);
+	spin_unlock(&out->lock);
 	if (wake)
-		netif_tx_wake_queue(netdev_get_tx_queue(peer->md->dev, peer->index));
+		netif_tx_wake_queue(netdev_get_tx_queue(out->peer->md->dev, marlin_out_queue(out)));
 }
 
 /*
- * The peer's queue has been stopped for NETDEV_TIMEOUT. The frames in it are charged to sockets
- * that send to other peers, too. So the link starts again, and the frames are dropped.
+ * A ring's queue has been stopped for NETDEV_TIMEOUT. The frames in it are charged to sockets that
+ * send to other peers, too. So the link starts again, and the frames are dropped.
  */
 void marlin_xmit_timeout(struct net_device *dev, unsigned int queue)
 {
 	struct marlin_dev *md = netdev_priv(dev);
-	struct marlin_peer *peer;
+	struct marlin_out *out;
 
-	if (queue >= md->peer_count)
+	if (queue >= marlin_multicast_queue(md))
 		return;
-	peer = &md->peers[queue];
-	spin_lock_bh(&peer->out_lock);
-	if (peer->out_live && peer->out_waits) {
-		peer->out_live = false;
-		marlin_link_fault(peer, frames_fault_name(FRAMES_FAULT_STUCK));
+	out = &md->peers[queue / md->rings_max].out[queue % md->rings_max];
+	spin_lock_bh(&out->lock);
+	if (out->live && out->waits) {
+		out->live = false;
+		marlin_link_fault(out->peer, frames_fault_name(FRAMES_FAULT_STUCK));
 	}
-	spin_unlock_bh(&peer->out_lock);
+	spin_unlock_bh(&out->lock);
 }
 
 /* ---- frames ---- */
 
-/* Copies a frame into the peer's memory, by the CPU. Caller holds out_lock; the frame fits. */
-static void xmit_move(struct marlin_peer *peer, const struct sk_buff *skb,
+/* The frame of so many bytes and its offload are written. Caller holds out->lock. */
+static void xmit_post(struct marlin_out *out, u32 bytes)
+{
+	frames_out_close(&out->frames, bytes);
+	wmb(); /* stores may be combined on the way to the window */
+	frames_out_post(&out->frames, bytes);
+	out->unrung = true;
+	out->stats.packets++;
+	out->stats.bytes += bytes;
+	marlin_spin_sent(&out->peer->in[out->number].spin, bytes > XMIT_QUESTION_BYTES_MAX);
+}
+
+/* Copies a frame into the peer's memory, by the CPU. Caller holds out->lock; the frame fits. */
+static void xmit_move(struct marlin_out *out, const struct sk_buff *skb,
 		      const struct virtio_net_hdr *offload)
 {
-	struct frames_span span = frames_out_span(&peer->out, skb->len);
+	struct frames_span span = frames_out_span(&out->frames, skb->len);
 
-	memcpy(frames_out_offload(&peer->out), offload, sizeof(*offload));
+	memcpy(frames_out_offload(&out->frames), offload, sizeof(*offload));
 	skb_copy_bits(skb, 0, span.at[0], span.bytes[0]);
 	if (span.bytes[1])
 		skb_copy_bits(skb, span.bytes[0], span.at[1], span.bytes[1]);
-	frames_out_close(&peer->out, skb->len);
-	wmb(); /* stores may be combined on the way to the window */
-	frames_out_post(&peer->out, skb->len);
-	peer->out_unrung = true;
-	peer->out_stats.packets++;
-	peer->out_stats.bytes += skb->len;
+	xmit_post(out, skb->len);
 }
 
 /*
- * queue: the peer's own, which may be stopped, or NULL. NETDEV_TX_BUSY: the frame waits in it. The
+ * queue: the ring's own, which may be stopped, or NULL. NETDEV_TX_BUSY: the frame waits in it. The
  * caller frees the frame otherwise.
  */
-static netdev_tx_t xmit_to(struct marlin_peer *peer, const struct sk_buff *skb,
+static netdev_tx_t xmit_to(struct marlin_out *out, const struct sk_buff *skb,
 			   struct netdev_queue *queue)
 {
 	enum marlin_drop drop = MARLIN_DROPS;
 	struct virtio_net_hdr offload;
 	netdev_tx_t result = NETDEV_TX_OK;
 
-	spin_lock(&peer->out_lock);
-	if (!peer->out_live) {
+	spin_lock(&out->lock);
+	if (!out->live) {
 		drop = MARLIN_DROP_LINK;
 	} else if (skb->len < MARLIN_FRAME_BYTES_MIN || skb->len > MARLIN_FRAME_BYTES_MAX ||
 		   virtio_net_hdr_from_skb(skb, &offload, true, false, 0)) {
 		drop = MARLIN_DROP_SIZE;
-	} else if (xmit_has_room(peer, skb->len)) {
-		xmit_move(peer, skb, &offload);
+	} else if (xmit_has_room(out, skb->len)) {
+		xmit_move(out, skb, &offload);
 		if (queue)
-			xmit_wait(peer, queue);
-	} else if (!peer->out_live) {
+			xmit_wait(out, queue);
+	} else if (!out->live) {
 		drop = MARLIN_DROP_LINK;
 	} else if (queue) {
-		xmit_wait(peer, queue);
+		xmit_wait(out, queue);
 		result = NETDEV_TX_BUSY;
 	} else {
 		drop = MARLIN_DROP_FULL;
 	}
-	spin_unlock(&peer->out_lock);
+	spin_unlock(&out->lock);
 	if (drop != MARLIN_DROPS)
-		xmit_count_drop(peer->md, drop);
+		xmit_count_drop(out->peer->md, drop);
 	return result;
 }
 
-/* Rings a peer that sleeps, if frames were posted since the last bell. */
-static void xmit_ring(struct marlin_peer *peer)
+/*
+ * Rings a peer that sleeps, if frames were posted since the last bell. The ring's poll looks for
+ * the answer, if that is worth it.
+ */
+static void xmit_ring(struct marlin_out *out)
 {
-	spin_lock(&peer->out_lock);
-	if (peer->out_live && peer->out_unrung) {
+	struct marlin_peer *peer = out->peer;
+	u32 *sleeps;
+
+	spin_lock(&out->lock);
+	if (out->live && out->unrung) {
+		sleeps = marlin_word(&marlin_own_window(peer, out->number)->reader_sleeps);
 		marlin_flush(peer);
-		if (ring_must_wake(marlin_word(&marlin_own_window(peer)->reader_sleeps))) {
-			peer->out_stats.bells++;
-			marlin_ring(peer);
+		if (ring_must_wake(sleeps)) {
+			out->stats.bells++;
+			marlin_ring_frames(peer, out->number);
 		}
-		peer->out_unrung = false;
+		out->unrung = false;
 	}
-	spin_unlock(&peer->out_lock);
+	spin_unlock(&out->lock);
+	if (marlin_spin_is_due(peer->md, &peer->in[out->number].spin))
+		napi_schedule(&peer->md->queues[out->number].napi);
 }
 
+/* Multicast frames stay in order, so they all go by one ring. */
 static void xmit_to_all(struct marlin_dev *md, const struct sk_buff *skb)
 {
 	for (unsigned int i = 0; i < md->peer_count; i++) {
 		if (!READ_ONCE(md->peers[i].mac))
 			continue;
-		xmit_to(&md->peers[i], skb, NULL);
-		xmit_ring(&md->peers[i]);
+		xmit_to(&md->peers[i].out[0], skb, NULL);
+		xmit_ring(&md->peers[i].out[0]);
 	}
 }
 
@@ -208,26 +256,29 @@ netdev_tx_t marlin_xmit(struct sk_buff *skb, struct net_device *dev)
 	u16 number = skb_get_queue_mapping(skb);
 	struct netdev_queue *queue = netdev_get_tx_queue(dev, number);
 	const u8 *address = ((const struct ethhdr *)skb->data)->h_dest;
+	struct marlin_out *own = NULL;
 	netdev_tx_t result = NETDEV_TX_OK;
 	bool more = netdev_xmit_more();
 	struct marlin_peer *peer;
 
+	if (number < marlin_multicast_queue(md))
+		own = &md->peers[number / md->rings_max].out[number % md->rings_max];
 	if (is_multicast_ether_addr(address)) {
 		xmit_to_all(md, skb);
 	} else {
 		peer = xmit_find(md, address);
 		if (!peer) {
 			xmit_count_drop(md, MARLIN_DROP_UNKNOWN);
-		} else if (peer->index == number) {
-			result = xmit_to(peer, skb, queue);
+		} else if (own && own->peer == peer && own->number < READ_ONCE(peer->out_rings)) {
+			result = xmit_to(own, skb, queue);
 		} else {
-			/* The address was another machine's when the queue was chosen. */
-			xmit_to(peer, skb, NULL);
-			xmit_ring(peer);
+			/* Address and rings were others when the queue was chosen. */
+			xmit_to(&peer->out[0], skb, NULL);
+			xmit_ring(&peer->out[0]);
 		}
 	}
-	if (number < md->peer_count && (!more || netif_xmit_stopped(queue)))
-		xmit_ring(&md->peers[number]);
+	if (own && (!more || netif_xmit_stopped(queue)))
+		xmit_ring(own);
 	if (result == NETDEV_TX_OK)
 		dev_consume_skb_any(skb);
 	return result;

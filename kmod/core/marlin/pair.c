@@ -8,6 +8,7 @@ void pair_init(struct pair *pair, u32 session, u32 ring_log)
 	pair->session = session & MARLIN_SESSION_MASK;
 	pair->peer_session = 0;
 	pair->ring_log = ring_log;
+	pair->rings_log = 0;
 	pair->live = false;
 }
 
@@ -16,14 +17,21 @@ u32 pair_word(const struct pair *pair)
 	if (pair->stage == MARLIN_STAGE_DOWN)
 		return 0;
 	return pair->session | pair->peer_session << MARLIN_PEER_SESSION_SHIFT |
-	       pair->ring_log << MARLIN_RING_LOG_SHIFT | pair->stage << MARLIN_STAGE_SHIFT;
+	       (pair->ring_log - MARLIN_RING_LOG_MIN) << MARLIN_RING_LOG_SHIFT |
+	       pair->rings_log << MARLIN_RINGS_LOG_SHIFT | pair->stage << MARLIN_STAGE_SHIFT;
 }
 
 u32 pair_word_ring_bytes(u32 word)
 {
-	u64 bytes = 1ULL << (word >> MARLIN_RING_LOG_SHIFT & MARLIN_RING_LOG_MASK);
+	u64 bytes = (u64)MARLIN_RING_BYTES_MIN
+		    << (word >> MARLIN_RING_LOG_SHIFT & MARLIN_RING_LOG_MASK);
 
 	return frames_ring_is_valid(bytes) ? (u32)bytes : 0;
+}
+
+u32 pair_word_rings(u32 word)
+{
+	return 1u << (word >> MARLIN_RINGS_LOG_SHIFT & MARLIN_RINGS_LOG_MASK);
 }
 
 /*
