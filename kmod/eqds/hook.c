@@ -15,6 +15,8 @@
 #include <net/ip.h>
 #include <net/ip6_route.h>
 #include <net/ipv6_stubs.h>
+#include <net/ndisc.h>
+#include <net/route.h>
 #include <net/udp.h>
 
 #include "eqds/device.h"
@@ -26,6 +28,32 @@ static bool hook_is_tunnels(const struct sock *sk)
 {
 	return sk && sk_fullsock(sk) && sk->sk_protocol == IPPROTO_UDP &&
 	       READ_ONCE(udp_sk(sk)->encap_rcv) == eqds_recv;
+}
+
+/* Neighbour discovery: the tunnel's own packets need the neighbours of the link. */
+static bool hook_is_discovery(const struct sk_buff *skb)
+{
+	struct icmp6hdr head, *icmp;
+
+	if (ipv6_hdr(skb)->nexthdr != IPPROTO_ICMPV6)
+		return false;
+	icmp = skb_header_pointer(skb, skb_network_offset(skb) + sizeof(struct ipv6hdr),
+				  sizeof(head), &head);
+	return icmp && icmp->icmp6_type >= NDISC_ROUTER_SOLICITATION &&
+	       icmp->icmp6_type <= NDISC_REDIRECT;
+}
+
+/* A packet that is for the link itself, whatever a rule says: for many hosts, or about the link. */
+static bool hook_stays(const struct sk_buff *skb, bool v6)
+{
+	const struct rtable *rt = skb_rtable(skb);
+
+	if (v6)
+		return ipv6_addr_type(&ipv6_hdr(skb)->daddr) &
+			       (IPV6_ADDR_MULTICAST | IPV6_ADDR_LINKLOCAL) ||
+		       hook_is_discovery(skb);
+	return ipv4_is_multicast(ip_hdr(skb)->daddr) || ipv4_is_lbcast(ip_hdr(skb)->daddr) ||
+	       (rt && rt->rt_flags & RTCF_BROADCAST);
 }
 
 static bool hook_fits(const struct eqds_dev *ed, const struct sk_buff *skb)
@@ -115,7 +143,7 @@ static unsigned int hook_capture(void *priv, struct sk_buff *skb, const struct n
 	if (!state->out || state->out->ifindex != ed->link || hook_is_tunnels(state->sk))
 		return NF_ACCEPT;
 	rule = hook_rule(ed, skb);
-	if (!rule)
+	if (!rule || hook_stays(skb, v6))
 		return NF_ACCEPT;
 	if (hook_fits(ed, skb))
 		hook_xmit(ed, skb, rule);

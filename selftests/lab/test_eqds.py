@@ -141,6 +141,28 @@ def test_packets_of_the_link_are_captured(lab):
         assert left.counters()["tx_packets"] == before, left.counters()
 
 
+def test_rule_for_all_hosts_leaves_the_link_its_own_packets(lab):
+    """Neighbour discovery, which the tunnel itself needs, and what is for many hosts."""
+    with Racked(lab["compute"], 2) as hosts:
+        left, right = hosts
+        for host, other in (hosts, hosts[::-1]):
+            host.run(f"ip addr add fd00::{host.number}/64 dev eth0 nodad")
+            if host.run(f"{rmem.CLI} eqds map eqds0 ::/0 fd00::{other.number}").err:
+                tap.skip("this kernel has no netfilter")
+            host.run(f"{rmem.CLI} eqds map eqds0 0.0.0.0/0 {other.under}")
+            host.run("ip neigh flush dev eth0")
+            host.run("sysctl -qw net.ipv4.icmp_echo_ignore_broadcasts=0")
+        # By a tunnel, whose packets find their neighbour.
+        before = left.counters()["tx_packets"]
+        left.run("ping -c2 -i0.2 -W5 fd00::2")
+        assert left.counters()["tx_packets"] > before, left.counters()
+        before = left.counters()["tx_packets"]
+        for words in ("-b 10.0.0.255", "-6 ff02::1%eth0"):
+            left.run(f"ping -c1 -W5 {words}")
+        # The answers come to one host, and so by its tunnel.
+        assert left.counters()["tx_packets"] == before, left.counters()
+
+
 def test_segments_are_made_at_the_tunnel(lab):
     """TCP hands over packets of many segments; without GSO, of one. Both arrive, as packets of the same size."""
     with Racked(lab["compute"], 2) as (left, right):
@@ -639,7 +661,8 @@ def test_modules_go(lab):
 
 
 TESTS = [test_ping, test_ipv6_inside_and_outside, test_rules, test_weights_divide_the_receivers_rate,
-         test_packets_of_the_link_are_captured, test_segments_are_made_at_the_tunnel,
+         test_packets_of_the_link_are_captured, test_rule_for_all_hosts_leaves_the_link_its_own_packets,
+         test_segments_are_made_at_the_tunnel,
          test_lent_pages_are_not_kept_while_a_packet_waits, test_trace_events, test_many_tunnels, test_tcp_stream, test_two_senders_share_the_receivers_rate, test_loss_of_1_percent,
          test_loss_of_10_percent, test_reordering, test_jumbo_frames, test_link_flap, test_device_down_and_up,
          test_namespace_destroyed_under_traffic, test_module_removed_under_traffic, test_wrong_use_is_explained,
