@@ -112,6 +112,7 @@ static int netdev_open(struct net_device *dev)
 		if (err) {
 			eqds_udp_close(ed);
 			napi_disable(&ed->napi);
+			skb_queue_purge(&ed->backlog);
 			return err;
 		}
 	}

@@ -304,14 +304,18 @@ drop:
 /* Consumes the packet, which has its IP header in front; peer: the other end of the tunnel. */
 void eqds_xmit_packet(struct eqds_dev *ed, struct sk_buff *skb, const struct in6_addr *peer)
 {
-	const u8 kind = eqds_rdma_is(skb) ? EQDS_CLASS_RDMA : EQDS_CLASS_TCP;
 	u64 *why = &ed->stats.tx_drop_peer, bytes;
+	u8 kind = EQDS_CLASS_TCP;
 	struct sk_buff *list = NULL;
 	struct eqds_work work;
 	u32 packets = 0;
 
-	if (eqds_xmit_peer_is_good(peer))
+	/* Without a peer the packet may lack its IP header, too. */
+	if (eqds_xmit_peer_is_good(peer)) {
+		if (eqds_rdma_is(skb))
+			kind = EQDS_CLASS_RDMA;
 		list = xmit_segments(ed, skb, &why);
+	}
 	if (!list) {
 		spin_lock_bh(&ed->lock);
 		++*why;
