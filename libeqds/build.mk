@@ -24,11 +24,12 @@ out/lib/pkgconfig/libeqds.pc: Makefile libeqds/build.mk
 # Both halves of the UDP layer include its headers as udp/...
 out/opt/libeqds/udp/%.o out/opt/tools/eqds-run/%.o: CXXFLAGS += -Ilibeqds
 
-# Preloaded into programs, so it needs nothing but the C library.
+# Preloaded into programs, so it needs nothing but the C library, and shows them nothing but socket functions: the
+# C++ runtime in it must not stand in for theirs.
 out/lib/libeqds-udp.so: $(call objects,opt,$(EQDSUDP_SRC))
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D) && $(CXX) $(opt_FLAGS) $(LDFLAGS) -shared -static-libstdc++ -static-libgcc \
-		-Wl,-z,defs $(filter %.o,$^) -o $@
+		-Wl,--exclude-libs,ALL -Wl,-z,defs $(filter %.o,$^) -o $@
 
 out/bin/eqds-run: $(call objects,opt,$(EQDSRUN_SRC) $(SUPPORT_SRC)) out/lib/libeqds.so out/lib/libeqds-udp.so
 	$(call say,LINK,$@)

@@ -119,8 +119,13 @@ int ask(const Request& request, Answer* answer, int passed) {
 }
 
 int parse(const sockaddr* from, socklen_t bytes, bool v6, Address* to) {
+    sa_family_t family = AF_UNSPEC;
     *to = {};
-    if (v6) {
+    if (bytes < sizeof(family))
+        return EINVAL;
+    std::memcpy(&family, from, sizeof(family));
+    // Like the kernel: a socket of IPv6 takes addresses of IPv4, too.
+    if (v6 && family != AF_INET) {
         sockaddr_in6 in6;
         if (bytes < sizeof(in6))
             return EINVAL;
@@ -136,7 +141,8 @@ int parse(const sockaddr* from, socklen_t bytes, bool v6, Address* to) {
     if (bytes < sizeof(in))
         return EINVAL;
     std::memcpy(&in, from, sizeof(in));
-    if (in.sin_family != AF_INET)
+    // Old programs leave the family out.
+    if (family != AF_INET && family != AF_UNSPEC)
         return EAFNOSUPPORT;
     std::memcpy(to->host, mapped, sizeof(mapped));
     std::memcpy(to->host + sizeof(mapped), &in.sin_addr, sizeof(in.sin_addr));

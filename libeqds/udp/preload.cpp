@@ -11,12 +11,15 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <new>
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
+#include <poll.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -31,6 +34,24 @@ namespace {
 constexpr std::size_t parts_max = 1024;
 
 Table table;
+
+// The process whose memory this is, on a page that fork() hands to its child as zeros; nullptr: no
+// page. A child of vfork() shares it: what that child closes or copies before exec() are its own
+// descriptors, and the parent's table stays.
+std::atomic<pid_t>* owner;
+
+bool is_own_memory() {
+    if (!owner)
+        return true;
+    pid_t expected = 0, mine = getpid();
+    owner->compare_exchange_strong(expected, mine);
+    return !expected || expected == mine;
+}
+
+void forget(int fd) {
+    if (table.get(fd).id && is_own_memory())
+        table.clear(fd);
+}
 
 int failed(int error) {
     errno = error;
@@ -58,13 +79,29 @@ struct Parts {
     }
 };
 
+Request about(Slot slot, Verb verb) {
+    Request request{};
+    request.verb = verb;
+    request.id = slot.id;
+    return request;
+}
+
+// connect() may have come by a duplicate of the descriptor, or from another process.
+bool is_connected_elsewhere(int fd, Slot slot) {
+    Answer answer{};
+    if (ask(about(slot, Verb::Describe), &answer) || !answer.connected)
+        return false;
+    table.set(fd, {slot.id, slot.v6, true});
+    return true;
+}
+
 // ---- data ----
 
 ssize_t put(int fd, Slot slot, const iovec* parts, std::size_t count, const sockaddr* to,
             socklen_t to_bytes, int flags) {
-    Head head{};
+    Head head{.address = {}, .error = 0, .mark = head_mark};
     Parts all;
-    if (flags & MSG_OOB)
+    if (flags & (MSG_OOB | MSG_MORE))
         return failed(EOPNOTSUPP);
     if (!all.add(parts, count))
         return failed(EMSGSIZE);
@@ -74,7 +111,7 @@ ssize_t put(int fd, Slot slot, const iovec* parts, std::size_t count, const sock
             return failed(error);
         if (!head.address.port)
             return failed(EINVAL);
-    } else if (!slot.connected) {
+    } else if (!slot.connected && !is_connected_elsewhere(fd, slot)) {
         return failed(EDESTADDRREQ);
     }
     if (all.bytes > payload_max)
@@ -87,6 +124,12 @@ ssize_t put(int fd, Slot slot, const iovec* parts, std::size_t count, const sock
     if (sent >= 0)
         return static_cast<ssize_t>(all.bytes);
     return failed(errno == EPIPE || errno == ECONNRESET ? ENETDOWN : errno);
+}
+
+// The program has called shutdown(): eqds-run's end of the pair is there.
+bool has_shut_down(int fd) {
+    pollfd end{fd, POLLIN, 0};
+    return poll(&end, 1, 0) > 0 && !(end.revents & POLLHUP);
 }
 
 ssize_t take(int fd, Slot slot, msghdr* into, int flags) {
@@ -103,6 +146,8 @@ ssize_t take(int fd, Slot slot, msghdr* into, int flags) {
     ssize_t got = real().recvmsg(fd, &message, flags & (MSG_DONTWAIT | MSG_PEEK | MSG_TRUNC));
     if (got < 0)
         return got;
+    if (!got && has_shut_down(fd))
+        return 0;
     if (got < static_cast<ssize_t>(sizeof(head)))
         return failed(ENETDOWN); // eqds-run has ended
     if (head.error)
@@ -140,6 +185,21 @@ int next_bytes(int fd, int* bytes) {
     return 0;
 }
 
+// Requests about interfaces and addresses (SIOCGIFADDR, say), which no Unix socket answers.
+bool is_of_network(unsigned long request) {
+    return request >= SIOCADDRT && request < SIOCPROTOPRIVATE;
+}
+
+int ask_kernel(Slot slot, unsigned long request, void* argument) {
+    int fd = real().socket(slot.v6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -1;
+    int result = real().ioctl(fd, request, argument), error = errno;
+    real().close(fd);
+    errno = error;
+    return result;
+}
+
 std::int64_t in_ns(const timespec& time) {
     return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
 }
@@ -155,12 +215,12 @@ std::int64_t now_ns() {
 bool is_stale(int fd, ssize_t result) {
     if (result >= 0 || errno != ENOTSOCK)
         return false;
-    table.clear(fd);
+    forget(fd);
     return true;
 }
 
 int is_new(int fd) {
-    table.clear(fd);
+    forget(fd);
     return fd;
 }
 
@@ -197,13 +257,6 @@ int make(int domain, int type) {
     return pair[0];
 }
 
-Request about(Slot slot, Verb verb) {
-    Request request{};
-    request.verb = verb;
-    request.id = slot.id;
-    return request;
-}
-
 // Descriptors that came through exec() are known by their names.
 void recognise(int fd) {
     sockaddr_un at{};
@@ -227,6 +280,10 @@ void recognise(int fd) {
 __attribute__((constructor)) void recognise_all() {
     if (requests() < 0)
         return;
+    void* page =
+        mmap(nullptr, sizeof(*owner), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page != MAP_FAILED && !madvise(page, sizeof(*owner), MADV_WIPEONFORK))
+        owner = new (page) std::atomic<pid_t>(getpid());
     DIR* open = opendir("/proc/self/fd");
     if (!open)
         return;
@@ -307,7 +364,7 @@ int tell_name(Slot slot, Verb verb, sockaddr* to, socklen_t* bytes) {
 }
 
 void copied(int from, int to) {
-    if (to >= 0 && from != to)
+    if (to >= 0 && from != to && (table.get(from).id || table.get(to).id) && is_own_memory())
         table.copy(from, to);
 }
 
@@ -330,12 +387,17 @@ int accept(int fd, sockaddr* address, socklen_t* bytes) {
     return accept4(fd, address, bytes, 0);
 }
 
-// The pair stays: its other end would take it for the socket's end. Sends and receives go on.
+// Receivers wake up and get nothing more, as of the kernel's UDP, which does that of a socket that
+// isn't connected, too. Sends go on: eqds-run would take an end of theirs for the socket's.
 int shutdown(int fd, int how) noexcept {
     Slot slot = table.get(fd);
     if (!slot.id)
         return real().shutdown(fd, how);
-    return slot.connected ? 0 : failed(ENOTCONN);
+    if (how < SHUT_RD || how > SHUT_RDWR)
+        return failed(EINVAL);
+    if (how != SHUT_WR)
+        real().shutdown(fd, SHUT_RD);
+    return slot.connected || is_connected_elsewhere(fd, slot) ? 0 : failed(ENOTCONN);
 }
 
 int bind(int fd, const sockaddr* address, socklen_t bytes) {
@@ -431,6 +493,8 @@ ssize_t sendmsg(int fd, const msghdr* message, int flags) {
     Slot slot = table.get(fd);
     if (!slot.id)
         return real().sendmsg(fd, message, flags);
+    if (message->msg_controllen)
+        return failed(EOPNOTSUPP);
     return put(fd, slot, message->msg_iov, message->msg_iovlen,
                static_cast<const sockaddr*>(message->msg_name), message->msg_namelen, flags);
 }
@@ -479,7 +543,8 @@ ssize_t __recv_chk(int fd, void* data, size_t bytes, size_t, int flags) {
 }
 
 ssize_t read(int fd, void* data, size_t bytes) {
-    Slot slot = table.get(fd);
+    // Like the kernel, which leaves the datagram.
+    Slot slot = bytes ? table.get(fd) : Slot{};
     iovec part{data, bytes};
     ssize_t got = slot.id ? take_from(fd, slot, &part, 1, nullptr, nullptr, 0) : 0;
     return slot.id && !is_stale(fd, got) ? got : real().read(fd, data, bytes);
@@ -525,15 +590,15 @@ int close(int fd) {
     // Programs that close all descriptors they don't know mean no harm.
     if (fd >= 0 && fd == requests())
         return 0;
-    table.clear(fd);
+    forget(fd);
     return real().close(fd);
 }
 
 int close_range(unsigned first, unsigned last, int flags) noexcept {
     const auto kept = static_cast<unsigned>(requests());
-    if (!flags)
+    if (!(flags & CLOSE_RANGE_CLOEXEC))
         for (unsigned fd = first; fd <= last && fd < Table::size; fd++)
-            table.clear(static_cast<int>(fd));
+            forget(static_cast<int>(fd));
     if (requests() < 0 || kept < first || kept > last)
         return real().close_range(first, last, flags);
     int result = first < kept ? real().close_range(first, kept - 1, flags) : 0;
@@ -586,8 +651,11 @@ int ioctl(int fd, unsigned long request, ...) noexcept {
     va_start(list, request);
     void* argument = va_arg(list, void*);
     va_end(list);
-    if (request == FIONREAD && table.get(fd).id)
+    Slot slot = table.get(fd);
+    if (request == FIONREAD && slot.id)
         return next_bytes(fd, static_cast<int*>(argument));
+    if (slot.id && is_of_network(request))
+        return ask_kernel(slot, request, argument);
     return real().ioctl(fd, request, argument);
 }
 

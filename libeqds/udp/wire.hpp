@@ -30,10 +30,14 @@ struct Address {
 };
 
 struct Head {
-    Address address;     // to the network: the destination; from it: the source
-    std::int32_t error;  // from the network: errno of an earlier datagram; no payload
-    std::uint32_t flags; // 0
+    Address address;    // to the network: the destination; from it: the source
+    std::int32_t error; // from the network: errno of an earlier datagram; no payload
+    std::uint32_t mark; // to the network: head_mark
 };
+
+// A message without it is a datagram's payload alone, for a connected socket's peer: stdio and
+// sendfile() write without the layer. Four bytes of a payload that are the same by chance: 2^-32.
+inline constexpr std::uint32_t head_mark = 0x9e45d5c1;
 
 enum class Verb : std::uint32_t {
     Socket,     // value: AF_INET, AF_INET6; a second descriptor: eqds-run's end of the pair

@@ -4,6 +4,8 @@
 
 import json
 import pathlib
+import re
+import subprocess
 
 import eqdslab
 import rmemlab
@@ -12,6 +14,7 @@ from remoralab import rmem, tap
 from remoralab.rmem import wait_until
 
 RUN = rmem.CLI.parent / "eqds-run"
+LAYER = rmem.CLI.parent.parent / "lib/libeqds-udp.so"
 HABITS = pathlib.Path(__file__).resolve().parent / "udp_habits.py"
 PEERS = "--peers 10.0.0.0/24"
 # A packet of the tunnel with the layer's MTU: 1500 less IPv6, UDP, the tunnel's and the native header.
@@ -54,13 +57,15 @@ def test_habits_of_udp_programs(lab):
                 result = client.end()
                 assert result.rc == 0, result
             assert server.end().rc == 0
-        # All but what is too large for a packet, and what stays on the machine.
+        # All but what is too large for a packet, for all hosts, or stays on the machine.
         kernel = client.told["sent"]["kernel"]
-        assert kernel == {"not_a_peer": 1, "this_machine": 0, "too_large": 2, "no_device": 0}, client.told
-        assert client.told["received"]["kernel"] == 2 and server.told["received"]["kernel"] == 2, server.told
-        assert client.told["received"]["eqds"] == client.told["sent"]["eqds"] == 13, client.told
+        assert kernel == {"not_a_peer": 2, "this_machine": 0, "too_large": 3, "no_device": 0}, client.told
+        assert server.told["received"]["kernel"] == 4, server.told
+        assert client.told["sent"]["eqds"] == 22, client.told
         assert left.counters()["tx_native"] == client.told["sent"]["eqds"]
-        assert not any(client.told["dropped"].values()) and not any(server.told["dropped"].values())
+        # The answer to a datagram of a socket that was shut down has no reader.
+        dropped = dict(client.told["dropped"], no_socket=0)
+        assert not any(dropped.values()) and not any(server.told["dropped"].values()), (client.told, server.told)
 
 
 def test_iperf3(lab):
@@ -150,12 +155,77 @@ def test_program_that_sends_without_credit_waits(lab):
         assert 0 < sent < 2000, sent
 
 
+SERVE = """
+import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(("", 4711))
+print("serving", flush=True)
+n = 0
+while s.recv(2000) != b"end": n += 1
+print(n, flush=True)
+"""
+# More than may be under way to a host. The rest fits into a quarter of the pair between program and eqds-run: a sender
+# that found the pair full goes on when it is that empty.
+FILLING = 150
+FILL = f"""
+import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.connect((sys.argv[1], 4711))
+for i in range({FILLING}): s.send(b"x" * 100)
+print("sent", flush=True)
+"""
+
+
+def test_program_that_ends_leaves_nothing_behind(lab):
+    """Datagrams that a program has sent arrive, although most had no credit yet when it ended."""
+    with Racked(lab["compute"], 2) as (left, right):
+        left.run("ethtool --set-priv-flags eqds0 burst off")
+        with Counted(right, f"python3 -c '{SERVE}'") as server:
+            server.process.wait_output("serving")
+            right.run("ip link set eqds0 down")
+            with Counted(left, f"python3 -c '{FILL}' {right.under}") as client:
+                client.process.wait_output("sent", timeout=60)
+                right.run("ip link set eqds0 up")
+                assert client.end().rc == 0
+            stop = f"s.sendto(b\"end\", (\"{right.under}\", 4711))"
+            with Counted(left, f"python3 -c 'import socket; s = socket.socket(2, 2); {stop}'") as end:
+                end.end()
+            said = server.end()
+        assert client.told["sent"]["eqds"] == FILLING, client.told
+        assert said.out.split() == ["serving", str(FILLING)], said
+
+
+def test_program_connects_elsewhere_before_all_it_sent_has_left(lab):
+    """The rest goes to the peer of before, or nowhere."""
+    with Racked(lab["compute"], 2) as (left, right):
+        left.run("ethtool --set-priv-flags eqds0 burst off")
+        right.run("ip link set eqds0 down")
+        elsewhere = FILL + "s.connect((\"10.0.0.9\", 4711))\nprint(\"connected\", flush=True)\n"
+        with Counted(left, f"python3 -c '{elsewhere}' {right.under}") as client:
+            client.process.wait_output("connected", timeout=60)
+            right.run("ip link set eqds0 up")
+            assert client.end().rc == 0
+        peers = {each["peer"] for each in json.loads(left.run(f"{rmem.CLI} eqds peers --json").out)}
+        assert peers == {right.under} and client.told["dropped"]["peer_full"], (peers, client.told)
+
+
+def test_layer_shows_programs_only_functions_of_sockets(lab):
+    """Of a C++ program, the layer's own C++ runtime must not become the program's."""
+    names = subprocess.run(["nm", "-D", "--defined-only", "--format=posix", LAYER], check=True, capture_output=True,
+                           text=True).stdout
+    shown = {line.split()[0] for line in names.splitlines()}
+    others = [name for name in shown if not re.fullmatch("[a-z0-9]+(_range)?|__[a-z]+_chk", name)]
+    assert "sendmsg" in shown and not others, others
+
+
 def test_wrong_use_is_explained(lab):
     with Racked(lab["compute"], 1) as (host,):
         for words, says, rc in (("--peers 10.0.0.0/24", "name the PROGRAM", 125),
+                                ("true", "--peers is required", 125),
+                                ("--peers 10.0.0.0/24 --device eqds9 true", "ip link add", 125),
                                 ("--peers 10.0.0.0/33 true", "0 to 32", 125),
                                 ("--peers nowhere true", "write 10.0.0.0/24", 125),
-                                ("--device eth0 --peers 10.0.0.0/24 true", "eth0: No such device", 125),
+                                ("--device eth0 --peers 10.0.0.0/24 true", "eth0 is no eqds device", 125),
                                 ("--peers 10.0.0.0/24 nothing-like-it", "No such file", 127)):
             result = host.run(f"{RUN} {words}", check=False)
             assert result.rc == rc and says in result.err, (words, result)
@@ -171,7 +241,9 @@ def test_wrong_use_is_explained(lab):
 
 
 TESTS = [test_habits_of_udp_programs, test_iperf3, test_memcached, test_socat_forks_for_each_peer,
-         test_program_that_sends_without_credit_waits, test_wrong_use_is_explained]
+         test_program_that_sends_without_credit_waits, test_program_that_ends_leaves_nothing_behind,
+         test_program_connects_elsewhere_before_all_it_sent_has_left,
+         test_layer_shows_programs_only_functions_of_sockets, test_wrong_use_is_explained]
 
 if __name__ == "__main__":
     tap.main("solo", TESTS)

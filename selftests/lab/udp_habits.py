@@ -10,10 +10,14 @@
 
 import ctypes
 import errno
+import fcntl
 import os
 import select
 import socket
+import struct
+import subprocess
 import sys
+import threading
 
 WAIT_S = 20
 
@@ -196,8 +200,11 @@ def many_at_once(to):
 
 
 def refused_loudly(to):
-    """Options whose ancillary data the layer can't bring."""
+    """Options whose ancillary data the layer can't bring, and what would make another datagram."""
     with fresh() as s:
+        assert refuses(errno.EOPNOTSUPP, s.sendto, b"a part", socket.MSG_MORE, to)
+        segments = [(socket.IPPROTO_UDP, 103, b"\x64\0")]  # UDP_SEGMENT
+        assert refuses(errno.EOPNOTSUPP, s.sendmsg, [b"many"], segments, 0, to)
         assert refuses(errno.ENOPROTOOPT, s.setsockopt, socket.IPPROTO_IP, 8, 1)  # IP_PKTINFO
         s.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, 9)
         assert s.getsockopt(socket.IPPROTO_IP, socket.IP_TTL) == 9
@@ -211,6 +218,86 @@ def to_nobody(to):
         assert refuses(errno.ECONNREFUSED, s.recv, 100)
 
 
+def after_a_child_of_vfork(to):
+    """subprocess' child closes all descriptors, in its parent's memory."""
+    with fresh() as s:
+        subprocess.run(["true"], check=True)
+        s.sendto(b"parent", to)
+        assert s.recvfrom(100) == (b"parent", to)
+
+
+def connected_by_a_duplicate(to):
+    with fresh() as s, s.dup() as copy:
+        s.connect(to)
+        assert copy.send(b"copy") == 4 and s.recv(100) == b"copy"
+
+
+def shut_down(to):
+    """A thread that receives wakes up; the socket still sends."""
+    with fresh(timeout=None) as s:
+        s.connect(to)
+        said = []
+        reader = threading.Thread(target=lambda: said.append(s.recv(100)), daemon=True)
+        reader.start()
+        s.shutdown(socket.SHUT_RD)
+        reader.join(WAIT_S)
+        assert said == [b""] and s.send(b"still") == 5
+
+
+def by_stdio(to):
+    """stdio writes inside the C library: texts shorter and longer than the layer's head."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.fdopen.restype = ctypes.c_void_p
+    with fresh() as s:
+        s.connect(to)
+        file = ctypes.c_void_p(libc.fdopen(os.dup(s.fileno()), b"w"))
+        for text in (b"short", b"longer than the head of the layer's messages", b"L" * 4000):
+            assert libc.fputs(text, file) >= 0 and libc.fflush(file) == 0
+            assert s.recv(5000) == text
+        libc.fclose(file)
+
+
+def families_share_a_port(to):
+    with fresh() as s, socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as other:
+        s.bind(("", 4243))
+        other.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        other.bind(("::", 4243))
+        s.sendto(b"four", to)
+        assert s.recvfrom(100) == (b"four", to)
+
+
+def addresses_of_the_other_family(to):
+    with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as s:
+        s.settimeout(WAIT_S)
+        s.sendto(b"six", ("::ffff:" + to[0], to[1]))
+        assert s.recvfrom(100) == (b"six", ("::ffff:" + to[0], to[1], 0, 0))
+        libc = ctypes.CDLL(None, use_errno=True)
+        address = struct.pack("=HH4s8x", socket.AF_INET, socket.htons(to[1]), socket.inet_aton(to[0]))
+        assert libc.sendto(s.fileno(), b"four", 4, 0, address, len(address)) == 4 and s.recv(100) == b"four"
+
+
+def to_all_hosts(to):
+    with fresh() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+        s.sendto(b"all", (to[0].rpartition(".")[0] + ".255", to[1]))
+        assert s.recvfrom(100) == (b"all", to)
+
+
+def asks_for_an_interface(to):
+    with fresh() as s:
+        request = fcntl.ioctl(s.fileno(), 0x8915, struct.pack("32s", b"lo"))  # SIOCGIFADDR
+        assert socket.inet_ntoa(request[20:24]) == "127.0.0.1"
+
+
+def reads_nothing(to):
+    with fresh() as s:
+        s.connect(to)
+        s.setblocking(True)
+        s.send(b"kept")
+        select.select([s], [], [], WAIT_S)
+        assert os.read(s.fileno(), 0) == b"" and s.recv(100) == b"kept"
+
+
 def numbers_come_again(to):
     """A descriptor's number that was a UDP socket's is a file's next."""
     s = fresh()
@@ -220,8 +307,10 @@ def numbers_come_again(to):
         assert file.fileno() == number and os.read(number, 2) == b"#!"
 
 
-HABITS = [unconnected, connected, empty_and_cut, larger_than_a_packet, waits, at_a_port_of_its_own, forked, through_exec,
-          many_at_once, refused_loudly, to_nobody, numbers_come_again]
+HABITS = [unconnected, connected, empty_and_cut, larger_than_a_packet, waits, at_a_port_of_its_own, forked,
+          through_exec, many_at_once, refused_loudly, to_nobody, numbers_come_again, after_a_child_of_vfork,
+          connected_by_a_duplicate, shut_down, by_stdio, families_share_a_port, addresses_of_the_other_family,
+          to_all_hosts, asks_for_an_interface, reads_nothing]
 
 
 def main():

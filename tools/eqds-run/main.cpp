@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 // eqds-run: runs a program whose UDP datagrams travel through EQDS tunnels.
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -10,7 +11,9 @@
 #include <CLI/CLI.hpp>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <net/if.h>
 #include <nlohmann/json.hpp>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -62,6 +65,15 @@ void set_environment(const std::string& preload, int requests) {
     _exit(errno == ENOENT ? 127 : 126);
 }
 
+// A socket of the program takes three descriptors here. The program keeps its own limit.
+void raise_descriptor_limit() {
+    rlimit limit{};
+    if (getrlimit(RLIMIT_NOFILE, &limit))
+        return;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 void print_counts(const Counts& c, const std::string& to) {
     nlohmann::ordered_json told = {
         {"sent",
@@ -104,7 +116,8 @@ public:
         close(fd_);
     }
 
-    bool is_over() const { return ended_; }
+    // All is done, or the user waits no longer for datagrams without credit.
+    bool is_over() const { return ended_ && (pump_.is_over() || given_up_); }
     int status() const { return status_; }
 
     void ready(std::uint32_t) override {
@@ -115,8 +128,10 @@ public:
                 reap();
             else if (number == SIGUSR1)
                 print_counts(pump_.counts, stats_.empty() ? "-" : stats_);
-            else if (number != SIGINT && number != SIGQUIT && !ended_)
+            else if (!ended_ && number != SIGINT && number != SIGQUIT)
                 kill(child_, number); // a terminal sends those two to the program itself
+            else if (ended_ && pump_.is_deserted())
+                given_up_ = true;
         }
     }
 
@@ -133,7 +148,7 @@ private:
     pid_t child_;
     const std::string& stats_;
     int fd_, status_ = 0;
-    bool ended_ = false;
+    bool ended_ = false, given_up_ = false;
 };
 
 int run(Options& options) {
@@ -149,8 +164,19 @@ int run(Options& options) {
     {
         eqds_t* probe = nullptr;
         int err = eqds_open(&probe, options.device.c_str(), nullptr);
+        if (err == -ENODEV && if_nametoindex(options.device.c_str()))
+            throw Failure("{} is no eqds device: name one by --device", options.device);
+        if (err == -ENODEV)
+            throw Failure("there is no eqds device {}: modprobe eqds && ip link add link eth0 "
+                          "name {} type eqds",
+                          options.device, options.device);
         if (err == -ENOENT)
             throw Failure("there is no /dev/eqds: load the kernel module eqds");
+        if (err == -EPERM)
+            throw Failure("{}: this needs CAP_NET_RAW", options.device);
+        if (err == -ENOMEM)
+            throw Failure("{}: a port takes 4 MiB of locked memory: raise ulimit -l",
+                          options.device);
         if (err)
             throw Failure("{}: {}", options.device, std::strerror(-err));
         eqds_close(probe);
@@ -169,12 +195,12 @@ int run(Options& options) {
         become(options.command, requests, before);
     }
     close(pair[1]);
+    // A reader of the statistics that has ended must not end the program's network.
+    signal(SIGPIPE, SIG_IGN);
+    raise_descriptor_limit();
     Signals signals(pump, child, mask, options.stats);
-    while (!signals.is_over() || !pump.is_over()) {
+    while (!signals.is_over())
         pump.loop.serve();
-        if (pump.is_over())
-            pump.end_requests();
-    }
     if (!options.stats.empty())
         print_counts(pump.counts, options.stats);
     return signals.status();
@@ -197,8 +223,16 @@ int main(int argc, char** argv) {
     program.add_option("--stats", options.stats,
                        "FILE for counts at the end, and at SIGUSR1; -: standard error");
     program.prefix_command();
-    program.footer("eqds-run --peers 10.0.0.0/24 iperf3 -s");
-    CLI11_PARSE(program, argc, argv);
+    program.footer("eqds-run --peers PREFIX [OPTIONS] [--] PROGRAM [ARGUMENT...]\n"
+                   "eqds-run --peers 10.0.0.0/24 iperf3 -s");
+    try {
+        program.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        if (!error.get_exit_code())
+            return program.exit(error); // help
+        fmt::print(stderr, "eqds-run: {}: see 'eqds-run --help'\n", error.what());
+        return 125;
+    }
     options.command = program.remaining();
     if (!options.command.empty() && options.command.front() == "--")
         options.command.erase(options.command.begin());

@@ -33,6 +33,11 @@ bool is_same(const Host& a, const Host& b, unsigned bits) {
 
 } // namespace
 
+bool is_loopback(const Host& host) {
+    static const Host v6 = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
+    return host == v6 || (is_same(host, mapped, mapped_bits) && host[12] == IN_LOOPBACKNET);
+}
+
 Host host_of(const eqds_udp::Address& address) {
     Host host;
     std::memcpy(host.data(), address.host, host.size());
@@ -77,6 +82,13 @@ LocalHosts::LocalHosts() {
             sockaddr_in in;
             std::memcpy(&in, each->ifa_addr, sizeof(in));
             hosts_.push_back(mapped_of(in.sin_addr));
+            sockaddr_in mask{};
+            if (each->ifa_netmask)
+                std::memcpy(&mask, each->ifa_netmask, sizeof(mask));
+            // The kernel's broadcast address of a prefix; one of 31 or 32 bits has none.
+            const std::uint32_t hosts = ~ntohl(mask.sin_addr.s_addr);
+            if (hosts > 1)
+                broadcasts_.push_back(mapped_of({in.sin_addr.s_addr | htonl(hosts)}));
         } else if (each->ifa_addr->sa_family == AF_INET6) {
             sockaddr_in6 in6;
             Host host;
@@ -88,8 +100,17 @@ LocalHosts::LocalHosts() {
     freeifaddrs(list);
 }
 
+// The kernel takes a destination of zeros for this machine.
 bool LocalHosts::has(const Host& host) const {
-    return std::find(hosts_.begin(), hosts_.end(), host) != hosts_.end();
+    return is_loopback(host) || host == Host{} || host == mapped ||
+           std::find(hosts_.begin(), hosts_.end(), host) != hosts_.end();
+}
+
+bool LocalHosts::is_group(const Host& host) const {
+    static const Host multicast = mapped_of({htonl(INADDR_UNSPEC_GROUP)});
+    return host[0] == 0xff || is_same(host, multicast, mapped_bits + 4) ||
+           host == mapped_of({htonl(INADDR_BROADCAST)}) ||
+           std::find(broadcasts_.begin(), broadcasts_.end(), host) != broadcasts_.end();
 }
 
 } // namespace eqds_run

@@ -29,14 +29,18 @@ private:
     std::vector<Prefix> prefixes_;
 };
 
+bool is_loopback(const Host& host);
+
 // This machine's own addresses, as they were when the object was made.
 class LocalHosts {
 public:
     LocalHosts();
     bool has(const Host& host) const;
+    // A broadcast address of a link, or a multicast address: no tunnel leads to many hosts.
+    bool is_group(const Host& host) const;
 
 private:
-    std::vector<Host> hosts_;
+    std::vector<Host> hosts_, broadcasts_;
 };
 
 } // namespace eqds_run

@@ -104,14 +104,17 @@ void Port::settle() {
     }
 }
 
-// Connected sockets have their peer's datagrams; of the others the latest has all.
+// Connected sockets have their peer's datagrams; of the others the latest has all of its family.
 Socket* Port::owner(const eqds_address& from) const {
     Socket* found = nullptr;
+    int best = 1;
     for (Socket* each : sockets_) {
         if (each->is_connected_to(from))
             return each;
-        if (!each->is_connected())
+        if (!each->is_connected() && each->fitness(from) >= best) {
+            best = each->fitness(from);
             found = each;
+        }
     }
     return found;
 }

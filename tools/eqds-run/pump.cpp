@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 #include "eqds-run/pump.hpp"
 
+#include <cerrno>
 #include <cstring>
 
 #include <sys/socket.h>
@@ -81,8 +82,11 @@ int Pump::make(const eqds_udp::Request& request, int pair, eqds_udp::Answer* ans
     do
         last_id_++;
     while (!last_id_ || sockets_.contains(last_id_));
+    int own = dup(pair);
+    if (own < 0)
+        return errno;
     try {
-        sockets_[last_id_] = std::make_unique<Socket>(*this, last_id_, request.value, dup(pair));
+        sockets_[last_id_] = std::make_unique<Socket>(*this, last_id_, request.value, own);
     } catch (const std::system_error& error) {
         sockets_.erase(last_id_);
         return error.code().value();
@@ -147,10 +151,10 @@ void Pump::ready(std::uint32_t) {
     message.msg_control = control;
     message.msg_controllen = sizeof(control);
     ssize_t got = recvmsg(requests_, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    if (!got) {
-        over_ = true;
+    if (!got)
+        end_requests();
+    if (got <= 0)
         return;
-    }
     take_descriptors(&message, fds, 2);
     if (got == static_cast<ssize_t>(sizeof(request)) && fds[0] >= 0) {
         serve(request, fds[1], &answer);

@@ -24,8 +24,9 @@ public:
     ~Pump() override;
 
     // No process of the program is left.
-    bool is_over() const { return over_; }
-    void end_requests();
+    bool is_deserted() const { return requests_ < 0; }
+    // Nor is a datagram that one has sent.
+    bool is_over() const { return is_deserted() && sockets_.empty(); }
 
     // The program's port of that number, made if there is none. Throws std::system_error.
     Port* port(std::uint16_t number);
@@ -45,10 +46,10 @@ public:
 private:
     void serve(const eqds_udp::Request& request, int pair, eqds_udp::Answer* answer);
     int make(const eqds_udp::Request& request, int pair, eqds_udp::Answer* answer);
+    void end_requests();
 
     const std::string device_;
-    int requests_;
-    bool over_ = false;
+    int requests_; // -1: its other end is closed
     std::uint32_t last_id_ = 0;
     std::minstd_rand random_{std::random_device{}()};
     std::map<std::uint16_t, std::unique_ptr<Port>> ports_;

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
+#include <vector>
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -22,24 +24,34 @@ constexpr int pair_bytes = 1 << 20;
 constexpr std::uint16_t first_port = 49152;
 constexpr unsigned ports = 16384;
 
+// More datagrams than a pair holds, which the program may go on to fill.
+constexpr int catch_up_max = 4096;
+
 using Scratch = std::array<std::uint8_t, eqds_udp::payload_max + 1>;
 
-bool is_loopback(const Host& host) {
-    static const Host v6 = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
-    return host == v6 || (!host[0] && host[10] == 0xff && host[11] == 0xff && host[12] == 127);
+bool is_mapped(const Host& host) {
+    static const Host none = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+    return std::equal(none.begin(), none.begin() + 12, host.begin());
 }
 
 } // namespace
 
 Socket::Socket(Pump& pump, std::uint32_t id, int domain, int pair)
     : pump_(pump), id_(id), domain_(domain), pair_(pair), udp_(*this) {
-    udp_.fd = socket(domain, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (udp_.fd < 0)
-        throw_errno("socket");
-    // Best effort: with less, a program that receives in bursts loses more.
-    setsockopt(pair_, SOL_SOCKET, SO_SNDBUFFORCE, &pair_bytes, sizeof(pair_bytes));
-    pump_.loop.add(pair_, this);
-    pump_.loop.add(udp_.fd, &udp_);
+    try {
+        udp_.fd = socket(domain, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (udp_.fd < 0)
+            throw_errno("socket");
+        // Best effort: with less, a program that receives in bursts loses more.
+        setsockopt(pair_, SOL_SOCKET, SO_SNDBUFFORCE, &pair_bytes, sizeof(pair_bytes));
+        pump_.loop.add(pair_, this);
+        pump_.loop.add(udp_.fd, &udp_);
+    } catch (...) {
+        if (udp_.fd >= 0)
+            close(udp_.fd);
+        close(pair_);
+        throw;
+    }
 }
 
 Socket::~Socket() {
@@ -49,11 +61,9 @@ Socket::~Socket() {
         port_->leave(this);
         pump_.port_left(port_);
     }
-    if (udp_.fd >= 0) {
-        pump_.loop.remove(pair_);
-        pump_.loop.remove(udp_.fd);
-        close(udp_.fd);
-    }
+    pump_.loop.remove(pair_);
+    pump_.loop.remove(udp_.fd);
+    close(udp_.fd);
     close(pair_);
 }
 
@@ -101,6 +111,14 @@ bool Socket::is_connected_to(const eqds_address& from) const {
            !std::memcmp(remote_->host, from.host, sizeof(from.host));
 }
 
+int Socket::fitness(const eqds_address& from) const {
+    Host host;
+    std::memcpy(host.data(), from.host, host.size());
+    if (domain_ == AF_INET)
+        return is_mapped(host) ? 2 : 0;
+    return v6_only_ && is_mapped(host) ? 0 : 1;
+}
+
 int Socket::name(bool remote, eqds_udp::Address* address) const {
     sockaddr_storage storage{};
     socklen_t bytes = sizeof(storage);
@@ -114,6 +132,11 @@ int Socket::name(bool remote, eqds_udp::Address* address) const {
 // ---- life ----
 
 int Socket::attach(std::uint16_t number) {
+    int v6_only = 0;
+    socklen_t bytes = sizeof(v6_only);
+    if (domain_ == AF_INET6 &&
+        !getsockopt(udp_.fd, IPPROTO_IPV6, IPV6_V6ONLY, &v6_only, &bytes)) // fixed by bind()
+        v6_only_ = v6_only;
     try {
         port_ = pump_.port(number);
     } catch (const std::system_error& error) {
@@ -166,6 +189,7 @@ int Socket::connect(const eqds_udp::Address& address) {
     sockaddr_storage storage{};
     if (int error = autobind())
         return error;
+    catch_up();
     auto bytes = static_cast<socklen_t>(format(address, &storage));
     if (::connect(udp_.fd, reinterpret_cast<sockaddr*>(&storage), bytes))
         return errno;
@@ -176,6 +200,7 @@ int Socket::connect(const eqds_udp::Address& address) {
 int Socket::disconnect() {
     sockaddr none{};
     none.sa_family = AF_UNSPEC;
+    catch_up();
     remote_.reset();
     return ::connect(udp_.fd, &none, sizeof(none)) ? errno : 0;
 }
@@ -201,7 +226,12 @@ void Socket::pause(bool on) {
     if (on == paused_)
         return;
     paused_ = on;
-    pump_.loop.turn(pair_, this, !on);
+    if (!hung_up_) {
+        pump_.loop.turn(pair_, this, !on);
+    } else if (!on) {
+        hung_up_ = false;
+        pump_.loop.add(pair_, this);
+    }
 }
 
 void Socket::resume() {
@@ -247,7 +277,7 @@ Socket::Step Socket::forward(void* buffer, std::size_t room, std::size_t bytes,
     const Host host = host_of(to);
     std::uint64_t* why = nullptr;
 
-    if (!pump_.peers.has(host))
+    if (!pump_.peers.has(host) || pump_.local.is_group(host))
         why = &pump_.counts.sent_not_peer;
     else if (pump_.local.has(host))
         why = &pump_.counts.sent_local;
@@ -260,7 +290,7 @@ Socket::Step Socket::forward(void* buffer, std::size_t room, std::size_t bytes,
         to_kernel(buffer, now, pump_.scratch.data(), bytes - now, to);
     } else if (port_->send(buffer, bytes, to)) {
         return Step::Again; // the buffer is the port's
-    } else if (remote_) {
+    } else if (remote_ && !catching_up_) {
         held_ = Held{buffer, bytes, to};
         port_->wait(this);
         return Step::Stop;
@@ -270,6 +300,24 @@ Socket::Step Socket::forward(void* buffer, std::size_t room, std::size_t bytes,
     if (port_ && room)
         port_->release(buffer);
     return Step::Again;
+}
+
+// A message that is payload from its first byte on, of which take() took the first for a head:
+// moves it to where payload is. Returns its bytes.
+std::size_t Socket::unheaded(const eqds_udp::Head& head, void* buffer, std::size_t room,
+                             std::size_t bytes) {
+    std::vector<std::uint8_t> whole(sizeof(head) + room + pump_.scratch.size());
+    auto at = whole.begin();
+    for (auto [from, n] : {std::pair<const void*, std::size_t>{&head, sizeof(head)},
+                           {buffer, room},
+                           {pump_.scratch.data(), pump_.scratch.size()}}) {
+        auto* first = static_cast<const std::uint8_t*>(from);
+        at = std::copy(first, first + n, at);
+    }
+    std::copy_n(whole.begin(), room, static_cast<std::uint8_t*>(buffer));
+    std::copy_n(whole.begin() + static_cast<std::ptrdiff_t>(room), pump_.scratch.size(),
+                pump_.scratch.begin());
+    return bytes;
 }
 
 // A datagram of the program; buffer: where its beginning is to go, room bytes of it.
@@ -288,10 +336,19 @@ Socket::Step Socket::take(void* buffer, std::size_t room) {
     };
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
         return drop(Step::Stop);
-    if (got < static_cast<ssize_t>(sizeof(head)))
-        return drop(Step::End);
+    // The program closed its end with datagrams unread: told once, before what it sent.
+    if (got < 0 && errno == ECONNRESET)
+        return drop(Step::Again);
+    if (got <= 0)
+        return drop(Step::Closed);
+    auto bytes = static_cast<std::size_t>(got);
+    if (bytes < sizeof(head) || head.mark != eqds_udp::head_mark) {
+        bytes = unheaded(head, buffer, room, bytes);
+        head = {};
+    } else {
+        bytes -= sizeof(head);
+    }
     const eqds_udp::Address to = head.address.port ? head.address : remote_.value_or(head.address);
-    const std::size_t bytes = static_cast<std::size_t>(got) - sizeof(head);
     if (!to.port || bytes > eqds_udp::payload_max) {
         pump_.counts.dropped_kernel++;
         return drop(Step::Again);
@@ -319,12 +376,35 @@ Socket::Step Socket::from_program() {
     return step;
 }
 
+// The remote changes: what the program has sent until now is for the one of before. Datagrams
+// that can't leave now are dropped.
+void Socket::catch_up() {
+    if (!remote_)
+        return;
+    catching_up_ = true;
+    Step step = Step::Again;
+    for (int i = 0; i < catch_up_max && step == Step::Again; i++) {
+        const bool native = port_ && !port_->is_gone();
+        void* buffer = native ? port_->buffer(this) : nullptr;
+        if (native && !buffer) {
+            port_->flush();
+            buffer = port_->buffer(this);
+        }
+        step = take(buffer, buffer ? port_->packet_bytes() : 0);
+    }
+    catching_up_ = false;
+    if (port_)
+        port_->flush();
+}
+
 void Socket::ready(std::uint32_t events) {
-    Step step = Step::Stop;
-    if (!paused_)
-        step = from_program();
-    if (step == Step::End || (paused_ && events & (EPOLLHUP | EPOLLERR)))
-        pump_.remove(id_); // frees this
+    if (!paused_) {
+        if (from_program() == Step::Closed)
+            pump_.remove(id_); // frees this
+    } else if (events & (EPOLLHUP | EPOLLERR) && !hung_up_) {
+        hung_up_ = true;
+        pump_.loop.remove(pair_);
+    }
 }
 
 // ---- from the network ----
@@ -338,7 +418,11 @@ void Socket::deliver(const eqds_udp::Address& from, const void* data, std::size_
     msghdr message{};
     message.msg_iov = parts;
     message.msg_iovlen = bytes ? 2 : 1;
-    if (sendmsg(pair_, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+    if (sendmsg(pair_, &message, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
+        return;
+    if (errno == EPIPE || errno == ECONNRESET)
+        pump_.counts.dropped_no_socket++; // the program has closed it, or shut it down
+    else
         pump_.counts.dropped_receiver_full++;
 }
 

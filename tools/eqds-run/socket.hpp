@@ -6,7 +6,8 @@
 //   program's pair <--deliver------- Port, and that socket
 //
 // A datagram that has to wait for credit of a connected socket's peer is held, and the pair isn't
-// read meanwhile: the program's sends block, or poll() says that it can't write.
+// read meanwhile: the program's sends block, or poll() says that it can't write. A socket that the
+// program has closed stays until all it sent has left.
 #pragma once
 
 #include <cstdint>
@@ -38,6 +39,9 @@ public:
     int domain() const { return domain_; }
     bool is_connected() const { return remote_.has_value(); }
     bool is_connected_to(const eqds_address& from) const;
+    // How well the socket's family fits a sender: 0, not at all. As the kernel, which prefers a
+    // socket of IPv4 to one of IPv6 that takes both.
+    int fitness(const eqds_address& from) const;
 
     void deliver(const eqds_udp::Address& from, const void* data, std::size_t bytes, int error = 0);
     void resume();
@@ -57,7 +61,8 @@ private:
         std::size_t bytes;
         eqds_udp::Address to;
     };
-    enum class Step { Again, Stop, End };
+    // Closed: no process has the socket any more, and all that it sent has been read.
+    enum class Step { Again, Stop, Closed };
 
     int autobind();
     int attach(std::uint16_t number);
@@ -65,7 +70,10 @@ private:
     eqds_udp::Address parse(const void* from) const;
     Step from_program();
     Step take(void* buffer, std::size_t room);
+    std::size_t unheaded(const eqds_udp::Head& head, void* buffer, std::size_t room,
+                         std::size_t bytes);
     Step forward(void* buffer, std::size_t room, std::size_t bytes, const eqds_udp::Address& to);
+    void catch_up();
     void to_kernel(const void* first, std::size_t first_bytes, const void* rest,
                    std::size_t rest_bytes, const eqds_udp::Address& to);
     void from_kernel();
@@ -78,7 +86,9 @@ private:
     Port* port_ = nullptr;
     std::optional<eqds_udp::Address> remote_;
     std::optional<Held> held_;
-    bool paused_ = false;
+    bool v6_only_ = false, paused_ = false;
+    bool hung_up_ = false; // the program's end is closed, and the loop isn't told of it again
+    bool catching_up_ = false;
 };
 
 } // namespace eqds_run

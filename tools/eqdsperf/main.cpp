@@ -276,7 +276,14 @@ int run(int argc, char** argv) {
     ping_command->add_option("--bytes", pinging.bytes, "Of each; default 64")
         ->check(CLI::Range(16, 65000));
     ping_command->callback([&] { ping(pinging); });
-    CLI11_PARSE(program, argc, argv);
+    try {
+        program.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        if (!error.get_exit_code())
+            return program.exit(error); // help
+        fmt::print(stderr, "eqdsperf: {}: see 'eqdsperf --help'\n", error.what());
+        return 2;
+    }
     return 0;
 }
 
