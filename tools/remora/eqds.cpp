@@ -290,7 +290,7 @@ void rules(bool json) {
 void add_report(CLI::App& eqds, const char* name, const char* help, void (*report)(bool json)) {
     CLI::App* command = eqds.add_subcommand(name, help);
     auto json = std::make_shared<bool>(false);
-    command->add_flag("--json", *json, "Print JSON.");
+    command->add_flag("--json", *json, "Print JSON");
     command->callback([=] { report(*json); });
 }
 
@@ -355,7 +355,7 @@ void add_set(CLI::App& eqds) {
         std::optional<std::uint8_t> ttl;
     };
     CLI::App* command =
-        eqds.add_subcommand("set", "Change outer packets, and what RDMA is told of queues.");
+        eqds.add_subcommand("set", "Change outer packets, and what RDMA is told of queues");
     auto words = std::make_shared<Words>();
     command->add_option("DEVICE", words->device, "eqds device")->required();
     command->add_option("--ttl", words->ttl, "Hop limit; 0: the route's");
@@ -387,7 +387,7 @@ void add_key(CLI::App& eqds) {
         std::string device, file;
         bool remove = false;
     };
-    CLI::App* command = eqds.add_subcommand("key", "Drop packets without the tag of a key.");
+    CLI::App* command = eqds.add_subcommand("key", "Drop packets without the tag of a key");
     auto words = std::make_shared<Words>();
     command->add_option("DEVICE", words->device, "eqds device")->required();
     command->add_option("--key", words->file, "FILE with the key, alike at all peers");
@@ -412,24 +412,24 @@ std::vector<netlink::Attributes> eqds_devices() {
 }
 
 void add_eqds_commands(CLI::App& program) {
-    CLI::App* eqds = program.add_subcommand("eqds", "Tunnels whose receivers clock every packet.");
+    CLI::App* eqds = program.add_subcommand("eqds", "Tunnels whose receivers clock every packet");
     eqds->require_subcommand(1);
-    CLI::App* add = eqds->add_subcommand("add", "Make a tunnel device on a link, and set it up.");
+    CLI::App* add = eqds->add_subcommand("add", "Make a tunnel device on a link, and set it up");
     auto link = std::make_shared<std::string>(), name = std::make_shared<std::string>("eqds0");
     add->add_option("LINK", *link, "Network device that outer packets use")->required();
     add->add_option("--name", *name, "NAME of the device; default eqds0");
     add->callback([=] { add_device(*link, *name); });
     add_set(*eqds);
     add_key(*eqds);
-    add_rule(*eqds, EQDS_RULE_KIND_MAP, "Packets to PREFIX go through a tunnel to PEER.");
-    add_rule(*eqds, EQDS_RULE_KIND_ALLOW, "Only such peers may open tunnels to this machine.");
-    add_rule(*eqds, EQDS_RULE_KIND_SHARE, "Priority and weight of peers when credit is given.");
-    add_report(*eqds, "rules", "Print the rules of this network namespace.", rules);
-    add_report(*eqds, "peers", "Print the tunnels of this network namespace.", peers);
-    add_report(*eqds, "paths", "Print the paths of the sending tunnels.", paths);
-    add_report(*eqds, "queues", "Print the tunnels that hold packets.", queues);
-    add_report(*eqds, "credit", "Print the devices, and what their links owe.", credit);
-    add_report(*eqds, "jitter", "Print how late the timers of pulls were.", jitter);
+    add_rule(*eqds, EQDS_RULE_KIND_MAP, "Packets to PREFIX go through a tunnel to PEER");
+    add_rule(*eqds, EQDS_RULE_KIND_ALLOW, "Only such peers may open tunnels to this machine");
+    add_rule(*eqds, EQDS_RULE_KIND_SHARE, "Priority and weight of peers when credit is given");
+    add_report(*eqds, "rules", "Print the rules of this network namespace", rules);
+    add_report(*eqds, "peers", "Print the tunnels of this network namespace", peers);
+    add_report(*eqds, "paths", "Print the paths of the sending tunnels", paths);
+    add_report(*eqds, "queues", "Print the tunnels that hold packets", queues);
+    add_report(*eqds, "credit", "Print the devices, and what their links owe", credit);
+    add_report(*eqds, "jitter", "Print how late the timers of pulls were", jitter);
 }
 
 } // namespace remora

@@ -215,12 +215,12 @@ void add_mh_commands(CLI::App& program) {
 
     CLI::App* command = mh->add_subcommand("status", "Its machines, and whether it has a standby");
     auto json = std::make_shared<bool>(false);
-    command->add_flag("--json", *json);
+    command->add_flag("--json", *json, "Print JSON");
     Text socket = add_socket(*command);
     command->callback([=] { status(*json, *socket); });
 
     command = mh->add_subcommand("policy", "Which machine may reach the RAM of which");
-    command->add_flag("--json", *json);
+    command->add_flag("--json", *json, "Print JSON");
     socket = add_socket(*command);
     command->callback([=] { policy(*json, *socket); });
 

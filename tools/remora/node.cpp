@@ -206,7 +206,7 @@ void add_space_commands(CLI::App& node) {
 
     CLI::App* list = space->add_subcommand("list", "List the spaces");
     auto json = std::make_shared<bool>(false);
-    list->add_flag("--json", *json);
+    list->add_flag("--json", *json, "Print JSON");
     socket = add_socket(*list);
     list->callback([=] { space_list(*json, *socket); });
 }
@@ -242,7 +242,7 @@ void add_node_commands(CLI::App& program) {
 
     CLI::App* status = node->add_subcommand("status", "Configuration, usage, counters");
     auto json = std::make_shared<bool>(false);
-    status->add_flag("--json", *json);
+    status->add_flag("--json", *json, "Print JSON");
     socket = add_socket(*status);
     status->callback([=] { node_status(*json, *socket); });
     add_space_commands(*node);

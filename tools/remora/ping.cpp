@@ -176,7 +176,7 @@ void add_ping_command(CLI::App& program) {
     command->add_option("--space", options->space, "ID of the space; default 1");
     command->add_option("--count", options->count, "Round trips; default 5");
     command->add_option("--timeout", options->timeout, "SECONDS to wait for the node; default 2");
-    command->add_flag("--json", options->json);
+    command->add_flag("--json", options->json, "Print JSON");
     command->callback([options] { ping(*options); });
 }
 

@@ -139,7 +139,7 @@ void stats(const std::optional<std::string>& device, bool json,
 void add_report_commands(CLI::App& program) {
     CLI::App* status_command = program.add_subcommand("status", "List the devices");
     auto json = std::make_shared<bool>(false);
-    status_command->add_flag("--json", *json);
+    status_command->add_flag("--json", *json, "Print JSON");
     status_command->callback([json] { status(*json); });
 
     CLI::App* stats_command = program.add_subcommand("stats", "Counters of the devices");
