@@ -16,6 +16,7 @@
 #include <net/ip6_route.h>
 #include <net/ipv6_stubs.h>
 #include <net/ndisc.h>
+#include <net/netfilter/nf_conntrack.h>
 #include <net/route.h>
 #include <net/udp.h>
 
@@ -134,6 +135,24 @@ static void hook_oversize(struct eqds_dev *ed, struct sk_buff *skb, bool v6,
 	ip_do_fragment(state->net, state->sk, skb, hook_fragment);
 }
 
+/*
+ * Connection tracking enters a connection into its table at this hook's priority, and of two hooks
+ * of one priority the later registered runs first. A packet that is taken here would leave its
+ * connection unknown, and its answers untracked. Returns false if the packet is to be dropped.
+ */
+static bool hook_confirm(struct sk_buff *skb)
+{
+#if IS_ENABLED(CONFIG_NF_CONNTRACK)
+	const struct nf_ct_hook *tracking = rcu_dereference(nf_ct_hook);
+	enum ip_conntrack_info info;
+	const struct nf_conn *connection = nf_ct_get(skb, &info);
+
+	if (tracking && connection && !nf_ct_is_confirmed(connection))
+		return tracking->confirm(skb) == NF_ACCEPT;
+#endif
+	return true;
+}
+
 static unsigned int hook_capture(void *priv, struct sk_buff *skb, const struct nf_hook_state *state)
 {
 	const bool v6 = state->pf == NFPROTO_IPV6;
@@ -145,6 +164,8 @@ static unsigned int hook_capture(void *priv, struct sk_buff *skb, const struct n
 	rule = hook_rule(ed, skb);
 	if (!rule || hook_stays(skb, v6))
 		return NF_ACCEPT;
+	if (!hook_confirm(skb))
+		return NF_DROP;
 	if (hook_fits(ed, skb))
 		hook_xmit(ed, skb, rule);
 	else
@@ -152,7 +173,7 @@ static unsigned int hook_capture(void *priv, struct sk_buff *skb, const struct n
 	return NF_STOLEN;
 }
 
-/* After everything else that changes the packet: source addresses, say. */
+/* After everything else that changes the packet: source addresses, say. See hook_confirm(). */
 static const struct nf_hook_ops hook_ops[] = {
 	{.hook = hook_capture,
 	 .pf = NFPROTO_IPV4,
