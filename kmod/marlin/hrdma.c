@@ -13,8 +13,8 @@
 #include "marlin/trace.h"
 
 /*
- * From so many bytes on an engine is faster than the CPU, by its set-up and its interrupt.
- * README.md has the measurement.
+ * From so many bytes on an engine pays for its set-up and its interrupt. A guess: README.md says
+ * what it takes to measure it.
  */
 static unsigned int hrdma_bytes_min = 32768;
 module_param(hrdma_bytes_min, uint, 0644);

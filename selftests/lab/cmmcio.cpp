@@ -15,6 +15,7 @@
 //   greedy PORT                  takes all the grants that it gets
 //   uring-..., fault-...         see cmmcio_uring.cpp
 //   bell, ring..., futex, tell   see cmmcio_bell.cpp
+//   time..., pingpong            see cmmcio_time.cpp
 //   locks, count, lock-refusals  see cmmcio_lock.cpp
 #include "cmmcio.hpp"
 
@@ -307,6 +308,12 @@ int main(int argc, char** argv) {
         return futex(argv + 2);
     if (what == "tell" && argc == 4)
         return tell(argv + 2);
+    if (what == "time-own" && argc == 4)
+        return time_own(argv + 2);
+    if (what == "time" && argc == 6)
+        return time_writes(argv + 2);
+    if (what == "pingpong" && argc == 5)
+        return pingpong(argv + 2);
     fprintf(stderr, "cmmcio: see the head of its source\n");
     return 2;
 }

@@ -82,3 +82,8 @@ int ring(char** argument);
 int ring_refusals(char** argument);
 int futex(char** argument);
 int tell(char** argument);
+
+// cmmcio_time.cpp
+int time_own(char** argument);
+int time_writes(char** argument);
+int pingpong(char** argument);

@@ -462,7 +462,7 @@ def test_driver_without_ram_windows_offers_no_copies(lab):
         ntblab.clear(machine)
 
 
-TESTS = [test for name, test in list(globals().items()) if name.startswith("test_")]
+TESTS = [test for name, test in list(globals().items()) if name.startswith("test_") and callable(test)]
 
 if __name__ == "__main__":
     tap.main("ntb3", TESTS)
