@@ -40,6 +40,11 @@ out/bin/remora-cmmc-file: libremote/examples/cmmc_file.c out/lib/libcmmc.a
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D) && $(CC) -O2 $(WARN_C) -Iinclude $^ -o $@
 
+# For the lab's machines; elsewhere as README.md says.
+out/bin/quickstart: libremote/examples/quickstart.c out/lib/libremote.a
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D) && $(CC) -O2 $(WARN_C) -Iinclude $^ $(LIB_LIBS) -lstdc++ -lm -o $@
+
 # $(call pkgconfig,LIBDIR,INCLUDEDIR,MORE): a .pc file's text
 pkgconfig = printf '%s\n' 'Name: libremote' 'Description: memory on other machines' 'Version: $(LIB_VERSION)' \
 	'Libs: -L$1 $3-lremote' 'Libs.private: -lfmt -luring -lstdc++ -lm -lpthread' 'Cflags: -I$2'

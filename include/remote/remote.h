@@ -144,7 +144,7 @@ struct remote_node {
 	uint64_t round_trip_ns;
 };
 
-/* Asks the node what it has. -EINVAL: node->size is too small. Other errors: those of remote_open(). */
+/* Asks the node what it has. -EINVAL also for node->size. Other errors: those of remote_open(). */
 int remote_info(remote_t *r, struct remote_node *node);
 
 /* ---- memory ---- */
@@ -416,7 +416,7 @@ struct remote_counters {
 	uint64_t reopened; /* sessions opened again: the node ended one, or a change was cancelled */
 };
 
-/* Counts since the handle was opened. -EINVAL: counters->size is too small. */
+/* Counts since the handle was opened. -EINVAL also for counters->size. */
 int remote_stats(remote_t *r, struct remote_counters *counters);
 
 /* ---- memory as memory ---- */

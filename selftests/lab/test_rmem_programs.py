@@ -17,6 +17,7 @@ from remoralab.rmem import Rack
 SUITE_S = 1200  # a kernel with KASAN takes some ten times as long
 
 PROGRAM = cache.REPO / "out" / "bin" / "lib-lab"
+QUICKSTART = cache.REPO / "out" / "bin" / "quickstart"
 
 
 def run_suite(machine, target, only="*/Given", environment=""):
@@ -82,6 +83,17 @@ def test_udp_to_the_kernels_node(lab):
         node = rack.node("memory", "128M")
         by_udp(lab, rmem.address(lab["memory"], lab["compute"]), node.key)
         node.clear_space()
+
+
+def test_quickstart(lab):
+    """README's, by the device; elsewhere it runs in selftests/lib/test_dist.py."""
+    compute = lab["compute"]
+    with Rack(lab) as rack:
+        device = rack.attach("compute", rack.node("memory", "64M"), None)
+        assert compute.run([QUICKSTART, f"dev:{device.path}"]).out == "hello, remote memory\n"
+        device.detach()
+    failed = compute.run([QUICKSTART, f"dev:{device.path}"], check=False)
+    assert failed.rc == 1 and device.path in failed.err, f"{failed.out} {failed.err}"
 
 
 # Asked by hand

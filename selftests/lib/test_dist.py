@@ -87,6 +87,19 @@ class Dist(unittest.TestCase):
         self.assertEqual(run(program), "hello, remote memory\n")
         self.assertEqual(run(program, "embedded:size=128M,page=4M"), "hello, remote memory\n")
 
+    def test_quickstart_says_why_it_fails(self):
+        program, key = self.folder / "quickstart", self.folder / "key"
+        run("gcc", QUICKSTART, *flags(ROOT / "out/lib/pkgconfig"), "-o", program)
+        run(ROOT / "out/bin/remora", "key", "new", key)
+        for target, why in ((f"udp:127.0.0.1:1,key={key}", "no node at 127.0.0.1:1"), ("udp:127.0.0.1", "key=FILE"),
+                            (f"udp:127.0.0.1,key={key}-none", f"{key}-none"), (f"shm:{key}-none,key={key}", f"no node at {key}-none"),
+                            ("dev:/dev/rmem-none", "/dev/rmem-none"), ("tcp:host", "tcp:host"), ("embedded:size=1K", "less than a page"),
+                            ("embedded:size=1M,page=64K", None)):
+            done = subprocess.run([program, target], capture_output=True, text=True, timeout=60, check=False)
+            said = done.stdout + done.stderr
+            self.assertEqual((done.returncode, len(said.splitlines())), (1, 1), said)
+            self.assertIn(why or "full", said)
+
     def test_quickstart_runs_with_a_daemon(self):
         """By UDP and by shared memory, as the README says it."""
         udp, shm = re.search(r"^\./quickstart udp:10\.0\.0\.2,(key=rack\.key) .*\n\./quickstart shm:/run/rings,(key=rack\.key) ",

@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 // Rings in shared memory: ends that die, restart, are too many, sleep, or scribble; and turns.
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <random>
+#include <string>
 #include <thread>
 #include <vector>
+
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -18,6 +24,7 @@
 #include "remote/queue.h"
 #include "src/transport/shm_link.hpp"
 #include "support/futex.hpp"
+#include "support/key.hpp"
 #include "victim.hpp"
 
 namespace remora::test {
@@ -39,8 +46,8 @@ protected:
         EXPECT_EQ(try_open(handle, timeout_us), 0) << remote_why();
         return handle;
     }
-    void start(unsigned rings = 64) {
-        node = std::make_unique<TestNode>(ShmOptions{.path = path, .rings = rings});
+    void start(unsigned rings = 64, mode_t mode = 0600) {
+        node = std::make_unique<TestNode>(ShmOptions{.path = path, .mode = mode, .rings = rings});
     }
     std::uint64_t count(std::string_view name) const {
         for (const auto& [each, value] : node->report().counters)
@@ -49,6 +56,9 @@ protected:
         ADD_FAILURE() << "no counter " << name;
         return 0;
     }
+
+    // A node that was killed leaves it.
+    void TearDown() override { unlink(path.c_str()); }
 
     const std::string path = shm_path();
     std::unique_ptr<TestNode> node;
@@ -108,6 +118,66 @@ TEST_F(Shm, KilledClientsRingsAreFree) {
     victim.kill();
     while (try_open(r))
         std::this_thread::yield();
+    remote_close(r);
+}
+
+// The error of opening so many handles, as a user who isn't the node's.
+int error_of_stranger(const std::string& path, unsigned handles) {
+    const Key key = key_read(key_file()).key;
+    remote_options options{};
+    options.size = sizeof(options);
+    options.key = key.data();
+    if (seteuid(65534))
+        return -errno;
+    int error = 0;
+    for (remote_t* r = nullptr; handles && !error; handles--)
+        error = remote_open(&r, ("shm:" + path).c_str(), &options);
+    return error;
+}
+
+// The socket's mode alone wouldn't keep such a user out: it may be changed, or the user be root's.
+TEST_F(Shm, OtherUsersAreRefusedByTheirCredentials) {
+    if (geteuid())
+        GTEST_SKIP() << "needs root, to be another user";
+    Victim stranger([&] { return error_of_stranger(path, 1) == -EACCES; });
+    start();
+    std::filesystem::permissions(path, std::filesystem::perms::all);
+    EXPECT_TRUE(stranger.run());
+    remote_close(open());
+}
+
+TEST_F(Shm, OtherUsersLeaveAQuarterOfTheRingsToTheOwner) {
+    if (geteuid())
+        GTEST_SKIP() << "needs root, to be another user";
+    Victim stranger([&] { return error_of_stranger(path, 4) == -EUSERS; });
+    start(4, 0666);
+    EXPECT_TRUE(stranger.run());
+    remote_close(open());
+}
+
+TEST_F(Shm, ClientOfANodeThatStandsStillSleeps) {
+    Victim other([this] {
+        start();
+        return true;
+    });
+    ASSERT_TRUE(other.run());
+    remote_t* r = open();
+    raddr_t a = 0;
+    ASSERT_EQ(remote_alloc(r, 100, REMOTE_RW, &a), 0);
+    other.stop();
+    std::atomic<pid_t> id = 0;
+    std::thread waiting([&] {
+        id = gettid();
+        std::uint8_t byte = 0;
+        EXPECT_EQ(remote_read(r, a, &byte, 1), 0);
+    });
+    std::string call; // system call of the thread
+    while (call != std::to_string(SYS_futex)) {
+        std::this_thread::yield();
+        std::ifstream(fmt::format("/proc/self/task/{}/syscall", id.load())) >> call;
+    }
+    other.resume();
+    waiting.join();
     remote_close(r);
 }
 

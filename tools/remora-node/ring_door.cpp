@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "support/failure.hpp"
@@ -37,6 +38,9 @@ RingDoor::RingDoor(Rings& rings, const ShmOptions& options)
       stop_(eventfd(0, EFD_CLOEXEC)) {
     if (!stop_)
         throw Failure("no eventfd: {}", std::strerror(errno));
+    // The umask took from the mode that the operator gave.
+    if (chmod(options.path.c_str(), mode_))
+        throw Failure("can't set the mode of {}: {}", options.path, std::strerror(errno));
 }
 
 void RingDoor::stop() {

@@ -154,13 +154,13 @@ int check_put(const remote_t* r, raddr_t address, const void* buffer, std::size_
     return check_integer(r, signal->address, signal->bytes);
 }
 
-void check_size(const void* options, std::string_view name, std::size_t bytes, std::size_t known,
+void check_size(const void* given, std::string_view name, std::size_t bytes, std::size_t known,
                 std::size_t least) {
     if (bytes < least || bytes > structure_bytes_max)
-        throw Misuse("the options' size is {}: set it to sizeof(struct {})", bytes, name);
+        throw Misuse("the structure's size is {}: set it to sizeof(struct {})", bytes, name);
     if (bytes <= known)
         return;
-    std::span tail(static_cast<const std::uint8_t*>(options) + known, bytes - known);
+    std::span tail(static_cast<const std::uint8_t*>(given) + known, bytes - known);
     if (std::ranges::any_of(tail, [](std::uint8_t byte) { return byte != 0; }))
         throw Misuse("struct {} sets a field that this version of libremote doesn't know", name);
 }

@@ -70,7 +70,7 @@ inline constexpr std::size_t structure_bytes_max = 4096;
 
 // Throws Misuse. name: the structure's. bytes, known: the sizes that the program and this library
 // give it; least: that of the first version.
-void check_size(const void* options, std::string_view name, std::size_t bytes, std::size_t known,
+void check_size(const void* given, std::string_view name, std::size_t bytes, std::size_t known,
                 std::size_t least);
 
 // options: of a size that this library, an older or a newer one knows, or NULL for the defaults.

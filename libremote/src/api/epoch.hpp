@@ -31,4 +31,10 @@ struct Epoch {
 
 using EpochRef = std::shared_ptr<Epoch>;
 
+// The epoch's backend, which keeps the epoch.
+inline BackendRef backend_of(EpochRef epoch) {
+    Backend* backend = epoch->backend.get();
+    return {std::move(epoch), backend};
+}
+
 } // namespace remora::lib

@@ -32,7 +32,7 @@ REMOTE_API int remote_mmap(remote_t* r, raddr_t address, size_t bytes, unsigned 
         const remote_mmap_options chosen = remora::lib::options_of(
             options, "remote_mmap_options", offsetof(remote_mmap_options, prefetch_bytes));
         int error = handle_of(r)->mappings().map(
-            handle_of(r)->epoch(), address, bytes, permission == REMOTE_RW,
+            remora::lib::backend_of(handle_of(r)->epoch()), address, bytes, permission == REMOTE_RW,
             {chosen.cache_bytes, chosen.prefetch_bytes}, *memory);
         return error ? fail(error, "the first or the last page of the range can't be read") : 0;
     } catch (const remora::Misuse& misuse) {

@@ -38,9 +38,7 @@ constexpr std::size_t op_bytes_max = 1U << 30;
 constexpr std::size_t op_size_least = sizeof(remote_op);
 
 BackendRef backend_of(const remote_t* r) {
-    EpochRef epoch = handle_of(r)->epoch();
-    remora::lib::Backend* backend = epoch->backend.get();
-    return {std::move(epoch), backend};
+    return remora::lib::backend_of(handle_of(r)->epoch());
 }
 
 bool are_short(const remote_vec* pieces, std::size_t count) {

@@ -69,6 +69,8 @@ REMOTE_API int remote_open(remote_t** r, const char* target, const remote_option
     return remora::lib::opening([&] {
         const remote_options chosen =
             remora::lib::options_of(options, "remote_options", offsetof(remote_options, integrity));
+        if (chosen.reserved)
+            throw remora::Misuse("remote_options.reserved is {}: set it to 0", chosen.reserved);
         *r = remora::lib::name_handle(
             std::make_unique<Handle>(remora::lib::parse_target(target, chosen), chosen));
         return 0;
@@ -258,10 +260,9 @@ REMOTE_API int remote_wait(remote_t* r, raddr_t address, size_t bytes, remote_co
 REMOTE_API int remote_info(remote_t* r, remote_node* node) {
     if (int error = node ? check(r) : -EINVAL)
         return error;
-    if (node->size < sizeof(*node))
-        return -EINVAL;
     remote_node found{};
     int error = remora::lib::opening([&] {
+        remora::lib::check_size(node, "remote_node", node->size, sizeof(found), sizeof(found));
         handle_of(r)->info(found);
         return 0;
     });
@@ -275,12 +276,14 @@ REMOTE_API int remote_info(remote_t* r, remote_node* node) {
 REMOTE_API int remote_stats(remote_t* r, remote_counters* counters) {
     if (int error = counters ? check(r) : -EINVAL)
         return error;
-    if (counters->size < sizeof(remote_counters))
-        return -EINVAL;
     // The caller's memory may be a mapping's; don't touch it under the backend's locks.
     remote_counters sum{};
-    handle_of(r)->stats(sum);
-    sum.size = sizeof(sum);
-    *counters = sum;
-    return 0;
+    return remora::lib::opening([&] {
+        remora::lib::check_size(counters, "remote_counters", counters->size, sizeof(sum),
+                                sizeof(sum));
+        handle_of(r)->stats(sum);
+        sum.size = sizeof(sum);
+        *counters = sum;
+        return 0;
+    });
 }

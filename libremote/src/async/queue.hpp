@@ -32,9 +32,6 @@
 
 namespace remora::lib {
 
-// Keeps what the backend belongs to.
-using BackendRef = std::shared_ptr<Backend>;
-
 class Queue {
 public:
     static constexpr std::uint32_t depth_max = 1U << 20;

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 
 #include "remote/remote.h"
@@ -88,5 +89,8 @@ public:
     // object be destroyed?
     virtual bool disown() = 0;
 };
+
+// Keeps what the backend belongs to.
+using BackendRef = std::shared_ptr<Backend>;
 
 } // namespace remora::lib

@@ -13,24 +13,24 @@ std::uintptr_t number(const void* memory) {
 
 } // namespace
 
-int Mappings::map(const EpochRef& epoch, std::uint64_t address, std::size_t bytes, bool writable,
-                  const PagerLimits& limits, void*& memory) {
+int Mappings::map(const BackendRef& backend, std::uint64_t address, std::size_t bytes,
+                  bool writable, const PagerLimits& limits, void*& memory) {
     // Report an unreadable range here rather than by SIGBUS on first touch.
     for (std::uint64_t each : {address, address + bytes - 1}) {
         std::uint8_t byte;
-        if (int error = epoch->backend->transfer(Kind::read, each, &byte, 1, never))
+        if (int error = backend->transfer(Kind::read, each, &byte, 1, never))
             return error;
     }
-    auto mapping = std::make_shared<Mapping>(*epoch->backend, address, bytes, writable, limits);
+    auto mapping = std::make_shared<Mapping>(*backend, address, bytes, writable, limits);
     std::lock_guard lock(lock_);
-    all_[number(mapping->memory())] = {epoch, mapping};
+    all_[number(mapping->memory())] = {backend, mapping};
     memory = mapping->memory();
     return 0;
 }
 
 // After a restart earlier successful writes are lost, too.
 int Mappings::result_of(const Mapped& mapped, int result) {
-    return !result && mapped.epoch->backend->is_lost() ? -ESTALE : result;
+    return !result && mapped.backend->is_lost() ? -ESTALE : result;
 }
 
 int Mappings::sync(void* memory, std::size_t bytes) {
@@ -68,7 +68,7 @@ void Mappings::finish() {
 void Mappings::disown() {
     for (auto& [memory, mapped] : all_) {
         mapped.mapping->disown();
-        mapped.epoch->backend->disown();
+        mapped.backend->disown();
     }
     // The mappings' threads don't exist in the child.
     static_cast<void>(new All(std::move(all_)));

@@ -8,7 +8,7 @@
 #include <memory>
 #include <mutex>
 
-#include "src/api/epoch.hpp"
+#include "src/backend/backend.hpp"
 #include "src/mmap/mapping.hpp"
 
 namespace remora::lib {
@@ -16,9 +16,9 @@ namespace remora::lib {
 class Mappings {
 public:
     // Throws as Mapping does.
-    int map(const EpochRef& epoch, std::uint64_t address, std::size_t bytes, bool writable,
+    int map(const BackendRef& backend, std::uint64_t address, std::size_t bytes, bool writable,
             const PagerLimits& limits, void*& memory);
-    // -ESTALE: the mapping's epoch is lost, and so are its writes.
+    // -ESTALE: the mapping's backend is lost, and so are its writes.
     int sync(void* memory, std::size_t bytes);
     int unmap(void* memory);
     // Unmaps all mappings; drops errors.
@@ -28,7 +28,7 @@ public:
 
 private:
     struct Mapped {
-        EpochRef epoch; // owns the mapping's backend, so it must outlive the mapping
+        BackendRef backend; // outlives the mapping
         std::shared_ptr<Mapping> mapping;
     };
     using All = std::map<std::uintptr_t, Mapped>;

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: GPL-2.0
+// What the interface promises to programs of other versions, and how it names errors.
+#include <cerrno>
+#include <cstring>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+#include "backend.hpp"
+#include "remote/queue.h"
+#include "support/key.hpp"
+
+namespace remora::test {
+
+namespace {
+
+// ---- structures of other sizes ----
+
+// A structure as a newer version of the library declares it.
+template <typename Known>
+struct Newer {
+    Known known{};
+    std::uint64_t unknown = 0;
+
+    Newer() { known.size = sizeof(*this); }
+};
+
+class Structures : public testing::Test {
+protected:
+    void SetUp() override {
+        ASSERT_EQ(remote_open(&r, "embedded:size=4M", nullptr), 0);
+        ASSERT_EQ(remote_alloc(r, 1 << 20, REMOTE_RW, &a), 0);
+    }
+    void TearDown() override { remote_close(r); }
+
+    // call() gives such a structure to the library.
+    template <typename Known, typename Call>
+    void check_sizes(Call call) {
+        Newer<Known> newer;
+        EXPECT_EQ(call(&newer.known), 0) << "the tail is zero";
+        EXPECT_LE(newer.known.size, sizeof(newer));
+        newer = Newer<Known>();
+        newer.unknown = std::uint64_t{1} << 56; // its last byte
+        EXPECT_EQ(call(&newer.known), -EINVAL) << "the tail is unknown";
+        newer = Newer<Known>();
+        for (std::size_t never_set : {std::size_t{0}, sizeof(std::size_t), ~std::size_t{0}}) {
+            newer.known.size = never_set;
+            EXPECT_EQ(call(&newer.known), -EINVAL) << never_set;
+        }
+    }
+
+    remote_t* r = nullptr;
+    raddr_t a = 0;
+};
+
+TEST_F(Structures, OptionsOfAHandle) {
+    check_sizes<remote_options>([](const remote_options* options) {
+        remote_t* other = nullptr;
+        int error = remote_open(&other, "embedded:size=4M", options);
+        remote_close(other);
+        return error;
+    });
+}
+
+TEST_F(Structures, OptionsOfAQueue) {
+    check_sizes<remote_queue_options>([this](const remote_queue_options* options) {
+        remote_queue_t* q = nullptr;
+        int error = remote_queue_open(&q, r, options);
+        remote_queue_close(q);
+        return error;
+    });
+}
+
+TEST_F(Structures, OptionsOfAMapping) {
+    check_sizes<remote_mmap_options>([this](const remote_mmap_options* options) {
+        void* memory = nullptr;
+        int error = remote_mmap(r, a, 65536, REMOTE_RW, options, &memory);
+        return error ? error : remote_munmap(r, memory);
+    });
+}
+
+TEST_F(Structures, PropertiesOfANode) {
+    check_sizes<remote_node>([this](remote_node* node) { return remote_info(r, node); });
+}
+
+TEST_F(Structures, CountersOfAHandle) {
+    check_sizes<remote_counters>(
+        [this](remote_counters* counters) { return remote_stats(r, counters); });
+}
+
+TEST_F(Structures, ReservedFieldsAreZero) {
+    remote_options options{};
+    options.size = sizeof(options);
+    options.reserved = 1;
+    remote_t* other = nullptr;
+    EXPECT_EQ(remote_open(&other, "embedded:size=4M", &options), -EINVAL);
+    remote_queue_options of_queue{};
+    of_queue.size = sizeof(of_queue);
+    of_queue.reserved = 1;
+    remote_queue_t* q = nullptr;
+    EXPECT_EQ(remote_queue_open(&q, r, &of_queue), -EINVAL);
+    ASSERT_EQ(remote_queue_open(&q, r, nullptr), 0);
+    std::uint8_t byte;
+    remote_op op = remote_op_read(a, &byte, 1, 0);
+    op.reserved = 1;
+    EXPECT_EQ(remote_queue_submit(q, &op, 1), -EINVAL);
+    remote_queue_close(q);
+}
+
+// ---- errors and versions ----
+
+TEST(Interface, EveryErrorHasASentenceOfItsOwn) {
+    std::set<std::string> sentences;
+    for (int error : {0,      EINVAL, EFAULT,       EACCES,       ENOSPC,       ETIMEDOUT,
+                      ESTALE, EBADF,  ECHILD,       ENOMEM,       ECONNRESET,   ECANCELED,
+                      EAGAIN, ENOENT, EHOSTUNREACH, ECONNREFUSED, EKEYREJECTED, EUSERS,
+                      ENOKEY, ENODEV, EPERM,        EDEADLK,      EEXIST,       EOPNOTSUPP,
+                      EIO,    EMFILE}) {
+        EXPECT_STREQ(remote_strerror(-error), remote_strerror(error));
+        EXPECT_TRUE(sentences.insert(remote_strerror(-error)).second) << remote_strerror(-error);
+    }
+}
+
+TEST(Interface, LibraryAndHeaderHaveOneVersion) {
+    EXPECT_EQ(remote_version(), static_cast<unsigned>(REMOTE_VERSION));
+}
+
+// ---- opening ----
+
+int open_error(const std::string& target, const std::uint8_t* key = nullptr) {
+    remote_options options{};
+    options.size = sizeof(options);
+    options.key = key;
+    remote_t* r = nullptr;
+    int error = remote_open(&r, target.c_str(), &options);
+    remote_close(r);
+    return error;
+}
+
+TEST(Interface, KeyMayBeBytesInsteadOfAFile) {
+    TestNode node;
+    Key key = key_read(key_file()).key;
+    std::string target = udp_target(node.port()).substr(0, udp_target(node.port()).find(','));
+    EXPECT_EQ(open_error(target, key.data()), 0) << remote_why();
+    EXPECT_EQ(open_error(target), -ENOKEY);
+    EXPECT_EQ(open_error(udp_target(node.port()), key.data()), -EINVAL) << "both";
+    EXPECT_EQ(open_error(target + ",key=/nowhere"), -ENOKEY);
+}
+
+TEST(Interface, DeviceThatIsMissingOrNoneIsNamed) {
+    EXPECT_EQ(open_error("dev:/dev/rmem-none"), -ENODEV);
+    EXPECT_NE(std::string(remote_why()).find("/dev/rmem-none"), std::string::npos);
+    EXPECT_EQ(open_error("dev:/dev/null"), -ENODEV);
+}
+
+// ---- what the node has ----
+
+class Info : public Backends {};
+
+INSTANTIATE_TEST_SUITE_P(Lib, Info, testing::ValuesIn(kinds()), kind_name);
+
+TEST_P(Info, AllocationTakesItsPagesFromTheFreeOnes) {
+    remote_node before{}, after{};
+    before.size = after.size = sizeof(before);
+    ASSERT_EQ(remote_info(r, &before), 0);
+    EXPECT_EQ(before.page_bytes & (before.page_bytes - 1), 0U);
+    alloc(3 * before.page_bytes);
+    ASSERT_EQ(remote_info(r, &after), 0);
+    EXPECT_EQ(after.page_bytes, before.page_bytes);
+    EXPECT_EQ(after.memory_bytes, before.memory_bytes);
+    if (GetParam() == Kind::given && before.free_bytes == UINT64_MAX)
+        return; // the device doesn't know
+    EXPECT_LE(before.free_bytes, before.memory_bytes);
+    EXPECT_EQ(before.free_bytes - after.free_bytes, 3 * before.page_bytes);
+    if (GetParam() != Kind::embedded) {
+        EXPECT_GT(after.round_trip_ns, 0U);
+    }
+}
+
+} // namespace
+
+} // namespace remora::test
