@@ -42,6 +42,8 @@ def _shm_goals(case, metric, ours, peers):
     if case.endswith("-qd1") and metric == "p50":
         yield (f"{case} p50, of the floor's with one copy", ours / peers["shm-floor"], "<=",
                SHM_FLOOR if case == "shm-read-16b-qd1" else SHM_COPY)
+        if case != "shm-read-16b-qd1":
+            yield f"{case} p50, of the floor's whose data crosses", ours / peers["shm-floor-data"], "<=", SHM_COPY
     elif metric == "ops-per-server-core":
         yield f"{case} per core of server, of memcached's", ours / peers["memcached-unix"], ">=", SHM_MEMCACHED
         yield f"{case} per core of server, of udp's", ours / peers["remote-udp"], ">=", SHM_UDP

@@ -50,8 +50,8 @@ std::unique_ptr<Store> open_store(const Options& options) {
         return open_memcached(options.target, options.bytes);
     if (options.who == "redis")
         return open_redis(options.target, options.bytes);
-    if (options.who == "shm-floor")
-        return open_floor(options.target, options.bytes);
+    if (options.who.starts_with("shm-floor"))
+        return open_floor(options.target, options.bytes, options.who == "shm-floor-data");
     return open_udp(options.target, options.bytes, options.who == "udp-spin");
 }
 
@@ -59,8 +59,8 @@ CLI::App* declare_load(CLI::App& program, const char* name, const char* what, Op
     CLI::App* command = program.add_subcommand(name, what);
     command->add_option("who", options.who)
         ->required()
-        ->check(CLI::IsMember(
-            {"remote", "queue", "memcached", "redis", "udp", "udp-spin", "shm-floor"}));
+        ->check(CLI::IsMember({"remote", "queue", "memcached", "redis", "udp", "udp-spin",
+                               "shm-floor", "shm-floor-data"}));
     command->add_option("target", options.target, "What remote_open() takes, or a PORT")
         ->required();
     command->add_option("--bytes", options.bytes, "Of an object; 16")->check(CLI::Range(16, 60000));

@@ -60,8 +60,9 @@ std::unique_ptr<Store> open_queue(const std::string& target, std::uint32_t bytes
                                   std::uint32_t integrity);
 std::unique_ptr<Store> open_memcached(const std::string& target, std::uint32_t bytes);
 std::unique_ptr<Store> open_redis(const std::string& target, std::uint32_t bytes);
-// target: processors of server and client, SERVER,CLIENT.
-std::unique_ptr<Store> open_floor(const std::string& target, std::uint32_t bytes);
+// target: processors of server and client, SERVER,CLIENT. crosses: the object goes from one's cache
+// to the other's.
+std::unique_ptr<Store> open_floor(const std::string& target, std::uint32_t bytes, bool crosses);
 std::unique_ptr<Store> open_udp(const std::string& target, std::uint32_t bytes, bool spin);
 
 } // namespace remora::bench
