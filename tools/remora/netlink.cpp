@@ -266,37 +266,76 @@ void Family::receive(const volatile int* signalled, const std::function<void(Att
 
 // ---- rtnetlink ----
 
+namespace {
+
+// A request to rtnetlink, whose attributes the caller puts behind its fixed part.
+class RouteRequest {
+public:
+    RouteRequest(std::uint16_t type, std::uint16_t flags) : buffer_(answer_bytes_max) {
+        header_ = mnl_nlmsg_put_header(buffer_.data());
+        header_->nlmsg_type = type;
+        header_->nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK | flags;
+    }
+
+    nlmsghdr* header() { return header_; }
+    template <typename Fixed>
+    Fixed* fixed() {
+        return static_cast<Fixed*>(mnl_nlmsg_put_extra_header(header_, sizeof(Fixed)));
+    }
+
+    // Throws Refused with the kernel's words. what: the thing asked for, for other errors.
+    void call(const char* what) {
+        std::unique_ptr<mnl_socket, int (*)(mnl_socket*)> socket(mnl_socket_open(NETLINK_ROUTE),
+                                                                 mnl_socket_close);
+        int on = 1;
+        if (!socket || mnl_socket_bind(socket.get(), 0, MNL_SOCKET_AUTOPID) < 0 ||
+            mnl_socket_setsockopt(socket.get(), NETLINK_EXT_ACK, &on, sizeof(on)) < 0 ||
+            mnl_socket_sendto(socket.get(), header_, header_->nlmsg_len) < 0)
+            throw Failure("can't ask the kernel for {}: {}", what, std::strerror(errno));
+        ssize_t got = mnl_socket_recvfrom(socket.get(), buffer_.data(), buffer_.size());
+        const auto* answer = reinterpret_cast<const nlmsghdr*>(buffer_.data());
+        if (got < static_cast<ssize_t>(NLMSG_LENGTH(sizeof(nlmsgerr))) ||
+            answer->nlmsg_type != NLMSG_ERROR)
+            throw Failure("the kernel's answer about {} can't be read", what);
+        const auto* error = static_cast<const nlmsgerr*>(mnl_nlmsg_get_payload(answer));
+        if (error->error)
+            refuse(answer, error);
+    }
+
+private:
+    std::vector<char> buffer_;
+    nlmsghdr* header_;
+};
+
+} // namespace
+
 void add_link(const std::string& name, const std::string& kind, unsigned link_index) {
     if (name.empty() || name.size() >= IFNAMSIZ)
         throw Misuse("a device's name has 1 to {} characters", IFNAMSIZ - 1);
-    std::vector<char> buffer(answer_bytes_max);
-    nlmsghdr* header = mnl_nlmsg_put_header(buffer.data());
-    header->nlmsg_type = RTM_NEWLINK;
-    header->nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL;
-    auto* about = static_cast<ifinfomsg*>(mnl_nlmsg_put_extra_header(header, sizeof(ifinfomsg)));
+    RouteRequest request(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL);
+    auto* about = request.fixed<ifinfomsg>();
     about->ifi_flags = IFF_UP;
     about->ifi_change = IFF_UP;
-    mnl_attr_put_strz(header, IFLA_IFNAME, name.c_str());
-    mnl_attr_put_u32(header, IFLA_LINK, link_index);
-    nlattr* info = mnl_attr_nest_start(header, IFLA_LINKINFO);
-    mnl_attr_put_strz(header, IFLA_INFO_KIND, kind.c_str());
-    mnl_attr_nest_end(header, info);
+    mnl_attr_put_strz(request.header(), IFLA_IFNAME, name.c_str());
+    mnl_attr_put_u32(request.header(), IFLA_LINK, link_index);
+    nlattr* info = mnl_attr_nest_start(request.header(), IFLA_LINKINFO);
+    mnl_attr_put_strz(request.header(), IFLA_INFO_KIND, kind.c_str());
+    mnl_attr_nest_end(request.header(), info);
+    request.call("a device");
+}
 
-    std::unique_ptr<mnl_socket, int (*)(mnl_socket*)> socket(mnl_socket_open(NETLINK_ROUTE),
-                                                             mnl_socket_close);
-    int on = 1;
-    if (!socket || mnl_socket_bind(socket.get(), 0, MNL_SOCKET_AUTOPID) < 0 ||
-        mnl_socket_setsockopt(socket.get(), NETLINK_EXT_ACK, &on, sizeof(on)) < 0 ||
-        mnl_socket_sendto(socket.get(), header, header->nlmsg_len) < 0)
-        throw Failure("can't ask the kernel for a device: {}", std::strerror(errno));
-    ssize_t got = mnl_socket_recvfrom(socket.get(), buffer.data(), buffer.size());
-    const auto* answer = reinterpret_cast<const nlmsghdr*>(buffer.data());
-    if (got < static_cast<ssize_t>(NLMSG_LENGTH(sizeof(nlmsgerr))) ||
-        answer->nlmsg_type != NLMSG_ERROR)
-        throw Failure("the kernel's answer about the device can't be read");
-    const auto* error = static_cast<const nlmsgerr*>(mnl_nlmsg_get_payload(answer));
-    if (error->error)
-        refuse(answer, error);
+void set_qdisc(const Qdisc& qdisc, const std::function<void(nlmsghdr*)>& options) {
+    RouteRequest request(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_REPLACE);
+    auto* about = request.fixed<tcmsg>();
+    about->tcm_family = AF_UNSPEC;
+    about->tcm_ifindex = static_cast<int>(qdisc.link_index);
+    about->tcm_parent = qdisc.parent;
+    about->tcm_handle = qdisc.handle;
+    mnl_attr_put_strz(request.header(), TCA_KIND, qdisc.kind.c_str());
+    nlattr* nest = mnl_attr_nest_start(request.header(), TCA_OPTIONS);
+    options(request.header());
+    mnl_attr_nest_end(request.header(), nest);
+    request.call("a qdisc");
 }
 
 } // namespace remora::netlink

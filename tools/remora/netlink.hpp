@@ -115,4 +115,15 @@ private:
 // words.
 void add_link(const std::string& name, const std::string& kind, unsigned link_index);
 
+// Numbers as tc(8) has them, 0x00010001 for 1:1.
+struct Qdisc {
+    unsigned link_index;
+    std::string kind;
+    std::uint32_t parent, handle; // handle 0: the kernel chooses one
+};
+
+// rtnetlink: makes a qdisc, or changes the one that is there. options: puts its attributes.
+// Refused, in the kernel's words.
+void set_qdisc(const Qdisc& qdisc, const std::function<void(nlmsghdr*)>& options);
+
 } // namespace remora::netlink
