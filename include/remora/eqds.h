@@ -49,10 +49,11 @@
  *
  * Addresses (extended). Control packets carry a cookie that the receiver derives from the peer's
  * address. The sender MUST repeat the last cookie in its data packets. Until the receiver has
- * seen its cookie come back, it MUST NOT send the peer more bytes than it got from it. To give
- * the receiver something to answer from, an RTS without a cookie is padded to
- * EQDS_RTS_SYN_BYTES with zeros. A receiver without room MAY answer a SYN by PAUSE without
- * keeping state; the sender then sends its SYNs again, with the cookie.
+ * seen its cookie come back, it MUST NOT send the peer more bytes than it got from it, with the
+ * headers of IP and UDP. To give the receiver something to answer from, an RTS without a cookie is
+ * padded to EQDS_RTS_SYN_BYTES with zeros. A receiver without room MAY answer a SYN by PAUSE
+ * without keeping state, and one with state a SYN of a later epoch. The sender then sends its SYNs
+ * again, with the cookie.
  *
  * Tags (extended). Both ends MAY be configured with a 128-bit key. Then every packet MUST have
  * EQDS_KIND_TAGGED in its kind and struct eqds_tag behind its header, and the payload begins behind
@@ -168,8 +169,8 @@ struct eqds_native_head {
 
 #define EQDS_NATIVE_BYTES 8
 
-/* Room for a SYN-ACK and two pulls. With a tag, it is a part of them. */
-#define EQDS_RTS_SYN_BYTES 120
+/* Room for two answers with their IPv6 and UDP headers. With a tag, it is a part of them. */
+#define EQDS_RTS_SYN_BYTES 136
 
 /* The paper's figure 4. */
 struct eqds_paper_data {

@@ -13,7 +13,7 @@ enum {
 	EQDS_CMD_UNSPEC,
 	EQDS_CMD_TUNNELS,     /* dump: one message per tunnel of this network namespace */
 	EQDS_CMD_DEVICES,     /* dump: one message per device of this network namespace */
-	EQDS_CMD_SET,	      /* EQDS_A_DEVICE, and of TTL and TOS what is to change */
+	EQDS_CMD_SET,	      /* EQDS_A_DEVICE; TTL, TOS, CNP, TUNNELS_MAX, HELD_MAX that change */
 	EQDS_CMD_RULE_SET,    /* EQDS_A_DEVICE, KIND, PREFIX, LENGTH; PEER, or WEIGHT, PRIORITY */
 	EQDS_CMD_RULE_REMOVE, /* EQDS_A_DEVICE, KIND, PREFIX, LENGTH */
 	EQDS_CMD_RULES,	      /* dump: one message per rule of this network namespace */
@@ -65,6 +65,9 @@ enum {
 	EQDS_A_REFUSED,	     /* u64 packets that were dropped for their tag, or want of one */
 	EQDS_A_CLASS,	     /* u16: a sending tunnel's EQDS_CLASS_ID_*; else the peer's word */
 	EQDS_A_CNP,	     /* u8: 1, queues of RDMA send CNPs to queue pairs; 0, they don't */
+	EQDS_A_TUNNELS_MAX,  /* u32, 1 .. 16384: bound on the tunnels of a direction */
+	EQDS_A_HELD,	     /* u64 bytes of memory of packets that wait or are in flight */
+	EQDS_A_HELD_MAX,     /* u64 bytes, after which packets that would wait are dropped */
 
 	__EQDS_A_MAX,
 	EQDS_A_MAX = __EQDS_A_MAX - 1

@@ -9,6 +9,7 @@
 #include "core/eqds/class.h"
 #include "core/eqds/cookie.h"
 #include "core/eqds/drr.h"
+#include "core/eqds/reply.h"
 #include "core/eqds/roce.h"
 #include "core/eqds/tag.h"
 
@@ -67,6 +68,7 @@ EXPORT_SYMBOL_GPL(eqds_asl_deadline_ns);
 EXPORT_SYMBOL_GPL(eqds_asl_next);
 EXPORT_SYMBOL_GPL(eqds_asl_busy_us);
 EXPORT_SYMBOL_GPL(eqds_rate_init);
+EXPORT_SYMBOL_GPL(eqds_reply_add);
 
 MODULE_DESCRIPTION("EQDS: edge-queued datagram tunnels, protocol core");
 MODULE_LICENSE("GPL");

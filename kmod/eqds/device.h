@@ -26,6 +26,7 @@
 #include "core/eqds/class.h"
 #include "core/eqds/cookie.h"
 #include "core/eqds/drr.h"
+#include "core/eqds/reply.h"
 #include "core/eqds/roce.h"
 #include "uapi/remora_eqds.h"
 
@@ -38,7 +39,7 @@
 #define EQDS_PATH_PORT 0xc000U
 /* One bandwidth-delay product, alike at both ends: 780 Mbit/s at a round trip of 1 ms. */
 #define EQDS_WINDOW_MTUS 64U
-/* Tunnels of a direction. One takes 5 KB: 80 MB. */
+/* Tunnels of a direction, unless the operator wants fewer. One takes 5 KB: 80 MB. */
 #define EQDS_TUNNELS_MAX 16384U
 /* A peer that is silent for so long, while packets wait for it, loses them and its tunnel. */
 #define EQDS_SILENT_NS	   (15 * NSEC_PER_SEC)
@@ -62,6 +63,7 @@
 struct eqds_stats {
 	u64 tx_packets, tx_retransmits, tx_control;
 	u64 tx_drop_class, tx_mark, tx_drop_peer, tx_drop_size, tx_drop_memory, tx_drop_tunnels;
+	u64 tx_drop_held, rx_drop_held, rx_drop_class, shrunk;
 	u64 tx_expired, tx_timeouts, tx_given_up, tx_evicted;
 	u64 rx_packets, rx_control, rx_held_max;
 	u64 rx_drop_wire, rx_drop_size, rx_drop_memory, rx_drop_backlog, rx_evicted, rx_refused;
@@ -80,6 +82,8 @@ struct eqds_tunnel {
 	struct hlist_node hash;
 	struct list_head lru;
 	struct in6_addr peer; /* IPv4 as mapped address */
+	/* Receiving: the address that the peer sends to, and has to hear from. Else any. */
+	struct in6_addr local;
 	bool sending;
 };
 
@@ -97,7 +101,7 @@ struct eqds_rx {
 	struct eqds_tunnel tunnel;
 	struct eqds_receiver core;
 	struct list_head replying; /* in ed->replies while reply waits for the end of the batch */
-	struct eqds_head reply;
+	struct eqds_reply reply;
 	struct eqds_packet *slot[];
 };
 
@@ -105,6 +109,7 @@ struct eqds_rx {
 struct eqds_node {
 	struct eqds_packet core;
 	struct sk_buff *skb;
+	u32 held_bytes; /* the packet's part of ed->held_bytes */
 };
 
 /* Kinds of rules: rule.c. */
@@ -156,6 +161,7 @@ struct eqds_dev {
 	struct eqds_roce __rcu *roce; /* NULL: no CNPs; content: lock; written under RTNL */
 	struct nf_hook_ops hook[2];
 	bool hooked;
+	struct shrinker *shrinker;
 	struct napi_struct napi;
 	struct sk_buff_head backlog; /* datagrams for napi, under its own lock */
 
@@ -163,6 +169,9 @@ struct eqds_dev {
 	bool up;
 	u8 tag_bytes;	  /* EQDS_TAG_BYTES with a key, else 0; also under RTNL */
 	u8 refusals_told; /* bit of each eqds_tag_verdict that the log has a line of */
+	u32 tunnels_max;  /* of a direction: 1 .. EQDS_TUNNELS_MAX */
+	u64 held_bytes;	  /* of all packets that a node holds */
+	u64 held_max_bytes;
 	struct eqds_config config;
 	struct eqds_class class[EQDS_CLASSES];
 	struct eqds_asl asl;
@@ -179,6 +188,14 @@ struct eqds_dev {
 	struct eqds_stats stats;
 };
 
+/* Reasons to take the lock for events of one time; trace.h. */
+enum eqds_turn {
+	EQDS_TURN_XMIT,
+	EQDS_TURN_POLL,
+	EQDS_TURN_DUE,
+	EQDS_TURN_PULL,
+};
+
 /* Packets that an event under the lock made, for after the unlock. */
 struct eqds_work {
 	struct sk_buff_head emit, deliver, free;
@@ -189,6 +206,7 @@ struct eqds_work {
 /* skb->cb of a packet in work->emit, and of a received one that waits for its turn. */
 struct eqds_cb {
 	struct in6_addr peer;
+	struct in6_addr local; /* sent: the source; any: the route's */
 	__be16 sport;
 	u8 tos; /* outer: traffic class */
 	u8 ttl; /* outer; 0: the route's */
@@ -199,20 +217,28 @@ struct eqds_cb {
 
 #define EQDS_CB(skb) ((struct eqds_cb *)(skb)->cb)
 
-extern struct kmem_cache *eqds_node_cache;
-
 /* tunnel.c: tables and deadlines. */
 void eqds_tunnel_init(struct eqds_dev *ed);
 struct eqds_tx *eqds_tunnel_tx(struct eqds_dev *ed, const struct in6_addr *peer, u16 sender);
 struct eqds_tx *eqds_tunnel_tx_get(struct eqds_dev *ed, const struct in6_addr *peer, u8 kind,
 				   struct eqds_work *work);
-struct eqds_rx *eqds_tunnel_rx(struct eqds_dev *ed, const struct in6_addr *peer, u16 sender);
-struct eqds_rx *eqds_tunnel_rx_new(struct eqds_dev *ed, const struct in6_addr *peer, u16 sender,
+struct eqds_rx *eqds_tunnel_rx(struct eqds_dev *ed, const struct eqds_cb *cb, u16 sender);
+struct eqds_rx *eqds_tunnel_rx_new(struct eqds_dev *ed, const struct eqds_cb *cb, u16 sender,
 				   u64 cookie, struct eqds_work *work);
 void eqds_tunnel_rx_free(struct eqds_dev *ed, struct eqds_rx *rx);
 void eqds_tunnel_due(struct eqds_dev *ed, struct eqds_tunnel *tunnel, u64 deadline_ns);
 void eqds_tunnel_close_all(struct eqds_dev *ed, struct eqds_work *work);
+u32 eqds_tunnel_shrink(struct eqds_dev *ed, u64 before_ns, u32 looks, struct eqds_work *work);
 enum hrtimer_restart eqds_tunnel_fire(struct hrtimer *timer);
+
+/* memory.c: bounds on packets held, and the shrinker of tunnels. */
+struct eqds_node *eqds_node_get(struct eqds_dev *ed, struct sk_buff *skb);
+struct sk_buff *eqds_node_put(struct eqds_dev *ed, struct eqds_node *node);
+bool eqds_memory_is_full(const struct eqds_dev *ed);
+int eqds_memory_open(struct eqds_dev *ed);
+void eqds_memory_close(struct eqds_dev *ed);
+int eqds_memory_register(void);
+void eqds_memory_unregister(void);
 
 /* xmit.c: the sending edge. */
 netdev_tx_t eqds_xmit(struct sk_buff *skb, struct net_device *dev);
@@ -222,8 +248,8 @@ bool eqds_xmit_peer_is_good(const struct in6_addr *peer);
 void eqds_xmit_settle(struct eqds_dev *ed, struct eqds_tx *tx, const struct eqds_out *out,
 		      struct eqds_work *work);
 void eqds_xmit_ready(struct eqds_dev *ed, u64 now_ns, struct eqds_work *work);
-void eqds_xmit_head(struct eqds_dev *ed, const struct in6_addr *peer, const struct eqds_head *head,
-		    struct eqds_work *work);
+void eqds_xmit_head(struct eqds_dev *ed, const struct in6_addr *peer, const struct in6_addr *local,
+		    const struct eqds_head *head, struct eqds_work *work);
 
 /* recv.c: the receiving edge. */
 int eqds_recv(struct sock *sk, struct sk_buff *skb);
@@ -245,6 +271,7 @@ enum hrtimer_restart eqds_pull_fire(struct hrtimer *timer);
 /* udp.c: the outer packet. */
 int eqds_udp_open(struct eqds_dev *ed);
 void eqds_udp_close(struct eqds_dev *ed);
+void eqds_udp_ends(const struct sk_buff *skb, u8 *from, u8 *to);
 void eqds_work_init(struct eqds_work *work);
 void eqds_work_run(struct eqds_dev *ed, struct eqds_work *work);
 

@@ -56,21 +56,6 @@ bool eqds_key_seal(struct eqds_dev *ed, struct sk_buff *skb, const struct eqds_t
 	return true;
 }
 
-static void key_ends(const struct sk_buff *skb, struct eqds_tag_ends *ends)
-{
-	struct in6_addr from, to;
-
-	if (skb->protocol == htons(ETH_P_IPV6)) {
-		from = ipv6_hdr(skb)->saddr;
-		to = ipv6_hdr(skb)->daddr;
-	} else {
-		ipv6_addr_set_v4mapped(ip_hdr(skb)->saddr, &from);
-		ipv6_addr_set_v4mapped(ip_hdr(skb)->daddr, &to);
-	}
-	memcpy(ends->from, &from, sizeof(from));
-	memcpy(ends->to, &to, sizeof(to));
-}
-
 static void key_refuse(struct eqds_dev *ed, enum eqds_tag_verdict why,
 		       const struct eqds_tag_ends *ends)
 {
@@ -112,7 +97,7 @@ bool eqds_key_verify(struct eqds_dev *ed, struct sk_buff *skb)
 	header = skb->data + at;
 	if (!key && !(skb->len > at && header[0] & EQDS_KIND_TAGGED))
 		return true;
-	key_ends(skb, &ends);
+	eqds_udp_ends(skb, ends.from, ends.to);
 	why = eqds_tag_check(header, skb->len - at, &ends, key ? &key->siphash : NULL);
 	if (why == EQDS_TAG_GOOD && key && eqds_tag_covers_payload(header)) {
 		eqds_tag_payload_begin(&payload, &key->siphash);

@@ -35,8 +35,6 @@
  */
 #define NETDEV_QUEUE_US 2000U
 
-struct kmem_cache *eqds_node_cache;
-
 /* Sets the parameters of new tunnels. The caller has ended the old ones. */
 static int netdev_configure(struct eqds_dev *ed, u32 mbits)
 {
@@ -46,6 +44,8 @@ static int netdev_configure(struct eqds_dev *ed, u32 mbits)
 	eqds_config_init(&ed->config, &eqds_profile_extended, mtu_bytes,
 			 EQDS_WINDOW_MTUS * mtu_bytes);
 	ed->config.trimming = ed->burst;
+	/* IPv6's, which an answer over IPv4 has less of, as its packet had. */
+	ed->config.outer_bytes = EQDS_OUTER_BYTES;
 	ed->config.rto_min_ns = NETDEV_RTO_MIN_NS;
 	ed->config.rto_max_ns = NETDEV_RTO_MAX_NS;
 	if (WARN_ON_ONCE(!eqds_config_is_valid(&ed->config)))
@@ -147,10 +147,16 @@ static int netdev_stop(struct net_device *dev)
 static int netdev_init(struct net_device *dev)
 {
 	struct eqds_dev *ed = netdev_priv(dev);
+	int err;
 
 	dev->tstats = netdev_alloc_pcpu_stats(struct pcpu_sw_netstats);
 	if (!dev->tstats)
 		return -ENOMEM;
+	err = eqds_memory_open(ed);
+	if (err) {
+		free_percpu(dev->tstats);
+		return err;
+	}
 	netif_napi_add(dev, &ed->napi, eqds_recv_poll);
 	return 0;
 }
@@ -159,6 +165,7 @@ static void netdev_uninit(struct net_device *dev)
 {
 	struct eqds_dev *ed = netdev_priv(dev);
 
+	eqds_memory_close(ed);
 	eqds_native_detach(ed);
 	netif_napi_del(&ed->napi);
 	eqds_rule_clear(ed);
@@ -356,12 +363,12 @@ static int __init netdev_module_init(void)
 {
 	int err;
 
-	eqds_node_cache = KMEM_CACHE(eqds_node, SLAB_HWCACHE_ALIGN);
-	if (!eqds_node_cache)
-		return -ENOMEM;
+	err = eqds_memory_register();
+	if (err)
+		return err;
 	err = register_netdevice_notifier(&netdev_notifier);
 	if (err)
-		goto destroy_cache;
+		goto unregister_memory;
 	err = rtnl_link_register(&eqds_link_ops);
 	if (err)
 		goto unregister_notifier;
@@ -379,8 +386,8 @@ unregister_link:
 	rtnl_link_unregister(&eqds_link_ops);
 unregister_notifier:
 	unregister_netdevice_notifier(&netdev_notifier);
-destroy_cache:
-	kmem_cache_destroy(eqds_node_cache);
+unregister_memory:
+	eqds_memory_unregister();
 	return err;
 }
 
@@ -390,7 +397,7 @@ static void __exit netdev_module_exit(void)
 	rtnl_link_unregister(&eqds_link_ops);
 	unregister_netdevice_notifier(&netdev_notifier);
 	eqds_native_unregister();
-	kmem_cache_destroy(eqds_node_cache);
+	eqds_memory_unregister();
 }
 
 module_init(netdev_module_init);

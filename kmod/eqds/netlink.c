@@ -175,6 +175,9 @@ static int netlink_put_state(struct sk_buff *msg, struct eqds_dev *ed)
 	      nla_put_u64_64bit(msg, EQDS_A_RX_PACKETS, stats->rx_packets, EQDS_A_PAD) ||
 	      (ed->tag_bytes && nla_put_flag(msg, EQDS_A_KEYED)) ||
 	      nla_put_u8(msg, EQDS_A_CNP, !!rcu_access_pointer(ed->roce)) ||
+	      nla_put_u32(msg, EQDS_A_TUNNELS_MAX, ed->tunnels_max) ||
+	      nla_put_u64_64bit(msg, EQDS_A_HELD, ed->held_bytes, EQDS_A_PAD) ||
+	      nla_put_u64_64bit(msg, EQDS_A_HELD_MAX, ed->held_max_bytes, EQDS_A_PAD) ||
 	      nla_put_u64_64bit(msg, EQDS_A_REFUSED,
 				stats->rx_drop_untagged + stats->rx_drop_tagged +
 					stats->rx_drop_tag,
@@ -251,6 +254,10 @@ static int netlink_set(struct sk_buff *msg, struct genl_info *info)
 		ed->ttl = nla_get_u8(tb[EQDS_A_TTL]);
 	if (tb[EQDS_A_TOS])
 		ed->tos = nla_get_u16(tb[EQDS_A_TOS]);
+	if (tb[EQDS_A_TUNNELS_MAX])
+		ed->tunnels_max = nla_get_u32(tb[EQDS_A_TUNNELS_MAX]);
+	if (tb[EQDS_A_HELD_MAX])
+		ed->held_max_bytes = nla_get_u64(tb[EQDS_A_HELD_MAX]);
 	spin_unlock_bh(&ed->lock);
 	err = 0;
 	if (tb[EQDS_A_CNP])
@@ -442,6 +449,8 @@ static const struct nla_policy netlink_policy[EQDS_A_MAX + 1] = {
 	[EQDS_A_TTL] = {.type = NLA_U8},
 	[EQDS_A_TOS] = NLA_POLICY_MAX(NLA_U16, EQDS_TOS_INHERIT),
 	[EQDS_A_CNP] = NLA_POLICY_MAX(NLA_U8, 1),
+	[EQDS_A_TUNNELS_MAX] = NLA_POLICY_RANGE(NLA_U32, 1, EQDS_TUNNELS_MAX),
+	[EQDS_A_HELD_MAX] = {.type = NLA_U64},
 	[EQDS_A_RULE_KIND] = NLA_POLICY_MAX(NLA_U8, EQDS_RULE_KINDS - 1),
 	[EQDS_A_PREFIX] = NLA_POLICY_EXACT_LEN(sizeof(struct in6_addr)),
 	[EQDS_A_PEER] = NLA_POLICY_EXACT_LEN(sizeof(struct in6_addr)),

@@ -6,12 +6,12 @@ obj-m += eqds_core.o
 
 eqds_core-y := kmod/eqds/core_main.o \
 	$(addprefix kmod/core/eqds/, config.o wire.o cookie.o tag.o class.o path.o sender.o drr.o receiver.o asl.o pifo.o \
-		rate.o roce.o)
+		rate.o reply.o roce.o)
 
 # `ip link add ... type eqds`: the protocol between sockets and skbs.
 obj-m += eqds.o
 
-eqds-y := $(addprefix kmod/eqds/, netdev.o ethtool.o tunnel.o xmit.o recv.o reply.o rule.o key.o hook.o rdma.o pull.o udp.o netlink.o \
+eqds-y := $(addprefix kmod/eqds/, netdev.o ethtool.o tunnel.o memory.o xmit.o recv.o reply.o rule.o key.o hook.o rdma.o pull.o udp.o netlink.o \
 	native.o native_io.o)
 
 # `tc qdisc add ... trim`: the switch.

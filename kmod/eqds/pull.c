@@ -5,6 +5,7 @@
  * for its time. Pulls that are late, because the timer was, follow each other, up to a burst.
  */
 #include "eqds/device.h"
+#include "eqds/trace.h"
 
 /* Late pulls are made up for as far as timers of a busy machine are late. */
 #define PULL_BURST_NS  (100 * NSEC_PER_USEC)
@@ -66,6 +67,7 @@ enum hrtimer_restart eqds_pull_fire(struct hrtimer *timer)
 	eqds_work_init(&work);
 	spin_lock_bh(&ed->lock);
 	now_ns = ktime_get_ns();
+	trace_eqds_turn(ed, EQDS_TURN_PULL, now_ns);
 	if (ed->up && now_ns >= ed->pull_ns) {
 		late_ns = now_ns - ed->pull_ns;
 		ed->stats.pull_timers++;

@@ -56,21 +56,6 @@ bool eqds_rdma_is(const struct sk_buff *skb)
 	return rdma_offset(skb);
 }
 
-static void rdma_ends(const struct sk_buff *skb, struct eqds_roce_ends *ends)
-{
-	struct in6_addr from, to;
-
-	if (skb->protocol == htons(ETH_P_IPV6)) {
-		from = ipv6_hdr(skb)->saddr;
-		to = ipv6_hdr(skb)->daddr;
-	} else {
-		ipv6_addr_set_v4mapped(ip_hdr(skb)->saddr, &from);
-		ipv6_addr_set_v4mapped(ip_hdr(skb)->daddr, &to);
-	}
-	memcpy(ends->from, &from, sizeof(from));
-	memcpy(ends->to, &to, sizeof(to));
-}
-
 /* Copies what is read of a packet, at most EQDS_ROCE_CM_BYTES; returns how many bytes. */
 static u32 rdma_bth(const struct sk_buff *skb, u8 *bth)
 {
@@ -93,7 +78,7 @@ static void rdma_track(struct eqds_dev *ed, const struct sk_buff *skb, bool outg
 	if (!roce)
 		return;
 	bytes = rdma_bth(skb, bth);
-	rdma_ends(skb, &ends);
+	eqds_udp_ends(skb, ends.from, ends.to);
 	eqds_roce_track(roce, &ends, bth, bytes, outgoing);
 }
 
@@ -145,7 +130,7 @@ void eqds_rdma_congested(struct eqds_dev *ed, const struct sk_buff *skb, struct 
 
 	if (!roce)
 		return;
-	rdma_ends(skb, &ends);
+	eqds_udp_ends(skb, ends.from, ends.to);
 	if (!eqds_roce_source(roce, &ends, bth, rdma_bth(skb, bth), &qpn)) {
 		ed->stats.tx_cnp_unknown++;
 		return;

@@ -126,14 +126,13 @@ bad:
 	kfree_skb(skb);
 }
 
-static void recv_chain(struct eqds_packet *packet, struct sk_buff_head *to)
+static void recv_chain(struct eqds_dev *ed, struct eqds_packet *packet, struct sk_buff_head *to)
 {
 	while (packet) {
 		struct eqds_node *node = container_of(packet, struct eqds_node, core);
 
 		packet = packet->next;
-		__skb_queue_tail(to, node->skb);
-		kmem_cache_free(eqds_node_cache, node);
+		__skb_queue_tail(to, eqds_node_put(ed, node));
 	}
 }
 
@@ -141,8 +140,8 @@ static void recv_chain(struct eqds_packet *packet, struct sk_buff_head *to)
 void eqds_recv_settle(struct eqds_dev *ed, struct eqds_rx *rx, const struct eqds_out *out,
 		      struct eqds_work *work)
 {
-	recv_chain(out->deliver, &work->deliver);
-	recv_chain(out->free, &work->free);
+	recv_chain(ed, out->deliver, &work->deliver);
+	recv_chain(ed, out->free, &work->free);
 	if (out->send)
 		eqds_reply(ed, rx, &out->head, work);
 	ed->stats.receiver[out->verdict]++;
@@ -174,15 +173,16 @@ static void recv_control(struct eqds_dev *ed, u64 now_ns, const struct in6_addr 
 }
 
 /* The tunnel of a data packet. NULL: it has none and gets none; the peer is told why. Lock. */
-static struct eqds_rx *recv_tunnel(struct eqds_dev *ed, const struct in6_addr *peer,
+static struct eqds_rx *recv_tunnel(struct eqds_dev *ed, const struct eqds_cb *cb,
 				   const struct eqds_head *head, struct eqds_work *work)
 {
-	struct eqds_rx *rx = eqds_tunnel_rx(ed, peer, head->sender);
+	struct eqds_rx *rx = eqds_tunnel_rx(ed, cb, head->sender);
+	const struct in6_addr *peer = &cb->peer;
 	struct eqds_out out;
 	u64 cookie;
 
-	/* With a key, it has to prove that it isn't a packet of the past. */
-	if (rx && !(ed->tag_bytes && eqds_receiver_restarts(&rx->core, head)))
+	/* To end the tunnel that is there, a peer has to show that it isn't somebody else. */
+	if (rx && !eqds_receiver_restarts(&rx->core, head))
 		return rx;
 	/* No answer: an outsider learns nothing, and nobody can make this machine send. */
 	if (READ_ONCE(ed->rules[EQDS_RULE_ALLOW].count) &&
@@ -191,38 +191,47 @@ static struct eqds_rx *recv_tunnel(struct eqds_dev *ed, const struct in6_addr *p
 		return NULL;
 	}
 	cookie = eqds_key_cookie(ed, peer);
-	if (eqds_receiver_admit(head, cookie, ed->tag_bytes || ed->rx.count >= EQDS_TUNNELS_MAX,
-				&out)) {
+	if (eqds_receiver_admit(head, cookie,
+				rx || ed->tag_bytes || ed->rx.count >= ed->tunnels_max, &out)) {
 		if (rx) {
 			eqds_key_cookie_used(ed, peer);
 			rx->core.cookie = eqds_key_cookie(ed, peer);
 			return rx;
 		}
-		rx = eqds_tunnel_rx_new(ed, peer, head->sender, cookie, work);
+		rx = eqds_tunnel_rx_new(ed, cb, head->sender, cookie, work);
 		if (!rx)
 			ed->stats.rx_drop_memory++;
 		return rx;
 	}
 	if (out.send)
-		eqds_xmit_head(ed, peer, &out.head, work);
+		eqds_xmit_head(ed, peer, &cb->local, &out.head, work);
 	ed->stats.rx_refused++;
 	return NULL;
 }
 
-/* node: NULL, or what holds the payload. Returns whether the core has taken it. Lock. */
-static bool recv_data(struct eqds_dev *ed, u64 now_ns, const struct in6_addr *peer,
-		      const struct eqds_head *head, u32 bytes, struct eqds_node *node,
+/*
+ * node: NULL, or what holds the payload. Returns whether the core has taken it: a packet that would
+ * only wait for others, while the device holds as many as it may, is taken for a trimmed one, so
+ * that its sender sends it again. Lock.
+ */
+static bool recv_data(struct eqds_dev *ed, u64 now_ns, const struct eqds_cb *cb,
+		      struct eqds_head *head, u32 bytes, struct eqds_node *node,
 		      struct eqds_work *work)
 {
-	struct eqds_rx *rx = recv_tunnel(ed, peer, head, work);
+	struct eqds_rx *rx = recv_tunnel(ed, cb, head, work);
 	struct eqds_out out;
 
 	if (!rx)
 		return false;
+	if (node && eqds_memory_is_full(ed) && head->seq != rx->core.expected) {
+		ed->stats.rx_drop_held++;
+		head->flags |= EQDS_TRIM;
+		node = NULL;
+	}
 	ed->stats.rx_packets++;
 	eqds_receiver_receive(&rx->core, now_ns, head, bytes, node ? &node->core : NULL, &out);
 	eqds_recv_settle(ed, rx, &out, work);
-	return true;
+	return node;
 }
 
 /* Reads the outer headers. bytes: of the UDP payload. Returns false if they are no tunnel's. */
@@ -239,12 +248,14 @@ static bool recv_parse(struct sk_buff *skb, struct in6_addr *peer, u32 *bytes,
 		return false;
 	if (skb->protocol == htons(ETH_P_IPV6)) {
 		*peer = ipv6_hdr(skb)->saddr;
+		EQDS_CB(skb)->local = ipv6_hdr(skb)->daddr;
 		tos = ipv6_get_dsfield(ipv6_hdr(skb));
 		/* A mapped address outside would pass for the IPv4 peer of that name. */
 		if (ipv6_addr_v4mapped(peer))
 			return false;
 	} else {
 		ipv6_addr_set_v4mapped(ip_hdr(skb)->saddr, peer);
+		ipv6_addr_set_v4mapped(ip_hdr(skb)->daddr, &EQDS_CB(skb)->local);
 		tos = ip_hdr(skb)->tos;
 	}
 	head->ce = INET_ECN_is_ce(tos);
@@ -286,18 +297,22 @@ static bool recv_datagram(struct eqds_dev *ed, u64 now_ns, struct sk_buff *skb,
 		recv_control(ed, now_ns, &peer, &head, work);
 		return false;
 	}
+	/* An address has a tunnel for each class, and so no larger share of credit than others. */
+	if (head.sender >= EQDS_CLASSES) {
+		ed->stats.rx_drop_class++;
+		return false;
+	}
 	if (!(head.flags & (EQDS_EMPTY | EQDS_TRIM))) {
-		node = kmem_cache_alloc(eqds_node_cache, GFP_ATOMIC | __GFP_NOWARN);
+		node = eqds_node_get(ed, skb);
 		if (!node) {
 			ed->stats.rx_drop_memory++;
 			return false;
 		}
-		node->skb = skb;
 	}
-	if (recv_data(ed, now_ns, &peer, &head, bytes, node, work))
-		return node;
+	if (recv_data(ed, now_ns, EQDS_CB(skb), &head, bytes, node, work))
+		return true;
 	if (node)
-		kmem_cache_free(eqds_node_cache, node);
+		eqds_node_put(ed, node);
 	return false;
 }
 
@@ -338,6 +353,7 @@ int eqds_recv_poll(struct napi_struct *napi, int budget)
 	work.polling = true;
 	spin_lock_bh(&ed->lock);
 	now_ns = ktime_get_ns();
+	trace_eqds_turn(ed, EQDS_TURN_POLL, now_ns);
 	while (done < budget && (skb = skb_dequeue(&ed->backlog))) {
 		done++;
 		if (!ed->up || !recv_datagram(ed, now_ns, skb, &work))

@@ -5,6 +5,14 @@
  *	send      a tunnel header leaves: data, RTS, FIN or control
  *	receive   one has arrived, before the core sees it
  *	outcome   the core's answer to it
+ *
+ * These say what else the core is given, so that a run can be repeated without the kernel
+ * (selftests/replay):
+ *
+ *	turn      the lock is taken for events of one time, by a device of a network namespace
+ *	open      a tunnel is made, with what was drawn by chance
+ *	enqueue   a packet enters a tunnel's queue
+ *	expire    a sending tunnel's deadline has passed; bytes: in flight
  */
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM eqds
@@ -13,6 +21,7 @@
 #define KMOD_EQDS_TRACE_H
 
 #include <linux/tracepoint.h>
+#include <net/net_namespace.h>
 
 #include "eqds/device.h"
 
@@ -92,6 +101,81 @@ TRACE_EVENT(eqds_outcome,
 				   { EQDS_BAD_NACK, "bad-nack" }, { EQDS_RESTARTED, "restarted" },
 				   { EQDS_CLOSED, "closed" }, { EQDS_NO_TUNNEL, "no-tunnel" }))
 );
+
+TRACE_EVENT(eqds_turn,
+	TP_PROTO(const struct eqds_dev *ed, u8 kind, u64 now_ns),
+	TP_ARGS(ed, kind, now_ns),
+	TP_STRUCT__entry(
+		__field(u32, net)
+		__field(int, ifindex)
+		__field(u8, kind)
+		__field(u64, now_ns)
+	),
+	TP_fast_assign(
+		__entry->net = ed->net->ns.inum;
+		__entry->ifindex = ed->dev->ifindex;
+		__entry->kind = kind;
+		__entry->now_ns = now_ns;
+	),
+	TP_printk("net=%u ifindex=%d kind=%s now=%llu", __entry->net, __entry->ifindex,
+		  __print_symbolic(__entry->kind, { EQDS_TURN_XMIT, "xmit" },
+				   { EQDS_TURN_POLL, "poll" }, { EQDS_TURN_DUE, "due" },
+				   { EQDS_TURN_PULL, "pull" }), __entry->now_ns)
+);
+
+TRACE_EVENT(eqds_open,
+	TP_PROTO(const struct eqds_dev *ed, const struct eqds_tunnel *tunnel, u16 id, u32 epoch,
+		 u64 chance),
+	TP_ARGS(ed, tunnel, id, epoch, chance),
+	TP_STRUCT__entry(
+		__field(int, ifindex)
+		__array(u8, peer, 16)
+		__field(bool, sending)
+		__field(u16, id)
+		__field(u32, epoch)
+		__field(u64, chance)
+	),
+	TP_fast_assign(
+		__entry->ifindex = ed->dev->ifindex;
+		memcpy(__entry->peer, &tunnel->peer, sizeof(tunnel->peer));
+		__entry->sending = tunnel->sending;
+		__entry->id = id;
+		__entry->epoch = epoch;
+		__entry->chance = chance;
+	),
+	TP_printk("ifindex=%d peer=%pI6c %s id=%u epoch=%#x %s=%#llx", __entry->ifindex,
+		  __entry->peer, __entry->sending ? "sender" : "receiver", __entry->id,
+		  __entry->epoch, __entry->sending ? "seed" : "cookie", __entry->chance)
+);
+
+DECLARE_EVENT_CLASS(eqds_sending,
+	TP_PROTO(const struct eqds_dev *ed, const struct eqds_tx *tx, u32 bytes, u8 next_proto),
+	TP_ARGS(ed, tx, bytes, next_proto),
+	TP_STRUCT__entry(
+		__field(int, ifindex)
+		__array(u8, peer, 16)
+		__field(u16, id)
+		__field(u32, bytes)
+		__field(u8, next_proto)
+	),
+	TP_fast_assign(
+		__entry->ifindex = ed->dev->ifindex;
+		memcpy(__entry->peer, &tx->tunnel.peer, sizeof(tx->tunnel.peer));
+		__entry->id = tx->core.id;
+		__entry->bytes = bytes;
+		__entry->next_proto = next_proto;
+	),
+	TP_printk("ifindex=%d peer=%pI6c id=%u bytes=%u proto=%u", __entry->ifindex, __entry->peer,
+		  __entry->id, __entry->bytes, __entry->next_proto)
+);
+
+DEFINE_EVENT(eqds_sending, eqds_enqueue,
+	TP_PROTO(const struct eqds_dev *ed, const struct eqds_tx *tx, u32 bytes, u8 next_proto),
+	TP_ARGS(ed, tx, bytes, next_proto));
+
+DEFINE_EVENT(eqds_sending, eqds_expire,
+	TP_PROTO(const struct eqds_dev *ed, const struct eqds_tx *tx, u32 bytes, u8 next_proto),
+	TP_ARGS(ed, tx, bytes, next_proto));
 
 #endif
 

@@ -12,9 +12,12 @@
 #include <net/ipv6.h>
 
 #include "eqds/device.h"
+#include "eqds/trace.h"
 
 /* Deadlines served by one firing of the timer: a bound on the time that the lock is held. */
 #define TUNNEL_FIRE_MAX 64
+/* Tunnels that go for a new one: more than one, so that a lowered cap is reached. */
+#define TUNNEL_EVICT_MAX 2
 
 static void tunnel_table_init(struct eqds_table *table)
 {
@@ -129,13 +132,13 @@ static bool tunnel_tx_room(struct eqds_dev *ed, struct eqds_work *work)
 {
 	struct eqds_tx *oldest;
 
-	if (ed->tx.count < EQDS_TUNNELS_MAX)
-		return true;
-	oldest = list_first_entry(&ed->tx.lru, struct eqds_tx, tunnel.lru);
-	if (!oldest->core.resting)
-		return false;
-	tunnel_tx_close(ed, oldest, work);
-	ed->stats.tx_evicted++;
+	for (u32 n = 0; n < TUNNEL_EVICT_MAX && ed->tx.count >= ed->tunnels_max; n++) {
+		oldest = list_first_entry(&ed->tx.lru, struct eqds_tx, tunnel.lru);
+		if (!oldest->core.resting)
+			return false;
+		tunnel_tx_close(ed, oldest, work);
+		ed->stats.tx_evicted++;
+	}
 	return true;
 }
 
@@ -144,6 +147,7 @@ struct eqds_tx *eqds_tunnel_tx_get(struct eqds_dev *ed, const struct in6_addr *p
 				   struct eqds_work *work)
 {
 	struct eqds_tx *tx = eqds_tunnel_tx(ed, peer, kind);
+	u64 seed;
 
 	if (tx) {
 		list_move_tail(&tx->tunnel.lru, &ed->tx.lru);
@@ -155,9 +159,11 @@ struct eqds_tx *eqds_tunnel_tx_get(struct eqds_dev *ed, const struct in6_addr *p
 	if (!tx)
 		return NULL;
 	eqds_class_queue_init(&tx->queue);
-	eqds_paths_init(&tx->paths, tx->path, EQDS_PATHS, get_random_u64());
+	seed = get_random_u64();
+	eqds_paths_init(&tx->paths, tx->path, EQDS_PATHS, seed);
 	eqds_sender_init(&tx->core, &ed->config, tx->slot, &tx->paths, kind, get_random_u32(), 0);
 	tunnel_link(ed, &ed->tx, &tx->tunnel, peer);
+	trace_eqds_open(ed, &tx->tunnel, kind, tx->core.epoch, seed);
 	return tx;
 }
 
@@ -172,6 +178,7 @@ static void tunnel_tx_expire(struct eqds_dev *ed, struct eqds_tx *tx, u64 now_ns
 		tunnel_tx_close(ed, tx, work);
 		return;
 	}
+	trace_eqds_expire(ed, tx, tx->core.in_flight.bytes, 0);
 	eqds_sender_expire(&tx->core, now_ns, &out);
 	ed->stats.tx_expired++;
 	ed->stats.tx_timeouts += in_flight - tx->core.in_flight.count;
@@ -182,12 +189,14 @@ static void tunnel_tx_expire(struct eqds_dev *ed, struct eqds_tx *tx, u64 now_ns
 
 /* ---- receiving tunnels ---- */
 
-struct eqds_rx *eqds_tunnel_rx(struct eqds_dev *ed, const struct in6_addr *peer, u16 sender)
+/* A tunnel from the peer to the address that its packet came to: this host may have several. */
+struct eqds_rx *eqds_tunnel_rx(struct eqds_dev *ed, const struct eqds_cb *cb, u16 sender)
 {
 	struct eqds_rx *rx;
 
-	hlist_for_each_entry(rx, tunnel_bucket(ed, &ed->rx, peer), tunnel.hash) {
-		if (rx->core.id == sender && ipv6_addr_equal(&rx->tunnel.peer, peer)) {
+	hlist_for_each_entry(rx, tunnel_bucket(ed, &ed->rx, &cb->peer), tunnel.hash) {
+		if (rx->core.id == sender && ipv6_addr_equal(&rx->tunnel.peer, &cb->peer) &&
+		    ipv6_addr_equal(&rx->tunnel.local, &cb->local)) {
 			list_move_tail(&rx->tunnel.lru, &ed->rx.lru);
 			return rx;
 		}
@@ -213,12 +222,12 @@ static void tunnel_rx_close(struct eqds_dev *ed, struct eqds_rx *rx, struct eqds
 }
 
 /* A tunnel that the core admitted. At the cap, the one used longest ago goes. NULL: no memory. */
-struct eqds_rx *eqds_tunnel_rx_new(struct eqds_dev *ed, const struct in6_addr *peer, u16 sender,
+struct eqds_rx *eqds_tunnel_rx_new(struct eqds_dev *ed, const struct eqds_cb *cb, u16 sender,
 				   u64 cookie, struct eqds_work *work)
 {
 	struct eqds_rx *rx;
 
-	if (ed->rx.count >= EQDS_TUNNELS_MAX) {
+	for (u32 n = 0; n < TUNNEL_EVICT_MAX && ed->rx.count >= ed->tunnels_max; n++) {
 		rx = list_first_entry(&ed->rx.lru, struct eqds_rx, tunnel.lru);
 		tunnel_rx_close(ed, rx, work);
 		ed->stats.rx_evicted++;
@@ -228,7 +237,9 @@ struct eqds_rx *eqds_tunnel_rx_new(struct eqds_dev *ed, const struct in6_addr *p
 		return NULL;
 	INIT_LIST_HEAD(&rx->replying);
 	eqds_receiver_init(&rx->core, &ed->config, &ed->asl, rx->slot, sender, cookie);
-	tunnel_link(ed, &ed->rx, &rx->tunnel, peer);
+	rx->tunnel.local = cb->local;
+	tunnel_link(ed, &ed->rx, &rx->tunnel, &cb->peer);
+	trace_eqds_open(ed, &rx->tunnel, sender, 0, cookie);
 	eqds_rule_share(ed, rx);
 	return rx;
 }
@@ -264,6 +275,7 @@ enum hrtimer_restart eqds_tunnel_fire(struct hrtimer *timer)
 	eqds_work_init(&work);
 	spin_lock_bh(&ed->lock);
 	now_ns = ktime_get_ns();
+	trace_eqds_turn(ed, EQDS_TURN_DUE, now_ns);
 	/* While it is 0, no deadline is early enough to arm the timer; that is done once, below. */
 	ed->due_ns = 0;
 	for (u32 n = 0; n < TUNNEL_FIRE_MAX && ed->up; n++) {
@@ -291,4 +303,30 @@ void eqds_tunnel_close_all(struct eqds_dev *ed, struct eqds_work *work)
 		tunnel_tx_close(ed, tx, work);
 	list_for_each_entry_safe(rx, next_rx, &ed->rx.lru, tunnel.lru)
 		tunnel_rx_close(ed, rx, work);
+}
+
+/*
+ * Memory is short: ends tunnels that hold nothing, and were not used since before_ns. Looks at so
+ * many of them, in the order of use, and returns how many went. Lock.
+ */
+u32 eqds_tunnel_shrink(struct eqds_dev *ed, u64 before_ns, u32 looks, struct eqds_work *work)
+{
+	struct eqds_tx *tx, *next_tx;
+	struct eqds_rx *rx, *next_rx;
+	const u32 was = ed->tx.count + ed->rx.count;
+
+	list_for_each_entry_safe(tx, next_tx, &ed->tx.lru, tunnel.lru) {
+		if (!looks--)
+			goto done;
+		if (tx->core.resting && tx->core.used_ns < before_ns)
+			tunnel_tx_close(ed, tx, work);
+	}
+	list_for_each_entry_safe(rx, next_rx, &ed->rx.lru, tunnel.lru) {
+		if (!looks--)
+			break;
+		if (!rx->core.held && !rx->core.active && rx->core.used_ns < before_ns)
+			tunnel_rx_close(ed, rx, work);
+	}
+done:
+	return was - ed->tx.count - ed->rx.count;
 }

@@ -19,7 +19,7 @@
 /* The route of the packet before. */
 struct udp_route {
 	struct dst_entry *dst; /* NULL: none */
-	struct in6_addr peer, source6;
+	struct in6_addr peer, local, source6;
 	__be32 source4;
 };
 
@@ -76,12 +76,29 @@ void eqds_udp_close(struct eqds_dev *ed)
 	ed->sock6 = NULL;
 }
 
+/* The addresses of a packet's IP header, 16 bytes each; IPv4 as mapped address. */
+void eqds_udp_ends(const struct sk_buff *skb, u8 *from, u8 *to)
+{
+	struct in6_addr source, destination;
+
+	if (skb->protocol == htons(ETH_P_IPV6)) {
+		source = ipv6_hdr(skb)->saddr;
+		destination = ipv6_hdr(skb)->daddr;
+	} else {
+		ipv6_addr_set_v4mapped(ip_hdr(skb)->saddr, &source);
+		ipv6_addr_set_v4mapped(ip_hdr(skb)->daddr, &destination);
+	}
+	memcpy(from, &source, sizeof(source));
+	memcpy(to, &destination, sizeof(destination));
+}
+
 static struct dst_entry *udp_look_up4(struct eqds_dev *ed, const struct eqds_cb *cb,
 				      struct udp_route *route)
 {
 	struct flowi4 fl4 = {
 		.flowi4_oif = ed->link,
 		.daddr = cb->peer.s6_addr32[3],
+		.saddr = cb->local.s6_addr32[3], /* 0 of any */
 		.flowi4_proto = IPPROTO_UDP,
 		.fl4_sport = cb->sport,
 		.fl4_dport = htons(EQDS_PORT),
@@ -99,6 +116,7 @@ static struct dst_entry *udp_look_up6(struct eqds_dev *ed, const struct eqds_cb 
 	struct flowi6 fl6 = {
 		.flowi6_oif = ed->link,
 		.daddr = cb->peer,
+		.saddr = cb->local,
 		.flowi6_proto = IPPROTO_UDP,
 		.fl6_sport = cb->sport,
 		.fl6_dport = htons(EQDS_PORT),
@@ -140,10 +158,12 @@ static bool udp_route(struct eqds_dev *ed, const struct eqds_cb *cb, struct udp_
 	const bool v4 = ipv6_addr_v4mapped(&cb->peer);
 
 	if (route->dst && ipv6_addr_equal(&route->peer, &cb->peer) &&
+	    ipv6_addr_equal(&route->local, &cb->local) &&
 	    !udp_ports_choose_route(ed, v4))
 		return true;
 	udp_forget(route);
 	route->peer = cb->peer;
+	route->local = cb->local;
 	route->dst = v4 ? udp_look_up4(ed, cb, route) : udp_look_up6(ed, cb, route);
 	if (!route->dst) {
 		DEV_STATS_INC(ed->dev, tx_carrier_errors);
@@ -188,6 +208,8 @@ static void udp_emit(struct eqds_dev *ed, struct sk_buff *skb, struct udp_route 
 	memset(skb->cb, 0, sizeof(skb->cb));
 	/* The device counts packets of users, so the tunnel's are not counted for it. */
 	skb->dev = NULL;
+	/* The user's flow is not the path's: multipath and queues have to look at the ports. */
+	skb_clear_hash(skb);
 	/* A path with a smaller MTU than the link's gets fragments, not nothing. */
 	skb->ignore_df = 1;
 	if (ipv6_addr_v4mapped(&cb.peer)) {

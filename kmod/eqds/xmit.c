@@ -35,9 +35,9 @@ static __be16 xmit_port(u32 path)
 	return htons(EQDS_PATH_PORT | (path & (EQDS_PATHS - 1)));
 }
 
-/* A header without payload: control, RTS or FIN. Lock. */
-void eqds_xmit_head(struct eqds_dev *ed, const struct in6_addr *peer, const struct eqds_head *head,
-		    struct eqds_work *work)
+/* A header without payload: control, RTS or FIN. local: its source, or any. Lock. */
+void eqds_xmit_head(struct eqds_dev *ed, const struct in6_addr *peer, const struct in6_addr *local,
+		    const struct eqds_head *head, struct eqds_work *work)
 {
 	struct eqds_head sent = *head;
 	u32 bytes, headroom = ed->dev->needed_headroom;
@@ -57,6 +57,7 @@ void eqds_xmit_head(struct eqds_dev *ed, const struct in6_addr *peer, const stru
 	skb->priority = TC_PRIO_CONTROL;
 	cb = EQDS_CB(skb);
 	cb->peer = *peer;
+	cb->local = *local;
 	cb->sport = xmit_port(get_random_u32());
 	cb->tos = 0;
 	cb->ttl = ed->ttl;
@@ -95,6 +96,7 @@ static void xmit_copy(struct eqds_dev *ed, struct eqds_tx *tx, struct eqds_node 
 	eqds_wire_encode(ed->config.profile, head, skb_push(skb, EQDS_DATA_BYTES + ed->tag_bytes));
 	cb = EQDS_CB(skb);
 	cb->peer = tx->tunnel.peer;
+	cb->local = tx->tunnel.local;
 	cb->sport = xmit_port(head->path);
 	cb->tos = INET_ECN_encapsulate(ed->tos == EQDS_TOS_INHERIT ? tos : ed->tos, tos);
 	cb->ttl = ed->ttl;
@@ -140,11 +142,10 @@ void eqds_xmit_settle(struct eqds_dev *ed, struct eqds_tx *tx, const struct eqds
 		if (node->core.next_proto == EQDS_PROTO_NATIVE)
 			eqds_native_settle(tx, &node->core, node->skb,
 					   out->verdict != EQDS_CLOSED);
-		__skb_queue_tail(&work->free, node->skb);
-		kmem_cache_free(eqds_node_cache, node);
+		__skb_queue_tail(&work->free, eqds_node_put(ed, node));
 	}
 	if (out->send)
-		eqds_xmit_head(ed, &tx->tunnel.peer, &out->head, work);
+		eqds_xmit_head(ed, &tx->tunnel.peer, &tx->tunnel.local, &out->head, work);
 	ed->stats.sender[out->verdict]++;
 	trace_eqds_outcome(ed, &tx->tunnel, out->verdict);
 	eqds_drr_update(&ed->drr, &ed->eqif[tx->core.id], &tx->core);
@@ -221,6 +222,7 @@ static u64 *xmit_enqueue(struct eqds_dev *ed, u64 now_ns, struct eqds_tx *tx,
 		eqds_rdma_sent(ed, node->skb);
 	if (tx->core.resting)
 		tx->heard_ns = now_ns;
+	trace_eqds_enqueue(ed, tx, node->core.bytes, node->core.next_proto);
 	eqds_sender_enqueue(&tx->core, now_ns, &node->core, &out);
 	eqds_xmit_settle(ed, tx, &out, work);
 	return NULL;
@@ -242,6 +244,7 @@ static u64 xmit_list(struct eqds_dev *ed, const struct in6_addr *peer, u8 kind,
 	struct sk_buff *skb, *next;
 	u64 *why, bytes = 0;
 
+	trace_eqds_turn(ed, EQDS_TURN_XMIT, now_ns);
 	if (ed->up)
 		tx = eqds_tunnel_tx_get(ed, peer, kind, work);
 	skb_list_walk_safe(list, skb, next) {
@@ -249,12 +252,13 @@ static u64 xmit_list(struct eqds_dev *ed, const struct in6_addr *peer, u8 kind,
 
 		skb_mark_not_on_list(skb);
 		why = ed->up ? &ed->stats.tx_drop_tunnels : &ed->stats.tx_drop_peer;
-		if (tx) {
+		if (tx && tx->core.queue.count && eqds_memory_is_full(ed)) {
+			why = &ed->stats.tx_drop_held;
+		} else if (tx) {
 			why = &ed->stats.tx_drop_memory;
-			node = kmem_cache_alloc(eqds_node_cache, GFP_ATOMIC | __GFP_NOWARN);
+			node = eqds_node_get(ed, skb);
 		}
 		if (node) {
-			node->skb = skb;
 			node->core.bytes = skb->len + EQDS_OVERHEAD_BYTES + ed->tag_bytes;
 			node->core.next_proto = xmit_next_proto(skb);
 			why = xmit_enqueue(ed, now_ns, tx, node, work);
@@ -267,7 +271,7 @@ static u64 xmit_list(struct eqds_dev *ed, const struct in6_addr *peer, u8 kind,
 		++*why;
 		DEV_STATS_INC(ed->dev, tx_dropped);
 		if (node)
-			kmem_cache_free(eqds_node_cache, node);
+			eqds_node_put(ed, node);
 		__skb_queue_tail(&work->free, skb);
 	}
 	eqds_xmit_ready(ed, now_ns, work);

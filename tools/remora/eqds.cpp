@@ -10,6 +10,7 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
+#include <linux/pkt_sched.h>
 #include <net/if.h>
 #include <nlohmann/json.hpp>
 
@@ -19,7 +20,9 @@
 #include "remora/table.hpp"
 #include "support/failure.hpp"
 #include "support/key.hpp"
+#include "support/parse.hpp"
 #include "uapi/remora_eqds.h"
+#include "uapi/remora_trim.h"
 
 namespace remora {
 
@@ -203,7 +206,10 @@ void credit(bool json) {
                         {"busy_us", each.number(EQDS_A_BUSY_US)},
                         {"key", each.has(EQDS_A_KEYED)},
                         {"rdma", each.number(EQDS_A_CNP) ? "cnp" : "pause"},
-                        {"refused_packets", each.number(EQDS_A_REFUSED)}});
+                        {"refused_packets", each.number(EQDS_A_REFUSED)},
+                        {"tunnels_max", each.number(EQDS_A_TUNNELS_MAX)},
+                        {"held_bytes", each.number(EQDS_A_HELD)},
+                        {"held_max_bytes", each.number(EQDS_A_HELD_MAX)}});
         table.add(
             {each.string(EQDS_A_DEVICE), each.string(EQDS_A_LINK),
              fmt::to_string(each.number(EQDS_A_MBITS)), fmt::to_string(each.number(EQDS_A_MTU)),
@@ -351,17 +357,21 @@ void add_rule(CLI::App& eqds, std::uint8_t kind, const char* help) {
 
 void add_set(CLI::App& eqds) {
     struct Words {
-        std::string device, tos, rdma;
+        std::string device, tos, rdma, memory;
         std::optional<std::uint8_t> ttl;
+        std::optional<std::uint32_t> tunnels;
     };
-    CLI::App* command =
-        eqds.add_subcommand("set", "Change outer packets, and what RDMA is told of queues");
+    CLI::App* command = eqds.add_subcommand(
+        "set", "Change outer packets, what RDMA is told of queues, and bounds on memory");
     auto words = std::make_shared<Words>();
     command->add_option("DEVICE", words->device, "eqds device")->required();
     command->add_option("--ttl", words->ttl, "Hop limit; 0: the route's");
     command->add_option("--tos", words->tos, "0 to 255, or inherit");
     command->add_option("--rdma", words->rdma, "Queues that grow: pause, or cnp as well")
         ->check(CLI::IsMember({"pause", "cnp"}));
+    command->add_option("--tunnels", words->tunnels, "Most tunnels of a direction")
+        ->check(CLI::Range(1, 16384));
+    command->add_option("--memory", words->memory, "Most SIZE that packets may wait in");
     command->callback([=] {
         netlink::Request request(EQDS_CMD_SET);
         request.string(EQDS_A_DEVICE, words->device);
@@ -378,7 +388,63 @@ void add_set(CLI::App& eqds) {
             request.u16(EQDS_A_TOS, static_cast<std::uint16_t>(tos));
         if (!words->rdma.empty())
             request.u8(EQDS_A_CNP, words->rdma == "cnp");
+        if (words->tunnels)
+            request.u32(EQDS_A_TUNNELS_MAX, *words->tunnels);
+        if (!words->memory.empty())
+            request.u64(EQDS_A_HELD_MAX, parse_size(words->memory));
         family().call(std::move(request));
+    });
+}
+
+// As tc(8) writes it: MAJOR:MINOR, hexadecimal, MINOR 0 if there is none.
+std::uint32_t parse_handle(const std::string& text) {
+    std::uint32_t major = 0, minor = 0;
+    const char *begin = text.c_str(), *end = begin + text.size();
+    auto [colon, bad_major] = std::from_chars(begin, end, major, 16);
+    if (bad_major == std::errc() && colon != end && *colon == ':' && major <= 0xffff) {
+        auto [stop, bad_minor] = std::from_chars(colon + 1, end, minor, 16);
+        if ((colon + 1 == end || bad_minor == std::errc()) && stop == end && minor <= 0xffff)
+            return major << 16 | minor;
+    }
+    throw Misuse("'{}' names no qdisc or class: write 1: or 1:1, as for tc", text);
+}
+
+void add_trim(CLI::App& eqds) {
+    struct Words {
+        std::string link, parent, handle, which;
+        std::optional<std::uint32_t> data, headers;
+    };
+    CLI::App* command = eqds.add_subcommand("trim", "Make a link's queue that of a switch that "
+                                                    "trims, or change it");
+    auto words = std::make_shared<Words>();
+    command->add_option("LINK", words->link, "Network device")->required();
+    command->add_option("--parent", words->parent, "Class that it stands below; default the root");
+    command->add_option("--handle", words->handle, "Its number, as for tc");
+    command->add_option("--data", words->data, "Packets, after which payloads are cut off")
+        ->check(CLI::Range(1, 16384));
+    command->add_option("--headers", words->headers, "Headers, after which they are dropped")
+        ->check(CLI::Range(1, 16384));
+    command->add_option("--trim", words->which, "Packet to be cut: arriving, tail or either")
+        ->check(CLI::IsMember({"arriving", "tail", "either"}));
+    command->callback([=] {
+        netlink::Qdisc qdisc{if_nametoindex(words->link.c_str()), "trim", TC_H_ROOT, 0};
+        if (!qdisc.link_index)
+            throw Failure("there is no network device {}", words->link);
+        if (!words->parent.empty())
+            qdisc.parent = parse_handle(words->parent);
+        if (!words->handle.empty())
+            qdisc.handle = parse_handle(words->handle);
+        netlink::set_qdisc(qdisc, [&](nlmsghdr* message) {
+            if (words->data)
+                mnl_attr_put_u32(message, EQDS_TRIM_A_DATA, *words->data);
+            if (words->headers)
+                mnl_attr_put_u32(message, EQDS_TRIM_A_HEADERS, *words->headers);
+            if (!words->which.empty())
+                mnl_attr_put_u8(message, EQDS_TRIM_A_WHICH,
+                                words->which == "tail"     ? EQDS_TRIM_TAIL
+                                : words->which == "either" ? EQDS_TRIM_EITHER
+                                                           : EQDS_TRIM_ARRIVING);
+        });
     });
 }
 
@@ -421,6 +487,7 @@ void add_eqds_commands(CLI::App& program) {
     add->callback([=] { add_device(*link, *name); });
     add_set(*eqds);
     add_key(*eqds);
+    add_trim(*eqds);
     add_rule(*eqds, EQDS_RULE_KIND_MAP, "Packets to PREFIX go through a tunnel to PEER");
     add_rule(*eqds, EQDS_RULE_KIND_ALLOW, "Only such peers may open tunnels to this machine");
     add_rule(*eqds, EQDS_RULE_KIND_SHARE, "Priority and weight of peers when credit is given");

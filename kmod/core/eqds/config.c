@@ -22,6 +22,7 @@ void eqds_config_init(struct eqds_config *config, const struct eqds_profile *pro
 {
 	config->profile = profile;
 	config->mtu_bytes = mtu_bytes;
+	config->outer_bytes = 0;
 	config->window_bytes = window_bytes;
 	config->window_packets = 512;
 	/* A number that came again would make an old packet pass for a new one. */

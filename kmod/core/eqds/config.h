@@ -30,6 +30,7 @@ extern const struct eqds_profile eqds_profile_paper;
 struct eqds_config {
 	const struct eqds_profile *profile;
 	u32 mtu_bytes;	    /* credit of one pull; the largest packet, with the tunnel's headers */
+	u32 outer_bytes;    /* headers around a tunnel's, for the bound on answers; or 0 */
 	u32 window_bytes;   /* one bandwidth-delay product; at least mtu_bytes */
 	u16 window_packets; /* numbers in use at once, a power of two: eqds_config_is_valid() */
 	u32 epoch_packets;  /* numbers of an epoch, after which a later one begins; 0: they wrap */

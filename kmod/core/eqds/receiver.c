@@ -60,16 +60,20 @@ void eqds_receiver_tell(struct eqds_receiver *r, struct eqds_head *head)
 	head->cookie = r->cookie;
 }
 
+static u32 receiver_reply_bytes(const struct eqds_receiver *r)
+{
+	return eqds_wire_header_bytes(r->config->profile, true) + r->config->outer_bytes;
+}
+
 bool eqds_receiver_may_send(const struct eqds_receiver *r)
 {
-	return r->proven ||
-	       r->allowance_bytes >= eqds_wire_header_bytes(r->config->profile, true);
+	return r->proven || r->allowance_bytes >= receiver_reply_bytes(r);
 }
 
 void eqds_receiver_charge(struct eqds_receiver *r)
 {
 	if (!r->proven)
-		r->allowance_bytes -= eqds_wire_header_bytes(r->config->profile, true);
+		r->allowance_bytes -= receiver_reply_bytes(r);
 }
 
 /* Answer to a packet; flags besides ACK are about that packet. */
@@ -290,7 +294,8 @@ static void receiver_demand(struct eqds_receiver *r, const struct eqds_head *hea
 	r->target_told = target;
 	if (eqds_ahead(target, r->target, bits) < 0)
 		target = r->target;
-	eqds_asl_update(r, target, eqds_mtus(c, head->backlog_bytes));
+	/* All senders are told how busy the link is: nobody makes it busy in another's name. */
+	eqds_asl_update(r, target, r->proven ? eqds_mtus(c, head->backlog_bytes) : 0);
 }
 
 /* The sender will ask for what a trimmed packet cost, once it has our NACK. */
@@ -425,7 +430,7 @@ void eqds_receiver_receive(struct eqds_receiver *r, u64 now_ns, const struct eqd
 	if (r->cookie && head->cookie == r->cookie)
 		r->proven = true;
 	if (!r->proven && r->allowance_bytes < 1U << 30)
-		r->allowance_bytes += wire_bytes;
+		r->allowance_bytes += wire_bytes + r->config->outer_bytes;
 	/* The list let it go when it had no allowance: a packet of any epoch brings some. */
 	eqds_asl_update(r, r->target, r->backlog_mtus);
 	if (!receiver_synchronise(r, head, out))

@@ -80,7 +80,7 @@ void eqds_receiver_init(struct eqds_receiver *r, const struct eqds_config *confi
 
 /*
  * A data packet. packet: the caller's node for its payload, NULL for EMPTY and TRIM; it comes back
- * in a chain of out, now or later. wire_bytes: of the datagram, for the bound on replies.
+ * in a chain of out, now or later. wire_bytes: of the UDP payload, for the bound on replies.
  */
 void eqds_receiver_receive(struct eqds_receiver *r, u64 now_ns, const struct eqds_head *head,
 			   u32 wire_bytes, struct eqds_packet *packet, struct eqds_out *out);

@@ -514,8 +514,12 @@ static bool sender_synchronise(struct eqds_sender *s, u64 now_ns, const struct e
 	}
 	if (other) {
 		/* As the receiver sees it: half the space ahead of it counts as behind. */
-		if (head->flags & EQDS_SYN && eqds_ahead(s->epoch, head->epoch, bits) < 0)
+		if (head->flags & EQDS_SYN && eqds_ahead(s->epoch, head->epoch, bits) < 0) {
+			/* The receiver may want it before it gives its epoch up. */
+			if (head->cookie)
+				s->cookie = head->cookie;
 			sender_open_again(s, now_ns, head->epoch, out);
+		}
 		return true;
 	}
 	s->state = EQDS_SENDER_ESTABLISHED;

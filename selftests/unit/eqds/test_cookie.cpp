@@ -75,6 +75,37 @@ TEST(EqdsCookie, ReceiverSendsNoMoreThanItGotUntilTheCookieComesBack) {
     EXPECT_EQ(pulls, 10u - 3u);
 }
 
+TEST(EqdsCookie, HeadersAroundATunnelsCountInBothDirections) {
+    eqds::LoneReceiver lone(0x77);
+    lone.config.outer_bytes = 48;
+    eqds_head head{};
+    head.flags = EQDS_SYN | EQDS_EMPTY;
+    head.has_epoch = true;
+    head.pull = 10;
+    eqds_out out;
+    eqds_receiver_receive(&lone.r, 0, &head, EQDS_RTS_SYN_BYTES, nullptr, &out);
+    uint32_t replies = out.send;
+    for (uint64_t now = 0; now < 100'000; now += 1200)
+        replies += eqds_asl_next(&lone.asl, now, &head) != nullptr;
+    EXPECT_EQ(replies, 2u);
+    EXPECT_LE(replies * (EQDS_CONTROL_BYTES + 48), EQDS_RTS_SYN_BYTES + 48);
+}
+
+TEST(EqdsCookie, BacklogOfAnUnprovenPeerDoesNotMakeTheLinkBusy) {
+    eqds::LoneReceiver lone(0x77);
+    eqds_head head{};
+    head.flags = EQDS_SYN | EQDS_EMPTY;
+    head.has_epoch = true;
+    head.pull = 1;
+    head.backlog_bytes = ~0u;
+    eqds_out out;
+    eqds_receiver_receive(&lone.r, 0, &head, EQDS_RTS_SYN_BYTES, nullptr, &out);
+    EXPECT_LT(eqds_asl_busy_us(&lone.asl), 100u);
+    head.cookie = 0x77;
+    eqds_receiver_receive(&lone.r, 0, &head, EQDS_RTS_SYN_BYTES, nullptr, &out);
+    EXPECT_EQ(eqds_asl_busy_us(&lone.asl), 65535u);
+}
+
 TEST(EqdsCookie, WrongCookieProvesNothing) {
     eqds::LoneReceiver lone(0x77);
     auto& [config, slots, asl, r] = lone;

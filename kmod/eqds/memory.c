@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Bounds on a device's memory.
+ *
+ *   packets   struct eqds_node holds each: queued, in flight, or in a reorder queue. Their bytes
+ *             together stay below ed->held_max_bytes, but for what lets a tunnel go on: the first
+ *             packet of a queue, and the one that a reorder queue waits for
+ *   tunnels   ed->tunnels_max of a direction (tunnel.c); when the kernel is short of memory, those
+ *             that were idle for SHRINK_IDLE_NS go, which costs their next packet a round trip
+ */
+#include <linux/mm.h>
+#include <linux/slab.h>
+
+#include "compat/shrinker.h"
+#include "eqds/device.h"
+
+/* Of the machine's memory: 1 / 2^n may be held in packets, unless the operator says otherwise. */
+#define MEMORY_HELD_SHIFT 3
+/* A tunnel in use has packets more often than this. */
+#define SHRINK_IDLE_NS NSEC_PER_SEC
+/* Tunnels looked at under one lock. */
+#define SHRINK_BATCH 64UL
+
+static struct kmem_cache *memory_nodes;
+
+/* The core's node of a packet, which counts from now on. NULL: no memory. Lock. */
+struct eqds_node *eqds_node_get(struct eqds_dev *ed, struct sk_buff *skb)
+{
+	struct eqds_node *node = kmem_cache_alloc(memory_nodes, GFP_ATOMIC | __GFP_NOWARN);
+
+	if (!node)
+		return NULL;
+	node->skb = skb;
+	node->held_bytes = skb->truesize;
+	ed->held_bytes += node->held_bytes;
+	return node;
+}
+
+/* Returns the packet, which is the caller's again. Lock. */
+struct sk_buff *eqds_node_put(struct eqds_dev *ed, struct eqds_node *node)
+{
+	struct sk_buff *skb = node->skb;
+
+	ed->held_bytes -= node->held_bytes;
+	kmem_cache_free(memory_nodes, node);
+	return skb;
+}
+
+bool eqds_memory_is_full(const struct eqds_dev *ed)
+{
+	return ed->held_bytes >= ed->held_max_bytes;
+}
+
+static unsigned long memory_count(struct shrinker *shrinker, struct shrink_control *sc)
+{
+	const struct eqds_dev *ed = compat_shrinker_private(shrinker);
+
+	return READ_ONCE(ed->tx.count) + READ_ONCE(ed->rx.count) ?: SHRINK_EMPTY;
+}
+
+static unsigned long memory_scan(struct shrinker *shrinker, struct shrink_control *sc)
+{
+	struct eqds_dev *ed = compat_shrinker_private(shrinker);
+	unsigned long looks = min(sc->nr_to_scan, SHRINK_BATCH);
+	struct eqds_work work;
+	u32 freed = 0;
+
+	eqds_work_init(&work);
+	/* RCU, while the device may be on its way down: its socket stays for what leaves here. */
+	rcu_read_lock();
+	spin_lock_bh(&ed->lock);
+	if (ed->up)
+		freed = eqds_tunnel_shrink(ed, ktime_get_ns() - SHRINK_IDLE_NS, looks, &work);
+	ed->stats.shrunk += freed;
+	spin_unlock_bh(&ed->lock);
+	eqds_work_run(ed, &work);
+	rcu_read_unlock();
+	sc->nr_scanned = looks;
+	return freed ?: SHRINK_STOP;
+}
+
+int eqds_memory_open(struct eqds_dev *ed)
+{
+	ed->tunnels_max = EQDS_TUNNELS_MAX;
+	ed->held_max_bytes = (u64)totalram_pages() << (PAGE_SHIFT - MEMORY_HELD_SHIFT);
+	ed->shrinker = compat_shrinker_make("eqds", ed, memory_count, memory_scan);
+	return ed->shrinker ? 0 : -ENOMEM;
+}
+
+void eqds_memory_close(struct eqds_dev *ed)
+{
+	compat_shrinker_free(ed->shrinker);
+	ed->shrinker = NULL;
+}
+
+int eqds_memory_register(void)
+{
+	memory_nodes = KMEM_CACHE(eqds_node, SLAB_HWCACHE_ALIGN);
+	return memory_nodes ? 0 : -ENOMEM;
+}
+
+void eqds_memory_unregister(void)
+{
+	kmem_cache_destroy(memory_nodes);
+}
