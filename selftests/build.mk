@@ -25,6 +25,10 @@ out/bin/model/%: out/opt/selftests/model/%.o out/lib/libremora_core.a
 	$(call say,LINK,$@)
 	$(call link,opt,)
 
+out/bin/eqds-replay: $(call objects,asan,selftests/replay/eqds_replay.cpp) out/asan/libremora_core.a
+	$(call say,LINK,$@)
+	$(call link,asan,)
+
 out/bin/fuzz/%: out/fuzz/selftests/fuzz/%.o out/fuzz/libremora_core.a
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D) && $(fuzz_CXX) $(fuzz_FLAGS) -fsanitize=fuzzer $^ -o $@

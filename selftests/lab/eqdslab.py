@@ -66,6 +66,10 @@ class Host:
     def run(self, command, **more):
         return self.machine.run(self.wrap(command), **more)
 
+    def ip(self, *lines):
+        """Commands of ip(8), in the host's namespace."""
+        self.machine.run(f"ip -n {self.name} -batch -", input="\n".join(lines) + "\n")
+
     def spawn(self, command):
         return self.machine.spawn("exec " + self.wrap(command))
 
@@ -91,15 +95,17 @@ class Racked:
                       f"ip link set {host.port} master rack up"]
         self.machine.run(" && ".join(lines))
         for host in self.hosts:
-            batch = ["link set lo up", "link set eth0 up", f"addr add {host.under}/24 dev eth0",
-                     "link add link eth0 name eqds0 type eqds", f"addr add {host.inside}/32 dev eqds0",
-                     "link set eqds0 up"]
-            batch += [f"route add {other.inside} via {other.under} dev eqds0 onlink src {host.inside}"
-                      for other in self.hosts if other is not host]
-            self.machine.run(f"ip -n {host.name} -batch -", input="\n".join(batch) + "\n")
-            if self.mbits:
-                host.run(f"ethtool -s eqds0 speed {self.mbits} duplex full autoneg off")
+            host.ip("link set lo up", "link set eth0 up", f"addr add {host.under}/24 dev eth0")
+            self.add_device(host)
         return self.hosts
+
+    def add_device(self, host):
+        """The host's tunnel device, with its address and routes to the others."""
+        host.ip("link add link eth0 name eqds0 type eqds", f"addr add {host.inside}/32 dev eqds0", "link set eqds0 up",
+                *(f"route add {other.inside} via {other.under} dev eqds0 onlink src {host.inside}"
+                  for other in self.hosts if other is not host))
+        if self.mbits:
+            host.run(f"ethtool -s eqds0 speed {self.mbits} duplex full autoneg off")
 
     def __exit__(self, *_):
         # Deleted by name: a namespace stays for minutes while a closed TCP socket in it has data to send.

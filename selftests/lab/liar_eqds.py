@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Ends of tunnels that keep the format and break the rules; run in a host of the rack, or beside its wire.
+
+    liar_eqds.py asks PEER           opens a tunnel, asks for all the credit it may, and sends no packet
+    liar_eqds.py mute                answers a peer's packets with acknowledgements, and never gives credit
+    liar_eqds.py floods              answers each packet with pulls far beyond what the peer asks for
+    liar_eqds.py onpath PORT END     at the bridge's PORT: forges from the epochs and numbers that pass by. END
+                                     sender: what its receiver never said; receiver: what its sender never sent
+
+They work until their input ends; the first three need the port of a device that is down. Prints "lying" once it has
+begun, and then one line of JSON with what it counted.
+"""
+
+import json
+import random
+import select
+import socket
+import struct
+import sys
+
+from hostile_eqds import (ACK, CONTROL, DATA, EMPTY, FIN, IPV4, KIND_CONTROL, KIND_DATA, NACK, NOTHING, PORT, SYN,
+                          TRIM, datagram, parse)
+
+TAKE = 65535
+WORD = 1 << 32
+
+
+def rts(epoch, target, cookie):
+    """The first ones are padded, so that the answer may be as long."""
+    return DATA.pack(KIND_DATA, SYN | EMPTY, NOTHING, 0, epoch, 0, target % WORD, 0, 0, 0, 0, 1, WORD - 1, cookie) + bytes(96)
+
+
+def answer(head, flags, pull):
+    """To a data packet: that it and all before it have arrived."""
+    after = (head["seq"] + (not head["flags"] & EMPTY)) % WORD
+    return CONTROL.pack(KIND_CONTROL, flags | head["flags"] & SYN, 0, 0, head["epoch"], after, pull % WORD, head["sender"], 0,
+                        0, 0, 0)
+
+
+class Socket:
+    """Datagrams of tunnels, until the program's input ends."""
+
+    def __init__(self):
+        self.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.udp.bind(("", PORT))
+        print("lying", flush=True)
+
+    def heads(self):
+        while True:
+            ready, _, _ = select.select([self.udp, sys.stdin], [], [])
+            if sys.stdin in ready:
+                return
+            payload, peer = self.udp.recvfrom(TAKE)
+            head = parse(payload)
+            if head:
+                yield head, peer[0]
+
+    def send(self, payload, peer):
+        self.udp.sendto(payload, (peer, PORT))
+
+
+def asks(peer):
+    out, epoch, cookie, pulls = Socket(), random.getrandbits(32), 0, 0
+    out.send(rts(epoch, 64, cookie), peer)
+    for head, _ in out.heads():
+        if head["epoch"] != epoch or head["kind"] != KIND_CONTROL:
+            continue
+        cookie = head["cookie"] or cookie
+        # Once for the SYN-ACK, and then for every pull, at once.
+        if head["pull"] > pulls or head["flags"] & SYN and not pulls:
+            pulls = max(pulls, head["pull"])
+            out.send(rts(epoch, pulls + 64, cookie), peer)
+    return {"pulls": pulls}
+
+
+def receives(flags, beyond):
+    """A receiver: the packets it had, and how often it was asked for credit."""
+    out, packets, asked = Socket(), 0, 0
+    for head, peer in out.heads():
+        if head["kind"] != KIND_DATA:
+            continue
+        packets += not head["flags"] & EMPTY
+        asked += bool(head["flags"] & EMPTY)
+        out.send(answer(head, flags, head["target"] + beyond if beyond else 0), peer)
+    return {"packets": packets, "asked": asked}
+
+
+def to_sender(chance, head):
+    """Control packets that the sender of a data packet never caused."""
+    seq, target = head["seq"], head["target"]
+    kind = chance.choice(("bad_ack", "bad_pull", "bad_nack", "rst"))
+    flags, ack, pull, echo = {
+        "bad_ack": (ACK, seq + 5000, 0, 0),
+        "bad_pull": (ACK, seq, target + 5000, 0),
+        "bad_nack": (ACK | NACK, seq, 0, seq - 5000),
+        "rst": (NACK | FIN, head["epoch"], 0, seq),
+    }[kind]
+    return kind, CONTROL.pack(KIND_CONTROL, flags, 0, 0, head["epoch"], ack % WORD, pull % WORD, head["sender"], 0, echo % WORD,
+                              0, 0)
+
+
+def to_receiver(chance, head):
+    """Data packets that the sender never sent; the counter at the receiver, or the word for what has none."""
+    kind = chance.choice(("receiver_beyond", "receiver_duplicate", "receiver_trimmed", "demand", "skip", "end"))
+    flags, seq, target, unacked, payload = {
+        "receiver_beyond": (0, head["seq"] + 5000, head["target"], 0, b"x" * 60),
+        "receiver_duplicate": (0, head["seq"] - 400, head["target"], 400, b"x" * 60),
+        "receiver_trimmed": (TRIM, head["seq"] + 60, head["target"], 0, b""),
+        "demand": (EMPTY, head["seq"], head["target"] + (1 << 30), 0, b""),
+        "skip": (EMPTY, head["seq"] + 30, head["target"], 0, b""),
+        "end": (FIN | EMPTY, head["seq"], head["target"], 0, b""),
+    }[kind]
+    return kind, DATA.pack(KIND_DATA, flags, IPV4 if payload else NOTHING, 0, head["epoch"], seq % WORD, target % WORD, 0,
+                           head["sender"], 100, unacked, 1, 0, head["cookie"]) + payload
+
+
+def onpath(port, end):
+    """Forges a packet for every fifth data packet that passes by."""
+    chance, counts, seen = random.Random(1), {}, 0
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0003)) as tap:
+        tap.bind((port, 0))
+        print("lying", flush=True)
+        while True:
+            ready, _, _ = select.select([tap, sys.stdin], [], [])
+            if sys.stdin in ready:
+                return counts
+            frame = tap.recv(TAKE)
+            if frame[12:14] != b"\x08\0" or frame[23] != 17 or frame[36:38] != struct.pack(">H", PORT):
+                continue
+            head = parse(frame[42:])
+            if not head or head["kind"] != KIND_DATA or head["flags"] & (SYN | EMPTY | TRIM | FIN):
+                continue
+            seen += 1
+            if seen % 5:
+                continue
+            source, to = socket.inet_ntoa(frame[26:30]), socket.inet_ntoa(frame[30:34])
+            if end == "sender":
+                kind, payload = to_sender(chance, head)
+                ethernet, packet = frame[6:12] + frame[:6], datagram(to, source, payload)
+            else:
+                kind, payload = to_receiver(chance, head)
+                ethernet, packet = frame[:12], datagram(source, to, payload)
+            tap.send(ethernet + b"\x08\0" + packet)
+            counts[kind] = counts.get(kind, 0) + 1
+
+
+def main():
+    kind, *words = sys.argv[1:]
+    told = {"asks": asks, "mute": lambda: receives(ACK, 0), "floods": lambda: receives(ACK, 100000),
+            "onpath": onpath}[kind](*words)
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main()
