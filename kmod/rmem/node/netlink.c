@@ -483,7 +483,11 @@ static const struct genl_small_ops ops[] = {
 	{ .cmd = RMEM_NODE_CMD_SPACES, .flags = GENL_ADMIN_PERM, .dumpit = spaces_dumpit },
 };
 
-/* parallel_ops: reserving memory takes a while, and others' families shouldn't wait for it. */
+/*
+ * parallel_ops: reserving memory takes a while, and others' families shouldn't wait for it. A
+ * module that registers or removes a family does wait for a start that runs (cb_lock), and then
+ * later commands wait for that module; Ctrl-C ends a start.
+ */
 static struct genl_family family __ro_after_init = {
 	.name = RMEM_NODE_GENL_NAME,
 	.version = RMEM_NODE_GENL_VERSION,
