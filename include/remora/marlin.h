@@ -74,7 +74,8 @@
  * Scratchpads of a machine, which only the machine itself writes:
  *   MARLIN_SPAD_VERSION   MARLIN_MAGIC | MARLIN_VERSION
  *   MARLIN_SPAD_MAC_LOW   bytes 0 to 3 of its interface's MAC address, byte 0 lowest
- *   MARLIN_SPAD_MAC_HIGH  bytes 4 and 5
+ *   MARLIN_SPAD_MAC_HIGH  bytes 4 and 5, and MARLIN_PLAIN: a machine MUST NOT send frames to this
+ *                         one whose struct marlin_offload is not 0. It is read when a link starts
  *   MARLIN_SPAD_PAIR + p  its pair word for port p
  *
  * Pair words, by which the two machines of a link start together. A pair word has a stage, the
@@ -176,6 +177,8 @@ struct marlin_messages {
 #define MARLIN_SPAD_MAC_LOW 1
 #define MARLIN_SPAD_MAC_HIGH 2
 #define MARLIN_SPAD_PAIR 3
+
+#define MARLIN_PLAIN 0x10000u
 
 #define MARLIN_STAGE_DOWN 0u
 #define MARLIN_STAGE_HELLO 1u

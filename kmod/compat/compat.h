@@ -261,4 +261,13 @@ static inline void compat_eventfd_signal(struct eventfd_ctx *eventfd)
 #define compat_ubuf_is(ubuf, name)	((ubuf)->callback == (name))
 #endif
 
+/* 6.3: a device says what it does for XDP. */
+static inline void compat_xdp_features(struct net_device *dev)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 3, 0)
+	dev->xdp_features = NETDEV_XDP_ACT_BASIC | NETDEV_XDP_ACT_REDIRECT |
+			    NETDEV_XDP_ACT_NDO_XMIT;
+#endif
+}
+
 #endif

@@ -134,7 +134,8 @@ void marlin_link_publish(struct marlin_dev *md)
 		ntb_spad_write(md->ntb, MARLIN_SPAD_PAIR + md->peers[i].port, 0);
 	ntb_spad_write(md->ntb, MARLIN_SPAD_MAC_LOW,
 		       mac[0] | mac[1] << 8 | mac[2] << 16 | (u32)mac[3] << 24);
-	ntb_spad_write(md->ntb, MARLIN_SPAD_MAC_HIGH, mac[4] | mac[5] << 8);
+	ntb_spad_write(md->ntb, MARLIN_SPAD_MAC_HIGH, mac[4] | mac[5] << 8 |
+			       (rcu_access_pointer(md->xdp) ? MARLIN_PLAIN : 0));
 	ntb_spad_write(md->ntb, MARLIN_SPAD_VERSION, MARLIN_MAGIC | MARLIN_VERSION);
 }
 
@@ -308,6 +309,8 @@ static void link_start(struct marlin_peer *peer, u32 word)
 	}
 	peer->refused = false;
 	peer->out_ring_bytes = pair_word_ring_bytes(word);
+	WRITE_ONCE(peer->plain, ntb_peer_spad_read(md->ntb, peer->index, MARLIN_SPAD_MAC_HIGH) &
+					MARLIN_PLAIN);
 	/* Of either machine: a ring and its other direction have one poll. */
 	WRITE_ONCE(peer->out_rings, min(peer->in_rings, pair_word_rings(word)));
 	link_start_rings(peer);

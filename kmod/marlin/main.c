@@ -140,7 +140,7 @@ clear_context:
 	cancel_work_sync(&md->link_work);
 free_dev:
 	marlin_cmmc_detach(md);
-	free_netdev(dev);
+	marlin_netdev_free(md);
 	return err;
 }
 
@@ -155,7 +155,7 @@ static void main_remove(struct ntb_client *client, struct ntb_dev *ntb)
 	cancel_work_sync(&md->link_work);
 	marlin_cmmc_detach(md);
 	marlin_link_free(md);
-	free_netdev(md->dev);
+	marlin_netdev_free(md);
 }
 
 static struct ntb_client main_client = {

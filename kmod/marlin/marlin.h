@@ -8,6 +8,7 @@
  *   xmit.c      frames to peers
  *   recv.c      frames from peers
  *   messages.c  messages of a client and a node, for others' transports (../marlin_ops.h)
+ *   xdp.c       programs that see frames first
  *   spin.c      how long the poll looks at empty rings
  *   ethtool.c   counters, and the time above
  *   cmmc.h      copies between programs, in files of their own
@@ -27,6 +28,7 @@
 #include <linux/pci.h>
 #include <linux/spinlock.h>
 #include <linux/workqueue.h>
+#include <net/xdp.h>
 
 #include "core/marlin/frames.h"
 #include "core/marlin/pair.h"
@@ -45,7 +47,9 @@ struct marlin_in_stats {
 	u64 tells; /* updates of the peer's copy of the tail */
 	u64 bells; /* for a peer that waits for room */
 	u64 drop_memory;
-	u64 drop_offload; /* an offload that doesn't fit its frame */
+	u64 drop_offload; /* an offload that doesn't fit its frame, or none was allowed */
+	u64 drop_xdp; /* by a program, or for want of where to send */
+	u64 xdp_tx, xdp_redirect;
 };
 
 struct marlin_message_stats {
@@ -127,6 +131,7 @@ struct marlin_peer {
 	unsigned int out_rings; /* in use, in each direction */
 	void *out_memory; /* the same in the peer's memory */
 	size_t out_bytes;
+	bool plain; /* wants frames without offloads */
 	bool refused; /* was said since the link came up */
 	struct ntb_pages pages; /* the peer's, for copies; changed while there are none */
 	struct marlin_cmmc *cmmc; /* NULL: no copies, or the link was never up */
@@ -142,6 +147,8 @@ struct marlin_peer {
 	struct marlin_in in[MARLIN_RINGS_MAX];
 };
 
+/* Frames of a peer before the next peer has its turn. */
+#define MARLIN_RECV_TURN 8
 /* The number of the poll of messages. */
 #define MARLIN_QUEUE_MESSAGES MARLIN_RINGS_MAX
 
@@ -152,6 +159,10 @@ struct marlin_queue {
 	unsigned int number; /* of the ring, or MARLIN_QUEUE_MESSAGES */
 	unsigned int turn; /* the peer, or end, that the next poll begins with */
 	u64 spins, spins_failed;
+	unsigned int xdp_count;
+	bool xdp_ran; /* since the last flush */
+	struct xdp_buff xdp[MARLIN_RECV_TURN]; /* frames copied for the program */
+	struct xdp_rxq_info xdp_rxq;
 } ____cacheline_aligned_in_smp;
 
 enum marlin_drop {
@@ -174,6 +185,7 @@ struct marlin_dev {
 	bool open;
 	bool copies; /* /dev/cmmc serves its peers */
 	struct marlin_locks_dev *locks; /* across machines; NULL: no memory for them */
+	struct bpf_prog __rcu *xdp;
 	u32 spin_usecs; /* 0: never */
 	atomic_long_t drops[MARLIN_DROPS];
 	unsigned int rings_max; /* a power of two, as far as doorbells and processors go */
@@ -270,13 +282,30 @@ bool marlin_link_may_copy(const struct marlin_peer *peer, u64 page);
 
 /* netdev.c */
 struct net_device *marlin_netdev_alloc(unsigned int peer_count, unsigned int bells);
+void marlin_netdev_free(struct marlin_dev *md);
+bool marlin_netdev_pause(struct marlin_dev *md);
+void marlin_netdev_resume(struct marlin_dev *md);
 int marlin_netdev_change(struct marlin_dev *md, unsigned int rings, u32 ring_bytes_max);
 
 /* xmit.c */
 netdev_tx_t marlin_xmit(struct sk_buff *skb, struct net_device *dev);
 u16 marlin_xmit_queue(struct net_device *dev, struct sk_buff *skb, struct net_device *sb_dev);
+netdev_features_t marlin_xmit_features(struct sk_buff *skb, struct net_device *dev,
+				       netdev_features_t features);
+bool marlin_xmit_flat(struct marlin_dev *md, unsigned int ring, const void *frame, u32 bytes);
+void marlin_xmit_flush(struct marlin_dev *md, unsigned int ring);
 void marlin_xmit_wake(struct marlin_out *out);
 void marlin_xmit_timeout(struct net_device *dev, unsigned int queue);
+
+/* xdp.c */
+int marlin_xdp_init(struct marlin_dev *md);
+void marlin_xdp_free(struct marlin_dev *md);
+void marlin_xdp_copy(struct marlin_queue *queue, struct marlin_in *in, u32 bytes);
+void marlin_xdp_run(struct marlin_queue *queue, struct marlin_in *in, struct bpf_prog *program);
+void marlin_xdp_flush(struct marlin_queue *queue);
+int marlin_xdp_xmit(struct net_device *dev, int count, struct xdp_frame **frames, u32 flags);
+int marlin_xdp(struct net_device *dev, struct netdev_bpf *command);
+int marlin_xdp_change_mtu(struct net_device *dev, int mtu);
 
 /* spin.c */
 void marlin_spin_sent(struct marlin_spin *spin, bool bulk);

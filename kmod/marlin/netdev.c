@@ -63,21 +63,35 @@ static int netdev_stop(struct net_device *dev)
 	return 0;
 }
 
+/* Stops links and polls of an interface that is up; true: it was. Under RTNL. */
+bool marlin_netdev_pause(struct marlin_dev *md)
+{
+	if (!netif_running(md->dev))
+		return false;
+	netif_tx_disable(md->dev);
+	netdev_stop(md->dev);
+	return true;
+}
+
+void marlin_netdev_resume(struct marlin_dev *md)
+{
+	netdev_open(md->dev);
+}
+
 /* All links start again, with so many rings. Under RTNL. */
 int marlin_netdev_change(struct marlin_dev *md, unsigned int rings, u32 ring_bytes_max)
 {
-	bool up = netif_running(md->dev);
 	int err = netif_set_real_num_rx_queues(md->dev, rings);
+	bool up;
 
 	if (err)
 		return err;
-	if (up) {
-		netif_tx_disable(md->dev);
-		netdev_stop(md->dev);
-	}
+	up = marlin_netdev_pause(md);
 	md->rings = rings;
 	md->ring_bytes_max = ring_bytes_max;
-	return up ? netdev_open(md->dev) : 0;
+	if (up)
+		marlin_netdev_resume(md);
+	return 0;
 }
 
 static void netdev_stats(struct net_device *dev, struct rtnl_link_stats64 *stats)
@@ -96,7 +110,7 @@ static void netdev_stats(struct net_device *dev, struct rtnl_link_stats64 *stats
 			spin_lock_bh(&in->lock);
 			stats->rx_packets += in->stats.packets;
 			stats->rx_bytes += in->stats.bytes;
-			stats->rx_dropped += in->stats.drop_memory;
+			stats->rx_dropped += in->stats.drop_memory + in->stats.drop_xdp;
 			stats->rx_errors += in->stats.drop_offload;
 			spin_unlock_bh(&in->lock);
 		}
@@ -110,11 +124,15 @@ static const struct net_device_ops netdev_ops = {
 	.ndo_stop = netdev_stop,
 	.ndo_start_xmit = marlin_xmit,
 	.ndo_select_queue = marlin_xmit_queue,
+	.ndo_features_check = marlin_xmit_features,
 	.ndo_get_stats64 = netdev_stats,
 	.ndo_validate_addr = eth_validate_addr,
 	/* Refused while the interface is up: peers learn the address by the handshake. */
 	.ndo_set_mac_address = eth_mac_addr,
 	.ndo_tx_timeout = marlin_xmit_timeout,
+	.ndo_change_mtu = marlin_xdp_change_mtu,
+	.ndo_bpf = marlin_xdp,
+	.ndo_xdp_xmit = marlin_xdp_xmit,
 };
 
 /* bells: doorbells of each port */
@@ -159,5 +177,15 @@ struct net_device *marlin_netdev_alloc(unsigned int peer_count, unsigned int bel
 	md->messages.md = md;
 	md->messages.number = MARLIN_QUEUE_MESSAGES;
 	netif_napi_add(dev, &md->messages.napi, marlin_messages_poll);
+	if (marlin_xdp_init(md)) {
+		free_netdev(dev);
+		return NULL;
+	}
 	return dev;
+}
+
+void marlin_netdev_free(struct marlin_dev *md)
+{
+	marlin_xdp_free(md);
+	free_netdev(md->dev);
 }

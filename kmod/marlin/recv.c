@@ -15,8 +15,6 @@
 
 #include "marlin/marlin.h"
 
-/* Frames of a peer before the next peer has its turn. */
-#define RECV_TURN 8
 /* A frame of at most so many bytes gets memory of its size: a socket is charged for little else. */
 #define RECV_LINEAR_BYTES 2048
 /* Of a longer frame so much is linear, with room for headers; the rest is whole pages. */
@@ -105,6 +103,7 @@ static void recv_tell(struct marlin_in *in, bool now)
 /* Up to so many frames of one peer; returns how many records it took. */
 static int recv_ring(struct marlin_queue *queue, struct marlin_in *in, int frames_max)
 {
+	struct bpf_prog *program = rcu_dereference_bh(queue->md->xdp);
 	enum frames_fault fault;
 	struct sk_buff_head got;
 	struct sk_buff *skb;
@@ -121,7 +120,9 @@ static int recv_ring(struct marlin_queue *queue, struct marlin_in *in, int frame
 		}
 		if (!bytes)
 			break;
-		skb = recv_frame(queue, in, bytes);
+		if (program)
+			marlin_xdp_copy(queue, in, bytes);
+		skb = program ? NULL : recv_frame(queue, in, bytes);
 		if (skb)
 			__skb_queue_tail(&got, skb);
 		frames_in_take(&in->frames, bytes);
@@ -130,6 +131,8 @@ static int recv_ring(struct marlin_queue *queue, struct marlin_in *in, int frame
 		taken++;
 	}
 	spin_unlock(&in->lock);
+	if (program)
+		marlin_xdp_run(queue, in, program);
 	while ((skb = __skb_dequeue(&got)))
 		napi_gro_receive(&queue->napi, skb);
 	return taken;
@@ -179,7 +182,7 @@ static int recv_rounds(struct marlin_queue *queue, int budget)
 
 	while (done < budget && empty < md->peer_count) {
 		struct marlin_in *in = &md->peers[queue->turn].in[queue->number];
-		int taken = recv_ring(queue, in, min(budget - done, RECV_TURN));
+		int taken = recv_ring(queue, in, min(budget - done, MARLIN_RECV_TURN));
 
 		queue->turn = (queue->turn + 1) % md->peer_count;
 		empty = taken ? 0 : empty + 1;
@@ -201,6 +204,7 @@ int marlin_recv_poll(struct napi_struct *napi, int budget)
 	/* Frames go up when the poll ends, so only a poll that received none may wait. */
 	if (!done && marlin_spin(queue))
 		done = recv_rounds(queue, budget);
+	marlin_xdp_flush(queue);
 	if (done >= budget || !napi_complete_done(napi, done))
 		return done;
 	for (unsigned int i = 0; i < md->peer_count; i++)

@@ -12,6 +12,7 @@
  * at a switch.
  */
 #include <linux/etherdevice.h>
+#include <linux/if_vlan.h>
 #include <linux/jhash.h>
 #include <linux/virtio_net.h>
 #include <net/flow_dissector.h>
@@ -195,7 +196,8 @@ static netdev_tx_t xmit_to(struct marlin_out *out, const struct sk_buff *skb,
 	if (!out->live) {
 		drop = MARLIN_DROP_LINK;
 	} else if (skb->len < MARLIN_FRAME_BYTES_MIN || skb->len > MARLIN_FRAME_BYTES_MAX ||
-		   virtio_net_hdr_from_skb(skb, &offload, true, false, 0)) {
+		   virtio_net_hdr_from_skb(skb, &offload, true, false, 0) ||
+		   (READ_ONCE(out->peer->plain) && (offload.flags || offload.gso_type))) {
 		drop = MARLIN_DROP_SIZE;
 	} else if (xmit_has_room(out, skb->len)) {
 		xmit_move(out, skb, &offload);
@@ -237,6 +239,97 @@ static void xmit_ring(struct marlin_out *out)
 	spin_unlock(&out->lock);
 	if (marlin_spin_is_due(peer->md, &peer->in[out->number].spin))
 		napi_schedule(&peer->md->queues[out->number].napi);
+}
+
+/* ---- frames of XDP programs ---- */
+
+static struct marlin_out *xmit_flat_ring(struct marlin_peer *peer, unsigned int ring)
+{
+	return &peer->out[ring < READ_ONCE(peer->out_rings) ? ring : 0];
+}
+
+static bool xmit_flat_to(struct marlin_out *out, const void *frame, u32 bytes)
+{
+	enum marlin_drop drop = MARLIN_DROPS;
+
+	spin_lock(&out->lock);
+	if (!out->live || (!xmit_has_room(out, bytes) && !out->live)) {
+		drop = MARLIN_DROP_LINK;
+	} else if (!frames_out_fits(&out->frames, bytes)) {
+		drop = MARLIN_DROP_FULL;
+	} else {
+		struct frames_span span = frames_out_span(&out->frames, bytes);
+
+		memset(frames_out_offload(&out->frames), 0, sizeof(struct marlin_offload));
+		memcpy(span.at[0], frame, span.bytes[0]);
+		memcpy(span.at[1], frame + span.bytes[0], span.bytes[1]);
+		xmit_post(out, bytes);
+	}
+	spin_unlock(&out->lock);
+	if (drop != MARLIN_DROPS)
+		xmit_count_drop(out->peer->md, drop);
+	return drop == MARLIN_DROPS;
+}
+
+/*
+ * A frame in one piece, to the peers that its address names, by that ring or the first one. They
+ * learn of it by marlin_xmit_flush(). False: it went to none, counted. BH disabled.
+ */
+bool marlin_xmit_flat(struct marlin_dev *md, unsigned int ring, const void *frame, u32 bytes)
+{
+	const u8 *address = ((const struct ethhdr *)frame)->h_dest;
+	struct marlin_peer *peer;
+	bool any = false;
+
+	if (bytes < MARLIN_FRAME_BYTES_MIN || bytes > MARLIN_FRAME_BYTES_MAX) {
+		xmit_count_drop(md, MARLIN_DROP_SIZE);
+		return false;
+	}
+	if (is_multicast_ether_addr(address)) {
+		for (unsigned int i = 0; i < md->peer_count; i++)
+			if (READ_ONCE(md->peers[i].mac))
+				any |= xmit_flat_to(&md->peers[i].out[0], frame, bytes);
+		return any;
+	}
+	peer = xmit_find(md, address);
+	if (!peer) {
+		xmit_count_drop(md, MARLIN_DROP_UNKNOWN);
+		return false;
+	}
+	return xmit_flat_to(xmit_flat_ring(peer, ring), frame, bytes);
+}
+
+/* The peers learn of frames posted by marlin_xmit_flat(). BH disabled. */
+void marlin_xmit_flush(struct marlin_dev *md, unsigned int ring)
+{
+	for (unsigned int i = 0; i < md->peer_count; i++) {
+		struct marlin_peer *peer = &md->peers[i];
+		struct marlin_out *out = xmit_flat_ring(peer, ring);
+
+		if (READ_ONCE(peer->out[0].unrung))
+			xmit_ring(&peer->out[0]);
+		if (out != &peer->out[0] && READ_ONCE(out->unrung))
+			xmit_ring(out);
+	}
+}
+
+/* ---- frames of the stack ---- */
+
+/* Frames to a peer that wants them plain get no offload: the stack cuts and checks them. */
+netdev_features_t marlin_xmit_features(struct sk_buff *skb, struct net_device *dev,
+				       netdev_features_t features)
+{
+	struct marlin_dev *md = netdev_priv(dev);
+	const u8 *address = ((const struct ethhdr *)skb->data)->h_dest;
+	bool multicast = is_multicast_ether_addr(address), plain = false;
+	u64 mac = ether_addr_to_u64(address);
+
+	for (unsigned int i = 0; i < md->peer_count; i++)
+		plain |= READ_ONCE(md->peers[i].plain) &&
+			 (multicast || READ_ONCE(md->peers[i].mac) == mac);
+	if (plain)
+		features &= ~(NETIF_F_CSUM_MASK | NETIF_F_GSO_MASK);
+	return vlan_features_check(skb, features);
 }
 
 /* Multicast frames stay in order, so they all go by one ring. */
