@@ -5,6 +5,8 @@
 
 /* Before a round trip is measured, and no longer than rto_max_ns. */
 #define SENDER_RTO_FIRST 4
+/* The part of a peer's silence that passes before it is asked again. */
+#define SENDER_SILENCE_PART 8
 
 static s32 sender_seq_ahead(const struct eqds_sender *s, u32 a, u32 b)
 {
@@ -45,11 +47,14 @@ static u64 sender_rto_ns(const struct eqds_sender *s)
 	/* Shifted step by step: rto_max_ns bounds it before it can overflow. */
 	for (u32 n = s->timeouts; n && rto < c->rto_max_ns; n--)
 		rto *= 2;
-	return rto < c->rto_max_ns ? rto : c->rto_max_ns;
+	if (rto > c->rto_max_ns)
+		rto = c->rto_max_ns;
+	return rto > s->silent_ns / SENDER_SILENCE_PART ? rto : s->silent_ns / SENDER_SILENCE_PART;
 }
 
-static void sender_count_timeout(struct eqds_sender *s)
+static void sender_count_timeout(struct eqds_sender *s, u64 now_ns)
 {
+	s->silent_ns = now_ns - s->heard_ns;
 	if (s->timeouts < s->config->timeouts_max)
 		s->timeouts++;
 }
@@ -299,7 +304,7 @@ static void sender_open_again(struct eqds_sender *s, u64 now_ns, u32 after_epoch
 {
 	out->verdict = EQDS_RESTARTED;
 	sender_open(s, now_ns, eqds_add(after_epoch, 1, s->config->profile->epoch_bits));
-	sender_count_timeout(s);
+	sender_count_timeout(s, now_ns);
 	if (s->queue.count)
 		return;
 	s->state = EQDS_SENDER_CLOSED;
@@ -563,6 +568,8 @@ void eqds_sender_receive(struct eqds_sender *s, u64 now_ns, const struct eqds_he
 		out->verdict = EQDS_NO_TUNNEL;
 		return;
 	}
+	s->heard_ns = now_ns;
+	s->silent_ns = 0;
 	if (!sender_synchronise(s, now_ns, head, out))
 		sender_heard(s, now_ns, head, opening, out);
 	sender_settle(s, now_ns, out);
@@ -575,6 +582,10 @@ void eqds_sender_enqueue(struct eqds_sender *s, u64 now_ns, struct eqds_packet *
 	packet->state = EQDS_PACKET_QUEUED;
 	packet->attempt = 0;
 	packet->again = false;
+	if (s->resting) {
+		s->heard_ns = now_ns;
+		s->silent_ns = 0;
+	}
 	if (s->state == EQDS_SENDER_CLOSED)
 		sender_open(s, now_ns, s->epoch);
 	else if (s->resting)
@@ -623,7 +634,7 @@ void eqds_sender_expire(struct eqds_sender *s, u64 now_ns, struct eqds_out *out)
 		     now_ns >= s->progress_ns + s->config->idle_ns))
 		sender_open_again(s, now_ns, s->epoch, out);
 	else if (late)
-		sender_count_timeout(s);
+		sender_count_timeout(s, now_ns);
 	sender_settle(s, now_ns, out);
 }
 

@@ -33,7 +33,9 @@
  *
  * RTS. A sender that has a backlog, but no credit to send, and a target that no packet has told
  * yet, tells it by an RTS, at most one per round trip. When no pull comes, it repeats the RTS
- * after a timeout that doubles, and not before the receiver's busy time is over.
+ * after a timeout that doubles, and not before the receiver's busy time is over. To a peer that is
+ * silent the time between two is at least an eighth of the silence: an outage costs an eighth more,
+ * and thousands of tunnels to peers that don't exist send little.
  *
  * Idle. A sender whose last packet was acknowledged gives up its credit, all but less than an MTU.
  * When it starts again, it has a window of credit if the network trims and busy time is over. Else
@@ -93,6 +95,8 @@ struct eqds_sender {
 	u64 rtt_ns, rtt_var_ns; /* smoothed; 0: not measured */
 	u64 used_ns;	/* last event that brought or acknowledged a packet */
 	u64 progress_ns; /* last credit, acknowledgement, or start */
+	u64 heard_ns;	 /* last control packet, or the first packet since the sender rested */
+	u64 silent_ns;	 /* from heard_ns to the last timeout */
 	/* drr.h's */
 	struct eqds_sender *ready_next, *ready_prev;
 	struct eqds_eqif *eqif; /* NULL: in no list */

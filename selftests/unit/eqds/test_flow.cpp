@@ -13,6 +13,26 @@ std::vector<uint32_t> first(uint32_t count) {
     return ids;
 }
 
+// 15 s of RTS every 20 ms would be 750.
+TEST(EqdsStart, SilentPeerIsAskedAfterAnEighthOfItsSilence) {
+    Rig rig(Options{});
+    std::vector<uint64_t> asked;
+    rig.lose_data = [&](const eqds_head&) {
+        asked.push_back(rig.now);
+        return true;
+    };
+    rig.offer(rig[0], 1, 1500);
+    rig.run(15'000'000'000);
+    ASSERT_GT(asked.size(), 20u);
+    EXPECT_LT(asked.size(), 100u);
+    for (size_t i = 1; i < asked.size(); i++)
+        EXPECT_LE(asked[i] - asked[i - 1], std::max<uint64_t>(asked[i] / 8, 20'000'000)) << i;
+    // An answer ends the waiting.
+    rig.lose_data = [](auto&) { return false; };
+    EXPECT_TRUE(rig.run(20'000'000'000, [&] { return rig.all_freed(); }));
+    EXPECT_EQ(rig[0].sender.silent_ns, 0u);
+}
+
 struct EqdsFlow : testing::TestWithParam<std::tuple<bool, bool, bool>> {
     Options options() {
         Options o;
