@@ -150,7 +150,7 @@ static void lock_seat_grant(struct lock_peer *at, u32 number, u32 grant)
 	seat->holder = locker;
 	locker->holds = true;
 	locker->broken = broken;
-	list_move_tail(&locker->link, locker->held);
+	list_del_init(&locker->link);
 	complete(&locker->done);
 }
 
@@ -432,17 +432,23 @@ static int lock_enqueue(struct marlin_dev *md, struct cmmc_locker *locker)
 	return err;
 }
 
-static int lock_wait(struct cmmc_locker *locker, u32 timeout_ms)
+/* Once the locker is in its file's list, a thread of the program may unlock and free it. */
+static int lock_wait(struct cmmc_locker *locker, struct cmmc_lock *in)
 {
-	unsigned long ticks = timeout_ms ? msecs_to_jiffies(timeout_ms) : MAX_SCHEDULE_TIMEOUT;
+	unsigned long ticks = in->timeout_ms ? msecs_to_jiffies(in->timeout_ms) :
+					       MAX_SCHEDULE_TIMEOUT;
 	long left = wait_for_completion_interruptible_timeout(&locker->done, ticks);
 	int err;
 
 	mutex_lock(&lock_mutex);
 	/* The lock may have been granted just before the wait ended for another reason. */
 	err = locker->holds ? 0 : locker->err ?: left ? -EINTR : -ETIMEDOUT;
-	if (err)
+	if (err) {
 		lock_locker_end(locker, false);
+	} else {
+		in->state = locker->broken ? CMMC_LOCK_BROKEN : 0;
+		list_add_tail(&locker->link, locker->held);
+	}
 	mutex_unlock(&lock_mutex);
 	return err;
 }
@@ -472,11 +478,9 @@ int cmmc_lock(struct list_head *held, struct cmmc_lock *in)
 		cmmc_leave();
 	}
 	if (!err)
-		err = lock_wait(locker, in->timeout_ms);
+		err = lock_wait(locker, in);
 	if (err)
 		kfree(locker);
-	else
-		in->state = locker->broken ? CMMC_LOCK_BROKEN : 0;
 	return err;
 }
 

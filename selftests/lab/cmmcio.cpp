@@ -16,7 +16,7 @@
 //   uring-..., fault-...         see cmmcio_uring.cpp
 //   bell, ring..., futex, tell   see cmmcio_bell.cpp
 //   time..., pingpong            see cmmcio_time.cpp
-//   locks, count, lock-refusals  see cmmcio_lock.cpp
+//   locks, count, lock-...       see cmmcio_lock.cpp
 #include "cmmcio.hpp"
 
 #include <cerrno>
@@ -296,6 +296,8 @@ int main(int argc, char** argv) {
         return locks();
     if (what == "count" && argc == 7)
         return count(argv + 2);
+    if (what == "lock-threads" && argc == 5)
+        return lock_threads(argv + 2);
     if (what == "lock-refusals" && argc == 3)
         return lock_refusals(argv + 2);
     if (what == "bell" && argc == 3)

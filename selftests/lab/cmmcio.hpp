@@ -74,6 +74,7 @@ int fault_calls(char** argument);
 // cmmcio_lock.cpp
 int locks();
 int count(char** argument);
+int lock_threads(char** argument);
 int lock_refusals(char** argument);
 
 // cmmcio_bell.cpp

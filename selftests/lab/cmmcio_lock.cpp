@@ -6,6 +6,8 @@
 //                                FILES threads, each with a file of its own, lock and unlock. Each
 //                                time one adds 1 to both words at the start of the grant, by two
 //                                copies. ROUNDS is of them all; 0: until the input ends.
+//   lock-threads PORT NUMBER ROUNDS
+//                                locks and unlocks, while another thread unlocks the same file's
 //   lock-refusals PORT           tries what must be refused
 #include "cmmcio.hpp"
 
@@ -106,6 +108,26 @@ int count(char** argument) {
     printf("counted %" PRIu64 " torn %" PRIu64 " broken %" PRIu64 " overtaken %" PRIu64 "\n",
            all.counted.load(), all.torn.load(), all.broken.load(),
            all.overtaken.empty() ? 0 : all.overtaken[all.overtaken.size() / 2]);
+    return 0;
+}
+
+int lock_threads(char** argument) {
+    auto port = static_cast<unsigned>(number(argument[0]));
+    auto which = static_cast<unsigned>(number(argument[1]));
+    uint64_t rounds = number(argument[2]), unlocked = 0;
+    std::atomic<bool> over{false};
+    std::atomic<uint64_t> by_other{0};
+    std::thread other([&] {
+        while (!over)
+            by_other += !cmmc_unlock(device, port, which);
+    });
+    for (uint64_t n = 0; n < rounds; n++) {
+        must("lock", cmmc_lock(device, port, which, 0));
+        unlocked += !cmmc_unlock(device, port, which);
+    }
+    over = true;
+    other.join();
+    printf("locked %" PRIu64 " unlocked %" PRIu64 "\n", rounds, unlocked + by_other);
     return 0;
 }
 

@@ -142,6 +142,13 @@ def test_what_is_wrong_is_refused_by_its_own_error(lab):
             assert said == [" ".join(each.split()) for each in REFUSALS.split(";")], said
 
 
+def test_threads_of_a_program_may_unlock_each_others_locks(lab):
+    with network(lab) as (home, other, *_):
+        for machine in (home, other):
+            said = machine.run(f"{CMMCIO} lock-threads {port_of(home)} 2 300", timeout=COPY_S).out
+            assert said == "locked 300 unlocked 300\n", said
+
+
 def test_lock_of_a_killed_program_is_broken_once(lab):
     with network(lab) as machines:
         home, other = machines[0], machines[1]
