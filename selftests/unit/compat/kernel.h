@@ -1,32 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The declarations of a kernel that kmod/compat/compat.h uses. The lab has kernels 6.1 and 6.12; this is the
+ * The declarations of a kernel that kmod/compat/disk.h uses. The lab has kernels 6.1 and 6.12; this is the
  * block layer's interface of those between, too: linux/blk-mq.h and linux/blkdev.h of the releases named below.
  */
 #include <linux/version.h> /* KERNEL_VERSION; the test defines LINUX_VERSION_CODE */
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
 
 typedef uint16_t u16;
 typedef uint32_t u32;
 #define SECTOR_SHIFT 9
-#define KBUILD_MODNAME "test"
-
-struct sk_buff;
-struct ubuf_info;
-
-/* ---- linux/netlink.h: extack without formatted texts, as before 6.2 ---- */
-
-typedef struct {
-	int counter;
-} atomic_t;
-int atomic_inc_return(atomic_t *value);
-struct netlink_ext_ack {
-	const char *_msg;
-};
-
-/* ---- linux/blkdev.h, linux/blk-mq.h ---- */
 
 struct queue_limits {
 	unsigned int logical_block_size, physical_block_size, io_min, io_opt, max_hw_sectors;
@@ -68,28 +51,4 @@ void blk_queue_max_write_zeroes_sectors(struct request_queue *q, unsigned int se
 enum { QUEUE_FLAG_NONROT, QUEUE_FLAG_ADD_RANDOM, QUEUE_FLAG_STABLE_WRITES };
 void blk_queue_flag_set(unsigned int flag, struct request_queue *q);
 void blk_queue_flag_clear(unsigned int flag, struct request_queue *q);
-#endif
-
-/* ---- linux/netdevice.h, linux/hrtimer.h, linux/eventfd.h ---- */
-
-#define NETIF_F_LLTX	     1
-#define NETIF_F_NETNS_LOCAL 2
-struct net_device {
-	uint64_t features;
-	bool lltx;
-};
-
-enum hrtimer_restart { HRTIMER_NORESTART };
-enum hrtimer_mode { HRTIMER_MODE_ABS };
-typedef int clockid_t;
-struct hrtimer {
-	enum hrtimer_restart (*function)(struct hrtimer *timer);
-};
-void hrtimer_init(struct hrtimer *timer, clockid_t clock, enum hrtimer_mode mode);
-
-struct eventfd_ctx;
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 8, 0)
-void eventfd_signal(struct eventfd_ctx *ctx);
-#else
-uint64_t eventfd_signal(struct eventfd_ctx *ctx, uint64_t n);
 #endif

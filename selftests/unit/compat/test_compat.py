@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""compat.h calls each kernel's own functions: also those of kernels that the lab has not, where modules can't be built.
+"""disk.h calls each kernel's own functions: also those of kernels that the lab has not, where modules can't be built.
 
 kernel.h declares what those kernels declare; a call of another kernel's form doesn't compile.
 """
@@ -11,20 +11,20 @@ import tempfile
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
-COMPAT = HERE.parents[2] / "kmod/compat/compat.h"
+DISK = HERE.parents[2] / "kmod/compat/disk.h"
 
 
 def compile_for(release):
-    """The compiler's errors for compat.h in a kernel, 6.9 say; "" if there are none."""
+    """The compiler's errors for disk.h in a kernel, 6.9 say; "" if there are none."""
     major, minor = map(int, release.split("."))
     with tempfile.TemporaryDirectory() as folder:
-        for name in {*re.findall(r"#include <(.*)>", COMPAT.read_text())} | {"linux/version.h"}:
+        for name in {*re.findall(r"#include <(.*)>", DISK.read_text())} | {"linux/version.h"}:
             header = pathlib.Path(folder, name)
             header.parent.mkdir(parents=True, exist_ok=True)
             header.write_text("#define KERNEL_VERSION(a, b, c) ((a) << 16 | (b) << 8 | (c))\n" if "version" in name else "")
         built = subprocess.run(["gcc", "-std=gnu11", "-fsyntax-only", "-Wall", "-Werror", "-Wno-unused-function", f"-I{folder}",
                                 f"-DLINUX_VERSION_CODE={major << 16 | minor << 8}", "-include", HERE / "kernel.h",
-                                "-x", "c", COMPAT], capture_output=True, text=True)
+                                "-x", "c", DISK], capture_output=True, text=True)
     return built.stderr
 
 
