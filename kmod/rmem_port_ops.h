@@ -29,6 +29,7 @@ struct module;
 struct net;
 struct netlink_ext_ack;
 struct node_host;
+struct page;
 struct rmem_port_ops;
 
 /* A way into the node. A port's own is behind it. */
