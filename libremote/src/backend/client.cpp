@@ -193,12 +193,13 @@ void Client::configure(const ClientOptions& options) {
     config.seed = random_value<u64>();
     config.space = options.space;
     // A digest would guard against what such a link can't do.
-    bool spare = limits.keeps_payload && options.integrity == RMEM_DIGEST;
+    bool spare = limits.is_memory && options.integrity == RMEM_DIGEST;
     config.integrity = static_cast<u8>(spare ? RMEM_LINK : options.integrity);
     base_siphash_key_load(&config.key, options.key.data());
     config.piece_bytes = limits.payload_bytes;
     config.datagram_bytes = limits.batch_bytes;
     config.fail_after_ns = options.timeout_ns;
+    config.lossless = limits.is_memory;
     rmem_incast_init(&incast_, limits.window_bytes);
     rmem_base_init(&base_);
     rmem_client_init(client_.get(), &config, &base_, &incast_, 0);
@@ -276,6 +277,8 @@ void Client::take_back(Call& call) {
 // Lock. After any event to the core: retransmissions, timeouts, and sending.
 void Client::flush() {
     std::uint64_t read_ns = std::exchange(clock_ns_, 0);
+    if (rmem_client_is_idle(client_.get()))
+        return;
     event_ns_ = read_ns ? read_ns : now_ns();
     expire_core(event_ns_);
     transport_->send(client_->config, *this);

@@ -24,8 +24,6 @@ constexpr unsigned looks = 16;
 constexpr unsigned blind_rounds = 4;
 // After so many rounds the processor may rest longer between two looks.
 constexpr unsigned eager_rounds = 64;
-// Answers under way have room in the response ring, with a quarter of it left for small ones.
-constexpr std::uint32_t window_share = 4;
 
 timespec left_until(Clock::time_point until) {
     auto ns = std::max<std::int64_t>((until - Clock::now()).count(), 0);
@@ -37,9 +35,7 @@ timespec left_until(Clock::time_point until) {
 Shm::Shm(const std::string& path) : link_(path), may_spin_(!has_one_processor()) {}
 
 Transport::Limits Shm::limits() const {
-    std::uint32_t entries = link_.in.mask + 1;
-    return {RMEM_PIECE_BYTES_MAX, RMEM_DATAGRAM_BYTES_MAX,
-            std::max(entries / window_share * (window_share - 1), 1U) * RMEM_PIECE_BYTES_MAX, true};
+    return {RMEM_PIECE_BYTES_MAX, RMEM_DATAGRAM_BYTES_MAX, RMEM_IWND_BYTES, true};
 }
 
 // ---- out ----

@@ -353,6 +353,12 @@ void rmem_client_receive(struct rmem_client *c, u64 now_ns, const struct rmem_he
 struct rmem_op *rmem_client_expire(struct rmem_client *c, u64 now_ns,
 				   enum rmem_client_result *result);
 
+/* Open, and without ops: neither expire() nor next() has anything to do until an event. */
+static inline bool rmem_client_is_idle(const struct rmem_client *c)
+{
+	return c->state == RMEM_CHANNEL_OPEN && !c->closing && !c->outstanding_ops;
+}
+
 /* When expire() and then next() want to be called, or 0: only when something happens. */
 u64 rmem_client_deadline(const struct rmem_client *c);
 
