@@ -37,7 +37,9 @@ class Fabric:
         if not REMORA.exists():
             raise LabError(f"{REMORA} is missing, which is the management host of [ntb {spec.name}]: run make out/bin/remora")
         file = log_dir / f"{spec.name}.map"
+        window = {"window": f"{spec.window_mib}M"} if spec.window_mib else {}
         file.write_text(json.dumps({
+            **window,
             "machines": [{"name": name, "ram": f"{machines[name].ram_mib}M"} for name in spec.ports],
             "access": [{"from": "*", "to": "*", "may": "write"}, *spec.access]}, indent=2))
         self._start("serve", file)

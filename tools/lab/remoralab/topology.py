@@ -13,6 +13,7 @@
     [ntb fabric]                a PCIe non-transparent bridge (ntb.py): each machine has the others' RAM in PCI BARs
     ports = compute memory      in the order of their port numbers
     deny = compute-memory       pairs of them that can't reach each other
+    window = 1M                 of each machine into each other's RAM, at most
 
 The n-th link of a machine, in the order of the file, is its eth(n). In every machine, `memory` is
 machine memory's IPv4 address on the first link they share, `memory-rack` the one on link rack;
@@ -57,6 +58,7 @@ class NtbSpec:
     name: str
     ports: list  # the machines' names, by port number
     access: list = dataclasses.field(default_factory=list)  # rules of its map (tools/mh), after "all may reach all"
+    window_mib: int = 0  # 0: as the management host likes
 
 
 @dataclasses.dataclass
@@ -83,10 +85,10 @@ class Topology:
         return "\n".join(lines) + "\n"
 
 
-def _ram_mib(text, where):
+def _mib(what, text, where):
     number, unit = text[:-1], text[-1:].upper()
     if unit not in _RAM_UNITS or not number.isdigit() or not int(number):
-        raise LabError(f"{where}: ram = {text}: write it as 512M or 1G")
+        raise LabError(f"{where}: {what} = {text}: write it as 512M or 1G")
     return int(number) * _RAM_UNITS[unit]
 
 
@@ -96,7 +98,7 @@ def _machine(name, section, where):
         raise LabError(f"{where}: [machine {name}] knows no '{min(unknown)}'")
     if "ram" not in section:
         raise LabError(f"{where}: [machine {name}] needs ram")
-    return MachineSpec(name, _ram_mib(section["ram"], where), int(section.get("cpus", 2)),
+    return MachineSpec(name, _mib("ram", section["ram"], where), int(section.get("cpus", 2)),
                        section.get("kernel", "6.12"), section.get("role", ""))
 
 
@@ -119,8 +121,8 @@ def _link(name, section, machines, where):
 
 def _ntb(name, section, machines, where):
     where = f"{where}: [ntb {name}]"
-    if "ports" not in section or set(section) - {"ports", "deny"}:
-        raise LabError(f"{where} needs ports, may have deny, and knows nothing else")
+    if "ports" not in section or set(section) - {"ports", "deny", "window"}:
+        raise LabError(f"{where} needs ports, may have deny and window, and knows nothing else")
     ports = section["ports"].split()
     if not 2 <= len(ports) <= NTB_PORTS_MAX:
         raise LabError(f"{where} joins {len(ports)} machines: it can join 2 to {NTB_PORTS_MAX}")
@@ -132,7 +134,8 @@ def _ntb(name, section, machines, where):
         ram_mib = machines[each].ram_mib
         if ram_mib & (ram_mib - 1) or not 64 <= ram_mib <= NTB_RAM_MIB_MAX:
             raise LabError(f"{where}: {each} has {ram_mib} MiB: a PCI BAR is a power of two, and here 64M to 2G")
-    return NtbSpec(name, ports, _denied(section.get("deny", ""), ports, where))
+    window_mib = _mib("window", section["window"], where) if "window" in section else 0
+    return NtbSpec(name, ports, _denied(section.get("deny", ""), ports, where), window_mib)
 
 
 def _denied(text, ports, where):

@@ -44,6 +44,11 @@ class Topology(unittest.TestCase):
         self.refused("[ntb f]\nports = a b\n[ntb g]\nports = b a\n", "is in two NTBs")
         self.refused("[ntb f]\nports = a b\n[link f]\na = 10.0.0.1/24\nb = 10.0.0.2/24\n", "two names")
 
+    def test_windows_can_be_bounded(self):
+        [spec] = load("[ntb f]\nports = a b\nwindow = 1M\n").ntbs
+        self.assertEqual(spec.window_mib, 1)
+        self.refused("[ntb f]\nports = a b\nwindow = 64k\n", "write it as")
+
     def test_user_mode_linux_is_refused(self):
         topo = load("[ntb f]\nports = a b\n")
         topo.machines["b"].kernel = "uml"
