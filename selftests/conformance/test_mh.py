@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import random
+import select
 import signal
 import socket
 import struct
@@ -122,11 +123,9 @@ class Qemu:
             os.eventfd_read(self.vectors[self.port][VECTOR_EVENT])
 
     def wait_rung(self, vector):
-        os.set_blocking(self.vectors[self.port][vector], True)
-        try:
-            return os.eventfd_read(self.vectors[self.port][vector])
-        finally:
-            os.set_blocking(self.vectors[self.port][vector], False)
+        # O_NONBLOCK is one flag of all processes that have the eventfd: a standby sets it when it takes over.
+        select.select([self.vectors[self.port][vector]], [], [])
+        return os.eventfd_read(self.vectors[self.port][vector])
 
     def wait_present(self, present):
         while self.present() != present:
