@@ -87,6 +87,18 @@ void prepare(io_uring_sqe* sqe, int cmmc, unsigned command, const cmmc_handle_t*
     std::memcpy(reinterpret_cast<char*>(sqe) + sizeof(*sqe) - 16, &in, sizeof(in));
 }
 
+// eventfd below 0: none.
+int translate(int cmmc, struct cmmc_translate& in, int eventfd, cmmc_handle_t* handle) {
+    if (eventfd >= 0) {
+        in.flags |= CMMC_GRANT_EVENTFD;
+        in.eventfd = eventfd;
+    }
+    int error = call(cmmc, CMMC_IOC_TRANSLATE, in);
+    if (!error)
+        std::memcpy(handle, &in.handle, sizeof(*handle));
+    return error;
+}
+
 } // namespace
 
 #pragma GCC visibility push(default)
@@ -103,15 +115,11 @@ int cmmc_translate(int cmmc, unsigned port, void* address, size_t bytes, unsigne
     struct cmmc_translate in {};
     if (rights & ~(CMMC_READ | CMMC_WRITE))
         return -EINVAL;
-    in.flags = rights | (eventfd < 0 ? 0 : CMMC_GRANT_EVENTFD);
+    in.flags = rights;
     in.address = reinterpret_cast<uintptr_t>(address);
     in.bytes = bytes;
     in.port = port;
-    in.eventfd = eventfd < 0 ? 0 : eventfd;
-    int error = call(cmmc, CMMC_IOC_TRANSLATE, in);
-    if (!error)
-        std::memcpy(handle, &in.handle, sizeof(*handle));
-    return error;
+    return translate(cmmc, in, eventfd, handle);
 }
 
 int cmmc_revoke(int cmmc, const cmmc_handle_t* handle) {
@@ -155,13 +163,9 @@ int cmmc_read_buffer(int cmmc, const cmmc_handle_t* from, uint64_t offset, int b
 
 int cmmc_bell(int cmmc, unsigned port, int eventfd, cmmc_handle_t* handle) {
     struct cmmc_translate in {};
-    in.flags = CMMC_GRANT_BELL | (eventfd < 0 ? 0 : CMMC_GRANT_EVENTFD);
+    in.flags = CMMC_GRANT_BELL;
     in.port = port;
-    in.eventfd = eventfd < 0 ? 0 : eventfd;
-    int error = call(cmmc, CMMC_IOC_TRANSLATE, in);
-    if (!error)
-        std::memcpy(handle, &in.handle, sizeof(*handle));
-    return error;
+    return translate(cmmc, in, eventfd, handle);
 }
 
 int cmmc_ring(int cmmc, const cmmc_handle_t* to, uint64_t number) {
