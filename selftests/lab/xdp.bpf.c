@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What the tests of XDP attach. A frame of the experimental type names what shall happen to it:
+ * Tests of XDP attach this program. A frame of the experimental type tells the program what to do with it:
  *
  *	destination 6 | source 6 | 0x88b5 | verdict 1 | where 6 | ...
  *

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-// What the interface promises to programs of other versions, and how it names errors.
+// The interface keeps its promises to programs of other versions, and names each error.
 #include <cerrno>
 #include <cstring>
 #include <set>
