@@ -7,7 +7,10 @@
  * An operation is a struct rmem_io. A program submits it in one of two ways:
  *   - by io_uring: IORING_OP_URING_CMD in a ring with IORING_SETUP_SQE128, sqe->cmd_op
  *     RMEM_IO_URING, the struct in sqe->cmd. With IORING_URING_CMD_FIXED its data lies in the
- *     registered buffer sqe->buf_index. cqe->res is 0 or one of the errors below, negated;
+ *     registered buffer sqe->buf_index. cqe->res is 0 or one of the errors below, negated. An
+ *     entry MAY be reused once it was submitted; but Linux 6.10 to 6.13 reads an entry that waits
+ *     for others (IOSQE_IO_LINK, IOSQE_IO_DRAIN) when its turn comes, so a program there MUST
+ *     leave that one as it is until then;
  *   - by ioctl() RMEM_IOC_IO, which waits for the completion.
  *
  * Operations in flight together MAY be executed in any order. Each is executed at some time between
