@@ -9,9 +9,10 @@
                                      sender: what its receiver never said; receiver: what its sender never sent
 
 They work until their input ends; the first three need the port of a device that is down. Prints "lying" once it has
-begun, and then one line of JSON with what it counted.
+begun, and then one line of JSON with what it counted. onpath prints "all kinds" once it has sent a forgery of each kind.
 """
 
+import contextlib
 import json
 import random
 import select
@@ -86,23 +87,21 @@ def receives(flags, beyond):
     return {"packets": packets, "asked": asked}
 
 
-def to_sender(chance, head):
-    """Control packets that the sender of a data packet never caused."""
+def to_sender(kind, head):
+    """A control packet that the sender of a data packet never caused."""
     seq, target = head["seq"], head["target"]
-    kind = chance.choice(("bad_ack", "bad_pull", "bad_nack", "rst"))
     flags, ack, pull, echo = {
         "bad_ack": (ACK, seq + 5000, 0, 0),
         "bad_pull": (ACK, seq, target + 5000, 0),
         "bad_nack": (ACK | NACK, seq, 0, seq - 5000),
         "rst": (NACK | FIN, head["epoch"], 0, seq),
     }[kind]
-    return kind, CONTROL.pack(KIND_CONTROL, flags, 0, 0, head["epoch"], ack % WORD, pull % WORD, head["sender"], 0, echo % WORD,
-                              0, 0)
+    return CONTROL.pack(KIND_CONTROL, flags, 0, 0, head["epoch"], ack % WORD, pull % WORD, head["sender"], 0, echo % WORD,
+                        0, 0)
 
 
-def to_receiver(chance, head):
-    """Data packets that the sender never sent; the counter at the receiver, or the word for what has none."""
-    kind = chance.choice(("receiver_beyond", "receiver_duplicate", "receiver_trimmed", "demand", "skip", "end"))
+def to_receiver(kind, head):
+    """A data packet that the sender never sent."""
     flags, seq, target, unacked, payload = {
         "receiver_beyond": (0, head["seq"] + 5000, head["target"], 0, b"x" * 60),
         "receiver_duplicate": (0, head["seq"] - 400, head["target"], 400, b"x" * 60),
@@ -111,13 +110,26 @@ def to_receiver(chance, head):
         "skip": (EMPTY, head["seq"] + 30, head["target"], 0, b""),
         "end": (FIN | EMPTY, head["seq"], head["target"], 0, b""),
     }[kind]
-    return kind, DATA.pack(KIND_DATA, flags, IPV4 if payload else NOTHING, 0, head["epoch"], seq % WORD, target % WORD, 0,
-                           head["sender"], 100, unacked, 1, 0, head["cookie"]) + payload
+    return DATA.pack(KIND_DATA, flags, IPV4 if payload else NOTHING, 0, head["epoch"], seq % WORD, target % WORD, 0,
+                     head["sender"], 100, unacked, 1, 0, head["cookie"]) + payload
+
+
+# To the receiver: the counter there, or a word for what has none.
+KINDS = {"sender": ("bad_ack", "bad_pull", "bad_nack", "rst"),
+         "receiver": ("receiver_beyond", "receiver_duplicate", "receiver_trimmed", "demand", "skip", "end")}
+
+
+def waiting(tap):
+    """The frames that a socket has, but not all that come meanwhile."""
+    with contextlib.suppress(BlockingIOError):
+        for _ in range(100):
+            yield tap.recv(TAKE, socket.MSG_DONTWAIT)
 
 
 def onpath(port, end):
-    """Forges a packet for every fifth data packet that passes by."""
-    chance, counts, seen = random.Random(1), {}, 0
+    """Forges a packet for every fifth data packet that passes by, at most, of each kind in turn. A busy machine runs this
+    program late, and then only the latest packet isn't acknowledged yet."""
+    counts, seen, used = dict.fromkeys(KINDS[end], 0), 0, 0
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0003)) as tap:
         tap.bind((port, 0))
         print("lying", flush=True)
@@ -125,24 +137,25 @@ def onpath(port, end):
             ready, _, _ = select.select([tap, sys.stdin], [], [])
             if sys.stdin in ready:
                 return counts
-            frame = tap.recv(TAKE)
-            if frame[12:14] != b"\x08\0" or frame[23] != 17 or frame[36:38] != struct.pack(">H", PORT):
+            for each in waiting(tap):
+                head = parse(each[42:]) if each[12:14] == b"\x08\0" and each[23] == 17 and \
+                    each[36:38] == struct.pack(">H", PORT) else None
+                if head and head["kind"] == KIND_DATA and not head["flags"] & (SYN | EMPTY | TRIM | FIN):
+                    seen, frame, latest = seen + 1, each, head
+            if seen < used + 5:
                 continue
-            head = parse(frame[42:])
-            if not head or head["kind"] != KIND_DATA or head["flags"] & (SYN | EMPTY | TRIM | FIN):
-                continue
-            seen += 1
-            if seen % 5:
-                continue
+            used = seen
+            forged = sum(counts.values())
+            kind = KINDS[end][forged % len(counts)]
             source, to = socket.inet_ntoa(frame[26:30]), socket.inet_ntoa(frame[30:34])
             if end == "sender":
-                kind, payload = to_sender(chance, head)
-                ethernet, packet = frame[6:12] + frame[:6], datagram(to, source, payload)
+                ethernet, packet = frame[6:12] + frame[:6], datagram(to, source, to_sender(kind, latest))
             else:
-                kind, payload = to_receiver(chance, head)
-                ethernet, packet = frame[:12], datagram(source, to, payload)
+                ethernet, packet = frame[:12], datagram(source, to, to_receiver(kind, latest))
             tap.send(ethernet + b"\x08\0" + packet)
-            counts[kind] = counts.get(kind, 0) + 1
+            counts[kind] += 1
+            if forged + 1 == len(counts):
+                print("all kinds", flush=True)
 
 
 def main():

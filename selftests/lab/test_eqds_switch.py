@@ -98,10 +98,11 @@ def test_options_of_the_trimming_queue(lab):
 
 def test_streams_through_a_queue_that_trims_its_tail(lab):
     machine = lab["compute"]
-    with Racked(machine, 2, mbits=300) as (left, right):
+    # The port is slower than any machine of the lab, so its queue fills.
+    with Racked(machine, 2, mbits=60) as (left, right):
         eqdslab.load(machine, eqdslab.TRIM)
         machine.run("modprobe sch_tbf")
-        machine.run(f"tc qdisc add dev {right.port} root handle 1: tbf rate 100mbit burst 4k limit 1m")
+        machine.run(f"tc qdisc add dev {right.port} root handle 1: tbf rate 20mbit burst 4k limit 1m")
         machine.run(f"{rmem.CLI} eqds trim {right.port} --parent 1:1 --handle 2: --data 8 --trim either")
         transfer(left, right, 2 * MIB)
         heard, counted = right.counters(), left.counters()
@@ -171,8 +172,8 @@ def test_one_tunnel_spreads_over_the_paths_of_routers(lab):
             paths = json.loads(left.run(f"{rmem.CLI} eqds paths --json").out)
             assert len(paths) == 16 and all(each["sent"] for each in paths), paths
             if policy:
-                # Sixteen ports by a hash: all on one side has a chance of 1 in 32,768.
-                assert min(grown) > 2 * MIB // 1412 // 16, grown
+                # Sixteen ports by a hash: all on one side has a chance of 1 in 32,768. Of one port there is a sixteenth.
+                assert min(grown) > 2 * MIB // 1412 // 32, grown
             else:
                 assert min(grown) < 20, grown
 
