@@ -506,9 +506,11 @@ def test_wrong_use_is_explained(lab):
             result = machine.run(f"ip -n {host.name} {words}", check=False)
             assert result.rc != 0 and says in result.err, (words, result)
         # A second device on one link would need the same port.
-        host.run(f"{rmem.CLI} eqds add eth0 --name eqds1")
+        machine.run(f"ip -n {host.name} link add link eth0 name eqds1 type eqds")
         result = machine.run(f"ip -n {host.name} link set eqds1 up", check=False)
         assert result.rc != 0 and "in use" in result.err, result
+        host.run("ip link del eqds0")
+        host.run(f"{rmem.CLI} eqds add eth0 --name eqds2")
         # A link takes its devices along.
         machine.run(f"ip -n {host.name} link del eth0")
         assert "eqds" not in host.run("ls /sys/class/net").out

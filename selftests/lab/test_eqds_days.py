@@ -100,7 +100,8 @@ def test_bound_on_packets_held_for_their_order(lab):
                    lambda: transfer(left, right, 2 * MIB) and right.counters()["rx_drop_held"])
         counted, told = right.counters(), _credit(right)
         tap.diag(f"{counted['rx_drop_held']} not held, at most {counted['rx_held_max']} held")
-        assert counted["receiver_trimmed"] >= counted["rx_drop_held"], counted
+        # One that has come again meanwhile is told as that.
+        assert counted["receiver_trimmed"] + counted["receiver_duplicate"] >= counted["rx_drop_held"], counted
         assert told["held_max_bytes"] == kib << 10 and told["held_bytes"] == 0, told
 
 
