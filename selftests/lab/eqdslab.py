@@ -9,6 +9,7 @@
 """
 
 import contextlib
+import json
 import pathlib
 import re
 import statistics
@@ -78,21 +79,31 @@ class Host:
         return counters_of(self.run(f"ethtool -S {device}").out)
 
 
-class Racked:
-    """with Racked(machine, 3, mbits=100) as hosts: hosts[0] pings hosts[1].inside ..."""
+class Home(Host):
+    """The machine's own namespace, in which modules have their sockets: a host of the rack as the others."""
 
-    def __init__(self, machine, count, mbits=0, mtu=1500):
+    def wrap(self, command):
+        return command
+
+    def ip(self, *lines):
+        self.machine.run("ip -batch -", input="\n".join(lines) + "\n")
+
+
+class Racked:
+    """with Racked(machine, 3, mbits=100) as hosts: hosts[0] pings hosts[1].inside ... home: the last is a Home."""
+
+    def __init__(self, machine, count, mbits=0, mtu=1500, home=False):
         self.machine, self.mbits, self.mtu = machine, mbits, mtu
-        self.hosts = [Host(machine, number + 1) for number in range(count)]
+        self.hosts = [(Home if home and number == count else Host)(machine, number) for number in range(1, count + 1)]
 
     def __enter__(self):
         load(self.machine, CORE, MODULE)
         lines = ["modprobe -a veth bridge", f"ip link add rack mtu {self.mtu} type bridge", "ip link set rack up"]
         for host in self.hosts:
-            lines += [f"ip netns add {host.name}",
-                      f"ip link add {host.port} mtu {self.mtu} type veth peer name eth0 mtu {self.mtu} "
-                      f"netns {host.name}",
-                      f"ip link set {host.port} master rack up"]
+            link, within = f"ip link add {host.port} mtu {self.mtu} type veth peer name eth0 mtu {self.mtu}", ""
+            if not isinstance(host, Home):
+                lines, within = [*lines, f"ip netns add {host.name}"], f" netns {host.name}"
+            lines += [link + within, f"ip link set {host.port} master rack up"]
         self.machine.run(" && ".join(lines))
         for host in self.hosts:
             host.ip("link set lo up", "link set eth0 up", f"addr add {host.under}/24 dev eth0")
@@ -110,8 +121,9 @@ class Racked:
     def __exit__(self, *_):
         # Deleted by name: a namespace stays for minutes while a closed TCP socket in it has data to send.
         for host in self.hosts:
-            self.machine.run(f"pids=$(ip netns pids {host.name}); [ -z \"$pids\" ] || kill -9 $pids; "
-                             f"ip netns del {host.name}; ip link del {host.port}", check=False)
+            ends = "" if isinstance(host, Home) else \
+                f"pids=$(ip netns pids {host.name}); [ -z \"$pids\" ] || kill -9 $pids; ip netns del {host.name}; "
+            self.machine.run(f"{ends}ip link del {host.port}", check=False)
         self.machine.run("ip link del rack", check=False)
 
 
@@ -142,6 +154,43 @@ def transfer(host, to, count, seed=1, address=None):
     (_, got, digest, began, ended, _), = told
     assert [str(got), digest] == sent.out.split(), (told, sent.out)
     return ended - began
+
+
+# ---- remote memory by tunnels ----
+
+class Lending:
+    """with Lending(node, 64) as lent: a host lends memory, of so many MiB, to programs of the others and to disks of the
+    rack's Home. After it no disk is left, and no region."""
+
+    SPACE_KEY = "/run/eqds-rmem.key"
+
+    def __init__(self, node, mib):
+        self.machine, self.node, self.mib = node.machine, node, mib
+
+    def __enter__(self):
+        rmem.load(self.machine, rmem.NODE, rmem.CLIENT)
+        rmem.new_key(self.machine, self.SPACE_KEY)
+        self.node.run(f"{rmem.CLI} node start --memory {self.mib}M --space 1={self.SPACE_KEY}")
+        return self
+
+    def target(self, address):
+        """For libremote, and for the Home's tools."""
+        return f"udp:{address},key={self.SPACE_KEY}"
+
+    def disk(self, address, mib, *words):
+        size = ["--size", f"{mib}M"] if mib else ["--programs"]
+        out = rmem.remora(self.machine, "attach", address, *size, "--key", self.SPACE_KEY, *words).out
+        return rmem.Device(self.machine, out.strip())
+
+    def status(self):
+        return json.loads(self.node.run(f"{rmem.CLI} node status --json").out)
+
+    def __exit__(self, kind, *_):
+        for each in rmem.attached(self.machine):
+            each.detach(*([] if kind is None else ["--force"]), check=kind is None)
+        regions = self.status()["regions"]
+        self.node.run(f"{rmem.CLI} node stop", check=kind is None)
+        assert kind or not regions, f"{regions} regions are left"
 
 
 # ---- EQDS beside plain ----
