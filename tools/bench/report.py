@@ -60,8 +60,13 @@ class Samples:
         return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip()
                          for line in lines)
 
-    def write(self):
-        path = REPO / "out" / "bench" / f"{self.bench}.json"
+    def write(self, keep=False, path=None):
+        """The file. keep: a part of the bench was run, and the other parts' rows of an earlier run stay."""
+        path = path or REPO / "out" / "bench" / f"{self.bench}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"bench": self.bench, "rows": self.rows()}, indent=1) + "\n")
+        rows = self.rows()
+        if keep and path.exists():
+            old = json.loads(path.read_text())["rows"]
+            rows = [row for row in old if (row["case"], row["metric"]) not in self.values] + rows
+        path.write_text(json.dumps({"bench": self.bench, "rows": rows}, indent=1) + "\n")
         return path

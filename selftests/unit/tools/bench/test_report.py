@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """Output of the benches: the table where not every peer has a figure, and what is said of goals."""
 
+import json
 import pathlib
 import sys
+import tempfile
 import unittest
 
 BENCH = pathlib.Path(__file__).resolve().parents[4] / "tools/bench"
@@ -45,6 +47,21 @@ class Table(unittest.TestCase):
         samples.add("read", "p50", "us", "lower", "a", 4)
         self.assertEqual(samples.rows()[0]["peers"], {"floor": 1, "a": 4})
         self.assertEqual(samples.ratio(samples.rows()[0]), 0.5)
+
+
+class File(unittest.TestCase):
+    def test_rows_of_parts_that_were_not_run_stay(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "bench" / "x.json"
+            for run, cases in ((1, ("read", "write")), (2, ("write", "copy"))):
+                samples = Samples("x", "ours")
+                for case in cases:
+                    samples.add(case, "p50", "us", "lower", "ours", run)
+                samples.write(keep=True, path=path)
+            rows = json.loads(path.read_text())["rows"]
+            self.assertEqual({row["case"]: row["ours"] for row in rows}, {"read": 1, "write": 2, "copy": 2})
+            samples.write(path=path)
+            self.assertEqual(len(json.loads(path.read_text())["rows"]), 2)
 
 
 class Goals(unittest.TestCase):
