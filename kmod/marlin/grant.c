@@ -16,6 +16,7 @@
 
 #include "compat/compat.h"
 #include "marlin/cmmc.h"
+#include "marlin/trace.h"
 
 /*
  * Copies may have ended, or a device has gone. Of all devices, for a program that waits for the end
@@ -241,17 +242,30 @@ int cmmc_grant_publish(struct marlin_cmmc *cmmc, struct cmmc_grant *grant)
 	return min(index, 0);
 }
 
+/* Copies that a revocation waits for. */
+static unsigned int grant_copies(const struct cmmc_grant *grant)
+{
+	return hweight32(grant->cmmc->core.slots[grant->index].pending);
+}
+
 static void grant_end_locked(struct cmmc_grant *grant)
 {
+	struct marlin_cmmc *cmmc = grant->cmmc;
+
+	trace_cmmc_free(cmmc->peer->port, grant->index, grant_copies(grant));
 	list_del(&grant->link);
-	grants_end(&grant->cmmc->core, grant->index);
+	grants_end(&cmmc->core, grant->index);
 }
 
 static void grant_revoke_locked(struct cmmc_grant *grant)
 {
-	if (grant->live)
-		grants_revoke(&grant->cmmc->core, grant->index);
+	struct marlin_cmmc *cmmc = grant->cmmc;
+
+	if (!grant->live)
+		return;
+	grants_revoke(&cmmc->core, grant->index);
 	grant->live = false;
+	trace_cmmc_revoke(cmmc->peer->port, grant->index, grant_copies(grant));
 }
 
 /* 0: no copy is under way. -EAGAIN: ask again after the next change. -EBUSY: none will come. */

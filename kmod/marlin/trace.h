@@ -8,6 +8,9 @@
  *	hrdma_issue  the engine has its descriptors               | pre-DMA
  *	hrdma_done   all bytes were moved, by the engine or CPU   | DMA
  *	cmmc_end     the copy's end is told, the call returns     | post-DMA
+ *
+ * And of an owner: cmmc_revoke, a grant is revoked, and so many copies that it saw are waited for;
+ * cmmc_free, none is under way, and its pages are the program's alone.
  */
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM marlin
@@ -51,6 +54,30 @@ TRACE_EVENT(cmmc_end,
 	),
 	TP_printk("port=%u done=%llu err=%d", __entry->port, __entry->done, __entry->err)
 );
+
+DECLARE_EVENT_CLASS(cmmc_grant,
+	TP_PROTO(unsigned int port, u32 grant, unsigned int copies),
+	TP_ARGS(port, grant, copies),
+	TP_STRUCT__entry(
+		__field(u32, port)
+		__field(u32, grant)
+		__field(u32, copies)
+	),
+	TP_fast_assign(
+		__entry->port = port;
+		__entry->grant = grant;
+		__entry->copies = copies;
+	),
+	TP_printk("port=%u grant=%u copies=%u", __entry->port, __entry->grant, __entry->copies)
+);
+
+DEFINE_EVENT(cmmc_grant, cmmc_revoke,
+	TP_PROTO(unsigned int port, u32 grant, unsigned int copies),
+	TP_ARGS(port, grant, copies));
+
+DEFINE_EVENT(cmmc_grant, cmmc_free,
+	TP_PROTO(unsigned int port, u32 grant, unsigned int copies),
+	TP_ARGS(port, grant, copies));
 
 DECLARE_EVENT_CLASS(hrdma_request,
 	TP_PROTO(const struct hrdma_request *request),

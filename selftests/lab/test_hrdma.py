@@ -4,6 +4,7 @@
 away under load. Cases of test_cmmc.py run again with an engine."""
 
 import contextlib
+import re
 
 import test_cmmc
 from ntblab import EVENT_S
@@ -15,6 +16,7 @@ from test_eop import counters, port_of
 ENGINE, PERF = "softdma", "marlin_perf"
 DRIVERS = "/sys/bus/platform/drivers/softdma"
 CHANNELS = 4
+TRACING = "/sys/kernel/tracing"
 
 
 def parameter(machine, name, value, module=ENGINE):
@@ -248,6 +250,76 @@ def test_revocation_waits_for_the_engine(lab):
         counts = Counts(left)
         test_cmmc.test_revocation_waits_for_copies_under_way(lab)
         assert counts["engine_bytes"] > MIB and not counts["late"]
+
+
+@contextlib.contextmanager
+def traced(*machines):
+    """Marlin's trace events in the machines."""
+    for machine in machines:
+        machine.run(f"mountpoint -q {TRACING} || mount -t tracefs none {TRACING}; cd {TRACING} && echo > trace && "
+                    "echo 1 > events/marlin/enable")
+    try:
+        yield
+    finally:
+        for machine in machines:
+            machine.write(f"{TRACING}/events/marlin/enable", "0")
+
+
+def events(machine, name):
+    """Each event of that name since traced(): its fields."""
+    return [dict(re.findall(r"(\w+)=(\w+)", line))
+            for line in re.findall(rf" {name}: (.*)", machine.read(f"{TRACING}/trace"))]
+
+
+def under_way(machine):
+    """Transactions that have begun and not ended."""
+    said = machine.read(f"{TRACING}/trace")
+    return said.count(" hrdma_start: ") - said.count(" hrdma_done: ")
+
+
+def revoke_under_a_copy(left, right):
+    """Revokes while left, whose engine has a transaction, stands still. False: none was under way at that moment."""
+    owner = Owner(right, left, 6 * MIB)
+    with traced(left, right):
+        write = left.spawn(f"exec {CMMCIO} write {owner.handle} 0 {owner.count} 0 1")
+        wait_until("the engine has a transaction", lambda: under_way(left) > 0, COPY_S)
+        left.qmp("stop")
+        try:
+            owner.tell("revoke")
+            wait_until("the grant is revoked", lambda: events(right, "cmmc_revoke"), COPY_S)
+            copies = int(events(right, "cmmc_revoke")[0]["copies"])
+            # The copy goes on only with its machine, however long that stands still.
+            early = copies and any(events(right, "cmmc_free") or owner.process.out.count("\n") > owner.lines
+                                   for _ in range(10))
+        finally:
+            left.qmp("cont")
+        assert owner.next_line() == ["revoked", "ok", "quiet"]
+        assert not early, "the revocation ended under a copy"
+        assert under_way(left) == 0, "a transaction outlives the revocation"
+        mine = owner.digest()
+        said = write.wait(COPY_S).out.split()
+        # It may have been the last of the copy.
+        assert said[:2] in (["write", "EKEYREVOKED"], ["write", "ok"]), said
+        tap.diag(f"{copies} transactions were under way; {said[1]}; parts of all: "
+                 f"{[int(each['parts']) for each in events(left, 'hrdma_issue')]}")
+    assert owner.digest() == mine, "a byte came after the revocation"
+    owner.end()
+    return copies > 0
+
+
+def test_revocation_returns_after_the_transaction_under_way_and_no_byte_comes_later(lab):
+    # 1 MiB takes 200 ms. Descriptors complete one by one, so bytes come during all of that.
+    with engine(lab, "channels=1 shuffle=1 mbps=42") as (left, right, _):
+        counts, met = Counts(left), 0
+        for _ in range(10):
+            # A host that is so busy that the engine was late has stopped it.
+            let_go(left)
+            take(left)
+            met += revoke_under_a_copy(left, right)
+            if met == 2:
+                break
+        assert met == 2, "no revocation met a transaction"
+        assert counts["engine_bytes"] > 2 * MIB
 
 
 def test_program_killed_while_the_engine_copies_leaves_the_grant_usable(lab):
