@@ -15,6 +15,12 @@
 /* Rings no smaller than this, eight frames of 64 KiB, unless there is no room for one. */
 #define LINK_RING_BYTES_GOOD (512u << 10)
 
+/* Whether a refusal is to be told: once while the link is up, and not each time a peer flaps it. */
+static bool link_may_say(const struct marlin_peer *peer)
+{
+	return !peer->refused && net_ratelimit();
+}
+
 /* ---- windows ---- */
 
 /* The number that a peer has for its window into own memory. */
@@ -100,7 +106,7 @@ static int link_windows(struct marlin_peer *peer)
 	if (!err && peer->pair.stage == MARLIN_STAGE_DOWN)
 		link_shape(peer);
 	/* After -ENOTCONN the link's next event brings the work back. */
-	if (err && err != -ENOTCONN && !peer->refused) {
+	if (err && err != -ENOTCONN && link_may_say(peer)) {
 		netdev_err(peer->md->dev, "port %u: no memory windows: error %d\n", peer->port,
 			   err);
 		peer->refused = true;
@@ -150,7 +156,7 @@ static u32 link_peer_word(struct marlin_peer *peer)
 		return 0;
 	if (version == (MARLIN_MAGIC | MARLIN_VERSION))
 		return word;
-	if (!peer->refused)
+	if (link_may_say(peer))
 		netdev_err(peer->md->dev,
 			   "port %u: version word %#x, here %#x: load the same module on both\n",
 			   peer->port, version, MARLIN_MAGIC | MARLIN_VERSION);
@@ -300,7 +306,7 @@ static void link_start(struct marlin_peer *peer, u32 word)
 		    peer->out_bytes) {
 		/* The next look tries again: the address may have become free. */
 		peer->pair.live = false;
-		if (!peer->refused)
+		if (link_may_say(peer))
 			netdev_err(md->dev, "port %u is not served: %s\n", peer->port,
 				   mac ? "its window is too small for its rings" :
 					 "its MAC address is invalid, or another machine's");
