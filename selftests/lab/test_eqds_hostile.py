@@ -114,7 +114,7 @@ def test_forger_on_the_path_stops_no_stream(lab):
             wait_until("forgeries are heard", heard, timeout=120)
             pouring.signal(9)
             tap.diag(f"at the sender {_told(forgers[0])}, at the receiver {_told(forgers[1])}: {grown()}")
-            # What the other stream's socket still has leaves sooner.
+            # The bytes that the other socket still holds leave sooner at this rate.
             right.run("ethtool -s eqds0 speed 1000 duplex full autoneg off")
         assert sent.out.split() in [[str(each[1]), each[2]] for each in told], (told, sent)
         # And afterwards the tunnel works as before.

@@ -298,7 +298,7 @@ def revoke_under_a_copy(left, right):
         assert under_way(left) == 0, "a transaction outlives the revocation"
         mine = owner.digest()
         said = write.wait(COPY_S).out.split()
-        # It may have been the last of the copy.
+        # A copy whose last transaction was under way ends whole.
         assert said[:2] in (["write", "EKEYREVOKED"], ["write", "ok"]), said
         tap.diag(f"{copies} transactions were under way; {said[1]}; parts of all: "
                  f"{[int(each['parts']) for each in events(left, 'hrdma_issue')]}")
