@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * Marlin, version 4: frames (Ethernet over PCIe, EOP) and messages between machines that have
+ * Marlin, version 5: frames (Ethernet over PCIe, EOP) and messages between machines that have
  * memory windows into each other by non-transparent bridges. This header is the specification;
  * include/README.md has the glossary. MUST, MUST NOT and MAY bind both ends. After Marlin
  * (ANCS'14), section 3.4.
@@ -63,6 +63,25 @@
  *   - A writer MUST have made an entry visible before it writes the pointer.
  *   - The ends sleep and wake as above, with the flag message_sleeps.
  *
+ * Loans. A client MAY lend memory of its own for the data of a READ. The node then copies the data
+ * there by itself, and the answer carries none. It takes a memory window that shows all of the
+ * client's RAM: offset in the window = physical address.
+ *   - Each machine has MARLIN_LOANS loans to a peer. A loan is lent while its word lent[] in the
+ *     client's memory is its epoch, which is not 0. A client MUST NOT use an epoch twice.
+ *   - A request that names a loan is one plain READ. Behind it are 1 to MARLIN_LOAN_PIECES structs
+ *     marlin_loan_piece, together as long as the READ's data or longer.
+ *   - A node that copies MUST, in this order: set the loan's word copies[] in the client's memory to
+ *     the epoch; make that visible, which over a bus takes a read; read the loan's word lent[], and
+ *     not copy if it isn't the epoch; copy; set the word copies[] to 0, after all of the copy. It
+ *     MUST have one copy of a loan at most under way. Of what it may wait for during the copy, and
+ *     of what it does before it leaves the stage READY, marlin_grants.h says the same.
+ *   - The answer then names the loan. It is one plain message with the READ's addr and len, without
+ *     payload. Its part is the length of the parts that an answer with data would have had.
+ *   - A node MAY answer a READ that names a loan as any other. It MUST ring the client's doorbell if
+ *     it has set the word copies[] and does not answer.
+ *   - A client takes a loan back by setting its word lent[] to 0, and making that visible. From then
+ *     on, no copy is under way while the word copies[] is not the loan's epoch.
+ *
  * Doorbells. With n the highest port plus 1, and h the number of the highest valid bit, each port
  * has s = h / n bits, rounded down: bits p * s to p * s + s - 1 are port p's.
  *   - Bit p * s + k rings for records, and room, of ring k at port p. A machine MUST NOT have more
@@ -83,7 +102,7 @@
  *   MARLIN_STAGE_DOWN     the machine has no interest in the peer
  *   MARLIN_STAGE_HELLO    the machine writes nothing into the peer's memory until both are READY
  *   MARLIN_STAGE_READY    in the machine's memory each ring's struct marlin_window and first word,
- *                         the words of struct marlin_messages and those of its entries are 0,
+ *                         the words of struct marlin_messages but lent[], and its entries' words, are 0,
  *                         and the peer may write there once it is READY itself
  * Two pair words match if each names the other's own session. A machine goes
  *   - from DOWN to HELLO when its interface and the link are up, under a new session number, which
@@ -99,7 +118,7 @@
 #include <linux/types.h>
 
 #define MARLIN_MAGIC 0x4d524c00u /* "\0LRM" */
-#define MARLIN_VERSION 4u
+#define MARLIN_VERSION 5u
 
 #define MARLIN_LINE_BYTES 64
 #define MARLIN_RINGS_MAX 4
@@ -148,6 +167,9 @@ struct marlin_window {
 	__u8 reserved3[60];
 };
 
+#define MARLIN_LOANS 64 /* of a client to a node: more than its requests, and those being copied */
+#define MARLIN_LOAN_PIECES 144 /* of a request: a disk's largest has 128 */
+
 #define MARLIN_REQUESTS 16
 /* Room for the answers to a request of the largest work, with a quarter of the ring untold. */
 #define MARLIN_RESPONSES 64
@@ -156,10 +178,18 @@ struct marlin_window {
 
 struct marlin_message_head {
 	__le16 path; /* of the client, which chooses it */
-	__u8 reserved[6]; /* 0 */
+	__le16 loan; /* below MARLIN_LOANS */
+	__le32 epoch; /* of the loan; 0: the message names none, and loan is 0 */
 };
 
-/* All words are written by the peer. */
+/* A piece of a client's memory. */
+struct marlin_loan_piece {
+	__le64 address; /* physical */
+	__le32 bytes; /* 1 or more */
+	__le32 reserved; /* 0 */
+};
+
+/* All words but lent[] are written by the peer. */
 struct marlin_messages {
 	__le32 request_pointer; /* requests to this machine that were posted */
 	__u8 reserved[60];
@@ -169,6 +199,8 @@ struct marlin_messages {
 	__u8 reserved3[60];
 	__le32 message_sleeps; /* the peer waits for anything that this machine writes here */
 	__u8 reserved4[60];
+	__le32 lent[MARLIN_LOANS]; /* to the peer, which reads it; it may be other than 0 at a start */
+	__le32 copies[MARLIN_LOANS]; /* loans to the peer, that it copies to */
 	__u8 request[MARLIN_REQUESTS][MARLIN_ENTRY_BYTES]; /* to this machine */
 	__u8 response[MARLIN_RESPONSES][MARLIN_ENTRY_BYTES];
 };
@@ -212,9 +244,10 @@ MARLIN_ASSERT(sizeof(struct marlin_window) <= MARLIN_WINDOW_BYTES, "layout");
 MARLIN_ASSERT(MARLIN_RINGS_MAX * MARLIN_WINDOW_BYTES <= MARLIN_RING_OFFSET, "layout");
 MARLIN_ASSERT(MARLIN_RING_BYTES_MIN == 1u << MARLIN_RING_LOG_MIN, "layout");
 MARLIN_ASSERT(__builtin_offsetof(struct marlin_messages, message_sleeps) == 192, "layout");
-MARLIN_ASSERT(__builtin_offsetof(struct marlin_messages, request) == 256, "layout");
+MARLIN_ASSERT(__builtin_offsetof(struct marlin_messages, request) == 768, "layout");
 MARLIN_ASSERT(MARLIN_ENTRY_BYTES % MARLIN_LINE_BYTES == 0, "entries begin at cache lines");
 MARLIN_ASSERT(sizeof(struct marlin_message_head) == 8, "layout");
+MARLIN_ASSERT(sizeof(struct marlin_loan_piece) == 16, "layout");
 MARLIN_ASSERT(MARLIN_RECORD_BYTES + MARLIN_FRAME_BYTES_MAX + 2 * MARLIN_LINE_BYTES <=
 		      MARLIN_RING_BYTES_MIN,
 	      "an empty ring has room for any frame");

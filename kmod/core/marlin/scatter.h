@@ -11,6 +11,7 @@
 #define REMORA_MARLIN_SCATTER_H
 
 #include "core/base/types.h"
+#include "remora/marlin.h"
 #include "remora/marlin_grants.h"
 
 #define SCATTER_PARTS 256 /* sub-transfers of a transaction: the paper's batch */
@@ -33,6 +34,23 @@ struct scatter_pages {
  */
 u32 scatter_cut(struct scatter_part *parts, u32 parts_max, struct scatter_pages *local,
 		struct scatter_pages *remote, u64 bytes, u64 *cut);
+
+/* A request's list of a client's memory, as it came: unchecked. */
+struct scatter_pieces {
+	const struct marlin_loan_piece *pieces;
+	u32 count;
+	u32 at;	    /* the piece of the next byte, */
+	u32 offset; /* and its place there */
+};
+
+/* Are all pieces by the rules, below ram_bytes, and together of so many bytes or more? */
+bool scatter_holds(const struct scatter_pieces *remote, u64 ram_bytes, u64 bytes);
+/*
+ * Appends parts for the next bytes of a loan, *count being those there are. The pieces hold them.
+ * False: it takes more than parts_max.
+ */
+bool scatter_add(struct scatter_part *parts, u32 *count, u32 parts_max,
+		 struct scatter_pieces *remote, u64 local, u64 bytes);
 
 bool scatter_is_aligned(const struct scatter_part *part);
 

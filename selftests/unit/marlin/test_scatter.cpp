@@ -138,6 +138,60 @@ TEST(Scatter, EachByteIsMovedOnceWhateverTheListsAre) {
     }
 }
 
+using Pieces = std::vector<marlin_loan_piece>;
+
+scatter_pieces list_of(const Pieces& pieces) {
+    return {pieces.data(), static_cast<std::uint32_t>(pieces.size()), 0, 0};
+}
+
+TEST(Scatter, PiecesOfALoanAreFilledInTheirOrder) {
+    Pieces pieces{{0x10000, 100, 0}, {0x20000, 5000, 0}, {0x21388, 50, 0}};
+    scatter_pieces to = list_of(pieces);
+    std::vector<scatter_part> parts(8);
+    std::uint32_t count = 0;
+    ASSERT_TRUE(scatter_holds(&to, 0x30000, 5150));
+    ASSERT_TRUE(scatter_add(parts.data(), &count, 8, &to, 0x900000, 60));
+    ASSERT_TRUE(scatter_add(parts.data(), &count, 8, &to, 0x90003c, 5000));
+    ASSERT_TRUE(scatter_add(parts.data(), &count, 8, &to, 0x800000, 90));
+    // Bytes that are neighbours on both sides are one part, across calls and pieces.
+    ASSERT_EQ(count, 3U);
+    const std::uint64_t expect[3][3] = {
+        {0x900000, 0x10000, 100}, {0x900064, 0x20000, 4960}, {0x800000, 0x21360, 90}};
+    for (std::uint32_t n = 0; n < count; n++) {
+        EXPECT_EQ(parts[n].local, expect[n][0]) << n;
+        EXPECT_EQ(parts[n].remote, expect[n][1]) << n;
+        EXPECT_EQ(parts[n].bytes, expect[n][2]) << n;
+    }
+}
+
+TEST(Scatter, PiecesThatBreakARuleHoldNothing) {
+    const Pieces good{{0x1000, 4096, 0}, {0x3000, 4096, 0}};
+    auto holds = [](const Pieces& pieces, std::uint64_t ram, std::uint64_t bytes) {
+        scatter_pieces list = list_of(pieces);
+        return scatter_holds(&list, ram, bytes);
+    };
+    EXPECT_TRUE(holds(good, 0x4000, 8192));
+    EXPECT_FALSE(holds(good, 0x3fff, 8192));
+    EXPECT_FALSE(holds(good, 0x4000, 8193));
+    EXPECT_FALSE(holds({}, 0x4000, 1));
+    for (const marlin_loan_piece& bad :
+         {marlin_loan_piece{0x1000, 0, 0}, marlin_loan_piece{0x1000, 1, 1},
+          marlin_loan_piece{~0ULL, 2, 0}, marlin_loan_piece{~0ULL - 4096, 4096, 0},
+          marlin_loan_piece{0, ~0U, 0}, marlin_loan_piece{0x4000, 1, 0}})
+        EXPECT_FALSE(holds({good[0], good[1], bad}, 0x4000, 1)) << bad.address;
+}
+
+TEST(Scatter, PiecesBeyondTheMostPartsAreRefused) {
+    Pieces pieces;
+    for (std::uint64_t n = 0; n < 4; n++)
+        pieces.push_back({n * 0x2000, 16, 0});
+    scatter_pieces to = list_of(pieces);
+    std::vector<scatter_part> parts(3);
+    std::uint32_t count = 0;
+    EXPECT_FALSE(scatter_add(parts.data(), &count, 3, &to, 0x900000, 64));
+    EXPECT_EQ(count, 3U);
+}
+
 } // namespace
 
 } // namespace remora::test

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+#include "core/base/bits.h"
+#include "core/base/bytes.h"
+#include "core/marlin/loans.h"
+
+static void loans_write(struct loans *loans, u32 number, u32 epoch)
+{
+	/* Release: what the loan is of was made before. */
+	__atomic_store_n(&loans->lent[number], base_swap_le32(epoch), __ATOMIC_RELEASE);
+}
+
+void loans_place(struct loans *loans, u32 *lent, const u32 *copies)
+{
+	loans->lent = lent;
+	loans->copies = copies;
+	for (u32 i = 0; i < MARLIN_LOANS; i++)
+		if ((loans->used & ~loans->taken) >> i & 1)
+			loans_write(loans, i, loans->epochs[i]);
+}
+
+int loans_lend(struct loans *loans, u32 epoch)
+{
+	u32 number;
+
+	if (!~loans->used)
+		return -1;
+	number = (u32)__builtin_ctzll(~loans->used);
+	loans->used |= 1ULL << number;
+	loans->epochs[number] = epoch;
+	loans_write(loans, number, epoch);
+	return (int)number;
+}
+
+bool loans_has(const struct loans *loans, u32 number, u32 epoch)
+{
+	return number < MARLIN_LOANS && loans->used >> number & 1 &&
+	       loans->epochs[number] == epoch;
+}
+
+void loans_take_back(struct loans *loans, u32 number)
+{
+	loans->taken |= 1ULL << number;
+	loans_write(loans, number, 0);
+	/* Pairs with the node's barrier between its word copies[] and its look at lent[]. */
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
+bool loans_is_quiet(const struct loans *loans, u32 number)
+{
+	u32 copy = base_swap_le32(__atomic_load_n(&loans->copies[number], __ATOMIC_ACQUIRE));
+
+	return copy != loans->epochs[number];
+}
+
+void loans_end(struct loans *loans, u32 number)
+{
+	loans->used &= ~(1ULL << number);
+	loans->taken &= ~(1ULL << number);
+}
