@@ -60,6 +60,7 @@ class Host:
     def __init__(self, machine, number):
         self.machine, self.number, self.name = machine, number, f"h{number}"
         self.under, self.inside, self.port = f"10.0.0.{number}", f"10.9.0.{number}", f"p{number}"
+        self.vxlan = f"10.8.0.{number}"
 
     def wrap(self, command):
         return f"ip netns exec {self.name} {command}"
@@ -196,7 +197,7 @@ class Lending:
 # ---- EQDS beside plain ----
 
 def address(host, way):
-    return host.inside if way == "eqds" else host.under
+    return {"eqds": host.inside, "plain": host.under, "vxlan": host.vxlan}[way]
 
 
 def switch(machine, receiver, way):
