@@ -9,6 +9,7 @@
  */
 #include <linux/etherdevice.h>
 #include <linux/io.h>
+#include <linux/sched/mm.h>
 
 #include "marlin/marlin.h"
 
@@ -390,6 +391,8 @@ void marlin_link_work(struct work_struct *work)
 	struct marlin_dev *md = container_of(work, struct marlin_dev, link_work);
 	u64 linked = ntb_link_is_up(md->ntb, NULL, NULL);
 	bool any = false, stopped = false;
+	/* A window's memory is for a new peer, and reclaim may wait for the link to another. */
+	unsigned int noio = memalloc_noio_save();
 
 	for (unsigned int i = 0; i < md->peer_count; i++) {
 		stopped |= link_look(&md->peers[i], linked & BIT_ULL(i));
@@ -403,4 +406,5 @@ void marlin_link_work(struct work_struct *work)
 	/* A peer that was refused may be waiting for the address. */
 	if (stopped)
 		marlin_link_changed(md);
+	memalloc_noio_restore(noio);
 }
