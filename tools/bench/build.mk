@@ -32,7 +32,7 @@ bench-rmb: ## /dev/rmbN against other network block devices, side by side (ARGS=
 
 bench-eqds: ## TCP through EQDS tunnels beside plain TCP, without emulation (ARGS="--cases throughput")
 	$(Q)tools/lab/deps
-	+$(Q)$(MAKE) --no-print-directory out/bin/remora modules KERNEL=uml
+	+$(Q)$(MAKE) --no-print-directory out/bin/remora out/lib/libremote.so modules KERNEL=uml
 	$(Q)tools/bench/eqds $(ARGS)
 
 bench-marlin: ## Marlin beside Linux' ntb_netdev, and beside UDP, between emulated machines (ARGS="--rounds 3")
