@@ -70,17 +70,17 @@
  *     client's memory is its epoch, which is not 0. A client MUST NOT use an epoch twice.
  *   - A request that names a loan is one plain READ. Behind it are 1 to MARLIN_LOAN_PIECES structs
  *     marlin_loan_piece, together as long as the READ's data or longer.
- *   - A node that copies MUST, in this order: set the loan's word copies[] in the client's memory to
- *     the epoch; make that visible, which over a bus takes a read; read the loan's word lent[], and
- *     not copy if it isn't the epoch; copy; set the word copies[] to 0, after all of the copy. It
- *     MUST have one copy of a loan at most under way. Of what it may wait for during the copy, and
- *     of what it does before it leaves the stage READY, marlin_grants.h says the same.
+ *   - A node that copies MUST, in this order: set the loan's word copies[] in the client's memory
+ *     to the epoch; make that visible, which over a bus takes a read; read the loan's word lent[],
+ *     and not copy if it isn't the epoch; copy; set the word copies[] to 0, after all of the copy.
+ *     It MUST have one copy of a loan at most under way. Of what it may wait for during the copy,
+ *     and of what it does before it leaves the stage READY, marlin_grants.h says the same.
  *   - The answer then names the loan. It is one plain message with the READ's addr and len, without
  *     payload. Its part is the length of the parts that an answer with data would have had.
- *   - A node MAY answer a READ that names a loan as any other. It MUST ring the client's doorbell if
- *     it has set the word copies[] and does not answer.
- *   - A client takes a loan back by setting its word lent[] to 0, and making that visible. From then
- *     on, no copy is under way while the word copies[] is not the loan's epoch.
+ *   - A node MAY answer a READ that names a loan as any other. It MUST ring the client's doorbell
+ *     if it has set the word copies[] and does not answer.
+ *   - A client takes a loan back by setting its word lent[] to 0, and making that visible. From
+ *     then on, no copy is under way while the word copies[] is not the loan's epoch.
  *
  * Doorbells. With n the highest port plus 1, and h the number of the highest valid bit, each port
  * has s = h / n bits, rounded down: bits p * s to p * s + s - 1 are port p's.
@@ -102,8 +102,8 @@
  *   MARLIN_STAGE_DOWN     the machine has no interest in the peer
  *   MARLIN_STAGE_HELLO    the machine writes nothing into the peer's memory until both are READY
  *   MARLIN_STAGE_READY    in the machine's memory each ring's struct marlin_window and first word,
- *                         the words of struct marlin_messages but lent[], and its entries' words, are 0,
- *                         and the peer may write there once it is READY itself
+ *                         the words of struct marlin_messages but lent[], and its entries' words,
+ *                         are 0, and the peer may write there once it is READY itself
  * Two pair words match if each names the other's own session. A machine goes
  *   - from DOWN to HELLO when its interface and the link are up, under a new session number, which
  *     MUST NOT be the one that the peer's word names;
@@ -199,7 +199,7 @@ struct marlin_messages {
 	__u8 reserved3[60];
 	__le32 message_sleeps; /* the peer waits for anything that this machine writes here */
 	__u8 reserved4[60];
-	__le32 lent[MARLIN_LOANS]; /* to the peer, which reads it; it may be other than 0 at a start */
+	__le32 lent[MARLIN_LOANS]; /* to the peer, which reads it; may be other than 0 at a start */
 	__le32 copies[MARLIN_LOANS]; /* loans to the peer, that it copies to */
 	__u8 request[MARLIN_REQUESTS][MARLIN_ENTRY_BYTES]; /* to this machine */
 	__u8 response[MARLIN_RESPONSES][MARLIN_ENTRY_BYTES];
