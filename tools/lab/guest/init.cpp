@@ -223,6 +223,17 @@ void keep_tunnel_socket() {
         die("a UDP socket of a tunnel");
 }
 
+// The first limit of CPU time makes the kernel patch its scheduler, and the first cgroup of the
+// memory controller its allocator. So there is a cgroup with both from the beginning, on kernels
+// that have them.
+void keep_limited_cgroup() {
+    const std::string root = "/sys/fs/cgroup";
+    std::ofstream(root + "/cgroup.subtree_control") << "+cpu" << std::flush;
+    std::ofstream(root + "/cgroup.subtree_control") << "+memory" << std::flush;
+    mkdir((root + "/limited").c_str(), 0755);
+    std::ofstream(root + "/limited/cpu.max") << "100000 100000" << std::flush;
+}
+
 } // namespace
 
 int main() {
@@ -240,6 +251,7 @@ int main() {
     enter_root();
     furnish();
     keep_tunnel_socket();
+    keep_limited_cgroup();
     bring_up_cpus();
 
     setenv("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", 1);
