@@ -52,7 +52,7 @@ struct rmem_op_ops {
 
 /* ---- upwards ---- */
 
-/* Per device; names in client/status.c. */
+/* Per device; names in client/count.c. */
 enum rmem_path_count {
 	RMEM_PATH_COPIED,    /* packets of WRITEs whose pages could not be lent */
 	RMEM_PATH_SPARE,     /* packets that had to be in one piece and got the one kept */
@@ -157,9 +157,9 @@ struct rmem_transport_ops {
 		    u32 row);
 	/*
 	 * Under the channel's lock, where a path has credit of its own (else both NULL).
-	 * room: reserves it, and returns how many messages may join the batch now; there may be
-	 * more when they have. A path that is down loses them, so it has room. flush() releases
-	 * the rest.
+	 * room: reserves room, and returns how many messages may be added now. Call it again after
+	 * they are added: there may be more by then. A path that is down loses its messages, so
+	 * it has room. flush() releases what is left.
 	 * wait: there was too little; the receiver's room() is called when there is some, or when
 	 * the path is down. False: it is down now, and nobody calls.
 	 */

@@ -53,7 +53,7 @@ struct rmem_port_batch {
 
 /* ---- upwards: BH disabled, under rcu_read_lock() ---- */
 
-/* A port counts these; node/count.c has their names. */
+/* A port counts these; node/count.c has their names, node/request.c counts. */
 enum rmem_port_count {
 	RMEM_PORT_WIRE = 0, /* + enum rmem_wire_verdict */
 	RMEM_PORT_ANSWERS = RMEM_PORT_WIRE + RMEM_WIRE_VERDICTS, /* packets that left */
@@ -66,20 +66,21 @@ enum rmem_port_count {
 	RMEM_PORT_COUNTS
 };
 
-/* node/count.c */
+/* node/request.c */
 void rmem_port_count(enum rmem_port_count which);
-/* bytes that came end here. Counted and traced; false. */
+/* Counts and traces input of so many bytes that is dropped. Always returns false. */
 bool rmem_port_drop(enum rmem_port_count reason, u32 bytes);
 
-/*
- * node/request.c. key: of the space that bytes of messages name; NULL: they end here, counted and
- * traced. takes: the same for plain messages, which name no space. request: of one message of a
- * batch, whose key verified it; false: it ended here, likewise. settle: after a batch, no lock
- * held.
- */
+/* The key of a space; or NULL: the input of so many bytes is dropped, counted and traced. */
 const struct base_siphash_key *rmem_port_key(const struct rmem_port *port, u32 space, u32 bytes);
+/* The same for plain messages, which name no space: false where NULL would be returned. */
 bool rmem_port_takes(const struct rmem_port *port, u32 bytes);
+/*
+ * Executes one message of a batch, which the space's key verified. False: it was dropped, counted
+ * and traced.
+ */
 bool rmem_port_request(struct rmem_port_batch *batch, const struct rmem_record *record);
+/* After a batch, with no lock held. */
 void rmem_port_settle(struct rmem_port *port);
 
 /* ---- downwards ---- */

@@ -59,7 +59,7 @@
 /* A firing of the pull timer is late by less than 2^n us; the last one: or more. */
 #define EQDS_LATE_BUCKETS 16U
 
-/* Counters under the device's lock; netdev.c names them for ethtool. */
+/* Counters under the device's lock; ethtool.c names them. */
 struct eqds_stats {
 	u64 tx_packets, tx_retransmits, tx_control;
 	u64 tx_drop_class, tx_mark, tx_drop_peer, tx_drop_size, tx_drop_memory, tx_drop_tunnels;

@@ -145,8 +145,8 @@ void eqds_rdma_congested(struct eqds_dev *ed, const struct sk_buff *skb, struct 
 }
 
 /*
- * A packet of an RDMA tunnel, which begins with its IP header, becomes one of the link, since that
- * is the device that RDMA devices stand on. Returns false if it isn't RDMA's: a peer must not
+ * Delivers a packet of an RDMA tunnel, which begins with its IP header, as if it had arrived on the
+ * link, since RDMA devices are bound to the link. Returns false if it isn't RDMA's: a peer must not
  * reach by this class what a rule about the eqds device keeps from it. Under RCU.
  */
 bool eqds_rdma_receive(struct eqds_dev *ed, struct sk_buff *skb)

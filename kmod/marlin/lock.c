@@ -3,7 +3,7 @@
  * Locks across machines, for programs (include/remora/marlin_locks.h, core/marlin/locks.h).
  *
  *   cmmc_lock: a locker is made --> waits in its seat's list --> holds, in its file's list
- *                                        | locker_fail               | locker_lose
+ *                                        | lock_locker_fail          | lock_seats_end
  *                                        v                           v
  *                                 the call fails            the unlock tells of it
  *

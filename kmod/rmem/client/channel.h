@@ -70,9 +70,9 @@ void rmem_channel_commit(struct rmem_channel *channel);
 /* Ops finish so: as CANCELLED or LOST. */
 void rmem_channel_cancel(struct rmem_channel *channel, enum rmem_client_result result);
 /*
- * One op is no longer the channel's, as rmem_client_cancel() has it. False: it has ended, or
- * wasn't submitted. Else it is to be told so, by taken_back(): apart, since the caller may hold a
- * lock that its owner needs.
+ * Takes one op from the channel, as rmem_client_cancel() does. False: it has ended, or wasn't
+ * submitted. On true the caller must call taken_back(), after it dropped the locks that the op's
+ * ops->end takes.
  */
 bool rmem_channel_take_back(struct rmem_channel *channel, struct rmem_op *op);
 void rmem_channel_taken_back(struct rmem_channel *channel, struct rmem_op *op);

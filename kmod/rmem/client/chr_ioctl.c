@@ -59,7 +59,7 @@ static long ioctl_io(struct file *file, const void __user *arg)
 	return rmem_chr_op_conclude(op);
 }
 
-/* The op is used for one after the other, so that nothing is wanting between them. */
+/* One op serves all requests of a call, so that no allocation can fail between them. */
 static int call_begin(struct chr_op *op, u8 type, u64 addr, u32 bytes, unsigned int channel)
 {
 	op->op.type = type;

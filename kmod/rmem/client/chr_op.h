@@ -81,9 +81,9 @@ struct chr_op *rmem_chr_op_new(struct rmem_chr_file *file, const struct rmem_io 
 void rmem_chr_op_free(struct chr_op *op);
 /* To the file's channel. If that fails it's still the caller's, else the channel's. */
 int rmem_chr_op_submit(struct chr_op *op);
-/* And uncounted, to the channel of that index. */
+/* Likewise to the channel of that index, without counting it. */
 int rmem_chr_op_submit_by(struct chr_op *op, unsigned int channel);
-/* The op can't go meanwhile. It ends as error, but if it has ended already, or is about to. */
+/* The caller keeps op allocated. The op ends with error, unless it has ended or is about to. */
 void rmem_chr_op_take_back(struct chr_op *op, int error);
 /* How it has ended: 0 or negative. */
 int rmem_chr_op_error(const struct chr_op *op);

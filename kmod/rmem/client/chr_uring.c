@@ -21,7 +21,7 @@ static struct chr_pdu *pdu_of(struct io_uring_cmd *cmd)
 
 static struct workqueue_struct *concluders;
 
-/* In a kernel thread, for the program's that asked has exited; as long as others of it live. */
+/* In a kernel thread, since the thread that asked has exited. Fails if its whole program has. */
 static int conclude_elsewhere(struct chr_op *op)
 {
 	struct mm_struct *mm = op->mm;

@@ -48,8 +48,9 @@ static void device_release(struct kref *ref)
 }
 
 /*
- * Attach's and detach's. Their text stays though this may put the last reference: the module's exit
- * unregisters the netlink family, which waits for commands that run.
+ * For attach and detach only. This may put the last reference, and the module with it. The
+ * module's text stays until they return: its exit unregisters the netlink family, which waits
+ * for them.
  */
 static void device_put(struct rmem_device *device)
 {
@@ -577,7 +578,7 @@ int rmem_device_renew(struct rmem_device *device)
 	unsigned int i;
 	int err;
 
-	/* Else channels stay until the lock is dropped; see remove. */
+	/* If it is not gone, its channels stay until device->calls is dropped: chr_remove() takes it. */
 	if (READ_ONCE(device->gone))
 		return -ENODEV;
 	/* Pairs with file_connect(): who has this one doesn't see the state before LOST. */

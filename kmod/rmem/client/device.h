@@ -21,8 +21,8 @@
  * rmem_device_ops and rmem_op_ops.
  *
  * Locks, outermost first:
- *   calls               mutex: of a character device, the last channel: one call at a time; and
- *                       who connects it anew
+ *   calls               mutex: ALLOC and FREE on a character device's last channel, and
+ *                       connecting it anew, one at a time
  *   disk->open_mutex    the block layer's; open and release of a disk run under it
  *   rmem_devices_lock   mutex: the list of devices, their phase and openers; the list of
  *                       remotes. Never held while a node is waited for
@@ -241,7 +241,10 @@ void rmem_status_stop(void);
 void rmem_status_init(struct rmem_device *device);
 /* The device has just become LIVE: announces what changed before. rmem_devices_lock. */
 void rmem_status_live(struct rmem_device *device);
-/* No announcement is under way after this; from DETACHING on nor does one follow. */
+/*
+ * No announcement is under way after this. From DETACHING on none follows, but its work may
+ * still be queued: call this once more when no event can come.
+ */
 void rmem_status_end(struct rmem_device *device);
 
 /* Any context. The node has another boot; it owes answers; it gave a sign. */

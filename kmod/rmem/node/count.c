@@ -16,7 +16,7 @@ DEFINE_PER_CPU_ALIGNED(struct node_counts, node_counts);
 #define REASON(reason) (NODE_COUNT_REASON + RMEM_NODE_##reason)
 #define TYPE_NAME(type, name, ...) [NODE_COUNT_TYPE + RMEM_##type - RMEM_OPEN] = name,
 
-/* The last reason there is a name for is the last there is. */
+/* Fails to compile when a reason was added: it needs a name below. */
 static_assert(!(RMEM_NODE_REASONS - RMEM_NODE_NO_NAME - 1));
 
 const char *const node_count_name[NODE_COUNTS] = {

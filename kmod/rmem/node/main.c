@@ -32,5 +32,5 @@ static void __exit node_exit(void)
 module_init(node_init);
 module_exit(node_exit);
 
-MODULE_DESCRIPTION("Remora memory node: lends memory over UDP");
+MODULE_DESCRIPTION("Remora memory node: lends memory to other machines");
 MODULE_LICENSE("GPL");

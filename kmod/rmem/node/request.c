@@ -5,7 +5,7 @@
  *   port: form, space, tag (rmem_port_ops.h)
  *     |
  *   rmem_port_request(), a message at a time
- *     |-- OPEN CLOSE ALLOC FREE FENCE, long ZERO --> slow.c
+ *     |-- OPEN CLOSE FENCE ALLOC FREE PUBLISH LOOKUP, long ZERO --> slow.c
  *     |
  *   slot lock { core decides; copy between payload and pages; executed; answer added }
  *     |

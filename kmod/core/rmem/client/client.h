@@ -120,7 +120,7 @@ struct rmem_op {
 	/* The channel's. */
 	u8 status;	     /* enum rmem_status that ended it */
 	u8 attempt;	     /* 0 only the first time */
-	u8 state;	     /* which list, enum in client.c */
+	u8 state;	     /* which list, enum in op.h */
 	bool held;	     /* the caller's own, too */
 	bool may_be_done;    /* a copy was handed out in this session */
 	bool sent_before;    /* a copy was handed out in a session that the node has ended */

@@ -100,7 +100,7 @@ enum rmem_session_verdict {
 size_t rmem_session_window_bytes(u32 window_ids);
 void rmem_session_init(struct rmem_session *session, void *memory, u32 window_ids);
 
-/* Raises the session's floor to floor, then judges id; floor <= id, as parsing made sure. */
+/* Raises the session's floor, then accepts or refuses id; floor <= id, as parsing made sure. */
 enum rmem_session_verdict rmem_session_check(struct rmem_session *session, u64 id, u64 floor);
 
 /* id, which was FRESH, is executed; or refused, and will be for good. */
