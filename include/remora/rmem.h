@@ -77,8 +77,9 @@
  * before, in the current boot. To an OPEN without a valid challenge the node answers
  * RMEM_CHALLENGE with one, and keeps nothing. The client sends the same OPEN with it. A challenge
  * is valid for 4 to 9 s, for the address and port that the node gave it to; it MAY serve several
- * OPENs. The node MAY accept an OPEN without one that renews a session, and where nobody else can
- * send it messages.
+ * OPENs. So for 9 s after a CLOSE the node SHOULD remember the session's client and nonce, and
+ * ignore an OPEN of that client with no higher nonce. The node MAY accept an OPEN without one that
+ * renews a session, and where nobody else can send it messages.
  *
  * Exactly once. The value that an ATOMIC found cannot be read again, so the node keeps it until it
  * is acknowledged. For the RMEM_REPLAY ids from the floor on, a copy of an executed ATOMIC MUST get

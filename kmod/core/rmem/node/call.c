@@ -561,6 +561,7 @@ bool rmem_node_call_enter(const struct rmem_node *node, const struct rmem_node_c
 		return false;
 	rmem_node_call_begin(node, call, now_ns, head, peer, payload);
 	call->entered = true;
+	call->freeing = under_way->head.type == RMEM_FREE ? under_way->origin : 0;
 	return true;
 }
 

@@ -57,6 +57,7 @@ struct rmem_node_call {
 	struct rmem_head head; /* as begun; of type 0 if it is nobody's request */
 	bool divisible; /* rmem_node_call_enter() may begin another before the next step */
 	bool entered;	/* between another call's steps */
+	u64 freeing;	/* entered: the session, by its origin, whose FREE is under way; or 0 */
 	bool put_off;	/* once ended: nothing is answered; begin again after the other call */
 	/* The rest is the steps': step.h. */
 	void (*next)(struct rmem_node *node, struct rmem_node_call *call);

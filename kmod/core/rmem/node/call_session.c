@@ -35,8 +35,10 @@ static void end_session(struct rmem_node *node, struct rmem_node_call *call, rme
 {
 	const struct rmem_session *session = &node->sessions.slot[call->slot];
 	bool owes = rmem_session_owes(session);
+	/* Its client's next session could write to pages that the FREE has yet to take. */
+	bool frees = call->head.type == RMEM_OPEN && session->origin == call->freeing;
 
-	if (call->entered && owes) {
+	if (call->entered && (owes || frees)) {
 		rmem_call_finish_silently(node, call, RMEM_NODE_BUSY);
 		call->put_off = true;
 		return;
@@ -151,6 +153,7 @@ static void open_grant(struct rmem_node *node, struct rmem_node_call *call)
 			return;
 		}
 		if (rmem_session_is_renewed(session)) {
+			session->nonce--; /* this OPEN goes on, so it is not late */
 			end_session(node, call, rmem_call_open);
 			return;
 		}

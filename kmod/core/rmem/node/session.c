@@ -182,11 +182,17 @@ void rmem_session_touch(struct rmem_session *session, u64 id, u64 now_ns)
 		__atomic_store_n(&session->used, true, __ATOMIC_RELAXED);
 }
 
-static bool same_client(const struct rmem_session *session, const struct rmem_attempt *attempt)
+/* Is or was the slot's session one of the attempt's client? */
+static bool of_client(const struct rmem_session *session, const struct rmem_attempt *attempt)
 {
-	return session->name != RMEM_SESSION_NONE && session->place.space == attempt->place.space &&
+	return session->place.space == attempt->place.space &&
 	       session->place.incarnation == attempt->place.incarnation &&
 	       equal_16(session->client, attempt->client);
+}
+
+static bool same_client(const struct rmem_session *session, const struct rmem_attempt *attempt)
+{
+	return session->name != RMEM_SESSION_NONE && of_client(session, attempt);
 }
 
 bool rmem_session_is_attempt(const struct rmem_session *session, const struct rmem_attempt *attempt)
@@ -266,7 +272,9 @@ bool rmem_sessions_is_late(const struct rmem_sessions *sessions, const struct rm
 	for (n = 0; n < sessions->slots; n++) {
 		const struct rmem_session *session = &sessions->slot[n];
 
-		if (same_client(session, attempt) && session->nonce > attempt->nonce)
+		if (of_client(session, attempt) &&
+		    (session->nonce > attempt->nonce ||
+		     (session->nonce == attempt->nonce && session->name == RMEM_SESSION_NONE)))
 			return true;
 	}
 	return false;
@@ -297,7 +305,7 @@ static u64 idle_for_ns(const struct rmem_session *session, u64 now_ns)
 int rmem_sessions_choose(const struct rmem_sessions *sessions, const struct rmem_attempt *attempt,
 			 u64 now_ns, u64 idle_ns)
 {
-	u64 longest_ns = 0;
+	u64 longest_ns = 0, longest_free_ns = 0;
 	int free = -1, idle = -1;
 	u32 n;
 
@@ -305,13 +313,16 @@ int rmem_sessions_choose(const struct rmem_sessions *sessions, const struct rmem
 		const struct rmem_session *session = &sessions->slot[n];
 		u64 for_ns;
 
+		for_ns = idle_for_ns(session, now_ns);
 		if (session->name == RMEM_SESSION_NONE) {
-			free = free < 0 ? (int)n : free;
+			if (free < 0 || for_ns > longest_free_ns) {
+				free = n;
+				longest_free_ns = for_ns;
+			}
 			continue;
 		}
 		if (rmem_session_is_attempt(session, attempt))
 			return n;
-		for_ns = idle_for_ns(session, now_ns);
 		if (for_ns >= idle_ns && (idle < 0 || for_ns > longest_ns)) {
 			idle = n;
 			longest_ns = for_ns;

@@ -167,7 +167,10 @@ u32 rmem_sessions_slot_of(const struct rmem_sessions *sessions, u64 name);
 /* The session of that name, or NULL. Slot lock. */
 struct rmem_session *rmem_sessions_find(const struct rmem_sessions *sessions, u64 name);
 
-/* Has the attempt's client a session that a later OPEN of its made? Slow lock. */
+/*
+ * Has the attempt's client a session that a later OPEN made? Or had it one that this or a later
+ * OPEN made, and whose slot was not used again? Slow lock.
+ */
 bool rmem_sessions_is_late(const struct rmem_sessions *sessions,
 			   const struct rmem_attempt *attempt);
 
@@ -176,8 +179,9 @@ int rmem_sessions_superseded(const struct rmem_sessions *sessions,
 			     const struct rmem_attempt *attempt);
 
 /*
- * The slot for an attempt: the one it got already, else a free one, else the one unused for
- * longest if that is idle_ns at least, else -1. Slow lock; the choice is to be confirmed under the
+ * The slot for an attempt: the one it got already, else the free one unused for longest, so that
+ * rmem_sessions_is_late() remembers; else the one unused for longest if that is idle_ns at
+ * least, else -1. Slow lock; the choice is to be confirmed under the
  * slot's lock by rmem_sessions_may_open(), for a request may use the session meanwhile.
  */
 int rmem_sessions_choose(const struct rmem_sessions *sessions, const struct rmem_attempt *attempt,

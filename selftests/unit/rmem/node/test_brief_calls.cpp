@@ -130,6 +130,22 @@ TEST_F(BriefCall, RenewalWaitsForTheFreeOfItsSession) {
     EXPECT_EQ(node.run(again).reason, RMEM_NODE_REPEATED);
 }
 
+TEST_F(BriefCall, NextSessionOfTheClientWaitsForTheFreeItGaveUp) {
+    client.floor = client.next_id; // acknowledges the ALLOC
+    rmem_node_call freed = begin_free(free_head());
+    client.open.integrity = client.integrity;
+    rmem_head open = client.open_head(101); // names no session
+    rmem_node_call next;
+    ASSERT_TRUE(enter(freed, next, client, open, &client.open));
+    EXPECT_EQ(node.run(next).action, RMEM_ACT_DROP);
+    EXPECT_TRUE(next.put_off);
+    EXPECT_EQ(node.run(freed).reason, RMEM_NODE_OK);
+    EXPECT_EQ(node.usage().pages_promised, 0u);
+    next = node.begin(client, open, &client.open);
+    EXPECT_EQ(node.run(next).reply.status, RMEM_OK);
+    EXPECT_FALSE(next.out.opened.renewed);
+}
+
 TEST_F(BriefCall, SessionThatEndsDuringAnAllocGetsNoRegion) {
     client.floor = client.next_id; // acknowledges the first ALLOC
     rmem_node_call made = begin_alloc(client.head(RMEM_ALLOC, 0, sizeof(rmem_alloc)));
@@ -180,10 +196,13 @@ TEST_F(BriefCall, CallDoesNotTakeTheNextSessionOfItsSlotForItsOwn) {
     uint32_t slot = rmem_node_slot(&node.core, client.session);
     rmem_node_call freed = begin_free(h);
     rmem_sessions_close(&node.core.sessions, slot);
-    Client next(9);
-    next.space = 2;
-    ASSERT_EQ(node.open(next, 1).reply.status, RMEM_OK);
-    ASSERT_EQ(rmem_node_slot(&node.core, next.session), slot);
+    Client next;
+    uint8_t name = 9;
+    do { // The slot that was free for longest comes first.
+        node.now_ns += 1000;
+        next = Client(name++, 2);
+        ASSERT_EQ(node.open(next, 1).reply.status, RMEM_OK);
+    } while (rmem_node_slot(&node.core, next.session) != slot);
     EXPECT_EQ(node.run(freed).reason, RMEM_NODE_NO_SESSION);
     rmem_session* session = rmem_sessions_find(&node.core.sessions, next.session);
     EXPECT_EQ(rmem_session_check(session, h.id, 1), RMEM_SESSION_FRESH);

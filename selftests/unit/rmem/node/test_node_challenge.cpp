@@ -73,6 +73,22 @@ TEST_F(Challenge, RecordedOpensTakeNoSlot) {
     EXPECT_EQ(node.usage().sessions, 0u);
 }
 
+// Their challenges are still valid.
+TEST_F(Challenge, OpensOfClosedSessionsAreLate) {
+    std::vector<Datagram> recorded;
+    for (uint8_t name = 1; name <= node.core.config.sessions_max; name++) {
+        recorded.push_back(opened(name, name));
+        close(recorded.back());
+    }
+    node.now_ns += second_ns;
+    for (Datagram& each : recorded)
+        EXPECT_EQ(send(each).reason, RMEM_NODE_STALE);
+    EXPECT_EQ(node.usage().sessions, 0u);
+    Datagram next = recorded.back();
+    next.head.id++; // the same client, later
+    EXPECT_EQ(send(next).reason, RMEM_NODE_OK);
+}
+
 TEST_F(Challenge, HoldsForSecondsAndForOneSender) {
     Datagram open = opened(1, 1);
     close(open);
@@ -111,6 +127,12 @@ TEST_F(Challenge, RecordedOpenEndsNoSession) {
     Datagram open = recorded;
     open.head.id = 3; // as a client that began anew
     close(recorded);
+    // The slots forget it.
+    for (uint8_t name = 2; name <= node.core.config.sessions_max + 1; name++) {
+        node.now_ns += second_ns / 100;
+        Datagram other = opened(name, 1);
+        close(other);
+    }
     EXPECT_EQ(send(open).reason, RMEM_NODE_OK);
     node.now_ns += 10 * second_ns;
     refused(recorded);
