@@ -131,6 +131,7 @@ struct rmem_transport_ops {
 	const char *name; /* scheme of its addresses */
 	struct module *owner;
 	size_t path_bytes; /* of its path, struct rmem_path included */
+	const char *no_answer; /* attach tells its user so, and what to look for */
 
 	/* Addresses, from ATTACH's attributes and into STATUS's beside RMEM_A_ADDRESS. */
 	int (*address_get)(struct rmem_address *address, struct nlattr **attrs,

@@ -49,13 +49,16 @@ static void build(struct rmem_channel *c, u64 now_ns, struct rmem_batch *batch)
 	__must_hold(&c->lock)
 {
 	const struct rmem_transport_ops *transport = c->path->transport;
-	u32 room;
+	u32 room, sent, left = RMEM_ROW_MAX;
 
 	/* A path that went down meanwhile has room: messages are lost there. */
 	do {
 		room = transport->room ? transport->room(c->path, batch) : U32_MAX;
-	} while (build_row(c, now_ns, batch, room) >= room &&
-		 (room || !transport->wait(c->path)));
+		sent = build_row(c, now_ns, batch, min(room, left));
+		left -= min(sent, left); /* OPEN and CLOSE need no room */
+	} while (left && sent >= room && (room || !transport->wait(c->path)));
+	if (!left)
+		rmem_client_yield(&c->client, now_ns);
 	trace_rmem_wait(c);
 }
 
@@ -510,6 +513,26 @@ static void cancel(struct rmem_channel *c, enum rmem_client_result result, bool 
 void rmem_channel_cancel(struct rmem_channel *c, enum rmem_client_result result)
 {
 	cancel(c, result, false);
+}
+
+void rmem_channel_rolled_back(struct rmem_channel *c)
+{
+	struct rmem_op *finished = NULL;
+	enum rmem_client_state before;
+
+	spin_lock_bh(&c->lock);
+	before = c->client.state;
+	if (!c->stopped && before != RMEM_CHANNEL_CLOSED) {
+		finished = rmem_client_rolled_back(&c->client);
+		let_go(finished);
+		note_state(c, before);
+	}
+	spin_unlock_bh(&c->lock);
+
+	local_bh_disable();
+	finish(c, finished, RMEM_CLIENT_LOST, 0);
+	kick();
+	local_bh_enable();
 }
 
 bool rmem_channel_take_back(struct rmem_channel *c, struct rmem_op *op)

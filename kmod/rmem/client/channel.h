@@ -67,6 +67,8 @@ void rmem_channel_free(struct rmem_channel *channel);
 bool rmem_channel_submit(struct rmem_channel *channel, struct rmem_op *op, bool last);
 void rmem_channel_commit(struct rmem_channel *channel);
 
+/* This machine's memory was rolled back: the channel is LOST, and so are its ops. */
+void rmem_channel_rolled_back(struct rmem_channel *channel);
 /* Ops finish so: as CANCELLED or LOST. */
 void rmem_channel_cancel(struct rmem_channel *channel, enum rmem_client_result result);
 /*

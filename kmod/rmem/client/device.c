@@ -27,11 +27,9 @@
 #define FREE_FORCED_MS 1000U
 #define CLOSE_MS 1000U
 
-#define NO_ANSWER                                                                                  \
-	"the node does not answer: is it started, is its UDP port open "                           \
-	"(marlin: is rmem_node_marlin loaded there), do space id and key match?"
-
 static DEFINE_XARRAY_ALLOC(devices); /* index -> device; rmem_devices_lock */
+static bool hibernating;	     /* nothing may be attached; rmem_devices_lock */
+static unsigned int rollbacks;	     /* of this machine's memory; rmem_devices_lock */
 
 /* ---- life of a device ---- */
 
@@ -109,8 +107,11 @@ static int index_take(struct rmem_device *device, struct netlink_ext_ack *extack
 	int err;
 
 	mutex_lock(&rmem_devices_lock);
+	device->rollbacks = rollbacks;
 	noio = memalloc_noio_save(); /* see remote.c */
-	if (wanted == RMEM_INDEX_ANY)
+	if (hibernating)
+		err = -EAGAIN;
+	else if (wanted == RMEM_INDEX_ANY)
 		err = xa_alloc(&devices, &device->index, device, XA_LIMIT(0, RMEM_INDEX_MAX),
 			       GFP_KERNEL);
 	else
@@ -125,6 +126,8 @@ static int index_take(struct rmem_device *device, struct netlink_ext_ack *extack
 		other = xa_load(&devices, wanted);
 		NL_SET_ERR_MSG_FMT(extack, "%s exists: choose another index, or none",
 				   other->name);
+	} else if (hibernating) {
+		NL_SET_ERR_MSG(extack, "the machine is about to hibernate");
 	} else if (err == -EBUSY) {
 		NL_SET_ERR_MSG_FMT(extack, "all indices up to %u are taken", RMEM_INDEX_MAX);
 	}
@@ -178,14 +181,44 @@ void rmem_device_next_end(void)
 	mutex_unlock(&rmem_devices_lock);
 }
 
-bool rmem_device_any(void)
+bool rmem_devices_hibernate(void)
 {
-	bool any;
-
 	mutex_lock(&rmem_devices_lock);
-	any = !xa_empty(&devices);
+	hibernating = xa_empty(&devices);
 	mutex_unlock(&rmem_devices_lock);
-	return any;
+	return hibernating;
+}
+
+void rmem_devices_awake(void)
+{
+	mutex_lock(&rmem_devices_lock);
+	hibernating = false;
+	mutex_unlock(&rmem_devices_lock);
+}
+
+static void roll_back(struct rmem_device *device)
+{
+	unsigned int i;
+
+	device->rolled_back = device->region_bytes;
+	for (i = 0; i < device->channels; i++)
+		rmem_channel_rolled_back(device->channel[i]);
+}
+
+void rmem_devices_rolled_back(void)
+{
+	struct rmem_device *device;
+	unsigned long index;
+
+	pr_err("this machine was restored from a snapshot: no device keeps its content\n");
+	mutex_lock(&rmem_devices_lock);
+	rollbacks++;
+	xa_for_each(&devices, index, device) {
+		/* An attach that is under way looks at rollbacks when it is done. */
+		if (device->phase == RMEM_LIVE)
+			roll_back(device);
+	}
+	mutex_unlock(&rmem_devices_lock);
 }
 
 /* ---- channels ---- */
@@ -302,7 +335,8 @@ static int open_error(struct rmem_device *device, unsigned int from, struct netl
 			return -EREMOTEIO;
 		}
 	}
-	NL_SET_ERR_MSG(extack, NO_ANSWER);
+	if (extack)
+		extack->_msg = device->params.transport->no_answer;
 	return -EHOSTDOWN;
 }
 
@@ -445,7 +479,7 @@ static bool region_give_back(struct rmem_device *device, unsigned int timeout_ms
 	};
 	bool given = true;
 
-	if (READ_ONCE(device->state) == RMEM_DEVICE_LOST)
+	if (READ_ONCE(device->state) == RMEM_DEVICE_LOST && !device->rolled_back)
 		return true; /* the node's restart freed it */
 	if (device->region_bytes)
 		given = !rmem_channel_call(device->channel[0], &call, timeout_ms) &&
@@ -526,6 +560,8 @@ int rmem_device_attach(const struct rmem_attach_params *params, u32 *index,
 		device->piece_bytes);
 	mutex_lock(&rmem_devices_lock);
 	device->phase = RMEM_LIVE;
+	if (device->rollbacks != rollbacks)
+		roll_back(device);
 	rmem_status_live(device);
 	mutex_unlock(&rmem_devices_lock);
 	return 0;
@@ -578,7 +614,7 @@ int rmem_device_renew(struct rmem_device *device)
 	unsigned int i;
 	int err;
 
-	/* If it is not gone, its channels stay until device->calls is dropped: chr_remove() takes it. */
+	/* If not gone, its channels stay until device->calls is dropped: chr_remove() takes it. */
 	if (READ_ONCE(device->gone))
 		return -ENODEV;
 	/* Pairs with file_connect(): who has this one doesn't see the state before LOST. */
@@ -652,6 +688,11 @@ int rmem_device_detach(const struct rmem_device_ops *ops, u32 index, bool force,
 	/* An event must not find its device half removed. */
 	rmem_status_end(device);
 	device->params.ops->remove(device);
+	if (device->rolled_back) {
+		/* The node didn't restart: a new client gives the region back. */
+		device->attach_end = jiffies + msecs_to_jiffies(FREE_MS);
+		device->rolled_back = !channels_connect(device, 0, 1, NULL);
+	}
 	if (!force || READ_ONCE(device->state) == RMEM_DEVICE_UP)
 		given = region_give_back(device, force ? FREE_FORCED_MS : FREE_MS);
 	channels_free(device);

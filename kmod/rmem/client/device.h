@@ -176,6 +176,8 @@ struct rmem_device {
 	char name[16];
 	enum rmem_phase phase; /* rmem_devices_lock */
 	unsigned int openers;  /* rmem_devices_lock */
+	unsigned int rollbacks; /* of the machine, when attach began */
+	bool rolled_back;      /* LOST, though the node still lends the region; rmem_devices_lock */
 	u8 announced;	       /* state user space was told; the work's */
 	wait_queue_head_t changed; /* a channel's state did */
 	struct work_struct announce;
@@ -228,7 +230,11 @@ struct rmem_device *rmem_device_next(u32 *index);
 void rmem_device_next_end(void);
 
 /* Any device, attaching and detaching ones included? */
-bool rmem_device_any(void);
+/* Refuses attaches from now on, if no device is there; else false. */
+bool rmem_devices_hibernate(void);
+void rmem_devices_awake(void);
+/* This machine's memory is that of an earlier time: all devices are LOST. Process context. */
+void rmem_devices_rolled_back(void);
 /* The disk's reference, an open file's. */
 void rmem_device_put_late(struct rmem_device *device);
 

@@ -7,24 +7,38 @@
  * writer runs when the network was suspended and tasks are frozen; and what swapping puts on
  * a node between snapshot and power off would not fit the memory that is
  * resumed. Neither can be told from here for one device but not another.
+ *
+ * When the machine is restored from a virtual machine's snapshot, what devices hold is newer than
+ * what this kernel and its programs know of it, and the node has executed ids that would be used
+ * again. So all devices are lost then. Without CONFIG_VMGENID, or a vmgenid device, nobody tells.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/module.h>
 #include <linux/notifier.h>
+#include <linux/random.h>
 #include <linux/suspend.h>
 
 #include "rmem/client/channel.h"
 
 static int sleep_notify(struct notifier_block *block, unsigned long event, void *unused)
 {
-	if (event != PM_HIBERNATION_PREPARE || !rmem_device_any())
+	if (event == PM_POST_HIBERNATION)
+		rmem_devices_awake();
+	if (event != PM_HIBERNATION_PREPARE || rmem_devices_hibernate())
 		return NOTIFY_DONE;
 	pr_err("no hibernation with remote memory attached: detach /dev/rmb* first\n");
 	return notifier_from_errno(-EBUSY);
 }
 
+static int vmfork_notify(struct notifier_block *block, unsigned long event, void *unused)
+{
+	rmem_devices_rolled_back();
+	return NOTIFY_OK;
+}
+
 static struct notifier_block sleep_block = { .notifier_call = sleep_notify };
+static struct notifier_block vmfork_block = { .notifier_call = vmfork_notify };
 
 static int __init rmem_init(void)
 {
@@ -37,9 +51,12 @@ static int __init rmem_init(void)
 	err = register_pm_notifier(&sleep_block);
 	if (err)
 		goto stop_status;
-	err = rmem_chr_start();
+	err = register_random_vmfork_notifier(&vmfork_block);
 	if (err)
 		goto unregister_sleep;
+	err = rmem_chr_start();
+	if (err)
+		goto unregister_vmfork;
 	err = rmem_udp_register();
 	if (err)
 		goto stop_chr;
@@ -52,6 +69,8 @@ unregister_udp:
 	rmem_udp_unregister();
 stop_chr:
 	rmem_chr_stop();
+unregister_vmfork:
+	unregister_random_vmfork_notifier(&vmfork_block);
 unregister_sleep:
 	unregister_pm_notifier(&sleep_block);
 stop_status:
@@ -63,6 +82,7 @@ static void __exit rmem_exit(void)
 {
 	rmem_netlink_unregister();
 	rmem_udp_unregister();
+	unregister_random_vmfork_notifier(&vmfork_block);
 	unregister_pm_notifier(&sleep_block);
 	rmem_status_stop();
 	rmem_chr_stop();

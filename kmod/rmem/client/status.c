@@ -45,7 +45,7 @@ static void log_state(const struct rmem_device *device, enum rmem_device_state s
 			device->params.address.text,
 			device->params.session.fail_after_ms ? "will fail" : "waits for it");
 	else
-		pr_err("%s: %s restarted, the content is lost: %s\n", device->name,
+		pr_err("%s: %s or this machine restarted, the content is lost: %s\n", device->name,
 		       device->params.address.text,
 		       device->params.ops->lost);
 }

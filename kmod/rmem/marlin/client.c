@@ -386,6 +386,7 @@ static const struct rmem_transport_ops client_transport = {
 	.name = SCHEME,
 	.owner = THIS_MODULE,
 	.path_bytes = sizeof(struct client_path),
+	.no_answer = "the node is silent: is rmem_node_marlin loaded, do space and key match?",
 	.address_get = client_address_get,
 	.address_put = client_address_put,
 	.open = client_open,

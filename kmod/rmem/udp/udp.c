@@ -191,6 +191,7 @@ static const struct rmem_transport_ops udp_transport = {
 	.name = "udp",
 	.owner = THIS_MODULE,
 	.path_bytes = sizeof(struct udp_path),
+	.no_answer = "the node does not answer: is its UDP port open, do space and key match?",
 	.address_get = udp_address_get,
 	.address_put = udp_address_put,
 	.open = udp_open,

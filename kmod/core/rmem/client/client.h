@@ -267,7 +267,7 @@ struct rmem_client {
 	bool starved;		     /* iwnd was closed in this row of rmem_client_next() */
 	u32 row;		     /* messages of the row so far */
 	u32 room; /* ops' messages that a row may have; U32_MAX unless the caller sets it */
-	u64 yield_ns;		     /* when a row ended as it was full, or 0 */
+	u64 yield_ns;		     /* when a row ended though messages may be left, or 0 */
 	u64 departures;		     /* packets sent; numbers their datagrams, too */
 	u64 held_until;		     /* others get ids while the floor is below this */
 	u32 burst_ops;		     /* of waiting and again: may go, though few wait */
@@ -307,6 +307,12 @@ static inline void rmem_client_set_room(struct rmem_client *c, u32 messages)
 	c->room = messages;
 }
 
+/* Ends the row: what is left has to be asked for anew, and the deadline is now. */
+static inline void rmem_client_yield(struct rmem_client *c, u64 now_ns)
+{
+	c->yield_ns = now_ns;
+}
+
 /* Bytes of data that a PUT takes at most; 0 until the session was open for the first time. */
 u32 rmem_client_put_bytes(const struct rmem_client *c);
 
@@ -341,6 +347,12 @@ struct rmem_client_rx {
  */
 void rmem_client_receive(struct rmem_client *c, u64 now_ns, const struct rmem_head *head,
 			 const void *payload, bool damaged, struct rmem_client_rx *rx);
+
+/*
+ * This machine's memory was rolled back, and with it what the client knows of its ids: the channel
+ * is LOST. Returns all ops, linked, which end so.
+ */
+struct rmem_op *rmem_client_rolled_back(struct rmem_client *c);
 
 /*
  * Deadlines passed? Ops to retry wait again; those too old (or the channel is LOST) finish,

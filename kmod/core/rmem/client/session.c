@@ -106,6 +106,14 @@ void rmem_client_lose(struct rmem_client *c, struct rmem_client_rx *rx)
 	rx->result = RMEM_CLIENT_LOST;
 }
 
+struct rmem_op *rmem_client_rolled_back(struct rmem_client *c)
+{
+	struct rmem_client_rx rx = {};
+
+	rmem_client_lose(c, &rx);
+	return rx.finished;
+}
+
 /* Callers that allocate rely on the page size. */
 static bool is_page(u32 bytes)
 {
