@@ -34,7 +34,8 @@
  *                 file's
  *   ERANGE        offset and bytes are beyond the range
  *   EBADF         no such registered buffer in this file, or `eventfd` is no open file
- *   EREMOTEIO     the peer's machine told of memory it doesn't have, or of numbers that can't be
+ *   EREMOTEIO     the peer's machine told of memory it doesn't have, or of numbers that can't be.
+ *                 The link starts again
  *   EINTR         a signal ended the call. READ, WRITE: see `done`. REVOKE: the handle is revoked,
  *                 but copies may be under way; call again to wait for their end
  *   EBUSY         REVOKE: the device went while the peer stood still in a copy. It may touch the

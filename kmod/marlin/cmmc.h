@@ -49,6 +49,9 @@ static_assert(CMMC_BELL_NUMBERS == MARLIN_BELL_NUMBERS);
 /* Queues of users' copies: two users whose numbers collide share one. */
 #define CMMC_USERS 64
 
+/* The rule that a peer broke whose table, page lists or doorbells can't be true. */
+#define CMMC_FAULT "its grants make no sense"
+
 /* A program's pages. */
 struct cmmc_pin {
 	struct page **pages;

@@ -313,6 +313,13 @@ static int copy_import(struct copy_state *state)
 	return err;
 }
 
+/* Words of the owner's can't be true, whatever the program's handle is: the owner broke a rule. */
+static void copy_blame(struct marlin_cmmc *cmmc, int err)
+{
+	if (err == -EREMOTEIO)
+		marlin_link_fault(cmmc->peer, CMMC_FAULT);
+}
+
 /* ---- own pages ---- */
 
 /* The next pages of a buffer of io_uring, which keeps them. */
@@ -507,6 +514,7 @@ static int copy_enter(struct copy_state *state, const struct cmmc_copy *in)
 		return PTR_ERR(cmmc);
 	state->cmmc = cmmc;
 	err = state->handle.peer == cmmc->peer->md->port ? copy_import(state) : -EACCES;
+	copy_blame(cmmc, err);
 	if (err)
 		goto leave;
 	grant_bytes = le64_to_cpu(state->import->entry.bytes);
@@ -689,6 +697,7 @@ int cmmc_ring(const struct cmmc_ring *in)
 	if (!err)
 		marlin_ring(cmmc->peer);
 leave:
+	copy_blame(cmmc, err);
 	cmmc_leave();
 	return err;
 }

@@ -326,8 +326,11 @@ int cmmc_grant_take(struct cmmc_grant *grant, u64 *number)
 	held = le32_to_cpu(READ_ONCE(bell->rung)) - grant->taken;
 	if (!held)
 		return -EAGAIN;
-	if (held > MARLIN_BELL_NUMBERS)
+	if (held > MARLIN_BELL_NUMBERS) {
+		if (grant->cmmc)
+			marlin_link_fault(grant->cmmc->peer, CMMC_FAULT);
 		return -EREMOTEIO;
+	}
 	rmb(); /* pairs with copy_ring(): the number came before the count */
 	*number = le64_to_cpu(READ_ONCE(bell->number[grant->taken % MARLIN_BELL_NUMBERS]));
 	mb(); /* the peer may use its place again */
