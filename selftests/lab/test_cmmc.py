@@ -336,42 +336,6 @@ def test_peer_killed_in_a_copy_gives_its_grants_back(lab):
         again.end()
 
 
-def test_garbage_in_words_of_grants_harms_no_other_memory(lab):
-    with network(lab) as (left, right, third):
-        # Of left's words: left's own copies by right's table, its grants to right, and right's copies to those.
-        ours, around = Owner(left, right, MIB), Owner(left, right, MIB)
-        theirs = Owner(right, left, MIB)
-        kept = around.digest(), theirs.digest()
-        ntblab.clear(third)
-        scribbling = third.spawn(f"exec python3 {test_eop.SCRIBBLE} grants 0 1 {test_eop.SCRIBBLE_ROUNDS} {tap.SEED}")
-        refused = 0
-        for seed in range(1, 11):
-            result, digest = copy(right, "write", ours.handle, 0, MIB, seed=seed)
-            assert result == "ok" and ours.digest() == digest
-            result, _ = copy(left, "read", theirs.handle, 0, MIB)
-            refused += result != "ok"
-            more = Owner(left, right, 4096)
-            assert more.ask("revoke") == ["ok", "quiet"]
-            more.end()
-        assert scribbling.running() and refused, scribbling.err
-        assert (around.digest(), theirs.digest()) == kept
-        assert ours.ask("revoke") == ["ok", "quiet"]
-        for each in (ours, around, theirs):
-            each.end()
-        # Power off, so that nothing of the scribbling machine is left.
-        third.kill()
-        third.boot()
-        start(third)
-        left.run("ip link set eop0 down && ip link set eop0 up")
-        start(left)
-        for machine in lab:
-            wait_up(machine, *others(machine))
-        again = Owner(right, left, MIB)
-        result, digest = copy(left, "write", again.handle, 0, MIB)
-        assert result == "ok" and again.digest() == digest
-        again.end()
-
-
 def test_cable_pulled_in_a_copy_ends_it(lab):
     with network(lab) as (left, right, third):
         owner = Owner(left, right, 4 * MIB)

@@ -12,14 +12,12 @@ from remoralab import tap
 from remoralab.rmem import wait_until
 
 HERE = pathlib.Path(__file__).resolve().parent
-STREAM, SCRIBBLE = HERE / "stream.py", HERE / "ntbscribble.py"
+STREAM = HERE / "stream.py"
 PORT = 5001
 MIB = 1 << 20
 STREAM_S = 180
 # 65535 of an IPv4 packet, less its header and ICMP's.
 PING_BYTES_MAX = 65507
-# More than it comes to: it is ended.
-SCRIBBLE_ROUNDS = 1000000
 
 
 def port_of(machine):
@@ -258,25 +256,6 @@ def test_cable_out_and_in_again(lab):
         for machine in lab:
             wait_up(machine, *others(machine))
         transfer([(left, right), (third, right)], count=MIB)
-
-
-def test_garbage_in_a_ring_restarts_the_link(lab):
-    """third, as no member of the network, writes into the window that right has into left."""
-    with network(lab) as (left, right, third):
-        ntblab.clear(third)
-        pouring, sink = pour(right, left)
-        before = counters(left)["port1_faults"]
-        scribbling = third.spawn(f"exec python3 {SCRIBBLE} window 0 1 {SCRIBBLE_ROUNDS} {tap.SEED}")
-        wait_until("left has noticed it three times", lambda: counters(left)["port1_faults"] >= before + 3, STREAM_S)
-        assert scribbling.running(), scribbling.err
-        end(scribbling, pouring, sink)
-        # Power off, so that nothing of the scribbling machine is left.
-        third.kill()
-        third.boot()
-        start(third)
-        for machine in lab:
-            wait_up(machine, *others(machine))
-        transfer([(right, left), (left, third)], count=MIB)
 
 
 TESTS = [test for name, test in list(globals().items()) if name.startswith("test_")]

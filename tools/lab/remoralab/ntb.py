@@ -75,8 +75,9 @@ class Fabric:
         return [REMORA, "mh", "join", "--socket", self._socket, machine, "--", *argv]
 
     def command_line(self, machine):
-        """The part of a machine's kernel command line that keeps the windows' memory free."""
-        return self._machines[machine]["kernel_parameter"]
+        """The part of a machine's kernel command line that keeps the windows' memory free, and lets programs (those of
+        a hostile machine) reach BARs that a driver has."""
+        return f"{self._machines[machine]['kernel_parameter']} iomem=relaxed"
 
     def close(self):
         for host in self._hosts:
