@@ -10,11 +10,12 @@ from remoralab.rmem import wait_until
 
 CORE, DRIVER = "ntb", "ntb_hw_ivshmem"
 TRANSPORT, NETDEV, PINGPONG, TOOL, PERF = "ntb_transport", "ntb_netdev", "ntb_pingpong", "ntb_tool", "ntb_perf"
+MSI_TEST = "ntb_msi_test"
 MARLIN = "marlin"
 # The halves of remote memory's transport over Marlin, by the module that each belongs to.
 HALVES = {rmem.CLIENT: "rmem_marlin", rmem.NODE: "rmem_node_marlin"}
 # Each before those it uses.
-ALL = [NETDEV, TRANSPORT, PINGPONG, TOOL, PERF, MARLIN, DRIVER, CORE]
+ALL = [NETDEV, TRANSPORT, PINGPONG, TOOL, PERF, MSI_TEST, MARLIN, DRIVER, CORE]
 BASE = "/sys/kernel/debug"
 SCRATCHPADS, MESSAGES = 32, 4
 # Bound of one event: generous, since an emulated machine on a busy host is slow.

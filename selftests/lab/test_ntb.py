@@ -7,7 +7,7 @@ import random
 import re
 
 import ntblab
-from ntblab import CORE, DRIVER, NETDEV, PERF, PINGPONG, TOOL, TRANSPORT, Tool
+from ntblab import CORE, DRIVER, MSI_TEST, NETDEV, PERF, PINGPONG, TOOL, TRANSPORT, Tool
 from remoralab import tap
 from remoralab.rmem import wait_until
 
@@ -131,6 +131,15 @@ def test_perf_copies_into_the_peer(lab):
             said = machine.read(run)
             tap.diag(f"{machine.name}: {said.splitlines()[-1].strip()}")
             assert re.search(rf"^0: copied {1 << 26} bytes", said, re.M), said
+
+
+@tap.bound(900)
+def test_msi_finds_no_window_to_the_interrupt_controller(lab):
+    """ntb_msi has peers write to the machine's interrupt controller, at 0xfee00000; windows here show memory."""
+    marks = [machine.console_mark() for machine in both(lab)]
+    with ntblab.modules(both(lab), MSI_TEST):
+        for machine, mark in zip(both(lab), marks):
+            machine.wait_console("Unable to setup MSI windows: -22", ntblab.EVENT_S, mark)
 
 
 @tap.bound(900)

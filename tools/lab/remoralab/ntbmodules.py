@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Linux' NTB core and its clients, which Debian's kernels leave out, built for one of them from Debian's source.
 
-    cache/ntb/RELEASE-KEY/  ntb.ko ntb_transport.ko ntb_netdev.ko ntb_pingpong.ko ntb_tool.ko ntb_perf.ko
+    cache/ntb/RELEASE-KEY/  ntb.ko ntb_transport.ko ntb_netdev.ko ntb_pingpong.ko ntb_tool.ko ntb_perf.ko ntb_msi_test.ko
                             Module.symvers, for the hardware driver that uses what ntb.ko exports
 """
 
@@ -19,10 +19,10 @@ from .say import LabError
 KERNELS = ("6.12",)
 SOURCES = {
     "drivers/ntb": ["core.c", "msi.c", "ntb_transport.c"],
-    "drivers/ntb/test": ["ntb_pingpong.c", "ntb_tool.c", "ntb_perf.c"],
+    "drivers/ntb/test": ["ntb_pingpong.c", "ntb_tool.c", "ntb_perf.c", "ntb_msi_test.c"],
     "drivers/net": ["ntb_netdev.c"],
 }
-MODULES = ["ntb", "ntb_transport", "ntb_netdev", "ntb_pingpong", "ntb_tool", "ntb_perf"]
+MODULES = ["ntb", "ntb_transport", "ntb_netdev", "ntb_pingpong", "ntb_tool", "ntb_perf", "ntb_msi_test"]
 # NTB_MSI is a part of ntb.ko; as options of a kernel that has neither, both must be told to the headers.
 KBUILD = f"""obj-m := {' '.join(f'{name}.o' for name in MODULES)}
 ntb-y := core.o msi.o
