@@ -37,13 +37,22 @@ static void sender_list_remove(struct eqds_sender *s, struct eqds_packet *packet
 			 packet);
 }
 
-static u64 sender_rto_ns(const struct eqds_sender *s)
+/* The timeout after an answer. */
+static u64 sender_rto_base_ns(const struct eqds_sender *s)
 {
 	const struct eqds_config *c = s->config;
 	u64 rto = s->rtt_ns ? s->rtt_ns + 4 * s->rtt_var_ns : SENDER_RTO_FIRST * c->rto_min_ns;
 
 	if (rto < c->rto_min_ns)
-		rto = c->rto_min_ns;
+		return c->rto_min_ns;
+	return rto < c->rto_max_ns ? rto : c->rto_max_ns;
+}
+
+static u64 sender_rto_ns(const struct eqds_sender *s)
+{
+	const struct eqds_config *c = s->config;
+	u64 rto = sender_rto_base_ns(s);
+
 	/* Shifted step by step: rto_max_ns bounds it before it can overflow. */
 	for (u32 n = s->timeouts; n && rto < c->rto_max_ns; n--)
 		rto *= 2;
@@ -316,12 +325,10 @@ static void sender_open_again(struct eqds_sender *s, u64 now_ns, u32 after_epoch
 
 /* ---- what arrives ---- */
 
-static void sender_measure(struct eqds_sender *s, u64 now_ns, const struct eqds_packet *packet)
+static void sender_measure(struct eqds_sender *s, u64 rtt)
 {
-	u64 rtt = now_ns - packet->sent_ns, off;
+	u64 off;
 
-	if (s->paths)
-		eqds_paths_acked(s->paths, packet->path, rtt);
 	if (!s->rtt_ns) {
 		s->rtt_ns = rtt ? rtt : 1;
 		s->rtt_var_ns = rtt / 2;
@@ -366,10 +373,22 @@ static void sender_sample(struct eqds_sender *s, u64 now_ns, const struct eqds_h
 	const struct eqds_packet *packet = *sender_slot(s, seq);
 
 	if (!sender_is_outstanding(s, seq) || !packet || packet->seq != seq ||
-	    packet->attempt != head->attempt)
+	    now_ns < packet->sent_ns)
 		return;
-	if (packet->state == EQDS_PACKET_IN_FLIGHT && now_ns >= packet->sent_ns)
-		sender_measure(s, now_ns, packet);
+	if (packet->attempt != head->attempt) {
+		/*
+		 * An earlier transmission wasn't lost, but took longer than the timeout. Without
+		 * this sample all packets of a slow path would be sent again, and none measured.
+		 */
+		if (!s->config->profile->start_bits)
+			sender_measure(s, now_ns - packet->sent_ns + sender_rto_base_ns(s));
+		return;
+	}
+	if (packet->state == EQDS_PACKET_IN_FLIGHT) {
+		if (s->paths)
+			eqds_paths_acked(s->paths, packet->path, now_ns - packet->sent_ns);
+		sender_measure(s, now_ns - packet->sent_ns);
+	}
 	if (s->paths && head->marks & EQDS_MARK_CE)
 		eqds_paths_marked(s->paths, packet->path);
 }

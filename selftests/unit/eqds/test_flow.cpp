@@ -152,6 +152,29 @@ TEST(EqdsRtt, ConstantDelayIsMeasuredAsItIs) {
 }
 
 // b bytes of credit for b bytes, or any credit above 0 and a debt.
+// A packet takes longer than the first timeout, and the last one of a few longer than what was
+// measured of lone ones.
+TEST(EqdsRtt, TimeoutsThatWereTooShortGrowUntilNothingIsSentTwice) {
+    Options o;
+    o.link_bits_per_sec = 10'000'000;
+    o.trimming = true;
+    Rig rig(o);
+    auto carry = [&](int answers, uint32_t packets) {
+        for (int i = 0; i < answers; i++) {
+            rig.offer(rig[0], packets, 1500);
+            ASSERT_TRUE(rig.run(rig.now + 1'000'000'000, [&] { return rig.all_freed(); }));
+            rig.run(rig.now + 1'000'000);
+        }
+    };
+    carry(50, 1);
+    EXPECT_LT(rig[0].resent, 5u);
+    carry(50, 4);
+    const uint32_t learned = rig[0].resent;
+    EXPECT_LT(learned, 50u);
+    carry(50, 4);
+    EXPECT_LT(rig[0].resent - learned, 5u);
+}
+
 TEST(EqdsCredit, PaperWaitsForAllOfAPacketsBytesAndOverdrawForAny) {
     for (bool overdraw : {false, true}) {
         Options o;
