@@ -64,7 +64,8 @@ struct eqds_stats {
 	u64 tx_packets, tx_retransmits, tx_control;
 	u64 tx_drop_class, tx_mark, tx_drop_peer, tx_drop_size, tx_drop_memory, tx_drop_tunnels;
 	u64 tx_drop_held, rx_drop_held, rx_drop_class, shrunk;
-	u64 tx_expired, tx_timeouts, tx_given_up, tx_evicted;
+	u64 tx_expired, tx_timeouts, tx_given_up, tx_unreachable, tx_evicted;
+	u64 icmp_heard, icmp_refused;
 	u64 rx_packets, rx_control, rx_held_max;
 	u64 rx_drop_wire, rx_drop_size, rx_drop_memory, rx_drop_backlog, rx_evicted, rx_refused;
 	u64 rx_polls, rx_replies_merged, rx_drop_stranger;
@@ -200,6 +201,7 @@ enum eqds_turn {
 struct eqds_work {
 	struct sk_buff_head emit, deliver, free;
 	struct sk_buff_head local; /* for the stack, as if they came by the link */
+	struct sk_buff_head lost;  /* their senders are told that the host is unreachable */
 	bool polling; /* the device's NAPI made it, so that its GRO may be used */
 };
 
@@ -225,6 +227,7 @@ struct eqds_tx *eqds_tunnel_tx_get(struct eqds_dev *ed, const struct in6_addr *p
 struct eqds_rx *eqds_tunnel_rx(struct eqds_dev *ed, const struct eqds_cb *cb, u16 sender);
 struct eqds_rx *eqds_tunnel_rx_new(struct eqds_dev *ed, const struct eqds_cb *cb, u16 sender,
 				   u64 cookie, struct eqds_work *work);
+void eqds_tunnel_tx_lose(struct eqds_dev *ed, struct eqds_tx *tx, struct eqds_work *work);
 void eqds_tunnel_rx_free(struct eqds_dev *ed, struct eqds_rx *rx);
 void eqds_tunnel_due(struct eqds_dev *ed, struct eqds_tunnel *tunnel, u64 deadline_ns);
 void eqds_tunnel_close_all(struct eqds_dev *ed, struct eqds_work *work);
@@ -274,6 +277,10 @@ void eqds_udp_close(struct eqds_dev *ed);
 void eqds_udp_ends(const struct sk_buff *skb, u8 *from, u8 *to);
 void eqds_work_init(struct eqds_work *work);
 void eqds_work_run(struct eqds_dev *ed, struct eqds_work *work);
+
+/* icmp.c: errors about outer packets, and about inner ones. */
+int eqds_icmp_lookup(struct sock *sk, struct sk_buff *skb);
+void eqds_icmp_tell(struct eqds_dev *ed, struct sk_buff *skb);
 
 /* rule.c: what the operator says by prefix. */
 const struct eqds_rule *eqds_rule_find(struct eqds_rules *rules, const struct in6_addr *address);

@@ -127,6 +127,17 @@ static void tunnel_tx_close(struct eqds_dev *ed, struct eqds_tx *tx, struct eqds
 	tunnel_tx_free(ed, tx);
 }
 
+/* The peer can't be reached: the tunnel ends, and senders of its packets are told. Lock. */
+void eqds_tunnel_tx_lose(struct eqds_dev *ed, struct eqds_tx *tx, struct eqds_work *work)
+{
+	struct eqds_work end;
+
+	eqds_work_init(&end);
+	tunnel_tx_close(ed, tx, &end);
+	skb_queue_splice_tail(&end.emit, &work->emit);
+	skb_queue_splice_tail(&end.free, &work->lost);
+}
+
 /* At the cap, the tunnel used longest ago makes room, unless it has packets under way. */
 static bool tunnel_tx_room(struct eqds_dev *ed, struct eqds_work *work)
 {
@@ -175,7 +186,7 @@ static void tunnel_tx_expire(struct eqds_dev *ed, struct eqds_tx *tx, u64 now_ns
 
 	if (!tx->core.resting && now_ns > tx->heard_ns + EQDS_SILENT_NS) {
 		ed->stats.tx_given_up++;
-		tunnel_tx_close(ed, tx, work);
+		eqds_tunnel_tx_lose(ed, tx, work);
 		return;
 	}
 	trace_eqds_expire(ed, tx, tx->core.in_flight.bytes, 0);

@@ -38,12 +38,20 @@ static int udp_open(struct eqds_dev *ed, bool v6, struct socket **sock)
 		.sk_user_data = ed,
 		.encap_type = 1, /* anything but 0: no kind the stack treats by itself */
 		.encap_rcv = eqds_recv,
+		.encap_err_lookup = eqds_icmp_lookup,
 	};
 	int err = udp_sock_create(ed->net, &port, sock);
 
-	if (!err)
-		setup_udp_tunnel_sock(ed->net, *sock, &tunnel);
-	return err;
+	if (err)
+		return err;
+	/*
+	 * Routers make fragments of IPv4's packets, so no error is needed to tell a path's MTU. The
+	 * stack notes forged ones, too: then all packets would leave as fragments of 552 bytes.
+	 */
+	if (!v6)
+		ip_sock_set_mtu_discover((*sock)->sk, IP_PMTUDISC_INTERFACE);
+	setup_udp_tunnel_sock(ed->net, *sock, &tunnel);
+	return 0;
 }
 
 int eqds_udp_open(struct eqds_dev *ed)
@@ -230,6 +238,7 @@ void eqds_work_init(struct eqds_work *work)
 	__skb_queue_head_init(&work->deliver);
 	__skb_queue_head_init(&work->free);
 	__skb_queue_head_init(&work->local);
+	__skb_queue_head_init(&work->lost);
 	work->polling = false;
 }
 
@@ -247,6 +256,8 @@ void eqds_work_run(struct eqds_dev *ed, struct eqds_work *work)
 		eqds_recv_deliver(ed, skb, work->polling);
 	while ((skb = __skb_dequeue(&work->local)))
 		netif_rx(skb);
+	while ((skb = __skb_dequeue(&work->lost)))
+		eqds_icmp_tell(ed, skb);
 	rcu_read_unlock_bh();
 	while ((skb = __skb_dequeue(&work->free)))
 		consume_skb(skb);

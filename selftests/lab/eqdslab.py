@@ -79,6 +79,12 @@ class Host:
         """ethtool -S, as numbers by name."""
         return counters_of(self.run(f"ethtool -S {device}").out)
 
+    def silence(self, end=False):
+        """From now on, until its end, none of its packets reaches another host: neither a tunnel's answer nor a word that there
+        is no tunnel."""
+        self.ip(*(f"neigh {'del' if end else 'replace'} 10.0.0.{number} {'' if end else 'lladdr 02:00:00:00:00:99'} dev eth0"
+                  for number in range(1, 10)))
+
 
 class Home(Host):
     """The machine's own namespace, in which modules have their sockets: a host of the rack as the others."""
@@ -185,6 +191,10 @@ class Lending:
 
     def status(self):
         return json.loads(self.node.run(f"{rmem.CLI} node status --json").out)
+
+    def clear(self):
+        """Takes back what programs left allocated."""
+        self.node.run(f"{rmem.CLI} node space del --force 1")
 
     def __exit__(self, kind, *_):
         for each in rmem.attached(self.machine):

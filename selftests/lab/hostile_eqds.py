@@ -12,6 +12,7 @@
     demand      one tunnel that asks for as much as its header can say
     rdma        a tunnel of the RDMA class whose packets are none of RDMA's
     nested      tunnel packets as the payload of a tunnel
+    icmp        errors that quote packets from DESTINATION to SOURCE, of random epochs and numbers, cut off anywhere
     FORM        each packet of a malformed form, see FORMS; prints their number
     replay      the first COUNT packets of tunnels that pass by the port SOURCE, each again once its input ends:
                 prints "recording" and "recorded"
@@ -71,6 +72,15 @@ def datagram(source, destination, payload, udp_bytes=None, behind=b""):
     udp = udp[:6] + struct.pack(">H", total) + udp[8:] + behind
     head = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(udp), 0, 0, 64, 17, 0) + ends
     return head[:10] + struct.pack(">H", checksum(head)) + head[12:] + udp
+
+
+def icmp(source, destination, error, quoted):
+    """error: type, code, and what an error of that code has in its last four bytes."""
+    said = struct.pack(">BBHI", *error[:2], 0, error[2]) + quoted
+    said = said[:2] + struct.pack(">H", checksum(said)) + said[4:]
+    head = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(said), 0, 0, 64, socket.IPPROTO_ICMP, 0) + \
+        socket.inet_aton(source) + socket.inet_aton(destination)
+    return head[:10] + struct.pack(">H", checksum(head)) + head[12:] + said
 
 
 def data(chance, flags=0, payload=b"", **known):
@@ -156,6 +166,10 @@ def probes(chance):
 
 
 WORD_MAX = (1 << 32) - 1
+
+
+# No network, no host, no port, fragmentation needed, another router is nearer, time exceeded.
+ICMP_ERRORS = ((3, 0, 0), (3, 1, 0), (3, 3, 0), (3, 4, 68), (5, 1, 0x0a000063), (11, 0, 0))
 
 
 def until_input_ends(tap):
@@ -309,8 +323,13 @@ def main():
         out = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
         for _ in range(int(count)):
             at = source_of(chance, source)
-            packet = datagram(at, destination, payload_of(kind, chance, at, destination, sent),
-                              chance.choice((None, 8, 40, 65535)) if kind == "malformed" else None)
+            if kind == "icmp":
+                quoted = datagram(destination, at, data(chance, chance.choice((0, SYN)), bytes(100), sender=0))
+                # A router quotes eight bytes behind the IP header, at least.
+                packet = icmp(at, destination, chance.choice(ICMP_ERRORS), quoted[:chance.randrange(28, len(quoted))])
+            else:
+                packet = datagram(at, destination, payload_of(kind, chance, at, destination, sent),
+                                  chance.choice((None, 8, 40, 65535)) if kind == "malformed" else None)
             out.sendto(packet, (destination, 0))
             sent, total = sent + 1, total + len(packet)
     return print(sent, total)

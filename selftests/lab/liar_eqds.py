@@ -6,7 +6,8 @@
     liar_eqds.py mute                answers a peer's packets with acknowledgements, and never gives credit
     liar_eqds.py floods              answers each packet with pulls far beyond what the peer asks for
     liar_eqds.py onpath PORT END     at the bridge's PORT: forges from the epochs and numbers that pass by. END
-                                     sender: what its receiver never said; receiver: what its sender never sent
+                                     sender: what its receiver never said; receiver: what its sender never sent;
+                                     icmp: what no router ever said about the sender's packets
 
 They work until their input ends; the first three need the port of a device that is down. Prints "lying" once it has
 begun, and then one line of JSON with what it counted. onpath prints "all kinds" once it has sent a forgery of each kind.
@@ -20,8 +21,8 @@ import socket
 import struct
 import sys
 
-from hostile_eqds import (ACK, CONTROL, DATA, EMPTY, FIN, IPV4, KIND_CONTROL, KIND_DATA, NACK, NOTHING, PORT, SYN,
-                          TRIM, datagram, parse)
+from hostile_eqds import (ACK, CONTROL, DATA, EMPTY, FIN, ICMP_ERRORS, IPV4, KIND_CONTROL, KIND_DATA, NACK, NOTHING, PORT,
+                          SYN, TRIM, datagram, icmp, parse)
 
 TAKE = 65535
 WORD = 1 << 32
@@ -116,7 +117,8 @@ def to_receiver(kind, head):
 
 # To the receiver: the counter there, or a word for what has none.
 KINDS = {"sender": ("bad_ack", "bad_pull", "bad_nack", "rst"),
-         "receiver": ("receiver_beyond", "receiver_duplicate", "receiver_trimmed", "demand", "skip", "end")}
+         "receiver": ("receiver_beyond", "receiver_duplicate", "receiver_trimmed", "demand", "skip", "end"),
+         "icmp": ICMP_ERRORS}
 
 
 def waiting(tap):
@@ -136,7 +138,7 @@ def onpath(port, end):
         while True:
             ready, _, _ = select.select([tap, sys.stdin], [], [])
             if sys.stdin in ready:
-                return counts
+                return {str(kind): count for kind, count in counts.items()}
             for each in waiting(tap):
                 head = parse(each[42:]) if each[12:14] == b"\x08\0" and each[23] == 17 and \
                     each[36:38] == struct.pack(">H", PORT) else None
@@ -150,6 +152,8 @@ def onpath(port, end):
             source, to = socket.inet_ntoa(frame[26:30]), socket.inet_ntoa(frame[30:34])
             if end == "sender":
                 ethernet, packet = frame[6:12] + frame[:6], datagram(to, source, to_sender(kind, latest))
+            elif end == "icmp":
+                ethernet, packet = frame[6:12] + frame[:6], icmp(to, source, kind, frame[14:142])
             else:
                 ethernet, packet = frame[:12], datagram(source, to, to_receiver(kind, latest))
             tap.send(ethernet + b"\x08\0" + packet)

@@ -317,7 +317,7 @@ def test_lent_pages_are_not_kept_while_a_packet_waits(lab):
     """A program that sends by MSG_ZEROCOPY has its pages again, though the peer gives no credit."""
     with Racked(lab["compute"], 2) as (left, right):
         left.run("ethtool --set-priv-flags eqds0 burst off")
-        right.run("ip link set eqds0 down")
+        right.silence()
         before = left.counters()["tx_packets"]
         left.run(f"python3 -c '{LEND}' {right.inside}")
         counted = left.counters()
@@ -566,6 +566,33 @@ def test_mtu_of_the_link_is_followed(lab):
         assert int(left.run("cat /sys/class/net/eqds0/mtu").out) == 1300
 
 
+def test_path_with_a_smaller_mtu(lab):
+    """Behind a router: IPv4's makes fragments, IPv6's says how large packets may be, and then their sender makes them."""
+    with Racked(lab["compute"], 3) as (left, right, router):
+        machine = left.machine
+        # Another link between router and right host, whose packets the router sends with 1300 bytes.
+        machine.run(f"ip link add name far netns {router.name} mtu 1300 type veth peer name eth1 netns {right.name}")
+        router.run("sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1")
+        router.ip("addr add 10.1.0.1/24 dev far", "addr add fd01::1/64 dev far nodad", "link set far up",
+                  "addr add fd00::3/64 dev eth0 nodad")
+        left.ip("addr add fd00::1/64 dev eth0 nodad", f"route add 10.1.0.0/24 via {router.under} dev eth0",
+                "route add fd01::/64 via fd00::3 dev eth0", "addr add fd09::1/128 dev eqds0 nodad",
+                "route add 10.9.1.0/24 dev eqds0", "route add fd09::/64 dev eqds0")
+        right.ip("link set eqds0 down", "link set eth1 up", "addr add 10.1.0.2/24 dev eth1",
+                 "addr add fd01::2/64 dev eth1 nodad", "route del 10.0.0.0/24 dev eth0",
+                 "route add 10.0.0.0/24 via 10.1.0.1 dev eth1", "route add fd00::/64 via fd01::1 dev eth1",
+                 "link add link eth1 name eqds1 type eqds", "link set eqds1 up", "addr add 10.9.1.2/32 dev eqds1",
+                 "addr add fd09::2/128 dev eqds1 nodad", f"route add {left.inside} dev eqds1", "route add fd09::/64 dev eqds1")
+        for inside, peer, back in (("10.9.1.2", "10.1.0.2", "10.0.0.1"), ("fd09::2", "fd01::2", "fd00::1")):
+            left.run(f"{rmem.CLI} eqds map eqds0 {inside} {peer}")
+            right.run(f"{rmem.CLI} eqds map eqds1 {'fd09::1' if ':' in inside else left.inside} {back}")
+            transfer(left, right, MIB, address=inside)
+        assert "mtu 1300" in left.run("ip -6 route get fd01::2").out
+        counted = dict(line.split() for line in left.run("cat /proc/net/snmp6").out.splitlines())
+        tap.diag(f"{counted['Icmp6InPktTooBigs']} packets were too big, {counted['Ip6FragCreates']} fragments were made")
+        assert int(counted["Ip6FragCreates"]) > 2 * MIB // 1412, counted
+
+
 def test_loss_of_control_packets_alone(lab):
     """Acknowledgements and pulls get lost, data doesn't: no credit is lost with them."""
     machine = lab["compute"]
@@ -598,7 +625,8 @@ TESTS = [test_ping, test_ipv6_inside_and_outside, test_host_of_two_addresses, te
          test_two_senders_share_the_receivers_rate, test_loss_of_1_percent,
          test_loss_of_10_percent, test_reordering, test_jumbo_frames, test_link_flap, test_device_down_and_up,
          test_namespace_destroyed_under_traffic, test_module_removed_under_traffic, test_wrong_use_is_explained,
-         test_incast_through_a_trimming_switch, test_mtu_of_the_link_is_followed, test_loss_of_control_packets_alone, test_modules_go]
+         test_incast_through_a_trimming_switch, test_mtu_of_the_link_is_followed, test_path_with_a_smaller_mtu,
+         test_loss_of_control_packets_alone, test_modules_go]
 
 if __name__ == "__main__":
     tap.main("solo", TESTS)

@@ -61,7 +61,7 @@ def test_tunnels_that_have_packets_under_way_are_not_evicted(lab):
         left.run("ethtool --set-priv-flags eqds0 burst off")
         _set(left, "--tunnels 2")
         for host in (right, third):
-            host.run("ip link set eqds0 down")
+            host.silence()
             left.run(f"ping -c1 -W1 {host.inside}", check=False)
         before = left.counters()
         left.run(f"ping -c1 -W1 {fourth.inside}", check=False)
@@ -134,7 +134,7 @@ def test_memory_pressure_ends_idle_tunnels(lab):
     with Racked(machine, 3) as (left, right, third):
         left.run("ethtool --set-priv-flags eqds0 burst off")
         _ping(left, right)
-        third.run("ip link set eqds0 down")
+        third.silence()
         left.run(f"ping -c1 -W1 {third.inside}", check=False)
 
         def idle_ones_are_gone():
@@ -197,6 +197,69 @@ def test_peer_that_reboots_without_a_word(lab):
         counted = left.counters()
         tap.diag(str({name: value for name, value in counted.items() if value}))
         assert counted["rx_refused"] or counted["receiver_old_epoch"], counted
+
+
+def _unreachable(host, address, sends=1):
+    """What a ping that is told so says."""
+    said = host.run(f"ping -c{sends} -i0.2 -W30 {address}", check=False)
+    assert said.rc == 1 and re.search("Destination Host Unreachable|Address unreachable", said.out), said
+
+
+def test_host_without_a_tunnel_device_is_told_at_once(lab):
+    """By ICMP about the first packets of a tunnel; over IPv4 and IPv6, inside and outside."""
+    with Racked(lab["compute"], 2) as hosts:
+        left, right = hosts
+        for host, other in (hosts, hosts[::-1]):
+            host.ip(f"addr add fd00::{host.number}/64 dev eth0 nodad", f"addr add fd09::{host.number}/128 dev eqds0 nodad",
+                    "route add fd09::/64 dev eqds0")
+            host.run(f"{rmem.CLI} eqds map eqds0 fd09::{other.number} fd00::{other.number}")
+        right.run("ip link set eqds0 down")
+        for number, inside in enumerate((right.inside, f"fd09::{right.number}"), 1):
+            _unreachable(left, inside)
+            counted = left.counters()
+            assert counted["tx_unreachable"] == number and not counted["tx_given_up"] and not counted["tx_tunnels"], counted
+        right.run("ip link set eqds0 up")
+        right.ip(f"route replace {left.inside} via {left.under} dev eqds0 onlink src {right.inside}")
+        _ping(left, right)
+
+
+def test_senders_learn_that_a_silent_peer_is_given_up(lab):
+    with Racked(lab["compute"], 2) as (left, right):
+        right.silence()
+        _unreachable(left, right.inside)
+        assert left.counters()["tx_given_up"] == 1 and not left.counters()["icmp_heard"], left.counters()
+
+
+def test_icmp_ends_no_tunnel_whose_peer_has_answered(lab):
+    """Packets wait while a peer without a word has no device, and says so; they arrive when it has one again."""
+    machine = lab["compute"]
+    rack = Racked(machine, 2)
+    with rack as (left, right):
+        _ping(left, right)
+        machine.run(f"ip link set {right.port} down")
+        right.ip("link del eqds0")
+        machine.run(f"ip link set {right.port} up")
+        pinging = left.spawn(f"ping -c1 -w30 {right.inside}")
+        wait_until("the host says that it has no tunnels", lambda: left.counters()["icmp_heard"])
+        assert left.counters()["tx_tunnels"] == 1 and not left.counters()["tx_unreachable"], left.counters()
+        rack.add_device(right)
+        assert pinging.wait(60).rc == 0, pinging.out
+
+
+def test_icmp_ends_no_tunnel_with_a_key(lab):
+    """It has no tag, and whoever sees the tunnel's packets can send it."""
+    with Racked(lab["compute"], 2) as (left, right):
+        file = left.machine.run("mktemp -u /tmp/eqds.XXXXXX").out.strip()
+        left.run(f"{rmem.CLI} key new {file}")
+        left.run(f"{rmem.CLI} eqds key eqds0 --key {file}")
+        right.run("ip link set eqds0 down")
+        pinging = left.spawn(f"ping -c1 -w30 {right.inside}")
+        wait_until("the host says that it has no tunnels", lambda: left.counters()["icmp_heard"])
+        assert left.counters()["tx_tunnels"] == 1 and not left.counters()["tx_unreachable"], left.counters()
+        right.run(f"{rmem.CLI} eqds key eqds0 --key {file}")
+        right.run("ip link set eqds0 up")
+        right.ip(f"route replace {left.inside} via {left.under} dev eqds0 onlink src {right.inside}")
+        assert pinging.wait(60).rc == 0, pinging.out
 
 
 def test_peer_whose_own_address_is_routed_into_the_device(lab):
@@ -270,7 +333,9 @@ def test_modules_go(lab):
 TESTS = [test_tunnel_used_longest_ago_goes_at_the_cap, test_tunnels_that_have_packets_under_way_are_not_evicted,
          test_flood_at_the_cap_evicts_nobody, test_bound_on_packets_held_for_their_order, test_bound_on_packets_held_for_credit,
          test_memory_pressure_ends_idle_tunnels, test_idle_tunnels_expire, test_peer_that_vanishes_under_traffic,
-         test_peer_that_reboots_without_a_word, test_peer_whose_own_address_is_routed_into_the_device, test_several_cpus,
+         test_peer_that_reboots_without_a_word,
+         test_host_without_a_tunnel_device_is_told_at_once, test_senders_learn_that_a_silent_peer_is_given_up,
+         test_icmp_ends_no_tunnel_whose_peer_has_answered, test_icmp_ends_no_tunnel_with_a_key, test_peer_whose_own_address_is_routed_into_the_device, test_several_cpus,
          test_tunnels_over_ipsec, test_modules_go]
 
 if __name__ == "__main__":

@@ -200,6 +200,53 @@ def test_forgeries_stop_no_stream(lab):
         transfer(left, right, MIB)
 
 
+def _fragments(host):
+    """Of IPv4, made by the host."""
+    names, values = (line.split() for line in host.run("cat /proc/net/snmp").out.splitlines() if line.startswith("Ip:"))
+    return int(dict(zip(names, values))["FragCreates"])
+
+
+def test_forged_icmp_is_refused(lab):
+    """Off the path: an attacker does not know what is under way, and neither ends a tunnel nor makes its packets smaller."""
+    with Racked(lab["compute"], 3) as (left, right, attacker):
+        with sink(right, 1) as told:
+            sending = start(left, right, 2 * MIB)
+            before = left.counters()
+            count, _ = _forge(attacker, "icmp", right.under, left.under, 500)
+            grown = _growth(left, before)
+            sent = sending.wait(eqdslab.STREAM_S)
+            assert sent.rc == 0, sent
+        assert [str(told[0][1]), told[0][2]] == sent.out.split()
+        assert grown["icmp_refused"] == count and not left.counters()["icmp_heard"], (count, left.counters())
+        # The stack may have noted a smaller MTU. The tunnel takes the link's.
+        transfer(left, right, MIB)
+        assert not left.counters()["tx_unreachable"] and not _fragments(left), left.counters()
+
+
+def test_icmp_forged_on_the_path_stops_no_stream(lab):
+    """It quotes packets that are under way. The tunnel stays, and its packets are as large as before."""
+    machine = lab["compute"]
+    with Racked(machine, 2, mbits=3) as (left, right):
+        left.run(f"ping -c1 -W5 {right.inside}")
+        # So long is a packet under way, and the forger may quote it.
+        machine.netem(right.port, "delay 20ms")
+        forger = _liar(machine, "onpath", left.port, "icmp")
+        with sink(right, 2) as told:
+            pouring = left.spawn(f"python3 {eqdslab.STREAM} pour {right.inside} {eqdslab.PORT}")
+            sent = start(left, right, MIB).wait(eqdslab.STREAM_S)
+            assert sent.rc == 0, sent
+            forger.wait_output("all kinds")
+            wait_until("a forgery is heard", lambda: left.counters()["icmp_heard"])
+            pouring.signal(9)
+            counted = left.counters()
+            tap.diag(f"{_told(forger)}: {counted['icmp_heard']} heard, {counted['icmp_refused']} refused")
+            right.run("ethtool -s eqds0 speed 1000 duplex full autoneg off")
+        assert sent.out.split() in [[str(each[1]), each[2]] for each in told], (told, sent)
+        assert counted["icmp_heard"] and not counted["tx_unreachable"] and not counted["sender_restarted"], counted
+        transfer(left, right, MIB)
+        assert not _fragments(left)
+
+
 def test_flood_of_spoofed_syns_is_bounded(lab):
     """Forged SYNs open tunnels at the receiver. It answers nobody with more bytes than it got, and others go on."""
     with Racked(lab["compute"], 4) as (left, right, victim, attacker):
@@ -386,7 +433,8 @@ def test_modules_go(lab):
 
 TESTS = [test_forgeries_stop_no_stream, test_malformed_packets_are_counted_by_reason, test_answers_are_not_longer_than_questions,
          test_forger_on_the_path_stops_no_stream, test_peer_that_asks_and_never_sends_gets_its_share_at_most,
-         test_receivers_that_lie_about_credit_hold_up_only_their_own_packets, test_flood_of_spoofed_syns_is_bounded,
+         test_receivers_that_lie_about_credit_hold_up_only_their_own_packets, test_forged_icmp_is_refused,
+         test_icmp_forged_on_the_path_stops_no_stream, test_flood_of_spoofed_syns_is_bounded,
          test_replayed_capture_changes_nothing, test_key_alike_at_both_ends_lets_packets_through,
          test_key_that_differs_or_lacks_lets_nothing_through, test_forgeries_without_the_key_are_not_heard,
          test_replay_to_keyed_tunnels_delivers_nothing, test_trimmed_packets_of_keyed_tunnels_verify, test_modules_go]

@@ -144,11 +144,11 @@ def test_program_that_sends_without_credit_waits(lab):
                 "except BlockingIOError: print(n, \"full\", flush=True)\n"
                 "select.select([], [s], [], 30)[1] and print(\"room\", flush=True)")
         left.run("ethtool --set-priv-flags eqds0 burst off")
-        right.run("ip link set eqds0 down")
+        right.silence()
         with Counted(left, f"python3 -c '{send}'") as client:
             client.process.wait_output("full", timeout=60)
             sent = int(client.process.out.split()[0])
-            right.run("ip link set eqds0 up")
+            right.silence(end=True)
             result = client.end()
             assert result.rc == 0 and "room" in result.out, result
         # As much as the pair between the two has room for, and what eqds-run may have under way.
@@ -182,10 +182,10 @@ def test_program_that_ends_leaves_nothing_behind(lab):
         left.run("ethtool --set-priv-flags eqds0 burst off")
         with Counted(right, f"python3 -c '{SERVE}'") as server:
             server.process.wait_output("serving")
-            right.run("ip link set eqds0 down")
+            right.silence()
             with Counted(left, f"python3 -c '{FILL}' {right.under}") as client:
                 client.process.wait_output("sent", timeout=60)
-                right.run("ip link set eqds0 up")
+                right.silence(end=True)
                 assert client.end().rc == 0
             stop = f"s.sendto(b\"end\", (\"{right.under}\", 4711))"
             with Counted(left, f"python3 -c 'import socket; s = socket.socket(2, 2); {stop}'") as end:
@@ -199,11 +199,11 @@ def test_program_connects_elsewhere_before_all_it_sent_has_left(lab):
     """The rest goes to the peer of before, or nowhere."""
     with Racked(lab["compute"], 2) as (left, right):
         left.run("ethtool --set-priv-flags eqds0 burst off")
-        right.run("ip link set eqds0 down")
+        right.silence()
         elsewhere = FILL + "s.connect((\"10.0.0.9\", 4711))\nprint(\"connected\", flush=True)\n"
         with Counted(left, f"python3 -c '{elsewhere}' {right.under}") as client:
             client.process.wait_output("connected", timeout=60)
-            right.run("ip link set eqds0 up")
+            right.silence(end=True)
             assert client.end().rc == 0
         peers = {each["peer"] for each in json.loads(left.run(f"{rmem.CLI} eqds peers --json").out)}
         assert peers == {right.under} and client.told["dropped"]["peer_full"], (peers, client.told)

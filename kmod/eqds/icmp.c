@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * ICMP errors about outer packets, and those that senders of inner packets get.
+ *
+ *   ICMP --> the stack --> eqds_icmp_lookup: is the quoted packet one that a tunnel has under way?
+ *                            |no: refused
+ *                            |too big: IPv6's stack notes the MTU, and makes fragments
+ *                            |unreachable, and the peer has never answered: the tunnel ends
+ *                            '-else: counted, for a peer that answered may do so again
+ *
+ * An attacker off the path has to guess the epoch, the cookie and a number that is under way. One
+ * on the path, who can quote a packet, ends no tunnel whose peer has answered, nor any with a key.
+ * IPv6's stack believes anybody's word on the MTU, down to 1280 bytes; IPv4's is not asked: udp.c.
+ */
+#include <linux/icmp.h>
+#include <linux/icmpv6.h>
+#include <net/icmp.h>
+#include <net/ip.h>
+#include <net/ipv6.h>
+#include <net/route.h>
+
+#include "eqds/device.h"
+
+/* Has the tunnel this packet under way, or an RTS with its next number? */
+static bool icmp_is_under_way(const struct eqds_sender *s, const struct eqds_head *head)
+{
+	return s->state != EQDS_SENDER_CLOSED && head->epoch == s->epoch &&
+	       head->cookie == s->cookie && head->seq - s->una <= s->next - s->una;
+}
+
+/* The tunnel that sent the quoted packet; NULL: none. Lock. */
+static struct eqds_tx *icmp_tunnel(struct eqds_dev *ed, const struct sk_buff *skb, bool v6)
+{
+	const u32 at = skb_transport_offset(skb) + sizeof(struct udphdr);
+	u8 memory[EQDS_DATA_BYTES + EQDS_TAG_BYTES];
+	const u32 bytes = skb->len > at ? min_t(u32, skb->len - at, sizeof(memory)) : 0;
+	const u8 *header = skb_header_pointer(skb, at, bytes, memory);
+	struct eqds_head head;
+	struct in6_addr peer;
+	struct eqds_tx *tx;
+
+	if (!ed->up || !header ||
+	    eqds_wire_parse(&eqds_profile_extended, header, bytes, &head) != EQDS_WIRE_GOOD ||
+	    head.control || head.tagged != !!ed->tag_bytes)
+		return NULL;
+	if (v6)
+		peer = ipv6_hdr(skb)->daddr;
+	else
+		ipv6_addr_set_v4mapped(ip_hdr(skb)->daddr, &peer);
+	tx = eqds_tunnel_tx(ed, &peer, head.sender);
+	return tx && icmp_is_under_way(&tx->core, &head) ? tx : NULL;
+}
+
+/*
+ * The stack's question whether an error is about this socket's tunnels. It has set the offsets of
+ * the headers to the quoted ones, which begin at the data, right behind ICMP's. Returns 0 if so.
+ */
+int eqds_icmp_lookup(struct sock *sk, struct sk_buff *skb)
+{
+	const struct icmphdr *icmp = (const struct icmphdr *)skb->data - 1; /* begins as icmp6hdr */
+	const bool v6 = skb->protocol == htons(ETH_P_IPV6);
+	const bool unreachable =
+		v6 ? icmp->type == ICMPV6_DEST_UNREACH
+		   : icmp->type == ICMP_DEST_UNREACH && icmp->code != ICMP_FRAG_NEEDED;
+	struct eqds_dev *ed = rcu_dereference_sk_user_data(sk);
+	struct eqds_work work;
+	struct eqds_tx *tx;
+
+	if (!ed)
+		return -ENOENT;
+	eqds_work_init(&work);
+	spin_lock_bh(&ed->lock);
+	tx = icmp_tunnel(ed, skb, v6);
+	if (tx)
+		ed->stats.icmp_heard++;
+	else
+		ed->stats.icmp_refused++;
+	if (tx && unreachable && !tx->core.cookie && !ed->tag_bytes) {
+		ed->stats.tx_unreachable++;
+		eqds_tunnel_tx_lose(ed, tx, &work);
+	}
+	spin_unlock_bh(&ed->lock);
+	eqds_work_run(ed, &work);
+	return tx ? 0 : -ENOENT;
+}
+
+/* icmp_send() wants the route of the packet it is about. */
+static bool icmp_set_route(struct eqds_dev *ed, struct sk_buff *skb)
+{
+	struct flowi4 fl4 = {.daddr = ip_hdr(skb)->daddr};
+	struct rtable *rt = ip_route_output_key(ed->net, &fl4);
+
+	if (IS_ERR(rt))
+		return false;
+	skb_dst_drop(skb);
+	skb_dst_set(skb, &rt->dst);
+	return true;
+}
+
+/* Consumes an inner packet that can't reach its host, and tells its sender. Not under the lock. */
+void eqds_icmp_tell(struct eqds_dev *ed, struct sk_buff *skb)
+{
+	skb->dev = ed->dev;
+	memset(skb->cb, 0, sizeof(skb->cb)); /* IP options, to the stack */
+	if (skb->protocol == htons(ETH_P_IPV6))
+		icmpv6_send(skb, ICMPV6_DEST_UNREACH, ICMPV6_ADDR_UNREACH, 0);
+	else if (skb->protocol == htons(ETH_P_IP) && icmp_set_route(ed, skb))
+		icmp_send(skb, ICMP_DEST_UNREACH, ICMP_HOST_UNREACH, 0);
+	kfree_skb(skb);
+}
