@@ -85,6 +85,14 @@ def test_udp_to_the_kernels_node(lab):
         node.clear_space()
 
 
+def test_child_closes_the_devices_descriptors_once(lab):
+    compute = lab["compute"]
+    with Rack(lab) as rack:
+        device = rack.attach("compute", rack.node("memory", "64M"), None)
+        run_suite(compute, f"dev:{device.path}", "Device.*")
+        device.detach()
+
+
 def test_quickstart(lab):
     """README's, by the device; elsewhere it runs in selftests/lib/test_dist.py."""
     compute = lab["compute"]
@@ -400,7 +408,7 @@ def test_wishes_that_are_wrong(lab):
 
 
 TESTS = [test_device, test_device_without_io_uring, test_device_to_the_daemon, test_udp_to_the_kernels_node,
-         test_refusals, test_vectors, test_silent_node, test_killed_while_silent, test_limits_while_silent,
+         test_child_closes_the_devices_descriptors_once, test_quickstart, test_refusals, test_vectors, test_silent_node, test_killed_while_silent, test_limits_while_silent,
          test_taken_back, test_cancel_ends_though_others_ask_again, test_retried_free_is_refused, test_restarted_node, test_opened_anew, test_opened_anew_by_many,
          test_detached_while_opened_anew, test_node_away_when_opened_anew, test_library_goes_on, test_in_use,
          test_wishes_that_are_wrong, rmemlab.test_modules_go]
