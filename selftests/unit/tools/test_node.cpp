@@ -484,6 +484,30 @@ protected:
     LargePages() : Joined(pages, RMEM_PAGE_SHIFT_MAX) {}
 };
 
+// A READ behind them doesn't wait for them.
+TEST_F(LargePages, AllocFreeAndLongZeroWaitForTheirThread) {
+    std::uint64_t session = open(1, 8972, RMEM_DIGEST);
+    std::uint64_t region = alloc(session, page_bytes);
+    node_.defer_slow();
+    rmem_alloc wanted{};
+    base_store_le64(&wanted.bytes, page_bytes);
+    rmem_range freed{};
+    base_store_le64(&freed.addr, region);
+    base_store_le64(&freed.bytes, page_bytes);
+    Answers answers, slow;
+    handle(request(RMEM_ZERO, session, region, page_bytes - 1), 1, answers);
+    handle(request(RMEM_ALLOC, session, 0, sizeof(wanted)), 1, answers, &wanted, sizeof(wanted));
+    handle(request(RMEM_FREE, session, 0, sizeof(freed)), 1, answers, &freed, sizeof(freed));
+    ask(session, ++id_, 1, answers);
+    answers.close();
+    EXPECT_EQ(answers.messages(), (Counts{1}));
+    std::thread thread([&] { node_.run_slow(slow); });
+    slow.wait_for(3);
+    node_.stop_slow();
+    thread.join();
+    EXPECT_EQ(slow.messages(), (Counts{1, 1, 1}));
+}
+
 // Requests wait for a turn.
 TEST_F(LargePages, ATurnOfScrubbingZeroesAMebibyteAtMost) {
     std::uint64_t session = open(1, 8972, RMEM_DIGEST);
