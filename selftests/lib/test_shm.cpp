@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -356,6 +357,20 @@ TEST_F(Shm, ModestClientWaitsForOneTurnOfEachGreedyOne) {
     EXPECT_LE(number_of_answer(modest), greedy_clients * turn_requests + 1);
     for (auto& link : greedy)
         EXPECT_LE(number_of_answer(*link), (greedy_clients - 1) * turn_requests + 2);
+}
+
+// The worker, which all clients wait for, should take no page fault.
+TEST_F(Shm, PagesOfAPairAreThereFromTheBegin) {
+    start();
+    lib::ShmLink link(path);
+    auto missing = [](std::uint8_t* entries, std::size_t bytes) {
+        std::size_t page_bytes = RING_PAGE_BYTES;
+        std::vector<unsigned char> there((bytes + page_bytes - 1) / page_bytes);
+        EXPECT_EQ(mincore(entries, bytes, there.data()), 0) << std::strerror(errno);
+        return std::ranges::count_if(there, [](unsigned char page) { return !(page & 1); });
+    };
+    EXPECT_EQ(missing(link.out.entries, std::size_t{link.out.mask + 1} * link.out.entry_bytes), 0);
+    EXPECT_EQ(missing(link.in.entries, std::size_t{link.in.mask + 1} * link.in.entry_bytes), 0);
 }
 
 // Answers that a client doesn't take stop its own requests only.
