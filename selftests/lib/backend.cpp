@@ -84,6 +84,12 @@ void RingsWithoutWorker::start_worker() {
     worker_.emplace(node_, rings_, 0U, ring_spin_us);
 }
 
+void RingsWithoutWorker::look() {
+    if (!stepped_)
+        stepped_.emplace(node_, rings_, 0U, 0U);
+    stepped_->look();
+}
+
 Relay::Relay(std::uint16_t to, unsigned trouble_percent)
     : node_(to),
       trouble_percent_(trouble_percent),

@@ -57,15 +57,17 @@ private:
     std::optional<daemon::Running<daemon::RingDoor>> door_;
 };
 
-// A node's rings, served only from start_worker() on.
+// A node's rings, served only from start_worker() on, or a round at a time.
 class RingsWithoutWorker {
 public:
     explicit RingsWithoutWorker(const daemon::ShmOptions& shm);
     void start_worker();
+    void look();
 
 private:
     daemon::Rings rings_;
     daemon::Node node_;
+    std::optional<daemon::RingWorker> stepped_;
     std::optional<daemon::Running<daemon::RingWorker>> worker_;
     daemon::Running<daemon::RingDoor> door_;
 };

@@ -359,6 +359,39 @@ TEST_F(Shm, ModestClientWaitsForOneTurnOfEachGreedyOne) {
         EXPECT_LE(number_of_answer(*link), (greedy_clients - 1) * turn_requests + 2);
 }
 
+// Rounds until the client has its answer; at most so many.
+unsigned rounds_until_answered(RingsWithoutWorker& rig, const lib::ShmLink& link, unsigned most) {
+    unsigned rounds = 0;
+    while (!ring_in_has_record(&link.in) && rounds < most) {
+        rig.look();
+        rounds++;
+    }
+    return rounds;
+}
+
+TEST_F(Shm, FirstRequestOfAnIdleRingWaitsForThreeTurnsOfEachOther) {
+    constexpr unsigned greedy_clients = 3, turn_requests = 8, rounds_max = 32;
+    RingsWithoutWorker rig(ShmOptions{.path = path});
+    std::vector<std::unique_ptr<lib::ShmLink>> greedy;
+    for (unsigned i = 0; i < greedy_clients; i++) {
+        auto& link = *greedy.emplace_back(std::make_unique<lib::ShmLink>(path));
+        for (std::uint64_t id = 1; ring_out_room(&link.out); id++)
+            post(link, request_of(id));
+        signal(link);
+    }
+    lib::ShmLink first(path), second(path);
+    rig.look(); // from now on the greedy ones' rings are warm, and have more
+    post(first, request_of(1));
+    signal(first);
+    rounds_until_answered(rig, first, rounds_max);
+    EXPECT_LE(number_of_answer(first), 3 * greedy_clients * turn_requests + 1);
+    // Rings that are warm and have nothing more hold up nobody either.
+    post(second, request_of(1));
+    signal(second);
+    EXPECT_LE(rounds_until_answered(rig, second, 2 * rounds_max), rounds_max);
+    EXPECT_NE(number_of_answer(second), 0U);
+}
+
 // The worker, which all clients wait for, should take no page fault.
 TEST_F(Shm, PagesOfAPairAreThereFromTheBegin) {
     start();

@@ -27,6 +27,8 @@ constexpr std::uint64_t told_ns_min = BASE_NSEC_PER_SEC;
 constexpr unsigned scrub_every = 16;
 // Looks for a ring's next entry before its pointer word is watched again: some microseconds.
 constexpr unsigned warm_looks = 256;
+// Rounds for the warm rings alone, between two for all.
+constexpr unsigned warm_rounds = 31;
 // Looks between two looks at the clock, and such rounds before the processor may rest longer.
 constexpr unsigned looks = 16, eager_rounds = 64;
 
@@ -148,15 +150,14 @@ RingWorker::RingWorker(Node& node, Rings& rings, unsigned thread, std::uint32_t 
 
 void RingWorker::run() {
     while (!stopped_.load(std::memory_order_relaxed)) {
-        if (rings_.has_changes())
-            take_changes();
-        if (round() && ++busy_rounds_ % scrub_every)
+        if (look() && ++busy_rounds_ % scrub_every)
             continue;
         // Pages were used or given back: writes take zeroed ones, and there may be no other thread
         // that has something to do.
         if (node_.scrub(thread_) || spin())
             continue;
         rings_.sleep([this] { return has_work() || stopped_.load(); });
+        chosen_.clear(); // any of them may have woken the worker
     }
 }
 
@@ -167,6 +168,7 @@ void RingWorker::stop() {
 
 void RingWorker::take_changes() {
     Rings::Changes changes = rings_.take_changes();
+    chosen_.clear(); // places of pairs_, which changes
     for (auto& pair : changes.came)
         pairs_.emplace_back(std::move(pair));
     for (std::uint64_t serial : changes.went)
@@ -208,16 +210,36 @@ bool RingWorker::has_work() const {
     return std::any_of(pairs_.begin(), pairs_.end(), is_ready);
 }
 
-// One turn for each ready ring. False: none was.
+bool RingWorker::look() {
+    if (rings_.has_changes())
+        take_changes();
+    return round();
+}
+
+// Decides which rings the next round looks at: chosen_.
+void RingWorker::choose() {
+    if (rounds_left_ && requests_left_ && !chosen_.empty()) {
+        rounds_left_--;
+        std::erase_if(chosen_, [this](std::size_t i) { return !pairs_[i].is_warm(); });
+        return;
+    }
+    chosen_.clear();
+    for (std::size_t n = 0, i = first_; n < pairs_.size(); n++, i++)
+        chosen_.push_back(i < pairs_.size() ? i : i - pairs_.size());
+    first_ = first_ + 1 < pairs_.size() ? first_ + 1 : 0;
+    rounds_left_ = warm_rounds;
+    requests_left_ = turn_requests;
+}
+
+// One turn for each ready ring that is looked at. False: none was.
 bool RingWorker::round() {
     bool any = false;
     std::uint64_t now = 0;
-    std::size_t count = pairs_.size();
-    for (std::size_t n = 0, i = first_; n < count; n++, i++) {
-        if (i >= count)
-            i = 0;
-        if (!is_ready(pairs_[i])) {
-            pairs_[i].warm -= pairs_[i].warm != 0;
+    choose();
+    for (std::size_t i : chosen_) {
+        Watched& each = pairs_[i];
+        if (!is_ready(each)) {
+            each.warm -= each.warm != 0;
             continue;
         }
         if (!any) {
@@ -225,12 +247,12 @@ bool RingWorker::round() {
             now = now_ns();
             node_.enter(thread_);
         }
-        if (!serve(pairs_[i], now)) {
+        if (!serve(each, now)) {
             pairs_.erase(pairs_.begin() + static_cast<std::ptrdiff_t>(i));
+            chosen_.clear();
             break; // the others' turn is in the next round
         }
     }
-    first_ = first_ + 1 < pairs_.size() ? first_ + 1 : 0;
     if (any)
         node_.leave(thread_);
     return any;
@@ -282,6 +304,7 @@ ring_fault RingWorker::take_turn(Watched& watched, std::uint64_t now) {
         // Once, before it is looked at: the client may write it still.
         std::memcpy(request_.data(), record, bytes);
         ring_in_take(&pair.in);
+        requests_left_ -= requests_left_ != 0;
         node_.handle(thread_, now, std::span(request_).first(bytes), path, outbox_);
     }
     return RING_OK;

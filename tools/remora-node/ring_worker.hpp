@@ -11,6 +11,10 @@
  * each other one. A request is taken only while its answers have room: a client that reads no
  * answers stops being served, and nobody else.
  *
+ * Most rounds are for the warm rings alone, so that idle ones cost their neighbours nothing. A
+ * round is for all rings after a few of those, or after as many requests as a turn has. So the
+ * first request of an idle ring waits for at most three turns of each other ring.
+ *
  * Pointer words let one region stand for many rings, but each costs the way of a line of the cache
  * before the entry's own. So while a ring is warm the worker looks at its next entry alone, and its
  * client's pointer word stays in the client's cache. A client writes both before it looks at the
@@ -92,10 +96,13 @@ public:
     // Until stop(), from another thread.
     void run();
     void stop();
+    // Of run(), which calls it again and again: one round. False: no ring was ready.
+    bool look();
 
 private:
     void take_changes();
     void answer(const Rings::Changes::Answer& answer);
+    void choose();
     bool round();
     // The worker looks at these of each ring while it waits. They are close together, as there may
     // be many rings.
@@ -106,6 +113,7 @@ private:
         std::uint32_t taken;
         unsigned warm = 0;    // looks at the entry before those at the pointer word
         bool blocked = false; // a request waits for room for its answers
+        bool is_warm() const { return warm || blocked; }
         std::shared_ptr<RingPair> pair;
     };
     static bool is_ready(const Watched& watched);
@@ -124,7 +132,9 @@ private:
     std::vector<Watched> pairs_;
     std::uint64_t told_ns_ = 0; // when the operator was last told of a closed pair
     unsigned busy_rounds_ = 0;
-    std::size_t first_ = 0; // its turn comes first in the next round
+    std::vector<std::size_t> chosen_;              // places in pairs_ of the rings of this round
+    unsigned rounds_left_ = 0, requests_left_ = 0; // before a round is for all rings again
+    std::size_t first_ = 0;                        // its turn comes first in the next such round
     RingOutbox outbox_;
     alignas(64) std::array<std::uint8_t, RMEM_DATAGRAM_BYTES_MAX> request_;
 };
