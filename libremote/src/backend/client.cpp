@@ -20,7 +20,9 @@ namespace remora::lib {
 
 namespace {
 
-// An answer that is expected soon is waited for by looking again and again.
+// An answer that is expected soon is waited for by looking again and again: for as long as it takes
+// the node to wake a thread, at least.
+constexpr std::uint64_t spin_ns_min = 20 * BASE_NSEC_PER_USEC;
 constexpr std::uint64_t spin_ns_max = 100 * BASE_NSEC_PER_USEC;
 // How often an ALLOC is tried whose region went with its session.
 constexpr unsigned alloc_tries = 8;
@@ -380,7 +382,7 @@ Clock::time_point Client::next_timer() const {
 
 void Client::receive(Lock& lock, Clock::time_point until) {
     std::uint64_t deadline = rmem_client_deadline(client_.get());
-    std::uint64_t spin_ns = std::min(2 * client_->rtt.srtt_ns, spin_ns_max);
+    std::uint64_t spin_ns = std::clamp(2 * client_->rtt.srtt_ns, spin_ns_min, spin_ns_max);
     // From the last event on: that was a moment ago, and the clock takes as long as looking.
     until = std::min(until, at(event_ns_) + slice);
     if (deadline)
