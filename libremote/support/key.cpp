@@ -12,6 +12,7 @@
 #include "support/descriptor.hpp"
 #include "support/failure.hpp"
 #include "support/random.hpp"
+#include "support/say.hpp"
 
 namespace remora {
 
@@ -114,8 +115,7 @@ KeyFile key_read(const std::string& file) {
 Key key_read_warning(const std::string& file, std::string_view program) {
     KeyFile read = key_read(file);
     if (read.exposed)
-        fmt::print(stderr, "{}: warning: others can read key {}: chmod 600 {}\n", program, file,
-                   file);
+        warn("{}: warning: others can read key {}: chmod 600 {}", program, file, file);
     return read.key;
 }
 

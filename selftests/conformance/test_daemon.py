@@ -3,12 +3,15 @@
 
 import contextlib
 import ctypes
+import fcntl
 import json
+import mmap
 import os
 import pathlib
 import resource
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
 import unittest
@@ -84,6 +87,48 @@ class Daemon(unittest.TestCase):
                     asking.connect(str(status))
                     self.assertEqual(json.load(asking.makefile())["port"], port)
 
+    def test_a_reader_of_stdout_that_stalls_does_not_stop_control(self):
+        reader, writer = os.pipe()
+        fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+        with self.controlled(stdout=writer) as (node, _, _, command):
+            os.set_blocking(writer, False)
+            with contextlib.suppress(BlockingIOError):
+                while os.write(writer, b"x" * 512):
+                    pass
+            os.set_blocking(writer, True)  # as the node knows it
+            for _ in range(3):
+                node.send_signal(signal.SIGUSR1)
+                command("status")
+        os.close(reader)
+        os.close(writer)
+
+    def break_a_rule(self, rings):
+        """A client of the rings that posts more entries than there are; returns when the node has ended its rings."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+            client.settimeout(60)
+            client.connect(str(rings))
+            offer, files, _, _ = socket.recv_fds(client, 4096, 2)
+            with mmap.mmap(files[1], 4096) as page:
+                struct.pack_into("<I", page, 64 + 4 * struct.unpack_from("<I", offer, 48)[0], 0x7fffff)
+                with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as other:  # wakes the node
+                    other.connect(str(rings))
+                    for file in [*files, *socket.recv_fds(other, 4096, 2)[1]]:
+                        os.close(file)
+                    self.assertEqual(client.recv(1), b"")
+
+    def test_lends_on_when_nothing_can_be_said_on_stderr(self):
+        reader, writer = os.pipe()
+        with open("/dev/full", "wb") as full, tempfile.TemporaryDirectory() as folder:
+            os.close(reader)
+            rings = pathlib.Path(folder) / "rings"
+            for stderr in (writer, full):
+                with self.node("--shm", rings, stderr=stderr) as (node, _):
+                    self.break_a_rule(rings)
+                    self.assertIsNone(node.poll())
+                done = subprocess.run([*NODE, "--port", "nonsense"], stderr=stderr, timeout=60, check=False)
+                self.assertEqual(done.returncode, 2)
+        os.close(writer)
+
     def test_top(self):
         with tempfile.TemporaryDirectory() as folder:
             status = pathlib.Path(folder) / "status"
@@ -104,14 +149,14 @@ class Daemon(unittest.TestCase):
         return done.stderr if code else done.stdout
 
     @contextlib.contextmanager
-    def controlled(self, *words):
+    def controlled(self, *words, **options):
         """A node, its control socket, two key files, and remora node for it."""
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "control"
             keys = [pathlib.Path(folder) / name for name in ("one.key", "two.key")]
             for key in keys:
                 self.remora("key", "new", key)
-            with self.node("--socket", path, *words) as (node, _):
+            with self.node("--socket", path, *words, **options) as (node, _):
                 yield node, path, keys, lambda *verb, code=0: self.remora("node", *verb, "--socket", path, code=code)
 
     def test_spaces_come_and_go_while_the_node_serves(self):

@@ -21,6 +21,7 @@
 
 #include "eqds-run/pump.hpp"
 #include "support/failure.hpp"
+#include "support/say.hpp"
 
 namespace eqds_run {
 
@@ -61,8 +62,9 @@ void set_environment(const std::string& preload, int requests) {
     set_environment(layer(), requests);
     sigprocmask(SIG_SETMASK, &mask, nullptr);
     execvp(words[0], words.data());
-    fmt::print(stderr, "eqds-run: {}: {}\n", command[0], std::strerror(errno));
-    _exit(errno == ENOENT ? 127 : 126);
+    int error = errno;
+    remora::warn("eqds-run: {}: {}", command[0], std::strerror(error));
+    _exit(error == ENOENT ? 127 : 126);
 }
 
 // A socket of the program takes three descriptors here. The program keeps its own limit.
@@ -96,7 +98,7 @@ void print_counts(const Counts& c, const std::string& to) {
     }
     std::ofstream file(to);
     if (!(file << told.dump(2) << std::endl))
-        fmt::print(stderr, "eqds-run: {}: {}\n", to, std::strerror(errno));
+        remora::warn("eqds-run: {}: {}", to, std::strerror(errno));
 }
 
 // Signals of eqds-run, and the program's end.
@@ -230,7 +232,7 @@ int main(int argc, char** argv) {
     } catch (const CLI::ParseError& error) {
         if (!error.get_exit_code())
             return program.exit(error); // help
-        fmt::print(stderr, "eqds-run: {}: see 'eqds-run --help'\n", error.what());
+        remora::warn("eqds-run: {}: see 'eqds-run --help'", error.what());
         return 125;
     }
     options.command = program.remaining();
@@ -241,7 +243,7 @@ int main(int argc, char** argv) {
             throw remora::Misuse("name the PROGRAM to run");
         return eqds_run::run(options);
     } catch (const std::exception& error) {
-        fmt::print(stderr, "eqds-run: {}\n", error.what());
+        remora::warn("eqds-run: {}", error.what());
         return 125;
     }
 }

@@ -5,10 +5,9 @@
 #include <array>
 #include <cstring>
 
-#include <fmt/format.h>
-
 #include "eqds-run/counts.hpp"
 #include "eqds-run/socket.hpp"
+#include "support/say.hpp"
 
 namespace eqds_run {
 
@@ -152,8 +151,7 @@ void Port::ready(std::uint32_t events) {
     receive();
     flush();
     if (events & EPOLLHUP && !gone_) {
-        fmt::print(stderr, "eqds-run: the eqds device is gone: port {} is the kernel's alone\n",
-                   number_);
+        remora::warn("eqds-run: the eqds device is gone: port {} is the kernel's alone", number_);
         gone_ = true;
         loop_.remove(eqds_fd(handle_));
         for (const eqds_packet& each : batch_)

@@ -15,6 +15,7 @@
 
 #include "eqds/eqds.h"
 #include "support/failure.hpp"
+#include "support/say.hpp"
 
 namespace {
 
@@ -128,7 +129,7 @@ eqds_address address_of(const Options& options) {
 void serve(const Options& options) {
     Handle handle(options, options.port, serving_packets);
     std::uint64_t packets = 0, bytes = 0, in_order = 0, next = 0;
-    fmt::print(stderr, "serving\n");
+    remora::warn("serving");
     while (!options.count || packets + eqds_dropped(handle.get()) < options.count) {
         // A packet that was missed wakes nobody.
         for (const eqds_packet& packet : handle.receive(missed_look_ms)) {
@@ -281,7 +282,7 @@ int run(int argc, char** argv) {
     } catch (const CLI::ParseError& error) {
         if (!error.get_exit_code())
             return program.exit(error); // help
-        fmt::print(stderr, "eqdsperf: {}: see 'eqdsperf --help'\n", error.what());
+        remora::warn("eqdsperf: {}: see 'eqdsperf --help'", error.what());
         return 2;
     }
     return 0;
@@ -293,7 +294,7 @@ int main(int argc, char** argv) {
     try {
         return run(argc, argv);
     } catch (const std::exception& failure) {
-        fmt::print(stderr, "eqdsperf: {}\n", failure.what());
+        remora::warn("eqdsperf: {}", failure.what());
         return 1;
     }
 }

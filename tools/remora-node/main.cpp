@@ -26,6 +26,7 @@
 #include "support/failure.hpp"
 #include "support/key.hpp"
 #include "support/random.hpp"
+#include "support/say.hpp"
 
 namespace remora::daemon {
 
@@ -62,20 +63,14 @@ bool take(int fd, T& value) {
     return read(fd, &value, sizeof(value)) == static_cast<ssize_t>(sizeof(value));
 }
 
-// The reader of stdout may have exited; the node keeps lending all the same.
-void say(const std::string& text) {
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fflush(stdout);
-}
-
 void print(const NodeReport& report) {
-    say(node_report_text(report) + "\n");
+    say(STDOUT_FILENO, node_report_text(report) + "\n");
 }
 
 void say_ready(const Options& options, std::uint16_t port) {
-    say(fmt::format("remora-node: ready on port {}, lending {} in {} spaces\n", port,
-                    size_text(options.config.pages << options.config.page_shift),
-                    options.spaces.size()));
+    say(STDOUT_FILENO, fmt::format("remora-node: ready on port {}, lending {} in {} spaces\n", port,
+                                   size_text(options.config.pages << options.config.page_shift),
+                                   options.spaces.size()));
     if (!options.ready_fd)
         return;
     std::string text = fmt::format("{}\n", port);
@@ -135,8 +130,8 @@ void add_spaces(Node& node, const Options& options) {
             node.add_space(space.id, key, space.quota_bytes);
     }
     if (options.spaces.empty())
-        fmt::print(stderr, "remora-node: warning: no --space: nobody can use this node before "
-                           "'remora node space add'\n");
+        warn("remora-node: warning: no --space: nobody can use this node before "
+             "'remora node space add'");
 }
 
 // Where the operator named no path, the node serves without a control socket, too: another node of
@@ -149,7 +144,7 @@ std::unique_ptr<Control> open_control(const Options& options) {
         if (!path.empty())
             return std::make_unique<Control>(path);
     } catch (const Failure& failure) {
-        fmt::print(stderr, "remora-node: warning: no control socket: {}\n", failure.what());
+        warn("remora-node: warning: no control socket: {}", failure.what());
     }
     return nullptr;
 }
@@ -187,8 +182,8 @@ void serve(const Options& options) {
     Node node(seeded(options.config), options.lock, options.threads + (rings ? 1 : 0));
     add_spaces(node, options);
     if (!node::shield_from_oom_killer())
-        fmt::print(stderr, "remora-node: warning: not shielded from the OOM killer: that needs "
-                           "CAP_SYS_RESOURCE\n");
+        warn("remora-node: warning: not shielded from the OOM killer: that needs "
+             "CAP_SYS_RESOURCE");
 
     Operator oper(node, port);
     std::vector<Watch> watches;
@@ -251,7 +246,7 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
     std::signal(SIGPIPE, SIG_IGN);
     auto complain = [](int code, const char* text) {
-        fmt::print(stderr, "remora-node: {}\n", text);
+        remora::warn("remora-node: {}", text);
         return code;
     };
     try {

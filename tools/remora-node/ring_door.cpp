@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "support/failure.hpp"
+#include "support/say.hpp"
 #include "support/unix_socket.hpp"
 
 namespace remora::daemon {
@@ -90,7 +91,7 @@ void RingDoor::admit() {
     try {
         answer = offer_rings(connection);
     } catch (const std::exception& error) {
-        fmt::print(stderr, "remora-node: warning: no rings for a client: {}\n", error.what());
+        warn("remora-node: warning: no rings for a client: {}", error.what());
     }
     if (answer == RING_OFFERED)
         return;

@@ -4,10 +4,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include <fmt/format.h>
-
 #include "remora-node/clock.hpp"
 #include "support/futex.hpp"
+#include "support/say.hpp"
 #include "support/tsan.hpp"
 
 namespace remora::daemon {
@@ -322,8 +321,8 @@ void RingWorker::close(RingPair& pair, ring_fault fault) {
     node_.counters(thread_).add(count_ring_closed);
     std::uint64_t now = now_ns();
     if (!told_ns_ || now - told_ns_ >= told_ns_min) {
-        fmt::print(stderr, "remora-node: warning: closed the rings of process {}: {}\n",
-                   pair.client, ring_fault_name(fault));
+        warn("remora-node: warning: closed the rings of process {}: {}", pair.client,
+             ring_fault_name(fault));
         told_ns_ = now;
     }
     rings_.close(pair.serial);

@@ -5,11 +5,11 @@
 #include <cstring>
 #include <thread>
 
-#include <fmt/format.h>
 #include <sys/socket.h>
 
 #include "remora-node/clock.hpp"
 #include "support/futex.hpp"
+#include "support/say.hpp"
 
 namespace remora::daemon {
 
@@ -58,8 +58,7 @@ bool Worker::spin() {
 // The error may last, so pause rather than spin, and print it once.
 void Worker::report_error() {
     if (!told_)
-        fmt::print(stderr, "remora-node: warning: nothing can be received: {}\n",
-                   std::strerror(inbox_.error()));
+        warn("remora-node: warning: nothing can be received: {}", std::strerror(inbox_.error()));
     told_ = true;
     std::this_thread::sleep_for(std::chrono::milliseconds(grace_ms));
 }

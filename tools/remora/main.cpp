@@ -5,16 +5,16 @@
 #include <exception>
 
 #include <CLI/CLI.hpp>
-#include <fmt/format.h>
 
 #include "common/version.hpp"
 #include "remora/commands.hpp"
 #include "support/failure.hpp"
+#include "support/say.hpp"
 
 namespace {
 
 int complain(int code, const char* text) {
-    fmt::print(stderr, "remora: {}\n", text);
+    remora::warn("remora: {}", text);
     return code;
 }
 

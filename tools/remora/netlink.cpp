@@ -12,6 +12,8 @@
 #include <linux/rtnetlink.h>
 #include <net/if.h>
 
+#include "support/say.hpp"
+
 namespace remora::netlink {
 
 namespace {
@@ -61,10 +63,10 @@ std::string extended_text(const nlmsghdr* header, const nlmsgerr* error) {
 }
 
 // Prints the kernel's warning about a successful request, if there is one.
-void warn(const nlmsghdr* header, const nlmsgerr* acknowledgement) {
+void warn_of(const nlmsghdr* header, const nlmsgerr* acknowledgement) {
     std::string text = extended_text(header, acknowledgement);
     if (!text.empty())
-        fmt::print(stderr, "remora: {}\n", text);
+        warn("remora: {}", text);
 }
 
 } // namespace
@@ -253,7 +255,7 @@ void Family::receive(const volatile int* signalled, const std::function<void(Att
                 const auto* error = static_cast<const nlmsgerr*>(mnl_nlmsg_get_payload(header));
                 if (error->error)
                     refuse(header, error);
-                warn(header, error);
+                warn_of(header, error);
                 return;
             }
             const auto* first =

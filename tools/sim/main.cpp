@@ -23,6 +23,7 @@
 #include "sim/workload.hpp"
 #include "support/failure.hpp"
 #include "support/parse.hpp"
+#include "support/say.hpp"
 
 namespace {
 
@@ -30,7 +31,7 @@ using remora::Failure;
 using sim::Options;
 
 int complain(int code, const char* text) {
-    fmt::print(stderr, "remora-sim: {}\n", text);
+    remora::warn("remora-sim: {}", text);
     return code;
 }
 
