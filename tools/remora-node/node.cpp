@@ -26,6 +26,12 @@ bool may_join(const Outbox::Open& open, const Path& path, const rmem_head& head)
            open.head.integrity == head.integrity && open.path == path;
 }
 
+// May the answer refer to this data until it is sent? Not if it has a sum over the data, which may
+// change before: by a later request of the batch, or in another thread.
+bool may_refer(const rmem_head& head, std::span<const std::uint8_t> data) {
+    return head.integrity == RMEM_LINK && data.size() >= piece_bytes_least;
+}
+
 void check_added(rmem_space_error error, std::uint32_t id, std::uint32_t base) {
     switch (error) {
     case RMEM_SPACE_OK:
@@ -348,7 +354,7 @@ void Node::answer(Request& request, rmem_head& head, std::span<const rmem_extent
     std::size_t pieces = out.pieces;
     for (const rmem_extent& extent : extents) {
         std::span<const std::uint8_t> data = host_.data(extent);
-        out.data[pieces++] = data.size() < piece_bytes_least ? out.copy(data) : data;
+        out.data[pieces++] = may_refer(head, data) ? data : out.copy(data);
     }
     add(request, out, head, extents.size());
 }
@@ -378,7 +384,7 @@ void Node::answer_gathered(Request& request, rmem_answer& decision) {
     bool all =
         host_.for_each_extent(decision, request.payload.data(), [&](const rmem_extent& extent) {
             std::span<const std::uint8_t> data = host_.data(extent);
-            if (data.size() < piece_bytes_least) {
+            if (!may_refer(decision.reply, data)) {
                 data = out.copy(data);
                 std::span<const std::uint8_t>& last = pieces[count ? count - 1 : 0];
                 if (count && last.data() + last.size() == data.data()) {

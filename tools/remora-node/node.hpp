@@ -11,12 +11,11 @@
  *      `-- READ WRITE DISCARD ZERO ATOMIC   slot lock { core decides; copy; executed; answers }
  *          PUT READV WRITEV COPY
  *
- * Answers to a READ refer to the pages themselves. A thread must send its answers before it calls
- * leave(): after that the scrubber may zero a freed page. If a page is written between making and
- * sending an answer, the answer fails its digest, and the client retransmits the request. At level
- * link the client gets old or new content, as from concurrent requests. Short stretches are copied,
- * so an integer that a later request of the batch changes doesn't damage an earlier answer: the
- * waiters for a lock would retransmit all the time.
+ * At level link, answers to a READ refer to the pages themselves. A thread must send its answers
+ * before it calls leave(): after that the scrubber may zero a freed page. If a page is written
+ * between making and sending an answer, the client gets old or new content, as from concurrent
+ * requests. At the levels with a sum over the data, the data is copied and then summed: else a
+ * change by any client would damage the answers to others, who would retransmit.
  */
 #pragma once
 
@@ -39,7 +38,7 @@
 
 namespace remora::daemon {
 
-// Shorter stretches of data are copied: that costs less than another iovec.
+// Shorter stretches of data are copied at level link, too: that costs less than another iovec.
 inline constexpr std::size_t piece_bytes_least = 512;
 
 // One datagram to be sent: header and heads of its messages, then the pieces of data.
@@ -52,7 +51,7 @@ struct Reply {
     std::size_t head_bytes;
     std::array<rmem_found, RMEM_BUNDLE_MAX> found; // by ATOMICs and PUTs
     unsigned int founds;
-    std::array<std::uint8_t, RMEM_PIECE_BYTES_MAX> copied; // short stretches
+    std::array<std::uint8_t, RMEM_PIECE_BYTES_MAX> copied;
     std::size_t copied_bytes;
     std::array<std::span<const std::uint8_t>, pieces_max> data;
     unsigned int pieces;

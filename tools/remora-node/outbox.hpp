@@ -4,8 +4,8 @@
  *
  *   add() ─> datagrams that wait ─ flush ─> trains ─ sendmmsg() ─> the network cuts them apart
  *
- * An answer leaves from the address its request came to. Answers to reads are sent straight out of
- * the pages. When a full call's worth waits, all are sent.
+ * An answer leaves from the address its request came to. Answers to reads at level link are sent
+ * straight out of the pages. When a full call's worth waits, all are sent.
  *
  * Trains (support/train.hpp) are of datagrams that follow each other to one client.
  */

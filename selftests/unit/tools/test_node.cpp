@@ -53,14 +53,15 @@ private:
     std::size_t sent_ = 0;
 };
 
-// Do the answers in this datagram succeed and match their digests, if it is sent now?
-bool is_sound(const Reply& reply) {
+// Do the answers in this datagram succeed and match their sums, if it is sent now? key: for its tag.
+bool is_sound(const Reply& reply, const base_siphash_key* key = nullptr) {
     std::vector<std::uint8_t> bytes(reply.head.begin(), reply.head.begin() + reply.head_bytes);
     for (std::span<const std::uint8_t> piece : std::span(reply.data).first(reply.pieces))
         bytes.insert(bytes.end(), piece.begin(), piece.end());
     rmem_datagram in;
     bool sound = rmem_datagram_open(&in, bytes.data(), static_cast<u32>(bytes.size()), true) ==
-                 RMEM_WIRE_GOOD;
+                     RMEM_WIRE_GOOD &&
+                 (!key || rmem_datagram_verifies(&in, key, bytes.data()));
     while (sound && rmem_datagram_step(&in, bytes.data()))
         sound = in.head.status == RMEM_OK && !rmem_datagram_is_damaged(&in, bytes.data());
     return sound;
@@ -209,25 +210,58 @@ TEST_F(Joined, AnswersToAnotherAddressTravelApart) {
     EXPECT_EQ(answers.messages(), (Counts{1, 1}));
 }
 
-TEST_F(Joined, IntegerChangedInTheSameBatchDoesNotDamageAnEarlierRead) {
-    std::uint64_t session = open(1, 8972, RMEM_DIGEST);
-    std::uint64_t integer = alloc(session, 1);
-    rmem_operands one{};
-    base_store_le64(&one.value[0], 1);
-    auto add_one = [&](Answers& answers) {
-        rmem_head head = request(RMEM_ATOMIC, session, integer, 8);
+class Summed : public Joined, public testing::WithParamInterface<rmem_integrity> {
+protected:
+    Summed() : session_(open(1, 8972, GetParam())), region_(alloc(session_, 8192)) {
+        Answers answers;
+        add_one(answers); // the region has a page from now on
+    }
+    rmem_head request(std::uint8_t type, u32 bytes) {
+        rmem_head head = Joined::request(type, session_, region_, bytes);
+        head.integrity = GetParam();
+        head.piece = RMEM_PIECE_BYTES_MAX;
+        return head;
+    }
+    void add_one(Answers& answers) {
+        rmem_operands one{};
+        base_store_le64(&one.value[0], 1);
+        rmem_head head = request(RMEM_ATOMIC, 8);
         head.op = RMEM_ADD;
         handle(head, 1, answers, &one, sizeof(one));
-    };
-    Answers before, batch;
-    add_one(before); // the integer has a page from now on
-    rmem_head read = request(RMEM_READ, session, integer, 16);
-    read.piece = RMEM_PIECE_BYTES_MIN;
-    handle(read, 1, batch);
-    add_one(batch);
-    batch.close();
-    ASSERT_EQ(batch.messages(), (Counts{2}));
-    EXPECT_TRUE(is_sound(batch.replies.front()));
+    }
+    // A change of a byte that the first answer has.
+    void expect_sound_after_change(Answers& batch) {
+        add_one(batch);
+        batch.close();
+        ASSERT_FALSE(batch.replies.empty());
+        EXPECT_TRUE(is_sound(batch.replies.front(), &key_));
+    }
+
+    std::uint64_t session_, region_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Node, Summed, testing::Values(RMEM_DIGEST, RMEM_FULL));
+
+TEST_P(Summed, ChangeInTheSameBatchDoesNotDamageAnEarlierRead) {
+    for (u32 bytes : {16U, 1024U, 8192U}) {
+        Answers batch;
+        handle(request(RMEM_READ, bytes), 1, batch);
+        expect_sound_after_change(batch);
+    }
+}
+
+TEST_P(Summed, ChangeInTheSameBatchDoesNotDamageAnEarlierReadOfRanges) {
+    rmem_range ranges[2]{};
+    for (rmem_range& range : ranges) {
+        base_store_le64(&range.addr, region_);
+        base_store_le64(&range.bytes, 2048);
+    }
+    Answers batch;
+    rmem_head head = request(RMEM_READV, 4096);
+    head.addr = 0;
+    head.op = 2;
+    handle(head, 1, batch, ranges, sizeof(ranges));
+    expect_sound_after_change(batch);
 }
 
 // An ALLOC waits for its thread; a READ that comes after it doesn't wait for the ALLOC.
