@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <list>
+#include <set>
+#include <utility>
 
 #include "client_rig.hpp"
 
@@ -177,6 +180,32 @@ TEST_F(Client, EvictionInTheMiddleOfManyOps) {
     EXPECT_GE(client().count.reopened, 1u);
     for (int i = 0; i < 40; i++)
         EXPECT_EQ(read(i * 65536ull, 50000), data[i]);
+}
+
+// An authenticated-encryption level would make its nonce of session and number (rmem.h, "Datagrams").
+TEST_F(Client, DatagramsOfASessionHaveNumbersOfTheirOwn) {
+    std::set<std::pair<uint64_t, uint64_t>> numbers;
+    size_t datagrams = 0;
+    world.weather.loss = 100;
+    world.on_sent = [&](const net::Packet& packet) {
+        rmem_hdr header;
+        std::memcpy(&header, packet.bytes.data(), sizeof(header));
+        if (!packet.to_node || !header.session)
+            return; // an OPEN stays in the clear
+        datagrams++;
+        EXPECT_TRUE(numbers.emplace(header.session, header.number).second);
+    };
+    std::list<Op> ops;
+    for (int i = 0; i < 20; i++) {
+        net::make_write(ops.emplace_back(), base + i * 65536ull, Bytes(20000, 1));
+        world.submit(ops.back(), 0);
+    }
+    for (int i = 0; i < 100; i++)
+        world.step();
+    world.host->evict_all();
+    ASSERT_TRUE(world.run([&] { return world.idle(); }));
+    EXPECT_GT(datagrams, 20 * 20000u / 1400); // some were retransmitted
+    world.on_sent = nullptr;
 }
 
 TEST_F(Client, RestartedNodeMeansLostForGood) {
