@@ -250,6 +250,10 @@ public:
                   std::uint64_t* found = nullptr) {
         return start(remote_op_fetch(address, bytes, change, value, found, 0));
     }
+    pending cas(raddr_t address, std::size_t bytes, const std::uint64_t* expected,
+                const std::uint64_t* desired, std::uint64_t* found = nullptr) {
+        return start(remote_op_cas(address, bytes, expected, desired, found, 0));
+    }
     /* Starts any operation; its user_data is the library's. Waits for room in the queue. */
     pending start(remote_op op) {
         pending made;

@@ -208,6 +208,13 @@ public:
                     std::uint64_t* found = nullptr) {
         return start(remote_op_fetch(address, bytes, change, value, found, 0));
     }
+    /* As remote_cas(), with 1 or 0 as result; found: the integer found. bytes 16: each points to
+     * two.
+     */
+    operation cas(raddr_t address, std::size_t bytes, const std::uint64_t* expected,
+                  const std::uint64_t* desired, std::uint64_t* found = nullptr) {
+        return start(remote_op_cas(address, bytes, expected, desired, found, 0));
+    }
     /* As remote_put(). */
     operation put(raddr_t address, std::span<const std::byte> from, const remote_signal& signal) {
         operation made = start(remote_op_put(address, from.data(), from.size(), &signal, 0));

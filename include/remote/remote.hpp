@@ -31,7 +31,10 @@
 
 namespace remote {
 
-/* A value, or a negative errno. value() and * require a value. */
+/*
+ * A value, or a negative errno. value() and * require a value. A result of bool is no condition:
+ * ask for error(), and then for its value.
+ */
 template <typename T>
 class [[nodiscard]] result {
 public:
@@ -44,7 +47,7 @@ public:
         return failed;
     }
 
-    explicit operator bool() const { return !error_; }
+    explicit operator bool() const requires(!std::same_as<T, bool>) { return !error_; }
     bool has_value() const { return !error_; }
     /* 0: no error. */
     int error() const { return error_; }
@@ -52,8 +55,14 @@ public:
         assert(!error_);
         return value_;
     }
+    const T& value() const {
+        assert(!error_);
+        return value_;
+    }
     T& operator*() { return value(); }
+    const T& operator*() const { return value(); }
     T* operator->() { return &value(); }
+    const T* operator->() const { return &value(); }
     T value_or(T other) const { return error_ ? std::move(other) : value_; }
 
 private:
@@ -355,7 +364,13 @@ public:
 
         return error ? result<T>::failed(error) : result<T>(static_cast<T>(found));
     }
-    /* True: the integer was expected and is now desired. False: expected is the integer found. */
+    /*
+     * True: the integer was expected and is now desired. False: expected is the integer found. To
+     * try until it is done, or fails:
+     *	auto done = x.compare_exchange(e, f(e));
+     *	while (!done.error() && !*done)
+     *		done = x.compare_exchange(e, f(e));
+     */
     result<bool> compare_exchange(T& expected, T desired) const {
         uint64_t there = bits(expected);
         const uint64_t wanted = bits(desired);
@@ -397,15 +412,11 @@ public:
     ~held_lock() { (void)give(); }
 
     static result<held_lock> take(const handle& h, raddr_t lock) {
-        held_lock held;
-        int taken = remote_lock(h.get(), lock);
-
-        if (taken < 0)
-            return result<held_lock>::failed(taken);
-        held.r_ = h.get();
-        held.lock_ = lock;
-        held.passed_over_ = taken == 1;
-        return held;
+        return taken(h, lock, remote_lock(h.get(), lock));
+    }
+    /* -EAGAIN: another thread holds it, or waits for it. */
+    static result<held_lock> try_take(const handle& h, raddr_t lock) {
+        return taken(h, lock, remote_trylock(h.get(), lock));
     }
 
     /* The previous holder's lease expired: the protected data may be half changed. */
@@ -421,6 +432,17 @@ public:
     }
 
 private:
+    static result<held_lock> taken(const handle& h, raddr_t lock, int taken) {
+        held_lock held;
+
+        if (taken < 0)
+            return result<held_lock>::failed(taken);
+        held.r_ = h.get();
+        held.lock_ = lock;
+        held.passed_over_ = taken == 1;
+        return held;
+    }
+
     remote_t* r_ = nullptr;
     raddr_t lock_ = 0;
     bool passed_over_ = false;

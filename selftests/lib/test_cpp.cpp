@@ -119,7 +119,11 @@ TEST_F(Cpp, AtomicsHaveTheirSign) {
     std::int32_t expected = -8;
     EXPECT_FALSE(*number.compare_exchange(expected, 1));
     EXPECT_EQ(expected, -7);
-    EXPECT_TRUE(*number.compare_exchange(expected, 1));
+    const remote::result<bool> done = number.compare_exchange(expected, 1);
+    EXPECT_TRUE(*done);
+    static_assert(!std::is_constructible_v<bool, remote::result<bool>>,
+                  "it would hide a lost race");
+    static_assert(std::is_constructible_v<bool, remote::result<int>>);
     remote::atomic<std::uint64_t> wide(handle, *address + 8);
     EXPECT_EQ(*wide.fetch_or(~0ULL), 0U);
     EXPECT_EQ(*wide.fetch_min(4), ~0ULL);
@@ -160,6 +164,33 @@ TEST_F(Cpp, ALockIsGivenBackAtItsEnd) {
 }
 
 // ---- coroutines ----
+
+remote::task exchange(remote::loop& loop, raddr_t integer, std::uint64_t from, std::uint64_t to,
+                      std::uint64_t& found) {
+    auto done = co_await loop.cas(integer, 8, &from, &to, &found);
+    co_return done ? *done : done.error();
+}
+
+TEST_F(Cpp, AsynchronousCompareAndSwap) {
+    auto address = handle.alloc(64);
+    ASSERT_TRUE(address);
+    remote::loop loop(handle);
+    std::uint64_t found = 5;
+    remote::task first = exchange(loop, *address, 0, 7, found);
+    loop.run();
+    EXPECT_EQ(first.error(), 1);
+    EXPECT_EQ(found, 0U);
+    remote::task second = exchange(loop, *address, 0, 8, found);
+    loop.run();
+    EXPECT_EQ(second.error(), 0);
+    EXPECT_EQ(found, 7U);
+    auto queue = remote::queue::open(handle);
+    ASSERT_TRUE(queue);
+    const std::uint64_t seven = 7, nine = 9;
+    EXPECT_EQ(*queue->cas(*address, 8, &seven, &nine).wait(), 1);
+    EXPECT_EQ(*queue->cas(*address, 8, &seven, &nine, &found).wait(), 0);
+    EXPECT_EQ(found, 9U);
+}
 
 // A byte from one end of the region to the other, by way of the task's own memory.
 remote::task carry(remote::loop& loop, raddr_t from, raddr_t to, raddr_t sum) {
