@@ -47,6 +47,11 @@
  * barrier that makes the write visible to the other end. Over a bus that takes a read of what was
  * written.
  *
+ * Watching. A client on one machine that waits by its socket, with poll() say, sets client_watches
+ * to 1, and then looks once more. The node reads that flag where it reads client_sleeps. If it is 1,
+ * the node MUST set it to 0 and then send a message of one byte by the socket. It MUST NOT wait for
+ * room there. The byte has no meaning.
+ *
  * Closing. An end that finds a rule broken MUST stop using the pair, and tell its operator the
  * rule. It MUST NOT let other pairs suffer.
  *
@@ -116,7 +121,7 @@ struct ring_offer {
 
 #define RING_OFFER_BYTES 56
 
-/* Each word in a line of its own. */
+/* Words that one end writes often have a line of their own. */
 struct ring_pair {
 	/* the client's memory, written by the node */
 	__le32 request_credit;
@@ -124,9 +129,10 @@ struct ring_pair {
 	/* the node's memory, written by the client */
 	__le32 response_credit;
 	__u8 pad2[RING_LINE_BYTES - 4];
-	/* the client's flag, 0 or 1: it sleeps */
+	/* the client's flags, 0 or 1: it sleeps; it watches the socket */
 	__le32 client_sleeps;
-	__u8 pad3[RING_LINE_BYTES - 4];
+	__le32 client_watches;
+	__u8 pad3[RING_LINE_BYTES - 8];
 };
 
 #define RING_POINTERS_MAX 1008
@@ -154,6 +160,8 @@ RING_ASSERT(__builtin_offsetof(struct ring_pair, response_credit) == RING_LINE_B
 	    "response_credit");
 RING_ASSERT(__builtin_offsetof(struct ring_pair, client_sleeps) == 2 * RING_LINE_BYTES,
 	    "client_sleeps");
+RING_ASSERT(__builtin_offsetof(struct ring_pair, client_watches) == 2 * RING_LINE_BYTES + 4,
+	    "client_watches");
 RING_ASSERT(sizeof(struct ring_page) == RING_PAGE_BYTES, "a page");
 RING_ASSERT(__builtin_offsetof(struct ring_page, pointer) == RING_LINE_BYTES, "pointer");
 

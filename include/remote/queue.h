@@ -120,7 +120,7 @@ int remote_queue_wait(remote_queue_t *q, struct remote_completion *completions, 
 		      size_t at_least, uint64_t timeout_us);
 
 /*
- * Cancels the operations in flight that have this user_data. Returns how many; -ENOENT: none. Each
+ * Cancels all operations in flight that have this user_data. Returns how many; -ENOENT: none. Each
  * has a completion, with -ECANCELED, or its result if it had ended before. The caller MAY reuse the
  * buffers when the call returns. For what a cancelled change may do, see "Giving up" in remote.h.
  */

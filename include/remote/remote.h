@@ -33,8 +33,9 @@
  * remote_strerror() has a sentence for each.
  *
  * Structures. One that may grow begins with its size, which the caller sets. A newer library
- * accepts the shorter structure of an older program. An older library accepts the longer structure
- * of a newer program if the fields that it doesn't know are 0, and refuses it otherwise.
+ * accepts the shorter structure of an older program, and fills no more of one for results. An older
+ * library accepts the longer structure of a newer program if the fields that it doesn't know are 0,
+ * and refuses it otherwise. Of one for results, it sets size to what it has filled.
  *
  * Threads. Any number of threads MAY use a handle at once. They MUST have finished before
  * remote_close().
@@ -42,8 +43,8 @@
  * Order (Clio, sections 3.1 and 4.5). A synchronous call is complete when it returns. Asynchronous
  * operations MAY be executed in any order, with one exception: two operations of one handle that
  * overlap, and one of which writes, are executed in the order of their start. A synchronous call
- * counts as one operation; a call of more than 1 MiB counts as several, one after the other. remote_put()
- * covers the bytes it writes and those of its integer. remote_copy() reads one range and writes the
+ * counts as one operation; a call of more than 1 MiB counts as several, of which 1 MiB is in flight
+ * at once. remote_put() covers the bytes it writes and those of its integer. remote_copy() reads one range and writes the
  * other. Operations of different handles MAY touch
  * the same bytes at once. Then 8 aligned bytes are read whole if neither operation is longer than 1
  * KiB; more bytes MAY be a mixture.
@@ -55,8 +56,8 @@
  * the handle's session for this. Later operations wait for the renewal; operations in flight are
  * not affected.
  *
- * fork(). A handle belongs to its process. In the child its calls return -ECHILD, and
- * remote_close() closes its sockets without a message to the node.
+ * fork(). A handle belongs to its process. In the child its calls return -ECHILD. The child closes
+ * its copies of the handle's sockets when it begins, without a message to the node.
  */
 #ifndef REMOTE_REMOTE_H
 #define REMOTE_REMOTE_H
@@ -111,6 +112,7 @@ struct remote_options {
  *   -ECONNREFUSED  the machine is there, and no node: it refuses the port, or there is no such PATH
  *   -EKEYREJECTED  a program listens there and gives no answer: the space has another key, or there
  *                  is no such space, or the program is no memory node
+ *   -EPROTO        what listens at PATH offers no rings, or is of a version with other ones
  *   -EUSERS        the node is full: it has no session left, or no ring
  *   -ENODEV        no such device, or not one that remora attach --programs made
  *   -EACCES        the program may not open the device or the socket
@@ -144,7 +146,11 @@ struct remote_node {
 	uint64_t round_trip_ns;
 };
 
-/* Asks the node what it has. -EINVAL also for node->size. Other errors: those of remote_open(). */
+/*
+ * Asks the node what it has, in a session of its own. If the node has none left, free_bytes is what
+ * it was when the handle's session began. -EINVAL also for node->size. Other errors: those of
+ * remote_open().
+ */
 int remote_info(remote_t *r, struct remote_node *node);
 
 /* ---- memory ---- */
@@ -292,7 +298,7 @@ int remote_unregister(remote_t *r, void *buffer);
 
 /* ---- several pieces at once ---- */
 
-/* A remote range and the local buffer of the same size. */
+/* A remote range and the local buffer of the same size. Never changes its size. */
 struct remote_vec {
 	raddr_t address;
 	void *buffer;
@@ -341,7 +347,10 @@ int remote_cas(remote_t *r, raddr_t address, size_t bytes, uint64_t *expected,
 
 /* ---- data, and a signal that it is there ---- */
 
-/* An integer of 4 or 8 bytes, at a multiple of its size, and its change, as for remote_fetch(). */
+/*
+ * An integer of 4 or 8 bytes, at a multiple of its size, and its change, as for remote_fetch().
+ * Never changes its size.
+ */
 struct remote_signal {
 	raddr_t address;
 	size_t bytes;
@@ -380,7 +389,8 @@ enum remote_compare {
  * for at most timeout_us (0: reads once; UINT64_MAX: no limit). The library polls: at first without
  * a pause, then with pauses that grow to 1 ms. The node doesn't know of a waiter and has no state
  * for it. A value that appears and vanishes between two reads goes unnoticed. -EAGAIN: the time is
- * up. *found (found MAY be NULL): the integer last read, in both cases.
+ * up. *found (found MAY be NULL): the integer last read, in both cases. The first read isn't bounded
+ * by timeout_us: from a silent node it takes until the handle's limits.
  */
 int remote_wait(remote_t *r, raddr_t address, size_t bytes, enum remote_compare compare, uint64_t value,
 	  uint64_t timeout_us, uint64_t *found);
@@ -395,8 +405,11 @@ enum remote_kind {
 	REMOTE_KINDS
 };
 
+/* Bounds the kinds of later versions, so that the structure can grow behind them. */
+#define REMOTE_KINDS_MAX 16
+
 /*
- * Operations of one kind. A call of more than 256 KiB (embedded: 8.5 KiB; remote_copy(): 64 KiB)
+ * Operations of one kind. Never changes its size. A call of more than 256 KiB (embedded: 8.5 KiB; remote_copy(): 64 KiB)
  * counts as several operations. Pieces that travel in one message count as one. The USDT probes
  * remote:start and remote:end have their durations.
  */
@@ -407,7 +420,7 @@ struct remote_kind_stats {
 
 struct remote_counters {
 	size_t size; /* sizeof(struct remote_counters), set by the caller */
-	struct remote_kind_stats kind[REMOTE_KINDS];
+	struct remote_kind_stats kind[REMOTE_KINDS_MAX]; /* from REMOTE_KINDS on: 0 */
 	/* All 0 if embedded, and by a device, which counts for all programs (remora stats). */
 	uint64_t sent, received; /* messages */
 	uint64_t retries, timeouts;

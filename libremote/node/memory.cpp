@@ -44,10 +44,11 @@ std::uint64_t resident_bytes() {
     rlimit limit{};
     getrlimit(RLIMIT_MEMLOCK, &limit);
     if (error == EPERM || (error == ENOMEM && limit.rlim_cur < bytes))
-        throw Failure("can't lock {}: this user may lock {}: run it as root, or under "
+        throw Failure(ENOMEM,
+                      "can't lock {}: this user may lock {}: run it as root, or under "
                       "'prlimit --memlock=unlimited', or give --no-lock",
                       size_text(bytes), size_text(limit.rlim_cur));
-    throw Failure("can't lock {}: {}: lower --memory, or give --no-lock", size_text(bytes),
+    throw Failure(ENOMEM, "can't lock {}: {}: lower --memory, or give --no-lock", size_text(bytes),
                   std::strerror(error));
 }
 
@@ -82,16 +83,17 @@ std::uint64_t cgroup_limit_bytes(const std::filesystem::path& groups,
 Memory::Memory(std::size_t bytes, bool lock) : bytes_(bytes) {
     std::uint64_t available = available_bytes();
     if (available && bytes > available)
-        throw Failure("{} of memory are more than the {} available: lower --memory",
+        throw Failure(ENOMEM, "{} of memory are more than the {} available: lower --memory",
                       size_text(bytes), size_text(available));
     std::uint64_t limit = cgroup_limit_bytes("/proc/self/cgroup", "/sys/fs/cgroup");
     if (limit && bytes + resident_bytes() > limit)
-        throw Failure("{} of memory don't fit into the {} of this process's control group: lower "
+        throw Failure(ENOMEM,
+                      "{} of memory don't fit into the {} of this process's control group: lower "
                       "--memory, or raise the group's limit",
                       size_text(bytes), size_text(limit));
     void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED)
-        throw Failure("no {} of memory: {}: lower --memory", size_text(bytes),
+        throw Failure(ENOMEM, "no {} of memory: {}: lower --memory", size_text(bytes),
                       std::strerror(errno));
     data_ = static_cast<std::uint8_t*>(at);
     // Advice only: keep lent memory out of core dumps, and use large pages.
@@ -106,7 +108,7 @@ Memory::Memory(std::size_t bytes, bool lock) : bytes_(bytes) {
     if (!lock && madvise(at, bytes, MADV_POPULATE_WRITE)) {
         int error = errno;
         munmap(at, bytes);
-        throw Failure("no {} of memory: {}: lower --memory", size_text(bytes),
+        throw Failure(ENOMEM, "no {} of memory: {}: lower --memory", size_text(bytes),
                       std::strerror(error));
     }
 }

@@ -172,13 +172,14 @@ struct Call {
         0};         // ops that haven't ended; the last one's release-store ends it
     int result = 0; // of the first op that failed
     Listener* listener = nullptr;
+    const void* queue = nullptr; // its identity, for Backend::wait_until(); null: none
     Clock::time_point limit = never;
     // For the backend, while ops are left.
     std::span<Op> ops;
     Link timed;                               // of those with a limit
     int given_up = 0;                         // errno for the remaining ops after cancel or timeout
     Call* next_left = nullptr;                // left_calls.hpp's
-    mutable struct Waiter* waiters = nullptr; // threads that sleep until it has ended
+    mutable struct Waiter* waiters = nullptr; // queued.hpp's: threads that sleep until it has ended
 
     // Number of ops for a call of this size.
     void begin(std::size_t count, Clock::time_point ends_at = never) {

@@ -15,7 +15,7 @@ namespace remora {
 Descriptor shared_file(const char* name, std::size_t bytes) {
     Descriptor file(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (!file || ftruncate(file.get(), static_cast<off_t>(bytes)))
-        throw Failure("no {} bytes of shared memory: {}", bytes, std::strerror(errno));
+        throw Failure(errno, "no {} bytes of shared memory: {}", bytes, std::strerror(errno));
     if (fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
         throw Failure("can't seal shared memory: {}", std::strerror(errno));
     return file;
@@ -25,7 +25,8 @@ Mapping::Mapping(const Descriptor& file, std::size_t bytes, int protection, void
     : bytes_(bytes) {
     void* got = mmap(at, bytes, protection, MAP_SHARED | (at ? MAP_FIXED : 0), file.get(), 0);
     if (got == MAP_FAILED)
-        throw Failure("can't map {} bytes of shared memory: {}", bytes, std::strerror(errno));
+        throw Failure(errno, "can't map {} bytes of shared memory: {}", bytes,
+                      std::strerror(errno));
     madvise(got, bytes, MADV_DONTFORK);
     at_ = got;
 }

@@ -11,6 +11,7 @@
 
 #include "async.hpp"
 #include "backend.hpp"
+#include "remote/queue.h"
 
 namespace remora::test {
 
@@ -513,6 +514,33 @@ TEST_F(Held, ALateAnswerTouchesNoBuffer) {
     EXPECT_EQ(reopened(), 0U);
 }
 
+// Threads that cancel whatever is in flight, and one that submits.
+TEST_F(Held, CancelBesideSubmitEndsOperationsWithoutTheNode) {
+    constexpr int rounds = 2000;
+    remote_queue_t* q = nullptr;
+    ASSERT_EQ(remote_queue_open(&q, r, nullptr), 0);
+    relay.cut(true);
+    std::atomic<bool> over{false};
+    std::vector<std::thread> cancellers;
+    for (int n = 0; n < 2; n++)
+        cancellers.emplace_back([&] {
+            while (!over)
+                remote_queue_cancel(q, 7);
+        });
+    std::uint64_t data = 0;
+    for (int round = 0; round < rounds; round++) {
+        remote_op op = remote_op_read(a, &data, 8, 7);
+        ASSERT_EQ(remote_queue_submit(q, &op, 1), 1);
+        remote_completion done{};
+        ASSERT_EQ(remote_queue_wait(q, &done, 1, 1, forever), 1);
+        ASSERT_EQ(done.result, -ECANCELED) << round;
+    }
+    over = true;
+    for (std::thread& canceller : cancellers)
+        canceller.join();
+    remote_queue_close(q);
+}
+
 TEST_F(Held, CancelEndsAPollWithoutTheNode) {
     AsyncOp op;
     relay.cut(true);
@@ -601,6 +629,19 @@ TEST_F(Held, EveryCallEndsAtTheHandlesTimeLimit) {
     EXPECT_EQ(rrelease(limited), -ETIMEDOUT);
     relay.cut(false);
     EXPECT_EQ(poll_all(limited, &op, 1, forever), 0) << "the limit is that of synchronous calls";
+    remote_close(limited);
+}
+
+TEST_F(Held, WaitForAnIntegerEndsAtItsTimeoutWhenTheNodeFallsSilent) {
+    options.call_timeout_us = 30'000'000;
+    remote_t* limited = nullptr;
+    ASSERT_EQ(remote_open(&limited, udp_target(relay.port()).c_str(), &options), 0);
+    std::atomic<unsigned> reads{0};
+    relay.keep([&](const rmem_head& head) { return head.type == RMEM_READ && reads++; });
+    std::uint64_t found = 5;
+    EXPECT_EQ(remote_wait(limited, a, 8, REMOTE_EQ, 1, 50'000, &found), -EAGAIN);
+    EXPECT_EQ(found, 0U);
+    relay.keep(nullptr);
     remote_close(limited);
 }
 

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 // The interface keeps its promises to programs of other versions, and names each error.
 #include <cerrno>
+#include <chrono>
+#include <cstddef>
 #include <cstring>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <unistd.h>
@@ -11,7 +14,9 @@
 #include <gtest/gtest.h>
 
 #include "backend.hpp"
+#include "common/listener.hpp"
 #include "remote/queue.h"
+#include "src/api/checked.hpp"
 #include "support/key.hpp"
 
 namespace remora::test {
@@ -92,6 +97,18 @@ TEST_F(Structures, CountersOfAHandle) {
         [this](remote_counters* counters) { return remote_stats(r, counters); });
 }
 
+TEST(Interface, ResultsFillNoMoreThanTheProgramsStructure) {
+    remote_node found{}, older{};
+    found.page_bytes = 4096;
+    found.memory_bytes = 1 << 20;
+    older.size = offsetof(remote_node, memory_bytes);
+    older.memory_bytes = 7; // the program's own, behind its structure
+    lib::give(found, &older);
+    EXPECT_EQ(older.page_bytes, 4096U);
+    EXPECT_EQ(older.memory_bytes, 7U);
+    EXPECT_EQ(older.size, offsetof(remote_node, memory_bytes));
+}
+
 TEST_F(Structures, ReservedFieldsAreZero) {
     remote_options options{};
     options.size = sizeof(options);
@@ -119,7 +136,7 @@ TEST(Interface, EveryErrorHasASentenceOfItsOwn) {
                       ESTALE, EBADF,  ECHILD,       ENOMEM,       ECONNRESET,   ECANCELED,
                       EAGAIN, ENOENT, EHOSTUNREACH, ECONNREFUSED, EKEYREJECTED, EUSERS,
                       ENOKEY, ENODEV, EPERM,        EDEADLK,      EEXIST,       EOPNOTSUPP,
-                      EIO,    EMFILE}) {
+                      EIO,    EPROTO, EMFILE}) {
         EXPECT_STREQ(remote_strerror(-error), remote_strerror(error));
         EXPECT_TRUE(sentences.insert(remote_strerror(-error)).second) << remote_strerror(-error);
     }
@@ -157,6 +174,19 @@ TEST(Interface, DeviceThatIsMissingOrNoneIsNamed) {
     EXPECT_EQ(open_error("dev:/dev/null"), -ENODEV);
 }
 
+TEST(Interface, PathOfNoRingsIsNamed) {
+    EXPECT_EQ(open_error("shm:" + std::string(200, 'x') + ",key=" + key_file()), -EINVAL);
+    const std::string path = shm_path();
+    UnixListener mute("--socket", path, 0600, SOCK_SEQPACKET);
+    std::thread silent([&] {
+        pollfd some{mute.fd(), POLLIN, 0};
+        EXPECT_EQ(poll(&some, 1, -1), 1);
+        mute.accept(); // and ends the connection
+    });
+    EXPECT_EQ(open_error("shm:" + path + ",key=" + key_file()), -EPROTO);
+    silent.join();
+}
+
 // ---- what the node has ----
 
 class Info : public Backends {};
@@ -179,6 +209,34 @@ TEST_P(Info, AllocationTakesItsPagesFromTheFreeOnes) {
     if (GetParam() != Kind::embedded) {
         EXPECT_GT(after.round_trip_ns, 0U);
     }
+}
+
+TEST(Interface, InfoNeedsNoSecondSession) {
+    TestNode node(0, 1);
+    remote_t* r = nullptr;
+    ASSERT_EQ(remote_open(&r, udp_target(node.port()).c_str(), nullptr), 0);
+    remote_node known{};
+    known.size = sizeof(known);
+    EXPECT_EQ(remote_info(r, &known), 0) << remote_why();
+    EXPECT_GT(known.memory_bytes, 0U);
+    remote_close(r);
+}
+
+TEST(Interface, InfoEndsAtTheHandlesTimeLimit) {
+    TestNode node;
+    Relay relay(node.port(), 0);
+    remote_options options{};
+    options.size = sizeof(options);
+    options.call_timeout_us = 100'000;
+    remote_t* r = nullptr;
+    ASSERT_EQ(remote_open(&r, udp_target(relay.port()).c_str(), &options), 0);
+    relay.cut(true);
+    remote_node known{};
+    known.size = sizeof(known);
+    auto began = std::chrono::steady_clock::now();
+    EXPECT_LT(remote_info(r, &known), 0);
+    EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(4));
+    remote_close(r);
 }
 
 } // namespace

@@ -60,7 +60,7 @@ public:
         }
         return true;
     }
-    void wait_until(const std::function<bool()>&, Clock::time_point) override {}
+    void wait_until(const void*, const std::function<bool()>&, Clock::time_point) override {}
     int transfer(Kind, std::uint64_t, std::uint8_t*, std::uint64_t, Clock::time_point) override {
         return -EIO;
     }

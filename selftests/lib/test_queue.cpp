@@ -108,6 +108,36 @@ TEST_P(Queues, ReadsOfABatchEndEachByItself) {
     }
 }
 
+// All that are in flight under the number, and no others.
+TEST_P(Queues, CancelEndsTheOperationsOfItsNumberAlone) {
+    constexpr std::size_t count = 1000;
+    open_queue(count);
+    raddr_t a = alloc(count * 8);
+    std::vector<std::uint64_t> in(count);
+    std::vector<remote_op> ops;
+    for (std::size_t i = 0; i < count; i++) // a third of them adjacent, which share messages
+        ops.push_back(i % 3 ? remote_op_fetch(a + 8 * i, 8, REMOTE_ADD, 1, &in[i], i % 50)
+                            : remote_op_read(a + 8 * (i / 2 * 2), &in[i], 8, i % 50));
+    ASSERT_EQ(remote_queue_submit(q, ops.data(), count), static_cast<int>(count));
+    std::size_t cancelled = 0;
+    for (std::uint64_t number = 0; number < 50; number += 2) {
+        int result = remote_queue_cancel(q, number);
+        ASSERT_TRUE(result > 0 || result == -ENOENT) << result;
+        cancelled += result > 0 ? static_cast<std::size_t>(result) : 0;
+    }
+    std::vector<remote_completion> done(count);
+    ASSERT_EQ(remote_queue_wait(q, done.data(), count, count, forever), static_cast<int>(count));
+    std::vector<int> seen(50);
+    for (const remote_completion& each : done) {
+        seen[each.user_data]++;
+        EXPECT_TRUE(each.result == 0 || (each.result == -ECANCELED && each.user_data % 2 == 0))
+            << each.result << " of " << each.user_data;
+    }
+    EXPECT_EQ(seen, std::vector<int>(50, count / 50));
+    EXPECT_LE(std::ranges::count(done, -ECANCELED, &remote_completion::result),
+              static_cast<std::ptrdiff_t>(cancelled));
+}
+
 TEST_P(Queues, FullQueueTakesMoreOnceCompletionsAreTaken) {
     open_queue(4);
     raddr_t a = alloc(100);

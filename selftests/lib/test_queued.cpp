@@ -3,12 +3,15 @@
 // says so.
 #include "src/backend/queued.hpp"
 
+#include <atomic>
 #include <deque>
 #include <list>
 #include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "src/api/heap.hpp"
 
 namespace remora::lib {
 
@@ -34,17 +37,31 @@ public:
         finished_.emplace_back(&op, error);
         changed_.notify_all();
     }
+    void wait_for_receiver() {
+        std::unique_lock lock(script_);
+        changed_.wait(lock, [&] { return receivers_ > 0; });
+    }
+    // Does a thread sleep until the call has ended?
+    bool is_awaited(const Call& call) {
+        Lock lock(lock_);
+        return call.waiters;
+    }
     std::uint64_t wake_ups() {
         Lock lock(lock_);
         return Queued::wake_ups();
     }
 
+    int dealloc_error = 0;
+
     // ---- the backend's ----
 
     std::uint32_t put_bytes() const override { return 1; }
     std::uint32_t vector_bytes() const override { return 0; }
-    int alloc(std::uint64_t, std::uint32_t, std::uint64_t, Region&) override { return 0; }
-    int dealloc(const Region&) override { return 0; }
+    int alloc(std::uint64_t bytes, std::uint32_t, std::uint64_t, Region& region) override {
+        region = {4096, bytes};
+        return 0;
+    }
+    int dealloc(const Region&) override { return dealloc_error; }
     void stats(remote_counters&) override {}
     std::uint64_t page_bytes() const override { return 1; }
     bool disown() override { return true; }
@@ -62,6 +79,8 @@ private:
         std::pair<Op*, int> ended{};
         {
             std::unique_lock script(script_);
+            receivers_++;
+            changed_.notify_all();
             auto some = [&] { return !finished_.empty(); };
             if (until == never)
                 changed_.wait(script, some);
@@ -79,6 +98,7 @@ private:
 
     std::mutex script_; // all below
     std::condition_variable changed_;
+    unsigned receivers_ = 0;
     std::vector<Op*> begun_;
     std::deque<std::pair<Op*, int>> finished_;
 };
@@ -116,6 +136,49 @@ TEST(Waiting, ACompletionWakesItsOwnWaiter) {
     }
     // If each woke all, there would be two thousand.
     EXPECT_LE(backend.wake_ups(), 2 * threads);
+}
+
+TEST(Waiting, ACompletionOfAQueueAsksItsOwnThreadsAlone) {
+    constexpr int threads = 8;
+    Manual backend;
+    Reader other(backend, 64, 1); // receives meanwhile
+    backend.wait_for_receiver();
+    const int one = 1, two = 2; // queues
+    std::atomic<int> asked{0};
+    std::atomic<bool> done{false};
+    std::vector<std::thread> waiting;
+    for (int n = 0; n < threads; n++)
+        waiting.emplace_back([&] {
+            backend.wait_until(
+                &one,
+                [&] {
+                    asked++;
+                    return done.load();
+                },
+                never);
+        });
+    while (asked < threads)
+        std::this_thread::yield();
+    backend.wake_ups(); // takes the lock, so all sleep
+    auto end_one = [&](const void* queue, std::size_t begun) {
+        Call call;
+        Op op;
+        std::uint8_t byte;
+        cut({&op, 1}, call, Kind::read, 0, &byte, 1);
+        call.queue = queue;
+        call.begin(1);
+        backend.start({&op, 1});
+        backend.finish(backend.begun(begun));
+        EXPECT_TRUE(backend.wait(call, never));
+    };
+    end_one(&two, 1);
+    EXPECT_EQ(asked, threads);
+    done = true;
+    end_one(&one, 2);
+    for (std::thread& thread : waiting)
+        thread.join();
+    backend.finish(backend.begun(0));
+    EXPECT_EQ(other.join(), 0);
 }
 
 TEST(Waiting, TheDutyToReceiveIsHandedOver) {
@@ -164,6 +227,44 @@ TEST(Waiting, ReleaseWaitsForAllEarlierOnes) {
     backend.finish(one);
     EXPECT_EQ(first.join(), 0);
     released.join();
+}
+
+TEST(Freeing, AfterARefusalThatNamesNoReasonTheRegionCanBeFreedAgain) {
+    Manual backend;
+    Heap heap(backend);
+    raddr_t address = 0;
+    std::uint64_t bytes = 0;
+    ASSERT_EQ(heap.alloc(100, REMOTE_RW, 0, address), 0);
+    for (int error : {-EIO, -ECONNRESET, -ETIMEDOUT}) {
+        backend.dealloc_error = error;
+        EXPECT_EQ(heap.free(address, bytes), error);
+    }
+    backend.dealloc_error = 0;
+    EXPECT_EQ(heap.free(address, bytes), 0);
+    EXPECT_EQ(heap.free(address, bytes), -EFAULT);
+}
+
+TEST(GivingUp, ACallThatIsCancelledBeforeItBeginsEndsWithoutTheNode) {
+    Manual backend;
+    Reader other(backend, 64, 1); // receives meanwhile
+    backend.wait_for_receiver();
+    Call call;
+    Op op;
+    std::uint8_t byte;
+    cut({&op, 1}, call, Kind::read, 0, &byte, 1);
+    call.begin(1);
+    call.ops = {&op, 1};
+    std::thread canceller([&] { backend.cancel(call); });
+    while (!backend.is_awaited(call))
+        std::this_thread::yield();
+    backend.start({&op, 1});
+    EXPECT_EQ(backend.begun(), 1U);
+    if (backend.begun() > 1)
+        backend.finish(op);
+    canceller.join();
+    EXPECT_EQ(call.result, -ECANCELED);
+    backend.finish(backend.begun(0));
+    EXPECT_EQ(other.join(), 0);
 }
 
 TEST(LongTransfer, APieceBeginsAsSoonAsTheFirstInFlightEnds) {

@@ -13,6 +13,8 @@
 #include <thread>
 #include <vector>
 
+#include <fcntl.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -119,6 +121,31 @@ TEST_F(Shm, KilledClientsRingsAreFree) {
     victim.kill();
     while (try_open(r))
         std::this_thread::yield();
+    remote_close(r);
+}
+
+TEST_F(Shm, KilledClientsRingsAreFreeThoughItsChildLives) {
+    int ends[2];
+    ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+    Descriptor child_end(ends[0]), end(ends[1]);
+    Victim victim([&] {
+        remote_t* r = nullptr;
+        if (try_open(r) || fork())
+            return r != nullptr;
+        end = Descriptor(); // lives until the test's end of the pipe is closed
+        char byte;
+        _exit(read(child_end.get(), &byte, 1) ? 1 : 0);
+    });
+    start(1);
+    ASSERT_TRUE(victim.run());
+    victim.kill();
+    remote_t* r = nullptr;
+    int error = -EUSERS;
+    for (int tries = 0; error && tries < 1000; tries++) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10)); // until the node has noticed
+        error = try_open(r);
+    }
+    EXPECT_EQ(error, 0);
     remote_close(r);
 }
 
@@ -279,6 +306,43 @@ TEST_F(Shm, ThreadsOfOneHandleAllGetTheirAnswers) {
         });
     for (std::thread& thread : threads)
         thread.join();
+    remote_close(r);
+}
+
+// The node stands still at first: until it answers, an event loop sleeps.
+TEST_F(Shm, DescriptorIsReadableOnceTheNodeHasAnswered) {
+    Victim other([this] {
+        start();
+        return true;
+    });
+    ASSERT_TRUE(other.run());
+    remote_t* r = open(UINT64_MAX);
+    raddr_t a = 0;
+    ASSERT_EQ(remote_alloc(r, 100, REMOTE_RW, &a), 0);
+    remote_queue_t* q = nullptr;
+    ASSERT_EQ(remote_queue_open(&q, r, nullptr), 0);
+    for (int round = 0; round < 3; round++) {
+        other.stop();
+        std::uint64_t byte = 0, next_us = 0;
+        remote_op op = remote_op_read(a, &byte, 1, 1);
+        ASSERT_EQ(remote_queue_submit(q, &op, 1), 1);
+        pollfd ready{remote_queue_fd(q, &next_us), POLLIN, 0};
+        ASSERT_GE(ready.fd, 0);
+        EXPECT_GT(next_us, 1000U) << "it would look again and again";
+        EXPECT_EQ(poll(&ready, 1, 0), 0);
+        other.resume();
+        EXPECT_EQ(poll(&ready, 1, -1), 1);
+        remote_completion done{};
+        while (!remote_queue_wait(q, &done, 1, 0, 0)) {
+            ASSERT_EQ(remote_queue_fd(q, &next_us), ready.fd);
+            poll(&ready, 1, 10);
+        }
+        EXPECT_EQ(done.result, 0);
+        EXPECT_EQ(remote_queue_fd(q, &next_us), ready.fd);
+        EXPECT_EQ(next_us, UINT64_MAX);
+        EXPECT_EQ(poll(&ready, 1, 0), 0) << "an idle event loop would spin";
+    }
+    remote_queue_close(q);
     remote_close(r);
 }
 

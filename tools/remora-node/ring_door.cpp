@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -126,6 +127,10 @@ std::uint32_t RingDoor::offer_rings(Descriptor& connection) {
     ring_offer offer = pair->offer();
     std::array files{pair->file(), pair->place().file};
     std::uint64_t serial = pair->serial;
+    Descriptor own(fcntl(connection.get(), F_DUPFD_CLOEXEC, 0));
+    if (!own)
+        throw Failure("no descriptor: {}", std::strerror(errno));
+    pair->set_socket(std::move(own));
     // The worker knows the pair before its client does.
     rings_.came(std::move(pair));
     send_offer(connection, offer, files);

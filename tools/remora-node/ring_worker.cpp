@@ -61,8 +61,8 @@ void RingOutbox::flush() {
         posted_ += went;
     }
     waiting_ = 0;
-    if (posted_ != posted && ring_must_wake(pair_->client_sleeps))
-        futex_wake(pair_->client_sleeps);
+    if (posted_ != posted)
+        pair_->wake_client();
 }
 
 namespace {
@@ -184,8 +184,8 @@ void RingWorker::answer(const Rings::Changes::Answer& answer) {
     RingPair& pair = *at->pair;
     bool went = outbox_.post(pair, answer.datagram, nullptr);
     node_.counters(thread_).add(went ? count_answers : count_drop_xmit);
-    if (went && ring_must_wake(pair.client_sleeps))
-        futex_wake(pair.client_sleeps);
+    if (went)
+        pair.wake_client();
 }
 
 RingWorker::Watched::Watched(std::shared_ptr<RingPair> of)
@@ -266,8 +266,7 @@ bool RingWorker::serve(Watched& watched, std::uint64_t now) {
         fault = take_turn(watched, now);
     outbox_.flush();
     if (ring_in_tell(&pair.in)) {
-        if (ring_must_wake(pair.client_sleeps))
-            futex_wake(pair.client_sleeps);
+        pair.wake_client();
         // Now and then of a warm ring, too: the tracker wants it.
         if (!fault)
             fault = ring_in_track(&pair.in, pair.pointer);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 
 #include "support/failure.hpp"
 #include "support/futex.hpp"
@@ -135,7 +136,22 @@ RingPair::RingPair(std::uint64_t number, pid_t process, PointerBuffer& pointers,
                  &words.request_credit);
     ring_out_init(&out, memory_.data() + response_offset, responses, entry_bytes,
                   &words.response_credit);
-    client_sleeps = &words.client_sleeps;
+    client_sleeps_ = &words.client_sleeps;
+    client_watches_ = &words.client_watches;
+}
+
+void RingPair::wake_client() {
+    if (ring_must_wake(client_sleeps_)) // has the barrier for both
+        futex_wake(client_sleeps_);
+    if (__atomic_load_n(client_watches_, __ATOMIC_RELAXED))
+        tell_watcher();
+}
+
+// A client that takes no bytes finds the earlier ones.
+void RingPair::tell_watcher() {
+    ring_rise(client_watches_);
+    char byte = 0;
+    send(socket_.get(), &byte, sizeof(byte), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 ring_offer RingPair::offer() const {

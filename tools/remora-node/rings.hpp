@@ -89,6 +89,10 @@ public:
     RingPair& operator=(const RingPair&) = delete;
 
     ring_offer offer() const;
+    // The socket by which the client is told, if it watches; before the worker knows the pair.
+    void set_socket(Descriptor socket) { socket_ = std::move(socket); }
+    // After anything that the client may wait for was written.
+    void wake_client();
     int file() const { return file_.get(); }
     const PointerBuffer::Place& place() const { return place_; }
 
@@ -97,11 +101,14 @@ public:
     ring_in in;
     ring_out out;
     const std::uint32_t* const pointer;
-    std::uint32_t* client_sleeps;
 
 private:
+    void tell_watcher();
+
     PointerBuffer& pointers_;
     const PointerBuffer::Place place_;
+    std::uint32_t *client_sleeps_, *client_watches_;
+    Descriptor socket_;
     Descriptor file_;
     Mapping memory_;
 };

@@ -49,6 +49,8 @@ const char* error_text(int error) {
         return "the machine is there, and no node";
     case EKEYREJECTED:
         return "no answer to this key: another key, no such space, or no memory node";
+    case EPROTO:
+        return "what listens there is no memory node of this version";
     case EUSERS:
         return "the node is full: it has no session left";
     case ENOKEY:

@@ -12,6 +12,7 @@
 #include <new>
 #include <string_view>
 
+#include "remote/queue.h"
 #include "src/api/handles.hpp"
 #include "support/failure.hpp"
 
@@ -47,7 +48,7 @@ int opening(Fn fn) {
     } catch (const Misuse& misuse) {
         return fail(-EINVAL, misuse.what());
     } catch (const Failure& failure) {
-        return fail(failure.error() ? -failure.error() : -EHOSTUNREACH, failure.what());
+        return fail(failure.error() ? -failure.error() : -EIO, failure.what());
     } catch (const std::bad_alloc&) {
         return fail(-ENOMEM, "no memory left here");
     } catch (const std::exception& other) {
@@ -68,6 +69,25 @@ int guarded(Fn fn) {
 // No structure will ever be longer: a size beyond is one that was never set.
 inline constexpr std::size_t structure_bytes_max = 4096;
 
+// Sizes of the structures in version 1.0, the first: programs of all versions may use them.
+template <typename T>
+inline constexpr std::size_t bytes_of_first = 0;
+template <>
+inline constexpr std::size_t bytes_of_first<remote_options> = 40;
+template <>
+inline constexpr std::size_t bytes_of_first<remote_node> = 40;
+template <>
+inline constexpr std::size_t bytes_of_first<remote_counters> = 448;
+template <>
+inline constexpr std::size_t bytes_of_first<remote_mmap_options> = 24;
+template <>
+inline constexpr std::size_t bytes_of_first<remote_queue_options> = 16;
+template <>
+inline constexpr std::size_t bytes_of_first<remote_op> = 128;
+static_assert(sizeof(remote_vec) == 24 && sizeof(remote_signal) == 32 &&
+                  sizeof(remote_kind_stats) == 24 && sizeof(remote_completion) == 16,
+              "these never change");
+
 // Throws Misuse. name: the structure's. bytes, known: the sizes that the program and this library
 // give it; least: that of the first version.
 void check_size(const void* given, std::string_view name, std::size_t bytes, std::size_t known,
@@ -76,14 +96,29 @@ void check_size(const void* given, std::string_view name, std::size_t bytes, std
 // options: of a size that this library, an older or a newer one knows, or NULL for the defaults.
 // Fields that this library doesn't know must be 0. Throws Misuse.
 template <typename Options>
-Options options_of(const Options* given, std::string_view name, std::size_t least) {
+Options options_of(const Options* given, std::string_view name) {
+    static_assert(sizeof(Options) >= bytes_of_first<Options> && bytes_of_first<Options>);
     Options options{};
     if (given) {
-        check_size(given, name, given->size, sizeof(options), least);
+        check_size(given, name, given->size, sizeof(options), bytes_of_first<Options>);
         std::memcpy(&options, given, std::min<std::size_t>(given->size, sizeof(options)));
     }
     options.size = sizeof(options);
     return options;
+}
+
+// The same for a structure that is to be filled.
+template <typename Results>
+void check_results(const Results* given, std::string_view name) {
+    static_assert(sizeof(Results) >= bytes_of_first<Results> && bytes_of_first<Results>);
+    check_size(given, name, given->size, sizeof(Results), bytes_of_first<Results>);
+}
+
+// Fills as much of the program's structure as it has.
+template <typename Results>
+void give(Results& found, Results* to) {
+    found.size = std::min<std::size_t>(to->size, sizeof(found));
+    std::memcpy(to, &found, found.size);
 }
 
 } // namespace remora::lib

@@ -2,13 +2,14 @@
 #include "src/api/handle.hpp"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
+#include <cerrno>
 #include <limits>
 #include <utility>
 
 #include <pthread.h>
 
+#include "src/backend/slide.hpp"
 #include "support/failure.hpp"
 
 namespace remora::lib {
@@ -16,15 +17,15 @@ namespace remora::lib {
 namespace {
 
 constexpr std::size_t async_bytes_max = std::size_t{1} << 30;
-// Bytes of a synchronous copy in flight at once, which count as one operation (remote.h).
-constexpr std::uint64_t copy_bytes_max = 1 << 20;
+// Of a synchronous copy: those of one that counts as one operation (remote.h).
+constexpr std::size_t copies_in_flight = (1 << 20) / copy_op_bytes_max;
 // Number of forks between this process and the first one.
 std::atomic<unsigned> process_generation;
 
 unsigned current_generation() {
     static const int watched = pthread_atfork(nullptr, nullptr, [] { process_generation++; });
     if (watched)
-        throw Failure("no memory to watch for fork()");
+        throw Failure(ENOMEM, "no memory to watch for fork()");
     return process_generation;
 }
 
@@ -42,7 +43,8 @@ bool are_too_long(std::span<const remote_vec> pieces) {
 Handle::Handle(Target target, const remote_options& options)
     : generation_(current_generation()),
       target_(std::move(target)),
-      epoch_(std::make_shared<Epoch>(target_.open())),
+      epoch_(std::make_shared<Epoch>(target_.open(never))),
+      backend_(epoch_->backend.get()),
       buffers_(*epoch_->backend),
       call_timeout_us_(options.call_timeout_us) {}
 
@@ -63,6 +65,10 @@ Handle::~Handle() {
 void Handle::disown(EpochRef& epoch) {
     if (epoch && !epoch->backend->disown())
         static_cast<void>(new EpochRef(epoch));
+}
+
+void Handle::leave_to_parent() {
+    static_cast<void>(backend_.load()->disown());
 }
 
 bool Handle::is_foreign() const {
@@ -90,12 +96,13 @@ int Handle::begin_epoch(const EpochRef& before) {
     std::lock_guard one(lost_lock_);
     if (epoch() != before)
         return 0;
-    auto next = std::make_shared<Epoch>(target_.open());
+    auto next = std::make_shared<Epoch>(target_.open(limit()));
     if (int error = buffers_.move_to(*next->backend))
         return error;
     std::lock_guard lock(epoch_lock_);
     before->backend->stats(past_);
     epoch_ = std::move(next);
+    backend_ = epoch_->backend.get();
     return 0;
 }
 
@@ -110,9 +117,15 @@ void Handle::info(remote_node& node) {
     now->backend->info(node);
     if (target_.lasts)
         return;
-    // A node says what it has when a session begins.
+    // A node says what it has when a session begins. One that has none left is still there, as far
+    // as the handle's own session knows.
     const std::uint64_t round_trip_ns = node.round_trip_ns;
-    target_.open()->info(node);
+    try {
+        target_.open(limit())->info(node);
+    } catch (const Failure& failure) {
+        if (failure.error() != EUSERS || now->backend->is_lost())
+            throw;
+    }
     node.round_trip_ns = round_trip_ns;
 }
 
@@ -162,21 +175,11 @@ int Handle::put(raddr_t address, std::uint8_t* data, std::size_t bytes, const re
 
 int Handle::copy(raddr_t to, raddr_t from, std::uint64_t bytes, Clock::time_point limit) {
     EpochRef now = epoch();
-    std::array<Op, copy_bytes_max / copy_op_bytes_max> ops;
-    int error = 0;
-    while (bytes && !error) {
-        std::uint64_t turn = std::min(bytes, copy_bytes_max);
-        Call call;
-        std::span<Op> used = cut_copy(ops, call, to, from, turn);
-        call.begin(used.size(), limit);
-        now->backend->start(used);
-        now->backend->wait(call, never);
-        error = call.result;
-        to += turn;
-        from += turn;
-        bytes -= turn;
-    }
-    return error;
+    return slide<copies_in_flight>(
+        *now->backend, bytes, copy_op_bytes_max, limit,
+        [&](Op& op, Call& call, std::uint64_t offset, std::uint64_t piece) {
+            cut_copy({&op, 1}, call, to + offset, from + offset, piece);
+        });
 }
 
 int Handle::name(Kind kind, const char* name, raddr_t address, Region& region,

@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -28,6 +29,9 @@ public:
 
     // Was the handle opened by another process?
     bool is_foreign() const;
+    // In a child of fork(), before anything else: the child keeps no connection to the node, for
+    // the parent's end has to end them.
+    void leave_to_parent();
     // The epoch for an operation that begins now; the operation keeps it until it ends.
     EpochRef epoch();
     Buffers& buffers() { return buffers_; }
@@ -51,7 +55,7 @@ public:
     Clock::time_point limit() const {
         return call_timeout_us_ ? from_now(call_timeout_us_) : never;
     }
-    // Asks the node. Throws Failure.
+    // Asks the node, within limit(). Throws Failure.
     void info(remote_node& node);
 
     // Queues whose operations the handle ends when it is closed.
@@ -66,8 +70,9 @@ private:
     const Target target_;
     std::mutex epoch_lock_; // epoch_, past_
     EpochRef epoch_;
-    remote_counters past_{}; // counters of earlier epochs
-    std::mutex lost_lock_;   // serialises lost()
+    std::atomic<Backend*> backend_; // epoch_'s, for leave_to_parent(), which can't take the lock
+    remote_counters past_{};        // counters of earlier epochs
+    std::mutex lost_lock_;          // serialises lost()
     Buffers buffers_;
     const std::uint64_t call_timeout_us_;
     std::mutex queues_lock_; // queues_

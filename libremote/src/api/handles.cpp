@@ -92,10 +92,18 @@ struct Table {
 // Never destroyed: a late remote_close() may still use it.
 constinit Table table;
 
+void leave_all_to_parent() {
+    for (std::uint32_t index = 0; index < table.made; index++) {
+        if (Handle* handle = table.place(index)->handle)
+            handle->leave_to_parent();
+    }
+    table.lock.unlock();
+}
+
 // A child of fork() finds the lock free.
 void watch_forks() {
-    static const int watched = pthread_atfork(
-        [] { table.lock.lock(); }, [] { table.lock.unlock(); }, [] { table.lock.unlock(); });
+    static const int watched =
+        pthread_atfork([] { table.lock.lock(); }, [] { table.lock.unlock(); }, leave_all_to_parent);
     if (watched)
         throw std::bad_alloc();
 }

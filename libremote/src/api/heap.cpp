@@ -80,11 +80,11 @@ int Heap::free_region(raddr_t address, std::uint64_t& bytes) {
     auto region = regions_.find(address);
     if (region == regions_.end())
         return error; // lost, and among the regions to report
-    // It is unknown whether the node freed the region; repeating the call tells.
-    if (error == -ETIMEDOUT || error == -ESTALE)
-        region->second.freeing = false;
-    else
+    // After any other error the node may still have the region; repeating the call tells.
+    if (!error || error == -EFAULT)
         regions_.erase(region);
+    else
+        region->second.freeing = false;
     return error;
 }
 

@@ -29,8 +29,7 @@ REMOTE_API int remote_mmap(remote_t* r, raddr_t address, size_t bytes, unsigned 
         (permission != REMOTE_READ && permission != REMOTE_RW))
         return fail(-EINVAL, "remote_mmap() wants whole pages, and REMOTE_READ or REMOTE_RW");
     try {
-        const remote_mmap_options chosen = remora::lib::options_of(
-            options, "remote_mmap_options", offsetof(remote_mmap_options, prefetch_bytes));
+        const remote_mmap_options chosen = remora::lib::options_of(options, "remote_mmap_options");
         int error = handle_of(r)->mappings().map(
             remora::lib::backend_of(handle_of(r)->epoch()), address, bytes, permission == REMOTE_RW,
             {chosen.cache_bytes, chosen.prefetch_bytes}, *memory);

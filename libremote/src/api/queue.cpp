@@ -34,8 +34,6 @@ namespace {
 
 constexpr std::uint32_t depth_default = 256;
 constexpr std::size_t op_bytes_max = 1U << 30;
-// Of the first version of the structure.
-constexpr std::size_t op_size_least = sizeof(remote_op);
 
 BackendRef backend_of(const remote_t* r) {
     return remora::lib::backend_of(handle_of(r)->epoch());
@@ -87,16 +85,18 @@ int check_op(const remote_t* r, const remote_op& op) {
     }
 }
 
-// Operations of a newer program, as this library knows them. Empty: one sets an unknown field.
+// Operations of another version's program, as this library knows them. Empty: one sets an unknown
+// field.
 std::vector<remote_op> shortened(const remote_op* ops, std::size_t count) {
     std::vector<remote_op> known(count);
     const auto* from = reinterpret_cast<const unsigned char*>(ops);
     const std::size_t size = ops->size;
     for (remote_op& op : known) {
-        std::span tail(from + sizeof(op), size - sizeof(op));
+        const std::size_t bytes = std::min(size, sizeof(op));
+        std::span tail(from + bytes, size - bytes);
         if (std::ranges::any_of(tail, [](unsigned char byte) { return byte != 0; }))
             return {};
-        std::memcpy(&op, from, sizeof(op));
+        std::memcpy(&op, from, bytes);
         op.size = op.size == size ? sizeof(op) : 0;
         from += size;
     }
@@ -121,7 +121,7 @@ REMOTE_API int remote_queue_open(remote_queue_t** q, remote_t* r,
         return error;
     return remora::lib::opening([&] {
         const remote_queue_options chosen =
-            remora::lib::options_of(options, "remote_queue_options", sizeof(remote_queue_options));
+            remora::lib::options_of(options, "remote_queue_options");
         if (chosen.depth > Queue::depth_max || chosen.reserved)
             throw remora::Misuse("a queue's depth is at most {}", Queue::depth_max);
         auto made = std::make_unique<remote_queue>(r, chosen.depth ? chosen.depth : depth_default);
@@ -145,7 +145,8 @@ REMOTE_API void remote_queue_close(remote_queue_t* q) {
 }
 
 REMOTE_API int remote_queue_submit(remote_queue_t* q, const remote_op* ops, size_t count) {
-    if (!q || !ops || !count || count > INT_MAX || ops->size < op_size_least ||
+    if (!q || !ops || !count || count > INT_MAX ||
+        ops->size < remora::lib::bytes_of_first<remote_op> ||
         ops->size > remora::lib::structure_bytes_max)
         return -EINVAL;
     if (int error = remora::lib::check(q->r))
@@ -174,8 +175,10 @@ REMOTE_API int remote_queue_wait(remote_queue_t* q, remote_completion* completio
 REMOTE_API int remote_queue_cancel(remote_queue_t* q, uint64_t user_data) {
     if (int error = q ? remora::lib::check(q->r) : -EINVAL)
         return error;
-    std::size_t cancelled = q->queue.cancel(user_data);
-    return cancelled ? static_cast<int>(cancelled) : -ENOENT;
+    return remora::lib::guarded([&] {
+        std::size_t cancelled = q->queue.cancel(user_data);
+        return cancelled ? static_cast<int>(cancelled) : -ENOENT;
+    });
 }
 
 REMOTE_API int remote_queue_fd(remote_queue_t* q, uint64_t* next_us) {

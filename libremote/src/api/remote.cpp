@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
-#include <cstddef>
 #include <cstring>
 #include <span>
 
@@ -67,8 +66,7 @@ REMOTE_API int remote_open(remote_t** r, const char* target, const remote_option
         return remora::lib::fail(-EINVAL,
                                  "remote_open() wants a place for the handle, and a target");
     return remora::lib::opening([&] {
-        const remote_options chosen =
-            remora::lib::options_of(options, "remote_options", offsetof(remote_options, integrity));
+        const remote_options chosen = remora::lib::options_of(options, "remote_options");
         if (chosen.reserved)
             throw remora::Misuse("remote_options.reserved is {}: set it to 0", chosen.reserved);
         *r = remora::lib::name_handle(
@@ -262,14 +260,13 @@ REMOTE_API int remote_info(remote_t* r, remote_node* node) {
         return error;
     remote_node found{};
     int error = remora::lib::opening([&] {
-        remora::lib::check_size(node, "remote_node", node->size, sizeof(found), sizeof(found));
+        remora::lib::check_results(node, "remote_node");
         handle_of(r)->info(found);
         return 0;
     });
     if (error)
         return error;
-    found.size = sizeof(found);
-    *node = found;
+    remora::lib::give(found, node);
     return 0;
 }
 
@@ -279,11 +276,9 @@ REMOTE_API int remote_stats(remote_t* r, remote_counters* counters) {
     // The caller's memory may be a mapping's; don't touch it under the backend's locks.
     remote_counters sum{};
     return remora::lib::opening([&] {
-        remora::lib::check_size(counters, "remote_counters", counters->size, sizeof(sum),
-                                sizeof(sum));
+        remora::lib::check_results(counters, "remote_counters");
         handle_of(r)->stats(sum);
-        sum.size = sizeof(sum);
-        *counters = sum;
+        remora::lib::give(sum, counters);
         return 0;
     });
 }

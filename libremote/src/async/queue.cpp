@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <new>
 #include <utility>
@@ -17,8 +18,8 @@ namespace remora::lib {
 
 namespace {
 
-// How often a backend without a descriptor is looked at.
-constexpr auto look_again = std::chrono::microseconds(100);
+// How often a backend is looked at while it has no descriptor: its node is gone.
+constexpr auto look_again = std::chrono::milliseconds(10);
 
 Clock::time_point limit_of(const remote_op& op) {
     return op.timeout_us ? from_now(op.timeout_us) : never;
@@ -31,10 +32,11 @@ bool may_share(const remote_op& op, const remote_op& first) {
 
 } // namespace
 
-Queue::Queue(std::uint32_t depth) : slots_(depth) {
+Queue::Queue(std::uint32_t depth) : slots_(depth), alike_(std::bit_ceil(depth)) {
     for (Slot& slot : slots_) {
         slot.queue = this;
         slot.call.listener = &slot;
+        slot.call.queue = this;
         slot.next = std::exchange(free_, &slot);
     }
 }
@@ -68,11 +70,24 @@ void Queue::give_slots(Use& use, std::span<Slot* const> unused) {
     }
 }
 
+// Lock. The row of operations with this user_data, and of others. The numbers of a program that
+// counts, or its pointers, differ in the upper bits of the product.
+Queue::Slot*& Queue::alike(std::uint64_t user_data) {
+    const std::uint64_t mixed = user_data * 0x9e37'79b9'7f4a'7c15;
+    return alike_[mixed >> 32 & (alike_.size() - 1)];
+}
+
 // From now on the operations can be cancelled.
 void Queue::set_in_flight(std::span<Slot* const> slots) {
     std::lock_guard lock(lock_);
-    for (Slot* slot : slots)
+    for (Slot* slot : slots) {
         slot->state = State::in_flight;
+        Slot*& row = alike(slot->user_data);
+        slot->at_alike = &row;
+        slot->next_alike = std::exchange(row, slot);
+        if (slot->next_alike)
+            slot->next_alike->at_alike = &slot->next_alike;
+    }
 }
 
 Queue::UseRef Queue::use_of(const BackendRef& backend) {
@@ -111,6 +126,7 @@ Queue::Group& Queue::take_group() {
     Group& group = groups_.emplace_back();
     group.queue = this;
     group.call.listener = &group;
+    group.call.queue = this;
     return group;
 }
 
@@ -275,6 +291,9 @@ int Queue::submit(const BackendRef& backend, std::span<const remote_op> ops) {
 // Lock.
 void Queue::add_ended(Slot& slot) {
     slot.state = State::ended;
+    *slot.at_alike = slot.next_alike;
+    if (slot.next_alike)
+        slot.next_alike->at_alike = slot.at_alike;
     slot.next = nullptr;
     (ended_ ? last_ended_->next : ended_) = &slot;
     last_ended_ = &slot;
@@ -378,38 +397,25 @@ std::size_t Queue::wait(std::span<remote_completion> to, std::size_t at_least,
         if (!use)
             continue; // all operations have ended meanwhile
         const std::size_t wanted = std::max<std::size_t>(at_least - taken, 1);
-        use->backend->wait_until([&] { return ended_count_ >= wanted || !use->in_flight; }, until);
+        use->backend->wait_until(
+            this, [&] { return ended_count_ >= wanted || !use->in_flight; }, until);
     }
 }
 
 // ---- cancelling ----
 
-template <typename Which>
-std::size_t Queue::cancel_if(Which which) {
-    std::size_t cancelled = 0;
-    for (Slot& slot : slots_) {
-        BackendRef backend;
-        {
-            std::lock_guard lock(lock_);
-            if (slot.state != State::in_flight || !which(slot))
-                continue;
-            slot.pins++;
-            backend = slot.use->backend;
-        }
-        if (slot.group) {
-            backend->exclusively([&] { detach(slot); });
-        } else {
-            backend->cancel(slot.call);
-        }
-        cancelled++;
-        std::lock_guard lock(lock_);
-        slot.pins--;
-        if (slot.state == State::free && !slot.pins)
-            release(slot);
-        else if (slot.state == State::ended)
-            hand_over(slot);
-    }
-    return cancelled;
+// The slot was in flight when the caller pinned it.
+void Queue::cancel_pinned(Slot& slot, Backend& backend) {
+    if (slot.group)
+        backend.exclusively([&] { detach(slot); });
+    else
+        backend.cancel(slot.call);
+    std::lock_guard lock(lock_);
+    slot.pins--;
+    if (slot.state == State::free && !slot.pins)
+        release(slot);
+    else if (slot.state == State::ended)
+        hand_over(slot);
 }
 
 // While no operation ends. Nothing else may be in the slot meanwhile, for it is pinned.
@@ -424,7 +430,19 @@ void Queue::detach(Slot& slot) {
 }
 
 std::size_t Queue::cancel(std::uint64_t user_data) {
-    return cancel_if([&](const Slot& slot) { return slot.user_data == user_data; });
+    std::vector<std::pair<Slot*, BackendRef>> found;
+    {
+        std::lock_guard lock(lock_);
+        for (Slot* slot = alike(user_data); slot; slot = slot->next_alike) {
+            if (slot->user_data == user_data)
+                found.emplace_back(slot, slot->use->backend);
+        }
+        for (const auto& [slot, backend] : found)
+            slot->pins++;
+    }
+    for (const auto& [slot, backend] : found)
+        cancel_pinned(*slot, *backend);
+    return found.size();
 }
 
 // Ends groups all of whose operations were detached, for their messages are still under way.
@@ -442,7 +460,17 @@ void Queue::cancel_groups() {
 }
 
 void Queue::end() {
-    cancel_if([](const Slot&) { return true; });
+    for (Slot& slot : slots_) {
+        BackendRef backend;
+        {
+            std::lock_guard lock(lock_);
+            if (slot.state != State::in_flight)
+                continue;
+            slot.pins++;
+            backend = slot.use->backend;
+        }
+        cancel_pinned(slot, *backend);
+    }
     cancel_groups();
     std::list<UseRef> dropped;
     std::lock_guard lock(lock_);
@@ -464,6 +492,11 @@ int Queue::descriptor(const BackendRef& backend, Clock::time_point& next) {
     UseRef newest = use_of(backend), use = oldest_use();
     Backend& waited_for = use ? *use->backend : *newest->backend;
     next = use ? waited_for.next_event() : never;
+    const Watch watch = waited_for.watch();
+    if (use && watch.fd < 0)
+        next = std::min(next, Clock::now() + look_again);
+    if (use && watch.is_ready)
+        next = Clock::now();
     std::lock_guard lock(lock_);
     if (!epoll_) {
         Descriptor event(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
@@ -477,17 +510,15 @@ int Queue::descriptor(const BackendRef& backend, Clock::time_point& next) {
         if (ended_)
             signal();
     }
-    if (watched_ != &waited_for) {
+    if (watch.fd >= 0 && (watched_ != &waited_for || watched_serial_ != watch.serial)) {
         // A closed descriptor has left the epoll by itself.
         epoll_event wanted{};
         wanted.events = EPOLLIN;
-        int fd = waited_for.descriptor();
-        if (fd >= 0 && epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &wanted) && errno != EEXIST)
+        if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, watch.fd, &wanted) && errno != EEXIST)
             return -errno;
         watched_ = &waited_for;
+        watched_serial_ = watch.serial;
     }
-    if (use && waited_for.descriptor() < 0)
-        next = std::min(next, Clock::now() + look_again);
     return epoll_.get();
 }
 

@@ -47,7 +47,7 @@ public:
     // Number taken.
     std::size_t wait(std::span<remote_completion> to, std::size_t at_least,
                      Clock::time_point until);
-    // Number cancelled.
+    // Number cancelled. Throws bad_alloc.
     std::size_t cancel(std::uint64_t user_data);
     // Cancels all operations in flight, and lets go of their backends.
     void end();
@@ -77,7 +77,9 @@ private:
         Use* use = nullptr;
         Group* group = nullptr; // of which the operation is a range
         std::uint32_t range = 0;
-        Slot* next = nullptr; // free, or ended after this one
+        Slot* next = nullptr;       // free, or ended after this one
+        Slot* next_alike = nullptr; // in flight, in the same row of alike_
+        Slot** at_alike = nullptr;  // the pointer to this slot there
         Call call;
         Op first;
         std::vector<Op> more;             // further ops of a long operation
@@ -101,6 +103,7 @@ private:
     std::size_t take_slots(Use& use, std::span<Slot*> to);
     void give_slots(Use& use, std::span<Slot* const> unused);
     void set_in_flight(std::span<Slot* const> slots);
+    Slot*& alike(std::uint64_t user_data);
     UseRef use_of(const BackendRef& backend);
     std::size_t start(const UseRef& use, std::span<const remote_op> ops,
                       std::span<Slot* const> slots);
@@ -122,11 +125,11 @@ private:
     void drop_unused();
     void detach(Slot& slot);
     void cancel_groups();
-    template <typename Which>
-    std::size_t cancel_if(Which which);
+    void cancel_pinned(Slot& slot, Backend& backend);
 
     std::mutex lock_; // all below
     std::vector<Slot> slots_;
+    std::vector<Slot*> alike_; // slots in flight, by a hash of user_data: as many rows as slots
     Slot* free_ = nullptr;
     Slot* ended_ = nullptr;
     Slot* last_ended_ = nullptr;
@@ -139,6 +142,7 @@ private:
     // operation has ended, and of the backend's descriptor.
     Descriptor epoll_, event_;
     const Backend* watched_ = nullptr;
+    std::uint64_t watched_serial_ = 0; // of its Watch
     bool signalled_ = false;
 };
 

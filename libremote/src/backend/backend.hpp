@@ -15,6 +15,7 @@
 #include "remote/remote.h"
 #include "src/clock.hpp"
 #include "src/op.hpp"
+#include "src/watch.hpp"
 
 namespace remora::lib {
 
@@ -43,15 +44,17 @@ public:
     // Waits until the call has ended. False: it hasn't by until. Answers that have arrived by then
     // are handled, unless until is at_once.
     virtual bool wait(const Call& call, Clock::time_point until) = 0;
-    // The same until done(), which may look at calls, and may be called under the backend's lock.
-    virtual void wait_until(const std::function<bool()>& done, Clock::time_point until) = 0;
+    // The same until done(), which may be called under the backend's lock. It changes only when a
+    // call with this queue (Call::queue) ends, or in exclusively().
+    virtual void wait_until(const void* queue, const std::function<bool()>& done,
+                            Clock::time_point until) = 0;
     // May a range of a readv be detached (Range::data), so that it ends before the readv does?
     virtual bool can_detach() const { return false; }
     // Calls fn() while no op ends and no data arrives; then looks whether threads that wait are
     // done. Only if can_detach().
     virtual void exclusively(const std::function<void()>& fn) { fn(); }
-    // A descriptor that is readable when waiting would find something; -1: there is none.
-    virtual int descriptor() const { return -1; }
+    // Where to learn that waiting would find something, until the next wait.
+    virtual Watch watch() { return {}; }
     // When a thread has to wait, or look, again at the latest: to retransmit, or to end a call.
     virtual Clock::time_point next_event() { return never; }
     // Waits until all earlier ops have ended; at the limit they continue.

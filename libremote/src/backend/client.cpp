@@ -155,31 +155,33 @@ ClientOptions client_options(std::string_view settings, std::string_view target,
 }
 
 Client::Client(const std::string& name, const std::vector<Connect>& ways,
-               const ClientOptions& options)
+               const ClientOptions& options, Clock::time_point limit)
     : client_(new rmem_client) {
     crc32c_setup_once();
-    open_any(name, ways, options);
+    open_any(name, ways, options, limit);
     page_bytes_ = client_->node.page_bytes;
     put_bytes_ = rmem_client_put_bytes(client_.get());
     vector_bytes_ = rmem_client_vector_bytes(client_.get());
     if (!std::has_single_bit(page_bytes_) || page_bytes_ < 1U << RMEM_PAGE_SHIFT_MIN ||
         page_bytes_ > 1U << RMEM_PAGE_SHIFT_MAX)
-        throw Failure("the node has pages of {} bytes, which can't be", page_bytes_);
+        throw Failure(EPROTO, "the node has pages of {} bytes, which can't be", page_bytes_);
 }
 
 // Tries all ways in turn. Each has an equal share of the time that is left.
 void Client::open_any(const std::string& name, const std::vector<Connect>& ways,
-                      const ClientOptions& options) {
-    Clock::time_point limit =
-        Clock::now() + std::chrono::nanoseconds(std::min(
-                           options.timeout_ns ? options.timeout_ns : open_ns_max, open_ns_max));
+                      const ClientOptions& options, Clock::time_point limit) {
+    limit = std::min(limit,
+                     Clock::now() +
+                         std::chrono::nanoseconds(std::min(
+                             options.timeout_ns ? options.timeout_ns : open_ns_max, open_ns_max)));
     auto left = static_cast<int>(ways.size());
     for (const Connect& connect : ways) {
         Clock::time_point now = Clock::now();
         try {
-            transport_ = connect();
+            const Clock::time_point until = now + (limit - now) / left;
+            transport_ = connect(until);
             configure(options);
-            return open(name, now + (limit - now) / left);
+            return open(name, until);
         } catch (const Failure&) {
             if (!--left)
                 throw;
@@ -374,6 +376,11 @@ void Client::info(remote_node& node) {
 }
 
 // ---- waiting ----
+
+Watch Client::watch() {
+    Lock lock(lock_);
+    return transport_->watch();
+}
 
 Clock::time_point Client::next_timer() const {
     std::uint64_t deadline = rmem_client_deadline(client_.get());

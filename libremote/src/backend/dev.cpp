@@ -158,7 +158,8 @@ constinit const Scheme dev_scheme{
     "dev", "dev:/dev/rmemN", false, [](std::string_view path, const remote_options&) -> Open {
         if (path.empty())
             throw Misuse("target 'dev:' names no device: write dev:/dev/rmemN");
-        return [path = std::string(path)] { return std::make_unique<Dev>(path); };
+        return
+            [path = std::string(path)](Clock::time_point) { return std::make_unique<Dev>(path); };
     }};
 
 Dev::Dev(const std::string& path) : device_(open(path.c_str(), O_RDWR | O_CLOEXEC)) {

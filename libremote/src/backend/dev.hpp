@@ -45,7 +45,7 @@ public:
     std::uint32_t vector_bytes() const override { return vector_bytes_; }
     void info(remote_node& node) override;
     bool disown() override;
-    int descriptor() const override { return has_ring_ ? ring_.ring_fd : -1; }
+    Watch watch() override { return {.fd = has_ring_ ? ring_.ring_fd : -1}; }
 
 private:
     void begin(Op& op) override;

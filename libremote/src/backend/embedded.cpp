@@ -52,7 +52,7 @@ Open parse(std::string_view text, const remote_options& options) {
     if (memory_bytes < page_bytes)
         throw Misuse("size {} is less than a page of {}: write more", size_text(memory_bytes),
                      size_text(page_bytes));
-    return [=] { return std::make_unique<Embedded>(memory_bytes, page_bytes); };
+    return [=](Clock::time_point) { return std::make_unique<Embedded>(memory_bytes, page_bytes); };
 }
 
 } // namespace

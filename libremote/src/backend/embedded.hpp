@@ -35,7 +35,7 @@ public:
     std::uint32_t vector_bytes() const override { return 0; }
     void cancel(Call&) override {} // the call has ended
     bool wait(const Call&, Clock::time_point) override { return true; }
-    void wait_until(const std::function<bool()>&, Clock::time_point) override {}
+    void wait_until(const void*, const std::function<bool()>&, Clock::time_point) override {}
     int release(Clock::time_point limit) override;
     int fence(Clock::time_point limit) override { return release(limit); }
     int zero(std::uint64_t address, std::uint32_t bytes) override;

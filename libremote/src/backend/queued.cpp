@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
 #include <utility>
 
 #include "src/backend/cut.hpp"
 #include "src/backend/probes.hpp"
+#include "src/backend/slide.hpp"
 
 namespace remora::lib {
 
@@ -71,11 +71,15 @@ Op* Queued::end_one(Op& op, int error, Op* hopeless) {
     REMOTE_PROBE_END(this, op.kind, address_of(op), bytes, error);
     tally_.count(op.kind, bytes, error);
     note(error);
+    const void* queue = nullptr;
     if (op.call->left.load(std::memory_order_relaxed) == 1) {
         op.call->timed.remove();
         wake_waiters(*op.call);
+        queue = op.call->queue;
     }
     op.call->end_op(error);
+    if (queue)
+        ask({nullptr, queue});
     while (free) {
         Op* next = free->next;
         if (free->before && free->call->result)
@@ -97,7 +101,7 @@ void Queued::end(Op& op, int error) {
     Op* hopeless = end_one(op, error, nullptr);
     while (hopeless)
         hopeless = end_one(*hopeless, -ECANCELED, hopeless->next);
-    wake_watchers();
+    ask({});
     wake_receiver();
 }
 
@@ -129,10 +133,20 @@ void Queued::start_all(std::span<Call* const> calls) {
 void Queued::begin_call(Call& call, std::uint64_t now_ns) {
     if (call.limit != never)
         add_timed(call);
+    if (call.given_up) // before it began
+        return end_unbegun(call, now_ns);
     for (Op& op : call.ops) {
         if (enter(op, now_ns))
             begin(op);
     }
+}
+
+// Lock. Of a call that was given up before it began.
+void Queued::end_unbegun(Call& call, std::uint64_t now_ns) {
+    for (Op& op : call.ops)
+        enter(op, now_ns);
+    const int error = call.given_up;
+    for_each_left(call, [&](Op& op) { end(op, error); });
 }
 
 // Lock. flush() follows. A call may end, and be gone, as it begins.
@@ -198,6 +212,7 @@ void Queued::give_up(Call& call, int error) {
 void Queued::cancel(Call& call) {
     {
         Lock lock(lock_);
+        start_left();
         if (call.ended())
             return;
         give_up(call, -ECANCELED);
@@ -239,35 +254,12 @@ int Queued::transfer_by(Kind kind, std::uint64_t address, std::uint8_t* data, st
     return call.result;
 }
 
-// Of a long transfer, transfer_ops pieces are in flight: when the first one ends, another begins.
-// After a failure none begins.
 int Queued::transfer_long(Kind kind, std::uint64_t address, std::uint8_t* data, std::uint64_t bytes,
                           Clock::time_point limit) {
-    struct Piece {
-        Call call;
-        Op op;
-    };
-    std::array<std::optional<Piece>, transfer_ops> pieces;
-    std::size_t begun = 0, ended = 0;
-    int result = 0;
-    while (ended < begun || (bytes && !result)) {
-        if (begun - ended < transfer_ops && bytes && !result) {
-            Piece& piece = pieces[begun++ % transfer_ops].emplace();
-            std::uint64_t now = std::min<std::uint64_t>(bytes, op_bytes_max);
-            cut({&piece.op, 1}, piece.call, kind, address, data, now);
-            piece.call.begin(1, limit);
-            start({&piece.op, 1});
-            address += now;
-            data += now;
-            bytes -= now;
-            continue;
-        }
-        Call& first = pieces[ended++ % transfer_ops]->call;
-        wait(first, never);
-        if (!result)
-            result = first.result;
-    }
-    return result;
+    return slide<transfer_ops>(*this, bytes, op_bytes_max, limit,
+                               [&](Op& op, Call& call, std::uint64_t offset, std::uint64_t now) {
+                                   cut({&op, 1}, call, kind, address + offset, data + offset, now);
+                               });
 }
 
 int Queued::change(std::uint64_t address, std::uint32_t bytes, Change& change,
@@ -303,16 +295,14 @@ int Queued::fence(Clock::time_point limit) {
 bool Queued::wait(const Call& call, Clock::time_point until) {
     if (call.ended() || until == at_once)
         return call.ended();
-    return wait_for([&] { return call.ended(); }, until, &call);
+    return wait_for([&] { return call.ended(); }, until, {&call, nullptr});
 }
 
 // Lock, released meanwhile.
 void Queued::sleep(Lock& lock, Waiter& waiter, Clock::time_point until) {
-    waiter.add_before(waiter.call ? call_waiters_ : watchers_);
-    if (waiter.call) {
-        waiter.next_of_call = std::exchange(waiter.call->waiters, &waiter);
-        waiter.in_call = true;
-    }
+    waiter.add_before(waiter.waits_for.call ? call_waiters_ : watchers_);
+    waiter.next_alike = std::exchange(row_of(waiter.waits_for), &waiter);
+    waiter.in_row = true;
     if (until == never)
         waiter.wake.wait(lock);
     else
@@ -320,12 +310,19 @@ void Queued::sleep(Lock& lock, Waiter& waiter, Clock::time_point until) {
     wake_ups_++;
     waiter.remove();
     // A call that has ended may be gone; its waiters were taken off it before.
-    if (!waiter.in_call)
+    if (!waiter.in_row)
         return;
-    Waiter** at = &waiter.call->waiters;
+    Waiter** at = &row_of(waiter.waits_for);
     while (*at != &waiter)
-        at = &(*at)->next_of_call;
-    *at = waiter.next_of_call;
+        at = &(*at)->next_alike;
+    *at = waiter.next_alike;
+}
+
+// Lock. The threads that wait for the call; or for the queue, and for others of the same hash.
+Waiter*& Queued::row_of(const WaitsFor& what) {
+    if (what.call)
+        return what.call->waiters;
+    return rows_[std::hash<const void*>()(what.queue) / 64 % rows_.size()];
 }
 
 // Lock, for all of these. A thread that sleeps has its Waiter; it can't leave without the lock.
@@ -337,18 +334,23 @@ void Queued::wake(Waiter& waiter) {
 // The call ends.
 void Queued::wake_waiters(const Call& call) {
     for (Waiter* waiter = std::exchange(call.waiters, nullptr); waiter;
-         waiter = waiter->next_of_call) {
-        waiter->in_call = false;
+         waiter = waiter->next_alike) {
+        waiter->in_row = false;
         wake(*waiter);
     }
 }
 
-void Queued::wake_watchers() {
-    for (Link* each = watchers_.next; each != &watchers_; each = each->next) {
-        auto& waiter = static_cast<Waiter&>(*each);
-        if (!waiter.woken && waiter.done())
-            wake(waiter);
+// A call of the queue has ended; without one: an op.
+void Queued::ask(const WaitsFor& what) {
+    for (Waiter* waiter = row_of(what); waiter; waiter = waiter->next_alike) {
+        if (waiter->waits_for.queue == what.queue)
+            ask(*waiter);
     }
+}
+
+void Queued::ask(Waiter& waiter) {
+    if (!waiter.woken && waiter.done())
+        wake(waiter);
 }
 
 // Where no thread receives, one of those that sleep has to do so, or watch the limits. One that was
@@ -368,7 +370,8 @@ void Queued::wake_receiver() {
 void Queued::exclusively(const std::function<void()>& fn) {
     Lock lock(lock_);
     fn();
-    wake_watchers();
+    for (Link* each = watchers_.next; each != &watchers_; each = each->next)
+        ask(static_cast<Waiter&>(*each));
     wake_receiver();
 }
 

@@ -4,15 +4,16 @@
  * limits, and synchronous calls.
  *
  *   start:  lock { order: may it begin? -> begin() ... flush() }, or left to the lock's holder
- *   wait:   one waiter calls receive() for all; receive() reports ended ops by end(), which wakes
- * the threads that wait for this call alone cancel, limit: lock { ops that haven't begun end;
- * take_back() of the rest, which then end soon }
+ *   wait:   one waiter calls receive() for all; receive() reports ended ops by end(), which asks
+ * the threads that wait for this call, or for this queue, and no others cancel, limit:  lock { ops
+ * that haven't begun end; take_back() of the rest, which then end soon }
  *
  * The library has no thread of its own.
  */
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <functional>
@@ -26,15 +27,22 @@
 
 namespace remora::lib {
 
+// The end that a thread waits for: a call's, any of a queue's, or, with neither, any op's.
+struct WaitsFor {
+    const Call* call = nullptr;
+    const void* queue = nullptr;
+};
+
 // A thread that sleeps until its call has ended, or done() is true.
 struct Waiter : Link {
-    Waiter(const Call* of, std::function<bool()> is_done) : call(of), done(std::move(is_done)) {}
+    Waiter(const WaitsFor& what, std::function<bool()> is_done)
+        : waits_for(what), done(std::move(is_done)) {}
 
-    const Call* call;           // null: of none
-    std::function<bool()> done; // is asked after each end of an op, unless there is a call
-    Waiter* next_of_call = nullptr;
-    bool in_call = false; // the call's list has it
-    bool woken = false;   // the thread runs soon, and then looks for itself
+    const WaitsFor waits_for;
+    std::function<bool()> done;   // is asked after each end of what it waits for, but of a call
+    Waiter* next_alike = nullptr; // in the same row
+    bool in_row = false;
+    bool woken = false; // the thread runs soon, and then looks for itself
     std::condition_variable wake;
 };
 
@@ -46,8 +54,9 @@ public:
     void start_all(std::span<Call* const> calls) override;
     void cancel(Call& call) override;
     bool wait(const Call& call, Clock::time_point until) override;
-    void wait_until(const std::function<bool()>& done, Clock::time_point until) override {
-        wait_for(done, until);
+    void wait_until(const void* queue, const std::function<bool()>& done,
+                    Clock::time_point until) override {
+        wait_for(done, until, {nullptr, queue});
     }
     void exclusively(const std::function<void()>& fn) override;
     Clock::time_point next_event() override;
@@ -94,10 +103,9 @@ protected:
     // Lock. A thread is in receive(), so no other may call take_in().
     bool somebody_receives() const { return receiving_; }
     int one(Op& op, Clock::time_point limit = never);
-    // Waits until done(), which is called under the lock. False: until's time has come. call:
-    // done() is its end, and need not be asked about other ends.
+    // Waits until done(), which is called under the lock. False: until's time has come.
     template <typename Done>
-    bool wait_for(Done done, Clock::time_point until, const Call* call = nullptr);
+    bool wait_for(Done done, Clock::time_point until, const WaitsFor& what = {});
     // How often threads have woken up in there. Lock.
     std::uint64_t wake_ups() const { return wake_ups_; }
 
@@ -111,6 +119,7 @@ protected:
 private:
     void start_left();
     void begin_call(Call& call, std::uint64_t now_ns);
+    void end_unbegun(Call& call, std::uint64_t now_ns);
     Op* end_one(Op& op, int error, Op* hopeless);
     template <unsigned most>
     int transfer_by(Kind kind, std::uint64_t address, std::uint8_t* data, std::uint64_t bytes,
@@ -118,9 +127,11 @@ private:
     int transfer_long(Kind kind, std::uint64_t address, std::uint8_t* data, std::uint64_t bytes,
                       Clock::time_point limit);
     void sleep(Lock& lock, Waiter& waiter, Clock::time_point until);
+    Waiter*& row_of(const WaitsFor& what);
     static void wake(Waiter& waiter);
     void wake_waiters(const Call& call);
-    void wake_watchers();
+    void ask(const WaitsFor& what);
+    void ask(Waiter& waiter);
     void wake_receiver();
     void add_timed(Call& call);
     Clock::time_point first_limit() const;
@@ -128,10 +139,11 @@ private:
     void give_up(Call& call, int error);
 
     std::atomic<bool> lost_ = false;
-    Link timed_;             // calls with a limit, in its order
-    bool receiving_ = false; // a thread is in receive(), for all
-    Link call_waiters_;      // threads that sleep, with a call
-    Link watchers_;          // and those without
+    Link timed_;                     // calls with a limit, in its order
+    bool receiving_ = false;         // a thread is in receive(), for all
+    Link call_waiters_;              // threads that sleep, with a call
+    Link watchers_;                  // and those without
+    std::array<Waiter*, 64> rows_{}; // these, by a hash of their queue
     std::uint64_t wake_ups_ = 0;
 };
 
@@ -149,7 +161,7 @@ void Queued::for_each_left(const Call& call, Fn fn) {
 }
 
 template <typename Done>
-bool Queued::wait_for(Done done, Clock::time_point until, const Call* call) {
+bool Queued::wait_for(Done done, Clock::time_point until, const WaitsFor& what) {
     Lock lock(lock_);
     bool is_done;
     // Even without time left, handle answers that have arrived.
@@ -164,7 +176,7 @@ bool Queued::wait_for(Done done, Clock::time_point until, const Call* call) {
             start_left();
             flush();
         } else {
-            Waiter waiter(call, std::ref(done));
+            Waiter waiter(what, std::ref(done));
             sleep(lock, waiter, next);
         }
         expire();

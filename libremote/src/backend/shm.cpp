@@ -12,9 +12,10 @@ namespace {
 Open parse(std::string_view text, const remote_options& options) {
     std::string path(take_place(text));
     ClientOptions client = client_options(text, "shm:" + path, options);
-    return [path, client] {
-        return std::make_unique<Client>(
-            path, std::vector<Connect>{[path] { return std::make_unique<Shm>(path); }}, client);
+    return [path, client](Clock::time_point limit) {
+        std::vector<Connect> ways{
+            [path](Clock::time_point until) { return std::make_unique<Shm>(path, until); }};
+        return std::make_unique<Client>(path, ways, client, limit);
     };
 }
 

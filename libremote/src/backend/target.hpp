@@ -13,8 +13,8 @@
 
 namespace remora::lib {
 
-// Opens a backend; again when its node has restarted. Throws Failure.
-using Open = std::function<std::unique_ptr<Backend>()>;
+// Opens a backend, by the limit; again when its node has restarted. Throws Failure.
+using Open = std::function<std::unique_ptr<Backend>(Clock::time_point limit)>;
 
 struct Scheme {
     std::string_view name;

@@ -17,9 +17,9 @@ Open parse(std::string_view text, const remote_options& options) {
     std::string_view address = take_place(text);
     Endpoint node = parse_endpoint(address, RMEM_PORT);
     ClientOptions client = client_options(text, fmt::format("udp:{}", address), options);
-    return [node, client] {
+    return [node, client](Clock::time_point limit) {
         return std::make_unique<Client>(endpoint_text(node.host, node.port),
-                                        udp_ways(node.host, node.port), client);
+                                        udp_ways(node.host, node.port), client, limit);
     };
 }
 

@@ -46,7 +46,8 @@ Descriptor open_userfault() {
     if (!fd) {
         if (errno == EMFILE || errno == ENFILE)
             fail_with("userfaultfd");
-        throw Failure("the system gives no userfaultfd ({}): it takes Linux 5.11, and a sandbox "
+        throw Failure(EOPNOTSUPP,
+                      "the system gives no userfaultfd ({}): it takes Linux 5.11, and a sandbox "
                       "that lets it through",
                       std::strerror(errno));
     }
@@ -54,7 +55,8 @@ Descriptor open_userfault() {
     api.api = UFFD_API;
     api.features = UFFD_FEATURE_PAGEFAULT_FLAG_WP;
     if (ioctl(fd.get(), UFFDIO_API, &api))
-        throw Failure("the system's userfaultfd can't write-protect ({}): it takes Linux 5.7 on "
+        throw Failure(EOPNOTSUPP,
+                      "the system's userfaultfd can't write-protect ({}): it takes Linux 5.7 on "
                       "x86-64",
                       std::strerror(errno));
     return fd;

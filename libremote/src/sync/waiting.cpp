@@ -46,9 +46,13 @@ int wait_for_integer(Backend& backend, raddr_t address, std::size_t bytes, remot
         value = static_cast<std::uint32_t>(value);
     Clock::time_point eager_until = Clock::now() + eager_time;
     auto pause = std::chrono::duration_cast<Clock::duration>(pause_first);
-    for (;;) {
+    Clock::time_point read_limit = limit;
+    for (;; read_limit = std::min(until, limit)) {
         std::array<std::uint8_t, 8> integer{};
-        if (int error = backend.transfer(Kind::read, address, integer.data(), bytes, limit))
+        int error = backend.transfer(Kind::read, address, integer.data(), bytes, read_limit);
+        if (error == -ETIMEDOUT && read_limit == until && Clock::now() >= until)
+            return -EAGAIN;
+        if (error)
             return error;
         found = base_load_le64(integer.data());
         if (holds(compare, found, value))

@@ -32,7 +32,8 @@ timespec left_until(Clock::time_point until) {
 
 } // namespace
 
-Shm::Shm(const std::string& path) : link_(path), may_spin_(!has_one_processor()) {}
+Shm::Shm(const std::string& path, Clock::time_point limit)
+    : link_(path, limit), may_spin_(!has_one_processor()) {}
 
 Transport::Limits Shm::limits() const {
     return {RMEM_PIECE_BYTES_MAX, RMEM_DATAGRAM_BYTES_MAX, RMEM_IWND_BYTES, true};
@@ -174,6 +175,14 @@ bool Shm::has_news() const {
            (full_ && __atomic_load_n(link_.out.credit, __ATOMIC_RELAXED) != full_at_);
 }
 
+Watch Shm::watch() {
+    if (!link_.is_open())
+        return {};
+    link_.take_bytes();
+    ring_doze(link_.watches);
+    return {.fd = link_.fd(), .serial = link_.serial(), .is_ready = has_news()};
+}
+
 void Shm::wait(Clock::time_point until, std::uint64_t spin_ns) {
     idle_ = false;
     if (!link_.is_open()) {
@@ -256,9 +265,15 @@ void Shm::take_in(const rmem_client_config& session, Messages& messages) {
 // False: it is neither plain messages nor a datagram.
 bool Shm::take_record(const rmem_client_config& session, Messages& messages,
                       std::span<const std::uint8_t> record) {
-    if (record.empty() || record[0] != RMEM_PLAIN)
-        return take_datagram(session, messages, record);
-    take_plain(session, messages, record);
+    if (!record.empty() && record[0] == RMEM_PLAIN) {
+        take_plain(session, messages, record);
+        return true;
+    }
+    if (record.size() < RMEM_HDR_BYTES || record.size() > copied_.size())
+        return false;
+    // The node may still write the record: what is looked at twice is copied first.
+    std::memcpy(copied_.data(), record.data(), record.size());
+    take_datagram(session, std::span(copied_).first(record.size()), messages);
     return true;
 }
 
@@ -267,7 +282,7 @@ void Shm::take_plain(const rmem_client_config& session, Messages& messages,
     rmem_plain_record in;
     rmem_plain_begin(&in, static_cast<u32>(record.size()), true);
     for (u32 offset; rmem_plain_next(&in, &offset) && rmem_plain_has_head(&in);) {
-        // The node may still write the record: what is looked at twice is copied first.
+        // Copied first, as above.
         struct rmem_plain plain;
         std::memcpy(&plain, record.data() + offset, sizeof(plain));
         if (rmem_plain_step(&in, &plain) != RMEM_WIRE_GOOD)
@@ -275,24 +290,6 @@ void Shm::take_plain(const rmem_client_config& session, Messages& messages,
         in.head.space = session.space;
         messages.take_response(in.head, record.data() + in.payload_offset, false);
     }
-}
-
-bool Shm::take_datagram(const rmem_client_config& session, Messages& messages,
-                        std::span<const std::uint8_t> record) {
-    if (record.size() < RMEM_HDR_BYTES || record.size() > copied_.size())
-        return false;
-    // Copied first, as above.
-    std::memcpy(copied_.data(), record.data(), record.size());
-    rmem_datagram in;
-    if (rmem_datagram_open(&in, copied_.data(), static_cast<u32>(record.size()), true) !=
-            RMEM_WIRE_GOOD ||
-        in.head.space != session.space || in.head.integrity != session.integrity ||
-        !rmem_datagram_verifies(&in, &session.key, copied_.data()))
-        return true; // to an earlier session, or from another node
-    while (rmem_datagram_step(&in, copied_.data()))
-        messages.take_response(in.head, copied_.data() + in.payload_offset,
-                               rmem_datagram_is_damaged(&in, copied_.data()));
-    return true;
 }
 
 } // namespace remora::lib

@@ -5,6 +5,7 @@
  *
  *   send()     messages -> plain ones, or a datagram each -> request ring, in place -> pointer word
  *   wait()     looks at the next entry of the response ring, pauses, then sleeps by futex
+ *   watch()    sets a flag; the node then sends a byte by the socket, once, when it has written
  *   deliver()  heads copied out of the response ring and checked; payload handed up where it is
  *
  * A node that has gone is noticed by its end of the socket. The transport then tries to reach a new
@@ -30,7 +31,7 @@ namespace remora::lib {
 class Shm final : public Transport {
 public:
     // path: of the node's socket. Throws Failure: no node there, or it refuses.
-    explicit Shm(const std::string& path);
+    Shm(const std::string& path, Clock::time_point limit);
 
     Limits limits() const override;
     void send(const rmem_client_config& session, Messages& messages) override;
@@ -38,6 +39,7 @@ public:
     void deliver(const rmem_client_config& session, Messages& messages) override;
     void take_in(const rmem_client_config& session, Messages& messages) override;
     Failure silence(const std::string& name, std::chrono::milliseconds patience) const override;
+    Watch watch() override;
     void disown() override { link_.disown(); }
 
 private:
@@ -56,8 +58,6 @@ private:
 
     void take_plain(const rmem_client_config& session, Messages& messages,
                     std::span<const std::uint8_t> record);
-    bool take_datagram(const rmem_client_config& session, Messages& messages,
-                       std::span<const std::uint8_t> record);
 
     ShmLink link_;
     const bool may_spin_;

@@ -21,7 +21,7 @@ namespace remora::lib {
 namespace {
 
 // A node offers a pair at once; one that is stopped does not.
-constexpr int offer_ms_max = 2000;
+constexpr std::chrono::milliseconds offer_time{2000};
 
 Failure refusal(std::uint32_t answer, const std::string& path) {
     switch (answer) {
@@ -50,18 +50,22 @@ bool is_part(std::uint64_t offset, const ring_shape& shape, std::uint64_t end) {
 
 } // namespace
 
-ShmLink::ShmLink(std::string path) : path_(std::move(path)) {
+ShmLink::ShmLink(std::string path, Clock::time_point limit) : path_(std::move(path)) {
     if (!call())
         throw Failure(errno == EACCES ? EACCES : ECONNREFUSED, "no node at {}: {}", path_,
                       std::strerror(errno));
     pollfd ready{socket_.get(), POLLIN, 0};
-    if (poll(&ready, 1, offer_ms_max) <= 0 || !take_offer())
-        throw Failure("the node at {} offers no rings: is it remora-node with --shm?", path_);
+    auto left = std::chrono::ceil<std::chrono::milliseconds>(
+        std::min(limit, Clock::now() + offer_time) - Clock::now());
+    if (poll(&ready, 1, std::max(static_cast<int>(left.count()), 0)) <= 0 || !take_offer())
+        throw Failure(EPROTO, "the node at {} offers no rings: is it remora-node with --shm?",
+                      path_);
 }
 
 // Leaves errno.
 bool ShmLink::call() {
     sockaddr_un address = unix_address(path_);
+    serial_++;
     socket_ = Descriptor(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (socket_ && !connect(socket_.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)))
         return true;
@@ -84,8 +88,8 @@ bool ShmLink::take_offer() {
         return false;
     }
     if (got != sizeof(offer) || base_load_le32(&offer.version) != RING_VERSION)
-        throw Failure("the node at {} speaks another version of rings: use the same release",
-                      path_);
+        throw Failure(
+            EPROTO, "the node at {} speaks another version of rings: use the same release", path_);
     if (std::uint32_t answer = base_load_le32(&offer.answer))
         throw refusal(answer, path_);
     map(offer, files);
@@ -103,7 +107,7 @@ void ShmLink::map(const ring_offer& offer, const std::vector<Descriptor>& files)
         entry_bytes(offer.request) < RING_HEAD_BYTES + RMEM_DATAGRAM_BYTES_MAX ||
         entry_bytes(offer.response) < RING_HEAD_BYTES + RMEM_DATAGRAM_BYTES_MAX ||
         !keeps_its_size(files[0], bytes) || !keeps_its_size(files[1], RING_PAGE_BYTES))
-        throw Failure("the node at {} offers rings that can't be", path_);
+        throw Failure(EPROTO, "the node at {} offers rings that can't be", path_);
     pair_ = Mapping(files[0], bytes, PROT_READ | PROT_WRITE);
     page_ = Mapping(files[1], RING_PAGE_BYTES, PROT_READ | PROT_WRITE);
     auto& words = *reinterpret_cast<ring_pair*>(pair_.data());
@@ -115,18 +119,22 @@ void ShmLink::map(const ring_offer& offer, const std::vector<Descriptor>& files)
     pointer = &page.pointer[index];
     node_sleeps = &page.node_sleeps;
     sleeps = &words.client_sleeps;
+    watches = &words.client_watches;
     offered_ = true;
     open_ = true;
 }
 
-bool ShmLink::is_connected() const {
+bool ShmLink::take_bytes() const {
     std::uint8_t byte;
-    ssize_t got = recv(socket_.get(), &byte, 1, MSG_DONTWAIT);
-    return got < 0 && (errno == EAGAIN || errno == EINTR);
+    ssize_t got;
+    do {
+        got = recv(socket_.get(), &byte, 1, MSG_DONTWAIT);
+    } while (got > 0 || (got < 0 && errno == EINTR));
+    return got < 0 && errno == EAGAIN;
 }
 
 void ShmLink::look_after() {
-    if (offered_ && open_ && is_connected())
+    if (offered_ && open_ && take_bytes())
         return;
     if (offered_) {
         drop();

@@ -18,14 +18,17 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "src/clock.hpp"
+#include "src/watch.hpp"
 #include "support/failure.hpp"
 
 extern "C" {
 #include "core/rmem/client/client.h"
+#include "core/rmem/datagram.h"
 }
 
 namespace remora::lib {
@@ -48,6 +51,20 @@ public:
 protected:
     ~Messages() = default;
 };
+
+// Hands up the messages of a datagram, unless it is to an earlier session or from another node.
+inline void take_datagram(const rmem_client_config& session, std::span<const std::uint8_t> bytes,
+                          Messages& messages) {
+    rmem_datagram in;
+    if (rmem_datagram_open(&in, bytes.data(), static_cast<u32>(bytes.size()), true) !=
+            RMEM_WIRE_GOOD ||
+        in.head.space != session.space || in.head.integrity != session.integrity ||
+        !rmem_datagram_verifies(&in, &session.key, bytes.data()))
+        return;
+    while (rmem_datagram_step(&in, bytes.data()))
+        messages.take_response(in.head, bytes.data() + in.payload_offset,
+                               rmem_datagram_is_damaged(&in, bytes.data()));
+}
 
 class Transport {
 public:
@@ -73,8 +90,9 @@ public:
     // With the lock, while no thread is between wait() and deliver(): the same without waiting.
     virtual void take_in(const rmem_client_config& session, Messages& messages) = 0;
 
-    // A descriptor that is readable when wait() would find something; -1: there is none.
-    virtual int descriptor() const { return -1; }
+    // The caller holds the lock. Where to learn that wait() would find something; -1: there is no
+    // such descriptor.
+    virtual Watch watch() { return {}; }
 
     // The node gave no answer: why? name: of the node, for people. patience: what that may take.
     virtual Failure silence(const std::string& name, std::chrono::milliseconds patience) const = 0;
@@ -84,6 +102,6 @@ public:
 };
 
 // A way to a node; it may turn out to lead nowhere. Throws Failure.
-using Connect = std::function<std::unique_ptr<Transport>()>;
+using Connect = std::function<std::unique_ptr<Transport>(Clock::time_point limit)>;
 
 } // namespace remora::lib

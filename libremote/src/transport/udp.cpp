@@ -36,14 +36,14 @@ std::vector<Connect> udp_ways(const std::string& host, std::uint16_t port) {
     hints.ai_socktype = SOCK_DGRAM;
     addrinfo* list = nullptr;
     if (int error = getaddrinfo(host.c_str(), fmt::format("{}", port).c_str(), &hints, &list))
-        throw Failure("no host {}: {}", host, gai_strerror(error));
+        throw Failure(EHOSTUNREACH, "no host {}: {}", host, gai_strerror(error));
     std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(list, freeaddrinfo);
     std::string name = endpoint_text(host, port);
     std::vector<Connect> ways;
     for (const addrinfo* each = list; each; each = each->ai_next) {
         sockaddr_storage address{};
         std::memcpy(&address, each->ai_addr, each->ai_addrlen);
-        ways.emplace_back([name, address, bytes = each->ai_addrlen] {
+        ways.emplace_back([name, address, bytes = each->ai_addrlen](Clock::time_point) {
             return std::make_unique<Udp>(name, address, bytes);
         });
     }
@@ -53,7 +53,7 @@ std::vector<Connect> udp_ways(const std::string& host, std::uint16_t port) {
 Udp::Udp(const std::string& name, const sockaddr_storage& address, socklen_t bytes)
     : socket_(socket(address.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
     if (!socket_ || connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), bytes))
-        throw Failure("no way to {}: {}", name, std::strerror(errno));
+        throw Failure(EHOSTUNREACH, "no way to {}: {}", name, std::strerror(errno));
     bool v6 = address.ss_family == AF_INET6;
     int level = v6 ? +IPPROTO_IPV6 : +IPPROTO_IP;
     // Let a path narrower than the local link get fragments instead of nothing.
@@ -65,12 +65,13 @@ Udp::Udp(const std::string& name, const sockaddr_storage& address, socklen_t byt
     int mtu = 0;
     socklen_t length = sizeof(mtu);
     if (getsockopt(socket_.get(), level, v6 ? IPV6_MTU : IP_MTU, &mtu, &length))
-        throw Failure("the MTU to {} isn't known: {}", name, std::strerror(errno));
+        throw Failure(EHOSTUNREACH, "the MTU to {} isn't known: {}", name, std::strerror(errno));
     std::uint32_t below = (v6 ? 40 : 20) + sizeof(udphdr);
     limits_.batch_bytes =
         std::min<std::uint32_t>(static_cast<std::uint32_t>(mtu) - below, RMEM_DATAGRAM_BYTES_MAX);
     if (limits_.batch_bytes < RMEM_HEADS_BYTES(1) + RMEM_PIECE_BYTES_MIN)
-        throw Failure("the link to {} has an MTU of {}, which is too small", name, mtu);
+        throw Failure(EHOSTUNREACH, "the link to {} has an MTU of {}, which is too small", name,
+                      mtu);
     limits_.payload_bytes =
         std::min<std::uint32_t>(limits_.batch_bytes - RMEM_HEADS_BYTES(1), RMEM_PIECE_BYTES_MAX);
     // Request no more than the socket has room for; the kernel grants twice the size, for its
@@ -150,19 +151,6 @@ bool Udp::sleep(Clock::time_point until) {
 }
 
 namespace {
-
-void take_datagram(const rmem_client_config& session, std::span<const std::uint8_t> bytes,
-                   Messages& messages) {
-    rmem_datagram in;
-    if (rmem_datagram_open(&in, bytes.data(), static_cast<u32>(bytes.size()), true) !=
-            RMEM_WIRE_GOOD ||
-        in.head.space != session.space || in.head.integrity != session.integrity ||
-        !rmem_datagram_verifies(&in, &session.key, bytes.data()))
-        return;
-    while (rmem_datagram_step(&in, bytes.data()))
-        messages.take_response(in.head, bytes.data() + in.payload_offset,
-                               rmem_datagram_is_damaged(&in, bytes.data()));
-}
 
 void take_packets(const rmem_client_config& session, Incoming& incoming, unsigned count,
                   Messages& messages) {

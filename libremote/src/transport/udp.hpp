@@ -25,7 +25,7 @@ public:
     void wait(Clock::time_point until, std::uint64_t spin_ns) override;
     void deliver(const rmem_client_config& session, Messages& messages) override;
     void take_in(const rmem_client_config& session, Messages& messages) override;
-    int descriptor() const override { return socket_.get(); }
+    Watch watch() override { return {.fd = socket_.get()}; }
     Failure silence(const std::string& name, std::chrono::milliseconds patience) const override;
     void disown() override { socket_ = Descriptor(); }
 
