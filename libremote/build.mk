@@ -15,9 +15,15 @@ out/lib/$(LIB_SONAME): $(call objects,opt,$(LIB_SRC)) out/opt/libremora_core.a l
 out/lib/libremote.so: out/lib/$(LIB_SONAME)
 	$(Q)ln -sf $(LIB_SONAME) $@
 
-out/lib/libremote.a: $(call objects,opt,$(LIB_SRC) $(CORE_SRC))
+# One object, which has the names of libremote.map alone: a program may have others of its own. Names that C++ has
+# once in a program aren't localized before they are weak.
+LIB_CORE_SRC := $(filter kmod/core/base/% kmod/core/ring/% kmod/core/rmem/%,$(CORE_SRC))
+out/lib/libremote.a: $(call objects,opt,$(LIB_SRC) $(LIB_CORE_SRC)) libremote/libremote.map
 	$(call say,AR,$@)
-	$(Q)mkdir -p $(@D) && rm -f $@ && $(AR) qcsD $@ $^
+	$(Q)mkdir -p $(@D) && rm -f $@ && ld -r --force-group-allocation $(filter %.o,$^) -o out/opt/libremote.o && \
+		sed -n 's/^\t\(remote_.*\);/\1/p' libremote/libremote.map > out/opt/libremote.names && \
+		objcopy -w --weaken-symbol='_Z*' out/opt/libremote.o && \
+		objcopy --keep-global-symbols=out/opt/libremote.names out/opt/libremote.o && $(AR) qcsD $@ out/opt/libremote.o
 
 # Copies between programs of two machines, by /dev/cmmc: a library of its own.
 CMMC_SONAME = libcmmc.so.1

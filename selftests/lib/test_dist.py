@@ -200,6 +200,11 @@ class Dist(unittest.TestCase):
         run(*compiler, *STRICT, source, *flags(ROOT / "out/lib/pkgconfig"), "-o", program)
         run(program)
 
+    def test_archive_has_no_names_but_the_interfaces(self):
+        lines = [line.split() for line in run("nm", "--extern-only", "--defined-only", ROOT / "out/lib/libremote.a").split("\n")]
+        names = [line[2] for line in lines if len(line) == 3]
+        self.assertEqual(sorted(names), sorted(declared("remote_")))
+
     def test_exports_are_the_declarations_of_the_headers(self):
         for library in ("remote", "cmmc"):
             symbols = run("nm", "-D", "--defined-only", ROOT / f"out/lib/lib{library}.so").split("\n")
