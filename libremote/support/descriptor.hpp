@@ -2,8 +2,10 @@
 // A file descriptor that closes itself.
 #pragma once
 
-#include <unistd.h>
 #include <utility>
+
+#include <sys/resource.h>
+#include <unistd.h>
 
 namespace remora {
 
@@ -27,5 +29,14 @@ public:
 private:
     int fd_ = -1;
 };
+
+// The process may have as many as the system permits.
+inline void raise_descriptor_limit() {
+    rlimit limit{};
+    if (getrlimit(RLIMIT_NOFILE, &limit))
+        return;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
 
 } // namespace remora

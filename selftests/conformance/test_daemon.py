@@ -331,6 +331,12 @@ class Daemon(unittest.TestCase):
                 self.wait_for_its_session(node, client)
                 self.ping(port, one, state="full")
 
+    def test_ping_needs_one_session(self):
+        with self.controlled("--sessions", "1") as (_, _, (one, _), node):
+            port = json.loads(node("status", "--json"))["port"]
+            node("space", "add", f"1={one}")
+            self.assertEqual(self.ping(port, one, state="ok")["memory_bytes"], 16 << 20)
+
     def test_stop_ends_a_client_at_work(self):
         with self.controlled() as (_, _, (one, _), node):
             port = json.loads(node("status", "--json"))["port"]

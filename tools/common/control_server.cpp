@@ -114,11 +114,19 @@ void Control::ready(const Handler& handler) {
     while (take_answers(handler)) {
     }
     close_late();
+    if (listens_again_ != Clock::time_point{} && listens_again_ <= Clock::now()) {
+        listens_again_ = {};
+        watch(listener_.fd(), listener, EPOLLIN);
+    }
     set_timer();
 }
 
 void Control::accept() {
     Descriptor fd = listener_.accept();
+    if (!fd && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
+        listens_again_ = Clock::now() + accept_pause;
+        watch(listener_.fd(), listener, 0);
+    }
     if (!fd || !make_room())
         return;
     auto [at, added] = connections_.try_emplace(first_connection + last_++, std::move(fd));
@@ -246,7 +254,8 @@ void Control::close_late() {
 }
 
 void Control::set_timer() {
-    Clock::time_point first = Clock::time_point::max();
+    Clock::time_point first =
+        listens_again_ == Clock::time_point{} ? Clock::time_point::max() : listens_again_;
     for (const auto& [number, connection] : connections_)
         first = std::min(first, connection.limit(time_));
     itimerspec timing{};

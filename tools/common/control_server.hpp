@@ -7,8 +7,9 @@
  *
  * A connection has connection_time to send a request, and again to take its answer; then it is
  * closed. At most connections_max are served. One more takes the place of the one that has been
- * idle for longest; if all wait for their answers, it is closed. Only root and the daemon's own
- * user are served.
+ * idle for longest; if all wait for their answers, it is closed. Without a descriptor for it, one
+ * waits in the listener, which is looked at again after accept_pause. Only root and the daemon's
+ * own user are served.
  */
 #pragma once
 
@@ -30,6 +31,7 @@ class Control {
 public:
     static constexpr std::size_t connections_max = 16;
     static constexpr std::chrono::seconds connection_time{5};
+    static constexpr std::chrono::milliseconds accept_pause{100};
 
     // An answer's line, and descriptors that travel with it: at most files_max.
     struct Reply {
@@ -74,6 +76,7 @@ private:
     UnixListener listener_;
     std::chrono::milliseconds time_;
     Descriptor events_, timer_, answered_;
+    Clock::time_point listens_again_{};               // after want of descriptors
     std::map<std::uint64_t, Connection> connections_; // by number
     std::uint64_t last_ = 0;                          // number given
     std::mutex lock_;

@@ -4,6 +4,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -33,6 +35,31 @@ bool is_abandoned(const sockaddr_un& address, int type) {
            errno == ECONNREFUSED;
 }
 
+// Keeps other processes from looking for a stale socket at the path, and replacing it, meanwhile.
+class StartLock {
+public:
+    explicit StartLock(const std::string& path) : path_(path + ".lock") {
+        do {
+            file_ =
+                Descriptor(open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+            if (!file_ || flock(file_.get(), LOCK_EX))
+                throw Failure("can't lock {}: {}", path_, std::strerror(errno));
+        } while (!is_there()); // the one before has removed it
+    }
+    StartLock(const StartLock&) = delete;
+    StartLock& operator=(const StartLock&) = delete;
+    ~StartLock() { unlink(path_.c_str()); }
+
+private:
+    bool is_there() const {
+        struct stat mine {};
+        return !fstat(file_.get(), &mine) && mine.st_ino == at(path_).st_ino;
+    }
+
+    std::string path_;
+    Descriptor file_;
+};
+
 } // namespace
 
 UnixListener::UnixListener(const char* option, std::string path, mode_t mode, int type)
@@ -41,6 +68,7 @@ UnixListener::UnixListener(const char* option, std::string path, mode_t mode, in
     struct stat found = at(path_);
     if (found.st_mode && !S_ISSOCK(found.st_mode))
         throw Failure("{} {} is there and is no socket: choose another path", option, path_);
+    StartLock lock(path_);
     if (found.st_mode && is_abandoned(address, type))
         unlink(path_.c_str());
     // bind() creates the file with the mode of the socket.

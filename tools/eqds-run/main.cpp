@@ -13,13 +13,13 @@
 #include <fmt/format.h>
 #include <net/if.h>
 #include <nlohmann/json.hpp>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "eqds-run/pump.hpp"
+#include "support/descriptor.hpp"
 #include "support/failure.hpp"
 #include "support/say.hpp"
 
@@ -65,15 +65,6 @@ void set_environment(const std::string& preload, int requests) {
     int error = errno;
     remora::warn("eqds-run: {}: {}", command[0], std::strerror(error));
     _exit(error == ENOENT ? 127 : 126);
-}
-
-// A socket of the program takes three descriptors here. The program keeps its own limit.
-void raise_descriptor_limit() {
-    rlimit limit{};
-    if (getrlimit(RLIMIT_NOFILE, &limit))
-        return;
-    limit.rlim_cur = limit.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 void print_counts(const Counts& c, const std::string& to) {
@@ -199,7 +190,8 @@ int run(Options& options) {
     close(pair[1]);
     // A reader of the statistics that has ended must not end the program's network.
     signal(SIGPIPE, SIG_IGN);
-    raise_descriptor_limit();
+    // A socket of the program takes three here. The program keeps its own limit.
+    remora::raise_descriptor_limit();
     Signals signals(pump, child, mask, options.stats);
     while (!signals.is_over())
         pump.loop.serve();

@@ -169,6 +169,7 @@ void say_farewell(Node& node, const Descriptor& signals) {
 }
 
 void serve(const Options& options) {
+    raise_descriptor_limit(); // a client's rings take three
     Descriptor signals = signal_descriptor();
     std::vector<Socket> sockets = open_sockets(options);
     std::uint16_t port = sockets.front().port();

@@ -7,7 +7,6 @@
 
 #include <nlohmann/json.hpp>
 #include <poll.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "common/control.hpp"
@@ -35,15 +34,6 @@ std::string socket_path(const std::string& named) {
 }
 
 // ---- the daemon ----
-
-// A machine takes some twenty descriptors.
-void raise_descriptor_limit() {
-    rlimit limit{};
-    if (!getrlimit(RLIMIT_NOFILE, &limit)) {
-        limit.rlim_cur = limit.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &limit);
-    }
-}
 
 void say_ready(const std::string& what, const std::string& ready_fd) {
     mh::say("{}", what);

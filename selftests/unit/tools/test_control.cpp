@@ -5,16 +5,23 @@
 #include <atomic>
 #include <cstdlib>
 #include <future>
+#include <latch>
 #include <list>
 #include <optional>
 #include <thread>
+#include <vector>
+
+#include <fmt/format.h>
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "common/control.hpp"
+#include "common/listener.hpp"
+#include "support/failure.hpp"
 #include "support/unix_address.hpp"
 
 namespace remora::daemon {
@@ -153,6 +160,75 @@ TEST_F(Controlled, WhereAllWaitForTheirAnswersANewcomerIsClosed) {
         answer("done");
     for (const Descriptor& fd : all)
         EXPECT_EQ(read(fd, 5), "done\n");
+}
+
+// A folder for sockets.
+class Folder {
+public:
+    Folder() { mkdtemp(name_); }
+    ~Folder() { rmdir(name_); }
+    std::string operator/(std::string_view name) const { return fmt::format("{}/{}", name_, name); }
+
+private:
+    char name_[32] = "/tmp/remora-socket-XXXXXX";
+};
+
+Descriptor connected(const std::string& path) {
+    Descriptor fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_un address = unix_address(path);
+    EXPECT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    return fd;
+}
+
+TEST(Control, WithoutADescriptorForAConnectionItRestsAndServesItLater) {
+    Folder folder;
+    Control control(folder / "socket");
+    Descriptor client = connected(folder / "socket");
+    std::string line = "one\n";
+    EXPECT_EQ(send(client.get(), line.data(), line.size(), 0), 4);
+    rlimit before{};
+    getrlimit(RLIMIT_NOFILE, &before);
+    rlimit none = before;
+    none.rlim_cur = static_cast<rlim_t>(Descriptor(dup(0)).get()); // the lowest that is free
+    setrlimit(RLIMIT_NOFILE, &none);
+    pollfd some{control.fd(), POLLIN, 0};
+    EXPECT_EQ(poll(&some, 1, 0), 1);
+    control.ready(echo);
+    EXPECT_EQ(poll(&some, 1, 0), 0) << "it would look again and again";
+    setrlimit(RLIMIT_NOFILE, &before);
+    pollfd answered{client.get(), POLLIN, 0};
+    while (!poll(&answered, 1, 0)) {
+        ASSERT_EQ(poll(&some, 1, 60'000), 1);
+        control.ready(echo);
+    }
+}
+
+TEST(Listener, OfManyThatReplaceAStaleSocketOneListens) {
+    Folder folder;
+    const std::string path = folder / "socket";
+    for (int round = 0; round < 50; round++) {
+        {
+            UnixListener stale("--socket", path, 0600);
+            stale.leave();
+        }
+        std::atomic<unsigned> listening{0};
+        std::latch ready(4), over(4);
+        std::vector<std::thread> threads;
+        for (int n = 0; n < 4; n++)
+            threads.emplace_back([&] {
+                std::optional<UnixListener> mine;
+                ready.arrive_and_wait();
+                try {
+                    mine.emplace("--socket", path, 0600);
+                    listening++;
+                } catch (const Failure&) { // another one has it
+                }
+                over.arrive_and_wait();
+            });
+        for (std::thread& thread : threads)
+            thread.join();
+        ASSERT_EQ(listening, 1U) << "in round " << round;
+    }
 }
 
 TEST_F(Controlled, AnAnswerToAConnectionThatIsGoneIsDropped) {
