@@ -30,7 +30,7 @@ using Told = std::map<raddr_t, std::uint64_t>;
 
 // A stopped node's machine may refuse the port, or say nothing.
 bool is_unreachable(int error) {
-    return error == -EHOSTUNREACH || error == -ECONNREFUSED;
+    return error == -EHOSTUNREACH || error == -ECONNREFUSED || error == -EPROTO;
 }
 
 class LostNothing : public Backends {};
