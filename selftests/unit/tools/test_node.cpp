@@ -277,7 +277,7 @@ TEST_F(Joined, RequestsThatMayTakeLongWaitForTheirThread) {
     handle(request(RMEM_ALLOC, session, 0, sizeof(wanted)), 1, answers, &wanted, sizeof(wanted));
     answers.wait_for(1); // the READ was answered before the ALLOC was queued
     ask(session, 3, 1, answers);
-    EXPECT_EQ(answers.messages(), (Counts{1, 1}));
+    ASSERT_EQ(answers.messages(), (Counts{1, 1}));
     std::thread thread([&] { node_.run_slow(slow); });
     slow.wait_for(1);
     node_.stop_slow();
@@ -536,7 +536,7 @@ TEST_F(LargePages, AllocFreeAndLongZeroWaitForTheirThread) {
     handle(request(RMEM_FREE, session, 0, sizeof(freed)), 1, answers, &freed, sizeof(freed));
     ask(session, ++id_, 1, answers);
     answers.close();
-    EXPECT_EQ(answers.messages(), (Counts{1}));
+    ASSERT_EQ(answers.messages(), (Counts{1}));
     std::thread thread([&] { node_.run_slow(slow); });
     slow.wait_for(3);
     node_.stop_slow();
