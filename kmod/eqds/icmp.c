@@ -5,7 +5,7 @@
  *   ICMP --> the stack --> eqds_icmp_lookup: is the quoted packet one that a tunnel has under way?
  *                            |no: refused
  *                            |too big: IPv6's stack notes the MTU, and makes fragments
- *                            |unreachable, and the peer has never answered: the tunnel ends
+ *                            |unreachable, and a second without any answer: the tunnel ends
  *                            '-else: counted, for a peer that answered may do so again
  *
  * An attacker off the path has to guess the epoch, the cookie and a number that is under way. One
@@ -20,6 +20,12 @@
 #include <net/route.h>
 
 #include "eqds/device.h"
+
+/*
+ * A peer that is asked for so long in vain, and can't be reached, isn't there. Earlier, another
+ * interface of it may have had the packet, since both answer for its address.
+ */
+#define ICMP_PATIENCE_NS NSEC_PER_SEC
 
 /* Has the tunnel this packet under way, or an RTS with its next number? */
 static bool icmp_is_under_way(const struct eqds_sender *s, const struct eqds_head *head)
@@ -75,7 +81,8 @@ int eqds_icmp_lookup(struct sock *sk, struct sk_buff *skb)
 		ed->stats.icmp_heard++;
 	else
 		ed->stats.icmp_refused++;
-	if (tx && unreachable && !tx->core.cookie && !ed->tag_bytes) {
+	if (tx && unreachable && !tx->core.cookie && !ed->tag_bytes &&
+	    ktime_get_ns() >= tx->core.heard_ns + ICMP_PATIENCE_NS) {
 		ed->stats.tx_unreachable++;
 		eqds_tunnel_tx_lose(ed, tx, &work);
 	}

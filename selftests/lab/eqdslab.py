@@ -105,7 +105,9 @@ class Racked:
 
     def __enter__(self):
         load(self.machine, CORE, MODULE)
-        lines = ["modprobe -a veth bridge", f"ip link add rack mtu {self.mtu} type bridge", "ip link set rack up"]
+        # The bridge is in a Home's namespace. It must not answer for the address of the Home's eth0.
+        lines = ["modprobe -a veth bridge", f"ip link add rack mtu {self.mtu} type bridge",
+                 "sysctl -qw net.ipv4.conf.rack.arp_ignore=1", "ip link set rack up"]
         for host in self.hosts:
             link, within = f"ip link add {host.port} mtu {self.mtu} type veth peer name eth0 mtu {self.mtu}", ""
             if not isinstance(host, Home):
