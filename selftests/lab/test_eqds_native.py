@@ -93,6 +93,20 @@ def test_large_packets_and_a_key(lab):
         assert told["in_order"] == told["packets"] and told["packets"] + told["missed"] == 2000, told
 
 
+def test_sender_is_told_the_pull_queue_of_its_destination(lab):
+    """How long the receiver's link is busy with what is asked of it, at that link's rate: up to a window."""
+    # The wire says 65 ms or longer; a window takes 384 ms of the slow link, and 77 us of the other.
+    for mbits, count, least, most in ((2, 100, 30000, 65535), (10000, 2000, 0, 77)):
+        with Racked(lab["compute"], 2, mbits=mbits) as (left, right):
+            left.run("ethtool --set-priv-flags eqds0 burst off")
+            server = _serve(right, f"--count {count}")
+            sent = _send(left, right, f"--count {count} --window {eqdslab.WINDOW_MTUS}")
+            _told(server)
+            tap.diag(f"{mbits} Mbit/s: busy for {sent['busy_us_max']} us, {sent['pulls_max']} pulls, {sent['queued_max']} queued")
+            assert least <= sent["busy_us_max"] <= most and sent["pulls_max"] <= eqdslab.WINDOW_MTUS, sent
+            assert bool(least) <= sent["pulls_max"] and bool(least) <= sent["queued_max"] < eqdslab.WINDOW_MTUS, sent
+
+
 def test_loss_is_repaired(lab):
     with Racked(lab["compute"], 2) as (left, right):
         for host in (left, right):
@@ -197,7 +211,8 @@ def test_modules_go(lab):
 
 
 TESTS = [test_packets_arrive_in_order_and_complete, test_ping, test_ping_without_an_answer_is_lost,
-         test_library_refuses_a_buffer_twice, test_large_packets_and_a_key, test_loss_is_repaired, test_beside_tcp,
+         test_library_refuses_a_buffer_twice, test_large_packets_and_a_key,
+         test_sender_is_told_the_pull_queue_of_its_destination, test_loss_is_repaired, test_beside_tcp,
          test_peer_that_is_not_there_is_told, test_program_that_dies_leaves_nothing,
          test_device_that_goes_ends_the_program, test_setups_that_cannot_be_are_refused,
          test_entries_that_cannot_be_are_refused, test_area_counts_as_locked_memory, test_modules_go]
