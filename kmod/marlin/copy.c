@@ -26,8 +26,10 @@
 #include "marlin/trace.h"
 
 #define COPY_PAGES 256
+/* Copy words kept for a page list and a doorbell, so that copies of data don't delay them. */
+#define COPY_STEPS 2
 /* Transactions of a user at once, so that others find room however many threads it has. */
-#define COPY_USER_FLIGHTS (MARLIN_COPIES / 2)
+#define COPY_USER_FLIGHTS ((MARLIN_COPIES - COPY_STEPS) / 2)
 #define COPY_FLIGHTS 2 /* of a copy at once: more would gain nothing while an engine is busy */
 /* Of all page lists kept of a peer. Beyond, they are dropped, and read again when used. */
 #define COPY_IMPORT_PAGES_MAX (4ULL * MARLIN_GRANT_PAGES_MAX)
@@ -111,8 +113,8 @@ static void copy_retract(struct marlin_cmmc *cmmc, u32 index, u64 word, int whic
 
 /*
  * Tells the owner of a copy, for which it waits: returns the copy word's number, or an error if the
- * grant isn't that of `word` any more. The caller holds a share of copies_free, and the session
- * doesn't end before copy_retract().
+ * grant isn't that of `word` any more. The caller holds a share of copies_free, or runs a step. The
+ * session doesn't end before copy_retract().
  */
 static int copy_announce(struct marlin_cmmc *cmmc, u32 index, u64 word)
 {
@@ -135,29 +137,24 @@ static int copy_announce(struct marlin_cmmc *cmmc, u32 index, u64 word)
 	return -EKEYREVOKED;
 }
 
-/* Runs a step as a copy of a grant. */
+/* Runs a step as a copy of a grant. Caller holds import_lock or bell_lock, so words are left. */
 static int copy_announced(struct copy_state *state, u64 word,
 			  int (*step)(struct copy_state *state, void *context), void *context)
 {
 	struct marlin_cmmc *cmmc = state->cmmc;
 	int which, err;
 
-	if (down_killable(&cmmc->copies_free))
-		return -EINTR;
 	err = copy_session_enter(cmmc, state->session);
 	if (err)
-		goto up;
+		return err;
 	which = copy_announce(cmmc, state->index, word);
 	if (which < 0) {
 		err = which;
-		goto leave;
+	} else {
+		err = step(state, context);
+		copy_retract(cmmc, state->index, word, which);
 	}
-	err = step(state, context);
-	copy_retract(cmmc, state->index, word, which);
-leave:
 	up_read(&cmmc->session_lock);
-up:
-	up(&cmmc->copies_free);
 	return err;
 }
 
@@ -707,7 +704,7 @@ leave:
 void cmmc_copy_init(struct marlin_cmmc *cmmc)
 {
 	init_rwsem(&cmmc->session_lock);
-	sema_init(&cmmc->copies_free, MARLIN_COPIES);
+	sema_init(&cmmc->copies_free, MARLIN_COPIES - COPY_STEPS);
 	for (u32 i = 0; i < CMMC_USERS; i++)
 		sema_init(&cmmc->user_copies[i], COPY_USER_FLIGHTS);
 	spin_lock_init(&cmmc->signal_lock);

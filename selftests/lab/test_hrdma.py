@@ -244,6 +244,27 @@ def test_user_with_many_threads_leaves_the_engine_to_others(lab):
         owner.end()
 
 
+def test_doorbells_do_not_wait_for_copies_of_many_users(lab):
+    # The four have 60 transactions between them, twice as many as run at once, and each takes 2 ms.
+    with engine(lab, "mbps=125 ring=8192") as (left, right, _):
+        owner, bell = Owner(right, left, MIB), test_cmmc.Teller(right, f"bell {port_of(left)}")
+        left.run("chmod 666 /dev/cmmc")
+        crowds = [left.spawn(f"exec setpriv --reuid {user} --regid {user} --clear-groups {CMMCIO} crowd {owner.handle} "
+                             f"{MIB // 4} 40") for user in range(1234, 1238)]
+        for each in crowds:
+            each.wait_output("pouring", timeout=COPY_S)
+        counts = Counts(left)
+        assert test_cmmc.ring(left, bell, 1, 240) == ["240", "ok"]
+        begun = counts["requests"]
+        tap.diag(f"{begun} transactions were begun during 240 rings")
+        # Behind those that wait, 30 for each ring. Others began while the program did.
+        assert begun < 240 * 15, begun
+        for each in crowds:
+            each.kill()
+        owner.process.kill()
+        bell.process.kill()
+
+
 def test_revocation_waits_for_the_engine(lab):
     # So slow that the revocation meets transactions under way: 1 MiB takes 16 ms.
     with engine(lab, "mbps=500") as (left, _, _):
