@@ -3,6 +3,7 @@
 """Remote memory over Marlin: /dev/rmb0 and /dev/rmem0 whose node is a peer of the bridge, and bad days."""
 
 import contextlib
+import random
 
 import ntblab
 import rmemlab
@@ -295,6 +296,52 @@ def test_modules_in_use_are_kept(lab):
                             says="no answer|does not answer|did not answer")
         ntblab.load_half(node.machine, rmem.NODE)
         attach(left, node)
+
+
+# Each may be loaded once these are.
+NEEDS = {ntblab.CORE: (), DRIVER: (ntblab.CORE,), MARLIN: (ntblab.CORE,), rmem.CORE: (), rmem.CLIENT: (rmem.CORE,),
+         rmem.NODE: (rmem.CORE,), HALVES[rmem.CLIENT]: (rmem.CLIENT, MARLIN), HALVES[rmem.NODE]: (rmem.NODE, MARLIN)}
+
+
+def any_order(chance):
+    """The modules, in one of the orders that their symbols allow."""
+    order, rest = [], list(NEEDS)
+    while rest:
+        order.append(chance.choice([name for name in rest if set(NEEDS[name]) <= set(order)]))
+        rest.remove(order[-1])
+    return order
+
+
+@tap.bound(900)
+def test_modules_come_and_go_in_any_order(lab):
+    chance = random.Random(tap.SEED)
+    left, right = lab["left"], lab["right"]
+    for machine in lab:
+        ntblab.unload_halves(machine)
+        ntblab.clear(machine)
+    try:
+        for _ in range(2):
+            for machine in (left, right):
+                order = any_order(chance)
+                tap.diag(f"{machine.name}: {' '.join(order)}")
+                for name in order:
+                    path = ntblab.path_of(machine, name) if name == ntblab.CORE else rmem.module_path(machine, name)
+                    # The kernel's own that they depend on are there, or come first.
+                    machine.insmod(path, timeout=ntblab.EVENT_S)
+                eop.configure(machine)
+            for machine in (left, right):
+                eop.wait_up(machine, left if machine is right else right)
+            node = rmem.Node(right, "64M").start()
+            disk = attach(left, node, "16M")
+            rmemlab.run_fio(left, disk.path, "write", "64k", 4)
+            disk.detach()
+            node.stop()
+            for machine in (left, right):
+                ntblab.remove(machine, *reversed(any_order(chance)))
+    except BaseException:
+        for machine in (left, right):
+            machine.kill()
+        raise
 
 
 TESTS = [test for name, test in list(globals().items()) if name.startswith("test_")]
