@@ -81,7 +81,7 @@ def transfer(pairs, seed=1, count=4 * MIB, ipv6=False):
         if to not in sinks:
             streams = sum(other is to for _, other in pairs)
             sinks[to] = to.spawn(f"python3 {STREAM} receive {where(to)} {PORT} {streams}")
-            sinks[to].wait_output("listening")
+            sinks[to].wait_output("listening", timeout=ntblab.EVENT_S)
     senders = [(machine, to, machine.spawn(f"python3 {STREAM} send {where(to)} {PORT} {count} {seed + n}"))
                for n, (machine, to) in enumerate(pairs)]
     sent = {}
@@ -101,9 +101,9 @@ def transfer(pairs, seed=1, count=4 * MIB, ipv6=False):
 def pour(machine, to):
     """Endless TCP; returns the two processes once it flows."""
     sink = to.spawn(f"exec python3 {STREAM} receive {address(to)} {PORT} 1")
-    sink.wait_output("listening")
+    sink.wait_output("listening", timeout=ntblab.EVENT_S)
     pouring = machine.spawn(f"exec python3 {STREAM} pour {address(to)} {PORT}")
-    pouring.wait_output("pouring")
+    pouring.wait_output("pouring", timeout=ntblab.EVENT_S)
     before = counters(machine)[f"port{port_of(to)}_tx_bytes"]
     wait_until("bytes flow", lambda: counters(machine)[f"port{port_of(to)}_tx_bytes"] > before + 4 * MIB, STREAM_S)
     return pouring, sink
@@ -184,7 +184,7 @@ def test_unknown_address_is_dropped_and_counted(lab):
 def test_peer_that_does_not_read_stops_its_own_queue_alone(lab):
     with network(lab) as (left, right, third):
         flood = left.spawn(f"exec python3 {STREAM} flood {address(right)} {PORT} 60000")
-        flood.wait_output("flooding")
+        flood.wait_output("flooding", timeout=ntblab.EVENT_S)
         faults = f"port{port_of(right)}_faults"
         before = counters(left)[faults]
         right.qmp("stop")  # its processors stand still
