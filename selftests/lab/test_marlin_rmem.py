@@ -69,6 +69,7 @@ def load(left, disk):
     return rmemlab.UntilTold(left, "load", command)
 
 
+@tap.bound(900)
 def test_disk_keeps_what_is_written(lab):
     with rack(lab) as (left, node):
         for integrity in ("link", "digest", "full"):
