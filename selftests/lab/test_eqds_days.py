@@ -200,7 +200,7 @@ def test_peer_that_reboots_without_a_word(lab):
 
 
 def _unreachable(host, address, sends=1):
-    """What a ping that is told so says."""
+    """A ping that is told so."""
     said = host.run(f"ping -c{sends} -i0.2 -W30 {address}", check=False)
     assert said.rc == 1 and re.search("Destination Host Unreachable|Address unreachable", said.out), said
 
@@ -249,7 +249,7 @@ def test_icmp_ends_no_tunnel_whose_peer_has_answered(lab):
 
 
 def test_icmp_ends_no_tunnel_with_a_key(lab):
-    """It has no tag, and whoever sees the tunnel's packets can send it."""
+    """ICMP has no tag, and an observer of the tunnel's packets can send it."""
     with Racked(lab["compute"], 2) as (left, right):
         file = left.machine.run("mktemp -u /tmp/eqds.XXXXXX").out.strip()
         left.run(f"{rmem.CLI} key new {file}")

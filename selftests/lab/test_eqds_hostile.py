@@ -224,7 +224,7 @@ def test_forged_icmp_is_refused(lab):
 
 
 def test_icmp_forged_on_the_path_stops_no_stream(lab):
-    """It quotes packets that are under way. The tunnel stays, and its packets are as large as before."""
+    """Errors quote packets that are under way. The tunnel stays, and its packets are as large as before."""
     machine = lab["compute"]
     with Racked(machine, 2, mbits=3) as (left, right):
         left.run(f"ping -c1 -W5 {right.inside}")
