@@ -48,9 +48,9 @@
  * written.
  *
  * Watching. A client on one machine that waits by its socket, with poll() say, sets client_watches
- * to 1, and then looks once more. The node reads that flag where it reads client_sleeps. If it is 1,
- * the node MUST set it to 0 and then send a message of one byte by the socket. It MUST NOT wait for
- * room there. The byte has no meaning.
+ * to 1, and then looks once more. The node reads that flag where it reads client_sleeps. If it is
+ * 1, the node MUST set it to 0 and then send a message of one byte by the socket. It MUST NOT wait
+ * for room there. The byte has no meaning.
  *
  * Closing. An end that finds a rule broken MUST stop using the pair, and tell its operator the
  * rule. It MUST NOT let other pairs suffer.

@@ -63,6 +63,7 @@ public:
     explicit RingsWithoutWorker(const daemon::ShmOptions& shm);
     void start_worker();
     void look();
+    unsigned in_use() const { return rings_.in_use(); }
 
 private:
     daemon::Rings rings_;

@@ -456,6 +456,23 @@ TEST_F(Shm, FirstRequestOfAnIdleRingWaitsForThreeTurnsOfEachOther) {
     EXPECT_NE(number_of_answer(second), 0U);
 }
 
+// The next round begins no further than the last pair that is left.
+TEST_F(Shm, RoundsGoOnWhenMostPairsHaveGone) {
+    constexpr unsigned rounds_max = 8;
+    RingsWithoutWorker rig(ShmOptions{.path = path});
+    std::vector<std::unique_ptr<lib::ShmLink>> links;
+    for (unsigned i = 0; i < 8; i++)
+        links.push_back(std::make_unique<lib::ShmLink>(path));
+    for (unsigned i = 0; i < 12; i++)
+        rig.look(); // every second one is for all, and begins one further
+    links.resize(1);
+    while (rig.in_use() > links.size())
+        rig.look();
+    post(*links[0], request_of(1));
+    signal(*links[0]);
+    EXPECT_LT(rounds_until_answered(rig, *links[0], rounds_max), rounds_max);
+}
+
 // The worker, which all clients wait for, should take no page fault.
 TEST_F(Shm, PagesOfAPairAreThereFromTheBegin) {
     start();

@@ -223,6 +223,8 @@ void RingWorker::choose() {
         return;
     }
     chosen_.clear();
+    if (first_ >= pairs_.size())
+        first_ = 0; // pairs went
     for (std::size_t n = 0, i = first_; n < pairs_.size(); n++, i++)
         chosen_.push_back(i < pairs_.size() ? i : i - pairs_.size());
     first_ = first_ + 1 < pairs_.size() ? first_ + 1 : 0;

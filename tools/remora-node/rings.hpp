@@ -139,6 +139,7 @@ public:
         };
         std::vector<Answer> answers;
     };
+    unsigned in_use() const { return rings_; }
     bool has_changes() const { return changed_.load(std::memory_order_acquire); }
     Changes take_changes();
     // Closes a pair whose client broke a rule: the door ends the connection.

@@ -53,7 +53,8 @@ private:
     std::size_t sent_ = 0;
 };
 
-// Do the answers in this datagram succeed and match their sums, if it is sent now? key: for its tag.
+// Do the answers in this datagram succeed and match their sums, if it is sent now? key: for its
+// tag.
 bool is_sound(const Reply& reply, const base_siphash_key* key = nullptr) {
     std::vector<std::uint8_t> bytes(reply.head.begin(), reply.head.begin() + reply.head_bytes);
     for (std::span<const std::uint8_t> piece : std::span(reply.data).first(reply.pieces))

@@ -182,7 +182,8 @@ TEST_F(Client, EvictionInTheMiddleOfManyOps) {
         EXPECT_EQ(read(i * 65536ull, 50000), data[i]);
 }
 
-// An authenticated-encryption level would make its nonce of session and number (rmem.h, "Datagrams").
+// An authenticated-encryption level would make its nonce of session and number (rmem.h,
+// "Datagrams").
 TEST_F(Client, DatagramsOfASessionHaveNumbersOfTheirOwn) {
     std::set<std::pair<uint64_t, uint64_t>> numbers;
     size_t datagrams = 0;
