@@ -457,7 +457,7 @@ TEST_F(Shm, FirstRequestOfAnIdleRingWaitsForThreeTurnsOfEachOther) {
 }
 
 // The next round begins no further than the last pair that is left.
-TEST_F(Shm, RoundsGoOnWhenMostPairsHaveGone) {
+TEST_F(Shm, PairIsServedWhenManyOthersGoAtOnce) {
     constexpr unsigned rounds_max = 8;
     RingsWithoutWorker rig(ShmOptions{.path = path});
     std::vector<std::unique_ptr<lib::ShmLink>> links;
