@@ -35,13 +35,6 @@ int remote_lock_init(remote_t *r, raddr_t lock, uint64_t lease_us);
  */
 int remote_lock(remote_t *r, raddr_t lock);
 
-/*
- * Takes the lock if nobody holds it or waits for it; otherwise -EAGAIN, without a place in the queue.
- * If the handle has one, of a remote_lock() that timed out, the call takes it up, and keeps it.
- * Results and errors otherwise as those of remote_lock().
- */
-int remote_trylock(remote_t *r, raddr_t lock);
-
 /* Starts the lease anew. -EPERM: the calling thread doesn't hold the lock, or no longer. */
 int remote_lock_extend(remote_t *r, raddr_t lock);
 

@@ -414,10 +414,6 @@ public:
     static result<held_lock> take(const handle& h, raddr_t lock) {
         return taken(h, lock, remote_lock(h.get(), lock));
     }
-    /* -EAGAIN: another thread holds it, or waits for it. */
-    static result<held_lock> try_take(const handle& h, raddr_t lock) {
-        return taken(h, lock, remote_trylock(h.get(), lock));
-    }
 
     /* The previous holder's lease expired: the protected data may be half changed. */
     bool passed_over() const { return passed_over_; }

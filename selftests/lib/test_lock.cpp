@@ -55,47 +55,6 @@ TEST_P(Lock, TakenAndGivenBack) {
     EXPECT_EQ(remote_lock_extend(r, lock), -EPERM);
 }
 
-// Twice, for a failed try must leave nothing behind that others would wait for.
-TEST_P(Lock, TryTakesAFreeLockAndLeavesATakenOneAlone) {
-    raddr_t lock = alloc(REMOTE_LOCK_BYTES);
-    ASSERT_EQ(remote_lock_init(r, lock, long_lease_us), 0);
-    for (int round = 0; round < 2; round++) {
-        ASSERT_EQ(remote_trylock(r, lock), 0);
-        EXPECT_EQ(remote_trylock(r, lock), -EDEADLK);
-        std::thread([&] { EXPECT_EQ(remote_trylock(r, lock), -EAGAIN); }).join();
-        ASSERT_EQ(runlock(r, lock), 0);
-        ASSERT_EQ(rlock(r, lock), 0);
-        std::thread([&] { EXPECT_EQ(remote_trylock(r, lock), -EAGAIN); }).join();
-        ASSERT_EQ(runlock(r, lock), 0);
-    }
-    EXPECT_EQ(remote_trylock(r, lock + 4), -EINVAL);
-}
-
-TEST_P(Lock, OneOfThreadsThatTryHoldsIt) {
-    raddr_t lock = alloc(REMOTE_LOCK_BYTES);
-    ASSERT_EQ(remote_lock_init(r, lock, long_lease_us), 0);
-    const int rounds = is_slow() ? 15 : 100;
-    std::atomic<int> holders{0};
-    std::vector<std::jthread> threads;
-    for (int t = 0; t < 4; t++) {
-        threads.emplace_back([&] {
-            remote_t* mine = is_shared() ? open() : r;
-            for (int taken = 0; taken < rounds;) {
-                int result = remote_trylock(mine, lock);
-                ASSERT_TRUE(result == 0 || result == -EAGAIN) << result;
-                if (result)
-                    continue;
-                EXPECT_EQ(++holders, 1);
-                holders--;
-                ASSERT_EQ(runlock(mine, lock), 0);
-                taken++;
-            }
-            if (mine != r)
-                remote_close(mine);
-        });
-    }
-}
-
 TEST_P(Lock, RejectsInvalidArguments) {
     raddr_t lock = alloc(64);
     EXPECT_EQ(rlock(r, lock + 4), -EINVAL);

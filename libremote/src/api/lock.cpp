@@ -41,13 +41,6 @@ REMOTE_API int remote_lock(remote_t* r, raddr_t lock) {
     }
 }
 
-REMOTE_API int remote_trylock(remote_t* r, raddr_t lock) {
-    if (int error = check_lock(r, lock))
-        return error;
-    return remora::lib::guarded(
-        [&] { return handle_of(r)->epoch()->locks.try_take(lock, handle_of(r)->limit()); });
-}
-
 REMOTE_API int remote_lock_extend(remote_t* r, raddr_t lock) {
     if (int error = check_lock(r, lock))
         return error;

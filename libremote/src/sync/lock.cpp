@@ -58,15 +58,14 @@ int Locks::read(std::uint64_t lock, State& state, Clock::time_point limit) {
     if (int error = backend_.transfer(Kind::read, lock, bytes, sizeof(bytes), limit))
         return error;
     std::uint32_t lease_ms = base_load_le32(bytes + lease_at);
-    state = {base_load_le64(bytes), base_load_le32(bytes + next_at),
-             lease_ms ? lease_ms : lease_ms_default};
+    state = {base_load_le64(bytes), lease_ms ? lease_ms : lease_ms_default};
     return 0;
 }
 
-int Locks::swap(std::uint64_t address, std::uint64_t& expected, std::uint64_t desired,
-                Clock::time_point limit, std::uint32_t bytes) {
+int Locks::swap(std::uint64_t lock, std::uint64_t& expected, std::uint64_t desired,
+                Clock::time_point limit) {
     Change cas{{desired, 0}, {expected, 0}, {0, 0}, Change::cas};
-    if (int error = backend_.change(address, bytes, cas, limit))
+    if (int error = backend_.change(lock, sizeof(expected), cas, limit))
         return error;
     expected = cas.found[0];
     return 0;
@@ -204,56 +203,16 @@ int Locks::take(std::uint64_t lock, Clock::time_point limit) {
         int error = await(lock, ticket, turn, is_fresh, limit);
         if (error == -EAGAIN)
             continue;
-        int taken = error ? error : take_turn(lock, turn, is_fresh, limit);
-        if (taken == -EPERM)
-            continue;
-        if (taken == -ETIMEDOUT)
-            keep(lock, ticket);
-        return taken;
-    }
-}
-
-// The thread's turn has come. As take(); -EPERM: it has passed.
-int Locks::take_turn(std::uint64_t lock, std::uint64_t turn, bool is_fresh,
-                     Clock::time_point limit) {
-    hold(lock, turn);
-    // If the turn came earlier, less of the lease is left than the holder is promised.
-    int error = is_fresh ? 0 : extend(lock, limit);
-    return error ? error : static_cast<int>(turn & passed_over);
-}
-
-// A next that is turn's ticket stays so until someone draws it, and then the CAS fails.
-int Locks::try_take(std::uint64_t lock, Clock::time_point limit) {
-    if (int error = check_unheld(lock, limit))
-        return error;
-    for (;;) {
-        State state;
-        if (int error = read(lock, state, limit))
-            return error;
-        const std::uint32_t free = ticket_of(state.turn);
-        std::uint32_t ticket = 0;
-        if (take_up(lock, ticket)) {
-            if (is_behind(ticket, state.turn))
-                continue;
-            int taken = ticket == free ? take_turn(lock, state.turn, false, limit) : -EAGAIN;
-            if (taken == -EPERM)
-                continue;
-            if (taken == -EAGAIN || taken == -ETIMEDOUT)
-                keep(lock, ticket);
-            return taken;
+        if (!error) {
+            hold(lock, turn);
+            // If the turn came earlier, less of the lease is left than the holder is promised.
+            error = is_fresh ? 0 : extend(lock, limit);
         }
-        if (state.next != free)
-            return -EAGAIN;
-        std::uint64_t found = free;
-        int error = swap(lock + next_at, found, static_cast<std::uint32_t>(free + 1), limit,
-                         sizeof(std::uint32_t));
-        // If the ticket was drawn, it is one that waiters pass over.
-        if (error == -ECONNRESET)
+        if (error == -EPERM)
             continue;
-        if (error)
-            return error;
-        if (found == free)
-            return take_turn(lock, state.turn, true, limit);
+        if (error == -ETIMEDOUT)
+            keep(lock, ticket);
+        return error ? error : static_cast<int>(turn & passed_over);
     }
 }
 

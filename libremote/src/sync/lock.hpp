@@ -9,7 +9,6 @@
  *   lease    12..15 ms; 0: 10 s
  *
  *   take     ADD one to next; read until turn has the drawn ticket
- *   try      CAS next to one more while it is the ticket that turn has: nobody holds or waits
  *   extend   CAS turn to the same ticket with one more extension
  *   give     CAS turn to the next ticket
  *   pass     a waiter that has seen the same turn for a lease does the same, and sets the mark
@@ -37,8 +36,6 @@ public:
     int init(std::uint64_t lock, std::uint32_t lease_ms, Clock::time_point limit);
     // 1: the previous holder was passed over. -EDEADLK: the calling thread holds the lock.
     int take(std::uint64_t lock, Clock::time_point limit);
-    // The same without waiting for others. -EAGAIN: another thread has the lock.
-    int try_take(std::uint64_t lock, Clock::time_point limit);
     int extend(std::uint64_t lock, Clock::time_point limit);
     int give(std::uint64_t lock, Clock::time_point limit);
     // The memory is no longer a lock, or is a new one.
@@ -49,7 +46,6 @@ private:
 
     struct State {
         std::uint64_t turn;
-        std::uint32_t next;
         std::uint32_t lease_ms;
     };
 
@@ -64,11 +60,9 @@ private:
     void hold(std::uint64_t lock, std::uint64_t turn);
     void drop(std::uint64_t lock);
     void keep(std::uint64_t lock, std::uint32_t ticket);
-    int take_turn(std::uint64_t lock, std::uint64_t turn, bool is_fresh, Clock::time_point limit);
-    // CAS of turn, or of the integer of bytes at an address, from expected to desired; expected
-    // becomes the value found.
-    int swap(std::uint64_t address, std::uint64_t& expected, std::uint64_t desired,
-             Clock::time_point limit, std::uint32_t bytes = sizeof(std::uint64_t));
+    // CAS of turn from expected to desired; expected becomes the value found.
+    int swap(std::uint64_t lock, std::uint64_t& expected, std::uint64_t desired,
+             Clock::time_point limit);
 
     Backend& backend_;
     std::mutex mutex_;
