@@ -210,7 +210,6 @@ void rmem_devices_rolled_back(void)
 	struct rmem_device *device;
 	unsigned long index;
 
-	pr_err("this machine was restored from a snapshot: no device keeps its content\n");
 	mutex_lock(&rmem_devices_lock);
 	rollbacks++;
 	xa_for_each(&devices, index, device) {
@@ -479,8 +478,14 @@ static bool region_give_back(struct rmem_device *device, unsigned int timeout_ms
 	};
 	bool given = true;
 
-	if (READ_ONCE(device->state) == RMEM_DEVICE_LOST && !device->rolled_back)
-		return true; /* the node's restart freed it */
+	if (READ_ONCE(device->state) == RMEM_DEVICE_LOST) {
+		if (!device->rolled_back)
+			return true; /* the node's restart freed it */
+		/* A new client gives back what this machine, restored, no longer holds. */
+		device->attach_end = jiffies + msecs_to_jiffies(timeout_ms);
+		if (channels_connect(device, 0, 1, NULL))
+			return false;
+	}
 	if (device->region_bytes)
 		given = !rmem_channel_call(device->channel[0], &call, timeout_ms) &&
 			(call.result == RMEM_CLIENT_OK || call.result == RMEM_CLIENT_LOST);
@@ -688,11 +693,6 @@ int rmem_device_detach(const struct rmem_device_ops *ops, u32 index, bool force,
 	/* An event must not find its device half removed. */
 	rmem_status_end(device);
 	device->params.ops->remove(device);
-	if (device->rolled_back) {
-		/* The node didn't restart: a new client gives the region back. */
-		device->attach_end = jiffies + msecs_to_jiffies(FREE_MS);
-		device->rolled_back = !channels_connect(device, 0, 1, NULL);
-	}
 	if (!force || READ_ONCE(device->state) == RMEM_DEVICE_UP)
 		given = region_give_back(device, force ? FREE_FORCED_MS : FREE_MS);
 	channels_free(device);
