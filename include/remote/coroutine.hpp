@@ -208,9 +208,7 @@ public:
                     std::uint64_t* found = nullptr) {
         return start(remote_op_fetch(address, bytes, change, value, found, 0));
     }
-    /* As remote_cas(), with 1 or 0 as result; found: the integer found. bytes 16: each points to
-     * two.
-     */
+    /* As remote_cas(), with 1 or 0 as result. Integers of 16 bytes are two of uint64_t. */
     operation cas(raddr_t address, std::size_t bytes, const std::uint64_t* expected,
                   const std::uint64_t* desired, std::uint64_t* found = nullptr) {
         return start(remote_op_cas(address, bytes, expected, desired, found, 0));

@@ -44,10 +44,10 @@
  * operations MAY be executed in any order, with one exception: two operations of one handle that
  * overlap, and one of which writes, are executed in the order of their start. A synchronous call
  * counts as one operation; a call of more than 1 MiB counts as several, of which 1 MiB is in flight
- * at once. remote_put() covers the bytes it writes and those of its integer. remote_copy() reads one range and writes the
- * other. Operations of different handles MAY touch
- * the same bytes at once. Then 8 aligned bytes are read whole if neither operation is longer than 1
- * KiB; more bytes MAY be a mixture.
+ * at once. remote_put() covers the bytes it writes and those of its integer. remote_copy() reads
+ * one range and writes the other. Operations of different handles MAY touch the same bytes at once.
+ * Then 8 aligned bytes are read whole if neither operation is longer than 1 KiB; more bytes MAY be
+ * a mixture.
  *
  * Giving up. A change that ends with -ETIMEDOUT, -ECANCELED or -ECONNRESET is executed once, in
  * part, or never. It isn't executed after an operation that this handle starts later. Nor is it
@@ -409,9 +409,9 @@ enum remote_kind {
 #define REMOTE_KINDS_MAX 16
 
 /*
- * Operations of one kind. Never changes its size. A call of more than 256 KiB (embedded: 8.5 KiB; remote_copy(): 64 KiB)
- * counts as several operations. Pieces that travel in one message count as one. The USDT probes
- * remote:start and remote:end have their durations.
+ * Operations of one kind. Never changes its size. A call of more than 256 KiB (embedded: 8.5 KiB;
+ * remote_copy(): 64 KiB) counts as several operations. Pieces that travel in one message count as
+ * one. The USDT probes remote:start and remote:end have their durations.
  */
 struct remote_kind_stats {
 	uint64_t done, failed;

@@ -412,7 +412,15 @@ public:
     ~held_lock() { (void)give(); }
 
     static result<held_lock> take(const handle& h, raddr_t lock) {
-        return taken(h, lock, remote_lock(h.get(), lock));
+        held_lock held;
+        int taken = remote_lock(h.get(), lock);
+
+        if (taken < 0)
+            return result<held_lock>::failed(taken);
+        held.r_ = h.get();
+        held.lock_ = lock;
+        held.passed_over_ = taken == 1;
+        return held;
     }
 
     /* The previous holder's lease expired: the protected data may be half changed. */
@@ -428,17 +436,6 @@ public:
     }
 
 private:
-    static result<held_lock> taken(const handle& h, raddr_t lock, int taken) {
-        held_lock held;
-
-        if (taken < 0)
-            return result<held_lock>::failed(taken);
-        held.r_ = h.get();
-        held.lock_ = lock;
-        held.passed_over_ = taken == 1;
-        return held;
-    }
-
     remote_t* r_ = nullptr;
     raddr_t lock_ = 0;
     bool passed_over_ = false;

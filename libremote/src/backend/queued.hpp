@@ -4,9 +4,13 @@
  * limits, and synchronous calls.
  *
  *   start:  lock { order: may it begin? -> begin() ... flush() }, or left to the lock's holder
- *   wait:   one waiter calls receive() for all; receive() reports ended ops by end(), which asks
- * the threads that wait for this call, or for this queue, and no others cancel, limit:  lock { ops
- * that haven't begun end; take_back() of the rest, which then end soon }
+ *
+ *   wait:   one waiter calls receive() for all
+ *           receive() reports ended ops by end()
+ *           end() asks the threads that wait for this call, or for this queue, and no others
+ *
+ *   cancel, limit:
+ *           lock { ops that haven't begun end; take_back() of the rest, which then end soon }
  *
  * The library has no thread of its own.
  */
