@@ -364,7 +364,7 @@ TEST_P(CancelStorm, EveryByteThatIsKnownIsRight) {
     }
     EXPECT_GT(cancelled, 100U);
     for (const auto& channel : world.channels)
-        EXPECT_GT(channel->client.count.reopened, 10U);
+        EXPECT_GE(channel->client.count.reopened, 5U);
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, CancelStorm, testing::Range(0, 10));
