@@ -104,7 +104,7 @@ void spoil_somehow(Client& client, Message& message) {
         // One that finds no place for its result would be asked again and again.
         message.head.id +=
             random_u64() %
-            (rmem_type_is_exactly_once(message.head.type) ? RMEM_REPLAY / 2 : 2 * RMEM_WINDOW);
+            (rmem_type_has_integer(message.head.type) ? RMEM_REPLAY / 2 : 2 * RMEM_WINDOW);
         client.next_id = std::max(client.next_id, message.head.id + 1);
         break;
     case 2:

@@ -33,7 +33,7 @@ enum rmem_type_flag {
 	RMEM_TYPE_NO_MORE = 0,
 	/* A request's payload begins with head.op ranges. */
 	RMEM_TYPE_RANGES = 1 << 5,
-	/* Executed exactly once; head.op is an enum rmem_atomic_op. */
+	/* Not issued again when its session has ended, as it may have been executed. */
 	RMEM_TYPE_ONCE = 1 << 6,
 	/* Data of any length, in several packets. */
 	RMEM_TYPE_CUT = 1 << 7,
@@ -43,6 +43,10 @@ enum rmem_type_flag {
 	RMEM_TYPE_COPIES = 1 << 9,
 	/* The payload is a struct rmem_named. */
 	RMEM_TYPE_NAMED = 1 << 10,
+	RMEM_TYPE_NAMED_ONCE = RMEM_TYPE_NAMED | RMEM_TYPE_ONCE,
+	/* Changes an integer; head.op is an enum rmem_atomic_op. */
+	RMEM_TYPE_INTEGER = 1 << 11,
+	RMEM_TYPE_INTEGER_ONCE = RMEM_TYPE_INTEGER | RMEM_TYPE_ONCE,
 };
 
 /*
@@ -60,13 +64,13 @@ enum rmem_type_flag {
 	ROW(WRITE,   "write",   FAST, CHANGES, u8[0],                u8[0],              DATA_IN,   CUT) \
 	ROW(DISCARD, "discard", FAST, CHANGES, u8[0],                u8[0],              NO_DATA,   CLEARS) \
 	ROW(ZERO,    "zero",    FAST, CHANGES, u8[0],                u8[0],              NO_DATA,   CLEARS) \
-	ROW(ATOMIC,  "atomic",  FAST, CHANGES, struct rmem_operands, struct rmem_found,  NO_DATA,   ONCE) \
+	ROW(ATOMIC,  "atomic",  FAST, CHANGES, struct rmem_operands, struct rmem_found,  NO_DATA,   INTEGER_ONCE) \
 	ROW(FENCE,   "fence",   SLOW, KEEPS,   u8[0],                u8[0],              NO_DATA,   NO_MORE) \
-	ROW(PUT,     "put",     FAST, CHANGES, struct rmem_put,      struct rmem_found,  TAGGED_IN, ONCE) \
+	ROW(PUT,     "put",     FAST, CHANGES, struct rmem_put,      struct rmem_found,  TAGGED_IN, INTEGER_ONCE) \
 	ROW(READV,   "readv",   FAST, KEEPS,   u8[0],                u8[0],              DATA_OUT,  RANGES) \
 	ROW(WRITEV,  "writev",  FAST, CHANGES, u8[0],                u8[0],              DATA_IN,   RANGES) \
 	ROW(COPY,    "copy",    FAST, CHANGES, struct rmem_copy,     u8[0],              NO_DATA,   COPIES) \
-	ROW(PUBLISH, "publish", SLOW, CHANGES, struct rmem_named,    u8[0],              NO_DATA,   NAMED) \
+	ROW(PUBLISH, "publish", SLOW, CHANGES, struct rmem_named,    u8[0],              NO_DATA,   NAMED_ONCE) \
 	ROW(LOOKUP,  "lookup",  SLOW, KEEPS,   struct rmem_named,    struct rmem_range,  NO_DATA,   NAMED)
 /* clang-format on */
 
@@ -113,6 +117,11 @@ static inline bool rmem_type_reads(u8 type)
 static inline bool rmem_type_has_ranges(u8 type)
 {
 	return rmem_type_flags(type) & RMEM_TYPE_RANGES;
+}
+
+static inline bool rmem_type_has_integer(u8 type)
+{
+	return rmem_type_flags(type) & RMEM_TYPE_INTEGER;
 }
 
 static inline bool rmem_type_is_exactly_once(u8 type)

@@ -70,7 +70,7 @@ static bool op_is_sound(const struct rmem_head *head)
 {
 	if (rmem_type_has_ranges(head->type))
 		return head->op && head->op <= RMEM_RANGES_MAX;
-	return rmem_type_is_exactly_once(head->type) == !!head->op;
+	return rmem_type_has_integer(head->type) == !!head->op;
 }
 
 /* May the request tell how many bytes an answer carries at most? */

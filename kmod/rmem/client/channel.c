@@ -313,7 +313,7 @@ static const void *answer_take(const struct rmem_record *record, union answer *a
 	u8 type = record->head->type;
 
 	if (record->damaged || !record->payload->bytes ||
-	    (rmem_type_may_share(type) && !rmem_type_is_exactly_once(type)))
+	    (rmem_type_may_share(type) && !rmem_type_has_integer(type)))
 		return NULL;
 	memset(answer, 0, sizeof(*answer));
 	record->payload->copy(record->payload, 0, answer,

@@ -45,10 +45,10 @@ TEST(Types, RowsAreConsistent) {
         EXPECT_FALSE(rmem_type_reads(type) && rmem_type_changes(type));
         EXPECT_FALSE(rmem_type_reads(type) && row.answer_bytes) << "an answer's data is alone";
         EXPECT_FALSE(rmem_type_has_ranges(type) && row.request_bytes);
-        EXPECT_FALSE(rmem_type_has_ranges(type) && rmem_type_is_exactly_once(type)) << "one op";
+        EXPECT_FALSE(rmem_type_has_ranges(type) && rmem_type_has_integer(type)) << "one op";
         EXPECT_LE(rmem_type_writes(type), rmem_type_changes(type));
         EXPECT_LE(rmem_type_is_cut(type), rmem_type_reads(type) || rmem_type_writes(type));
-        if (rmem_type_is_exactly_once(type)) {
+        if (rmem_type_has_integer(type)) {
             EXPECT_EQ(row.answer_bytes, sizeof(rmem_found)) << "what a session keeps";
         }
         if (!rmem_type_may_share(type)) {
@@ -79,7 +79,8 @@ TEST(Types, SetsMatchTheSpecification) {
     EXPECT_EQ(those(rmem_type_reads), "read readv");
     EXPECT_EQ(those(rmem_type_writes), "write put writev");
     EXPECT_EQ(those(rmem_type_has_ranges), "readv writev");
-    EXPECT_EQ(those(rmem_type_is_exactly_once), "atomic put");
+    EXPECT_EQ(those(rmem_type_has_integer), "atomic put");
+    EXPECT_EQ(those(rmem_type_is_exactly_once), "atomic put publish");
     EXPECT_EQ(those(rmem_type_is_cut), "read write");
     EXPECT_EQ(those(rmem_type_copies), "copy");
     EXPECT_EQ(those(rmem_type_has_name), "publish lookup");

@@ -61,7 +61,7 @@ inline Message message(uint8_t type, uint8_t integrity, const base_siphash_key& 
         m.head.floor = 0x3132333435363700;
     if (type == RMEM_READ)
         m.head.piece = 4096;
-    if (rmem_type_is_exactly_once(type))
+    if (rmem_type_has_integer(type))
         m.head.op = RMEM_ADD;
     if (rmem_type_has_ranges(type))
         m.head.op = 3;

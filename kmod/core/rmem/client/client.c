@@ -387,7 +387,7 @@ static void client_receive_ok(struct rmem_client *c, struct rmem_op *op, u64 now
 		client_refused(c, op, part, now_ns, head, RMEM_INVALID, rx);
 		return;
 	}
-	if (rmem_type_is_exactly_once(op->type))
+	if (rmem_type_has_integer(op->type))
 		found_take(op, payload);
 	client_answered(c, op, part, now_ns, head, rx);
 }

@@ -51,14 +51,8 @@ static inline bool rmem_op_is_cut(const struct rmem_op *op)
 
 static inline bool rmem_op_has_parts(const struct rmem_op *op)
 {
-	return rmem_op_is_cut(op) || rmem_type_is_exactly_once(op->type) ||
+	return rmem_op_is_cut(op) || rmem_type_has_integer(op->type) ||
 	       rmem_type_has_ranges(op->type) || rmem_type_copies(op->type);
-}
-
-/* Must it not be issued again when its session has ended, as it may have been executed? */
-static inline bool rmem_op_is_once(const struct rmem_op *op)
-{
-	return rmem_type_is_exactly_once(op->type) || op->type == RMEM_PUBLISH;
 }
 
 /* Ids it takes. */

@@ -180,7 +180,7 @@ static void tx_build(const struct rmem_client *c, struct rmem_client_tx *tx, str
 /* The node has a place for its result when the floor has come near. */
 static bool client_is_far_ahead(const struct rmem_client *c, const struct rmem_op *op)
 {
-	return rmem_type_is_exactly_once(op->type) && rmem_seq_span(&c->seq) >= RMEM_REPLAY;
+	return rmem_type_has_integer(op->type) && rmem_seq_span(&c->seq) >= RMEM_REPLAY;
 }
 
 /* Ids of this session; those of parts done in an earlier one are never sent. */

@@ -78,7 +78,7 @@ struct rmem_op *rmem_client_lose_ids(struct rmem_client *c)
 
 	for (; op; op = next) {
 		next = op->next;
-		if (rmem_op_is_once(op) && op->may_be_done) {
+		if (rmem_type_is_exactly_once(op->type) && op->may_be_done) {
 			op->next = chain;
 			chain = op;
 			continue;

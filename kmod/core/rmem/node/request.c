@@ -581,7 +581,7 @@ void rmem_node_request(struct rmem_node *node, u64 now_ns, const struct rmem_hea
 	}
 	if (reason != RMEM_NODE_OK)
 		rmem_node_answer(node, head, reason, answer);
-	if (reason == RMEM_NODE_REPEATED && rmem_type_is_exactly_once(head->type))
+	if (reason == RMEM_NODE_REPEATED && rmem_type_has_integer(head->type))
 		rmem_session_replay(session, head->id, &answer->found);
 }
 

@@ -71,7 +71,7 @@ struct Client {
         h.attempt = 7;
         if (type == RMEM_READ)
             h.piece = 4096;
-        if (rmem_type_is_exactly_once(type))
+        if (rmem_type_has_integer(type))
             h.op = RMEM_ADD;
         if (rmem_type_has_ranges(type))
             h.op = 1;
