@@ -74,9 +74,8 @@ public:
 
     std::vector<Bytes> exchange(const Bytes& datagram, unsigned int from) override {
         daemon::Path path{};
-        path.peer.sin6_family = AF_INET6;
-        path.peer.sin6_addr = in6addr_loopback;
-        path.peer.sin6_port = htons(static_cast<std::uint16_t>(from + 1));
+        path.peer.port = static_cast<std::uint16_t>(from + 1);
+        path.place_as<unsigned>() = from;
         Recorder recorder;
         node_.enter(0);
         node_.handle(0, 1, datagram, path, recorder);

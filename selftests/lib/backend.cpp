@@ -61,22 +61,23 @@ Descriptor udp_socket(std::uint16_t to) {
 
 TestNode::TestNode(std::uint16_t port, std::uint32_t sessions_max, std::uint32_t session_idle_ms,
                    const daemon::ShmOptions& shm)
-    : socket_("", port, daemon::Socket::Sharing::none),
-      node_(node_config(sessions_max, session_idle_ms), false, 2) {
+    : node_(node_config(sessions_max, session_idle_ms), false, 2) {
+    doors_.push_back(daemon::open_udp_door({.port = port}));
+    if (!shm.path.empty())
+        doors_.push_back(daemon::open_shm_door(
+            {.path = shm.path, .mode = shm.mode, .rings = shm.rings, .spin_us = ring_spin_us}));
     node_.add_space(space, key, 0);
     node_.add_view(view, view_key, space);
-    if (!shm.path.empty())
-        rings_.emplace(shm.rings);
-    slow_.emplace(node_, socket_, rings_ ? &*rings_ : nullptr);
-    worker_.emplace(node_, socket_, 0U);
-    if (rings_) {
-        ring_worker_.emplace(node_, *rings_, 1U, ring_spin_us);
-        door_.emplace(*rings_, shm);
-    }
+    node_.defer_slow();
+    for (unsigned i = 0; i < doors_.size(); i++)
+        served_.push_back(doors_[i]->serve(node_, i));
+    slow_.emplace(node_);
 }
 
 RingsWithoutWorker::RingsWithoutWorker(const daemon::ShmOptions& shm)
-    : rings_(shm.rings), node_(node_config(64, 60'000), false, 1), door_(rings_, shm) {
+    : rings_(shm.rings),
+      node_(node_config(64, 60'000), false, 1),
+      listener_(rings_, shm.path, shm.mode) {
     node_.add_space(space, key, 0);
 }
 

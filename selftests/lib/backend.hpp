@@ -21,7 +21,11 @@
 
 #include <gtest/gtest.h>
 
-#include "remora-node/ring_door.hpp"
+#include "remora-node/ring_listener.hpp"
+#include "remora-node/ring_worker.hpp"
+#include "remora-node/running.hpp"
+#include "remora-node/shm_door.hpp"
+#include "remora-node/udp_door.hpp"
 #include "remora-node/worker.hpp"
 #include "remote/lock.h"
 #include "remote/remote.h"
@@ -41,20 +45,17 @@ public:
         : TestNode(port, sessions_max, session_idle_ms, {}) {}
     // Also with rings in shared memory.
     explicit TestNode(const daemon::ShmOptions& shm) : TestNode(0, 64, 60'000, shm) {}
-    std::uint16_t port() const { return socket_.port(); }
+    std::uint16_t port() const { return doors_.front()->port(); }
     NodeReport report() { return node_.report(port()); }
 
 private:
     TestNode(std::uint16_t port, std::uint32_t sessions_max, std::uint32_t session_idle_ms,
              const daemon::ShmOptions& shm);
 
-    daemon::Socket socket_;
-    std::optional<daemon::Rings> rings_;
+    std::vector<std::unique_ptr<daemon::Door>> doors_;
     daemon::Node node_;
+    std::vector<std::unique_ptr<daemon::Serving>> served_;
     std::optional<daemon::Running<daemon::SlowWorker>> slow_;
-    std::optional<daemon::Running<daemon::Worker>> worker_;
-    std::optional<daemon::Running<daemon::RingWorker>> ring_worker_;
-    std::optional<daemon::Running<daemon::RingDoor>> door_;
 };
 
 // A node's rings, served only from start_worker() on, or a round at a time.
@@ -70,7 +71,7 @@ private:
     daemon::Node node_;
     std::optional<daemon::RingWorker> stepped_;
     std::optional<daemon::Running<daemon::RingWorker>> worker_;
-    daemon::Running<daemon::RingDoor> door_;
+    daemon::Running<daemon::RingListener> listener_;
 };
 
 // A relay between clients and a node: loses, doubles and delays some or all datagrams, or keeps

@@ -7,9 +7,7 @@
 #include <functional>
 #include <list>
 #include <memory>
-#include <optional>
-#include <system_error>
-#include <thread>
+#include <numeric>
 
 #include <poll.h>
 #include <sys/mman.h>
@@ -21,6 +19,7 @@
 #include "common/control_server.hpp"
 #include "remora-node/operator.hpp"
 #include "remora-node/options.hpp"
+#include "remora-node/running.hpp"
 #include "remora-node/status.hpp"
 #include "remora-node/worker.hpp"
 #include "support/failure.hpp"
@@ -79,18 +78,6 @@ void say_ready(const Options& options, std::uint16_t port) {
         throw Failure("can't write to --ready-fd {}: {}", fd.get(), std::strerror(errno));
 }
 
-std::list<Running<Worker>> start(Node& node, const std::vector<Socket>& sockets,
-                                 std::uint32_t spin_us) {
-    std::list<Running<Worker>> all;
-    try {
-        for (unsigned int i = 0; i < sockets.size(); i++)
-            all.emplace_back(node, sockets[i], i, spin_us);
-    } catch (const std::system_error& error) {
-        throw Failure("no {} threads: {}", sockets.size(), error.what());
-    }
-    return all;
-}
-
 // An event source of the first thread. ready() is called when fd is readable; false: end the loop.
 struct Watch {
     int fd;
@@ -112,13 +99,37 @@ void keep_watch(const std::vector<Watch>& watches) {
     }
 }
 
-std::vector<Socket> open_sockets(const Options& options) {
-    using enum Socket::Sharing;
-    std::vector<Socket> sockets;
-    sockets.emplace_back(options.bind, options.port, options.threads > 1 ? first : none);
-    while (sockets.size() < options.threads)
-        sockets.emplace_back(options.bind, sockets.front().port(), joins);
-    return sockets;
+std::vector<std::unique_ptr<Door>> open_doors(const Options& options) {
+    std::vector<std::unique_ptr<Door>> doors;
+    for (const auto& kind : options.doors) {
+        if (auto door = kind->open(options.spin_us))
+            doors.push_back(std::move(door));
+    }
+    return doors;
+}
+
+std::uint16_t port_of(const std::vector<std::unique_ptr<Door>>& doors) {
+    for (const auto& door : doors) {
+        if (door->port())
+            return door->port();
+    }
+    return 0;
+}
+
+unsigned threads_of(const std::vector<std::unique_ptr<Door>>& doors) {
+    return std::accumulate(doors.begin(), doors.end(), 0U,
+                           [](unsigned sum, const auto& door) { return sum + door->threads(); });
+}
+
+std::vector<std::unique_ptr<Serving>> serve_by(const std::vector<std::unique_ptr<Door>>& doors,
+                                               Node& node) {
+    std::vector<std::unique_ptr<Serving>> served;
+    unsigned thread = 0;
+    for (const auto& door : doors) {
+        served.push_back(door->serve(node, thread));
+        thread += door->threads();
+    }
+    return served;
 }
 
 void add_spaces(Node& node, const Options& options) {
@@ -171,16 +182,13 @@ void say_farewell(Node& node, const Descriptor& signals) {
 void serve(const Options& options) {
     raise_descriptor_limit(); // a client's rings take three
     Descriptor signals = signal_descriptor();
-    std::vector<Socket> sockets = open_sockets(options);
-    std::uint16_t port = sockets.front().port();
+    std::vector<std::unique_ptr<Door>> doors = open_doors(options);
+    std::uint16_t port = port_of(doors);
     std::unique_ptr<Control> control = open_control(options);
     std::unique_ptr<StatusSocket> status;
     if (!options.status_socket.empty())
         status = std::make_unique<StatusSocket>(options.status_socket);
-    std::optional<Rings> rings;
-    if (!options.shm.path.empty())
-        rings.emplace(options.shm.rings);
-    Node node(seeded(options.config), options.lock, options.threads + (rings ? 1 : 0));
+    Node node(seeded(options.config), options.lock, threads_of(doors));
     add_spaces(node, options);
     if (!node::shield_from_oom_killer())
         warn("remora-node: warning: not shielded from the OOM killer: that needs "
@@ -220,14 +228,9 @@ void serve(const Options& options) {
     if (options.stats_interval_ms)
         every(options.stats_interval_ms, [&] { print(node.report(port)); });
     every(rmem_node_expire_ms(&options.config), [&] { node.expire(); });
-    Running<SlowWorker> slow(node, sockets.front(), rings ? &*rings : nullptr);
-    std::list<Running<Worker>> served = start(node, sockets, options.spin_us);
-    std::optional<Running<RingWorker>> ring_worker;
-    std::optional<Running<RingDoor>> door;
-    if (rings) {
-        ring_worker.emplace(node, *rings, options.threads, options.ring_spin_us);
-        door.emplace(*rings, options.shm);
-    }
+    node.defer_slow();
+    std::vector<std::unique_ptr<Serving>> served = serve_by(doors, node);
+    Running<SlowWorker> slow(node); // ends before those whose outboxes it uses
     say_ready(options, port);
     keep_watch(watches);
     say_farewell(node, signals);

@@ -58,37 +58,12 @@ void check_added(rmem_space_error error, std::uint32_t id, std::uint32_t base) {
 
 } // namespace
 
-rmem_peer peer_of(const Path& path) {
-    rmem_peer peer;
-    if (path.ring) {
-        // No datagram comes from the discard-only prefix (RFC 6666).
-        static constexpr std::uint8_t discard_only[8] = {0x01};
-        std::memcpy(peer.addr, discard_only, sizeof(discard_only));
-        std::memcpy(peer.addr + sizeof(discard_only), &path.ring, sizeof(path.ring));
-        peer.port = 0;
-        return peer;
-    }
-    std::memcpy(peer.addr, &path.peer.sin6_addr, sizeof(peer.addr));
-    peer.port = ntohs(path.peer.sin6_port);
-    return peer;
-}
-
-bool operator==(const Path& a, const Path& b) {
-    if (a.ring || b.ring)
-        return a.ring == b.ring;
-    return IN6_ARE_ADDR_EQUAL(&a.peer.sin6_addr, &b.peer.sin6_addr) &&
-           a.peer.sin6_port == b.peer.sin6_port && a.peer.sin6_scope_id == b.peer.sin6_scope_id &&
-           IN6_ARE_ADDR_EQUAL(&a.local.ipi6_addr, &b.local.ipi6_addr) &&
-           a.local.ipi6_ifindex == b.local.ipi6_ifindex;
-}
-
 // A request in execution, and the destination of its answers.
 struct Node::Request {
     unsigned int thread;
     Counters& counters;
     std::uint64_t now_ns;
     const Path& path;
-    rmem_peer peer;
     Outbox& outbox;
     const base_siphash_key* key = nullptr;   // null: the request is plain
     const rmem_head* head = nullptr;         // of the message that is dealt with
@@ -192,8 +167,8 @@ bool Node::has_passed(const std::vector<std::uint64_t>& grace) const {
 void Node::handle(unsigned int thread, std::uint64_t now_ns, std::span<const std::uint8_t> datagram,
                   const Path& path, Outbox& outbox) {
     Counters& counters = threads_[thread].counters;
-    Request request{thread, counters, now_ns, path, peer_of(path), outbox};
-    if (path.ring && !datagram.empty() && datagram[0] == RMEM_PLAIN)
+    Request request{thread, counters, now_ns, path, outbox};
+    if (path.plain && !datagram.empty() && datagram[0] == RMEM_PLAIN)
         return handle_plain(request, datagram);
     rmem_datagram in;
     rmem_wire_verdict verdict =
@@ -212,7 +187,7 @@ void Node::handle(unsigned int thread, std::uint64_t now_ns, std::span<const std
     }
 }
 
-// Only the rings' client can have written it; that its session is this client's, the core sees to.
+// Only this client can have written it; that its session is this client's, the core sees to.
 void Node::handle_plain(Request request, std::span<const std::uint8_t> record) {
     rmem_plain_record in;
     rmem_plain_begin(&in, static_cast<u32>(record.size()), false);
@@ -247,7 +222,7 @@ void Node::handle_message(Request& request, bool damaged_payload) {
 void Node::execute(Request& request) {
     rmem_answer decision;
     rmem_node_request(host_.core(), request.now_ns, request.head, request.payload.data(),
-                      &request.peer, &decision);
+                      &request.path.peer, &decision);
     request.limit_bytes = rmem_node_datagram_bytes(&decision);
     request.counters.add(count_reason + decision.reason);
     switch (decision.action) {
@@ -440,7 +415,7 @@ void Node::slow(Request& request) {
         return;
     }
     rmem_node_call call;
-    host_.call(call, request.now_ns, *request.head, request.peer, request.payload.data());
+    host_.call(call, request.now_ns, *request.head, request.path.peer, request.payload.data());
     answer_slow(request.thread, request.path, request.key, call, request.outbox);
 }
 
@@ -462,18 +437,18 @@ void Node::answer_slow(unsigned int thread, const Path& path, const base_siphash
     out.pieces = 0;
 }
 
-void Node::run_slow(Outbox& outbox) {
+void Node::run_slow() {
     const unsigned int thread = slow_thread();
     auto drop = [&](SlowPath::Job&) { threads_[thread].counters.add(count_drop_space); };
-    const SlowPath::Events events{[&](SlowPath::Job& job) {
-                                      const base_siphash_key* key =
-                                          rmem_node_key(host_.core(), job.core.head.space);
-                                      if (!key)
-                                          return drop(job);
-                                      answer_slow(thread, job.path, key, job.core.call, outbox);
-                                      outbox.flush();
-                                  },
-                                  drop};
+    const SlowPath::Events events{
+        [&](SlowPath::Job& job) {
+            const base_siphash_key* key = rmem_node_key(host_.core(), job.core.head.space);
+            if (!key)
+                return drop(job);
+            answer_slow(thread, job.path, key, job.core.call, *job.path.late);
+            job.path.late->flush();
+        },
+        drop};
     while (!slow_->is_stopped())
         slow_->serve(scrub(thread) ? grace_poll : std::chrono::milliseconds::max(), events);
 }

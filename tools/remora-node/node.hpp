@@ -123,9 +123,9 @@ public:
     // Requests that may take long wait for run_slow() from now on, rather than be executed in
     // handle(). Before the first datagram.
     void defer_slow() { slow_.emplace(host_); }
-    // In a thread of its own, until stop_slow(): executes them, sends their answers by outbox, and
-    // zeroes pages.
-    void run_slow(Outbox& outbox);
+    // In a thread of its own, until stop_slow(): executes them, sends their answers by their paths'
+    // late outboxes, and zeroes pages.
+    void run_slow();
     void stop_slow() { slow_->stop(); }
 
     // To be called once every rmem_node_expire_ms(): has run_slow() end idle sessions that owe

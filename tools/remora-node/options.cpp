@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <limits>
 
 #include <CLI/CLI.hpp>
@@ -15,14 +14,13 @@ namespace remora::daemon {
 
 namespace {
 
-constexpr unsigned int threads_max = 64;
 constexpr std::uint32_t spin_us_max = 1'000'000;
 
 // Options as the user wrote them; the defaults are those of the kernel's node.
 struct Texts {
-    std::string memory, page = "64K", port, pool;
+    std::string memory, page = "64K", pool;
     std::string sessions = "1024", regions = "4096", spaces_max = "256", session_idle = "60";
-    std::string threads = "1", ready_fd, stats_interval, spin, shm_rings, shm_mode;
+    std::string ready_fd, stats_interval, spin;
     std::vector<std::string> spaces;
     bool no_lock = false;
 };
@@ -32,8 +30,8 @@ void declare(CLI::App& program, Texts& texts, Options& options) {
     program.set_config("--config", "", "FILE of options, as NAME = VALUE lines");
     program.add_option("--memory", texts.memory, "SIZE to lend")->required();
     program.add_option("--page", texts.page, "SIZE of a page, 64K to 4M; default 64K");
-    program.add_option("--port", texts.port, "UDP port; default 7670");
-    program.add_option("--bind", options.bind, "ADDRESS to serve at; default all of this machine");
+    for (const auto& door : options.doors)
+        door->declare(program);
     program.add_option("--pool", texts.pool, "Zeroed PAGES kept ready; a power of two");
     program.add_option("--sessions", texts.sessions, "At most N sessions; default 1024");
     program.add_option("--regions", texts.regions, "At most N regions; default 4096");
@@ -43,11 +41,6 @@ void declare(CLI::App& program, Texts& texts, Options& options) {
     program
         .add_option("--space", texts.spaces, "ID=KEYFILE[,quota=SIZE|,read-only-of=ID]; repeatable")
         ->allow_extra_args(false);
-    program.add_option("--threads", texts.threads, "N threads; default 1");
-    program.add_option("--shm", options.shm.path,
-                       "Unix SOCKET where programs of this machine get rings in shared memory");
-    program.add_option("--shm-mode", texts.shm_mode, "MODE of that socket, octal; default 600");
-    program.add_option("--shm-rings", texts.shm_rings, "At most N clients of it; default 256");
     program.add_option("--spin-us", texts.spin,
                        "Microseconds a thread looks for requests before it sleeps; default 0, "
                        "for rings 50");
@@ -100,26 +93,11 @@ void set_config(const Texts& texts, rmem_node_config& config) {
     config.challenges = true;
 }
 
-mode_t parse_mode(const std::string& text) {
-    unsigned mode = 0;
-    auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), mode, 8);
-    if (error != std::errc() || end != text.data() + text.size() || mode > 0777)
-        throw Misuse("--shm-mode {} is no mode: write three octal digits, such as 660", text);
-    return mode;
-}
-
 void interpret(const Texts& texts, Options& options) {
     set_config(texts, options.config);
-    if (!texts.port.empty())
-        options.port = static_cast<std::uint16_t>(number(texts.port, 0, 65535, "--port"));
-    options.threads = number(texts.threads, 1, threads_max, "--threads");
     options.lock = !texts.no_lock;
     if (!texts.spin.empty())
-        options.spin_us = options.ring_spin_us = number(texts.spin, 0, spin_us_max, "--spin-us");
-    if (!texts.shm_rings.empty())
-        options.shm.rings = number(texts.shm_rings, 1, RING_POINTERS_MAX, "--shm-rings");
-    if (!texts.shm_mode.empty())
-        options.shm.mode = parse_mode(texts.shm_mode);
+        options.spin_us = number(texts.spin, 0, spin_us_max, "--spin-us");
     for (const std::string& text : texts.spaces)
         options.spaces.push_back(parse_space(text));
     if (!texts.ready_fd.empty())

@@ -2,12 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "node/core.hpp"
-#include "remora-node/ring_door.hpp"
+#include "remora-node/door.hpp"
 #include "support/parse.hpp"
 
 namespace remora::daemon {
@@ -15,12 +16,8 @@ namespace remora::daemon {
 struct Options {
     rmem_node_config config{}; // boot and seed are for the node to choose
     std::vector<SpaceOption> spaces;
-    std::string bind;
-    std::uint16_t port = RMEM_PORT; // 0: any
-    unsigned int threads = 1;
-    ShmOptions shm;
-    // How long a thread looks for requests before it sleeps: of sockets, of rings.
-    std::uint32_t spin_us = 0, ring_spin_us = 50;
+    std::vector<std::unique_ptr<DoorKind>> doors = door_kinds(); // which know their options
+    std::optional<std::uint32_t> spin_us; // how long a thread looks for requests before it sleeps
     bool lock = true;
     std::optional<std::string> control_socket;
     std::string status_socket;           // empty: none

@@ -5,6 +5,7 @@
 #include <climits>
 #include <cstring>
 
+#include "remora-node/socket.hpp"
 #include "support/train.hpp"
 
 namespace remora::daemon {
@@ -84,15 +85,16 @@ void SocketOutbox::couple(Train& train, msghdr& header) {
     Slot& head = slots_[train.first];
     const Slot& last = slots_[train.first + train.count - 1];
     header = {};
-    header.msg_name = &head.path.peer;
-    header.msg_namelen = sizeof(head.path.peer);
+    SocketPlace& place = head.path.place_as<SocketPlace>();
+    header.msg_name = &place.peer;
+    header.msg_namelen = sizeof(place.peer);
     header.msg_iov = head.vector.data();
     header.msg_iovlen =
         static_cast<std::size_t>(last.vector.data() + last.vector.size() - head.vector.data());
     header.msg_control = train.control.data();
     header.msg_controllen = train.control.size();
     cmsghdr* control = CMSG_FIRSTHDR(&header);
-    set_control(control, SOL_IPV6, IPV6_PKTINFO, head.path.local);
+    set_control(control, SOL_IPV6, IPV6_PKTINFO, place.local);
     if (train.count > 1)
         set_control(CMSG_NXTHDR(&header, control), SOL_UDP, UDP_SEGMENT,
                     static_cast<std::uint16_t>(head.bytes));

@@ -1,25 +1,40 @@
 // SPDX-License-Identifier: GPL-2.0
 #pragma once
 
-#include <cstdint>
-
-#include <netinet/in.h>
+#include <array>
+#include <cstddef>
+#include <new>
+#include <type_traits>
+#include <utility>
 
 #include "node/core.hpp"
 
 namespace remora::daemon {
 
-// A datagram's source, and the local address it came to. IPv4 is mapped into IPv6.
+class Outbox;
+
+// Where a message came from, which is where its answers go. A door makes it. The node keeps it and
+// compares it; only the door knows what place holds.
 struct Path {
-    sockaddr_in6 peer;
-    in6_pktinfo local;
-    std::uint64_t ring =
-        0; // serial number of the rings that it came by; then the others mean nothing
+    rmem_peer peer{};       // the client, as the core tells clients apart
+    bool plain = false;     // only that client can have written it, so it may be a plain message
+    Outbox* late = nullptr; // for answers of run_slow()'s thread, which uses no other outbox
+    alignas(8) std::array<std::byte, 48> place{};
+
+    template <typename T>
+    T& place_as() {
+        return const_cast<T&>(std::as_const(*this).place_as<T>());
+    }
+    template <typename T>
+    const T& place_as() const {
+        static_assert(sizeof(T) <= sizeof(place) && alignof(T) <= 8);
+        static_assert(std::has_unique_object_representations_v<T>, "paths are compared by bytes");
+        return *std::launder(reinterpret_cast<const T*>(place.data()));
+    }
 };
 
-bool operator==(const Path& a, const Path& b);
-
-// The source, as the core tells clients apart.
-rmem_peer peer_of(const Path& path);
+inline bool operator==(const Path& a, const Path& b) {
+    return a.late == b.late && a.place == b.place;
+}
 
 } // namespace remora::daemon

@@ -31,6 +31,10 @@ constexpr unsigned warm_rounds = 31;
 // Looks between two looks at the clock, and such rounds before the processor may rest longer.
 constexpr unsigned looks = 16, eager_rounds = 64;
 
+struct RingPlace {
+    std::uint64_t serial;
+};
+
 std::uint64_t fine_now_ns() {
     timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -123,19 +127,30 @@ void RingOutbox::post_plain() {
     plain_ = {};
 }
 
-Reply& SlowOutbox::add(const Path& path) {
-    ring_ = path.ring;
-    return ring_ ? *reply_ : socket_.add(path);
+Reply& LateOutbox::add(const Path& path) {
+    serial_ = path.place_as<RingPlace>().serial;
+    return *reply_;
 }
 
-void SlowOutbox::flush() {
+void LateOutbox::flush() {
     close();
-    if (!ring_)
-        return socket_.flush();
+    if (!serial_)
+        return;
     auto head = std::span(reply_->head).first(reply_->head_bytes);
-    if (rings_)
-        rings_->answer(ring_, {head.begin(), head.end()});
-    ring_ = 0;
+    rings_.answer(serial_, {head.begin(), head.end()});
+    serial_ = 0;
+}
+
+Path path_of(std::uint64_t serial, Outbox* late) {
+    // No datagram comes from the discard-only prefix (RFC 6666).
+    static constexpr std::uint8_t discard_only[8] = {0x01};
+    Path path;
+    path.plain = true;
+    path.late = late;
+    path.place_as<RingPlace>().serial = serial;
+    std::memcpy(path.peer.addr, discard_only, sizeof(discard_only));
+    std::memcpy(path.peer.addr + sizeof(discard_only), &serial, sizeof(serial));
+    return path;
 }
 
 // ---- worker ----
@@ -145,7 +160,8 @@ RingWorker::RingWorker(Node& node, Rings& rings, unsigned thread, std::uint32_t 
       rings_(rings),
       thread_(thread),
       spin_ns_(has_one_processor() ? 0 : spin_us * BASE_NSEC_PER_USEC),
-      outbox_(node.counters(thread)) {}
+      outbox_(node.counters(thread)),
+      late_(rings) {}
 
 void RingWorker::run() {
     while (!stopped_.load(std::memory_order_relaxed)) {
@@ -168,8 +184,10 @@ void RingWorker::stop() {
 void RingWorker::take_changes() {
     Rings::Changes changes = rings_.take_changes();
     chosen_.clear(); // places of pairs_, which changes
-    for (auto& pair : changes.came)
+    for (auto& pair : changes.came) {
+        pair->path = path_of(pair->serial, &late_);
         pairs_.emplace_back(std::move(pair));
+    }
     for (std::uint64_t serial : changes.went)
         std::erase_if(pairs_, [&](const auto& each) { return each.pair->serial == serial; });
     for (const Rings::Changes::Answer& each : changes.answers)
@@ -283,8 +301,6 @@ bool RingWorker::serve(Watched& watched, std::uint64_t now) {
 
 ring_fault RingWorker::take_turn(Watched& watched, std::uint64_t now) {
     RingPair& pair = *watched.pair;
-    Path path{};
-    path.ring = pair.serial;
     watched.blocked = false;
     for (unsigned n = 0; n < turn_requests && outbox_.posted() < turn_answers; n++) {
         if (!ring_in_waiting(&pair.in) && !ring_in_has_record(&pair.in))
@@ -305,7 +321,7 @@ ring_fault RingWorker::take_turn(Watched& watched, std::uint64_t now) {
         std::memcpy(request_.data(), record, bytes);
         ring_in_take(&pair.in);
         requests_left_ -= requests_left_ != 0;
-        node_.handle(thread_, now, std::span(request_).first(bytes), path, outbox_);
+        node_.handle(thread_, now, std::span(request_).first(bytes), pair.path, outbox_);
     }
     return RING_OK;
 }

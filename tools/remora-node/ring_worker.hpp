@@ -73,19 +73,21 @@ private:
     std::vector<Reply> replies_;
 };
 
-// Answers of the slow path, which go to rings or to a socket.
-class SlowOutbox final : public Outbox {
+// Answers of the slow path: one at a time, left for the worker.
+class LateOutbox final : public Outbox {
 public:
-    SlowOutbox(Outbox& socket, Rings* rings) : socket_(socket), rings_(rings) {}
+    explicit LateOutbox(Rings& rings) : rings_(rings) {}
     Reply& add(const Path& path) override;
     void flush() override;
 
 private:
-    Outbox& socket_;
-    Rings* rings_; // null: none
-    std::uint64_t ring_ = 0;
+    Rings& rings_;
+    std::uint64_t serial_ = 0; // of the pair; 0: nothing waits
     std::unique_ptr<Reply> reply_ = std::make_unique<Reply>();
 };
+
+// Of requests by the pair with this serial number.
+Path path_of(std::uint64_t serial, Outbox* late);
 
 class RingWorker {
 public:
@@ -136,6 +138,7 @@ private:
     unsigned rounds_left_ = 0, requests_left_ = 0; // before a round is for all rings again
     std::size_t first_ = 0;                        // its turn comes first in the next such round
     RingOutbox outbox_;
+    LateOutbox late_;
     alignas(64) std::array<std::uint8_t, RMEM_DATAGRAM_BYTES_MAX> request_;
 };
 

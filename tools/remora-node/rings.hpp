@@ -2,7 +2,7 @@
 /*
  * The node's ends of the rings of programs on this machine (remora/ring.h), and who has them:
  *
- *   RingDoor    accepts clients at a Unix socket, checks them, gives each a pair of rings
+ *   RingListener    accepts clients at a Unix socket, checks them, gives each a pair of rings
  *      |  Rings: pairs that came and went, answers of the slow path
  *   RingWorker  serves the rings (ring_worker.hpp)
  *
@@ -23,6 +23,7 @@
 
 #include <sys/types.h>
 
+#include "remora-node/path.hpp"
 #include "support/descriptor.hpp"
 #include "support/shared_memory.hpp"
 
@@ -98,6 +99,7 @@ public:
 
     const std::uint64_t serial;
     const pid_t client;
+    Path path; // of its requests
     ring_in in;
     ring_out out;
     const std::uint32_t* const pointer;

@@ -90,7 +90,7 @@ void SlowPath::serve(std::chrono::milliseconds timeout, const Events& events) {
 }
 
 void SlowPath::execute(Job& job, const Events& events) {
-    bool executed = host_.call(job.core, peer_of(job.path), now_ns,
+    bool executed = host_.call(job.core, job.path.peer, now_ns,
                                [&](const rmem_node_call& call) { execute_brief(call, events); });
     (executed ? events.ended : events.orphan)(job);
     let_go(job, rmem_queue_give);
@@ -103,7 +103,7 @@ void SlowPath::execute_brief(const rmem_node_call& under_way, const Events& even
         Job* job = take(rmem_queue_take_brief);
         if (!job)
             return;
-        switch (host_.enter(job->core, peer_of(job->path), now_ns(), under_way)) {
+        switch (host_.enter(job->core, job->path.peer, now_ns(), under_way)) {
         case executed:
             events.ended(*job);
             break;

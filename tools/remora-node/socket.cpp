@@ -95,12 +95,13 @@ struct Inbox::Slot {
     Path path;
 };
 
-Inbox::Inbox() : messages_(packets_max), slots_(packets_max) {
+Inbox::Inbox(Outbox* late) : messages_(packets_max), slots_(packets_max) {
     for (unsigned int i = 0; i < packets_max; i++) {
         Slot& slot = slots_[i];
         slot.vector = {slot.packet.data(), slot.packet.size()};
         msghdr& header = messages_[i].msg_hdr;
-        header.msg_name = &slot.path.peer;
+        slot.path.late = late;
+        header.msg_name = &slot.path.place_as<SocketPlace>().peer;
         header.msg_iov = &slot.vector;
         header.msg_iovlen = 1;
         header.msg_control = slot.control.data();
@@ -134,14 +135,17 @@ std::span<const std::uint8_t> Inbox::packet(unsigned int index) const {
 const Path& Inbox::path(unsigned int index) {
     Path& path = slots_[index].path;
     msghdr& header = messages_[index].msg_hdr;
-    path.local = {};
+    SocketPlace& place = path.place_as<SocketPlace>();
+    place.local = {};
     for (cmsghdr* each = CMSG_FIRSTHDR(&header); each; each = CMSG_NXTHDR(&header, each)) {
         if (each->cmsg_level == SOL_IPV6 && each->cmsg_type == IPV6_PKTINFO)
-            std::memcpy(&path.local, CMSG_DATA(each), sizeof(path.local));
+            std::memcpy(&place.local, CMSG_DATA(each), sizeof(place.local));
     }
     // The routing table chooses the way back, except for an address that needs an interface.
-    if (!is_link_local(path.peer.sin6_addr))
-        path.local.ipi6_ifindex = 0;
+    if (!is_link_local(place.peer.sin6_addr))
+        place.local.ipi6_ifindex = 0;
+    std::memcpy(path.peer.addr, &place.peer.sin6_addr, sizeof(path.peer.addr));
+    path.peer.port = ntohs(place.peer.sin6_port);
     return path;
 }
 

@@ -33,12 +33,19 @@ private:
     std::uint16_t port_ = 0;
 };
 
+// A path's place. IPv4 is mapped into IPv6.
+struct SocketPlace {
+    sockaddr_in6 peer; // the datagram's source
+    in6_pktinfo local; // the address it came to
+};
+
 // Packets of one recvmmsg(), each of them a train of datagrams (support/train.hpp).
 class Inbox {
 public:
     static constexpr unsigned int packets_max = 32;
 
-    Inbox();
+    // late: of the paths (path.hpp).
+    explicit Inbox(Outbox* late);
     ~Inbox();
     // As many as are there, 0 if none came in time; the ones of the last call are gone.
     unsigned int receive(int fd, int wait_ms);

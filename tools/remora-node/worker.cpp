@@ -21,11 +21,13 @@ constexpr int grace_ms = 1;
 
 } // namespace
 
-Worker::Worker(Node& node, const Socket& socket, unsigned int thread, std::uint32_t spin_us)
+Worker::Worker(Node& node, const Socket& socket, unsigned int thread, std::uint32_t spin_us,
+               Outbox* late)
     : node_(node),
       fd_(socket.fd()),
       thread_(thread),
       spin_(has_one_processor() ? 0 : spin_us),
+      inbox_(late),
       outbox_(socket.fd(), node.counters(thread)) {}
 
 void Worker::run() {

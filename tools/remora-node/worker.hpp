@@ -5,12 +5,9 @@
 
 #include <atomic>
 #include <chrono>
-#include <thread>
-#include <utility>
 
 #include "remora-node/node.hpp"
 #include "remora-node/outbox.hpp"
-#include "remora-node/ring_worker.hpp"
 #include "remora-node/socket.hpp"
 
 namespace remora::daemon {
@@ -19,7 +16,9 @@ class Worker {
 public:
     // index: of this thread among the node's threads.
     // spin_us: how long it looks for requests before it sleeps.
-    Worker(Node& node, const Socket& socket, unsigned int thread, std::uint32_t spin_us = 0);
+    // late: of the paths (path.hpp).
+    Worker(Node& node, const Socket& socket, unsigned int thread, std::uint32_t spin_us,
+           Outbox* late);
     // Until stop(), from another thread, which is final: the socket still queues what comes, and is
     // to be closed.
     void run();
@@ -40,44 +39,16 @@ private:
     SocketOutbox outbox_;
 };
 
-// The thread of requests that may take long (slow.hpp). Its answers leave by the socket or by
-// rings.
+// The thread of requests that may take long (slow.hpp). Node::defer_slow() comes first.
 class SlowWorker {
 public:
-    // rings: null if there are none.
-    SlowWorker(Node& node, const Socket& socket, Rings* rings = nullptr)
-        : node_(node),
-          socket_outbox_(socket.fd(), node.counters(node.slow_thread())),
-          outbox_(socket_outbox_, rings) {
-        node.defer_slow();
-    }
-    void run() { node_.run_slow(outbox_); }
+    explicit SlowWorker(Node& node) : node_(node) {}
+    void run() { node_.run_slow(); }
     // Final, from another thread.
     void stop() { node_.stop_slow(); }
 
 private:
     Node& node_;
-    SocketOutbox socket_outbox_;
-    SlowOutbox outbox_;
-};
-
-// A worker in its thread, which ends when this does.
-template <typename Work>
-class Running {
-public:
-    template <typename... Args>
-    explicit Running(Args&&... args)
-        : work_(std::forward<Args>(args)...), thread_(&Work::run, &work_) {}
-    ~Running() {
-        work_.stop();
-        thread_.join();
-    }
-    Running(const Running&) = delete;
-    Running& operator=(const Running&) = delete;
-
-private:
-    Work work_;
-    std::thread thread_;
 };
 
 } // namespace remora::daemon

@@ -12,6 +12,7 @@
 
 #include <gtest/gtest.h>
 
+#include "remora-node/ring_worker.hpp"
 #include "support/failure.hpp"
 
 extern "C" {
@@ -89,10 +90,11 @@ protected:
         return config;
     }
 
-    static Path path(std::uint16_t port) {
+    Path path(std::uint16_t port) const {
         Path path{};
-        path.peer.sin6_family = AF_INET6;
-        path.peer.sin6_port = htons(port);
+        path.late = late_;
+        path.peer.port = port;
+        path.place_as<std::uint16_t>() = port;
         return path;
     }
 
@@ -173,6 +175,7 @@ protected:
     Node node_;
     base_siphash_key key_;
     std::uint64_t id_ = 0;
+    Outbox* late_ = nullptr;             // of the paths
     rmem_integrity level_ = RMEM_DIGEST; // of requests
 };
 
@@ -274,12 +277,13 @@ TEST_F(Joined, RequestsThatMayTakeLongWaitForTheirThread) {
     rmem_alloc wanted{};
     base_store_le64(&wanted.bytes, 1);
     Answers answers, slow;
+    late_ = &slow;
     ask(session, 1, 1, answers);
     handle(request(RMEM_ALLOC, session, 0, sizeof(wanted)), 1, answers, &wanted, sizeof(wanted));
     answers.wait_for(1); // the READ was answered before the ALLOC was queued
     ask(session, 3, 1, answers);
     ASSERT_EQ(answers.messages(), (Counts{1, 1}));
-    std::thread thread([&] { node_.run_slow(slow); });
+    std::thread thread([&] { node_.run_slow(); });
     slow.wait_for(1);
     node_.stop_slow();
     thread.join();
@@ -314,7 +318,8 @@ protected:
     // From now on slow requests, and the operator's, have their thread.
     void start() {
         node_.defer_slow();
-        thread_ = std::thread([this] { node_.run_slow(slow_); });
+        late_ = &slow_;
+        thread_ = std::thread([this] { node_.run_slow(); });
     }
     // The error that it throws, or nothing.
     std::string operate(const std::function<void(const node::Host::Between&)>& change) {
@@ -428,11 +433,7 @@ public:
 
 class PlainRequests : public Joined {
 protected:
-    static Path ring(std::uint64_t serial) {
-        Path path{};
-        path.ring = serial;
-        return path;
-    }
+    static Path ring(std::uint64_t serial) { return path_of(serial, nullptr); }
     // As open(), by a ring. The clients have the serial as name.
     std::uint64_t open_by_ring(std::uint64_t serial, rmem_integrity integrity = RMEM_LINK) {
         PlainAnswers answers;
@@ -532,13 +533,14 @@ TEST_F(LargePages, AllocFreeAndLongZeroWaitForTheirThread) {
     base_store_le64(&freed.addr, region);
     base_store_le64(&freed.bytes, page_bytes);
     Answers answers, slow;
+    late_ = &slow;
     handle(request(RMEM_ZERO, session, region, page_bytes - 1), 1, answers);
     handle(request(RMEM_ALLOC, session, 0, sizeof(wanted)), 1, answers, &wanted, sizeof(wanted));
     handle(request(RMEM_FREE, session, 0, sizeof(freed)), 1, answers, &freed, sizeof(freed));
     ask(session, ++id_, 1, answers);
     answers.close();
     ASSERT_EQ(answers.messages(), (Counts{1}));
-    std::thread thread([&] { node_.run_slow(slow); });
+    std::thread thread([&] { node_.run_slow(); });
     slow.wait_for(3);
     node_.stop_slow();
     thread.join();

@@ -22,7 +22,7 @@ constexpr int patience_ms = 10'000;
 class Peer {
 public:
     Peer() : socket_(::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
-        sockaddr_in6& address = path_.peer;
+        sockaddr_in6& address = path_.place_as<SocketPlace>().peer;
         address.sin6_family = AF_INET6;
         address.sin6_addr = in6addr_loopback;
         auto* any = reinterpret_cast<sockaddr*>(&address);
@@ -128,7 +128,7 @@ TEST_F(Trains, AreReceivedAsTheyWent) {
     for (std::size_t bytes : {1000, 1000, 1000, 300})
         add(one_, bytes);
     outbox_.flush();
-    Inbox inbox;
+    Inbox inbox(nullptr);
     std::vector<std::string> received;
     ASSERT_EQ(inbox.receive(one_.fd(), patience_ms), 1U);
     inbox.for_each_datagram(0, [&](std::span<const std::uint8_t> datagram) {
@@ -150,7 +150,7 @@ TEST_F(Trains, NotWhereTheWayIsNarrow) {
 // Datagrams that can't be sent are counted, and don't delay others.
 TEST_F(Trains, UnsendableDatagramsAreCountedAndDropped) {
     Path nowhere = one_.path();
-    nowhere.peer.sin6_port = 0;
+    nowhere.place_as<SocketPlace>().peer.sin6_port = 0;
     for (int i = 0; i < 3; i++) {
         Reply& reply = outbox_.add(nowhere);
         reply.head_bytes = 10;

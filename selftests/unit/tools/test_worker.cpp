@@ -64,7 +64,7 @@ private:
 TEST(Worker, SaysOnceThatItReceivesNothing) {
     Socket socket("::1", 0, Socket::Sharing::none);
     Node node(config(), false, 1);
-    Worker worker(node, socket, 0);
+    Worker worker(node, socket, 0, 0, nullptr);
     Descriptor none(eventfd(0, EFD_CLOEXEC));
     dup2(none.get(), socket.fd()); // no socket, as long as there is somebody to ask it
     Complaints complaints;

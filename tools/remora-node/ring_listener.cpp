@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-#include "remora-node/ring_door.hpp"
+#include "remora-node/ring_listener.hpp"
 
 #include <cerrno>
 #include <chrono>
@@ -33,23 +33,23 @@ void send_offer(const Descriptor& connection, const ring_offer& offer, std::span
 
 } // namespace
 
-RingDoor::RingDoor(Rings& rings, const ShmOptions& options)
+RingListener::RingListener(Rings& rings, const std::string& path, mode_t mode)
     : rings_(rings),
-      mode_(options.mode),
-      listener_("--shm", options.path, options.mode, SOCK_SEQPACKET),
+      mode_(mode),
+      listener_("--shm", path, mode, SOCK_SEQPACKET),
       stop_(eventfd(0, EFD_CLOEXEC)) {
     if (!stop_)
         throw Failure("no eventfd: {}", std::strerror(errno));
     // The umask took from the mode that the operator gave.
-    if (chmod(options.path.c_str(), mode_))
-        throw Failure("can't set the mode of {}: {}", options.path, std::strerror(errno));
+    if (chmod(path.c_str(), mode_))
+        throw Failure("can't set the mode of {}: {}", path, std::strerror(errno));
 }
 
-void RingDoor::stop() {
+void RingListener::stop() {
     eventfd_write(stop_.get(), 1);
 }
 
-void RingDoor::run() {
+void RingListener::run() {
     std::vector<pollfd> fds;
     for (;;) {
         fds = {
@@ -76,12 +76,12 @@ void RingDoor::run() {
     }
 }
 
-void RingDoor::end_closed() {
+void RingListener::end_closed() {
     for (std::uint64_t serial : rings_.take_closed())
         clients_.remove_if([&](const Client& client) { return client.serial == serial; });
 }
 
-void RingDoor::admit() {
+void RingListener::admit() {
     Descriptor connection = listener_.accept();
     if (!connection) {
         if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
@@ -102,19 +102,19 @@ void RingDoor::admit() {
     send_offer(connection, refusal, {});
 }
 
-bool RingDoor::may_use(uid_t user) const {
+bool RingListener::may_use(uid_t user) const {
     return user == 0 || user == geteuid() || (mode_ & 0066);
 }
 
 // While other users may come, none gets the last quarter.
-unsigned RingDoor::share_of(uid_t user) const {
+unsigned RingListener::share_of(uid_t user) const {
     unsigned all = rings_.rings_max();
     bool alone = !(mode_ & 0066) || user == geteuid();
     return alone ? all : std::max(all - all / 4, 1U);
 }
 
 // Gives back RING_OFFERED, and keeps the connection; or why not.
-std::uint32_t RingDoor::offer_rings(Descriptor& connection) {
+std::uint32_t RingListener::offer_rings(Descriptor& connection) {
     ucred who{};
     socklen_t length = sizeof(who);
     if (getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &who, &length))

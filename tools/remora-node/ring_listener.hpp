@@ -14,16 +14,10 @@
 
 namespace remora::daemon {
 
-struct ShmOptions {
-    std::string path; // empty: none
-    mode_t mode = 0600;
-    unsigned rings = 256;
-};
-
-class RingDoor {
+class RingListener {
 public:
     // Replaces a socket that has no listener, and no other file. Throws Failure.
-    RingDoor(Rings& rings, const ShmOptions& options);
+    RingListener(Rings& rings, const std::string& path, mode_t mode);
 
     // In a thread of its own, until stop() from another.
     void run();

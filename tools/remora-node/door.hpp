@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A door is a way for requests into the node, and for their answers out. Each has a DoorKind, with
+ * its options, in the table of door.cpp: that and its own files are all a new one needs.
+ */
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "remora-node/node.hpp"
+
+namespace remora::daemon {
+
+// The threads of a door. They end with it.
+class Serving {
+public:
+    virtual ~Serving() = default;
+};
+
+class Door {
+public:
+    virtual ~Door() = default;
+    // So many of the node's threads are this door's.
+    virtual unsigned threads() const = 0;
+    // From now on, in the node's threads from first on. The door and the node must outlive what it
+    // returns; the thread of run_slow() must not. Throws Failure.
+    virtual std::unique_ptr<Serving> serve(Node& node, unsigned first) = 0;
+    // UDP's; 0: it has none.
+    virtual std::uint16_t port() const { return 0; }
+};
+
+class DoorKind {
+public:
+    virtual ~DoorKind() = default;
+    virtual void declare(CLI::App& program) = 0;
+    // After the program's options were parsed. spin_us: how long a thread looks for requests before
+    // it sleeps, if the operator said so. Null: the options ask for no such door. Throws Misuse,
+    // Failure.
+    virtual std::unique_ptr<Door> open(std::optional<std::uint32_t> spin_us) = 0;
+};
+
+std::vector<std::unique_ptr<DoorKind>> door_kinds();
+
+} // namespace remora::daemon

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: GPL-2.0
+// Rings in shared memory, for programs on this machine: a thread that serves them, and one that
+// gives them out.
+#pragma once
+
+#include <string>
+
+#include <sys/types.h>
+
+#include "remora-node/door.hpp"
+
+namespace remora::daemon {
+
+struct ShmOptions {
+    std::string path; // of the Unix socket
+    mode_t mode = 0600;
+    unsigned rings = 256;
+    std::uint32_t spin_us = 50;
+};
+
+// Throws Failure.
+std::unique_ptr<Door> open_shm_door(const ShmOptions& options);
+
+std::unique_ptr<DoorKind> shm_door_kind();
+
+} // namespace remora::daemon

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "remora-node/udp_door.hpp"
+
+#include <list>
+#include <system_error>
+
+#include "remora-node/running.hpp"
+#include "remora-node/worker.hpp"
+#include "support/failure.hpp"
+#include "support/parse.hpp"
+
+namespace remora::daemon {
+
+namespace {
+
+constexpr unsigned threads_max = 64;
+
+class UdpServing final : public Serving {
+public:
+    UdpServing(Node& node, const std::vector<Socket>& sockets, unsigned first,
+               std::uint32_t spin_us)
+        : late_(sockets.front().fd(), node.counters(node.slow_thread())) {
+        try {
+            for (const Socket& socket : sockets)
+                workers_.emplace_back(node, socket, first++, spin_us, &late_);
+        } catch (const std::system_error& error) {
+            throw Failure("no {} threads: {}", sockets.size(), error.what());
+        }
+    }
+
+private:
+    SocketOutbox late_;
+    std::list<Running<Worker>> workers_;
+};
+
+class UdpDoor final : public Door {
+public:
+    explicit UdpDoor(const UdpOptions& options) : spin_us_(options.spin_us) {
+        using enum Socket::Sharing;
+        sockets_.emplace_back(options.bind, options.port, options.threads > 1 ? first : none);
+        while (sockets_.size() < options.threads)
+            sockets_.emplace_back(options.bind, port(), joins);
+    }
+    unsigned threads() const override { return static_cast<unsigned>(sockets_.size()); }
+    std::unique_ptr<Serving> serve(Node& node, unsigned first) override {
+        return std::make_unique<UdpServing>(node, sockets_, first, spin_us_);
+    }
+    std::uint16_t port() const override { return sockets_.front().port(); }
+
+private:
+    const std::uint32_t spin_us_;
+    std::vector<Socket> sockets_;
+};
+
+class UdpKind final : public DoorKind {
+public:
+    void declare(CLI::App& program) override {
+        program.add_option("--port", port_, "UDP port; default 7670");
+        program.add_option("--bind", options_.bind,
+                           "ADDRESS to serve at; default all of this machine");
+        program.add_option("--threads", threads_, "N threads; default 1");
+    }
+    std::unique_ptr<Door> open(std::optional<std::uint32_t> spin_us) override {
+        if (!port_.empty())
+            options_.port = static_cast<std::uint16_t>(parse_number(port_, 0, 65535, "--port"));
+        if (!threads_.empty())
+            options_.threads =
+                static_cast<unsigned>(parse_number(threads_, 1, threads_max, "--threads"));
+        options_.spin_us = spin_us.value_or(options_.spin_us);
+        return open_udp_door(options_);
+    }
+
+private:
+    std::string port_, threads_; // as the user wrote them
+    UdpOptions options_;
+};
+
+} // namespace
+
+std::unique_ptr<Door> open_udp_door(const UdpOptions& options) {
+    return std::make_unique<UdpDoor>(options);
+}
+
+std::unique_ptr<DoorKind> udp_door_kind() {
+    return std::make_unique<UdpKind>();
+}
+
+} // namespace remora::daemon
