@@ -16,16 +16,16 @@ from remoralab.rmem import Rack
 
 SUITE_S = 1200  # a kernel with KASAN takes some ten times as long
 
-PROGRAM = cache.REPO / "out" / "bin" / "lib-lab"
-QUICKSTART = cache.REPO / "out" / "bin" / "quickstart"
+BIN = cache.REPO / "out" / "bin"
+QUICKSTART = BIN / "quickstart"
 
 
-def run_suite(machine, target, only="*/Given", environment=""):
+def run_suite(machine, target, only="*/Given", environment="", program="lib-lab", bound_s=SUITE_S):
     """The library's suite, which every backend must pass."""
-    if not PROGRAM.exists():
-        raise rmemlab.LabError("out/bin/lib-lab is not built: make out/bin/lib-lab")
-    command = f"{environment} REMORA_TEST_TARGET={target} {PROGRAM} --gtest_filter='{only}'"
-    result = machine.run(command, timeout=SUITE_S, check=False)
+    if not (BIN / program).exists():
+        raise rmemlab.LabError(f"out/bin/{program} is not built: make out/bin/{program}")
+    command = f"{environment} REMORA_TEST_TARGET={target} {BIN / program} --gtest_filter='{only}'"
+    result = machine.run(command, timeout=bound_s, check=False)
     passed = re.findall(r"\[       OK \] (\S+) \((\d+) ms\)", result.out)
     slowest = sorted(passed, key=lambda each: -int(each[1]))[:5]
     tap.diag(f"{len(passed)} passed; the slowest: " + ", ".join(f"{name} {ms} ms" for name, ms in slowest))
@@ -34,11 +34,11 @@ def run_suite(machine, target, only="*/Given", environment=""):
     assert passed, "no test ran"
 
 
-def through_device(lab, only="*/Given"):
+def through_device(lab, only="*/Given", **how):
     with Rack(lab) as rack:
         node = rack.node("memory", "128M")
         device = rack.attach("compute", node, None)
-        run_suite(lab["compute"], f"dev:{device.path}", only)
+        run_suite(lab["compute"], f"dev:{device.path}", only, **how)
         device.detach()
         node.clear_space()
 

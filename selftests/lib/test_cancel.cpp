@@ -406,6 +406,35 @@ TEST_F(Held, NorToOtherHandles) {
     EXPECT_EQ(poll_all(r, &older, 1, forever), 0);
 }
 
+// A long copy is many messages, and one that is lost keeps none of those after it back.
+TEST_F(Held, OtherPartsOfALongCopyAreSentWhileTheFirstIsLost) {
+    constexpr std::uint64_t part = 64 << 10, parts = 20;
+    constexpr std::size_t others = 15; // in flight beside the first
+    raddr_t from = 0;
+    ASSERT_EQ(ralloc(r, 2 * parts * part, REMOTE_RW, &from), 0);
+    raddr_t to = from + parts * part;
+    std::vector<std::uint8_t> data(parts * part), back(data.size());
+    for (std::size_t i = 0; i < data.size(); i++)
+        data[i] = static_cast<std::uint8_t>(i / part + i);
+    ASSERT_EQ(rwrite(r, from, data.data(), data.size()), 0);
+    std::atomic<std::size_t> sent{0};
+    relay.keep([&sent, to](const rmem_head& head) {
+        sent += head.type == RMEM_COPY && head.addr > to;
+        return head.type == RMEM_COPY && head.addr == to;
+    });
+    int result = 1;
+    std::thread copier([&] { result = remote_copy(r, to, from, data.size()); });
+    wait_for_kept(1);
+    while (sent < others)
+        std::this_thread::yield();
+    relay.keep(nullptr);
+    relay.send_kept();
+    copier.join();
+    EXPECT_EQ(result, 0);
+    ASSERT_EQ(rread(direct, to, back.data(), back.size()), 0);
+    EXPECT_TRUE(back == data);
+}
+
 // A fence does this. A release doesn't: it has nothing to wait for and sends nothing to the node.
 TEST_F(Held, FenceEndsCancelledOperations) {
     AsyncOp op;
