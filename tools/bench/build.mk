@@ -30,9 +30,10 @@ bench-rmb: ## /dev/rmbN against other network block devices, side by side (ARGS=
 	+$(Q)$(MAKE) --no-print-directory modules KERNEL=uml # for its native rows
 	$(Q)$(BENCH_RMB) $(ARGS)
 
-bench-eqds: ## TCP through EQDS tunnels beside plain TCP, without emulation (ARGS="--cases throughput")
+bench-eqds: ## EQDS tunnels beside plain, without emulation but for RDMA (ARGS="--cases throughput")
 	$(Q)tools/lab/deps
 	+$(Q)$(MAKE) --no-print-directory out/bin/remora out/lib/libremote.so modules KERNEL=uml
+	+$(Q)NTB=n $(MAKE) --no-print-directory modules KERNEL=6.12
 	$(Q)tools/bench/eqds $(ARGS)
 
 bench-marlin: ## Marlin beside Linux' ntb_netdev, and beside UDP, between emulated machines (ARGS="--rounds 3")
