@@ -10,6 +10,7 @@
  *   marlin/messages.c   rings, sleep and wake
  *
  *   marlin_hrdma_start -> marlin/hrdma.c: bulk data between own pages and a peer's RAM
+ *   marlin_loan_*      -> marlin/loan.c: own pages lent to a node, and copies to a client's
  *
  * Peers are named by their ports. Links may start and end at any time: a record that finds none is
  * lost, as are those on their way.
@@ -21,6 +22,7 @@
 #include <linux/bits.h>
 #include <linux/list.h>
 #include <linux/types.h>
+#include <linux/workqueue.h>
 
 #include "core/marlin/scatter.h"
 
@@ -105,6 +107,7 @@ bool marlin_message_wait(enum marlin_end_kind kind, unsigned int port, u32 wante
 
 struct hrdma_window;
 struct hrdma_channel;
+struct marlin_peer;
 
 /* A sub-transfer, while a DMA engine has it. hrdma.c fills it. */
 struct hrdma_slot {
@@ -154,5 +157,44 @@ int marlin_hrdma_start(unsigned int port, struct hrdma_request *request);
 /* scatter_cut() of up to SCATTER_PARTS parts. */
 u32 marlin_hrdma_cut(struct scatter_part *parts, struct scatter_pages *local,
 		     struct scatter_pages *remote, u64 bytes, u64 *cut);
+
+/* ---- loans (include/remora/marlin.h), of a client: BH disabled ---- */
+
+/* Lends to the node at a port. Returns the loan's number; -1: no link yet, or all are lent. */
+int marlin_loan_lend(unsigned int port, u32 *epoch);
+/* Is there such a loan? number: any. */
+bool marlin_loan_has(unsigned int port, u32 number, u32 epoch);
+/*
+ * Takes a loan back. True: no copy touches the memory any more, and the loan is free. False: one is
+ * under way; call again.
+ */
+bool marlin_loan_end(unsigned int port, u32 number);
+
+/* ---- loans, of a node: BH disabled ---- */
+
+/* The bytes that copies reach of the RAM of the client at a port; 0: there can be none. */
+u64 marlin_loan_ram(unsigned int port);
+
+/* A copy to a loan. */
+struct marlin_loan_copy {
+	struct hrdma_request request; /* parts, slots and count are the caller's */
+	/* The caller's. */
+	unsigned int port;
+	u32 number, epoch; /* of the loan: any */
+	/* BH disabled, also before marlin_loan_copy() returns: it is over, and the caller's. */
+	void (*done)(struct marlin_loan_copy *copy);
+
+	/* Of loan.c. */
+	struct marlin_peer *peer;
+	atomic_t state;
+	struct work_struct work;
+};
+
+/*
+ * Begins a copy; its parts and their pages stay until done(). Else done() is not called: -ENOTCONN:
+ * as marlin_hrdma_start(); -EINVAL: likewise, or there is no such number; -EACCES: the management
+ * host keeps a page closed; -EALREADY: the loan has a copy under way; -ESTALE: it is lent no more.
+ */
+int marlin_loan_copy(struct marlin_loan_copy *copy);
 
 #endif

@@ -168,6 +168,12 @@ struct rmem_transport_ops {
 	bool (*wait)(struct rmem_path *path);
 	/* BH disabled, the lock dropped: the batch leaves. A message that can't counts as lost. */
 	void (*flush)(struct rmem_path *path, struct rmem_batch *batch);
+	/*
+	 * BH disabled, no channel's lock: an op whose op->own the transport has set has ended so.
+	 * True: the node may still write into the op's data, and the transport calls op->ops->end()
+	 * when it can't any more, be the path closed by then. NULL: op->own is never set.
+	 */
+	bool (*keeps)(struct rmem_op *op, enum rmem_client_result result);
 };
 
 /* ---- client/transport.c ---- */

@@ -77,8 +77,10 @@
  *     and of what it does before it leaves the stage READY, marlin_grants.h says the same.
  *   - The answer then names the loan. It is one plain message with the READ's addr and len, without
  *     payload. Its part is the length of the parts that an answer with data would have had.
- *   - A node MAY answer a READ that names a loan as any other. It MUST ring the client's doorbell
- *     if it has set the word copies[] and does not answer.
+ *   - A node MAY answer a READ that names a loan as any other. It MAY drop it if the loan is lent
+ *     no more, or if a copy for an earlier request is under way.
+ *   - Where a node may copy, its answer to OPEN has MARLIN_LOAN_COPIES for a loan, and epoch 0. A
+ *     client MUST NOT name a loan in a session whose OPEN was not answered so.
  *   - A client takes a loan back by setting its word lent[] to 0, and making that visible. From
  *     then on, no copy is under way while the word copies[] is not the loan's epoch.
  *
@@ -178,9 +180,12 @@ struct marlin_window {
 
 struct marlin_message_head {
 	__le16 path; /* of the client, which chooses it */
-	__le16 loan; /* below MARLIN_LOANS */
-	__le32 epoch; /* of the loan; 0: the message names none, and loan is 0 */
+	__le16 loan; /* below MARLIN_LOANS; or MARLIN_LOAN_COPIES */
+	__le32 epoch; /* of the loan; 0: the message names none */
 };
+
+/* In the answer to OPEN, for a loan: the node copies to loans of this client. Otherwise it is 0. */
+#define MARLIN_LOAN_COPIES 0xffffu
 
 /* A piece of a client's memory. */
 struct marlin_loan_piece {

@@ -49,6 +49,8 @@ static const struct ethtool_counter ethtool_counters[] = {
 	COUNTER("responses_out", ends[MARLIN_NODE].stats.out),
 	COUNTER("requests_lost", ends[MARLIN_NODE].stats.dropped),
 	COUNTER("message_bells", message_bells),
+	COUNTER("loans_lent", loans_lent),
+	COUNTER("loans_copied", loans_copied),
 };
 
 static const char ethtool_drops[MARLIN_DROPS][ETH_GSTRING_LEN] = {

@@ -120,6 +120,7 @@ void marlin_link_free(struct marlin_dev *md)
 	for (unsigned int i = 0; i < md->peer_count; i++) {
 		struct marlin_peer *peer = &md->peers[i];
 
+		marlin_loans_free(peer);
 		if (peer->in_memory) {
 			ntb_mw_clear_trans(md->ntb, i, marlin_link_window_number(peer));
 			dma_free_coherent(&md->ntb->pdev->dev, peer->in_bytes, peer->in_memory,

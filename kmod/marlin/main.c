@@ -189,6 +189,7 @@ exit_engine:
 	hrdma_engine_exit();
 destroy_queue:
 	destroy_workqueue(main_queue);
+	marlin_loans_exit();
 	return err;
 }
 
@@ -198,6 +199,7 @@ static void __exit main_module_exit(void)
 	marlin_cmmc_unregister();
 	hrdma_engine_exit();
 	destroy_workqueue(main_queue);
+	marlin_loans_exit();
 }
 
 module_init(main_module_init);

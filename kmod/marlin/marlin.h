@@ -8,6 +8,7 @@
  *   xmit.c      frames to peers
  *   recv.c      frames from peers
  *   messages.c  messages of a client and a node, for others' transports (../marlin_ops.h)
+ *   loan.c      pages lent to a node, and copies to a client's
  *   xdp.c       programs that see frames first
  *   spin.c      how long the poll looks at empty rings
  *   ethtool.c   counters, and the time above
@@ -18,6 +19,7 @@
  *   in->lock         the reader's end of a ring in own memory; softirqs off; no out->lock within
  *   end->in_lock     as these two, of an end of messages; end->out_lock may be taken under the
  *   end->out_lock    in_lock, and under any lock of who sends
+ *   loans->lock      loans to the peer at a port; softirqs off; nothing within
  *   Links change in one work item, md->link_work, and nowhere else.
  */
 #ifndef REMORA_MARLIN_MARLIN_H
@@ -142,6 +144,9 @@ struct marlin_peer {
 	struct marlin_end ends[MARLIN_ENDS];
 	atomic64_t message_bells; /* interrupts of the peer, for messages */
 	struct marlin_spin message_spin;
+	u64 loans_lent; /* guarded by the lock of the port's loans */
+	unsigned long loans_copying; /* bits: loans of this client that a copy is under way to */
+	atomic64_t loans_copied;
 
 	struct marlin_out out[MARLIN_RINGS_MAX];
 	struct marlin_in in[MARLIN_RINGS_MAX];
@@ -328,6 +333,13 @@ void marlin_messages_clean(struct marlin_peer *peer);
 int marlin_messages_poll(struct napi_struct *napi, int budget);
 bool marlin_messages_has_work(struct marlin_peer *peer);
 void marlin_messages_rise(struct marlin_peer *peer);
+struct marlin_peer *marlin_messages_peer(unsigned int port);
+
+/* loan.c */
+void marlin_loans_init(unsigned int port);
+void marlin_loans_exit(void);
+void marlin_loans_clean(struct marlin_peer *peer);
+void marlin_loans_free(struct marlin_peer *peer);
 
 /* cmmc.c */
 int marlin_cmmc_register(void);

@@ -67,8 +67,8 @@ static const struct marlin_message_ops *messages_user(const struct marlin_peer *
 		       NULL;
 }
 
-/* Under rcu_read_lock(). */
-static struct marlin_peer *messages_peer(unsigned int port)
+/* The peer at a port of the device that serves messages, or NULL. Under rcu_read_lock(). */
+struct marlin_peer *marlin_messages_peer(unsigned int port)
 {
 	struct marlin_dev *md = rcu_dereference(messages_device);
 
@@ -89,7 +89,7 @@ int marlin_message_peer(unsigned int port)
 		err = -ENODEV;
 	else if (md->port == port)
 		err = -EINVAL;
-	else if (!messages_peer(port))
+	else if (!marlin_messages_peer(port))
 		err = -ENXIO;
 	rcu_read_unlock();
 	return err;
@@ -132,7 +132,7 @@ u32 marlin_message_reserve(enum marlin_end_kind kind, unsigned int port, u32 wan
 	u32 got = U32_MAX, room_free;
 
 	rcu_read_lock();
-	peer = messages_peer(port);
+	peer = marlin_messages_peer(port);
 	if (!peer)
 		goto unlock;
 	end = &peer->ends[kind];
@@ -164,7 +164,7 @@ int marlin_message_send(enum marlin_end_kind kind, unsigned int port, struct mar
 	u32 bytes;
 
 	rcu_read_lock();
-	peer = messages_peer(port);
+	peer = marlin_messages_peer(port);
 	if (!peer)
 		goto unlock;
 	end = &peer->ends[kind];
@@ -211,7 +211,7 @@ bool marlin_message_wait(enum marlin_end_kind kind, unsigned int port, u32 wante
 	bool waits = false, over = false;
 
 	rcu_read_lock();
-	peer = messages_peer(port);
+	peer = marlin_messages_peer(port);
 	if (peer) {
 		end = &peer->ends[kind];
 		spin_lock(&end->out_lock);
@@ -275,7 +275,7 @@ static void messages_end_batch(enum marlin_end_kind kind, unsigned int port,
 	bool over;
 
 	rcu_read_lock();
-	peer = messages_peer(port);
+	peer = marlin_messages_peer(port);
 	if (!peer)
 		goto unlock;
 	end = &peer->ends[kind];
@@ -508,13 +508,15 @@ void marlin_messages_init(struct marlin_peer *peer)
 		spin_lock_init(&peer->ends[kind].out_lock);
 		spin_lock_init(&peer->ends[kind].in_lock);
 	}
+	marlin_loans_init(peer->port);
 }
 
 void marlin_messages_clean(struct marlin_peer *peer)
 {
 	struct marlin_messages *own = marlin_own_messages(peer);
 
-	memset(own, 0, offsetof(struct marlin_messages, request));
+	memset(own, 0, offsetof(struct marlin_messages, lent));
+	marlin_loans_clean(peer);
 	for (unsigned int i = 0; i < MARLIN_REQUESTS; i++)
 		memset(own->request[i], 0, RING_HEAD_BYTES);
 	for (unsigned int i = 0; i < MARLIN_RESPONSES; i++)

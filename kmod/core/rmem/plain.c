@@ -83,7 +83,7 @@ enum rmem_wire_verdict rmem_plain_step(struct rmem_plain_record *record, const v
 	if (form != RMEM_WIRE_GOOD)
 		return form;
 	record->payload_offset = offset + RMEM_PLAIN_BYTES;
-	record->payload_bytes = rmem_wire_payload_bytes(&record->head);
+	record->payload_bytes = record->bare ? 0 : rmem_wire_payload_bytes(&record->head);
 	if (record->payload_bytes > RMEM_PIECE_BYTES_MAX ||
 	    record->bytes - offset < rmem_plain_bytes(record->payload_bytes) ||
 	    !rmem_plain_joins(&record->sum, &record->head, record->payload_bytes))

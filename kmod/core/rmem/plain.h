@@ -40,6 +40,7 @@ void rmem_plain_encode(void *at, const struct rmem_head *head);
 struct rmem_plain_record {
 	u32 bytes;
 	bool response; /* which of the two directions is expected */
+	bool bare; /* payloads travel by another way: the record has none */
 	struct rmem_plain_sum sum;
 	/* of the message that was stepped to; space, boot and number are not set */
 	struct rmem_head head;
@@ -51,6 +52,7 @@ static inline void rmem_plain_begin(struct rmem_plain_record *record, u32 bytes,
 {
 	record->bytes = bytes;
 	record->response = response;
+	record->bare = false;
 	record->sum = (struct rmem_plain_sum){ 0, 0, 0 };
 }
 

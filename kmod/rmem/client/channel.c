@@ -156,7 +156,8 @@ static void finish(struct rmem_channel *c, struct rmem_op *op, enum rmem_client_
 		trace_rmem_finish(c, op, result);
 		if (likely(result == RMEM_CLIENT_OK))
 			rmem_count_time(c->device, op, now_ns);
-		op->ops->end(op, result);
+		if (likely(!op->own || !c->path->transport->keeps(op, result)))
+			op->ops->end(op, result);
 	}
 }
 
@@ -224,6 +225,7 @@ bool rmem_channel_submit(struct rmem_channel *c, struct rmem_op *op, bool last)
 		now_ns = ktime_get_ns();
 		trace_rmem_submit(c, op);
 		op->held = true;
+		op->own = 0;
 		rmem_client_submit(&c->client, op, now_ns);
 		if (last)
 			settle(c, now_ns, c->client.state, &batch);

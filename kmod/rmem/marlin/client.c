@@ -7,11 +7,15 @@
  *   add:      marlin_message_send(): the message into the node's memory   likewise
  *   flush:    marlin_message_ring(): the node is told, and woken          after it
  *   receive:  client_receive(), a record each                             softirq
+ *   keeps:    client_keeps(): does the node still copy to an op's pages?  no lock
  *
  * Address: marlin:PORT, the port of the node's machine at the bridge.
  */
 #include <linux/highmem.h>
 #include <linux/module.h>
+#include <linux/netdevice.h>
+#include <linux/wait.h>
+#include <linux/workqueue.h>
 #include <linux/xarray.h>
 #include <net/netlink.h>
 
@@ -21,10 +25,15 @@
 
 #define SCHEME "marlin"
 
+static unsigned int loans;
+module_param(loans, uint, 0644);
+MODULE_PARM_DESC(loans, "bytes of the smallest READ that lends its pages to the node (default: 0, none does)");
+
 struct client_path {
 	struct rmem_path path; /* first */
 	unsigned int port;
 	u32 number;
+	bool copies; /* the node copies to loans, as its last answer to OPEN says */
 	/* client_waiting_lock guards these. */
 	struct list_head waiting; /* in client_waiting, or empty */
 	bool quiet; /* waits no more */
@@ -39,6 +48,116 @@ static struct client_path *path_of(struct rmem_path *path)
 /* Paths by their numbers. A receiver finds them under rcu_read_lock(). */
 static DEFINE_XARRAY_ALLOC1(client_paths);
 static u32 client_next_number;
+
+/* ---- loans ---- */
+
+/* In rmem_op.own. The loan is the op's until that has ended, and of all its data. */
+struct client_loan {
+	u32 epoch; /* 0: none */
+	u8 port, number;
+	u8 result; /* of an op that is kept */
+	u8 reserved;
+};
+
+static_assert(sizeof(struct client_loan) == sizeof_field(struct rmem_op, own));
+
+static struct client_loan *client_loan_of(struct rmem_op *op)
+{
+	return (struct client_loan *)&op->own;
+}
+
+/*
+ * May the message lend its op's pages? Not of a device that gives up: a node that stands still in a
+ * copy keeps the op.
+ */
+static bool client_may_lend(const struct client_path *mine, const struct rmem_client_tx *tx)
+{
+	const struct rmem_session *session = mine->path.session;
+	u32 bytes_min = READ_ONCE(loans);
+
+	return bytes_min && tx->head.type == RMEM_READ && tx->head.len >= bytes_min &&
+	       READ_ONCE(mine->copies) && rmem_plain_fits(&tx->head) && !session->fail_after_ms;
+}
+
+/* The loan of the message's op, made if need be; NULL: none. Under the channel's lock. */
+static const struct client_loan *client_lend(const struct client_path *mine,
+					     const struct rmem_client_tx *tx)
+{
+	struct client_loan *loan;
+	int number;
+	u32 epoch;
+
+	if (likely(!client_may_lend(mine, tx)))
+		return NULL;
+	loan = client_loan_of(tx->op);
+	if (loan->epoch)
+		return loan;
+	number = marlin_loan_lend(mine->port, &epoch);
+	if (number < 0)
+		return NULL;
+	*loan = (struct client_loan){
+		.epoch = epoch,
+		.port = mine->port,
+		.number = number,
+	};
+	return loan;
+}
+
+static DEFINE_SPINLOCK(client_kept_lock); /* guards client_kept; softirqs off */
+/* Ops that have ended but for a copy to their pages, linked by next. */
+static struct rmem_op *client_kept;
+static atomic_t client_kept_ops; /* how many, with those that a look has taken off the list */
+static DECLARE_WAIT_QUEUE_HEAD(client_kept_none);
+/* Memory may be freed by these ops. */
+static struct workqueue_struct *client_kept_queue;
+static void client_kept_look(struct work_struct *work);
+static DECLARE_DELAYED_WORK(client_kept_work, client_kept_look);
+
+/* The work looks at the op each tick: a copy is short, and a dead node tells of nothing. */
+static void client_keep(struct rmem_op *op)
+{
+	spin_lock(&client_kept_lock);
+	op->next = client_kept;
+	client_kept = op;
+	queue_delayed_work(client_kept_queue, &client_kept_work, 1);
+	spin_unlock(&client_kept_lock);
+}
+
+static void client_kept_look(struct work_struct *work)
+{
+	struct rmem_op *op, *next;
+
+	local_bh_disable();
+	spin_lock(&client_kept_lock);
+	op = client_kept;
+	client_kept = NULL;
+	spin_unlock(&client_kept_lock);
+	for (; op; op = next) {
+		const struct client_loan *loan = client_loan_of(op);
+
+		next = op->next;
+		if (!marlin_loan_end(loan->port, loan->number)) {
+			client_keep(op);
+			continue;
+		}
+		op->ops->end(op, loan->result);
+		if (atomic_dec_and_test(&client_kept_ops))
+			wake_up_all(&client_kept_none);
+	}
+	local_bh_enable();
+}
+
+static bool client_keeps(struct rmem_op *op, enum rmem_client_result result)
+{
+	struct client_loan *loan = client_loan_of(op);
+
+	if (likely(marlin_loan_end(loan->port, loan->number)))
+		return false;
+	loan->result = result;
+	atomic_inc(&client_kept_ops);
+	client_keep(op);
+	return true;
+}
 
 /* ---- out ---- */
 
@@ -71,11 +190,74 @@ static bool client_write_page(void *arg, struct page *page, u32 at, u32 bytes)
 	return true;
 }
 
+/* Pieces of a loan as they are found, those that follow each other as one. */
+struct client_pieces {
+	struct rmem_marlin_writer *writer;
+	u64 address;
+	u32 bytes; /* of the last one, not yet written; 0: there is none */
+	u32 count; /* of those written */
+};
+
+static bool client_piece_write(struct client_pieces *pieces)
+{
+	const struct marlin_loan_piece piece = {
+		.address = cpu_to_le64(pieces->address),
+		.bytes = cpu_to_le32(pieces->bytes),
+	};
+
+	if (!pieces->bytes)
+		return true;
+	if (pieces->count == MARLIN_LOAN_PIECES)
+		return false;
+	rmem_marlin_writer_add(pieces->writer, &piece, sizeof(piece));
+	pieces->count++;
+	return true;
+}
+
+static bool client_piece_add(void *arg, struct page *page, u32 at, u32 bytes)
+{
+	struct client_pieces *pieces = arg;
+	u64 address = page_to_phys(page) + at;
+
+	if (pieces->address + pieces->bytes != address) {
+		if (!client_piece_write(pieces))
+			return false;
+		pieces->address = address;
+		pieces->bytes = 0;
+	}
+	pieces->bytes += bytes;
+	return true;
+}
+
+/* The READ, and the pages its data goes to. Returns 0 if those are too many pieces. */
+static u32 client_write_lent(struct client_tx *out, u8 *record, const struct client_loan *loan)
+{
+	struct client_pieces pieces = { .writer = &out->writer };
+	struct rmem_client_tx *tx = out->tx;
+
+	out->writer.loan = loan->number;
+	out->writer.epoch = loan->epoch;
+	rmem_marlin_writer_begin(&out->writer, record, &tx->head, &out->path->path.session->key);
+	if (!tx->op->ops->walk(tx->op, tx->data_offset, tx->head.len, client_piece_add, &pieces) ||
+	    !client_piece_write(&pieces))
+		return 0;
+	return rmem_marlin_writer_end(&out->writer, out->path->number);
+}
+
 static u32 client_write(void *arg, u8 *record)
 {
 	struct client_tx *out = arg;
 	struct rmem_client_tx *tx = out->tx;
+	const struct client_loan *loan = client_lend(out->path, tx);
+	u32 bytes;
 
+	if (loan) {
+		tx->head.plain = true;
+		bytes = client_write_lent(out, record, loan);
+		if (bytes)
+			return bytes;
+		out->writer = (struct rmem_marlin_writer){};
+	}
 	/* Its session was opened by this path: OPEN is never plain. */
 	tx->head.plain = rmem_plain_fits(&tx->head);
 	rmem_marlin_writer_begin(&out->writer, record, &tx->head, &out->path->path.session->key);
@@ -265,6 +447,39 @@ static void client_settle(unsigned int port)
 	client_settles = NULL;
 }
 
+/* The data of a whole READ is in its pages: as many answers as there would have been with data. */
+static void client_receive_lent(struct client_path *mine, struct rmem_marlin_record *r)
+{
+	const struct rmem_head *read = r->record.head;
+	struct rmem_head head = *read;
+	u32 part = read->offset;
+
+	if (head.type != (RMEM_READ | RMEM_RESPONSE) || head.status != RMEM_OK ||
+	    head.len > RMEM_READ_BYTES_MAX || (part < RMEM_PIECE_BYTES_MIN && part < head.len) ||
+	    !marlin_loan_has(mine->port, client_reader.loan, client_reader.epoch)) {
+		mine->path.to->drop(mine->path.channel, RMEM_PATH_DROP_WIRE + RMEM_WIRE_MALFORMED,
+				    RMEM_PLAIN_BYTES);
+		return;
+	}
+	r->record.head = &head;
+	for (head.offset = 0; head.offset < read->len; head.offset += head.len) {
+		head.len = min(part, read->len - head.offset);
+		r->record.last = head.offset + head.len == read->len;
+		mine->path.to->receive(mine->path.channel, &r->record);
+	}
+}
+
+static void client_receive_one(struct client_path *mine, struct rmem_marlin_record *r)
+{
+	if (client_reader.epoch) {
+		client_receive_lent(mine, r);
+		return;
+	}
+	if (r->record.head->type == (RMEM_OPEN | RMEM_RESPONSE))
+		WRITE_ONCE(mine->copies, client_reader.loan == MARLIN_LOAN_COPIES);
+	mine->path.to->receive(mine->path.channel, &r->record);
+}
+
 static enum marlin_verdict client_receive(unsigned int port, const u8 *record, u32 bytes)
 {
 	struct rmem_marlin_record r;
@@ -287,7 +502,7 @@ static enum marlin_verdict client_receive(unsigned int port, const u8 *record, u
 	}
 	rmem_marlin_reader_set_space(&client_reader, path->session->space);
 	while (rmem_marlin_reader_step(&client_reader, &r))
-		path->to->receive(path->channel, &r.record);
+		client_receive_one(mine, &r);
 	client_drop_rest(path, bytes);
 	if (client_settles != mine)
 		client_settle(port);
@@ -397,17 +612,28 @@ static const struct rmem_transport_ops client_transport = {
 	.room = client_room,
 	.wait = client_wait,
 	.flush = client_flush,
+	.keeps = client_keeps,
 };
 
 static int __init client_init(void)
 {
-	int err = marlin_messages_register(MARLIN_CLIENT, &client_messages);
+	int err;
 
+	client_kept_queue = alloc_workqueue("rmem_marlin", WQ_MEM_RECLAIM, 0);
+	if (!client_kept_queue)
+		return -ENOMEM;
+	err = marlin_messages_register(MARLIN_CLIENT, &client_messages);
 	if (err)
-		return err;
+		goto destroy_queue;
 	err = rmem_transport_register(&client_transport);
 	if (err)
-		marlin_messages_unregister(MARLIN_CLIENT);
+		goto unregister;
+	return 0;
+
+unregister:
+	marlin_messages_unregister(MARLIN_CLIENT);
+destroy_queue:
+	destroy_workqueue(client_kept_queue);
 	return err;
 }
 
@@ -415,6 +641,11 @@ static void __exit client_exit(void)
 {
 	rmem_transport_unregister(&client_transport);
 	marlin_messages_unregister(MARLIN_CLIENT);
+	/* A device that was forced off may have left some: programs have its files open. */
+	wait_event(client_kept_none, !atomic_read(&client_kept_ops));
+	synchronize_net();
+	cancel_delayed_work_sync(&client_kept_work);
+	destroy_workqueue(client_kept_queue);
 }
 
 module_init(client_init);

@@ -50,6 +50,8 @@ u32 rmem_marlin_writer_end(struct rmem_marlin_writer *w, u16 path)
 
 	front = (struct marlin_message_head *)heads;
 	front->path = cpu_to_le16(path);
+	front->loan = cpu_to_le16(w->loan);
+	front->epoch = cpu_to_le32(w->epoch);
 	if (w->head->plain) {
 		rmem_plain_encode(heads + RMEM_MARLIN_HEAD_BYTES, w->head);
 		memcpy(w->record, heads, WRITER_PLAIN_BYTES);
@@ -79,6 +81,7 @@ static enum rmem_wire_verdict reader_open_plain(struct rmem_marlin_reader *r, u3
 	r->plain_steps = 0;
 	r->plain_rest = RMEM_WIRE_GOOD;
 	rmem_plain_begin(&in, bytes, response);
+	in.bare = r->epoch && response;
 	while (rmem_plain_next(&in, &offset)) {
 		struct rmem_marlin_plain *to = &r->plains[r->plain_count];
 		struct rmem_plain plain;
@@ -119,10 +122,18 @@ bool rmem_marlin_reader_open(struct rmem_marlin_reader *r, const u8 *record, u32
 	    bytes > RMEM_MARLIN_HEAD_BYTES + RMEM_DATAGRAM_BYTES_MAX)
 		return false;
 	r->path = le16_to_cpu(READ_ONCE(front->path));
+	r->loan = le16_to_cpu(READ_ONCE(front->loan));
+	r->epoch = 0;
+	r->pieces_bytes = 0;
 	r->messages = record + RMEM_MARLIN_HEAD_BYTES;
 	bytes -= RMEM_MARLIN_HEAD_BYTES;
 	r->plain = READ_ONCE(*r->messages) == RMEM_PLAIN;
 	if (r->plain) {
+		r->epoch = le32_to_cpu(READ_ONCE(front->epoch));
+		if (r->epoch && !response) {
+			r->pieces_bytes = bytes - RMEM_PLAIN_BYTES;
+			bytes = RMEM_PLAIN_BYTES;
+		}
 		*verdict = reader_open_plain(r, bytes, response);
 		return true;
 	}
@@ -173,6 +184,18 @@ u32 rmem_marlin_reader_answers(const struct rmem_marlin_reader *r)
 	while (rmem_datagram_step(&each, r->copy))
 		answers += reader_answers_to(&each.head);
 	return answers;
+}
+
+u32 rmem_marlin_reader_pieces(const struct rmem_marlin_reader *r,
+			      struct marlin_loan_piece pieces[MARLIN_LOAN_PIECES])
+{
+	u32 count = r->pieces_bytes / sizeof(*pieces);
+
+	if (r->pieces_bytes % sizeof(*pieces) || count > MARLIN_LOAN_PIECES)
+		return 0;
+	memcpy(pieces, r->messages + RMEM_PLAIN_BYTES, r->pieces_bytes);
+	barrier(); /* the copy is what is checked */
+	return count;
 }
 
 static void record_copy(const struct rmem_payload *payload, u32 offset, void *to, u32 n)

@@ -5,6 +5,8 @@
  *
  *   struct marlin_message_head | hdr | msg | payload       a datagram of one message
  *   struct marlin_message_head | plain | payload ...       plain messages (core/rmem/plain.h)
+ *   struct marlin_message_head | plain | pieces            a READ that names a loan
+ *   struct marlin_message_head | plain                     its answer
  *
  * Out: the payload is written first, straight into the other machine's memory, and hashed from
  * where it came if there is a tag. In: the other machine may still write the record, so header and
@@ -31,6 +33,7 @@ struct rmem_marlin_writer {
 	u8 *record;
 	u32 bytes; /* written of it */
 	struct rmem_head *head;
+	u32 loan, epoch;	  /* the caller's: what the record names, or 0 */
 	struct base_siphash hash; /* of a datagram; the rest, too */
 	u32 tagged_bytes; /* of the payload, that the tag will cover still */
 	u32 crc;
@@ -56,6 +59,9 @@ struct rmem_marlin_plain {
 
 struct rmem_marlin_reader {
 	u16 path;
+	u16 loan;
+	u32 epoch;	    /* 0: no loan is named. Else there is one plain message, */
+	u32 pieces_bytes;   /* in a request behind that */
 	const u8 *messages; /* in the record, behind the message head */
 
 	bool plain;
@@ -92,5 +98,14 @@ struct rmem_marlin_record {
 };
 
 bool rmem_marlin_reader_step(struct rmem_marlin_reader *r, struct rmem_marlin_record *out);
+/* Plain messages are stepped to once more. */
+static inline void rmem_marlin_reader_rewind(struct rmem_marlin_reader *r)
+{
+	r->plain_steps = 0;
+}
+
+/* Copies the pieces of a request that names a loan. Returns how many; 0: they are none. */
+u32 rmem_marlin_reader_pieces(const struct rmem_marlin_reader *r,
+			      struct marlin_loan_piece pieces[MARLIN_LOAN_PIECES]);
 
 #endif

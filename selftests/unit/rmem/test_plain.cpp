@@ -88,6 +88,20 @@ TEST_F(Plain, LayoutIsTheHeadersOne) {
     EXPECT_EQ(std::memcmp(record.data(), expect, sizeof(expect)), 0);
 }
 
+TEST_F(Plain, ABareAnswerTellsOfDataThatTheRecordLacks) {
+    Bytes record = record_of({message(RMEM_READ | RMEM_RESPONSE, 65536)});
+    record.resize(RMEM_PLAIN_BYTES);
+    EXPECT_EQ(read(record, true).verdict, RMEM_WIRE_MALFORMED);
+    rmem_plain_record in;
+    rmem_plain_begin(&in, RMEM_PLAIN_BYTES, true);
+    in.bare = true;
+    ASSERT_EQ(rmem_plain_step(&in, record.data()), RMEM_WIRE_GOOD);
+    EXPECT_EQ(in.head.len, 65536U);
+    EXPECT_EQ(in.payload_bytes, 0U);
+    u32 offset;
+    EXPECT_FALSE(rmem_plain_next(&in, &offset));
+}
+
 TEST_F(Plain, ASmallAnswerFitsOneLineWithTheRingsHead) {
     EXPECT_EQ(8 + record_of({message(RMEM_READ | RMEM_RESPONSE, 16)}).size(), 64U);
 }

@@ -121,7 +121,8 @@ struct rmem_op {
 	u8 status;	     /* enum rmem_status that ended it */
 	u8 attempt;	     /* 0 only the first time */
 	u8 state;	     /* which list, enum in op.h */
-	bool held;	     /* the caller's own, too */
+	bool held;	     /* the caller's own, too, */
+	u64 own;	     /* and the transport's below it */
 	bool may_be_done;    /* a copy was handed out in this session */
 	bool sent_before;    /* a copy was handed out in a session that the node has ended */
 	u8 trouble;	     /* answers late, busy or damaged since the last good one */

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Loans (include/remora/marlin.h; core/marlin/loans.h): memory that a client lends its node, for
+ * the node to copy the data of READs there.
+ *
+ *   client                                             node
+ *   marlin_loan_lend      lent[]: epoch                marlin_loan_copy: copies[]: epoch
+ *   marlin_loan_end       lent[]: 0                      still lent? hrdma_start
+ *     a copy? asked again --------------------------->   loan_moved: copies[]: 0, done()
+ *
+ * A client's loans are of a port, not of a device: they outlive the device, since the node may copy
+ * still when that has gone. They are quiet at the latest when the next session begins.
+ *
+ * A node's copy has entered the client's window, which a link that goes down waits for. So the
+ * session doesn't end before the copy.
+ */
+#include <linux/export.h>
+#include <linux/slab.h>
+
+#include "core/marlin/loans.h"
+#include "marlin/cmmc.h"
+
+/* Ports are below this: main_check() refuses others. */
+#define LOAN_PORTS 64
+/* As long as the link of a node is down before its copies count as ended: it is dead. */
+#define LOAN_DEAD (5 * HZ)
+
+/* ---- the client's ---- */
+
+struct loan_port {
+	spinlock_t lock; /* guards what follows; softirqs off */
+	struct marlin_peer *peer; /* the words are in its window; NULL: below */
+	struct loans core;
+	u32 epoch; /* the last one */
+	unsigned long down_since; /* jiffies when the link was first seen down; 0: it wasn't */
+	u32 lent[MARLIN_LOANS];
+	u32 copies[MARLIN_LOANS]; /* as they were when the device went */
+};
+
+/* Made by the first device that has the port; they stay. */
+static struct loan_port *loan_ports[LOAN_PORTS];
+
+static struct loan_port *loan_port(unsigned int port)
+{
+	return port < LOAN_PORTS ? READ_ONCE(loan_ports[port]) : NULL;
+}
+
+int marlin_loan_lend(unsigned int port, u32 *epoch)
+{
+	struct loan_port *loans = loan_port(port);
+	int number = -1;
+
+	if (!loans)
+		return -1;
+	spin_lock(&loans->lock);
+	if (loans->peer) {
+		loans->epoch = loans->epoch + 1 ?: 1;
+		*epoch = loans->epoch;
+		number = loans_lend(&loans->core, *epoch);
+	}
+	if (number >= 0)
+		loans->peer->loans_lent++;
+	spin_unlock(&loans->lock);
+	return number;
+}
+EXPORT_SYMBOL_GPL(marlin_loan_lend);
+
+bool marlin_loan_has(unsigned int port, u32 number, u32 epoch)
+{
+	struct loan_port *loans = loan_port(port);
+	bool has;
+
+	if (!loans)
+		return false;
+	spin_lock(&loans->lock);
+	has = loans_has(&loans->core, number, epoch);
+	spin_unlock(&loans->lock);
+	return has;
+}
+EXPORT_SYMBOL_GPL(marlin_loan_has);
+
+/*
+ * A node that died in a copy can't say that it ended. While our own interface is down, the link is
+ * of no meaning for that (cmmc_peer_is_dead()). Caller holds the lock.
+ */
+static bool loan_node_is_dead(struct loan_port *loans)
+{
+	struct marlin_peer *peer = loans->peer;
+
+	if (!peer || !READ_ONCE(peer->md->open) ||
+	    ntb_link_is_up(peer->md->ntb, NULL, NULL) & BIT_ULL(peer->index)) {
+		loans->down_since = 0;
+		return false;
+	}
+	if (!loans->down_since)
+		loans->down_since = jiffies ?: 1;
+	return time_after(jiffies, loans->down_since + LOAN_DEAD);
+}
+
+bool marlin_loan_end(unsigned int port, u32 number)
+{
+	struct loan_port *loans = loan_port(port);
+	bool ended;
+
+	spin_lock(&loans->lock);
+	loans_take_back(&loans->core, number);
+	ended = loans_is_quiet(&loans->core, number) || loan_node_is_dead(loans);
+	if (ended)
+		loans_end(&loans->core, number);
+	spin_unlock(&loans->lock);
+	return ended;
+}
+EXPORT_SYMBOL_GPL(marlin_loan_end);
+
+/* ---- the node's ---- */
+
+enum loan_state {
+	LOAN_BEGUN = 1, /* marlin_loan_copy() has handed it over */
+	LOAN_MOVED = 2,
+};
+
+/* The client's window, entered, or NULL. Under rcu_read_lock(). */
+static struct hrdma_window *loan_enter(struct marlin_peer *peer)
+{
+	/* Pairs with cmmc_add(). */
+	struct marlin_cmmc *cmmc = peer ? smp_load_acquire(&peer->cmmc) : NULL;
+
+	return cmmc && hrdma_enter(&cmmc->hrdma) ? &cmmc->hrdma : NULL;
+}
+
+u64 marlin_loan_ram(unsigned int port)
+{
+	struct hrdma_window *window;
+	u64 bytes = 0;
+
+	rcu_read_lock();
+	window = loan_enter(marlin_messages_peer(port));
+	if (window) {
+		bytes = window->bytes;
+		hrdma_leave(window);
+	}
+	rcu_read_unlock();
+	return bytes;
+}
+EXPORT_SYMBOL_GPL(marlin_loan_ram);
+
+/* Does the management host open all those pages to this machine? The window is entered. */
+static bool loan_may_copy(const struct marlin_loan_copy *copy)
+{
+	for (u32 i = 0; i < copy->request.count; i++) {
+		const struct scatter_part *part = &copy->request.parts[i];
+		u64 page = part->remote & PAGE_MASK;
+
+		for (; page < part->remote + part->bytes; page += PAGE_SIZE)
+			if (!marlin_link_may_copy(copy->peer, page))
+				return false;
+	}
+	return true;
+}
+
+/* The copy is over, or was never begun. The session ends after that. */
+static void loan_retract(struct marlin_loan_copy *copy)
+{
+	struct marlin_peer *peer = copy->peer;
+
+	mb(); /* all stores of the copy come before its end */
+	WRITE_ONCE(peer->out_messages->copies[copy->number], 0);
+	marlin_flush(peer);
+	clear_bit_unlock(copy->number, &peer->loans_copying);
+}
+
+/* Tells the client of the copy, for which it waits. The window is entered. */
+static int loan_announce(struct marlin_loan_copy *copy)
+{
+	struct marlin_peer *peer = copy->peer;
+	bool lent;
+
+	if (test_and_set_bit_lock(copy->number, &peer->loans_copying))
+		return -EALREADY;
+	WRITE_ONCE(peer->out_messages->copies[copy->number], cpu_to_le32(copy->epoch));
+	/* Pairs with loans_take_back(): it sees the copy, or the copy sees that it took the loan.
+	 */
+	marlin_flush(peer);
+	lent = READ_ONCE(peer->out_messages->lent[copy->number]) == cpu_to_le32(copy->epoch);
+	if (lent)
+		return 0;
+	loan_retract(copy);
+	return -ESTALE;
+}
+
+static void loan_finish(struct marlin_loan_copy *copy)
+{
+	struct hrdma_window *window = copy->request.window;
+
+	loan_retract(copy);
+	atomic64_inc(&copy->peer->loans_copied);
+	hrdma_leave(window);
+	copy->done(copy);
+}
+
+static void loan_work(struct work_struct *work)
+{
+	local_bh_disable();
+	loan_finish(container_of(work, struct marlin_loan_copy, work));
+	local_bh_enable();
+}
+
+/*
+ * Any context, with locks of an engine. So a work does the rest, or marlin_loan_copy() if that has
+ * yet to return.
+ */
+static void loan_moved(struct hrdma_request *request)
+{
+	struct marlin_loan_copy *copy = container_of(request, struct marlin_loan_copy, request);
+
+	if (atomic_fetch_or(LOAN_MOVED, &copy->state) & LOAN_BEGUN)
+		queue_work(hrdma_queue, &copy->work);
+}
+
+/* The window is entered. */
+static int loan_begin(struct marlin_loan_copy *copy, struct hrdma_window *window)
+{
+	int err;
+
+	if (!loan_may_copy(copy))
+		return -EACCES;
+	err = loan_announce(copy);
+	if (err)
+		return err;
+	atomic_set(&copy->state, 0);
+	INIT_WORK(&copy->work, loan_work);
+	copy->request.flags = HRDMA_WRITE;
+	copy->request.done = loan_moved;
+	err = hrdma_start(window, &copy->request);
+	if (err)
+		loan_retract(copy);
+	else if (atomic_fetch_or(LOAN_BEGUN, &copy->state) & LOAN_MOVED)
+		loan_finish(copy);
+	return err;
+}
+
+int marlin_loan_copy(struct marlin_loan_copy *copy)
+{
+	struct hrdma_window *window;
+	int err = -ENOTCONN;
+
+	if (copy->number >= MARLIN_LOANS || !copy->epoch)
+		return -EINVAL;
+	rcu_read_lock();
+	copy->peer = marlin_messages_peer(copy->port);
+	window = loan_enter(copy->peer);
+	if (window) {
+		err = loan_begin(copy, window);
+		if (err)
+			hrdma_leave(window);
+	}
+	rcu_read_unlock();
+	return err;
+}
+EXPORT_SYMBOL_GPL(marlin_loan_copy);
+
+/* ---- life ---- */
+
+/* Without memory nothing is lent to that port. */
+void marlin_loans_init(unsigned int port)
+{
+	struct loan_port *loans = loan_port(port);
+
+	if (loans)
+		return;
+	loans = kzalloc(sizeof(*loans), GFP_KERNEL);
+	if (!loans)
+		return;
+	spin_lock_init(&loans->lock);
+	loans_place(&loans->core, loans->lent, loans->copies);
+	WRITE_ONCE(loan_ports[port], loans);
+}
+
+void marlin_loans_exit(void)
+{
+	for (unsigned int port = 0; port < LOAN_PORTS; port++)
+		kfree(loan_ports[port]);
+}
+
+/* A session begins: the peer has ended its copies, and loans are lent anew, in this window. */
+void marlin_loans_clean(struct marlin_peer *peer)
+{
+	struct marlin_messages *own = marlin_own_messages(peer);
+	struct loan_port *loans = loan_port(peer->port);
+	bool serves;
+
+	rcu_read_lock();
+	serves = marlin_messages_peer(peer->port) == peer;
+	rcu_read_unlock();
+	if (!loans || !serves) {
+		memset(own->lent, 0, sizeof(own->lent));
+		memset(own->copies, 0, sizeof(own->copies));
+		return;
+	}
+	spin_lock_bh(&loans->lock);
+	memset(own->lent, 0, sizeof(own->lent));
+	memset(own->copies, 0, sizeof(own->copies));
+	loans_place(&loans->core, marlin_word(own->lent), marlin_word(own->copies));
+	loans->peer = peer;
+	loans->down_since = 0;
+	spin_unlock_bh(&loans->lock);
+}
+
+/* The device goes, and with it the window. A loan that has a copy under way keeps it. */
+void marlin_loans_free(struct marlin_peer *peer)
+{
+	struct loan_port *loans = loan_port(peer->port);
+
+	if (!loans)
+		return;
+	spin_lock_bh(&loans->lock);
+	if (loans->peer == peer) {
+		memcpy(loans->copies, loans->core.copies, sizeof(loans->copies));
+		loans_place(&loans->core, loans->lent, loans->copies);
+		loans->peer = NULL;
+	}
+	spin_unlock_bh(&loans->lock);
+}

@@ -1,0 +1,188 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""READs whose pages the client lends, for the node to copy the data there: cases of test_marlin_rmem.py run again so,
+and copies that are under way when the READ ends, the node dies or the link goes."""
+
+import contextlib
+
+import ntblab
+import rmemlab
+import test_cmmc
+import test_marlin_rmem as marlin_rmem
+from remoralab import rmem, tap
+from remoralab.rmem import wait_until
+from test_hrdma import ENGINE, let_go, parameter, take
+from test_marlin_rmem import SIZE_MIB, counter
+
+# Bytes of the smallest READ that lends its pages.
+LENDS = 16384
+# How long a copy by the slow engine takes: longer than a client waits before it sends a request again.
+COPY_NS = 500_000_000
+
+plain_rack, plain_attach = marlin_rmem.rack, marlin_rmem.attach
+
+
+@contextlib.contextmanager
+def rack(lab, memory="64M"):
+    """As test_marlin_rmem's. The windows show all RAM, and left lends the pages of large READs."""
+    with test_cmmc.network(lab), plain_rack(lab, memory) as (left, node):
+        parameter(left, "loans", LENDS, ntblab.HALVES[rmem.CLIENT])
+        yield left, node
+
+
+def attach(left, node, size=f"{SIZE_MIB}M", *words):
+    """At level link, for only plain messages name loans."""
+    level = () if "--integrity" in words else ("--integrity", "link")
+    return plain_attach(left, node, size, *words, *level)
+
+
+class Loans:
+    """How many READs have lent their pages, and were copied to them, since this was made."""
+
+    def __init__(self, left, node):
+        self.left, self.right = left, node.machine
+        self.before = self.lent(), self.copied()
+
+    def lent(self):
+        return counter(self.left, self.right, "loans_lent")
+
+    def copied(self):
+        return counter(self.right, self.left, "loans_copied")
+
+    def grown(self):
+        return self.lent() - self.before[0], self.copied() - self.before[1]
+
+
+@contextlib.contextmanager
+def slow_engine(machine):
+    """An engine takes all of the machine's copies, and long for each."""
+    machine.run(f"insmod {rmem.module_path(machine, ENGINE)} transaction_ns={COPY_NS}", timeout=ntblab.EVENT_S)
+    try:
+        parameter(machine, "hrdma_bytes_min", 0, ntblab.MARLIN)
+        take(machine)
+        yield
+    finally:
+        if machine.is_on():
+            let_go(machine)
+            machine.run(["rmmod", ENGINE], timeout=ntblab.EVENT_S)
+            parameter(machine, "hrdma_bytes_min", 32768, ntblab.MARLIN)
+
+
+def reading(left, disk, count=1):
+    """READs of 64 KiB that bypass the page cache."""
+    return left.spawn(f"dd if={disk.path} of=/dev/null bs=64k count={count} iflag=direct status=none")
+
+
+@tap.bound(900)
+def test_lent_pages_get_what_was_written(lab):
+    with rack(lab) as (left, node):
+        disk = attach(left, node)
+        loans = Loans(left, node)
+        rmemlab.run_fio(left, disk.path, "write", "256k", SIZE_MIB)
+        rmemlab.run_fio(left, disk.path, "write", "20k", SIZE_MIB // 4)
+        lent, copied = loans.grown()
+        tap.diag(f"{lent} lent, {copied} copied to, {disk.counters()['retries']} requests again")
+        assert lent >= SIZE_MIB * 4 and copied >= SIZE_MIB * 4, (lent, copied)
+        rmemlab.run_fio(left, disk.path, "mixed", "4k-64k", SIZE_MIB // 2, depth=64)
+        assert not disk.counters()["damaged"], disk.counters()
+
+
+def test_small_reads_other_levels_and_disks_that_give_up_lend_nothing(lab):
+    with rack(lab) as (left, node):
+        loans = Loans(left, node)
+        for block, words in (("8k", ()), ("64k", ("--integrity", "digest")), ("64k", ("--fail-after", "60"))):
+            disk = attach(left, node, "16M", *words)
+            rmemlab.run_fio(left, disk.path, "write", block, 4)
+            disk.detach()
+        assert loans.grown() == (0, 0), loans.grown()
+
+
+@tap.bound(900)
+def test_programs_read_by_loans_at_every_alignment(lab):
+    with rack(lab) as (left, node):
+        loans = Loans(left, node)
+        marlin_rmem.programs.run_suite(left, f"dev:{attach(left, node, None).path}", "*Data*/Given:*Buffers*/Given:*Pieces*/Given")
+        assert loans.grown()[1], "nothing was copied: the test shows nothing"
+        for each in rmem.attached(left):
+            each.detach()
+        node.clear_space()
+
+
+def test_reads_sent_again_while_their_copy_is_under_way_bring_their_data(lab):
+    with rack(lab) as (left, node):
+        disk = attach(left, node)
+        rmemlab.write_pattern(left, disk.path, 1)
+        loans, before = Loans(left, node), disk.counters()["retries"]
+        with slow_engine(node.machine):
+            # Fewer at a time than a node copies, so that all are copied.
+            rmemlab.run_fio(left, disk.path, "read", "64k", 1, depth=4)
+        retries = disk.counters()["retries"] - before
+        assert retries, "no request was sent again: the test shows nothing"
+        lent, copied = loans.grown()
+        assert lent == 16 <= copied < 16 + retries, (lent, copied, retries)
+
+
+def test_read_that_is_cancelled_ends_after_its_copy(lab):
+    with rack(lab) as (left, node):
+        disk = attach(left, node)
+        rmemlab.write_pattern(left, disk.path, 1)
+        loans = Loans(left, node)
+        with slow_engine(node.machine):
+            read = reading(left, disk)
+            wait_until("pages are lent", lambda: loans.grown()[0], ntblab.EVENT_S)
+            disk.detach("--force")
+            assert read.wait(rmemlab.LOAD_S).rc, "a read of a device that was forced off ended well"
+            lent, copied = loans.grown()
+            assert lent == copied, f"the read ended before its copy: {lent} lent, {copied} copied to"
+        node.clear_space()
+
+
+def test_link_that_goes_in_a_copy_loses_nothing(lab):
+    with rack(lab) as (left, node):
+        disk = attach(left, node)
+        rmemlab.write_pattern(left, disk.path, 1)
+        loans = Loans(left, node)
+        with slow_engine(node.machine):
+            checking = left.spawn(rmemlab.fio_command(disk.path, "read", "64k", 1))
+            for machine in (left, node.machine):
+                wait_until("pages are lent", lambda: loans.grown()[0] > loans.grown()[1], ntblab.EVENT_S)
+                lab.link_down("fabric", machine.name)
+                disk.wait_state("down")
+                lab.link_up("fabric", machine.name)
+                disk.wait_state("up", ntblab.EVENT_S)
+            result = checking.wait(rmemlab.LOAD_S)
+            assert result.rc == 0, result
+
+
+def test_node_killed_in_a_copy_keeps_the_read_until_it_is_known(lab):
+    with rack(lab) as (left, node):
+        disk = attach(left, node)
+        rmemlab.write_pattern(left, disk.path, 1)
+        loans = Loans(left, node)
+        with slow_engine(node.machine):
+            read = reading(left, disk)
+            wait_until("pages are lent", lambda: loans.lent() > loans.before[0], ntblab.EVENT_S)
+            node.machine.kill()
+        # Forced off, the disk waits for nothing but the copy, of which the dead node tells nothing.
+        disk.detach("--force")
+        assert read.wait(rmemlab.LOAD_S).rc, "a read of a device that was forced off ended well"
+        node.machine.boot()
+        test_cmmc.start(node.machine)
+        ntblab.load_half(node.machine, rmem.NODE)
+        node.start()
+        again = attach(left, node)
+        rmemlab.run_fio(left, again.path, "write", "64k", 4)
+
+
+# These use rack() and attach() of their module.
+AGAIN = (marlin_rmem.test_two_disks_and_a_deep_queue_share_the_rings,
+         marlin_rmem.test_cable_out_and_in_again_loses_nothing,
+         marlin_rmem.test_machine_swaps,
+         # The last one: the driver comes again with windows that show no RAM, so the node sends data instead.
+         marlin_rmem.test_interface_down_and_driver_away_hold_io)
+
+TESTS = [test for name, test in list(globals().items()) if name.startswith("test_") and callable(test)] + list(AGAIN)
+
+if __name__ == "__main__":
+    marlin_rmem.rack, marlin_rmem.attach = rack, attach
+    tap.main("ntb3", TESTS)
