@@ -114,6 +114,10 @@ EXPORT_SYMBOL_GPL(marlin_loan_end);
 
 /* ---- the node's ---- */
 
+/* Of the core, for a node's port. */
+EXPORT_SYMBOL_GPL(scatter_holds);
+EXPORT_SYMBOL_GPL(scatter_add);
+
 enum loan_state {
 	LOAN_BEGUN = 1, /* marlin_loan_copy() has handed it over */
 	LOAN_MOVED = 2,

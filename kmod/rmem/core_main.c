@@ -44,6 +44,7 @@ EXPORT_SYMBOL_GPL(rmem_marlin_reader_verifies);
 EXPORT_SYMBOL_GPL(rmem_marlin_reader_answers);
 EXPORT_SYMBOL_GPL(rmem_marlin_reader_set_space);
 EXPORT_SYMBOL_GPL(rmem_marlin_reader_step);
+EXPORT_SYMBOL_GPL(rmem_marlin_reader_pieces);
 
 static int __init core_init(void)
 {
