@@ -14,6 +14,7 @@
  * A node's copy has entered the client's window, which a link that goes down waits for. So the
  * session doesn't end before the copy.
  */
+#include <linux/delay.h>
 #include <linux/export.h>
 #include <linux/slab.h>
 
@@ -42,7 +43,7 @@ static struct loan_port *loan_ports[LOAN_PORTS];
 
 static struct loan_port *loan_port(unsigned int port)
 {
-	return port < LOAN_PORTS ? READ_ONCE(loan_ports[port]) : NULL;
+	return port < LOAN_PORTS ? smp_load_acquire(&loan_ports[port]) : NULL;
 }
 
 int marlin_loan_lend(unsigned int port, u32 *epoch)
@@ -277,7 +278,7 @@ void marlin_loans_init(unsigned int port)
 		return;
 	spin_lock_init(&loans->lock);
 	loans_place(&loans->core, loans->lent, loans->copies);
-	WRITE_ONCE(loan_ports[port], loans);
+	smp_store_release(&loan_ports[port], loans); /* pairs with loan_port() */
 }
 
 void marlin_loans_exit(void)
@@ -310,13 +311,30 @@ void marlin_loans_clean(struct marlin_peer *peer)
 	spin_unlock_bh(&loans->lock);
 }
 
-/* The device goes, and with it the window. A loan that has a copy under way keeps it. */
+static bool loan_all_quiet(struct loan_port *loans)
+{
+	bool quiet = true;
+
+	spin_lock_bh(&loans->lock);
+	for (u32 i = 0; i < MARLIN_LOANS; i++)
+		quiet &= !(loans->core.used >> i & 1) || loans_is_quiet(&loans->core, i);
+	spin_unlock_bh(&loans->lock);
+	return quiet;
+}
+
+/*
+ * The device goes, and with it the window. The link is down, so a node ends its copies, unless it is
+ * dead or stands still. A loan that has a copy under way then keeps it until a session begins.
+ */
 void marlin_loans_free(struct marlin_peer *peer)
 {
 	struct loan_port *loans = loan_port(peer->port);
+	unsigned long end = jiffies + LOAN_DEAD;
 
-	if (!loans)
+	if (!loans || READ_ONCE(loans->peer) != peer)
 		return;
+	while (!loan_all_quiet(loans) && time_before(jiffies, end))
+		msleep(10);
 	spin_lock_bh(&loans->lock);
 	if (loans->peer == peer) {
 		memcpy(loans->copies, loans->core.copies, sizeof(loans->copies));
