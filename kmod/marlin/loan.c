@@ -323,8 +323,8 @@ static bool loan_all_quiet(struct loan_port *loans)
 }
 
 /*
- * The device goes, and with it the window. The link is down, so a node ends its copies, unless it is
- * dead or stands still. A loan that has a copy under way then keeps it until a session begins.
+ * The device goes, and with it the window. The link is down, so a node ends its copies, unless it
+ * is dead or stands still. A loan that has a copy under way then keeps it until a session begins.
  */
 void marlin_loans_free(struct marlin_peer *peer)
 {

@@ -27,7 +27,7 @@
 
 static unsigned int loans;
 module_param(loans, uint, 0644);
-MODULE_PARM_DESC(loans, "bytes of the smallest READ that lends its pages to the node (default: 0, none does)");
+MODULE_PARM_DESC(loans, "smallest READ, in bytes, that lends its pages (default: 0, none does)");
 
 struct client_path {
 	struct rmem_path path; /* first */
