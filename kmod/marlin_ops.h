@@ -174,6 +174,11 @@ bool marlin_loan_end(unsigned int port, u32 number);
 
 /* The bytes that copies reach of the RAM of the client at a port; 0: there can be none. */
 u64 marlin_loan_ram(unsigned int port);
+/* scatter_holds() of that RAM. */
+bool marlin_loan_holds(unsigned int port, const struct scatter_pieces *remote, u64 bytes);
+/* scatter_add() of up to SCATTER_PARTS parts. */
+bool marlin_loan_add(struct scatter_part *parts, u32 *count, struct scatter_pieces *remote,
+		     u64 local, u64 bytes);
 
 /* A copy to a loan. */
 struct marlin_loan_copy {

@@ -43,6 +43,7 @@ static struct loan_port *loan_ports[LOAN_PORTS];
 
 static struct loan_port *loan_port(unsigned int port)
 {
+	/* Pairs with marlin_loans_init(). */
 	return port < LOAN_PORTS ? smp_load_acquire(&loan_ports[port]) : NULL;
 }
 
@@ -115,10 +116,6 @@ EXPORT_SYMBOL_GPL(marlin_loan_end);
 
 /* ---- the node's ---- */
 
-/* Of the core, for a node's port. */
-EXPORT_SYMBOL_GPL(scatter_holds);
-EXPORT_SYMBOL_GPL(scatter_add);
-
 enum loan_state {
 	LOAN_BEGUN = 1, /* marlin_loan_copy() has handed it over */
 	LOAN_MOVED = 2,
@@ -127,7 +124,7 @@ enum loan_state {
 /* The client's window, entered, or NULL. Under rcu_read_lock(). */
 static struct hrdma_window *loan_enter(struct marlin_peer *peer)
 {
-	/* Pairs with cmmc_add(). */
+	/* The peer's copies are there: pairs with cmmc_add(). */
 	struct marlin_cmmc *cmmc = peer ? smp_load_acquire(&peer->cmmc) : NULL;
 
 	return cmmc && hrdma_enter(&cmmc->hrdma) ? &cmmc->hrdma : NULL;
@@ -148,6 +145,19 @@ u64 marlin_loan_ram(unsigned int port)
 	return bytes;
 }
 EXPORT_SYMBOL_GPL(marlin_loan_ram);
+
+bool marlin_loan_holds(unsigned int port, const struct scatter_pieces *remote, u64 bytes)
+{
+	return scatter_holds(remote, marlin_loan_ram(port), bytes);
+}
+EXPORT_SYMBOL_GPL(marlin_loan_holds);
+
+bool marlin_loan_add(struct scatter_part *parts, u32 *count, struct scatter_pieces *remote,
+		     u64 local, u64 bytes)
+{
+	return scatter_add(parts, count, SCATTER_PARTS, remote, local, bytes);
+}
+EXPORT_SYMBOL_GPL(marlin_loan_add);
 
 /* Does the management host open all those pages to this machine? The window is entered. */
 static bool loan_may_copy(const struct marlin_loan_copy *copy)
@@ -334,7 +344,7 @@ void marlin_loans_free(struct marlin_peer *peer)
 	if (!loans || READ_ONCE(loans->peer) != peer)
 		return;
 	while (!loan_all_quiet(loans) && time_before(jiffies, end))
-		msleep(10);
+		msleep(20);
 	spin_lock_bh(&loans->lock);
 	if (loans->peer == peer) {
 		memcpy(loans->copies, loans->core.copies, sizeof(loans->copies));

@@ -147,8 +147,8 @@ static void port_copy_stretch(void *arg, struct page *page, const void *data, u3
 	struct port_copy *copy = arg;
 
 	copy->overflow |= !page || copy->pages == SCATTER_PARTS ||
-			  !scatter_add(copy->parts, &copy->loan.request.count, SCATTER_PARTS,
-				       &copy->remote, virt_to_phys((void *)data), bytes);
+			  !marlin_loan_add(copy->parts, &copy->loan.request.count, &copy->remote,
+					   virt_to_phys((void *)data), bytes);
 	if (copy->overflow)
 		return;
 	get_page(page);
@@ -255,17 +255,16 @@ static struct port_copy *port_copy_get(struct port *port, unsigned int from)
 	const struct rmem_marlin_reader *reader = &port->reader;
 	const struct rmem_head *head = &reader->plains[0].head;
 	unsigned long which = find_first_zero_bit(&port->copies_used, PORT_COPIES);
-	u64 ram_bytes = marlin_loan_ram(from);
 	struct port_copy *copy;
 
-	if (!ram_bytes || which == PORT_COPIES || head->type != RMEM_READ)
+	if (which == PORT_COPIES || head->type != RMEM_READ)
 		return NULL;
 	copy = &port->copies[which];
 	copy->remote = (struct scatter_pieces){
 		.pieces = copy->pieces,
 		.count = rmem_marlin_reader_pieces(reader, copy->pieces),
 	};
-	if (!scatter_holds(&copy->remote, ram_bytes, head->len))
+	if (!marlin_loan_holds(from, &copy->remote, head->len))
 		return NULL;
 	/* Of the poll alone; others clear bits. */
 	set_bit(which, &port->copies_used);
