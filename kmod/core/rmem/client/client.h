@@ -121,8 +121,7 @@ struct rmem_op {
 	u8 status;	     /* enum rmem_status that ended it */
 	u8 attempt;	     /* 0 only the first time */
 	u8 state;	     /* which list, enum in op.h */
-	bool held;	     /* the caller's own, too, */
-	u64 own;	     /* and the transport's below it */
+	bool held;	     /* the caller's own, too */
 	bool may_be_done;    /* a copy was handed out in this session */
 	bool sent_before;    /* a copy was handed out in a session that the node has ended */
 	u8 trouble;	     /* answers late, busy or damaged since the last good one */
@@ -134,6 +133,7 @@ struct rmem_op {
 	u16 ahead_part;	     /* the last part answered of those sent in this attempt */
 	u16 recalled_parts;  /* parts below it were taken for lost, and sent again; 0: none */
 	u32 piece;	     /* payload bytes of a part, but the last */
+	u64 own;	     /* the transport's: kmod/rmem_ops.h */
 	u64 sent_ns;	     /* when the last packet left, and its departure */
 	u64 departure;
 	u64 begun_ns;	     /* the same of the attempt's first packet */
