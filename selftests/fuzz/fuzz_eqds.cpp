@@ -3,7 +3,8 @@
 //
 // A header that parses encodes to bytes that parse to the same. Whatever arrives: invariants of
 // both ends hold, each packet comes back to its owner exactly once, numbers of an epoch are
-// delivered in order if that is configured, and an unproven peer gets no more bytes than it sent.
+// delivered in order if that is configured, none twice in two trains or alone, and an unproven peer
+// gets no more bytes than it sent.
 //
 // Input: configuration (1 byte), then steps of 16 bytes each, struct step below. Behind 0xff the
 // bytes are a header instead.
@@ -91,6 +92,11 @@ bool read(const eqds_profile& profile, const uint8_t* data, size_t size, eqds_he
     return true;
 }
 
+// At the receiver: with the numbers after seq that came with it.
+struct Arrived : eqds_packet {
+    uint32_t more;
+};
+
 class Fuzzed {
 public:
     explicit Fuzzed(uint8_t options) {
@@ -136,11 +142,11 @@ public:
             to_sender(control(s));
             break;
         case 3:
-            to_receiver(data(s), s.bytes % 1500);
+            to_receiver(data(s), s.bytes % 1500, s.twist & 128 ? s.busy_us : 0);
             break;
         case 4: // the last message of an end reaches the other
             if (s.flags & 1 && !to_receiver_last.empty())
-                to_receiver(decoded(to_receiver_last), 1000);
+                to_receiver(decoded(to_receiver_last), 1000, s.twist & 128 ? s.busy_us % 20 : 0);
             if (s.flags & 2 && !to_sender_last.empty())
                 to_sender(decoded(to_sender_last));
             break;
@@ -250,7 +256,7 @@ private:
         sender_did(out);
     }
 
-    void to_receiver(const eqds_head& written, uint32_t payload) {
+    void to_receiver(const eqds_head& written, uint32_t payload, uint16_t more) {
         eqds_head head;
         std::vector<uint8_t> bytes = encoded(written);
         if (!read(*profile, bytes.data(), bytes.size(), &head))
@@ -270,9 +276,11 @@ private:
             epoch = receiver.epoch - 1;
         }
         in_bytes += wire_bytes;
-        eqds_packet* packet = nullptr;
+        Arrived* packet = nullptr;
         if (whole) {
-            packet = new eqds_packet{};
+            head.more = more;
+            packet = new Arrived{};
+            packet->more = more;
             arrived.insert(packet);
         }
         const uint32_t expected = receiver.expected, in_epoch = receiver.epoch;
@@ -329,15 +337,16 @@ private:
             if (!mixed && config.ordered) {
                 require(numbers.empty() ||
                         eqds_ahead(p->seq, numbers.back(), profile->seq_bits) > 0);
-                numbers.assign(1, p->seq);
+                numbers.assign(1, eqds_add(p->seq, static_cast<Arrived*>(p)->more,
+                                           profile->seq_bits));
             }
-            delete p;
+            delete static_cast<Arrived*>(p);
             p = next;
         }
         for (eqds_packet* p = out.free; p;) {
             eqds_packet* next = p->next;
             require(arrived.erase(p) == 1);
-            delete p;
+            delete static_cast<Arrived*>(p);
             p = next;
         }
         if (out.send)

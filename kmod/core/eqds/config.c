@@ -27,6 +27,7 @@ void eqds_config_init(struct eqds_config *config, const struct eqds_profile *pro
 	config->window_packets = 512;
 	/* A number that came again would make an old packet pass for a new one. */
 	config->epoch_packets = profile->seq_bits == 32 ? 1U << 31 : 0;
+	config->train_packets = 1;
 	config->trimming = false;
 	config->overdraw = false;
 	config->pull_trimmed = false;
@@ -45,6 +46,8 @@ bool eqds_config_is_valid(const struct eqds_config *config)
 	if (!config->mtu_bytes || config->mtu_bytes > 0xffff)
 		return false;
 	if (config->window_bytes < config->mtu_bytes || config->window_bytes > 1U << 30)
+		return false;
+	if (!config->train_packets)
 		return false;
 	if (!base_is_pow2(config->window_packets) || config->window_packets > half_seq)
 		return false;

@@ -34,6 +34,7 @@ struct eqds_config {
 	u32 window_bytes;   /* one bandwidth-delay product; at least mtu_bytes */
 	u16 window_packets; /* numbers in use at once, a power of two: eqds_config_is_valid() */
 	u32 epoch_packets;  /* numbers of an epoch, after which a later one begins; 0: they wrap */
+	u16 train_packets;  /* new packets that take one path, if they leave at one time; from 1 */
 	bool trimming;	    /* the network trims: start with a burst; else with an RTS */
 	bool overdraw;	    /* send on any credit above 0; else (paper) on a packet's bytes */
 	bool pull_trimmed;  /* pull early for what was trimmed; else (paper) the sender asks */

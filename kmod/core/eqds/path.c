@@ -39,6 +39,12 @@ u16 eqds_paths_pick(struct eqds_paths *paths)
 	}
 }
 
+u16 eqds_paths_pick_again(struct eqds_paths *paths, u16 path)
+{
+	paths->path[path & paths->mask].sent++;
+	return path;
+}
+
 void eqds_paths_acked(struct eqds_paths *paths, u16 path, u64 rtt_ns)
 {
 	struct eqds_path *p = &paths->path[path & paths->mask];

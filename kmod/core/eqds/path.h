@@ -3,6 +3,7 @@
  * The paths to one destination, and which one the next packet takes.
  *
  *   pick: every path once a round, in an order drawn anew each round (packet spraying)
+ *   pick_again: a train (sender.h) takes the path of its first packet
  *   feedback: acknowledged -> round trip; trimmed, lost or marked -> skipped once
  *
  * A path that just trimmed or lost a packet is left out once, and taken again in the next round.
@@ -31,6 +32,8 @@ struct eqds_paths {
 /* count: a power of two, 1 .. 65536. seed: 64 random bits, for neighbours share their rounds. */
 void eqds_paths_init(struct eqds_paths *paths, struct eqds_path *memory, u32 count, u64 seed);
 u16 eqds_paths_pick(struct eqds_paths *paths);
+/* One packet more on a path that was picked. */
+u16 eqds_paths_pick_again(struct eqds_paths *paths, u16 path);
 
 void eqds_paths_acked(struct eqds_paths *paths, u16 path, u64 rtt_ns);
 void eqds_paths_trimmed(struct eqds_paths *paths, u16 path);

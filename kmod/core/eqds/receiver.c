@@ -4,7 +4,10 @@
 #include "core/base/bytes.h"
 #include "core/eqds/asl.h"
 
-/* In a slot: the packet has arrived and was delivered before earlier ones (not ordered). */
+/*
+ * In a slot: the number has arrived, but no packet waits here. It was delivered before earlier ones
+ * (not ordered), or is in a train, which waits in the slot of its first number.
+ */
 #define RECEIVER_ARRIVED ((struct eqds_packet *)1)
 
 static s32 receiver_seq_ahead(const struct eqds_receiver *r, u32 a, u32 b)
@@ -365,6 +368,24 @@ static void receiver_skip(struct eqds_receiver *r, u32 una, struct eqds_out *out
 	receiver_deliver(r, out);
 }
 
+static u32 receiver_seq_last(const struct eqds_receiver *r, const struct eqds_head *head)
+{
+	return eqds_add(head->seq, head->more, r->config->profile->seq_bits);
+}
+
+/* Are the numbers after the first one, which is new and within the window, such, too? */
+static bool receiver_train_is_new(const struct eqds_receiver *r, const struct eqds_head *head)
+{
+	const u32 first = (u32)receiver_seq_ahead(r, head->seq, r->expected);
+
+	if (head->more >= r->config->window_packets - first)
+		return false;
+	for (u32 n = 1; n <= head->more; n++)
+		if (*receiver_slot(r, head->seq + n))
+			return false;
+	return true;
+}
+
 static void receiver_take(struct eqds_receiver *r, const struct eqds_head *head,
 			  struct eqds_packet *packet, struct eqds_out *out)
 {
@@ -373,8 +394,10 @@ static void receiver_take(struct eqds_receiver *r, const struct eqds_head *head,
 	packet->next_proto = head->next_proto;
 	packet->path = head->path;
 	packet->next = NULL;
-	if (receiver_seq_ahead(r, head->seq, r->end) >= 0)
-		r->end = receiver_seq_after(r, head->seq);
+	for (u32 n = 1; n <= head->more; n++)
+		*receiver_slot(r, head->seq + n) = RECEIVER_ARRIVED;
+	if (receiver_seq_ahead(r, receiver_seq_last(r, head), r->end) >= 0)
+		r->end = receiver_seq_after(r, receiver_seq_last(r, head));
 	if (r->config->ordered) {
 		*receiver_slot(r, head->seq) = packet;
 		r->held++;
@@ -402,6 +425,9 @@ static void receiver_data(struct eqds_receiver *r, u64 now_ns, const struct eqds
 		out->verdict = EQDS_TRIMMED;
 		flags = EQDS_NACK;
 		receiver_expect(r, head);
+	} else if (!receiver_train_is_new(r, head)) {
+		/* No SACK: it would tell that the first number is here. */
+		out->verdict = EQDS_DUPLICATE;
 	} else {
 		eqds_rate_arrived(&r->rate, now_ns, c->window_bytes,
 				  head->bytes ? head->bytes : c->mtu_bytes, head->ce, head->stamp);

@@ -18,6 +18,10 @@
  * pull_trimmed: a trimmed packet raises the target at once, so that the pull for it leaves a round
  * trip before the sender, told by the NACK, could ask for it (as in the authors' simulator).
  *
+ * Trains. The caller may have joined the packets of consecutive numbers, and give them as one, with
+ * head.more. All of its numbers are taken or none: if one of them was there before or is beyond the
+ * window, the whole train is dropped, and its sender sends again what was new, after a timeout.
+ *
  * A tunnel with pull < target is in the active sender list (asl.h). A SYN of a later epoch
  * releases the reorder queue to the user, out of order, and starts anew.
  *
@@ -36,7 +40,7 @@ struct eqds_receiver {
 	const struct eqds_config *config;
 	struct eqds_asl *asl;
 	struct eqds_packet **slot; /* window_packets of them; what has arrived */
-	u32 held;		   /* packets in the reorder queue */
+	u32 held;		   /* packets in the reorder queue; a train is one */
 	u32 held_bytes;
 	u32 epoch;
 	u32 expected;	 /* lowest number that has not arrived */

@@ -268,6 +268,22 @@ static void sender_settle(struct eqds_sender *s, u64 now_ns, struct eqds_out *ou
 		sender_send_rts(s, now_ns, out);
 }
 
+static u16 sender_path(struct eqds_sender *s, u64 now_ns, const struct eqds_packet *packet)
+{
+	if (!s->paths)
+		return 0;
+	if (packet->attempt)
+		return eqds_paths_pick(s->paths);
+	if (s->train_left && s->train_ns == now_ns) {
+		s->train_left--;
+		return eqds_paths_pick_again(s->paths, s->train_path);
+	}
+	s->train_path = eqds_paths_pick(s->paths);
+	s->train_left = s->config->train_packets - 1;
+	s->train_ns = now_ns;
+	return s->train_path;
+}
+
 struct eqds_packet *eqds_sender_next(struct eqds_sender *s, u64 now_ns, struct eqds_head *head)
 {
 	struct eqds_packet *packet = sender_candidate(s);
@@ -286,7 +302,7 @@ struct eqds_packet *eqds_sender_next(struct eqds_sender *s, u64 now_ns, struct e
 		packet->again = s->config->pull_trimmed;
 	}
 	packet->state = EQDS_PACKET_IN_FLIGHT;
-	packet->path = s->paths ? eqds_paths_pick(s->paths) : 0;
+	packet->path = sender_path(s, now_ns, packet);
 	packet->sent_ns = now_ns;
 	eqds_list_append(&s->in_flight, packet);
 	s->credit_bytes -= packet->bytes;

@@ -50,6 +50,10 @@
  * later epoch. Numbers that happen to fit are bounded by idle_ns: a sender that has packets to
  * send, but in that time got neither credit nor an acknowledgement, opens a later epoch, too.
  *
+ * Trains. New packets that leave at one time, config.train_packets of them at most, take one path.
+ * They then arrive together and in order, so that the receiver may take them as one (receiver.h).
+ * A packet that is sent again chooses a path of its own.
+ *
  * Deviations from the paper: none in the credit rule unless overdraw is set: then a packet may
  * leave on any credit above 0 (as in the authors' simulator), and the debt is part of C.
  *
@@ -89,6 +93,9 @@ struct eqds_sender {
 	u8 state;	 /* enum eqds_sender_state */
 	u8 timeouts;	 /* in a row */
 	bool resting;	 /* nothing queued nor in flight */
+	u16 train_path;
+	u16 train_left;	 /* packets that may join the last train, if they leave at train_ns */
+	u64 train_ns;
 	u64 busy_until_ns;
 	u64 rts_sent_ns;
 	u64 rts_due_ns; /* EQDS_NEVER: no RTS is wanted */

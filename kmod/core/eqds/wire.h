@@ -21,7 +21,8 @@ struct eqds_head {
 	/* data */
 	u32 seq;
 	u16 path;
-	u16 bytes; /* credit it cost; 0: unknown (paper) */
+	u16 more;  /* numbers after seq that came with it: a train, receiver.h; never on the wire */
+	u32 bytes; /* credit it cost, all of a train; 0: unknown (paper) */
 	u8 next_proto;
 	bool ce;	   /* the IP header said congestion experienced; the caller sets it */
 	u16 unacked;	   /* numbers outstanding before seq */
