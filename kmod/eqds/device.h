@@ -47,6 +47,8 @@
 #define EQDS_MBITS_DEFAULT 10000U
 #define EQDS_MBITS_MAX	   1000000U
 #define EQDS_TOS_INHERIT   256U
+/* Of packets that take one path: as much as GRO joins. */
+#define EQDS_TRAIN_BYTES 65536U
 /* Datagrams that wait for the device's NAPI: some ms at the rate one CPU takes them. */
 #define EQDS_BACKLOG_MAX 8192U
 
@@ -69,6 +71,7 @@ struct eqds_stats {
 	u64 rx_packets, rx_control, rx_held_max;
 	u64 rx_drop_wire, rx_drop_size, rx_drop_memory, rx_drop_backlog, rx_evicted, rx_refused;
 	u64 rx_polls, rx_replies_merged, rx_drop_stranger;
+	u64 rx_trains;
 	u64 rx_drop_untagged, rx_drop_tagged, rx_drop_tag;
 	u64 tx_native, rx_native, rx_drop_native;
 	u64 tx_rdma, tx_cnp, tx_cnp_unknown, rx_rdma, rx_drop_rdma;
@@ -156,6 +159,8 @@ struct eqds_dev {
 	u8 ttl;			      /* of outer packets; 0: the route's */
 	u16 tos;		      /* of outer packets; EQDS_TOS_INHERIT: the inner packet's */
 	bool burst;		      /* a new tunnel starts with a window of credit */
+	bool trains;		      /* packets of one time take one path, and are joined: train.c */
+	u64 train_to;		      /* jiffies, and an IPv4 address of this host then */
 	struct eqds_key __rcu *key;   /* NULL: packets have no tag; written under RTNL */
 	struct eqds_rules rules[EQDS_RULE_KINDS]; /* readers under RCU, writers under RTNL */
 	struct hlist_head natives[EQDS_NATIVE_BUCKETS]; /* readers under RCU, writers under RTNL */
@@ -261,6 +266,11 @@ void eqds_recv_settle(struct eqds_dev *ed, struct eqds_rx *rx, const struct eqds
 		      struct eqds_work *work);
 void eqds_recv_deliver(struct eqds_dev *ed, struct sk_buff *skb, bool polling);
 
+/* train.c: packets that arrive together as one. */
+struct sk_buff *eqds_train_join(struct sock *sk, struct list_head *head, struct sk_buff *skb);
+int eqds_train_complete(struct sock *sk, struct sk_buff *skb, int nhoff);
+bool eqds_train_count(const struct sk_buff *skb, u32 bytes, struct eqds_head *head);
+
 /* reply.c: what a batch of packets tells the peers that sent them. */
 void eqds_reply(struct eqds_dev *ed, struct eqds_rx *rx, const struct eqds_head *head,
 		struct eqds_work *work);
@@ -325,6 +335,7 @@ void eqds_hook_close(struct eqds_dev *ed);
 
 /* netdev.c, netlink.c */
 extern struct rtnl_link_ops eqds_link_ops;
+u16 eqds_netdev_train_packets(const struct eqds_dev *ed);
 void eqds_netdev_quiesce(struct eqds_dev *ed);
 int eqds_netdev_fit(struct eqds_dev *ed, struct netlink_ext_ack *extack);
 int eqds_netlink_register(void);

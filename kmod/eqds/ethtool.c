@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Policies and counters by ethtool: the rate of pulls is the device's speed, and whether a new
- * tunnel starts with a burst is a private flag.
+ * Policies and counters by ethtool: the rate of pulls is the device's speed; whether a new tunnel
+ * starts with a burst, and whether packets travel in trains, are private flags.
  */
 #include <linux/ethtool.h>
 #include <linux/rtnetlink.h>
@@ -66,6 +66,7 @@ static const struct ethtool_counter ethtool_counter[] = {
 	COUNTER(rx_refused),
 	COUNTER(rx_polls),
 	COUNTER(rx_replies_merged),
+	COUNTER(rx_trains),
 	COUNTER(pulls),
 	COUNTER(pull_timers),
 	COUNTER(pull_late_ns_sum),
@@ -92,7 +93,12 @@ static const char ethtool_gauge[][ETH_GSTRING_LEN] = {
 	"rx_owed_mtus",
 };
 
-static const char ethtool_flag[][ETH_GSTRING_LEN] = {"burst"};
+enum {
+	PRIVATE_BURST = 1,
+	PRIVATE_TRAINS = 2,
+};
+
+static const char ethtool_flag[][ETH_GSTRING_LEN] = {"burst", "trains"};
 
 static int ethtool_sset_count(struct net_device *dev, int set)
 {
@@ -132,7 +138,7 @@ static u32 ethtool_get_flags(struct net_device *dev)
 {
 	struct eqds_dev *ed = netdev_priv(dev);
 
-	return ed->burst;
+	return (ed->burst ? PRIVATE_BURST : 0) | (ed->trains ? PRIVATE_TRAINS : 0);
 }
 
 static int ethtool_set_flags(struct net_device *dev, u32 flags)
@@ -140,8 +146,11 @@ static int ethtool_set_flags(struct net_device *dev, u32 flags)
 	struct eqds_dev *ed = netdev_priv(dev);
 
 	spin_lock_bh(&ed->lock);
-	ed->burst = flags & 1;
+	ed->burst = flags & PRIVATE_BURST;
 	ed->config.trimming = ed->burst;
+	WRITE_ONCE(ed->trains, !!(flags & PRIVATE_TRAINS));
+	if (ed->up)
+		ed->config.train_packets = eqds_netdev_train_packets(ed);
 	spin_unlock_bh(&ed->lock);
 	return 0;
 }

@@ -35,6 +35,12 @@
  */
 #define NETDEV_QUEUE_US 2000U
 
+/* Lock, or the device is down. */
+u16 eqds_netdev_train_packets(const struct eqds_dev *ed)
+{
+	return ed->trains ? max(EQDS_TRAIN_BYTES / ed->config.mtu_bytes, 1U) : 1;
+}
+
 /* Sets the parameters of new tunnels. The caller has ended the old ones. */
 static int netdev_configure(struct eqds_dev *ed, u32 mbits)
 {
@@ -44,6 +50,7 @@ static int netdev_configure(struct eqds_dev *ed, u32 mbits)
 	eqds_config_init(&ed->config, &eqds_profile_extended, mtu_bytes,
 			 EQDS_WINDOW_MTUS * mtu_bytes);
 	ed->config.trimming = ed->burst;
+	ed->config.train_packets = eqds_netdev_train_packets(ed);
 	/* IPv6's, which an answer over IPv4 has less of, as its packet had. */
 	ed->config.outer_bytes = EQDS_OUTER_BYTES;
 	ed->config.rto_min_ns = NETDEV_RTO_MIN_NS;

@@ -226,9 +226,11 @@ static bool recv_data(struct eqds_dev *ed, u64 now_ns, const struct eqds_cb *cb,
 	if (node && eqds_memory_is_full(ed) && head->seq != rx->core.expected) {
 		ed->stats.rx_drop_held++;
 		head->flags |= EQDS_TRIM;
+		head->more = 0;
 		node = NULL;
 	}
-	ed->stats.rx_packets++;
+	ed->stats.rx_packets += head->more + 1;
+	ed->stats.rx_trains += head->more != 0;
 	eqds_receiver_receive(&rx->core, now_ns, head, bytes, node ? &node->core : NULL, &out);
 	eqds_recv_settle(ed, rx, &out, work);
 	return node;
@@ -289,8 +291,13 @@ static bool recv_datagram(struct eqds_dev *ed, u64 now_ns, struct sk_buff *skb,
 			ed->stats.rx_drop_untagged++;
 		return false;
 	}
-	if (bytes + EQDS_OUTER_BYTES > ed->config.mtu_bytes) {
+	/* Of a train, the first packet is the longest. */
+	if ((skb_is_gso(skb) ? head.bytes : bytes + EQDS_OUTER_BYTES) > ed->config.mtu_bytes) {
 		ed->stats.rx_drop_size++;
+		return false;
+	}
+	if (skb_is_gso(skb) && !eqds_train_count(skb, bytes, &head)) {
+		ed->stats.rx_drop_wire++;
 		return false;
 	}
 	if (head.control) {

@@ -39,6 +39,8 @@ static int udp_open(struct eqds_dev *ed, bool v6, struct socket **sock)
 		.encap_type = 1, /* anything but 0: no kind the stack treats by itself */
 		.encap_rcv = eqds_recv,
 		.encap_err_lookup = eqds_icmp_lookup,
+		.gro_receive = eqds_train_join,
+		.gro_complete = eqds_train_complete,
 	};
 	int err = udp_sock_create(ed->net, &port, sock);
 

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Trains: packets of consecutive numbers that arrive together are one packet for the stack.
+ *
+ *   wire     [IP UDP n   IP TCP ...][IP UDP n+1 IP TCP ...][IP UDP n+2 IP TCP ...]
+ *            | GRO of the link: eqds_train_join(), then GRO of inner TCP
+ *   eqds_recv, core      [IP UDP n, and 2 more, IP TCP .........]
+ *
+ * The paper has a NIC copy a tunnel's header to all segments of a packet, and the receiver add the
+ * IP ID to the header's number. Here each packet has a header of its own, so the wire is the same
+ * with trains and without, a train works over any path, and a lost packet of it is as any other.
+ * What a train needs of the sender is one path, or its packets would be of different flows.
+ *
+ * Only packets of inner TCP are joined, by the rules of Linux for TCP: so a train has one inner
+ * header, and segments of one length but for the last. The number of packets in it follows from
+ * the first one's length, which its header tells, and is not what a sender says.
+ *
+ * GRO also sees packets that this host forwards. Those may not be joined: they would leave with one
+ * number for all. So the outer destination has to be an address of this host.
+ */
+#include <net/gro.h>
+#include <net/ip.h>
+#include <net/ipv6.h>
+#include <net/route.h>
+#include <net/udp.h>
+
+#include "eqds/device.h"
+
+/* What GRO of TCP makes of packets in a tunnel. */
+#define TRAIN_TUNNEL (SKB_GSO_UDP_TUNNEL | SKB_GSO_UDP_TUNNEL_CSUM)
+#define TRAIN_TCP    (SKB_GSO_TCPV4 | SKB_GSO_TCPV6)
+
+static __be16 train_protocol(const struct eqds_data *data)
+{
+	return htons(data->next_proto == EQDS_PROTO_IPV6 ? ETH_P_IPV6 : ETH_P_IP);
+}
+
+/* Has the payload TCP's header where GRO looks for it? */
+static bool train_has_tcp(const struct eqds_data *data)
+{
+	const struct iphdr *v4 = (const struct iphdr *)(data + 1);
+	const struct ipv6hdr *v6 = (const struct ipv6hdr *)(data + 1);
+
+	if (data->next_proto == EQDS_PROTO_IPV4)
+		return v4->version == 4 && v4->ihl == 5 && v4->protocol == IPPROTO_TCP;
+	return data->next_proto == EQDS_PROTO_IPV6 && v6->version == 6 &&
+	       v6->nexthdr == IPPROTO_TCP;
+}
+
+/* An untagged packet that is sent for the first time. bytes: from its header on. */
+static bool train_may_join(const struct eqds_data *data, u32 bytes)
+{
+	return data->kind == EQDS_KIND_DATA && !(data->flags & ~EQDS_SYN) && !data->attempt &&
+	       ntohs(data->bytes) == bytes + EQDS_OUTER_BYTES && train_has_tcp(data);
+}
+
+/* Does next follow the train of count packets that begins with first? */
+static bool train_goes_on(const struct eqds_data *first, const struct eqds_data *next, u16 count)
+{
+	return first->next_proto == next->next_proto && first->flags == next->flags &&
+	       first->epoch == next->epoch && first->path == next->path &&
+	       first->sender == next->sender && first->cookie == next->cookie &&
+	       ntohl(next->seq) - ntohl(first->seq) == count;
+}
+
+/* One look-up of a jiffy answers for the packets to an address. */
+static bool train_is_for_this_host(struct eqds_dev *ed, __be32 to)
+{
+	const u64 known = (u64)(u32)jiffies << 32 | be32_to_cpu(to);
+
+	if (READ_ONCE(ed->train_to) == known)
+		return true;
+	if (inet_addr_type(ed->net, to) != RTN_LOCAL)
+		return false;
+	WRITE_ONCE(ed->train_to, known);
+	return true;
+}
+
+/* GRO of a datagram for the tunnels' port. RCU. */
+struct sk_buff *eqds_train_join(struct sock *sk, struct list_head *head, struct sk_buff *skb)
+{
+	struct eqds_dev *ed = rcu_dereference_sk_user_data(sk);
+	const u32 at = skb_gro_offset(skb);
+	const struct packet_offload *inner;
+	struct sk_buff *pp = NULL, *p;
+	struct eqds_data *data, last;
+	int flush = 1;
+
+	/* A list of segments has no one inner header. IPv6 outside has no look-up to remember. */
+	if (!ed || !READ_ONCE(ed->trains) || skb_is_gso(skb) || NAPI_GRO_CB(skb)->is_ipv6 ||
+	    skb->dev->features & NETIF_F_GRO_FRAGLIST)
+		goto out;
+	/* As much as an inner header of IPv6 takes: without a payload a packet has nothing to join. */
+	data = skb_gro_header(skb, at + sizeof(*data) + sizeof(struct ipv6hdr), at);
+	if (!data || !train_may_join(data, skb_gro_len(skb)) ||
+	    !train_is_for_this_host(ed, ((struct iphdr *)skb_gro_network_header(skb))->daddr))
+		goto out;
+	inner = gro_find_receive_by_type(train_protocol(data));
+	if (!inner)
+		goto out;
+	list_for_each_entry(p, head, list)
+		if (NAPI_GRO_CB(p)->same_flow &&
+		    !train_goes_on((struct eqds_data *)(p->data + at), data,
+				   NAPI_GRO_CB(p)->count))
+			NAPI_GRO_CB(p)->same_flow = 0;
+	last = *data;
+	skb_gro_pull(skb, sizeof(*data));
+	skb_gro_postpull_rcsum(skb, data, sizeof(*data));
+	pp = call_gro_receive(inner->callbacks.gro_receive, head, skb);
+	flush = 0;
+	if (!NAPI_GRO_CB(skb)->same_flow)
+		goto out;
+	/* Joined, with the first packet of the same flow. The last word on demand is the train's. */
+	list_for_each_entry(p, head, list) {
+		if (!NAPI_GRO_CB(p)->same_flow)
+			continue;
+		data = (struct eqds_data *)(p->data + at);
+		data->pull_target = last.pull_target;
+		data->backlog = last.backlog;
+		break;
+	}
+out:
+	skb_gro_flush_final(skb, pp, flush);
+	return pp;
+}
+
+/* nhoff: where the tunnel's header is. */
+int eqds_train_complete(struct sock *sk, struct sk_buff *skb, int nhoff)
+{
+	const struct eqds_data *data = (const struct eqds_data *)(skb->data + nhoff);
+	const struct packet_offload *inner = gro_find_complete_by_type(train_protocol(data));
+	int err = -ENOENT;
+
+	nhoff += sizeof(*data);
+	if (inner)
+		err = inner->callbacks.gro_complete(skb, nhoff);
+	skb_set_inner_mac_header(skb, nhoff);
+	return err;
+}
+
+/*
+ * Leaves in *head how many numbers a GSO packet has, and what they cost. bytes: of its UDP payload.
+ * Returns false for one that is no train of this module, as another namespace may send.
+ */
+bool eqds_train_count(const struct sk_buff *skb, u32 bytes, struct eqds_head *head)
+{
+	const struct skb_shared_info *info = skb_shinfo(skb);
+	/* Of the first packet: the whole, less what the others have of it behind the headers. */
+	const u32 first = head->bytes - EQDS_OUTER_BYTES, segment = info->gso_size;
+	u32 rest, more;
+
+	if (!(info->gso_type & TRAIN_TUNNEL) || !(info->gso_type & TRAIN_TCP) || !segment ||
+	    head->control || head->tagged || head->flags & ~EQDS_SYN ||
+	    head->bytes <= EQDS_OVERHEAD_BYTES + segment || first > bytes)
+		return false;
+	rest = bytes - first;
+	more = DIV_ROUND_UP(rest, segment);
+	if (more > U16_MAX || more + 1 != info->gso_segs)
+		return false;
+	head->more = more;
+	head->bytes = head->bytes * (more + 1) - (more * segment - rest);
+	return true;
+}
