@@ -612,6 +612,98 @@ def test_loss_of_control_packets_alone(lab):
         wait_until("control packets were lost", lambda: transfer(left, right, 4 * MIB) and lost() > 5)
 
 
+def _trains(hosts):
+    """Trains on, and links that receive by NAPI, as NICs do: GRO is what joins packets. veth has them for packets of a
+    device that makes no TSO alone."""
+    for host in hosts:
+        host.run("ethtool --set-priv-flags eqds0 trains on")
+        host.run("ethtool -K eth0 gro on")
+        host.machine.run(f"ethtool -K {host.port} tso off")
+
+
+def test_trains_are_taken_as_one(lab):
+    with Racked(lab["compute"], 2) as (left, right):
+        _trains((left, right))
+        right.run("ethtool --set-priv-flags eqds0 trains off")
+        transfer(left, right, 4 * MIB)
+        assert not right.counters()["rx_trains"], right.counters()
+        right.run("ethtool --set-priv-flags eqds0 trains on")
+        before = right.counters()
+        transfer(left, right, 16 * MIB)
+        after = right.counters()
+        trains, packets = (after[name] - before[name] for name in ("rx_trains", "rx_packets"))
+        tap.diag(f"{trains} trains, {packets} packets")
+        # All of the stream's packets count, however many came as one.
+        assert trains and packets >= 16 * MIB // 1412, (before, after)
+        assert not after["rx_drop_wire"] and not after["rx_drop_size"], after
+        # A key's tag is of one packet, so those with a tag come alone.
+        rmem.new_key(lab["compute"], "/run/trains.key")
+        for host in (left, right):
+            host.run(f"{rmem.CLI} eqds key eqds0 --key /run/trains.key")
+        before = right.counters()
+        transfer(left, right, MIB)
+        assert right.counters()["rx_trains"] == before["rx_trains"], right.counters()
+
+
+def test_trains_lose_and_overtake(lab):
+    machine = lab["compute"]
+    with Racked(machine, 2) as hosts:
+        left, right = hosts
+        _trains(hosts)
+        for netem in ("loss 2%", "delay 2ms reorder 25% loss 1% duplicate 2%"):
+            for host in hosts:
+                machine.netem(host.port, netem)
+            transfer(left, right, 4 * MIB)
+        counted = right.counters()
+        tap.diag(f"{counted['rx_trains']} trains, {counted['receiver_duplicate']} duplicates, "
+                 f"{left.counters()['tx_retransmits']} sent again")
+        assert counted["rx_trains"] and left.counters()["tx_retransmits"], (left.counters(), counted)
+
+
+def test_trains_pass_a_trimming_switch(lab):
+    machine = lab["compute"]
+    with Racked(machine, 3, mbits=400) as hosts:
+        *senders, receiver = hosts
+        _trains(hosts)
+        eqdslab.load(machine, eqdslab.TRIM)
+        machine.run("modprobe sch_tbf")
+        machine.run(f"tc qdisc add dev {receiver.port} root handle 1: tbf rate 100mbit burst 16k limit 1m && "
+                    f"tc qdisc add dev {receiver.port} parent 1:1 handle 2: trim")
+        with sink(receiver, len(senders)) as told:
+            sent = [process.wait(eqdslab.STREAM_S) for process in
+                    [start(host, receiver, MIB, seed) for seed, host in enumerate(senders)]]
+        assert sorted(each[2] for each in told) == sorted(result.out.split()[1] for result in sent), (told, sent)
+        assert receiver.counters()["receiver_trimmed"], receiver.counters()
+
+
+def test_trains_of_others_are_forwarded_packet_by_packet(lab):
+    """A router that has tunnels of its own, with trains on: a train that it joined would leave with one number for all."""
+    with Racked(lab["compute"], 3) as hosts:
+        left, right, router = hosts
+        _trains(hosts)
+        router.run("sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.eth0.send_redirects=0")
+        left.ip(f"route add {right.under}/32 via {router.under} dev eth0")
+        transfer(left, right, 8 * MIB)
+        counted = right.counters()
+        tap.diag(f"{counted['rx_trains']} trains, {counted['receiver_duplicate']} duplicates")
+        assert counted["rx_trains"] and not router.counters()["rx_trains"], (counted, router.counters())
+        assert counted["receiver_duplicate"] < counted["rx_packets"] // 10, counted
+        # Its own are joined.
+        transfer(left, router, 8 * MIB)
+        assert router.counters()["rx_trains"], router.counters()
+
+
+def test_trains_of_ipv6_inside(lab):
+    with Racked(lab["compute"], 2) as hosts:
+        left, right = hosts
+        _trains(hosts)
+        for host, other in (hosts, hosts[::-1]):
+            host.ip(f"addr add fd09::{host.number}/128 dev eqds0 nodad", "route add fd09::/64 dev eqds0")
+            host.run(f"{rmem.CLI} eqds map eqds0 fd09::{other.number} {other.under}")
+        transfer(left, right, 8 * MIB, address=f"fd09::{right.number}")
+        assert right.counters()["rx_trains"], right.counters()
+
+
 def test_modules_go(lab):
     machine = lab["compute"]
     eqdslab.unload(machine)
@@ -628,7 +720,9 @@ TESTS = [test_ping, test_ipv6_inside_and_outside, test_host_of_two_addresses, te
          test_loss_of_10_percent, test_reordering, test_jumbo_frames, test_link_flap, test_device_down_and_up,
          test_namespace_destroyed_under_traffic, test_module_removed_under_traffic, test_wrong_use_is_explained,
          test_incast_through_a_trimming_switch, test_mtu_of_the_link_is_followed, test_path_with_a_smaller_mtu,
-         test_loss_of_control_packets_alone, test_modules_go]
+         test_loss_of_control_packets_alone, test_trains_are_taken_as_one, test_trains_lose_and_overtake,
+         test_trains_pass_a_trimming_switch, test_trains_of_others_are_forwarded_packet_by_packet, test_trains_of_ipv6_inside,
+         test_modules_go]
 
 if __name__ == "__main__":
     tap.main("solo", TESTS)
