@@ -209,7 +209,7 @@ static u64 *xmit_enqueue(struct eqds_dev *ed, u64 now_ns, struct eqds_tx *tx,
 		return &ed->stats.tx_drop_size;
 	verdict = eqds_class_arrive(&ed->class[tx->core.id], &tx->queue, now_ns,
 				    tx->core.queue.count, tx->core.queue.bytes, ecn,
-				    get_random_u32());
+				    ecn || tx->core.id == EQDS_CLASS_RDMA ? get_random_u32() : 0);
 	if (verdict.drop)
 		return &ed->stats.tx_drop_class;
 	if (verdict.mark) {

@@ -56,7 +56,7 @@ void eqds_class_queue_init(struct eqds_class_queue *queue);
 
 /*
  * A packet wants into a queue that has packets and bytes, or (arrives false) one left it.
- * ecn: the user's packet is ECN-capable. random: 32 random bits.
+ * ecn: the user's packet is ECN-capable. random: 32 random bits; of the TCP class only with ecn.
  */
 struct eqds_class_verdict eqds_class_arrive(const struct eqds_class *policy,
 					    struct eqds_class_queue *queue, u64 now_ns, u32 packets,
