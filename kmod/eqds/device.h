@@ -51,6 +51,8 @@
 #define EQDS_TRAIN_BYTES 65536U
 /* Datagrams that wait for the device's NAPI: some ms at the rate one CPU takes them. */
 #define EQDS_BACKLOG_MAX 8192U
+/* A train comes only while fewer wait: 32 MiB of them. */
+#define EQDS_BACKLOG_TRAINS_MAX 512U
 
 /* Cookies that change apart from each other: key.c. A power of two. */
 #define EQDS_GENERATIONS 1024U
@@ -159,7 +161,7 @@ struct eqds_dev {
 	u8 ttl;			      /* of outer packets; 0: the route's */
 	u16 tos;		      /* of outer packets; EQDS_TOS_INHERIT: the inner packet's */
 	bool burst;		      /* a new tunnel starts with a window of credit */
-	bool trains;		      /* packets of one time take one path, and are joined: train.c */
+	bool trains;		      /* packets of one time share a path: train.c */
 	u64 train_to;		      /* jiffies, and an IPv4 address of this host then */
 	struct eqds_key __rcu *key;   /* NULL: packets have no tag; written under RTNL */
 	struct eqds_rules rules[EQDS_RULE_KINDS]; /* readers under RCU, writers under RTNL */

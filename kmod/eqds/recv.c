@@ -327,10 +327,11 @@ static bool recv_datagram(struct eqds_dev *ed, u64 now_ns, struct sk_buff *skb,
 int eqds_recv(struct sock *sk, struct sk_buff *skb)
 {
 	struct eqds_dev *ed = rcu_dereference_sk_user_data(sk);
+	const u32 most = skb_is_gso(skb) ? EQDS_BACKLOG_TRAINS_MAX : EQDS_BACKLOG_MAX;
 
 	if (!ed || skb->pkt_type != PACKET_HOST || !eqds_key_verify(ed, skb))
 		goto drop;
-	if (skb_queue_len_lockless(&ed->backlog) >= EQDS_BACKLOG_MAX) {
+	if (skb_queue_len_lockless(&ed->backlog) >= most) {
 		spin_lock_bh(&ed->lock);
 		ed->stats.rx_drop_backlog++;
 		spin_unlock_bh(&ed->lock);

@@ -9,14 +9,14 @@
  * The paper has a NIC copy a tunnel's header to all segments of a packet, and the receiver add the
  * IP ID to the header's number. Here each packet has a header of its own, so the wire is the same
  * with trains and without, a train works over any path, and a lost packet of it is as any other.
- * What a train needs of the sender is one path, or its packets would be of different flows.
+ * The sender only has to choose one path for all of them: the port is a part of the flow.
  *
  * Only packets of inner TCP are joined, by the rules of Linux for TCP: so a train has one inner
  * header, and segments of one length but for the last. The number of packets in it follows from
  * the first one's length, which its header tells, and is not what a sender says.
  *
- * GRO also sees packets that this host forwards. Those may not be joined: they would leave with one
- * number for all. So the outer destination has to be an address of this host.
+ * GRO also sees packets that this host forwards. A train of them would leave with one number for
+ * all. So packets are joined only if their outer destination is an address of this host.
  */
 #include <net/gro.h>
 #include <net/ip.h>
@@ -26,7 +26,7 @@
 
 #include "eqds/device.h"
 
-/* What GRO of TCP makes of packets in a tunnel. */
+/* GRO marks a train by one of each. */
 #define TRAIN_TUNNEL (SKB_GSO_UDP_TUNNEL | SKB_GSO_UDP_TUNNEL_CSUM)
 #define TRAIN_TCP    (SKB_GSO_TCPV4 | SKB_GSO_TCPV6)
 
@@ -66,7 +66,7 @@ static bool train_goes_on(const struct eqds_data *first, const struct eqds_data 
 /* One look-up of a jiffy answers for the packets to an address. */
 static bool train_is_for_this_host(struct eqds_dev *ed, __be32 to)
 {
-	const u64 known = (u64)(u32)jiffies << 32 | be32_to_cpu(to);
+	const u64 known = (u64)lower_32_bits(jiffies) << 32 | be32_to_cpu(to);
 
 	if (READ_ONCE(ed->train_to) == known)
 		return true;
@@ -86,11 +86,11 @@ struct sk_buff *eqds_train_join(struct sock *sk, struct list_head *head, struct 
 	struct eqds_data *data, last;
 	int flush = 1;
 
-	/* A list of segments has no one inner header. IPv6 outside has no look-up to remember. */
+	/* A list keeps its segments' headers. An IPv6 address doesn't fit into ed->train_to. */
 	if (!ed || !READ_ONCE(ed->trains) || skb_is_gso(skb) || NAPI_GRO_CB(skb)->is_ipv6 ||
 	    skb->dev->features & NETIF_F_GRO_FRAGLIST)
 		goto out;
-	/* As much as an inner header of IPv6 takes: without a payload a packet has nothing to join. */
+	/* Every TCP packet is as long as a header of IPv6. */
 	data = skb_gro_header(skb, at + sizeof(*data) + sizeof(struct ipv6hdr), at);
 	if (!data || !train_may_join(data, skb_gro_len(skb)) ||
 	    !train_is_for_this_host(ed, ((struct iphdr *)skb_gro_network_header(skb))->daddr))
@@ -110,7 +110,7 @@ struct sk_buff *eqds_train_join(struct sock *sk, struct list_head *head, struct 
 	flush = 0;
 	if (!NAPI_GRO_CB(skb)->same_flow)
 		goto out;
-	/* Joined, with the first packet of the same flow. The last word on demand is the train's. */
+	/* Joined, with the first packet of the same flow. The last word on demand counts. */
 	list_for_each_entry(p, head, list) {
 		if (!NAPI_GRO_CB(p)->same_flow)
 			continue;

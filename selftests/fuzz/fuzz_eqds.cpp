@@ -337,8 +337,8 @@ private:
             if (!mixed && config.ordered) {
                 require(numbers.empty() ||
                         eqds_ahead(p->seq, numbers.back(), profile->seq_bits) > 0);
-                numbers.assign(1, eqds_add(p->seq, static_cast<Arrived*>(p)->more,
-                                           profile->seq_bits));
+                numbers.assign(1,
+                               eqds_add(p->seq, static_cast<Arrived*>(p)->more, profile->seq_bits));
             }
             delete static_cast<Arrived*>(p);
             p = next;
