@@ -3,7 +3,7 @@
  * Trace events of eqds devices.
  *
  *	send      a tunnel header leaves: data, RTS, FIN or control
- *	receive   one has arrived, before the core sees it
+ *	receive   one has arrived, before the core sees it; of a train, the first
  *	outcome   the core's answer to it
  *
  * These say what else the core is given, so that a run can be repeated without the kernel

@@ -59,7 +59,8 @@ static bool train_goes_on(const struct eqds_data *first, const struct eqds_data 
 {
 	return first->next_proto == next->next_proto && first->flags == next->flags &&
 	       first->epoch == next->epoch && first->path == next->path &&
-	       first->sender == next->sender && first->cookie == next->cookie &&
+	       first->sender == next->sender &&
+	       !memcmp(&first->cookie, &next->cookie, sizeof(first->cookie)) &&
 	       ntohl(next->seq) - ntohl(first->seq) == count;
 }
 
