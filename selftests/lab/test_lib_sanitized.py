@@ -15,7 +15,7 @@ SUITE_S = 3000
 
 
 def through_device(lab, program):
-    # A report ends the program with an exit code of its own.
+    # After a report the program's exit code is not 0.
     programs.through_device(lab, f"*/Given:-{ABOVE}", environment="setarch -R env", program=program, bound_s=SUITE_S)
 
 

@@ -30,6 +30,9 @@ def run_suite(machine, target, only="*/Given", environment="", program="lib-lab"
     slowest = sorted(passed, key=lambda each: -int(each[1]))[:5]
     tap.diag(f"{len(passed)} passed; the slowest: " + ", ".join(f"{name} {ms} ms" for name, ms in slowest))
     failed = re.findall(r"^[^\n]*: Failure\n.*?(?=^\[)", result.out, re.M | re.S)
+    told = re.search(r"(ERROR|WARNING): \w+Sanitizer|runtime error:", result.err)
+    if told:
+        failed.insert(0, "\n".join(result.err[told.start():].splitlines()[:80]))
     assert result.rc == 0, "\n".join([*failed[:5], *(result.out + result.err).splitlines()[-10:]])
     assert passed, "no test ran"
 

@@ -59,18 +59,23 @@ Descriptor udp_socket(std::uint16_t to) {
 
 } // namespace
 
+daemon::Doors TestNode::doors(std::uint16_t port, const daemon::ShmOptions& shm) {
+    daemon::Doors doors;
+    doors.push_back(daemon::open_udp_door({.port = port}));
+    if (!shm.path.empty())
+        doors.push_back(daemon::open_shm_door(
+            {.path = shm.path, .mode = shm.mode, .rings = shm.rings, .spin_us = ring_spin_us}));
+    return doors;
+}
+
 TestNode::TestNode(std::uint16_t port, std::uint32_t sessions_max, std::uint32_t session_idle_ms,
                    const daemon::ShmOptions& shm)
-    : node_(node_config(sessions_max, session_idle_ms), false, 2) {
-    doors_.push_back(daemon::open_udp_door({.port = port}));
-    if (!shm.path.empty())
-        doors_.push_back(daemon::open_shm_door(
-            {.path = shm.path, .mode = shm.mode, .rings = shm.rings, .spin_us = ring_spin_us}));
+    : doors_(doors(port, shm)),
+      node_(node_config(sessions_max, session_idle_ms), false, daemon::threads_of(doors_)) {
     node_.add_space(space, key, 0);
     node_.add_view(view, view_key, space);
     node_.defer_slow();
-    for (unsigned i = 0; i < doors_.size(); i++)
-        served_.push_back(doors_[i]->serve(node_, i));
+    served_ = daemon::serve_by(doors_, node_);
     slow_.emplace(node_);
 }
 
@@ -145,11 +150,10 @@ bool Relay::keeps(const Datagram& datagram) const {
     if (!which_ || rmem_datagram_open(&in, bytes.data(), static_cast<u32>(bytes.size()),
                                       !datagram.to_node) != RMEM_WIRE_GOOD)
         return false;
-    while (rmem_datagram_step(&in, bytes.data())) {
-        if (which_(in.head))
-            return true;
-    }
-    return false;
+    bool kept = false; // which_() sees all messages
+    while (rmem_datagram_step(&in, bytes.data()))
+        kept |= which_(in.head);
+    return kept;
 }
 
 Relay::Flow& Relay::flow_of(const sockaddr_in& client) {

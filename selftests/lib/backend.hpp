@@ -52,7 +52,9 @@ private:
     TestNode(std::uint16_t port, std::uint32_t sessions_max, std::uint32_t session_idle_ms,
              const daemon::ShmOptions& shm);
 
-    std::vector<std::unique_ptr<daemon::Door>> doors_;
+    static daemon::Doors doors(std::uint16_t port, const daemon::ShmOptions& shm);
+
+    daemon::Doors doors_;
     daemon::Node node_;
     std::vector<std::unique_ptr<daemon::Serving>> served_;
     std::optional<daemon::Running<daemon::SlowWorker>> slow_;

@@ -2,6 +2,9 @@
 /*
  * A door is a way for requests into the node, and for their answers out. Each has a DoorKind, with
  * its options, in the table of door.cpp: that and its own files are all a new one needs.
+ *
+ * A thread of a door, for each batch: Node::enter(), handle() for each datagram, Outbox::flush(),
+ * leave(); and between batches scrub(). path.hpp says what a path must have.
  */
 #pragma once
 
@@ -38,12 +41,21 @@ class DoorKind {
 public:
     virtual ~DoorKind() = default;
     virtual void declare(CLI::App& program) = 0;
-    // After the program's options were parsed. spin_us: how long a thread looks for requests before
-    // it sleeps, if the operator said so. Null: the options ask for no such door. Throws Misuse,
-    // Failure.
-    virtual std::unique_ptr<Door> open(std::optional<std::uint32_t> spin_us) = 0;
+    // Once the command line was parsed. spin_us: how long a thread looks for requests before it
+    // sleeps, if the operator said so. Throws Misuse.
+    virtual void interpret(std::optional<std::uint32_t> spin_us) = 0;
+    // Null: the options ask for no such door. Throws Misuse, Failure.
+    virtual std::unique_ptr<Door> open() = 0;
 };
 
 std::vector<std::unique_ptr<DoorKind>> door_kinds();
+
+using Doors = std::vector<std::unique_ptr<Door>>;
+
+// So many threads of the node are theirs.
+unsigned threads_of(const Doors& doors);
+
+// Each serves, in threads of its own. Throws Failure.
+std::vector<std::unique_ptr<Serving>> serve_by(const Doors& doors, Node& node);
 
 } // namespace remora::daemon

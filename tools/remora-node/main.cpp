@@ -7,7 +7,6 @@
 #include <functional>
 #include <list>
 #include <memory>
-#include <numeric>
 
 #include <poll.h>
 #include <sys/mman.h>
@@ -99,37 +98,21 @@ void keep_watch(const std::vector<Watch>& watches) {
     }
 }
 
-std::vector<std::unique_ptr<Door>> open_doors(const Options& options) {
-    std::vector<std::unique_ptr<Door>> doors;
+Doors open_doors(const Options& options) {
+    Doors doors;
     for (const auto& kind : options.doors) {
-        if (auto door = kind->open(options.spin_us))
+        if (auto door = kind->open())
             doors.push_back(std::move(door));
     }
     return doors;
 }
 
-std::uint16_t port_of(const std::vector<std::unique_ptr<Door>>& doors) {
+std::uint16_t port_of(const Doors& doors) {
     for (const auto& door : doors) {
         if (door->port())
             return door->port();
     }
     return 0;
-}
-
-unsigned threads_of(const std::vector<std::unique_ptr<Door>>& doors) {
-    return std::accumulate(doors.begin(), doors.end(), 0U,
-                           [](unsigned sum, const auto& door) { return sum + door->threads(); });
-}
-
-std::vector<std::unique_ptr<Serving>> serve_by(const std::vector<std::unique_ptr<Door>>& doors,
-                                               Node& node) {
-    std::vector<std::unique_ptr<Serving>> served;
-    unsigned thread = 0;
-    for (const auto& door : doors) {
-        served.push_back(door->serve(node, thread));
-        thread += door->threads();
-    }
-    return served;
 }
 
 void add_spaces(Node& node, const Options& options) {
@@ -182,7 +165,7 @@ void say_farewell(Node& node, const Descriptor& signals) {
 void serve(const Options& options) {
     raise_descriptor_limit(); // a client's rings take three
     Descriptor signals = signal_descriptor();
-    std::vector<std::unique_ptr<Door>> doors = open_doors(options);
+    Doors doors = open_doors(options);
     std::uint16_t port = port_of(doors);
     std::unique_ptr<Control> control = open_control(options);
     std::unique_ptr<StatusSocket> status;

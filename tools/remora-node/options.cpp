@@ -96,8 +96,11 @@ void set_config(const Texts& texts, rmem_node_config& config) {
 void interpret(const Texts& texts, Options& options) {
     set_config(texts, options.config);
     options.lock = !texts.no_lock;
+    std::optional<std::uint32_t> spin_us;
     if (!texts.spin.empty())
-        options.spin_us = number(texts.spin, 0, spin_us_max, "--spin-us");
+        spin_us = number(texts.spin, 0, spin_us_max, "--spin-us");
+    for (const auto& door : options.doors)
+        door->interpret(spin_us);
     for (const std::string& text : texts.spaces)
         options.spaces.push_back(parse_space(text));
     if (!texts.ready_fd.empty())

@@ -17,7 +17,6 @@ struct Options {
     rmem_node_config config{}; // boot and seed are for the node to choose
     std::vector<SpaceOption> spaces;
     std::vector<std::unique_ptr<DoorKind>> doors = door_kinds(); // which know their options
-    std::optional<std::uint32_t> spin_us; // how long a thread looks for requests before it sleeps
     bool lock = true;
     std::optional<std::string> control_socket;
     std::string status_socket;           // empty: none

@@ -16,9 +16,14 @@ class Outbox;
 // Where a message came from, which is where its answers go. A door makes it. The node keeps it and
 // compares it; only the door knows what place holds.
 struct Path {
-    rmem_peer peer{};       // the client, as the core tells clients apart
-    bool plain = false;     // only that client can have written it, so it may be a plain message
-    Outbox* late = nullptr; // for answers of run_slow()'s thread, which uses no other outbox
+    // The client, as the core tells clients apart: no other door may have a client of that name.
+    rmem_peer peer{};
+    // Only that client can have written what comes, so it may be plain messages. They have no tag:
+    // peer alone says whose session they may use. The door's outbox has a plain_room().
+    bool plain = false;
+    // For answers of run_slow()'s thread, which uses no other outbox. Null only where that thread
+    // isn't: before Node::defer_slow().
+    Outbox* late = nullptr;
     alignas(8) std::array<std::byte, 48> place{};
 
     template <typename T>

@@ -2,9 +2,9 @@
 /*
  * The node's ends of the rings of programs on this machine (remora/ring.h), and who has them:
  *
- *   RingListener    accepts clients at a Unix socket, checks them, gives each a pair of rings
+ *   RingListener  accepts clients at a Unix socket, checks them, gives each a pair of rings
  *      |  Rings: pairs that came and went, answers of the slow path
- *   RingWorker  serves the rings (ring_worker.hpp)
+ *   RingWorker    serves the rings (ring_worker.hpp)
  *
  * Clients of one user share a page of pointer words, and might disturb each other there; another
  * user's clients can't. All pages are one region.

@@ -53,13 +53,15 @@ public:
         program.add_option("--shm-mode", mode_, "MODE of that socket, octal; default 600");
         program.add_option("--shm-rings", rings_, "At most N clients of it; default 256");
     }
-    std::unique_ptr<Door> open(std::optional<std::uint32_t> spin_us) override {
+    void interpret(std::optional<std::uint32_t> spin_us) override {
         if (!mode_.empty())
             options_.mode = parse_mode(mode_);
         if (!rings_.empty())
             options_.rings =
                 static_cast<unsigned>(parse_number(rings_, 1, RING_POINTERS_MAX, "--shm-rings"));
         options_.spin_us = spin_us.value_or(options_.spin_us);
+    }
+    std::unique_ptr<Door> open() override {
         return options_.path.empty() ? nullptr : open_shm_door(options_);
     }
 

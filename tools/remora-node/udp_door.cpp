@@ -60,18 +60,17 @@ public:
                            "ADDRESS to serve at; default all of this machine");
         program.add_option("--threads", threads_, "N threads; default 1");
     }
-    std::unique_ptr<Door> open(std::optional<std::uint32_t> spin_us) override {
+    void interpret(std::optional<std::uint32_t> spin_us) override {
         if (!port_.empty())
             options_.port = static_cast<std::uint16_t>(parse_number(port_, 0, 65535, "--port"));
-        if (!threads_.empty())
-            options_.threads =
-                static_cast<unsigned>(parse_number(threads_, 1, threads_max, "--threads"));
+        options_.threads =
+            static_cast<unsigned>(parse_number(threads_, 1, threads_max, "--threads"));
         options_.spin_us = spin_us.value_or(options_.spin_us);
-        return open_udp_door(options_);
     }
+    std::unique_ptr<Door> open() override { return open_udp_door(options_); }
 
 private:
-    std::string port_, threads_; // as the user wrote them
+    std::string port_, threads_ = "1"; // as the user wrote them
     UdpOptions options_;
 };
 
