@@ -25,7 +25,7 @@ struct Place {
     std::atomic<std::uint32_t> use{0}; // number of the use by the present handle; 0: free
     std::uint32_t uses = 0;
     std::uint32_t next_free = none;
-    Handle* handle = nullptr;
+    std::atomic<Handle*> handle{nullptr}; // use orders it, but not for who closes meanwhile
 };
 
 struct Name {
@@ -94,7 +94,7 @@ constinit Table table;
 
 void leave_all_to_parent() {
     for (std::uint32_t index = 0; index < table.made; index++) {
-        if (Handle* handle = table.place(index)->handle)
+        if (Handle* handle = table.place(index)->handle.load(std::memory_order_relaxed))
             handle->leave_to_parent();
     }
     table.lock.unlock();
@@ -115,7 +115,7 @@ remote_t* name_handle(std::unique_ptr<Handle> handle) {
     std::lock_guard lock(table.lock);
     std::uint32_t index = table.take();
     Place& place = *table.place(index);
-    place.handle = handle.release();
+    place.handle.store(handle.release(), std::memory_order_relaxed);
     if (!++place.uses)
         ++place.uses;
     place.use.store(place.uses, std::memory_order_release);
@@ -125,8 +125,9 @@ remote_t* name_handle(std::unique_ptr<Handle> handle) {
 Handle* handle_of(const remote_t* pointer) noexcept {
     Name name = to_name(pointer);
     const Place* place = name.use ? table.place(name.index) : nullptr;
-    return place && place->use.load(std::memory_order_acquire) == name.use ? place->handle
-                                                                           : nullptr;
+    return place && place->use.load(std::memory_order_acquire) == name.use
+               ? place->handle.load(std::memory_order_relaxed)
+               : nullptr;
 }
 
 std::unique_ptr<Handle> take_handle(const remote_t* pointer) noexcept {
@@ -137,7 +138,7 @@ std::unique_ptr<Handle> take_handle(const remote_t* pointer) noexcept {
         return nullptr;
     place->use.store(0, std::memory_order_relaxed);
     place->next_free = std::exchange(table.free, name.index);
-    return std::unique_ptr<Handle>(std::exchange(place->handle, nullptr));
+    return std::unique_ptr<Handle>(place->handle.exchange(nullptr, std::memory_order_relaxed));
 }
 
 } // namespace remora::lib
