@@ -276,6 +276,7 @@ static bool recv_datagram(struct eqds_dev *ed, u64 now_ns, struct sk_buff *skb,
 	struct eqds_node *node = NULL;
 	struct eqds_head head;
 	struct in6_addr peer;
+	bool train;
 	u32 bytes;
 
 	if (!recv_parse(skb, &peer, &bytes, &head)) {
@@ -291,12 +292,13 @@ static bool recv_datagram(struct eqds_dev *ed, u64 now_ns, struct sk_buff *skb,
 			ed->stats.rx_drop_untagged++;
 		return false;
 	}
+	train = skb_is_gso(skb) && ed->trains;
 	/* Of a train, the first packet is the longest. */
-	if ((skb_is_gso(skb) ? head.bytes : bytes + EQDS_OUTER_BYTES) > ed->config.mtu_bytes) {
+	if ((train ? head.bytes : bytes + EQDS_OUTER_BYTES) > ed->config.mtu_bytes) {
 		ed->stats.rx_drop_size++;
 		return false;
 	}
-	if (skb_is_gso(skb) && !eqds_train_count(skb, bytes, &head)) {
+	if (train && !eqds_train_count(skb, bytes, &head)) {
 		ed->stats.rx_drop_wire++;
 		return false;
 	}

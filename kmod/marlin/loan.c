@@ -33,7 +33,8 @@ struct loan_port {
 	struct marlin_peer *peer; /* the words are in its window; NULL: below */
 	struct loans core;
 	u32 epoch; /* the last one */
-	unsigned long down_since; /* jiffies when the link was first seen down; 0: it wasn't */
+	unsigned long down_since; /* jiffies when the link was first seen down; 0: it wasn't, */
+	unsigned long looked;	  /* and when it was last looked at */
 	u32 lent[MARLIN_LOANS];
 	u32 copies[MARLIN_LOANS]; /* as they were when the device went */
 };
@@ -94,8 +95,10 @@ static bool loan_node_is_dead(struct loan_port *loans)
 		loans->down_since = 0;
 		return false;
 	}
-	if (!loans->down_since)
+	/* Ops that wait look each tick: what was seen long ago was another time. */
+	if (!loans->down_since || time_after(jiffies, loans->looked + HZ))
 		loans->down_since = jiffies ?: 1;
+	loans->looked = jiffies;
 	return time_after(jiffies, loans->down_since + LOAN_DEAD);
 }
 
@@ -181,7 +184,7 @@ static void loan_retract(struct marlin_loan_copy *copy)
 	mb(); /* all stores of the copy come before its end */
 	WRITE_ONCE(peer->out_messages->copies[copy->number], 0);
 	marlin_flush(peer);
-	clear_bit_unlock(copy->number, &peer->loans_copying);
+	clear_bit_unlock(copy->number, peer->loans_copying);
 }
 
 /* Tells the client of the copy, for which it waits. The window is entered. */
@@ -190,7 +193,7 @@ static int loan_announce(struct marlin_loan_copy *copy)
 	struct marlin_peer *peer = copy->peer;
 	bool lent;
 
-	if (test_and_set_bit_lock(copy->number, &peer->loans_copying))
+	if (test_and_set_bit_lock(copy->number, peer->loans_copying))
 		return -EALREADY;
 	WRITE_ONCE(peer->out_messages->copies[copy->number], cpu_to_le32(copy->epoch));
 	/* Pairs with loans_take_back(): it sees the copy, or the copy sees that it took the loan.

@@ -145,7 +145,8 @@ struct marlin_peer {
 	atomic64_t message_bells; /* interrupts of the peer, for messages */
 	struct marlin_spin message_spin;
 	u64 loans_lent; /* guarded by the lock of the port's loans */
-	unsigned long loans_copying; /* bits: loans of this client that a copy is under way to */
+	/* Loans of this client that a copy is under way to. */
+	DECLARE_BITMAP(loans_copying, MARLIN_LOANS);
 	atomic64_t loans_copied;
 
 	struct marlin_out out[MARLIN_RINGS_MAX];

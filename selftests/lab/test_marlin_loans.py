@@ -28,6 +28,7 @@ def rack(lab, memory="64M"):
     """As test_marlin_rmem's. The windows show all RAM, and left lends the pages of large READs."""
     with test_cmmc.network(lab), plain_rack(lab, memory) as (left, node):
         parameter(left, "loans", LENDS, ntblab.HALVES[rmem.CLIENT])
+        parameter(node.machine, "loans", 1, ntblab.HALVES[rmem.NODE])
         yield left, node
 
 
@@ -96,17 +97,6 @@ def test_small_reads_other_levels_and_disks_that_give_up_lend_nothing(lab):
             rmemlab.run_fio(left, disk.path, "write", block, 4)
             disk.detach()
         assert loans.grown() == (0, 0), loans.grown()
-
-
-@tap.bound(900)
-def test_programs_read_by_loans_at_every_alignment(lab):
-    with rack(lab) as (left, node):
-        loans = Loans(left, node)
-        marlin_rmem.programs.run_suite(left, f"dev:{attach(left, node, None).path}", "*Data*/Given:*Buffers*/Given:*Pieces*/Given")
-        assert loans.grown()[1], "nothing was copied: the test shows nothing"
-        for each in rmem.attached(left):
-            each.detach()
-        node.clear_space()
 
 
 def test_reads_sent_again_while_their_copy_is_under_way_bring_their_data(lab):

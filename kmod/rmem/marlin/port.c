@@ -33,6 +33,10 @@
 /* The answers to an honest client's request have room: a READ's parts, and its last answer. */
 static_assert(RMEM_READ_BYTES_MAX / 8192 + 1 <= PORT_ROOM_MAX);
 
+static bool loans;
+module_param(loans, bool, 0644);
+MODULE_PARM_DESC(loans, "copy the data of READs to pages that clients lend (default: no)");
+
 /* Copies to loans that are under way at once. A READ beyond is answered with data. */
 #define PORT_COPIES 8
 
@@ -123,7 +127,9 @@ static int port_send(struct port_tx *out, struct marlin_room *room)
 	int err;
 
 	if (out->head->type == (RMEM_OPEN | RMEM_RESPONSE))
-		out->writer.loan = marlin_loan_ram(port_of(out->path)) ? MARLIN_LOAN_COPIES : 0;
+		out->writer.loan = READ_ONCE(loans) && marlin_loan_ram(port_of(out->path)) ?
+					   MARLIN_LOAN_COPIES :
+					   0;
 	/* Unlike any of UDP's, which begin with a CPU's number. */
 	out->head->number = BIT_ULL(63) | atomic64_inc_return(&out->port->number);
 	err = marlin_message_send(MARLIN_NODE, port_of(out->path), room, port_write, out);
@@ -360,7 +366,7 @@ static enum marlin_verdict port_receive(unsigned int from, const u8 *record, u32
 
 	if (!rmem_marlin_reader_open(reader, record, bytes, false, &verdict))
 		return MARLIN_BROKEN;
-	if (verdict == RMEM_WIRE_GOOD && reader->epoch) {
+	if (verdict == RMEM_WIRE_GOOD && reader->epoch && READ_ONCE(loans)) {
 		if (!port_verifies(reader, &batch, bytes))
 			return MARLIN_TAKEN;
 		port_path_init(&batch.path, from, reader->path);
