@@ -171,7 +171,7 @@ def test_rule_for_all_hosts_leaves_the_link_its_own_packets(lab):
             host.run("ip neigh flush dev eth0")
             host.run("sysctl -qw net.ipv4.icmp_echo_ignore_broadcasts=0")
             # Of its own accord eqds0 asks for routers, three times, and the rule gives that to the tunnel.
-            host.run("sysctl -qw net.ipv6.conf.eqds0.disable_ipv6=1")
+            host.run("sysctl -qw net.ipv6.conf.eqds0.router_solicitations=0")
         # By a tunnel, whose packets find their neighbour.
         before = left.counters()["tx_packets"]
         left.run("ping -c2 -i0.2 -W5 fd00::2")
