@@ -604,19 +604,23 @@ def test_hibernation_is_refused(lab):
 @tap.bound(600)
 def test_hibernation_of_the_node(lab):
     """The kernel's own rehearsal, which ends once all tasks are frozen: to the node it is like a woken image."""
+    if lab["memory"].run("echo freezer > /sys/power/pm_test", check=False).rc != 0:
+        tap.skip("this kernel can't rehearse a hibernation")
+
     def rehearse(node):
-        if node.machine.run("echo freezer > /sys/power/pm_test", check=False).rc != 0:
-            tap.skip("this kernel can't rehearse a hibernation")
         before = node.status()["boot"]
         node.machine.run("echo disk > /sys/power/state; echo none > /sys/power/pm_test", timeout=rmem.ACTION_S)
         assert node.status()["boot"] != before, "the boot epoch is still the one of before"
     lose_the_node(lab, rehearse)
 
 
-def restore_snapshot(machine):
-    """The kernel is told that its machine is the copy of an earlier one."""
+def needs_snapshots(machine):
     if machine.run("grep -qw add_vmfork_randomness /proc/kallsyms", check=False).rc != 0:
         tap.skip("this kernel tells nobody of restored snapshots")
+
+
+def restore_snapshot(machine):
+    """The kernel is told that its machine is the copy of an earlier one."""
     told = machine.run(["insmod", compiled.module(rmemlab.HERE / "vmfork", machine.spec.kernel)], check=False)
     assert "canceled" in told.err, told  # the module's last word, when it has done it
 
@@ -628,6 +632,7 @@ def test_restored_snapshot_of_the_node(lab):
         before = node.status()["boot"]
         restore_snapshot(node.machine)
         wait_until("it has another boot epoch", lambda: node.status()["boot"] != before)
+    needs_snapshots(lab["memory"])
     lose_the_node(lab, restore)
 
 
@@ -635,6 +640,7 @@ def test_restored_snapshot_of_the_node(lab):
 def test_restored_snapshot_of_the_client(lab):
     """A machine of an earlier time must not go on with ids that the node has executed, nor with what it knew of the
     content: its devices are lost."""
+    needs_snapshots(lab["compute"])
     lose_the_node(lab, lambda node: restore_snapshot(lab["compute"]))
 
 
