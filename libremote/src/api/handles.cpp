@@ -5,6 +5,7 @@
 #include <atomic>
 #include <bit>
 #include <cstdint>
+#include <exception>
 #include <mutex>
 #include <new>
 #include <utility>
@@ -114,12 +115,14 @@ remote_t* name_handle(std::unique_ptr<Handle> handle) {
     watch_forks();
     std::lock_guard lock(table.lock);
     std::uint32_t index = table.take();
-    Place& place = *table.place(index);
-    place.handle.store(handle.release(), std::memory_order_relaxed);
-    if (!++place.uses)
-        ++place.uses;
-    place.use.store(place.uses, std::memory_order_release);
-    return to_pointer({place.uses, index});
+    Place* place = table.place(index);
+    if (!place)
+        std::terminate(); // take() made it; GCC warns without
+    place->handle.store(handle.release(), std::memory_order_relaxed);
+    if (!++place->uses)
+        ++place->uses;
+    place->use.store(place->uses, std::memory_order_release);
+    return to_pointer({place->uses, index});
 }
 
 Handle* handle_of(const remote_t* pointer) noexcept {
