@@ -196,8 +196,7 @@ static int loan_announce(struct marlin_loan_copy *copy)
 	if (test_and_set_bit_lock(copy->number, peer->loans_copying))
 		return -EALREADY;
 	WRITE_ONCE(peer->out_messages->copies[copy->number], cpu_to_le32(copy->epoch));
-	/* Pairs with loans_take_back(): it sees the copy, or the copy sees that it took the loan.
-	 */
+	/* Pairs with loans_take_back(): it sees the copy, or this sees that it took the loan. */
 	marlin_flush(peer);
 	lent = READ_ONCE(peer->out_messages->lent[copy->number]) == cpu_to_le32(copy->epoch);
 	if (lent)

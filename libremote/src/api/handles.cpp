@@ -26,7 +26,7 @@ struct Place {
     std::atomic<std::uint32_t> use{0}; // number of the use by the present handle; 0: free
     std::uint32_t uses = 0;
     std::uint32_t next_free = none;
-    std::atomic<Handle*> handle{nullptr}; // use orders it, but not for who closes meanwhile
+    std::atomic<Handle*> handle{nullptr}; // a look-up may read it while another thread closes it
 };
 
 struct Name {
