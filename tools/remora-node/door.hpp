@@ -30,8 +30,8 @@ public:
     virtual ~Door() = default;
     // So many of the node's threads are this door's.
     virtual unsigned threads() const = 0;
-    // Serves from now on, in the node's threads from first on. The door and the node must outlive what it
-    // returns; the thread of run_slow() must not. Throws Failure.
+    // Serves from now on, in the node's threads from first on. The door and the node must outlive
+    // what it returns; the thread of run_slow() must not. Throws Failure.
     virtual std::unique_ptr<Serving> serve(Node& node, unsigned first) = 0;
     // UDP's; 0: it has none.
     virtual std::uint16_t port() const { return 0; }
