@@ -16,13 +16,15 @@ out/lib/libremote.so: out/lib/$(LIB_SONAME)
 	$(Q)ln -sf $(LIB_SONAME) $@
 
 # One object, which has the names of libremote.map alone: a program may have others of its own. Names that C++ has
-# once in a program aren't localized before they are weak.
+# once in a program aren't localized before they are weak; names the object asks others for stay strong, or a linker
+# could leave them at 0.
 LIB_CORE_SRC := $(filter kmod/core/base/% kmod/core/ring/% kmod/core/rmem/%,$(CORE_SRC))
 out/lib/libremote.a: $(call objects,opt,$(LIB_SRC) $(LIB_CORE_SRC)) libremote/libremote.map
 	$(call say,AR,$@)
 	$(Q)mkdir -p $(@D) && rm -f $@ && ld -r --force-group-allocation $(filter %.o,$^) -o out/opt/libremote.o && \
 		sed -n 's/^\t\(remote_.*\);/\1/p' libremote/libremote.map > out/opt/libremote.names && \
-		objcopy -w --weaken-symbol='_Z*' out/opt/libremote.o && \
+		nm --defined-only -j out/opt/libremote.o | sed -n '/^_Z/p' > out/opt/libremote.weak && \
+		objcopy --weaken-symbols=out/opt/libremote.weak out/opt/libremote.o && \
 		objcopy --keep-global-symbols=out/opt/libremote.names out/opt/libremote.o && $(AR) qcsD $@ out/opt/libremote.o
 
 # Copies between programs of two machines, by /dev/cmmc: a library of its own.

@@ -38,7 +38,7 @@
 /* Lock, or the device is down. */
 u16 eqds_netdev_train_packets(const struct eqds_dev *ed)
 {
-	return ed->trains ? max(EQDS_TRAIN_BYTES / ed->config.mtu_bytes, 1U) : 1;
+	return ed->trains && !ed->tag_bytes ? max(EQDS_TRAIN_BYTES / ed->config.mtu_bytes, 1U) : 1;
 }
 
 /* Sets the parameters of new tunnels. The caller has ended the old ones. */

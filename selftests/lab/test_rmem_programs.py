@@ -362,7 +362,7 @@ def test_library_goes_on(lab):
     with Rack(lab) as rack:
         node = rack.node("memory", "64M")
         device = rack.attach("compute", node, None)
-        program = lab["compute"].spawn(f"REMORA_TEST_RESTART=1 REMORA_TEST_TARGET=dev:{device.path} {PROGRAM} "
+        program = lab["compute"].spawn(f"REMORA_TEST_RESTART=1 REMORA_TEST_TARGET=dev:{device.path} {BIN / 'lib-lab'} "
                                        "--gtest_filter='Lost.*'")
         for number in itertools.count(1):
             rmem.wait_until("it asks, or ends", lambda: f"node {number}\n" in program.out or not program.running(),

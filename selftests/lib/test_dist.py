@@ -88,17 +88,20 @@ class Dist(unittest.TestCase):
         self.assertEqual(run(program, "embedded:size=128M,page=4M"), "hello, remote memory\n")
 
     def test_quickstart_says_why_it_fails(self):
-        program, key = self.folder / "quickstart", self.folder / "key"
-        run("gcc", QUICKSTART, *flags(ROOT / "out/lib/pkgconfig"), "-o", program)
+        key, programs = self.folder / "key", [self.folder / "shared", self.folder / "static"]
+        run("gcc", QUICKSTART, *flags(ROOT / "out/lib/pkgconfig"), "-o", programs[0])
+        run("gcc", QUICKSTART, f"-I{ROOT / 'include'}", ROOT / "out/lib/libremote.a", "-lfmt", "-luring", "-lstdc++", "-lm",
+            "-lpthread", "-o", programs[1])
         run(ROOT / "out/bin/remora", "key", "new", key)
         for target, why in ((f"udp:127.0.0.1:1,key={key}", "no node at 127.0.0.1:1"), ("udp:127.0.0.1", "key=FILE"),
                             (f"udp:127.0.0.1,key={key}-none", f"{key}-none"), (f"shm:{key}-none,key={key}", f"no node at {key}-none"),
                             ("dev:/dev/rmem-none", "/dev/rmem-none"), ("tcp:host", "tcp:host"), ("embedded:size=1K", "less than a page"),
                             ("embedded:size=1M,page=64K", None)):
-            done = subprocess.run([program, target], capture_output=True, text=True, timeout=60, check=False)
-            said = done.stdout + done.stderr
-            self.assertEqual((done.returncode, len(said.splitlines())), (1, 1), said)
-            self.assertIn(why or "full", said)
+            for program in programs:
+                done = subprocess.run([program, target], capture_output=True, text=True, timeout=60, check=False)
+                said = done.stdout + done.stderr
+                self.assertEqual((done.returncode, len(said.splitlines())), (1, 1), f"{program.name} {target}: {said}")
+                self.assertIn(why or "full", said)
 
     def test_quickstart_runs_with_a_daemon(self):
         """By UDP and by shared memory, as the README says it."""
