@@ -68,10 +68,10 @@ int cmmc_read_buffer(int cmmc, const cmmc_handle_t *from, uint64_t offset, int b
 		     size_t bytes);
 
 /*
- * Doorbells. cmmc_bell() makes one for the peer at a port; its programs send numbers by cmmc_ring(),
- * which needs no memory. Numbers arrive in order. cmmc_take() takes the oldest, and doesn't wait:
- * -EAGAIN if there is none. eventfd: becomes readable with each number, or -1. After 256 numbers
- * that were not taken, cmmc_ring() returns -EAGAIN. cmmc_revoke() ends a doorbell.
+ * Doorbells. cmmc_bell() makes one for the peer at a port; its programs send numbers by
+ * cmmc_ring(), which needs no memory. Numbers arrive in order. cmmc_take() takes the oldest, and
+ * doesn't wait: -EAGAIN if there is none. eventfd: becomes readable with each number, or -1. After
+ * 256 numbers that were not taken, cmmc_ring() returns -EAGAIN. cmmc_revoke() ends a doorbell.
  */
 int cmmc_bell(int cmmc, unsigned port, int eventfd, cmmc_handle_t *handle);
 int cmmc_ring(int cmmc, const cmmc_handle_t *to, uint64_t number);

@@ -9,8 +9,8 @@
  * The holder of a lock is a thread, and it has a lease. If it neither releases the lock nor extends
  * the lease in time, the next waiter gets the lock, and remote_lock() returns 1 to it. Each waiter
  * measures the lease by its own clock, from when it first saw the present holder. A holder
- * therefore has at least the lease from the return of remote_lock(), less the time remote_lock() needed to see
- * its turn: some milliseconds.
+ * therefore has at least the lease from the return of remote_lock(), less the time remote_lock()
+ * needed to see its turn: some milliseconds.
  */
 #ifndef REMOTE_LOCK_H
 #define REMOTE_LOCK_H
@@ -29,9 +29,9 @@ int remote_lock_init(remote_t *r, raddr_t lock, uint64_t lease_us);
 /*
  * Waits until the calling thread holds the lock. 0: it does. 1: it does, and the lease of the
  * previous holder expired, so the protected data may be half changed. A call that times out keeps
- * its place in the queue for the handle's next remote_lock(). A place that no remote_lock() takes up costs the
- * other waiters a lease. So does a place that was being drawn when the handle's session ended.
- * -EDEADLK: the calling thread holds the lock by this handle.
+ * its place in the queue for the handle's next remote_lock(). A place that no remote_lock() takes
+ * up costs the other waiters a lease. So does a place that was being drawn when the handle's
+ * session ended. -EDEADLK: the calling thread holds the lock by this handle.
  */
 int remote_lock(remote_t *r, raddr_t lock);
 
@@ -39,8 +39,8 @@ int remote_lock(remote_t *r, raddr_t lock);
 int remote_lock_extend(remote_t *r, raddr_t lock);
 
 /*
- * Waits as remote_release() does, then releases the lock. -EPERM: the calling thread doesn't hold it, or
- * no longer: the lease expired and another thread got the lock.
+ * Waits as remote_release() does, then releases the lock. -EPERM: the calling thread doesn't hold
+ * it, or no longer: the lease expired and another thread got the lock.
  */
 int remote_unlock(remote_t *r, raddr_t lock);
 

@@ -73,8 +73,8 @@ enum remote_op_kind {
  * An operation: what the call of the same name takes. Fields that its kind doesn't name are
  * ignored. The library reads the operation, its pieces, its signal and its name before
  * remote_queue_submit() returns. Other buffers and *found MUST stay valid, and the caller MUST NOT
- * touch them, until the completion is taken or the operation is cancelled. PUBLISH and LOOKUP have no
- * order among each other, nor with operations on the allocation.
+ * touch them, until the completion is taken or the operation is cancelled. PUBLISH and LOOKUP have
+ * no order among each other, nor with operations on the allocation.
  */
 struct remote_op {
 	uint32_t size; /* sizeof(struct remote_op) */

@@ -18,17 +18,17 @@
  *   -EACCES     the region doesn't permit it, or the space, which may be a read-only view
  *   -ETIMEDOUT  the node was silent for the handle's timeout_us, or the call took longer than its
  *               call_timeout_us
- *   -ESTALE     the node restarted: the content of its memory is lost for good. All operations of the
- *               handle return this until remote_lost() has reported what was lost
+ *   -ESTALE     the node restarted: the content of its memory is lost for good. All operations of
+ *               the handle return this until remote_lost() has reported what was lost
  *   -EBADF      the handle was closed
  *   -ECHILD     the handle was opened by this process's parent: open a handle in this process
  *   -ENOMEM     no memory left on this machine for the call
  *   -ECONNRESET the handle's session ended before the answer came. Either the node heard nothing of
- *               the session for long and other clients needed one, or a remote_alloc() by UDP was given
- *               up. An integer operation (remote_fetch() and the like), remote_put() or remote_publish()
- *               was executed once or never. The library issues other operations again by itself. A write
- *               that goes again may overwrite
- *               bytes that another handle wrote to the same place meanwhile
+ *               the session for long and other clients needed one, or a remote_alloc() by UDP was
+ *               given up. An integer operation (remote_fetch() and the like), remote_put() or
+ *               remote_publish() was executed once or never. The library issues other operations
+ *               again by itself. A write that goes again may overwrite bytes that another handle
+ *               wrote to the same place meanwhile
  *   -EIO        the node refused for a reason that has no errno here
  * remote_strerror() has a sentence for each.
  *
@@ -52,9 +52,9 @@
  * Giving up. A change that ends with -ETIMEDOUT, -ECANCELED or -ECONNRESET is executed once, in
  * part, or never. It isn't executed after an operation that this handle starts later. Nor is it
  * executed after an operation of another handle that starts once a later operation of this handle,
- * remote_fence() for instance, has succeeded. If a copy of the change may be in flight, the node renews
- * the handle's session for this. Later operations wait for the renewal; operations in flight are
- * not affected.
+ * remote_fence() for instance, has succeeded. If a copy of the change may be in flight, the node
+ * renews the handle's session for this. Later operations wait for the renewal; operations in flight
+ * are not affected.
  *
  * fork(). A handle belongs to its process. In the child its calls return -ECHILD. The child closes
  * its copies of the handle's sockets when it begins, without a message to the node.
@@ -76,7 +76,7 @@ typedef uint64_t raddr_t;
 
 /* Protection of payloads (include/remora/rmem.h). A keyed tag always protects headers. */
 enum remote_integrity {
-	REMOTE_DIGEST, /* CRC32C, under the tag */
+	REMOTE_DIGEST, /* CRC32C, under the tag; by shm: as REMOTE_LINK, for memory changes nothing */
 	REMOTE_LINK,   /* UDP's checksum */
 	REMOTE_FULL,   /* the tag runs over the payload */
 };
@@ -186,9 +186,9 @@ int remote_alloc_at(remote_t *r, raddr_t wanted, uint64_t bytes, unsigned int pe
 
 /*
  * Frees what this handle's remote_alloc() returned. Waits for operations in flight on the memory;
- * operations that start meanwhile wait for remote_free(), then fail. Where the memory shared its page
- * they don't fail: they touch memory that the handle may allocate again. -EFAULT: no allocation of
- * this handle begins there.
+ * operations that start meanwhile wait for remote_free(), then fail. Where the memory shared its
+ * page they don't fail: they touch memory that the handle may allocate again. -EFAULT: no
+ * allocation of this handle begins there.
  */
 int remote_free(remote_t *r, raddr_t address);
 
@@ -196,9 +196,10 @@ int remote_free(remote_t *r, raddr_t address);
  * Frees what any handle of the space has allocated, even one that was closed or killed: memory
  * outlives handles. bytes is the size that was allocated, more than a quarter of a page (-EINVAL).
  * A smaller allocation shares a page, so only its own handle can free it. That handle's later
- * remote_free() of the memory returns -EFAULT. The call doesn't wait for operations of other handles:
- * they complete before, or fail with -EFAULT. -EFAULT: no region of that size begins there. If an
- * answer was lost, the call returns 0 instead, for it may have freed the region itself.
+ * remote_free() of the memory returns -EFAULT. The call doesn't wait for operations of other
+ * handles: they complete before, or fail with -EFAULT. -EFAULT: no region of that size begins
+ * there. If an answer was lost, the call returns 0 instead, for it may have freed the region
+ * itself.
  */
 int remote_free_sized(remote_t *r, raddr_t address, uint64_t bytes);
 
@@ -242,8 +243,8 @@ int remote_lost(remote_t *r, raddr_t *address, uint64_t *bytes);
  * shares a page, so it can't have a name: -EINVAL if this handle has allocated it. A program MUST
  * NOT name such an allocation of another handle.
  *
- * -EEXIST: the space has that name. -ENOENT: it has no such name to withdraw. -ENOSPC: the space has
- * 128 names. -EFAULT: no allocation begins at address. -EACCES: the space is a read-only view.
+ * -EEXIST: the space has that name. -ENOENT: it has no such name to withdraw. -ENOSPC: the space
+ * has 128 names. -EFAULT: no allocation begins at address. -EACCES: the space is a read-only view.
  */
 int remote_publish(remote_t *r, const char *name, raddr_t address);
 
@@ -275,8 +276,8 @@ int remote_copy(remote_t *r, raddr_t to, raddr_t from, size_t bytes);
 int remote_release(remote_t *r);
 
 /*
- * Waits as remote_release() does, and then until the node has executed what it is executing, also for
- * other handles (Clio's remote_fence).
+ * Waits as remote_release() does, and then until the node has executed what it is executing, also
+ * for other handles (Clio's rfence).
  */
 int remote_fence(remote_t *r);
 
@@ -307,9 +308,9 @@ struct remote_vec {
 
 /*
  * Scatter and gather: one read, or write, for each of 1 to REMOTE_PIECES_MAX pieces, together at
- * most 1 GiB. By udp and dev, up to 128 adjacent pieces of at most 1 KiB travel in one message.
- * Overlapping pieces are executed in their order. Returns the first error among them; the other
- * pieces are executed all the same.
+ * most 1 GiB. By udp, shm and dev, up to 128 adjacent pieces of at most 1 KiB travel in one
+ * message. Overlapping pieces are executed in their order. Returns the first error among them; the
+ * other pieces are executed all the same.
  */
 #define REMOTE_PIECES_MAX 4096
 int remote_readv(remote_t *r, const struct remote_vec *pieces, size_t count);
@@ -335,8 +336,8 @@ enum remote_change {
 };
 
 /* *found (found MAY be NULL): the integer before the change. */
-int remote_fetch(remote_t *r, raddr_t address, size_t bytes, enum remote_change what, uint64_t value,
-	   uint64_t *found);
+int remote_fetch(remote_t *r, raddr_t address, size_t bytes, enum remote_change what,
+		 uint64_t value, uint64_t *found);
 /*
  * 1: the integer was *expected and is now *desired. 0: *expected becomes the integer found. bytes
  * MAY also be 16: then both point to two integers of 8 bytes, the lower half first. -EINVAL also if
@@ -367,9 +368,9 @@ struct remote_signal {
  * The operation is executed once, however often it is retransmitted. Both parts are executed or
  * neither: if one isn't permitted, nothing is changed. One message holds some 1,350 bytes where the
  * MTU is 1500, and at most 8.5 KiB. Of more bytes, all but the last message's are sent before, as
- * by remote_write(). They may have been written when the operation fails. The integer changes only when
- * all bytes are written. After -ECONNRESET and -ETIMEDOUT it is unknown whether the operation was
- * executed.
+ * by remote_write(). They may have been written when the operation fails. The integer changes only
+ * when all bytes are written. After -ECONNRESET and -ETIMEDOUT it is unknown whether the operation
+ * was executed.
  */
 int remote_put(remote_t *r, raddr_t address, const void *buffer, size_t bytes,
 	 const struct remote_signal *signal);
@@ -389,11 +390,11 @@ enum remote_compare {
  * for at most timeout_us (0: reads once; UINT64_MAX: no limit). The library polls: at first without
  * a pause, then with pauses that grow to 1 ms. The node doesn't know of a waiter and has no state
  * for it. A value that appears and vanishes between two reads goes unnoticed. -EAGAIN: the time is
- * up. *found (found MAY be NULL): the integer last read, in both cases. The first read isn't bounded
- * by timeout_us: from a silent node it takes until the handle's limits.
+ * up. *found (found MAY be NULL): the integer last read, in both cases. The first read isn't
+ * bounded by timeout_us: from a silent node it takes until the handle's limits.
  */
-int remote_wait(remote_t *r, raddr_t address, size_t bytes, enum remote_compare compare, uint64_t value,
-	  uint64_t timeout_us, uint64_t *found);
+int remote_wait(remote_t *r, raddr_t address, size_t bytes, enum remote_compare compare,
+		uint64_t value, uint64_t timeout_us, uint64_t *found);
 
 /* ---- what happened ---- */
 
@@ -453,8 +454,8 @@ int remote_stats(remote_t *r, struct remote_counters *counters);
  *   - munmap(), mremap(), madvise();
  *   - I/O that pins it: O_DIRECT, registered buffers of io_uring;
  *   - signal handlers that may interrupt a call on the handle;
- *   - by a device: system calls on pages that aren't in the cache, in a thread that has asynchronous
- *     operations in flight, for these couldn't complete meanwhile.
+ *   - by a device: system calls on pages that aren't in the cache, in a thread that has
+ *     asynchronous operations in flight, for these couldn't complete meanwhile.
  * A child of fork() doesn't have the mapping. On systems that give an unprivileged program only its
  * own page faults, a system call fails with EFAULT on pages that aren't in the cache.
  */

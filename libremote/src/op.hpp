@@ -23,6 +23,7 @@ namespace remora::lib {
 inline constexpr std::uint32_t op_bytes_max = 256 << 10; // of a read or write
 inline constexpr std::uint32_t copy_op_bytes_max = 64 << 10;
 inline constexpr std::size_t ranges_max = 128; // of one op
+inline constexpr std::uint32_t node_page_bytes_min = 64 << 10;
 // Memory that a backend has in each op, and in each range, from the op's begin to its end.
 inline constexpr std::size_t op_room_bytes = 448, range_room_bytes = 24;
 

@@ -485,8 +485,9 @@ def test_module_that_is_not_loaded(lab):
     compute = lab["compute"]
     rmem.unload(compute)
     with Rack(lab):
-        for words, name in ((["node", "status"], "rmem_node"), (["detach", "rmb0"], "rmem")):
-            rmemlab.cli_refused(compute, *words, says=rf"{name} is not loaded: modprobe {name}")
+        for words, says in ((["node", "status"], r"rmem_node is not loaded, and no remora-node serves at \S+: modprobe rmem_node"),
+                            (["detach", "rmb0"], "rmem is not loaded: modprobe rmem")):
+            rmemlab.cli_refused(compute, *words, says=says)
 
 
 def rmmod_refused(machine, name):

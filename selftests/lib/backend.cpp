@@ -59,23 +59,23 @@ Descriptor udp_socket(std::uint16_t to) {
 
 } // namespace
 
-daemon::Doors TestNode::doors(std::uint16_t port, const daemon::ShmOptions& shm) {
-    daemon::Doors doors;
-    doors.push_back(daemon::open_udp_door({.port = port}));
+daemon::Transports TestNode::transports(std::uint16_t port, const daemon::ShmOptions& shm) {
+    daemon::Transports transports;
+    transports.push_back(daemon::open_udp_transport({.port = port}));
     if (!shm.path.empty())
-        doors.push_back(daemon::open_shm_door(
+        transports.push_back(daemon::open_shm_transport(
             {.path = shm.path, .mode = shm.mode, .rings = shm.rings, .spin_us = ring_spin_us}));
-    return doors;
+    return transports;
 }
 
 TestNode::TestNode(std::uint16_t port, std::uint32_t sessions_max, std::uint32_t session_idle_ms,
                    const daemon::ShmOptions& shm)
-    : doors_(doors(port, shm)),
-      node_(node_config(sessions_max, session_idle_ms), false, daemon::threads_of(doors_)) {
+    : transports_(transports(port, shm)),
+      node_(node_config(sessions_max, session_idle_ms), false, daemon::threads_of(transports_)) {
     node_.add_space(space, key, 0);
     node_.add_view(view, view_key, space);
     node_.defer_slow();
-    served_ = daemon::serve_by(doors_, node_);
+    served_ = daemon::serve_by(transports_, node_);
     slow_.emplace(node_);
 }
 

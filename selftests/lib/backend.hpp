@@ -24,8 +24,8 @@
 #include "remora-node/ring_listener.hpp"
 #include "remora-node/ring_worker.hpp"
 #include "remora-node/running.hpp"
-#include "remora-node/shm_door.hpp"
-#include "remora-node/udp_door.hpp"
+#include "remora-node/shm_transport.hpp"
+#include "remora-node/udp_transport.hpp"
 #include "remora-node/worker.hpp"
 #include "remote/lock.h"
 #include "remote/remote.h"
@@ -45,16 +45,16 @@ public:
         : TestNode(port, sessions_max, session_idle_ms, {}) {}
     // Also with rings in shared memory.
     explicit TestNode(const daemon::ShmOptions& shm) : TestNode(0, 64, 60'000, shm) {}
-    std::uint16_t port() const { return doors_.front()->port(); }
+    std::uint16_t port() const { return transports_.front()->port(); }
     NodeReport report() { return node_.report(port()); }
 
 private:
     TestNode(std::uint16_t port, std::uint32_t sessions_max, std::uint32_t session_idle_ms,
              const daemon::ShmOptions& shm);
 
-    static daemon::Doors doors(std::uint16_t port, const daemon::ShmOptions& shm);
+    static daemon::Transports transports(std::uint16_t port, const daemon::ShmOptions& shm);
 
-    daemon::Doors doors_;
+    daemon::Transports transports_;
     daemon::Node node_;
     std::vector<std::unique_ptr<daemon::Serving>> served_;
     std::optional<daemon::Running<daemon::SlowWorker>> slow_;

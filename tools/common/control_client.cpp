@@ -32,8 +32,20 @@ ControlClient::ControlClient(std::string what, std::string path)
       path_(std::move(path)),
       fd_(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_un address = unix_address(path_);
-    if (!fd_ || connect(fd_.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)))
-        throw Failure(errno, "no {} listens at {}: {}", what_, path_, std::strerror(errno));
+    if (fd_ && !connect(fd_.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)))
+        return;
+    if (errno == EACCES)
+        throw Failure(EACCES, "this user may not use {}: be root, or the user of the {}", path_,
+                      what_);
+    throw Failure(errno, "no {} listens at {}: {}", what_, path_, std::strerror(errno));
+}
+
+// A program that was killed has left its socket.
+bool control_serves(const std::string& path) {
+    Descriptor fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_un address = unix_address(path);
+    return fd && (!connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) ||
+                  errno == EACCES);
 }
 
 // False: the daemon has closed the connection.

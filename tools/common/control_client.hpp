@@ -35,4 +35,7 @@ private:
     std::vector<Descriptor> files_;
 };
 
+// Does a daemon serve at path, if only for others?
+bool control_serves(const std::string& path);
+
 } // namespace remora

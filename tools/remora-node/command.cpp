@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <limits>
+#include <set>
 #include <string>
 
 #include <nlohmann/json.hpp>
@@ -35,7 +36,7 @@ public:
         auto member = object_.find(name);
         if (member == object_.end() || !member->is_string())
             throw Misuse("the request has no string \"{}\"", name);
-        taken_++;
+        taken_.insert(name);
         return member->get_ref<const std::string&>();
     }
     // 0: the member may lack, and does.
@@ -46,7 +47,7 @@ public:
         if (member == object_.end() || !member->is_number_unsigned() ||
             member->get<std::uint64_t>() > max || !member->get<std::uint64_t>())
             throw Misuse("the request has no number \"{}\" from 1 to {}", name, max);
-        taken_++;
+        taken_.insert(name);
         return member->get<std::uint64_t>();
     }
     bool flag(const char* name) {
@@ -55,17 +56,18 @@ public:
             return false;
         if (!member->is_boolean())
             throw Misuse("\"{}\" is neither true nor false", name);
-        taken_++;
+        taken_.insert(name);
         return member->get<bool>();
     }
     void check_all_taken() const {
-        if (taken_ != object_.size())
-            throw Misuse("the request has members that its verb doesn't know");
+        for (const auto& [name, value] : object_.items())
+            if (!taken_.contains(name))
+                throw Misuse("the request's verb doesn't know the member \"{}\"", name);
     }
 
 private:
     json object_;
-    std::size_t taken_ = 0;
+    std::set<std::string> taken_;
 };
 
 Command::Verb verb_of(const std::string& text) {

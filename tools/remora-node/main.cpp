@@ -98,19 +98,19 @@ void keep_watch(const std::vector<Watch>& watches) {
     }
 }
 
-Doors open_doors(const Options& options) {
-    Doors doors;
-    for (const auto& kind : options.doors) {
-        if (auto door = kind->open())
-            doors.push_back(std::move(door));
+Transports open_transports(const Options& options) {
+    Transports transports;
+    for (const auto& kind : options.transports) {
+        if (auto transport = kind->open())
+            transports.push_back(std::move(transport));
     }
-    return doors;
+    return transports;
 }
 
-std::uint16_t port_of(const Doors& doors) {
-    for (const auto& door : doors) {
-        if (door->port())
-            return door->port();
+std::uint16_t port_of(const Transports& transports) {
+    for (const auto& transport : transports) {
+        if (transport->port())
+            return transport->port();
     }
     return 0;
 }
@@ -165,13 +165,13 @@ void say_farewell(Node& node, const Descriptor& signals) {
 void serve(const Options& options) {
     raise_descriptor_limit(); // a client's rings take three
     Descriptor signals = signal_descriptor();
-    Doors doors = open_doors(options);
-    std::uint16_t port = port_of(doors);
+    Transports transports = open_transports(options);
+    std::uint16_t port = port_of(transports);
     std::unique_ptr<Control> control = open_control(options);
     std::unique_ptr<StatusSocket> status;
     if (!options.status_socket.empty())
         status = std::make_unique<StatusSocket>(options.status_socket);
-    Node node(seeded(options.config), options.lock, threads_of(doors));
+    Node node(seeded(options.config), options.lock, threads_of(transports));
     add_spaces(node, options);
     if (!node::shield_from_oom_killer())
         warn("remora-node: warning: not shielded from the OOM killer: that needs "
@@ -212,7 +212,7 @@ void serve(const Options& options) {
         every(options.stats_interval_ms, [&] { print(node.report(port)); });
     every(rmem_node_expire_ms(&options.config), [&] { node.expire(); });
     node.defer_slow();
-    std::vector<std::unique_ptr<Serving>> served = serve_by(doors, node);
+    std::vector<std::unique_ptr<Serving>> served = serve_by(transports, node);
     Running<SlowWorker> slow(node); // ends before those whose outboxes it uses
     say_ready(options, port);
     keep_watch(watches);

@@ -46,8 +46,9 @@ void check_added(rmem_space_error error, std::uint32_t id, std::uint32_t base) {
         throw Failure("space {} is read-only of {}, which isn't there: give that one first", id,
                       base);
     case RMEM_SPACE_IS_VIEW:
-        throw Failure("space {} is read-only of {}, which is so itself: name what that one shows",
-                      id, base);
+        throw Failure(
+            "space {} is read-only of {}, which is itself a view: name the space that it shows", id,
+            base);
     case RMEM_SPACE_SAME_KEY:
         throw Failure("space {} has the key of {}, so its readers could write: give it another", id,
                       base);

@@ -6,8 +6,8 @@
  *      |        or from a ring, plain messages (remora/rmem.h), which have neither
  *   each message -> digest               no change before all of these hold
  *      |
- *      |-- OPEN CLOSE ALLOC FREE FENCE,     slow.hpp, once there is a thread for them
- *      |   long ZERO
+ *      |-- OPEN CLOSE ALLOC FREE FENCE      slow.hpp, once there is a thread for them
+ *      |   PUBLISH LOOKUP, long ZERO
  *      `-- READ WRITE DISCARD ZERO ATOMIC   slot lock { core decides; copy; executed; answers }
  *          PUT READV WRITEV COPY
  *

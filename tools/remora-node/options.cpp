@@ -30,8 +30,8 @@ void declare(CLI::App& program, Texts& texts, Options& options) {
     program.set_config("--config", "", "FILE of options, as NAME = VALUE lines");
     program.add_option("--memory", texts.memory, "SIZE to lend")->required();
     program.add_option("--page", texts.page, "SIZE of a page, 64K to 4M; default 64K");
-    for (const auto& door : options.doors)
-        door->declare(program);
+    for (const auto& transport : options.transports)
+        transport->declare(program);
     program.add_option("--pool", texts.pool, "Zeroed PAGES kept ready; a power of two");
     program.add_option("--sessions", texts.sessions, "At most N sessions; default 1024");
     program.add_option("--regions", texts.regions, "At most N regions; default 4096");
@@ -99,8 +99,8 @@ void interpret(const Texts& texts, Options& options) {
     std::optional<std::uint32_t> spin_us;
     if (!texts.spin.empty())
         spin_us = number(texts.spin, 0, spin_us_max, "--spin-us");
-    for (const auto& door : options.doors)
-        door->interpret(spin_us);
+    for (const auto& transport : options.transports)
+        transport->interpret(spin_us);
     for (const std::string& text : texts.spaces)
         options.spaces.push_back(parse_space(text));
     if (!texts.ready_fd.empty())

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "node/core.hpp"
-#include "remora-node/door.hpp"
+#include "remora-node/transport.hpp"
 #include "support/parse.hpp"
 
 namespace remora::daemon {
@@ -16,7 +16,8 @@ namespace remora::daemon {
 struct Options {
     rmem_node_config config{}; // boot and seed are for the node to choose
     std::vector<SpaceOption> spaces;
-    std::vector<std::unique_ptr<DoorKind>> doors = door_kinds(); // which know their options
+    std::vector<std::unique_ptr<TransportKind>> transports =
+        transport_kinds(); // which know their options
     bool lock = true;
     std::optional<std::string> control_socket;
     std::string status_socket;           // empty: none

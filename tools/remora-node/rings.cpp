@@ -128,7 +128,8 @@ RingPair::RingPair(std::uint64_t number, pid_t process, PointerBuffer& pointers,
       place_(place),
       file_(shared_file("remora-rings", pair_bytes)),
       memory_(file_, pair_bytes, PROT_READ | PROT_WRITE) {
-    // By the door's thread: a page that the worker misses is a fault that all clients wait for.
+    // By the transport's thread: a page that the worker misses is a fault that all clients wait
+    // for.
     if (madvise(memory_.data(), pair_bytes, MADV_POPULATE_WRITE))
         throw Failure("no {} bytes of shared memory: {}", pair_bytes, std::strerror(errno));
     auto& words = *reinterpret_cast<ring_pair*>(memory_.data());

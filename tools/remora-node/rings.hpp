@@ -115,13 +115,13 @@ private:
     Mapping memory_;
 };
 
-// Where the door and the slow path leave things for the worker, which may sleep.
+// Where the transport and the slow path leave things for the worker, which may sleep.
 class Rings {
 public:
     // rings: so many pairs at most. Throws Failure.
     explicit Rings(unsigned rings);
 
-    // ---- door ----
+    // ---- transport ----
     // Of this user; nothing: no ring is left, or the user has its share. Throws Failure.
     std::shared_ptr<RingPair> open(pid_t client, uid_t user, unsigned share);
     void came(std::shared_ptr<RingPair> pair);
@@ -144,7 +144,7 @@ public:
     unsigned in_use() const { return rings_; }
     bool has_changes() const { return changed_.load(std::memory_order_acquire); }
     Changes take_changes();
-    // Closes a pair whose client broke a rule: the door ends the connection.
+    // Closes a pair whose client broke a rule: the transport ends the connection.
     void close(std::uint64_t serial);
     // Sleeps unless something() is found after the clients can see that it does.
     template <typename Something>
@@ -152,7 +152,7 @@ public:
     // Ends a sleep of the worker, also one that begins.
     void wake() { pointers_.wake(); }
 
-    // ---- door: pairs to end ----
+    // ---- transport: pairs to end ----
     std::vector<std::uint64_t> take_closed();
     int closed_fd() const { return closed_fd_.get(); }
 

@@ -2,9 +2,13 @@
 // The families of verbs. Each adds its commands to the program; what they throw, main() reports.
 #pragma once
 
+#include <cstdint>
+
 #include <CLI/CLI.hpp>
 
 namespace remora {
+
+inline constexpr std::uint16_t default_port = 7670; // of a memory node
 
 void add_key_commands(CLI::App& program);    // key.cpp
 void add_node_commands(CLI::App& program);   // node.cpp

@@ -2,9 +2,9 @@
 #include "remora/daemon.hpp"
 
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
 #include "common/control.hpp"
+#include "common/control_client.hpp"
 #include "remora/nodes.hpp"
 #include "support/failure.hpp"
 
@@ -67,14 +67,16 @@ void Daemon::change(const Json& request) {
 std::string daemon_socket(const std::string& named) {
     if (!named.empty())
         return named;
+    std::string path = control_path_default();
+    const bool daemon_serves = !path.empty() && control_serves(path);
     try {
-        node_family();
-        return "";
+        return daemon_serves && !kernel_report().started ? path : "";
     } catch (const netlink::NoFamily&) {
-        std::string path = control_path_default();
-        if (path.empty() || access(path.c_str(), F_OK))
-            throw;
-        return path;
+        if (daemon_serves)
+            return path;
+        throw Failure("the kernel module rmem_node is not loaded, and no remora-node serves at {}: "
+                      "modprobe rmem_node, or name a daemon's socket by --socket",
+                      path.empty() ? "a default path" : path);
     }
 }
 

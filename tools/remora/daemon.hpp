@@ -32,8 +32,8 @@ private:
 };
 
 // The control socket of the node that a command is about: the one named; if none is, and the
-// kernel has no node, that of a remora-node at the default path. Empty: the kernel's node. Throws
-// NoFamily if there is neither.
+// kernel's node isn't started, that of a remora-node that serves at the default path. Empty: the
+// kernel's node. Throws Failure if there is neither.
 std::string daemon_socket(const std::string& named);
 
 } // namespace remora

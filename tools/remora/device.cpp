@@ -29,8 +29,6 @@ namespace {
 
 using netlink::Request;
 
-constexpr std::uint16_t default_port = 7670;
-
 // ---- addresses ----
 
 struct Address {

@@ -31,7 +31,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::uint64_t count_max = 1'000'000;
-constexpr std::uint16_t default_port = 7670;
 
 struct PingOptions {
     std::string node, key_file;
@@ -97,7 +96,7 @@ public:
             if (error == -ESTALE || error == -ETIMEDOUT)
                 check_still_there(error);
             if (error != -EFAULT)
-                throw Failure("{} answers what no memory node does ({})", name_, error);
+                throw Failure("a read of {} failed: {}", name_, remote_strerror(error));
             times_ns_.push_back(static_cast<std::uint64_t>(took.count()));
         }
         std::sort(times_ns_.begin(), times_ns_.end());
@@ -130,8 +129,10 @@ private:
     void check_still_there(int error) const {
         if (error == -ESTALE)
             throw Trouble{"restarted", fmt::format("{} stopped or restarted meanwhile", name_)};
-        if (error)
+        if (error == -ETIMEDOUT)
             throw Trouble{"silent", fmt::format("{} answered at first, and then no more", name_)};
+        if (error)
+            throw Failure("{} doesn't say what memory it has: {}", name_, remote_strerror(error));
     }
     std::uint64_t median() const { return times_ns_[times_ns_.size() / 2]; }
 

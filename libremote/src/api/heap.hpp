@@ -10,8 +10,8 @@
  * were under way have ended, and the next who gets it finds zeros. Only then it's free. The page of
  * a slab goes back when its last slot does.
  *
- * When the backend is lost, so is all of it: nothing is given out or freed any more, but what there
- * is is told, once.
+ * When the node's memory is lost, so are all allocations. The heap then gives out and frees
+ * nothing. It only reports each allocation that it had, once.
  */
 #pragma once
 

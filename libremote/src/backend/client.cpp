@@ -10,7 +10,7 @@
 
 #include "src/backend/cut.hpp"
 #include "src/backend/target.hpp"
-#include "src/protocol.hpp"
+#include "src/transport/protocol.hpp"
 #include "support/crc32c.hpp"
 #include "support/failure.hpp"
 #include "support/parse.hpp"
@@ -154,11 +154,11 @@ ClientOptions client_options(std::string_view settings, std::string_view target,
     return client;
 }
 
-Client::Client(const std::string& name, const std::vector<Connect>& ways,
+Client::Client(const std::string& name, const std::vector<Connect>& candidates,
                const ClientOptions& options, Clock::time_point limit)
     : client_(new rmem_client) {
     crc32c_setup_once();
-    open_any(name, ways, options, limit);
+    open_any(name, candidates, options, limit);
     page_bytes_ = client_->node.page_bytes;
     put_bytes_ = rmem_client_put_bytes(client_.get());
     vector_bytes_ = rmem_client_vector_bytes(client_.get());
@@ -167,15 +167,15 @@ Client::Client(const std::string& name, const std::vector<Connect>& ways,
         throw Failure(EPROTO, "the node has pages of {} bytes, which can't be", page_bytes_);
 }
 
-// Tries all ways in turn. Each has an equal share of the time that is left.
-void Client::open_any(const std::string& name, const std::vector<Connect>& ways,
+// Tries all candidates in turn. Each has an equal share of the time that is left.
+void Client::open_any(const std::string& name, const std::vector<Connect>& candidates,
                       const ClientOptions& options, Clock::time_point limit) {
     limit = std::min(limit,
                      Clock::now() +
                          std::chrono::nanoseconds(std::min(
                              options.timeout_ns ? options.timeout_ns : open_ns_max, open_ns_max)));
-    auto left = static_cast<int>(ways.size());
-    for (const Connect& connect : ways) {
+    auto left = static_cast<int>(candidates.size());
+    for (const Connect& connect : candidates) {
         Clock::time_point now = Clock::now();
         try {
             const Clock::time_point until = now + (limit - now) / left;

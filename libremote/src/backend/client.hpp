@@ -44,8 +44,8 @@ ClientOptions client_options(std::string_view settings, std::string_view target,
 class Client final : public Queued, private Messages {
 public:
     // name: of the node, for people. Throws Failure: no way, no answer, refused.
-    Client(const std::string& name, const std::vector<Connect>& ways, const ClientOptions& options,
-           Clock::time_point limit);
+    Client(const std::string& name, const std::vector<Connect>& candidates,
+           const ClientOptions& options, Clock::time_point limit);
     ~Client() override;
 
     int alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t wanted,
@@ -61,7 +61,7 @@ public:
     Watch watch() override;
 
 private:
-    void open_any(const std::string& name, const std::vector<Connect>& ways,
+    void open_any(const std::string& name, const std::vector<Connect>& candidates,
                   const ClientOptions& options, Clock::time_point limit);
     void configure(const ClientOptions& options);
     void open(const std::string& name, Clock::time_point limit);

@@ -8,7 +8,7 @@
 
 #include "src/backend/probes.hpp"
 #include "src/backend/target.hpp"
-#include "src/protocol.hpp"
+#include "src/transport/protocol.hpp"
 #include "support/failure.hpp"
 #include "support/key.hpp"
 #include "support/parse.hpp"

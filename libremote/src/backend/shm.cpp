@@ -13,9 +13,9 @@ Open parse(std::string_view text, const remote_options& options) {
     std::string path(take_place(text));
     ClientOptions client = client_options(text, "shm:" + path, options);
     return [path, client](Clock::time_point limit) {
-        std::vector<Connect> ways{
+        std::vector<Connect> candidates{
             [path](Clock::time_point until) { return std::make_unique<Shm>(path, until); }};
-        return std::make_unique<Client>(path, ways, client, limit);
+        return std::make_unique<Client>(path, candidates, client, limit);
     };
 }
 

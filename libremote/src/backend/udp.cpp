@@ -19,7 +19,7 @@ Open parse(std::string_view text, const remote_options& options) {
     ClientOptions client = client_options(text, fmt::format("udp:{}", address), options);
     return [node, client](Clock::time_point limit) {
         return std::make_unique<Client>(endpoint_text(node.host, node.port),
-                                        udp_ways(node.host, node.port), client, limit);
+                                        udp_candidates(node.host, node.port), client, limit);
     };
 }
 

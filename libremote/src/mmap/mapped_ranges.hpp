@@ -2,7 +2,7 @@
 /*
  * Which memory of the process is that of mappings. An operation's buffer must not be there: data is
  * copied to and from it under locks, and a page that isn't here would be waited for under them,
- * while whoever brings it waits for the same locks.
+ * while the thread that fetches it waits for the same locks.
  */
 #pragma once
 

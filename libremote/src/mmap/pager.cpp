@@ -9,8 +9,6 @@
 
 #include <unistd.h>
 
-#include "remora/rmem.h"
-
 namespace remora::lib {
 
 namespace {
@@ -21,7 +19,7 @@ constexpr std::uint64_t prefetch_bytes_default = 256 << 10;
 constexpr std::uint64_t cache_pages_least = 16;
 // Largest part of the cache for one read-ahead: a larger one would evict pages it has just read.
 constexpr std::uint32_t cache_per_prefetch = 4;
-constexpr std::uint64_t run_bytes_max = std::uint64_t{1} << RMEM_PAGE_SHIFT_MIN;
+constexpr std::uint64_t run_bytes_max = node_page_bytes_min;
 static_assert(run_bytes_max <= op_bytes_max);
 // Upper bound of one wait for transfers, during which new faults aren't seen.
 constexpr auto patience = std::chrono::milliseconds(1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * A range of memory whose pages somebody else brings: userfaultfd(2), and what else of the kernel
+ * A range of memory whose pages its owner fetches: userfaultfd(2), and what else of the kernel
  * it takes. Pages are counted from the range's begin.
  *
  * An access to a page that isn't here, and a write to a protected one, make their thread wait and

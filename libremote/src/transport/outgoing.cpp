@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "src/protocol.hpp"
+#include "src/transport/protocol.hpp"
 #include "support/crc32c.hpp"
 
 namespace remora::lib {

@@ -6,7 +6,7 @@
 
 #include <poll.h>
 
-#include "src/protocol.hpp"
+#include "src/transport/protocol.hpp"
 #include "support/futex.hpp"
 #include "support/tsan.hpp"
 

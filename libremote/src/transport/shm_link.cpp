@@ -31,7 +31,8 @@ Failure refusal(std::uint32_t answer, const std::string& path) {
     case RING_REFUSED_FULL:
         return Failure(
             EUSERS,
-            "the node at {} has no ring left: end some clients, or start it with more --shm-rings",
+            "the node at {} has no ring left: end some clients, or start it with more --shm-rings; "
+            "another user has three quarters of them at most, and 16 users have rings",
             path);
     default:
         return Failure(ENOMEM, "the node at {} has no memory or no descriptors for a pair of rings",
@@ -51,9 +52,13 @@ bool is_part(std::uint64_t offset, const ring_shape& shape, std::uint64_t end) {
 } // namespace
 
 ShmLink::ShmLink(std::string path, Clock::time_point limit) : path_(std::move(path)) {
-    if (!call())
-        throw Failure(errno == EACCES ? EACCES : ECONNREFUSED, "no node at {}: {}", path_,
-                      std::strerror(errno));
+    if (!call() && errno == EACCES)
+        throw Failure(EACCES,
+                      "this user may not use {}: be root, or the node's user, or start the node "
+                      "with --shm-mode 666",
+                      path_);
+    if (!socket_)
+        throw Failure(ECONNREFUSED, "no node at {}: {}", path_, std::strerror(errno));
     pollfd ready{socket_.get(), POLLIN, 0};
     auto left = std::chrono::ceil<std::chrono::milliseconds>(
         std::min(limit, Clock::now() + offer_time) - Clock::now());

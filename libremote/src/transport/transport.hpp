@@ -73,7 +73,8 @@ public:
         std::uint32_t batch_bytes;   // of messages that travel as one, with their heads
         std::uint32_t window_bytes;  // of answers under way that there is room for
         bool is_memory = false;      // the link damages no payload and loses nothing: it needs no
-                                     // digest, and neither window, for send() calls set_room()
+                                     // digest and no window of flow control, as send() calls
+                                     // set_room()
     };
 
     virtual ~Transport() = default;

@@ -31,7 +31,7 @@ constexpr unsigned batches_max = 64;
 
 // ---- opening ----
 
-std::vector<Connect> udp_ways(const std::string& host, std::uint16_t port) {
+std::vector<Connect> udp_candidates(const std::string& host, std::uint16_t port) {
     addrinfo hints{};
     hints.ai_socktype = SOCK_DGRAM;
     addrinfo* list = nullptr;
@@ -39,15 +39,15 @@ std::vector<Connect> udp_ways(const std::string& host, std::uint16_t port) {
         throw Failure(EHOSTUNREACH, "no host {}: {}", host, gai_strerror(error));
     std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(list, freeaddrinfo);
     std::string name = endpoint_text(host, port);
-    std::vector<Connect> ways;
+    std::vector<Connect> candidates;
     for (const addrinfo* each = list; each; each = each->ai_next) {
         sockaddr_storage address{};
         std::memcpy(&address, each->ai_addr, each->ai_addrlen);
-        ways.emplace_back([name, address, bytes = each->ai_addrlen](Clock::time_point) {
+        candidates.emplace_back([name, address, bytes = each->ai_addrlen](Clock::time_point) {
             return std::make_unique<Udp>(name, address, bytes);
         });
     }
-    return ways;
+    return candidates;
 }
 
 Udp::Udp(const std::string& name, const sockaddr_storage& address, socklen_t bytes)

@@ -42,6 +42,6 @@ private:
 };
 
 // A way for each address of the host. Throws Failure.
-std::vector<Connect> udp_ways(const std::string& host, std::uint16_t port);
+std::vector<Connect> udp_candidates(const std::string& host, std::uint16_t port);
 
 } // namespace remora::lib

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "remora-node/door.hpp"
+#include "remora-node/transport.hpp"
 
 namespace remora::daemon {
 
@@ -16,8 +16,8 @@ struct UdpOptions {
 };
 
 // Throws Misuse, Failure.
-std::unique_ptr<Door> open_udp_door(const UdpOptions& options);
+std::unique_ptr<Transport> open_udp_transport(const UdpOptions& options);
 
-std::unique_ptr<DoorKind> udp_door_kind();
+std::unique_ptr<TransportKind> udp_transport_kind();
 
 } // namespace remora::daemon

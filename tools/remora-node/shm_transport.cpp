@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-#include "remora-node/shm_door.hpp"
+#include "remora-node/shm_transport.hpp"
 
 #include <charconv>
 
@@ -24,9 +24,9 @@ private:
     Running<RingListener> listener_;
 };
 
-class ShmDoor final : public Door {
+class ShmTransport final : public Transport {
 public:
-    explicit ShmDoor(const ShmOptions& options) : options_(options), rings_(options.rings) {}
+    explicit ShmTransport(const ShmOptions& options) : options_(options), rings_(options.rings) {}
     unsigned threads() const override { return 1; }
     std::unique_ptr<Serving> serve(Node& node, unsigned first) override {
         return std::make_unique<ShmServing>(node, rings_, first, options_);
@@ -45,7 +45,7 @@ mode_t parse_mode(const std::string& text) {
     return mode;
 }
 
-class ShmKind final : public DoorKind {
+class ShmKind final : public TransportKind {
 public:
     void declare(CLI::App& program) override {
         program.add_option("--shm", options_.path,
@@ -61,8 +61,8 @@ public:
                 static_cast<unsigned>(parse_number(rings_, 1, RING_POINTERS_MAX, "--shm-rings"));
         options_.spin_us = spin_us.value_or(options_.spin_us);
     }
-    std::unique_ptr<Door> open() override {
-        return options_.path.empty() ? nullptr : open_shm_door(options_);
+    std::unique_ptr<Transport> open() override {
+        return options_.path.empty() ? nullptr : open_shm_transport(options_);
     }
 
 private:
@@ -72,11 +72,11 @@ private:
 
 } // namespace
 
-std::unique_ptr<Door> open_shm_door(const ShmOptions& options) {
-    return std::make_unique<ShmDoor>(options);
+std::unique_ptr<Transport> open_shm_transport(const ShmOptions& options) {
+    return std::make_unique<ShmTransport>(options);
 }
 
-std::unique_ptr<DoorKind> shm_door_kind() {
+std::unique_ptr<TransportKind> shm_transport_kind() {
     return std::make_unique<ShmKind>();
 }
 

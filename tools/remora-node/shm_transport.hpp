@@ -7,7 +7,7 @@
 
 #include <sys/types.h>
 
-#include "remora-node/door.hpp"
+#include "remora-node/transport.hpp"
 
 namespace remora::daemon {
 
@@ -19,8 +19,8 @@ struct ShmOptions {
 };
 
 // Throws Failure.
-std::unique_ptr<Door> open_shm_door(const ShmOptions& options);
+std::unique_ptr<Transport> open_shm_transport(const ShmOptions& options);
 
-std::unique_ptr<DoorKind> shm_door_kind();
+std::unique_ptr<TransportKind> shm_transport_kind();
 
 } // namespace remora::daemon

@@ -17,6 +17,7 @@ extern "C" {
 namespace remora::lib {
 
 static_assert(op_bytes_max == RMEM_OP_BYTES_MAX && copy_op_bytes_max == RMEM_COPY_BYTES_MAX);
+static_assert(node_page_bytes_min == 1U << RMEM_PAGE_SHIFT_MIN);
 static_assert(ranges_max == RMEM_RANGES_MAX && REMOTE_NAME_BYTES_MAX == RMEM_NAME_BYTES);
 static_assert(int{Change::cas} == RMEM_CAS && int{REMOTE_SWAP} == RMEM_SWAP &&
               int{REMOTE_SMAX} == RMEM_SMAX);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-#include "remora-node/udp_door.hpp"
+#include "remora-node/udp_transport.hpp"
 
 #include <list>
 #include <system_error>
@@ -33,9 +33,9 @@ private:
     std::list<Running<Worker>> workers_;
 };
 
-class UdpDoor final : public Door {
+class UdpTransport final : public Transport {
 public:
-    explicit UdpDoor(const UdpOptions& options) : spin_us_(options.spin_us) {
+    explicit UdpTransport(const UdpOptions& options) : spin_us_(options.spin_us) {
         using enum Socket::Sharing;
         sockets_.emplace_back(options.bind, options.port, options.threads > 1 ? first : none);
         while (sockets_.size() < options.threads)
@@ -52,7 +52,7 @@ private:
     std::vector<Socket> sockets_;
 };
 
-class UdpKind final : public DoorKind {
+class UdpKind final : public TransportKind {
 public:
     void declare(CLI::App& program) override {
         program.add_option("--port", port_, "UDP port; default 7670");
@@ -67,7 +67,7 @@ public:
             static_cast<unsigned>(parse_number(threads_, 1, threads_max, "--threads"));
         options_.spin_us = spin_us.value_or(options_.spin_us);
     }
-    std::unique_ptr<Door> open() override { return open_udp_door(options_); }
+    std::unique_ptr<Transport> open() override { return open_udp_transport(options_); }
 
 private:
     std::string port_, threads_ = "1"; // as the user wrote them
@@ -76,11 +76,11 @@ private:
 
 } // namespace
 
-std::unique_ptr<Door> open_udp_door(const UdpOptions& options) {
-    return std::make_unique<UdpDoor>(options);
+std::unique_ptr<Transport> open_udp_transport(const UdpOptions& options) {
+    return std::make_unique<UdpTransport>(options);
 }
 
-std::unique_ptr<DoorKind> udp_door_kind() {
+std::unique_ptr<TransportKind> udp_transport_kind() {
     return std::make_unique<UdpKind>();
 }
 
