@@ -114,7 +114,7 @@ int remote_queue_submit(remote_queue_t *q, const struct remote_op *ops, size_t c
 /*
  * Takes up to max completions, in the order in which the operations ended. Waits until there are
  * at_least, or none is in flight any more, for at most timeout_us (0: doesn't wait; UINT64_MAX: no
- * limit). Returns the number taken, which is less than at_least when the time is up.
+ * limit). With at_least 0 it doesn't wait. Returns the number taken, which is less than at_least when the time is up.
  */
 int remote_queue_wait(remote_queue_t *q, struct remote_completion *completions, size_t max,
 		      size_t at_least, uint64_t timeout_us);

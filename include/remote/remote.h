@@ -43,8 +43,8 @@
  * Order (Clio, sections 3.1 and 4.5). A synchronous call is complete when it returns. Asynchronous
  * operations MAY be executed in any order, with one exception: two operations of one handle that
  * overlap, and one of which writes, are executed in the order of their start. A synchronous call
- * counts as one operation; a call of more than 1 MiB counts as several, of which 1 MiB is in flight
- * at once. remote_put() covers the bytes it writes and those of its integer. remote_copy() reads
+ * counts as one operation; a call of more than 1 MiB counts as several. Of a remote_read(),
+ * remote_write() or remote_copy() 1 MiB is in flight at once, of the others all. remote_put() covers the bytes it writes and those of its integer. remote_copy() reads
  * one range and writes the other. Operations of different handles MAY touch the same bytes at once.
  * Then 8 aligned bytes are read whole if neither operation is longer than 1 KiB; more bytes MAY be
  * a mixture.
@@ -107,8 +107,8 @@ struct remote_options {
  * options MAY be NULL. remote_why() returns the reason of a failure:
  *   -EINVAL        not a target, or not valid options
  *   -ENOKEY        the key file can't be read, or there is no key in it, or none is given
- *   -EHOSTUNREACH  no such host, or nothing comes back from it: the machine is down, or a firewall
- *                  drops the datagrams. It takes up to 2 s more to tell this from the next two
+ *   -EHOSTUNREACH  no such host, or nothing comes back from it: the machine is down, a firewall drops
+ *                  the datagrams, or the program at PATH stands still. It takes up to 2 s more to tell this from the next two
  *   -ECONNREFUSED  the machine is there, and no node: it refuses the port, or there is no such PATH
  *   -EKEYREJECTED  a program listens there and gives no answer: the space has another key, or there
  *                  is no such space, or the program is no memory node

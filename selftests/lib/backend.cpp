@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cpuid.h>
 #include <cstdlib>
 #include <vector>
 
@@ -360,6 +361,13 @@ std::uint64_t page_bytes_of(remote_t* r) {
     node.size = sizeof(node);
     EXPECT_EQ(remote_info(r, &node), 0) << remote_why();
     return node.page_bytes;
+}
+
+bool must_have_cas_16(Kind kind) {
+    if (kind == Kind::given)
+        return false;
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_CMPXCHG16B);
 }
 
 std::string kind_name(const testing::TestParamInfo<Kind>& info) {

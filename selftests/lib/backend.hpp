@@ -216,6 +216,9 @@ inline int write_rows(remote_t* r, const Rows& rows) {
 remote_counters counters_of(remote_t* r);
 std::uint64_t page_bytes_of(remote_t* r);
 
+// Does the node change integers of 16 bytes? Unknown of a node that was given.
+bool must_have_cas_16(Kind kind);
+
 std::string kind_name(const testing::TestParamInfo<Kind>& info);
 
 } // namespace remora::test

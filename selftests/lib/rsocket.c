@@ -3,7 +3,11 @@
 #define REMOTE_NO_SHORT_NAMES
 #include <rdma/rsocket.h>
 #include <remote/lock.h>
+#include <remote/queue.h>
 #include <remote/remote.h>
+#ifdef __cplusplus
+#include <remote/coroutine.hpp>
+#endif
 
 int main(void)
 {
@@ -11,6 +15,7 @@ int main(void)
 	struct pollfd none = {-1, 0, 0};
 	ssize_t (*volatile take)(int, void *, size_t) = rread;
 	ssize_t (*volatile give)(int, const void *, size_t) = rwrite;
+	remote_queue_t *q;
 	remote_t *r;
 	raddr_t a;
 
@@ -20,6 +25,9 @@ int main(void)
 		return 2;
 	if (remote_lock(r, a + 64) || remote_unlock(r, a + 64))
 		return 3;
+	if (remote_queue_open(&q, r, NULL))
+		return 6;
+	remote_queue_close(q);
 	/* rdma-core's, which needs a socket for its rread() and rwrite(). */
 	if (take == NULL || give == NULL)
 		return 4;

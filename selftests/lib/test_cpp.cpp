@@ -413,6 +413,41 @@ TEST_F(Cpp, ObjectsOutliveTheMoveOfTheirHandle) {
     EXPECT_EQ(part[0].get().error(), -EBADF);
 }
 
+// What the object had before goes as at its end.
+TEST_F(Cpp, MoveAssignmentReplacesALiveObject) {
+    auto address = handle.alloc(4096);
+    ASSERT_TRUE(address);
+    auto first = remote::vector<int>::make(handle, 1000),
+         second = remote::vector<int>::make(handle, 1000);
+    ASSERT_TRUE(first && second);
+    const raddr_t gone = first->address(), kept = second->address();
+    *first = std::move(*second);
+    EXPECT_EQ(first->address(), kept);
+    EXPECT_EQ(handle.free(gone).error(), -EFAULT) << "the vector freed it";
+
+    auto one = remote::held_lock::take(handle, *address);
+    auto two = remote::held_lock::take(handle, *address + 64);
+    ASSERT_TRUE(one && two);
+    *one = std::move(*two);
+    EXPECT_TRUE(remote::held_lock::take(handle, *address)) << "the first lock is free";
+    EXPECT_EQ(remote::held_lock::take(handle, *address + 64).error(), -EDEADLK);
+
+    auto queue = remote::queue::open(handle);
+    ASSERT_TRUE(queue);
+    const std::array<std::byte, 8> out{std::byte{3}};
+    std::array<std::byte, 8> in{};
+    remote::pending operation = queue->write(*address + 128, out);
+    operation = queue->read(*address + 128, in);
+    remote::queue moved = std::move(*queue);
+    EXPECT_EQ(operation.wait().value_or(-1), 0);
+    EXPECT_EQ(in, out);
+
+    const remote_vec pieces[] = {{*address + 200, const_cast<std::byte*>(out.data()), out.size()}};
+    EXPECT_TRUE(handle.writev(pieces));
+    EXPECT_TRUE(handle.read(*address + 200, std::span(in)));
+    EXPECT_EQ(in, out);
+}
+
 TEST_F(Cpp, PendingOperationsNeedNoLoop) {
     auto address = handle.alloc(100);
     ASSERT_TRUE(address);

@@ -309,6 +309,41 @@ TEST_P(Mapped, ChildMapsAndForksAgain) {
     EXPECT_EQ(remote_munmap(r, memory), 0);
 }
 
+// The child's own calls take the locks that the parent's threads may have held.
+TEST(MappedChild, MapsAndForksAgain) {
+    SKIP_UNLESS_MAPPABLE();
+    remote_t* r = nullptr;
+    raddr_t a = 0;
+    ASSERT_EQ(remote_open(&r, "embedded:", nullptr), 0);
+    ASSERT_EQ(ralloc(r, page, REMOTE_RW, &a), 0);
+    std::uint8_t* memory = map(r, a, page);
+    pid_t child = fork();
+    if (!child) {
+        alarm(60); // ends a child that hangs
+        remote_t* own = nullptr;
+        void* mine = nullptr;
+        bool good = !remote_open(&own, "embedded:", nullptr) && !ralloc(own, page, REMOTE_RW, &a) &&
+                    !remote_mmap(own, a, page, REMOTE_RW, nullptr, &mine);
+        if (good)
+            *static_cast<std::uint8_t*>(mine) = 7;
+        good = good && !remote_msync(own, mine, page);
+        pid_t grandchild = fork();
+        if (!grandchild)
+            _exit(0);
+        int status = 1;
+        waitpid(grandchild, &status, 0);
+        std::uint8_t back = 0;
+        good =
+            good && !status && !remote_munmap(own, mine) && !rread(own, a, &back, 1) && back == 7;
+        _exit(!good);
+    }
+    int status = 1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+    EXPECT_EQ(remote_munmap(r, memory), 0);
+    remote_close(r);
+}
+
 // ---- what the system gives ----
 
 // Can this kernel be told which system calls to refuse?

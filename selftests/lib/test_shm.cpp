@@ -4,10 +4,12 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <pthread.h>
 #include <random>
 #include <string>
 #include <thread>
@@ -344,6 +346,104 @@ TEST_F(Shm, DescriptorIsReadableOnceTheNodeHasAnswered) {
     }
     remote_queue_close(q);
     remote_close(r);
+}
+
+TEST_F(Shm, DescriptorIsQuietWhenTheNodeHasEnded) {
+    Victim other([this] {
+        start();
+        return true;
+    });
+    ASSERT_TRUE(other.run());
+    remote_t* r = open();
+    remote_queue_t* q = nullptr;
+    ASSERT_EQ(remote_queue_open(&q, r, nullptr), 0);
+    std::uint64_t next_us = 0;
+    pollfd ready{remote_queue_fd(q, &next_us), POLLIN, 0};
+    EXPECT_EQ(poll(&ready, 1, 0), 0);
+    other.kill();
+    EXPECT_EQ(poll(&ready, 1, -1), 1);
+    remote_completion none;
+    EXPECT_EQ(remote_queue_wait(q, &none, 1, 0, 0), 0);
+    EXPECT_EQ(remote_queue_fd(q, &next_us), ready.fd);
+    EXPECT_EQ(next_us, UINT64_MAX);
+    EXPECT_EQ(poll(&ready, 1, 0), 0) << "an idle event loop would spin";
+    remote_queue_close(q);
+    remote_close(r);
+}
+
+// As one does that was stopped after it had taken back the node's flag, before its wake-up.
+TEST_F(Shm, NodeWhoseFlagAnotherClientHasTakenBackIsWoken) {
+    start();
+    remote_t* r = open();
+    raddr_t a = 0;
+    ASSERT_EQ(remote_alloc(r, 100, REMOTE_RW, &a), 0);
+    lib::ShmLink other(path, lib::Clock::now() + std::chrono::seconds(5));
+    while (!__atomic_load_n(other.node_sleeps, __ATOMIC_SEQ_CST))
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20)); // it sleeps right after that
+    __atomic_store_n(other.node_sleeps, 0, __ATOMIC_SEQ_CST);
+    std::uint8_t byte = 0;
+    EXPECT_EQ(remote_read(r, a, &byte, 1), 0);
+    remote_close(r);
+}
+
+// A timer's signals interrupt poll() again and again.
+TEST_F(Shm, SignalsDoNotDisturbTheOpening) {
+    Victim other([this] {
+        start();
+        return true;
+    });
+    ASSERT_TRUE(other.run());
+    struct sigaction counted {};
+    static std::atomic<unsigned> signals;
+    signals = 0;
+    counted.sa_handler = [](int) { signals++; };
+    struct sigaction before {};
+    ASSERT_EQ(sigaction(SIGUSR1, &counted, &before), 0);
+    other.stop(); // the kernel accepts for it: it offers rings later
+    const pthread_t self = pthread_self();
+    std::thread sender([&] {
+        for (int i = 0; i < 20; i++) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            pthread_kill(self, SIGUSR1);
+        }
+        other.resume();
+    });
+    remote_t* r = open();
+    sender.join();
+    EXPECT_TRUE(r);
+    EXPECT_GT(signals, 0U);
+    remote_close(r);
+    sigaction(SIGUSR1, &before, nullptr);
+}
+
+TEST_F(Shm, StoppedNodeIsToldFromOneWithoutRings) {
+    Victim other([this] {
+        start();
+        return true;
+    });
+    ASSERT_TRUE(other.run());
+    other.stop();
+    remote_t* r = nullptr;
+    EXPECT_EQ(try_open(r, 300'000), -EHOSTUNREACH);
+    EXPECT_NE(std::string(remote_why()).find("stopped"), std::string::npos);
+}
+
+// More at once than the node's socket has room for.
+TEST_F(Shm, AllOfManyThatComeAtOnceAreAdmitted) {
+    constexpr unsigned count = 200;
+    start(count);
+    std::vector<std::unique_ptr<lib::ShmLink>> links(count);
+    std::vector<std::thread> threads;
+    for (auto& link : links)
+        threads.emplace_back([&] {
+            link =
+                std::make_unique<lib::ShmLink>(path, lib::Clock::now() + std::chrono::seconds(60));
+        });
+    for (std::thread& thread : threads)
+        thread.join();
+    for (auto& link : links)
+        EXPECT_TRUE(link && link->is_open());
 }
 
 TEST_F(Shm, IdleNodeSleeps) {

@@ -16,8 +16,6 @@ namespace remora {
 
 namespace {
 
-constexpr int backlog = 64;
-
 struct stat at(const std::string& path) {
     struct stat found {};
     lstat(path.c_str(), &found);
@@ -74,7 +72,7 @@ UnixListener::UnixListener(const char* option, std::string path, mode_t mode, in
     // bind() creates the file with the mode of the socket.
     if (!fd_ || fchmod(fd_.get(), mode) ||
         bind(fd_.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) ||
-        listen(fd_.get(), backlog))
+        listen(fd_.get(), SOMAXCONN))
         throw Failure("can't listen at {}: {}: choose another path for {}", path_,
                       std::strerror(errno), option);
     inode_ = at(path_).st_ino;

@@ -178,6 +178,14 @@ Rings::Rings(unsigned rings)
         throw Failure("no eventfd: {}", std::strerror(errno));
     if (!has_futex_wait_any())
         throw Failure("this kernel is older than Linux 5.16: leave --shm out");
+    unused_.reserve(rings);
+}
+
+// The worker often has the last pointer to a pair, but no time for giving back its memory.
+void Rings::give_back(RingPair* last) {
+    std::lock_guard lock(lock_);
+    unused_.emplace_back(last);
+    eventfd_write(closed_fd_.get(), 1);
 }
 
 std::shared_ptr<RingPair> Rings::open(pid_t client, uid_t user, unsigned share) {
@@ -194,10 +202,7 @@ std::shared_ptr<RingPair> Rings::open(pid_t client, uid_t user, unsigned share) 
         throw;
     }
     rings_++;
-    return {pair.release(), [this](RingPair* last) {
-                delete last;
-                rings_--;
-            }};
+    return {pair.release(), [this](RingPair* last) { give_back(last); }};
 }
 
 void Rings::came(std::shared_ptr<RingPair> pair) {
@@ -240,10 +245,18 @@ void Rings::close(std::uint64_t serial) {
 }
 
 std::vector<std::uint64_t> Rings::take_closed() {
-    std::lock_guard lock(lock_);
-    eventfd_t count;
-    eventfd_read(closed_fd_.get(), &count);
-    return std::exchange(closed_, {});
+    std::vector<std::unique_ptr<RingPair>> unused;
+    unused.reserve(rings_max_);
+    std::vector<std::uint64_t> closed;
+    {
+        std::lock_guard lock(lock_);
+        eventfd_t count;
+        eventfd_read(closed_fd_.get(), &count);
+        unused.swap(unused_);
+        closed.swap(closed_);
+    }
+    rings_ -= static_cast<unsigned>(unused.size());
+    return closed;
 }
 
 } // namespace remora::daemon

@@ -152,11 +152,13 @@ public:
     // Ends a sleep of the worker, also one that begins.
     void wake() { pointers_.wake(); }
 
-    // ---- transport: pairs to end ----
+    // ---- transport: pairs to end, and memory of those that nobody uses any more ----
     std::vector<std::uint64_t> take_closed();
     int closed_fd() const { return closed_fd_.get(); }
 
 private:
+    void give_back(RingPair* last);
+
     const unsigned rings_max_;
     std::atomic<unsigned> rings_ = 0;
     std::uint64_t serial_ = 0;
@@ -164,7 +166,8 @@ private:
     Descriptor closed_fd_;
     std::atomic<bool> changed_ = false;
     std::mutex lock_; // all below
-    Changes changes_;
+    std::vector<std::unique_ptr<RingPair>> unused_;
+    Changes changes_; // whose end gives back pairs
     std::vector<std::uint64_t> closed_;
 };
 

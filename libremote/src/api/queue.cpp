@@ -85,20 +85,22 @@ int check_op(const remote_t* r, const remote_op& op) {
     }
 }
 
-// Operations of another version's program, as this library knows them. Empty: one sets an unknown
-// field.
+// Operations of another version's program, as this library knows them, up to the first one that
+// sets an unknown field.
 std::vector<remote_op> shortened(const remote_op* ops, std::size_t count) {
     std::vector<remote_op> known(count);
     const auto* from = reinterpret_cast<const unsigned char*>(ops);
     const std::size_t size = ops->size;
-    for (remote_op& op : known) {
+    for (std::size_t n = 0; n < count; n++, from += size) {
+        remote_op& op = known[n];
         const std::size_t bytes = std::min(size, sizeof(op));
         std::span tail(from + bytes, size - bytes);
-        if (std::ranges::any_of(tail, [](unsigned char byte) { return byte != 0; }))
-            return {};
+        if (std::ranges::any_of(tail, [](unsigned char byte) { return byte != 0; })) {
+            known.resize(n);
+            break;
+        }
         std::memcpy(&op, from, bytes);
         op.size = op.size == size ? sizeof(op) : 0;
-        from += size;
     }
     return known;
 }
@@ -175,10 +177,8 @@ REMOTE_API int remote_queue_wait(remote_queue_t* q, remote_completion* completio
 REMOTE_API int remote_queue_cancel(remote_queue_t* q, uint64_t user_data) {
     if (int error = q ? remora::lib::check(q->r) : -EINVAL)
         return error;
-    return remora::lib::guarded([&] {
-        std::size_t cancelled = q->queue.cancel(user_data);
-        return cancelled ? static_cast<int>(cancelled) : -ENOENT;
-    });
+    std::size_t cancelled = q->queue.cancel(user_data);
+    return cancelled ? static_cast<int>(cancelled) : -ENOENT;
 }
 
 REMOTE_API int remote_queue_fd(remote_queue_t* q, uint64_t* next_us) {

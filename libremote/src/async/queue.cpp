@@ -6,6 +6,7 @@
 #include <bit>
 #include <cerrno>
 #include <new>
+#include <thread>
 #include <utility>
 
 #include <sys/epoll.h>
@@ -383,14 +384,23 @@ std::size_t Queue::wait(std::span<remote_completion> to, std::size_t at_least,
                         Clock::time_point until) {
     drop_unused();
     at_least = std::min(at_least, to.size());
+    if (!at_least)
+        until = std::min(until, Clock::now());
     std::size_t taken = 0;
     for (bool looked = false;; looked = true) {
         bool over;
+        BackendRef idle;
         {
             std::lock_guard lock(lock_);
             taken += take(to.subspan(taken));
             over = !in_flight_;
+            if (over && !looked && epoll_ && !uses_.empty())
+                idle = uses_.back()->backend;
         }
+        // A late answer, or a node that ended, makes the descriptor readable as well.
+        if (idle)
+            idle->wait_until(
+                this, [] { return false; }, Clock::now());
         if (over || (taken >= at_least && (taken || looked)) || (looked && Clock::now() >= until))
             return taken;
         UseRef use = oldest_use();
@@ -410,7 +420,12 @@ void Queue::cancel_pinned(Slot& slot, Backend& backend) {
         backend.exclusively([&] { detach(slot); });
     else
         backend.cancel(slot.call);
-    std::lock_guard lock(lock_);
+    std::unique_lock lock(lock_);
+    while (slot.state == State::in_flight) { // its listener is told right after its end
+        lock.unlock();
+        std::this_thread::yield();
+        lock.lock();
+    }
     slot.pins--;
     if (slot.state == State::free && !slot.pins)
         release(slot);
@@ -429,20 +444,32 @@ void Queue::detach(Slot& slot) {
     signal();
 }
 
+// Lock. One of those in flight, or null.
+Queue::Slot* Queue::find(std::uint64_t user_data) {
+    Slot* slot = alike(user_data);
+    while (slot && slot->user_data != user_data)
+        slot = slot->next_alike;
+    return slot;
+}
+
+// Without memory, so that it can't fail.
 std::size_t Queue::cancel(std::uint64_t user_data) {
-    std::vector<std::pair<Slot*, BackendRef>> found;
-    {
-        std::lock_guard lock(lock_);
-        for (Slot* slot = alike(user_data); slot; slot = slot->next_alike) {
-            if (slot->user_data == user_data)
-                found.emplace_back(slot, slot->use->backend);
-        }
-        for (const auto& [slot, backend] : found)
+    std::size_t cancelled = 0;
+    // Other threads may submit more of them meanwhile.
+    for (; cancelled < slots_.size(); cancelled++) {
+        Slot* slot;
+        BackendRef backend;
+        {
+            std::lock_guard lock(lock_);
+            slot = find(user_data);
+            if (!slot)
+                break;
             slot->pins++;
-    }
-    for (const auto& [slot, backend] : found)
+            backend = slot->use->backend;
+        }
         cancel_pinned(*slot, *backend);
-    return found.size();
+    }
+    return cancelled;
 }
 
 // Ends groups all of whose operations were detached, for their messages are still under way.

@@ -47,7 +47,7 @@ public:
     // Number taken.
     std::size_t wait(std::span<remote_completion> to, std::size_t at_least,
                      Clock::time_point until);
-    // Number cancelled. Throws bad_alloc.
+    // Number cancelled.
     std::size_t cancel(std::uint64_t user_data);
     // Cancels all operations in flight, and lets go of their backends.
     void end();
@@ -104,6 +104,7 @@ private:
     void give_slots(Use& use, std::span<Slot* const> unused);
     void set_in_flight(std::span<Slot* const> slots);
     Slot*& alike(std::uint64_t user_data);
+    Slot* find(std::uint64_t user_data);
     UseRef use_of(const BackendRef& backend);
     std::size_t start(const UseRef& use, std::span<const remote_op> ops,
                       std::span<Slot* const> slots);

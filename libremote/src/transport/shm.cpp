@@ -197,6 +197,9 @@ void Shm::wait(Clock::time_point until, std::uint64_t spin_ns) {
         return;
     sleep(until);
     idle_ = !has_news();
+    // Another client may have reset the node's flag, and been stopped before it woke the node.
+    if (idle_)
+        futex_wake(link_.node_sleeps);
 }
 
 // True: there is news.

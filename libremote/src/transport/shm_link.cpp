@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <thread>
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -22,6 +23,41 @@ namespace {
 
 // A node offers a pair at once; one that is stopped does not.
 constexpr std::chrono::milliseconds offer_time{2000};
+// Between two tries to reach a node that has too many others waiting.
+constexpr std::chrono::milliseconds again_after{1};
+// The node sends a byte when it has answered; more are dropped in turns of so many.
+constexpr int bytes_max = 64;
+
+// The socket can't be had.
+Failure refused(int error, const std::string& path) {
+    switch (error) {
+    case EACCES:
+        return Failure(EACCES,
+                       "this user may not use {}: be root, or the node's user, or start the node "
+                       "with --shm-mode 666",
+                       path);
+    case ENOENT:
+    case ECONNREFUSED:
+    case ENOTSOCK:
+        return Failure(ECONNREFUSED, "no node at {}: {}", path, std::strerror(error));
+    case EAGAIN:
+        return Failure(EHOSTUNREACH, "the node at {} admits no client in time: is it stopped?",
+                       path);
+    default:
+        return Failure(error, "can't reach a node at {}: {}", path, std::strerror(error));
+    }
+}
+
+// Signals don't end the waiting.
+bool is_readable(int fd, Clock::time_point limit) {
+    pollfd ready{fd, POLLIN, 0};
+    int got;
+    do {
+        auto left = std::chrono::ceil<std::chrono::milliseconds>(limit - Clock::now());
+        got = poll(&ready, 1, std::max(static_cast<int>(left.count()), 0));
+    } while (got < 0 && errno == EINTR);
+    return got > 0;
+}
 
 Failure refusal(std::uint32_t answer, const std::string& path) {
     switch (answer) {
@@ -52,17 +88,16 @@ bool is_part(std::uint64_t offset, const ring_shape& shape, std::uint64_t end) {
 } // namespace
 
 ShmLink::ShmLink(std::string path, Clock::time_point limit) : path_(std::move(path)) {
-    if (!call() && errno == EACCES)
-        throw Failure(EACCES,
-                      "this user may not use {}: be root, or the node's user, or start the node "
-                      "with --shm-mode 666",
+    while (!call()) {
+        // The node admits one client after the other, and others wait before this one.
+        if (errno != EAGAIN || Clock::now() >= limit)
+            throw refused(errno, path_);
+        std::this_thread::sleep_for(again_after);
+    }
+    if (!is_readable(socket_.get(), std::min(limit, Clock::now() + offer_time)))
+        throw Failure(EHOSTUNREACH, "the node at {} offers no rings in time: is it stopped?",
                       path_);
-    if (!socket_)
-        throw Failure(ECONNREFUSED, "no node at {}: {}", path_, std::strerror(errno));
-    pollfd ready{socket_.get(), POLLIN, 0};
-    auto left = std::chrono::ceil<std::chrono::milliseconds>(
-        std::min(limit, Clock::now() + offer_time) - Clock::now());
-    if (poll(&ready, 1, std::max(static_cast<int>(left.count()), 0)) <= 0 || !take_offer())
+    if (!take_offer())
         throw Failure(EPROTO, "the node at {} offers no rings: is it remora-node with --shm?",
                       path_);
 }
@@ -131,11 +166,11 @@ void ShmLink::map(const ring_offer& offer, const std::vector<Descriptor>& files)
 
 bool ShmLink::take_bytes() const {
     std::uint8_t byte;
-    ssize_t got;
-    do {
+    ssize_t got = 1;
+    // The node may send without end.
+    for (int n = 0; n < bytes_max && (got > 0 || (got < 0 && errno == EINTR)); n++)
         got = recv(socket_.get(), &byte, 1, MSG_DONTWAIT);
-    } while (got > 0 || (got < 0 && errno == EINTR));
-    return got < 0 && errno == EAGAIN;
+    return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
 }
 
 void ShmLink::look_after() {
