@@ -413,7 +413,7 @@ TEST_F(Cpp, ObjectsOutliveTheMoveOfTheirHandle) {
     EXPECT_EQ(part[0].get().error(), -EBADF);
 }
 
-// What the object had before goes as at its end.
+// The object gives up what it had before, as its destructor does.
 TEST_F(Cpp, MoveAssignmentReplacesALiveObject) {
     auto address = handle.alloc(4096);
     ASSERT_TRUE(address);

@@ -312,6 +312,9 @@ TEST_P(Mapped, ChildMapsAndForksAgain) {
 // The child's own calls take the locks that the parent's threads may have held.
 TEST(MappedChild, MapsAndForksAgain) {
     SKIP_UNLESS_MAPPABLE();
+#ifdef __SANITIZE_THREAD__
+    GTEST_SKIP() << "ThreadSanitizer ends a child that starts threads";
+#endif
     remote_t* r = nullptr;
     raddr_t a = 0;
     ASSERT_EQ(remote_open(&r, "embedded:", nullptr), 0);

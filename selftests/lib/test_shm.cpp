@@ -371,8 +371,8 @@ TEST_F(Shm, DescriptorIsQuietWhenTheNodeHasEnded) {
     remote_close(r);
 }
 
-// As one does that was stopped after it had taken back the node's flag, before its wake-up.
-TEST_F(Shm, NodeWhoseFlagAnotherClientHasTakenBackIsWoken) {
+// A client that is stopped after it has reset the node's flag doesn't wake the node.
+TEST_F(Shm, NodeIsWokenAlthoughItsFlagIsReset) {
     start();
     remote_t* r = open();
     raddr_t a = 0;
@@ -380,7 +380,7 @@ TEST_F(Shm, NodeWhoseFlagAnotherClientHasTakenBackIsWoken) {
     lib::ShmLink other(path, lib::Clock::now() + std::chrono::seconds(5));
     while (!__atomic_load_n(other.node_sleeps, __ATOMIC_SEQ_CST))
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    std::this_thread::sleep_for(std::chrono::milliseconds(20)); // it sleeps right after that
+    std::this_thread::sleep_for(std::chrono::milliseconds(20)); // the node sleeps right after that
     __atomic_store_n(other.node_sleeps, 0, __ATOMIC_SEQ_CST);
     std::uint8_t byte = 0;
     EXPECT_EQ(remote_read(r, a, &byte, 1), 0);

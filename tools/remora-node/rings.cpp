@@ -92,13 +92,11 @@ void PointerBuffer::give_back(const Place& place) {
 
 // A page that comes into use meanwhile has its pair announced by wake().
 void PointerBuffer::doze() {
+    std::lock_guard lock(lock_);
     flags_ = {&own_flag_};
-    {
-        std::lock_guard lock(lock_);
-        for (unsigned i = 0; i < users_max; i++)
-            if (page_[i].used)
-                flags_.push_back(&at(i)->node_sleeps);
-    }
+    for (unsigned i = 0; i < users_max; i++)
+        if (page_[i].used)
+            flags_.push_back(&at(i)->node_sleeps);
     for (std::uint32_t* flag : flags_)
         ring_doze(flag);
 }
@@ -107,7 +105,9 @@ void PointerBuffer::sleep() {
     futex_wait_any(flags_, base_swap_le32(1));
 }
 
+// A page may have become another user's meanwhile; then its flag is 0 already.
 void PointerBuffer::rise() {
+    std::lock_guard lock(lock_); // claim() maps pages
     for (std::uint32_t* flag : flags_)
         ring_rise(flag);
 }

@@ -167,7 +167,7 @@ private:
     std::atomic<bool> changed_ = false;
     std::mutex lock_; // all below
     std::vector<std::unique_ptr<RingPair>> unused_;
-    Changes changes_; // whose end gives back pairs
+    Changes changes_; // when these go, pairs are given back
     std::vector<std::uint64_t> closed_;
 };
 
