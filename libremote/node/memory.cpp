@@ -2,10 +2,12 @@
 #include "node/memory.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <string>
+#include <string_view>
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -33,11 +35,45 @@ std::uint64_t available_bytes() {
     return 0;
 }
 
-std::uint64_t resident_bytes() {
-    std::ifstream file("/proc/self/statm");
-    std::uint64_t pages = 0, resident = 0;
-    file >> pages >> resident;
-    return resident * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+// Names of a group's files and of the lines in its memory.stat, by the version of control groups.
+struct CgroupNames {
+    const char* limit;
+    const char* usage;
+    // Lines of memory.stat: memory that the kernel reclaims before it kills a process.
+    std::array<std::string_view, 3> reclaimable;
+};
+
+constexpr CgroupNames version_2{
+    "memory.max", "memory.current", {"inactive_file", "active_file", "slab_reclaimable"}};
+constexpr CgroupNames version_1{
+    "memory.limit_in_bytes", "memory.usage_in_bytes", {"total_inactive_file", "total_active_file"}};
+
+// 0 if the file doesn't exist or holds no number.
+std::uint64_t number_in(const std::string& file) {
+    std::uint64_t number = 0;
+    std::ifstream(file) >> number;
+    return number;
+}
+
+std::uint64_t reclaimable_bytes(const std::string& folder, const CgroupNames& names) {
+    std::ifstream file(folder + "memory.stat");
+    std::string name;
+    std::uint64_t bytes = 0, sum = 0;
+    while (file >> name >> bytes) {
+        if (std::find(names.reclaimable.begin(), names.reclaimable.end(), name) !=
+            names.reclaimable.end())
+            sum += bytes;
+    }
+    return sum;
+}
+
+// None if the group in this folder has no limit.
+std::optional<CgroupMemory> group_memory(const std::string& folder, const CgroupNames& names) {
+    std::uint64_t limit; // "max" is no number
+    if (!(std::ifstream(folder + names.limit) >> limit))
+        return std::nullopt;
+    std::uint64_t used = number_in(folder + names.usage);
+    return CgroupMemory{limit, used - std::min(used, reclaimable_bytes(folder, names))};
 }
 
 [[noreturn]] void explain_lock(std::size_t bytes, int error) {
@@ -54,15 +90,16 @@ std::uint64_t resident_bytes() {
 
 } // namespace
 
-std::uint64_t cgroup_limit_bytes(const std::filesystem::path& groups,
-                                 const std::filesystem::path& mounts) {
-    std::uint64_t least = 0;
+std::optional<CgroupMemory> cgroup_memory(const std::filesystem::path& groups,
+                                          const std::filesystem::path& mounts) {
+    std::optional<CgroupMemory> least;
     // From the group up to the root. Where the namespaces differ, only the root may be mounted.
-    auto look = [&](const std::filesystem::path& mount, std::string group, const char* name) {
+    auto look = [&](const std::filesystem::path& mount, std::string group,
+                    const CgroupNames& names) {
         for (;; group.erase(group.rfind('/'))) {
-            std::uint64_t limit; // "max" is no number
-            if (std::ifstream(mount.string() + group + "/" + name) >> limit)
-                least = least ? std::min(least, limit) : limit;
+            auto memory = group_memory(mount.string() + group + "/", names);
+            if (memory && (!least || memory->free_bytes() < least->free_bytes()))
+                least = memory;
             if (group.find('/') == std::string::npos)
                 return;
         }
@@ -73,9 +110,9 @@ std::uint64_t cgroup_limit_bytes(const std::filesystem::path& groups,
     while (std::getline(file, number, ':') && std::getline(file, controllers, ':') &&
            std::getline(file, group)) {
         if (controllers.empty())
-            look(mounts, group, "memory.max");
+            look(mounts, group, version_2);
         else if (("," + controllers + ",").find(",memory,") != std::string::npos)
-            look(mounts / "memory", group, "memory.limit_in_bytes");
+            look(mounts / "memory", group, version_1);
     }
     return least;
 }
@@ -85,12 +122,13 @@ Memory::Memory(std::size_t bytes, bool lock) : bytes_(bytes) {
     if (available && bytes > available)
         throw Failure(ENOMEM, "{} of memory are more than the {} available: lower --memory",
                       size_text(bytes), size_text(available));
-    std::uint64_t limit = cgroup_limit_bytes("/proc/self/cgroup", "/sys/fs/cgroup");
-    if (limit && bytes + resident_bytes() > limit)
+    auto group = cgroup_memory("/proc/self/cgroup", "/sys/fs/cgroup");
+    if (group && bytes > group->free_bytes())
         throw Failure(ENOMEM,
-                      "{} of memory don't fit into the {} of this process's control group: lower "
-                      "--memory, or raise the group's limit",
-                      size_text(bytes), size_text(limit));
+                      "{} of memory don't fit into this process's control group, which has {} of "
+                      "its {} free: lower --memory, or raise the group's limit",
+                      size_text(bytes), size_text(group->free_bytes()),
+                      size_text(group->limit_bytes));
     void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED)
         throw Failure(ENOMEM, "no {} of memory: {}: lower --memory", size_text(bytes),

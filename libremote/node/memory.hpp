@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 
 namespace remora::node {
 
@@ -25,10 +26,21 @@ private:
     std::size_t bytes_;
 };
 
-// The least limit on memory that control groups set this process, or 0. groups: its
-// /proc/PID/cgroup; mounts: where the groups are mounted.
-std::uint64_t cgroup_limit_bytes(const std::filesystem::path& groups,
-                                 const std::filesystem::path& mounts);
+// A control group with a limit on memory.
+struct CgroupMemory {
+    std::uint64_t limit_bytes;
+    // Memory of all its processes that the kernel can't reclaim without swapping.
+    std::uint64_t used_bytes;
+
+    std::uint64_t free_bytes() const {
+        return limit_bytes > used_bytes ? limit_bytes - used_bytes : 0;
+    }
+};
+
+// Of the groups that limit this process, the one with the least memory free; none if there is no
+// limit. groups: its /proc/PID/cgroup; mounts: where the groups are mounted.
+std::optional<CgroupMemory> cgroup_memory(const std::filesystem::path& groups,
+                                          const std::filesystem::path& mounts);
 
 // Tells the OOM killer to take others first; false if that isn't permitted.
 bool shield_from_oom_killer();
