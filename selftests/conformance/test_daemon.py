@@ -33,9 +33,9 @@ class Daemon(unittest.TestCase):
         self.assertEqual([line for line in done.stderr.splitlines() if "warning" not in line],
                          ["remora-node: no 16 threads: Resource temporarily unavailable"])
 
-    def refused(self, *words):
+    def refused(self, *words, code=1):
         done = subprocess.run([*NODE, *words], capture_output=True, text=True, timeout=60, check=False)
-        self.assertEqual(done.returncode, 1, done)
+        self.assertEqual(done.returncode, code, done)
         return [line for line in done.stderr.splitlines() if "warning" not in line]
 
     @contextlib.contextmanager
@@ -138,6 +138,18 @@ class Daemon(unittest.TestCase):
             [shown] = [each for each in json.loads(said)["nodes"] if each["node"] == str(status)]
             self.assertEqual(shown["port"], port)
             self.assertEqual([shown[f"{what}_per_s"] for what in ("read", "write", "atomic", "put", "drop")], [0] * 5)
+
+    @contextlib.contextmanager
+    def opened(self, target):
+        """The library, and a handle to this target."""
+        library = ctypes.CDLL(ROOT / "out/lib/libremote.so")
+        library.remote_why.restype = ctypes.c_char_p
+        handle = ctypes.c_void_p()
+        self.assertEqual(library.remote_open(ctypes.byref(handle), target.encode(), None), 0, library.remote_why())
+        try:
+            yield library, handle
+        finally:
+            library.remote_close(handle)
 
     # ---- the control socket ----
 
@@ -272,6 +284,23 @@ class Daemon(unittest.TestCase):
             self.assertEqual(self.refused(*ANY_PORT, "--socket", path),
                              [f"remora-node: can't listen at {path}: Address already in use: choose another path for --socket"])
 
+    def test_list_of_spaces_is_a_table(self):
+        with self.controlled() as (_, _, (one, two), node):
+            self.assertEqual(node("space", "list"), "SPACE  PROMISED  QUOTA  REGIONS  ACCESS\n")
+            node("space", "add", f"7={one},quota=1536K")
+            node("space", "add", f"1234567={two},read-only-of=7")
+            port = json.loads(node("status", "--json"))["port"]
+            with self.opened(f"udp:127.0.0.1:{port},key={one},space=7") as (library, handle):
+                address = ctypes.c_uint64()
+                self.assertEqual(library.remote_alloc(handle, ctypes.c_uint64(1 << 20), 3, ctypes.byref(address)), 0)
+                self.assertEqual(node("space", "list").splitlines(),
+                                 ["SPACE    PROMISED  QUOTA  REGIONS  ACCESS",
+                                  "7        1M        1.50M  1        full",
+                                  "1234567  0         -      0        read-only of 7"])
+                self.assertEqual(json.loads(node("space", "list", "--json")), [
+                    {"space": 7, "promised_bytes": 1 << 20, "quota_bytes": 1536 << 10, "regions": 1, "read_only_of": 0},
+                    {"space": 1234567, "promised_bytes": 0, "quota_bytes": 0, "regions": 0, "read_only_of": 7}])
+
     # ---- remora ping ----
 
     def ping(self, port, key, *words, state):
@@ -303,6 +332,25 @@ class Daemon(unittest.TestCase):
             node("space", "del", "2")
             self.ping(port, two, "--timeout", "0.2", "--space", "2", state="wrong-key-or-space")
 
+    def test_ping_prints_one_line_and_json_all_fields(self):
+        with self.controlled() as (_, _, (one, two), node):
+            port = json.loads(node("status", "--json"))["port"]
+            node("space", "add", f"3={one}")
+            words = ["ping", f"127.0.0.1:{port}", "--key", one, "--space", "3"]
+            self.assertRegex(self.remora(*words, "--count", "3"),
+                             rf"\A127\.0\.0\.1:{port}, space 3: ok, 16M of 16M free, 3 round trips: "
+                             r"min \d+\.(\dus|\d\dms), median \d+\.(\dus|\d\dms), max \d+\.(\dus|\d\dms)\n\Z")
+            said = json.loads(self.remora(*words, "--json"))
+            self.assertEqual(list(said), ["node", "space", "state", "round_trip_ns", "memory_bytes", "free_bytes"])
+            self.assertEqual((said["node"], said["space"]), (f"127.0.0.1:{port}", 3))
+            self.assertEqual(list(said["round_trip_ns"]), ["min", "median", "max"])
+            wrong = ["ping", f"127.0.0.1:{port}", "--key", two, "--space", "3", "--timeout", "0.2"]
+            error = (f"127.0.0.1:{port} ignores us, though a program listens there: does it have this space with this key, "
+                     "and is it a memory node?")
+            self.assertEqual(self.remora(*wrong, code=1), f"remora: {error}\n")
+            self.assertEqual(self.ping(port, two, "--space", "3", "--timeout", "0.2", state="wrong-key-or-space"),
+                             {"node": f"127.0.0.1:{port}", "space": 3, "state": "wrong-key-or-space", "error": error})
+
     def test_ping_tells_a_closed_port_from_a_silent_program(self):
         with tempfile.TemporaryDirectory() as folder:
             key = pathlib.Path(folder) / "key"
@@ -312,6 +360,16 @@ class Daemon(unittest.TestCase):
                 port = taken.getsockname()[1]
                 self.ping(port, key, "--timeout", "0.2", state="wrong-key-or-space")  # or no memory node
             self.ping(port, key, "--timeout", "0.2", state="no-node")
+
+    def test_ping_tells_that_there_is_no_way_to_the_node(self):
+        with tempfile.TemporaryDirectory() as folder:
+            key = pathlib.Path(folder) / "key"
+            self.remora("key", "new", key)
+            # As for an address without a route, connect() fails.
+            said = json.loads(subprocess.run([ROOT / "out/bin/remora", "ping", "255.255.255.255", "--key", key, "--json"],
+                                             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=60, check=False).stdout)
+            self.assertEqual(said["state"], "unreachable")
+            self.assertRegex(said["error"], r"\Ano way to 255\.255\.255\.255:7670: [^\n]+\Z")
 
     @contextlib.contextmanager
     def client(self, port, key):
@@ -351,18 +409,15 @@ class Daemon(unittest.TestCase):
         with self.controlled() as (_, _, (one, _), node):
             port = json.loads(node("status", "--json"))["port"]
             node("space", "add", f"1={one}")
-            library = ctypes.CDLL(ROOT / "out/lib/libremote.so")
-            handle, address = ctypes.c_void_p(), ctypes.c_uint64()
-            target = f"udp:127.0.0.1:{port},key={one}".encode()
-            self.assertEqual(library.remote_open(ctypes.byref(handle), target, None), 0)
-            self.assertEqual(library.remote_alloc(handle, ctypes.c_uint64(1 << 20), 3, ctypes.byref(address)), 0)
-            self.assertEqual(library.remote_write(handle, address, b"x", ctypes.c_size_t(1)), 0)
-            self.assertEqual(node("space", "del", "1", code=1), "remora: space 1 has 1 regions (1M): --force frees them\n")
-            node("space", "del", "--force", "1")
-            status = json.loads(node("status", "--json"))
-            self.assertEqual([status[name] for name in ("spaces", "regions", "sessions", "promised_bytes", "backed_bytes")],
-                             [0] * 5)
-            library.remote_close(handle)
+            address = ctypes.c_uint64()
+            with self.opened(f"udp:127.0.0.1:{port},key={one}") as (library, handle):
+                self.assertEqual(library.remote_alloc(handle, ctypes.c_uint64(1 << 20), 3, ctypes.byref(address)), 0)
+                self.assertEqual(library.remote_write(handle, address, b"x", ctypes.c_size_t(1)), 0)
+                self.assertEqual(node("space", "del", "1", code=1), "remora: space 1 has 1 regions (1M): --force frees them\n")
+                node("space", "del", "--force", "1")
+                status = json.loads(node("status", "--json"))
+                self.assertEqual([status[name] for name in ("spaces", "regions", "sessions", "promised_bytes", "backed_bytes")],
+                                 [0] * 5)
 
 
 if __name__ == "__main__":
