@@ -3,6 +3,7 @@
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import json
 import mmap
@@ -14,6 +15,7 @@ import socket
 import struct
 import subprocess
 import tempfile
+import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -253,6 +255,29 @@ class Daemon(unittest.TestCase):
                 self.assertIn("longer than", json.loads(asking.makefile().read())["error"])
             self.assertEqual(json.loads(node("status", "--json"))["spaces"], 0)
 
+    @unittest.skipUnless(os.geteuid() == 0, "needs root, to be another user")
+    def test_rings_refuse_another_user_with_advice(self):
+        library = ctypes.CDLL(ROOT / "out/lib/libremote.so")
+        library.remote_why.restype = ctypes.c_char_p
+        with tempfile.TemporaryDirectory() as folder:
+            os.chmod(folder, 0o755)
+            key, path = (pathlib.Path(folder) / name for name in ("key", "rings"))
+            self.remora("key", "new", key)
+            os.chown(key, 65534, 65534)
+            with self.node("--shm", path, "--space", f"1={key}"):
+                # The kernel refuses the connection; where somebody changed the socket's mode, the node does.
+                for mode, why in ((0o600, f"this user may not use {path}: be root, or the node's user, or start the node with "
+                                          "--shm-mode 666"),
+                                  (0o666, f"the node at {path} refuses this user: its --shm-mode says who may use it")):
+                    path.chmod(mode)
+                    handle = ctypes.c_void_p()
+                    os.seteuid(65534)
+                    try:
+                        error = library.remote_open(ctypes.byref(handle), f"shm:{path},key={key}".encode(), None)
+                    finally:
+                        os.seteuid(0)
+                    self.assertEqual((error, library.remote_why().decode()), (-errno.EACCES, why))
+
     def test_connections_that_say_nothing_keep_no_others_out(self):
         with self.controlled() as (_, path, _, node), contextlib.ExitStack() as idle:
             for n in range(100):
@@ -300,6 +325,77 @@ class Daemon(unittest.TestCase):
                 self.assertEqual(json.loads(node("space", "list", "--json")), [
                     {"space": 7, "promised_bytes": 1 << 20, "quota_bytes": 1536 << 10, "regions": 1, "read_only_of": 0},
                     {"space": 1234567, "promised_bytes": 0, "quota_bytes": 0, "regions": 0, "read_only_of": 7}])
+
+    # ---- --spin-us ----
+
+    def test_spin_us_that_is_no_time_is_refused_by_one_line(self):
+        for value in ("-1", "1000001", "18446744073709551616", "1.5", "50us", "nonsense"):
+            [line] = self.refused(*ANY_PORT, f"--spin-us={value}", code=2)
+            self.assertTrue(line.startswith("remora-node: ") and "--spin-us" in line and value in line, line)
+
+    @contextlib.contextmanager
+    def served(self, spin_us, *, rings):
+        """A node that spins for that time, and a function that has it serve 100 requests one after the other."""
+        with contextlib.ExitStack() as stack:
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            key, path = (pathlib.Path(folder) / name for name in ("key", "rings"))
+            self.remora("key", "new", key)
+            words = ["--spin-us", str(spin_us), "--space", f"1={key}", *(["--shm", path] if rings else [])]
+            node, port = stack.enter_context(self.node(*words))
+            target = f"shm:{path},key={key}" if rings else f"udp:127.0.0.1:{port},key={key}"
+            library, handle = stack.enter_context(self.opened(target))
+
+            def serve():
+                for _ in range(100):
+                    byte = ctypes.c_uint8()
+                    self.assertEqual(library.remote_read(handle, ctypes.c_uint64(0), ctypes.byref(byte), ctypes.c_size_t(1)),
+                                     -errno.EFAULT)
+            yield node, serve
+
+    @staticmethod
+    def serving_threads(node):
+        """/proc's folders of all threads but the one for signals and the operator, which has timers."""
+        return [task for task in pathlib.Path(f"/proc/{node.pid}/task").iterdir() if task.name != str(node.pid)]
+
+    def sleeps(self, node):
+        """How often those threads have gone to sleep."""
+        return sum(int(line.split()[1]) for task in self.serving_threads(node)
+                   for line in (task / "status").read_text().splitlines() if line.startswith("voluntary_ctxt_switches"))
+
+    def use(self, node):
+        """States of those threads, and the time in ns for which each one has had a processor."""
+        tasks = sorted(self.serving_threads(node))
+        return ([(task / "stat").read_text().rpartition(")")[2].split()[0] for task in tasks],
+                [int((task / "schedstat").read_text().split()[0]) for task in tasks])
+
+    def wait_until_idle(self, node):
+        """Until those threads sleep and use no processor meanwhile; a timeout ends the suite."""
+        before = None
+        while (now := self.use(node)) != before or set(now[0]) != {"S"}:
+            before = now
+            time.sleep(0.1)
+
+    def test_threads_that_do_not_spin_sleep_between_requests(self):
+        for rings in (False, True):
+            with self.subTest(rings=rings), self.served(0, rings=rings) as (node, serve):
+                self.wait_until_idle(node)
+                before = self.sleeps(node)
+                serve()
+                self.assertGreater(self.sleeps(node), before)
+                self.wait_until_idle(node)
+
+    @unittest.skipIf(os.sysconf("SC_NPROCESSORS_ONLN") == 1, "on one processor the daemon never spins")
+    def test_threads_that_spin_serve_without_sleep(self):
+        for rings in (False, True):
+            with self.subTest(rings=rings), self.served(1_000_000, rings=rings) as (node, serve):
+                # On a busy machine, the client itself may have no processor for so long that the node's thread sleeps.
+                for _ in range(20):
+                    before = self.sleeps(node)
+                    serve()
+                    if not (slept := self.sleeps(node) - before):
+                        break
+                self.assertEqual(slept, 0)
+                self.wait_until_idle(node)
 
     # ---- remora ping ----
 
