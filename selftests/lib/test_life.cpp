@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include <arpa/inet.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -27,20 +28,33 @@
 
 namespace {
 
-constexpr char two_addresses[] = "two-addresses.test";
+// A name that getaddrinfo() below resolves, and its addresses in this order.
+struct TestHost {
+    const char* name;
+    const char* first;
+    const char* second;
+};
+
+// connect() refuses it to a socket without SO_BROADCAST, as it refuses an address without a route.
+constexpr char unreachable[] = "255.255.255.255";
+constexpr TestHost two_addresses{"two-addresses.test", "127.0.0.2", "127.0.0.1"};
+constexpr TestHost unreachable_first{"unreachable-first.test", unreachable, "127.0.0.1"};
+constexpr TestHost unreachable_last{"unreachable-last.test", "127.0.0.1", unreachable};
 
 } // namespace
 
-// Resolves the name two_addresses to two addresses, of which only the second has a relay.
 extern "C" int getaddrinfo(const char* host, const char* port, const addrinfo* hints,
                            addrinfo** list) {
     static const auto system =
         reinterpret_cast<decltype(&getaddrinfo)>(dlsym(RTLD_NEXT, "getaddrinfo"));
-    if (!host || std::strcmp(host, two_addresses))
-        return system(host, port, hints, list);
-    if (int error = system("127.0.0.2", port, hints, list))
-        return error;
-    return system("127.0.0.1", port, hints, &(*list)->ai_next);
+    for (const TestHost& test : {two_addresses, unreachable_first, unreachable_last}) {
+        if (!host || std::strcmp(host, test.name))
+            continue;
+        if (int error = system(test.first, port, hints, list))
+            return error;
+        return system(test.second, port, hints, &(*list)->ai_next);
+    }
+    return system(host, port, hints, list);
 }
 
 namespace remora::test {
@@ -291,15 +305,62 @@ TEST(Open, WrongKeyClosedPortAndMissingHostDiffer) {
     unlink(file.c_str());
 }
 
-TEST(Open, HostIsReachedAtItsSecondAddress) {
-    TestNode node;
-    Relay relay(node.port(), 0);
-    std::string target = fmt::format("udp:{}:{},key={}", two_addresses, relay.port(), key_file());
+std::string target_of(const TestHost& host, std::uint16_t port, const std::string& key) {
+    return fmt::format("udp:{}:{},key={}", host.name, port, key);
+}
+
+void expect_use(const std::string& target) {
     remote_t* r = nullptr;
     ASSERT_EQ(remote_open(&r, target.c_str(), nullptr), 0) << remote_why();
     raddr_t a = 0;
     EXPECT_EQ(ralloc(r, 100, REMOTE_RW, &a), 0);
     remote_close(r);
+}
+
+TEST(Open, HostIsReachedAtItsSecondAddress) {
+    TestNode node;
+    Relay relay(node.port(), 0);
+    expect_use(target_of(two_addresses, relay.port(), key_file()));
+}
+
+TEST(Open, SilentFirstAddressIsTriedBeforeTheSecond) {
+    TestNode node;
+    Relay relay(node.port(), 0);
+    Descriptor silent(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    sockaddr_in first{};
+    first.sin_family = AF_INET;
+    first.sin_port = htons(relay.port());
+    ASSERT_EQ(inet_pton(AF_INET, two_addresses.first, &first.sin_addr), 1);
+    ASSERT_EQ(bind(silent.get(), reinterpret_cast<sockaddr*>(&first), sizeof(first)), 0);
+    expect_use(target_of(two_addresses, relay.port(), key_file()));
+    char byte;
+    EXPECT_GT(recv(silent.get(), &byte, 1, MSG_TRUNC), 0) << "the first was left out";
+}
+
+TEST(Open, AddressThatConnectRefusesIsSkipped) {
+    TestNode node;
+    Relay relay(node.port(), 0);
+    expect_use(target_of(unreachable_first, relay.port(), key_file()));
+    expect_use(target_of(unreachable_last, relay.port(), key_file()));
+}
+
+// The machine's answer tells the user what to change. The address without a route doesn't.
+TEST(Open, FailureOfAnAddressThatAnswersIsReported) {
+    TestNode node;
+    Relay relay(node.port(), 0);
+    std::string file = key_file() + "-wrong";
+    std::ofstream(file) << "000102030405060708090a0b0c0d0e0f\n";
+    remote_options options{};
+    options.size = sizeof(options);
+    options.timeout_us = 300'000;
+    for (const TestHost& host : {unreachable_first, unreachable_last}) {
+        remote_t* r = nullptr;
+        EXPECT_EQ(remote_open(&r, target_of(host, relay.port(), file).c_str(), &options),
+                  -EKEYREJECTED)
+            << host.name;
+        EXPECT_NE(std::string(remote_why()).find("ignores us"), std::string::npos) << remote_why();
+    }
+    unlink(file.c_str());
 }
 
 // A node on the network, by two handles.

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <limits>
 #include <utility>
 
@@ -167,7 +168,9 @@ Client::Client(const std::string& name, const std::vector<Connect>& candidates,
         throw Failure(EPROTO, "the node has pages of {} bytes, which can't be", page_bytes_);
 }
 
-// Tries all candidates in turn. Each has an equal share of the time that is left.
+// Tries all candidates in turn. Each has an equal share of the time that is left. If all fail,
+// throws the first failure whose cause isn't EHOSTUNREACH, or else the first one: the resolver also
+// returns addresses without a route, and sorts them behind the others.
 void Client::open_any(const std::string& name, const std::vector<Connect>& candidates,
                       const ClientOptions& options, Clock::time_point limit) {
     limit = std::min(limit,
@@ -175,6 +178,8 @@ void Client::open_any(const std::string& name, const std::vector<Connect>& candi
                          std::chrono::nanoseconds(std::min(
                              options.timeout_ns ? options.timeout_ns : open_ns_max, open_ns_max)));
     auto left = static_cast<int>(candidates.size());
+    std::exception_ptr failed;
+    int error = 0;
     for (const Connect& connect : candidates) {
         Clock::time_point now = Clock::now();
         try {
@@ -182,11 +187,15 @@ void Client::open_any(const std::string& name, const std::vector<Connect>& candi
             transport_ = connect(until);
             configure(options);
             return open(name, until);
-        } catch (const Failure&) {
-            if (!--left)
-                throw;
+        } catch (const Failure& failure) {
+            if (!failed || (error == EHOSTUNREACH && failure.error() != EHOSTUNREACH)) {
+                failed = std::current_exception();
+                error = failure.error();
+            }
+            left--;
         }
     }
+    std::rethrow_exception(failed);
 }
 
 void Client::configure(const ClientOptions& options) {
