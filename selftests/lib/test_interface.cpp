@@ -4,11 +4,14 @@
 #include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <fstream>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <gtest/gtest.h>
@@ -166,6 +169,73 @@ TEST(Interface, KeyMayBeBytesInsteadOfAFile) {
     EXPECT_EQ(open_error(target), -ENOKEY);
     EXPECT_EQ(open_error(udp_target(node.port()), key.data()), -EINVAL) << "both";
     EXPECT_EQ(open_error(target + ",key=/nowhere"), -ENOKEY);
+}
+
+// The error of opening with this key file. One line must name the file and this reason.
+void expect_no_key(const std::string& file, const std::string& reason) {
+    EXPECT_EQ(open_error("udp:127.0.0.1,key=" + file), -ENOKEY) << file;
+    const std::string why = remote_why();
+    EXPECT_NE(why.find(file), std::string::npos) << why;
+    EXPECT_NE(why.find(reason), std::string::npos) << why;
+    EXPECT_EQ(why.find('\n'), std::string::npos) << why;
+}
+
+TEST(Interface, KeyFileWithoutAKeyIsNamedWithItsFault) {
+    const std::string file = key_file() + "-bad";
+    auto put = [&](const std::string& text) { std::ofstream(file, std::ios::binary) << text; };
+    put("");
+    expect_no_key(file, "has 0 characters, not 32 hex digits");
+    put("0123456789abcdef\n");
+    expect_no_key(file, "has 16 characters, not 32 hex digits");
+    put(std::string(1'000'000, 'a'));
+    expect_no_key(file, "characters, not 32 hex digits");
+    put("0123456789abcdef0123456789abcdeg\n");
+    expect_no_key(file, "has other characters than hex digits");
+    put(std::string(32, '\0'));
+    expect_no_key(file, "has other characters than hex digits");
+    put("0123456789abcdef\n0123456789abcde\n");
+    expect_no_key(file, "has other characters than hex digits");
+    unlink(file.c_str());
+    expect_no_key(file, "No such file or directory");
+    expect_no_key(testing::TempDir(), "it is a directory");
+    // A FIFO that nobody writes must not stop the program.
+    ASSERT_EQ(mkfifo(file.c_str(), 0600), 0);
+    expect_no_key(file, "has 0 characters, not 32 hex digits");
+    unlink(file.c_str());
+}
+
+// Calls it in a thread whose user has no access to files of mode 0; root becomes another user
+// there, since its privilege gives it access. False: it may not.
+template <typename Call>
+bool call_without_access(Call call) {
+    bool may = false;
+    std::thread([&] {
+        constexpr uid_t keep = -1U, other = 65534;
+        // The system call changes this thread only; setresuid() would change the process.
+        may = geteuid() || !syscall(SYS_setresuid, keep, other, keep);
+        if (may)
+            call();
+    }).join();
+    return may;
+}
+
+class FileWithoutAccess {
+public:
+    FileWithoutAccess() {
+        std::ofstream(name) << "0123456789abcdef0123456789abcdef\n";
+        chmod(name.c_str(), 0);
+    }
+    FileWithoutAccess(const FileWithoutAccess&) = delete;
+    FileWithoutAccess& operator=(const FileWithoutAccess&) = delete;
+    ~FileWithoutAccess() { unlink(name.c_str()); }
+
+    const std::string name = key_file() + "-secret";
+};
+
+TEST(Interface, KeyFileThatTheUserMayNotReadIsNamed) {
+    FileWithoutAccess file;
+    if (!call_without_access([&] { expect_no_key(file.name, "Permission denied"); }))
+        GTEST_SKIP() << "root may not become another user here";
 }
 
 TEST(Interface, DeviceThatIsMissingOrNoneIsNamed) {
