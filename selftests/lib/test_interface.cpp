@@ -238,6 +238,17 @@ TEST(Interface, KeyFileThatTheUserMayNotReadIsNamed) {
         GTEST_SKIP() << "root may not become another user here";
 }
 
+TEST(Interface, DeviceThatTheUserMayNotOpenIsNamedWithAdvice) {
+    FileWithoutAccess file;
+    bool called = call_without_access([&] {
+        EXPECT_EQ(open_error("dev:" + file.name), -EACCES);
+        EXPECT_EQ(std::string(remote_why()), "this user may not read and write " + file.name +
+                                                 ": be root, or change the device's owner or mode");
+    });
+    if (!called)
+        GTEST_SKIP() << "root may not become another user here";
+}
+
 TEST(Interface, DeviceThatIsMissingOrNoneIsNamed) {
     EXPECT_EQ(open_error("dev:/dev/rmem-none"), -ENODEV);
     EXPECT_NE(std::string(remote_why()).find("/dev/rmem-none"), std::string::npos);

@@ -134,21 +134,27 @@ void take_found(Op& op) {
         found = base_load_le64(&found);
 }
 
-// remote_open() returns this for an error of open(). A device that lost its node connects to it
+// The failure of remote_open() for an error of open(). A device that lost its node connects to it
 // there.
-int meaning(int error) {
+Failure refused(int error, const std::string& path) {
+    auto failure = [&](int meaning) {
+        return Failure(meaning, "can't open {}: {}", path, std::strerror(error));
+    };
     switch (error) {
     case EACCES:
     case EPERM:
-        return EACCES;
+        return Failure(EACCES,
+                       "this user may not read and write {}: be root, or change the device's owner "
+                       "or mode",
+                       path);
     case EHOSTDOWN:
-        return EHOSTUNREACH;
+        return failure(EHOSTUNREACH);
     case EBUSY:
-        return EUSERS;
+        return failure(EUSERS);
     case ENOMEM:
-        return ENOMEM;
+        return failure(ENOMEM);
     default:
-        return ENODEV;
+        return failure(ENODEV);
     }
 }
 
@@ -164,7 +170,7 @@ constinit const Scheme dev_scheme{
 
 Dev::Dev(const std::string& path) : device_(open(path.c_str(), O_RDWR | O_CLOEXEC)) {
     if (!device_)
-        throw Failure(meaning(errno), "can't open {}: {}", path, std::strerror(errno));
+        throw refused(errno, path);
     rmem_io_info info{};
     if (ioctl(device_.get(), RMEM_IOC_INFO, &info))
         throw Failure(ENODEV, "{} is no device that 'remora attach --programs' made", path);
