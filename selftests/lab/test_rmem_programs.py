@@ -7,6 +7,7 @@ out/bin/lib-lab is the library's GoogleTest program; REMORA_TEST_TARGET tells it
 
 import errno
 import itertools
+import json
 import re
 import signal
 
@@ -102,9 +103,27 @@ def test_quickstart(lab):
     with Rack(lab) as rack:
         device = rack.attach("compute", rack.node("memory", "64M"), None)
         assert compute.run([QUICKSTART, f"dev:{device.path}"]).out == "hello, remote memory\n"
+        other = compute.run(["setpriv", "--reuid=1234", "--regid=1234", "--clear-groups", QUICKSTART, f"dev:{device.path}"],
+                            check=False)
+        assert other.rc == 1 and f"this user may not read and write {device.path}: be root" in other.err, f"{other.out} {other.err}"
         device.detach()
     failed = compute.run([QUICKSTART, f"dev:{device.path}"], check=False)
     assert failed.rc == 1 and device.path in failed.err, f"{failed.out} {failed.err}"
+
+
+def test_ping_tells_that_the_machine_is_unreachable(lab):
+    """A machine that is there answers, or refuses a port. While the link has no carrier, nothing comes back."""
+    compute = lab["compute"]
+    with Rack(lab) as rack:
+        node = rack.node("memory", "64M")
+        rmem.write_key(compute, "/run/ping.key", node.key)
+        words = [rmem.CLI, "ping", str(rmem.address(lab["memory"], compute)), "--key", "/run/ping.key", "--json"]
+        assert json.loads(compute.run(words).out)["state"] == "ok"
+        with rmemlab.link_down(lab, "rack"):
+            result = compute.run([*words, "--timeout", "1"], check=False)
+        said = json.loads(result.out)
+        assert (result.rc, said["state"]) == (1, "unreachable"), f"{result.out} {result.err}"
+        assert result.err == f"remora: {said['error']}\n", result.err
 
 
 # Asked by hand
@@ -411,7 +430,8 @@ def test_wishes_that_are_wrong(lab):
 
 
 TESTS = [test_device, test_device_without_io_uring, test_device_to_the_daemon, test_udp_to_the_kernels_node,
-         test_child_closes_the_devices_descriptors_once, test_quickstart, test_refusals, test_vectors, test_silent_node, test_killed_while_silent, test_limits_while_silent,
+         test_child_closes_the_devices_descriptors_once, test_quickstart,
+         test_ping_tells_that_the_machine_is_unreachable, test_refusals, test_vectors, test_silent_node, test_killed_while_silent, test_limits_while_silent,
          test_taken_back, test_cancel_ends_though_others_ask_again, test_retried_free_is_refused, test_restarted_node, test_opened_anew, test_opened_anew_by_many,
          test_detached_while_opened_anew, test_node_away_when_opened_anew, test_library_goes_on, test_in_use,
          test_wishes_that_are_wrong, rmemlab.test_modules_go]
