@@ -86,7 +86,7 @@ struct Sessions {
                 return -1;
             rmem_sessions_close(&all, found);
         }
-        found = rmem_sessions_choose(&all, &attempt, 1, 0);
+        found = rmem_sessions_choose(&all, &attempt, 1, 1, 0);
         return found < 0 || is_locked(found) ? -1 : found;
     }
 

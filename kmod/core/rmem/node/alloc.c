@@ -3,6 +3,7 @@
 
 #include "core/base/bits.h"
 #include "core/base/bytes.h"
+#include "core/rmem/node/share.h"
 
 #define GUARD_PAGES 1
 
@@ -82,10 +83,13 @@ static bool grantable(const struct rmem_alloc_state *alloc, const struct rmem_sp
 				  request->vpn + request->pages + GUARD_PAGES);
 }
 
-static bool permitted(const struct rmem_alloc_state *alloc, const struct rmem_space *space,
-		      u64 pages)
+static bool permitted(const struct rmem_alloc_state *alloc, const struct rmem_spaces *spaces,
+		      const struct rmem_space *space, u64 pages)
 {
 	if (!alloc->free || pages > alloc->pages - alloc->pages_promised)
+		return false;
+	if (!rmem_share_permits(alloc->regions_max, alloc->regions_max - alloc->in_use,
+				spaces->in_use, space->regions))
 		return false;
 	return !space->quota_pages || (space->pages_promised <= space->quota_pages &&
 				       pages <= space->quota_pages - space->pages_promised);
@@ -97,7 +101,7 @@ bool rmem_alloc_make(struct rmem_alloc_state *alloc, const struct rmem_spaces *s
 {
 	const struct rmem_space *space = &spaces->slot[space_index];
 
-	if (!request->pages || !permitted(alloc, space, request->pages))
+	if (!request->pages || !permitted(alloc, spaces, space, request->pages))
 		return false;
 	base_zero(work, sizeof(*work));
 	work->request = *request;

@@ -214,7 +214,8 @@ void rmem_call_open(struct rmem_node *node, struct rmem_node_call *call)
 	}
 	if (!open_meets_challenge(node, call))
 		return;
-	slot = rmem_sessions_choose(&node->sessions, &call->attempt, call->now_ns, idle_ns(node));
+	slot = rmem_sessions_choose(&node->sessions, &call->attempt, node->spaces.in_use,
+				    call->now_ns, idle_ns(node));
 	if (slot >= 0)
 		rmem_call_go_on(call, open_grant, slot);
 	else

@@ -3,6 +3,7 @@
 
 #include "core/base/bits.h"
 #include "core/base/bytes.h"
+#include "core/rmem/node/share.h"
 
 #define WORD_BITS 64
 #define HALF_BITS 24 /* of a name without its slot */
@@ -182,12 +183,16 @@ void rmem_session_touch(struct rmem_session *session, u64 id, u64 now_ns)
 		__atomic_store_n(&session->used, true, __ATOMIC_RELAXED);
 }
 
+static bool of_space(const struct rmem_session *session, const struct rmem_attempt *attempt)
+{
+	return session->place.space == attempt->place.space &&
+	       session->place.incarnation == attempt->place.incarnation;
+}
+
 /* Is or was the slot's session one of the attempt's client? */
 static bool of_client(const struct rmem_session *session, const struct rmem_attempt *attempt)
 {
-	return session->place.space == attempt->place.space &&
-	       session->place.incarnation == attempt->place.incarnation &&
-	       equal_16(session->client, attempt->client);
+	return of_space(session, attempt) && equal_16(session->client, attempt->client);
 }
 
 static bool same_client(const struct rmem_session *session, const struct rmem_attempt *attempt)
@@ -303,10 +308,11 @@ static u64 idle_for_ns(const struct rmem_session *session, u64 now_ns)
 }
 
 int rmem_sessions_choose(const struct rmem_sessions *sessions, const struct rmem_attempt *attempt,
-			 u64 now_ns, u64 idle_ns)
+			 u32 spaces, u64 now_ns, u64 idle_ns)
 {
 	u64 longest_ns = 0, longest_free_ns = 0;
 	int free = -1, idle = -1;
+	u32 has = 0;
 	u32 n;
 
 	for (n = 0; n < sessions->slots; n++) {
@@ -323,11 +329,14 @@ int rmem_sessions_choose(const struct rmem_sessions *sessions, const struct rmem
 		}
 		if (rmem_session_is_attempt(session, attempt))
 			return n;
+		has += of_space(session, attempt);
 		if (for_ns >= idle_ns && (idle < 0 || for_ns > longest_ns)) {
 			idle = n;
 			longest_ns = for_ns;
 		}
 	}
+	if (!rmem_share_permits(sessions->slots, sessions->slots - sessions->in_use, spaces, has))
+		return idle;
 	return free >= 0 ? free : idle;
 }
 

@@ -54,6 +54,21 @@ struct Alloc {
     std::mt19937 random{1}; // pages a step
 };
 
+TEST(Alloc, OneSpaceLeavesTheOthersTheirRegions) {
+    constexpr uint32_t regions = 256, kept = regions / 4;
+    Alloc a(4096, regions);
+    auto get_all = [&](uint32_t space) {
+        uint32_t got = 0;
+        while (a.get(space, 1))
+            got++;
+        return got;
+    };
+    EXPECT_EQ(get_all(0), regions - kept);
+    for (uint32_t space = 1; space < spaces; space++)
+        EXPECT_EQ(get_all(space), kept / spaces);
+    EXPECT_EQ(get_all(0), 0u);
+}
+
 TEST(Alloc, AddressesGrowAndHaveGuards) {
     Alloc a(64);
     rmem_region* first = a.get(0, 4);

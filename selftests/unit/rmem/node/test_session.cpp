@@ -177,16 +177,16 @@ struct Table {
     explicit Table(uint32_t slots) : memory(rmem_sessions_bytes(slots, 64) / 8 + 1, ~0ull) {
         rmem_sessions_init(&sessions, memory.data(), slots, 64, 12345, &secret);
     }
-    static rmem_attempt attempt(uint8_t client, uint64_t nonce) {
+    static rmem_attempt attempt(uint8_t client, uint64_t nonce, uint32_t space = 1) {
         rmem_attempt a{};
-        a.place = {1, 0, 1};
+        a.place = {space, 0, 1};
         a.nonce = nonce;
         std::memset(a.client, client, sizeof(a.client));
         return a;
     }
-    uint64_t open(const rmem_attempt& a, uint64_t now_ns) {
+    uint64_t open(const rmem_attempt& a, uint64_t now_ns, uint32_t spaces = 1) {
         rmem_peer peer{};
-        int slot = rmem_sessions_choose(&sessions, &a, now_ns, 100);
+        int slot = rmem_sessions_choose(&sessions, &a, spaces, now_ns, 100);
         if (slot < 0 || !rmem_sessions_may_open(&sessions, slot, now_ns, 100))
             return 0;
         rmem_sessions_open(&sessions, slot, now_ns, &a, &peer);
@@ -226,6 +226,24 @@ TEST(Sessions, NamesNeverRepeat) {
     EXPECT_EQ(rmem_sessions_find(&t.sessions, *names.begin()), nullptr);
     EXPECT_EQ(rmem_sessions_find(&t.sessions, RMEM_SESSION_NONE), nullptr);
     EXPECT_LT(rmem_sessions_slot_of(&t.sessions, ~0ull), 3u);
+}
+
+// One space opens all it can; each of three has its part nevertheless.
+TEST(Sessions, OneSpaceLeavesTheOthersTheirPart) {
+    constexpr uint32_t slots = 64, spaces = 3, kept = slots / 4;
+    Table t(slots);
+    uint8_t client = 0;
+    auto open_all = [&](uint32_t space) {
+        uint32_t opened = 0;
+        while (t.open(Table::attempt(++client, 1, space), 1000, spaces))
+            opened++;
+        return opened;
+    };
+    EXPECT_EQ(open_all(1), slots - kept);
+    EXPECT_EQ(open_all(2), kept / spaces);
+    EXPECT_EQ(open_all(3), kept / spaces);
+    EXPECT_EQ(open_all(1), 0u);
+    EXPECT_NE(t.open(Table::attempt(++client, 1, 1), 2000, spaces), 0u) << "all are idle by now";
 }
 
 TEST(Sessions, LongestIdleIsEvicted) {

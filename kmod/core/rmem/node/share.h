@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * What spaces share without a quota, sessions and regions: a quarter of them is kept for spaces
+ * that have few. Each has an equal part of it that the others can't take. A space that is added
+ * while the quarter is in use waits for its part.
+ */
+#ifndef REMORA_RMEM_SHARE_H
+#define REMORA_RMEM_SHARE_H
+
+#include "core/base/bits.h"
+#include "core/base/types.h"
+
+/* May one of the spaces, which has that many of all, take one of the free ones? */
+static inline bool rmem_share_permits(u32 all, u32 free, u32 spaces, u32 has)
+{
+	u32 kept = all / 4;
+
+	return spaces < 2 || free > kept || has < base_max(kept / spaces, 1);
+}
+
+#endif
