@@ -15,8 +15,9 @@
  *   response ring   <---------------------------- entries -- response writer
  *   request credit  <------------- entries taken, one word -- request reader
  *
- * Both ends write into the other's memory. An end MUST NOT read the other's memory: reading may be
- * slow or impossible, as over a bus. All fields are little-endian. Each word is aligned, and is
+ * Both ends write into the other's memory. An end MUST NOT read the other's memory, for reading may
+ * be slow or impossible, as over a bus. Flags of an end that sleeps or watches are the
+ * exception: the other end reads them. All fields are little-endian. Each word is aligned, and is
  * read and written as a whole.
  *
  * Entries. A ring has a power of two of entries, all of the same size. An entry is struct

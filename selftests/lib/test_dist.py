@@ -214,6 +214,18 @@ class Dist(unittest.TestCase):
             exported = [line.split()[2].split("@")[0] for line in symbols if " T " in line]
             self.assertEqual(sorted(declared(f"{library}_")), sorted(exported))
 
+    def test_structs_have_their_size_or_never_change_it(self):
+        """A program of another version tells by the size which members it knows."""
+        found = []
+        for header in sorted((ROOT / "include/remote").glob("*.h")):
+            for comment, name, members in re.findall(
+                    r"(/\*(?:[^*]|\*(?!/))*\*/\n)?struct (remote_\w+) \{(.*?)\n\};", header.read_text(), flags=re.S):
+                found.append(name)
+                text = re.sub(r"[\s*]+", " ", comment)
+                if not re.match(r"\s*(size_t|uint32_t) size;", members):
+                    self.assertIn("Never changes its size.", text, name)
+        self.assertGreater(len(found), 5)
+
     def test_version_map_lists_at_most_40_symbols_one_by_one(self):
         text = re.sub(r"/\*.*?\*/", "", (ROOT / "libremote/libremote.map").read_text(), flags=re.S)
         listed = re.search(r"global:(.*?)local:", text, flags=re.S)[1].replace(";", " ").split()

@@ -18,6 +18,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -30,6 +31,7 @@
 #include "src/transport/shm_link.hpp"
 #include "support/futex.hpp"
 #include "support/key.hpp"
+#include "tools/remora-node/rings.hpp"
 #include "victim.hpp"
 
 namespace remora::test {
@@ -690,6 +692,36 @@ TEST_F(Shm, ScribblingClientsLeaveAnotherClientsDataIntact) {
         EXPECT_EQ(back, value);
     }
     remote_close(r);
+}
+
+// ---- pages of the pointer buffer ----
+
+TEST(PointerBuffer, UsersShareNoPage) {
+    daemon::PointerBuffer buffer;
+    auto first = buffer.claim(1, 8), second = buffer.claim(1, 8), others = buffer.claim(2, 8);
+    ASSERT_TRUE(first && second && others);
+    EXPECT_EQ(first->page, second->page);
+    EXPECT_NE(first->word, second->word);
+    EXPECT_NE(first->page, others->page);
+    EXPECT_NE(first->file, others->file);
+}
+
+// A client that has gone may have kept the page.
+TEST(PointerBuffer, NextUserOfAPlaceHasAnotherFile) {
+    daemon::PointerBuffer buffer;
+    auto first = buffer.claim(1, 8);
+    ASSERT_TRUE(first);
+    Descriptor kept(dup(first->file));
+    const unsigned place = first->page;
+    buffer.give_back(*first);
+    auto next = buffer.claim(2, 8);
+    ASSERT_TRUE(next);
+    EXPECT_EQ(next->page, place);
+    struct stat before {
+    }, now{};
+    ASSERT_EQ(fstat(kept.get(), &before), 0);
+    ASSERT_EQ(fstat(next->file, &now), 0);
+    EXPECT_NE(before.st_ino, now.st_ino);
 }
 
 } // namespace
