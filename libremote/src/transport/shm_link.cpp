@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "src/transport/shm_link.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -70,12 +73,18 @@ Failure refusal(std::uint32_t answer, const std::string& path) {
             "the node at {} has no ring left: end some clients, or start it with more --shm-rings; "
             "another user has three quarters of them at most, and 16 users have rings",
             path);
-    default:
+    case RING_REFUSED_ERROR:
         return Failure(ENOMEM, "the node at {} has no memory or no descriptors for a pair of rings",
                        path);
+    default:
+        return Failure(EPROTO,
+                       "the node at {} refuses with answer {}, which this release doesn't know: "
+                       "use the same release",
+                       path, answer);
     }
 }
 
+// Does a ring of this shape lie between the pair's words and the offset end?
 bool is_part(std::uint64_t offset, const ring_shape& shape, std::uint64_t end) {
     std::uint32_t entries = base_load_le32(&shape.entries);
     std::uint32_t entry_bytes = base_load_le32(&shape.entry_bytes);
@@ -83,6 +92,18 @@ bool is_part(std::uint64_t offset, const ring_shape& shape, std::uint64_t end) {
     return ring_shape_is_valid(entries, entry_bytes) && offset % RING_PAGE_BYTES == 0 &&
            offset >= sizeof(ring_pair) && offset <= end &&
            std::uint64_t{entries} * entry_bytes <= end - offset;
+}
+
+// A file that permits no shared mapping is the node's fault. A lack of memory isn't.
+Mapping mapped(const Descriptor& file, std::uint64_t bytes, const std::string& path) {
+    try {
+        return Mapping(file, bytes, PROT_READ | PROT_WRITE);
+    } catch (const Failure& failure) {
+        if (failure.error() == ENOMEM)
+            throw;
+        throw Failure(EPROTO, "the node at {} offers rings that can't be: {}", path,
+                      failure.what());
+    }
 }
 
 } // namespace
@@ -117,16 +138,17 @@ bool ShmLink::call() {
 
 // False: no offer yet, or the socket has ended. Throws Failure.
 bool ShmLink::take_offer() {
-    ring_offer offer{};
+    std::array<std::uint8_t, sizeof(ring_offer) + 1> message{}; // a longer one is no offer
     std::vector<Descriptor> files;
-    ssize_t got = receive_files(socket_.get(),
-                                {reinterpret_cast<std::uint8_t*>(&offer), sizeof(offer)}, files);
+    ssize_t got = receive_files(socket_.get(), message, files);
     if (got < 0 && errno == EAGAIN)
         return false;
     if (got <= 0) {
         socket_ = Descriptor();
         return false;
     }
+    ring_offer offer;
+    std::memcpy(&offer, message.data(), sizeof(offer));
     if (got != sizeof(offer) || base_load_le32(&offer.version) != RING_VERSION)
         throw Failure(
             EPROTO, "the node at {} speaks another version of rings: use the same release", path_);
@@ -142,14 +164,15 @@ void ShmLink::map(const ring_offer& offer, const std::vector<Descriptor>& files)
     std::uint64_t response = base_load_le64(&offer.response_offset);
     std::uint32_t index = base_load_le32(&offer.pointer);
     auto entry_bytes = [](const ring_shape& shape) { return base_load_le32(&shape.entry_bytes); };
-    if (files.size() != 2 || !is_part(request, offer.request, bytes) ||
+    if (files.size() != 2 || !is_part(request, offer.request, response) ||
         !is_part(response, offer.response, bytes) || index >= RING_POINTERS_MAX ||
         entry_bytes(offer.request) < RING_HEAD_BYTES + RMEM_DATAGRAM_BYTES_MAX ||
         entry_bytes(offer.response) < RING_HEAD_BYTES + RMEM_DATAGRAM_BYTES_MAX ||
         !keeps_its_size(files[0], bytes) || !keeps_its_size(files[1], RING_PAGE_BYTES))
         throw Failure(EPROTO, "the node at {} offers rings that can't be", path_);
-    pair_ = Mapping(files[0], bytes, PROT_READ | PROT_WRITE);
-    page_ = Mapping(files[1], RING_PAGE_BYTES, PROT_READ | PROT_WRITE);
+    Mapping pair = mapped(files[0], bytes, path_);
+    page_ = mapped(files[1], RING_PAGE_BYTES, path_);
+    pair_ = std::move(pair);
     auto& words = *reinterpret_cast<ring_pair*>(pair_.data());
     ring_out_init(&out, pair_.data() + request, base_load_le32(&offer.request.entries),
                   entry_bytes(offer.request), &words.request_credit);
