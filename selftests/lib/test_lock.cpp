@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <latch>
 #include <thread>
 #include <vector>
 
@@ -104,9 +105,11 @@ TEST_P(Lock, ThreadsOfOneHandle) {
     raddr_t lock = alloc(REMOTE_LOCK_BYTES), sum = alloc(8);
     ASSERT_EQ(remote_lock_init(r, lock, long_lease_us), 0);
     const int rounds = is_slow() ? 15 : 100;
+    std::latch begin(4);
     std::vector<std::jthread> threads;
     for (int t = 0; t < 4; t++) {
         threads.emplace_back([&] {
+            begin.arrive_and_wait();
             for (int i = 0; i < rounds; i++) {
                 ASSERT_EQ(rlock(r, lock), 0);
                 std::uint64_t value = 0;
