@@ -11,11 +11,14 @@
 
 #include <gtest/gtest.h>
 
+#include "patience.hpp"
 #include "src/api/heap.hpp"
 
 namespace remora::lib {
 
 namespace {
+
+using test::comes_true;
 
 class Manual final : public Queued {
 public:
@@ -50,6 +53,24 @@ public:
         Lock lock(lock_);
         return Queued::wake_ups();
     }
+    // The next flush, whose thread holds the handle's lock, lasts until so many other threads have
+    // left their calls to the lock's holder. All flushes are recorded from then on.
+    void hold_flush_until_left(std::size_t calls) {
+        std::lock_guard lock(script_);
+        held_for_ = calls;
+        flushes_.clear();
+    }
+    // Does a flush that is held so wait?
+    bool is_flushing() {
+        std::lock_guard lock(script_);
+        return !held_for_;
+    }
+    // Number of ops that began before each flush, since the one before it.
+    std::vector<std::size_t> flushes() {
+        Lock lock(lock_);
+        std::lock_guard script(script_);
+        return flushes_;
+    }
 
     int dealloc_error = 0;
 
@@ -70,9 +91,30 @@ private:
     void begin(Op& op) override {
         std::lock_guard lock(script_);
         begun_.push_back(&op);
+        unflushed_++;
         changed_.notify_all();
     }
-    void flush() override {}
+    void flush() override {
+        std::size_t calls;
+        {
+            std::lock_guard lock(script_);
+            flushes_.push_back(std::exchange(unflushed_, 0));
+            calls = std::exchange(held_for_, 0);
+            changed_.notify_all();
+        }
+        if (!comes_true([&] { return !calls || left_calls() >= calls; }))
+            ADD_FAILURE() << left_calls() << " of " << calls << " threads have left their calls";
+    }
+    // Lock. The list can only be taken as a whole.
+    std::size_t left_calls() {
+        std::size_t count = 0;
+        for (Call* call = left_.take(); call; count++) {
+            Call* next = call->next_left;
+            left_.add(*call);
+            call = next;
+        }
+        return count;
+    }
     bool expects() const override { return true; }
     void receive(Lock& lock, Clock::time_point until) override {
         lock.unlock();
@@ -99,6 +141,8 @@ private:
     std::mutex script_; // all below
     std::condition_variable changed_;
     unsigned receivers_ = 0;
+    std::size_t held_for_ = 0, unflushed_ = 0;
+    std::vector<std::size_t> flushes_;
     std::vector<Op*> begun_;
     std::deque<std::pair<Op*, int>> finished_;
 };
@@ -157,8 +201,7 @@ TEST(Waiting, ACompletionOfAQueueAsksItsOwnThreadsAlone) {
                 },
                 never);
         });
-    while (asked < threads)
-        std::this_thread::yield();
+    ASSERT_TRUE(comes_true([&] { return asked >= threads; }));
     backend.wake_ups(); // takes the lock, so all sleep
     auto end_one = [&](const void* queue, std::size_t begun) {
         Call call;
@@ -229,6 +272,29 @@ TEST(Waiting, ReleaseWaitsForAllEarlierOnes) {
     released.join();
 }
 
+// Threads that find the handle's lock taken have their messages sent by one flush (Flock).
+TEST(Combining, OperationsThatBeginDuringAFlushLeaveTogetherInTheNextOne) {
+    constexpr std::size_t threads = 8;
+    Manual backend;
+    backend.hold_flush_until_left(threads);
+    std::list<Reader> readers;
+    readers.emplace_back(backend, 0, 1);
+    backend.begun(0);
+    // The flush of the first one begins before any other thread looks at the lock.
+    ASSERT_TRUE(comes_true([&] { return backend.is_flushing(); }));
+    for (std::size_t n = 1; n <= threads; n++)
+        readers.emplace_back(backend, n, 1);
+    backend.begun(threads);
+    const std::vector<std::size_t> flushes = backend.flushes();
+    for (std::size_t n = 0; n <= threads; n++)
+        backend.finish(backend.begun(n));
+    for (Reader& reader : readers)
+        EXPECT_EQ(reader.join(), 0);
+    ASSERT_GE(flushes.size(), 2U);
+    EXPECT_EQ(flushes[0], 1U);
+    EXPECT_EQ(flushes[1], threads);
+}
+
 TEST(Freeing, AfterARefusalThatNamesNoReasonTheRegionCanBeFreedAgain) {
     Manual backend;
     Heap heap(backend);
@@ -255,8 +321,7 @@ TEST(GivingUp, ACallThatIsCancelledBeforeItBeginsEndsWithoutTheNode) {
     call.begin(1);
     call.ops = {&op, 1};
     std::thread canceller([&] { backend.cancel(call); });
-    while (!backend.is_awaited(call))
-        std::this_thread::yield();
+    ASSERT_TRUE(comes_true([&] { return backend.is_awaited(call); }));
     backend.start({&op, 1});
     EXPECT_EQ(backend.begun(), 1U);
     if (backend.begun() > 1)
