@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <latch>
 #include <memory>
 #include <pthread.h>
 #include <random>
@@ -27,6 +28,7 @@
 
 #include "../common/messages.hpp"
 #include "backend.hpp"
+#include "patience.hpp"
 #include "remote/queue.h"
 #include "src/transport/shm_link.hpp"
 #include "support/futex.hpp"
@@ -39,6 +41,8 @@ namespace remora::test {
 namespace {
 
 using daemon::ShmOptions;
+
+constexpr int patience_ms = std::chrono::milliseconds(patience).count();
 
 class Shm : public testing::Test {
 protected:
@@ -106,8 +110,8 @@ TEST_F(Shm, ClientsBeyondTheRingsAreRefusedUntilOneCloses) {
     EXPECT_EQ(try_open(three), -EUSERS);
     EXPECT_NE(std::string(remote_why()).find("--shm-rings"), std::string::npos);
     remote_close(one);
-    while (try_open(three)) // until the node has noticed
-        std::this_thread::yield();
+    // The node notices it a moment later.
+    EXPECT_TRUE(comes_true([&] { return !try_open(three); })) << remote_why();
     remote_close(two);
     remote_close(three);
 }
@@ -123,8 +127,7 @@ TEST_F(Shm, KilledClientsRingsAreFree) {
     remote_t* r = nullptr;
     EXPECT_EQ(try_open(r), -EUSERS);
     victim.kill();
-    while (try_open(r))
-        std::this_thread::yield();
+    EXPECT_TRUE(comes_true([&] { return !try_open(r); })) << remote_why();
     remote_close(r);
 }
 
@@ -144,12 +147,7 @@ TEST_F(Shm, KilledClientsRingsAreFreeThoughItsChildLives) {
     ASSERT_TRUE(victim.run());
     victim.kill();
     remote_t* r = nullptr;
-    int error = -EUSERS;
-    for (int tries = 0; error && tries < 1000; tries++) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(10)); // until the node has noticed
-        error = try_open(r);
-    }
-    EXPECT_EQ(error, 0);
+    EXPECT_TRUE(comes_true([&] { return !try_open(r); })) << remote_why();
     remote_close(r);
 }
 
@@ -203,11 +201,12 @@ TEST_F(Shm, ClientOfANodeThatStandsStillSleeps) {
         std::uint8_t byte = 0;
         EXPECT_EQ(remote_read(r, a, &byte, 1), 0);
     });
-    std::string call; // system call of the thread
-    while (call != std::to_string(SYS_futex)) {
-        std::this_thread::yield();
+    auto sleeps = [&] {
+        std::string call; // system call of the thread
         std::ifstream(fmt::format("/proc/self/task/{}/syscall", id.load())) >> call;
-    }
+        return call == std::to_string(SYS_futex);
+    };
+    EXPECT_TRUE(comes_true(sleeps)) << "the client spins";
     other.resume();
     waiting.join();
     remote_close(r);
@@ -298,9 +297,12 @@ TEST_F(Shm, ThreadsOfOneHandleAllGetTheirAnswers) {
     remote_t* r = open();
     raddr_t a = 0;
     ASSERT_EQ(remote_alloc(r, 4096, REMOTE_RW, &a), 0);
+    constexpr std::uint64_t count = 8;
+    std::latch begin(count);
     std::vector<std::thread> threads;
-    for (std::uint64_t t = 0; t < 8; t++)
-        threads.emplace_back([=] {
+    for (std::uint64_t t = 0; t < count; t++)
+        threads.emplace_back([=, &begin] {
+            begin.arrive_and_wait();
             for (std::uint64_t i = 1; i <= 300; i++) {
                 std::uint64_t value = t << 32 | i, back = 0;
                 EXPECT_EQ(remote_write(r, a + 8 * t, &value, 8), 0);
@@ -335,12 +337,15 @@ TEST_F(Shm, DescriptorIsReadableOnceTheNodeHasAnswered) {
         EXPECT_GT(next_us, 1000U) << "it would look again and again";
         EXPECT_EQ(poll(&ready, 1, 0), 0);
         other.resume();
-        EXPECT_EQ(poll(&ready, 1, -1), 1);
+        EXPECT_EQ(poll(&ready, 1, patience_ms), 1);
         remote_completion done{};
-        while (!remote_queue_wait(q, &done, 1, 0, 0)) {
-            ASSERT_EQ(remote_queue_fd(q, &next_us), ready.fd);
+        ASSERT_TRUE(comes_true([&] {
+            if (remote_queue_wait(q, &done, 1, 0, 0))
+                return true;
+            EXPECT_EQ(remote_queue_fd(q, &next_us), ready.fd);
             poll(&ready, 1, 10);
-        }
+            return false;
+        }));
         EXPECT_EQ(done.result, 0);
         EXPECT_EQ(remote_queue_fd(q, &next_us), ready.fd);
         EXPECT_EQ(next_us, UINT64_MAX);
@@ -363,7 +368,7 @@ TEST_F(Shm, DescriptorIsQuietWhenTheNodeHasEnded) {
     pollfd ready{remote_queue_fd(q, &next_us), POLLIN, 0};
     EXPECT_EQ(poll(&ready, 1, 0), 0);
     other.kill();
-    EXPECT_EQ(poll(&ready, 1, -1), 1);
+    EXPECT_EQ(poll(&ready, 1, patience_ms), 1);
     remote_completion none;
     EXPECT_EQ(remote_queue_wait(q, &none, 1, 0, 0), 0);
     EXPECT_EQ(remote_queue_fd(q, &next_us), ready.fd);
@@ -380,8 +385,8 @@ TEST_F(Shm, NodeIsWokenAlthoughItsFlagIsReset) {
     raddr_t a = 0;
     ASSERT_EQ(remote_alloc(r, 100, REMOTE_RW, &a), 0);
     lib::ShmLink other(path, lib::Clock::now() + std::chrono::seconds(5));
-    while (!__atomic_load_n(other.node_sleeps, __ATOMIC_SEQ_CST))
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    ASSERT_TRUE(
+        comes_true([&] { return __atomic_load_n(other.node_sleeps, __ATOMIC_SEQ_CST) != 0; }));
     std::this_thread::sleep_for(std::chrono::milliseconds(20)); // the node sleeps right after that
     __atomic_store_n(other.node_sleeps, 0, __ATOMIC_SEQ_CST);
     std::uint8_t byte = 0;
@@ -448,13 +453,100 @@ TEST_F(Shm, AllOfManyThatComeAtOnceAreAdmitted) {
         EXPECT_TRUE(link && link->is_open());
 }
 
-TEST_F(Shm, IdleNodeSleeps) {
-    start();
-    lib::ShmLink link(path);
-    remote_t* r = open();
-    remote_close(r);
-    while (!__atomic_load_n(link.node_sleeps, __ATOMIC_RELAXED))
-        std::this_thread::yield();
+// ---- idleness ----
+
+// CPU time that all threads of the process have spent.
+std::chrono::nanoseconds time_spent_by(pid_t process) {
+    clockid_t clock;
+    timespec spent{};
+    EXPECT_EQ(clock_getcpuclockid(process, &clock), 0);
+    EXPECT_EQ(clock_gettime(clock, &spent), 0);
+    return std::chrono::seconds(spent.tv_sec) + std::chrono::nanoseconds(spent.tv_nsec);
+}
+
+std::ptrdiff_t threads_of(const std::string& process) {
+    std::filesystem::directory_iterator all("/proc/" + process + "/task");
+    return std::distance(begin(all), end(all));
+}
+
+// ThreadSanitizer has a thread in each process, which wakes up now and then. Otherwise a process
+// whose threads all sleep spends nothing at all.
+#ifdef __SANITIZE_THREAD__
+constexpr std::chrono::nanoseconds spent_idle_max{1'000'000};
+#else
+constexpr std::chrono::nanoseconds spent_idle_max{0};
+#endif
+
+// Does the node's worker sleep, and does no thread of the process run for a while?
+bool is_idle(pid_t process, const lib::ShmLink& link, std::chrono::milliseconds time) {
+    auto sleeps = [&] { return __atomic_load_n(link.node_sleeps, __ATOMIC_SEQ_CST) != 0; };
+    if (!sleeps())
+        return false;
+    const auto spent = time_spent_by(process);
+    std::this_thread::sleep_for(time);
+    return sleeps() && time_spent_by(process) - spent <= spent_idle_max;
+}
+
+// First a node becomes idle, then it stays so.
+constexpr std::chrono::milliseconds becomes_idle{20}, stays_idle{300};
+
+TEST_F(Shm, IdleNodeWithWarmRingsSpendsNoTime) {
+    Victim other([this] {
+        start();
+        return true;
+    });
+    ASSERT_TRUE(other.run());
+    const std::ptrdiff_t threads = threads_of("self");
+    remote_t* handles[] = {open(), open()};
+    raddr_t a = 0;
+    ASSERT_EQ(remote_alloc(handles[0], 100, REMOTE_RW, &a), 0);
+    const lib::ShmLink link(path);
+    for (int round = 0; round < 3; round++) {
+        std::uint64_t value = 0;
+        for (int i = 0; i < 100; i++)
+            for (remote_t* r : handles) {
+                ASSERT_EQ(remote_write(r, a, &value, sizeof(value)), 0);
+                ASSERT_EQ(remote_read(r, a, &value, sizeof(value)), 0);
+            }
+        ASSERT_TRUE(comes_true([&] { return is_idle(other.pid(), link, becomes_idle); }))
+            << "the node spins";
+        EXPECT_TRUE(is_idle(other.pid(), link, stays_idle)) << "the node wakes up by itself";
+    }
+    EXPECT_EQ(threads_of("self"), threads) << "the library has threads, which may spend time";
+    for (remote_t* r : handles)
+        remote_close(r);
+}
+
+TEST_F(Shm, EventLoopOfAnIdleClientSleeps) {
+    Victim other([this] {
+        start();
+        return true;
+    });
+    ASSERT_TRUE(other.run());
+    remote_t *one = open(), *two = open();
+    const lib::ShmLink link(path);
+    raddr_t a = 0;
+    ASSERT_EQ(remote_alloc(two, 100, REMOTE_RW, &a), 0);
+    remote_queue_t* q = nullptr;
+    ASSERT_EQ(remote_queue_open(&q, one, nullptr), 0);
+    std::uint8_t byte = 0;
+    std::uint64_t next_us = 0;
+    remote_op op = remote_op_read(a, &byte, 1, 1);
+    remote_completion done{};
+    ASSERT_EQ(remote_queue_submit(q, &op, 1), 1);
+    ASSERT_EQ(remote_queue_wait(q, &done, 1, 1, UINT64_MAX), 1);
+    for (int i = 0; i < 100; i++) // by the other client: the event loop has nothing to do with it
+        ASSERT_EQ(remote_read(two, a, &byte, 1), 0);
+    pollfd ready{remote_queue_fd(q, &next_us), POLLIN, 0};
+    EXPECT_EQ(next_us, UINT64_MAX);
+    ASSERT_TRUE(comes_true([&] { return is_idle(other.pid(), link, becomes_idle); }))
+        << "the node spins";
+    const auto spent = time_spent_by(other.pid());
+    EXPECT_EQ(poll(&ready, 1, stays_idle.count()), 0) << "the event loop is woken";
+    EXPECT_LE(time_spent_by(other.pid()) - spent, spent_idle_max);
+    remote_queue_close(q);
+    remote_close(one);
+    remote_close(two);
 }
 
 // ---- raw ends ----
@@ -492,8 +584,10 @@ std::uint64_t number_of_answer(lib::ShmLink& link) {
     std::uint32_t bytes;
     ring_fault fault;
     const std::uint8_t* record;
-    while (!(record = ring_in_record(&link.in, &bytes, &fault)))
-        std::this_thread::yield();
+    if (!comes_true([&] { return (record = ring_in_record(&link.in, &bytes, &fault)); })) {
+        ADD_FAILURE() << "the node doesn't answer";
+        return 0;
+    }
     std::optional<rmem_head> head = wire::answer_head({record, record + bytes});
     ring_in_take(&link.in);
     if (!head) {
@@ -568,8 +662,10 @@ TEST_F(Shm, PairIsServedWhenManyOthersGoAtOnce) {
     for (unsigned i = 0; i < 12; i++)
         rig.look(); // every second one is for all, and begins one further
     links.resize(1);
-    while (rig.in_use() > links.size())
+    ASSERT_TRUE(comes_true([&] {
         rig.look();
+        return rig.in_use() <= links.size();
+    }));
     post(*links[0], request_of(1));
     signal(*links[0]);
     EXPECT_LT(rounds_until_answered(rig, *links[0], rounds_max), rounds_max);
@@ -587,6 +683,26 @@ TEST_F(Shm, PagesOfAPairAreThereFromTheBegin) {
     };
     EXPECT_EQ(missing(link.out.entries, std::size_t{link.out.mask + 1} * link.out.entry_bytes), 0);
     EXPECT_EQ(missing(link.in.entries, std::size_t{link.in.mask + 1} * link.in.entry_bytes), 0);
+}
+
+// Of a client whose ring has requests, but no room for their answers.
+TEST_F(Shm, NodeSleepsBesideAClientThatTakesNoAnswers) {
+    Victim other([this] {
+        start();
+        return true;
+    });
+    ASSERT_TRUE(other.run());
+    lib::ShmLink deaf(path);
+    std::uint64_t id = 0;
+    ASSERT_TRUE(comes_true([&] {
+        EXPECT_EQ(ring_out_learn(&deaf.out), RING_OK);
+        while (ring_out_room(&deaf.out))
+            post(deaf, request_of(++id));
+        signal(deaf);
+        return is_idle(other.pid(), deaf, becomes_idle) && !ring_out_learn(&deaf.out) &&
+               !ring_out_room(&deaf.out);
+    })) << "the node spins";
+    EXPECT_TRUE(is_idle(other.pid(), deaf, stays_idle)) << "the node wakes up by itself";
 }
 
 // Answers that a client doesn't take stop its own requests only.
@@ -627,8 +743,7 @@ TEST_F(Shm, BrokenRuleClosesItsOwnPairAlone) {
         lib::ShmLink link(path);
         how(link);
         signal(link);
-        while (count("rings-closed") == before)
-            std::this_thread::yield();
+        ASSERT_TRUE(comes_true([&] { return count("rings-closed") > before; }));
         std::uint8_t byte = 0;
         EXPECT_EQ(remote_read(r, a, &byte, 1), 0);
     };

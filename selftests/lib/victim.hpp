@@ -37,6 +37,7 @@ public:
     Victim& operator=(const Victim&) = delete;
     ~Victim() { kill(); }
 
+    pid_t pid() const { return pid_; }
     // Waits until the child has run what(), and returns its result.
     bool run() {
         char said = 0;
