@@ -180,9 +180,10 @@ int rmem_sessions_superseded(const struct rmem_sessions *sessions,
 
 /*
  * The slot for an attempt: the one it got already, else the free one unused for longest, so that
- * rmem_sessions_is_late() remembers; else, or if this one of so many spaces has its share, the one
- * unused for longest if that is idle_ns at least, else -1. Slow lock; the choice is to be confirmed under the slot's lock by
- * rmem_sessions_may_open(), for a request may use the session meanwhile.
+ * rmem_sessions_is_late() remembers; else, or if the attempt's space, one of so many, has its share
+ * of them (rmem_share_permits()), the one unused for longest if that is idle_ns at least, else -1.
+ * Slow lock; the choice is to be confirmed under the slot's lock by rmem_sessions_may_open(), for a
+ * request may use the session meanwhile.
  */
 int rmem_sessions_choose(const struct rmem_sessions *sessions, const struct rmem_attempt *attempt,
 			 u32 spaces, u64 now_ns, u64 idle_ns);
