@@ -44,10 +44,10 @@
  * operations MAY be executed in any order, with one exception: two operations of one handle that
  * overlap, and one of which writes, are executed in the order of their start. A synchronous call
  * counts as one operation; a call of more than 1 MiB counts as several. Of a remote_read(),
- * remote_write() or remote_copy() 1 MiB is in flight at once, of the others all. remote_put() covers the bytes it writes and those of its integer. remote_copy() reads
- * one range and writes the other. Operations of different handles MAY touch the same bytes at once.
- * Then 8 aligned bytes are read whole if neither operation is longer than 1 KiB; more bytes MAY be
- * a mixture.
+ * remote_write() or remote_copy() 1 MiB is in flight at once, of the others all. remote_put()
+ * covers the bytes it writes and those of its integer. remote_copy() reads one range and writes the
+ * other. Operations of different handles MAY touch the same bytes at once. Then 8 aligned bytes are
+ * read whole if neither operation is longer than 1 KiB; more bytes MAY be a mixture.
  *
  * Giving up. A change that ends with -ETIMEDOUT, -ECANCELED or -ECONNRESET is executed once, in
  * part, or never. It isn't executed after an operation that this handle starts later. Nor is it
@@ -102,13 +102,14 @@ struct remote_options {
  *   embedded:[size=64M][,page=64K]            a private node inside the process, with size bytes
  *   udp:HOST[:PORT][,key=FILE][,space=ID]     a node on the network; default space 1
  *   shm:PATH[,key=FILE][,space=ID]            a node on this machine, by shared memory
- *   dev:/dev/rmemN                            the kernel module's device (remora attach --programs);
- *                                             timeout_us, integrity and key are those of the device
+ *   dev:/dev/rmemN                            the kernel module's (remora attach --programs);
+ *                                             timeout_us, integrity and key are the device's
  * options MAY be NULL. remote_why() returns the reason of a failure:
  *   -EINVAL        not a target, or not valid options
  *   -ENOKEY        the key file can't be read, or there is no key in it, or none is given
- *   -EHOSTUNREACH  no such host, or nothing comes back from it: the machine is down, a firewall drops
- *                  the datagrams, or the program at PATH stands still. It takes up to 2 s more to tell this from the next two
+ *   -EHOSTUNREACH  no such host, or nothing comes back from it: the machine is down, a firewall
+ *                  drops the datagrams, or the program at PATH stands still. It takes up to 2 s
+ *                  more to tell this from the next two
  *   -ECONNREFUSED  the machine is there, and no node: it refuses the port, or there is no such PATH
  *   -EKEYREJECTED  a program listens there and gives no answer: the space has another key, or there
  *                  is no such space, or the program is no memory node
@@ -116,7 +117,7 @@ struct remote_options {
  *   -EUSERS        the node is full: it has no session left, or no ring
  *   -ENODEV        no such device, or not one that remora attach --programs made
  *   -EACCES        the program may not open the device or the socket
- *   -ENOMEM        no memory for an embedded node, or for the handle
+ *   -ENOMEM        no memory for an embedded node, for the handle, or for its rings at the node
  */
 int remote_open(remote_t **r, const char *target, const struct remote_options *options);
 

@@ -29,11 +29,11 @@
 #include "../common/messages.hpp"
 #include "backend.hpp"
 #include "patience.hpp"
+#include "remora-node/rings.hpp"
 #include "remote/queue.h"
 #include "src/transport/shm_link.hpp"
 #include "support/futex.hpp"
 #include "support/key.hpp"
-#include "tools/remora-node/rings.hpp"
 #include "victim.hpp"
 
 namespace remora::test {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * What spaces share without a quota, sessions and regions: a quarter of them is kept for spaces
- * that have few. Each has an equal part of it that the others can't take. A space that is added
- * while the quarter is in use waits for its part.
+ * Spaces share the node's sessions and regions, which have no quota. The node keeps a quarter of
+ * them for spaces that have few. Each space has an equal part of the quarter, which the others
+ * can't take. A space that is added while the quarter is in use waits for its part.
  */
 #ifndef REMORA_RMEM_SHARE_H
 #define REMORA_RMEM_SHARE_H
