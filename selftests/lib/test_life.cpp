@@ -554,7 +554,8 @@ TEST_F(Network, SessionsOfKilledProcessesAreUsedAgain) {
     constexpr std::uint32_t victims = 10, handles = 100, others = 2,
                             sessions = handles + others + 2;
     constexpr std::size_t long_bytes = 200'000;
-    TestNode node(0, sessions, 100);
+    constexpr std::uint32_t kept = sessions / 3; // a quarter of all, for the view
+    TestNode node(0, sessions + kept, 100);
     remote_t *one = open(node.port()), *two = open(node.port());
     raddr_t words = 0, lock = 0, area = 0;
     ASSERT_EQ(ralloc(one, 8 * handles, REMOTE_RW, &words), 0);
