@@ -67,6 +67,17 @@
  *   open a tunnel or replace one by PAUSE, unless it has the peer's current cookie. It MUST change
  *   a peer's cookie when a tunnel from that peer ends or is replaced.
  *   Both ends count the tag as a part of the header: it costs credit.
+ *
+ * Counted numbers (extended, IPv4 without tags). A sender MAY send up to 256 packets of consecutive
+ * numbers with copies of one header, as segmentation offload makes them. The header then has
+ * EQDS_KIND_COUNTED in its kind, and is as follows:
+ *   seq      the number of the first packet, and its low 16 bits are the IP ID of that packet
+ *   attempt  how many packets follow the first one, 1 .. 255
+ *   bytes    what each packet costs; the last one MAY cost less
+ * The IP ID of each further packet is one more. A receiver adds to seq, and to unacked, the
+ * difference of IP ID and seq modulo 2^16. It MUST drop a packet whose difference is above attempt.
+ * It answers as if attempt were 0. A sender MUST NOT retransmit by a counted number. It MUST NOT
+ * rely on counted numbers until the peer acknowledges a packet whose difference is above 0.
  */
 #ifndef REMORA_EQDS_H
 #define REMORA_EQDS_H
@@ -107,12 +118,16 @@
 #define EQDS_KIND_CONTROL (EQDS_VERSION << 4 | 2)
 /* Added to either. */
 #define EQDS_KIND_TAGGED 0x04
+/* Added to data, without TAGGED. */
+#define EQDS_KIND_COUNTED 0x08
+/* Numbers that one header is for. */
+#define EQDS_COUNTED_MAX 256
 
 struct eqds_data {
 	__u8 kind;	     /* EQDS_KIND_DATA */
 	__u8 flags;	     /* SYN, EMPTY, FIN, TRIM */
 	__u8 next_proto;     /* EQDS_PROTO_* or another IP protocol number */
-	__u8 attempt;	     /* 0 the first time this number is sent, wrapping */
+	__u8 attempt;	     /* 0 the first time this number is sent, wrapping; or COUNTED */
 	__be32 epoch;
 	__be32 seq;
 	__be32 pull_target;  /* pull number asked for */

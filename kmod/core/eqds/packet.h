@@ -27,13 +27,17 @@ struct eqds_packet {
 	u8 state;   /* enum eqds_packet_state */
 	u8 attempt; /* transmissions before the last one in this epoch */
 	bool again; /* pull_trimmed: in flight, and not for the first time */
+	bool counted; /* sent behind the header of an earlier number: sender.h, whole packets */
 	u16 path;   /* of the last transmission */
+	u16 more;   /* numbers after seq: a whole packet, or a part of one; else 0 */
+	u16 nth;    /* the first of these segments, in the whole packet */
 	u32 seq;
+	u32 each_bytes; /* more: of bytes, what each number costs but for the last */
 };
 
 struct eqds_list {
 	struct eqds_packet *head, *tail;
-	u32 count;
+	u32 count; /* of numbers: a whole packet has several */
 	u32 bytes;
 };
 
@@ -53,7 +57,7 @@ static inline void eqds_list_insert(struct eqds_list *list, struct eqds_packet *
 	packet->next = after ? after->next : list->head;
 	*(packet->prev ? &packet->prev->next : &list->head) = packet;
 	*(packet->next ? &packet->next->prev : &list->tail) = packet;
-	list->count++;
+	list->count += packet->more + 1U;
 	list->bytes += packet->bytes;
 }
 
@@ -68,7 +72,7 @@ static inline void eqds_list_remove(struct eqds_list *list, struct eqds_packet *
 	*(packet->next ? &packet->next->prev : &list->tail) = packet->prev;
 	packet->next = NULL;
 	packet->prev = NULL;
-	list->count--;
+	list->count -= packet->more + 1U;
 	list->bytes -= packet->bytes;
 }
 

@@ -39,9 +39,9 @@ u16 eqds_paths_pick(struct eqds_paths *paths)
 	}
 }
 
-u16 eqds_paths_pick_again(struct eqds_paths *paths, u16 path)
+u16 eqds_paths_pick_again(struct eqds_paths *paths, u16 path, u32 count)
 {
-	paths->path[path & paths->mask].sent++;
+	paths->path[path & paths->mask].sent += count;
 	return path;
 }
 

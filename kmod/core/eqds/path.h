@@ -32,8 +32,8 @@ struct eqds_paths {
 /* count: a power of two, 1 .. 65536. seed: 64 random bits, for neighbours share their rounds. */
 void eqds_paths_init(struct eqds_paths *paths, struct eqds_path *memory, u32 count, u64 seed);
 u16 eqds_paths_pick(struct eqds_paths *paths);
-/* One packet more on a path that was picked. */
-u16 eqds_paths_pick_again(struct eqds_paths *paths, u16 path);
+/* count: packets more on a path that was picked. */
+u16 eqds_paths_pick_again(struct eqds_paths *paths, u16 path, u32 count);
 
 void eqds_paths_acked(struct eqds_paths *paths, u16 path, u64 rtt_ns);
 void eqds_paths_trimmed(struct eqds_paths *paths, u16 path);

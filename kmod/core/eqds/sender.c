@@ -28,13 +28,67 @@ static u32 sender_outstanding(const struct eqds_sender *s)
 	return (s->next - s->una) & eqds_mask(s->config->profile->seq_bits);
 }
 
+/* The packet that has the number; NULL: acknowledged, or none had it. */
+static struct eqds_packet *sender_packet(const struct eqds_sender *s, u32 seq)
+{
+	struct eqds_packet *packet = *sender_slot(s, seq);
+
+	if (!packet)
+		return NULL;
+	seq -= packet->seq;
+	return (seq & eqds_mask(s->config->profile->seq_bits)) <= packet->more ? packet : NULL;
+}
+
+static struct eqds_list *sender_list(struct eqds_sender *s, const struct eqds_packet *packet)
+{
+	if (packet->state == EQDS_PACKET_QUEUED)
+		return &s->queue;
+	return packet->state == EQDS_PACKET_IN_FLIGHT ? &s->in_flight : &s->retransmit;
+}
+
+/* The packet keeps its first count numbers, 1 .. more. Returns the rest, behind it in its list. */
+static struct eqds_packet *sender_split(struct eqds_sender *s, struct eqds_packet *packet,
+					u32 count)
+{
+	struct eqds_packet *rest = packet + count;
+
+	*rest = *packet;
+	rest->prev = packet;
+	packet->next = rest;
+	*(rest->next ? &rest->next->prev : &sender_list(s, packet)->tail) = rest;
+	rest->nth += count;
+	rest->more -= count;
+	packet->more = count - 1;
+	packet->bytes = count * packet->each_bytes;
+	rest->bytes -= packet->bytes;
+	if (packet->state == EQDS_PACKET_QUEUED)
+		return rest;
+	rest->counted = true;
+	rest->seq = eqds_add(packet->seq, count, s->config->profile->seq_bits);
+	for (u32 n = 0; n <= rest->more; n++)
+		*sender_slot(s, rest->seq + n) = rest;
+	return rest;
+}
+
+/* The part of a packet that has count numbers from seq on, alone. */
+static struct eqds_packet *sender_isolate(struct eqds_sender *s, struct eqds_packet *packet,
+					  u32 seq, u32 count)
+{
+	const u32 before = (seq - packet->seq) & eqds_mask(s->config->profile->seq_bits);
+
+	if (before)
+		packet = sender_split(s, packet, before);
+	if (packet->more >= count)
+		sender_split(s, packet, count);
+	return packet;
+}
+
 /* A packet with a number leaves the list it is in. */
 static void sender_list_remove(struct eqds_sender *s, struct eqds_packet *packet)
 {
 	if (packet->state == EQDS_PACKET_IN_FLIGHT && packet->again)
 		s->spare_bytes -= packet->bytes;
-	eqds_list_remove(packet->state == EQDS_PACKET_IN_FLIGHT ? &s->in_flight : &s->retransmit,
-			 packet);
+	eqds_list_remove(sender_list(s, packet), packet);
 }
 
 /* The timeout after an answer. */
@@ -128,13 +182,14 @@ static void sender_requeue(struct eqds_sender *s)
 	for (u32 seq = s->una; seq != s->next; seq = eqds_add(seq, 1, bits)) {
 		struct eqds_packet *packet = *sender_slot(s, seq);
 
-		if (!packet)
-			continue;
 		*sender_slot(s, seq) = NULL;
+		if (!packet || packet->seq != seq)
+			continue;
 		sender_list_remove(s, packet);
 		packet->state = EQDS_PACKET_QUEUED;
 		packet->attempt = 0;
 		packet->again = false;
+		packet->counted = false;
 		eqds_list_insert(&s->queue, last, packet);
 		last = packet;
 	}
@@ -161,13 +216,21 @@ static void sender_open(struct eqds_sender *s, u64 now_ns, u32 epoch)
 
 /* ---- what leaves ---- */
 
-static bool sender_epoch_is_full(const struct eqds_sender *s)
+/* Numbers that are left in the epoch. */
+static u32 sender_epoch_room(const struct eqds_sender *s)
 {
 	const struct eqds_config *c = s->config;
-	u64 mask = eqds_mask(c->profile->seq_bits);
+	const u32 used = (s->next - eqds_epoch_start(c->profile, s->epoch)) &
+			 eqds_mask(c->profile->seq_bits);
 
-	return c->epoch_packets &&
-	       ((s->next - eqds_epoch_start(c->profile, s->epoch)) & mask) >= c->epoch_packets;
+	if (!c->epoch_packets)
+		return ~0U;
+	return used < c->epoch_packets ? c->epoch_packets - used : 0;
+}
+
+static bool sender_epoch_is_full(const struct eqds_sender *s)
+{
+	return !sender_epoch_room(s);
 }
 
 static struct eqds_packet *sender_candidate(const struct eqds_sender *s)
@@ -181,18 +244,48 @@ static struct eqds_packet *sender_candidate(const struct eqds_sender *s)
 	return sender_outstanding(s) < s->config->window_packets ? s->queue.head : NULL;
 }
 
+/* Credit that the first number of a packet costs. */
+static u32 sender_first_bytes(const struct eqds_packet *packet)
+{
+	return packet->more ? packet->each_bytes : packet->bytes;
+}
+
 bool eqds_sender_is_ready(const struct eqds_sender *s)
 {
 	const struct eqds_packet *packet = sender_candidate(s);
 
 	if (!packet)
 		return false;
-	return s->config->overdraw ? s->credit_bytes > 0 : s->credit_bytes >= packet->bytes;
+	return s->config->overdraw ? s->credit_bytes > 0 :
+				     s->credit_bytes >= sender_first_bytes(packet);
+}
+
+/* Numbers of the candidate that leave at once. The sender is ready. */
+static u32 sender_next_count(const struct eqds_sender *s, const struct eqds_packet *packet)
+{
+	const struct eqds_config *c = s->config;
+	u32 count = packet->more + 1U, most = c->window_packets - sender_outstanding(s);
+
+	if (count == 1 || packet->state == EQDS_PACKET_RETRANSMIT)
+		return 1;
+	if (most > EQDS_COUNTED_MAX)
+		most = EQDS_COUNTED_MAX;
+	if (most > sender_epoch_room(s))
+		most = sender_epoch_room(s);
+	if (s->credit_bytes < (s64)packet->bytes) {
+		const u32 paid = (u32)s->credit_bytes / packet->each_bytes + c->overdraw;
+
+		most = paid < most ? paid : most;
+	}
+	return count < most ? count : most;
 }
 
 u32 eqds_sender_next_bytes(const struct eqds_sender *s)
 {
-	return sender_candidate(s)->bytes;
+	const struct eqds_packet *packet = sender_candidate(s);
+	const u32 count = sender_next_count(s, packet);
+
+	return count > packet->more ? packet->bytes : count * packet->each_bytes;
 }
 
 /* Only credit is missing, so a pull would help. */
@@ -274,28 +367,35 @@ static u16 sender_path(struct eqds_sender *s, u64 now_ns, const struct eqds_pack
 		return 0;
 	if (packet->attempt)
 		return eqds_paths_pick(s->paths);
-	if (s->train_left && s->train_ns == now_ns) {
-		s->train_left--;
-		return eqds_paths_pick_again(s->paths, s->train_path);
+	if (s->train_left > packet->more && s->train_ns == now_ns) {
+		s->train_left -= packet->more + 1;
+		return eqds_paths_pick_again(s->paths, s->train_path, packet->more + 1U);
 	}
 	s->train_path = eqds_paths_pick(s->paths);
 	s->train_left = s->config->train_packets - 1;
+	s->train_left -= packet->more < s->train_left ? packet->more : s->train_left;
 	s->train_ns = now_ns;
-	return s->train_path;
+	return eqds_paths_pick_again(s->paths, s->train_path, packet->more);
 }
 
 struct eqds_packet *eqds_sender_next(struct eqds_sender *s, u64 now_ns, struct eqds_head *head)
 {
 	struct eqds_packet *packet = sender_candidate(s);
 
+	u32 count;
+
 	if (!eqds_sender_is_ready(s))
 		return NULL;
+	count = sender_next_count(s, packet);
+	if (count <= packet->more)
+		sender_split(s, packet, count);
 	if (packet->state == EQDS_PACKET_QUEUED) {
 		eqds_list_remove(&s->queue, packet);
 		packet->seq = s->next;
 		packet->attempt = 0;
-		*sender_slot(s, packet->seq) = packet;
-		s->next = eqds_add(s->next, 1, s->config->profile->seq_bits);
+		for (u32 n = 0; n < count; n++)
+			*sender_slot(s, packet->seq + n) = packet;
+		s->next = eqds_add(s->next, count, s->config->profile->seq_bits);
 	} else {
 		eqds_list_remove(&s->retransmit, packet);
 		packet->attempt++;
@@ -317,7 +417,8 @@ struct eqds_packet *eqds_sender_next(struct eqds_sender *s, u64 now_ns, struct e
 	head->unacked = (packet->seq - s->una) & eqds_mask(s->config->profile->seq_bits);
 	head->attempt = packet->attempt;
 	head->path = packet->path;
-	head->bytes = packet->bytes;
+	head->bytes = sender_first_bytes(packet);
+	head->counted = packet->more;
 	head->next_proto = packet->next_proto;
 	return packet;
 }
@@ -359,23 +460,32 @@ static void sender_measure(struct eqds_sender *s, u64 rtt)
 		s->rtt_ns = 1;
 }
 
-/* Number seq has arrived, if it is one that is outstanding. */
-static void sender_free(struct eqds_sender *s, u64 now_ns, u32 seq, struct eqds_out *out)
-{
-	struct eqds_packet **slot = sender_slot(s, seq), *packet = *slot;
-
-	if (!packet || packet->seq != seq)
-		return;
-	*slot = NULL;
-	sender_list_remove(s, packet);
-	packet->next = out->free;
-	out->free = packet;
-	s->progress_ns = now_ns;
-}
-
 static bool sender_is_outstanding(const struct eqds_sender *s, u32 seq)
 {
 	return sender_seq_ahead(s, seq, s->una) >= 0 && sender_seq_ahead(s, seq, s->next) < 0;
+}
+
+/* Of the count numbers from seq on, those that are outstanding have arrived. */
+static void sender_free(struct eqds_sender *s, u64 now_ns, u32 seq, u32 count, struct eqds_out *out)
+{
+	const u8 bits = s->config->profile->seq_bits;
+	u32 step;
+
+	for (; count; count -= step, seq = eqds_add(seq, step, bits)) {
+		struct eqds_packet *packet = sender_packet(s, seq);
+
+		step = 1;
+		if (!packet || !sender_is_outstanding(s, seq))
+			continue;
+		packet = sender_isolate(s, packet, seq, count);
+		step = packet->more + 1U;
+		for (u32 n = 0; n < step; n++)
+			*sender_slot(s, seq + n) = NULL;
+		sender_list_remove(s, packet);
+		packet->next = out->free;
+		out->free = packet;
+		s->progress_ns = now_ns;
+	}
 }
 
 /*
@@ -386,10 +496,9 @@ static void sender_sample(struct eqds_sender *s, u64 now_ns, const struct eqds_h
 {
 	const u8 bits = s->config->profile->seq_bits;
 	u32 seq = head->flags & EQDS_SACK ? head->echo : eqds_add(head->ack, ~0U, bits);
-	const struct eqds_packet *packet = *sender_slot(s, seq);
+	const struct eqds_packet *packet = sender_packet(s, seq);
 
-	if (!sender_is_outstanding(s, seq) || !packet || packet->seq != seq ||
-	    now_ns < packet->sent_ns)
+	if (!sender_is_outstanding(s, seq) || !packet || now_ns < packet->sent_ns)
 		return;
 	if (packet->attempt != head->attempt) {
 		/*
@@ -414,25 +523,26 @@ static void sender_acked(struct eqds_sender *s, u64 now_ns, const struct eqds_he
 {
 	const u8 bits = s->config->profile->seq_bits;
 	u64 sack = head->sack;
-	u32 seq;
 
 	if (head->flags & (EQDS_SACK | (s->config->profile->start_bits ? EQDS_ACK : 0)))
 		sender_sample(s, now_ns, head);
-	if (head->flags & EQDS_SACK && sender_is_outstanding(s, head->echo))
-		sender_free(s, now_ns, head->echo, out);
+	if (head->flags & EQDS_SACK)
+		sender_free(s, now_ns, head->echo, 1, out);
 	if (!(head->flags & EQDS_ACK))
 		return;
 	while (sack) {
-		u32 i = (u32)__builtin_ctzll(sack);
+		const u32 i = (u32)__builtin_ctzll(sack);
+		const u64 holes = ~(sack >> i);
+		const u32 count = holes ? (u32)__builtin_ctzll(holes) : 64;
 
-		sack &= sack - 1;
-		seq = eqds_add(head->ack, 1 + i, bits);
-		if (sender_is_outstanding(s, seq))
-			sender_free(s, now_ns, seq, out);
+		/* Adding the lowest bit carries over the run of ones that it begins. */
+		sack &= sack + (1ULL << i);
+		sender_free(s, now_ns, eqds_add(head->ack, 1 + i, bits), count, out);
 	}
-	if (sender_seq_ahead(s, head->ack, s->una) > 0)
-		for (; s->una != head->ack; s->una = eqds_add(s->una, 1, bits))
-			sender_free(s, now_ns, s->una, out);
+	if (sender_seq_ahead(s, head->ack, s->una) > 0) {
+		sender_free(s, now_ns, s->una, (u32)sender_seq_ahead(s, head->ack, s->una), out);
+		s->una = head->ack;
+	}
 }
 
 /* To be sent again, in the order of numbers. */
@@ -450,17 +560,17 @@ static void sender_retransmit(struct eqds_sender *s, struct eqds_packet *packet)
 static void sender_nacked(struct eqds_sender *s, const struct eqds_head *head,
 			  struct eqds_out *out)
 {
-	struct eqds_packet *packet = *sender_slot(s, head->echo);
+	struct eqds_packet *packet = sender_packet(s, head->echo);
 
 	/* One per transmission: a copy of an older one, or a second one, is ignored. */
-	if (!packet || packet->seq != head->echo || packet->state != EQDS_PACKET_IN_FLIGHT ||
+	if (!packet || packet->state != EQDS_PACKET_IN_FLIGHT ||
 	    (!s->config->profile->start_bits && packet->attempt != head->attempt)) {
 		out->verdict = EQDS_BAD_NACK;
 		return;
 	}
 	if (s->paths)
 		eqds_paths_trimmed(s->paths, packet->path);
-	sender_retransmit(s, packet);
+	sender_retransmit(s, sender_isolate(s, packet, head->echo, 1));
 }
 
 static void sender_pulled(struct eqds_sender *s, u64 now_ns, const struct eqds_head *head)
@@ -610,13 +720,17 @@ void eqds_sender_receive(struct eqds_sender *s, u64 now_ns, const struct eqds_he
 	sender_settle(s, now_ns, out);
 }
 
-void eqds_sender_enqueue(struct eqds_sender *s, u64 now_ns, struct eqds_packet *packet,
-			 struct eqds_out *out)
+void eqds_sender_enqueue_whole(struct eqds_sender *s, u64 now_ns, struct eqds_packet *packet,
+			       u16 more, u32 each_bytes, struct eqds_out *out)
 {
 	base_zero(out, sizeof(*out));
+	packet->more = more;
+	packet->nth = 0;
+	packet->each_bytes = each_bytes;
 	packet->state = EQDS_PACKET_QUEUED;
 	packet->attempt = 0;
 	packet->again = false;
+	packet->counted = false;
 	if (s->resting) {
 		s->heard_ns = now_ns;
 		s->silent_ns = 0;
@@ -628,6 +742,12 @@ void eqds_sender_enqueue(struct eqds_sender *s, u64 now_ns, struct eqds_packet *
 	s->used_ns = now_ns;
 	eqds_list_append(&s->queue, packet);
 	sender_settle(s, now_ns, out);
+}
+
+void eqds_sender_enqueue(struct eqds_sender *s, u64 now_ns, struct eqds_packet *packet,
+			 struct eqds_out *out)
+{
+	eqds_sender_enqueue_whole(s, now_ns, packet, 0, packet->bytes, out);
 }
 
 /* ---- time ---- */

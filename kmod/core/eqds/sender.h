@@ -54,6 +54,12 @@
  * They then arrive together and in order, so that the receiver may take them as one (receiver.h).
  * A packet that is sent again chooses a path of its own.
  *
+ * Whole packets. The caller may enqueue the segments of a packet as one, with memory for a node of
+ * each. A whole packet has consecutive numbers and one header (remora/eqds.h, "Counted numbers").
+ * The core splits it where credit, an acknowledgement or a NACK covers some of its numbers alone.
+ * Lost numbers are retransmitted one by one. A part is an eqds_packet in the node of its first
+ * segment. All lists, and all chains of struct eqds_out, consist of parts.
+ *
  * Deviations from the paper: none in the credit rule unless overdraw is set: then a packet may
  * leave on any credit above 0 (as in the authors' simulator), and the debt is part of C.
  *
@@ -121,6 +127,14 @@ void eqds_sender_init(struct eqds_sender *s, const struct eqds_config *config,
 void eqds_sender_enqueue(struct eqds_sender *s, u64 now_ns, struct eqds_packet *packet,
 			 struct eqds_out *out);
 
+/*
+ * Take a packet of more + 1 segments. Each but the last costs each_bytes; together they cost
+ * packet->bytes. packet: the first of an array of more + 1 nodes. The caller may free the array
+ * when the chains of struct eqds_out have returned all segments: more + 1 of each part.
+ */
+void eqds_sender_enqueue_whole(struct eqds_sender *s, u64 now_ns, struct eqds_packet *packet,
+			       u16 more, u32 each_bytes, struct eqds_out *out);
+
 /* Is there a packet that may leave now? */
 bool eqds_sender_is_ready(const struct eqds_sender *s);
 
@@ -130,6 +144,7 @@ u32 eqds_sender_next_bytes(const struct eqds_sender *s);
 /*
  * The next packet to send, retransmissions first, and its header; NULL: none may leave. The
  * packet stays the core's; the caller sends a copy. After the last one see the deadline.
+ * Of a whole packet: the part that may leave. Its segments are nth to nth + more.
  */
 struct eqds_packet *eqds_sender_next(struct eqds_sender *s, u64 now_ns, struct eqds_head *head);
 

@@ -70,7 +70,10 @@ static void wire_parse_data(const u8 *p, struct eqds_head *head)
 {
 	head->flags = p[1];
 	head->next_proto = GET(struct eqds_data, next_proto);
-	head->attempt = GET(struct eqds_data, attempt);
+	if (p[0] & EQDS_KIND_COUNTED)
+		head->counted = GET(struct eqds_data, attempt);
+	else
+		head->attempt = GET(struct eqds_data, attempt);
 	head->epoch = GET(struct eqds_data, epoch);
 	head->seq = GET(struct eqds_data, seq);
 	head->pull = GET(struct eqds_data, pull_target);
@@ -114,7 +117,8 @@ enum eqds_wire_verdict eqds_wire_parse(const struct eqds_profile *profile, const
 	}
 	if (bytes < EQDS_CONTROL_BYTES)
 		return EQDS_WIRE_SHORT;
-	if ((p[0] & ~EQDS_KIND_TAGGED) == EQDS_KIND_DATA)
+	if ((p[0] & ~EQDS_KIND_TAGGED) == EQDS_KIND_DATA ||
+	    p[0] == (EQDS_KIND_DATA | EQDS_KIND_COUNTED))
 		wire_parse_data(p, head);
 	else if ((p[0] & ~EQDS_KIND_TAGGED) == EQDS_KIND_CONTROL)
 		wire_parse_control(p, head);
@@ -127,6 +131,8 @@ enum eqds_wire_verdict eqds_wire_parse(const struct eqds_profile *profile, const
 	/* Of the two kinds, flags have to tell, too: so the profiles mean the same. */
 	if (head->control != !!(head->flags & EQDS_CONTROL_FLAGS) ||
 	    !wire_flags_are_good(head->control, head->flags))
+		return EQDS_WIRE_FLAGS;
+	if (p[0] & EQDS_KIND_COUNTED && (!head->counted || head->flags & EQDS_EMPTY))
 		return EQDS_WIRE_FLAGS;
 	return EQDS_WIRE_GOOD;
 }
@@ -196,10 +202,11 @@ void eqds_wire_encode(const struct eqds_profile *profile, const struct eqds_head
 		PUT(struct eqds_control, sack, head->sack);
 		PUT(struct eqds_control, cookie, head->cookie);
 	} else {
-		p[0] = EQDS_KIND_DATA | (head->tagged ? EQDS_KIND_TAGGED : 0);
+		p[0] = EQDS_KIND_DATA | (head->tagged ? EQDS_KIND_TAGGED : 0) |
+		       (head->counted ? EQDS_KIND_COUNTED : 0);
 		p[1] = head->flags;
 		PUT(struct eqds_data, next_proto, head->next_proto);
-		PUT(struct eqds_data, attempt, head->attempt);
+		PUT(struct eqds_data, attempt, head->counted ? head->counted : head->attempt);
 		PUT(struct eqds_data, epoch, head->epoch);
 		PUT(struct eqds_data, seq, head->seq);
 		PUT(struct eqds_data, pull_target, head->pull);

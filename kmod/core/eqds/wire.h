@@ -22,7 +22,8 @@ struct eqds_head {
 	u32 seq;
 	u16 path;
 	u16 more;  /* numbers after seq that came with it: a train, receiver.h; never on the wire */
-	u32 bytes; /* credit it cost, all of a train; 0: unknown (paper) */
+	u8 counted; /* COUNTED: numbers after seq that the header is for; else 0 */
+	u32 bytes; /* credit it cost, all of a train; 0: unknown (paper); COUNTED: at most */
 	u8 next_proto;
 	bool ce;	   /* the IP header said congestion experienced; the caller sets it */
 	u16 unacked;	   /* numbers outstanding before seq */
@@ -53,6 +54,22 @@ enum eqds_wire_verdict {
  */
 enum eqds_wire_verdict eqds_wire_parse(const struct eqds_profile *profile, const void *data,
 				       size_t bytes, struct eqds_head *head);
+
+/*
+ * A packet with a COUNTED header has arrived; more: numbers after its own that arrived with it.
+ * Leaves its own number in *head. Returns false if the header does not cover these numbers.
+ */
+static inline bool eqds_wire_count(struct eqds_head *head, u16 ip_id, u32 more)
+{
+	const u16 nth = ip_id - (u16)head->seq;
+
+	if (nth + more > head->counted)
+		return false;
+	head->seq += nth;
+	head->unacked += nth;
+	head->more = more;
+	return true;
+}
 
 /* Bytes of the header, without tag and padding. */
 static inline u32 eqds_wire_header_bytes(const struct eqds_profile *profile, bool control)
