@@ -49,6 +49,8 @@
 #define EQDS_TOS_INHERIT   256U
 /* Of packets that take one path: as much as GRO joins. */
 #define EQDS_TRAIN_BYTES 65536U
+/* The longest IP packet: of a whole packet, all segments under one outer header. */
+#define EQDS_WHOLE_BYTES_MAX 65535U
 /* Datagrams that wait for the device's NAPI: some ms at the rate one CPU takes them. */
 #define EQDS_BACKLOG_MAX 8192U
 /* A train comes only while fewer wait: 32 MiB of them. */
@@ -73,7 +75,7 @@ struct eqds_stats {
 	u64 rx_packets, rx_control, rx_held_max;
 	u64 rx_drop_wire, rx_drop_size, rx_drop_memory, rx_drop_backlog, rx_evicted, rx_refused;
 	u64 rx_polls, rx_replies_merged, rx_drop_stranger;
-	u64 rx_trains;
+	u64 rx_trains, tx_whole, rx_counted;
 	u64 rx_drop_untagged, rx_drop_tagged, rx_drop_tag;
 	u64 tx_native, rx_native, rx_drop_native;
 	u64 tx_rdma, tx_cnp, tx_cnp_unknown, rx_rdma, rx_drop_rdma;
@@ -93,11 +95,20 @@ struct eqds_tunnel {
 	bool sending;
 };
 
+/* Knowledge about the path: do segments arrive with the IP IDs that they left with? whole.c. */
+struct eqds_whole {
+	u64 probe_ns; /* not proven: no probe before */
+	u8 probes;    /* in a row without an answer; bounded */
+	u8 missed;    /* counted numbers in a row that were sent again */
+	bool proven;
+};
+
 struct eqds_tx {
 	struct eqds_tunnel tunnel;
 	struct eqds_sender core; /* its id is the class, enum eqds_class_kind */
 	struct eqds_class_queue queue;
 	u64 heard_ns; /* last control packet, or the first packet to send since it rested */
+	struct eqds_whole whole;
 	struct eqds_paths paths;
 	struct eqds_path path[EQDS_PATHS];
 	struct eqds_packet *slot[];
@@ -113,9 +124,11 @@ struct eqds_rx {
 
 /* The core's node of an skb: its own memory, since skbs are cloned and changed by others. */
 struct eqds_node {
-	struct eqds_packet core;
 	struct sk_buff *skb;
 	u32 held_bytes; /* the packet's part of ed->held_bytes */
+	u16 segments;	/* more than 1: a whole packet */
+	u16 left;	/* segments that the core has not given back */
+	struct eqds_packet core; /* the first of an array, by segment */
 };
 
 /* Kinds of rules: rule.c. */
@@ -162,6 +175,7 @@ struct eqds_dev {
 	u16 tos;		      /* of outer packets; EQDS_TOS_INHERIT: the inner packet's */
 	bool burst;		      /* a new tunnel starts with a window of credit */
 	bool trains;		      /* packets of one time share a path: train.c */
+	bool whole;		      /* packets of many segments leave whole: whole.c */
 	u64 train_to;		      /* jiffies, and an IPv4 address of this host then */
 	struct eqds_key __rcu *key;   /* NULL: packets have no tag; written under RTNL */
 	struct eqds_rules rules[EQDS_RULE_KINDS]; /* readers under RCU, writers under RTNL */
@@ -222,6 +236,8 @@ struct eqds_cb {
 	u8 next_proto;
 	bool tagged;
 	bool rdma; /* received by a tunnel of the RDMA class */
+	bool counted; /* sent: IP IDs count from ip_id */
+	u16 ip_id;
 };
 
 #define EQDS_CB(skb) ((struct eqds_cb *)(skb)->cb)
@@ -242,7 +258,7 @@ u32 eqds_tunnel_shrink(struct eqds_dev *ed, u64 before_ns, u32 looks, struct eqd
 enum hrtimer_restart eqds_tunnel_fire(struct hrtimer *timer);
 
 /* memory.c: bounds on packets held, and the shrinker of tunnels. */
-struct eqds_node *eqds_node_get(struct eqds_dev *ed, struct sk_buff *skb);
+struct eqds_node *eqds_node_get(struct eqds_dev *ed, struct sk_buff *skb, u16 segments);
 struct sk_buff *eqds_node_put(struct eqds_dev *ed, struct eqds_node *node);
 bool eqds_memory_is_full(const struct eqds_dev *ed);
 int eqds_memory_open(struct eqds_dev *ed);
@@ -272,6 +288,15 @@ void eqds_recv_deliver(struct eqds_dev *ed, struct sk_buff *skb, bool polling);
 struct sk_buff *eqds_train_join(struct sock *sk, struct list_head *head, struct sk_buff *skb);
 int eqds_train_complete(struct sock *sk, struct sk_buff *skb, int nhoff);
 bool eqds_train_count(const struct sk_buff *skb, u32 bytes, struct eqds_head *head);
+
+/* whole.c: packets of many segments that leave as one. */
+bool eqds_whole_fits(const struct sk_buff *skb);
+bool eqds_whole_may(struct eqds_tx *tx, u64 now_ns);
+void eqds_whole_settle(struct eqds_tx *tx, const struct eqds_packet *packet);
+u32 eqds_whole_segments(const struct sk_buff *skb);
+u32 eqds_whole_each_bytes(const struct sk_buff *skb);
+struct sk_buff *eqds_whole_cut(const struct sk_buff *whole, u32 headroom, u32 nth, u32 count);
+bool eqds_whole_count(const struct sk_buff *skb, u32 bytes, struct eqds_head *head);
 
 /* reply.c: what a batch of packets tells the peers that sent them. */
 void eqds_reply(struct eqds_dev *ed, struct eqds_rx *rx, const struct eqds_head *head,

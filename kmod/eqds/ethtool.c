@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Policies and counters by ethtool: the rate of pulls is the device's speed; whether a new tunnel
- * starts with a burst, and whether packets travel in trains, are private flags.
+ * starts with a burst, and whether packets travel in trains, or whole, are private flags.
  */
 #include <linux/ethtool.h>
 #include <linux/rtnetlink.h>
@@ -67,6 +67,8 @@ static const struct ethtool_counter ethtool_counter[] = {
 	COUNTER(rx_polls),
 	COUNTER(rx_replies_merged),
 	COUNTER(rx_trains),
+	COUNTER(tx_whole),
+	COUNTER(rx_counted),
 	COUNTER(pulls),
 	COUNTER(pull_timers),
 	COUNTER(pull_late_ns_sum),
@@ -96,9 +98,10 @@ static const char ethtool_gauge[][ETH_GSTRING_LEN] = {
 enum {
 	PRIVATE_BURST = 1,
 	PRIVATE_TRAINS = 2,
+	PRIVATE_WHOLE = 4,
 };
 
-static const char ethtool_flag[][ETH_GSTRING_LEN] = {"burst", "trains"};
+static const char ethtool_flag[][ETH_GSTRING_LEN] = {"burst", "trains", "whole"};
 
 static int ethtool_sset_count(struct net_device *dev, int set)
 {
@@ -138,7 +141,8 @@ static u32 ethtool_get_flags(struct net_device *dev)
 {
 	struct eqds_dev *ed = netdev_priv(dev);
 
-	return (ed->burst ? PRIVATE_BURST : 0) | (ed->trains ? PRIVATE_TRAINS : 0);
+	return (ed->burst ? PRIVATE_BURST : 0) | (ed->trains ? PRIVATE_TRAINS : 0) |
+	       (ed->whole ? PRIVATE_WHOLE : 0);
 }
 
 static int ethtool_set_flags(struct net_device *dev, u32 flags)
@@ -149,6 +153,7 @@ static int ethtool_set_flags(struct net_device *dev, u32 flags)
 	ed->burst = flags & PRIVATE_BURST;
 	ed->config.trimming = ed->burst;
 	WRITE_ONCE(ed->trains, !!(flags & PRIVATE_TRAINS));
+	WRITE_ONCE(ed->whole, !!(flags & PRIVATE_WHOLE));
 	if (ed->up)
 		ed->config.train_packets = eqds_netdev_train_packets(ed);
 	spin_unlock_bh(&ed->lock);

@@ -49,6 +49,8 @@ static struct eqds_tx *icmp_tunnel(struct eqds_dev *ed, const struct sk_buff *sk
 	    eqds_wire_parse(&eqds_profile_extended, header, bytes, &head) != EQDS_WIRE_GOOD ||
 	    head.control || head.tagged != !!ed->tag_bytes)
 		return NULL;
+	if (head.counted && (v6 || !eqds_wire_count(&head, ntohs(ip_hdr(skb)->id), 0)))
+		return NULL;
 	if (v6)
 		peer = ipv6_hdr(skb)->daddr;
 	else

@@ -23,14 +23,24 @@
 
 static struct kmem_cache *memory_nodes;
 
-/* The core's node of a packet, which counts from now on. NULL: no memory. Lock. */
-struct eqds_node *eqds_node_get(struct eqds_dev *ed, struct sk_buff *skb)
+/*
+ * The core's node of a packet, which counts from now on. segments: 1, or those of a whole packet.
+ * NULL: no memory. Lock.
+ */
+struct eqds_node *eqds_node_get(struct eqds_dev *ed, struct sk_buff *skb, u16 segments)
 {
-	struct eqds_node *node = kmem_cache_alloc(memory_nodes, GFP_ATOMIC | __GFP_NOWARN);
+	const gfp_t gfp = GFP_ATOMIC | __GFP_NOWARN;
+	struct eqds_node *node;
 
+	if (segments > 1)
+		node = kmalloc(sizeof(*node) + (segments - 1) * sizeof(node->core), gfp);
+	else
+		node = kmem_cache_alloc(memory_nodes, gfp);
 	if (!node)
 		return NULL;
 	node->skb = skb;
+	node->segments = segments;
+	node->left = segments;
 	node->held_bytes = skb->truesize;
 	ed->held_bytes += node->held_bytes;
 	return node;
@@ -42,7 +52,10 @@ struct sk_buff *eqds_node_put(struct eqds_dev *ed, struct eqds_node *node)
 	struct sk_buff *skb = node->skb;
 
 	ed->held_bytes -= node->held_bytes;
-	kmem_cache_free(memory_nodes, node);
+	if (node->segments > 1)
+		kfree(node);
+	else
+		kmem_cache_free(memory_nodes, node);
 	return skb;
 }
 

@@ -11,7 +11,7 @@ eqds_core-y := kmod/eqds/core_main.o \
 # `ip link add ... type eqds`: the protocol between sockets and skbs.
 obj-m += eqds.o
 
-eqds-y := $(addprefix kmod/eqds/, netdev.o ethtool.o tunnel.o memory.o xmit.o recv.o train.o reply.o rule.o key.o hook.o rdma.o pull.o udp.o icmp.o netlink.o \
+eqds-y := $(addprefix kmod/eqds/, netdev.o ethtool.o tunnel.o memory.o xmit.o recv.o train.o whole.o reply.o rule.o key.o hook.o rdma.o pull.o udp.o icmp.o netlink.o \
 	native.o native_io.o)
 
 # `tc qdisc add ... trim`: the switch.

@@ -292,16 +292,19 @@ static bool recv_datagram(struct eqds_dev *ed, u64 now_ns, struct sk_buff *skb,
 			ed->stats.rx_drop_untagged++;
 		return false;
 	}
-	train = skb_is_gso(skb) && ed->trains;
+	train = skb_is_gso(skb) && (ed->trains || head.counted);
 	/* Of a train, the first packet is the longest. */
 	if ((train ? head.bytes : bytes + EQDS_OUTER_BYTES) > ed->config.mtu_bytes) {
 		ed->stats.rx_drop_size++;
 		return false;
 	}
-	if (train && !eqds_train_count(skb, bytes, &head)) {
+	if ((train && !eqds_train_count(skb, bytes, &head)) ||
+	    (head.counted && !eqds_whole_count(skb, bytes, &head))) {
 		ed->stats.rx_drop_wire++;
 		return false;
 	}
+	if (head.counted)
+		ed->stats.rx_counted += head.more + 1;
 	if (head.control) {
 		recv_control(ed, now_ns, &peer, &head, work);
 		return false;
@@ -312,7 +315,7 @@ static bool recv_datagram(struct eqds_dev *ed, u64 now_ns, struct sk_buff *skb,
 		return false;
 	}
 	if (!(head.flags & (EQDS_EMPTY | EQDS_TRIM))) {
-		node = eqds_node_get(ed, skb);
+		node = eqds_node_get(ed, skb, 1);
 		if (!node) {
 			ed->stats.rx_drop_memory++;
 			return false;

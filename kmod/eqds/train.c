@@ -30,6 +30,9 @@
 #define TRAIN_TUNNEL (SKB_GSO_UDP_TUNNEL | SKB_GSO_UDP_TUNNEL_CSUM)
 #define TRAIN_TCP    (SKB_GSO_TCPV4 | SKB_GSO_TCPV6)
 
+/* IP's header, which GRO takes without options alone, and UDP's. */
+#define TRAIN_OUTER_BYTES (sizeof(struct iphdr) + sizeof(struct udphdr))
+
 static __be16 train_protocol(const struct eqds_data *data)
 {
 	return htons(data->next_proto == EQDS_PROTO_IPV6 ? ETH_P_IPV6 : ETH_P_IP);
@@ -47,17 +50,34 @@ static bool train_has_tcp(const struct eqds_data *data)
 	       v6->nexthdr == IPPROTO_TCP;
 }
 
-/* An untagged packet that is sent for the first time. bytes: from its header on. */
-static bool train_may_join(const struct eqds_data *data, u32 bytes)
+static bool train_is_counted(const struct eqds_data *data)
 {
-	return data->kind == EQDS_KIND_DATA && !(data->flags & ~EQDS_SYN) && !data->attempt &&
-	       ntohs(data->bytes) == bytes + EQDS_OUTER_BYTES && train_has_tcp(data);
+	return data->kind == (EQDS_KIND_DATA | EQDS_KIND_COUNTED);
 }
 
-/* Does next follow the train of count packets that begins with first? */
-static bool train_goes_on(const struct eqds_data *first, const struct eqds_data *next, u16 count)
+/* An untagged packet that is sent for the first time. bytes: from its header on. */
+static bool train_may_join(const struct eqds_data *data, const struct iphdr *ip, u32 bytes)
 {
-	return first->next_proto == next->next_proto && first->flags == next->flags &&
+	if (data->flags & ~EQDS_SYN || !train_has_tcp(data))
+		return false;
+	if (train_is_counted(data))
+		return (u16)(ntohs(ip->id) - ntohl(data->seq)) <= data->attempt;
+	return data->kind == EQDS_KIND_DATA && !data->attempt &&
+	       ntohs(data->bytes) == bytes + EQDS_OUTER_BYTES;
+}
+
+/*
+ * Does next follow the train of count packets that begins with first? With counted numbers, both
+ * have a copy of one header, and IP IDs tell.
+ */
+static bool train_goes_on(const struct eqds_data *first, const struct iphdr *first_ip,
+			  const struct eqds_data *next, const struct iphdr *next_ip, u16 count)
+{
+	if (train_is_counted(next))
+		return !memcmp(first, next, sizeof(*first)) &&
+		       (u16)(ntohs(next_ip->id) - ntohs(first_ip->id)) == count;
+	return first->kind == next->kind && first->next_proto == next->next_proto &&
+	       first->flags == next->flags &&
 	       first->epoch == next->epoch && first->path == next->path &&
 	       first->sender == next->sender &&
 	       !memcmp(&first->cookie, &next->cookie, sizeof(first->cookie)) &&
@@ -85,6 +105,7 @@ struct sk_buff *eqds_train_join(struct sock *sk, struct list_head *head, struct 
 	const struct packet_offload *inner;
 	struct sk_buff *pp = NULL, *p;
 	struct eqds_data *data, last;
+	const struct iphdr *ip;
 	int flush = 1;
 
 	/* A list keeps its segments' headers. An IPv6 address doesn't fit into ed->train_to. */
@@ -93,15 +114,17 @@ struct sk_buff *eqds_train_join(struct sock *sk, struct list_head *head, struct 
 		goto out;
 	/* Every TCP packet is as long as a header of IPv6. */
 	data = skb_gro_header(skb, at + sizeof(*data) + sizeof(struct ipv6hdr), at);
-	if (!data || !train_may_join(data, skb_gro_len(skb)) ||
-	    !train_is_for_this_host(ed, ((struct iphdr *)skb_gro_network_header(skb))->daddr))
+	ip = skb_gro_network_header(skb);
+	if (!data || !train_may_join(data, ip, skb_gro_len(skb)) ||
+	    !train_is_for_this_host(ed, ip->daddr))
 		goto out;
 	inner = gro_find_receive_by_type(train_protocol(data));
 	if (!inner)
 		goto out;
 	list_for_each_entry(p, head, list)
 		if (NAPI_GRO_CB(p)->same_flow &&
-		    !train_goes_on((struct eqds_data *)(p->data + at), data,
+		    !train_goes_on((struct eqds_data *)(p->data + at),
+				   (struct iphdr *)(p->data + at - TRAIN_OUTER_BYTES), data, ip,
 				   NAPI_GRO_CB(p)->count))
 			NAPI_GRO_CB(p)->same_flow = 0;
 	last = *data;

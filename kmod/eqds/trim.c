@@ -92,7 +92,7 @@ static enum trim_kind trim_classify(struct sk_buff *skb, u32 *bytes)
 	eqds = (const struct eqds_data *)(udp + 1);
 	if ((eqds->kind & ~EQDS_KIND_TAGGED) == EQDS_KIND_CONTROL)
 		return TRIM_HEADER;
-	if ((eqds->kind & ~EQDS_KIND_TAGGED) != EQDS_KIND_DATA)
+	if ((eqds->kind & ~(EQDS_KIND_TAGGED | EQDS_KIND_COUNTED)) != EQDS_KIND_DATA)
 		return TRIM_OTHER;
 	if (eqds->kind & EQDS_KIND_TAGGED) {
 		*bytes += EQDS_TAG_BYTES;

@@ -203,6 +203,37 @@ static bool udp_seal(struct eqds_dev *ed, struct sk_buff *skb, const struct eqds
 	return eqds_key_seal(ed, skb, &ends);
 }
 
+/*
+ * udp_tunnel_xmit_skb() for a packet whose IP ID has a meaning. DF stays clear: with DF,
+ * segmentation may give all segments the same ID.
+ */
+static void udp_xmit_counted(struct eqds_dev *ed, struct dst_entry *dst, struct sk_buff *skb,
+			     __be32 source, const struct eqds_cb *cb, u8 ttl)
+{
+	const __be32 to = cb->peer.s6_addr32[3];
+	struct udphdr *udp = __skb_push(skb, sizeof(*udp));
+	struct iphdr *ip;
+
+	skb_reset_transport_header(skb);
+	udp->source = cb->sport;
+	udp->dest = htons(EQDS_PORT);
+	udp->len = htons(skb->len);
+	udp_set_csum(false, skb, source, to, skb->len);
+	ip = __skb_push(skb, sizeof(*ip));
+	skb_reset_network_header(skb);
+	ip->version = 4;
+	ip->ihl = sizeof(*ip) / 4;
+	ip->tos = cb->tos;
+	ip->id = htons(cb->ip_id);
+	ip->frag_off = 0;
+	ip->ttl = ttl;
+	ip->protocol = IPPROTO_UDP;
+	ip->saddr = source;
+	ip->daddr = to;
+	skb_dst_set(skb, dst);
+	ip_local_out(ed->net, ed->sock4->sk, skb);
+}
+
 static void udp_emit(struct eqds_dev *ed, struct sk_buff *skb, struct udp_route *route)
 {
 	struct eqds_cb cb = *EQDS_CB(skb);
@@ -222,6 +253,10 @@ static void udp_emit(struct eqds_dev *ed, struct sk_buff *skb, struct udp_route 
 	skb_clear_hash(skb);
 	/* A path with a smaller MTU than the link's gets fragments, not nothing. */
 	skb->ignore_df = 1;
+	if (cb.counted) {
+		udp_xmit_counted(ed, dst, skb, route->source4, &cb, ttl ?: ip4_dst_hoplimit(dst));
+		return;
+	}
 	if (ipv6_addr_v4mapped(&cb.peer)) {
 		udp_tunnel_xmit_skb((struct rtable *)dst, ed->sock4->sk, skb, route->source4,
 				    cb.peer.s6_addr32[3], cb.tos, ttl ?: ip4_dst_hoplimit(dst), 0,

@@ -27,7 +27,7 @@
 
 static struct eqds_node *xmit_node(struct eqds_packet *packet)
 {
-	return container_of(packet, struct eqds_node, core);
+	return container_of(packet - packet->nth, struct eqds_node, core);
 }
 
 static __be16 xmit_port(u32 path)
@@ -62,6 +62,7 @@ void eqds_xmit_head(struct eqds_dev *ed, const struct in6_addr *peer, const stru
 	cb->tos = 0;
 	cb->ttl = ed->ttl;
 	cb->tagged = sent.tagged;
+	cb->counted = false;
 	__skb_queue_tail(&work->emit, skb);
 	trace_eqds_send(ed, peer, head);
 	ed->stats.tx_control++;
@@ -76,21 +77,36 @@ static u8 xmit_inner_tos(const struct sk_buff *skb)
 						  : ip_hdr(skb)->tos;
 }
 
-/* A copy of the packet under a tunnel header. Lost if memory is short, as in the network. */
-static void xmit_copy(struct eqds_dev *ed, struct eqds_tx *tx, struct eqds_node *node,
+/* Not a clone: GRO at a receiver of this kernel would take its fragments. NULL: no memory. */
+static struct sk_buff *xmit_duplicate(const struct sk_buff *from, u32 headroom)
+{
+	struct sk_buff *skb =
+		__pskb_copy((struct sk_buff *)from, headroom, GFP_ATOMIC | __GFP_NOWARN);
+
+	/* The copy has the headers' offsets, and the checksum's start, from the old head. */
+	if (skb)
+		skb_headers_offset_update(skb, skb_headroom(skb) - skb_headroom(from));
+	return skb;
+}
+
+/*
+ * A copy of the packet, or of a part of a whole one, under a tunnel header. Lost if memory is
+ * short, as in the network.
+ */
+static void xmit_copy(struct eqds_dev *ed, struct eqds_tx *tx, struct eqds_packet *packet,
 		      const struct eqds_head *head, struct eqds_work *work)
 {
+	const u32 headroom = ed->dev->needed_headroom, count = packet->more + 1;
+	struct eqds_node *node = xmit_node(packet);
 	const u8 tos = xmit_inner_tos(node->skb);
 	struct eqds_cb *cb;
 	struct sk_buff *skb;
 
 	skb_orphan(node->skb);
-	/* Not a clone: GRO at a receiver of this kernel would take its fragments. */
-	skb = __pskb_copy(node->skb, ed->dev->needed_headroom, GFP_ATOMIC | __GFP_NOWARN);
+	skb = node->segments == 1 ? xmit_duplicate(node->skb, headroom) :
+				    eqds_whole_cut(node->skb, headroom, packet->nth, count);
 	if (!skb)
 		goto no_memory;
-	/* The copy has the headers' offsets, and the checksum's start, from the old head. */
-	skb_headers_offset_update(skb, skb_headroom(skb) - skb_headroom(node->skb));
 	if (udp_tunnel_handle_offloads(skb, true))
 		goto free;
 	eqds_wire_encode(ed->config.profile, head, skb_push(skb, EQDS_DATA_BYTES + ed->tag_bytes));
@@ -101,9 +117,12 @@ static void xmit_copy(struct eqds_dev *ed, struct eqds_tx *tx, struct eqds_node 
 	cb->tos = INET_ECN_encapsulate(ed->tos == EQDS_TOS_INHERIT ? tos : ed->tos, tos);
 	cb->ttl = ed->ttl;
 	cb->tagged = head->tagged;
+	cb->counted = head->counted;
+	cb->ip_id = (u16)head->seq;
 	__skb_queue_tail(&work->emit, skb);
 	trace_eqds_send(ed, &tx->tunnel.peer, head);
-	ed->stats.tx_packets++;
+	ed->stats.tx_packets += count;
+	ed->stats.tx_whole += head->counted != 0;
 	ed->stats.tx_retransmits += head->attempt != 0;
 	return;
 
@@ -124,7 +143,7 @@ void eqds_xmit_ready(struct eqds_dev *ed, u64 now_ns, struct eqds_work *work)
 	while ((packet = eqds_drr_send(&ed->drr, now_ns, &head, &from))) {
 		tx = container_of(from, struct eqds_tx, core);
 		head.tagged = ed->tag_bytes;
-		xmit_copy(ed, tx, xmit_node(packet), &head, work);
+		xmit_copy(ed, tx, packet, &head, work);
 		eqds_tunnel_due(ed, &tx->tunnel, eqds_sender_deadline_ns(&tx->core));
 	}
 }
@@ -138,7 +157,12 @@ void eqds_xmit_settle(struct eqds_dev *ed, struct eqds_tx *tx, const struct eqds
 	while (packet) {
 		struct eqds_node *node = xmit_node(packet);
 
+		if (node->segments > 1 && out->verdict != EQDS_CLOSED)
+			eqds_whole_settle(tx, packet);
+		node->left -= packet->more + 1;
 		packet = packet->next;
+		if (node->left)
+			continue;
 		if (node->core.next_proto == EQDS_PROTO_NATIVE)
 			eqds_native_settle(tx, &node->core, node->skb,
 					   out->verdict != EQDS_CLOSED);
@@ -202,10 +226,13 @@ static u64 *xmit_enqueue(struct eqds_dev *ed, u64 now_ns, struct eqds_tx *tx,
 			 struct eqds_node *node, struct eqds_work *work)
 {
 	const bool ecn = INET_ECN_is_capable(xmit_inner_tos(node->skb));
+	const bool whole = node->segments > 1;
+	const u32 each_bytes = whole ? eqds_whole_each_bytes(node->skb) : node->core.bytes;
 	struct eqds_class_verdict verdict;
 	struct eqds_out out;
 
-	if (node->core.bytes > ed->config.mtu_bytes)
+	/* The device may have got a key since the packet was found to stay whole. */
+	if (each_bytes > ed->config.mtu_bytes || (whole && ed->tag_bytes))
 		return &ed->stats.tx_drop_size;
 	verdict = eqds_class_arrive(&ed->class[tx->core.id], &tx->queue, now_ns,
 				    tx->core.queue.count, tx->core.queue.bytes, ecn,
@@ -223,7 +250,8 @@ static u64 *xmit_enqueue(struct eqds_dev *ed, u64 now_ns, struct eqds_tx *tx,
 	if (tx->core.resting)
 		tx->heard_ns = now_ns;
 	trace_eqds_enqueue(ed, tx, node->core.bytes, node->core.next_proto);
-	eqds_sender_enqueue(&tx->core, now_ns, &node->core, &out);
+	eqds_sender_enqueue_whole(&tx->core, now_ns, &node->core, node->segments - 1, each_bytes,
+				  &out);
 	eqds_xmit_settle(ed, tx, &out, work);
 	return NULL;
 }
@@ -248,6 +276,7 @@ static u64 xmit_list(struct eqds_dev *ed, const struct in6_addr *peer, u8 kind,
 	if (ed->up)
 		tx = eqds_tunnel_tx_get(ed, peer, kind, work);
 	skb_list_walk_safe(list, skb, next) {
+		const u16 segments = skb_is_gso(skb) ? eqds_whole_segments(skb) : 1;
 		struct eqds_node *node = NULL;
 
 		skb_mark_not_on_list(skb);
@@ -256,16 +285,20 @@ static u64 xmit_list(struct eqds_dev *ed, const struct in6_addr *peer, u8 kind,
 			why = &ed->stats.tx_drop_held;
 		} else if (tx) {
 			why = &ed->stats.tx_drop_memory;
-			node = eqds_node_get(ed, skb);
+			node = eqds_node_get(ed, skb, segments);
 		}
 		if (node) {
-			node->core.bytes = skb->len + EQDS_OVERHEAD_BYTES + ed->tag_bytes;
+			node->core.bytes =
+				skb->len + segments * (EQDS_OVERHEAD_BYTES + ed->tag_bytes);
+			/* Each segment has the packet's inner headers. */
+			if (segments > 1)
+				node->core.bytes += (segments - 1) * skb_headlen(skb);
 			node->core.next_proto = xmit_next_proto(skb);
 			why = xmit_enqueue(ed, now_ns, tx, node, work);
 		}
 		if (!why) {
 			bytes += skb->len;
-			++*packets;
+			*packets += segments;
 			continue;
 		}
 		++*why;
@@ -278,8 +311,26 @@ static u64 xmit_list(struct eqds_dev *ed, const struct in6_addr *peer, u8 kind,
 	return bytes;
 }
 
-/* The segments of a packet, or itself; NULL: dropped, and counted in why. */
-static struct sk_buff *xmit_segments(struct eqds_dev *ed, struct sk_buff *skb, u64 **why)
+/* Does the packet stay whole? Then the peer has a tunnel, whose path counts IP IDs or is probed. */
+static bool xmit_is_whole(struct eqds_dev *ed, const struct sk_buff *skb,
+			  const struct in6_addr *peer, u8 kind)
+{
+	struct eqds_tx *tx;
+	bool may;
+
+	if (!READ_ONCE(ed->whole) || kind != EQDS_CLASS_TCP || !ipv6_addr_v4mapped(peer) ||
+	    !eqds_whole_fits(skb))
+		return false;
+	spin_lock_bh(&ed->lock);
+	tx = ed->up && !ed->tag_bytes ? eqds_tunnel_tx(ed, peer, kind) : NULL;
+	may = tx && eqds_whole_may(tx, ktime_get_ns());
+	spin_unlock_bh(&ed->lock);
+	return may;
+}
+
+/* The segments of a packet; itself if it has one or stays whole. NULL: dropped for *why. */
+static struct sk_buff *xmit_segments(struct eqds_dev *ed, struct sk_buff *skb, bool whole,
+				     u64 **why)
 {
 	struct sk_buff *list;
 
@@ -291,7 +342,7 @@ static struct sk_buff *xmit_segments(struct eqds_dev *ed, struct sk_buff *skb, u
 		goto drop;
 	/* Its route would keep devices and namespaces. */
 	skb_scrub_packet(skb, false);
-	if (!skb_is_gso(skb))
+	if (whole || !skb_is_gso(skb))
 		return skb;
 	list = skb_gso_segment(skb,
 			       NETIF_F_SG | NETIF_F_HW_CSUM | NETIF_F_FRAGLIST | NETIF_F_HIGHDMA);
@@ -318,7 +369,7 @@ void eqds_xmit_packet(struct eqds_dev *ed, struct sk_buff *skb, const struct in6
 	if (eqds_xmit_peer_is_good(peer)) {
 		if (eqds_rdma_is(skb))
 			kind = EQDS_CLASS_RDMA;
-		list = xmit_segments(ed, skb, &why);
+		list = xmit_segments(ed, skb, xmit_is_whole(ed, skb, peer, kind), &why);
 	}
 	if (!list) {
 		spin_lock_bh(&ed->lock);
