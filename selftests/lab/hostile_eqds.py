@@ -10,6 +10,7 @@
     data        packets of random epochs and numbers, with and without SYN
     malformed   headers cut short, unknown kinds, flags that exclude each other, lengths that lie
     demand      one tunnel that asks for as much as its header can say
+    counted     one tunnel's packets whose numbers are counted by IP ID: IDs, counts and lengths that are good, or lie
     rdma        a tunnel of the RDMA class whose packets are none of RDMA's
     nested      tunnel packets as the payload of a tunnel
     icmp        errors that quote packets from DESTINATION to SOURCE, of random epochs and numbers, cut off anywhere
@@ -39,7 +40,7 @@ import sys
 DATA = struct.Struct(">BBBBIIIHHHHIIQ")
 CONTROL = struct.Struct(">BBBBIIIHHIQQ")
 PORT = 7671
-KIND_DATA, KIND_CONTROL, TAGGED = 0x11, 0x12, 0x04
+KIND_DATA, KIND_CONTROL, TAGGED, COUNTED = 0x11, 0x12, 0x04, 0x08
 SYN, NACK, SACK, ACK, EMPTY, PAUSE, FIN, TRIM = (1 << bit for bit in range(8))
 IPV4, NOTHING = 4, 59
 SO_RCVBUFFORCE = 33  # asm-generic/socket.h; Python has no name for it
@@ -63,14 +64,14 @@ def parse(payload):
     return dict(zip(names, (DATA if payload[0] == KIND_DATA else CONTROL).unpack_from(payload)))
 
 
-def datagram(source, destination, payload, udp_bytes=None, behind=b""):
+def datagram(source, destination, payload, udp_bytes=None, behind=b"", ip_id=0):
     """udp_bytes: a length that lies; behind: bytes in the IP packet behind the datagram."""
     length = 8 + len(payload)
     ends = socket.inet_aton(source) + socket.inet_aton(destination)
     udp = struct.pack(">HHHH", 0xc001, PORT, udp_bytes or length, 0) + payload
     total = checksum(ends + struct.pack(">BBH", 0, 17, length) + udp) or 0xffff
     udp = udp[:6] + struct.pack(">H", total) + udp[8:] + behind
-    head = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(udp), 0, 0, 64, 17, 0) + ends
+    head = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(udp), ip_id, 0, 64, 17, 0) + ends
     return head[:10] + struct.pack(">H", checksum(head)) + head[12:] + udp
 
 
@@ -111,6 +112,17 @@ def malformed(chance):
         data(chance, SYN | EMPTY, chance.randbytes(1400))))
 
 
+def counted(chance, source, destination):
+    """A packet of a tunnel whose header is for some after seq; what it is differs from what it says in every second."""
+    seq, after, length = chance.randrange(chance.choice((600, 70000))), chance.choice((0, 1, 9, 255)), chance.randrange(20, 1400)
+    lies = chance.randrange(8)
+    head = data(chance, chance.choice((0, SYN, SYN | TRIM, SYN | EMPTY)) if lies == 1 else SYN, ipv4(20 + length, bytes(length)),
+                attempt=after, epoch=103, seq=seq, sender=0, unacked=chance.choice((0, seq & 0xffff)) if lies == 2 else 0, cookie=0,
+                bytes=chance.randrange(65536) if lies == 3 else 108 + length)
+    at = chance.getrandbits(16) if lies == 0 else seq + chance.randrange(after + 1) & 0xffff
+    return datagram(source, destination, bytes([head[0] | COUNTED]) + head[1:], ip_id=at)
+
+
 def syn(chance, payload=b"", **known):
     return data(chance, known.pop("flags", SYN), payload, **({"seq": 0, "sender": 0, "unacked": 0, "cookie": 0} | known))
 
@@ -124,7 +136,7 @@ FORMS = {
     "truncated": lambda chance: [(whole[:length], {}) for whole in (syn(chance, bytes(60)), control(chance))
                                  for length in range(DATA.size)],
     "kinds": lambda chance: [(bytes([kind]) + syn(chance)[1:], {}) for kind in range(256)
-                             if kind & ~TAGGED not in (KIND_DATA, KIND_CONTROL) and not kind & TAGGED],
+                             if kind not in (KIND_DATA, KIND_DATA | COUNTED, KIND_CONTROL) and not kind & TAGGED],
     "flags": lambda chance: [(syn(chance, flags=SYN | more), {}) for more in (NACK, SACK, ACK, PAUSE, FIN, TRIM | EMPTY)] +
              [(CONTROL.pack(KIND_CONTROL, flags, *bytes(10)), {}) for flags in
               (0, SYN, ACK | EMPTY, ACK | TRIM, NACK | SACK, ACK | FIN, PAUSE | SYN, PAUSE | NACK)],
@@ -327,6 +339,8 @@ def main():
                 quoted = datagram(destination, at, data(chance, chance.choice((0, SYN)), bytes(100), sender=0))
                 # A router quotes eight bytes behind the IP header, at least.
                 packet = icmp(at, destination, chance.choice(ICMP_ERRORS), quoted[:chance.randrange(28, len(quoted))])
+            elif kind == "counted":
+                packet = counted(chance, at, destination)
             else:
                 packet = datagram(at, destination, payload_of(kind, chance, at, destination, sent),
                                   chance.choice((None, 8, 40, 65535)) if kind == "malformed" else None)

@@ -704,6 +704,124 @@ def test_trains_of_ipv6_inside(lab):
         assert right.counters()["rx_trains"], right.counters()
 
 
+def _whole(hosts, segmented=True):
+    """Whole packets on. segmented: links make packets of their MTU, as wires have them, and GRO joins those."""
+    for host in hosts:
+        host.run("ethtool --set-priv-flags eqds0 whole on")
+        for each in (host.run, host.machine.run):
+            each(f"ethtool -K {'eth0' if each == host.run else host.port} gro on tso {'off' if segmented else 'on'}")
+
+
+def _send_whole(left, right, mib, **more):
+    """A stream; the counters of it, of both ends."""
+    before = [host.counters() for host in (left, right)]
+    transfer(left, right, mib * MIB, **more)
+    after = [host.counters() for host in (left, right)]
+    sent, got = counted = [{name: now[name] - was[name] for name in was} for was, now in zip(before, after)]
+    tap.diag(f"{sent['tx_whole']} whole, of {sent['tx_packets']} packets {got['rx_counted']} counted, {got['rx_trains']} trains, "
+             f"{sent['tx_retransmits']} sent again, {got['receiver_duplicate']} duplicates")
+    return counted
+
+
+def test_whole_packets_arrive(lab):
+    with Racked(lab["compute"], 2) as (left, right):
+        sent, _ = _send_whole(left, right, 1)
+        assert not sent["tx_whole"], sent
+        for segmented, trains in ((True, "off"), (True, "on"), (False, "off")):
+            _whole((left, right), segmented)
+            right.run(f"ethtool --set-priv-flags eqds0 trains {trains}")
+            sent, got = _send_whole(left, right, 4)
+            assert sent["tx_whole"] and got["rx_counted"] > sent["tx_packets"] // 2, (sent, got)
+            # One that nothing segments on its way is a train from the start.
+            assert bool(got["rx_trains"]) == (not segmented or trains == "on"), got
+            assert not got["rx_drop_wire"] and not got["rx_drop_size"], got
+        # A key's tag is of one packet.
+        rmem.new_key(lab["compute"], "/run/whole.key")
+        for host in (left, right):
+            host.run(f"{rmem.CLI} eqds key eqds0 --key /run/whole.key")
+        sent, _ = _send_whole(left, right, 1)
+        assert not sent["tx_whole"], sent
+
+
+def test_whole_packets_of_ipv6_inside(lab):
+    with Racked(lab["compute"], 2) as hosts:
+        left, right = hosts
+        _whole(hosts)
+        _trains(hosts)
+        for host, other in (hosts, hosts[::-1]):
+            host.ip(f"addr add fd09::{host.number}/128 dev eqds0 nodad", "route add fd09::/64 dev eqds0")
+            host.run(f"{rmem.CLI} eqds map eqds0 fd09::{other.number} {other.under}")
+        sent, got = _send_whole(left, right, 8, address=f"fd09::{right.number}")
+        assert sent["tx_whole"] and got["rx_counted"], (sent, got)
+
+
+def test_whole_packets_of_jumbo_frames(lab):
+    with Racked(lab["compute"], 2, mtu=9000) as hosts:
+        left, right = hosts
+        _whole(hosts)
+        _trains(hosts)
+        sent, got = _send_whole(left, right, 4)
+        assert sent["tx_whole"] and got["rx_counted"], (sent, got)
+
+
+def test_whole_packets_lose_single_segments(lab):
+    """A segment that is lost is cut from the packet that waits for its acknowledgement."""
+    machine = lab["compute"]
+    with Racked(machine, 2) as hosts:
+        left, right = hosts
+        _whole(hosts)
+        for netem in ("loss 2%", "delay 2ms reorder 25% loss 1% duplicate 2%"):
+            for host in hosts:
+                machine.netem(host.port, netem)
+            sent, got = _send_whole(left, right, 4)
+            assert sent["tx_whole"] and got["rx_counted"] and sent["tx_retransmits"], (sent, got)
+
+
+def test_whole_packets_pass_a_trimming_switch(lab):
+    machine = lab["compute"]
+    with Racked(machine, 3, mbits=400) as hosts:
+        *senders, receiver = hosts
+        _whole(hosts)
+        eqdslab.load(machine, eqdslab.TRIM)
+        machine.run("modprobe sch_tbf")
+        machine.run(f"tc qdisc add dev {receiver.port} root handle 1: tbf rate 100mbit burst 16k limit 1m && "
+                    f"tc qdisc add dev {receiver.port} parent 1:1 handle 2: trim")
+        with sink(receiver, len(senders)) as told:
+            sent = [process.wait(eqdslab.STREAM_S) for process in
+                    [start(host, receiver, MIB, seed) for seed, host in enumerate(senders)]]
+        assert sorted(each[2] for each in told) == sorted(result.out.split()[1] for result in sent), (told, sent)
+        assert receiver.counters()["receiver_trimmed"] and receiver.counters()["rx_counted"], receiver.counters()
+
+
+def test_path_that_changes_ip_ids_gets_no_whole_packets(lab):
+    """All IP IDs become 1: of a whole packet, one segment at most arrives under its number."""
+    machine = lab["compute"]
+    with Racked(machine, 2) as hosts:
+        left, right = hosts
+        _whole(hosts)
+        machine.run("modprobe -a sch_ingress cls_matchall act_pedit act_csum", check=False)
+        changed = machine.run(f"tc qdisc add dev {left.port} clsact && tc filter add dev {left.port} ingress protocol ip "
+                              "matchall action pedit munge offset 4 u16 set 1 pipe action csum ip4h", check=False)
+        if changed.rc:
+            tap.skip("no act_pedit")
+        sent, got = _send_whole(left, right, 8)
+        # A probe each time, and the time between two doubles.
+        assert 1 <= sent["tx_whole"] < 40 and got["rx_drop_wire"], (sent, got)
+        # A path that counts is found again.
+        machine.run(f"tc qdisc del dev {left.port} clsact")
+        wait_until("whole packets leave again", lambda: _send_whole(left, right, 4)[0]["tx_whole"] > 40)
+
+
+def test_counted_numbers_that_lie_are_dropped(lab):
+    """A peer whose headers are for more or fewer packets than come, whose IDs are outside, whose lengths are above."""
+    with Racked(lab["compute"], 2) as (left, right):
+        said = left.run(f"python3 {HOSTILE} counted {left.under} {right.under} 2000 1").out
+        tap.diag(said.strip())
+        counted = right.counters()
+        assert counted["rx_drop_wire"] and counted["rx_counted"], counted
+        transfer(left, right, MIB)
+
+
 def test_modules_go(lab):
     machine = lab["compute"]
     eqdslab.unload(machine)
@@ -722,7 +840,9 @@ TESTS = [test_ping, test_ipv6_inside_and_outside, test_host_of_two_addresses, te
          test_incast_through_a_trimming_switch, test_mtu_of_the_link_is_followed, test_path_with_a_smaller_mtu,
          test_loss_of_control_packets_alone, test_trains_are_taken_as_one, test_trains_lose_and_overtake,
          test_trains_pass_a_trimming_switch, test_trains_of_others_are_forwarded_packet_by_packet, test_trains_of_ipv6_inside,
-         test_modules_go]
+         test_whole_packets_arrive, test_whole_packets_of_ipv6_inside, test_whole_packets_of_jumbo_frames,
+         test_whole_packets_lose_single_segments, test_whole_packets_pass_a_trimming_switch,
+         test_path_that_changes_ip_ids_gets_no_whole_packets, test_counted_numbers_that_lie_are_dropped, test_modules_go]
 
 if __name__ == "__main__":
     tap.main("solo", TESTS)
