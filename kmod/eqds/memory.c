@@ -41,7 +41,7 @@ struct eqds_node *eqds_node_get(struct eqds_dev *ed, struct sk_buff *skb, u16 se
 	node->skb = skb;
 	node->segments = segments;
 	node->left = segments;
-	node->held_bytes = skb->truesize;
+	node->held_bytes = skb->truesize + (segments - 1) * sizeof(node->core);
 	ed->held_bytes += node->held_bytes;
 	return node;
 }

@@ -114,7 +114,8 @@ struct sk_buff *eqds_train_join(struct sock *sk, struct list_head *head, struct 
 		goto out;
 	/* Every TCP packet is as long as a header of IPv6. */
 	data = skb_gro_header(skb, at + sizeof(*data) + sizeof(struct ipv6hdr), at);
-	ip = skb_gro_network_header(skb);
+	/* GRO's own offset of it is unset inside a tunnel, and its header may have been moved. */
+	ip = (const struct iphdr *)((const u8 *)data - TRAIN_OUTER_BYTES);
 	if (!data || !train_may_join(data, ip, skb_gro_len(skb)) ||
 	    !train_is_for_this_host(ed, ip->daddr))
 		goto out;

@@ -9,7 +9,8 @@
  *
  * While it is queued, the packet stays charged to its socket, so that TCP neither overfills the
  * queue nor retransmits what has not left yet. From its first transmission on it is charged to
- * nobody, or TCP would wait for the acknowledgement of the tunnel before it sends more.
+ * nobody, or TCP would wait for the acknowledgement of the tunnel before it sends more. Of a whole
+ * packet, the first transmission is that of its first part.
  */
 #include <linux/if_ether.h>
 #include <linux/random.h>
@@ -263,9 +264,9 @@ static u8 xmit_next_proto(const struct sk_buff *skb)
 	return skb->protocol == htons(ETH_P_IPV6) ? EQDS_PROTO_IPV6 : EQDS_PROTO_IPV4;
 }
 
-/* A list of packets to one peer. Returns the bytes that the tunnel took. Lock. */
+/* A list of packets, or a whole one, to one peer. Returns the bytes that the tunnel took. Lock. */
 static u64 xmit_list(struct eqds_dev *ed, const struct in6_addr *peer, u8 kind,
-		     struct sk_buff *list, struct eqds_work *work, u32 *packets)
+		     struct sk_buff *list, bool whole, struct eqds_work *work, u32 *packets)
 {
 	const u64 now_ns = ktime_get_ns();
 	struct eqds_tx *tx = NULL;
@@ -276,7 +277,7 @@ static u64 xmit_list(struct eqds_dev *ed, const struct in6_addr *peer, u8 kind,
 	if (ed->up)
 		tx = eqds_tunnel_tx_get(ed, peer, kind, work);
 	skb_list_walk_safe(list, skb, next) {
-		const u16 segments = skb_is_gso(skb) ? eqds_whole_segments(skb) : 1;
+		const u16 segments = whole ? eqds_whole_segments(skb) : 1;
 		struct eqds_node *node = NULL;
 
 		skb_mark_not_on_list(skb);
@@ -323,7 +324,8 @@ static bool xmit_is_whole(struct eqds_dev *ed, const struct sk_buff *skb,
 		return false;
 	spin_lock_bh(&ed->lock);
 	tx = ed->up && !ed->tag_bytes ? eqds_tunnel_tx(ed, peer, kind) : NULL;
-	may = tx && eqds_whole_may(tx, ktime_get_ns());
+	/* A queue's first packet is exempt from the bound on memory: then only a segment of it. */
+	may = tx && !eqds_memory_is_full(ed) && eqds_whole_may(tx, ktime_get_ns());
 	spin_unlock_bh(&ed->lock);
 	return may;
 }
@@ -363,13 +365,15 @@ void eqds_xmit_packet(struct eqds_dev *ed, struct sk_buff *skb, const struct in6
 	u8 kind = EQDS_CLASS_TCP;
 	struct sk_buff *list = NULL;
 	struct eqds_work work;
+	bool whole = false;
 	u32 packets = 0;
 
 	/* Without a peer the packet may lack its IP header, too. */
 	if (eqds_xmit_peer_is_good(peer)) {
 		if (eqds_rdma_is(skb))
 			kind = EQDS_CLASS_RDMA;
-		list = xmit_segments(ed, skb, xmit_is_whole(ed, skb, peer, kind), &why);
+		whole = xmit_is_whole(ed, skb, peer, kind);
+		list = xmit_segments(ed, skb, whole, &why);
 	}
 	if (!list) {
 		spin_lock_bh(&ed->lock);
@@ -381,7 +385,7 @@ void eqds_xmit_packet(struct eqds_dev *ed, struct sk_buff *skb, const struct in6
 	}
 	eqds_work_init(&work);
 	spin_lock_bh(&ed->lock);
-	bytes = xmit_list(ed, peer, kind, list, &work, &packets);
+	bytes = xmit_list(ed, peer, kind, list, whole, &work, &packets);
 	spin_unlock_bh(&ed->lock);
 	eqds_work_run(ed, &work);
 	dev_sw_netstats_tx_add(ed->dev, packets, bytes);
@@ -397,7 +401,7 @@ void eqds_xmit_native(struct eqds_dev *ed, struct sk_buff *skb, const struct in6
 	eqds_work_init(&work);
 	spin_lock_bh(&ed->lock);
 	ed->stats.tx_native++;
-	bytes = xmit_list(ed, peer, EQDS_CLASS_NATIVE, skb, &work, &packets);
+	bytes = xmit_list(ed, peer, EQDS_CLASS_NATIVE, skb, false, &work, &packets);
 	spin_unlock_bh(&ed->lock);
 	eqds_work_run(ed, &work);
 	dev_sw_netstats_tx_add(ed->dev, packets, bytes);

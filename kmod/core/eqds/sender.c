@@ -273,7 +273,9 @@ static u32 sender_next_count(const struct eqds_sender *s, const struct eqds_pack
 	if (most > sender_epoch_room(s))
 		most = sender_epoch_room(s);
 	if (s->credit_bytes < (s64)packet->bytes) {
-		const u32 paid = (u32)s->credit_bytes / packet->each_bytes + c->overdraw;
+		/* With overdraw, one more for what is left above 0. */
+		const u32 paid = c->overdraw ? ((u32)s->credit_bytes - 1) / packet->each_bytes + 1 :
+					       (u32)s->credit_bytes / packet->each_bytes;
 
 		most = paid < most ? paid : most;
 	}
@@ -381,7 +383,6 @@ static u16 sender_path(struct eqds_sender *s, u64 now_ns, const struct eqds_pack
 struct eqds_packet *eqds_sender_next(struct eqds_sender *s, u64 now_ns, struct eqds_head *head)
 {
 	struct eqds_packet *packet = sender_candidate(s);
-
 	u32 count;
 
 	if (!eqds_sender_is_ready(s))
@@ -777,7 +778,7 @@ void eqds_sender_expire(struct eqds_sender *s, u64 now_ns, struct eqds_out *out)
 		return;
 	}
 	while (s->in_flight.head && now_ns >= s->in_flight.head->sent_ns + rto) {
-		if (s->paths)
+		for (u32 n = 0; s->paths && n <= s->in_flight.head->more; n++)
 			eqds_paths_lost(s->paths, s->in_flight.head->path);
 		sender_retransmit(s, s->in_flight.head);
 		late = true;

@@ -201,7 +201,7 @@ TEST_F(BriefCall, CallDoesNotTakeTheNextSessionOfItsSlotForItsOwn) {
     do { // The slot that was free for longest comes first.
         node.now_ns += 1000;
         next = Client(name++, 2);
-        next.space = node.core.sessions.in_use < 3 ? 1 : 2; // the last slot is kept for space 2
+        next.space = node.core.sessions.in_use < 3 ? 2 : 1; // the last slot is kept for space 1
         ASSERT_EQ(node.open(next, 1).reply.status, RMEM_OK);
     } while (rmem_node_slot(&node.core, next.session) != slot);
     EXPECT_EQ(node.run(freed).reason, RMEM_NODE_NO_SESSION);
