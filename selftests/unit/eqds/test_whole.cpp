@@ -195,7 +195,8 @@ TEST_F(EqdsWhole, AnEpochThatIsFullTakesAPart) {
     EXPECT_EQ(head.counted, 7);
 }
 
-// Losses, trims and reordering of single segments: every number is delivered in order, and freed once.
+// Losses, trims and reordering of single segments: every number is delivered in order, and freed
+// once.
 TEST_F(EqdsWhole, RandomNetworkDeliversEverySegmentOnceInOrder) {
     struct Held : eqds_packet {
         uint32_t id;
@@ -223,9 +224,12 @@ TEST_F(EqdsWhole, RandomNetworkDeliversEverySegmentOnceInOrder) {
                     std::vector<uint8_t> bytes(eqds_wire_bytes(&eqds_profile_extended, &head));
                     eqds_wire_encode(&eqds_profile_extended, &head, bytes.data());
                     eqds_head got{};
-                    ASSERT_EQ(eqds_wire_parse(&eqds_profile_extended, bytes.data(), bytes.size(), &got), EQDS_WIRE_GOOD);
+                    ASSERT_EQ(
+                        eqds_wire_parse(&eqds_profile_extended, bytes.data(), bytes.size(), &got),
+                        EQDS_WIRE_GOOD);
                     if (got.counted) {
-                        ASSERT_TRUE(eqds_wire_count(&got, static_cast<uint16_t>(head.seq + nth), 0));
+                        ASSERT_TRUE(
+                            eqds_wire_count(&got, static_cast<uint16_t>(head.seq + nth), 0));
                     }
                     ASSERT_EQ(got.seq, head.seq + nth);
                     if (random() % 16 == 0)
@@ -259,14 +263,16 @@ TEST_F(EqdsWhole, RandomNetworkDeliversEverySegmentOnceInOrder) {
                 held.back()->id = id_of[got.seq];
                 bool full = !(got.flags & (EQDS_TRIM | EQDS_EMPTY));
                 eqds_out answered;
-                eqds_receiver_receive(&r, now, &got, EACH, full ? held.back().get() : nullptr, &answered);
+                eqds_receiver_receive(&r, now, &got, EACH, full ? held.back().get() : nullptr,
+                                      &answered);
                 ASSERT_EQ(eqds_receiver_check(&r), nullptr);
                 for (eqds_packet* p = answered.deliver; p; p = p->next)
                     ASSERT_EQ(static_cast<Held*>(p)->id, delivered++) << "seed " << seed;
                 if (answered.send)
                     said.push_back(answered.head);
             } else {
-                now = std::max(now, std::min(eqds_sender_deadline_ns(&s), eqds_asl_deadline_ns(&end.asl)));
+                now = std::max(
+                    now, std::min(eqds_sender_deadline_ns(&s), eqds_asl_deadline_ns(&end.asl)));
             }
             eqds_head pull;
             while (eqds_asl_next(&end.asl, now, &pull))
@@ -307,7 +313,8 @@ TEST(EqdsCounted, IdTellsTheNumber) {
 }
 
 TEST(EqdsCounted, NumbersThatTheHeaderIsNotForAreRefused) {
-    for (auto [id, more] : {std::pair{104, 6}, {110, 0}, {99, 0}, {100, 10}, {100, 65536}, {65535, 1}}) {
+    for (auto [id, more] :
+         {std::pair{104, 6}, {110, 0}, {99, 0}, {100, 10}, {100, 65536}, {65535, 1}}) {
         eqds_head head{};
         head.seq = 100;
         head.counted = 9;
@@ -334,9 +341,11 @@ TEST(EqdsCounted, HeaderIsDataWithoutTagOfAnotherPacketAtLeast) {
     EXPECT_EQ(eqds_wire_parse(&eqds_profile_extended, bytes, sizeof(bytes), &got), EQDS_WIRE_FLAGS);
     bytes[1] = 0;
     bytes[0] |= EQDS_KIND_TAGGED;
-    EXPECT_EQ(eqds_wire_parse(&eqds_profile_extended, bytes, sizeof(bytes), &got), EQDS_WIRE_VERSION);
+    EXPECT_EQ(eqds_wire_parse(&eqds_profile_extended, bytes, sizeof(bytes), &got),
+              EQDS_WIRE_VERSION);
     bytes[0] = EQDS_KIND_CONTROL | EQDS_KIND_COUNTED;
-    EXPECT_EQ(eqds_wire_parse(&eqds_profile_extended, bytes, sizeof(bytes), &got), EQDS_WIRE_VERSION);
+    EXPECT_EQ(eqds_wire_parse(&eqds_profile_extended, bytes, sizeof(bytes), &got),
+              EQDS_WIRE_VERSION);
 }
 
 } // namespace
