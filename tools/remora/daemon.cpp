@@ -70,7 +70,8 @@ std::string daemon_socket(const std::string& named) {
     std::string path = control_path_default();
     const bool daemon_serves = !path.empty() && control_serves(path);
     try {
-        return daemon_serves && !kernel_report().started ? path : "";
+        const bool kernel_serves = kernel_report().started;
+        return daemon_serves && !kernel_serves ? path : "";
     } catch (const netlink::NoFamily&) {
         if (daemon_serves)
             return path;
