@@ -522,11 +522,11 @@ def test_incast_through_a_trimming_switch(lab):
     if not rmemlab.is_native(lab):
         tap.skip("emulated senders are too slow to fill the queue of the port")
     machine, count, senders = lab["compute"], MIB, 8
-    with Racked(machine, senders + 1, mbits=180) as (*hosts, receiver):
+    with Racked(machine, senders + 1, mbits=45) as (*hosts, receiver):
         eqdslab.load(machine, eqdslab.TRIM)
         machine.run("modprobe sch_tbf")
-        # The switch's port to the receiver: 200 Mbit/s and 15 packets; pulls are given for a little less.
-        machine.run(f"tc qdisc add dev {receiver.port} root handle 1: tbf rate 200mbit burst 4k limit 1m && "
+        # The switch's port to the receiver: 50 Mbit/s and 15 packets; pulls are given for a little less.
+        machine.run(f"tc qdisc add dev {receiver.port} root handle 1: tbf rate 50mbit burst 4k limit 1m && "
                     f"tc qdisc add dev {receiver.port} parent 1:1 handle 2: trim")
         with sink(receiver, senders) as told:
             running = [start(host, receiver, count, seed) for seed, host in enumerate(hosts)]
@@ -662,12 +662,12 @@ def test_trains_lose_and_overtake(lab):
 
 def test_trains_pass_a_trimming_switch(lab):
     machine = lab["compute"]
-    with Racked(machine, 3, mbits=400) as hosts:
+    with Racked(machine, 3, mbits=20) as hosts:
         *senders, receiver = hosts
         _trains(hosts)
         eqdslab.load(machine, eqdslab.TRIM)
         machine.run("modprobe sch_tbf")
-        machine.run(f"tc qdisc add dev {receiver.port} root handle 1: tbf rate 100mbit burst 16k limit 1m && "
+        machine.run(f"tc qdisc add dev {receiver.port} root handle 1: tbf rate 4mbit burst 16k limit 1m && "
                     f"tc qdisc add dev {receiver.port} parent 1:1 handle 2: trim")
         with sink(receiver, len(senders)) as told:
             sent = [process.wait(eqdslab.STREAM_S) for process in
