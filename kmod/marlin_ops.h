@@ -10,7 +10,7 @@
  *   marlin/messages.c   rings, sleep and wake
  *
  *   marlin_hrdma_start -> marlin/hrdma.c: bulk data between own pages and a peer's RAM
- *   marlin_loan_*      -> marlin/loan.c: own pages lent to a node, and copies to a client's
+ *   marlin_loan_*      -> marlin/loan.c: own pages lent to a node, and copies of a client's
  *
  * Peers are named by their ports. Links may start and end at any time: a record that finds none is
  * lost, as are those on their way.
@@ -180,12 +180,13 @@ bool marlin_loan_holds(unsigned int port, const struct scatter_pieces *remote, u
 bool marlin_loan_add(struct scatter_part *parts, u32 *count, struct scatter_pieces *remote,
 		     u64 local, u64 bytes);
 
-/* A copy to a loan. */
+/* A copy to a loan, or from one. */
 struct marlin_loan_copy {
 	struct hrdma_request request; /* parts, slots and count are the caller's */
 	/* The caller's. */
 	unsigned int port;
 	u32 number, epoch; /* of the loan: any */
+	bool fetches;	   /* from the loan */
 	/* BH disabled, also before marlin_loan_copy() returns: it is over, and the caller's. */
 	void (*done)(struct marlin_loan_copy *copy);
 

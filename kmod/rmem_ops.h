@@ -157,6 +157,12 @@ struct rmem_transport_ops {
 	bool (*add)(struct rmem_path *path, struct rmem_batch *batch, struct rmem_client_tx *tx,
 		    u32 row);
 	/*
+	 * Under the channel's lock: a WRITE of so many bytes or more may come with several parts
+	 * in a message, for the node fetches its data (rmem_client_set_lending()). 0: none. NULL:
+	 * none ever.
+	 */
+	u32 (*lends)(struct rmem_path *path);
+	/*
 	 * Under the channel's lock, where a path has credit of its own (else both NULL).
 	 * room: reserves room, and returns how many messages may be added now. Call it again after
 	 * they are added: there may be more by then. A path that is down loses its messages, so
@@ -170,8 +176,9 @@ struct rmem_transport_ops {
 	void (*flush)(struct rmem_path *path, struct rmem_batch *batch);
 	/*
 	 * BH disabled, no channel's lock: an op whose op->own the transport has set has ended so.
-	 * True: the node may still write into the op's data, and the transport calls op->ops->end()
-	 * when it can't any more, be the path closed by then. NULL: op->own is never set.
+	 * True: the node may still copy to or from the op's data, and the transport calls
+	 * op->ops->end() when it can't any more, be the path closed by then. NULL: op->own is never
+	 * set.
 	 */
 	bool (*keeps)(struct rmem_op *op, enum rmem_client_result result);
 };

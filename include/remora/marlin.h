@@ -63,22 +63,27 @@
  *   - A writer MUST have made an entry visible before it writes the pointer.
  *   - The ends sleep and wake as above, with the flag message_sleeps.
  *
- * Loans. A client MAY lend memory of its own for the data of a READ. The node then copies the data
- * there by itself, and the answer carries none. It takes a memory window that shows all of the
- * client's RAM: offset in the window = physical address.
+ * Loans. A client MAY lend memory of its own for the data of a READ or WRITE. The node then copies
+ * the data there, or from there, by itself, and the messages carry none. It takes a memory window
+ * that shows all of the client's RAM: offset in the window = physical address.
  *   - Each machine has MARLIN_LOANS loans to a peer. A loan is lent while its word lent[] in the
  *     client's memory is its epoch, which is not 0. A client MUST NOT use an epoch twice.
- *   - A request that names a loan is one plain READ. Behind it are 1 to MARLIN_LOAN_PIECES structs
- *     marlin_loan_piece, together as long as the READ's data or longer.
+ *   - A request that names a loan is one plain READ or WRITE. Behind it are 1 to
+ *     MARLIN_LOAN_PIECES structs marlin_loan_piece, together as long as the data or longer.
+ *   - A client MAY send several WRITEs in a row of addresses and ids as one such WRITE, with a part.
+ *     Each but the last one has part bytes, MARLIN_LOAN_PART_BYTES_MIN at least. Together they have
+ *     RMEM_READ_BYTES_MAX at most.
  *   - A node that copies MUST, in this order: set the loan's word copies[] in the client's memory
  *     to the epoch; make that visible, which over a bus takes a read; read the loan's word lent[],
  *     and not copy if it isn't the epoch; copy; set the word copies[] to 0, after all of the copy.
  *     It MUST have one copy of a loan at most under way. Of what it may wait for during the copy,
  *     and of what it does before it leaves the stage READY, marlin_grants.h says the same.
- *   - The answer then names the loan. It is one plain message with the READ's addr and len, without
- *     payload. Its part is the length of the parts that an answer with data would have had.
- *   - A node MAY answer a READ that names a loan as any other. It MAY drop it if the loan is lent
- *     no more, or if a copy for an earlier request is under way.
+ *   - The answer to a READ then names the loan. It is one plain message with the READ's addr and
+ *     len, without payload. Its part is the length of the parts that an answer with data would have
+ *     had. WRITEs are executed when their data has been copied, and answered as any other.
+ *   - A node MAY answer a READ that names a loan as any other. It MAY refuse to copy the data of a
+ *     WRITE: it answers RMEM_DAMAGED for the first, and none of them is executed. It MAY drop a
+ *     request if the loan is lent no more, or if a copy for an earlier request is under way.
  *   - Where a node may copy, its answer to OPEN has MARLIN_LOAN_COPIES for a loan, and epoch 0. A
  *     client MUST NOT name a loan in a session whose OPEN was not answered so.
  *   - A client takes a loan back by setting its word lent[] to 0, and making that visible. From
@@ -120,7 +125,7 @@
 #include <linux/types.h>
 
 #define MARLIN_MAGIC 0x4d524c00u /* "\0LRM" */
-#define MARLIN_VERSION 5u
+#define MARLIN_VERSION 6u
 
 #define MARLIN_LINE_BYTES 64
 #define MARLIN_RINGS_MAX 4
@@ -171,6 +176,7 @@ struct marlin_window {
 
 #define MARLIN_LOANS 64 /* of a client to a node: more than its requests, and those being copied */
 #define MARLIN_LOAN_PIECES 144 /* of a request: a disk's largest has 128 */
+#define MARLIN_LOAN_PART_BYTES_MIN 8192u
 
 #define MARLIN_REQUESTS 16
 /* Room for the answers to a request of the largest work, with a quarter of the ring untold. */

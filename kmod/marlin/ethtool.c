@@ -51,6 +51,7 @@ static const struct ethtool_counter ethtool_counters[] = {
 	COUNTER("message_bells", message_bells),
 	COUNTER("loans_lent", loans_lent),
 	COUNTER("loans_copied", loans_copied),
+	COUNTER("loans_fetched", loans_fetched),
 };
 
 static const char ethtool_drops[MARLIN_DROPS][ETH_GSTRING_LEN] = {

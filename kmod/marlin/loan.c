@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Loans (include/remora/marlin.h; core/marlin/loans.h): memory that a client lends its node, for
- * the node to copy the data of READs there.
+ * the node to copy the data of READs there, and that of WRITEs from there.
  *
  *   client                                             node
  *   marlin_loan_lend      lent[]: epoch                marlin_loan_copy: copies[]: epoch
@@ -210,7 +210,7 @@ static void loan_finish(struct marlin_loan_copy *copy)
 	struct hrdma_window *window = copy->request.window;
 
 	loan_retract(copy);
-	atomic64_inc(&copy->peer->loans_copied);
+	atomic64_inc(copy->fetches ? &copy->peer->loans_fetched : &copy->peer->loans_copied);
 	hrdma_leave(window);
 	copy->done(copy);
 }
@@ -246,7 +246,7 @@ static int loan_begin(struct marlin_loan_copy *copy, struct hrdma_window *window
 		return err;
 	atomic_set(&copy->state, 0);
 	INIT_WORK(&copy->work, loan_work);
-	copy->request.flags = HRDMA_WRITE;
+	copy->request.flags = copy->fetches ? 0 : HRDMA_WRITE;
 	copy->request.done = loan_moved;
 	err = hrdma_start(window, &copy->request);
 	if (err)

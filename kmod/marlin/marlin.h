@@ -145,9 +145,9 @@ struct marlin_peer {
 	atomic64_t message_bells; /* interrupts of the peer, for messages */
 	struct marlin_spin message_spin;
 	u64 loans_lent; /* guarded by the lock of the port's loans */
-	/* Loans of this client that a copy is under way to. */
+	/* Loans of this client that a copy is under way to, or from. */
 	DECLARE_BITMAP(loans_copying, MARLIN_LOANS);
-	atomic64_t loans_copied;
+	atomic64_t loans_copied, loans_fetched;
 
 	struct marlin_out out[MARLIN_RINGS_MAX];
 	struct marlin_in in[MARLIN_RINGS_MAX];

@@ -39,6 +39,7 @@ EXPORT_SYMBOL_GPL(rmem_skb_record_init);
 EXPORT_SYMBOL_GPL(rmem_marlin_writer_begin);
 EXPORT_SYMBOL_GPL(rmem_marlin_writer_add);
 EXPORT_SYMBOL_GPL(rmem_marlin_writer_end);
+EXPORT_SYMBOL_GPL(rmem_marlin_write_plains);
 EXPORT_SYMBOL_GPL(rmem_marlin_reader_open);
 EXPORT_SYMBOL_GPL(rmem_marlin_reader_verifies);
 EXPORT_SYMBOL_GPL(rmem_marlin_reader_answers);

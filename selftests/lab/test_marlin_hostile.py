@@ -16,6 +16,7 @@ import test_eop as eop
 import test_marlin_rmem as marlin_rmem
 from remoralab import compiled, rmem, tap
 from remoralab.rmem import wait_until
+from test_hrdma import parameter
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -195,8 +196,10 @@ def remote_memory(lab, nodes, clients):
         started = {}
         for machine in clients:
             ntblab.load_half(machine, rmem.CLIENT)
+            parameter(machine, "loans", 16384, ntblab.HALVES[rmem.CLIENT])
         for machine in nodes:
             ntblab.load_half(machine, rmem.NODE)
+            parameter(machine, "loans", 1, ntblab.HALVES[rmem.NODE])
             started[machine.name] = rmem.Node(machine, "64M").start()
         try:
             yield started
@@ -206,10 +209,11 @@ def remote_memory(lab, nodes, clients):
 
 
 def check_messages(lab, nodes, clients, disks):
-    """disks: (client, node, options); the first is right's business, and may fail but not lie. The second is not."""
+    """disks: (client, node, options); the first is right's business, and may fail but not lie. The second is not. The
+    third is right's, too, and its requests lend their pages. So garbage is made of such requests and answers."""
     left, right, third = lab
     with remote_memory(lab, nodes, clients) as started:
-        disturbed, kept = [rmem.attach(client, started[node.name], "16M", *options, host=marlin_rmem.target(node))
+        disturbed, kept, lent = [rmem.attach(client, started[node.name], "16M", *options, host=marlin_rmem.target(node))
                            for client, node, options in disks]
         for disk in (disturbed, kept):
             rmemlab.write_pattern(disk.machine, disk.path, 16)
@@ -219,6 +223,8 @@ def check_messages(lab, nodes, clients, disks):
             eop.end(reading)
         going = rmemlab.UntilTold(kept.machine, "kept", rmemlab.fio_command(kept.path, "read", "64k", 16))
         reading = disturbed.machine.spawn(rmemlab.until_it_fails(rmemlab.fio_command(disturbed.path, "read", "64k", 16)))
+        lends = rmemlab.fio_command(lent.path, "randrw", "64k", 16, extra="--verify=0")
+        lending = lent.machine.spawn(f"while :; do {lends}; done")
         bystander = Bystander(left, third)
         with canaries(left, third):
             with garbage(left, right, "messages", "bells") as writing:
@@ -228,9 +234,14 @@ def check_messages(lab, nodes, clients, disks):
             bystander.end()
         going.stop()
         eop.end(reading)
+        eop.end(lending)
         rmemlab.check_pattern(kept.machine, kept.path, 16)
         counted = disturbed.counters()
         tap.diag(f"right's: {dict((name, count) for name, count in counted.items() if count)}")
+        node = started[disks[2][1].name]
+        copied = [marlin_rmem.counter(node.machine, lent.machine, f"loans_{name}") for name in ("copied", "fetched")]
+        tap.diag(f"copied to lent pages, and from: {copied}")
+        assert all(copied), "no request lent its pages: the test shows less"
         # Nothing that it forged has come between: the disk still has what was written.
         disturbed.wait_state("up", ntblab.EVENT_S)
         rmemlab.check_pattern(disturbed.machine, disturbed.path, 16)
@@ -239,13 +250,13 @@ def check_messages(lab, nodes, clients, disks):
 @tap.bound(1200)
 def test_garbage_of_a_client_changes_no_memory_of_the_node(lab):
     left, right, third = lab
-    check_messages(lab, [left], [right, third], [(right, left, ("--integrity", "full")), (third, left, ())])
+    check_messages(lab, [left], [right, third], [(right, left, ("--integrity", "full")), (third, left, ()), (right, left, ("--integrity", "link"))])
 
 
 @tap.bound(1200)
 def test_garbage_of_a_node_is_no_data_for_its_client(lab):
     left, right, third = lab
-    check_messages(lab, [right, third], [left], [(left, right, ("--integrity", "full")), (left, third, ())])
+    check_messages(lab, [right, third], [left], [(left, right, ("--integrity", "full")), (left, third, ()), (left, right, ("--integrity", "link"))])
 
 
 TESTS = [test for name, test in list(globals().items()) if name.startswith("test_") and callable(test)]

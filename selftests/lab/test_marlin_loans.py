@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""READs whose pages the client lends, for the node to copy the data there: cases of test_marlin_rmem.py run again so,
-and copies that are under way when the READ ends, the node dies or the link goes."""
+"""READs and WRITEs whose pages the client lends, for the node to copy the data there or from there: cases of
+test_marlin_rmem.py run again so, and copies that are under way when the request ends, the node dies or the link goes."""
 
 import contextlib
 
@@ -15,7 +15,7 @@ from remoralab.rmem import wait_until
 from test_hrdma import ENGINE, let_go, parameter, take
 from test_marlin_rmem import SIZE_MIB, counter
 
-# Bytes of the smallest READ that lends its pages.
+# Bytes of the smallest READ or WRITE that lends its pages.
 LENDS = 16384
 # How long a copy by the slow engine takes: longer than a client waits before it sends a request again.
 COPY_NS = 900_000_000
@@ -26,7 +26,7 @@ plain_rack, plain_attach = marlin_rmem.rack, marlin_rmem.attach
 
 @contextlib.contextmanager
 def rack(lab, memory="64M"):
-    """As test_marlin_rmem's. The windows show all RAM, and left lends the pages of large READs."""
+    """As test_marlin_rmem's. The windows show all RAM, and left lends the pages of large READs and WRITEs."""
     with test_cmmc.network(lab), plain_rack(lab, memory) as (left, node):
         parameter(left, "loans", LENDS, ntblab.HALVES[rmem.CLIENT])
         parameter(node.machine, "loans", 1, ntblab.HALVES[rmem.NODE])
@@ -40,20 +40,25 @@ def attach(left, node, size=f"{SIZE_MIB}M", *words):
 
 
 class Loans:
-    """How many READs have lent their pages, and were copied to them, since this was made."""
+    """How many requests have lent their pages, and of how many the node has copied the data, since this was made."""
 
     def __init__(self, left, node):
         self.left, self.right = left, node.machine
-        self.before = self.lent(), self.copied()
+        self.before = self.lent(), self.copied(), self.fetched()
 
     def lent(self):
         return counter(self.left, self.right, "loans_lent")
 
     def copied(self):
+        """Of READs."""
         return counter(self.right, self.left, "loans_copied")
 
+    def fetched(self):
+        """Of WRITEs."""
+        return counter(self.right, self.left, "loans_fetched")
+
     def grown(self):
-        return self.lent() - self.before[0], self.copied() - self.before[1]
+        return self.lent() - self.before[0], self.copied() - self.before[1] + self.fetched() - self.before[2]
 
 
 @contextlib.contextmanager
@@ -73,7 +78,7 @@ def slow_engine(machine, copy_ns):
 
 @contextlib.contextmanager
 def slow_copies(lab, copy_ns=COPY_NS):
-    """with slow_copies(lab) as (left, node, disk, loans): a disk with a pattern on it, whose READs a slow engine copies."""
+    """with slow_copies(lab) as (left, node, disk, loans): a disk with a pattern on it, whose data a slow engine copies."""
     with rack(lab) as (left, node):
         disk = attach(left, node)
         rmemlab.write_pattern(left, disk.path, 1)
@@ -81,11 +86,12 @@ def slow_copies(lab, copy_ns=COPY_NS):
             yield left, node, disk, Loans(left, node)
 
 
-def reading(left, disk, loans):
-    """A READ of 64 KiB, around the page cache, that has lent its pages."""
-    read = left.spawn(f"dd if={disk.path} of=/dev/null bs=64k count=1 iflag=direct status=none")
+def asking(how, left, disk, loans):
+    """A READ or WRITE of 64 KiB, around the page cache, that has lent its pages."""
+    words = {"read": f"if={disk.path} of=/dev/null iflag=direct", "write": f"if=/dev/zero of={disk.path} oflag=direct"}[how]
+    asked = left.spawn(f"dd {words} bs=64k count=1 status=none")
     wait_until("pages are lent", lambda: loans.lent() > loans.before[0], ntblab.EVENT_S)
-    return read
+    return asked
 
 
 @tap.bound(900)
@@ -95,14 +101,29 @@ def test_lent_pages_get_what_was_written(lab):
         loans = Loans(left, node)
         rmemlab.run_fio(left, disk.path, "write", "256k", SIZE_MIB)
         rmemlab.run_fio(left, disk.path, "write", "20k", SIZE_MIB // 4)
-        lent, copied = loans.grown()
-        tap.diag(f"{lent} lent, {copied} copied to, {disk.counters()['retries']} requests again")
-        assert lent >= SIZE_MIB * 4 and copied >= SIZE_MIB * 4, (lent, copied)
+        lent, _ = loans.grown()
+        copied, fetched = loans.copied() - loans.before[1], loans.fetched() - loans.before[2]
+        tap.diag(f"{lent} lent, {copied} copied to, {fetched} from, {disk.counters()['retries']} requests again")
+        wanted = SIZE_MIB * 4 + SIZE_MIB * 1024 // 4 // 20
+        assert lent >= 2 * wanted and copied >= wanted and fetched >= wanted, (lent, copied, fetched, wanted)
         rmemlab.run_fio(left, disk.path, "mixed", "4k-64k", SIZE_MIB // 2, depth=64)
         assert not disk.counters()["damaged"], disk.counters()
 
 
-def test_small_reads_other_levels_and_disks_that_give_up_lend_nothing(lab):
+def test_node_that_stops_copying_gets_and_sends_data(lab):
+    """The client learns it when it opens a session, so what it lends until then is refused, or answered with data."""
+    with rack(lab) as (left, node):
+        disk = attach(left, node)
+        parameter(node.machine, "loans", 0, ntblab.HALVES[rmem.NODE])
+        loans = Loans(left, node)
+        rmemlab.run_fio(left, disk.path, "write", "256k", SIZE_MIB // 4)
+        lent, copied = loans.grown()
+        assert lent >= SIZE_MIB and not copied, (lent, copied)
+        counters = disk.counters()
+        assert counters["damaged"] >= SIZE_MIB and not counters["timeouts"], counters
+
+
+def test_small_requests_other_levels_and_disks_that_give_up_lend_nothing(lab):
     with rack(lab) as (left, node):
         loans = Loans(left, node)
         for block, words in (("8k", ()), ("64k", ("--integrity", "digest")), ("64k", ("--fail-after", "60"))):
@@ -112,55 +133,64 @@ def test_small_reads_other_levels_and_disks_that_give_up_lend_nothing(lab):
         assert loans.grown() == (0, 0), loans.grown()
 
 
-def test_reads_sent_again_while_their_copy_is_under_way_bring_their_data(lab):
-    with slow_copies(lab) as (left, _, disk, loans):
-        before = disk.counters()["retries"]
-        # Fewer at a time than a node copies, so that all are copied.
-        rmemlab.run_fio(left, disk.path, "read", "64k", 1, depth=4)
-        retries = disk.counters()["retries"] - before
-        assert retries, "no request was sent again: the test shows nothing"
-        lent, copied = loans.grown()
-        assert lent == 16 <= copied < 16 + retries, (lent, copied, retries)
+@tap.bound(900)
+def test_requests_sent_again_while_their_copy_is_under_way_are_done_once(lab):
+    for how in ("read", "write"):
+        with slow_copies(lab) as (left, _, disk, loans):
+            before = disk.counters()["retries"]
+            # Fewer at a time than a node copies, so that all are copied. A WRITE is read back, too.
+            rmemlab.run_fio(left, disk.path, how, "64k", 1, depth=4)
+            retries = disk.counters()["retries"] - before
+            assert retries, "no request was sent again: the test shows nothing"
+            lent, copied = loans.grown()
+            wanted = {"read": 16, "write": 32}[how]
+            assert lent == wanted <= copied < wanted + retries, (how, lent, copied, retries)
 
 
-def test_read_that_is_cancelled_ends_after_its_copy(lab):
-    """The copy takes longer than a forced detach is expected to; the read's end tells whether it did."""
-    with slow_copies(lab, CANCELLED_COPY_NS) as (left, node, disk, loans):
-        read = reading(left, disk, loans)
-        disk.detach("--force")
-        assert read.wait(rmemlab.LOAD_S).rc, "the read wasn't cancelled in its copy: the test shows nothing"
-        lent, copied = loans.grown()
-        assert lent == copied, f"the read ended before its copy: {lent} lent, {copied} copied to"
-        node.clear_space()
+@tap.bound(900)
+def test_request_that_is_cancelled_ends_after_its_copy(lab):
+    """The copy takes longer than a forced detach is expected to; the request's end tells whether it did."""
+    for how in ("read", "write"):
+        with slow_copies(lab, CANCELLED_COPY_NS) as (left, node, disk, loans):
+            asked = asking(how, left, disk, loans)
+            disk.detach("--force")
+            assert asked.wait(rmemlab.LOAD_S).rc, f"the {how} wasn't cancelled in its copy: the test shows nothing"
+            lent, copied = loans.grown()
+            assert lent == copied, f"the {how} ended before its copy: {lent} lent, {copied} copied"
+            node.clear_space()
 
 
+@tap.bound(900)
 def test_link_that_goes_in_a_copy_loses_nothing(lab):
-    with slow_copies(lab) as (left, node, disk, loans):
-        checking = left.spawn(rmemlab.until_it_fails(rmemlab.fio_command(disk.path, "read", "64k", 1)))
-        for machine in (left, node.machine):
-            wait_until("pages are lent", lambda: loans.grown()[0] > loans.grown()[1], ntblab.EVENT_S)
-            lab.link_down("fabric", machine.name)
-            disk.wait_state("down")
-            lab.link_up("fabric", machine.name)
-            disk.wait_state("up", ntblab.EVENT_S)
-            assert checking.running(), checking.err
-        eop.end(checking)
+    for how in ("read", "write"):
+        with slow_copies(lab) as (left, node, disk, loans):
+            checking = left.spawn(rmemlab.until_it_fails(rmemlab.fio_command(disk.path, how, "64k", 1)))
+            for machine in (left, node.machine):
+                wait_until("pages are lent", lambda: loans.grown()[0] > loans.grown()[1], ntblab.EVENT_S)
+                lab.link_down("fabric", machine.name)
+                disk.wait_state("down")
+                lab.link_up("fabric", machine.name)
+                disk.wait_state("up", ntblab.EVENT_S)
+                assert checking.running(), checking.err
+            eop.end(checking)
 
 
-def test_node_killed_in_a_copy_keeps_the_read_until_it_is_known(lab):
-    with slow_copies(lab) as (left, node, disk, loans):
-        read = reading(left, disk, loans)
-        node.machine.kill()
-        # Forced off, the disk waits for nothing but the copy, of which the dead node tells nothing.
-        disk.detach("--force")
-        assert read.wait(rmemlab.LOAD_S).rc, "a read of a device that was forced off ended well"
-        node.machine.boot()
-        test_cmmc.start(node.machine)
-        ntblab.load_half(node.machine, rmem.NODE)
-        node.start()
-        again = attach(left, node)
-        rmemlab.run_fio(left, again.path, "write", "64k", 4)
-        again.detach()
+@tap.bound(900)
+def test_node_killed_in_a_copy_keeps_the_request_until_it_is_known(lab):
+    for how in ("read", "write"):
+        with slow_copies(lab) as (left, node, disk, loans):
+            asked = asking(how, left, disk, loans)
+            node.machine.kill()
+            # Forced off, the disk waits for nothing but the copy, of which the dead node tells nothing.
+            disk.detach("--force")
+            assert asked.wait(rmemlab.LOAD_S).rc, f"a {how} of a device that was forced off ended well"
+            node.machine.boot()
+            test_cmmc.start(node.machine)
+            ntblab.load_half(node.machine, rmem.NODE)
+            node.start()
+            again = attach(left, node)
+            rmemlab.run_fio(left, again.path, "write", "64k", 4)
+            again.detach()
 
 
 # These use rack() and attach() of their module.

@@ -42,17 +42,20 @@ void rmem_plain_encode(void *plain, const struct rmem_head *head)
 	base_store_le32(&any->plain.part, response ? head->offset : head->piece);
 }
 
-static enum rmem_wire_verdict parse(const struct any_plain *any, bool response,
+static enum rmem_wire_verdict parse(const struct any_plain *any, bool response, bool bare,
 				    struct rmem_head *head)
 {
 	u32 part = base_load_le32(&any->plain.part);
 	u16 above = base_load_le16(&any->plain.above);
+	bool lends = bare && !response;
+	bool has_parts = lends && any->plain.type == RMEM_WRITE;
 
 	if (any->plain.version != RMEM_PLAIN)
 		return RMEM_WIRE_VERSION;
 	head->type = any->plain.type;
 	head->integrity = RMEM_LINK;
-	if (!!(head->type & RMEM_RESPONSE) != response || !rmem_plain_fits(head))
+	if (!!(head->type & RMEM_RESPONSE) != response || !rmem_plain_fits(head) ||
+	    (lends && head->type != RMEM_READ && head->type != RMEM_WRITE))
 		return RMEM_WIRE_TYPE;
 	head->status = any->plain.status;
 	head->attempt = any->plain.attempt;
@@ -70,7 +73,8 @@ static enum rmem_wire_verdict parse(const struct any_plain *any, bool response,
 	head->piece = response ? 0 : (u16)part;
 	if (any->plain.reserved || !head->session || (response ? above : above > head->id) ||
 	    (response && head->status == RMEM_REBOOTED && !head->boot) ||
-	    !rmem_wire_fields_are_sound(head, response, part))
+	    !rmem_wire_fields_are_sound(head, response, has_parts ? 0 : part) ||
+	    (has_parts && part > 0xffff))
 		return RMEM_WIRE_MALFORMED;
 	return RMEM_WIRE_GOOD;
 }
@@ -78,7 +82,7 @@ static enum rmem_wire_verdict parse(const struct any_plain *any, bool response,
 enum rmem_wire_verdict rmem_plain_step(struct rmem_plain_record *record, const void *plain)
 {
 	u32 offset = record->sum.bytes;
-	enum rmem_wire_verdict form = parse(plain, record->response, &record->head);
+	enum rmem_wire_verdict form = parse(plain, record->response, record->bare, &record->head);
 
 	if (form != RMEM_WIRE_GOOD)
 		return form;

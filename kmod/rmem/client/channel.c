@@ -51,6 +51,8 @@ static void build(struct rmem_channel *c, u64 now_ns, struct rmem_batch *batch)
 	const struct rmem_transport_ops *transport = c->path->transport;
 	u32 room, sent, left = RMEM_ROW_MAX;
 
+	if (transport->lends)
+		rmem_client_set_lending(&c->client, transport->lends(c->path));
 	/* A path that went down meanwhile has room: messages are lost there. */
 	do {
 		room = transport->room ? transport->room(c->path, batch) : U32_MAX;

@@ -7,7 +7,8 @@
  *   add:      marlin_message_send(): the message into the node's memory   likewise
  *   flush:    marlin_message_ring(): the node is told, and woken          after it
  *   receive:  client_receive(), a record each                             softirq
- *   keeps:    client_keeps(): does the node still copy to an op's pages?  no lock
+ *   lends:    client_lends(): does the node fetch WRITEs, and which?      likewise
+ *   keeps:    client_keeps(): does the node still copy an op's pages?     no lock
  *
  * Address: marlin:PORT, the port of the node's machine at the bridge.
  */
@@ -25,15 +26,15 @@
 
 #define SCHEME "marlin"
 
-static unsigned int loans;
+static unsigned int loans = 16384;
 module_param(loans, uint, 0644);
-MODULE_PARM_DESC(loans, "smallest READ, in bytes, that lends its pages (default: 0, none does)");
+MODULE_PARM_DESC(loans, "smallest READ or WRITE, in bytes, that lends its pages (default: 16384; 0: none)");
 
 struct client_path {
 	struct rmem_path path; /* first */
 	unsigned int port;
 	u32 number;
-	bool copies; /* the node copies to loans, as its last answer to OPEN says */
+	bool copies; /* the node copies loans, as its last answer to OPEN says */
 	/* client_waiting_lock guards these. */
 	struct list_head waiting; /* in client_waiting, or empty */
 	bool quiet; /* waits no more */
@@ -67,16 +68,32 @@ static struct client_loan *client_loan_of(struct rmem_op *op)
 }
 
 /*
- * May the message lend its op's pages? Not of a device that gives up: a node that stands still in a
- * copy keeps the op.
+ * The smallest op that lends its pages. Not of a device that gives up: a node that stands still in
+ * a copy keeps the op.
  */
-static bool client_may_lend(const struct client_path *mine, const struct rmem_client_tx *tx)
+static u32 client_bytes_min(const struct client_path *mine)
 {
 	const struct rmem_session *session = mine->path.session;
-	u32 bytes_min = READ_ONCE(loans);
 
-	return bytes_min && tx->head.type == RMEM_READ && tx->head.len >= bytes_min &&
-	       READ_ONCE(mine->copies) && rmem_plain_fits(&tx->head) && !session->fail_after_ms;
+	if (session->integrity != RMEM_LINK || session->fail_after_ms || !READ_ONCE(mine->copies))
+		return 0;
+	return READ_ONCE(loans);
+}
+
+static u32 client_lends(struct rmem_path *path)
+{
+	return client_bytes_min(path_of(path));
+}
+
+static bool client_may_lend(const struct client_path *mine, const struct rmem_client_tx *tx)
+{
+	u32 bytes_min = client_bytes_min(mine);
+
+	if (likely(!bytes_min) || !tx->op || tx->op->len < bytes_min)
+		return false;
+	return tx->head.type == RMEM_READ ||
+	       (tx->head.type == RMEM_WRITE && !tx->op->single &&
+		tx->op->piece >= MARLIN_LOAN_PART_BYTES_MIN);
 }
 
 /* The loan of the message's op, made if need be; NULL: none. Under the channel's lock. */
@@ -229,7 +246,7 @@ static bool client_piece_add(void *arg, struct page *page, u32 at, u32 bytes)
 	return true;
 }
 
-/* The READ, and the pages its data goes to. Returns 0 if those are too many pieces. */
+/* The READ or WRITE, and the pages of its data. Returns 0 if those are too many pieces. */
 static u32 client_write_lent(struct client_tx *out, u8 *record, const struct client_loan *loan)
 {
 	struct client_pieces pieces = { .writer = &out->writer };
@@ -257,6 +274,11 @@ static u32 client_write(void *arg, u8 *record)
 		if (bytes)
 			return bytes;
 		out->writer = (struct rmem_marlin_writer){};
+	}
+	/* Parts of a WRITE, which have no room in a record. They go one by one. */
+	if (tx->head.type == RMEM_WRITE && tx->head.piece) {
+		tx->op->single = true;
+		return 0;
 	}
 	/* Its session was opened by this path: OPEN is never plain. */
 	tx->head.plain = rmem_plain_fits(&tx->head);
@@ -609,6 +631,7 @@ static const struct rmem_transport_ops client_transport = {
 	.close = client_close,
 	.limits = client_limits,
 	.add = client_add,
+	.lends = client_lends,
 	.room = client_room,
 	.wait = client_wait,
 	.flush = client_flush,

@@ -65,6 +65,22 @@ u32 rmem_marlin_writer_end(struct rmem_marlin_writer *w, u16 path)
 	return w->bytes;
 }
 
+u32 rmem_marlin_write_plains(u8 *record, const struct rmem_head *heads, u32 count, u16 path)
+{
+	const struct marlin_message_head front = { .path = cpu_to_le16(path) };
+	u32 bytes = sizeof(front);
+
+	memcpy(record, &front, sizeof(front));
+	for (u32 i = 0; i < count; i++) {
+		u8 plain[RMEM_PLAIN_BYTES];
+
+		rmem_plain_encode(plain, &heads[i]);
+		memcpy(record + bytes, plain, sizeof(plain));
+		bytes += sizeof(plain);
+	}
+	return bytes;
+}
+
 /* ---- in ---- */
 
 /*
@@ -81,7 +97,7 @@ static enum rmem_wire_verdict reader_open_plain(struct rmem_marlin_reader *r, u3
 	r->plain_steps = 0;
 	r->plain_rest = RMEM_WIRE_GOOD;
 	rmem_plain_begin(&in, bytes, response);
-	in.bare = r->epoch && response;
+	in.bare = r->epoch;
 	while (rmem_plain_next(&in, &offset)) {
 		struct rmem_marlin_plain *to = &r->plains[r->plain_count];
 		struct rmem_plain plain;

@@ -5,8 +5,8 @@
  *
  *   struct marlin_message_head | hdr | msg | payload       a datagram of one message
  *   struct marlin_message_head | plain | payload ...       plain messages (core/rmem/plain.h)
- *   struct marlin_message_head | plain | pieces            a READ that names a loan
- *   struct marlin_message_head | plain                     its answer
+ *   struct marlin_message_head | plain | pieces            a READ or WRITE that names a loan
+ *   struct marlin_message_head | plain                     the READ's answer
  *
  * Out: the payload is written first, straight into the other machine's memory, and hashed from
  * where it came if there is a tag. In: the other machine may still write the record, so header and
@@ -47,6 +47,9 @@ void rmem_marlin_writer_begin(struct rmem_marlin_writer *w, u8 *record, struct r
 void rmem_marlin_writer_add(struct rmem_marlin_writer *w, const void *from, u32 bytes);
 /* Writes the rest; returns the record's bytes. */
 u32 rmem_marlin_writer_end(struct rmem_marlin_writer *w, u16 path);
+
+/* Plain messages without payloads, RMEM_BUNDLE_MAX at most. Returns the record's bytes. */
+u32 rmem_marlin_write_plains(u8 *record, const struct rmem_head *heads, u32 count, u16 path);
 
 /* ---- in ---- */
 

@@ -286,10 +286,20 @@ public:
             if (bundle.messages())
                 send({bundle.take(), channel, true, 0, 0});
         };
+        rmem_client_set_lending(&client, lends_bytes_min);
         while (rmem_client_next(&client, now_ns, &tx)) {
             uint32_t row = rmem_client_row(&client, &tx);
             require(row >= 1 && row <= RMEM_BUNDLE_MAX, "a row no datagram takes");
             Bytes payload = payload_of(tx);
+            if (tx.head.type == RMEM_WRITE && tx.head.piece) {
+                flush();
+                shared = false;
+                if (unsent && random() % 1000 < unsent)
+                    rmem_client_unsent(&client, &tx, now_ns);
+                else
+                    send_lent(channel, tx.head, payload);
+                continue;
+            }
             if (!shared || !rmem_type_may_share(tx.head.type) || bundle.messages() == room ||
                 !bundle.takes(client.config.datagram_bytes, tx.head)) {
                 flush();
@@ -306,6 +316,34 @@ public:
         }
         flush();
         kick();
+    }
+
+    // Parts of a WRITE together. As a port does that fetches their data: each comes to the node by
+    // itself. Or they are refused.
+    void send_lent(size_t channel, rmem_head head, const Bytes& data) {
+        const base_siphash_key& key = channels[channel]->client.config.key;
+        const uint32_t piece = std::exchange(head.piece, 0);
+        lent_messages++;
+        require(data.size() == head.len && head.len > piece, "parts without their data");
+        head.more = false;
+        if (random() % 1000 < refuses) {
+            wire::Datagram refusal;
+            head.type |= RMEM_RESPONSE;
+            head.status = RMEM_DAMAGED;
+            head.floor = 0;
+            refusal.takes(0, head);
+            refusal.add(head, key, {});
+            send({refusal.take(), channel, false, 0, 0});
+            return;
+        }
+        for (uint32_t offset = 0; offset < data.size(); offset += piece, head.id++) {
+            wire::Datagram each;
+            head.len = std::min<uint32_t>(piece, data.size() - offset);
+            each.takes(0, head);
+            each.add(head, key, Bytes(data.begin() + offset, data.begin() + offset + head.len));
+            send({each.take(), channel, true, 0, 0});
+            head.addr += head.len;
+        }
     }
 
     void end(rmem_op* chain, rmem_client_result result) {
@@ -342,8 +380,11 @@ public:
     Weather weather;
     uint32_t sessions_max = 4;
     uint32_t node_piece_bytes = 4096;
-    uint32_t datagram_bytes = 0; // of channels to be added
-    uint32_t unsent = 0;         // of 1000 messages, refused by the carrier
+    uint32_t datagram_bytes = 0;  // of channels to be added
+    uint32_t unsent = 0;          // of 1000 messages, refused by the carrier
+    uint32_t lends_bytes_min = 0; // rmem_client_set_lending()
+    uint32_t refuses = 0;         // of 1000 messages with several parts
+    size_t lent_messages = 0;     // WRITEs sent with several parts
     bool node_up = true;
     bool keeps_books = true;      // which takes longer than all the rest
     uint64_t slow_service_ns = 0; // of the node, per datagram: makes queues

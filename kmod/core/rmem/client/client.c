@@ -105,6 +105,12 @@ static void client_timed_out(struct rmem_client *c, struct rmem_op *op, u64 now_
 static void client_nack(struct rmem_client *c, struct rmem_op *op, u32 first, u32 end, u64 now_ns)
 {
 	c->count.damaged++;
+	/* Of several parts together, whose data the node won't fetch. */
+	if (rmem_client_lends(c, op)) {
+		op->single = true;
+		first = 0;
+		end = op->parts;
+	}
 	if (!rmem_op_recall(c, op, first, end))
 		return;
 	op_count_trouble(op);
@@ -138,8 +144,8 @@ void rmem_client_unsent(struct rmem_client *c, const struct rmem_client_tx *tx, 
 		return; /* has ended since */
 	part = tx->data_offset / op->piece;
 	if (rmem_op_recall(c, op, part,
-			   op->type == RMEM_READ ? part + (tx->head.len + op->piece - 1) / op->piece
-						 : part + 1))
+			   tx->head.piece ? part + (tx->head.len + op->piece - 1) / op->piece
+					  : part + 1))
 		client_delay(c, op, now_ns + UNSENT_NS);
 }
 
@@ -654,6 +660,7 @@ void rmem_client_submit(struct rmem_client *c, struct rmem_op *op, u64 now_ns)
 	op->id = 0;
 	op->may_be_done = false;
 	op->sent_before = false;
+	op->single = false;
 	op->parts_done = 0;
 	op->submitted_ns = now_ns;
 	c->outstanding_ops++;

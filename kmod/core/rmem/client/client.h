@@ -124,6 +124,7 @@ struct rmem_op {
 	bool held;	     /* the caller's own, too */
 	bool may_be_done;    /* a copy was handed out in this session */
 	bool sent_before;    /* a copy was handed out in a session that the node has ended */
+	bool single;	     /* WRITE: a message for each part, since the node refused several */
 	u8 trouble;	     /* answers late, busy or damaged since the last good one */
 	u16 parts;	     /* packets: sent for a WRITE, received for a READ, else 1 */
 	u16 parts_done;
@@ -198,7 +199,7 @@ struct rmem_client_node {
 /*
  * A message to send: header, then a payload of payload_bytes from rmem_client_tx_payload() and
  * data_bytes of op's data from data_offset; of PUT and WRITEV both, in that order, else one of them
- * or none.
+ * or none. A WRITE with head.piece is one of several parts (rmem_client_set_lending()).
  */
 struct rmem_client_tx {
 	struct rmem_head head; /* digest not filled in */
@@ -268,6 +269,7 @@ struct rmem_client {
 	bool starved;		     /* iwnd was closed in this row of rmem_client_next() */
 	u32 row;		     /* messages of the row so far */
 	u32 room; /* ops' messages that a row may have; U32_MAX unless the caller sets it */
+	u32 lends_bytes_min; /* a message may have several parts of such a WRITE; 0: of none */
 	u64 yield_ns;		     /* when a row ended though messages may be left, or 0 */
 	u64 departures;		     /* packets sent; numbers their datagrams, too */
 	u64 held_until;		     /* others get ids while the floor is below this */
@@ -306,6 +308,23 @@ bool rmem_client_next(struct rmem_client *c, u64 now_ns, struct rmem_client_tx *
 static inline void rmem_client_set_room(struct rmem_client *c, u32 messages)
 {
 	c->room = messages;
+}
+
+/*
+ * Before a row: the node fetches the data of WRITEs of so many bytes or more by itself; 0: of none.
+ * Then a message may have several parts, without their data: its id is the first part's, those of
+ * the others follow, and so do their addresses, by head.piece. Each part is answered by itself.
+ * DAMAGED for any says that the node won't fetch, so the parts go one by one.
+ */
+static inline void rmem_client_set_lending(struct rmem_client *c, u32 bytes_min)
+{
+	c->lends_bytes_min = bytes_min;
+}
+
+static inline bool rmem_client_lends(const struct rmem_client *c, const struct rmem_op *op)
+{
+	return op->type == RMEM_WRITE && !op->single && c->lends_bytes_min &&
+	       op->len >= c->lends_bytes_min;
 }
 
 /* Ends the row: what is left has to be asked for anew, and the deadline is now. */

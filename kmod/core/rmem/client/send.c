@@ -167,7 +167,8 @@ static void tx_build(const struct rmem_client *c, struct rmem_client_tx *tx, str
 	head->len = bytes;
 	head->offset = 0;
 	head->digest = 0;
-	head->piece = op->type == RMEM_READ ? op->piece : 0;
+	head->piece = op->type == RMEM_READ || (op->type == RMEM_WRITE && bytes > op->piece) ?
+			      op->piece : 0;
 	head->op = 0;
 	tx->op = op;
 	tx->data_offset = part * op->piece;
@@ -332,15 +333,22 @@ static void client_sent(struct rmem_client *c, struct rmem_op *op, u64 now_ns)
 				  now_ns + base_max(SLOW_RTOS * c->rto_ns, SLOW_NS_MIN));
 }
 
+/* A READ for parts in a row that are wanted, and such a WRITE if the node fetches its data. */
+static u32 client_parts_end(const struct rmem_client *c, const struct rmem_op *op, u32 part)
+{
+	return op->type == RMEM_READ || rmem_client_lends(c, op) ?
+		       rmem_op_find_part(op, part, false) : part + 1;
+}
+
 /*
- * One packet: a WRITE's part, a READ for parts in a row that are wanted, or the other op. Of a READ
- * no more than fits into cwnd, but READ_PARTS_LEAST, for a request of each packet costs more. While
- * the node is silent, one part is out: what it takes of iwnd is kept from other nodes' READs.
+ * One packet: parts of a READ or WRITE, or the other op. Of several parts no more than fit into
+ * cwnd, but READ_PARTS_LEAST, for a request of each packet costs more. While the node is silent,
+ * one part is out: what it takes of iwnd is kept from other nodes' READs.
  */
 static bool client_send(struct rmem_client *c, struct rmem_op *op, u32 part, u64 now_ns,
 			struct rmem_client_tx *tx)
 {
-	u32 end = op->type == RMEM_READ ? rmem_op_find_part(op, part, false) : part + 1;
+	u32 end = client_parts_end(c, op, part);
 	u32 most = c->silent ? 1 : base_max(rmem_window_room(&c->window), READ_PARTS_LEAST);
 	u32 bytes, i;
 

@@ -37,6 +37,8 @@ protected:
         world.weather.delay_ns = 10'000 + random() % 1'000'000;
         world.weather.jitter_ns = random() % 3'000'000;
         world.unsent = random() % 3 ? 0 : random() % 50;
+        world.lends_bytes_min = random() % 3 ? 0 : 1 + random() % 20'000;
+        world.refuses = random() % 2 ? 0 : random() % 500;
         try {
             storm();
         } catch (const net::Broken& broken) {
