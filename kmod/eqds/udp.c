@@ -6,6 +6,10 @@
  * into the device by that, even where the same address is routed into it. Packets of one batch to
  * one peer share the look-up, unless the namespace chooses among next hops by ports: a path is a
  * port.
+ *
+ * A link that is a tunnel of another kind may send its own packets into the device. The stack
+ * bounds how deep such a loop nests (XMIT_RECURSION_LIMIT), since the device has no queue, and
+ * credit bounds how many packets it takes.
  */
 #include <net/ip.h>
 #include <net/ip6_route.h>

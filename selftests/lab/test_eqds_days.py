@@ -277,6 +277,35 @@ def test_peer_whose_own_address_is_routed_into_the_device(lab):
         assert collisions == 0 and left.counters()["tx_tunnels"] == 1, collisions
 
 
+def test_tunnels_that_loop(lab):
+    """A tunnel's link is a VXLAN, and a route sends the VXLAN's packets into the tunnel. While the loop lasts, packets are lost.
+    Afterwards the stream goes on."""
+    machine = lab["compute"]
+    if machine.run("modprobe vxlan", check=False).rc:
+        tap.skip("no vxlan")
+    with Racked(machine, 2) as hosts:
+        left, right = hosts
+        for host, other in (hosts, hosts[::-1]):
+            host.ip(f"link add v0 type vxlan id 1 remote {other.under} dstport 4789", f"addr add {host.vxlan}/24 dev v0",
+                    "link set v0 up", "link add link v0 name eqds1 type eqds", "link set eqds1 up",
+                    f"addr add 10.7.0.{host.number}/32 dev eqds1",
+                    f"route add 10.7.0.{other.number} via {other.vxlan} dev eqds1 onlink src 10.7.0.{host.number}")
+            host.run("ethtool --set-priv-flags eqds1 whole on")
+        with sink(right, 1, address="10.7.0.2") as told:
+            sending = start(left, right, 32 * MIB, address="10.7.0.2")
+            wait_until("whole packets leave", lambda: left.counters("eqds1")["tx_whole"] > 20)
+            left.ip(f"route add {right.under}/32 dev eqds1")
+            wait_until("outer packets enter the tunnel", lambda: left.counters("eqds1")["tx_tunnels"] > 1)
+            before = left.counters("eqds1")["tx_packets"]
+            left.run("ping -c3 -i1 -W1 10.7.0.2", check=False)
+            looped = left.counters("eqds1")["tx_packets"] - before
+            left.ip(f"route del {right.under}/32 dev eqds1")
+            assert sending.wait(eqdslab.STREAM_S).rc == 0
+        assert told[0][1] == 32 * MIB, told
+        # Nobody answers in the loop, so no credit comes beyond what a tunnel begins with.
+        assert looped < 1000, looped
+
+
 def test_several_cpus(lab):
     """Packets of a device arrive on all CPUs, both ways, while it is looked at and changed."""
     machine = lab["compute"]
@@ -339,7 +368,8 @@ TESTS = [test_tunnel_used_longest_ago_goes_at_the_cap, test_tunnels_that_have_pa
          test_memory_pressure_ends_idle_tunnels, test_idle_tunnels_expire, test_peer_that_vanishes_under_traffic,
          test_peer_that_reboots_without_a_word,
          test_senders_learn_that_a_host_has_no_tunnel_device, test_senders_learn_that_a_silent_peer_is_given_up,
-         test_icmp_ends_no_tunnel_whose_peer_has_answered, test_icmp_ends_no_tunnel_with_a_key, test_peer_whose_own_address_is_routed_into_the_device, test_several_cpus,
+         test_icmp_ends_no_tunnel_whose_peer_has_answered, test_icmp_ends_no_tunnel_with_a_key, test_peer_whose_own_address_is_routed_into_the_device, test_tunnels_that_loop,
+         test_several_cpus,
          test_tunnels_over_ipsec, test_modules_go]
 
 if __name__ == "__main__":
