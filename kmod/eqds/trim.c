@@ -17,6 +17,9 @@
  * `tc` knows no options of trim; `remora eqds trim` has them (uapi/remora_trim.h).
  *
  * Below a qdisc that shapes (tbf) it is the queue of a link with that rate.
+ *
+ * A packet that a sender's stack left in one piece (GSO) is segmented first, as a wire would have
+ * it: each segment is queued, trimmed or dropped alone.
  */
 #include <linux/if_ether.h>
 #include <linux/ip.h>
@@ -30,6 +33,7 @@
 #include <net/netlink.h>
 #include <net/pkt_sched.h>
 
+#include "compat/compat.h"
 #include "remora/eqds.h"
 #include "uapi/remora_trim.h"
 
@@ -77,7 +81,7 @@ static u32 trim_udp_offset(struct sk_buff *skb)
 /* bytes: up to the end of the tunnel's header and tag, from skb->data on. */
 static enum trim_kind trim_classify(struct sk_buff *skb, u32 *bytes)
 {
-	const u32 offset = skb_is_gso(skb) ? 0 : trim_udp_offset(skb);
+	const u32 offset = trim_udp_offset(skb);
 	const struct eqds_data *eqds;
 	const struct udphdr *udp;
 
@@ -184,7 +188,7 @@ static struct sk_buff *trim_overflow(struct Qdisc *sch, struct sk_buff *skb, u32
 	return cut;
 }
 
-static int trim_enqueue(struct sk_buff *skb, struct Qdisc *sch, struct sk_buff **to_free)
+static int trim_enqueue_one(struct sk_buff *skb, struct Qdisc *sch, struct sk_buff **to_free)
 {
 	struct trim_sched *q = qdisc_priv(sch);
 	struct sk_buff *header = skb;
@@ -207,6 +211,35 @@ static int trim_enqueue(struct sk_buff *skb, struct Qdisc *sch, struct sk_buff *
 queued:
 	sch->q.qlen++;
 	qdisc_qstats_backlog_inc(sch, header);
+	return NET_XMIT_SUCCESS;
+}
+
+static int trim_enqueue(struct sk_buff *skb, struct Qdisc *sch, struct sk_buff **to_free)
+{
+	const u32 was = qdisc_pkt_len(skb);
+	struct sk_buff *list, *next;
+	u32 count = 0, bytes = 0;
+
+	if (!skb_is_gso(skb))
+		return trim_enqueue_one(skb, sch, to_free);
+	list = skb_gso_segment(skb, netif_skb_features(skb) & ~NETIF_F_GSO_MASK);
+	if (IS_ERR_OR_NULL(list))
+		return qdisc_drop(skb, sch, to_free);
+	consume_skb(skb);
+	skb_list_walk_safe(list, skb, next) {
+		const u32 each = skb->len;
+
+		skb_mark_not_on_list(skb);
+		qdisc_skb_cb(skb)->pkt_len = each;
+		if (trim_enqueue_one(skb, sch, to_free) != NET_XMIT_SUCCESS)
+			continue;
+		count++;
+		bytes += each;
+	}
+	if (!count)
+		return NET_XMIT_DROP;
+	/* A parent counts one packet, of the length that it came with. */
+	qdisc_tree_reduce_backlog(sch, 1 - (int)count, was - bytes);
 	return NET_XMIT_SUCCESS;
 }
 

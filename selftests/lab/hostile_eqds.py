@@ -20,7 +20,8 @@
 
 Prints how many it sent, and their bytes, Ethernet's left out.
 
-    hostile_eqds.py sequence DESTINATION COUNT         data packets with numbers from 0 on, of a kilobyte each
+    hostile_eqds.py sequence DESTINATION COUNT [AT_ONCE]    data packets with numbers from 0 on, of a kilobyte each; the
+                stack gets so many in one piece
     hostile_eqds.py watch DEVICE                       prints "watching", and once its input ends, as JSON for each data
                 packet that arrived: number, whether it was trimmed, bytes of the datagram by its header and as they came,
                 traffic class and hop limit outside, and inside
@@ -43,7 +44,8 @@ PORT = 7671
 KIND_DATA, KIND_CONTROL, TAGGED, COUNTED = 0x11, 0x12, 0x04, 0x08
 SYN, NACK, SACK, ACK, EMPTY, PAUSE, FIN, TRIM = (1 << bit for bit in range(8))
 IPV4, NOTHING = 4, 59
-SO_RCVBUFFORCE = 33  # asm-generic/socket.h; Python has no name for it
+# asm-generic/socket.h, linux/udp.h; Python has no names for them
+SO_RCVBUFFORCE, UDP_SEGMENT = 33, 103
 
 
 def checksum(data):
@@ -215,11 +217,14 @@ def probe(device, source, destination):
     print(json.dumps(told))
 
 
-def sequence(destination, count):
-    chance = random.Random(1)
+def sequence(destination, count, at_once="1"):
+    chance, many = random.Random(1), int(at_once)
     with socket.socket(socket.AF_INET6 if ":" in destination else socket.AF_INET, socket.SOCK_DGRAM) as out:
-        for number in range(int(count)):
-            out.sendto(data(chance, 0, bytes(1000), seq=number), (destination, PORT))
+        if many > 1:
+            out.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, DATA.size + 1000)
+        packets = [data(chance, 0, bytes(1000), seq=number) for number in range(int(count))]
+        for first in range(0, len(packets), many):
+            out.sendto(b"".join(packets[first:first + many]), (destination, PORT))
 
 
 def class_and_hops(packet):

@@ -660,14 +660,15 @@ def test_trains_lose_and_overtake(lab):
         assert counted["rx_trains"] and left.counters()["tx_retransmits"], (left.counters(), counted)
 
 
-def _through_trimming_switch(machine, prepare):
-    """Two senders of prepared hosts; their data arrives. The receiver's counters. Slow, so that a debug kernel fills it."""
+def _through_trimming_switch(machine, prepare, burst="16k"):
+    """Two senders of prepared hosts; their data arrives. The receiver's counters. Slow, so that a debug kernel fills it. burst:
+    tbf hands on what is no longer in one piece."""
     with Racked(machine, 3, mbits=20) as hosts:
         *senders, receiver = hosts
         prepare(hosts)
         eqdslab.load(machine, eqdslab.TRIM)
         machine.run("modprobe sch_tbf")
-        machine.run(f"tc qdisc add dev {receiver.port} root handle 1: tbf rate 4mbit burst 16k limit 1m && "
+        machine.run(f"tc qdisc add dev {receiver.port} root handle 1: tbf rate 4mbit burst {burst} limit 1m && "
                     f"tc qdisc add dev {receiver.port} parent 1:1 handle 2: trim")
         with sink(receiver, len(senders)) as told:
             sent = [process.wait(eqdslab.STREAM_S) for process in
@@ -788,6 +789,12 @@ def test_whole_packets_pass_a_trimming_switch(lab):
     assert counted["rx_counted"], counted
 
 
+def test_trimming_switch_makes_segments_of_whole_packets(lab):
+    """Its port gets them in one piece. Each segment is queued, or trimmed, alone."""
+    counted = _through_trimming_switch(lab["compute"], lambda hosts: _whole(hosts, segmented=False), burst="256k")
+    assert counted["rx_counted"] and not counted["rx_trains"], counted
+
+
 def test_path_that_changes_ip_ids_gets_no_whole_packets(lab):
     """All IP IDs become 1: of a whole packet, one segment at most arrives under its number."""
     machine = lab["compute"]
@@ -837,6 +844,7 @@ TESTS = [test_ping, test_ipv6_inside_and_outside, test_host_of_two_addresses, te
          test_trains_pass_a_trimming_switch, test_trains_of_others_are_forwarded_packet_by_packet, test_trains_of_ipv6_inside,
          test_whole_packets_arrive, test_whole_packets_of_ipv6_inside, test_whole_packets_of_jumbo_frames,
          test_whole_packets_lose_single_segments, test_whole_packets_pass_a_trimming_switch,
+         test_trimming_switch_makes_segments_of_whole_packets,
          test_path_that_changes_ip_ids_gets_no_whole_packets, test_counted_numbers_that_lie_are_dropped, test_modules_go]
 
 if __name__ == "__main__":
