@@ -95,20 +95,11 @@ struct eqds_tunnel {
 	bool sending;
 };
 
-/* Knowledge about the path: do segments arrive with the IP IDs that they left with? whole.c. */
-struct eqds_whole {
-	u64 probe_ns; /* not proven: no probe before */
-	u8 probes;    /* in a row without an answer; bounded */
-	u8 missed;    /* counted numbers in a row that were sent again */
-	bool proven;
-};
-
 struct eqds_tx {
 	struct eqds_tunnel tunnel;
 	struct eqds_sender core; /* its id is the class, enum eqds_class_kind */
 	struct eqds_class_queue queue;
 	u64 heard_ns; /* last control packet, or the first packet to send since it rested */
-	struct eqds_whole whole;
 	struct eqds_paths paths;
 	struct eqds_path path[EQDS_PATHS];
 	struct eqds_packet *slot[];
@@ -291,8 +282,6 @@ bool eqds_train_count(const struct sk_buff *skb, u32 bytes, struct eqds_head *he
 
 /* whole.c: packets of many segments that leave as one. */
 bool eqds_whole_fits(const struct sk_buff *skb);
-bool eqds_whole_may(struct eqds_tx *tx, u64 now_ns);
-void eqds_whole_settle(struct eqds_tx *tx, const struct eqds_packet *packet);
 u32 eqds_whole_segments(const struct sk_buff *skb);
 u32 eqds_whole_each_bytes(const struct sk_buff *skb);
 struct sk_buff *eqds_whole_cut(const struct sk_buff *whole, u32 headroom, u32 nth, u32 count);

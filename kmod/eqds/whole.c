@@ -11,9 +11,8 @@
  * segment's number (remora/eqds.h, "Counted numbers"). Without segmentation on the path, the packet
  * arrives as a train. A retransmitted segment is cut from the kept packet and has its own header.
  *
- * A path may change IP IDs. So a tunnel's first whole packet is a probe. More follow once the peer
- * acknowledges a number that only the IP ID told. WHOLE_MISSED_MAX retransmissions in a row of such
- * numbers end the proof. The time between two probes doubles while none is acknowledged.
+ * A path may change IP IDs. The core asks for proof that it does not: until then a packet leaves
+ * segment by segment, and so does one whose tunnel has credit for one segment alone (sender.h).
  */
 #include <linux/mm.h>
 #include <linux/tcp.h>
@@ -24,11 +23,8 @@
 
 #include "eqds/device.h"
 
-#define WHOLE_PROBE_NS	   (100 * NSEC_PER_MSEC)
-#define WHOLE_PROBES_MAX   7U /* 12.8 s */
-#define WHOLE_MISSED_MAX   64U
 /* Outer headers over IPv4, with the tunnel's. */
-#define WHOLE_OUTER_BYTES  (sizeof(struct iphdr) + sizeof(struct udphdr) + EQDS_DATA_BYTES)
+#define WHOLE_OUTER_BYTES (sizeof(struct iphdr) + sizeof(struct udphdr) + EQDS_DATA_BYTES)
 
 /* Segments of a packet that fits; it has GSO. */
 u32 eqds_whole_segments(const struct sk_buff *skb)
@@ -63,36 +59,6 @@ bool eqds_whole_fits(const struct sk_buff *skb)
 u32 eqds_whole_each_bytes(const struct sk_buff *skb)
 {
 	return skb_headlen(skb) + skb_shinfo(skb)->gso_size + EQDS_OVERHEAD_BYTES;
-}
-
-/* May a packet leave whole now, known to work or as a probe? Lock. */
-bool eqds_whole_may(struct eqds_tx *tx, u64 now_ns)
-{
-	struct eqds_whole *w = &tx->whole;
-
-	if (w->proven)
-		return true;
-	if (now_ns < w->probe_ns)
-		return false;
-	w->probe_ns = now_ns + ((u64)WHOLE_PROBE_NS << w->probes);
-	w->probes = min(w->probes + 1U, WHOLE_PROBES_MAX);
-	return true;
-}
-
-/* A part of a whole packet was acknowledged. Lock. */
-void eqds_whole_settle(struct eqds_tx *tx, const struct eqds_packet *packet)
-{
-	struct eqds_whole *w = &tx->whole;
-
-	if (!packet->attempt && (packet->more || packet->counted)) {
-		w->proven = true;
-		w->probes = 0;
-		w->missed = 0;
-	} else if (packet->counted && w->missed < WHOLE_MISSED_MAX &&
-		   ++w->missed == WHOLE_MISSED_MAX) {
-		w->proven = false;
-		w->probe_ns = 0;
-	}
 }
 
 /* Adds bytes of the payload of from, starting at offset, to skb. */

@@ -158,8 +158,6 @@ void eqds_xmit_settle(struct eqds_dev *ed, struct eqds_tx *tx, const struct eqds
 	while (packet) {
 		struct eqds_node *node = xmit_node(packet);
 
-		if (node->segments > 1 && out->verdict != EQDS_CLOSED)
-			eqds_whole_settle(tx, packet);
 		node->left -= packet->more + 1;
 		packet = packet->next;
 		if (node->left)
@@ -312,7 +310,7 @@ static u64 xmit_list(struct eqds_dev *ed, const struct in6_addr *peer, u8 kind,
 	return bytes;
 }
 
-/* Does the packet stay whole? Then the peer has a tunnel, whose path counts IP IDs or is probed. */
+/* Does the packet stay whole? Then the peer has a tunnel. */
 static bool xmit_is_whole(struct eqds_dev *ed, const struct sk_buff *skb,
 			  const struct in6_addr *peer, u8 kind)
 {
@@ -325,7 +323,7 @@ static bool xmit_is_whole(struct eqds_dev *ed, const struct sk_buff *skb,
 	spin_lock_bh(&ed->lock);
 	tx = ed->up && !ed->tag_bytes ? eqds_tunnel_tx(ed, peer, kind) : NULL;
 	/* A queue's first packet is exempt from the bound on memory: then only a segment of it. */
-	may = tx && !eqds_memory_is_full(ed) && eqds_whole_may(tx, ktime_get_ns());
+	may = tx && !eqds_memory_is_full(ed);
 	spin_unlock_bh(&ed->lock);
 	return may;
 }

@@ -96,7 +96,7 @@ static struct eqds_packet *drr_step(struct eqds_drr *drr, struct eqds_eqif *eqif
 		drr_pop(drr, eqif);
 		return NULL;
 	}
-	if (eqif->deficit_bytes < eqds_sender_next_bytes(s)) {
+	if (eqif->deficit_bytes < eqds_sender_next_bytes(s, now_ns)) {
 		eqif->deficit_bytes += eqif->quantum_bytes;
 		drr_pop(drr, eqif);
 		drr_append(drr, eqif);

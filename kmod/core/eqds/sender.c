@@ -7,6 +7,10 @@
 #define SENDER_RTO_FIRST 4
 /* The part of a peer's silence that passes before it is asked again. */
 #define SENDER_SILENCE_PART 8
+/* Between two probes; the second bounds how often it doubles: 12.8 s. */
+#define SENDER_PROBE_NS	  (100 * BASE_NSEC_PER_MSEC)
+#define SENDER_PROBES_MAX 7
+#define SENDER_MISSED_MAX 64
 
 static s32 sender_seq_ahead(const struct eqds_sender *s, u32 a, u32 b)
 {
@@ -261,12 +265,14 @@ bool eqds_sender_is_ready(const struct eqds_sender *s)
 }
 
 /* Numbers of the candidate that leave at once. The sender is ready. */
-static u32 sender_next_count(const struct eqds_sender *s, const struct eqds_packet *packet)
+static u32 sender_next_count(const struct eqds_sender *s, u64 now_ns,
+			     const struct eqds_packet *packet)
 {
 	const struct eqds_config *c = s->config;
 	u32 count = packet->more + 1U, most = c->window_packets - sender_outstanding(s);
 
-	if (count == 1 || packet->state == EQDS_PACKET_RETRANSMIT)
+	if (count == 1 || packet->state == EQDS_PACKET_RETRANSMIT ||
+	    (!s->proven && now_ns < s->probe_ns))
 		return 1;
 	if (most > EQDS_COUNTED_MAX)
 		most = EQDS_COUNTED_MAX;
@@ -282,10 +288,10 @@ static u32 sender_next_count(const struct eqds_sender *s, const struct eqds_pack
 	return count < most ? count : most;
 }
 
-u32 eqds_sender_next_bytes(const struct eqds_sender *s)
+u32 eqds_sender_next_bytes(const struct eqds_sender *s, u64 now_ns)
 {
 	const struct eqds_packet *packet = sender_candidate(s);
-	const u32 count = sender_next_count(s, packet);
+	const u32 count = sender_next_count(s, now_ns, packet);
 
 	return count > packet->more ? packet->bytes : count * packet->each_bytes;
 }
@@ -380,6 +386,30 @@ static u16 sender_path(struct eqds_sender *s, u64 now_ns, const struct eqds_pack
 	return eqds_paths_pick_again(s->paths, s->train_path, packet->more);
 }
 
+/* A part with counted numbers leaves. */
+static void sender_probe(struct eqds_sender *s, u64 now_ns)
+{
+	if (s->proven)
+		return;
+	s->probe_ns = now_ns + (SENDER_PROBE_NS << s->probes);
+	if (s->probes < SENDER_PROBES_MAX)
+		s->probes++;
+}
+
+/* A packet is acknowledged. */
+static void sender_prove(struct eqds_sender *s, const struct eqds_packet *packet)
+{
+	if (!packet->attempt && (packet->more || packet->counted)) {
+		s->proven = true;
+		s->probes = 0;
+		s->missed = 0;
+	} else if (packet->counted && s->missed < SENDER_MISSED_MAX &&
+		   ++s->missed == SENDER_MISSED_MAX) {
+		s->proven = false;
+		s->probe_ns = 0;
+	}
+}
+
 struct eqds_packet *eqds_sender_next(struct eqds_sender *s, u64 now_ns, struct eqds_head *head)
 {
 	struct eqds_packet *packet = sender_candidate(s);
@@ -387,9 +417,11 @@ struct eqds_packet *eqds_sender_next(struct eqds_sender *s, u64 now_ns, struct e
 
 	if (!eqds_sender_is_ready(s))
 		return NULL;
-	count = sender_next_count(s, packet);
+	count = sender_next_count(s, now_ns, packet);
 	if (count <= packet->more)
 		sender_split(s, packet, count);
+	if (count > 1)
+		sender_probe(s, now_ns);
 	if (packet->state == EQDS_PACKET_QUEUED) {
 		eqds_list_remove(&s->queue, packet);
 		packet->seq = s->next;
@@ -483,6 +515,7 @@ static void sender_free(struct eqds_sender *s, u64 now_ns, u32 seq, u32 count, s
 		for (u32 n = 0; n < step; n++)
 			*sender_slot(s, seq + n) = NULL;
 		sender_list_remove(s, packet);
+		sender_prove(s, packet);
 		packet->next = out->free;
 		out->free = packet;
 		s->progress_ns = now_ns;

@@ -60,6 +60,11 @@
  * Lost numbers are retransmitted one by one. A part is an eqds_packet in the node of its first
  * segment. All lists, and all chains of struct eqds_out, consist of parts.
  *
+ * Proof. A path may change IP IDs. So the first part of several segments is a probe, and more
+ * follow once the peer acknowledges a number that only the IP ID told. Until then packets leave
+ * segment by segment. SENDER_MISSED_MAX retransmissions in a row of such numbers end the proof. The
+ * time between two probes doubles while none is acknowledged, from 0.1 to 12.8 s.
+ *
  * Deviations from the paper: none in the credit rule unless overdraw is set: then a packet may
  * leave on any credit above 0 (as in the authors' simulator), and the debt is part of C.
  *
@@ -110,6 +115,10 @@ struct eqds_sender {
 	u64 progress_ns; /* last credit, acknowledgement, or start */
 	u64 heard_ns;	 /* last control packet, or the first packet since the sender rested */
 	u64 silent_ns;	 /* from heard_ns to the last timeout */
+	u64 probe_ns;	 /* not proven: no probe before */
+	u8 probes;	 /* in a row without an answer; bounded */
+	u8 missed;	 /* counted numbers in a row that were sent again; bounded */
+	bool proven;	 /* segments arrive with the IP IDs that they left with */
 	/* drr.h's */
 	struct eqds_sender *ready_next, *ready_prev;
 	struct eqds_eqif *eqif; /* NULL: in no list */
@@ -139,7 +148,7 @@ void eqds_sender_enqueue_whole(struct eqds_sender *s, u64 now_ns, struct eqds_pa
 bool eqds_sender_is_ready(const struct eqds_sender *s);
 
 /* Bytes of the packet that is next; the sender is ready. */
-u32 eqds_sender_next_bytes(const struct eqds_sender *s);
+u32 eqds_sender_next_bytes(const struct eqds_sender *s, u64 now_ns);
 
 /*
  * The next packet to send, retransmissions first, and its header; NULL: none may leave. The

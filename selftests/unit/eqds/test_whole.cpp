@@ -36,6 +36,7 @@ struct EqdsWhole : testing::Test {
     void start() {
         slots.assign(config.window_packets, nullptr);
         eqds_sender_init(&s, &config, slots.data(), nullptr, 1, 1, 0);
+        s.proven = true;
     }
     eqds_packet* enqueue(uint16_t segments) {
         packets.emplace_back(segments);
@@ -73,6 +74,17 @@ struct EqdsWhole : testing::Test {
         said.sender = 1;
         eqds_sender_receive(&s, now += 1000, &said, &out);
         did();
+    }
+    // Numbers that each part has which leaves now.
+    std::vector<uint32_t> leave() {
+        std::vector<uint32_t> parts;
+        while (next())
+            parts.push_back(head.counted + 1);
+        return parts;
+    }
+    void pull(uint32_t pulls) {
+        s.pull += pulls;
+        s.credit_bytes += static_cast<int64_t>(pulls) * EACH;
     }
     void expire() {
         now = eqds_sender_deadline_ns(&s);
@@ -193,6 +205,76 @@ TEST_F(EqdsWhole, AnEpochThatIsFullTakesAPart) {
     next();
     EXPECT_EQ(head.seq, 0u);
     EXPECT_EQ(head.counted, 7);
+}
+
+TEST_F(EqdsWhole, FirstPartIsAProbeAndMoreFollowItsProof) {
+    s.proven = false;
+    for (int n = 0; n < 3; n++)
+        enqueue(4);
+    EXPECT_EQ(leave(), (std::vector<uint32_t>{4, 1, 1, 1, 1, 1, 1, 1, 1}));
+    // Of the first number the header tells, as of those that left alone.
+    answer(1, 0b1111 << 3);
+    enqueue(4);
+    EXPECT_EQ(leave(), (std::vector<uint32_t>{1, 1, 1, 1}));
+    answer(1, 0b1);
+    enqueue(4);
+    enqueue(4);
+    EXPECT_EQ(leave(), (std::vector<uint32_t>{4, 4}));
+}
+
+TEST_F(EqdsWhole, SegmentsThatLeaveAloneSpendNoProbe) {
+    s.proven = false;
+    s.state = EQDS_SENDER_ESTABLISHED;
+    config.trimming = false; // no credit to start with
+    enqueue(60);
+    for (uint32_t n = 0; n < 50; n++) {
+        pull(1);
+        EXPECT_EQ(leave(), std::vector<uint32_t>{1});
+        now += 10'000'000;
+        answer(s.next, 0);
+    }
+    pull(3);
+    EXPECT_EQ(leave(), std::vector<uint32_t>{3});
+}
+
+TEST_F(EqdsWhole, TimeBetweenUnansweredProbesDoublesUpTo12Point8Seconds) {
+    s.proven = false;
+    uint64_t wait = 100'000'000;
+    for (int n = 0; n < 10; n++, wait = std::min<uint64_t>(wait * 2, 12'800'000'000)) {
+        enqueue(2);
+        EXPECT_EQ(leave(), std::vector<uint32_t>{2});
+        const uint64_t left_ns = now;
+        // The second number is lost, and acknowledged when it comes by itself.
+        answer(s.next - 1, 0);
+        expire();
+        EXPECT_EQ(leave(), std::vector<uint32_t>{1});
+        answer(s.next, 0);
+        ASSERT_LT(now, left_ns + wait - 1);
+        now = left_ns + wait - 1;
+        enqueue(2);
+        EXPECT_EQ(leave(), (std::vector<uint32_t>{1, 1}));
+        answer(s.next, 0); // takes a microsecond, so it is time for the next probe
+    }
+}
+
+TEST_F(EqdsWhole, QueuedPacketsLeaveBySegmentAfterLostProof) {
+    for (int n = 0; n < 32; n++) {
+        enqueue(3);
+        EXPECT_EQ(leave(), std::vector<uint32_t>{3});
+        answer(s.next - 2, 0);
+        expire();
+        EXPECT_EQ(leave(), (std::vector<uint32_t>{1, 1}));
+        EXPECT_TRUE(s.proven);
+        if (n == 31)
+            for (int more = 0; more < 2; more++) {
+                s.credit_bytes = 0;
+                enqueue(3);
+            }
+        answer(s.next, 0);
+    }
+    EXPECT_FALSE(s.proven);
+    s.credit_bytes = 6 * EACH;
+    EXPECT_EQ(leave(), (std::vector<uint32_t>{3, 1, 1, 1}));
 }
 
 // Losses, trims and reordering of single segments: every number is delivered in order, and freed
