@@ -11,7 +11,9 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "../unit/eqds/core.hpp"
@@ -52,7 +54,7 @@ bool same(const eqds_head& a, const eqds_head& b) {
            a.bytes == b.bytes && a.next_proto == b.next_proto && a.unacked == b.unacked &&
            a.stamp == b.stamp && a.backlog_bytes == b.backlog_bytes && a.marks == b.marks &&
            a.busy_us == b.busy_us && a.ack == b.ack && a.echo == b.echo && a.sack == b.sack &&
-           a.cookie == b.cookie;
+           a.cookie == b.cookie && a.counted == b.counted;
 }
 
 // A tag made with the key verifies, until a bit changes.
@@ -90,6 +92,16 @@ bool read(const eqds_profile& profile, const uint8_t* data, size_t size, eqds_he
     if (head->tagged)
         check_tag(bytes, data, size);
     return true;
+}
+
+// Counted numbers: an IP ID tells a number that the header is for, or none.
+bool count(eqds_head* head, uint16_t ip_id, uint16_t more) {
+    const eqds_head was = *head;
+    const uint16_t nth = ip_id - static_cast<uint16_t>(was.seq);
+    const bool covers = nth + more <= was.counted;
+    require(eqds_wire_count(head, ip_id, more) == covers);
+    require(head->seq == was.seq + (covers ? nth : 0));
+    return covers;
 }
 
 // At the receiver: with the numbers after seq that came with it.
@@ -136,17 +148,18 @@ public:
         switch (s.what % 8) {
         case 0:
         case 1:
-            offer(1 + s.bytes % 1500);
+            offer(1 + s.bytes % 1500, many(s));
             break;
         case 2:
             to_sender(control(s));
             break;
         case 3:
-            to_receiver(data(s), s.bytes % 1500, s.twist & 128 ? s.busy_us : 0);
+            to_receiver(data(s), s.bytes % 1500, s.twist & 128 ? s.busy_us : 0, s.epoch / 3);
             break;
         case 4: // the last message of an end reaches the other
             if (s.flags & 1 && !to_receiver_last.empty())
-                to_receiver(decoded(to_receiver_last), 1000, s.twist & 128 ? s.busy_us % 20 : 0);
+                to_receiver(decoded(to_receiver_last), 1000, s.twist & 128 ? s.busy_us % 20 : 0,
+                            s.epoch / 3);
             if (s.flags & 2 && !to_sender_last.empty())
                 to_sender(decoded(to_sender_last));
             break;
@@ -174,14 +187,23 @@ public:
     const eqds_profile* profile;
 
 private:
-    void offer(uint32_t bytes) {
+    // Numbers after the first: of a whole packet, or of a header that counts.
+    uint8_t many(const step& s) const {
+        return profile->start_bits || s.what / 8 % 4 != 1 ? 0 : 1 + s.attempt % 32;
+    }
+
+    // A packet, or a whole one, whose segments have as many bytes.
+    void offer(uint32_t bytes, uint16_t more) {
         if (sent.size() >= 100)
             return;
-        auto* packet = new eqds_packet{};
-        packet->bytes = bytes;
-        sent.insert(packet);
+        std::vector<eqds_packet> segments(more + 1u);
+        eqds_packet* packet = segments.data();
+        packets.emplace(packet, std::move(segments));
+        packet->bytes = bytes * (more + 1);
+        for (uint16_t nth = 0; nth <= more; nth++)
+            sent.insert(packet + nth);
         eqds_out out;
-        eqds_sender_enqueue(&sender, now, packet, &out);
+        eqds_sender_enqueue_whole(&sender, now, packet, more, bytes, &out);
         sender_did(out);
     }
 
@@ -231,8 +253,9 @@ private:
         uint32_t expected = has_receiver ? receiver.expected : 0;
         uint32_t pulled = has_receiver ? receiver.pull : 0;
         head.flags = s.flags;
-        head.tagged = s.twist & 64 && !profile->start_bits;
-        head.attempt = s.attempt;
+        head.counted = many(s);
+        head.tagged = s.twist & 64 && !profile->start_bits && !head.counted;
+        head.attempt = head.counted ? 0 : s.attempt;
         head.epoch = s.twist & 1 ? s.value : (has_receiver ? receiver.epoch : 1) + s.epoch % 3;
         head.has_epoch = true;
         head.pull = s.twist & 2 ? s.value : pulled + s.pull;
@@ -256,12 +279,16 @@ private:
         sender_did(out);
     }
 
-    void to_receiver(const eqds_head& written, uint32_t payload, uint16_t more) {
+    // after: how far the IP ID is from that of the number in the header, which counts.
+    void to_receiver(const eqds_head& written, uint32_t payload, uint16_t more, uint8_t after) {
         eqds_head head;
         std::vector<uint8_t> bytes = encoded(written);
         if (!read(*profile, bytes.data(), bytes.size(), &head))
             return;
         bool whole = !(head.flags & (EQDS_EMPTY | EQDS_TRIM));
+        if (head.counted &&
+            !count(&head, static_cast<uint16_t>(head.seq + after), whole ? more : 0))
+            return;
         uint32_t wire_bytes = bytes.size() + (whole ? payload : 0);
         eqds_out out;
         if (!has_receiver) {
@@ -312,15 +339,20 @@ private:
     void sender_did(const eqds_out& out) {
         for (eqds_packet* p = out.free; p;) {
             eqds_packet* next = p->next;
-            require(sent.erase(p) == 1);
-            delete p;
+            auto whole = packets.find(p - p->nth);
+            for (uint16_t nth = 0; nth <= p->more; nth++)
+                require(sent.erase(p + nth) == 1);
+            auto left = sent.lower_bound(whole->first);
+            if (left == sent.end() || *left > &whole->second.back())
+                packets.erase(whole);
             p = next;
         }
         if (out.send)
             to_receiver_last = encoded(out.head);
         eqds_head head;
         while (eqds_packet* p = eqds_sender_next(&sender, now, &head)) {
-            require(sent.count(p) == 1 && head.bytes == p->bytes);
+            require(sent.count(p) == 1 && head.counted == p->more);
+            require(head.bytes == (p->more ? p->each_bytes : p->bytes));
             to_receiver_last = encoded(head);
         }
     }
@@ -370,7 +402,8 @@ private:
     uint64_t in_bytes = 0, out_bytes = 0; // at the receiver
     uint32_t epoch = 0;                   // of what was delivered last
     std::vector<uint32_t> numbers;        // the last one delivered
-    std::set<eqds_packet*> sent, arrived; // packets that an end holds
+    std::set<eqds_packet*> sent, arrived; // packets that an end holds; of whole ones, segments
+    std::map<eqds_packet*, std::vector<eqds_packet>> packets; // offered, by the first node
     std::vector<uint8_t> to_receiver_last, to_sender_last;
 };
 
