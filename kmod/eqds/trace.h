@@ -11,7 +11,7 @@
  *
  *	turn      the lock is taken for events of one time, by a device of a network namespace
  *	open      a tunnel is made, with what was drawn by chance
- *	enqueue   a packet enters a tunnel's queue
+ *	enqueue   a packet enters a tunnel's queue; of a whole one, what each segment costs
  *	expire    a sending tunnel's deadline has passed; bytes: in flight
  */
 #undef TRACE_SYSTEM
@@ -148,34 +148,51 @@ TRACE_EVENT(eqds_open,
 		  __entry->epoch, __entry->sending ? "seed" : "cookie", __entry->chance)
 );
 
-DECLARE_EVENT_CLASS(eqds_sending,
-	TP_PROTO(const struct eqds_dev *ed, const struct eqds_tx *tx, u32 bytes, u8 next_proto),
-	TP_ARGS(ed, tx, bytes, next_proto),
+TRACE_EVENT(eqds_enqueue,
+	TP_PROTO(const struct eqds_dev *ed, const struct eqds_tx *tx, const struct eqds_node *node,
+		 u32 each_bytes),
+	TP_ARGS(ed, tx, node, each_bytes),
 	TP_STRUCT__entry(
 		__field(int, ifindex)
 		__array(u8, peer, 16)
 		__field(u16, id)
 		__field(u32, bytes)
 		__field(u8, next_proto)
+		__field(u16, segments)
+		__field(u32, each_bytes)
 	),
 	TP_fast_assign(
 		__entry->ifindex = ed->dev->ifindex;
 		memcpy(__entry->peer, &tx->tunnel.peer, sizeof(tx->tunnel.peer));
 		__entry->id = tx->core.id;
-		__entry->bytes = bytes;
-		__entry->next_proto = next_proto;
+		__entry->bytes = node->core.bytes;
+		__entry->next_proto = node->core.next_proto;
+		__entry->segments = node->segments;
+		__entry->each_bytes = each_bytes;
 	),
-	TP_printk("ifindex=%d peer=%pI6c id=%u bytes=%u proto=%u", __entry->ifindex, __entry->peer,
-		  __entry->id, __entry->bytes, __entry->next_proto)
+	TP_printk("ifindex=%d peer=%pI6c id=%u bytes=%u proto=%u segments=%u each=%u",
+		  __entry->ifindex, __entry->peer, __entry->id, __entry->bytes, __entry->next_proto,
+		  __entry->segments, __entry->each_bytes)
 );
 
-DEFINE_EVENT(eqds_sending, eqds_enqueue,
-	TP_PROTO(const struct eqds_dev *ed, const struct eqds_tx *tx, u32 bytes, u8 next_proto),
-	TP_ARGS(ed, tx, bytes, next_proto));
-
-DEFINE_EVENT(eqds_sending, eqds_expire,
-	TP_PROTO(const struct eqds_dev *ed, const struct eqds_tx *tx, u32 bytes, u8 next_proto),
-	TP_ARGS(ed, tx, bytes, next_proto));
+TRACE_EVENT(eqds_expire,
+	TP_PROTO(const struct eqds_dev *ed, const struct eqds_tx *tx),
+	TP_ARGS(ed, tx),
+	TP_STRUCT__entry(
+		__field(int, ifindex)
+		__array(u8, peer, 16)
+		__field(u16, id)
+		__field(u32, bytes)
+	),
+	TP_fast_assign(
+		__entry->ifindex = ed->dev->ifindex;
+		memcpy(__entry->peer, &tx->tunnel.peer, sizeof(tx->tunnel.peer));
+		__entry->id = tx->core.id;
+		__entry->bytes = tx->core.in_flight.bytes;
+	),
+	TP_printk("ifindex=%d peer=%pI6c id=%u bytes=%u", __entry->ifindex, __entry->peer,
+		  __entry->id, __entry->bytes)
+);
 
 #endif
 

@@ -189,7 +189,7 @@ static void tunnel_tx_expire(struct eqds_dev *ed, struct eqds_tx *tx, u64 now_ns
 		eqds_tunnel_tx_lose(ed, tx, work);
 		return;
 	}
-	trace_eqds_expire(ed, tx, tx->core.in_flight.bytes, 0);
+	trace_eqds_expire(ed, tx);
 	eqds_sender_expire(&tx->core, now_ns, &out);
 	ed->stats.tx_expired++;
 	ed->stats.tx_timeouts += in_flight - tx->core.in_flight.count;

@@ -248,7 +248,7 @@ static u64 *xmit_enqueue(struct eqds_dev *ed, u64 now_ns, struct eqds_tx *tx,
 		eqds_rdma_sent(ed, node->skb);
 	if (tx->core.resting)
 		tx->heard_ns = now_ns;
-	trace_eqds_enqueue(ed, tx, node->core.bytes, node->core.next_proto);
+	trace_eqds_enqueue(ed, tx, node, each_bytes);
 	eqds_sender_enqueue_whole(&tx->core, now_ns, &node->core, node->segments - 1, each_bytes,
 				  &out);
 	eqds_xmit_settle(ed, tx, &out, work);

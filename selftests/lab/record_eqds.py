@@ -3,8 +3,8 @@
 """Tunnel packets of a link, in the order in which they pass; run in a host of the rack.
 
     record_eqds.py DEVICE       prints "recording"; once its input ends, JSON: for each packet its way (in, out), the bytes
-                                of the UDP payload, the tunnel's header in hex, the source port, and whether IP says that
-                                it met congestion
+                                of the UDP payload, the tunnel's header in hex, the source port, the IP ID, and whether IP
+                                says that it met congestion
 """
 
 import json
@@ -28,7 +28,7 @@ def main():
                 continue
             told.append({"way": "out" if where[2] == socket.PACKET_OUTGOING else "in",
                          "bytes": struct.unpack(">H", frame[38:40])[0] - 8, "header": frame[42:42 + DATA.size].hex(),
-                         "port": struct.unpack(">H", frame[34:36])[0], "ce": frame[15] & 3 == 3})
+                         "port": struct.unpack(">H", frame[34:36])[0], "id": int.from_bytes(frame[18:20], "big"), "ce": frame[15] & 3 == 3})
     print(json.dumps(told))
 
 

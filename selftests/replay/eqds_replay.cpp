@@ -5,8 +5,8 @@
 //   in    config MTU_BYTES WINDOW_MTUS MBITS TRIMMING OUTER_BYTES RTO_MIN_NS RTO_MAX_NS PATHS
 //         turn xmit|poll|due|pull NOW_NS        the events up to the next turn are of this time
 //         open sender|receiver PEER ID EPOCH SEED|COOKIE
-//         enqueue PEER ID BYTES PROTO
-//         receive PEER BYTES CE HEADER          of the UDP payload; HEADER: its first bytes in hex
+//         enqueue PEER ID BYTES PROTO SEGMENTS EACH_BYTES
+//         receive PEER BYTES CE IP_ID HEADER    of the UDP payload; HEADER: its first bytes in hex
 //         expire PEER ID
 //   out   send HEADER                           in the order in which they leave
 //         outcome VERDICT
@@ -38,13 +38,15 @@ constexpr std::uint32_t classes = 3;
 constexpr std::uint64_t pull_burst_ns = 100'000;
 constexpr std::uint64_t pull_burst_min = 4, pull_burst_max = 64;
 
-// Nodes are first members, so that a chain of the core's gives them back.
-struct Packet {
-    eqds_packet node{};
+// A packet at the sender: a node for each of its segments.
+struct Offered {
+    std::vector<eqds_packet> nodes;
+    std::size_t left; // segments that the core has
 };
 
 struct Sender {
     eqds_sender core{};
+    std::map<const eqds_packet*, Offered> packets; // by the first node
     std::vector<eqds_packet*> slots;
     std::vector<eqds_path> path;
     eqds_paths paths{};
@@ -56,10 +58,11 @@ struct Receiver {
     eqds_reply reply{};
 };
 
+// At the receiver, a packet is a node.
 void free_chain(eqds_packet* packet) {
     while (packet) {
         eqds_packet* next = packet->next;
-        delete reinterpret_cast<Packet*>(packet);
+        delete packet;
         packet = next;
     }
 }
@@ -122,13 +125,17 @@ public:
 
     void enqueue(std::istream& in) {
         Name name;
-        auto* packet = new Packet;
-        unsigned proto;
-        in >> name.first >> name.second >> packet->node.bytes >> proto;
-        packet->node.next_proto = static_cast<std::uint8_t>(proto);
+        unsigned bytes, proto, segments, each_bytes;
+        in >> name.first >> name.second >> bytes >> proto >> segments >> each_bytes;
+        Offered offered{std::vector<eqds_packet>(segments), segments};
+        eqds_packet* packet = &offered.nodes.at(0);
+        packet->bytes = bytes;
+        packet->next_proto = static_cast<std::uint8_t>(proto);
         Sender& s = *senders_.at(name);
+        s.packets.emplace(packet, std::move(offered));
         eqds_out out;
-        eqds_sender_enqueue(&s.core, now_, &packet->node, &out);
+        eqds_sender_enqueue_whole(&s.core, now_, packet, static_cast<std::uint16_t>(segments - 1),
+                                  each_bytes, &out);
         settle(s, out);
     }
 
@@ -148,8 +155,9 @@ public:
     void receive(std::istream& in) {
         std::string peer, hex;
         std::uint32_t bytes;
+        std::uint16_t ip_id;
         bool ce;
-        in >> peer >> bytes >> ce >> hex;
+        in >> peer >> bytes >> ce >> ip_id >> hex;
         std::vector<std::uint8_t> wire;
         for (std::size_t i = 0; i + 1 < hex.size(); i += 2)
             wire.push_back(static_cast<std::uint8_t>(std::stoul(hex.substr(i, 2), nullptr, 16)));
@@ -157,6 +165,12 @@ public:
         if (eqds_wire_parse(config_.profile, wire.data(), wire.size(), &head) != EQDS_WIRE_GOOD)
             throw std::runtime_error("a packet that arrived is none of a tunnel's: " + hex);
         head.ce = ce;
+        if (head.counted) {
+            if (!(head.flags & EQDS_TRIM))
+                head.bytes = bytes + config_.outer_bytes;
+            if (!eqds_wire_count(&head, ip_id, 0))
+                throw std::runtime_error("a header that does not cover its IP ID: " + hex);
+        }
         if (head.control)
             receive_control(peer, head);
         else
@@ -165,10 +179,8 @@ public:
 
     ~Device() {
         eqds_out out;
-        for (auto& [name, s] : senders_) {
+        for (auto& [name, s] : senders_)
             eqds_sender_close(&s->core, &out);
-            free_chain(out.free);
-        }
         for (auto& [name, r] : receivers_) {
             eqds_receiver_close(&r->core, &out);
             free_chain(out.deliver);
@@ -203,8 +215,8 @@ private:
             emit(out.head);
             return;
         }
-        auto* packet = head.flags & (EQDS_EMPTY | EQDS_TRIM) ? nullptr : new Packet;
-        eqds_receiver_receive(&r.core, now_, &head, bytes, packet ? &packet->node : nullptr, &out);
+        auto* packet = head.flags & (EQDS_EMPTY | EQDS_TRIM) ? nullptr : new eqds_packet{};
+        eqds_receiver_receive(&r.core, now_, &head, bytes, packet, &out);
         free_chain(out.deliver);
         free_chain(out.free);
         if (out.send)
@@ -217,7 +229,14 @@ private:
     }
 
     void settle(Sender& s, const eqds_out& out) {
-        free_chain(out.free);
+        const eqds_packet* next;
+        for (const eqds_packet* part = out.free; part; part = next) {
+            auto whole = s.packets.find(part - part->nth);
+            next = part->next;
+            whole->second.left -= part->more + 1;
+            if (!whole->second.left)
+                s.packets.erase(whole);
+        }
         if (out.send)
             emit(out.head);
         outcome(out);
