@@ -109,7 +109,7 @@ def test_streams_through_a_queue_that_trims_its_tail(lab):
     with Racked(machine, 2, mbits=60) as (left, right):
         eqdslab.load(machine, eqdslab.TRIM)
         machine.run("modprobe sch_tbf")
-        machine.run(f"tc qdisc add dev {right.port} root handle 1: tbf rate 20mbit burst 4k limit 1m")
+        machine.run(f"tc qdisc add dev {right.port} root handle 1: tbf rate 6mbit burst 4k limit 1m")
         machine.run(f"{rmem.CLI} eqds trim {right.port} --parent 1:1 --handle 2: --data 8 --trim either")
         transfer(left, right, 2 * MIB)
         heard, counted = right.counters(), left.counters()
