@@ -36,7 +36,8 @@ enum marlin_end_kind {
 
 enum marlin_verdict {
 	MARLIN_TAKEN,
-	MARLIN_LATER, /* there is no room to answer it; it will be received again */
+	MARLIN_TAKEN_LONG, /* and it took its time: the other peers have their turns */
+	MARLIN_LATER, /* to be received again: with room, or after marlin_message_again() */
 	MARLIN_BROKEN, /* no message: the peer's link starts again */
 };
 
@@ -94,6 +95,8 @@ void marlin_message_release(enum marlin_end_kind kind, unsigned int port, struct
  * has one wait, and the last call tells what is wanted.
  */
 bool marlin_message_wait(enum marlin_end_kind kind, unsigned int port, u32 wanted);
+/* Records that were left for later are received again. */
+void marlin_message_again(void);
 
 /* ---- bulk data ---- */
 
@@ -104,6 +107,8 @@ bool marlin_message_wait(enum marlin_end_kind kind, unsigned int port, u32 wante
  * they may be copied along, so that a part begins at a multiple of SCATTER_ALIGN.
  */
 #define HRDMA_HEADROOM BIT(1)
+/* By an engine if there is one, be it ever so small. */
+#define HRDMA_ENGINE BIT(2)
 
 struct hrdma_window;
 struct hrdma_channel;
@@ -174,6 +179,11 @@ bool marlin_loan_end(unsigned int port, u32 number);
 
 /* The bytes that copies reach of the RAM of the client at a port; 0: there can be none. */
 u64 marlin_loan_ram(unsigned int port);
+/*
+ * May copies be from its loans? By the CPU they may if loads from there are fast, as between
+ * virtual machines. Over a bus each takes a microsecond or so, and it takes an engine.
+ */
+bool marlin_loan_fetches(unsigned int port);
 /* scatter_holds() of that RAM. */
 bool marlin_loan_holds(unsigned int port, const struct scatter_pieces *remote, u64 bytes);
 /* scatter_add() of up to SCATTER_PARTS parts. */
@@ -186,12 +196,14 @@ struct marlin_loan_copy {
 	/* The caller's. */
 	unsigned int port;
 	u32 number, epoch; /* of the loan: any */
-	bool fetches;	   /* from the loan */
+	bool fetches;	   /* from the loan; done() learns: */
+	bool whole;	   /* the link stood all the time. Else what was copied may be no data */
 	/* BH disabled, also before marlin_loan_copy() returns: it is over, and the caller's. */
 	void (*done)(struct marlin_loan_copy *copy);
 
 	/* Of loan.c. */
 	struct marlin_peer *peer;
+	int link_events;
 	atomic_t state;
 	struct work_struct work;
 };

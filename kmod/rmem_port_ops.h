@@ -80,7 +80,7 @@ bool rmem_port_takes(const struct rmem_port *port, u32 bytes);
  * and traced.
  */
 bool rmem_port_request(struct rmem_port_batch *batch, const struct rmem_record *record);
-/* After a batch, with no lock held. */
+/* After a batch, with no lock of the node held. */
 void rmem_port_settle(struct rmem_port *port);
 
 /* ---- downwards ---- */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * Marlin, version 5: frames (Ethernet over PCIe, EOP) and messages between machines that have
+ * Marlin, version 6: frames (Ethernet over PCIe, EOP) and messages between machines that have
  * memory windows into each other by non-transparent bridges. This header is the specification;
  * include/README.md has the glossary. MUST, MUST NOT and MAY bind both ends. After Marlin
  * (ANCS'14), section 3.4.
@@ -70,8 +70,8 @@
  *     client's memory is its epoch, which is not 0. A client MUST NOT use an epoch twice.
  *   - A request that names a loan is one plain READ or WRITE. Behind it are 1 to
  *     MARLIN_LOAN_PIECES structs marlin_loan_piece, together as long as the data or longer.
- *   - A client MAY send several WRITEs in a row of addresses and ids as one such WRITE, with a part.
- *     Each but the last one has part bytes, MARLIN_LOAN_PART_BYTES_MIN at least. Together they have
+ *   - A client MAY send up to MARLIN_LOAN_WRITES WRITEs in a row of addresses and ids as one such
+ *     WRITE, with a part. Each but the last one has part bytes. Together they have
  *     RMEM_READ_BYTES_MAX at most.
  *   - A node that copies MUST, in this order: set the loan's word copies[] in the client's memory
  *     to the epoch; make that visible, which over a bus takes a read; read the loan's word lent[],
@@ -84,8 +84,11 @@
  *   - A node MAY answer a READ that names a loan as any other. It MAY refuse to copy the data of a
  *     WRITE: it answers RMEM_DAMAGED for the first, and none of them is executed. It MAY drop a
  *     request if the loan is lent no more, or if a copy for an earlier request is under way.
- *   - Where a node may copy, its answer to OPEN has MARLIN_LOAN_COPIES for a loan, and epoch 0. A
- *     client MUST NOT name a loan in a session whose OPEN was not answered so.
+ *   - Where a node may copy, its answer to OPEN has MARLIN_LOAN_COPIES for a loan, or
+ *     MARLIN_LOAN_READS if it copies the data of READs only, and epoch 0. A client MUST NOT name a
+ *     loan in a session whose OPEN was not answered so.
+ *   - A node MUST NOT execute a WRITE whose data it copied while the link may have been down: what
+ *     it has read then may be no data.
  *   - A client takes a loan back by setting its word lent[] to 0, and making that visible. From
  *     then on, no copy is under way while the word copies[] is not the loan's epoch.
  *
@@ -176,7 +179,7 @@ struct marlin_window {
 
 #define MARLIN_LOANS 64 /* of a client to a node: more than its requests, and those being copied */
 #define MARLIN_LOAN_PIECES 144 /* of a request: a disk's largest has 128 */
-#define MARLIN_LOAN_PART_BYTES_MIN 8192u
+#define MARLIN_LOAN_WRITES 32 /* of a request */
 
 #define MARLIN_REQUESTS 16
 /* Room for the answers to a request of the largest work, with a quarter of the ring untold. */
@@ -186,12 +189,13 @@ struct marlin_window {
 
 struct marlin_message_head {
 	__le16 path; /* of the client, which chooses it */
-	__le16 loan; /* below MARLIN_LOANS; or MARLIN_LOAN_COPIES */
+	__le16 loan; /* below MARLIN_LOANS; or MARLIN_LOAN_COPIES, MARLIN_LOAN_READS */
 	__le32 epoch; /* of the loan; 0: the message names none */
 };
 
-/* In the answer to OPEN, for a loan: the node copies to loans of this client. Otherwise it is 0. */
+/* In the answer to OPEN, for a loan: the node copies this client's. Otherwise it is 0. */
 #define MARLIN_LOAN_COPIES 0xffffu
+#define MARLIN_LOAN_READS 0xfffeu
 
 /* A piece of a client's memory. */
 struct marlin_loan_piece {
@@ -211,7 +215,7 @@ struct marlin_messages {
 	__le32 message_sleeps; /* the peer waits for anything that this machine writes here */
 	__u8 reserved4[60];
 	__le32 lent[MARLIN_LOANS]; /* to the peer, which reads it; may be other than 0 at a start */
-	__le32 copies[MARLIN_LOANS]; /* loans to the peer, that it copies to */
+	__le32 copies[MARLIN_LOANS]; /* loans to the peer, that it copies to or from */
 	__u8 request[MARLIN_REQUESTS][MARLIN_ENTRY_BYTES]; /* to this machine */
 	__u8 response[MARLIN_RESPONSES][MARLIN_ENTRY_BYTES];
 };

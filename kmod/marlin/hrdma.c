@@ -179,7 +179,8 @@ static void hrdma_begin(struct hrdma_request *request)
 	request->quiet = false;
 	request->cookie = 0;
 	/* One without parts, as for a signal, must not count as refused by an engine. */
-	if (!request->count || request->bytes < READ_ONCE(hrdma_bytes_min)) {
+	if (!request->count || (request->bytes < READ_ONCE(hrdma_bytes_min) &&
+				!(request->flags & HRDMA_ENGINE))) {
 		hrdma_count(HRDMA_SMALL, 1);
 	} else {
 		request->channel = hrdma_engine_get(request->bytes);

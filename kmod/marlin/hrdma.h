@@ -145,6 +145,8 @@ void hrdma_engine_look(void);
 /* The least loaded channel, or NULL. Each has its put. */
 struct hrdma_channel *hrdma_engine_get(u64 bytes);
 void hrdma_engine_put(struct hrdma_channel *channel, u64 bytes);
+/* Has hrdma_engine_get() any? */
+bool hrdma_engine_is_there(void);
 /* Waits until no request uses the channel, or for `timeout` jiffies. */
 void hrdma_engine_wait(struct hrdma_channel *channel, unsigned long timeout);
 /* Releases a channel that misses deadlines or serves nobody any more. Any context. */

@@ -68,6 +68,18 @@ void hrdma_engine_put(struct hrdma_channel *channel, u64 bytes)
 	spin_unlock_irqrestore(&engine_lock, flags);
 }
 
+bool hrdma_engine_is_there(void)
+{
+	bool found = false;
+	unsigned long flags;
+
+	spin_lock_irqsave(&engine_lock, flags);
+	for (unsigned int i = 0; i < ENGINE_CHANNELS_MAX; i++)
+		found |= engine_channels[i] != NULL;
+	spin_unlock_irqrestore(&engine_lock, flags);
+	return found;
+}
+
 static bool engine_is_idle(struct hrdma_channel *channel)
 {
 	bool idle;

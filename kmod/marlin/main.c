@@ -22,7 +22,10 @@ void marlin_link_changed(struct marlin_dev *md)
 
 static void main_link_event(void *context)
 {
-	marlin_link_changed(context);
+	struct marlin_dev *md = context;
+
+	atomic_inc(&md->link_events);
+	marlin_link_changed(md);
 }
 
 static void main_doorbell_event(void *context, int vector)

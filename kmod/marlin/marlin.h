@@ -144,6 +144,7 @@ struct marlin_peer {
 	struct marlin_end ends[MARLIN_ENDS];
 	atomic64_t message_bells; /* interrupts of the peer, for messages */
 	struct marlin_spin message_spin;
+	bool loads_fast; /* from the peer's memory, by the CPU: loan.c measures */
 	u64 loans_lent; /* guarded by the lock of the port's loans */
 	/* Loans of this client that a copy is under way to, or from. */
 	DECLARE_BITMAP(loans_copying, MARLIN_LOANS);
@@ -183,6 +184,7 @@ struct marlin_dev {
 	struct net_device *dev;
 	struct ntb_dev *ntb;
 	struct work_struct link_work;
+	atomic_t link_events; /* of the NTB, any link's */
 	struct work_struct cmmc_work;
 	unsigned int port;
 	unsigned int bells; /* of each port; the last is for messages and copies */
@@ -340,6 +342,7 @@ struct marlin_peer *marlin_messages_peer(unsigned int port);
 void marlin_loans_init(unsigned int port);
 void marlin_loans_exit(void);
 void marlin_loans_clean(struct marlin_peer *peer);
+void marlin_loans_measure(struct marlin_peer *peer);
 void marlin_loans_free(struct marlin_peer *peer);
 
 /* cmmc.c */

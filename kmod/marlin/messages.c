@@ -232,6 +232,18 @@ bool marlin_message_wait(enum marlin_end_kind kind, unsigned int port, u32 wante
 }
 EXPORT_SYMBOL_GPL(marlin_message_wait);
 
+void marlin_message_again(void)
+{
+	struct marlin_dev *md;
+
+	rcu_read_lock();
+	md = rcu_dereference(messages_device);
+	if (md)
+		napi_schedule(&md->messages.napi);
+	rcu_read_unlock();
+}
+EXPORT_SYMBOL_GPL(marlin_message_again);
+
 /* Wakes the peer if it sleeps. It was written to, and that is visible there. */
 static void messages_wake(struct marlin_peer *peer)
 {
@@ -326,7 +338,7 @@ static const u8 *messages_next(struct marlin_end *end, enum marlin_end_kind kind
 	return record;
 }
 
-/* A turn of an end; returns how many records it took. Under rcu_read_lock(). */
+/* A turn of an end; returns how much of one it used. Under rcu_read_lock(). */
 static unsigned int messages_serve(struct marlin_peer *peer, enum marlin_end_kind kind)
 {
 	const struct marlin_message_ops *ops = messages_user(peer, kind);
@@ -364,7 +376,7 @@ static unsigned int messages_serve(struct marlin_peer *peer, enum marlin_end_kin
 		told |= ring_in_tell(&end->in);
 		end->stats.in++;
 		marlin_spin_got(peer->md, &peer->message_spin);
-		taken++;
+		taken = verdict == MARLIN_TAKEN_LONG ? MESSAGES_TURN : taken + 1;
 	}
 	if (rule) {
 		end->in_live = false;
@@ -545,6 +557,7 @@ void marlin_messages_start(struct marlin_peer *peer, size_t out_area_bytes)
 
 	/* Not live: nobody looks at these. */
 	peer->out_messages = other;
+	marlin_loans_measure(peer);
 	client->pointer = marlin_word(&other->request_pointer);
 	ring_out_init(&client->out, other->request, MARLIN_REQUESTS, MARLIN_ENTRY_BYTES,
 		      marlin_word(&own->request_credit));

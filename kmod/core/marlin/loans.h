@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * Loans of memory to a node, which copies the data of READs there, at the client
- * (include/remora/marlin.h, "Loans").
+ * Loans of memory to a node, which copies the data of READs there and that of WRITEs from there, at
+ * the client (include/remora/marlin.h, "Loans").
  *
  *     FREE --loans_lend--> LENT --loans_take_back--> TAKEN --loans_end, once quiet--> FREE
  *

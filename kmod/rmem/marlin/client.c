@@ -34,12 +34,14 @@ struct client_path {
 	struct rmem_path path; /* first */
 	unsigned int port;
 	u32 number;
-	bool copies; /* the node copies loans, as its last answer to OPEN says */
+	u16 copies; /* loans, by the node: its last answer to OPEN says MARLIN_LOAN_*; or 0 */
 	/* client_waiting_lock guards these. */
 	struct list_head waiting; /* in client_waiting, or empty */
 	bool quiet; /* waits no more */
 	bool turn; /* was let go, and may send though others wait */
 };
+
+static_assert(MARLIN_LOAN_WRITES == RMEM_LENT_PARTS_MAX);
 
 static struct client_path *path_of(struct rmem_path *path)
 {
@@ -82,7 +84,9 @@ static u32 client_bytes_min(const struct client_path *mine)
 
 static u32 client_lends(struct rmem_path *path)
 {
-	return client_bytes_min(path_of(path));
+	const struct client_path *mine = path_of(path);
+
+	return READ_ONCE(mine->copies) == MARLIN_LOAN_COPIES ? client_bytes_min(mine) : 0;
 }
 
 static bool client_may_lend(const struct client_path *mine, const struct rmem_client_tx *tx)
@@ -92,8 +96,8 @@ static bool client_may_lend(const struct client_path *mine, const struct rmem_cl
 	if (likely(!bytes_min) || !tx->op || tx->op->len < bytes_min)
 		return false;
 	return tx->head.type == RMEM_READ ||
-	       (tx->head.type == RMEM_WRITE && !tx->op->single &&
-		tx->op->piece >= MARLIN_LOAN_PART_BYTES_MIN);
+	       (tx->head.type == RMEM_WRITE && tx->op->lent && !tx->op->single &&
+		READ_ONCE(mine->copies) == MARLIN_LOAN_COPIES);
 }
 
 /* The loan of the message's op, made if need be; NULL: none. Under the channel's lock. */
@@ -498,7 +502,8 @@ static void client_receive_one(struct client_path *mine, struct rmem_marlin_reco
 		return;
 	}
 	if (r->record.head->type == (RMEM_OPEN | RMEM_RESPONSE))
-		WRITE_ONCE(mine->copies, client_reader.loan == MARLIN_LOAN_COPIES);
+		WRITE_ONCE(mine->copies, client_reader.loan >= MARLIN_LOAN_READS ?
+						 client_reader.loan : 0);
 	mine->path.to->receive(mine->path.channel, &r->record);
 }
 

@@ -86,7 +86,7 @@ int port_send(struct port_tx *out, struct marlin_room *room)
 	const unsigned int to = port_of(out->path);
 
 	if (out->head->type == (RMEM_OPEN | RMEM_RESPONSE))
-		out->writer.loan = port_copies_loans_of(to) ? MARLIN_LOAN_COPIES : 0;
+		out->writer.loan = port_copies_of(to);
 	/* Unlike any of UDP's, which begin with a CPU's number. */
 	out->head->number = BIT_ULL(63) | atomic64_inc_return(&out->port->number);
 	return port_post(to, room, port_write, out);
@@ -194,7 +194,7 @@ static enum marlin_verdict port_receive(unsigned int from, const u8 *record, u32
 			return MARLIN_TAKEN;
 		lent = port_receive_lent(port, from, bytes);
 		if (lent != PORT_LENT_NOT)
-			return lent == PORT_LENT_LATER ? MARLIN_LATER : MARLIN_TAKEN;
+			return lent == PORT_LENT_LATER ? MARLIN_LATER : MARLIN_TAKEN_LONG;
 	}
 	if (verdict == RMEM_WIRE_GOOD &&
 	    !port_reserve(&port->room, from, rmem_marlin_reader_answers(reader)))

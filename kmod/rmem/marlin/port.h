@@ -16,8 +16,6 @@
 
 /* Copies that are under way at once. */
 #define PORT_COPIES 8
-/* A WRITE that names a loan stands for so many at most. */
-#define PORT_WRITES (RMEM_READ_BYTES_MAX / MARLIN_LOAN_PART_BYTES_MIN)
 
 /* A READ whose data is copied to a loan, or a WRITE whose data is copied from one. */
 struct port_copy {
@@ -39,7 +37,7 @@ struct port_copy {
 	/* A WRITE's. */
 	u8 *data; /* RMEM_READ_BYTES_MAX, of whole pages */
 	u32 answers;
-	struct rmem_head answer[PORT_WRITES];
+	struct rmem_head answer[MARLIN_LOAN_WRITES];
 };
 
 struct port {
@@ -50,6 +48,7 @@ struct port {
 	struct marlin_room room;
 
 	unsigned long copies_used; /* bits: of copies[] */
+	bool copies_awaited;	   /* a record was left for later, until a copy ends */
 	wait_queue_head_t copies_none;
 	u8 *copies_data; /* of all copies */
 	struct port_copy copies[PORT_COPIES];
@@ -103,12 +102,12 @@ bool port_copies_init(struct port *port);
 void port_copies_wait(struct port *port);
 void port_copies_free(struct port *port);
 
-/* Is the data of requests copied from and to the pages that this client lends? */
-bool port_copies_loans_of(unsigned int from);
+/* Does this node copy a client's loans? MARLIN_LOAN_*, or 0. */
+u16 port_copies_of(unsigned int from);
 
 enum port_lent {
 	PORT_LENT_DONE,	 /* copied, refused, or nothing that anybody waits for */
-	PORT_LENT_LATER, /* there is no room for the answers */
+	PORT_LENT_LATER, /* there is no room for the answers, or its client's copies are too many */
 	PORT_LENT_NOT,	 /* to be answered with data */
 };
 

@@ -24,9 +24,30 @@ static bool loans = true;
 module_param(loans, bool, 0644);
 MODULE_PARM_DESC(loans, "copy data of READs and WRITEs to and from pages that clients lend (default: yes)");
 
-bool port_copies_loans_of(unsigned int from)
+u16 port_copies_of(unsigned int from)
 {
-	return READ_ONCE(loans) && marlin_loan_ram(from);
+	if (!READ_ONCE(loans) || !marlin_loan_ram(from))
+		return 0;
+	return marlin_loan_fetches(from) ? MARLIN_LOAN_COPIES : MARLIN_LOAN_READS;
+}
+
+/* The client's copies that are under way. */
+static unsigned int port_copies_under_way(const struct port *port, unsigned int from)
+{
+	unsigned long which;
+	unsigned int count = 0;
+
+	for_each_set_bit(which, &port->copies_used, PORT_COPIES)
+		count += port->copies[which].loan.port == from;
+	return count;
+}
+
+/* No more than are left free, so n greedy clients get 1 / (n + 1) of them each. */
+static bool port_has_copy(const struct port *port, unsigned int from)
+{
+	unsigned int used = hweight_long(READ_ONCE(port->copies_used));
+
+	return port_copies_under_way(port, from) < PORT_COPIES - used;
 }
 
 /* For the request that the reader has; NULL: its data can't be copied. */
@@ -36,7 +57,7 @@ static struct port_copy *port_copy_get(struct port *port, unsigned int from)
 	unsigned long which = find_first_zero_bit(&port->copies_used, PORT_COPIES);
 	struct port_copy *copy;
 
-	if (!READ_ONCE(loans) || which == PORT_COPIES)
+	if (!READ_ONCE(loans) || !port_has_copy(port, from))
 		return NULL;
 	copy = &port->copies[which];
 	copy->remote = (struct scatter_pieces){
@@ -70,7 +91,20 @@ static void port_copy_put(struct port_copy *copy)
 	while (copy->pages)
 		put_page(copy->page[--copy->pages]);
 	clear_bit_unlock(copy - port->copies, &port->copies_used);
+	/* A full barrier: pairs with port_awaits_copy(). */
+	if (xchg(&port->copies_awaited, false))
+		marlin_message_again();
 	wake_up_all(&port->copies_none);
+}
+
+/* May the client wait for the end of one of its copies? */
+static bool port_awaits_copy(struct port *port, unsigned int from)
+{
+	if (port_has_copy(port, from))
+		return false;
+	WRITE_ONCE(port->copies_awaited, true);
+	smp_mb(); /* pairs with port_copy_put(): it sees that, or this sees the copy's end */
+	return port_copies_under_way(port, from);
 }
 
 /* Executes a message of the request. */
@@ -166,12 +200,12 @@ static enum port_lent port_receive_read(struct port *port, unsigned int from)
 /* How many WRITEs the request stands for; 0: it breaks a rule. */
 static u32 port_writes(const struct rmem_head *head)
 {
-	if (!head->piece)
-		return head->len <= RMEM_PIECE_BYTES_MAX;
-	if (head->piece < MARLIN_LOAN_PART_BYTES_MIN || head->piece > RMEM_PIECE_BYTES_MAX ||
-	    head->len > RMEM_READ_BYTES_MAX)
+	u32 part = head->piece ?: max(head->len, 1U);
+
+	if (!head->len || part > RMEM_PIECE_BYTES_MAX || head->len > RMEM_READ_BYTES_MAX ||
+	    head->len > part * MARLIN_LOAN_WRITES)
 		return 0;
-	return DIV_ROUND_UP(head->len, head->piece);
+	return DIV_ROUND_UP(head->len, part);
 }
 
 /* The data of one of them. */
@@ -234,16 +268,21 @@ static void port_send_answers(struct port_copy *copy)
 	}
 }
 
-/* marlin_loan_copy() has ended: the data is there. */
+/*
+ * marlin_loan_copy() has ended. Where the data may not be whole the client asks again; nor does a
+ * node that hibernates by now execute anything.
+ */
 static void port_fetched(struct marlin_loan_copy *loan)
 {
 	struct port_copy *copy = container_of(loan, struct port_copy, loan);
 	struct rmem_port *port = &copy->port->port;
 
 	rcu_read_lock();
-	port_execute(copy);
-	port_send_answers(copy);
-	rmem_port_settle(port);
+	if (loan->whole && rmem_port_takes(port, copy->head.len)) {
+		port_execute(copy);
+		port_send_answers(copy);
+		rmem_port_settle(port);
+	}
 	port_copy_put(copy);
 	rcu_read_unlock();
 }
@@ -294,7 +333,9 @@ static enum port_lent port_receive_write(struct port *port, unsigned int from, u
 		rmem_port_drop(RMEM_PORT_WIRE + RMEM_WIRE_MALFORMED, bytes);
 		return PORT_LENT_DONE;
 	}
-	copy = port_copy_get(port, from);
+	if (port_awaits_copy(port, from))
+		return PORT_LENT_LATER;
+	copy = marlin_loan_fetches(from) ? port_copy_get(port, from) : NULL;
 	if (!copy)
 		return port_refuse(port, from, head);
 	if (!port_reserve(&copy->room, from, DIV_ROUND_UP(writes, RMEM_BUNDLE_MAX))) {
@@ -328,7 +369,7 @@ bool port_copy_takes(struct port_copy *copy, const struct rmem_head *head,
 {
 	*err = 0;
 	if (copy->loan.fetches) {
-		if (!WARN_ON_ONCE(copy->answers == PORT_WRITES))
+		if (!WARN_ON_ONCE(copy->answers == MARLIN_LOAN_WRITES))
 			copy->answer[copy->answers++] = *head;
 		return true;
 	}

@@ -104,12 +104,13 @@ static void client_timed_out(struct rmem_client *c, struct rmem_op *op, u64 now_
 
 static void client_nack(struct rmem_client *c, struct rmem_op *op, u32 first, u32 end, u64 now_ns)
 {
-	c->count.damaged++;
-	/* Of several parts together, whose data the node won't fetch. */
-	if (rmem_client_lends(c, op)) {
+	/* The node won't fetch its data: nothing is damaged. */
+	if (op->lent && !op->single) {
 		op->single = true;
 		first = 0;
 		end = op->parts;
+	} else {
+		c->count.damaged++;
 	}
 	if (!rmem_op_recall(c, op, first, end))
 		return;
@@ -660,6 +661,7 @@ void rmem_client_submit(struct rmem_client *c, struct rmem_op *op, u64 now_ns)
 	op->id = 0;
 	op->may_be_done = false;
 	op->sent_before = false;
+	op->lent = false;
 	op->single = false;
 	op->parts_done = 0;
 	op->submitted_ns = now_ns;

@@ -124,7 +124,8 @@ struct rmem_op {
 	bool held;	     /* the caller's own, too */
 	bool may_be_done;    /* a copy was handed out in this session */
 	bool sent_before;    /* a copy was handed out in a session that the node has ended */
-	bool single;	     /* WRITE: a message for each part, since the node refused several */
+	bool lent;	     /* WRITE: sent for the node to fetch its data, */
+	bool single;	     /* which it refused: a message for each part */
 	u8 trouble;	     /* answers late, busy or damaged since the last good one */
 	u16 parts;	     /* packets: sent for a WRITE, received for a READ, else 1 */
 	u16 parts_done;
@@ -314,8 +315,11 @@ static inline void rmem_client_set_room(struct rmem_client *c, u32 messages)
  * Before a row: the node fetches the data of WRITEs of so many bytes or more by itself; 0: of none.
  * Then a message may have several parts, without their data: its id is the first part's, those of
  * the others follow, and so do their addresses, by head.piece. Each part is answered by itself.
- * DAMAGED for any says that the node won't fetch, so the parts go one by one.
+ * DAMAGED for any says that the node won't fetch, so the parts go one by one. A message has
+ * RMEM_LENT_PARTS_MAX at most.
  */
+#define RMEM_LENT_PARTS_MAX 32U
+
 static inline void rmem_client_set_lending(struct rmem_client *c, u32 bytes_min)
 {
 	c->lends_bytes_min = bytes_min;

@@ -336,8 +336,12 @@ static void client_sent(struct rmem_client *c, struct rmem_op *op, u64 now_ns)
 /* A READ for parts in a row that are wanted, and such a WRITE if the node fetches its data. */
 static u32 client_parts_end(const struct rmem_client *c, const struct rmem_op *op, u32 part)
 {
-	return op->type == RMEM_READ || rmem_client_lends(c, op) ?
-		       rmem_op_find_part(op, part, false) : part + 1;
+	u32 end;
+
+	if (op->type != RMEM_READ && !rmem_client_lends(c, op))
+		return part + 1;
+	end = rmem_op_find_part(op, part, false);
+	return op->type == RMEM_READ ? end : base_min(end, part + RMEM_LENT_PARTS_MAX);
 }
 
 /*
@@ -359,6 +363,7 @@ static bool client_send(struct rmem_client *c, struct rmem_op *op, u32 part, u64
 	bytes = rmem_op_bytes(op, part, end);
 	if (!client_admit(c, now_ns, end - part, rmem_type_reads(op->type) ? bytes : 0))
 		return false;
+	op->lent |= rmem_client_lends(c, op);
 	for (i = part; i < end; i++)
 		rmem_op_bit_set(op->flying, i);
 	op->flying_parts += end - part;
