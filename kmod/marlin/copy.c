@@ -44,6 +44,7 @@ struct copy_flight {
 	int copy; /* copy word */
 	struct semaphore *user; /* queue of the user, in *cmmc */
 	bool signal;
+	bool lost; /* once it has moved */
 	int pinned; /* pages to unlock */
 	u32 pages_max, parts_max;
 	struct page **pages;
@@ -60,6 +61,7 @@ struct copy_state {
 	bool write;
 	u32 rights; /* rights that the handle must have */
 	u32 pages_max; /* of a transaction */
+	bool lost; /* the link went, and nobody knows how much was copied */
 	unsigned int begun, ended; /* flights; begun % COPY_FLIGHTS is the next one's place */
 	struct copy_flight *flights[COPY_FLIGHTS];
 };
@@ -407,6 +409,9 @@ static void copy_moved(struct hrdma_request *request)
 	struct copy_flight *flight = container_of(request, struct copy_flight, request);
 	struct marlin_cmmc *cmmc = flight->cmmc;
 
+	/* Without a link loads give all ones, and what is stored is lost. */
+	flight->lost = READ_ONCE(cmmc_peer_window(cmmc)->copy[flight->copy]) ==
+		       cpu_to_le64(U64_MAX);
 	if (flight->signal)
 		copy_signal(cmmc, flight->index);
 	copy_retract(cmmc, flight->index, flight->word, flight->copy);
@@ -425,6 +430,7 @@ static void copy_flight_end(struct copy_state *state)
 	struct copy_flight *flight = state->flights[state->ended++ % COPY_FLIGHTS];
 
 	wait_for_completion(&flight->moved);
+	state->lost |= flight->lost;
 	unpin_user_pages_dirty_lock(flight->pages, flight->pinned, !state->write);
 }
 
@@ -605,6 +611,10 @@ static int copy_all(struct copy_state *state, struct cmmc_copy *in, struct cmmc_
 		copy_flight_end(state);
 	for (int i = 0; i < COPY_FLIGHTS; i++)
 		kvfree(state->flights[i]);
+	if (state->lost) {
+		in->done = 0;
+		err = -ENOLINK;
+	}
 	return err;
 }
 
