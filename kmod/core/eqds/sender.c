@@ -11,6 +11,7 @@
 #define SENDER_PROBE_NS	  (100 * BASE_NSEC_PER_MSEC)
 #define SENDER_PROBES_MAX 7
 #define SENDER_MISSED_MAX 64
+#define SENDER_TOLD_MIN	  2
 
 static s32 sender_seq_ahead(const struct eqds_sender *s, u32 a, u32 b)
 {
@@ -396,18 +397,32 @@ static void sender_probe(struct eqds_sender *s, u64 now_ns)
 		s->probes++;
 }
 
-/* A packet is acknowledged. */
+/*
+ * A packet is acknowledged, or it arrived trimmed. A path that sets IP IDs of its own may hit one
+ * number of a part, but then others of that part are missed.
+ */
 static void sender_prove(struct eqds_sender *s, const struct eqds_packet *packet)
 {
-	if (!packet->attempt && (packet->more || packet->counted)) {
-		s->proven = true;
-		s->probes = 0;
-		s->missed = 0;
-	} else if (packet->counted && s->missed < SENDER_MISSED_MAX &&
-		   ++s->missed == SENDER_MISSED_MAX) {
+	const u32 told = packet->more + packet->counted; /* by IP IDs alone */
+
+	if (!told)
+		return;
+	if (packet->attempt) {
+		s->told = 0;
+		if (!s->proven || ++s->missed < SENDER_MISSED_MAX)
+			return;
 		s->proven = false;
 		s->probe_ns = 0;
+		return;
 	}
+	s->missed = 0;
+	if (s->told + told < SENDER_TOLD_MIN) {
+		s->told += told;
+		return;
+	}
+	s->told = SENDER_TOLD_MIN;
+	s->proven = true;
+	s->probes = 0;
 }
 
 struct eqds_packet *eqds_sender_next(struct eqds_sender *s, u64 now_ns, struct eqds_head *head)
@@ -604,7 +619,12 @@ static void sender_nacked(struct eqds_sender *s, const struct eqds_head *head,
 	}
 	if (s->paths)
 		eqds_paths_trimmed(s->paths, packet->path);
-	sender_retransmit(s, sender_isolate(s, packet, head->echo, 1));
+	packet = sender_isolate(s, packet, head->echo, 1);
+	if (!packet->attempt)
+		sender_prove(s, packet);
+	/* Its number was told. */
+	packet->counted = false;
+	sender_retransmit(s, packet);
 }
 
 static void sender_pulled(struct eqds_sender *s, u64 now_ns, const struct eqds_head *head)

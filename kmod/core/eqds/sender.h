@@ -61,9 +61,10 @@
  * segment. All lists, and all chains of struct eqds_out, consist of parts.
  *
  * Proof. A path may change IP IDs. So the first part of several segments is a probe, and more
- * follow once the peer acknowledges a number that only the IP ID told. Until then packets leave
- * segment by segment. SENDER_MISSED_MAX retransmissions in a row of such numbers end the proof. The
- * time between two probes doubles while none is acknowledged, from 0.1 to 12.8 s.
+ * follow once the peer acknowledges, or says trimmed, two numbers that only IP IDs told. Until then
+ * packets leave segment by segment. SENDER_MISSED_MAX such numbers in a row that had to be
+ * retransmitted end the proof. The time between two probes doubles while none is answered, from 0.1
+ * to 12.8 s.
  *
  * Deviations from the paper: none in the credit rule unless overdraw is set: then a packet may
  * leave on any credit above 0 (as in the authors' simulator), and the debt is part of C.
@@ -117,7 +118,8 @@ struct eqds_sender {
 	u64 silent_ns;	 /* from heard_ns to the last timeout */
 	u64 probe_ns;	 /* not proven: no probe before */
 	u8 probes;	 /* in a row without an answer; bounded */
-	u8 missed;	 /* counted numbers in a row that were sent again; bounded */
+	u8 missed;	 /* proven: counted numbers in a row that were sent again */
+	u8 told;	 /* counted numbers in a row that arrived; bounded */
 	bool proven;	 /* segments arrive with the IP IDs that they left with */
 	/* drr.h's */
 	struct eqds_sender *ready_next, *ready_prev;

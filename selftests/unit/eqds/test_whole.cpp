@@ -216,10 +216,48 @@ TEST_F(EqdsWhole, FirstPartIsAProbeAndMoreFollowItsProof) {
     answer(1, 0b1111 << 3);
     enqueue(4);
     EXPECT_EQ(leave(), (std::vector<uint32_t>{1, 1, 1, 1}));
+    // One number may have been told by chance.
     answer(1, 0b1);
+    enqueue(4);
+    EXPECT_EQ(leave(), (std::vector<uint32_t>{1, 1, 1, 1}));
+    answer(1, 0b11);
     enqueue(4);
     enqueue(4);
     EXPECT_EQ(leave(), (std::vector<uint32_t>{4, 4}));
+}
+
+// As where all segments have one IP ID.
+TEST_F(EqdsWhole, OneNumberOfEachProbeIsNoProof) {
+    s.proven = false;
+    for (int n = 0; n < 4; n++) {
+        enqueue(4);
+        EXPECT_EQ(leave(), std::vector<uint32_t>{4}) << n;
+        answer(s.next - 3, 0b1);
+        expire();
+        leave();
+        answer(s.next, 0);
+        EXPECT_FALSE(s.proven) << n;
+        now += 12'800'000'000;
+    }
+}
+
+TEST_F(EqdsWhole, TrimmedNumbersAreProof) {
+    s.proven = false;
+    enqueue(4);
+    EXPECT_EQ(leave(), std::vector<uint32_t>{4});
+    answer(1, 0, EQDS_NACK, 1);
+    EXPECT_FALSE(s.proven);
+    answer(1, 0, EQDS_NACK, 2);
+    EXPECT_TRUE(s.proven);
+    leave();
+    for (int n = 0; n < 64; n++) {
+        answer(s.next, 0);
+        enqueue(2);
+        leave();
+        answer(s.next - 1, 0, EQDS_NACK, s.next - 1);
+        leave();
+    }
+    EXPECT_TRUE(s.proven) << "trimmed numbers count as missed";
 }
 
 TEST_F(EqdsWhole, SegmentsThatLeaveAloneSpendNoProbe) {
