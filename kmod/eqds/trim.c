@@ -18,8 +18,9 @@
  *
  * Below a qdisc that shapes (tbf) it is the queue of a link with that rate.
  *
- * A packet that a sender's stack left in one piece (GSO) is segmented first, as a wire would have
- * it: each segment is queued, trimmed or dropped alone.
+ * A packet that a sender's stack left in one piece (GSO) is segmented: each segment is queued,
+ * trimmed or dropped alone. They come at once, where a wire would let the queue drain meanwhile. So
+ * those that the data queue has no room for lose their payload, even if the link was idle.
  */
 #include <linux/if_ether.h>
 #include <linux/ip.h>
