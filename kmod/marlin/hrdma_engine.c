@@ -75,7 +75,7 @@ bool hrdma_engine_is_there(void)
 
 	spin_lock_irqsave(&engine_lock, flags);
 	for (unsigned int i = 0; i < ENGINE_CHANNELS_MAX; i++)
-		found |= engine_channels[i] != NULL;
+		found = found || engine_channels[i];
 	spin_unlock_irqrestore(&engine_lock, flags);
 	return found;
 }

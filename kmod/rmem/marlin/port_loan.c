@@ -50,22 +50,26 @@ static bool port_has_copy(const struct port *port, unsigned int from)
 	return port_copies_under_way(port, from) < PORT_COPIES - used;
 }
 
-/* For the request that the reader has; NULL: its data can't be copied. */
-static struct port_copy *port_copy_get(struct port *port, unsigned int from)
+/*
+ * For the request that the reader has, with the room for its answers; NULL: its data can't be
+ * copied, and the room is released.
+ */
+static struct port_copy *port_copy_get(struct port *port, unsigned int from,
+				       struct marlin_room *room)
 {
 	const struct rmem_marlin_reader *reader = &port->reader;
 	unsigned long which = find_first_zero_bit(&port->copies_used, PORT_COPIES);
 	struct port_copy *copy;
 
 	if (!READ_ONCE(loans) || !port_has_copy(port, from))
-		return NULL;
+		goto release;
 	copy = &port->copies[which];
 	copy->remote = (struct scatter_pieces){
 		.pieces = copy->pieces,
 		.count = rmem_marlin_reader_pieces(reader, copy->pieces),
 	};
 	if (!marlin_loan_holds(from, &copy->remote, reader->plains[0].head.len))
-		return NULL;
+		goto release;
 	/* Of the poll alone; others clear bits. */
 	set_bit(which, &port->copies_used);
 	copy->loan.request.count = 0;
@@ -77,9 +81,13 @@ static struct port_copy *port_copy_get(struct port *port, unsigned int from)
 	copy->overflow = false;
 	copy->pages = 0;
 	copy->answers = 0;
-	copy->room = (struct marlin_room){};
+	copy->room = *room;
 	port_path_init(&copy->path, from, reader->path);
 	return copy;
+
+release:
+	marlin_message_release(MARLIN_NODE, from, room);
+	return NULL;
 }
 
 /* The answers leave, if there are any, and what room is left. BH disabled. */
@@ -169,16 +177,16 @@ static void port_copied(struct marlin_loan_copy *loan)
 
 static enum port_lent port_receive_read(struct port *port, unsigned int from)
 {
-	struct port_copy *copy = port_copy_get(port, from);
+	struct marlin_room room = {};
 	struct rmem_marlin_record r;
+	struct port_copy *copy;
 	int err = 0;
 
+	if (!port_reserve(&room, from, 1))
+		return PORT_LENT_LATER;
+	copy = port_copy_get(port, from, &room);
 	if (!copy)
 		return PORT_LENT_NOT;
-	if (!port_reserve(&copy->room, from, 1)) {
-		port_copy_put(copy);
-		return PORT_LENT_LATER;
-	}
 	copy->loan.fetches = false;
 	copy->loan.done = port_copied;
 	rmem_marlin_reader_step(&port->reader, &r);
@@ -326,6 +334,7 @@ static enum port_lent port_receive_write(struct port *port, unsigned int from, u
 {
 	const struct rmem_head *head = &port->reader.plains[0].head;
 	u32 writes = port_writes(head);
+	struct marlin_room room = {};
 	struct port_copy *copy;
 	int err;
 
@@ -333,15 +342,14 @@ static enum port_lent port_receive_write(struct port *port, unsigned int from, u
 		rmem_port_drop(RMEM_PORT_WIRE + RMEM_WIRE_MALFORMED, bytes);
 		return PORT_LENT_DONE;
 	}
-	if (port_awaits_copy(port, from))
+	if (!marlin_loan_fetches(from))
+		return port_refuse(port, from, head);
+	if (port_awaits_copy(port, from) ||
+	    !port_reserve(&room, from, DIV_ROUND_UP(writes, RMEM_BUNDLE_MAX)))
 		return PORT_LENT_LATER;
-	copy = marlin_loan_fetches(from) ? port_copy_get(port, from) : NULL;
+	copy = port_copy_get(port, from, &room);
 	if (!copy)
 		return port_refuse(port, from, head);
-	if (!port_reserve(&copy->room, from, DIV_ROUND_UP(writes, RMEM_BUNDLE_MAX))) {
-		port_copy_put(copy);
-		return PORT_LENT_LATER;
-	}
 	copy->head = *head;
 	err = port_fetch(copy);
 	if (!err)
