@@ -102,8 +102,12 @@ def test_poll_looks_for_answers_unless_told_not_to(lab):
         left.run(ask, timeout=ntblab.EVENT_S)
         assert spins() == before, "a poll that may not look did"
         change([left], "-C eop0 rx-usecs 500")
-        left.run(ask, timeout=ntblab.EVENT_S)
-        assert spins() > before
+
+        def looks():
+            left.run(ask, timeout=ntblab.EVENT_S)
+            return spins() > before
+        # Never while anything else wants the processor, and on a slow kernel something often does.
+        wait_until("a poll looks", looks, ntblab.EVENT_S)
 
 
 def test_small_segments_are_merged_on_receipt(lab):
@@ -173,8 +177,14 @@ def test_frames_without_memory_are_dropped_and_traffic_recovers(lab):
         before = eop.counters(right)[drops]
         # Frames of many pages.
         flood = left.spawn(f"exec python3 {eop.STREAM} flood {eop.address(right)} {eop.PORT} 60000")
+        flood.wait_output("flooding", timeout=ntblab.EVENT_S)
+
+        def frames_are_dropped():
+            # Others get some of the failures.
+            right.write(f"{FAULTS}/fail_page_alloc/times", str(FAILURES))
+            return eop.counters(right)[drops] > before
         with memory_fails(right, "fail_page_alloc", FAILURES):
-            wait_until("pages fail", lambda: eop.counters(right)[drops] > before, ntblab.EVENT_S)
+            wait_until("pages fail", frames_are_dropped, ntblab.EVENT_S)
         eop.end(flood)
         counted = eop.counters(right)
         tap.diag(f"{counted[drops]} frames were dropped")

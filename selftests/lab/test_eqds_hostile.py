@@ -408,10 +408,10 @@ def test_trimmed_packets_of_keyed_tunnels_verify(lab):
     machine, senders = lab["compute"], 4
     if not rmemlab.is_native(lab):
         tap.skip("emulated senders are too slow to fill the queue of the port")
-    with Racked(machine, senders + 1, mbits=180) as (*hosts, receiver):
+    with Racked(machine, senders + 1, mbits=18) as (*hosts, receiver):
         eqdslab.load(machine, eqdslab.TRIM)
         machine.run("modprobe sch_tbf")
-        machine.run(f"tc qdisc add dev {receiver.port} root handle 1: tbf rate 200mbit burst 4k limit 1m && "
+        machine.run(f"tc qdisc add dev {receiver.port} root handle 1: tbf rate 20mbit burst 4k limit 1m && "
                     f"tc qdisc add dev {receiver.port} parent 1:1 handle 2: trim")
         file = _keyed(receiver)
         for host in hosts:
