@@ -7,11 +7,6 @@
 #define SENDER_RTO_FIRST 4
 /* The part of a peer's silence that passes before it is asked again. */
 #define SENDER_SILENCE_PART 8
-/* Between two probes; the second bounds how often it doubles: 12.8 s. */
-#define SENDER_PROBE_NS	  (100 * BASE_NSEC_PER_MSEC)
-#define SENDER_PROBES_MAX 7
-#define SENDER_MISSED_MAX 64
-#define SENDER_TOLD_MIN	  2
 
 static s32 sender_seq_ahead(const struct eqds_sender *s, u32 a, u32 b)
 {
@@ -273,7 +268,7 @@ static u32 sender_next_count(const struct eqds_sender *s, u64 now_ns,
 	u32 count = packet->more + 1U, most = c->window_packets - sender_outstanding(s);
 
 	if (count == 1 || packet->state == EQDS_PACKET_RETRANSMIT ||
-	    (!s->proven && now_ns < s->probe_ns))
+	    !eqds_proof_allows(&s->proof, now_ns))
 		return 1;
 	if (most > EQDS_COUNTED_MAX)
 		most = EQDS_COUNTED_MAX;
@@ -387,42 +382,15 @@ static u16 sender_path(struct eqds_sender *s, u64 now_ns, const struct eqds_pack
 	return eqds_paths_pick_again(s->paths, s->train_path, packet->more);
 }
 
-/* A part with counted numbers leaves. */
-static void sender_probe(struct eqds_sender *s, u64 now_ns)
-{
-	if (s->proven)
-		return;
-	s->probe_ns = now_ns + (SENDER_PROBE_NS << s->probes);
-	if (s->probes < SENDER_PROBES_MAX)
-		s->probes++;
-}
-
-/*
- * A packet is acknowledged, or it arrived trimmed. A path that sets IP IDs of its own may hit one
- * number of a part, but then others of that part are missed.
- */
+/* A packet is acknowledged, or it arrived trimmed. */
 static void sender_prove(struct eqds_sender *s, const struct eqds_packet *packet)
 {
 	const u32 told = packet->more + packet->counted; /* by IP IDs alone */
 
-	if (!told)
-		return;
-	if (packet->attempt) {
-		s->told = 0;
-		if (!s->proven || ++s->missed < SENDER_MISSED_MAX)
-			return;
-		s->proven = false;
-		s->probe_ns = 0;
-		return;
-	}
-	s->missed = 0;
-	if (s->told + told < SENDER_TOLD_MIN) {
-		s->told += told;
-		return;
-	}
-	s->told = SENDER_TOLD_MIN;
-	s->proven = true;
-	s->probes = 0;
+	if (told && packet->attempt)
+		eqds_proof_missed(&s->proof);
+	else if (told)
+		eqds_proof_told(&s->proof, told);
 }
 
 struct eqds_packet *eqds_sender_next(struct eqds_sender *s, u64 now_ns, struct eqds_head *head)
@@ -436,7 +404,7 @@ struct eqds_packet *eqds_sender_next(struct eqds_sender *s, u64 now_ns, struct e
 	if (count <= packet->more)
 		sender_split(s, packet, count);
 	if (count > 1)
-		sender_probe(s, now_ns);
+		eqds_proof_left(&s->proof, now_ns);
 	if (packet->state == EQDS_PACKET_QUEUED) {
 		eqds_list_remove(&s->queue, packet);
 		packet->seq = s->next;

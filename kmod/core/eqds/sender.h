@@ -60,11 +60,7 @@
  * Lost numbers are retransmitted one by one. A part is an eqds_packet in the node of its first
  * segment. All lists, and all chains of struct eqds_out, consist of parts.
  *
- * Proof. A path may change IP IDs. So the first part of several segments is a probe, and more
- * follow once the peer acknowledges, or says trimmed, two numbers that only IP IDs told. Until then
- * packets leave segment by segment. SENDER_MISSED_MAX such numbers in a row that had to be
- * retransmitted end the proof. The time between two probes doubles while none is answered, from 0.1
- * to 12.8 s.
+ * A path may change IP IDs. Until it is proven not to (proof.h), packets leave segment by segment.
  *
  * Deviations from the paper: none in the credit rule unless overdraw is set: then a packet may
  * leave on any credit above 0 (as in the authors' simulator), and the debt is part of C.
@@ -76,6 +72,7 @@
 
 #include "core/eqds/packet.h"
 #include "core/eqds/path.h"
+#include "core/eqds/proof.h"
 
 enum eqds_sender_state {
 	EQDS_SENDER_CLOSED,
@@ -116,11 +113,7 @@ struct eqds_sender {
 	u64 progress_ns; /* last credit, acknowledgement, or start */
 	u64 heard_ns;	 /* last control packet, or the first packet since the sender rested */
 	u64 silent_ns;	 /* from heard_ns to the last timeout */
-	u64 probe_ns;	 /* not proven: no probe before */
-	u8 probes;	 /* in a row without an answer; bounded */
-	u8 missed;	 /* proven: counted numbers in a row that were sent again */
-	u8 told;	 /* counted numbers in a row that arrived; bounded */
-	bool proven;	 /* segments arrive with the IP IDs that they left with */
+	struct eqds_proof proof;
 	/* drr.h's */
 	struct eqds_sender *ready_next, *ready_prev;
 	struct eqds_eqif *eqif; /* NULL: in no list */

@@ -36,7 +36,7 @@ struct EqdsWhole : testing::Test {
     void start() {
         slots.assign(config.window_packets, nullptr);
         eqds_sender_init(&s, &config, slots.data(), nullptr, 1, 1, 0);
-        s.proven = true;
+        s.proof.proven = true;
     }
     eqds_packet* enqueue(uint16_t segments) {
         packets.emplace_back(segments);
@@ -208,7 +208,7 @@ TEST_F(EqdsWhole, AnEpochThatIsFullTakesAPart) {
 }
 
 TEST_F(EqdsWhole, FirstPartIsAProbeAndMoreFollowItsProof) {
-    s.proven = false;
+    s.proof.proven = false;
     for (int n = 0; n < 3; n++)
         enqueue(4);
     EXPECT_EQ(leave(), (std::vector<uint32_t>{4, 1, 1, 1, 1, 1, 1, 1, 1}));
@@ -228,7 +228,7 @@ TEST_F(EqdsWhole, FirstPartIsAProbeAndMoreFollowItsProof) {
 
 // As where all segments have one IP ID.
 TEST_F(EqdsWhole, OneNumberOfEachProbeIsNoProof) {
-    s.proven = false;
+    s.proof.proven = false;
     for (int n = 0; n < 4; n++) {
         enqueue(4);
         EXPECT_EQ(leave(), std::vector<uint32_t>{4}) << n;
@@ -236,19 +236,19 @@ TEST_F(EqdsWhole, OneNumberOfEachProbeIsNoProof) {
         expire();
         leave();
         answer(s.next, 0);
-        EXPECT_FALSE(s.proven) << n;
+        EXPECT_FALSE(s.proof.proven) << n;
         now += 12'800'000'000;
     }
 }
 
 TEST_F(EqdsWhole, TrimmedNumbersAreProof) {
-    s.proven = false;
+    s.proof.proven = false;
     enqueue(4);
     EXPECT_EQ(leave(), std::vector<uint32_t>{4});
     answer(1, 0, EQDS_NACK, 1);
-    EXPECT_FALSE(s.proven);
+    EXPECT_FALSE(s.proof.proven);
     answer(1, 0, EQDS_NACK, 2);
-    EXPECT_TRUE(s.proven);
+    EXPECT_TRUE(s.proof.proven);
     leave();
     for (int n = 0; n < 64; n++) {
         answer(s.next, 0);
@@ -257,11 +257,11 @@ TEST_F(EqdsWhole, TrimmedNumbersAreProof) {
         answer(s.next - 1, 0, EQDS_NACK, s.next - 1);
         leave();
     }
-    EXPECT_TRUE(s.proven) << "trimmed numbers count as missed";
+    EXPECT_TRUE(s.proof.proven) << "trimmed numbers count as missed";
 }
 
 TEST_F(EqdsWhole, SegmentsThatLeaveAloneSpendNoProbe) {
-    s.proven = false;
+    s.proof.proven = false;
     s.state = EQDS_SENDER_ESTABLISHED;
     config.trimming = false; // no credit to start with
     enqueue(60);
@@ -276,7 +276,7 @@ TEST_F(EqdsWhole, SegmentsThatLeaveAloneSpendNoProbe) {
 }
 
 TEST_F(EqdsWhole, TimeBetweenUnansweredProbesDoublesUpTo12Point8Seconds) {
-    s.proven = false;
+    s.proof.proven = false;
     uint64_t wait = 100'000'000;
     for (int n = 0; n < 10; n++, wait = std::min<uint64_t>(wait * 2, 12'800'000'000)) {
         enqueue(2);
@@ -302,7 +302,7 @@ TEST_F(EqdsWhole, QueuedPacketsLeaveBySegmentAfterLostProof) {
         answer(s.next - 2, 0);
         expire();
         EXPECT_EQ(leave(), (std::vector<uint32_t>{1, 1}));
-        EXPECT_TRUE(s.proven);
+        EXPECT_TRUE(s.proof.proven);
         if (n == 31)
             for (int more = 0; more < 2; more++) {
                 s.credit_bytes = 0;
@@ -310,7 +310,7 @@ TEST_F(EqdsWhole, QueuedPacketsLeaveBySegmentAfterLostProof) {
             }
         answer(s.next, 0);
     }
-    EXPECT_FALSE(s.proven);
+    EXPECT_FALSE(s.proof.proven);
     s.credit_bytes = 6 * EACH;
     EXPECT_EQ(leave(), (std::vector<uint32_t>{3, 1, 1, 1}));
 }
