@@ -3,11 +3,11 @@
  * rmem_marlin.ko: the client's transport over Marlin. A path is a number that the node sends back
  * with each answer. The paths to a node share one pair of rings.
  *
- *   room:     marlin_message_reserve()                                    under the channel's lock
+ *   lends:    client_lends(): which WRITEs does the node fetch?           under the channel's lock
+ *   room:     marlin_message_reserve()                                    likewise
  *   add:      marlin_message_send(): the message into the node's memory   likewise
  *   flush:    marlin_message_ring(): the node is told, and woken          after it
  *   receive:  client_receive(), a record each                             softirq
- *   lends:    client_lends(): does the node fetch WRITEs, and which?      likewise
  *   keeps:    client_keeps(): does the node still copy an op's pages?     no lock
  *
  * Address: marlin:PORT, the port of the node's machine at the bridge.
@@ -70,34 +70,34 @@ static struct client_loan *client_loan_of(struct rmem_op *op)
 }
 
 /*
- * The smallest op that lends its pages. Not of a device that gives up: a node that stands still in
- * a copy keeps the op.
+ * The smallest READ or WRITE that lends its pages; 0: none. Not of a device that gives up: a node
+ * that stands still in a copy keeps the op.
  */
-static u32 client_bytes_min(const struct client_path *mine)
+static u32 client_bytes_min(const struct client_path *mine, u8 type)
 {
 	const struct rmem_session *session = mine->path.session;
+	u16 copies = READ_ONCE(mine->copies);
 
-	if (session->integrity != RMEM_LINK || session->fail_after_ms || !READ_ONCE(mine->copies))
+	if (session->integrity != RMEM_LINK || session->fail_after_ms || !copies ||
+	    (type == RMEM_WRITE && copies != MARLIN_LOAN_COPIES))
 		return 0;
 	return READ_ONCE(loans);
 }
 
 static u32 client_lends(struct rmem_path *path)
 {
-	const struct client_path *mine = path_of(path);
-
-	return READ_ONCE(mine->copies) == MARLIN_LOAN_COPIES ? client_bytes_min(mine) : 0;
+	return client_bytes_min(path_of(path), RMEM_WRITE);
 }
 
 static bool client_may_lend(const struct client_path *mine, const struct rmem_client_tx *tx)
 {
-	u32 bytes_min = client_bytes_min(mine);
+	u8 type = tx->head.type;
+	u32 bytes_min;
 
-	if (likely(!bytes_min) || !tx->op || tx->op->len < bytes_min)
+	if (type != RMEM_READ && (type != RMEM_WRITE || !tx->op->lent || tx->op->single))
 		return false;
-	return tx->head.type == RMEM_READ ||
-	       (tx->head.type == RMEM_WRITE && tx->op->lent && !tx->op->single &&
-		READ_ONCE(mine->copies) == MARLIN_LOAN_COPIES);
+	bytes_min = client_bytes_min(mine, type);
+	return bytes_min && tx->op->len >= bytes_min;
 }
 
 /* The loan of the message's op, made if need be; NULL: none. Under the channel's lock. */
@@ -279,11 +279,9 @@ static u32 client_write(void *arg, u8 *record)
 			return bytes;
 		out->writer = (struct rmem_marlin_writer){};
 	}
-	/* Parts of a WRITE, which have no room in a record. They go one by one. */
-	if (tx->head.type == RMEM_WRITE && tx->head.piece) {
-		tx->op->single = true;
+	/* Several parts of a WRITE have no room in a record. */
+	if (tx->head.type == RMEM_WRITE && tx->head.piece)
 		return 0;
-	}
 	/* Its session was opened by this path: OPEN is never plain. */
 	tx->head.plain = rmem_plain_fits(&tx->head);
 	rmem_marlin_writer_begin(&out->writer, record, &tx->head, &out->path->path.session->key);

@@ -144,6 +144,9 @@ void rmem_client_unsent(struct rmem_client *c, const struct rmem_client_tx *tx, 
 	if (tx->head.session != c->session || rmem_seq_owner(&c->seq, tx->head.id) != op)
 		return; /* has ended since */
 	part = tx->data_offset / op->piece;
+	/* Its data may not be lent, and several parts have no room for it. */
+	if (op->type == RMEM_WRITE && tx->head.piece)
+		op->single = true;
 	if (rmem_op_recall(c, op, part,
 			   tx->head.piece ? part + (tx->head.len + op->piece - 1) / op->piece
 					  : part + 1))

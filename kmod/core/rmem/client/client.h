@@ -125,7 +125,7 @@ struct rmem_op {
 	bool may_be_done;    /* a copy was handed out in this session */
 	bool sent_before;    /* a copy was handed out in a session that the node has ended */
 	bool lent;	     /* WRITE: sent for the node to fetch its data, */
-	bool single;	     /* which it refused: a message for each part */
+	bool single;	     /* which wasn't done: a message for each part */
 	u8 trouble;	     /* answers late, busy or damaged since the last good one */
 	u16 parts;	     /* packets: sent for a WRITE, received for a READ, else 1 */
 	u16 parts_done;
@@ -311,15 +311,16 @@ static inline void rmem_client_set_room(struct rmem_client *c, u32 messages)
 	c->room = messages;
 }
 
+/* Of a message. */
+#define RMEM_LENT_PARTS_MAX 32U
+
 /*
  * Before a row: the node fetches the data of WRITEs of so many bytes or more by itself; 0: of none.
  * Then a message may have several parts, without their data: its id is the first part's, those of
  * the others follow, and so do their addresses, by head.piece. Each part is answered by itself.
- * DAMAGED for any says that the node won't fetch, so the parts go one by one. A message has
- * RMEM_LENT_PARTS_MAX at most.
+ * DAMAGED for any says that the node won't fetch. Then, and after rmem_client_unsent(), the client
+ * sends the parts one by one.
  */
-#define RMEM_LENT_PARTS_MAX 32U
-
 static inline void rmem_client_set_lending(struct rmem_client *c, u32 bytes_min)
 {
 	c->lends_bytes_min = bytes_min;
