@@ -302,7 +302,7 @@ def test_tunnels_that_loop(lab):
             left.ip(f"route del {right.under}/32 dev eqds1")
             assert sending.wait(eqdslab.STREAM_S).rc == 0
         assert told[0][1] == 32 * MIB, told
-        # Nobody answers in the loop, so no credit comes beyond what a tunnel begins with.
+        # The loop answers nothing, so its tunnels have only the credit that they begin with.
         assert looped < 1000, looped
 
 

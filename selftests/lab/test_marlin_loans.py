@@ -168,11 +168,7 @@ def test_link_that_goes_in_a_copy_loses_nothing(lab):
             checking = left.spawn(rmemlab.until_it_fails(rmemlab.fio_command(disk.path, how, "64k", 1)))
             for machine in (left, node.machine):
                 wait_until("pages are lent", lambda: loans.grown()[0] > loans.grown()[1], ntblab.EVENT_S)
-                lab.link_down("fabric", machine.name)
-                disk.wait_state("down")
-                lab.link_up("fabric", machine.name)
-                disk.wait_state("up", ntblab.EVENT_S)
-                assert checking.running(), checking.err
+                marlin_rmem.cable_out_and_in(lab, machine, disk, checking)
             eop.end(checking)
 
 

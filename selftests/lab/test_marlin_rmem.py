@@ -116,6 +116,14 @@ def test_library_passes_its_suite_by_the_device(lab):
         node.clear_space()
 
 
+def cable_out_and_in(lab, machine, disk, load):
+    lab.link_down("fabric", machine.name)
+    disk.wait_state("down")
+    lab.link_up("fabric", machine.name)
+    disk.wait_state("up", ntblab.EVENT_S)
+    assert load.running(), load.err
+
+
 def test_cable_out_and_in_again_loses_nothing(lab):
     with rack(lab) as (left, node):
         disk = attach(left, node)
@@ -124,11 +132,7 @@ def test_cable_out_and_in_again_loses_nothing(lab):
         reading = left.spawn(rmemlab.until_it_fails(rmemlab.fio_command(disk.path, "read", "64k", SIZE_MIB)))
         wait_until("bytes flow", lambda: disk.counters()["received"] > 1000, rmemlab.LOAD_S)
         for machine in (node.machine, left):
-            lab.link_down("fabric", machine.name)
-            disk.wait_state("down")
-            lab.link_up("fabric", machine.name)
-            disk.wait_state("up", ntblab.EVENT_S)
-            assert reading.running(), reading.err
+            cable_out_and_in(lab, machine, disk, reading)
         eop.end(reading)
         rmemlab.check_pattern(left, disk.path, SIZE_MIB)
         assert disk.status()["boot"] == boot and disk.counters()["reopened"] == 0, disk.counters()
