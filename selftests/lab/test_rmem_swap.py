@@ -12,7 +12,7 @@ from remoralab.rmem import Rack, wait_until
 DEVICE_MIB = 384
 # The memory that a test of the whole machine leaves, and how much more than that the hog takes.
 LEFT_MIB, OVER_MIB = 48, 32
-# A cgroup so small that all of it may wait for the network at once would make the kernel kill its program.
+# The memory of a cgroup whose programs swap.
 GROUP_MIB = 12
 
 
