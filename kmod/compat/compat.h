@@ -19,6 +19,13 @@
 #include <linux/timer.h>
 #include <linux/version.h>
 
+/* 6.6: the pool of pages has a directory of headers. */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 6, 0)
+#include <net/page_pool/helpers.h>
+#else
+#include <net/page_pool.h>
+#endif
+
 #include "compat/disk.h"
 
 /*
@@ -190,6 +197,21 @@ static inline void compat_xdp_features(struct net_device *dev)
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 3, 0)
 	dev->xdp_features = NETDEV_XDP_ACT_BASIC | NETDEV_XDP_ACT_REDIRECT |
 			    NETDEV_XDP_ACT_NDO_XMIT;
+#endif
+}
+
+/* Until 6.6 a pool whose pages are shared has to say so. */
+#ifdef PP_FLAG_PAGE_FRAG
+#define COMPAT_PAGE_POOL_FRAGS PP_FLAG_PAGE_FRAG
+#else
+#define COMPAT_PAGE_POOL_FRAGS 0
+#endif
+
+/* 6.4: pages that the poll itself frees go straight back. */
+static inline void compat_page_pool_napi(struct page_pool_params *params, struct napi_struct *napi)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 4, 0)
+	params->napi = napi;
 #endif
 }
 

@@ -165,6 +165,7 @@ struct marlin_queue {
 	struct napi_struct napi;
 	unsigned int number; /* of the ring, or MARLIN_QUEUE_MESSAGES */
 	unsigned int turn; /* the peer, or end, that the next poll begins with */
+	struct page_pool *pool; /* for frames; of messages: none */
 	u64 spins, spins_failed;
 	unsigned int xdp_count;
 	bool xdp_ran; /* since the last flush */
@@ -322,6 +323,8 @@ bool marlin_spin_is_due(const struct marlin_dev *md, const struct marlin_spin *s
 bool marlin_spin(struct marlin_queue *queue);
 
 /* recv.c */
+int marlin_recv_init(struct marlin_dev *md);
+void marlin_recv_free(struct marlin_dev *md);
 bool marlin_recv_has_frame(struct marlin_in *in);
 void marlin_recv_rise(struct marlin_in *in);
 int marlin_recv_poll(struct napi_struct *napi, int budget);

@@ -177,15 +177,22 @@ struct net_device *marlin_netdev_alloc(unsigned int peer_count, unsigned int bel
 	md->messages.md = md;
 	md->messages.number = MARLIN_QUEUE_MESSAGES;
 	netif_napi_add(dev, &md->messages.napi, marlin_messages_poll);
-	if (marlin_xdp_init(md)) {
-		free_netdev(dev);
-		return NULL;
-	}
+	if (marlin_recv_init(md))
+		goto fail;
+	if (marlin_xdp_init(md))
+		goto fail_recv;
 	return dev;
+
+fail_recv:
+	marlin_recv_free(md);
+fail:
+	free_netdev(dev);
+	return NULL;
 }
 
 void marlin_netdev_free(struct marlin_dev *md)
 {
 	marlin_xdp_free(md);
+	marlin_recv_free(md);
 	free_netdev(md->dev);
 }

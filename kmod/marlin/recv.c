@@ -13,34 +13,55 @@
 #include <linux/etherdevice.h>
 #include <linux/virtio_net.h>
 
+#include "compat/compat.h"
 #include "marlin/marlin.h"
 
 /* A frame of at most so many bytes gets memory of its size: a socket is charged for little else. */
 #define RECV_LINEAR_BYTES 2048
-/* Of a longer frame so much is linear, with room for headers; the rest is whole pages. */
+/* Of a longer frame so much is linear, with room for headers. */
 #define RECV_HEAD_BYTES 256
+/*
+ * The rest is in pages that the queue's pool takes back when the reader has copied them: a kernel
+ * that zeroes what it allocates would write each frame's memory twice. So many wait in a pool.
+ */
+#define RECV_POOL_ORDER PAGE_ALLOC_COSTLY_ORDER
+#define RECV_POOL_BYTES ((u32)PAGE_SIZE << RECV_POOL_ORDER)
+#define RECV_POOL_PAGES 64
+
+/* Memory for so many bytes more; where the pool finds none, pages of their own. */
+static bool recv_add_pages(struct marlin_queue *queue, struct sk_buff *skb, u32 bytes)
+{
+	while (bytes) {
+		u32 part = min(bytes, RECV_POOL_BYTES), size = ALIGN(part, SMP_CACHE_BYTES);
+		unsigned int offset = 0;
+		struct page *page = page_pool_dev_alloc_frag(queue->pool, &offset, size);
+
+		if (!page) {
+			page = dev_alloc_page();
+			if (!page)
+				return false;
+			part = min_t(u32, part, PAGE_SIZE);
+			size = PAGE_SIZE;
+		}
+		skb_add_rx_frag(skb, skb_shinfo(skb)->nr_frags, page, offset, part, size);
+		bytes -= part;
+	}
+	return true;
+}
 
 static struct sk_buff *recv_alloc(struct marlin_queue *queue, u32 bytes)
 {
-	const u32 headroom = NET_SKB_PAD + NET_IP_ALIGN;
-	struct sk_buff *skb;
-	int err;
+	const u32 head_bytes = bytes <= RECV_LINEAR_BYTES ? bytes : RECV_HEAD_BYTES;
+	struct sk_buff *skb = napi_alloc_skb(&queue->napi, head_bytes);
 
-	if (bytes <= RECV_LINEAR_BYTES) {
-		skb = napi_alloc_skb(&queue->napi, bytes);
-		if (skb)
-			skb_put(skb, bytes);
-		return skb;
-	}
-	skb = alloc_skb_with_frags(headroom + RECV_HEAD_BYTES, bytes - RECV_HEAD_BYTES,
-				   PAGE_ALLOC_COSTLY_ORDER, &err, GFP_ATOMIC | __GFP_NOWARN);
 	if (!skb)
 		return NULL;
-	skb_reserve(skb, headroom);
-	skb_put(skb, RECV_HEAD_BYTES);
-	skb->data_len = bytes - RECV_HEAD_BYTES;
-	skb->len = bytes;
-	return skb;
+	skb_put(skb, head_bytes);
+	skb_mark_for_recycle(skb);
+	if (recv_add_pages(queue, skb, bytes - head_bytes))
+		return skb;
+	kfree_skb(skb);
+	return NULL;
 }
 
 /* Other kinds of GSO, or tiny segments, would make thousands of packets of a frame. */
@@ -212,4 +233,33 @@ int marlin_recv_poll(struct napi_struct *napi, int budget)
 	if (again)
 		napi_schedule(napi);
 	return done;
+}
+
+int marlin_recv_init(struct marlin_dev *md)
+{
+	for (unsigned int k = 0; k < md->rings_max; k++) {
+		struct page_pool_params params = {
+			.flags = COMPAT_PAGE_POOL_FRAGS,
+			.order = RECV_POOL_ORDER,
+			.pool_size = RECV_POOL_PAGES,
+			.nid = NUMA_NO_NODE,
+		};
+		struct page_pool *pool;
+
+		compat_page_pool_napi(&params, &md->queues[k].napi);
+		pool = page_pool_create(&params);
+		if (IS_ERR(pool)) {
+			marlin_recv_free(md);
+			return PTR_ERR(pool);
+		}
+		md->queues[k].pool = pool;
+	}
+	return 0;
+}
+
+/* Pages that sockets still hold are freed when these have read them. */
+void marlin_recv_free(struct marlin_dev *md)
+{
+	for (unsigned int k = 0; k < md->rings_max; k++)
+		page_pool_destroy(md->queues[k].pool);
 }

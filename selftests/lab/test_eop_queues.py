@@ -6,6 +6,7 @@ ring, GRO; XDP programs; frames that find no memory."""
 import contextlib
 import pathlib
 import re
+import signal
 import subprocess
 
 import ntblab
@@ -175,16 +176,19 @@ def test_frames_without_memory_are_dropped_and_traffic_recovers(lab):
         eop.end(flood)
         eop.transfer([(left, right)], count=eop.MIB)
         before = eop.counters(right)[drops]
-        # Frames of many pages.
-        flood = left.spawn(f"exec python3 {eop.STREAM} flood {eop.address(right)} {eop.PORT} 60000")
-        flood.wait_output("flooding", timeout=ntblab.EVENT_S)
+        # Frames of many pages. A socket that isn't read keeps them: else the pool would have all it wants.
+        keeps = right.spawn(f"exec python3 {eop.STREAM} swallow {eop.address(right)} {eop.PORT}")
+        keeps.wait_output("listening", timeout=ntblab.EVENT_S)
+        keeps.signal(signal.SIGSTOP)
 
         def frames_are_dropped():
             # Others get some of the failures.
             right.write(f"{FAULTS}/fail_page_alloc/times", str(FAILURES))
             return eop.counters(right)[drops] > before
         with memory_fails(right, "fail_page_alloc", FAILURES):
+            flood = left.spawn(f"exec python3 {eop.STREAM} flood {eop.address(right)} {eop.PORT} 60000")
             wait_until("pages fail", frames_are_dropped, ntblab.EVENT_S)
+        keeps.kill()
         eop.end(flood)
         counted = eop.counters(right)
         tap.diag(f"{counted[drops]} frames were dropped")
