@@ -48,11 +48,15 @@ class Socket:
         self.udp.bind(("", PORT))
         print("lying", flush=True)
 
-    def heads(self):
+    def heads(self, silence_s=None):
+        """The head and the sender of each; None for both after so long without one."""
         while True:
-            ready, _, _ = select.select([self.udp, sys.stdin], [], [])
+            ready, _, _ = select.select([self.udp, sys.stdin], [], [], silence_s)
             if sys.stdin in ready:
                 return
+            if not ready:
+                yield None, None
+                continue
             payload, peer = self.udp.recvfrom(TAKE)
             head = parse(payload)
             if head:
@@ -65,13 +69,13 @@ class Socket:
 def asks(peer):
     out, epoch, cookie, pulls = Socket(), random.getrandbits(32), 0, 0
     out.send(rts(epoch, 64, cookie), peer)
-    for head, _ in out.heads():
-        if head["epoch"] != epoch or head["kind"] != KIND_CONTROL:
+    for head, _ in out.heads(silence_s=1):
+        if head and (head["epoch"] != epoch or head["kind"] != KIND_CONTROL):
             continue
-        cookie = head["cookie"] or cookie
-        # Once for the SYN-ACK, and then for every pull, at once.
-        if head["pull"] > pulls or head["flags"] & SYN and not pulls:
-            pulls = max(pulls, head["pull"])
+        cookie = head and head["cookie"] or cookie
+        # Once for the SYN-ACK, and then for every pull, at once. Again in silence: a request or its answer was lost.
+        if not head or head["pull"] > pulls or head["flags"] & SYN and not pulls:
+            pulls = max(pulls, head["pull"] if head else 0)
             out.send(rts(epoch, pulls + 64, cookie), peer)
     return {"pulls": pulls}
 

@@ -401,17 +401,20 @@ def test_replay_to_keyed_tunnels_delivers_nothing(lab):
             grown = _growth(right, counted)
             tap.diag(str(grown))
             assert delivered() == before and right.counters()["rx_tunnels"] == tunnels, grown
-            assert grown.get("rx_packets", 0) + grown.get("rx_refused", 0) >= 150, grown
+            # The right's own packets were recorded, too: up to one for each that it had.
+            assert grown.get("rx_packets", 0) + grown.get("rx_refused", 0) >= 75, grown
 
 
 def test_trimmed_packets_of_keyed_tunnels_verify(lab):
     machine, senders = lab["compute"], 4
     if not rmemlab.is_native(lab):
         tap.skip("emulated senders are too slow to fill the queue of the port")
-    with Racked(machine, senders + 1, mbits=18) as (*hosts, receiver):
+    # Sanitizers slow the senders, which would leave the queue empty.
+    mbits = 4 if rmemlab.is_debug(lab) else 20
+    with Racked(machine, senders + 1, mbits=mbits * 9 // 10) as (*hosts, receiver):
         eqdslab.load(machine, eqdslab.TRIM)
         machine.run("modprobe sch_tbf")
-        machine.run(f"tc qdisc add dev {receiver.port} root handle 1: tbf rate 20mbit burst 4k limit 1m && "
+        machine.run(f"tc qdisc add dev {receiver.port} root handle 1: tbf rate {mbits}mbit burst 4k limit 1m && "
                     f"tc qdisc add dev {receiver.port} parent 1:1 handle 2: trim")
         file = _keyed(receiver)
         for host in hosts:
