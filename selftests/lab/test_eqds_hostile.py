@@ -72,12 +72,12 @@ def test_answers_are_not_longer_than_questions(lab):
             host.run("ip link set eqds0 down")
         # Another tunnel takes every other pull, so each pull of the victim's is an answer of its own.
         busy = _liar(third, "asks", right.under)
-        wait_until("credit is asked for", lambda: right.counters()["rx_active"])
+        wait_until("credit is asked for", lambda: right.counters()["pulls"])
         for number in range(20):
             victim.run(f"ip addr add 10.0.0.{100 + number}/24 dev eth0")
         probe = victim.spawn(f"python3 {HOSTILE} probe eth0 10.0.0.0/24 {right.under}")
         probe.wait_output("probed")
-        wait_until("the other tunnel alone asks for credit", lambda: right.counters()["rx_active"] == 1)
+        wait_until("the other tunnel alone is left", lambda: right.counters()["rx_tunnels"] == 1)
         told = _told(probe)
         _told(busy)
         tap.diag(str(told))
