@@ -172,12 +172,12 @@ static int hrdma_check(const struct hrdma_window *window, struct hrdma_request *
 
 static void hrdma_begin(struct hrdma_request *request)
 {
-	trace_hrdma_start(request);
-	hrdma_count(HRDMA_REQUESTS, 1);
 	request->channel = NULL;
 	request->swept = false;
 	request->quiet = false;
 	request->cookie = 0;
+	trace_hrdma_start(request);
+	hrdma_count(HRDMA_REQUESTS, 1);
 	/* One without parts, as for a signal, must not count as refused by an engine. */
 	if (!request->count || (request->bytes < READ_ONCE(hrdma_bytes_min) &&
 				!(request->flags & HRDMA_ENGINE))) {
