@@ -613,9 +613,16 @@ def test_loss_of_control_packets_alone(lab):
         wait_until("control packets were lost", lambda: transfer(left, right, 4 * MIB) and lost() > 5)
 
 
+def _joins(machine):
+    """Before 6.5 GRO looks for a socket as if packets came from no link, and finds none that is bound to one."""
+    return tuple(map(int, machine.run("uname -r").out.split(".")[:2])) >= (6, 5)
+
+
 def _trains(hosts):
     """Trains on, and links that receive by NAPI, as NICs do: GRO is what joins packets. veth has them for packets of a
     device that makes no TSO alone."""
+    if not _joins(hosts[0].machine):
+        tap.skip("this kernel's GRO finds no tunnel")
     for host in hosts:
         host.run("ethtool --set-priv-flags eqds0 trains on")
         host.run("ethtool -K eth0 gro on")
@@ -741,7 +748,7 @@ def test_whole_packets_arrive(lab):
             sent, got = _send_whole(left, right, 4)
             assert sent["tx_whole"] and got["rx_counted"] > sent["tx_packets"] // 2, (sent, got)
             # One that nothing segments on its way is a train from the start.
-            assert bool(got["rx_trains"]) == (not segmented or trains == "on"), got
+            assert bool(got["rx_trains"]) == (not segmented or (trains == "on" and _joins(lab["compute"]))), got
             assert not got["rx_drop_wire"] and not got["rx_drop_size"], got
         # A key's tag is of one packet.
         rmem.new_key(lab["compute"], "/run/whole.key")
