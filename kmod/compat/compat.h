@@ -207,6 +207,18 @@ static inline void compat_xdp_features(struct net_device *dev)
 #define COMPAT_PAGE_POOL_FRAGS 0
 #endif
 
+/* Likewise, of a page that has one user. */
+static inline struct page *compat_page_pool_whole(struct page_pool *pool)
+{
+	struct page *page = page_pool_dev_alloc_pages(pool);
+
+#ifdef PP_FLAG_PAGE_FRAG
+	if (page)
+		page_pool_fragment_page(page, 1);
+#endif
+	return page;
+}
+
 /* 6.4: pages that the poll itself frees go straight back. */
 static inline void compat_page_pool_napi(struct page_pool_params *params, struct napi_struct *napi)
 {

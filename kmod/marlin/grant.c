@@ -313,6 +313,19 @@ void cmmc_grant_orphan(struct cmmc_grant *grant)
 	cmmc_grants_look(cmmc);
 }
 
+/* The peer broke a rule. Of a revoked grant's memory no later session has to answer. */
+static void grant_blame(struct cmmc_grant *grant)
+{
+	struct marlin_cmmc *cmmc = grant->cmmc;
+
+	if (!cmmc)
+		return;
+	spin_lock(&cmmc->lock);
+	if (grant->live)
+		marlin_link_fault(cmmc->peer, CMMC_FAULT);
+	spin_unlock(&cmmc->lock);
+}
+
 /* The oldest number of a doorbell. Caller holds the device and the file's lock. */
 int cmmc_grant_take(struct cmmc_grant *grant, u64 *number)
 {
@@ -327,8 +340,7 @@ int cmmc_grant_take(struct cmmc_grant *grant, u64 *number)
 	if (!held)
 		return -EAGAIN;
 	if (held > MARLIN_BELL_NUMBERS) {
-		if (grant->cmmc)
-			marlin_link_fault(grant->cmmc->peer, CMMC_FAULT);
+		grant_blame(grant);
 		return -EREMOTEIO;
 	}
 	rmb(); /* pairs with copy_ring(): the number came before the count */

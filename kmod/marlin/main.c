@@ -157,6 +157,8 @@ static void main_remove(struct ntb_client *client, struct ntb_dev *ntb)
 	ntb_clear_ctx(ntb);
 	cancel_work_sync(&md->link_work);
 	marlin_cmmc_detach(md);
+	/* Until then calls of programs could find a fault, and ask for it. */
+	cancel_work_sync(&md->link_work);
 	marlin_link_free(md);
 	marlin_netdev_free(md);
 }

@@ -28,40 +28,50 @@
 #define RECV_POOL_BYTES ((u32)PAGE_SIZE << RECV_POOL_ORDER)
 #define RECV_POOL_PAGES 64
 
-/* Memory for so many bytes more; where the pool finds none, pages of their own. */
-static bool recv_add_pages(struct marlin_queue *queue, struct sk_buff *skb, u32 bytes)
+/* Memory for up to so many bytes more. Returns how many; 0: there is none. */
+static u32 recv_add_page(struct marlin_queue *queue, struct sk_buff *skb, u32 bytes)
 {
-	while (bytes) {
-		u32 part = min(bytes, RECV_POOL_BYTES), size = ALIGN(part, SMP_CACHE_BYTES);
-		unsigned int offset = 0;
-		struct page *page = page_pool_dev_alloc_frag(queue->pool, &offset, size);
+	u32 part = min(bytes, RECV_POOL_BYTES), size = RECV_POOL_BYTES;
+	unsigned int offset = 0;
+	struct page *page;
 
-		if (!page) {
-			page = dev_alloc_page();
-			if (!page)
-				return false;
-			part = min_t(u32, part, PAGE_SIZE);
-			size = PAGE_SIZE;
-		}
-		skb_add_rx_frag(skb, skb_shinfo(skb)->nr_frags, page, offset, part, size);
-		bytes -= part;
+	/* Small parts share a page with each other alone, so few are charged too little for it. */
+	if (part > RECV_POOL_BYTES / 2) {
+		page = compat_page_pool_whole(queue->pool);
+	} else {
+		size = ALIGN(part, SMP_CACHE_BYTES);
+		page = page_pool_dev_alloc_frag(queue->pool, &offset, size);
 	}
-	return true;
+	if (!page) {
+		page = dev_alloc_page();
+		if (!page)
+			return 0;
+		part = min_t(u32, part, PAGE_SIZE);
+		size = PAGE_SIZE;
+		offset = 0;
+	}
+	skb_add_rx_frag(skb, skb_shinfo(skb)->nr_frags, page, offset, part, size);
+	return part;
 }
 
 static struct sk_buff *recv_alloc(struct marlin_queue *queue, u32 bytes)
 {
 	const u32 head_bytes = bytes <= RECV_LINEAR_BYTES ? bytes : RECV_HEAD_BYTES;
 	struct sk_buff *skb = napi_alloc_skb(&queue->napi, head_bytes);
+	u32 part;
 
 	if (!skb)
 		return NULL;
 	skb_put(skb, head_bytes);
 	skb_mark_for_recycle(skb);
-	if (recv_add_pages(queue, skb, bytes - head_bytes))
-		return skb;
-	kfree_skb(skb);
-	return NULL;
+	for (bytes -= head_bytes; bytes; bytes -= part) {
+		part = recv_add_page(queue, skb, bytes);
+		if (!part) {
+			kfree_skb(skb);
+			return NULL;
+		}
+	}
+	return skb;
 }
 
 /* Other kinds of GSO, or tiny segments, would make thousands of packets of a frame. */

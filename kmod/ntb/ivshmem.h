@@ -65,6 +65,7 @@ struct ivshmem_ntb {
 	struct ivshmem_peer peers[IVSHMEM_PEERS_MAX]; /* by port number, our own left out */
 	struct ivshmem_vector vectors[NTB_VECTORS];
 	struct irq_work events;
+	bool registered; /* there may be a client to tell */
 	u32 policy_told; /* number of the switch's policy that the client was told of */
 
 	spinlock_t lock; /* guards what follows, the peers' link_word and the windows */

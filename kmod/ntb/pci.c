@@ -185,6 +185,9 @@ static int ivshmem_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 		err = ntb_register_device(&nt->ntb);
 	if (err)
 		return err;
+	/* Pairs with ivshmem_pages_look(). */
+	smp_store_release(&nt->registered, true);
+	irq_work_queue(&nt->events);
 	dev_info(&pdev->dev, "port %u of %u, windows of %zu KiB\n", nt->port, nt->peer_count + 1,
 		 nt->window_bytes >> 10);
 	return 0;

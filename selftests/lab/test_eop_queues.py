@@ -145,16 +145,27 @@ FAULTS = "/sys/kernel/debug"
 # A frame needs memory twice: the packet's head, and pages for the rest. Allocations that may wait don't fail.
 FAILING = {"failslab": "echo Y > cache-filter; echo 1 > /sys/kernel/slab/skbuff_head_cache/failslab",
            "fail_page_alloc": "echo 0 > min-order"}
+POOL_BYTES = 6 * eop.MIB
 
 
 @contextlib.contextmanager
-def memory_fails(machine, what, times):
+def memory_fails(machine, what, times, also="true"):
     """Each allocation of that kind by an interrupt, so often; -1: until the end."""
-    machine.run(f"cd {FAULTS}/{what} && {FAILING[what]}; echo 100 > probability; echo 0 > verbose; echo {times} > times")
+    machine.run(f"cd {FAULTS}/{what} && {FAILING[what]}; {also}; echo 100 > probability; echo 0 > verbose; echo {times} > times")
     try:
         yield
     finally:
         machine.run(f"echo 0 > {FAULTS}/{what}/probability")
+
+
+@contextlib.contextmanager
+def kept_unread(machine):
+    """Datagrams to the machine fill a socket, with 32 MiB."""
+    program = machine.spawn(f"exec python3 {eop.STREAM} swallow {eop.address(machine)} {eop.PORT}")
+    program.wait_output("listening", timeout=ntblab.EVENT_S)
+    program.signal(signal.SIGSTOP)
+    yield
+    program.kill()
 
 
 def test_frames_without_memory_are_dropped_and_traffic_recovers(lab):
@@ -177,20 +188,25 @@ def test_frames_without_memory_are_dropped_and_traffic_recovers(lab):
             eop.ping(left, eop.address(third))
         eop.end(flood)
         eop.transfer([(left, right)], count=eop.MIB)
-        before = eop.counters(right)[drops]
         # Frames of many pages. A socket that isn't read keeps them: else the pool would have all it wants.
-        keeps = right.spawn(f"exec python3 {eop.STREAM} swallow {eop.address(right)} {eop.PORT}")
-        keeps.wait_output("listening", timeout=ntblab.EVENT_S)
-        keeps.signal(signal.SIGSTOP)
-
-        def frames_are_dropped():
-            # Others get some of the failures.
-            right.write(f"{FAULTS}/fail_page_alloc/times", str(FAILURES))
-            return eop.counters(right)[drops] > before
-        with memory_fails(right, "fail_page_alloc", FAILURES):
-            flood = left.spawn(f"exec python3 {eop.STREAM} flood {eop.address(right)} {eop.PORT} 60000")
-            wait_until("pages fail", frames_are_dropped, ntblab.EVENT_S)
-        keeps.kill()
+        with kept_unread(right):
+            received = f"port{eop.port_of(left)}_rx_bytes"
+            before = eop.counters(right)
+            with memory_fails(right, "fail_page_alloc", -1, "echo 1 > min-order"):
+                flood = left.spawn(f"exec python3 {eop.STREAM} flood {eop.address(right)} {eop.PORT} 60000")
+                wait_until("the pool is empty, and single pages serve",
+                           lambda: eop.counters(right)[received] > before[received] + 2 * POOL_BYTES, ntblab.EVENT_S)
+                eop.end(flood)
+                eop.transfer([(left, right)], count=eop.MIB)
+            assert eop.counters(right)[drops] == before[drops]
+        with kept_unread(right):
+            def frames_are_dropped():
+                # Others get some of the failures.
+                right.write(f"{FAULTS}/fail_page_alloc/times", str(FAILURES))
+                return eop.counters(right)[drops] > before[drops]
+            with memory_fails(right, "fail_page_alloc", FAILURES):
+                flood = left.spawn(f"exec python3 {eop.STREAM} flood {eop.address(right)} {eop.PORT} 60000")
+                wait_until("pages fail", frames_are_dropped, ntblab.EVENT_S)
         eop.end(flood)
         counted = eop.counters(right)
         tap.diag(f"{counted[drops]} frames were dropped")
