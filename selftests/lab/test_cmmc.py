@@ -23,7 +23,8 @@ READ, WRITE = 1, 2
 
 def start(*machines):
     for machine in machines:
-        if set(ntblab.loaded(machine)) != {CORE, DRIVER, MARLIN}:
+        if set(ntblab.loaded(machine)) != {CORE, DRIVER, MARLIN} or \
+                machine.read(f"/sys/module/{DRIVER}/parameters/ram").strip() != "Y":
             ntblab.clear(machine)
             ntblab.insert(machine, CORE, DRIVER, options="ram=1")
             ntblab.insert(machine, MARLIN)
