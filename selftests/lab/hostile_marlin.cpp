@@ -553,7 +553,12 @@ void no_message(const Victim& victim) {
 }
 
 const std::map<std::string, Act> rules = {
-    {"frames-tail", [](const Victim& v) { v.head(0)->tail = 0x80000000; }},
+    // Of each ring: the victim reads a tail only where its ring is full.
+    {"frames-tail",
+     [](const Victim& v) {
+         for (uint32_t k = 0; k < v.rings(); k++)
+             v.head(k)->tail = 0x80000000;
+     }},
     {"frames-word",
      [](const Victim& v) { frames_word(v, 0, frames_due(v, 0), frames_due(v, 0), 1000); }},
     {"frames-position",
