@@ -96,7 +96,7 @@ static void channel_request_done(struct hrdma_request *request)
 		failed |= request->slots[i].state == HRDMA_SLOT_FAILED;
 	spin_lock_irqsave(&channel->lock, flags);
 	list_del(&request->link);
-	/* Under the lock: afterwards hrdma_channel_free() may end the request, and then the channel. */
+	/* Under the lock: afterwards hrdma_channel_free() may end the request and the channel. */
 	if (failed) {
 		list_add_tail(&request->link, &channel->failed);
 		queue_work(hrdma_queue, &channel->failed_work);
