@@ -35,7 +35,10 @@ static u32 recv_add_page(struct marlin_queue *queue, struct sk_buff *skb, u32 by
 	unsigned int offset = 0;
 	struct page *page;
 
-	/* Small parts share a page with each other alone, so few are charged too little for it. */
+	/*
+	 * A small part is charged by its size, so it must not keep a page that a large one shares;
+	 * a large one is charged the whole page.
+	 */
 	if (part > RECV_POOL_BYTES / 2) {
 		page = compat_page_pool_whole(queue->pool);
 	} else {
