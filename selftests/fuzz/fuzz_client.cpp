@@ -206,6 +206,9 @@ private:
         if (rmem_seq_owner(&c.seq, rmem_seq_floor(&c.seq)) == &c.abandoned)
             return;
         require(rmem_client_deadline(&c));
+        // A row has ended, and what it left goes in the next, which is due now.
+        if (c.yield_ns)
+            return require(rmem_client_deadline(&c) <= now_ns_);
         // An ATOMIC or PUT may wait for the oldest id, whatever that is.
         if (c.sending || rmem_seq_span(&c.seq) >= RMEM_REPLAY || !(c.waiting.ops || c.again.ops))
             return;
