@@ -69,7 +69,9 @@ def command_line(accel):
 
     One CPU while it boots, the others from init.cpp: a kernel that starts patches much of its own code, and
     QEMU 7.2 at times goes on executing the breakpoint another CPU had put there for the moment
-    (the oops is "int3", mostly at sched_clock_cpu).
+    (the oops is "int3", mostly at sched_clock_cpu). init.cpp holds what makes the
+    kernel patch its code, so that it doesn't later, while packets come. One thing it can't hold: the kernel
+    patches its receive path for the first device of rmem, and again after the last one.
     """
     if accel == "kvm":
         return ""
