@@ -99,7 +99,11 @@ CXXFLAGS_ALL := -std=c++20 -g $(WARN_CXX) -D_Static_assert=static_assert $(INCLU
 opt_CC = $(CC)
 opt_CXX = $(CXX)
 # Position-independent, for the library is made of the same objects as the tools.
-opt_CFLAGS := -O2 -fPIC -fvisibility=hidden -mgeneral-regs-only
+# Kbuild says why GCC shall clear and copy structs by stores.
+STRUCTS_BY_STORES := -mmemset-strategy=unrolled_loop:256:noalign,libcall:-1:noalign \
+	-mmemcpy-strategy=unrolled_loop:256:noalign,libcall:-1:noalign
+opt_CFLAGS := -O2 -fPIC -fvisibility=hidden -mgeneral-regs-only \
+	$(shell $(CC) $(STRUCTS_BY_STORES) -E -x c /dev/null >/dev/null 2>&1 && echo $(STRUCTS_BY_STORES))
 opt_FLAGS := -O2 -fPIC -fvisibility=hidden
 
 asan_CC = $(CC)
