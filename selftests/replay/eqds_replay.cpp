@@ -268,7 +268,9 @@ private:
         std::uint32_t count = eqds_reply_add(&r.reply, &head, leaves);
         for (std::uint32_t i = 0; i < count; i++)
             emit(leaves[i]);
-        if (r.reply.waits && (!waited || count))
+        if (!r.reply.waits)
+            std::erase(replying_, &r);
+        else if (!waited)
             replying_.push_back(&r);
     }
 
