@@ -534,9 +534,11 @@ private:
 
     template <class Emit>
     void timers(const State& s, Emit& emit) const {
-        auto expire = [&](uint64_t now, int packet, const char* name) {
+        // counts: what is late left since the last timeout.
+        auto expire = [&](uint64_t now, int packet, bool counts, const char* name) {
             Ends ends(bounds_, s);
             eqds_out out;
+            ends.s.timeout_ns = counts ? 0 : now;
             if (packet >= 0) { // the oldest one
                 ends.at_sender[packet].sent_ns = now - rto_ns;
                 eqds_list_remove(&ends.s.in_flight, &ends.at_sender[packet]);
@@ -544,17 +546,22 @@ private:
             }
             eqds_sender_expire(&ends.s, now, &out);
             emit_step(emit, after_sender(s, ends, out), [=] {
-                return name + (packet >= 0 ? " of packet " + std::to_string(packet + 1) : "");
+                return name + (packet >= 0 ? " of packet " + std::to_string(packet + 1) : "") +
+                       (counts ? "" : ", part of the last one");
             });
         };
-        if (s.rts_due)
-            expire(now_ns + 1, -1, "timeout of the RTS");
-        for (uint8_t i = 0; i < packets_max; i++) {
-            if (s.place[i] == IN_FLIGHT)
-                expire(now_ns, i, "timeout");
+        for (bool counts : {true, false}) {
+            if (!counts && !s.timeouts)
+                continue;
+            if (s.rts_due)
+                expire(now_ns + 1, -1, counts, "timeout of the RTS");
+            for (uint8_t i = 0; i < packets_max; i++) {
+                if (s.place[i] == IN_FLIGHT)
+                    expire(now_ns, i, counts, "timeout");
+            }
         }
         if (s.resting && s.state != EQDS_SENDER_CLOSED && s.sender_forgets)
-            expire(now_ns + idle_ns, -1, "the sender has been idle for long");
+            expire(now_ns + idle_ns, -1, true, "the sender has been idle for long");
     }
 
     template <class Emit>

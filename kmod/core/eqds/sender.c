@@ -118,8 +118,18 @@ static u64 sender_rto_ns(const struct eqds_sender *s)
 static void sender_count_timeout(struct eqds_sender *s, u64 now_ns)
 {
 	s->silent_ns = now_ns - s->heard_ns;
+	s->timeout_ns = now_ns;
 	if (s->timeouts < s->config->timeouts_max)
 		s->timeouts++;
+}
+
+/*
+ * Packets that left one after another time out one after another. The sender counts that as one
+ * timeout, as TCP does: only what left since the last one tells more of the path.
+ */
+static bool sender_timeout_counts(const struct eqds_sender *s, u64 sent_ns)
+{
+	return !s->timeouts || sent_ns >= s->timeout_ns;
 }
 
 /* ---- credit ---- */
@@ -788,7 +798,7 @@ u64 eqds_sender_deadline_ns(const struct eqds_sender *s)
 void eqds_sender_expire(struct eqds_sender *s, u64 now_ns, struct eqds_out *out)
 {
 	const u64 rto = sender_rto_ns(s);
-	bool late = false;
+	bool late = false, counts = false;
 
 	base_zero(out, sizeof(*out));
 	if (s->state == EQDS_SENDER_CLOSED)
@@ -801,16 +811,19 @@ void eqds_sender_expire(struct eqds_sender *s, u64 now_ns, struct eqds_out *out)
 	while (s->in_flight.head && now_ns >= s->in_flight.head->sent_ns + rto) {
 		for (u32 n = 0; s->paths && n <= s->in_flight.head->more; n++)
 			eqds_paths_lost(s->paths, s->in_flight.head->path);
-		sender_retransmit(s, s->in_flight.head);
 		late = true;
+		counts |= sender_timeout_counts(s, s->in_flight.head->sent_ns);
+		sender_retransmit(s, s->in_flight.head);
 	}
 	/* An RTS, or the pull it asked for, did not arrive. */
-	if (s->rts_due_ns <= now_ns && s->target == s->target_told)
+	if (s->rts_due_ns <= now_ns && s->target == s->target_told) {
 		late = true;
-	if (late && (s->timeouts == s->config->timeouts_max ||
-		     now_ns >= s->progress_ns + s->config->idle_ns))
+		counts |= sender_timeout_counts(s, s->rts_sent_ns);
+	}
+	if ((counts && s->timeouts == s->config->timeouts_max) ||
+	    (late && now_ns >= s->progress_ns + s->config->idle_ns))
 		sender_open_again(s, now_ns, s->epoch, out);
-	else if (late)
+	else if (counts)
 		sender_count_timeout(s, now_ns);
 	sender_settle(s, now_ns, out);
 }

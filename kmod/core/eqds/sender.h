@@ -113,6 +113,7 @@ struct eqds_sender {
 	u64 progress_ns; /* last credit, acknowledgement, or start */
 	u64 heard_ns;	 /* last control packet, or the first packet since the sender rested */
 	u64 silent_ns;	 /* from heard_ns to the last timeout */
+	u64 timeout_ns;	 /* the last timeout that was counted */
 	struct eqds_proof proof;
 	/* drr.h's */
 	struct eqds_sender *ready_next, *ready_prev;

@@ -151,7 +151,6 @@ TEST(EqdsRtt, ConstantDelayIsMeasuredAsItIs) {
     EXPECT_LT(rig[0].sender.rtt_var_ns, 50u);
 }
 
-// b bytes of credit for b bytes, or any credit above 0 and a debt.
 // A packet takes longer than the first timeout, and the last one of a few longer than what was
 // measured of lone ones.
 TEST(EqdsRtt, TimeoutsThatWereTooShortGrowUntilNothingIsSentTwice) {
@@ -175,6 +174,35 @@ TEST(EqdsRtt, TimeoutsThatWereTooShortGrowUntilNothingIsSentTwice) {
     EXPECT_LT(rig[0].resent - learned, 5u);
 }
 
+// Packets that left one after another are lost; the tunnel opens again as late as after one.
+TEST(EqdsRtt, PacketsLostInARowAreOneTimeout) {
+    auto opens_again_after = [](bool trimming, int packets) {
+        Options o;
+        o.trimming = trimming;
+        Rig rig(o);
+        rig.offer(rig[0], 1, 1500);
+        EXPECT_TRUE(rig.run(1'000'000'000, [&] { return rig.all_freed(); }));
+        rig.lose_data = [](auto&) { return true; };
+        const uint32_t epoch = rig[0].sender.epoch;
+        const uint64_t began = rig.now;
+        for (int i = 0; i < packets; i++) {
+            rig.offer(rig[0], 1, 100);
+            rig.run(rig.now + 3'000);
+        }
+        EXPECT_TRUE(rig.run(began + 10'000'000'000, [&] { return rig[0].sender.epoch != epoch; }));
+        return rig.now - began;
+    };
+    for (bool trimming : {false, true}) {
+        const uint64_t alone = opens_again_after(trimming, 1);
+        for (int packets : {2, 8, 30}) {
+            const uint64_t row = opens_again_after(trimming, packets);
+            EXPECT_GT(row, alone / 10 * 9) << packets << " packets, trimming " << trimming;
+            EXPECT_LT(row, alone / 10 * 12) << packets << " packets, trimming " << trimming;
+        }
+    }
+}
+
+// b bytes of credit for b bytes, or any credit above 0 and a debt.
 TEST(EqdsCredit, PaperWaitsForAllOfAPacketsBytesAndOverdrawForAny) {
     for (bool overdraw : {false, true}) {
         Options o;
