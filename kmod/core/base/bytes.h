@@ -21,6 +21,59 @@
 #define base_swap_le64(x) __builtin_bswap64(x)
 #endif
 
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define base_swap_be16(x) __builtin_bswap16(x)
+#define base_swap_be32(x) __builtin_bswap32(x)
+#define base_swap_be64(x) __builtin_bswap64(x)
+#else
+#define base_swap_be16(x) ((u16)(x))
+#define base_swap_be32(x) ((u32)(x))
+#define base_swap_be64(x) ((u64)(x))
+#endif
+
+/* An unsigned number of 1, 2, 4 or 8 bytes, the most significant first. */
+static inline u64 base_load_be(const void *p, u32 bytes)
+{
+	u16 x16;
+	u32 x32;
+	u64 x64;
+
+	switch (bytes) {
+	case 1:
+		return *(const u8 *)p;
+	case 2:
+		base_copy(&x16, p, sizeof(x16));
+		return base_swap_be16(x16);
+	case 4:
+		base_copy(&x32, p, sizeof(x32));
+		return base_swap_be32(x32);
+	default:
+		base_copy(&x64, p, sizeof(x64));
+		return base_swap_be64(x64);
+	}
+}
+
+static inline void base_store_be(void *p, u64 x, u32 bytes)
+{
+	u16 x16 = base_swap_be16((u16)x);
+	u32 x32 = base_swap_be32((u32)x);
+	u64 x64 = base_swap_be64(x);
+
+	switch (bytes) {
+	case 1:
+		*(u8 *)p = (u8)x;
+		break;
+	case 2:
+		base_copy(p, &x16, sizeof(x16));
+		break;
+	case 4:
+		base_copy(p, &x32, sizeof(x32));
+		break;
+	default:
+		base_copy(p, &x64, sizeof(x64));
+	}
+}
+
 static inline u64 base_load_le64(const void *p)
 {
 	u64 x;

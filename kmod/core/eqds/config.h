@@ -67,9 +67,9 @@ static inline s32 eqds_ahead(u32 a, u32 b, u8 bits)
 }
 
 /* MTUs that cover bytes. */
-static inline u32 eqds_mtus(const struct eqds_config *config, u64 bytes)
+static inline u32 eqds_mtus(const struct eqds_config *config, u32 bytes)
 {
-	return (u32)((bytes + config->mtu_bytes - 1) / config->mtu_bytes);
+	return bytes / config->mtu_bytes + !!(bytes % config->mtu_bytes);
 }
 
 /* How far a pull target may be ahead of a pull number; a debt takes one MTU more to pay. */

@@ -85,18 +85,20 @@ static struct eqds_packet *drr_step(struct eqds_drr *drr, struct eqds_eqif *eqif
 {
 	struct eqds_sender *s = eqif->ready;
 	struct eqds_packet *packet;
+	u32 bytes;
 
-	if (s && !eqds_sender_is_ready(s)) {
-		eqds_drr_remove(s); /* all its packets were acknowledged meanwhile */
-		return NULL;
-	}
 	if (!s) {
 		/* An interface that has nothing to send keeps no claim. */
 		eqif->deficit_bytes = 0;
 		drr_pop(drr, eqif);
 		return NULL;
 	}
-	if (eqif->deficit_bytes < eqds_sender_next_bytes(s, now_ns)) {
+	bytes = eqds_sender_next_bytes(s, now_ns);
+	if (!bytes) {
+		eqds_drr_remove(s); /* all its packets were acknowledged meanwhile */
+		return NULL;
+	}
+	if (eqif->deficit_bytes < bytes) {
 		eqif->deficit_bytes += eqif->quantum_bytes;
 		drr_pop(drr, eqif);
 		drr_append(drr, eqif);

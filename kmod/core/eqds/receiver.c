@@ -458,7 +458,8 @@ void eqds_receiver_receive(struct eqds_receiver *r, u64 now_ns, const struct eqd
 	if (!r->proven && r->allowance_bytes < 1U << 30)
 		r->allowance_bytes += wire_bytes + r->config->outer_bytes;
 	/* The list let it go when it had no allowance: a packet of any epoch brings some. */
-	eqds_asl_update(r, r->target, r->backlog_mtus);
+	if (!r->active)
+		eqds_asl_update(r, r->target, r->backlog_mtus);
 	if (!receiver_synchronise(r, head, out))
 		return;
 	r->used_ns = now_ns;

@@ -143,7 +143,7 @@ static void sender_raise_target(struct eqds_sender *s)
 
 	if (wanted <= 0)
 		return;
-	target = eqds_add(s->pull, eqds_mtus(c, wanted), c->profile->pull_bits);
+	target = eqds_add(s->pull, eqds_mtus(c, (u32)wanted), c->profile->pull_bits);
 	if (sender_pull_ahead(s, target, s->target) > 0)
 		s->target = target;
 }
@@ -205,6 +205,12 @@ static void sender_requeue(struct eqds_sender *s)
 	}
 }
 
+/* Numbers that an epoch has. */
+static u32 sender_room_first(const struct eqds_sender *s)
+{
+	return s->config->epoch_packets ? s->config->epoch_packets : ~0U;
+}
+
 /*
  * Begin an epoch. A tunnel that opens again and again (a peer that refuses, a path that is
  * dead) does so by RTS, whose rate timeouts bound, instead of a burst.
@@ -216,6 +222,7 @@ static void sender_open(struct eqds_sender *s, u64 now_ns, u32 epoch)
 	s->epoch = epoch & eqds_mask(s->config->profile->epoch_bits);
 	s->una = eqds_epoch_start(s->config->profile, s->epoch);
 	s->next = s->una;
+	s->room = sender_room_first(s);
 	s->pull = 0;
 	s->target = 0;
 	s->target_told = 0;
@@ -226,30 +233,13 @@ static void sender_open(struct eqds_sender *s, u64 now_ns, u32 epoch)
 
 /* ---- what leaves ---- */
 
-/* Numbers that are left in the epoch. */
-static u32 sender_epoch_room(const struct eqds_sender *s)
-{
-	const struct eqds_config *c = s->config;
-	const u32 used = (s->next - eqds_epoch_start(c->profile, s->epoch)) &
-			 eqds_mask(c->profile->seq_bits);
-
-	if (!c->epoch_packets)
-		return ~0U;
-	return used < c->epoch_packets ? c->epoch_packets - used : 0;
-}
-
-static bool sender_epoch_is_full(const struct eqds_sender *s)
-{
-	return !sender_epoch_room(s);
-}
-
 static struct eqds_packet *sender_candidate(const struct eqds_sender *s)
 {
 	struct eqds_packet *packet = s->retransmit.head;
 
 	if (packet)
 		return packet;
-	if (sender_epoch_is_full(s))
+	if (!s->room)
 		return NULL;
 	return sender_outstanding(s) < s->config->window_packets ? s->queue.head : NULL;
 }
@@ -260,14 +250,24 @@ static u32 sender_first_bytes(const struct eqds_packet *packet)
 	return packet->more ? packet->each_bytes : packet->bytes;
 }
 
-bool eqds_sender_is_ready(const struct eqds_sender *s)
+/* Is there credit for a packet's first number? */
+static bool sender_can_pay(const struct eqds_sender *s, const struct eqds_packet *packet)
 {
-	const struct eqds_packet *packet = sender_candidate(s);
-
-	if (!packet)
-		return false;
 	return s->config->overdraw ? s->credit_bytes > 0 :
 				     s->credit_bytes >= sender_first_bytes(packet);
+}
+
+/* The packet that may leave now; NULL: none. */
+static struct eqds_packet *sender_ready(const struct eqds_sender *s)
+{
+	struct eqds_packet *packet = sender_candidate(s);
+
+	return packet && sender_can_pay(s, packet) ? packet : NULL;
+}
+
+bool eqds_sender_is_ready(const struct eqds_sender *s)
+{
+	return sender_ready(s);
 }
 
 /* Numbers of the candidate that leave at once. The sender is ready. */
@@ -282,8 +282,8 @@ static u32 sender_next_count(const struct eqds_sender *s, u64 now_ns,
 		return 1;
 	if (most > EQDS_COUNTED_MAX)
 		most = EQDS_COUNTED_MAX;
-	if (most > sender_epoch_room(s))
-		most = sender_epoch_room(s);
+	if (most > s->room)
+		most = s->room;
 	if (s->credit_bytes < (s64)packet->bytes) {
 		/* With overdraw, one more for what is left above 0. */
 		const u32 paid = c->overdraw ? ((u32)s->credit_bytes - 1) / packet->each_bytes + 1 :
@@ -296,16 +296,21 @@ static u32 sender_next_count(const struct eqds_sender *s, u64 now_ns,
 
 u32 eqds_sender_next_bytes(const struct eqds_sender *s, u64 now_ns)
 {
-	const struct eqds_packet *packet = sender_candidate(s);
-	const u32 count = sender_next_count(s, now_ns, packet);
+	const struct eqds_packet *packet = sender_ready(s);
+	u32 count;
 
+	if (!packet)
+		return 0;
+	count = sender_next_count(s, now_ns, packet);
 	return count > packet->more ? packet->bytes : count * packet->each_bytes;
 }
 
 /* Only credit is missing, so a pull would help. */
 static bool sender_lacks_credit(const struct eqds_sender *s)
 {
-	return sender_candidate(s) && !eqds_sender_is_ready(s);
+	const struct eqds_packet *packet = sender_candidate(s);
+
+	return packet && !sender_can_pay(s, packet);
 }
 
 static void sender_head(struct eqds_sender *s, u64 now_ns, struct eqds_head *head)
@@ -355,7 +360,7 @@ static void sender_settle(struct eqds_sender *s, u64 now_ns, struct eqds_out *ou
 {
 	u64 due;
 
-	if (s->queue.count && !sender_outstanding(s) && sender_epoch_is_full(s))
+	if (s->queue.count && !sender_outstanding(s) && !s->room)
 		sender_open(s, now_ns, eqds_add(s->epoch, 1, s->config->profile->epoch_bits));
 	sender_raise_target(s);
 	if (!sender_lacks_credit(s)) {
@@ -405,10 +410,10 @@ static void sender_prove(struct eqds_sender *s, const struct eqds_packet *packet
 
 struct eqds_packet *eqds_sender_next(struct eqds_sender *s, u64 now_ns, struct eqds_head *head)
 {
-	struct eqds_packet *packet = sender_candidate(s);
+	struct eqds_packet *packet = sender_ready(s);
 	u32 count;
 
-	if (!eqds_sender_is_ready(s))
+	if (!packet)
 		return NULL;
 	count = sender_next_count(s, now_ns, packet);
 	if (count <= packet->more)
@@ -422,6 +427,8 @@ struct eqds_packet *eqds_sender_next(struct eqds_sender *s, u64 now_ns, struct e
 		for (u32 n = 0; n < count; n++)
 			*sender_slot(s, packet->seq + n) = packet;
 		s->next = eqds_add(s->next, count, s->config->profile->seq_bits);
+		if (s->config->epoch_packets)
+			s->room -= count;
 	} else {
 		eqds_list_remove(&s->retransmit, packet);
 		packet->attempt++;
@@ -841,6 +848,7 @@ void eqds_sender_init(struct eqds_sender *s, const struct eqds_config *config,
 	s->epoch = epoch & eqds_mask(config->profile->epoch_bits);
 	s->cookie = cookie;
 	s->resting = true;
+	s->room = sender_room_first(s);
 	s->rts_due_ns = EQDS_NEVER;
 }
 
@@ -873,8 +881,13 @@ const char *eqds_sender_check(const struct eqds_sender *s)
 	s64 backlog = (s64)eqds_sender_backlog_bytes(s), window = c->window_bytes;
 	s32 asked = sender_pull_ahead(s, s->target, s->pull);
 	s64 sum = s->credit_bytes + (s64)asked * c->mtu_bytes;
+	const u32 used = (s->next - eqds_epoch_start(c->profile, s->epoch)) &
+			 eqds_mask(c->profile->seq_bits);
 	u32 numbered = 0, spare = 0;
 
+	if (s->state != EQDS_SENDER_CLOSED && c->epoch_packets &&
+	    used + s->room != c->epoch_packets)
+		return "the numbers left in the epoch are counted wrong";
 	if (asked < 0 || sender_pull_ahead(s, s->target, s->target_told) < 0)
 		return "the pull target is behind what it was";
 	if (sum >= window + c->mtu_bytes)

@@ -95,6 +95,7 @@ struct eqds_sender {
 	u32 epoch;
 	u32 una;	 /* oldest number not acknowledged */
 	u32 next;	 /* next number to be used */
+	u32 room;	 /* numbers left in the epoch */
 	u32 pull;	 /* highest pull number seen */
 	u32 target;	 /* pull number asked for */
 	u32 target_told; /* highest target a packet has carried */
@@ -143,7 +144,7 @@ void eqds_sender_enqueue_whole(struct eqds_sender *s, u64 now_ns, struct eqds_pa
 /* Is there a packet that may leave now? */
 bool eqds_sender_is_ready(const struct eqds_sender *s);
 
-/* Bytes of the packet that is next; the sender is ready. */
+/* Bytes of the packet that is next; 0: none may leave now. */
 u32 eqds_sender_next_bytes(const struct eqds_sender *s, u64 now_ns);
 
 /*

@@ -3,25 +3,8 @@
 
 #include "core/base/bytes.h"
 
-static u64 wire_get(const u8 *p, u32 bytes)
-{
-	u64 x = 0;
-
-	while (bytes--)
-		x = x << 8 | *p++;
-	return x;
-}
-
-static void wire_put(u8 *p, u64 x, u32 bytes)
-{
-	while (bytes--) {
-		p[bytes] = (u8)x;
-		x >>= 8;
-	}
-}
-
-#define GET(type, field) wire_get(p + offsetof(type, field), sizeof(((type *)0)->field))
-#define PUT(type, field, x) wire_put(p + offsetof(type, field), x, sizeof(((type *)0)->field))
+#define GET(type, field) base_load_be(p + offsetof(type, field), sizeof(((type *)0)->field))
+#define PUT(type, field, x) base_store_be(p + offsetof(type, field), x, sizeof(((type *)0)->field))
 
 /* Flags that a state machine can make sense of. */
 static bool wire_flags_are_good(bool control, u8 flags)
