@@ -21,6 +21,7 @@
 #include <linux/spinlock.h>
 #include <linux/timerqueue.h>
 #include <linux/udp.h>
+#include <net/dst_cache.h>
 
 #include "core/eqds/asl.h"
 #include "core/eqds/class.h"
@@ -115,7 +116,10 @@ struct eqds_rx {
 
 /* The core's node of an skb: its own memory, since skbs are cloned and changed by others. */
 struct eqds_node {
-	struct sk_buff *skb;
+	union {
+		struct sk_buff *skb;
+		struct eqds_node *spare; /* the next one, of those without a packet */
+	};
 	u32 held_bytes; /* the packet's part of ed->held_bytes */
 	u16 segments;	/* more than 1: a whole packet */
 	u16 left;	/* segments that the core has not given back */
@@ -153,6 +157,12 @@ struct eqds_table {
 	u32 count;
 };
 
+/* The ends whose route a CPU keeps, and since when it does. */
+struct eqds_route_of {
+	struct in6_addr peer, local;
+	unsigned long since; /* jiffies */
+};
+
 struct eqds_key;
 struct eqds_tag_ends;
 
@@ -161,6 +171,8 @@ struct eqds_dev {
 	struct net *net;
 	struct socket *sock4, *sock6; /* while up; sock6: NULL without IPv6 */
 	int link;		      /* ifindex of the device that outer packets use */
+	struct dst_cache route;	      /* of each CPU's last outer packet */
+	struct eqds_route_of __percpu *route_of;
 	u32 mbits;		      /* 0: the link's */
 	u8 ttl;			      /* of outer packets; 0: the route's */
 	u16 tos;		      /* of outer packets; EQDS_TOS_INHERIT: the inner packet's */
@@ -185,6 +197,8 @@ struct eqds_dev {
 	u32 tunnels_max;  /* of a direction: 1 .. EQDS_TUNNELS_MAX */
 	u64 held_bytes;	  /* of all packets that a node holds */
 	u64 held_max_bytes;
+	struct eqds_node *spares; /* without a packet, for the next ones: memory.c */
+	u32 spare_count;
 	struct eqds_config config;
 	struct eqds_class class[EQDS_CLASSES];
 	struct eqds_asl asl;
@@ -244,6 +258,7 @@ struct eqds_rx *eqds_tunnel_rx_new(struct eqds_dev *ed, const struct eqds_cb *cb
 void eqds_tunnel_tx_lose(struct eqds_dev *ed, struct eqds_tx *tx, struct eqds_work *work);
 void eqds_tunnel_rx_free(struct eqds_dev *ed, struct eqds_rx *rx);
 void eqds_tunnel_due(struct eqds_dev *ed, struct eqds_tunnel *tunnel, u64 deadline_ns);
+void eqds_tunnel_postpone(struct eqds_dev *ed, u64 now_ns);
 void eqds_tunnel_close_all(struct eqds_dev *ed, struct eqds_work *work);
 u32 eqds_tunnel_shrink(struct eqds_dev *ed, u64 before_ns, u32 looks, struct eqds_work *work);
 enum hrtimer_restart eqds_tunnel_fire(struct hrtimer *timer);
@@ -298,6 +313,8 @@ void eqds_pull_run(struct eqds_dev *ed, u64 now_ns, struct eqds_work *work);
 enum hrtimer_restart eqds_pull_fire(struct hrtimer *timer);
 
 /* udp.c: the outer packet. */
+int eqds_udp_init(struct eqds_dev *ed);
+void eqds_udp_exit(struct eqds_dev *ed);
 int eqds_udp_open(struct eqds_dev *ed);
 void eqds_udp_close(struct eqds_dev *ed);
 void eqds_udp_ends(const struct sk_buff *skb, u8 *from, u8 *to);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Bounds on a device's memory.
+ * Nodes of packets, and bounds on a device's memory.
  *
  *   packets   struct eqds_node holds each: queued, in flight, or in a reorder queue. Their bytes
  *             together stay below ed->held_max_bytes, but for what lets a tunnel go on: the first
@@ -21,7 +21,34 @@
 /* Tunnels looked at under one lock. */
 #define SHRINK_BATCH 64UL
 
+/* Nodes that a device keeps for its next packets. With KASAN, which watches what is freed, none. */
+#define MEMORY_SPARES_MAX (IS_ENABLED(CONFIG_KASAN) ? 0U : 256U)
+
 static struct kmem_cache *memory_nodes;
+
+/* Lock. */
+static struct eqds_node *memory_node_get(struct eqds_dev *ed, gfp_t gfp)
+{
+	struct eqds_node *node = ed->spares;
+
+	if (!node)
+		return kmem_cache_alloc(memory_nodes, gfp);
+	ed->spares = node->spare;
+	ed->spare_count--;
+	return node;
+}
+
+/* Lock. */
+static void memory_node_put(struct eqds_dev *ed, struct eqds_node *node)
+{
+	if (ed->spare_count >= MEMORY_SPARES_MAX) {
+		kmem_cache_free(memory_nodes, node);
+		return;
+	}
+	node->spare = ed->spares;
+	ed->spares = node;
+	ed->spare_count++;
+}
 
 /*
  * The core's node of a packet, which counts from now on. segments: 1, or those of a whole packet.
@@ -35,7 +62,7 @@ struct eqds_node *eqds_node_get(struct eqds_dev *ed, struct sk_buff *skb, u16 se
 	if (segments > 1)
 		node = kmalloc(sizeof(*node) + (segments - 1) * sizeof(node->core), gfp);
 	else
-		node = kmem_cache_alloc(memory_nodes, gfp);
+		node = memory_node_get(ed, gfp);
 	if (!node)
 		return NULL;
 	node->skb = skb;
@@ -55,7 +82,7 @@ struct sk_buff *eqds_node_put(struct eqds_dev *ed, struct eqds_node *node)
 	if (node->segments > 1)
 		kfree(node);
 	else
-		kmem_cache_free(memory_nodes, node);
+		memory_node_put(ed, node);
 	return skb;
 }
 
@@ -102,8 +129,15 @@ int eqds_memory_open(struct eqds_dev *ed)
 
 void eqds_memory_close(struct eqds_dev *ed)
 {
+	struct eqds_node *node;
+
 	compat_shrinker_free(ed->shrinker);
 	ed->shrinker = NULL;
+	while ((node = ed->spares)) {
+		ed->spares = node->spare;
+		kmem_cache_free(memory_nodes, node);
+	}
+	ed->spare_count = 0;
 }
 
 int eqds_memory_register(void)

@@ -159,13 +159,20 @@ static int netdev_init(struct net_device *dev)
 	dev->tstats = netdev_alloc_pcpu_stats(struct pcpu_sw_netstats);
 	if (!dev->tstats)
 		return -ENOMEM;
+	err = eqds_udp_init(ed);
+	if (err)
+		goto free_stats;
 	err = eqds_memory_open(ed);
-	if (err) {
-		free_percpu(dev->tstats);
-		return err;
-	}
+	if (err)
+		goto exit_udp;
 	netif_napi_add(dev, &ed->napi, eqds_recv_poll);
 	return 0;
+
+exit_udp:
+	eqds_udp_exit(ed);
+free_stats:
+	free_percpu(dev->tstats);
+	return err;
 }
 
 static void netdev_uninit(struct net_device *dev)
@@ -178,6 +185,7 @@ static void netdev_uninit(struct net_device *dev)
 	eqds_rule_clear(ed);
 	eqds_key_clear(ed);
 	eqds_rdma_set_cnp(ed, false);
+	eqds_udp_exit(ed);
 	free_percpu(dev->tstats);
 }
 

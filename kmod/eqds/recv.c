@@ -345,7 +345,9 @@ int eqds_recv(struct sock *sk, struct sk_buff *skb)
 	/* A packet may wait in the reorder queue, so it keeps neither its route nor a socket. */
 	skb_orphan(skb);
 	skb_dst_drop(skb);
-	skb_queue_tail(&ed->backlog, skb);
+	spin_lock(&ed->backlog.lock);
+	__skb_queue_tail(&ed->backlog, skb);
+	spin_unlock(&ed->backlog.lock);
 	napi_schedule(&ed->napi);
 	return 0;
 
@@ -354,21 +356,39 @@ drop:
 	return 0;
 }
 
+/*
+ * Moves at most count datagrams from the backlog, whose lock no interrupt takes. Lock: what leaves
+ * the backlog is seen by the tunnels that were there then, not by those of a later key.
+ */
+static int recv_take(struct eqds_dev *ed, int count, struct sk_buff_head *to)
+{
+	struct sk_buff *skb;
+	int taken = 0;
+
+	spin_lock(&ed->backlog.lock);
+	for (; taken < count && (skb = __skb_dequeue(&ed->backlog)); taken++)
+		__skb_queue_tail(to, skb);
+	spin_unlock(&ed->backlog.lock);
+	return taken;
+}
+
 int eqds_recv_poll(struct napi_struct *napi, int budget)
 {
 	struct eqds_dev *ed = container_of(napi, struct eqds_dev, napi);
+	struct sk_buff_head batch;
 	struct sk_buff *skb;
 	struct eqds_work work;
-	int done = 0;
 	u64 now_ns;
+	int done;
 
+	__skb_queue_head_init(&batch);
 	eqds_work_init(&work);
 	work.polling = true;
 	spin_lock_bh(&ed->lock);
+	done = recv_take(ed, budget, &batch);
 	now_ns = ktime_get_ns();
 	trace_eqds_turn(ed, EQDS_TURN_POLL, now_ns);
-	while (done < budget && (skb = skb_dequeue(&ed->backlog))) {
-		done++;
+	while ((skb = __skb_dequeue(&batch))) {
 		if (!ed->up || !recv_datagram(ed, now_ns, skb, &work))
 			__skb_queue_tail(&work.free, skb);
 	}
@@ -378,6 +398,7 @@ int eqds_recv_poll(struct napi_struct *napi, int budget)
 		eqds_pull_run(ed, now_ns, &work);
 	}
 	eqds_reply_flush(ed, &work);
+	eqds_tunnel_postpone(ed, now_ns);
 	spin_unlock_bh(&ed->lock);
 	eqds_work_run(ed, &work);
 	if (done < budget && napi_complete_done(napi, done) && !skb_queue_empty(&ed->backlog))

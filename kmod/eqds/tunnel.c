@@ -5,7 +5,8 @@
  *   due:  [ earliest ] ... [ latest ]     one timer of the device fires for the earliest
  *
  * Most packets move a deadline farther away. The order keeps the earlier time; when that fires, the
- * tunnel's real deadline is looked up. Thus a packet costs no timer operation.
+ * tunnel's real deadline is looked up. Thus a packet costs no timer operation. If a poll finds the
+ * timer about to fire for nothing, it arms it anew, which costs less than an interrupt.
  */
 #include <linux/random.h>
 #include <linux/slab.h>
@@ -16,6 +17,10 @@
 
 /* Deadlines served by one firing of the timer: a bound on the time that the lock is held. */
 #define TUNNEL_FIRE_MAX 64
+/* The timer is about to fire: within a quarter of the least timeout. */
+#define TUNNEL_SOON_NS (500 * NSEC_PER_USEC)
+/* Tunnels that one poll moves in the order of deadlines. */
+#define TUNNEL_POSTPONE_MAX 8
 /* Tunnels that go for a new one: more than one, so that a lowered cap is reached. */
 #define TUNNEL_EVICT_MAX 2
 
@@ -98,13 +103,23 @@ void eqds_tunnel_due(struct eqds_dev *ed, struct eqds_tunnel *tunnel, u64 deadli
 
 /* ---- sending tunnels ---- */
 
-/* sender: of the wire, the class of the tunnel. */
+static bool tunnel_tx_is(const struct eqds_tx *tx, const struct in6_addr *peer, u16 sender)
+{
+	return tx->core.id == sender && ipv6_addr_equal(&tx->tunnel.peer, peer);
+}
+
+/* sender: of the wire, the class of the tunnel. The one used last is looked at first. */
 struct eqds_tx *eqds_tunnel_tx(struct eqds_dev *ed, const struct in6_addr *peer, u16 sender)
 {
 	struct eqds_tx *tx;
 
+	if (list_empty(&ed->tx.lru))
+		return NULL;
+	tx = list_last_entry(&ed->tx.lru, struct eqds_tx, tunnel.lru);
+	if (tunnel_tx_is(tx, peer, sender))
+		return tx;
 	hlist_for_each_entry(tx, tunnel_bucket(ed, &ed->tx, peer), tunnel.hash)
-		if (tx->core.id == sender && ipv6_addr_equal(&tx->tunnel.peer, peer))
+		if (tunnel_tx_is(tx, peer, sender))
 			return tx;
 	return NULL;
 }
@@ -200,14 +215,27 @@ static void tunnel_tx_expire(struct eqds_dev *ed, struct eqds_tx *tx, u64 now_ns
 
 /* ---- receiving tunnels ---- */
 
-/* A tunnel from the peer to the address that its packet came to: this host may have several. */
+static bool tunnel_rx_is(const struct eqds_rx *rx, const struct eqds_cb *cb, u16 sender)
+{
+	return rx->core.id == sender && ipv6_addr_equal(&rx->tunnel.peer, &cb->peer) &&
+	       ipv6_addr_equal(&rx->tunnel.local, &cb->local);
+}
+
+/*
+ * A tunnel from the peer to the address that its packet came to: this host may have several. The
+ * one used last is looked at first.
+ */
 struct eqds_rx *eqds_tunnel_rx(struct eqds_dev *ed, const struct eqds_cb *cb, u16 sender)
 {
 	struct eqds_rx *rx;
 
+	if (list_empty(&ed->rx.lru))
+		return NULL;
+	rx = list_last_entry(&ed->rx.lru, struct eqds_rx, tunnel.lru);
+	if (tunnel_rx_is(rx, cb, sender))
+		return rx;
 	hlist_for_each_entry(rx, tunnel_bucket(ed, &ed->rx, &cb->peer), tunnel.hash) {
-		if (rx->core.id == sender && ipv6_addr_equal(&rx->tunnel.peer, &cb->peer) &&
-		    ipv6_addr_equal(&rx->tunnel.local, &cb->local)) {
+		if (tunnel_rx_is(rx, cb, sender)) {
 			list_move_tail(&rx->tunnel.lru, &ed->rx.lru);
 			return rx;
 		}
@@ -257,13 +285,21 @@ struct eqds_rx *eqds_tunnel_rx_new(struct eqds_dev *ed, const struct eqds_cb *cb
 
 /* ---- time and end ---- */
 
+static u64 tunnel_deadline_ns(const struct eqds_tunnel *tunnel)
+{
+	const struct eqds_rx *rx = container_of(tunnel, struct eqds_rx, tunnel);
+	const struct eqds_tx *tx = container_of(tunnel, struct eqds_tx, tunnel);
+
+	return tunnel->sending ? eqds_sender_deadline_ns(&tx->core)
+			       : eqds_receiver_deadline_ns(&rx->core);
+}
+
 static void tunnel_expire(struct eqds_dev *ed, struct eqds_tunnel *tunnel, u64 now_ns,
 			  struct eqds_work *work)
 {
 	struct eqds_rx *rx = container_of(tunnel, struct eqds_rx, tunnel);
 	struct eqds_tx *tx = container_of(tunnel, struct eqds_tx, tunnel);
-	u64 deadline_ns = tunnel->sending ? eqds_sender_deadline_ns(&tx->core)
-					  : eqds_receiver_deadline_ns(&rx->core);
+	const u64 deadline_ns = tunnel_deadline_ns(tunnel);
 
 	timerqueue_del(&ed->due, &tunnel->due);
 	if (tunnel->sending && tx->core.state == EQDS_SENDER_CLOSED)
@@ -274,6 +310,30 @@ static void tunnel_expire(struct eqds_dev *ed, struct eqds_tunnel *tunnel, u64 n
 		tunnel_tx_expire(ed, tx, now_ns, work);
 	else
 		tunnel_rx_close(ed, rx, work);
+}
+
+/* Arm the timer anew if it is about to fire for tunnels whose deadlines have moved on. Lock. */
+void eqds_tunnel_postpone(struct eqds_dev *ed, u64 now_ns)
+{
+	const u64 soon_ns = now_ns + TUNNEL_SOON_NS;
+	struct timerqueue_node *first = timerqueue_getnext(&ed->due);
+
+	if (!ed->up || ed->due_ns > soon_ns)
+		return;
+	for (u32 n = 0; n < TUNNEL_POSTPONE_MAX && first && (u64)first->expires <= soon_ns; n++) {
+		struct eqds_tunnel *tunnel = container_of(first, struct eqds_tunnel, due);
+		const u64 deadline_ns = tunnel_deadline_ns(tunnel);
+
+		/* Of a closed one, the timer frees the memory. */
+		if (deadline_ns <= soon_ns || deadline_ns == EQDS_NEVER)
+			return;
+		timerqueue_del(&ed->due, first);
+		first->expires = ns_to_ktime(deadline_ns);
+		timerqueue_add(&ed->due, first);
+		first = timerqueue_getnext(&ed->due);
+	}
+	ed->due_ns = EQDS_NEVER;
+	tunnel_arm(ed);
 }
 
 enum hrtimer_restart eqds_tunnel_fire(struct hrtimer *timer)

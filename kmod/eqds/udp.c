@@ -3,9 +3,10 @@
  * The outer packet: the device's sockets, and UDP/IP around what the tunnels send.
  *
  * The outer route is looked up for the link that the device was made for. A packet can't come back
- * into the device by that, even where the same address is routed into it. Packets of one batch to
- * one peer share the look-up, unless the namespace chooses among next hops by ports: a path is a
- * port.
+ * into the device by that, even where the same address is routed into it. Packets that a CPU sends
+ * to one peer after another share the look-up, unless the namespace chooses among next hops by
+ * ports: a path is a port. Where ip-rule or IPsec tells source ports apart, all paths go as the
+ * port that was looked up did.
  *
  * A link that is a tunnel of another kind may send its own packets into the device. The stack
  * bounds how deep such a loop nests (XMIT_RECURSION_LIMIT), since the device has no queue, and
@@ -20,11 +21,15 @@
 #include "core/eqds/tag.h"
 #include "eqds/device.h"
 
-/* The route of the packet before. */
-struct udp_route {
-	struct dst_entry *dst; /* NULL: none */
-	struct in6_addr peer, local, source6;
-	__be32 source4;
+/*
+ * A look-up sees what no route tells when it changes: that a router is dead, or that IPsec has got
+ * keys. So a route is looked up again after so long.
+ */
+#define UDP_ROUTE_JIFFIES (HZ / 10)
+
+struct udp_source {
+	struct in6_addr v6;
+	__be32 v4;
 };
 
 static int udp_open(struct eqds_dev *ed, bool v6, struct socket **sock)
@@ -83,6 +88,7 @@ void eqds_udp_close(struct eqds_dev *ed)
 {
 	/* For those that left the lock while the device was up and now send by the socket. */
 	synchronize_net();
+	dst_cache_reset_now(&ed->route);
 	udp_tunnel_sock_release(ed->sock4);
 	ed->sock4 = NULL;
 	if (ed->sock6)
@@ -106,8 +112,27 @@ void eqds_udp_ends(const struct sk_buff *skb, u8 *from, u8 *to)
 	memcpy(to, &destination, sizeof(destination));
 }
 
+int eqds_udp_init(struct eqds_dev *ed)
+{
+	int err = dst_cache_init(&ed->route, GFP_KERNEL);
+
+	if (err)
+		return err;
+	ed->route_of = alloc_percpu(struct eqds_route_of);
+	if (ed->route_of)
+		return 0;
+	dst_cache_destroy(&ed->route);
+	return -ENOMEM;
+}
+
+void eqds_udp_exit(struct eqds_dev *ed)
+{
+	free_percpu(ed->route_of);
+	dst_cache_destroy(&ed->route);
+}
+
 static struct dst_entry *udp_look_up4(struct eqds_dev *ed, const struct eqds_cb *cb,
-				      struct udp_route *route)
+				      struct udp_source *source)
 {
 	struct flowi4 fl4 = {
 		.flowi4_oif = ed->link,
@@ -119,12 +144,12 @@ static struct dst_entry *udp_look_up4(struct eqds_dev *ed, const struct eqds_cb 
 	};
 	struct rtable *rt = ip_route_output_key(ed->net, &fl4);
 
-	route->source4 = fl4.saddr;
+	source->v4 = fl4.saddr;
 	return IS_ERR(rt) ? NULL : &rt->dst;
 }
 
 static struct dst_entry *udp_look_up6(struct eqds_dev *ed, const struct eqds_cb *cb,
-				      struct udp_route *route)
+				      struct udp_source *source)
 {
 #if IS_ENABLED(CONFIG_IPV6)
 	struct flowi6 fl6 = {
@@ -140,7 +165,7 @@ static struct dst_entry *udp_look_up6(struct eqds_dev *ed, const struct eqds_cb 
 	if (!ed->sock6)
 		return NULL;
 	dst = ipv6_stub->ipv6_dst_lookup_flow(ed->net, ed->sock6->sk, &fl6, NULL);
-	route->source6 = fl6.saddr;
+	source->v6 = fl6.saddr;
 	return IS_ERR(dst) ? NULL : dst;
 #else
 	return NULL;
@@ -160,48 +185,79 @@ static bool udp_ports_choose_route(const struct eqds_dev *ed, bool v4)
 	return false;
 }
 
-static void udp_forget(struct udp_route *route)
+/*
+ * The route of this CPU's last packet, if that went between the same ends, and the route stands and
+ * isn't old.
+ */
+static struct dst_entry *udp_last_route(struct eqds_dev *ed, const struct eqds_cb *cb, bool v4,
+					struct udp_source *source)
 {
-	dst_release(route->dst);
-	route->dst = NULL;
+	const struct eqds_route_of *last = this_cpu_ptr(ed->route_of);
+	struct rtable *rt;
+
+	if (!ipv6_addr_equal(&last->peer, &cb->peer) ||
+	    !ipv6_addr_equal(&last->local, &cb->local) ||
+	    time_after(jiffies, last->since + UDP_ROUTE_JIFFIES))
+		return NULL;
+#if IS_ENABLED(CONFIG_IPV6)
+	if (!v4)
+		return dst_cache_get_ip6(&ed->route, &source->v6);
+#endif
+	rt = dst_cache_get_ip4(&ed->route, &source->v4);
+	return rt ? &rt->dst : NULL;
 }
 
-/* Leaves the route of the packet in *route. Returns false if there is none. */
-static bool udp_route(struct eqds_dev *ed, const struct eqds_cb *cb, struct udp_route *route)
+static void udp_keep_route(struct eqds_dev *ed, const struct eqds_cb *cb, bool v4,
+			   struct dst_entry *dst, const struct udp_source *source)
 {
-	const bool v4 = ipv6_addr_v4mapped(&cb->peer);
+	struct eqds_route_of *last = this_cpu_ptr(ed->route_of);
 
-	if (route->dst && ipv6_addr_equal(&route->peer, &cb->peer) &&
-	    ipv6_addr_equal(&route->local, &cb->local) &&
-	    !udp_ports_choose_route(ed, v4))
-		return true;
-	udp_forget(route);
-	route->peer = cb->peer;
-	route->local = cb->local;
-	route->dst = v4 ? udp_look_up4(ed, cb, route) : udp_look_up6(ed, cb, route);
-	if (!route->dst) {
+	last->peer = cb->peer;
+	last->local = cb->local;
+	last->since = jiffies;
+	if (v4)
+		dst_cache_set_ip4(&ed->route, dst, source->v4);
+#if IS_ENABLED(CONFIG_IPV6)
+	else
+		dst_cache_set_ip6(&ed->route, dst, &source->v6);
+#endif
+}
+
+/* The packet's route, with a reference, and its source address. NULL: there is none. */
+static struct dst_entry *udp_route(struct eqds_dev *ed, const struct eqds_cb *cb,
+				   struct udp_source *source)
+{
+	const bool v4 = ipv6_addr_v4mapped(&cb->peer), keep = !udp_ports_choose_route(ed, v4);
+	struct dst_entry *dst = keep ? udp_last_route(ed, cb, v4, source) : NULL;
+
+	if (dst)
+		return dst;
+	dst = v4 ? udp_look_up4(ed, cb, source) : udp_look_up6(ed, cb, source);
+	if (!dst) {
 		DEV_STATS_INC(ed->dev, tx_carrier_errors);
-		return false;
+		return NULL;
 	}
-	if (unlikely(route->dst->dev == ed->dev)) {
+	if (unlikely(dst->dev == ed->dev)) {
 		DEV_STATS_INC(ed->dev, collisions);
-		udp_forget(route);
-		return false;
+		dst_release(dst);
+		return NULL;
 	}
-	return true;
+	if (keep)
+		udp_keep_route(ed, cb, v4, dst, source);
+	return dst;
 }
 
 /* Writes the tag. Returns false without a key, which may have gone since the lock was held. */
 static bool udp_seal(struct eqds_dev *ed, struct sk_buff *skb, const struct eqds_cb *cb,
-		     const struct udp_route *route)
+		     const struct udp_source *from)
 {
-	struct in6_addr source = route->source6;
+	struct in6_addr source = from->v6;
 	struct eqds_tag_ends ends;
 
 	if (!cb->tagged)
 		return true;
 	if (ipv6_addr_v4mapped(&cb->peer))
-		ipv6_addr_set_v4mapped(route->source4, &source);
+		ipv6_addr_set_v4mapped(from->v4, &source);
 	memcpy(ends.from, &source, sizeof(source));
 	memcpy(ends.to, &cb->peer, sizeof(cb->peer));
 	return eqds_key_seal(ed, skb, &ends);
@@ -238,17 +294,18 @@ static void udp_xmit_counted(struct eqds_dev *ed, struct dst_entry *dst, struct 
 	ip_local_out(ed->net, ed->sock4->sk, skb);
 }
 
-static void udp_emit(struct eqds_dev *ed, struct sk_buff *skb, struct udp_route *route)
+static void udp_emit(struct eqds_dev *ed, struct sk_buff *skb)
 {
 	struct eqds_cb cb = *EQDS_CB(skb);
-	struct dst_entry *dst;
+	struct udp_source source;
+	struct dst_entry *dst = udp_route(ed, &cb, &source);
 	u8 ttl = cb.ttl;
 
-	if (!udp_route(ed, &cb, route) || !udp_seal(ed, skb, &cb, route)) {
+	if (!dst || !udp_seal(ed, skb, &cb, &source)) {
+		dst_release(dst);
 		kfree_skb(skb);
 		return;
 	}
-	dst = dst_clone(route->dst);
 	/* The IP layers take what is in there for theirs: a size to fragment to, say. */
 	memset(skb->cb, 0, sizeof(skb->cb));
 	/* The device counts packets of users, so the tunnel's are not counted for it. */
@@ -258,17 +315,17 @@ static void udp_emit(struct eqds_dev *ed, struct sk_buff *skb, struct udp_route 
 	/* A path with a smaller MTU than the link's gets fragments, not nothing. */
 	skb->ignore_df = 1;
 	if (cb.counted) {
-		udp_xmit_counted(ed, dst, skb, route->source4, &cb, ttl ?: ip4_dst_hoplimit(dst));
+		udp_xmit_counted(ed, dst, skb, source.v4, &cb, ttl ?: ip4_dst_hoplimit(dst));
 		return;
 	}
 	if (ipv6_addr_v4mapped(&cb.peer)) {
-		udp_tunnel_xmit_skb((struct rtable *)dst, ed->sock4->sk, skb, route->source4,
+		udp_tunnel_xmit_skb((struct rtable *)dst, ed->sock4->sk, skb, source.v4,
 				    cb.peer.s6_addr32[3], cb.tos, ttl ?: ip4_dst_hoplimit(dst), 0,
 				    cb.sport, htons(EQDS_PORT), false, false);
 		return;
 	}
 #if IS_ENABLED(CONFIG_IPV6)
-	udp_tunnel6_xmit_skb(dst, ed->sock6->sk, skb, NULL, &route->source6, &cb.peer, cb.tos,
+	udp_tunnel6_xmit_skb(dst, ed->sock6->sk, skb, NULL, &source.v6, &cb.peer, cb.tos,
 			     ttl ?: ip6_dst_hoplimit(dst), 0, cb.sport, htons(EQDS_PORT), false);
 #endif
 }
@@ -286,13 +343,11 @@ void eqds_work_init(struct eqds_work *work)
 /* Not under the lock. The caller is in softirq, under RCU, or has marked the device down. */
 void eqds_work_run(struct eqds_dev *ed, struct eqds_work *work)
 {
-	struct udp_route route = {.dst = NULL};
 	struct sk_buff *skb;
 
 	rcu_read_lock_bh();
 	while ((skb = __skb_dequeue(&work->emit)))
-		udp_emit(ed, skb, &route);
-	udp_forget(&route);
+		udp_emit(ed, skb);
 	while ((skb = __skb_dequeue(&work->deliver)))
 		eqds_recv_deliver(ed, skb, work->polling);
 	while ((skb = __skb_dequeue(&work->local)))
