@@ -58,6 +58,18 @@ Descriptor udp_socket(std::uint16_t to) {
     return fd;
 }
 
+bool has_message(const std::vector<std::uint8_t>& datagram, bool to_node,
+                 const Relay::Which& which) {
+    rmem_datagram in;
+    if (rmem_datagram_open(&in, datagram.data(), static_cast<u32>(datagram.size()), !to_node) !=
+        RMEM_WIRE_GOOD)
+        return false;
+    bool has = false; // which() sees all messages
+    while (rmem_datagram_step(&in, datagram.data()))
+        has |= which(in.head);
+    return has;
+}
+
 } // namespace
 
 daemon::Transports TestNode::transports(std::uint16_t port, const daemon::ShmOptions& shm) {
@@ -126,6 +138,13 @@ std::size_t Relay::kept() {
     return kept_.size();
 }
 
+bool Relay::has_kept(const Which& which) {
+    std::lock_guard lock(lock_);
+    return std::ranges::any_of(kept_, [&](const Datagram& datagram) {
+        return has_message(datagram.bytes, datagram.to_node, which);
+    });
+}
+
 void Relay::send_kept() {
     std::lock_guard lock(lock_);
     for (const Datagram& datagram : kept_) {
@@ -144,18 +163,6 @@ std::vector<Relay::Troubles> Relay::troubles() {
 }
 
 // ---- its thread, under the lock ----
-
-bool Relay::keeps(const Datagram& datagram) const {
-    const Bytes& bytes = datagram.bytes;
-    rmem_datagram in;
-    if (!which_ || rmem_datagram_open(&in, bytes.data(), static_cast<u32>(bytes.size()),
-                                      !datagram.to_node) != RMEM_WIRE_GOOD)
-        return false;
-    bool kept = false; // which_() sees all messages
-    while (rmem_datagram_step(&in, bytes.data()))
-        kept |= which_(in.head);
-    return kept;
-}
 
 Relay::Flow& Relay::flow_of(const sockaddr_in& client) {
     auto flow = std::find_if(flows_.begin(), flows_.end(), [&](const Flow& each) {
@@ -189,7 +196,7 @@ void Relay::take(Datagram datagram) {
         datagram.to_node ? datagram.flow->troubles.to_node : datagram.flow->troubles.to_client;
     if (cut_)
         return;
-    if (keeps(datagram)) {
+    if (which_ && has_message(datagram.bytes, datagram.to_node, which_)) {
         kept_.push_back(std::move(datagram));
         return;
     }

@@ -89,6 +89,7 @@ public:
     using Which = std::function<bool(const rmem_head&)>;
     void keep(Which which);
     std::size_t kept();
+    bool has_kept(const Which& which);
     // Sends the kept datagrams that go to the node.
     void send_kept();
     // Number of datagrams received, in both directions.
@@ -136,7 +137,6 @@ private:
     void take_from_node(Flow& flow);
     void take(Datagram datagram);
     void pass(const Datagram& datagram);
-    bool keeps(const Datagram& datagram) const;
     bool strikes(std::uint64_t& count);
 
     const std::uint16_t node_;

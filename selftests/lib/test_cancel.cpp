@@ -258,12 +258,21 @@ protected:
         ASSERT_EQ(write_async(r, a + at, &data, 8, &op), 0);
     }
     // A write of `one` at 8 is cancelled behind an older one at 0, while copies of both are on
-    // their way.
+    // their way. If this thread is slow, both kept may be the older one's, and the other one may
+    // not have been sent; then this starts both again.
     void cancel_behind(AsyncOp& older, AsyncOp& op) {
-        keep(0, 16);
-        start_write(0, one, older);
-        start_write(8, one, op);
-        wait_for_kept(2);
+        auto is_op = [this](const rmem_head& head) { return head.addr == a + 8; };
+        for (;;) {
+            keep(0, 16);
+            start_write(0, one, older);
+            start_write(8, one, op);
+            wait_for_kept(2);
+            if (relay.has_kept(is_op))
+                break;
+            send_kept();
+            EXPECT_EQ(poll_all(r, &op, 1, forever), 0);
+            EXPECT_EQ(poll_all(r, &older, 1, forever), 0);
+        }
         EXPECT_EQ(cancel(r, &op), 0);
     }
     std::uint64_t value(remote_t* handle, std::uint64_t at) {
