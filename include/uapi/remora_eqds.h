@@ -13,7 +13,8 @@ enum {
 	EQDS_CMD_UNSPEC,
 	EQDS_CMD_TUNNELS,     /* dump: one message per tunnel of this network namespace */
 	EQDS_CMD_DEVICES,     /* dump: one message per device of this network namespace */
-	EQDS_CMD_SET,	      /* EQDS_A_DEVICE; TTL, TOS, CNP, TUNNELS_MAX, HELD_MAX that change */
+	/* EQDS_A_DEVICE; TTL, TOS, CNP, TUNNELS_MAX, HELD_MAX, WINDOW_MTUS that change */
+	EQDS_CMD_SET,
 	EQDS_CMD_RULE_SET,    /* EQDS_A_DEVICE, KIND, PREFIX, LENGTH; PEER, or WEIGHT, PRIORITY */
 	EQDS_CMD_RULE_REMOVE, /* EQDS_A_DEVICE, KIND, PREFIX, LENGTH */
 	EQDS_CMD_RULES,	      /* dump: one message per rule of this network namespace */
@@ -68,6 +69,7 @@ enum {
 	EQDS_A_TUNNELS_MAX,  /* u32, 1 .. 16384: bound on the tunnels of a direction */
 	EQDS_A_HELD,	     /* u64 bytes of memory of packets that wait or are in flight */
 	EQDS_A_HELD_MAX,     /* u64 bytes, after which packets that would wait are dropped */
+	EQDS_A_WINDOW_MTUS,  /* u16, 1 .. 512: the window in MTUs; a change ends the tunnels */
 
 	__EQDS_A_MAX,
 	EQDS_A_MAX = __EQDS_A_MAX - 1

@@ -38,8 +38,12 @@
 /* Source ports of a tunnel's packets, by which routers choose paths: a power of two. */
 #define EQDS_PATHS     16U
 #define EQDS_PATH_PORT 0xc000U
-/* One bandwidth-delay product, alike at both ends: 780 Mbit/s at a round trip of 1 ms. */
-#define EQDS_WINDOW_MTUS 64U
+/*
+ * One bandwidth-delay product, alike at both ends: at 1500 bytes, 780 Mbit/s at a round trip of
+ * 1 ms, unless the operator says another. At most as many as a tunnel has numbers in use at once.
+ */
+#define EQDS_WINDOW_MTUS     64U
+#define EQDS_WINDOW_MTUS_MAX 512U
 /* Tunnels of a direction, unless the operator wants fewer. One takes 5 KB: 80 MB. */
 #define EQDS_TUNNELS_MAX 16384U
 /* A peer that is silent for so long, while packets wait for it, loses them and its tunnel. */
@@ -177,6 +181,7 @@ struct eqds_dev {
 	u8 ttl;			      /* of outer packets; 0: the route's */
 	u16 tos;		      /* of outer packets; EQDS_TOS_INHERIT: the inner packet's */
 	bool burst;		      /* a new tunnel starts with a window of credit */
+	u16 window_mtus;	      /* 1 .. EQDS_WINDOW_MTUS_MAX */
 	bool trains;		      /* packets of one time share a path: train.c */
 	bool whole;		      /* packets of many segments leave whole: whole.c */
 	u64 train_to;		      /* jiffies, and an IPv4 address of this host then */
@@ -371,6 +376,7 @@ extern struct rtnl_link_ops eqds_link_ops;
 u16 eqds_netdev_train_packets(const struct eqds_dev *ed);
 void eqds_netdev_quiesce(struct eqds_dev *ed);
 int eqds_netdev_fit(struct eqds_dev *ed, struct netlink_ext_ack *extack);
+int eqds_netdev_set_window(struct eqds_dev *ed, u16 mtus);
 int eqds_netlink_register(void);
 void eqds_netlink_unregister(void);
 

@@ -48,7 +48,7 @@ static int netdev_configure(struct eqds_dev *ed, u32 mbits)
 	struct eqds_class *tcp = &ed->class[EQDS_CLASS_TCP];
 
 	eqds_config_init(&ed->config, &eqds_profile_extended, mtu_bytes,
-			 EQDS_WINDOW_MTUS * mtu_bytes);
+			 ed->window_mtus * mtu_bytes);
 	ed->config.trimming = ed->burst;
 	ed->config.train_packets = eqds_netdev_train_packets(ed);
 	/* IPv6's, which an answer over IPv4 has less of, as its packet had. */
@@ -199,6 +199,16 @@ static int netdev_change_mtu(struct net_device *dev, int mtu_bytes)
 	return netdev_resume(ed);
 }
 
+/* Tunnels begin anew. RTNL. */
+int eqds_netdev_set_window(struct eqds_dev *ed, u16 mtus)
+{
+	if (mtus == ed->window_mtus)
+		return 0;
+	eqds_netdev_quiesce(ed);
+	ed->window_mtus = mtus;
+	return netdev_resume(ed);
+}
+
 /* The largest MTU on this link; 0: it has no room for a tunnel's headers. */
 static u32 netdev_max_mtu(const struct eqds_dev *ed, const struct net_device *link)
 {
@@ -272,6 +282,7 @@ static void netdev_setup(struct net_device *dev)
 
 	ed->dev = dev;
 	ed->burst = true;
+	ed->window_mtus = EQDS_WINDOW_MTUS;
 	ed->tos = EQDS_TOS_INHERIT;
 	spin_lock_init(&ed->lock);
 	skb_queue_head_init(&ed->backlog);

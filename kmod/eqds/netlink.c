@@ -160,6 +160,7 @@ static int netlink_put_state(struct sk_buff *msg, struct eqds_dev *ed)
 	spin_lock_bh(&ed->lock);
 	err = nla_put_u32(msg, EQDS_A_MTU, ed->up ? ed->config.mtu_bytes : 0) ||
 	      nla_put_u32(msg, EQDS_A_WINDOW, ed->up ? ed->config.window_bytes : 0) ||
+	      nla_put_u16(msg, EQDS_A_WINDOW_MTUS, ed->window_mtus) ||
 	      nla_put_u8(msg, EQDS_A_TTL, ed->ttl) || nla_put_u16(msg, EQDS_A_TOS, ed->tos) ||
 	      nla_put_u32(msg, EQDS_A_TX_TUNNELS, ed->tx.count) ||
 	      nla_put_u32(msg, EQDS_A_RX_TUNNELS, ed->rx.count) ||
@@ -260,7 +261,9 @@ static int netlink_set(struct sk_buff *msg, struct genl_info *info)
 		ed->held_max_bytes = nla_get_u64(tb[EQDS_A_HELD_MAX]);
 	spin_unlock_bh(&ed->lock);
 	err = 0;
-	if (tb[EQDS_A_CNP])
+	if (tb[EQDS_A_WINDOW_MTUS])
+		err = eqds_netdev_set_window(ed, nla_get_u16(tb[EQDS_A_WINDOW_MTUS]));
+	if (!err && tb[EQDS_A_CNP])
 		err = eqds_rdma_set_cnp(ed, nla_get_u8(tb[EQDS_A_CNP]));
 unlock:
 	rtnl_unlock();
@@ -451,6 +454,7 @@ static const struct nla_policy netlink_policy[EQDS_A_MAX + 1] = {
 	[EQDS_A_CNP] = NLA_POLICY_MAX(NLA_U8, 1),
 	[EQDS_A_TUNNELS_MAX] = NLA_POLICY_RANGE(NLA_U32, 1, EQDS_TUNNELS_MAX),
 	[EQDS_A_HELD_MAX] = {.type = NLA_U64},
+	[EQDS_A_WINDOW_MTUS] = NLA_POLICY_RANGE(NLA_U16, 1, EQDS_WINDOW_MTUS_MAX),
 	[EQDS_A_RULE_KIND] = NLA_POLICY_MAX(NLA_U8, EQDS_RULE_KINDS - 1),
 	[EQDS_A_PREFIX] = NLA_POLICY_EXACT_LEN(sizeof(struct in6_addr)),
 	[EQDS_A_PEER] = NLA_POLICY_EXACT_LEN(sizeof(struct in6_addr)),

@@ -851,6 +851,48 @@ def test_source_address_of_the_link_changes(lab):
         assert new in senders(right), senders(right)
 
 
+FLOOD = """
+import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, 32, 1 << 22)  # SO_SNDBUFFORCE: more than two windows
+while True:
+    s.sendto(bytes(int(sys.argv[2])), (sys.argv[1], 9))
+"""
+
+
+def test_window_is_what_the_operator_says(lab):
+    """So much is on its way to a peer, and no more, where a round trip takes long."""
+    def in_flight(host):
+        return max((each["in_flight_packets"] for each in json.loads(host.run(f"{rmem.CLI} eqds peers --json").out)), default=0)
+
+    with Racked(lab["compute"], 2) as (left, right):
+        lab["compute"].run("modprobe sch_netem")
+        mtu = int(left.run("cat /sys/class/net/eqds0/mtu").out)
+        left.run(f"ping -c1 -W20 {right.inside}")
+        for mtus in (64, 256, 8):
+            for host in (left, right):
+                host.run(f"{rmem.CLI} eqds set eqds0 --window {mtus}")
+            told, = json.loads(left.run(f"{rmem.CLI} eqds credit --json").out)
+            assert told["window_mtus"] == mtus and told["window_bytes"] == mtus * told["mtu_bytes"], told
+            left.run("tc qdisc replace dev eth0 root netem delay 100ms limit 10000")
+            # 28: the headers of IP and UDP
+            flooding = left.spawn(f"python3 -c '{FLOOD}' {right.inside} {mtu - 28}")
+            wait_until("the window is full", lambda mtus=mtus: in_flight(left) == mtus, timeout=60)
+            for _ in range(10):
+                assert in_flight(left) <= mtus, mtus
+            flooding.signal(9)
+            flooding.wait(60)
+            left.run("tc qdisc del dev eth0 root")
+        # Ends that differ are no error of the peer's.
+        left.run(f"{rmem.CLI} eqds set eqds0 --window 512")
+        for _ in range(2):
+            transfer(left, right, MIB)
+            transfer(right, left, MIB)
+        for wrong in (0, 513):
+            said = left.run(f"{rmem.CLI} eqds set eqds0 --window {wrong}", check=False)
+            assert said.rc and "window" in said.err + said.out, said
+
+
 TAKE = """
 import socket
 s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
@@ -928,7 +970,8 @@ TESTS = [test_ping, test_ipv6_inside_and_outside, test_host_of_two_addresses, te
          test_whole_packets_lose_single_segments, test_whole_packets_pass_a_trimming_switch,
          test_trimming_switch_makes_segments_of_whole_packets,
          test_path_that_changes_ip_ids_gets_no_whole_packets, test_counted_numbers_that_lie_are_dropped,
-         test_source_address_of_the_link_changes, test_dead_router_is_left, test_modules_go]
+         test_window_is_what_the_operator_says, test_source_address_of_the_link_changes, test_dead_router_is_left,
+         test_modules_go]
 
 if __name__ == "__main__":
     tap.main("solo", TESTS)

@@ -199,6 +199,7 @@ void credit(bool json) {
                         {"mbits_per_s", each.number(EQDS_A_MBITS)},
                         {"mtu_bytes", each.number(EQDS_A_MTU)},
                         {"window_bytes", each.number(EQDS_A_WINDOW)},
+                        {"window_mtus", each.number(EQDS_A_WINDOW_MTUS)},
                         {"tunnels_to", each.number(EQDS_A_TX_TUNNELS)},
                         {"tunnels_from", each.number(EQDS_A_RX_TUNNELS)},
                         {"active", each.number(EQDS_A_ACTIVE)},
@@ -360,13 +361,16 @@ void add_set(CLI::App& eqds) {
         std::string device, tos, rdma, memory;
         std::optional<std::uint8_t> ttl;
         std::optional<std::uint32_t> tunnels;
+        std::optional<std::uint16_t> window;
     };
     CLI::App* command = eqds.add_subcommand(
-        "set", "Change outer packets, what RDMA is told of queues, and bounds on memory");
+        "set", "Change outer packets, the window, what RDMA is told of queues, bounds on memory");
     auto words = std::make_shared<Words>();
     command->add_option("DEVICE", words->device, "eqds device")->required();
     command->add_option("--ttl", words->ttl, "Hop limit; 0: the route's");
     command->add_option("--tos", words->tos, "0 to 255, or inherit");
+    command->add_option("--window", words->window, "MTUs on their way to a peer; ends tunnels")
+        ->check(CLI::Range(1, 512));
     command->add_option("--rdma", words->rdma, "Queues that grow: pause, or cnp as well")
         ->check(CLI::IsMember({"pause", "cnp"}));
     command->add_option("--tunnels", words->tunnels, "Most tunnels of a direction")
@@ -386,6 +390,8 @@ void add_set(CLI::App& eqds) {
         }
         if (!text.empty())
             request.u16(EQDS_A_TOS, static_cast<std::uint16_t>(tos));
+        if (words->window)
+            request.u16(EQDS_A_WINDOW_MTUS, *words->window);
         if (!words->rdma.empty())
             request.u8(EQDS_A_CNP, words->rdma == "cnp");
         if (words->tunnels)
