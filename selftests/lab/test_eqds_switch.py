@@ -42,6 +42,8 @@ def _through(machine, left, right, options, to, at_once=1):
 
     dropped, trimmed, _ = said()
     _stopped(machine, right.port, "1gbit")
+    # tbf waits as long as the old rate demands, unless a packet comes.
+    left.run(f"ping -c1 -W1 {to}", check=False)
     wait_until("the queue is empty", lambda: list(said())[2] == 0)
     watch.end_input()
     result = watch.wait(60)
