@@ -24,7 +24,7 @@ void eqds_config_init(struct eqds_config *config, const struct eqds_profile *pro
 	config->mtu_bytes = mtu_bytes;
 	config->outer_bytes = 0;
 	config->window_bytes = window_bytes;
-	config->window_packets = 512;
+	config->window_packets = EQDS_WINDOW_PACKETS;
 	/* A number that came again would make an old packet pass for a new one. */
 	config->epoch_packets = profile->seq_bits == 32 ? 1U << 31 : 0;
 	config->train_packets = 1;

@@ -10,7 +10,8 @@
 
 #include "core/base/types.h"
 
-#define EQDS_NEVER (~0ULL)
+#define EQDS_NEVER	    (~0ULL)
+#define EQDS_WINDOW_PACKETS 512U /* config.window_packets, unless the caller changes it */
 
 struct eqds_profile {
 	u8 seq_bits;   /* 2 .. 32 */

@@ -289,11 +289,16 @@ static void receiver_demand(struct eqds_receiver *r, const struct eqds_head *hea
 		return;
 	}
 	/*
-	 * A sender asks for one BDP at most, so it has seen a pull that we forgot, or lies. Either
-	 * way it gets one BDP, by numbers that it takes.
+	 * A sender asks for one BDP at most. At first it may have seen pulls that an earlier
+	 * receiver gave; then it gets one BDP by numbers that it takes. A sender that asks for
+	 * more later lies, or has a larger window: the receiver gives it one of its own size.
 	 */
-	if (asked > most)
-		eqds_asl_renumber(r, eqds_add(target, -(u32)most, bits));
+	if (asked > most) {
+		if (r->pull || r->target || r->target_told)
+			target = eqds_add(r->pull, (u32)most, bits);
+		else
+			eqds_asl_renumber(r, eqds_add(target, -(u32)most, bits));
+	}
 	r->target_told = target;
 	if (eqds_ahead(target, r->target, bits) < 0)
 		target = r->target;

@@ -217,6 +217,27 @@ TEST(EqdsCredit, PaperWaitsForAllOfAPacketsBytesAndOverdrawForAny) {
     }
 }
 
+// Its receiver gives it the window that it knows, in its turn.
+TEST(EqdsCredit, SenderWithALargerWindowGetsAnEqualShare) {
+    for (bool trimming : {false, true}) {
+        Options o;
+        o.tunnels = 2;
+        o.trimming = trimming;
+        eqds_config wide;
+        Rig rig(o);
+        wide = rig.config;
+        wide.window_bytes *= 3;
+        rig[1].sender.config = &wide;
+        for (uint32_t i : {0, 1})
+            rig.offer(rig[i], 5000, 1500);
+        rig.run(rig.now + 5'000'000);
+        const double first = double(rig[0].delivered.size());
+        const double second = double(rig[1].delivered.size());
+        EXPECT_GT(first, 1500) << "trimming " << trimming;
+        EXPECT_NEAR(second / first, 1, 0.05) << first << ", trimming " << trimming;
+    }
+}
+
 TEST(EqdsCredit, UnorderedDeliversAsItArrivesAndOnce) {
     Options o;
     o.ordered = false;
