@@ -69,7 +69,7 @@ enum {
 	EQDS_A_TUNNELS_MAX,  /* u32, 1 .. 16384: bound on the tunnels of a direction */
 	EQDS_A_HELD,	     /* u64 bytes of memory of packets that wait or are in flight */
 	EQDS_A_HELD_MAX,     /* u64 bytes, after which packets that would wait are dropped */
-	EQDS_A_WINDOW_MTUS,  /* u16, 1 .. 512: the window in MTUs; a change ends the tunnels */
+	EQDS_A_WINDOW_MTUS,  /* u16, 1 .. 512; a change ends the tunnels, with what waits there */
 
 	__EQDS_A_MAX,
 	EQDS_A_MAX = __EQDS_A_MAX - 1

@@ -39,11 +39,12 @@
 #define EQDS_PATHS     16U
 #define EQDS_PATH_PORT 0xc000U
 /*
- * One bandwidth-delay product, alike at both ends: at 1500 bytes, 780 Mbit/s at a round trip of
- * 1 ms, unless the operator says another. At most as many as a tunnel has numbers in use at once.
+ * The window, one bandwidth-delay product, unless the operator sets another: at 1500 bytes,
+ * 780 Mbit/s at a round trip of 1 ms. A full window of the largest has as many packets as a tunnel
+ * has numbers.
  */
 #define EQDS_WINDOW_MTUS     64U
-#define EQDS_WINDOW_MTUS_MAX 512U
+#define EQDS_WINDOW_MTUS_MAX EQDS_WINDOW_PACKETS
 /* Tunnels of a direction, unless the operator wants fewer. One takes 5 KB: 80 MB. */
 #define EQDS_TUNNELS_MAX 16384U
 /* A peer that is silent for so long, while packets wait for it, loses them and its tunnel. */
@@ -122,7 +123,7 @@ struct eqds_rx {
 struct eqds_node {
 	union {
 		struct sk_buff *skb;
-		struct eqds_node *spare; /* the next one, of those without a packet */
+		struct eqds_node *spare; /* the next node that is free */
 	};
 	u32 held_bytes; /* the packet's part of ed->held_bytes */
 	u16 segments;	/* more than 1: a whole packet */
@@ -161,7 +162,7 @@ struct eqds_table {
 	u32 count;
 };
 
-/* The ends whose route a CPU keeps, and since when it does. */
+/* A CPU keeps the route of its last packet in ed->route: between whom, and since when. */
 struct eqds_route_of {
 	struct in6_addr peer, local;
 	unsigned long since; /* jiffies */

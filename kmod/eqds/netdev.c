@@ -45,6 +45,7 @@ u16 eqds_netdev_train_packets(const struct eqds_dev *ed)
 static int netdev_configure(struct eqds_dev *ed, u32 mbits)
 {
 	const u32 mtu_bytes = ed->dev->mtu + EQDS_OVERHEAD_BYTES + ed->tag_bytes;
+	const u32 wider = max(ed->window_mtus, EQDS_WINDOW_MTUS) - EQDS_WINDOW_MTUS;
 	struct eqds_class *tcp = &ed->class[EQDS_CLASS_TCP];
 
 	eqds_config_init(&ed->config, &eqds_profile_extended, mtu_bytes,
@@ -64,6 +65,10 @@ static int netdev_configure(struct eqds_dev *ed, u32 mbits)
 	}
 	tcp->packets_max = max_t(u32, tcp->packets_max,
 				 div_u64((u64)mbits * NETDEV_QUEUE_US, mtu_bytes * 8));
+	/* A sender asks for what waits, so a larger window needs a longer queue. */
+	tcp->packets_max += wider;
+	tcp->low_bytes += wider * mtu_bytes;
+	tcp->high_bytes += wider * mtu_bytes;
 	ed->class[EQDS_CLASS_RDMA].cnp = rcu_access_pointer(ed->roce);
 	return eqds_pull_set_rate(ed, mbits);
 }

@@ -357,8 +357,8 @@ drop:
 }
 
 /*
- * Moves at most count datagrams from the backlog, whose lock no interrupt takes. Lock: what leaves
- * the backlog is seen by the tunnels that were there then, not by those of a later key.
+ * Moves at most count datagrams from the backlog, whose lock no interrupt takes. The caller holds
+ * ed->lock until they are handled: tunnels of a new key must not get what an old one verified.
  */
 static int recv_take(struct eqds_dev *ed, int count, struct sk_buff_head *to)
 {

@@ -22,8 +22,8 @@
 #include "eqds/device.h"
 
 /*
- * A look-up sees what no route tells when it changes: that a router is dead, or that IPsec has got
- * keys. So a route is looked up again after so long.
+ * The kernel calls a route obsolete when routes change, but not when a router dies or IPsec gets
+ * keys. A new look-up finds those, so a CPU keeps a route for so long.
  */
 #define UDP_ROUTE_JIFFIES (HZ / 10)
 

@@ -872,6 +872,9 @@ def test_window_is_what_the_operator_says(lab):
         for mtus in (64, 256, 8):
             for host in (left, right):
                 host.run(f"{rmem.CLI} eqds set eqds0 --window {mtus}")
+                # Pulls alone fill the window. The queue is as long as it is at this rate.
+                host.run("ethtool --set-priv-flags eqds0 burst off")
+                host.run("ethtool -s eqds0 speed 1000 duplex full autoneg off")
             told, = json.loads(left.run(f"{rmem.CLI} eqds credit --json").out)
             assert told["window_mtus"] == mtus and told["window_bytes"] == mtus * told["mtu_bytes"], told
             left.run("tc qdisc replace dev eth0 root netem delay 100ms limit 10000")
@@ -883,11 +886,24 @@ def test_window_is_what_the_operator_says(lab):
             flooding.signal(9)
             flooding.wait(60)
             left.run("tc qdisc del dev eth0 root")
-        # Ends that differ are no error of the peer's.
         left.run(f"{rmem.CLI} eqds set eqds0 --window 512")
-        for _ in range(2):
-            transfer(left, right, MIB)
-            transfer(right, left, MIB)
+        transfer(left, right, MIB)
+        transfer(right, left, MIB)
+        # Tunnels begin anew under a stream, which takes some seconds.
+        right.run("ethtool -s eqds0 speed 20 duplex full autoneg off")
+        with sink(right, 1) as told:
+            sending = start(left, right, 8 * MIB)
+            for mtus in (1, 300, 64):
+                before = right.counters()["rx_packets"]
+                wait_until("packets arrive", lambda before=before: right.counters()["rx_packets"] > before + 50)
+                left.run(f"{rmem.CLI} eqds set eqds0 --window {mtus}")
+            sent = sending.wait(eqdslab.STREAM_S)
+        assert [str(told[0][1]), told[0][2]] == sent.out.split(), (told, sent)
+        left.ip("link set eqds0 down")
+        left.run(f"{rmem.CLI} eqds set eqds0 --window 100")
+        left.ip("link set eqds0 up")
+        told, = json.loads(left.run(f"{rmem.CLI} eqds credit --json").out)
+        assert told["window_mtus"] == 100 and told["window_bytes"] == 100 * told["mtu_bytes"], told
         for wrong in (0, 513):
             said = left.run(f"{rmem.CLI} eqds set eqds0 --window {wrong}", check=False)
             assert said.rc and "window" in said.err + said.out, said

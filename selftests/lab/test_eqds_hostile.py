@@ -22,11 +22,6 @@ def _forge(host, kind, source, destination, count):
     return tuple(map(int, said.split()))
 
 
-def _many(lab, count):
-    """So many packets, or as many as an emulated debug kernel takes before tunnels expire that rest."""
-    return count // 5 if rmemlab.is_debug(lab) and not rmemlab.is_native(lab) else count
-
-
 def _growth(host, before):
     return {name: value - before[name] for name, value in host.counters().items() if value > before.get(name, 0)}
 
@@ -189,7 +184,7 @@ def test_forgeries_stop_no_stream(lab):
         for kind, source, target in (("nested", left, right), ("demand", left, right), ("control", right, left),
                                      ("data", left, right), ("malformed", left, right)):
             before, had = target.counters(), _device(right, "rx_packets")
-            count, _ = _forge(attacker, kind, source.under, target.under, _many(lab, 2000))
+            count, _ = _forge(attacker, kind, source.under, target.under, eqdslab.many(lab, 2000))
             grown = _growth(target, before)
             tap.diag(f"{kind}: {count} sent, {grown}")
             # A forger without the peer's cookie does not end the peer's tunnel.
@@ -260,7 +255,7 @@ def test_flood_of_spoofed_syns_is_bounded(lab):
 
         left.run(f"ping -c1 -W5 {right.inside}")
         before = received()
-        count, total = _forge(attacker, "syns", victim.under, right.under, _many(lab, 3000))
+        count, total = _forge(attacker, "syns", victim.under, right.under, eqdslab.many(lab, 3000))
         # Ethernet's headers are in the counter, and address resolution.
         echoed = received() - before - 14 * count
         # An address has a tunnel for each class of traffic.
