@@ -296,7 +296,7 @@ def test_tunnels_that_loop(lab):
     machine = lab["compute"]
     if machine.run("modprobe vxlan", check=False).rc:
         tap.skip("no vxlan")
-    # What takes some seconds on each machine.
+    # Each machine needs some seconds for so much.
     count = (8 if rmemlab.is_debug(lab) and not rmemlab.is_native(lab) else 32) * MIB
     with Racked(machine, 2) as hosts:
         left, right = hosts
