@@ -14,7 +14,7 @@ import pathlib
 import re
 import statistics
 
-import rmemlab  # noqa: F401  sets the path to remoralab
+import rmemlab  # sets the path to remoralab
 from remoralab import compiled, rmem
 from remoralab.say import LabError
 
@@ -52,7 +52,7 @@ def unload(machine):
 def many(lab, count):
     """The size of a flood: a fifth of count on an emulated debug kernel, where tunnels that rest would expire before its
     end."""
-    return count // 5 if rmemlab.is_debug(lab) and not rmemlab.is_native(lab) else count
+    return count // 5 if rmemlab.is_emulated_debug(lab) else count
 
 
 def counters_of(text):
@@ -169,6 +169,13 @@ def transfer(host, to, count, seed=1, address=None):
     (_, got, digest, began, ended, _), = told
     assert [str(got), digest] == sent.out.split(), (told, sent.out)
     return ended - began
+
+
+def test_modules_go(lab):
+    """The last test of a suite."""
+    machine = lab["compute"]
+    unload(machine)
+    assert not loaded(machine)
 
 
 # ---- remote memory by tunnels ----

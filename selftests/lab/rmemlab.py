@@ -33,6 +33,11 @@ def is_native(lab):
     return any(kernel.is_uml(machine.spec.kernel) for machine in lab)
 
 
+def is_emulated_debug(lab):
+    """Whether machines are the slowest that there are."""
+    return is_debug(lab) and not is_native(lab)
+
+
 def needs(what):
     """Decorator: skips on User Mode Linux, which lacks `what`."""
     def mark(test):

@@ -7,7 +7,7 @@ import pathlib
 
 import eqdslab
 import rmemlab
-from eqdslab import Racked, sink, start, transfer
+from eqdslab import Racked, sink, start, test_modules_go, transfer
 from remoralab import rmem, tap
 from remoralab.rmem import wait_until
 
@@ -426,12 +426,6 @@ def test_trimmed_packets_of_keyed_tunnels_verify(lab):
         assert sorted(each[2] for each in told) == sorted(result.out.split()[1] for result in sent)
         heard = receiver.counters()
         assert heard["receiver_trimmed"] and not heard["rx_drop_tag"], heard
-
-
-def test_modules_go(lab):
-    machine = lab["compute"]
-    eqdslab.unload(machine)
-    assert not eqdslab.loaded(machine)
 
 
 TESTS = [test_forgeries_stop_no_stream, test_malformed_packets_are_counted_by_reason, test_answers_are_not_longer_than_questions,

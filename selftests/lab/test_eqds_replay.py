@@ -14,7 +14,7 @@ import subprocess
 
 import eqdslab
 import rmemlab
-from eqdslab import Racked, transfer
+from eqdslab import Racked, test_modules_go, transfer
 from hostile_eqds import COUNTED, KIND_DATA
 from remoralab import rmem, tap
 
@@ -188,12 +188,6 @@ def test_whole_packets(lab):
             lab["compute"].netem(host.port, "delay 2ms reorder 25% loss 1%")
     left, right = _replayed(lab, before=whole, mib=2)
     assert left["tx_whole"] and left["tx_retransmits"] and right["rx_counted"], (left, right)
-
-
-def test_modules_go(lab):
-    machine = lab["compute"]
-    eqdslab.unload(machine)
-    assert not eqdslab.loaded(machine)
 
 
 TESTS = [test_stream, test_stream_that_waits_for_credit, test_loss_and_reordering, test_trimmed_packets, test_whole_packets,

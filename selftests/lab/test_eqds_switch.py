@@ -8,7 +8,7 @@ import pathlib
 import re
 
 import eqdslab
-from eqdslab import Host, Racked, transfer
+from eqdslab import Host, Racked, test_modules_go, transfer
 from remoralab import rmem, tap
 from remoralab.rmem import wait_until
 
@@ -185,12 +185,6 @@ def test_one_tunnel_spreads_over_the_paths_of_routers(lab):
                 assert min(grown) > 2 * MIB // 1412 // 32, grown
             else:
                 assert min(grown) < 20, grown
-
-
-def test_modules_go(lab):
-    machine = lab["compute"]
-    eqdslab.unload(machine)
-    assert not eqdslab.loaded(machine)
 
 
 TESTS = [test_options_of_the_trimming_queue, test_streams_through_a_queue_that_trims_its_tail,
