@@ -79,7 +79,6 @@ public:
 
 private:
     void act() {
-        rmem_client_result result;
         uint8_t what = script_.take<uint8_t>();
         if (what >= answers_from)
             return answers(what - answers_from + 1);
@@ -96,8 +95,7 @@ private:
                 now_ns_ = std::max(now_ns_, rmem_client_deadline(client_.get()));
             else
                 now_ns_ += uint64_t(script_.take<uint16_t>()) << script_.take<uint8_t>() % 20;
-            rmem_incast_next(&incast_);
-            end(rmem_client_expire(client_.get(), now_ns_, &result));
+            expire(what / 10 % 2);
             break;
         case 4:
             if (sent_)
@@ -114,6 +112,20 @@ private:
         default:
             answer();
         }
+    }
+
+    // drains: the script calls next() afterwards, as a timer does. The next deadline is later then,
+    // unless a message was sent.
+    void expire(bool drains) {
+        rmem_client_result result;
+        uint64_t sent = client_->count.sent;
+        rmem_incast_next(&incast_);
+        end(rmem_client_expire(client_.get(), now_ns_, &result));
+        if (!drains)
+            return;
+        send();
+        uint64_t deadline_ns = rmem_client_deadline(client_.get());
+        require(!deadline_ns || deadline_ns > now_ns_ || client_->count.sent > sent);
     }
 
     void submit() {

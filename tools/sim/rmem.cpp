@@ -396,11 +396,21 @@ void RmemClient::fire(std::uint64_t arg) {
     } else {
         if (!timer_.due(sim_, *this))
             return;
-        rmem_client_result result;
-        rmem_op* chain = rmem_client_expire(&client_, clock_ns(sim_), &result);
-        ended(chain, result);
+        expire();
+        return;
     }
     settle();
+}
+
+void RmemClient::expire() {
+    rmem_client_result result;
+    std::uint64_t sent = client_.count.sent;
+    rmem_op* chain = rmem_client_expire(&client_, clock_ns(sim_), &result);
+    ended(chain, result);
+    settle();
+    std::uint64_t deadline_ns = rmem_client_deadline(&client_);
+    require(!deadline_ns || deadline_ns > clock_ns(sim_) || client_.count.sent > sent,
+            "remote memory: a deadline stays in the past");
 }
 
 void RmemClient::ended(rmem_op* chain, rmem_client_result result) {

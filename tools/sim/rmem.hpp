@@ -137,6 +137,7 @@ private:
     void begin(Operation& operation);
     void ended(rmem_op* chain, rmem_client_result result);
     void moved(Operation& operation);
+    void expire();
     void settle();
 
     RmemNet& net_;

@@ -13,6 +13,8 @@
 #define CHANNEL_DOWN_NS (2 * NSEC_PER_SEC)
 /* After a signal: what an answer under way is waited for, so that what it grants is given back. */
 #define CHANNEL_LINGER_MS 1000U
+/* The timer's pause if a deadline stays in the past: a fault there costs little CPU time. */
+#define CHANNEL_LATE_NS (10 * NSEC_PER_MSEC)
 
 /* ---- channels by their name as waiters for the incast window ---- */
 
@@ -45,11 +47,12 @@ static u32 build_row(struct rmem_channel *c, u64 now_ns, struct rmem_batch *batc
 	return sent;
 }
 
-static void build(struct rmem_channel *c, u64 now_ns, struct rmem_batch *batch)
+/* Returns how many messages the core yielded. */
+static u32 build(struct rmem_channel *c, u64 now_ns, struct rmem_batch *batch)
 	__must_hold(&c->lock)
 {
 	const struct rmem_transport_ops *transport = c->path->transport;
-	u32 room, sent, left = RMEM_ROW_MAX;
+	u32 room, sent, all = 0, left = RMEM_ROW_MAX;
 
 	if (transport->lends)
 		rmem_client_set_lending(&c->client, transport->lends(c->path));
@@ -57,21 +60,28 @@ static void build(struct rmem_channel *c, u64 now_ns, struct rmem_batch *batch)
 	do {
 		room = transport->room ? transport->room(c->path, batch) : U32_MAX;
 		sent = build_row(c, now_ns, batch, min(room, left));
+		all += sent;
 		left -= min(sent, left); /* OPEN and CLOSE need no room */
 	} while (left && sent >= room && (room || !transport->wait(c->path)));
 	if (!left)
 		rmem_client_yield(&c->client, now_ns);
 	trace_rmem_wait(c);
+	return all;
 }
 
 /*
  * The timer is moved to an earlier deadline only. Deadlines of ops that were answered so
  * cost nothing: the timer goes off once per timeout at most, and finds what is next.
+ * after_ns: the deadline must be later, or 0 if it need not.
  */
-static void arm(struct rmem_channel *c) __must_hold(&c->lock)
+static void arm(struct rmem_channel *c, u64 after_ns) __must_hold(&c->lock)
 {
 	u64 deadline_ns = rmem_client_deadline(&c->client);
 
+	if (unlikely(deadline_ns && deadline_ns <= after_ns)) {
+		rmem_count(c->device, RMEM_COUNT_TIMER_LATE);
+		deadline_ns = after_ns + CHANNEL_LATE_NS;
+	}
 	if (!deadline_ns || (c->armed_ns && c->armed_ns <= deadline_ns))
 		return;
 	c->armed_ns = deadline_ns;
@@ -120,7 +130,20 @@ static void settle(struct rmem_channel *c, u64 now_ns, enum rmem_client_state be
 		   struct rmem_batch *batch) __must_hold(&c->lock)
 {
 	build(c, now_ns, batch);
-	arm(c);
+	arm(c, 0);
+	note_state(c, before);
+}
+
+/*
+ * The same after rmem_client_expire(). The core promises a later deadline then, unless it yielded
+ * a message. A deadline in the past would start the timer again at once, for ever.
+ */
+static void settle_expired(struct rmem_channel *c, u64 now_ns, enum rmem_client_state before,
+			   struct rmem_batch *batch) __must_hold(&c->lock)
+{
+	u32 sent = build(c, now_ns, batch);
+
+	arm(c, sent ? 0 : now_ns);
 	note_state(c, before);
 }
 
@@ -281,7 +304,7 @@ static void expire(struct rmem_channel *c)
 			   !c->device->limits.may_lose);
 		if (unlikely(silent))
 			rmem_status_silent(c->device);
-		settle(c, now_ns, before, &batch);
+		settle_expired(c, now_ns, before, &batch);
 	}
 	spin_unlock(&c->lock);
 	transmit(c, &batch);

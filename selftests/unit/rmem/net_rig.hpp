@@ -512,10 +512,18 @@ private:
     }
 
     void expire(size_t index) {
+        rmem_client& client = channels[index]->client;
         rmem_client_result result;
-        rmem_op* chain = rmem_client_expire(&channels[index]->client, now_ns, &result);
+        uint64_t sent = client.count.sent;
+        rmem_op* chain = rmem_client_expire(&client, now_ns, &result);
         end(chain, result);
         pump(index);
+        uint64_t deadline_ns = rmem_client_deadline(&client);
+        require(!deadline_ns || deadline_ns > now_ns || client.count.sent > sent,
+                "a deadline is still due, and nothing was sent");
+        rounds_ = now_ns == rounds_ns_ ? rounds_ + 1 : 1;
+        rounds_ns_ = now_ns;
+        require(rounds_ <= RMEM_WINDOW * channels.size(), "deadlines go round in circles");
         tell();
     }
 
@@ -534,6 +542,7 @@ private:
     uint64_t order_ = 0;
     uint64_t busy_until_ns_ = 0;
     uint64_t link_free_ns_[2] = {};
+    uint64_t rounds_ns_ = 0, rounds_ = 0; // expiries at one time
     bool kicking_ = false;
 };
 

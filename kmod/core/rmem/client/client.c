@@ -510,21 +510,33 @@ static bool client_is_late(const struct rmem_client *c, const struct rmem_op *op
 	return op && op->flying_parts && now_ns >= op->sent_ns + c->rto_ns;
 }
 
-static void client_expire_flying(struct rmem_client *c, u64 now_ns)
+/* True: the node gave no sign since one of those that are late was sent. */
+static bool client_expire_late(struct rmem_client *c, u64 now_ns)
 {
+	struct rmem_op *op, *next;
 	bool silent = false;
 
 	if (client_is_late(c, c->sending, now_ns))
 		silent |= client_expire_op(c, c->sending, now_ns);
-	while (client_is_late(c, c->partly.head, now_ns))
-		silent |= client_expire_op(c, c->partly.head, now_ns);
+	/* All of them, since rmem_client_next() takes the first away, and partly isn't sorted. */
+	for (op = c->partly.head; op; op = next) {
+		next = op->next;
+		if (client_is_late(c, op, now_ns))
+			silent |= client_expire_op(c, op, now_ns);
+	}
 	while (client_is_late(c, c->flying.head, now_ns))
 		silent |= client_expire_op(c, c->flying.head, now_ns);
-	if (!silent)
-		return;
-	if (c->silent < 255)
-		c->silent++;
-	client_update_rto(c);
+	return silent;
+}
+
+/* At its maximum the next RTO can be shorter than the last one, by its jitter. Then more are late. */
+static void client_expire_flying(struct rmem_client *c, u64 now_ns)
+{
+	while (client_expire_late(c, now_ns)) {
+		if (c->silent < 255)
+			c->silent++;
+		client_update_rto(c);
+	}
 }
 
 static void client_expire_timed(struct rmem_client *c, u64 now_ns)
@@ -597,8 +609,9 @@ struct rmem_op *rmem_client_expire(struct rmem_client *c, u64 now_ns,
 	}
 	client_expire_own(c, now_ns);
 	client_find_lost(c, now_ns);
-	client_expire_flying(c, now_ns);
+	/* Before the next: an op that was delayed can have parts that are late. */
 	client_expire_timed(c, now_ns);
+	client_expire_flying(c, now_ns);
 	if (!c->fail_ns || now_ns < c->fail_ns)
 		return NULL;
 	return client_fail(c, now_ns);
@@ -610,7 +623,10 @@ u64 rmem_client_deadline(const struct rmem_client *c)
 	u64 at_ns = NEVER_NS;
 	unsigned int i;
 
-	if (c->own_due || (c->state == RMEM_CHANNEL_LOST && c->outstanding_ops))
+	/* Times of operations that have ended mean nothing any more. */
+	if (c->state == RMEM_CHANNEL_LOST)
+		return c->outstanding_ops ? 1 : 0;
+	if (c->own_due)
 		return 1;
 	if (c->state == RMEM_CHANNEL_OPENING || c->closing)
 		at_ns = c->own_deadline_ns;

@@ -396,7 +396,12 @@ static inline bool rmem_client_is_idle(const struct rmem_client *c)
 	return c->state == RMEM_CHANNEL_OPEN && !c->closing && !c->outstanding_ops;
 }
 
-/* When expire() and then next() want to be called, or 0: only when something happens. */
+/*
+ * When expire() and then next() want to be called, or 0: only when something happens. It can be in
+ * the past. After expire(now_ns), and next() until it is false, the deadline is 0 or later than
+ * now_ns, unless next() yielded a message: so a timer that is started for each deadline fires at
+ * one time at most once for each message.
+ */
 u64 rmem_client_deadline(const struct rmem_client *c);
 
 /*

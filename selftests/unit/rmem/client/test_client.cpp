@@ -229,6 +229,26 @@ TEST_F(Client, RestartedNodeMeansLostForGood) {
     EXPECT_EQ(client().state, RMEM_CHANNEL_LOST);
 }
 
+TEST_F(Client, LostChannelHasNoDeadlineOnceFailAfterHasPassed) {
+    constexpr uint64_t fail_after_ns = 20'000 * ms;
+    auto config = world.config(2);
+    config.fail_after_ns = fail_after_ns;
+    world.add_channel(config);
+    ASSERT_TRUE(world.run([&] { return client(1).state == RMEM_CHANNEL_OPEN; }));
+    Op op;
+    net::make(op, RMEM_READ, base, 4096);
+    world.submit(op, 1);
+    world.end(rmem_client_rolled_back(&client(1)), RMEM_CLIENT_LOST);
+    ASSERT_EQ(client(1).state, RMEM_CHANNEL_LOST);
+    EXPECT_EQ(rmem_client_deadline(&client(1)), 0u);
+    Op late;
+    net::make(late, RMEM_READ, base, 4096);
+    EXPECT_EQ(net::finish(world, late, 1), RMEM_CLIENT_LOST);
+    // The rig requires of each expiry that the next deadline is later.
+    world.run([] { return false; }, 2 * fail_after_ns);
+    EXPECT_EQ(rmem_client_deadline(&client(1)), 0u);
+}
+
 TEST_F(Client, RestartDuringReopenMeansLost) {
     world.host->evict_all();
     Op op;
