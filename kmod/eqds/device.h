@@ -85,6 +85,7 @@ struct eqds_stats {
 	u64 rx_drop_untagged, rx_drop_tagged, rx_drop_tag;
 	u64 tx_native, rx_native, rx_drop_native;
 	u64 tx_rdma, tx_cnp, tx_cnp_unknown, rx_rdma, rx_drop_rdma;
+	u64 timer_late; /* deadlines in the past after a timer; 0 unless a fault is here */
 	u64 pulls, pull_timers, pull_late_ns_sum, pull_late_ns_max;
 	u64 pull_late[EQDS_LATE_BUCKETS];
 	u64 sender[EQDS_VERDICTS], receiver[EQDS_VERDICTS];
@@ -218,6 +219,7 @@ struct eqds_dev {
 	struct timerqueue_head due;
 	struct hrtimer due_timer, pull_timer;
 	u64 due_ns, pull_ns; /* when these fire; EQDS_NEVER: not armed */
+	u64 fired_ns; /* now_ns of due_timer's handler while it ends deadlines, else 0 */
 	struct eqds_stats stats;
 };
 

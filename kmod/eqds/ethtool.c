@@ -69,6 +69,7 @@ static const struct ethtool_counter ethtool_counter[] = {
 	COUNTER(rx_trains),
 	COUNTER(tx_whole),
 	COUNTER(rx_counted),
+	COUNTER(timer_late),
 	COUNTER(pulls),
 	COUNTER(pull_timers),
 	COUNTER(pull_late_ns_sum),

@@ -17,6 +17,8 @@
 
 /* Deadlines served by one firing of the timer: a bound on the time that the lock is held. */
 #define TUNNEL_FIRE_MAX 64
+/* A deadline's delay if it stays in the past: a fault there costs little CPU time. */
+#define TUNNEL_LATE_NS (10 * NSEC_PER_MSEC)
 /* The timer is about to fire: within a quarter of the least timeout. */
 #define TUNNEL_SOON_NS (500 * NSEC_PER_USEC)
 /* Tunnels that one poll moves in the order of deadlines. */
@@ -96,6 +98,11 @@ void eqds_tunnel_due(struct eqds_dev *ed, struct eqds_tunnel *tunnel, u64 deadli
 		return;
 	if (listed)
 		timerqueue_del(&ed->due, &tunnel->due);
+	/* The core promises later ones after an expiry. Else the timer would fire for ever. */
+	if (unlikely(deadline_ns <= ed->fired_ns)) {
+		ed->stats.timer_late++;
+		deadline_ns = ed->fired_ns + TUNNEL_LATE_NS;
+	}
 	tunnel->due.expires = ns_to_ktime(deadline_ns);
 	timerqueue_add(&ed->due, &tunnel->due);
 	tunnel_arm(ed);
@@ -349,12 +356,14 @@ enum hrtimer_restart eqds_tunnel_fire(struct hrtimer *timer)
 	trace_eqds_turn(ed, EQDS_TURN_DUE, now_ns);
 	/* While it is 0, no deadline is early enough to arm the timer; that is done once, below. */
 	ed->due_ns = 0;
+	ed->fired_ns = now_ns;
 	for (u32 n = 0; n < TUNNEL_FIRE_MAX && ed->up; n++) {
 		first = timerqueue_getnext(&ed->due);
 		if (!first || (u64)first->expires > now_ns)
 			break;
 		tunnel_expire(ed, container_of(first, struct eqds_tunnel, due), now_ns, &work);
 	}
+	ed->fired_ns = 0;
 	eqds_xmit_ready(ed, now_ns, &work);
 	eqds_reply_flush(ed, &work);
 	ed->due_ns = EQDS_NEVER;

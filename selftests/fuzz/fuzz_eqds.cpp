@@ -165,13 +165,16 @@ public:
             break;
         case 5:
             eqds_sender_expire(&sender, now, &out);
+            require(eqds_sender_deadline_ns(&sender) > now);
             sender_did(out);
+            require(eqds_sender_deadline_ns(&sender) > now);
             break;
         case 6:
             now += s.busy_us * 1000ull * (s.flags & 1 ? 1000 : 1);
             pull();
             if (has_receiver) {
                 eqds_receiver_expire(&receiver, now, &out);
+                require(eqds_receiver_deadline_ns(&receiver) > now);
                 receiver_did(out);
             }
             break;

@@ -739,6 +739,8 @@ private:
                 if (bounds_.colliding && round > rounds / 2)
                     clock += idle_ns;
                 act([&](eqds_out& out) { eqds_sender_expire(&ends.s, clock, &out); });
+                if (eqds_sender_deadline_ns(&ends.s) <= clock)
+                    return "a deadline stays in the past: its timer would fire for ever";
             }
         }
         return "deadlock: the ends go round in circles";

@@ -395,12 +395,16 @@ void EqdsHost::expire_sender(EqdsTunnel& tunnel) {
     u32 before = tunnel.sender.timeouts;
     eqds_sender_expire(&tunnel.sender, sim_.now() / ns, &out);
     flow->timeouts += tunnel.sender.timeouts > before;
+    require(eqds_sender_deadline_ns(&tunnel.sender) > sim_.now() / ns,
+            "EQDS: a sender's deadline stays in the past");
     after_sender(tunnel, out);
 }
 
 void EqdsHost::expire_receiver(EqdsTunnel& tunnel) {
     eqds_out out;
     eqds_receiver_expire(&tunnel.receiver, sim_.now() / ns, &out);
+    require(eqds_receiver_deadline_ns(&tunnel.receiver) > sim_.now() / ns,
+            "EQDS: a receiver's deadline stays in the past");
     if (out.verdict == EQDS_CLOSED)
         tunnel.receiving = false;
     after_receiver(tunnel, out);

@@ -47,7 +47,10 @@ void eqds_asl_init(struct eqds_asl *asl, enum eqds_asl_policy policy, u32 mtu_by
 /* PIFO: priority 0 is served first; weight 1 .. EQDS_WEIGHT_MAX. Any time. */
 void eqds_asl_set(struct eqds_receiver *r, u8 priority, u32 weight);
 
-/* When to call eqds_asl_next(); EQDS_NEVER: the list is empty. */
+/*
+ * When to call eqds_asl_next(); EQDS_NEVER: the list is empty. Each call at or after the deadline
+ * moves it on by the time of one MTU, and after a burst of calls it is later than now_ns.
+ */
 u64 eqds_asl_deadline_ns(const struct eqds_asl *asl);
 
 /*

@@ -95,6 +95,7 @@ void eqds_receiver_receive(struct eqds_receiver *r, u64 now_ns, const struct eqd
  */
 bool eqds_receiver_restarts(const struct eqds_receiver *r, const struct eqds_head *head);
 
+/* After eqds_receiver_expire(now_ns) it is later than now_ns, or EQDS_NEVER. */
 u64 eqds_receiver_deadline_ns(const struct eqds_receiver *r);
 /* Past the deadline: idle. out as eqds_receiver_close(). */
 void eqds_receiver_expire(struct eqds_receiver *r, u64 now_ns, struct eqds_out *out);

@@ -158,7 +158,10 @@ struct eqds_packet *eqds_sender_next(struct eqds_sender *s, u64 now_ns, struct e
 void eqds_sender_receive(struct eqds_sender *s, u64 now_ns, const struct eqds_head *head,
 			 struct eqds_out *out);
 
-/* When to call eqds_sender_expire(); EQDS_NEVER. Changes with every call above. */
+/*
+ * When to call eqds_sender_expire(); EQDS_NEVER. Changes with every call above. It can be in the
+ * past, but after eqds_sender_expire(now_ns) it is later than now_ns.
+ */
 u64 eqds_sender_deadline_ns(const struct eqds_sender *s);
 /* The deadline has passed. out->verdict EQDS_CLOSED: idle, its state may be freed. */
 void eqds_sender_expire(struct eqds_sender *s, u64 now_ns, struct eqds_out *out);

@@ -292,7 +292,12 @@ private:
 
     void expire() {
         eqds_head head;
-        while (eqds_receiver* r = eqds_asl_next(&asl, now, &head)) {
+        // Where all let their turns pass, a call that is due returns nobody.
+        for (uint64_t due; (due = eqds_asl_deadline_ns(&asl)) <= now;) {
+            eqds_receiver* r = eqds_asl_next(&asl, now, &head);
+            EXPECT_GT(eqds_asl_deadline_ns(&asl), due) << "a turn took no time";
+            if (!r)
+                continue;
             tunnels[r->id]->pulls++;
             send_control(*tunnels[r->id], head);
         }
@@ -300,10 +305,13 @@ private:
             eqds_out out;
             if (eqds_sender_deadline_ns(&t->sender) <= now) {
                 eqds_sender_expire(&t->sender, now, &out);
+                EXPECT_GT(eqds_sender_deadline_ns(&t->sender), now);
                 sender_did(*t, out);
+                EXPECT_GT(eqds_sender_deadline_ns(&t->sender), now);
             }
             if (t->has_receiver && eqds_receiver_deadline_ns(&t->receiver) <= now) {
                 eqds_receiver_expire(&t->receiver, now, &out);
+                EXPECT_GT(eqds_receiver_deadline_ns(&t->receiver), now);
                 receiver_did(*t, out);
             }
         }
