@@ -137,6 +137,23 @@ def rmemio_path():
     return compiled.program("rmemio", [*sources, cache.REPO / "include/uapi/remora_rmem_io.h"], [f"-I{cache.REPO}/include", "-luring"])
 
 
+class Lingering:
+    """A program that begins 32 operations when told, and says how each has ended."""
+
+    def __init__(self, machine, device):
+        self.process = machine.spawn([rmemio_path(), "linger", device.path])
+        self.process.wait_output("ready")
+
+    def begin(self):
+        self.process.send(b"go\n")
+        self.process.wait_output("under way")
+
+    def expect(self, error):
+        result = self.process.wait(rmem.ACTION_S)
+        ends = re.findall(r"ended (-?\d+)", result.out)
+        assert ends == [str(-error)] * 32, f"{result.out} {result.err}"
+
+
 # Swap
 
 def hog_path():

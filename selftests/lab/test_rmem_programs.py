@@ -161,30 +161,13 @@ def test_vectors(lab):
         assert more["sent"] - more["retries"] < 100, f"of 2000 pieces: {more}"
 
 
-class Lingering:
-    """A program that begins 32 operations when told, and says how each has ended."""
-
-    def __init__(self, machine, device):
-        self.process = machine.spawn([rmemlab.rmemio_path(), "linger", device.path])
-        self.process.wait_output("ready")
-
-    def begin(self):
-        self.process.send(b"go\n")
-        self.process.wait_output("under way")
-
-    def expect(self, error):
-        result = self.process.wait(rmem.ACTION_S)
-        ends = re.findall(r"ended (-?\d+)", result.out)
-        assert ends == [str(-error)] * 32, f"{result.out} {result.err}"
-
-
 def test_silent_node(lab):
     """Operations fail in time; a program that is killed while some are under way goes, and leaves nothing."""
     compute = lab["compute"]
     with Rack(lab) as rack:
         node = rack.node("memory", "64M")
         device = rack.attach("compute", node, None, "--fail-after", "3")
-        patient, killed = Lingering(compute, device), Lingering(compute, device)
+        patient, killed = rmemlab.Lingering(compute, device), rmemlab.Lingering(compute, device)
         with rmemlab.link_down(lab, "rack"):
             patient.begin()
             killed.begin()
@@ -192,7 +175,7 @@ def test_silent_node(lab):
             patient.expect(errno.ETIMEDOUT)
             killed.process.wait(rmem.ACTION_S)
         device.wait_state("up")
-        late = Lingering(compute, device)
+        late = rmemlab.Lingering(compute, device)
         late.begin()
         late.expect(0)
         device.detach()
@@ -206,7 +189,7 @@ def test_killed_while_silent(lab):
     with Rack(lab) as rack:
         node = rack.node("memory", "64M")
         device = rack.attach("compute", node, None, "--fail-after", "60")
-        killed, other = Lingering(compute, device), Lingering(compute, device)
+        killed, other = rmemlab.Lingering(compute, device), rmemlab.Lingering(compute, device)
         asking = compute.spawn([rmemlab.rmemio_path(), "alloc", device.path])
         asking.wait_output("ready")
         with rmemlab.link_down(lab, "rack"):
@@ -281,7 +264,7 @@ def test_retried_free_is_refused(lab):
 
 def lose(machine, node, device):
     """Restarts the node, and has a program notice."""
-    program = Lingering(machine, device)
+    program = rmemlab.Lingering(machine, device)
     node.stop()
     node.start()
     program.begin()
@@ -402,7 +385,7 @@ def test_in_use(lab):
     with Rack(lab) as rack:
         node = rack.node("memory", "64M")
         device = rack.attach("compute", node, None)
-        under_way, later = Lingering(compute, device), Lingering(compute, device)
+        under_way, later = rmemlab.Lingering(compute, device), rmemlab.Lingering(compute, device)
         rmemlab.cli_refused(compute, "detach", device.name, says=rf"{device.name} is in use: end the programs")
         rmemlab.cli_refused(compute, "detach", device.name.replace("rmem", "rmb"), says=r"there is no rmb\d+")
         with rmemlab.link_down(lab, "rack"):
