@@ -529,7 +529,7 @@ static bool client_expire_late(struct rmem_client *c, u64 now_ns)
 	return silent;
 }
 
-/* At its maximum the next RTO can be shorter than the last one, by its jitter. Then more are late. */
+/* At its maximum the next RTO can be shorter than the last one, by its jitter: more are late then. */
 static void client_expire_flying(struct rmem_client *c, u64 now_ns)
 {
 	while (client_expire_late(c, now_ns)) {
