@@ -10,9 +10,10 @@ import shlex
 import subprocess
 
 from . import cache, compiled, kernel
+from .topology import NICS
 
-# Modules needed to mount the host's root; built-in ones are skipped.
-BOOT_MODULES = ["virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay", "virtio_net"]
+# Modules needed to mount the host's root, and the network card's come with it; built-in ones are skipped.
+BOOT_MODULES = ["virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay"]
 
 
 @functools.cache
@@ -31,7 +32,7 @@ def _decompress(path):
 
 
 @functools.cache
-def boot_modules(name):
+def boot_modules(name, nic):
     """[(file name, contents)] in the order of insertion."""
     tree = kernel.path(name) / "root" / "lib" / "modules" / kernel.release(name)
     depends = {}
@@ -40,7 +41,7 @@ def boot_modules(name):
         depends[own] = others.split()
     by_name = {path.rsplit("/", 1)[-1].split(".ko")[0].replace("-", "_"): path for path in depends}
     order = []
-    for wanted in BOOT_MODULES:
+    for wanted in [*BOOT_MODULES, NICS[nic]]:
         path = by_name.get(wanted.replace("-", "_"))
         if path is None:
             continue  # built in; init reports a kernel that has it in neither form
@@ -82,7 +83,7 @@ def setup_script(topology, machine):
 
 def build(topology, machine, layers):
     """The initramfs of one machine; `layers` are the shares that lie over the host's root, {name: directory}."""
-    modules = boot_modules(machine.kernel)
+    modules = boot_modules(machine.kernel, machine.nic)
     tree = kernel.path(machine.kernel).resolve() / "root" / "lib" / "modules" / kernel.release(machine.kernel)
     conf = [f"module {name}" for name, _ in modules]
     conf += ["native"] if kernel.is_uml(machine.kernel) else []

@@ -70,7 +70,7 @@ class Qemu:
         self._name, self._wires, self.kind = spec.name, lab.wires, accelerator
         self.log_path = lab.log_dir / f"{spec.name}.qemu"
         qmp, theirs = socket.socketpair()
-        argv, ports = self._network()
+        argv, ports = self._network(spec.nic)
         fabric = lab.ntbs.of(spec.name)
         argv = [*_base_arguments(lab, spec, accelerator, fabric), *argv,
                 "-initrd", f"/proc/self/fd/{initrd}",
@@ -89,13 +89,13 @@ class Qemu:
             self.process.kill()
             raise
 
-    def _network(self):
+    def _network(self, nic):
         """QEMU's arguments for a machine's links, and the descriptors it must inherit."""
         argv, ports = [], []
         for index, (link, mac, end) in enumerate(self._wires.ends(self._name)):
+            card = f"virtio-net-pci,host_mtu={link.mtu}" if nic == "virtio" else nic
             argv += ["-netdev", f"dgram,id=wire{index},local.type=fd,local.str={end.fileno()}",
-                     "-device", f"virtio-net-pci,id=nic{index},netdev=wire{index},mac={mac},"
-                                f"host_mtu={link.mtu},romfile="]
+                     "-device", f"{card},id=nic{index},netdev=wire{index},mac={mac},romfile="]
             ports.append(end.fileno())
         return argv, ports
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Topology files: which machines there are and how they are joined.
 
-    [machine compute]           RAM, CPUs, kernel, role: all but RAM have defaults
+    [machine compute]           RAM, CPUs, kernel, role, network card: all but RAM have defaults
     ram = 512M
     role = client
 
@@ -32,6 +32,8 @@ from .say import LabError
 NTB_PORTS_MAX = 15
 # Above, physical addresses are no longer offsets in the file of a machine's RAM.
 NTB_RAM_MIB_MAX = 2048
+# Network cards of machines, and their modules.
+NICS = {"virtio": "virtio_net", "e1000": "e1000"}
 
 DIRECTORY = cache.LAB / "topo"
 _RAM_UNITS = {"M": 1, "G": 1024}
@@ -44,6 +46,7 @@ class MachineSpec:
     cpus: int = 2
     kernel: str = "6.12"
     role: str = ""
+    nic: str = "virtio"
 
 
 @dataclasses.dataclass
@@ -93,13 +96,16 @@ def _mib(what, text, where):
 
 
 def _machine(name, section, where):
-    unknown = set(section) - {"ram", "cpus", "kernel", "role"}
+    unknown = set(section) - {"ram", "cpus", "kernel", "role", "nic"}
     if unknown:
         raise LabError(f"{where}: [machine {name}] knows no '{min(unknown)}'")
     if "ram" not in section:
         raise LabError(f"{where}: [machine {name}] needs ram")
+    nic = section.get("nic", "virtio")
+    if nic not in NICS:
+        raise LabError(f"{where}: [machine {name}] nic = {nic}: choose one of {', '.join(NICS)}")
     return MachineSpec(name, _mib("ram", section["ram"], where), int(section.get("cpus", 2)),
-                       section.get("kernel", "6.12"), section.get("role", ""))
+                       section.get("kernel", "6.12"), section.get("role", ""), nic)
 
 
 def _link(name, section, machines, where):
