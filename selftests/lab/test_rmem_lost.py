@@ -57,8 +57,12 @@ class Users:
         self.program.expect(error)
         result = self.load.wait(rmemlab.LOAD_S)
         assert result.rc != 0, "a load on memory that is gone ended well"
+        # A disk whose requests have all failed in time asks the node for nothing, until the next one.
+        read = self.disk.machine.run(f"dd if={self.disk.path} of=/dev/null bs=4k count=1 iflag=direct", check=False,
+                                     timeout=rmemlab.LOAD_S)
+        assert read.rc != 0, "a read of memory that is gone ended well"
         for each in (self.disk, self.device):
-            each.wait_state(state, 120)
+            each.wait_state(state)
 
     def devices(self):
         return self.disk, self.device
