@@ -317,8 +317,8 @@ private:
         limit = 0;
         if (verdict == RMEM_WIRE_DAMAGED) {
             rmem_head reply;
-            rmem_node_damaged(&node.core, &h, &reply);
-            answered(h, reply, {});
+            if (rmem_node_damaged(&node.core, node.now_ns, &h, &t.client.peer, &reply))
+                answered(h, reply, {});
         } else if (rmem_node_is_slow(&node.core, &h)) {
             slow(h, payload, t);
         } else {

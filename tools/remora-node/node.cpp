@@ -214,8 +214,8 @@ void Node::handle_message(Request& request, bool damaged_payload) {
         return execute(request);
     request.limit_bytes = 0;
     rmem_head damaged;
-    rmem_node_damaged(host_.core(), request.head, &damaged);
-    answer(request, damaged, {});
+    if (rmem_node_damaged(host_.core(), request.now_ns, request.head, &request.path.peer, &damaged))
+        answer(request, damaged, {});
 }
 
 // ---- READ, WRITE, DISCARD, ZERO, ATOMIC, PUT, READV, WRITEV, COPY ----

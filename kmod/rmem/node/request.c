@@ -294,13 +294,14 @@ static void request_execute(struct node_request *rq)
 	reply(rq, &answer);
 }
 
-/* The payload isn't what its digest says: that is told, and nothing changed. Slot lock. */
+/* The payload isn't what its digest says: its client is told, and nothing changed. Slot lock. */
 static void tell_damaged(struct node_request *rq)
 {
 	struct rmem_head head;
 
-	rmem_node_damaged(&rq->host->core, rq->in->head, &head);
-	send(rq, &head, NULL);
+	if (rmem_node_damaged(&rq->host->core, ktime_get_coarse_ns(), rq->in->head,
+			      &rq->batch->path.peer, &head))
+		send(rq, &head, NULL);
 }
 
 static __always_inline void fast_path(struct node_request *rq, void (*act)(struct node_request *rq))

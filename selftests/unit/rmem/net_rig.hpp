@@ -100,8 +100,8 @@ public:
             if (m.verdict == RMEM_WIRE_DAMAGED) {
                 rmem_head reply;
                 limit_bytes = 0;
-                rmem_node_damaged(&core, &m.head, &reply);
-                answered(reply, {});
+                if (rmem_node_damaged(&core, now_ns, &m.head, &peer, &reply))
+                    answered(reply, {});
             } else {
                 serve(peer, m.head, m.payload.data(), answered);
             }

@@ -417,11 +417,13 @@ static void client_receive_error(struct rmem_client *c, struct rmem_op *op, u64 
 	case RMEM_BUSY:
 		client_busy(c, op, first, end, now_ns);
 		break;
+	/*
+	 * The session can have ended; or somebody sent a copy of the request from another address.
+	 * The answer to OPEN tells. Until then the operations keep their ids.
+	 */
 	case RMEM_NO_SESSION:
-	case RMEM_STALE: /* of an id that is outstanding: the session isn't what we think */
-		rmem_client_reopen(c, now_ns, 0);
-		rx->finished = rmem_client_lose_ids(c);
-		rx->result = RMEM_CLIENT_UNKNOWN;
+	case RMEM_STALE: /* of an id that is outstanding */
+		rmem_client_renew(c, now_ns);
 		break;
 	default:
 		client_refused(c, op, first, now_ns, head, head->status, rx);

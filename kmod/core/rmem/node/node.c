@@ -197,11 +197,6 @@ void rmem_node_answer(const struct rmem_node *node, const struct rmem_head *head
 	reply_to(node, head, status_of[reason], &answer->reply);
 }
 
-void rmem_node_damaged(const struct rmem_node *node, const struct rmem_head *head,
-		       struct rmem_head *reply)
-{
-	reply_to(node, head, RMEM_DAMAGED, reply);
-}
 
 enum rmem_node_reason rmem_node_identify(struct rmem_node *node, u64 now_ns,
 					 const struct rmem_head *head, const struct rmem_peer *peer,
@@ -224,6 +219,17 @@ enum rmem_node_reason rmem_node_identify(struct rmem_node *node, u64 now_ns,
 	rmem_session_touch(session, head->id, now_ns);
 	*found = session;
 	return RMEM_NODE_OK;
+}
+
+bool rmem_node_damaged(struct rmem_node *node, u64 now_ns, const struct rmem_head *head,
+		       const struct rmem_peer *peer, struct rmem_head *reply)
+{
+	struct rmem_session *session;
+
+	if (rmem_node_identify(node, now_ns, head, peer, &session) != RMEM_NODE_OK)
+		return false;
+	reply_to(node, head, RMEM_DAMAGED, reply);
+	return true;
 }
 
 enum rmem_node_reason rmem_node_judge(struct rmem_session *session, const struct rmem_head *head)

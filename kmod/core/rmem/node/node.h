@@ -270,9 +270,12 @@ u32 rmem_node_read_part(struct rmem_node *node, const struct rmem_head *head, u3
 bool rmem_node_range(const struct rmem_node *node, const void *ranges, u32 index,
 		     struct rmem_answer *answer);
 
-/* The reply to a message that came damaged: reply is ready, nothing else changed. */
-void rmem_node_damaged(const struct rmem_node *node, const struct rmem_head *head,
-		       struct rmem_head *reply);
+/*
+ * The reply to a message that came damaged. False: there is none, since its sender isn't the
+ * session's client; anybody can damage a copy of a datagram. Slot lock.
+ */
+bool rmem_node_damaged(struct rmem_node *node, u64 now_ns, const struct rmem_head *head,
+		       const struct rmem_peer *peer, struct rmem_head *reply);
 
 /*
  * The background: refill the pool. Slow lock. scrub_next hands out one page to be

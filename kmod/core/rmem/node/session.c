@@ -279,7 +279,8 @@ bool rmem_sessions_is_late(const struct rmem_sessions *sessions, const struct rm
 
 		if (of_client(session, attempt) &&
 		    (session->nonce > attempt->nonce ||
-		     (session->nonce == attempt->nonce && session->name == RMEM_SESSION_NONE)))
+		     (session->nonce == attempt->nonce && session->name == RMEM_SESSION_NONE &&
+		      __atomic_load_n(&session->used, __ATOMIC_RELAXED))))
 			return true;
 	}
 	return false;

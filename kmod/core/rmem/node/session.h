@@ -168,8 +168,9 @@ u32 rmem_sessions_slot_of(const struct rmem_sessions *sessions, u64 name);
 struct rmem_session *rmem_sessions_find(const struct rmem_sessions *sessions, u64 name);
 
 /*
- * Has the attempt's client a session that a later OPEN made? Or had it one that this or a later
- * OPEN made, and whose slot was not used again? Slow lock.
+ * Has the attempt's client a session that a later OPEN made? Or had it one that a later OPEN made,
+ * or this one if the client used it, and whose slot was not used again? A client that never used its
+ * session might not have heard of it, and repeats the same OPEN. Slow lock.
  */
 bool rmem_sessions_is_late(const struct rmem_sessions *sessions,
 			   const struct rmem_attempt *attempt);

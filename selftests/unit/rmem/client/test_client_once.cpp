@@ -20,6 +20,14 @@ using net::World;
 // ---- atomics ----
 
 struct AtomicClient : net::ClientTest {
+    void SetUp() override {
+        net::ClientTest::SetUp();
+        world.on_sent = [this](const net::Packet& packet) {
+            if (packet.to_node)
+                request = packet.bytes;
+        };
+    }
+
     std::list<Op> ops;
 
     uint64_t value(uint64_t at) {
@@ -35,6 +43,14 @@ struct AtomicClient : net::ClientTest {
     void finish_all() {
         ASSERT_TRUE(world.run([&] { return world.idle(); }, 600'000 * ms));
     }
+
+    // What a stranger, who sends a copy of the last request from another address, gets in answer.
+    std::vector<Bytes> answers_to_copy() {
+        rmem_peer stranger = world.channels[0]->peer;
+        stranger.port++;
+        return world.host->handle(world.now_ns, request, stranger);
+    }
+    Bytes request;
 
     // Sessions end all the time: what add_one() submits, each adding 1 at 8, is executed once, or
     // it isn't known whether once or never.
@@ -84,6 +100,34 @@ TEST_F(AtomicClient, RefusalsCarryTheNodesWord) {
     net::make_add(op, base + 4, 5);
     EXPECT_EQ(net::finish(world, op), RMEM_CLIENT_REFUSED);
     EXPECT_EQ(op.op.status, RMEM_INVALID);
+}
+
+// The stranger's NO_SESSION is sealed, and names the client's session and id.
+TEST_F(AtomicClient, CopySentFromAnotherAddressEndsNoSession) {
+    Op& op = add(0, 5);
+    Op write;
+    net::make_write(write, base + 64, Bytes(100, 7));
+    world.submit(write, 0);
+    uint64_t id = write.op.id;
+    for (Bytes& answer : answers_to_copy())
+        world.inject({std::move(answer), 0, false, world.now_ns, 0});
+    world.step();
+    EXPECT_EQ(client().state, RMEM_CHANNEL_OPENING);
+    EXPECT_EQ(write.op.id, id) << "a write that may be executed goes under another id";
+    finish_all();
+    EXPECT_EQ(op.result, RMEM_CLIENT_OK);
+    EXPECT_EQ(write.result, RMEM_CLIENT_OK);
+    EXPECT_EQ(value(0), 5u);
+}
+
+TEST_F(AtomicClient, DamagedCopySentFromAnotherAddressIsNotAnswered) {
+    Op write;
+    net::make_write(write, base, Bytes(100, 7));
+    world.submit(write, 0);
+    request.back() ^= 1;
+    EXPECT_TRUE(answers_to_copy().empty());
+    finish_all();
+    EXPECT_EQ(client().count.damaged, 0u);
 }
 
 // The first datagram is lost: the others run ahead of the floor as far as results are kept, no

@@ -307,12 +307,26 @@ TEST_F(NodeTest, Damaged) {
     rmem_head h = client.head(RMEM_WRITE, addr, 100);
     rmem_head reply;
     auto before = node.snapshot();
-    rmem_node_damaged(&node.core, &h, &reply);
+    ASSERT_TRUE(rmem_node_damaged(&node.core, node.now_ns, &h, &client.peer, &reply));
     EXPECT_EQ(reply.status, RMEM_DAMAGED);
     EXPECT_EQ(reply.id, h.id);
     EXPECT_EQ(reply.attempt, h.attempt);
     EXPECT_EQ(rmem_wire_payload_bytes(&reply), 0u);
     EXPECT_TRUE(before == node.snapshot());
+}
+
+TEST_F(NodeTest, DamagedCopyFromElsewhereIsNotAnswered) {
+    rmem_head h = client.head(RMEM_WRITE, addr, 100);
+    rmem_head reply;
+    Client moved = client;
+    moved.peer.port++;
+    EXPECT_FALSE(rmem_node_damaged(&node.core, node.now_ns, &h, &moved.peer, &reply));
+    rmem_head old = h;
+    old.boot++;
+    EXPECT_FALSE(rmem_node_damaged(&node.core, node.now_ns, &old, &client.peer, &reply));
+    old = h;
+    old.session ^= 1ull << 20;
+    EXPECT_FALSE(rmem_node_damaged(&node.core, node.now_ns, &old, &client.peer, &reply));
 }
 
 // ---- atomics ----------------------------------------------------------------------------------

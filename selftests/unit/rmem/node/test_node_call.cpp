@@ -347,6 +347,19 @@ TEST_F(NodeTest, ForcedDeletionTakesSessionsAndRegions) {
     refused(late, RMEM_NODE_NO_SESSION, RMEM_NO_SESSION);
 }
 
+// The answer was lost, and the session evicted before the client could use it.
+TEST_F(NodeTest, RepeatedOpenOfAnEvictedUnusedSessionOpensAnother) {
+    Client lonely(9);
+    ASSERT_EQ(node.open(lonely, 7).action, RMEM_ACT_REPLY);
+    uint64_t first = lonely.session;
+    rmem_sessions_close(&node.core.sessions, rmem_node_slot(&node.core, first));
+    ASSERT_EQ(node.open(lonely, 7).action, RMEM_ACT_REPLY);
+    EXPECT_NE(lonely.session, first);
+    ASSERT_EQ(node.request(lonely, lonely.head(RMEM_READ, addr, 1)).reason, RMEM_NODE_OK);
+    rmem_sessions_close(&node.core.sessions, rmem_node_slot(&node.core, lonely.session));
+    EXPECT_EQ(node.open(lonely, 7).action, RMEM_ACT_DROP) << "a late copy of a session's OPEN";
+}
+
 TEST_F(NodeTest, ForcedDeletionOfAnEmptySpace) {
     ASSERT_TRUE(node.add_space(2));
     EXPECT_TRUE(node.remove_space(2));
