@@ -12,6 +12,9 @@
 
 #define RMEM_KEY_BYTES 16
 
+/* vm.min_free_kbytes below which ATTACH of a disk warns, by extack text: swap needs that much. */
+#define RMEM_MIN_FREE_KIB 8192
+
 enum {
 	RMEM_CMD_UNSPEC,
 	/*

@@ -28,6 +28,13 @@
 
 #include "compat/disk.h"
 
+/* 6.13: free pages kept for higher orders are counted. Before, all pages that are kept count as used. */
+#ifdef COMPAT_FREE_HIGHATOMIC
+#define compat_zone_kept(zone) READ_ONCE((zone)->nr_free_highatomic)
+#else
+#define compat_zone_kept(zone) READ_ONCE((zone)->nr_reserved_highatomic)
+#endif
+
 /*
  * 6.2: extack carries formatted text in a buffer of its own. Before, the text
  * must live until the acknowledgement is built, just after the command returns:

@@ -22,6 +22,6 @@ rmem_node-y := $(addprefix $(core)/node/, atomic.o table.o alloc.o span.o name.o
 	$(addprefix $(rmem)/udp/, port.o answer.o outbox.o route.o)
 
 rmem-y := $(addprefix $(core)/client/, seq.o rtt.o loss.o window.o incast.o op.o client.o session.o send.o) \
-	$(addprefix $(rmem)/client/, main.o transport.o remote.o device.o status.o count.o trace.o channel.o blk.o chr.o chr_op.o \
+	$(addprefix $(rmem)/client/, main.o transport.o remote.o device.o reserve.o status.o count.o trace.o channel.o blk.o chr.o chr_op.o \
 		chr_data.o chr_uring.o chr_ioctl.o netlink.o) \
 	$(addprefix $(rmem)/udp/, udp.o address.o packet.o socket.o)

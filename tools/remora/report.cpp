@@ -2,6 +2,7 @@
 // remora status, stats: the client's reports of its devices.
 #include <cerrno>
 #include <ctime>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <optional>
@@ -13,6 +14,7 @@
 #include "remora/table.hpp"
 #include "support/failure.hpp"
 #include "support/parse.hpp"
+#include "support/say.hpp"
 
 namespace remora {
 
@@ -44,11 +46,23 @@ nlohmann::ordered_json status_json(const Device& device) {
     return json;
 }
 
+// The kernel warns at the attach, and a reboot or another sysctl makes it so later.
+void warn_of_min_free() {
+    std::uint64_t kib = 0;
+    std::ifstream("/proc/sys/vm/min_free_kbytes") >> kib;
+    if (kib && kib < RMEM_MIN_FREE_KIB)
+        warn("remora: vm.min_free_kbytes is {}: for swap to /dev/rmbN 'sysctl "
+             "vm.min_free_kbytes={}'",
+             kib, RMEM_MIN_FREE_KIB);
+}
+
 void status(bool json) {
+    bool disks = false;
     auto list = nlohmann::ordered_json::array();
     Table table({"DEVICE", "SIZE", "NODE", "STATE", "IN USE", "RTT", "CWND", "INTEGRITY"});
     for (const Device& device : devices(std::nullopt)) {
         list.push_back(status_json(device));
+        disks |= device.number(RMEM_A_KIND) == RMEM_KIND_DISK;
         std::uint64_t openers = device.number(RMEM_A_OPENERS);
         std::uint64_t bytes = device.number(RMEM_A_BYTES);
         table.add({"/dev/" + device.name(), bytes ? size_text(bytes) : "-", device.node(),
@@ -62,6 +76,8 @@ void status(bool json) {
         fmt::print("{}\n", list.dump(2));
     else
         table.print();
+    if (disks && !json)
+        warn_of_min_free();
 }
 
 // ---- stats ----

@@ -19,6 +19,7 @@
 
 #include "compat/compat.h"
 #include "rmem/client/channel.h"
+#include "rmem/client/reserve.h"
 
 #define SEGMENTS_MAX 128
 
@@ -205,6 +206,7 @@ static int blk_add(struct rmem_device *device)
 	err = tags_init(device);
 	if (err)
 		return err;
+	rmem_reserve_get();
 	disk = compat_disk_alloc(&device->tags, device, &limits);
 	if (IS_ERR(disk)) {
 		err = PTR_ERR(disk);
@@ -228,6 +230,7 @@ put_disk:
 	device->disk = NULL;
 	put_disk(disk);
 free_tags:
+	rmem_reserve_put();
 	blk_mq_free_tag_set(&device->tags);
 	return err;
 }
@@ -237,6 +240,7 @@ static void blk_remove(struct rmem_device *device)
 	if (device->gone)
 		blk_mark_disk_dead(device->disk);
 	del_gendisk(device->disk);
+	rmem_reserve_put();
 	blk_mq_free_tag_set(&device->tags);
 }
 

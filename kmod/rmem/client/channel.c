@@ -7,6 +7,7 @@
 #include <linux/slab.h>
 
 #include "core/rmem/datagram.h"
+#include "rmem/client/reserve.h"
 #include "rmem/client/trace.h"
 
 /* Silence that is not loss, where messages may be lost: the largest RTO is a second. */
@@ -151,6 +152,7 @@ static void settle_expired(struct rmem_channel *c, u64 now_ns, enum rmem_client_
 static void transmit(struct rmem_channel *c, struct rmem_batch *batch)
 {
 	c->path->transport->flush(c->path, batch);
+	rmem_reserve_tend(c->device, false);
 }
 
 static void call_end(struct rmem_op *op, enum rmem_client_result result)
@@ -308,6 +310,8 @@ static void expire(struct rmem_channel *c)
 	}
 	spin_unlock(&c->lock);
 	transmit(c, &batch);
+	if (unlikely(silent))
+		rmem_reserve_tend(c->device, true);
 	finish(c, finished, result, now_ns);
 	kick();
 }

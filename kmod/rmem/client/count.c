@@ -26,6 +26,7 @@ static const char *const counter_name[] = {
 	[RMEM_COUNT_PATH + RMEM_PATH_SPARE] = "spare-packets",
 	[RMEM_COUNT_KICKED] = "kicked",
 	[RMEM_COUNT_TIMER_LATE] = "timer-late",
+	[RMEM_COUNT_RESERVE] = "reserve-given",
 	[RMEM_COUNT_PATH + RMEM_PATH_NO_BUFFER] = "no-buffer",
 	[RMEM_COUNT_PATH + RMEM_PATH_NO_ROUTE] = "no-route",
 	[RMEM_COUNT_PATH + RMEM_PATH_DROP_WIRE + RMEM_WIRE_GOOD] = NULL,

@@ -21,6 +21,7 @@
 
 #include "compat/compat.h"
 #include "rmem/client/channel.h"
+#include "rmem/client/reserve.h"
 
 /* Answers to FREE and CLOSE: when they don't come in that time, the node is on its own. */
 #define FREE_MS 3000U
@@ -536,6 +537,16 @@ leave_remote:
 	return err;
 }
 
+/* A machine with less can stand still while it swaps; reserve.h tells how. */
+static void warn_of_min_free(const struct rmem_device *device, struct netlink_ext_ack *extack)
+{
+	unsigned long kib = rmem_reserve_min_free_kib();
+
+	if (device->params.ops->kind == RMEM_KIND_DISK && kib < RMEM_MIN_FREE_KIB)
+		NL_SET_ERR_MSG_FMT(extack, "vm.min_free_kbytes is %lu: for swap 'sysctl vm.min_free_kbytes=%u'",
+				   kib, RMEM_MIN_FREE_KIB);
+}
+
 /* The reference to the transport that params has is the device's, if it is made. */
 int rmem_device_attach(const struct rmem_attach_params *params, u32 *index,
 		       struct netlink_ext_ack *extack)
@@ -563,6 +574,7 @@ int rmem_device_attach(const struct rmem_attach_params *params, u32 *index,
 		(device->params.bytes ?: device->memory_bytes) >> 20,
 		device->params.transport->name, device->params.address.text, device->channels,
 		device->piece_bytes);
+	warn_of_min_free(device, extack);
 	mutex_lock(&rmem_devices_lock);
 	device->phase = RMEM_LIVE;
 	if (device->rollbacks != rollbacks)

@@ -115,6 +115,7 @@ enum rmem_count {
 	RMEM_COUNT_FAILED,	    /* requests ended in error */
 	RMEM_COUNT_KICKED,	    /* times the incast window opened for a waiting channel */
 	RMEM_COUNT_TIMER_LATE,	    /* deadlines still past after the timer; 0 without faults */
+	RMEM_COUNT_RESERVE,	    /* blocks of the reserve given back to the kernel */
 	RMEM_COUNT_PATH,	    /* + enum rmem_path_count */
 	RMEM_COUNT_DROP_STOPPED = RMEM_COUNT_PATH + RMEM_PATH_COUNTS, /* being detached */
 	RMEM_COUNTS

@@ -20,6 +20,7 @@
 #include <linux/suspend.h>
 
 #include "rmem/client/channel.h"
+#include "rmem/client/reserve.h"
 
 static int sleep_notify(struct notifier_block *block, unsigned long event, void *unused)
 {
@@ -86,6 +87,7 @@ static void __exit rmem_exit(void)
 	unregister_pm_notifier(&sleep_block);
 	rmem_status_stop();
 	rmem_chr_stop();
+	rmem_reserve_stop();
 	/* Callbacks of this module may still put the last references of devices. */
 	rcu_barrier();
 }

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Memory that the client keeps for its machine's network while disks are attached.
+ *
+ *       free pages of a zone
+ *  high  ----------------------------  the reserve is filled again while more is free
+ *   min  ----------------------------  tasks must reclaim: they write pages out, and wait
+ *        |  rmem_reserve_tend() gives blocks back when less than 3/4 is free
+ *   3/8  ----------------------------  GFP_ATOMIC fails: no buffer to receive into
+ *        |  PF_MEMALLOC: tasks that reclaim, and this module's packets
+ *     0  ----------------------------
+ *
+ * A disk that is written to free memory needs memory itself: to send, and for its network card to
+ * receive answers. virtio_net, once it finds no buffer, stops receiving and leaves the matter to a
+ * task. That task reclaims, so it waits for the disk, whose answers nobody receives: the machine
+ * stands still for ever. No bound on what this module sends prevents that, for others take
+ * from the same pages. So this module adds to them. Tasks never get what it gives, because they
+ * stop at min.
+ *
+ * If the network stopped nevertheless, the node falls silent. Then the module gives what it has as
+ * long as tasks find nothing, so that the one which has to find receive buffers can go on.
+ */
+#ifndef REMORA_RMEM_RESERVE_H
+#define REMORA_RMEM_RESERVE_H
+
+#include <linux/types.h>
+
+struct rmem_device;
+
+/* A disk is attached or gone. The first has the reserve filled, the last frees it. May sleep. */
+void rmem_reserve_get(void);
+void rmem_reserve_put(void);
+/* No device is left: nothing of the reserve is under way after this. */
+void rmem_reserve_stop(void);
+
+/*
+ * Gives memory back if the network is about to find none; silent: if tasks find none. BHs disabled,
+ * with every row of packets.
+ */
+void rmem_reserve_tend(struct rmem_device *device, bool silent);
+
+/* What tasks leave to the network, in KiB: vm.min_free_kbytes. */
+unsigned long rmem_reserve_min_free_kib(void);
+
+#endif
