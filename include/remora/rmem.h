@@ -63,8 +63,8 @@
  * does not come back, and the node refuses what was sent in it. A client that learns of the end
  * opens a new session and issues its outstanding requests under new ids. RMEM_NO_SESSION does not
  * tell of it: an attacker gets one by a copy of a request that it sends from another address. So
- * the client then sends an OPEN that renews the session. The session has ended if rmem_opened.renewed
- * is 0. The node MUST NOT answer RMEM_DAMAGED to anybody but the session's client.
+ * the client then sends an OPEN that renews the session, which has ended if rmem_opened.renewed is
+ * 0. The node MUST NOT answer RMEM_DAMAGED to anybody but the session's client.
  *
  * Renewal. A client that cancels a change must know that no copy of it is executed later, while
  * other requests of the session are outstanding. It sends an OPEN that names the session. The

@@ -28,7 +28,7 @@
 
 #include "compat/disk.h"
 
-/* 6.13: free pages kept for higher orders are counted. Before, all pages that are kept count as used. */
+/* 6.13: free pages kept for higher orders are counted. Before, all pages kept count as used. */
 #ifdef COMPAT_FREE_HIGHATOMIC
 #define compat_zone_kept(zone) READ_ONCE((zone)->nr_free_highatomic)
 #else

@@ -9,10 +9,13 @@
 #include "compat/compat.h"
 #include "rmem/client/device.h"
 
-/* Blocks of 64 KiB: free_pages() puts smaller ones on a CPU's own list, where they don't count as free. */
+/*
+ * Blocks of 64 KiB: free_pages() puts those of up to 32 KiB on a CPU's own list, where they don't
+ * count as free.
+ */
 #define RESERVE_ORDER	    4
-#define RESERVE_BLOCK_PAGES (1UL << RESERVE_ORDER)
-/* 4 MiB for the rings of network cards, 512 KiB for what each CPU sends; at most 1/64 of the RAM. */
+#define RESERVE_BLOCK_PAGES BIT(RESERVE_ORDER)
+/* 4 MiB for network cards' rings, 512 KiB for what each CPU sends; at most 1/64 of the RAM. */
 #define RESERVE_BLOCKS	    64UL
 #define RESERVE_BLOCKS_CPU  8UL
 #define RESERVE_RAM_SHARE   64
@@ -44,7 +47,7 @@ static struct zone *reserve_zone(int node)
 enum reserve_level {
 	RESERVE_NETWORK, /* GFP_ATOMIC is about to fail */
 	RESERVE_TASKS,	 /* GFP_KERNEL reclaims */
-	RESERVE_PLENTY,	 /* nobody does */
+	RESERVE_PLENTY,	 /* kswapd sleeps */
 };
 
 /* Pages that are free at a level. watermark_boost is the kernel's answer to fragmentation. */

@@ -39,7 +39,7 @@ void rmem_reserve_stop(void);
  */
 void rmem_reserve_tend(struct rmem_device *device, bool silent);
 
-/* What tasks leave to the network, in KiB: vm.min_free_kbytes. */
+/* vm.min_free_kbytes, in KiB: the memory that tasks leave to the network. */
 unsigned long rmem_reserve_min_free_kib(void);
 
 #endif

@@ -531,7 +531,7 @@ static bool client_expire_late(struct rmem_client *c, u64 now_ns)
 	return silent;
 }
 
-/* At its maximum the next RTO can be shorter than the last one, by its jitter: more are late then. */
+/* At its maximum the next RTO can be shorter than the last one, by its jitter: more are late. */
 static void client_expire_flying(struct rmem_client *c, u64 now_ns)
 {
 	while (client_expire_late(c, now_ns)) {

@@ -197,7 +197,6 @@ void rmem_node_answer(const struct rmem_node *node, const struct rmem_head *head
 	reply_to(node, head, status_of[reason], &answer->reply);
 }
 
-
 enum rmem_node_reason rmem_node_identify(struct rmem_node *node, u64 now_ns,
 					 const struct rmem_head *head, const struct rmem_peer *peer,
 					 struct rmem_session **found)

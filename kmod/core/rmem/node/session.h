@@ -169,8 +169,8 @@ struct rmem_session *rmem_sessions_find(const struct rmem_sessions *sessions, u6
 
 /*
  * Has the attempt's client a session that a later OPEN made? Or had it one that a later OPEN made,
- * or this one if the client used it, and whose slot was not used again? A client that never used its
- * session might not have heard of it, and repeats the same OPEN. Slow lock.
+ * or this one if the client used it, and whose slot was not used again? A client that never used
+ * its session might not have heard of it, and repeats the same OPEN. Slow lock.
  */
 bool rmem_sessions_is_late(const struct rmem_sessions *sessions,
 			   const struct rmem_attempt *attempt);

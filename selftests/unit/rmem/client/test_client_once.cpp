@@ -44,7 +44,7 @@ struct AtomicClient : net::ClientTest {
         ASSERT_TRUE(world.run([&] { return world.idle(); }, 600'000 * ms));
     }
 
-    // What a stranger, who sends a copy of the last request from another address, gets in answer.
+    // The node's answers to a copy of the last request that a stranger sends from another address.
     std::vector<Bytes> answers_to_copy() {
         rmem_peer stranger = world.channels[0]->peer;
         stranger.port++;
