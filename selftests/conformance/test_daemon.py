@@ -501,6 +501,23 @@ class Daemon(unittest.TestCase):
                 # Silent, if it had no turn during the node's farewell.
                 self.assertIn(json.load(client.stdout)["state"], ("restarted", "silent"))
 
+    def test_closed_terminal_ends_it_with_a_farewell(self):
+        with self.controlled() as (daemon, _, (one, _), node):
+            port = json.loads(node("status", "--json"))["port"]
+            node("space", "add", f"1={one}")
+            with self.client(port, one) as client:
+                self.wait_for_its_session(node, client)
+                daemon.send_signal(signal.SIGHUP)
+                self.assertIn(json.load(client.stdout)["state"], ("restarted", "silent"))
+            self.assertEqual(daemon.wait(), 0)
+
+    def test_nohup_keeps_it(self):
+        with self.node(preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN), stdout=subprocess.PIPE) as (daemon, _):
+            daemon.send_signal(signal.SIGHUP)
+            daemon.send_signal(signal.SIGUSR1)  # signals that it takes come in the order of their numbers
+            self.assertTrue(daemon.stdout.readline())
+            self.assertIsNone(daemon.poll())
+
     def test_a_space_with_regions_is_deleted_by_force_and_its_memory_is_free(self):
         with self.controlled() as (_, _, (one, _), node):
             port = json.loads(node("status", "--json"))["port"]

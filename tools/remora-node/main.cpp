@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-// remora-node: the memory node as a daemon. SIGTERM, SIGINT and the control socket's stop end it,
-// SIGUSR1 prints its counters. Exit code 0: ended by one of these, 1: failure, 2: wrong usage.
+// remora-node: the memory node as a daemon. SIGTERM, SIGINT, SIGHUP and the control socket's stop
+// end it, SIGUSR1 prints its counters. Exit code 0: ended by one of these, 1: failure, 2: wrong usage.
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -43,6 +43,10 @@ Descriptor signal_descriptor() {
     sigemptyset(&set);
     for (int number : {SIGTERM, SIGINT, SIGUSR1})
         sigaddset(&set, number);
+    // A closed terminal ends the daemon, too, but not one that nohup has made ignore that.
+    struct sigaction hangup {};
+    if (sigaction(SIGHUP, nullptr, &hangup) || hangup.sa_handler != SIG_IGN)
+        sigaddset(&set, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &set, nullptr);
     return Descriptor(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
 }
