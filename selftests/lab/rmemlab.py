@@ -115,11 +115,15 @@ class UntilTold:
     def check_running(self):
         assert self.process.running(), f"ended early, status {self.process.rc}: {self.process.out}{self.process.err}"
 
+    def end(self, timeout=LOAD_S):
+        """The round under way is the last, unless it has failed already; returns the command's result."""
+        self.machine.run(["rm", "-f", self.go_on])
+        return self.process.wait(timeout)
+
     def stop(self, timeout=LOAD_S):
         """The round under way is the last."""
         self.check_running()
-        self.machine.run(["rm", self.go_on])
-        result = self.process.wait(timeout)
+        result = self.end(timeout)
         assert result.rc == 0, result
 
 

@@ -100,6 +100,13 @@ class Machine:
         """Plugs its end of a link in or out."""
         self._power.set_link(link, up)
 
+    def pause(self):
+        """Its processors stand still until resume(), as in a machine that is moved or saved."""
+        self._power.set_paused(True)
+
+    def resume(self):
+        self._power.set_paused(False)
+
     def cpu_s(self):
         """Seconds of the host's CPUs that its own CPUs took since it was powered on."""
         return self._power.cpu_s()

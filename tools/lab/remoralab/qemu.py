@@ -107,6 +107,9 @@ class Qemu:
         names = [each.name for each, _mac, _end in self._wires.ends(self._name)]
         self.qmp("set_link", name=f"nic{names.index(link)}", up=up)
 
+    def set_paused(self, paused):
+        self.qmp("stop" if paused else "cont")
+
     def cpu_s(self):
         threads = [cpu["thread-id"] for cpu in self.qmp("query-cpus-fast")]
         stats = (pathlib.Path(f"/proc/{self.process.pid}/task/{thread}/schedstat") for thread in threads)

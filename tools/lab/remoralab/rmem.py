@@ -199,14 +199,15 @@ class Node:
 class Daemon:
     """A machine's memory lent out by remora-node, until the end of a `with`."""
 
-    def __init__(self, machine, memory):
-        self.machine, self.memory, self.port = machine, memory, PORT
+    def __init__(self, machine, memory, port=PORT):
+        self.machine, self.memory, self.port = machine, memory, port
         self.key = self.process = None
 
     def __enter__(self):
         key_path = "/run/daemon.key"
         self.key = new_key(self.machine, key_path)
-        self.process = self.machine.spawn([DAEMON, "--memory", self.memory, "--space", f"{Node.SPACE}={key_path}"])
+        self.process = self.machine.spawn([DAEMON, "--memory", self.memory, "--port", str(self.port),
+                                           "--space", f"{Node.SPACE}={key_path}"])
         try:
             self.process.wait_output("ready on port")
         except BaseException:

@@ -13,6 +13,7 @@ import fcntl
 import os
 import pathlib
 import shutil
+import signal
 
 from . import cache, kernel
 from .child import start_bound
@@ -64,6 +65,10 @@ class Uml:
     def set_link(self, link, up):
         """The wire loses everything, or no longer; the interface keeps its carrier."""
         self._wires.set_link(self._name, link, up)
+
+    def set_paused(self, paused):
+        """Stops the kernel's process, without which its programs don't run; the host's clock goes on."""
+        self.process.send_signal(signal.SIGSTOP if paused else signal.SIGCONT)
 
     def cpu_s(self):
         """The kernel's, and that of its processes."""

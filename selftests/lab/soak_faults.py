@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Faults of networks and machines, for every soak.
+
+`uses` names the parts that a fault takes: "memory" is the whole machine, "memory.qdisc" a part of it.
+"""
+
+import re
+import time
+
+from remoralab import rmem
+from soaklab import Fault
+from soak_loads import ATTACH_S, SILENT
+
+NETWORKS = ("loss 1%", "loss 20%", "loss gemodel 2% 20%", "delay 20ms 10ms", "delay 200ms", "duplicate 30%",
+            "delay 3ms 2ms reorder 30% 50%", "corrupt 3%", "rate 20mbit delay 5ms",
+            "delay 2ms 1ms loss 3% duplicate 3% corrupt 1% reorder 10% 50%")
+
+
+def silence(loads):
+    """The excuses of a silence: loads that give up can fail."""
+    return {load: SILENT for load in loads if load.gives_up}
+
+
+class OfMachine(Fault):
+    """A fault of one machine: named after it, and it uses a part of it."""
+
+    part = None
+
+    def __init__(self, machine):
+        self.machine = machine
+        self.name = f"{self.name} {machine.name}"
+        self.uses = (f"{machine.name}.{self.part}" if self.part else machine.name,)
+
+
+class Netem(OfMachine):
+    """A bad network for packets that leave a machine."""
+
+    name, part, weight = "netem", "qdisc", 4
+
+    def draw(self, chance):
+        return {"how": chance.choice(NETWORKS)}
+
+    def begin(self, how):
+        self.machine.run("modprobe -q sch_netem || :")
+        self.machine.netem("eth0", how)
+
+    def end(self, how):
+        self.machine.netem("eth0", "")
+
+
+class Mute(OfMachine):
+    """A machine's packets are all lost: it hears, and is not heard."""
+
+    name, part = "mute", "qdisc"
+
+    def excuses(self, loads):
+        return silence(loads)
+
+    def begin(self):
+        self.machine.run("modprobe -q sch_netem || :")
+        self.machine.netem("eth0", "loss 100%")
+
+    def end(self):
+        self.machine.netem("eth0", "")
+
+
+class Mtu(OfMachine):
+    """An MTU below the link's, at one end or, by two steps, at both. Larger packets from the other end can be lost."""
+
+    name, part = "mtu", "mtu"
+
+    def __init__(self, machine, usual):
+        super().__init__(machine)
+        self.usual = usual
+
+    def draw(self, chance):
+        return {"mtu": chance.choice((1400, 1500, 4000, self.usual - 1))}
+
+    def excuses(self, loads, mtu):
+        return silence(loads)
+
+    def begin(self, mtu):
+        self.machine.run(f"ip link set eth0 mtu {mtu}")
+
+    def end(self, mtu):
+        self.machine.run(f"ip link set eth0 mtu {self.usual}")
+
+
+class InterfaceDown(OfMachine):
+    name, part = "interface-down", "eth0"
+
+    def excuses(self, loads):
+        return silence(loads)
+
+    def begin(self):
+        # Without this the interface forgets its IPv6 addresses.
+        self.machine.run("echo 1 > /proc/sys/net/ipv6/conf/eth0/keep_addr_on_down; ip link set eth0 down")
+
+    def end(self):
+        self.machine.run("ip link set eth0 up")
+
+
+class LinkDown(Fault):
+    """A link without carrier; flaps come first."""
+
+    FLAP_S = 0.1
+
+    def __init__(self, lab, link):
+        self.lab, self.link = lab, link
+        self.name = f"link-down {link}"
+        self.uses = tuple(f"{machine.name}.carrier" for machine in lab)
+
+    def draw(self, chance):
+        return {"flaps": chance.choice((0, 0, 1, 5))}
+
+    def excuses(self, loads, flaps):
+        return silence(loads)
+
+    def begin(self, flaps):
+        for _ in range(flaps):
+            self.lab.link_down(self.link)
+            time.sleep(self.FLAP_S)  # the length of a flap is what is played
+            self.lab.link_up(self.link)
+            time.sleep(self.FLAP_S)
+        self.lab.link_down(self.link)
+
+    def end(self, flaps):
+        self.lab.link_up(self.link)
+
+
+class Paused(OfMachine):
+    """A machine whose processors stand still, as while it is saved or moved. `away` is the soak's set of machines that
+    can't be asked. A User Mode Linux finds the time gone when it wakes."""
+
+    name = "paused"
+
+    def __init__(self, machine, away):
+        super().__init__(machine)
+        self.away = away
+
+    def excuses(self, loads):
+        return silence(loads)
+
+    def begin(self):
+        self.away.add(self.machine)
+        self.machine.pause()
+
+    def end(self):
+        self.machine.resume()
+        self.away.discard(self.machine)
+
+
+class ClockStep(OfMachine):
+    """The clock of day is set, and set back."""
+
+    name, part = "clock", "clock"
+
+    def draw(self, chance):
+        return {"by_s": chance.choice((-86400 * 365, -3600, 3600, 86400 * 365))}
+
+    def begin(self, by_s):
+        self._step(by_s)
+
+    def end(self, by_s):
+        self._step(-by_s)
+
+    def _step(self, by_s):
+        self.machine.run(f"date -s @$(($(date +%s) + {by_s})) > /dev/null")
+
+
+class Killed(Fault):
+    """SIGKILL to a load's programs in the middle of a round."""
+
+    can_be_long = False
+
+    def __init__(self, load, reason):
+        self.load, self.reason = load, reason
+        self.name, self.uses = f"kill {load.name}", (f"{load.machine.name}.{load.name}",)
+
+    def excuses(self, loads):
+        return {self.load: self.reason}
+
+    def begin(self):
+        if self.load.running():
+            self.load.kill()
+
+
+class Pressure(OfMachine):
+    """A program wants more memory than the whole machine has, and swaps to a device of its own. The reserve is the
+    kernel's own size, or README's."""
+
+    name = "pressure"
+    SWAP, OVER_MIB, README_KIB = "192M", 32, 8192
+
+    def __init__(self, machine, rack, node, hog, bound_s):
+        super().__init__(machine)
+        self.rack, self.node, self.hog, self.bound_s = rack, node, hog, bound_s
+        self.uses = (f"{machine.name}.pressure", f"{node.machine.name}.node")
+
+    def draw(self, chance):
+        return {"reserve": chance.choice(("default", "readme")), "seed": chance.randrange(1000)}
+
+    def begin(self, reserve, seed):
+        self.swap = self.rack.attach(self.machine.name, self.node, self.SWAP, "--timeout", ATTACH_S)
+        self.before = self.machine.read("/proc/sys/vm/min_free_kbytes").strip()
+        if reserve == "readme":
+            self.machine.write("/proc/sys/vm/min_free_kbytes", str(max(self.README_KIB, int(self.before))))
+        self.machine.run(f"mkswap {self.swap.path} > /dev/null && swapon -p 10 {self.swap.path}", timeout=rmem.ACTION_S)
+        free_kib = int(re.search(r"^MemAvailable: +(\d+) kB$", self.machine.read("/proc/meminfo"), re.M)[1])
+        self.process = self.machine.spawn([self.hog, free_kib // 1024 + self.OVER_MIB, 1, seed, 2])
+
+    def end(self, reserve, seed):
+        result = self.process.wait(self.bound_s)
+        assert result.rc == 0, f"the program that takes all memory: {result}"
+        self.machine.run(["swapoff", self.swap.path], timeout=self.bound_s)
+        self.machine.write("/proc/sys/vm/min_free_kbytes", self.before)
+        self.swap.detach()
