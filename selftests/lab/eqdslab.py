@@ -192,8 +192,11 @@ class Lending:
     def __enter__(self):
         rmem.load(self.machine, rmem.NODE, rmem.CLIENT)
         rmem.new_key(self.machine, self.SPACE_KEY)
-        self.node.run(f"{rmem.CLI} node start --memory {self.mib}M --space 1={self.SPACE_KEY}")
+        self.start()
         return self
+
+    def start(self):
+        self.node.run(f"{rmem.CLI} node start --memory {self.mib}M --space 1={self.SPACE_KEY}")
 
     def target(self, address):
         """For libremote, and for the Home's tools."""

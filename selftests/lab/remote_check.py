@@ -3,7 +3,7 @@
 """A program of libremote in a guest that checks each byte it reads.
 
     remote_check.py TARGET SEED GO_ON     rounds until the file GO_ON is gone, or one if it is "once"; prints
-                                          "round N" after each
+                                          "begun" in each, and "round N" after it
 
 A round allocates a region, writes pieces of all sizes at places of chance, copies some from one place to another,
 counts in a word, reads other pieces back, and gives the region back. Exit status 0: told to stop. 1: wrong bytes.
@@ -83,6 +83,7 @@ def piece(chance):
 
 def play_round(remote, chance):
     region = remote.allocate(REGION_BYTES)
+    print("begun", flush=True)
     mirror, counted = bytearray(REGION_BYTES), 0
     for _ in range(PIECES):
         at, count = piece(chance)

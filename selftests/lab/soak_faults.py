@@ -22,7 +22,7 @@ def silence(loads):
 
 
 class OfMachine(Fault):
-    """A fault of one machine: named after it, and it uses a part of it."""
+    """A fault of one machine, named after it, that uses a part of it."""
 
     part = None
 
@@ -32,8 +32,18 @@ class OfMachine(Fault):
         self.uses = (f"{machine.name}.{self.part}" if self.part else machine.name,)
 
 
-class Netem(OfMachine):
-    """A bad network for packets that leave a machine."""
+class OfDevice(OfMachine):
+    """A fault of a network device."""
+
+    def __init__(self, machine, device):
+        super().__init__(machine)
+        self.device = device
+        self.name = f"{self.name} {device}"
+        self.uses = (f"{machine.name}.{device}-{self.part}",)
+
+
+class Netem(OfDevice):
+    """A bad network for packets that leave by a device."""
 
     name, part, weight = "netem", "qdisc", 4
 
@@ -42,14 +52,14 @@ class Netem(OfMachine):
 
     def begin(self, how):
         self.machine.run("modprobe -q sch_netem || :")
-        self.machine.netem("eth0", how)
+        self.machine.netem(self.device, how)
 
     def end(self, how):
-        self.machine.netem("eth0", "")
+        self.machine.netem(self.device, "")
 
 
-class Mute(OfMachine):
-    """A machine's packets are all lost: it hears, and is not heard."""
+class Mute(OfDevice):
+    """All packets that leave by a device are lost: the machine hears, and is not heard."""
 
     name, part = "mute", "qdisc"
 
@@ -58,46 +68,47 @@ class Mute(OfMachine):
 
     def begin(self):
         self.machine.run("modprobe -q sch_netem || :")
-        self.machine.netem("eth0", "loss 100%")
+        self.machine.netem(self.device, "loss 100%")
 
     def end(self):
-        self.machine.netem("eth0", "")
+        self.machine.netem(self.device, "")
 
 
-class Mtu(OfMachine):
+class Mtu(OfDevice):
     """An MTU below the link's, at one end or, by two steps, at both. Larger packets from the other end can be lost."""
 
     name, part = "mtu", "mtu"
 
-    def __init__(self, machine, usual):
-        super().__init__(machine)
+    def __init__(self, machine, device, usual):
+        super().__init__(machine, device)
         self.usual = usual
 
     def draw(self, chance):
-        return {"mtu": chance.choice((1400, 1500, 4000, self.usual - 1))}
+        return {"mtu": chance.choice([mtu for mtu in (1400, 1500, 4000, self.usual - 1) if mtu < self.usual])}
 
     def excuses(self, loads, mtu):
         return silence(loads)
 
     def begin(self, mtu):
-        self.machine.run(f"ip link set eth0 mtu {mtu}")
+        self.machine.run(f"ip link set {self.device} mtu {mtu}")
 
     def end(self, mtu):
-        self.machine.run(f"ip link set eth0 mtu {self.usual}")
+        self.machine.run(f"ip link set {self.device} mtu {self.usual}")
 
 
-class InterfaceDown(OfMachine):
-    name, part = "interface-down", "eth0"
+class InterfaceDown(OfDevice):
+    name, part = "interface-down", "up"
 
     def excuses(self, loads):
         return silence(loads)
 
     def begin(self):
         # Without this the interface forgets its IPv6 addresses.
-        self.machine.run("echo 1 > /proc/sys/net/ipv6/conf/eth0/keep_addr_on_down; ip link set eth0 down")
+        self.machine.run(f"echo 1 > /proc/sys/net/ipv6/conf/{self.device}/keep_addr_on_down; "
+                         f"ip link set {self.device} down")
 
     def end(self):
-        self.machine.run("ip link set eth0 up")
+        self.machine.run(f"ip link set {self.device} up")
 
 
 class LinkDown(Fault):

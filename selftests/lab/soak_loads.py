@@ -39,6 +39,7 @@ class Command(Load):
 
     def start(self):
         log = f"/run/{self.name}.log"
+        self.machine.run(["rm", "-f", log])
         self.until = rmemlab.UntilTold(
             self.machine, self.name, f"({self.command()}) > {log} 2>&1 || {{ s=$?; tail -n 20 {log}; exit $s; }}; echo round $n")
 
@@ -118,7 +119,7 @@ class OnDevice(Command):
             return
         if LOST not in excuses:
             raise SoakFailed(f"{self.name}: the device is lost, and no node was restarted")
-        if touched:
+        if touched or not failed:
             raise SoakFailed(f"{self.name}: an access to a lost device went well")
         self.let_go()
         self.device.detach()
@@ -217,8 +218,14 @@ class Checks(Command):
         return f"exec python3 {CHECK} {self.target()} {self.chance.randrange(1 << 30)}-$n /run/go-on-{self.name}"
 
     def rounds(self):
-        said = self.machine.read(f"/run/{self.name}.log")
-        return said.count("round ")
+        return self.log().count("round ")
+
+    def start(self):
+        super().start()
+        wait_until(f"{self.name} has its memory", lambda: "begun" in self.log() or not self.running(), rmemlab.LOAD_S)
+
+    def log(self):
+        return self.machine.run(f"cat /run/{self.name}.log", check=False).out
 
     def is_excusable(self, status, said):
         return status in (3, SIGKILL) and "wrong bytes" not in said
@@ -268,6 +275,8 @@ class ByUdp(Checks):
         return f"udp:{host}:{self.node.port},key={key},space={self.space}"
 
     def mend(self, excuses, failed):
+        if LOST in excuses and not failed:
+            raise SoakFailed(f"{self.name}: went on though its node lost its memory")
         if failed:
             self.node.clear(self.space)
 

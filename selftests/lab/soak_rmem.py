@@ -229,8 +229,8 @@ def faults_of(lab, soak, rack, node, daemon, loads):
     [link] = lab.topology.links
     disk, hasty, swap, program, *_ = loads
     devices = [disk, hasty, swap, program]
-    faults = [kind(machine) for machine in (compute, memory) for kind in (Netem, Mute, ClockStep)]
-    faults += [Mtu(machine, link.mtu) for machine in (compute, memory)]
+    faults = [kind(machine, "eth0") for machine in (compute, memory) for kind in (Netem, Mute)]
+    faults += [ClockStep(machine) for machine in (compute, memory)]
     faults += [Paused(machine, soak.away) for machine in (compute, memory)]
     faults += [LinkDown(lab, link.name), NodeStopped(node), PowerCut(memory, [node, daemon]), DaemonKilled(daemon),
                DaemonStandsStill(daemon)]
@@ -239,9 +239,10 @@ def faults_of(lab, soak, rack, node, daemon, loads):
     faults += [ForcedDetach(load) for load in (disk, hasty, program)]
     faults += [AttachedAgain(load) for load in devices]
     faults += [ModulesAgain(compute, devices), NodeRestartsAtRest(node, devices), ModulesOfNode(node, devices)]
-    # A User Mode Linux can't open its wire again, and its memory is never short.
+    # A User Mode Linux can neither open its wire again nor raise its MTU, and its memory is never short.
     if not rmemlab.is_native(lab):
-        faults += [InterfaceDown(machine) for machine in (compute, memory)]
+        faults += [InterfaceDown(machine, "eth0") for machine in (compute, memory)]
+        faults += [Mtu(machine, "eth0", link.mtu) for machine in (compute, memory)]
         faults.append(Pressure(compute, rack, node, rmemlab.hog_path(), rmemlab.LOAD_S))
     return faults
 
