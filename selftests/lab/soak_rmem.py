@@ -14,7 +14,7 @@ from remoralab import rmem
 from remoralab.rmem import Rack, wait_until
 from soak_faults import ClockStep, InterfaceDown, Killed, LinkDown, Mtu, Mute, Netem, OfMachine, Paused, Pressure
 from soak_loads import FORCED, KILLED, LOST, SILENT
-from soaklab import Fault, Soak
+from soaklab import Fault, Soak, SoakFailed
 
 MEMORY, DAEMON_MEMORY, DAEMON_PORT = "448M", "32M", 7671
 # Below soaklab.LONG_S: a device's patience, and a session's rest.
@@ -97,6 +97,19 @@ class NodeStopped(Fault):
 
     def end(self):
         self.node.start()
+
+
+class NodeRestarted(NodeStopped):
+    """The node has restarted at once; devices stay attached and lost, with requests under way when it happened."""
+
+    name, lasts_s, weight = "node-restarted", (0.3, 8), 2
+
+    def begin(self):
+        self.node.stop()
+        self.node.start()
+
+    def end(self):
+        pass
 
 
 class PowerCut(OfMachine):
@@ -197,8 +210,7 @@ class AttachedAgain(Fault):
 
 
 class NodeRestartsAtRest(NodeStopped):
-    """The node restarts while nothing is under way: the first access tells, and then the device is lost for as long as
-    its timers last."""
+    """The node restarts while nothing is under way: the first access tells, and the devices stay attached and lost."""
 
     name, idle = "node-restarts-at-rest", True
 
@@ -207,6 +219,12 @@ class NodeRestartsAtRest(NodeStopped):
         self.loads = loads
 
     def begin(self):
+        self.restart()
+        for load in self.loads:
+            if load.touch():
+                raise SoakFailed(f"{load.name}: an access went well though the node has restarted")
+
+    def restart(self):
         self.node.stop()
         self.node.start()
 
@@ -218,7 +236,7 @@ class NodeRestartsAtRest(NodeStopped):
 class ModulesOfNode(NodeRestartsAtRest):
     name = "node-modules-again"
 
-    def begin(self):
+    def restart(self):
         self.node.stop()
         rmem.unload(self.node.machine)
         self.node.start()
@@ -232,8 +250,8 @@ def faults_of(lab, soak, rack, node, daemon, loads):
     faults = [kind(machine, "eth0") for machine in (compute, memory) for kind in (Netem, Mute)]
     faults += [ClockStep(machine) for machine in (compute, memory)]
     faults += [Paused(machine, soak.away) for machine in (compute, memory)]
-    faults += [LinkDown(lab, link.name), NodeStopped(node), PowerCut(memory, [node, daemon]), DaemonKilled(daemon),
-               DaemonStandsStill(daemon)]
+    faults += [LinkDown(lab, link.name), NodeStopped(node), NodeRestarted(node), PowerCut(memory, [node, daemon]),
+               DaemonKilled(daemon), DaemonStandsStill(daemon)]
     faults += [Killed(load, KILLED) for load in loads]
     # Swap that was forced away stays on the kernel's list, and keeps the module: README.md.
     faults += [ForcedDetach(load) for load in (disk, hasty, program)]

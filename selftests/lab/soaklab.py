@@ -206,6 +206,7 @@ class Soak:
                 for step in resting:
                     self._begin(step)
                     self._end_all()
+                    self._end_excuses()
                     self.check_answers()
                 if last or time.monotonic() >= deadline_s:
                     break
@@ -299,13 +300,17 @@ class Soak:
             load.mend(reasons, failed)
             if reasons:
                 self._say(f"{load.name}: {'failed' if failed else 'lived'} through {', '.join(sorted(reasons))}")
+        self._end_excuses()
+        self.check_rest()
+
+    def _end_excuses(self):
+        """What faults excused has arrived."""
         for machine in self.lab:
             machine.settle("soak: calm")
         self.excused.clear()
         if self._expected:
             self._expected.close()
             self._expected = None
-        self.check_rest()
 
     def _start(self):
         for load in self.loads:
