@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """Loads of a soak that use remote memory: a disk, swap, and programs by a device or by UDP.
 
-Each repeats a command in rounds (rmemlab.UntilTold), which writes and reads back. A load knows which errors its
-users can get, and how its device comes back: after them.
+Each repeats a command in rounds (rmemlab.UntilTold), which writes and reads back. A load knows which errors a fault
+can excuse, and how its device comes back afterwards.
 """
 
 import pathlib
@@ -14,8 +14,9 @@ from remoralab import rmem, tap
 from remoralab.rmem import wait_until
 from soaklab import Load, SoakFailed
 
+# Exit statuses of shells.
 SIGBUS, SIGKILL = 128 + 7, 128 + 9
-# How a fault is known to a load: its node lost its memory, was silent, its device or program was taken away.
+# Reasons of excuses.
 LOST, SILENT, FORCED, KILLED = "lost memory", "silence", "a forced detach", "SIGKILL"
 INTEGRITY = ("link", "digest", "full")
 # The longest that an attach can wait.
@@ -40,8 +41,8 @@ class Command(Load):
     def start(self):
         log = f"/run/{self.name}.log"
         self.machine.run(["rm", "-f", log])
-        self.until = rmemlab.UntilTold(
-            self.machine, self.name, f"({self.command()}) > {log} 2>&1 || {{ s=$?; tail -n 20 {log}; exit $s; }}; echo round $n")
+        one = f"({self.command()}) > {log} 2>&1 || {{ s=$?; tail -n 20 {log}; exit $s; }}; echo round $n"
+        self.until = rmemlab.UntilTold(self.machine, self.name, one)
 
     def running(self):
         return self.until.process.running()
@@ -84,10 +85,10 @@ class OnDevice(Command):
         self.prepare()
 
     def prepare(self):
-        """What a fresh device needs before the load can start."""
+        """Makes a fresh device ready for the load."""
 
     def let_go(self):
-        """What has to be done before a detach."""
+        """Ends the use of the device, before a detach."""
 
     def still_good(self):
         """The device was not lost: what it kept is checked."""
@@ -174,8 +175,8 @@ class Disk(OnDevice):
 
 
 class Swap(OnDevice):
-    """A program in a cgroup, half of whose memory is swapped; it checks every word. It has no I/O error but SIGBUS;
-    or it is killed, since a cgroup whose swap is gone has no memory left."""
+    """A program in a cgroup that holds two thirds of its memory; it checks every word. When its swap is lost the
+    program gets SIGBUS, or is killed, since its cgroup has no memory left."""
 
     size = "96M"
     HOG_MIB, GROUP_MIB = 18, 12
@@ -239,7 +240,8 @@ class ByDevice(Checks, OnDevice):
 
     def attach(self):
         self.device = self.rack.attach(self.machine.name, self.node, None, *self.words, "--integrity",
-                                       self.chance.choice(INTEGRITY), "--timeout", ATTACH_S, key=self.node.space_key(self.SPACE))
+                                       self.chance.choice(INTEGRITY), "--timeout", ATTACH_S,
+                                       key=self.node.space_key(self.SPACE))
 
     def target(self):
         return f"dev:{self.device.path}"

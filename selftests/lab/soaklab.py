@@ -48,16 +48,17 @@ OPTIONS = _options()
 import rmemlab  # noqa: E402
 from remoralab import rmem, tap  # noqa: E402
 
-# Longer than each timer that a soak's set-up leaves at seconds: see LONG_S's users.
+# Longer than each timer of what is tested: a tunnel whose peer is silent goes after 15 s, a program's operation fails
+# after 10 s, a tunnel at rest goes after 10 s, and soak_rmem.py makes the others shorter.
 LONG_S = 17
 LONG_SHARE = 1 / 6
 ROUND_STEPS_MIN, ROUND_STEPS_MAX = 2, 8
 PAUSE_S_MAX = 2.0
 IDLE_SHARE = 0.6
-# Bound of an answer, natively; ANSWER_TRIES since the host has other work.
+# Bound of an answer, natively. A host that has other work can delay some of ANSWER_TRIES.
 ANSWER_S, ANSWER_TRIES = 1, 5
 WATCH_EVERY_S = 2
-# Of the kernel's time, softirqs included, in a machine without load; and how long it may take to come to rest.
+# Bounds of the kernel's time, softirqs included, in a machine without load, and of the time until it is at rest.
 REST_SHARE_MAX, REST_WATCH_S, REST_BOUND_S = 0.1, 3, 60
 TICKS = os.sysconf("SC_CLK_TCK")
 STAT_KERNEL = (3, 6, 7)  # system, irq, softirq: proc(5)
@@ -304,7 +305,7 @@ class Soak:
         self.check_rest()
 
     def _end_excuses(self):
-        """What faults excused has arrived."""
+        """All errors that faults excused have arrived."""
         for machine in self.lab:
             machine.settle("soak: calm")
         self.excused.clear()
@@ -313,7 +314,8 @@ class Soak:
             self._expected = None
 
     def _start(self):
-        for load in self.loads:
+        # Programs, the last ones, start slowly beside others.
+        for load in reversed(self.loads):
             load.start()
         self._loaded = True
 

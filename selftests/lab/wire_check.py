@@ -6,9 +6,9 @@
     wire_check.py tcp ADDRESS PORT SEED GO_ON      rounds until the file GO_ON is gone; prints "round N" after each
     wire_check.py udp ADDRESS PORT SEED GO_ON      the same, by datagrams
 
-A round by TCP is a connection whose bytes come back as they were sent. A round by UDP is some datagrams of all sizes: an answer can
-be lost, come twice or late, but has the bytes of a datagram of this round or an earlier one. Exit status 0: told to stop. 1: wrong
-bytes. 3: a call failed, and the last line says which error. 4: nothing came for STUCK_S.
+A round by TCP is a connection whose bytes come back as they were sent. A round by UDP is some datagrams of all sizes:
+an answer can be lost, come twice or late, but its digest is right. Exit status 0: told to stop. 1: wrong bytes.
+3: a call failed, and the last line says which error. 4: nothing came for STUCK_S.
 """
 
 import errno
