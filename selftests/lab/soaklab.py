@@ -330,6 +330,7 @@ class Soak:
                 began_s = time.monotonic()
                 machine.run(["true"], timeout=rmem.ACTION_S)
                 took.append(time.monotonic() - began_s)
+            self._say(f"{machine.name} answers in {', '.join(f'{each:.2f} s' for each in took)}")
 
     def check_rest(self):
         """Without load each machine's kernel comes to rest: its figure is printed."""
