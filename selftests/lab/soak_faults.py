@@ -201,7 +201,7 @@ class Pressure(OfMachine):
     kernel's own size, or README's."""
 
     name = "pressure"
-    SWAP, OVER_MIB, README_KIB = "192M", 32, 8192
+    SWAP, OVER_MIB, README_KIB = "192M", 8, 8192
 
     def __init__(self, machine, rack, node, hog, bound_s):
         super().__init__(machine)

@@ -261,7 +261,7 @@ def faults_of(lab, soak, rack, node, daemon, loads):
     if not rmemlab.is_native(lab):
         faults += [InterfaceDown(machine, "eth0") for machine in (compute, memory)]
         faults += [Mtu(machine, "eth0", link.mtu) for machine in (compute, memory)]
-        faults.append(Pressure(compute, rack, node, rmemlab.hog_path(), rmemlab.LOAD_S))
+        faults.append(Pressure(compute, rack, node, rmemlab.hog_path(), 2 * rmemlab.LOAD_S))
     return faults
 
 
