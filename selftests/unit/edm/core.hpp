@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: GPL-2.0
+// The EDM core, which is C, for the tests, which are not.
+#pragma once
+
+// A function may have the name of a struct in C.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
+extern "C" {
+#include "core/edm/demand.h"
+#include "core/edm/match.h"
+}
+#pragma GCC diagnostic pop
