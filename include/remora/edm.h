@@ -51,8 +51,11 @@
  *   - A source reports in granted the highest end offset that it has accepted. For a read it does
  *     so by an entry ANSWER.
  *
- * Grants. An entry of GRANT tells an end offset. The source MAY send all bytes before that offset.
- *   - A source MUST send each byte at most once for a grant. A repeated grant is harmless.
+ * Grants. An entry of GRANT tells an end offset and the bytes before it that it grants.
+ *   - The source MAY send those of the granted bytes that it has not sent. So a repeated grant is
+ *     harmless.
+ *   - A source MUST ignore a grant that begins beyond the offset it has accepted: one before it
+ *     was lost, and the bytes of both have no place in one booking.
  *   - seen in a host's datagram is the greatest seq that it received from the scheduler.
  *   - If seen covers the datagram of a grant that the source did not accept, the grant is lost.
  *     The scheduler then books the bytes again.
@@ -148,14 +151,14 @@ struct edm_list {
 
 /* status of an entry in GRANT; 0 in DEMAND and REQUEST */
 #define EDM_GRANTED 0
-#define EDM_REFUSED_ABSENT 1 /* the peer does not follow this scheduler */
+#define EDM_REFUSED_ABSENT 1 /* the peer has not followed this scheduler for a lease */
 #define EDM_REFUSED_FULL 2   /* more than active_max messages to the peer */
 #define EDM_REFUSED_STALE 3  /* the slot has a later message */
 
 struct edm_entry {
 	__le32 id;
-	__le32 size;	/* bytes of the message's data; 0 ends it. GRANT: 0 */
-	__le32 granted; /* end offset, 0 to size. DEMAND: accepted. GRANT: allowed */
+	__le32 size;	/* bytes of the message; 0 ends it. GRANT: granted bytes; refusals: 0 */
+	__le32 granted; /* end offset. DEMAND: accepted, 0 to size. GRANT: size or more, or 0 */
 	__le16 peer;	/* another port than the host's */
 	__u8 type;	/* DEMAND: any. REQUEST: READ. GRANT: WRITE or ANSWER; refusals: any */
 	__u8 status;
@@ -163,7 +166,7 @@ struct edm_entry {
 
 #define EDM_ENTRY_BYTES 16
 
-/* FORWARD: granted is what the scheduler has granted; type ANSWER; peer: the announcer. */
+/* FORWARD: type ANSWER, granted 0; peer: the announcer. A GRANT follows when the chunk is booked. */
 struct edm_request {
 	__le32 seen;	   /* REQUEST: as in struct edm_list. FORWARD: 0 */
 	__le32 peer_epoch; /* FORWARD: the announcer's epoch. REQUEST: 0 */

@@ -407,6 +407,12 @@ void edm_demand_expire(struct edm_demands *d, struct edm_demand *demand)
 	demand->named = false;
 }
 
+void edm_demand_forget(struct edm_demands *d, u16 announcer)
+{
+	for (u32 slot = 0; slot < d->config.slots; slot++)
+		edm_demand_expire(d, demand_slot(d, announcer, slot));
+}
+
 void edm_demand_hurry(struct edm_demands *d, struct edm_demand *demand)
 {
 	if (d->config.in_order && demand->state == EDM_QUEUED)

@@ -166,6 +166,9 @@ void edm_demand_end(struct edm_demands *d, struct edm_demand *demand);
 /* As edm_demand_end(), but the host may announce the same id again: it has only lost its lease. */
 void edm_demand_expire(struct edm_demands *d, struct edm_demand *demand);
 
+/* An announcer begins a new life: all its messages end, and its ids begin anew. Takes slots steps. */
+void edm_demand_forget(struct edm_demands *d, u16 announcer);
+
 /* Put a QUEUED message, or in order the first of its pair, into level EDM_LEVEL_URGENT. */
 void edm_demand_hurry(struct edm_demands *d, struct edm_demand *demand);
 

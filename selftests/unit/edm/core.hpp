@@ -7,6 +7,9 @@
 #pragma GCC diagnostic ignored "-Wshadow"
 extern "C" {
 #include "core/edm/demand.h"
+#include "core/edm/host.h"
 #include "core/edm/match.h"
+#include "core/edm/sched.h"
+#include "core/edm/wire.h"
 }
 #pragma GCC diagnostic pop

@@ -1,0 +1,810 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+#include "core/edm/host.h"
+
+#include "core/base/bits.h"
+#include "core/base/bytes.h"
+
+/* A REQUEST is repeated after a quarter of a lease, and then after twice the time up to this. */
+#define HOST_REPEATS_MAX 3U
+
+#define HOST_FLOW_OF(node, member) \
+	((struct edm_flow *)((char *)(node) - offsetof(struct edm_flow, member)))
+
+/* ---- lists and sets ---- */
+
+static void host_list_init(struct edm_node *list)
+{
+	list->next = list;
+	list->prev = list;
+}
+
+static bool host_list_is_empty(const struct edm_node *list)
+{
+	return list->next == list;
+}
+
+/* Insert before a node: a list's head is its end. */
+static void host_list_insert(struct edm_node *before, struct edm_node *node)
+{
+	node->next = before;
+	node->prev = before->prev;
+	before->prev->next = node;
+	before->prev = node;
+}
+
+static void host_list_take(struct edm_node *node)
+{
+	node->prev->next = node->next;
+	node->next->prev = node->prev;
+}
+
+static void host_set(u64 *set, u32 n, bool member)
+{
+	const u64 bit = 1ULL << (n % 64);
+
+	set[n / 64] = member ? set[n / 64] | bit : set[n / 64] & ~bit;
+}
+
+/* The first member from n on, in a circle; or size: the set is empty. */
+static u32 host_first(const u64 *set, u32 n, u32 size)
+{
+	const u32 words = (size + 63) / 64;
+
+	for (u32 step = 0; step <= words; step++) {
+		const u32 word = (n / 64 + step) % words;
+		u64 left = set[word];
+
+		if (!step)
+			left &= ~0ULL << (n % 64);
+		if (left)
+			return 64 * word + (u32)__builtin_ctzll(left);
+	}
+	return size;
+}
+
+/* ---- memory ---- */
+
+bool edm_host_config_is_valid(const struct edm_host_config *config)
+{
+	const struct edm_link_config *link = &config->link;
+
+	return config->ports >= 2 && config->ports <= EDM_PORTS_MAX && link->port < config->ports &&
+	       base_is_pow2(link->slots) && link->slots <= EDM_SLOTS_MAX && link->epoch &&
+	       link->join_ns && link->rate_mbps && link->rate_mbps <= EDM_RATE_MBPS_MAX &&
+	       config->links && config->links <= EDM_LINKS_MAX;
+}
+
+static void *host_carve(void *memory, size_t *used, size_t bytes)
+{
+	void *piece = memory ? (char *)memory + *used : NULL;
+
+	*used += base_round_up(bytes, sizeof(u64));
+	return piece;
+}
+
+static size_t host_lay_out(struct edm_host *h, const struct edm_host_config *config, void *memory)
+{
+	const size_t ports = config->ports, slots = config->link.slots;
+	size_t used = 0;
+
+	h->message = host_carve(memory, &used, slots * sizeof(*h->message));
+	h->answer = host_carve(memory, &used, ports * slots * sizeof(*h->answer));
+	h->peer_epoch = host_carve(memory, &used, ports * sizeof(*h->peer_epoch));
+	h->head = host_carve(memory, &used, ports * sizeof(*h->head));
+	h->tail = host_carve(memory, &used, ports * sizeof(*h->tail));
+	h->active = host_carve(memory, &used, ports * sizeof(*h->active));
+	h->waiting = host_carve(memory, &used, (ports + 63) / 64 * sizeof(u64));
+	h->free = host_carve(memory, &used, (slots + 63) / 64 * sizeof(u64));
+	return used;
+}
+
+size_t edm_host_bytes(const struct edm_host_config *config)
+{
+	struct edm_host h;
+
+	return host_lay_out(&h, config, NULL);
+}
+
+void edm_host_init(struct edm_host *h, u64 now_ns, const struct edm_host_config *config,
+		   void *memory)
+{
+	base_zero(memory, edm_host_bytes(config));
+	base_zero(h, sizeof(*h));
+	h->config = *config;
+	host_lay_out(h, config, memory);
+	host_list_init(&h->open);
+	host_list_init(&h->ready);
+	host_list_init(&h->late);
+	for (u32 slot = 0; slot < config->link.slots; slot++) {
+		h->message[slot].id = slot;
+		host_set(h->free, slot, true);
+	}
+	for (u32 link = 0; link < config->links; link++)
+		edm_link_init(&h->link[link], now_ns);
+	h->start_ns = now_ns;
+	h->follow = EDM_UNSCHEDULED;
+	h->patient = true;
+}
+
+/* ---- flows ---- */
+
+static struct edm_link *host_followed(struct edm_host *h)
+{
+	return h->follow == EDM_UNSCHEDULED ? NULL : &h->link[h->follow];
+}
+
+/* Messages of a peer that may wait for grants at a time. */
+static u32 host_active_max(const struct edm_host *h)
+{
+	return h->follow == EDM_UNSCHEDULED ? EDM_ACTIVE_MAX : h->link[h->follow].active_max;
+}
+
+static void host_refresh_peer(struct edm_host *h, u16 peer)
+{
+	host_set(h->waiting, peer, h->head[peer] && h->active[peer] < host_active_max(h));
+}
+
+/* Report the flow with the next DEMAND. */
+static void host_open(struct edm_host *h, struct edm_flow *flow)
+{
+	if (flow->is_open)
+		host_list_take(&flow->open);
+	flow->is_open = true;
+	flow->reported_ns = 0;
+	host_list_insert(h->open.next, &flow->open);
+}
+
+/* The scheduler need not hear of the flow any more. */
+static void host_close(struct edm_host *h, struct edm_flow *flow)
+{
+	if (flow->is_open)
+		host_list_take(&flow->open);
+	flow->is_open = false;
+	if (!flow->is_active)
+		return;
+	flow->is_active = false;
+	h->active[flow->peer]--;
+	host_refresh_peer(h, flow->peer);
+}
+
+static void host_make_ready(struct edm_host *h, struct edm_flow *flow)
+{
+	const bool ready = flow->sent < flow->accepted &&
+			   (flow->type == EDM_WRITE || (flow->type == EDM_ANSWER && flow->has_data));
+
+	if (ready && !flow->is_ready)
+		host_list_insert(&h->ready, &flow->ready);
+	else if (!ready && flow->is_ready)
+		host_list_take(&flow->ready);
+	flow->is_ready = ready;
+}
+
+/* Bytes up to an offset may be sent. */
+static void host_accept(struct edm_host *h, struct edm_flow *flow, u32 accepted)
+{
+	flow->accepted = accepted;
+	if (accepted == flow->size)
+		host_close(h, flow);
+	host_make_ready(h, flow);
+}
+
+/* A message's slot becomes free. Its next id is the next one of the slot. */
+static void host_free(struct edm_host *h, struct edm_flow *flow)
+{
+	host_close(h, flow);
+	flow->state = EDM_FLOW_FREE;
+	flow->id += h->config.link.slots;
+	host_set(h->free, (u32)(flow - h->message), true);
+}
+
+/*
+ * Tell the scheduler of a flow that is not open: size 0 if it has ended. A note that finds no room
+ * is lost: then the scheduler's lease on the message ends in time.
+ */
+static void host_note(struct edm_host *h, const struct edm_item *item, u32 size, u32 accepted)
+{
+	if (h->notes_count < EDM_NOTES_MAX)
+		h->note[h->notes_count++] = (struct edm_item){
+			.id = item->id, .peer = item->peer, .type = item->type,
+			.size = size, .granted = accepted,
+		};
+}
+
+static struct edm_item host_item_of(const struct edm_flow *flow)
+{
+	return (struct edm_item){
+		.id = flow->id, .size = flow->size, .peer = flow->peer, .type = flow->type,
+		.granted = flow->accepted,
+	};
+}
+
+/* ---- ops ---- */
+
+void edm_host_submit(struct edm_host *h, u64 now_ns, struct edm_op *op)
+{
+	const u16 peer = op->peer;
+
+	op->next = NULL;
+	op->state = EDM_OP_QUEUED;
+	*(h->head[peer] ? &h->tail[peer]->next : &h->head[peer]) = op;
+	h->tail[peer] = op;
+	host_refresh_peer(h, peer);
+}
+
+static struct edm_op *host_dequeue(struct edm_host *h, u16 peer)
+{
+	struct edm_op *op = h->head[peer];
+
+	h->head[peer] = op->next;
+	op->next = NULL;
+	return op;
+}
+
+/* Queued ops of a peer become the message of a free slot: several, if they are small writes. */
+static void host_fill(struct edm_host *h, u64 now_ns, u16 peer, u32 slot)
+{
+	struct edm_flow *flow = &h->message[slot];
+	struct edm_op *op = host_dequeue(h, peer), *last = op;
+	const u32 id = flow->id;
+
+	*flow = (struct edm_flow){
+		.ops = op, .id = id, .size = op->bytes, .peer = peer, .type = op->type,
+		.state = EDM_FLOW_USED, .is_active = true,
+		.repeat_ns = op->type == EDM_READ ? now_ns : EDM_NEVER,
+	};
+	op->offset = 0;
+	op->slot = slot;
+	op->state = EDM_OP_ACTIVE;
+	for (u32 n = 1; n < EDM_MEGA_MAX && op->type == EDM_WRITE && h->head[peer]; n++) {
+		if (h->head[peer]->type != EDM_WRITE ||
+		    (u64)flow->size + h->head[peer]->bytes > h->config.mega_bytes)
+			break;
+		last->next = host_dequeue(h, peer);
+		last = last->next;
+		last->offset = flow->size;
+		last->slot = slot;
+		last->state = EDM_OP_ACTIVE;
+		flow->size += last->bytes;
+	}
+	host_set(h->free, slot, false);
+	h->active[peer]++;
+	host_open(h, flow);
+	host_refresh_peer(h, peer);
+}
+
+/* Peers take turns. Returns false if no peer waits or no slot is free. */
+static bool host_pump(struct edm_host *h, u64 now_ns)
+{
+	const u32 ports = h->config.ports, slots = h->config.link.slots;
+	const u32 peer = host_first(h->waiting, h->next_peer, ports);
+	const u32 slot = host_first(h->free, 0, slots);
+
+	if (peer == ports || slot == slots)
+		return false;
+	h->next_peer = (peer + 1) % ports;
+	host_fill(h, now_ns, (u16)peer, slot);
+	return true;
+}
+
+void edm_host_done(struct edm_host *h, u64 now_ns, struct edm_op *op)
+{
+	struct edm_flow *flow = &h->message[op->slot];
+
+	if (op->state != EDM_OP_ACTIVE || op->type != EDM_READ)
+		return;
+	op->state = EDM_OP_IDLE;
+	flow->ops = NULL;
+	host_free(h, flow);
+}
+
+static void host_cancel_queued(struct edm_host *h, struct edm_op *op)
+{
+	struct edm_op **link = &h->head[op->peer], *before = NULL;
+
+	while (*link != op) {
+		before = *link;
+		link = &before->next;
+	}
+	*link = op->next;
+	if (h->tail[op->peer] == op)
+		h->tail[op->peer] = before;
+	op->state = EDM_OP_IDLE;
+	host_refresh_peer(h, op->peer);
+}
+
+bool edm_host_cancel(struct edm_host *h, u64 now_ns, struct edm_op *op)
+{
+	struct edm_flow *flow = &h->message[op->slot];
+	struct edm_item item;
+
+	if (op->state == EDM_OP_QUEUED) {
+		host_cancel_queued(h, op);
+		return true;
+	}
+	if (op->state != EDM_OP_ACTIVE || op->offset || op->next || flow->sent)
+		return false;
+	item = host_item_of(flow);
+	host_note(h, &item, 0, 0);
+	flow->accepted = 0;
+	host_make_ready(h, flow);
+	host_close(h, flow);
+	flow->ops = NULL;
+	flow->state = EDM_FLOW_LATE;
+	flow->free_ns = now_ns + h->config.late_ns;
+	flow->is_open = false;
+	host_list_insert(&h->late, &flow->open);
+	op->state = EDM_OP_IDLE;
+	return true;
+}
+
+static bool host_free_late(struct edm_host *h, u64 now_ns)
+{
+	struct edm_flow *flow = HOST_FLOW_OF(h->late.next, open);
+
+	if (host_list_is_empty(&h->late) || flow->free_ns > now_ns)
+		return false;
+	host_list_take(&flow->open);
+	host_free(h, flow);
+	return true;
+}
+
+/* ---- the scheduler ---- */
+
+static void host_follow(struct edm_host *h, u64 now_ns, u8 link)
+{
+	h->follow = link;
+	h->patient = false;
+	/* Every flow is new to the scheduler, and so is each request. */
+	for (struct edm_node *node = h->open.next; node != &h->open; node = node->next) {
+		struct edm_flow *flow = HOST_FLOW_OF(node, open);
+
+		flow->reported_ns = 0;
+		if (flow->type == EDM_READ)
+			flow->repeat_ns = now_ns;
+	}
+	for (u16 peer = 0; peer < h->config.ports; peer++)
+		host_refresh_peer(h, peer);
+	h->link[link].told_ns = 0;
+}
+
+/* The followed scheduler is silent: another one that is up, or none. */
+static void host_lose(struct edm_host *h, u64 now_ns)
+{
+	h->counts.silences++;
+	h->follow = EDM_UNSCHEDULED;
+	for (u8 link = 0; link < h->config.links; link++) {
+		if (h->link[link].up && !edm_link_is_mute(&h->link[link], now_ns)) {
+			host_follow(h, now_ns, link);
+			return;
+		}
+	}
+}
+
+/* The flow that a grant or refusal is for, or NULL. */
+static struct edm_flow *host_flow(struct edm_host *h, const struct edm_item *item)
+{
+	const u32 slot = item->id & (h->config.link.slots - 1U);
+	struct edm_flow *flow = &h->message[slot];
+
+	if (item->type == EDM_ANSWER) {
+		if (item->peer >= h->config.ports)
+			return NULL;
+		flow = &h->answer[item->peer * h->config.link.slots + slot];
+	}
+	return flow->state == EDM_FLOW_USED && flow->id == item->id && flow->peer == item->peer &&
+	       flow->type == item->type ? flow : NULL;
+}
+
+/* Send without grants: the peer does not follow, or the scheduler has no room. */
+static void host_refused(struct edm_host *h, struct edm_flow *flow)
+{
+	h->counts.refused++;
+	flow->is_refused = true;
+	host_open(h, flow);
+}
+
+/* Tell how much of the flow is accepted, as soon as possible. */
+static void host_tell_again(struct edm_host *h, struct edm_flow *flow)
+{
+	const struct edm_item item = host_item_of(flow);
+
+	if (flow->is_open)
+		host_open(h, flow);
+	else
+		host_note(h, &item, flow->size, flow->accepted);
+}
+
+static void host_item(struct edm_host *h, const struct edm_item *item)
+{
+	struct edm_flow *flow = host_flow(h, item);
+
+	if (item->status) {
+		if (flow && flow->accepted < flow->size)
+			host_refused(h, flow);
+		return;
+	}
+	if (!flow) {
+		if (item->type == EDM_WRITE)
+			host_note(h, item, 0, 0);
+		return;
+	}
+	/* The scheduler does not know how much was granted, or a grant before this one was lost. */
+	if (item->granted <= flow->accepted || item->granted - item->size > flow->accepted)
+		host_tell_again(h, flow);
+	else if (item->granted <= flow->size)
+		host_accept(h, flow, item->granted);
+}
+
+void edm_host_receive(struct edm_host *h, u64 now_ns, u8 link, const struct edm_message *message,
+		      const void *data)
+{
+	struct edm_link *l = &h->link[link];
+	struct edm_item item;
+	bool gap;
+
+	if (message->kind == EDM_CHALLENGE || message->kind == EDM_WELCOME) {
+		if (edm_link_welcome(l, &h->config.link, now_ns, message) &&
+		    (h->follow == EDM_UNSCHEDULED || h->follow == link))
+			host_follow(h, now_ns, link);
+		return;
+	}
+	if (message->kind != EDM_GRANT ||
+	    !edm_link_accept(l, &h->config.link, now_ns, message, &gap))
+		return;
+	/* Grants of a scheduler that is not followed bind nothing. */
+	if (link != h->follow)
+		return;
+	if (gap) {
+		h->counts.gaps++;
+		h->gap_ns = now_ns;
+	}
+	for (u32 n = 0; n < message->count; n++) {
+		edm_wire_item(data, n, &item);
+		host_item(h, &item);
+	}
+}
+
+/* ---- reads: at the source ---- */
+
+/* A peer's new life: its ids begin anew. */
+static void host_peer_begins(struct edm_host *h, u16 peer, u32 epoch)
+{
+	h->peer_epoch[peer] = epoch;
+	for (u32 slot = 0; slot < h->config.link.slots; slot++) {
+		struct edm_flow *flow = &h->answer[peer * h->config.link.slots + slot];
+
+		flow->accepted = 0;
+		host_make_ready(h, flow);
+		host_close(h, flow);
+		base_zero(flow, sizeof(*flow));
+	}
+}
+
+enum edm_host_verdict edm_host_request(struct edm_host *h, u64 now_ns, u8 link,
+				       const struct edm_message *forward)
+{
+	const struct edm_item *item = &forward->item;
+	const u32 slot = item->id & (h->config.link.slots - 1U);
+	struct edm_flow *flow;
+	bool gap;
+
+	if (item->peer >= h->config.ports ||
+	    !edm_link_accept(&h->link[link], &h->config.link, now_ns, forward, &gap) ||
+	    (s32)(forward->peer_epoch - h->peer_epoch[item->peer]) < 0)
+		return EDM_HOST_STALE;
+	if (gap && link == h->follow) {
+		h->counts.gaps++;
+		h->gap_ns = now_ns;
+	}
+	if (forward->peer_epoch != h->peer_epoch[item->peer])
+		host_peer_begins(h, item->peer, forward->peer_epoch);
+	flow = &h->answer[item->peer * h->config.link.slots + slot];
+	if (flow->named && (s32)(item->id - flow->id) < 0)
+		return EDM_HOST_STALE;
+	if (flow->named && item->id == flow->id) {
+		h->counts.duplicates++;
+		/* The scheduler might be another one, which does not know what was granted. */
+		if (flow->accepted)
+			host_tell_again(h, flow);
+		return EDM_HOST_DUPLICATE;
+	}
+	/* The peer has ended the message before it in the slot. */
+	flow->accepted = 0;
+	host_make_ready(h, flow);
+	host_close(h, flow);
+	*flow = (struct edm_flow){
+		.id = item->id, .size = item->size, .peer = item->peer, .type = EDM_ANSWER,
+		.state = EDM_FLOW_USED, .named = true, .repeat_ns = EDM_NEVER,
+	};
+	host_open(h, flow);
+	/* Its grant is on its way: there is nothing to report yet. */
+	host_list_take(&flow->open);
+	flow->reported_ns = now_ns;
+	host_list_insert(&h->open, &flow->open);
+	return EDM_HOST_NEW;
+}
+
+static struct edm_flow *host_answer_flow(struct edm_host *h, u16 peer, u32 id)
+{
+	const struct edm_item item = {.id = id, .peer = peer, .type = EDM_ANSWER};
+
+	return host_flow(h, &item);
+}
+
+void edm_host_answer(struct edm_host *h, u16 peer, u32 id)
+{
+	struct edm_flow *flow = host_answer_flow(h, peer, id);
+
+	if (!flow)
+		return;
+	flow->has_data = true;
+	host_make_ready(h, flow);
+}
+
+struct edm_op *edm_host_op_of(struct edm_host *h, const struct edm_message *data)
+{
+	const struct edm_flow *flow = &h->message[data->id & (h->config.link.slots - 1U)];
+
+	if (data->type != EDM_ANSWER || data->epoch != h->config.link.epoch ||
+	    flow->state != EDM_FLOW_USED || flow->type != EDM_READ || flow->id != data->id ||
+	    flow->peer != data->port || data->offset > flow->size ||
+	    data->payload_bytes > flow->size - data->offset)
+		return NULL;
+	return flow->ops;
+}
+
+/* ---- what to do next ---- */
+
+static u64 host_report_due_ns(const struct edm_host *h, const struct edm_flow *flow)
+{
+	if (flow->reported_ns < h->gap_ns)
+		return 0;
+	return flow->reported_ns ? flow->reported_ns + h->link[h->follow].lease_ns / 4 : 0;
+}
+
+static struct edm_flow *host_first_open(const struct edm_host *h)
+{
+	return host_list_is_empty(&h->open) ? NULL : HOST_FLOW_OF(h->open.next, open);
+}
+
+static void host_data(const struct edm_host *h, const struct edm_flow *flow,
+		      struct edm_host_action *action, u32 offset)
+{
+	const bool answer = flow->type == EDM_ANSWER;
+
+	action->what = answer ? EDM_HOST_ANSWER : EDM_HOST_SEND;
+	action->peer = flow->peer;
+	action->unscheduled = flow->is_refused;
+	action->message = (struct edm_message){
+		.kind = EDM_DATA, .port = h->config.link.port, .type = flow->type, .id = flow->id,
+		.epoch = answer ? h->peer_epoch[flow->peer] : h->config.link.epoch,
+		.offset = offset, .payload_bytes = action->bytes,
+	};
+}
+
+/* Bytes of a flow that may be sent: those of its first op, if it has several. */
+static bool host_send(struct edm_host *h, struct edm_host_action *action)
+{
+	struct edm_flow *flow = HOST_FLOW_OF(h->ready.next, ready);
+	u32 end;
+
+	if (host_list_is_empty(&h->ready))
+		return false;
+	end = flow->accepted;
+	action->op = flow->ops;
+	action->from = flow->sent;
+	if (flow->ops) {
+		end = (u32)base_min(end, (u64)flow->ops->offset + flow->ops->bytes);
+		action->from -= flow->ops->offset;
+	}
+	action->bytes = end - flow->sent;
+	host_data(h, flow, action, flow->sent);
+	flow->sent = end;
+	host_make_ready(h, flow);
+	if (flow->ops && end == flow->ops->offset + flow->ops->bytes) {
+		h->sent = flow->ops;
+		flow->ops = h->sent->next;
+		h->sent->next = NULL;
+		if (!flow->ops)
+			host_free(h, flow);
+	}
+	return true;
+}
+
+/* An op whose last bytes were sent by the action before. */
+static bool host_sent(struct edm_host *h, struct edm_host_action *action)
+{
+	if (!h->sent)
+		return false;
+	action->what = EDM_HOST_SENT;
+	action->op = h->sent;
+	action->op->state = EDM_OP_IDLE;
+	h->sent = NULL;
+	return true;
+}
+
+/* The first open flow goes without grants, if it has to. */
+static bool host_unscheduled(struct edm_host *h, struct edm_host_action *action, bool *acted)
+{
+	struct edm_flow *flow = host_first_open(h);
+
+	if (!flow || (!flow->is_refused && !edm_host_is_unscheduled(h)))
+		return false;
+	flow->is_refused = true;
+	h->counts.unscheduled++;
+	if (flow->type != EDM_READ) {
+		host_accept(h, flow, flow->size);
+		return true;
+	}
+	host_close(h, flow);
+	flow->repeat_ns = EDM_NEVER;
+	action->what = EDM_HOST_ASK;
+	action->peer = flow->peer;
+	action->unscheduled = true;
+	action->op = flow->ops;
+	*acted = true;
+	return true;
+}
+
+static void host_reported(struct edm_host *h, u64 now_ns, struct edm_flow *flow)
+{
+	host_list_take(&flow->open);
+	flow->reported_ns = now_ns;
+	host_list_insert(&h->open, &flow->open);
+}
+
+/* A read's request, as long as its answer has not come. It announces the read, too. */
+static bool host_ask(struct edm_host *h, u64 now_ns, struct edm_flow *flow,
+		     struct edm_host_action *action)
+{
+	struct edm_link *link = host_followed(h);
+	const u32 doublings = (u32)base_min(flow->repeats++, HOST_REPEATS_MAX);
+
+	if (flow->repeats > HOST_REPEATS_MAX)
+		flow->repeats = HOST_REPEATS_MAX;
+	flow->repeat_ns = now_ns + (link->lease_ns / 4 << doublings);
+	host_reported(h, now_ns, flow);
+	edm_link_message(link, &h->config.link, now_ns, EDM_REQUEST, &action->message);
+	action->message.follows = true;
+	action->message.item = host_item_of(flow);
+	action->what = EDM_HOST_ASK;
+	action->link = h->follow;
+	action->peer = flow->peer;
+	action->op = flow->ops;
+	return true;
+}
+
+/* A read's request goes before its entries: the scheduler forwards it. */
+static bool host_must_ask(const struct edm_flow *flow, u64 now_ns)
+{
+	return flow->type == EDM_READ && flow->repeat_ns <= now_ns;
+}
+
+/* Tell the scheduler of a link: flows that are due, and that the host is there. */
+static bool host_tell(struct edm_host *h, u64 now_ns, u8 link, struct edm_host_action *action)
+{
+	struct edm_message *message = &action->message;
+	struct edm_flow *flow;
+
+	action->what = EDM_HOST_TELL;
+	action->link = link;
+	edm_link_message(&h->link[link], &h->config.link, now_ns, EDM_DEMAND, message);
+	message->follows = link == h->follow;
+	if (!message->follows)
+		return true;
+	while (h->notes_count)
+		action->items[message->count++] = h->note[--h->notes_count];
+	while (message->count < EDM_ENTRIES_MAX && (flow = host_first_open(h)) != NULL &&
+	       host_report_due_ns(h, flow) <= now_ns && !host_must_ask(flow, now_ns)) {
+		action->items[message->count++] = host_item_of(flow);
+		host_reported(h, now_ns, flow);
+	}
+	return true;
+}
+
+/* Is a flow due to be reported to the followed scheduler, or asked for? */
+static bool host_report(struct edm_host *h, u64 now_ns, struct edm_host_action *action)
+{
+	const struct edm_link *link = host_followed(h);
+	struct edm_flow *flow = host_first_open(h);
+
+	h->is_mute = link && edm_link_is_mute(link, now_ns);
+	if (!link || h->is_mute)
+		return false;
+	if (h->notes_count)
+		return host_tell(h, now_ns, h->follow, action);
+	if (!flow || host_report_due_ns(h, flow) > now_ns)
+		return false;
+	if (host_must_ask(flow, now_ns))
+		return host_ask(h, now_ns, flow, action);
+	return host_tell(h, now_ns, h->follow, action);
+}
+
+/* Joins, and leases to keep. */
+static bool host_links(struct edm_host *h, u64 now_ns, struct edm_host_action *action)
+{
+	for (u8 n = 0; n < h->config.links; n++) {
+		struct edm_link *link = &h->link[n];
+
+		if (edm_link_falls(link, now_ns) && h->follow == n)
+			host_lose(h, now_ns);
+		if (edm_link_join(link, &h->config.link, now_ns, &action->message)) {
+			action->what = EDM_HOST_TELL;
+			action->link = n;
+			return true;
+		}
+		if (edm_link_is_due(link, now_ns))
+			return host_tell(h, now_ns, n, action);
+	}
+	return false;
+}
+
+bool edm_host_next(struct edm_host *h, u64 now_ns, struct edm_host_action *action)
+{
+	bool acted = false;
+
+	action->op = NULL;
+	action->unscheduled = false;
+	if (now_ns - h->start_ns >= h->config.patience_ns)
+		h->patient = false;
+	while (host_free_late(h, now_ns) || host_pump(h, now_ns))
+		;
+	if (host_sent(h, action) || host_send(h, action))
+		return true;
+	if (host_links(h, now_ns, action))
+		return true;
+	while (host_unscheduled(h, action, &acted)) {
+		if (acted || host_send(h, action))
+			return true;
+	}
+	return host_report(h, now_ns, action);
+}
+
+u64 edm_host_deadline_ns(const struct edm_host *h)
+{
+	const struct edm_flow *flow = host_first_open(h);
+	u64 due = EDM_NEVER;
+
+	for (u32 link = 0; link < h->config.links; link++)
+		due = base_min(due, edm_link_deadline_ns(&h->link[link]));
+	if (h->patient)
+		due = base_min(due, h->start_ns + h->config.patience_ns);
+	if (!host_list_is_empty(&h->late))
+		due = base_min(due, HOST_FLOW_OF(h->late.next, open)->free_ns);
+	if (flow && h->follow != EDM_UNSCHEDULED && !h->is_mute)
+		due = base_min(due, host_report_due_ns(h, flow));
+	return due;
+}
+
+/* ---- invariants ---- */
+
+static const char *host_check_flow(const struct edm_flow *flow)
+{
+	if (flow->sent > flow->accepted || flow->accepted > flow->size)
+		return "sent <= accepted <= size does not hold";
+	if (flow->is_active && flow->state != EDM_FLOW_USED)
+		return "a message without state counts as active";
+	if (flow->is_open && flow->type == EDM_WRITE && flow->accepted == flow->size)
+		return "a message is open, but granted in full";
+	return NULL;
+}
+
+const char *edm_host_check(const struct edm_host *h)
+{
+	u32 active = 0, counted = 0;
+
+	for (u32 slot = 0; slot < h->config.link.slots; slot++) {
+		const struct edm_flow *flow = &h->message[slot];
+		const bool free = h->free[slot / 64] >> (slot % 64) & 1;
+		const char *broken = host_check_flow(flow);
+
+		if (broken)
+			return broken;
+		if (free != (flow->state == EDM_FLOW_FREE))
+			return "the set of free slots is wrong";
+		active += flow->is_active;
+	}
+	for (u32 peer = 0; peer < h->config.ports; peer++)
+		counted += h->active[peer];
+	return active == counted ? NULL : "the count of active messages is wrong";
+}

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: GPL-2.0
+// Hosts and schedulers together: a write, a read, loss, restarts, a standby.
+#include "rig.hpp"
+
+namespace edm {
+
+namespace {
+
+constexpr uint64_t ms = 1'000'000;
+
+TEST(EdmRack, LoneWriteIsSentHalfARoundTripAfterItsDemand) {
+    Rig rig(Options{});
+    ASSERT_TRUE(rig.run(10 * ms, [&] { return rig.all_follow(); }));
+    rig.run(ms);
+    Op& op = rig.submit(0, 1, 4096);
+    EXPECT_TRUE(rig.run(ms, [&] { return rig.all_ended(); }));
+    EXPECT_EQ(op.end_ns - op.start_ns, 2 * rig.opt.delay_ns);
+    EXPECT_FALSE(op.unscheduled);
+}
+
+TEST(EdmRack, LoneReadIsAnsweredAfterOnePassageOfTheScheduler) {
+    Rig rig(Options{});
+    rig.run(10 * ms, [&] { return rig.all_follow(); });
+    rig.run(ms);
+    Op& op = rig.submit(0, 1, 4096, EDM_READ);
+    EXPECT_TRUE(rig.run(ms, [&] { return rig.all_ended(); }));
+    // Request to the scheduler, forward and grant to the source, data.
+    EXPECT_EQ(op.end_ns - op.start_ns, 3 * rig.opt.delay_ns);
+    EXPECT_EQ(op.executed, 1u);
+}
+
+TEST(EdmRack, WritersToOneDestinationAreNeverGrantedTogether) {
+    Options options;
+    options.hosts = 9;
+    Rig rig(options);
+    rig.run(10 * ms, [&] { return rig.all_follow(); });
+    for (uint16_t writer = 1; writer < 9; writer++)
+        for (int n = 0; n < 4; n++)
+            rig.submit(writer, 0, 100'000);
+    EXPECT_TRUE(rig.run(100 * ms, [&] { return rig.all_ended(); }));
+    EXPECT_EQ(rig.unscheduled_bytes, 0u);
+    // The destination's link was never idle for long.
+    EXPECT_LT(rig.now, 1'000'000 + 10 * ms);
+}
+
+TEST(EdmRack, MoreThanXOpsOfAPairWaitAtTheHost) {
+    Rig rig(Options{});
+    rig.run(10 * ms, [&] { return rig.all_follow(); });
+    for (int n = 0; n < 50; n++)
+        rig.submit(0, 1, 20'000);
+    EXPECT_EQ(rig.hosts[0]->core.active[1], 3);
+    EXPECT_TRUE(rig.run(100 * ms, [&] { return rig.all_ended(); }));
+    EXPECT_EQ(rig.schedulers[0]->core.counts.refused, 0u);
+}
+
+TEST(EdmRack, SmallWritesThatWaitShareOneMessage) {
+    Options options;
+    options.mega_bytes = 8192;
+    Rig rig(options);
+    rig.run(10 * ms, [&] { return rig.all_follow(); });
+    const uint64_t before = rig.schedulers[0]->core.counts.grants;
+    for (int n = 0; n < 100; n++)
+        rig.submit(0, 1, 64);
+    EXPECT_TRUE(rig.run(100 * ms, [&] { return rig.all_ended(); }));
+    EXPECT_LE(rig.schedulers[0]->core.counts.grants - before, 8u);
+}
+
+TEST(EdmRack, LostGrantIsBookedAgainAndSentOnce) {
+    Rig rig(Options{});
+    rig.run(10 * ms, [&] { return rig.all_follow(); });
+    uint32_t lost = 0;
+    rig.lose = [&](const edm_message& m, bool to_scheduler) {
+        return !to_scheduler && m.kind == EDM_GRANT && m.count && lost++ % 4 == 1;
+    };
+    rig.submit(0, 1, 20 * rig.opt.chunk_bytes);
+    rig.submit(2, 1, 20 * rig.opt.chunk_bytes, EDM_READ);
+    EXPECT_TRUE(rig.run(500 * ms, [&] { return rig.all_ended(); }));
+    EXPECT_GT(rig.schedulers[0]->core.counts.retracted, 2u);
+    EXPECT_EQ(rig.unscheduled_bytes, 0u);
+}
+
+TEST(EdmRack, HostWithoutSchedulerSendsUnscheduledAfterItsPatience) {
+    Rig rig(Options{});
+    rig.schedulers[0]->up = false;
+    Op& write = rig.submit(0, 1, 4096);
+    Op& read = rig.submit(1, 2, 4096, EDM_READ);
+    EXPECT_TRUE(rig.run(10 * ms, [&] { return rig.all_ended(); }));
+    EXPECT_TRUE(write.unscheduled && read.unscheduled);
+    EXPECT_GE(write.end_ns - write.start_ns, rig.opt.patience_ns);
+    EXPECT_TRUE(edm_host_is_unscheduled(&rig.hosts[0]->core));
+}
+
+TEST(EdmRack, SilentSchedulerIsGivenUpAfterThreeLeasesAndFollowedAgain) {
+    Rig rig(Options{});
+    rig.run(10 * ms, [&] { return rig.all_follow(); });
+    rig.run(5 * ms);
+    rig.schedulers[0]->up = false;
+    Op& op = rig.submit(0, 1, 4096);
+    EXPECT_TRUE(rig.run(10 * ms, [&] { return rig.all_ended(); }));
+    EXPECT_TRUE(op.unscheduled);
+    EXPECT_LE(op.end_ns - op.start_ns, 3 * rig.opt.lease_us * 1000 + 1000);
+    EXPECT_EQ(rig.hosts[0]->core.counts.silences, 1u);
+    rig.start_scheduler(0);
+    EXPECT_TRUE(rig.run(10 * ms, [&] { return rig.all_follow(); }));
+    rig.run(ms);
+    Op& again = rig.submit(0, 1, 4096);
+    EXPECT_TRUE(rig.run(10 * ms, [&] { return rig.all_ended(); }));
+    EXPECT_FALSE(again.unscheduled);
+}
+
+TEST(EdmRack, StandbyServesWithinThreeLeasesAndARoundTrip) {
+    Options options;
+    options.schedulers = 2;
+    options.hosts = 6;
+    Rig rig(options);
+    rig.run(10 * ms);
+    const uint8_t first = rig.hosts[0]->core.follow;
+    ASSERT_TRUE(rig.all_follow(first));
+    Op& op = rig.submit(0, 1, 400 * options.chunk_bytes);
+    Op& read = rig.submit(2, 3, 400 * options.chunk_bytes, EDM_READ);
+    rig.run(ms);
+    const uint64_t died = rig.now;
+    rig.schedulers[first]->up = false;
+    const size_t before = rig.chunks.size();
+    EXPECT_TRUE(rig.run(100 * ms, [&] { return rig.chunks.size() > before; }));
+    // Its last datagram might have arrived after it died; the ports then wait for a chunk's time.
+    EXPECT_LE(rig.now - died, 3 * options.lease_us * 1000 + 2 * options.delay_ns +
+                                  options.chunk_bytes + options.delay_ns + 100);
+    EXPECT_TRUE(rig.run(100 * ms, [&] { return rig.all_ended(); }));
+    EXPECT_FALSE(op.unscheduled);
+    EXPECT_FALSE(read.unscheduled);
+    EXPECT_TRUE(rig.all_follow(!first));
+    EXPECT_EQ(rig.unscheduled_bytes, 0u);
+}
+
+TEST(EdmRack, PartitionedHostIsNotBookedByTwoSchedulers) {
+    Options options;
+    options.schedulers = 2;
+    options.hosts = 4;
+    Rig rig(options);
+    rig.run(10 * ms);
+    const uint8_t first = rig.hosts[0]->core.follow;
+    // Grants of the followed scheduler reach nobody, but it hears and grants on.
+    for (uint16_t n = 1; n < 4; n++)
+        rig.submit(n, 0, 1000 * options.chunk_bytes);
+    rig.run(ms);
+    const uint32_t life = rig.schedulers[first]->core.config.life;
+    rig.lose = [&](const edm_message& m, bool to_scheduler) {
+        return !to_scheduler && m.life == life;
+    };
+    EXPECT_TRUE(rig.run(200 * ms, [&] { return rig.all_ended(); }));
+    EXPECT_TRUE(rig.all_follow(!first));
+}
+
+TEST(EdmRack, AbsentPeerIsReachedUnscheduledAtOnce) {
+    Rig rig(Options{});
+    rig.run(10 * ms, [&] { return rig.all_follow(); });
+    rig.run(ms);
+    // Host 2 is silent: its lease ends.
+    rig.lose = [&](const edm_message& m, bool to_scheduler) { return m.port == 2; };
+    rig.run(5 * ms);
+    Op& op = rig.submit(0, 2, 4096);
+    EXPECT_TRUE(rig.run(ms, [&] { return op.ended; }));
+    EXPECT_TRUE(op.unscheduled);
+    EXPECT_EQ(rig.hosts[0]->core.counts.refused, 1u);
+}
+
+TEST(EdmRack, RestartedHostBeginsItsIdsAnew) {
+    Rig rig(Options{});
+    rig.run(10 * ms, [&] { return rig.all_follow(); });
+    for (int n = 0; n < 5; n++)
+        rig.submit(0, 1, 4096, n % 2 ? EDM_READ : EDM_WRITE);
+    rig.run(2 * rig.opt.delay_ns);
+    rig.start_host(0, 2);
+    rig.drain_host(0);
+    EXPECT_TRUE(rig.run(10 * ms, [&] { return rig.all_follow(); }));
+    rig.run(ms);
+    Op& read = rig.submit(0, 1, 4096, EDM_READ);
+    Op& write = rig.submit(0, 1, 4096);
+    EXPECT_TRUE(rig.run(10 * ms, [&] { return rig.all_ended(); }));
+    EXPECT_FALSE(read.unscheduled || write.unscheduled);
+    EXPECT_EQ(read.executed, 1u);
+}
+
+TEST(EdmRack, CancelledReadKeepsItsIdUntilItsAnswerIsTooLate) {
+    Options options;
+    options.slots = 1;
+    Rig rig(options);
+    rig.run(10 * ms, [&] { return rig.all_follow(); });
+    rig.run(ms);
+    Op& read = rig.submit(0, 1, 4096, EDM_READ);
+    rig.run(rig.opt.delay_ns / 2);
+    ASSERT_TRUE(edm_host_cancel(&rig.hosts[0]->core, rig.now, &read.op));
+    read.ended = true;
+    rig.drain_host(0);
+    const uint64_t cancelled = rig.now;
+    Op& next = rig.submit(0, 1, 4096, EDM_READ);
+    EXPECT_TRUE(rig.run(10 * ms, [&] { return rig.all_ended(); }));
+    EXPECT_GE(next.end_ns - cancelled, rig.opt.late_ns);
+    EXPECT_EQ(next.landed, 4096u);
+}
+
+struct Weather {
+    double loss, copies;
+    uint64_t jitter_ns;
+    bool restarts;
+    uint8_t schedulers;
+};
+
+class EdmWeather : public testing::TestWithParam<std::tuple<uint32_t, int>> {};
+
+const Weather weathers[] = {
+    {0.01, 0.02, 0, false, 1}, {0, 0, 20'000, false, 1},      {0.2, 0.2, 20'000, false, 1},
+    {0.01, 0.02, 0, true, 1},  {0.05, 0.05, 20'000, true, 2},
+};
+
+TEST_P(EdmWeather, EveryOpEndsOnce) {
+    const auto [seed, number] = GetParam();
+    const Weather& weather = weathers[number];
+    Options options;
+    options.hosts = 5;
+    options.seed = seed;
+    options.loss = weather.loss;
+    options.copies = weather.copies;
+    options.jitter_ns = weather.jitter_ns;
+    options.schedulers = weather.schedulers;
+    options.mega_bytes = seed % 2 ? 4096 : 0;
+    Rig rig(options);
+    std::mt19937 random(seed);
+    for (uint32_t n = 0; n < 200; n++) {
+        const auto host = static_cast<uint16_t>(random() % options.hosts);
+        const auto peer = static_cast<uint16_t>((host + 1 + random() % 4) % options.hosts);
+        rig.submit(host, peer, 1 + random() % (random() % 3 ? 2'000 : 60'000),
+                   random() % 2 ? EDM_READ : EDM_WRITE);
+        rig.run(random() % 100'000);
+        if (weather.restarts && n % 40 == 20)
+            rig.start_scheduler(static_cast<uint8_t>(random() % weather.schedulers));
+    }
+    EXPECT_TRUE(rig.run(2'000 * ms, [&] { return rig.all_ended(); }))
+        << "replay: --gtest_filter=*EdmWeather*/" << seed << "_" << number;
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, EdmWeather,
+                         testing::Combine(testing::Range(1u, 21u), testing::Range(0, 5)),
+                         [](const auto& each) {
+                             return std::to_string(std::get<0>(each.param)) + "_" +
+                                    std::to_string(std::get<1>(each.param));
+                         });
+
+} // namespace
+
+} // namespace edm
