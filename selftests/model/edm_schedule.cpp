@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 // Grants of EDM's scheduler beside lost, late and copied datagrams, restarts and a standby
-// (include/remora/edm.h; kmod/core/edm/sched.h, link.h). It models the steps of sched_reconcile(),
-// host_item() and edm_link_accept(), and of leases.
+// (include/remora/edm.h; kmod/core/edm/sched.h, link.h). The model takes the steps of
+// sched_reconcile(), host_item() and edm_link_accept(), and the leases.
 //
 // Grants: a host has a message of two chunks, one scheduler books them. All datagrams ever sent may
 // arrive now, later, often or never. The scheduler may forget everything and begin another life.
@@ -208,7 +208,6 @@ struct Leases {
         uint8_t chunk;                // quarters left of a chunk that it has booked
         uint8_t under_way;            // a datagram of the host: 0 none, 1 joined, 2 follows
         uint8_t age;                  // quarters since the host heard of it
-        uint8_t heard;                // it answers in this quarter
     };
     struct State {
         Scheduler scheduler[schedulers];
@@ -222,8 +221,8 @@ struct Leases {
 
     State initial() const {
         State s{};
-        s.scheduler[0] = {lease, 1, 0, 0, 0, 0, 0};
-        s.scheduler[1] = {lease, 0, 0, 0, 0, 0, 0};
+        s.scheduler[0] = {lease, 1, 0, 0, 0, 0};
+        s.scheduler[1] = {lease, 0, 0, 0, 0, 0};
         return s;
     }
     const char* stuck(const State&) const { return "time stands still"; }
@@ -297,7 +296,7 @@ struct Leases {
                 next = s;
                 next.restarts++;
                 next.chunk_left = std::max(next.chunk_left, each.chunk);
-                next.scheduler[n] = {0, 0, 0, 0, 0, each.age, 0};
+                next.scheduler[n] = {0, 0, 0, 0, 0, each.age};
                 emit(next, nullptr, [&] { return name + " restarts"; });
             }
         }

@@ -110,7 +110,7 @@ struct edm_host {
 	struct edm_item note[EDM_NOTES_MAX];
 	struct edm_op *sent; /* to be returned by the next action */
 	u32 notes_count;
-	u32 next_peer; /* whose queue gets the next slot, if it waits */
+	u32 next_peer; /* peer that gets the next slot, if its queue waits */
 	u64 start_ns;
 	u64 gap_ns;    /* flows reported before then are to be reported again */
 	u8 follow;     /* a link, or EDM_UNSCHEDULED */
