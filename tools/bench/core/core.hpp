@@ -10,6 +10,7 @@ extern "C" {
 #include "core/base/bytes.h"
 #include "core/base/crc32c.h"
 #include "core/base/siphash.h"
+#include "core/edm/match.h"
 #include "core/eqds/asl.h"
 #include "core/eqds/drr.h"
 #include "core/eqds/receiver.h"
