@@ -6,9 +6,12 @@
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wshadow"
 extern "C" {
+#include "core/base/crc32c.h"
+#include "core/edm/block.h"
 #include "core/edm/demand.h"
 #include "core/edm/host.h"
 #include "core/edm/match.h"
+#include "core/edm/mux.h"
 #include "core/edm/sched.h"
 #include "core/edm/wire.h"
 }
