@@ -68,6 +68,11 @@ static bool match_has(const u64 *set, u16 port)
 	return set[port / 64] >> (port % 64) & 1;
 }
 
+bool edm_match_is_idle(const struct edm_match *m, u32 side, u16 port)
+{
+	return match_has(m->idle[side], port);
+}
+
 static void match_put(u64 *set, u16 port, bool member)
 {
 	const u64 bit = 1ULL << (port % 64);
@@ -130,8 +135,7 @@ static void match_pop(struct edm_match *m)
 	}
 }
 
-/* Chunks whose time has passed. */
-static void match_release(struct edm_match *m, u64 now_ns)
+void edm_match_release(struct edm_match *m, u64 now_ns)
 {
 	const u32 ports = m->config.demand.ports;
 
@@ -278,8 +282,7 @@ static void match_hurry(struct edm_match *m, u64 now_ns, u32 side, u16 port)
 		edm_demand_hurry(&m->demands, oldest);
 }
 
-/* The level of the port's best message to or from an idle peer, or EDM_LEVELS. */
-static u32 match_best(struct edm_match *m, u64 now_ns, u32 side, u16 port, u16 *peer)
+u32 edm_match_best(struct edm_match *m, u64 now_ns, u32 side, u16 port, u16 *peer)
 {
 	match_hurry(m, now_ns, side, port);
 	return edm_demand_best(&m->demands, match_queue(m, side, port), m->idle[!side], peer);
@@ -299,13 +302,13 @@ static u32 match_rank(const struct edm_match *m, u32 level)
 static struct edm_demand *match_choose(struct edm_match *m, u64 now_ns, u32 side, u16 port)
 {
 	u16 peer = 0, other = 0;
-	u32 level = match_best(m, now_ns, side, port, &peer);
+	u32 level = edm_match_best(m, now_ns, side, port, &peer);
 
 	if (level == EDM_LEVELS)
 		return NULL;
 	/* Of two steps, one at least reaches a better level. */
 	for (u32 steps = 0; steps < 2 * EDM_LEVELS; steps++) {
-		const u32 best = match_best(m, now_ns, !side, peer, &other);
+		const u32 best = edm_match_best(m, now_ns, !side, peer, &other);
 		const bool better = match_rank(m, best) < match_rank(m, level);
 
 		if (!better && (side == EDM_DESTINATION || other == port))
@@ -375,8 +378,8 @@ static u32 match_shorten(const struct edm_match *m, u64 now_ns, u32 side, u16 po
 
 /* ---- booking ---- */
 
-static void match_book(struct edm_match *m, u64 now_ns, u32 side, u16 port, u32 bytes,
-		       struct edm_booking *booking)
+static void match_occupy(struct edm_match *m, u64 now_ns, u32 side, u16 port, u32 bytes,
+			 struct edm_booking *booking)
 {
 	struct edm_half *half = &m->half[side][port];
 	const u64 rest = half->free_ns == now_ns ? half->rest_q24 : 0;
@@ -388,8 +391,8 @@ static void match_book(struct edm_match *m, u64 now_ns, u32 side, u16 port, u32 
 	booking->ends_ns = base_max(booking->ends_ns, half->free_ns);
 }
 
-static void match_grant(struct edm_match *m, u64 now_ns, struct edm_demand *demand,
-			struct edm_booking *booking)
+void edm_match_book(struct edm_match *m, u64 now_ns, struct edm_demand *demand,
+		    struct edm_booking *booking)
 {
 	u32 bytes = (u32)base_min(m->config.chunk_bytes, edm_demand_left(demand));
 
@@ -399,8 +402,8 @@ static void match_grant(struct edm_match *m, u64 now_ns, struct edm_demand *dema
 	*booking = (struct edm_booking){
 		.demand = demand, .bytes = bytes, .end = demand->granted + bytes
 	};
-	match_book(m, now_ns, EDM_SOURCE, demand->source, bytes, booking);
-	match_book(m, now_ns, EDM_DESTINATION, demand->destination, bytes, booking);
+	match_occupy(m, now_ns, EDM_SOURCE, demand->source, bytes, booking);
+	match_occupy(m, now_ns, EDM_DESTINATION, demand->destination, bytes, booking);
 	match_share_charge(m, now_ns, demand, bytes);
 	edm_demand_grant(&m->demands, demand, bytes);
 }
@@ -425,14 +428,14 @@ bool edm_match_next(struct edm_match *m, u64 now_ns, struct edm_booking *booking
 	u32 side;
 	u16 port;
 
-	match_release(m, now_ns);
+	edm_match_release(m, now_ns);
 	while (match_look(m, &side, &port)) {
 		struct edm_demand *demand = NULL;
 
 		if (match_has(m->idle[side], port))
 			demand = match_choose(m, now_ns, side, port);
 		if (demand) {
-			match_grant(m, now_ns, demand, booking);
+			edm_match_book(m, now_ns, demand, booking);
 			return true;
 		}
 		match_put(m->look[side], port, false);

@@ -144,6 +144,17 @@ static inline u64 edm_match_deadline_ns(const struct edm_match *m)
 	return m->half[top / ports][top % ports].free_ns;
 }
 
+/* ---- steps of edm_match_next(), for the cycle model (pim.h) ---- */
+
+/* End the chunks whose time has passed. */
+void edm_match_release(struct edm_match *m, u64 now_ns);
+bool edm_match_is_idle(const struct edm_match *m, u32 side, u16 port);
+/* The level of the port's best message to or from an idle peer, or EDM_LEVELS. */
+u32 edm_match_best(struct edm_match *m, u64 now_ns, u32 side, u16 port, u16 *peer);
+/* Book a chunk of a message whose ports are idle. */
+void edm_match_book(struct edm_match *m, u64 now_ns, struct edm_demand *demand,
+		    struct edm_booking *booking);
+
 /* NULL, or the invariant that is broken, after edm_match_next() has returned false. For tests. */
 const char *edm_match_check(const struct edm_match *m);
 

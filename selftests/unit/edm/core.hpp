@@ -12,6 +12,7 @@ extern "C" {
 #include "core/edm/host.h"
 #include "core/edm/match.h"
 #include "core/edm/mux.h"
+#include "core/edm/pim.h"
 #include "core/edm/sched.h"
 #include "core/edm/wire.h"
 }
