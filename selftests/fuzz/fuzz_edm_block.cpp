@@ -113,7 +113,7 @@ void one_message(const edm_line& line, Script& in) {
         messages += event == EDM_DEMUX_MESSAGE || event == EDM_DEMUX_SMALL;
         frames += event == EDM_DEMUX_FRAME;
         if (event == EDM_DEMUX_MESSAGE)
-            require(!std::memcmp(to.data.data(), data.data(), data.size()) &&
+            require(std::equal(data.begin(), data.end(), to.data.begin()) &&
                     to.demux.reader.head.address == head.address &&
                     to.demux.reader.head.opcode == head.opcode);
     };

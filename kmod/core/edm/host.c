@@ -3,47 +3,7 @@
 
 #include "core/base/bits.h"
 #include "core/base/bytes.h"
-
-/* A REQUEST is repeated after a quarter of a lease, and then after twice the time up to this. */
-#define HOST_REPEATS_MAX 3U
-
-#define HOST_FLOW_OF(node, member) \
-	((struct edm_flow *)((char *)(node) - offsetof(struct edm_flow, member)))
-
-/* ---- lists and sets ---- */
-
-static void host_list_init(struct edm_node *list)
-{
-	list->next = list;
-	list->prev = list;
-}
-
-static bool host_list_is_empty(const struct edm_node *list)
-{
-	return list->next == list;
-}
-
-/* Insert before a node: a list's head is its end. */
-static void host_list_insert(struct edm_node *before, struct edm_node *node)
-{
-	node->next = before;
-	node->prev = before->prev;
-	before->prev->next = node;
-	before->prev = node;
-}
-
-static void host_list_take(struct edm_node *node)
-{
-	node->prev->next = node->next;
-	node->next->prev = node->prev;
-}
-
-static void host_set(u64 *set, u32 n, bool member)
-{
-	const u64 bit = 1ULL << (n % 64);
-
-	set[n / 64] = member ? set[n / 64] | bit : set[n / 64] & ~bit;
-}
+#include "core/edm/flow.h"
 
 /* The first member from n on, in a circle; or size: the set is empty. */
 static u32 host_first(const u64 *set, u32 n, u32 size)
@@ -112,110 +72,18 @@ void edm_host_init(struct edm_host *h, u64 now_ns, const struct edm_host_config 
 	base_zero(h, sizeof(*h));
 	h->config = *config;
 	host_lay_out(h, config, memory);
-	host_list_init(&h->open);
-	host_list_init(&h->ready);
-	host_list_init(&h->late);
+	edm_node_init(&h->open);
+	edm_node_init(&h->ready);
+	edm_node_init(&h->late);
 	for (u32 slot = 0; slot < config->link.slots; slot++) {
 		h->message[slot].id = slot;
-		host_set(h->free, slot, true);
+		edm_flow_set(h->free, slot, true);
 	}
 	for (u32 link = 0; link < config->links; link++)
 		edm_link_init(&h->link[link], now_ns);
 	h->start_ns = now_ns;
 	h->follow = EDM_UNSCHEDULED;
 	h->patient = true;
-}
-
-/* ---- flows ---- */
-
-static struct edm_link *host_followed(struct edm_host *h)
-{
-	return h->follow == EDM_UNSCHEDULED ? NULL : &h->link[h->follow];
-}
-
-/* Messages of a peer that may wait for grants at a time. */
-static u32 host_active_max(const struct edm_host *h)
-{
-	return h->follow == EDM_UNSCHEDULED ? EDM_ACTIVE_MAX : h->link[h->follow].active_max;
-}
-
-static void host_refresh_peer(struct edm_host *h, u16 peer)
-{
-	host_set(h->waiting, peer, h->head[peer] && h->active[peer] < host_active_max(h));
-}
-
-/* Report the flow with the next DEMAND. */
-static void host_open(struct edm_host *h, struct edm_flow *flow)
-{
-	if (flow->is_open)
-		host_list_take(&flow->open);
-	flow->is_open = true;
-	flow->reported_ns = 0;
-	host_list_insert(h->open.next, &flow->open);
-}
-
-/* The scheduler need not hear of the flow any more. */
-static void host_close(struct edm_host *h, struct edm_flow *flow)
-{
-	if (flow->is_open)
-		host_list_take(&flow->open);
-	flow->is_open = false;
-	if (!flow->is_active)
-		return;
-	flow->is_active = false;
-	h->active[flow->peer]--;
-	host_refresh_peer(h, flow->peer);
-}
-
-static void host_make_ready(struct edm_host *h, struct edm_flow *flow)
-{
-	const bool ready = flow->sent < flow->accepted &&
-			   (flow->type == EDM_WRITE || (flow->type == EDM_ANSWER && flow->has_data));
-
-	if (ready && !flow->is_ready)
-		host_list_insert(&h->ready, &flow->ready);
-	else if (!ready && flow->is_ready)
-		host_list_take(&flow->ready);
-	flow->is_ready = ready;
-}
-
-/* Bytes up to an offset may be sent. */
-static void host_accept(struct edm_host *h, struct edm_flow *flow, u32 accepted)
-{
-	flow->accepted = accepted;
-	if (accepted == flow->size)
-		host_close(h, flow);
-	host_make_ready(h, flow);
-}
-
-/* A message's slot becomes free. Its next id is the next one of the slot. */
-static void host_free(struct edm_host *h, struct edm_flow *flow)
-{
-	host_close(h, flow);
-	flow->state = EDM_FLOW_FREE;
-	flow->id += h->config.link.slots;
-	host_set(h->free, (u32)(flow - h->message), true);
-}
-
-/*
- * Tell the scheduler of a flow that is not open: size 0 if it has ended. A note that finds no room
- * is lost: then the scheduler's lease on the message ends in time.
- */
-static void host_note(struct edm_host *h, const struct edm_item *item, u32 size, u32 accepted)
-{
-	if (h->notes_count < EDM_NOTES_MAX)
-		h->note[h->notes_count++] = (struct edm_item){
-			.id = item->id, .peer = item->peer, .type = item->type,
-			.size = size, .granted = accepted,
-		};
-}
-
-static struct edm_item host_item_of(const struct edm_flow *flow)
-{
-	return (struct edm_item){
-		.id = flow->id, .size = flow->size, .peer = flow->peer, .type = flow->type,
-		.granted = flow->accepted,
-	};
 }
 
 /* ---- ops ---- */
@@ -228,7 +96,7 @@ void edm_host_submit(struct edm_host *h, u64 now_ns, struct edm_op *op)
 	op->state = EDM_OP_QUEUED;
 	*(h->head[peer] ? &h->tail[peer]->next : &h->head[peer]) = op;
 	h->tail[peer] = op;
-	host_refresh_peer(h, peer);
+	edm_flow_refresh_peer(h, peer);
 }
 
 static struct edm_op *host_dequeue(struct edm_host *h, u16 peer)
@@ -266,14 +134,13 @@ static void host_fill(struct edm_host *h, u64 now_ns, u16 peer, u32 slot)
 		last->state = EDM_OP_ACTIVE;
 		flow->size += last->bytes;
 	}
-	host_set(h->free, slot, false);
+	edm_flow_set(h->free, slot, false);
 	h->active[peer]++;
-	host_open(h, flow);
-	host_refresh_peer(h, peer);
+	edm_flow_open(h, flow);
+	edm_flow_refresh_peer(h, peer);
 }
 
-/* Peers take turns. Returns false if no peer waits or no slot is free. */
-static bool host_pump(struct edm_host *h, u64 now_ns)
+bool edm_host_pump(struct edm_host *h, u64 now_ns)
 {
 	const u32 ports = h->config.ports, slots = h->config.link.slots;
 	const u32 peer = host_first(h->waiting, h->next_peer, ports);
@@ -294,7 +161,7 @@ void edm_host_done(struct edm_host *h, u64 now_ns, struct edm_op *op)
 		return;
 	op->state = EDM_OP_IDLE;
 	flow->ops = NULL;
-	host_free(h, flow);
+	edm_flow_free(h, flow);
 }
 
 static void host_cancel_queued(struct edm_host *h, struct edm_op *op)
@@ -309,7 +176,7 @@ static void host_cancel_queued(struct edm_host *h, struct edm_op *op)
 	if (h->tail[op->peer] == op)
 		h->tail[op->peer] = before;
 	op->state = EDM_OP_IDLE;
-	host_refresh_peer(h, op->peer);
+	edm_flow_refresh_peer(h, op->peer);
 }
 
 bool edm_host_cancel(struct edm_host *h, u64 now_ns, struct edm_op *op)
@@ -323,28 +190,28 @@ bool edm_host_cancel(struct edm_host *h, u64 now_ns, struct edm_op *op)
 	}
 	if (op->state != EDM_OP_ACTIVE || op->offset || op->next || flow->sent)
 		return false;
-	item = host_item_of(flow);
-	host_note(h, &item, 0, 0);
+	item = edm_flow_item(flow);
+	edm_flow_note(h, &item, 0, 0);
 	flow->accepted = 0;
-	host_make_ready(h, flow);
-	host_close(h, flow);
+	edm_flow_ready(h, flow);
+	edm_flow_close(h, flow);
 	flow->ops = NULL;
 	flow->state = EDM_FLOW_LATE;
 	flow->free_ns = now_ns + h->config.late_ns;
 	flow->is_open = false;
-	host_list_insert(&h->late, &flow->open);
+	edm_node_insert(&h->late, &flow->open);
 	op->state = EDM_OP_IDLE;
 	return true;
 }
 
-static bool host_free_late(struct edm_host *h, u64 now_ns)
+bool edm_host_free_late(struct edm_host *h, u64 now_ns)
 {
-	struct edm_flow *flow = HOST_FLOW_OF(h->late.next, open);
+	struct edm_flow *flow = EDM_FLOW_OF(h->late.next, open);
 
-	if (host_list_is_empty(&h->late) || flow->free_ns > now_ns)
+	if (edm_node_is_alone(&h->late) || flow->free_ns > now_ns)
 		return false;
-	host_list_take(&flow->open);
-	host_free(h, flow);
+	edm_node_take(&flow->open);
+	edm_flow_free(h, flow);
 	return true;
 }
 
@@ -356,19 +223,18 @@ static void host_follow(struct edm_host *h, u64 now_ns, u8 link)
 	h->patient = false;
 	/* Every flow is new to the scheduler, and so is each request. */
 	for (struct edm_node *node = h->open.next; node != &h->open; node = node->next) {
-		struct edm_flow *flow = HOST_FLOW_OF(node, open);
+		struct edm_flow *flow = EDM_FLOW_OF(node, open);
 
 		flow->reported_ns = 0;
 		if (flow->type == EDM_READ)
 			flow->repeat_ns = now_ns;
 	}
 	for (u16 peer = 0; peer < h->config.ports; peer++)
-		host_refresh_peer(h, peer);
+		edm_flow_refresh_peer(h, peer);
 	h->link[link].told_ns = 0;
 }
 
-/* The followed scheduler is silent: another one that is up, or none. */
-static void host_lose(struct edm_host *h, u64 now_ns)
+void edm_host_lose(struct edm_host *h, u64 now_ns)
 {
 	h->counts.silences++;
 	h->follow = EDM_UNSCHEDULED;
@@ -400,18 +266,18 @@ static void host_refused(struct edm_host *h, struct edm_flow *flow)
 {
 	h->counts.refused++;
 	flow->is_refused = true;
-	host_open(h, flow);
+	edm_flow_open(h, flow);
 }
 
 /* Tell how much of the flow is accepted, as soon as possible. */
 static void host_tell_again(struct edm_host *h, struct edm_flow *flow)
 {
-	const struct edm_item item = host_item_of(flow);
+	const struct edm_item item = edm_flow_item(flow);
 
 	if (flow->is_open)
-		host_open(h, flow);
+		edm_flow_open(h, flow);
 	else
-		host_note(h, &item, flow->size, flow->accepted);
+		edm_flow_note(h, &item, flow->size, flow->accepted);
 }
 
 static void host_item(struct edm_host *h, const struct edm_item *item)
@@ -425,14 +291,14 @@ static void host_item(struct edm_host *h, const struct edm_item *item)
 	}
 	if (!flow) {
 		if (item->type == EDM_WRITE)
-			host_note(h, item, 0, 0);
+			edm_flow_note(h, item, 0, 0);
 		return;
 	}
 	/* The scheduler does not know how much was granted, or a grant before this one was lost. */
 	if (item->granted <= flow->accepted || item->granted - item->size > flow->accepted)
 		host_tell_again(h, flow);
 	else if (item->granted <= flow->size)
-		host_accept(h, flow, item->granted);
+		edm_flow_accept(h, flow, item->granted);
 }
 
 void edm_host_receive(struct edm_host *h, u64 now_ns, u8 link, const struct edm_message *message,
@@ -474,8 +340,8 @@ static void host_peer_begins(struct edm_host *h, u16 peer, u32 epoch)
 		struct edm_flow *flow = &h->answer[peer * h->config.link.slots + slot];
 
 		flow->accepted = 0;
-		host_make_ready(h, flow);
-		host_close(h, flow);
+		edm_flow_ready(h, flow);
+		edm_flow_close(h, flow);
 		base_zero(flow, sizeof(*flow));
 	}
 }
@@ -510,17 +376,17 @@ enum edm_host_verdict edm_host_request(struct edm_host *h, u64 now_ns, u8 link,
 	}
 	/* The peer has ended the message before it in the slot. */
 	flow->accepted = 0;
-	host_make_ready(h, flow);
-	host_close(h, flow);
+	edm_flow_ready(h, flow);
+	edm_flow_close(h, flow);
 	*flow = (struct edm_flow){
 		.id = item->id, .size = item->size, .peer = item->peer, .type = EDM_ANSWER,
 		.state = EDM_FLOW_USED, .named = true, .repeat_ns = EDM_NEVER,
 	};
-	host_open(h, flow);
+	edm_flow_open(h, flow);
 	/* Its grant is on its way: there is nothing to report yet. */
-	host_list_take(&flow->open);
+	edm_node_take(&flow->open);
 	flow->reported_ns = now_ns;
-	host_list_insert(&h->open, &flow->open);
+	edm_node_insert(&h->open, &flow->open);
 	return EDM_HOST_NEW;
 }
 
@@ -538,7 +404,7 @@ void edm_host_answer(struct edm_host *h, u16 peer, u32 id)
 	if (!flow)
 		return;
 	flow->has_data = true;
-	host_make_ready(h, flow);
+	edm_flow_ready(h, flow);
 }
 
 struct edm_op *edm_host_op_of(struct edm_host *h, const struct edm_message *data)
@@ -551,229 +417,6 @@ struct edm_op *edm_host_op_of(struct edm_host *h, const struct edm_message *data
 	    data->payload_bytes > flow->size - data->offset)
 		return NULL;
 	return flow->ops;
-}
-
-/* ---- what to do next ---- */
-
-static u64 host_report_due_ns(const struct edm_host *h, const struct edm_flow *flow)
-{
-	if (flow->reported_ns < h->gap_ns)
-		return 0;
-	return flow->reported_ns ? flow->reported_ns + h->link[h->follow].lease_ns / 4 : 0;
-}
-
-static struct edm_flow *host_first_open(const struct edm_host *h)
-{
-	return host_list_is_empty(&h->open) ? NULL : HOST_FLOW_OF(h->open.next, open);
-}
-
-static void host_data(const struct edm_host *h, const struct edm_flow *flow,
-		      struct edm_host_action *action, u32 offset)
-{
-	const bool answer = flow->type == EDM_ANSWER;
-
-	action->what = answer ? EDM_HOST_ANSWER : EDM_HOST_SEND;
-	action->peer = flow->peer;
-	action->unscheduled = flow->is_refused;
-	action->message = (struct edm_message){
-		.kind = EDM_DATA, .port = h->config.link.port, .type = flow->type, .id = flow->id,
-		.epoch = answer ? h->peer_epoch[flow->peer] : h->config.link.epoch,
-		.offset = offset, .payload_bytes = action->bytes,
-	};
-}
-
-/* Bytes of a flow that may be sent: those of its first op, if it has several. */
-static bool host_send(struct edm_host *h, struct edm_host_action *action)
-{
-	struct edm_flow *flow = HOST_FLOW_OF(h->ready.next, ready);
-	u32 end;
-
-	if (host_list_is_empty(&h->ready))
-		return false;
-	end = flow->accepted;
-	action->op = flow->ops;
-	action->from = flow->sent;
-	if (flow->ops) {
-		end = (u32)base_min(end, (u64)flow->ops->offset + flow->ops->bytes);
-		action->from -= flow->ops->offset;
-	}
-	action->bytes = end - flow->sent;
-	host_data(h, flow, action, flow->sent);
-	flow->sent = end;
-	host_make_ready(h, flow);
-	if (flow->ops && end == flow->ops->offset + flow->ops->bytes) {
-		h->sent = flow->ops;
-		flow->ops = h->sent->next;
-		h->sent->next = NULL;
-		if (!flow->ops)
-			host_free(h, flow);
-	}
-	return true;
-}
-
-/* An op whose last bytes were sent by the action before. */
-static bool host_sent(struct edm_host *h, struct edm_host_action *action)
-{
-	if (!h->sent)
-		return false;
-	action->what = EDM_HOST_SENT;
-	action->op = h->sent;
-	action->op->state = EDM_OP_IDLE;
-	h->sent = NULL;
-	return true;
-}
-
-/* The first open flow goes without grants, if it has to. */
-static bool host_unscheduled(struct edm_host *h, struct edm_host_action *action, bool *acted)
-{
-	struct edm_flow *flow = host_first_open(h);
-
-	if (!flow || (!flow->is_refused && !edm_host_is_unscheduled(h)))
-		return false;
-	flow->is_refused = true;
-	h->counts.unscheduled++;
-	if (flow->type != EDM_READ) {
-		host_accept(h, flow, flow->size);
-		return true;
-	}
-	host_close(h, flow);
-	flow->repeat_ns = EDM_NEVER;
-	action->what = EDM_HOST_ASK;
-	action->peer = flow->peer;
-	action->unscheduled = true;
-	action->op = flow->ops;
-	*acted = true;
-	return true;
-}
-
-static void host_reported(struct edm_host *h, u64 now_ns, struct edm_flow *flow)
-{
-	host_list_take(&flow->open);
-	flow->reported_ns = now_ns;
-	host_list_insert(&h->open, &flow->open);
-}
-
-/* A read's request, as long as its answer has not come. It announces the read, too. */
-static bool host_ask(struct edm_host *h, u64 now_ns, struct edm_flow *flow,
-		     struct edm_host_action *action)
-{
-	struct edm_link *link = host_followed(h);
-	const u32 doublings = (u32)base_min(flow->repeats++, HOST_REPEATS_MAX);
-
-	if (flow->repeats > HOST_REPEATS_MAX)
-		flow->repeats = HOST_REPEATS_MAX;
-	flow->repeat_ns = now_ns + (link->lease_ns / 4 << doublings);
-	host_reported(h, now_ns, flow);
-	edm_link_message(link, &h->config.link, now_ns, EDM_REQUEST, &action->message);
-	action->message.follows = true;
-	action->message.item = host_item_of(flow);
-	action->what = EDM_HOST_ASK;
-	action->link = h->follow;
-	action->peer = flow->peer;
-	action->op = flow->ops;
-	return true;
-}
-
-/* A read's request goes before its entries: the scheduler forwards it. */
-static bool host_must_ask(const struct edm_flow *flow, u64 now_ns)
-{
-	return flow->type == EDM_READ && flow->repeat_ns <= now_ns;
-}
-
-/* Tell the scheduler of a link: flows that are due, and that the host is there. */
-static bool host_tell(struct edm_host *h, u64 now_ns, u8 link, struct edm_host_action *action)
-{
-	struct edm_message *message = &action->message;
-	struct edm_flow *flow;
-
-	action->what = EDM_HOST_TELL;
-	action->link = link;
-	edm_link_message(&h->link[link], &h->config.link, now_ns, EDM_DEMAND, message);
-	message->follows = link == h->follow;
-	if (!message->follows)
-		return true;
-	while (h->notes_count)
-		action->items[message->count++] = h->note[--h->notes_count];
-	while (message->count < EDM_ENTRIES_MAX && (flow = host_first_open(h)) != NULL &&
-	       host_report_due_ns(h, flow) <= now_ns && !host_must_ask(flow, now_ns)) {
-		action->items[message->count++] = host_item_of(flow);
-		host_reported(h, now_ns, flow);
-	}
-	return true;
-}
-
-/* Is a flow due to be reported to the followed scheduler, or asked for? */
-static bool host_report(struct edm_host *h, u64 now_ns, struct edm_host_action *action)
-{
-	const struct edm_link *link = host_followed(h);
-	struct edm_flow *flow = host_first_open(h);
-
-	h->is_mute = link && edm_link_is_mute(link, now_ns);
-	if (!link || h->is_mute)
-		return false;
-	if (h->notes_count)
-		return host_tell(h, now_ns, h->follow, action);
-	if (!flow || host_report_due_ns(h, flow) > now_ns)
-		return false;
-	if (host_must_ask(flow, now_ns))
-		return host_ask(h, now_ns, flow, action);
-	return host_tell(h, now_ns, h->follow, action);
-}
-
-/* Joins, and leases to keep. */
-static bool host_links(struct edm_host *h, u64 now_ns, struct edm_host_action *action)
-{
-	for (u8 n = 0; n < h->config.links; n++) {
-		struct edm_link *link = &h->link[n];
-
-		if (edm_link_falls(link, now_ns) && h->follow == n)
-			host_lose(h, now_ns);
-		if (edm_link_join(link, &h->config.link, now_ns, &action->message)) {
-			action->what = EDM_HOST_TELL;
-			action->link = n;
-			return true;
-		}
-		if (edm_link_is_due(link, now_ns))
-			return host_tell(h, now_ns, n, action);
-	}
-	return false;
-}
-
-bool edm_host_next(struct edm_host *h, u64 now_ns, struct edm_host_action *action)
-{
-	bool acted = false;
-
-	action->op = NULL;
-	action->unscheduled = false;
-	if (now_ns - h->start_ns >= h->config.patience_ns)
-		h->patient = false;
-	while (host_free_late(h, now_ns) || host_pump(h, now_ns))
-		;
-	if (host_sent(h, action) || host_send(h, action))
-		return true;
-	if (host_links(h, now_ns, action))
-		return true;
-	while (host_unscheduled(h, action, &acted)) {
-		if (acted || host_send(h, action))
-			return true;
-	}
-	return host_report(h, now_ns, action);
-}
-
-u64 edm_host_deadline_ns(const struct edm_host *h)
-{
-	const struct edm_flow *flow = host_first_open(h);
-	u64 due = EDM_NEVER;
-
-	for (u32 link = 0; link < h->config.links; link++)
-		due = base_min(due, edm_link_deadline_ns(&h->link[link]));
-	if (h->patient)
-		due = base_min(due, h->start_ns + h->config.patience_ns);
-	if (!host_list_is_empty(&h->late))
-		due = base_min(due, HOST_FLOW_OF(h->late.next, open)->free_ns);
-	if (flow && h->follow != EDM_UNSCHEDULED && !h->is_mute)
-		due = base_min(due, host_report_due_ns(h, flow));
-	return due;
 }
 
 /* ---- invariants ---- */
