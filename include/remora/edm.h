@@ -41,7 +41,7 @@
  *     Its lease then ends before another scheduler can book its port.
  *   - A host that has heard nothing for EDM_SILENT_LEASES MAY follow another scheduler. If it has
  *     none it MAY send without grants.
- *   - A scheduler MUST treat a port as busy for one chunk's time after the port begins to follow it.
+ *   - A scheduler MUST treat a port as busy for a chunk's time after it begins to follow.
  *
  * Demands. An entry of DEMAND names a message by announcer and id. Entries MAY be repeated.
  *   - id modulo the scheduler's slots is the message's slot. A host MUST NOT have two messages in a
@@ -166,7 +166,7 @@ struct edm_entry {
 
 #define EDM_ENTRY_BYTES 16
 
-/* FORWARD: type ANSWER, granted 0; peer: the announcer. A GRANT follows when the chunk is booked. */
+/* FORWARD: type ANSWER, granted 0; peer: the announcer. A GRANT follows once it is booked. */
 struct edm_request {
 	__le32 seen;	   /* REQUEST: as in struct edm_list. FORWARD: 0 */
 	__le32 peer_epoch; /* FORWARD: the announcer's epoch. REQUEST: 0 */

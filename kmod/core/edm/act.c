@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * What a host does next: edm_host_next(). In this order: ops that were sent, data that may be sent,
- * joins and leases, flows that go without grants, reports to the scheduler.
+ * edm_host_next() decides in this order: ops that were sent, data that may be sent, joins and
+ * leases, flows that go without grants, reports to the scheduler.
  */
 #include "core/base/bits.h"
 #include "core/edm/flow.h"
@@ -22,7 +22,7 @@ static struct edm_flow *act_first_open(const struct edm_host *h)
 }
 
 static void act_data(const struct edm_host *h, const struct edm_flow *flow,
-		      struct edm_host_action *action, u32 offset)
+		     struct edm_host_action *action, u32 offset)
 {
 	const bool answer = flow->type == EDM_ANSWER;
 
@@ -30,9 +30,13 @@ static void act_data(const struct edm_host *h, const struct edm_flow *flow,
 	action->peer = flow->peer;
 	action->unscheduled = flow->is_refused;
 	action->message = (struct edm_message){
-		.kind = EDM_DATA, .port = h->config.link.port, .type = flow->type, .id = flow->id,
+		.kind = EDM_DATA,
+		.port = h->config.link.port,
+		.type = flow->type,
+		.id = flow->id,
 		.epoch = answer ? h->peer_epoch[flow->peer] : h->config.link.epoch,
-		.offset = offset, .payload_bytes = action->bytes,
+		.offset = offset,
+		.payload_bytes = action->bytes,
 	};
 }
 
@@ -109,7 +113,7 @@ static void act_reported(struct edm_host *h, u64 now_ns, struct edm_flow *flow)
 
 /* A read's request, as long as its answer has not come. It announces the read, too. */
 static bool act_ask(struct edm_host *h, u64 now_ns, struct edm_flow *flow,
-		     struct edm_host_action *action)
+		    struct edm_host_action *action)
 {
 	struct edm_link *link = edm_flow_link(h);
 	const u32 doublings = (u32)base_min(flow->repeats++, ACT_REPEATS_MAX);

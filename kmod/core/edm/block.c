@@ -9,14 +9,14 @@
 #define BLOCK_TYPE_BITS 8U
 /* sets profile: the field's part below the O code, and where the part above it begins. */
 #define BLOCK_SET_LOW_BITS 24U
-#define BLOCK_SET_CODE_AT 32U
-#define BLOCK_SET_HIGH_AT 36U
+#define BLOCK_SET_CODE_AT  32U
+#define BLOCK_SET_HIGH_AT  36U
 
 /* By enum edm_block_kind, from EDM_BLOCK_N on. */
 static const u8 block_types[] = {EDM_TYPE_N, EDM_TYPE_G, EDM_TYPE_MS, EDM_TYPE_MT, EDM_TYPE_MST};
 static const u8 block_sets[] = {EDM_SET_N, EDM_SET_G, EDM_SET_MS, EDM_SET_MT, EDM_SET_MST};
 
-#define BLOCK_KINDS (sizeof(block_types) / sizeof(block_types[0]))
+#define BLOCK_KINDS (EDM_BLOCK_MST - EDM_BLOCK_N + 1)
 
 static u64 block_low(u32 bits)
 {
@@ -39,7 +39,8 @@ static struct edm_block block_control(const struct edm_line *line, enum edm_bloc
 	if (line->profile == EDM_PROFILE_TYPES)
 		payload = block_types[n] | field << BLOCK_TYPE_BITS;
 	else
-		payload = EDM_TYPE_SET | (field & block_low(BLOCK_SET_LOW_BITS)) << BLOCK_TYPE_BITS |
+		payload = EDM_TYPE_SET |
+			  (field & block_low(BLOCK_SET_LOW_BITS)) << BLOCK_TYPE_BITS |
 			  (u64)block_sets[n] << BLOCK_SET_CODE_AT |
 			  field >> BLOCK_SET_LOW_BITS << BLOCK_SET_HIGH_AT;
 	return (struct edm_block){.payload = payload, .sync = EDM_SYNC_CONTROL};
@@ -54,7 +55,7 @@ static enum edm_block_kind block_find(const u8 *values, u8 value)
 }
 
 enum edm_block_kind edm_block_kind_of(const struct edm_line *line, const struct edm_block *block,
-				   u64 *field)
+				      u64 *field)
 {
 	const u64 p = block->payload;
 	const u8 type = (u8)p;
@@ -105,7 +106,7 @@ static u64 block_note_check(u64 bits)
 }
 
 struct edm_block edm_block_note_write(const struct edm_line *line, enum edm_block_kind kind,
-				const struct edm_block_note *note)
+				      const struct edm_block_note *note)
 {
 	const u64 bits = note->destination | (u64)note->id << EDM_DESTINATION_BITS |
 			 (u64)note->size << (EDM_DESTINATION_BITS + EDM_ID_BITS) |
@@ -181,8 +182,8 @@ u32 edm_block_count(const struct edm_line *line, const struct edm_block_head *he
 
 	if (bits <= field)
 		return 1;
-	return 2 + (bits > 2 * field ? (bits - 2 * field + BLOCK_DATA_BITS - 1) / BLOCK_DATA_BITS :
-				       0);
+	return 2 +
+	       (bits > 2 * field ? (bits - 2 * field + BLOCK_DATA_BITS - 1) / BLOCK_DATA_BITS : 0);
 }
 
 /* ---- write ---- */
@@ -225,7 +226,9 @@ void edm_block_begin(const struct edm_line *line, struct edm_block_writer *w,
 		     const struct edm_block_head *head, const u8 *data)
 {
 	*w = (struct edm_block_writer){
-		.head = head, .data = data, .bits = block_bits(line, head),
+		.head = head,
+		.data = data,
+		.bits = block_bits(line, head),
 		.check = line->checked ? block_check(head, data) : 0,
 	};
 }
@@ -278,8 +281,10 @@ static bool block_read_head(const struct edm_line *line, struct edm_block_reader
 	struct edm_block_head *head = &r->head;
 
 	*head = (struct edm_block_head){
-		.kind = bits & 3, .destination = bits >> 2 & block_low(EDM_DESTINATION_BITS),
-		.id = (u8)(bits >> 11), .size = (u16)(bits >> 19),
+		.kind = bits & 3,
+		.destination = bits >> 2 & block_low(EDM_DESTINATION_BITS),
+		.id = (u8)(bits >> 11),
+		.size = (u16)(bits >> 19),
 	};
 	r->at = 0;
 	r->check = 0;
@@ -357,7 +362,7 @@ enum edm_block_verdict edm_block_read(const struct edm_line *line, struct edm_bl
 /* ---- scrambler ---- */
 
 #define BLOCK_HISTORY_BITS 58U
-#define BLOCK_NEAR_TAP 39U
+#define BLOCK_NEAR_TAP	   39U
 
 /* The two bits before each of the next bits that it is added to; right for 39 of them. */
 static u64 block_taps(const struct edm_scrambler *s)

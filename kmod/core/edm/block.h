@@ -44,7 +44,7 @@ enum edm_block_kind {
 
 /* *field: of N, G, MS, MT and MST. */
 enum edm_block_kind edm_block_kind_of(const struct edm_line *line, const struct edm_block *block,
-				   u64 *field);
+				      u64 *field);
 
 struct edm_block edm_block_idle(void);
 
@@ -68,7 +68,7 @@ struct edm_block_note {
 
 /* kind: EDM_BLOCK_N or EDM_BLOCK_G. */
 struct edm_block edm_block_note_write(const struct edm_line *line, enum edm_block_kind kind,
-				const struct edm_block_note *note);
+				      const struct edm_block_note *note);
 /* False: the check fails, or a bit is set that must not be. */
 bool edm_block_note_read(u64 field, struct edm_block_note *note);
 

@@ -67,8 +67,8 @@ static size_t demand_lay_out(struct edm_demands *d, void *memory)
 	const size_t set_bytes = (size_t)EDM_LEVELS * d->words * sizeof(u64);
 	size_t used = 0;
 
-	d->demand = demand_carve(memory, &used,
-				 (size_t)ports * d->config.slots * sizeof(*d->demand));
+	d->demand =
+		demand_carve(memory, &used, (size_t)ports * d->config.slots * sizeof(*d->demand));
 	d->pair = demand_carve(memory, &used, (size_t)ports * ports * sizeof(*d->pair));
 	d->to = demand_carve(memory, &used, ports * sizeof(*d->to));
 	d->from = demand_carve(memory, &used, ports * sizeof(*d->from));
@@ -215,8 +215,8 @@ static bool demand_before(const struct edm_demands *d, const struct edm_demand *
 		return a->arrived_ns < b->arrived_ns;
 	if (demand_group(a) != demand_group(b))
 		return demand_group(a) < demand_group(b);
-	return d->config.policy == EDM_SRPT ? edm_demand_left(a) < edm_demand_left(b) :
-					      a->queued_ns < b->queued_ns;
+	return d->config.policy == EDM_SRPT ? edm_demand_left(a) < edm_demand_left(b)
+					    : a->queued_ns < b->queued_ns;
 }
 
 static void demand_pair_insert(struct edm_demands *d, struct edm_demand *demand)
@@ -328,9 +328,16 @@ enum edm_demand_verdict edm_demand_announce(struct edm_demands *d, u64 now_ns,
 	if (demand_is_full(d, a->source, a->destination, a->type))
 		return EDM_DEMAND_FULL;
 	*demand = (struct edm_demand){
-		.arrived_ns = now_ns, .renewed_ns = now_ns, .id = a->id, .size = a->size,
-		.granted = a->granted, .source = a->source, .destination = a->destination,
-		.type = a->type, .named = true, .disfavoured = a->disfavoured,
+		.arrived_ns = now_ns,
+		.renewed_ns = now_ns,
+		.id = a->id,
+		.size = a->size,
+		.granted = a->granted,
+		.source = a->source,
+		.destination = a->destination,
+		.type = a->type,
+		.named = true,
+		.disfavoured = a->disfavoured,
 	};
 	demand_list_append(&d->lease, &demand->lease);
 	d->live++;

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * Demands: the messages that hosts have announced, and the queues that the matcher picks from (EDM,
- * ASPLOS'25, 3.1.1 and 3.1.2).
+ * Demands: the messages that hosts have announced, and the queues that the matcher picks from
+ * (EDM, ASPLOS'25, 3.1.1 and 3.1.2).
  *
  *   table, by announcer and slot        pair (source, destination)      levels of a port
- *   [port 0][id % slots] -+-> demand -> [ best | next | ... ] ------->  in[destination], out[source]:
+ *   [port 0][id % slots] -+-> demand -> [ best | next | ... ] -----> in[destination], out[source]:
  *   [port 1][...]         |                sorted, <= 2 X                a set of peers per level
  *                         |
  *       FREE --announce--> QUEUED --grant of the last byte--> SPENT --end, or lease--> FREE
  *                            ^                                   |
  *                            '------- retract: a grant was lost -'
  *
- * A level is a band of priority, 0 first. Each port has, for each level, the set of peers whose pair
- * has its best message in that level. Choosing the best peer among idle ones is thus an AND of bit
- * sets, level by level: no scan of queues, and an exact answer whichever ports are busy.
+ * A level is a band of priority, 0 first. Each port has, for each level, the set of peers whose
+ * pair has its best message in that level. Choosing the best peer among idle ones is thus an AND of
+ * bit sets, level by level: no scan of queues, and an exact answer whichever ports are busy.
  *   SRPT  half octaves of the remaining bytes, so sizes within 41 % of each other count as equal
  *   FCFS  turns of config.turn_ns, at most EDM_TURNS beyond the oldest message queued
  * Peers within a level take turns.
@@ -141,8 +141,9 @@ static inline u32 edm_demand_left(const struct edm_demand *demand)
 struct edm_demand *edm_demand_find(struct edm_demands *d, u16 announcer, u32 id);
 
 /*
- * Announce or renew. The ports are below config.ports and differ; size is 1 or more; granted <= size.
- * A new message of a slot ends the one before. *demand is the message if it is NEW or KNOWN.
+ * Announce or renew. The ports are below config.ports and differ; size is 1 or more; granted is at
+ * most size. A new message of a slot ends the one before. *demand is the message if it is NEW or
+ * KNOWN.
  */
 enum edm_demand_verdict edm_demand_announce(struct edm_demands *d, u64 now_ns,
 					    const struct edm_announcement *a,
@@ -152,8 +153,8 @@ enum edm_demand_verdict edm_demand_announce(struct edm_demands *d, u64 now_ns,
 void edm_demand_grant(struct edm_demands *d, struct edm_demand *demand, u32 bytes);
 
 /*
- * Return the booked bytes from offset granted on to the queue. The message isn't FREE. Returns false
- * if there are none, or if the announcer has X other messages in the pair.
+ * Return the booked bytes from offset granted on to the queue. The message isn't FREE. Returns
+ * false if there are none, or if the announcer has X other messages in the pair.
  */
 bool edm_demand_retract(struct edm_demands *d, u64 now_ns, struct edm_demand *demand, u32 granted);
 
@@ -166,7 +167,7 @@ void edm_demand_end(struct edm_demands *d, struct edm_demand *demand);
 /* As edm_demand_end(), but the host may announce the same id again: it has only lost its lease. */
 void edm_demand_expire(struct edm_demands *d, struct edm_demand *demand);
 
-/* An announcer begins a new life: all its messages end, and its ids begin anew. Takes slots steps. */
+/* An announcer begins a new life: its messages end, its ids begin anew. Takes slots steps. */
 void edm_demand_forget(struct edm_demands *d, u16 announcer);
 
 /* Put a QUEUED message, or in order the first of its pair, into level EDM_LEVEL_URGENT. */

@@ -35,8 +35,9 @@ void edm_flow_close(struct edm_host *h, struct edm_flow *flow)
 
 void edm_flow_ready(struct edm_host *h, struct edm_flow *flow)
 {
-	const bool ready = flow->sent < flow->accepted &&
-			   (flow->type == EDM_WRITE || (flow->type == EDM_ANSWER && flow->has_data));
+	const bool ready =
+		flow->sent < flow->accepted &&
+		(flow->type == EDM_WRITE || (flow->type == EDM_ANSWER && flow->has_data));
 
 	if (ready && !flow->is_ready)
 		edm_node_insert(&h->ready, &flow->ready);
@@ -65,15 +66,21 @@ void edm_flow_note(struct edm_host *h, const struct edm_item *item, u32 size, u3
 {
 	if (h->notes_count < EDM_NOTES_MAX)
 		h->note[h->notes_count++] = (struct edm_item){
-			.id = item->id, .peer = item->peer, .type = item->type,
-			.size = size, .granted = accepted,
+			.id = item->id,
+			.peer = item->peer,
+			.type = item->type,
+			.size = size,
+			.granted = accepted,
 		};
 }
 
 struct edm_item edm_flow_item(const struct edm_flow *flow)
 {
 	return (struct edm_item){
-		.id = flow->id, .size = flow->size, .peer = flow->peer, .type = flow->type,
+		.id = flow->id,
+		.size = flow->size,
+		.peer = flow->peer,
+		.type = flow->type,
 		.granted = flow->accepted,
 	};
 }

@@ -116,8 +116,13 @@ static void host_fill(struct edm_host *h, u64 now_ns, u16 peer, u32 slot)
 	const u32 id = flow->id;
 
 	*flow = (struct edm_flow){
-		.ops = op, .id = id, .size = op->bytes, .peer = peer, .type = op->type,
-		.state = EDM_FLOW_USED, .is_active = true,
+		.ops = op,
+		.id = id,
+		.size = op->bytes,
+		.peer = peer,
+		.type = op->type,
+		.state = EDM_FLOW_USED,
+		.is_active = true,
 		.repeat_ns = op->type == EDM_READ ? now_ns : EDM_NEVER,
 	};
 	op->offset = 0;
@@ -258,7 +263,9 @@ static struct edm_flow *host_flow(struct edm_host *h, const struct edm_item *ite
 		flow = &h->answer[item->peer * h->config.link.slots + slot];
 	}
 	return flow->state == EDM_FLOW_USED && flow->id == item->id && flow->peer == item->peer &&
-	       flow->type == item->type ? flow : NULL;
+			       flow->type == item->type
+		       ? flow
+		       : NULL;
 }
 
 /* Send without grants: the peer does not follow, or the scheduler has no room. */
@@ -379,8 +386,13 @@ enum edm_host_verdict edm_host_request(struct edm_host *h, u64 now_ns, u8 link,
 	edm_flow_ready(h, flow);
 	edm_flow_close(h, flow);
 	*flow = (struct edm_flow){
-		.id = item->id, .size = item->size, .peer = item->peer, .type = EDM_ANSWER,
-		.state = EDM_FLOW_USED, .named = true, .repeat_ns = EDM_NEVER,
+		.id = item->id,
+		.size = item->size,
+		.peer = item->peer,
+		.type = EDM_ANSWER,
+		.state = EDM_FLOW_USED,
+		.named = true,
+		.repeat_ns = EDM_NEVER,
 	};
 	edm_flow_open(h, flow);
 	/* Its grant is on its way: there is nothing to report yet. */
@@ -443,7 +455,7 @@ const char *edm_host_check(const struct edm_host *h)
 
 		if (broken)
 			return broken;
-		if (free != (flow->state == EDM_FLOW_FREE))
+		if (free == !!flow->state)
 			return "the set of free slots is wrong";
 		active += flow->is_active;
 	}

@@ -120,7 +120,7 @@ struct edm_host {
 };
 
 enum edm_host_do {
-	EDM_HOST_TELL,	/* message and items: to the scheduler of link; JOINs by the operator's key */
+	EDM_HOST_TELL,	/* message and items, to the scheduler of link; JOIN: operator's key */
 	EDM_HOST_ASK,	/* message is a REQUEST: with op's request behind it */
 	EDM_HOST_SEND,	/* message is DATA: with op's bytes [from, from + bytes) behind it */
 	EDM_HOST_ANSWER, /* the same, with bytes of the answer to message.id of peer */

@@ -17,8 +17,11 @@ bool edm_link_join(struct edm_link *link, const struct edm_link_config *config, 
 		return false;
 	link->join_ns = now_ns + config->join_ns;
 	*message = (struct edm_message){
-		.kind = EDM_JOIN, .port = config->port, .epoch = config->epoch,
-		.cookie = link->cookie, .rate_mbps = config->rate_mbps,
+		.kind = EDM_JOIN,
+		.port = config->port,
+		.epoch = config->epoch,
+		.cookie = link->cookie,
+		.rate_mbps = config->rate_mbps,
 	};
 	return true;
 }
@@ -73,8 +76,12 @@ void edm_link_message(struct edm_link *link, const struct edm_link_config *confi
 {
 	link->told_ns = now_ns;
 	*message = (struct edm_message){
-		.kind = kind, .port = config->port, .epoch = config->epoch, .life = link->life,
-		.seq = ++link->seq_out, .seen = link->seq_in,
+		.kind = kind,
+		.port = config->port,
+		.epoch = config->epoch,
+		.life = link->life,
+		.seq = ++link->seq_out,
+		.seen = link->seq_in,
 	};
 }
 

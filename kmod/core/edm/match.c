@@ -176,8 +176,7 @@ void edm_match_follow(struct edm_match *m, u64 now_ns, u16 port, u64 byte_q24)
 		half->follows = true;
 		half->full = false;
 		half->control_bytes = 0;
-		half->hold_ns =
-			now_ns + (match_time_q24(m, port, m->config.chunk_bytes) >> 24) + 1;
+		half->hold_ns = now_ns + (match_time_q24(m, port, m->config.chunk_bytes) >> 24) + 1;
 		if (!half->busy)
 			match_push(m, side, port, half->hold_ns);
 	}
@@ -212,8 +211,9 @@ static bool match_share_is_left(struct edm_match *m, u64 now_ns, u16 port)
 {
 	struct edm_share *share = &m->share[port];
 	const u64 ns = base_min(now_ns - share->filled_ns, MATCH_FILL_NS_MAX);
-	const u64 bytes = share->byte_q24 ?
-		(ns << 24) / share->byte_q24 * m->config.share_permille / 1000 : 0;
+	const u64 bytes = share->byte_q24
+				  ? (ns << 24) / share->byte_q24 * m->config.share_permille / 1000
+				  : 0;
 
 	/* Keep the time until it makes a byte. */
 	if (!bytes)
@@ -275,8 +275,8 @@ static const struct edm_queue *match_queue(const struct edm_match *m, u32 side, 
 /* The port's oldest message goes first if it is too old. */
 static void match_hurry(struct edm_match *m, u64 now_ns, u32 side, u16 port)
 {
-	struct edm_demand *oldest = side == EDM_SOURCE ? edm_demand_oldest_from(&m->demands, port) :
-							 edm_demand_oldest_to(&m->demands, port);
+	struct edm_demand *oldest = side == EDM_SOURCE ? edm_demand_oldest_from(&m->demands, port)
+						       : edm_demand_oldest_to(&m->demands, port);
 
 	if (oldest && now_ns - oldest->queued_ns >= m->config.age_ns)
 		edm_demand_hurry(&m->demands, oldest);
@@ -318,8 +318,8 @@ static struct edm_demand *match_choose(struct edm_match *m, u64 now_ns, u32 side
 		port = peer;
 		peer = other;
 	}
-	return side == EDM_SOURCE ? edm_demand_first(&m->demands, port, peer) :
-				    edm_demand_first(&m->demands, peer, port);
+	return side == EDM_SOURCE ? edm_demand_first(&m->demands, port, peer)
+				  : edm_demand_first(&m->demands, peer, port);
 }
 
 /* ---- alignment ---- */
@@ -368,8 +368,7 @@ static u32 match_shorten(const struct edm_match *m, u64 now_ns, u32 side, u16 po
 	u64 fit;
 
 	/* A chunk has fewer than 2^43 nanoseconds, so the shift keeps all bits that matter. */
-	if (soonest == EDM_NEVER ||
-	    (soonest - now_ns) >= match_time_q24(m, port, bytes) >> 24)
+	if (soonest == EDM_NEVER || (soonest - now_ns) >= match_time_q24(m, port, bytes) >> 24)
 		return bytes;
 	fit = ((soonest - now_ns) << 24) / m->share[port].byte_q24;
 	fit -= fit % unit;
@@ -400,8 +399,7 @@ void edm_match_book(struct edm_match *m, u64 now_ns, struct edm_demand *demand,
 	bytes = match_shorten(m, now_ns, EDM_DESTINATION, demand->destination, demand->level,
 			      bytes);
 	*booking = (struct edm_booking){
-		.demand = demand, .bytes = bytes, .end = demand->granted + bytes
-	};
+		.demand = demand, .bytes = bytes, .end = demand->granted + bytes};
 	match_occupy(m, now_ns, EDM_SOURCE, demand->source, bytes, booking);
 	match_occupy(m, now_ns, EDM_DESTINATION, demand->destination, bytes, booking);
 	match_share_charge(m, now_ns, demand, bytes);

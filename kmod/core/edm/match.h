@@ -24,8 +24,8 @@
  *
  * Invariants:
  *   - a port is in at most one chunk as source and in one as destination;
- *   - after edm_match_next() has returned false, no idle source has a message to an idle destination
- *     (the matching is maximal);
+ *   - after edm_match_next() has returned false, no idle source has a message to an idle
+ *     destination (the matching is maximal);
  *   - a booked pair is locally best: no idle port has a message of a better level to or from it.
  *
  * Work: a booking takes one heap operation a port, O(log ports), and at most EDM_LEVELS choices. A

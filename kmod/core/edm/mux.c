@@ -27,7 +27,7 @@ static bool mux_is_memory(const struct edm_mux *mux, const struct edm_block *mem
 	return mux->within || mux->strict || mux->ahead <= 0;
 }
 
-/* What one side gets while the other waits is owed to it. */
+/* While both sides wait, a block of one is owed to the other. */
 static void mux_charge(struct edm_mux *mux, const struct edm_block *memory, bool sent)
 {
 	if (!memory || !mux->count)
@@ -121,8 +121,7 @@ static void mux_abandon(struct edm_demux *demux)
 }
 
 /* A block of a message of several. */
-static enum edm_demux_event mux_message(struct edm_demux *demux, enum edm_block_kind kind,
-					u64 bits)
+static enum edm_demux_event mux_message(struct edm_demux *demux, enum edm_block_kind kind, u64 bits)
 {
 	const bool dropped = demux->dropping && kind != EDM_BLOCK_MS;
 
@@ -162,8 +161,8 @@ enum edm_demux_event edm_mux_receive(struct edm_demux *demux, const struct edm_b
 	case EDM_BLOCK_MT:
 		return mux_message(demux, kind, field);
 	case EDM_BLOCK_DATA:
-		return demux->reader.within || demux->dropping ?
-			       mux_message(demux, kind, field) : mux_frame(demux, block, true);
+		return demux->reader.within || demux->dropping ? mux_message(demux, kind, field)
+							       : mux_frame(demux, block, true);
 	case EDM_BLOCK_FRAME:
 		mux_abandon(demux);
 		return mux_frame(demux, block, false);

@@ -6,7 +6,7 @@
  *   memory blocks ------------------.
  *   frame blocks --> [ 4 blocks ] ---+--> edm_mux_send() --> link --> edm_mux_receive()
  *      <-- full: back-pressure       '--> idle, in time         |--> a note or message
- *                                                               '--> [ a frame's blocks ] --> gapless
+ *                                                               '--> [ a frame ] --> gapless
  *
  *   strict  memory first
  *   fair    while both wait, each gets as many blocks as the other

@@ -74,8 +74,7 @@ bool edm_pim_next(struct edm_pim *p, u64 now_ns, struct edm_booking *booking)
 		struct edm_demand *demand = NULL;
 
 		/* A port might have left, or the message ended, since it was requested. */
-		if (destination != EDM_PIM_NONE &&
-		    edm_match_is_idle(p->m, EDM_SOURCE, source) &&
+		if (destination != EDM_PIM_NONE && edm_match_is_idle(p->m, EDM_SOURCE, source) &&
 		    edm_match_is_idle(p->m, EDM_DESTINATION, destination))
 			demand = edm_demand_first(&p->m->demands, source, destination);
 		if (!demand)

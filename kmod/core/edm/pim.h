@@ -9,7 +9,7 @@
  *
  * An iteration matches at least one pair if there is any, log2(ports) iterations match nearly all.
  * Insertion into the hardware's ordered lists takes two cycles: the caller announces so much later.
- * With config.unit_bytes equal to chunk_bytes the chunks are the paper's, which are never shortened.
+ * With config.unit_bytes equal to chunk_bytes the chunks are the paper's: they are never shortened.
  */
 #ifndef REMORA_EDM_PIM_H
 #define REMORA_EDM_PIM_H

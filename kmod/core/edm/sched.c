@@ -85,7 +85,10 @@ static struct edm_message sched_message(struct edm_sched *s, u8 kind, u16 port)
 	struct edm_member *member = &s->member[port];
 
 	return (struct edm_message){
-		.kind = kind, .port = port, .epoch = member->epoch, .life = s->config.life,
+		.kind = kind,
+		.port = port,
+		.epoch = member->epoch,
+		.life = s->config.life,
 		.seq = kind == EDM_WELCOME ? 0 : ++member->seq_out,
 	};
 }
@@ -94,8 +97,9 @@ static struct edm_message sched_message(struct edm_sched *s, u8 kind, u16 port)
 static void sched_charge(struct edm_sched *s, enum edm_side side, u16 port,
 			 const struct edm_message *message)
 {
-	edm_match_charge(&s->match, side, port, edm_wire_header_bytes(message) +
-			 message->payload_bytes + s->config.overhead_bytes);
+	edm_match_charge(&s->match, side, port,
+			 edm_wire_header_bytes(message) + message->payload_bytes +
+				 s->config.overhead_bytes);
 }
 
 /* ---- join ---- */
@@ -131,8 +135,8 @@ static void sched_enter(struct edm_sched *s, const struct edm_message *join, u64
 	base_zero(member, sizeof(*member));
 	member->epoch = join->epoch;
 	member->address = address;
-	member->byte_q24 = edm_match_byte_q24(join->rate_mbps * SCHED_BITS_PER_MBIT,
-					      s->config.book_permille);
+	member->byte_q24 =
+		edm_match_byte_q24(join->rate_mbps * SCHED_BITS_PER_MBIT, s->config.book_permille);
 	s->counts.joins++;
 }
 
@@ -147,8 +151,11 @@ enum edm_sched_verdict edm_sched_join(struct edm_sched *s, u64 now_ns,
 	member = &s->member[join->port];
 	if (join->cookie != cookie) {
 		*reply = (struct edm_message){
-			.kind = EDM_CHALLENGE, .port = join->port, .epoch = join->epoch,
-			.life = s->config.life, .cookie = cookie,
+			.kind = EDM_CHALLENGE,
+			.port = join->port,
+			.epoch = join->epoch,
+			.life = s->config.life,
+			.cookie = cookie,
 		};
 		return EDM_SCHED_REPLY;
 	}
@@ -177,8 +184,8 @@ static bool sched_accept(struct edm_sched *s, u64 now_ns, const struct edm_messa
 	if (message->port >= sched_ports(s))
 		return false;
 	member = &s->member[message->port];
-	if (!member->epoch || message->epoch != member->epoch ||
-	    message->life != s->config.life || (s32)(message->seq - member->seq_in) <= 0) {
+	if (!member->epoch || message->epoch != member->epoch || message->life != s->config.life ||
+	    (s32)(message->seq - member->seq_in) <= 0) {
 		s->counts.stale++;
 		return false;
 	}
@@ -240,8 +247,12 @@ static u8 sched_announce(struct edm_sched *s, u64 now_ns, u16 port, const struct
 {
 	const bool read = item->type == EDM_READ;
 	struct edm_announcement a = {
-		.id = item->id, .size = item->size, .granted = item->granted, .type = item->type,
-		.source = read ? item->peer : port, .destination = read ? port : item->peer,
+		.id = item->id,
+		.size = item->size,
+		.granted = item->granted,
+		.type = item->type,
+		.source = read ? item->peer : port,
+		.destination = read ? port : item->peer,
 	};
 	enum edm_demand_verdict verdict;
 	struct edm_demand *demand;
@@ -295,7 +306,10 @@ static void sched_refuse(struct edm_sched *s, const struct edm_item *item, u8 st
 			 struct edm_item *refusal)
 {
 	*refusal = (struct edm_item){
-		.id = item->id, .peer = item->peer, .type = item->type, .status = status,
+		.id = item->id,
+		.peer = item->peer,
+		.type = item->type,
+		.status = status,
 	};
 	s->counts.refused++;
 }
@@ -348,7 +362,9 @@ enum edm_sched_verdict edm_sched_request(struct edm_sched *s, u64 now_ns,
 	reply->peer_epoch = request->epoch;
 	reply->payload_bytes = request->payload_bytes;
 	reply->item = (struct edm_item){
-		.id = request->item.id, .size = request->item.size, .peer = request->port,
+		.id = request->item.id,
+		.size = request->item.size,
+		.peer = request->port,
 		.type = EDM_ANSWER,
 	};
 	sched_charge(s, EDM_DESTINATION, reply->port, reply);
@@ -372,8 +388,11 @@ bool edm_sched_next(struct edm_sched *s, u64 now_ns, struct edm_message *message
 	message->seen = s->member[demand->source].seq_in;
 	message->count = 1;
 	*item = (struct edm_item){
-		.id = demand->id, .size = booking.bytes, .granted = booking.end,
-		.peer = demand->destination, .type = read ? EDM_ANSWER : EDM_WRITE,
+		.id = demand->id,
+		.size = booking.bytes,
+		.granted = booking.end,
+		.peer = demand->destination,
+		.type = read ? EDM_ANSWER : EDM_WRITE,
 	};
 	demand->grant_seq = message->seq;
 	s->counts.grants++;
@@ -411,8 +430,8 @@ bool edm_sched_expire(struct edm_sched *s, u64 now_ns)
 
 u64 edm_sched_deadline_ns(const struct edm_sched *s)
 {
-	const u64 lease = base_min(edm_demand_deadline_ns(&s->match.demands),
-				   sched_member_deadline_ns(s));
+	const u64 lease =
+		base_min(edm_demand_deadline_ns(&s->match.demands), sched_member_deadline_ns(s));
 
 	return base_min(lease, edm_match_deadline_ns(&s->match));
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * A scheduler's side of the datagrams (remora/edm.h): which hosts have joined, whose leases run, and
- * which demand each datagram means. The matcher decides (match.h).
+ * A scheduler's side of the datagrams (remora/edm.h): which hosts have joined, whose leases run,
+ * and which demand each datagram means. The matcher decides (match.h).
  *
  *   JOIN -----> edm_sched_join()    --> CHALLENGE, WELCOME
  *   DEMAND ---> edm_sched_demand()  --> GRANT: an acknowledgement, with refusals

@@ -6,8 +6,8 @@
 
 #define WIRE_KIND(kind) ((u8)(EDM_VERSION << 4 | (kind)))
 
-#define WIRE_GET16(p, type, field) base_load_le16((p) + offsetof(type, field))
-#define WIRE_GET32(p, type, field) base_load_le32((p) + offsetof(type, field))
+#define WIRE_GET16(p, type, field)    base_load_le16((p) + offsetof(type, field))
+#define WIRE_GET32(p, type, field)    base_load_le32((p) + offsetof(type, field))
 #define WIRE_PUT16(p, type, field, x) base_store_le16((p) + offsetof(type, field), (x))
 #define WIRE_PUT32(p, type, field, x) base_store_le32((p) + offsetof(type, field), (x))
 
@@ -38,6 +38,7 @@ static enum edm_wire_verdict wire_parse_head(struct edm_message *message, const 
 	const u8 flags = p[offsetof(struct edm_head, flags)];
 	const bool from_host = message->kind == EDM_DEMAND || message->kind == EDM_REQUEST;
 	const bool numbered = !wire_is_join(message->kind);
+	const bool has_life = message->kind != EDM_JOIN;
 
 	message->follows = flags & EDM_FOLLOWS;
 	message->port = WIRE_GET16(p, struct edm_head, port);
@@ -45,8 +46,7 @@ static enum edm_wire_verdict wire_parse_head(struct edm_message *message, const 
 	message->life = WIRE_GET32(p, struct edm_head, life);
 	message->seq = WIRE_GET32(p, struct edm_head, seq);
 	if ((flags & ~EDM_FOLLOWS) || (flags && !from_host) || message->port >= EDM_PORTS_MAX ||
-	    !message->epoch || !message->life != (message->kind == EDM_JOIN) ||
-	    !message->seq == numbered)
+	    !message->epoch || !!message->life != has_life || !message->seq == numbered)
 		return EDM_WIRE_RANGE;
 	return EDM_WIRE_GOOD;
 }
@@ -133,16 +133,17 @@ static enum edm_wire_verdict wire_parse_list(struct edm_message *m, const u8 *p,
 
 static enum edm_wire_verdict wire_parse_request(struct edm_message *m, const u8 *p, size_t bytes)
 {
+	const bool forward = m->kind == EDM_FORWARD;
+
 	m->seen = WIRE_GET32(p, struct edm_request, seen);
 	m->peer_epoch = WIRE_GET32(p, struct edm_request, peer_epoch);
 	m->payload_bytes = (u32)(bytes - EDM_REQUEST_BYTES);
 	wire_load_item(p + offsetof(struct edm_request, entry), &m->item);
-	if (!wire_item_is_good(m->kind, m->port, &m->item) ||
-	    !m->peer_epoch != (m->kind == EDM_REQUEST) ||
-	    (m->seen && m->kind == EDM_FORWARD))
+	if (!wire_item_is_good(m->kind, m->port, &m->item) || !!m->peer_epoch != forward ||
+	    (m->seen && forward))
 		return EDM_WIRE_RANGE;
-	return wire_within(m->payload_bytes, 1, EDM_OPAQUE_BYTES_MAX) ? EDM_WIRE_GOOD :
-									EDM_WIRE_SHORT;
+	return wire_within(m->payload_bytes, 1, EDM_OPAQUE_BYTES_MAX) ? EDM_WIRE_GOOD
+								      : EDM_WIRE_SHORT;
 }
 
 static enum edm_wire_verdict wire_parse_data(struct edm_message *m, const u8 *p, size_t bytes)
@@ -193,7 +194,8 @@ enum edm_wire_verdict edm_wire_parse(struct edm_message *message, const void *da
 void edm_wire_item(const void *data, u32 n, struct edm_item *item)
 {
 	wire_load_item((const u8 *)data + EDM_HEAD_BYTES + EDM_LIST_BYTES +
-		       (size_t)n * EDM_ENTRY_BYTES, item);
+			       (size_t)n * EDM_ENTRY_BYTES,
+		       item);
 }
 
 /* ---- encode ---- */
@@ -204,8 +206,8 @@ u32 edm_wire_header_bytes(const struct edm_message *message)
 		return EDM_DATA_BYTES;
 	if (wire_is_list(message->kind))
 		return EDM_HEAD_BYTES + EDM_LIST_BYTES + message->count * EDM_ENTRY_BYTES;
-	return EDM_HEAD_BYTES + (wire_is_request(message->kind) ? EDM_REQUEST_BYTES :
-								  EDM_JOIN_BYTES);
+	return EDM_HEAD_BYTES +
+	       (wire_is_request(message->kind) ? EDM_REQUEST_BYTES : EDM_JOIN_BYTES);
 }
 
 static void wire_store_item(u8 *p, const struct edm_item *item)

@@ -114,7 +114,7 @@ TEST_F(EdmBlock, MessagesHaveTheReferenceBits) {
     EXPECT_EQ(blocks[0].payload, 0x100050810074bu);
 }
 
-TEST_F(EdmBlock, SizesInBlocksAreThoseOfTheDesign) {
+TEST_F(EdmBlock, MessageOf64BytesHasTheDesignsNumberOfBlocks) {
     for (const edm_line& line : all_lines) {
         edm_block_head head{};
         head.size = 64;

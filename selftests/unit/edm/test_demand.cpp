@@ -96,7 +96,7 @@ TEST_F(EdmDemand, RetractionsDoNotExceedXMessagesInAPair) {
     EXPECT_FALSE(edm_demand_retract(&d, now, spent[1], 0));
 }
 
-TEST_F(EdmDemand, MessageWhoseLeaseEndedMayBeAnnouncedAgain) {
+TEST_F(EdmDemand, MessageWithAnEndedLeaseMayBeAnnouncedAgain) {
     announce(0);
     now += 999;
     EXPECT_FALSE(edm_demand_expired(&d, now));
