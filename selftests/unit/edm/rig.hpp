@@ -180,7 +180,7 @@ public:
     std::vector<std::unique_ptr<Op>> ops;
     std::vector<Chunk> chunks;
     uint64_t now = 1'000'000, unscheduled_bytes = 0, sent_bytes = 0;
-    uint32_t tampered = 0;
+    uint32_t tampered = 0, wasted = 0;
     // Fate of a datagram: true loses it.
     std::function<bool(const edm_message&, bool to_scheduler)> lose = [](auto&, bool) {
         return false;
@@ -327,7 +327,9 @@ private:
             tampered++;
             return;
         }
-        if (in.kind != EDM_FORWARD) {
+        if (in.kind == EDM_GRANT) {
+            grant(h, link, in, bytes);
+        } else if (in.kind != EDM_FORWARD) {
             edm_host_receive(&h.core, now, link, &in, bytes.data());
         } else if (edm_host_request(&h.core, now, link, &in) == EDM_HOST_NEW) {
             Op* op = op_in(bytes);
@@ -336,6 +338,43 @@ private:
             edm_host_answer(&h.core, in.item.peer, in.item.id);
         }
         drain_host(n);
+    }
+
+    // The flow that an entry of a GRANT is for, or NULL: it has ended.
+    static const edm_flow* flow_of(const edm_host& core, const edm_item& item) {
+        const uint32_t slots = core.config.link.slots, slot = item.id % slots;
+        const edm_flow& flow =
+            item.type == EDM_ANSWER ? core.answer[item.peer * slots + slot] : core.message[slot];
+        return flow.state == EDM_FLOW_USED && flow.id == item.id ? &flow : nullptr;
+    }
+
+    // What a grant makes a host send is what was booked with it, or nothing.
+    void grant(Host& h, uint8_t link, const edm_message& in, const Bytes& bytes) {
+        struct Before {
+            edm_item item;
+            const edm_flow* flow;
+            uint32_t accepted;
+        };
+        std::vector<Before> before;
+        for (uint32_t n = 0; n < in.count; n++) {
+            edm_item item;
+            edm_wire_item(bytes.data(), n, &item);
+            const edm_flow* flow = flow_of(h.core, item);
+            if (!item.status)
+                before.push_back({item, flow, flow ? flow->accepted : 0});
+        }
+        const uint32_t seen = h.core.link[link].seq_in;
+        edm_host_receive(&h.core, now, link, &in, bytes.data());
+        for (const Before& b : before) {
+            const bool taken = b.flow && b.flow->accepted > b.accepted;
+            EXPECT_TRUE(!taken || (b.flow->accepted == b.item.granted &&
+                                   b.item.granted - b.accepted <= b.item.size))
+                << "a host accepts more than was booked";
+            // Its bytes were accepted under another grant: they were booked twice. An unknown
+            // answer has only not been forwarded yet.
+            wasted += h.core.link[link].seq_in != seen &&
+                      (b.flow ? b.accepted >= b.item.granted : b.item.type == EDM_WRITE);
+        }
     }
 
     void act(uint16_t n, const edm_host_action& action) {
