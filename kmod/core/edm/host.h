@@ -16,7 +16,7 @@
  *   it all its flows. If none is, it is unscheduled: it sends without grants until one is.
  *
  * Invariants:
- *   - a byte of an op is sent once, whatever grants are repeated, reordered or forged by age;
+ *   - a byte of an op is sent once, even if grants are repeated, reordered or late;
  *   - an answer is NEW once: a repeated request is never executed again;
  *   - an id is not used again while it may be late: a cancelled message keeps its slot for
  *     config.late_ns;

@@ -348,7 +348,7 @@ private:
         return flow.state == EDM_FLOW_USED && flow.id == item.id ? &flow : nullptr;
     }
 
-    // What a grant makes a host send is what was booked with it, or nothing.
+    // A grant makes a host send the bytes that were booked with it, or none.
     void grant(Host& h, uint8_t link, const edm_message& in, const Bytes& bytes) {
         struct Before {
             edm_item item;
