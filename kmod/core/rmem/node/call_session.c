@@ -236,6 +236,8 @@ void rmem_call_close(struct rmem_node *node, struct rmem_node_call *call)
 
 	if (reason == RMEM_NODE_OK)
 		end_session(node, call, close_done);
+	else if (reason == RMEM_NODE_PEER)
+		rmem_call_finish_silently(node, call, reason); /* its client would believe it */
 	else
 		rmem_call_finish(node, call, reason);
 }

@@ -347,6 +347,14 @@ TEST_F(NodeTest, ForcedDeletionTakesSessionsAndRegions) {
     refused(late, RMEM_NODE_NO_SESSION, RMEM_NO_SESSION);
 }
 
+TEST_F(NodeTest, CopyOfCloseFromElsewhereIsNotAnswered) {
+    rmem_head h = client.head(RMEM_CLOSE, 0, 0);
+    Client moved = client;
+    moved.peer.port++;
+    EXPECT_EQ(node.close(moved, h).action, RMEM_ACT_DROP);
+    EXPECT_EQ(node.write(client, addr, filled(1, 1)).reason, RMEM_NODE_OK);
+}
+
 // The answer was lost, and the session evicted before the client could use it.
 TEST_F(NodeTest, RepeatedOpenOfAnEvictedUnusedSessionOpensAnother) {
     Client lonely(9);
