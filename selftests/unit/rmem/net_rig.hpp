@@ -221,10 +221,13 @@ public:
         if (at_ns == ~0ull)
             return false;
         now_ns = std::max(now_ns, at_ns);
-        if (timer < channels.size())
+        if (timer < channels.size()) {
+            if (late_ns && random() % 8 == 0)
+                now_ns += random() % late_ns;
             expire(timer);
-        else
+        } else {
             deliver();
+        }
         check_books();
         return true;
     }
@@ -387,6 +390,7 @@ public:
     size_t lent_messages = 0;     // WRITEs sent with several parts
     bool node_up = true;
     bool keeps_books = true;      // which takes longer than all the rest
+    uint64_t late_ns = 0;         // timers are, at most
     uint64_t slow_service_ns = 0; // of the node, per datagram: makes queues
     uint64_t link_ns_per_kib = 0; // of the node's link, each way: the same
     rmem_base base;

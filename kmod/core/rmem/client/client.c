@@ -422,8 +422,12 @@ static void client_receive_error(struct rmem_client *c, struct rmem_op *op, u64 
 	 * The answer to OPEN tells. Until then the operations keep their ids.
 	 */
 	case RMEM_NO_SESSION:
-	case RMEM_STALE: /* of an id that is outstanding */
 		rmem_client_renew(c, now_ns);
+		break;
+	case RMEM_STALE: /* of an id that is outstanding: this client was rolled back */
+		rmem_client_reopen(c, now_ns, 0);
+		rx->finished = rmem_client_lose_ids(c);
+		rx->result = RMEM_CLIENT_UNKNOWN;
 		break;
 	default:
 		client_refused(c, op, first, now_ns, head, head->status, rx);
@@ -614,6 +618,7 @@ struct rmem_op *rmem_client_expire(struct rmem_client *c, u64 now_ns,
 	/* Before the next: an op that was delayed can have parts that are late. */
 	client_expire_timed(c, now_ns);
 	client_expire_flying(c, now_ns);
+	client_find_lost(c, now_ns); /* the oldest that flies can be another now */
 	if (!c->fail_ns || now_ns < c->fail_ns)
 		return NULL;
 	return client_fail(c, now_ns);

@@ -251,6 +251,7 @@ struct rmem_client {
 	bool own_due, closing;
 	bool closes; /* as soon as the OPEN under way is answered */
 	bool abandons; /* the session has to end: an ALLOC, or what undoes one, was given up */
+	bool was_renewed; /* by the last OPEN, so that what ended it needs no pause */
 	u64 renews;    /* the session that OPEN names, or named: answers in it still count; or 0 */
 	u32 piece; /* payload bytes per packet: of the path and the node, the lesser */
 	u32 silent; /* timeouts in a row without any sign of the node */

@@ -57,7 +57,7 @@ void rmem_client_reopen(struct rmem_client *c, u64 now_ns, u64 renews)
 	client_recall_all(c);
 	c->count.reopened++;
 	client_begin_open(c, renews);
-	if (c->progress_ns == c->opened_ns) {
+	if (c->progress_ns == c->opened_ns && !c->was_renewed) {
 		c->own_due = false;
 		c->own_deadline_ns = now_ns + REOPEN_NS;
 	}
@@ -181,7 +181,8 @@ static void client_opened(struct rmem_client *c, u64 now_ns, const struct rmem_h
 		return;
 	}
 	rx->accepted = true;
-	if (!opened.renewed || !c->renews) {
+	c->was_renewed = opened.renewed && c->renews;
+	if (!c->was_renewed) {
 		rx->finished = rmem_client_lose_ids(c);
 		rx->result = RMEM_CLIENT_UNKNOWN;
 	}

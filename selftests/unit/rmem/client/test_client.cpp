@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <list>
+#include <memory>
 #include <set>
 #include <utility>
 
@@ -247,6 +248,19 @@ TEST_F(Client, LostChannelHasNoDeadlineOnceFailAfterHasPassed) {
     // The rig requires of each expiry that the next deadline is later.
     world.run([] { return false; }, 2 * fail_after_ns);
     EXPECT_EQ(rmem_client_deadline(&client(1)), 0u);
+}
+
+// As after a checkpoint: its ids are below the floor that the node has seen.
+TEST_F(Client, RolledBackClientGetsAnotherSession) {
+    auto saved = std::make_unique<rmem_client>(client());
+    for (int i = 0; i < 5; i++)
+        ASSERT_EQ(write(0, Bytes(100, 1)), RMEM_CLIENT_OK);
+    client() = *saved;
+    uint64_t session = client().session;
+    Bytes data = noise(world.random, 100);
+    EXPECT_EQ(write(0, data), RMEM_CLIENT_OK);
+    EXPECT_NE(client().session, session);
+    EXPECT_EQ(read(0, 100), data);
 }
 
 TEST_F(Client, RestartDuringReopenMeansLost) {

@@ -330,6 +330,7 @@ TEST_P(CancelStorm, EveryByteThatIsKnownIsRight) {
     world.weather = {.loss = static_cast<uint32_t>(random() % 100),
                      .dup = static_cast<uint32_t>(random() % 100),
                      .jitter_ns = random() % (3 * ms)};
+    world.late_ns = 50 * ms;
     for (size_t i = 0; i < channels; i++)
         world.add_channel(world.config(i + 1));
     base = net::allocate(world, 4 << 20);

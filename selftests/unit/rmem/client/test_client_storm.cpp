@@ -39,6 +39,7 @@ protected:
         world.unsent = random() % 3 ? 0 : random() % 50;
         world.lends_bytes_min = random() % 3 ? 0 : 1 + random() % 20'000;
         world.refuses = random() % 2 ? 0 : random() % 500;
+        world.late_ns = random() % 2 ? 0 : 50'000'000;
         try {
             storm();
         } catch (const net::Broken& broken) {
