@@ -310,7 +310,7 @@ static void expire(struct rmem_channel *c)
 	}
 	spin_unlock(&c->lock);
 	transmit(c, &batch);
-	if (unlikely(silent))
+	if (unlikely(silent) && c->device->params.ops->kind == RMEM_KIND_DISK)
 		rmem_reserve_tend(c->device, true);
 	finish(c, finished, result, now_ns);
 	kick();

@@ -542,7 +542,8 @@ static void warn_of_min_free(const struct rmem_device *device, struct netlink_ex
 {
 	unsigned long kib = rmem_reserve_min_free_kib();
 
-	if (device->params.ops->kind == RMEM_KIND_DISK && kib < RMEM_MIN_FREE_KIB)
+	/* Each zone's part is rounded down. */
+	if (device->params.ops->kind == RMEM_KIND_DISK && kib + 64 < RMEM_MIN_FREE_KIB)
 		NL_SET_ERR_MSG_FMT(extack,
 				   "vm.min_free_kbytes is %lu: for swap 'sysctl vm.min_free_kbytes=%u'",
 				   kib, RMEM_MIN_FREE_KIB);

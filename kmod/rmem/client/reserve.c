@@ -18,8 +18,13 @@
 /* 4 MiB for network cards' rings, 512 KiB for what each CPU sends; at most 1/64 of the RAM. */
 #define RESERVE_BLOCKS	    64UL
 #define RESERVE_BLOCKS_CPU  8UL
+#define RESERVE_BLOCKS_MAX  1024UL
 #define RESERVE_RAM_SHARE   64
+/* What the network can take between two looks: the rings of a card, filled anew. */
+#define RESERVE_MARGIN_PAGES 1024UL
+/* The first attempt to fill it again, and the longest pause between two. */
 #define RESERVE_FILL_MS	    100U
+#define RESERVE_FILL_MS_MAX 10000U
 
 static DEFINE_MUTEX(reserve_mutex); /* guards reserve_users */
 static unsigned int reserve_users;
@@ -28,6 +33,7 @@ static DEFINE_SPINLOCK(reserve_lock);	  /* guards reserve_blocks, and changes of
 static LIST_HEAD(reserve_blocks);	  /* struct page.lru */
 static unsigned long reserve_held;	  /* blocks */
 static unsigned long reserve_wanted;	  /* blocks; 0: no disk is attached */
+static unsigned int reserve_pause_ms;	  /* the work's */
 
 static void reserve_fill(struct work_struct *work);
 static DECLARE_DELAYED_WORK(reserve_work, reserve_fill);
@@ -45,23 +51,34 @@ static struct zone *reserve_zone(int node)
 }
 
 enum reserve_level {
-	RESERVE_NETWORK, /* GFP_ATOMIC is about to fail */
+	RESERVE_NETWORK, /* GFP_ATOMIC fails soon */
 	RESERVE_TASKS,	 /* GFP_KERNEL reclaims */
-	RESERVE_PLENTY,	 /* kswapd sleeps */
+	RESERVE_PLENTY,	 /* nothing does */
 };
 
 /* Pages that are free at a level. watermark_boost is the kernel's answer to fragmentation. */
 static unsigned long reserve_level_pages(const struct zone *zone, enum reserve_level level)
 {
+	unsigned long least = READ_ONCE(zone->_watermark[WMARK_MIN]);
+
 	switch (level) {
 	case RESERVE_NETWORK:
-		return READ_ONCE(zone->_watermark[WMARK_MIN]) * 3 / 4;
+		return min(least, least * 3 / 8 + RESERVE_MARGIN_PAGES);
 	case RESERVE_TASKS:
-		return READ_ONCE(zone->_watermark[WMARK_MIN]) + READ_ONCE(zone->watermark_boost);
+		return least + READ_ONCE(zone->watermark_boost);
 	default:
-		return READ_ONCE(zone->_watermark[WMARK_HIGH]) + READ_ONCE(zone->watermark_boost) +
+		return READ_ONCE(zone->_watermark[WMARK_LOW]) + READ_ONCE(zone->watermark_boost) +
 		       RESERVE_BLOCK_PAGES;
 	}
+}
+
+/* Free pages that GFP_ATOMIC can have: none of those kept for higher orders or for CMA. */
+static unsigned long reserve_free_pages(struct zone *zone)
+{
+	unsigned long others = compat_zone_kept(zone) + zone_page_state(zone, NR_FREE_CMA_PAGES);
+	unsigned long pages = zone_page_state(zone, NR_FREE_PAGES);
+
+	return pages > others ? pages - others : 0;
 }
 
 /* Is less free in each node? Then an allocation finds nothing in another node either. */
@@ -72,8 +89,7 @@ static bool reserve_is_below(enum reserve_level level)
 
 	for_each_online_node(node) {
 		zone = reserve_zone(node);
-		if (zone && zone_page_state(zone, NR_FREE_PAGES) >=
-				    reserve_level_pages(zone, level) + compat_zone_kept(zone))
+		if (zone && reserve_free_pages(zone) >= reserve_level_pages(zone, level))
 			return false;
 	}
 	return true;
@@ -95,10 +111,9 @@ unsigned long rmem_reserve_min_free_kib(void)
 
 /* ---- blocks ---- */
 
-static bool reserve_take(void)
+static bool reserve_take(gfp_t gfp)
 {
-	struct page *page = alloc_pages(GFP_NOIO | __GFP_NORETRY | __GFP_NOMEMALLOC |
-					__GFP_NOWARN, RESERVE_ORDER);
+	struct page *page = alloc_pages(gfp | __GFP_NOMEMALLOC | __GFP_NOWARN, RESERVE_ORDER);
 
 	if (!page)
 		return false;
@@ -125,17 +140,19 @@ static bool reserve_give(void)
 	return page;
 }
 
-static void reserve_fill_later(void)
+static void reserve_fill_later(unsigned int pause_ms)
 {
-	queue_delayed_work(system_wq, &reserve_work, msecs_to_jiffies(RESERVE_FILL_MS));
+	reserve_pause_ms = pause_ms;
+	queue_delayed_work(system_wq, &reserve_work, msecs_to_jiffies(pause_ms));
 }
 
+/* Takes what is free, without reclaim: kswapd and kcompactd are woken. */
 static void reserve_fill(struct work_struct *work)
 {
 	while (READ_ONCE(reserve_held) < READ_ONCE(reserve_wanted)) {
-		if (!reserve_is_below(RESERVE_PLENTY) && reserve_take())
+		if (!reserve_is_below(RESERVE_PLENTY) && reserve_take(GFP_NOWAIT))
 			continue;
-		reserve_fill_later();
+		reserve_fill_later(min(2 * reserve_pause_ms, RESERVE_FILL_MS_MAX));
 		return;
 	}
 }
@@ -146,9 +163,12 @@ void rmem_reserve_get(void)
 
 	mutex_lock(&reserve_mutex);
 	if (!reserve_users++) {
+		most = min(most, RESERVE_BLOCKS_MAX);
 		WRITE_ONCE(reserve_wanted,
 			   min(RESERVE_BLOCKS + num_online_cpus() * RESERVE_BLOCKS_CPU, most));
-		reserve_fill(NULL);
+		while (reserve_held < reserve_wanted && reserve_take(GFP_KERNEL | __GFP_NORETRY))
+			;
+		reserve_fill_later(RESERVE_FILL_MS);
 	}
 	mutex_unlock(&reserve_mutex);
 }
@@ -173,12 +193,14 @@ void rmem_reserve_stop(void)
 void rmem_reserve_tend(struct rmem_device *device, bool silent)
 {
 	enum reserve_level level = silent ? RESERVE_TASKS : RESERVE_NETWORK;
+	unsigned long kept = silent ? READ_ONCE(reserve_wanted) / 2 : 0;
 	bool given = false;
 
-	while (READ_ONCE(reserve_held) && unlikely(reserve_is_below(level)) && reserve_give()) {
+	while (READ_ONCE(reserve_held) > kept && unlikely(reserve_is_below(level)) &&
+	       reserve_give()) {
 		rmem_count(device, RMEM_COUNT_RESERVE);
 		given = true;
 	}
 	if (unlikely(given) && READ_ONCE(reserve_wanted))
-		reserve_fill_later();
+		reserve_fill_later(RESERVE_FILL_MS);
 }

@@ -3,9 +3,9 @@
  * Memory that the client keeps for its machine's network while disks are attached.
  *
  *       free pages of a zone
- *  high  ----------------------------  the reserve is filled again while more is free
+ *   low  ----------------------------  the reserve is filled again while more is free
  *   min  ----------------------------  tasks must reclaim: they write pages out, and wait
- *        |  rmem_reserve_tend() gives blocks back when less than 3/4 is free
+ *        |  rmem_reserve_tend() gives blocks back
  *   3/8  ----------------------------  GFP_ATOMIC fails: no buffer to receive into
  *        |  PF_MEMALLOC: tasks that reclaim, and this module's packets
  *     0  ----------------------------
@@ -14,11 +14,12 @@
  * receive answers. virtio_net, once it finds no buffer, stops receiving and leaves the matter to a
  * task. That task reclaims, so it waits for the disk, whose answers nobody receives: the machine
  * stands still for ever. No bound on what this module sends prevents that, for others take
- * from the same pages. So this module adds to them. Tasks never get what it gives, because they
- * stop at min.
+ * from the same pages. So this module adds to them. Below min, tasks don't get what it gives, but
+ * for real-time ones and victims of the OOM killer.
  *
- * If the network stopped nevertheless, the node falls silent. Then the module gives what it has as
- * long as tasks find nothing, so that the one which has to find receive buffers can go on.
+ * If the network stopped nevertheless, the node falls silent. Then the module gives half of what it
+ * has, as long as tasks find nothing, so that the one which has to find receive buffers can go on.
+ * The other half stays for the network of nodes that answer.
  */
 #ifndef REMORA_RMEM_RESERVE_H
 #define REMORA_RMEM_RESERVE_H
@@ -34,12 +35,12 @@ void rmem_reserve_put(void);
 void rmem_reserve_stop(void);
 
 /*
- * Gives memory back if the network is about to find none; silent: if tasks find none. BHs disabled,
- * with every row of packets.
+ * Gives memory back if the network is about to find none. silent: the node of this disk is, so also
+ * if tasks find none. BHs disabled, with every row of packets.
  */
 void rmem_reserve_tend(struct rmem_device *device, bool silent);
 
-/* vm.min_free_kbytes, in KiB: the memory that tasks leave to the network. */
+/* vm.min_free_kbytes, less up to a page for each zone: what tasks leave to the network. */
 unsigned long rmem_reserve_min_free_kib(void);
 
 #endif
