@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 // remora-node: the memory node as a daemon. SIGTERM, SIGINT, SIGHUP and the control socket's stop
-// end it, SIGUSR1 prints its counters. Exit code 0: ended by one of these, 1: failure, 2: wrong usage.
+// end it, SIGUSR1 prints its counters. Exit code 0: ended by one of these, 1: failure, 2: wrong
+// usage.
 #include <cerrno>
 #include <csignal>
 #include <cstring>

@@ -20,7 +20,7 @@
 #define RESERVE_BLOCKS_CPU  8UL
 #define RESERVE_BLOCKS_MAX  1024UL
 #define RESERVE_RAM_SHARE   64
-/* What the network can take between two looks: the rings of a card, filled anew. */
+/* The network takes no more between two looks: the rings of a card, filled anew. */
 #define RESERVE_MARGIN_PAGES 1024UL
 /* The first attempt to fill it again, and the longest pause between two. */
 #define RESERVE_FILL_MS	    100U
