@@ -84,7 +84,10 @@ Control::Control(UnixListener&& listening, std::chrono::milliseconds time)
         throw Failure("no control socket: {}", std::strerror(errno));
 }
 
-Control::~Control() = default;
+// A client that waits for the end sees its connection close, and then expects no socket there.
+Control::~Control() {
+    listener_.remove();
+}
 
 // Waits for these events of fd from now on, rather than for others. False: the system can't.
 bool Control::watch(int fd, std::uint64_t number, std::uint32_t events) {

@@ -82,8 +82,13 @@ UnixListener::UnixListener(std::string path, Descriptor&& fd)
     : path_(std::move(path)), fd_(std::move(fd)), inode_(at(path_).st_ino) {}
 
 UnixListener::~UnixListener() {
+    remove();
+}
+
+void UnixListener::remove() {
     if (fd_ && inode_ && at(path_).st_ino == inode_) // else it is another's by now
         unlink(path_.c_str());
+    inode_ = 0;
 }
 
 Descriptor UnixListener::accept() const {

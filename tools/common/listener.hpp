@@ -25,6 +25,8 @@ public:
     int fd() const { return fd_.get(); }
     // The socket stays at the path when this ends: another process listens there.
     void leave() { inode_ = 0; }
+    // Removes the socket from its path, unless another process listens there.
+    void remove();
     // The next connection, which never blocks; none: nobody waits.
     Descriptor accept() const;
 
