@@ -238,3 +238,4 @@ clean: ## remove out/
 
 help: ## this list
 	@sed -nE 's/^([a-z_.-]+):[^#]*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | sort | expand -t 26
+	@printf '\nOne test: out/bin/unit --gtest_filter=Client.*, selftests/lab/test_X.py NAME --kernel uml, ...: see CONTRIBUTING.md\n'
