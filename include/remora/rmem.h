@@ -72,17 +72,22 @@
  * unacknowledged ALLOCs. It refuses messages under the old name from then on. The client
  * retransmits its outstanding requests under the new name with the ids they have. Each is
  * executed once, whichever copy arrived first. The node MUST NOT renew a session that has ended,
- * or that belongs to another client, peer or integrity level. It handles such an OPEN as if it
- * named no session; rmem_opened.renewed tells.
+ * or that belongs to another client or integrity level. It handles such an OPEN as if it named no
+ * session; rmem_opened.renewed tells. Until a request uses the session's new name, an OPEN that
+ * gives the name before renews it, too. An OPEN from another address or port than the session's
+ * needs a challenge, and MUST NOT end the session that it names: the session belongs to that peer
+ * from then on. So an attacker who sends a copy of an OPEN from elsewhere only has the client
+ * renew the session once more.
  *
  * Challenge. The node MUST NOT take a session slot, nor end a session, for an OPEN that was
  * recorded and is sent again. An OPEN carries a challenge that the node gave its sender shortly
  * before, in the current boot. To an OPEN without a valid challenge the node answers
- * RMEM_CHALLENGE with one, and keeps nothing. The client sends the same OPEN with it. A challenge
- * is valid for 4 to 9 s, for the address and port that the node gave it to; it MAY serve several
- * OPENs. So for 9 s after a CLOSE the node SHOULD remember the session's client and nonce, and
- * ignore an OPEN of that client with no higher nonce. The node MAY accept an OPEN without one that
- * renews a session, and where nobody else can send it messages.
+ * RMEM_CHALLENGE with one, and keeps nothing. The client sends the OPEN with it, under a fresh
+ * nonce: it MUST NOT send two challenges under one nonce. A challenge is valid for 4 to 9 s, for
+ * the address and port that the node gave it to; it MAY serve several OPENs. So for 9 s after a
+ * CLOSE the node SHOULD remember the session's client and nonce, and ignore an OPEN of that client
+ * with no higher nonce. The node MAY accept an OPEN without one that renews a session of its
+ * sender's, and where nobody else can send it messages.
  *
  * Exactly once. The value that an ATOMIC found cannot be read again, so the node keeps it until it
  * is acknowledged. For the RMEM_REPLAY ids from the floor on, a copy of an executed ATOMIC MUST get

@@ -100,7 +100,7 @@ struct State {
     uint8_t times[ops]; // executed
     uint8_t found[ops]; // when that was
     // bounds
-    uint8_t evictions, give_ups, takes_back, names;
+    uint8_t evictions, give_ups, takes_back, challenges, names;
     uint8_t messages;
     Message message[messages_max];
 };
@@ -108,6 +108,7 @@ struct State {
 struct Bounds {
     uint8_t evictions, give_ups, takes_back;
     bool limited; // the client takes no id whose result has no place
+    uint8_t challenges = 0;
 };
 
 struct Seen {
@@ -131,6 +132,7 @@ public:
         s.give_ups = bounds_.give_ups;
         // Late copies of an OPEN get some.
         s.takes_back = bounds_.takes_back;
+        s.challenges = bounds_.challenges;
         s.names = uint8_t(2 * (1 + bounds_.evictions + bounds_.give_ups + bounds_.takes_back));
         return s;
     }
@@ -201,6 +203,12 @@ private:
             Message m{OPEN, s.nonce, s.renews, 0, 0, 0};
             send(next, m);
             emit(next, nullptr, [=] { return "client sends " + text(m); });
+            if (s.challenges) {
+                next = s;
+                next.challenges--;
+                next.nonce++;
+                emit(next, nullptr, [] { return std::string("client is challenged"); });
+            }
             return;
         }
         for (uint8_t op = 0; op < ops; op++) {
@@ -459,6 +467,7 @@ int main() {
     prove(report, "sessions end", {1, 1, 0, true});
     prove(report, "sessions end, the node minds the places", {1, 0, 0, false});
     prove(report, "an op is taken back", {0, 0, 1, false});
+    prove(report, "one is, and the OPEN that renews is challenged", {0, 0, 1, true, 2});
     prove(report, "two are", {0, 0, 2, true});
     prove(report, "one is, and sessions end", {1, 0, 1, true});
     for (int mutation = NONE + 1; mutation < MUTATIONS; mutation++) {

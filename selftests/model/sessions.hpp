@@ -22,7 +22,7 @@ constexpr int slots = 2;
 constexpr uint32_t window_most = 4;
 
 struct Slot { // of struct rmem_session what matters
-    uint8_t name, floor, executed, used, nonce, client, renewed;
+    uint8_t name, floor, executed, used, nonce, client, renewed, before;
     uint8_t found[window_most];
 };
 
@@ -56,6 +56,7 @@ struct Sessions {
             session.nonce = slot[i].nonce;
             session.client[0] = slot[i].client;
             session.origin = slot[i].renewed ? RMEM_SESSION_NONE : session.name;
+            session.before = slot[i].before ? wire_name(slot[i].before) : RMEM_SESSION_NONE;
             session.replay_ids = replay ? replay : session.replay_ids;
             for (uint32_t id = 0; id < session.replay_ids; id++)
                 base_store_le64(&session.found[id].value[0], slot[i].found[id]);
@@ -65,13 +66,14 @@ struct Sessions {
     Sessions(const Sessions&) = delete;
 
     // The slot of the session that the OPEN names, and which has another name now; -1: none.
-    int renew(const rmem_attempt& attempt, uint8_t name) {
+    int renew(rmem_attempt attempt, uint8_t name) {
         rmem_peer peer{};
+        attempt.renews = wire_name(name);
         int found = rmem_sessions_superseded(&all, &attempt);
         if (rmem_sessions_is_late(&all, &attempt) || found < 0 ||
-            !rmem_session_may_renew(&all.slot[found], wire_name(name), &attempt, &peer))
+            !rmem_session_may_renew(&all.slot[found], &attempt))
             return -1;
-        rmem_sessions_renew(&all, static_cast<uint32_t>(found), 1, &attempt);
+        rmem_sessions_renew(&all, static_cast<uint32_t>(found), 1, &attempt, &peer);
         return found;
     }
 
@@ -126,6 +128,7 @@ private:
                   uint8_t(session.nonce),
                   session.client[0],
                   rmem_session_is_renewed(&session),
+                  session.before == RMEM_SESSION_NONE ? uint8_t{} : short_name(session.before),
                   {}};
         for (uint32_t id = 0; id < session.replay_ids; id++)
             held.found[id] = uint8_t(base_load_le64(&session.found[id].value[0]));

@@ -245,6 +245,7 @@ struct rmem_client {
 	u64 own_id; /* of OPEN (a nonce) or CLOSE */
 	u64 nonce;  /* of the last OPEN */
 	u64 challenge; /* the node's last one, or 0 */
+	u64 challenged_ns; /* when the OPEN that carried it first was due */
 	u64 own_deadline_ns;
 	u64 own_sent_ns; /* 0: not yet */
 	u8 own_attempt;

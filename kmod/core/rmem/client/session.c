@@ -121,17 +121,24 @@ static bool is_page(u32 bytes)
 	       !(bytes & (bytes - 1));
 }
 
-/* A copy of the answer must not have another OPEN sent. */
-static void client_challenged(struct rmem_client *c, const struct rmem_head *head,
+/*
+ * The OPEN goes again under a fresh nonce, so each challenge is answered once, and the node can tell
+ * the OPEN from a copy that met another peer's challenge. Relayed copies bring one for each OPEN
+ * sent; a pause bounds their rate.
+ */
+static void client_challenged(struct rmem_client *c, u64 now_ns, const struct rmem_head *head,
 			      struct rmem_client_rx *rx)
 {
-	if (!head->addr || head->addr == c->challenge) {
+	if (!head->addr) {
 		c->count.ignored++;
 		return;
 	}
 	rx->accepted = true;
+	c->own_id = ++c->nonce;
+	c->own_deadline_ns = c->challenge ? c->challenged_ns + REOPEN_NS : now_ns;
+	c->own_due = c->own_deadline_ns <= now_ns;
+	c->challenged_ns = base_max(c->own_deadline_ns, now_ns);
 	c->challenge = head->addr;
-	c->own_due = true;
 }
 
 static void client_closed(struct rmem_client *c, struct rmem_client_rx *rx)
@@ -154,7 +161,7 @@ static void client_opened(struct rmem_client *c, u64 now_ns, const struct rmem_h
 		return;
 	}
 	if (head->status == RMEM_CHALLENGE) {
-		client_challenged(c, head, rx);
+		client_challenged(c, now_ns, head, rx);
 		return;
 	}
 	if (head->status != RMEM_OK && c->closes) {
@@ -167,7 +174,7 @@ static void client_opened(struct rmem_client *c, u64 now_ns, const struct rmem_h
 		c->own_due = false;
 		c->own_deadline_ns =
 			now_ns +
-			(head->status == RMEM_BUSY || head->status == RMEM_DAMAGED
+			(head->status == RMEM_BUSY
 				 ? base_doubled(OPEN_BUSY_NS_FIRST, c->own_attempt, OPEN_NS_MAX)
 				 : OPEN_NS_MAX);
 		return;

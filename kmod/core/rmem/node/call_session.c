@@ -78,6 +78,7 @@ static bool read_attempt(const struct rmem_node *node, const struct rmem_node_ca
 		return false;
 	rmem_spaces_place(&node->spaces, space, &attempt->place);
 	attempt->nonce = call->head.id;
+	attempt->renews = call->head.session;
 	attempt->integrity = call->in.open.integrity;
 	attempt->datagram_bytes = base_load_le16(&call->in.open.datagram_bytes);
 	if (attempt->datagram_bytes > RMEM_DATAGRAM_BYTES_MAX)
@@ -117,7 +118,7 @@ static bool open_overtaken(struct rmem_node *node, struct rmem_node_call *call)
 	return true;
 }
 
-/* Else the answer is another challenge. A renewal needs none: it can't come twice. */
+/* Else the answer is another challenge. A renewal by the session's peer can't come twice. */
 static bool open_meets_challenge(struct rmem_node *node, struct rmem_node_call *call)
 {
 	u32 space = call->head.space;
@@ -132,32 +133,27 @@ static bool open_meets_challenge(struct rmem_node *node, struct rmem_node_call *
 	return false;
 }
 
-/*
- * A repeated OPEN from where the first came gets the same session; from elsewhere the
- * session has to be another, for the first may have been told of this one. Once
- * the session is in use, a copy is a late one: nobody waits for its answer.
- */
+/* True: the OPEN is a copy of the one that made or renewed the session. */
+static bool open_repeats(struct rmem_node *node, struct rmem_node_call *call,
+			 const struct rmem_session *session)
+{
+	if (!rmem_session_is_attempt(session, &call->attempt))
+		return false;
+	/* Nobody waits for the answer once the session is in use, nor at another address. */
+	if (session->used || !rmem_peer_equal(&session->peer, &call->peer))
+		rmem_call_finish_silently(node, call, RMEM_NODE_REPEATED);
+	else
+		open_answer(node, call, RMEM_NODE_REPEATED, session);
+	return true;
+}
+
 static void open_grant(struct rmem_node *node, struct rmem_node_call *call)
 {
 	struct rmem_session *session = &node->sessions.slot[call->slot];
 
-	if (open_overtaken(node, call))
+	if (open_overtaken(node, call) || open_repeats(node, call, session))
 		return;
-	if (rmem_session_is_attempt(session, &call->attempt)) {
-		if (session->used) {
-			rmem_call_finish_silently(node, call, RMEM_NODE_REPEATED);
-			return;
-		}
-		if (rmem_peer_equal(&session->peer, &call->peer)) {
-			open_answer(node, call, RMEM_NODE_REPEATED, session);
-			return;
-		}
-		if (rmem_session_is_renewed(session)) {
-			session->nonce--; /* this OPEN goes on, so it is not late */
-			end_session(node, call, rmem_call_open);
-			return;
-		}
-	} else if (session->name != RMEM_SESSION_NONE) {
+	if (session->name != RMEM_SESSION_NONE) {
 		if (rmem_sessions_may_open(&node->sessions, call->slot, call->now_ns,
 					   idle_ns(node)))
 			end_session(node, call, rmem_call_open);
@@ -170,19 +166,26 @@ static void open_grant(struct rmem_node *node, struct rmem_node_call *call)
 	open_answer(node, call, RMEM_NODE_OK, session);
 }
 
-/* The client's older session: it is renewed, or ends. */
+/*
+ * The client's older session: an OPEN that names it renews it, any other ends it. The client might
+ * have another address now. If the OPEN is a copy that somebody sent from elsewhere, the client
+ * finds that the session belongs to another peer, and renews it once more: no id is lost.
+ */
 static void open_supersede(struct rmem_node *node, struct rmem_node_call *call)
 {
 	struct rmem_session *session = &node->sessions.slot[call->slot];
+	bool renews = rmem_session_may_renew(session, &call->attempt);
 
 	if (open_overtaken(node, call))
 		return;
-	if (!rmem_session_may_renew(session, call->head.session, &call->attempt, &call->peer)) {
-		if (open_meets_challenge(node, call))
-			end_session(node, call, rmem_call_open);
+	if (!(renews && rmem_peer_equal(&session->peer, &call->peer)) &&
+	    !open_meets_challenge(node, call))
+		return;
+	if (!renews) {
+		end_session(node, call, rmem_call_open);
 		return;
 	}
-	rmem_sessions_renew(&node->sessions, call->slot, call->now_ns, &call->attempt);
+	rmem_sessions_renew(&node->sessions, call->slot, call->now_ns, &call->attempt, &call->peer);
 	open_answer(node, call, RMEM_NODE_OK, session);
 }
 

@@ -396,6 +396,7 @@ void rmem_sessions_open(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
 	base_zero(session->executed, rmem_session_window_bytes(session->window_ids));
 	session->name = next_name(sessions, slot);
 	session->origin = session->name;
+	session->before = RMEM_SESSION_NONE;
 	session->floor = 1;
 	session->newest_id = 0;
 	session->refused_id = 0;
@@ -409,20 +410,24 @@ void rmem_sessions_open(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
 	session_unused(session, now_ns);
 }
 
-bool rmem_session_may_renew(const struct rmem_session *session, u64 name,
-			    const struct rmem_attempt *attempt, const struct rmem_peer *peer)
+bool rmem_session_may_renew(const struct rmem_session *session, const struct rmem_attempt *attempt)
 {
-	return same_client(session, attempt) && session->name == name &&
-	       session->integrity == attempt->integrity && rmem_peer_equal(&session->peer, peer);
+	if (attempt->renews == RMEM_SESSION_NONE || !same_client(session, attempt) ||
+	    session->integrity != attempt->integrity)
+		return false;
+	return session->name == attempt->renews ||
+	       (session->before == attempt->renews && !session->used);
 }
 
 void rmem_sessions_renew(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
-			 const struct rmem_attempt *attempt)
+			 const struct rmem_attempt *attempt, const struct rmem_peer *peer)
 {
 	struct rmem_session *session = &sessions->slot[slot];
 
+	session->before = attempt->renews;
 	session->name = next_name(sessions, slot);
 	session->datagram_bytes = attempt->datagram_bytes;
+	session->peer = *peer;
 	session->nonce = attempt->nonce;
 	session_unused(session, now_ns);
 }

@@ -68,6 +68,7 @@ struct rmem_place {
 struct rmem_session {
 	u64 name;   /* RMEM_SESSION_NONE: slot is free */
 	u64 origin; /* its first name, by which its ALLOCs' regions know it */
+	u64 before; /* the name that the OPEN which renewed it gave; or none */
 	u64 boot;   /* the node's when it was opened */
 	u64 floor;
 	u64 *executed;		  /* bit id % window_ids, for floor <= id < floor + window_ids */
@@ -129,6 +130,7 @@ void rmem_session_touch(struct rmem_session *session, u64 id, u64 now_ns);
 struct rmem_attempt {
 	struct rmem_place place;
 	u64 nonce;
+	u64 renews; /* name of the session to be renewed; or none */
 	u8 integrity;
 	u16 datagram_bytes;
 	u8 client[16];
@@ -199,11 +201,15 @@ static inline bool rmem_session_is_renewed(const struct rmem_session *session)
 	return session->name != session->origin;
 }
 
-/* The session, which may_renew(), goes on under another name. */
-bool rmem_session_may_renew(const struct rmem_session *session, u64 name,
-			    const struct rmem_attempt *attempt, const struct rmem_peer *peer);
+/*
+ * Whether the attempt names the session, which its peer doesn't matter for: the caller has another
+ * peer meet a challenge. The name before counts until a request uses the present one, for the
+ * client might not have heard of it.
+ */
+bool rmem_session_may_renew(const struct rmem_session *session, const struct rmem_attempt *attempt);
+/* The session goes on under another name, for peer. */
 void rmem_sessions_renew(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
-			 const struct rmem_attempt *attempt);
+			 const struct rmem_attempt *attempt, const struct rmem_peer *peer);
 void rmem_sessions_close(struct rmem_sessions *sessions, u32 slot);
 
 #endif

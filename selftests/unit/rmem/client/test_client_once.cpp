@@ -45,10 +45,17 @@ struct AtomicClient : net::ClientTest {
     }
 
     // The node's answers to a copy of the last request that a stranger sends from another address.
-    std::vector<Bytes> answers_to_copy() {
+    std::vector<Bytes> answers_to_copy(uint16_t port = 1) {
         rmem_peer stranger = world.channels[0]->peer;
-        stranger.port++;
+        stranger.port += port;
         return world.host->handle(world.now_ns, request, stranger);
+    }
+    // To the client, which then sends something.
+    void relay(std::vector<Bytes> answers) {
+        const uint64_t sent = client().count.sent;
+        for (Bytes& answer : answers)
+            world.inject({std::move(answer), 0, false, world.now_ns, 0});
+        ASSERT_TRUE(world.run([&] { return client().count.sent > sent; }));
     }
     Bytes request;
 
@@ -109,14 +116,47 @@ TEST_F(AtomicClient, CopySentFromAnotherAddressEndsNoSession) {
     net::make_write(write, base + 64, Bytes(100, 7));
     world.submit(write, 0);
     uint64_t id = write.op.id;
-    for (Bytes& answer : answers_to_copy())
-        world.inject({std::move(answer), 0, false, world.now_ns, 0});
-    world.step();
+    relay(answers_to_copy());
     EXPECT_EQ(client().state, RMEM_CHANNEL_OPENING);
     EXPECT_EQ(write.op.id, id) << "a write that may be executed goes under another id";
     finish_all();
     EXPECT_EQ(op.result, RMEM_CLIENT_OK);
     EXPECT_EQ(write.result, RMEM_CLIENT_OK);
+    EXPECT_EQ(value(0), 5u);
+}
+
+// An attacker withholds all that the client sends, sends copies from its own address, and relays
+// the answers. So its OPEN meets the challenge, before the client's own arrives.
+TEST_F(AtomicClient, RelayedChallengeEndsNoSession) {
+    world.weather.loss = 1000;
+    Op& op = add(0, 5);
+    world.host->handle(world.now_ns, request, world.channels[0]->peer); // executed
+    const uint64_t session = client().session;
+    relay(answers_to_copy()); // NO_SESSION
+    ASSERT_EQ(client().state, RMEM_CHANNEL_OPENING);
+    EXPECT_EQ(client().renews, session);
+    relay(answers_to_copy()); // CHALLENGE
+    relay(answers_to_copy()); // the OPEN's
+    ASSERT_EQ(client().state, RMEM_CHANNEL_OPEN);
+    world.weather.loss = 0;
+    finish_all();
+    EXPECT_EQ(op.result, RMEM_CLIENT_OK);
+    EXPECT_EQ(value(0), 5u);
+    EXPECT_EQ(client().count.reopened, 2u);
+}
+
+TEST_F(AtomicClient, RelayedChallengesCauseABoundedRateOfOpens) {
+    world.weather.loss = 1000;
+    Op& op = add(0, 5);
+    relay(answers_to_copy());
+    const uint64_t end_ns = world.now_ns + 1000 * ms;
+    const uint64_t sent = client().count.sent;
+    for (uint16_t port = 1; world.now_ns < end_ns && port < 1000; port++)
+        relay(answers_to_copy(port));
+    EXPECT_LE(client().count.sent - sent, 21u);
+    world.weather.loss = 0;
+    finish_all();
+    EXPECT_EQ(op.result, RMEM_CLIENT_OK);
     EXPECT_EQ(value(0), 5u);
 }
 

@@ -51,7 +51,7 @@ protected:
         EXPECT_EQ(answer.action, RMEM_ACT_REPLY);
         EXPECT_EQ(answer.reason, RMEM_NODE_CHALLENGE);
         EXPECT_EQ(answer.reply.status, RMEM_CHALLENGE);
-        EXPECT_EQ(answer.reply.session, 0u);
+        EXPECT_EQ(answer.reply.session, open.head.session);
         EXPECT_NE(answer.reply.addr, 0u);
         EXPECT_NE(answer.reply.addr, open.head.addr);
         EXPECT_EQ(rmem_wire_payload_bytes(&answer.reply), 0u);
@@ -146,6 +146,36 @@ TEST_F(Challenge, RenewalNeedsNone) {
     EXPECT_EQ(node.renew(open.sender, 2).reason, RMEM_NODE_OK);
     EXPECT_TRUE(node.opened.renewed);
     EXPECT_NE(open.sender.session, name);
+}
+
+// The client's address changed, or somebody sends a copy of its OPEN from elsewhere.
+TEST_F(Challenge, RenewalFromElsewhereMovesTheSessionAndKeepsItsIds) {
+    Datagram open = opened(1, 1);
+    Client home = open.sender;
+    rmem_head write = home.head(RMEM_READ, 0, 1);
+    node.request(home, write);
+    Datagram away = open;
+    away.sender.peer.port++;
+    away.head.id++;
+    away.head.session = home.session;
+    refused(away);
+    away.head.addr = send(away).reply.addr;
+    EXPECT_EQ(send(away).reason, RMEM_NODE_OK);
+    EXPECT_TRUE(node.opened.renewed);
+    EXPECT_EQ(node.usage().sessions, 1u);
+
+    home.session = away.sender.session;
+    EXPECT_EQ(node.request(home, home.head(RMEM_READ, 0, 1)).reply.status, RMEM_NO_SESSION);
+    node.now_ns += second_ns;
+    Datagram back{home.open_head(away.head.id + 1), home};
+    back.head.session = home.session;
+    refused(back);
+    back.head.addr = send(back).reply.addr;
+    EXPECT_EQ(send(back).reason, RMEM_NODE_OK);
+    EXPECT_TRUE(node.opened.renewed);
+    rmem_session* session = rmem_sessions_find(&node.core.sessions, back.sender.session);
+    ASSERT_NE(session, nullptr);
+    EXPECT_TRUE(rmem_peer_equal(&session->peer, &home.peer));
 }
 
 // ---- sessions that owe memory expire ----

@@ -321,7 +321,11 @@ TEST(Sessions, RenewedIsAnotherNameAndNothingElse) {
     rmem_session_made(session, 6);
     rmem_session_touch(session, 7, 9);
     rmem_attempt again = Table::attempt(1, 2);
-    rmem_sessions_renew(&t.sessions, 0, 10, &again);
+    again.renews = name;
+    const rmem_peer peer{{}, 7};
+    ASSERT_TRUE(rmem_session_may_renew(session, &again));
+    rmem_sessions_renew(&t.sessions, 0, 10, &again, &peer);
+    EXPECT_EQ(session->peer.port, 7);
     EXPECT_NE(session->name, name);
     EXPECT_EQ(session->origin, name);
     EXPECT_EQ(rmem_sessions_find(&t.sessions, name), nullptr);
@@ -329,6 +333,7 @@ TEST(Sessions, RenewedIsAnotherNameAndNothingElse) {
     EXPECT_TRUE(rmem_session_is_renewed(session));
     EXPECT_FALSE(session->used);
     EXPECT_TRUE(rmem_session_is_attempt(session, &again));
+    EXPECT_TRUE(rmem_session_may_renew(session, &again)) << "its answer may be lost";
     EXPECT_TRUE(rmem_session_owes(session));
     EXPECT_EQ(rmem_session_check(session, 3, 3), RMEM_SESSION_STALE);
     EXPECT_EQ(rmem_session_check(session, 4, 4), RMEM_SESSION_FRESH);
