@@ -67,6 +67,7 @@ struct rmem_node_call {
 	u64 boot; /* the node's, when the call began */
 	u64 challenge; /* OPEN's, or 0 */
 	struct rmem_attempt attempt; /* OPEN's; place: the space to be cleared, 0: all */
+	bool replaces;		     /* OPEN's: it ended a session of its space */
 	u32 at;			     /* of a walk over regions, or sessions */
 	u32 session_at;		     /* of the walk over sessions that may expire */
 	struct {

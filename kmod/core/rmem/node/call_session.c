@@ -43,6 +43,7 @@ static void end_session(struct rmem_node *node, struct rmem_node_call *call, rme
 		call->put_off = true;
 		return;
 	}
+	call->replaces |= session->place.space == call->attempt.place.space;
 	call->ended = session->origin;
 	call->ended_floor = session->floor;
 	call->then = then;
@@ -79,6 +80,7 @@ static bool read_attempt(const struct rmem_node *node, const struct rmem_node_ca
 	rmem_spaces_place(&node->spaces, space, &attempt->place);
 	attempt->nonce = call->head.id;
 	attempt->renews = call->head.session;
+	attempt->replaces = call->replaces;
 	attempt->integrity = call->in.open.integrity;
 	attempt->datagram_bytes = base_load_le16(&call->in.open.datagram_bytes);
 	if (attempt->datagram_bytes > RMEM_DATAGRAM_BYTES_MAX)

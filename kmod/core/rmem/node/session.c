@@ -308,37 +308,65 @@ static u64 idle_for_ns(const struct rmem_session *session, u64 now_ns)
 	return used_ns < now_ns ? now_ns - used_ns : 0;
 }
 
+/* What the slots hold, for an attempt. Slots by index; -1: none. */
+struct survey {
+	int its;  /* the attempt's own */
+	int free; /* unused for longest */
+	int idle; /* the same, of sessions that may be evicted */
+	int own_idle; /* of the attempt's space */
+	u32 idles;    /* sessions that may be evicted */
+	u32 has;      /* sessions of the attempt's space */
+};
+
+/* The slot unused for longer. */
+static int longer_idle(const struct rmem_sessions *sessions, int than, int slot, u64 now_ns)
+{
+	return than < 0 || idle_for_ns(&sessions->slot[slot], now_ns) >
+				   idle_for_ns(&sessions->slot[than], now_ns) ? slot : than;
+}
+
+static void survey_add(const struct rmem_sessions *sessions, const struct rmem_attempt *attempt,
+		       u64 now_ns, u64 idle_ns, int n, struct survey *survey)
+{
+	const struct rmem_session *session = &sessions->slot[n];
+	bool own = of_space(session, attempt);
+
+	if (session->name == RMEM_SESSION_NONE) {
+		survey->free = longer_idle(sessions, survey->free, n, now_ns);
+		return;
+	}
+	if (rmem_session_is_attempt(session, attempt))
+		survey->its = n;
+	survey->has += own;
+	if (idle_for_ns(session, now_ns) < idle_ns)
+		return;
+	survey->idles++;
+	survey->idle = longer_idle(sessions, survey->idle, n, now_ns);
+	if (own)
+		survey->own_idle = longer_idle(sessions, survey->own_idle, n, now_ns);
+}
+
+/*
+ * A space that has its share gets the place of an idle session of its own. Other spaces lose idle
+ * sessions to it only if that leaves enough free ones: all those evicted are counted first.
+ */
 int rmem_sessions_choose(const struct rmem_sessions *sessions, const struct rmem_attempt *attempt,
 			 u32 spaces, u64 now_ns, u64 idle_ns)
 {
-	u64 longest_ns = 0, longest_free_ns = 0;
-	int free = -1, idle = -1;
-	u32 has = 0;
+	struct survey survey = { .its = -1, .free = -1, .idle = -1, .own_idle = -1 };
+	u32 slots = sessions->slots, free = slots - sessions->in_use;
 	u32 n;
 
-	for (n = 0; n < sessions->slots; n++) {
-		const struct rmem_session *session = &sessions->slot[n];
-		u64 for_ns;
-
-		for_ns = idle_for_ns(session, now_ns);
-		if (session->name == RMEM_SESSION_NONE) {
-			if (free < 0 || for_ns > longest_free_ns) {
-				free = n;
-				longest_free_ns = for_ns;
-			}
-			continue;
-		}
-		if (rmem_session_is_attempt(session, attempt))
-			return n;
-		has += of_space(session, attempt);
-		if (for_ns >= idle_ns && (idle < 0 || for_ns > longest_ns)) {
-			idle = n;
-			longest_ns = for_ns;
-		}
-	}
-	if (!rmem_share_permits(sessions->slots, sessions->slots - sessions->in_use, spaces, has))
-		return idle;
-	return free >= 0 ? free : idle;
+	for (n = 0; n < slots && survey.its < 0; n++)
+		survey_add(sessions, attempt, now_ns, idle_ns, n, &survey);
+	if (survey.its >= 0)
+		return survey.its;
+	if (attempt->replaces || rmem_share_permits(slots, free, spaces, survey.has))
+		return survey.free >= 0 ? survey.free : survey.idle;
+	if (survey.own_idle >= 0)
+		return survey.own_idle;
+	return rmem_share_permits(slots, free + survey.idles, spaces, survey.has) ? survey.idle
+										  : -1;
 }
 
 bool rmem_sessions_may_open(const struct rmem_sessions *sessions, u32 slot, u64 now_ns, u64 idle_ns)

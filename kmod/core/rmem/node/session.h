@@ -131,6 +131,7 @@ struct rmem_attempt {
 	struct rmem_place place;
 	u64 nonce;
 	u64 renews; /* name of the session to be renewed; or none */
+	bool replaces; /* ended a session of its space, so it takes no more than the space has */
 	u8 integrity;
 	u16 datagram_bytes;
 	u8 client[16];
@@ -183,8 +184,10 @@ int rmem_sessions_superseded(const struct rmem_sessions *sessions,
 
 /*
  * The slot for an attempt: the one it got already, else the free one unused for longest, so that
- * rmem_sessions_is_late() remembers; else, or if the attempt's space, one of so many, has its share
- * of them (rmem_share_permits()), the one unused for longest if that is idle_ns at least, else -1.
+ * rmem_sessions_is_late() remembers. If the attempt's space, one of so many, has its share of them
+ * (rmem_share_permits()), or none is free, the one unused for longest if that is idle_ns at least:
+ * of the space, else of any if ending idle sessions makes the attempt succeed. Else -1: nothing is
+ * to be evicted for an OPEN that is refused.
  * Slow lock; the choice is to be confirmed under the slot's lock by rmem_sessions_may_open(), for a
  * request may use the session meanwhile.
  */

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "node_test.hpp"
 
 namespace {
@@ -193,6 +195,113 @@ TEST_F(NodeTest, SlotUsedAgainBetweenChoiceAndLock) {
     rmem_answer answer = node.run(call);
     EXPECT_EQ(answer.reason, RMEM_NODE_BUSY);
     EXPECT_EQ(node.write(client, addr, filled(1, 1)).reason, RMEM_NODE_OK);
+}
+
+// Two tenants share 16 slots, of which a quarter is kept: each has two of it for itself.
+class NodeShare : public testing::Test {
+protected:
+    static constexpr uint64_t idle_ns = 2000 * BASE_NSEC_PER_MSEC;
+
+    static rmem_node_config config() {
+        rmem_node_config config = rig::small_config();
+        config.sessions_max = 16;
+        return config;
+    }
+
+    NodeShare() {
+        EXPECT_TRUE(node.add_space(1));
+        EXPECT_TRUE(node.add_space(2));
+    }
+
+    rmem_answer open(uint32_t space) {
+        clients.emplace_back(uint8_t(clients.size() + 1), space);
+        return node.open(clients.back(), 1);
+    }
+    void open_all(uint32_t space, unsigned count) {
+        for (unsigned n = 0; n < count; n++)
+            ASSERT_EQ(open(space).reply.status, RMEM_OK);
+    }
+    void use(const Client& client) {
+        rmem_session* session = rmem_sessions_find(&node.core.sessions, client.session);
+        ASSERT_NE(session, nullptr);
+        rmem_session_touch(session, ++touched, node.now_ns);
+    }
+    // All sessions of the space were used just now, but for `idle` of them.
+    void use_all(uint32_t space, unsigned idle = 0) {
+        for (const Client& client : clients)
+            if (client.space == space && client.session && !(idle && idle--))
+                use(client);
+    }
+    unsigned sessions_of(uint32_t space) const {
+        unsigned count = 0;
+        for (const Client& client : clients)
+            count += client.space == space &&
+                     rmem_sessions_find(&node.core.sessions, client.session) != nullptr;
+        return count;
+    }
+
+    rig::Node node{config()};
+    std::vector<Client> clients;
+    uint64_t touched = 0;
+};
+
+TEST_F(NodeShare, BusyOpenEvictsNothing) {
+    open_all(1, 12);
+    open_all(2, 2);
+    node.now_ns += idle_ns;
+    use_all(1);
+    auto before = node.snapshot();
+    EXPECT_EQ(open(1).reply.status, RMEM_BUSY);
+    EXPECT_TRUE(before == node.snapshot());
+    EXPECT_EQ(sessions_of(2), 2u) << "the modest tenant's idle sessions";
+}
+
+TEST_F(NodeShare, SpaceBeyondItsShareReplacesAnIdleSessionOfItsOwn) {
+    open_all(1, 12);
+    open_all(2, 2);
+    node.now_ns += idle_ns;
+    use_all(1, 1);
+    EXPECT_EQ(open(1).reply.status, RMEM_OK);
+    EXPECT_EQ(sessions_of(1), 12u);
+    EXPECT_EQ(sessions_of(2), 2u) << "they are idle, too";
+    EXPECT_EQ(open(1).reply.status, RMEM_BUSY);
+    EXPECT_EQ(sessions_of(2), 2u);
+}
+
+TEST_F(NodeShare, IdleSessionsOfOthersGoIfThatLeavesEnough) {
+    open_all(2, 6);
+    open_all(1, 6);
+    node.now_ns += idle_ns;
+    use_all(1);
+    for (unsigned left = 5; left; left--) {
+        EXPECT_EQ(open(1).reply.status, RMEM_OK);
+        EXPECT_EQ(sessions_of(2), left);
+    }
+}
+
+TEST_F(NodeShare, SeveralIdleSessionsOfOthersGoForOneOpen) {
+    open_all(2, 11);
+    open_all(1, 2); // three are left, of four that are kept
+    node.now_ns += idle_ns;
+    use_all(1);
+    use_all(2, 1);
+    auto before = node.snapshot();
+    EXPECT_EQ(open(1).reply.status, RMEM_BUSY) << "one isn't enough";
+    EXPECT_TRUE(before == node.snapshot());
+    node.now_ns += idle_ns;
+    use_all(1);
+    EXPECT_EQ(open(1).reply.status, RMEM_OK);
+    EXPECT_EQ(sessions_of(2), 9u);
+    EXPECT_EQ(sessions_of(1), 3u);
+}
+
+// A client that lost its session asks for another, without naming the one it had.
+TEST_F(NodeShare, ClientBeginsAnewWhateverItsSpaceHas) {
+    open_all(1, 12);
+    open_all(2, 2);
+    EXPECT_EQ(node.open(clients[0], 2).reply.status, RMEM_OK);
+    EXPECT_EQ(sessions_of(1), 12u);
+    EXPECT_EQ(sessions_of(2), 2u);
 }
 
 TEST_F(NodeTest, MalformedOpen) {
