@@ -13,13 +13,17 @@ namespace remora::node {
 
 namespace {
 
-// Pages taken from the core at once to be zeroed.
-constexpr std::size_t dirty_pages = 8;
 // Bytes zeroed in one turn, for which requests wait.
 constexpr std::size_t clean_bytes = std::size_t{1} << 20;
 
 // Answers a READ of memory never written.
 alignas(64) constexpr std::array<std::uint8_t, RMEM_PIECE_BYTES_MAX> zeros{};
+
+// Pages taken from the core at once to be zeroed. A grace period for half the pool: pages written
+// anew are ready in time.
+std::size_t dirty_pages(const rmem_node_config& config) {
+    return std::max(config.pool_pages / 2, 1u);
+}
 
 const rmem_node_config& checked(const rmem_node_config& config) {
     if (const char* error = rmem_node_config_error(&config))
@@ -37,7 +41,7 @@ Host::Host(const rmem_node_config& config, bool lock_memory)
       slot_lock_(new std::mutex[config.sessions_max]) {
     crc32c_setup_once();
     rmem_node_init(core_.get(), &config_, state_.data());
-    dirty_.reserve(dirty_pages);
+    dirty_.reserve(dirty_pages(config_));
     // Memory fresh from the kernel is zero: the pool fills at once.
     while (take_dirty()) {
     }
@@ -188,7 +192,7 @@ bool Host::step(rmem_node_call& call) {
 bool Host::take_dirty() {
     std::lock_guard slow(slow_lock_);
     bool any = false;
-    while (dirty_.size() < dirty_pages) {
+    while (dirty_.size() < dirty_pages(config_)) {
         bool used;
         std::uint32_t page = rmem_node_scrub_next(core_.get(), &used);
         if (page == RMEM_PAGE_NONE)

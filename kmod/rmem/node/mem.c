@@ -8,7 +8,8 @@
  *   left the table --> grace period --> no packet refers to it --> zeroed --> ready
  *                   (requests ended)      '-- else put off
  *
- * in batches, one grace period each. When all that is left is referred to by
+ * in batches of half the pool, one grace period each, so that pages freed and written again at the
+ * network's rate are ready in time. When all that is left is referred to by
  * packets in some queue, the thread looks again after a pause that doubles up
  * to SCRUB_PAUSE_MS_MAX.
  */
@@ -23,7 +24,6 @@
 #include "rmem/node/host.h"
 #include "rmem/node/trace.h"
 
-#define SCRUB_BATCH 32
 #define SCRUB_PAUSE_MS_MIN 2
 #define SCRUB_PAUSE_MS_MAX 1000
 #define SCRUB_WANTED 0 /* bit of node_mem.wanted */
@@ -93,7 +93,8 @@ int node_mem_reserve(struct node_mem *mem, const struct rmem_node_config *config
 {
 	int err;
 
-	extra_bytes += config->pages * sizeof(*mem->page);
+	extra_bytes += config->pages * sizeof(*mem->page) +
+		       config->pool_pages * sizeof(*mem->batch);
 	err = check_fits(config->pages << config->page_shift, extra_bytes, extack);
 	if (err)
 		return err;
@@ -114,6 +115,12 @@ int node_mem_reserve(struct node_mem *mem, const struct rmem_node_config *config
 		err = -ENOMEM;
 		goto free_list;
 	}
+	mem->batch = kvmalloc_array(config->pool_pages, sizeof(*mem->batch), GFP_KERNEL);
+	if (!mem->batch) {
+		NL_SET_ERR_MSG_MOD(extack, "no memory to zero pages with; lower POOL_PAGES");
+		err = -ENOMEM;
+		goto free_zero;
+	}
 	err = allocate_pages(mem, config->pages, extack);
 	if (err)
 		goto free_pages;
@@ -121,6 +128,8 @@ int node_mem_reserve(struct node_mem *mem, const struct rmem_node_config *config
 
 free_pages:
 	free_pages_of(mem);
+	kvfree(mem->batch);
+free_zero:
 	put_page(mem->zero);
 free_list:
 	vfree(mem->page);
@@ -131,34 +140,32 @@ free_list:
 void node_mem_release(struct node_mem *mem)
 {
 	free_pages_of(mem);
+	kvfree(mem->batch);
 	put_page(mem->zero);
 	vfree(mem->page);
 }
 
 /* ---- scrubbing ---- */
 
-struct batch {
-	u32 page[SCRUB_BATCH];
-	unsigned int pages;
-	bool used; /* some of them were in the table */
-};
-
-static void take_batch(struct node_host *host, struct batch *batch)
+/* Takes pages to be zeroed into mem->batch. *used: some of them were in the table. */
+static u32 take_batch(struct node_host *host, bool *used)
 {
-	bool used;
+	u32 most = max(host->core.config.pool_pages / 2, 1U);
+	u32 pages = 0;
+	bool was_used;
 
-	batch->pages = 0;
-	batch->used = false;
+	*used = false;
 	mutex_lock(&host->slow_lock);
-	while (batch->pages < SCRUB_BATCH) {
-		u32 page = rmem_node_scrub_next(&host->core, &used);
+	while (pages < most) {
+		u32 page = rmem_node_scrub_next(&host->core, &was_used);
 
 		if (page == RMEM_PAGE_NONE)
 			break;
-		batch->page[batch->pages++] = page;
-		batch->used |= used;
+		host->mem.batch[pages++] = page;
+		*used |= was_used;
 	}
 	mutex_unlock(&host->slow_lock);
+	return pages;
 }
 
 /*
@@ -194,16 +201,16 @@ enum scrubbed {
 static enum scrubbed scrub_batch(struct node_host *host)
 {
 	enum scrubbed result = SCRUB_STUCK;
-	struct batch batch;
-	unsigned int i;
+	u32 i, pages;
+	bool used;
 
-	take_batch(host, &batch);
-	if (!batch.pages)
+	pages = take_batch(host, &used);
+	if (!pages)
 		return SCRUB_IDLE;
-	if (batch.used)
+	if (used)
 		synchronize_rcu();
-	for (i = 0; i < batch.pages; i++) {
-		if (scrub_page(host, batch.page[i]))
+	for (i = 0; i < pages; i++) {
+		if (scrub_page(host, host->mem.batch[i]))
 			result = SCRUB_SOME;
 		cond_resched();
 	}

@@ -78,7 +78,8 @@ static struct layout lay_out(const struct rmem_node_config *config)
 
 	layout.table = place(&layout, rmem_table_bytes(config->pages));
 	layout.alloc = place(&layout, rmem_alloc_bytes(config->regions_max));
-	layout.pool = place(&layout, rmem_pool_bytes(config->pages, config->pool_pages));
+	layout.pool = place(&layout, rmem_pool_bytes(config->pages, config->pool_pages,
+						     config->spaces_max));
 	layout.spaces = place(&layout, rmem_spaces_bytes(config->spaces_max));
 	layout.names = place(&layout, rmem_names_bytes(config->spaces_max));
 	layout.sessions =
@@ -103,7 +104,8 @@ void rmem_node_init(struct rmem_node *node, const struct rmem_node_config *confi
 	rmem_table_init(&node->table, memory + layout.table, config->pages, config->seed);
 	rmem_alloc_init(&node->alloc, memory + layout.alloc, config->regions_max, config->pages,
 			config->page_shift, config->seed);
-	rmem_pool_init(&node->pool, memory + layout.pool, config->pages, config->pool_pages);
+	rmem_pool_init(&node->pool, memory + layout.pool, config->pages, config->pool_pages,
+		       config->spaces_max);
 	rmem_spaces_init(&node->spaces, memory + layout.spaces, config->spaces_max);
 	rmem_names_init(&node->names, memory + layout.names, config->spaces_max);
 	rmem_sessions_init(&node->sessions, memory + layout.sessions, config->sessions_max,

@@ -1,29 +1,79 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 #include "core/rmem/node/pool.h"
 
+#include "core/base/bits.h"
+#include "core/base/bytes.h"
+
+/* A WRITE takes up to two pages at once, or none. */
+#define PART_MIN 2U
+
 static u32 dirty_cells(u32 pages)
 {
 	return base_pow2_ceil(pages < 2 ? 2 : pages);
 }
 
-size_t rmem_pool_bytes(u32 pages, u32 ready_pages)
+size_t rmem_pool_bytes(u32 pages, u32 ready_pages, u32 spaces_max)
 {
-	return base_ring_bytes(ready_pages) + base_ring_bytes(dirty_cells(pages));
+	return base_ring_bytes(ready_pages) + base_ring_bytes(dirty_cells(pages)) +
+	       spaces_max * sizeof(u64);
 }
 
-void rmem_pool_init(struct rmem_pool *pool, void *memory, u32 pages, u32 ready_pages)
+void rmem_pool_init(struct rmem_pool *pool, void *memory, u32 pages, u32 ready_pages,
+		    u32 spaces_max)
 {
+	u8 *dirty = (u8 *)memory + base_ring_bytes(ready_pages);
+
 	base_ring_init(&pool->ready, memory, ready_pages);
-	base_ring_init(&pool->dirty, (u8 *)memory + base_ring_bytes(ready_pages),
-		       dirty_cells(pages));
+	base_ring_init(&pool->dirty, dirty, dirty_cells(pages));
+	pool->taken = (u64 *)(dirty + base_ring_bytes(dirty_cells(pages)));
+	base_zero(pool->taken, spaces_max * sizeof(*pool->taken));
+	pool->round = 0;
 	pool->ready_pages = ready_pages;
 	pool->pages = pages;
 	pool->fresh = 0;
 	pool->scrubbing = 0;
 }
 
-bool rmem_pool_take(struct rmem_pool *pool, u32 *page)
+/* Only the slow path changes these two; scrub_wanted() reads them anywhere. */
+static u32 fresh_left(const struct rmem_pool *pool)
 {
+	return pool->pages - __atomic_load_n(&pool->fresh, __ATOMIC_RELAXED);
+}
+
+static u32 kept(const struct rmem_pool *pool)
+{
+	return pool->ready_pages / 4;
+}
+
+/*
+ * Whether spaces have to share: part of the quarter is gone, and it can be whole again. Once the
+ * node has no more pages than that, those left are promised to their spaces anyway.
+ */
+static bool is_short(const struct rmem_pool *pool)
+{
+	return base_ring_count(&pool->ready) <= kept(pool) && rmem_pool_unused(pool) > kept(pool);
+}
+
+/* Counts a page of those kept; false: the space has its part of this round. */
+static bool take_kept(struct rmem_pool *pool, u32 space_index, u32 spaces)
+{
+	u64 round = (u64)__atomic_load_n(&pool->round, __ATOMIC_RELAXED) << 32;
+	u64 *taken = &pool->taken[space_index];
+	u64 was = __atomic_load_n(taken, __ATOMIC_RELAXED), now;
+
+	do {
+		now = was >> 32 == round >> 32 ? was : round;
+		if ((u32)now >= base_max(kept(pool) / spaces, PART_MIN))
+			return false;
+	} while (!__atomic_compare_exchange_n(taken, &was, now + 1, true, __ATOMIC_RELAXED,
+					      __ATOMIC_RELAXED));
+	return true;
+}
+
+bool rmem_pool_take(struct rmem_pool *pool, u32 space_index, u32 spaces, u32 *page)
+{
+	if (spaces > 1 && is_short(pool) && !take_kept(pool, space_index, spaces))
+		return false;
 	return base_ring_pop(&pool->ready, page);
 }
 
@@ -37,12 +87,6 @@ void rmem_pool_untake(struct rmem_pool *pool, u32 page)
 void rmem_pool_put_dirty(struct rmem_pool *pool, u32 page)
 {
 	base_ring_push(&pool->dirty, page);
-}
-
-/* Only the slow path changes these two; scrub_wanted() reads them anywhere. */
-static u32 fresh_left(const struct rmem_pool *pool)
-{
-	return pool->pages - __atomic_load_n(&pool->fresh, __ATOMIC_RELAXED);
 }
 
 static void add_scrubbing(struct rmem_pool *pool, int pages)
@@ -67,8 +111,12 @@ bool rmem_pool_scrub_next(struct rmem_pool *pool, u32 *page, bool *used)
 
 void rmem_pool_scrub_done(struct rmem_pool *pool, u32 page)
 {
+	bool was_whole = base_ring_count(&pool->ready) > kept(pool);
+
 	add_scrubbing(pool, -1);
 	rmem_pool_untake(pool, page);
+	if (!was_whole && base_ring_count(&pool->ready) > kept(pool))
+		__atomic_fetch_add(&pool->round, 1, __ATOMIC_RELAXED);
 }
 
 void rmem_pool_scrub_later(struct rmem_pool *pool, u32 page)
@@ -92,6 +140,6 @@ u32 rmem_pool_ready(const struct rmem_pool *pool)
 
 u32 rmem_pool_unused(const struct rmem_pool *pool)
 {
-	return fresh_left(pool) + pool->scrubbing + base_ring_count(&pool->ready) +
-	       base_ring_count(&pool->dirty);
+	return fresh_left(pool) + __atomic_load_n(&pool->scrubbing, __ATOMIC_RELAXED) +
+	       base_ring_count(&pool->ready) + base_ring_count(&pool->dirty);
 }

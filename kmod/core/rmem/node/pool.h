@@ -11,6 +11,10 @@
  *
  * fresh: never used, not yet zeroed; a number that counts up. ready and dirty are rings.
  *
+ * Spaces share the ready pages. A quarter of them is kept: a space takes no more than its equal
+ * part of it, two pages at least, until the quarter was whole again. So a space finds its part
+ * ready once in the time that the quarter takes to refill, however much others take.
+ *
  * Invariants:
  *   - a page is at one of these places at a time;
  *   - a page in ready is zeroed, and nobody refers to it any more;
@@ -27,6 +31,8 @@
 struct rmem_pool {
 	struct base_ring ready;
 	struct base_ring dirty;
+	u64 *taken;	 /* by space: of the kept pages; round 32, pages 32; atomic */
+	u32 round;	 /* counts the times that the quarter was whole; atomic */
 	u32 ready_pages; /* wanted in ready */
 	u32 pages;
 	u32 fresh;     /* first page never handed out; atomic, as scrub_wanted() reads it */
@@ -34,13 +40,17 @@ struct rmem_pool {
 };
 
 /* ready_pages: a power of two, >= 2. */
-size_t rmem_pool_bytes(u32 pages, u32 ready_pages);
-void rmem_pool_init(struct rmem_pool *pool, void *memory, u32 pages, u32 ready_pages);
+size_t rmem_pool_bytes(u32 pages, u32 ready_pages, u32 spaces_max);
+void rmem_pool_init(struct rmem_pool *pool, void *memory, u32 pages, u32 ready_pages,
+		    u32 spaces_max);
 
-/* A zeroed page, or false: none ready. */
-bool rmem_pool_take(struct rmem_pool *pool, u32 *page);
+/*
+ * A zeroed page for the space with that index, one of so many. False: none is ready, or the space
+ * has taken its part. Concurrent calls may together take a page more for each CPU.
+ */
+bool rmem_pool_take(struct rmem_pool *pool, u32 space_index, u32 spaces, u32 *page);
 
-/* Give back a page that was taken and not touched. */
+/* Give back a page that was taken and not touched. It still counts as taken. */
 void rmem_pool_untake(struct rmem_pool *pool, u32 page);
 
 /* A page that left the table; requests under way may still refer to it. */

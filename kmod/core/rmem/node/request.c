@@ -164,14 +164,16 @@ static void untake_spares(struct rmem_node *node, struct target *target, unsigne
 			rmem_pool_untake(&node->pool, target[n].spare);
 }
 
-/* A page from the pool for each target that needs one: all, or none. */
-static bool take_spares(struct rmem_node *node, struct target *target, unsigned int count)
+/* A page from the pool for each target of the space that needs one: all, or none. */
+static bool take_spares(struct rmem_node *node, u32 space_index, struct target *target,
+			unsigned int count)
 {
+	u32 spaces = __atomic_load_n(&node->spaces.in_use, __ATOMIC_RELAXED);
 	unsigned int n;
 
 	for (n = 0; n < count; n++) {
 		if (target[n].pte & RMEM_PTE_BACKED ||
-		    rmem_pool_take(&node->pool, &target[n].spare))
+		    rmem_pool_take(&node->pool, space_index, spaces, &target[n].spare))
 			continue;
 		untake_spares(node, target, n);
 		return false;
@@ -208,7 +210,7 @@ static enum rmem_node_reason add_targets(struct rmem_node *node, u32 space_index
 	reason = find_targets(node, space_index, rmem_node_vpn(node, addr), target, count);
 	if (reason != RMEM_NODE_OK)
 		return reason;
-	if (!take_spares(node, target, count))
+	if (!take_spares(node, space_index, target, count))
 		return RMEM_NODE_BUSY;
 	for (n = 0; n < count; n++) {
 		if (!back_target(node, &target[n])) {

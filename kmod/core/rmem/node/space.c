@@ -82,7 +82,7 @@ enum rmem_space_error rmem_spaces_add(struct rmem_spaces *spaces, u32 id,
 	__atomic_store_n(&space->id, id, __ATOMIC_RELEASE);
 	/* Pairs with rmem_spaces_find(). */
 	__atomic_store_n(head, (u32)(space - spaces->slot) + 1, __ATOMIC_RELEASE);
-	spaces->in_use++;
+	__atomic_fetch_add(&spaces->in_use, 1, __ATOMIC_RELAXED);
 	return RMEM_SPACE_OK;
 }
 
@@ -139,7 +139,7 @@ enum rmem_space_error rmem_spaces_del(struct rmem_spaces *spaces, u32 id)
 	__atomic_store_n(&space->id, 0, __ATOMIC_RELEASE);
 	if (space->base)
 		spaces->slot[space->base - 1].views--;
-	spaces->in_use--;
+	__atomic_fetch_sub(&spaces->in_use, 1, __ATOMIC_RELAXED);
 	return RMEM_SPACE_OK;
 }
 

@@ -66,7 +66,7 @@ struct rmem_spaces {
 	u32 *head; /* index + 1 of a chain's first slot; atomic */
 	u32 mask;
 	u32 slots;
-	u32 in_use;
+	u32 in_use; /* atomic, as the fast path reads it */
 	u64 incarnations;
 };
 

@@ -288,6 +288,21 @@ TEST_F(NodeTest, BusyWhenThePoolIsEmpty) {
     EXPECT_EQ(node.request(client, h, &data).reason, RMEM_NODE_OK); // the id was not marked
 }
 
+// However often the greedy tenant asks, the other one's WRITE to two pages finds them ready.
+TEST_F(NodeTest, GreedySpaceLeavesAnotherItsFirstWrite) {
+    ASSERT_TRUE(node.add_space(2));
+    Client modest(2, 2);
+    ASSERT_EQ(node.open(modest, 1).reply.status, RMEM_OK);
+    uint64_t mine = node.alloc(modest, 2 * page);
+    uint64_t more = node.alloc(client, 32 * page);
+    unsigned written = 0;
+    for (int n = 0; n < 32; n++)
+        written += node.write(client, more + n * page, filled(1, 1)).reason == RMEM_NODE_OK;
+    EXPECT_EQ(written, 16u - 2);
+    EXPECT_EQ(node.write(modest, mine + page - 50, filled(100, 1)).reason, RMEM_NODE_OK);
+    EXPECT_EQ(node.usage().pages_ready, 0u);
+}
+
 TEST_F(NodeTest, BusyWithOnePageOfTwoTakesNone) {
     uint64_t more = node.alloc(client, 32 * page);
     for (int n = 0; n < 15; n++)

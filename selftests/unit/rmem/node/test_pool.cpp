@@ -9,15 +9,32 @@
 namespace {
 
 struct Pool {
-    Pool(uint32_t pages, uint32_t ready) : memory(rmem_pool_bytes(pages, ready)) {
-        rmem_pool_init(&pool, memory.data(), pages, ready);
+    Pool(uint32_t pages, uint32_t ready) : memory(rmem_pool_bytes(pages, ready, spaces_max)) {
+        rmem_pool_init(&pool, memory.data(), pages, ready, spaces_max);
     }
-    void refill() {
+    bool take(uint32_t& page, uint32_t space = 0, uint32_t spaces = 1) {
+        return rmem_pool_take(&pool, space, spaces, &page);
+    }
+    // Pages that the space, one of so many, gets one after the other.
+    unsigned take_all(uint32_t space, uint32_t spaces) {
+        unsigned taken = 0;
+        for (uint32_t page; take(page, space, spaces); taken++)
+            rmem_pool_put_dirty(&pool, page);
+        return taken;
+    }
+    bool refill_one() {
         uint32_t page;
         bool used;
-        while (rmem_pool_scrub_next(&pool, &page, &used))
-            rmem_pool_scrub_done(&pool, page);
+        if (!rmem_pool_scrub_next(&pool, &page, &used))
+            return false;
+        rmem_pool_scrub_done(&pool, page);
+        return true;
     }
+    void refill() {
+        while (refill_one()) {
+        }
+    }
+    static constexpr uint32_t spaces_max = 64;
     std::vector<uint8_t> memory;
     rmem_pool pool;
 };
@@ -26,10 +43,10 @@ TEST(Pool, FreshPagesFirstAndEachOnce) {
     Pool p(10, 4);
     std::set<uint32_t> seen;
     uint32_t page;
-    EXPECT_FALSE(rmem_pool_take(&p.pool, &page));
+    EXPECT_FALSE(p.take(page));
     for (int round = 0; round < 3; round++) {
         p.refill();
-        while (rmem_pool_take(&p.pool, &page))
+        while (p.take(page))
             EXPECT_TRUE(seen.insert(page).second);
     }
     EXPECT_EQ(seen.size(), 10u);
@@ -46,7 +63,7 @@ TEST(Pool, SaysWhetherAPageWasUsed) {
     EXPECT_FALSE(used);
     rmem_pool_scrub_done(&p.pool, page);
     p.refill();
-    ASSERT_TRUE(rmem_pool_take(&p.pool, &page));
+    ASSERT_TRUE(p.take(page));
     rmem_pool_put_dirty(&p.pool, page);
     uint32_t again;
     ASSERT_TRUE(rmem_pool_scrub_next(&p.pool, &again, &used));
@@ -76,9 +93,9 @@ TEST(Pool, WantedAtHalf) {
     p.refill();
     EXPECT_EQ(rmem_pool_ready(&p.pool), 8u);
     for (int n = 0; n < 3; n++)
-        rmem_pool_take(&p.pool, &page);
+        p.take(page);
     EXPECT_FALSE(rmem_pool_scrub_wanted(&p.pool));
-    rmem_pool_take(&p.pool, &page);
+    p.take(page);
     EXPECT_TRUE(rmem_pool_scrub_wanted(&p.pool));
 }
 
@@ -86,15 +103,70 @@ TEST(Pool, PageGivenBackToAFullRingIsScrubbedAgain) {
     Pool p(8, 2);
     uint32_t page, other;
     p.refill();
-    ASSERT_TRUE(rmem_pool_take(&p.pool, &page));
+    ASSERT_TRUE(p.take(page));
     p.refill();
     rmem_pool_untake(&p.pool, page);
     EXPECT_EQ(rmem_pool_ready(&p.pool), 2u);
     EXPECT_EQ(rmem_pool_unused(&p.pool), 8u);
     EXPECT_EQ(base_ring_count(&p.pool.dirty), 1u);
-    ASSERT_TRUE(rmem_pool_take(&p.pool, &other));
+    ASSERT_TRUE(p.take(other));
     rmem_pool_untake(&p.pool, other);
     EXPECT_EQ(rmem_pool_ready(&p.pool), 2u);
+}
+
+TEST(Pool, GreedySpaceLeavesTheOthersTheirPart) {
+    constexpr uint32_t ready = 64, kept = ready / 4, spaces = 4, part = kept / spaces;
+    Pool p(200, ready);
+    p.refill();
+    EXPECT_EQ(p.take_all(0, spaces), ready - kept + part);
+    EXPECT_EQ(p.take_all(0, spaces), 0u);
+    EXPECT_EQ(p.take_all(1, spaces), part);
+    EXPECT_EQ(p.take_all(2, spaces), part);
+    EXPECT_EQ(p.take_all(3, spaces), part);
+    EXPECT_EQ(rmem_pool_ready(&p.pool), 0u);
+}
+
+// The greedy space takes each page that is zeroed, as soon as it may.
+TEST(Pool, PartComesBackWhenTheQuarterIsWhole) {
+    constexpr uint32_t ready = 64, kept = ready / 4, spaces = 2, part = kept / spaces;
+    Pool p(200, ready);
+    p.refill();
+    unsigned modest = 0;
+    for (int round = 1; round < 100; round++) {
+        for (unsigned n = 0; n <= kept; n++) {
+            p.take_all(0, spaces);
+            ASSERT_TRUE(p.refill_one());
+        }
+        unsigned got = p.take_all(1, spaces);
+        ASSERT_GE(got, part) << round;
+        modest += got;
+    }
+    EXPECT_GE(modest, 99 * part);
+}
+
+// With as many spaces as pages, a part is what one WRITE takes.
+TEST(Pool, PartIsTwoPagesAtLeast) {
+    Pool p(200, 64);
+    p.refill();
+    EXPECT_EQ(p.take_all(0, 64), 64u - 16 + 2);
+    EXPECT_EQ(p.take_all(1, 64), 2u);
+}
+
+// The quarter can't be whole again, so nothing is kept from a space that was promised them.
+TEST(Pool, LastPagesAreNotKept) {
+    Pool p(66, 64);
+    uint32_t page;
+    p.refill();
+    for (unsigned n = 0; n < 66; n++) {
+        ASSERT_TRUE(p.take(page, 0, 2)) << n;
+        p.refill();
+    }
+}
+
+TEST(Pool, OneSpaceTakesAllThereIs) {
+    Pool p(200, 64);
+    p.refill();
+    EXPECT_EQ(p.take_all(0, 1), 64u);
 }
 
 TEST(Pool, EveryPageMayBeDirty) {
@@ -102,7 +174,7 @@ TEST(Pool, EveryPageMayBeDirty) {
     uint32_t page;
     p.refill();
     std::vector<uint32_t> all;
-    while (rmem_pool_take(&p.pool, &page))
+    while (p.take(page))
         all.push_back(page);
     EXPECT_EQ(all.size(), 5u);
     for (uint32_t each : all)
