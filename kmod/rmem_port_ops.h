@@ -112,6 +112,8 @@ struct rmem_port_data {
 	u32 pages;
 };
 
+#define RMEM_PORT_NO_SLOT (~0U)
+
 struct rmem_port_ops {
 	const char *name;
 	struct module *owner;
@@ -125,11 +127,12 @@ struct rmem_port_ops {
 	void (*close)(struct rmem_port *port);
 
 	/*
-	 * Within rmem_port_request(), with the lock of the session's slot.
+	 * Within rmem_port_request(), with the lock of the session's slot if there is one.
 	 * answer: adds one; data may be NULL. room_bytes: what the client takes in a piece, with
 	 * other answers; 0: this one travels alone. -ENOMEM, counted: the client asks again.
 	 * -EFAULT: walk() returned false, and nothing was added.
-	 * answered: all answers to a message were added.
+	 * answered: all answers to a message were added; slot: that of its session, or
+	 * RMEM_PORT_NO_SLOT if its sender isn't the session's client.
 	 */
 	int (*answer)(struct rmem_port_batch *batch, struct rmem_head *head,
 		      const struct rmem_port_data *data, u32 room_bytes);

@@ -26,6 +26,7 @@ struct node_request {
 	struct rmem_port_batch *batch;
 	const struct rmem_record *in;
 	u32 room_bytes; /* rmem_node_datagram_bytes() */
+	bool identified; /* its sender is the session's client */
 };
 
 /*
@@ -254,6 +255,7 @@ static void request_execute(struct node_request *rq)
 	rmem_node_request(core, ktime_get_coarse_ns(), rq->in->head, known, &rq->batch->path.peer,
 			  &answer);
 	rq->room_bytes = rmem_node_datagram_bytes(&answer);
+	rq->identified = answer.session;
 	node_count(NODE_COUNT_REASON + answer.reason);
 	trace_rmem_node_decision(rq->in->head, &answer);
 
@@ -299,9 +301,25 @@ static void tell_damaged(struct node_request *rq)
 {
 	struct rmem_head head;
 
-	if (rmem_node_damaged(&rq->host->core, ktime_get_coarse_ns(), rq->in->head,
-			      &rq->batch->path.peer, &head))
+	rq->identified = rmem_node_damaged(&rq->host->core, ktime_get_coarse_ns(), rq->in->head,
+					   &rq->batch->path.peer, &head);
+	if (rq->identified)
 		send(rq, &head, NULL);
+}
+
+/* True: the request names another tenant's slot, or none, and was refused without its lock. */
+static noinline_for_stack bool refuse_foreign(struct node_request *rq)
+{
+	struct rmem_answer answer;
+
+	if (likely(!rmem_node_is_foreign(&rq->host->core, rq->in->head, &answer)))
+		return false;
+	node_count(NODE_COUNT_REASON + answer.reason);
+	trace_rmem_node_decision(rq->in->head, &answer);
+	if (likely(!rq->in->damaged))
+		send(rq, &answer.reply, NULL);
+	rq->batch->port->ops->answered(rq->batch, RMEM_PORT_NO_SLOT);
+	return true;
 }
 
 static __always_inline void fast_path(struct node_request *rq, void (*act)(struct node_request *rq))
@@ -311,7 +329,7 @@ static __always_inline void fast_path(struct node_request *rq, void (*act)(struc
 
 	spin_lock(&slot->lock);
 	act(rq);
-	rq->batch->port->ops->answered(rq->batch, n);
+	rq->batch->port->ops->answered(rq->batch, rq->identified ? n : RMEM_PORT_NO_SLOT);
 	spin_unlock(&slot->lock);
 }
 
@@ -362,6 +380,8 @@ bool rmem_port_request(struct rmem_port_batch *batch, const struct rmem_record *
 	node_count(NODE_COUNT_TYPE + head->type - RMEM_OPEN);
 	trace_rmem_node_request(head);
 
+	if (unlikely(refuse_foreign(&rq)))
+		return true;
 	if (unlikely(record->damaged)) {
 		fast_path(&rq, tell_damaged);
 		return true;

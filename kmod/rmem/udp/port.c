@@ -143,8 +143,10 @@ static int udp_answer(struct rmem_port_batch *batch, struct rmem_head *head,
 static void udp_answered(struct rmem_port_batch *batch, u32 slot)
 {
 	struct udp_rx *rx = udp_rx_of(batch);
+	struct udp_route once = {};
 
-	udp_outbox_route(rx->out, &rx->port->route[slot]);
+	udp_outbox_route(rx->out, slot == RMEM_PORT_NO_SLOT ? &once : &rx->port->route[slot]);
+	udp_route_forget(&once);
 }
 
 static void udp_flush_answers(struct rmem_port_batch *batch)

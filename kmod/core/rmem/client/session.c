@@ -122,9 +122,9 @@ static bool is_page(u32 bytes)
 }
 
 /*
- * The OPEN goes again under a fresh nonce, so each challenge is answered once, and the node can tell
- * the OPEN from a copy that met another peer's challenge. Relayed copies bring one for each OPEN
- * sent; a pause bounds their rate.
+ * The OPEN goes again under a fresh nonce, so each challenge is answered once, and the node can
+ * tell the OPEN from a copy that met another peer's challenge. An attacker can relay a challenge
+ * for each OPEN sent; a pause bounds their rate.
  */
 static void client_challenged(struct rmem_client *c, u64 now_ns, const struct rmem_head *head,
 			      struct rmem_client_rx *rx)

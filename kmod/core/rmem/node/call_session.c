@@ -141,7 +141,7 @@ static bool open_repeats(struct rmem_node *node, struct rmem_node_call *call,
 {
 	if (!rmem_session_is_attempt(session, &call->attempt))
 		return false;
-	/* Nobody waits for the answer once the session is in use, nor at another address. */
+	/* No client waits for the answer once the session is in use, nor at another address. */
 	if (session->used || !rmem_peer_equal(&session->peer, &call->peer))
 		rmem_call_finish_silently(node, call, RMEM_NODE_REPEATED);
 	else

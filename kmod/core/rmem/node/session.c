@@ -263,6 +263,12 @@ u32 rmem_sessions_slot_of(const struct rmem_sessions *sessions, u64 name)
 	return slot < sessions->slots ? slot : 0;
 }
 
+u32 rmem_sessions_tenant(const struct rmem_sessions *sessions, u64 name)
+{
+	return __atomic_load_n(&sessions->slot[rmem_sessions_slot_of(sessions, name)].tenant,
+			       __ATOMIC_RELAXED);
+}
+
 struct rmem_session *rmem_sessions_find(const struct rmem_sessions *sessions, u64 name)
 {
 	struct rmem_session *session = &sessions->slot[rmem_sessions_slot_of(sessions, name)];
@@ -308,7 +314,7 @@ static u64 idle_for_ns(const struct rmem_session *session, u64 now_ns)
 	return used_ns < now_ns ? now_ns - used_ns : 0;
 }
 
-/* What the slots hold, for an attempt. Slots by index; -1: none. */
+/* The content of the slots as an attempt sees it. Slots by index; -1: none. */
 struct survey {
 	int its;  /* the attempt's own */
 	int free; /* unused for longest */
@@ -433,6 +439,7 @@ void rmem_sessions_open(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
 	session->datagram_bytes = attempt->datagram_bytes;
 	session->peer = *peer;
 	session->place = attempt->place;
+	__atomic_store_n(&session->tenant, attempt->place.space, __ATOMIC_RELAXED);
 	session->nonce = attempt->nonce;
 	base_copy(session->client, attempt->client, sizeof(session->client));
 	session_unused(session, now_ns);
@@ -467,5 +474,6 @@ void rmem_sessions_close(struct rmem_sessions *sessions, u32 slot)
 	if (session->name == RMEM_SESSION_NONE)
 		return;
 	session->name = RMEM_SESSION_NONE;
+	__atomic_store_n(&session->tenant, 0, __ATOMIC_RELAXED);
 	sessions->in_use--;
 }
