@@ -124,6 +124,21 @@ def test_damaged_payload(lab):
             device.detach()
 
 
+@tap.bound(600)
+def test_word_that_changes_on_its_way(lab):
+    """Answers wait in the node's queue while another process changes the word they bring."""
+    compute, memory = lab["compute"], lab["memory"]
+    with Rack(lab) as rack:
+        node = rack.node("memory", "96M")
+        for level in ("digest", "full"):
+            device = rack.attach("compute", node, None, "--integrity", level)
+            with rmemlab.netem(memory, "eth0", "delay 3ms"):
+                compute.run([str(rmemlab.HERE / "hot_word.py"), f"dev:{device.path}", "200"], timeout=300)
+            counters = device.counters()
+            assert not counters["damaged"] and not counters["drop-tag"], counters
+            device.detach()
+
+
 @contextlib.contextmanager
 def checksums_before_queue(machine, address, device="eth0"):
     """The address moves to a bridge over the device. The bridge computes checksums, and the device's queue, behind
@@ -772,7 +787,7 @@ def test_interrupted_commands_of_a_node(lab):
 
 
 TESTS = [test_loss, test_reordering, test_duplication, test_corruption, test_damaged_payload,
-         test_page_that_changes_on_its_way, test_everything_at_once, test_stalls, test_outage,
+         test_word_that_changes_on_its_way, test_page_that_changes_on_its_way, test_everything_at_once, test_stalls, test_outage,
          test_events_hold_no_lock, test_node_stopped_and_started, test_node_power_cut, test_detach_from_a_dead_node,
          test_wrong_key_and_unknown_space, test_sizes_that_are_wrong, test_node_that_is_not_there, test_port_in_use,
          test_what_is_there_already, test_node_asked_too_much, test_module_that_is_not_loaded, test_in_use,

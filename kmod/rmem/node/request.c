@@ -172,6 +172,18 @@ static bool walk_found(const struct rmem_port_data *data, rmem_stretch_fn fn, vo
 	return true;
 }
 
+/*
+ * Most bytes of an answer that are copied where it has a digest. The programs that poll or change a
+ * small object do so at short intervals: a page that is lent changes between digest and departure,
+ * and the reader finds the answer damaged, again and again.
+ */
+#define COPIED_BYTES_MAX 1024U
+
+static bool may_lend(const struct rmem_head *reply)
+{
+	return reply->integrity == RMEM_LINK || reply->len > COPIED_BYTES_MAX;
+}
+
 /* All parts of a READ, or those there are buffers for; the others are asked for again. */
 static void send_parts(struct node_request *rq, struct rmem_answer *answer)
 {
@@ -183,7 +195,7 @@ static void send_parts(struct node_request *rq, struct rmem_answer *answer)
 	u32 offset = 0, bytes;
 
 	while ((bytes = rmem_node_read_part(&rq->host->core, rq->in->head, offset, answer))) {
-		data.data.pages = answer->extents;
+		data.data.pages = may_lend(&answer->reply) ? answer->extents : 0;
 		if (send(rq, &answer->reply, &data))
 			break;
 		node_count_add(NODE_COUNT_READ_BYTES, bytes);
