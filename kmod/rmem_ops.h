@@ -115,11 +115,8 @@ struct rmem_limits {
 	u32 batch_bytes;     /* of messages that travel as one, with their headers */
 	bool checks_payload; /* so that RMEM_LINK may trust it */
 	bool reads_early;    /* payload is read before it leaves, too: it must hold still */
-	/*
-	 * Silence is loss first, and only later a node that is away. Else the path has credit of
-	 * its own, and needs no congestion window: see room().
-	 */
-	bool may_lose;
+	bool may_lose;	 /* silence is loss first, and only later a node that is away */
+	bool has_credit; /* the path bounds what is under way: no congestion window; see room() */
 };
 
 /* Messages added under the channel's lock, to leave after it. Zero at first; on the stack. */

@@ -444,7 +444,7 @@ static void config_init(struct rmem_client_config *config, const struct rmem_dev
 	config->fail_after_ns = session->fail_after_ms * (u64)NSEC_PER_MSEC;
 	config->seed = get_random_u64();
 	config->waiter = waiter;
-	config->lossless = !device->limits.may_lose;
+	config->lossless = device->limits.has_credit;
 }
 
 static struct rmem_path *path_new(struct rmem_channel *c)

@@ -618,6 +618,7 @@ static int client_limits(struct rmem_path *path, struct rmem_limits *limits,
 	*limits = (struct rmem_limits){
 		.payload_bytes = RMEM_PIECE_BYTES_MAX,
 		.checks_payload = true, /* memory and bus check themselves */
+		.has_credit = true,
 	};
 	return 0;
 }
