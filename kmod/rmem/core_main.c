@@ -11,6 +11,7 @@
 #include "core/rmem/datagram.h"
 #include "rmem/marlin/record.h"
 #include "rmem/udp/skb.h"
+#include "rmem/udp/socket.h"
 
 EXPORT_SYMBOL_GPL(base_siphash);
 EXPORT_SYMBOL_GPL(base_siphash_final);
@@ -35,6 +36,13 @@ EXPORT_SYMBOL_GPL(rmem_skb_pull_heads);
 EXPORT_SYMBOL_GPL(rmem_skb_open);
 EXPORT_SYMBOL_GPL(rmem_skb_verifies);
 EXPORT_SYMBOL_GPL(rmem_skb_record_init);
+
+EXPORT_SYMBOL_GPL(rmem_socket_open);
+EXPORT_SYMBOL_GPL(rmem_socket_deafen);
+EXPORT_SYMBOL_GPL(rmem_socket_close);
+EXPORT_SYMBOL_GPL(rmem_socket_mtu_bytes);
+EXPORT_SYMBOL_GPL(rmem_socket_header_bytes);
+EXPORT_SYMBOL_GPL(rmem_socket_transmit);
 
 EXPORT_SYMBOL_GPL(rmem_marlin_writer_begin);
 EXPORT_SYMBOL_GPL(rmem_marlin_writer_add);

@@ -4,12 +4,13 @@
  *
  *   [udp:]10.0.0.2[:PORT]   [udp:]fe80::2%eth0   [udp:][fe80::2%eth0][:PORT]
  */
+#include <linux/export.h>
 #include <linux/inet.h>
 #include <net/ipv6.h>
 #include <net/netlink.h>
 #include <net/net_namespace.h>
 
-#include "rmem/udp/socket.h"
+#include "rmem/udp/path.h"
 #include "uapi/remora_rmem.h"
 
 static_assert(sizeof(union udp_address) <= sizeof_field(struct rmem_address, bytes));
@@ -62,19 +63,15 @@ static const char *text_split(char **text)
 	return port + 1;
 }
 
-static int from_text(union udp_address *address, const struct nlattr *attr,
-		     struct netlink_ext_ack *extack)
+int rmem_udp_address_parse(union udp_address *address, char *text, u16 port,
+			   const struct nlattr *attr, struct netlink_ext_ack *extack)
 {
 	struct sockaddr_storage found = {};
-	char room[RMEM_ADDRESS_TEXT_MAX + 1], *host = room;
-	const char *port;
+	const char *written = text_split(&text);
+	char usual[8];
 
-	nla_strscpy(room, attr, sizeof(room));
-	if (!strncmp(room, SCHEME, strlen(SCHEME)))
-		host += strlen(SCHEME);
-	port = text_split(&host);
-	if (inet_pton_with_scope(&init_net, AF_UNSPEC, host, port ?: __stringify(RMEM_PORT),
-				 &found) ||
+	snprintf(usual, sizeof(usual), "%u", port);
+	if (inet_pton_with_scope(&init_net, AF_UNSPEC, text, written ?: usual, &found) ||
 	    !((struct sockaddr_in *)&found)->sin_port) {
 		NL_SET_ERR_MSG_ATTR(extack, attr,
 				    "no such ADDRESS: write [udp:]IP or [udp:][IP]:PORT");
@@ -82,6 +79,18 @@ static int from_text(union udp_address *address, const struct nlattr *attr,
 	}
 	memcpy(address, &found, sizeof(*address));
 	return check_unicast(address, attr, extack);
+}
+EXPORT_SYMBOL_GPL(rmem_udp_address_parse);
+
+static int from_text(union udp_address *address, const struct nlattr *attr,
+		     struct netlink_ext_ack *extack)
+{
+	char room[RMEM_ADDRESS_TEXT_MAX + 1], *host = room;
+
+	nla_strscpy(room, attr, sizeof(room));
+	if (!strncmp(room, SCHEME, strlen(SCHEME)))
+		host += strlen(SCHEME);
+	return rmem_udp_address_parse(address, host, RMEM_PORT, attr, extack);
 }
 
 static int from_node(union udp_address *address, struct nlattr **attrs,

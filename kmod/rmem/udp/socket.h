@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A path's UDP socket, connected to the node, and its route there.
+ * A UDP socket that is connected to another machine, and its route there: a path's to its node, and
+ * that of EDM's host to its scheduler.
  *
  * Every path has a port of its own, so that its answers come to a receive queue (hence
  * a CPU) of their own. Packets are consumed in encap_rcv: never queued at the socket, and
@@ -42,20 +43,6 @@ struct rmem_socket {
 	ALIGN(LL_MAX_HEADER + sizeof(struct ipv6hdr) + sizeof(struct hop_jumbo_hdr) +              \
 		      sizeof(struct udphdr),                                                       \
 	      16)
-
-/* ---- address.c ---- */
-
-static inline const union udp_address *udp_address_of(const struct rmem_address *address)
-{
-	return (const union udp_address *)address->bytes;
-}
-
-/* As in struct rmem_transport_ops. */
-int udp_address_get(struct rmem_address *to, struct nlattr **attrs,
-		    struct netlink_ext_ack *extack);
-int udp_address_put(const struct rmem_address *from, struct sk_buff *reply);
-
-/* ---- socket.c ---- */
 
 /* receive runs in softirq, under rcu_read_lock(), with user_data in sk_user_data. */
 int rmem_socket_open(struct rmem_socket *s, const union udp_address *to,

@@ -1,35 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The client's transport over UDP/IP: a path is a connected socket (socket.c), a batch is a list of
- * datagrams (packet.c), and a record is a message of one.
- *
- *   add:      rmem_packet_takes(), rmem_packet_add()          under the channel's lock
- *   flush:    rmem_socket_transmit(), a datagram each         after it
- *   receive:  encap_rcv -> udp_receive(), a record each       softirq
+ * The client's transport over UDP/IP (path.h): a path is a connected socket (socket.c), a batch is a
+ * list of datagrams (packet.c), and a record is a message of one.
  */
 #include <linux/module.h>
 #include <net/sock.h>
 
 #include "compat/compat.h"
 #include "rmem/udp/packet.h"
+#include "rmem/udp/path.h"
 #include "rmem/udp/skb.h"
-#include "rmem/udp/socket.h"
-
-struct udp_path {
-	struct rmem_path path; /* first */
-	struct rmem_socket socket;
-};
-
-static struct udp_path *path_of(struct rmem_path *path)
-{
-	return container_of(path, struct udp_path, path);
-}
 
 /* ---- out ---- */
 
 struct udp_batch {
 	struct sk_buff *first, *last; /* whole datagrams */
 	struct rmem_packet packet;    /* the one that others may join */
+	bool reads;		      /* its messages do */
 };
 
 static_assert(sizeof(struct udp_batch) <= sizeof(struct rmem_batch));
@@ -47,14 +34,25 @@ static void udp_close_packet(struct udp_batch *batch)
 	batch->last = skb;
 }
 
-static bool udp_add(struct rmem_path *path, struct rmem_batch *batch, struct rmem_client_tx *tx,
-		    u32 row)
+/* A gate wants messages that read apart from others, for only these have answers that are long. */
+static bool udp_takes(const struct rmem_path *path, const struct udp_batch *batch,
+		      const struct rmem_client_tx *tx)
+{
+	if (container_of_const(path, struct udp_path, path)->gate &&
+	    batch->reads != rmem_type_reads(tx->head.type))
+		return false;
+	return rmem_packet_takes(&batch->packet, tx, path->batch_bytes);
+}
+
+bool rmem_udp_add(struct rmem_path *path, struct rmem_batch *batch, struct rmem_client_tx *tx,
+		  u32 row)
 {
 	struct udp_batch *mine = (struct udp_batch *)batch;
 	bool copied = false;
 
-	if (!rmem_packet_takes(&mine->packet, tx, path->batch_bytes))
+	if (!udp_takes(path, mine, tx))
 		udp_close_packet(mine);
+	mine->reads = rmem_type_reads(tx->head.type);
 	if (unlikely(!rmem_packet_add(&mine->packet, path->session, tx, row, &copied))) {
 		rmem_path_count(path, RMEM_PATH_NO_BUFFER);
 		return false;
@@ -63,25 +61,37 @@ static bool udp_add(struct rmem_path *path, struct rmem_batch *batch, struct rme
 		rmem_path_count(path, RMEM_PATH_COPIED);
 	return true;
 }
+EXPORT_SYMBOL_GPL(rmem_udp_add);
 
-static void udp_flush(struct rmem_path *path, struct rmem_batch *batch)
+void rmem_udp_transmit(struct udp_path *path, struct sk_buff *skb)
+{
+	int how = rmem_socket_transmit(&path->socket, skb);
+
+	if (unlikely(how))
+		rmem_path_count(&path->path, how > 0	      ? RMEM_PATH_SPARE
+					     : how == -ENOMEM ? RMEM_PATH_NO_BUFFER
+							      : RMEM_PATH_NO_ROUTE);
+}
+EXPORT_SYMBOL_GPL(rmem_udp_transmit);
+
+void rmem_udp_flush(struct rmem_path *path, struct rmem_batch *batch)
 {
 	struct udp_batch *mine = (struct udp_batch *)batch;
+	struct udp_path *udp = udp_path_of(path);
 	struct sk_buff *skb, *next;
-	int how;
 
 	udp_close_packet(mine);
-	for (skb = mine->first; skb; skb = next) {
-		next = skb->next;
-		skb_mark_not_on_list(skb);
-		how = rmem_socket_transmit(&path_of(path)->socket, skb);
-		if (unlikely(how))
-			rmem_path_count(path, how > 0	       ? RMEM_PATH_SPARE
-					      : how == -ENOMEM ? RMEM_PATH_NO_BUFFER
-							       : RMEM_PATH_NO_ROUTE);
+	if (udp->gate && mine->first) {
+		udp->gate->pass(udp, mine->first);
+	} else {
+		skb_list_walk_safe(mine->first, skb, next) {
+			skb_mark_not_on_list(skb);
+			rmem_udp_transmit(udp, skb);
+		}
 	}
 	mine->first = NULL;
 }
+EXPORT_SYMBOL_GPL(rmem_udp_flush);
 
 /* ---- in ---- */
 
@@ -132,6 +142,8 @@ static int udp_receive(struct sock *sk, struct sk_buff *skb)
 	}
 	while (rmem_datagram_step(&d, heads)) {
 		rmem_skb_record_init(&r, &d, skb);
+		if (mine->gate && rmem_type_reads(d.head.type))
+			mine->gate->answered(mine, &d.head);
 		path->to->receive(path->channel, &r.record);
 	}
 	consume_skb(skb);
@@ -142,27 +154,29 @@ static int udp_receive(struct sock *sk, struct sk_buff *skb)
 
 /* ---- life ---- */
 
-static int udp_open(struct rmem_path *path, const struct rmem_address *to)
+int rmem_udp_open(struct rmem_path *path, const union udp_address *to)
 {
-	return rmem_socket_open(&path_of(path)->socket, udp_address_of(to), udp_receive,
-				path_of(path));
+	return rmem_socket_open(&udp_path_of(path)->socket, to, udp_receive, udp_path_of(path));
 }
+EXPORT_SYMBOL_GPL(rmem_udp_open);
 
-static void udp_quiesce(struct rmem_path *path)
+void rmem_udp_quiesce(struct rmem_path *path)
 {
-	rmem_socket_deafen(&path_of(path)->socket);
+	rmem_socket_deafen(&udp_path_of(path)->socket);
 }
+EXPORT_SYMBOL_GPL(rmem_udp_quiesce);
 
-static void udp_close(struct rmem_path *path)
+void rmem_udp_close(struct rmem_path *path)
 {
-	rmem_socket_close(&path_of(path)->socket);
+	rmem_socket_close(&udp_path_of(path)->socket);
 }
+EXPORT_SYMBOL_GPL(rmem_udp_close);
 
 /* As the route's MTU has it. */
-static int udp_limits(struct rmem_path *path, struct rmem_limits *limits,
-		      struct netlink_ext_ack *extack)
+int rmem_udp_limits(struct rmem_path *path, struct rmem_limits *limits,
+		    struct netlink_ext_ack *extack)
 {
-	struct rmem_socket *socket = &path_of(path)->socket;
+	struct rmem_socket *socket = &udp_path_of(path)->socket;
 	u32 below = rmem_socket_header_bytes(socket);
 	u32 headers = below + RMEM_HEADS_BYTES(1);
 	bool offload;
@@ -186,6 +200,12 @@ static int udp_limits(struct rmem_path *path, struct rmem_limits *limits,
 	};
 	return 0;
 }
+EXPORT_SYMBOL_GPL(rmem_udp_limits);
+
+static int udp_open(struct rmem_path *path, const struct rmem_address *to)
+{
+	return rmem_udp_open(path, udp_address_of(to));
+}
 
 static const struct rmem_transport_ops udp_transport = {
 	.name = "udp",
@@ -195,11 +215,11 @@ static const struct rmem_transport_ops udp_transport = {
 	.address_get = udp_address_get,
 	.address_put = udp_address_put,
 	.open = udp_open,
-	.quiesce = udp_quiesce,
-	.close = udp_close,
-	.limits = udp_limits,
-	.add = udp_add,
-	.flush = udp_flush,
+	.quiesce = rmem_udp_quiesce,
+	.close = rmem_udp_close,
+	.limits = rmem_udp_limits,
+	.add = rmem_udp_add,
+	.flush = rmem_udp_flush,
 };
 
 int rmem_udp_register(void)
