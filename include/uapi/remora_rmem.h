@@ -15,6 +15,10 @@
 /* vm.min_free_kbytes below which ATTACH of a disk warns, by extack text: swap needs that much. */
 #define RMEM_MIN_FREE_KIB 8192
 
+#define RMEM_INDEX_MAX			1023U
+#define RMEM_TIMEOUT_MS_MAX		30000
+#define RMEM_FAIL_AFTER_MS_PROGRAMS_MAX 60000U
+
 enum {
 	RMEM_CMD_UNSPEC,
 	/*
@@ -62,7 +66,7 @@ enum {
 	RMEM_A_KEY,	      /* binary, RMEM_KEY_BYTES; never answered */
 	RMEM_A_INTEGRITY,     /* u8 enum rmem_integrity: 0 link, 1 digest, 2 full; default 1 */
 	RMEM_A_FAIL_AFTER_MS, /* u32; 0, absent: I/O waits; PROGRAMS: 1 .. 60000, default 10000 */
-	RMEM_A_TIMEOUT_MS,    /* u32, ATTACH: how long to wait for the node; default 5000 */
+	RMEM_A_TIMEOUT_MS,    /* u32, ATTACH: wait for the node, 1 .. 30000; default 5000 */
 	RMEM_A_QUEUES,	      /* u32 hardware queues; default one per CPU */
 	RMEM_A_FORCE,	      /* flag, DETACH: even if open; see RMEM_CMD_DETACH */
 	RMEM_A_STATE,	      /* u8 enum rmem_device_state */

@@ -73,21 +73,27 @@ std::string size_text(std::uint64_t bytes) {
 }
 
 std::uint32_t parse_seconds_ms(std::string_view text) {
+    return parse_seconds_ms(text, 0, std::numeric_limits<std::uint32_t>::max(), "time");
+}
+
+std::uint32_t parse_seconds_ms(std::string_view text, std::uint32_t min_ms, std::uint32_t max_ms,
+                               std::string_view what) {
     static constexpr std::array<std::uint64_t, 4> scale = {1000, 100, 10, 1};
-    static constexpr std::uint64_t max_ms = std::numeric_limits<std::uint32_t>::max();
+    static constexpr std::uint64_t none = std::numeric_limits<std::uint64_t>::max();
     std::string_view rest = text;
     auto whole = take_digits(rest);
-    std::uint64_t ms = whole && *whole <= max_ms / 1000 ? *whole * 1000 : max_ms + 1;
+    std::uint64_t ms = whole && *whole <= max_ms / 1000 ? *whole * 1000 : none;
     if (whole && rest.starts_with('.')) {
         rest.remove_prefix(1);
         std::size_t before = rest.size();
         auto fraction = take_digits(rest);
         std::size_t digits = before - rest.size();
-        ms = fraction && digits < scale.size() ? ms + *fraction * scale[digits] : max_ms + 1;
+        bool readable = ms != none && fraction && digits < scale.size();
+        ms = readable ? ms + *fraction * scale[digits] : none;
     }
-    if (!rest.empty() || ms > max_ms)
-        throw Misuse("time '{}' is none: write seconds, down to 0.001 and up to {}", text,
-                     max_ms / 1000);
+    if (!rest.empty() || ms < min_ms || ms > max_ms)
+        throw Misuse("{} '{}' is not {} to {} seconds, with at most 3 decimals", what, text,
+                     min_ms / 1e3, max_ms / 1e3);
     return static_cast<std::uint32_t>(ms);
 }
 

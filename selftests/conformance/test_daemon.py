@@ -328,6 +328,24 @@ class Daemon(unittest.TestCase):
 
     # ---- --spin-us ----
 
+    def test_options_out_of_range_are_refused_with_the_range(self):
+        attach = "attach 127.0.0.1 --size 16M --key /dev/null"
+        for words, says in ((f"{attach} --timeout 60", "--timeout '60' is not 0.001 to 30 seconds"),
+                            (f"{attach} --timeout 0", "--timeout '0' is not 0.001 to 30 seconds"),
+                            (f"{attach} --index 1024", "--index '1024' is none: write a number from 0 to 1023"),
+                            (f"{attach} --queues 0", "--queues '0' is none: write a number from 1 to"),
+                            ("attach 127.0.0.1 --programs --key /dev/null --fail-after 61", "'61' is not 0.001 to 60 seconds"),
+                            ("ping 127.0.0.1 --key /dev/null --timeout 0", "--timeout '0' is not 0.001 to 4294967.295 seconds"),
+                            ("stats --interval 0", "--interval '0' is not 0.001 to 4294967.295 seconds"),
+                            ("top --interval 0", "--interval '0' is not 0.001 to 4294967.295 seconds"),
+                            ("eqds share eqds0 10.0.0.0/8 --weight 1025", "--weight: Value 1025 not in range"),
+                            ("eqds share eqds0 10.0.0.0/8 --priority 8", "--priority: Value 8 not in range"),
+                            ("eqds set eqds0 --ttl 256", "--ttl: Value 256 not in range")):
+            done = subprocess.run([ROOT / "out/bin/remora", *words.split()], capture_output=True, text=True, timeout=60, check=False)
+            self.assertEqual(done.returncode, 2, done)
+            self.assertIn(says, done.stderr)
+            self.assertEqual(done.stderr.count("\n"), 1, done)
+
     def test_spin_us_that_is_no_time_is_refused_by_one_line(self):
         for value in ("-1", "1000001", "18446744073709551616", "1.5", "50us", "nonsense"):
             [line] = self.refused(*ANY_PORT, f"--spin-us={value}", code=2)

@@ -248,7 +248,8 @@ void ping(const Options& options) {
 CLI::App* add(CLI::App& program, const char* name, const char* help, Options* options) {
     CLI::App* command = program.add_subcommand(name, help);
     command->add_option("--device", options->device, "eqds device; default eqds0");
-    command->add_option("--port", options->port, "Port of the serving program; default 7");
+    command->add_option("--port", options->port, "Port of the serving program; default 7")
+        ->check(CLI::Range(1, 65535));
     command->add_flag("--json", options->json, "Print JSON.");
     return command;
 }

@@ -107,7 +107,8 @@ void interpret(const Texts& texts, Options& options) {
         options.ready_fd = static_cast<int>(
             number(texts.ready_fd, 0, std::numeric_limits<int>::max(), "--ready-fd"));
     if (!texts.stats_interval.empty())
-        options.stats_interval_ms = parse_seconds_ms(texts.stats_interval);
+        options.stats_interval_ms =
+            parse_seconds_ms(texts.stats_interval, 1, UINT32_MAX, "--stats-interval");
 }
 
 } // namespace

@@ -112,10 +112,18 @@ std::uint64_t disk_bytes(const std::string& size) {
     return bytes;
 }
 
+constexpr std::uint32_t u32_max = std::numeric_limits<std::uint32_t>::max();
+
+std::uint32_t fail_after_ms(const AttachOptions& options) {
+    return parse_seconds_ms(*options.fail_after, options.programs ? 1 : 0,
+                            options.programs ? RMEM_FAIL_AFTER_MS_PROGRAMS_MAX : u32_max,
+                            "--fail-after");
+}
+
 Request attach_request(const AttachOptions& options) {
-    static constexpr std::uint64_t u32_max = std::numeric_limits<std::uint32_t>::max();
-    auto number = [](const std::string& text, std::uint64_t min, std::string_view what) {
-        return static_cast<std::uint32_t>(parse_number(text, min, u32_max, what));
+    auto number = [](const std::string& text, std::uint64_t min, std::uint64_t max,
+                     std::string_view what) {
+        return static_cast<std::uint32_t>(parse_number(text, min, max, what));
     };
     auto integrity = std::find(integrity_names.begin(), integrity_names.end(), options.integrity);
     if (integrity == integrity_names.end())
@@ -127,16 +135,17 @@ Request attach_request(const AttachOptions& options) {
     request.u8(RMEM_A_KIND, options.programs ? RMEM_KIND_PROGRAMS : RMEM_KIND_DISK);
     if (options.size)
         request.u64(RMEM_A_BYTES, disk_bytes(*options.size));
-    request.u32(RMEM_A_SPACE, number(options.space, 1, "space id"));
+    request.u32(RMEM_A_SPACE, number(options.space, 1, u32_max, "space id"));
     request.u8(RMEM_A_INTEGRITY, static_cast<std::uint8_t>(integrity - integrity_names.begin()));
     if (options.fail_after)
-        request.u32(RMEM_A_FAIL_AFTER_MS, parse_seconds_ms(*options.fail_after));
+        request.u32(RMEM_A_FAIL_AFTER_MS, fail_after_ms(options));
     if (options.timeout)
-        request.u32(RMEM_A_TIMEOUT_MS, parse_seconds_ms(*options.timeout));
+        request.u32(RMEM_A_TIMEOUT_MS,
+                    parse_seconds_ms(*options.timeout, 1, RMEM_TIMEOUT_MS_MAX, "--timeout"));
     if (options.index)
-        request.u32(RMEM_A_INDEX, number(*options.index, 0, "--index"));
+        request.u32(RMEM_A_INDEX, number(*options.index, 0, RMEM_INDEX_MAX, "--index"));
     if (options.queues)
-        request.u32(RMEM_A_QUEUES, number(*options.queues, 1, "--queues"));
+        request.u32(RMEM_A_QUEUES, number(*options.queues, 1, u32_max, "--queues"));
     Key key = key_read_warning(options.key_file, "remora");
     request.bytes(RMEM_A_KEY, key.data(), key.size());
     return request;
@@ -244,13 +253,13 @@ void add_device_commands(CLI::App& program) {
                                "Protection of data: link, digest or full; default digest");
     attach_command->add_option("--fail-after", options->fail_after,
                                "SECONDS after which I/O to a silent node fails; default: it "
-                               "waits; with --programs: 10");
+                               "waits; with --programs: at most 60, default 10");
     attach_command->add_option("--index", options->index,
-                               "N of the device; default the first free one");
+                               "N of the device, 0 to 1023; default the first free one");
     attach_command->add_option("--queues", options->queues,
                                "N hardware queues; default one per CPU");
     attach_command->add_option("--timeout", options->timeout,
-                               "SECONDS to wait for the node; default 5");
+                               "SECONDS to wait for the node, at most 30; default 5");
     attach_command->callback([options] { attach(*options); });
 
     CLI::App* detach_command = program.add_subcommand("detach", "Remove a device");

@@ -349,8 +349,10 @@ void add_rule(CLI::App& eqds, std::uint8_t kind, const char* help) {
     if (kind == EQDS_RULE_KIND_MAP)
         command->add_option("PEER", words->peer, "Address of the tunnel's other end");
     if (kind == EQDS_RULE_KIND_SHARE) {
-        command->add_option("--weight", words->weight, "Share among equals, 1 to 1024; default 1");
-        command->add_option("--priority", words->priority, "0, served first, to 7; default 0");
+        command->add_option("--weight", words->weight, "Share among equals, 1 to 1024; default 1")
+            ->check(CLI::Range(1, 1024));
+        command->add_option("--priority", words->priority, "0, served first, to 7; default 0")
+            ->check(CLI::Range(0, 7));
     }
     command->add_flag("--remove", words->remove, "Remove the rule");
     command->callback([=] { change_rule(kind, *words); });
@@ -367,7 +369,8 @@ void add_set(CLI::App& eqds) {
         "set", "Change outer packets, the window, what RDMA is told of queues, bounds on memory");
     auto words = std::make_shared<Words>();
     command->add_option("DEVICE", words->device, "eqds device")->required();
-    command->add_option("--ttl", words->ttl, "Hop limit; 0: the route's");
+    command->add_option("--ttl", words->ttl, "Hop limit; 0: the route's")
+        ->check(CLI::Range(0, 255));
     command->add_option("--tos", words->tos, "0 to 255, or inherit");
     command->add_option("--window", words->window, "MTUs on their way to a peer; ends tunnels")
         ->check(CLI::Range(1, 512));

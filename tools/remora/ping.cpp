@@ -56,9 +56,7 @@ public:
           name_(endpoint_text(node_.host, node_.port)),
           space_(parse_space_id(options.space)),
           count_(parse_number(options.count, 1, count_max, "--count")),
-          timeout_us_(std::uint64_t{parse_seconds_ms(options.timeout)} * 1000) {
-        if (!timeout_us_)
-            throw Misuse("--timeout 0 leaves no time for an answer: raise it");
+          timeout_us_(1000ULL * parse_seconds_ms(options.timeout, 1, UINT32_MAX, "--timeout")) {
         key_read_warning(options.key_file, "remora");
         target_ = fmt::format("udp:{},key={},space={}", name_, options.key_file, space_);
     }

@@ -144,10 +144,7 @@ void stats(const std::optional<std::string>& device, bool json,
            const std::optional<std::string>& interval) {
     if (!interval)
         return print_counters(read_counters(device), json, 2);
-    std::uint32_t interval_ms = parse_seconds_ms(*interval);
-    if (!interval_ms)
-        throw Misuse("--interval is 0: write SECONDS, such as 1 or 0.5");
-    print_increases(device, json, interval_ms);
+    print_increases(device, json, parse_seconds_ms(*interval, 1, UINT32_MAX, "--interval"));
 }
 
 } // namespace

@@ -273,9 +273,7 @@ void print(const Shown& shown, bool is_terminal) {
 
 // Runs until a signal; with --json once.
 void top(bool json, const std::string& interval, const std::vector<std::string>& sockets) {
-    std::uint32_t interval_ms = parse_seconds_ms(interval);
-    if (!interval_ms)
-        throw Misuse("--interval is 0: write SECONDS, such as 1 or 0.5");
+    std::uint32_t interval_ms = parse_seconds_ms(interval, 1, UINT32_MAX, "--interval");
     Look before = look(sockets);
     for (;;) {
         timespec left{interval_ms / 1000, static_cast<long>(interval_ms % 1000) * 1'000'000};

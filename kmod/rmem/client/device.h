@@ -54,7 +54,6 @@ struct rmem_device;
 
 #define RMEM_BLOCK_BYTES 4096U
 #define RMEM_QUEUE_DEPTH 128U
-#define RMEM_INDEX_MAX 1023U
 
 /* How a device is used: as a disk, or by programs. */
 struct rmem_device_ops {

@@ -24,10 +24,7 @@ static_assert(RMEM_KEY_BYTES == BASE_SIPHASH_KEY_BYTES);
 static_assert(RMEM_TIMES_BUCKETS == BASE_TIMES_BUCKETS);
 
 #define TIMEOUT_MS_DEFAULT 5000U
-#define TIMEOUT_MS_MAX 30000
-
-#define FAIL_AFTER_MS_PROGRAMS	   10000U
-#define FAIL_AFTER_MS_PROGRAMS_MAX 60000U
+#define FAIL_AFTER_MS_PROGRAMS 10000U
 
 /* Room for the attributes that are neither counters nor times. */
 #define STATUS_BYTES 512
@@ -49,7 +46,7 @@ static const struct nla_policy policy[RMEM_A_MAX + 1] = {
 	[RMEM_A_KEY] = { .type = NLA_BINARY },
 	[RMEM_A_INTEGRITY] = NLA_POLICY_MAX(NLA_U8, RMEM_FULL),
 	[RMEM_A_FAIL_AFTER_MS] = { .type = NLA_U32 },
-	[RMEM_A_TIMEOUT_MS] = NLA_POLICY_RANGE(NLA_U32, 1, TIMEOUT_MS_MAX),
+	[RMEM_A_TIMEOUT_MS] = NLA_POLICY_RANGE(NLA_U32, 1, RMEM_TIMEOUT_MS_MAX),
 	[RMEM_A_QUEUES] = NLA_POLICY_MIN(NLA_U32, 1),
 	[RMEM_A_FORCE] = { .type = NLA_FLAG },
 	[RMEM_A_KIND] = NLA_POLICY_MAX(NLA_U8, RMEM_KIND_PROGRAMS),
@@ -114,7 +111,7 @@ static int get_programs(struct genl_info *info, struct rmem_attach_params *param
 	if (!info->attrs[RMEM_A_FAIL_AFTER_MS])
 		params->session.fail_after_ms = FAIL_AFTER_MS_PROGRAMS;
 	if (!params->session.fail_after_ms ||
-	    params->session.fail_after_ms > FAIL_AFTER_MS_PROGRAMS_MAX)
+	    params->session.fail_after_ms > RMEM_FAIL_AFTER_MS_PROGRAMS_MAX)
 		return refuse(info, RMEM_A_FAIL_AFTER_MS,
 			      "FAIL_AFTER_MS is 1 .. 60000 where programs wait", -EINVAL);
 	return 0;

@@ -58,6 +58,22 @@ TEST(ParseSeconds, Milliseconds) {
         EXPECT_THROW(parse_seconds_ms(text), Misuse) << text;
 }
 
+TEST(ParseSeconds, OutOfRangeIsRefusedWithTheRange) {
+    EXPECT_EQ(parse_seconds_ms("0.001", 1, 30000, "--timeout"), 1U);
+    EXPECT_EQ(parse_seconds_ms("30", 1, 30000, "--timeout"), 30000U);
+    EXPECT_EQ(parse_seconds_ms("30.000", 1, 30000, "--timeout"), 30000U);
+    for (const char* text : {"0", "0.000", "30.001", "31", "4294968", "x", "18446744073709551"}) {
+        try {
+            parse_seconds_ms(text, 1, 30000, "--timeout");
+            ADD_FAILURE() << text;
+        } catch (const Misuse& misuse) {
+            EXPECT_EQ(misuse.what(), fmt::format("--timeout '{}' is not 0.001 to 30 seconds, with "
+                                                 "at most 3 decimals",
+                                                 text));
+        }
+    }
+}
+
 // ---- addresses ----
 
 void expect_endpoint(const char* text, const char* host, std::uint16_t port) {
