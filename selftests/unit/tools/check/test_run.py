@@ -26,6 +26,7 @@ def load():
 
 check = load()
 
+GOOD = ("tap", "1..1\nok 1 - a\n", "exit 0")
 GTEST_GOOD = """\
 [==========] Running 2 tests from 1 test suite.
 [ RUN      ] A.B
@@ -51,18 +52,31 @@ GTEST_CRASH = """\
 GTEST_EMPTY = "[==========] 0 tests from 0 test suites ran. (0 ms total)\n"
 
 
+def write_program(folder, name, script):
+    program = pathlib.Path(folder, name)
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return program
+
+
+def until(condition):
+    """Shell commands that wait for CONDITION, and fail if it doesn't come."""
+    return f"for turn in $(seq 1000); do {condition} && exit 0; sleep 0.01; done; exit 1"
+
+
 class Check(unittest.TestCase):
-    def run_suites(self, *suites, kernel=None, cpus=1):
-        """(exit status, last line, everything said) of suites given as (kind, output, exit status)."""
+    def run_suites(self, *suites, kernel=None, cpus=1, make=":"):
+        """(exit status, last line, everything said) of suites given as (kind, output, exit status, target...). MAKE is
+        a script in make's place: $1 is its target."""
         with tempfile.TemporaryDirectory() as folder:
             made = []
-            for number, (kind, output, status) in enumerate(suites):
-                program = pathlib.Path(folder, f"program{number}")
-                program.write_text(f"#!/bin/sh\ncat <<'END'\n{output}END\n{status}\n")
-                program.chmod(0o755)
-                made.append(check.Suite(f"suite{number}", kind, [], kernel, cpus, 5.0, [str(program)]))
+            for number, (kind, output, status, *targets) in enumerate(suites):
+                program = write_program(folder, f"program{number}", f"cat <<'END'\n{output}END\n{status}")
+                made.append(check.Suite(f"suite{number}", kind, targets, kernel, cpus, 5.0, [str(program)]))
+            write_program(folder, "make", f"shift\n{make}")
             words = io.StringIO()
             with mock.patch.object(check, "read_suites", lambda: made), \
+                    mock.patch.dict(os.environ, {"PATH": f"{folder}:{os.environ['PATH']}"}), \
                     mock.patch.object(check, "LOGS", pathlib.Path(folder, "logs")), \
                     mock.patch.object(sys, "argv", ["run"]), contextlib.redirect_stdout(words):
                 status = check.main()
@@ -89,17 +103,40 @@ class Check(unittest.TestCase):
                 self.assertEqual(got[:2], (0, "3 passed, 0 failed"), got[2])
 
     def test_a_target_is_made_once(self):
-        suite = check.Suite("a", "tap", ["good", "bad"], None, 1, 5.0, ["true"])
-        made = []
+        with tempfile.TemporaryDirectory() as folder:
+            got = self.run_suites((*GOOD, "good"), (*GOOD, "good", "bad"), (*GOOD, "bad"), GOOD,
+                                  make=f'echo "$@" >>{folder}/made; [ $1 = good ]')
+            self.assertEqual(got[:2], (1, "2 passed, 2 failed"), got[2])
+            self.assertEqual(pathlib.Path(folder, "made").read_text(), "good\nbad\n")
+        self.assertIn("FAIL suite1: make bad", got[2])
+        self.assertIn("FAIL suite2: make bad", got[2][got[2].index("seconds that suites took"):])
 
-        def make(argv, **_):
-            made.extend(argv[2:])
-            return mock.Mock(returncode=int("bad" in argv))
-        with mock.patch.object(check, "built", {}), mock.patch.object(check.subprocess, "run", make):
-            self.assertTrue(check.build(suite._replace(build=["good"])))
-            self.assertFalse(check.build(suite))
-            self.assertFalse(check.build(suite), "what couldn't be made isn't there the second time either")
-        self.assertEqual(made, ["good", "bad"])
+    def test_a_suite_runs_while_a_later_ones_needs_are_made(self):
+        with tempfile.TemporaryDirectory() as folder:
+            got = self.run_suites(("tap", "1..1\nok 1 - a\n", f"touch {folder}/ran"), (*GOOD, "late"),
+                                  make=until(f"[ -e {folder}/ran ]"))
+            self.assertEqual(got[:2], (0, "2 passed, 0 failed"), got[2])
+
+    def test_a_built_suite_passes_one_that_waits_for_make(self):
+        with tempfile.TemporaryDirectory() as folder:
+            got = self.run_suites((*GOOD, "late"), ("tap", "1..1\nok 1 - a\n", f"touch {folder}/ran"),
+                                  make=until(f"[ -e {folder}/ran ]"))
+            self.assertEqual(got[:2], (0, "2 passed, 0 failed"), got[2])
+
+    def test_programs_kernels_and_downloads_are_made_beside_each_other(self):
+        with tempfile.TemporaryDirectory() as folder:
+            got = self.run_suites((*GOOD, "user", "modules-uml", "kernel-6.12"),
+                                  make=f"touch {folder}/$1\n" + until(f'[ "$(ls {folder} | wc -l)" = 3 ]'))
+            self.assertEqual(got[:2], (0, "1 passed, 0 failed"), got[2])
+
+    def test_the_table_says_how_long_suites_took(self):
+        burn = f"{sys.executable} -c 'import time\nwhile time.process_time() < 0.6: pass'"
+        _, _, words = self.run_suites(("tap", "1..1\nok 1 - a\n", burn, "a"), GOOD, make=burn)
+        rows = [line.split() for line in words[words.index("seconds that suites took"):].splitlines()[2:5]]
+        self.assertEqual([row[0] for row in rows], ["suite0", "suite1", "all"])
+        self.assertGreaterEqual(int(rows[0][2]), 1, words)
+        self.assertGreaterEqual(int(rows[0][4]), 1, words)
+        self.assertEqual(rows[1][1:3], ["0", "0"])
 
     def test_one_that_fails_fails_all(self):
         got = self.run_suites(("tap", "1..1\nok 1 - a\n", "exit 0"), ("tap", "1..1\nnot ok 1 - b\n", "exit 1"),
@@ -163,7 +200,7 @@ class Check(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder, \
                 mock.patch.object(check, "LOGS", pathlib.Path(folder)), \
                 contextlib.redirect_stdout(io.StringIO()):
-            self.assertEqual(list(check.run_suite(missing)), [0, 1, 0])
+            self.assertEqual(list(check.run_suite(missing, check.Cost())), [0, 1, 0])
 
     def test_a_hung_program_is_ended_with_its_children(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -173,7 +210,7 @@ class Check(unittest.TestCase):
             words = io.StringIO()
             with mock.patch.object(check, "LOGS", pathlib.Path(folder)), \
                     contextlib.redirect_stdout(words):
-                self.assertEqual(list(check.run_suite(hung)), [0, 1, 0])
+                self.assertEqual(list(check.run_suite(hung, check.Cost())), [0, 1, 0])
             self.assertIn("not done after", words.getvalue())
             try:
                 child = os.pidfd_open(int(alive.read_text()))
