@@ -37,6 +37,8 @@ EXPORT_SYMBOL_GPL(rmem_skb_open);
 EXPORT_SYMBOL_GPL(rmem_skb_verifies);
 EXPORT_SYMBOL_GPL(rmem_skb_record_init);
 
+EXPORT_SYMBOL_GPL(rmem_socket_start);
+EXPORT_SYMBOL_GPL(rmem_socket_stop);
 EXPORT_SYMBOL_GPL(rmem_socket_open);
 EXPORT_SYMBOL_GPL(rmem_socket_deafen);
 EXPORT_SYMBOL_GPL(rmem_socket_close);

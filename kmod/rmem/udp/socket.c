@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 #include "rmem/udp/socket.h"
 
+#include <linux/inetdevice.h>
 #include <linux/net.h>
+#include <linux/notifier.h>
+#include <linux/sched/mm.h>
 #include <linux/udp.h>
+#include <linux/workqueue.h>
+#include <net/addrconf.h>
 #include <net/inet_sock.h>
 #include <net/ip.h>
 #include <net/ip6_checksum.h>
@@ -14,10 +19,7 @@
 #include <net/udp.h>
 #include <net/udp_tunnel.h>
 
-/*
- * The source address is the one that connecting chose, and stays: a session belongs to it.
- * While the machine doesn't have it, there is no route, and the device is DOWN.
- */
+/* The source address is the one that connecting chose, until the machine loses it (move()). */
 static void flow_init(struct rmem_socket *s)
 {
 	struct sock *sk = s->sock->sk;
@@ -53,6 +55,112 @@ static void hear(struct sock *sk, int (*receive)(struct sock *sk, struct sk_buff
 	WRITE_ONCE(udp_sk(sk)->encap_type, 1);
 	udp_tunnel_encap_enable(sk);
 	release_sock(sk);
+}
+
+/* ---- addresses that come and go ---- */
+
+/*
+ * A lease ends, a privacy address expires, a network is renumbered: then packets from the socket's
+ * address have no route, or their answers none. So whenever the machine gets or loses an address,
+ * each socket whose own is gone is connected anew, which chooses another. The node takes the next
+ * request for a copy from elsewhere, and the client renews its session, as it does behind a NAT that
+ * forgets.
+ */
+
+static LIST_HEAD(sockets);
+static DEFINE_MUTEX(sockets_lock); /* sockets, of_all; sockets are opened, moved, and closed */
+static struct workqueue_struct *movers;
+
+static bool has_source(const struct rmem_socket *s)
+{
+	struct sock *sk = s->sock->sk;
+
+	if (sk->sk_family == AF_INET)
+		return inet_addr_type(sock_net(sk), s->flow.u.ip4.saddr) == RTN_LOCAL;
+#if IS_ENABLED(CONFIG_IPV6)
+	return ipv6_stub->ipv6_dev_find(sock_net(sk), &s->flow.u.ip6.saddr, NULL);
+#else
+	return true;
+#endif
+}
+
+static int connect(struct rmem_socket *s)
+{
+	return kernel_connect(s->sock, &s->to.any,
+			      s->to.any.sa_family == AF_INET6 ? sizeof(s->to.in6)
+							      : sizeof(s->to.in4),
+			      0);
+}
+
+/* If no address leads to the node now, the next event comes here again: the source is none. */
+static void move(struct rmem_socket *s)
+{
+	struct sockaddr none = { .sa_family = AF_UNSPEC };
+
+	WRITE_ONCE(s->moves, true);
+	/* From now on nobody reads the addresses. */
+	synchronize_rcu();
+	kernel_connect(s->sock, &none, sizeof(none), 0);
+	connect(s);
+	flow_init(s);
+	dst_release(unrcu_pointer(xchg(&s->dst, NULL)));
+	/* Pairs with rmem_socket_transmit(): the addresses. */
+	smp_store_release(&s->moves, false);
+}
+
+static void move_all(struct work_struct *work)
+{
+	/* Swap-out may wait for this. */
+	unsigned int noio = memalloc_noio_save();
+	struct rmem_socket *s;
+
+	mutex_lock(&sockets_lock);
+	list_for_each_entry(s, &sockets, of_all) {
+		if (!has_source(s))
+			move(s);
+	}
+	mutex_unlock(&sockets_lock);
+	memalloc_noio_restore(noio);
+}
+
+static DECLARE_WORK(moving, move_all);
+
+static int address_notify(struct notifier_block *block, unsigned long event, void *data)
+{
+	queue_work(movers, &moving);
+	return NOTIFY_DONE;
+}
+
+static struct notifier_block ipv4_block = { .notifier_call = address_notify };
+static struct notifier_block ipv6_block = { .notifier_call = address_notify };
+
+int rmem_socket_start(void)
+{
+	int err;
+
+	movers = alloc_workqueue("rmem_udp", WQ_MEM_RECLAIM, 0);
+	if (!movers)
+		return -ENOMEM;
+	err = register_inetaddr_notifier(&ipv4_block);
+	if (err)
+		goto destroy;
+	err = register_inet6addr_notifier(&ipv6_block);
+	if (err)
+		goto unregister_ipv4;
+	return 0;
+
+unregister_ipv4:
+	unregister_inetaddr_notifier(&ipv4_block);
+destroy:
+	destroy_workqueue(movers);
+	return err;
+}
+
+void rmem_socket_stop(void)
+{
+	unregister_inet6addr_notifier(&ipv6_block);
+	unregister_inetaddr_notifier(&ipv4_block);
+	destroy_workqueue(movers);
 }
 
 /* ---- packets in one piece ---- */
@@ -134,12 +242,15 @@ int rmem_socket_open(struct rmem_socket *s, const union udp_address *to,
 	sk_set_memalloc(sk);
 	if (v6)
 		sk->sk_ipv6only = true;
-	err = kernel_connect(s->sock, (struct sockaddr *)&to->any,
-			     v6 ? sizeof(to->in6) : sizeof(to->in4), 0);
+	s->to = *to;
+	err = connect(s);
 	if (err)
 		goto release;
 	flow_init(s);
 	hear(sk, receive, user_data);
+	mutex_lock(&sockets_lock);
+	list_add_tail(&s->of_all, &sockets);
+	mutex_unlock(&sockets_lock);
 	return 0;
 
 release:
@@ -158,6 +269,9 @@ void rmem_socket_deafen(struct rmem_socket *s)
 
 void rmem_socket_close(struct rmem_socket *s)
 {
+	mutex_lock(&sockets_lock);
+	list_del(&s->of_all);
+	mutex_unlock(&sockets_lock);
 	dst_release(rcu_replace_pointer(s->dst, NULL, true));
 	sk_clear_memalloc(s->sock->sk);
 	kernel_sock_shutdown(s->sock, SHUT_RDWR);
@@ -220,7 +334,7 @@ u32 rmem_socket_mtu_bytes(struct rmem_socket *s, bool *offload)
 
 	*offload = false;
 	rcu_read_lock();
-	dst = route(s);
+	dst = smp_load_acquire(&s->moves) ? NULL : route(s);
 	if (dst) {
 		mtu_bytes = dst_mtu(dst);
 		*offload = dst->dev->features &
@@ -239,12 +353,12 @@ unsigned int rmem_socket_header_bytes(const struct rmem_socket *s)
 
 static void udp_header_push(struct rmem_socket *s, struct sk_buff *skb)
 {
-	const struct inet_sock *inet = inet_sk(s->sock->sk);
+	bool v6 = s->to.any.sa_family == AF_INET6;
 	struct udphdr *uh = skb_push(skb, sizeof(*uh));
 
 	skb_reset_transport_header(skb);
-	uh->source = inet->inet_sport;
-	uh->dest = inet->inet_dport;
+	uh->source = v6 ? s->flow.u.ip6.fl6_sport : s->flow.u.ip4.fl4_sport;
+	uh->dest = v6 ? s->flow.u.ip6.fl6_dport : s->flow.u.ip4.fl4_dport;
 	uh->len = htons(skb->len);
 }
 
@@ -288,7 +402,8 @@ int rmem_socket_transmit(struct rmem_socket *s, struct sk_buff *skb)
 	int result = 0;
 
 	rcu_read_lock();
-	dst = route(s);
+	/* Pairs with move(): the addresses. */
+	dst = likely(!smp_load_acquire(&s->moves)) ? route(s) : NULL;
 	if (unlikely(!dst)) {
 		kfree_skb(skb);
 		result = -EHOSTUNREACH;

@@ -12,6 +12,7 @@
 
 #include <linux/in.h>
 #include <linux/in6.h>
+#include <linux/list.h>
 #include <linux/netdevice.h>
 #include <linux/skbuff.h>
 #include <linux/udp.h>
@@ -30,6 +31,9 @@ union udp_address {
 
 struct rmem_socket {
 	struct socket *sock;
+	union udp_address to;
+	struct list_head of_all; /* socket.c */
+	bool moves; /* its addresses and ports change: nothing is sent */
 	struct dst_entry __rcu *dst; /* holds a reference; exchanged by whoever finds it stale */
 	u32 cookie;
 	struct flowi flow; /* addresses and ports */
@@ -43,6 +47,10 @@ struct rmem_socket {
 	ALIGN(LL_MAX_HEADER + sizeof(struct ipv6hdr) + sizeof(struct hop_jumbo_hdr) +              \
 		      sizeof(struct udphdr),                                                       \
 	      16)
+
+/* Follow the machine's addresses: each socket is connected anew when it has lost its own. */
+int rmem_socket_start(void);
+void rmem_socket_stop(void);
 
 /* receive runs in softirq, under rcu_read_lock(), with user_data in sk_user_data. */
 int rmem_socket_open(struct rmem_socket *s, const union udp_address *to,

@@ -224,10 +224,18 @@ static const struct rmem_transport_ops udp_transport = {
 
 int rmem_udp_register(void)
 {
-	return rmem_transport_register(&udp_transport);
+	int err = rmem_socket_start();
+
+	if (err)
+		return err;
+	err = rmem_transport_register(&udp_transport);
+	if (err)
+		rmem_socket_stop();
+	return err;
 }
 
 void rmem_udp_unregister(void)
 {
 	rmem_transport_unregister(&udp_transport);
+	rmem_socket_stop();
 }
