@@ -10,6 +10,13 @@
 #include <linux/blkdev.h>
 #include <linux/version.h>
 
+/* 6.10: a block device has its inode behind its page cache. */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 10, 0)
+#define compat_disk_inode(disk) ((disk)->part0->bd_mapping->host)
+#else
+#define compat_disk_inode(disk) ((disk)->part0->bd_inode)
+#endif
+
 /*
  * 6.9 made a disk's limits an argument of its allocation; before, there are setters. 6.11 made
  * features part of the limits; before, they are flags of the queue, and a disk counts as rotational

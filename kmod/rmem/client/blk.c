@@ -254,6 +254,11 @@ static struct device *blk_dev(struct rmem_device *device)
 	return disk_to_dev(device->disk);
 }
 
+static bool blk_is_swap(struct rmem_device *device)
+{
+	return IS_SWAPFILE(compat_disk_inode(device->disk));
+}
+
 const struct rmem_device_ops rmem_blk_device_ops = {
 	.name = "rmb",
 	.in_use = "swapoff or unmount it first",
@@ -263,4 +268,5 @@ const struct rmem_device_ops rmem_blk_device_ops = {
 	.remove = blk_remove,
 	.put = blk_put,
 	.dev = blk_dev,
+	.is_swap = blk_is_swap,
 };

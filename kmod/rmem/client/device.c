@@ -657,11 +657,26 @@ int rmem_device_renew(struct rmem_device *device)
 
 /* ---- detach ---- */
 
+static void abandon(struct rmem_device *device)
+{
+	unsigned int i;
+
+	/* Seen under each channel's lock by whoever submits after the cancelling. */
+	WRITE_ONCE(device->gone, true);
+	for (i = 0; i < device->channels; i++)
+		rmem_channel_cancel(device->channel[i], RMEM_CLIENT_CANCELLED);
+}
+
+static bool is_swap(struct rmem_device *device)
+{
+	return device->params.ops->is_swap && device->params.ops->is_swap(device);
+}
+
 /* The live device that the caller may take down: from now on it can't be opened. */
 static struct rmem_device *device_grab(const struct rmem_device_ops *ops, u32 index, bool force,
 				       struct netlink_ext_ack *extack)
 {
-	struct rmem_device *device;
+	struct rmem_device *device, *swap = NULL;
 	int err = 0;
 
 	mutex_lock(&rmem_devices_lock);
@@ -677,21 +692,25 @@ static struct rmem_device *device_grab(const struct rmem_device_ops *ops, u32 in
 		NL_SET_ERR_MSG_FMT(extack, "%s is in use: %s, or use force", device->name,
 				   device->params.ops->in_use);
 		err = -EBUSY;
+	} else if (force && is_swap(device) && READ_ONCE(device->state) == RMEM_DEVICE_UP) {
+		NL_SET_ERR_MSG_FMT(extack, "%s is swap, and its node answers: swapoff it first",
+				   device->name);
+		err = -EBUSY;
+	} else if (force && is_swap(device)) {
+		NL_SET_ERR_MSG_FMT(extack, "%s is swap: its I/O fails from now on: swapoff, detach it",
+				   device->name);
+		swap = device;
+		kref_get(&swap->ref);
+		err = -EBUSY;
 	} else {
 		device->phase = RMEM_DETACHING;
 	}
 	mutex_unlock(&rmem_devices_lock);
+	if (swap) {
+		abandon(swap);
+		device_put(swap);
+	}
 	return err ? ERR_PTR(err) : device;
-}
-
-static void abandon(struct rmem_device *device)
-{
-	unsigned int i;
-
-	/* Seen under each channel's lock by whoever submits after the cancelling. */
-	WRITE_ONCE(device->gone, true);
-	for (i = 0; i < device->channels; i++)
-		rmem_channel_cancel(device->channel[i], RMEM_CLIENT_CANCELLED);
 }
 
 int rmem_device_detach(const struct rmem_device_ops *ops, u32 index, bool force,

@@ -67,6 +67,8 @@ struct rmem_device_ops {
 	void (*remove)(struct rmem_device *device);
 	void (*put)(struct rmem_device *device); /* undoes add */
 	struct device *(*dev)(struct rmem_device *device);
+	/* NULL: never. Removed, it would stay on the kernel's list of swap areas for good. */
+	bool (*is_swap)(struct rmem_device *device);
 };
 
 extern const struct rmem_device_ops rmem_blk_device_ops, rmem_chr_device_ops;
