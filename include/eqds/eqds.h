@@ -26,11 +26,11 @@
  * has come.
  *
  * Delivery. A packet arrives once or not at all, and packets to one host arrive in the order they
- * were sent. A tunnel that begins anew, as when the peer restarts, may break both rules: packets
- * that the peer had may come again. A completion says that the peer's kernel has the packet. The
- * peer's program may still miss it, if it doesn't receive as fast as packets come.
+ * were sent. A tunnel that begins anew, as when the peer restarts, can break both rules: packets
+ * that the peer had can come again. A completion says that the peer's kernel has the packet. The
+ * peer's program can still miss it, if it doesn't receive as fast as packets come.
  *
- * Structures that may grow begin with their size, which the caller sets.
+ * Structures that can grow begin with their size, which the caller sets.
  *
  * Threads. One thread at a time MAY use a handle. fork(): the child MUST NOT use it.
  */
@@ -98,7 +98,7 @@ struct eqds_peer_info {
 
 /* device: name of the eqds device. options: NULL for defaults. -EPERM: needs CAP_NET_RAW. */
 int eqds_open(eqds_t **e, const char *device, const struct eqds_options *options);
-/* Packets that are under way may still arrive; their completions are lost. */
+/* Packets that are under way can still arrive; their completions are lost. */
 void eqds_close(eqds_t *e);
 
 uint16_t eqds_port(const eqds_t *e);

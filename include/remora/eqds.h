@@ -27,12 +27,12 @@
  *   extended  An RST tells the epoch of the packet it answers and the receiver's own. A sender
  *             MUST ignore an RST for another epoch than its own. Otherwise it MUST open the
  *             tunnel again in an epoch later than both.
- *   The sender of an earlier tunnel may have left the receiver in the epoch that a sender opens.
+ *   The sender of an earlier tunnel might have left the receiver in the epoch that a sender opens.
  *   Then an ack lies beyond the next sequence number, or a pull number beyond the target. A
  *   sender that gets such a number with its epoch MUST open the tunnel again in a later epoch.
- *   A receiver that forgot an epoch may learn of it again by a copy of an old SYN. Numbers then
- *   tell it: one that lies before seq - unacked was acknowledged by what it forgot, and so was a
- *   pull more than one bandwidth-delay product before the target. It MUST NOT wait for either.
+ *   A receiver that forgot an epoch can learn of it again by a copy of an old SYN. Numbers then
+ *   tell it: before it forgot, it acknowledged each number before seq - unacked, and each pull more
+ *   than one bandwidth-delay product before the target. It MUST NOT wait for either.
  *
  * Credit. A sender needs one byte of credit for each byte it sends. One pull is worth one MTU of
  * credit; both ends are configured with the same MTU. The pull number counts the pulls sent in
@@ -73,7 +73,7 @@
  * EQDS_KIND_COUNTED in its kind, and is as follows:
  *   seq      the number of the first packet, and its low 16 bits are the IP ID of that packet
  *   attempt  how many packets follow the first one, 1 .. 255
- *   bytes    what each packet costs; the last one MAY cost less
+ *   bytes    each packet's cost; the last one MAY cost less
  * The IP ID of each further packet is one more. A receiver adds to seq, and to unacked, the
  * difference of IP ID and seq modulo 2^16. It MUST drop a packet whose difference is above attempt.
  * It answers as if attempt were 0. A sender MUST NOT retransmit by a counted number. It MUST NOT
@@ -107,7 +107,7 @@
 #define EQDS_RST (EQDS_FIN | EQDS_NACK)
 #define EQDS_CONTROL_FLAGS (EQDS_ACK | EQDS_SACK | EQDS_NACK)
 
-/* next_proto: an IP protocol number says what the payload is. */
+/* next_proto: an IP protocol number names the payload's kind. */
 #define EQDS_PROTO_NONE 59 /* nothing: EMPTY */
 #define EQDS_PROTO_IPV4 4
 #define EQDS_PROTO_IPV6 41
@@ -133,7 +133,7 @@ struct eqds_data {
 	__be32 pull_target;  /* pull number asked for */
 	__be16 path;	     /* path id, which also chose the UDP source port */
 	__be16 sender;	     /* tells tunnels from the same address apart */
-	__be16 bytes;	     /* credit the packet cost, whatever a switch left of it; EMPTY: 0 */
+	__be16 bytes;	     /* credit the packet cost, even if a switch cut it; EMPTY: 0 */
 	__be16 unacked;	     /* numbers before seq from the oldest one not acknowledged on */
 	__be32 stamp;	     /* the sender's clock in units of 16 ns, wrapping */
 	__be32 backlog;	     /* bytes the sender has queued beyond those of the pull target */
@@ -162,7 +162,7 @@ struct eqds_control {
 };
 
 #define EQDS_DATA_BYTES 40
-/* Not above EQDS_DATA_BYTES, so that an answer is never longer than what it answers. */
+/* Not above EQDS_DATA_BYTES, so that an answer is never longer than the packet it answers. */
 #define EQDS_CONTROL_BYTES 40
 
 /* Behind the header, if the kind says so. Both little-endian. */

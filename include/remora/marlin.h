@@ -41,11 +41,11 @@
  * looks once more at all that the other end writes. An end that has posted records, or moved the
  * tail, then reads the other end's flag in its own memory. If that is 1, it MUST set it to 0
  * and then ring the other end's doorbell. Between its write and its look each end MUST have a full
- * barrier that makes the write visible to the other end. Over a bus that takes a read of what was
- * written.
+ * barrier that makes the write visible to the other end. Over a bus that takes a read of the
+ * written word.
  *
  * Messages. Behind the rings of frames a window has struct marlin_messages, with the rings of
- * remora/ring.h by which a client and a node exchange messages. Each machine may be both:
+ * remora/ring.h by which a client and a node exchange messages. Each machine can be both:
  *
  *     client                                              node's memory
  *       requests --------------------------------------->   request, entries
@@ -76,19 +76,19 @@
  *   - A node that copies MUST, in this order: set the loan's word copies[] in the client's memory
  *     to the epoch; make that visible, which over a bus takes a read; read the loan's word lent[],
  *     and not copy if it isn't the epoch; copy; set the word copies[] to 0, after all of the copy.
- *     It MUST have one copy of a loan at most under way. Of what it may wait for during the copy,
- *     and of what it does before it leaves the stage READY, marlin_grants.h says the same.
+ *     It MUST have at most one copy of a loan under way. Its waits during the copy, and its duties
+ *     before it leaves the stage READY, are those of marlin_grants.h.
  *   - The answer to a READ then names the loan. It is one plain message with the READ's addr and
  *     len, without payload. Its part is the length of the parts that an answer with data would have
  *     had. WRITEs are executed when their data has been copied, and answered as any other.
  *   - A node MAY answer a READ that names a loan as any other. It MAY refuse to copy the data of a
  *     WRITE: it answers RMEM_DAMAGED for the first, and none of them is executed. It MAY drop a
  *     request if the loan is lent no more, or if a copy for an earlier request is under way.
- *   - Where a node may copy, its answer to OPEN has MARLIN_LOAN_COPIES for a loan, or
+ *   - A node that copies says so: its answer to OPEN has MARLIN_LOAN_COPIES for a loan, or
  *     MARLIN_LOAN_READS if it copies the data of READs only, and epoch 0. A client MUST NOT name a
  *     loan in a session whose OPEN was not answered so.
- *   - A node MUST NOT execute a WRITE whose data it copied while the link may have been down: what
- *     it has read then may be no data.
+ *   - A node MUST NOT execute a WRITE whose data it copied while the link might have been down: the
+ *     bytes read then might not be the data.
  *   - A client takes a loan back by setting its word lent[] to 0, and making that visible. From
  *     then on, no copy is under way while the word copies[] is not the loan's epoch.
  *
@@ -97,8 +97,8 @@
  *   - Bit p * s + k rings for records, and room, of ring k at port p. A machine MUST NOT have more
  *     rings in its memory than MARLIN_RINGS_MAX, nor than s - 1, or 1 if s is 1.
  *   - Bit p * s + s - 1 rings for messages and copies at port p.
- *   - Bit h says that a pair word may have changed. A machine rings it after each change of one of
- *     its pair words.
+ *   - Bit h says that a pair word might have changed. A machine rings it after each change of one
+ *     of its pair words.
  *
  * Scratchpads of a machine, which only the machine itself writes:
  *   MARLIN_SPAD_VERSION   MARLIN_MAGIC | MARLIN_VERSION
@@ -113,7 +113,7 @@
  *   MARLIN_STAGE_HELLO    the machine writes nothing into the peer's memory until both are READY
  *   MARLIN_STAGE_READY    in the machine's memory each ring's struct marlin_window and first word,
  *                         the words of struct marlin_messages but lent[], and its entries' words,
- *                         are 0, and the peer may write there once it is READY itself
+ *                         are 0, and the peer MAY write there once it is READY itself
  * Two pair words match if each names the other's own session. A machine goes
  *   - from DOWN to HELLO when its interface and the link are up, under a new session number, which
  *     MUST NOT be the one that the peer's word names;
@@ -214,7 +214,7 @@ struct marlin_messages {
 	__u8 reserved3[60];
 	__le32 message_sleeps; /* the peer waits for anything that this machine writes here */
 	__u8 reserved4[60];
-	__le32 lent[MARLIN_LOANS]; /* to the peer, which reads it; may be other than 0 at a start */
+	__le32 lent[MARLIN_LOANS]; /* to the peer, which reads it; can be other than 0 at a start */
 	__le32 copies[MARLIN_LOANS]; /* loans to the peer, that it copies to or from */
 	__u8 request[MARLIN_REQUESTS][MARLIN_ENTRY_BYTES]; /* to this machine */
 	__u8 response[MARLIN_RESPONSES][MARLIN_ENTRY_BYTES];

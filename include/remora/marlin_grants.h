@@ -37,7 +37,8 @@
  *   3. read the entry's word. If it isn't live with the handle's epoch, go to 5;
  *   4. copy, or read the directory and lists;
  *   5. set the copy word to 0, after all of 4, and make that visible;
- *   6. read the entry's word again. If it isn't what step 3 needs, ring the owner's doorbell.
+ *   6. read the entry's word again. If it doesn't hold as in step 3 any more, ring the owner's
+ *      doorbell.
  * Between 1 and 5 it MUST NOT wait for anything but a DMA engine of its own. It MUST stop an engine
  * that takes longer than MARLIN_COPY_MS_MAX, and end the copy without it.
  *
@@ -66,7 +67,7 @@
 #define MARLIN_GRANTS_OFFSET 1024 /* in a window */
 #define MARLIN_GRANTS 512	  /* of an owner to one peer */
 #define MARLIN_COPIES 32	  /* of an initiator at one owner, at once */
-#define MARLIN_COPY_MS_MAX 1000	  /* milliseconds that a copy may wait for a DMA engine */
+#define MARLIN_COPY_MS_MAX 1000	  /* longest wait of a copy for a DMA engine, ms */
 
 #define MARLIN_PAGE_BYTES 4096
 #define MARLIN_LIST_PAGES (MARLIN_PAGE_BYTES / 8)
@@ -79,9 +80,9 @@
 #define MARLIN_GRANT_STATE_MASK 3u
 #define MARLIN_GRANT_EPOCH_SHIFT 2
 
-#define MARLIN_GRANT_READ 1u /* the peer may read */
+#define MARLIN_GRANT_READ 1u /* the peer MAY read */
 #define MARLIN_GRANT_WRITE 2u
-#define MARLIN_GRANT_BELL 4u /* the peer may ring; with no other right */
+#define MARLIN_GRANT_BELL 4u /* the peer MAY ring; with no other right */
 
 #define MARLIN_BELL_NUMBERS 256 /* most numbers that the owner has not taken; a power of two */
 
@@ -117,7 +118,7 @@ struct marlin_handle {
 	__le32 magic; /* MARLIN_HANDLE_MAGIC */
 	__le16 index;
 	__u8 owner; /* port of the machine whose memory it is */
-	__u8 peer;  /* port of the machine that may use it */
+	__u8 peer;  /* port of the machine that MAY use it */
 	__le64 epoch;
 	__le64 key[2];
 };

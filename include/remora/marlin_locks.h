@@ -16,8 +16,8 @@
  * Lamport's bakery would need no home. But there each machine looks at all the others' words, and
  * all must agree which of the others are dead: a bridge gives no such agreement, and two machines
  * that lost each other would both enter. A home knows by its own links. When the home dies, its
- * locks end together with its memory, which is what they guard. That is why programs SHOULD choose
- * the machine as home whose memory the lock guards.
+ * locks end together with its memory, which they guard. That is why programs SHOULD choose the
+ * machine as home whose memory the lock guards.
  *
  * The struct at MARLIN_LOCKS_OFFSET of both windows is 0 when a session of marlin.h starts. A
  * machine that serves locks MUST then write a number other than 0 to `changed` in the peer's
@@ -31,7 +31,7 @@
  * MARLIN_LOCK_ABANDONED in that store.
  *
  * Grant. The home writes the want word's sequence number and MARLIN_LOCK_GRANTED. It sets
- * MARLIN_LOCK_BROKEN if the lock's last holder did not give it back: what the lock guards may be
+ * MARLIN_LOCK_BROKEN if the lock's last holder did not give it back: the guarded memory might be
  * half changed. A grant with another sequence number is none.
  *
  * Order. The home MUST serve the machines in the order in which it found their requests. It MUST

@@ -19,28 +19,27 @@
  * MUST read each word of a page once and check the copy.
  *
  * Vectors. Vector v < NTB_DOORBELLS of a machine is its doorbell v. Vector NTB_VECTOR_EVENT says
- * that a link word, the presence of a port or a message register may have changed.
+ * that a link word, the presence of a port or a message register might have changed.
  *
  * Windows. The memory window that port p has into port q lies in q's RAM, at
  *   windows_base + i * window_bytes of map[q], where i = p if p < q, else p - 1.
  * The kernel of q MUST NOT use that memory for anything else.
  *
- * Policy. Bit q of map[p].reach says whether ports p and q may have a link. It never changes, and
- * it is the same for both. Without it, neither rings the other's vectors, and p may find memory in
+ * Policy. Bit q of map[p].reach permits a link between ports p and q. It never changes, and
+ * it is the same for both. Without it, neither rings the other's vectors, and p can find memory in
  * the slot of q that is not q's RAM.
  *
- * Pages. pages[q] of a port's page says which pages of the RAM of port q the port's machine may
- * copy to and from, beside its window there: NTB_RANGES ranges, of which those with count 0 say
- * nothing. The switch writes them before the machine has power, and may change them at any time.
- * It then changes `policy`, and rings NTB_VECTOR_EVENT. While it writes, `policy` is 0: the
- * machine MUST read `policy` before and after the ranges, and take them only if both are the same
- * and not 0. The machine's kernel keeps its programs to that: no memory does. When no copy under
- * earlier ranges is under way any more, the machine SHOULD write the value of `policy` to
- * `policy_seen`.
+ * Pages. pages[q] of a port's page permits the port's machine to copy to and from pages of the RAM
+ * of port q, beside its window there: NTB_RANGES ranges, of which those with count 0 permit
+ * nothing. The switch writes them before the machine has power, and MAY change them at any time. It
+ * then changes `policy`, and rings NTB_VECTOR_EVENT. While it writes, `policy` is 0: the machine
+ * MUST read `policy` before and after the ranges, and take them only if both are the same and not
+ * 0. The machine's kernel keeps its programs to that: no memory does. When no copy under earlier
+ * ranges is under way any more, the machine SHOULD write the value of `policy` to `policy_seen`.
  *
  * Link. The switch sets a port's bit in `present` while its machine has power and its cable is in.
  * The switch clears the port's page when the machine gets power, before that. Two ports have a link
- * while they may reach each other, both are present and both say NTB_LINK_UP. Each time a machine
+ * while their policy permits it, both are present and both say NTB_LINK_UP. Each time a machine
  * changes its link word, it MUST change the generation too, so that a peer notices a link that was
  * down for an instant. After either change all other ports MUST be told by NTB_VECTOR_EVENT.
  *
@@ -75,7 +74,7 @@ struct ntb_port_map {
 	__le64 ram_bytes; /* a power of two, the size of the BAR in other machines */
 	__le64 windows_base; /* physical address of the port's inbound windows, page-aligned */
 	__le64 window_bytes; /* of each, a multiple of a page */
-	__le64 reach; /* a bit per port: this one may have a link with it */
+	__le64 reach; /* a bit per port: this one MAY have a link with it */
 };
 
 struct ntb_switch_page {

@@ -15,10 +15,10 @@
  *   response ring   <---------------------------- entries -- response writer
  *   request credit  <------------- entries taken, one word -- request reader
  *
- * Both ends write into the other's memory. An end MUST NOT read the other's memory, for reading may
- * be slow or impossible, as over a bus. Flags of an end that sleeps or watches are the
- * exception: the other end reads them. All fields are little-endian. Each word is aligned, and is
- * read and written as a whole.
+ * Both ends write into the other's memory. An end MUST NOT read the other's memory, for reading can
+ * be slow or impossible, as over a bus. Flags of an end that sleeps or watches are the exception:
+ * the other end reads them. All fields are little-endian. Each word is aligned, and is read and
+ * written as a whole.
  *
  * Entries. A ring has a power of two of entries, all of the same size. An entry is struct
  * ring_head, and then the bytes of one record. Entry n of a ring's life, from 0 up, lies at place
@@ -26,7 +26,7 @@
  *   - word tells that the entry is valid, its number n, and the bytes of its record.
  *   - A writer MUST write the record before word. An entry whose word is 0 is empty.
  *   - A reader MUST read word once, check it, and only then read the record. It MUST read each
- *     byte of the record once, or copy it first: the writer may still write.
+ *     byte of the record once, or copy it first: the writer can still write.
  *   - A reader that has taken an entry MUST write 0 to word before it counts the entry as taken.
  *
  * Credit. A writer MUST NOT have more entries posted and not yet taken than the ring has. It knows
@@ -45,8 +45,8 @@
  * the other end writes. An end that has written an entry's word, a pointer or a credit word then
  * reads the other end's flag. If that is 1, it MUST set it to 0 and then wake the other end. An end
  * MUST NOT sleep while its flag is 0. Between its write and its read each end MUST have a full
- * barrier that makes the write visible to the other end. Over a bus that takes a read of what was
- * written.
+ * barrier that makes the write visible to the other end. Over a bus that takes a read of the
+ * written word.
  *
  * Watching. A client on one machine that waits by its socket, with poll() say, sets client_watches
  * to 1, and then looks once more. The node reads that flag where it reads client_sleeps. If it is
@@ -99,7 +99,7 @@ struct ring_head {
 #define RING_PAGE_BYTES 4096
 
 #define RING_OFFERED 0
-#define RING_REFUSED_USER 1 /* this user may not use the node */
+#define RING_REFUSED_USER 1 /* this user has no right to use the node */
 #define RING_REFUSED_FULL 2 /* the node has no ring left, or this user has its share of them */
 #define RING_REFUSED_ERROR 3 /* the node has no memory or no descriptors */
 

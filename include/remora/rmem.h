@@ -11,8 +11,8 @@
  *
  *   hdr | msg 1 | msg 2 | ... | msg n | payload 1 | payload 2 | ... | payload n
  *
- *   - hdr says what all its messages share: space, session, boot, floor and integrity, their
- *     number n, and one tag for all.
+ *   - hdr has the fields that all its messages share: space, session, boot, floor and integrity,
+ *     their number n, and one tag for all.
  *   - The payloads of a datagram MUST NOT exceed RMEM_PIECE_BYTES_MAX together.
  *   - The work of a datagram is the bytes it asks to read or copy, and one 256th of the bytes it
  *     asks to discard or zero. It MUST NOT exceed RMEM_READ_BYTES_MAX if n is more than 1; this
@@ -60,7 +60,7 @@
  * client MUST NOT send an id that is RMEM_WINDOW or more above the floor it sends.
  * Only the node names sessions, and it MUST NOT use a name twice. A session ends when it is
  * evicted, closed or superseded (same client id opened again), or when the node restarts. It
- * does not come back, and the node refuses what was sent in it. A client that learns of the end
+ * does not come back, and the node refuses messages sent in it. A client that learns of the end
  * opens a new session and issues its outstanding requests under new ids. RMEM_NO_SESSION does not
  * tell of it: an attacker gets one by a copy of a request that it sends from another address. So
  * the client then sends an OPEN that renews the session, which has ended if rmem_opened.renewed is
@@ -94,8 +94,8 @@
  * the first answer again. An ATOMIC whose id lies beyond them is answered RMEM_BUSY. A client
  * raises the floor above an ATOMIC's id when it has the answer. If the session ends first, the
  * client cannot learn whether the ATOMIC was executed. The client MUST NOT issue that ATOMIC again
- * by itself. The same holds for a PUT. It also holds for a PUBLISH, whose answer the node keeps in
- * the same way, whatever it was.
+ * by itself. The same holds for a PUT. It also holds for a PUBLISH, whose answer, of any status,
+ * the node keeps in the same way.
  *
  * Names. A space MAY have up to RMEM_NAMES_MAX names for its regions, several for one region. A
  * name is 1 to RMEM_NAME_BYTES bytes other than 0, with zeros behind them. A name ends when its
@@ -107,14 +107,14 @@
  * ALLOC's id. If the session ends before (evicted, superseded, closed), the node MUST undo the
  * ALLOC, so that a lost answer loses no memory. It MUST end a session with such an ALLOC when the
  * session was idle for a time that its operator chose. Only a request with an id above all earlier
- * ones ends a session's idleness, for the others may be copies. A client therefore
+ * ones ends a session's idleness, for the others might be copies. A client therefore
  *   - MUST NOT let its floor pass an ALLOC's id before it has the answer;
  *   - MUST then acknowledge at once, by any request of the same session. It owns the region when
- *     that request is answered RMEM_OK. RMEM_NO_SESSION means that the region may be gone, too;
+ *     that request is answered RMEM_OK. RMEM_NO_SESSION means that the region might be gone, too;
  *   - MUST end the session to cancel an ALLOC: by an OPEN that does not renew it, or by a CLOSE
  *     whose floor is not above the ALLOC's id.
  *
- * Integrity. The tag is SipHash-2-4 (64 bits) under the space's key over what it covers of each
+ * Integrity. The tag is SipHash-2-4 (64 bits) under the space's key over the covered part of each
  * payload, in their order, then all messages' heads, then the header without the tag's bytes. (The
  * header is last so that a sender can hash each message as it comes; and it tells where the others
  * begin, so no two datagrams are the same to the tag.) The session's level says how the data is
@@ -235,22 +235,21 @@ enum rmem_type {
 	 * finds the integer changed, and then requests the data, MUST get it. The data is also
 	 * written first where data and integer overlap. The node executes both or neither: an error
 	 * in one refuses both. The message's op says how to change the integer; CAS is not allowed.
-	 * Payload rmem_put, then 1 or more bytes of data, together at most what a packet carries.
+	 * Payload rmem_put, then 1 or more bytes of data, together at most a packet's payload.
 	 * Out: rmem_found.
 	 */
 	RMEM_PUT = 11,
 	/*
 	 * Read several short ranges under one id. addr is 0; op is the number of ranges,
 	 * 1 to RMEM_RANGES_MAX. Payload: one rmem_range for each; their bytes sum to len. Out: one
-	 * packet with the bytes of all ranges in their order, so len is at most what a packet
-	 * carries. An error in one range refuses all.
+	 * packet with the bytes of all ranges in their order, so len is at most a packet's payload.
+	 * An error in one range refuses all.
 	 */
 	RMEM_READV = 12,
 	/*
-	 * Write several short ranges under one id, as READV. Payload: the ranges, then
-	 * their data, together at most what a packet carries. The message's len counts the data
-	 * only. The node writes in the order of the ranges, which MAY overlap. It writes all or
-	 * none.
+	 * Write several short ranges under one id, as READV. Payload: the ranges, then their data,
+	 * together at most a packet's payload. The message's len counts the data only. The node
+	 * writes in the order of the ranges, which MAY overlap. It writes all or none.
 	 */
 	RMEM_WRITEV = 13,
 	/*
@@ -317,14 +316,14 @@ enum rmem_status {
 	RMEM_FAULT = 6,	     /* address not allocated in this space */
 	RMEM_PERM = 7,	     /* the region or space does not permit this */
 	RMEM_INVALID = 8,    /* invalid length, alignment or op; id beyond the window */
-	RMEM_NO_MEMORY = 9,  /* ALLOC: larger than what is left; PUBLISH: no name left */
+	RMEM_NO_MEMORY = 9,  /* ALLOC: larger than the memory left; PUBLISH: no name left */
 	RMEM_CHALLENGE = 10, /* OPEN: to be sent again with the answer's addr, the challenge */
 	RMEM_EXISTS = 11,    /* PUBLISH: the space has that name */
 	RMEM_NO_NAME = 12,   /* PUBLISH, LOOKUP: the space has no such name */
 	RMEM_STATUS_COUNT
 };
 
-/* Of a datagram. */
+/* A datagram's header. */
 struct rmem_hdr {
 	__u8 version;	 /* RMEM_VERSION */
 	__u8 flags;	 /* RMEM_FLAGS_* */
@@ -349,7 +348,7 @@ struct rmem_msg {
 	__le64 addr;	 /* first byte in the RAS; READ responses: the request's; OPEN: challenge */
 	/*
 	 * READ requests: payload bytes per response packet, RMEM_PIECE_BYTES_MIN or more, below
-	 * 64 KiB. READ responses: offset of the part in what was asked for. Else 0.
+	 * 64 KiB. READ responses: offset of the part in the range requested. Else 0.
 	 */
 	__le32 part;
 	__le32 digest;	 /* RMEM_DIGEST: CRC32C of the payload, 0 without payload; else 0 */
@@ -418,7 +417,7 @@ struct rmem_range {
 	__le64 bytes;
 };
 
-/* Of ATOMIC. value[0] holds the integer's first 8 bytes; bytes beyond the integer are 0. */
+/* ATOMIC's payload. value[0] holds the integer's first 8 bytes; bytes beyond the integer are 0. */
 struct rmem_operands {
 	__le64 value[2];
 	__le64 compare[2]; /* CAS; else 0 */
@@ -428,7 +427,7 @@ struct rmem_found {
 	__le64 value[2];
 };
 
-/* Of PUT, before the data: the integer and the operand. */
+/* PUT's payload before the data: the integer and the operand. */
 struct rmem_put {
 	__le64 addr;	 /* a multiple of bytes */
 	__le64 value;	 /* operand in the first bytes, as many as the integer has */
@@ -436,12 +435,12 @@ struct rmem_put {
 	__le32 reserved; /* 0 */
 };
 
-/* Of COPY. */
+/* COPY's payload. */
 struct rmem_copy {
 	__le64 from; /* first byte of the source */
 };
 
-/* Of PUBLISH and LOOKUP. */
+/* PUBLISH's and LOOKUP's payload. */
 struct rmem_named {
 	__le64 addr; /* PUBLISH: first byte of the region, or 0; LOOKUP: 0 */
 	__u8 name[RMEM_NAME_BYTES];

@@ -97,7 +97,7 @@ public:
     }
 
     /*
-     * Takes completions, waiting for one if at_least is 1, and tells the waiters, which may call
+     * Takes completions, waiting for one if at_least is 1, and tells the waiters, which might call
      * this in turn. Returns how many were told, or a negative errno.
      */
     int reap(std::size_t at_least, std::uint64_t timeout_us) {
@@ -177,7 +177,7 @@ public:
             (void)tickets_->reap(0, 0);
         return !tickets_;
     }
-    /* Waits for the end. The value is what the C function of this kind returns. */
+    /* Waits for the end. The value is the result of this kind's C function. */
     result<int> wait() {
         while (tickets_) {
             int told = tickets_->reap(1, std::numeric_limits<std::uint64_t>::max());

@@ -9,8 +9,8 @@
  *       its pages  ---------------------------------> cmmc_read()
  *       cmmc_revoke()
  *
- * All functions return 0 or a number >= 0, or -errno; cmmc_open(3) lists what each error means.
- * They MAY be called by several threads at once. `cmmc` is what cmmc_open() returned.
+ * All functions return 0 or a number >= 0, or -errno; cmmc_open(3) lists each error's meaning.
+ * Several threads MAY call them at once. `cmmc` is cmmc_open()'s result.
  */
 #ifndef REMOTE_CMMC_H
 #define REMOTE_CMMC_H
@@ -27,11 +27,11 @@ typedef struct {
 	uint64_t word[4];
 } cmmc_handle_t;
 
-/* Of cmmc_translate(). */
-#define CMMC_READ 1u /* the peer may read */
-#define CMMC_WRITE 2u /* the peer may write */
+/* Rights, for cmmc_translate(). */
+#define CMMC_READ 1u /* the peer MAY read */
+#define CMMC_WRITE 2u /* the peer MAY write */
 
-/* Of cmmc_write(): the receiver's eventfd becomes readable when all is written. */
+/* For cmmc_write(): the receiver's eventfd becomes readable when all is written. */
 #define CMMC_SIGNAL 1u
 
 /* Opens the device; returns a descriptor, which close() closes. path: NULL for /dev/cmmc */
@@ -54,7 +54,7 @@ int cmmc_unregister(int cmmc, int buffer);
 
 /*
  * Copies between own memory and a grant, any length and alignment. Returns 0 when all is copied. An
- * error may come after a part was copied. flags: 0 or CMMC_SIGNAL. bytes 0 with CMMC_SIGNAL only
+ * error can come after a part was copied. flags: 0 or CMMC_SIGNAL. bytes 0 with CMMC_SIGNAL only
  * signals.
  */
 int cmmc_write(int cmmc, const cmmc_handle_t *to, uint64_t offset, const void *from, size_t bytes,
@@ -91,7 +91,7 @@ void cmmc_wake_stop(cmmc_wake_t *wake);
  * port; number: 0 to 63. timeout_ms: 0 for none. cmmc_lock() returns 0, or CMMC_BROKEN if the last
  * holder ended without cmmc_unlock(). The holder is `cmmc`, whose close() gives the lock to the
  * next as broken. -ENOLINK of cmmc_unlock(): the link to the home ended, and with it the lock;
- * another program may have it.
+ * another program might have it.
  */
 #define CMMC_BROKEN 1
 int cmmc_lock(int cmmc, unsigned port, unsigned number, unsigned timeout_ms);

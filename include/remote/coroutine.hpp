@@ -28,9 +28,9 @@
  * made the loop calls. Tasks continue in the order in which their operations end. Operations that
  * tasks begin between two waits are submitted together.
  *
- * Destroying a task that hasn't ended cancels what it waits for, and waits for that, so that its
- * buffers are free; the tasks that it awaits are destroyed with it. A task MUST NOT outlive its
- * loop, nor be destroyed while another one awaits it, or by itself.
+ * Destroying a task that hasn't ended cancels the operation it waits for, and waits for its end, so
+ * that its buffers are free; the tasks that it awaits are destroyed with it. A task MUST NOT
+ * outlive its loop, nor be destroyed while another one awaits it, or by itself.
  */
 #ifndef REMOTE_COROUTINE_HPP
 #define REMOTE_COROUTINE_HPP
@@ -54,7 +54,7 @@
 
 namespace remote {
 
-/* A coroutine that returns 0 or a negative errno. Another one may await it, once. */
+/* A coroutine that returns 0 or a negative errno. Another one MAY await it, once. */
 class [[nodiscard]] task {
 public:
     struct promise_type {

@@ -28,7 +28,7 @@ int remote_lock_init(remote_t *r, raddr_t lock, uint64_t lease_us);
 
 /*
  * Waits until the calling thread holds the lock. 0: it does. 1: it does, and the lease of the
- * previous holder expired, so the protected data may be half changed. A call that times out keeps
+ * previous holder expired, so the protected data might be half changed. A call that times out keeps
  * its place in the queue for the handle's next remote_lock(). A place that no remote_lock() takes
  * up costs the other waiters a lease. So does a place that was being drawn when the handle's
  * session ended. -EDEADLK: the calling thread holds the lock by this handle.
@@ -44,7 +44,7 @@ int remote_lock_extend(remote_t *r, raddr_t lock);
  */
 int remote_unlock(remote_t *r, raddr_t lock);
 
-/* Clio's names; remote.h says why a program may leave them out. */
+/* Clio's names; remote.h says why a program MAY leave them out. */
 #ifndef REMOTE_NO_SHORT_NAMES
 static inline int rlock(remote_t *r, raddr_t lock)
 {

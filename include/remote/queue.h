@@ -70,8 +70,8 @@ enum remote_op_kind {
 };
 
 /*
- * An operation: what the call of the same name takes. Fields that its kind doesn't name are
- * ignored. The library reads the operation, its pieces, its signal and its name before
+ * An operation, with the arguments of the call of the same name. Fields that its kind doesn't name
+ * are ignored. The library reads the operation, its pieces, its signal and its name before
  * remote_queue_submit() returns. Other buffers and *found MUST stay valid, and the caller MUST NOT
  * touch them, until the completion is taken or the operation is cancelled. PUBLISH and LOOKUP have
  * no order among each other, nor with operations on the allocation.
@@ -122,7 +122,8 @@ int remote_queue_wait(remote_queue_t *q, struct remote_completion *completions, 
 /*
  * Cancels all operations in flight that have this user_data. Returns how many; -ENOENT: none. Each
  * has a completion, with -ECANCELED, or its result if it had ended before. The caller MAY reuse the
- * buffers when the call returns. For what a cancelled change may do, see "Giving up" in remote.h.
+ * buffers when the call returns. "Giving up" in remote.h says when a cancelled change can still be
+ * executed.
  */
 int remote_queue_cancel(remote_queue_t *q, uint64_t user_data);
 
@@ -246,7 +247,7 @@ static inline struct remote_op remote_op_lookup(const char *name, uint64_t *foun
 	return op;
 }
 
-/* Clio's name; remote.h says why a program may leave it out. */
+/* Clio's name; remote.h says why a program MAY leave it out. */
 #ifndef REMOTE_NO_SHORT_NAMES
 static inline int rpoll(remote_queue_t *q, struct remote_completion *completions, size_t max,
 			uint64_t timeout_us)

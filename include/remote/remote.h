@@ -15,11 +15,11 @@
  * A call returns 0 or more on success, else a negative errno. Any call may return:
  *   -EINVAL     invalid argument: length 0, range beyond 2^64, unknown permission
  *   -EFAULT     no such memory: never allocated, freed, or the range crosses a region's end
- *   -EACCES     the region doesn't permit it, or the space, which may be a read-only view
+ *   -EACCES     the region doesn't permit it, or the space is a read-only view
  *   -ETIMEDOUT  the node was silent for the handle's timeout_us, or the call took longer than its
  *               call_timeout_us
  *   -ESTALE     the node restarted: the content of its memory is lost for good. All operations of
- *               the handle return this until remote_lost() has reported what was lost
+ *               the handle return this until remote_lost() has reported all losses
  *   -EBADF      the handle was closed
  *   -ECHILD     the handle was opened by this process's parent: open a handle in this process
  *   -ENOMEM     no memory left on this machine for the call
@@ -27,15 +27,15 @@
  *               the session for long and other clients needed one, or a remote_alloc() by UDP was
  *               given up. An integer operation (remote_fetch() and the like), remote_put() or
  *               remote_publish() was executed once or never. The library issues other operations
- *               again by itself. A write that goes again may overwrite bytes that another handle
+ *               again by itself. A write that goes again can overwrite bytes that another handle
  *               wrote to the same place meanwhile
  *   -EIO        the node refused for a reason that has no errno here
  * remote_strerror() has a sentence for each.
  *
- * Structures. One that may grow begins with its size, which the caller sets. A newer library
+ * Structures. One that can grow begins with its size, which the caller sets. A newer library
  * accepts the shorter structure of an older program, and fills no more of one for results. An older
  * library accepts the longer structure of a newer program if the fields that it doesn't know are 0,
- * and refuses it otherwise. Of one for results, it sets size to what it has filled.
+ * and refuses it otherwise. In one for results, it sets size to the bytes that it has filled.
  *
  * Threads. Any number of threads MAY use a handle at once. They MUST have finished before
  * remote_close().
@@ -43,16 +43,17 @@
  * Order (Clio, sections 3.1 and 4.5). A synchronous call is complete when it returns. Asynchronous
  * operations MAY be executed in any order, with one exception: two operations of one handle that
  * overlap, and one of which writes, are executed in the order of their start. A synchronous call
- * counts as one operation; a call of more than 1 MiB counts as several. Of a remote_read(),
- * remote_write() or remote_copy() 1 MiB is in flight at once, of the others all. remote_put()
- * covers the bytes it writes and those of its integer. remote_copy() reads one range and writes the
- * other. Operations of different handles MAY touch the same bytes at once. Then 8 aligned bytes are
- * read whole if neither operation is longer than 1 KiB; more bytes MAY be a mixture.
+ * counts as one operation; a call of more than 1 MiB counts as several. A remote_read(),
+ * remote_write() or remote_copy() has 1 MiB in flight at once, the others all of theirs.
+ * remote_put() covers the bytes it writes and those of its integer. remote_copy() reads one range
+ * and writes the other. Operations of different handles MAY touch the same bytes at once. Then 8
+ * aligned bytes are read whole if neither operation is longer than 1 KiB; more bytes MAY be a
+ * mixture.
  *
  * Giving up. A change that ends with -ETIMEDOUT, -ECANCELED or -ECONNRESET is executed once, in
  * part, or never. It isn't executed after an operation that this handle starts later. Nor is it
  * executed after an operation of another handle that starts once a later operation of this handle,
- * remote_fence() for instance, has succeeded. If a copy of the change may be in flight, the node
+ * remote_fence() for instance, has succeeded. If a copy of the change might be in flight, the node
  * renews the handle's session for this. Later operations wait for the renewal; operations in flight
  * are not affected.
  *
@@ -113,10 +114,10 @@ struct remote_options {
  *   -ECONNREFUSED  the machine is there, and no node: it refuses the port, or there is no such PATH
  *   -EKEYREJECTED  a program listens there and gives no answer: the space has another key, or there
  *                  is no such space, or the program is no memory node
- *   -EPROTO        what listens at PATH offers no rings, or is of a version with other ones
+ *   -EPROTO        the program at PATH offers no rings, or is of a version with other ones
  *   -EUSERS        the node is full: it has no session left, or no ring
  *   -ENODEV        no such device, or not one that remora attach --programs made
- *   -EACCES        the program may not open the device or the socket
+ *   -EACCES        the caller has no permission to open the device or the socket
  *   -ENOMEM        no memory for an embedded node, for the handle, or for its rings at the node
  */
 int remote_open(remote_t **r, const char *target, const struct remote_options *options);
@@ -130,7 +131,7 @@ void remote_close(remote_t *r);
 /* One line: why the thread's last remote_open(), remote_mmap() or remote_lost() failed. */
 const char *remote_why(void);
 
-/* One line: what an error of any call means. error: a negative errno, or positive. */
+/* One line: the meaning of any call's error. error: a negative errno, or positive. */
 const char *remote_strerror(int error);
 
 /* The version of this header: 1000 times the major number, plus the minor one. */
@@ -186,33 +187,33 @@ int remote_alloc_at(remote_t *r, raddr_t wanted, uint64_t bytes, unsigned int pe
 	      raddr_t *address);
 
 /*
- * Frees what this handle's remote_alloc() returned. Waits for operations in flight on the memory;
- * operations that start meanwhile wait for remote_free(), then fail. Where the memory shared its
- * page they don't fail: they touch memory that the handle may allocate again. -EFAULT: no
- * allocation of this handle begins there.
+ * Frees memory that this handle's remote_alloc() returned. Waits for operations in flight on the
+ * memory; operations that start meanwhile wait for remote_free(), then fail. Where the memory
+ * shared its page they don't fail: they touch memory that the handle might allocate again. -EFAULT:
+ * no allocation of this handle begins there.
  */
 int remote_free(remote_t *r, raddr_t address);
 
 /*
- * Frees what any handle of the space has allocated, even one that was closed or killed: memory
- * outlives handles. bytes is the size that was allocated, more than a quarter of a page (-EINVAL).
- * A smaller allocation shares a page, so only its own handle can free it. That handle's later
- * remote_free() of the memory returns -EFAULT. The call doesn't wait for operations of other
+ * Frees memory that any handle of the space has allocated, even one that was closed or killed:
+ * memory outlives handles. bytes is the size that was allocated, more than a quarter of a page
+ * (-EINVAL). A smaller allocation shares a page, so only its own handle can free it. That handle's
+ * later remote_free() of the memory returns -EFAULT. The call doesn't wait for operations of other
  * handles: they complete before, or fail with -EFAULT. -EFAULT: no region of that size begins
- * there. If an answer was lost, the call returns 0 instead, for it may have freed the region
+ * there. If an answer was lost, the call returns 0 instead, for it might have freed the region
  * itself.
  */
 int remote_free_sized(remote_t *r, raddr_t address, uint64_t bytes);
 
 /*
- * After -ESTALE: reports what the node's restart has lost; then the handle goes on with the
- * restarted node.
+ * After -ESTALE: reports the memory that the node's restart has lost; then the handle goes on with
+ * the restarted node.
  *
  *	while ((told = remote_lost(r, &address, &bytes)) == 1)
  *		forget(address, bytes);
  *
  * 1: *address is an allocation of this handle that wasn't freed, and *bytes its rounded size. Each
- * is reported once, to whichever thread asks, in the order of addresses. 0: all of it is reported,
+ * is reported once, to any thread that asks, in the order of addresses. 0: all of it is reported,
  * and the handle has a new session; or no operation has returned -ESTALE, and the call has no
  * effect. Until that 0, all operations return -ESTALE. Asking tells the library that the program
  * knows of the loss. From then on the addresses it holds, also those from other handles, are
@@ -240,7 +241,7 @@ int remote_lost(remote_t *r, raddr_t *address, uint64_t *bytes);
  *
  * address 0 withdraws the name instead.
  *
- * Any handle MAY name what another one has allocated. An allocation of at most a quarter of a page
+ * Any handle MAY name another one's allocation. An allocation of at most a quarter of a page
  * shares a page, so it can't have a name: -EINVAL if this handle has allocated it. A program MUST
  * NOT name such an allocation of another handle.
  *
@@ -264,8 +265,8 @@ int remote_write(remote_t *r, raddr_t address, const void *buffer, size_t bytes)
  * Copies bytes from one remote range to another, inside the node: none of them crosses the network.
  * Both ranges are in the handle's space; from needs read permission, to write permission. -EINVAL
  * also if the ranges overlap; then nothing is copied. Messages of up to 64 KiB each carry out the
- * copy, in any order. Another client may see some of them executed and others not. When the call
- * fails, bytes may have been copied.
+ * copy, in any order. Another client can see some of them executed and others not. When the call
+ * fails, bytes might have been copied.
  */
 int remote_copy(remote_t *r, raddr_t to, raddr_t from, size_t bytes);
 
@@ -277,8 +278,8 @@ int remote_copy(remote_t *r, raddr_t to, raddr_t from, size_t bytes);
 int remote_release(remote_t *r);
 
 /*
- * Waits as remote_release() does, and then until the node has executed what it is executing, also
- * for other handles (Clio's rfence).
+ * Waits as remote_release() does, and then until the node has executed the operations it is
+ * executing, also for other handles (Clio's rfence).
  */
 int remote_fence(remote_t *r);
 
@@ -362,16 +363,16 @@ struct remote_signal {
 
 /*
  * Writes bytes, then changes the signal's integer, in one message if they fit in one. A thread that
- * reads the changed integer, by any handle, and then reads the bytes, reads what was written. The
+ * reads the changed integer, by any handle, and then reads the bytes, reads the bytes written. The
  * data is also written first where the two overlap. The library reads the signal before the call
  * returns. The caller MUST NOT touch the buffer until the operation ends.
  *
  * The operation is executed once, however often it is retransmitted. Both parts are executed or
  * neither: if one isn't permitted, nothing is changed. One message holds some 1,350 bytes where the
- * MTU is 1500, and at most 8.5 KiB. Of more bytes, all but the last message's are sent before, as
- * by remote_write(). They may have been written when the operation fails. The integer changes only
- * when all bytes are written. After -ECONNRESET and -ETIMEDOUT it is unknown whether the operation
- * was executed.
+ * MTU is 1500, and at most 8.5 KiB. A larger change first sends all bytes but the last message's,
+ * as remote_write() does. Those might have been written when the operation fails. The integer
+ * changes only when all bytes are written. After -ECONNRESET and -ETIMEDOUT it is unknown whether
+ * the operation was executed.
  */
 int remote_put(remote_t *r, raddr_t address, const void *buffer, size_t bytes,
 	 const struct remote_signal *signal);
@@ -397,7 +398,7 @@ enum remote_compare {
 int remote_wait(remote_t *r, raddr_t address, size_t bytes, enum remote_compare compare,
 		uint64_t value, uint64_t timeout_us, uint64_t *found);
 
-/* ---- what happened ---- */
+/* ---- counters ---- */
 
 enum remote_kind {
 	REMOTE_KIND_READ,
@@ -454,7 +455,7 @@ int remote_stats(remote_t *r, struct remote_counters *counters);
  *   - buffers of remote_read() and the like (-EINVAL);
  *   - munmap(), mremap(), madvise();
  *   - I/O that pins it: O_DIRECT, registered buffers of io_uring;
- *   - signal handlers that may interrupt a call on the handle;
+ *   - signal handlers that can interrupt a call on the handle;
  *   - by a device: system calls on pages that aren't in the cache, in a thread that has
  *     asynchronous operations in flight, for these couldn't complete meanwhile.
  * A child of fork() doesn't have the mapping. On systems that give an unprivileged program only its

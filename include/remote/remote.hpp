@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The C++20 face of remote.h: handles and memory that free themselves, spans, typed addresses.
- * No function throws. A function that may fail returns a result: a value or a negative errno.
+ * No function throws. A function that can fail returns a result: a value or a negative errno.
  *
  *	auto handle = remote::handle::open("embedded:");
  *	if (!handle)
@@ -423,7 +423,7 @@ public:
         return held;
     }
 
-    /* The previous holder's lease expired: the protected data may be half changed. */
+    /* The previous holder's lease expired: the protected data might be half changed. */
     bool passed_over() const { return passed_over_; }
     result<void> extend() const { return r_ ? remote_lock_extend(r_, lock_) : -EPERM; }
     /* Releases the lock before destruction. -EPERM: this thread had lost it before. */

@@ -7,7 +7,7 @@
  * The receiving program grants a range of its memory to a peer by CMMC_IOC_TRANSLATE, and gets a
  * handle. It passes the handle to the other program in any way, a socket for instance. That program
  * then writes or reads the range by CMMC_IOC_WRITE and CMMC_IOC_READ. A program that has the handle
- * may use it on that peer, and on no other machine.
+ * MAY use it on that peer, and on no other machine.
  *
  * A peer is named by its port number; `ethtool -S eopN` lists ports. Granted and registered pages
  * stay in memory and count against RLIMIT_MEMLOCK. A grant ends when its owner revokes it or closes
@@ -16,11 +16,11 @@
  * it counts as one of the file's CMMC_GRANTS_MAX.
  *
  * Each struct begins with its size in bytes and flags. Unknown flags are refused. Fields marked
- * "out" may hold anything before the call.
+ * "out" MAY hold anything before the call.
  *
  *   EINVAL        a wrong size, an unknown flag, a reserved field that isn't 0, no such port, or
  *                 bytes that are no handle
- *   EFAULT        the memory isn't the program's, or may not be written
+ *   EFAULT        the memory isn't the program's, or is read-only to it
  *   ENOMEM        RLIMIT_MEMLOCK would be exceeded, or there is no memory
  *   ENOSPC        the file has too many grants or buffers, or the user has more of the peer's 512
  *                 grants than it leaves free for others
@@ -37,8 +37,8 @@
  *   EREMOTEIO     the peer's machine told of memory it doesn't have, or of numbers that can't be.
  *                 The link starts again
  *   EINTR         a signal ended the call. READ, WRITE: see `done`. REVOKE: the handle is revoked,
- *                 but copies may be under way; call again to wait for their end
- *   EBUSY         REVOKE: the device went while the peer stood still in a copy. It may touch the
+ *                 but copies might be under way; call again to wait for their end
+ *   EBUSY         REVOKE: the device went while the peer stood still in a copy. It can touch the
  *                 pages at any time, so they stay locked until the next boot
  */
 #ifndef _UAPI_REMORA_CMMC_H
@@ -72,7 +72,7 @@ struct cmmc_unregister {
 	__u32 reserved; /* 0 */
 };
 
-#define CMMC_GRANT_READ 1u /* the peer may read */
+#define CMMC_GRANT_READ 1u /* the peer MAY read */
 #define CMMC_GRANT_WRITE 2u
 /* eventfd: a file of eventfd() that is signalled after a WRITE with CMMC_COPY_SIGNAL. */
 #define CMMC_GRANT_EVENTFD 4u
@@ -101,7 +101,7 @@ struct cmmc_translate {
 #define CMMC_COPY_BUFFER 1u
 /*
  * WRITE: when all is written, the grant's eventfd becomes readable. Signals that come close
- * together MAY be counted as one. bytes may be 0: the call only signals.
+ * together MAY be counted as one. If bytes is 0, the call only signals.
  */
 #define CMMC_COPY_SIGNAL 2u
 
@@ -148,7 +148,7 @@ struct cmmc_take {
 };
 
 /*
- * Locks across machines. A lock has a home: a machine, by its port, which may be the own one. A
+ * Locks across machines. A lock has a home: a machine, by its port, possibly the own one. A
  * home has the locks 0 to CMMC_LOCKS - 1. A lock SHOULD guard memory of its home: when the link to
  * the home ends, locks and grants there end together, so a late write of a lost holder can't
  * arrive.
@@ -160,10 +160,10 @@ struct cmmc_take {
  * LOCK waits, but for a signal (EINTR), timeout_ms (ETIMEDOUT; 0: none), or the end of the link
  * (ENOLINK). EDEADLK: this file has the lock, or lost it and has not unlocked it.
  * UNLOCK: EPERM: this file doesn't have the lock. ENOLINK: it lost the lock when the link ended;
- * another program may have it.
+ * another program might have it.
  */
 #define CMMC_LOCKS 64
-/* The last holder did not unlock: what the lock guards may be half changed. */
+/* The last holder did not unlock: the guarded memory might be half changed. */
 #define CMMC_LOCK_BROKEN 1u
 
 struct cmmc_lock {
@@ -201,7 +201,7 @@ struct cmmc_unlock {
  * Copies by io_uring: cmd_op of an IORING_OP_URING_CMD whose command is a struct cmmc_copy. The
  * ring MUST have IORING_SETUP_SQE128. The submitter does not wait; the completion is the copy's
  * end. Its res is 0 or an error; with IORING_SETUP_CQE32, big_cqe[0] is `done`. Copies that are
- * under way at once are done in any order, unless linked (IOSQE_IO_LINK). An entry may be reused
+ * under way at once are done in any order, unless linked (IOSQE_IO_LINK). An entry MAY be reused
  * once it was submitted; but Linux 6.10 to 6.13 reads one that waits for others (IOSQE_IO_LINK,
  * IOSQE_IO_DRAIN) when its turn comes, so a program there MUST leave it as it is until then.
  *

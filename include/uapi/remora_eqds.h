@@ -34,7 +34,7 @@ enum {
 	EQDS_A_QUEUED,	     /* u32 packets. Sending: without credit; else held for reordering */
 	EQDS_A_QUEUED_BYTES, /* u32 */
 	EQDS_A_IN_FLIGHT,    /* u32 packets, sent and not acknowledged; to be sent again, too */
-	EQDS_A_CREDIT,	     /* u64 bytes that may leave */
+	EQDS_A_CREDIT,	     /* u64 bytes that MAY leave */
 	EQDS_A_PULLS,	     /* u32 MTUs asked for and not granted */
 	EQDS_A_RTT_NS,	     /* u64, smoothed; 0: not measured */
 	EQDS_A_PATHS,	     /* nest, multi: one EQDS_PATH_A_* each */
@@ -69,7 +69,7 @@ enum {
 	EQDS_A_TUNNELS_MAX,  /* u32, 1 .. 16384: bound on the tunnels of a direction */
 	EQDS_A_HELD,	     /* u64 bytes of memory of packets that wait or are in flight */
 	EQDS_A_HELD_MAX,     /* u64 bytes, after which packets that would wait are dropped */
-	EQDS_A_WINDOW_MTUS,  /* u16, 1 .. 512; a change ends the tunnels, with what waits there */
+	EQDS_A_WINDOW_MTUS,  /* u16, 1 .. 512; a change ends the tunnels and drops their queues */
 
 	__EQDS_A_MAX,
 	EQDS_A_MAX = __EQDS_A_MAX - 1
@@ -85,7 +85,7 @@ enum {
 /* Rules by prefix. */
 enum {
 	EQDS_RULE_KIND_MAP,   /* packets to these destinations go by a tunnel to EQDS_A_PEER */
-	EQDS_RULE_KIND_ALLOW, /* peers that may open tunnels; without such a rule, all may */
+	EQDS_RULE_KIND_ALLOW, /* peers that MAY open tunnels; without such a rule, all MAY */
 	EQDS_RULE_KIND_SHARE, /* priority and weight of these peers when credit is given */
 };
 

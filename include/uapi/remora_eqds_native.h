@@ -17,8 +17,8 @@
  * release the number it has consumed. Numbers wrap at 2^32.
  *   The kernel reads each word once, and trusts none: an entry that points out of the area is
  *   consumed and answered by EQDS_NATIVE_BAD (tx) or skipped (fill).
- *   A program MUST NOT write to a piece in tx before its completion: what arrives would be
- *   undefined, and may be retransmitted until the tunnel gives up.
+ *   A program MUST NOT write to a piece in tx before its completion: the bytes that arrive would be
+ *   undefined, and the kernel can retransmit them until the tunnel gives up.
  *
  * poll() says POLLIN if rx or completion has an entry, and POLLHUP once the eqds device is gone.
  * No packet leaves out of turn: a completion is guaranteed a place, so the kernel leaves entries
@@ -69,7 +69,7 @@ struct eqds_native_packet {
 
 enum eqds_native_status {
 	EQDS_NATIVE_DELIVERED, /* the peer's kernel has it */
-	EQDS_NATIVE_DROPPED,   /* queue full, peer silent or device down: may have arrived */
+	EQDS_NATIVE_DROPPED,   /* queue full, peer silent or device down: might have arrived */
 	EQDS_NATIVE_BAD,       /* out of the area, too long, or an impossible peer */
 };
 
@@ -94,7 +94,7 @@ struct eqds_native_setup {
 	__u16 reserved;	      /* 0 */
 	/* out */
 	__u64 map_bytes;
-	__u32 packet_bytes;   /* the largest packet; the device's MTU may change later */
+	__u32 packet_bytes;   /* the largest packet; the device's MTU can change later */
 	__u32 fill, rx, tx, completion; /* offsets of entries in the mapping */
 	__u32 reserved2;
 };

@@ -35,10 +35,10 @@ enum {
 	RMEM_NODE_A_SPACES_MAX,	     /* u32 */
 	RMEM_NODE_A_SESSIONS_MAX,    /* u32 */
 	RMEM_NODE_A_REGIONS_MAX,     /* u32 */
-	RMEM_NODE_A_SESSION_IDLE_MS, /* u32; time after which an idle session may be evicted */
+	RMEM_NODE_A_SESSION_IDLE_MS, /* u32; time after which the node MAY evict an idle session */
 	RMEM_NODE_A_SPACE,	     /* u32 id, not 0 */
 	RMEM_NODE_A_KEY,	     /* binary, RMEM_NODE_KEY_BYTES */
-	RMEM_NODE_A_QUOTA,	     /* u64 bytes a space may allocate; 0 or absent: no quota */
+	RMEM_NODE_A_QUOTA,	     /* u64 bytes a space MAY allocate; 0 or absent: no quota */
 	RMEM_NODE_A_BOOT,	     /* u64 boot epoch */
 	RMEM_NODE_A_PROMISED,	     /* u64 bytes in regions */
 	RMEM_NODE_A_BACKED,	     /* u64 bytes in regions and written to */

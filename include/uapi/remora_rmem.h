@@ -27,10 +27,10 @@ enum {
 	 */
 	RMEM_CMD_ATTACH,
 	/*
-	 * INDEX, KIND, FORCE. Gives the memory back. A node that doesn't answer in time may
-	 * keep it; extack text then says so. -EBUSY while the device is open, unless FORCE is
-	 * given. FORCE fails outstanding I/O, asks the node only if the device is up, and
-	 * waits at most 2 s for the node.
+	 * INDEX, KIND, FORCE. Gives the memory back. A node that doesn't answer in time might keep
+	 * it; extack text then says so. -EBUSY while the device is open, unless FORCE is given.
+	 * FORCE fails outstanding I/O, asks the node only if the device is up, and waits at most 2
+	 * s for the node.
 	 */
 	RMEM_CMD_DETACH,
 	RMEM_CMD_STATUS, /* dump: one message per device */

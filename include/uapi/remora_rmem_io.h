@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
 /*
  * /dev/rmemN gives programs access to a remote address space through the machine's client
- * (rmem.ko). A program that may open the device has access to the whole space. The key stays in
- * the kernel.
+ * (rmem.ko). A program with permission to open the device has access to the whole space. The key
+ * stays in the kernel.
  *
  * An operation is a struct rmem_io. A program submits it in one of two ways:
  *   - by io_uring: IORING_OP_URING_CMD in a ring with IORING_SETUP_SQE128, sqe->cmd_op
@@ -19,7 +19,7 @@
  * one open file.
  *
  * The operations of an open file use one session, which other files MAY share. When a change is
- * cancelled and a copy of it may be in flight, the node renews the session. Operations in flight
+ * cancelled and a copy of it might be in flight, the node renews the session. Operations in flight
  * continue; operations submitted later wait for the renewal.
  *
  * When a program ends, killed or not, its io_uring operations in flight have one second to
@@ -30,7 +30,7 @@
  *   EBADF       the device isn't open for writing; only READ, READV, LOOKUP and FENCE do without
  *   EFAULT      no such remote memory; or data isn't memory of the program
  *   EACCES      the region or the space doesn't permit the operation
- *   ETIMEDOUT   the node was silent for the device's fail_after. A change may have been executed,
+ *   ETIMEDOUT   the node was silent for the device's fail_after. A change might have been executed,
  *               but is never executed later
  *   ESTALE      the node restarted and its content is lost. The open file stays unusable. Opening
  *               the device anew connects it to the restarted node. open() waits for that as attach
@@ -75,9 +75,9 @@ enum rmem_io_type {
 	RMEM_IO_PUT = 6,
 	/*
 	 * Several short READs in one message. ranges: 1 .. RMEM_IO_RANGES_MAX; data: an array of as
-	 * many struct rmem_io_vec; bytes: the sum of their bytes; addr is 0. Neither bytes nor 16
-	 * times ranges may exceed vector_bytes of struct rmem_io_info. An error in one range
-	 * refuses all. The module copies the data, so registered buffers are not supported.
+	 * many struct rmem_io_vec; bytes: the sum of their bytes; addr is 0. bytes and 16 times
+	 * ranges MUST NOT exceed vector_bytes of struct rmem_io_info. An error in one range refuses
+	 * all. The module copies the data, so registered buffers are not supported.
 	 */
 	RMEM_IO_READV = 7,
 	/*
@@ -150,7 +150,7 @@ struct rmem_io_vec {
 /* Memory of the node, zeroed, rounded up to the node's pages. */
 struct rmem_io_alloc {
 	__u64 bytes; /* out: bytes of the region */
-	__u64 addr;  /* wanted address, or 0; out: address of the region, which may be another */
+	__u64 addr;  /* wanted address, or 0; out: address of the region, maybe another */
 	__u32 perm;  /* 1: read, 3: read and write */
 	__u32 reserved;
 };
