@@ -12,7 +12,7 @@
  *	remote_free(r, a);
  *	remote_close(r);
  *
- * A call returns 0 or more on success, else a negative errno. Any call may return:
+ * A call returns 0 or more on success, else a negative errno. Any call can return:
  *   -EINVAL     invalid argument: length 0, range beyond 2^64, unknown permission
  *   -EFAULT     no such memory: never allocated, freed, or the range crosses a region's end
  *   -EACCES     the region doesn't permit it, or the space is a read-only view
@@ -370,7 +370,7 @@ struct remote_signal {
  * The operation is executed once, however often it is retransmitted. Both parts are executed or
  * neither: if one isn't permitted, nothing is changed. One message holds some 1,350 bytes where the
  * MTU is 1500, and at most 8.5 KiB. A larger change first sends all bytes but the last message's,
- * as remote_write() does. Those might have been written when the operation fails. The integer
+ * as remote_write() does. These bytes might have been written when the operation fails. The integer
  * changes only when all bytes are written. After -ECONNRESET and -ETIMEDOUT it is unknown whether
  * the operation was executed.
  */
@@ -484,9 +484,9 @@ int remote_mmap(remote_t *r, raddr_t address, size_t bytes, unsigned int permiss
 int remote_msync(remote_t *r, void *memory, size_t bytes);
 
 /*
- * Writes dirty pages back and ends the mapping that begins at memory. No thread may touch it any
- * more. On an error some pages couldn't be written back and are lost. remote_close() does the same
- * with all mappings, and can't report such an error.
+ * Writes dirty pages back and ends the mapping that begins at memory. A thread MUST NOT touch it
+ * any more. On an error some pages couldn't be written back and are lost. remote_close() does the
+ * same with all mappings, and can't report such an error.
  */
 int remote_munmap(remote_t *r, void *memory);
 
