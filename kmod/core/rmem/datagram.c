@@ -51,7 +51,7 @@ static const void *msg_at(const void *heads, u32 which)
 	return (const u8 *)heads + RMEM_HEADS_BYTES(which);
 }
 
-/* Are all messages sound, and such as may share a datagram? d->head is the last one's then. */
+/* Are all messages sound, and of types that can share a datagram? d->head is then the last's. */
 static enum rmem_wire_verdict look_through(struct rmem_datagram *d, const void *heads, u32 messages)
 {
 	u32 sum_bytes = 0, i;

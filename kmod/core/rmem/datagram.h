@@ -2,16 +2,16 @@
 /*
  * The messages of one datagram (include/remora/rmem.h, "Datagrams"), out and in.
  *
- * In: header and heads are contiguous; payloads may lie in fragments that only the caller can walk.
+ * In: header and heads are contiguous; payloads can lie in fragments that only the caller can walk.
  *
  *   rmem_datagram_open()            form, and where each payload is
  *   find the key of head.space
- *   verify the tag                  nothing of a datagram may be acted upon before
+ *   verify the tag                  nothing of a datagram is acted upon before
  *   while (rmem_datagram_step())
  *           ... check the digest, if the message has one, then act on it
  *
- * Out: as each message comes, its head is encoded (wire.h), and what the tag covers of its payload
- * is hashed; at last the header is encoded and the datagram is sealed.
+ * Out: as each message comes, its head is encoded (wire.h), and the covered part of its payload is
+ * hashed; at last the header is encoded and the datagram is sealed.
  */
 #ifndef REMORA_RMEM_DATAGRAM_H
 #define REMORA_RMEM_DATAGRAM_H
@@ -28,8 +28,8 @@ struct rmem_bundle {
 };
 
 /*
- * May another message join those in bundle, in a datagram of limit_bytes at most? Then it's
- * counted. The first one always may. That they are of one session is the caller's to see to.
+ * True if another message fits beside those in bundle, in a datagram of limit_bytes at most; it is
+ * then counted. The first one always does. The caller passes messages of one session only.
  */
 bool rmem_bundle_joins(struct rmem_bundle *bundle, u32 limit_bytes, const struct rmem_head *head);
 
@@ -44,7 +44,7 @@ void rmem_datagram_build_one(void *heads, struct rmem_head *head,
 
 struct rmem_datagram {
 	u32 bytes;
-	u32 messages;	     /* in it; 0: none that may be stepped to */
+	u32 messages;	     /* in it; 0: there is nothing to step to */
 	u32 steps;	     /* taken; the number of the message below, from 1 up */
 	bool response;	     /* which of the two directions is expected */
 	struct rmem_head head; /* before the first step, the first message's */
@@ -64,8 +64,8 @@ enum rmem_wire_verdict rmem_datagram_open(struct rmem_datagram *d, const void *h
 bool rmem_datagram_step(struct rmem_datagram *d, const void *heads);
 
 /*
- * Of a datagram that is contiguous: does the tag verify, before the first step; and is the payload
- * damaged of the message that was stepped to?
+ * For a contiguous datagram. Before the first step: does the tag verify? After a step: is the
+ * payload of the message that was stepped to damaged?
  */
 bool rmem_datagram_verifies(const struct rmem_datagram *d, const struct base_siphash_key *key,
 			    const void *data);

@@ -3,7 +3,7 @@
 
 #include "core/base/bytes.h"
 
-/* Wherever it lies: a reader's copy may not be aligned. */
+/* At any address: a reader's copy might not be aligned. */
 struct any_plain {
 	struct rmem_plain plain;
 } __attribute__((packed));

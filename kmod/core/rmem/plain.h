@@ -40,7 +40,7 @@ void rmem_plain_encode(void *at, const struct rmem_head *head);
 struct rmem_plain_record {
 	u32 bytes;
 	bool response; /* which of the two directions is expected */
-	bool bare; /* payloads travel by another way: the record has none. A WRITE may have parts */
+	bool bare; /* payloads travel by another way: the record has none. A WRITE can have parts */
 	struct rmem_plain_sum sum;
 	/* of the message that was stepped to; space, boot and number are not set */
 	struct rmem_head head;

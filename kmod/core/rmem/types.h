@@ -13,7 +13,7 @@
 enum rmem_type_flag {
 	/* Executed in steps (node/call.h); travels alone in its datagram. */
 	RMEM_TYPE_SLOW = 0,
-	/* Executed at once (node/request.c), unless its range is too long; may share a datagram. */
+	/* Executed at once (node/request.c), unless its range is too long; can share a datagram. */
 	RMEM_TYPE_FAST = 1 << 0,
 
 	RMEM_TYPE_KEEPS = 0,
@@ -33,7 +33,7 @@ enum rmem_type_flag {
 	RMEM_TYPE_NO_MORE = 0,
 	/* A request's payload begins with head.op ranges. */
 	RMEM_TYPE_RANGES = 1 << 5,
-	/* Not issued again when its session has ended, as it may have been executed. */
+	/* Not issued again when its session has ended, as it might have been executed. */
 	RMEM_TYPE_ONCE = 1 << 6,
 	/* Data of any length, in several packets. */
 	RMEM_TYPE_CUT = 1 << 7,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * Headers and heads of messages in and out of their wire form (include/remora/rmem.h), and
- * what the tag and digests cover. datagram.h makes a datagram of them.
+ * Headers and heads of messages in and out of their wire form (include/remora/rmem.h), and the
+ * bytes that the tag and digests cover. datagram.h makes a datagram of them.
  */
 #ifndef REMORA_RMEM_WIRE_H
 #define REMORA_RMEM_WIRE_H
@@ -11,7 +11,7 @@
 #include "core/rmem/types.h"
 #include "remora/rmem.h"
 
-/* A message's head, with what its datagram's header says of all, in the host's byte order. */
+/* A message's head with its datagram's common fields, in the host's byte order. */
 struct rmem_head {
 	u8 type;
 	u8 integrity; /* enum rmem_integrity */
@@ -81,7 +81,9 @@ enum rmem_wire_verdict rmem_wire_parse_hdr(const void *hdr, struct rmem_head *he
  */
 enum rmem_wire_verdict rmem_wire_parse_msg(const void *msg, bool response, struct rmem_head *head);
 
-/* The header for a datagram that begins with this message, but for what seal() fills in. */
+/*
+ * The header for a datagram that begins with this message, but for the fields that seal() fills in.
+ */
 void rmem_wire_encode_hdr(void *hdr, const struct rmem_head *head);
 void rmem_wire_encode_msg(void *msg, const struct rmem_head *head);
 

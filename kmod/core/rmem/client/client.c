@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * Where an op is, and what moves it:
+ * States of an op, and the events that move it:
  *
  *   submit -> waiting --+              +--- lost, timeout, DAMAGED ---+
  *                       v              v                             |
@@ -16,8 +16,8 @@
  * those to the last attempt. A session renewed or lost sends all of them to again.
  *
  * A part is in one of three states: not sent (in this attempt), flying, done. A
- * flying part holds one packet of cwnd and, of a READ, its bytes of iwnd; the
- * flying bit is what is owed, so it's paid back once, whatever arrives twice.
+ * flying part holds one packet of cwnd and, of a READ, its bytes of iwnd; the flying bit is the
+ * debt, so it's paid back once, even if an answer arrives twice.
  *
  * flying is sorted by the time of the last packet, and one timeout holds for
  * all of it, so its head is the next to time out. slow and delayed ops have deadlines of
@@ -144,7 +144,7 @@ void rmem_client_unsent(struct rmem_client *c, const struct rmem_client_tx *tx, 
 	if (tx->head.session != c->session || rmem_seq_owner(&c->seq, tx->head.id) != op)
 		return; /* has ended since */
 	part = tx->data_offset / op->piece;
-	/* Its data may not be lent, and several parts have no room for it. */
+	/* Its data might not be lent, and several parts have no room for it. */
 	if (op->type == RMEM_WRITE && tx->head.piece)
 		op->single = true;
 	if (rmem_op_recall(c, op, part,
@@ -222,7 +222,7 @@ static u64 client_lost_ns(const struct rmem_client *c)
 	return op->overtaken_ns + window_ns;
 }
 
-/* Send again what is lost: the parts that fly, or those that left before one that was answered. */
+/* Send lost parts again: those that fly, or those that left before one that was answered. */
 static void client_find_lost(struct rmem_client *c, u64 now_ns)
 {
 	struct rmem_op *op;
@@ -354,8 +354,8 @@ static void client_answered(struct rmem_client *c, struct rmem_op *op, u32 part,
 }
 
 /*
- * A READ is refused as a whole. A WRITE whose other parts may be on their way ends when all are
- * answered: a part that came after the op's end could overwrite what was written since.
+ * A READ is refused as a whole. A WRITE whose other parts might be on their way ends when all are
+ * answered: a part that came after the op's end could overwrite data written since.
  */
 static void client_refused(struct rmem_client *c, struct rmem_op *op, u32 part, u64 now_ns,
 			   const struct rmem_head *head, u8 status, struct rmem_client_rx *rx)
@@ -558,9 +558,9 @@ static void client_expire_timed(struct rmem_client *c, u64 now_ns)
 }
 
 /*
- * If it ends now, may a copy of it still change something? Not of one that was answered. The
- * floor doesn't help, for an older op may hold it down. Another name of the session does: nothing
- * is sent under it before the node has forgotten the old one.
+ * If the op ends now, can a copy of it still change something? Not if it was answered. The floor
+ * doesn't help, for an older op can hold it down. Another name of the session does: nothing is sent
+ * under it before the node has forgotten the old one.
  */
 static bool op_may_come_late(const struct rmem_op *op)
 {
@@ -568,8 +568,8 @@ static bool op_may_come_late(const struct rmem_op *op)
 }
 
 /*
- * Too old, with the channel stuck? Looked at once per fail_after at most. If a copy of what ends
- * here may still arrive, its session is renewed.
+ * Too old, with the channel stuck? Looked at once per fail_after at most. If a copy of an op that
+ * ends here can still arrive, its session is renewed.
  */
 static struct rmem_op *client_fail(struct rmem_client *c, u64 now_ns)
 {

@@ -11,7 +11,7 @@ static u64 incast_load(const struct rmem_incast *i)
 	return __atomic_load_n(&i->word, __ATOMIC_SEQ_CST);
 }
 
-/* False: *word is what is there now. */
+/* False: *word is set to the current value. */
 static bool incast_exchange(struct rmem_incast *i, u64 *word, u64 wanted)
 {
 	return __atomic_compare_exchange_n(&i->word, word, wanted, false, __ATOMIC_SEQ_CST,

@@ -14,7 +14,7 @@
  * ticket gets them only when head is its ticket, and its bytes and head's step are one exchange
  * of the word. So a channel that registered is served before all that come later.
  *
- * No lost wake-up. Every change that may let the head in (a release, head's step, a leave) is
+ * No lost wake-up. Every change that can let the head in (a release, head's step, a leave) is
  * followed by a look, rmem_incast_next(), whose answer the caller wakes:
  *
  *     waiter                              releaser
@@ -49,7 +49,7 @@
 #define RMEM_INCAST_SLOTS 1024U
 #define RMEM_INCAST_RETRY_NS BASE_NSEC_PER_MSEC
 
-/* Names of waiters; a channel has one of them, several channels may share one. */
+/* Names of waiters; a channel has one of them, several channels can share one. */
 #define RMEM_WAITERS 64
 #define RMEM_WAITER_NONE (-1)
 

@@ -37,7 +37,7 @@ void rmem_loss_init(struct rmem_loss *l);
 /* The packet with this departure number was answered after round_trip_ns. */
 void rmem_loss_answered(struct rmem_loss *l, u64 departure, u64 round_trip_ns);
 
-/* How much later than one that left after it an answer may come. */
+/* Longest time that an answer can come after one to a packet that left later. */
 u64 rmem_loss_window_ns(const struct rmem_loss *l, u64 base_ns, u64 srtt_ns);
 
 /* An op was taken for lost. */

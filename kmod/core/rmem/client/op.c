@@ -149,7 +149,7 @@ u32 rmem_op_recall(struct rmem_client *c, struct rmem_op *op, u32 first, u32 end
 
 /* ---- ending ops ---- */
 
-/* Without an answer to it, there may be a region that belongs to nobody. */
+/* Without an answer to it, there might be a region that belongs to nobody. */
 static bool is_owed(const struct rmem_op *op)
 {
 	if (op->parts_done || op->status != RMEM_OK)

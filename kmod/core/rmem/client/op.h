@@ -3,17 +3,16 @@
  * One op of a channel, for client.c: its parts, the lists that hold it, and its end, which returns
  * its credit and ids.
  *
- * A READ or WRITE is cut into parts of piece bytes, the last one may be
- * shorter. A part is wanted (to be sent in this attempt), flying, or done. An ATOMIC, PUT, READV,
- * WRITEV or COPY is one part, whatever its bytes. The other ops have one part, too, but take the
- * node longer than a packet does.
+ * A READ or WRITE is cut into parts of piece bytes, the last one can be shorter. A part is wanted
+ * (to be sent in this attempt), flying, or done. An ATOMIC, PUT, READV, WRITEV or COPY is one part
+ * of any length. The other ops have one part, too, but take the node longer than a packet does.
  */
 #ifndef REMORA_RMEM_OP_H
 #define REMORA_RMEM_OP_H
 
 #include "core/rmem/client/client.h"
 
-/* Where an op is; client.c tells what moves it. */
+/* Where an op is; client.c tells which events move it. */
 enum rmem_op_state {
 	RMEM_OP_WAITING,
 	RMEM_OP_AGAIN,
@@ -75,7 +74,7 @@ static inline u32 rmem_op_bytes(const struct rmem_op *op, u32 first, u32 end)
 	return rmem_op_is_cut(op) ? rmem_op_offset(op, end) - rmem_op_offset(op, first) : op->len;
 }
 
-/* Cut into parts of piece bytes, all of them wanted; none may be flying. */
+/* Cut into parts of piece bytes, all of them wanted; no part flies. */
 void rmem_op_cut(struct rmem_op *op, u32 piece);
 
 /* The first part from first on that is wanted, or isn't; op->parts if there is none. */

@@ -4,7 +4,7 @@
  * the path to a node, which the channels of a machine to that node share.
  *
  * Responses echo the attempt they answer, so a sample is never ambiguous and
- * retransmissions may be measured, too (Karn's rule is not needed).
+ * retransmissions can be measured, too (Karn's rule is not needed).
  *
  * RMEM_RTO_NS_MIN: answers come out of the node's softirq within microseconds,
  * but where either softirq is deferred to ksoftirqd, or the machine is itself a
@@ -27,7 +27,7 @@ struct rmem_rtt {
 };
 
 /*
- * The base round trip: what the path takes when no queue stands. Channels on several CPUs change it
+ * The base round trip: the path's time when no queue stands. Channels on several CPUs change it
  * without a lock; an update lost to another CPU's is one sample less, which is harmless.
  */
 struct rmem_base {

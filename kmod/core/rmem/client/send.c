@@ -6,8 +6,8 @@
  *
  * One op is sent at a time, so that a large one isn't cut up by others. Where it
  * finds no room it stays the next, and so do those behind it. But where ids have run out those
- * that have some go first: ids come back as the oldest of them ends, which may have to be
- * sent again.
+ * that have some go first: ids come back as the oldest of them ends, which might have to be sent
+ * again.
  *
  * An ATOMIC or PUT must be near the floor (RMEM_REPLAY). One that isn't is held, and those behind
  * it go on: one slow op that holds the floor down would otherwise stop all others. Both wait within
@@ -20,9 +20,9 @@
  * Small ops share datagrams where that costs little time. While some are under way, new ones
  * wait: until the next answer, until they are as many as those under way, or as many as
  * their answers share a datagram; then they go together. So the first two of them leave at
- * once; with many, each answer takes the place of a burst of what has come since the one
- * before. Nothing waits for a clock: what is under way is answered or times out, and either
- * makes the number fall.
+ * once; with many, each answer takes the place of a burst of ops that have come since the one
+ * before. Nothing waits for a clock: ops under way are answered or time out, and either makes the
+ * number fall.
  *
  * Each request says whether another follows at once, in its datagram or the next, so that the
  * node can bundle the answers to a burst: hence the look ahead.
@@ -40,7 +40,7 @@
 
 #define READ_PARTS_LEAST 8
 
-/* cwnd first: what waits in iwnd's queue could go but for that. */
+/* cwnd first: an op in iwnd's queue lacks nothing else. */
 static bool client_admit(struct rmem_client *c, u64 now_ns, u32 packets, u32 bytes)
 {
 	u64 next_send_ns = c->window.next_send_ns;
@@ -237,7 +237,7 @@ static bool client_gathers(struct rmem_client *c, const struct rmem_op *op)
 	return false;
 }
 
-/* The next op that waits, if it may leave. */
+/* The next op that waits, if the windows permit it to leave. */
 static struct rmem_op *client_next_waiting(struct rmem_client *c)
 {
 	struct rmem_op *op = c->again.head ? c->again.head : c->waiting.head;
@@ -280,7 +280,7 @@ static struct rmem_op *client_next_held(struct rmem_client *c)
 	return op;
 }
 
-/* Of those that were never sent in this session, or are sent again. */
+/* The next of the ops that were never sent in this session, or are sent again. */
 static struct rmem_op *client_next_free(struct rmem_client *c)
 {
 	struct rmem_op *op;
@@ -345,9 +345,9 @@ static u32 client_parts_end(const struct rmem_client *c, const struct rmem_op *o
 }
 
 /*
- * One packet: parts of a READ or WRITE, or the other op. Of several parts no more than fit into
- * cwnd, but READ_PARTS_LEAST, for a request of each packet costs more. While the node is silent,
- * one part is out: what it takes of iwnd is kept from other nodes' READs.
+ * One packet: parts of a READ or WRITE, or the other op. One request asks for as many parts as fit
+ * into cwnd, but READ_PARTS_LEAST at least: a request for each packet would cost more. While the
+ * node is silent, one part is out: it keeps its share of iwnd from other nodes' READs.
  */
 static bool client_send(struct rmem_client *c, struct rmem_op *op, u32 part, u64 now_ns,
 			struct rmem_client_tx *tx)

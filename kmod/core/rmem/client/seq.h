@@ -9,7 +9,7 @@
  *
  * An id is given out once and never again. The floor is the oldest id that is
  * still outstanding, or next when none is. Ids are given out below floor + window
- * only, for these are what the node can tell executed from not executed.
+ * only, for the node can tell only these executed from not executed.
  *
  * No clock and no packets here, so the model checker runs this very file, with
  * a window of a few ids.
@@ -44,7 +44,7 @@ static inline void rmem_seq_give(struct rmem_seq *seq, u64 id, void *owner)
 	seq->owner[id & (seq->window - 1)] = owner;
 }
 
-/* The owner that waits for this id, or NULL. The id may be any number, even a stranger's. */
+/* The owner that waits for this id, or NULL. The id can be any number, even a stranger's. */
 static inline void *rmem_seq_owner(const struct rmem_seq *seq, u64 id)
 {
 	if (id < seq->floor || id >= seq->next)

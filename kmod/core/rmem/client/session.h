@@ -13,14 +13,15 @@
 void rmem_client_reopen(struct rmem_client *c, u64 now_ns, u64 renews);
 
 /*
- * Copies of what ended may be on their way; in a session of another name they are refused. But one
- * with an ALLOC that nobody waits for, or is to know of, has to end, so that this is undone.
+ * Copies of ended ops might be on their way; in a session of another name they are refused. But a
+ * session with an ALLOC that nobody waits for, or is to know of, has to end, so that the node
+ * undoes it.
  */
 void rmem_client_renew(struct rmem_client *c, u64 now_ns);
 
 /*
  * The node doesn't know the session: all that is outstanding goes again in a new one, parts done
- * excepted. An ATOMIC, PUT or PUBLISH that may have been executed ends instead; returns those,
+ * excepted. An ATOMIC, PUT or PUBLISH that might have been executed ends instead; returns those,
  * linked.
  */
 struct rmem_op *rmem_client_lose_ids(struct rmem_client *c);

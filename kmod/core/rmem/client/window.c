@@ -82,7 +82,7 @@ void rmem_window_release(struct rmem_window *w, u32 packets)
  */
 static void grow(struct rmem_window *w, u32 packets, bool fast)
 {
-	/* A window that isn't used says nothing about what the path would take. */
+	/* A window that isn't used says nothing about the path's capacity. */
 	if (w->in_flight * RMEM_CWND_ONE < w->cwnd / 2)
 		return;
 	if (fast) {

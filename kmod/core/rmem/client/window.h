@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * The congestion window of one channel, cwnd: packets that may be under way between the channel
- * and its node, driven by delay (Clio, ASPLOS'22, section 4.4; Swift, SIGCOMM'20, section 3.1).
+ * The congestion window of one channel, cwnd: the most packets under way between the channel and
+ * its node, driven by delay (Clio, ASPLOS'22, section 4.4; Swift, SIGCOMM'20, section 3.1).
  *
  *   cwnd, packets
  *     4096 |
@@ -25,13 +25,13 @@
  * share the base round trip (rtt.h): a channel that starts while a queue stands would measure
  * the queue as its base, allow itself a target of eight of it, and starve the others.
  *
- * Target delay: 8 base round trips, within 1 to 20 ms. The base is what the path takes
- * when idle; queues worth several times that cost latency and win no throughput, while the
- * factor leaves room for batching by NICs, softirqs and hypervisors, which delays without
- * congestion. The delay held against it is the least of 10 ms.
+ * Target delay: 8 base round trips, within 1 to 20 ms. The base is the path's time when idle;
+ * queues worth several times that cost latency and win no throughput, while the factor leaves room
+ * for batching by NICs, softirqs and hypervisors, which delays without congestion. The delay held
+ * against it is the least of 10 ms.
  *
  * Credit. rmem_window_acquire() lets a packet begin as long as less than cwnd is under way.
- * A READ's request is one packet that asks for several, so it may overshoot (client_send()). The
+ * A READ's request is one packet that asks for several, so it can overshoot (client_send()). The
  * channel releases the same amount, in any portions, exactly once.
  *
  * The channel's lock is held around all calls here: no channel waits for another one's window.
@@ -86,7 +86,7 @@ void rmem_window_lost(struct rmem_window *w, u64 now_ns, u64 base_ns);
 /* No answer of any kind came in time. */
 void rmem_window_timeout(struct rmem_window *w, u64 now_ns, u64 rto_ns);
 
-/* Packets that fit into what is left of the window; 0: it is full. */
+/* Packets that fit into the rest of the window; 0: it is full. */
 static inline u32 rmem_window_room(const struct rmem_window *w)
 {
 	u32 packets = (w->cwnd + RMEM_CWND_ONE - 1) / RMEM_CWND_ONE;

@@ -37,7 +37,7 @@ void rmem_alloc_init(struct rmem_alloc_state *alloc, void *memory, u32 regions_m
 		alloc->region[n].next = n + 2;
 }
 
-/* Clients may choose the vpn; the seed keeps the regions of a hostile one out of one chain. */
+/* Clients can choose the vpn; the seed keeps the regions of a hostile one out of one chain. */
 static u32 *head_of(const struct rmem_alloc_state *alloc, u32 space_index, u64 vpn)
 {
 	u64 hash = base_mix64((vpn << 16 | space_index) ^ alloc->seed[0]);
@@ -73,7 +73,7 @@ static u64 candidate(const struct rmem_space *space, u64 vpn, u64 pages)
 	return rmem_spans_next(&space->spans, vpn, pages + GUARD_PAGES);
 }
 
-/* May the wanted range be the first candidate, whatever the buckets say? */
+/* Can the wanted range be the first candidate, buckets aside? */
 static bool grantable(const struct rmem_alloc_state *alloc, const struct rmem_space *space,
 		      const struct rmem_alloc_request *request)
 {

@@ -12,9 +12,9 @@
  *
  * The page table doesn't overflow because a range that would make it is not
  * given out. Clio searches a tree of ranges again; here an address is never
- * given out twice, so a few spans (span.h) are all there is to search, and whatever
- * still names an old address finds nothing there. A guard page behind each
- * region does the same for what runs over its end.
+ * given out twice, so a few spans (span.h) are all there is to search, and a request that still
+ * names an old address finds nothing there. A guard page behind each region does the same for a
+ * request that runs over its end.
  *
  * A wanted address is granted wherever its range, with its guard, was never given out and has room
  * in the table. A region that would be in one place too many for span.h is moved, as one without a
@@ -30,7 +30,7 @@
  *   - the table holds the entries of the regions and no others, between works.
  *
  * A large region takes long to enter and to remove. Both are done a step at a time, of as
- * many pages as the caller says; between steps, others may have the slow lock.
+ * many pages as the caller says; between steps, others can have the slow lock.
  *
  * Locking: slow lock, all of it; one struct rmem_alloc_work under way at a time.
  */
@@ -84,7 +84,7 @@ struct rmem_alloc_request {
 enum rmem_alloc_stage {
 	RMEM_ALLOC_LOOKING,   /* at a further candidate: has each of its pages room? */
 	RMEM_ALLOC_RESERVING, /* and have all together? */
-	RMEM_ALLOC_RETREATING, /* no room: what is reserved of the candidate goes back */
+	RMEM_ALLOC_RETREATING, /* no room: the candidate's reserved pages go back */
 	RMEM_ALLOC_ENTERING,
 	RMEM_ALLOC_REMOVING,
 	RMEM_ALLOC_ENDED,

@@ -15,7 +15,7 @@ static struct integer integer_load(const __le64 value[2])
 
 /* ---- the processor ---- */
 
-/* *expected becomes what was found where that is something else; then nothing is changed. */
+/* If the integer isn't *expected, *expected gets its value and nothing is changed. */
 
 static bool exchange_4(void *at, struct integer *expected, struct integer desired)
 {

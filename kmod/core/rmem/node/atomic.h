@@ -2,9 +2,9 @@
 /*
  * The integer operations of ATOMIC, on page memory (include/remora/rmem.h, enum rmem_atomic_op).
  *
- * Each is a loop around the processor's compare and exchange, so that it's one step for
- * everybody who is about the same bytes, under whatever lock or none. Integers in remote
- * memory are little-endian, whatever this processor is.
+ * Each is a loop around the processor's compare and exchange, so that it's one step for all users
+ * of the same bytes, under any lock or none. Integers in remote memory are little-endian on any
+ * processor.
  */
 #ifndef REMORA_RMEM_ATOMIC_H
 #define REMORA_RMEM_ATOMIC_H

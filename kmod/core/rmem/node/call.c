@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* Calls about memory: its regions, their names, what they hold. And the beginning of every call. */
+/* Calls about memory: its regions, their names, their content. And the beginning of every call. */
 #include "core/rmem/node/call.h"
 
 #include "core/base/bytes.h"
@@ -20,7 +20,7 @@ enum rmem_node_reason rmem_call_admit(struct rmem_node *node, struct rmem_node_c
 }
 
 /*
- * The session that the call was admitted for, or NULL: it may have ended between two steps. If it
+ * The session that the call was admitted for, or NULL: it might have ended between two steps. If it
  * was renewed, head has its former name. Slot lock.
  */
 static struct rmem_session *admitted(const struct rmem_node *node,
@@ -100,7 +100,7 @@ static bool call_read_request(const struct rmem_node *node, const struct rmem_no
 	return true;
 }
 
-/* Executed before: what became of it? */
+/* It was executed before: find its result. */
 static void alloc_look_up(struct rmem_node *node, struct rmem_node_call *call)
 {
 	struct rmem_region *region;
@@ -273,7 +273,7 @@ static enum rmem_node_reason publish_replay(const struct rmem_session *session, 
 }
 
 /*
- * A refusal is kept like a success: names come and go, so a late copy of what was refused might be
+ * A refusal is kept like a success: names come and go, so a late copy of a refused request might be
  * executed else.
  */
 static void publish_admit(struct rmem_node *node, struct rmem_node_call *call)
@@ -341,7 +341,7 @@ static void zero_next(struct rmem_node *node, struct rmem_node_call *call, u32 s
 
 /*
  * In the slot lock, as a WRITE. The client has given the ZERO up once the floor has passed it, the
- * session has been renewed, or it has ended. Nothing is cleared after that: the client may have
+ * session has been renewed, or it has ended. Nothing is cleared after that: the client might have
  * written the range since.
  */
 static void zero_work(struct rmem_node *node, struct rmem_node_call *call)

@@ -8,7 +8,7 @@
 
 #include "core/rmem/node/node.h"
 
-/* The session a request names, if it may speak for it. Then the session counts as used. */
+/* The session a request names, if the request is its peer's. The session then counts as used. */
 enum rmem_node_reason rmem_node_identify(struct rmem_node *node, u64 now_ns,
 					 const struct rmem_head *head, const struct rmem_peer *peer,
 					 struct rmem_session **found);
@@ -30,7 +30,7 @@ enum rmem_node_reason rmem_node_clear(struct rmem_node *node, u32 space_index,
 void rmem_node_cuts(const struct rmem_node *node, const struct rmem_head *head, u32 *first,
 		    u32 *last);
 
-/* The boot epoch may change while requests are served: rmem_node_reboot(). */
+/* The boot epoch can change while requests are served: rmem_node_reboot(). */
 static inline u64 rmem_node_boot(const struct rmem_node *node)
 {
 	return __atomic_load_n(&node->config.boot, __ATOMIC_ACQUIRE);

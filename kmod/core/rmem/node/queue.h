@@ -66,7 +66,7 @@ struct rmem_job *rmem_queue_take_brief(struct rmem_queue *queue);
 struct rmem_job *rmem_queue_take_work(struct rmem_queue *queue);
 void rmem_queue_put_off(struct rmem_queue *queue, struct rmem_job *job);
 
-/* Call lock, and none of the queue. False: its space may be another's by now, with another key. */
+/* Call lock, and none of the queue. False: its slot might have another space and key by now. */
 bool rmem_job_is_current(const struct rmem_job *job, const struct rmem_node *node);
 
 #endif

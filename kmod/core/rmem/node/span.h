@@ -9,7 +9,7 @@
  *                 '-------------'------------'-- a region without a wanted address begins here
  *
  * A region without one goes into the first hole that is long enough, so a span grows. Only a region
- * with a wanted address may begin a span of its own, and no more than RMEM_SPANS_MAX exist: the
+ * with a wanted address can begin a span of its own, and no more than RMEM_SPANS_MAX exist: the
  * caller moves a region that would need another one.
  *
  * Invariants:

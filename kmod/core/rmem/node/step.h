@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * The steps of a call, for call.c and call_session.c. A step says what the next is and whose slot
+ * The steps of a call, for call.c and call_session.c. A step names the next one and the slot whose
  * lock that wants, by rmem_call_go_on() or rmem_call_work(). Or it answers and ends the call, by
  * rmem_call_finish().
  */
@@ -21,7 +21,7 @@ static inline void rmem_call_go_on(struct rmem_node_call *call, rmem_call_step *
 	call->divisible = false;
 }
 
-/* To a step that may be one of many, and relies on nothing but memory's regions. */
+/* To a step that can be one of many, and relies on nothing but memory's regions. */
 static inline void rmem_call_work(struct rmem_node_call *call, rmem_call_step *next, int slot)
 {
 	rmem_call_go_on(call, next, slot);
@@ -59,8 +59,8 @@ void rmem_call_give_back(struct rmem_node *node, struct rmem_node_call *call,
 			 struct rmem_region *region, rmem_call_step *next);
 
 /*
- * From call->at on, the region that an ALLOC of this session made whose id is from .. to. A
- * step's regions cost what its pages would. False: not yet found, nor the last one seen.
+ * From call->at on, the region that an ALLOC of this session made whose id is from .. to. A step's
+ * regions cost as much as its pages would. False: not yet found, nor the last one seen.
  */
 bool rmem_call_walk(const struct rmem_node *node, struct rmem_node_call *call, u64 session,
 		    u64 from, u64 to, struct rmem_region **found);

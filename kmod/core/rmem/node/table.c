@@ -31,7 +31,7 @@ void rmem_table_init(struct rmem_table *table, void *memory, u64 pages, const u6
 	table->seed[1] = seed[1];
 }
 
-/* Of a vpn that is given out, so not 0, and neither is the key: 0 marks a free entry. */
+/* The vpn is given out, so neither it nor the key is 0: 0 marks a free entry. */
 static u64 key_of(u32 space_index, u64 vpn)
 {
 	return vpn << KEY_SPACE_BITS | space_index;

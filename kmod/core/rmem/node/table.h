@@ -13,7 +13,7 @@
  * There are twice as many entries as pages, or up to four times for the power
  * of two. Consecutive pages go to consecutive buckets, beginning at a place
  * that the seed makes unforeseeable: so a range of any length loads all the
- * buckets it meets alike, and one region may take nearly all memory.
+ * buckets it meets alike, and one region can take nearly all memory.
  *
  * A page's life in the table:
  *
@@ -21,7 +21,7 @@
  *                           ^-------- unback (DISCARD, ZERO) ---'
  *
  * Locking: reserve, insert and remove are the slow path's, one at a time; find, back
- * and unback may run anywhere at any moment, without a lock.
+ * and unback can run anywhere at any moment, without a lock.
  *
  * Invariants:
  *   - a bucket never holds more than its 16 entries: an address range is given out only
