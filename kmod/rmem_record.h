@@ -3,8 +3,8 @@
  * A message that came in, as a transport hands it to the client (rmem_ops.h) and a port to the
  * node (rmem_port_ops.h).
  *
- * A peer may be able to write what it has sent still. So a header is handed up only as a copy that
- * was parsed and verified, and a payload only as something to copy out of: nobody reads either
+ * Some peers can still write records that they have sent. So a header is handed up only as a copy
+ * that was parsed and verified, and a payload only as something to copy out of: nobody reads either
  * twice.
  */
 #ifndef REMORA_RMEM_RECORD_H
@@ -24,7 +24,7 @@ struct rmem_payload {
 struct rmem_record {
 	const struct rmem_head *head; /* its tag verified */
 	const struct rmem_payload *payload;
-	bool damaged; /* the payload isn't what its sender sent */
+	bool damaged; /* the payload differs from the sender's */
 	bool last;    /* of those that came together */
 };
 

@@ -20,7 +20,7 @@
 #include "rmem/client/device.h"
 
 struct rmem_channel {
-	spinlock_t lock; /* guards what follows up to client, and ops in it; softirqs off */
+	spinlock_t lock; /* guards the members up to client, and its ops; softirqs off */
 	bool stopped;	 /* nothing is submitted, sent or received any more */
 	u64 armed_ns;	 /* time at which the timer goes off; 0: it is not set */
 	u64 silent_ns;	 /* timeouts and no sign of the node since then; 0: all well */
@@ -87,8 +87,8 @@ static inline enum rmem_client_state rmem_channel_state(const struct rmem_channe
 }
 
 /*
- * One op, waited for. 0: it ended, see call->result. -ETIMEDOUT: it was cancelled, but may
- * have been executed.
+ * One op, waited for. 0: it ended, see call->result. -ETIMEDOUT: it was cancelled, but might have
+ * been executed.
  */
 int rmem_channel_call(struct rmem_channel *channel, struct rmem_call *call,
 		      unsigned int timeout_ms);

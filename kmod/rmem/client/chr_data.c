@@ -94,7 +94,7 @@ static int take_ranges(struct chr_op *op, unsigned int ranges)
 	u64 bytes = 0;
 	unsigned int i;
 
-	/* The program may change it meanwhile: only this copy is looked at. */
+	/* The program can change it meanwhile: only this copy is looked at. */
 	if (copy_from_user(vec, u64_to_user_ptr(op->user), ranges * sizeof(*vec)))
 		return -EFAULT;
 	for (i = 0; i < ranges; i++) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Operations by ioctl, whose caller waits; and what there is by ioctl alone: regions, cancelling,
- * what the device is like.
+ * Operations by ioctl, whose caller waits; and calls that exist by ioctl alone: regions,
+ * cancelling, properties of the device.
  */
 #include <linux/module.h>
 #include <linux/uaccess.h>
@@ -149,7 +149,7 @@ static int alloc_region(struct chr_op *op, const struct rmem_io_alloc *wanted,
 	return err;
 }
 
-/* copy_to_user() may fault into a slow userfaultfd handler, so device->calls is not held. */
+/* copy_to_user() can fault into a slow userfaultfd handler, so device->calls is not held. */
 static int tell_region(struct chr_op *op, const struct rmem_io_alloc *io, void __user *arg)
 {
 	struct rmem_device *device = op->file->device;

@@ -8,9 +8,9 @@
  *
  * An op's end is told in the program's own context, for only there its memory can be reached.
  *
- * All ops of an open file go by one channel. So when a change was taken back, what the file asks
- * for later is sent after the channel's session was renewed, and no copy of the change comes after
- * it. Other files that use this channel wait for that, too.
+ * All ops of an open file go by one channel. So when a change was taken back, the file's later ops
+ * are sent after the channel's session was renewed, and no copy of the change comes after it. Other
+ * files that use this channel wait for that, too.
  *
  * An op is the channel's until it ends or is taken back, as a program that is killed does; where it
  * has no descriptor to do that by, the device's fail_after bounds the time.
@@ -36,7 +36,7 @@ static_assert(RMEM_SWAP == (u8)RMEM_IO_SWAP && RMEM_CAS == (u8)RMEM_IO_CAS &&
 /* The room that an SQE of 128 bytes has for a command. */
 static_assert(sizeof(struct rmem_io) == 80);
 
-/* ---- what is asked ---- */
+/* ---- requests ---- */
 
 static u8 chr_op_type(u8 type)
 {
@@ -308,7 +308,7 @@ void rmem_chr_op_ended(struct chr_op *op, enum rmem_client_result result)
 	list_remove_op(op);
 }
 
-/* ---- what is taken back ---- */
+/* ---- cancelling ---- */
 
 /* As long as rcu_read_lock() is held. NULL: the device is gone, and all ends. */
 static struct rmem_channel *device_channel(struct rmem_device *device, unsigned int channel)

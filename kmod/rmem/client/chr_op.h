@@ -87,7 +87,7 @@ int rmem_chr_op_submit_by(struct chr_op *op, unsigned int channel);
 void rmem_chr_op_take_back(struct chr_op *op, int error);
 /* How it has ended: 0 or negative. */
 int rmem_chr_op_error(const struct chr_op *op);
-/* The program's memory gets what is to be copied there; then the op is no more. */
+/* Copies the op's results into the program's memory; then the op is no more. */
 int rmem_chr_op_conclude(struct chr_op *op);
 /* To be called by ops->end, before it tells of it. */
 void rmem_chr_op_ended(struct chr_op *op, enum rmem_client_result result);
@@ -98,7 +98,7 @@ struct rmem_chr_which {
 	u64 cookie;	  /* operations with this cookie; 0: with any */
 };
 
-/* Takes back what is under way when it is called, and nothing that is begun later. How many. */
+/* Cancels ops that are under way now, and none that begins later. Returns how many. */
 unsigned int rmem_chr_cancel(struct rmem_chr_file *file, const struct rmem_chr_which *which);
 
 /* ---- its data ---- */

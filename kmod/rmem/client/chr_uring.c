@@ -84,7 +84,7 @@ int rmem_chr_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
 		return -ENOTTY;
 	if (!(issue_flags & IO_URING_F_SQE128))
 		return -EINVAL;
-	/* The program may change it meanwhile. */
+	/* The program can change it meanwhile. */
 	memcpy(&io, compat_uring_cmd_data(cmd), sizeof(io));
 	if (io.timeout_us)
 		return -EINVAL;
@@ -112,7 +112,7 @@ int rmem_chr_uring_start(void)
 	return concluders ? 0 : -ENOMEM;
 }
 
-/* The last one that was concluded let the module go, but may not have returned. */
+/* The last one that was concluded let the module go, but might not have returned. */
 void rmem_chr_uring_stop(void)
 {
 	destroy_workqueue(concluders);

@@ -4,13 +4,13 @@
  * holds the module, so it goes only when they are detached, and closed.
  *
  * Hibernation is refused while there are devices. The image can't be written to one: its
- * writer runs when the network was suspended and tasks are frozen; and what swapping puts on
- * a node between snapshot and power off would not fit the memory that is
- * resumed. Neither can be told from here for one device but not another.
+ * writer runs when the network was suspended and tasks are frozen; and pages swapped to a node
+ * between snapshot and power off would not fit the memory that is resumed. This module can't judge
+ * either for one device but not another.
  *
- * When the machine is restored from a virtual machine's snapshot, what devices hold is newer than
- * what this kernel and its programs know of it, and the node has executed ids that would be used
- * again. So all devices are lost then. Without CONFIG_VMGENID, or a vmgenid device, nobody tells.
+ * When the machine is restored from a virtual machine's snapshot, the devices' content is newer
+ * than this kernel and its programs know, and the node has executed ids that would be used again.
+ * So all devices are lost then. Without CONFIG_VMGENID, or a vmgenid device, nobody tells.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -88,7 +88,7 @@ static void __exit rmem_exit(void)
 	rmem_status_stop();
 	rmem_chr_stop();
 	rmem_reserve_stop();
-	/* Callbacks of this module may still put the last references of devices. */
+	/* Callbacks of this module might still put the last references of devices. */
 	rcu_barrier();
 }
 

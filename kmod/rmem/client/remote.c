@@ -2,8 +2,8 @@
 /*
  * Nodes, as the devices that use them share them.
  *
- * A thread that holds rmem_devices_lock doesn't wait for I/O to free memory: it may be swap on a
- * device that is silent, and the forced detach that would end that wait takes the lock.
+ * A thread that holds rmem_devices_lock doesn't wait for I/O to free memory: that might be swap on
+ * a silent device, and the forced detach that would end that wait takes the lock.
  */
 #include <linux/slab.h>
 

@@ -15,7 +15,7 @@
  */
 #define RESERVE_ORDER	    4
 #define RESERVE_BLOCK_PAGES BIT(RESERVE_ORDER)
-/* 4 MiB for network cards' rings, 512 KiB for what each CPU sends; at most 1/64 of the RAM. */
+/* 4 MiB for network cards' rings, 512 KiB for each CPU's messages; at most 1/64 of the RAM. */
 #define RESERVE_BLOCKS	    64UL
 #define RESERVE_BLOCKS_CPU  8UL
 #define RESERVE_BLOCKS_MAX  1024UL
@@ -146,7 +146,7 @@ static void reserve_fill_later(unsigned int pause_ms)
 	queue_delayed_work(system_wq, &reserve_work, msecs_to_jiffies(pause_ms));
 }
 
-/* Takes what is free, without reclaim: kswapd and kcompactd are woken. */
+/* Takes free blocks, without reclaim: kswapd and kcompactd are woken. */
 static void reserve_fill(struct work_struct *work)
 {
 	while (READ_ONCE(reserve_held) < READ_ONCE(reserve_wanted)) {

@@ -13,12 +13,12 @@
  * A disk that is written to free memory needs memory itself: to send, and for its network card to
  * receive answers. virtio_net, once it finds no buffer, stops receiving and leaves the matter to a
  * task. That task reclaims, so it waits for the disk, whose answers nobody receives: the machine
- * stands still for ever. No bound on what this module sends prevents that, for others take
- * from the same pages. So this module adds to them. Below min, tasks don't get what it gives, but
- * for real-time ones and victims of the OOM killer.
+ * stands still for ever. No bound on this module's messages prevents that, for others take from the
+ * same pages. So this module adds to them. Below min, tasks don't get its pages, but for real-time
+ * ones and victims of the OOM killer.
  *
- * If the network stopped nevertheless, the node falls silent. Then the module gives half of what it
- * has, as long as tasks find nothing, so that the one which has to find receive buffers can go on.
+ * If the network stopped nevertheless, the node falls silent. Then the module gives half of its
+ * pages, as long as tasks find none, so that the one which has to find receive buffers can go on.
  * The other half stays for the network of nodes that answer.
  */
 #ifndef REMORA_RMEM_RESERVE_H
@@ -40,7 +40,9 @@ void rmem_reserve_stop(void);
  */
 void rmem_reserve_tend(struct rmem_device *device, bool silent);
 
-/* vm.min_free_kbytes, less up to a page for each zone: what tasks leave to the network. */
+/*
+ * vm.min_free_kbytes, less up to a page for each zone: the memory that tasks leave to the network.
+ */
 unsigned long rmem_reserve_min_free_kib(void);
 
 #endif

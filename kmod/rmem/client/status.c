@@ -12,7 +12,7 @@
  * A change is logged where it is noticed, in softirq, and announced to udev by a work, as
  * uevents allocate. I/O never waits for that work, yet it must not wait for reclaim that
  * waits for I/O, so its queue has a rescuer and it allocates NOIO. The kernel's uevent_sock_mutex
- * may wait for such I/O all the same, as others allocate under it: an event is sent under none
+ * can wait for such I/O all the same, as others allocate under it: an event is sent under none
  * of the module's locks, because detach --force takes them and ends that wait.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
@@ -61,7 +61,7 @@ static void set(struct rmem_device *device, enum rmem_device_state state)
 	} while (!try_cmpxchg(&device->state, &before, state));
 
 	trace_rmem_device_state(device, before, state);
-	/* Attach itself tells its user what went wrong; rmem_status_live() follows it. */
+	/* Attach itself tells its user the error; rmem_status_live() follows it. */
 	if (READ_ONCE(device->phase) != RMEM_LIVE)
 		return;
 	log_state(device, state);
@@ -72,7 +72,7 @@ void rmem_status_live(struct rmem_device *device)
 {
 	u8 state;
 
-	/* Pairs with try_cmpxchg() in set(): one of the two sees what the other wrote. */
+	/* Pairs with try_cmpxchg() in set(): one of the two sees the other's write. */
 	smp_mb();
 	state = READ_ONCE(device->state);
 	if (state != RMEM_DEVICE_UP)

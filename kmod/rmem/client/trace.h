@@ -174,7 +174,7 @@ TRACE_EVENT(rmem_receive,
 		  __entry->cwnd, __entry->rtt_ns)
 );
 
-/* The timer went off; counters so far tell what it found: sends of higher attempts follow. */
+/* The timer went off, with the counters so far; sends of higher attempts follow. */
 TRACE_EVENT(rmem_expire,
 	TP_PROTO(const struct rmem_channel *c),
 	TP_ARGS(c),
@@ -203,7 +203,7 @@ TRACE_EVENT(rmem_expire,
 		  __entry->timeouts, __entry->retries, __entry->rto_ns, __entry->cwnd)
 );
 
-/* Ops are left that may not go now: windows are closed, or they wait for company. */
+/* Ops are left that can't go now: windows are closed, or they wait for company. */
 TRACE_EVENT_CONDITION(rmem_wait,
 	TP_PROTO(const struct rmem_channel *c),
 	TP_ARGS(c),

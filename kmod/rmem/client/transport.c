@@ -10,7 +10,7 @@
 #include "compat/compat.h"
 #include "rmem/client/device.h"
 
-/* One for each kind of path that a machine may have; more are a mistake. */
+/* One for each kind of path that a machine can have; more are a mistake. */
 #define TRANSPORTS_MAX 8
 
 static const struct rmem_transport_ops *transports[TRANSPORTS_MAX];

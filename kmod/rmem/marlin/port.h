@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The node's port at Marlin: what its files share.
+ * The node's port at Marlin: types and functions that its files share.
  *
  *   port.c        requests, answers, life
  *   port_loan.c   requests that name a loan

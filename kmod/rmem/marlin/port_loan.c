@@ -70,7 +70,7 @@ static struct port_copy *port_copy_get(struct port *port, unsigned int from,
 	};
 	if (!marlin_loan_holds(from, &copy->remote, reader->plains[0].head.len))
 		goto release;
-	/* Of the poll alone; others clear bits. */
+	/* Only the poll sets bits; others clear them. */
 	set_bit(which, &port->copies_used);
 	copy->loan.request.count = 0;
 	copy->loan.port = from;
@@ -90,7 +90,7 @@ release:
 	return NULL;
 }
 
-/* The answers leave, if there are any, and what room is left. BH disabled. */
+/* Sends the answers, if any, and gives back the rest of the room. BH disabled. */
 static void port_copy_put(struct port_copy *copy)
 {
 	struct port *port = copy->port;
@@ -277,8 +277,8 @@ static void port_send_answers(struct port_copy *copy)
 }
 
 /*
- * marlin_loan_copy() has ended. Where the data may not be whole the client asks again; nor does a
- * node that hibernates by now execute anything.
+ * marlin_loan_copy() has ended. If the data might not be whole, the client asks again. A node that
+ * hibernates by now executes nothing either.
  */
 static void port_fetched(struct marlin_loan_copy *loan)
 {
@@ -411,7 +411,7 @@ bool port_copies_init(struct port *port)
 void port_copies_wait(struct port *port)
 {
 	wait_event(port->copies_none, !READ_ONCE(port->copies_used));
-	/* The end of the last copy may be about to wake this thread. */
+	/* The end of the last copy might be about to wake this thread. */
 	synchronize_net();
 }
 

@@ -9,7 +9,7 @@
  *   struct marlin_message_head | plain                     the READ's answer
  *
  * Out: the payload is written first, straight into the other machine's memory, and hashed from
- * where it came if there is a tag. In: the other machine may still write the record, so header and
+ * where it came if there is a tag. In: the other machine can still write the record, so header and
  * heads are copied, and the payload too where a digest or the tag covers it.
  */
 #ifndef REMORA_RMEM_MARLIN_RECORD_H
@@ -33,7 +33,7 @@ struct rmem_marlin_writer {
 	u8 *record;
 	u32 bytes; /* written of it */
 	struct rmem_head *head;
-	u32 loan, epoch;	  /* the caller's: what the record names, or 0 */
+	u32 loan, epoch;	  /* the caller's: the loan that the record names, or 0 */
 	struct base_siphash hash; /* of a datagram; the rest, too */
 	u32 tagged_bytes; /* of the payload, that the tag will cover still */
 	u32 crc;
@@ -84,7 +84,7 @@ struct rmem_marlin_reader {
 bool rmem_marlin_reader_open(struct rmem_marlin_reader *r, const u8 *record, u32 bytes,
 			     bool response, enum rmem_wire_verdict *verdict);
 /*
- * Of a GOOD datagram: does the tag verify? To be called before the first step. Plain messages have
+ * Verifies the tag of a GOOD datagram. To be called before the first step. Plain messages have
  * none.
  */
 bool rmem_marlin_reader_verifies(struct rmem_marlin_reader *r, const struct base_siphash_key *key);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The boot epoch, and when it ends: the machine's memory was rolled back, and with it whatever
- * clients wrote since. Served under the old epoch, it would be read as if it were current.
+ * The boot epoch, and when it ends: the machine's memory was rolled back, and with it the clients'
+ * writes since then. Served under the old epoch, it would be read as if it were current.
  *
  *   hibernation   PM_HIBERNATION_PREPARE  drop all packets: clients wait
  *                 PM_POST_HIBERNATION     new epoch, serve again
@@ -74,7 +74,7 @@ static int epoch_on_pm(struct notifier_block *block, unsigned long event, void *
 	return NOTIFY_OK;
 }
 
-/* Packets are dropped at once; a command of an operator may hold node_control for long. */
+/* Packets are dropped at once; a command of an operator can hold node_control for long. */
 static void epoch_end(void)
 {
 	struct node_host *host;

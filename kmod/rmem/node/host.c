@@ -7,7 +7,7 @@
  * and STOP takes it down in reverse. The threads go before the port they
  * answer through; until that is closed too, requests are still served, or left
  * in the queue. There is one node. While it is started it holds a reference to
- * the module, so that it can't be unloaded together with what clients stored in it.
+ * the module, so that it can't be unloaded together with the clients' data.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 

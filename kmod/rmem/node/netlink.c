@@ -4,7 +4,7 @@
  *
  * Changes need CAP_NET_ADMIN in the initial user namespace, since they lock the
  * machine's memory. The node serves in the network namespace it is started
- * from, and may be seen and stopped from any.
+ * from, and can be seen and stopped from any.
  */
 #include <linux/module.h>
 #include <linux/mutex.h>
@@ -186,7 +186,7 @@ static const char *space_error_text(enum rmem_space_error error)
 	case RMEM_SPACE_NO_BASE:
 		return "READ_ONLY_OF is no space: add that first";
 	case RMEM_SPACE_IS_VIEW:
-		return "READ_ONLY_OF is read-only itself: name what it shows";
+		return "READ_ONLY_OF is read-only itself: name the space it shows";
 	case RMEM_SPACE_SAME_KEY:
 		return "KEY is that of READ_ONLY_OF: readers need another";
 	case RMEM_SPACE_OK:
@@ -275,7 +275,7 @@ static void clear_space(struct node_host *host, u32 space)
 	node_mem_scrub(host);
 }
 
-/* regions, bytes: what the space has if that is why it can't be deleted. */
+/* regions, bytes: the space's, if they are why it can't be deleted. */
 static enum rmem_space_error delete_space(struct node_host *host, u32 space, bool force,
 					  u32 *regions, u64 *bytes)
 {

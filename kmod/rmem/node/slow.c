@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The slow path: requests that change what exists rather than what is in it, and ZEROs that
- * clear too much for a softirq.
+ * The slow path: requests that change regions, names or sessions rather than content, and ZEROs
+ * that clear too much for a softirq.
  *
  *   softirq -> queue (core/rmem/node/queue.h) -> thread { call lock { steps of the core } answer }
  *
@@ -80,7 +80,7 @@ static void let_go(struct node_queue *queue, struct node_job *job,
 
 /* ---- the requests ---- */
 
-/* The step may have changed which session the slot holds. */
+/* The step might have changed which session the slot holds. */
 static void trace_session(const struct node_host *host, u32 slot, u64 before, u8 type)
 {
 	u64 after = host->core.sessions.slot[slot].name;
@@ -133,7 +133,7 @@ static void trace_region(const struct node_job *job, const struct rmem_node_call
 	trace_rmem_node_region(&job->job.head, le64_to_cpu(range.addr), le64_to_cpu(range.bytes));
 }
 
-/* The space may have been deleted since its request was verified: then nobody is answered. */
+/* The space might have been deleted since its request was verified: then nobody is answered. */
 static void answer_job(struct node_host *host, const struct node_job *job,
 		       struct rmem_answer *answer, const void *payload)
 {

@@ -3,7 +3,7 @@
  * Trace events of the memory node: one for every decision it takes.
  *
  *	request    a message verified, before anything is done
- *	decision   what the node made of it, and why
+ *	decision   the node's decision on it, and why
  *	drop       a message ended before that, by counter name
  *	session    opened; closed; ended, as it was superseded or evicted
  *	region     allocated, freed

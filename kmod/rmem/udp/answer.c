@@ -3,14 +3,14 @@
  * Answers become datagrams.
  *
  *      linear:    | room for lower layers | UDP | rmem_hdr | rmem_msg | rmem_msg | ...
- *      fragments: page memory, by reference (READ); what is to be copied at once (what an ATOMIC
- *                 found, a READV's ranges), in memory of their own
+ *      fragments: page memory, by reference (READ); data to be copied at once (the value that an
+ *                 ATOMIC found, a READV's ranges), in memory of its own
  *
  * Data of a READ isn't copied: the packet refers to the lent page itself, and the
- * scrubber leaves a page alone while one does. A client that writes what it is reading
- * may change the page while the packet waits in a queue. It gets the old data, the new,
- * or a packet that its digest refuses. The fragments are marked as shared,
- * for layers that would compute over them twice.
+ * scrubber leaves a page alone while one does. A client that writes a range while reading it can
+ * change the page while the packet waits in a queue. It gets the old data, the new, or a packet
+ * that its digest refuses. The fragments are marked as shared, for layers that would compute over
+ * them twice.
  */
 #include <linux/ipv6.h>
 #include <linux/mm.h>
@@ -115,7 +115,7 @@ static struct sk_buff *packet_for(struct udp_answers *answers,
 	if (skb && has_room(skb, fragments) && head->boot == answers->boot &&
 	    rmem_bundle_joins(&answers->bundle, room_bytes, head))
 		return skb;
-	/* Room for all that may join, so that what joins is as the protocol says it. */
+	/* Room for all messages that the protocol lets join. */
 	skb = new_packet(RMEM_HEADS_BYTES(room_bytes ? RMEM_BUNDLE_MAX : 1));
 	if (!skb)
 		return NULL;

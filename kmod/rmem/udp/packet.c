@@ -7,14 +7,14 @@
 #include "rmem/udp/skb.h"
 #include "rmem/udp/socket.h"
 
-/* Atomic, and swap: the reserves may be used, and what fails is tried again. */
+/* Atomic, and swap: the allocation can use the reserves, and is tried again if it fails. */
 #define PACKET_GFP (GFP_ATOMIC | __GFP_MEMALLOC | __GFP_NOWARN)
 
 /* ---- building ---- */
 
 /*
- * Pages to a packet, from its fragment first on. Their owner may write them while the packet is on
- * its way, and nobody below may: SKBFL_SHARED_FRAG tells the network so.
+ * Pages to a packet, from its fragment first on. Their owner can write them while the packet is on
+ * its way, and no lower layer may: SKBFL_SHARED_FRAG tells the network so.
  */
 struct lending {
 	struct sk_buff *skb;
@@ -52,7 +52,7 @@ static bool copy_in(void *arg, struct page *page, u32 at, u32 bytes)
 	return true;
 }
 
-/* Undo what came after so many fragments and bytes of data. */
+/* Undo the additions after so many fragments and bytes of data. */
 static void take_back(struct sk_buff *skb, int frags, u32 data_bytes)
 {
 	u32 bytes = skb->data_len - data_bytes;
@@ -87,9 +87,9 @@ static bool add_copy(struct sk_buff *skb, struct rmem_op *op, u32 offset, u32 by
 }
 
 /*
- * A page that is only lent may hold something else by the time its packet leaves, if the op was
- * given up meanwhile. Then the node may well execute it: a digest would not let it. And data of a
- * WRITEV is in memory that is freed with the op.
+ * A page that is only lent can hold other data by the time its packet leaves, if the op was given
+ * up meanwhile. Without a digest the node might well execute it. And data of a WRITEV is in memory
+ * that is freed with the op.
  */
 static bool may_lend(const struct rmem_session *session, const struct rmem_op *op)
 {

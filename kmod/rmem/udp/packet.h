@@ -2,12 +2,12 @@
 /*
  * Messages become packets.
  *
- * The data of a WRITE is not copied: packets refer to the pages that it is in. A packet
- * may outlive its op: the first copy waits in a queueing discipline, the retransmission is
- * answered, the page is used anew, and then the first copy leaves with the page's new
- * content. The node refuses it: its id was executed, or is below the session's floor. Only
- * an op that was given up has no such id: there a digest finds out, and where there is
- * none (level link with fail_after) the data is copied.
+ * The data of a WRITE is not copied: packets refer to the pages that it is in. A packet can outlive
+ * its op: the first copy waits in a queueing discipline, the retransmission is answered, the page
+ * is used anew, and then the first copy leaves with the page's new content. The node refuses it:
+ * its id was executed, or is below the session's floor. Only an op that was given up has no such
+ * id: there a digest finds out, and where there is none (level link with fail_after) the data is
+ * copied.
  */
 #ifndef REMORA_RMEM_PACKET_H
 #define REMORA_RMEM_PACKET_H
@@ -18,10 +18,10 @@
 #include "core/rmem/datagram.h"
 #include "rmem_ops.h"
 
-/* A datagram: the messages in it, and those that may join them. */
+/* A datagram: the messages in it, and those that can join them. */
 struct rmem_packet {
 	struct sk_buff *skb; /* NULL: there is none */
-	bool shared;	     /* others may join */
+	bool shared;	     /* others can join */
 	bool more;	     /* the last message's head says so */
 	struct rmem_bundle bundle;
 	struct base_siphash hash; /* for the tag, so far */

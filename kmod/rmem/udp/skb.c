@@ -21,7 +21,7 @@ static __always_inline void walk(const struct sk_buff *skb, u32 offset, u32 byte
 	}
 	skb_prepare_seq_read((struct sk_buff *)skb, offset, offset + bytes, &state);
 	while ((now = skb_seq_read(done, &data, &state))) {
-		/* A block may go on behind what was asked for. */
+		/* A block can go on behind the wanted range. */
 		now = min(now, bytes - done);
 		fn(arg, data, now);
 		done += now;

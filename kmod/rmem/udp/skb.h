@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Datagrams in socket buffers, of both ends. Their data may lie in fragments; it is hashed
- * where it lies.
+ * Datagrams in socket buffers, of both ends. Their data can lie in fragments; it is hashed where it
+ * lies.
  */
 #ifndef REMORA_RMEM_SKB_H
 #define REMORA_RMEM_SKB_H
@@ -26,8 +26,8 @@ void rmem_skb_begin(struct sk_buff *skb, const struct rmem_head *head);
 void *rmem_skb_put_msg(struct sk_buff *skb);
 
 /*
- * Write the head, the payload being the last of skb, and hash what h is to have of it. Fills in
- * head->digest if there is one.
+ * Write the head, the payload being the last of skb, and hash the bytes of it that h covers. Fills
+ * in head->digest if there is one.
  */
 void rmem_skb_add(const struct sk_buff *skb, void *msg, struct rmem_head *head,
 		  struct base_siphash *h);
@@ -43,8 +43,8 @@ struct rmem_skb_heads {
 /*
  * Header and heads, or as much of them as there is. NULL: not even a header.
  * copy: where they lie, or in buffer if that is in pieces. Nothing is allocated: the answer to a
- * swap-out may be what frees memory.
- * pull: in the linear part. NULL for want of memory, too: then the datagram counts as lost.
+ * swap-out might be the one that frees memory. pull: in the linear part. NULL for want of memory,
+ * too: then the datagram counts as lost.
  */
 const void *rmem_skb_copy_heads(const struct sk_buff *skb, struct rmem_skb_heads *buffer);
 const void *rmem_skb_pull_heads(struct sk_buff *skb);
@@ -55,7 +55,7 @@ static inline u32 rmem_skb_payload(const struct rmem_datagram *d)
 	return RMEM_SKB_HEADS + d->payload_offset;
 }
 
-/* As rmem_datagram_open(); heads may be NULL. */
+/* As rmem_datagram_open(); heads can be NULL. */
 enum rmem_wire_verdict rmem_skb_open(struct rmem_datagram *d, const struct sk_buff *skb,
 				     const void *heads, bool response);
 
