@@ -35,7 +35,7 @@ void* run(void* context) {
             return nullptr;
         if (both[0].revents)
             return nullptr;
-        // Another reader of the eventfd may have been first.
+        // Another reader of the eventfd might have been first.
         if (both[1].revents & POLLIN && read(wake->event, &count, sizeof(count)) > 0)
             wake_all(wake->word);
     }

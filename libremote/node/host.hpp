@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 /*
- * The memory node's core with what it wants around it in user space: pages, locks, zeroing.
+ * The memory node's core with its surroundings in user space: pages, locks, zeroing.
  * The daemon puts sockets before it, the library's `embedded` a function call.
  *
  *   READ WRITE DISCARD ZERO ... slot_lock() { rmem_node_request(core()); copy; rmem_node_done() }
  *   OPEN CLOSE ALLOC FREE ...   call(): call lock { slow lock, slot lock { a step } ... }
  *   zeroing                     take_dirty() -> a grace period -> clean()
  *
- * A page that was given back may still be read by requests that found it before: between
- * take_dirty() and clean() the caller sees to it that these have ended.
+ * Requests that found a page before it was given back can still read it: between take_dirty() and
+ * clean() the caller waits until they have ended.
  */
 #pragma once
 
@@ -26,7 +26,7 @@ namespace remora::node {
 
 class Host {
 public:
-    // Called between the steps of a long call, which it is given; may call enter().
+    // Called between the steps of a long call, which it is given. It may call enter().
     using Between = std::function<void(const rmem_node_call& under_way)>;
 
     // Throws Failure if the configuration isn't sound or the memory isn't to be had.

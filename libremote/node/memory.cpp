@@ -93,7 +93,7 @@ std::optional<CgroupMemory> group_memory(const std::string& folder, const Cgroup
 std::optional<CgroupMemory> cgroup_memory(const std::filesystem::path& groups,
                                           const std::filesystem::path& mounts) {
     std::optional<CgroupMemory> least;
-    // From the group up to the root. Where the namespaces differ, only the root may be mounted.
+    // From the group up to the root. Where the namespaces differ, maybe only the root is mounted.
     auto look = [&](const std::filesystem::path& mount, std::string group,
                     const CgroupNames& names) {
         for (;; group.erase(group.rfind('/'))) {

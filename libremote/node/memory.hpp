@@ -37,7 +37,7 @@ struct CgroupMemory {
     }
 };
 
-// Of the groups that limit this process, the one with the least memory free; none if there is no
+// The group with the least free memory among those that limit this process; none if there is no
 // limit. groups: its /proc/PID/cgroup; mounts: where the groups are mounted.
 std::optional<CgroupMemory> cgroup_memory(const std::filesystem::path& groups,
                                           const std::filesystem::path& mounts);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 /*
- * A call is what the program asked for; ops are what a call takes, each at most op_bytes_max of a
- * read or write, or many small ranges. A call has ended when all of its ops have.
+ * A call is the program's request; it consists of ops, each at most op_bytes_max of a read or
+ * write, or many small ranges. A call has ended when all of its ops have.
  *
  * An op is in no protocol's terms. Its backend translates it when it begins, into the op's room,
- * and what it found back when it ends.
+ * and translates its result back when it ends.
  */
 #pragma once
 
@@ -113,7 +113,7 @@ struct Link {
 struct Range {
     Link near; // order.hpp's
     std::uint64_t address = 0;
-    std::uint8_t* data = nullptr; // NULL: whatever the node answers for it is thrown away
+    std::uint8_t* data = nullptr; // NULL: the node's answer for it is thrown away
     std::uint32_t bytes = 0;
     int result = 0; // once the op has ended
 };
@@ -153,7 +153,7 @@ struct Op {
     std::uint64_t entered_ns = 0;
     std::uint32_t blockers = 0;
 
-    // The backend's: what it makes of the op. make_room() again for each message of an op.
+    // The backend's translation of the op. make_room() again for each message of an op.
     template <typename T>
     T& make_room() {
         static_assert(sizeof(T) <= op_room_bytes && alignof(T) <= alignof(std::max_align_t));
@@ -191,7 +191,7 @@ struct Call {
         left.store(static_cast<std::uint32_t>(count), std::memory_order_relaxed);
     }
     bool ended() const { return left.load(std::memory_order_acquire) == 0; }
-    // The call may be gone after its last one, unless it has a listener.
+    // The call can be gone after its last one, unless it has a listener.
     void end_op(int op_result) {
         if (op_result && !result)
             result = op_result;
@@ -245,7 +245,7 @@ inline std::size_t copies_for(std::uint64_t bytes) {
 }
 
 // A copy of a call as the first copies_for(bytes) of these, which are given back. The two ranges
-// don't overlap, so the ops may be executed in any order.
+// don't overlap, so the ops can be executed in any order.
 inline std::span<Op> cut_copy(std::span<Op> ops, Call& call, std::uint64_t to, std::uint64_t from,
                               std::uint64_t bytes) {
     ops = ops.first(copies_for(bytes));

@@ -9,7 +9,7 @@ namespace remora::lib {
 struct Watch {
     int fd = -1;              // none
     std::uint64_t serial = 0; // another one for another file behind the number
-    bool is_ready = false;    // there is something already, whatever the descriptor says
+    bool is_ready = false;    // there is something already, even if the descriptor isn't readable
 };
 
 } // namespace remora::lib

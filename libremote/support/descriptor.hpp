@@ -30,7 +30,7 @@ private:
     int fd_ = -1;
 };
 
-// The process may have as many as the system permits.
+// Raises the limit to the most that the system permits.
 inline void raise_descriptor_limit() {
     rlimit limit{};
     if (getrlimit(RLIMIT_NOFILE, &limit))

@@ -9,7 +9,7 @@
 
 namespace remora {
 
-// A request that can't be fulfilled; a program exits with code 1. A cause that a program may want
+// A request that can't be fulfilled; a program exits with code 1. A cause that a program might want
 // to tell from others has an errno.
 class Failure : public std::runtime_error {
 public:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Waiting for a word that another process may change: look, pause, sleep.
+// Waiting for a word that another process can change: look, pause, sleep.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 namespace remora {
 
 // Sleeps while *word has the value, until woken, a signal, or the time limit; null: no limit. The
-// word may be in memory that other processes share.
+// word can be in memory that other processes share.
 inline void futex_wait(std::uint32_t* word, std::uint32_t value, const timespec* limit) {
     syscall(SYS_futex, word, FUTEX_WAIT, value, limit, nullptr, 0);
 }
@@ -48,7 +48,7 @@ inline void futex_wake(std::uint32_t* word) {
 }
 
 // Does the machine have one processor only? Then a thread that spins keeps the other end from
-// running. The processors of this process don't count: the other end may have another one.
+// running. The processors of this process don't count: the other end might have another one.
 inline bool has_one_processor() {
     return sysconf(_SC_NPROCESSORS_ONLN) == 1;
 }
@@ -80,7 +80,7 @@ inline void relax() {
 // between.
 inline constexpr std::uint64_t pause_cycles = 20'000;
 
-// Pauses until the line at word may have changed, if looks_idle() still holds once it is watched;
+// Pauses until the line at word might have changed, if looks_idle() still holds once it is watched;
 // null: for a short time. The processor has waitpkg.
 template <typename Idle>
 __attribute__((target("waitpkg"))) void pause_watching(const void* word, Idle looks_idle) {

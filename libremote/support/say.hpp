@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Output of programs whose reader may be slow, or gone: nothing here throws or waits.
+// Output of programs whose reader might be slow, or gone: nothing here throws or waits.
 #pragma once
 
 #include <string_view>

@@ -22,7 +22,7 @@
 
 namespace remora {
 
-// Of a request: several times what the longest one needs.
+// Limit of a request: several times the longest one.
 inline constexpr std::size_t control_request_bytes_max = 4096;
 
 // Where a daemon listens unless told otherwise, and remora looks: /run/remora-node.sock for root,

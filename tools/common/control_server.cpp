@@ -21,7 +21,7 @@ namespace remora {
 
 namespace {
 
-// Numbers of what isn't a connection.
+// Numbers of descriptors that aren't connections.
 constexpr std::uint64_t listener = 0, timer = 1, answered = 2, first_connection = 3;
 
 void clear(int fd) {
@@ -42,7 +42,7 @@ struct Control::Connection {
     enum class State { reading, waiting, writing };
 
     explicit Connection(Descriptor&& from) : fd(std::move(from)), since(Clock::now()) {}
-    ~Connection() { explicit_bzero(in.data(), used); } // a request may have held a key
+    ~Connection() { explicit_bzero(in.data(), used); } // a request can have held a key
     void enter(State next) {
         state = next;
         since = Clock::now();

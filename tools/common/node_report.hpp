@@ -35,11 +35,11 @@ struct SpaceReport {
 };
 
 nlohmann::ordered_json space_json(const SpaceReport& space);
-// Throws nlohmann::json::exception if json isn't what space_json() makes.
+// Throws nlohmann::json::exception if json isn't space_json()'s.
 SpaceReport space_parse(const nlohmann::ordered_json& json);
 
 nlohmann::ordered_json node_report_json(const NodeReport& report);
-// Throws nlohmann::json::exception if json isn't what node_report_json() makes.
+// Throws nlohmann::json::exception if json isn't node_report_json()'s.
 NodeReport node_report_parse(const nlohmann::ordered_json& json);
 // For people: several lines, counters that are 0 left out.
 std::string node_report_text(const NodeReport& report);

@@ -39,7 +39,7 @@ public:
         taken_.insert(name);
         return member->get_ref<const std::string&>();
     }
-    // 0: the member may lack, and does.
+    // 0: the member is optional and absent.
     std::uint64_t number(const char* name, std::uint64_t max, bool may_lack) {
         auto member = object_.find(name);
         if (member == object_.end() && may_lack)

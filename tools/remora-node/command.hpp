@@ -19,7 +19,7 @@ struct Command {
     bool force;
 };
 
-// Throws Misuse, which says what is wrong with the request.
+// Throws Misuse, which says why the request is wrong.
 Command parse_command(std::string_view line);
 
 } // namespace remora::daemon

@@ -29,7 +29,7 @@ inline constexpr unsigned count_drop_queue_full = count_drop_xmit + 1;   // slow
 inline constexpr unsigned count_ring_closed = count_drop_queue_full + 1; // for a broken rule
 inline constexpr unsigned counts = count_ring_closed + 1;
 
-// One thread writes, any may read.
+// One thread writes, any can read.
 class Counters {
 public:
     void add(unsigned which, std::uint64_t value = 1) {

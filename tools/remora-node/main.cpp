@@ -134,7 +134,7 @@ void add_spaces(Node& node, const Options& options) {
 }
 
 // Where the operator named no path, the node serves without a control socket, too: another node of
-// this machine may have the default one.
+// this machine might have the default one.
 std::unique_ptr<Control> open_control(const Options& options) {
     if (options.control_socket)
         return std::make_unique<Control>(*options.control_socket);

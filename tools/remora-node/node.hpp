@@ -12,7 +12,7 @@
  *          PUT READV WRITEV COPY
  *
  * At level link, answers to a READ refer to the pages themselves. A thread must send its answers
- * before it calls leave(): after that the scrubber may zero a freed page. If a page is written
+ * before it calls leave(): after that the scrubber can zero a freed page. If a page is written
  * between making and sending an answer, the client gets old or new content, as from concurrent
  * requests. At the levels with a sum over the data, the data is copied and then summed: else a
  * change by any client would damage the answers to others, who would retransmit.
@@ -72,14 +72,14 @@ public:
     // Sends all that waits.
     virtual void flush() = 0;
 
-    // Of rings: where a plain answer goes, head and payload. Null: there is no room. Once both are
-    // written plain_done() counts it, with the payload that it has in the end.
+    // For rings: the place of a plain answer, head and payload. Null: there is no room. Once both
+    // are written plain_done() counts it, with the payload that it has in the end.
     virtual std::uint8_t* plain_room(const rmem_head&, std::uint32_t /* payload_bytes */) {
         return nullptr;
     }
     virtual void plain_done(const rmem_head&, std::uint32_t /* payload_bytes */) {}
 
-    // The last datagram, while more answers of its session may join it; reply null: none.
+    // The last datagram, while more answers of its session can join it; reply null: none.
     struct Open {
         Reply* reply = nullptr;
         Path path{};
@@ -88,7 +88,7 @@ public:
         struct base_siphash hash {}; // for its tag, so far
     };
     Open open;
-    // Seals it; no answer may join it any more. Before it is sent.
+    // Seals it; no answer can join it any more. Before it is sent.
     void close() {
         if (open.reply)
             rmem_wire_seal(open.reply->head.data(), open.bundle.messages, false, &open.hash);
@@ -103,13 +103,13 @@ public:
 
     // Throw Failure. With run_slow(): only from operate().
     void add_space(std::uint32_t id, const Key& key, std::uint64_t quota_bytes);
-    // Of the space with the id base, which is there already.
+    // A view of the space with the id base, which is there already.
     void add_view(std::uint32_t id, const Key& key, std::uint32_t base);
     // force: also a space that has regions; ends its sessions and frees them. between: operate()'s.
     void del_space(std::uint32_t id, bool force, const node::Host::Between& between);
     std::vector<SpaceReport> spaces();
 
-    // Has run_slow() execute what changes spaces, since that may take long. The caller bounds the
+    // Has run_slow() execute changes of spaces, since they can take long. The caller bounds the
     // number of errands under way.
     void operate(SlowPath::Errand errand) { slow_->add(std::move(errand)); }
 
@@ -120,7 +120,7 @@ public:
     void handle(unsigned int thread, std::uint64_t now_ns, std::span<const std::uint8_t> datagram,
                 const Path& path, Outbox& outbox);
 
-    // Requests that may take long wait for run_slow() from now on, rather than be executed in
+    // Requests that can take long wait for run_slow() from now on, rather than be executed in
     // handle(). Before the first datagram.
     void defer_slow() { slow_.emplace(host_); }
     // In a thread of its own, until stop_slow(): executes them, sends their answers by their paths'

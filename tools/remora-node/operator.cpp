@@ -21,7 +21,7 @@ void change(Node& node, const Command& command, const node::Host::Between& betwe
 
 } // namespace
 
-// No request may end the node, so whatever fails is answered.
+// No request may end the node, so every failure is answered.
 void Operator::execute(std::string_view line, Control::Answer answer) {
     using enum Command::Verb;
     nlohmann::ordered_json done{{"ok", true}};

@@ -131,8 +131,8 @@ void SocketOutbox::send(unsigned int trains) {
 }
 
 // A datagram that can't be sent is dropped and counted: its client retransmits. But datagrams that
-// can't go as a train may go one by one: the path's MTU may be too small for one of them, or its
-// device leaves checksums to software, and then can't send trains.
+// can't go as a train go one by one if they can: the path's MTU might be too small for one of them,
+// or its device leaves checksums to software, and then can't send trains.
 void SocketOutbox::failed(unsigned int index) {
     Train train = trains_[index];
     if (train.count == 1)

@@ -16,11 +16,10 @@ class Outbox;
 // Where a message came from, which is where its answers go. A transport makes it. The node keeps it
 // and compares it; only the transport knows what place holds.
 struct Path {
-    // The client, as the core tells clients apart: no other transport may have a client of that
-    // name.
+    // The client, as the core tells clients apart: no other transport has a client of that name.
     rmem_peer peer{};
-    // Only that client can have written what comes, so it may be plain messages. They have no tag:
-    // peer alone says whose session they may use. The transport's outbox has a plain_room().
+    // Only that client can have written the messages, so plain ones are permitted. They have no
+    // tag: peer alone says whose session they may use. The transport's outbox has a plain_room().
     bool plain = false;
     // For answers of run_slow()'s thread, which uses no other outbox. Null only where that thread
     // isn't: before Node::defer_slow().

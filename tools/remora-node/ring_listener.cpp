@@ -59,7 +59,7 @@ void RingListener::run() {
         poll(fds.data(), fds.size(), -1);
         if (fds[0].revents)
             return;
-        // A client never sends: whatever comes by its connection ends it.
+        // A client never sends: any byte by its connection ends it.
         std::size_t i = 3;
         for (auto client = clients_.begin(); client != clients_.end(); i++) {
             auto next = std::next(client);
@@ -106,7 +106,7 @@ bool RingListener::may_use(uid_t user) const {
     return user == 0 || user == geteuid() || (mode_ & 0066);
 }
 
-// While other users may come, none gets the last quarter.
+// While other users can come, none gets the last quarter.
 unsigned RingListener::share_of(uid_t user) const {
     unsigned all = rings_.rings_max();
     bool alone = !(mode_ & 0066) || user == geteuid();

@@ -13,7 +13,7 @@ namespace remora::daemon {
 
 namespace {
 
-// Of a ring's turn. A request may have a lot of answers, so both are bounded.
+// Bounds of a ring's turn. A request can have a lot of answers, so both are bounded.
 constexpr unsigned turn_requests = 8, turn_answers = 32;
 // Room for the answers to one request of an honest client: RMEM_READ_BYTES_MAX in pieces as long as
 // an entry takes, and a shorter one for each message.
@@ -28,7 +28,7 @@ constexpr unsigned scrub_every = 16;
 constexpr unsigned warm_looks = 256;
 // Rounds for the warm rings alone, between two for all.
 constexpr unsigned warm_rounds = 31;
-// Looks between two looks at the clock, and such rounds before the processor may rest longer.
+// Looks between two looks at the clock, and such rounds before the processor rests longer.
 constexpr unsigned looks = 16, eager_rounds = 64;
 
 struct RingPlace {
@@ -167,12 +167,12 @@ void RingWorker::run() {
     while (!stopped_.load(std::memory_order_relaxed)) {
         if (look() && ++busy_rounds_ % scrub_every)
             continue;
-        // Pages were used or given back: writes take zeroed ones, and there may be no other thread
-        // that has something to do.
+        // Pages were used or given back: writes take zeroed ones, and maybe no other thread has
+        // something to do.
         if (node_.scrub(thread_) || spin())
             continue;
         rings_.sleep([this] { return has_work() || stopped_.load(); });
-        chosen_.clear(); // any of them may have woken the worker
+        chosen_.clear(); // any of them might have woken the worker
     }
 }
 
@@ -311,13 +311,13 @@ ring_fault RingWorker::take_turn(Watched& watched, std::uint64_t now) {
             return fault;
         std::uint32_t bytes;
         const std::uint8_t* record = ring_in_record(&pair.in, &bytes, &fault);
-        // This memory is coherent: what was signalled is there.
+        // This memory is coherent: a signalled record is there.
         if (!record)
             return fault ? fault : RING_FAULT_ABSENT;
         ring_received();
         if (bytes > request_.size())
             return RING_FAULT_BYTES;
-        // Once, before it is looked at: the client may write it still.
+        // Once, before it is looked at: the client can write it still.
         std::memcpy(request_.data(), record, bytes);
         ring_in_take(&pair.in);
         requests_left_ -= requests_left_ != 0;

@@ -42,7 +42,7 @@ class RingOutbox final : public Outbox {
 public:
     explicit RingOutbox(Counters& counters);
     ~RingOutbox() override;
-    // Of the turn that begins.
+    // A turn begins.
     void begin(RingPair& pair) {
         pair_ = &pair;
         posted_ = 0;
@@ -86,7 +86,7 @@ private:
     std::unique_ptr<Reply> reply_ = std::make_unique<Reply>();
 };
 
-// Of requests by the pair with this serial number.
+// The path of requests by the pair with this serial number.
 Path path_of(std::uint64_t serial, Outbox* late);
 
 class RingWorker {
@@ -98,7 +98,7 @@ public:
     // Until stop(), from another thread.
     void run();
     void stop();
-    // Of run(), which calls it again and again: one round. False: no ring was ready.
+    // One round, for run(), which calls it again and again. False: no ring was ready.
     bool look();
 
 private:
@@ -106,7 +106,7 @@ private:
     void answer(const Rings::Changes::Answer& answer);
     void choose();
     bool round();
-    // The worker looks at these of each ring while it waits. They are close together, as there may
+    // The worker looks at these of each ring while it waits. They are close together, as there can
     // be many rings.
     struct Watched {
         explicit Watched(std::shared_ptr<RingPair> of);

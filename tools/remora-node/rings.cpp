@@ -62,7 +62,7 @@ std::optional<PointerBuffer::Place> PointerBuffer::claim(uid_t user, unsigned sh
         return std::nullopt;
     auto number = static_cast<unsigned>(page - page_.begin());
     if (!page->used) {
-        // A new file, for clients of the last user may have the old one still.
+        // A new file, for clients of the last user might have the old one still.
         Descriptor file = shared_file("remora-pointers", RING_PAGE_BYTES);
         void* to = mmap(at(number), RING_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
                         file.get(), 0);
@@ -105,7 +105,7 @@ void PointerBuffer::sleep() {
     futex_wait_any(flags_, base_swap_le32(1));
 }
 
-// A page may have become another user's meanwhile; then its flag is 0 already.
+// A page might have become another user's meanwhile; then its flag is 0 already.
 void PointerBuffer::rise() {
     std::lock_guard lock(lock_); // claim() maps pages
     for (std::uint32_t* flag : flags_)

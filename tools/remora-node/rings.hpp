@@ -77,7 +77,7 @@ private:
     std::vector<std::uint32_t*> flags_;
 };
 
-// One client's. The worker has all but what is const.
+// One client's. The worker has all but the const members.
 class RingPair {
 public:
     static constexpr unsigned requests = 64, responses = 128;
@@ -92,7 +92,7 @@ public:
     ring_offer offer() const;
     // The socket by which the client is told, if it watches; before the worker knows the pair.
     void set_socket(Descriptor socket) { socket_ = std::move(socket); }
-    // After anything that the client may wait for was written.
+    // After a write of anything that the client might wait for.
     void wake_client();
     int file() const { return file_.get(); }
     const PointerBuffer::Place& place() const { return place_; }
@@ -115,14 +115,14 @@ private:
     Mapping memory_;
 };
 
-// Where the transport and the slow path leave things for the worker, which may sleep.
+// Where the transport and the slow path leave things for the worker, which might sleep.
 class Rings {
 public:
     // rings: so many pairs at most. Throws Failure.
     explicit Rings(unsigned rings);
 
     // ---- transport ----
-    // Of this user; nothing: no ring is left, or the user has its share. Throws Failure.
+    // A pair for this user; nothing: no ring is left, or the user has its share. Throws Failure.
     std::shared_ptr<RingPair> open(pid_t client, uid_t user, unsigned share);
     void came(std::shared_ptr<RingPair> pair);
     void went(std::uint64_t serial);

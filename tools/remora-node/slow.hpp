@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Requests that may take long, as they wait for the one thread that executes them:
+ * Requests that can take long, as they wait for the one thread that executes them:
  *
  *   threads of the sockets ─ add() ─> queue (core/rmem/node/queue.h) ─ serve() ─> Host::call() ─>
  *   the operator's thread ─ add() ──> errands ─────────────────────────'                 ended()

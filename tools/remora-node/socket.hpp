@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-// One UDP socket of a node, for IPv4 and IPv6, and what it receives in batches, by recvmmsg().
+// One UDP socket of a node, for IPv4 and IPv6, and its datagrams in batches, by recvmmsg().
 #pragma once
 
 #include <cstdint>
@@ -50,7 +50,7 @@ public:
     // As many as are there, 0 if none came in time; the ones of the last call are gone.
     unsigned int receive(int fd, int wait_ms);
     static constexpr int forever = -1, at_once = 0;
-    // Why the last call got none, if that may last: an errno, or 0.
+    // Why the last call got none, if that can last: an errno, or 0.
     int error() const { return error_; }
     const Path& path(unsigned int index);
     template <typename Fn>

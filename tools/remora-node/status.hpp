@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-// The status socket sends the node's state as JSON to each connection, for programs that may look
+// The status socket sends the node's state as JSON to each connection, for programs that can look
 // but not control.
 #pragma once
 

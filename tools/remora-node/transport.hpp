@@ -5,7 +5,8 @@
  * new one needs.
  *
  * A thread of a transport, for each batch: Node::enter(), handle() for each datagram,
- * Outbox::flush(), leave(); and between batches scrub(). path.hpp says what a path must have.
+ * Outbox::flush(), leave(); and between batches scrub(). path.hpp says which fields a path must
+ * have.
  */
 #pragma once
 
@@ -32,7 +33,7 @@ public:
     // So many of the node's threads are this transport's.
     virtual unsigned threads() const = 0;
     // Serves from now on, in the node's threads from first on. The transport and the node must
-    // outlive what it returns; the thread of run_slow() must not. Throws Failure.
+    // outlive the result; the thread of run_slow() must not. Throws Failure.
     virtual std::unique_ptr<Serving> serve(Node& node, unsigned first) = 0;
     // UDP's; 0: it has none.
     virtual std::uint16_t port() const { return 0; }

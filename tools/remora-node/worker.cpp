@@ -57,7 +57,7 @@ bool Worker::spin() {
     return stopped_.load();
 }
 
-// The error may last, so pause rather than spin, and print it once.
+// The error can last, so pause rather than spin, and print it once.
 void Worker::report_error() {
     if (!told_)
         warn("remora-node: warning: nothing can be received: {}", std::strerror(inbox_.error()));

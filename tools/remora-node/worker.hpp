@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 // The daemon's threads: for each socket, requests in and answers out, some pages zeroed between
-// batches; and one for what takes long.
+// batches; and one for requests that take long.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@ public:
     // late: of the paths (path.hpp).
     Worker(Node& node, const Socket& socket, unsigned int thread, std::uint32_t spin_us,
            Outbox* late);
-    // Until stop(), from another thread, which is final: the socket still queues what comes, and is
+    // Until stop(), from another thread, which is final: the socket still queues datagrams, and is
     // to be closed.
     void run();
     void stop();
@@ -39,7 +39,7 @@ private:
     SocketOutbox outbox_;
 };
 
-// The thread of requests that may take long (slow.hpp). Node::defer_slow() comes first.
+// The thread of requests that can take long (slow.hpp). Node::defer_slow() comes first.
 class SlowWorker {
 public:
     explicit SlowWorker(Node& node) : node_(node) {}

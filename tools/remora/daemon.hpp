@@ -14,7 +14,8 @@ namespace remora {
 
 class Daemon {
 public:
-    // Throws Failure, as all functions do: nobody listens there; no answer; what the node refuses.
+    // Throws Failure, as all functions do: nobody listens there; no answer; the node refuses the
+    // request.
     explicit Daemon(const std::string& path) : client_("memory node", path) {}
 
     // Also from a status socket, which serves nothing else.

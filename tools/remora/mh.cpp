@@ -156,7 +156,7 @@ Text add_socket(CLI::App& command) {
 void add_daemon_commands(CLI::App& mh) {
     CLI::App* serve_command = mh.add_subcommand("serve", "Serve machines, in the foreground");
     auto file = std::make_shared<std::string>(), ready = std::make_shared<std::string>();
-    serve_command->add_option("MAP", *file, "File of machines and who may reach whom")->required();
+    serve_command->add_option("MAP", *file, "File of machines and access rules")->required();
     serve_command->add_option("--ready-fd", *ready, "Write to descriptor N once it serves");
     Text socket = add_socket(*serve_command);
     serve_command->callback([=] { serve(*file, *socket, *ready); });

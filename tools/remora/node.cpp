@@ -222,7 +222,7 @@ void add_start_command(CLI::App& node) {
     start->add_option("--regions", options->regions, "At most N regions");
     start->add_option("--spaces", options->spaces_max, "At most N address spaces");
     start->add_option("--session-idle", options->idle,
-                      "SECONDS after which an unused session may be evicted");
+                      "SECONDS after which the node can evict an unused session");
     start
         ->add_option("--space", options->spaces,
                      "ID=KEYFILE[,quota=SIZE|,read-only-of=ID]; repeatable")

@@ -49,7 +49,7 @@ public:
             Clock::time_point limit);
     // Copies inside the node; the caller has checked the ranges.
     int copy(raddr_t to, raddr_t from, std::uint64_t bytes, Clock::time_point limit);
-    // A publish or lookup of a name that was checked. region: what a lookup found.
+    // A publish or lookup of a name that was checked. region: a lookup's result.
     int name(Kind kind, const char* name, raddr_t address, Region& region, Clock::time_point limit);
     // The limit for a synchronous call that begins now.
     Clock::time_point limit() const {

@@ -8,7 +8,7 @@
  *
  * Small READs of a batch that are adjacent there share a READV, a Group. Each still ends by itself.
  * READs alone, for cancelling one of them must leave the others alone: a range of a READV can be
- * detached, since what the node answers for it is thrown away.
+ * detached, since the node's answer for it is thrown away.
  *
  * An operation belongs to the backend that the handle had when it was submitted, its Use. When the
  * node has restarted, a queue has two for a while, and waits for the older one first: all
@@ -97,7 +97,7 @@ private:
         Ranges ranges;
         std::array<Slot*, ranges_max> slots{};
     };
-    // Bounds what one call to a backend starts.
+    // Most operations that one call to a backend starts.
     static constexpr std::size_t batch_max = 128;
 
     std::size_t take_slots(Use& use, std::span<Slot*> to);

@@ -30,11 +30,11 @@ struct Ranges {
     std::vector<RangeRoom> room;
 };
 
-// Largest piece that shares a message. A message costs the node some hundred nanoseconds, whatever
-// its content. The sender copies data of a shared message once more, which takes as long for more
+// Largest piece that shares a message. A message with any content costs the node some hundred
+// nanoseconds. The sender copies data of a shared message once more, which takes as long for more
 // bytes. With an MTU of 1500 no second piece of that size fits into a packet.
 inline constexpr std::size_t small_bytes = 1024;
-// Of a range in a message, beside its data.
+// A range's bytes in a message, beside its data.
 inline constexpr std::size_t range_bytes = 16;
 
 // Number of the first pieces that share a message; 0: the first piece is too large to share.

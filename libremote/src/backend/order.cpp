@@ -36,7 +36,7 @@ Order::Blocks* Order::blocks_of(const Link& at) {
     return bytes <= 1U << long_shift ? &long_ : nullptr;
 }
 
-// Blocks may share a ring, so skip ranges of other blocks.
+// Blocks can share a ring, so skip ranges of other blocks.
 template <typename Fn>
 void Order::look(Blocks& blocks, const Link& at, Fn compare) {
     if (!blocks.ranges)

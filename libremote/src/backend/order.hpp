@@ -7,7 +7,7 @@
  * Clio compares pages. This class compares bytes, so that neighbours never wait for each other. No
  * read or write is longer than a block of 256 KiB. Ranges that overlap it therefore begin in its
  * own blocks or in the one before, and are found there. Ranges of at most 1 KiB have blocks of that
- * size, for there may be thousands. A free may be longer, and is compared with all.
+ * size, for there can be thousands. A free can be longer, and is compared with all.
  *
  * A put has two ranges, its data (with the data that its call writes before) and its integer. A
  * copy has two, its destination and its source, which it only reads. A readv or writev has many.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * Where a tracer may look (USDT): a nop each, until one does.
+ * Where a tracer can look (USDT): a nop each, until one does.
  *
  *   remote:start  handle's backend, Kind (op.hpp), address, bytes
  *   remote:end    the same, result (0 or -errno)

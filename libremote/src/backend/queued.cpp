@@ -149,7 +149,7 @@ void Queued::end_unbegun(Call& call, std::uint64_t now_ns) {
     for_each_left(call, [&](Op& op) { end(op, error); });
 }
 
-// Lock. flush() follows. A call may end, and be gone, as it begins.
+// Lock. flush() follows. A call can end, and be gone, as it begins.
 void Queued::start_left() {
     for (Call* call = left_.take(); call;) {
         Call* next = call->next_left;
@@ -206,7 +206,7 @@ void Queued::give_up(Call& call, int error) {
     call.timed.remove();
     call.limit = Clock::now() + again_after;
     add_timed(call);
-    take_back(call); // may end the call
+    take_back(call); // can end the call
 }
 
 void Queued::cancel(Call& call) {
@@ -309,7 +309,7 @@ void Queued::sleep(Lock& lock, Waiter& waiter, Clock::time_point until) {
         waiter.wake.wait_until(lock, until);
     wake_ups_++;
     waiter.remove();
-    // A call that has ended may be gone; its waiters were taken off it before.
+    // A call that has ended might be gone; its waiters were taken off it before.
     if (!waiter.in_row)
         return;
     Waiter** at = &row_of(waiter.waits_for);

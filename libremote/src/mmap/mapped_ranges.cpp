@@ -20,7 +20,7 @@ struct Ranges {
     std::map<std::uintptr_t, std::uintptr_t> ends; // by begin
 };
 
-// Never destroyed: other threads may ask until the process has ended.
+// Never destroyed: other threads can ask until the process has ended.
 Ranges& ranges() {
     static Ranges& all = *new Ranges;
     return all;

@@ -64,7 +64,7 @@ private:
     Pager pager_;
     MappedRange range_; // destroyed before the memory
     Descriptor wakeup_;
-    std::unique_ptr<Scratch> scratch_; // the thread's, which may not wait for an allocator's lock
+    std::unique_ptr<Scratch> scratch_; // the thread's, which MUST NOT wait for an allocator
     std::mutex lock_;                  // all but the thread
     std::condition_variable done_;
     Request* requests_ = nullptr;

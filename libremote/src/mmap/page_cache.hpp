@@ -10,13 +10,13 @@
  *                              '---- fail() ---> failed, for good
  *
  * A present page is dirty if the program wrote to it since it was last copied out, and writing
- * while its copy is on the way to the node. It may be both, if the program writes to it meanwhile.
+ * while its copy is on the way to the node. It is both if the program writes to it meanwhile.
  *
  * Replacement: CLOCK. A hand goes round and spares pages written to since it last passed. Reads of
  * a present page can't be seen, so for pages that are only read it is FIFO.
  *
  * A run is of neighbours in one block of the node's memory. A block is as large as the smallest
- * page a node may have, so a run is never in two regions: it is permitted or refused as a whole.
+ * page a node can have, so a run is never in two regions: it is permitted or refused as a whole.
  */
 #pragma once
 

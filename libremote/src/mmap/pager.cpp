@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::uint64_t cache_bytes_default = 64 << 20;
 constexpr std::uint64_t prefetch_bytes_default = 256 << 10;
-// One instruction may touch several pages, which must all be in the cache together.
+// One instruction can touch several pages, which must all be in the cache together.
 constexpr std::uint64_t cache_pages_least = 16;
 // Largest part of the cache for one read-ahead: a larger one would evict pages it has just read.
 constexpr std::uint32_t cache_per_prefetch = 4;
@@ -160,7 +160,7 @@ void Pager::place(const Run& run, const std::uint8_t* data) {
     }
 }
 
-// Pages for which no thread waits may be requested again.
+// Pages for which no thread waits can be requested again.
 void Pager::refuse(const Run& run) {
     for (std::uint64_t page = run.page; page < run.end(); page++) {
         bool is_cached = cache_.state(page) != PageCache::State::absent;
@@ -182,10 +182,10 @@ void Pager::retry_later(std::uint64_t page) {
     static constexpr char text[] =
         "libremote: a page can't be read, and the kernel has no room to make it fail: its readers "
         "wait and it is requested again: free memory, or raise vm.max_map_count\n";
-    // Not by stdio: a thread that holds its lock may wait for a page.
+    // Not by stdio: a thread that holds its lock might wait for a page.
     if (!std::exchange(warned_, true))
         static_cast<void>(!::write(STDERR_FILENO, text, sizeof(text) - 1));
-    std::this_thread::sleep_for(patience); // the request may have failed at once
+    std::this_thread::sleep_for(patience); // the request might have failed at once
     userfault_.wake({page, 1});
 }
 
@@ -202,7 +202,7 @@ std::uint32_t Pager::make_room(std::uint32_t pages) {
     return std::min(pages, cache_.room());
 }
 
-// Drops some pages, or waits for a transfer that may make pages droppable. False: neither is
+// Drops some pages, or waits for a transfer that can make pages droppable. False: neither is
 // possible.
 bool Pager::evict(std::uint32_t pages) {
     bool gone = false;
@@ -258,7 +258,7 @@ void Pager::end_write(const Transfer& transfer) {
         cache_.at(page).writing = false;
     if (transfer.call.result)
         return end_failed_write(run, transfer.call.result);
-    // The program may have written to some pages again.
+    // The program might have written to some pages again.
     for (std::uint64_t page = run.page; transfer.drops && page < run.end();) {
         Run idle = cache_.idle_run(page, run.end() - page);
         if (idle.pages && !drop(idle))
@@ -297,7 +297,7 @@ int Pager::write_back(std::uint64_t first, std::uint64_t last) {
         return page.state == PageCache::State::present && page.dirty && page.number >= first &&
                page.number <= last && failures_.others == failures;
     };
-    // Pages may change their slots meanwhile, but only after they were written.
+    // Pages can change their slots meanwhile, but only after they were written.
     for (const PageCache::Page& page : cache_.slots()) {
         while (is_asked_for(page) && (page.writing || !unused()))
             work(Clock::time_point::max());

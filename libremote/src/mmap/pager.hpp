@@ -10,11 +10,11 @@
  *
  * No write is lost, by construction. Only this thread makes a page writable, or removes it. A write
  * to a protected page is a fault, and faults wait for this thread. So after its protection a page
- * either holds what was copied out, or is dirty again and stays.
+ * either holds the bytes copied out, or is dirty again and stays.
  *
  * The thread that serves faults must never wait for one. It touches only pages that it protected,
  * which are in the cache; data goes through its own buffers. It allocates nothing, for a thread
- * that holds an allocator's lock may be waiting for a page.
+ * that holds an allocator's lock might be waiting for a page.
  *
  * Touching a page that can't be read raises SIGBUS, once the kernel has room for a hole there. A
  * page that can't be written stays dirty, and is tried again on remote_msync() or when room is

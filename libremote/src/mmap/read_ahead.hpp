@@ -2,7 +2,7 @@
 /*
  * Decides how far to read ahead. A thread that touches pages in their order gets more pages with
  * each step, as a file's reader does. A thread that jumps gets only the page it touches. A few runs
- * at once are kept apart, for each thread may have one.
+ * at once are kept apart, for each thread can have one.
  */
 #pragma once
 
@@ -22,7 +22,7 @@ public:
 private:
     struct Stream {
         std::uint64_t last = UINT64_MAX; // page that was touched
-        std::uint64_t end = 0;           // of what was asked for
+        std::uint64_t end = 0;           // of the pages asked for
         std::uint32_t window = 0;
         std::uint64_t used = 0; // when
     };

@@ -129,7 +129,7 @@ int Userfault::place(const Run& run, const std::uint8_t* data, bool writable) {
         copy.mode = told ? UFFDIO_COPY_MODE_WP : 0;
         if (!ioctl(fd_.get(), UFFDIO_COPY, &copy))
             return 0;
-        // Stopped on the way: some of it may be there.
+        // Stopped on the way: some of it might be there.
         if (errno != EAGAIN)
             return errno;
         done += copy.copy > 0 ? static_cast<std::size_t>(copy.copy) : 0;

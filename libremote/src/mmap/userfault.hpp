@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * A range of memory whose pages its owner fetches: userfaultfd(2), and what else of the kernel
- * it takes. Pages are counted from the range's begin.
+ * A range of memory whose pages its owner fetches, by userfaultfd(2) and other system calls. Pages
+ * are counted from the range's begin.
  *
  * An access to a page that isn't here, and a write to a protected one, make their thread wait and
  * are told by take(). place(), unprotect() and fail() let those go on who wait for the page.
@@ -43,17 +43,17 @@ public:
     // Accesses that wait, so many; doesn't wait for one.
     unsigned take(std::span<Fault> faults);
 
-    // An errno, or 0; some may have been placed all the same. Unless writable, the first write to
+    // An errno, or 0; some might have been placed all the same. Unless writable, the first write to
     // each page is told.
     int place(const Run& run, const std::uint8_t* data, bool writable);
-    // Of present pages alone. An errno, or 0.
+    // Present pages alone. An errno, or 0.
     int protect(const Run& run) { return set_protection(run, true); }
     int unprotect(const Run& run) { return set_protection(run, false); }
     int drop(const Run& run);
     // Makes the page a hole. An errno: the kernel has no room for one, and waiters still wait.
     int fail(std::uint64_t page);
     void wake(const Run& run);
-    // Of protected pages: nobody else writes to them meanwhile.
+    // Protected pages alone: nobody else writes to them meanwhile.
     void copy_out(const Run& run, std::uint8_t* to) const;
 
     // In a child of the process that made it, which hasn't the memory.

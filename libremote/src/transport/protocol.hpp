@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Ops in the memory protocol's terms (remora/rmem.h), for what speaks it.
+// Ops in the memory protocol's terms (remora/rmem.h), for transports.
 #pragma once
 
 #include <algorithm>

@@ -11,7 +11,7 @@ namespace remora::lib {
 namespace {
 
 // A key's destructor, unlike a thread_local object's, runs again for memory made after it. A thread
-// may close handles after its thread_local objects are gone.
+// can close handles after its thread_local objects are gone.
 struct Owner {
     pthread_key_t key;
     bool made;

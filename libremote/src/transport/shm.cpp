@@ -22,7 +22,7 @@ namespace {
 constexpr unsigned looks = 16;
 // An answer that comes within so many rounds of looks costs no reading of the clock at all.
 constexpr unsigned blind_rounds = 4;
-// After so many rounds the processor may rest longer between two looks.
+// After so many rounds the processor rests longer between two looks.
 constexpr unsigned eager_rounds = 64;
 
 timespec left_until(Clock::time_point until) {
@@ -55,8 +55,8 @@ std::uint32_t Shm::room() {
     return room;
 }
 
-// As many messages as have room whatever they are: one that the core has chosen can't wait in it,
-// for its operation may be cancelled meanwhile. Returns how many.
+// As many messages as have room at any length: one that the core has chosen can't wait in it, for
+// its operation might be cancelled meanwhile. Returns how many.
 std::uint32_t Shm::send_row(const rmem_client_config& session, Messages& messages,
                             std::uint32_t room) {
     rmem_client_tx tx;
@@ -144,7 +144,7 @@ void Shm::post_datagram(const rmem_client_config& session, rmem_client_tx& tx) {
     for_each_piece(tx, [&](const std::uint8_t* from, std::size_t bytes) {
         std::memcpy(to, from, bytes);
         to += bytes;
-        // From where it came: the node may change what is in the ring.
+        // From where it came: the node can change the ring's content.
         std::size_t covered = std::min(bytes, tagged);
         base_siphash_update(&hash, from, covered);
         tagged -= covered;
@@ -197,7 +197,7 @@ void Shm::wait(Clock::time_point until, std::uint64_t spin_ns) {
         return;
     sleep(until);
     idle_ = !has_news();
-    // Another client may have reset the node's flag, and been stopped before it woke the node.
+    // Another client might have reset the node's flag, and been stopped before it woke the node.
     if (idle_)
         futex_wake(link_.node_sleeps);
 }
@@ -240,7 +240,7 @@ void Shm::deliver(const rmem_client_config& session, Messages& messages) {
     take_in(session, messages);
 }
 
-// As many records as the ring has at most: the node may post without end.
+// As many records as the ring has at most: the node can post without end.
 void Shm::take_in(const rmem_client_config& session, Messages& messages) {
     if (!link_.is_open())
         return;
@@ -274,7 +274,7 @@ bool Shm::take_record(const rmem_client_config& session, Messages& messages,
     }
     if (record.size() < RMEM_HDR_BYTES || record.size() > copied_.size())
         return false;
-    // The node may still write the record: what is looked at twice is copied first.
+    // The node can still write the record: bytes that are looked at twice are copied first.
     std::memcpy(copied_.data(), record.data(), record.size());
     take_datagram(session, std::span(copied_).first(record.size()), messages);
     return true;
