@@ -173,8 +173,8 @@ struct rmem_transport_ops {
 	void (*flush)(struct rmem_path *path, struct rmem_batch *batch);
 	/*
 	 * BH disabled, no channel's lock: an op whose op->own the transport has set has ended so.
-	 * True: the node may still copy to or from the op's data, and the transport calls
-	 * op->ops->end() when it can't any more, be the path closed by then. NULL: op->own is never
+	 * True: the node can still copy to or from the op's data, and the transport calls
+	 * op->ops->end() when it can't any more, even if the path is closed. NULL: op->own is never
 	 * set.
 	 */
 	bool (*keeps)(struct rmem_op *op, enum rmem_client_result result);

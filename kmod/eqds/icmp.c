@@ -22,8 +22,8 @@
 #include "eqds/device.h"
 
 /*
- * A peer that is asked for so long in vain, and can't be reached, isn't there. Earlier, another
- * interface of it may have had the packet, since both answer for its address.
+ * Grace period before an unreachable error ends a tunnel. Before that, another interface of the
+ * peer might have had the packet, since both answer for its address.
  */
 #define ICMP_PATIENCE_NS NSEC_PER_SEC
 

@@ -52,7 +52,7 @@ static int netdev_configure(struct eqds_dev *ed, u32 mbits)
 			 ed->window_mtus * mtu_bytes);
 	ed->config.trimming = ed->burst;
 	ed->config.train_packets = eqds_netdev_train_packets(ed);
-	/* IPv6's, which an answer over IPv4 has less of, as its packet had. */
+	/* Charge IPv6's size; that of IPv4, for packets and their answers, is smaller. */
 	ed->config.outer_bytes = EQDS_OUTER_BYTES;
 	ed->config.rto_min_ns = NETDEV_RTO_MIN_NS;
 	ed->config.rto_max_ns = NETDEV_RTO_MAX_NS;

@@ -50,7 +50,7 @@ static_assert(CMMC_BELL_NUMBERS == MARLIN_BELL_NUMBERS);
 #define CMMC_USERS 64
 
 /* The rule that a peer broke whose table, page lists or doorbells can't be true. */
-#define CMMC_FAULT "its grants make no sense"
+#define CMMC_FAULT "its grants are invalid"
 
 /* A program's pages. */
 struct cmmc_pin {

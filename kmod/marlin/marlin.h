@@ -18,7 +18,7 @@
  *   out->lock        the writer's end of a ring in a peer's memory; softirqs off
  *   in->lock         the reader's end of a ring in own memory; softirqs off; no out->lock within
  *   end->in_lock     as these two, of an end of messages; end->out_lock may be taken under the
- *   end->out_lock    in_lock, and under any lock of who sends
+ *   end->out_lock    in_lock, and under any of the sender's locks
  *   loans->lock      loans to the peer at a port; softirqs off; nothing within
  *   Links change in one work item, md->link_work, and nowhere else.
  */

@@ -196,7 +196,7 @@ unlock:
 }
 EXPORT_SYMBOL_GPL(marlin_message_send);
 
-/* Has who waits what it wants? Where the link has gone it waits no more. Caller holds out_lock. */
+/* True if the waiter's request can be met, or the link has gone. Caller holds out_lock. */
 static bool messages_wait_is_over(struct marlin_peer *peer, struct marlin_end *end)
 {
 	u32 wanted = end->out_wanted;

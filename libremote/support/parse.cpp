@@ -52,7 +52,7 @@ std::uint64_t parse_size(std::string_view text) {
     auto number = take_digits(rest);
     auto shift = unit_shift(rest);
     if (!number || !shift)
-        throw Misuse("size '{}' is none: write bytes, or a number with K, M, G or T (512M, 64KiB)",
+        throw Misuse("'{}' is not a size: use bytes, or a number with K, M, G or T (512M, 64KiB)",
                      text);
     if (*number > std::numeric_limits<std::uint64_t>::max() >> *shift)
         throw Misuse("size '{}' is beyond 64 bits: write a smaller one", text);
@@ -176,7 +176,7 @@ DeviceName parse_device(std::string_view text) {
     }
     auto index = take_digits(rest);
     if (!index || !rest.empty() || *index > std::numeric_limits<std::uint32_t>::max())
-        throw Misuse("device '{}' is none: write rmb0, /dev/rmem1 or 0, say", text);
+        throw Misuse("'{}' is not a device: use rmb0, /dev/rmem1 or 0, for instance", text);
     return {stem, static_cast<std::uint32_t>(*index)};
 }
 

@@ -580,7 +580,8 @@ class Hostile(Case):
     def test_garbage_on_the_control_socket_is_answered_with_one_error(self):
         self.serve()
         for line, why in ((b"\xff\x00{", "a request is a line"), (b"[]", "a request is a line"), (b"{\"verb\": 1}", "a request is a line"),
-                          (b"{\"verb\": \"fly\"}", "the verb is none"), (b"{\"verb\": \"join\"}", "no string \"machine\""),
+                          (b"{\"verb\": \"fly\"}", "unknown verb: use status"),
+                          (b"{\"verb\": \"join\"}", "no string \"machine\""),
                           (b"{\"verb\": \"join\", \"machine\": 3}", "no string \"machine\""),
                           (b"{\"verb\": \"join\", \"machine\": \"\"}", "no machine of the map"),
                           (b"{\"verb\": \"status\", \"x\": 1}", "members that its verb"), (b"x" * 5000, "longer than 4096")):

@@ -36,7 +36,7 @@ RULES = {
     "ring-word": "an entry is not the one that is due",
     "ring-bytes": "a record is longer than an entry",
     "ring-absent": "an entry was signalled and is not there",
-    "grants-table": "its grants make no sense",
+    "grants-table": "its grants are invalid",
 }
 RULES_OF_MESSAGES = {
     "ring-credit": "its credit ran backwards, or beyond the entries posted",

@@ -35,7 +35,7 @@ Json parse_request(std::string_view line) {
         throw Failure("a request is a line with an object of JSON: {{\"verb\": \"status\"}}");
     auto known = request_members.find(request["verb"].get<std::string>());
     if (known == request_members.end())
-        throw Failure("the verb is none: write status, policy, pages, join, plug, unplug, standby "
+        throw Failure("unknown verb: use status, policy, pages, join, plug, unplug, standby "
                       "or stop");
     for (const char* member : known->second)
         if (!request.contains(member) ||

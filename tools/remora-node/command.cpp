@@ -79,7 +79,7 @@ Command::Verb verb_of(const std::string& text) {
     for (const auto& [name, verb] : verbs)
         if (name == text)
             return verb;
-    throw Misuse("the verb is none: write status, space add, space del, space list or stop");
+    throw Misuse("unknown verb: use status, space add, space del, space list or stop");
 }
 
 } // namespace

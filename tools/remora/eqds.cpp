@@ -376,7 +376,7 @@ void add_set(CLI::App& eqds) {
         ->check(CLI::Range(1, 512));
     command->add_option("--rdma", words->rdma, "Queues that grow: pause, or cnp as well")
         ->check(CLI::IsMember({"pause", "cnp"}));
-    command->add_option("--tunnels", words->tunnels, "Most tunnels of a direction")
+    command->add_option("--tunnels", words->tunnels, "Maximum tunnels per direction")
         ->check(CLI::Range(1, 16384));
     command->add_option("--memory", words->memory, "Most SIZE that packets may wait in");
     command->callback([=] {

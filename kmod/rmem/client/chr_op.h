@@ -92,7 +92,7 @@ int rmem_chr_op_conclude(struct chr_op *op);
 /* To be called by ops->end, before it tells of it. */
 void rmem_chr_op_ended(struct chr_op *op, enum rmem_client_result result);
 
-/* Which of a file's ops. */
+/* Selects a file's ops. */
 struct rmem_chr_which {
 	fl_owner_t owner; /* operations of a program that ends; or NULL: */
 	u64 cookie;	  /* operations with this cookie; 0: with any */

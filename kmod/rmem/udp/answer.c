@@ -24,7 +24,7 @@
 #define HEADROOM (LL_MAX_HEADER + sizeof(struct ipv6hdr) + sizeof(struct udphdr))
 
 /*
- * The reserves that PF_MEMALLOC opens are for those who free memory; a lost
+ * The reserves that PF_MEMALLOC opens are for tasks that free memory; a lost
  * answer is asked for again.
  */
 #define SEND_GFP (GFP_ATOMIC | __GFP_NOMEMALLOC | __GFP_NOWARN)

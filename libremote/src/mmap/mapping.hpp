@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
  * A range of remote memory as memory of this process: the thread that brings its pages (pager.hpp),
- * and those who ask that thread for something.
+ * and the threads that ask it for something.
  *
  *   program's threads --- touch pages ----> userfaultfd --\
  *                                                           > the mapping's thread: pager

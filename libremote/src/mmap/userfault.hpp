@@ -4,7 +4,7 @@
  * are counted from the range's begin.
  *
  * An access to a page that isn't here, and a write to a protected one, make their thread wait and
- * are told by take(). place(), unprotect() and fail() let those go on who wait for the page.
+ * are told by take(). place(), unprotect() and fail() resume the threads that wait for the page.
  *
  * A page that failed is replaced by a hole: memory of a file that has no bytes, whose access is
  * SIGBUS, as that of a file that was cut short.

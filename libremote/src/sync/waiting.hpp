@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * remote_wait(): until an integer in remote memory compares as wanted with a value. A waiter is
- * nothing but somebody who looks again and again, at first without a pause; so nodes know nothing
- * of waiters, and a put costs the same however many there are.
+ * remote_wait(): until an integer in remote memory compares as wanted with a value. A waiter polls,
+ * at first without a pause; so nodes know nothing of waiters, and a put costs the same however many
+ * there are.
  */
 #pragma once
 

@@ -39,7 +39,7 @@ public:
     // The next message to send. Its data stays until Transport::send() returns. False: none. To be
     // called until then: the core has chosen the message after this one already.
     virtual bool next(rmem_client_tx& tx) = 0;
-    // Before the first next(): it yields no more messages of operations than so many.
+    // Before the first next(): limits it to `messages` messages of operations.
     virtual void set_room(std::uint32_t messages) = 0;
     // The transport couldn't send it.
     virtual void unsent(const rmem_client_tx& tx) = 0;

@@ -6,7 +6,7 @@
  *   caller: rmem_client_submit(op) ----> [ waiting ] --rmem_client_next()--> packets to send
  *                                            |  windows: cwnd (per channel), iwnd (per machine)
  *   packets received --rmem_client_receive()-+-> copy data here, op is finished
- *   timer            --rmem_client_expire()--+-> what to send again is waiting again
+ *   timer            --rmem_client_expire()--+-> lost ops wait again
  *
  * An op is one READ, WRITE, DISCARD, ZERO, ATOMIC, PUT, READV, WRITEV, COPY, FENCE, ALLOC, FREE,
  * PUBLISH or LOOKUP.
@@ -39,7 +39,7 @@
 #define RMEM_OP_PARTS_MAX (RMEM_OP_BYTES_MAX / RMEM_PIECE_BYTES_MIN)
 
 /*
- * Messages that one row of rmem_client_next() yields at most, so what is built in one hold of the
+ * Most messages that one row of rmem_client_next() yields. It bounds the work in one hold of the
  * lock: some 200 us of a processor for pieces of 8 KiB.
  */
 #define RMEM_ROW_MAX 64
@@ -64,7 +64,7 @@ struct rmem_op_alloc {
 struct rmem_op_range {
 	u64 addr;
 	u64 bytes;
-	bool undoes; /* FREE: of what an ALLOC made and nobody knows of, so if it's given up, */
+	bool undoes; /* FREE of an ALLOC's region that nobody knows of: if it's given up, */
 		     /* the session ends, and the node undoes it */
 };
 
@@ -240,7 +240,7 @@ struct rmem_client {
 	struct rmem_incast_turn turn;
 	struct rmem_client_node node;
 	u8 open_status; /* enum rmem_status of the last OPEN's answer */
-	/* The rest is client.c's, but for boot, session and count, which may be read. */
+	/* The rest is client.c's, but for boot, session and count, which callers may read. */
 	u64 session, boot;
 	u64 own_id; /* of OPEN (a nonce) or CLOSE */
 	u64 nonce;  /* of the last OPEN */
@@ -251,8 +251,8 @@ struct rmem_client {
 	u8 own_attempt;
 	bool own_due, closing;
 	bool closes; /* as soon as the OPEN under way is answered */
-	bool abandons; /* the session has to end: an ALLOC, or what undoes one, was given up */
-	bool was_renewed; /* by the last OPEN, so that what ended it needs no pause */
+	bool abandons; /* the session has to end: an ALLOC, or its undoing FREE, was given up */
+	bool was_renewed; /* by the last OPEN, so that its end needs no pause */
 	u64 renews;    /* the session that OPEN names, or named: answers in it still count; or 0 */
 	u32 piece; /* payload bytes per packet: of the path and the node, the lesser */
 	u32 silent; /* timeouts in a row without any sign of the node */
@@ -271,12 +271,12 @@ struct rmem_client {
 	bool answered;		     /* since an op last left, or was found waiting */
 	bool starved;		     /* iwnd was closed in this row of rmem_client_next() */
 	u32 row;		     /* messages of the row so far */
-	u32 room; /* ops' messages that a row may have; U32_MAX unless the caller sets it */
-	u32 lends_bytes_min; /* a message may have several parts of such a WRITE; 0: of none */
-	u64 yield_ns;		     /* when a row ended though messages may be left, or 0 */
+	u32 room; /* most messages of ops in a row; U32_MAX unless the caller sets it */
+	u32 lends_bytes_min; /* a message can have several parts of such a WRITE; 0: of none */
+	u64 yield_ns;		     /* when a row ended though messages might be left, or 0 */
 	u64 departures;		     /* packets sent; numbers their datagrams, too */
 	u64 held_until;		     /* others get ids while the floor is below this */
-	u32 burst_ops;		     /* of waiting and again: may go, though few wait */
+	u32 burst_ops;		     /* of waiting and again: can go, though few wait */
 	u32 outstanding_ops;
 	struct rmem_client_counters count;
 	void *owner[RMEM_WINDOW]; /* seq's */
@@ -300,25 +300,25 @@ void rmem_client_open(struct rmem_client *c, u64 now_ns);
 void rmem_client_submit(struct rmem_client *c, struct rmem_op *op, u64 now_ns);
 
 /*
- * The next message, if there is one that may go now. Call until false, in one hold of the lock:
+ * The next message, if there is one that can go now. Call until false, in one hold of the lock:
  * after open, close, submit, receive, expire, cancel, and when iwnd opened (rmem_incast_next()).
  * After RMEM_ROW_MAX messages it is false once; then rmem_client_deadline() is now.
- * Messages of one such row of calls may share datagrams (rmem_bundle_joins()) if their op has
+ * Messages of one such row of calls can share datagrams (rmem_bundle_joins()) if their op has
  * op->parts: READ, WRITE, ATOMIC, PUT, READV, WRITEV, COPY.
  */
 bool rmem_client_next(struct rmem_client *c, u64 now_ns, struct rmem_client_tx *tx);
-/* Before a row: no more messages of ops than so many. OPEN and CLOSE need no room. */
+/* Before a row: limit it to `messages` messages of ops. OPEN and CLOSE need no room. */
 static inline void rmem_client_set_room(struct rmem_client *c, u32 messages)
 {
 	c->room = messages;
 }
 
-/* Of a message. */
+/* Most parts of a message. */
 #define RMEM_LENT_PARTS_MAX 32U
 
 /*
  * Before a row: the node fetches the data of WRITEs of so many bytes or more by itself; 0: of none.
- * Then a message may have several parts, without their data: its id is the first part's, those of
+ * Then a message can have several parts, without their data: its id is the first part's, those of
  * the others follow, and so do their addresses, by head.piece. Each part is answered by itself.
  * DAMAGED for any says that the node won't fetch. Then, and after rmem_client_unsent(), the client
  * sends the parts one by one.
@@ -334,7 +334,7 @@ static inline bool rmem_client_lends(const struct rmem_client *c, const struct r
 	       op->len >= c->lends_bytes_min;
 }
 
-/* Ends the row: what is left has to be asked for anew, and the deadline is now. */
+/* Ends the row: the caller has to ask for the other messages anew, and the deadline is now. */
 static inline void rmem_client_yield(struct rmem_client *c, u64 now_ns)
 {
 	c->yield_ns = now_ns;
@@ -344,12 +344,12 @@ static inline void rmem_client_yield(struct rmem_client *c, u64 now_ns)
 u32 rmem_client_put_bytes(const struct rmem_client *c);
 
 /*
- * Bytes that the ranges and data of a WRITEV may have together; of a READV each of the two. 0 until
- * the session was open for the first time.
+ * Most bytes that the ranges and data of a WRITEV have together; of a READV each of the two. 0
+ * until the session was open for the first time.
  */
 u32 rmem_client_vector_bytes(const struct rmem_client *c);
 
-/* How many messages, tx included, may come in a row now and share its datagram; 1 or more. */
+/* How many messages, tx included, can come in a row now and share its datagram; 1 or more. */
 u32 rmem_client_row(const struct rmem_client *c, const struct rmem_client_tx *tx);
 
 /* The message couldn't be sent (no memory): its part will go again soon. */
@@ -376,7 +376,7 @@ void rmem_client_receive(struct rmem_client *c, u64 now_ns, const struct rmem_he
 			 const void *payload, bool damaged, struct rmem_client_rx *rx);
 
 /*
- * This machine's memory was rolled back, and with it what the client knows of its ids: the channel
+ * This machine's memory was rolled back, and with it the client's knowledge of its ids: the channel
  * is LOST. Returns all ops, linked, which end so.
  */
 struct rmem_op *rmem_client_rolled_back(struct rmem_client *c);
@@ -385,9 +385,9 @@ struct rmem_op *rmem_client_rolled_back(struct rmem_client *c);
  * Deadlines passed? Ops to retry wait again; those too old (or the channel is LOST) finish,
  * linked, all with *result.
  *
- * A change that ended with TIMEOUT may have a copy on its way. Then the state is OPENING: the
- * session, renewed, makes the node refuse the copy. Until that is OPEN, the caller sends nothing
- * to the same addresses in other channels, or the copy may come after it.
+ * A change that ended with TIMEOUT can have a copy on its way. Then the state is OPENING: the
+ * session, renewed, makes the node refuse the copy. Until that is OPEN, the caller sends nothing to
+ * the same addresses in other channels, or the copy might come after it.
  */
 struct rmem_op *rmem_client_expire(struct rmem_client *c, u64 now_ns,
 				   enum rmem_client_result *result);
@@ -408,22 +408,22 @@ u64 rmem_client_deadline(const struct rmem_client *c);
 
 /*
  * Take one op back, which has been submitted and hasn't ended; late answers to it are ignored. It
- * may have been executed once, in part, or never. If it is a change, a copy of it may be on its
- * way: then the state is OPENING, as after a TIMEOUT, and the same holds for other channels. Ops
- * submitted to this one from now on are safe, because they are sent after that.
+ * was executed once, in part, or never. If it is a change, a copy of it might be on its way: then
+ * the state is OPENING, as after a TIMEOUT, and the same holds for other channels. Ops submitted to
+ * this one from now on are safe, because they are sent after that.
  */
 void rmem_client_cancel(struct rmem_client *c, struct rmem_op *op, u64 now_ns);
 
 /*
  * Take every op back, linked; they count as cancelled and late answers are ignored. Copies of
- * changes may still arrive at the node until the session is closed or another one open. That end
+ * changes can still arrive at the node until the session is closed or another one open. That end
  * also undoes an ALLOC taken back.
  */
 struct rmem_op *rmem_client_cancel_all(struct rmem_client *c);
 
 /*
  * Begin CLOSE; ops must be gone. State becomes CLOSED at its answer. It stays OPENING before, if an
- * OPEN is under way that may have opened a session: that is closed once the answer has named it.
+ * OPEN is under way that might have opened a session: that is closed once the answer has named it.
  */
 void rmem_client_close(struct rmem_client *c, u64 now_ns);
 

@@ -18,7 +18,7 @@
 #include "core/base/bytes.h"
 #include "core/rmem/client/op.h"
 
-/* When the next OPEN goes: after a session that did nothing but get lost, after a refusal. */
+/* Delay of the next OPEN: after a session lost before use; after a refusal, first and most. */
 #define REOPEN_NS	   (50 * BASE_NSEC_PER_MSEC)
 #define OPEN_BUSY_NS_FIRST (10 * BASE_NSEC_PER_MSEC)
 #define OPEN_NS_MAX	   BASE_NSEC_PER_SEC

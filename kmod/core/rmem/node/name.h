@@ -4,7 +4,7 @@
  * publishes all it can takes no room from another. A name is looked for among at most
  * RMEM_NAMES_MAX entries, which is little beside the way to the slow path.
  *
- * Invariant: an entry in use names a region of its space that is not being freed. So whoever
+ * Invariant: an entry in use names a region of its space that is not being freed. So a call that
  * begins to free a region withdraws its names first.
  *
  * Locking: slow lock.

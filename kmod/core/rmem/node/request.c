@@ -7,7 +7,7 @@
 #include "core/rmem/datagram.h"
 #include "core/rmem/node/common.h"
 
-/* Is the range one that a request may have: neither empty, too long, nor round the end? */
+/* Is the range permitted: neither empty, too long, nor round the end? */
 static bool range_is_sound(u64 addr, u32 bytes, u32 bytes_max)
 {
 	return bytes && bytes <= bytes_max && addr + (bytes - 1) >= addr;
@@ -89,7 +89,7 @@ static void add_span(const struct rmem_node *node, const struct span *span,
 	add_extent(answer, page, rmem_node_offset(node, span->addr), span->bytes);
 }
 
-/* As they are now. False: some of it was freed since the request was checked, and has no page. */
+/* Re-reads the entries. False: part was freed since the check, and has no page. */
 static bool add_extents(const struct rmem_node *node, u32 space_index, u64 addr, u32 bytes,
 			struct rmem_answer *answer)
 {
@@ -181,7 +181,7 @@ static bool take_spares(struct rmem_node *node, u32 space_index, struct target *
 	return true;
 }
 
-/* First touch of what isn't backed; false: the page was freed just now. */
+/* First touch of a range that isn't backed; false: the page was freed just now. */
 static bool back_target(struct rmem_node *node, struct target *target)
 {
 	bool placed;
@@ -275,7 +275,7 @@ static bool put_is_sound(const struct rmem_node *node, const struct rmem_head *h
 }
 
 /*
- * Whether both may be written is seen before either gets a page. Then one after the other: a page
+ * Checks that both permit writing before either gets a page. Then one after the other: a page
  * for the integer stays even if there is none for the data, reads as zero as it did before, and
  * isn't wanted any more when the request comes again. So no pool is too small for it.
  */
@@ -354,8 +354,8 @@ static enum rmem_node_reason do_readv(const struct rmem_node *node, u32 space_in
 }
 
 /*
- * As of a PUT, whether all may be written is seen before any gets a page, and pages stay that were
- * taken before there was none for another.
+ * As for a PUT, checks that all ranges permit writing before any gets a page. Pages taken before
+ * there was none for another range stay.
  */
 static enum rmem_node_reason do_writev(struct rmem_node *node, u32 space_index,
 				       const struct rmem_head *head, const void *ranges,

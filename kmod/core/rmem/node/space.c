@@ -134,7 +134,7 @@ enum rmem_space_error rmem_spaces_del(struct rmem_spaces *spaces, u32 id)
 		return RMEM_SPACE_BUSY;
 	while (&spaces->slot[*link - 1] != space)
 		link = &spaces->slot[*link - 1].next;
-	/* Its own link stays: who stands on it finds on. */
+	/* Keep its link: a lockless reader at this slot must still reach the rest of the chain. */
 	__atomic_store_n(link, space->next, __ATOMIC_RELEASE);
 	__atomic_store_n(&space->id, 0, __ATOMIC_RELEASE);
 	if (space->base)

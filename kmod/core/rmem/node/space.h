@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * Remote address spaces (Clio, ASPLOS'22, section 3.1): who may speak to the
- * node, and how much it may have.
+ * Remote address spaces (Clio, ASPLOS'22, section 3.1): which clients may use the node, and how
+ * much memory each space may have.
  *
  *      id --hash--> head --> slot --> slot        slot: id, key, quota, spans
  *                              ^       |
@@ -14,9 +14,9 @@
  * the space lives. A space deleted and added again starts over, as another
  * incarnation: sessions belong to one incarnation, so none outlives its space.
  *
- * A view is a space without memory of its own: who holds its key reads all there is in its
- * base, at the same addresses, and changes nothing. Its base is no view, and can't be deleted
- * as long as it has views, so a session's memory lives as long as its space.
+ * A view is a space without memory of its own: a holder of its key reads everything in its base, at
+ * the same addresses, and changes nothing. Its base is no view, and can't be deleted as long as it
+ * has views, so a session's memory lives as long as its space.
  *
  * Locking: find anywhere, no lock; add and del under the slow lock. Between a del and the
  * next add there must be a grace period: a slot is used again at once.

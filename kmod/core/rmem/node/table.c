@@ -144,8 +144,8 @@ void rmem_table_insert(struct rmem_table *table, u32 space_index, u64 vpn, u32 p
 	while (bucket->key[n])
 		n++; /* ends: the entry is reserved */
 	/*
-	 * Both pair with rmem_table_find(): who reads this pte sees the old key
-	 * gone, who reads the new key sees this pte.
+	 * Both pair with rmem_table_find(): a reader that sees this pte also sees the old key
+	 * removed, and one that sees the new key also sees this pte.
 	 */
 	__atomic_store_n(&bucket->pte[n], RMEM_PTE_ALLOCATED | perm, __ATOMIC_RELEASE);
 	__atomic_store_n(&bucket->key[n], key_of(space_index, vpn), __ATOMIC_RELEASE);
