@@ -15,17 +15,17 @@
 #ifndef REMOTE_ASYNC_HPP
 #define REMOTE_ASYNC_HPP
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <limits>
 #include <memory>
+#include <new>
 #include <span>
 #include <utility>
-#include <vector>
 
 #include <remote/queue.h>
 #include <remote/remote.hpp>
@@ -45,10 +45,13 @@ protected:
 
 /*
  * A queue, and the waiters for its operations. Each has a ticket, which is its operation's
- * user_data until the completion is taken, even if the waiter is gone by then. For one thread.
+ * user_data until the completion is taken, even if the waiter is gone by then. Only take() needs
+ * memory. For one thread.
  */
 class tickets {
 public:
+    static constexpr std::uint64_t none = std::numeric_limits<std::uint64_t>::max();
+
     explicit tickets(remote_queue_t* q) : q_(q) {}
     tickets(const tickets&) = delete;
     tickets& operator=(const tickets&) = delete;
@@ -57,41 +60,39 @@ public:
     remote_queue_t* queue() const { return q_; }
     /* Number of waiters to be told. */
     std::size_t waiting() const { return waiting_; }
+    /* none: no memory. */
     std::uint64_t take(waiter& to) {
+        if (free_ == none && !grow())
+            return none;
+        std::uint64_t ticket = free_;
+        free_ = slots_[ticket].next;
+        slots_[ticket] = {&to};
         waiting_++;
-        if (free_.empty()) {
-            waiters_.push_back(&to);
-            return waiters_.size() - 1;
-        }
-        std::uint64_t ticket = free_.back();
-        free_.pop_back();
-        waiters_[ticket] = &to;
         return ticket;
     }
     /* The operation never started. */
     void give(std::uint64_t ticket) {
         waiting_--;
-        waiters_[ticket] = nullptr;
-        free_.push_back(ticket);
+        put_back(ticket);
     }
-    void move(std::uint64_t ticket, waiter& to) { waiters_[ticket] = &to; }
+    void move(std::uint64_t ticket, waiter& to) { slots_[ticket].to = &to; }
     /* Cancels the operation, and waits for that; its waiter isn't told. */
     void drop(std::uint64_t ticket) {
         waiting_--;
-        waiters_[ticket] = nullptr;
+        slots_[ticket].to = nullptr;
         (void)remote_queue_cancel(q_, ticket);
     }
-    /* Ends the waiter with an error that isn't a completion's. */
-    void fail(std::uint64_t ticket, int error) { ended_.push_back({ticket, error, 0}); }
+    /* Ends the waiter with an error that isn't a completion's, unless its operation has ended. */
+    void fail(std::uint64_t ticket, int error) { append(ticket, error); }
     void fail_all(int error) {
-        for (std::uint64_t ticket = 0; ticket < waiters_.size(); ticket++) {
-            if (waiters_[ticket])
-                fail(ticket, error);
+        for (std::uint64_t ticket = 0; ticket < count_; ticket++) {
+            if (slots_[ticket].to)
+                append(ticket, error);
         }
     }
     void cancel_all() {
-        for (std::uint64_t ticket = 0; ticket < waiters_.size(); ticket++) {
-            if (waiters_[ticket])
+        for (std::uint64_t ticket = 0; ticket < count_; ticket++) {
+            if (slots_[ticket].to)
                 (void)remote_queue_cancel(q_, ticket);
         }
     }
@@ -101,35 +102,77 @@ public:
      * this in turn. Returns how many were told, or a negative errno.
      */
     int reap(std::size_t at_least, std::uint64_t timeout_us) {
-        if (ended_.empty()) {
+        if (first_ == none) {
             std::array<remote_completion, 64> done;
             int taken = remote_queue_wait(q_, done.data(), done.size(), at_least, timeout_us);
 
             if (taken < 0)
                 return taken;
-            ended_.insert(ended_.end(), done.begin(), done.begin() + taken);
+            for (int i = 0; i < taken; i++)
+                append(done[i].user_data, done[i].result);
         }
         int told = 0;
-        for (std::size_t left = ended_.size(); left && !ended_.empty(); left--, told++) {
-            const remote_completion first = ended_.front();
+        /* A waiter may begin an operation that ends at once: that one waits for the next call. */
+        for (const std::uint64_t last = last_; first_ != none; told++) {
+            const std::uint64_t ticket = first_;
+            const slot ended = slots_[ticket];
 
-            ended_.pop_front();
-            waiter* to = std::exchange(waiters_[first.user_data], nullptr);
-            free_.push_back(first.user_data);
-            if (!to)
-                continue;
-            waiting_--;
-            to->ended(first.result);
+            first_ = ended.next;
+            put_back(ticket);
+            if (ended.to) {
+                waiting_--;
+                ended.to->ended(ended.result);
+            }
+            if (ticket == last)
+                return told + 1;
         }
         return told;
     }
 
 private:
+    struct slot {
+        waiter* to = nullptr; /* NULL: nobody waits */
+        std::uint64_t next = none;
+        int result = 0;
+        bool ended = false; /* in the list from first_ on */
+    };
+
+    bool grow() {
+        const std::size_t more = count_ ? 2 * count_ : 64;
+        std::unique_ptr<slot[]> grown(new (std::nothrow) slot[more]);
+
+        if (!grown)
+            return false;
+        std::copy_n(slots_.get(), count_, grown.get());
+        slots_ = std::move(grown);
+        for (std::uint64_t ticket = more; ticket-- > count_;)
+            put_back(ticket);
+        count_ = more;
+        return true;
+    }
+    void put_back(std::uint64_t ticket) {
+        slots_[ticket] = {nullptr, free_};
+        free_ = ticket;
+    }
+    void append(std::uint64_t ticket, int result) {
+        slot& at = slots_[ticket];
+
+        if (at.ended)
+            return;
+        at.ended = true;
+        at.result = result;
+        at.next = none;
+        (first_ == none ? first_ : slots_[last_].next) = ticket;
+        last_ = ticket;
+    }
+
     remote_queue_t* q_;
     std::size_t waiting_ = 0;
-    std::vector<waiter*> waiters_;        /* by ticket; NULL: nobody waits */
-    std::vector<std::uint64_t> free_;     /* tickets */
-    std::deque<remote_completion> ended_; /* taken from the queue, and not told */
+    std::unique_ptr<slot[]> slots_; /* by ticket */
+    std::uint64_t count_ = 0;
+    std::uint64_t free_ = none;  /* list of tickets to be taken */
+    std::uint64_t first_ = none; /* list of those that have ended, whose waiters weren't told */
+    std::uint64_t last_ = none;  /* valid if first_ is */
 };
 
 inline std::uint64_t to_us(std::chrono::microseconds time) {
@@ -145,8 +188,61 @@ inline result<std::unique_ptr<tickets>> open_tickets(const handle& h, std::uint3
     int error = remote_queue_open(&q, h.get(), &options);
     if (error)
         return result<std::unique_ptr<tickets>>::failed(error);
-    return std::make_unique<tickets>(q);
+    std::unique_ptr<tickets> opened(new (std::nothrow) tickets(q));
+    if (!opened) {
+        remote_queue_close(q);
+        return result<std::unique_ptr<tickets>>::failed(-ENOMEM);
+    }
+    return opened;
 }
+
+/*
+ * The operations of a queue, or of a loop, which has start(remote_op), and nothing_to_do() for
+ * empty spans. Bytes and names MUST stay valid until the operation ends.
+ */
+template <typename Starter>
+class operations {
+public:
+    auto read(raddr_t address, std::span<std::byte> to) {
+        return to.empty() ? its().nothing_to_do()
+                          : its().start(remote_op_read(address, to.data(), to.size(), 0));
+    }
+    auto write(raddr_t address, std::span<const std::byte> from) {
+        return from.empty() ? its().nothing_to_do()
+                            : its().start(remote_op_write(address, from.data(), from.size(), 0));
+    }
+    /* As remote_copy(). */
+    auto copy(raddr_t to, raddr_t from, std::size_t bytes) {
+        return its().start(remote_op_copy(to, from, bytes, 0));
+    }
+    /* As remote_publish(); address 0 withdraws the name. */
+    auto publish(const char* name, raddr_t address) {
+        return its().start(remote_op_publish(name, address, 0));
+    }
+    /* As remote_lookup(). found: the address, then the bytes. */
+    auto lookup(const char* name, std::array<std::uint64_t, 2>& found) {
+        return its().start(remote_op_lookup(name, found.data(), 0));
+    }
+    /* As remote_put(). The signal is copied. */
+    auto put(raddr_t address, std::span<const std::byte> from, const remote_signal& signal) {
+        return its().start(remote_op_put(address, from.data(), from.size(), &signal, 0));
+    }
+    /* As remote_fetch(), on an integer of 4 or 8 bytes. */
+    auto fetch(raddr_t address, std::size_t bytes, remote_change change, std::uint64_t value,
+               std::uint64_t* found = nullptr) {
+        return its().start(remote_op_fetch(address, bytes, change, value, found, 0));
+    }
+    /* As remote_cas(), with 1 or 0 as result. Integers of 16 bytes are two of uint64_t. */
+    auto cas(raddr_t address, std::size_t bytes, const std::uint64_t* expected,
+             const std::uint64_t* desired, std::uint64_t* found = nullptr) {
+        return its().start(remote_op_cas(address, bytes, expected, desired, found, 0));
+    }
+
+private:
+    friend Starter;
+    operations() = default;
+    Starter& its() { return static_cast<Starter&>(*this); }
+};
 
 } // namespace detail
 
@@ -211,7 +307,7 @@ private:
 };
 
 /* remote_queue_t, for one thread, closed when destroyed. The handle MUST outlive it. */
-class queue {
+class queue : public detail::operations<queue> {
 public:
     /* depth: limit of operations in flight; 0: a default. */
     static result<queue> open(const handle& h, std::uint32_t depth = 0) {
@@ -226,34 +322,6 @@ public:
 
     remote_queue_t* get() const { return tickets_ ? tickets_->queue() : nullptr; }
 
-    pending read(raddr_t address, std::span<std::byte> to) {
-        return start(remote_op_read(address, to.data(), to.size(), 0));
-    }
-    pending write(raddr_t address, std::span<const std::byte> from) {
-        return start(remote_op_write(address, from.data(), from.size(), 0));
-    }
-    pending copy(raddr_t to, raddr_t from, std::size_t bytes) {
-        return start(remote_op_copy(to, from, bytes, 0));
-    }
-    /* address 0: withdraws the name. */
-    pending publish(const char* name, raddr_t address) {
-        return start(remote_op_publish(name, address, 0));
-    }
-    /* found: the address, then the bytes. */
-    pending lookup(const char* name, std::array<std::uint64_t, 2>& found) {
-        return start(remote_op_lookup(name, found.data(), 0));
-    }
-    pending put(raddr_t address, std::span<const std::byte> from, const remote_signal& signal) {
-        return start(remote_op_put(address, from.data(), from.size(), &signal, 0));
-    }
-    pending fetch(raddr_t address, std::size_t bytes, remote_change change, std::uint64_t value,
-                  std::uint64_t* found = nullptr) {
-        return start(remote_op_fetch(address, bytes, change, value, found, 0));
-    }
-    pending cas(raddr_t address, std::size_t bytes, const std::uint64_t* expected,
-                const std::uint64_t* desired, std::uint64_t* found = nullptr) {
-        return start(remote_op_cas(address, bytes, expected, desired, found, 0));
-    }
     /* Starts any operation; its user_data is the library's. Waits for room in the queue. */
     pending start(remote_op op) {
         pending made;
@@ -261,6 +329,10 @@ public:
         if (!tickets_)
             return made;
         op.user_data = tickets_->take(made);
+        if (op.user_data == detail::tickets::none) {
+            made.ended(-ENOMEM);
+            return made;
+        }
         made.tickets_ = tickets_.get();
         made.ticket_ = op.user_data;
         int started;
@@ -275,6 +347,15 @@ public:
     }
 
 private:
+    friend class detail::operations<queue>;
+
+    static pending nothing_to_do() {
+        pending made;
+
+        made.ended(0);
+        return made;
+    }
+
     std::unique_ptr<detail::tickets> tickets_;
 };
 

@@ -42,7 +42,6 @@
 #include <coroutine>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <exception>
 #include <limits>
 #include <memory>
@@ -73,17 +72,21 @@ public:
         task get_return_object() {
             return task(std::coroutine_handle<promise_type>::from_promise(*this));
         }
+        /* No memory for the frame: the task has ended with -ENOMEM and never ran. */
+        static task get_return_object_on_allocation_failure() noexcept { return task(-ENOMEM); }
         std::suspend_never initial_suspend() noexcept { return {}; }
         ending final_suspend() noexcept { return {}; }
         void return_value(int value) { error = value; }
         void unhandled_exception() { std::terminate(); }
     };
 
-    task(task&& other) noexcept : frame_(std::exchange(other.frame_, nullptr)) {}
+    task(task&& other) noexcept
+        : frame_(std::exchange(other.frame_, nullptr)), without_frame_(other.without_frame_) {}
     task& operator=(task&& other) noexcept {
         if (this != &other) {
             destroy();
             frame_ = std::exchange(other.frame_, nullptr);
+            without_frame_ = other.without_frame_;
         }
         return *this;
     }
@@ -91,7 +94,7 @@ public:
 
     bool done() const { return !frame_ || frame_.done(); }
     /* -EINPROGRESS until it is done. */
-    int error() const { return frame_ ? frame_.promise().error : -EINVAL; }
+    int error() const { return frame_ ? frame_.promise().error : without_frame_; }
 
     /* Awaiting it returns its error. */
     bool await_ready() const { return done(); }
@@ -100,12 +103,14 @@ public:
 
 private:
     explicit task(std::coroutine_handle<promise_type> frame) : frame_(frame) {}
+    explicit task(int error) noexcept : without_frame_(error) {}
     void destroy() {
         if (frame_)
             std::exchange(frame_, nullptr).destroy();
     }
 
     std::coroutine_handle<promise_type> frame_;
+    int without_frame_ = -EINVAL; /* error() of a task that has no frame */
 };
 
 /* A task that ends when all these have, with the first error among them. */
@@ -122,7 +127,7 @@ inline task all_of(std::vector<task> tasks) {
 }
 
 /* Resumes tasks as their operations end. For one thread; the handle MUST outlive it. */
-class loop {
+class loop : public detail::operations<loop> {
 public:
     /* depth: limit of operations in flight, beyond which tasks wait; 0: a default. */
     explicit loop(const handle& h, std::uint32_t depth = 0) {
@@ -138,20 +143,17 @@ public:
     /* Awaiting it starts the operation and returns its result, as pending::wait() does. */
     class [[nodiscard]] operation final : private detail::waiter {
     public:
-        operation(const operation& other)
-            : loop_(other.loop_), op_(other.op_), signal_(other.signal_) {}
+        operation(const operation& other) : operation(*other.loop_, other.op_) {}
         operation& operator=(const operation&) = delete;
         ~operation() {
-            if (ticket_ != none)
-                loop_->forget(ticket_);
+            if (ticket_ != detail::tickets::none)
+                loop_->forget(*this);
         }
 
-        bool await_ready() const { return false; }
+        bool await_ready() const { return !op_.kind; }
         bool await_suspend(std::coroutine_handle<> waiter) {
             waiter_ = waiter;
-            if (op_.kind == REMOTE_OP_PUT)
-                op_.signal = &signal_;
-            result_ = loop_->begin(op_, *this, ticket_);
+            result_ = loop_->begin(*this);
             return !result_;
         }
         result<int> await_resume() const {
@@ -167,59 +169,28 @@ public:
 
     private:
         friend class loop;
-        static constexpr std::uint64_t none = std::numeric_limits<std::uint64_t>::max();
 
-        operation(loop& its, const remote_op& op) : loop_(&its), op_(op) {}
+        operation(loop& its, const remote_op& op) : loop_(&its), op_(op) {
+            if (op_.kind == REMOTE_OP_PUT && op_.signal) {
+                signal_ = *op_.signal;
+                op_.signal = &signal_;
+            }
+        }
         void ended(int result) override {
-            ticket_ = none;
+            ticket_ = detail::tickets::none;
             result_ = result;
             waiter_.resume();
         }
 
         loop* loop_;
-        remote_op op_;
+        remote_op op_; /* kind 0: nothing to do */
         remote_signal signal_{};
         std::coroutine_handle<> waiter_;
-        std::uint64_t ticket_ = none; /* none: not in flight */
+        std::uint64_t ticket_ = detail::tickets::none; /* none: not in flight */
+        operation* next_ = nullptr;                    /* in the loop's list of unsent ones */
         int result_ = 0;
     };
 
-    /* The bytes MUST stay valid until the operation ends. */
-    operation read(raddr_t address, std::span<std::byte> to) {
-        return start(remote_op_read(address, to.data(), to.size(), 0));
-    }
-    operation write(raddr_t address, std::span<const std::byte> from) {
-        return start(remote_op_write(address, from.data(), from.size(), 0));
-    }
-    /* As remote_copy(). */
-    operation copy(raddr_t to, raddr_t from, std::size_t bytes) {
-        return start(remote_op_copy(to, from, bytes, 0));
-    }
-    /* As remote_publish(); address 0 withdraws the name, which stays valid as bytes do. */
-    operation publish(const char* name, raddr_t address) {
-        return start(remote_op_publish(name, address, 0));
-    }
-    /* As remote_lookup(). found: the address, then the bytes. */
-    operation lookup(const char* name, std::array<std::uint64_t, 2>& found) {
-        return start(remote_op_lookup(name, found.data(), 0));
-    }
-    /* As remote_fetch(), on an integer of 4 or 8 bytes. */
-    operation fetch(raddr_t address, std::size_t bytes, remote_change change, std::uint64_t value,
-                    std::uint64_t* found = nullptr) {
-        return start(remote_op_fetch(address, bytes, change, value, found, 0));
-    }
-    /* As remote_cas(), with 1 or 0 as result. Integers of 16 bytes are two of uint64_t. */
-    operation cas(raddr_t address, std::size_t bytes, const std::uint64_t* expected,
-                  const std::uint64_t* desired, std::uint64_t* found = nullptr) {
-        return start(remote_op_cas(address, bytes, expected, desired, found, 0));
-    }
-    /* As remote_put(). */
-    operation put(raddr_t address, std::span<const std::byte> from, const remote_signal& signal) {
-        operation made = start(remote_op_put(address, from.data(), from.size(), &signal, 0));
-
-        made.signal_ = signal;
-        return made;
-    }
     /* Any operation; its user_data is the library's. */
     operation start(const remote_op& op) { return operation(*this, op); }
 
@@ -245,32 +216,38 @@ public:
     void cancel() {
         if (!tickets_)
             return;
-        for (const remote_op& op : unsent_)
-            tickets_->fail(op.user_data, -ECANCELED);
-        unsent_.clear();
+        for (; first_; first_ = first_->next_)
+            tickets_->fail(first_->ticket_, -ECANCELED);
+        unsent_ = 0;
         tickets_->cancel_all();
     }
 
 private:
+    friend class detail::operations<loop>;
     static constexpr std::size_t batch = 64; /* operations that wait for no more company */
 
-    int begin(const remote_op& op, detail::waiter& to, std::uint64_t& ticket) {
+    operation nothing_to_do() { return operation(*this, remote_op{}); }
+    int begin(operation& by) {
         if (error_)
             return error_;
-        ticket = tickets_->take(to);
-        unsent_.push_back(op);
-        unsent_.back().user_data = ticket;
-        if (unsent_.size() >= batch)
+        by.ticket_ = by.op_.user_data = tickets_->take(by);
+        if (by.ticket_ == detail::tickets::none)
+            return -ENOMEM;
+        by.next_ = nullptr;
+        (first_ ? last_->next_ : first_) = &by;
+        last_ = &by;
+        if (++unsent_ >= batch)
             submit();
         return 0;
     }
     /* Starts as many as the queue takes. One that isn't valid ends. */
     void submit() {
-        while (!unsent_.empty()) {
+        while (first_) {
             std::array<remote_op, batch> ops;
-            std::size_t count = std::min(unsent_.size(), batch);
+            std::size_t count = 0;
 
-            std::copy_n(unsent_.begin(), count, ops.begin());
+            for (operation* each = first_; each && count < batch; each = each->next_)
+                ops[count++] = each->op_;
             int started = remote_queue_submit(tickets_->queue(), ops.data(), count);
             if (started == -EAGAIN)
                 return;
@@ -278,21 +255,32 @@ private:
                 tickets_->fail(ops[0].user_data, started);
                 started = 1;
             }
-            unsent_.erase(unsent_.begin(), unsent_.begin() + started);
+            unsent_ -= static_cast<std::size_t>(started);
+            while (started--)
+                first_ = first_->next_;
         }
     }
-    void forget(std::uint64_t ticket) {
-        auto found = std::find_if(unsent_.begin(), unsent_.end(),
-                                  [&](const remote_op& op) { return op.user_data == ticket; });
-        if (found == unsent_.end())
-            return tickets_->drop(ticket);
-        unsent_.erase(found);
-        tickets_->give(ticket);
+    void forget(operation& gone) {
+        operation* before = nullptr;
+        operation* each = first_;
+
+        for (; each && each != &gone; each = each->next_)
+            before = each;
+        if (!each)
+            return tickets_->drop(gone.ticket_);
+        (before ? before->next_ : first_) = gone.next_;
+        if (last_ == &gone)
+            last_ = before;
+        unsent_--;
+        tickets_->give(gone.ticket_);
     }
 
     std::unique_ptr<detail::tickets> tickets_;
-    int error_ = 0;                /* errno of opening the queue */
-    std::deque<remote_op> unsent_; /* operations that tasks wait for, not yet submitted */
+    int error_ = 0; /* errno of opening the queue */
+    /* A list of operations that tasks wait for, not yet submitted. */
+    operation* first_ = nullptr;
+    operation* last_ = nullptr; /* valid if first_ is */
+    std::size_t unsent_ = 0;
 };
 
 } // namespace remote

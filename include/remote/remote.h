@@ -135,8 +135,8 @@ const char *remote_why(void);
 const char *remote_strerror(int error);
 
 /* The version of this header: 1000 times the major number, plus the minor one. */
-#define REMOTE_VERSION 1000
-/* The library's. Versions of one major number are compatible. */
+#define REMOTE_VERSION 1
+/* The library's. From 1000 on, versions of one major number are compatible. */
 unsigned int remote_version(void);
 
 struct remote_node {

@@ -14,12 +14,13 @@
 #ifndef REMOTE_REMOTE_HPP
 #define REMOTE_REMOTE_HPP
 
-#include <cassert>
 #include <cerrno>
 #include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <limits>
 #include <optional>
 #include <span>
@@ -31,42 +32,115 @@
 
 namespace remote {
 
+template <typename T>
+class result;
+
+namespace detail {
+
+/* Ends the program, in every build: it would go on with a value that nobody has. */
+inline void require(bool holds, const char* what) {
+    if (holds) [[likely]]
+        return;
+    std::fprintf(stderr, "remote: %s\n", what);
+    std::abort();
+}
+
+template <typename T>
+inline constexpr bool is_result = false;
+template <typename T>
+inline constexpr bool is_result<result<T>> = true;
+
+} // namespace detail
+
 /*
- * A value, or a negative errno. value() and * require a value. A result of bool is no condition:
- * ask for error(), and then for its value.
+ * A value, or a negative errno. value(), * and -> abort the program if there is no value. A result
+ * of bool is no condition: ask for error(), and then for its value.
  */
 template <typename T>
 class [[nodiscard]] result {
 public:
-    result(T value) : value_(std::move(value)) {}
-    static result failed(int error) {
-        result failed{T{}};
+    using value_type = T;
 
-        assert(error < 0);
-        failed.error_ = error;
-        return failed;
+    result(T value) : value_(std::in_place, std::move(value)) {}
+    /* error: a negative errno. */
+    static result failed(int error) {
+        detail::require(error < 0, "result::failed() needs a negative errno");
+        return result(error_tag{error});
     }
 
-    explicit operator bool() const requires(!std::same_as<T, bool>) { return !error_; }
-    bool has_value() const { return !error_; }
+    explicit operator bool() const requires(!std::same_as<T, bool>) { return has_value(); }
+    bool has_value() const { return value_.has_value(); }
     /* 0: no error. */
     int error() const { return error_; }
-    T& value() {
-        assert(!error_);
-        return value_;
-    }
-    const T& value() const {
-        assert(!error_);
-        return value_;
-    }
-    T& operator*() { return value(); }
-    const T& operator*() const { return value(); }
+    T& value() & { return *checked(); }
+    const T& value() const& { return *checked(); }
+    T&& value() && { return std::move(*checked()); }
+    T& operator*() & { return value(); }
+    const T& operator*() const& { return value(); }
+    T&& operator*() && { return std::move(*checked()); }
     T* operator->() { return &value(); }
     const T* operator->() const { return &value(); }
-    T value_or(T other) const { return error_ ? std::move(other) : value_; }
+    T value_or(T other) const& { return value_.value_or(std::move(other)); }
+    T value_or(T other) && { return std::move(value_).value_or(std::move(other)); }
+
+    /* next(value), which returns a result; or this error. */
+    template <typename Next>
+    auto and_then(Next&& next) const& {
+        return chained(value_, std::forward<Next>(next));
+    }
+    template <typename Next>
+    auto and_then(Next&& next) && {
+        return chained(std::move(value_), std::forward<Next>(next));
+    }
+    /* A result that holds to(value); or this error. */
+    template <typename To>
+    auto transform(To&& to) const& {
+        return and_then(wrapped(std::forward<To>(to)));
+    }
+    template <typename To>
+    auto transform(To&& to) && {
+        return std::move(*this).and_then(wrapped(std::forward<To>(to)));
+    }
 
 private:
-    T value_;
+    struct error_tag {
+        int error;
+    };
+
+    explicit result(error_tag failed) : error_(failed.error) {}
+    std::optional<T>& checked() {
+        detail::require(has_value(), "a result without a value was asked for it");
+        return value_;
+    }
+    const std::optional<T>& checked() const {
+        detail::require(has_value(), "a result without a value was asked for it");
+        return value_;
+    }
+    template <typename Value, typename Next>
+    auto chained(Value&& value, Next&& next) const {
+        using next_result =
+            std::remove_cvref_t<std::invoke_result_t<Next, decltype(*std::forward<Value>(value))>>;
+        static_assert(detail::is_result<next_result>,
+                      "and_then() takes a function that returns a result");
+
+        return value ? std::forward<Next>(next)(*std::forward<Value>(value))
+                     : next_result::failed(error_);
+    }
+    template <typename To>
+    static auto wrapped(To&& to) {
+        return [&to](auto&& value) {
+            using made = std::invoke_result_t<To, decltype(value)>;
+
+            if constexpr (std::is_void_v<made>) {
+                std::forward<To>(to)(std::forward<decltype(value)>(value));
+                return result<void>(0);
+            } else {
+                return result<made>(std::forward<To>(to)(std::forward<decltype(value)>(value)));
+            }
+        };
+    }
+
+    std::optional<T> value_; /* none: there is an error */
     int error_ = 0;
 };
 
@@ -74,10 +148,35 @@ private:
 template <>
 class [[nodiscard]] result<void> {
 public:
+    using value_type = void;
+
     result(int error) : error_(error < 0 ? error : 0) {}
+    static result failed(int error) { return error; }
     explicit operator bool() const { return !error_; }
     bool has_value() const { return !error_; }
     int error() const { return error_; }
+
+    /* next(), which returns a result; or this error. */
+    template <typename Next>
+    auto and_then(Next&& next) const {
+        using next_result = std::remove_cvref_t<std::invoke_result_t<Next>>;
+        static_assert(detail::is_result<next_result>,
+                      "and_then() takes a function that returns a result");
+
+        return error_ ? next_result::failed(error_) : std::forward<Next>(next)();
+    }
+    /* A result that holds to(); or this error. */
+    template <typename To>
+    auto transform(To&& to) const {
+        using made = std::invoke_result_t<To>;
+
+        return and_then([&to]() -> result<made> {
+            if constexpr (std::is_void_v<made>)
+                return std::forward<To>(to)(), 0;
+            else
+                return std::forward<To>(to)();
+        });
+    }
 
 private:
     int error_;
@@ -148,11 +247,12 @@ public:
         return told ? std::optional(taken) : std::nullopt;
     }
 
+    /* An empty span, here and below, has nothing to be done: no error, whatever the address. */
     result<void> read(raddr_t address, std::span<std::byte> to) const {
-        return remote_read(r_, address, to.data(), to.size());
+        return to.empty() ? 0 : remote_read(r_, address, to.data(), to.size());
     }
     result<void> write(raddr_t address, std::span<const std::byte> from) const {
-        return remote_write(r_, address, from.data(), from.size());
+        return from.empty() ? 0 : remote_write(r_, address, from.data(), from.size());
     }
     template <plain T>
     result<void> read(raddr_t address, std::span<T> to) const {
@@ -177,10 +277,10 @@ public:
     }
     /* Each piece with a remote and a local range; the first error among them. */
     result<void> readv(std::span<const remote_vec> pieces) const {
-        return remote_readv(r_, pieces.data(), pieces.size());
+        return pieces.empty() ? 0 : remote_readv(r_, pieces.data(), pieces.size());
     }
     result<void> writev(std::span<const remote_vec> pieces) const {
-        return remote_writev(r_, pieces.data(), pieces.size());
+        return pieces.empty() ? 0 : remote_writev(r_, pieces.data(), pieces.size());
     }
     result<void> release() const { return remote_release(r_); }
     result<void> fence() const { return remote_fence(r_); }
@@ -240,11 +340,11 @@ public:
     bool empty() const { return !size_; }
     /* The address of an element, for get() and set(). */
     ptr<T> operator[](std::size_t index) const {
-        assert(index < size_);
+        detail::require(index < size_, "an index beyond the end of a span");
         return {r_, address_ + index * sizeof(T)};
     }
     span subspan(std::size_t from, std::size_t size) const {
-        assert(from <= size_ && size <= size_ - from);
+        detail::require(holds(from, size), "a part beyond the end of a span");
         return {r_, address_ + from * sizeof(T), size};
     }
     span first(std::size_t size) const { return subspan(0, size); }
@@ -275,54 +375,107 @@ private:
     std::size_t size_ = 0;
 };
 
+namespace detail {
+
+/* What a handle gave out by a key, given back when destroyed. */
+template <typename Key, int (*give_back)(remote_t*, Key)>
+class owner {
+public:
+    owner() = default;
+    owner(remote_t* r, Key key) : r_(r), key_(key) {}
+    owner(owner&& other) noexcept : r_(other.release()), key_(other.key_) {}
+    owner& operator=(owner&& other) noexcept {
+        if (this != &other) {
+            (void)reset();
+            r_ = other.release();
+            key_ = other.key_;
+        }
+        return *this;
+    }
+    /* Nobody is there to be told of an error. */
+    ~owner() { (void)reset(); }
+
+    /* NULL: owns nothing. */
+    remote_t* handle() const { return r_; }
+    Key key() const { return r_ ? key_ : Key{}; }
+    remote_t* release() { return std::exchange(r_, nullptr); }
+    int reset() {
+        remote_t* r = release();
+
+        return r ? give_back(r, key_) : 0;
+    }
+
+private:
+    remote_t* r_ = nullptr;
+    Key key_{};
+};
+
+} // namespace detail
+
+/*
+ * Allocated memory, initially zero, freed when destroyed. A node that doesn't answer then keeps it:
+ * call free() to learn of that.
+ */
+class allocation {
+public:
+    static result<allocation> make(const handle& h, std::uint64_t bytes,
+                                   unsigned int permission = REMOTE_RW) {
+        return h.alloc(bytes, permission).transform([&](raddr_t address) {
+            allocation made;
+
+            made.owner_ = {h.get(), address};
+            made.bytes_ = bytes;
+            return made;
+        });
+    }
+
+    /* 0: none, or it was freed, released or moved. */
+    raddr_t address() const { return owner_.key(); }
+    std::uint64_t bytes() const { return owner_.handle() ? bytes_ : 0; }
+    remote_t* get() const { return owner_.handle(); }
+    /* The memory stays, and its address is the caller's to free. */
+    raddr_t release() {
+        raddr_t address = owner_.key();
+
+        owner_.release();
+        return address;
+    }
+    result<void> free() { return owner_.reset(); }
+
+private:
+    detail::owner<raddr_t, remote_free> owner_;
+    std::uint64_t bytes_ = 0;
+};
+
 /* An array in remote memory, initially zero, freed when destroyed. */
 template <plain T>
 class vector {
 public:
-    vector() = default;
-    vector(vector&& other) noexcept { *this = std::move(other); }
-    vector& operator=(vector&& other) noexcept {
-        if (this != &other) {
-            free();
-            r_ = std::exchange(other.r_, nullptr);
-            all_ = std::exchange(other.all_, {});
-        }
-        return *this;
-    }
-    ~vector() { free(); }
-
     static result<vector> make(const handle& h, std::size_t size) {
-        vector made;
-
         if (size > std::numeric_limits<std::size_t>::max() / sizeof(T))
             return result<vector>::failed(-EINVAL);
-        result<raddr_t> address = h.alloc(size * sizeof(T));
-        if (!address)
-            return result<vector>::failed(address.error());
-        made.r_ = h.get();
-        made.all_ = span<T>(h, *address, size);
-        return made;
+        return allocation::make(h, size * sizeof(T)).transform([&](allocation&& memory) {
+            vector made;
+
+            made.memory_ = std::move(memory);
+            return made;
+        });
     }
 
-    std::size_t size() const { return all_.size(); }
-    raddr_t address() const { return all_.address(); }
-    operator span<T>() const { return all_; }
-    ptr<T> operator[](std::size_t index) const { return all_[index]; }
+    std::size_t size() const { return memory_.bytes() / sizeof(T); }
+    raddr_t address() const { return memory_.address(); }
+    operator span<T>() const { return {memory_.get(), address(), size()}; }
+    ptr<T> operator[](std::size_t index) const { return span<T>(*this)[index]; }
     /* As those of the span. */
-    result<void> read(std::size_t from, std::span<T> to) const { return all_.read(from, to); }
+    result<void> read(std::size_t from, std::span<T> to) const {
+        return span<T>(*this).read(from, to);
+    }
     result<void> write(std::size_t from, std::span<const T> data) const {
-        return all_.write(from, data);
+        return span<T>(*this).write(from, data);
     }
 
 private:
-    /* A node that doesn't answer keeps the memory; a destructor can't report that. */
-    void free() {
-        if (r_)
-            (void)remote_free(r_, all_.address());
-    }
-
-    remote_t* r_ = nullptr;
-    span<T> all_;
+    allocation memory_;
 };
 
 /*
@@ -336,6 +489,16 @@ public:
 
     raddr_t address() const { return address_; }
 
+    /* Reads it whole; read permission is enough. */
+    result<T> load() const {
+        uint64_t found = 0;
+        int error = remote_wait(r_, address_, sizeof(T), REMOTE_GE, 0, 0, &found);
+
+        return error ? result<T>::failed(error) : result<T>(static_cast<T>(found));
+    }
+    result<void> store(T value) const {
+        return remote_fetch(r_, address_, sizeof(T), REMOTE_SWAP, bits(value), nullptr);
+    }
     result<T> exchange(T value) const { return fetch(REMOTE_SWAP, value); }
     result<T> fetch_add(T value) const { return fetch(REMOTE_ADD, value); }
     result<T> fetch_sub(T value) const {
@@ -395,50 +558,42 @@ private:
     raddr_t address_;
 };
 
-/* A lock held by one thread until destroyed (remote_lock()). */
-class held_lock {
+/*
+ * Holds a lock (remote_lock()) from its construction until destroyed. A lock belongs to the thread
+ * that took it, so the object can't be moved.
+ *
+ *	remote::held_lock held(handle, lock);
+ *	if (!held)
+ *		return held.error();
+ */
+class [[nodiscard]] held_lock {
 public:
-    held_lock() = default;
-    held_lock(held_lock&& other) noexcept { *this = std::move(other); }
-    held_lock& operator=(held_lock&& other) noexcept {
-        if (this != &other) {
-            (void)give();
-            r_ = std::exchange(other.r_, nullptr);
-            lock_ = other.lock_;
-            passed_over_ = other.passed_over_;
-        }
-        return *this;
-    }
+    held_lock(const handle& h, raddr_t lock)
+        : r_(h.get()), lock_(lock), taken_(remote_lock(r_, lock)) {}
+    held_lock(const held_lock&) = delete;
+    held_lock& operator=(const held_lock&) = delete;
     ~held_lock() { (void)give(); }
 
-    static result<held_lock> take(const handle& h, raddr_t lock) {
-        held_lock held;
-        int taken = remote_lock(h.get(), lock);
-
-        if (taken < 0)
-            return result<held_lock>::failed(taken);
-        held.r_ = h.get();
-        held.lock_ = lock;
-        held.passed_over_ = taken == 1;
-        return held;
-    }
-
+    /* Did the thread get it, and not give it back since? */
+    explicit operator bool() const { return taken_ >= 0; }
+    /* remote_lock()'s, a negative errno; -EPERM: given back. 0: held. */
+    int error() const { return taken_ < 0 ? taken_ : 0; }
     /* The previous holder's lease expired: the protected data might be half changed. */
-    bool passed_over() const { return passed_over_; }
-    result<void> extend() const { return r_ ? remote_lock_extend(r_, lock_) : -EPERM; }
+    bool passed_over() const { return taken_ == 1; }
+    result<void> extend() const { return taken_ < 0 ? -EPERM : remote_lock_extend(r_, lock_); }
     /* Releases the lock before destruction. -EPERM: this thread had lost it before. */
     result<void> give() {
-        int error = r_ ? remote_unlock(r_, lock_) : 0;
+        int error = taken_ < 0 ? 0 : remote_unlock(r_, lock_);
 
-        if (error != -ETIMEDOUT)
-            r_ = nullptr;
+        if (taken_ >= 0 && error != -ETIMEDOUT)
+            taken_ = -EPERM;
         return error;
     }
 
 private:
-    remote_t* r_ = nullptr;
-    raddr_t lock_ = 0;
-    bool passed_over_ = false;
+    remote_t* r_;
+    raddr_t lock_;
+    int taken_; /* remote_lock()'s result */
 };
 
 /*
@@ -447,70 +602,39 @@ private:
  */
 class mapping {
 public:
-    mapping() = default;
-    mapping(mapping&& other) noexcept { *this = std::move(other); }
-    mapping& operator=(mapping&& other) noexcept {
-        if (this != &other) {
-            (void)unmap();
-            r_ = std::exchange(other.r_, nullptr);
-            memory_ = std::exchange(other.memory_, nullptr);
-            bytes_ = std::exchange(other.bytes_, 0);
-        }
-        return *this;
-    }
-    ~mapping() { (void)unmap(); }
-
     static result<mapping> make(const handle& h, raddr_t address, std::size_t bytes,
                                 unsigned int permission = REMOTE_RW,
                                 const remote_mmap_options* options = nullptr) {
         mapping made;
-        int error = remote_mmap(h.get(), address, bytes, permission, options, &made.memory_);
+        void* memory = nullptr;
+        int error = remote_mmap(h.get(), address, bytes, permission, options, &memory);
 
         if (error)
             return result<mapping>::failed(error);
-        made.r_ = h.get();
+        made.owner_ = {h.get(), memory};
         made.bytes_ = bytes;
         return made;
     }
 
-    std::size_t size() const { return bytes_; }
-    std::byte* data() const { return static_cast<std::byte*>(memory_); }
+    std::size_t size() const { return owner_.handle() ? bytes_ : 0; }
+    std::byte* data() const { return static_cast<std::byte*>(owner_.key()); }
     /* The mapping as an array of T. */
     template <plain T>
     std::span<T> as() const {
-        return {static_cast<T*>(memory_), bytes_ / sizeof(T)};
+        return {static_cast<T*>(owner_.key()), size() / sizeof(T)};
     }
     /* Waits until the node has everything written before. */
-    result<void> sync() const { return remote_msync(r_, memory_, bytes_); }
-    result<void> unmap() {
-        int error = memory_ ? remote_munmap(r_, memory_) : 0;
-
-        memory_ = nullptr;
-        bytes_ = 0;
-        return error;
-    }
+    result<void> sync() const { return remote_msync(owner_.handle(), owner_.key(), size()); }
+    result<void> unmap() { return owner_.reset(); }
 
 private:
-    remote_t* r_ = nullptr;
-    void* memory_ = nullptr;
+    detail::owner<void*, remote_munmap> owner_;
     std::size_t bytes_ = 0;
 };
 
 /* A registered buffer (remote_register()), unregistered when destroyed. */
 class registered {
 public:
-    registered() = default;
-    registered(registered&& other) noexcept { *this = std::move(other); }
-    registered& operator=(registered&& other) noexcept {
-        if (this != &other) {
-            unregister();
-            r_ = std::exchange(other.r_, nullptr);
-            memory_ = std::exchange(other.memory_, nullptr);
-        }
-        return *this;
-    }
-    ~registered() { unregister(); }
-
     template <plain T>
     static result<registered> make(const handle& h, std::span<T> memory) {
         registered made;
@@ -518,19 +642,12 @@ public:
 
         if (error)
             return result<registered>::failed(error);
-        made.r_ = h.get();
-        made.memory_ = memory.data();
+        made.owner_ = {h.get(), memory.data()};
         return made;
     }
 
 private:
-    void unregister() {
-        if (memory_)
-            (void)remote_unregister(r_, memory_);
-    }
-
-    remote_t* r_ = nullptr;
-    void* memory_ = nullptr;
+    detail::owner<void*, remote_unregister> owner_;
 };
 
 } // namespace remote

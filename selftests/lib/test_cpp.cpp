@@ -3,13 +3,18 @@
 #include <array>
 #include <chrono>
 #include <limits>
+#include <map>
+#include <memory>
+#include <memory_resource>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "backend.hpp"
 #include "remote/coroutine.hpp"
+#include "remote/pmr.hpp"
 
 namespace remora::test {
 
@@ -124,6 +129,10 @@ TEST_F(Cpp, AtomicsHaveTheirSign) {
     static_assert(!std::is_constructible_v<bool, remote::result<bool>>,
                   "it would hide a lost race");
     static_assert(std::is_constructible_v<bool, remote::result<int>>);
+    EXPECT_EQ(*number.load(), 1);
+    EXPECT_TRUE(number.store(-9));
+    EXPECT_EQ(*number.load(), -9);
+    EXPECT_EQ(remote::atomic<int>(handle, *address + 2).load().error(), -EINVAL);
     remote::atomic<std::uint64_t> wide(handle, *address + 8);
     EXPECT_EQ(*wide.fetch_or(~0ULL), 0U);
     EXPECT_EQ(*wide.fetch_min(4), ~0ULL);
@@ -148,19 +157,132 @@ TEST_F(Cpp, PutsSignal) {
 }
 
 TEST_F(Cpp, ALockIsGivenBackAtItsEnd) {
+    static_assert(!std::is_move_constructible_v<remote::held_lock>, "it belongs to its thread");
     auto address = handle.alloc(REMOTE_LOCK_BYTES);
     ASSERT_TRUE(address);
     for (int i = 0; i < 3; i++) {
-        auto held = remote::held_lock::take(handle, *address);
-        ASSERT_TRUE(held);
-        EXPECT_FALSE(held->passed_over());
-        EXPECT_TRUE(held->extend());
+        remote::held_lock held(handle, *address);
+        ASSERT_TRUE(held) << held.error();
+        EXPECT_FALSE(held.passed_over());
+        EXPECT_TRUE(held.extend());
+        EXPECT_EQ(remote::held_lock(handle, *address).error(), -EDEADLK);
     }
-    auto held = remote::held_lock::take(handle, *address);
-    EXPECT_TRUE(held->give());
-    EXPECT_EQ(held->extend().error(), -EPERM);
-    EXPECT_TRUE(held->give());
-    EXPECT_EQ(remote::held_lock::take(handle, 4).error(), -EINVAL);
+    remote::held_lock held(handle, *address);
+    EXPECT_TRUE(held.give());
+    EXPECT_FALSE(held);
+    EXPECT_EQ(held.extend().error(), -EPERM);
+    EXPECT_TRUE(held.give());
+    EXPECT_EQ(remote::held_lock(handle, 4).error(), -EINVAL);
+}
+
+TEST(CppResult, Chains) {
+    using remote::result;
+    const auto half = [](int value) {
+        return value % 2 ? result<int>::failed(-EDOM) : result<int>(value / 2);
+    };
+    EXPECT_EQ(result<int>(8).and_then(half).and_then(half).value(), 2);
+    EXPECT_EQ(result<int>(6).and_then(half).and_then(half).error(), -EDOM);
+    EXPECT_EQ(result<int>::failed(-EIO).and_then(half).error(), -EIO);
+    EXPECT_EQ(result<int>(8).transform([](int value) { return value / 3.0; }).value(), 8 / 3.0);
+    EXPECT_EQ(result<int>::failed(-EIO).transform([](int) { return 1; }).error(), -EIO);
+    int seen = 0;
+    EXPECT_TRUE(result<int>(8).transform([&](int value) { seen = value; }));
+    EXPECT_EQ(seen, 8);
+    EXPECT_EQ(result<void>(0).and_then([&] { return half(seen); }).value_or(0), 4);
+    EXPECT_EQ(result<void>(-EIO).and_then([&] { return half(seen); }).error(), -EIO);
+    EXPECT_EQ(result<void>(0).transform([] { return 5; }).value_or(0), 5);
+    EXPECT_EQ(result<void>(-EIO).transform([] {}).error(), -EIO);
+    EXPECT_EQ(result<int>::failed(-EIO).value_or(3), 3);
+}
+
+// What a program can't copy, and can't make of nothing.
+TEST(CppResult, HoldsTypesThatAreOnlyMoved) {
+    struct OnlyMoved {
+        explicit OnlyMoved(int number) : number(std::make_unique<int>(number)) {}
+        std::unique_ptr<int> number;
+    };
+    remote::result<OnlyMoved> one(OnlyMoved(7));
+    EXPECT_EQ(*one->number, 7);
+    auto number = std::move(one).transform([](OnlyMoved&& moved) { return *moved.number; });
+    EXPECT_EQ(number.value(), 7);
+    EXPECT_EQ(remote::result<OnlyMoved>::failed(-EIO).error(), -EIO);
+}
+
+TEST(CppResultDeathTest, AbortsWhenAskedForAValueThatIsNotThere) {
+    EXPECT_DEATH((void)*remote::result<int>::failed(-EIO), "without a value");
+    EXPECT_DEATH((void)remote::result<std::vector<int>>::failed(-EIO)->size(), "without a value");
+    EXPECT_DEATH((void)remote::result<int>::failed(5), "negative errno");
+    EXPECT_DEATH((void)(remote::span<int>()[0]), "beyond the end");
+}
+
+TEST_F(Cpp, EmptySpansAreNothingToDo) {
+    remote::loop loop(handle);
+    auto queue = remote::queue::open(handle);
+    ASSERT_TRUE(queue);
+    EXPECT_TRUE(handle.read(0, std::span<std::byte>()));
+    EXPECT_TRUE(handle.write(0, std::span<const std::byte>()));
+    EXPECT_TRUE(handle.read(0, std::span<int>()));
+    EXPECT_TRUE(handle.readv({}));
+    EXPECT_TRUE(handle.writev({}));
+    EXPECT_TRUE(remote::span<int>().read(0, {}));
+    EXPECT_EQ(queue->read(0, {}).wait().value_or(-1), 0);
+    EXPECT_EQ(queue->write(0, {}).wait().value_or(-1), 0);
+    remote::task task = [](remote::loop& its) -> remote::task {
+        auto read = co_await its.read(0, {});
+        auto written = co_await its.write(0, {});
+        co_return read&& written ? 1 : -1;
+    }(loop);
+    EXPECT_TRUE(task.done());
+    EXPECT_EQ(task.error(), 1);
+}
+
+TEST_F(Cpp, AnAllocationFreesItself) {
+    raddr_t address = 0, kept = 0;
+    {
+        auto made = remote::allocation::make(handle, 1 << 16);
+        ASSERT_TRUE(made);
+        address = made->address();
+        EXPECT_EQ(made->bytes(), 1U << 16);
+        remote::allocation moved = std::move(*made);
+        EXPECT_EQ(made->address(), 0U);
+        EXPECT_EQ(made->bytes(), 0U);
+        auto other = remote::allocation::make(handle, 1 << 16, REMOTE_READ);
+        ASSERT_TRUE(other);
+        kept = other->release();
+        EXPECT_TRUE(other->free()) << "it owns nothing";
+    }
+    EXPECT_EQ(handle.free(address).error(), -EFAULT);
+    EXPECT_TRUE(handle.free(kept));
+    EXPECT_EQ(remote::allocation::make(handle, 0).error(), -EINVAL);
+}
+
+TEST_F(Cpp, ContainersLiveInMappedMemory) {
+    auto memory = remote::allocation::make(handle, 2 << 20);
+    ASSERT_TRUE(memory);
+    auto mapped = remote::mapping::make(handle, memory->address(), 2 << 20);
+    ASSERT_TRUE(mapped) << remote_why();
+    remote::mapped_resource resource(std::move(*mapped));
+    const std::byte* from = resource.mapped().data();
+    {
+        std::pmr::map<int, std::pmr::string> table(&resource);
+        for (int i = 0; i < 2000; i++)
+            table.emplace(i, std::string(100, static_cast<char>('a' + i % 26)));
+        for (int i = 0; i < 2000; i += 2)
+            table.erase(i);
+        for (const auto& [key, value] : table)
+            ASSERT_EQ(std::string(value), std::string(100, static_cast<char>('a' + key % 26)));
+        auto at = reinterpret_cast<const std::byte*>(table.begin()->second.data());
+        EXPECT_TRUE(at >= from && at < from + (2 << 20));
+    }
+    // Large blocks are used again, joined with their neighbours, at any alignment.
+    for (int round = 0; round < 3; round++) {
+        std::pmr::vector<std::byte> first(600 << 10, &resource), second(600 << 10, &resource);
+        EXPECT_THROW((std::pmr::vector<std::byte>(2 << 20, &resource)), std::bad_alloc);
+    }
+    std::pmr::vector<std::byte> most(1200 << 10, &resource);
+    void* aligned = resource.allocate(8192, 4096);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(aligned) % 4096, 0U);
+    resource.deallocate(aligned, 8192, 4096);
 }
 
 // ---- coroutines ----
@@ -425,13 +547,6 @@ TEST_F(Cpp, MoveAssignmentReplacesALiveObject) {
     EXPECT_EQ(first->address(), kept);
     EXPECT_EQ(handle.free(gone).error(), -EFAULT) << "the vector freed it";
 
-    auto one = remote::held_lock::take(handle, *address);
-    auto two = remote::held_lock::take(handle, *address + 64);
-    ASSERT_TRUE(one && two);
-    *one = std::move(*two);
-    EXPECT_TRUE(remote::held_lock::take(handle, *address)) << "the first lock is free";
-    EXPECT_EQ(remote::held_lock::take(handle, *address + 64).error(), -EDEADLK);
-
     auto queue = remote::queue::open(handle);
     ASSERT_TRUE(queue);
     const std::array<std::byte, 8> out{std::byte{3}};
@@ -464,7 +579,6 @@ TEST_F(Cpp, PendingOperationsNeedNoLoop) {
     EXPECT_TRUE(fetch.wait());
     EXPECT_EQ(found, 5U);
     EXPECT_EQ(in, out);
-    EXPECT_EQ(queue->read(*address, {}).wait().error(), -EINVAL);
     EXPECT_EQ(remote::queue().read(*address, in).wait().error(), -EINVAL);
 }
 
