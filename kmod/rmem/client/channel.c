@@ -204,26 +204,53 @@ static void pump(struct rmem_channel *c)
 	transmit(c, &batch);
 }
 
+/* The device's channels whose turn it is among each other. RCU. */
+static void kick_share(struct rmem_device *device)
+{
+	struct rmem_channel *waiter;
+	unsigned int n;
+	int next;
+
+	for (n = 0; n < RMEM_INCAST_SLOTS; n++) {
+		next = rmem_incast_next(&device->share.queue);
+		if (likely(next == RMEM_WAITER_NONE))
+			return;
+		hlist_for_each_entry_rcu(waiter, &waiters[next], waiter_entry) {
+			if (waiter->device == device)
+				pump(waiter);
+		}
+	}
+}
+
+/* A channel that waits for its device hands the turn on when it was served. RCU. */
+static void kick_waiters(int name)
+{
+	struct rmem_channel *waiter;
+
+	hlist_for_each_entry_rcu(waiter, &waiters[name], waiter_entry) {
+		rmem_count(waiter->device, RMEM_COUNT_KICKED);
+		pump(waiter);
+		kick_share(waiter->device);
+	}
+}
+
 /*
  * Bytes may have been given back, or a channel's turn may have ended: let the next one send. It
  * takes bytes or ends its turn, so this ends. No channel's lock is held, so no two are held at
  * once. BH disabled.
  */
-static void kick(void)
+static void kick(struct rmem_channel *c)
 {
-	int next = rmem_incast_next(&rmem_channel_incast);
-	struct rmem_channel *waiter;
 	unsigned int n;
+	int next;
 
-	if (likely(next == RMEM_WAITER_NONE))
-		return;
 	rcu_read_lock();
-	for (n = 0; n < RMEM_INCAST_SLOTS && next != RMEM_WAITER_NONE; n++) {
-		hlist_for_each_entry_rcu(waiter, &waiters[next], waiter_entry) {
-			rmem_count(waiter->device, RMEM_COUNT_KICKED);
-			pump(waiter);
-		}
+	kick_share(c->device);
+	for (n = 0; n < RMEM_INCAST_SLOTS; n++) {
 		next = rmem_incast_next(&rmem_channel_incast);
+		if (likely(next == RMEM_WAITER_NONE))
+			break;
+		kick_waiters(next);
 	}
 	rcu_read_unlock();
 }
@@ -259,7 +286,7 @@ bool rmem_channel_submit(struct rmem_channel *c, struct rmem_op *op, bool last)
 	}
 	spin_unlock(&c->lock);
 	transmit(c, &batch);
-	kick();
+	kick(c);
 	local_bh_enable();
 	return taken;
 }
@@ -268,7 +295,7 @@ void rmem_channel_commit(struct rmem_channel *c)
 {
 	local_bh_disable();
 	pump(c);
-	kick();
+	kick(c);
 	local_bh_enable();
 }
 
@@ -313,7 +340,7 @@ static void expire(struct rmem_channel *c)
 	if (unlikely(silent) && c->device->params.ops->kind == RMEM_KIND_DISK)
 		rmem_reserve_tend(c->device, true);
 	finish(c, finished, result, now_ns);
-	kick();
+	kick(c);
 }
 
 static enum hrtimer_restart timer_due(struct hrtimer *timer)
@@ -412,13 +439,13 @@ static void channel_receive(struct rmem_channel *c, const struct rmem_record *re
 static void channel_settle(struct rmem_channel *c)
 {
 	rmem_status_heard(c->device);
-	kick();
+	kick(c);
 }
 
 static void channel_room(struct rmem_channel *c)
 {
 	pump(c);
-	kick();
+	kick(c);
 }
 
 static const struct rmem_receiver_ops channel_receiver = {
@@ -504,6 +531,7 @@ void rmem_channel_open(struct rmem_channel *c, u64 boot)
 	count = c->client.count;
 	rmem_client_init(&c->client, &config, &c->device->remote->base, &rmem_channel_incast,
 			 boot);
+	rmem_client_set_share(&c->client, &c->device->share);
 	c->client.count = count;
 	c->path->batch_bytes = config.datagram_bytes;
 	rmem_client_open(&c->client, ktime_get_ns());
@@ -516,7 +544,7 @@ void rmem_channel_open(struct rmem_channel *c, u64 boot)
 
 	local_bh_disable();
 	pump(c);
-	kick();
+	kick(c);
 	local_bh_enable();
 }
 
@@ -537,7 +565,7 @@ static void cancel(struct rmem_channel *c, enum rmem_client_result result, bool 
 
 	local_bh_disable();
 	finish(c, finished, result, 0);
-	kick();
+	kick(c);
 	local_bh_enable();
 }
 
@@ -562,7 +590,7 @@ void rmem_channel_rolled_back(struct rmem_channel *c)
 
 	local_bh_disable();
 	finish(c, finished, RMEM_CLIENT_LOST, 0);
-	kick();
+	kick(c);
 	local_bh_enable();
 }
 
@@ -588,7 +616,7 @@ void rmem_channel_taken_back(struct rmem_channel *c, struct rmem_op *op)
 	local_bh_disable();
 	finish(c, op, RMEM_CLIENT_CANCELLED, 0);
 	pump(c);
-	kick();
+	kick(c);
 	local_bh_enable();
 }
 

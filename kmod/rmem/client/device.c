@@ -93,6 +93,7 @@ static struct rmem_device *device_new(const struct rmem_attach_params *params)
 	device->announced = RMEM_DEVICE_UP;
 	device->queues = params->queues ? min(params->queues, nr_cpu_ids) : num_online_cpus();
 	device->channels = device->queues + params->ops->allocates;
+	rmem_incast_share_init(&device->share);
 	mutex_init(&device->calls);
 	init_waitqueue_head(&device->changed);
 	rmem_status_init(device);

@@ -171,6 +171,7 @@ struct rmem_device {
 	u64 boot, region_bytes, memory_bytes;
 	u32 page_bytes, piece_bytes;
 	struct rmem_limits limits; /* of the path, when it was looked at last */
+	struct rmem_incast_share share; /* its channels' turn for the incast window */
 	unsigned long attach_end; /* jiffies */
 	struct blk_mq_tag_set tags;
 	struct mutex calls; /* of programs: the last channel, and generation */

@@ -186,10 +186,13 @@ public:
         return config;
     }
 
-    Channel& add_channel(const rmem_client_config& config, uint64_t boot = 0) {
+    // device: has one turn for iwnd with its other channels; none: a turn of its own.
+    Channel& add_channel(const rmem_client_config& config, uint64_t boot = 0,
+                         rmem_incast_share* device = nullptr) {
         channels.push_back(std::make_unique<Channel>());
         Channel& channel = *channels.back();
         rmem_client_init(&channel.client, &config, &base, &incast, boot);
+        rmem_client_set_share(&channel.client, device);
         channel.peer.addr[15] = config.client[0];
         channel.peer.port = 4000;
         rmem_client_open(&channel.client, now_ns);
@@ -400,15 +403,29 @@ public:
     std::function<void(const Packet&)> on_sent;
 
 private:
+    // Of all devices, and the machine.
     void kick() {
-        for (int waiter; !kicking_ && (waiter = rmem_incast_next(&incast)) != RMEM_WAITER_NONE;) {
-            kicking_ = true;
-            for (size_t i = 0; i < channels.size(); i++) {
-                if (channels[i]->client.config.waiter % RMEM_WAITERS == waiter)
-                    pump(i);
-            }
-            kicking_ = false;
+        if (std::exchange(kicking_, true))
+            return;
+        while (kick_queue(incast, nullptr) || std::ranges::any_of(channels, [&](const auto& each) {
+                   rmem_incast_share* device = each->client.share;
+                   return device && kick_queue(device->queue, device);
+               })) {
         }
+        kicking_ = false;
+    }
+
+    bool kick_queue(rmem_incast& queue, const rmem_incast_share* device) {
+        int waiter = rmem_incast_next(&queue);
+        if (waiter == RMEM_WAITER_NONE)
+            return false;
+        for (size_t i = 0; i < channels.size(); i++) {
+            const rmem_client& client = channels[i]->client;
+            if (client.config.waiter % RMEM_WAITERS == waiter &&
+                (!device || client.share == device))
+                pump(i);
+        }
+        return true;
     }
 
     static Bytes payload_of(const rmem_client_tx& tx) {

@@ -237,7 +237,8 @@ struct rmem_client {
 	struct rmem_window window;
 	struct rmem_base *base;	    /* of the path to the node; shared by channels to it */
 	struct rmem_incast *incast; /* iwnd of this client machine; shared */
-	struct rmem_incast_turn turn;
+	struct rmem_incast_share *share; /* of the channel's device, or NULL */
+	struct rmem_incast_place place;
 	struct rmem_client_node node;
 	u8 open_status; /* enum rmem_status of the last OPEN's answer */
 	/* The rest is client.c's, but for boot, session and count, which callers may read. */
@@ -289,6 +290,12 @@ struct rmem_client {
  */
 void rmem_client_init(struct rmem_client *c, const struct rmem_client_config *config,
 		      struct rmem_base *base, struct rmem_incast *incast, u64 boot);
+
+/* After init: the channel has one turn for iwnd with the other channels of its device. */
+static inline void rmem_client_set_share(struct rmem_client *c, struct rmem_incast_share *share)
+{
+	c->share = share;
+}
 
 /* Start opening. OPEN goes out by rmem_client_next(). */
 void rmem_client_open(struct rmem_client *c, u64 now_ns);

@@ -146,6 +146,92 @@ void rmem_incast_leave(struct rmem_incast *i, struct rmem_incast_turn *turn)
 	incast_skip(i);
 }
 
+/* ---- shares ---- */
+
+void rmem_incast_share_init(struct rmem_incast_share *share)
+{
+	rmem_incast_init(&share->queue, 1);
+	share->turn.waits = false;
+}
+
+/* Takes the bytes if no ticket is out and they fit. */
+static bool incast_try(struct rmem_incast *i, u32 bytes)
+{
+	u64 word = incast_load(i);
+
+	while (head_of(word) == tail_of(word) && incast_fits(i, word, bytes))
+		if (incast_exchange(i, &word, word + bytes))
+			return true;
+	return false;
+}
+
+static bool share_is_idle(const struct rmem_incast_share *share)
+{
+	u64 word = incast_load(&share->queue);
+
+	return head_of(word) == tail_of(word) && !used_of(word);
+}
+
+static void place_hand_over(struct rmem_incast_share *share, struct rmem_incast_place *place)
+{
+	place->holds = false;
+	rmem_incast_release(&share->queue, 1);
+}
+
+bool rmem_incast_place_acquire(struct rmem_incast *i, struct rmem_incast_share *share,
+			       struct rmem_incast_place *place, unsigned int waiter, u32 bytes)
+{
+	if (!share)
+		return rmem_incast_acquire(i, &place->turn, waiter, bytes);
+	/* Mostly no channel waits anywhere. */
+	if (!place->turn.waits && share_is_idle(share) && incast_try(i, bytes))
+		return true;
+	if (!place->holds && !rmem_incast_acquire(&share->queue, &place->turn, waiter, 1))
+		return false;
+	place->holds = true;
+	if (!rmem_incast_acquire(i, &share->turn, waiter, bytes))
+		return false;
+	place_hand_over(share, place);
+	return true;
+}
+
+void rmem_incast_place_pass(struct rmem_incast *i, struct rmem_incast_share *share,
+			    struct rmem_incast_place *place)
+{
+	if (!share) {
+		rmem_incast_pass(i, &place->turn);
+		return;
+	}
+	if (!place->holds) {
+		rmem_incast_pass(&share->queue, &place->turn);
+		return;
+	}
+	rmem_incast_pass(i, &share->turn);
+	if (!share->turn.waits)
+		place_hand_over(share, place);
+}
+
+void rmem_incast_place_leave(struct rmem_incast *i, struct rmem_incast_share *share,
+			     struct rmem_incast_place *place)
+{
+	if (!share) {
+		rmem_incast_leave(i, &place->turn);
+	} else if (place->holds) {
+		rmem_incast_leave(i, &share->turn);
+		place_hand_over(share, place);
+	} else {
+		rmem_incast_leave(&share->queue, &place->turn);
+	}
+}
+
+bool rmem_incast_place_waits(const struct rmem_incast_share *share,
+			     const struct rmem_incast_place *place)
+{
+	return place->holds ? share->turn.waits : place->turn.waits;
+}
+
+/* ---- waking ---- */
+
 /* Wakes when any op would fit, or none is out: a few READs at a time, not one packet each. */
 int rmem_incast_next(struct rmem_incast *i)
 {

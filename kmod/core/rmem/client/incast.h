@@ -30,6 +30,13 @@
  * that ends marks its slot LEFT (rmem_incast_leave()). Head's next step to that ticket and the mark
  * race; whichever is later sees the other, and steps on.
  *
+ * Shares. The channels of a device have one turn together, or a device of 128 queues would be
+ * served 128 times while another one is served once. A share has a queue of the same kind, of one
+ * byte: the channel that holds the byte waits in the machine's queue for all of its device, and
+ * gives the byte to the next channel once it was served.
+ *
+ *      channels of a device --> share->queue --> its holder --> the machine's queue
+ *
  * No deadlock: used bytes are out, so a releaser is to come; when none are out the head fits.
  * selftests/model/incast_queue.cpp explores all interleavings of these steps.
  *
@@ -59,10 +66,22 @@ struct rmem_incast {
 	u32 slot[RMEM_INCAST_SLOTS];
 };
 
-/* A channel's place in the queue; the channel's lock guards it. */
+/* A place in the queue. */
 struct rmem_incast_turn {
 	bool waits;
 	u16 ticket; /* if it waits */
+};
+
+/* The turn of several channels: a device's. */
+struct rmem_incast_share {
+	struct rmem_incast queue; /* of the channels */
+	struct rmem_incast_turn turn; /* in the machine's; guarded by the byte of queue */
+};
+
+/* A channel's place; the channel's lock guards it. */
+struct rmem_incast_place {
+	struct rmem_incast_turn turn; /* in the share's queue; without a share in the machine's */
+	bool holds;		      /* the byte of the share's queue */
 };
 
 /* limit_bytes: RMEM_IWND_BYTES unless the user knows better; below 2^31. */
@@ -76,15 +95,29 @@ bool rmem_incast_acquire(struct rmem_incast *i, struct rmem_incast_turn *turn, u
 			 u32 bytes);
 void rmem_incast_release(struct rmem_incast *i, u32 bytes);
 
-/* The channel wants nothing now: if it is the head, the next one is. */
+/* The owner wants nothing now: if it is the head, the next one is. */
 void rmem_incast_pass(struct rmem_incast *i, struct rmem_incast_turn *turn);
-/* The channel ends, or begins anew. */
+/* The owner ends, or begins anew. */
 void rmem_incast_leave(struct rmem_incast *i, struct rmem_incast_turn *turn);
+
+void rmem_incast_share_init(struct rmem_incast_share *share);
+
+/* The same for a channel of a share; share NULL: the channel has a turn of its own. */
+bool rmem_incast_place_acquire(struct rmem_incast *i, struct rmem_incast_share *share,
+			       struct rmem_incast_place *place, unsigned int waiter, u32 bytes);
+void rmem_incast_place_pass(struct rmem_incast *i, struct rmem_incast_share *share,
+			    struct rmem_incast_place *place);
+void rmem_incast_place_leave(struct rmem_incast *i, struct rmem_incast_share *share,
+			     struct rmem_incast_place *place);
+/* Whether the channel is woken when its turn comes; else a queue was full. */
+bool rmem_incast_place_waits(const struct rmem_incast_share *share,
+			     const struct rmem_incast_place *place);
 
 /*
  * The waiter to be woken (the rmem_client_next() of its channels called), or RMEM_WAITER_NONE,
  * mostly. The caller asks after each call into a client, having dropped the channel's lock, and
- * again after it woke one, RMEM_INCAST_SLOTS times at most.
+ * again after it woke one, RMEM_INCAST_SLOTS times at most: for the queue of the channel's share
+ * first, then for the machine's.
  */
 int rmem_incast_next(struct rmem_incast *i);
 

@@ -203,7 +203,7 @@ struct rmem_op *rmem_op_end_all(struct rmem_client *c)
 	}
 	if (c->sending)
 		chain = rmem_op_end(c, c->sending, chain);
-	rmem_incast_leave(c->incast, &c->turn);
+	rmem_incast_place_leave(c->incast, c->share, &c->place);
 	return chain;
 }
 

@@ -48,12 +48,12 @@ static bool client_admit(struct rmem_client *c, u64 now_ns, u32 packets, u32 byt
 	if (!rmem_window_acquire(&c->window, now_ns, packets, &c->pace_ns))
 		return false;
 	if (!bytes || c->config.lossless ||
-	    rmem_incast_acquire(c->incast, &c->turn, c->config.waiter, bytes))
+	    rmem_incast_place_acquire(c->incast, c->share, &c->place, c->config.waiter, bytes))
 		return true;
 	rmem_window_release(&c->window, packets);
 	c->window.next_send_ns = next_send_ns;
 	c->starved = true;
-	if (!c->turn.waits)
+	if (!rmem_incast_place_waits(c->share, &c->place))
 		c->pace_ns = now_ns + RMEM_INCAST_RETRY_NS; /* the queue is full */
 	return false;
 }
@@ -432,7 +432,7 @@ static bool client_end_row(struct rmem_client *c)
 {
 	c->row = 0;
 	if (!c->starved)
-		rmem_incast_pass(c->incast, &c->turn);
+		rmem_incast_place_pass(c->incast, c->share, &c->place);
 	c->starved = false;
 	return false;
 }

@@ -225,13 +225,62 @@ TEST_F(Fair, ChannelThatEndsWhileWaitingDelaysNoOther) {
     Op gone;
     net::make(gone, RMEM_READ, base, 65536);
     world.submit(gone, 1);
-    ASSERT_TRUE(world.channels[1]->client.turn.waits);
+    ASSERT_TRUE(world.channels[1]->client.place.turn.waits);
     world.end(rmem_client_cancel_all(&world.channels[1]->client), RMEM_CLIENT_CANCELLED);
     Op op;
     net::make(op, RMEM_READ, base, 4096);
     uint64_t begun_ns = world.now_ns;
     EXPECT_EQ(net::finish(world, op, 2), RMEM_CLIENT_OK);
     EXPECT_LT(world.now_ns - begun_ns, 5 * ms);
+}
+
+// Each of a device's 32 channels always has READs that wait; so has the other device's one.
+TEST_F(Fair, DeviceOfManyChannelsHasOneTurn) {
+    constexpr size_t greedy = 32;
+    rmem_incast_share devices[2];
+    for (rmem_incast_share& device : devices)
+        rmem_incast_share_init(&device);
+    rmem_incast_init(&world.incast, 256 * 1024);
+    world.link_ns_per_kib = 1000;
+    attach(greedy + 1);
+    for (size_t i = 0; i <= greedy; i++)
+        rmem_client_set_share(&world.channels[i]->client, &devices[i == greedy]);
+    for (size_t i = 0; i <= greedy; i++)
+        add(RMEM_READ, 65536, 4);
+    pass(20 * ms);
+    for (User& user : users)
+        user.ended_bytes = 0;
+    pass(100 * ms);
+    uint64_t others = 0;
+    for (size_t i = 0; i < greedy; i++) {
+        EXPECT_GT(users[i].ended_bytes, 0u) << "channel " << i;
+        others += users[i].ended_bytes;
+    }
+    EXPECT_GT(users[greedy].ended_bytes, others / 2);
+    EXPECT_LT(users[greedy].ended_bytes, others * 2);
+}
+
+TEST_F(Fair, ChannelThatEndsHandsItsDevicesTurnOn) {
+    rmem_incast_share device;
+    rmem_incast_share_init(&device);
+    rmem_incast_init(&world.incast, 64 * 1024);
+    attach(1);
+    for (uint8_t name = 2; name < 5; name++) {
+        rmem_client& other = world.add_channel(world.config(name), 0, &device).client;
+        ASSERT_TRUE(world.run([&] { return other.state == RMEM_CHANNEL_OPEN; }));
+    }
+    add(RMEM_READ, 65536, 8);
+    Op waits[3];
+    for (size_t i = 0; i < 3; i++) {
+        net::make(waits[i], RMEM_READ, base, 65536);
+        world.submit(waits[i], i + 1);
+    }
+    ASSERT_TRUE(world.channels[1]->client.place.holds);
+    ASSERT_TRUE(world.channels[2]->client.place.turn.waits);
+    for (size_t gone : {2, 1})
+        world.end(rmem_client_cancel_all(&world.channels[gone]->client), RMEM_CLIENT_CANCELLED);
+    ASSERT_TRUE(world.run([&] { return !waits[2].flying; }, 50 * ms));
+    EXPECT_EQ(waits[2].result, RMEM_CLIENT_OK);
 }
 
 // ---- the lock ----

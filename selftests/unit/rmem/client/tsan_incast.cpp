@@ -22,8 +22,9 @@ protected:
     static constexpr int rounds = 20000;
 
     // As a shell does after each call into a client: wake the next waiter, which looks again.
-    void kick() {
-        int waiter = rmem_incast_next(&incast);
+    void kick() { kick(incast); }
+    void kick(rmem_incast& queue) {
+        int waiter = rmem_incast_next(&queue);
         if (waiter != RMEM_WAITER_NONE)
             beds[waiter] = true;
     }
@@ -85,6 +86,52 @@ TEST_F(SharedIncast, LosesNeitherCreditNorWakeUps) {
     EXPECT_FALSE(lost);
     EXPECT_EQ(rmem_incast_used_bytes(&incast), 0u);
     EXPECT_EQ(rmem_incast_next(&incast), RMEM_WAITER_NONE);
+}
+
+// Two devices of two channels each. A waiter might be gone when its turn comes.
+TEST_F(SharedIncast, DevicesLoseNeitherCreditNorWakeUps) {
+    rmem_incast_share devices[2];
+    for (rmem_incast_share& device : devices)
+        rmem_incast_share_init(&device);
+    rmem_incast_init(&incast, 2 * RMEM_IWND_ROOM_BYTES);
+    run([&](int me) {
+        rmem_incast_share& device = devices[me % 2];
+        rmem_incast_place place{};
+        auto look = [&] {
+            kick(device.queue);
+            kick();
+        };
+        for (int round = 0; round < rounds && !lost; round++) {
+            uint32_t bytes = (round + me) % 5 ? 100'000 : RMEM_IWND_ROOM_BYTES;
+            bool got = false;
+            while (!(got = rmem_incast_place_acquire(&incast, &device, &place, me, bytes))) {
+                look();
+                if (round % 7 == me) {
+                    rmem_incast_place_leave(&incast, &device, &place);
+                    look();
+                    break;
+                }
+                if (!sleep(me)) {
+                    lost = true;
+                    return;
+                }
+            }
+            if (got) {
+                look();
+                rmem_incast_release(&incast, bytes);
+                look();
+            }
+        }
+        rmem_incast_place_leave(&incast, &device, &place);
+        look();
+    });
+    EXPECT_FALSE(lost);
+    EXPECT_EQ(rmem_incast_used_bytes(&incast), 0u);
+    EXPECT_EQ(rmem_incast_next(&incast), RMEM_WAITER_NONE);
+    for (rmem_incast_share& device : devices) {
+        EXPECT_EQ(rmem_incast_used_bytes(&device.queue), 0u);
+        EXPECT_EQ(rmem_incast_next(&device.queue), RMEM_WAITER_NONE);
+    }
 }
 
 } // namespace
