@@ -52,7 +52,8 @@ int remote_queue_open(remote_queue_t **q, remote_t *r, const struct remote_queue
 
 /*
  * Cancels the operations in flight and frees the queue; completions that nobody took are lost. The
- * caller MAY reuse the operations' buffers. Closing NULL has no effect.
+ * caller MAY reuse the operations' buffers. Closing NULL or a closed queue has no effect; other calls return
+ * -EBADF for a closed queue.
  */
 void remote_queue_close(remote_queue_t *q);
 

@@ -321,18 +321,20 @@ Backends::~Backends() {
     remote_close(r);
 }
 
-remote_t* Backends::open(std::uint32_t depth, std::uint64_t call_timeout_us) {
-    const char* given = std::getenv("REMORA_TEST_TARGET");
-    std::string target = given ? given : "embedded:size=32M";
+std::string Backends::target() const {
+    if (const char* given = std::getenv("REMORA_TEST_TARGET"))
+        return given;
     if (!shm_path_.empty())
-        target = shm_target(shm_path_);
-    else if (node)
-        target = udp_target(relay ? relay->port() : node->port());
+        return shm_target(shm_path_);
+    return node ? udp_target(relay ? relay->port() : node->port()) : "embedded:size=32M";
+}
+
+remote_t* Backends::open(std::uint32_t depth, std::uint64_t call_timeout_us) {
     remote_options options{};
     options.size = sizeof(options);
     options.call_timeout_us = call_timeout_us;
     remote_t* handle = nullptr;
-    EXPECT_EQ(remote_open(&handle, target.c_str(), &options), 0) << remote_why();
+    EXPECT_EQ(remote_open(&handle, target().c_str(), &options), 0) << remote_why();
     if (depth)
         set_depth(handle, depth);
     return handle;

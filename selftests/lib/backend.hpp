@@ -179,6 +179,8 @@ protected:
     // Opens another handle; of embedded, to another node. depth: of its queue for asynchronous
     // operations (async.hpp).
     remote_t* open(std::uint32_t depth = 0, std::uint64_t call_timeout_us = 0);
+    // The target of open().
+    std::string target() const;
     // May other handles be opened to the same memory?
     bool is_shared() const { return GetParam() != Kind::embedded; }
     // Should the test run fewer rounds?

@@ -343,6 +343,45 @@ TEST_P(Queues, CloseOfTheHandleEndsItsQueuesOperations) {
     remote_queue_close(of_other);
 }
 
+// However late, and whatever was opened since.
+TEST_P(Queues, ClosedQueueIsRefusedAndClosedOnce) {
+    open_queue(4);
+    raddr_t a = alloc(100);
+    remote_queue_t* closed = nullptr;
+    ASSERT_EQ(remote_queue_open(&closed, r, nullptr), 0);
+    remote_queue_close(closed);
+    remote_queue_t* next = nullptr;
+    ASSERT_EQ(remote_queue_open(&next, r, nullptr), 0);
+    EXPECT_NE(closed, next);
+    for (remote_queue_t* each : {closed, reinterpret_cast<remote_queue_t*>(&a)}) {
+        std::uint8_t byte = 0;
+        std::uint64_t next_us;
+        remote_completion done;
+        remote_op op = remote_op_read(a, &byte, 1, 0);
+        EXPECT_EQ(remote_queue_submit(each, &op, 1), -EBADF);
+        EXPECT_EQ(remote_queue_wait(each, &done, 1, 0, 0), -EBADF);
+        EXPECT_EQ(remote_queue_cancel(each, 0), -EBADF);
+        EXPECT_EQ(remote_queue_fd(each, &next_us), -EBADF);
+        remote_queue_close(each);
+    }
+    std::uint8_t byte = 0;
+    remote_op op = remote_op_read(a, &byte, 1, 0);
+    remote_completion done;
+    ASSERT_EQ(remote_queue_submit(next, &op, 1), 1);
+    EXPECT_EQ(remote_queue_wait(next, &done, 1, 1, forever), 1);
+    remote_queue_close(next);
+    remote_queue_close(next);
+}
+
+TEST_P(Queues, ClosedAfterItsHandleAndTwice) {
+    remote_t* other = open();
+    remote_queue_t* its = nullptr;
+    ASSERT_EQ(remote_queue_open(&its, other, nullptr), 0);
+    remote_close(other);
+    remote_queue_close(its);
+    remote_queue_close(its);
+}
+
 TEST_P(Queues, ChildOfForkMayOnlyClose) {
     open_queue(4);
     raddr_t a = alloc(100);

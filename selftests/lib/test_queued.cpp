@@ -88,13 +88,13 @@ public:
     bool disown() override { return true; }
 
 private:
-    void begin(Op& op) override {
+    void begin(Op& op) noexcept override {
         std::lock_guard lock(script_);
         begun_.push_back(&op);
         unflushed_++;
         changed_.notify_all();
     }
-    void flush() override {
+    void flush() noexcept override {
         std::size_t calls;
         {
             std::lock_guard lock(script_);
@@ -116,7 +116,7 @@ private:
         return count;
     }
     bool expects() const override { return true; }
-    void receive(Lock& lock, Clock::time_point until) override {
+    void receive(Lock& lock, Clock::time_point until) noexcept override {
         lock.unlock();
         std::pair<Op*, int> ended{};
         {
@@ -135,8 +135,8 @@ private:
         if (ended.first)
             end(*ended.first, ended.second);
     }
-    void take_in() override {}
-    void take_back(Call&) override {}
+    void take_in() noexcept override {}
+    void take_back(Call&) noexcept override {}
 
     std::mutex script_; // all below
     std::condition_variable changed_;

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <span>
 #include <string>
+#include <system_error>
 
 #include "src/backend/integers.hpp"
 
@@ -48,7 +49,8 @@ const char* error_text(int error) {
     case ECONNREFUSED:
         return "the machine is there, and no node";
     case EKEYREJECTED:
-        return "no answer to this key: another key, no such space, or no memory node";
+        return "no answer, though the machine is there: another key or space, a firewall, or no "
+               "node";
     case EPROTO:
         return "what listens there is no memory node of this version";
     case EUSERS:
@@ -81,6 +83,32 @@ int fail(int error, const char* text) noexcept {
         why.clear();
     }
     return error;
+}
+
+namespace {
+
+int told(bool tells, int error, const char* text) noexcept {
+    return tells ? fail(error, text) : error;
+}
+
+} // namespace
+
+int caught(bool tells) noexcept {
+    try {
+        throw;
+    } catch (const Misuse& misuse) {
+        return told(tells, -EINVAL, misuse.what());
+    } catch (const Failure& failure) {
+        return told(tells, failure.error() ? -failure.error() : -EIO, failure.what());
+    } catch (const std::bad_alloc&) {
+        return told(tells, -ENOMEM, "no memory left here");
+    } catch (const std::system_error& error) {
+        return told(tells, -error.code().value(), error.what());
+    } catch (const std::exception& other) {
+        return told(tells, -EIO, other.what());
+    } catch (...) {
+        return told(tells, -EIO, "an unknown failure");
+    }
 }
 
 int check(const remote_t* r) {

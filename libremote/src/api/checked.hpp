@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Every C function checks its arguments by these functions, and turns exceptions into errors and
- * remote_why()'s text.
+ * Every C function checks its arguments by these functions, and does its work in guarded(), which
+ * turns exceptions into errors. No stack is unwound while an operation of it is in flight: the
+ * functions of a backend and a transport that run then are noexcept.
  */
 #pragma once
 
@@ -11,6 +12,8 @@
 #include <exception>
 #include <new>
 #include <string_view>
+
+#include <pthread.h>
 
 #include "remote/queue.h"
 #include "src/api/handles.hpp"
@@ -40,30 +43,38 @@ int check_publish(const remote_t* r, const char* name, raddr_t address);
 int check_put(const remote_t* r, raddr_t address, const void* buffer, std::size_t bytes,
               const remote_signal* signal);
 
-// For functions that open something: returns fn()'s result, and sets remote_why() on failure.
+// A thread that is cancelled in a call ends after it: it may be receiving for all others, and its
+// operations lie on its stack.
+class NoCancellation {
+public:
+    NoCancellation() noexcept { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
+    ~NoCancellation() { pthread_setcancelstate(before_, nullptr); }
+    NoCancellation(const NoCancellation&) = delete;
+    NoCancellation& operator=(const NoCancellation&) = delete;
+
+private:
+    int before_ = PTHREAD_CANCEL_ENABLE;
+};
+
+// In a handler: the current exception as an error. tells: remote_why() tells it.
+int caught(bool tells) noexcept;
+
+// Returns fn()'s result. Every exported function that does more than look something up is one call
+// of this, or of opening().
 template <typename Fn>
-int opening(Fn fn) {
+int guarded(Fn fn, bool tells = false) noexcept {
+    const NoCancellation whole;
     try {
         return fn();
-    } catch (const Misuse& misuse) {
-        return fail(-EINVAL, misuse.what());
-    } catch (const Failure& failure) {
-        return fail(failure.error() ? -failure.error() : -EIO, failure.what());
-    } catch (const std::bad_alloc&) {
-        return fail(-ENOMEM, "no memory left here");
-    } catch (const std::exception& other) {
-        return fail(-EIO, other.what());
+    } catch (...) {
+        return caught(tells);
     }
 }
 
-// For functions whose only exception is bad_alloc.
+// For functions that open something: sets remote_why() on failure.
 template <typename Fn>
-int guarded(Fn fn) {
-    try {
-        return fn();
-    } catch (const std::bad_alloc&) {
-        return -ENOMEM;
-    }
+int opening(Fn fn) noexcept {
+    return guarded(fn, true);
 }
 
 // No structure will ever be longer: a size beyond is one that was never set.

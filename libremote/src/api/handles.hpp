@@ -1,9 +1,5 @@
 // SPDX-License-Identifier: MIT
-/*
- * The program's remote_t *, which point to nothing: a place in a table, and how often that was
- * used. So a handle that was closed is known for what it is, however late, and whatever was opened
- * since.
- */
+// The names of handles (names.hpp).
 #pragma once
 
 #include <memory>

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <utility>
 
 namespace remora::lib {
 
@@ -53,13 +54,19 @@ bool Heap::is_small(raddr_t address) {
 
 int Heap::alloc_region(std::uint64_t bytes, std::uint32_t permission, raddr_t wanted,
                        raddr_t& address) {
+    // Before the node allocates: without memory to note the region it would be nobody's.
+    std::map<raddr_t, Allocation> made{{0, {}}};
     Region range{};
     if (int error = backend_.alloc(bytes, permission, wanted, range))
         return error;
     std::lock_guard lock(mutex_);
     if (backend_.is_lost())
         return -ESTALE; // remote_lost() would not report it
-    regions_[range.address] = {range};
+    auto region = made.extract(made.begin());
+    region.key() = range.address;
+    region.mapped() = {range};
+    regions_.erase(range.address); // only a node that can't be trusted gives it out twice
+    regions_.insert(std::move(region));
     address = range.address;
     return wanted && range.address != wanted;
 }
@@ -138,7 +145,7 @@ bool Heap::take_slot(unsigned shift, raddr_t& address) {
     address = base + (slab.next << shift);
     slab.next++;
     if (++slab.not_free == slab.slots.size())
-        with_room.erase(base);
+        slab.full = with_room.extract(base);
     return true;
 }
 
@@ -148,6 +155,11 @@ int Heap::alloc_slot(unsigned shift, raddr_t& address) {
         if (take_slot(shift, address))
             return 0;
     }
+    // As in alloc_region().
+    Slabs made;
+    std::vector<Slot> slots(backend_.page_bytes() >> shift, Slot::free);
+    made.emplace(0, Slab{{}, shift, std::move(slots)});
+    std::set<raddr_t> room{0};
     Region range{};
     if (int error = backend_.alloc(1, REMOTE_RW, 0, range))
         return error;
@@ -158,9 +170,13 @@ int Heap::alloc_slot(unsigned shift, raddr_t& address) {
     if (range.bytes != backend_.page_bytes() || range.address % range.bytes ||
         slabs_.contains(range.address))
         return -EIO;
-    Slab slab{range, shift, std::vector<Slot>(range.bytes >> shift, Slot::free)};
-    slabs_.emplace(range.address, std::move(slab));
-    with_room_[shift - shift_least].insert(range.address);
+    auto slab = made.extract(made.begin());
+    slab.key() = range.address;
+    slab.mapped().range = range;
+    slabs_.insert(std::move(slab));
+    auto has_room = room.extract(room.begin());
+    has_room.value() = range.address;
+    with_room_[shift - shift_least].insert(std::move(has_room));
     take_slot(shift, address);
     return 0;
 }
@@ -192,7 +208,8 @@ int Heap::free_slot(raddr_t address, std::uint64_t& bytes) {
             return error;
         std::set<raddr_t>& with_room = with_room_[slab.shift - shift_least];
         slab.next = std::min(slab.next, index);
-        with_room.insert(at->first);
+        if (slab.full)
+            with_room.insert(std::move(slab.full));
         if (--slab.not_free)
             return 0;
         range = slab.range;

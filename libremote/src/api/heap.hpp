@@ -53,7 +53,8 @@ private:
         unsigned shift;
         std::vector<Slot> slots;
         std::size_t not_free = 0;
-        std::size_t next = 0; // no slot below is free
+        std::size_t next = 0;                // no slot below is free
+        std::set<raddr_t>::node_type full{}; // its place in with_room_, while it has no room
     };
     using Slabs = std::map<raddr_t, Slab>;
     struct Allocation {

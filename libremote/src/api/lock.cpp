@@ -9,6 +9,7 @@
 using remora::lib::check;
 using remora::lib::Clock;
 using remora::lib::EpochRef;
+using remora::lib::guarded;
 using remora::lib::handle_of;
 
 namespace {
@@ -27,32 +28,32 @@ REMOTE_API int remote_lock_init(remote_t* r, raddr_t lock, uint64_t lease_us) {
     uint64_t lease_ms = lease_us / 1000;
     if (!lease_ms || lease_ms > UINT32_MAX)
         return -EINVAL;
-    return handle_of(r)->epoch()->locks.init(lock, static_cast<uint32_t>(lease_ms),
-                                             handle_of(r)->limit());
+    return guarded([&] {
+        return handle_of(r)->epoch()->locks.init(lock, static_cast<uint32_t>(lease_ms),
+                                                 handle_of(r)->limit());
+    });
 }
 
 REMOTE_API int remote_lock(remote_t* r, raddr_t lock) {
     if (int error = check_lock(r, lock))
         return error;
-    try {
-        return handle_of(r)->epoch()->locks.take(lock, handle_of(r)->limit());
-    } catch (const std::bad_alloc&) {
-        return -ENOMEM;
-    }
+    return guarded([&] { return handle_of(r)->epoch()->locks.take(lock, handle_of(r)->limit()); });
 }
 
 REMOTE_API int remote_lock_extend(remote_t* r, raddr_t lock) {
     if (int error = check_lock(r, lock))
         return error;
-    return handle_of(r)->epoch()->locks.extend(lock, handle_of(r)->limit());
+    return guarded(
+        [&] { return handle_of(r)->epoch()->locks.extend(lock, handle_of(r)->limit()); });
 }
 
 REMOTE_API int remote_unlock(remote_t* r, raddr_t lock) {
     if (int error = check_lock(r, lock))
         return error;
-    Clock::time_point until = handle_of(r)->limit();
-    EpochRef epoch = handle_of(r)->epoch();
-    if (int error = epoch->backend->release(until))
-        return error;
-    return epoch->locks.give(lock, until);
+    return guarded([&] {
+        Clock::time_point until = handle_of(r)->limit();
+        EpochRef epoch = handle_of(r)->epoch();
+        int error = epoch->backend->release(until);
+        return error ? error : epoch->locks.give(lock, until);
+    });
 }

@@ -3,7 +3,6 @@
 #include "remote/remote.h"
 
 #include <cstddef>
-#include <system_error>
 
 #include <unistd.h>
 
@@ -11,7 +10,9 @@
 
 using remora::lib::check;
 using remora::lib::fail;
+using remora::lib::guarded;
 using remora::lib::handle_of;
+using remora::lib::opening;
 
 namespace {
 
@@ -28,31 +29,23 @@ REMOTE_API int remote_mmap(remote_t* r, raddr_t address, size_t bytes, unsigned 
     if (!bytes || address + bytes < address || !is_whole_pages(address) || !is_whole_pages(bytes) ||
         (permission != REMOTE_READ && permission != REMOTE_RW))
         return fail(-EINVAL, "remote_mmap() wants whole pages, and REMOTE_READ or REMOTE_RW");
-    try {
+    return opening([&] {
         const remote_mmap_options chosen = remora::lib::options_of(options, "remote_mmap_options");
         int error = handle_of(r)->mappings().map(
             remora::lib::backend_of(handle_of(r)->epoch()), address, bytes, permission == REMOTE_RW,
             {chosen.cache_bytes, chosen.prefetch_bytes}, *memory);
         return error ? fail(error, "the first or the last page of the range can't be read") : 0;
-    } catch (const remora::Misuse& misuse) {
-        return fail(-EINVAL, misuse.what());
-    } catch (const remora::Failure& failure) {
-        return fail(-EOPNOTSUPP, failure.what());
-    } catch (const std::system_error& error) {
-        return fail(-error.code().value(), error.what());
-    } catch (const std::bad_alloc&) {
-        return fail(-ENOMEM, "no memory left here");
-    }
+    });
 }
 
 REMOTE_API int remote_msync(remote_t* r, void* memory, size_t bytes) {
     if (int error = check(r))
         return error;
-    return handle_of(r)->mappings().sync(memory, bytes);
+    return guarded([&] { return handle_of(r)->mappings().sync(memory, bytes); });
 }
 
 REMOTE_API int remote_munmap(remote_t* r, void* memory) {
     if (int error = check(r))
         return error;
-    return handle_of(r)->mappings().unmap(memory);
+    return guarded([&] { return handle_of(r)->mappings().unmap(memory); });
 }

@@ -10,27 +10,56 @@
 #include <memory>
 #include <new>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include <pthread.h>
+
 #include "src/api/checked.hpp"
+#include "src/api/names.hpp"
 #include "src/async/queue.hpp"
 #include "src/backend/integers.hpp"
 
 using remora::lib::BackendRef;
 using remora::lib::Clock;
 using remora::lib::EpochRef;
+using remora::lib::guarded;
 using remora::lib::Handle;
 using remora::lib::handle_of;
 using remora::lib::Queue;
 
-struct remote_queue {
-    remote_queue(remote_t* its, std::uint32_t depth) : r(its), queue(depth) {}
+namespace {
+
+struct Opened {
+    Opened(remote_t* its, std::uint32_t depth) : r(its), queue(depth) {}
 
     remote_t* r;
     Queue queue;
 };
 
-namespace {
+constinit remora::lib::Names<Opened, remote_queue_t> names;
+
+// Throws std::bad_alloc.
+remote_queue_t* name_queue(std::unique_ptr<Opened> opened) {
+    static const int watched =
+        pthread_atfork([] { names.lock(); }, [] { names.unlock(); }, [] { names.unlock(); });
+    if (watched)
+        throw std::bad_alloc();
+    return names.add(std::move(opened));
+}
+
+// The queue of that name, and what the C functions return without one that can be used.
+struct Found {
+    Opened* opened = nullptr;
+    int error = -EBADF;
+};
+
+Found find(const remote_queue_t* q) {
+    if (!q)
+        return {nullptr, -EINVAL};
+    Opened* opened = names.find(q);
+    return opened ? Found{opened, remora::lib::check(opened->r)} : Found{};
+}
 
 constexpr std::uint32_t depth_default = 256;
 constexpr std::size_t op_bytes_max = 1U << 30;
@@ -105,14 +134,26 @@ std::vector<remote_op> shortened(const remote_op* ops, std::size_t count) {
     return known;
 }
 
-int submit(remote_queue* q, std::span<const remote_op> ops) {
+int submit(Opened& q, std::span<const remote_op> ops) {
     std::size_t valid = 0;
     int error = 0;
     while (valid < ops.size() && !error) {
-        error = ops[valid].size == sizeof(remote_op) ? check_op(q->r, ops[valid]) : -EINVAL;
+        error = ops[valid].size == sizeof(remote_op) ? check_op(q.r, ops[valid]) : -EINVAL;
         valid += !error;
     }
-    return valid ? q->queue.submit(backend_of(q->r), ops.first(valid)) : error;
+    return valid ? q.queue.submit(backend_of(q.r), ops.first(valid)) : error;
+}
+
+void close(Opened& q) {
+    Handle* handle = handle_of(q.r);
+    if (!handle)
+        return; // remote_close() has ended its operations
+    if (handle->is_foreign()) {
+        q.queue.disown();
+        return;
+    }
+    handle->remove(q.queue);
+    q.queue.end();
 }
 
 } // namespace
@@ -126,67 +167,77 @@ REMOTE_API int remote_queue_open(remote_queue_t** q, remote_t* r,
             remora::lib::options_of(options, "remote_queue_options");
         if (chosen.depth > Queue::depth_max || chosen.reserved)
             throw remora::Misuse("a queue's depth is at most {}", Queue::depth_max);
-        auto made = std::make_unique<remote_queue>(r, chosen.depth ? chosen.depth : depth_default);
-        handle_of(r)->add(made->queue);
-        *q = made.release();
+        auto made = std::make_unique<Opened>(r, chosen.depth ? chosen.depth : depth_default);
+        Queue& queue = made->queue;
+        remote_queue_t* name = name_queue(std::move(made));
+        try {
+            handle_of(r)->add(queue);
+        } catch (...) {
+            names.take(name);
+            throw;
+        }
+        *q = name;
         return 0;
     });
 }
 
 REMOTE_API void remote_queue_close(remote_queue_t* q) {
-    std::unique_ptr<remote_queue> closed(q);
-    Handle* handle = q ? handle_of(q->r) : nullptr;
-    if (!handle)
-        return; // remote_close() has ended its operations
-    if (handle->is_foreign()) {
-        q->queue.disown();
-        return;
-    }
-    handle->remove(q->queue);
-    q->queue.end();
+    guarded([&] {
+        if (std::unique_ptr<Opened> closed = names.take(q))
+            close(*closed);
+        return 0;
+    });
 }
 
 REMOTE_API int remote_queue_submit(remote_queue_t* q, const remote_op* ops, size_t count) {
-    if (!q || !ops || !count || count > INT_MAX ||
-        ops->size < remora::lib::bytes_of_first<remote_op> ||
+    if (!ops || !count || count > INT_MAX || ops->size < remora::lib::bytes_of_first<remote_op> ||
         ops->size > remora::lib::structure_bytes_max)
         return -EINVAL;
-    if (int error = remora::lib::check(q->r))
+    const auto [opened, error] = find(q);
+    if (error)
         return error;
-    return remora::lib::guarded([&] {
+    return guarded([&, &to = *opened] {
         if (ops->size == sizeof(remote_op))
-            return submit(q, {ops, count});
+            return submit(to, {ops, count});
         std::vector<remote_op> known = shortened(ops, count);
-        return known.empty() ? -EINVAL : submit(q, known);
+        return known.empty() ? -EINVAL : submit(to, known);
     });
 }
 
 REMOTE_API int remote_queue_wait(remote_queue_t* q, remote_completion* completions, size_t max,
                                  size_t at_least, uint64_t timeout_us) {
-    if (!q || (!completions && max) || max > INT_MAX || at_least > max)
+    if ((!completions && max) || max > INT_MAX || at_least > max)
         return -EINVAL;
+    const auto [opened, error] = find(q);
     // A closed handle's queue still gives what has ended.
-    int error = remora::lib::check(q->r);
-    if (error == -ECHILD)
+    if (!opened || error == -ECHILD)
         return error;
-    std::size_t taken =
-        q->queue.wait({completions, max}, at_least, remora::lib::from_now(timeout_us));
-    return taken ? static_cast<int>(taken) : error;
+    int taken = guarded([&, &from = *opened] {
+        return static_cast<int>(
+            from.queue.wait({completions, max}, at_least, remora::lib::from_now(timeout_us)));
+    });
+    return taken ? taken : error;
 }
 
 REMOTE_API int remote_queue_cancel(remote_queue_t* q, uint64_t user_data) {
-    if (int error = q ? remora::lib::check(q->r) : -EINVAL)
+    const auto [opened, error] = find(q);
+    if (error)
         return error;
-    std::size_t cancelled = q->queue.cancel(user_data);
-    return cancelled ? static_cast<int>(cancelled) : -ENOENT;
+    return guarded([&, &of = *opened] {
+        std::size_t cancelled = of.queue.cancel(user_data);
+        return cancelled ? static_cast<int>(cancelled) : -ENOENT;
+    });
 }
 
 REMOTE_API int remote_queue_fd(remote_queue_t* q, uint64_t* next_us) {
-    if (int error = q && next_us ? remora::lib::check(q->r) : -EINVAL)
+    if (!next_us)
+        return -EINVAL;
+    const auto [opened, error] = find(q);
+    if (error)
         return error;
-    return remora::lib::guarded([&] {
+    return guarded([&, &of = *opened] {
         Clock::time_point next;
-        int fd = q->queue.descriptor(backend_of(q->r), next);
+        int fd = of.queue.descriptor(backend_of(of.r), next);
         *next_us = remora::lib::us_until(next);
         return fd;
     });

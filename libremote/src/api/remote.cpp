@@ -25,6 +25,7 @@ using remora::lib::check_put;
 using remora::lib::check_range;
 using remora::lib::EpochRef;
 using remora::lib::fetch_of;
+using remora::lib::guarded;
 using remora::lib::Handle;
 using remora::lib::handle_of;
 using remora::lib::Kind;
@@ -35,11 +36,25 @@ namespace {
 int transfer(remote_t* r, Kind kind, const remote_vec* pieces, std::size_t count) {
     if (int error = check_pieces(r, pieces, count))
         return error;
-    try {
+    return guarded([&] {
         return handle_of(r)->transfer(kind, std::span(pieces, count), handle_of(r)->limit());
-    } catch (const std::bad_alloc&) {
-        return -ENOMEM;
-    }
+    });
+}
+
+int transfer(remote_t* r, Kind kind, raddr_t address, void* buffer, std::size_t bytes) {
+    return guarded([&] {
+        Handle& handle = *handle_of(r);
+        return handle.epoch()->backend->transfer(kind, address, static_cast<uint8_t*>(buffer),
+                                                 bytes, handle.limit());
+    });
+}
+
+int change_integer(remote_t* r, raddr_t address, std::size_t bytes, Change& change) {
+    return guarded([&] {
+        Handle& handle = *handle_of(r);
+        return handle.epoch()->backend->change(address, static_cast<std::uint32_t>(bytes), change,
+                                               handle.limit());
+    });
 }
 
 bool is_compare(remote_compare compare) {
@@ -52,11 +67,8 @@ int allocate(remote_t* r, raddr_t wanted, uint64_t bytes, unsigned permission, r
         return error;
     if (!address || !bytes || (permission != REMOTE_READ && permission != REMOTE_RW))
         return -EINVAL;
-    try {
-        return handle_of(r)->epoch()->heap.alloc(bytes, permission, wanted, *address);
-    } catch (const std::bad_alloc&) {
-        return -ENOMEM;
-    }
+    return guarded(
+        [&] { return handle_of(r)->epoch()->heap.alloc(bytes, permission, wanted, *address); });
 }
 
 } // namespace
@@ -76,7 +88,10 @@ REMOTE_API int remote_open(remote_t** r, const char* target, const remote_option
 }
 
 REMOTE_API void remote_close(remote_t* r) {
-    remora::lib::take_handle(r);
+    guarded([&] {
+        remora::lib::take_handle(r);
+        return 0;
+    });
 }
 
 REMOTE_API int remote_alloc(remote_t* r, uint64_t bytes, unsigned permission, raddr_t* address) {
@@ -91,16 +106,14 @@ REMOTE_API int remote_alloc_at(remote_t* r, raddr_t wanted, uint64_t bytes, unsi
 REMOTE_API int remote_free(remote_t* r, raddr_t address) {
     if (int error = check(r))
         return error;
-    try {
+    return guarded([&] {
         uint64_t bytes = 0;
         EpochRef epoch = handle_of(r)->epoch();
         int error = epoch->heap.free(address, bytes);
         if (!error)
             epoch->locks.forget(address, bytes);
         return error;
-    } catch (const std::bad_alloc&) {
-        return -ENOMEM;
-    }
+    });
 }
 
 REMOTE_API int remote_free_sized(remote_t* r, raddr_t address, uint64_t bytes) {
@@ -108,15 +121,13 @@ REMOTE_API int remote_free_sized(remote_t* r, raddr_t address, uint64_t bytes) {
         return error;
     if (!address || !bytes || address + bytes < address)
         return -EINVAL;
-    try {
+    return guarded([&] {
         EpochRef epoch = handle_of(r)->epoch();
         int error = epoch->heap.free_sized(address, bytes);
         if (!error)
             epoch->locks.forget(address, bytes);
         return error;
-    } catch (const std::bad_alloc&) {
-        return -ENOMEM;
-    }
+    });
 }
 
 REMOTE_API int remote_lost(remote_t* r, raddr_t* address, uint64_t* bytes) {
@@ -128,15 +139,18 @@ REMOTE_API int remote_lost(remote_t* r, raddr_t* address, uint64_t* bytes) {
 REMOTE_API int remote_publish(remote_t* r, const char* name, raddr_t address) {
     if (int error = check_publish(r, name, address))
         return error;
-    Region none{};
-    return handle_of(r)->name(Kind::publish, name, address, none, handle_of(r)->limit());
+    return guarded([&] {
+        Region none{};
+        return handle_of(r)->name(Kind::publish, name, address, none, handle_of(r)->limit());
+    });
 }
 
 REMOTE_API int remote_lookup(remote_t* r, const char* name, raddr_t* address, uint64_t* bytes) {
     if (int error = address ? check_name(r, name) : -EINVAL)
         return error;
     Region range{};
-    int error = handle_of(r)->name(Kind::lookup, name, 0, range, handle_of(r)->limit());
+    int error = guarded(
+        [&] { return handle_of(r)->name(Kind::lookup, name, 0, range, handle_of(r)->limit()); });
     if (error)
         return error;
     *address = range.address;
@@ -151,50 +165,44 @@ REMOTE_API int remote_register(remote_t* r, void* buffer, size_t bytes) {
     auto* memory = static_cast<std::uint8_t*>(buffer);
     if (bytes > REMOTE_BUFFER_BYTES_MAX || memory + bytes < memory)
         return -EINVAL;
-    try {
-        return handle_of(r)->buffers().add(memory, bytes);
-    } catch (const std::bad_alloc&) {
-        return -ENOMEM;
-    }
+    return guarded([&] { return handle_of(r)->buffers().add(memory, bytes); });
 }
 
 REMOTE_API int remote_unregister(remote_t* r, void* buffer) {
     if (int error = check(r))
         return error;
-    return handle_of(r)->buffers().remove(static_cast<std::uint8_t*>(buffer));
+    return guarded(
+        [&] { return handle_of(r)->buffers().remove(static_cast<std::uint8_t*>(buffer)); });
 }
 
 REMOTE_API int remote_read(remote_t* r, raddr_t address, void* buffer, size_t bytes) {
     if (int error = check_range(r, address, buffer, bytes))
         return error;
-    return handle_of(r)->epoch()->backend->transfer(
-        Kind::read, address, static_cast<uint8_t*>(buffer), bytes, handle_of(r)->limit());
+    return transfer(r, Kind::read, address, buffer, bytes);
 }
 
 REMOTE_API int remote_write(remote_t* r, raddr_t address, const void* buffer, size_t bytes) {
     if (int error = check_range(r, address, buffer, bytes))
         return error;
-    auto* data = static_cast<uint8_t*>(const_cast<void*>(buffer));
-    return handle_of(r)->epoch()->backend->transfer(Kind::write, address, data, bytes,
-                                                    handle_of(r)->limit());
+    return transfer(r, Kind::write, address, const_cast<void*>(buffer), bytes);
 }
 
 REMOTE_API int remote_copy(remote_t* r, raddr_t to, raddr_t from, size_t bytes) {
     if (int error = check_copy(r, to, from, bytes))
         return error;
-    return handle_of(r)->copy(to, from, bytes, handle_of(r)->limit());
+    return guarded([&] { return handle_of(r)->copy(to, from, bytes, handle_of(r)->limit()); });
 }
 
 REMOTE_API int remote_release(remote_t* r) {
     if (int error = check(r))
         return error;
-    return handle_of(r)->epoch()->backend->release(handle_of(r)->limit());
+    return guarded([&] { return handle_of(r)->epoch()->backend->release(handle_of(r)->limit()); });
 }
 
 REMOTE_API int remote_fence(remote_t* r) {
     if (int error = check(r))
         return error;
-    return handle_of(r)->epoch()->backend->fence(handle_of(r)->limit());
+    return guarded([&] { return handle_of(r)->epoch()->backend->fence(handle_of(r)->limit()); });
 }
 
 REMOTE_API int remote_readv(remote_t* r, const remote_vec* pieces, size_t count) {
@@ -210,8 +218,7 @@ REMOTE_API int remote_fetch(remote_t* r, raddr_t address, size_t bytes, remote_c
     if (int error = remora::lib::is_change(what) ? check_integer(r, address, bytes) : -EINVAL)
         return error;
     Change atomic = fetch_of(what, value);
-    int error = handle_of(r)->epoch()->backend->change(address, static_cast<std::uint32_t>(bytes),
-                                                       atomic, handle_of(r)->limit());
+    int error = change_integer(r, address, bytes, atomic);
     if (!error && found)
         *found = atomic.found[0];
     return error;
@@ -222,8 +229,7 @@ REMOTE_API int remote_cas(remote_t* r, raddr_t address, size_t bytes, uint64_t* 
     if (int error = expected && desired ? check_cas(r, address, bytes) : -EINVAL)
         return error;
     Change atomic = cas_of(bytes, expected, desired);
-    if (int error = handle_of(r)->epoch()->backend->change(
-            address, static_cast<std::uint32_t>(bytes), atomic, handle_of(r)->limit()))
+    if (int error = change_integer(r, address, bytes, atomic))
         return error;
     bool was_there = std::ranges::equal(atomic.found, atomic.compare);
     std::copy_n(atomic.found, bytes == 16 ? 2 : 1, expected);
@@ -235,11 +241,8 @@ REMOTE_API int remote_put(remote_t* r, raddr_t address, const void* buffer, size
     if (int error = check_put(r, address, buffer, bytes, signal))
         return error;
     auto* data = static_cast<uint8_t*>(const_cast<void*>(buffer));
-    try {
-        return handle_of(r)->put(address, data, bytes, *signal, handle_of(r)->limit());
-    } catch (const std::bad_alloc&) {
-        return -ENOMEM;
-    }
+    return guarded(
+        [&] { return handle_of(r)->put(address, data, bytes, *signal, handle_of(r)->limit()); });
 }
 
 REMOTE_API int remote_wait(remote_t* r, raddr_t address, size_t bytes, remote_compare compare,
@@ -247,9 +250,12 @@ REMOTE_API int remote_wait(remote_t* r, raddr_t address, size_t bytes, remote_co
     if (int error = is_compare(compare) ? check_integer(r, address, bytes) : -EINVAL)
         return error;
     uint64_t there = 0;
-    int error = remora::lib::wait_for_integer(*handle_of(r)->epoch()->backend, address, bytes,
-                                              compare, value, remora::lib::from_now(timeout_us),
-                                              handle_of(r)->limit(), there);
+    int error = guarded([&] {
+        const EpochRef epoch = handle_of(r)->epoch();
+        return remora::lib::wait_for_integer(*epoch->backend, address, bytes, compare, value,
+                                             remora::lib::from_now(timeout_us),
+                                             handle_of(r)->limit(), there);
+    });
     if (found && (!error || error == -EAGAIN))
         *found = there;
     return error;

@@ -5,6 +5,7 @@
 #include <array>
 #include <bit>
 #include <cerrno>
+#include <functional>
 #include <new>
 #include <thread>
 #include <utility>
@@ -407,8 +408,9 @@ std::size_t Queue::wait(std::span<remote_completion> to, std::size_t at_least,
         if (!use)
             continue; // all operations have ended meanwhile
         const std::size_t wanted = std::max<std::size_t>(at_least - taken, 1);
-        use->backend->wait_until(
-            this, [&] { return ended_count_ >= wanted || !use->in_flight; }, until);
+        auto done = [&] { return ended_count_ >= wanted || !use->in_flight; };
+        // By reference, for a copy takes memory, and what was taken must not be lost.
+        use->backend->wait_until(this, std::ref(done), until);
     }
 }
 

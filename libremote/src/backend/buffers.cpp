@@ -24,13 +24,12 @@ int Buffers::add(std::uint8_t* memory, std::size_t bytes) {
     if (!free_)
         return -ENOSPC;
     unsigned number = static_cast<unsigned>(std::countr_zero(free_));
-    auto added = by_begin_.emplace_hint(next, memory, Buffer{bytes, number});
-    int error = backend_->keep_buffer(number, {memory, bytes});
-    if (error)
-        by_begin_.erase(added);
-    else
-        free_ &= free_ - 1;
-    return error;
+    Row made{{memory, Buffer{bytes, number}}}; // before it is registered, for it takes memory
+    if (int error = backend_->keep_buffer(number, {memory, bytes}))
+        return error;
+    by_begin_.merge(made);
+    free_ &= free_ - 1;
+    return 0;
 }
 
 int Buffers::remove(const std::uint8_t* memory) {

@@ -33,9 +33,11 @@ private:
         unsigned number;
     };
 
+    using Row = std::map<const std::uint8_t*, Buffer>;
+
     std::mutex lock_; // all below
     Backend* backend_;
-    std::map<const std::uint8_t*, Buffer> by_begin_;
+    Row by_begin_;
     std::uint64_t free_; // a bit for each number
 };
 

@@ -260,7 +260,7 @@ bool Client::disown() {
 
 // ---- ops ----
 
-void Client::begin(Op& op) {
+void Client::begin(Op& op) noexcept {
     rmem_client_submit(client_.get(), &translated(op), op.entered_ns);
 }
 
@@ -278,7 +278,7 @@ void Client::end_all(rmem_op* chain, rmem_client_result result) {
 // start later, nor after operations that waited for them in order and begin here. The core gets
 // both only after it has begun to renew its session, so it sends them under the new name. When the
 // node grants that name it refuses the old one, which the copies carry.
-void Client::take_back(Call& call) {
+void Client::take_back(Call& call) noexcept {
     std::uint64_t now = now_ns();
     int error = call.given_up;
     for_each_left(call, [&](Op& op) {
@@ -288,7 +288,7 @@ void Client::take_back(Call& call) {
 }
 
 // Lock. After any event to the core: retransmissions, timeouts, and sending.
-void Client::flush() {
+void Client::flush() noexcept {
     std::uint64_t read_ns = std::exchange(clock_ns_, 0);
     if (rmem_client_is_idle(client_.get()))
         return;
@@ -396,7 +396,7 @@ Clock::time_point Client::next_timer() const {
     return deadline ? at(deadline) : never;
 }
 
-void Client::receive(Lock& lock, Clock::time_point until) {
+void Client::receive(Lock& lock, Clock::time_point until) noexcept {
     std::uint64_t deadline = rmem_client_deadline(client_.get());
     std::uint64_t spin_ns = std::clamp(2 * client_->rtt.srtt_ns, spin_ns_min, spin_ns_max);
     // From the last event on: that was a moment ago, and the clock takes as long as looking.
@@ -410,7 +410,7 @@ void Client::receive(Lock& lock, Clock::time_point until) {
     transport_->deliver(client_->config, *this);
 }
 
-void Client::take_in() {
+void Client::take_in() noexcept {
     event_ns_ = now_ns();
     transport_->take_in(client_->config, *this);
 }

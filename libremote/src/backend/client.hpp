@@ -66,13 +66,13 @@ private:
     void configure(const ClientOptions& options);
     void open(const std::string& name, Clock::time_point limit);
 
-    void begin(Op& op) override;
-    void flush() override;
+    void begin(Op& op) noexcept override;
+    void flush() noexcept override;
     bool expects() const override { return true; } // and retransmits
     Clock::time_point next_timer() const override;
-    void receive(Lock& lock, Clock::time_point until) override;
-    void take_in() override;
-    void take_back(Call& call) override;
+    void receive(Lock& lock, Clock::time_point until) noexcept override;
+    void take_in() noexcept override;
+    void take_back(Call& call) noexcept override;
 
     bool next(rmem_client_tx& tx) override;
     void set_room(std::uint32_t messages) override;

@@ -210,7 +210,7 @@ bool Dev::disown() {
 
 // ---- operations ----
 
-void Dev::begin(Op& op) {
+void Dev::begin(Op& op) noexcept {
     // The thread that executes the op itself waits for this.
     if (!has_ring_ || op.kind == Kind::alloc || op.kind == Kind::free)
         return;
@@ -253,7 +253,7 @@ const std::uint16_t* Dev::buffer_of(const Op& op) const {
 }
 
 // Lock. Cancels submitted ops in the kernel; the others end here.
-void Dev::take_back(Call& call) {
+void Dev::take_back(Call& call) noexcept {
     // The kernel can cancel submitted ops only.
     flush();
     cancel_cookie(device_.get(), number_of(&call));
@@ -277,7 +277,7 @@ void Dev::end_later(const Call* call) {
 
 // SQEs that the kernel refuses now are submitted when some ops have ended: receive() calls this,
 // too.
-void Dev::flush() {
+void Dev::flush() noexcept {
     if (has_ring_)
         io_uring_submit(&ring_);
 }
@@ -385,12 +385,15 @@ int Dev::keep_buffer(unsigned number, std::span<std::uint8_t> memory) {
             return error;
         has_buffers_ = true;
     }
+    // Before it is registered, for it takes memory.
+    decltype(buffers_) made{
+        {memory.data() + memory.size(), {memory.data(), static_cast<std::uint16_t>(number)}}};
     iovec vector{memory.data(), memory.size()};
     __u64 tag = 0;
     int updated = io_uring_register_buffers_update_tag(&ring_, number, &vector, &tag, 1);
     if (updated < 0)
         return updated;
-    buffers_[memory.data() + memory.size()] = {memory.data(), static_cast<std::uint16_t>(number)};
+    buffers_.merge(made);
     return 0;
 }
 
@@ -417,7 +420,7 @@ void Dev::stats(remote_counters& counters) {
 
 // ---- waiting ----
 
-void Dev::receive(Lock& lock, Clock::time_point until) {
+void Dev::receive(Lock& lock, Clock::time_point until) noexcept {
     flush();
     lock.unlock();
     Clock::time_point began = Clock::now();
@@ -449,7 +452,7 @@ bool Dev::listen(Clock::time_point until) {
 }
 
 // Lock.
-void Dev::take_in() {
+void Dev::take_in() noexcept {
     io_uring_cqe* cqe;
     while (!io_uring_peek_cqe(&ring_, &cqe)) {
         Op& op = *reinterpret_cast<Op*>(cqe->user_data);

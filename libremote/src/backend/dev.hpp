@@ -48,12 +48,12 @@ public:
     Watch watch() override { return {.fd = has_ring_ ? ring_.ring_fd : -1}; }
 
 private:
-    void begin(Op& op) override;
-    void flush() override;
+    void begin(Op& op) noexcept override;
+    void flush() noexcept override;
     bool expects() const override { return under_way_ > 0; }
-    void receive(Lock& lock, Clock::time_point until) override;
-    void take_in() override;
-    void take_back(Call& call) override;
+    void receive(Lock& lock, Clock::time_point until) noexcept override;
+    void take_in() noexcept override;
+    void take_back(Call& call) noexcept override;
 
     void submit(Op& op);
     const std::uint16_t* buffer_of(const Op& op) const;

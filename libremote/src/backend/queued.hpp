@@ -74,21 +74,22 @@ public:
 protected:
     using Lock = std::unique_lock<std::mutex>;
 
-    // The caller holds the lock for all of these. Begins an op whose order permits it, or sends the
-    // next message of an op of many ranges; flush() follows.
-    virtual void begin(Op& op) = 0;
-    virtual void flush() = 0;
+    // The caller holds the lock for all of these. They throw nothing: ops in flight lie on stacks
+    // that must not be unwound, and one thread receives for all. Begins an op whose order permits
+    // it, or sends the next message of an op of many ranges; flush() follows.
+    virtual void begin(Op& op) noexcept = 0;
+    virtual void flush() noexcept = 0;
     // When receive() has to be called again at the latest, but for the calls' limits.
     virtual Clock::time_point next_timer() const { return never; }
     // Is there anything that receive() would learn of?
     virtual bool expects() const = 0;
     // Waits until an op has ended, or until; releases the lock meanwhile. flush() follows.
-    virtual void receive(Lock& lock, Clock::time_point until) = 0;
+    virtual void receive(Lock& lock, Clock::time_point until) noexcept = 0;
     // The same without waiting. The caller made sure that no thread is in receive().
-    virtual void take_in() = 0;
+    virtual void take_in() noexcept = 0;
     // Makes the call's remaining ops, which have all begun, end soon by end() with its given_up.
     // Called again now and then until they have ended.
-    virtual void take_back(Call& call) = 0;
+    virtual void take_back(Call& call) noexcept = 0;
     // An op that had begun has ended with error. The caller must not touch a call that has ended.
     // Ops that waited for this one begin; the caller calls flush() afterwards.
     void end(Op& op, int error);

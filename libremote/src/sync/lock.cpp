@@ -86,9 +86,17 @@ void Locks::forget(std::uint64_t address, std::uint64_t bytes) {
 
 // ---- holders ----
 
-void Locks::hold(std::uint64_t lock, std::uint64_t turn) {
+// taken: the lock's entry.
+void Locks::hold(Held& taken) {
     std::lock_guard guard(mutex_);
-    held_[{lock, this_thread()}] = turn;
+    held_.merge(taken);
+}
+
+// Unless the lock was forgotten meanwhile.
+void Locks::set_turn(std::uint64_t lock, std::uint64_t turn) {
+    std::lock_guard guard(mutex_);
+    if (auto held = held_.find({lock, this_thread()}); held != held_.end())
+        held->second = turn;
 }
 
 void Locks::drop(std::uint64_t lock) {
@@ -133,10 +141,11 @@ bool Locks::take_up(std::uint64_t lock, std::uint32_t& ticket) {
 }
 
 // Keeps the ticket of a take() that timed out; its turn may have come.
-void Locks::keep(std::uint64_t lock, std::uint32_t ticket) {
+void Locks::keep(std::uint64_t lock, std::uint32_t ticket, Waiting& room) {
     std::lock_guard guard(mutex_);
     held_.erase({lock, this_thread()});
-    waiting_.emplace(lock, ticket);
+    room.begin()->second = ticket;
+    waiting_.merge(room);
 }
 
 int Locks::draw(std::uint64_t lock, std::uint32_t& ticket, Clock::time_point limit) {
@@ -195,6 +204,9 @@ int Locks::take(std::uint64_t lock, Clock::time_point limit) {
     if (int error = check_unheld(lock, limit))
         return error;
     for (;;) {
+        // Before a ticket is drawn: without memory to note it, nobody would have the lock.
+        Held taken{{{lock, this_thread()}, 0}};
+        Waiting room{{lock, 0}};
         std::uint32_t ticket = 0;
         std::uint64_t turn = 0;
         bool is_fresh = !take_up(lock, ticket);
@@ -204,14 +216,15 @@ int Locks::take(std::uint64_t lock, Clock::time_point limit) {
         if (error == -EAGAIN)
             continue;
         if (!error) {
-            hold(lock, turn);
+            taken.begin()->second = turn;
+            hold(taken);
             // If the turn came earlier, less of the lease is left than the holder is promised.
             error = is_fresh ? 0 : extend(lock, limit);
         }
         if (error == -EPERM)
             continue;
         if (error == -ETIMEDOUT)
-            keep(lock, ticket);
+            keep(lock, ticket, room);
         return error ? error : static_cast<int>(turn & passed_over);
     }
 }
@@ -234,7 +247,7 @@ int Locks::extend(std::uint64_t lock, Clock::time_point limit) {
             drop(lock);
             return -EPERM;
         }
-        hold(lock, wanted);
+        set_turn(lock, wanted);
         if (found == turn)
             return 0;
         // An earlier extension was executed and its answer lost; this one is still to do.
@@ -254,7 +267,7 @@ int Locks::give(std::uint64_t lock, Clock::time_point limit) {
         return error;
     // An extension was executed and its answer lost.
     if (!error && found == extended(turn)) {
-        hold(lock, found);
+        set_turn(lock, found);
         return give(lock, limit);
     }
     drop(lock);

@@ -43,6 +43,8 @@ public:
 
 private:
     using Holder = std::pair<std::uint64_t, std::uint64_t>; // lock and thread
+    using Held = std::map<Holder, std::uint64_t>;           // turn, as the holder knows it
+    using Waiting = std::multimap<std::uint64_t, std::uint32_t>;
 
     struct State {
         std::uint64_t turn;
@@ -57,17 +59,18 @@ private:
     int settle(std::uint64_t lock, std::uint64_t turn, Clock::time_point limit);
     int check_unheld(std::uint64_t lock, Clock::time_point limit);
     int held_turn(std::uint64_t lock, std::uint64_t& turn);
-    void hold(std::uint64_t lock, std::uint64_t turn);
+    void hold(Held& taken);
+    void set_turn(std::uint64_t lock, std::uint64_t turn);
     void drop(std::uint64_t lock);
-    void keep(std::uint64_t lock, std::uint32_t ticket);
+    void keep(std::uint64_t lock, std::uint32_t ticket, Waiting& room);
     // CAS of turn from expected to desired; expected becomes the value found.
     int swap(std::uint64_t lock, std::uint64_t& expected, std::uint64_t desired,
              Clock::time_point limit);
 
     Backend& backend_;
     std::mutex mutex_;
-    std::map<Holder, std::uint64_t> held_;                // turn, as the holder knows it
-    std::multimap<std::uint64_t, std::uint32_t> waiting_; // tickets of takers that timed out
+    Held held_;
+    Waiting waiting_; // tickets of takers that timed out
 };
 
 } // namespace remora::lib

@@ -5,6 +5,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <thread>
 #include <utility>
 
@@ -208,8 +209,8 @@ void ShmLink::look_after() {
         return;
     try {
         take_offer();
-    } catch (const Failure&) {
-        socket_ = Descriptor(); // this node may restart, too
+    } catch (const std::exception&) {
+        socket_ = Descriptor(); // this node may restart, too, and this machine have memory again
     }
 }
 
