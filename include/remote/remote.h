@@ -38,7 +38,12 @@
  * and refuses it otherwise. In one for results, it sets size to the bytes that it has filled.
  *
  * Threads. Any number of threads MAY use a handle at once. They MUST have finished before
- * remote_close().
+ * remote_close(). No call is a cancellation point: a thread that pthread_cancel() ends meanwhile ends
+ * after the call. So a call without a time limit delays it for as long as the call takes.
+ *
+ * Unloading. dlclose() leaves the shared library in memory, for a mapping's thread may run, and the
+ * look-up of a host's name that took too long. A program that links the static library into a
+ * plug-in MUST NOT unload that while a handle is open, or such a look-up is under way.
  *
  * Order (Clio, sections 3.1 and 4.5). A synchronous call is complete when it returns. Asynchronous
  * operations MAY be executed in any order, with one exception: two operations of one handle that
@@ -56,6 +61,17 @@
  * remote_fence() for instance, has succeeded. If a copy of the change might be in flight, the node
  * renews the handle's session for this. Later operations wait for the renewal; operations in flight
  * are not affected.
+ *
+ * Snapshots. The kernel doesn't tell a program that its machine was restored from a snapshot, nor
+ * the process from a checkpoint. The restored copy gives its operations numbers that the original
+ * has used since. The node takes them for retransmissions, and answers changes without executing
+ * them: writes are lost silently. By udp: and shm: a program MUST close its handles before the
+ * snapshot or the checkpoint, or end in the copy. By dev: the kernel module notices the snapshot of
+ * a machine whose hypervisor has a generation counter (vmgenid); operations then end with -ESTALE.
+ * An embedded node is part of the copy.
+ *
+ * Addresses. A handle whose machine gets another address, by DHCP for instance, goes on from there.
+ * A host's name is looked up when the handle is opened and by remote_lost(), no more.
  *
  * fork(). A handle belongs to its process. In the child its calls return -ECHILD. The child closes
  * its copies of the handle's sockets when it begins, without a message to the node.
@@ -105,16 +121,20 @@ struct remote_options {
  *   shm:PATH[,key=FILE][,space=ID]            a node on this machine, by shared memory
  *   dev:/dev/rmemN                            the kernel module's (remora attach --programs);
  *                                             timeout_us, integrity and key are the device's
+ * A comma ends FILE, PATH and the like: a key whose file's name has one is given by options.
  * options MAY be NULL. remote_why() returns the reason of a failure:
  *   -EINVAL        not a target, or not valid options
  *   -ENOKEY        the key file can't be read, or there is no key in it, or none is given
- *   -EHOSTUNREACH  no such host, or nothing comes back from it: the machine is down, a firewall
- *                  drops the datagrams, or the program at PATH stands still. It takes up to 2 s
- *                  more to tell this from the next two
- *   -ECONNREFUSED  the machine is there, and no node: it refuses the port, or there is no such PATH
- *   -EKEYREJECTED  a program listens there and gives no answer: the space has another key, or there
- *                  is no such space, or the program is no memory node
- *   -EPROTO        the program at PATH offers no rings, or is of a version with other ones
+ *   -EHOSTUNREACH  no such host, no answer from the name servers, or nothing comes back from the
+ *                  host: the machine is down, a firewall drops the datagrams, or the program at
+ *                  PATH stands still. It takes up to 2 s more to tell this from the next two
+ *   -ECONNREFUSED  the machine, or a firewall, refuses the port: no node is there, or it can't be
+ *                  reached; or there is no such PATH
+ *   -EKEYREJECTED  the machine is there and the port gives no answer: the space has another key, or
+ *                  there is no such space, or a firewall drops this port's datagrams alone, or the
+ *                  program that listens there is no memory node
+ *   -EAGAIN        no thread to look up the host's name; or 16 look-ups wait for silent name servers
+ *   -EPROTO        what listens at PATH offers no rings, or is of a version with other ones
  *   -EUSERS        the node is full: it has no session left, or no ring
  *   -ENODEV        no such device, or not one that remora attach --programs made
  *   -EACCES        the caller has no permission to open the device or the socket
@@ -149,9 +169,9 @@ struct remote_node {
 };
 
 /*
- * Asks the node what it has, in a session of its own. If the node has none left, free_bytes is what
- * it was when the handle's session began. -EINVAL also for node->size. Other errors: those of
- * remote_open().
+ * Asks the node what it has. The node tells it when a session begins, so the call has the handle's
+ * session renewed: operations in flight are sent again, and each is executed once. -EINVAL also for
+ * node->size. -ETIMEDOUT also after 5 s.
  */
 int remote_info(remote_t *r, struct remote_node *node);
 

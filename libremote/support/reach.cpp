@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "support/reach.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 
@@ -23,11 +24,13 @@ bool refuses(const sockaddr_storage& address, socklen_t bytes, std::chrono::mill
     Descriptor fd(socket(address.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     if (!fd || connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), bytes))
         return false;
+    // poll() takes a negative time for none.
+    const int wait_ms = std::max(static_cast<int>(patience.count() / tries), 0);
     for (int n = 0; n < tries; n++) {
         pollfd refusal{fd.get(), POLLIN, 0};
         char nothing = 0;
         if ((send(fd.get(), &nothing, sizeof(nothing), 0) < 0 && errno == ECONNREFUSED) ||
-            (poll(&refusal, 1, static_cast<int>(patience.count() / tries)) > 0 &&
+            (poll(&refusal, 1, wait_ms) > 0 &&
              recv(fd.get(), &nothing, sizeof(nothing), MSG_DONTWAIT) < 0 && errno == ECONNREFUSED))
             return true;
     }

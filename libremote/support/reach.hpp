@@ -11,8 +11,8 @@ namespace remora {
 
 enum class Reach {
     silent,   // nothing came back, not even a refusal: no machine there, or a firewall
-    refused,  // the machine is there, and nobody listens at the port
-    listened, // the machine refuses another port, but not this one
+    refused,  // no program listens at the port, or a firewall refuses it
+    listened, // another port is refused, but not this one: a program listens, or a firewall drops
 };
 
 // Takes twice that patience where nothing comes back.

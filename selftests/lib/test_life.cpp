@@ -5,10 +5,12 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <fstream>
+#include <mutex>
 #include <random>
 #include <thread>
 #include <vector>
@@ -23,6 +25,7 @@
 
 #include "async.hpp"
 #include "backend.hpp"
+#include "patience.hpp"
 #include "src/backend/dev.hpp"
 #include "victim.hpp"
 
@@ -43,10 +46,54 @@ constexpr TestHost unreachable_last{"unreachable-last.test", "127.0.0.1", unreac
 
 } // namespace
 
+// A name whose servers are silent until the test lets them answer.
+class SilentNames {
+public:
+    static constexpr char host[] = "silent-names.test";
+
+    static int look_up() {
+        std::unique_lock lock(mutex_);
+        waiting_++;
+        changed_.wait(lock, [] { return answers_; });
+        waiting_--;
+        return EAI_AGAIN;
+    }
+    SilentNames() {
+        std::lock_guard lock(mutex_);
+        answers_ = false;
+    }
+    SilentNames(const SilentNames&) = delete;
+    SilentNames& operator=(const SilentNames&) = delete;
+    ~SilentNames() {
+        answer();
+        remora::test::comes_true([] { return !waiting(); });
+    }
+    static void answer() {
+        std::lock_guard lock(mutex_);
+        answers_ = true;
+        changed_.notify_all();
+    }
+    static int waiting() {
+        std::lock_guard lock(mutex_);
+        return waiting_;
+    }
+
+private:
+    inline static std::mutex mutex_;
+    inline static std::condition_variable changed_;
+    inline static bool answers_ = true;
+    inline static int waiting_ = 0;
+};
+
+std::atomic<unsigned> look_ups{0};
+
 extern "C" int getaddrinfo(const char* host, const char* port, const addrinfo* hints,
                            addrinfo** list) {
     static const auto system =
         reinterpret_cast<decltype(&getaddrinfo)>(dlsym(RTLD_NEXT, "getaddrinfo"));
+    look_ups++;
+    if (host && !std::strcmp(host, SilentNames::host))
+        return hints->ai_flags & AI_NUMERICHOST ? EAI_NONAME : SilentNames::look_up();
     for (const TestHost& test : {two_addresses, unreachable_first, unreachable_last}) {
         if (!host || std::strcmp(host, test.name))
             continue;
@@ -335,6 +382,92 @@ TEST(Open, SilentFirstAddressIsTriedBeforeTheSecond) {
     expect_use(target_of(two_addresses, relay.port(), key_file()));
     char byte;
     EXPECT_GT(recv(silent.get(), &byte, 1, MSG_TRUNC), 0) << "the first was left out";
+}
+
+// The reason of a silence is looked for when no other address is left: that takes time.
+TEST(Open, SilentFirstAddressIsNotProbedWhileAnotherIsLeft) {
+    TestNode node;
+    Relay relay(node.port(), 0);
+    Descriptor silent(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    sockaddr_in first{};
+    first.sin_family = AF_INET;
+    first.sin_port = htons(relay.port());
+    ASSERT_EQ(inet_pton(AF_INET, two_addresses.first, &first.sin_addr), 1);
+    ASSERT_EQ(bind(silent.get(), reinterpret_cast<sockaddr*>(&first), sizeof(first)), 0);
+    expect_use(target_of(two_addresses, relay.port(), key_file()));
+    char byte;
+    for (ssize_t got; (got = recv(silent.get(), &byte, 1, MSG_TRUNC)) > 0;)
+        EXPECT_GT(got, 1) << "a probe";
+}
+
+remote_options in_time(std::uint64_t timeout_us) {
+    remote_options options{};
+    options.size = sizeof(options);
+    options.timeout_us = timeout_us;
+    return options;
+}
+
+TEST(Open, SilentNameServersTakeNoMoreThanTheTimeout) {
+    const Watchdog watchdog("remote_open() with silent name servers");
+    const SilentNames silent;
+    const std::string target = fmt::format("udp:{},key={}", SilentNames::host, key_file());
+    const remote_options options = in_time(50'000);
+    remote_t* r = nullptr;
+    for (int n = 1; n <= 16; n++) {
+        EXPECT_EQ(remote_open(&r, target.c_str(), &options), -EHOSTUNREACH);
+        EXPECT_NE(std::string(remote_why()).find("name servers"), std::string::npos)
+            << remote_why();
+        EXPECT_TRUE(comes_true([&] { return SilentNames::waiting() == n; }));
+    }
+    EXPECT_EQ(remote_open(&r, target.c_str(), &options), -EAGAIN) << "and another thread is left";
+    SilentNames::answer();
+    ASSERT_TRUE(comes_true([] { return !SilentNames::waiting(); }));
+    EXPECT_TRUE(
+        comes_true([&] { return remote_open(&r, target.c_str(), &options) == -EHOSTUNREACH; }));
+    EXPECT_EQ(std::string(remote_why()).find("in time"), std::string::npos) << remote_why();
+}
+
+TEST(Open, AskingForMemoryLooksNothingUp) {
+    TestNode node(0, 1); // with a single session
+    Relay relay(node.port(), 0);
+    remote_t* r = nullptr;
+    ASSERT_EQ(remote_open(&r, target_of(two_addresses, relay.port(), key_file()).c_str(), nullptr),
+              0);
+    remote_node before{}, after{};
+    before.size = after.size = sizeof(before);
+    const unsigned asked = look_ups;
+    ASSERT_EQ(remote_info(r, &before), 0) << remote_why();
+    raddr_t a = 0;
+    ASSERT_EQ(ralloc(r, 1 << 20, REMOTE_RW, &a), 0);
+    ASSERT_EQ(remote_info(r, &after), 0) << remote_why();
+    EXPECT_EQ(after.free_bytes, before.free_bytes - (1 << 20));
+    EXPECT_EQ(look_ups, asked);
+    remote_close(r);
+}
+
+// Each addition is executed once.
+TEST(Open, AskingForMemoryBesideIntegersChangesEachOnce) {
+    TestNode node;
+    remote_t* r = nullptr;
+    ASSERT_EQ(remote_open(&r, udp_target(node.port()).c_str(), nullptr), 0);
+    raddr_t a = 0;
+    ASSERT_EQ(ralloc(r, 8, REMOTE_RW, &a), 0);
+    std::atomic<bool> stop{false};
+    std::uint64_t added = 0, found = 0;
+    std::thread adding([&] {
+        for (; !stop; added++)
+            ASSERT_EQ(remote_fetch(r, a, 8, REMOTE_ADD, 1, nullptr), 0);
+    });
+    for (int n = 0; n < 50; n++) {
+        remote_node node_info{};
+        node_info.size = sizeof(node_info);
+        ASSERT_EQ(remote_info(r, &node_info), 0) << remote_why();
+    }
+    stop = true;
+    adding.join();
+    EXPECT_EQ(rread(r, a, &found, 8), 0);
+    EXPECT_EQ(found, added);
+    remote_close(r);
 }
 
 TEST(Open, AddressThatConnectRefusesIsSkipped) {

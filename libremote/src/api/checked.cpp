@@ -47,7 +47,7 @@ const char* error_text(int error) {
     case EHOSTUNREACH:
         return "nothing comes back: the machine is down, or a firewall is in the way";
     case ECONNREFUSED:
-        return "the machine is there, and no node";
+        return "the port is refused: no node is there, or a firewall refuses it";
     case EKEYREJECTED:
         return "no answer, though the machine is there: another key or space, a firewall, or no "
                "node";

@@ -113,20 +113,7 @@ void Handle::stats(remote_counters& counters) {
 }
 
 void Handle::info(remote_node& node) {
-    EpochRef now = epoch();
-    now->backend->info(node);
-    if (target_.lasts)
-        return;
-    // A node says what it has when a session begins. One that has none left is still there, as far
-    // as the handle's own session knows.
-    const std::uint64_t round_trip_ns = node.round_trip_ns;
-    try {
-        target_.open(limit())->info(node);
-    } catch (const Failure& failure) {
-        if (failure.error() != EUSERS || now->backend->is_lost())
-            throw;
-    }
-    node.round_trip_ns = round_trip_ns;
+    epoch()->backend->info(node, limit());
 }
 
 void Handle::add(Queue& queue) {

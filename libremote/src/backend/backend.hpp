@@ -86,8 +86,11 @@ public:
     // Adds to counters.
     virtual void stats(remote_counters& counters) = 0;
     virtual std::uint64_t page_bytes() const = 0;
-    // Sets what the backend knows of its node.
-    virtual void info(remote_node& node) { node.page_bytes = page_bytes(); }
+    // Asks the node what it has. Throws Failure.
+    virtual void info(remote_node& node, Clock::time_point limit) {
+        (void)limit;
+        node.page_bytes = page_bytes();
+    }
     // Called in a child of the process that opened the backend: sends nothing to the node. May the
     // object be destroyed?
     virtual bool disown() = 0;

@@ -5,7 +5,6 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
-#include <exception>
 #include <limits>
 #include <utility>
 
@@ -16,6 +15,10 @@
 #include "support/failure.hpp"
 #include "support/parse.hpp"
 #include "support/random.hpp"
+
+extern "C" {
+#include "core/rmem/client/session.h"
+}
 
 namespace remora::lib {
 
@@ -32,6 +35,9 @@ constexpr auto slice = std::chrono::milliseconds(10);
 constexpr auto close_time = std::chrono::milliseconds(200);
 constexpr std::chrono::milliseconds silence_patience{2000};
 constexpr std::uint64_t open_ns_max = 5 * BASE_NSEC_PER_SEC;
+// An address has so much time even if those before it took more than their share: the process may
+// have stood still.
+constexpr auto try_least = std::chrono::milliseconds(250);
 
 Clock::time_point at(std::uint64_t ns) {
     return Clock::time_point(Clock::duration(ns));
@@ -157,7 +163,7 @@ ClientOptions client_options(std::string_view settings, std::string_view target,
 
 Client::Client(const std::string& name, const std::vector<Connect>& candidates,
                const ClientOptions& options, Clock::time_point limit)
-    : client_(new rmem_client) {
+    : options_(options), client_(new rmem_client) {
     crc32c_setup_once();
     open_any(name, candidates, options, limit);
     page_bytes_ = client_->node.page_bytes;
@@ -168,34 +174,49 @@ Client::Client(const std::string& name, const std::vector<Connect>& candidates,
         throw Failure(EPROTO, "the node has pages of {} bytes, which can't be", page_bytes_);
 }
 
-// Tries all candidates in turn. Each has an equal share of the time that is left. If all fail,
-// throws the first failure whose cause isn't EHOSTUNREACH, or else the first one: the resolver also
-// returns addresses without a route, and sorts them behind the others.
+Clock::time_point open_limit(const ClientOptions& options, Clock::time_point limit) {
+    const std::uint64_t ns = options.timeout_ns ? options.timeout_ns : open_ns_max;
+    return std::min(limit, Clock::now() + std::chrono::nanoseconds(std::min(ns, open_ns_max)));
+}
+
+// Tries all candidates in turn. Each has an equal share of the time that is left. Only if all fail
+// are those that gave no answer looked at for the reason: that takes as long again.
 void Client::open_any(const std::string& name, const std::vector<Connect>& candidates,
                       const ClientOptions& options, Clock::time_point limit) {
-    limit = std::min(limit,
-                     Clock::now() +
-                         std::chrono::nanoseconds(std::min(
-                             options.timeout_ns ? options.timeout_ns : open_ns_max, open_ns_max)));
+    const Clock::time_point began = Clock::now();
     auto left = static_cast<int>(candidates.size());
-    std::exception_ptr failed;
-    int error = 0;
+    std::vector<std::unique_ptr<Transport>> silent;
+    std::vector<Failure> failures;
     for (const Connect& connect : candidates) {
-        Clock::time_point now = Clock::now();
+        const Clock::time_point now = Clock::now();
+        const Clock::time_point until = std::max(now + (limit - now) / left--, now + try_least);
         try {
-            const Clock::time_point until = now + (limit - now) / left;
             transport_ = connect(until);
             configure(options);
-            return open(name, until);
+            if (opens(name, until))
+                return;
+            silent.push_back(std::move(transport_));
         } catch (const Failure& failure) {
-            if (!failed || (error == EHOSTUNREACH && failure.error() != EHOSTUNREACH)) {
-                failed = std::current_exception();
-                error = failure.error();
-            }
-            left--;
+            failures.push_back(failure);
         }
     }
-    std::rethrow_exception(failed);
+    auto patience = std::min<Clock::duration>(silence_patience, limit - began);
+    throw reason(name, silent, std::chrono::duration_cast<std::chrono::milliseconds>(patience),
+                 std::move(failures));
+}
+
+// The first failure whose cause isn't EHOSTUNREACH, or else the first one: the resolver also
+// returns addresses without a route.
+Failure Client::reason(const std::string& name,
+                       const std::vector<std::unique_ptr<Transport>>& silent,
+                       std::chrono::milliseconds patience, std::vector<Failure> failures) {
+    std::vector<Failure> all;
+    for (const auto& transport : silent)
+        all.push_back(transport->silence(name, patience / static_cast<int>(silent.size())));
+    all.insert(all.end(), failures.begin(), failures.end());
+    auto best = std::ranges::find_if(
+        all, [](const Failure& failure) { return failure.error() != EHOSTUNREACH; });
+    return best == all.end() ? all.front() : *best;
 }
 
 void Client::configure(const ClientOptions& options) {
@@ -218,20 +239,19 @@ void Client::configure(const ClientOptions& options) {
     rmem_client_init(client_.get(), &config, &base_, &incast_, 0);
 }
 
-void Client::open(const std::string& name, Clock::time_point limit) {
-    auto patience = std::chrono::duration_cast<std::chrono::milliseconds>(limit - Clock::now());
+// False: no answer. Throws Failure: the node is full.
+bool Client::opens(const std::string& name, Clock::time_point limit) {
     {
         Lock lock(lock_);
         rmem_client_open(client_.get(), now_ns());
         flush();
     }
-    bool open = wait_for([this] { return client_->state == RMEM_CHANNEL_OPEN; }, limit);
-    if (open)
-        return;
+    if (wait_for([this] { return client_->state == RMEM_CHANNEL_OPEN; }, limit))
+        return true;
     if (client_->open_status == RMEM_BUSY)
         throw Failure(EUSERS, "{} has no session left: end some clients, or start it with more",
                       name);
-    throw transport_->silence(name, std::min(silence_patience, patience));
+    return false;
 }
 
 Client::~Client() {
@@ -321,6 +341,8 @@ void Client::expire_core(std::uint64_t now_ns) {
     while (due || client_->state == RMEM_CHANNEL_LOST) {
         rmem_client_result result = RMEM_CLIENT_OK;
         rmem_op* ended = rmem_client_expire(client_.get(), now_ns, &result);
+        if (due && client_->silent)
+            transport_->unanswered();
         end_all(ended, result);
         due = false;
         if (!ended)
@@ -376,8 +398,26 @@ void Client::stats(remote_counters& counters) {
     counters.reopened += count.reopened;
 }
 
-void Client::info(remote_node& node) {
+// The node says what it has when it opens a session, so the handle's own is renewed.
+void Client::info(remote_node& node, Clock::time_point limit) {
+    limit = open_limit(options_, limit);
+    {
+        Lock lock(lock_);
+        rmem_client_renew(client_.get(), now_ns());
+        flush();
+    }
+    const bool told = wait_for(
+        [this] {
+            return client_->state == RMEM_CHANNEL_OPEN || client_->state == RMEM_CHANNEL_LOST;
+        },
+        limit);
     Lock lock(lock_);
+    if (client_->state == RMEM_CHANNEL_LOST) {
+        note(-ESTALE);
+        throw Failure(ESTALE, "the node restarted: see remote_lost()");
+    }
+    if (!told)
+        throw Failure(ETIMEDOUT, "the node doesn't say in time what memory it has");
     node.page_bytes = page_bytes_;
     node.memory_bytes = client_->node.memory_bytes;
     node.free_bytes = client_->node.free_bytes;

@@ -41,6 +41,9 @@ std::string_view take_place(std::string_view& text);
 ClientOptions client_options(std::string_view settings, std::string_view target,
                              const remote_options& options);
 
+// When opening has failed: within the options' timeout, and at most 5 s.
+Clock::time_point open_limit(const ClientOptions& options, Clock::time_point limit);
+
 class Client final : public Queued, private Messages {
 public:
     // name: of the node, for people. Throws Failure: no way, no answer, refused.
@@ -55,7 +58,7 @@ public:
     std::uint32_t put_bytes() const override { return put_bytes_; }
     std::uint32_t vector_bytes() const override { return vector_bytes_; }
     std::uint64_t page_bytes() const override { return page_bytes_; }
-    void info(remote_node& node) override;
+    void info(remote_node& node, Clock::time_point limit) override;
     bool disown() override;
     bool can_detach() const override { return true; }
     Watch watch() override;
@@ -64,7 +67,10 @@ private:
     void open_any(const std::string& name, const std::vector<Connect>& candidates,
                   const ClientOptions& options, Clock::time_point limit);
     void configure(const ClientOptions& options);
-    void open(const std::string& name, Clock::time_point limit);
+    bool opens(const std::string& name, Clock::time_point limit);
+    static Failure reason(const std::string& name,
+                          const std::vector<std::unique_ptr<Transport>>& silent,
+                          std::chrono::milliseconds patience, std::vector<Failure> failures);
 
     void begin(Op& op) noexcept override;
     void flush() noexcept override;
@@ -83,6 +89,7 @@ private:
     void end_all(rmem_op* chain, rmem_client_result result);
     void expire_core(std::uint64_t now_ns);
 
+    const ClientOptions options_;
     std::unique_ptr<Transport> transport_;
     std::uint64_t page_bytes_ = 0;   // from the node's first answer
     std::uint32_t put_bytes_ = 0;    // the same

@@ -407,7 +407,7 @@ void Dev::drop_buffer(unsigned number) {
         io_uring_register_buffers_update_tag(&ring_, number, &none, &tag, 1);
 }
 
-void Dev::info(remote_node& node) {
+void Dev::info(remote_node& node, Clock::time_point) {
     node.page_bytes = page_bytes_;
     node.memory_bytes = memory_bytes_;
     node.free_bytes = std::numeric_limits<std::uint64_t>::max();

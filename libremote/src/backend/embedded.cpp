@@ -351,7 +351,7 @@ void Embedded::stats(remote_counters& counters) {
     calls_.add_to(counters);
 }
 
-void Embedded::info(remote_node& node) {
+void Embedded::info(remote_node& node, Clock::time_point) {
     const struct rmem_node_usage usage = host_.usage();
     node.page_bytes = page_bytes();
     node.memory_bytes = usage.pages * page_bytes();

@@ -50,7 +50,7 @@ public:
               Region& region) override;
     int dealloc(const Region& region) override;
     void stats(remote_counters& counters) override;
-    void info(remote_node& node) override;
+    void info(remote_node& node, Clock::time_point) override;
     std::uint64_t page_bytes() const override;
     bool disown() override { return true; }
 

@@ -15,7 +15,7 @@ Open parse(std::string_view text, const remote_options& options) {
     return [path, client](Clock::time_point limit) {
         std::vector<Connect> candidates{
             [path](Clock::time_point until) { return std::make_unique<Shm>(path, until); }};
-        return std::make_unique<Client>(path, candidates, client, limit);
+        return std::make_unique<Client>(path, candidates, client, open_limit(client, limit));
     };
 }
 

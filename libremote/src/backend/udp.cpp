@@ -18,8 +18,9 @@ Open parse(std::string_view text, const remote_options& options) {
     Endpoint node = parse_endpoint(address, RMEM_PORT);
     ClientOptions client = client_options(text, fmt::format("udp:{}", address), options);
     return [node, client](Clock::time_point limit) {
+        limit = open_limit(client, limit);
         return std::make_unique<Client>(endpoint_text(node.host, node.port),
-                                        udp_candidates(node.host, node.port), client, limit);
+                                        udp_candidates(node.host, node.port, limit), client, limit);
     };
 }
 

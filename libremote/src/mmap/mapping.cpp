@@ -2,12 +2,13 @@
 #include "src/mmap/mapping.hpp"
 
 #include <cerrno>
-#include <csignal>
 #include <system_error>
 
 #include <poll.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
+
+#include "support/thread.hpp"
 
 namespace remora::lib {
 
@@ -20,22 +21,6 @@ Descriptor event_descriptor() {
     return fd;
 }
 
-// Blocks the program's signal handlers on the thread: they might touch the mapping.
-template <typename Fn>
-std::thread thread_without_signals(Fn fn) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    try {
-        std::thread thread(fn);
-        pthread_sigmask(SIG_SETMASK, &before, nullptr);
-        return thread;
-    } catch (...) {
-        pthread_sigmask(SIG_SETMASK, &before, nullptr);
-        throw;
-    }
-}
-
 } // namespace
 
 Mapping::Mapping(Backend& backend, std::uint64_t address, std::size_t bytes, bool writable,
@@ -44,6 +29,7 @@ Mapping::Mapping(Backend& backend, std::uint64_t address, std::size_t bytes, boo
       range_(memory(), bytes),
       wakeup_(event_descriptor()),
       scratch_(new Scratch),
+      // A handler might touch the mapping.
       thread_(thread_without_signals([this] { run(); })) {}
 
 Mapping::~Mapping() {

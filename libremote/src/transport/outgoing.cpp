@@ -75,6 +75,7 @@ void Outgoing::send() {
     for (const Datagram& each : train) {
         if (many && went({&each, 1}))
             continue;
+        error_ = errno;
         for (std::size_t i = each.message; i < each.messages_end; i++)
             messages_->unsent(tx_[i]);
     }

@@ -33,10 +33,13 @@ public:
         session_ = &session;
         messages_ = &messages;
         trains_may_go_ = &trains_may_go;
+        error_ = 0;
     }
     // tx's data must stay until flush().
     void add(const rmem_client_tx& tx);
     void flush();
+    // Why the last datagram that couldn't be sent since begin() wasn't: an errno; 0: all were.
+    int error() const { return error_; }
 
 private:
     struct Datagram {
@@ -68,6 +71,7 @@ private:
     }
 
     int fd_ = -1;
+    int error_ = 0;
     const rmem_client_config* session_ = nullptr;
     Messages* messages_ = nullptr;
     bool* trains_may_go_ = nullptr; // the socket's

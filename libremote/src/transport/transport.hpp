@@ -95,6 +95,10 @@ public:
     // such descriptor.
     virtual Watch watch() { return {}; }
 
+    // The caller holds the lock. The node has been silent for some time: the way to it may be
+    // another one by now. May be called again and again.
+    virtual void unanswered() {}
+
     // The node gave no answer: why? name: of the node, for people. patience: what that may take.
     virtual Failure silence(const std::string& name, std::chrono::milliseconds patience) const = 0;
 

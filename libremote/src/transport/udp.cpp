@@ -2,11 +2,11 @@
 #include "src/transport/udp.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <memory>
 
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/ip.h>
 #include <netinet/udp.h>
@@ -27,34 +27,46 @@ constexpr std::uint32_t incast_bytes_most = RMEM_IWND_BYTES;
 // Batches handled before timers are checked.
 constexpr unsigned batches_max = 64;
 
+// The address alone. Takes no memory.
+std::array<std::uint8_t, sizeof(in6_addr)> source_of(int fd) {
+    std::array<std::uint8_t, sizeof(in6_addr)> source{};
+    sockaddr_storage address{};
+    socklen_t bytes = sizeof(address);
+    getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes);
+    if (address.ss_family == AF_INET6)
+        std::memcpy(source.data(), &reinterpret_cast<sockaddr_in6&>(address).sin6_addr,
+                    sizeof(in6_addr));
+    else
+        std::memcpy(source.data(), &reinterpret_cast<sockaddr_in&>(address).sin_addr,
+                    sizeof(in_addr));
+    return source;
+}
+
+// May a datagram that the socket refused go by another source address?
+bool is_of_the_way(int error) {
+    return error == EINVAL || error == EADDRNOTAVAIL || error == ENETUNREACH ||
+           error == EHOSTUNREACH || error == ENETDOWN || error == ENODEV || error == EDESTADDRREQ;
+}
+
 } // namespace
 
 // ---- opening ----
 
-std::vector<Connect> udp_candidates(const std::string& host, std::uint16_t port) {
-    addrinfo hints{};
-    hints.ai_socktype = SOCK_DGRAM;
-    addrinfo* list = nullptr;
-    if (int error = getaddrinfo(host.c_str(), fmt::format("{}", port).c_str(), &hints, &list))
-        throw Failure(EHOSTUNREACH, "no host {}: {}", host, gai_strerror(error));
-    std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(list, freeaddrinfo);
+std::vector<Connect> udp_candidates(const std::string& host, std::uint16_t port,
+                                    Clock::time_point limit) {
     std::string name = endpoint_text(host, port);
     std::vector<Connect> candidates;
-    for (const addrinfo* each = list; each; each = each->ai_next) {
-        sockaddr_storage address{};
-        std::memcpy(&address, each->ai_addr, each->ai_addrlen);
-        candidates.emplace_back([name, address, bytes = each->ai_addrlen](Clock::time_point) {
-            return std::make_unique<Udp>(name, address, bytes);
-        });
-    }
+    for (const Resolved& each : resolve(host, port, limit))
+        candidates.emplace_back(
+            [name, each](Clock::time_point) { return std::make_unique<Udp>(name, each); });
     return candidates;
 }
 
-Udp::Udp(const std::string& name, const sockaddr_storage& address, socklen_t bytes)
-    : socket_(socket(address.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
-    if (!socket_ || connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), bytes))
+Udp::Udp(const std::string& name, const Resolved& node)
+    : node_(node), socket_(socket(node.address.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
+    if (!socket_ || !connects(socket_.get()))
         throw Failure(EHOSTUNREACH, "no way to {}: {}", name, std::strerror(errno));
-    bool v6 = address.ss_family == AF_INET6;
+    bool v6 = node.address.ss_family == AF_INET6;
     int level = v6 ? +IPPROTO_IPV6 : +IPPROTO_IP;
     // Let a path narrower than the local link get fragments instead of nothing.
     int dont = IP_PMTUDISC_DONT; // IPv6's has the same value
@@ -83,27 +95,44 @@ Udp::Udp(const std::string& name, const sockaddr_storage& address, socklen_t byt
         std::clamp(static_cast<std::uint32_t>(room) / 2, incast_bytes_least, incast_bytes_most);
 }
 
+bool Udp::connects(int fd) const {
+    return !connect(fd, reinterpret_cast<const sockaddr*>(&node_.address), node_.bytes);
+}
+
+// A socket keeps the source address that its connect() chose, though the machine may have lost it,
+// or have a better one for this way by now: a lease ended, a privacy address expired, another link
+// took over. The node learns of the new one as it does behind a NAT that forgets.
+void Udp::unanswered() {
+    Descriptor other(socket(node_.address.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    if (!other || !connects(other.get()) || source_of(other.get()) == source_of(socket_.get()))
+        return;
+    sockaddr none{};
+    none.sa_family = AF_UNSPEC;
+    connect(socket_.get(), &none, sizeof(none));
+    // If this fails, the next one to be sent does, too, and comes here.
+    connects(socket_.get());
+}
+
 Failure Udp::silence(const std::string& name, std::chrono::milliseconds patience) const {
-    sockaddr_storage address{};
-    socklen_t bytes = sizeof(address);
-    if (getpeername(socket_.get(), reinterpret_cast<sockaddr*>(&address), &bytes))
-        return Failure(EHOSTUNREACH, "{} doesn't answer: {}", name, std::strerror(errno));
-    switch (reach(address, bytes, patience / 2)) {
+    switch (reach(node_.address, node_.bytes, patience / 2)) {
     case Reach::refused:
         return Failure(ECONNREFUSED,
-                       "no node at {}: its machine refuses the port: start a node there, or give "
-                       "its port",
+                       "no node at {}: its machine, or a firewall, refuses the port: start a node "
+                       "there, open the port, or give the node's",
                        name);
     case Reach::listened:
         return Failure(EKEYREJECTED,
-                       "{} ignores us, though a program listens there: does it have this space "
-                       "with this key, and is it a memory node?",
+                       "{} ignores us, though its machine answers: does the node have this space "
+                       "with this key, is the UDP port open in the firewall, and is it a memory "
+                       "node's?",
                        name);
     case Reach::silent:
         break;
     }
     return Failure(EHOSTUNREACH,
-                   "nothing comes back from {}: is the machine up, and the UDP port open?", name);
+                   "nothing comes back from {}: is the machine up, and the UDP port open in each "
+                   "firewall?",
+                   name);
 }
 
 // ---- out ----
@@ -116,6 +145,8 @@ void Udp::send(const rmem_client_config& session, Messages& messages) {
     while (messages.next(tx))
         outgoing.add(tx);
     outgoing.flush();
+    if (is_of_the_way(outgoing.error()))
+        unanswered();
 }
 
 // ---- in ----

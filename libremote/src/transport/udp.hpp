@@ -10,6 +10,7 @@
 
 #include "src/transport/transport.hpp"
 #include "support/descriptor.hpp"
+#include "support/resolve.hpp"
 
 namespace remora::lib {
 
@@ -18,7 +19,7 @@ class Incoming;
 class Udp final : public Transport {
 public:
     // name: of the node, for people. Throws Failure.
-    Udp(const std::string& name, const sockaddr_storage& address, socklen_t bytes);
+    Udp(const std::string& name, const Resolved& node);
 
     Limits limits() const override { return limits_; }
     void send(const rmem_client_config& session, Messages& messages) override;
@@ -26,13 +27,16 @@ public:
     void deliver(const rmem_client_config& session, Messages& messages) override;
     void take_in(const rmem_client_config& session, Messages& messages) override;
     Watch watch() override { return {.fd = socket_.get()}; }
+    void unanswered() override;
     Failure silence(const std::string& name, std::chrono::milliseconds patience) const override;
     void disown() override { socket_ = Descriptor(); }
 
 private:
+    bool connects(int fd) const;
     unsigned listen(Incoming& incoming, Clock::time_point until, std::uint64_t spin_ns);
     bool sleep(Clock::time_point until);
 
+    const Resolved node_;
     Descriptor socket_;
     Limits limits_{};
     bool trains_may_go_ = true;
@@ -41,7 +45,8 @@ private:
     unsigned got_ = 0;
 };
 
-// A way for each address of the host. Throws Failure.
-std::vector<Connect> udp_candidates(const std::string& host, std::uint16_t port);
+// A way for each address of the host. Throws Failure: it has none, or none is known by the limit.
+std::vector<Connect> udp_candidates(const std::string& host, std::uint16_t port,
+                                    Clock::time_point limit);
 
 } // namespace remora::lib
