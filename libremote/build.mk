@@ -4,13 +4,14 @@
 
 LIB_VERSION = 1.0
 LIB_SONAME = libremote.so.1
-LIB_LIBS = -lfmt -luring -lpthread
+LIB_LIBS = -luring -lpthread
 LIB_FILES := out/lib/$(LIB_SONAME) out/lib/libremote.so out/lib/libremote.a out/lib/pkgconfig/libremote.pc
 
+# Threads of its own run on after dlclose(): nodelete.
 out/lib/$(LIB_SONAME): $(call objects,opt,$(LIB_SRC)) out/opt/libremora_core.a libremote/libremote.map
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D) && $(CXX) $(opt_FLAGS) $(LDFLAGS) -shared -Wl,-soname,$(LIB_SONAME) -Wl,-z,defs \
-		-Wl,--version-script=libremote/libremote.map $(filter %.o %.a,$^) $(LIB_LIBS) -o $@
+		-Wl,-z,nodelete -Wl,--version-script=libremote/libremote.map $(filter %.o %.a,$^) $(LIB_LIBS) -o $@
 
 out/lib/libremote.so: out/lib/$(LIB_SONAME)
 	$(Q)ln -sf $(LIB_SONAME) $@
@@ -55,10 +56,10 @@ out/bin/quickstart: libremote/examples/quickstart.c out/lib/libremote.a
 
 # $(call pkgconfig,LIBDIR,INCLUDEDIR,MORE): a .pc file's text
 pkgconfig = printf '%s\n' 'Name: libremote' 'Description: memory on other machines' 'Version: $(LIB_VERSION)' \
-	'Libs: -L$1 $3-lremote' 'Libs.private: -lfmt -luring -lstdc++ -lm -lpthread' 'Cflags: -I$2'
+	'Libs: -L$1 $3-lremote' 'Libs.private: -luring -lstdc++ -lm -lpthread' 'Cflags: -I$2'
 
 # Not installed, the library is found where it was built.
-out/lib/pkgconfig/libremote.pc: Makefile
+out/lib/pkgconfig/libremote.pc: Makefile libremote/build.mk
 	$(Q)mkdir -p $(@D) && $(call pkgconfig,$(CURDIR)/out/lib,$(CURDIR)/include,-Wl$(comma)-rpath$(comma)$(CURDIR)/out/lib ) > $@
 
 # ---- the manual -------------------------------------------------------------------------------

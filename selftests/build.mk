@@ -36,18 +36,18 @@ out/bin/fuzz/%: out/fuzz/selftests/fuzz/%.o out/fuzz/libremora_core.a
 out/bin/lib: $(call objects,asan,$(LIBTEST_SRC) $(LIB_SRC) $(filter-out %/main.cpp,$(NODE_SRC))) \
 		$(call objects,asan,$(wildcard tools/common/*.cpp)) out/asan/libremora_core.a
 	$(call say,LINK,$@)
-	$(call link,asan,-lgtest $(LIB_LIBS))
+	$(call link,asan,-lgtest -lfmt $(LIB_LIBS))
 
 out/bin/lib-tsan: $(call objects,tsan,$(LIBTEST_SRC) $(LIB_SRC) $(filter-out %/main.cpp,$(NODE_SRC))) \
 		$(call objects,tsan,$(wildcard tools/common/*.cpp)) out/tsan/libremora_core.a
 	$(call say,LINK,$@)
-	$(call link,tsan,-lgtest $(LIB_LIBS))
+	$(call link,tsan,-lgtest -lfmt $(LIB_LIBS))
 
 # The same without a sanitizer, for the lab's machines.
 out/bin/lib-lab: $(call objects,opt,$(LIBTEST_SRC) $(LIB_SRC) $(filter-out %/main.cpp,$(NODE_SRC))) \
 		$(call objects,opt,$(wildcard tools/common/*.cpp)) out/opt/libremora_core.a
 	$(call say,LINK,$@)
-	$(call link,opt,-lgtest $(LIB_LIBS))
+	$(call link,opt,-lgtest -lfmt $(LIB_LIBS))
 
 LIBTEST_BIN := $(if $(LIBTEST_SRC),out/bin/lib out/bin/lib-tsan)
 USER_BIN := $(if $(REMORA_SRC),out/bin/remora) $(if $(NODE_SRC),out/bin/remora-node) $(if $(SIM_SRC),out/bin/remora-sim) \

@@ -4,7 +4,7 @@
 
 out/bin/remora: $(call objects,opt,$(REMORA_SRC) $(COMMON_SRC)) out/lib/libremote.a
 	$(call say,LINK,$@)
-	$(call link,opt,-lmnl $(LIB_LIBS))
+	$(call link,opt,-lmnl -lfmt $(LIB_LIBS))
 
 out/bin/remora-node: $(call objects,opt,$(NODE_SRC) $(COMMON_SRC)) out/lib/libremora_core.a
 	$(call say,LINK,$@)

@@ -48,6 +48,38 @@ FRAMES = {
 }
 
 
+PLUGIN = """
+#include <dlfcn.h>
+#include <remote/remote.h>
+#include <stdio.h>
+
+int main(int argc, char **argv)
+{
+	void *library = argc > 1 ? dlopen(argv[1], RTLD_NOW | RTLD_LOCAL) : NULL, *memory;
+	int (*open)(remote_t **, const char *, const struct remote_options *);
+	int (*alloc)(remote_t *, uint64_t, unsigned int, raddr_t *);
+	int (*map)(remote_t *, raddr_t, size_t, unsigned int, const struct remote_mmap_options *, void **);
+	remote_t *r;
+	raddr_t a;
+	size_t i;
+
+	if (!library)
+		return 2;
+	*(void **)&open = dlsym(library, "remote_open");
+	*(void **)&alloc = dlsym(library, "remote_alloc");
+	*(void **)&map = dlsym(library, "remote_mmap");
+	if (open(&r, "embedded:size=16M", NULL) || alloc(r, 1 << 20, REMOTE_RW, &a) ||
+	    map(r, a, 1 << 20, REMOTE_RW, NULL, &memory))
+		return 2;
+	dlclose(library);
+	for (i = 0; i < 1 << 20; i += 4096)
+		((volatile char *)memory)[i] = 1; /* the mapping's thread fetches each page */
+	puts("still there");
+	return 0;
+}
+"""
+
+
 def run(*command, **options):
     done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
     if done.returncode:
@@ -56,7 +88,7 @@ def run(*command, **options):
 
 
 def flags(pc_folder, *more, name="libremote", **environment):
-    return run("pkg-config", "--cflags", "--libs", *more, name,
+    return run("pkg-config", *([] if "--cflags-only-I" in more else ["--cflags", "--libs"]), *more, name,
                env=os.environ | {"PKG_CONFIG_PATH": str(pc_folder)} | environment).split()
 
 
@@ -90,7 +122,7 @@ class Dist(unittest.TestCase):
     def test_quickstart_says_why_it_fails(self):
         key, programs = self.folder / "key", [self.folder / "shared", self.folder / "static"]
         run("gcc", QUICKSTART, *flags(ROOT / "out/lib/pkgconfig"), "-o", programs[0])
-        run("gcc", QUICKSTART, f"-I{ROOT / 'include'}", ROOT / "out/lib/libremote.a", "-lfmt", "-luring", "-lstdc++", "-lm",
+        run("gcc", QUICKSTART, f"-I{ROOT / 'include'}", ROOT / "out/lib/libremote.a", "-luring", "-lstdc++", "-lm",
             "-lpthread", "-o", programs[1])
         run(ROOT / "out/bin/remora", "key", "new", key)
         for target, why in ((f"udp:127.0.0.1:1,key={key}", "no node at 127.0.0.1:1"), ("udp:127.0.0.1", "key=FILE"),
@@ -156,6 +188,18 @@ class Dist(unittest.TestCase):
             shared.unlink()
         run("gcc", QUICKSTART, *where("--static"), "-o", program)
         self.assertEqual(run(program), "hello, remote memory\n")
+
+    def test_program_links_statically(self):
+        program = self.folder / "quickstart"
+        run("gcc", "-static", QUICKSTART, *flags(ROOT / "out/lib/pkgconfig", "--static"), "-o", program)
+        self.assertEqual(run(program), "hello, remote memory\n")
+
+    def test_library_stays_when_a_plugin_unloads_it(self):
+        """A mapping's thread runs on, and the mapping is used."""
+        source, program = self.folder / "plugin.c", self.folder / "plugin"
+        source.write_text(PLUGIN)
+        run("gcc", "-std=c99", *STRICT, source, *flags(ROOT / "out/lib/pkgconfig", "--cflags-only-I"), "-o", program)
+        self.assertEqual(run(program, ROOT / "out/lib/libremote.so"), "still there\n")
 
     def test_a_man_page_for_each_function(self):
         named = []

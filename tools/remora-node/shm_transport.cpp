@@ -54,6 +54,10 @@ public:
         program.add_option("--shm-rings", rings_, "At most N clients of it; default 256");
     }
     void interpret(std::optional<std::uint32_t> spin_us) override {
+        if (options_.path.find(',') != std::string::npos)
+            throw Misuse("--shm {} has a comma, which ends the path in a program's target: choose "
+                         "another",
+                         options_.path);
         if (!mode_.empty())
             options_.mode = parse_mode(mode_);
         if (!rings_.empty())

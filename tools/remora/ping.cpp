@@ -57,8 +57,8 @@ public:
           space_(parse_space_id(options.space)),
           count_(parse_number(options.count, 1, count_max, "--count")),
           timeout_us_(1000ULL * parse_seconds_ms(options.timeout, 1, UINT32_MAX, "--timeout")) {
-        key_read_warning(options.key_file, "remora");
-        target_ = fmt::format("udp:{},key={},space={}", name_, options.key_file, space_);
+        key_ = key_read_warning(options.key_file, "remora");
+        target_ = fmt::format("udp:{},space={}", name_, space_);
     }
 
     void open() {
@@ -66,6 +66,7 @@ public:
         options.size = sizeof(options);
         options.timeout_us = timeout_us_;
         options.integrity = REMOTE_DIGEST;
+        options.key = key_.data(); // not in the target, where a comma ends a file's name
         remote_t* r = nullptr;
         int error = remote_open(&r, target_.c_str(), &options);
         remote_.reset(r);
@@ -138,6 +139,7 @@ private:
     std::string name_;
     std::uint32_t space_;
     std::uint64_t count_, timeout_us_;
+    Key key_;
     std::string target_;
     Remote remote_;
     std::vector<std::uint64_t> times_ns_;

@@ -59,7 +59,9 @@ void parse_settings(std::string_view text, const Settings& settings) {
         auto equals = item.find('=');
         auto setting = settings.find(item.substr(0, equals));
         if (setting == settings.end() || equals == std::string_view::npos)
-            throw Misuse("'{}' is no setting here: write NAME=VALUE, of {}", item, names(settings));
+            throw Misuse("'{}' is no setting here: write NAME=VALUE, of {}; a comma ends each, so "
+                         "no file's name in a target may have one",
+                         item, names(settings));
         setting->second(item.substr(equals + 1));
     }
 }
