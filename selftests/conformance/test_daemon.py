@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """remora-node as a program: how it ends where it can't serve, its control socket, and what remora shows of it."""
 
+import concurrent.futures
 import contextlib
 import ctypes
 import errno
@@ -459,11 +460,46 @@ class Daemon(unittest.TestCase):
             self.assertEqual((said["node"], said["space"]), (f"127.0.0.1:{port}", 3))
             self.assertEqual(list(said["round_trip_ns"]), ["min", "median", "max"])
             wrong = ["ping", f"127.0.0.1:{port}", "--key", two, "--space", "3", "--timeout", "0.2"]
-            error = (f"127.0.0.1:{port} ignores us, though a program listens there: does it have this space with this key, "
-                     "and is it a memory node?")
+            error = (f"127.0.0.1:{port} ignores us, though its machine answers: does the node have this space with this key, is "
+                     "the UDP port open in the firewall, and is it a memory node's?")
             self.assertEqual(self.remora(*wrong, code=1), f"remora: {error}\n")
             self.assertEqual(self.ping(port, two, "--space", "3", "--timeout", "0.2", state="wrong-key-or-space"),
                              {"node": f"127.0.0.1:{port}", "space": 3, "state": "wrong-key-or-space", "error": error})
+
+    def test_ping_takes_key_files_of_any_name(self):
+        with self.controlled() as (_, _, (one, _), node):
+            port = json.loads(node("status", "--json"))["port"]
+            node("space", "add", f"1={one}")
+            for name in ("rack,a.key", "space=2", "a b", ",", "k,space=2"):
+                key = one.with_name(name)
+                key.write_text(one.read_text())
+                key.chmod(0o600)
+                self.ping(port, key, "--count", "1", state="ok")
+                node("space", "add", f"7={key},quota=1M")
+                node("space", "del", "7")
+
+    def test_rings_have_a_path_that_a_target_can_name(self):
+        self.assertEqual(self.refused(*ANY_PORT, "--shm", "/tmp/rack,a", code=2), [
+            "remora-node: --shm /tmp/rack,a has a comma, which ends the path in a program's target: choose another"])
+
+    def test_commands_end_where_the_daemon_stands_still(self):
+        """Each by itself, with one line; the kernel's part of top is shown."""
+        with self.controlled() as (daemon, path, (one, _), node):
+            node("space", "add", f"1={one}")
+            os.kill(daemon.pid, signal.SIGSTOP)
+            try:
+                os.waitid(os.P_PID, daemon.pid, os.WSTOPPED)
+                still = f"remora: the memory node at {path} doesn't answer: is it stopped?\n"
+                verbs = [["status"], ["status", "--json"], ["space", "list"], ["space", "add", f"2={one}"],
+                         ["space", "del", "1"], ["space", "del", "1", "--force"], ["stop"]]
+                with concurrent.futures.ThreadPoolExecutor(len(verbs) + 1) as pool:
+                    top = pool.submit(subprocess.run, [ROOT / "out/bin/remora", "top", "--json", "--socket", path],
+                                      capture_output=True, text=True, timeout=60, check=False)
+                    self.assertEqual(list(pool.map(lambda verb: node(*verb, code=1), verbs)), [still] * len(verbs))
+                    self.assertEqual((top.result().returncode, top.result().stderr), (0, 2 * still))
+                    self.assertEqual(json.loads(top.result().stdout)["nodes"], [])
+            finally:
+                os.kill(daemon.pid, signal.SIGCONT)
 
     def test_ping_tells_a_closed_port_from_a_silent_program(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -571,10 +571,91 @@ def test_starting_node_delays_no_detach(lab):
         rmem.remora(compute, "node", "stop")
 
 
+ANSWERS, FAILS = "is swap, and its node answers: swapoff it first", "is swap: its I/O fails from now on: swapoff, detach it"
+
+
+def refused_swap(device, reason):
+    said = device.detach("--force", check=False)
+    assert (said.rc, said.err) == (1, f"remora: can't detach {device.name}: {device.name} {reason}\n"), said
+
+
+def test_forced_from_active_swap(lab):
+    """Removed, the disk would leave an area on the kernel's list that nothing takes off again."""
+    compute = lab["compute"]
+    with Rack(lab) as rack:
+        device = rack.attach("compute", rack.node("memory", "64M"), "32M")
+        compute.run(f"mkswap {device.path} >/dev/null && swapon {device.path}")
+        refused_swap(device, ANSWERS)
+        compute.run(f"dd if={device.path} of=/dev/null bs=4k count=1 iflag=direct")
+        with rmemlab.link_down(lab, "rack"):
+            waits = compute.spawn(f"dd if={device.path} of=/dev/null bs=4k count=1 iflag=direct")
+            device.wait_state("down")
+            refused_swap(device, FAILS)
+            assert waits.wait(rmem.ACTION_S).rc == 1
+            compute.run(f"swapoff {device.path}", timeout=rmem.ACTION_S)
+        device.detach()
+        assert device.path not in compute.read("/proc/swaps")
+
+
+def test_other_network_namespace(lab):
+    """The client serves the first one alone, and says so where it can't be seen. The node serves them all."""
+    compute = lab["compute"]
+    rmem.load(compute, rmem.CLIENT)
+    why = (r"remora: the kernel module rmem serves the machine's first network namespace alone, and this is another one: "
+           r"write nsenter --net=/proc/1/ns/net remora \.\.\.\n")
+    for words in ("status", "stats", "detach rmb0", "top --json"):
+        said = compute.run(f"unshare -n {rmem.CLI} {words}", check=False)
+        assert said.rc == 1 and re.fullmatch(why, said.err), (words, said)
+    rmem.unload(compute)
+
+
+@contextlib.contextmanager
+def another_address(machine, viewer, version, gone_first, device="eth0"):
+    """The machine has another address of the network that it shares with the viewer."""
+    address = str(rmem.address(machine, viewer, version))
+    bits, tail = (24, "") if version == 4 else (64, " nodad")
+    other = re.sub(r"[^.:]+$", "77", address)
+    steps = [f"ip addr del {address}/{bits} dev {device}", f"ip addr add {other}/{bits} dev {device}{tail}"]
+    machine.run("sysctl -qw net.ipv4.conf.all.promote_secondaries=1; " + "; ".join(steps if gone_first else reversed(steps)))
+    try:
+        yield
+    finally:
+        machine.run(f"ip addr add {address}/{bits} dev {device}{tail}; ip addr del {other}/{bits} dev {device}")
+
+
+@tap.bound(600)
+def test_address_of_the_client_changes(lab):
+    """A lease ends, a privacy address expires: the device goes on from the new one, and so does a program."""
+    compute, memory = lab["compute"], lab["memory"]
+    for version in (4, 6):
+        with Rack(lab) as rack:
+            device = rack.attach("compute", rack.node("memory", "64M"), "16M", version=version)
+            for gone_first in (True, False):
+                with another_address(compute, memory, version, gone_first):
+                    run_fio(compute, device.path, "mixed", "4k", 4)
+                run_fio(compute, device.path, "mixed", "4k", 4)
+        with rmem.Daemon(memory, "64M") as daemon:
+            def reads():
+                status = json.loads(rmem.remora(memory, "node", "status", "--json").out)
+                return status["counters"]["read"]
+            key = rmem.give_key(compute, daemon)
+            program = compute.spawn([rmem.CLI, "ping", str(rmem.address(memory, compute, version)), "--key", key,
+                                     "--count", "1000000", "--timeout", "60"])
+            wait_until("it reads", lambda: reads() > 100)
+            for gone_first in (True, False):
+                with another_address(compute, memory, version, gone_first):
+                    before = reads()
+                    wait_until("it goes on", lambda before=before: reads() > before + 100)
+                before = reads()
+                wait_until("it goes on", lambda before=before: reads() > before + 100)
+            assert program.running(), program.err
+            program.kill()
+
+
 @rmemlab.needs("memory pressure as machines have it")
 def test_forced_from_under_its_users(lab):
-    """--force takes devices from under a file system and from under swap. Their users get errors, and nothing
-    is left but what README.md says: such swap stays on the kernel's list, and keeps the module."""
+    """--force takes a device from under a file system, and from under swap as far as that goes: the area has to be
+    taken off the kernel's list first. Their users get errors, and nothing is left."""
     compute = lab["compute"]
     with Rack(lab) as rack:
         node = rack.node("memory", "256M")
@@ -589,18 +670,24 @@ def test_forced_from_under_its_users(lab):
         for device, user in zip((disk, swap), users):
             wait_until("it is used", lambda device=device: device_writes(device) > 100)
             assert user.running(), user.err
-            device.detach("--force")
+            if device is disk:
+                device.detach("--force")
+                continue
+            refused_swap(device, ANSWERS)
+            with rmemlab.link_down(lab, "rack"):
+                device.wait_state("down")
+                refused_swap(device, FAILS)
         files, swapper = (user.wait(rmemlab.LOAD_S) for user in users)
         assert files.rc == 0, files  # dd fails, which alone ends its loop
         # A program whose page can't be read gets SIGBUS.
         assert swapper.rc == 128 + signal.SIGBUS, swapper
+        compute.run(f"swapoff {swap.path}", timeout=rmem.ACTION_S)
+        swap.detach()
         assert rmem.devices(compute) == []
         assert compute.run("ls -d /dev/rmb* /sys/block/rmb*", check=False).out == ""
         wait_until("no region is left", lambda: node.status()["regions"] == 0)
         compute.run("umount /mnt/rmb", timeout=rmem.ACTION_S)
-        assert f"{swap.path}" in compute.read("/proc/swaps")
-        rmmod_refused(compute, rmem.CLIENT)
-        compute.kill()
+        assert swap.path not in compute.read("/proc/swaps")
 
 
 @rmemlab.needs("hibernation")
@@ -792,6 +879,7 @@ TESTS = [test_loss, test_reordering, test_duplication, test_corruption, test_dam
          test_wrong_key_and_unknown_space, test_sizes_that_are_wrong, test_node_that_is_not_there, test_port_in_use,
          test_what_is_there_already, test_node_asked_too_much, test_module_that_is_not_loaded, test_in_use,
          test_a_close_that_waits_delays_no_detach, test_starting_node_delays_no_detach,
+         test_forced_from_active_swap, test_address_of_the_client_changes, test_other_network_namespace,
          test_forced_from_under_its_users, test_hibernation_is_refused, test_hibernation_of_the_node,
          test_restored_snapshot_of_the_node, test_restored_snapshot_of_the_client, test_attach_beside_rmmod, test_interrupted_attach_and_detach,
          test_interrupted_commands_of_a_node, rmemlab.test_modules_go]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 #include "common/control_client.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -10,7 +11,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "support/failure.hpp"
 #include "support/unix_address.hpp"
 #include "support/unix_socket.hpp"
 
@@ -20,8 +20,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A deletion may have to free millions of pages.
-constexpr int patience_ms = 60'000;
+// More connections than a daemon admits wait at its socket. Without this, connect() and send() to a
+// daemon that stands still would wait for it for ever.
+void bound_sending(const Descriptor& fd) {
+    timeval most{ControlClient::brief.count(), 0};
+    setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &most, sizeof(most));
+}
+
 // More than the list of all spaces that a node can have.
 constexpr std::size_t answer_bytes_max = std::size_t{16} << 20;
 
@@ -32,8 +37,12 @@ ControlClient::ControlClient(std::string what, std::string path)
       path_(std::move(path)),
       fd_(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_un address = unix_address(path_);
+    if (fd_)
+        bound_sending(fd_);
     if (fd_ && !connect(fd_.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)))
         return;
+    if (errno == EAGAIN)
+        throw no_answer();
     if (errno == EACCES)
         throw Failure(EACCES, "this user may not use {}: be root, or the user of the {}", path_,
                       what_);
@@ -44,20 +53,27 @@ ControlClient::ControlClient(std::string what, std::string path)
 bool control_serves(const std::string& path) {
     Descriptor fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_un address = unix_address(path);
+    if (fd)
+        bound_sending(fd);
     return fd && (!connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) ||
-                  errno == EACCES);
+                  errno == EACCES || errno == EAGAIN);
+}
+
+Failure ControlClient::no_answer() const {
+    return Failure(ETIMEDOUT, "the {} at {} doesn't answer: is it stopped?", what_, path_);
 }
 
 // False: the daemon has closed the connection.
-bool ControlClient::read_some() {
+bool ControlClient::read_some(Clock::time_point until) {
     std::array<std::uint8_t, 65536> bytes;
     pollfd readable{fd_.get(), POLLIN, 0};
     ssize_t got = -1;
-    int ready = poll(&readable, 1, patience_ms);
+    auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
+    int ready = poll(&readable, 1, std::max(static_cast<int>(left), 0));
+    if (!ready)
+        throw no_answer();
     if (ready > 0)
         got = receive_files(fd_.get(), bytes, files_);
-    else if (!ready)
-        errno = ETIMEDOUT;
     if (got < 0 && errno != ECONNRESET && errno != EINTR && errno != EAGAIN)
         throw Failure("the {} at {} doesn't answer: {}", what_, path_, std::strerror(errno));
     if (got < 0)
@@ -69,13 +85,14 @@ bool ControlClient::read_some() {
     return got > 0;
 }
 
-Json ControlClient::call(const Json& request) {
+Json ControlClient::call(const Json& request, std::chrono::seconds patience) {
+    const Clock::time_point until = Clock::now() + patience;
     std::string line = request.dump() + "\n";
     // If this fails, so does reading the answer; but a status socket doesn't read, and answers.
     [[maybe_unused]] ssize_t sent = send(fd_.get(), line.data(), line.size(), MSG_NOSIGNAL);
     explicit_bzero(line.data(), line.size()); // the line may have a key
     while (text_.find('\n') == text_.npos) {
-        if (!read_some())
+        if (!read_some(until))
             throw Failure(ECONNRESET, "the {} at {} closed the connection: has it ended?", what_,
                           path_);
     }
@@ -90,7 +107,8 @@ Json ControlClient::call(const Json& request) {
 }
 
 void ControlClient::wait_end() {
-    while (read_some()) {
+    const Clock::time_point until = Clock::now() + lengthy;
+    while (read_some(until)) {
     }
 }
 

@@ -2,24 +2,32 @@
 // The other end of a daemon's control socket (common/control_server.hpp).
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
 #include "support/descriptor.hpp"
+#include "support/failure.hpp"
 
 namespace remora {
 
 class ControlClient {
 public:
+    // For an answer that the daemon has at once, and for one that may take the freeing of millions
+    // of pages.
+    static constexpr std::chrono::seconds brief{5}, lengthy{60};
+
     // Errors call the daemon by the name "what", such as "memory node". Throws Failure, as all
     // functions do: nobody listens there; no answer; what the daemon refuses. Its error() is
     // ECONNRESET if the daemon closed the connection.
     ControlClient(std::string what, std::string path);
 
-    // The answer to a request: an object whose "ok" is true or missing.
-    nlohmann::ordered_json call(const nlohmann::ordered_json& request);
+    // The answer to a request: an object whose "ok" is true or missing. error() is ETIMEDOUT if
+    // there is none.
+    nlohmann::ordered_json call(const nlohmann::ordered_json& request,
+                                std::chrono::seconds patience = brief);
     // Returns when the daemon has closed the connection.
     void wait_end();
     // The descriptors that came with answers.
@@ -27,7 +35,10 @@ public:
     const std::string& path() const { return path_; }
 
 private:
-    bool read_some();
+    using Clock = std::chrono::steady_clock;
+
+    Failure no_answer() const;
+    bool read_some(Clock::time_point until);
 
     std::string what_, path_;
     Descriptor fd_;

@@ -58,10 +58,12 @@ void Daemon::stop() {
     client_.wait_end();
 }
 
+// Looks first whether the daemon answers at all, for a change can take long.
 void Daemon::change(const Json& request) {
-    if (!client_.call(request).contains("ok"))
+    if (!client_.call({{"verb", "status"}}).contains("ok"))
         throw Failure("{} is not the control socket of a memory node: it shows its status only",
                       client_.path());
+    client_.call(request, ControlClient::lengthy);
 }
 
 std::string daemon_socket(const std::string& named) {
@@ -72,9 +74,11 @@ std::string daemon_socket(const std::string& named) {
     try {
         const bool kernel_serves = kernel_report().started;
         return daemon_serves && !kernel_serves ? path : "";
-    } catch (const netlink::NoFamily&) {
+    } catch (const netlink::NoFamily& none) {
         if (daemon_serves)
             return path;
+        if (none.is_loaded())
+            throw;
         throw Failure("the kernel module rmem_node is not loaded, and no remora-node serves at {}: "
                       "modprobe rmem_node, or name a daemon's socket by --socket",
                       path.empty() ? "a default path" : path);

@@ -7,13 +7,13 @@
  * program detaches it. So an interrupted attach leaves nothing behind.
  */
 #include <cerrno>
+#include <chrono>
 #include <ctime>
 #include <limits>
 #include <memory>
 #include <optional>
 
 #include <arpa/inet.h>
-#include <netdb.h>
 #include <netinet/in.h>
 
 #include "remora/commands.hpp"
@@ -22,6 +22,7 @@
 #include "support/failure.hpp"
 #include "support/key.hpp"
 #include "support/parse.hpp"
+#include "support/resolve.hpp"
 
 namespace remora {
 
@@ -31,6 +32,9 @@ using netlink::Request;
 
 // ---- addresses ----
 
+// As long as the kernel waits for the node, unless told otherwise.
+constexpr std::uint32_t look_up_ms_default = 5000;
+
 struct Address {
     std::vector<std::uint8_t> bytes; // 4 or 16; or none: the text as it is, for the kernel
     std::uint32_t scope;
@@ -38,15 +42,15 @@ struct Address {
     std::uint16_t port;
 };
 
-Address address_of(const addrinfo& found, std::uint16_t port) {
+Address address_of(const Resolved& found, std::uint16_t port) {
     char text[INET6_ADDRSTRLEN + 1] = {};
-    if (found.ai_family == AF_INET) {
-        const auto& in = *reinterpret_cast<const sockaddr_in*>(found.ai_addr);
+    if (found.address.ss_family == AF_INET) {
+        const auto& in = reinterpret_cast<const sockaddr_in&>(found.address);
         const auto* bytes = reinterpret_cast<const std::uint8_t*>(&in.sin_addr);
         inet_ntop(AF_INET, bytes, text, sizeof(text));
         return {{bytes, bytes + 4}, 0, endpoint_text(text, port), port};
     }
-    const auto& in6 = *reinterpret_cast<const sockaddr_in6*>(found.ai_addr);
+    const auto& in6 = reinterpret_cast<const sockaddr_in6&>(found.address);
     const auto* bytes = in6.sin6_addr.s6_addr;
     inet_ntop(AF_INET6, bytes, text, sizeof(text));
     // An IPv4-mapped IPv6 address is reached by IPv4.
@@ -55,19 +59,11 @@ Address address_of(const addrinfo& found, std::uint16_t port) {
     return {{bytes, bytes + 16}, in6.sin6_scope_id, endpoint_text(text, port), port};
 }
 
-std::vector<Address> look_up(const Endpoint& endpoint) {
-    addrinfo hints{};
-    hints.ai_socktype = SOCK_DGRAM;
-    addrinfo* list = nullptr;
-    int error = getaddrinfo(endpoint.host.c_str(), nullptr, &hints, &list);
-    if (error)
-        throw Failure("no address for {}: {}", endpoint.host, gai_strerror(error));
-    std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(list, freeaddrinfo);
+std::vector<Address> look_up(const Endpoint& endpoint, std::chrono::milliseconds patience) {
     std::vector<Address> addresses;
-    for (; list; list = list->ai_next) {
-        if (list->ai_family == AF_INET || list->ai_family == AF_INET6)
-            addresses.push_back(address_of(*list, endpoint.port));
-    }
+    for (const Resolved& each :
+         resolve(endpoint.host, endpoint.port, std::chrono::steady_clock::now() + patience))
+        addresses.push_back(address_of(each, endpoint.port));
     if (addresses.empty())
         throw Failure("{} has no IPv4 and no IPv6 address", endpoint.host);
     const auto& first = addresses.front();
@@ -90,10 +86,10 @@ bool has_transport(std::string_view text) {
 }
 
 // The kernel parses the address behind a transport's name; this program looks up host names.
-std::vector<Address> addresses_of(const std::string& node) {
+std::vector<Address> addresses_of(const std::string& node, std::chrono::milliseconds patience) {
     if (has_transport(node))
         return {{{}, 0, node, 0}};
-    return look_up(parse_endpoint(node, default_port));
+    return look_up(parse_endpoint(node, default_port), patience);
 }
 
 // ---- attach ----
@@ -204,7 +200,10 @@ std::uint32_t attach_to(netlink::Family& family, Request request, const Address&
 void attach(const AttachOptions& options) {
     Request request = attach_request(options);
     netlink::Family family = device_family();
-    std::vector<Address> addresses = addresses_of(options.node);
+    const std::uint32_t patience_ms =
+        options.timeout ? parse_seconds_ms(*options.timeout) : look_up_ms_default;
+    std::vector<Address> addresses =
+        addresses_of(options.node, std::chrono::milliseconds(patience_ms));
     catch_signals();
     for (const Address& address : addresses) {
         try {

@@ -171,6 +171,26 @@ Request& Request::bytes(std::uint16_t type, const void* data, std::size_t size) 
 
 // ---- the family ----
 
+namespace {
+
+bool is_in_kernel(std::string_view module) {
+    return !access(fmt::format("/sys/module/{}", module).c_str(), F_OK);
+}
+
+std::string why_no_family(std::string_view module, bool loaded) {
+    if (!loaded)
+        return fmt::format("the kernel module {} is not loaded: modprobe {}", module, module);
+    return fmt::format(
+        "the kernel module {} serves the machine's first network namespace alone, and "
+        "this is another one: write nsenter --net=/proc/1/ns/net remora ...",
+        module);
+}
+
+} // namespace
+
+NoFamily::NoFamily(std::string_view module)
+    : Failure(why_no_family(module, is_in_kernel(module))), loaded_(is_in_kernel(module)) {}
+
 Family::Family(const std::string& name, std::uint8_t version, std::string_view module)
     : socket_(mnl_socket_open2(NETLINK_GENERIC, SOCK_CLOEXEC)), version_(version) {
     if (!socket_ || mnl_socket_bind(socket_.get(), 0, MNL_SOCKET_AUTOPID) < 0)

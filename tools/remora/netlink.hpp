@@ -27,11 +27,14 @@ private:
     int error_; // errno, positive
 };
 
-// The module that has the family isn't loaded.
+// The module that has the family isn't loaded, or serves in another network namespace alone.
 class NoFamily : public Failure {
 public:
-    explicit NoFamily(std::string_view module)
-        : Failure("the kernel module {} is not loaded: modprobe {}", module, module) {}
+    explicit NoFamily(std::string_view module);
+    bool is_loaded() const { return loaded_; }
+
+private:
+    bool loaded_;
 };
 
 // A signal ended the call before its answer; the kernel undid its work.

@@ -22,6 +22,7 @@
 #include "remora/table.hpp"
 #include "support/failure.hpp"
 #include "support/parse.hpp"
+#include "support/say.hpp"
 #include "uapi/remora_eqds.h"
 
 namespace remora {
@@ -44,24 +45,41 @@ struct Look {
     std::map<std::string, netlink::Attributes> eqds;
 };
 
-// A module that isn't loaded reports nothing.
+// A module that isn't loaded, or serves in another network namespace alone, reports nothing.
 template <typename Ask>
-auto if_loaded(Ask ask) -> std::optional<decltype(ask())> {
+auto if_serves(std::string& elsewhere, Ask ask) -> std::optional<decltype(ask())> {
     try {
         return ask();
-    } catch (const netlink::NoFamily&) {
+    } catch (const netlink::NoFamily& none) {
+        if (none.is_loaded())
+            elsewhere = none.what();
         return std::nullopt;
+    }
+}
+
+// A daemon that stands still is told of, and the others are shown.
+void add_daemon(const std::string& socket, std::vector<Node>& nodes) {
+    try {
+        nodes.push_back({socket, Daemon(socket).report(), {}});
+    } catch (const Failure& failure) {
+        if (failure.error() != ETIMEDOUT)
+            throw;
+        warn("remora: {}", failure.what());
     }
 }
 
 Look look(const std::vector<std::string>& sockets) {
     Look now{Clock::now(), {}, {}, {}};
-    auto kernel = if_loaded([] { return Node{"kernel", kernel_report(), kernel_spaces()}; });
-    auto used = if_loaded([] { return devices(std::nullopt); });
-    auto tunnels = if_loaded([] { return eqds_devices(); });
+    std::string elsewhere; // why a module that is loaded serves nothing here
+    auto kernel = if_serves(elsewhere, [] {
+        return Node{"kernel", kernel_report(), kernel_spaces()};
+    });
+    auto used = if_serves(elsewhere, [] { return devices(std::nullopt); });
+    auto tunnels = if_serves(elsewhere, [] { return eqds_devices(); });
     if (!kernel && !used && !tunnels && sockets.empty())
-        throw Failure("none of rmem, rmem_node and eqds is loaded: modprobe one, or name a "
-                      "--socket");
+        throw Failure("{}", elsewhere.empty() ? "none of rmem, rmem_node and eqds is loaded: "
+                                                "modprobe one, or name a --socket"
+                                              : elsewhere);
     if (tunnels)
         for (netlink::Attributes& device : *tunnels) {
             std::string name = device.string(EQDS_A_DEVICE);
@@ -70,7 +88,7 @@ Look look(const std::vector<std::string>& sockets) {
     if (kernel && kernel->report.started)
         now.nodes.push_back(std::move(*kernel));
     for (const std::string& socket : sockets)
-        now.nodes.push_back({socket, Daemon(socket).report(), {}});
+        add_daemon(socket, now.nodes);
     if (used) {
         for (Device& device : *used) {
             std::string name = device.name();
