@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Where the memory client meets what carries its messages, and whose memory its data is in.
+ * Where the memory client meets the transports of its messages, and the owners of its data.
  *
  *   blk.c, chr_op.c    devices          op->ops: walk, end
  *        |      ^
@@ -44,7 +44,7 @@ struct rmem_op_ops {
 	 */
 	bool (*walk)(struct rmem_op *op, u32 offset, u32 bytes, rmem_walk_fn fn, void *arg);
 	/*
-	 * The op is the device's again. BH disabled; others may be submitted. No lock is held but,
+	 * The op is the device's again. BH disabled; others can be submitted. No lock is held but,
 	 * with a transport that receives under a lock, that one: sending never takes it.
 	 */
 	void (*end)(struct rmem_op *op, enum rmem_client_result result);
@@ -81,7 +81,7 @@ struct rmem_receiver_ops {
 /* A device's session parameters; they don't change. */
 struct rmem_session {
 	u32 space;
-	u32 fail_after_ms; /* not 0: an op may end while a copy of it is on its way */
+	u32 fail_after_ms; /* not 0: an op can end while a copy of it is on its way */
 	u8 integrity;	   /* enum rmem_integrity */
 	struct base_siphash_key key;
 };
@@ -113,7 +113,7 @@ static inline void rmem_path_count(const struct rmem_path *path, enum rmem_path_
 struct rmem_limits {
 	u32 payload_bytes;   /* of a message; RMEM_PIECE_BYTES_MIN or more */
 	u32 batch_bytes;     /* of messages that travel as one, with their headers */
-	bool checks_payload; /* so that RMEM_LINK may trust it */
+	bool checks_payload; /* so that RMEM_LINK can trust it */
 	bool reads_early;    /* payload is read before it leaves, too: it must hold still */
 	bool may_lose;	 /* silence is loss first, and only later a node that is away */
 	bool has_credit; /* the path bounds what is under way: no congestion window; see room() */
@@ -128,7 +128,7 @@ struct rmem_transport_ops {
 	const char *name; /* scheme of its addresses */
 	struct module *owner;
 	size_t path_bytes; /* of its path, struct rmem_path included */
-	const char *no_answer; /* attach tells its user so, and what to look for */
+	const char *no_answer; /* attach tells its user so, with the remedy */
 
 	/* Addresses, from ATTACH's attributes and into STATUS's beside RMEM_A_ADDRESS. */
 	int (*address_get)(struct rmem_address *address, struct nlattr **attrs,
@@ -136,7 +136,7 @@ struct rmem_transport_ops {
 	int (*address_put)(const struct rmem_address *address, struct sk_buff *reply);
 
 	/*
-	 * Process context. open() may receive at once. No receive begins after quiesce(), those
+	 * Process context. open() can receive at once. No receive begins after quiesce(), those
 	 * that have begun end with the next grace period of synchronize_net(), and close() comes
 	 * after that.
 	 */
@@ -147,23 +147,23 @@ struct rmem_transport_ops {
 		      struct netlink_ext_ack *extack);
 
 	/*
-	 * Under the channel's lock: tx joins the batch. row: messages that may come in a row, tx
+	 * Under the channel's lock: tx joins the batch. row: most messages that come in a row, tx
 	 * included. False: no memory, and the batch is as before. The channel tries again after a
 	 * deadline of the core's.
 	 */
 	bool (*add)(struct rmem_path *path, struct rmem_batch *batch, struct rmem_client_tx *tx,
 		    u32 row);
 	/*
-	 * Under the channel's lock: a WRITE of so many bytes or more may come with several parts
-	 * in a message, for the node fetches its data (rmem_client_set_lending()). 0: none. NULL:
-	 * none ever.
+	 * Under the channel's lock: a WRITE of so many bytes or more can come with several parts in
+	 * a message, for the node fetches its data (rmem_client_set_lending()). 0: none. NULL: none
+	 * ever.
 	 */
 	u32 (*lends)(struct rmem_path *path);
 	/*
 	 * Under the channel's lock, where a path has credit of its own (else both NULL).
-	 * room: reserves room, and returns how many messages may be added now. Call it again after
-	 * they are added: there may be more by then. A path that is down loses its messages, so
-	 * it has room. flush() releases what is left.
+	 * room: reserves room, and returns how many messages can be added now. Call it again after
+	 * they are added: there might be more by then. A path that is down loses its messages, so
+	 * it has room. flush() releases the rest.
 	 * wait: there was too little; the receiver's room() is called when there is some, or when
 	 * the path is down. False: it is down now, and nobody calls.
 	 */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Where the memory node meets what brings its requests and takes its answers away.
+ * Where the memory node meets the transports of its requests and answers.
  *
  *   node/host.c       start, stop
  *   node/request.c    the core decides; data moves between payloads, pages and answers
@@ -12,7 +12,7 @@
  *
  * The seam is cut at the message, as the client's is (rmem_ops.h). A port reads
  * addresses, packs and verifies messages, and has the memory of answers on their way. It knows
- * nothing of sessions, pages and what a message asks for; the node knows nothing of sockets, routes
+ * nothing of sessions, pages and the meaning of messages; the node knows nothing of sockets, routes
  * and buffers.
  */
 #ifndef REMORA_RMEM_PORT_OPS_H
@@ -94,7 +94,7 @@ struct rmem_port_config {
 
 /*
  * A stretch of an answer's data, in the kernel's linear map. page: of the pages the data is in, the
- * one that counts their references, so that nobody has to look for it; NULL if it may not be held.
+ * one that counts their references, so that nobody has to look for it; NULL if it can't be held.
  */
 typedef void (*rmem_stretch_fn)(void *arg, struct page *page, const void *data, u32 bytes);
 
@@ -119,7 +119,7 @@ struct rmem_port_ops {
 	struct module *owner;
 
 	/*
-	 * Process context. open() may call upwards at once; an ERR_PTR is explained in extack.
+	 * Process context. open() can call upwards at once; an ERR_PTR is explained in extack.
 	 * When close() is over, nobody is inside of an upward call any more.
 	 */
 	struct rmem_port *(*open)(struct node_host *node, const struct rmem_port_config *config,
@@ -137,7 +137,7 @@ struct rmem_port_ops {
 	int (*answer)(struct rmem_port_batch *batch, struct rmem_head *head,
 		      const struct rmem_port_data *data, u32 room_bytes);
 	void (*answered)(struct rmem_port_batch *batch, u32 slot);
-	/* Within rmem_port_request(), without that lock: answers leave before what comes next. */
+	/* Within rmem_port_request(), without that lock: answers leave before the next request. */
 	void (*flush)(struct rmem_port_batch *batch);
 
 	/* BH disabled, under rcu_read_lock(): an answer by itself, with its payload or NULL. */

@@ -67,8 +67,8 @@ u32 rmem_wire_payload_bytes(const struct rmem_head *head);
 u32 rmem_wire_work_bytes(const struct rmem_head *head);
 
 /*
- * Has the message, of a session, sound fields? Of space, session, boot and floor nothing is asked;
- * part is the field as it came.
+ * Has the message, of a session, sound fields? Space, session, boot and floor aren't checked; part
+ * is the field as it came.
  */
 bool rmem_wire_fields_are_sound(const struct rmem_head *head, bool response, u32 part);
 

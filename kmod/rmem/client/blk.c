@@ -88,7 +88,7 @@ static blk_status_t status_of(enum rmem_client_result result)
 
 /*
  * Ended right here, in the answer's softirq, without the detour over the submitting CPU
- * that blk_mq_complete_request() may take: the answer came to this CPU as its channel's port
+ * that blk_mq_complete_request() can take: the answer came to this CPU as its channel's port
  * steered it. No other path ends requests, as timeouts don't.
  */
 static void blk_end(struct rmem_op *op, enum rmem_client_result result)
@@ -150,7 +150,7 @@ static int disk_open(COMPAT_DISK_OPEN_ARGS)
 	return rmem_device_open(COMPAT_DISK_OPENED->private_data) ? 0 : -ENXIO;
 }
 
-/* Comes after the last closer's writeback, which a silent node may hold up. */
+/* Comes after the last closer's writeback, which a silent node can hold up. */
 static void disk_release(COMPAT_DISK_RELEASE_ARGS)
 {
 	rmem_device_close(disk->private_data);
@@ -177,8 +177,8 @@ static int tags_init(struct rmem_device *device)
 		.numa_node = NUMA_NO_NODE,
 		.cmd_size = sizeof(struct rmem_op),
 		/*
-		 * Memory has no order that is better than another. STACKING: a CPU may go while
-		 * its queue's requests wait for a silent node; they end on any other.
+		 * Memory has no order that is better than another. STACKING: a CPU can go while its
+		 * queue's requests wait for a silent node; they end on any other.
 		 */
 		.flags = BLK_MQ_F_SHOULD_MERGE | BLK_MQ_F_NO_SCHED_BY_DEFAULT |
 			 BLK_MQ_F_STACKING,

@@ -10,9 +10,9 @@
 #include "rmem/client/reserve.h"
 #include "rmem/client/trace.h"
 
-/* Silence that is not loss, where messages may be lost: the largest RTO is a second. */
+/* Silence that is not loss, where messages can be lost: the largest RTO is a second. */
 #define CHANNEL_DOWN_NS (2 * NSEC_PER_SEC)
-/* After a signal: what an answer under way is waited for, so that what it grants is given back. */
+/* After a signal: longest wait for an answer under way, so that its grant is given back. */
 #define CHANNEL_LINGER_MS 1000U
 /* The timer's pause if a deadline stays in the past: a fault there costs little CPU time. */
 #define CHANNEL_LATE_NS (10 * NSEC_PER_MSEC)
@@ -25,7 +25,7 @@ static unsigned int waiters_next;
 
 struct rmem_incast rmem_channel_incast; /* initialised by main.c */
 
-/* ---- what the core wants done ---- */
+/* ---- actions of the core ---- */
 
 /* Messages, no more than there is room for; returns how many. */
 static u32 build_row(struct rmem_channel *c, u64 now_ns, struct rmem_batch *batch, u32 room)
@@ -72,7 +72,7 @@ static u32 build(struct rmem_channel *c, u64 now_ns, struct rmem_batch *batch)
 
 /*
  * The timer is moved to an earlier deadline only. Deadlines of ops that were answered so
- * cost nothing: the timer goes off once per timeout at most, and finds what is next.
+ * cost nothing: the timer goes off once per timeout at most, and finds the next one.
  * after_ns: the deadline must be later, or 0 if it need not.
  */
 static void arm(struct rmem_channel *c, u64 after_ns) __must_hold(&c->lock)
@@ -90,10 +90,10 @@ static void arm(struct rmem_channel *c, u64 after_ns) __must_hold(&c->lock)
 }
 
 /*
- * A change that failed for fail_after may have a copy on its way. Were the same place written
+ * A change that failed for fail_after can have a copy on its way. Were the same place written
  * again by another channel, the copy could come after that. So while a channel that gave
  * such a change up waits for its session to be renewed (which makes the node refuse the copy), the
- * whole device fails what it is asked: the node has been silent for fail_after anyway.
+ * whole device fails all requests: the node has been silent for fail_after anyway.
  */
 static void fence(struct rmem_channel *c) __must_hold(&c->lock)
 {
@@ -126,7 +126,7 @@ static void note_state(struct rmem_channel *c, enum rmem_client_state before)
 	wake_up_all(&c->device->changed);
 }
 
-/* To be called before the lock is dropped after whatever was told to the core. */
+/* To be called before the lock is dropped after any call of the core. */
 static void settle(struct rmem_channel *c, u64 now_ns, enum rmem_client_state before,
 		   struct rmem_batch *batch) __must_hold(&c->lock)
 {
@@ -172,7 +172,7 @@ static void let_go(struct rmem_op *op)
 		op->held = false;
 }
 
-/* No lock held: ending a request may well start another. */
+/* No lock held: ending a request can start another. */
 static void finish(struct rmem_channel *c, struct rmem_op *op, enum rmem_client_result result,
 		   u64 now_ns)
 {
@@ -235,7 +235,7 @@ static void kick_waiters(int name)
 }
 
 /*
- * Bytes may have been given back, or a channel's turn may have ended: let the next one send. It
+ * Bytes might have been given back, or a channel's turn might have ended: let the next one send. It
  * takes bytes or ends its turn, so this ends. No channel's lock is held, so no two are held at
  * once. BH disabled.
  */
@@ -670,7 +670,7 @@ int rmem_channel_call(struct rmem_channel *c, struct rmem_call *call, unsigned i
 							 msecs_to_jiffies(timeout_ms));
 	if (left > 0)
 		return 0;
-	/* The signal is seen again by whoever waits next. */
+	/* The next wait sees the signal again. */
 	if (left < 0 && wait_for_completion_timeout(&call->done,
 						    msecs_to_jiffies(CHANNEL_LINGER_MS)))
 		return 0;

@@ -7,9 +7,9 @@
  *
  *   renew:  (device of programs, whose node restarted) channel 0 opens -> the others open
  *
- * A forced detach fails what is outstanding first, gives the region back only if the node
- * answers at once, and leaves to the last opener what it holds: disk and device, but no
- * path, no channel, and nothing on the list.
+ * A forced detach fails outstanding ops first, gives the region back only if the node answers at
+ * once, and leaves to the last opener the things it holds: disk and device, but no path, no
+ * channel, and nothing on the list.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -29,7 +29,7 @@
 #define CLOSE_MS 1000U
 
 static DEFINE_XARRAY_ALLOC(devices); /* index -> device; rmem_devices_lock */
-static bool hibernating;	     /* nothing may be attached; rmem_devices_lock */
+static bool hibernating;	     /* attaching is refused; rmem_devices_lock */
 static unsigned int rollbacks;	     /* of this machine's memory; rmem_devices_lock */
 
 /* ---- life of a device ---- */
@@ -47,7 +47,7 @@ static void device_release(struct kref *ref)
 }
 
 /*
- * For attach and detach only. This may put the last reference, and the module with it. The
+ * For attach and detach only. This can put the last reference, and the module with it. The
  * module's text stays until they return: its exit unregisters the netlink family, which waits
  * for them.
  */
@@ -67,7 +67,7 @@ static void device_release_late(struct kref *ref)
 }
 
 /*
- * The disk's. This may be the last reference to the module while the function returns, so it is put
+ * The disk's. This can be the last reference to the module while the function returns, so it is put
  * after a grace period, and the module's exit waits for such callbacks.
  */
 void rmem_device_put_late(struct rmem_device *device)
@@ -264,8 +264,8 @@ static int channels_new(struct rmem_device *device, struct netlink_ext_ack *exta
 }
 
 /*
- * Payload per message: what the path carries; whole blocks if that is at least one, so that a page
- * of swap is one packet.
+ * Payload per message: as much as the path carries; whole blocks if that is at least one, so that a
+ * page of swap is one packet.
  */
 static int piece_choose(struct rmem_device *device, struct netlink_ext_ack *extack)
 {
@@ -408,7 +408,7 @@ static int region_refused(struct rmem_device *device, u8 status, struct netlink_
 
 /*
  * The node keeps the region only if a later request of the same session shows that we know of it,
- * and the disk's may all go through other channels. So one does that changes nothing: a
+ * and the disk's might all go through other channels. So one does that changes nothing: a
  * discard of less than a page.
  */
 static int region_confirm(struct rmem_device *device, struct netlink_ext_ack *extack)
@@ -469,7 +469,7 @@ static void note_node(struct rmem_device *device)
 	device->piece_bytes = client->piece;
 }
 
-/* Region and sessions; with channels that have no ops. false: the node may still hold them. */
+/* Region and sessions; with channels that have no ops. false: the node might still hold them. */
 static bool region_give_back(struct rmem_device *device, unsigned int timeout_ms)
 {
 	struct rmem_call call = {
@@ -483,7 +483,9 @@ static bool region_give_back(struct rmem_device *device, unsigned int timeout_ms
 	if (READ_ONCE(device->state) == RMEM_DEVICE_LOST) {
 		if (!device->rolled_back)
 			return true; /* the node's restart freed it */
-		/* A new client gives back what this machine, restored, no longer holds. */
+		/*
+		 * A new client gives back the region that this machine, restored, no longer holds.
+		 */
 		device->attach_end = jiffies + msecs_to_jiffies(timeout_ms);
 		if (channels_connect(device, 0, 1, NULL))
 			return false;
@@ -735,10 +737,10 @@ int rmem_device_detach(const struct rmem_device_ops *ops, u32 index, bool force,
 	index_give(device);
 	rmem_status_end(device);
 	if (!given) {
-		pr_warn("%s: detached, but %s did not answer and may still hold what it lent\n",
+		pr_warn("%s: detached, but %s did not answer and might still hold the memory\n",
 			device->name, device->params.address.text);
 		NL_SET_ERR_MSG(extack,
-			       "detached, but the node did not answer: it may still hold the memory");
+			       "detached, but the node did not answer: it might hold the memory");
 	}
 	device->params.ops->put(device);
 	device_put(device);

@@ -9,11 +9,11 @@
  *   remote.c    the nodes they use; the lock of both lists
  *   blk.c       the disk: requests become ops
  *   chr.c       the character device
- *   chr_op.c    its operations: what programs ask for becomes ops
+ *   chr_op.c    its operations: programs' requests become ops
  *   chr_data.c  their data
  *   chr_uring.c, chr_ioctl.c  how they are asked for
  *   channel.c   core/rmem/client/client.h with a lock and a timer around it
- *   transport.c what carries messages, by name: kmod/rmem_ops.h
+ *   transport.c carriers of messages, by name: kmod/rmem_ops.h
  *   status.c    state of a device, sysfs
  *   count.c     counters, times
  *
@@ -249,11 +249,11 @@ extern const struct attribute_group *rmem_status_groups[];
 int rmem_status_start(void);
 void rmem_status_stop(void);
 void rmem_status_init(struct rmem_device *device);
-/* The device has just become LIVE: announces what changed before. rmem_devices_lock. */
+/* The device has just become LIVE: announces earlier changes. rmem_devices_lock. */
 void rmem_status_live(struct rmem_device *device);
 /*
- * No announcement is under way after this. From DETACHING on none follows, but its work may
- * still be queued: call this once more when no event can come.
+ * No announcement is under way after this. From DETACHING on none follows, but its work might still
+ * be queued: call this once more when no event can come.
  */
 void rmem_status_end(struct rmem_device *device);
 

@@ -6,8 +6,8 @@
  * has to be found and cleaned up later. With parallel_ops that holds up no other command. But a
  * module that registers or removes a generic netlink family waits for the commands that run
  * (cb_lock), and then every later command waits for that module: `detach --force`, too. So no
- * command here may wait for I/O of a device. All steps of an attach together have TIMEOUT_MS; a
- * detach refuses a device that is open without waiting, and waits for answers to FREE and CLOSE.
+ * command here waits for I/O of a device. All steps of an attach together have TIMEOUT_MS; a detach
+ * refuses a device that is open without waiting, and waits for answers to FREE and CLOSE.
  *
  * Devices are the machine's, so they are controlled from the initial network namespace
  * only, and reach their nodes through that.
@@ -61,7 +61,7 @@ static int refuse(struct genl_info *info, int attribute, const char *text, int e
 	return err;
 }
 
-/* Both the caller and who opened the socket, which may have been handed on. */
+/* Both the caller and the socket's opener, as the socket can have been handed on. */
 static int check_admin(struct sk_buff *skb, struct genl_info *info)
 {
 	if (netlink_capable(skb, CAP_SYS_ADMIN))
@@ -282,7 +282,7 @@ static int put_address(struct sk_buff *reply, const struct rmem_attach_params *p
 	       params->transport->address_put(&params->address, reply);
 }
 
-/* Of all channels together: what the device may have under way. */
+/* The congestion window of the device: the sum of its channels'. */
 static u32 cwnd(const struct rmem_device *device)
 {
 	u32 sum = 0;

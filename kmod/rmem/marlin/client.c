@@ -38,7 +38,7 @@ struct client_path {
 	/* client_waiting_lock guards these. */
 	struct list_head waiting; /* in client_waiting, or empty */
 	bool quiet; /* waits no more */
-	bool turn; /* was let go, and may send though others wait */
+	bool turn; /* was let go, and can send though others wait */
 };
 
 static_assert(MARLIN_LOAN_WRITES == RMEM_LENT_PARTS_MAX);
@@ -129,7 +129,7 @@ static DEFINE_SPINLOCK(client_kept_lock); /* guards client_kept; softirqs off */
 static struct rmem_op *client_kept;
 static atomic_t client_kept_ops; /* how many, with those that a look has taken off the list */
 static DECLARE_WAIT_QUEUE_HEAD(client_kept_none);
-/* Memory may be freed by these ops. */
+/* These ops can free memory. */
 static struct workqueue_struct *client_kept_queue;
 static void client_kept_look(struct work_struct *work);
 static DECLARE_DELAYED_WORK(client_kept_work, client_kept_look);
@@ -436,7 +436,7 @@ static void client_flush(struct rmem_path *path, struct rmem_batch *batch)
 
 /* The poll's: one record at a time. */
 static struct rmem_marlin_reader client_reader;
-/* Of the records that came together, the last one's path. */
+/* The path of the last of the records that came together. */
 static struct client_path *client_settles;
 
 static bool client_verify(struct rmem_path *path, enum rmem_path_count *reason)
@@ -456,7 +456,7 @@ static bool client_verify(struct rmem_path *path, enum rmem_path_count *reason)
 	return false;
 }
 
-/* After the messages of a record: the rest may be none. */
+/* After the messages of a record: the rest can be empty. */
 static void client_drop_rest(struct rmem_path *path, u32 bytes)
 {
 	if (client_reader.plain && client_reader.plain_rest != RMEM_WIRE_GOOD)
@@ -668,7 +668,7 @@ static void __exit client_exit(void)
 {
 	rmem_transport_unregister(&client_transport);
 	marlin_messages_unregister(MARLIN_CLIENT);
-	/* A device that was forced off may have left some: programs have its files open. */
+	/* A device that was forced off can have left some: programs have its files open. */
 	wait_event(client_kept_none, !atomic_read(&client_kept_ops));
 	synchronize_net();
 	cancel_delayed_work_sync(&client_kept_work);

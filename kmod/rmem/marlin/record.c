@@ -107,7 +107,7 @@ static enum rmem_wire_verdict reader_open_plain(struct rmem_marlin_reader *r, u3
 			break;
 		}
 		memcpy(&plain, r->messages + offset, sizeof(plain));
-		barrier(); /* the copy is what is checked */
+		barrier(); /* the checks read the copy alone */
 		r->plain_rest = rmem_plain_step(&in, &plain);
 		if (r->plain_rest != RMEM_WIRE_GOOD)
 			break;
@@ -125,7 +125,7 @@ static enum rmem_wire_verdict reader_open_plain(struct rmem_marlin_reader *r, u3
 static void reader_copy(struct rmem_marlin_reader *r, u32 from, u32 bytes)
 {
 	memcpy(r->copy + from, r->messages + from, bytes - from);
-	barrier(); /* the copy is what is checked */
+	barrier(); /* the checks read the copy alone */
 }
 
 bool rmem_marlin_reader_open(struct rmem_marlin_reader *r, const u8 *record, u32 bytes,
@@ -210,7 +210,7 @@ u32 rmem_marlin_reader_pieces(const struct rmem_marlin_reader *r,
 	if (r->pieces_bytes % sizeof(*pieces) || count > MARLIN_LOAN_PIECES)
 		return 0;
 	memcpy(pieces, r->messages + RMEM_PLAIN_BYTES, r->pieces_bytes);
-	barrier(); /* the copy is what is checked */
+	barrier(); /* the checks read the copy alone */
 	return count;
 }
 

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The kernel's memory node around the core of core/rmem/node/node.h: what its files share.
+ * The kernel's memory node around the core of core/rmem/node/node.h: declarations for its files.
  *
  *   main.c     module: life
  *   host.c     start, stop
  *   netlink.c  control: family rmem_node
  *   request.c  requests are executed: softirq
- *   ports.c    where requests come from: UDP, and what modules add
+ *   ports.c    where requests come from: UDP, and modules' ports
  *   slow.c     OPEN CLOSE FENCE ALLOC FREE PUBLISH LOOKUP: queues by space and a thread
- *   mem.c      the lent pages; a thread zeroes what was given back
+ *   mem.c      the lent pages; a thread zeroes pages given back
  *   epoch.c    a new boot epoch when the machine's memory was rolled back
  *   count.c    counters
  *
  * Locks, outermost first:
- *   node_control   mutex: start, stop and whatever looks at the one node
+ *   node_control   mutex: start, stop and all that looks at the one node
  *   call_lock      mutex: the core's call lock
  *   slow_lock      mutex: the core's slow lock
  *   slot[].lock    spinlock: the core's slot lock; a port's locks come before it
@@ -121,7 +121,7 @@ struct node_queue {
 
 /* ---- the node ---- */
 
-/* Kinds of ports: UDP's, and one for each way that a machine may have beside it. */
+/* Kinds of ports: UDP's, and one for each way that a machine can have beside it. */
 #define NODE_PORTS_MAX 4
 
 struct node_host {
@@ -132,7 +132,7 @@ struct node_host {
 	struct node_slot *slot; /* core.config.sessions_max of them */
 	struct node_mem mem;
 	struct node_ranges __percpu *ranges;
-	bool hibernating; /* drop packets: what they change would be rolled back */
+	bool hibernating; /* drop packets: their changes would be rolled back */
 	struct node_queue queue;
 	struct mutex call_lock; /* the core's call lock */
 	struct mutex slow_lock; /* the core's slow lock */
@@ -182,7 +182,7 @@ int node_slow_start(struct node_host *host);
 void node_slow_stop(struct node_host *host);
 bool node_slow_add(const struct rmem_port_batch *batch, const struct rmem_record *record);
 
-/* Does a call's steps, to its end, and between them the brief calls that may. Call lock. */
+/* Does a call's steps, to its end, and between them the brief calls. Call lock. */
 void node_slow_run(struct node_host *host, struct rmem_node_call *call);
 
 /* mem.c: reservation, then the thread that zeroes. */

@@ -31,7 +31,7 @@
 /* The reference count of a page that the node alone refers to. */
 #define PAGE_BASE_REFERENCES 1
 
-/* Of the machine's memory, a sixteenth stays free, and this at least. */
+/* A sixteenth of the machine's memory stays free, and this at least. */
 #define MARGIN_SHIFT 4
 #define MARGIN_BYTES_MIN (32ULL << 20)
 
@@ -87,7 +87,7 @@ static int allocate_pages(struct node_mem *mem, u64 pages, struct netlink_ext_ac
 	return 0;
 }
 
-/* extra_bytes: what the caller is going to allocate beside. */
+/* extra_bytes: memory that the caller is going to allocate beside. */
 int node_mem_reserve(struct node_mem *mem, const struct rmem_node_config *config, u64 extra_bytes,
 		     struct netlink_ext_ack *extack)
 {

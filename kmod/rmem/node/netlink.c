@@ -293,7 +293,7 @@ static enum rmem_space_error delete_space(struct node_host *host, u32 space, boo
 		*bytes = found->pages_promised << host->core.config.page_shift;
 	}
 	mutex_unlock(&host->slow_lock);
-	/* Requests that found its key have ended before the next space may take its place. */
+	/* Requests that found its key have ended before the next space can take its place. */
 	if (error == RMEM_SPACE_OK) {
 		synchronize_rcu();
 		rmem_node_space_wipe(&host->core);

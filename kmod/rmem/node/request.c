@@ -203,7 +203,7 @@ static void send_parts(struct node_request *rq, struct rmem_answer *answer)
 	}
 }
 
-/* Ranges may be many, and short, so their data is copied. */
+/* Ranges can be many, and short, so their data is copied. */
 static void gather(struct node_request *rq, const void *ranges, struct rmem_answer *answer)
 {
 	const struct node_data data = {
@@ -308,7 +308,7 @@ static void request_execute(struct node_request *rq)
 	reply(rq, &answer);
 }
 
-/* The payload isn't what its digest says: its client is told, and nothing changed. Slot lock. */
+/* The payload doesn't match its digest: its client is told, and nothing changed. Slot lock. */
 static void tell_damaged(struct node_request *rq)
 {
 	struct rmem_head head;

@@ -5,7 +5,7 @@
  *   datagram that says RMEM_FLAGS_MORE  -> its answers join those that wait
  *   the datagram after it               -> likewise; without MORE, they all leave
  *
- * A CPU keeps one packet back at most; what is full leaves at once. Should the next datagram not
+ * A CPU keeps one packet back at most; a full one leaves at once. Should the next datagram not
  * come (it was lost, or comes to another CPU), or be another session's, the packet doesn't wait for
  * it: another session's answers send it, and so does a timer at the next jiffy. The timer isn't
  * stopped when there is nothing to wait for any more, so it costs a jiffy's tick at most.

@@ -10,10 +10,10 @@
  *     |                                              |
  *   outbox.c <---------------------------------------'
  *
- * A packet's payload may lie in pieces; it is verified and copied where it lies.
+ * A packet's payload can lie in pieces; it is verified and copied where it lies.
  *
- * Packets whose buffer came from the reserves kept for swapping are dropped: the
- * node is nobody's swap, and whoever is needs that buffer back.
+ * Packets whose buffer came from the reserves kept for swapping are dropped: the node is nobody's
+ * swap, and swap needs that buffer back.
  */
 #include <linux/ip.h>
 #include <linux/ipv6.h>
@@ -188,7 +188,7 @@ static struct sock *udp_listen(struct udp_port *port, struct udp_port_cfg *at, i
 }
 
 /*
- * A request is received and answered by the same socket, so one may go while the other serves.
+ * A request is received and answered by the same socket, so one can go while the other serves.
  * Receivers that don't see that we are closing are under rcu_read_lock(), which the socket's memory
  * outlives.
  */

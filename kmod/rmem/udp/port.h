@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The node's port at UDP/IP (../../rmem_port_ops.h): what its files share.
+ * The node's port at UDP/IP (../../rmem_port_ops.h): declarations for its files.
  *
  *   port.c     sockets; a datagram's checks and its messages: softirq
  *   answer.c   answers: datagrams that refer to page memory
@@ -51,7 +51,7 @@ struct udp_port {
 	struct net *net;
 	struct sock *sk4, *sk6; /* sk6 NULL: no IPv6 here */
 	__be16 number;
-	bool closing; /* the sockets go: who receives still sends, nobody else does */
+	bool closing; /* the sockets go: only receivers still send */
 	struct udp_outbox __percpu *outbox;
 	u32 slots;
 	struct udp_route *route; /* by slot: to the peer whose requests the slot saw last */
@@ -67,7 +67,7 @@ static inline struct udp_port *udp_port_of(struct rmem_port *port)
 /* Built with messages only, and chained by skb->next. When there is no buffer, that is counted. */
 struct udp_answers {
 	struct sk_buff *full, *full_last; /* complete packets */
-	struct sk_buff *open;		  /* may take more */
+	struct sk_buff *open;		  /* can take more */
 	struct rmem_bundle bundle;	  /* in open */
 	struct base_siphash hash;	  /* for open's tag, so far */
 	u64 boot;			  /* in open's header */
@@ -93,9 +93,9 @@ struct sk_buff *udp_answer_alone(const struct base_siphash_key *key, struct rmem
 int udp_outbox_open(struct udp_port *port);
 void udp_outbox_close(struct udp_port *port);
 /*
- * get: this CPU's outbox, locked until put, without answers that may not travel with those to head.
- * route: the way its answers go is looked up; slot lock of their session. put: they leave, but what
- * may wait for more of them.
+ * get: this CPU's outbox, locked until put, without answers that can't travel with those to head.
+ * route: the way its answers go is looked up; slot lock of their session. put: they leave, but for
+ * one packet that can wait for more.
  */
 struct udp_outbox *udp_outbox_get(struct udp_port *port, const struct rmem_head *head,
 				  const struct rmem_port_path *path)

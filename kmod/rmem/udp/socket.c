@@ -166,9 +166,9 @@ void rmem_socket_stop(void)
 /* ---- packets in one piece ---- */
 
 /*
- * A device that can't gather wants a packet in one piece, of several pages that lie side by side:
- * what memory that is short may not have for as long as nothing is swapped out. Nor are the
- * reserves for that: some such packets would leave nothing to those whose need is small, the
+ * A device that can't gather wants a packet in one piece, of several pages that lie side by side.
+ * When memory is short, there might be none for as long as nothing is swapped out. The reserves
+ * aren't for that either: some such packets would leave nothing to those whose need is small, the
  * network's receive buffers among them. So one such piece is kept, for a packet at a time. Its
  * clones leave, as TCP's do, and it is free again when the last of them is.
  */
@@ -236,7 +236,7 @@ int rmem_socket_open(struct rmem_socket *s, const union udp_address *to,
 	if (err)
 		goto free_spare;
 	sk = s->sock->sk;
-	/* Swap-out goes this way: allocations never reclaim, and may use the reserves. */
+	/* Swap-out goes this way: allocations never reclaim, and can use the reserves. */
 	sk->sk_allocation = GFP_NOIO;
 	sk->sk_use_task_frag = false;
 	sk_set_memalloc(sk);
@@ -307,8 +307,8 @@ static struct dst_entry *route_lookup(struct rmem_socket *s)
 }
 
 /*
- * The route, valid under rcu_read_lock(). Two who find it stale both look it up; each
- * releases what it took out, so nothing is released twice or lost.
+ * The route, valid under rcu_read_lock(). Two callers that find it stale both look it up; each
+ * releases the one it took out, so nothing is released twice or lost.
  */
 static struct dst_entry *route(struct rmem_socket *s)
 {
@@ -389,11 +389,10 @@ static void send(struct rmem_socket *s, struct sk_buff *skb, struct dst_entry *d
 }
 
 /*
- * All of the following is atomic and on the swap-out path: its allocations may use
- * the reserves, as the packet itself did by __GFP_MEMALLOC. But only in softirq: where a
- * task submits with BHs off, PF_MEMALLOC is not looked at, and what the layers below ask
- * for has no more than GFP_ATOMIC's share. Without it the packet is lost here, and the
- * channel's timer, in softirq, sends it again.
+ * All of the following is atomic and on the swap-out path: its allocations can use the reserves, as
+ * the packet itself did by __GFP_MEMALLOC. But only in softirq: where a task submits with BHs off,
+ * PF_MEMALLOC is not looked at, and allocations of the layers below have no more than GFP_ATOMIC's
+ * share. Without it the packet is lost here, and the channel's timer, in softirq, sends it again.
  */
 int rmem_socket_transmit(struct rmem_socket *s, struct sk_buff *skb)
 {

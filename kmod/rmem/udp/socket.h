@@ -60,13 +60,13 @@ void rmem_socket_deafen(struct rmem_socket *s);
 /* After that grace period; no transmit any more. */
 void rmem_socket_close(struct rmem_socket *s);
 
-/* Of IP packets on the route, 0 without one. *offload: the interface does UDP checksums. */
+/* Largest IP packet on the route, 0 without one. *offload: the interface does UDP checksums. */
 u32 rmem_socket_mtu_bytes(struct rmem_socket *s, bool *offload);
 unsigned int rmem_socket_header_bytes(const struct rmem_socket *s);
 
 /*
  * The node has answered, so the next hop is there. Told of that, the kernel doesn't ask the
- * network for it, which takes memory that there may be none of when the answer is needed.
+ * network for it, which takes memory that might be gone when the answer is needed.
  */
 static inline void rmem_socket_heard(struct rmem_socket *s)
 {

@@ -113,8 +113,8 @@ static bool udp_verify(struct rmem_path *path, const struct rmem_datagram *d,
 }
 
 /*
- * A packet came in; its UDP checksum, if it has one, was right. It may lie in memory reserved
- * for swap (skb_pfmemalloc()), so it is used or dropped at once, and never kept.
+ * A packet came in; its UDP checksum, if it has one, was right. It can lie in memory reserved for
+ * swap (skb_pfmemalloc()), so it is used or dropped at once, and never kept.
  */
 static int udp_receive(struct sock *sk, struct sk_buff *skb)
 {

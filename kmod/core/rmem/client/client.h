@@ -241,7 +241,7 @@ struct rmem_client {
 	struct rmem_incast_place place;
 	struct rmem_client_node node;
 	u8 open_status; /* enum rmem_status of the last OPEN's answer */
-	/* The rest is client.c's, but for boot, session and count, which callers may read. */
+	/* The rest is client.c's; callers MAY read boot, session and count. */
 	u64 session, boot;
 	u64 own_id; /* of OPEN (a nonce) or CLOSE */
 	u64 nonce;  /* of the last OPEN */

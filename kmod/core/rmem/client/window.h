@@ -19,11 +19,11 @@
  * a flow's incast target is the larger the smaller its window.
  * A lost packet passes it if the delay is above the target. Silence leads to one packet.
  *
- * Fairness. Channels to one node see the same delay. Each adds the same per round trip and gives
- * up in proportion to what it has, on both sides of the floor, so their windows converge (Chiu and
- * Jain, 1989). That takes the same target in all of them, so the channels of a machine to a node
- * share the base round trip (rtt.h): a channel that starts while a queue stands would measure
- * the queue as its base, allow itself a target of eight of it, and starve the others.
+ * Fairness. Channels to one node see the same delay. Each adds the same per round trip and gives up
+ * in proportion to its share, on both sides of the floor, so their windows converge (Chiu and Jain,
+ * 1989). That takes the same target in all of them, so the channels of a machine to a node share
+ * the base round trip (rtt.h): a channel that starts while a queue stands would measure the queue
+ * as its base, allow itself a target of eight of it, and starve the others.
  *
  * Target delay: 8 base round trips, within 1 to 20 ms. The base is the path's time when idle;
  * queues worth several times that cost latency and win no throughput, while the factor leaves room

@@ -100,7 +100,7 @@ static bool call_read_request(const struct rmem_node *node, const struct rmem_no
 	return true;
 }
 
-/* It was executed before: find its result. */
+/* An ALLOC executed before: finds its region, or how it ended. */
 static void alloc_look_up(struct rmem_node *node, struct rmem_node_call *call)
 {
 	struct rmem_region *region;
@@ -446,7 +446,7 @@ static void clear_find_region(struct rmem_node *node, struct rmem_node_call *cal
 		if (!region || !clear_wants(call, region->space_index))
 			continue;
 		rmem_call_give_back(node, call, region, clear_region);
-		/* After a reboot no session may begin while an old region is there. */
+		/* After a reboot no session begins while an old region is there. */
 		call->divisible = call->attempt.place.space;
 		return;
 	}

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * Calls: the requests that may take long, mostly those that change what exists rather
- * than what is in it. They are done in steps, each of them short.
+ * Calls: the requests that can take long, mostly those that change regions, names or sessions
+ * rather than content. They are done in steps, each of them short.
  *
  *   begin --> { slow lock, slot lock if it wants one: step } --> ... --> answer
  *
- *   OPEN    renew, or end what it supersedes, one at a time | a slot for it, perhaps by eviction
+ *   OPEN    renew, or end superseded sessions, one at a time | a slot for it, perhaps by eviction
  *   CLOSE   end the session
  *   ALLOC   admit | reserve and enter pages, some a step | mark
  *   FREE    admit | remove pages, some a step | mark
- *   FENCE   admit | each slot's lock once, so that what is being executed has ended
+ *   FENCE   admit | each slot's lock once, so that requests under way have ended
  *   PUBLISH, LOOKUP   at once, in the session's slot lock
- *   ZERO    admit, free whole pages | clear what it cuts of others, some a step | mark
+ *   ZERO    admit, free whole pages | clear parts of others, some a step | mark
  *
  * An ended session's ALLOCs that weren't acknowledged are undone before the request that ended it
  * is answered: a client that asks again finds the memory and its quota free. One that is being made
@@ -19,17 +19,17 @@
  *
  * Between steps other requests go on, of the same session, too. The call lock keeps out other
  * calls, with one exception: while a call works on regions or clears memory, it is divisible, and
- * brief calls (OPEN, CLOSE, FENCE, PUBLISH, LOOKUP) may run between its steps. So no session
- * waits for another tenant's million pages.
+ * brief calls (OPEN, CLOSE, FENCE, PUBLISH, LOOKUP) can run between its steps. So no session waits
+ * for another tenant's million pages.
  *
  *   FREE   1.  2.  3.              4.  5.              6.  end
  *   OPEN               1.  2.  end                               (another tenant's)
  *   OPEN                                   1.  put off           1.  2.  3.  end
  *
  * A brief call is put off before it would end a session that owes regions, for those are given
- * back by a call of their own. Regions and spaces are therefore, at each step, what the last one
- * left. The session is not: it may have been renewed, or have ended. A copy of a request that
- * comes while it is being done waits for the end of the call under way, and finds it marked.
+ * back by a call of their own. So each step finds regions and spaces as the last one left them. The
+ * session might have been renewed, or have ended. A copy of a request that comes while it is being
+ * done waits for the end of the call under way, and finds it marked.
  */
 #ifndef REMORA_RMEM_NODE_CALL_H
 #define REMORA_RMEM_NODE_CALL_H
@@ -55,7 +55,7 @@ struct rmem_node_call {
 	struct rmem_answer answer;
 	union rmem_node_payload out;
 	struct rmem_head head; /* as begun; of type 0 if it is nobody's request */
-	bool divisible; /* rmem_node_call_enter() may begin another before the next step */
+	bool divisible; /* rmem_node_call_enter() can begin another before the next step */
 	bool entered;	/* between another call's steps */
 	u64 freeing;	/* entered: the session, by its origin, whose FREE is under way; or 0 */
 	bool put_off;	/* once ended: nothing is answered; begin again after the other call */
@@ -69,7 +69,7 @@ struct rmem_node_call {
 	struct rmem_attempt attempt; /* OPEN's; place: the space to be cleared, 0: all */
 	bool replaces;		     /* OPEN's: it ended a session of its space */
 	u32 at;			     /* of a walk over regions, or sessions */
-	u32 session_at;		     /* of the walk over sessions that may expire */
+	u32 session_at;		     /* of the walk over sessions that might expire */
 	struct {
 		u64 addr;
 		u32 left;
@@ -77,14 +77,17 @@ struct rmem_node_call {
 	struct rmem_alloc_work work;
 	u64 origin; /* of the session it was admitted for */
 	u32 memory; /* index of the space whose regions it works on */
-	/* A session that ended: what it allocated with ids from floor up is undone, and then? */
+	/*
+	 * A session that ended: its ALLOCs with ids from ended_floor up are undone, then then()
+	 * goes on.
+	 */
 	u64 ended, ended_floor;
 	void (*then)(struct rmem_node *node, struct rmem_node_call *call);
 };
 
 /*
  * Call lock, from here until the call ended. rmem_node_is_slow() says yes to head; payload:
- * what came behind it, rmem_wire_payload_bytes(head) at any alignment.
+ * the bytes behind it, rmem_wire_payload_bytes(head) at any alignment.
  */
 void rmem_node_call_begin(const struct rmem_node *node, struct rmem_node_call *call, u64 now_ns,
 			  const struct rmem_head *head, const struct rmem_peer *peer,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* Calls about sessions: OPEN, CLOSE, those that expire; and what the end of a session undoes. */
+/* Calls about sessions: OPEN, CLOSE, those that expire; and the undoing at a session's end. */
 #include "core/rmem/node/call.h"
 
 #include "core/base/bytes.h"
@@ -255,7 +255,7 @@ static void expire_session(struct rmem_node *node, struct rmem_node_call *call)
 {
 	const struct rmem_session *session = &node->sessions.slot[call->slot];
 
-	/* The session may have been used since it was found. */
+	/* The session might have been used since it was found. */
 	if (session->name != RMEM_SESSION_NONE && rmem_session_owes(session) &&
 	    rmem_sessions_may_open(&node->sessions, call->slot, call->now_ns, idle_ns(node)))
 		end_session(node, call, expire_find);

@@ -168,7 +168,7 @@ const struct base_siphash_key *rmem_node_key(const struct rmem_node *node, u32 s
 	return found ? &found->key : NULL;
 }
 
-/* ---- what all requests share ---------------------------------------------------------------- */
+/* ---- shared by all requests ----------------------------------------------------------------- */
 
 u32 rmem_node_slot(const struct rmem_node *node, u64 session)
 {

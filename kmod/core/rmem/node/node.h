@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * The memory node: what a request does (Clio, ASPLOS'22, sections 4.2 to 4.5).
+ * The memory node: the execution of requests (Clio, ASPLOS'22, sections 4.2 to 4.5).
  *
  *   datagram -> rmem_datagram_open -> rmem_node_key -> tag checked by the caller
  *      |
@@ -21,15 +21,14 @@
  *     A second copy of a write can so never be acknowledged while the first is
  *     still being copied.
  *   - call lock: one call of the slow path, or change of the spaces, at a time, from its begin
- *     to its end; brief calls may run between a long one's steps (call.h). Outermost, and held
+ *     to its end; brief calls can run between a long one's steps (call.h). Outermost, and held
  *     for long.
  *   - slow lock: around each step of a call, and where stated below. Never held for long.
  *     Taken before a slot lock.
- *   - translations are read without a lock. A page that DISCARD, ZERO or FREE
- *     took out of the table may still be read by a request on another CPU:
- *     rmem_node_scrub_next() hands it out, and the caller lets such requests
- *     end (a grace period), and references to it go (packets not sent yet),
- *     before it zeroes the page and gives it back by rmem_node_scrub_done().
+ *   - translations are read without a lock. A request on another CPU can still read a page that
+ *     DISCARD, ZERO or FREE took out of the table: rmem_node_scrub_next() hands it out, and the
+ *     caller lets such requests end (a grace period), and references to it go (packets not sent
+ *     yet), before it zeroes the page and gives it back by rmem_node_scrub_done().
  */
 #ifndef REMORA_RMEM_NODE_H
 #define REMORA_RMEM_NODE_H
@@ -56,14 +55,14 @@ struct rmem_node_config {
 	u32 spaces_max;	     /* 1 .. RMEM_SPACES_MAX */
 	u32 sessions_max;    /* 1 .. RMEM_SESSIONS_MAX */
 	u32 regions_max;     /* 1 .. RMEM_REGIONS_MAX */
-	u32 session_idle_ms; /* a session unused for that long may be evicted for a new one, and */
+	u32 session_idle_ms; /* a session unused for that long can be evicted for a new one, and */
 			     /* is ended if it owes memory: rmem_node_call_expire() */
 	u32 window_ids;	     /* 0: RMEM_WINDOW, the protocol's; less is for the model checker */
 	u32 step_pages;	     /* of a region entered or removed at once; 0: RMEM_NODE_STEP_PAGES */
 	bool challenges;     /* of OPENs; false: for models, and a process that asks itself */
 };
 
-/* NULL if the configuration is sound, else what is wrong, as one line. */
+/* NULL if the configuration is sound, else its fault, as one line. */
 const char *rmem_node_config_error(const struct rmem_node_config *config);
 
 /* Bytes of state for a sound configuration; 64-byte aligned memory wanted. */
@@ -97,9 +96,9 @@ void rmem_node_reboot(struct rmem_node *node, u64 boot);
 
 /*
  * Spaces. Call lock and slow lock. After a deletion let a grace period pass before the call
- * lock is released: the slot, and so the key in it, may be used again by the next addition.
+ * lock is released: the next addition can use the slot, and so the key in it, again.
  * Sessions of a deleted space are refused from then on. Quotas are rounded down to pages. A view
- * shows the space with the id base to those who may only read (space.h).
+ * shows the space with the id base to readers (space.h).
  */
 enum rmem_space_error rmem_node_space_add(struct rmem_node *node, u32 space,
 					  const u8 key[BASE_SIPHASH_KEY_BYTES],
@@ -182,7 +181,7 @@ struct rmem_extent {
 struct rmem_answer {
 	enum rmem_node_action action;
 	enum rmem_node_reason reason;
-	struct rmem_session *session; /* of a fast request; NULL: it may not speak for it */
+	struct rmem_session *session; /* of a fast request; NULL: it isn't the peer's */
 	struct rmem_head reply; /* digest not filled in; type, ids, boot, status are */
 	unsigned int extents;
 	struct rmem_extent extent[RMEM_EXTENTS_MAX];
@@ -192,8 +191,8 @@ struct rmem_answer {
 };
 
 /*
- * How large a datagram may be that holds the answer with others to its session
- * (rmem_bundle_joins()); 0: the answer travels alone. Slot lock.
+ * Largest datagram that can hold the answer with others to its session (rmem_bundle_joins()); 0:
+ * the answer travels alone. Slot lock.
  */
 static inline u32 rmem_node_datagram_bytes(const struct rmem_answer *answer)
 {
@@ -228,13 +227,13 @@ void rmem_node_done(const struct rmem_answer *answer);
 
 /*
  * ACT_ATOMIC: place is where the answer's extent lies, operands the message's payload, at any
- * alignment. From now on the id counts as executed, and what was found is kept.
+ * alignment. From now on the id counts as executed, and the value found is kept.
  */
 void rmem_node_atomic(const void *operands, void *place, struct rmem_answer *answer);
 
 /*
  * ACT_PUT, when the data is in the extents: the same; place is where the answer's integer lies, put
- * what rmem_node_request() got.
+ * the payload that rmem_node_request() got.
  */
 void rmem_node_put(const void *put, void *place, struct rmem_answer *answer);
 
@@ -264,7 +263,7 @@ bool rmem_node_stretch(struct rmem_answer *answer, struct rmem_extent *to,
 		       struct rmem_extent *from);
 
 /*
- * The part of a READ that begins at offset (0, then the sum of what was returned):
+ * The part of a READ that begins at offset (0, then the sum of the bytes returned):
  * extents and reply for one response packet. Returns its bytes, 0 at the end. Where somebody
  * has freed some of it since the request was checked, the reply refuses the READ, and is the last.
  * Translations of one hold of the lock stay together.
@@ -274,8 +273,8 @@ u32 rmem_node_read_part(struct rmem_node *node, const struct rmem_head *head, u3
 
 /*
  * The answer's extents become those of range number index, below reply.op, of a READV or WRITEV;
- * ranges is what rmem_node_request() got. False: some of it was freed since the request was
- * checked, and has no page; then a READV is answered RMEM_FAULT, and a WRITEV does the rest.
+ * ranges is the payload that rmem_node_request() got. False: some of it was freed since the request
+ * was checked, and has no page; then a READV is answered RMEM_FAULT, and a WRITEV does the rest.
  */
 bool rmem_node_range(const struct rmem_node *node, const void *ranges, u32 index,
 		     struct rmem_answer *answer);

@@ -53,7 +53,7 @@ bool rmem_pool_take(struct rmem_pool *pool, u32 space_index, u32 spaces, u32 *pa
 /* Give back a page that was taken and not touched. It still counts as taken. */
 void rmem_pool_untake(struct rmem_pool *pool, u32 page);
 
-/* A page that left the table; requests under way may still refer to it. */
+/* A page that left the table; requests under way can still refer to it. */
 void rmem_pool_put_dirty(struct rmem_pool *pool, u32 page);
 
 /* As rmem_node_scrub_*(); false: nothing to be zeroed now. */

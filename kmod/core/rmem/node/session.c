@@ -21,7 +21,7 @@ bool rmem_peer_equal(const struct rmem_peer *a, const struct rmem_peer *b)
 	return a->port == b->port && equal_16(a->addr, b->addr);
 }
 
-/* Of one of the two bit maps. */
+/* Bytes of one of the two bit maps. */
 static size_t map_bytes(u32 window_ids)
 {
 	return base_round_up(window_ids, WORD_BITS) / 8;
@@ -306,7 +306,7 @@ int rmem_sessions_superseded(const struct rmem_sessions *sessions,
 	return -1;
 }
 
-/* How long the slot's session hasn't been used; another CPU's clock may be a bit ahead. */
+/* How long the slot's session hasn't been used; another CPU's clock might be a bit ahead. */
 static u64 idle_for_ns(const struct rmem_session *session, u64 now_ns)
 {
 	u64 used_ns = __atomic_load_n(&session->used_ns, __ATOMIC_RELAXED);

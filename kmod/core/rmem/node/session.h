@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * Sessions: what makes a late copy of a finished write harmless, in bounded state.
+ * Sessions: they make a late copy of a finished write harmless, in bounded state.
  *
  *      ids:  1 ........ floor ................... floor + window - 1 ....
  *            \_ STALE _/ \__ executed: REPEATED __/                \_ BEYOND
@@ -15,8 +15,8 @@
  *
  * A change refused because its address isn't allocated has to be remembered, too: its sender
  * goes on, another one allocates the address, and neither has told a floor above it when a
- * copy of it comes. The other refusals need no mark, for whatever comes meanwhile, the
- * same message is refused again.
+ * copy of it comes. The other refusals need no mark: the node refuses the same message again, no
+ * matter which requests come meanwhile.
  *
  * The value that an ATOMIC or PUT found is kept as long as the id counts as done, for the first
  * replay_ids ids from the floor. Where it lies is said by its id alone, so the oldest one
@@ -118,12 +118,12 @@ void rmem_session_replay(const struct rmem_session *session, u64 id, struct rmem
 
 /* id, an ALLOC, made a region. It is acknowledged when the floor has passed it. */
 void rmem_session_made(struct rmem_session *session, u64 id);
-/* Whether there may be a region that the client wasn't told of for certain. */
+/* Whether there might be a region that the client wasn't told of for certain. */
 bool rmem_session_owes(const struct rmem_session *session);
 
 /*
- * A request with that id named the session. It counts as used now if no later one did: what
- * somebody recorded and sends again must not keep the session of a client that has gone.
+ * A request with that id named the session. It counts as used now if no later one did: a replayed
+ * recording must not keep the session of a client that has gone.
  */
 void rmem_session_touch(struct rmem_session *session, u64 id, u64 now_ns);
 
@@ -152,7 +152,7 @@ struct rmem_sessions {
 };
 
 size_t rmem_sessions_bytes(u32 slots, u32 window_ids);
-/* secret: random, what names are shuffled by; NULL: they aren't, for models. */
+/* secret: random, shuffles names; NULL: they aren't shuffled, for models. */
 void rmem_sessions_init(struct rmem_sessions *sessions, void *memory, u32 slots, u32 window_ids,
 			u64 generation, const struct base_siphash_key *secret);
 
@@ -196,14 +196,14 @@ int rmem_sessions_superseded(const struct rmem_sessions *sessions,
  * of the space, else of any if ending idle sessions makes the attempt succeed. Else -1: nothing is
  * to be evicted for an OPEN that is refused.
  * Slow lock; the choice is to be confirmed under the slot's lock by rmem_sessions_may_open(), for a
- * request may use the session meanwhile.
+ * request can use the session meanwhile.
  */
 int rmem_sessions_choose(const struct rmem_sessions *sessions, const struct rmem_attempt *attempt,
 			 u32 spaces, u64 now_ns, u64 idle_ns);
 bool rmem_sessions_may_open(const struct rmem_sessions *sessions, u32 slot, u64 now_ns,
 			    u64 idle_ns);
 
-/* Slow lock and slot lock. Opening ends what the slot held. */
+/* Slow lock and slot lock. Opening ends the slot's former session. */
 void rmem_sessions_open(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
 			const struct rmem_attempt *attempt, const struct rmem_peer *peer);
 static inline bool rmem_session_is_renewed(const struct rmem_session *session)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * Remote address spaces (Clio, ASPLOS'22, section 3.1): which clients may use the node, and how
- * much memory each space may have.
+ * Remote address spaces (Clio, ASPLOS'22, section 3.1): which clients may use the node, and the
+ * quota of each space.
  *
  *      id --hash--> head --> slot --> slot        slot: id, key, quota, spans
  *                              ^       |
- *                              `-base--'          a view: id, key; what is read is its base's
+ *                              `-base--'          a view: id, key; its reads are its base's
  *
  * A message names its space before it is known to be genuine, so the way to a
  * key is short, bounded, and takes no lock.
