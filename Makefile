@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
 #
-# The one door: `make help` lists what it opens. Everything it makes is below out/.
+# The one door: `make help` lists the targets. Everything it makes is below out/.
 #
 # The protocol cores (kmod/core) are compiled once per purpose, from the same sources:
 #
 #	out/opt/	-O2, no float, no libc	-> out/lib, out/bin, the model checker
 #	out/asan/	ASan + UBSan		-> unit tests
-#	out/tsan/	TSan			-> unit tests of what runs concurrently
+#	out/tsan/	TSan			-> unit tests of concurrent code
 #	out/fuzz/	clang, libFuzzer	-> fuzz targets
 #	out/modules/RELEASE/			-> the kernel modules (Kbuild)
 #
@@ -61,7 +61,7 @@ COMMON_SRC := $(wildcard tools/common/*.cpp) $(SUPPORT_SRC)
 REMORA_SRC := $(wildcard tools/remora/*.cpp tools/mh/*.cpp)
 NODE_SRC := $(wildcard tools/remora-node/*.cpp) $(HOST_SRC)
 SIM_SRC := $(wildcard tools/sim/*.cpp)
-# Sources of the programs that a test may link: all but their main().
+# Sources of the programs that a test can link: all but their main().
 TESTABLE_SRC := $(COMMON_SRC) $(filter-out %/main.cpp,$(REMORA_SRC) $(NODE_SRC) $(SIM_SRC))
 # test_*.cpp hold the tests, other files what several of them share; tsan_*.cpp have a build of their own.
 UNIT_SRC := $(filter-out $(call dirs3,selftests/unit,tsan_*.cpp),$(call dirs3,selftests/unit,*.cpp))
@@ -91,7 +91,7 @@ WARN_C := $(WARN) -Wshadow -Wmissing-prototypes -Wstrict-prototypes -Wold-style-
 WARN_CXX := $(WARN) -Wshadow=local -Wnon-virtual-dtor -Woverloaded-virtual
 
 CORE_CFLAGS := -std=gnu11 -ffreestanding -fno-common -g $(WARN_C) $(INCLUDES)
-# shadow=local: in C a function may have the name of a struct, which C++ would warn of.
+# shadow=local: in C a function can have the name of a struct, which C++ would warn of.
 # The wire headers are C and check themselves by _Static_assert, which g++ knows by another name.
 CXXFLAGS_ALL := -std=c++20 -g $(WARN_CXX) -D_Static_assert=static_assert $(INCLUDES) -Ilibremote -Itools
 
@@ -113,7 +113,7 @@ asan_FLAGS := -O1 -g1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-
 
 tsan_CC = $(CC)
 tsan_CXX = $(CXX)
-# Fences are not understood: what relies on them has to hold without, for TSan.
+# TSan doesn't understand fences: code that relies on them has to hold without.
 tsan_FLAGS := -O1 -g1 -fno-omit-frame-pointer -fsanitize=thread -Wno-tsan
 
 fuzz_CC = $(CLANG)

@@ -12,7 +12,7 @@
  *   marlin_hrdma_start -> marlin/hrdma.c: bulk data between own pages and a peer's RAM
  *   marlin_loan_*      -> marlin/loan.c: own pages lent to a node, and copies of a client's
  *
- * Peers are named by their ports. Links may start and end at any time: a record that finds none is
+ * Peers are named by their ports. Links can start and end at any time: a record that finds none is
  * lost, as are those on their way.
  */
 #ifndef REMORA_MARLIN_OPS_H
@@ -44,8 +44,8 @@ enum marlin_verdict {
 /* BH disabled, under rcu_read_lock(), and in one context at a time. */
 struct marlin_message_ops {
 	/*
-	 * The peer may write record still: each byte is read once, or copied first. The end's
-	 * receiving side is locked, against that of no other; all calls below may be made.
+	 * The peer can still write record: each byte is read once, or copied first. The end's
+	 * receiving side is locked, against that of no other; all calls below are permitted.
 	 */
 	enum marlin_verdict (*receive)(unsigned int port, const u8 *record, u32 bytes);
 	/* After records that came together. */
@@ -81,7 +81,7 @@ u32 marlin_message_reserve(enum marlin_end_kind kind, unsigned int port, u32 wan
 			   struct marlin_room *room);
 /*
  * Writes a record, MARLIN_MESSAGE_BYTES_MAX at most, into the peer's memory, and uses room for one:
- * write() returns its bytes, 0 if there is none after all. The memory may be slow to read.
+ * write() returns its bytes, 0 if there is none after all. The memory can be slow to read.
  * -ENOTCONN: there is no link; -ENOSPC: *room has none; -EFAULT: write() returned 0.
  */
 int marlin_message_send(enum marlin_end_kind kind, unsigned int port, struct marlin_room *room,
@@ -91,8 +91,8 @@ void marlin_message_ring(enum marlin_end_kind kind, unsigned int port, struct ma
 void marlin_message_release(enum marlin_end_kind kind, unsigned int port, struct marlin_room *room);
 /*
  * There was too little room: ops->room() is called, once, when there is some for so many, or when
- * the link has gone. Others may take it first. False: there is no link, so nobody calls. An end
- * has one wait, and the last call tells what is wanted.
+ * the link has gone. Others can take it first. False: there is no link, so nobody calls. An end has
+ * one wait, and the last call tells the room wanted.
  */
 bool marlin_message_wait(enum marlin_end_kind kind, unsigned int port, u32 wanted);
 /* Records that were left for later are received again. */
@@ -104,7 +104,7 @@ void marlin_message_again(void);
 #define HRDMA_WRITE BIT(0) /* into the peer's RAM; otherwise out of it */
 /*
  * Up to SCATTER_ALIGN - 1 bytes before each part are the caller's on both sides, and of no value:
- * they may be copied along, so that a part begins at a multiple of SCATTER_ALIGN.
+ * they can be copied along, so that a part begins at a multiple of SCATTER_ALIGN.
  */
 #define HRDMA_HEADROOM BIT(1)
 /* By an engine if there is one, be it ever so small. */
@@ -124,22 +124,22 @@ struct hrdma_slot {
 
 /*
  * A transaction: up to SCATTER_PARTS sub-transfers between memory of this machine and a peer's RAM.
- * It is the caller's again when done() is called. It never fails: the CPU copies whatever an engine
- * can't.
+ * It is the caller's again when done() is called. It never fails: the CPU makes every copy that an
+ * engine can't.
  */
 struct hrdma_request {
-	/* The caller's; none may change before done(). */
+	/* The caller's; constant until done(). */
 	const struct scatter_part *parts; /* local: physical addresses of pages that are held */
 	struct hrdma_slot *slots; /* as many as parts */
 	u32 count;
 	u32 flags;
 	/*
-	 * Any context, also before marlin_hrdma_start() returns. An engine's locks may be held: no
-	 * transaction may be begun.
+	 * Any context, also before marlin_hrdma_start() returns. An engine's locks can be held, so
+	 * the callback begins no transaction.
 	 */
 	void (*done)(struct hrdma_request *request);
 
-	/* Of hrdma.c. */
+	/* hrdma.c's. */
 	struct hrdma_window *window;
 	struct hrdma_channel *channel; /* NULL: the CPU moves it */
 	struct list_head link; /* of channel->running or ->failed */
@@ -153,10 +153,10 @@ struct hrdma_request {
 };
 
 /*
- * Begins a transaction with the peer at a port. Process context or softirq; the CPU may copy all of
- * it before this returns. -ENOTCONN: no link, or no such peer, or no window shows its RAM;
- * -EINVAL: too many parts, or one is outside of that RAM. Then done() is not called. A link that
- * goes down waits for the transactions under way.
+ * Begins a transaction with the peer at a port. Process context or softirq; the CPU can copy all of
+ * it before this returns. -ENOTCONN: no link, or no such peer, or no window shows its RAM; -EINVAL:
+ * too many parts, or one is outside of that RAM. Then done() is not called. A link that goes down
+ * waits for the transactions under way.
  */
 int marlin_hrdma_start(unsigned int port, struct hrdma_request *request);
 /* scatter_cut() of up to SCATTER_PARTS parts. */
@@ -180,7 +180,7 @@ bool marlin_loan_end(unsigned int port, u32 number);
 /* The bytes that copies reach of the RAM of the client at a port; 0: there can be none. */
 u64 marlin_loan_ram(unsigned int port);
 /*
- * May copies be from its loans? By the CPU they may if loads from there are fast, as between
+ * Can copies be from its loans? The CPU makes them if loads from there are fast, as between
  * virtual machines. Over a bus each takes a microsecond or so, and it takes an engine.
  */
 bool marlin_loan_fetches(unsigned int port);
@@ -197,11 +197,11 @@ struct marlin_loan_copy {
 	unsigned int port;
 	u32 number, epoch; /* of the loan: any */
 	bool fetches;	   /* from the loan; done() learns: */
-	bool whole;	   /* the link stood all the time. Else what was copied may be no data */
+	bool whole;	   /* the link stood all the time. Else the copy might be no data */
 	/* BH disabled, also before marlin_loan_copy() returns: it is over, and the caller's. */
 	void (*done)(struct marlin_loan_copy *copy);
 
-	/* Of loan.c. */
+	/* loan.c's. */
 	struct marlin_peer *peer;
 	int link_events;
 	atomic_t state;

@@ -3,7 +3,7 @@
  * Where an NTB hardware driver that has a management host meets its clients, beside Linux' NTB API:
  * which pages of a peer's RAM this machine may copy to and from.
  *
- *   kmod/ntb/pages.c    reads what the management host says (include/remora/ntb.h, "Pages")
+ *   kmod/ntb/pages.c    reads the management host's words (include/remora/ntb.h, "Pages")
  *   kmod/marlin/link.c  keeps to it; finds these functions by symbol_get(), for other hardware has
  *                       other drivers
  */

@@ -16,7 +16,7 @@ out/lib/$(LIB_SONAME): $(call objects,opt,$(LIB_SRC)) out/opt/libremora_core.a l
 out/lib/libremote.so: out/lib/$(LIB_SONAME)
 	$(Q)ln -sf $(LIB_SONAME) $@
 
-# One object, which has the names of libremote.map alone: a program may have others of its own. Names that C++ has
+# One object, which has the names of libremote.map alone: a program can have others of its own. Names that C++ has
 # once in a program aren't localized before they are weak; names the object asks others for stay strong, or a linker
 # could leave them at 0.
 LIB_CORE_SRC := $(filter kmod/core/base/% kmod/core/ring/% kmod/core/rmem/%,$(CORE_SRC))

@@ -71,7 +71,7 @@ rmem_space_error Host::del_space(std::uint32_t id, bool force, const Between& be
         std::lock_guard slow(slow_lock_);
         error = rmem_node_space_del(core_.get(), id);
     }
-    // The next space may take its place only after that.
+    // The next space can take its place only after that.
     if (error == RMEM_SPACE_OK) {
         grace();
         rmem_node_space_wipe(core_.get());

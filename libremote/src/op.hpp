@@ -144,7 +144,7 @@ struct Op {
     std::span<Range> now;            // the ranges of the message in flight
     RangeRoom* range_room = nullptr; // for as many as ranges
     int refused = 0;                 // the first error of ranges sent one by one
-    Op* next = nullptr;              // of a list of ops that may begin, or may not yet
+    Op* next = nullptr;              // of a list of ops that can begin, or can't yet
     // order.hpp's
     Link all, near, near_second;
     std::uint64_t from = 0, end = 0;               // range of bytes,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Texts of command lines to values and back. Every parse_*() throws Misuse, which says what is
-// wrong with the text and what to write.
+// Texts of command lines to values and back. Every parse_*() throws Misuse, which names the text's
+// fault and the remedy.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ std::uint32_t parse_seconds_ms(std::string_view text);
 std::uint32_t parse_seconds_ms(std::string_view text, std::uint32_t min_ms, std::uint32_t max_ms,
                                std::string_view what);
 
-// A number from min to max; what names it in the error: "port".
+// A number from min to max; the error calls it `what`: "port".
 std::uint64_t parse_number(std::string_view text, std::uint64_t min, std::uint64_t max,
                            std::string_view what);
 

@@ -14,7 +14,7 @@ namespace remora {
 
 namespace {
 
-// A machine limits its refusals, and one may be lost.
+// A machine limits its refusals, and one can be lost.
 constexpr int tries = 4;
 // Reserved (tcpmux); hardly anything listens there by UDP.
 constexpr std::uint16_t other_port = 1;

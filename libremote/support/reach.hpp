@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a UDP port that gives no answer may be. A memory node answers nobody whose key or space it
+// Why a UDP port gives no answer. A memory node answers nobody whose key or space it
 // doesn't know, so only the machine's own refusals tell.
 #pragma once
 

@@ -90,7 +90,7 @@ Json ControlClient::call(const Json& request, std::chrono::seconds patience) {
     std::string line = request.dump() + "\n";
     // If this fails, so does reading the answer; but a status socket doesn't read, and answers.
     [[maybe_unused]] ssize_t sent = send(fd_.get(), line.data(), line.size(), MSG_NOSIGNAL);
-    explicit_bzero(line.data(), line.size()); // the line may have a key
+    explicit_bzero(line.data(), line.size()); // the line can have a key
     while (text_.find('\n') == text_.npos) {
         if (!read_some(until))
             throw Failure(ECONNRESET, "the {} at {} closed the connection: has it ended?", what_,

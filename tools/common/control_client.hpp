@@ -20,7 +20,7 @@ public:
     static constexpr std::chrono::seconds brief{5}, lengthy{60};
 
     // Errors call the daemon by the name "what", such as "memory node". Throws Failure, as all
-    // functions do: nobody listens there; no answer; what the daemon refuses. Its error() is
+    // functions do: nobody listens there; no answer; the daemon refuses the request. Its error() is
     // ECONNRESET if the daemon closed the connection.
     ControlClient(std::string what, std::string path);
 

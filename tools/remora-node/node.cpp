@@ -26,7 +26,7 @@ bool may_join(const Outbox::Open& open, const Path& path, const rmem_head& head)
            open.head.integrity == head.integrity && open.path == path;
 }
 
-// May the answer refer to this data until it is sent? Not if it has a sum over the data, which may
+// Can the answer refer to this data until it is sent? Not if it has a sum over the data, which can
 // change before: by a later request of the batch, or in another thread.
 bool may_refer(const rmem_head& head, std::span<const std::uint8_t> data) {
     return head.integrity == RMEM_LINK && data.size() >= piece_bytes_least;
@@ -129,10 +129,10 @@ void Node::retire() {
 
 void Node::enter(unsigned int thread) {
     std::atomic<std::uint64_t>& passes = threads_[thread].passes;
-    // Release: has_passed() may miss the value of leave(), and sees this one.
+    // Release: has_passed() can miss the value of leave(), and sees this one.
     passes.store(passes.load(std::memory_order_relaxed) + 1, std::memory_order_release);
-    // Pairs with begin_grace(): a thread that it doesn't see as entered sees the tables without
-    // what was taken out of them before.
+    // Pairs with begin_grace(): a thread that it doesn't see as entered sees the tables without the
+    // pages taken out of them before.
     std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
@@ -306,7 +306,7 @@ Reply& Node::datagram_for(Request& request, rmem_head& head) {
     return reply;
 }
 
-// write(to) writes the payload; it may make the answer a refusal, which has none.
+// write(to) writes the payload; it can make the answer a refusal, which has none.
 template <typename Write>
 void Node::answer_plain(Request& request, rmem_head& head, Write write) {
     std::uint8_t* to = request.outbox.plain_room(head, rmem_wire_payload_bytes(&head));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-// The families of verbs. Each adds its commands to the program; what they throw, main() reports.
+// The families of verbs. Each adds its commands to the program; main() reports their exceptions.
 #pragma once
 
 #include <cstdint>

@@ -157,7 +157,7 @@ void detach(netlink::Family& family, const DeviceName& name, bool force) {
     family.call(std::move(request));
 }
 
-// udev may have a new device open for a moment, so retry; the last try is by force.
+// udev can have a new device open for a moment, so retry; the last try is by force.
 void detach_unwanted(netlink::Family& family, std::uint32_t index) {
     static constexpr int tries = 20;
     static constexpr timespec pause{0, 50'000'000};

@@ -93,7 +93,7 @@ std::vector<Attributes> tunnels() {
     return list;
 }
 
-// A peer may choose any number for its own tunnels.
+// A peer can choose any number for its own tunnels.
 std::string class_text(const Attributes& tunnel) {
     constexpr std::array<const char*, 3> names = {"tcp", "rdma", "native"};
     auto id = tunnel.number(EQDS_A_CLASS);

@@ -17,7 +17,7 @@ namespace remora::lib {
 namespace {
 
 constexpr std::size_t async_bytes_max = std::size_t{1} << 30;
-// Of a synchronous copy: those of one that counts as one operation (remote.h).
+// Messages of a synchronous copy that counts as one operation (remote.h).
 constexpr std::size_t copies_in_flight = (1 << 20) / copy_op_bytes_max;
 // Number of forks between this process and the first one.
 std::atomic<unsigned> process_generation;

@@ -87,7 +87,7 @@ int Heap::free_region(raddr_t address, std::uint64_t& bytes) {
     auto region = regions_.find(address);
     if (region == regions_.end())
         return error; // lost, and among the regions to report
-    // After any other error the node may still have the region; repeating the call tells.
+    // After any other error the node might still have the region; repeating the call tells.
     if (!error || error == -EFAULT)
         regions_.erase(region);
     else
@@ -202,7 +202,7 @@ int Heap::free_slot(raddr_t address, std::uint64_t& bytes) {
             return error; // as in free_region()
         Slab& slab = at->second;
         std::size_t index = (address - at->first) >> slab.shift;
-        // After an error the content is unknown, so the slot stays taken; the call may be repeated.
+        // After an error the content is unknown, so the slot stays taken; the call can be repeated.
         slab.slots[index] = error ? Slot::taken : Slot::free;
         if (error)
             return error;

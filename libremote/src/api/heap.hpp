@@ -34,9 +34,9 @@ public:
 
     // wanted: 0, or the wanted address. Returns 1 if the memory lies at another address.
     int alloc(std::uint64_t bytes, std::uint32_t permission, raddr_t wanted, raddr_t& address);
-    // bytes: size of the freed range, which another allocation may use from now on.
+    // bytes: size of the freed range, which another allocation can use from now on.
     int free(raddr_t address, std::uint64_t& bytes);
-    // Frees a region of this size that another handle may have allocated.
+    // Frees a region of this size, another handle's, too.
     int free_sized(raddr_t address, std::uint64_t& bytes);
     // Is the address in a page of small allocations of this handle?
     bool is_small(raddr_t address);

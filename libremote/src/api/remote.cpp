@@ -279,7 +279,7 @@ REMOTE_API int remote_info(remote_t* r, remote_node* node) {
 REMOTE_API int remote_stats(remote_t* r, remote_counters* counters) {
     if (int error = counters ? check(r) : -EINVAL)
         return error;
-    // The caller's memory may be a mapping's; don't touch it under the backend's locks.
+    // The caller's memory can be a mapping's; don't touch it under the backend's locks.
     remote_counters sum{};
     return remora::lib::opening([&] {
         remora::lib::check_results(counters, "remote_counters");

@@ -324,7 +324,7 @@ void Queue::complete_group(Group& group) {
     for (const Range& range : group.op.ranges) {
         Slot& slot = *group.slots[static_cast<std::size_t>(&range - group.op.ranges.data())];
         if (!range.data)
-            continue; // detached: the slot may be another operation's
+            continue; // detached: the slot might be another operation's
         slot.call.result = range.result;
         add_ended(slot);
     }
@@ -333,7 +333,7 @@ void Queue::complete_group(Group& group) {
     signal();
 }
 
-// Lock. The operation has ended: gives the program what was found.
+// Lock. The operation has ended: gives the program the value found.
 void Queue::hand_over(Slot& slot) {
     if (!slot.group && slot.first.kind == Kind::integer && !slot.call.result) {
         const Change& change = slot.first.change;
@@ -435,7 +435,7 @@ void Queue::cancel_pinned(Slot& slot, Backend& backend) {
         hand_over(slot);
 }
 
-// While no operation ends. Nothing else may be in the slot meanwhile, for it is pinned.
+// While no operation ends. Nothing else can be in the slot meanwhile, for it is pinned.
 void Queue::detach(Slot& slot) {
     std::lock_guard lock(lock_);
     if (slot.state != State::in_flight)
@@ -457,7 +457,7 @@ Queue::Slot* Queue::find(std::uint64_t user_data) {
 // Without memory, so that it can't fail.
 std::size_t Queue::cancel(std::uint64_t user_data) {
     std::size_t cancelled = 0;
-    // Other threads may submit more of them meanwhile.
+    // Other threads can submit more of them meanwhile.
     for (; cancelled < slots_.size(); cancelled++) {
         Slot* slot;
         BackendRef backend;

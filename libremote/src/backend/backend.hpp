@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * A backend executes operations. All backends have the same semantics. Any number of threads may
+ * A backend executes operations. All backends have the same semantics. Any number of threads can
  * call any function at once. Errors are negative errnos.
  *
  * limit: an operation that hasn't ended by then ends as if cancelled, with -ETIMEDOUT.
@@ -44,7 +44,7 @@ public:
     // Waits until the call has ended. False: it hasn't by until. Answers that have arrived by then
     // are handled, unless until is at_once.
     virtual bool wait(const Call& call, Clock::time_point until) = 0;
-    // The same until done(), which may be called under the backend's lock. It changes only when a
+    // The same until done(), which can be called under the backend's lock. It changes only when a
     // call with this queue (Call::queue) ends, or in exclusively().
     virtual void wait_until(const void* queue, const std::function<bool()>& done,
                             Clock::time_point until) = 0;
@@ -67,7 +67,7 @@ public:
     virtual int change(std::uint64_t address, std::uint32_t bytes, Change& change,
                        Clock::time_point limit) = 0;
 
-    // region: what was allocated, in whole pages. wanted: its address, or 0 for any.
+    // region: the memory allocated, in whole pages. wanted: its address, or 0 for any.
     virtual int alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t wanted,
                       Region& region) = 0;
     virtual int dealloc(const Region& region) = 0;
@@ -96,7 +96,7 @@ public:
     virtual bool disown() = 0;
 };
 
-// Keeps what the backend belongs to.
+// Keeps the backend's owner.
 using BackendRef = std::shared_ptr<Backend>;
 
 } // namespace remora::lib

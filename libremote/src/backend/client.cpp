@@ -30,7 +30,7 @@ constexpr std::uint64_t spin_ns_min = 20 * BASE_NSEC_PER_USEC;
 constexpr std::uint64_t spin_ns_max = 100 * BASE_NSEC_PER_USEC;
 // How often an ALLOC is tried whose region went with its session.
 constexpr unsigned alloc_tries = 8;
-// Upper bound on one wait: another thread may have started an operation with an earlier deadline.
+// Upper bound on one wait: another thread can have started an operation with an earlier deadline.
 constexpr auto slice = std::chrono::milliseconds(10);
 constexpr auto close_time = std::chrono::milliseconds(200);
 constexpr std::chrono::milliseconds silence_patience{2000};
@@ -101,7 +101,7 @@ rmem_op& translated(Op& op) {
     return core;
 }
 
-// The op has ended: what the node found.
+// The op has ended: takes the values that the node found.
 void take_found(Op& op, const rmem_op& core) {
     if (op.kind == Kind::integer)
         std::copy_n(core.atomic.found, 2, op.change.found);
@@ -139,7 +139,7 @@ std::string_view take_place(std::string_view& text) {
     return place;
 }
 
-// Keeps the key: when the node restarts, its file may have changed or be unreadable.
+// Keeps the key: when the node restarts, its file might have changed or be unreadable.
 ClientOptions client_options(std::string_view settings, std::string_view target,
                              const remote_options& options) {
     std::string key_file;
@@ -226,7 +226,7 @@ void Client::configure(const ClientOptions& options) {
     std::copy(name.begin(), name.end(), config.client);
     config.seed = random_value<u64>();
     config.space = options.space;
-    // A digest would guard against what such a link can't do.
+    // A digest would guard against errors that such a link can't make.
     bool spare = limits.is_memory && options.integrity == RMEM_DIGEST;
     config.integrity = static_cast<u8>(spare ? RMEM_LINK : options.integrity);
     base_siphash_key_load(&config.key, options.key.data());
@@ -272,7 +272,7 @@ Client::~Client() {
         Clock::now() + close_time);
 }
 
-// Threads that the child doesn't have may hold the locks, so the object must not be destroyed.
+// Threads that the child doesn't have can hold the locks, so the object must not be destroyed.
 bool Client::disown() {
     transport_->disown();
     return false;
@@ -294,7 +294,7 @@ void Client::end_all(rmem_op* chain, rmem_client_result result) {
     }
 }
 
-// Cancelled changes may have copies in flight. These must not be executed after operations that
+// Cancelled changes can have copies in flight. These must not be executed after operations that
 // start later, nor after operations that waited for them in order and begin here. The core gets
 // both only after it has begun to renew its session, so it sends them under the new name. When the
 // node grants that name it refuses the old one, which the copies carry.

@@ -3,14 +3,14 @@
  * A memory node that messages reach: the client's core (core/rmem/client/client.h) over a transport
  * (transport/transport.hpp).
  *
- *   start:  lock { order: may it begin? -> core -> messages -> Transport::send() }
+ *   start:  lock { order: can it begin? -> core -> messages -> Transport::send() }
  *   wait:   one waiter receives for all:
  *             Transport::wait() -> lock { deliver() -> core -> data to its buffer -> ended? ->
  * order }
  *
- * The library has no thread of its own: the waiting thread also retransmits what timed out and ends
- * calls whose limit has come. Data goes from the program's buffers into the transport and, once
- * verified, back into them. Data of many ranges is copied once more, for it is little.
+ * The library has no thread of its own: the waiting thread also retransmits messages that timed out
+ * and ends calls whose limit has come. Data goes from the program's buffers into the transport and,
+ * once verified, back into them. Data of many ranges is copied once more, for it is little.
  *
  * A handle is one session, with its own transport and windows. Credit comes back only where a
  * thread waits, so the debts of one handle must not stop another.

@@ -66,7 +66,7 @@ std::uint8_t io_type(Kind kind) {
 }
 
 void set_name(rmem_io& io, Op& op) {
-    // The kernel stores what a lookup has found.
+    // The kernel stores the region that a lookup has found.
     static_assert(offsetof(Region, address) == offsetof(rmem_io_range, addr) &&
                   offsetof(Region, bytes) == offsetof(rmem_io_range, bytes));
     io.data = number_of(op.name->text);
@@ -202,7 +202,7 @@ Dev::~Dev() {
 
 bool Dev::disown() {
     device_ = Descriptor();
-    // Once: the child may open other files under that number.
+    // Once: the child can open other files under that number.
     if (has_ring_ && ring_.ring_fd >= 0)
         close(std::exchange(ring_.ring_fd, -1));
     return false;
@@ -424,7 +424,7 @@ void Dev::receive(Lock& lock, Clock::time_point until) noexcept {
     flush();
     lock.unlock();
     Clock::time_point began = Clock::now();
-    // Ops outside the ring may end, too, and flush() may be needed again: so wait for a slice only.
+    // Ops outside the ring can end, too, and can need flush() again: so wait for a slice only.
     until = std::min(until, began + slice);
     bool some = listen(until);
     auto waited = static_cast<std::uint64_t>((Clock::now() - began).count());

@@ -3,7 +3,7 @@
  * The kernel module's device, /dev/rmemN (uapi/remora_rmem_io.h): the protocol's client is in the
  * kernel, and so are its windows, which all programs of the machine share.
  *
- *   start:  lock { order: may it begin? -> SQE } -> io_uring_enter
+ *   start:  lock { order: can it begin? -> SQE } -> io_uring_enter
  *   wait:   one of the waiters: spin, then io_uring_enter -> CQEs -> lock { ended; order }
  *
  * The kernel reads and writes the program's buffers itself. Where the system gives a program no

@@ -358,7 +358,7 @@ void Embedded::info(remote_node& node, Clock::time_point) {
     node.free_bytes = (usage.pages - usage.pages_promised) * page_bytes();
 }
 
-// ---- what exists ----
+// ---- regions and names ----
 
 int Embedded::call(Kind kind, const void* payload, std::uint32_t bytes, void* answer) {
     std::lock_guard one(call_lock_);

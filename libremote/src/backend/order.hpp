@@ -31,9 +31,9 @@ public:
     Order& operator=(const Order&) = delete;
 
     // The caller has set op's from, end (and second_from, second_end, or 0), or ranges, and
-    // kind. True: the op may begin.
+    // kind. True: the op can begin.
     bool enter(Op& op);
-    // The op has ended. Returns the ops that may begin now, linked by Op::next.
+    // The op has ended. Returns the ops that can begin now, linked by Op::next.
     Op* leave(Op& op);
     // Has the op entered and not left?
     static bool has(const Op& op) { return op.all.next != &op.all; }

@@ -63,7 +63,7 @@ bool Queued::enter(Op& op, std::uint64_t now_ns) {
     return order_.enter(op);
 }
 
-// Begins the ops that waited for this one. Returns hopeless, preceded by the puts that may begin
+// Begins the ops that waited for this one. Returns hopeless, preceded by the puts that can begin
 // but whose earlier data failed.
 Op* Queued::end_one(Op& op, int error, Op* hopeless) {
     Op* free = order_.leave(op);

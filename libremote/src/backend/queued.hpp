@@ -3,7 +3,7 @@
  * Common part of the backends whose operations stay in flight for a while: order, waiters, time
  * limits, and synchronous calls.
  *
- *   start:  lock { order: may it begin? -> begin() ... flush() }, or left to the lock's holder
+ *   start:  lock { order: can it begin? -> begin() ... flush() }, or left to the lock's holder
  *
  *   wait:   one waiter calls receive() for all
  *           receive() reports ended ops by end()
@@ -43,7 +43,7 @@ struct Waiter : Link {
         : waits_for(what), done(std::move(is_done)) {}
 
     const WaitsFor waits_for;
-    std::function<bool()> done;   // is asked after each end of what it waits for, but of a call
+    std::function<bool()> done;   // is asked after each end that it waits for, but not a call's
     Waiter* next_alike = nullptr; // in the same row
     bool in_row = false;
     bool woken = false; // the thread runs soon, and then looks for itself
@@ -99,10 +99,10 @@ protected:
             lost_ = true;
     }
 
-    // Lock. True: the op may begin.
+    // Lock. True: the op can begin.
     bool enter(Op& op, std::uint64_t now_ns);
     // Lock. Calls fn() for the call's remaining ops, from the last one on. After fn() of the last
-    // remaining op the call and its ops may be gone.
+    // remaining op the call and its ops might be gone.
     template <typename Fn>
     static void for_each_left(const Call& call, Fn fn);
     // Lock. A thread is in receive(), so no other may call take_in().

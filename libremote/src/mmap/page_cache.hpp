@@ -72,13 +72,13 @@ public:
     void forget(std::uint64_t page);
     void fail(std::uint64_t page);
 
-    // Runs of at most `most` pages from page on: absent pages; pages that may be dropped unwritten.
+    // Runs of at most `most` pages from page on: absent pages; pages that can be dropped unwritten.
     Run absent_run(std::uint64_t page, std::uint64_t most) const;
     Run idle_run(std::uint64_t page, std::uint64_t most) const;
-    // The run around a page whose writing may begin.
+    // The run around a page whose writing can begin.
     Run dirty_run(std::uint64_t page) const;
 
-    // The next page to drop, dirty or not; NULL: none may be dropped.
+    // The next page to drop, dirty or not; NULL: none can be dropped.
     const Page* victim();
 
 private:

@@ -24,7 +24,7 @@ constexpr std::uint64_t below_ticket = 0xffff'ffff;
 // Bounds of a waiter's pause: the next waiter polls often, the others have time.
 constexpr auto look_first = std::chrono::microseconds(50);
 constexpr auto look_most = std::chrono::milliseconds(2);
-// Bound on a fresh turn: other waiters may have measured the lease for this long already.
+// Bound on a fresh turn: other waiters might have measured the lease for this long already.
 constexpr auto late = std::chrono::milliseconds(5);
 
 std::uint32_t ticket_of(std::uint64_t turn) {
@@ -152,7 +152,7 @@ int Locks::draw(std::uint64_t lock, std::uint32_t& ticket, Clock::time_point lim
     for (;;) {
         Change add{{1, 0}, {0, 0}, {0, 0}, REMOTE_ADD};
         int error = backend_.change(lock + next_at, sizeof(std::uint32_t), add, limit);
-        // A ticket may have been drawn whose number is lost. Waiters pass it over like any other.
+        // A ticket might have been drawn whose number is lost. Waiters pass it over like any other.
         if (error == -ECONNRESET)
             continue;
         ticket = static_cast<std::uint32_t>(add.found[0]);
@@ -262,7 +262,7 @@ int Locks::give(std::uint64_t lock, Clock::time_point limit) {
     int error = swap(lock, found, turn_after(turn, false), limit);
     if (error == -ECONNRESET)
         return settle(lock, turn, limit);
-    // The release may or may not have been executed, so keep the lock: the caller may try again.
+    // The release was executed or not, so keep the lock: the caller can try again.
     if (error == -ETIMEDOUT)
         return error;
     // An extension was executed and its answer lost.

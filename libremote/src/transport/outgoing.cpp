@@ -111,7 +111,7 @@ std::uint8_t* Outgoing::data_of(const rmem_client_tx& tx) {
     return begin;
 }
 
-// Of the message whose payload is these pieces.
+// The head of the message whose payload is these pieces.
 void Outgoing::add_head(rmem_head& head, std::span<const iovec> payload) {
     if (rmem_wire_has_digest(&head)) {
         std::uint32_t crc = BASE_CRC32C_SEED;

@@ -86,7 +86,7 @@ private:
     std::array<Datagram, train_datagrams_max> datagram_;
     std::array<rmem_client_tx, messages_max + RMEM_BUNDLE_MAX> tx_;
     std::array<iovec, train_datagrams_max + 2 * (messages_max + RMEM_BUNDLE_MAX)> vector_;
-    // Of each datagram: its header, then its messages' heads.
+    // For each datagram: its header, then its messages' heads.
     std::array<std::uint8_t, (train_datagrams_max + 1) * RMEM_HDR_BYTES +
                                  (messages_max + RMEM_BUNDLE_MAX) * RMEM_MSG_BYTES>
         heads_;

@@ -191,7 +191,7 @@ void ShmLink::map(const ring_offer& offer, const std::vector<Descriptor>& files)
 bool ShmLink::take_bytes() const {
     std::uint8_t byte;
     ssize_t got = 1;
-    // The node may send without end.
+    // The node can send without end.
     for (int n = 0; n < bytes_max && (got > 0 || (got < 0 && errno == EINTR)); n++)
         got = recv(socket_.get(), &byte, 1, MSG_DONTWAIT);
     return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));

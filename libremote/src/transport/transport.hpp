@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Carries the messages of one session: where the client's core meets a network, or whatever else
- * reaches a memory node. The seam is cut at the message, as in the kernel (kmod/rmem_ops.h).
+ * Carries the messages of one session: where the client's core meets a network, or another way to a
+ * memory node. The seam is cut at the message, as in the kernel (kmod/rmem_ops.h).
  *
  *   backend/client.cpp    core, lock, timers
  *        |       ^
@@ -9,8 +9,8 @@
  *   wait v       |
  *   transport/{udp,shm}.cpp                     Transport
  *
- * A transport has the node's address, its socket or rings, and what verifies a message. It knows no
- * handle, call or timer.
+ * A transport has the node's address, its socket or rings, and the means to verify a message. It
+ * knows no handle, call or timer.
  */
 #pragma once
 
@@ -43,8 +43,8 @@ public:
     virtual void set_room(std::uint32_t messages) = 0;
     // The transport couldn't send it.
     virtual void unsent(const rmem_client_tx& tx) = 0;
-    // A response to this session, whose tag verified. payload: a peer may be able to write it
-    // still, so each of its bytes is read once. damaged: it isn't what the node sent.
+    // A response to this session, whose tag verified. payload: some peers can still write it, so
+    // each of its bytes is read once. damaged: it differs from the node's.
     virtual void take_response(const rmem_head& head, const std::uint8_t* payload,
                                bool damaged) = 0;
 
@@ -86,7 +86,7 @@ public:
     // Without the lock, in one thread at a time: waits until something has come, or until; looks
     // again and again for spin_ns before it sleeps.
     virtual void wait(Clock::time_point until, std::uint64_t spin_ns) = 0;
-    // With the lock, in that thread: hands up what wait() found.
+    // With the lock, in that thread: hands up the messages that wait() found.
     virtual void deliver(const rmem_client_config& session, Messages& messages) = 0;
     // With the lock, while no thread is between wait() and deliver(): the same without waiting.
     virtual void take_in(const rmem_client_config& session, Messages& messages) = 0;
@@ -102,11 +102,11 @@ public:
     // The node gave no answer: why? name: of the node, for people. patience: what that may take.
     virtual Failure silence(const std::string& name, std::chrono::milliseconds patience) const = 0;
 
-    // In a child of the process that opened it: nothing may reach the node from here.
+    // In a child of the process that opened it: nothing reaches the node from here.
     virtual void disown() = 0;
 };
 
-// A way to a node; it may turn out to lead nowhere. Throws Failure.
+// A way to a node; it can turn out to lead nowhere. Throws Failure.
 using Connect = std::function<std::unique_ptr<Transport>(Clock::time_point limit)>;
 
 } // namespace remora::lib
