@@ -98,7 +98,7 @@ static void grant_leak(struct cmmc_grant *grant)
 	const struct marlin_peer *peer = grant->cmmc->peer;
 
 	dev_warn(&peer->md->ntb->dev,
-		 "marlin: port %u may still copy to or from %lu pages: they are lost until the next boot\n",
+		 "marlin: port %u might still copy to or from %lu pages: they are lost until the next boot\n",
 		 peer->port, grant->pin.count);
 	if (grant->signal)
 		eventfd_ctx_put(grant->signal);

@@ -131,7 +131,7 @@ static void engine_gone_work(struct work_struct *work)
 {
 	struct hrdma_channel *channel = container_of(work, struct hrdma_channel, gone_work);
 
-	pr_warn_ratelimited("marlin: channel %u of a DMA engine is late or gone; the CPU copies what it had\n",
+	pr_warn_ratelimited("marlin: channel %u of a DMA engine is late or gone; the CPU makes its copies\n",
 			    channel->number);
 	hrdma_channel_free(channel);
 	engine_drop_end();

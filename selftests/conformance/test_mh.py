@@ -342,9 +342,10 @@ class Policy(Case):
         self.serve()
         left = self.join("left", [1, 2])
         before = left.policy()
-        for words, why in ((("1M",), "pages 1M are none of RAM of 64M"), (("2M-1M",), "are none"), (("0-65M",), "are none"),
-                           (("1-4097",), "are none"), (("x-y",), "are none"), (["0-4K"] * 5, "up to 4 ranges"),
-                           (("all", "none"), "are none")):
+        for words, why in ((("1M",), "pages 1M aren't in RAM of 64M"), (("2M-1M",), "aren't in"),
+                           (("0-65M",), "aren't in"),
+                           (("1-4097",), "aren't in"), (("x-y",), "aren't in"), (["0-4K"] * 5, "up to 4 ranges"),
+                           (("all", "none"), "aren't in")):
             done = self.remora("pages", "left", "right", *words)
             self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (1, "", 1), words)
             self.assertRegex(done.stderr, why)
@@ -628,7 +629,7 @@ class MapFiles(Case):
                 ("{}", "the map has no list \"machines\""), ('{"machines": []}', "the map has 0 machines"),
                 ('{"machines": [1, 2]}', r"machines\[0\] is no object"),
                 ('{"machines": [{"name": "a"}, {}]}', r"machines\[0\] has no string \"ram\""),
-                ('{"machines": [{"name": "a b", "ram": "64M"}, {}]}', r"machines\[0\]: name \"a b\" is none"),
+                ('{"machines": [{"name": "a b", "ram": "64M"}, {}]}', r"machines\[0\]: name \"a b\" is invalid"),
                 ('{"machines": [{"name": "a", "ram": "96M"}, {}]}', r"machines\[0\]: ram 96M is no power of two from 64M to 2G"),
                 ('{"machines": [{"name": "a", "ram": "4G"}, {}]}', r"machines\[0\]: ram 4G is no power"),
                 ('{"machines": [{"name": "a", "ram": "x"}, {}]}', r"machines\[0\]: ram: "),

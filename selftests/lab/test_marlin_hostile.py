@@ -28,7 +28,7 @@ CANARY_MIB = 16
 # A kernel's line of why it has no link to port 1.
 REASON = r"port 1(?: broke a rule: (.*); its link starts again| is not served: (.*)|: (version word) )"
 RULES = {
-    "frames-tail": "its tail ran backwards, past what was posted, or off a line",
+    "frames-tail": "its tail ran backwards, past the last frame, or off a line",
     "frames-word": "a record's word is not valid",
     "frames-position": "a record is not the one that is due",
     "frames-bytes": "a frame is too short or too long",

@@ -211,7 +211,7 @@ int main(int argc, char** argv) {
     program.add_option("--device", options.device, "eqds device; default eqds0");
     program
         .add_option("--peers", options.peers,
-                    "PREFIX of hosts whose programs run under eqds-run, too; may be repeated")
+                    "PREFIX of hosts whose programs run under eqds-run, too; repeatable")
         ->required()
         ->allow_extra_args(false);
     program.add_option("--stats", options.stats,

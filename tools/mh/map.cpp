@@ -103,7 +103,7 @@ Range range_parse(const Json& json, std::uint64_t ram_bytes, const std::string& 
     }
     if (range.begin >= range.end || range.end > ram_bytes || range.begin % NTB_PAGE_BYTES ||
         range.end % NTB_PAGE_BYTES)
-        throw Failure("{}: pages {} are none of RAM of {}: write START-END in multiples of 4K, "
+        throw Failure("{}: pages {} aren't in RAM of {}: use START-END in multiples of 4K, "
                       "64M-128M say",
                       where, text, size_text(ram_bytes));
     return range;
@@ -161,7 +161,7 @@ void Map::add_machine(const Json& json, const std::string& where) {
     check_object(json, where, {"name", "ram"});
     std::string name = text_of(json, "name", where);
     if (!is_name(name))
-        throw Failure("{}: name \"{}\" is none: write up to {} letters, digits and . - _", where,
+        throw Failure("{}: name \"{}\" is invalid: use up to {} letters, digits and . - _", where,
                       name, name_bytes_max);
     for (const Machine& other : machines_)
         if (other.name == name)

@@ -37,7 +37,7 @@ void declare(CLI::App& program, Texts& texts, Options& options) {
     program.add_option("--regions", texts.regions, "At most N regions; default 4096");
     program.add_option("--spaces", texts.spaces_max, "At most N address spaces; default 256");
     program.add_option("--session-idle", texts.session_idle,
-                       "SECONDS after which an unused session may be evicted; default 60");
+                       "SECONDS after which an unused session can be evicted; default 60");
     program
         .add_option("--space", texts.spaces, "ID=KEYFILE[,quota=SIZE|,read-only-of=ID]; repeatable")
         ->allow_extra_args(false);

@@ -366,7 +366,7 @@ void add_set(CLI::App& eqds) {
         std::optional<std::uint16_t> window;
     };
     CLI::App* command = eqds.add_subcommand(
-        "set", "Change outer packets, the window, what RDMA is told of queues, bounds on memory");
+        "set", "Change outer packets, the window, notices of queues to RDMA, bounds on memory");
     auto words = std::make_shared<Words>();
     command->add_option("DEVICE", words->device, "eqds device")->required();
     command->add_option("--ttl", words->ttl, "Hop limit; 0: the route's")
@@ -378,7 +378,7 @@ void add_set(CLI::App& eqds) {
         ->check(CLI::IsMember({"pause", "cnp"}));
     command->add_option("--tunnels", words->tunnels, "Maximum tunnels per direction")
         ->check(CLI::Range(1, 16384));
-    command->add_option("--memory", words->memory, "Most SIZE that packets may wait in");
+    command->add_option("--memory", words->memory, "Maximum SIZE of memory of waiting packets");
     command->callback([=] {
         netlink::Request request(EQDS_CMD_SET);
         request.string(EQDS_A_DEVICE, words->device);
@@ -504,7 +504,7 @@ void add_eqds_commands(CLI::App& program) {
     add_report(*eqds, "peers", "Print the tunnels of this network namespace", peers);
     add_report(*eqds, "paths", "Print the paths of the sending tunnels", paths);
     add_report(*eqds, "queues", "Print the tunnels that hold packets", queues);
-    add_report(*eqds, "credit", "Print the devices, and what their links owe", credit);
+    add_report(*eqds, "credit", "Print the devices, and their links' debts", credit);
     add_report(*eqds, "jitter", "Print how late the timers of pulls were", jitter);
 }
 

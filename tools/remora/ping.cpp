@@ -131,7 +131,7 @@ private:
         if (error == -ETIMEDOUT)
             throw Trouble{"silent", fmt::format("{} answered at first, and then no more", name_)};
         if (error)
-            throw Failure("{} doesn't say what memory it has: {}", name_, remote_strerror(error));
+            throw Failure("{} doesn't tell its memory: {}", name_, remote_strerror(error));
     }
     std::uint64_t median() const { return times_ns_[times_ns_.size() / 2]; }
 

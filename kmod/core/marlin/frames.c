@@ -5,7 +5,7 @@ const char *frames_fault_name(enum frames_fault fault)
 {
 	static const char *const names[FRAMES_FAULTS] = {
 		[FRAMES_OK] = "ok",
-		[FRAMES_FAULT_TAIL] = "its tail ran backwards, past what was posted, or off a line",
+		[FRAMES_FAULT_TAIL] = "its tail ran backwards, past the last frame, or off a line",
 		[FRAMES_FAULT_WORD] = "a record's word is not valid",
 		[FRAMES_FAULT_POSITION] = "a record is not the one that is due",
 		[FRAMES_FAULT_BYTES] = "a frame is too short or too long",

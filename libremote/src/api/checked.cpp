@@ -52,7 +52,7 @@ const char* error_text(int error) {
         return "no answer, though the machine is there: another key or space, a firewall, or no "
                "node";
     case EPROTO:
-        return "what listens there is no memory node of this version";
+        return "the program there is no memory node of this version";
     case EUSERS:
         return "the node is full: it has no session left";
     case ENOKEY:

@@ -43,7 +43,8 @@ rmem_integrity integrity_of(const remote_options& options) {
     case REMOTE_FULL:
         return RMEM_FULL;
     default:
-        throw Misuse("integrity {} is none: give one of enum remote_integrity", options.integrity);
+        throw Misuse("integrity {} is unknown: use one of enum remote_integrity",
+                     options.integrity);
     }
 }
 
@@ -73,7 +74,7 @@ Target parse_target(std::string_view text, const remote_options& options) {
         for (const Scheme* each : schemes)
             if (each->name == text.substr(0, colon))
                 return {each->parse(text.substr(colon + 1), options), each->lasts};
-    throw Misuse("target '{}' is none: write {}", text, forms());
+    throw Misuse("'{}' is not a target: use {}", text, forms());
 }
 
 } // namespace remora::lib
