@@ -63,7 +63,7 @@ NODE_SRC := $(wildcard tools/remora-node/*.cpp) $(HOST_SRC)
 SIM_SRC := $(wildcard tools/sim/*.cpp)
 # Sources of the programs that a test can link: all but their main().
 TESTABLE_SRC := $(COMMON_SRC) $(filter-out %/main.cpp,$(REMORA_SRC) $(NODE_SRC) $(SIM_SRC))
-# test_*.cpp hold the tests, other files what several of them share; tsan_*.cpp have a build of their own.
+# test_*.cpp hold the tests, other files their shared parts; tsan_*.cpp have a build of their own.
 UNIT_SRC := $(filter-out $(call dirs3,selftests/unit,tsan_*.cpp),$(call dirs3,selftests/unit,*.cpp))
 LIBTEST_SRC := $(wildcard selftests/lib/*.cpp)
 ASAN_SRC := $(UNIT_SRC) $(TESTABLE_SRC) $(LIBTEST_SRC) $(LIB_SRC)

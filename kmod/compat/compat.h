@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Differences between kernels, 6.1 and later: the one place that knows of them.
- * Compile probes where there is something to probe, version numbers else. Each
- * entry says which kernel changed what, so that it can go when that is the oldest.
+ * Compile probes where there is something to probe, version numbers else. Each entry names a kernel
+ * and its change, so that it can go when that kernel is the oldest.
  */
 #ifndef REMORA_COMPAT_H
 #define REMORA_COMPAT_H
@@ -90,7 +90,7 @@ static inline char *compat_extack_text(void)
 #include <net/gso.h>
 #endif
 
-/* 6.7: what drivers see of io_uring is in a header of its own, and a command's SQE is whole. */
+/* 6.7: the drivers' part of io_uring is in a header of its own, and a command's SQE is whole. */
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 7, 0)
 #include <linux/io_uring/cmd.h>
 #define compat_uring_cmd_data(command) io_uring_sqe_cmd((command)->sqe)
@@ -100,8 +100,8 @@ static inline char *compat_extack_text(void)
 #endif
 
 /*
- * Hands a command that may not block to a worker. From 6.10 to 6.13 io_uring copies its SQE for
- * that, and forgets to use the copy: the worker would read the ring, where the program may have
+ * Hands a nonblocking command to a worker. From 6.10 to 6.13 io_uring copies its SQE for
+ * that, and forgets to use the copy: the worker would read the ring, where the program might have
  * written its next command. The ring has IORING_SETUP_SQE128.
  */
 static inline int compat_uring_cmd_again(struct io_uring_cmd *command)
@@ -131,7 +131,7 @@ static inline int compat_uring_cmd_again(struct io_uring_cmd *command)
 #define compat_assign_str(dst, src) __assign_str(dst, src)
 #endif
 
-/* 6.12: what a driver says of its device's locks and namespace are flags, not features. */
+/* 6.12: a device's properties of locks and namespace are flags, not features. */
 static inline void compat_netdev_lltx(struct net_device *dev)
 {
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 12, 0)
@@ -198,7 +198,7 @@ static inline void compat_eventfd_signal(struct eventfd_ctx *eventfd)
 #define compat_ubuf_is(ubuf, name)	((ubuf)->callback == (name))
 #endif
 
-/* 6.3: a device says what it does for XDP. */
+/* 6.3: a device lists its features of XDP. */
 static inline void compat_xdp_features(struct net_device *dev)
 {
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 3, 0)

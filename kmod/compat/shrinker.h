@@ -32,7 +32,7 @@ static inline struct shrinker *compat_shrinker_make(const char *name, void *priv
 	return shrinker;
 }
 
-/* Waits for calls under way. shrinker: may be NULL. */
+/* Waits for calls under way. shrinker: can be NULL. */
 static inline void compat_shrinker_free(struct shrinker *shrinker)
 {
 	shrinker_free(shrinker);

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 #
-# Three modules; rmem_node.ko and rmem.ko use what remora_core.ko exports (core_main.c):
+# Three modules; rmem_node.ko and rmem.ko use the exports of remora_core.ko (core_main.c):
 #
 #	rmem_node.ko   rmem.ko		memory node | client and its devices
 #	       \         /

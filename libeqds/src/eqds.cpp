@@ -63,7 +63,7 @@ int device_mtu(const char* device) {
     return ioctl(socket_.fd, SIOCGIFMTU, &request) ? -errno : request.ifr_mtu;
 }
 
-// How long a wait lasts before the kernel is asked again to send what it had no memory for.
+// How long a wait lasts before the kernel is asked again to send packets it had no memory for.
 constexpr int memory_retry_ms = 10;
 
 } // namespace
@@ -312,7 +312,7 @@ int eqds_complete(eqds_t* e, eqds_completion* completions, size_t count) {
     if (n)
         e->completion.publish();
     e->refill();
-    // Some may have waited in tx for places of completions.
+    // Some might have waited in tx for places of completions.
     if (n && ioctl(e->file.fd, EQDS_NATIVE_KICK) && errno == ENODEV)
         return static_cast<int>(n);
     return static_cast<int>(n);

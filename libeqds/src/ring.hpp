@@ -33,7 +33,7 @@ public:
     // The caller has asked for room.
     void push(const Entry& entry) { entries_[produced_++ & (count_ - 1)] = entry; }
 
-    // The kernel may read the pushed entries from here on.
+    // The kernel can read the pushed entries from here on.
     void publish() { store(ring_->produced, produced_); }
 
 private:
@@ -62,7 +62,7 @@ public:
         return true;
     }
 
-    // The places of what was popped are the kernel's again.
+    // The places of popped entries are the kernel's again.
     void publish() { store(ring_->consumed, consumed_); }
 
 private:

@@ -3,7 +3,7 @@
 //
 // A program's descriptor is one end of a SOCK_SEQPACKET pair, so poll(), select(), epoll, dup(),
 // fork(), and blocking are the kernel's. This file puts an address in front of each datagram, and
-// asks eqds-run for what a pair doesn't know.
+// asks eqds-run for facts that a pair doesn't know.
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -36,8 +36,8 @@ constexpr std::size_t parts_max = 1024;
 Table table;
 
 // The process whose memory this is, on a page that fork() hands to its child as zeros; nullptr: no
-// page. A child of vfork() shares it: what that child closes or copies before exec() are its own
-// descriptors, and the parent's table stays.
+// page. A child of vfork() shares it: that child closes or copies only its own descriptors before
+// exec(), and the parent's table stays.
 std::atomic<pid_t>* owner;
 
 bool is_own_memory() {
@@ -86,7 +86,7 @@ Request about(Slot slot, Verb verb) {
     return request;
 }
 
-// connect() may have come by a duplicate of the descriptor, or from another process.
+// connect() might have come by a duplicate of the descriptor, or from another process.
 bool is_connected_elsewhere(int fd, Slot slot) {
     Answer answer{};
     if (ask(about(slot, Verb::Describe), &answer) || !answer.connected)
@@ -303,7 +303,7 @@ bool is_ours(int domain, int type, int protocol) {
 
 // ---- options ----
 
-// Options that ask for what a datagram of the pair doesn't carry.
+// Options that ask for data that a datagram of the pair doesn't carry.
 bool is_ancillary(int level, int option) {
     if (level == SOL_SOCKET)
         return option == SO_TIMESTAMP || option == SO_TIMESTAMPNS || option == SO_TIMESTAMPING ||

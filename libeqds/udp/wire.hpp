@@ -72,7 +72,7 @@ struct Answer {
     std::uint8_t data[option_bytes_max];
 };
 
-// Of UDP over IPv4.
+// Most payload of UDP over IPv4.
 inline constexpr std::size_t payload_max = 65507;
 
 } // namespace eqds_udp

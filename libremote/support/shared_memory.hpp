@@ -19,7 +19,7 @@ Descriptor shared_file(const char* name, std::size_t bytes);
 class Mapping {
 public:
     Mapping() = default;
-    // at: where to, replacing what is there; null: anywhere. Throws Failure.
+    // at: the address, replacing mappings there; null: anywhere. Throws Failure.
     Mapping(const Descriptor& file, std::size_t bytes, int protection, void* at = nullptr);
     Mapping(Mapping&& other) noexcept
         : at_(std::exchange(other.at_, nullptr)), bytes_(other.bytes_) {}

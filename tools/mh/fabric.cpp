@@ -60,7 +60,7 @@ Port make_port(const Machine& machine) {
     return port;
 }
 
-// A QEMU has the same open file, and may have made it blocking.
+// A QEMU has the same open file, and might have made it blocking.
 void never_block(const Descriptor& vector) {
     fcntl(vector.get(), F_SETFL, O_RDWR | O_NONBLOCK);
 }
@@ -99,7 +99,7 @@ Fabric::Fabric(Map map, Descriptor registers, std::vector<Port> ports, std::uint
       registers_(file_, registers_bytes, PROT_READ | PROT_WRITE),
       ports_(std::move(ports)),
       policy_(policy) {
-    // The dead one may have told machines of one more: to them, its number would mean no change.
+    // The dead one might have told machines of one more: to them, its number would mean no change.
     count_policy();
     count_policy();
 }

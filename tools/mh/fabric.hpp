@@ -6,10 +6,10 @@
  *            an eventfd for each vector ──────> the same
  *            doorbell socket ── ivshmem ──────> the machine's QEMU, while it runs
  *
- * Ports keep memory and eventfds for good, and each QEMU gets all it may have when it starts. So
- * machines come and go in any order without a word to the others' QEMUs: the registers tell who is
- * there. The ivshmem protocol could tell it, too, but QEMU 7.2 uses memory it has freed if a peer
- * comes back with the ID of one that left (close_peer_eventfds()).
+ * Ports keep memory and eventfds for good, and each QEMU gets all its permissions when it starts.
+ * So machines come and go in any order without a word to the others' QEMUs: the registers tell who
+ * is there. The ivshmem protocol could tell it, too, but QEMU 7.2 uses memory it has freed if a
+ * peer comes back with the ID of one that left (close_peer_eventfds()).
  *
  * The doorbell socket is one of ivshmem's server (QEMU's docs/specs/ivshmem-spec.txt). All the
  * server has to say is sent when a machine joins. QEMU says nothing; its end of the socket closes
@@ -69,7 +69,7 @@ public:
     std::uint32_t policy() const { return policy_; }
     // Does the machine's kernel keep to the last change? True of one that is off.
     bool is_in_force(std::size_t number) const;
-    // A dead management host may have been changing them.
+    // A dead management host might have been changing them.
     void write_policies();
 
 private:

@@ -68,7 +68,7 @@ Descriptor signal_descriptor() {
 
 Host::Host(Fabric fabric, UnixListener&& control, std::uint32_t takeovers)
     : fabric_(std::move(fabric)), control_(std::move(control)), takeovers_(takeovers) {
-    // A host that died may have left the registers as they were before its last change.
+    // A host that died might have left the registers as they were before its last change.
     fabric_.write_policies();
     fabric_.tell_presence();
 }
@@ -137,7 +137,7 @@ void Host::look_after_standby(short events) {
     }
 }
 
-// No request may end the host, so whatever fails is answered.
+// No request may end the host, so every failure is answered.
 Control::Reply Host::execute(std::string_view line) {
     try {
         Json request = parse_request(line);

@@ -70,7 +70,7 @@ private:
     std::size_t used_ = 0;
 };
 
-// Of RAM that the machine may not reach, the host sends zeros.
+// For RAM that the machine may not reach, the host sends zeros.
 void add_peer(Arguments& arguments, const Json& peer) {
     unsigned int port = peer.at("port");
     std::uint64_t bytes = peer.at("ram_bytes");

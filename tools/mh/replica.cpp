@@ -26,7 +26,7 @@ using Json = nlohmann::ordered_json;
 // More than the longest map.
 constexpr std::size_t message_bytes_max = 128 << 10;
 constexpr char complete = 'r';
-// How long the process of an active whose socket has closed may take to end.
+// How long the process of an active whose socket has closed can take to end.
 constexpr int end_ms = 10'000;
 // How long a standby looks for a management host that is being started: 2 s.
 constexpr int reach_tries_max = 100;
@@ -56,7 +56,7 @@ Json map_message(const Fabric& fabric, std::uint32_t takeovers) {
     return {{"map", fabric.map().json()}, {"takeovers", takeovers}, {"policy", fabric.policy()}};
 }
 
-// The active may have been started just before.
+// The active might have been started just before.
 ControlClient reach_active(const std::string& path) {
     for (int tried = 1;; tried++) {
         try {
@@ -170,7 +170,8 @@ bool Standby::ready() {
     std::vector<std::uint8_t> text(message_bytes_max);
     std::vector<Descriptor> files;
     ssize_t got = receive_files(link_.get(), text, files);
-    // The active died and left a message unread: the kernel tells that once, before what is queued.
+    // The active died and left a message unread: the kernel tells that once, before the queued
+    // messages.
     if (got < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNRESET))
         return true;
     if (got <= 0)
@@ -239,7 +240,7 @@ Standby::State Standby::take_over() {
     if (!has_all())
         throw Failure("the active management host died before this standby knew everything");
     Fabric fabric(std::move(*map_), std::move(registers_), std::move(ports_), policy_);
-    // The active may have taken it away when it ended. Requests that waited there are made again.
+    // The active might have taken it away when it ended. Requests that waited there are made again.
     if (access(path_.c_str(), F_OK))
         return {std::move(fabric), UnixListener("--socket", path_, control_mode), takeovers_ + 1};
     return {std::move(fabric), UnixListener(path_, std::move(control_)), takeovers_ + 1};

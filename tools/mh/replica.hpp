@@ -18,9 +18,9 @@
  * of the active closes none of them: no QEMU notices, and a request that waits for its turn waits
  * until the standby serves.
  *
- * A standby that doesn't read costs the active nothing. At first, what its socket has no room for
- * waits. Of a change that has no room later, the standby would not know if it took over: it is
- * dropped, and learns from its process's end of the socket that the active lives.
+ * A standby that doesn't read costs the active nothing. At first, messages without room in its
+ * socket wait. If a change has no room later, the standby would not know it when it took over: so
+ * it is dropped, and learns from its process's end of the socket that the active lives.
  */
 #pragma once
 
@@ -35,7 +35,7 @@
 
 namespace remora::mh {
 
-// Of the control socket.
+// The control socket's.
 constexpr mode_t control_mode = 0600;
 
 // The active's end.
@@ -47,9 +47,9 @@ public:
     // The standby's end of the socket, to be given once.
     Descriptor take_peer() { return std::move(peer_); }
     int fd() const { return link_.get(); }
-    // Of fd(): what to wait for.
+    // Events to wait for at fd().
     short events() const;
-    // False: the standby has gone, or said what a standby doesn't say.
+    // False: the standby has gone, or said something that a standby doesn't say.
     bool ready(short events, const Fabric& fabric);
     // False: the standby can't be told, and would take over with something that is no longer so.
     [[nodiscard]] bool port_changed(std::size_t number, const Fabric& fabric);

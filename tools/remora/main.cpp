@@ -18,7 +18,7 @@ int complain(int code, const char* text) {
     return code;
 }
 
-// CLI11's texts may have several lines.
+// CLI11's texts can have several lines.
 int misuse(const CLI::ParseError& error) {
     std::string text = error.what();
     for (char& c : text)

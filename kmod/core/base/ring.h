@@ -8,15 +8,15 @@
  *      cell:   ... [ ][x] [x] [x] [x] [x]  [ ] ...      cell of a position: position % cells
  *                   pop                    push
  *
- * A cell's turn says which call owns it: position p when the push of p may fill it,
- * p + 1 when the pop of p may empty it, p + cells when it is empty for the next round.
+ * A cell's turn says which call owns it: position p when the push of p can fill it, p + 1 when the
+ * pop of p can empty it, p + cells when it is empty for the next round.
  *
  * Invariants:
  *   - a value that was pushed is popped exactly once;
  *   - the consumer sees after pop() everything that the producer did before push();
  *   - push() fails only if `cells` values are in the ring or in a push or pop that hasn't
  *     returned. A ring with a cell for every existing value therefore never fails.
- * pop() may find nothing while a push() is under way, though later ones have returned.
+ * pop() can find nothing while a push() is under way, though later ones have returned.
  */
 #ifndef REMORA_BASE_RING_H
 #define REMORA_BASE_RING_H
@@ -76,7 +76,7 @@ static inline bool base_ring_push(struct base_ring *ring, u32 value)
 		if (__atomic_compare_exchange_n(&ring->head, &at, at + 1, true, __ATOMIC_RELAXED,
 						__ATOMIC_RELAXED)) {
 			cell->value = value;
-			/* Pairs with base_ring_pop(): value, and what it stands for. */
+			/* Pairs with base_ring_pop(): value, and the object it stands for. */
 			__atomic_store_n(&cell->turn, at + 1, __ATOMIC_RELEASE);
 			return true;
 		}
@@ -89,7 +89,7 @@ static inline bool base_ring_pop(struct base_ring *ring, u32 *value)
 
 	for (;;) {
 		struct base_ring_cell *cell = &ring->cell[at & ring->mask];
-		/* Pairs with base_ring_push(): value, and what it stands for. */
+		/* Pairs with base_ring_push(): value, and the object it stands for. */
 		u32 turn = __atomic_load_n(&cell->turn, __ATOMIC_ACQUIRE);
 		s32 ahead = turn - (at + 1);
 
@@ -114,7 +114,7 @@ static inline u32 base_ring_count(const struct base_ring *ring)
 {
 	u32 popped = __atomic_load_n(&ring->tail, __ATOMIC_RELAXED);
 	u32 pushed = __atomic_load_n(&ring->head, __ATOMIC_RELAXED);
-	s32 count = (s32)(pushed - popped); /* read one after the other: may be out of bounds */
+	s32 count = (s32)(pushed - popped); /* read one after the other: can be out of bounds */
 
 	if (count < 0)
 		return 0;

@@ -9,10 +9,10 @@
  *   ring_out_signal()  pointer word ---------->  ring_in_tell()     credit word -> writer
  *   ring_must_wake()   resets the reader's flag  ring_doze()        flag, before it looks once more
  *
- * Invariants, whatever the other end writes:
+ * Invariants, for any writes of the other end:
  *   - neither end touches memory outside the ring's entries and its own words;
- *   - an end keeps all counts in memory of its own. It reads each shared word once, and
- *     believes it only within what it knows;
+ *   - an end keeps all counts in memory of its own. It reads each shared word once, and believes it
+ *     only within its own knowledge;
  *   - a record is returned once, in order, and only when its word is valid.
  * The caller serialises the calls of each end. It closes the pair when a call returns a fault.
  *
@@ -76,7 +76,7 @@ void ring_in_init(struct ring_in *in, void *entries, u32 count, u32 entry_bytes,
 
 /* ---- writer ---- */
 
-/* Entries that may be posted, as far as known: learn() may find more. */
+/* Entries that can be posted, as far as known: learn() can find more. */
 static inline u32 ring_out_room(const struct ring_out *out)
 {
 	return out->mask + 1 - (out->posted - out->freed);
@@ -170,7 +170,7 @@ static inline bool ring_in_has_record(const struct ring_in *in)
 }
 
 /*
- * The next record, until ring_in_take(); NULL: there is none, or *fault says what is wrong.
+ * The next record, until ring_in_take(); NULL: there is none, or *fault names the error.
  */
 static inline const u8 *ring_in_record(const struct ring_in *in, u32 *bytes,
 				       enum ring_fault *fault)
@@ -236,7 +236,7 @@ static inline bool ring_must_wake(u32 *flag)
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	if (!__atomic_load_n(flag, __ATOMIC_RELAXED))
 		return false;
-	/* The sleeper may not sleep yet: then it won't. */
+	/* The sleeper might not sleep yet: then it won't. */
 	__atomic_store_n(flag, 0, __ATOMIC_RELAXED);
 	return true;
 }

@@ -13,7 +13,7 @@ namespace remora::lib {
 remote_t* name_handle(std::unique_ptr<Handle> handle);
 // Looks up a name. NULL: not a name, or taken back.
 Handle* handle_of(const remote_t* name) noexcept;
-// Looks up a name and takes it back. Of concurrent callers one gets the handle.
+// Looks up a name and takes it back. One of concurrent callers gets the handle.
 std::unique_ptr<Handle> take_handle(const remote_t* name) noexcept;
 
 } // namespace remora::lib

@@ -141,7 +141,7 @@ void Queued::begin_call(Call& call, std::uint64_t now_ns) {
     }
 }
 
-// Lock. Of a call that was given up before it began.
+// Lock. Ends the ops of a call that was given up before it began.
 void Queued::end_unbegun(Call& call, std::uint64_t now_ns) {
     for (Op& op : call.ops)
         enter(op, now_ns);

@@ -13,9 +13,9 @@
  *   give     CAS turn to the next ticket
  *   pass     a waiter that has seen the same turn for a lease does the same, and sets the mark
  *
- * Every change of turn is a CAS of the value seen. Of a holder that extends and a waiter that
- * passes it over, one succeeds and the other learns it. Clio (ASPLOS'22, sections 3.1, 4.5) has
- * remote_lock as test-and-set: neither fair nor free again when its holder dies.
+ * Every change of turn is a CAS of the value seen. If a holder extends while a waiter passes it
+ * over, one succeeds and the other learns it. Clio (ASPLOS'22, sections 3.1, 4.5) has remote_lock
+ * as test-and-set: neither fair nor free again when its holder dies.
  */
 #pragma once
 
