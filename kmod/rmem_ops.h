@@ -154,9 +154,9 @@ struct rmem_transport_ops {
 	bool (*add)(struct rmem_path *path, struct rmem_batch *batch, struct rmem_client_tx *tx,
 		    u32 row);
 	/*
-	 * Under the channel's lock: a WRITE of so many bytes or more can come with several parts in
-	 * a message, for the node fetches its data (rmem_client_set_lending()). 0: none. NULL: none
-	 * ever.
+	 * Under the channel's lock. Returns a size: a WRITE as long or longer can come with several
+	 * parts in a message, for the node fetches its data (rmem_client_set_lending()). 0: none.
+	 * NULL: none ever.
 	 */
 	u32 (*lends)(struct rmem_path *path);
 	/*

@@ -68,10 +68,10 @@ enum rmem_port_count {
 
 /* node/request.c */
 void rmem_port_count(enum rmem_port_count which);
-/* Counts and traces input of so many bytes that is dropped. Always returns false. */
+/* Counts and traces `bytes` of input that is dropped. Always returns false. */
 bool rmem_port_drop(enum rmem_port_count reason, u32 bytes);
 
-/* The key of a space; or NULL: the input of so many bytes is dropped, counted and traced. */
+/* The key of a space; or NULL: the input of `bytes` bytes is dropped, counted and traced. */
 const struct base_siphash_key *rmem_port_key(const struct rmem_port *port, u32 space, u32 bytes);
 /* The same for plain messages, which name no space: false where NULL would be returned. */
 bool rmem_port_takes(const struct rmem_port *port, u32 bytes);

@@ -77,7 +77,7 @@ public:
                                const std::function<void()>& grace);
     struct SpaceUsage {
         std::uint32_t id;
-        std::uint32_t base; // of which it is a view; 0: it is none
+        std::uint32_t base; // of which it is a view; 0: it isn't a view
         std::uint32_t regions;
         std::uint64_t promised_bytes, quota_bytes;
     };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
  * Trains: UDP datagrams of one size, but for the last, that go through the kernel's layers as one
- * packet, since it is packets that cost most.
+ * packet, since packets cost most.
  *
  *   out: segmentation offload: the kernel cuts them apart as late as it can
  *   in:  generic receive offload: those that came together are received together

@@ -48,7 +48,7 @@ public:
         std::uint32_t* word;
         int file; // the page's, for the client
     };
-    // A word, zeroed; of at most share words of the user. Nothing: there is none. Throws Failure.
+    // A zeroed word; a user has at most `share` of them. Nothing: none is left. Throws Failure.
     std::optional<Place> claim(uid_t user, unsigned share);
     void give_back(const Place& place);
 
@@ -118,7 +118,7 @@ private:
 // Where the transport and the slow path leave things for the worker, which might sleep.
 class Rings {
 public:
-    // rings: so many pairs at most. Throws Failure.
+    // rings: the most pairs. Throws Failure.
     explicit Rings(unsigned rings);
 
     // ---- transport ----

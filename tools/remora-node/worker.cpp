@@ -78,8 +78,8 @@ void Worker::serve(unsigned int packets) {
     node_.leave(thread_);
 }
 
-// A call that waits for packets then ends with an empty one, an error that is none: of a socket
-// that isn't connected, shutdown() says that it isn't.
+// A call that waits for packets then ends with an empty one. shutdown() of a socket that isn't
+// connected returns an error, yet works.
 void Worker::stop() {
     stopped_.store(true);
     shutdown(fd_, SHUT_RD);

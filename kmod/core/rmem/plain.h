@@ -11,14 +11,14 @@
 
 #include "core/rmem/wire.h"
 
-/* May a message with this head be plain? */
+/* True if a message with this head can be plain. */
 static inline bool rmem_plain_fits(const struct rmem_head *head)
 {
 	return head->integrity == RMEM_LINK && rmem_type_may_share(head->type) &&
 	       !(rmem_type_flags(head->type) & RMEM_TYPE_CLEARS);
 }
 
-/* Bytes of a message with so much payload, up to where the next one begins. */
+/* Bytes of a message with payload_bytes of payload, up to the begin of the next one. */
 static inline u32 rmem_plain_bytes(u32 payload_bytes)
 {
 	return (RMEM_PLAIN_BYTES + payload_bytes + 7) & ~7U;
@@ -31,7 +31,7 @@ struct rmem_plain_sum {
 	u32 work_bytes;
 };
 
-/* May the message, with that many bytes of payload, join them? Then it's counted. */
+/* True if the message, with payload_bytes of payload, can join them; it is then counted. */
 bool rmem_plain_joins(struct rmem_plain_sum *sum, const struct rmem_head *head, u32 payload_bytes);
 
 void rmem_plain_encode(void *at, const struct rmem_head *head);

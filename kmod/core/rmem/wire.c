@@ -73,7 +73,7 @@ static bool op_is_sound(const struct rmem_head *head)
 	return rmem_type_has_integer(head->type) == !!head->op;
 }
 
-/* May the request tell how many bytes an answer carries at most? */
+/* True if a request of this type can limit the bytes that an answer carries. */
 static bool piece_is_told(u8 type)
 {
 	return rmem_type_reads(type) && rmem_type_is_cut(type);

@@ -54,7 +54,7 @@ static inline u32 rmem_wire_ranges_bytes(const struct rmem_head *head)
 /* Bytes of the payload, from its begin, that the datagram's tag covers. */
 u32 rmem_wire_tagged_bytes(const struct rmem_head *head);
 
-/* Does its head have a digest of the payload? */
+/* True if the message's head has a digest of its payload. */
 bool rmem_wire_has_digest(const struct rmem_head *head);
 
 /*
@@ -67,7 +67,7 @@ u32 rmem_wire_payload_bytes(const struct rmem_head *head);
 u32 rmem_wire_work_bytes(const struct rmem_head *head);
 
 /*
- * Has the message, of a session, sound fields? Space, session, boot and floor aren't checked; part
+ * True if a session's message has sound fields. Space, session, boot and floor aren't checked; part
  * is the field as it came.
  */
 bool rmem_wire_fields_are_sound(const struct rmem_head *head, bool response, u32 part);
@@ -92,7 +92,7 @@ void rmem_wire_encode_msg(void *msg, const struct rmem_head *head);
  * had rmem_wire_tagged_bytes() of each payload.
  */
 u64 rmem_wire_tag(struct base_siphash *h, const void *heads, u32 messages);
-/* Does it equal the header's? Constant time. */
+/* True if tag equals the header's. Constant time. */
 bool rmem_wire_tag_equal(const void *hdr, u64 tag);
 /* All messages are encoded, and hashed into h. more: RMEM_FLAGS_MORE. */
 void rmem_wire_seal(void *heads, u32 messages, bool more, struct base_siphash *h);

@@ -351,7 +351,7 @@ static struct chr_op *file_take_back(struct rmem_chr_file *file, struct rmem_cha
 	return NULL;
 }
 
-/* False: there is none. */
+/* Cancels one op. False: none is left. */
 static bool file_cancel_one(struct rmem_chr_file *file, const struct rmem_chr_which *which,
 			    u64 begun)
 {
@@ -379,7 +379,7 @@ unsigned int rmem_chr_cancel(struct rmem_chr_file *file, const struct rmem_chr_w
 	unsigned int ops = 0;
 	u64 begun;
 
-	/* Else this would not end while other threads ask again, nor by SIGKILL. */
+	/* Without a bound the loop would not end while other threads submit, even by SIGKILL. */
 	spin_lock_bh(&file->lock);
 	begun = file->begun;
 	spin_unlock_bh(&file->lock);

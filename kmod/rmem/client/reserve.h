@@ -35,8 +35,8 @@ void rmem_reserve_put(void);
 void rmem_reserve_stop(void);
 
 /*
- * Gives memory back if the network is about to find none. silent: the node of this disk is, so also
- * if tasks find none. BHs disabled, with every row of packets.
+ * Gives memory back if the network is about to find none. silent: this disk's node is silent, so do
+ * it also if tasks find none. BHs disabled, with every row of packets.
  */
 void rmem_reserve_tend(struct rmem_device *device, bool silent);
 

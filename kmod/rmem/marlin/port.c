@@ -23,7 +23,7 @@
 #define PORT_ROOM_KEPT 4
 /* A client tells of those it has taken when they are a quarter of the ring. */
 #define PORT_ROOM_UNTOLD (MARLIN_RESPONSES / 4 - 1)
-/* Room for the answers to one request that a node waits for, at most: there will be so much. */
+/* Largest room that a node waits for, for the answers to one request: there will be as much. */
 #define PORT_ROOM_MAX (MARLIN_RESPONSES - PORT_ROOM_UNTOLD - PORT_ROOM_KEPT)
 
 /* The answers to an honest client's request have room: a READ's parts, and its last answer. */

@@ -105,7 +105,7 @@ static void port_copy_put(struct port_copy *copy)
 	wake_up_all(&port->copies_none);
 }
 
-/* May the client wait for the end of one of its copies? */
+/* True if the client might wait for the end of one of its copies. */
 static bool port_awaits_copy(struct port *port, unsigned int from)
 {
 	if (port_has_copy(port, from))

@@ -52,7 +52,7 @@ static bool copy_in(void *arg, struct page *page, u32 at, u32 bytes)
 	return true;
 }
 
-/* Undo the additions after so many fragments and bytes of data. */
+/* Undo the additions after `frags` fragments and data_bytes of data. */
 static void take_back(struct sk_buff *skb, int frags, u32 data_bytes)
 {
 	u32 bytes = skb->data_len - data_bytes;

@@ -29,14 +29,14 @@ struct rmem_packet {
 
 /* ---- building, under the channel's lock ---- */
 
-/* May the message join those that packet holds, in limit_bytes at most? */
+/* True if the message fits beside those that packet holds, in limit_bytes at most. */
 bool rmem_packet_takes(const struct rmem_packet *packet, const struct rmem_client_tx *tx,
 		       u32 limit_bytes);
 
 /*
- * Add a message: to those in packet, if it takes it, or to none. messages: how many there will be,
- * as far as known. False: no memory, and packet is as before. *copied is set when the pages of a
- * WRITE were not lent.
+ * Add a message: to those in packet, if it takes it, or to none. messages: the expected number.
+ * False: no memory, and packet is as before. *copied is set when the pages of a WRITE were not
+ * lent.
  */
 bool rmem_packet_add(struct rmem_packet *packet, const struct rmem_session *session,
 		     struct rmem_client_tx *tx, u32 messages, bool *copied);

@@ -18,7 +18,7 @@ constexpr unsigned transfer_ops = 4;
 // Period at which cancelled ops that still haven't ended are cancelled again.
 constexpr auto again_after = std::chrono::milliseconds(10);
 
-// Has the op an address, and bytes from there on?
+// True if ops of this kind have an address, and bytes from there on.
 bool has_range(Kind kind) {
     return kind != Kind::alloc && kind != Kind::fence && !has_name(kind);
 }

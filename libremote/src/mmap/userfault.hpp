@@ -40,7 +40,7 @@ public:
     // Readable when there is something to take().
     int fd() const { return fd_.get(); }
 
-    // Accesses that wait, so many; doesn't wait for one.
+    // Takes accesses that wait, and returns their number; doesn't wait for one.
     unsigned take(std::span<Fault> faults);
 
     // An errno, or 0; some might have been placed all the same. Unless writable, the first write to

@@ -20,9 +20,9 @@ namespace {
 
 // Looks between two looks at the clock, whose reading takes as long as several of them.
 constexpr unsigned looks = 16;
-// An answer that comes within so many rounds of looks costs no reading of the clock at all.
+// Rounds of looks before the first reading of the clock: a quick answer costs none.
 constexpr unsigned blind_rounds = 4;
-// After so many rounds the processor rests longer between two looks.
+// Rounds before the processor rests longer between two looks.
 constexpr unsigned eager_rounds = 64;
 
 timespec left_until(Clock::time_point until) {

@@ -290,7 +290,7 @@ static bool lookup_take(struct rmem_op *op, const void *payload)
 	return true;
 }
 
-/* Does the answer make sense? Then op has it. */
+/* Stores a sound answer in op. False: the answer isn't sound. */
 static bool client_take(struct rmem_op *op, const void *payload)
 {
 	if (op->type == RMEM_ALLOC)
@@ -418,8 +418,8 @@ static void client_receive_error(struct rmem_client *c, struct rmem_op *op, u64 
 		client_busy(c, op, first, end, now_ns);
 		break;
 	/*
-	 * The session can have ended; or somebody sent a copy of the request from another address.
-	 * The answer to OPEN tells. Until then the operations keep their ids.
+	 * The session can have ended; or an attacker sent a copy of the request from another
+	 * address. The answer to OPEN tells. Until then the operations keep their ids.
 	 */
 	case RMEM_NO_SESSION:
 		rmem_client_renew(c, now_ns);

@@ -324,11 +324,11 @@ static inline void rmem_client_set_room(struct rmem_client *c, u32 messages)
 #define RMEM_LENT_PARTS_MAX 32U
 
 /*
- * Before a row: the node fetches the data of WRITEs of so many bytes or more by itself; 0: of none.
- * Then a message can have several parts, without their data: its id is the first part's, those of
- * the others follow, and so do their addresses, by head.piece. Each part is answered by itself.
- * DAMAGED for any says that the node won't fetch. Then, and after rmem_client_unsent(), the client
- * sends the parts one by one.
+ * Before a row: the node fetches the data of WRITEs of bytes_min bytes or more by itself; 0: of
+ * none. Then a message can have several parts, without their data: its id is the first part's,
+ * those of the others follow, and so do their addresses, by head.piece. Each part is answered by
+ * itself. DAMAGED for any says that the node won't fetch. Then, and after rmem_client_unsent(), the
+ * client sends the parts one by one.
  */
 static inline void rmem_client_set_lending(struct rmem_client *c, u32 bytes_min)
 {

@@ -222,7 +222,7 @@ static u32 client_datagram_ops(const struct rmem_client *c, const struct rmem_op
 	return ops < RMEM_BUNDLE_MAX ? ops : RMEM_BUNDLE_MAX;
 }
 
-/* Is it better to wait until more ops do? op: the first that waits. */
+/* True if op, the first that waits, should wait until more ops do. */
 static bool client_gathers(struct rmem_client *c, const struct rmem_op *op)
 {
 	u32 waiting = c->again.ops + c->waiting.ops;

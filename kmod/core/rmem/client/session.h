@@ -29,7 +29,7 @@ struct rmem_op *rmem_client_lose_ids(struct rmem_client *c);
 /* The node is of another boot: the channel is LOST, and all ops end. */
 void rmem_client_lose(struct rmem_client *c, struct rmem_client_rx *rx);
 
-/* Takes an answer to OPEN or CLOSE. False: it is none to the one under way. */
+/* Takes an answer to OPEN or CLOSE. False: it doesn't answer the request under way. */
 bool rmem_client_receive_own(struct rmem_client *c, u64 now_ns, const struct rmem_head *head,
 			     const void *payload, bool damaged, struct rmem_client_rx *rx);
 

@@ -15,10 +15,10 @@
 /* Integers of 16 bytes: can this processor do it? */
 bool rmem_atomic_has_16(void);
 
-/* Is there such an op on integers of so many bytes, where those of 16 can be done? */
+/* True if op exists for integers of `bytes` bytes, on a processor that can do those of 16. */
 bool rmem_atomic_is_known(u8 op, u32 bytes);
 
-/* place is aligned to so many bytes, the op is known. */
+/* The caller has checked the op, and aligned place to `bytes`. */
 void rmem_atomic_apply(void *place, u8 op, u32 bytes, const struct rmem_operands *in,
 		       struct rmem_found *found);
 

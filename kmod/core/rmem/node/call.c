@@ -462,7 +462,7 @@ static void clear_session(struct rmem_node *node, struct rmem_node_call *call)
 	rmem_call_go_on(call, clear_find_session, RMEM_CALL_NO_SLOT);
 }
 
-/* Sessions first: from then on nobody of the space is served, nor makes regions. */
+/* Sessions first: from then on no client of the space is served, or makes regions. */
 static void clear_find_session(struct rmem_node *node, struct rmem_node_call *call)
 {
 	u32 left = node->config.step_pages;

@@ -27,7 +27,7 @@ struct rmem_names {
 size_t rmem_names_bytes(u32 spaces);
 void rmem_names_init(struct rmem_names *names, void *memory, u32 spaces);
 
-/* Is it one: not empty, and nothing behind its first zero byte? */
+/* True if name isn't empty and has nothing behind its first zero byte. */
 bool rmem_name_is_sound(const u8 name[RMEM_NAME_BYTES]);
 
 /* The entry of a sound name, or NULL. */

@@ -10,7 +10,7 @@
 #include "core/base/bits.h"
 #include "core/base/types.h"
 
-/* May one of the spaces, which has that many of all, take one of the free ones? */
+/* True if one of `spaces` spaces, which has `has` of all, may take one of the free ones. */
 static inline bool rmem_share_permits(u32 all, u32 free, u32 spaces, u32 has)
 {
 	u32 kept = all / 4;

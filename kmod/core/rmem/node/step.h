@@ -47,7 +47,7 @@ static inline int rmem_call_slot(const struct rmem_node *node, const struct rmem
 	return rmem_node_slot(node, call->head.session);
 }
 
-/* Is the request to be executed, and for which session? Slot lock. */
+/* Decides whether to execute the request, and finds its session. Slot lock. */
 enum rmem_node_reason rmem_call_admit(struct rmem_node *node, struct rmem_node_call *call,
 				      struct rmem_session **session);
 

@@ -76,10 +76,10 @@ u32 rmem_table_find(const struct rmem_table *table, u32 space_index, u64 vpn,
 
 /*
  * Put a zeroed page into an entry whose pte was read as seen, not backed. Returns
- * the pte the address has then: backed by this page, or by another that somebody put there
- * first, or 0 if it was freed. *placed: the table has the page, else the caller still.
- * (Freed and placed is possible: another address got the entry meanwhile, and a zeroed page
- * with it, which it can't tell from none.)
+ * the pte the address has then: backed by this page, or by another that a request put there first,
+ * or 0 if it was freed. *placed: the table has the page, else the caller still. (Freed and placed
+ * is possible: another address got the entry meanwhile, and a zeroed page with it, which it can't
+ * tell from none.)
  */
 u32 rmem_table_back(const struct rmem_entry *entry, u32 seen, u32 page, bool *placed);
 
