@@ -27,7 +27,7 @@ std::size_t dirty_pages(const rmem_node_config& config) {
 
 const rmem_node_config& checked(const rmem_node_config& config) {
     if (const char* error = rmem_node_config_error(&config))
-        throw Failure("the node can't be: {}", error);
+        throw Failure("invalid node: {}", error);
     return config;
 }
 

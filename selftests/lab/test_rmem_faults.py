@@ -423,11 +423,11 @@ def test_sizes_that_are_wrong(lab):
     with Rack(lab) as rack:
         node = rack.node("memory", "64M")
         rmem.load(compute, rmem.CLIENT)
-        for size, says in (("0", r"size 0 is no multiple of 4096: write one, such as 512M"),
+        for size, says in (("0", r"size 0 is not a multiple of 4096: use one, such as 512M"),
                            ("80M", r"no memory, quota or region left \(64 of 64 MiB free\): ask for less"),
                            ("1000T", r"no memory, quota or region left \(64 of 64 MiB free\): ask for less"),
                            ("12x", r"'12x' is not a size: use bytes, or a number with K, M, G or T"),
-                           ("1000", r"size 1000 is no multiple of 4096: write one, such as 512M")):
+                           ("1000", r"size 1000 is not a multiple of 4096: use one, such as 512M")):
             rmemlab.cli_refused(compute, *rmem.attach_words(compute, node, size), says=says)
         assert rmem.devices(compute) == []
         assert node.status()["regions"] == 0

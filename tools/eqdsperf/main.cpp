@@ -121,7 +121,8 @@ void print(const Options& options, const nlohmann::ordered_json& result) {
 eqds_address address_of(const Options& options) {
     eqds_address to{};
     if (eqds_address_parse(options.host.c_str(), options.port, &to))
-        throw Failure("'{}' is no address: write 10.0.0.2 or fd00::2", options.host);
+        throw Failure("'{}' is not an address: use 10.0.0.2 or fd00::2, for instance",
+                      options.host);
     return to;
 }
 
@@ -160,7 +161,7 @@ struct Sent {
 
     void count(const eqds_completion& each) {
         if (each.status == EQDS_INVALID)
-            throw Failure("the kernel refuses the packet: it is too long, or its host can't be");
+            throw Failure("the kernel refuses the packet: it is too long, or its host is invalid");
         delivered += each.status == EQDS_DELIVERED;
         dropped += each.status == EQDS_DROPPED;
         again += each.attempts;

@@ -41,7 +41,7 @@ mode_t parse_mode(const std::string& text) {
     unsigned mode = 0;
     auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), mode, 8);
     if (error != std::errc() || end != text.data() + text.size() || mode > 0777)
-        throw Misuse("--shm-mode {} is no mode: write three octal digits, such as 660", text);
+        throw Misuse("--shm-mode {} is invalid: use three octal digits, such as 660", text);
     return mode;
 }
 

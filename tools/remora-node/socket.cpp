@@ -31,7 +31,7 @@ sockaddr_in6 address_of(const std::string& host, std::uint16_t port) {
     hints.ai_flags = AI_V4MAPPED | AI_NUMERICHOST;
     addrinfo* list = nullptr;
     if (int error = getaddrinfo(host.c_str(), nullptr, &hints, &list))
-        throw Misuse("--bind {} is no address: {}", host, gai_strerror(error));
+        throw Misuse("--bind {} is not an address: {}", host, gai_strerror(error));
     std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(list, freeaddrinfo);
     std::memcpy(&address, list->ai_addr, sizeof(address));
     address.sin6_port = htons(port);

@@ -104,7 +104,7 @@ struct AttachOptions {
 std::uint64_t disk_bytes(const std::string& size) {
     std::uint64_t bytes = parse_size(size);
     if (!bytes || bytes % 4096)
-        throw Misuse("size {} is no multiple of 4096: write one, such as 512M", size);
+        throw Misuse("size {} is not a multiple of 4096: use one, such as 512M", size);
     return bytes;
 }
 

@@ -53,7 +53,7 @@ std::array<std::uint8_t, 16> parse_address(const std::string& text) {
     std::array<std::uint8_t, 16> bytes{};
     std::string as_v6 = text.find(':') == text.npos ? std::string(mapped_prefix) + text : text;
     if (inet_pton(AF_INET6, as_v6.c_str(), bytes.data()) != 1)
-        throw Misuse("'{}' is no address: write 10.0.0.2 or fd00::2", text);
+        throw Misuse("'{}' is not an address: use 10.0.0.2 or fd00::2, for instance", text);
     return bytes;
 }
 
@@ -71,7 +71,7 @@ struct Prefix {
             const char *begin = text.c_str() + slash + 1, *end = text.c_str() + text.size();
             auto [stop, error] = std::from_chars(begin, end, given);
             if (error != std::errc() || stop != end || given > bits)
-                throw Misuse("'{}' is no prefix: its length is 0 to {}", text, bits);
+                throw Misuse("'{}' is not a prefix: use a length of 0 to {}", text, bits);
         }
         length = static_cast<std::uint8_t>(given + 128 - bits);
     }

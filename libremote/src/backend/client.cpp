@@ -171,7 +171,7 @@ Client::Client(const std::string& name, const std::vector<Connect>& candidates,
     vector_bytes_ = rmem_client_vector_bytes(client_.get());
     if (!std::has_single_bit(page_bytes_) || page_bytes_ < 1U << RMEM_PAGE_SHIFT_MIN ||
         page_bytes_ > 1U << RMEM_PAGE_SHIFT_MAX)
-        throw Failure(EPROTO, "the node has pages of {} bytes, which can't be", page_bytes_);
+        throw Failure(EPROTO, "the node tells an invalid page size: {} bytes", page_bytes_);
 }
 
 Clock::time_point open_limit(const ClientOptions& options, Clock::time_point limit) {

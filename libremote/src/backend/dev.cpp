@@ -173,7 +173,7 @@ Dev::Dev(const std::string& path) : device_(open(path.c_str(), O_RDWR | O_CLOEXE
         throw refused(errno, path);
     rmem_io_info info{};
     if (ioctl(device_.get(), RMEM_IOC_INFO, &info))
-        throw Failure(ENODEV, "{} is no device that 'remora attach --programs' made", path);
+        throw Failure(ENODEV, "{} isn't a device of 'remora attach --programs'", path);
     page_bytes_ = info.page_bytes;
     memory_bytes_ = info.memory_bytes;
     put_bytes_ = info.put_bytes;

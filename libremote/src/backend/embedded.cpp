@@ -47,7 +47,7 @@ Open parse(std::string_view text, const remote_options& options) {
                           {"page", [&](auto value) { page_bytes = parse_size(value); }}});
     if (!std::has_single_bit(page_bytes) || page_bytes >> RMEM_PAGE_SHIFT_MIN == 0 ||
         page_bytes > std::uint64_t{1} << RMEM_PAGE_SHIFT_MAX)
-        throw Misuse("a page of {} can't be: write a power of two from 64K to 4M",
+        throw Misuse("page size {} is invalid: use a power of two from 64K to 4M",
                      size_text(page_bytes));
     if (memory_bytes < page_bytes)
         throw Misuse("size {} is less than a page of {}: write more", size_text(memory_bytes),

@@ -102,8 +102,7 @@ Mapping mapped(const Descriptor& file, std::uint64_t bytes, const std::string& p
     } catch (const Failure& failure) {
         if (failure.error() == ENOMEM)
             throw;
-        throw Failure(EPROTO, "the node at {} offers rings that can't be: {}", path,
-                      failure.what());
+        throw Failure(EPROTO, "the node at {} offers invalid rings: {}", path, failure.what());
     }
 }
 
@@ -170,7 +169,7 @@ void ShmLink::map(const ring_offer& offer, const std::vector<Descriptor>& files)
         entry_bytes(offer.request) < RING_HEAD_BYTES + RMEM_DATAGRAM_BYTES_MAX ||
         entry_bytes(offer.response) < RING_HEAD_BYTES + RMEM_DATAGRAM_BYTES_MAX ||
         !keeps_its_size(files[0], bytes) || !keeps_its_size(files[1], RING_PAGE_BYTES))
-        throw Failure(EPROTO, "the node at {} offers rings that can't be", path_);
+        throw Failure(EPROTO, "the node at {} offers invalid rings", path_);
     Mapping pair = mapped(files[0], bytes, path_);
     page_ = mapped(files[1], RING_PAGE_BYTES, path_);
     pair_ = std::move(pair);
