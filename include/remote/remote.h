@@ -56,11 +56,11 @@
  * mixture.
  *
  * Giving up. A change that ends with -ETIMEDOUT, -ECANCELED or -ECONNRESET is executed once, in
- * part, or never. It isn't executed after an operation that this handle starts later. Nor is it
- * executed after an operation of another handle that starts once a later operation of this handle,
- * remote_fence() for instance, has succeeded. If a copy of the change might be in flight, the node
- * renews the handle's session for this. Later operations wait for the renewal; operations in flight
- * are not affected.
+ * part, or never. It isn't executed after an operation that this handle starts later. Once a later
+ * operation of this handle has succeeded, remote_fence() for instance, it isn't executed after
+ * operations that other handles start from then on. If a copy of the change might be in flight, the
+ * node renews the handle's session for this. Later operations wait for the renewal; operations in
+ * flight are not affected.
  *
  * Snapshots. The kernel doesn't tell a program that its machine was restored from a snapshot, nor
  * the process from a checkpoint. The restored copy gives its operations numbers that the original

@@ -10,7 +10,7 @@
 #include "core/base/bits.h"
 #include "core/base/types.h"
 
-/* True if one of `spaces` spaces, which has `has` of all, may take one of the free ones. */
+/* True if one of `spaces` spaces, which has `has` of all, is permitted a free one. */
 static inline bool rmem_share_permits(u32 all, u32 free, u32 spaces, u32 has)
 {
 	u32 kept = all / 4;
