@@ -36,6 +36,7 @@ static size_t match_lay_out(struct edm_match *m, const struct edm_match_config *
 	for (u32 side = 0; side < EDM_SIDES; side++) {
 		m->idle[side] = match_carve(memory, &used, set_bytes);
 		m->look[side] = match_carve(memory, &used, set_bytes);
+		m->held[side] = match_carve(memory, &used, set_bytes);
 		m->half[side] = match_carve(memory, &used, ports * sizeof(*m->half[side]));
 	}
 	m->share = match_carve(memory, &used, ports * sizeof(*m->share));
@@ -135,6 +136,20 @@ static void match_pop(struct edm_match *m)
 	}
 }
 
+/* A port has become idle, perhaps the one that others wait for. */
+static void match_look_again(struct edm_match *m)
+{
+	if (!m->any_held)
+		return;
+	m->any_held = false;
+	for (u32 side = 0; side < EDM_SIDES; side++) {
+		for (u32 word = 0; word < m->demands.words; word++) {
+			m->look[side][word] |= m->held[side][word];
+			m->held[side][word] = 0;
+		}
+	}
+}
+
 void edm_match_release(struct edm_match *m, u64 now_ns)
 {
 	const u32 ports = m->config.demand.ports;
@@ -145,6 +160,7 @@ void edm_match_release(struct edm_match *m, u64 now_ns)
 		struct edm_half *half = &m->half[side][port];
 
 		match_pop(m);
+		match_look_again(m);
 		half->busy = false;
 		if (half->hold_ns > now_ns)
 			match_push(m, side, port, half->hold_ns);
@@ -360,19 +376,36 @@ static u64 match_awaited(const struct edm_match *m, u32 side, u16 port, u32 leve
 	return match_soonest(m, side, queue->set + (size_t)best * m->demands.words);
 }
 
+/*
+ * The bytes of a chunk that ends, at a port, no later than a better message could start there. 0:
+ * not even a unit fits, so the port rather waits. Control bytes of the port are part of its time.
+ */
 static u32 match_shorten(const struct edm_match *m, u64 now_ns, u32 side, u16 port, u32 level,
 			 u32 bytes)
 {
+	const u32 control = m->half[side][port].control_bytes, unit = m->config.unit_bytes;
 	const u64 soonest = match_awaited(m, side, port, level);
-	const u32 unit = m->config.unit_bytes;
 	u64 fit;
 
 	/* A chunk has fewer than 2^43 nanoseconds, so the shift keeps all bits that matter. */
-	if (soonest == EDM_NEVER || (soonest - now_ns) >= match_time_q24(m, port, bytes) >> 24)
+	if (soonest == EDM_NEVER ||
+	    (soonest - now_ns) >= match_time_q24(m, port, bytes + control) >> 24)
 		return bytes;
 	fit = ((soonest - now_ns) << 24) / m->share[port].byte_q24;
-	fit -= fit % unit;
-	return (u32)base_min(base_max(fit, unit), bytes);
+	fit = fit > control ? fit - control : 0;
+	return (u32)base_min(fit - fit % unit, bytes);
+}
+
+/* The bytes to book of a message whose ports are idle; 0: a port waits for a better one. */
+static u32 match_bytes(const struct edm_match *m, u64 now_ns, const struct edm_demand *demand)
+{
+	u32 bytes = (u32)base_min(m->config.chunk_bytes, edm_demand_left(demand));
+
+	/* The paper's chunks, of one size, are never shortened, and no port waits. */
+	if (m->config.unit_bytes == m->config.chunk_bytes)
+		return bytes;
+	bytes = match_shorten(m, now_ns, EDM_SOURCE, demand->source, demand->level, bytes);
+	return match_shorten(m, now_ns, EDM_DESTINATION, demand->destination, demand->level, bytes);
 }
 
 /* ---- booking ---- */
@@ -393,17 +426,25 @@ static void match_occupy(struct edm_match *m, u64 now_ns, u32 side, u16 port, u3
 void edm_match_book(struct edm_match *m, u64 now_ns, struct edm_demand *demand,
 		    struct edm_booking *booking)
 {
-	u32 bytes = (u32)base_min(m->config.chunk_bytes, edm_demand_left(demand));
+	u32 bytes = match_bytes(m, now_ns, demand);
 
-	bytes = match_shorten(m, now_ns, EDM_SOURCE, demand->source, demand->level, bytes);
-	bytes = match_shorten(m, now_ns, EDM_DESTINATION, demand->destination, demand->level,
-			      bytes);
+	if (!bytes)
+		bytes = (u32)base_min(m->config.unit_bytes, edm_demand_left(demand));
 	*booking = (struct edm_booking){
 		.demand = demand, .bytes = bytes, .end = demand->granted + bytes};
 	match_occupy(m, now_ns, EDM_SOURCE, demand->source, bytes, booking);
 	match_occupy(m, now_ns, EDM_DESTINATION, demand->destination, bytes, booking);
 	match_share_charge(m, now_ns, demand, bytes);
 	edm_demand_grant(&m->demands, demand, bytes);
+}
+
+/* The pair's ports, and the one that led to them, stay idle until the next chunk ends. */
+static void match_hold(struct edm_match *m, const struct edm_demand *demand, u32 side, u16 port)
+{
+	match_put(m->held[side], port, true);
+	match_put(m->held[EDM_SOURCE], demand->source, true);
+	match_put(m->held[EDM_DESTINATION], demand->destination, true);
+	m->any_held = true;
 }
 
 /* A port to look at. Returns false if there is none. */
@@ -432,10 +473,12 @@ bool edm_match_next(struct edm_match *m, u64 now_ns, struct edm_booking *booking
 
 		if (match_has(m->idle[side], port))
 			demand = match_choose(m, now_ns, side, port);
-		if (demand) {
+		if (demand && match_bytes(m, now_ns, demand)) {
 			edm_match_book(m, now_ns, demand, booking);
 			return true;
 		}
+		if (demand)
+			match_hold(m, demand, side, port);
 		match_put(m->look[side], port, false);
 	}
 	return false;
@@ -446,7 +489,7 @@ bool edm_match_next(struct edm_match *m, u64 now_ns, struct edm_booking *booking
 const char *edm_match_check(const struct edm_match *m)
 {
 	u32 busy = 0;
-	u16 peer;
+	u16 peer = 0;
 
 	for (u16 port = 0; port < m->config.demand.ports; port++) {
 		for (u32 side = 0; side < EDM_SIDES; side++) {
@@ -459,7 +502,9 @@ const char *edm_match_check(const struct edm_match *m)
 		}
 		if (match_has(m->idle[EDM_SOURCE], port) &&
 		    edm_demand_best(&m->demands, &m->demands.out[port], m->idle[EDM_DESTINATION],
-				    &peer) != EDM_LEVELS)
+				    &peer) != EDM_LEVELS &&
+		    !match_has(m->held[EDM_SOURCE], port) &&
+		    !match_has(m->held[EDM_DESTINATION], peer))
 			return "the matching is not maximal";
 	}
 	if (busy != m->heap_count)

@@ -13,7 +13,8 @@
  *   - Chunks are aligned. Ports whose chunks end at different times would stay out of phase for
  *     ever, and a short message between two of them would find both idle only by chance. If a
  *     better message waits for one of the chunk's ports, and its other port becomes idle first, the
- *     chunk is shortened to end at that moment. It has at least config.unit_bytes.
+ *     chunk is shortened to end by that moment. If that leaves less than config.unit_bytes, the
+ *     port waits instead: with a unit booked, the two ports would miss each other again.
  *   - A destination whose egress queue is above config.egress_bytes_max gets no chunk. Bytes of
  *     control messages count: they lengthen the next booking of their port.
  *   - A message that is the oldest of its source or its destination, and older than config.age_ns,
@@ -25,7 +26,8 @@
  * Invariants:
  *   - a port is in at most one chunk as source and in one as destination;
  *   - after edm_match_next() has returned false, no idle source has a message to an idle
- *     destination (the matching is maximal);
+ *     destination, unless one of them waits for a better message and less than a unit's time (the
+ *     matching is maximal but for these);
  *   - a booked pair is locally best: no idle port has a message of a better level to or from it.
  *
  * Work: a booking takes one heap operation a port, O(log ports), and at most EDM_LEVELS choices. A
@@ -79,6 +81,8 @@ struct edm_match {
 	struct edm_demands demands;
 	u64 *idle[EDM_SIDES]; /* sets of ports: follow, and neither busy nor full */
 	u64 *look[EDM_SIDES]; /* sets of ports: became idle, or got a message */
+	u64 *held[EDM_SIDES]; /* sets of ports: to look at when the next chunk ends */
+	bool any_held;
 	struct edm_half *half[EDM_SIDES];
 	struct edm_share *share; /* [port] */
 	u32 *heap;		 /* side * ports + port: busy ones, by free_ns */

@@ -132,10 +132,10 @@ TEST(EdmMatch, BetterPairReachedThroughTheOtherPortIsBookedFirst) {
 }
 
 // Two long flows whose chunks end at different times, and a short message between their ports.
-uint64_t short_message_between_long_flows(edm_match_config config) {
+uint64_t short_message_between_long_flows(edm_match_config config, uint64_t phase_ns = chunk / 2) {
     Matcher rack(config);
     rack.add(0, 1, 400 * chunk);
-    rack.run(chunk / 2);
+    rack.run(phase_ns);
     rack.add(2, 3, 400 * chunk);
     rack.run(5 * chunk);
     const uint32_t id = rack.add(0, 3, 64);
@@ -149,6 +149,12 @@ TEST(EdmMatch, ShortMessageBetweenPortsOutOfPhaseWaitsTwoChunksAtMost) {
     edm_match_config rigid = match_config(4);
     rigid.unit_bytes = rigid.chunk_bytes;
     EXPECT_GE(short_message_between_long_flows(rigid), 100u * chunk);
+}
+
+TEST(EdmMatch, PortsThatMissEachOtherByLessThanAUnitMeetAtTheNextEnd) {
+    for (uint64_t phase_ns : {1, 17, 63, 65, 549, 1023})
+        EXPECT_LE(short_message_between_long_flows(match_config(4), phase_ns), 64u + 2 * chunk)
+            << phase_ns;
 }
 
 TEST(EdmMatch, LongMessageOlderThanTheAgeLimitGoesFirst) {
