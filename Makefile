@@ -60,7 +60,7 @@ EQDSRUN_SRC := $(wildcard tools/eqds-run/*.cpp)
 COMMON_SRC := $(wildcard tools/common/*.cpp) $(SUPPORT_SRC)
 REMORA_SRC := $(wildcard tools/remora/*.cpp tools/mh/*.cpp)
 NODE_SRC := $(wildcard tools/remora-node/*.cpp) $(HOST_SRC)
-SIM_SRC := $(wildcard tools/sim/*.cpp)
+SIM_SRC := $(wildcard tools/sim/*.cpp tools/sim/*/*.cpp)
 # Sources of the programs that a test can link: all but their main().
 TESTABLE_SRC := $(COMMON_SRC) $(filter-out %/main.cpp,$(REMORA_SRC) $(NODE_SRC) $(SIM_SRC))
 # test_*.cpp hold the tests, other files their shared parts; tsan_*.cpp have a build of their own.
@@ -165,7 +165,7 @@ include tools/build.mk tools/sim/build.mk libremote/build.mk libeqds/build.mk se
 # ---- targets ------------------------------------------------------------------------------------
 
 .PHONY: all user lib modules modules-all demo demo-marlin demo-eqds check style unit tsan model conformance fuzz-build fuzz \
-	bench-rmb bench-core bench-lib bench-dev bench-marlin sim-paper selftests libtest compile_commands.json install modules_install clean help deps guest-tools
+	bench-rmb bench-core bench-lib bench-dev bench-marlin sim-paper sim-edm selftests libtest compile_commands.json install modules_install clean help deps guest-tools
 
 all: user modules ## user space, and the modules for KERNEL or KDIR
 

@@ -11,3 +11,6 @@ out/bin/remora-sim: $(call objects,opt,$(SIM_SRC) $(HOST_SRC) $(SUPPORT_SRC)) ou
 
 sim-paper: out/bin/remora-sim ## the experiments of EQDS (NSDI'22) in the simulator: out/sim (ARGS="--only perm")
 	$(Q)tools/sim/paper $(ARGS)
+
+sim-edm: out/bin/remora-sim ## the experiments of EDM (ASPLOS'25) in the simulator: out/sim-edm (ARGS="--only sweep")
+	$(Q)tools/sim/edm $(ARGS)

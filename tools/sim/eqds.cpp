@@ -359,7 +359,9 @@ void EqdsHost::hand_over(EqdsTunnel& tunnel, EqdsNet::Node* node) {
         Flow& flow = *tunnel.native;
         flow.delivered_bytes += packet->payload_bytes;
         sim_.pool.give(packet);
-        if (flow.bytes && flow.delivered_bytes == flow.bytes)
+        if (flow.listener)
+            flow.listener->progress(flow, flow.delivered_bytes);
+        else if (flow.bytes && flow.delivered_bytes == flow.bytes)
             sim_.flow_delivered(flow);
         return;
     }
@@ -416,13 +418,16 @@ class EqdsSource final : public Endpoint {
 public:
     EqdsSource(EqdsNet& net, Flow& flow) : net_(net), flow_(flow) {}
     void start() override {
-        net_.host(flow_.src).start(net_.add_tunnel(flow_.src, flow_.dst, &flow_));
+        tunnel_ = &net_.add_tunnel(flow_.src, flow_.dst, &flow_);
+        net_.host(flow_.src).start(*tunnel_);
     }
+    void more() override { net_.host(flow_.src).more(*tunnel_); }
     void receive(Packet* packet) override { net_.sim.pool.give(packet); }
 
 private:
     EqdsNet& net_;
     Flow& flow_;
+    EqdsTunnel* tunnel_ = nullptr;
 };
 
 // The tunnel delivers: nothing comes here.

@@ -113,6 +113,7 @@ public:
     bool send_one() override;
     void fire(std::uint64_t) override; // the active sender list's turn
     void start(EqdsTunnel& tunnel);
+    void more(EqdsTunnel& tunnel) { feed_native(tunnel); }
     void expire_sender(EqdsTunnel& tunnel);
     void expire_receiver(EqdsTunnel& tunnel);
 

@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <ctime>
 #include <exception>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -16,6 +15,7 @@
 
 #include <fmt/format.h>
 
+#include "sim/message/message_report.hpp"
 #include "sim/network.hpp"
 #include "sim/options.hpp"
 #include "sim/report.hpp"
@@ -33,13 +33,6 @@ using sim::Options;
 int complain(int code, const char* text) {
     remora::warn("remora-sim: {}", text);
     return code;
-}
-
-std::uint64_t resident_bytes() {
-    std::ifstream in("/proc/self/statm");
-    std::uint64_t total = 0, resident = 0;
-    in >> total >> resident;
-    return resident * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
 void show_progress(const sim::Sim& sim) {
@@ -63,8 +56,12 @@ std::unique_ptr<sim::Trace> start_trace(sim::Sim& sim, const Options& options) {
 }
 
 void simulate(Options options) {
+    if (options.params.workload == "messages") {
+        sim::simulate_messages(options);
+        return;
+    }
     using Clock = std::chrono::steady_clock;
-    std::uint64_t before = resident_bytes();
+    std::uint64_t before = sim::resident_bytes();
     auto begun = Clock::now();
     std::clock_t cpu_begun = std::clock();
     if (std::uint32_t hosts = sim::Workload::hosts_needed(options.params)) {
@@ -85,7 +82,7 @@ void simulate(Options options) {
     sim::RunCost cost;
     cost.seconds = std::chrono::duration<double>(Clock::now() - begun).count();
     cost.cpu_seconds = static_cast<double>(std::clock() - cpu_begun) / CLOCKS_PER_SEC;
-    cost.memory_bytes = resident_bytes() - before;
+    cost.memory_bytes = sim::resident_bytes() - before;
     if (trace) {
         trace->close();
         if (sim.watched_flow >= sim.flows.size())

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/version.hpp"
+#include "sim/message/message_options.hpp"
 #include "support/failure.hpp"
 
 namespace sim {
@@ -62,6 +63,13 @@ const std::map<std::string, Words> presets = {
                    "--mtu-bytes", "4150",     "--header-bytes", "64",   "--ndp-window",    "50",
                    "--paths",     "128",      "--fct",          "acked"}},
     // EQDS (NSDI'22), section 8.1, figure 8: k=16, 10 Gb/s.
+    // EDM (ASPLOS'25): the testbed of table 1, and the network of section 4.3.
+    {"edm-testbed",
+     {"--topology", "star", "--hosts", "2", "--host-gbps", "25", "--workload", "messages",
+      "--memory-hosts", "1", "--flow-bytes", "64", "--transport", "edm"}},
+    {"edm-144",
+     {"--topology", "star", "--hosts", "144", "--host-gbps", "100", "--workload", "messages",
+      "--flow-bytes", "64", "--load", "0.8", "--transport", "edm"}},
     {"eqds-fig8",
      {"--topology", "fat-tree", "--k", "16", "--host-gbps", "10", "--mtu-bytes", "9000",
       "--workload", "permutation", "--flow-bytes", "0", "--rto-min-us", "10000", "--queue-packets",
@@ -184,11 +192,14 @@ void add_workload(CLI::App& app, Params& p) {
         app.add_option(name, value, text)->group(group)->capture_default_str();
     };
     app.add_option("matrix", p.matrix, "a connection matrix (.cm)");
-    add("--workload", p.workload, "permutation, incast, all-to-all, poisson or closed-loop");
-    add("--sizes", p.sizes, "fixed, uniform, web-search, hadoop, or a file 'BYTES PERCENT'");
+    add("--workload", p.workload,
+        "permutation, incast, all-to-all, poisson, closed-loop or messages");
+    add("--sizes", p.sizes,
+        "fixed, uniform, web-search, hadoop, edm-hadoop, edm-spark, edm-sparksql, edm-graphlab, "
+        "edm-memcached, or a file 'BYTES PERCENT'");
     add("--flow-bytes", p.flow_bytes, "of fixed; mean of uniform; fixed and 0: without end");
     add("--flows", p.flows, "of incast, poisson; clients of closed-loop; 0: one per host");
-    add("--load", p.load, "poisson: of the hosts' links");
+    add("--load", p.load, "poisson, messages: of the hosts' links");
     add("--concurrency", p.concurrency, "closed-loop: flows of a client at a time");
     add("--servers", p.servers, "closed-loop: the first hosts serve; 0: any host does");
     add("--first-client", p.first_client,
@@ -222,6 +233,8 @@ void add_run(CLI::App& app, Options& o) {
     add("--ports-csv", o.ports_csv, "one line per queue: peak, mean, drops, trims, marks");
     add("--samples-csv", o.samples_csv,
         "times of pings, and of remote reads and writes since the warm-up, one per line");
+    add("--table1", o.table1,
+        "workload messages: EDM's table 1, line by line, and lone messages beside it, as CSV");
     add("--watch", o.watch, "id of the flow to trace");
     add("--trace", o.trace, "what happens to the packets of --watch, as text");
     add("--pcap", o.pcap, "packets of --watch as its hosts see them, for wireshark");
@@ -272,8 +285,8 @@ Options parse_options(const Words& arguments) {
     app.set_version_flag("--version", std::string("remora-sim ") + remora::version);
     std::string preset, config;
     app.add_option("--preset", preset,
-                   "parameters of a published experiment: htsim-eqds, htsim-ndp, "
-                   "eqds-fig8");
+                   "parameters of a published experiment: htsim-eqds, htsim-ndp, eqds-fig8, "
+                   "edm-testbed, edm-144");
     app.add_option("--config", config,
                    "parameters from a JSON file: {\"k\": 8, \"queue\": \"trim\"}");
     add_network(app, options.params);
@@ -281,6 +294,7 @@ Options parse_options(const Words& arguments) {
     add_transports(app, options.params);
     add_rmem(app, options.params);
     add_workload(app, options.params);
+    add_message_options(app, options.params);
     add_run(app, options);
 
     // Later words win: the preset's, the file's, then the command line's.
@@ -297,7 +311,9 @@ Options parse_options(const Words& arguments) {
     if (std::string name = value_of("--preset"); !name.empty()) {
         auto found = presets.find(name);
         if (found == presets.end())
-            throw Misuse("preset '{}' is none of htsim-eqds, htsim-ndp, eqds-fig8", name);
+            throw Misuse("preset '{}' is none of htsim-eqds, htsim-ndp, eqds-fig8, edm-testbed, "
+                         "edm-144",
+                         name);
         words = found->second;
     }
     if (std::string file = value_of("--config"); !file.empty()) {
@@ -316,6 +332,7 @@ Options parse_options(const Words& arguments) {
         throw Misuse("{}: see 'remora-sim --help'", text);
     }
     const Params& p = options.params;
+    check_message_options(p);
     if (p.fct != "delivered" && p.fct != "acked")
         throw Misuse("fct '{}' is none of delivered, acked", p.fct);
     if (p.eqds_mode != "burst" && p.eqds_mode != "rts")

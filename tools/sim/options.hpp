@@ -11,6 +11,7 @@ namespace sim {
 
 struct Options {
     Params params;
+    std::string table1; // of messages: latency budgets, as CSV
     std::string json, csv, ports_csv, samples_csv;
     std::string trace, pcap;
     std::uint64_t watch = 0; // id of the flow that is traced

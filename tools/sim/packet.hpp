@@ -32,6 +32,15 @@ enum class Kind : std::uint8_t {
     eqds_control,
     rmem_request,
     rmem_response,
+    edm_note, // N
+    edm_grant,
+    edm_request, // RREQ
+    edm_data,    // RRES, WREQ
+    edm_frame,
+    leg_data, // of a message transport, as are the next ones
+    leg_ack,
+    leg_control,
+    kinds,
 };
 
 enum Flag : std::uint8_t {
@@ -61,6 +70,7 @@ struct alignas(64) Packet {
     std::uint64_t ack;     // TCP: next expected byte; NDP: pull number
     std::uint64_t stamp;   // time of sending, echoed by acknowledgements
     std::uint32_t content; // of the pool's contents; 0: the payload's bytes don't matter
+    std::uint32_t rank;    // in a priority queue: 0 first
     // The second line: the packet's EQDS header as bytes on the wire, and its packet inside.
     std::uint8_t tunnel_header[40];
     std::uint8_t tunnel_header_bytes;
@@ -72,6 +82,11 @@ struct alignas(64) Packet {
     std::uint32_t sack_from, sack_to;
 };
 static_assert(sizeof(Packet) == 128);
+
+// Bytes of an IP packet on Ethernet's link: MAC header and FCS, padding, preamble and gap.
+inline constexpr std::uint64_t ethernet_bytes(std::uint64_t packet_bytes) {
+    return std::max<std::uint64_t>(packet_bytes + 18, 64) + 20;
+}
 
 using Bytes = std::vector<std::uint8_t>;
 

@@ -12,6 +12,32 @@ namespace sim {
 
 enum class Transport : std::uint8_t { newreno, cubic, dctcp, mptcp, udp, ping, ndp, eqds, rmem };
 
+// Of the workload "messages": reads and writes of remote memory (message/message.hpp).
+struct MessageParams {
+    std::uint64_t count = 100'000; // measured
+    std::uint32_t warmup_percent = 20, read_percent = 50;
+    std::uint32_t request_bytes = 8; // of a read's request
+    std::uint32_t write_bytes = 0;   // of every write; 0: as reads
+    std::uint32_t memory_hosts = 0;  // the first hosts; 0: every host has memory and asks others
+    std::string load_of;             // transport whose wire load is meant; empty: own
+    std::string trace;               // CSV of messages to issue
+    std::string stack;               // budget of passages: edm, raw, roce, tcp, cxl; empty: own
+    // EDM.
+    std::uint32_t chunk_bytes = 256, unit_bytes = 64, active_max = 3, slots = 128;
+    std::string policy = "srpt";   // fcfs
+    bool in_order = false;         // within a pair
+    std::string matcher = "event"; // pim
+    double pim_cycle_ns = 1.0 / 3;
+    std::uint32_t egress_blocks = 128;
+    double age_us = 100'000;
+    std::uint32_t mega_bytes = 0;
+    // Others.
+    double rto_us = 50;                  // pFabric, TCP: until a lost packet goes again
+    std::uint32_t credit_bytes = 32'768; // CXL: of a link's receiver, requests and data each
+    double frame_load = 0;               // of frames beside the messages, of a link's rate
+    std::uint32_t frame_bytes = 1518;
+};
+
 struct Params {
     // Topology.
     std::string topology = "fat-tree"; // leaf-spine, dumbbell, star
@@ -36,6 +62,7 @@ struct Params {
 
     // Packets.
     std::uint32_t mtu_bytes = 1500, header_bytes = 64;
+    bool ethernet = false; // a link also carries MAC header, FCS, padding, preamble and gap
 
     // Transport.
     std::string transport = "newreno";
@@ -75,6 +102,8 @@ struct Params {
     std::uint32_t first_client = 0;      // closed-loop; 0: after the servers
     std::vector<std::string> extra_flow; // "SRC->DST=TRANSPORT[:BYTES]"
     double load = 0.5, start_spread_us = 0;
+
+    MessageParams message;
 
     // Run.
     std::uint64_t seed = 1;

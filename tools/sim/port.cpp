@@ -102,7 +102,9 @@ void Port::fire(std::uint64_t) {
 }
 
 void Port::transmit(Packet* packet) {
-    busy_until_ = sim_.now() + transmit_time(packet->bytes);
+    const std::uint64_t bytes =
+        sim_.params.ethernet ? ethernet_bytes(packet->bytes) : packet->bytes;
+    busy_until_ = sim_.now() + transmit_time(bytes);
     serving_bytes_ = packet->flags & flag_control ? 0 : packet->bytes;
     stats_.sent_packets++;
     stats_.sent_bytes += packet->bytes;

@@ -5,7 +5,10 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <vector>
+
+#include <unistd.h>
 
 #include <fmt/format.h>
 
@@ -82,6 +85,13 @@ Time percentile(const std::vector<Time>& sorted, unsigned p) {
 }
 
 } // namespace
+
+std::uint64_t resident_bytes() {
+    std::ifstream in("/proc/self/statm");
+    std::uint64_t total = 0, resident = 0;
+    in >> total >> resident;
+    return resident * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+}
 
 void write_json(const Sim& sim, const RunCost& cost, bool wall_time, const std::string& file) {
     Output out(file);

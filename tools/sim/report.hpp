@@ -13,6 +13,9 @@ struct RunCost {
     std::uint64_t memory_bytes = 0; // growth of the process
 };
 
+// Memory of the process.
+std::uint64_t resident_bytes();
+
 // "-": standard output. Throw remora::Failure.
 void write_json(const Sim& sim, const RunCost& cost, bool wall_time, const std::string& file);
 void write_csv(const Sim& sim, const std::string& file);

@@ -106,7 +106,7 @@ void Sim::Starter::fire(std::uint64_t index) {
 }
 
 void Sim::finish(Flow& flow) {
-    if (flow.done() || !flow.bytes)
+    if (flow.done() || !flow.bytes || flow.listener)
         return;
     flow.end = now();
     unfinished--;

@@ -44,8 +44,20 @@ public:
     virtual void start() {}
     // Takes the packet over.
     virtual void receive(Packet* packet) = 0;
+    // The flow has got more bytes.
+    virtual void more() {}
     // Throws Broken if the endpoint's own books don't balance.
     virtual void check() const {}
+};
+
+// Follows a flow whose bytes are a stream: it gets more of them as it goes, and never ends.
+class StreamListener {
+public:
+    // All bytes before this one are there.
+    virtual void progress(Flow& flow, std::uint64_t in_order) = 0;
+
+protected:
+    ~StreamListener() = default;
 };
 
 struct Flow {
@@ -64,6 +76,7 @@ struct Flow {
     std::uint64_t edge_drops = 0, edge_retransmissions = 0; // by the flow's tunnel
     std::uint32_t reorder_depth = 0; // most packets that waited for an earlier one
     std::vector<Time> rtts;          // of pings; times of remote reads and writes
+    StreamListener* listener = nullptr;
 
     bool done() const { return end != never; }
 };

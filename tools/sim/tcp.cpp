@@ -414,7 +414,9 @@ void TcpSink::receive(Packet* packet) {
     } else {
         sim_.pool.give(packet);
     }
-    if (flow_.bytes && flow_.delivered_bytes == flow_.bytes)
+    if (flow_.listener)
+        flow_.listener->progress(flow_, subflow.next);
+    else if (flow_.bytes && flow_.delivered_bytes == flow_.bytes)
         sim_.flow_delivered(flow_);
 }
 

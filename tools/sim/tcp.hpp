@@ -145,6 +145,7 @@ public:
     TcpSource(Sim& sim, Flow& flow);
     void start() override;
     void receive(Packet* packet) override;
+    void more() override { send_all(); }
     void check() const override;
 
     // Up to so many of the connection's unassigned bytes.

@@ -23,6 +23,30 @@ namespace {
 constexpr const char* transport_names[] = {"newreno", "cubic", "dctcp", "mptcp", "udp",
                                            "ping",    "ndp",   "eqds",  "rmem"};
 
+// Sizes of messages in five applications, whose traces EDM (ASPLOS'25, 4.3.2) uses: points of the
+// distribution function, in units, and of 10,000. Between points it is linear.
+constexpr std::uint64_t trace_unit_bytes = 1460;
+
+struct MemoryTrace {
+    const char* name;
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> points;
+};
+
+const MemoryTrace* memory_trace(const std::string& name) {
+    static const MemoryTrace traces[] = {
+        {"edm-hadoop", {{4, 0}, {4, 7000}, {88, 8000}, {167, 9000}, {920, 10'000}}},
+        {"edm-spark", {{4, 0}, {4, 7000}, {13, 8000}, {220, 9000}, {930, 10'000}}},
+        {"edm-sparksql",
+         {{4, 0}, {4, 5000}, {7, 6000}, {7, 7000}, {83, 8000}, {140, 9000}, {980, 10'000}}},
+        {"edm-graphlab", {{4, 0}, {4, 7000}, {88, 8000}, {167, 9000}, {1080, 10'000}}},
+        {"edm-memcached", {{4, 0}, {4, 7000}, {64, 8000}, {296, 9000}, {1216, 10'000}}}};
+    for (const MemoryTrace& trace : traces) {
+        if (name == trace.name)
+            return &trace;
+    }
+    return nullptr;
+}
+
 } // namespace
 
 Transport parse_transport(const std::string& name) {
@@ -65,12 +89,16 @@ Sizes::Sizes(const std::string& name, std::uint64_t mean_bytes) {
                    {700, 5000},     {1000, 6000},      {2000, 6700},      {7000, 7000},
                    {30'000, 7200},  {50'000, 8200},    {80'000, 8700},    {120'000, 9000},
                    {300'000, 9500}, {1'000'000, 9750}, {2'000'000, 9900}, {10'000'000, 10'000}};
+    } else if (const MemoryTrace* trace = memory_trace(name)) {
+        for (const auto& [units, permille_10] : trace->points)
+            points_.push_back({units * trace_unit_bytes, permille_10});
     } else {
         std::ifstream in(name);
         if (!in)
             throw Failure(
-                "sizes '{}' is none of fixed, uniform, web-search, hadoop, and no file: {}", name,
-                std::strerror(errno));
+                "sizes '{}' is none of fixed, uniform, web-search, hadoop, edm-hadoop, edm-spark, "
+                "edm-sparksql, edm-graphlab, edm-memcached, and no file: {}",
+                name, std::strerror(errno));
         double bytes, percent;
         while (in >> bytes >> percent)
             points_.push_back({std::max<std::uint64_t>(static_cast<std::uint64_t>(bytes), 1),
