@@ -181,7 +181,7 @@ struct rmem_extent {
 struct rmem_answer {
 	enum rmem_node_action action;
 	enum rmem_node_reason reason;
-	struct rmem_session *session; /* of a fast request; NULL: it isn't the peer's */
+	struct rmem_session *session; /* of a fast request; NULL: the sender isn't its client */
 	struct rmem_head reply; /* digest not filled in; type, ids, boot, status are */
 	unsigned int extents;
 	struct rmem_extent extent[RMEM_EXTENTS_MAX];
