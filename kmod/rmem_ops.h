@@ -116,7 +116,7 @@ struct rmem_limits {
 	bool checks_payload; /* so that RMEM_LINK can trust it */
 	bool reads_early;    /* payload is read before it leaves, too: it must hold still */
 	bool may_lose;	 /* silence is loss first, and only later a node that is away */
-	bool has_credit; /* the path bounds what is under way: no congestion window; see room() */
+	bool has_credit; /* the path bounds the data under way: no congestion window; see room() */
 };
 
 /* Messages added under the channel's lock, to leave after it. Zero at first; on the stack. */

@@ -128,11 +128,11 @@ struct rmem_port_ops {
 
 	/*
 	 * Within rmem_port_request(), with the lock of the session's slot if there is one.
-	 * answer: adds one; data may be NULL. room_bytes: what the client takes in a piece, with
-	 * other answers; 0: this one travels alone. -ENOMEM, counted: the client asks again.
-	 * -EFAULT: walk() returned false, and nothing was added.
-	 * answered: all answers to a message were added; slot: that of its session, or
-	 * RMEM_PORT_NO_SLOT if its sender isn't the session's client.
+	 * answer: adds one; data can be NULL. room_bytes: most bytes that the client takes in a
+	 * piece, with other answers; 0: this one travels alone. -ENOMEM, counted: the client asks
+	 * again. -EFAULT: walk() returned false, and nothing was added. answered: all answers to a
+	 * message were added; slot: that of its session, or RMEM_PORT_NO_SLOT if its sender isn't
+	 * the session's client.
 	 */
 	int (*answer)(struct rmem_port_batch *batch, struct rmem_head *head,
 		      const struct rmem_port_data *data, u32 room_bytes);

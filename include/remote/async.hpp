@@ -112,7 +112,7 @@ public:
                 append(done[i].user_data, done[i].result);
         }
         int told = 0;
-        /* A waiter may begin an operation that ends at once: that one waits for the next call. */
+        /* A waiter can begin an operation that ends at once: that one waits for the next call. */
         for (const std::uint64_t last = last_; first_ != none; told++) {
             const std::uint64_t ticket = first_;
             const slot ended = slots_[ticket];

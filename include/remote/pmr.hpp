@@ -8,9 +8,9 @@
  *	remote::mapped_resource remote(std::move(*mapped));
  *	std::pmr::unordered_map<int, std::pmr::string> table(&remote);
  *
- * What remote.h says of mappings holds for the objects in it: a page that can't be read is SIGBUS,
- * and other clients see changes when pages are written back. Objects with pointers are of use to
- * this process alone.
+ * The rules of mappings in remote.h hold for the objects in it: a page that can't be read is
+ * SIGBUS, and other clients see changes when pages are written back. Objects with pointers are of
+ * use to this process alone.
  */
 #ifndef REMOTE_PMR_HPP
 #define REMOTE_PMR_HPP
@@ -80,7 +80,7 @@ private:
         return this == &other;
     }
 
-    /* The block that begins so many bytes into a free one; what it had is in both. */
+    /* Splits a free block in two; returns the part that begins `bytes` into it. */
     blocks::iterator split(blocks::iterator at, std::size_t bytes) {
         const std::size_t rest = at->second.bytes - bytes;
 
@@ -107,8 +107,8 @@ private:
 } // namespace detail
 
 /*
- * Owns the mapping; MUST outlive what is allocated from it. Allocating throws std::bad_alloc when
- * the mapping has no room, or this process no memory. For one thread at a time.
+ * Owns the mapping; MUST outlive the memory allocated from it. Allocating throws std::bad_alloc
+ * when the mapping has no room, or this process no memory. For one thread at a time.
  */
 class mapped_resource final : public std::pmr::memory_resource {
 public:

@@ -41,8 +41,8 @@
  * remote_close(). No call is a cancellation point: a thread that pthread_cancel() ends meanwhile ends
  * after the call. So a call without a time limit delays it for as long as the call takes.
  *
- * Unloading. dlclose() leaves the shared library in memory, for a mapping's thread may run, and the
- * look-up of a host's name that took too long. A program that links the static library into a
+ * Unloading. dlclose() leaves the shared library in memory, for a mapping's thread might run, and
+ * the look-up of a host's name that took too long. A program that links the static library into a
  * plug-in MUST NOT unload that while a handle is open, or such a look-up is under way.
  *
  * Order (Clio, sections 3.1 and 4.5). A synchronous call is complete when it returns. Asynchronous
@@ -134,7 +134,7 @@ struct remote_options {
  *                  there is no such space, or a firewall drops this port's datagrams alone, or the
  *                  program that listens there is no memory node
  *   -EAGAIN        no thread to look up the host's name; or 16 look-ups wait for silent name servers
- *   -EPROTO        what listens at PATH offers no rings, or is of a version with other ones
+ *   -EPROTO        the program at PATH offers no rings, or is of a version with other ones
  *   -EUSERS        the node is full: it has no session left, or no ring
  *   -ENODEV        no such device, or not one that remora attach --programs made
  *   -EACCES        the caller has no permission to open the device or the socket
@@ -169,9 +169,9 @@ struct remote_node {
 };
 
 /*
- * Asks the node what it has. The node tells it when a session begins, so the call has the handle's
- * session renewed: operations in flight are sent again, and each is executed once. -EINVAL also for
- * node->size. -ETIMEDOUT also after 5 s.
+ * Asks the node for its memory. The node tells it when a session begins, so the call has the
+ * handle's session renewed: operations in flight are sent again, and each is executed once. -EINVAL
+ * also for node->size. -ETIMEDOUT also after 5 s.
  */
 int remote_info(remote_t *r, struct remote_node *node);
 

@@ -247,7 +247,7 @@ public:
         return told ? std::optional(taken) : std::nullopt;
     }
 
-    /* An empty span, here and below, has nothing to be done: no error, whatever the address. */
+    /* An empty span, here and below, does nothing, without an error, at any address. */
     result<void> read(raddr_t address, std::span<std::byte> to) const {
         return to.empty() ? 0 : remote_read(r_, address, to.data(), to.size());
     }
@@ -377,7 +377,7 @@ private:
 
 namespace detail {
 
-/* What a handle gave out by a key, given back when destroyed. */
+/* A resource that a handle gave out by a key; the destructor gives it back. */
 template <typename Key, int (*give_back)(remote_t*, Key)>
 class owner {
 public:
@@ -392,7 +392,7 @@ public:
         }
         return *this;
     }
-    /* Nobody is there to be told of an error. */
+    /* No caller is there to be told of an error. */
     ~owner() { (void)reset(); }
 
     /* NULL: owns nothing. */

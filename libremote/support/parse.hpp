@@ -17,7 +17,7 @@ std::string size_text(std::uint64_t bytes);
 
 // Seconds with up to three digits after the point: 5, 0.25. In milliseconds.
 std::uint32_t parse_seconds_ms(std::string_view text);
-// The same from min_ms to max_ms; what names it in the error: "--timeout".
+// The same from min_ms to max_ms; the error calls it `what`: "--timeout".
 std::uint32_t parse_seconds_ms(std::string_view text, std::uint32_t min_ms, std::uint32_t max_ms,
                                std::string_view what);
 

@@ -195,7 +195,7 @@ TEST(CppResult, Chains) {
     EXPECT_EQ(result<int>::failed(-EIO).value_or(3), 3);
 }
 
-// What a program can't copy, and can't make of nothing.
+// Types that a program can't copy, and can't make of nothing.
 TEST(CppResult, HoldsTypesThatAreOnlyMoved) {
     struct OnlyMoved {
         explicit OnlyMoved(int number) : number(std::make_unique<int>(number)) {}

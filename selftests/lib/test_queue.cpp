@@ -343,7 +343,7 @@ TEST_P(Queues, CloseOfTheHandleEndsItsQueuesOperations) {
     remote_queue_close(of_other);
 }
 
-// However late, and whatever was opened since.
+// However late, and even if others were opened since.
 TEST_P(Queues, ClosedQueueIsRefusedAndClosedOnce) {
     open_queue(4);
     raddr_t a = alloc(100);

@@ -23,7 +23,7 @@
 
 namespace {
 
-// Of the calling thread: how many allocations succeed before one fails; negative: none will fail.
+// The calling thread's: how many allocations succeed before one fails; negative: none will fail.
 thread_local int left_to_succeed = -1;
 thread_local bool has_failed = false;
 
@@ -36,7 +36,7 @@ void count_allocation() {
 
 } // namespace
 
-// The sanitizer's own ones give the memory, so what it checks at the delete stays.
+// The sanitizer's own ones give the memory, so its checks at the delete stay.
 void* operator new(std::size_t bytes) {
     static const auto system = reinterpret_cast<void* (*)(std::size_t)>(dlsym(RTLD_NEXT, "_Znwm"));
     count_allocation();
@@ -141,7 +141,7 @@ TEST_P(Unwinding, ThreadThatIsCancelledWhileItWaitsForALockTakesIt) {
 
 // ---- allocations that fail ----
 
-// A call, and what makes and undoes its conditions with all the memory there is.
+// A call, and the functions that make and undo its conditions with all the memory there is.
 struct Step {
     const char* name;
     std::function<int()> call;

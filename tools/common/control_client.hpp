@@ -15,7 +15,7 @@ namespace remora {
 
 class ControlClient {
 public:
-    // For an answer that the daemon has at once, and for one that may take the freeing of millions
+    // For an answer that the daemon has at once, and for one that can take the freeing of millions
     // of pages.
     static constexpr std::chrono::seconds brief{5}, lengthy{60};
 

@@ -12,7 +12,7 @@ namespace sim {
 
 enum class Transport : std::uint8_t { newreno, cubic, dctcp, mptcp, udp, ping, ndp, eqds, rmem };
 
-// Of the workload "messages": reads and writes of remote memory (message/message.hpp).
+// The workload "messages": reads and writes of remote memory (message/message.hpp).
 struct MessageParams {
     std::uint64_t count = 100'000; // measured
     std::uint32_t warmup_percent = 20, read_percent = 50;

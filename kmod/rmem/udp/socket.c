@@ -63,8 +63,8 @@ static void hear(struct sock *sk, int (*receive)(struct sock *sk, struct sk_buff
  * A lease ends, a privacy address expires, a network is renumbered: then packets from the socket's
  * address have no route, or their answers none. So whenever the machine gets or loses an address,
  * each socket whose own is gone is connected anew, which chooses another. The node takes the next
- * request for a copy from elsewhere, and the client renews its session, as it does behind a NAT that
- * forgets.
+ * request for a copy from elsewhere, and the client renews its session, as it does behind a NAT
+ * that forgets.
  */
 
 static LIST_HEAD(sockets);
@@ -110,7 +110,7 @@ static void move(struct rmem_socket *s)
 
 static void move_all(struct work_struct *work)
 {
-	/* Swap-out may wait for this. */
+	/* Swap-out can wait for this. */
 	unsigned int noio = memalloc_noio_save();
 	struct rmem_socket *s;
 
@@ -334,6 +334,7 @@ u32 rmem_socket_mtu_bytes(struct rmem_socket *s, bool *offload)
 
 	*offload = false;
 	rcu_read_lock();
+	/* Pairs with move(): the addresses. */
 	dst = smp_load_acquire(&s->moves) ? NULL : route(s);
 	if (dst) {
 		mtu_bytes = dst_mtu(dst);

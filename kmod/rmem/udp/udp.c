@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The client's transport over UDP/IP (path.h): a path is a connected socket (socket.c), a batch is a
- * list of datagrams (packet.c), and a record is a message of one.
+ * The client's transport over UDP/IP (path.h): a path is a connected socket (socket.c), a batch is
+ * a list of datagrams (packet.c), and a record is a message of one.
  */
 #include <linux/module.h>
 #include <net/sock.h>
@@ -15,7 +15,7 @@
 
 struct udp_batch {
 	struct sk_buff *first, *last; /* whole datagrams */
-	struct rmem_packet packet;    /* the one that others may join */
+	struct rmem_packet packet;    /* the one that others can join */
 	bool reads;		      /* its messages do */
 };
 

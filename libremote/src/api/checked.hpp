@@ -43,7 +43,7 @@ int check_publish(const remote_t* r, const char* name, raddr_t address);
 int check_put(const remote_t* r, raddr_t address, const void* buffer, std::size_t bytes,
               const remote_signal* signal);
 
-// A thread that is cancelled in a call ends after it: it may be receiving for all others, and its
+// A thread that is cancelled in a call ends after it: it might be receiving for all others, and its
 // operations lie on its stack.
 class NoCancellation {
 public:

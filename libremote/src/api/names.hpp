@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * The program's remote_t * and remote_queue_t *, which point to nothing: a place in a table, and
- * how often that was used. So a handle or a queue that was closed is known for what it is, however
- * late, and whatever was opened since.
+ * how often that was used. So a closed handle or queue is recognised, however late, even if others
+ * were opened since.
  */
 #pragma once
 
@@ -19,7 +19,7 @@
 namespace remora::lib {
 
 // Names of objects of type T, as pointers to Opaque. An object of this type is never destroyed: a
-// late close may still use it.
+// late close can still use it.
 template <typename T, typename Opaque>
 class Names {
 public:
@@ -46,7 +46,7 @@ public:
                    : nullptr;
     }
 
-    // Takes the name back. Of concurrent callers one gets the object.
+    // Takes the name back. One of concurrent callers gets the object.
     std::unique_ptr<T> take(const Opaque* pointer) noexcept {
         Name name = to_name(pointer);
         std::lock_guard lock(lock_);
@@ -81,7 +81,7 @@ private:
         std::atomic<std::uint32_t> use{0}; // number of the use by the present object; 0: free
         std::uint32_t uses = 0;
         std::uint32_t next_free = none;
-        std::atomic<T*> object{nullptr}; // find() may read it while another thread takes it
+        std::atomic<T*> object{nullptr}; // find() can read it while another thread takes it
     };
     struct Name {
         std::uint32_t use, index;

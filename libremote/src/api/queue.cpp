@@ -48,7 +48,7 @@ remote_queue_t* name_queue(std::unique_ptr<Opened> opened) {
     return names.add(std::move(opened));
 }
 
-// The queue of that name, and what the C functions return without one that can be used.
+// The queue of that name, and the C functions' result if it can't be used.
 struct Found {
     Opened* opened = nullptr;
     int error = -EBADF;
@@ -209,7 +209,7 @@ REMOTE_API int remote_queue_wait(remote_queue_t* q, remote_completion* completio
     if ((!completions && max) || max > INT_MAX || at_least > max)
         return -EINVAL;
     const auto [opened, error] = find(q);
-    // A closed handle's queue still gives what has ended.
+    // A closed handle's queue still gives completions of operations that have ended.
     if (!opened || error == -ECHILD)
         return error;
     int taken = guarded([&, &from = *opened] {

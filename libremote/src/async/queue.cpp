@@ -409,7 +409,7 @@ std::size_t Queue::wait(std::span<remote_completion> to, std::size_t at_least,
             continue; // all operations have ended meanwhile
         const std::size_t wanted = std::max<std::size_t>(at_least - taken, 1);
         auto done = [&] { return ended_count_ >= wanted || !use->in_flight; };
-        // By reference, for a copy takes memory, and what was taken must not be lost.
+        // By reference, for a copy takes memory, and completions taken must not be lost.
         use->backend->wait_until(this, std::ref(done), until);
     }
 }

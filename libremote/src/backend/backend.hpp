@@ -86,7 +86,7 @@ public:
     // Adds to counters.
     virtual void stats(remote_counters& counters) = 0;
     virtual std::uint64_t page_bytes() const = 0;
-    // Asks the node what it has. Throws Failure.
+    // Asks the node for its memory. Throws Failure.
     virtual void info(remote_node& node, Clock::time_point limit) {
         (void)limit;
         node.page_bytes = page_bytes();

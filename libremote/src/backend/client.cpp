@@ -35,7 +35,7 @@ constexpr auto slice = std::chrono::milliseconds(10);
 constexpr auto close_time = std::chrono::milliseconds(200);
 constexpr std::chrono::milliseconds silence_patience{2000};
 constexpr std::uint64_t open_ns_max = 5 * BASE_NSEC_PER_SEC;
-// An address has so much time even if those before it took more than their share: the process may
+// An address has so much time even if those before it took more than their share: the process might
 // have stood still.
 constexpr auto try_least = std::chrono::milliseconds(250);
 
@@ -398,7 +398,7 @@ void Client::stats(remote_counters& counters) {
     counters.reopened += count.reopened;
 }
 
-// The node says what it has when it opens a session, so the handle's own is renewed.
+// The node tells its memory when it opens a session, so the handle's own is renewed.
 void Client::info(remote_node& node, Clock::time_point limit) {
     limit = open_limit(options_, limit);
     {

@@ -209,7 +209,7 @@ void ShmLink::look_after() {
     try {
         take_offer();
     } catch (const std::exception&) {
-        socket_ = Descriptor(); // this node may restart, too, and this machine have memory again
+        socket_ = Descriptor(); // this node can restart, too, and memory can come back
     }
 }
 

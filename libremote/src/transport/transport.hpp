@@ -95,11 +95,12 @@ public:
     // such descriptor.
     virtual Watch watch() { return {}; }
 
-    // The caller holds the lock. The node has been silent for some time: the way to it may be
-    // another one by now. May be called again and again.
+    // The caller holds the lock. The node has been silent for some time: the way to it might be
+    // another one by now. Called again and again.
     virtual void unanswered() {}
 
-    // The node gave no answer: why? name: of the node, for people. patience: what that may take.
+    // The node gave no answer: why? name: of the node, for people. patience: the longest time to
+    // find out.
     virtual Failure silence(const std::string& name, std::chrono::milliseconds patience) const = 0;
 
     // In a child of the process that opened it: nothing reaches the node from here.

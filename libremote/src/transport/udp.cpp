@@ -99,9 +99,9 @@ bool Udp::connects(int fd) const {
     return !connect(fd, reinterpret_cast<const sockaddr*>(&node_.address), node_.bytes);
 }
 
-// A socket keeps the source address that its connect() chose, though the machine may have lost it,
-// or have a better one for this way by now: a lease ended, a privacy address expired, another link
-// took over. The node learns of the new one as it does behind a NAT that forgets.
+// A socket keeps the source address that its connect() chose, though the machine might have lost
+// it, or might have a better one for this way by now: a lease ended, a privacy address expired,
+// another link took over. The node learns of the new one as it does behind a NAT that forgets.
 void Udp::unanswered() {
     Descriptor other(socket(node_.address.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     if (!other || !connects(other.get()) || source_of(other.get()) == source_of(socket_.get()))

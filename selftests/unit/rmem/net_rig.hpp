@@ -403,7 +403,7 @@ public:
     std::function<void(const Packet&)> on_sent;
 
 private:
-    // Of all devices, and the machine.
+    // For all devices, and the machine.
     void kick() {
         if (std::exchange(kicking_, true))
             return;

@@ -5,7 +5,7 @@
 //   control   N, G: go anywhere, also inside a message, which they stretch
 //   request   RREQ: a message, so it waits for the end of one under way, but goes before data
 //   data      RRES, WREQ: never cut by another message
-//   frame     cut by all of the above; a frame is stretched by what passes it
+//   frame     cut by all of the above; a frame is stretched by the blocks that pass it
 //
 // Memory waits for at most one block of a frame. A packet in service keeps Packet::stamp, the time
 // at which its last block reaches the peer. A port that stretches it moves that time, so the peer

@@ -39,7 +39,7 @@ bool is_stream(const std::string& name) {
 
 Params message_params(const Params& params) {
     Params result = is_stream(params.transport) ? stream_params(params) : params;
-    result.check = false; // Messages checks its carrier, which knows what it holds
+    result.check = false; // Messages checks its carrier, which knows its packets
     return result;
 }
 

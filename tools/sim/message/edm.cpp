@@ -393,7 +393,7 @@ void EdmHost::ask(const edm_host_action& action) {
 void EdmHost::send_data(const edm_host_action& action) {
     const bool answer = action.what == EDM_HOST_ANSWER;
     require(!action.unscheduled, "EDM: data without a grant");
-    // A grant covers a chunk, but several may have come since: a message of the wire is a chunk.
+    // A grant covers a chunk, but several might have come since: a message of the wire is a chunk.
     const std::uint32_t chunk = rack_.sim.params.message.chunk_bytes;
     for (u32 sent = 0; sent < action.bytes; sent += chunk) {
         const u32 bytes = std::min(chunk, action.bytes - sent);
@@ -551,8 +551,8 @@ void EdmSwitch::book(const edm_booking& booking) {
 }
 
 // A chunk's blocks have more than its bytes. N, G and RREQ are not charged: they are short, and the
-// egress bound counts what they delay. With them, ports rest while there is something to send, and
-// at a wire load of 0.9 mean slowdowns are 1.30 in place of 1.21.
+// egress bound counts the delay they cause. With them, ports rest while there is something to send,
+// and at a wire load of 0.9 mean slowdowns are 1.30 in place of 1.21.
 void EdmSwitch::charge(const edm_booking& booking) {
     const edm_demand& demand = *booking.demand;
     const std::uint32_t more =

@@ -63,7 +63,7 @@ private:
     std::uint16_t port_;
     std::vector<std::uint64_t> memory_;
     edm_host core_;
-    std::uint32_t seq_ = 0;     // of what the switch has sent
+    std::uint32_t seq_ = 0;     // of the bytes that the switch has sent
     std::vector<Packet> early_; // grants that passed their request
 };
 

@@ -120,7 +120,7 @@ void Homa::data(const Packet& packet) {
         arrived(leg);
 }
 
-// The first few messages get grants, up to a window beyond what has arrived.
+// The first few messages get grants, up to a window beyond the bytes that have arrived.
 void Homa::grant(std::uint16_t host) {
     Order& arriving = arriving_[host];
     std::uint32_t place = 0;

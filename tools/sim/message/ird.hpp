@@ -2,7 +2,7 @@
 // IRD, the receiver-driven transport that EDM (ASPLOS'25, 4.3) compares with, idealised: a receiver
 // knows each message at once, and its grants arrive at once and cost nothing. In each packet's time
 // a receiver grants a packet to the message with the fewest bytes left. Grants are pipelined: a
-// bandwidth-delay product of them may be outstanding.
+// bandwidth-delay product of them can be outstanding.
 //
 //   a host's packets that were granted wait in its NIC, those of the shortest message first
 //

@@ -31,7 +31,7 @@ protected:
 
     // The last byte of a leg is there.
     void arrived(Leg leg);
-    // Of the leg.
+    // The leg's.
     std::uint32_t bytes(Leg leg) const;
     std::uint16_t source(Leg leg) const;
     std::uint16_t destination(Leg leg) const;

@@ -6,9 +6,9 @@
 //      │                                                                             │
 //      └─ Poisson arrivals, or a trace                    latency of each measured message ─┘
 //
-// A message exists from its issue to its end, so memory is what is in flight, and 16 bytes for each
-// measured one. A run issues warm-up messages, then those that are measured, and goes on issuing
-// until the last measured one has ended, so that it ends under the same load.
+// A message exists from its issue to its end, so memory grows with those in flight, and 16 bytes
+// for each measured one. A run issues warm-up messages, then those that are measured, and goes on
+// issuing until the last measured one has ended, so that it ends under the same load.
 #pragma once
 
 #include <cstdint>
@@ -105,7 +105,7 @@ private:
     std::uint64_t mean_gap_q10() const;
 
     Sim& sim_;
-    Rng rng_; // of arrivals: the same ones whatever the transport does
+    Rng rng_; // of arrivals: the same ones for any transport
     Sizes sizes_;
     std::vector<TraceLine> trace_;
     std::unique_ptr<Carrier> carrier_;

@@ -19,7 +19,7 @@ using remora::Failure;
 
 namespace {
 
-// Of a set of values: the figures that are reported.
+// The reported figures of a set of values.
 struct Figures {
     double mean = 0, p50 = 0, p99 = 0, p999 = 0, max = 0;
 };

@@ -10,7 +10,7 @@
 
 namespace sim {
 
-// Runs the workload "messages" and writes what the options ask for. Throws as Sim does.
+// Runs the workload "messages" and writes the reports that the options ask for. Throws as Sim does.
 void simulate_messages(const Options& options);
 
 } // namespace sim

@@ -7,7 +7,7 @@ namespace sim {
 
 namespace {
 
-// Of a port, as in the paper: twice the bandwidth-delay product.
+// A port's buffer, as in the paper: twice the bandwidth-delay product.
 std::uint64_t buffer_bytes(const Sim& sim, const Budget& budget) {
     return static_cast<std::uint64_t>(4 * static_cast<double>(budget.one_way()) *
                                       sim.params.host_gbps / 8000);

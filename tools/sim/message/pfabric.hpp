@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 // pFabric (SIGCOMM'13): packets carry the bytes their message has left; switches send the packet
 // with the fewest and drop the one with the most. Hosts start at line rate, with a window of a
-// bandwidth-delay product, and send again what is not acknowledged in time.
+// bandwidth-delay product, and retransmit packets not acknowledged in time.
 //
 //   leg:  [ acknowledged | in flight, at most a window | not sent ]   by packet, in any order
 //

@@ -202,7 +202,7 @@ void rmem_node_answer(const struct rmem_node *node, const struct rmem_head *head
 bool rmem_node_is_foreign(const struct rmem_node *node, const struct rmem_head *head,
 			  struct rmem_answer *answer)
 {
-	/* A plain request names no space; an OPEN may name a session that has ended. */
+	/* A plain request names no space; an OPEN can name a session that has ended. */
 	if (head->plain || head->type == RMEM_OPEN ||
 	    rmem_sessions_tenant(&node->sessions, head->session) == head->space)
 		return false;

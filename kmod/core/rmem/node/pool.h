@@ -46,7 +46,7 @@ void rmem_pool_init(struct rmem_pool *pool, void *memory, u32 pages, u32 ready_p
 
 /*
  * A zeroed page for the space with that index, one of so many. False: none is ready, or the space
- * has taken its part. Concurrent calls may together take a page more for each CPU.
+ * has taken its part. Concurrent calls can together take a page more for each CPU.
  */
 bool rmem_pool_take(struct rmem_pool *pool, u32 space_index, u32 spaces, u32 *page);
 

@@ -318,9 +318,9 @@ static u64 idle_for_ns(const struct rmem_session *session, u64 now_ns)
 struct survey {
 	int its;  /* the attempt's own */
 	int free; /* unused for longest */
-	int idle; /* the same, of sessions that may be evicted */
+	int idle; /* the same, of sessions that can be evicted */
 	int own_idle; /* of the attempt's space */
-	u32 idles;    /* sessions that may be evicted */
+	u32 idles;    /* sessions that can be evicted */
 	u32 has;      /* sessions of the attempt's space */
 };
 

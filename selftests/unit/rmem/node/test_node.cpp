@@ -288,7 +288,7 @@ TEST_F(NodeTest, BusyWhenThePoolIsEmpty) {
     EXPECT_EQ(node.request(client, h, &data).reason, RMEM_NODE_OK); // the id was not marked
 }
 
-// Without the lock of the slot, and whatever the session there is called.
+// Without the lock of the slot, and with any session there.
 TEST_F(NodeTest, RequestForASlotOfAnotherSpaceIsForeign) {
     ASSERT_TRUE(node.add_space(2));
     Client other(2, 2);

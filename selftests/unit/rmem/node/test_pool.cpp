@@ -126,7 +126,7 @@ TEST(Pool, GreedySpaceLeavesTheOthersTheirPart) {
     EXPECT_EQ(rmem_pool_ready(&p.pool), 0u);
 }
 
-// The greedy space takes each page that is zeroed, as soon as it may.
+// The greedy space takes each page that is zeroed, as soon as it can.
 TEST(Pool, PartComesBackWhenTheQuarterIsWhole) {
     constexpr uint32_t ready = 64, kept = ready / 4, spaces = 2, part = kept / spaces;
     Pool p(200, ready);
@@ -144,7 +144,7 @@ TEST(Pool, PartComesBackWhenTheQuarterIsWhole) {
     EXPECT_GE(modest, 99 * part);
 }
 
-// With as many spaces as pages, a part is what one WRITE takes.
+// With as many spaces as pages, a part is one WRITE's.
 TEST(Pool, PartIsTwoPagesAtLeast) {
     Pool p(200, 64);
     p.refill();
