@@ -165,7 +165,7 @@ include tools/build.mk tools/sim/build.mk libremote/build.mk libeqds/build.mk se
 # ---- targets ------------------------------------------------------------------------------------
 
 .PHONY: all user lib modules modules-all demo demo-marlin demo-eqds check style unit tsan model conformance fuzz-build fuzz \
-	bench-rmb bench-core bench-lib bench-dev bench-marlin sim-paper sim-edm selftests libtest compile_commands.json install modules_install clean help deps guest-tools
+	bench-rmb bench-core bench-lib bench-dev bench-marlin sim-paper sim-edm abi selftests libtest compile_commands.json install modules_install clean help deps guest-tools
 
 all: user modules ## user space, and the modules for KERNEL or KDIR
 

@@ -2,7 +2,7 @@
 #
 # libeqds: out/lib/libeqds.so, its pkg-config file, and its tool.
 
-EQDS_SONAME = libeqds.so.1
+EQDS_SONAME = libeqds.so.0
 EQDS_FILES := out/lib/$(EQDS_SONAME) out/lib/libeqds.so out/lib/pkgconfig/libeqds.pc
 
 out/lib/$(EQDS_SONAME): $(call objects,opt,$(LIBEQDS_SRC)) libeqds/libeqds.map
@@ -14,7 +14,7 @@ out/lib/libeqds.so: out/lib/$(EQDS_SONAME)
 	$(Q)ln -sf $(EQDS_SONAME) $@
 
 # $(call eqds_pkgconfig,LIBDIR,INCLUDEDIR,MORE): the .pc file's text
-eqds_pkgconfig = printf '%s\n' 'Name: libeqds' 'Description: packets through EQDS tunnels' 'Version: 1.0' \
+eqds_pkgconfig = printf '%s\n' 'Name: libeqds' 'Description: packets through EQDS tunnels' 'Version: 0.1' \
 	'Libs: -L$1 $3-leqds' 'Cflags: -I$2'
 
 out/lib/pkgconfig/libeqds.pc: Makefile libeqds/build.mk

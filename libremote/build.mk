@@ -2,8 +2,8 @@
 #
 # The library: out/lib/libremote.so, .a, and its pkg-config file.
 
-LIB_VERSION = 1.0
-LIB_SONAME = libremote.so.1
+LIB_VERSION = 0.1
+LIB_SONAME = libremote.so.0
 LIB_LIBS = -luring -lpthread
 LIB_FILES := out/lib/$(LIB_SONAME) out/lib/libremote.so out/lib/libremote.a out/lib/pkgconfig/libremote.pc
 
@@ -29,7 +29,7 @@ out/lib/libremote.a: $(call objects,opt,$(LIB_SRC) $(LIB_CORE_SRC)) libremote/li
 		objcopy --keep-global-symbols=out/opt/libremote.names out/opt/libremote.o && $(AR) qcsD $@ out/opt/libremote.o
 
 # Copies between programs of two machines, by /dev/cmmc: a library of its own.
-CMMC_SONAME = libcmmc.so.1
+CMMC_SONAME = libcmmc.so.0
 CMMC_SRC := $(wildcard libremote/cmmc/*.cpp)
 LIB_FILES += out/lib/$(CMMC_SONAME) out/lib/libcmmc.so out/lib/libcmmc.a
 
@@ -61,6 +61,15 @@ pkgconfig = printf '%s\n' 'Name: libremote' 'Description: memory on other machin
 # Not installed, the library is found where it was built.
 out/lib/pkgconfig/libremote.pc: Makefile libremote/build.mk
 	$(Q)mkdir -p $(@D) && $(call pkgconfig,$(CURDIR)/out/lib,$(CURDIR)/include,-Wl$(comma)-rpath$(comma)$(CURDIR)/out/lib ) > $@
+
+# ---- the interface ----------------------------------------------------------------------------
+
+# What each library exports, and the types of it; selftests/lib holds the libraries to that.
+ABI_FLAGS = --exported-interfaces-only --drop-private-types --no-show-locs --no-corpus-path --no-comp-dir-path
+abi: lib ## record the libraries' interfaces as they are now, after a change of them that CHANGES.md tells
+	$(Q)for each in libremote:remote libcmmc:remote libeqds:eqds; do \
+		abidw $(ABI_FLAGS) --headers-dir include/$${each#*:} out/lib/$${each%:*}.so > selftests/lib/abi/$${each%:*}.xml; \
+	done
 
 # ---- the manual -------------------------------------------------------------------------------
 

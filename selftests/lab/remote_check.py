@@ -17,7 +17,7 @@ import pathlib
 import random
 import sys
 
-LIBRARY = pathlib.Path(__file__).resolve().parents[2] / "out/lib/libremote.so.1"
+LIBRARY = pathlib.Path(__file__).resolve().parents[2] / "out/lib/libremote.so.0"
 REGION_BYTES, PIECE_BYTES_MAX = 1 << 20, 1 << 16
 PIECES = 40
 READ_WRITE, ADD = 3, 3

@@ -27,6 +27,15 @@ FRAMES = {
     ],
     "remote.hpp": [
         ("#include <cstdio>\nstatic int fail(const char* why) { std::puts(why); return 1; }", "", "return seven != 42;"),
+        ("", 'auto opened = remote::handle::open("embedded:"); if (!opened) return 1; remote::handle& handle = *opened;'
+         "raddr_t lock = *handle.alloc(REMOTE_LOCK_BYTES);", "return held.passed_over();"),
+    ],
+    "pmr.hpp": [
+        ("#include <cstdio>\n#include <memory_resource>\n#include <string>\n#include <unordered_map>\n"
+         "static int fail(const char* why) { std::puts(why); return 1; }",
+         'auto opened = remote::handle::open("embedded:"); if (!opened) return 1; remote::handle& handle = *opened;'
+         "std::size_t bytes = 1 << 20; raddr_t address = *handle.alloc(bytes);",
+         'table[1] = "one"; return table.size() != 1;'),
     ],
     "queue.h": [
         ("", 'char buffer[5]; remote_t *r; raddr_t a, b; if (remote_open(&r, "embedded:", NULL)) return 1;'
@@ -257,6 +266,16 @@ class Dist(unittest.TestCase):
             symbols = run("nm", "-D", "--defined-only", ROOT / f"out/lib/lib{library}.so").split("\n")
             exported = [line.split()[2].split("@")[0] for line in symbols if " T " in line]
             self.assertEqual(sorted(declared(f"{library}_")), sorted(exported))
+
+    def test_interfaces_are_as_recorded(self):
+        """Programs that were built before still run: no function, type or value is changed or gone. A change on purpose is
+        recorded by `make abi`."""
+        for library, headers in (("libremote", "remote"), ("libcmmc", "remote"), ("libeqds", "eqds")):
+            compared = subprocess.run(
+                ["abidiff", "--exported-interfaces-only", "--no-added-syms", "--headers-dir2", ROOT / "include" / headers,
+                 HERE / "abi" / f"{library}.xml", ROOT / f"out/lib/{library}.so"], capture_output=True, text=True, check=False)
+            self.assertEqual(compared.returncode, 0, f"{library} has changed; `make abi` records it, CHANGES.md tells it\n"
+                             + compared.stdout + compared.stderr)
 
     def test_structs_have_their_size_or_never_change_it(self):
         """A program of another version tells by the size which members it knows."""
