@@ -73,7 +73,8 @@ static inline bool base_ring_push(struct base_ring *ring, u32 value)
 			at = __atomic_load_n(&ring->head, __ATOMIC_RELAXED);
 			continue;
 		}
-		if (__atomic_compare_exchange_n(&ring->head, &at, at + 1, true, __ATOMIC_RELAXED,
+		/* Release pairs with base_ring_head(). */
+		if (__atomic_compare_exchange_n(&ring->head, &at, at + 1, true, __ATOMIC_RELEASE,
 						__ATOMIC_RELAXED)) {
 			cell->value = value;
 			/* Pairs with base_ring_pop(): value, and the object it stands for. */
@@ -107,6 +108,21 @@ static inline bool base_ring_pop(struct base_ring *ring, u32 *value)
 			return true;
 		}
 	}
+}
+
+/*
+ * The position of the next push. The caller sees what producers did before they pushed to positions
+ * below; such a push() might not have returned.
+ */
+static inline u32 base_ring_head(const struct base_ring *ring)
+{
+	return __atomic_load_n(&ring->head, __ATOMIC_ACQUIRE);
+}
+
+/* The position of the next pop. */
+static inline u32 base_ring_tail(const struct base_ring *ring)
+{
+	return __atomic_load_n(&ring->tail, __ATOMIC_RELAXED);
 }
 
 /* Values in the ring, at some moment during the call; exact while no push or pop is in progress. */

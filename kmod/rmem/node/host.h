@@ -95,7 +95,8 @@ struct node_mem {
 	struct page *zero; /* RMEM_PIECE_BYTES_MAX and more of zeros: memory never written */
 
 	struct task_struct *scrubber;
-	u32 *batch; /* pages that it has taken from the pool, pool_pages at most */
+	bool in_grace; /* the scrubber's: grace is a grace period that might not have passed */
+	unsigned long grace;
 	wait_queue_head_t wait;
 	unsigned long wanted; /* bit 0: the scrubber was called and has not begun */
 };

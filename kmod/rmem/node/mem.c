@@ -8,8 +8,8 @@
  *   left the table --> grace period --> no packet refers to it --> zeroed --> ready
  *                   (requests ended)      '-- else put off
  *
- * in batches of half the pool, one grace period each, so that pages freed and written again at the
- * network's rate are ready in time. When all that is left is referred to by
+ * One grace period is for all pages that wait when it begins. It begins when half the pool waits, so
+ * that pages freed and written again at the network's rate are ready in time. When all that is left is referred to by
  * packets in some queue, the thread looks again after a pause that doubles up
  * to SCRUB_PAUSE_MS_MAX.
  */
@@ -24,6 +24,8 @@
 #include "rmem/node/host.h"
 #include "rmem/node/trace.h"
 
+/* Pages zeroed before the thread looks for the end of a grace period. */
+#define SCRUB_BATCH 32
 #define SCRUB_PAUSE_MS_MIN 2
 #define SCRUB_PAUSE_MS_MAX 1000
 #define SCRUB_WANTED 0 /* bit of node_mem.wanted */
@@ -93,8 +95,7 @@ int node_mem_reserve(struct node_mem *mem, const struct rmem_node_config *config
 {
 	int err;
 
-	extra_bytes += config->pages * sizeof(*mem->page) +
-		       config->pool_pages * sizeof(*mem->batch);
+	extra_bytes += config->pages * sizeof(*mem->page);
 	err = check_fits(config->pages << config->page_shift, extra_bytes, extack);
 	if (err)
 		return err;
@@ -115,12 +116,6 @@ int node_mem_reserve(struct node_mem *mem, const struct rmem_node_config *config
 		err = -ENOMEM;
 		goto free_list;
 	}
-	mem->batch = kvmalloc_array(config->pool_pages, sizeof(*mem->batch), GFP_KERNEL);
-	if (!mem->batch) {
-		NL_SET_ERR_MSG_MOD(extack, "no memory to zero pages with; lower POOL_PAGES");
-		err = -ENOMEM;
-		goto free_zero;
-	}
 	err = allocate_pages(mem, config->pages, extack);
 	if (err)
 		goto free_pages;
@@ -128,8 +123,6 @@ int node_mem_reserve(struct node_mem *mem, const struct rmem_node_config *config
 
 free_pages:
 	free_pages_of(mem);
-	kvfree(mem->batch);
-free_zero:
 	put_page(mem->zero);
 free_list:
 	vfree(mem->page);
@@ -140,32 +133,37 @@ free_list:
 void node_mem_release(struct node_mem *mem)
 {
 	free_pages_of(mem);
-	kvfree(mem->batch);
 	put_page(mem->zero);
 	vfree(mem->page);
 }
 
 /* ---- scrubbing ---- */
 
-/* Takes pages to be zeroed into mem->batch. *used: some of them were in the table. */
-static u32 take_batch(struct node_host *host, bool *used)
+/* Ends the grace period under way if it has passed, and begins one for pages that wait. */
+static void tend_grace(struct node_host *host)
 {
-	u32 most = max(host->core.config.pool_pages / 2, 1U);
-	u32 pages = 0;
-	bool was_used;
+	struct node_mem *mem = &host->mem;
 
-	*used = false;
 	mutex_lock(&host->slow_lock);
-	while (pages < most) {
-		u32 page = rmem_node_scrub_next(&host->core, &was_used);
-
-		if (page == RMEM_PAGE_NONE)
-			break;
-		host->mem.batch[pages++] = page;
-		*used |= was_used;
+	if (mem->in_grace && poll_state_synchronize_rcu(mem->grace)) {
+		rmem_node_grace_end(&host->core);
+		mem->in_grace = false;
+	}
+	if (!mem->in_grace && rmem_node_grace_begin(&host->core)) {
+		mem->grace = start_poll_synchronize_rcu();
+		mem->in_grace = true;
 	}
 	mutex_unlock(&host->slow_lock);
-	return pages;
+}
+
+static u32 next_page(struct node_host *host)
+{
+	u32 page;
+
+	mutex_lock(&host->slow_lock);
+	page = rmem_node_scrub_quiet(&host->core);
+	mutex_unlock(&host->slow_lock);
+	return page;
 }
 
 /*
@@ -192,35 +190,42 @@ static bool scrub_page(struct node_host *host, u32 index)
 	return !references;
 }
 
+static bool is_wanted(const struct node_host *host)
+{
+	return rmem_node_scrub_wanted(&host->core) || rmem_node_grace_wanted(&host->core);
+}
+
 enum scrubbed {
 	SCRUB_IDLE,  /* nothing to be had */
 	SCRUB_SOME,  /* go on */
 	SCRUB_STUCK, /* only pages somebody refers to */
+	SCRUB_GRACE, /* only pages that wait for a grace period */
 };
 
 static enum scrubbed scrub_batch(struct node_host *host)
 {
-	enum scrubbed result = SCRUB_STUCK;
-	u32 i, pages;
-	bool used;
+	unsigned int n, zeroed = 0;
+	u32 page;
 
-	pages = take_batch(host, &used);
-	if (!pages)
-		return SCRUB_IDLE;
-	if (used)
-		synchronize_rcu();
-	for (i = 0; i < pages; i++) {
-		if (scrub_page(host, host->mem.batch[i]))
-			result = SCRUB_SOME;
+	tend_grace(host);
+	for (n = 0; n < SCRUB_BATCH; n++) {
+		page = next_page(host);
+		if (page == RMEM_PAGE_NONE)
+			break;
+		zeroed += scrub_page(host, page);
 		cond_resched();
 	}
-	return result;
+	if (zeroed || n == SCRUB_BATCH)
+		return SCRUB_SOME;
+	if (n)
+		return SCRUB_STUCK;
+	return is_wanted(host) ? SCRUB_GRACE : SCRUB_IDLE;
 }
 
 static bool is_called(const struct node_host *host)
 {
 	return kthread_should_stop() || test_bit(SCRUB_WANTED, &host->mem.wanted) ||
-	       rmem_node_scrub_wanted(&host->core);
+	       is_wanted(host);
 }
 
 static int scrub_run(void *data)
@@ -239,6 +244,9 @@ static int scrub_run(void *data)
 						msecs_to_jiffies(pause_ms) + 1);
 			pause_ms = min(2 * pause_ms, SCRUB_PAUSE_MS_MAX + 0U);
 			break;
+		case SCRUB_GRACE:
+			wait_event_idle_timeout(mem->wait, kthread_should_stop(), 1);
+			break;
 		case SCRUB_IDLE:
 			clear_bit(SCRUB_WANTED, &mem->wanted);
 			/* Pairs with node_mem_scrub(): we see the pool low, or it sees no bit. */
@@ -254,7 +262,7 @@ void node_mem_scrub(struct node_host *host)
 {
 	struct node_mem *mem = &host->mem;
 
-	if (likely(!rmem_node_scrub_wanted(&host->core)))
+	if (likely(!is_wanted(host)))
 		return;
 	/* Pairs with scrub_run(). */
 	smp_mb();

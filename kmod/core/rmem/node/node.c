@@ -276,6 +276,28 @@ u32 rmem_node_scrub_next(struct rmem_node *node, bool *used)
 	return rmem_pool_scrub_next(&node->pool, &page, used) ? page : RMEM_PAGE_NONE;
 }
 
+u32 rmem_node_scrub_quiet(struct rmem_node *node)
+{
+	u32 page;
+
+	return rmem_pool_scrub_quiet(&node->pool, &page) ? page : RMEM_PAGE_NONE;
+}
+
+bool rmem_node_grace_begin(struct rmem_node *node)
+{
+	return rmem_pool_grace_begin(&node->pool);
+}
+
+void rmem_node_grace_end(struct rmem_node *node)
+{
+	rmem_pool_grace_end(&node->pool);
+}
+
+bool rmem_node_grace_wanted(const struct rmem_node *node)
+{
+	return rmem_pool_grace_wanted(&node->pool);
+}
+
 void rmem_node_scrub_done(struct rmem_node *node, u32 page)
 {
 	rmem_pool_scrub_done(&node->pool, page);

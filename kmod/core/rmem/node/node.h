@@ -295,6 +295,16 @@ bool rmem_node_damaged(struct rmem_node *node, u64 now_ns, const struct rmem_hea
 u32 rmem_node_scrub_next(struct rmem_node *node, bool *used);
 void rmem_node_scrub_done(struct rmem_node *node, u32 page);
 void rmem_node_scrub_later(struct rmem_node *node, u32 page);
+/*
+ * The same for a caller that doesn't wait for a grace period of its own: scrub_quiet hands out
+ * pages for which one has passed already, and fresh ones. The caller tells of each before it begins
+ * (false: no page waits for it) and after it has passed, one at a time. It is wanted when as much as
+ * half the pool waits. Slow lock; wanted: any lock or none.
+ */
+u32 rmem_node_scrub_quiet(struct rmem_node *node);
+bool rmem_node_grace_begin(struct rmem_node *node);
+void rmem_node_grace_end(struct rmem_node *node);
+bool rmem_node_grace_wanted(const struct rmem_node *node);
 /* Should the background run: pool at or below half, and a page to be had? Any lock or none. */
 bool rmem_node_scrub_wanted(const struct rmem_node *node);
 

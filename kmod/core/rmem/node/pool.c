@@ -32,6 +32,8 @@ void rmem_pool_init(struct rmem_pool *pool, void *memory, u32 pages, u32 ready_p
 	pool->pages = pages;
 	pool->fresh = 0;
 	pool->scrubbing = 0;
+	pool->marked = base_ring_head(&pool->dirty);
+	pool->quiet = pool->marked;
 }
 
 /* Only the slow path changes these two; scrub_wanted() reads them anywhere. */
@@ -131,6 +133,38 @@ bool rmem_pool_scrub_wanted(const struct rmem_pool *pool)
 
 	return base_ring_count(&pool->ready) + coming <= pool->ready_pages / 2 &&
 	       (fresh_left(pool) || base_ring_count(&pool->dirty));
+}
+
+bool rmem_pool_scrub_quiet(struct rmem_pool *pool, u32 *page)
+{
+	bool used;
+
+	/* Only the slow path takes pages out, so the first one stays the first. */
+	if (!fresh_left(pool) && (s32)(pool->quiet - base_ring_tail(&pool->dirty)) <= 0)
+		return false;
+	return rmem_pool_scrub_next(pool, page, &used);
+}
+
+bool rmem_pool_grace_begin(struct rmem_pool *pool)
+{
+	u32 head = base_ring_head(&pool->dirty);
+
+	if (head == pool->marked)
+		return false;
+	__atomic_store_n(&pool->marked, head, __ATOMIC_RELAXED);
+	return true;
+}
+
+void rmem_pool_grace_end(struct rmem_pool *pool)
+{
+	pool->quiet = pool->marked;
+}
+
+bool rmem_pool_grace_wanted(const struct rmem_pool *pool)
+{
+	u32 marked = __atomic_load_n(&pool->marked, __ATOMIC_RELAXED);
+
+	return base_ring_head(&pool->dirty) - marked >= pool->ready_pages / 2;
 }
 
 u32 rmem_pool_ready(const struct rmem_pool *pool)

@@ -37,6 +37,9 @@ struct rmem_pool {
 	u32 pages;
 	u32 fresh;     /* first page never handed out; atomic, as scrub_wanted() reads it */
 	u32 scrubbing; /* handed out to be zeroed */
+	/* Positions in dirty. */
+	u32 marked; /* of the first page too late for the last grace period; atomic */
+	u32 quiet;  /* the same of the last one that has passed */
 };
 
 /* ready_pages: a power of two, >= 2. */
@@ -61,6 +64,12 @@ bool rmem_pool_scrub_next(struct rmem_pool *pool, u32 *page, bool *used);
 void rmem_pool_scrub_done(struct rmem_pool *pool, u32 page);
 void rmem_pool_scrub_later(struct rmem_pool *pool, u32 page);
 bool rmem_pool_scrub_wanted(const struct rmem_pool *pool);
+
+/* As rmem_node_scrub_quiet() and rmem_node_grace_*(). */
+bool rmem_pool_scrub_quiet(struct rmem_pool *pool, u32 *page);
+bool rmem_pool_grace_begin(struct rmem_pool *pool);
+void rmem_pool_grace_end(struct rmem_pool *pool);
+bool rmem_pool_grace_wanted(const struct rmem_pool *pool);
 
 /* Pages ready, and pages in no entry of the table; exact while the fast path is still. */
 u32 rmem_pool_ready(const struct rmem_pool *pool);

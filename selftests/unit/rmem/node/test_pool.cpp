@@ -99,6 +99,38 @@ TEST(Pool, WantedAtHalf) {
     EXPECT_TRUE(rmem_pool_scrub_wanted(&p.pool));
 }
 
+TEST(Pool, OnlyPagesPastAGracePeriodAreQuiet) {
+    Pool p(4, 4);
+    uint32_t page, taken[4];
+    EXPECT_FALSE(rmem_pool_grace_begin(&p.pool)) << "fresh pages wait for none";
+    p.refill();
+    for (uint32_t& each : taken)
+        ASSERT_TRUE(p.take(each));
+    rmem_pool_put_dirty(&p.pool, taken[0]);
+    EXPECT_FALSE(rmem_pool_grace_wanted(&p.pool));
+    rmem_pool_put_dirty(&p.pool, taken[1]);
+    EXPECT_TRUE(rmem_pool_grace_wanted(&p.pool)) << "half the pool";
+    EXPECT_FALSE(rmem_pool_scrub_quiet(&p.pool, &page));
+    ASSERT_TRUE(rmem_pool_grace_begin(&p.pool));
+    EXPECT_FALSE(rmem_pool_grace_wanted(&p.pool));
+    rmem_pool_put_dirty(&p.pool, taken[2]);
+    EXPECT_FALSE(rmem_pool_scrub_quiet(&p.pool, &page));
+    rmem_pool_grace_end(&p.pool);
+    for (int n = 0; n < 2; n++) {
+        ASSERT_TRUE(rmem_pool_scrub_quiet(&p.pool, &page));
+        EXPECT_EQ(page, taken[n]);
+        rmem_pool_scrub_later(&p.pool, page); // referred to: it waits again
+    }
+    EXPECT_FALSE(rmem_pool_scrub_quiet(&p.pool, &page)) << "it came too late";
+    ASSERT_TRUE(rmem_pool_grace_begin(&p.pool));
+    rmem_pool_grace_end(&p.pool);
+    for (int n : {2, 0, 1}) {
+        ASSERT_TRUE(rmem_pool_scrub_quiet(&p.pool, &page));
+        EXPECT_EQ(page, taken[n]);
+    }
+    EXPECT_FALSE(rmem_pool_grace_begin(&p.pool));
+}
+
 TEST(Pool, PageGivenBackToAFullRingIsScrubbedAgain) {
     Pool p(8, 2);
     uint32_t page, other;
