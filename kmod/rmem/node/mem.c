@@ -8,10 +8,10 @@
  *   left the table --> grace period --> no packet refers to it --> zeroed --> ready
  *                   (requests ended)      '-- else put off
  *
- * One grace period is for all pages that wait when it begins. It begins when half the pool waits, so
- * that pages freed and written again at the network's rate are ready in time. When all that is left is referred to by
- * packets in some queue, the thread looks again after a pause that doubles up
- * to SCRUB_PAUSE_MS_MAX.
+ * One grace period is for all pages that wait when it begins. It begins when they are half the
+ * pool, so that pages freed and written again at the network's rate are ready in time. When packets
+ * in some queue refer to all that is left, the thread looks again after a pause that doubles up to
+ * SCRUB_PAUSE_MS_MAX.
  */
 #include <linux/gfp.h>
 #include <linux/kthread.h>

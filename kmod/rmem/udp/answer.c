@@ -6,11 +6,11 @@
  *      fragments: page memory, by reference (READ); data to be copied at once (the value that an
  *                 ATOMIC found, a READV's ranges), in memory of its own
  *
- * Data of a READ isn't copied: the packet refers to the lent page itself, and the
- * scrubber leaves a page alone while one does. A client that writes a range while reading it can
- * change the page while the packet waits in a queue. It gets the old data, the new, or a packet
- * that its digest refuses. The fragments are marked as shared, for layers that would compute over
- * them twice.
+ * Data of a READ isn't copied, unless it is small and has a digest (request.c): the packet refers
+ * to the lent page itself, and the scrubber leaves a page alone while one does. A client that
+ * writes a range while reading it can change the page while the packet waits in a queue. It gets
+ * the old data, the new, or a packet that its digest refuses. The fragments are marked as shared,
+ * for layers that would compute over them twice.
  */
 #include <linux/ipv6.h>
 #include <linux/mm.h>

@@ -297,9 +297,9 @@ void rmem_node_scrub_done(struct rmem_node *node, u32 page);
 void rmem_node_scrub_later(struct rmem_node *node, u32 page);
 /*
  * The same for a caller that doesn't wait for a grace period of its own: scrub_quiet hands out
- * pages for which one has passed already, and fresh ones. The caller tells of each before it begins
- * (false: no page waits for it) and after it has passed, one at a time. It is wanted when as much as
- * half the pool waits. Slow lock; wanted: any lock or none.
+ * pages for which one has passed already, and fresh ones. The caller tells before each one begins
+ * (false: no page waits for it) and after it has passed, one at a time. It is wanted when as many
+ * pages as half the pool wait. Slow lock; wanted: any lock or none.
  */
 u32 rmem_node_scrub_quiet(struct rmem_node *node);
 bool rmem_node_grace_begin(struct rmem_node *node);
