@@ -92,16 +92,17 @@ static int connect(struct rmem_socket *s)
 			      0);
 }
 
-/* If no address leads to the node now, the next event comes here again: the source is none. */
+/*
+ * Nothing is being sent. If no address leads to the node now, that stays so, and the next event, or
+ * the next packet that can't be sent, comes here again: the route of a new address may follow it.
+ */
 static void move(struct rmem_socket *s)
 {
 	struct sockaddr none = { .sa_family = AF_UNSPEC };
 
-	WRITE_ONCE(s->moves, true);
-	/* From now on nobody reads the addresses. */
-	synchronize_rcu();
 	kernel_connect(s->sock, &none, sizeof(none), 0);
-	connect(s);
+	if (connect(s))
+		return;
 	flow_init(s);
 	dst_release(unrcu_pointer(xchg(&s->dst, NULL)));
 	/* Pairs with rmem_socket_transmit(): the addresses. */
@@ -113,10 +114,20 @@ static void move_all(struct work_struct *work)
 	/* Swap-out can wait for this. */
 	unsigned int noio = memalloc_noio_save();
 	struct rmem_socket *s;
+	bool any = false;
 
 	mutex_lock(&sockets_lock);
 	list_for_each_entry(s, &sockets, of_all) {
-		if (!has_source(s))
+		if (!s->moves && has_source(s))
+			continue;
+		WRITE_ONCE(s->moves, true);
+		any = true;
+	}
+	/* Whatever is being sent has read the addresses after this. */
+	if (any)
+		synchronize_rcu();
+	list_for_each_entry(s, &sockets, of_all) {
+		if (s->moves)
 			move(s);
 	}
 	mutex_unlock(&sockets_lock);
@@ -406,6 +417,7 @@ int rmem_socket_transmit(struct rmem_socket *s, struct sk_buff *skb)
 	dst = likely(!smp_load_acquire(&s->moves)) ? route(s) : NULL;
 	if (unlikely(!dst)) {
 		kfree_skb(skb);
+		queue_work(movers, &moving);
 		result = -EHOSTUNREACH;
 		goto out;
 	}
