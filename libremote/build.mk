@@ -36,7 +36,7 @@ LIB_FILES += out/lib/$(CMMC_SONAME) out/lib/libcmmc.so out/lib/libcmmc.a
 out/lib/$(CMMC_SONAME): $(call objects,opt,$(CMMC_SRC)) libremote/cmmc/libcmmc.map
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D) && $(CXX) $(opt_FLAGS) $(LDFLAGS) -shared -Wl,-soname,$(CMMC_SONAME) -Wl,-z,defs \
-		-Wl,--version-script=libremote/cmmc/libcmmc.map $(filter %.o,$^) -o $@
+		-Wl,-z,nodelete -Wl,--version-script=libremote/cmmc/libcmmc.map $(filter %.o,$^) -o $@
 
 out/lib/libcmmc.so: out/lib/$(CMMC_SONAME)
 	$(Q)ln -sf $(CMMC_SONAME) $@
