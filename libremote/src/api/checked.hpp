@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include <pthread.h>
+#include <sys/single_threaded.h>
 
 #include "remote/queue.h"
 #include "src/api/handles.hpp"
@@ -47,12 +48,19 @@ int check_put(const remote_t* r, raddr_t address, const void* buffer, std::size_
 // operations lie on its stack.
 class NoCancellation {
 public:
-    NoCancellation() noexcept { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
-    ~NoCancellation() { pthread_setcancelstate(before_, nullptr); }
+    NoCancellation() noexcept : alone_(__libc_single_threaded) {
+        if (!alone_)
+            pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_);
+    }
+    ~NoCancellation() {
+        if (!alone_)
+            pthread_setcancelstate(before_, nullptr);
+    }
     NoCancellation(const NoCancellation&) = delete;
     NoCancellation& operator=(const NoCancellation&) = delete;
 
 private:
+    const bool alone_; // no other thread can cancel this one
     int before_ = PTHREAD_CANCEL_ENABLE;
 };
 
