@@ -88,8 +88,8 @@ class Host:
     def silence(self, end=False):
         """From now on, until its end, none of its packets reaches another host: neither a tunnel's answer nor a word that there
         is no tunnel."""
-        self.ip(*(f"neigh {'del' if end else 'replace'} 10.0.0.{number} {'' if end else 'lladdr 02:00:00:00:00:99'} dev eth0"
-                  for number in range(1, 10)))
+        self.ip(*(f"neigh {'del' if end else 'replace'} {subnet}{number} {'' if end else 'lladdr 02:00:00:00:00:99'} dev eth0"
+                  for subnet in ("10.0.0.", "fd00::") for number in range(1, 10)))
 
 
 class Home(Host):

@@ -1,61 +1,51 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""EQDS tunnels under faults of chance: streams, datagrams, and a disk whose node is at a tunnel's other end.
+"""EQDS tunnels under faults of chance: streams, datagrams, and a disk whose node is at a tunnel's other end. Inside and
+outside of a tunnel are IPv4, or both IPv6.
 
     soak_eqds.py --kernel uml-debug --seconds 60 --seed 7
 
 Three hosts in one machine (eqdslab.py); the third is the machine itself, where the disk is.
 """
 
+import random
+
 import soaklab  # first: it reads --seed
 import eqdslab
 import rmemlab
-from remoralab import rmem
-from remoralab.rmem import wait_until
-from soak_faults import ClockStep, InterfaceDown, Killed, Mute, Netem, OfMachine, Paused, silence
-from soak_loads import KILLED, LOST, SIGKILL, Command, Disk
+from remoralab import rmem, tap
+from soak_faults import ClockStep, InterfaceDown, Killed, Mute, Netem, OfMachine, Paused, Suspended, silence
+from soak_loads import INTEGRITY, KILLED, LOST, Disk, End, Wire
+from soak_nodes import AttachedAgain
 from soaklab import Fault, Soak
 
-NODE_MIB, PORT, MTU = 64, 5005, 1500
-CHECK = rmemlab.HERE / "wire_check.py"
+NODE_MIB, MTU = 64, 1500
 KEY = "/run/eqds-soak.key"
 
 
-class Wire(Command):
-    """Streams or datagrams between two hosts, sent back by an echo."""
-
-    gives_up = True
-
-    def __init__(self, kind, source, to):
-        super().__init__(f"{kind}-{source.name}-{to.name}", source.machine, None)
-        self.kind, self.source, self.to = kind, source, to
-
-    def command(self):
-        return "exec " + self.source.wrap(f"python3 {CHECK} {self.kind} {self.to.inside} {PORT} "
-                                          f"{self.chance.randrange(1 << 30)}-$n /run/go-on-{self.name}")
-
-    def rounds(self):
-        return self.machine.read(f"/run/{self.name}.log").count("round ")
-
-    def is_excusable(self, status, said):
-        return status in (3, SIGKILL) and "wrong bytes" not in said
-
-    def mend(self, excuses, failed):
-        """All is healed: the peer is reached again, whatever tunnels went through."""
-        wait_until(f"{self.source.name} reaches {self.to.name}", self._reached, rmemlab.LOAD_S)
-
-    def _reached(self):
-        return self.source.run(f"ping -c1 -W5 {self.to.inside}", check=False, timeout=rmem.ACTION_S).rc == 0
-
-
 class Lent:
-    """Attaches disks by a tunnel, as a Rack does by a link."""
+    """Attaches disks by a tunnel to one of a host's addresses, by chance, as a Rack does by a link."""
 
-    def __init__(self, lab, lending, address):
-        self.lab, self.lending, self.address = lab, lending, address
+    levels = INTEGRITY
+
+    def __init__(self, lab, lending, addresses):
+        self.lab, self.lending, self.addresses = lab, lending, addresses
+        self.chance = random.Random(f"{tap.SEED} versions")
 
     def attach(self, _machine, _node, size, *words):
-        return self.lending.disk(self.address, rmem.size_bytes(size) >> 20, *words)
+        return self.lending.disk(self.chance.choice(self.addresses), rmem.size_bytes(size) >> 20, *words)
+
+
+def inside6(host):
+    return f"fd09::{host.number}"
+
+
+def under6(host):
+    return f"fd00::{host.number}"
+
+
+def end_of(host):
+    return End(host.name, host.machine, (host.inside, inside6(host)), host.wrap)
 
 
 class Network:
@@ -64,17 +54,31 @@ class Network:
     def __init__(self, racked, hosts):
         self.racked, self.hosts, self.machine = racked, hosts, hosts[0].machine
         self.keyed = False
+        for host in hosts:
+            host.ip(f"addr add {under6(host)}/64 dev eth0 nodad")
+            self.set_up(host)
 
     def set_key(self, host, keyed):
         host.run(f"{rmem.CLI} eqds key eqds0 " + (f"--key {KEY}" if keyed else "--remove"))
 
     def add_routes(self, host):
-        """A device that goes down forgets its routes."""
+        """A device that goes down forgets its routes, and its address of IPv6."""
         host.ip(*(f"route replace {other.inside} via {other.under} dev eqds0 onlink src {host.inside}"
-                  for other in self.hosts if other is not host))
+                  for other in self.hosts if other is not host),
+                f"addr replace {inside6(host)}/128 dev eqds0 nodad", "route replace fd09::/64 dev eqds0")
+
+    def set_up(self, host):
+        """A new device, as the soak wants it."""
+        host.run("ethtool -s eqds0 speed 10000 duplex full autoneg off")
+        self.add_routes(host)
+        # IPv6 knows no next hop that is on another link: the tunnel's other end is a rule.
+        for other in self.hosts:
+            if other is not host:
+                host.run(f"{rmem.CLI} eqds map eqds0 {inside6(other)} {under6(other)}")
 
     def add_device(self, host):
         self.racked.add_device(host)
+        self.set_up(host)
         if self.keyed:
             self.set_key(host, True)
 
@@ -105,7 +109,7 @@ class DeviceDown(OfHost):
 
 
 class PeerReboot(OfHost):
-    """A host's device goes without a word to its peers, and another comes."""
+    """A host's device goes without a word to its peers, and another comes, with its rules."""
 
     name = "reboot"
 
@@ -199,7 +203,7 @@ class TrimmingPort(OfMachine):
         super().__init__(machine)
         self.host = host
         self.name = f"{self.name} {host.port}"
-        self.uses = (f"{machine.name}.{host.port}-qdisc",)
+        self.uses = (f"{machine.name}.{host.port}.qdisc",)
 
     def begin(self):
         eqdslab.switch(self.machine, self.host, "eqds")
@@ -272,20 +276,12 @@ class ModuleAgain(Fault):
             self.network.add_device(host)
 
 
-class AttachedAgain(Fault):
-    name, idle, can_be_long, lasts_s, uses = "attach-again", True, False, (0, 0), ("compute.disk",)
-
-    def __init__(self, disk):
-        self.disk = disk
-
-    def begin(self):
-        self.disk.renew()
-
-
 def faults_of(soak, network, lending, loads):
     machine = network.machine
     faults = [ClockStep(machine), Paused(machine, soak.away), KeyChanged(network), LinksMtu(network), Shrink(machine),
               NodeStopped(lending), ModuleAgain(network), AttachedAgain(loads[0])]
+    if not rmemlab.is_native(soak.lab):
+        faults.append(Suspended(machine, soak.away))
     for host in network.hosts:
         faults += [kind(machine, host.port) for kind in (Netem, Mute, InterfaceDown)]
         faults += [kind(network, host) for kind in (DeviceDown, PeerReboot, Rules, Settings)]
@@ -298,16 +294,15 @@ def test_soak(lab):
     machine = lab["compute"]
     racked = eqdslab.Racked(machine, 3, mtu=MTU, home=True)
     with racked as hosts, eqdslab.Lending(hosts[0], NODE_MIB) as lending:
-        first, second, home = hosts
         eqdslab.load(machine, eqdslab.TRIM)
         machine.run("modprobe -a sch_tbf sch_netem 2>/dev/null || :")
-        for host in hosts:
-            host.run("ethtool -s eqds0 speed 10000 duplex full autoneg off")
-            host.spawn(f"python3 {CHECK} echo {host.inside} {PORT}").wait_output("listening")
         network = Network(racked, hosts)
-        loads = [Disk("disk", Lent(lab, lending, first.inside), "compute", lending),
-                 Wire("tcp", first, second), Wire("tcp", second, home), Wire("tcp", home, first),
-                 Wire("udp", first, second), Wire("udp", second, home)]
+        ends = [end_of(host) for host in hosts]
+        for end in ends:
+            Wire.start_echo(end)
+        loads = [Disk("disk", Lent(lab, lending, ends[0].addresses), "compute", lending),
+                 *(Wire(kind, ends[source], ends[to])
+                   for kind, source, to in (("tcp", 0, 1), ("tcp", 1, 2), ("tcp", 2, 0), ("udp", 0, 1), ("udp", 1, 2)))]
         soak.run(loads, faults_of(soak, network, lending, loads))
     soaklab.check_leaks(lab)
 

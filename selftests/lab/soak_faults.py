@@ -7,8 +7,9 @@
 import re
 import time
 
+import rmemlab
 from remoralab import rmem
-from soaklab import Fault
+from soaklab import LONG_S, Fault
 from soak_loads import ATTACH_S, SILENT
 
 NETWORKS = ("loss 1%", "loss 20%", "loss gemodel 2% 20%", "delay 20ms 10ms", "delay 200ms", "duplicate 30%",
@@ -39,7 +40,7 @@ class OfDevice(OfMachine):
         super().__init__(machine)
         self.device = device
         self.name = f"{self.name} {device}"
-        self.uses = (f"{machine.name}.{device}-{self.part}",)
+        self.uses = (f"{machine.name}.{device}.{self.part}",)
 
 
 class Netem(OfDevice):
@@ -72,6 +73,19 @@ class Mute(OfDevice):
 
     def end(self):
         self.machine.netem(self.device, "")
+
+
+class DamagedPayload(OfDevice):
+    """Some payloads arrive other than they were sent, with a right checksum. Level "link" does not see that."""
+
+    name, part = "damaged-payload", "ingress"
+
+    def begin(self):
+        self.damage = rmemlab.damaged_payload(self.machine, self.device)
+        self.damage.__enter__()
+
+    def end(self):
+        self.damage.__exit__(None, None, None)
 
 
 class Mtu(OfDevice):
@@ -161,6 +175,36 @@ class Paused(OfMachine):
         self.away.discard(self.machine)
 
 
+class Suspended(OfMachine):
+    """All tasks are frozen for a while, as before a machine sleeps; the kernel's own rehearsal of it. Devices go on, since
+    those that connect the machine to the lab can't be suspended. A task that waits for a silent node can't be frozen, and
+    the kernel then gives up."""
+
+    name, part, can_be_long, STATE = "suspend", "tasks", False, "freeze"
+
+    def __init__(self, machine, away):
+        super().__init__(machine)
+        self.away = away
+
+    def draw(self, chance):
+        return {"for_s": chance.choice((1, 4, LONG_S))}
+
+    def excuses(self, loads, for_s):
+        return silence(loads)
+
+    def begin(self, for_s):
+        self.machine.run(f"echo {for_s} > /sys/module/suspend/parameters/pm_test_delay; echo freezer > /sys/power/pm_test; "
+                         "echo 5000 > /sys/power/pm_freeze_timeout")
+        self.away.add(self.machine)
+        self.process = self.machine.spawn(f"echo {self.STATE} > /sys/power/state")
+
+    def end(self, for_s):
+        result = self.process.wait(LONG_S + rmem.ACTION_S)
+        self.away.discard(self.machine)
+        self.machine.write("/sys/power/pm_test", "none")
+        assert result.rc == 0 or "busy" in result.err, f"{self.name}: {result}"
+
+
 class ClockStep(OfMachine):
     """The clock of day is set, and set back."""
 
@@ -198,7 +242,7 @@ class Killed(Fault):
 
 class Pressure(OfMachine):
     """A program wants more memory than the whole machine has, and swaps to a device of its own. The reserve is the
-    kernel's own size, or README's."""
+    kernel's own size, half of it, or README's."""
 
     name = "pressure"
     SWAP, OVER_MIB, README_KIB = "192M", 8, 8192
@@ -209,13 +253,13 @@ class Pressure(OfMachine):
         self.uses = (f"{machine.name}.pressure", f"{node.machine.name}.node")
 
     def draw(self, chance):
-        return {"reserve": chance.choice(("default", "readme")), "seed": chance.randrange(1000)}
+        return {"reserve": chance.choice(("default", "small", "readme")), "seed": chance.randrange(1000)}
 
     def begin(self, reserve, seed):
         self.swap = self.rack.attach(self.machine.name, self.node, self.SWAP, "--timeout", ATTACH_S)
-        self.before = self.machine.read("/proc/sys/vm/min_free_kbytes").strip()
-        if reserve == "readme":
-            self.machine.write("/proc/sys/vm/min_free_kbytes", str(max(self.README_KIB, int(self.before))))
+        self.before = int(self.machine.read("/proc/sys/vm/min_free_kbytes"))
+        kib = {"default": self.before, "small": self.before // 2, "readme": max(self.README_KIB, self.before)}[reserve]
+        self.machine.write("/proc/sys/vm/min_free_kbytes", str(kib))
         self.machine.run(f"mkswap {self.swap.path} > /dev/null && swapon -p 10 {self.swap.path}", timeout=rmem.ACTION_S)
         free_kib = int(re.search(r"^MemAvailable: +(\d+) kB$", self.machine.read("/proc/meminfo"), re.M)[1])
         self.process = self.machine.spawn([self.hog, free_kib // 1024 + self.OVER_MIB, 1, seed, 2])
@@ -224,5 +268,5 @@ class Pressure(OfMachine):
         result = self.process.wait(self.bound_s)
         assert result.rc == 0, f"the program that takes all memory: {result}"
         self.machine.run(["swapoff", self.swap.path], timeout=self.bound_s)
-        self.machine.write("/proc/sys/vm/min_free_kbytes", self.before)
+        self.machine.write("/proc/sys/vm/min_free_kbytes", str(self.before))
         self.swap.detach()

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Loads of a soak that use remote memory: a disk, swap, and programs by a device or by UDP.
+"""Loads of a soak that use remote memory: a disk, swap, and programs by a device or by UDP; and streams and datagrams.
 
 Each repeats a command in rounds (rmemlab.UntilTold), which writes and reads back. A load knows which errors a fault
 can excuse, and how its device comes back afterwards.
 """
 
+import dataclasses
 import pathlib
 import random
 import re
 
 import rmemlab
 from remoralab import rmem, tap
+from remoralab.channel import MachineDied
 from remoralab.rmem import wait_until
 from soaklab import Load, SoakFailed
 
@@ -18,6 +20,7 @@ from soaklab import Load, SoakFailed
 SIGBUS, SIGKILL = 128 + 7, 128 + 9
 # Reasons of excuses.
 LOST, SILENT, FORCED, KILLED = "lost memory", "silence", "a forced detach", "SIGKILL"
+ITS_MACHINE = "its machine's power"
 INTEGRITY = ("link", "digest", "full")
 # The longest that an attach can wait.
 ATTACH_S = "30"
@@ -31,6 +34,7 @@ class Command(Load):
 
     def __init__(self, name, machine, node):
         self.name, self.machine, self.node = name, machine, node
+        self.machines = {machine, node.machine} if node else {machine}
         self.chance = random.Random(f"{tap.SEED} {name}")
         self.until = None
 
@@ -51,7 +55,11 @@ class Command(Load):
         return self.until.process.out.count("round ")
 
     def stop(self, excuses=()):
-        result = self.until.end()
+        try:
+            result = self.until.end()
+        except MachineDied:
+            self.said = ITS_MACHINE
+            return True
         if result.rc == 0:
             return False
         said = result.out.rpartition("round ")[2] + result.err
@@ -69,6 +77,17 @@ class Command(Load):
         self.until.process.signal(9)
 
 
+class EitherVersion(rmem.Rack):
+    """A rack whose nodes are reached by IPv4 or IPv6, by chance, at one of `levels` of integrity."""
+
+    def __init__(self, lab, levels=INTEGRITY):
+        super().__init__(lab)
+        self.levels, self.chance = levels, random.Random(f"{tap.SEED} versions")
+
+    def attach(self, machine, node, size, *words, **options):
+        return super().attach(machine, node, size, *words, version=self.chance.choice((4, 6)), **options)
+
+
 class OnDevice(Command):
     """A load on a device, which is lost with its node, and attached again then."""
 
@@ -81,7 +100,7 @@ class OnDevice(Command):
 
     def attach(self):
         self.device = self.rack.attach(self.machine.name, self.node, self.size, *self.words,
-                                       "--integrity", self.chance.choice(INTEGRITY), "--timeout", ATTACH_S)
+                                       "--integrity", self.chance.choice(self.rack.levels), "--timeout", ATTACH_S)
         self.prepare()
 
     def prepare(self):
@@ -240,7 +259,7 @@ class ByDevice(Checks, OnDevice):
 
     def attach(self):
         self.device = self.rack.attach(self.machine.name, self.node, None, *self.words, "--integrity",
-                                       self.chance.choice(INTEGRITY), "--timeout", ATTACH_S,
+                                       self.chance.choice(self.rack.levels), "--timeout", ATTACH_S,
                                        key=self.node.space_key(self.SPACE))
 
     def target(self):
@@ -273,8 +292,9 @@ class ByUdp(Checks):
     def target(self):
         key = f"/run/{self.name}.key"
         rmem.write_key(self.machine, key, self.node.space_key(self.space))
-        host = rmem.address(self.node.machine, self.machine)
-        return f"udp:{host}:{self.node.port},key={key},space={self.space}"
+        host = str(rmem.address(self.node.machine, self.machine, self.chance.choice((4, 6))))
+        where = f"[{host}]" if ":" in host else host
+        return f"udp:{where}:{self.node.port},key={key},space={self.space}"
 
     def mend(self, excuses, failed):
         if LOST in excuses and not failed:
@@ -284,3 +304,50 @@ class ByUdp(Checks):
 
     def leave(self):
         pass
+
+
+@dataclasses.dataclass(frozen=True)
+class End:
+    """Where a stream begins or ends: a machine, or a namespace in it; `wrap` makes a command one that runs there."""
+
+    name: str
+    machine: object
+    addresses: tuple
+    wrap: object = str
+
+
+WIRE_CHECK, WIRE_PORT = rmemlab.HERE / "wire_check.py", 5005
+
+
+class Wire(Command):
+    """Streams or datagrams between two ends, sent back by an echo; to one of its addresses in turn, by chance."""
+
+    gives_up = True
+
+    def __init__(self, kind, source, to):
+        super().__init__(f"{kind}-{source.name}-{to.name}", source.machine, None)
+        self.kind, self.source, self.to = kind, source, to
+        self.machines = {source.machine, to.machine}
+
+    @staticmethod
+    def start_echo(end):
+        end.machine.spawn("exec " + end.wrap(f"python3 {WIRE_CHECK} echo {WIRE_PORT}")).wait_output("listening")
+
+    def command(self):
+        to = self.chance.choice(self.to.addresses)
+        return "exec " + self.source.wrap(f"python3 {WIRE_CHECK} {self.kind} {to} {WIRE_PORT} "
+                                          f"{self.chance.randrange(1 << 30)}-$n /run/go-on-{self.name}")
+
+    def rounds(self):
+        return self.machine.run(f"cat /run/{self.name}.log", check=False).out.count("round ")
+
+    def is_excusable(self, status, said):
+        return status in (3, SIGKILL) and "wrong bytes" not in said
+
+    def mend(self, excuses, failed):
+        """All is healed: the peer is reached again, whatever went on between."""
+        for to in self.to.addresses:
+            wait_until(f"{self.source.name} reaches {to}", lambda to=to: self._reaches(to), rmemlab.LOAD_S)
+
+    def _reaches(self, to):
+        return self.machine.run(self.source.wrap(f"ping -c1 -W5 {to}"), check=False, timeout=rmem.ACTION_S).rc == 0

@@ -97,8 +97,9 @@ class Load:
     """Base of loads: a command in a machine, in rounds, each of which checks every byte it wrote."""
 
     name = ""
-    said = ""        # the last words of one that failed
+    said = ""         # the last words of one that failed
     gives_up = False  # fails if its peer is silent for long
+    machines = ()     # all that take part
 
     def start(self):
         raise NotImplementedError
@@ -175,8 +176,9 @@ def slowness(lab):
 class Soak:
     """A soak's course. `machines_away` is a set of machines that faults have paused or switched off."""
 
-    def __init__(self, lab):
-        self.lab = lab
+    def __init__(self, lab, expects=()):
+        """`expects`: patterns of what kernels say while a fault excuses errors."""
+        self.lab, self.expects = lab, expects
         self.loads, self.faults = [], []
         self.away = set()
         self.excused = {}     # load: {reasons}, since the last calm
@@ -243,8 +245,8 @@ class Soak:
         if self.excused and not self._expected:
             # A program whose swap is gone finds no page, or its cgroup has no memory left for it.
             self._expected = contextlib.ExitStack()
-            self._expected.enter_context(self.lab.expect_complaint(
-                r"invoked oom-killer|^Memory cgroup out of memory|^hog\[\d+\]: segfault at"))
+            self._expected.enter_context(self.lab.expect_complaint("|".join(
+                [r"invoked oom-killer|^Memory cgroup out of memory|^hog\[\d+\]: segfault at", *self.expects])))
         self._open.append((time.monotonic() + step.lasts_s, step))
         step.fault.begin(**step.params)
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Streams and datagrams that check themselves, in a guest.
 
-    wire_check.py echo ADDRESS PORT                sends back all that comes by TCP and UDP; prints "listening"
+    wire_check.py echo PORT                        sends back all that comes by TCP and UDP; prints "listening"
     wire_check.py tcp ADDRESS PORT SEED GO_ON      rounds until the file GO_ON is gone; prints "round N" after each
     wire_check.py udp ADDRESS PORT SEED GO_ON      the same, by datagrams
 
@@ -25,10 +25,11 @@ DIGEST_BYTES = 16
 STUCK_S = 150
 
 
-def echo(address, port):
-    listener = socket.create_server((address, port), backlog=64)
-    datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    datagrams.bind((address, port))
+def echo(port):
+    listener = socket.create_server(("::", port), backlog=64, family=socket.AF_INET6, dualstack_ipv6=True)
+    datagrams = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    datagrams.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    datagrams.bind(("::", port))
 
     def answer_datagrams():
         while True:
@@ -95,7 +96,7 @@ def udp_round(datagrams, chance):
 
 def repeat(kind, address, port, seed, go_on):
     chance, number, answers = random.Random(seed), 0, 0
-    datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    datagrams = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM)
     datagrams.connect((address, port))
     datagrams.settimeout(ANSWER_S)
     while os.path.exists(go_on):
@@ -117,11 +118,12 @@ def repeat(kind, address, port, seed, go_on):
 
 
 def main():
-    kind, address, port, *rest = sys.argv[1:]
+    kind, *rest = sys.argv[1:]
     if kind == "echo":
-        echo(address, int(port))
+        echo(int(rest[0]))
     else:
-        repeat(kind, address, int(port), *rest)
+        address, port, seed, go_on = rest
+        repeat(kind, address, int(port), seed, go_on)
 
 
 if __name__ == "__main__":
