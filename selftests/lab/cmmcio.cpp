@@ -17,6 +17,7 @@
 //   bell, ring..., futex, tell   see cmmcio_bell.cpp
 //   time..., pingpong            see cmmcio_time.cpp
 //   locks, count, lock-...       see cmmcio_lock.cpp
+//   check                        see cmmcio_check.cpp
 #include "cmmcio.hpp"
 
 #include <cerrno>
@@ -300,6 +301,8 @@ int main(int argc, char** argv) {
         return lock_threads(argv + 2);
     if (what == "lock-refusals" && argc == 3)
         return lock_refusals(argv + 2);
+    if (what == "check" && argc == 6)
+        return check(argv + 2);
     if (what == "bell" && argc == 3)
         return bell(argv + 2);
     if (what == "ring" && argc == 5)

@@ -84,6 +84,9 @@ int ring_refusals(char** argument);
 int futex(char** argument);
 int tell(char** argument);
 
+// cmmcio_check.cpp
+int check(char** argument);
+
 // cmmcio_time.cpp
 int time_own(char** argument);
 int time_writes(char** argument);
