@@ -200,6 +200,11 @@ class Swap(OnDevice):
     size = "96M"
     HOG_MIB, GROUP_MIB = 18, 12
 
+    def __init__(self, name, rack, machine, node):
+        # With several CPUs and a multi-generational LRU, the kernel ends programs of smaller cgroups without a try to swap.
+        self.scale = 1 if rmemlab.is_native(rack.lab) else 3
+        super().__init__(name, rack, machine, node)
+
     def prepare(self):
         self.machine.run(f"mkswap {self.device.path} >/dev/null && swapon {self.device.path}", timeout=rmemlab.LOAD_S)
 
@@ -210,7 +215,8 @@ class Swap(OnDevice):
         self.machine.run(["swapoff", self.device.path], timeout=rmemlab.LOAD_S)
 
     def command(self):
-        return rmemlab.in_cgroup(self.machine, GROUP.name, self.GROUP_MIB, f"{rmemlab.hog_path()} {self.HOG_MIB} 1 $n 2")
+        hog = f"{rmemlab.hog_path()} {self.HOG_MIB * self.scale} 1 $n 2"
+        return rmemlab.in_cgroup(self.machine, GROUP.name, self.GROUP_MIB * self.scale, hog)
 
     def stop(self, excuses=()):
         # A cgroup whose swap is lost tries to write its pages out for minutes, before the kernel gives up.

@@ -11,6 +11,7 @@ an answer can be lost, come twice or late, but its digest is right. Exit status 
 3: a call failed, and the last line says which error. 4: nothing came for STUCK_S.
 """
 
+import contextlib
 import errno
 import hashlib
 import os
@@ -79,8 +80,10 @@ def tcp_round(address, port, chance):
         sender.join()
 
 
-def udp_round(datagrams, chance):
+def udp_round(datagrams, address, port, chance):
     answers = 0
+    with contextlib.suppress(OSError):  # no way there for now
+        datagrams.connect((address, port))
     for _ in range(DATAGRAMS):
         body = chance.randbytes(chance.randint(0, DATAGRAM_BYTES_MAX))
         try:
@@ -97,14 +100,13 @@ def udp_round(datagrams, chance):
 def repeat(kind, address, port, seed, go_on):
     chance, number, answers = random.Random(seed), 0, 0
     datagrams = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM)
-    datagrams.connect((address, port))
     datagrams.settimeout(ANSWER_S)
     while os.path.exists(go_on):
         try:
             if kind == "tcp":
                 tcp_round(address, port, chance)
             else:
-                answers += udp_round(datagrams, chance)
+                answers += udp_round(datagrams, address, port, chance)
         except TimeoutError as error:
             print(f"stuck: {error}", flush=True)
             sys.exit(3 if error.errno == errno.ETIMEDOUT else 4)  # the kernel's own, or STUCK_S
