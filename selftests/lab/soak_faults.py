@@ -260,7 +260,7 @@ class Pressure(OfMachine):
         self.before = int(self.machine.read("/proc/sys/vm/min_free_kbytes"))
         kib = {"default": self.before, "small": self.before // 2, "readme": max(self.README_KIB, self.before)}[reserve]
         self.machine.write("/proc/sys/vm/min_free_kbytes", str(kib))
-        self.machine.run(f"mkswap {self.swap.path} > /dev/null && swapon -p 10 {self.swap.path}", timeout=rmem.ACTION_S)
+        self.machine.run(f"mkswap {self.swap.path} > /dev/null && swapon -p 10 {self.swap.path}", timeout=self.bound_s)
         free_kib = int(re.search(r"^MemAvailable: +(\d+) kB$", self.machine.read("/proc/meminfo"), re.M)[1])
         self.process = self.machine.spawn([self.hog, free_kib // 1024 + self.OVER_MIB, 1, seed, 2])
 
