@@ -13,7 +13,9 @@ std::uint32_t ndp_payload(const Params& params) {
 }
 
 std::uint64_t packet_count(const Params& params, const Flow& flow) {
-    return flow.bytes ? (flow.bytes + ndp_payload(params) - 1) / ndp_payload(params) : never;
+    if (!flow.bytes || flow.listener)
+        return never;
+    return (flow.bytes + ndp_payload(params) - 1) / ndp_payload(params);
 }
 
 NdpPacer& pacer_of(Sim& sim, Host& host) {
@@ -59,6 +61,11 @@ void NdpSource::start() {
     sim_.hosts[flow_.src].ready(*this);
 }
 
+void NdpSource::more() {
+    if (permits_ && has_packet())
+        sim_.hosts[flow_.src].ready(*this);
+}
+
 bool NdpSource::send_one() {
     if (!permits_ || !has_packet())
         return false;
@@ -68,16 +75,25 @@ bool NdpSource::send_one() {
         again_.pop_front();
         send_packet(number, true);
     } else {
-        window_.push_back({});
+        window_.push_back({0, next_bytes(), false, false});
         send_packet(next_++, false);
     }
     return permits_ && has_packet();
 }
 
-void NdpSource::send_packet(std::uint64_t number, bool again) {
+// Payload of the next packet; a stream's packets are as long as what there is.
+std::uint32_t NdpSource::next_bytes() {
     std::uint64_t bytes = payload_bytes_;
-    if (number + 1 == total_)
-        bytes = flow_.bytes - number * payload_bytes_;
+    if (flow_.listener)
+        bytes = std::min(bytes, flow_.bytes - supplied_bytes_);
+    else if (next_ + 1 == total_)
+        bytes = flow_.bytes - next_ * payload_bytes_;
+    supplied_bytes_ += bytes;
+    return static_cast<std::uint32_t>(bytes);
+}
+
+void NdpSource::send_packet(std::uint64_t number, bool again) {
+    const std::uint32_t bytes = sent(number).bytes;
     Packet* packet = sim_.pool.take();
     packet->kind = Kind::ndp_data;
     packet->flow = flow_.index;
@@ -90,7 +106,7 @@ void NdpSource::send_packet(std::uint64_t number, bool again) {
     packet->flags = flag_sprayed | flag_ect | (again ? flag_retransmit : 0);
     flow_.packets++;
     flow_.retransmissions += again;
-    sent(number) = {sim_.now(), true, false};
+    sent(number) = {sim_.now(), bytes, true, false};
     in_flight_++;
     sim_.hosts[flow_.src].send(packet);
     arm();
@@ -217,17 +233,21 @@ void NdpSink::receive(Packet* packet) {
         if (received_.size() <= number - next_)
             received_.resize(number - next_ + 1);
         if (!received_[number - next_]) {
-            received_[number - next_] = true;
+            received_[number - next_] = packet->payload_bytes;
             flow_.delivered_bytes += packet->payload_bytes;
             waiting_++;
         }
         while (!received_.empty() && received_.front()) {
+            in_order_bytes_ += received_.front();
             received_.pop_front();
             next_++;
             waiting_--;
         }
         flow_.reorder_depth = std::max(flow_.reorder_depth, static_cast<std::uint32_t>(waiting_));
     }
+    // What a stream's message sets off goes before its acknowledgement.
+    if (flow_.listener)
+        flow_.listener->progress(flow_, in_order_bytes_);
     packet->kind = trimmed ? Kind::ndp_nack : Kind::ndp_ack;
     packet->dst = flow_.src;
     packet->path = static_cast<std::uint32_t>(sim_.rng.next());

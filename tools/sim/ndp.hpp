@@ -32,6 +32,7 @@ public:
     NdpSource(Sim& sim, Flow& flow);
     void start() override;
     void receive(Packet* packet) override;
+    void more() override;
     bool send_one() override;
     void fire(std::uint64_t) override; // the retransmission timer
     void check() const override;
@@ -39,11 +40,15 @@ public:
 private:
     struct Sent {
         Time at;
-        bool waiting; // for an ACK or NACK
+        std::uint32_t bytes; // of payload
+        bool waiting;        // for an ACK or NACK
         bool acked;
     };
 
-    bool has_packet() const { return !again_.empty() || next_ < total_; }
+    bool has_packet() const {
+        return !again_.empty() || (flow_.listener ? supplied_bytes_ < flow_.bytes : next_ < total_);
+    }
+    std::uint32_t next_bytes();
     void send_packet(std::uint64_t number, bool again);
     Sent& sent(std::uint64_t number) { return window_[number - base_]; }
     void arm();
@@ -52,9 +57,10 @@ private:
     Flow& flow_;
     Spray spray_;
     std::uint32_t payload_bytes_;
-    std::uint64_t total_, next_ = 0; // packets
-    std::uint64_t base_ = 0;         // first packet that isn't acknowledged
-    std::deque<Sent> window_;        // from base_
+    std::uint64_t total_, next_ = 0;   // packets; a stream has no end
+    std::uint64_t supplied_bytes_ = 0; // of a stream: in packets before next_
+    std::uint64_t base_ = 0;           // first packet that isn't acknowledged
+    std::deque<Sent> window_;          // from base_
     std::deque<std::uint64_t> again_;
     std::uint64_t permits_, pulled_ = 0;
     std::uint64_t in_flight_ = 0;
@@ -91,9 +97,10 @@ private:
     Sim& sim_;
     Flow& flow_;
     NdpPacer& pacer_;
-    std::uint64_t total_, next_ = 0; // packets; next_: first one missing
-    std::deque<bool> received_;      // from next_
-    std::uint64_t waiting_ = 0;      // received beyond next_
+    std::uint64_t total_, next_ = 0;     // packets; next_: first one missing
+    std::deque<std::uint16_t> received_; // from next_: payloads; 0: missing
+    std::uint64_t in_order_bytes_ = 0;
+    std::uint64_t waiting_ = 0; // received beyond next_
     std::uint64_t pulls_ = 0, wanted_ = 0, wanted_max_;
 };
 

@@ -110,10 +110,10 @@ TEST_P(EveryMessageTransport, MessagesOfManySizesEnd) {
 INSTANTIATE_TEST_SUITE_P(
     Sim, EveryMessageTransport,
     testing::Values(Stack{"dctcp", budget_tcp, 142, 86}, Stack{"eqds", budget_raw, 166, 110},
-                    Stack{"pfabric", budget_tcp, 142, 86}, Stack{"floor", budget_raw, 142, 86},
-                    Stack{"ird", budget_raw, 142, 86}, Stack{"homa", budget_raw, 142, 86},
-                    Stack{"dcqcn", budget_roce, 142, 86}, Stack{"cxl", budget_cxl, 85, 17},
-                    Stack{"cxl-voq", budget_cxl, 85, 17}),
+                    Stack{"ndp", budget_raw, 166, 110}, Stack{"pfabric", budget_tcp, 142, 86},
+                    Stack{"floor", budget_raw, 142, 86}, Stack{"ird", budget_raw, 142, 86},
+                    Stack{"homa", budget_raw, 142, 86}, Stack{"dcqcn", budget_roce, 142, 86},
+                    Stack{"cxl", budget_cxl, 85, 17}, Stack{"cxl-voq", budget_cxl, 85, 17}),
     [](const auto& info) {
         std::string name = info.param.transport;
         std::erase(name, '-');

@@ -32,7 +32,8 @@ const Budget& budget_of(const std::string& name) {
 namespace {
 
 bool is_stream(const std::string& name) {
-    return name == "newreno" || name == "cubic" || name == "dctcp" || name == "eqds";
+    return name == "newreno" || name == "cubic" || name == "dctcp" || name == "eqds" ||
+           name == "ndp";
 }
 
 } // namespace
@@ -62,7 +63,7 @@ std::unique_ptr<Carrier> make_carrier(Sim& sim, Messages& messages) {
     if (name == "cxl" || name == "cxl-voq")
         return std::make_unique<Cxl>(sim, messages, name == "cxl-voq");
     throw Misuse(
-        "transport '{}' carries no messages: use edm, dctcp, newreno, cubic, eqds, pfabric, "
+        "transport '{}' carries no messages: use edm, dctcp, newreno, cubic, eqds, ndp, pfabric, "
         "ird, homa, dcqcn, fastpass, cxl, cxl-voq or floor",
         name);
 }

@@ -24,15 +24,16 @@ void use(T& value, const T& usual, const T& wanted) {
 
 Params stream_params(Params params) {
     const Params usual;
-    const bool eqds = params.transport == "eqds";
+    const bool trims = params.transport == "eqds" || params.transport == "ndp";
     const std::string& stack = params.message.stack;
-    const Budget& budget = budget_of(!stack.empty() ? stack : eqds ? "raw" : "tcp");
+    const Budget& budget = budget_of(!stack.empty() ? stack : trims ? "raw" : "tcp");
     params.hop_us = params.host_hop_us = static_cast<double>(budget.one_way()) / 2 / us;
     params.ethernet = true;
-    if (eqds) {
+    if (trims) {
         use<std::string>(params.queue, usual.queue, "trim");
         use(params.queue_packets, usual.queue_packets, 16.0);
         use(params.eqds_window, usual.eqds_window, 16u);
+        use(params.ndp_window, usual.ndp_window, 16u);
         use(params.pull_rate, usual.pull_rate, 0.97); // a link also carries preambles and gaps
         return params;
     }
@@ -61,8 +62,18 @@ void Stream::send(Leg leg) {
     pair.ends.push_back({pair.flow->bytes, leg});
     if (pair.flow->started)
         pair.flow->source->more();
-    else if (pair.ends.size() == 1)
-        sim_.start_flow(*pair.flow, sim_.now());
+    else
+        start(*pair.flow);
+}
+
+// At once: an event of the start would come behind packets that go at this time.
+void Stream::start(Flow& flow) {
+    create_endpoints(sim_, flow);
+    sim_.endpoints[2 * flow.index] = flow.sink.get();
+    sim_.endpoints[2 * flow.index + 1] = flow.source.get();
+    flow.start = sim_.now();
+    flow.started = true;
+    flow.source->start();
 }
 
 void Stream::progress(Flow& flow, std::uint64_t in_order) {
@@ -75,15 +86,17 @@ void Stream::progress(Flow& flow, std::uint64_t in_order) {
 }
 
 std::pair<double, double> Stream::leg_wire(std::uint32_t bytes) const {
-    const std::uint32_t header =
-        transport_ == Transport::eqds ? sim_.params.header_bytes : tcp_header_bytes;
+    const bool trims = transport_ == Transport::eqds || transport_ == Transport::ndp;
+    const std::uint32_t header = trims ? sim_.params.header_bytes : tcp_header_bytes;
     const std::uint32_t payload = sim_.params.mtu_bytes - header;
     const std::uint32_t full = bytes / payload, rest = bytes % payload;
     double there = full * static_cast<double>(ethernet_bytes(sim_.params.mtu_bytes));
     if (rest)
         there += static_cast<double>(ethernet_bytes(rest + header));
-    return {there,
-            (full + (rest != 0)) * static_cast<double>(ethernet_bytes(sim_.params.header_bytes))};
+    // NDP answers each packet by an ACK and a PULL.
+    const std::uint32_t answers = transport_ == Transport::ndp ? 2 : 1;
+    const double answer = static_cast<double>(ethernet_bytes(sim_.params.header_bytes));
+    return {there, answers * (full + (rest != 0)) * answer};
 }
 
 std::uint64_t Stream::egress_peak_bytes() const {

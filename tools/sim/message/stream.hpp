@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-// Messages over the flows of sim.hpp (TCP, DCTCP, EQDS): a flow for each pair of hosts and
+// Messages over the flows of sim.hpp (TCP, DCTCP, EQDS, NDP): a flow for each pair of hosts and
 // direction, whose bytes are the pair's messages, one behind the other. A message has arrived when
 // the flow's bytes have, in order, up to its end.
 #pragma once
@@ -29,6 +29,8 @@ private:
         Flow* flow = nullptr;
         std::deque<std::pair<std::uint64_t, Leg>> ends; // of legs in the flow's bytes
     };
+
+    void start(Flow& flow);
 
     Transport transport_;
     std::unordered_map<std::uint32_t, Pair> pairs_; // by source and destination
