@@ -3,6 +3,8 @@
 
 #include <charconv>
 
+#include <CLI/CLI.hpp>
+
 #include "remora-node/ring_listener.hpp"
 #include "remora-node/ring_worker.hpp"
 #include "remora-node/running.hpp"

@@ -15,9 +15,12 @@
 #include <optional>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "remora-node/node.hpp"
+
+// Its header takes the compiler seconds, and tests of the library include this one.
+namespace CLI {
+class App;
+}
 
 namespace remora::daemon {
 

@@ -4,6 +4,8 @@
 #include <list>
 #include <system_error>
 
+#include <CLI/CLI.hpp>
+
 #include "remora-node/running.hpp"
 #include "remora-node/worker.hpp"
 #include "support/failure.hpp"
