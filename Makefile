@@ -61,8 +61,11 @@ COMMON_SRC := $(wildcard tools/common/*.cpp) $(SUPPORT_SRC)
 REMORA_SRC := $(wildcard tools/remora/*.cpp tools/mh/*.cpp)
 NODE_SRC := $(wildcard tools/remora-node/*.cpp) $(HOST_SRC)
 SIM_SRC := $(wildcard tools/sim/*.cpp tools/sim/*/*.cpp)
-# Sources of the programs that a test can link: all but their main().
-TESTABLE_SRC := $(COMMON_SRC) $(filter-out %/main.cpp,$(REMORA_SRC) $(NODE_SRC) $(SIM_SRC))
+# The programs' parts that tests link: not those of the command lines, which a sanitizer makes slow to compile.
+without = $(filter-out $(patsubst %,\%/%.cpp,$1),$2)
+NODE_PARTS := $(call without,main options command operator status,$(NODE_SRC))
+COMMON_PARTS := $(call without,control_client,$(COMMON_SRC))
+TESTABLE_SRC := $(COMMON_PARTS) $(NODE_PARTS) $(call without,main options report trace,$(SIM_SRC))
 # test_*.cpp hold the tests, other files their shared parts; tsan_*.cpp have a build of their own.
 UNIT_SRC := $(filter-out $(call dirs3,selftests/unit,tsan_*.cpp),$(call dirs3,selftests/unit,*.cpp))
 LIBTEST_SRC := $(wildcard selftests/lib/*.cpp)
@@ -105,6 +108,7 @@ STRUCTS_BY_STORES := -mmemset-strategy=unrolled_loop:256:noalign,libcall:-1:noal
 opt_CFLAGS := -O2 -fPIC -fvisibility=hidden -mgeneral-regs-only \
 	$(shell $(CC) $(STRUCTS_BY_STORES) -E -x c /dev/null >/dev/null 2>&1 && echo $(STRUCTS_BY_STORES))
 opt_FLAGS := -O2 -fPIC -fvisibility=hidden
+opt_TEST_FLAGS := -g1
 
 asan_CC = $(CC)
 asan_CXX = $(CXX)
@@ -123,8 +127,29 @@ fuzz_FLAGS := -O1 -g1 -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,
 
 # ---- rules --------------------------------------------------------------------------------------
 
+# Tests read GoogleTest's header as the compiler kept it. ccache wouldn't keep objects made so.
+PCH := $(if $(findstring ccache,$(CXX)),,y)
+GTEST_SRC := $(UNIT_SRC) $(TSAN_UNIT_SRC) $(LIBTEST_SRC) $(CONFORMANCE_SRC)
+
+# Without these goals make reads no list of headers: while it makes modules, another one might be writing some.
+compiled := $(filter-out modules modules-% kernel-% guest-tools,$(or $(MAKECMDGOALS),all))
+
 # $(call objects,VARIANT,SOURCES)
 objects = $(addprefix out/$1/,$(addsuffix .o,$(basename $2)))
+
+# $(call tests,VARIANT,SOURCES)
+define tests
+$(call objects,$1,$2): private TEST_FLAGS = $($1_TEST_FLAGS) $(if $(PCH),-include out/$1/gtest.hpp)
+$(if $(PCH),$(call objects,$1,$2): out/$1/gtest.hpp.gch)
+
+out/$1/gtest.hpp.gch: Makefile
+	$$(call say,PCH,$$@)
+	$$(Q)mkdir -p $$(@D) && echo '#include <gtest/gtest.h>' >out/$1/gtest.hpp
+	$$(Q)$$($1_CXX) $$(CXXFLAGS_ALL) $$($1_FLAGS) $$($1_TEST_FLAGS) $$(CXXFLAGS) -MD -MP -MF out/$1/gtest.d -MT $$@ \
+		-x c++-header out/$1/gtest.hpp -o $$@
+
+-include $(if $(compiled),out/$1/gtest.d)
+endef
 
 define variant
 out/$1/kmod/core/%.o: kmod/core/%.c Makefile
@@ -135,14 +160,16 @@ out/$1/kmod/core/%.o: kmod/core/%.c Makefile
 out/$1/%.o: %.cpp Makefile
 	$$(call say,CXX,$$@)
 	$$(Q)mkdir -p $$(@D)
-	$$(Q)$$($1_CXX) $$(CXXFLAGS_ALL) $$($1_FLAGS) $$(CXXFLAGS) -MMD -MP -c $$< -o $$@
+	$$(Q)$$($1_CXX) $$(CXXFLAGS_ALL) $$($1_FLAGS) $$(TEST_FLAGS) $$(CXXFLAGS) -MMD -MP -c $$< -o $$@
+
+$(call tests,$1,$(filter $(GTEST_SRC),$($2)))
 
 out/$1/libremora_core.a: $(call objects,$1,$(CORE_SRC))
 	$$(call say,AR,$$@)
 	$$(Q)mkdir -p $$(@D)
 	$$(Q)rm -f $$@ && $$(AR) qcsD $$@ $$^
 
--include $(patsubst %.o,%.d,$(call objects,$1,$(CORE_SRC) $($2)))
+-include $(if $(compiled),$(patsubst %.o,%.d,$(call objects,$1,$(CORE_SRC) $($2))))
 endef
 
 $(eval $(call variant,opt,OPT_SRC))

@@ -16,8 +16,8 @@ out/bin/tsan: $(call objects,tsan,$(TSAN_UNIT_SRC)) out/tsan/libremora_core.a
 	$(call say,LINK,$@)
 	$(call link,tsan,$(UNIT_LINK))
 
-out/bin/node-conformance: $(call objects,opt,$(CONFORMANCE_SRC) $(COMMON_SRC) \
-		$(filter-out %/main.cpp,$(NODE_SRC))) out/lib/libremora_core.a
+out/bin/node-conformance: $(call objects,opt,$(CONFORMANCE_SRC) $(COMMON_PARTS) $(NODE_PARTS)) \
+		out/lib/libremora_core.a
 	$(call say,LINK,$@)
 	$(call link,opt,-lgtest -lmnl -lfmt -lpthread)
 
@@ -33,19 +33,18 @@ out/bin/fuzz/%: out/fuzz/selftests/fuzz/%.o out/fuzz/libremora_core.a
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D) && $(fuzz_CXX) $(fuzz_FLAGS) -fsanitize=fuzzer $^ -o $@
 
-out/bin/lib: $(call objects,asan,$(LIBTEST_SRC) $(LIB_SRC) $(filter-out %/main.cpp,$(NODE_SRC))) \
-		$(call objects,asan,$(wildcard tools/common/*.cpp)) out/asan/libremora_core.a
+LIB_PARTS := $(LIBTEST_SRC) $(LIB_SRC) $(NODE_PARTS) tools/common/listener.cpp
+
+out/bin/lib: $(call objects,asan,$(LIB_PARTS)) out/asan/libremora_core.a
 	$(call say,LINK,$@)
 	$(call link,asan,-lgtest -lfmt $(LIB_LIBS))
 
-out/bin/lib-tsan: $(call objects,tsan,$(LIBTEST_SRC) $(LIB_SRC) $(filter-out %/main.cpp,$(NODE_SRC))) \
-		$(call objects,tsan,$(wildcard tools/common/*.cpp)) out/tsan/libremora_core.a
+out/bin/lib-tsan: $(call objects,tsan,$(LIB_PARTS)) out/tsan/libremora_core.a
 	$(call say,LINK,$@)
 	$(call link,tsan,-lgtest -lfmt $(LIB_LIBS))
 
 # The same without a sanitizer, for the lab's machines.
-out/bin/lib-lab: $(call objects,opt,$(LIBTEST_SRC) $(LIB_SRC) $(filter-out %/main.cpp,$(NODE_SRC))) \
-		$(call objects,opt,$(wildcard tools/common/*.cpp)) out/opt/libremora_core.a
+out/bin/lib-lab: $(call objects,opt,$(LIB_PARTS)) out/opt/libremora_core.a
 	$(call say,LINK,$@)
 	$(call link,opt,-lgtest -lfmt $(LIB_LIBS))
 
