@@ -207,19 +207,12 @@ void Node::handle_plain(Request request, std::span<const std::uint8_t> record) {
 void Node::handle_message(Request& request, bool damaged_payload) {
     request.counters.add(count_wire + (damaged_payload ? RMEM_WIRE_DAMAGED : RMEM_WIRE_GOOD));
     request.counters.add(count_type + request.head->type - RMEM_OPEN);
-    rmem_answer foreign;
-    request.limit_bytes = 0;
-    if (rmem_node_is_foreign(host_.core(), request.head, &foreign)) {
-        request.counters.add(count_reason + foreign.reason);
-        if (!damaged_payload)
-            answer(request, foreign.reply, {});
-        return;
-    }
     if (!damaged_payload && rmem_node_is_slow(host_.core(), request.head))
         return slow(request);
     std::lock_guard slot(host_.slot_lock(request.head->session));
     if (!damaged_payload)
         return execute(request);
+    request.limit_bytes = 0;
     rmem_head damaged;
     if (rmem_node_damaged(host_.core(), request.now_ns, request.head, &request.path.peer, &damaged))
         answer(request, damaged, {});

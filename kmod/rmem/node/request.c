@@ -319,21 +319,6 @@ static void tell_damaged(struct node_request *rq)
 		send(rq, &head, NULL);
 }
 
-/* True: the request names another tenant's slot, or none, and was refused without its lock. */
-static noinline_for_stack bool refuse_foreign(struct node_request *rq)
-{
-	struct rmem_answer answer;
-
-	if (likely(!rmem_node_is_foreign(&rq->host->core, rq->in->head, &answer)))
-		return false;
-	node_count(NODE_COUNT_REASON + answer.reason);
-	trace_rmem_node_decision(rq->in->head, &answer);
-	if (likely(!rq->in->damaged))
-		send(rq, &answer.reply, NULL);
-	rq->batch->port->ops->answered(rq->batch, RMEM_PORT_NO_SLOT);
-	return true;
-}
-
 static __always_inline void fast_path(struct node_request *rq, void (*act)(struct node_request *rq))
 {
 	u32 n = rmem_node_slot(&rq->host->core, rq->in->head->session);
@@ -392,8 +377,6 @@ bool rmem_port_request(struct rmem_port_batch *batch, const struct rmem_record *
 	node_count(NODE_COUNT_TYPE + head->type - RMEM_OPEN);
 	trace_rmem_node_request(head);
 
-	if (unlikely(refuse_foreign(&rq)))
-		return true;
 	if (unlikely(record->damaged)) {
 		fast_path(&rq, tell_damaged);
 		return true;

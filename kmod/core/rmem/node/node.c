@@ -199,21 +199,6 @@ void rmem_node_answer(const struct rmem_node *node, const struct rmem_head *head
 	reply_to(node, head, status_of[reason], &answer->reply);
 }
 
-bool rmem_node_is_foreign(const struct rmem_node *node, const struct rmem_head *head,
-			  struct rmem_answer *answer)
-{
-	/* A plain request names no space; an OPEN can name a session that has ended. */
-	if (head->plain || head->type == RMEM_OPEN ||
-	    rmem_sessions_tenant(&node->sessions, head->session) == head->space)
-		return false;
-	answer->session = NULL;
-	rmem_node_answer(node, head,
-			 head->boot == rmem_node_boot(node) ? RMEM_NODE_NO_SESSION
-							    : RMEM_NODE_REBOOTED,
-			 answer);
-	return true;
-}
-
 enum rmem_node_reason rmem_node_identify(struct rmem_node *node, u64 now_ns,
 					 const struct rmem_head *head, const struct rmem_peer *peer,
 					 struct rmem_session **found)

@@ -125,16 +125,6 @@ const struct base_siphash_key *rmem_node_key(const struct rmem_node *node, u32 s
 /* Index of the session slot whose lock a request needs, below sessions_max. */
 u32 rmem_node_slot(const struct rmem_node *node, u64 session);
 
-struct rmem_answer;
-
-/*
- * Whether the request names a slot that holds no session of its space. Then answer refuses it: such
- * a request doesn't wait for another tenant's slot lock, nor makes its owner wait. A damaged one
- * isn't answered. No lock.
- */
-bool rmem_node_is_foreign(const struct rmem_node *node, const struct rmem_head *head,
-			  struct rmem_answer *answer);
-
 enum rmem_node_action {
 	RMEM_ACT_DROP,	   /* no answer; reason says why */
 	RMEM_ACT_REPLY,	   /* send reply; with found, if it's an ATOMIC's or PUT's and RMEM_OK */

@@ -263,12 +263,6 @@ u32 rmem_sessions_slot_of(const struct rmem_sessions *sessions, u64 name)
 	return slot < sessions->slots ? slot : 0;
 }
 
-u32 rmem_sessions_tenant(const struct rmem_sessions *sessions, u64 name)
-{
-	return __atomic_load_n(&sessions->slot[rmem_sessions_slot_of(sessions, name)].tenant,
-			       __ATOMIC_RELAXED);
-}
-
 struct rmem_session *rmem_sessions_find(const struct rmem_sessions *sessions, u64 name)
 {
 	struct rmem_session *session = &sessions->slot[rmem_sessions_slot_of(sessions, name)];
@@ -439,7 +433,6 @@ void rmem_sessions_open(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
 	session->datagram_bytes = attempt->datagram_bytes;
 	session->peer = *peer;
 	session->place = attempt->place;
-	__atomic_store_n(&session->tenant, attempt->place.space, __ATOMIC_RELAXED);
 	session->nonce = attempt->nonce;
 	base_copy(session->client, attempt->client, sizeof(session->client));
 	session_unused(session, now_ns);
@@ -474,6 +467,5 @@ void rmem_sessions_close(struct rmem_sessions *sessions, u32 slot)
 	if (session->name == RMEM_SESSION_NONE)
 		return;
 	session->name = RMEM_SESSION_NONE;
-	__atomic_store_n(&session->tenant, 0, __ATOMIC_RELAXED);
 	sessions->in_use--;
 }

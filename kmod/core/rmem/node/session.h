@@ -67,7 +67,6 @@ struct rmem_place {
 
 struct rmem_session {
 	u64 name;   /* RMEM_SESSION_NONE: slot is free */
-	u32 tenant; /* id of its space; 0: slot is free; atomic, as others read it without a lock */
 	u64 origin; /* its first name, by which its ALLOCs' regions know it */
 	u64 before; /* the name that the OPEN which renewed it gave; or none */
 	u64 boot;   /* the node's when it was opened */
@@ -167,12 +166,6 @@ bool rmem_sessions_meets(const struct rmem_sessions *sessions, u64 challenge, u6
 
 /* The slot a name points at, below slots for any name. */
 u32 rmem_sessions_slot_of(const struct rmem_sessions *sessions, u64 name);
-
-/*
- * The space whose session is in the slot that the name points at, or 0. No lock: a client names a
- * session after the answer to OPEN, so it finds its own there.
- */
-u32 rmem_sessions_tenant(const struct rmem_sessions *sessions, u64 name);
 
 /* The session of that name, or NULL. Slot lock. */
 struct rmem_session *rmem_sessions_find(const struct rmem_sessions *sessions, u64 name);

@@ -288,35 +288,6 @@ TEST_F(NodeTest, BusyWhenThePoolIsEmpty) {
     EXPECT_EQ(node.request(client, h, &data).reason, RMEM_NODE_OK); // the id was not marked
 }
 
-// Without the lock of the slot, and with any session there.
-TEST_F(NodeTest, RequestForASlotOfAnotherSpaceIsForeign) {
-    ASSERT_TRUE(node.add_space(2));
-    Client other(2, 2);
-    ASSERT_EQ(node.open(other, 1).reply.status, RMEM_OK);
-    auto is_foreign = [&](const rmem_head& h, rmem_node_reason reason) {
-        rmem_answer answer{};
-        bool foreign = rmem_node_is_foreign(&node.core, &h, &answer);
-        if (foreign)
-            expect_refusal(answer, h, reason,
-                           reason == RMEM_NODE_REBOOTED ? RMEM_REBOOTED : RMEM_NO_SESSION);
-        return foreign;
-    };
-    rmem_head h = other.head(RMEM_READ, addr, 1);
-    EXPECT_FALSE(is_foreign(h, RMEM_NODE_OK));
-    h.session = client.session;
-    EXPECT_TRUE(is_foreign(h, RMEM_NODE_NO_SESSION));
-    h.session ^= 1ull << 40;
-    EXPECT_TRUE(is_foreign(h, RMEM_NODE_NO_SESSION));
-    h.boot++;
-    EXPECT_TRUE(is_foreign(h, RMEM_NODE_REBOOTED));
-    h = other.head(RMEM_READ, addr, 1);
-    h.session ^= 1ull << 40; // to be told under its own slot's lock
-    EXPECT_FALSE(is_foreign(h, RMEM_NODE_OK));
-    node.close(other, other.head(RMEM_CLOSE, 0, 0));
-    EXPECT_TRUE(is_foreign(h, RMEM_NODE_NO_SESSION));
-    EXPECT_FALSE(is_foreign(other.open_head(2), RMEM_NODE_OK));
-}
-
 // However often the greedy tenant asks, the other one's WRITE to two pages finds them ready.
 TEST_F(NodeTest, GreedySpaceLeavesAnotherItsFirstWrite) {
     ASSERT_TRUE(node.add_space(2));
