@@ -14,7 +14,7 @@ import rmemlab
 from remoralab import rmem, tap
 from remoralab.channel import MachineDied
 from remoralab.rmem import wait_until
-from soaklab import Load, SoakFailed
+from soaklab import LOAD_S, Load, SoakFailed
 
 # Exit statuses of shells.
 SIGBUS, SIGKILL = 128 + 7, 128 + 9
@@ -56,7 +56,7 @@ class Command(Load):
 
     def stop(self, excuses=()):
         try:
-            result = self.until.end()
+            result = self.until.end(LOAD_S)
         except MachineDied:
             self.said = ITS_MACHINE
             return True
@@ -119,7 +119,7 @@ class OnDevice(Command):
     def touch(self):
         """One access, by which a client learns of a node that has restarted; returns whether it went well."""
         return self.machine.run(f"dd if={self.device.path} of=/dev/null bs=4k count=1 iflag=direct status=none",
-                                timeout=rmemlab.LOAD_S, check=False).rc == 0
+                                timeout=LOAD_S, check=False).rc == 0
 
     def mend(self, excuses, failed):
         if FORCED in excuses:
@@ -128,7 +128,7 @@ class OnDevice(Command):
             self.attach()
             return
         touched = self.touch() if LOST in excuses else None
-        state = wait_until(f"{self.device.name} is up or lost", self._settled, rmemlab.LOAD_S)
+        state = wait_until(f"{self.device.name} is up or lost", self._settled, LOAD_S)
         counted = self.device.counters()
         if counted["timer-late"]:
             raise SoakFailed(f"{self.name}: {counted['timer-late']} timers were set for a time in the past")
@@ -190,7 +190,7 @@ class Disk(OnDevice):
 
     def _fio_kept(self, rw, extra):
         rmemlab.run_fio(self.machine, self.device.path, rw, "64k", self.mib, seed=self.kept_seed,
-                        extra=f"--offset={self.KEPT_AT_MIB}M {extra}")
+                        timeout=LOAD_S, extra=f"--offset={self.KEPT_AT_MIB}M {extra}")
 
 
 class Swap(OnDevice):
@@ -206,13 +206,13 @@ class Swap(OnDevice):
         super().__init__(name, rack, machine, node)
 
     def prepare(self):
-        self.machine.run(f"mkswap {self.device.path} >/dev/null && swapon {self.device.path}", timeout=rmemlab.LOAD_S)
+        self.machine.run(f"mkswap {self.device.path} >/dev/null && swapon {self.device.path}", timeout=LOAD_S)
 
     def let_go(self):
         # A killed program can outlive its shell. swapoff of a lost device marks its pages as poisoned, and arch/um has
         # no handler for a program that touches one.
         wait_until("the cgroup is empty", lambda: "populated 0" in self.machine.read(f"{GROUP}/cgroup.events"))
-        self.machine.run(["swapoff", self.device.path], timeout=rmemlab.LOAD_S)
+        self.machine.run(["swapoff", self.device.path], timeout=LOAD_S)
 
     def command(self):
         hog = f"{rmemlab.hog_path()} {self.HOG_MIB * self.scale} 1 $n 2"
@@ -248,7 +248,7 @@ class Checks(Command):
 
     def start(self):
         super().start()
-        wait_until(f"{self.name} has its memory", lambda: "begun" in self.log() or not self.running(), rmemlab.LOAD_S)
+        wait_until(f"{self.name} has its memory", lambda: "begun" in self.log() or not self.running(), LOAD_S)
 
     def log(self):
         return self.machine.run(f"cat /run/{self.name}.log", check=False).out
@@ -272,7 +272,7 @@ class ByDevice(Checks, OnDevice):
         return f"dev:{self.device.path}"
 
     def touch(self):
-        result = self.machine.run(f"python3 {CHECK} {self.target()} 1 once", timeout=rmemlab.LOAD_S, check=False)
+        result = self.machine.run(f"python3 {CHECK} {self.target()} 1 once", timeout=LOAD_S, check=False)
         if not (result.rc == 0 or self.is_excusable(result.rc, result.out)):
             raise SoakFailed(f"{self.name}: {result}")
         return result.rc == 0
@@ -353,7 +353,7 @@ class Wire(Command):
     def mend(self, excuses, failed):
         """All is healed: the peer is reached again, whatever went on between."""
         for to in self.to.addresses:
-            wait_until(f"{self.source.name} reaches {to}", lambda to=to: self._reaches(to), rmemlab.LOAD_S)
+            wait_until(f"{self.source.name} reaches {to}", lambda to=to: self._reaches(to), LOAD_S)
 
     def _reaches(self, to):
         return self.machine.run(self.source.wrap(f"ping -c1 -W5 {to}"), check=False, timeout=rmem.ACTION_S).rc == 0

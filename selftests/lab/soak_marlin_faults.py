@@ -112,7 +112,7 @@ class Settings(OfDevice):
 
     name, part = "settings", "settings"
     CHANGES = (("ethtool -L eop0 combined 1", "ethtool -L eop0 combined 2"),
-               ("ethtool -G eop0 rx 2048", "ethtool -G eop0 rx 8192"),
+               ("ethtool -G eop0 rx 2048", "ethtool -G eop0 rx 16384"),
                ("ethtool -C eop0 rx-usecs 0", "ethtool -C eop0 rx-usecs 500"),
                ("ethtool -K eop0 tso off gso off tx off", "ethtool -K eop0 tx on tso on gso on"))
 

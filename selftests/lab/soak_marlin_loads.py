@@ -4,12 +4,11 @@
 import random
 import re
 
-import rmemlab
 import test_eop as eop
 from remoralab import tap
 from remoralab.channel import MachineDied
 from soak_loads import ITS_MACHINE, SIGKILL
-from soaklab import Load, SoakFailed
+from soaklab import LOAD_S, Load, SoakFailed
 from test_cmmc import CMMCIO, COPY_S, Owner
 from test_cmmc_locks import counting
 
@@ -80,7 +79,7 @@ class Copies(OfGrant):
     def end(self, excuses):
         if self.machine.is_on():
             self.machine.run(["rm", "-f", self.go_on])
-        result = self.processes[0].wait(rmemlab.LOAD_S)
+        result = self.processes[0].wait(LOAD_S)
         last = (result.out.splitlines() or [""])[-1]
         if result.rc == 0 and self.owner.process.running():
             if last.split() != ["digest", self.owner.digest()]:
@@ -124,7 +123,7 @@ class Locks(OfGrant):
 
     def _end_one(self, process, excuses):
         try:
-            result = process.wait(rmemlab.LOAD_S)
+            result = process.wait(LOAD_S)
         except MachineDied:
             return ITS_MACHINE
         found = re.search(r"^counted (\d+) torn (\d+) broken (\d+)", result.out, re.M)

@@ -58,6 +58,8 @@ IDLE_SHARE = 0.6
 # Bound of an answer, natively. A host that has other work can delay some of ANSWER_TRIES.
 ANSWER_S, ANSWER_TRIES = 1, 5
 WATCH_EVERY_S = 2
+# Bound of a load's round and of what mends it: a busy host takes a machine's processors away for minutes.
+LOAD_S = 4 * rmemlab.LOAD_S
 # Bounds of the kernel's time, softirqs included, in a machine without load, and of the time until it is at rest.
 REST_SHARE_MAX, REST_WATCH_S, REST_BOUND_S = 0.1, 3, 60
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -363,9 +365,10 @@ class Soak:
 
     def _tell_blocked(self, machine):
         """Stacks of tasks that wait in the kernel, into a file beside the consoles' logs."""
-        said = machine.run("echo w > /proc/sysrq-trigger; dmesg | tail -n 400; cat /proc/stat /proc/softirqs; "
+        said = machine.run("ps -eo pid,stat,time,wchan:30,args; echo w > /proc/sysrq-trigger; dmesg | tail -n 400; "
+                           "cat /proc/stat /proc/softirqs; "
                            f"[ ! -e /sys/module/rmem ] || {rmem.CLI} status; [ ! -e /sys/module/rmem ] || {rmem.CLI} stats; "
-                           f"{rmem.CLI} node status", timeout=30, check=False)
+                           f"{rmem.CLI} node status", timeout=2 * rmem.ACTION_S, check=False)
         path = self.lab.log_dir / f"{machine.name}.failed"
         path.write_text(said.out + said.err)
         tap.diag(f"state of {machine.name}: {os.path.relpath(path)}")
