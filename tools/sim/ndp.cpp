@@ -245,7 +245,7 @@ void NdpSink::receive(Packet* packet) {
         }
         flow_.reorder_depth = std::max(flow_.reorder_depth, static_cast<std::uint32_t>(waiting_));
     }
-    // What a stream's message sets off goes before its acknowledgement.
+    // An answer to a stream's message goes before its acknowledgement.
     if (flow_.listener)
         flow_.listener->progress(flow_, in_order_bytes_);
     packet->kind = trimmed ? Kind::ndp_nack : Kind::ndp_ack;
