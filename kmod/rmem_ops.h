@@ -58,6 +58,8 @@ enum rmem_path_count {
 	RMEM_PATH_SPARE,     /* packets that had to be in one piece and got the one kept */
 	RMEM_PATH_NO_BUFFER, /* packets put off: no memory for them */
 	RMEM_PATH_NO_ROUTE,
+	RMEM_PATH_UNSCHEDULED, /* packets that had to be scheduled, and left without */
+	RMEM_PATH_WAITING,     /* packets not sent again: the first copy still waits to leave */
 	RMEM_PATH_DROP_WIRE, /* + enum rmem_wire_verdict */
 	RMEM_PATH_DROP_STRANGER = RMEM_PATH_DROP_WIRE + RMEM_WIRE_VERDICTS,
 	RMEM_PATH_DROP_NO_CHECKSUM, /* level link, and nothing checked the payload */

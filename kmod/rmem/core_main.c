@@ -37,8 +37,7 @@ EXPORT_SYMBOL_GPL(rmem_skb_open);
 EXPORT_SYMBOL_GPL(rmem_skb_verifies);
 EXPORT_SYMBOL_GPL(rmem_skb_record_init);
 
-EXPORT_SYMBOL_GPL(rmem_socket_start);
-EXPORT_SYMBOL_GPL(rmem_socket_stop);
+EXPORT_SYMBOL_GPL(rmem_socket_parse);
 EXPORT_SYMBOL_GPL(rmem_socket_open);
 EXPORT_SYMBOL_GPL(rmem_socket_deafen);
 EXPORT_SYMBOL_GPL(rmem_socket_close);
@@ -60,11 +59,12 @@ EXPORT_SYMBOL_GPL(rmem_marlin_reader_pieces);
 static int __init core_init(void)
 {
 	base_crc32c_setup();
-	return 0;
+	return rmem_socket_start();
 }
 
 static void __exit core_exit(void)
 {
+	rmem_socket_stop();
 }
 
 module_init(core_init);

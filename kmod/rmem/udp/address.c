@@ -4,8 +4,6 @@
  *
  *   [udp:]10.0.0.2[:PORT]   [udp:]fe80::2%eth0   [udp:][fe80::2%eth0][:PORT]
  */
-#include <linux/export.h>
-#include <linux/inet.h>
 #include <net/ipv6.h>
 #include <net/netlink.h>
 #include <net/net_namespace.h>
@@ -41,56 +39,20 @@ static int check_unicast(const union udp_address *address, const struct nlattr *
 	return -EINVAL;
 }
 
-/* Cuts text into a host and a port; NULL: there is none; empty: it is none. */
-static const char *text_split(char **text)
+static int from_text(union udp_address *address, const struct nlattr *attr,
+		     struct netlink_ext_ack *extack)
 {
-	char *host = *text, *end, *port;
+	char text[RMEM_ADDRESS_TEXT_MAX + 1];
+	bool named;
 
-	if (*host == '[') {
-		*text = ++host;
-		end = strchr(host, ']');
-		if (!end)
-			return "";
-		*end++ = '\0';
-		if (!*end)
-			return NULL;
-		return *end == ':' ? end + 1 : "";
-	}
-	port = strchr(host, ':');
-	if (!port || strchr(port + 1, ':'))
-		return NULL;
-	*port = '\0';
-	return port + 1;
-}
-
-int rmem_udp_address_parse(union udp_address *address, char *text, u16 port,
-			   const struct nlattr *attr, struct netlink_ext_ack *extack)
-{
-	struct sockaddr_storage found = {};
-	const char *written = text_split(&text);
-	char usual[8];
-
-	snprintf(usual, sizeof(usual), "%u", port);
-	if (inet_pton_with_scope(&init_net, AF_UNSPEC, text, written ?: usual, &found) ||
-	    !((struct sockaddr_in *)&found)->sin_port) {
+	nla_strscpy(text, attr, sizeof(text));
+	named = !strncmp(text, SCHEME, strlen(SCHEME));
+	if (rmem_socket_parse(address, text + (named ? strlen(SCHEME) : 0), RMEM_PORT)) {
 		NL_SET_ERR_MSG_ATTR(extack, attr,
 				    "no such ADDRESS: write [udp:]IP or [udp:][IP]:PORT");
 		return -EINVAL;
 	}
-	memcpy(address, &found, sizeof(*address));
 	return check_unicast(address, attr, extack);
-}
-EXPORT_SYMBOL_GPL(rmem_udp_address_parse);
-
-static int from_text(union udp_address *address, const struct nlattr *attr,
-		     struct netlink_ext_ack *extack)
-{
-	char room[RMEM_ADDRESS_TEXT_MAX + 1], *host = room;
-
-	nla_strscpy(room, attr, sizeof(room));
-	if (!strncmp(room, SCHEME, strlen(SCHEME)))
-		host += strlen(SCHEME);
-	return rmem_udp_address_parse(address, host, RMEM_PORT, attr, extack);
 }
 
 static int from_node(union udp_address *address, struct nlattr **attrs,

@@ -72,7 +72,8 @@ static bool outbox_is_for(const struct udp_outbox *out, const struct rmem_head *
 			  const struct rmem_port_path *path)
 {
 	return out->session == head->session && out->space == head->space &&
-	       out->integrity == head->integrity && udp_path_equal(&out->path, path);
+	       out->integrity == head->integrity && udp_path_equal(&out->path, path) &&
+	       udp_way_of(&out->path)->flow == udp_way_of(path)->flow;
 }
 
 struct udp_outbox *udp_outbox_get(struct udp_port *port, const struct rmem_head *head,
@@ -111,7 +112,7 @@ void udp_outbox_route(struct udp_outbox *out, struct udp_route *route)
 
 void udp_outbox_put(struct udp_outbox *out, bool more) __releases(outbox)
 {
-	if (!more || READ_ONCE(out->port->closing)) {
+	if (!more || udp_way_of(&out->path)->flow || READ_ONCE(out->port->closing)) {
 		udp_outbox_flush(out);
 	} else if (udp_answers_any(&out->answers)) {
 		outbox_send(out, udp_answers_take_full(&out->answers));

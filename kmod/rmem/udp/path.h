@@ -63,11 +63,5 @@ static inline const union udp_address *udp_address_of(const struct rmem_address 
 int udp_address_get(struct rmem_address *to, struct nlattr **attrs,
 		    struct netlink_ext_ack *extack);
 int udp_address_put(const struct rmem_address *from, struct sk_buff *reply);
-/*
- * IP, IP:PORT or [IP]:PORT of a machine; the text is changed. port: where none is written. attr:
- * refusals name it.
- */
-int rmem_udp_address_parse(union udp_address *address, char *text, u16 port,
-			   const struct nlattr *attr, struct netlink_ext_ack *extack);
 
 #endif

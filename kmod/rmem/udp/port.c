@@ -39,6 +39,9 @@ struct udp_rx {
 	struct udp_outbox *out;
 };
 
+const struct udp_port_gate __rcu *udp_port_gate;
+static struct udp_port __rcu *udp_port_now; /* of the node that is started */
+
 static struct udp_rx *udp_rx_of(struct rmem_port_batch *batch)
 {
 	return container_of(batch, struct udp_rx, batch);
@@ -51,6 +54,7 @@ static void udp_read_path(struct sk_buff *skb, struct rmem_port_path *path)
 	struct udp_way *way = (struct udp_way *)path->own;
 
 	way->ifindex = 0;
+	way->flow = 0;
 	path->peer.port = ntohs(udp_hdr(skb)->source);
 	way->ipv4 = skb->protocol == htons(ETH_P_IP);
 	if (way->ipv4) {
@@ -96,15 +100,18 @@ static bool udp_admit(struct udp_rx *rx)
 	return true;
 }
 
-/* False: nothing of it was good for anything. */
-static bool udp_handle(struct udp_rx *rx)
+/* path: of a request that came another way; NULL. False: nothing of it was good for anything. */
+static bool udp_handle(struct udp_rx *rx, const struct rmem_port_path *path)
 {
 	struct rmem_skb_record r;
 	bool any = false;
 
 	if (!udp_admit(rx))
 		return false;
-	udp_read_path(rx->skb, &rx->batch.path);
+	if (path)
+		rx->batch.path = *path;
+	else
+		udp_read_path(rx->skb, &rx->batch.path);
 	rx->out = udp_outbox_get(rx->port, &rx->in.head, &rx->batch.path);
 	while (rmem_datagram_step(&rx->in, rx->heads)) {
 		rmem_skb_record_init(&r, &rx->in, rx->skb);
@@ -115,20 +122,45 @@ static bool udp_handle(struct udp_rx *rx)
 	return any;
 }
 
-static int udp_request(struct sock *sk, struct sk_buff *skb)
+static void udp_execute(struct udp_port *port, struct sk_buff *skb,
+			const struct rmem_port_path *path)
 {
-	struct udp_rx rx = { .port = rcu_dereference_sk_user_data(sk), .skb = skb };
+	struct udp_rx rx = { .port = port, .skb = skb };
 
-	if (likely(rx.port)) {
-		rx.batch.port = &rx.port->port;
-		if (udp_handle(&rx)) {
+	if (likely(port)) {
+		rx.batch.port = &port->port;
+		if (udp_handle(&rx, path)) {
 			consume_skb(skb);
-			return 0;
+			return;
 		}
 	}
 	kfree_skb(skb);
+}
+
+static int udp_request(struct sock *sk, struct sk_buff *skb)
+{
+	udp_execute(rcu_dereference_sk_user_data(sk), skb, NULL);
 	return 0;
 }
+
+void rmem_udp_request(struct sk_buff *skb, const struct rmem_port_path *path)
+{
+	udp_execute(rcu_dereference(udp_port_now), skb, path);
+}
+EXPORT_SYMBOL_GPL(rmem_udp_request);
+
+int rmem_udp_gate_register(const struct udp_port_gate *gate)
+{
+	return unrcu_pointer(cmpxchg(&udp_port_gate, NULL, RCU_INITIALIZER(gate))) ? -EBUSY : 0;
+}
+EXPORT_SYMBOL_GPL(rmem_udp_gate_register);
+
+void rmem_udp_gate_unregister(void)
+{
+	RCU_INIT_POINTER(udp_port_gate, NULL);
+	synchronize_net();
+}
+EXPORT_SYMBOL_GPL(rmem_udp_gate_unregister);
 
 /* ---- answers ---- */
 
@@ -263,9 +295,16 @@ static void udp_port_free(struct udp_port *port)
 static void udp_port_close(struct rmem_port *port)
 {
 	struct udp_port *mine = udp_port_of(port);
+	const struct udp_port_gate *gate;
 
+	RCU_INIT_POINTER(udp_port_now, NULL);
 	udp_close_sockets(mine);
 	udp_outbox_close(mine);
+	rcu_read_lock();
+	gate = rcu_dereference(udp_port_gate);
+	if (gate)
+		gate->close();
+	rcu_read_unlock();
 	udp_port_free(mine);
 }
 
@@ -289,8 +328,10 @@ static struct rmem_port *udp_port_open(struct node_host *node,
 	if (udp_outbox_open(port))
 		goto free_port;
 	err = udp_open_sockets(port, extack);
-	if (!err)
+	if (!err) {
+		rcu_assign_pointer(udp_port_now, port);
 		return &port->port;
+	}
 	udp_outbox_close(port);
 	udp_port_free(port);
 	return ERR_PTR(err);

@@ -30,6 +30,7 @@ struct udp_way {
 	struct in6_addr local; /* the request's destination, hence the answer's source */
 	int ifindex;	       /* of a link-local peer, else 0 */
 	bool ipv4;
+	u64 flow; /* not 0: the answers are the gate's, which knows them by this */
 };
 
 static_assert(sizeof(struct udp_way) <= sizeof_field(struct rmem_port_path, own));
@@ -38,6 +39,27 @@ static inline const struct udp_way *udp_way_of(const struct rmem_port_path *path
 {
 	return (const struct udp_way *)path->own;
 }
+
+/* Decides when answers to requests that came by it leave. BH disabled, under rcu_read_lock(). */
+struct udp_port_gate {
+	/* A packet, complete with its IP header and route, for rmem_udp_out(). Consumes skb. */
+	void (*hold)(u64 flow, struct sk_buff *skb);
+	/* The port closes: packets that were held are dropped. */
+	void (*close)(void);
+};
+
+/*
+ * ---- port.c, for a gate's module ----
+ *
+ * unregister: no call is under way afterwards. request: executes a request that came another way
+ * than by the port, if a node is started; skb is as encap_rcv gets it. Consumes skb. BH disabled,
+ * under rcu_read_lock().
+ */
+int rmem_udp_gate_register(const struct udp_port_gate *gate);
+void rmem_udp_gate_unregister(void);
+void rmem_udp_request(struct sk_buff *skb, const struct rmem_port_path *path);
+
+extern const struct udp_port_gate __rcu *udp_port_gate;
 
 /* The route to a peer. */
 struct udp_route {
@@ -118,5 +140,7 @@ void udp_route_forget(struct udp_route *route);
 /* Frees packets if dst is NULL. check: UDP checksum wanted. BH disabled, under rcu_read_lock(). */
 void udp_route_send(struct udp_port *port, struct dst_entry *dst,
 		    const struct rmem_port_path *path, bool check, struct sk_buff *packets);
+/* Sends a packet that has its IP header and route. BH disabled, under rcu_read_lock(). */
+int rmem_udp_out(struct net *net, struct sock *sk, struct sk_buff *skb);
 
 #endif

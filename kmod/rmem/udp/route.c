@@ -4,6 +4,7 @@
  * and kept with the session's slot for as long as it is valid and the slot's requests come from the
  * same peer.
  */
+#include <linux/export.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
 #include <linux/skbuff.h>
@@ -116,6 +117,29 @@ static void push_udp(const struct udp_port *port, const struct rmem_port_path *p
 	udp->check = 0;
 }
 
+int rmem_udp_out(struct net *net, struct sock *sk, struct sk_buff *skb)
+{
+#if IS_ENABLED(CONFIG_IPV6)
+	if (ip_hdr(skb)->version == 6)
+		return ip6_local_out(net, sk, skb);
+#endif
+	return ip_local_out(net, sk, skb);
+}
+EXPORT_SYMBOL_GPL(rmem_udp_out);
+
+/* A gate that has gone since the request came holds nothing. */
+static int route_out(struct udp_port *port, const struct rmem_port_path *path, struct sock *sk,
+		     struct sk_buff *skb)
+{
+	u64 flow = udp_way_of(path)->flow;
+	const struct udp_port_gate *gate = flow ? rcu_dereference(udp_port_gate) : NULL;
+
+	if (likely(!gate))
+		return rmem_udp_out(port->net, sk, skb);
+	gate->hold(flow, skb);
+	return 0;
+}
+
 /* A packet that the path's MTU turns out to be too small for is fragmented, not lost. */
 static int send_ipv4(struct udp_port *port, struct dst_entry *dst,
 		     const struct rmem_port_path *path, bool check, struct sk_buff *skb)
@@ -143,7 +167,7 @@ static int send_ipv4(struct udp_port *port, struct dst_entry *dst,
 		ip->frag_off = 0;
 		__ip_select_ident(port->net, ip, 1);
 	}
-	return ip_local_out(port->net, port->sk4, skb);
+	return route_out(port, path, port->sk4, skb);
 }
 
 /* The UDP checksum is there at every level: without it, IPv6 protects no address. */
@@ -167,7 +191,7 @@ static int send_ipv6(struct udp_port *port, struct dst_entry *dst,
 	ip->saddr = udp_way_of(path)->local;
 	ip->daddr = dest;
 	skb->ignore_df = 1;
-	return ip6_local_out(port->net, port->sk6, skb);
+	return route_out(port, path, port->sk6, skb);
 #else
 	kfree_skb(skb);
 	return -EAFNOSUPPORT;

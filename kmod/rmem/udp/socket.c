@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 #include "rmem/udp/socket.h"
 
+#include <linux/inet.h>
 #include <linux/inetdevice.h>
 #include <linux/net.h>
 #include <linux/notifier.h>
@@ -172,6 +173,47 @@ void rmem_socket_stop(void)
 	unregister_inet6addr_notifier(&ipv6_block);
 	unregister_inetaddr_notifier(&ipv4_block);
 	destroy_workqueue(movers);
+}
+
+/* ---- addresses ---- */
+
+/* Cuts text into a host and a port; NULL: there is none; empty: it is none. */
+static const char *text_split(char **text)
+{
+	char *host = *text, *end, *port;
+
+	if (*host == '[') {
+		*text = ++host;
+		end = strchr(host, ']');
+		if (!end)
+			return "";
+		*end++ = '\0';
+		if (!*end)
+			return NULL;
+		return *end == ':' ? end + 1 : "";
+	}
+	port = strchr(host, ':');
+	if (!port || strchr(port + 1, ':'))
+		return NULL;
+	*port = '\0';
+	return port + 1;
+}
+
+int rmem_socket_parse(union udp_address *address, const char *text, u16 port)
+{
+	char room[RMEM_ADDRESS_TEXT_MAX + 1], usual[8], *host = room;
+	struct sockaddr_storage found = {};
+	const char *written;
+
+	if (strscpy(room, text, sizeof(room)) < 0)
+		return -EINVAL;
+	snprintf(usual, sizeof(usual), "%u", port);
+	written = text_split(&host);
+	if (inet_pton_with_scope(&init_net, AF_UNSPEC, host, written ?: usual, &found) ||
+	    !((struct sockaddr_in *)&found)->sin_port)
+		return -EINVAL;
+	memcpy(address, &found, sizeof(*address));
+	return 0;
 }
 
 /* ---- packets in one piece ---- */

@@ -48,9 +48,14 @@ struct rmem_socket {
 		      sizeof(struct udphdr),                                                       \
 	      16)
 
-/* Follow the machine's addresses: each socket is connected anew when it has lost its own. */
+/*
+ * Follow the machine's addresses while remora_core.ko is there: each socket is connected anew when it has
+ * lost its own.
+ */
 int rmem_socket_start(void);
 void rmem_socket_stop(void);
+/* Read IP, IP:PORT or [IP]:PORT. port: where none is written. */
+int rmem_socket_parse(union udp_address *address, const char *text, u16 port);
 
 /* receive runs in softirq, under rcu_read_lock(), with user_data in sk_user_data. */
 int rmem_socket_open(struct rmem_socket *s, const union udp_address *to,

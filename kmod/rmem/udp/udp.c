@@ -35,11 +35,10 @@ static void udp_close_packet(struct udp_batch *batch)
 }
 
 /* A gate wants messages that read apart from others, for only these have answers that are long. */
-static bool udp_takes(const struct rmem_path *path, const struct udp_batch *batch,
+static bool udp_takes(struct rmem_path *path, const struct udp_batch *batch,
 		      const struct rmem_client_tx *tx)
 {
-	if (container_of_const(path, struct udp_path, path)->gate &&
-	    batch->reads != rmem_type_reads(tx->head.type))
+	if (udp_path_of(path)->gate && batch->reads != rmem_type_reads(tx->head.type))
 		return false;
 	return rmem_packet_takes(&batch->packet, tx, path->batch_bytes);
 }
@@ -224,18 +223,10 @@ static const struct rmem_transport_ops udp_transport = {
 
 int rmem_udp_register(void)
 {
-	int err = rmem_socket_start();
-
-	if (err)
-		return err;
-	err = rmem_transport_register(&udp_transport);
-	if (err)
-		rmem_socket_stop();
-	return err;
+	return rmem_transport_register(&udp_transport);
 }
 
 void rmem_udp_unregister(void)
 {
 	rmem_transport_unregister(&udp_transport);
-	rmem_socket_stop();
 }
