@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * edm.ko: a scheduler of memory messages, and this machine as the host of one. Loading it does
+ * nothing but offer the netlink family.
+ */
+#include <linux/init.h>
+#include <linux/module.h>
+
+#include "edm/edm.h"
+
+static int __init edm_init(void)
+{
+	return edm_netlink_register();
+}
+
+/* Transports use this module, so it goes after them. */
+static void __exit edm_exit(void)
+{
+	edm_netlink_unregister();
+	edm_service_stop();
+	edm_member_leave(NULL);
+}
+
+module_init(edm_init);
+module_exit(edm_exit);
+
+MODULE_DESCRIPTION("Remora EDM: scheduled memory messages");
+MODULE_LICENSE("GPL");

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Where EDM's host (kmod/edm/member.c) meets the transports whose messages it schedules.
+ *
+ *   a client's transport              a memory node's
+ *     submit |   ^ request, sent        answer |   ^ request, granted
+ *            v   |                             v   |
+ *   member.c     this machine's port at a scheduler: core/edm/host.h, its lock, timer and sockets
+ *
+ * A client's op is a datagram that writes, or one that asks for data. The member announces its
+ * bytes, and tells when it may leave. Bytes count as on the link, with all headers.
+ */
+#ifndef REMORA_EDM_OPS_H
+#define REMORA_EDM_OPS_H
+
+#include <linux/types.h>
+
+#include "core/edm/host.h"
+
+struct sk_buff;
+union udp_address;
+
+/* Messages and answers of each peer under way at a time. */
+#define EDM_MEMBER_SLOTS 32U
+
+/* A datagram's part of a link beside IP: Ethernet's header, FCS, preamble and gap. */
+#define EDM_FRAME_BYTES 38U
+/* Datagrams up to these bytes aren't announced: a demand and a grant take as much. */
+#define EDM_FREE_BYTES 512U
+
+/* Called under the member's lock, BH disabled. */
+struct edm_client_ops {
+	/*
+	 * A copy of a read's request, for the scheduler to forward; headroom bytes are free before
+	 * skb->data. NULL: no memory. It has EDM_OPAQUE_BYTES_MAX at most.
+	 */
+	struct sk_buff *(*request)(struct edm_op *op, u32 headroom);
+	/* Send a read's request to its peer: it goes without a scheduler. The op goes on. */
+	void (*ask)(struct edm_op *op);
+	/* All bytes of a write may leave. The op is the client's again. */
+	void (*sent)(struct edm_op *op, bool unscheduled);
+};
+
+struct edm_node_ops {
+	/*
+	 * A request of a peer's message, whose answer is announced with so many bytes. Consumes skb,
+	 * whose data is the request; the UDP header that brought it is still in udp_hdr(). No lock.
+	 */
+	void (*request)(u16 peer, u32 id, u32 bytes, struct sk_buff *skb);
+	/* The answer's bytes before end may leave. Under the member's lock. */
+	void (*granted)(u16 peer, u32 id, u32 end);
+	/* The membership has ended: no answer is granted any more. Under the member's lock. */
+	void (*gone)(void);
+};
+
+/*
+ * Process context. A module has at most one of each registered. unregister: no call is under way
+ * afterwards, and no op of the client is the member's.
+ */
+int edm_client_register(const struct edm_client_ops *ops);
+void edm_client_unregister(void);
+int edm_node_register(const struct edm_node_ops *ops);
+void edm_node_unregister(void);
+
+/*
+ * This machine's membership at a scheduler stays until put. scheduler: its address, or NULL for the
+ * one it is a member of. -ENOTCONN: there is none.
+ */
+int edm_member_get(const union udp_address *scheduler);
+void edm_member_put(void);
+
+/*
+ * BH disabled. begin takes the member's lock. Returns false, and takes none, if this machine is no
+ * member. end does what has become possible, which calls the ops above, and releases the lock.
+ */
+bool edm_member_begin(void);
+void edm_member_end(void);
+
+/* Between begin and end; as in core/edm/host.h. */
+void edm_member_submit(struct edm_op *op);
+void edm_member_done(struct edm_op *op);
+bool edm_member_cancel(struct edm_op *op);
+void edm_member_answer(u16 peer, u32 id);
+/* The scheduler's lease; 0 until one has welcomed this machine. */
+u64 edm_member_lease_ns(void);
+
+#endif

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * rmem_node_edm.ko: the node's half of the transport by EDM. Requests that ask for much data come
+ * by the scheduler; they are executed as if they had come by UDP, and the answers are UDP's. A gate
+ * holds these until they are granted (udp/port.h).
+ *
+ *   port_request():  prefix off --> rmem_udp_request() --> port_hold(): a packet of the answer each
+ *                    edm_member_answer(): the answer's packets are there
+ *   port_granted():  packets whose last byte is granted leave
+ *
+ * All other requests, and all their answers, take UDP's way.
+ */
+#include <linux/ip.h>
+#include <linux/module.h>
+#include <linux/slab.h>
+#include <linux/udp.h>
+#include <net/dst.h>
+#include <net/ipv6.h>
+
+#include "edm_ops.h"
+#include "rmem/edm/prefix.h"
+#include "rmem/udp/port.h"
+
+/* Of all answers together, with the packets' memory. More are dropped: their clients ask again. */
+#define PORT_HELD_BYTES_MAX (32U << 20)
+
+/* An answer to a peer's message of a slot. */
+struct port_answer {
+	struct sk_buff_head packets;
+	u32 id;
+	u32 announced_bytes, held_bytes; /* held: of all packets that came, on the link */
+};
+
+/* The member's lock guards these. */
+static struct port_answer *port_answers; /* [ports][slots] */
+static u32 port_held_bytes;
+
+/* A flow names an answer, and is never 0. */
+static u64 port_flow(u16 peer, u32 id)
+{
+	return BIT_ULL(48) | (u64)peer << 32 | id;
+}
+
+static struct port_answer *port_answer(u16 peer, u32 id)
+{
+	return &port_answers[peer * EDM_MEMBER_SLOTS + id % EDM_MEMBER_SLOTS];
+}
+
+/* A packet's end in its answer, in its cb while it is held. */
+static u32 *port_end_of(struct sk_buff *skb)
+{
+	return (u32 *)skb->cb;
+}
+
+static struct sk_buff *port_take(struct port_answer *answer)
+{
+	struct sk_buff *skb = __skb_dequeue(&answer->packets);
+
+	if (skb)
+		port_held_bytes -= skb->truesize;
+	return skb;
+}
+
+static void port_drop(struct port_answer *answer)
+{
+	struct sk_buff *skb;
+
+	while ((skb = port_take(answer)))
+		kfree_skb(skb);
+}
+
+static void port_leave(struct sk_buff *skb)
+{
+	memset(skb->cb, 0, sizeof(skb->cb));
+	rmem_udp_out(dev_net(skb_dst(skb)->dev), NULL, skb);
+}
+
+/* ---- answers ---- */
+
+static void port_hold(u64 flow, struct sk_buff *skb)
+{
+	struct port_answer *answer;
+
+	if (!skb_dst_force(skb) || !edm_member_begin()) {
+		kfree_skb(skb);
+		return;
+	}
+	answer = port_answer(flow >> 32, flow);
+	if (answer->id == (u32)flow && port_held_bytes + skb->truesize <= PORT_HELD_BYTES_MAX) {
+		answer->held_bytes += skb->len + EDM_FRAME_BYTES;
+		*port_end_of(skb) = answer->held_bytes;
+		port_held_bytes += skb->truesize;
+		__skb_queue_tail(&answer->packets, skb);
+	} else {
+		kfree_skb(skb);
+	}
+	edm_member_end();
+}
+
+static void port_granted(u16 peer, u32 id, u32 end)
+{
+	struct port_answer *answer = port_answer(peer, id);
+	struct sk_buff *skb;
+
+	if (answer->id != id)
+		return;
+	/* The client may have announced less than the answer takes. */
+	while ((skb = skb_peek(&answer->packets)) &&
+	       (*port_end_of(skb) <= end || end == answer->announced_bytes)) {
+		port_take(answer);
+		port_leave(skb);
+	}
+}
+
+static void port_drop_all(void)
+{
+	u32 n;
+
+	for (n = 0; n < EDM_PORTS_MAX * EDM_MEMBER_SLOTS; n++)
+		port_drop(&port_answers[n]);
+}
+
+/* Without a membership nothing is held. */
+static void port_close(void)
+{
+	local_bh_disable();
+	if (edm_member_begin()) {
+		port_drop_all();
+		edm_member_end();
+	}
+	local_bh_enable();
+}
+
+static const struct udp_port_gate port_gate = {
+	.hold = port_hold,
+	.close = port_close,
+};
+
+/* ---- requests ---- */
+
+/* Puts the UDP header before the datagram, as the port has it. False: no memory, or it is short. */
+static bool port_strip(struct sk_buff *skb, struct rmem_edm_prefix *prefix)
+{
+	struct udphdr udp = *udp_hdr(skb);
+
+	if (skb->len <= sizeof(*prefix) || skb_ensure_writable(skb, sizeof(*prefix)))
+		return false;
+	memcpy(prefix, skb->data, sizeof(*prefix));
+	skb_pull(skb, sizeof(*prefix) - sizeof(udp));
+	memcpy(skb->data, &udp, sizeof(udp));
+	skb_reset_transport_header(skb);
+	return true;
+}
+
+static void port_path(const struct rmem_edm_prefix *prefix, u64 flow, struct rmem_port_path *path)
+{
+	struct udp_way *way = (struct udp_way *)path->own;
+
+	memset(path, 0, sizeof(*path));
+	memcpy(path->peer.addr, &prefix->client, sizeof(path->peer.addr));
+	path->peer.port = ntohs(prefix->port);
+	way->local = prefix->node;
+	way->ipv4 = ipv6_addr_v4mapped(&prefix->client) && ipv6_addr_v4mapped(&prefix->node);
+	way->flow = flow;
+}
+
+static bool port_begin(u16 peer, u32 id, u32 bytes)
+{
+	struct port_answer *answer = port_answer(peer, id);
+
+	if (!edm_member_begin())
+		return false;
+	port_drop(answer);
+	answer->id = id;
+	answer->announced_bytes = bytes;
+	answer->held_bytes = 0;
+	edm_member_end();
+	return true;
+}
+
+static void port_request(u16 peer, u32 id, u32 bytes, struct sk_buff *skb)
+{
+	struct rmem_edm_prefix prefix;
+	struct rmem_port_path path;
+
+	if (!port_strip(skb, &prefix) || !port_begin(peer, id, bytes)) {
+		kfree_skb(skb);
+		return;
+	}
+	port_path(&prefix, port_flow(peer, id), &path);
+	rmem_udp_request(skb, &path);
+	if (!edm_member_begin())
+		return;
+	edm_member_answer(peer, id);
+	edm_member_end();
+}
+
+static const struct edm_node_ops port_ops = {
+	.request = port_request,
+	.granted = port_granted,
+	.gone = port_drop_all,
+};
+
+/* ---- life ---- */
+
+static int __init port_init(void)
+{
+	u32 n;
+	int err;
+
+	port_answers = kvcalloc(EDM_PORTS_MAX * EDM_MEMBER_SLOTS, sizeof(*port_answers), GFP_KERNEL);
+	if (!port_answers)
+		return -ENOMEM;
+	for (n = 0; n < EDM_PORTS_MAX * EDM_MEMBER_SLOTS; n++)
+		__skb_queue_head_init(&port_answers[n].packets);
+	err = rmem_udp_gate_register(&port_gate);
+	if (err)
+		goto free;
+	err = edm_node_register(&port_ops);
+	if (!err)
+		return 0;
+	rmem_udp_gate_unregister();
+free:
+	kvfree(port_answers);
+	return err;
+}
+
+static void __exit port_exit(void)
+{
+	edm_node_unregister();
+	rmem_udp_gate_unregister();
+	port_close();
+	kvfree(port_answers);
+}
+
+module_init(port_init);
+module_exit(port_exit);
+
+MODULE_ALIAS("rmem-port-edm");
+MODULE_DESCRIPTION("Remora remote memory: the node's answers by EDM");
+MODULE_LICENSE("GPL");
