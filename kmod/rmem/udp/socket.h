@@ -49,8 +49,8 @@ struct rmem_socket {
 	      16)
 
 /*
- * Follow the machine's addresses while remora_core.ko is there: each socket is connected anew when it has
- * lost its own.
+ * Follow the machine's addresses while remora_core.ko is there: each socket is connected anew when
+ * it has lost its own.
  */
 int rmem_socket_start(void);
 void rmem_socket_stop(void);
