@@ -16,6 +16,7 @@ void add_device_commands(CLI::App& program); // device.cpp: attach, detach
 void add_report_commands(CLI::App& program); // report.cpp: status, stats
 void add_top_command(CLI::App& program);     // top.cpp
 void add_eqds_commands(CLI::App& program);   // eqds.cpp
+void add_edm_commands(CLI::App& program);    // edm.cpp
 void add_ping_command(CLI::App& program);    // ping.cpp
 void add_mh_commands(CLI::App& program);     // mh.cpp
 

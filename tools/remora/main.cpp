@@ -36,6 +36,7 @@ int run(int argc, char** argv) {
     remora::add_report_commands(program);
     remora::add_top_command(program);
     remora::add_eqds_commands(program);
+    remora::add_edm_commands(program);
     remora::add_ping_command(program);
     remora::add_mh_commands(program);
     try {
