@@ -117,6 +117,8 @@ def test_scheduler_that_stops_and_starts(lab):
             wait_state(rack.client, "unscheduled")
             went = disk.counters()["unscheduled"]
             rmem.wait_until("messages go without grants", lambda: disk.counters()["unscheduled"] > went + 10)
+            told = disk.status()
+            assert told["scheduler"] == "unscheduled" and told["unscheduled_packets"] > went, told
             rack.start()
             wait_state(rack.client, "scheduled")
             wait_state(rack.node, "scheduled")

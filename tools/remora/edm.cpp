@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "remora/commands.hpp"
+#include "remora/edm.hpp"
 #include "remora/netlink.hpp"
 #include "support/failure.hpp"
 #include "support/key.hpp"
@@ -151,6 +152,10 @@ void add_join(CLI::App& edm) {
 }
 
 } // namespace
+
+std::string edm_member_state() {
+    return edm_family().call(Request(EDM_CMD_STATUS)).string(EDM_A_STATE);
+}
 
 void add_edm_commands(CLI::App& program) {
     CLI::App* edm = program.add_subcommand("edm", "Scheduled memory messages");

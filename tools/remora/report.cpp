@@ -11,6 +11,7 @@
 
 #include "remora/commands.hpp"
 #include "remora/devices.hpp"
+#include "remora/edm.hpp"
 #include "remora/table.hpp"
 #include "support/failure.hpp"
 #include "support/parse.hpp"
@@ -25,6 +26,11 @@ double cwnd_packets(const Device& device) {
 }
 
 // ---- status ----
+
+// Of EDM, whose messages a scheduler grants.
+bool is_scheduled(const Device& device) {
+    return device.node().starts_with("edm:");
+}
 
 nlohmann::ordered_json status_json(const Device& device) {
     nlohmann::ordered_json json;
@@ -43,7 +49,18 @@ nlohmann::ordered_json status_json(const Device& device) {
     json["boot"] = fmt::format("{:016x}", device.number(RMEM_A_BOOT));
     json["rtt_ns"] = device.number(RMEM_A_RTT_NS);
     json["cwnd_packets"] = cwnd_packets(device);
+    if (is_scheduled(device)) {
+        json["scheduler"] = edm_member_state();
+        for (const auto& [name, value] : device.counters())
+            if (name == "unscheduled")
+                json["unscheduled_packets"] = value;
+    }
     return json;
+}
+
+std::string state_text(const Device& device) {
+    std::string text{name_of(state_names, device.number(RMEM_A_STATE))};
+    return is_scheduled(device) ? text + ", " + edm_member_state() : text;
 }
 
 // The kernel warns at the attach, and a reboot or another sysctl makes it so later.
@@ -66,8 +83,7 @@ void status(bool json) {
         std::uint64_t openers = device.number(RMEM_A_OPENERS);
         std::uint64_t bytes = device.number(RMEM_A_BYTES);
         table.add({"/dev/" + device.name(), bytes ? size_text(bytes) : "-", device.node(),
-                   name_of(state_names, device.number(RMEM_A_STATE)),
-                   openers ? fmt::format("{}", openers) : "no",
+                   state_text(device), openers ? fmt::format("{}", openers) : "no",
                    time_text(device.number(RMEM_A_RTT_NS)),
                    fmt::format("{:.2f}", cwnd_packets(device)),
                    name_of(integrity_names, device.number(RMEM_A_INTEGRITY))});
