@@ -135,9 +135,10 @@ class PowerCut(OfMachine):
 
 
 class Hibernated(Suspended):
-    """A node's machine rehearses the begin of a hibernation, after which its node serves no memory of before."""
+    """A node's machine begins to hibernate, and gives up, for its image would take more memory than it has left. Its node
+    serves no memory of before all the same."""
 
-    name, STATE = "hibernate", "disk"
+    name, STATE, GIVES_UP = "hibernate", "disk", "Cannot allocate memory"
 
     def __init__(self, machine, away, node):
         super().__init__(machine, away)
