@@ -8,7 +8,7 @@
  *   member.c     this machine's port at a scheduler: core/edm/host.h, its lock, timer and sockets
  *
  * A client's op is a datagram that writes, or one that asks for data. The member announces its
- * bytes, and tells when it may leave. Bytes count as on the link, with all headers.
+ * bytes, and tells when it MAY leave. Bytes count as on the link, with all headers.
  */
 #ifndef REMORA_EDM_OPS_H
 #define REMORA_EDM_OPS_H
@@ -37,7 +37,7 @@ struct edm_client_ops {
 	struct sk_buff *(*request)(struct edm_op *op, u32 headroom);
 	/* Send a read's request to its peer: it goes without a scheduler. The op goes on. */
 	void (*ask)(struct edm_op *op);
-	/* All bytes of a write may leave. The op is the client's again. */
+	/* All bytes of a write MAY leave. The op is the client's again. */
 	void (*sent)(struct edm_op *op, bool unscheduled);
 };
 
@@ -47,7 +47,7 @@ struct edm_node_ops {
 	 * whose data is the request; the UDP header that brought it is still in udp_hdr(). No lock.
 	 */
 	void (*request)(u16 peer, u32 id, u32 bytes, struct sk_buff *skb);
-	/* The answer's bytes before end may leave. Under the member's lock. */
+	/* The answer's bytes before end MAY leave. Under the member's lock. */
 	void (*granted)(u16 peer, u32 id, u32 end);
 	/* The membership has ended: no answer is granted any more. Under the member's lock. */
 	void (*gone)(void);
@@ -71,7 +71,8 @@ void edm_member_put(void);
 
 /*
  * BH disabled. begin takes the member's lock. Returns false, and takes none, if this machine is no
- * member. end does what has become possible, which calls the ops above, and releases the lock.
+ * member. end executes the actions that became possible, which calls the ops above, and releases
+ * the lock.
  */
 bool edm_member_begin(void);
 void edm_member_end(void);

@@ -64,7 +64,7 @@ out/lib/pkgconfig/libremote.pc: Makefile libremote/build.mk
 
 # ---- the interface ----------------------------------------------------------------------------
 
-# What each library exports, and the types of it; selftests/lib holds the libraries to that.
+# The record of each library's exports and their types; selftests/lib holds the libraries to it.
 ABI_FLAGS = --exported-interfaces-only --drop-private-types --no-show-locs --no-corpus-path --no-comp-dir-path
 abi: lib ## record the libraries' interfaces as they are now, after a change of them that CHANGES.md tells
 	$(Q)for each in libremote:remote libcmmc:remote libeqds:eqds; do \

@@ -449,8 +449,7 @@ struct remote_counters {
 	uint64_t retries, timeouts;
 	uint64_t damaged;  /* refused by tag or digest, by the client or the node */
 	uint64_t busy;	   /* answers that told the client to retry later */
-	/* Sessions opened again: the node ended one, a change was cancelled, or remote_info(). */
-	uint64_t reopened;
+	uint64_t reopened; /* sessions opened again: the node ended one, or a change was cancelled */
 };
 
 /* Counts since the handle was opened. -EINVAL also for counters->size. */

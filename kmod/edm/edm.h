@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * edm.ko: what its files share. A file calls only files below it.
+ * edm.ko: declarations for its files. A file calls only files below it.
  *
  *   main.c        the module
  *   netlink.c     family edm

@@ -13,7 +13,7 @@
  *     ANSWER  bytes of an answer may leave
  *
  * It sends under its lock, so that datagrams leave in the order of their numbers. One that finds
- * no memory counts as lost. The sockets may use the kernel's reserves, for a member may swap.
+ * no memory counts as lost. The sockets can use the kernel's reserves, for a member might swap.
  */
 #include <linux/hrtimer.h>
 #include <linux/ktime.h>

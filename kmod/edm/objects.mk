@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 #
-# edm.ko: the scheduler, and a machine's membership at one. It uses what remora_core.ko exports.
+# edm.ko: the scheduler, and a machine's membership at one. It uses the exports of remora_core.ko.
 
 obj-m += edm.o
 

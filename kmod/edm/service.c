@@ -29,7 +29,9 @@
 #define SERVICE_UNIT_BYTES 1024U
 /* The oldest message of a port that has waited for so long goes first. */
 #define SERVICE_AGE_NS (100 * NSEC_PER_MSEC)
-/* Bytes of short messages by which a host may precede others, in chunks; they return at half rate. */
+/*
+ * Bytes of short messages by which a host can precede others, in chunks; they return at half rate.
+ */
 #define SERVICE_SHARE_CHUNKS 64U
 #define SERVICE_SHARE_PERMILLE 500
 
@@ -51,7 +53,7 @@ static const char *const service_count_name[SERVICE_COUNTS] = {
 struct edm_service {
 	struct edm_service_config config;
 	struct edm_sockets sockets;
-	spinlock_t lock; /* guards what follows */
+	spinlock_t lock; /* guards the members below */
 	bool stopped;
 	struct hrtimer timer;
 	u64 armed_ns; /* time at which the timer goes off; 0: it is not set */

@@ -102,7 +102,7 @@ std::uint64_t parse_number(std::string_view text, std::uint64_t min, std::uint64
     std::string_view rest = text;
     auto value = take_digits(rest);
     if (!value || !rest.empty() || *value < min || *value > max)
-        throw Misuse("{} '{}' is none: write a number from {} to {}", what, text, min, max);
+        throw Misuse("{} '{}' is not a number from {} to {}", what, text, min, max);
     return *value;
 }
 

@@ -333,8 +333,8 @@ class Daemon(unittest.TestCase):
         attach = "attach 127.0.0.1 --size 16M --key /dev/null"
         for words, says in ((f"{attach} --timeout 60", "--timeout '60' is not 0.001 to 30 seconds"),
                             (f"{attach} --timeout 0", "--timeout '0' is not 0.001 to 30 seconds"),
-                            (f"{attach} --index 1024", "--index '1024' is none: write a number from 0 to 1023"),
-                            (f"{attach} --queues 0", "--queues '0' is none: write a number from 1 to"),
+                            (f"{attach} --index 1024", "--index '1024' is not a number from 0 to 1023"),
+                            (f"{attach} --queues 0", "--queues '0' is not a number from 1 to"),
                             ("attach 127.0.0.1 --programs --key /dev/null --fail-after 61", "'61' is not 0.001 to 60 seconds"),
                             ("ping 127.0.0.1 --key /dev/null --timeout 0", "--timeout '0' is not 0.001 to 4294967.295 seconds"),
                             ("stats --interval 0", "--interval '0' is not 0.001 to 4294967.295 seconds"),

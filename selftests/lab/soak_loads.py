@@ -351,7 +351,7 @@ class Wire(Command):
         return status in (3, SIGKILL) and "wrong bytes" not in said
 
     def mend(self, excuses, failed):
-        """All is healed: the peer is reached again, whatever went on between."""
+        """All is healed: the peer is reached again, after any faults."""
         for to in self.to.addresses:
             wait_until(f"{self.source.name} reaches {to}", lambda to=to: self._reaches(to), LOAD_S)
 

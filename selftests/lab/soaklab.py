@@ -365,7 +365,7 @@ class Soak:
 
     def _tell_blocked(self, machine):
         """Stacks of tasks that wait in the kernel, into a file beside the consoles' logs."""
-        said = machine.run("ps -eo pid,stat,time,wchan:30,args; echo w > /proc/sysrq-trigger; dmesg | tail -n 400; "
+        said = machine.run("ps -eo pid,stat,time,args; echo w > /proc/sysrq-trigger; dmesg | tail -n 400; "
                            "cat /proc/stat /proc/softirqs; "
                            f"[ ! -e /sys/module/rmem ] || {rmem.CLI} status; [ ! -e /sys/module/rmem ] || {rmem.CLI} stats; "
                            f"{rmem.CLI} node status", timeout=2 * rmem.ACTION_S, check=False)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Remote memory by EDM: a scheduler grants what a client writes and what a node answers. Without it all goes on."""
+"""Remote memory by EDM: a scheduler grants a client's writes and a node's answers. Without it all goes on."""
 
 import contextlib
 import json
@@ -129,7 +129,7 @@ def test_scheduler_that_stops_and_starts(lab):
 
 
 def test_refusals(lab):
-    """Each says what to do."""
+    """Each names the remedy."""
     with racked(lab) as (rack, lent):
         disk = rack.attach(lent)
         for words, said in ((("leave",), "detach them first"),

@@ -833,6 +833,7 @@ TEST_F(BadWords, BadOffersAfterALossLeaveNothingOpen) {
         return offers >= std::size(bad_offers) || HasFailure();
     })) << "the client doesn't come back";
     close();
+    node.answer_new_clients(nullptr); // its thread has done with offers
     EXPECT_TRUE(comes_true([&] { return open_descriptors() == before; }));
     EXPECT_FALSE(is_mapped(file_name));
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Messages in remora-sim: what it reports of them, and EDM's experiments in short."""
+"""Messages in remora-sim: its reports of them, and EDM's experiments in short."""
 
 import csv
 import io

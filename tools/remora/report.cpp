@@ -27,7 +27,7 @@ double cwnd_packets(const Device& device) {
 
 // ---- status ----
 
-// Of EDM, whose messages a scheduler grants.
+// EDM's figures; a scheduler grants its messages.
 bool is_scheduled(const Device& device) {
     return device.node().starts_with("edm:");
 }

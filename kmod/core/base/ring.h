@@ -111,7 +111,7 @@ static inline bool base_ring_pop(struct base_ring *ring, u32 *value)
 }
 
 /*
- * The position of the next push. The caller sees what producers did before they pushed to positions
+ * The position of the next push. The caller sees all that producers did before they pushed to positions
  * below; such a push() might not have returned.
  */
 static inline u32 base_ring_head(const struct base_ring *ring)

@@ -8,8 +8,8 @@
  *     '-- READs ---> reads --> edm_member_submit() --> client_request(): a copy by the scheduler
  *                      '<---- answered in full: edm_member_done()
  *
- * A datagram is its own op, in its cb. The congestion window of the core bounds what waits here,
- * and is what protects the network while no scheduler answers.
+ * A datagram is its own op, in its cb. The congestion window of the core bounds the data that waits
+ * here, and protects the network while no scheduler answers.
  *
  * Address: edm:SCHEDULER/PORT@NODE. PORT is the node's at the scheduler, NODE its address by UDP.
  */

@@ -21,7 +21,10 @@
 #include "rmem/edm/prefix.h"
 #include "rmem/udp/port.h"
 
-/* Of all answers together, with the packets' memory. More are dropped: their clients ask again. */
+/*
+ * Bound on all answers together, with the packets' memory. More are dropped: their clients ask
+ * again.
+ */
 #define PORT_HELD_BYTES_MAX (32U << 20)
 
 /* An answer to a peer's message of a slot. */
@@ -104,7 +107,7 @@ static void port_granted(u16 peer, u32 id, u32 end)
 
 	if (answer->id != id)
 		return;
-	/* The client may have announced less than the answer takes. */
+	/* The client might have announced less than the answer takes. */
 	while ((skb = skb_peek(&answer->packets)) &&
 	       (*port_end_of(skb) <= end || end == answer->announced_bytes)) {
 		port_take(answer);

@@ -95,7 +95,7 @@ static int connect(struct rmem_socket *s)
 
 /*
  * Nothing is being sent. If no address leads to the node now, that stays so, and the next event, or
- * the next packet that can't be sent, comes here again: the route of a new address may follow it.
+ * the next packet that can't be sent, comes here again: the route of a new address might follow it.
  */
 static void move(struct rmem_socket *s)
 {
@@ -124,7 +124,7 @@ static void move_all(struct work_struct *work)
 		WRITE_ONCE(s->moves, true);
 		any = true;
 	}
-	/* Whatever is being sent has read the addresses after this. */
+	/* After this, each packet that is being sent has read the addresses. */
 	if (any)
 		synchronize_rcu();
 	list_for_each_entry(s, &sockets, of_all) {

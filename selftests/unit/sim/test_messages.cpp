@@ -114,8 +114,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Stack{"floor", budget_raw, 142, 86}, Stack{"ird", budget_raw, 142, 86},
                     Stack{"homa", budget_raw, 142, 86}, Stack{"dcqcn", budget_roce, 142, 86},
                     Stack{"cxl", budget_cxl, 85, 17}, Stack{"cxl-voq", budget_cxl, 85, 17}),
-    [](const auto& info) {
-        std::string name = info.param.transport;
+    [](const auto& instance) {
+        std::string name = instance.param.transport;
         std::erase(name, '-');
         return name;
     });
