@@ -22,6 +22,7 @@
 #include <linux/wait.h>
 #include <net/sock.h>
 
+#include "compat/compat.h"
 #include "core/base/bits.h"
 #include "edm/edm.h"
 #include "rmem/udp/socket.h"

@@ -5,6 +5,7 @@
 #include <linux/sizes.h>
 #include <net/genetlink.h>
 
+#include "compat/compat.h"
 #include "core/base/bits.h"
 #include "edm/edm.h"
 #include "uapi/remora_edm.h"
@@ -18,14 +19,12 @@ static_assert(EDM_KEY_BYTES == BASE_SIPHASH_KEY_BYTES);
 /* The scheduler and the membership change under this alone. */
 static DEFINE_MUTEX(netlink_control);
 
-static const struct netlink_range_validation netlink_udp_ports = { .min = 1, .max = U16_MAX };
-
 static const struct nla_policy netlink_policy[EDM_A_MAX + 1] = {
 	[EDM_A_KEY] = NLA_POLICY_EXACT_LEN(EDM_KEY_BYTES),
 	[EDM_A_PORTS] = NLA_POLICY_RANGE(NLA_U16, 2, EDM_PORTS_MAX),
 	[EDM_A_CHUNK_BYTES] = NLA_POLICY_MIN(NLA_U32, SZ_4K),
 	[EDM_A_LEASE_US] = NLA_POLICY_MIN(NLA_U32, 1000),
-	[EDM_A_UDP_PORT] = NLA_POLICY_FULL_RANGE(NLA_U16, &netlink_udp_ports),
+	[EDM_A_UDP_PORT] = NLA_POLICY_MIN(NLA_U16, 1),
 	[EDM_A_SCHEDULER] = { .type = NLA_NUL_STRING, .len = 63 },
 	[EDM_A_STANDBY] = { .type = NLA_NUL_STRING, .len = 63 },
 	[EDM_A_PORT] = NLA_POLICY_MAX(NLA_U16, EDM_PORTS_MAX - 1),

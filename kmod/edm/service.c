@@ -17,6 +17,7 @@
 #include <net/net_namespace.h>
 #include <net/sock.h>
 
+#include "compat/compat.h"
 #include "core/base/bits.h"
 #include "edm/edm.h"
 
