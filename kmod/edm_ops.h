@@ -43,8 +43,9 @@ struct edm_client_ops {
 
 struct edm_node_ops {
 	/*
-	 * A request of a peer's message, whose answer is announced with so many bytes. Consumes skb,
-	 * whose data is the request; the UDP header that brought it is still in udp_hdr(). No lock.
+	 * A request of a peer's message, whose answer is announced with so many bytes. Consumes
+	 * skb, whose data is the request; the UDP header that brought it is still in udp_hdr(). No
+	 * lock.
 	 */
 	void (*request)(u16 peer, u32 id, u32 bytes, struct sk_buff *skb);
 	/* The answer's bytes before end MAY leave. Under the member's lock. */

@@ -68,7 +68,8 @@ out/lib/pkgconfig/libremote.pc: Makefile libremote/build.mk
 ABI_FLAGS = --exported-interfaces-only --drop-private-types --no-show-locs --no-corpus-path --no-comp-dir-path
 abi: lib ## record the libraries' interfaces as they are now, after a change of them that CHANGES.md tells
 	$(Q)for each in libremote:remote libcmmc:remote libeqds:eqds; do \
-		abidw $(ABI_FLAGS) --headers-dir include/$${each#*:} out/lib/$${each%:*}.so > selftests/lib/abi/$${each%:*}.xml; \
+		abidw $(ABI_FLAGS) --headers-dir include/$${each#*:} out/lib/$${each%:*}.so > out/abi.xml && \
+			mv out/abi.xml selftests/lib/abi/$${each%:*}.xml || exit; \
 	done
 
 # ---- the manual -------------------------------------------------------------------------------

@@ -115,8 +115,9 @@ public:
     explicit mapped_resource(mapping memory)
         : memory_(std::move(memory)), arena_(memory_.data(), memory_.size()), pool_(&arena_) {}
 
-    /* For sync(), and for unmap() when nothing is allocated any more. */
-    mapping& mapped() { return memory_; }
+    std::byte* data() const { return memory_.data(); }
+    /* Waits until the node has everything written before. */
+    result<void> sync() const { return memory_.sync(); }
 
 private:
     void* do_allocate(std::size_t bytes, std::size_t alignment) override {

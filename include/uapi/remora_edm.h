@@ -27,7 +27,7 @@ enum {
 enum {
 	EDM_A_UNSPEC,
 	EDM_A_PAD,
-	EDM_A_KEY,	   /* binary, EDM_KEY_BYTES: the operator's, of a scheduler and its members */
+	EDM_A_KEY,	   /* binary, EDM_KEY_BYTES: of a scheduler and its members */
 	EDM_A_PORTS,	   /* u16 ports of the scheduler, 2 to 512; default 64 */
 	EDM_A_CHUNK_BYTES, /* u32 most bytes of a grant, 4096 to 1048576; default 16384 */
 	EDM_A_LEASE_US,	   /* u32, 1000 to 10000000; default 50000 */
@@ -38,7 +38,7 @@ enum {
 	EDM_A_STANDBY,	   /* string: the same, of a second one */
 	EDM_A_PORT,	   /* u16: this machine's at the scheduler, from 0 up */
 	EDM_A_RATE_MBPS,   /* u32: of this machine's link */
-	EDM_A_STATE,	   /* string: joining, scheduled, standby or unscheduled; absent: no member */
+	EDM_A_STATE,	   /* string: joining, scheduled, standby, unscheduled; or absent */
 	EDM_A_COUNTERS,	   /* nest, multi: one EDM_COUNTER_* each */
 
 	__EDM_A_MAX,

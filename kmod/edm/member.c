@@ -257,18 +257,22 @@ drop:
 
 /* ---- transports ---- */
 
-bool edm_member_begin(void) __acquires(&member_lock)
+/* sparse knows no lock that is taken in one case only. */
+bool edm_member_begin(void)
 {
 	spin_lock(&member_lock);
-	if (likely(member_now))
+	if (likely(member_now)) {
+		__release(&member_lock);
 		return true;
+	}
 	spin_unlock(&member_lock);
 	return false;
 }
 EXPORT_SYMBOL_GPL(edm_member_begin);
 
-void edm_member_end(void) __releases(&member_lock)
+void edm_member_end(void)
 {
+	__acquire(&member_lock);
 	member_pump(member_now);
 	spin_unlock(&member_lock);
 }
@@ -337,7 +341,10 @@ static bool member_is_idle(void)
 	return idle;
 }
 
-/* No op is submitted any more. Each that is left is granted, or goes without grants in three leases. */
+/*
+ * No op is submitted any more. Each that is left is granted, or goes without grants in three
+ * leases.
+ */
 void edm_client_unregister(void)
 {
 	wait_event(member_idle, member_is_idle());

@@ -262,7 +262,7 @@ TEST_F(Cpp, ContainersLiveInMappedMemory) {
     auto mapped = remote::mapping::make(handle, memory->address(), 2 << 20);
     ASSERT_TRUE(mapped) << remote_why();
     remote::mapped_resource resource(std::move(*mapped));
-    const std::byte* from = resource.mapped().data();
+    const std::byte* from = resource.data();
     {
         std::pmr::map<int, std::pmr::string> table(&resource);
         for (int i = 0; i < 2000; i++)
@@ -283,6 +283,7 @@ TEST_F(Cpp, ContainersLiveInMappedMemory) {
     void* aligned = resource.allocate(8192, 4096);
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(aligned) % 4096, 0U);
     resource.deallocate(aligned, 8192, 4096);
+    EXPECT_TRUE(resource.sync());
 }
 
 // ---- coroutines ----

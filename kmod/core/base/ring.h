@@ -111,8 +111,8 @@ static inline bool base_ring_pop(struct base_ring *ring, u32 *value)
 }
 
 /*
- * The position of the next push. The caller sees all that producers did before they pushed to positions
- * below; such a push() might not have returned.
+ * The position of the next push. The caller sees all that producers did before they pushed to
+ * positions below; such a push() might not have returned.
  */
 static inline u32 base_ring_head(const struct base_ring *ring)
 {

@@ -700,7 +700,8 @@ static struct rmem_device *device_grab(const struct rmem_device_ops *ops, u32 in
 				   device->name);
 		err = -EBUSY;
 	} else if (force && is_swap(device)) {
-		NL_SET_ERR_MSG_FMT(extack, "%s is swap: its I/O fails from now on: swapoff, detach it",
+		NL_SET_ERR_MSG_FMT(extack,
+				   "%s is swap: its I/O fails from now on: swapoff, detach it",
 				   device->name);
 		swap = device;
 		kref_get(&swap->ref);

@@ -211,7 +211,8 @@ static int __init port_init(void)
 	u32 n;
 	int err;
 
-	port_answers = kvcalloc(EDM_PORTS_MAX * EDM_MEMBER_SLOTS, sizeof(*port_answers), GFP_KERNEL);
+	port_answers = kvcalloc(EDM_PORTS_MAX * EDM_MEMBER_SLOTS, sizeof(*port_answers),
+				GFP_KERNEL);
 	if (!port_answers)
 		return -ENOMEM;
 	for (n = 0; n < EDM_PORTS_MAX * EDM_MEMBER_SLOTS; n++)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The addresses that a datagram of remote memory would have had. They stand before it when it travels
- * as a request of EDM's. Its answers return by UDP, without the scheduler.
+ * The addresses that a datagram of remote memory would have had. They stand before it when it
+ * travels as a request of EDM's. Its answers return by UDP, without the scheduler.
  */
 #ifndef REMORA_RMEM_EDM_PREFIX_H
 #define REMORA_RMEM_EDM_PREFIX_H

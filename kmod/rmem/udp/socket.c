@@ -106,6 +106,8 @@ static void move(struct rmem_socket *s)
 		return;
 	flow_init(s);
 	dst_release(unrcu_pointer(xchg(&s->dst, NULL)));
+	WRITE_ONCE(s->moved, jiffies);
+	WRITE_ONCE(s->unproven, true);
 	/* Pairs with rmem_socket_transmit(): the addresses. */
 	smp_store_release(&s->moves, false);
 }
@@ -119,7 +121,7 @@ static void move_all(struct work_struct *work)
 
 	mutex_lock(&sockets_lock);
 	list_for_each_entry(s, &sockets, of_all) {
-		if (!s->moves && has_source(s))
+		if (s->moves || (!READ_ONCE(s->unproven) && has_source(s)))
 			continue;
 		WRITE_ONCE(s->moves, true);
 		any = true;
@@ -463,6 +465,9 @@ int rmem_socket_transmit(struct rmem_socket *s, struct sk_buff *skb)
 		result = -EHOSTUNREACH;
 		goto out;
 	}
+	/* The better address might come without an event: one of IPv6 is tentative at first. */
+	if (unlikely(READ_ONCE(s->unproven)) && time_after(jiffies, READ_ONCE(s->moved) + HZ))
+		queue_work(movers, &moving);
 	if (skb_is_nonlinear(skb) && !(dst->dev->features & NETIF_F_SG)) {
 		skb = in_one_piece(s, skb, &result);
 		if (unlikely(!skb)) {

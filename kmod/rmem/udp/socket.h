@@ -33,7 +33,9 @@ struct rmem_socket {
 	struct socket *sock;
 	union udp_address to;
 	struct list_head of_all; /* socket.c */
-	bool moves; /* its addresses and ports change: nothing is sent */
+	bool moves;    /* its addresses and ports change: nothing is sent, nothing received is used */
+	bool unproven; /* nothing was heard since it moved, so it might have moved to a wrong address */
+	unsigned long moved; /* jiffies */
 	struct dst_entry __rcu *dst; /* holds a reference; exchanged by whoever finds it stale */
 	u32 cookie;
 	struct flowi flow; /* addresses and ports */
@@ -77,6 +79,8 @@ static inline void rmem_socket_heard(struct rmem_socket *s)
 {
 	if (!READ_ONCE(s->heard))
 		WRITE_ONCE(s->heard, true);
+	if (unlikely(READ_ONCE(s->unproven)))
+		WRITE_ONCE(s->unproven, false);
 }
 
 /* BH disabled. Consumes skb. 1: it took the spare; -EHOSTUNREACH: there is no route; -ENOMEM. */

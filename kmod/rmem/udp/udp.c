@@ -126,7 +126,7 @@ static int udp_receive(struct sock *sk, struct sk_buff *skb)
 	struct rmem_datagram d;
 	const void *heads;
 
-	if (unlikely(!mine)) {
+	if (unlikely(!mine || READ_ONCE(mine->socket.moves))) {
 		kfree_skb(skb);
 		return 0;
 	}

@@ -88,7 +88,7 @@ int opening(Fn fn) noexcept {
 // No structure will ever be longer: a size beyond is one that was never set.
 inline constexpr std::size_t structure_bytes_max = 4096;
 
-// Sizes of the structures in version 1.0, the first: programs of all versions can use them.
+// Sizes of the structures in version 0.1, the first: programs of all versions can use them.
 template <typename T>
 inline constexpr std::size_t bytes_of_first = 0;
 template <>
