@@ -115,7 +115,7 @@ def test_rules(lab):
 
         for words, says in (("map eqds0 10.8.0.1/24 10.0.0.2", "bits set beyond its length"),
                             ("map eqds0 10.8.0.0/24", "name the PEER"),
-                            ("map eqds0 10.8.0.0/33 10.0.0.2", "length is 0 to 32"),
+                            ("map eqds0 10.8.0.0/33 10.0.0.2", "use a length of 0 to 32"),
                             ("allow eth0 10.0.0.1", "no such eqds device"),
                             ("allow eqds0 10.0.0.9 --remove", "no such rule"),
                             ("add nolink", "no network device nolink"),

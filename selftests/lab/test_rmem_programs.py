@@ -405,7 +405,7 @@ def test_wishes_that_are_wrong(lab):
         rmem.load(compute, rmem.CLIENT)
         words = rmem.attach_words(compute, node, None)
         rmemlab.cli_refused(compute, *words, "--size", "8M", says="write --size SIZE for a disk, or --programs")
-        rmemlab.cli_refused(compute, *words, "--fail-after", "61", says="FAIL_AFTER_MS is 1 .. 60000")
+        rmemlab.cli_refused(compute, *words, "--fail-after", "61", says="--fail-after '61' is not 0.001 to 60 seconds")
         first = rack.attach("compute", node, None)
         second = rack.attach("compute", node, "8M")
         assert (first.path, second.path) == ("/dev/rmem0", "/dev/rmb1"), "one row of numbers for both"
