@@ -33,8 +33,8 @@ struct rmem_socket {
 	struct socket *sock;
 	union udp_address to;
 	struct list_head of_all; /* socket.c */
-	bool moves;    /* its addresses and ports change: nothing is sent, nothing received is used */
-	bool unproven; /* nothing was heard since it moved, so it might have moved to a wrong address */
+	bool moves;	     /* its addresses change: it neither sends nor receives */
+	bool unproven;	     /* it has moved and heard nothing: the address might be wrong */
 	unsigned long moved; /* jiffies */
 	struct dst_entry __rcu *dst; /* holds a reference; exchanged by whoever finds it stale */
 	u32 cookie;
