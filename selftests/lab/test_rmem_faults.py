@@ -687,9 +687,9 @@ def test_forced_from_under_its_users(lab):
         swap.detach()
         assert rmem.devices(compute) == []
         assert compute.run("ls -d /dev/rmb* /sys/block/rmb*", check=False).out == ""
-        wait_until("no region is left", lambda: node.status()["regions"] == 0)
         compute.run("umount /mnt/rmb", timeout=rmem.ACTION_S)
         assert swap.path not in compute.read("/proc/swaps")
+        node.clear_space()  # a device whose I/O fails doesn't ask the node to free its memory
 
 
 @rmemlab.needs("hibernation")
