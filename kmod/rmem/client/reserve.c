@@ -15,16 +15,17 @@
  */
 #define RESERVE_ORDER	    4
 #define RESERVE_BLOCK_PAGES BIT(RESERVE_ORDER)
-/* 4 MiB for network cards' rings, 512 KiB for each CPU's messages; at most 1/64 of the RAM. */
+/* 4 MiB for network cards' rings, 512 KiB for each CPU's messages; at most 1/32 of the RAM. */
 #define RESERVE_BLOCKS	    64UL
 #define RESERVE_BLOCKS_CPU  8UL
 #define RESERVE_BLOCKS_MAX  1024UL
-#define RESERVE_RAM_SHARE   64
+#define RESERVE_RAM_SHARE   32
 /* The network takes no more between two looks: the rings of a card, filled anew. */
 #define RESERVE_MARGIN_PAGES 1024UL
 /* The first attempt to fill it again, and the longest pause between two. */
 #define RESERVE_FILL_MS	    100U
 #define RESERVE_FILL_MS_MAX 10000U
+#define RESERVE_IDLE	    UINT_MAX
 
 static DEFINE_MUTEX(reserve_mutex); /* guards reserve_users */
 static unsigned int reserve_users;
@@ -33,7 +34,7 @@ static DEFINE_SPINLOCK(reserve_lock);	  /* guards reserve_blocks, and changes of
 static LIST_HEAD(reserve_blocks);	  /* struct page.lru */
 static unsigned long reserve_held;	  /* blocks */
 static unsigned long reserve_wanted;	  /* blocks; 0: no disk is attached */
-static unsigned int reserve_pause_ms;	  /* the work's */
+static unsigned int reserve_pause_ms;	  /* before reserve_work's run; RESERVE_IDLE: it is full */
 
 static void reserve_fill(struct work_struct *work);
 static DECLARE_DELAYED_WORK(reserve_work, reserve_fill);
@@ -56,19 +57,22 @@ enum reserve_level {
 	RESERVE_PLENTY,	 /* nothing does */
 };
 
-/* Pages that are free at a level. watermark_boost is the kernel's answer to fragmentation. */
+/*
+ * Pages that are free at a level. The page allocator adds watermark_boost, its answer to
+ * fragmentation, to each watermark. It can double min.
+ */
 static unsigned long reserve_level_pages(const struct zone *zone, enum reserve_level level)
 {
-	unsigned long least = READ_ONCE(zone->_watermark[WMARK_MIN]);
+	unsigned long boost = READ_ONCE(zone->watermark_boost);
+	unsigned long least = READ_ONCE(zone->_watermark[WMARK_MIN]) + boost;
 
 	switch (level) {
 	case RESERVE_NETWORK:
 		return min(least, least * 3 / 8 + RESERVE_MARGIN_PAGES);
 	case RESERVE_TASKS:
-		return least + READ_ONCE(zone->watermark_boost);
+		return least;
 	default:
-		return READ_ONCE(zone->_watermark[WMARK_LOW]) + READ_ONCE(zone->watermark_boost) +
-		       RESERVE_BLOCK_PAGES;
+		return READ_ONCE(zone->_watermark[WMARK_LOW]) + boost + RESERVE_BLOCK_PAGES;
 	}
 }
 
@@ -142,8 +146,8 @@ static bool reserve_give(void)
 
 static void reserve_fill_later(unsigned int pause_ms)
 {
-	reserve_pause_ms = pause_ms;
-	queue_delayed_work(system_wq, &reserve_work, msecs_to_jiffies(pause_ms));
+	WRITE_ONCE(reserve_pause_ms, pause_ms);
+	mod_delayed_work(system_wq, &reserve_work, msecs_to_jiffies(pause_ms));
 }
 
 /* Takes free blocks, without reclaim: kswapd and kcompactd are woken. */
@@ -155,6 +159,7 @@ static void reserve_fill(struct work_struct *work)
 		reserve_fill_later(min(2 * reserve_pause_ms, RESERVE_FILL_MS_MAX));
 		return;
 	}
+	WRITE_ONCE(reserve_pause_ms, RESERVE_IDLE);
 }
 
 void rmem_reserve_get(void)
@@ -194,13 +199,12 @@ void rmem_reserve_tend(struct rmem_device *device, bool silent)
 {
 	enum reserve_level level = silent ? RESERVE_TASKS : RESERVE_NETWORK;
 	unsigned long kept = silent ? READ_ONCE(reserve_wanted) / 2 : 0;
-	bool given = false;
 
 	while (READ_ONCE(reserve_held) > kept && unlikely(reserve_is_below(level)) &&
-	       reserve_give()) {
+	       reserve_give())
 		rmem_count(device, RMEM_COUNT_RESERVE);
-		given = true;
-	}
-	if (unlikely(given) && READ_ONCE(reserve_wanted))
+	/* The work's pauses grow while memory is short: a long one ends once there is plenty. */
+	if (unlikely(READ_ONCE(reserve_held) < READ_ONCE(reserve_wanted)) &&
+	    READ_ONCE(reserve_pause_ms) > RESERVE_FILL_MS && !reserve_is_below(RESERVE_PLENTY))
 		reserve_fill_later(RESERVE_FILL_MS);
 }
