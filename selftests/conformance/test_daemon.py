@@ -556,7 +556,8 @@ class Daemon(unittest.TestCase):
                 self.assertIn(json.load(client.stdout)["state"], ("restarted", "silent"))
 
     def test_closed_terminal_ends_it_with_a_farewell(self):
-        with self.controlled() as (daemon, _, (one, _), node):
+        # A test under nohup ignores the signal, which its node would inherit.
+        with self.controlled(preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL)) as (daemon, _, (one, _), node):
             port = json.loads(node("status", "--json"))["port"]
             node("space", "add", f"1={one}")
             with self.client(port, one) as client:

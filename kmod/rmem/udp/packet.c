@@ -14,7 +14,7 @@
 
 /*
  * Pages to a packet, from its fragment first on. Their owner can write them while the packet is on
- * its way, and no lower layer may: SKBFL_SHARED_FRAG tells the network so.
+ * its way. SKBFL_SHARED_FRAG tells lower layers that they must not.
  */
 struct lending {
 	struct sk_buff *skb;

@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 UAPI = ROOT / "include/uapi"
 SPECS = sorted((UAPI / "specs").glob("*.yaml"))
 # Names that bound an enum; a specification has no word for them.
-BOUND = re.compile(r"^(__)?(RMEM|EQDS)_(NODE_|PATH_)?(CMD|A|COUNTER|TIMES)_(MAX|UNSPEC)$")
+BOUND = re.compile(r"^(__)?(RMEM|EQDS|EDM)_(NODE_|PATH_)?(CMD|A|COUNTER|TIMES)_(MAX|UNSPEC)$")
 
 
 def c_name(name):
@@ -82,7 +82,7 @@ class Specs(unittest.TestCase):
                 yield spec, UAPI / spec["uapi-header"]
 
     def test_there_are_specs(self):
-        self.assertEqual([path.stem for path in SPECS], ["eqds", "rmem", "rmem_node"])
+        self.assertEqual([path.stem for path in SPECS], ["edm", "eqds", "rmem", "rmem_node"])
 
     def test_numbers_agree(self):
         for spec, header in self.each():
