@@ -66,6 +66,6 @@ libtest: $(LIBTEST_BIN)
 selftests: unit tsan model conformance fuzz-build libtest ## build the native tests without running them
 
 fuzz: fuzz-build ## every fuzz target for FUZZ_SECONDS=600 each, new inputs in out/fuzz/corpus
-	$(Q)for target in $(notdir $(FUZZ_BIN)); do \
-		tools/check/fuzz $$target -max_total_time=$(FUZZ_SECONDS); \
-	done
+	$(Q)failed=; for target in $(notdir $(FUZZ_BIN)); do \
+		tools/check/fuzz $$target -max_total_time=$(FUZZ_SECONDS) || failed="$$failed $$target"; \
+	done; test -z "$$failed" || { echo "make fuzz: failed:$$failed"; exit 1; }
