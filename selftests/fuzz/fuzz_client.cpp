@@ -329,7 +329,7 @@ private:
             if (!mine.out)
                 continue;
             const rmem_op& op = mine.op;
-            uint32_t flying = 0;
+            uint32_t flying = 0, flying_bytes = 0;
             out++;
             require(op.parts <= RMEM_OP_PARTS_MAX);
             for (uint32_t part = 0; part < op.parts; part++) {
@@ -338,11 +338,13 @@ private:
                 flying++;
                 require(!(op.done[part / 64] >> part % 64 & 1));
                 if (op.type == RMEM_READ)
-                    bytes += std::min(op.piece, op.len - part * op.piece);
+                    flying_bytes += std::min(op.piece, op.len - part * op.piece);
                 if (op.type == RMEM_READV)
-                    bytes += op.len;
+                    flying_bytes += op.len;
             }
             require(flying == op.flying_parts);
+            require(op.iwnd_bytes <= flying_bytes);
+            bytes += op.iwnd_bytes;
             packets += flying;
         }
         require(packets == client_->window.in_flight);

@@ -261,7 +261,7 @@ public:
             uint64_t packets = 0;
             require(channel->client.outstanding_ops == channel->ops.size(), "ops miscounted");
             for (const Op* op : channel->ops) {
-                uint32_t flying = 0;
+                uint32_t flying = 0, flying_bytes = 0;
                 for (uint32_t part = 0; part < op->op.parts; part++) {
                     if (!(op->op.flying[part / 64] >> part % 64 & 1))
                         continue;
@@ -269,10 +269,12 @@ public:
                     if (channel->client.config.lossless)
                         continue; // takes no iwnd
                     if (op->op.type == RMEM_READ)
-                        bytes += std::min(op->op.piece, op->op.len - part * op->op.piece);
+                        flying_bytes += std::min(op->op.piece, op->op.len - part * op->op.piece);
                     if (op->op.type == RMEM_READV)
-                        bytes += op->op.len;
+                        flying_bytes += op->op.len;
                 }
+                require(op->op.iwnd_bytes <= flying_bytes, "iwnd: held for what doesn't fly");
+                bytes += op->op.iwnd_bytes;
                 require(flying == op->op.flying_parts, "flying parts miscounted");
                 packets += flying;
             }

@@ -16,8 +16,9 @@
  * those to the last attempt. A session renewed or lost sends all of them to again.
  *
  * A part is in one of three states: not sent (in this attempt), flying, done. A
- * flying part holds one packet of cwnd and, of a READ, its bytes of iwnd; the flying bit is the
- * debt, so it's paid back once, even if an answer arrives twice.
+ * flying part holds one packet of cwnd; the flying bit is the debt, so it's paid back once, even if
+ * an answer arrives twice. A READ's part holds its bytes of iwnd, too. The first timeout without
+ * any sign of the node gives them to the READs of nodes that answer.
  *
  * flying is sorted by the time of the last packet, and one timeout holds for
  * all of it, so its head is the next to time out. slow and delayed ops have deadlines of
@@ -539,6 +540,8 @@ static bool client_expire_late(struct rmem_client *c, u64 now_ns)
 static void client_expire_flying(struct rmem_client *c, u64 now_ns)
 {
 	while (client_expire_late(c, now_ns)) {
+		if (!c->silent)
+			rmem_op_give_back(c);
 		if (c->silent < 255)
 			c->silent++;
 		client_update_rto(c);
@@ -684,6 +687,7 @@ void rmem_client_submit(struct rmem_client *c, struct rmem_op *op, u64 now_ns)
 	op->parts = 0;
 	op->flying_parts = 0;
 	op->piece = 0;
+	op->iwnd_bytes = 0;
 	op->id = 0;
 	op->may_be_done = false;
 	op->sent_before = false;

@@ -135,6 +135,7 @@ struct rmem_op {
 	u16 ahead_part;	     /* the last part answered of those sent in this attempt */
 	u16 recalled_parts;  /* parts below it were taken for lost, and sent again; 0: none */
 	u32 piece;	     /* payload bytes of a part, but the last */
+	u32 iwnd_bytes;	     /* its share of iwnd, for parts that fly */
 	u64 own;	     /* the transport's: kmod/rmem_ops.h */
 	u64 sent_ns;	     /* when the last packet left, and its departure */
 	u64 departure;

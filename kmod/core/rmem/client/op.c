@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 #include "core/rmem/client/op.h"
 
+#include "core/base/bits.h"
+
 /* ---- parts ---- */
 
 void rmem_op_cut(struct rmem_op *op, u32 piece)
@@ -126,6 +128,28 @@ void rmem_op_pick(struct rmem_client *c, struct rmem_op *op)
 
 /* ---- credit ---- */
 
+static void give_back(struct rmem_client *c, struct rmem_op *op, u32 bytes)
+{
+	bytes = base_min(bytes, op->iwnd_bytes);
+	if (!bytes)
+		return;
+	op->iwnd_bytes -= bytes;
+	rmem_incast_release(c->incast, bytes);
+}
+
+void rmem_op_give_back(struct rmem_client *c)
+{
+	struct rmem_op *const lists[4] = {c->flying.head, c->partly.head, c->timed.head,
+					  c->sending};
+	struct rmem_op *op;
+	unsigned int i;
+
+	for (i = 0; i < 4; i++) {
+		for (op = lists[i]; op; op = op == c->sending ? NULL : op->next)
+			give_back(c, op, op->iwnd_bytes);
+	}
+}
+
 u32 rmem_op_recall(struct rmem_client *c, struct rmem_op *op, u32 first, u32 end)
 {
 	u32 packets = 0, bytes = 0;
@@ -142,8 +166,7 @@ u32 rmem_op_recall(struct rmem_client *c, struct rmem_op *op, u32 first, u32 end
 	if (!packets)
 		return 0;
 	rmem_window_release(&c->window, packets);
-	if (rmem_type_reads(op->type) && !c->config.lossless)
-		rmem_incast_release(c->incast, bytes);
+	give_back(c, op, bytes);
 	return packets;
 }
 

@@ -92,6 +92,8 @@ void rmem_op_put_timed(struct rmem_client *c, struct rmem_op *op, enum rmem_op_s
 
 /* The parts from first up to end aren't under way any more. How many of them were? */
 u32 rmem_op_recall(struct rmem_client *c, struct rmem_op *op, u32 first, u32 end);
+/* The node is silent: gives all that the ops hold of iwnd to other nodes' READs. */
+void rmem_op_give_back(struct rmem_client *c);
 /* Take op out of the channel, and put it before those that follow it in a chain. */
 struct rmem_op *rmem_op_end(struct rmem_client *c, struct rmem_op *op, struct rmem_op *chain);
 struct rmem_op *rmem_op_end_all(struct rmem_client *c);

@@ -41,15 +41,19 @@
 #define READ_PARTS_LEAST 8
 
 /* cwnd first: an op in iwnd's queue lacks nothing else. */
-static bool client_admit(struct rmem_client *c, u64 now_ns, u32 packets, u32 bytes)
+static bool client_admit(struct rmem_client *c, struct rmem_op *op, u64 now_ns, u32 packets,
+			 u32 bytes)
 {
 	u64 next_send_ns = c->window.next_send_ns;
 
 	if (!rmem_window_acquire(&c->window, now_ns, packets, &c->pace_ns))
 		return false;
-	if (!bytes || c->config.lossless ||
-	    rmem_incast_place_acquire(c->incast, c->share, &c->place, c->config.waiter, bytes))
+	if (!bytes || c->silent || c->config.lossless)
 		return true;
+	if (rmem_incast_place_acquire(c->incast, c->share, &c->place, c->config.waiter, bytes)) {
+		op->iwnd_bytes += bytes;
+		return true;
+	}
 	rmem_window_release(&c->window, packets);
 	c->window.next_send_ns = next_send_ns;
 	c->starved = true;
@@ -347,7 +351,7 @@ static u32 client_parts_end(const struct rmem_client *c, const struct rmem_op *o
 /*
  * One packet: parts of a READ or WRITE, or the other op. One request asks for as many parts as fit
  * into cwnd, but READ_PARTS_LEAST at least: a request for each packet would cost more. While the
- * node is silent, one part is out: it keeps its share of iwnd from other nodes' READs.
+ * node is silent, one part is out, and takes nothing of iwnd.
  */
 static bool client_send(struct rmem_client *c, struct rmem_op *op, u32 part, u64 now_ns,
 			struct rmem_client_tx *tx)
@@ -361,7 +365,7 @@ static bool client_send(struct rmem_client *c, struct rmem_op *op, u32 part, u64
 	if (end > part + most)
 		end = part + most;
 	bytes = rmem_op_bytes(op, part, end);
-	if (!client_admit(c, now_ns, end - part, rmem_type_reads(op->type) ? bytes : 0))
+	if (!client_admit(c, op, now_ns, end - part, rmem_type_reads(op->type) ? bytes : 0))
 		return false;
 	op->lent |= rmem_client_lends(c, op);
 	for (i = part; i < end; i++)
