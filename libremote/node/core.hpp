@@ -7,5 +7,6 @@ extern "C" {
 #include "core/base/crc32c.h"
 #include "core/rmem/datagram.h"
 #include "core/rmem/node/call.h"
+#include "core/rmem/node/execute.h"
 #include "core/rmem/node/queue.h"
 }

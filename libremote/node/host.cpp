@@ -104,39 +104,24 @@ struct rmem_node_usage Host::usage() {
 std::span<const std::uint8_t> Host::data(const rmem_extent& extent) const {
     if (extent.page == RMEM_PAGE_NONE)
         return std::span(zeros).first(extent.bytes);
-    return {page(extent.page) + extent.offset, extent.bytes};
+    return {at(extent), extent.bytes};
 }
 
 void Host::copy_in(const rmem_answer& answer, const std::uint8_t* from) {
     for (const rmem_extent& extent : std::span(answer.extent, answer.extents)) {
-        std::memcpy(page(extent.page) + extent.offset, from, extent.bytes);
+        std::memcpy(at(extent), from, extent.bytes);
         from += extent.bytes;
     }
-}
-
-void Host::fill(const rmem_answer& answer) {
-    for (const rmem_extent& extent : std::span(answer.extent, answer.extents))
-        std::memset(page(extent.page) + extent.offset, 0, extent.bytes);
 }
 
 void Host::copy_inside(rmem_answer& answer) {
     rmem_extent to, from;
     while (rmem_node_stretch(&answer, &to, &from)) {
-        std::uint8_t* target = page(to.page) + to.offset;
         if (from.page == RMEM_PAGE_NONE)
-            std::memset(target, 0, to.bytes);
+            std::memset(at(to), 0, to.bytes);
         else
-            std::memcpy(target, page(from.page) + from.offset, to.bytes);
+            std::memcpy(at(to), at(from), to.bytes);
     }
-}
-
-void Host::scatter(rmem_answer& answer, const std::uint8_t* payload) {
-    const std::uint8_t* from = payload + rmem_wire_ranges_bytes(&answer.reply);
-    for_each_extent(answer, payload, [&](const rmem_extent& extent) {
-        if (extent.page != RMEM_PAGE_NONE)
-            std::memcpy(page(extent.page) + extent.offset, from, extent.bytes);
-        from += extent.bytes;
-    });
 }
 
 // ---- calls ----
@@ -183,7 +168,7 @@ bool Host::step(rmem_node_call& call) {
         slot = std::unique_lock(slot_lock_[call.slot]);
     bool more = rmem_node_call_step(core_.get(), &call);
     if (call.fill.bytes)
-        std::memset(page(call.fill.page) + call.fill.offset, 0, call.fill.bytes);
+        std::memset(at(call.fill), 0, call.fill.bytes);
     return more;
 }
 

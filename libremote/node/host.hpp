@@ -3,7 +3,7 @@
  * The memory node's core with its surroundings in user space: pages, locks, zeroing.
  * The daemon puts sockets before it, the library's `embedded` a function call.
  *
- *   READ WRITE DISCARD ZERO ... slot_lock() { rmem_node_request(core()); copy; rmem_node_done() }
+ *   READ WRITE DISCARD ZERO ... slot_lock() { rmem_node_request(core()); rmem_execute() }
  *   OPEN CLOSE ALLOC FREE ...   call(): call lock { slow lock, slot lock { a step } ... }
  *   zeroing                     take_dirty() -> a grace period -> clean()
  *
@@ -47,25 +47,11 @@ public:
     }
     // The bytes that a READ finds: the page, or zeros if it was never written.
     std::span<const std::uint8_t> data(const rmem_extent& extent) const;
-    // Slot lock. Executes RMEM_ACT_COPY_IN and RMEM_ACT_FILL.
+    // Where the extent's page is.
+    std::uint8_t* at(const rmem_extent& extent) const { return page(extent.page) + extent.offset; }
+    // For rmem_node_access(): to the extents, or stretch by stretch.
     void copy_in(const rmem_answer& answer, const std::uint8_t* from);
-    void fill(const rmem_answer& answer);
-    // Executes RMEM_ACT_COPY.
     void copy_inside(rmem_answer& answer);
-    // Executes RMEM_ACT_SCATTER with the request's payload.
-    void scatter(rmem_answer& answer, const std::uint8_t* payload);
-    // Slot lock. Extents of the bytes of a READV or WRITEV, range by range in its answer. False:
-    // some were freed meanwhile.
-    template <typename Fn>
-    bool for_each_extent(rmem_answer& answer, const std::uint8_t* payload, Fn fn) {
-        bool all = true;
-        for (u32 i = 0; i < answer.reply.op; i++) {
-            all &= rmem_node_range(core_.get(), payload, i, &answer);
-            for (const rmem_extent& extent : std::span(answer.extent, answer.extents))
-                fn(extent);
-        }
-        return all;
-    }
 
     rmem_space_error add_space(std::uint32_t id, const std::uint8_t* key,
                                std::uint64_t quota_bytes);
@@ -111,7 +97,7 @@ public:
     void retire(std::uint64_t boot) { rmem_node_reboot(core_.get(), boot); }
 
     // Takes the next pages to zero; pages never used are zero and go back at once. False: none.
-    // Only one thread at a time may be between this and clean().
+    // One thread at a time is between this and clean().
     bool take_dirty();
     bool has_dirty() const { return !dirty_.empty(); }
     // Zeroes at most 1 MiB of them. Returns the number of pages that it has given back.

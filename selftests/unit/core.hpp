@@ -13,5 +13,6 @@ extern "C" {
 #include "core/base/siphash.h"
 #include "core/rmem/datagram.h"
 #include "core/rmem/node/call.h"
+#include "core/rmem/node/execute.h"
 }
 #pragma GCC diagnostic pop

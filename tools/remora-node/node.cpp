@@ -215,10 +215,33 @@ void Node::handle_message(Request& request, bool damaged_payload) {
     request.limit_bytes = 0;
     rmem_head damaged;
     if (rmem_node_damaged(host_.core(), request.now_ns, request.head, &request.path.peer, &damaged))
-        answer(request, damaged, {});
+        answer(request, damaged);
 }
 
 // ---- READ, WRITE, DISCARD, ZERO, ATOMIC, PUT, READV, WRITEV, COPY ----
+
+struct Node::Carrier {
+    Node& node;
+    Request& request;
+};
+
+constexpr rmem_execute_ops Node::carrier_ops{
+    [](void* carrier, const rmem_extent* extent) -> void* {
+        return static_cast<Carrier*>(carrier)->node.host_.at(*extent);
+    },
+    [](void* carrier, u32 offset, void* to, u32 bytes) {
+        std::memcpy(to, static_cast<Carrier*>(carrier)->request.payload.data() + offset, bytes);
+    },
+    [](void* carrier, rmem_answer* answer, rmem_execute_data* data) {
+        auto& [node, request] = *static_cast<Carrier*>(carrier);
+        if (data)
+            node.answer_data(request, *data);
+        else if (rmem_wire_payload_bytes(&answer->reply))
+            node.answer_found(request, *answer);
+        else
+            node.answer(request, answer->reply);
+        return true;
+    }};
 
 void Node::execute(Request& request) {
     rmem_answer decision;
@@ -226,52 +249,11 @@ void Node::execute(Request& request) {
                       &request.path.peer, &decision);
     request.limit_bytes = rmem_node_datagram_bytes(&decision);
     request.counters.add(count_reason + decision.reason);
-    switch (decision.action) {
-    case RMEM_ACT_DROP:
-        return;
-    case RMEM_ACT_SEND_OUT:
-        return send_parts(request, decision);
-    case RMEM_ACT_COPY_IN:
-        host_.copy_in(decision, request.payload.data());
-        request.counters.add(count_write_bytes, request.payload.size());
-        rmem_node_done(&decision);
-        break;
-    case RMEM_ACT_FILL:
-        host_.fill(decision);
-        rmem_node_done(&decision);
-        break;
-    case RMEM_ACT_ATOMIC:
-        rmem_node_atomic(request.payload.data(),
-                         host_.page(decision.extent[0].page) + decision.extent[0].offset,
-                         &decision);
-        break;
-    case RMEM_ACT_PUT:
-        put(request, decision);
-        break;
-    case RMEM_ACT_GATHER:
-        return answer_gathered(request, decision);
-    case RMEM_ACT_SCATTER:
-        host_.scatter(decision, request.payload.data());
+    if (decision.reason == RMEM_NODE_OK && rmem_type_writes(request.head->type))
         request.counters.add(count_write_bytes, request.head->len);
-        rmem_node_done(&decision);
-        break;
-    case RMEM_ACT_COPY:
-        host_.copy_inside(decision);
-        rmem_node_done(&decision);
-        break;
-    case RMEM_ACT_REPLY:
-        break;
-    }
-    if (rmem_wire_payload_bytes(&decision.reply))
-        return answer_found(request, decision);
-    answer(request, decision.reply, {});
-}
-
-void Node::put(Request& request, rmem_answer& decision) {
-    const std::uint8_t* payload = request.payload.data();
-    host_.copy_in(decision, payload + sizeof(rmem_put));
-    request.counters.add(count_write_bytes, request.head->len);
-    rmem_node_put(payload, host_.page(decision.integer.page) + decision.integer.offset, &decision);
+    Carrier carrier{*this, request};
+    rmem_execute(host_.core(), &carrier_ops, &carrier, request.head, request.payload.data(),
+                 &decision);
 }
 
 // A thread's datagrams, counted; with its name before it, no other has the same number.
@@ -320,19 +302,11 @@ std::uint8_t* copied(std::span<const std::uint8_t> data, std::uint8_t* to) {
 
 } // namespace
 
-void Node::answer(Request& request, rmem_head& head, std::span<const rmem_extent> extents) {
+// An answer without a payload.
+void Node::answer(Request& request, rmem_head& head) {
     if (head.plain)
-        return answer_plain(request, head, [&](std::uint8_t* to) {
-            for (const rmem_extent& extent : extents)
-                to = copied(host_.data(extent), to);
-        });
-    Reply& out = datagram_for(request, head);
-    std::size_t pieces = out.pieces;
-    for (const rmem_extent& extent : extents) {
-        std::span<const std::uint8_t> data = host_.data(extent);
-        out.data[pieces++] = may_refer(head, data) ? data : out.copy(data);
-    }
-    add(request, out, head, extents.size());
+        return answer_plain(request, head, [](std::uint8_t*) {});
+    add(request, datagram_for(request, head), head, 0);
 }
 
 void Node::answer_found(Request& request, rmem_answer& decision) {
@@ -346,35 +320,43 @@ void Node::answer_found(Request& request, rmem_answer& decision) {
     add(request, out, decision.reply, 1);
 }
 
-void Node::answer_gathered(Request& request, rmem_answer& decision) {
-    request.counters.add(count_read_bytes, request.head->len);
-    if (decision.reply.plain)
-        return answer_plain(request, decision.reply, [&](std::uint8_t* to) {
-            auto copy = [&](const rmem_extent& extent) { to = copied(host_.data(extent), to); };
-            if (!host_.for_each_extent(decision, request.payload.data(), copy))
-                decision.reply.status = RMEM_FAULT;
+// If some of the data was freed meanwhile, the answer is a refusal.
+void Node::answer_data(Request& request, rmem_execute_data& data) {
+    rmem_answer& decision = *data.answer;
+    rmem_head& head = decision.reply;
+    request.counters.add(count_read_bytes, head.len);
+    rmem_execute_begin(&data);
+    if (head.plain)
+        return answer_plain(request, head, [&](std::uint8_t* to) {
+            while (rmem_execute_next(&data)) {
+                for (const rmem_extent& extent : std::span(decision.extent, decision.extents))
+                    to = copied(host_.data(extent), to);
+            }
+            if (data.gone)
+                head.status = RMEM_FAULT;
         });
-    Reply& out = datagram_for(request, decision.reply);
+    Reply& out = datagram_for(request, head);
     std::span pieces = std::span(out.data).subspan(out.pieces);
     std::size_t count = 0;
-    bool all =
-        host_.for_each_extent(decision, request.payload.data(), [&](const rmem_extent& extent) {
-            std::span<const std::uint8_t> data = host_.data(extent);
-            if (!may_refer(decision.reply, data)) {
-                data = out.copy(data);
+    while (rmem_execute_next(&data)) {
+        for (const rmem_extent& extent : std::span(decision.extent, decision.extents)) {
+            std::span<const std::uint8_t> piece = host_.data(extent);
+            if (!may_refer(head, piece)) {
+                piece = out.copy(piece);
                 std::span<const std::uint8_t>& last = pieces[count ? count - 1 : 0];
-                if (count && last.data() + last.size() == data.data()) {
-                    last = {last.data(), last.size() + data.size()};
-                    return;
+                if (count && last.data() + last.size() == piece.data()) {
+                    last = {last.data(), last.size() + piece.size()};
+                    continue;
                 }
             }
-            pieces[count++] = data;
-        });
-    if (!all) {
-        decision.reply.status = RMEM_FAULT;
+            pieces[count++] = piece;
+        }
+    }
+    if (data.gone) {
+        head.status = RMEM_FAULT;
         count = 0;
     }
-    add(request, out, decision.reply, count);
+    add(request, out, head, count);
 }
 
 // The message whose data are the pieces behind those of the others.
@@ -392,16 +374,6 @@ void Node::add(Request& request, Reply& out, rmem_head& head, std::size_t pieces
     if (rmem_wire_tagged_bytes(&head)) { // all of an answer's, or nothing
         for (auto piece : data)
             base_siphash_update(&request.outbox.open.hash, piece.data(), piece.size());
-    }
-}
-
-void Node::send_parts(Request& request, rmem_answer& part) {
-    std::uint32_t offset = 0;
-    std::uint32_t bytes;
-    while ((bytes = rmem_node_read_part(host_.core(), request.head, offset, &part))) {
-        answer(request, part.reply, std::span(part.extent, part.extents));
-        request.counters.add(count_read_bytes, bytes);
-        offset += bytes;
     }
 }
 

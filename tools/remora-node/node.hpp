@@ -145,6 +145,8 @@ public:
 
 private:
     struct Request;
+    struct Carrier;
+    static const rmem_execute_ops carrier_ops;
     struct alignas(64) Thread {
         std::atomic<std::uint64_t> passes{0}; // the thread writes it; odd: in a batch
         std::uint64_t datagrams = 0;          // begun
@@ -155,15 +157,13 @@ private:
     void handle_message(Request& request, bool damaged_payload);
     std::uint64_t next_number(unsigned int thread);
     void execute(Request& request);
-    void put(Request& request, rmem_answer& decision);
     Reply& datagram_for(Request& request, rmem_head& head);
-    void answer(Request& request, rmem_head& head, std::span<const rmem_extent> extents);
+    void answer(Request& request, rmem_head& head);
     void answer_found(Request& request, rmem_answer& decision);
-    void answer_gathered(Request& request, rmem_answer& decision);
+    void answer_data(Request& request, rmem_execute_data& data);
     template <typename Write>
     void answer_plain(Request& request, rmem_head& head, Write write);
     void add(Request& request, Reply& out, rmem_head& head, std::size_t pieces);
-    void send_parts(Request& request, rmem_answer& part);
     void slow(Request& request);
     void answer_slow(unsigned int thread, const Path& path, const base_siphash_key* key,
                      rmem_node_call& call, Outbox& outbox);

@@ -176,6 +176,37 @@ void RmemNode::receive(Flow& flow, Packet* packet) {
     refill();
 }
 
+struct RmemNode::Carrier {
+    RmemNode& node;
+    Flow& flow;
+    const std::uint8_t* payload;
+    std::uint32_t limit_bytes;
+    RmemDatagram& out;
+};
+
+constexpr rmem_execute_ops RmemNode::carrier_ops{
+    [](void* carrier, const rmem_extent* extent) -> void* {
+        return static_cast<Carrier*>(carrier)->node.host_.at(*extent);
+    },
+    [](void* carrier, u32 offset, void* to, u32 bytes) {
+        std::memcpy(to, static_cast<Carrier*>(carrier)->payload + offset, bytes);
+    },
+    [](void* carrier, rmem_answer* decision, rmem_execute_data* data) {
+        auto& [node, flow, payload, limit_bytes, out] = *static_cast<Carrier*>(carrier);
+        auto* found = reinterpret_cast<const std::uint8_t*>(&decision->found);
+        Bytes bytes(found, found + (data ? 0 : rmem_wire_payload_bytes(&decision->reply)));
+        if (data)
+            rmem_execute_begin(data);
+        while (data && rmem_execute_next(data)) {
+            for (const rmem_extent& extent : std::span(decision->extent, decision->extents)) {
+                auto part = node.host_.data(extent);
+                bytes.insert(bytes.end(), part.begin(), part.end());
+            }
+        }
+        node.answer(flow, decision->reply, bytes, limit_bytes, out);
+        return true;
+    }};
+
 // One thread runs all requests, so no lock is needed.
 void RmemNode::serve(Flow& flow, const rmem_head& head, const std::uint8_t* payload,
                      RmemDatagram& out) {
@@ -195,33 +226,8 @@ void RmemNode::serve(Flow& flow, const rmem_head& head, const std::uint8_t* payl
     }
     rmem_answer decision;
     rmem_node_request(core, clock_ns(sim_), &head, payload, &peer, &decision);
-    std::uint32_t limit = rmem_node_datagram_bytes(&decision);
-    switch (decision.action) {
-    case RMEM_ACT_DROP:
-        return;
-    case RMEM_ACT_SEND_OUT: {
-        std::uint32_t offset = 0;
-        while (std::uint32_t bytes = rmem_node_read_part(core, &head, offset, &decision)) {
-            Bytes data;
-            for (const rmem_extent& extent : std::span(decision.extent, decision.extents)) {
-                auto part = host_.data(extent);
-                data.insert(data.end(), part.begin(), part.end());
-            }
-            answer(flow, decision.reply, data, limit, out);
-            offset += bytes;
-        }
-        return;
-    }
-    case RMEM_ACT_COPY_IN:
-        host_.copy_in(decision, payload);
-        rmem_node_done(&decision);
-        break;
-    case RMEM_ACT_REPLY:
-        break;
-    default:
-        throw Broken("remote memory: a request that no simulated client sends");
-    }
-    answer(flow, decision.reply, {}, limit, out);
+    Carrier carrier{*this, flow, payload, rmem_node_datagram_bytes(&decision), out};
+    rmem_execute(core, &carrier_ops, &carrier, &head, payload, &decision);
 }
 
 void RmemNode::answer(Flow& flow, const rmem_head& head, std::span<const std::uint8_t> payload,

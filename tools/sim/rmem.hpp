@@ -66,6 +66,8 @@ public:
     }
 
 private:
+    struct Carrier;
+    static const rmem_execute_ops carrier_ops;
     void serve(Flow& flow, const rmem_head& head, const std::uint8_t* payload, RmemDatagram& out);
     void answer(Flow& flow, const rmem_head& head, std::span<const std::uint8_t> payload,
                 std::uint32_t limit_bytes, RmemDatagram& out);

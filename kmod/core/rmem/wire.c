@@ -12,19 +12,6 @@ struct any_msg {
 	struct rmem_msg msg;
 } __attribute__((packed));
 
-/* Bytes of a payload before its data. The tag covers them at every level. */
-static u32 frame_bytes(const struct rmem_head *head)
-{
-	const struct rmem_type_row *row = &rmem_type_table[head->type & ~RMEM_RESPONSE];
-
-	if (head->status != RMEM_OK)
-		return 0;
-	if (head->type & RMEM_RESPONSE)
-		return row->answer_bytes;
-	return row->request_bytes +
-	       (row->flags & RMEM_TYPE_RANGES ? rmem_wire_ranges_bytes(head) : 0);
-}
-
 static bool carries_data(const struct rmem_head *head)
 {
 	return head->type & RMEM_RESPONSE ?
@@ -36,7 +23,7 @@ u32 rmem_wire_tagged_bytes(const struct rmem_head *head)
 {
 	if (head->integrity == RMEM_FULL || rmem_type_flags(head->type) & RMEM_TYPE_TAGGED)
 		return rmem_wire_payload_bytes(head);
-	return frame_bytes(head);
+	return rmem_wire_frame_bytes(head);
 }
 
 bool rmem_wire_has_digest(const struct rmem_head *head)
@@ -47,7 +34,7 @@ bool rmem_wire_has_digest(const struct rmem_head *head)
 
 u32 rmem_wire_payload_bytes(const struct rmem_head *head)
 {
-	u32 bytes = frame_bytes(head);
+	u32 bytes = rmem_wire_frame_bytes(head);
 
 	if (!carries_data(head))
 		return bytes;

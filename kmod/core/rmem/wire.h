@@ -51,6 +51,19 @@ static inline u32 rmem_wire_ranges_bytes(const struct rmem_head *head)
 	return head->op * sizeof(struct rmem_range);
 }
 
+/* Bytes of a payload before its data. The tag covers them at every level. */
+static inline u32 rmem_wire_frame_bytes(const struct rmem_head *head)
+{
+	const struct rmem_type_row *row = &rmem_type_table[head->type & ~RMEM_RESPONSE];
+
+	if (head->status != RMEM_OK)
+		return 0;
+	if (head->type & RMEM_RESPONSE)
+		return row->answer_bytes;
+	return row->request_bytes +
+	       (row->flags & RMEM_TYPE_RANGES ? rmem_wire_ranges_bytes(head) : 0);
+}
+
 /* Bytes of the payload, from its begin, that the datagram's tag covers. */
 u32 rmem_wire_tagged_bytes(const struct rmem_head *head);
 

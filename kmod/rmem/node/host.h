@@ -41,7 +41,7 @@
 struct genl_info;
 struct net;
 struct netlink_ext_ack;
-struct node_ranges;
+struct node_frame;
 struct task_struct;
 
 /* ---- counters: count.c ---- */
@@ -132,7 +132,7 @@ struct node_host {
 	u16 port_number;
 	struct node_slot *slot; /* core.config.sessions_max of them */
 	struct node_mem mem;
-	struct node_ranges __percpu *ranges;
+	struct node_frame __percpu *frame;
 	bool hibernating; /* drop packets: their changes would be rolled back */
 	struct node_queue queue;
 	struct mutex call_lock; /* the core's call lock */

@@ -17,6 +17,7 @@
 #include <linux/ktime.h>
 #include <linux/percpu.h>
 
+#include "core/rmem/node/execute.h"
 #include "rmem/node/host.h"
 #include "rmem/node/trace.h"
 
@@ -30,92 +31,27 @@ struct node_request {
 };
 
 /*
- * The ranges of a READV or WRITEV, in one place. They are used within a softirq, which no other
- * interrupts on its CPU.
+ * The part of a payload that the core looks at, the ranges of a READV or WRITEV for one, in one
+ * place. It is used within a softirq, which no other interrupts on its CPU.
  */
-struct node_ranges {
-	struct rmem_range range[RMEM_RANGES_MAX];
+struct node_frame {
+	u8 bytes[RMEM_RANGES_MAX * sizeof(struct rmem_range)];
 };
 
 /* ---- data in ---- */
 
-/*
- * Payload from *offset on to pages. The lengths were compared, so there is as much of it as the
- * extents take. A range of a WRITEV that was freed meanwhile has no page.
- */
-static void copy_extents(const struct node_request *rq, u32 *offset,
-			 const struct rmem_answer *answer)
+static void *request_at(void *carrier, const struct rmem_extent *extent)
 {
-	const struct rmem_payload *payload = rq->in->payload;
-	unsigned int i;
+	const struct node_request *rq = carrier;
 
-	for (i = 0; i < answer->extents; i++) {
-		const struct rmem_extent *extent = &answer->extent[i];
-
-		if (extent->page != RMEM_PAGE_NONE)
-			payload->copy(payload, *offset, node_mem_at(&rq->host->mem, extent),
-				      extent->bytes);
-		*offset += extent->bytes;
-	}
+	return node_mem_at(&rq->host->mem, extent);
 }
 
-/* All of the payload but its first skip_bytes. */
-static void copy_in(const struct node_request *rq, u32 skip_bytes,
-		    const struct rmem_answer *answer)
+static void request_copy(void *carrier, u32 offset, void *to, u32 bytes)
 {
-	copy_extents(rq, &skip_bytes, answer);
-	node_count_add(NODE_COUNT_WRITE_BYTES, rq->in->head->len);
-}
+	const struct rmem_payload *payload = ((const struct node_request *)carrier)->in->payload;
 
-/* The same, of a WRITEV. */
-static void scatter(const struct node_request *rq, const void *ranges, struct rmem_answer *answer)
-{
-	u32 offset = rmem_wire_ranges_bytes(rq->in->head);
-	unsigned int i;
-
-	for (i = 0; i < rq->in->head->op; i++) {
-		rmem_node_range(&rq->host->core, ranges, i, answer);
-		copy_extents(rq, &offset, answer);
-	}
-	node_count_add(NODE_COUNT_WRITE_BYTES, rq->in->head->len);
-}
-
-static void fill(const struct node_request *rq, const struct rmem_answer *answer)
-{
-	unsigned int i;
-
-	for (i = 0; i < answer->extents; i++)
-		memset(node_mem_at(&rq->host->mem, &answer->extent[i]), 0,
-		       answer->extent[i].bytes);
-}
-
-/* The integer is in one page, since it's aligned. */
-static void request_atomic(const struct node_request *rq, struct rmem_answer *answer)
-{
-	struct rmem_operands operands;
-
-	rq->in->payload->copy(rq->in->payload, 0, &operands, sizeof(operands));
-	rmem_node_atomic(&operands, node_mem_at(&rq->host->mem, &answer->extent[0]), answer);
-}
-
-static void request_put(const struct node_request *rq, const struct rmem_put *put,
-			struct rmem_answer *answer)
-{
-	copy_in(rq, sizeof(*put), answer);
-	rmem_node_put(put, node_mem_at(&rq->host->mem, &answer->integer), answer);
-}
-
-static void request_copy(const struct node_request *rq, struct rmem_answer *answer)
-{
-	const struct node_mem *mem = &rq->host->mem;
-	struct rmem_extent to, from;
-
-	while (rmem_node_stretch(answer, &to, &from)) {
-		if (from.page == RMEM_PAGE_NONE)
-			memset(node_mem_at(mem, &to), 0, to.bytes);
-		else
-			memcpy(node_mem_at(mem, &to), node_mem_at(mem, &from), to.bytes);
-	}
+	payload->copy(payload, offset, to, bytes);
 }
 
 /* ---- data out ---- */
@@ -124,7 +60,7 @@ struct node_data {
 	struct rmem_port_data data; /* first */
 	const struct node_host *host;
 	struct rmem_answer *answer;
-	const void *ranges; /* of a READV */
+	struct rmem_execute_data *pages;
 };
 
 static int send(struct node_request *rq, struct rmem_head *head, const struct node_data *data)
@@ -134,32 +70,25 @@ static int send(struct node_request *rq, struct rmem_head *head, const struct no
 }
 
 /* An extent never written is read from the page of zeros. */
-static bool walk_extents(const struct rmem_port_data *data, rmem_stretch_fn fn, void *arg)
+static bool walk_pages(const struct rmem_port_data *data, rmem_stretch_fn fn, void *arg)
 {
 	const struct node_data *mine = container_of(data, struct node_data, data);
 	const struct node_mem *mem = &mine->host->mem;
 	unsigned int i;
 
-	for (i = 0; i < mine->answer->extents; i++) {
-		const struct rmem_extent *extent = &mine->answer->extent[i];
-
-		if (extent->page != RMEM_PAGE_NONE)
-			fn(arg, mem->page[extent->page], node_mem_at(mem, extent), extent->bytes);
-		else
-			fn(arg, mem->zero, page_address(mem->zero), extent->bytes);
-	}
-	return true;
-}
-
-static bool walk_ranges(const struct rmem_port_data *data, rmem_stretch_fn fn, void *arg)
-{
-	const struct node_data *mine = container_of(data, struct node_data, data);
-	unsigned int i;
-
-	for (i = 0; i < mine->answer->reply.op; i++) {
-		if (unlikely(!rmem_node_range(&mine->host->core, mine->ranges, i, mine->answer)))
+	rmem_execute_begin(mine->pages);
+	while (rmem_execute_next(mine->pages)) {
+		if (unlikely(mine->pages->gone))
 			return false;
-		walk_extents(data, fn, arg);
+		for (i = 0; i < mine->answer->extents; i++) {
+			const struct rmem_extent *extent = &mine->answer->extent[i];
+
+			if (extent->page != RMEM_PAGE_NONE)
+				fn(arg, mem->page[extent->page], node_mem_at(mem, extent),
+				   extent->bytes);
+			else
+				fn(arg, mem->zero, page_address(mem->zero), extent->bytes);
+		}
 	}
 	return true;
 }
@@ -179,80 +108,52 @@ static bool walk_found(const struct rmem_port_data *data, rmem_stretch_fn fn, vo
  */
 #define COPIED_BYTES_MAX 1024U
 
-static bool may_lend(const struct rmem_head *reply)
-{
-	return reply->integrity == RMEM_LINK || reply->len > COPIED_BYTES_MAX;
-}
-
-/* All parts of a READ, or those there are buffers for; the others are asked for again. */
-static void send_parts(struct node_request *rq, struct rmem_answer *answer)
-{
-	struct node_data data = {
-		.data.walk = walk_extents,
-		.host = rq->host,
-		.answer = answer,
-	};
-	u32 offset = 0, bytes;
-
-	while ((bytes = rmem_node_read_part(&rq->host->core, rq->in->head, offset, answer))) {
-		data.data.pages = may_lend(&answer->reply) ? answer->extents : 0;
-		if (send(rq, &answer->reply, &data))
-			break;
-		node_count_add(NODE_COUNT_READ_BYTES, bytes);
-		offset += bytes;
-	}
-}
-
 /* Ranges can be many, and short, so their data is copied. */
-static void gather(struct node_request *rq, const void *ranges, struct rmem_answer *answer)
+static bool may_lend(const struct rmem_execute_data *pages, const struct rmem_head *reply)
 {
-	const struct node_data data = {
-		.data.walk = walk_ranges,
-		.host = rq->host,
-		.answer = answer,
-		.ranges = ranges,
-	};
-	int err = send(rq, &answer->reply, &data);
-
-	if (!err)
-		node_count_add(NODE_COUNT_READ_BYTES, answer->reply.len);
-	if (likely(err != -EFAULT))
-		return;
-	answer->reply.status = RMEM_FAULT;
-	send(rq, &answer->reply, NULL);
+	return !pages->ranges &&
+	       (reply->integrity == RMEM_LINK || reply->len > COPIED_BYTES_MAX);
 }
 
-static void reply(struct node_request *rq, struct rmem_answer *answer)
+static bool request_answer(void *carrier, struct rmem_answer *answer,
+			   struct rmem_execute_data *pages)
 {
-	const struct node_data found = { .data.walk = walk_found, .answer = answer };
+	struct node_request *rq = carrier;
+	struct node_data data = {
+		.data.walk = pages ? walk_pages : walk_found,
+		.host = rq->host,
+		.answer = answer,
+		.pages = pages,
+	};
 
-	send(rq, &answer->reply, rmem_wire_payload_bytes(&answer->reply) ? &found : NULL);
+	if (!pages)
+		return !send(rq, &answer->reply,
+			     rmem_wire_payload_bytes(&answer->reply) ? &data : NULL);
+	if (may_lend(pages, &answer->reply))
+		data.data.pages = answer->extents;
+	if (send(rq, &answer->reply, &data))
+		return false;
+	node_count_add(NODE_COUNT_READ_BYTES, answer->reply.len);
+	return true;
 }
 
 /* ---- execution ---- */
 
-/* The part of a payload that the core looks at, if the request has no ranges. */
-union node_frame {
-	struct rmem_put put;
-	struct rmem_copy copy;
+static const struct rmem_execute_ops request_ops = {
+	.at = request_at,
+	.copy = request_copy,
+	.answer = request_answer,
 };
 
 /* As much of the payload as the core looks at. */
-static const void *known_payload(const struct node_request *rq, union node_frame *frame)
+static const void *known_payload(const struct node_request *rq)
 {
 	const struct rmem_payload *payload = rq->in->payload;
-	const struct rmem_head *head = rq->in->head;
+	u32 bytes = rmem_wire_frame_bytes(rq->in->head);
+	void *frame = this_cpu_ptr(rq->host->frame);
 
-	if (rmem_type_has_ranges(head->type)) {
-		void *ranges = this_cpu_ptr(rq->host->ranges);
-
-		payload->copy(payload, 0, ranges, rmem_wire_ranges_bytes(head));
-		return ranges;
-	}
-	if (head->type == RMEM_PUT)
-		payload->copy(payload, 0, &frame->put, sizeof(frame->put));
-	if (head->type == RMEM_COPY)
-		payload->copy(payload, 0, &frame->copy, sizeof(frame->copy));
+	if (bytes)
+		payload->copy(payload, 0, frame, bytes);
 	return frame;
 }
 
@@ -260,52 +161,18 @@ static const void *known_payload(const struct node_request *rq, union node_frame
 static void request_execute(struct node_request *rq)
 {
 	struct rmem_node *core = &rq->host->core;
+	const struct rmem_head *head = rq->in->head;
+	const void *known = known_payload(rq);
 	struct rmem_answer answer;
-	union node_frame frame = {};
-	const void *known = known_payload(rq, &frame);
 
-	rmem_node_request(core, ktime_get_coarse_ns(), rq->in->head, known, &rq->batch->path.peer,
-			  &answer);
+	rmem_node_request(core, ktime_get_coarse_ns(), head, known, &rq->batch->path.peer, &answer);
 	rq->room_bytes = rmem_node_datagram_bytes(&answer);
 	rq->identified = answer.session;
 	node_count(NODE_COUNT_REASON + answer.reason);
-	trace_rmem_node_decision(rq->in->head, &answer);
-
-	switch (answer.action) {
-	case RMEM_ACT_DROP:
-		return;
-	case RMEM_ACT_SEND_OUT:
-		send_parts(rq, &answer);
-		return;
-	case RMEM_ACT_GATHER:
-		gather(rq, known, &answer);
-		return;
-	case RMEM_ACT_COPY_IN:
-		copy_in(rq, 0, &answer);
-		rmem_node_done(&answer);
-		break;
-	case RMEM_ACT_SCATTER:
-		scatter(rq, known, &answer);
-		rmem_node_done(&answer);
-		break;
-	case RMEM_ACT_FILL:
-		fill(rq, &answer);
-		rmem_node_done(&answer);
-		break;
-	case RMEM_ACT_ATOMIC:
-		request_atomic(rq, &answer);
-		break;
-	case RMEM_ACT_PUT:
-		request_put(rq, &frame.put, &answer);
-		break;
-	case RMEM_ACT_COPY:
-		request_copy(rq, &answer);
-		rmem_node_done(&answer);
-		break;
-	case RMEM_ACT_REPLY:
-		break;
-	}
-	reply(rq, &answer);
+	if (answer.reason == RMEM_NODE_OK && rmem_type_writes(head->type))
+		node_count_add(NODE_COUNT_WRITE_BYTES, head->len);
+	trace_rmem_node_decision(head, &answer);
+	rmem_execute(core, &request_ops, rq, head, known, &answer);
 }
 
 /* The payload doesn't match its digest: its client is told, and nothing changed. Slot lock. */
@@ -404,19 +271,19 @@ int node_request_open(struct node_host *host, struct netlink_ext_ack *extack)
 {
 	int err;
 
-	host->ranges = alloc_percpu(struct node_ranges);
-	if (!host->ranges) {
+	host->frame = alloc_percpu(struct node_frame);
+	if (!host->frame) {
 		NL_SET_ERR_MSG_MOD(extack, "no memory for the ranges of requests");
 		return -ENOMEM;
 	}
 	err = node_ports_open(host, extack);
 	if (err)
-		free_percpu(host->ranges);
+		free_percpu(host->frame);
 	return err;
 }
 
 void node_request_close(struct node_host *host)
 {
 	node_ports_close(host);
-	free_percpu(host->ranges);
+	free_percpu(host->frame);
 }

@@ -6,7 +6,7 @@
  *      |
  *      |-- READ WRITE DISCARD ZERO ATOMIC     fast path, any CPU, softirq
  *      |   PUT READV WRITEV COPY
- *      |     lock slot(head) { rmem_node_request -> answer; copy; rmem_node_done }
+ *      |     lock slot(head) { rmem_node_request -> answer; rmem_execute (execute.h) }
  *      |
  *      `-- rmem_node_is_slow():        slow path: call.h
  *          OPEN CLOSE ALLOC FREE FENCE PUBLISH LOOKUP, and ZERO if it would take long

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "../../../common/messages.hpp"
@@ -262,43 +263,10 @@ public:
         rmem_answer answer{};
         rmem_node_request(&core, now_ns, &h, payload, &peer, &answer);
         limit_bytes = rmem_node_datagram_bytes(&answer);
-        switch (answer.action) {
-        case RMEM_ACT_DROP:
-            return answer;
-        case RMEM_ACT_SEND_OUT:
-            send_out(h, answer, answered);
-            return answer;
-        case RMEM_ACT_GATHER:
-            answered(answer.reply, gather(answer, payload));
-            return answer;
-        case RMEM_ACT_SCATTER:
-            scatter(answer, payload);
-            rmem_node_done(&answer);
-            break;
-        case RMEM_ACT_COPY_IN:
-            copy_in(answer, payload);
-            rmem_node_done(&answer);
-            break;
-        case RMEM_ACT_FILL:
-            for (unsigned n = 0; n < answer.extents; n++)
-                std::memset(at(answer.extent[n]), 0, answer.extent[n].bytes);
-            rmem_node_done(&answer);
-            break;
-        case RMEM_ACT_ATOMIC:
-            rmem_node_atomic(payload, at(answer.extent[0]), &answer);
-            break;
-        case RMEM_ACT_PUT:
-            copy_in(answer, payload + sizeof(rmem_put));
-            rmem_node_put(payload, at(answer.integer), &answer);
-            break;
-        case RMEM_ACT_COPY:
-            copy_inside(answer);
-            rmem_node_done(&answer);
-            break;
-        case RMEM_ACT_REPLY:
-            break;
-        }
-        answered(answer.reply, payload_of(answer, &answer.found));
+        Carrier<Answered> carrier{*this, payload, answered};
+        rmem_answer executed = answer; // which changes the extents
+        rmem_execute(&core, &Carrier<Answered>::ops, &carrier, &h, payload, &executed);
+        answer.found = executed.found;
         return answer;
     }
 
@@ -343,61 +311,39 @@ private:
         return Bytes(bytes, bytes + rmem_wire_payload_bytes(&answer.reply));
     }
 
-    Bytes data_of(const rmem_answer& answer) {
-        Bytes data;
-        for (unsigned n = 0; n < answer.extents; n++) {
-            const rmem_extent& e = answer.extent[n];
-            if (e.page == RMEM_PAGE_NONE)
-                data.resize(data.size() + e.bytes);
-            else
-                data.insert(data.end(), at(e), at(e) + e.bytes);
-        }
-        return data;
-    }
-
-    // Returns the byte behind those that went into the answer's extents.
-    const uint8_t* copy_in(const rmem_answer& answer, const uint8_t* from) {
-        for (unsigned n = 0; n < answer.extents; n++) {
-            std::memcpy(at(answer.extent[n]), from, answer.extent[n].bytes);
-            from += answer.extent[n].bytes;
-        }
-        return from;
-    }
-
-    void copy_inside(rmem_answer& answer) {
-        rmem_extent to, from;
-        while (rmem_node_stretch(&answer, &to, &from)) {
-            if (from.page == RMEM_PAGE_NONE)
-                std::memset(at(to), 0, to.bytes);
-            else
-                std::memcpy(at(to), at(from), to.bytes);
-        }
-    }
-
     template <typename Answered>
-    void send_out(const rmem_head& h, rmem_answer part, Answered& answered) {
-        uint32_t offset = 0;
-        while (uint32_t bytes = rmem_node_read_part(&core, &h, offset, &part)) {
-            answered(part.reply, data_of(part));
-            offset += bytes;
-        }
-    }
+    struct Carrier {
+        Node& node;
+        const uint8_t* payload;
+        Answered& answered;
 
-    Bytes gather(rmem_answer range, const uint8_t* ranges) {
+        static void* at(void* carrier, const rmem_extent* extent) {
+            return static_cast<Carrier*>(carrier)->node.at(*extent);
+        }
+        static void copy(void* carrier, uint32_t offset, void* to, uint32_t bytes) {
+            std::memcpy(to, static_cast<Carrier*>(carrier)->payload + offset, bytes);
+        }
+        static bool answer(void* carrier, rmem_answer* answer, rmem_execute_data* data) {
+            auto& self = *static_cast<Carrier*>(carrier);
+            self.answered(answer->reply,
+                          data ? self.node.data_of(*data) : payload_of(*answer, &answer->found));
+            return true;
+        }
+        static constexpr rmem_execute_ops ops{at, copy, answer};
+    };
+
+    Bytes data_of(rmem_execute_data& left) {
         Bytes data;
-        for (uint32_t i = 0; i < range.reply.op; i++) {
-            rmem_node_range(&core, ranges, i, &range);
-            data = wire::followed_by(std::move(data), data_of(range));
+        rmem_execute_begin(&left);
+        while (rmem_execute_next(&left)) {
+            for (const rmem_extent& e : std::span(left.answer->extent, left.answer->extents)) {
+                if (e.page == RMEM_PAGE_NONE)
+                    data.resize(data.size() + e.bytes);
+                else
+                    data.insert(data.end(), at(e), at(e) + e.bytes);
+            }
         }
         return data;
-    }
-
-    void scatter(rmem_answer range, const uint8_t* ranges) {
-        const uint8_t* from = ranges + rmem_wire_ranges_bytes(&range.reply);
-        for (uint32_t i = 0; i < range.reply.op; i++) {
-            rmem_node_range(&core, ranges, i, &range);
-            from = copy_in(range, from); // one thread: no page has gone meanwhile
-        }
     }
 
     size_t bytes_;
