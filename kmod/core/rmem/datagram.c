@@ -122,17 +122,15 @@ bool rmem_datagram_step(struct rmem_datagram *d, const void *heads)
 	return true;
 }
 
+static void hash_bytes(struct base_siphash *h, const void *datagram, u32 offset, u32 bytes)
+{
+	base_siphash_update(h, (const u8 *)datagram + offset, bytes);
+}
+
 bool rmem_datagram_verifies(const struct rmem_datagram *d, const struct base_siphash_key *key,
 			    const void *data)
 {
-	struct rmem_datagram each = *d;
-	struct base_siphash h;
-
-	base_siphash_init(&h, key);
-	while (d->tagged_bytes && rmem_datagram_step(&each, data))
-		base_siphash_update(&h, (const u8 *)data + each.payload_offset,
-				    rmem_wire_tagged_bytes(&each.head));
-	return rmem_wire_tag_equal(data, rmem_wire_tag(&h, data, d->messages));
+	return rmem_datagram_verifies_by(d, key, data, hash_bytes, data);
 }
 
 bool rmem_datagram_is_damaged(const struct rmem_datagram *d, const void *data)

@@ -64,8 +64,28 @@ enum rmem_wire_verdict rmem_datagram_open(struct rmem_datagram *d, const void *h
 bool rmem_datagram_step(struct rmem_datagram *d, const void *heads);
 
 /*
- * For a contiguous datagram. Before the first step: does the tag verify? After a step: is the
- * payload of the message that was stepped to damaged?
+ * Before the first step: does the tag verify? hash() hashes bytes of the datagram, from an offset
+ * on. It is called directly, for this is inline and hash a constant.
+ */
+static inline __attribute__((always_inline)) bool
+rmem_datagram_verifies_by(const struct rmem_datagram *d, const struct base_siphash_key *key,
+			  const void *heads,
+			  void (*hash)(struct base_siphash *h, const void *datagram, u32 offset,
+				       u32 bytes),
+			  const void *datagram)
+{
+	struct rmem_datagram each = *d;
+	struct base_siphash h;
+
+	base_siphash_init(&h, key);
+	while (d->tagged_bytes && rmem_datagram_step(&each, heads))
+		hash(&h, datagram, each.payload_offset, rmem_wire_tagged_bytes(&each.head));
+	return rmem_wire_tag_equal(heads, rmem_wire_tag(&h, heads, d->messages));
+}
+
+/*
+ * For a contiguous datagram: the same. After a step: is the payload of the message that was stepped
+ * to damaged?
  */
 bool rmem_datagram_verifies(const struct rmem_datagram *d, const struct base_siphash_key *key,
 			    const void *data);

@@ -100,17 +100,15 @@ enum rmem_wire_verdict rmem_skb_open(struct rmem_datagram *d, const struct sk_bu
 	return rmem_datagram_open(d, heads, heads ? skb->len - RMEM_SKB_HEADS : 0, response);
 }
 
+static void hash_bytes(struct base_siphash *h, const void *skb, u32 offset, u32 bytes)
+{
+	walk(skb, RMEM_SKB_HEADS + offset, bytes, hash_update, h);
+}
+
 bool rmem_skb_verifies(const struct rmem_datagram *d, const struct base_siphash_key *key,
 		       const struct sk_buff *skb, const void *heads)
 {
-	struct rmem_datagram each = *d;
-	struct base_siphash h;
-
-	base_siphash_init(&h, key);
-	while (d->tagged_bytes && rmem_datagram_step(&each, heads))
-		walk(skb, rmem_skb_payload(&each), rmem_wire_tagged_bytes(&each.head), hash_update,
-		     &h);
-	return rmem_wire_tag_equal(heads, rmem_wire_tag(&h, heads, d->messages));
+	return rmem_datagram_verifies_by(d, key, heads, hash_bytes, skb);
 }
 
 static bool is_damaged(const struct rmem_datagram *d, const struct sk_buff *skb)
