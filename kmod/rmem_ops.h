@@ -126,6 +126,36 @@ struct rmem_batch {
 	u64 own[16]; /* the transport's */
 };
 
+/* Where a path has credit of its own. Under the channel's lock. */
+struct rmem_credit_ops {
+	/*
+	 * Reserves room, and returns how many messages can be added now. Call it again after they
+	 * are added: there might be more by then. A path that is down loses its messages, so it has
+	 * room. flush() releases the rest.
+	 */
+	u32 (*room)(struct rmem_path *path, struct rmem_batch *batch);
+	/*
+	 * There was too little room; the receiver's room() is called when there is some, or when
+	 * the path is down. False: it is down now, and nobody calls.
+	 */
+	bool (*wait)(struct rmem_path *path);
+};
+
+/* Where the node reaches an op's data by itself. */
+struct rmem_loan_ops {
+	/*
+	 * Under the channel's lock. Returns a size: a WRITE as long or longer can come with several
+	 * parts in a message, for the node fetches its data (rmem_client_set_lending()). 0: none.
+	 */
+	u32 (*lends)(struct rmem_path *path);
+	/*
+	 * BH disabled, no channel's lock: an op whose op->own the transport has set has ended so.
+	 * True: the node can still copy to or from the op's data, and the transport calls
+	 * op->ops->end() when it can't any more, even if the path is closed.
+	 */
+	bool (*keeps)(struct rmem_op *op, enum rmem_client_result result);
+};
+
 struct rmem_transport_ops {
 	const char *name; /* scheme of its addresses */
 	struct module *owner;
@@ -155,31 +185,11 @@ struct rmem_transport_ops {
 	 */
 	bool (*add)(struct rmem_path *path, struct rmem_batch *batch, struct rmem_client_tx *tx,
 		    u32 row);
-	/*
-	 * Under the channel's lock. Returns a size: a WRITE as long or longer can come with several
-	 * parts in a message, for the node fetches its data (rmem_client_set_lending()). 0: none.
-	 * NULL: none ever.
-	 */
-	u32 (*lends)(struct rmem_path *path);
-	/*
-	 * Under the channel's lock, where a path has credit of its own (else both NULL).
-	 * room: reserves room, and returns how many messages can be added now. Call it again after
-	 * they are added: there might be more by then. A path that is down loses its messages, so
-	 * it has room. flush() releases the rest.
-	 * wait: there was too little; the receiver's room() is called when there is some, or when
-	 * the path is down. False: it is down now, and nobody calls.
-	 */
-	u32 (*room)(struct rmem_path *path, struct rmem_batch *batch);
-	bool (*wait)(struct rmem_path *path);
 	/* BH disabled, the lock dropped: the batch leaves. A message that can't counts as lost. */
 	void (*flush)(struct rmem_path *path, struct rmem_batch *batch);
-	/*
-	 * BH disabled, no channel's lock: an op whose op->own the transport has set has ended so.
-	 * True: the node can still copy to or from the op's data, and the transport calls
-	 * op->ops->end() when it can't any more, even if the path is closed. NULL: op->own is never
-	 * set.
-	 */
-	bool (*keeps)(struct rmem_op *op, enum rmem_client_result result);
+
+	const struct rmem_credit_ops *credit; /* NULL: there is always room */
+	const struct rmem_loan_ops *loans;    /* NULL: there are none, and op->own is never set */
 };
 
 /* ---- client/transport.c ---- */

@@ -55,15 +55,15 @@ static u32 build(struct rmem_channel *c, u64 now_ns, struct rmem_batch *batch)
 	const struct rmem_transport_ops *transport = c->path->transport;
 	u32 room, sent, all = 0, left = RMEM_ROW_MAX;
 
-	if (transport->lends)
-		rmem_client_set_lending(&c->client, transport->lends(c->path));
+	if (transport->loans)
+		rmem_client_set_lending(&c->client, transport->loans->lends(c->path));
 	/* A path that went down meanwhile has room: messages are lost there. */
 	do {
-		room = transport->room ? transport->room(c->path, batch) : U32_MAX;
+		room = transport->credit ? transport->credit->room(c->path, batch) : U32_MAX;
 		sent = build_row(c, now_ns, batch, min(room, left));
 		all += sent;
 		left -= min(sent, left); /* OPEN and CLOSE need no room */
-	} while (left && sent >= room && (room || !transport->wait(c->path)));
+	} while (left && sent >= room && (room || !transport->credit->wait(c->path)));
 	if (!left)
 		rmem_client_yield(&c->client, now_ns);
 	trace_rmem_wait(c);
@@ -183,7 +183,7 @@ static void finish(struct rmem_channel *c, struct rmem_op *op, enum rmem_client_
 		trace_rmem_finish(c, op, result);
 		if (likely(result == RMEM_CLIENT_OK))
 			rmem_count_time(c->device, op, now_ns);
-		if (likely(!op->own || !c->path->transport->keeps(op, result)))
+		if (likely(!op->own || !c->path->transport->loans->keeps(op, result)))
 			op->ops->end(op, result);
 	}
 }

@@ -623,6 +623,16 @@ static int client_limits(struct rmem_path *path, struct rmem_limits *limits,
 	return 0;
 }
 
+static const struct rmem_credit_ops client_credit = {
+	.room = client_room,
+	.wait = client_wait,
+};
+
+static const struct rmem_loan_ops client_loans = {
+	.lends = client_lends,
+	.keeps = client_keeps,
+};
+
 static const struct rmem_transport_ops client_transport = {
 	.name = SCHEME,
 	.owner = THIS_MODULE,
@@ -635,11 +645,9 @@ static const struct rmem_transport_ops client_transport = {
 	.close = client_close,
 	.limits = client_limits,
 	.add = client_add,
-	.lends = client_lends,
-	.room = client_room,
-	.wait = client_wait,
 	.flush = client_flush,
-	.keeps = client_keeps,
+	.credit = &client_credit,
+	.loans = &client_loans,
 };
 
 static int __init client_init(void)
