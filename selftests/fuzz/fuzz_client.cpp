@@ -304,7 +304,7 @@ private:
         rmem_client_rx rx;
         rmem_client_receive(client_.get(), now_ns_, &head, payload, damaged, &rx);
         if (rx.op) {
-            require(reinterpret_cast<Mine*>(rx.op)->out && rmem_type_reads(rx.op->type));
+            require(reinterpret_cast<Mine*>(rx.op)->out && rmem_type_answers_data(rx.op->type));
             require(uint64_t(rx.data_offset) + rx.data_bytes <= rx.op->len && rx.data_bytes);
             require(rx.data_bytes == head.len && !damaged);
         }

@@ -7,33 +7,12 @@ namespace {
 
 constexpr std::array<const char*, counts> names = [] {
     std::array<const char*, counts> name{};
-    auto wire = [&](rmem_wire_verdict verdict) -> const char*& {
-        return name[count_wire + verdict];
-    };
-    auto reason = [&](rmem_node_reason why) -> const char*& { return name[count_reason + why]; };
-    wire(RMEM_WIRE_GOOD) = "verified";
-    wire(RMEM_WIRE_SHORT) = "drop-short";
-    wire(RMEM_WIRE_VERSION) = "drop-version";
-    wire(RMEM_WIRE_TYPE) = "drop-type";
-    wire(RMEM_WIRE_MALFORMED) = "drop-malformed";
-    wire(RMEM_WIRE_TAG) = "drop-tag";
-    wire(RMEM_WIRE_DAMAGED) = "damaged";
-    reason(RMEM_NODE_OK) = "executed";
-    reason(RMEM_NODE_REPEATED) = "repeated";
-    reason(RMEM_NODE_NO_SESSION) = "no-session";
-    reason(RMEM_NODE_PEER) = "peer";
-    reason(RMEM_NODE_LEVEL) = "level";
-    reason(RMEM_NODE_REBOOTED) = "rebooted";
-    reason(RMEM_NODE_STALE) = "stale";
-    reason(RMEM_NODE_WINDOW) = "window";
-    reason(RMEM_NODE_LENGTH) = "length";
-    reason(RMEM_NODE_FAULT) = "fault";
-    reason(RMEM_NODE_PERM) = "perm";
-    reason(RMEM_NODE_BUSY) = "busy";
-    reason(RMEM_NODE_NO_MEMORY) = "no-memory";
-    reason(RMEM_NODE_CHALLENGE) = "challenge";
-    reason(RMEM_NODE_EXISTS) = "name-exists";
-    reason(RMEM_NODE_NO_NAME) = "no-name";
+#define WIRE_NAME(verdict, called) name[count_wire + RMEM_WIRE_##verdict] = called;
+    RMEM_WIRE_ROWS(WIRE_NAME)
+#undef WIRE_NAME
+#define REASON_NAME(reason, status, called) name[count_reason + RMEM_NODE_##reason] = called;
+    RMEM_NODE_REASON_ROWS(REASON_NAME)
+#undef REASON_NAME
 #define TYPE_NAME(type, called, ...) name[count_type + RMEM_##type - RMEM_OPEN] = called;
     RMEM_TYPES(TYPE_NAME)
 #undef TYPE_NAME

@@ -249,7 +249,7 @@ void Node::execute(Request& request) {
                       &request.path.peer, &decision);
     request.limit_bytes = rmem_node_datagram_bytes(&decision);
     request.counters.add(count_reason + decision.reason);
-    if (decision.reason == RMEM_NODE_OK && rmem_type_writes(request.head->type))
+    if (decision.reason == RMEM_NODE_OK && rmem_type_brings_data(request.head->type))
         request.counters.add(count_write_bytes, request.head->len);
     Carrier carrier{*this, request};
     rmem_execute(host_.core(), &carrier_ops, &carrier, request.head, request.payload.data(),

@@ -15,6 +15,11 @@ enum rmem_type_flag {
 	RMEM_TYPE_SLOW = 0,
 	/* Executed at once (node/request.c), unless its range is too long; can share a datagram. */
 	RMEM_TYPE_FAST = 1 << 0,
+	/* Slow, yet short enough to run between the steps of another call. */
+	RMEM_TYPE_BRIEF = 1 << 12,
+	/* Brief, and about a session rather than its space's memory. */
+	RMEM_TYPE_OF_SESSION = 1 << 13,
+	RMEM_TYPE_SESSION = RMEM_TYPE_BRIEF | RMEM_TYPE_OF_SESSION,
 
 	RMEM_TYPE_KEEPS = 0,
 	/* Changes memory or its allocation, so a view refuses it. */
@@ -50,28 +55,29 @@ enum rmem_type_flag {
 };
 
 /*
- * request, answer: the structure that a payload is, or begins with; u8[0] is none. Only answers
- * that are RMEM_OK have a payload.
+ * request, answer: the structure (struct rmem_...) that a payload is, or begins with. Only answers
+ * that are RMEM_OK have a payload. counted: the type under whose name a client counts its
+ * operations; NOT: a client doesn't.
  */
 /* clang-format off */
 #define RMEM_TYPES(ROW) \
-	/*  type     name       path  memory   request               answer              data       also */ \
-	ROW(OPEN,    "open",    SLOW, KEEPS,   struct rmem_open,     struct rmem_opened, NO_DATA,   NO_MORE) \
-	ROW(CLOSE,   "close",   SLOW, KEEPS,   u8[0],                u8[0],              NO_DATA,   NO_MORE) \
-	ROW(ALLOC,   "alloc",   SLOW, CHANGES, struct rmem_alloc,    struct rmem_range,  NO_DATA,   NO_MORE) \
-	ROW(FREE,    "free",    SLOW, CHANGES, struct rmem_range,    u8[0],              NO_DATA,   NO_MORE) \
-	ROW(READ,    "read",    FAST, KEEPS,   u8[0],                u8[0],              DATA_OUT,  CUT) \
-	ROW(WRITE,   "write",   FAST, CHANGES, u8[0],                u8[0],              DATA_IN,   CUT) \
-	ROW(DISCARD, "discard", FAST, CHANGES, u8[0],                u8[0],              NO_DATA,   CLEARS) \
-	ROW(ZERO,    "zero",    FAST, CHANGES, u8[0],                u8[0],              NO_DATA,   CLEARS) \
-	ROW(ATOMIC,  "atomic",  FAST, CHANGES, struct rmem_operands, struct rmem_found,  NO_DATA,   INTEGER_ONCE) \
-	ROW(FENCE,   "fence",   SLOW, KEEPS,   u8[0],                u8[0],              NO_DATA,   NO_MORE) \
-	ROW(PUT,     "put",     FAST, CHANGES, struct rmem_put,      struct rmem_found,  TAGGED_IN, INTEGER_ONCE) \
-	ROW(READV,   "readv",   FAST, KEEPS,   u8[0],                u8[0],              DATA_OUT,  RANGES) \
-	ROW(WRITEV,  "writev",  FAST, CHANGES, u8[0],                u8[0],              DATA_IN,   RANGES) \
-	ROW(COPY,    "copy",    FAST, CHANGES, struct rmem_copy,     u8[0],              NO_DATA,   COPIES) \
-	ROW(PUBLISH, "publish", SLOW, CHANGES, struct rmem_named,    u8[0],              NO_DATA,   NAMED_ONCE) \
-	ROW(LOOKUP,  "lookup",  SLOW, KEEPS,   struct rmem_named,    struct rmem_range,  NO_DATA,   NAMED)
+	/*  type     name        path      memory    request    answer   data        also           counted */ \
+	ROW(OPEN,    "open",     SESSION,  KEEPS,    open,      opened,  NO_DATA,    NO_MORE,       NOT) \
+	ROW(CLOSE,   "close",    SESSION,  KEEPS,    none,      none,    NO_DATA,    NO_MORE,       NOT) \
+	ROW(ALLOC,   "alloc",    SLOW,     CHANGES,  alloc,     range,   NO_DATA,    NO_MORE,       NOT) \
+	ROW(FREE,    "free",     SLOW,     CHANGES,  range,     none,    NO_DATA,    NO_MORE,       NOT) \
+	ROW(READ,    "read",     FAST,     KEEPS,    none,      none,    DATA_OUT,   CUT,           READ) \
+	ROW(WRITE,   "write",    FAST,     CHANGES,  none,      none,    DATA_IN,    CUT,           WRITE) \
+	ROW(DISCARD, "discard",  FAST,     CHANGES,  none,      none,    NO_DATA,    CLEARS,        DISCARD) \
+	ROW(ZERO,    "zero",     FAST,     CHANGES,  none,      none,    NO_DATA,    CLEARS,        ZERO) \
+	ROW(ATOMIC,  "atomic",   FAST,     CHANGES,  operands,  found,   NO_DATA,    INTEGER_ONCE,  ATOMIC) \
+	ROW(FENCE,   "fence",    BRIEF,    KEEPS,    none,      none,    NO_DATA,    NO_MORE,       FENCE) \
+	ROW(PUT,     "put",      FAST,     CHANGES,  put,       found,   TAGGED_IN,  INTEGER_ONCE,  PUT) \
+	ROW(READV,   "readv",    FAST,     KEEPS,    none,      none,    DATA_OUT,   RANGES,        READ) \
+	ROW(WRITEV,  "writev",   FAST,     CHANGES,  none,      none,    DATA_IN,    RANGES,        WRITE) \
+	ROW(COPY,    "copy",     FAST,     CHANGES,  copy,      none,    NO_DATA,    COPIES,        COPY) \
+	ROW(PUBLISH, "publish",  BRIEF,    CHANGES,  named,     none,    NO_DATA,    NAMED_ONCE,    PUBLISH) \
+	ROW(LOOKUP,  "lookup",   BRIEF,    KEEPS,    named,     range,   NO_DATA,    NAMED,         LOOKUP)
 /* clang-format on */
 
 struct rmem_type_row {
@@ -79,6 +85,7 @@ struct rmem_type_row {
 	u16 flags; /* enum rmem_type_flag */
 	u8 request_bytes;
 	u8 answer_bytes;
+	u8 counted; /* 0: it isn't */
 };
 
 /* By type without RMEM_RESPONSE. The row of an unknown type has no name, flags or bytes. */
@@ -99,17 +106,36 @@ static inline bool rmem_type_may_share(u8 type)
 	return rmem_type_flags(type) & RMEM_TYPE_FAST;
 }
 
+static inline bool rmem_type_is_brief(u8 type)
+{
+	return rmem_type_flags(type) & RMEM_TYPE_BRIEF;
+}
+
+static inline bool rmem_type_is_of_session(u8 type)
+{
+	return rmem_type_flags(type) & RMEM_TYPE_OF_SESSION;
+}
+
 static inline bool rmem_type_changes(u8 type)
 {
 	return rmem_type_flags(type) & RMEM_TYPE_CHANGES;
 }
 
-static inline bool rmem_type_writes(u8 type)
+/*
+ * True if a node that has executed or refused an id of this type must remember it. The others
+ * change nothing, so a copy of any age can be executed.
+ */
+static inline bool rmem_type_needs_mark(u8 type)
+{
+	return rmem_type_changes(type);
+}
+
+static inline bool rmem_type_brings_data(u8 type)
 {
 	return rmem_type_flags(type) & RMEM_TYPE_DATA_IN;
 }
 
-static inline bool rmem_type_reads(u8 type)
+static inline bool rmem_type_answers_data(u8 type)
 {
 	return rmem_type_flags(type) & RMEM_TYPE_DATA_OUT;
 }
@@ -132,6 +158,13 @@ static inline bool rmem_type_is_exactly_once(u8 type)
 static inline bool rmem_type_copies(u8 type)
 {
 	return rmem_type_flags(type) & RMEM_TYPE_COPIES;
+}
+
+/* True if len is a number of bytes that are copied, to the node, from it or inside of it. */
+static inline bool rmem_type_moves_bytes(u8 type)
+{
+	return rmem_type_flags(type) &
+	       (RMEM_TYPE_DATA_IN | RMEM_TYPE_DATA_OUT | RMEM_TYPE_COPIES);
 }
 
 static inline bool rmem_type_has_name(u8 type)

@@ -15,8 +15,8 @@ struct any_msg {
 static bool carries_data(const struct rmem_head *head)
 {
 	return head->type & RMEM_RESPONSE ?
-		       rmem_type_reads(head->type) && head->status == RMEM_OK :
-		       rmem_type_writes(head->type);
+		       rmem_type_answers_data(head->type) && head->status == RMEM_OK :
+		       rmem_type_brings_data(head->type);
 }
 
 u32 rmem_wire_tagged_bytes(const struct rmem_head *head)
@@ -46,7 +46,7 @@ u32 rmem_wire_work_bytes(const struct rmem_head *head)
 {
 	if (head->type & RMEM_RESPONSE)
 		return 0;
-	if (rmem_type_reads(head->type) || rmem_type_copies(head->type))
+	if (rmem_type_answers_data(head->type) || rmem_type_copies(head->type))
 		return head->len;
 	if (rmem_type_flags(head->type) & RMEM_TYPE_CLEARS)
 		return head->len / (RMEM_ZERO_BYTES_MAX / RMEM_READ_BYTES_MAX);
@@ -63,7 +63,7 @@ static bool op_is_sound(const struct rmem_head *head)
 /* True if a request of this type can limit the bytes that an answer carries. */
 static bool piece_is_told(u8 type)
 {
-	return rmem_type_reads(type) && rmem_type_is_cut(type);
+	return rmem_type_answers_data(type) && rmem_type_is_cut(type);
 }
 
 bool rmem_wire_fields_are_sound(const struct rmem_head *head, bool response, u32 part)

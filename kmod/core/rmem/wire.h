@@ -45,6 +45,18 @@ enum rmem_wire_verdict {
 	RMEM_WIRE_VERDICTS
 };
 
+/* Each verdict, and the name of its counter. */
+/* clang-format off */
+#define RMEM_WIRE_ROWS(ROW) \
+	ROW(GOOD,      "verified") \
+	ROW(SHORT,     "drop-short") \
+	ROW(VERSION,   "drop-version") \
+	ROW(TYPE,      "drop-type") \
+	ROW(MALFORMED, "drop-malformed") \
+	ROW(TAG,       "drop-tag") \
+	ROW(DAMAGED,   "damaged")
+/* clang-format on */
+
 /* Bytes of a READV's or WRITEV's ranges, which its payload begins with. */
 static inline u32 rmem_wire_ranges_bytes(const struct rmem_head *head)
 {

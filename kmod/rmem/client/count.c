@@ -6,21 +6,15 @@
 
 /* ---- counters ---- */
 
+#define OPS(type) (RMEM_COUNT_OPS + 2 * ((type) - RMEM_OPEN))
+#define OPS_NAME(type, name, ...)                                                                  \
+	[OPS(RMEM_##type)] = name, [OPS(RMEM_##type) + 1] = name "-bytes",
+
+#define WIRE(verdict) (RMEM_COUNT_PATH + RMEM_PATH_DROP_WIRE + (verdict))
+#define WIRE_NAME(verdict, name) [WIRE(RMEM_WIRE_##verdict)] = name,
+
 static const char *const counter_name[] = {
-	[RMEM_COUNT_READ] = "read",
-	[RMEM_COUNT_READ_BYTES] = "read-bytes",
-	[RMEM_COUNT_WRITE] = "write",
-	[RMEM_COUNT_WRITE_BYTES] = "write-bytes",
-	[RMEM_COUNT_DISCARD] = "discard",
-	[RMEM_COUNT_ZERO] = "zero",
-	[RMEM_COUNT_ATOMIC] = "atomic",
-	[RMEM_COUNT_PUT] = "put",
-	[RMEM_COUNT_PUT_BYTES] = "put-bytes",
-	[RMEM_COUNT_COPY] = "copy",
-	[RMEM_COUNT_COPY_BYTES] = "copy-bytes",
-	[RMEM_COUNT_PUBLISH] = "publish",
-	[RMEM_COUNT_LOOKUP] = "lookup",
-	[RMEM_COUNT_FENCE] = "fence",
+	RMEM_TYPES(OPS_NAME)
 	[RMEM_COUNT_FAILED] = "failed",
 	[RMEM_COUNT_PATH + RMEM_PATH_COPIED] = "copied-packets",
 	[RMEM_COUNT_PATH + RMEM_PATH_SPARE] = "spare-packets",
@@ -31,13 +25,7 @@ static const char *const counter_name[] = {
 	[RMEM_COUNT_PATH + RMEM_PATH_NO_ROUTE] = "no-route",
 	[RMEM_COUNT_PATH + RMEM_PATH_UNSCHEDULED] = "unscheduled",
 	[RMEM_COUNT_PATH + RMEM_PATH_WAITING] = "waiting",
-	[RMEM_COUNT_PATH + RMEM_PATH_DROP_WIRE + RMEM_WIRE_GOOD] = NULL,
-	[RMEM_COUNT_PATH + RMEM_PATH_DROP_WIRE + RMEM_WIRE_SHORT] = "drop-short",
-	[RMEM_COUNT_PATH + RMEM_PATH_DROP_WIRE + RMEM_WIRE_VERSION] = "drop-version",
-	[RMEM_COUNT_PATH + RMEM_PATH_DROP_WIRE + RMEM_WIRE_TYPE] = "drop-type",
-	[RMEM_COUNT_PATH + RMEM_PATH_DROP_WIRE + RMEM_WIRE_MALFORMED] = "drop-malformed",
-	[RMEM_COUNT_PATH + RMEM_PATH_DROP_WIRE + RMEM_WIRE_TAG] = "drop-tag",
-	[RMEM_COUNT_PATH + RMEM_PATH_DROP_WIRE + RMEM_WIRE_DAMAGED] = NULL, /* the core's */
+	RMEM_WIRE_ROWS(WIRE_NAME)
 	[RMEM_COUNT_PATH + RMEM_PATH_DROP_STRANGER] = "drop-stranger",
 	[RMEM_COUNT_PATH + RMEM_PATH_DROP_NO_CHECKSUM] = "drop-no-checksum",
 	[RMEM_COUNT_DROP_STOPPED] = "drop-stopped",
@@ -56,51 +44,32 @@ static const char *const counter_name[] = {
 
 static_assert(ARRAY_SIZE(counter_name) == RMEM_COUNTERS);
 
+static bool is_shown(unsigned int which)
+{
+	u8 type = RMEM_OPEN + (which - RMEM_COUNT_OPS) / 2;
+
+	if (which < RMEM_COUNT_FAILED)
+		return rmem_type_table[type].counted == type &&
+		       (which == OPS(type) || rmem_type_moves_bytes(type));
+	/* The core counts damaged messages. */
+	return which != WIRE(RMEM_WIRE_GOOD) && which != WIRE(RMEM_WIRE_DAMAGED);
+}
+
+/* NULL: it isn't shown. */
 const char *rmem_count_name(unsigned int which)
 {
-	return counter_name[which];
+	return is_shown(which) ? counter_name[which] : NULL;
 }
 
 void rmem_count_op(struct rmem_device *device, const struct rmem_op *op)
 {
-	switch (op->type) {
-	case RMEM_READ:
-	case RMEM_READV:
-		rmem_count(device, RMEM_COUNT_READ);
-		rmem_count_add(device, RMEM_COUNT_READ_BYTES, op->len);
-		break;
-	case RMEM_WRITE:
-	case RMEM_WRITEV:
-		rmem_count(device, RMEM_COUNT_WRITE);
-		rmem_count_add(device, RMEM_COUNT_WRITE_BYTES, op->len);
-		break;
-	case RMEM_DISCARD:
-		rmem_count(device, RMEM_COUNT_DISCARD);
-		break;
-	case RMEM_ZERO:
-		rmem_count(device, RMEM_COUNT_ZERO);
-		break;
-	case RMEM_ATOMIC:
-		rmem_count(device, RMEM_COUNT_ATOMIC);
-		break;
-	case RMEM_PUT:
-		rmem_count(device, RMEM_COUNT_PUT);
-		rmem_count_add(device, RMEM_COUNT_PUT_BYTES, op->len);
-		break;
-	case RMEM_COPY:
-		rmem_count(device, RMEM_COUNT_COPY);
-		rmem_count_add(device, RMEM_COUNT_COPY_BYTES, op->len);
-		break;
-	case RMEM_PUBLISH:
-		rmem_count(device, RMEM_COUNT_PUBLISH);
-		break;
-	case RMEM_LOOKUP:
-		rmem_count(device, RMEM_COUNT_LOOKUP);
-		break;
-	case RMEM_FENCE:
-		rmem_count(device, RMEM_COUNT_FENCE);
-		break;
-	}
+	u8 type = rmem_type_table[op->type].counted;
+
+	if (!type)
+		return;
+	rmem_count(device, OPS(type));
+	if (rmem_type_moves_bytes(type))
+		rmem_count_add(device, OPS(type) + 1, op->len);
 }
 
 /* ---- times ---- */
@@ -120,9 +89,9 @@ void rmem_count_time(struct rmem_device *device, const struct rmem_op *op, u64 n
 {
 	enum rmem_time which = RMEM_TIME_OTHER;
 
-	if (rmem_type_reads(op->type))
+	if (rmem_type_table[op->type].counted == RMEM_READ)
 		which = RMEM_TIME_READ;
-	else if (op->type == RMEM_WRITE || op->type == RMEM_WRITEV)
+	else if (rmem_type_table[op->type].counted == RMEM_WRITE)
 		which = RMEM_TIME_WRITE;
 
 	this_cpu_inc(device->counts->time[which][base_times_bucket(now_ns - op->submitted_ns)]);

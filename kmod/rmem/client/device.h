@@ -99,21 +99,8 @@ struct rmem_remote {
 
 /* Counters of a device, beside those of its channels' cores; names in count.c. */
 enum rmem_count {
-	RMEM_COUNT_READ,
-	RMEM_COUNT_READ_BYTES,
-	RMEM_COUNT_WRITE,
-	RMEM_COUNT_WRITE_BYTES,
-	RMEM_COUNT_DISCARD,
-	RMEM_COUNT_ZERO,
-	RMEM_COUNT_ATOMIC,
-	RMEM_COUNT_PUT,
-	RMEM_COUNT_PUT_BYTES,
-	RMEM_COUNT_COPY,
-	RMEM_COUNT_COPY_BYTES,
-	RMEM_COUNT_PUBLISH,
-	RMEM_COUNT_LOOKUP,
-	RMEM_COUNT_FENCE,
-	RMEM_COUNT_FAILED,	    /* requests ended in error */
+	RMEM_COUNT_OPS, /* + 2 * (enum rmem_type - RMEM_OPEN); then the bytes of those operations */
+	RMEM_COUNT_FAILED = RMEM_COUNT_OPS + 2 * (RMEM_TYPE_END - RMEM_OPEN), /* with an error */
 	RMEM_COUNT_KICKED,	    /* times the incast window opened for a waiting channel */
 	RMEM_COUNT_TIMER_LATE,	    /* deadlines still past after the timer; 0 without faults */
 	RMEM_COUNT_RESERVE,	    /* blocks of the reserve given back to the kernel */

@@ -81,7 +81,7 @@ static const struct rmem_msg *client_message(const struct sk_buff *skb, u32 n)
 
 static bool client_reads_data(const struct sk_buff *skb)
 {
-	return rmem_type_reads(client_message(skb, 0)->type);
+	return rmem_type_answers_data(client_message(skb, 0)->type);
 }
 
 static u32 client_link_bytes(const struct client_path *path, u32 datagram_bytes)

@@ -12,21 +12,12 @@
 DEFINE_PER_CPU_ALIGNED(struct node_counts, node_counts);
 
 #define PORT(which) (NODE_COUNT_PORT + RMEM_PORT_##which)
-#define WIRE(verdict) (PORT(WIRE) + RMEM_WIRE_##verdict)
-#define REASON(reason) (NODE_COUNT_REASON + RMEM_NODE_##reason)
+#define WIRE_NAME(verdict, name) [PORT(WIRE) + RMEM_WIRE_##verdict] = name,
+#define REASON_NAME(reason, status, name) [NODE_COUNT_REASON + RMEM_NODE_##reason] = name,
 #define TYPE_NAME(type, name, ...) [NODE_COUNT_TYPE + RMEM_##type - RMEM_OPEN] = name,
 
-/* Fails to compile when a reason was added: it needs a name below. */
-static_assert(!(RMEM_NODE_REASONS - RMEM_NODE_NO_NAME - 1));
-
 const char *const node_count_name[NODE_COUNTS] = {
-	[WIRE(GOOD)] = "verified",
-	[WIRE(SHORT)] = "drop-short",
-	[WIRE(VERSION)] = "drop-version",
-	[WIRE(TYPE)] = "drop-type",
-	[WIRE(MALFORMED)] = "drop-malformed",
-	[WIRE(TAG)] = "drop-tag",
-	[WIRE(DAMAGED)] = "damaged",
+	RMEM_WIRE_ROWS(WIRE_NAME)
 	[PORT(ANSWERS)] = "answers",
 	[PORT(NO_CHECKSUM)] = "drop-no-checksum",
 	[PORT(NOT_UNICAST)] = "drop-not-unicast",
@@ -35,23 +26,7 @@ const char *const node_count_name[NODE_COUNTS] = {
 	[PORT(NO_ROUTE)] = "drop-no-route",
 	[PORT(XMIT)] = "drop-xmit",
 
-	[REASON(OK)] = "executed",
-	[REASON(REPEATED)] = "repeated",
-	[REASON(NO_SESSION)] = "no-session",
-	[REASON(PEER)] = "peer",
-	[REASON(LEVEL)] = "level",
-	[REASON(REBOOTED)] = "rebooted",
-	[REASON(STALE)] = "stale",
-	[REASON(WINDOW)] = "window",
-	[REASON(LENGTH)] = "length",
-	[REASON(FAULT)] = "fault",
-	[REASON(PERM)] = "perm",
-	[REASON(BUSY)] = "busy",
-	[REASON(NO_MEMORY)] = "no-memory",
-	[REASON(CHALLENGE)] = "challenge",
-	[REASON(EXISTS)] = "name-exists",
-	[REASON(NO_NAME)] = "no-name",
-
+	RMEM_NODE_REASON_ROWS(REASON_NAME)
 	RMEM_TYPES(TYPE_NAME)
 
 	[NODE_COUNT_READ_BYTES] = "read-bytes",

@@ -169,7 +169,7 @@ static void request_execute(struct node_request *rq)
 	rq->room_bytes = rmem_node_datagram_bytes(&answer);
 	rq->identified = answer.session;
 	node_count(NODE_COUNT_REASON + answer.reason);
-	if (answer.reason == RMEM_NODE_OK && rmem_type_writes(head->type))
+	if (answer.reason == RMEM_NODE_OK && rmem_type_brings_data(head->type))
 		node_count_add(NODE_COUNT_WRITE_BYTES, head->len);
 	trace_rmem_node_decision(head, &answer);
 	rmem_execute(core, &request_ops, rq, head, known, &answer);

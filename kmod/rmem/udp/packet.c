@@ -93,7 +93,7 @@ static bool add_copy(struct sk_buff *skb, struct rmem_op *op, u32 offset, u32 by
  */
 static bool may_lend(const struct rmem_session *session, const struct rmem_op *op)
 {
-	return op->type != RMEM_WRITEV &&
+	return !rmem_type_has_ranges(op->type) &&
 	       (session->integrity != RMEM_LINK || !session->fail_after_ms);
 }
 

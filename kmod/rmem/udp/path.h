@@ -21,7 +21,7 @@ struct udp_gate {
 	 * rmem_udp_transmit(). The messages of one either all read or all don't.
 	 */
 	void (*pass)(struct udp_path *path, struct sk_buff *datagrams);
-	/* An answer to a message that reads (rmem_type_reads()) has come. */
+	/* An answer to a message that reads (rmem_type_answers_data()) has come. */
 	void (*answered)(struct udp_path *path, const struct rmem_head *head);
 };
 

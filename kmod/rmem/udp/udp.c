@@ -38,7 +38,7 @@ static void udp_close_packet(struct udp_batch *batch)
 static bool udp_takes(struct rmem_path *path, const struct udp_batch *batch,
 		      const struct rmem_client_tx *tx)
 {
-	if (udp_path_of(path)->gate && batch->reads != rmem_type_reads(tx->head.type))
+	if (udp_path_of(path)->gate && batch->reads != rmem_type_answers_data(tx->head.type))
 		return false;
 	return rmem_packet_takes(&batch->packet, tx, path->batch_bytes);
 }
@@ -51,7 +51,7 @@ bool rmem_udp_add(struct rmem_path *path, struct rmem_batch *batch, struct rmem_
 
 	if (!udp_takes(path, mine, tx))
 		udp_close_packet(mine);
-	mine->reads = rmem_type_reads(tx->head.type);
+	mine->reads = rmem_type_answers_data(tx->head.type);
 	if (unlikely(!rmem_packet_add(&mine->packet, path->session, tx, row, &copied))) {
 		rmem_path_count(path, RMEM_PATH_NO_BUFFER);
 		return false;
@@ -141,7 +141,7 @@ static int udp_receive(struct sock *sk, struct sk_buff *skb)
 	}
 	while (rmem_datagram_step(&d, heads)) {
 		rmem_skb_record_init(&r, &d, skb);
-		if (mine->gate && rmem_type_reads(d.head.type))
+		if (mine->gate && rmem_type_answers_data(d.head.type))
 			mine->gate->answered(mine, &d.head);
 		path->to->receive(path->channel, &r.record);
 	}

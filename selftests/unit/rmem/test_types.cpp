@@ -41,15 +41,24 @@ TEST(Types, RowsAreConsistent) {
     for (uint8_t type : requests) {
         const rmem_type_row& row = row_of(type);
         SCOPED_TRACE(row.name);
-        EXPECT_FALSE(rmem_type_reads(type) && rmem_type_writes(type));
-        EXPECT_FALSE(rmem_type_reads(type) && rmem_type_changes(type));
-        EXPECT_FALSE(rmem_type_reads(type) && row.answer_bytes) << "an answer's data is alone";
+        EXPECT_FALSE(rmem_type_answers_data(type) && rmem_type_brings_data(type));
+        EXPECT_FALSE(rmem_type_answers_data(type) && rmem_type_needs_mark(type))
+            << "the data would have to be kept for copies of the request";
+        EXPECT_FALSE(rmem_type_answers_data(type) && row.answer_bytes)
+            << "an answer's data is alone";
         EXPECT_FALSE(rmem_type_has_ranges(type) && row.request_bytes);
         EXPECT_FALSE(rmem_type_has_ranges(type) && rmem_type_has_integer(type)) << "one op";
-        EXPECT_LE(rmem_type_writes(type), rmem_type_changes(type));
-        EXPECT_LE(rmem_type_is_cut(type), rmem_type_reads(type) || rmem_type_writes(type));
+        EXPECT_LE(rmem_type_brings_data(type), rmem_type_changes(type));
+        EXPECT_LE(rmem_type_is_cut(type),
+                  rmem_type_answers_data(type) || rmem_type_brings_data(type));
         if (rmem_type_has_integer(type)) {
             EXPECT_EQ(row.answer_bytes, sizeof(rmem_found)) << "what a session keeps";
+        }
+        EXPECT_FALSE(rmem_type_is_brief(type) && rmem_type_may_share(type));
+        EXPECT_LE(rmem_type_is_of_session(type), rmem_type_is_brief(type));
+        if (row.counted) {
+            EXPECT_EQ(row_of(row.counted).counted, row.counted) << "a counter of its own";
+            EXPECT_EQ(rmem_type_moves_bytes(row.counted), rmem_type_moves_bytes(type));
         }
         if (!rmem_type_may_share(type)) {
             EXPECT_LE(row.request_bytes, sizeof(rmem_node_call::in)) << "what a call has room for";
@@ -76,8 +85,12 @@ TEST(Types, SetsMatchTheSpecification) {
     EXPECT_EQ(those(rmem_type_may_share), "read write discard zero atomic put readv writev copy");
     EXPECT_EQ(those(rmem_type_changes), "alloc free write discard zero atomic put writev copy "
                                         "publish");
-    EXPECT_EQ(those(rmem_type_reads), "read readv");
-    EXPECT_EQ(those(rmem_type_writes), "write put writev");
+    EXPECT_EQ(those(rmem_type_answers_data), "read readv");
+    EXPECT_EQ(those(rmem_type_brings_data), "write put writev");
+    EXPECT_EQ(those(rmem_type_needs_mark), those(rmem_type_changes));
+    EXPECT_EQ(those(rmem_type_moves_bytes), "read write put readv writev copy");
+    EXPECT_EQ(those(rmem_type_is_brief), "open close fence publish lookup");
+    EXPECT_EQ(those(rmem_type_is_of_session), "open close");
     EXPECT_EQ(those(rmem_type_has_ranges), "readv writev");
     EXPECT_EQ(those(rmem_type_has_integer), "atomic put");
     EXPECT_EQ(those(rmem_type_is_exactly_once), "atomic put publish");

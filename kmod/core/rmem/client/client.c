@@ -346,7 +346,7 @@ static void client_answered(struct rmem_client *c, struct rmem_op *op, u32 part,
 	/* Were the attempt before only late, its answer would have come before this one. */
 	if (op->attempt && head->attempt == op->attempt)
 		rmem_window_lost(&c->window, now_ns, rmem_base_ns(c->base));
-	if (rmem_type_reads(op->type)) {
+	if (rmem_type_answers_data(op->type)) {
 		rx->op = op;
 		rx->data_offset = rmem_op_offset(op, part);
 		rx->data_bytes = head->len;
@@ -380,7 +380,7 @@ static void client_receive_ok(struct rmem_client *c, struct rmem_op *op, u64 now
 		part = read_part(op, head);
 	if (op->type == RMEM_READV && head->len != op->len)
 		part = op->parts;
-	if (part >= op->parts || (damaged && !rmem_type_reads(op->type))) {
+	if (part >= op->parts || (damaged && !rmem_type_answers_data(op->type))) {
 		c->count.bad++;
 		return;
 	}

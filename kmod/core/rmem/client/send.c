@@ -176,7 +176,7 @@ static void tx_build(const struct rmem_client *c, struct rmem_client_tx *tx, str
 	head->op = 0;
 	tx->op = op;
 	tx->data_offset = part * op->piece;
-	tx->data_bytes = rmem_type_writes(op->type) ? bytes : 0;
+	tx->data_bytes = rmem_type_brings_data(op->type) ? bytes : 0;
 	tx->payload_bytes = 0;
 	if (rmem_type_table[op->type].request_bytes || rmem_type_has_ranges(op->type))
 		tx_payload(tx, op);
@@ -365,7 +365,7 @@ static bool client_send(struct rmem_client *c, struct rmem_op *op, u32 part, u64
 	if (end > part + most)
 		end = part + most;
 	bytes = rmem_op_bytes(op, part, end);
-	if (!client_admit(c, op, now_ns, end - part, rmem_type_reads(op->type) ? bytes : 0))
+	if (!client_admit(c, op, now_ns, end - part, rmem_type_answers_data(op->type) ? bytes : 0))
 		return false;
 	op->lent |= rmem_client_lends(c, op);
 	for (i = part; i < end; i++)

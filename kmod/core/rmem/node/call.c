@@ -552,8 +552,7 @@ bool rmem_node_call_enter(const struct rmem_node *node, const struct rmem_node_c
 	if (!under_way->divisible || !space)
 		return false;
 	rmem_spaces_place(&node->spaces, space, &place);
-	if ((head->type == RMEM_FENCE || rmem_type_has_name(head->type)) &&
-	    place.memory == under_way->memory)
+	if (!rmem_type_is_of_session(head->type) && place.memory == under_way->memory)
 		return false;
 	/* Renewed, the session could write to pages that its FREE has yet to take. */
 	if (head->type == RMEM_OPEN && under_way->head.type == RMEM_FREE &&

@@ -122,14 +122,13 @@ void rmem_node_call_expire(struct rmem_node_call *call, u64 now_ns);
 /* Which requests take one step, or steps by the number of sessions, not of pages. */
 static inline bool rmem_node_call_is_brief(const struct rmem_head *head)
 {
-	return head->type == RMEM_OPEN || head->type == RMEM_CLOSE || head->type == RMEM_FENCE ||
-	       rmem_type_has_name(head->type);
+	return rmem_type_is_brief(head->type);
 }
 
 /*
  * Begins a brief request's call before the next step of the call that is under way. False: it has
- * to wait for that call's end. For a FENCE, PUBLISH or LOOKUP that is so if the other call works on
- * its own memory, for an OPEN if it renews the session whose FREE that call is.
+ * to wait for that call's end. That is so if both work on the memory of one space, and for an OPEN
+ * that renews the session whose FREE that call is.
  * Call lock.
  */
 bool rmem_node_call_enter(const struct rmem_node *node, const struct rmem_node_call *under_way,

@@ -7,25 +7,13 @@
 
 #define STATE_ALIGN 64
 
-/* The status in the answer, by reason: a client sees no difference between OK and REPEATED. */
-static const u8 status_of[RMEM_NODE_REASONS] = {
-	[RMEM_NODE_OK] = RMEM_OK,
-	[RMEM_NODE_REPEATED] = RMEM_OK,
-	[RMEM_NODE_NO_SESSION] = RMEM_NO_SESSION,
-	[RMEM_NODE_PEER] = RMEM_NO_SESSION,
-	[RMEM_NODE_LEVEL] = RMEM_INVALID,
-	[RMEM_NODE_REBOOTED] = RMEM_REBOOTED,
-	[RMEM_NODE_STALE] = RMEM_STALE,
-	[RMEM_NODE_WINDOW] = RMEM_INVALID,
-	[RMEM_NODE_LENGTH] = RMEM_INVALID,
-	[RMEM_NODE_FAULT] = RMEM_FAULT,
-	[RMEM_NODE_PERM] = RMEM_PERM,
-	[RMEM_NODE_BUSY] = RMEM_BUSY,
-	[RMEM_NODE_NO_MEMORY] = RMEM_NO_MEMORY,
-	[RMEM_NODE_CHALLENGE] = RMEM_CHALLENGE,
-	[RMEM_NODE_EXISTS] = RMEM_EXISTS,
-	[RMEM_NODE_NO_NAME] = RMEM_NO_NAME,
-};
+#define ROW(reason, status, counter) [RMEM_NODE_##reason] = RMEM_##status,
+static const u8 status_of[RMEM_NODE_REASONS] = { RMEM_NODE_REASON_ROWS(ROW) };
+#undef ROW
+
+#define COUNT(...) +1
+_Static_assert(0 RMEM_NODE_REASON_ROWS(COUNT) == RMEM_NODE_REASONS, "each reason has one row");
+#undef COUNT
 
 /* ---- configuration and state ---------------------------------------------------------------- */
 

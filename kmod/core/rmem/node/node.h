@@ -159,6 +159,30 @@ enum rmem_node_reason {
 	RMEM_NODE_REASONS
 };
 
+/*
+ * Each reason, the status in the answer, and the counter's name. A client sees no difference
+ * between OK and REPEATED.
+ */
+/* clang-format off */
+#define RMEM_NODE_REASON_ROWS(ROW) \
+	ROW(OK,         OK,         "executed") \
+	ROW(REPEATED,   OK,         "repeated") \
+	ROW(NO_SESSION, NO_SESSION, "no-session") \
+	ROW(PEER,       NO_SESSION, "peer") \
+	ROW(LEVEL,      INVALID,    "level") \
+	ROW(REBOOTED,   REBOOTED,   "rebooted") \
+	ROW(STALE,      STALE,      "stale") \
+	ROW(WINDOW,     INVALID,    "window") \
+	ROW(LENGTH,     INVALID,    "length") \
+	ROW(FAULT,      FAULT,      "fault") \
+	ROW(PERM,       PERM,       "perm") \
+	ROW(BUSY,       BUSY,       "busy") \
+	ROW(NO_MEMORY,  NO_MEMORY,  "no-memory") \
+	ROW(CHALLENGE,  CHALLENGE,  "challenge") \
+	ROW(EXISTS,     EXISTS,     "name-exists") \
+	ROW(NO_NAME,    NO_NAME,    "no-name")
+/* clang-format on */
+
 #define RMEM_EXTENTS_MAX 2
 #define RMEM_PAGE_NONE 0xffffffffU /* never written: read it as zeros */
 

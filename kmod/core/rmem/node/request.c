@@ -569,8 +569,8 @@ void rmem_node_request(struct rmem_node *node, u64 now_ns, const struct rmem_hea
 
 	if (reason == RMEM_NODE_OK)
 		reason = rmem_node_judge(session, head);
-	/* A request that changes nothing is never marked, and need not be in the window. */
-	if (rmem_type_reads(head->type) &&
+	/* A request without a mark need not be in the window. */
+	if (!rmem_type_needs_mark(head->type) &&
 	    (reason == RMEM_NODE_WINDOW || reason == RMEM_NODE_REPEATED ||
 	     reason == RMEM_NODE_FAULT))
 		reason = RMEM_NODE_OK;
@@ -578,7 +578,7 @@ void rmem_node_request(struct rmem_node *node, u64 now_ns, const struct rmem_hea
 	answer->session = session;
 	if (reason == RMEM_NODE_OK) {
 		reason = execute(node, session, head, payload, answer);
-		if (reason == RMEM_NODE_FAULT && !rmem_type_reads(head->type))
+		if (reason == RMEM_NODE_FAULT && rmem_type_needs_mark(head->type))
 			rmem_session_refuse(session, head->id);
 	}
 	if (reason != RMEM_NODE_OK)

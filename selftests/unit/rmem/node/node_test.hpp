@@ -48,7 +48,7 @@ protected:
         auto memory = node.memory;
         rmem_answer answer = node.request(who, h, &data);
         expect_refusal(answer, h, reason, status);
-        if (reason == RMEM_NODE_FAULT && !rmem_type_reads(h.type))
+        if (reason == RMEM_NODE_FAULT && rmem_type_needs_mark(h.type))
             unmark(h.session, h.id);
         EXPECT_TRUE(before == node.snapshot());
         EXPECT_TRUE(memory == node.memory);
