@@ -218,7 +218,7 @@ void Node::handle_message(Request& request, bool damaged_payload) {
         answer(request, damaged);
 }
 
-// ---- READ, WRITE, DISCARD, ZERO, ATOMIC, PUT, READV, WRITEV, COPY ----
+// ---- fast requests ----
 
 struct Node::Carrier {
     Node& node;
@@ -377,7 +377,7 @@ void Node::add(Request& request, Reply& out, rmem_head& head, std::size_t pieces
     }
 }
 
-// ---- OPEN, CLOSE, ALLOC, FREE, FENCE, long ZERO ----
+// ---- slow requests ----
 
 void Node::slow(Request& request) {
     if (slow_) {

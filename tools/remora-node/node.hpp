@@ -6,10 +6,8 @@
  *      |        or from a ring, plain messages (remora/rmem.h), which have neither
  *   each message -> digest               no change before all of these hold
  *      |
- *      |-- OPEN CLOSE ALLOC FREE FENCE      slow.hpp, once there is a thread for them
- *      |   PUBLISH LOOKUP, long ZERO
- *      `-- READ WRITE DISCARD ZERO ATOMIC   slot lock { core decides; copy; executed; answers }
- *          PUT READV WRITEV COPY
+ *      |-- rmem_node_is_slow()   slow.hpp, once there is a thread for them
+ *      `-- others                slot lock { rmem_node_request() decides; rmem_execute() }
  *
  * At level link, answers to a READ refer to the pages themselves. A thread must send its answers
  * before it calls leave(): after that the scrubber can zero a freed page. If a page is written

@@ -7,7 +7,7 @@
  *   netlink.c  control: family rmem_node
  *   request.c  requests are executed: softirq
  *   ports.c    where requests come from: UDP, and modules' ports
- *   slow.c     OPEN CLOSE FENCE ALLOC FREE PUBLISH LOOKUP: queues by space and a thread
+ *   slow.c     those that can take long (rmem_node_is_slow()): queues by space and a thread
  *   mem.c      the lent pages; a thread zeroes pages given back
  *   epoch.c    a new boot epoch when the machine's memory was rolled back
  *   count.c    counters

@@ -5,9 +5,9 @@
  *   port: form, space, tag (rmem_port_ops.h)
  *     |
  *   rmem_port_request(), a message at a time
- *     |-- OPEN CLOSE FENCE ALLOC FREE PUBLISH LOOKUP, long ZERO --> slow.c
+ *     |-- rmem_node_is_slow() --> slow.c
  *     |
- *   slot lock { core decides; copy between payload and pages; executed; answer added }
+ *   slot lock { rmem_node_request() decides; rmem_execute() copies, and adds the answer }
  *     |
  *   port: the answers leave
  *
@@ -157,7 +157,7 @@ static const void *known_payload(const struct node_request *rq)
 	return frame;
 }
 
-/* READ, WRITE, DISCARD, ZERO, ATOMIC, PUT, READV, WRITEV, COPY. Slot lock. */
+/* Slot lock. */
 static void request_execute(struct node_request *rq)
 {
 	struct rmem_node *core = &rq->host->core;

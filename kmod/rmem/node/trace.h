@@ -22,12 +22,7 @@
 
 #define show_rmem_type(type) __print_symbolic(type, RMEM_TYPE_SYMBOLS)
 
-#define show_rmem_action(action)                                                                   \
-	__print_symbolic(action, { RMEM_ACT_DROP, "drop" }, { RMEM_ACT_REPLY, "reply" },           \
-			 { RMEM_ACT_COPY_IN, "copy-in" }, { RMEM_ACT_FILL, "fill" },               \
-			 { RMEM_ACT_SEND_OUT, "send-out" }, { RMEM_ACT_ATOMIC, "atomic" },         \
-			 { RMEM_ACT_PUT, "put" }, { RMEM_ACT_GATHER, "gather" },                   \
-			 { RMEM_ACT_SCATTER, "scatter" }, { RMEM_ACT_COPY, "copy" })
+#define show_rmem_action(action) __print_symbolic(action, RMEM_NODE_ACTION_SYMBOLS)
 
 TRACE_EVENT(rmem_node_request,
 	TP_PROTO(const struct rmem_head *msg),

@@ -19,7 +19,7 @@
  *
  * Between steps other requests go on, of the same session, too. The call lock keeps out other
  * calls, with one exception: while a call works on regions or clears memory, it is divisible, and
- * brief calls (OPEN, CLOSE, FENCE, PUBLISH, LOOKUP) can run between its steps. So no session waits
+ * brief calls (rmem_type_is_brief()) can run between its steps. So no session waits
  * for another tenant's million pages.
  *
  *   FREE   1.  2.  3.              4.  5.              6.  end

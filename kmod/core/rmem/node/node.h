@@ -4,12 +4,11 @@
  *
  *   datagram -> rmem_datagram_open -> rmem_node_key -> tag checked by the caller
  *      |
- *      |-- READ WRITE DISCARD ZERO ATOMIC     fast path, any CPU, softirq
- *      |   PUT READV WRITEV COPY
+ *      |-- types of path FAST (types.h):     fast path, any CPU, softirq
  *      |     lock slot(head) { rmem_node_request -> answer; rmem_execute (execute.h) }
  *      |
  *      `-- rmem_node_is_slow():        slow path: call.h
- *          OPEN CLOSE ALLOC FREE FENCE PUBLISH LOOKUP, and ZERO if it would take long
+ *          the others, and ZERO if it would take long
  *
  * All state has a bound set by the configuration and lies in one block that
  * the caller hands in at init; nothing is allocated afterwards. Page memory is
@@ -138,6 +137,13 @@ enum rmem_node_action {
 	RMEM_ACT_COPY,	   /* copy each rmem_node_stretch(), rmem_node_done(), send reply */
 };
 
+/* Their names, as __print_symbolic() takes them. */
+#define RMEM_NODE_ACTION_SYMBOLS                                                                   \
+	{ RMEM_ACT_DROP, "drop" }, { RMEM_ACT_REPLY, "reply" }, { RMEM_ACT_COPY_IN, "copy-in" },   \
+	{ RMEM_ACT_FILL, "fill" }, { RMEM_ACT_ATOMIC, "atomic" },                                  \
+	{ RMEM_ACT_SEND_OUT, "send-out" }, { RMEM_ACT_PUT, "put" },                                \
+	{ RMEM_ACT_GATHER, "gather" }, { RMEM_ACT_SCATTER, "scatter" }, { RMEM_ACT_COPY, "copy" }
+
 /* Why a request was refused or not executed; one counter each. Stable order: they are in uapi. */
 enum rmem_node_reason {
 	RMEM_NODE_OK,
@@ -223,10 +229,9 @@ static inline u32 rmem_node_datagram_bytes(const struct rmem_answer *answer)
 bool rmem_node_is_slow(const struct rmem_node *node, const struct rmem_head *head);
 
 /*
- * Fast path: READ, WRITE, DISCARD, short ZERO, ATOMIC, PUT, READV, WRITEV, COPY. The message has
- * verified, in length and digest too (a damaged one goes to rmem_node_damaged()). payload: as far
- * as it is a PUT's struct rmem_put, a COPY's struct rmem_copy, or a READV's or WRITEV's ranges; at
- * any alignment, and not looked at else. Slot lock of rmem_node_slot(head->session), held until the
+ * Fast path: a message for which rmem_node_is_slow() is false. It has verified, in length and digest
+ * too (a damaged one goes to rmem_node_damaged()). payload: rmem_wire_frame_bytes() of it are looked
+ * at, at any alignment. Slot lock of rmem_node_slot(head->session), held until rmem_execute() or the
  * functions below have dealt with the answer.
  */
 void rmem_node_request(struct rmem_node *node, u64 now_ns, const struct rmem_head *head,
