@@ -15,7 +15,7 @@
 static inline bool rmem_plain_fits(const struct rmem_head *head)
 {
 	return head->integrity == RMEM_LINK && rmem_type_may_share(head->type) &&
-	       !(rmem_type_flags(head->type) & RMEM_TYPE_CLEARS);
+	       !rmem_type_clears(head->type);
 }
 
 /* Bytes of a message with payload_bytes of payload, up to the begin of the next one. */

@@ -155,6 +155,11 @@ static inline bool rmem_type_is_exactly_once(u8 type)
 	return rmem_type_flags(type) & RMEM_TYPE_ONCE;
 }
 
+static inline bool rmem_type_clears(u8 type)
+{
+	return rmem_type_flags(type) & RMEM_TYPE_CLEARS;
+}
+
 static inline bool rmem_type_copies(u8 type)
 {
 	return rmem_type_flags(type) & RMEM_TYPE_COPIES;

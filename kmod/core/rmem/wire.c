@@ -48,7 +48,7 @@ u32 rmem_wire_work_bytes(const struct rmem_head *head)
 		return 0;
 	if (rmem_type_answers_data(head->type) || rmem_type_copies(head->type))
 		return head->len;
-	if (rmem_type_flags(head->type) & RMEM_TYPE_CLEARS)
+	if (rmem_type_clears(head->type))
 		return head->len / (RMEM_ZERO_BYTES_MAX / RMEM_READ_BYTES_MAX);
 	return 0;
 }

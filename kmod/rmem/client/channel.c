@@ -368,10 +368,9 @@ union answer {
 
 static const void *answer_take(const struct rmem_record *record, union answer *answer)
 {
-	u8 type = record->head->type;
+	u8 type = record->head->type & ~RMEM_RESPONSE;
 
-	if (record->damaged || !record->payload->bytes ||
-	    (rmem_type_may_share(type) && !rmem_type_has_integer(type)))
+	if (record->damaged || !record->payload->bytes || !rmem_type_table[type].answer_bytes)
 		return NULL;
 	memset(answer, 0, sizeof(*answer));
 	record->payload->copy(record->payload, 0, answer,

@@ -96,6 +96,7 @@ TEST(Types, SetsMatchTheSpecification) {
     EXPECT_EQ(those(rmem_type_is_exactly_once), "atomic put publish");
     EXPECT_EQ(those(rmem_type_is_cut), "read write");
     EXPECT_EQ(those(rmem_type_copies), "copy");
+    EXPECT_EQ(those(rmem_type_clears), "discard zero");
     EXPECT_EQ(those(rmem_type_has_name), "publish lookup");
 }
 

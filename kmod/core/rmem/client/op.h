@@ -50,8 +50,7 @@ static inline bool rmem_op_is_cut(const struct rmem_op *op)
 
 static inline bool rmem_op_has_parts(const struct rmem_op *op)
 {
-	return rmem_op_is_cut(op) || rmem_type_has_integer(op->type) ||
-	       rmem_type_has_ranges(op->type) || rmem_type_copies(op->type);
+	return rmem_type_may_share(op->type) && !rmem_type_clears(op->type);
 }
 
 /* Ids it takes. */
