@@ -186,11 +186,28 @@ static void tell_damaged(struct node_request *rq)
 		send(rq, &head, NULL);
 }
 
+/* No slot lock. A damaged request isn't answered: who sent it isn't known. */
+static void request_refuse(struct node_request *rq, struct rmem_answer *answer)
+{
+	if (!rq->in->damaged) {
+		node_count(NODE_COUNT_REASON + answer->reason);
+		trace_rmem_node_decision(rq->in->head, answer);
+		rq->room_bytes = rmem_node_datagram_bytes(answer);
+		request_answer(rq, answer, NULL);
+	}
+	rq->batch->port->ops->answered(rq->batch, RMEM_PORT_NO_SLOT);
+}
+
 static __always_inline void fast_path(struct node_request *rq, void (*act)(struct node_request *rq))
 {
 	u32 n = rmem_node_slot(&rq->host->core, rq->in->head->session);
 	struct node_slot *slot = &rq->host->slot[n];
+	struct rmem_answer answer;
 
+	if (unlikely(rmem_node_refuses(&rq->host->core, rq->in->head, &answer))) {
+		request_refuse(rq, &answer);
+		return;
+	}
 	spin_lock(&slot->lock);
 	act(rq);
 	rq->batch->port->ops->answered(rq->batch, rq->identified ? n : RMEM_PORT_NO_SLOT);

@@ -210,6 +210,25 @@ enum rmem_node_reason rmem_node_identify(struct rmem_node *node, u64 now_ns,
 	return RMEM_NODE_OK;
 }
 
+bool rmem_node_refuses(const struct rmem_node *node, const struct rmem_head *head,
+		       struct rmem_answer *answer)
+{
+	enum rmem_node_reason reason;
+	u32 space;
+
+	if (!head->plain && head->boot != rmem_node_boot(node))
+		reason = RMEM_NODE_REBOOTED;
+	else if (!rmem_sessions_names(&node->sessions, head->session, &space))
+		reason = RMEM_NODE_NO_SESSION;
+	else if (!head->plain && space != head->space)
+		reason = RMEM_NODE_LEVEL;
+	else
+		return false;
+	rmem_node_answer(node, head, reason, answer);
+	answer->session = NULL;
+	return true;
+}
+
 bool rmem_node_damaged(struct rmem_node *node, u64 now_ns, const struct rmem_head *head,
 		       const struct rmem_peer *peer, struct rmem_head *reply)
 {

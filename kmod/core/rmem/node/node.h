@@ -124,6 +124,14 @@ const struct base_siphash_key *rmem_node_key(const struct rmem_node *node, u32 s
 /* Index of the session slot whose lock a request needs, below sessions_max. */
 u32 rmem_node_slot(const struct rmem_node *node, u64 session);
 
+/*
+ * No lock. True: the request names no session, or one of another space, and answer says so. It need
+ * not take the lock of the slot that it names, so nobody waits there because of it. False: the
+ * request might be of its session; rmem_node_request() tells, under the lock.
+ */
+bool rmem_node_refuses(const struct rmem_node *node, const struct rmem_head *head,
+		       struct rmem_answer *answer);
+
 enum rmem_node_action {
 	RMEM_ACT_DROP,	   /* no answer; reason says why */
 	RMEM_ACT_REPLY,	   /* send reply; with found, if it's an ATOMIC's or PUT's and RMEM_OK */

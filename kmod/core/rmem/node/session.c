@@ -52,6 +52,12 @@ void rmem_session_init(struct rmem_session *session, void *memory, u32 window_id
 	session->floor = 1;
 }
 
+/* rmem_sessions_names() reads it without the slot's lock. */
+static void session_set_name(struct rmem_session *session, u64 name)
+{
+	__atomic_store_n(&session->name, name, __ATOMIC_RELEASE);
+}
+
 static u32 place_of(const struct rmem_session *session, u64 id)
 {
 	return id & (session->window_ids - 1);
@@ -270,6 +276,17 @@ struct rmem_session *rmem_sessions_find(const struct rmem_sessions *sessions, u6
 	return name != RMEM_SESSION_NONE && session->name == name ? session : NULL;
 }
 
+bool rmem_sessions_names(const struct rmem_sessions *sessions, u64 name, u32 *space)
+{
+	const struct rmem_session *session =
+		&sessions->slot[rmem_sessions_slot_of(sessions, name)];
+
+	if (name == RMEM_SESSION_NONE || __atomic_load_n(&session->name, __ATOMIC_ACQUIRE) != name)
+		return false;
+	*space = __atomic_load_n(&session->place.space, __ATOMIC_RELAXED);
+	return true;
+}
+
 bool rmem_sessions_is_late(const struct rmem_sessions *sessions, const struct rmem_attempt *attempt)
 {
 	u32 n;
@@ -422,7 +439,8 @@ void rmem_sessions_open(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
 	if (session->name == RMEM_SESSION_NONE)
 		sessions->in_use++;
 	base_zero(session->executed, rmem_session_window_bytes(session->window_ids));
-	session->name = next_name(sessions, slot);
+	session->place = attempt->place;
+	session_set_name(session, next_name(sessions, slot));
 	session->origin = session->name;
 	session->before = RMEM_SESSION_NONE;
 	session->floor = 1;
@@ -432,7 +450,6 @@ void rmem_sessions_open(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
 	session->integrity = attempt->integrity;
 	session->datagram_bytes = attempt->datagram_bytes;
 	session->peer = *peer;
-	session->place = attempt->place;
 	session->nonce = attempt->nonce;
 	base_copy(session->client, attempt->client, sizeof(session->client));
 	session_unused(session, now_ns);
@@ -453,7 +470,7 @@ void rmem_sessions_renew(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
 	struct rmem_session *session = &sessions->slot[slot];
 
 	session->before = attempt->renews;
-	session->name = next_name(sessions, slot);
+	session_set_name(session, next_name(sessions, slot));
 	session->datagram_bytes = attempt->datagram_bytes;
 	session->peer = *peer;
 	session->nonce = attempt->nonce;
@@ -466,6 +483,6 @@ void rmem_sessions_close(struct rmem_sessions *sessions, u32 slot)
 
 	if (session->name == RMEM_SESSION_NONE)
 		return;
-	session->name = RMEM_SESSION_NONE;
+	session_set_name(session, RMEM_SESSION_NONE);
 	sessions->in_use--;
 }

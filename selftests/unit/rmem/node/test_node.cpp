@@ -261,6 +261,31 @@ TEST_F(NodeTest, RefusesOtherSpacesSessionsLevelsPeersBoots) {
     refused_from(moved, h, RMEM_NODE_PEER, RMEM_NO_SESSION);
 }
 
+// What takes no lock: each of these named another tenant's slot, whose requests would wait.
+TEST_F(NodeTest, RefusesStrangersWithoutTheirSlotsLock) {
+    node.read(client, addr, 1);
+    ASSERT_TRUE(node.add_space(2));
+    rmem_head h = client.head(RMEM_WRITE, addr, 100);
+    auto reason = [&](auto change) {
+        rmem_head changed = h;
+        rmem_answer answer;
+        change(changed);
+        if (!rmem_node_refuses(&node.core, &changed, &answer))
+            return RMEM_NODE_OK;
+        EXPECT_EQ(answer.action, RMEM_ACT_REPLY);
+        EXPECT_EQ(answer.session, nullptr);
+        return answer.reason;
+    };
+    EXPECT_EQ(reason([](rmem_head&) {}), RMEM_NODE_OK);
+    EXPECT_EQ(reason([](rmem_head& head) { head.session ^= 1ull << 20; }), RMEM_NODE_NO_SESSION);
+    EXPECT_EQ(reason([](rmem_head& head) { head.session = 0; }), RMEM_NODE_NO_SESSION);
+    EXPECT_EQ(reason([](rmem_head& head) { head.session = 0xffff; }), RMEM_NODE_NO_SESSION);
+    EXPECT_EQ(reason([](rmem_head& head) { head.space = 2; }), RMEM_NODE_LEVEL);
+    EXPECT_EQ(reason([](rmem_head& head) { head.boot++; }), RMEM_NODE_REBOOTED);
+    rmem_sessions_close(&node.core.sessions, rmem_node_slot(&node.core, client.session));
+    EXPECT_EQ(reason([](rmem_head&) {}), RMEM_NODE_NO_SESSION);
+}
+
 TEST_F(NodeTest, RefusesAnotherSpacesMemory) {
     node.write(client, addr, filled(100, 1));
     ASSERT_TRUE(node.add_space(2));
