@@ -272,6 +272,11 @@ enum rmem_type {
 	 * region. RMEM_NO_NAME: the space has no such name.
 	 */
 	RMEM_LOOKUP = 16,
+	/*
+	 * Find the first region of the space that begins at the payload's addr or behind. Payload
+	 * rmem_named with a name of zeros; out: rmem_listed. If there is none, its bytes are 0.
+	 */
+	RMEM_LIST = 17,
 	RMEM_TYPE_END
 };
 
@@ -440,10 +445,19 @@ struct rmem_copy {
 	__le64 from; /* first byte of the source */
 };
 
-/* PUBLISH's and LOOKUP's payload. */
+/* PUBLISH's, LOOKUP's and LIST's payload. */
 struct rmem_named {
-	__le64 addr; /* PUBLISH: first byte of the region, or 0; LOOKUP: 0 */
+	__le64 addr; /* PUBLISH: first byte of the region, or 0; LOOKUP: 0; LIST: any */
 	__u8 name[RMEM_NAME_BYTES];
+};
+
+/* LIST's answer: a region. All 0: there is none. */
+struct rmem_listed {
+	__le64 addr;
+	__le64 bytes; /* a multiple of the page */
+	__le32 perm;  /* RMEM_PERM_* */
+	__le32 names; /* number of its names */
+	__u8 name[RMEM_NAME_BYTES]; /* one of them */
 };
 
 /*
@@ -473,6 +487,7 @@ RMEM_ASSERT(sizeof(struct rmem_put) == 24, "put");
 RMEM_ASSERT(__builtin_offsetof(struct rmem_put, bytes) == 16, "bytes of the integer");
 RMEM_ASSERT(sizeof(struct rmem_copy) == 8, "copy");
 RMEM_ASSERT(sizeof(struct rmem_named) == 72, "named");
+RMEM_ASSERT(sizeof(struct rmem_listed) == 88, "listed");
 
 #undef RMEM_ASSERT
 

@@ -20,6 +20,7 @@ enum {
 	RMEM_NODE_CMD_SPACE_ADD, /* SPACE, KEY, QUOTA or READ_ONLY_OF */
 	RMEM_NODE_CMD_SPACE_DEL, /* SPACE, FORCE; -EBUSY while it has regions, or views */
 	RMEM_NODE_CMD_SPACES,	 /* dump: one message per space */
+	RMEM_NODE_CMD_REGIONS,	 /* dump, SPACE: one message per region, in no order; -ENOENT */
 
 	__RMEM_NODE_CMD_MAX,
 	RMEM_NODE_CMD_MAX = __RMEM_NODE_CMD_MAX - 1
@@ -50,6 +51,11 @@ enum {
 	RMEM_NODE_A_COUNTERS,	     /* nest, multi: one RMEM_NODE_COUNTER_* each */
 	RMEM_NODE_A_FORCE,	     /* flag, SPACE_DEL: end all its sessions, free its regions */
 	RMEM_NODE_A_READ_ONLY_OF,    /* u32 id of the space that the view shows; no view itself */
+	RMEM_NODE_A_ADDRESS,	     /* u64 first byte of a region */
+	RMEM_NODE_A_BYTES,	     /* u64 of a region, whole pages */
+	RMEM_NODE_A_PERMISSION,	     /* u32 1: read; 3: read and write */
+	RMEM_NODE_A_NAMES,	     /* u32 number of a region's names */
+	RMEM_NODE_A_NAME,	     /* binary, one of them, 1 .. 64 bytes; absent: it has none */
 
 	__RMEM_NODE_A_MAX,
 	RMEM_NODE_A_MAX = __RMEM_NODE_A_MAX - 1

@@ -27,7 +27,7 @@
  * ended, they have the device's fail_after.
  *
  *   EINVAL      invalid bytes, unknown type, or a reserved field that isn't 0
- *   EBADF       the device isn't open for writing; only READ, READV, LOOKUP and FENCE do without
+ *   EBADF       the device isn't open for writing; only READ, READV, LOOKUP, LIST and FENCE do without
  *   EFAULT      no such remote memory; or data isn't memory of the program
  *   EACCES      the region or the space doesn't permit the operation
  *   ETIMEDOUT   the node was silent for the device's fail_after. A change might have been executed,
@@ -102,6 +102,11 @@ enum rmem_io_type {
 	 * of a struct rmem_io_range, the whole region.
 	 */
 	RMEM_IO_LOOKUP = 11,
+	/*
+	 * Finds the first region of the space that begins at addr or behind. bytes is 0. found:
+	 * destination of a struct rmem_io_region, whose bytes are 0 if there is none.
+	 */
+	RMEM_IO_LIST = 12,
 };
 
 /* The change of an integer. Integers of 16 bytes allow SWAP and CAS only. */
@@ -134,7 +139,7 @@ struct rmem_io {
 	union {
 		__u64 integer; /* PUT: remote address */
 		__u64 from;    /* COPY: remote address of the source */
-		__u64 found;   /* LOOKUP: an address in the program's memory */
+		__u64 found;   /* LOOKUP, LIST: an address in the program's memory */
 	}; /* else 0 */
 	__u64 timeout_us; /* RMEM_IOC_IO: ETIMEDOUT after it; 0: never. By io_uring 0 */
 };
@@ -158,6 +163,15 @@ struct rmem_io_alloc {
 struct rmem_io_range {
 	__u64 addr;
 	__u64 bytes;
+};
+
+/* A region of the space, whichever client has allocated it. */
+struct rmem_io_region {
+	__u64 addr;
+	__u64 bytes;
+	__u32 perm;  /* 1: read, 3: read and write */
+	__u32 names; /* number of its names */
+	__u8 name[RMEM_IO_NAME_BYTES_MAX]; /* one of them, with zeros behind it */
 };
 
 struct rmem_io_info {

@@ -33,10 +33,10 @@ const rmem_node_config& checked(const rmem_node_config& config) {
 
 } // namespace
 
-Host::Host(const rmem_node_config& config, bool lock_memory)
+Host::Host(const rmem_node_config& config, bool lock_memory, const char* memory_option)
     : config_(checked(config)),
-      pages_(config.pages << config.page_shift, lock_memory),
-      state_(rmem_node_state_bytes(&config), lock_memory),
+      pages_(config.pages << config.page_shift, lock_memory, memory_option),
+      state_(rmem_node_state_bytes(&config), lock_memory, memory_option),
       core_(new rmem_node),
       slot_lock_(new std::mutex[config.sessions_max]) {
     crc32c_setup_once();
@@ -90,6 +90,27 @@ std::vector<Host::SpaceUsage> Host::spaces() {
                            space.quota_pages << config_.page_shift});
     }
     return all;
+}
+
+std::vector<rmem_listed> Host::regions(std::uint32_t id, std::uint64_t from, std::size_t max) {
+    std::lock_guard slow(slow_lock_);
+    const rmem_space* space = rmem_spaces_find(&core_->spaces, id);
+    if (!space)
+        throw Failure("no space {}: 'remora node space list' has them", id);
+    rmem_place place;
+    rmem_spaces_place(&core_->spaces, space, &place);
+    std::vector<const rmem_region*> found;
+    for (std::uint32_t slot = 0; slot < core_->alloc.regions_max; slot++) {
+        const rmem_region* region = rmem_alloc_at(&core_->alloc, slot);
+        if (region && region->space_index == place.memory &&
+            region->vpn << config_.page_shift >= from)
+            found.push_back(region);
+    }
+    std::ranges::sort(found, {}, &rmem_region::vpn);
+    std::vector<rmem_listed> listed(std::min(found.size(), max));
+    for (std::size_t n = 0; n < listed.size(); n++)
+        rmem_node_list(core_.get(), found[n], &listed[n]);
+    return listed;
 }
 
 struct rmem_node_usage Host::usage() {

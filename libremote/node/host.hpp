@@ -30,7 +30,8 @@ public:
     using Between = std::function<void(const rmem_node_call& under_way)>;
 
     // Throws Failure if the configuration isn't sound or the memory isn't to be had.
-    Host(const rmem_node_config& config, bool lock_memory);
+    // memory_option: that of the program's user, to be named in failures.
+    Host(const rmem_node_config& config, bool lock_memory, const char* memory_option = "--memory");
 
     const rmem_node_config& config() const { return config_; }
     // The caller holds the locks that core/rmem/node/node.h requires.
@@ -68,6 +69,9 @@ public:
         std::uint64_t promised_bytes, quota_bytes;
     };
     std::vector<SpaceUsage> spaces();
+    // Regions of a space, or of a view's base, in the order of their addresses: at most max, from
+    // the first one at from or behind. Throws Failure: there is no such space.
+    std::vector<rmem_listed> regions(std::uint32_t id, std::uint64_t from, std::size_t max);
     struct rmem_node_usage usage();
 
     // Runs all steps of a request for which rmem_node_is_slow() holds.

@@ -117,22 +117,22 @@ std::optional<CgroupMemory> cgroup_memory(const std::filesystem::path& groups,
     return least;
 }
 
-Memory::Memory(std::size_t bytes, bool lock) : bytes_(bytes) {
+Memory::Memory(std::size_t bytes, bool lock, const char* option) : bytes_(bytes) {
     std::uint64_t available = available_bytes();
     if (available && bytes > available)
-        throw Failure(ENOMEM, "{} of memory are more than the {} available: lower --memory",
-                      size_text(bytes), size_text(available));
+        throw Failure(ENOMEM, "{} of memory are more than the {} available: lower {}",
+                      size_text(bytes), size_text(available), option);
     auto group = cgroup_memory("/proc/self/cgroup", "/sys/fs/cgroup");
     if (group && bytes > group->free_bytes())
         throw Failure(ENOMEM,
                       "{} of memory don't fit into this process's control group, which has {} of "
-                      "its {} free: lower --memory, or raise the group's limit",
+                      "its {} free: lower {}, or raise the group's limit",
                       size_text(bytes), size_text(group->free_bytes()),
-                      size_text(group->limit_bytes));
+                      size_text(group->limit_bytes), option);
     void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED)
-        throw Failure(ENOMEM, "no {} of memory: {}: lower --memory", size_text(bytes),
-                      std::strerror(errno));
+        throw Failure(ENOMEM, "no {} of memory: {}: lower {}", size_text(bytes),
+                      std::strerror(errno), option);
     data_ = static_cast<std::uint8_t*>(at);
     // Advice only: keep lent memory out of core dumps, and use large pages.
     madvise(at, bytes, MADV_DONTDUMP);
@@ -146,8 +146,8 @@ Memory::Memory(std::size_t bytes, bool lock) : bytes_(bytes) {
     if (!lock && madvise(at, bytes, MADV_POPULATE_WRITE)) {
         int error = errno;
         munmap(at, bytes);
-        throw Failure(ENOMEM, "no {} of memory: {}: lower --memory", size_text(bytes),
-                      std::strerror(error));
+        throw Failure(ENOMEM, "no {} of memory: {}: lower {}", size_text(bytes),
+                      std::strerror(error), option);
     }
 }
 

@@ -12,8 +12,9 @@ namespace remora::node {
 
 class Memory {
 public:
-    // Zeroed, page-aligned. Throws Failure, saying how to raise the limit that was met.
-    Memory(std::size_t bytes, bool lock);
+    // Zeroed, page-aligned. Throws Failure, saying how to raise the limit that was met, or which
+    // option to lower.
+    Memory(std::size_t bytes, bool lock, const char* option);
     ~Memory();
     Memory(const Memory&) = delete;
     Memory& operator=(const Memory&) = delete;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-// Names of regions: PUBLISH and LOOKUP.
+// Names of regions: PUBLISH and LOOKUP; and a LIST of them.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -41,6 +41,25 @@ TEST_P(Name, PublishedRegionIsFoundByOthersUntilItIsFreed) {
     EXPECT_EQ(client.ask(client.free_request(region, 3 * page)), RMEM_OK);
     EXPECT_EQ(lookup(other, "a", 0), no_region);
     EXPECT_EQ(lookup(other, "b", page), second);
+}
+
+TEST_P(Name, ListTellsEachRegionByItsAddress) {
+    unsigned int region = client.allocate(3 * page);
+    EXPECT_EQ(client.ask(client.publish_request(region, "a")), RMEM_OK);
+    Message list = client.publish_request(region, "");
+    list.head.type = RMEM_LIST;
+    Answer answer = pair().ask_one(list);
+    ASSERT_EQ(answer.head.status, RMEM_OK);
+    ASSERT_EQ(answer.payload.size(), sizeof(rmem_listed));
+    const std::uint8_t* listed = answer.payload.data();
+    EXPECT_EQ(base_load_le64(listed), region);
+    EXPECT_EQ(base_load_le64(listed + offsetof(rmem_listed, bytes)), 3 * page);
+    EXPECT_EQ(base_load_le32(listed + offsetof(rmem_listed, perm)), 3U);
+    EXPECT_EQ(base_load_le32(listed + offsetof(rmem_listed, names)), 1U);
+    EXPECT_EQ(listed[offsetof(rmem_listed, name)], 'a');
+    Message named = client.publish_request(region, "a");
+    named.head.type = RMEM_LIST;
+    EXPECT_EQ(client.ask(named), RMEM_INVALID);
 }
 
 TEST_P(Name, WithdrawnNameIsFree) {

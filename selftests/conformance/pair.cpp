@@ -305,7 +305,8 @@ Answer Pair::decode_one(Side& side, const Messages& messages, const wire::Receiv
     if (answer.head.type == (RMEM_OPEN | RMEM_RESPONSE) && !answer.payload.empty())
         std::fill_n(answer.payload.begin(), offsetof(rmem_opened, page_bytes), std::uint8_t{0});
     const bool region = answer.head.type == (RMEM_ALLOC | RMEM_RESPONSE) ||
-                        answer.head.type == (RMEM_LOOKUP | RMEM_RESPONSE);
+                        answer.head.type == (RMEM_LOOKUP | RMEM_RESPONSE) ||
+                        answer.head.type == (RMEM_LIST | RMEM_RESPONSE);
     if (region && !answer.payload.empty()) {
         std::uint64_t base = base_load_le64(answer.payload.data());
         auto known = std::find(side.names.base.begin() + 1, side.names.base.end(), base);

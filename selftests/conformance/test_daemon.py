@@ -11,6 +11,7 @@ import mmap
 import os
 import pathlib
 import resource
+import shutil
 import signal
 import socket
 import struct
@@ -61,6 +62,29 @@ class Daemon(unittest.TestCase):
                 for others in ("1", "2"):
                     self.assertEqual(self.refused("--threads", others, "--port", str(port)),
                                      [f"remora-node: UDP port {port} is in use: choose another --port"])
+
+    def test_an_address_of_no_interface_is_refused_with_advice(self):
+        [said] = self.refused(*ANY_PORT, "--bind", "192.0.2.1")
+        self.assertIn("no interface has that address: choose another --bind", said)
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs root, to be another user")
+    def test_rights_that_lack_are_refused_with_advice(self):
+        with tempfile.TemporaryDirectory() as folder:
+            os.chmod(folder, 0o755)
+            key = pathlib.Path(folder) / "key"
+            self.remora("key", "new", key)
+            program = shutil.copy(NODE[0], folder)  # the user might not reach the one in the tree
+            cases = [(("--port", "0", "--no-lock", "--space", f"1={key}"),
+                      "be its owner, or copy it to a file of this user's with mode 600"),
+                     (("--port", "0"), "run it as root, or under 'prlimit --memlock=unlimited', or give --no-lock")]
+            if int(pathlib.Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").read_text()) > 1023:
+                cases.append((("--port", "1023", "--no-lock"), "be root, or choose a --port from 1024 on"))
+            for words, advice in cases:
+                done = subprocess.run(
+                    [program, "--memory", "16M", "--bind", "127.0.0.1", *words], user=65534, capture_output=True, text=True,
+                    preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_MEMLOCK, (65536, 65536)), timeout=60, check=False)
+                self.assertEqual(done.returncode, 1, done)
+                self.assertIn(advice, done.stderr)
 
     def test_status_socket_replaces_no_file(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -194,6 +218,28 @@ class Daemon(unittest.TestCase):
             node("space", "del", "1")
             self.assertEqual(json.loads(node("space", "list", "--json")), [])
             node("space", "add", f"1={two}")  # its id and its place are free again
+
+    def test_regions_of_a_space_are_listed(self):
+        with self.controlled() as (_, path, (one, _), node):
+            node("space", "add", f"1={one}")
+            self.assertEqual(json.loads(node("regions", "1", "--json")), [])
+            self.assertEqual(node("regions", "3", code=1), "remora: no space 3: 'remora node space list' has them\n")
+            port = json.loads(node("status", "--json"))["port"]
+            with self.opened(f"udp:127.0.0.1:{port},key={one}") as (library, handle):
+                address = ctypes.c_uint64()
+                for permission, name in ((3, b"table"), (1, "t\u00e9".encode())):
+                    self.assertEqual(library.remote_alloc(handle, ctypes.c_uint64(100000), permission, ctypes.byref(address)), 0)
+                    self.assertEqual(library.remote_publish(handle, name, address), 0)
+                self.assertEqual(library.remote_publish(handle, b"again", address), 0)
+            first, second = json.loads(node("regions", "1", "--json"))
+            self.assertEqual(first | {"address": None}, {"address": None, "bytes": 131072, "permission": "read-write",
+                                                         "names": 1, "name": "table"})
+            self.assertEqual(second, {"address": hex(address.value), "bytes": 131072, "permission": "read", "names": 2,
+                                      "name": "t\\xc3\\xa9"})
+            lines = [line.split() for line in node("regions", "1").splitlines()]
+            self.assertEqual(lines, [["ADDRESS", "BYTES", "PERMISSION", "NAME"],
+                                     [first["address"], "131072", "read-write", "table"],
+                                     [second["address"], "131072", "read", "t\\xc3\\xa9", "and", "1", "more"]])
 
     def test_stop_returns_when_the_node_has_ended(self):
         with self.controlled() as (node, path, _, command):

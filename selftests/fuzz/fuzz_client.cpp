@@ -136,9 +136,10 @@ private:
         }
         if (!op || client_->closing)
             return;
-        constexpr uint8_t types[] = {RMEM_READ,  RMEM_WRITE,  RMEM_READ, RMEM_WRITE,   RMEM_DISCARD,
-                                     RMEM_ZERO,  RMEM_ALLOC,  RMEM_FREE, RMEM_ATOMIC,  RMEM_PUT,
-                                     RMEM_READV, RMEM_WRITEV, RMEM_COPY, RMEM_PUBLISH, RMEM_LOOKUP};
+        constexpr uint8_t types[] = {RMEM_READ,    RMEM_WRITE,   RMEM_READ,   RMEM_WRITE,
+                                     RMEM_DISCARD, RMEM_ZERO,    RMEM_ALLOC,  RMEM_FREE,
+                                     RMEM_ATOMIC,  RMEM_PUT,     RMEM_READV,  RMEM_WRITEV,
+                                     RMEM_COPY,    RMEM_PUBLISH, RMEM_LOOKUP, RMEM_LIST};
         std::memset(static_cast<void*>(op), 0xcd, sizeof(*op)); // needs no clearing
         op->type = types[script_.take<uint8_t>() % sizeof(types)];
         op->addr = script_.take<uint64_t>();
@@ -166,6 +167,7 @@ private:
         if (rmem_type_has_name(op->type)) {
             static constexpr rmem_named named = {.addr = 0, .name = {'a'}};
             op->name.named = &named;
+            op->name.listed = &listed_;
         }
         reinterpret_cast<Mine*>(op)->out = true;
         rmem_client_submit(client_.get(), op, now_ns_);

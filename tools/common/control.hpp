@@ -9,6 +9,10 @@
  *   {"verb": "space del", "space": ID[, "force": true]}
  *                                               {"ok": true}
  *   {"verb": "space list"}                      {"ok": true, "spaces": [space_json(), ...]}
+ *   {"verb": "regions", "space": ID[, "from": ADDRESS]}
+ *                                               {"ok": true, "regions": [region_json(), ...]}, of
+ *                                               the space, by address; the next ones are behind
+ *                                               the last: an empty list ends them
  *   {"verb": "stop"}                            {"ok": true}; the connection ends with the node
  *   a request that fails                        {"ok": false, "error": "one line"}
  *

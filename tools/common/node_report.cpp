@@ -52,6 +52,33 @@ SpaceReport space_parse(const nlohmann::ordered_json& json) {
     return space;
 }
 
+std::string name_text(std::string_view bytes) {
+    std::string text;
+    for (const char c : bytes.substr(0, bytes.find('\0'))) {
+        if (c >= ' ' && c <= '~' && c != '\\')
+            text += c;
+        else
+            text += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    }
+    return text;
+}
+
+// The address is a string, as boot below.
+nlohmann::ordered_json region_json(const RegionReport& region) {
+    return {{"address", fmt::format("{:#x}", region.address)},
+            {"bytes", region.bytes},
+            {"permission", region.permission & 2 ? "read-write" : "read"},
+            {"names", region.names},
+            {"name", region.name}};
+}
+
+RegionReport region_parse(const nlohmann::ordered_json& json) {
+    return {std::stoull(json.at("address").get<std::string>(), nullptr, 16),
+            json.at("bytes").get<std::uint64_t>(),
+            json.at("permission").get<std::string>() == "read-write" ? 3U : 1U,
+            json.at("names").get<std::uint32_t>(), json.at("name").get<std::string>()};
+}
+
 nlohmann::ordered_json node_report_json(const NodeReport& report) {
     nlohmann::ordered_json json;
     json["started"] = report.started;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -33,6 +34,22 @@ struct SpaceReport {
     std::uint64_t id, promised_bytes, quota_bytes, regions;
     std::uint64_t read_only_of; // 0: it isn't
 };
+
+struct RegionReport {
+    std::uint64_t address, bytes;
+    std::uint32_t permission; // 1: read; 3: read and write
+    std::uint32_t names;
+    std::string name; // one of them
+};
+
+// Regions in one answer of a daemon.
+inline constexpr std::size_t regions_report_max = 4096;
+
+// A region's name, up to a zero, for people and JSON: bytes other than printable ASCII as \xNN.
+std::string name_text(std::string_view bytes);
+nlohmann::ordered_json region_json(const RegionReport& region);
+// Throws nlohmann::json::exception if json isn't region_json()'s.
+RegionReport region_parse(const nlohmann::ordered_json& json);
 
 nlohmann::ordered_json space_json(const SpaceReport& space);
 // Throws nlohmann::json::exception if json isn't space_json()'s.

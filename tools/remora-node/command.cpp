@@ -74,12 +74,12 @@ Command::Verb verb_of(const std::string& text) {
     using enum Command::Verb;
     static constexpr std::pair<std::string_view, Command::Verb> verbs[] = {
         {"status", status},         {"space add", space_add}, {"space del", space_del},
-        {"space list", space_list}, {"stop", stop},
+        {"space list", space_list}, {"regions", regions},     {"stop", stop},
     };
     for (const auto& [name, verb] : verbs)
         if (name == text)
             return verb;
-    throw Misuse("unknown verb: use status, space add, space del, space list or stop");
+    throw Misuse("unknown verb: use status, space add, space del, space list, regions or stop");
 }
 
 } // namespace
@@ -90,7 +90,8 @@ Command parse_command(std::string_view line) {
     Command command{};
     command.verb = verb_of(members.text("verb"));
     bool adds = command.verb == Command::Verb::space_add;
-    if (adds || command.verb == Command::Verb::space_del)
+    const bool lists = command.verb == Command::Verb::regions;
+    if (adds || lists || command.verb == Command::Verb::space_del)
         command.space = static_cast<std::uint32_t>(members.number("space", id_max, false));
     if (adds) {
         command.key = key_parse(members.text("key"), "of the request");
@@ -101,6 +102,8 @@ Command parse_command(std::string_view line) {
         if (command.quota_bytes && command.read_only_of)
             throw Misuse("a quota is for spaces that allocate: not with read_only_of");
     }
+    if (lists)
+        command.from = members.number("from", std::numeric_limits<std::uint64_t>::max(), true);
     if (command.verb == Command::Verb::space_del)
         command.force = members.flag("force");
     members.check_all_taken();

@@ -10,13 +10,14 @@
 namespace remora::daemon {
 
 struct Command {
-    enum class Verb { status, space_add, space_del, space_list, stop };
+    enum class Verb { status, space_add, space_del, space_list, regions, stop };
     Verb verb;
     std::uint32_t space;
     Key key;
     std::uint64_t quota_bytes;  // 0: none
     std::uint32_t read_only_of; // 0: not a view
     bool force;
+    std::uint64_t from; // address
 };
 
 // Throws Misuse, which says why the request is wrong.

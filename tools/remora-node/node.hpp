@@ -106,6 +106,8 @@ public:
     // force: also a space that has regions; ends its sessions and frees them. between: operate()'s.
     void del_space(std::uint32_t id, bool force, const node::Host::Between& between);
     std::vector<SpaceReport> spaces();
+    // Some regions of the space: those from the address from on. Throws Failure.
+    std::vector<RegionReport> regions(std::uint32_t id, std::uint64_t from);
 
     // Has run_slow() execute changes of spaces, since they can take long. The caller bounds the
     // number of errands under way.

@@ -36,6 +36,11 @@ void Operator::execute(std::string_view line, Control::Answer answer) {
             for (const SpaceReport& space : node_.spaces())
                 done["spaces"].push_back(space_json(space));
             break;
+        case regions:
+            done["regions"] = nlohmann::ordered_json::array();
+            for (const RegionReport& region : node_.regions(command.space, command.from))
+                done["regions"].push_back(region_json(region));
+            break;
         case stop:
             stopped_ = true;
             break;

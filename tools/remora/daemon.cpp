@@ -40,6 +40,24 @@ std::vector<SpaceReport> Daemon::spaces() {
     return spaces;
 }
 
+std::vector<RegionReport> Daemon::regions(std::uint32_t space) {
+    std::vector<RegionReport> regions;
+    for (Json request{{"verb", "regions"}, {"space", space}};;) {
+        Json answer = client_.call(request);
+        try {
+            const Json& some = answer.at("regions");
+            if (some.empty())
+                return regions;
+            for (const Json& region : some)
+                regions.push_back(region_parse(region));
+        } catch (const nlohmann::json::exception&) {
+            throw Failure("{} is not the control socket of a memory node: it lists no regions",
+                          client_.path());
+        }
+        request["from"] = regions.back().address + 1;
+    }
+}
+
 void Daemon::add_space(const SpaceOption& option, const Key& key) {
     Json request{{"verb", "space add"}, {"space", option.id}, {"key", key_text(key)}};
     if (option.quota_bytes)

@@ -21,6 +21,7 @@ public:
     // Also from a status socket, which serves nothing else.
     NodeReport report();
     std::vector<SpaceReport> spaces();
+    std::vector<RegionReport> regions(std::uint32_t space);
     void add_space(const SpaceOption& option, const Key& key);
     void del_space(std::uint32_t id, bool force);
     // Returns when the node has ended.

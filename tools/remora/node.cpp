@@ -176,6 +176,22 @@ void space_list(bool json, const std::string& named) {
         table.print();
 }
 
+void node_regions(const std::string& text, bool json, const std::string& named) {
+    const std::uint32_t space = parse_space_id(text);
+    std::string socket = daemon_socket(named);
+    nlohmann::ordered_json list = nlohmann::ordered_json::array();
+    Table table(region_columns());
+    for (const RegionReport& region :
+         socket.empty() ? kernel_regions(space) : Daemon(socket).regions(space)) {
+        list.push_back(region_json(region));
+        table.add(region_row(region));
+    }
+    if (json)
+        fmt::print("{}\n", list.dump(2));
+    else
+        table.print();
+}
+
 using Socket = std::shared_ptr<std::string>;
 
 Socket add_socket(CLI::App& command) {
@@ -246,6 +262,14 @@ void add_node_commands(CLI::App& program) {
     socket = add_socket(*status);
     status->callback([=] { node_status(*json, *socket); });
     add_space_commands(*node);
+
+    CLI::App* regions = node->add_subcommand("regions", "List the regions of a space");
+    auto space = std::make_shared<std::string>();
+    auto as_json = std::make_shared<bool>(false);
+    regions->add_option("SPACE", *space, "ID of the space")->required();
+    regions->add_flag("--json", *as_json, "Print JSON");
+    socket = add_socket(*regions);
+    regions->callback([=] { node_regions(*space, *as_json, *socket); });
 }
 
 } // namespace remora

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 #include "remora/nodes.hpp"
 
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
 #include "support/parse.hpp"
 #include "uapi/remora_node.h"
 
@@ -57,8 +61,42 @@ std::vector<SpaceReport> kernel_spaces() {
     return spaces;
 }
 
+std::vector<RegionReport> kernel_regions(std::uint32_t space) {
+    std::vector<RegionReport> regions;
+    Request request(RMEM_NODE_CMD_REGIONS);
+    request.u32(RMEM_NODE_A_SPACE, space);
+    try {
+        for (const Attributes& region : node_family().dump(std::move(request))) {
+            const std::vector<std::uint8_t>& name = region.bytes(RMEM_NODE_A_NAME);
+            regions.push_back(
+                {region.number(RMEM_NODE_A_ADDRESS), region.number(RMEM_NODE_A_BYTES),
+                 static_cast<std::uint32_t>(region.number(RMEM_NODE_A_PERMISSION)),
+                 static_cast<std::uint32_t>(region.number(RMEM_NODE_A_NAMES)),
+                 name_text({reinterpret_cast<const char*>(name.data()), name.size()})});
+        }
+    } catch (const netlink::Refused& refused) {
+        if (refused.error() == ENOENT)
+            throw Failure("no space {}: 'remora node space list' has them", space);
+        throw;
+    }
+    std::ranges::sort(regions, {}, &RegionReport::address);
+    return regions;
+}
+
 std::vector<std::string> space_columns() {
     return {"SPACE", "PROMISED", "QUOTA", "REGIONS", "ACCESS"};
+}
+
+std::vector<std::string> region_columns() {
+    return {"ADDRESS", "BYTES", "PERMISSION", "NAME"};
+}
+
+std::vector<std::string> region_row(const RegionReport& region) {
+    std::string name = region.names ? region.name : "-";
+    if (region.names > 1)
+        name += fmt::format(" and {} more", region.names - 1);
+    return {fmt::format("{:#x}", region.address), fmt::to_string(region.bytes),
+            region.permission & 2 ? "read-write" : "read", name};
 }
 
 std::vector<std::string> space_row(const SpaceReport& space) {

@@ -19,7 +19,11 @@ NodeReport kernel_report();
 std::vector<std::string> space_columns();
 std::vector<std::string> space_row(const SpaceReport& space);
 
+std::vector<std::string> region_columns();
+std::vector<std::string> region_row(const RegionReport& region);
+
 // The kernel's node's.
 std::vector<SpaceReport> kernel_spaces();
+std::vector<RegionReport> kernel_regions(std::uint32_t space);
 
 } // namespace remora

@@ -364,6 +364,7 @@ union answer {
 	struct rmem_opened opened;
 	struct rmem_range range;
 	struct rmem_found found;
+	struct rmem_listed listed;
 };
 
 static const void *answer_take(const struct rmem_record *record, union answer *answer)

@@ -122,7 +122,10 @@ static int take_name(struct chr_op *op, const struct rmem_io *io)
 	if (memchr(named->name, 0, io->bytes))
 		return -EINVAL;
 	named->addr = cpu_to_le64(io->addr);
-	op->op.name = (struct rmem_op_name){ .named = named };
+	op->op.name = (struct rmem_op_name){
+		.named = named,
+		.listed = (struct rmem_listed *)(named + 1),
+	};
 	op->op.addr = 0;
 	op->op.len = 0;
 	op->user = io->found;
@@ -138,6 +141,21 @@ static int give_range(const struct chr_op *op)
 	};
 
 	return copy_to_user(u64_to_user_ptr(op->user), &range, sizeof(range)) ? -EFAULT : 0;
+}
+
+/* The same of a LIST's. */
+static int give_region(const struct chr_op *op)
+{
+	const struct rmem_listed *listed = op->op.name.listed;
+	struct rmem_io_region region = {
+		.addr = op->op.name.addr,
+		.bytes = op->op.name.bytes,
+		.perm = le32_to_cpu(listed->perm),
+		.names = le32_to_cpu(listed->names),
+	};
+
+	memcpy(region.name, listed->name, sizeof(region.name));
+	return copy_to_user(u64_to_user_ptr(op->user), &region, sizeof(region)) ? -EFAULT : 0;
 }
 
 static int pin(struct chr_op *op, unsigned int pages)
@@ -177,7 +195,7 @@ size_t rmem_chr_data_room(const struct rmem_io *io, bool fixed)
 		return sizeof(struct bio_vec) + io->bytes +
 		       io->ranges * (sizeof(struct rmem_io_vec) + sizeof(struct rmem_range));
 	if (rmem_chr_has_name(io))
-		return sizeof(struct rmem_named);
+		return sizeof(struct rmem_named) + sizeof(struct rmem_listed);
 	if (!has_data(io) || fixed)
 		return 0;
 	if (is_copied(io))
@@ -204,6 +222,8 @@ int rmem_chr_data_give(const struct chr_op *op)
 		return copy_ranges(op, false);
 	if (op->op.type == RMEM_LOOKUP)
 		return give_range(op);
+	if (op->op.type == RMEM_LIST)
+		return give_region(op);
 	if (op->op.type != RMEM_READ || !op->copy)
 		return 0;
 	return copy_to_user(u64_to_user_ptr(op->user), op->copy, op->op.len) ? -EFAULT : 0;

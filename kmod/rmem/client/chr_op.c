@@ -61,6 +61,8 @@ static u8 chr_op_type(u8 type)
 		return RMEM_PUBLISH;
 	case RMEM_IO_LOOKUP:
 		return RMEM_LOOKUP;
+	case RMEM_IO_LIST:
+		return RMEM_LIST;
 	case RMEM_IO_FENCE:
 		return RMEM_FENCE;
 	default:
@@ -82,7 +84,7 @@ int rmem_chr_op_check(const struct file *file, const struct rmem_io *io)
 {
 	const struct rmem_chr_file *mine = file->private_data;
 	bool has_second = io->type == RMEM_IO_PUT || io->type == RMEM_IO_COPY ||
-			  io->type == RMEM_IO_LOOKUP;
+			  io->type == RMEM_IO_LOOKUP || io->type == RMEM_IO_LIST;
 	bool counts = io->type == RMEM_IO_PUT || rmem_chr_has_ranges(io);
 	bool valid = (has_second || !io->integer) && (counts || !io->integer_bytes);
 
@@ -115,6 +117,9 @@ int rmem_chr_op_check(const struct file *file, const struct rmem_io *io)
 	case RMEM_IO_LOOKUP:
 		valid &= io->bytes && io->bytes <= RMEM_NAME_BYTES && !io->how &&
 			 (io->type == RMEM_IO_PUBLISH || !io->addr);
+		break;
+	case RMEM_IO_LIST:
+		valid &= !io->bytes && !io->how;
 		break;
 	case RMEM_IO_FENCE:
 		valid &= !io->bytes && !io->addr && !io->how;

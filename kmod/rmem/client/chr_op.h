@@ -56,7 +56,8 @@ static inline bool rmem_chr_has_ranges(const struct rmem_io *io)
 
 static inline bool rmem_chr_has_name(const struct rmem_io *io)
 {
-	return io->type == RMEM_IO_PUBLISH || io->type == RMEM_IO_LOOKUP;
+	return io->type == RMEM_IO_PUBLISH || io->type == RMEM_IO_LOOKUP ||
+	       io->type == RMEM_IO_LIST;
 }
 
 /* The longest data of a PUT. */

@@ -372,6 +372,75 @@ static int spaces_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
 	return skb->len;
 }
 
+static int put_region(struct sk_buff *skb, struct netlink_callback *cb,
+		      const struct node_host *host, const struct rmem_region *region)
+{
+	void *hdr = genlmsg_put(skb, NETLINK_CB(cb->skb).portid, cb->nlh->nlmsg_seq, &family,
+				NLM_F_MULTI, RMEM_NODE_CMD_REGIONS);
+	struct rmem_listed listed;
+	size_t name_bytes;
+
+	if (!hdr)
+		return -EMSGSIZE;
+	rmem_node_list(&host->core, region, &listed);
+	name_bytes = strnlen(listed.name, sizeof(listed.name));
+	if (nla_put_u64_64bit(skb, RMEM_NODE_A_ADDRESS, le64_to_cpu(listed.addr),
+			      RMEM_NODE_A_PAD) ||
+	    nla_put_u64_64bit(skb, RMEM_NODE_A_BYTES, le64_to_cpu(listed.bytes),
+			      RMEM_NODE_A_PAD) ||
+	    nla_put_u32(skb, RMEM_NODE_A_PERMISSION, le32_to_cpu(listed.perm)) ||
+	    nla_put_u32(skb, RMEM_NODE_A_NAMES, le32_to_cpu(listed.names)) ||
+	    (name_bytes && nla_put(skb, RMEM_NODE_A_NAME, name_bytes, listed.name))) {
+		genlmsg_cancel(skb, hdr);
+		return -EMSGSIZE;
+	}
+	genlmsg_end(skb, hdr);
+	return 0;
+}
+
+/* Slots from at on. Returns the one to go on with, or -ENOENT: there is no such space. */
+static long put_regions(struct sk_buff *skb, struct netlink_callback *cb,
+			const struct node_host *host, u32 id, u32 at)
+{
+	const struct rmem_space *space = rmem_spaces_find(&host->core.spaces, id);
+	const struct rmem_alloc_state *alloc = &host->core.alloc;
+	const struct rmem_region *region;
+	struct rmem_place place;
+
+	if (!space)
+		return -ENOENT;
+	rmem_spaces_place(&host->core.spaces, space, &place);
+	for (; at < alloc->regions_max; at++) {
+		region = rmem_alloc_at(alloc, at);
+		if (region && region->space_index == place.memory &&
+		    put_region(skb, cb, host, region))
+			break;
+	}
+	return at;
+}
+
+/* cb->args[0]: slot to go on with. */
+static int regions_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
+{
+	const struct nlattr *space = nlmsg_find_attr(cb->nlh, GENL_HDRLEN, RMEM_NODE_A_SPACE);
+	long at = -ENOENT;
+
+	if (!space || nla_len(space) != sizeof(u32))
+		return -EINVAL;
+	if (mutex_lock_interruptible(&node_control))
+		return -EINTR;
+	if (node_running) {
+		mutex_lock(&node_running->slow_lock);
+		at = put_regions(skb, cb, node_running, nla_get_u32(space), cb->args[0]);
+		mutex_unlock(&node_running->slow_lock);
+	}
+	mutex_unlock(&node_control);
+	if (at < 0)
+		return at;
+	cb->args[0] = at;
+	return skb->len;
+}
+
 /* ---- STATUS ---- */
 
 static int put_bytes(struct sk_buff *skb, int attribute, u64 bytes)
@@ -481,6 +550,7 @@ static const struct genl_small_ops ops[] = {
 	{ .cmd = RMEM_NODE_CMD_SPACE_ADD, .flags = GENL_ADMIN_PERM, .doit = space_add_doit },
 	{ .cmd = RMEM_NODE_CMD_SPACE_DEL, .flags = GENL_ADMIN_PERM, .doit = space_del_doit },
 	{ .cmd = RMEM_NODE_CMD_SPACES, .flags = GENL_ADMIN_PERM, .dumpit = spaces_dumpit },
+	{ .cmd = RMEM_NODE_CMD_REGIONS, .flags = GENL_ADMIN_PERM, .dumpit = regions_dumpit },
 };
 
 /*

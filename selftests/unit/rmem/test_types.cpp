@@ -97,7 +97,7 @@ TEST(Types, SetsMatchTheSpecification) {
     EXPECT_EQ(those(rmem_type_is_cut), "read write");
     EXPECT_EQ(those(rmem_type_copies), "copy");
     EXPECT_EQ(those(rmem_type_clears), "discard zero");
-    EXPECT_EQ(those(rmem_type_has_name), "publish lookup");
+    EXPECT_EQ(those(rmem_type_has_name), "publish lookup list");
 }
 
 // A payload is the row's structure, then ranges, then data; the tag covers all but the data.

@@ -291,11 +291,30 @@ static bool lookup_take(struct rmem_op *op, const void *payload)
 	return true;
 }
 
+/* The same of LIST's. */
+static bool list_take(struct rmem_op *op, const void *payload)
+{
+	struct rmem_listed listed;
+	u64 addr, bytes;
+
+	base_copy(&listed, payload, sizeof(listed));
+	addr = base_load_le64(&listed.addr);
+	bytes = base_load_le64(&listed.bytes);
+	if (bytes && (addr < base_load_le64(&op->name.named->addr) || addr + (bytes - 1) < addr))
+		return false;
+	op->name.addr = addr;
+	op->name.bytes = bytes;
+	base_copy(op->name.listed, &listed, sizeof(listed));
+	return true;
+}
+
 /* Stores a sound answer in op. False: the answer isn't sound. */
 static bool client_take(struct rmem_op *op, const void *payload)
 {
 	if (op->type == RMEM_ALLOC)
 		return alloc_take(op, payload);
+	if (op->type == RMEM_LIST)
+		return list_take(op, payload);
 	return op->type != RMEM_LOOKUP || lookup_take(op, payload);
 }
 

@@ -9,7 +9,7 @@
  *   timer            --rmem_client_expire()--+-> lost ops wait again
  *
  * An op is one READ, WRITE, DISCARD, ZERO, ATOMIC, PUT, READV, WRITEV, COPY, FENCE, ALLOC, FREE,
- * PUBLISH or LOOKUP.
+ * PUBLISH, LOOKUP or LIST.
  * Its memory is the caller's, embedded in the caller's request, and the channel's from submit
  * until it is reported finished. A WRITE takes one id per packet; the others one.
  * A retry sends the whole op again, but for the parts already answered.
@@ -96,10 +96,14 @@ struct rmem_op_copy {
 	u64 from; /* first byte of the source */
 };
 
-/* PUBLISH's and LOOKUP's: as it is on the wire, the caller's for as long as the op is out. */
+/*
+ * PUBLISH's, LOOKUP's and LIST's: named is as it is on the wire, the caller's for as long as the op
+ * is out.
+ */
 struct rmem_op_name {
 	const struct rmem_named *named;
-	u64 addr, bytes; /* LOOKUP: the answer */
+	u64 addr, bytes;	    /* LOOKUP, LIST: the answer; bytes 0: LIST found none */
+	struct rmem_listed *listed; /* LIST: the same, for the answer as it is on the wire */
 };
 
 struct rmem_op_ops;
@@ -155,7 +159,8 @@ struct rmem_op {
 		struct rmem_op_put put;	      /* PUT: the same */
 		struct rmem_op_vector vector; /* READV, WRITEV: the caller's */
 		struct rmem_op_copy copy;     /* COPY: the caller's */
-		struct rmem_op_name name;     /* PUBLISH, LOOKUP: the same, but for the answer */
+		struct rmem_op_name name;     /* PUBLISH, LOOKUP, LIST: the same, but for */
+					      /* the answer */
 	};
 };
 
@@ -209,7 +214,7 @@ struct rmem_client_tx {
 	u32 data_offset;       /* WRITE: into the op's data */
 	u32 data_bytes;	       /* WRITE, PUT, WRITEV; 0 otherwise */
 	u32 payload_bytes;     /* OPEN, ALLOC, FREE, ATOMIC, PUT, COPY: their wire form, payload; */
-			       /* READV, WRITEV: their ranges, PUBLISH, LOOKUP: */
+			       /* READV, WRITEV: their ranges, PUBLISH, LOOKUP, LIST: */
 			       /* their name, which are the op's */
 	union {
 		struct rmem_open open;
@@ -376,7 +381,7 @@ struct rmem_client_rx {
 /*
  * head has parsed as a response and its tag has verified, or it is plain (plain.h) and came from
  * where the session's OPEN was answered; space is this session's then. damaged: its payload
- * didn't verify. payload: of OPEN, ALLOC, LOOKUP, ATOMIC and PUT responses that are RMEM_OK, at any
+ * didn't verify. payload: of OPEN, ALLOC, LOOKUP, LIST, ATOMIC and PUT responses that are RMEM_OK, at any
  * alignment; not looked at else. If rx->op is set the caller copies the data before it looks at
  * finished.
  */

@@ -319,6 +319,74 @@ static void lookup_admit(struct rmem_node *node, struct rmem_node_call *call)
 		rmem_call_finish(node, call, reason);
 }
 
+/* ---- LIST ----------------------------------------------------------------------------------- */
+
+void rmem_node_list(const struct rmem_node *node, const struct rmem_region *region,
+		    struct rmem_listed *listed)
+{
+	unsigned int shift = node->config.page_shift;
+	struct rmem_entry entry;
+	u32 pte = rmem_table_find(&node->table, region->space_index, region->vpn, &entry);
+	const struct rmem_name *name;
+	u32 names = 0, n;
+
+	base_zero(listed, sizeof(*listed));
+	base_store_le64(&listed->addr, region->vpn << shift);
+	base_store_le64(&listed->bytes, region->pages << shift);
+	base_store_le32(&listed->perm,
+			RMEM_PERM_READ | (pte & RMEM_PTE_WRITE ? RMEM_PERM_WRITE : 0));
+	for (n = 0; n < RMEM_NAMES_MAX; n++) {
+		name = &node->names.entry[(size_t)region->space_index * RMEM_NAMES_MAX + n];
+		if (name->vpn != region->vpn)
+			continue;
+		if (!names++)
+			base_copy(listed->name, name->name, sizeof(listed->name));
+	}
+	base_store_le32(&listed->names, names);
+}
+
+/* Addresses aren't in the order of slots, so the walk sees all regions. */
+static void list_walk(struct rmem_node *node, struct rmem_node_call *call)
+{
+	u64 mask = rmem_node_offset_mask(node), addr = base_load_le64(&call->in.named.addr);
+	u64 from = rmem_node_vpn(node, addr) + !!(addr & mask);
+	u32 left = node->config.step_pages;
+	const struct rmem_region *region;
+
+	for (; call->at < node->alloc.regions_max && left; call->at++, left--) {
+		region = rmem_alloc_at(&node->alloc, call->at);
+		if (region && region->space_index == call->memory && region->vpn >= from &&
+		    (!call->listed || region->vpn < call->listed))
+			call->listed = region->vpn;
+	}
+	if (call->at < node->alloc.regions_max)
+		return;
+	rmem_call_finish(node, call, RMEM_NODE_OK);
+	call->answer.reply.len = sizeof(call->out.listed);
+	base_zero(&call->out.listed, sizeof(call->out.listed));
+	region = call->listed ? rmem_alloc_find(&node->alloc, call->memory, call->listed) : NULL;
+	if (region)
+		rmem_node_list(node, region, &call->out.listed);
+}
+
+static void list_admit(struct rmem_node *node, struct rmem_node_call *call)
+{
+	struct rmem_session *session = NULL;
+	enum rmem_node_reason reason = rmem_call_admit(node, call, &session);
+	const struct rmem_named *named = &call->in.named;
+	u32 n;
+
+	if (reason == RMEM_NODE_OK && (call->head.addr || call->head.len != sizeof(*named)))
+		reason = RMEM_NODE_LENGTH;
+	for (n = 0; n < RMEM_NAME_BYTES && reason == RMEM_NODE_OK; n++)
+		if (named->name[n])
+			reason = RMEM_NODE_LENGTH;
+	if (reason == RMEM_NODE_OK)
+		rmem_call_go_on(call, list_walk, RMEM_CALL_NO_SLOT);
+	else
+		rmem_call_finish(node, call, reason);
+}
+
 /* ---- ZERO ----------------------------------------------------------------------------------- */
 
 /* The next bytes of a page that is cleared in part. A page that isn't backed is zero already. */
@@ -530,6 +598,9 @@ void rmem_node_call_begin(const struct rmem_node *node, struct rmem_node_call *c
 		break;
 	case RMEM_LOOKUP:
 		rmem_call_go_on(call, lookup_admit, rmem_call_slot(node, call));
+		break;
+	case RMEM_LIST:
+		rmem_call_go_on(call, list_admit, rmem_call_slot(node, call));
 		break;
 	case RMEM_FENCE:
 		rmem_call_go_on(call, fence_admit, rmem_call_slot(node, call));

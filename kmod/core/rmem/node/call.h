@@ -11,6 +11,7 @@
  *   FREE    admit | remove pages, some a step | mark
  *   FENCE   admit | each slot's lock once, so that requests under way have ended
  *   PUBLISH, LOOKUP   at once, in the session's slot lock
+ *   LIST              walks over all regions
  *   ZERO    admit, free whole pages | clear parts of others, some a step | mark
  *
  * An ended session's ALLOCs that weren't acknowledged are undone before the request that ended it
@@ -43,6 +44,7 @@ union rmem_node_payload {
 	struct rmem_opened opened;
 	struct rmem_range range;
 	struct rmem_named named;
+	struct rmem_listed listed;
 };
 
 struct rmem_node_call {
@@ -77,6 +79,7 @@ struct rmem_node_call {
 	struct rmem_alloc_work work;
 	u64 origin; /* of the session it was admitted for */
 	u32 memory; /* index of the space whose regions it works on */
+	u64 listed; /* LIST's: first page of the region found so far; 0: none */
 	/*
 	 * A session that ended: its ALLOCs with ids from ended_floor up are undone, then then()
 	 * goes on.
@@ -119,7 +122,7 @@ static inline u32 rmem_node_expire_ms(const struct rmem_node_config *config)
 
 void rmem_node_call_expire(struct rmem_node_call *call, u64 now_ns);
 
-/* Which requests take one step, or steps by the number of sessions, not of pages. */
+/* Which requests take one step, or steps by the number of sessions or regions, not of pages. */
 static inline bool rmem_node_call_is_brief(const struct rmem_head *head)
 {
 	return rmem_type_is_brief(head->type);

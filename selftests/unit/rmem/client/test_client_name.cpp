@@ -16,7 +16,7 @@ struct NameClient : net::ClientTest {
         named = wire::named_of(name, addr);
         Op op;
         net::make(op, type, 0, 0);
-        op.op.name = {&named, 0, 0};
+        op.op.name = {&named, 0, 0, &listed};
         rmem_client_result result = net::finish(world, op);
         status = op.op.status;
         found = op.op.name.addr;
@@ -29,6 +29,7 @@ struct NameClient : net::ClientTest {
     rmem_client_result lookup(std::string_view name) { return ask(RMEM_LOOKUP, name, 0); }
 
     rmem_named named{};
+    rmem_listed listed{};
     uint8_t status = 0;
     uint64_t found = 0, found_bytes = 0;
 };
@@ -39,6 +40,18 @@ TEST_F(NameClient, LookupBringsTheWholeRegion) {
     ASSERT_EQ(lookup("a"), RMEM_CLIENT_OK);
     EXPECT_EQ(found, addr);
     EXPECT_EQ(found_bytes, 4u << RMEM_PAGE_SHIFT_MIN);
+}
+
+TEST_F(NameClient, ListBringsTheRegionOrNone) {
+    uint64_t addr = net::allocate(world, 200'000);
+    ASSERT_EQ(publish("a", addr), RMEM_CLIENT_OK);
+    ASSERT_EQ(ask(RMEM_LIST, "", addr), RMEM_CLIENT_OK);
+    EXPECT_EQ(found, addr);
+    EXPECT_EQ(found_bytes, 4u << RMEM_PAGE_SHIFT_MIN);
+    EXPECT_EQ(base_load_le32(&listed.names), 1u);
+    EXPECT_EQ(listed.name[0], 'a');
+    ASSERT_EQ(ask(RMEM_LIST, "", ~uint64_t{0}), RMEM_CLIENT_OK);
+    EXPECT_EQ(found_bytes, 0u);
 }
 
 TEST_F(NameClient, RefusalsCarryTheNodesWord) {
@@ -81,7 +94,7 @@ TEST_F(NameClient, PublishOfAnEndedSessionEndsAsUnknown) {
     Op op, search;
     named = wire::named_of("a", base);
     net::make(op, RMEM_PUBLISH, 0, 0);
-    op.op.name = {&named, 0, 0};
+    op.op.name = {&named, 0, 0, &listed};
     world.submit(op, 0);
     world.host->evict_all();
     ASSERT_TRUE(world.run([&] { return !op.flying; }));

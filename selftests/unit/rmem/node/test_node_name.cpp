@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-// PUBLISH and LOOKUP: names of regions (core/rmem/node/name.h).
+// PUBLISH, LOOKUP and LIST: names of regions (core/rmem/node/name.h), and the regions themselves.
 #include <string>
 
 #include "node_test.hpp"
@@ -17,6 +17,7 @@ protected:
         rmem_node_call call = node.begin(who, h, &named);
         rmem_answer answer = node.run(call);
         found = call.out.range;
+        listed = call.out.listed;
         EXPECT_EQ(answer.action, RMEM_ACT_REPLY);
         return answer.reason;
     }
@@ -34,7 +35,14 @@ protected:
         ASSERT_EQ(node.open(who, nonce).reply.status, RMEM_OK);
     }
 
+    // The region at from or behind, or 0.
+    uint64_t list(Client& who, uint64_t from) {
+        EXPECT_EQ(ask(who, head(who, RMEM_LIST), wire::named_of("", from)), RMEM_NODE_OK);
+        return base_load_le64(&listed.addr);
+    }
+
     rmem_range found{};
+    rmem_listed listed{};
 };
 
 TEST_F(NameTest, PublishedRegionIsFoundByEveryClientOfTheSpace) {
@@ -254,6 +262,55 @@ TEST_F(NameTest, NamesOfAnotherSpaceAreServedBetweenAFreesSteps) {
     EXPECT_EQ(node.run(call).reason, RMEM_NODE_OK);
     EXPECT_EQ(node.run(freeing).reason, RMEM_NODE_OK);
     EXPECT_EQ(lookup(client, "a"), RMEM_NODE_NO_NAME);
+}
+
+TEST_F(NameTest, ListFindsTheFirstRegionAtAnAddressOrBehind) {
+    for (uint32_t step_pages : {1u, 1u << 20}) {
+        node.core.config.step_pages = step_pages;
+        const uint64_t second = node.alloc(client, page);
+        ASSERT_GT(second, addr);
+        EXPECT_EQ(list(client, 0), addr);
+        EXPECT_EQ(base_load_le64(&listed.bytes), 8 * page);
+        EXPECT_EQ(base_load_le32(&listed.perm), uint32_t{RMEM_PERM_READ | RMEM_PERM_WRITE});
+        EXPECT_EQ(base_load_le32(&listed.names), 0u);
+        EXPECT_EQ(list(client, addr), addr);
+        EXPECT_EQ(list(client, addr + 1), second);
+        EXPECT_EQ(list(client, second + 1), 0u);
+        EXPECT_EQ(base_load_le64(&listed.bytes), 0u);
+        EXPECT_EQ(list(client, ~uint64_t{0}), 0u);
+        const rmem_range range = wire::range_of(second, page);
+        rmem_node_call call =
+            node.begin(client, client.head(RMEM_FREE, 0, sizeof(rmem_range)), &range);
+        EXPECT_EQ(node.run(call).reason, RMEM_NODE_OK);
+        EXPECT_EQ(list(client, addr + 1), 0u);
+    }
+}
+
+TEST_F(NameTest, ListTellsNamesOfARegion) {
+    ASSERT_EQ(publish(client, "a", addr), RMEM_NODE_OK);
+    ASSERT_EQ(publish(client, "b", addr), RMEM_NODE_OK);
+    EXPECT_EQ(list(client, 0), addr);
+    EXPECT_EQ(base_load_le32(&listed.names), 2u);
+    EXPECT_EQ(listed.name[0], 'a');
+    EXPECT_EQ(listed.name[1], 0);
+    ASSERT_EQ(withdraw(client, "a"), RMEM_NODE_OK);
+    EXPECT_EQ(list(client, 0), addr);
+    EXPECT_EQ(base_load_le32(&listed.names), 1u);
+    EXPECT_EQ(listed.name[0], 'b');
+}
+
+TEST_F(NameTest, ListTellsNothingOfAnotherSpace) {
+    ASSERT_TRUE(node.add_space(2));
+    Client other(2, 2);
+    open(other, 7);
+    EXPECT_EQ(list(other, 0), 0u);
+    const uint64_t mine = node.alloc(other, page);
+    EXPECT_EQ(list(other, 0), mine);
+    EXPECT_EQ(list(other, mine + 1), 0u);
+}
+
+TEST_F(NameTest, ListWithANameIsRefused) {
+    EXPECT_EQ(ask(client, head(client, RMEM_LIST), wire::named_of("a")), RMEM_NODE_LENGTH);
 }
 
 } // namespace
