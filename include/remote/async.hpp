@@ -80,9 +80,10 @@ public:
     void drop(std::uint64_t ticket) {
         waiting_--;
         slots_[ticket].to = nullptr;
-        (void)remote_queue_cancel(q_, ticket);
+        cancel(ticket);
     }
-    /* Ends the waiter with an error that isn't a completion's, unless its operation has ended. */
+    /* Ends the waiter with an error that isn't a completion's, unless its operation has ended.
+     */
     void fail(std::uint64_t ticket, int error) { append(ticket, error); }
     void fail_all(int error) {
         for (std::uint64_t ticket = 0; ticket < count_; ticket++) {
@@ -90,16 +91,18 @@ public:
                 append(ticket, error);
         }
     }
+    /* The waiters are still to be told, by reap(). */
+    void cancel(std::uint64_t ticket) { (void)remote_queue_cancel(q_, ticket); }
     void cancel_all() {
         for (std::uint64_t ticket = 0; ticket < count_; ticket++) {
             if (slots_[ticket].to)
-                (void)remote_queue_cancel(q_, ticket);
+                cancel(ticket);
         }
     }
 
     /*
-     * Takes completions, waiting for one if at_least is 1, and tells the waiters, which might call
-     * this in turn. Returns how many were told, or a negative errno.
+     * Takes completions, waiting for one if at_least is 1, and tells the waiters, which might
+     * call this in turn. Returns how many were told, or a negative errno.
      */
     int reap(std::size_t at_least, std::uint64_t timeout_us) {
         if (first_ == none) {
@@ -112,7 +115,8 @@ public:
                 append(done[i].user_data, done[i].result);
         }
         int told = 0;
-        /* A waiter can begin an operation that ends at once: that one waits for the next call. */
+        /* A waiter can begin an operation that ends at once: that one waits for the next
+         * call. */
         for (const std::uint64_t last = last_; first_ != none; told++) {
             const std::uint64_t ticket = first_;
             const slot ended = slots_[ticket];
@@ -223,6 +227,10 @@ public:
     auto lookup(const char* name, std::array<std::uint64_t, 2>& found) {
         return its().start(remote_op_lookup(name, found.data(), 0));
     }
+    /* Ends when all earlier operations of the handle have ended. */
+    auto release() { return its().start(remote_op_release(0)); }
+    /* The same, and then all that the node is executing. */
+    auto fence() { return its().start(remote_op_fence(0)); }
     /* As remote_put(). The signal is copied. */
     auto put(raddr_t address, std::span<const std::byte> from, const remote_signal& signal) {
         return its().start(remote_op_put(address, from.data(), from.size(), &signal, 0));
@@ -257,7 +265,8 @@ public:
     pending& operator=(pending&& other) noexcept {
         if (this == &other)
             return *this;
-        cancel();
+        if (tickets_)
+            give_up(-ECANCELED);
         tickets_ = std::exchange(other.tickets_, nullptr);
         ticket_ = other.ticket_;
         result_ = other.result_;
@@ -265,37 +274,53 @@ public:
             tickets_->move(ticket_, *this);
         return *this;
     }
-    ~pending() { cancel(); }
+    ~pending() {
+        if (tickets_)
+            give_up(-ECANCELED);
+    }
 
-    /* Has the operation ended? Doesn't wait. */
+    /*
+     * Has the operation ended? Doesn't wait. In a child of fork(), and if the handle was
+     * closed, it has ended with the error that the queue returns: -ECHILD, -EBADF.
+     */
     bool done() {
         if (tickets_)
-            (void)tickets_->reap(0, 0);
+            reap(0, 0);
         return !tickets_;
     }
     /* Waits for the end. The value is the result of this kind's C function. */
     result<int> wait() {
         while (tickets_) {
-            int told = tickets_->reap(1, std::numeric_limits<std::uint64_t>::max());
-
-            if (told <= 0) { /* the handle was closed */
-                tickets_->drop(ticket_);
-                ended(told ? told : -EBADF);
-            }
+            if (!reap(1, std::numeric_limits<std::uint64_t>::max()))
+                give_up(-EBADF); /* nothing is in flight: the handle was closed */
         }
         return result_ < 0 ? result<int>::failed(result_) : result<int>(result_);
     }
-    /* Cancels it if it hasn't ended: then wait() returns -ECANCELED. */
+    /* Cancels it. Then wait() returns -ECANCELED, or the result if it had ended before. */
     void cancel() {
-        if (!tickets_)
-            return;
-        tickets_->drop(ticket_);
-        ended(-ECANCELED);
+        if (tickets_)
+            tickets_->cancel(ticket_);
+        while (tickets_) { /* its completion is there, perhaps behind others */
+            if (!reap(0, 0))
+                give_up(-ECANCELED);
+        }
     }
 
 private:
     friend class queue;
 
+    /* Takes completions. False: there was none. An error ends this operation. */
+    bool reap(std::size_t at_least, std::uint64_t timeout_us) {
+        int told = tickets_->reap(at_least, timeout_us);
+
+        if (told < 0)
+            give_up(told);
+        return told;
+    }
+    void give_up(int error) {
+        tickets_->drop(ticket_);
+        ended(error);
+    }
     void ended(int result) override {
         tickets_ = nullptr;
         result_ = result;

@@ -143,14 +143,16 @@ public:
     /* Awaiting it starts the operation and returns its result, as pending::wait() does. */
     class [[nodiscard]] operation final : private detail::waiter {
     public:
-        operation(const operation& other) : operation(*other.loop_, other.op_) {}
+        operation(const operation& other) : operation(*other.loop_, other.op_) {
+            is_empty_ = other.is_empty_;
+        }
         operation& operator=(const operation&) = delete;
         ~operation() {
             if (ticket_ != detail::tickets::none)
                 loop_->forget(*this);
         }
 
-        bool await_ready() const { return !op_.kind; }
+        bool await_ready() const { return is_empty_; }
         bool await_suspend(std::coroutine_handle<> waiter) {
             waiter_ = waiter;
             result_ = loop_->begin(*this);
@@ -159,7 +161,8 @@ public:
         result<int> await_resume() const {
             return result_ < 0 ? result<int>::failed(result_) : result<int>(result_);
         }
-        /* The operation ends with -ETIMEDOUT if it takes longer than time from its start. */
+        /* The operation ends with -ETIMEDOUT if it takes longer than time from its start.
+         */
         operation within(std::chrono::microseconds time) const {
             operation limited = *this;
 
@@ -183,7 +186,8 @@ public:
         }
 
         loop* loop_;
-        remote_op op_; /* kind 0: nothing to do */
+        remote_op op_;
+        bool is_empty_ = false; /* nothing to do */
         remote_signal signal_{};
         std::coroutine_handle<> waiter_;
         std::uint64_t ticket_ = detail::tickets::none; /* none: not in flight */
@@ -206,13 +210,19 @@ public:
             return false;
         submit();
         int told = tickets_->reap(1, std::numeric_limits<std::uint64_t>::max());
+        if (told >= 0)
+            return true;
+        /* Buffers are their owners' again once they are told: no operation uses them then.
+         */
+        cancel();
+        told = tickets_->reap(0, 0);
         if (told < 0)
-            tickets_->fail_all(told); /* the handle was closed */
+            tickets_->fail_all(told); /* the handle was closed, or this is a child of fork() */
         return true;
     }
 
-    /* Cancels all operations that tasks wait for. run() resumes the tasks with -ECANCELED, or with
-     * the result if the operation had ended before. */
+    /* Cancels all operations that tasks wait for. run() resumes the tasks with -ECANCELED, or
+     * with the result if the operation had ended before. */
     void cancel() {
         if (!tickets_)
             return;
@@ -226,7 +236,12 @@ private:
     friend class detail::operations<loop>;
     static constexpr std::size_t batch = 64; /* operations that wait for no more company */
 
-    operation nothing_to_do() { return operation(*this, remote_op{}); }
+    operation nothing_to_do() {
+        operation empty(*this, remote_op{});
+
+        empty.is_empty_ = true;
+        return empty;
+    }
     int begin(operation& by) {
         if (error_)
             return error_;

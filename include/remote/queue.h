@@ -52,8 +52,8 @@ int remote_queue_open(remote_queue_t **q, remote_t *r, const struct remote_queue
 
 /*
  * Cancels the operations in flight and frees the queue; completions that nobody took are lost. The
- * caller MAY reuse the operations' buffers. Closing NULL or a closed queue has no effect; other calls return
- * -EBADF for a closed queue.
+ * caller MAY reuse the operations' buffers. Closing NULL or a closed queue has no effect; other
+ * calls return -EBADF for a closed queue.
  */
 void remote_queue_close(remote_queue_t *q);
 
@@ -68,14 +68,36 @@ enum remote_op_kind {
 	REMOTE_OP_COPY = 8,
 	REMOTE_OP_PUBLISH = 9,
 	REMOTE_OP_LOOKUP = 10,
+	REMOTE_OP_RELEASE = 11,
+	REMOTE_OP_FENCE = 12,
+	REMOTE_OP_LIST = 13,
 };
+
+enum remote_op_flag {
+	/*
+	 * The next operation of the batch begins when this one has ended, if it succeeded. Else it
+	 * ends with -ECANCELED, and so do those linked behind it. A CAS that finds another integer
+	 * counts as a failure here. At most REMOTE_LINKED_MAX operations are linked in a row.
+	 */
+	REMOTE_OP_LINK = 1,
+	/*
+	 * The library compares the operation with no other, which saves the time for that. The
+	 * program makes sure that no operation in flight of this handle overlaps it, if one of the
+	 * two changes the bytes. It MUST NOT free the memory meanwhile.
+	 */
+	REMOTE_OP_UNORDERED = 2,
+};
+
+#define REMOTE_LINKED_MAX 64
 
 /*
  * An operation, with the arguments of the call of the same name. Fields that its kind doesn't name
  * are ignored. The library reads the operation, its pieces, its signal and its name before
  * remote_queue_submit() returns. Other buffers and *found MUST stay valid, and the caller MUST NOT
  * touch them, until the completion is taken or the operation is cancelled. PUBLISH and LOOKUP have
- * no order among each other, nor with operations on the allocation.
+ * no order among each other, nor with operations on the allocation. RELEASE ends when all earlier
+ * operations of the handle have ended; FENCE begins then. LIST finds the first region at address or
+ * behind; its bytes are 0 if there is none.
  */
 struct remote_op {
 	uint32_t size; /* sizeof(struct remote_op) */
@@ -84,16 +106,16 @@ struct remote_op {
 	uint64_t timeout_us;		    /* from submission; 0: only the handle's */
 	raddr_t address;		    /* all but READV, WRITEV, LOOKUP; COPY: destination */
 	raddr_t from;			    /* COPY: source */
-	void *buffer;			    /* READ, WRITE, PUT; PUBLISH, LOOKUP: the name */
+	void *buffer;			    /* READ, WRITE, PUT; PUBLISH, LOOKUP: name; LIST: struct remote_region */
 	size_t bytes;			    /* READ, WRITE, PUT, COPY: at most 1 GiB; FETCH, CAS */
 	const struct remote_vec *pieces;    /* READV, WRITEV */
 	size_t count;			    /* READV, WRITEV: number of pieces */
 	const struct remote_signal *signal; /* PUT */
-	uint64_t *found;		    /* FETCH, CAS: integer; LOOKUP: address, bytes; or NULL */
-	uint64_t value[2];		    /* FETCH: operand; CAS: desired */
-	uint64_t expected[2];		    /* CAS */
-	uint32_t change;		    /* FETCH: enum remote_change */
-	uint32_t reserved;		    /* 0 */
+	uint64_t *found;      /* FETCH, CAS: integer; LOOKUP: address, bytes; or NULL */
+	uint64_t value[2];    /* FETCH: operand; CAS: desired */
+	uint64_t expected[2]; /* CAS */
+	uint32_t change;      /* FETCH: enum remote_change */
+	uint32_t flags;	      /* enum remote_op_flag; remote_execute(): no LINK */
 };
 
 /* Never changes its size. */
@@ -106,7 +128,8 @@ struct remote_completion {
 /*
  * Starts operations in their order and returns how many were started, the first ones. One that
  * isn't valid, or for which the queue has no room, ends the batch. If it is the first, the call
- * returns its error: -EINVAL; -EAGAIN: take completions first; -ENOMEM. All operations of a batch
+ * returns its error: -EINVAL; -EAGAIN: take completions first; -ENOMEM. Operations that are linked
+ * start all or none; the last operation of a batch has no LINK (-EINVAL). All operations of a batch
  * have the same size. A batch costs less than its operations one by one. Adjacent READs of at most
  * 1 KiB with equal timeouts share messages.
  */
@@ -115,7 +138,8 @@ int remote_queue_submit(remote_queue_t *q, const struct remote_op *ops, size_t c
 /*
  * Takes up to max completions, in the order in which the operations ended. Waits until there are
  * at_least, or none is in flight any more, for at most timeout_us (0: doesn't wait; UINT64_MAX: no
- * limit). With at_least 0 it doesn't wait. Returns the number taken, which is less than at_least when the time is up.
+ * limit). With at_least 0 it doesn't wait. Returns the number taken, which is less than at_least
+ * when the time is up.
  */
 int remote_queue_wait(remote_queue_t *q, struct remote_completion *completions, size_t max,
 		      size_t at_least, uint64_t timeout_us);
@@ -137,7 +161,19 @@ int remote_queue_cancel(remote_queue_t *q, uint64_t user_data);
  */
 int remote_queue_fd(remote_queue_t *q, uint64_t *next_us);
 
+/*
+ * Executes one operation and waits for its end, as the call of the same name does. The operation's
+ * timeout_us limits this call alone, beside the handle's call_timeout_us. -EINVAL also if flags has
+ * REMOTE_OP_LINK.
+ */
+int remote_execute(remote_t *r, const struct remote_op *op);
+
 /* ---- operations to submit ---- */
+
+/* The library exports the functions below, too, for other languages. */
+#ifndef REMOTE_OP_FUNCTION
+#define REMOTE_OP_FUNCTION static inline
+#endif
 
 static inline struct remote_op remote_op_of(uint32_t kind, raddr_t address, const void *buffer,
 					    size_t bytes, uint64_t user_data)
@@ -154,20 +190,20 @@ static inline struct remote_op remote_op_of(uint32_t kind, raddr_t address, cons
 	return op;
 }
 
-static inline struct remote_op remote_op_read(raddr_t address, void *buffer, size_t bytes,
-					      uint64_t user_data)
+REMOTE_OP_FUNCTION struct remote_op remote_op_read(raddr_t address, void *buffer, size_t bytes,
+						   uint64_t user_data)
 {
 	return remote_op_of(REMOTE_OP_READ, address, buffer, bytes, user_data);
 }
 
-static inline struct remote_op remote_op_write(raddr_t address, const void *buffer, size_t bytes,
-					       uint64_t user_data)
+REMOTE_OP_FUNCTION struct remote_op remote_op_write(raddr_t address, const void *buffer,
+						    size_t bytes, uint64_t user_data)
 {
 	return remote_op_of(REMOTE_OP_WRITE, address, buffer, bytes, user_data);
 }
 
-static inline struct remote_op remote_op_copy(raddr_t to, raddr_t from, size_t bytes,
-					      uint64_t user_data)
+REMOTE_OP_FUNCTION struct remote_op remote_op_copy(raddr_t to, raddr_t from, size_t bytes,
+						   uint64_t user_data)
 {
 	struct remote_op op = remote_op_of(REMOTE_OP_COPY, to, NULL, bytes, user_data);
 
@@ -175,8 +211,8 @@ static inline struct remote_op remote_op_copy(raddr_t to, raddr_t from, size_t b
 	return op;
 }
 
-static inline struct remote_op remote_op_readv(const struct remote_vec *pieces, size_t count,
-					       uint64_t user_data)
+REMOTE_OP_FUNCTION struct remote_op remote_op_readv(const struct remote_vec *pieces, size_t count,
+						    uint64_t user_data)
 {
 	struct remote_op op = remote_op_of(REMOTE_OP_READV, 0, NULL, 0, user_data);
 
@@ -185,8 +221,8 @@ static inline struct remote_op remote_op_readv(const struct remote_vec *pieces, 
 	return op;
 }
 
-static inline struct remote_op remote_op_writev(const struct remote_vec *pieces, size_t count,
-						uint64_t user_data)
+REMOTE_OP_FUNCTION struct remote_op remote_op_writev(const struct remote_vec *pieces, size_t count,
+						     uint64_t user_data)
 {
 	struct remote_op op = remote_op_readv(pieces, count, user_data);
 
@@ -194,9 +230,9 @@ static inline struct remote_op remote_op_writev(const struct remote_vec *pieces,
 	return op;
 }
 
-static inline struct remote_op remote_op_fetch(raddr_t address, size_t bytes,
-					       enum remote_change change, uint64_t value,
-					       uint64_t *found, uint64_t user_data)
+REMOTE_OP_FUNCTION struct remote_op remote_op_fetch(raddr_t address, size_t bytes,
+						    enum remote_change change, uint64_t value,
+						    uint64_t *found, uint64_t user_data)
 {
 	struct remote_op op = remote_op_of(REMOTE_OP_FETCH, address, NULL, bytes, user_data);
 
@@ -207,9 +243,9 @@ static inline struct remote_op remote_op_fetch(raddr_t address, size_t bytes,
 }
 
 /* bytes 16: expected and desired point to two integers each. */
-static inline struct remote_op remote_op_cas(raddr_t address, size_t bytes,
-					     const uint64_t *expected, const uint64_t *desired,
-					     uint64_t *found, uint64_t user_data)
+REMOTE_OP_FUNCTION struct remote_op remote_op_cas(raddr_t address, size_t bytes,
+						  const uint64_t *expected, const uint64_t *desired,
+						  uint64_t *found, uint64_t user_data)
 {
 	struct remote_op op = remote_op_of(REMOTE_OP_CAS, address, NULL, bytes, user_data);
 	size_t i;
@@ -222,8 +258,9 @@ static inline struct remote_op remote_op_cas(raddr_t address, size_t bytes,
 	return op;
 }
 
-static inline struct remote_op remote_op_put(raddr_t address, const void *buffer, size_t bytes,
-					     const struct remote_signal *signal, uint64_t user_data)
+REMOTE_OP_FUNCTION struct remote_op remote_op_put(raddr_t address, const void *buffer, size_t bytes,
+						  const struct remote_signal *signal,
+						  uint64_t user_data)
 {
 	struct remote_op op = remote_op_of(REMOTE_OP_PUT, address, buffer, bytes, user_data);
 
@@ -232,20 +269,36 @@ static inline struct remote_op remote_op_put(raddr_t address, const void *buffer
 }
 
 /* address 0: withdraws the name. */
-static inline struct remote_op remote_op_publish(const char *name, raddr_t address,
-						 uint64_t user_data)
+REMOTE_OP_FUNCTION struct remote_op remote_op_publish(const char *name, raddr_t address,
+						      uint64_t user_data)
 {
 	return remote_op_of(REMOTE_OP_PUBLISH, address, name, 0, user_data);
 }
 
 /* found: two integers, the address and the bytes; or NULL. */
-static inline struct remote_op remote_op_lookup(const char *name, uint64_t *found,
-						uint64_t user_data)
+REMOTE_OP_FUNCTION struct remote_op remote_op_lookup(const char *name, uint64_t *found,
+						     uint64_t user_data)
 {
 	struct remote_op op = remote_op_of(REMOTE_OP_LOOKUP, 0, name, 0, user_data);
 
 	op.found = found;
 	return op;
+}
+
+REMOTE_OP_FUNCTION struct remote_op remote_op_list(raddr_t from, struct remote_region *found,
+						   uint64_t user_data)
+{
+	return remote_op_of(REMOTE_OP_LIST, from, found, 0, user_data);
+}
+
+REMOTE_OP_FUNCTION struct remote_op remote_op_release(uint64_t user_data)
+{
+	return remote_op_of(REMOTE_OP_RELEASE, 0, NULL, 0, user_data);
+}
+
+REMOTE_OP_FUNCTION struct remote_op remote_op_fence(uint64_t user_data)
+{
+	return remote_op_of(REMOTE_OP_FENCE, 0, NULL, 0, user_data);
 }
 
 /* Clio's name; remote.h says why a program MAY leave it out. */

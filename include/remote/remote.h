@@ -51,9 +51,9 @@
  * counts as one operation; a call of more than 1 MiB counts as several. A remote_read(),
  * remote_write() or remote_copy() has 1 MiB in flight at once, the others all of theirs.
  * remote_put() covers the bytes it writes and those of its integer. remote_copy() reads one range
- * and writes the other. Operations of different handles MAY touch the same bytes at once. Then 8
- * aligned bytes are read whole if neither operation is longer than 1 KiB; more bytes MAY be a
- * mixture.
+ * and writes the other. An operation that its program calls unordered (queue.h) has no place in
+ * this order. Operations of different handles MAY touch the same bytes at once. Then 8 aligned
+ * bytes are read whole if neither operation is longer than 1 KiB; more bytes MAY be a mixture.
  *
  * Giving up. A change that ends with -ETIMEDOUT, -ECANCELED or -ECONNRESET is executed once, in
  * part, or never. It isn't executed after an operation that this handle starts later. Once a later
@@ -181,13 +181,18 @@ enum {
 	REMOTE_READ = 1,
 	REMOTE_WRITE = 2, /* only with REMOTE_READ */
 	REMOTE_RW = REMOTE_READ | REMOTE_WRITE,
+	/* remote_alloc_at(): anywhere if not at the wanted address. */
+	REMOTE_ANYWHERE = 4,
+	/* Pages of its own, however small: it can have a name, and other handles can free it. */
+	REMOTE_OWN_PAGES = 8,
 };
 
 /*
  * Allocates bytes of zeroed memory. It occupies bytes rounded up to the node's page
- * (remote_info()). An allocation of at most a quarter of a page shares a page with others of
- * the handle instead, unless it is read-only. It occupies bytes rounded up to a power of two, at
- * least 16, and lies at a multiple of that. permission applies to every client of the space. To
+ * (remote_info()). An allocation of at most a quarter of a page shares a page with others of the
+ * handle instead, unless it is read-only or permission has REMOTE_OWN_PAGES. It occupies bytes
+ * rounded up to a power of two, at least 16, and lies at a multiple of that. permission is
+ * REMOTE_READ or REMOTE_RW, perhaps with flags. It applies to every client of the space. To
  * share memory read-only, give the readers the key of a read-only view of the space (remora(8)); it
  * has the memory at the same addresses. -ENOSPC: more than the node has left, more than the space's
  * quota, or the node's tables are full.
@@ -195,8 +200,9 @@ enum {
 int remote_alloc(remote_t *r, uint64_t bytes, unsigned int permission, raddr_t *address);
 
 /*
- * As remote_alloc(), at the wanted address, a multiple of the page. Returns 1 if the memory lies at
- * another address. The node then couldn't grant the wanted one, for one of these reasons:
+ * As remote_alloc(), with pages of its own, at the wanted address, a multiple of the page.
+ * -EADDRNOTAVAIL: the node can't grant that address, and nothing is allocated. With REMOTE_ANYWHERE
+ * in permission the memory then lies at another address, and the call returns 1. The reasons:
  *   - part of the wanted range was given out before, even if it was freed since; the page behind a
  *     region belongs to the region;
  *   - the range would overflow a bucket of the node's page table;
@@ -216,12 +222,13 @@ int remote_free(remote_t *r, raddr_t address);
 
 /*
  * Frees memory that any handle of the space has allocated, even one that was closed or killed:
- * memory outlives handles. bytes is the size that was allocated, more than a quarter of a page
- * (-EINVAL). A smaller allocation shares a page, so only its own handle can free it. That handle's
- * later remote_free() of the memory returns -EFAULT. The call doesn't wait for operations of other
- * handles: they complete before, or fail with -EFAULT. -EFAULT: no region of that size begins
- * there. If an answer was lost, the call returns 0 instead, for it might have freed the region
- * itself.
+ * memory outlives handles. bytes is the size that was allocated, or the one that remote_lookup() or
+ * remote_list() tells: more than a quarter of a page (-EINVAL). A smaller allocation shares a
+ * page, so only its own handle can free it; with REMOTE_OWN_PAGES it has a page's bytes. A later
+ * remote_free() of the memory by the handle that allocated it returns -EFAULT. The call doesn't
+ * wait for operations of other handles: they complete before, or fail with -EFAULT. -EFAULT: no
+ * region of that size begins there. If an answer was lost, the call returns 0 instead, for it might
+ * have freed the region itself.
  */
 int remote_free_sized(remote_t *r, raddr_t address, uint64_t bytes);
 
@@ -261,9 +268,9 @@ int remote_lost(remote_t *r, raddr_t *address, uint64_t *bytes);
  *
  * address 0 withdraws the name instead.
  *
- * Any handle MAY name another one's allocation. An allocation of at most a quarter of a page
- * shares a page, so it can't have a name: -EINVAL if this handle has allocated it. A program MUST
- * NOT name such an allocation of another handle.
+ * Any handle MAY name another one's allocation. An allocation of at most a quarter of a page shares
+ * a page unless it has REMOTE_OWN_PAGES, so it can't have a name: -EINVAL if this handle has
+ * allocated it. A program MUST NOT name such an allocation of another handle.
  *
  * -EEXIST: the space has that name. -ENOENT: it has no such name to withdraw. -ENOSPC: the space
  * has 128 names. -EFAULT: no allocation begins at address. -EACCES: the space is a read-only view.
@@ -275,6 +282,27 @@ int remote_publish(remote_t *r, const char *name, raddr_t address);
  * MAY be NULL. -ENOENT: the space has no such name.
  */
 int remote_lookup(remote_t *r, const char *name, raddr_t *address, uint64_t *bytes);
+
+/* Memory that the node has given out, to any handle of the space. Never changes its size. */
+struct remote_region {
+	raddr_t address;
+	uint64_t bytes;	     /* a multiple of the node's page */
+	uint32_t permission; /* REMOTE_READ or REMOTE_RW */
+	uint32_t names;	     /* number of its names */
+	char name[REMOTE_NAME_BYTES_MAX + 8]; /* one of them; "": none */
+};
+
+/*
+ * Lists the space's regions in the order of their addresses, from the first one at from or behind.
+ * Fills up to max of them and returns how many: fewer than max if there are no more. A region that
+ * is allocated or freed meanwhile is listed or not. A page that small allocations share is one
+ * region. The library asks the node for each region by itself. After an error *regions might be
+ * changed.
+ *
+ *	for (from = 0; (n = remote_list(r, from, regions, 16)) > 0; from = regions[n - 1].address + 1)
+ *		show(regions, n);
+ */
+int remote_list(remote_t *r, raddr_t from, struct remote_region *regions, size_t max);
 
 /* ---- data ---- */
 
@@ -388,11 +416,11 @@ struct remote_signal {
  * returns. The caller MUST NOT touch the buffer until the operation ends.
  *
  * The operation is executed once, however often it is retransmitted. Both parts are executed or
- * neither: if one isn't permitted, nothing is changed. One message holds some 1,350 bytes where the
- * MTU is 1500, and at most 8.5 KiB. A larger change first sends all bytes but the last message's,
- * as remote_write() does. These bytes might have been written when the operation fails. The integer
- * changes only when all bytes are written. After -ECONNRESET and -ETIMEDOUT it is unknown whether
- * the operation was executed.
+ * neither: if one isn't permitted, nothing is changed. -EINVAL also for more than 1 GiB. One
+ * message holds some 1,350 bytes where the MTU is 1500, and at most 8.5 KiB. A larger change first
+ * sends all bytes but the last message's, as remote_write() does. These bytes might have been
+ * written when the operation fails. The integer changes only when all bytes are written. After
+ * -ECONNRESET and -ETIMEDOUT it is unknown whether the operation was executed.
  */
 int remote_put(remote_t *r, raddr_t address, const void *buffer, size_t bytes,
 	 const struct remote_signal *signal);

@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <span>
@@ -123,19 +124,20 @@ private:
         static_assert(detail::is_result<next_result>,
                       "and_then() takes a function that returns a result");
 
-        return value ? std::forward<Next>(next)(*std::forward<Value>(value))
+        return value ? std::invoke(std::forward<Next>(next), *std::forward<Value>(value))
                      : next_result::failed(error_);
     }
     template <typename To>
     static auto wrapped(To&& to) {
         return [&to](auto&& value) {
-            using made = std::invoke_result_t<To, decltype(value)>;
+            using made = std::remove_cvref_t<std::invoke_result_t<To, decltype(value)>>;
 
             if constexpr (std::is_void_v<made>) {
-                std::forward<To>(to)(std::forward<decltype(value)>(value));
+                std::invoke(std::forward<To>(to), std::forward<decltype(value)>(value));
                 return result<void>(0);
             } else {
-                return result<made>(std::forward<To>(to)(std::forward<decltype(value)>(value)));
+                return result<made>(
+                    std::invoke(std::forward<To>(to), std::forward<decltype(value)>(value)));
             }
         };
     }
@@ -163,18 +165,18 @@ public:
         static_assert(detail::is_result<next_result>,
                       "and_then() takes a function that returns a result");
 
-        return error_ ? next_result::failed(error_) : std::forward<Next>(next)();
+        return error_ ? next_result::failed(error_) : std::invoke(std::forward<Next>(next));
     }
     /* A result that holds to(); or this error. */
     template <typename To>
     auto transform(To&& to) const {
-        using made = std::invoke_result_t<To>;
+        using made = std::remove_cvref_t<std::invoke_result_t<To>>;
 
         return and_then([&to]() -> result<made> {
             if constexpr (std::is_void_v<made>)
-                return std::forward<To>(to)(), 0;
+                return std::invoke(std::forward<To>(to)), 0;
             else
-                return std::forward<To>(to)();
+                return std::invoke(std::forward<To>(to));
         });
     }
 
@@ -221,6 +223,14 @@ public:
 
         return error ? result<raddr_t>::failed(error) : result<raddr_t>(address);
     }
+    /* At that address, or -EADDRNOTAVAIL; with REMOTE_ANYWHERE in permission perhaps elsewhere. */
+    result<raddr_t> alloc_at(raddr_t wanted, uint64_t bytes,
+                             unsigned int permission = REMOTE_RW) const {
+        raddr_t address = 0;
+        int error = remote_alloc_at(r_, wanted, bytes, permission, &address);
+
+        return error < 0 ? result<raddr_t>::failed(error) : result<raddr_t>(address);
+    }
     result<void> free(raddr_t address) const { return remote_free(r_, address); }
     result<void> free(raddr_t address, std::uint64_t bytes) const {
         return remote_free_sized(r_, address, bytes);
@@ -236,6 +246,14 @@ public:
         int error = remote_lookup(r_, name, &found.address, &found.bytes);
 
         return error ? result<region>::failed(error) : result<region>(found);
+    }
+    /* remote_list(): regions of the space from the address from on, as many as there is room for.
+     */
+    result<std::size_t> list(raddr_t from, std::span<remote_region> to) const {
+        int listed = to.empty() ? 0 : remote_list(r_, from, to.data(), to.size());
+
+        return listed < 0 ? result<std::size_t>::failed(listed)
+                          : result<std::size_t>(static_cast<std::size_t>(listed));
     }
     /* remote_lost(): the next allocation that the restart lost; none: the handle goes on. */
     result<std::optional<region>> lost() const {
@@ -517,7 +535,8 @@ public:
     remote_signal signal(remote_change what, T value) const {
         return {address_, sizeof(T), what, bits(value)};
     }
-    /* remote_wait(): waits until the integer compares so, and returns it. -EAGAIN: the time is up.
+    /* remote_wait(): waits until the integer compares so, and returns it. -EAGAIN: the time is
+     * up.
      */
     result<T> wait(remote_compare compare, T value,
                    uint64_t timeout_us = std::numeric_limits<uint64_t>::max())
@@ -528,11 +547,9 @@ public:
         return error ? result<T>::failed(error) : result<T>(static_cast<T>(found));
     }
     /*
-     * True: the integer was expected and is now desired. False: expected is the integer found. To
-     * try until it is done, or fails:
-     *	auto done = x.compare_exchange(e, f(e));
-     *	while (!done.error() && !*done)
-     *		done = x.compare_exchange(e, f(e));
+     * True: the integer was expected and is now desired. False: expected is the integer found.
+     *To try until it is done, or fails: auto done = x.compare_exchange(e, f(e)); while
+     *(!done.error() && !*done) done = x.compare_exchange(e, f(e));
      */
     result<bool> compare_exchange(T& expected, T desired) const {
         uint64_t there = bits(expected);

@@ -27,30 +27,50 @@ inline constexpr std::uint32_t node_page_bytes_min = 64 << 10;
 // Memory that a backend has in each op, and in each range, from the op's begin to its end.
 inline constexpr std::size_t op_room_bytes = 448, range_room_bytes = 24;
 
-// The probes show these numbers (probes.hpp).
-enum class Kind : std::uint8_t {
+// Traits of a kind of operation.
+namespace trait {
+enum : std::uint8_t {
     none = 0,
-    read = 1,
-    write = 2,
-    readv = 3,
-    writev = 4,
-    integer = 5, // a change of an integer
-    put = 6,
-    copy = 7,
-    zero = 8,
-    fence = 9,
-    alloc = 10,
-    free = 11,
-    publish = 12,
-    lookup = 13,
+    bytes = 1 << 0,   // has an address, and bytes from there on
+    reads = 1 << 1,   // changes nothing, so it keeps no order with others that don't
+    name = 1 << 2,    // has a name; alone in its call
+    barrier = 1 << 3, // begins when all earlier operations of the handle have ended
 };
+} // namespace trait
 
-inline bool only_reads(Kind kind) {
-    return kind == Kind::read || kind == Kind::readv;
-}
+// The kinds of operations, a row each: README.md tells how one is added. counted: the kind in
+// remote_stats(). wire: the message; device: the command; 0: none, or another way. The probes show
+// the number of the row, from 0 on (probes.hpp).
+// clang-format off
+#define REMORA_KINDS(ROW) \
+    /*  kind     traits                       counted              wire          device */ \
+    ROW(none,    trait::none,                 REMOTE_KIND_OTHER,   0,            0) \
+    ROW(read,    trait::bytes | trait::reads, REMOTE_KIND_READ,    RMEM_READ,    RMEM_IO_READ) \
+    ROW(write,   trait::bytes,                REMOTE_KIND_WRITE,   RMEM_WRITE,   RMEM_IO_WRITE) \
+    ROW(readv,   trait::reads,                REMOTE_KIND_READ,    RMEM_READV,   RMEM_IO_READV) \
+    ROW(writev,  trait::none,                 REMOTE_KIND_WRITE,   RMEM_WRITEV,  RMEM_IO_WRITEV) \
+    ROW(integer, trait::bytes,                REMOTE_KIND_INTEGER, RMEM_ATOMIC,  RMEM_IO_ATOMIC) \
+    ROW(put,     trait::bytes,                REMOTE_KIND_WRITE,   RMEM_PUT,     RMEM_IO_PUT) \
+    ROW(copy,    trait::bytes,                REMOTE_KIND_WRITE,   RMEM_COPY,    RMEM_IO_COPY) \
+    ROW(zero,    trait::bytes,                REMOTE_KIND_OTHER,   RMEM_ZERO,    RMEM_IO_ZERO) \
+    ROW(fence,   trait::barrier,              REMOTE_KIND_OTHER,   RMEM_FENCE,   RMEM_IO_FENCE) \
+    ROW(alloc,   trait::none,                 REMOTE_KIND_OTHER,   RMEM_ALLOC,   0) \
+    ROW(free,    trait::none,                 REMOTE_KIND_OTHER,   RMEM_FREE,    0) \
+    ROW(publish, trait::name,                 REMOTE_KIND_OTHER,   RMEM_PUBLISH, RMEM_IO_PUBLISH) \
+    ROW(lookup,  trait::name,                 REMOTE_KIND_OTHER,   RMEM_LOOKUP,  RMEM_IO_LOOKUP) \
+    ROW(release, trait::barrier,              REMOTE_KIND_OTHER,   0,            0) \
+    ROW(list,    trait::name,                 REMOTE_KIND_OTHER,   RMEM_LIST,    RMEM_IO_LIST)
+// clang-format on
 
-inline bool has_name(Kind kind) {
-    return kind == Kind::publish || kind == Kind::lookup;
+#define REMORA_KIND(kind, ...) kind,
+enum class Kind : std::uint8_t { REMORA_KINDS(REMORA_KIND) };
+#undef REMORA_KIND
+
+inline bool has_trait(Kind kind, std::uint8_t one) {
+#define REMORA_KIND_TRAITS(kind, traits, ...) (traits),
+    static constexpr std::uint8_t traits_of[] = {REMORA_KINDS(REMORA_KIND_TRAITS)};
+#undef REMORA_KIND_TRAITS
+    return traits_of[static_cast<std::size_t>(kind)] & one;
 }
 
 // A change of an integer. 16 bytes are two of 8, the lower one first.
@@ -135,8 +155,9 @@ struct Op {
         remote_signal signal; // put
         std::uint64_t source; // copy: first byte
         Region region;        // free; alloc: wanted, then got; lookup: found
+        remote_region* to;    // list: destination of the region found
     };
-    const RegionName* name = nullptr; // publish, lookup: stays until the op has ended
+    const RegionName* name = nullptr; // publish, lookup; list: empty. Stays until the op has ended
     // put: bytes that other ops of the call write right before its own. If one of them fails, the
     // put isn't sent.
     std::uint64_t before = 0;
@@ -144,6 +165,7 @@ struct Op {
     std::span<Range> now;            // the ranges of the message in flight
     RangeRoom* range_room = nullptr; // for as many as ranges
     int refused = 0;                 // the first error of ranges sent one by one
+    bool is_unordered = false;       // compared with no other
     Op* next = nullptr;              // of a list of ops that can begin, or can't yet
     // order.hpp's
     Link all, near, near_second;
@@ -179,6 +201,8 @@ struct Call {
     std::span<Op> ops;
     Link timed;                               // of those with a limit
     int given_up = 0;                         // errno for the remaining ops after cancel or timeout
+    Call* then = nullptr;                     // begins when this one has succeeded,
+    Call* after = nullptr;                    // which is this, while neither has ended
     Call* next_left = nullptr;                // left_calls.hpp's
     mutable struct Waiter* waiters = nullptr; // queued.hpp's: threads that sleep until it has ended
 
@@ -186,6 +210,7 @@ struct Call {
     void begin(std::size_t count, Clock::time_point ends_at = never) {
         result = 0;
         given_up = 0;
+        then = after = nullptr;
         limit = ends_at;
         ops = {};
         left.store(static_cast<std::uint32_t>(count), std::memory_order_relaxed);
@@ -200,6 +225,15 @@ struct Call {
             told->ended();
     }
 };
+
+// Has the last op of a call ended, with error, as one behind which a linked call begins?
+inline bool has_succeeded(const Op& op, int error) {
+    const Change& change = op.change;
+    if (error || op.call->result)
+        return false;
+    return op.kind != Kind::integer || change.what != Change::cas ||
+           (change.found[0] == change.compare[0] && change.found[1] == change.compare[1]);
+}
 
 inline std::size_t ops_for(std::uint64_t bytes) {
     return bytes / op_bytes_max + (bytes % op_bytes_max != 0);
@@ -220,23 +254,6 @@ inline std::span<Op> cut(std::span<Op> ops, Call& call, Kind kind, std::uint64_t
         bytes -= op.bytes;
     }
     return ops;
-}
-
-// Bytes of a put that don't fit into the message with its integer and are written before it.
-inline std::size_t before_put(std::size_t bytes, std::uint32_t put_bytes) {
-    return bytes - (bytes < put_bytes ? bytes : put_bytes);
-}
-
-// The last bytes of a put, at most Backend::put_bytes(), and its integer.
-inline void make_put(Op& op, Call& call, std::uint64_t address, std::uint8_t* data,
-                     std::uint32_t bytes, const remote_signal& signal, std::uint64_t before) {
-    op.kind = Kind::put;
-    op.address = address;
-    op.bytes = bytes;
-    op.signal = signal;
-    op.data = data;
-    op.call = &call;
-    op.before = before;
 }
 
 // Ops of a copy of this size.
@@ -262,18 +279,6 @@ inline std::span<Op> cut_copy(std::span<Op> ops, Call& call, std::uint64_t to, s
         bytes -= op.bytes;
     }
     return ops;
-}
-
-// A publish or lookup, alone in its call.
-inline void make_named(Op& op, Call& call, Kind kind, const RegionName& name,
-                       std::uint64_t address) {
-    op.kind = kind;
-    op.address = address;
-    op.bytes = 0;
-    op.region = {};
-    op.name = &name;
-    op.data = nullptr;
-    op.call = &call;
 }
 
 } // namespace remora::lib

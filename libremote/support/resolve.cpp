@@ -11,9 +11,9 @@
 
 #include <netdb.h>
 #include <netinet/in.h>
-#include <pthread.h>
 
 #include "support/failure.hpp"
+#include "support/fork.hpp"
 #include "support/thread.hpp"
 
 namespace remora {
@@ -26,9 +26,7 @@ std::atomic<int> left_behind{0};
 
 // A child of fork() has none of its parent's threads.
 void watch_forks() {
-    static const int watched = pthread_atfork(nullptr, nullptr, [] { left_behind = 0; });
-    if (watched)
-        throw std::bad_alloc();
+    static const AtFork watched(nullptr, nullptr, [] { left_behind = 0; });
 }
 
 struct List {

@@ -10,6 +10,9 @@
 #include <string>
 #include <vector>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <gtest/gtest.h>
 
 #include "backend.hpp"
@@ -193,6 +196,24 @@ TEST(CppResult, Chains) {
     EXPECT_EQ(result<void>(0).transform([] { return 5; }).value_or(0), 5);
     EXPECT_EQ(result<void>(-EIO).transform([] {}).error(), -EIO);
     EXPECT_EQ(result<int>::failed(-EIO).value_or(3), 3);
+}
+
+// As std::invoke() calls them.
+TEST(CppResult, ChainsThroughMembers) {
+    struct Half {
+        int value = 0;
+        remote::result<int> half() const {
+            return value % 2 ? remote::result<int>::failed(-EDOM) : remote::result<int>(value / 2);
+        }
+        int twice() const { return 2 * value; }
+    };
+    const remote::result<Half> eight(Half{8});
+    EXPECT_EQ(eight.transform(&Half::value).value(), 8);
+    EXPECT_EQ(eight.transform(&Half::twice).value(), 16);
+    EXPECT_EQ(eight.and_then(&Half::half).value(), 4);
+    EXPECT_EQ(remote::result<Half>(Half{7}).and_then(&Half::half).error(), -EDOM);
+    EXPECT_EQ(remote::result<Half>(Half{7}).transform(&Half::value).value(), 7);
+    EXPECT_EQ(remote::result<Half>::failed(-EIO).transform(&Half::value).error(), -EIO);
 }
 
 // Types that a program can't copy, and can't make of nothing.
@@ -583,6 +604,53 @@ TEST_F(Cpp, PendingOperationsNeedNoLoop) {
     EXPECT_EQ(remote::queue().read(*address, in).wait().error(), -EINVAL);
 }
 
+TEST_F(Cpp, PendingThatHasEndedKeepsItsResultWhenCancelled) {
+    auto address = handle.alloc(100);
+    ASSERT_TRUE(address);
+    auto queue = remote::queue::open(handle);
+    ASSERT_TRUE(queue);
+    std::array<std::byte, 8> out{std::byte{5}}, in{};
+    uint64_t found = 1;
+    remote::pending write = queue->write(*address, out);
+    remote::pending fetch = queue->fetch(*address, 8, REMOTE_ADD, 1, &found);
+    remote::pending refused = queue->read(raddr_t{1} << 50, in);
+    fetch.cancel();
+    EXPECT_TRUE(fetch.wait());
+    EXPECT_EQ(found, 5U);
+    refused.cancel();
+    EXPECT_EQ(refused.wait().error(), -EFAULT);
+    EXPECT_TRUE(write.wait());
+}
+
+// The parent's thread alone takes completions of its queue.
+TEST(CppNetwork, PendingEndsInAChildOfFork) {
+    TestNode node;
+    Relay relay(node.port(), 0);
+    auto opened = remote::handle::open(udp_target(relay.port()).c_str());
+    ASSERT_TRUE(opened) << remote_why();
+    auto address = opened->alloc(100);
+    ASSERT_TRUE(address);
+    auto queue = remote::queue::open(*opened);
+    ASSERT_TRUE(queue);
+    std::array<std::byte, 8> in{};
+    relay.keep([](const rmem_head&) { return true; });
+    remote::pending read = queue->read(*address, in), other = queue->read(*address, in);
+    pid_t child = fork();
+    if (!child) {
+        other.cancel();
+        _exit(read.done() && read.wait().error() == -ECHILD && other.wait().error() == -ECHILD ? 0
+                                                                                               : 1);
+    }
+    int status = 1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+    EXPECT_FALSE(read.done());
+    relay.keep(nullptr);
+    relay.send_kept();
+    EXPECT_TRUE(read.wait());
+    EXPECT_TRUE(other.wait());
+}
+
 TEST(CppNetwork, DestroyedPendingOperationIsCancelled) {
     TestNode node;
     Relay relay(node.port(), 0);
@@ -604,6 +672,34 @@ TEST(CppNetwork, DestroyedPendingOperationIsCancelled) {
     }
     relay.cut(false);
     EXPECT_TRUE(queue->read(*address, other).wait());
+}
+
+TEST_F(Cpp, RegionsAreListed) {
+    auto address = handle.alloc(100, REMOTE_RW | REMOTE_OWN_PAGES);
+    ASSERT_TRUE(address);
+    std::array<remote_region, 4> all;
+    EXPECT_EQ(handle.list(0, all).value_or(9), 1U);
+    EXPECT_EQ(all[0].address, *address);
+    EXPECT_EQ(handle.list(0, {}).value_or(9), 0U);
+    EXPECT_EQ(handle.alloc_at(*address, 100).error(), -EADDRNOTAVAIL);
+    auto elsewhere = handle.alloc_at(*address, 100, REMOTE_RW | REMOTE_ANYWHERE);
+    ASSERT_TRUE(elsewhere);
+    EXPECT_NE(*elsewhere, *address);
+    EXPECT_EQ(handle.list(0, all).value_or(9), 2U);
+    auto queue = remote::queue::open(handle);
+    ASSERT_TRUE(queue);
+    EXPECT_TRUE(queue->release().wait());
+    EXPECT_TRUE(queue->fence().wait());
+}
+
+TEST_F(Cpp, OperationOfNoKindIsInvalid) {
+    remote::loop loop(handle);
+    remote::task task = [](remote::loop& its) -> remote::task {
+        auto done = co_await its.start(remote_op{});
+        co_return done.error();
+    }(loop);
+    loop.run();
+    EXPECT_EQ(task.error(), -EINVAL);
 }
 
 TEST_F(Cpp, FailedOperationReturnsItsErrorToTheCoroutine) {

@@ -131,12 +131,30 @@ TEST_P(Data, AWantedAddress) {
     EXPECT_EQ(remote_alloc_at(r, wanted, 2 * page, REMOTE_RW, &found), 0);
     EXPECT_EQ(found, wanted);
     EXPECT_EQ(write(found + page, {1}), 0);
-    EXPECT_EQ(remote_alloc_at(r, wanted + page, page, REMOTE_RW, &found), 1) << "in use";
+    constexpr unsigned anywhere = REMOTE_RW | REMOTE_ANYWHERE;
+    EXPECT_EQ(remote_alloc_at(r, wanted + page, page, anywhere, &found), 1) << "in use";
     EXPECT_NE(found, wanted + page);
     EXPECT_EQ(write(found, {2}), 0);
     EXPECT_EQ(read(wanted + page, 1), Bytes{1});
     EXPECT_EQ(remote_alloc_at(r, wanted + 1, page, REMOTE_RW, &found), -EINVAL)
         << "no page begins there";
+    EXPECT_EQ(ralloc(r, page, anywhere, &found), -EINVAL) << "no address is wanted";
+}
+
+// A program that takes any error for a failure has nothing to free.
+TEST_P(Data, AWantedAddressThatIsNotToBeHadIsAnErrorAndLeaksNothing) {
+    const std::uint64_t page = page_bytes_of(r);
+    raddr_t wanted = far_from(alloc(page)), found = 0, untouched = 7;
+    ASSERT_EQ(remote_alloc_at(r, wanted, page, REMOTE_RW, &found), 0);
+    const int rounds = 3;
+    std::vector<remote_region> before(64), after(64);
+    const int regions = remote_list(r, 0, before.data(), before.size());
+    ASSERT_GT(regions, 0);
+    for (int round = 0; round < rounds; round++)
+        EXPECT_EQ(remote_alloc_at(r, wanted, page, REMOTE_RW, &untouched), -EADDRNOTAVAIL);
+    EXPECT_EQ(untouched, 7U);
+    EXPECT_EQ(remote_list(r, 0, after.data(), after.size()), regions);
+    EXPECT_EQ(rfree(r, found), 0);
 }
 
 TEST_P(Data, WantedAddressesMayDescend) {
@@ -153,7 +171,8 @@ TEST_P(Data, WantedAddressesMayDescend) {
         EXPECT_EQ(read(end - 3 * i * page + page, 1), Bytes{i});
         EXPECT_EQ(rfree(r, end - 3 * i * page), 0);
     }
-    EXPECT_EQ(remote_alloc_at(r, end - 3 * page, page, REMOTE_RW, &found), 1) << "was in use";
+    EXPECT_EQ(remote_alloc_at(r, end - 3 * page, page, REMOTE_RW | REMOTE_ANYWHERE, &found), 1)
+        << "was in use";
     EXPECT_LT(found, end - 3 * regions * page);
     EXPECT_LT(alloc(page), found + 1000 * page) << "where it would be without a wish";
 }

@@ -126,8 +126,9 @@ TEST_F(Structures, ReservedFieldsAreZero) {
     ASSERT_EQ(remote_queue_open(&q, r, nullptr), 0);
     std::uint8_t byte;
     remote_op op = remote_op_read(a, &byte, 1, 0);
-    op.reserved = 1;
+    op.flags = 1U << 31;
     EXPECT_EQ(remote_queue_submit(q, &op, 1), -EINVAL);
+    EXPECT_EQ(remote_execute(r, &op), -EINVAL);
     remote_queue_close(q);
 }
 

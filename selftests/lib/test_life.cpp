@@ -13,6 +13,7 @@
 #include <mutex>
 #include <random>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <arpa/inet.h>
@@ -102,6 +103,17 @@ extern "C" int getaddrinfo(const char* host, const char* port, const addrinfo* h
         return system(test.second, port, hints, &(*list)->ai_next);
     }
     return system(host, port, hints, list);
+}
+
+extern "C" int __register_atfork(void (*)(), void (*)(), void (*)(), void*);
+extern "C" void* __dso_handle;
+
+bool no_memory_at_fork = false;
+
+extern "C" int pthread_atfork(void (*before)(), void (*in_parent)(), void (*in_child)()) {
+    return std::exchange(no_memory_at_fork, false)
+               ? ENOMEM
+               : __register_atfork(before, in_parent, in_child, __dso_handle);
 }
 
 namespace remora::test {
@@ -300,6 +312,41 @@ TEST(Device, AChildClosesItsDescriptorsOnce) {
     EXPECT_EQ(status, 0);
 }
 
+// What a newcomer does wrong first.
+TEST(Open, FailureNamesItsRemedy) {
+    auto why = [](const std::string& target, int expected) {
+        remote_t* r = nullptr;
+        EXPECT_EQ(remote_open(&r, target.c_str(), nullptr), expected) << target;
+        return std::string(remote_why());
+    };
+    const auto has = [](const std::string& text, const char* part) {
+        return text.find(part) != std::string::npos;
+    };
+    EXPECT_PRED2(has, why("embedded:size=1000T", -ENOMEM), "lower size= of the target");
+    EXPECT_PRED2(has, why("dev:/dev/rmem-that-is-not-there", -ENODEV), "attach NODE --programs");
+    EXPECT_PRED2(has, why("udp:127.0.0.1", -ENOKEY), "add ,key=FILE");
+    EXPECT_PRED2(has, why("udp:127.0.0.1,key=/none/at/all", -ENOKEY), "'remora key new FILE'");
+    const std::string file = key_file() + "-words";
+    std::ofstream(file) << "secret\r\n";
+    EXPECT_PRED2(has, why("udp:127.0.0.1,key=" + file, -ENOKEY), "'remora key new'");
+    unlink(file.c_str());
+}
+
+TEST(Open, KeyFileMayEndLinesAsDosDoes) {
+    TestNode node;
+    const std::string file = key_file() + "-dos", target = udp_target(node.port());
+    std::ifstream in(key_file());
+    std::string digits;
+    in >> digits;
+    std::ofstream(file) << digits << "\r\n";
+    remote_t* r = nullptr;
+    EXPECT_EQ(
+        remote_open(&r, (target.substr(0, target.find(',')) + ",key=" + file).c_str(), nullptr), 0)
+        << remote_why();
+    remote_close(r);
+    unlink(file.c_str());
+}
+
 TEST(Open, FailureNamesItsReason) {
     auto why = [](const std::string& target) {
         remote_t* r = nullptr;
@@ -425,6 +472,47 @@ TEST(Open, SilentNameServersTakeNoMoreThanTheTimeout) {
     EXPECT_TRUE(
         comes_true([&] { return remote_open(&r, target.c_str(), &options) == -EHOSTUNREACH; }));
     EXPECT_EQ(std::string(remote_why()).find("in time"), std::string::npos) << remote_why();
+}
+
+// The parent's threads that look names up aren't in the child.
+TEST(Open, AChildHasItsOwnLookUps) {
+    const Watchdog watchdog("a child's remote_open()");
+    const SilentNames silent;
+    const std::string target = fmt::format("udp:{},key={}", SilentNames::host, key_file());
+    const remote_options options = in_time(50'000);
+    remote_t* r = nullptr;
+    for (int n = 1; n <= 16; n++)
+        EXPECT_EQ(remote_open(&r, target.c_str(), &options), -EHOSTUNREACH);
+    EXPECT_EQ(remote_open(&r, target.c_str(), &options), -EAGAIN);
+    pid_t child = fork();
+    if (!child)
+        _exit(remote_open(&r, target.c_str(), &options) == -EHOSTUNREACH ? 0 : 1);
+    int status = 1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+    EXPECT_EQ(remote_open(&r, target.c_str(), &options), -EAGAIN);
+}
+
+// In a process of its own, where nothing has asked for fork()'s handlers yet.
+TEST(OpenDeathTest, WithoutMemoryForForksHandlersTheNextCallTriesAgain) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    const auto calls_that_fail = [] {
+        const std::string by_name = fmt::format("udp:none.invalid,key={}", key_file());
+        remote_t* r = nullptr;
+        remote_queue_t* q = nullptr;
+        const auto fails = [](auto call) {
+            no_memory_at_fork = true;
+            return call() == -ENOMEM && !no_memory_at_fork;
+        };
+        const auto opens = [&] { return remote_open(&r, "embedded:", nullptr); };
+        const auto queues = [&] { return remote_queue_open(&q, r, nullptr); };
+        const auto looks_up = [&] { return remote_open(&r, by_name.c_str(), nullptr); };
+        // A handle has two places that ask for handlers.
+        const bool good = fails(opens) && fails(opens) && !opens() && fails(queues) && !queues() &&
+                          fails(looks_up) && looks_up() == -EHOSTUNREACH;
+        _exit(good ? 0 : 1);
+    };
+    EXPECT_EXIT(calls_that_fail(), testing::ExitedWithCode(0), "");
 }
 
 TEST(Open, AskingForMemoryLooksNothingUp) {

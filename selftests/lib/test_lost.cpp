@@ -140,7 +140,7 @@ TEST_F(Lost, EachAllocationIsReportedOnceThenTheHandleWorks) {
     raddr_t freed_small = alloc(16), freed = alloc(page), wanted = 0;
     ASSERT_EQ(rfree(r, freed_small), 0);
     ASSERT_EQ(rfree(r, freed), 0);
-    ASSERT_GE(remote_alloc_at(r, 1000 * page, page, REMOTE_RW, &wanted), 0);
+    ASSERT_GE(remote_alloc_at(r, 1000 * page, page, REMOTE_RW | REMOTE_ANYWHERE, &wanted), 0);
     given[wanted] = page;
     restart();
     EXPECT_EQ(go_on(), given);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-// Names of allocations: who finds them, when they end, and what is refused.
+// Names of allocations: who finds them, when they end, and what is refused. Lists of regions.
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -14,6 +15,7 @@
 #include "backend.hpp"
 #include "remote/coroutine.hpp"
 #include "remote/queue.h"
+#include "victim.hpp"
 
 namespace remora::test {
 
@@ -334,6 +336,127 @@ TEST(NamesCpp, HandlesQueuesAndCoroutinesHaveThem) {
     EXPECT_EQ(handle.withdraw("c").error(), -ENOENT);
     EXPECT_EQ(handle.lookup("c").error(), -ENOENT);
     EXPECT_EQ(remote::handle().lookup("b").error(), -EINVAL);
+}
+
+// ---- sharing ----
+
+// A program shares a small structure so.
+TEST_P(Names, SmallAllocationWithItsOwnPagesIsSharedByName) {
+    const std::uint64_t page = page_bytes_of(r);
+    std::array<std::uint8_t, 64> out{}, in{};
+    out.fill(5);
+    raddr_t a = 0;
+    ASSERT_EQ(remote_alloc(r, 64, REMOTE_RW | REMOTE_OWN_PAGES, &a), 0);
+    ASSERT_EQ(rwrite(r, a, out.data(), out.size()), 0);
+    ASSERT_EQ(remote_publish(r, "small", a), 0);
+    Found found;
+    ASSERT_EQ(lookup(false, another(), "small", found), 0);
+    EXPECT_EQ(found[0], a);
+    EXPECT_EQ(found[1], page);
+    EXPECT_EQ(rread(another(), found[0], in.data(), in.size()), 0);
+    EXPECT_EQ(in, out);
+    EXPECT_EQ(remote_free_sized(another(), found[0], found[1]), 0);
+    EXPECT_EQ(lookup("small"), -ENOENT);
+    EXPECT_EQ(rread(r, a, in.data(), in.size()), -EFAULT);
+}
+
+TEST(Sharing, SmallStructureOfAProcessThatCrashedIsFoundAndFreed) {
+    TestNode node;
+    const std::string target = udp_target(node.port());
+    Victim owner([&] {
+        remote_t* mine = nullptr;
+        raddr_t a = 0;
+        const std::uint64_t value = 42;
+        return !remote_open(&mine, target.c_str(), nullptr) &&
+               !remote_alloc(mine, 64, REMOTE_RW | REMOTE_OWN_PAGES, &a) &&
+               !remote_write(mine, a, &value, sizeof(value)) && !remote_publish(mine, "it", a);
+    });
+    ASSERT_TRUE(owner.run());
+    owner.kill();
+    remote_t* r = nullptr;
+    ASSERT_EQ(remote_open(&r, target.c_str(), nullptr), 0) << remote_why();
+    raddr_t a = 0;
+    std::uint64_t bytes = 0, value = 0;
+    ASSERT_EQ(remote_lookup(r, "it", &a, &bytes), 0);
+    EXPECT_EQ(remote_read(r, a, &value, sizeof(value)), 0);
+    EXPECT_EQ(value, 42U);
+    remote_region region{};
+    EXPECT_EQ(remote_list(r, 0, &region, 1), 1);
+    EXPECT_EQ(region.address, a);
+    EXPECT_STREQ(region.name, "it");
+    EXPECT_EQ(remote_free_sized(r, a, bytes), 0);
+    EXPECT_EQ(remote_list(r, 0, &region, 1), 0);
+    remote_close(r);
+}
+
+// ---- lists ----
+
+TEST_P(Names, ListTellsEachRegionOnceInTheOrderOfAddresses) {
+    const std::uint64_t page = page_bytes_of(r);
+    std::vector<remote_region> before(256);
+    const int others = remote_list(r, 0, before.data(), before.size());
+    ASSERT_GE(others, 0);
+    ASSERT_LT(others, 256);
+    raddr_t named = 0, plain = 0, small = 0;
+    ASSERT_EQ(remote_alloc(r, 3 * page - 5, REMOTE_RW, &named), 0);
+    ASSERT_EQ(remote_alloc(r, page, REMOTE_READ, &plain), 0);
+    ASSERT_EQ(remote_alloc(r, 16, REMOTE_RW, &small), 0);
+    ASSERT_EQ(remote_publish(r, "one", named), 0);
+    ASSERT_EQ(remote_publish(r, "two", named), 0);
+    for (std::size_t at_once : {1, 2, 256}) {
+        std::vector<remote_region> all, some(at_once);
+        int n;
+        raddr_t from = 0;
+        do {
+            n = remote_list(r, from, some.data(), some.size());
+            ASSERT_GE(n, 0);
+            all.insert(all.end(), some.begin(), some.begin() + n);
+            from = all.back().address + 1;
+        } while (n == static_cast<int>(at_once));
+        EXPECT_EQ(std::ssize(all), others + 3);
+        EXPECT_TRUE(
+            std::ranges::is_sorted(all, std::ranges::less_equal(), &remote_region::address));
+        const auto find = [&](raddr_t a) -> const remote_region& {
+            auto at = std::ranges::find(all, a, &remote_region::address);
+            EXPECT_NE(at, all.end());
+            return at == all.end() ? all.front() : *at;
+        };
+        EXPECT_EQ(find(named).bytes, 3 * page);
+        EXPECT_EQ(find(named).permission, unsigned{REMOTE_RW});
+        EXPECT_EQ(find(named).names, 2U);
+        EXPECT_TRUE(!std::strcmp(find(named).name, "one") || !std::strcmp(find(named).name, "two"));
+        EXPECT_EQ(find(plain).permission, unsigned{REMOTE_READ});
+        EXPECT_EQ(find(plain).names, 0U);
+        EXPECT_STREQ(find(plain).name, "");
+        EXPECT_EQ(find(small / page * page).bytes, page) << "the page that it shares";
+    }
+    remote_region region{};
+    EXPECT_EQ(remote_list(r, named + 1, &region, 1), 1);
+    EXPECT_GT(region.address, named);
+    EXPECT_EQ(remote_list(r, ~raddr_t{0}, &region, 1), 0);
+    EXPECT_EQ(remote_list(r, 0, nullptr, 1), -EINVAL);
+    EXPECT_EQ(remote_list(r, 0, &region, 0), -EINVAL);
+    for (raddr_t a : {named, plain, small})
+        EXPECT_EQ(rfree(r, a), 0);
+    EXPECT_EQ(remote_list(r, 0, before.data(), before.size()), others);
+}
+
+TEST_P(Names, ListByAQueue) {
+    raddr_t a = alloc(1 << 20);
+    remote_queue_t* q = nullptr;
+    ASSERT_EQ(remote_queue_open(&q, r, nullptr), 0);
+    remote_region there{}, none{};
+    none.bytes = 7;
+    const remote_op ops[] = {remote_op_list(a, &there, 0), remote_op_list(~raddr_t{0}, &none, 1),
+                             remote_op_list(0, nullptr, 2)};
+    EXPECT_EQ(remote_queue_submit(q, ops, 3), 2) << "the last one has no destination";
+    remote_completion done[2];
+    ASSERT_EQ(remote_queue_wait(q, done, 2, 2, forever), 2);
+    EXPECT_EQ(done[0].result, 0);
+    EXPECT_EQ(done[1].result, 0);
+    EXPECT_EQ(there.address, a);
+    EXPECT_EQ(none.bytes, 0U);
+    remote_queue_close(q);
 }
 
 } // namespace

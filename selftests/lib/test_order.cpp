@@ -172,6 +172,66 @@ TEST(Order, CopiesOfOneSourceDontWait) {
     EXPECT_EQ(order.leave(write), nullptr);
 }
 
+TEST(Order, BarrierWaitsForAllEarlierOpsAndNoOtherWaitsForIt) {
+    Order order;
+    std::deque<Op> ops(3);
+    std::uint64_t at = 0;
+    for (Op& op : ops) {
+        op.kind = Kind::write;
+        op.from = at;
+        op.end = at += 16;
+        EXPECT_TRUE(order.enter(op));
+    }
+    Op barrier, behind, second;
+    barrier.kind = Kind::release;
+    second.kind = Kind::fence;
+    behind.kind = Kind::write;
+    behind.from = at;
+    behind.end = at + 16;
+    EXPECT_FALSE(order.enter(barrier));
+    EXPECT_TRUE(order.enter(behind));
+    EXPECT_FALSE(order.enter(second));
+    EXPECT_EQ(order.leave(behind), nullptr);
+    EXPECT_EQ(order.leave(ops[1]), nullptr);
+    EXPECT_EQ(order.leave(ops[0]), nullptr);
+    EXPECT_EQ(order.leave(ops[2]), &barrier);
+    EXPECT_EQ(barrier.next, nullptr);
+    EXPECT_EQ(order.leave(barrier), &second);
+    EXPECT_EQ(order.leave(second), nullptr);
+    EXPECT_TRUE(order.enter(barrier)) << "there is nothing before it";
+    EXPECT_EQ(order.leave(barrier), nullptr);
+}
+
+TEST(Order, UnorderedOpWaitsForNoneAndNoneForIt) {
+    Order order;
+    std::vector<lib::Range> ranges(2);
+    ranges[0].address = 4096;
+    ranges[1].address = 4100;
+    ranges[0].bytes = ranges[1].bytes = 16;
+    Op first, unordered, many, last, release;
+    for (Op* op : {&first, &unordered, &last}) {
+        op->kind = Kind::write;
+        op->from = 4096;
+        op->end = 4196;
+    }
+    many.kind = Kind::writev;
+    many.ranges = ranges;
+    unordered.is_unordered = many.is_unordered = true;
+    EXPECT_TRUE(order.enter(first));
+    EXPECT_TRUE(order.enter(unordered));
+    EXPECT_TRUE(order.enter(many));
+    EXPECT_FALSE(order.enter(last));
+    EXPECT_EQ(last.blockers, 1U);
+    release.kind = Kind::release;
+    EXPECT_FALSE(order.enter(release));
+    EXPECT_EQ(release.blockers, 4U);
+    EXPECT_EQ(order.leave(unordered), nullptr);
+    EXPECT_EQ(order.leave(many), nullptr);
+    EXPECT_EQ(order.leave(first), &last);
+    EXPECT_EQ(order.leave(last), &release);
+    EXPECT_EQ(order.leave(release), nullptr);
+}
+
 // Clio compares pages: neighbours on one would wait.
 TEST(Order, NeighboursDontWait) {
     Order order;

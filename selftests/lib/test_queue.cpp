@@ -557,6 +557,241 @@ TEST_F(QueuesHeld, CloseCancelsOperationsInFlight) {
     EXPECT_EQ(rread(r, a, &word, 8), 0);
 }
 
+// ---- linked operations ----
+
+remote_op linked(remote_op op) {
+    op.flags |= REMOTE_OP_LINK;
+    return op;
+}
+
+TEST_P(Queues, LinkedOperationsAreExecutedInTheirOrder) {
+    open_queue(16);
+    raddr_t a = alloc(4096), b = a + 2048;
+    std::uint64_t one = 1, in = 0, found = 0;
+    const remote_op ops[] = {
+        linked(remote_op_write(a, &one, 8, 0)), linked(remote_op_copy(b, a, 8, 1)),
+        linked(remote_op_fetch(b, 8, REMOTE_ADD, 5, &found, 2)), remote_op_read(b, &in, 8, 3)};
+    ASSERT_EQ(remote_queue_submit(q, ops, std::size(ops)), 4);
+    EXPECT_EQ(take(4), (std::vector<int>{0, 0, 0, 0}));
+    EXPECT_EQ(found, 1U);
+    EXPECT_EQ(in, 6U);
+}
+
+TEST_P(Queues, FailureEndsTheOperationsLinkedBehindItAlone) {
+    open_queue(16);
+    raddr_t a = alloc(4096);
+    std::uint64_t zero = 0, two = 2, three = 3, found[2] = {};
+    const raddr_t none = a + (raddr_t{1} << 40);
+    const remote_op ops[] = {linked(remote_op_write(a, &two, 8, 0)),
+                             linked(remote_op_write(none, &two, 8, 1)),
+                             linked(remote_op_write(a, &three, 8, 2)),
+                             remote_op_write(a + 8, &three, 8, 3),
+                             remote_op_write(a + 16, &three, 8, 4),
+                             linked(remote_op_cas(a + 24, 8, &two, &three, found, 5)),
+                             remote_op_write(a + 32, &three, 8, 6),
+                             linked(remote_op_cas(a + 40, 8, &zero, &three, nullptr, 7)),
+                             remote_op_write(a + 48, &three, 8, 8)};
+    ASSERT_EQ(remote_queue_submit(q, ops, std::size(ops)), 9);
+    EXPECT_EQ(take(9),
+              (std::vector<int>{0, -EFAULT, -ECANCELED, -ECANCELED, 0, 0, -ECANCELED, 1, 0}));
+    std::array<std::uint64_t, 7> there{};
+    ASSERT_EQ(rread(r, a, there.data(), sizeof(there)), 0);
+    EXPECT_EQ(there, (std::array<std::uint64_t, 7>{2, 0, 3, 0, 0, 3, 3}));
+}
+
+TEST_P(Queues, LinkedRowThatIsNotWholeOrTooLongIsInvalid) {
+    open_queue(8);
+    raddr_t a = alloc(64 * 8);
+    std::uint64_t value = 7;
+    remote_op open_end[] = {remote_op_write(a, &value, 8, 0),
+                            linked(remote_op_write(a, &value, 8, 1))};
+    EXPECT_EQ(remote_queue_submit(q, open_end, 2), 1);
+    EXPECT_EQ(take(1), std::vector<int>{0});
+    EXPECT_EQ(remote_queue_submit(q, &open_end[1], 1), -EINVAL);
+    std::vector<remote_op> row(REMOTE_LINKED_MAX + 1, linked(remote_op_write(a, &value, 8, 0)));
+    row.back().flags = 0;
+    EXPECT_EQ(remote_queue_submit(q, row.data(), row.size()), -EINVAL) << "too many";
+    row.erase(row.begin());
+    EXPECT_EQ(remote_queue_submit(q, row.data(), row.size()), -EINVAL) << "the queue is too short";
+    row.resize(8);
+    row.back().flags = 0;
+    for (std::size_t n = 0; n < row.size(); n++)
+        row[n].user_data = n;
+    EXPECT_EQ(remote_queue_submit(q, row.data(), row.size()), 8);
+    EXPECT_EQ(take(8), std::vector<int>(8, 0));
+}
+
+// More rows than a batch has operations, and than the queue has room for.
+TEST_P(Queues, RowsStartWhole) {
+    open_queue(200);
+    raddr_t a = alloc(8 * 400);
+    std::uint64_t value = 7;
+    std::vector<remote_op> ops;
+    for (std::uint64_t n = 0; n < 400; n++) {
+        ops.push_back(remote_op_write(a + 8 * n, &value, 8, n % 198));
+        ops.back().flags = n % 3 == 2 ? 0 : REMOTE_OP_LINK;
+    }
+    ops.back().flags = 0;
+    EXPECT_EQ(remote_queue_submit(q, ops.data(), ops.size()), 198) << "200 holds 66 rows of three";
+    EXPECT_EQ(take(198), std::vector<int>(198, 0));
+}
+
+// The relay keeps the first one's messages.
+TEST(QueueNetwork, CancelledOperationEndsTheRowBehindIt) {
+    TestNode node;
+    Relay relay(node.port(), 0);
+    remote_t* r = nullptr;
+    ASSERT_EQ(remote_open(&r, udp_target(relay.port()).c_str(), nullptr), 0) << remote_why();
+    raddr_t a = 0;
+    ASSERT_EQ(ralloc(r, 1 << 16, REMOTE_RW, &a), 0);
+    remote_queue_t* q = nullptr;
+    ASSERT_EQ(remote_queue_open(&q, r, nullptr), 0);
+    for (std::uint64_t cancelled : {0, 1, 2}) {
+        std::uint64_t value = 7, in[2] = {};
+        relay.keep([](const rmem_head&) { return true; });
+        const remote_op ops[] = {linked(remote_op_read(a, &in[0], 8, 0)),
+                                 linked(remote_op_read(a + 8, &in[1], 8, 1)),
+                                 remote_op_write(a + 16, &value, 8, 2)};
+        ASSERT_EQ(remote_queue_submit(q, ops, 3), 3);
+        EXPECT_EQ(remote_queue_cancel(q, cancelled), 1);
+        relay.keep(nullptr);
+        relay.send_kept();
+        remote_completion done[3];
+        ASSERT_EQ(remote_queue_wait(q, done, 3, 3, forever), 3);
+        for (const remote_completion& each : done)
+            EXPECT_EQ(each.result, each.user_data < cancelled ? 0 : -ECANCELED) << each.user_data;
+        EXPECT_EQ(rread(r, a + 16, &value, 8), 0);
+        EXPECT_EQ(value, 0U) << "nothing was written";
+    }
+    remote_queue_close(q);
+    remote_close(r);
+}
+
+// The completion of the late one is taken, and its slot used again, before the first one ends.
+TEST(QueueNetwork, LinkedOperationThatIsLateIsForgottenByTheOneBefore) {
+    TestNode node;
+    Relay relay(node.port(), 0);
+    remote_t* r = nullptr;
+    ASSERT_EQ(remote_open(&r, udp_target(relay.port()).c_str(), nullptr), 0) << remote_why();
+    raddr_t a = 0;
+    ASSERT_EQ(ralloc(r, 1 << 16, REMOTE_RW, &a), 0);
+    remote_queue_options options{};
+    options.size = sizeof(options);
+    options.depth = 2;
+    remote_queue_t* q = nullptr;
+    ASSERT_EQ(remote_queue_open(&q, r, &options), 0);
+    std::uint64_t in[3] = {};
+    relay.keep([](const rmem_head&) { return true; });
+    remote_op ops[] = {linked(remote_op_read(a, &in[0], 8, 0)), remote_op_read(a + 8, &in[1], 8, 1),
+                       remote_op_read(a, &in[2], 8, 2)};
+    ops[1].timeout_us = 10'000;
+    ASSERT_EQ(remote_queue_submit(q, ops, 2), 2);
+    remote_completion done[2];
+    ASSERT_EQ(remote_queue_wait(q, done, 1, 1, forever), 1);
+    EXPECT_EQ(done[0].user_data, 1U);
+    EXPECT_EQ(done[0].result, -ETIMEDOUT);
+    ASSERT_EQ(remote_queue_submit(q, &ops[2], 1), 1);
+    relay.keep(nullptr);
+    relay.send_kept();
+    ASSERT_EQ(remote_queue_wait(q, done, 2, 2, forever), 2);
+    for (const remote_completion& each : done)
+        EXPECT_EQ(each.result, 0) << each.user_data;
+    remote_queue_close(q);
+    remote_close(r);
+}
+
+// ---- release, fence, no order, limits of a call ----
+
+TEST_P(Queues, ReleaseAndFenceEndAfterAllBefore) {
+    open_queue(64);
+    raddr_t a = alloc(1 << 20);
+    std::vector<std::uint8_t> data(30'000, 5);
+    std::vector<remote_op> ops;
+    for (std::uint64_t n = 0; n < 20; n++)
+        ops.push_back(remote_op_write(a + 30'000 * n, data.data(), data.size(), n));
+    ops.push_back(remote_op_release(20));
+    ops.push_back(remote_op_fence(21));
+    ops.push_back(linked(remote_op_write(a, data.data(), 8, 22)));
+    ops.push_back(linked(remote_op_release(23)));
+    ops.push_back(remote_op_write(a, data.data(), 8, 24));
+    ASSERT_EQ(remote_queue_submit(q, ops.data(), ops.size()), 25);
+    std::vector<remote_completion> done(25);
+    ASSERT_EQ(remote_queue_wait(q, done.data(), 25, 25, forever), 25);
+    std::vector<std::size_t> place(25);
+    for (std::size_t n = 0; n < 25; n++) {
+        EXPECT_EQ(done[n].result, 0);
+        place[done[n].user_data] = n;
+    }
+    for (std::size_t n = 0; n < 20; n++)
+        EXPECT_LT(place[n], place[20]);
+    EXPECT_LT(place[20], place[21]);
+    EXPECT_LT(place[22], place[23]);
+    EXPECT_LT(place[23], place[24]);
+}
+
+TEST_P(Queues, UnorderedOperationsHaveTheirResults) {
+    open_queue(64);
+    raddr_t a = alloc(1 << 16);
+    std::array<std::uint64_t, 32> out, in{};
+    std::iota(out.begin(), out.end(), 1);
+    std::vector<remote_op> ops;
+    for (std::uint64_t n = 0; n < 32; n++) {
+        ops.push_back(remote_op_write(a + 8 * n, &out[n], 8, n));
+        ops.back().flags = REMOTE_OP_UNORDERED;
+    }
+    ASSERT_EQ(remote_queue_submit(q, ops.data(), ops.size()), 32);
+    EXPECT_EQ(take(32), std::vector<int>(32, 0));
+    for (std::uint64_t n = 0; n < 32; n++) {
+        ops[n] = remote_op_read(a + 8 * n, &in[n], 8, n);
+        ops[n].flags = REMOTE_OP_UNORDERED;
+    }
+    ASSERT_EQ(remote_queue_submit(q, ops.data(), ops.size()), 32);
+    EXPECT_EQ(take(32), std::vector<int>(32, 0));
+    EXPECT_EQ(in, out);
+}
+
+TEST_P(Queues, ExecuteIsTheCallOfTheOperationsName) {
+    raddr_t a = alloc(4096);
+    std::uint64_t out = 5, in = 0, expected = 6, desired = 9, found = 0;
+    remote_op write = remote_op_write(a, &out, 8, 0), read = remote_op_read(a, &in, 8, 0),
+              add = remote_op_fetch(a, 8, REMOTE_ADD, 1, &found, 0),
+              cas = remote_op_cas(a, 8, &expected, &desired, &found, 0), fence = remote_op_fence(0),
+              bad = remote_op{}, link = linked(write);
+    EXPECT_EQ(remote_execute(r, &write), 0);
+    EXPECT_EQ(remote_execute(r, &add), 0);
+    EXPECT_EQ(found, 5U);
+    EXPECT_EQ(remote_execute(r, &cas), 1);
+    EXPECT_EQ(remote_execute(r, &cas), 0) << "another integer is there";
+    EXPECT_EQ(found, 9U);
+    EXPECT_EQ(remote_execute(r, &fence), 0);
+    EXPECT_EQ(remote_execute(r, &read), 0);
+    EXPECT_EQ(in, 9U);
+    EXPECT_EQ(remote_execute(r, &bad), -EINVAL);
+    EXPECT_EQ(remote_execute(r, &link), -EINVAL);
+    EXPECT_EQ(remote_execute(r, nullptr), -EINVAL);
+    EXPECT_EQ(remote_execute(nullptr, &read), -EINVAL);
+}
+
+TEST(QueueNetwork, ExecuteEndsAtTheLimitOfItsCall) {
+    TestNode node;
+    Relay relay(node.port(), 0);
+    remote_t* r = nullptr;
+    ASSERT_EQ(remote_open(&r, udp_target(relay.port()).c_str(), nullptr), 0) << remote_why();
+    raddr_t a = 0;
+    std::uint64_t value = 7;
+    ASSERT_EQ(ralloc(r, 1 << 16, REMOTE_RW, &a), 0);
+    remote_op read = remote_op_read(a, &value, 8, 0);
+    read.timeout_us = 20'000;
+    relay.keep([](const rmem_head&) { return true; });
+    EXPECT_EQ(remote_execute(r, &read), -ETIMEDOUT);
+    relay.keep(nullptr);
+    relay.send_kept();
+    read.timeout_us = 0;
+    EXPECT_EQ(remote_execute(r, &read), 0);
+    EXPECT_EQ(value, 0U);
+    remote_close(r);
+}
+
 } // namespace
 
 } // namespace remora::test

@@ -310,6 +310,23 @@ TEST(Freeing, AfterARefusalThatNamesNoReasonTheRegionCanBeFreedAgain) {
     EXPECT_EQ(heap.free(address, bytes), -EFAULT);
 }
 
+TEST(Freeing, AnotherHandlesRegionIsGoneOnlyIfTheNodeSaysSo) {
+    Manual backend;
+    Heap heap(backend);
+    struct Case {
+        int read, freed;
+    };
+    std::size_t n = 0;
+    for (const Case& test :
+         {Case{-EFAULT, 0}, Case{0, -EFAULT}, Case{-ETIMEDOUT, -ETIMEDOUT}, Case{-EIO, -EIO}}) {
+        std::uint64_t bytes = 10;
+        std::thread node([&] { backend.finish(backend.begun(n), test.read); });
+        EXPECT_EQ(heap.free_sized(77, bytes), test.freed);
+        node.join();
+        n++;
+    }
+}
+
 TEST(GivingUp, ACallThatIsCancelledBeforeItBeginsEndsWithoutTheNode) {
     Manual backend;
     Reader other(backend, 64, 1); // receives meanwhile

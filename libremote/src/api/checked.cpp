@@ -6,6 +6,7 @@
 #include <string>
 #include <system_error>
 
+#include "src/backend/build.hpp"
 #include "src/backend/integers.hpp"
 
 namespace remora::lib {
@@ -30,12 +31,14 @@ const char* error_text(int error) {
         return "the node was silent for too long, or the time limit expired";
     case ESTALE:
         return "the node restarted and its memory is lost: see remote_lost()";
+    case EADDRNOTAVAIL:
+        return "the wanted address can't be had: ask for REMOTE_ANYWHERE, or for another one";
     case EBADF:
         return "the handle was closed";
     case ECHILD:
         return "the handle belongs to the parent process: open one in this process";
     case ENOMEM:
-        return "no memory left on this machine";
+        return "no memory left on this machine, or more than RLIMIT_MEMLOCK permits (ulimit -l)";
     case ECONNRESET:
         return "the session ended before the answer: executed once or never";
     case ECANCELED:
@@ -54,11 +57,11 @@ const char* error_text(int error) {
     case EPROTO:
         return "the program there is no memory node of this version";
     case EUSERS:
-        return "the node is full: it has no session left";
+        return "the node has no session left: end some clients, or start it with more --sessions";
     case ENOKEY:
-        return "no key, or one that can't be read";
+        return "no key, or one that can't be read: 'remora key new' makes one";
     case ENODEV:
-        return "no such device";
+        return "no such device: 'remora attach NODE --programs' makes one";
     case EPERM:
         return "the calling thread doesn't hold the lock, or no longer";
     case EDEADLK:
@@ -128,16 +131,6 @@ int check_range(const remote_t* r, raddr_t address, const void* buffer, std::siz
     return 0;
 }
 
-int check_pieces(const remote_t* r, const remote_vec* pieces, std::size_t count) {
-    if (!pieces || !count || count > REMOTE_PIECES_MAX)
-        return -EINVAL;
-    for (const remote_vec& piece : std::span(pieces, count)) {
-        if (int error = check_range(r, piece.address, piece.buffer, piece.bytes))
-            return error;
-    }
-    return 0;
-}
-
 int check_integer(const remote_t* r, raddr_t address, std::size_t bytes) {
     if (int error = check(r))
         return error;
@@ -158,6 +151,8 @@ int check_copy(const remote_t* r, raddr_t to, raddr_t from, std::size_t bytes) {
     return bytes && to + bytes >= to && from + bytes >= from && distance >= bytes ? 0 : -EINVAL;
 }
 
+namespace {
+
 int check_name(const remote_t* r, const char* name) {
     if (int error = check(r))
         return error;
@@ -175,6 +170,8 @@ int check_publish(const remote_t* r, const char* name, raddr_t address) {
     return address % epoch->backend->page_bytes() ? -EFAULT : 0;
 }
 
+constexpr std::size_t bytes_max = std::size_t{1} << 30; // of an operation
+
 int check_put(const remote_t* r, raddr_t address, const void* buffer, std::size_t bytes,
               const remote_signal* signal) {
     if (!signal || !is_change(signal->what))
@@ -182,6 +179,57 @@ int check_put(const remote_t* r, raddr_t address, const void* buffer, std::size_
     if (int error = check_range(r, address, buffer, bytes))
         return error;
     return check_integer(r, signal->address, signal->bytes);
+}
+
+int check_pieces(const remote_t* r, const remote_vec* pieces, std::size_t count) {
+    if (!pieces || !count || count > REMOTE_PIECES_MAX)
+        return -EINVAL;
+    std::size_t bytes = 0;
+    for (const remote_vec& piece : std::span(pieces, count)) {
+        if (int error = check_range(r, piece.address, piece.buffer, piece.bytes))
+            return error;
+        bytes += std::min(piece.bytes, bytes_max + 1);
+    }
+    return bytes <= bytes_max ? 0 : -EINVAL;
+}
+
+int check_region(const remote_t* r, const void* to) {
+    const int error = check(r);
+    return error || (to && !is_mapped(to, sizeof(remote_region))) ? error : -EINVAL;
+}
+
+} // namespace
+
+int check_op(const remote_t* r, const remote_op& op) {
+    if (op.flags & ~(REMOTE_OP_LINK | REMOTE_OP_UNORDERED))
+        return -EINVAL;
+    const bool is_long = op.bytes > bytes_max;
+    const auto* name = static_cast<const char*>(op.buffer);
+    switch (args_of(op.kind)) {
+    case Args::none:
+        return check(r);
+    case Args::data:
+        return is_long ? -EINVAL : check_range(r, op.address, op.buffer, op.bytes);
+    case Args::copy:
+        return is_long ? -EINVAL : check_copy(r, op.address, op.from, op.bytes);
+    case Args::put:
+        return is_long ? -EINVAL : check_put(r, op.address, op.buffer, op.bytes, op.signal);
+    case Args::pieces:
+        return check_pieces(r, op.pieces, op.count);
+    case Args::integer:
+        return is_change(op.change) ? check_integer(r, op.address, op.bytes) : -EINVAL;
+    case Args::cas:
+        return check_cas(r, op.address, op.bytes);
+    case Args::publish:
+        return check_publish(r, name, op.address);
+    case Args::name:
+        return check_name(r, name);
+    case Args::region:
+        return check_region(r, op.buffer);
+    case Args::invalid:
+        break;
+    }
+    return -EINVAL;
 }
 
 void check_size(const void* given, std::string_view name, std::size_t bytes, std::size_t known,

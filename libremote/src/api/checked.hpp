@@ -30,19 +30,14 @@ int fail(int error, const char* text) noexcept;
 // 0, -EINVAL, -EBADF, -ECHILD.
 int check(const remote_t* r);
 int check_range(const remote_t* r, raddr_t address, const void* buffer, std::size_t bytes);
-int check_pieces(const remote_t* r, const remote_vec* pieces, std::size_t count);
 // An integer of 4 or 8 bytes.
 int check_integer(const remote_t* r, raddr_t address, std::size_t bytes);
 // One of 16, too.
 int check_cas(const remote_t* r, raddr_t address, std::size_t bytes);
 // Two ranges that don't overlap.
 int check_copy(const remote_t* r, raddr_t to, raddr_t from, std::size_t bytes);
-// One of 1 to REMOTE_NAME_BYTES_MAX bytes.
-int check_name(const remote_t* r, const char* name);
-// address: 0, or one that isn't a small allocation's of this handle.
-int check_publish(const remote_t* r, const char* name, raddr_t address);
-int check_put(const remote_t* r, raddr_t address, const void* buffer, std::size_t bytes,
-              const remote_signal* signal);
+// An operation's arguments, flags and kind.
+int check_op(const remote_t* r, const remote_op& op);
 
 // A thread that is cancelled in a call ends after it: it might be receiving for all others, and its
 // operations lie on its stack.

@@ -4,36 +4,24 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <limits>
 #include <utility>
 
-#include <pthread.h>
-
+#include "src/backend/build.hpp"
 #include "src/backend/slide.hpp"
-#include "support/failure.hpp"
+#include "support/fork.hpp"
 
 namespace remora::lib {
 
 namespace {
 
-constexpr std::size_t async_bytes_max = std::size_t{1} << 30;
 // Messages of a synchronous copy that counts as one operation (remote.h).
 constexpr std::size_t copies_in_flight = (1 << 20) / copy_op_bytes_max;
 // Number of forks between this process and the first one.
 std::atomic<unsigned> process_generation;
 
 unsigned current_generation() {
-    static const int watched = pthread_atfork(nullptr, nullptr, [] { process_generation++; });
-    if (watched)
-        throw Failure(ENOMEM, "no memory to watch for fork()");
+    static const AtFork watched(nullptr, nullptr, [] { process_generation++; });
     return process_generation;
-}
-
-bool are_too_long(std::span<const remote_vec> pieces) {
-    std::size_t bytes = 0;
-    for (const remote_vec& piece : pieces)
-        bytes += std::min(piece.bytes, async_bytes_max + 1);
-    return bytes > async_bytes_max;
 }
 
 } // namespace
@@ -128,36 +116,15 @@ void Handle::remove(Queue& queue) {
 
 // ---- synchronous ones ----
 
-int Handle::transfer(Kind kind, std::span<const remote_vec> pieces, Clock::time_point limit) {
-    if (are_too_long(pieces))
-        return -EINVAL;
+int Handle::execute(const remote_op& op) {
     EpochRef now = epoch();
-    Cut cut(kind, pieces, now->backend->vector_bytes());
     Call call;
-    Ranges ranges(cut.ranges());
-    std::vector<Op> ops(cut.ops());
-    cut.make(ops, call, ranges);
-    call.begin(ops.size(), limit);
-    now->backend->start(ops);
+    Built built;
+    built.make(op, *now->backend, call,
+               std::min(limit(), op.timeout_us ? from_now(op.timeout_us) : never));
+    now->backend->start(call.ops);
     now->backend->wait(call, never);
-    return call.result;
-}
-
-int Handle::put(raddr_t address, std::uint8_t* data, std::size_t bytes, const remote_signal& signal,
-                Clock::time_point limit) {
-    EpochRef now = epoch();
-    std::size_t before = before_put(bytes, now->backend->put_bytes());
-    Call call;
-    Op alone;
-    std::vector<Op> more(before ? ops_for(before) + 1 : 0);
-    std::span<Op> ops = before ? std::span(more) : std::span(&alone, 1);
-    cut(ops, call, Kind::write, address, data, before);
-    make_put(ops.back(), call, address + before, data + before,
-             static_cast<std::uint32_t>(bytes - before), signal, before);
-    call.begin(ops.size(), limit);
-    now->backend->start(ops);
-    now->backend->wait(call, never);
-    return call.result;
+    return built.hand_over(call.result);
 }
 
 int Handle::copy(raddr_t to, raddr_t from, std::uint64_t bytes, Clock::time_point limit) {
@@ -167,20 +134,6 @@ int Handle::copy(raddr_t to, raddr_t from, std::uint64_t bytes, Clock::time_poin
         [&](Op& op, Call& call, std::uint64_t offset, std::uint64_t piece) {
             cut_copy({&op, 1}, call, to + offset, from + offset, piece);
         });
-}
-
-int Handle::name(Kind kind, const char* name, raddr_t address, Region& region,
-                 Clock::time_point limit) {
-    EpochRef now = epoch();
-    const RegionName kept(name);
-    Call call;
-    Op op;
-    make_named(op, call, kind, kept, address);
-    call.begin(1, limit);
-    now->backend->start({&op, 1});
-    now->backend->wait(call, never);
-    region = op.region;
-    return call.result;
 }
 
 } // namespace remora::lib

@@ -15,7 +15,6 @@
 #include "src/async/queue.hpp"
 #include "src/backend/backend.hpp"
 #include "src/backend/buffers.hpp"
-#include "src/backend/cut.hpp"
 #include "src/backend/target.hpp"
 #include "src/mmap/mappings.hpp"
 
@@ -42,15 +41,10 @@ public:
     int lost(raddr_t& address, std::uint64_t& bytes);
     void stats(remote_counters& counters);
 
-    // READ or WRITE of all pieces; the caller has checked them.
-    int transfer(Kind kind, std::span<const remote_vec> pieces, Clock::time_point limit);
-    // Data, then the integer.
-    int put(raddr_t address, std::uint8_t* data, std::size_t bytes, const remote_signal& signal,
-            Clock::time_point limit);
+    // The caller has checked the arguments.
+    int execute(const remote_op& op);
     // Copies inside the node; the caller has checked the ranges.
     int copy(raddr_t to, raddr_t from, std::uint64_t bytes, Clock::time_point limit);
-    // A publish or lookup of a name that was checked. region: a lookup's result.
-    int name(Kind kind, const char* name, raddr_t address, Region& region, Clock::time_point limit);
     // The limit for a synchronous call that begins now.
     Clock::time_point limit() const {
         return call_timeout_us_ ? from_now(call_timeout_us_) : never;

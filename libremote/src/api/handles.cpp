@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "src/api/handles.hpp"
 
-#include <new>
 #include <utility>
 
-#include <pthread.h>
-
-#include "src/api/names.hpp"
+#include "support/fork.hpp"
+#include "support/names.hpp"
 
 namespace remora::lib {
 
@@ -20,10 +18,7 @@ void leave_all_to_parent() {
 }
 
 void watch_forks() {
-    static const int watched =
-        pthread_atfork([] { names.lock(); }, [] { names.unlock(); }, leave_all_to_parent);
-    if (watched)
-        throw std::bad_alloc();
+    static const AtFork watched([] { names.lock(); }, [] { names.unlock(); }, leave_all_to_parent);
 }
 
 } // namespace

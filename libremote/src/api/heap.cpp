@@ -18,7 +18,7 @@ std::uint64_t slot_bytes(std::uint64_t bytes) {
 } // namespace
 
 int Heap::alloc(std::uint64_t bytes, std::uint32_t permission, raddr_t wanted, raddr_t& address) {
-    if (wanted || permission != REMOTE_RW || bytes > backend_.page_bytes() / 4)
+    if (wanted || permission != REMOTE_RW || bytes > backend_.page_bytes() / 4) // or own pages
         return alloc_region(bytes, permission, wanted, address);
     return alloc_slot(static_cast<unsigned>(std::countr_zero(slot_bytes(bytes))), address);
 }
@@ -107,9 +107,12 @@ int Heap::free_foreign(raddr_t address, std::uint64_t& bytes) {
     if (int error = backend_.dealloc({address, bytes}))
         return error;
     // A FREE that was issued again succeeds even if no region of that size is there. So check that
-    // the memory is gone.
+    // the memory is gone: no other error shows that.
     std::uint8_t byte;
-    return backend_.transfer(Kind::read, address, &byte, 1, never) ? 0 : -EFAULT;
+    const int error = backend_.transfer(Kind::read, address, &byte, 1, never);
+    if (error == -EFAULT)
+        return 0;
+    return error ? error : -EFAULT;
 }
 
 // Bytes of this handle's allocation at address; 0: none begins there.

@@ -8,17 +8,14 @@
 #include <cstddef>
 #include <cstring>
 #include <memory>
-#include <new>
 #include <span>
 #include <utility>
 #include <vector>
 
-#include <pthread.h>
-
 #include "src/api/checked.hpp"
-#include "src/api/names.hpp"
 #include "src/async/queue.hpp"
-#include "src/backend/integers.hpp"
+#include "support/fork.hpp"
+#include "support/names.hpp"
 
 using remora::lib::BackendRef;
 using remora::lib::Clock;
@@ -37,14 +34,12 @@ struct Opened {
     Queue queue;
 };
 
-constinit remora::lib::Names<Opened, remote_queue_t> names;
+constinit remora::Names<Opened, remote_queue_t> names;
 
 // Throws std::bad_alloc.
 remote_queue_t* name_queue(std::unique_ptr<Opened> opened) {
-    static const int watched =
-        pthread_atfork([] { names.lock(); }, [] { names.unlock(); }, [] { names.unlock(); });
-    if (watched)
-        throw std::bad_alloc();
+    static const remora::AtFork watched([] { names.lock(); }, [] { names.unlock(); },
+                                        [] { names.unlock(); });
     return names.add(std::move(opened));
 }
 
@@ -62,56 +57,9 @@ Found find(const remote_queue_t* q) {
 }
 
 constexpr std::uint32_t depth_default = 256;
-constexpr std::size_t op_bytes_max = 1U << 30;
 
 BackendRef backend_of(const remote_t* r) {
     return remora::lib::backend_of(handle_of(r)->epoch());
-}
-
-bool are_short(const remote_vec* pieces, std::size_t count) {
-    std::size_t bytes = 0;
-    for (const remote_vec& piece : std::span(pieces, count))
-        bytes += std::min(piece.bytes, op_bytes_max + 1);
-    return bytes <= op_bytes_max;
-}
-
-int check_data(const remote_t* r, const remote_op& op) {
-    if (op.bytes > op_bytes_max)
-        return -EINVAL;
-    return op.kind == REMOTE_OP_PUT
-               ? remora::lib::check_put(r, op.address, op.buffer, op.bytes, op.signal)
-               : remora::lib::check_range(r, op.address, op.buffer, op.bytes);
-}
-
-int check_op(const remote_t* r, const remote_op& op) {
-    if (op.reserved)
-        return -EINVAL;
-    switch (op.kind) {
-    case REMOTE_OP_COPY:
-        return op.bytes <= op_bytes_max ? remora::lib::check_copy(r, op.address, op.from, op.bytes)
-                                        : -EINVAL;
-    case REMOTE_OP_PUBLISH:
-        return remora::lib::check_publish(r, static_cast<const char*>(op.buffer), op.address);
-    case REMOTE_OP_LOOKUP:
-        return remora::lib::check_name(r, static_cast<const char*>(op.buffer));
-    case REMOTE_OP_READ:
-    case REMOTE_OP_WRITE:
-    case REMOTE_OP_PUT:
-        return check_data(r, op);
-    case REMOTE_OP_READV:
-    case REMOTE_OP_WRITEV:
-        if (int error = remora::lib::check_pieces(r, op.pieces, op.count))
-            return error;
-        return are_short(op.pieces, op.count) ? 0 : -EINVAL;
-    case REMOTE_OP_FETCH:
-        return remora::lib::is_change(op.change)
-                   ? remora::lib::check_integer(r, op.address, op.bytes)
-                   : -EINVAL;
-    case REMOTE_OP_CAS:
-        return remora::lib::check_cas(r, op.address, op.bytes);
-    default:
-        return -EINVAL;
-    }
 }
 
 // Operations of another version's program, as this library knows them, up to the first one that
@@ -134,13 +82,25 @@ std::vector<remote_op> shortened(const remote_op* ops, std::size_t count) {
     return known;
 }
 
-int submit(Opened& q, std::span<const remote_op> ops) {
-    std::size_t valid = 0;
-    int error = 0;
-    while (valid < ops.size() && !error) {
-        error = ops[valid].size == sizeof(remote_op) ? check_op(q.r, ops[valid]) : -EINVAL;
-        valid += !error;
+// Number of the first ones that are valid, without a row of linked ones that isn't whole, or is too
+// long. error: why it isn't all of them.
+std::size_t count_valid(const remote_t* r, std::span<const remote_op> ops, int& error) {
+    std::size_t valid = 0, linked = 0;
+    for (error = 0; valid < ops.size(); valid++) {
+        const remote_op& op = ops[valid];
+        error = op.size == sizeof(op) ? remora::lib::check_op(r, op) : -EINVAL;
+        linked = op.flags & REMOTE_OP_LINK ? linked + 1 : 0;
+        if (error || linked >= REMOTE_LINKED_MAX)
+            break;
     }
+    const std::size_t whole = Queue::whole_rows(ops.first(valid));
+    error = error ? error : -EINVAL;
+    return whole;
+}
+
+int submit(Opened& q, std::span<const remote_op> ops) {
+    int error = 0;
+    const std::size_t valid = count_valid(q.r, ops, error);
     return valid ? q.queue.submit(backend_of(q.r), ops.first(valid)) : error;
 }
 
@@ -201,6 +161,23 @@ REMOTE_API int remote_queue_submit(remote_queue_t* q, const remote_op* ops, size
             return submit(to, {ops, count});
         std::vector<remote_op> known = shortened(ops, count);
         return known.empty() ? -EINVAL : submit(to, known);
+    });
+}
+
+REMOTE_API int remote_execute(remote_t* r, const remote_op* op) {
+    if (!op || op->size < remora::lib::bytes_of_first<remote_op> ||
+        op->size > remora::lib::structure_bytes_max)
+        return -EINVAL;
+    return guarded([&] {
+        std::vector<remote_op> known;
+        if (op->size != sizeof(*op)) {
+            known = shortened(op, 1);
+            op = known.data();
+        }
+        if (!op || op->flags & REMOTE_OP_LINK)
+            return -EINVAL;
+        const int error = remora::lib::check_op(r, *op);
+        return error ? error : handle_of(r)->execute(*op);
     });
 }
 

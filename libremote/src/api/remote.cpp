@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
-#include <cstring>
-#include <span>
 
 #include "src/api/checked.hpp"
 #include "src/backend/integers.hpp"
@@ -18,10 +16,6 @@ using remora::lib::check;
 using remora::lib::check_cas;
 using remora::lib::check_copy;
 using remora::lib::check_integer;
-using remora::lib::check_name;
-using remora::lib::check_pieces;
-using remora::lib::check_publish;
-using remora::lib::check_put;
 using remora::lib::check_range;
 using remora::lib::EpochRef;
 using remora::lib::fetch_of;
@@ -29,16 +23,13 @@ using remora::lib::guarded;
 using remora::lib::Handle;
 using remora::lib::handle_of;
 using remora::lib::Kind;
-using remora::lib::Region;
 
 namespace {
 
-int transfer(remote_t* r, Kind kind, const remote_vec* pieces, std::size_t count) {
-    if (int error = check_pieces(r, pieces, count))
+int execute(remote_t* r, const remote_op& op) {
+    if (int error = remora::lib::check_op(r, op))
         return error;
-    return guarded([&] {
-        return handle_of(r)->transfer(kind, std::span(pieces, count), handle_of(r)->limit());
-    });
+    return guarded([&] { return handle_of(r)->execute(op); });
 }
 
 int transfer(remote_t* r, Kind kind, raddr_t address, void* buffer, std::size_t bytes) {
@@ -65,7 +56,10 @@ bool is_compare(remote_compare compare) {
 int allocate(remote_t* r, raddr_t wanted, uint64_t bytes, unsigned permission, raddr_t* address) {
     if (int error = check(r))
         return error;
-    if (!address || !bytes || (permission != REMOTE_READ && permission != REMOTE_RW))
+    const unsigned access = permission & REMOTE_RW;
+    const unsigned flags = wanted ? REMOTE_OWN_PAGES | REMOTE_ANYWHERE : int{REMOTE_OWN_PAGES};
+    if (!address || !bytes || (access != REMOTE_READ && access != REMOTE_RW) ||
+        permission & ~(access | flags))
         return -EINVAL;
     return guarded(
         [&] { return handle_of(r)->epoch()->heap.alloc(bytes, permission, wanted, *address); });
@@ -137,26 +131,33 @@ REMOTE_API int remote_lost(remote_t* r, raddr_t* address, uint64_t* bytes) {
 }
 
 REMOTE_API int remote_publish(remote_t* r, const char* name, raddr_t address) {
-    if (int error = check_publish(r, name, address))
-        return error;
-    return guarded([&] {
-        Region none{};
-        return handle_of(r)->name(Kind::publish, name, address, none, handle_of(r)->limit());
-    });
+    return execute(r, remote_op_publish(name, address, 0));
 }
 
 REMOTE_API int remote_lookup(remote_t* r, const char* name, raddr_t* address, uint64_t* bytes) {
-    if (int error = address ? check_name(r, name) : -EINVAL)
-        return error;
-    Region range{};
-    int error = guarded(
-        [&] { return handle_of(r)->name(Kind::lookup, name, 0, range, handle_of(r)->limit()); });
+    uint64_t found[2];
+    int error = address ? execute(r, remote_op_lookup(name, found, 0)) : -EINVAL;
     if (error)
         return error;
-    *address = range.address;
+    *address = found[0];
     if (bytes)
-        *bytes = range.bytes;
+        *bytes = found[1];
     return 0;
+}
+
+REMOTE_API int remote_list(remote_t* r, raddr_t from, remote_region* regions, size_t max) {
+    if (!regions || !max || max > INT_MAX)
+        return -EINVAL;
+    for (std::size_t count = 0;; count++) {
+        if (count == max)
+            return static_cast<int>(count);
+        remote_region& found = regions[count];
+        if (int error = execute(r, remote_op_list(from, &found, 0)))
+            return error;
+        from = found.address + 1;
+        if (!found.bytes)
+            return static_cast<int>(count);
+    }
 }
 
 REMOTE_API int remote_register(remote_t* r, void* buffer, size_t bytes) {
@@ -206,11 +207,11 @@ REMOTE_API int remote_fence(remote_t* r) {
 }
 
 REMOTE_API int remote_readv(remote_t* r, const remote_vec* pieces, size_t count) {
-    return transfer(r, Kind::read, pieces, count);
+    return execute(r, remote_op_readv(pieces, count, 0));
 }
 
 REMOTE_API int remote_writev(remote_t* r, const remote_vec* pieces, size_t count) {
-    return transfer(r, Kind::write, pieces, count);
+    return execute(r, remote_op_writev(pieces, count, 0));
 }
 
 REMOTE_API int remote_fetch(remote_t* r, raddr_t address, size_t bytes, remote_change what,
@@ -238,11 +239,7 @@ REMOTE_API int remote_cas(remote_t* r, raddr_t address, size_t bytes, uint64_t* 
 
 REMOTE_API int remote_put(remote_t* r, raddr_t address, const void* buffer, size_t bytes,
                           const remote_signal* signal) {
-    if (int error = check_put(r, address, buffer, bytes, signal))
-        return error;
-    auto* data = static_cast<uint8_t*>(const_cast<void*>(buffer));
-    return guarded(
-        [&] { return handle_of(r)->put(address, data, bytes, *signal, handle_of(r)->limit()); });
+    return execute(r, remote_op_put(address, buffer, bytes, signal, 0));
 }
 
 REMOTE_API int remote_wait(remote_t* r, raddr_t address, size_t bytes, remote_compare compare,

@@ -14,8 +14,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "src/backend/integers.hpp"
-
 namespace remora::lib {
 
 namespace {
@@ -29,7 +27,11 @@ Clock::time_point limit_of(const remote_op& op) {
 
 bool may_share(const remote_op& op, const remote_op& first) {
     return op.kind == REMOTE_OP_READ && op.bytes <= small_bytes &&
-           op.timeout_us == first.timeout_us;
+           op.timeout_us == first.timeout_us && !op.flags;
+}
+
+bool is_linked(const remote_op& op) {
+    return op.flags & REMOTE_OP_LINK;
 }
 
 } // namespace
@@ -53,7 +55,6 @@ std::size_t Queue::take_slots(Use& use, std::span<Slot*> to) {
         slot.state = State::taken;
         slot.use = &use;
         slot.group = nullptr;
-        slot.found = nullptr;
         slot.user_data = 0;
         to[taken] = &slot;
     }
@@ -67,6 +68,7 @@ void Queue::give_slots(Use& use, std::span<Slot* const> unused) {
     in_flight_ -= unused.size();
     use.in_flight -= static_cast<std::uint32_t>(unused.size());
     for (Slot* slot : unused) {
+        slot->built.clear();
         slot->state = State::free;
         slot->next = std::exchange(free_, slot);
     }
@@ -134,76 +136,6 @@ Queue::Group& Queue::take_group() {
 
 // ---- starting ----
 
-void Queue::prepare_put(Slot& slot, const remote_op& op) {
-    const std::size_t before = before_put(op.bytes, slot.use->backend->put_bytes());
-    auto* data = static_cast<std::uint8_t*>(op.buffer);
-    std::span<Op> ops{&slot.first, 1};
-    if (before) {
-        slot.more = std::vector<Op>(ops_for(before) + 1);
-        ops = slot.more;
-    }
-    cut(ops, slot.call, Kind::write, op.address, data, before);
-    make_put(ops.back(), slot.call, op.address + before, data + before,
-             static_cast<std::uint32_t>(op.bytes - before), *op.signal, before);
-    slot.call.begin(ops.size(), limit_of(op));
-    slot.call.ops = ops;
-}
-
-void Queue::prepare_named(Slot& slot, const remote_op& op) {
-    const bool looks_up = op.kind == REMOTE_OP_LOOKUP;
-    slot.name = std::make_unique<RegionName>(static_cast<const char*>(op.buffer));
-    make_named(slot.first, slot.call, looks_up ? Kind::lookup : Kind::publish, *slot.name,
-               looks_up ? 0 : op.address);
-    slot.found = looks_up ? op.found : nullptr;
-    slot.call.begin(1, limit_of(op));
-    slot.call.ops = {&slot.first, 1};
-}
-
-// Throws bad_alloc.
-Call& Queue::prepare(Slot& slot, const remote_op& op) {
-    if (op.kind == REMOTE_OP_PUT) {
-        prepare_put(slot, op);
-        return slot.call;
-    }
-    if (op.kind == REMOTE_OP_PUBLISH || op.kind == REMOTE_OP_LOOKUP) {
-        prepare_named(slot, op);
-        return slot.call;
-    }
-    std::span<Op> ops{&slot.first, 1};
-    if (op.kind == REMOTE_OP_FETCH || op.kind == REMOTE_OP_CAS) {
-        slot.first.kind = Kind::integer;
-        slot.first.address = op.address;
-        slot.first.bytes = static_cast<std::uint32_t>(op.bytes);
-        slot.first.change = op.kind == REMOTE_OP_CAS ? cas_of(op.bytes, op.expected, op.value)
-                                                     : fetch_of(op.change, op.value[0]);
-        slot.first.call = &slot.call;
-        slot.found = op.found;
-    } else if (op.kind == REMOTE_OP_COPY) {
-        if (copies_for(op.bytes) > 1) {
-            slot.more = std::vector<Op>(copies_for(op.bytes));
-            ops = slot.more;
-        }
-        cut_copy(ops, slot.call, op.address, op.from, op.bytes);
-    } else {
-        const bool reads = op.kind == REMOTE_OP_READ || op.kind == REMOTE_OP_READV;
-        const remote_vec one{op.address, op.buffer, op.bytes};
-        std::span<const remote_vec> pieces{&one, 1};
-        if (op.kind == REMOTE_OP_READV || op.kind == REMOTE_OP_WRITEV)
-            pieces = {op.pieces, op.count};
-        Cut cut(reads ? Kind::read : Kind::write, pieces, slot.use->backend->vector_bytes());
-        if (cut.ops() > 1) {
-            slot.more = std::vector<Op>(cut.ops());
-            ops = slot.more;
-        }
-        if (cut.ranges())
-            slot.ranges = Ranges(cut.ranges());
-        cut.make(ops, slot.call, slot.ranges);
-    }
-    slot.call.begin(ops.size(), limit_of(op));
-    slot.call.ops = ops;
-    return slot.call;
-}
-
 // Throws bad_alloc.
 Call& Queue::prepare_group(Use& use, std::span<Slot* const> slots,
                            std::span<const remote_vec> pieces, Clock::time_point limit) {
@@ -229,13 +161,20 @@ Call& Queue::prepare_group(Use& use, std::span<Slot* const> slots,
     return group.call;
 }
 
+std::size_t Queue::whole_rows(std::span<const remote_op> ops) {
+    std::size_t count = ops.size();
+    while (count && is_linked(ops[count - 1]))
+        count--;
+    return count;
+}
+
 // Number of the first ops that were started. Throws bad_alloc if it is none.
 std::size_t Queue::start(const UseRef& use, std::span<const remote_op> ops,
                          std::span<Slot* const> slots) {
     Backend& backend = *use->backend;
     std::array<Call*, batch_max> calls;
     std::array<remote_vec, batch_max> pieces;
-    std::size_t made = 0, done = 0;
+    std::size_t made = 0, done = 0, heads = 0; // heads: calls of whole rows
     const bool shares = backend.can_detach();
     try {
         while (done < slots.size()) {
@@ -248,18 +187,27 @@ std::size_t Queue::start(const UseRef& use, std::span<const remote_op> ops,
             row = std::max<std::size_t>(row, 1);
             for (std::size_t i = done; i < done + row; i++)
                 slots[i]->user_data = ops[i].user_data;
-            calls[made] = row > 1 ? &prepare_group(*use, slots.subspan(done, row),
-                                                   {pieces.data(), row}, limit_of(ops[done]))
-                                  : &prepare(*slots[done], ops[done]);
-            made++;
+            Slot& slot = *slots[done];
+            Call* call = row > 1 ? &prepare_group(*use, slots.subspan(done, row),
+                                                  {pieces.data(), row}, limit_of(ops[done]))
+                                 : &slot.call;
+            if (row == 1)
+                slot.built.make(ops[done], backend, slot.call, limit_of(ops[done]));
+            if (done && is_linked(ops[done - 1]))
+                slots[done - 1]->call.then = call;
+            else
+                calls[made++] = call;
             done += row;
+            if (!is_linked(ops[done - 1]))
+                heads = made;
         }
     } catch (const std::bad_alloc&) {
+        done = whole_rows(ops.first(done));
         if (!done)
             throw;
     }
     set_in_flight(slots.first(done));
-    backend.start_all({calls.data(), made});
+    backend.start_all({calls.data(), heads});
     return done;
 }
 
@@ -271,17 +219,19 @@ int Queue::submit(const BackendRef& backend, std::span<const remote_op> ops) {
         std::array<Slot*, batch_max> place;
         std::span<Slot*> slots(place.data(), std::min(ops.size(), batch_max));
         slots = slots.first(take_slots(*use, slots));
-        if (slots.empty())
-            break;
+        const std::size_t most = whole_rows(ops.first(slots.size()));
         std::size_t now = 0;
         try {
-            now = start(use, ops, slots);
+            if (most)
+                now = start(use, ops, slots.first(most));
         } catch (const std::bad_alloc&) {
             error = -ENOMEM;
         }
         give_slots(*use, slots.subspan(now));
         started += now;
-        if (now < slots.size())
+        if (!most && slots.size() == slots_.size())
+            error = -EINVAL; // no queue of this depth holds the row
+        if (!most || now < most)
             break;
         ops = ops.subspan(now);
     }
@@ -335,27 +285,13 @@ void Queue::complete_group(Group& group) {
 
 // Lock. The operation has ended: gives the program the value found.
 void Queue::hand_over(Slot& slot) {
-    if (!slot.group && slot.first.kind == Kind::integer && !slot.call.result) {
-        const Change& change = slot.first.change;
-        if (slot.found)
-            std::copy_n(change.found, slot.first.bytes == 16 ? 2 : 1, slot.found);
-        if (change.what == Change::cas)
-            slot.call.result = std::ranges::equal(change.found, change.compare);
-    }
-    if (!slot.group && slot.first.kind == Kind::lookup && !slot.call.result && slot.found) {
-        slot.found[0] = slot.first.region.address;
-        slot.found[1] = slot.first.region.bytes;
-    }
-    slot.found = nullptr;
+    if (!slot.group && !slot.call.result)
+        slot.call.result = slot.built.hand_over(0);
 }
 
 // Lock.
 void Queue::release(Slot& slot) {
-    slot.more.clear();
-    slot.name.reset();
-    slot.first.ranges = {};
-    slot.first.before = 0;
-    slot.first.kind = Kind::none;
+    slot.built.clear();
     slot.state = State::free;
     slot.next = std::exchange(free_, &slot);
 }

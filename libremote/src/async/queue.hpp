@@ -27,6 +27,7 @@
 
 #include "remote/queue.h"
 #include "src/backend/backend.hpp"
+#include "src/backend/build.hpp"
 #include "src/backend/cut.hpp"
 #include "support/descriptor.hpp"
 
@@ -42,7 +43,10 @@ public:
     Queue(const Queue&) = delete;
     Queue& operator=(const Queue&) = delete;
 
-    // Number of operations started, of those valid; -EAGAIN, -ENOMEM: the first can't be.
+    // Number of the first ops behind which none is linked.
+    static std::size_t whole_rows(std::span<const remote_op> ops);
+    // Number of operations started, of those valid, whose rows are whole; -EAGAIN, -ENOMEM: the
+    // first can't be.
     int submit(const BackendRef& backend, std::span<const remote_op> ops);
     // Number taken.
     std::size_t wait(std::span<remote_completion> to, std::size_t at_least,
@@ -73,7 +77,6 @@ private:
         State state = State::free;
         unsigned pins = 0; // threads that cancel it
         std::uint64_t user_data = 0;
-        std::uint64_t* found = nullptr; // destination of an integer, or a region, found
         Use* use = nullptr;
         Group* group = nullptr; // of which the operation is a range
         std::uint32_t range = 0;
@@ -81,10 +84,7 @@ private:
         Slot* next_alike = nullptr; // in flight, in the same row of alike_
         Slot** at_alike = nullptr;  // the pointer to this slot there
         Call call;
-        Op first;
-        std::vector<Op> more;             // further ops of a long operation
-        std::unique_ptr<RegionName> name; // of a PUBLISH or LOOKUP
-        Ranges ranges;
+        Built built; // unless it is of a group
     };
     struct Group final : Listener {
         void ended() override { queue->complete_group(*this); }
@@ -108,9 +108,6 @@ private:
     UseRef use_of(const BackendRef& backend);
     std::size_t start(const UseRef& use, std::span<const remote_op> ops,
                       std::span<Slot* const> slots);
-    Call& prepare(Slot& slot, const remote_op& op);
-    void prepare_put(Slot& slot, const remote_op& op);
-    void prepare_named(Slot& slot, const remote_op& op);
     Group& take_group();
     Call& prepare_group(Use& use, std::span<Slot* const> slots, std::span<const remote_vec> pieces,
                         Clock::time_point limit);

@@ -19,6 +19,11 @@
 
 namespace remora::lib {
 
+// Has a region another address than its caller asked for, who wants no other?
+inline bool is_elsewhere(const Region& region, std::uint64_t wanted, std::uint32_t permission) {
+    return wanted && region.address != wanted && !(permission & REMOTE_ANYWHERE);
+}
+
 class Backend {
 public:
     virtual ~Backend() = default;
@@ -29,10 +34,15 @@ public:
     // Starts the call's ops in their order; the caller has passed them to call.begin(). The only
     // way to execute a put.
     virtual void start(std::span<Op> ops) = 0;
-    // The same for many calls, at most once through the lock; each has its ops.
+    // The same for many calls, at most once through the lock; each has its ops. Calls linked behind
+    // one of them (Call::then) begin when it has succeeded; they end with -ECANCELED if it failed.
     virtual void start_all(std::span<Call* const> calls) {
-        for (Call* call : calls)
-            start(call->ops);
+        for (Call* each : calls) {
+            while (Call* call = each) {
+                each = call->then; // call is gone once it has ended
+                start(call->ops);
+            }
+        }
     }
     // Ends the remaining ops of the call. Their changes aren't executed after ops that start later.
     virtual void cancel(Call& call) = 0;
@@ -67,7 +77,9 @@ public:
     virtual int change(std::uint64_t address, std::uint32_t bytes, Change& change,
                        Clock::time_point limit) = 0;
 
-    // region: the memory allocated, in whole pages. wanted: its address, or 0 for any.
+    // region: the memory allocated, in whole pages. wanted: its address, or 0 for any. permission:
+    // REMOTE_READ or REMOTE_RW. -EADDRNOTAVAIL: it isn't to be had there, and without
+    // REMOTE_ANYWHERE nothing is allocated.
     virtual int alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t wanted,
                       Region& region) = 0;
     virtual int dealloc(const Region& region) = 0;

@@ -60,7 +60,7 @@ rmem_op& translated(Op& op) {
     rmem_op& core = out.core;
     out.op = &op;
     core.type = type_of(op.kind);
-    core.addr = has_name(op.kind) ? 0 : op.address;
+    core.addr = has_trait(op.kind, trait::name) ? 0 : op.address;
     core.len = op.bytes;
     switch (op.kind) {
     case Kind::integer: {
@@ -92,8 +92,9 @@ rmem_op& translated(Op& op) {
         break;
     case Kind::publish:
     case Kind::lookup:
+    case Kind::list:
         out.named = named_of(*op.name, op.address);
-        core.name = {&out.named, 0, 0};
+        core.name = {&out.named, 0, 0, &out.listed};
         break;
     default:
         break;
@@ -101,14 +102,17 @@ rmem_op& translated(Op& op) {
     return core;
 }
 
-// The op has ended: takes the values that the node found.
-void take_found(Op& op, const rmem_op& core) {
+// The op has ended with success: takes the values that the node found.
+void take_found(Op& op, const Out& out) {
+    const rmem_op& core = out.core;
     if (op.kind == Kind::integer)
         std::copy_n(core.atomic.found, 2, op.change.found);
     else if (op.kind == Kind::alloc)
         op.region = {core.range.addr, core.range.bytes};
     else if (op.kind == Kind::lookup)
         op.region = {core.name.addr, core.name.bytes};
+    else if (op.kind == Kind::list)
+        *op.to = region_of(out.listed);
 }
 
 int error_of(const rmem_op& op, rmem_client_result result) {
@@ -289,8 +293,10 @@ void Client::end_all(rmem_op* chain, rmem_client_result result) {
     while (chain) {
         Out& out = out_of(chain);
         chain = chain->next;
-        take_found(*out.op, out.core);
-        end(*out.op, error_of(out.core, result));
+        const int error = error_of(out.core, result);
+        if (!error)
+            take_found(*out.op, out);
+        end(*out.op, error);
     }
 }
 
@@ -357,11 +363,15 @@ int Client::alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t w
         Op op;
         op.kind = Kind::alloc;
         op.region = {wanted, bytes};
-        op.permission = permission;
+        op.permission = permission & REMOTE_RW;
         int error = one(op);
         if (error)
             return error;
         region = op.region;
+        if (is_elsewhere(region, wanted, permission)) {
+            give_back(region, true);
+            return -EADDRNOTAVAIL;
+        }
         release(never); // the READ's floor has to be above the ALLOC's id
         std::uint8_t byte;
         error = transfer(Kind::read, region.address, &byte, 1, never);

@@ -39,40 +39,27 @@ std::uint64_t number_of(const void* memory) {
 }
 
 std::uint8_t io_type(Kind kind) {
-    switch (kind) {
-    case Kind::read:
-        return RMEM_IO_READ;
-    case Kind::write:
-        return RMEM_IO_WRITE;
-    case Kind::zero:
-        return RMEM_IO_ZERO;
-    case Kind::integer:
-        return RMEM_IO_ATOMIC;
-    case Kind::put:
-        return RMEM_IO_PUT;
-    case Kind::readv:
-        return RMEM_IO_READV;
-    case Kind::writev:
-        return RMEM_IO_WRITEV;
-    case Kind::copy:
-        return RMEM_IO_COPY;
-    case Kind::publish:
-        return RMEM_IO_PUBLISH;
-    case Kind::lookup:
-        return RMEM_IO_LOOKUP;
-    default:
-        return RMEM_IO_FENCE;
-    }
+#define REMORA_KIND_DEVICE(kind, traits, counted, wire, device) device,
+    static constexpr std::uint8_t types[] = {REMORA_KINDS(REMORA_KIND_DEVICE)};
+#undef REMORA_KIND_DEVICE
+    return types[static_cast<std::size_t>(kind)];
 }
 
 void set_name(rmem_io& io, Op& op) {
-    // The kernel stores the region that a lookup has found.
+    // The kernel stores the region that a lookup, or a list, has found.
+    static_assert(offsetof(remote_region, bytes) == offsetof(rmem_io_region, bytes) &&
+                  offsetof(remote_region, permission) == offsetof(rmem_io_region, perm) &&
+                  offsetof(remote_region, name) == offsetof(rmem_io_region, name));
     static_assert(offsetof(Region, address) == offsetof(rmem_io_range, addr) &&
                   offsetof(Region, bytes) == offsetof(rmem_io_range, bytes));
     io.data = number_of(op.name->text);
     io.bytes = static_cast<__u32>(std::strlen(op.name->text));
     if (op.kind == Kind::lookup)
         io.found = number_of(&op.region);
+    if (op.kind == Kind::list) {
+        *op.to = {}; // the kernel's structure is shorter
+        io.found = number_of(op.to);
+    }
 }
 
 void set_ranges(rmem_io& io, Op& op) {
@@ -106,7 +93,7 @@ rmem_io io_of(Op& op) {
     }
     if (op.kind == Kind::copy)
         io.from = op.source;
-    if (has_name(op.kind))
+    if (has_trait(op.kind, trait::name))
         set_name(io, op);
     if (!op.ranges.empty())
         set_ranges(io, op);
@@ -146,6 +133,11 @@ Failure refused(int error, const std::string& path) {
         return Failure(EACCES,
                        "this user may not read and write {}: be root, or change the device's owner "
                        "or mode",
+                       path);
+    case ENOENT:
+        return Failure(ENODEV,
+                       "there is no {}: load the module rmem and let 'remora attach NODE "
+                       "--programs' make it",
                        path);
     case EHOSTDOWN:
         return failure(EHOSTUNREACH);
@@ -308,6 +300,8 @@ int Dev::carry_out(Op& op, Clock::time_point limit, Op* put, Request request) {
 
 // Executes ops one by one without a ring.
 int Dev::by_ioctl(Op& op, Clock::time_point limit) {
+    if (op.kind == Kind::release)
+        return 0;
     int error;
     do {
         rmem_io io = io_of(op);
@@ -322,7 +316,15 @@ void Dev::start(std::span<Op> ops) {
     if (has_ring_)
         return Queued::start(ops);
     // Don't touch a call that has ended.
-    Clock::time_point limit = ops.front().call->limit;
+    Call& call = *ops.front().call;
+    Clock::time_point limit = call.limit;
+    Call* const then = std::exchange(call.then, nullptr); // start_all()'s
+    if (call.given_up) {
+        Lock lock(lock_);
+        if (then)
+            then->given_up = -ECANCELED;
+        return end_unbegun(call, now_ns());
+    }
     Op* put = ops.back().before ? &ops.back() : nullptr;
     enter_all(ops);
     while (!ops.empty()) {
@@ -330,7 +332,16 @@ void Dev::start(std::span<Op> ops) {
         ops = ops.subspan(1);
         if (ops.empty())
             put = nullptr; // op is the PUT, or there is none
-        if (carry_out(op, limit, put, [&] { return by_ioctl(op, limit); }) && put) {
+        auto request = [&] {
+            int error = by_ioctl(op, limit);
+            if (then && !has_succeeded(op, error))
+                then->given_up = -ECANCELED;
+            return error;
+        };
+        const int error = carry_out(op, limit, put, request);
+        if (error && then)
+            then->given_up = -ECANCELED;
+        if (error && put) {
             put = nullptr;
             ops = ops.first(ops.size() - 1);
         }
@@ -353,10 +364,14 @@ int Dev::alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t want
         rmem_io_alloc io{};
         io.bytes = bytes;
         io.addr = wanted;
-        io.perm = permission;
+        io.perm = permission & REMOTE_RW;
         int error = ioctl(device_.get(), RMEM_IOC_ALLOC, &io) ? -errno : 0;
         region = {io.addr, io.bytes};
-        return error;
+        if (error || !is_elsewhere(region, wanted, permission))
+            return error;
+        rmem_io_range elsewhere{region.address, region.bytes};
+        ioctl(device_.get(), RMEM_IOC_FREE, &elsewhere);
+        return -EADDRNOTAVAIL;
     });
 }
 

@@ -60,7 +60,7 @@ Open parse(std::string_view text, const remote_options& options) {
 constinit const Scheme embedded_scheme{"embedded", "embedded:", true, parse};
 
 Embedded::Embedded(std::uint64_t memory_bytes, std::uint64_t page_bytes)
-    : host_(config_of(memory_bytes, page_bytes), false) {
+    : host_(config_of(memory_bytes, page_bytes), false, "size= of the target") {
     Key key = key_random();
     if (host_.add_space(space, key.data(), 0) != RMEM_SPACE_OK)
         throw Failure("the embedded node takes no space");
@@ -291,10 +291,25 @@ int Embedded::run(Held& held, Op& op) {
 }
 
 void Embedded::start(std::span<Op> ops) {
-    if (Op& first = ops.front(); has_name(first.kind)) {
+    Op& first = ops.front();
+    Call* const then = ops.front().call->then;
+    // The last op's end can be the call's, and then that is gone.
+    auto end = [&](Op& op, int error) {
+        if (then && !has_succeeded(op, error))
+            then->given_up = -ECANCELED;
+        op.call->end_op(error);
+    };
+    if (int error = first.call->given_up) {
+        for (Op& op : ops)
+            end(op, error);
+        return;
+    }
+    if (has_trait(first.kind, trait::barrier))
+        return end(first, release(never));
+    if (has_trait(first.kind, trait::name)) {
         // The op is alone in its call and touches no page. A lock makes release() wait for it.
         Held held(*this, Locks{1});
-        return first.call->end_op(named(first));
+        return end(first, named(first));
     }
     Locks locks = 0;
     for (const Op& op : ops) {
@@ -307,7 +322,7 @@ void Embedded::start(std::span<Op> ops) {
     {
         Held held(*this, locks);
         for (Op& op : ops)
-            op.call->end_op(run(held, op));
+            end(op, run(held, op));
     }
     refill();
 }
@@ -360,7 +375,7 @@ void Embedded::info(remote_node& node, Clock::time_point) {
 
 // ---- regions and names ----
 
-int Embedded::call(Kind kind, const void* payload, std::uint32_t bytes, void* answer) {
+int Embedded::call(Kind kind, const void* payload, std::uint32_t bytes, rmem_node_payload* answer) {
     std::lock_guard one(call_lock_);
     REMOTE_PROBE_START(this, kind, 0, 0);
     rmem_head request{};
@@ -376,7 +391,7 @@ int Embedded::call(Kind kind, const void* payload, std::uint32_t bytes, void* an
     bool replied = call.answer.action == RMEM_ACT_REPLY;
     int error = replied ? status_error(call.answer.reply.status) : -EIO;
     if (!error && answer)
-        std::memcpy(answer, &call.out, sizeof(rmem_range));
+        *answer = call.out;
     calls_.count(kind, 0, error);
     REMOTE_PROBE_END(this, kind, 0, 0, error);
     return error;
@@ -385,20 +400,27 @@ int Embedded::call(Kind kind, const void* payload, std::uint32_t bytes, void* an
 int Embedded::alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t wanted,
                     Region& region) {
     rmem_alloc request{};
-    rmem_range found{};
+    rmem_node_payload found{};
     base_store_le64(&request.bytes, bytes);
     base_store_le64(&request.addr, wanted);
-    base_store_le32(&request.perm, permission);
+    base_store_le32(&request.perm, permission & REMOTE_RW);
     int error = call(Kind::alloc, &request, sizeof(request), &found);
-    region = {base_load_le64(&found.addr), base_load_le64(&found.bytes)};
+    region = {base_load_le64(&found.range.addr), base_load_le64(&found.range.bytes)};
+    if (!error && is_elsewhere(region, wanted, permission)) {
+        dealloc(region);
+        return -EADDRNOTAVAIL;
+    }
     return error;
 }
 
 int Embedded::named(Op& op) {
     const rmem_named named = named_of(*op.name, op.address);
-    rmem_range found{};
-    int error = call(op.kind, &named, sizeof(named), op.kind == Kind::lookup ? &found : nullptr);
-    op.region = {base_load_le64(&found.addr), base_load_le64(&found.bytes)};
+    rmem_node_payload found{};
+    int error = call(op.kind, &named, sizeof(named), &found);
+    if (!error && op.kind == Kind::lookup)
+        op.region = {base_load_le64(&found.range.addr), base_load_le64(&found.range.bytes)};
+    if (!error && op.kind == Kind::list)
+        *op.to = region_of(found.listed);
     return error;
 }
 

@@ -91,7 +91,7 @@ private:
     int put_both(const Op& op);
     int copy(Held& held, const Op& op);
     int run(Held& held, Op& op);
-    int call(Kind kind, const void* payload, std::uint32_t bytes, void* answer);
+    int call(Kind kind, const void* payload, std::uint32_t bytes, rmem_node_payload* answer);
     int named(Op& op);
     void open();
     void refill();

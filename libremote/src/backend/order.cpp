@@ -8,11 +8,19 @@ namespace {
 // Does the op only read this range?
 bool reads(const Link& at) {
     const Op& op = *at.op;
-    return only_reads(op.kind) || (op.kind == Kind::copy && &at == &op.near_second);
+    return has_trait(op.kind, trait::reads) || (op.kind == Kind::copy && &at == &op.near_second);
 }
 
 bool rivals(const Link& a, const Link& b) {
     return a.from < b.end && b.from < a.end && a.op != b.op && !(reads(a) && reads(b));
+}
+
+// One op less that the other one waits for.
+void count_down(Op& other, Op*& free) {
+    if (--other.blockers)
+        return;
+    other.next = free;
+    free = &other;
 }
 
 } // namespace
@@ -94,14 +102,21 @@ void Order::remove_range(Link& at) {
 bool Order::enter(Op& op) {
     op.number = ++last_;
     op.blockers = 0;
+    const std::uint64_t ordered = op.is_unordered ? 0 : ~std::uint64_t{0}; // empty ranges are at 0
     for (Range& range : op.ranges)
-        enter_range(op, range.near, range.address, range.address + range.bytes);
+        enter_range(op, range.near, range.address & ordered,
+                    (range.address + range.bytes) & ordered);
     if (op.ranges.empty()) {
-        enter_range(op, op.near, op.from, op.end);
-        enter_range(op, op.near_second, op.second_from, op.second_end);
+        enter_range(op, op.near, op.from & ordered, op.end & ordered);
+        enter_range(op, op.near_second, op.second_from & ordered, op.second_end & ordered);
+    }
+    if (has_trait(op.kind, trait::barrier)) {
+        op.blockers += static_cast<std::uint32_t>(in_flight_);
+        op.near.add_before(barriers_);
     }
     op.all.op = &op;
     op.all.add_before(all_);
+    in_flight_++;
     return op.blockers == 0;
 }
 
@@ -109,18 +124,22 @@ void Order::leave_range(const Op& op, const Link& at, Op*& free) {
     if (at.from == at.end)
         return;
     for_each_rival(at, [&](Op& other) {
-        if (other.number < op.number || --other.blockers)
-            return;
-        other.next = free;
-        free = &other;
+        if (other.number > op.number)
+            count_down(other, free);
     });
 }
 
 Op* Order::leave(Op& op) {
     Op* free = nullptr;
     op.all.remove();
+    in_flight_--;
+    if (has_trait(op.kind, trait::barrier))
+        op.near.remove();
     for_each_place(op, [this](Link& at) { remove_range(at); });
     for_each_place(op, [&](const Link& at) { leave_range(op, at, free); });
+    for (Link* link = barriers_.prev; link != &barriers_ && link->op->number > op.number;
+         link = link->prev)
+        count_down(*link->op, free);
     return free;
 }
 

@@ -13,7 +13,8 @@
  * copy has two, its destination and its source, which it only reads. A readv or writev has many.
  * Each range has its own place, and pairs of ranges are compared and counted: enter() counts the
  * ranges that an op must wait for, and leave() subtracts the same ones from later ops. Ranges of
- * one op don't wait for each other. Not synchronised: the caller holds a lock.
+ * one op don't wait for each other. A barrier waits for all earlier ops. An op that its program
+ * calls unordered has no places. Not synchronised: the caller holds a lock.
  */
 #pragma once
 
@@ -30,6 +31,8 @@ public:
     Order(const Order&) = delete;
     Order& operator=(const Order&) = delete;
 
+    // One more reason to wait, until the caller subtracts it.
+    static void hold(Op& op) { op.blockers++; }
     // The caller has set op's from, end (and second_from, second_end, or 0), or ranges, and
     // kind. True: the op can begin.
     bool enter(Op& op);
@@ -73,8 +76,10 @@ private:
     void remove_range(Link& at);
     void leave_range(const Op& op, const Link& at, Op*& free);
 
-    Link all_; // by number
+    Link all_;      // by number
+    Link barriers_; // of waiting barriers, by number: their near, which has no range
     Link wide_;
+    std::size_t in_flight_ = 0;
     Blocks long_{long_shift}, short_{short_shift};
     std::uint64_t last_ = 0;
 };

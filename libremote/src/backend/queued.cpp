@@ -18,11 +18,6 @@ constexpr unsigned transfer_ops = 4;
 // Period at which cancelled ops that still haven't ended are cancelled again.
 constexpr auto again_after = std::chrono::milliseconds(10);
 
-// True if ops of this kind have an address, and bytes from there on.
-bool has_range(Kind kind) {
-    return kind != Kind::alloc && kind != Kind::fence && !has_name(kind);
-}
-
 // Address for counters and probes; of many ranges the first.
 std::uint64_t address_of(const Op& op) {
     return op.ranges.empty() ? op.from + op.before : op.ranges.front().address;
@@ -44,7 +39,7 @@ bool Queued::enter(Op& op, std::uint64_t now_ns) {
     } else if (op.kind == Kind::free) {
         op.from = op.region.address;
         op.end = op.from + op.region.bytes;
-    } else if (has_range(op.kind)) {
+    } else if (has_trait(op.kind, trait::bytes)) {
         op.from = op.address - op.before;
         op.end = op.address + op.bytes;
     } else {
@@ -63,32 +58,52 @@ bool Queued::enter(Op& op, std::uint64_t now_ns) {
     return order_.enter(op);
 }
 
-// Begins the ops that waited for this one. Returns hopeless, preceded by the puts that can begin
-// but whose earlier data failed.
-Op* Queued::end_one(Op& op, int error, Op* hopeless) {
+// Begins the ops that waited for this one. Returns idle, preceded by those that can begin, but end
+// without the node: a release, and a put whose earlier data failed.
+Op* Queued::end_one(Op& op, int error, Op* idle) {
     Op* free = order_.leave(op);
     std::uint64_t bytes = bytes_of(op);
     REMOTE_PROBE_END(this, op.kind, address_of(op), bytes, error);
     tally_.count(op.kind, bytes, error);
     note(error);
     const void* queue = nullptr;
+    Call* then = nullptr;
+    bool succeeded = false;
     if (op.call->left.load(std::memory_order_relaxed) == 1) {
         op.call->timed.remove();
         wake_waiters(*op.call);
         queue = op.call->queue;
+        // Ended before its turn, the call might be another one's when that comes.
+        if (op.call->after)
+            op.call->after->then = nullptr;
+        then = op.call->then;
+        if (then)
+            then->after = nullptr;
+        succeeded = has_succeeded(op, error);
     }
     op.call->end_op(error);
     if (queue)
         ask({nullptr, queue});
     while (free) {
         Op* next = free->next;
-        if (free->before && free->call->result)
-            free->next = std::exchange(hopeless, free);
+        if (free->kind == Kind::release || (free->before && free->call->result))
+            free->next = std::exchange(idle, free);
         else
             begin(*free);
         free = next;
     }
-    return hopeless;
+    if (then)
+        succeeded ? go_on(*then) : give_up(*then, -ECANCELED);
+    return idle;
+}
+
+// Lock. The call before has ended, which held this one's ops.
+void Queued::go_on(Call& call) {
+    for (Op& op : call.ops) {
+        if (--op.blockers)
+            continue;
+        op.kind == Kind::release ? end(op, 0) : begin(op);
+    }
 }
 
 void Queued::end(Op& op, int error) {
@@ -98,9 +113,9 @@ void Queued::end(Op& op, int error) {
         error = op.call->given_up;
         end_ranges(op, error);
     }
-    Op* hopeless = end_one(op, error, nullptr);
-    while (hopeless)
-        hopeless = end_one(*hopeless, -ECANCELED, hopeless->next);
+    Op* idle = end_one(op, error, nullptr);
+    while (idle)
+        idle = end_one(*idle, idle->kind == Kind::release ? 0 : -ECANCELED, idle->next);
     ask({});
     wake_receiver();
 }
@@ -133,12 +148,38 @@ void Queued::start_all(std::span<Call* const> calls) {
 void Queued::begin_call(Call& call, std::uint64_t now_ns) {
     if (call.limit != never)
         add_timed(call);
+    if (call.then)
+        return begin_linked(call, now_ns);
     if (call.given_up) // before it began
         return end_unbegun(call, now_ns);
     for (Op& op : call.ops) {
         if (enter(op, now_ns))
-            begin(op);
+            op.kind == Kind::release ? end(op, 0) : begin(op);
     }
+}
+
+// Lock. All calls of the row take their places before the first one begins, for it can end, and be
+// gone, as it begins.
+void Queued::begin_linked(Call& call, std::uint64_t now_ns) {
+    for (Call* each = &call; each; each = each->then) {
+        if (each->then)
+            each->then->after = each;
+        if (each != &call && each->limit != never)
+            add_timed(*each);
+        for (Op& op : each->ops) {
+            enter(op, now_ns);
+            Order::hold(op);
+        }
+    }
+    for (Call* each = &call; each; each = each->then) {
+        if (!each->given_up) // before it began
+            continue;
+        give_up(*each, each->given_up); // and those behind it
+        if (each == &call)
+            return;
+        break;
+    }
+    go_on(call);
 }
 
 // Lock. Ends the ops of a call that was given up before it began.
@@ -283,8 +324,6 @@ int Queued::zero(std::uint64_t address, std::uint32_t bytes) {
 }
 
 int Queued::fence(Clock::time_point limit) {
-    if (int error = release(limit))
-        return error;
     Op op;
     op.kind = Kind::fence;
     return one(op, limit);

@@ -108,6 +108,7 @@ protected:
     // Lock. A thread is in receive(), so no other may call take_in().
     bool somebody_receives() const { return receiving_; }
     int one(Op& op, Clock::time_point limit = never);
+    void end_unbegun(Call& call, std::uint64_t now_ns);
     // Waits until done(), which is called under the lock. False: until's time has come.
     template <typename Done>
     bool wait_for(Done done, Clock::time_point until, const WaitsFor& what = {});
@@ -124,8 +125,9 @@ protected:
 private:
     void start_left();
     void begin_call(Call& call, std::uint64_t now_ns);
-    void end_unbegun(Call& call, std::uint64_t now_ns);
-    Op* end_one(Op& op, int error, Op* hopeless);
+    void begin_linked(Call& call, std::uint64_t now_ns);
+    void go_on(Call& call);
+    Op* end_one(Op& op, int error, Op* idle);
     template <unsigned most>
     int transfer_by(Kind kind, std::uint64_t address, std::uint8_t* data, std::uint64_t bytes,
                     Clock::time_point limit);

@@ -4,20 +4,10 @@
 namespace remora::lib {
 
 remote_kind Tally::kind_of(Kind op) {
-    switch (op) {
-    case Kind::read:
-    case Kind::readv:
-        return REMOTE_KIND_READ;
-    case Kind::write:
-    case Kind::writev:
-    case Kind::put:
-    case Kind::copy:
-        return REMOTE_KIND_WRITE;
-    case Kind::integer:
-        return REMOTE_KIND_INTEGER;
-    default:
-        return REMOTE_KIND_OTHER;
-    }
+#define REMORA_KIND_COUNTED(kind, traits, counted, ...) counted,
+    static constexpr remote_kind counted_as[] = {REMORA_KINDS(REMORA_KIND_COUNTED)};
+#undef REMORA_KIND_COUNTED
+    return counted_as[static_cast<std::size_t>(op)];
 }
 
 void Tally::add_to(remote_counters& counters) const {

@@ -8,7 +8,7 @@
 #include <new>
 #include <shared_mutex>
 
-#include <pthread.h>
+#include "support/fork.hpp"
 
 namespace remora::lib {
 
@@ -29,15 +29,12 @@ Ranges& ranges() {
 // A child of fork() has none of its parent's mappings. It makes the lock anew: the writer that
 // holds the lock is the parent's thread, and only that thread could unlock it.
 void watch_fork() {
-    static const int failed =
-        pthread_atfork([] { ranges().lock.lock(); }, [] { ranges().lock.unlock(); },
-                       [] {
-                           ranges().ends.clear();
-                           ranges().count = 0;
-                           new (&ranges().lock) std::shared_mutex;
-                       });
-    if (failed)
-        throw std::bad_alloc();
+    static const AtFork watched([] { ranges().lock.lock(); }, [] { ranges().lock.unlock(); },
+                                [] {
+                                    ranges().ends.clear();
+                                    ranges().count = 0;
+                                    new (&ranges().lock) std::shared_mutex;
+                                });
 }
 
 std::uintptr_t number(const void* memory) {

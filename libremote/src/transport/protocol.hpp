@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdint>
 
@@ -23,9 +22,9 @@ static_assert(int{Change::cas} == RMEM_CAS && int{REMOTE_SWAP} == RMEM_SWAP &&
               int{REMOTE_SMAX} == RMEM_SMAX);
 
 inline std::uint8_t type_of(Kind kind) {
-    static constexpr std::array<std::uint8_t, 14> types{
-        0,         RMEM_READ, RMEM_WRITE, RMEM_READV, RMEM_WRITEV, RMEM_ATOMIC,  RMEM_PUT,
-        RMEM_COPY, RMEM_ZERO, RMEM_FENCE, RMEM_ALLOC, RMEM_FREE,   RMEM_PUBLISH, RMEM_LOOKUP};
+#define REMORA_KIND_WIRE(kind, traits, counted, wire, ...) wire,
+    static constexpr std::uint8_t types[] = {REMORA_KINDS(REMORA_KIND_WIRE)};
+#undef REMORA_KIND_WIRE
     return types[static_cast<std::size_t>(kind)];
 }
 
@@ -33,6 +32,7 @@ inline std::uint8_t type_of(Kind kind) {
 struct Out {
     rmem_op core; // first, since the core knows only this
     rmem_named named;
+    rmem_listed listed;
     Op* op;
 };
 
@@ -52,6 +52,17 @@ inline rmem_named named_of(const RegionName& name, std::uint64_t address) {
     base_store_le64(&named.addr, address);
     std::copy_n(name.text, sizeof(named.name), named.name);
     return named;
+}
+
+// The region that a LIST has found.
+inline remote_region region_of(const rmem_listed& listed) {
+    remote_region region{};
+    region.address = base_load_le64(&listed.addr);
+    region.bytes = base_load_le64(&listed.bytes);
+    region.permission = base_load_le32(&listed.perm);
+    region.names = base_load_le32(&listed.names);
+    std::copy_n(listed.name, sizeof(listed.name), region.name);
+    return region;
 }
 
 // -errno of a refusal.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * The program's remote_t * and remote_queue_t *, which point to nothing: a place in a table, and
- * how often that was used. So a closed handle or queue is recognised, however late, even if others
- * were opened since.
+ * A program's pointers to objects of a library (remote_t *, remote_queue_t *, eqds_t *), which
+ * point to nothing: a place in a table, and how often that was used. So a closed object is
+ * recognised, however late, even if others were opened since.
  */
 #pragma once
 
@@ -16,7 +16,7 @@
 #include <new>
 #include <utility>
 
-namespace remora::lib {
+namespace remora {
 
 // Names of objects of type T, as pointers to Opaque. An object of this type is never destroyed: a
 // late close can still use it.
@@ -138,4 +138,4 @@ private:
     std::uint32_t made_ = 0;
 };
 
-} // namespace remora::lib
+} // namespace remora
