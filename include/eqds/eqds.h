@@ -98,7 +98,10 @@ struct eqds_peer_info {
 
 /* device: name of the eqds device. options: NULL for defaults. -EPERM: needs CAP_NET_RAW. */
 int eqds_open(eqds_t **e, const char *device, const struct eqds_options *options);
-/* Packets that are under way can still arrive; their completions are lost. */
+/*
+ * Packets that are under way can still arrive; their completions are lost. Closing NULL or a closed
+ * handle has no effect. Other calls with one return -EBADF, or 0 if they return an unsigned number.
+ */
 void eqds_close(eqds_t *e);
 
 uint16_t eqds_port(const eqds_t *e);

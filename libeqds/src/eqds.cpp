@@ -22,6 +22,10 @@
 
 #include "buffers.hpp"
 #include "ring.hpp"
+#include "support/fork.hpp"
+#include "support/names.hpp"
+
+using namespace libeqds;
 
 namespace {
 
@@ -66,12 +70,8 @@ int device_mtu(const char* device) {
 // How long a wait lasts before the kernel is asked again to send packets it had no memory for.
 constexpr int memory_retry_ms = 10;
 
-} // namespace
-
-using namespace libeqds;
-
 // The file is closed first: while it is open, the kernel uses the others.
-struct eqds {
+struct Handle {
     Mapping area, shared;
     Descriptor file;
     eqds_native_rings* rings = nullptr;
@@ -92,7 +92,7 @@ struct eqds {
     bool claim(const eqds_packet* packets, std::size_t count);
 };
 
-int eqds::open(const char* device, const eqds_options& options) {
+int Handle::open(const char* device, const eqds_options& options) {
     eqds_native_setup setup{};
     int mtu = device_mtu(device), err;
     if (mtu < 0)
@@ -148,7 +148,7 @@ int eqds::open(const char* device, const eqds_options& options) {
 }
 
 // As many buffers as half of all wait for packets or are with the caller.
-void eqds::refill() {
+void Handle::refill() {
     bool pushed = false;
     for (std::uint32_t room = fill.room(); room && buffers->free() > entries; room--) {
         std::size_t index = buffers->take(Owner::Filling);
@@ -161,21 +161,21 @@ void eqds::refill() {
         fill.publish();
 }
 
-std::ptrdiff_t eqds::index_of(const void* data) const {
+std::ptrdiff_t Handle::index_of(const void* data) const {
     auto* at = static_cast<const std::byte*>(data);
     if (at < area.at || at >= area.at + area.bytes)
         return -1;
     return buffers->at(static_cast<std::uint64_t>(at - area.at));
 }
 
-bool eqds::is_good(const eqds_packet& packet) const {
+bool Handle::is_good(const eqds_packet& packet) const {
     std::ptrdiff_t index = index_of(packet.data);
     return index >= 0 && buffers->owner(static_cast<std::size_t>(index)) == Owner::Caller &&
            packet.bytes && packet.bytes <= packet_bytes;
 }
 
 // All buffers become the kernel's, or none if one is not good. A buffer is not good a second time.
-bool eqds::claim(const eqds_packet* packets, std::size_t count) {
+bool Handle::claim(const eqds_packet* packets, std::size_t count) {
     for (std::size_t i = 0; i < count; i++) {
         if (is_good(packets[i])) {
             buffers->give(static_cast<std::size_t>(index_of(packets[i].data)), Owner::Sending);
@@ -187,6 +187,17 @@ bool eqds::claim(const eqds_packet* packets, std::size_t count) {
     }
     return true;
 }
+
+constinit remora::Names<Handle, eqds_t> names;
+
+// Throws std::bad_alloc.
+eqds_t* name_handle(std::unique_ptr<Handle> handle) {
+    static const remora::AtFork watched([] { names.lock(); }, [] { names.unlock(); },
+                                        [] { names.unlock(); });
+    return names.add(std::move(handle));
+}
+
+} // namespace
 
 extern "C" {
 
@@ -205,10 +216,10 @@ int eqds_open(eqds_t** e, const char* device, const eqds_options* options) {
                     [](std::uint16_t word) { return word != 0; }))
         return -EINVAL;
     try {
-        auto fresh = std::make_unique<eqds>();
+        auto fresh = std::make_unique<Handle>();
         int err = fresh->open(device, chosen);
         if (!err)
-            *e = fresh.release();
+            *e = name_handle(std::move(fresh));
         return err;
     } catch (const std::bad_alloc&) {
         return -ENOMEM;
@@ -216,90 +227,109 @@ int eqds_open(eqds_t** e, const char* device, const eqds_options* options) {
 }
 
 void eqds_close(eqds_t* e) {
-    delete e;
+    names.take(e);
 }
 
 uint16_t eqds_port(const eqds_t* e) {
-    return e->port;
+    const Handle* its = names.find(e);
+    return its ? its->port : 0;
 }
 
 size_t eqds_packet_bytes(const eqds_t* e) {
-    return e->packet_bytes;
+    const Handle* its = names.find(e);
+    return its ? its->packet_bytes : 0;
 }
 
 int eqds_fd(const eqds_t* e) {
-    return e->file.fd;
+    const Handle* its = names.find(e);
+    return its ? its->file.fd : -EBADF;
 }
 
 uint64_t eqds_dropped(const eqds_t* e) {
-    return std::atomic_ref<__u64>(e->rings->rx_dropped).load(std::memory_order_relaxed);
+    const Handle* its = names.find(e);
+    return its ? std::atomic_ref<__u64>(its->rings->rx_dropped).load(std::memory_order_relaxed) : 0;
 }
 
 int eqds_buffer(eqds_t* e, void** data) {
-    if (!e->buffers->free())
+    Handle* its = names.find(e);
+    if (!its)
+        return -EBADF;
+    if (!its->buffers->free())
         return -EAGAIN;
-    *data = e->area.at + e->buffers->take(Owner::Caller) * e->buffers->bytes();
+    *data = its->area.at + its->buffers->take(Owner::Caller) * its->buffers->bytes();
     return 0;
 }
 
 int eqds_release(eqds_t* e, void* data) {
-    std::ptrdiff_t index = e->index_of(data);
-    if (index < 0 || e->buffers->owner(static_cast<std::size_t>(index)) != Owner::Caller)
+    Handle* its = names.find(e);
+    if (!its)
+        return -EBADF;
+    std::ptrdiff_t index = its->index_of(data);
+    if (index < 0 || its->buffers->owner(static_cast<std::size_t>(index)) != Owner::Caller)
         return -EINVAL;
-    e->buffers->give(static_cast<std::size_t>(index), Owner::Library);
-    e->refill();
+    its->buffers->give(static_cast<std::size_t>(index), Owner::Library);
+    its->refill();
     return 0;
 }
 
 int eqds_send(eqds_t* e, const eqds_packet* packets, size_t count) {
+    Handle* its = names.find(e);
+    if (!its)
+        return -EBADF;
     const size_t asked = count;
-    if (!e->claim(packets, asked))
+    if (!its->claim(packets, asked))
         return -EINVAL;
-    count = std::min<std::size_t>(count, e->tx.room());
+    count = std::min<std::size_t>(count, its->tx.room());
     for (size_t i = count; i < asked; i++)
-        e->buffers->give(static_cast<std::size_t>(e->index_of(packets[i].data)), Owner::Caller);
+        its->buffers->give(static_cast<std::size_t>(its->index_of(packets[i].data)), Owner::Caller);
     for (size_t i = 0; i < count; i++) {
-        auto index = static_cast<std::size_t>(e->index_of(packets[i].data));
+        auto index = static_cast<std::size_t>(its->index_of(packets[i].data));
         eqds_native_packet entry{};
-        entry.at = index * e->buffers->bytes();
+        entry.at = index * its->buffers->bytes();
         entry.cookie = index;
         entry.bytes = static_cast<__u32>(packets[i].bytes);
         entry.port = packets[i].address.port;
         std::memcpy(entry.peer, packets[i].address.host, sizeof(entry.peer));
-        e->cookies[index] = packets[i].cookie;
-        e->tx.push(entry);
+        its->cookies[index] = packets[i].cookie;
+        its->tx.push(entry);
     }
-    e->tx.publish();
-    if (ioctl(e->file.fd, EQDS_NATIVE_KICK) && errno == ENODEV)
+    its->tx.publish();
+    if (ioctl(its->file.fd, EQDS_NATIVE_KICK) && errno == ENODEV)
         return -ENODEV;
     return static_cast<int>(count);
 }
 
 int eqds_receive(eqds_t* e, eqds_packet* packets, size_t count) {
+    Handle* its = names.find(e);
+    if (!its)
+        return -EBADF;
     eqds_native_packet entry;
     size_t n = 0;
-    while (n < count && e->rx.pop(&entry)) {
-        std::ptrdiff_t index = e->buffers->at(entry.at);
+    while (n < count && its->rx.pop(&entry)) {
+        std::ptrdiff_t index = its->buffers->at(entry.at);
         eqds_packet& packet = packets[n++];
         packet = {};
-        packet.data = e->area.at + entry.at;
+        packet.data = its->area.at + entry.at;
         packet.bytes = entry.bytes;
         packet.address.port = entry.port;
         std::memcpy(packet.address.host, entry.peer, sizeof(entry.peer));
-        e->buffers->give(static_cast<std::size_t>(index), Owner::Caller);
+        its->buffers->give(static_cast<std::size_t>(index), Owner::Caller);
     }
     if (n)
-        e->rx.publish();
-    e->refill();
+        its->rx.publish();
+    its->refill();
     return static_cast<int>(n);
 }
 
 int eqds_complete(eqds_t* e, eqds_completion* completions, size_t count) {
+    Handle* its = names.find(e);
+    if (!its)
+        return -EBADF;
     eqds_native_completion entry;
     size_t n = 0;
-    while (n < count && e->completion.pop(&entry)) {
+    while (n < count && its->completion.pop(&entry)) {
         auto index = static_cast<std::size_t>(entry.cookie);
-        completions[n++] = {.cookie = e->cookies[index],
+        completions[n++] = {.cookie = its->cookies[index],
                             .status = static_cast<eqds_status>(entry.status),
                             .rtt_ns = entry.rtt_ns,
                             .path = entry.path,
@@ -307,25 +337,28 @@ int eqds_complete(eqds_t* e, eqds_completion* completions, size_t count) {
                             .queued = entry.queued,
                             .pulls = entry.pulls,
                             .busy_us = entry.busy_us};
-        e->buffers->give(index, Owner::Library);
+        its->buffers->give(index, Owner::Library);
     }
     if (n)
-        e->completion.publish();
-    e->refill();
+        its->completion.publish();
+    its->refill();
     // Some might have waited in tx for places of completions.
-    if (n && ioctl(e->file.fd, EQDS_NATIVE_KICK) && errno == ENODEV)
+    if (n && ioctl(its->file.fd, EQDS_NATIVE_KICK) && errno == ENODEV)
         return static_cast<int>(n);
     return static_cast<int>(n);
 }
 
 int eqds_wait(eqds_t* e, int timeout_ms) {
+    Handle* its = names.find(e);
+    if (!its)
+        return -EBADF;
     using Clock = std::chrono::steady_clock;
     const auto end = Clock::now() + std::chrono::milliseconds(std::max(timeout_ms, 0));
-    pollfd waiting{e->file.fd, POLLIN, 0};
+    pollfd waiting{its->file.fd, POLLIN, 0};
     while (true) {
         // Packets that the kernel had no memory for stay in tx, and nothing would end a wait for
         // their completions.
-        const bool again = ioctl(e->file.fd, EQDS_NATIVE_KICK) && errno == ENOMEM;
+        const bool again = ioctl(its->file.fd, EQDS_NATIVE_KICK) && errno == ENOMEM;
         int left = timeout_ms;
         if (timeout_ms >= 0)
             left = std::max(
@@ -346,13 +379,16 @@ int eqds_wait(eqds_t* e, int timeout_ms) {
 }
 
 int eqds_peer(eqds_t* e, const eqds_address* to, eqds_peer_info* info) {
+    Handle* its = names.find(e);
+    if (!its)
+        return -EBADF;
     eqds_native_peer peer{};
     eqds_peer_info told{};
     if (info->bytes < sizeof(info->bytes) || info->bytes > sizeof(told))
         return -EINVAL;
     peer.bytes = sizeof(peer);
     std::memcpy(peer.peer, to->host, sizeof(peer.peer));
-    if (ioctl(e->file.fd, EQDS_NATIVE_PEER, &peer))
+    if (ioctl(its->file.fd, EQDS_NATIVE_PEER, &peer))
         return -errno;
     told.bytes = info->bytes;
     told.rtt_ns = peer.rtt_ns;

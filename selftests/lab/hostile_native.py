@@ -6,7 +6,8 @@
     hostile_native.py rings DEVICE PEER     entries and numbers that can't be: prints the completions' status words
     hostile_native.py scribble DEVICE PEER SEED     random bytes over the rings, and kicks
     hostile_native.py library DEVICE PEER   libeqds: sends a buffer twice in one call, one of its own beside one that is
-                                            not, two good ones, one of them again, none: prints the results
+                                            not, two good ones, one of them again, none; closes it twice, and
+                                            sends once more: prints the results
 """
 
 import ctypes
@@ -172,6 +173,8 @@ def library(device, peer):
     send(one)
     send()
     eqds.eqds_close(handle)
+    eqds.eqds_close(handle)
+    print(eqds.eqds_send(handle, None, 0), eqds.eqds_fd(handle))
 
 
 if __name__ == "__main__":

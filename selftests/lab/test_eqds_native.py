@@ -70,11 +70,11 @@ def test_ping_without_an_answer_is_lost(lab):
 
 
 def test_library_refuses_a_buffer_twice(lab):
-    """In one call of eqds_send(): none is sent, and all stay the caller's."""
+    """In one call of eqds_send(): none is sent, and all stay the caller's. A closed handle is recognised."""
     with Racked(lab["compute"], 2) as (left, right):
         before = left.counters()["tx_native"]
         said = left.run(f"python3 {HOSTILE} library eqds0 {right.under}").out.split()
-        assert said == ["-22", "-22", "2", "-22", "0"], said
+        assert said == ["-22", "-22", "2", "-22", "0", "-9", "-9"], said
         assert left.counters()["tx_native"] == before + 2, left.counters()
 
 
