@@ -97,11 +97,27 @@ Key key_parse(std::string_view text, const std::string& source) {
     return key;
 }
 
+namespace {
+
+// The user's remedy for an error of open().
+const char* remedy(int error) {
+    switch (error) {
+    case ENOENT:
+        return ": 'remora key new FILE' makes one, for the node and its clients";
+    case EACCES:
+        return ": be its owner, or copy it to a file of this user's with mode 600";
+    default:
+        return "";
+    }
+}
+
+} // namespace
+
 KeyFile key_read(const std::string& file) {
     Descriptor fd(open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     struct stat status {};
     if (!fd || fstat(fd.get(), &status))
-        throw Failure(ENOKEY, "can't read key {}: {}", file, std::strerror(errno));
+        throw Failure(ENOKEY, "can't read key {}: {}{}", file, std::strerror(errno), remedy(errno));
     if (S_ISDIR(status.st_mode))
         throw Failure(ENOKEY, "can't read key {}: it is a directory", file);
     std::array<char, file_bytes_max> text;

@@ -76,8 +76,13 @@ Socket::Socket(const std::string& host, std::uint16_t port, Sharing sharing)
     if (bind(fd(), reinterpret_cast<sockaddr*>(&address), sizeof(address))) {
         if (errno == EADDRINUSE)
             throw Failure("UDP port {} is in use: choose another --port", port);
-        throw Failure("can't bind to {}: {}", endpoint_text(host.empty() ? "::" : host, port),
-                      std::strerror(errno));
+        const char* remedy = "";
+        if (errno == EACCES)
+            remedy = ": be root, or choose a --port from 1024 on";
+        else if (errno == EADDRNOTAVAIL)
+            remedy = ": no interface has that address: choose another --bind";
+        throw Failure("can't bind to {}: {}{}", endpoint_text(host.empty() ? "::" : host, port),
+                      std::strerror(errno), remedy);
     }
     if (sharing == Sharing::first)
         set(fd(), SOL_SOCKET, SO_REUSEPORT, 1);
