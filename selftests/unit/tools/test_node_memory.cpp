@@ -126,7 +126,7 @@ int status_of_memory(std::size_t bytes, const fs::path& root) {
             mount(root.c_str(), "/sys/fs/cgroup", nullptr, MS_BIND, nullptr))
             _exit(unable);
         try {
-            Memory memory(bytes, false);
+            Memory memory(bytes, false, "--memory");
             _exit(0);
         } catch (const Failure& failure) {
             std::fprintf(stderr, "%s\n", failure.what());
