@@ -209,9 +209,9 @@ class Swap(OnDevice):
         self.machine.run(f"mkswap {self.device.path} >/dev/null && swapon {self.device.path}", timeout=LOAD_S)
 
     def let_go(self):
-        # A killed program can outlive its shell. swapoff of a lost device marks its pages as poisoned, and arch/um has
-        # no handler for a program that touches one.
-        wait_until("the cgroup is empty", lambda: "populated 0" in self.machine.read(f"{GROUP}/cgroup.events"))
+        # A killed program can outlive its shell, for minutes while the kernel tries to write its pages to a lost device.
+        # swapoff of such a device marks them as poisoned, and arch/um has no handler for a program that touches one.
+        wait_until("the cgroup is empty", lambda: "populated 0" in self.machine.read(f"{GROUP}/cgroup.events"), LOAD_S)
         self.machine.run(["swapoff", self.device.path], timeout=LOAD_S)
 
     def command(self):

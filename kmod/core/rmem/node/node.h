@@ -124,14 +124,6 @@ const struct base_siphash_key *rmem_node_key(const struct rmem_node *node, u32 s
 /* Index of the session slot whose lock a request needs, below sessions_max. */
 u32 rmem_node_slot(const struct rmem_node *node, u64 session);
 
-/*
- * No lock. True: the request names no session, or one of another space, and answer says so. It need
- * not take the lock of the slot that it names, so nobody waits there because of it. False: the
- * request might be of its session; rmem_node_request() tells, under the lock.
- */
-bool rmem_node_refuses(const struct rmem_node *node, const struct rmem_head *head,
-		       struct rmem_answer *answer);
-
 enum rmem_node_action {
 	RMEM_ACT_DROP,	   /* no answer; reason says why */
 	RMEM_ACT_REPLY,	   /* send reply; with found, if it's an ATOMIC's or PUT's and RMEM_OK */
@@ -235,6 +227,14 @@ static inline u32 rmem_node_datagram_bytes(const struct rmem_answer *answer)
 #define RMEM_NODE_FILL_BYTES_MAX (2U << RMEM_PAGE_SHIFT_MIN)
 
 bool rmem_node_is_slow(const struct rmem_node *node, const struct rmem_head *head);
+
+/*
+ * No lock. True: the request names no session, or one of another space, and answer says so. It need
+ * not take the lock of the slot that it names, so nobody waits there because of it. False: the
+ * request might be of its session; rmem_node_request() tells, under the lock.
+ */
+bool rmem_node_refuses(const struct rmem_node *node, const struct rmem_head *head,
+		       struct rmem_answer *answer);
 
 /*
  * Fast path: a message for which rmem_node_is_slow() is false. It has verified, in length and digest
