@@ -383,6 +383,7 @@ static const struct genl_ops ops[] = {
 static struct genl_family family = {
 	.name = RMEM_GENL_NAME,
 	.version = RMEM_GENL_VERSION,
+	.netnsok = true,
 	.module = THIS_MODULE,
 	.parallel_ops = true,
 	.ops = ops,

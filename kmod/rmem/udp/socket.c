@@ -4,6 +4,7 @@
 #include <linux/inet.h>
 #include <linux/inetdevice.h>
 #include <linux/net.h>
+#include <linux/nsproxy.h>
 #include <linux/notifier.h>
 #include <linux/sched/mm.h>
 #include <linux/udp.h>
@@ -15,6 +16,7 @@
 #include <net/ipv6.h>
 #include <net/ipv6_stubs.h>
 #include <net/ip6_route.h>
+#include <net/net_namespace.h>
 #include <net/route.h>
 #include <net/sock.h>
 #include <net/udp.h>
@@ -211,7 +213,7 @@ int rmem_socket_parse(union udp_address *address, const char *text, u16 port)
 		return -EINVAL;
 	snprintf(usual, sizeof(usual), "%u", port);
 	written = text_split(&host);
-	if (inet_pton_with_scope(&init_net, AF_UNSPEC, host, written ?: usual, &found) ||
+	if (inet_pton_with_scope(current->nsproxy->net_ns, AF_UNSPEC, host, written ?: usual, &found) ||
 	    !((struct sockaddr_in *)&found)->sin_port)
 		return -EINVAL;
 	memcpy(address, &found, sizeof(*address));
@@ -287,7 +289,9 @@ int rmem_socket_open(struct rmem_socket *s, const union udp_address *to,
 	err = spare_init(s);
 	if (err)
 		return err;
-	err = sock_create_kern(&init_net, to->any.sa_family, SOCK_DGRAM, IPPROTO_UDP, &s->sock);
+	/* A kernel's socket holds no namespace by itself. */
+	s->net = get_net(current->nsproxy->net_ns);
+	err = sock_create_kern(s->net, to->any.sa_family, SOCK_DGRAM, IPPROTO_UDP, &s->sock);
 	if (err)
 		goto free_spare;
 	sk = s->sock->sk;
@@ -316,6 +320,7 @@ release:
 	sock_release(s->sock);
 	s->sock = NULL;
 free_spare:
+	put_net(s->net);
 	kfree_skb(s->spare);
 	return err;
 }
@@ -335,6 +340,7 @@ void rmem_socket_close(struct rmem_socket *s)
 	kernel_sock_shutdown(s->sock, SHUT_RDWR);
 	sock_release(s->sock);
 	s->sock = NULL;
+	put_net(s->net);
 	kfree_skb(s->spare);
 }
 

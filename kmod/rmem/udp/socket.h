@@ -31,6 +31,7 @@ union udp_address {
 
 struct rmem_socket {
 	struct socket *sock;
+	struct net *net; /* of the task that opened it; holds a reference */
 	union udp_address to;
 	struct list_head of_all; /* socket.c */
 	bool moves;	     /* its addresses change: it neither sends nor receives */
@@ -59,7 +60,10 @@ void rmem_socket_stop(void);
 /* Read IP, IP:PORT or [IP]:PORT. port: where none is written. */
 int rmem_socket_parse(union udp_address *address, const char *text, u16 port);
 
-/* receive runs in softirq, under rcu_read_lock(), with user_data in sk_user_data. */
+/*
+ * In the caller's network namespace. receive runs in softirq, under rcu_read_lock(), with user_data
+ * in sk_user_data.
+ */
 int rmem_socket_open(struct rmem_socket *s, const union udp_address *to,
 		     int (*receive)(struct sock *sk, struct sk_buff *skb), void *user_data);
 /* No receive begins after this; those under way end with the next grace period. */
