@@ -28,8 +28,10 @@
  *
  * Joining. A host sends JOIN with cookie 0. The scheduler answers CHALLENGE and keeps no state.
  *   - The host MUST repeat JOIN with that cookie. The scheduler then answers WELCOME.
- *   - A scheduler MUST ignore a JOIN whose epoch is less than the port's known epoch.
- *   - A JOIN with the known epoch changes nothing. The scheduler answers it by WELCOME.
+ *   - A scheduler MUST ignore a JOIN for a port whose lease runs for another address.
+ *   - A JOIN with the known epoch and address changes nothing. The scheduler answers it by WELCOME.
+ *   - Another JOIN with a right cookie and no greater epoch is of a host whose clock went back. The
+ *     scheduler answers CHALLENGE with the least greater epoch, which the host MUST join with.
  *   - A JOIN with a greater epoch ends every demand that the port has announced.
  *
  * Leases. Every DEMAND and REQUEST renews the host's lease, and the leases of the demands in it.
@@ -41,6 +43,9 @@
  *     Its lease then ends before another scheduler can book its port.
  *   - A host that has heard nothing for EDM_SILENT_LEASES MAY follow another scheduler. If it has
  *     none it MAY send without grants.
+ *   - A host that follows a standby SHOULD return to its first scheduler once that welcomes it. It
+ *     MUST first send the standby a DEMAND without EDM_FOLLOWS. It MUST NOT follow the first one
+ *     until seen in a GRANT of the standby covers that DEMAND.
  *   - A scheduler MUST treat a port as busy for a chunk's time after it begins to follow.
  *
  * Demands. An entry of DEMAND names a message by announcer and id. Entries MAY be repeated.

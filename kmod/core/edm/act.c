@@ -147,7 +147,9 @@ static bool act_tell(struct edm_host *h, u64 now_ns, u8 link, struct edm_host_ac
 	action->what = EDM_HOST_TELL;
 	action->link = link;
 	edm_link_message(&h->link[link], &h->config.link, now_ns, EDM_DEMAND, message);
-	message->follows = link == h->follow;
+	message->follows = link == h->follow && h->turn == EDM_UNSCHEDULED;
+	if (link == h->follow && !message->follows && !h->turn_seq)
+		h->turn_seq = message->seq;
 	if (!message->follows)
 		return true;
 	while (h->notes_count)
@@ -167,7 +169,7 @@ static bool act_report(struct edm_host *h, u64 now_ns, struct edm_host_action *a
 	struct edm_flow *flow = act_first_open(h);
 
 	h->is_mute = link && edm_link_is_mute(link, now_ns);
-	if (!link || h->is_mute)
+	if (!link || h->is_mute || h->turn != EDM_UNSCHEDULED)
 		return false;
 	if (h->notes_count)
 		return act_tell(h, now_ns, h->follow, action);
@@ -203,8 +205,8 @@ bool edm_host_next(struct edm_host *h, u64 now_ns, struct edm_host_action *actio
 
 	action->op = NULL;
 	action->unscheduled = false;
-	if (now_ns - h->start_ns >= h->config.patience_ns)
-		h->patient = false;
+	if (h->patient && now_ns - h->start_ns >= h->config.patience_ns)
+		edm_host_end_patience(h, now_ns);
 	while (edm_host_free_late(h, now_ns) || edm_host_pump(h, now_ns))
 		;
 	if (act_sent(h, action) || act_send(h, action))
@@ -229,7 +231,7 @@ u64 edm_host_deadline_ns(const struct edm_host *h)
 		due = base_min(due, h->start_ns + h->config.patience_ns);
 	if (!edm_node_is_alone(&h->late))
 		due = base_min(due, EDM_FLOW_OF(h->late.next, open)->free_ns);
-	if (flow && h->follow != EDM_UNSCHEDULED && !h->is_mute)
+	if (flow && h->follow != EDM_UNSCHEDULED && h->turn == EDM_UNSCHEDULED && !h->is_mute)
 		due = base_min(due, act_report_due_ns(h, flow));
 	return due;
 }

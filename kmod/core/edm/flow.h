@@ -94,5 +94,7 @@ bool edm_host_free_late(struct edm_host *h, u64 now_ns);
 
 /* The followed scheduler is silent: another one that is up, or none. */
 void edm_host_lose(struct edm_host *h, u64 now_ns);
+/* Without its first scheduler for too long: follow another. */
+void edm_host_end_patience(struct edm_host *h, u64 now_ns);
 
 #endif

@@ -83,6 +83,7 @@ void edm_host_init(struct edm_host *h, u64 now_ns, const struct edm_host_config 
 		edm_link_init(&h->link[link], now_ns);
 	h->start_ns = now_ns;
 	h->follow = EDM_UNSCHEDULED;
+	h->turn = EDM_UNSCHEDULED;
 	h->patient = true;
 }
 
@@ -225,6 +226,7 @@ bool edm_host_free_late(struct edm_host *h, u64 now_ns)
 static void host_follow(struct edm_host *h, u64 now_ns, u8 link)
 {
 	h->follow = link;
+	h->turn = EDM_UNSCHEDULED;
 	h->patient = false;
 	/* Every flow is new to the scheduler, and so is each request. */
 	for (struct edm_node *node = h->open.next; node != &h->open; node = node->next) {
@@ -239,16 +241,51 @@ static void host_follow(struct edm_host *h, u64 now_ns, u8 link)
 	h->link[link].told_ns = 0;
 }
 
-void edm_host_lose(struct edm_host *h, u64 now_ns)
+/* The first link that is up, if any. */
+static void host_choose(struct edm_host *h, u64 now_ns)
 {
-	h->counts.silences++;
 	h->follow = EDM_UNSCHEDULED;
+	h->turn = EDM_UNSCHEDULED;
 	for (u8 link = 0; link < h->config.links; link++) {
 		if (h->link[link].up && !edm_link_is_mute(&h->link[link], now_ns)) {
 			host_follow(h, now_ns, link);
 			return;
 		}
 	}
+}
+
+void edm_host_lose(struct edm_host *h, u64 now_ns)
+{
+	h->counts.silences++;
+	host_choose(h, now_ns);
+}
+
+void edm_host_end_patience(struct edm_host *h, u64 now_ns)
+{
+	h->patient = false;
+	host_choose(h, now_ns);
+}
+
+static void host_welcomed(struct edm_host *h, u64 now_ns, u8 link)
+{
+	if (h->follow == link) {
+		host_follow(h, now_ns, link);
+	} else if (h->follow == EDM_UNSCHEDULED) {
+		/* The first scheduler might only be slower. */
+		if (!link || !h->patient)
+			host_follow(h, now_ns, link);
+	} else if (link < h->follow) {
+		h->turn = link;
+		h->turn_seq = 0;
+		h->link[h->follow].told_ns = 0;
+	}
+}
+
+/* The followed scheduler has received datagrams up to a number. */
+static void host_seen(struct edm_host *h, u64 now_ns, u32 seen)
+{
+	if (h->turn != EDM_UNSCHEDULED && h->turn_seq && (s32)(seen - h->turn_seq) >= 0)
+		host_choose(h, now_ns);
 }
 
 /* The flow that a grant or refusal is for, or NULL. */
@@ -308,6 +345,27 @@ static void host_item(struct edm_host *h, const struct edm_item *item)
 		edm_flow_accept(h, flow, item->granted);
 }
 
+/*
+ * A CHALLENGE with a greater epoch: an earlier life had one that is not less than this one's. This
+ * life takes it, and joins anew everywhere.
+ */
+static bool host_takes_epoch(struct edm_host *h, u64 now_ns, u8 link,
+			     const struct edm_message *message)
+{
+	if (message->kind != EDM_CHALLENGE || message->port != h->config.link.port ||
+	    h->link[link].join_ns == EDM_NEVER || message->epoch <= h->config.link.epoch)
+		return false;
+	h->config.link.epoch = message->epoch;
+	if (h->follow != EDM_UNSCHEDULED)
+		h->counts.silences++;
+	h->follow = EDM_UNSCHEDULED;
+	h->turn = EDM_UNSCHEDULED;
+	for (u8 n = 0; n < h->config.links; n++)
+		edm_link_init(&h->link[n], now_ns);
+	h->link[link].cookie = message->cookie;
+	return true;
+}
+
 void edm_host_receive(struct edm_host *h, u64 now_ns, u8 link, const struct edm_message *message,
 		      const void *data)
 {
@@ -315,10 +373,11 @@ void edm_host_receive(struct edm_host *h, u64 now_ns, u8 link, const struct edm_
 	struct edm_item item;
 	bool gap;
 
+	if (host_takes_epoch(h, now_ns, link, message))
+		return;
 	if (message->kind == EDM_CHALLENGE || message->kind == EDM_WELCOME) {
-		if (edm_link_welcome(l, &h->config.link, now_ns, message) &&
-		    (h->follow == EDM_UNSCHEDULED || h->follow == link))
-			host_follow(h, now_ns, link);
+		if (edm_link_welcome(l, &h->config.link, now_ns, message))
+			host_welcomed(h, now_ns, link);
 		return;
 	}
 	if (message->kind != EDM_GRANT ||
@@ -335,6 +394,7 @@ void edm_host_receive(struct edm_host *h, u64 now_ns, u8 link, const struct edm_
 		edm_wire_item(data, n, &item);
 		host_item(h, &item);
 	}
+	host_seen(h, now_ns, message->seen);
 }
 
 /* ---- reads: at the source ---- */

@@ -14,6 +14,8 @@
  *   link to a scheduler:  DOWN --JOIN, CHALLENGE, JOIN, WELCOME--> UP --3 silent leases--> DOWN
  *   A host follows one of its links. When that is silent it follows another that is UP, and tells
  *   it all its flows. If none is, it is unscheduled: it sends without grants until one is.
+ *   All hosts have to follow the same scheduler, so each returns to its first one: it ceases to
+ *   follow the other, and turns once that has confirmed it and books it no more.
  *
  * Invariants:
  *   - a byte of an op is sent once, even if grants are repeated, reordered or late;
@@ -84,7 +86,7 @@ struct edm_host_config {
 	u16 ports; /* of the rack, 2 to EDM_PORTS_MAX */
 	u8 links;  /* 1 to EDM_LINKS_MAX */
 	u32 mega_bytes;	 /* writes up to these, together, share a message; 0: none do */
-	u64 patience_ns; /* from the start, until a host without scheduler sends unscheduled */
+	u64 patience_ns; /* from the start, until a host without its first scheduler does without */
 	u64 late_ns;	 /* longest life of a datagram in the network */
 };
 
@@ -110,10 +112,12 @@ struct edm_host {
 	struct edm_item note[EDM_NOTES_MAX];
 	struct edm_op *sent; /* to be returned by the next action */
 	u32 notes_count;
+	u32 turn_seq;  /* of the DEMAND by which it ceased to follow; 0: not sent yet */
 	u32 next_peer; /* peer that gets the next slot, if its queue waits */
 	u64 start_ns;
 	u64 gap_ns;    /* flows reported before then are to be reported again */
 	u8 follow;     /* a link, or EDM_UNSCHEDULED */
+	u8 turn;       /* the link that it turns to, or EDM_UNSCHEDULED */
 	bool patient;  /* no scheduler yet, but within config.patience_ns */
 	bool is_mute;  /* the followed link was, at the last edm_host_next() */
 	struct edm_host_counts counts;

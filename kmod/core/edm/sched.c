@@ -140,6 +140,21 @@ static void sched_enter(struct edm_sched *s, const struct edm_message *join, u64
 	s->counts.joins++;
 }
 
+/* epoch: the least that the host can join with. */
+static enum edm_sched_verdict sched_challenge(const struct edm_sched *s,
+					      const struct edm_message *join, u32 epoch, u64 cookie,
+					      struct edm_message *reply)
+{
+	*reply = (struct edm_message){
+		.kind = EDM_CHALLENGE,
+		.port = join->port,
+		.epoch = epoch,
+		.life = s->config.life,
+		.cookie = cookie,
+	};
+	return EDM_SCHED_REPLY;
+}
+
 enum edm_sched_verdict edm_sched_join(struct edm_sched *s, u64 now_ns,
 				      const struct edm_message *join, u64 address, u64 cookie,
 				      struct edm_message *reply)
@@ -149,25 +164,21 @@ enum edm_sched_verdict edm_sched_join(struct edm_sched *s, u64 now_ns,
 	if (join->port >= sched_ports(s))
 		return EDM_SCHED_IGNORE;
 	member = &s->member[join->port];
-	if (join->cookie != cookie) {
-		*reply = (struct edm_message){
-			.kind = EDM_CHALLENGE,
-			.port = join->port,
-			.epoch = join->epoch,
-			.life = s->config.life,
-			.cookie = cookie,
-		};
-		return EDM_SCHED_REPLY;
-	}
+	if (join->cookie != cookie)
+		return sched_challenge(s, join, join->epoch, cookie, reply);
 	/* An address cannot take a port whose host is there. */
-	if (join->epoch < member->epoch || (member->listed && member->address != address)) {
+	if (member->listed && member->address != address) {
 		s->counts.stale++;
 		return EDM_SCHED_IGNORE;
 	}
+	/* The host's clock went back, or did not go on between two of its lives. */
+	if (join->epoch < member->epoch ||
+	    (join->epoch == member->epoch && member->address != address)) {
+		s->counts.stale++;
+		return sched_challenge(s, join, member->epoch + 1, cookie, reply);
+	}
 	if (join->epoch > member->epoch)
 		sched_enter(s, join, address);
-	else if (member->address != address)
-		return EDM_SCHED_IGNORE;
 	sched_key(s, join);
 	sched_renew(s, now_ns, member);
 	sched_welcome(s, join->port, reply);

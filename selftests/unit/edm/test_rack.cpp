@@ -182,6 +182,59 @@ TEST(EdmRack, RestartedHostBeginsItsIdsAnew) {
     EXPECT_EQ(read.executed, 1u);
 }
 
+// All return, or hosts that join later would have peers that follow another scheduler.
+TEST(EdmRack, HostsOfTheStandbyReturnToTheFirstScheduler) {
+    Options options;
+    options.schedulers = 2;
+    Rig rig(options);
+    ASSERT_TRUE(rig.run(10 * ms, [&] { return rig.all_follow(); }));
+    rig.schedulers[0]->up = false;
+    ASSERT_TRUE(rig.run(10 * ms, [&] { return rig.all_follow(1); }));
+    for (int n = 0; n < 20; n++)
+        rig.submit(static_cast<uint16_t>(n % 3), static_cast<uint16_t>((n + 1) % 3), 50'000,
+                   n % 2 ? EDM_READ : EDM_WRITE);
+    rig.start_scheduler(0);
+    ASSERT_TRUE(rig.run(10 * ms, [&] { return rig.all_follow(); }));
+    EXPECT_TRUE(rig.run(10 * ms, [&] { return rig.all_ended(); }));
+    EXPECT_EQ(rig.unscheduled_bytes, 0u);
+}
+
+// The standby's welcome is faster.
+TEST(EdmRack, HostThatJoinsWaitsForItsFirstScheduler) {
+    Options options;
+    options.schedulers = 2;
+    Rig rig(options);
+    const uint64_t until = rig.now + ms / 2;
+    rig.lose = [&](const edm_message& m, bool) {
+        return m.kind == EDM_WELCOME && m.life == rig.schedulers[0]->core.config.life &&
+               rig.now < until;
+    };
+    bool strayed = false;
+    ASSERT_TRUE(rig.run(10 * ms, [&] {
+        for (const auto& host : rig.hosts)
+            strayed |= host->core.follow == 1;
+        return rig.all_follow();
+    }));
+    EXPECT_FALSE(strayed);
+}
+
+// A machine without a clock of its own, that starts again.
+TEST(EdmRack, HostWithTakenEpochJoinsWithAGreaterOne) {
+    Options options;
+    options.schedulers = 2;
+    Rig rig(options);
+    rig.start_host(1, 7);
+    ASSERT_TRUE(rig.run(100 * ms, [&] { return rig.all_follow(); }));
+    rig.start_host(1, 3);
+    rig.drain_host(1);
+    ASSERT_TRUE(rig.run(100 * ms, [&] { return rig.all_follow(); }));
+    EXPECT_EQ(rig.hosts[1]->core.config.link.epoch, 8u);
+    const Op& op = rig.submit(1, 2, 50'000);
+    const Op& read = rig.submit(1, 2, 50'000, EDM_READ);
+    EXPECT_TRUE(rig.run(100 * ms, [&] { return op.ended && read.ended; }));
+    EXPECT_FALSE(op.unscheduled || read.unscheduled);
+}
+
 TEST(EdmRack, CancelledReadKeepsItsIdUntilItsAnswerIsTooLate) {
     Options options;
     options.slots = 1;
