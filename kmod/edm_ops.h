@@ -17,6 +17,7 @@
 
 #include "core/edm/host.h"
 
+struct edm_membership; /* member.c's; a network namespace has one at most */
 struct sk_buff;
 union udp_address;
 
@@ -47,11 +48,12 @@ struct edm_node_ops {
 	 * skb, whose data is the request; the UDP header that brought it is still in udp_hdr(). No
 	 * lock.
 	 */
-	void (*request)(u16 peer, u32 id, u32 bytes, struct sk_buff *skb);
+	void (*request)(struct edm_membership *member, u16 peer, u32 id, u32 bytes,
+			struct sk_buff *skb);
 	/* The answer's bytes before end MAY leave. Under the member's lock. */
-	void (*granted)(u16 peer, u32 id, u32 end);
+	void (*granted)(struct edm_membership *member, u16 peer, u32 id, u32 end);
 	/* The membership has ended: no answer is granted any more. Under the member's lock. */
-	void (*gone)(void);
+	void (*gone)(struct edm_membership *member);
 };
 
 /*
@@ -64,26 +66,26 @@ int edm_node_register(const struct edm_node_ops *ops);
 void edm_node_unregister(void);
 
 /*
- * This machine's membership at a scheduler stays until put. scheduler: its address, or NULL for the
- * one it is a member of. -ENOTCONN: there is none.
+ * The membership of the caller's network namespace, which stays until put. scheduler: its address,
+ * or NULL for any. -ENOTCONN: there is none.
  */
-int edm_member_get(const union udp_address *scheduler);
-void edm_member_put(void);
+struct edm_membership *edm_member_get(const union udp_address *scheduler);
+void edm_member_put(struct edm_membership *member);
 
 /*
- * BH disabled. begin takes the member's lock. Returns false, and takes none, if this machine is no
- * member. end executes the actions that became possible, which calls the ops above, and releases
- * the lock.
+ * BH disabled. begin takes the member's lock, and returns false if the membership has ended, which
+ * happens to none that the caller has got. end executes the actions that became possible, which
+ * calls the ops above, and releases the lock.
  */
-bool edm_member_begin(void);
-void edm_member_end(void);
+bool edm_member_begin(struct edm_membership *member) __acquires(member);
+void edm_member_end(struct edm_membership *member) __releases(member);
 
-/* Between begin and end; as in core/edm/host.h. */
-void edm_member_submit(struct edm_op *op);
-void edm_member_done(struct edm_op *op);
-bool edm_member_cancel(struct edm_op *op);
-void edm_member_answer(u16 peer, u32 id);
+/* Between begin, which returned true, and end; as in core/edm/host.h. */
+void edm_member_submit(struct edm_membership *member, struct edm_op *op);
+void edm_member_done(struct edm_membership *member, struct edm_op *op);
+bool edm_member_cancel(struct edm_membership *member, struct edm_op *op);
+void edm_member_answer(struct edm_membership *member, u16 peer, u32 id);
 /* The scheduler's lease; 0 until one has welcomed this machine. */
-u64 edm_member_lease_ns(void);
+u64 edm_member_lease_ns(const struct edm_membership *member);
 
 #endif

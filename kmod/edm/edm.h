@@ -7,7 +7,8 @@
  *   service.c     the scheduler     member.c    this machine as a scheduler's host
  *   way.c         UDP datagrams of the scheduler
  *
- * Both can run on one machine. Each has a spinlock, under which it calls its core and sends.
+ * Both can run on one machine: one scheduler, and a membership in each network namespace. Each has
+ * a spinlock, under which it calls its core and sends.
  */
 #ifndef REMORA_EDM_EDM_H
 #define REMORA_EDM_EDM_H
@@ -78,7 +79,7 @@ void edm_service_stop(void);
 const struct edm_service_config *edm_service_status(u16 *members);
 int edm_service_counts(edm_count_fn put, void *arg);
 
-/* ---- member.c: the same ---- */
+/* ---- member.c: the same; the membership is that of the caller's network namespace ---- */
 
 struct edm_member_config {
 	struct base_siphash_key key;
@@ -89,6 +90,8 @@ struct edm_member_config {
 
 int edm_member_join(const struct edm_member_config *config, struct netlink_ext_ack *extack);
 int edm_member_leave(struct netlink_ext_ack *extack);
+/* The module goes: nothing uses it. */
+void edm_member_leave_all(void);
 /* NULL: this machine is no member. */
 const struct edm_member_config *edm_member_status(const char **state);
 int edm_member_counts(edm_count_fn put, void *arg);

@@ -18,7 +18,7 @@ static void __exit edm_exit(void)
 {
 	edm_netlink_unregister();
 	edm_service_stop();
-	edm_member_leave(NULL);
+	edm_member_leave_all();
 }
 
 module_init(edm_init);

@@ -14,18 +14,30 @@
  *
  * It sends under its lock, so that datagrams leave in the order of their numbers. One that finds
  * no memory counts as lost. The sockets can use the kernel's reserves, for a member might swap.
+ *
+ * A network namespace has one membership at most, and a machine as many as it has namespaces.
+ *
+ * Locks, outermost first:
+ *   members_lock    the list, and the users of each
+ *   member->lock    a membership, and the ops in it
  */
 #include <linux/hrtimer.h>
 #include <linux/ktime.h>
+#include <linux/list.h>
 #include <linux/module.h>
+#include <linux/nsproxy.h>
 #include <linux/slab.h>
 #include <linux/wait.h>
+#include <net/net_namespace.h>
 #include <net/sock.h>
 
 #include "compat/compat.h"
 #include "core/base/bits.h"
 #include "edm/edm.h"
 #include "rmem/udp/socket.h"
+
+#define CREATE_TRACE_POINTS
+#include "edm/trace.h"
 
 #define MEMBER_GFP (GFP_ATOMIC | __GFP_MEMALLOC | __GFP_NOWARN)
 /* Datagrams of one peer that share an announcement, in bytes on the link. */
@@ -53,38 +65,42 @@ static const char *const member_count_name[MEMBER_COUNTS] = {
 
 /* The way to one scheduler. */
 struct member_link {
-	struct member *member;
+	struct edm_membership *member;
 	union udp_address address;
 	struct rmem_socket socket;
 	u8 index;
 };
 
-struct member {
+struct edm_membership {
 	struct edm_member_config config;
+	struct net *net; /* its sockets hold it */
+	struct list_head of_all;
+	unsigned int users; /* edm_member_get(); members_lock */
+	spinlock_t lock;
+	bool gone;	  /* the membership has ended */
+	unsigned int ops; /* of the client's, that the core has */
 	struct edm_host core;
 	struct edm_host_action action; /* the one that is being done */
 	struct member_link link[EDM_LINKS_MAX];
 	u8 links;
 	struct hrtimer timer;
 	u64 armed_ns; /* time at which the timer goes off; 0: it is not set */
-	unsigned int users; /* edm_member_get() */
 	bool unscheduled; /* the bytes sent last had no grants */
 	u64 count[MEMBER_COUNTS];
 	void *memory; /* the core's */
 };
 
-/* Guards the membership, and ops in it. */
-static DEFINE_SPINLOCK(member_lock);
-static struct member *member_now; /* NULL: this machine is no member */
-static unsigned int member_ops;	  /* ops of the client's that the core has */
+static DEFINE_SPINLOCK(members_lock);
+static LIST_HEAD(members);
+static atomic_t member_ops; /* of all memberships */
 static DECLARE_WAIT_QUEUE_HEAD(member_idle);
 
-static const struct edm_client_ops *member_client; /* changes while the core has no op of it */
+static const struct edm_client_ops *member_client; /* changes while no core has an op of it */
 static const struct edm_node_ops __rcu *member_node;
 
 /* ---- out ---- */
 
-static void member_transmit(struct member *m, u8 link, struct sk_buff *skb)
+static void member_transmit(struct edm_membership *m, u8 link, struct sk_buff *skb)
 {
 	const struct edm_host_action *action = &m->action;
 	const struct base_siphash_key *key = edm_host_key(&m->core, link);
@@ -96,7 +112,7 @@ static void member_transmit(struct member *m, u8 link, struct sk_buff *skb)
 	rmem_socket_transmit(&m->link[link].socket, skb);
 }
 
-static void member_tell(struct member *m, const struct edm_host_action *action)
+static void member_tell(struct edm_membership *m, const struct edm_host_action *action)
 {
 	u32 bytes = edm_wire_header_bytes(&action->message);
 	struct sk_buff *skb = alloc_skb(RMEM_SOCKET_HEADROOM + bytes, MEMBER_GFP);
@@ -110,7 +126,7 @@ static void member_tell(struct member *m, const struct edm_host_action *action)
 	member_transmit(m, action->link, skb);
 }
 
-static void member_ask(struct member *m, struct edm_host_action *action)
+static void member_ask(struct edm_membership *m, struct edm_host_action *action)
 {
 	u32 bytes = EDM_HEAD_BYTES + EDM_REQUEST_BYTES;
 	struct sk_buff *skb;
@@ -129,43 +145,84 @@ static void member_ask(struct member *m, struct edm_host_action *action)
 	member_transmit(m, action->link, skb);
 }
 
-static void member_do(struct member *m, struct edm_host_action *action)
+static void member_end_op(struct edm_membership *m)
+{
+	m->ops--;
+	atomic_dec(&member_ops);
+}
+
+/* Entries that end a message, or tell of an answer, announce nothing. */
+static void member_trace_announced(const struct edm_membership *m,
+				   const struct edm_host_action *action)
+{
+	u32 n;
+
+	if (!trace_edm_announce_enabled() || action->message.kind == EDM_JOIN)
+		return;
+	for (n = 0; n < action->message.count; n++) {
+		if (action->items[n].size && action->items[n].type != EDM_ANSWER)
+			trace_edm_announce(m->config.port, &action->items[n]);
+	}
+}
+
+static void member_trace_granted(const struct edm_membership *m,
+				 const struct edm_message *message, const void *data)
+{
+	struct edm_item item;
+	u32 n;
+
+	if (!trace_edm_grant_enabled() || message->kind != EDM_GRANT)
+		return;
+	for (n = 0; n < message->count; n++) {
+		edm_wire_item(data, n, &item);
+		trace_edm_grant(m->config.port, &item);
+	}
+}
+
+static void member_do(struct edm_membership *m, struct edm_host_action *action)
 {
 	const struct edm_node_ops *node;
 
 	switch (action->what) {
 	case EDM_HOST_TELL:
+		member_trace_announced(m, action);
 		member_tell(m, action);
 		break;
 	case EDM_HOST_ASK:
+		if (!action->unscheduled)
+			trace_edm_announce(m->config.port, &action->message.item);
 		member_ask(m, action);
 		break;
 	case EDM_HOST_SEND:
 		m->unscheduled = action->unscheduled;
+		trace_edm_leave(m->config.port, action->peer, &action->message,
+				action->unscheduled);
 		break;
 	case EDM_HOST_SENT:
-		member_ops--;
+		member_end_op(m);
 		member_client->sent(action->op, m->unscheduled);
 		break;
 	case EDM_HOST_ANSWER:
+		trace_edm_leave(m->config.port, action->peer, &action->message,
+				action->unscheduled);
 		node = rcu_dereference_bh(member_node);
 		if (node)
-			node->granted(action->peer, action->message.id,
+			node->granted(m, action->peer, action->message.id,
 				      action->from + action->bytes);
 		break;
 	}
 }
 
-static void member_pump(struct member *m)
+static void member_pump(struct edm_membership *m)
 {
 	u64 now_ns = ktime_get_ns(), deadline_ns;
 
-	lockdep_assert_held(&member_lock);
+	lockdep_assert_held(&m->lock);
 	rcu_read_lock_bh();
 	while (edm_host_next(&m->core, now_ns, &m->action))
 		member_do(m, &m->action);
 	rcu_read_unlock_bh();
-	if (!member_ops)
+	if (!m->ops && wq_has_sleeper(&member_idle))
 		wake_up_all(&member_idle);
 	deadline_ns = edm_host_deadline_ns(&m->core);
 	if (deadline_ns == EDM_NEVER || (m->armed_ns && m->armed_ns <= deadline_ns))
@@ -176,19 +233,19 @@ static void member_pump(struct member *m)
 
 static enum hrtimer_restart member_due(struct hrtimer *timer)
 {
-	struct member *m = container_of(timer, struct member, timer);
+	struct edm_membership *m = container_of(timer, struct edm_membership, timer);
 
-	spin_lock(&member_lock);
+	spin_lock(&m->lock);
 	m->armed_ns = 0;
-	if (m == member_now)
+	if (!m->gone)
 		member_pump(m);
-	spin_unlock(&member_lock);
+	spin_unlock(&m->lock);
 	return HRTIMER_NORESTART;
 }
 
 /* ---- in ---- */
 
-static const struct base_siphash_key *member_key(struct member *m, u8 link,
+static const struct base_siphash_key *member_key(struct edm_membership *m, u8 link,
 						 const struct edm_message *message)
 {
 	switch (message->kind) {
@@ -204,13 +261,13 @@ static const struct base_siphash_key *member_key(struct member *m, u8 link,
 }
 
 /* Returns true if the datagram has a request, which is to be executed. */
-static bool member_handle(struct member *m, u8 link, const struct edm_message *message,
+static bool member_handle(struct edm_membership *m, u8 link, const struct edm_message *message,
 			  const void *data, u32 bytes)
 {
 	const struct base_siphash_key *key = member_key(m, link, message);
 	u64 now_ns = ktime_get_ns();
 
-	lockdep_assert_held(&member_lock);
+	lockdep_assert_held(&m->lock);
 	if (unlikely(!key || !edm_wire_verifies(data, bytes, key))) {
 		m->count[MEMBER_DROP_TAG]++;
 		return false;
@@ -218,6 +275,7 @@ static bool member_handle(struct member *m, u8 link, const struct edm_message *m
 	rmem_socket_heard(&m->link[link].socket);
 	if (message->kind == EDM_FORWARD)
 		return edm_host_request(&m->core, now_ns, link, message) == EDM_HOST_NEW;
+	member_trace_granted(m, message, data);
 	edm_host_receive(&m->core, now_ns, link, message, data);
 	return false;
 }
@@ -228,7 +286,7 @@ static int member_receive(struct sock *sk, struct sk_buff *skb)
 	const struct edm_node_ops *node = rcu_dereference_bh(member_node);
 	enum edm_wire_verdict verdict;
 	struct edm_message message;
-	struct member *m;
+	struct edm_membership *m;
 	bool asks = false;
 	const void *data;
 	u32 bytes;
@@ -237,18 +295,18 @@ static int member_receive(struct sock *sk, struct sk_buff *skb)
 		goto drop;
 	m = link->member;
 	verdict = edm_way_parse(skb, &message, &data, &bytes);
-	spin_lock(&member_lock);
+	spin_lock(&m->lock);
 	if (unlikely(verdict != EDM_WIRE_GOOD)) {
 		m->count[MEMBER_DROP + verdict]++;
-	} else if (likely(m == member_now)) {
+	} else if (likely(!m->gone)) {
 		asks = member_handle(m, link->index, &message, data, bytes);
 		member_pump(m);
 	}
-	spin_unlock(&member_lock);
+	spin_unlock(&m->lock);
 	if (!asks || !node)
 		goto drop;
 	skb_pull(skb, sizeof(struct udphdr) + edm_wire_header_bytes(&message));
-	node->request(message.item.peer, message.item.id, message.item.size, skb);
+	node->request(m, message.item.peer, message.item.id, message.item.size, skb);
 	return 0;
 drop:
 	consume_skb(skb);
@@ -257,89 +315,66 @@ drop:
 
 /* ---- transports ---- */
 
-/* sparse knows no lock that is taken in one case only. */
-bool edm_member_begin(void)
+bool edm_member_begin(struct edm_membership *m)
 {
-	spin_lock(&member_lock);
-	if (likely(member_now)) {
-		__release(&member_lock);
-		return true;
-	}
-	spin_unlock(&member_lock);
-	return false;
+	spin_lock(&m->lock);
+	return !m->gone;
 }
 EXPORT_SYMBOL_GPL(edm_member_begin);
 
-void edm_member_end(void)
+void edm_member_end(struct edm_membership *m)
 {
-	__acquire(&member_lock);
-	member_pump(member_now);
-	spin_unlock(&member_lock);
+	if (!m->gone)
+		member_pump(m);
+	spin_unlock(&m->lock);
 }
 EXPORT_SYMBOL_GPL(edm_member_end);
 
-void edm_member_submit(struct edm_op *op)
+void edm_member_submit(struct edm_membership *m, struct edm_op *op)
 {
-	member_ops++;
-	edm_host_submit(&member_now->core, ktime_get_ns(), op);
+	m->ops++;
+	atomic_inc(&member_ops);
+	edm_host_submit(&m->core, ktime_get_ns(), op);
 }
 EXPORT_SYMBOL_GPL(edm_member_submit);
 
-void edm_member_done(struct edm_op *op)
+void edm_member_done(struct edm_membership *m, struct edm_op *op)
 {
 	if (op->state == EDM_OP_QUEUED) {
-		edm_member_cancel(op);
+		edm_member_cancel(m, op);
 		return;
 	}
-	member_ops--;
-	edm_host_done(&member_now->core, ktime_get_ns(), op);
+	member_end_op(m);
+	edm_host_done(&m->core, ktime_get_ns(), op);
 }
 EXPORT_SYMBOL_GPL(edm_member_done);
 
-bool edm_member_cancel(struct edm_op *op)
+bool edm_member_cancel(struct edm_membership *m, struct edm_op *op)
 {
-	if (!edm_host_cancel(&member_now->core, ktime_get_ns(), op))
+	if (!edm_host_cancel(&m->core, ktime_get_ns(), op))
 		return false;
-	member_ops--;
+	member_end_op(m);
 	return true;
 }
 EXPORT_SYMBOL_GPL(edm_member_cancel);
 
-void edm_member_answer(u16 peer, u32 id)
+void edm_member_answer(struct edm_membership *m, u16 peer, u32 id)
 {
-	edm_host_answer(&member_now->core, peer, id);
+	edm_host_answer(&m->core, peer, id);
 }
 EXPORT_SYMBOL_GPL(edm_member_answer);
 
-u64 edm_member_lease_ns(void)
+u64 edm_member_lease_ns(const struct edm_membership *m)
 {
-	return member_now->core.link[0].lease_ns;
+	return m->core.link[0].lease_ns;
 }
 EXPORT_SYMBOL_GPL(edm_member_lease_ns);
 
 int edm_client_register(const struct edm_client_ops *ops)
 {
-	int err = 0;
-
-	spin_lock_bh(&member_lock);
-	if (member_client)
-		err = -EBUSY;
-	else
-		member_client = ops;
-	spin_unlock_bh(&member_lock);
-	return err;
+	return cmpxchg(&member_client, NULL, ops) ? -EBUSY : 0;
 }
 EXPORT_SYMBOL_GPL(edm_client_register);
-
-static bool member_is_idle(void)
-{
-	bool idle;
-
-	spin_lock_bh(&member_lock);
-	idle = !member_ops;
-	spin_unlock_bh(&member_lock);
-	return idle;
-}
 
 /*
  * No op is submitted any more. Each that is left is granted, or goes without grants in three
@@ -347,10 +382,10 @@ static bool member_is_idle(void)
  */
 void edm_client_unregister(void)
 {
-	wait_event(member_idle, member_is_idle());
-	spin_lock_bh(&member_lock);
-	member_client = NULL;
-	spin_unlock_bh(&member_lock);
+	wait_event(member_idle, !atomic_read(&member_ops));
+	/* A pump that called the client has ended. */
+	synchronize_net();
+	WRITE_ONCE(member_client, NULL);
 }
 EXPORT_SYMBOL_GPL(edm_client_unregister);
 
@@ -378,26 +413,40 @@ static bool member_address_equal(const union udp_address *a, const union udp_add
 	       a->in6.sin6_port == b->in6.sin6_port;
 }
 
-int edm_member_get(const union udp_address *scheduler)
+/* This namespace's, or NULL. */
+static struct edm_membership *member_find(void)
 {
-	int err = -ENOTCONN;
+	const struct net *net = current->nsproxy->net_ns;
+	struct edm_membership *m;
 
-	spin_lock_bh(&member_lock);
-	if (member_now &&
-	    (!scheduler || member_address_equal(&member_now->link[0].address, scheduler))) {
-		member_now->users++;
-		err = 0;
+	lockdep_assert_held(&members_lock);
+	list_for_each_entry(m, &members, of_all) {
+		if (m->net == net)
+			return m;
 	}
-	spin_unlock_bh(&member_lock);
-	return err;
+	return NULL;
+}
+
+struct edm_membership *edm_member_get(const union udp_address *scheduler)
+{
+	struct edm_membership *m;
+
+	spin_lock_bh(&members_lock);
+	m = member_find();
+	if (m && scheduler && !member_address_equal(&m->link[0].address, scheduler))
+		m = NULL;
+	if (m)
+		m->users++;
+	spin_unlock_bh(&members_lock);
+	return m ?: ERR_PTR(-ENOTCONN);
 }
 EXPORT_SYMBOL_GPL(edm_member_get);
 
-void edm_member_put(void)
+void edm_member_put(struct edm_membership *m)
 {
-	spin_lock_bh(&member_lock);
-	member_now->users--;
-	spin_unlock_bh(&member_lock);
+	spin_lock_bh(&members_lock);
+	m->users--;
+	spin_unlock_bh(&members_lock);
 }
 EXPORT_SYMBOL_GPL(edm_member_put);
 
@@ -412,7 +461,7 @@ static u32 member_epoch(void)
 	return last;
 }
 
-static void member_free(struct member *m)
+static void member_free(struct edm_membership *m)
 {
 	u8 i;
 
@@ -426,7 +475,7 @@ static void member_free(struct member *m)
 	kvfree_sensitive(m, sizeof(*m));
 }
 
-static int member_open(struct member *m, const char *text, struct netlink_ext_ack *extack)
+static int member_open(struct edm_membership *m, const char *text, struct netlink_ext_ack *extack)
 {
 	struct member_link *link = &m->link[m->links];
 	int err;
@@ -443,7 +492,7 @@ static int member_open(struct member *m, const char *text, struct netlink_ext_ac
 	return err;
 }
 
-static int member_init(struct member *m)
+static int member_init(struct edm_membership *m)
 {
 	struct edm_host_config core = {
 		.link = {
@@ -470,20 +519,34 @@ static int member_init(struct member *m)
 	return 0;
 }
 
+/* The control mutex is held, so the membership stays. */
+static struct edm_membership *member_current(void)
+{
+	struct edm_membership *m;
+
+	spin_lock_bh(&members_lock);
+	m = member_find();
+	spin_unlock_bh(&members_lock);
+	return m;
+}
+
 int edm_member_join(const struct edm_member_config *config, struct netlink_ext_ack *extack)
 {
-	struct member *m;
+	struct edm_membership *m;
 	int err;
 
-	if (member_now) {
+	m = member_current();
+	if (m) {
 		NL_SET_ERR_MSG_FMT_MOD(extack, "this machine is a member of %s: leave that first",
-				       member_now->config.scheduler);
+				       m->config.scheduler);
 		return -EALREADY;
 	}
 	m = kvzalloc(sizeof(*m), GFP_KERNEL);
 	if (!m)
 		return -ENOMEM;
 	m->config = *config;
+	m->net = current->nsproxy->net_ns;
+	spin_lock_init(&m->lock);
 	hrtimer_init(&m->timer, CLOCK_MONOTONIC, HRTIMER_MODE_ABS_SOFT);
 	m->timer.function = member_due;
 	err = member_open(m, config->scheduler, extack);
@@ -495,48 +558,84 @@ int edm_member_join(const struct edm_member_config *config, struct netlink_ext_a
 		member_free(m);
 		return err;
 	}
-	spin_lock_bh(&member_lock);
-	member_now = m;
+	spin_lock_bh(&members_lock);
+	list_add_tail(&m->of_all, &members);
+	spin_unlock_bh(&members_lock);
+	spin_lock_bh(&m->lock);
 	member_pump(m);
-	spin_unlock_bh(&member_lock);
+	spin_unlock_bh(&m->lock);
 	return 0;
 }
 
-static void member_gone(void)
+static void member_gone(struct edm_membership *m)
 {
 	const struct edm_node_ops *node;
 
 	rcu_read_lock_bh();
 	node = rcu_dereference_bh(member_node);
 	if (node)
-		node->gone();
+		node->gone(m);
 	rcu_read_unlock_bh();
+}
+
+static bool member_is_idle(struct edm_membership *m)
+{
+	bool idle;
+
+	spin_lock_bh(&m->lock);
+	idle = !m->ops;
+	spin_unlock_bh(&m->lock);
+	return idle;
+}
+
+/* False: it has users. */
+static bool member_unlist(struct edm_membership *m)
+{
+	bool used;
+
+	spin_lock_bh(&members_lock);
+	used = m->users;
+	if (!used)
+		list_del(&m->of_all);
+	spin_unlock_bh(&members_lock);
+	return !used;
+}
+
+static void member_end(struct edm_membership *m)
+{
+	/* Ops whose paths are closed still end, one by one. */
+	wait_event(member_idle, member_is_idle(m));
+	spin_lock_bh(&m->lock);
+	m->gone = true;
+	member_gone(m);
+	spin_unlock_bh(&m->lock);
+	member_free(m);
 }
 
 int edm_member_leave(struct netlink_ext_ack *extack)
 {
-	struct member *m = member_now;
+	struct edm_membership *m = member_current();
 
 	if (!m) {
 		NL_SET_ERR_MSG_MOD(extack, "this machine is no member of a scheduler");
 		return -ENOTCONN;
 	}
-	if (READ_ONCE(m->users)) {
+	if (!member_unlist(m)) {
 		NL_SET_ERR_MSG_MOD(extack, "devices use the membership: detach them first");
 		return -EBUSY;
 	}
-	/* Ops whose paths are closed still end, one by one. */
-	wait_event(member_idle, member_is_idle());
-	spin_lock_bh(&member_lock);
-	if (m->users) {
-		spin_unlock_bh(&member_lock);
-		return -EBUSY;
-	}
-	member_now = NULL;
-	member_gone();
-	spin_unlock_bh(&member_lock);
-	member_free(m);
+	member_end(m);
 	return 0;
+}
+
+void edm_member_leave_all(void)
+{
+	struct edm_membership *m, *next;
+
+	list_for_each_entry_safe(m, next, &members, of_all) {
+		if (member_unlist(m))
+			member_end(m);
+	}
 }
 
 /* ---- status ---- */
@@ -550,28 +649,28 @@ static const char *member_state(const struct edm_host *host)
 
 const struct edm_member_config *edm_member_status(const char **state)
 {
-	struct member *m = member_now;
+	struct edm_membership *m = member_current();
 
 	if (!m)
 		return NULL;
-	spin_lock_bh(&member_lock);
+	spin_lock_bh(&m->lock);
 	*state = member_state(&m->core);
-	spin_unlock_bh(&member_lock);
+	spin_unlock_bh(&m->lock);
 	return &m->config;
 }
 
 int edm_member_counts(edm_count_fn put, void *arg)
 {
-	struct member *m = member_now;
+	struct edm_membership *m = member_current();
 	struct edm_host_counts core;
 	unsigned int i;
 	int err;
 
 	if (!m)
 		return 0;
-	spin_lock_bh(&member_lock);
+	spin_lock_bh(&m->lock);
 	core = m->core.counts;
-	spin_unlock_bh(&member_lock);
+	spin_unlock_bh(&m->lock);
 	err = put(arg, "host-unscheduled", core.unscheduled);
 	err = err ?: put(arg, "host-refused", core.refused) ?: put(arg, "host-gaps", core.gaps);
 	err = err ?: put(arg, "host-silences", core.silences);

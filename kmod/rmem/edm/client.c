@@ -34,6 +34,10 @@
 struct client_path {
 	struct udp_path udp; /* first */
 	u16 peer;
+	struct edm_membership *member;
+	/* The member's lock guards both. */
+	struct sk_buff_head held;  /* WRITEs, until they leave */
+	struct sk_buff_head reads; /* READs, until they are answered; the oldest first */
 };
 
 struct client_address {
@@ -52,10 +56,6 @@ struct client_op {
 };
 
 static_assert(sizeof(struct client_op) <= sizeof_field(struct sk_buff, cb));
-
-/* The member's lock guards both. */
-static struct sk_buff_head client_held;	 /* WRITEs, until they leave */
-static struct sk_buff_head client_reads; /* READs, until they are answered; the oldest first */
 
 static struct client_op *client_op_of(struct sk_buff *skb)
 {
@@ -126,13 +126,12 @@ static bool client_has(const struct sk_buff *skb, u64 session, u64 id)
 	return false;
 }
 
-static struct sk_buff *client_find(struct sk_buff_head *list, const struct client_path *path,
-				   u64 session, u64 id)
+static struct sk_buff *client_find(struct sk_buff_head *list, u64 session, u64 id)
 {
 	struct sk_buff *skb;
 
 	skb_queue_walk(list, skb) {
-		if (client_op_of(skb)->path == path && client_has(skb, session, id))
+		if (client_has(skb, session, id))
 			return skb;
 	}
 	return NULL;
@@ -158,10 +157,12 @@ static void client_sent(struct edm_op *op, bool unscheduled)
 	struct sk_buff *skb = client_skb_of(op);
 	struct client_path *path = client_op_of(skb)->path;
 
-	__skb_unlink(skb, &client_held);
-	if (unlikely(!path))
+	if (unlikely(!path)) {
 		consume_skb(skb);
-	else if (unlikely(unscheduled))
+		return;
+	}
+	__skb_unlink(skb, &path->held);
+	if (unlikely(unscheduled))
 		client_leave_unscheduled(path, skb);
 	else
 		client_leave(path, skb);
@@ -228,29 +229,29 @@ static const struct edm_client_ops client_member_ops = {
 /* ---- the gate ---- */
 
 /* A READ is never part of a message of several ops, so it can be cancelled. */
-static void client_end_read(struct sk_buff *skb)
+static void client_end_read(struct client_path *path, struct sk_buff *skb)
 {
-	edm_member_cancel(&client_op_of(skb)->op);
-	__skb_unlink(skb, &client_reads);
+	edm_member_cancel(path->member, &client_op_of(skb)->op);
+	__skb_unlink(skb, &path->reads);
 	consume_skb(skb);
 }
 
-static void client_end_old_reads(void)
+static void client_end_old_reads(struct client_path *path)
 {
 	struct sk_buff *skb;
 
-	while ((skb = skb_peek(&client_reads)) &&
+	while ((skb = skb_peek(&path->reads)) &&
 	       (u32)jiffies - client_op_of(skb)->since >= CLIENT_READ_JIFFIES)
-		client_end_read(skb);
+		client_end_read(path, skb);
 }
 
 /* The first copy of a READ still has a chance: it has not been asked for, or not for long. */
-static bool client_is_early(struct sk_buff *first)
+static bool client_is_early(const struct client_path *path, struct sk_buff *first)
 {
 	u32 waited_jiffies = (u32)jiffies - client_op_of(first)->since;
 
 	return client_op_of(first)->op.state == EDM_OP_QUEUED ||
-	       jiffies_to_nsecs(waited_jiffies) < edm_member_lease_ns() >> CLIENT_EARLY_SHIFT;
+	       jiffies_to_nsecs(waited_jiffies) < edm_member_lease_ns(path->member) >> CLIENT_EARLY_SHIFT;
 }
 
 /*
@@ -269,10 +270,10 @@ static bool client_is_under_way(struct client_path *path, struct sk_buff *skb, b
 		struct sk_buff *first = NULL;
 
 		if (message->attempt)
-			first = client_find(reads ? &client_reads : &client_held, path, session,
+			first = client_find(reads ? &path->reads : &path->held, session,
 					    base_load_le64(&message->id));
-		if (first && reads && !client_is_early(first)) {
-			client_end_read(first);
+		if (first && reads && !client_is_early(path, first)) {
+			client_end_read(path, first);
 			first = NULL;
 		}
 		all &= !!first;
@@ -301,19 +302,18 @@ static void client_hold(struct client_path *path, struct sk_buff *skb, u32 link_
 		.left = reads ? client_wanted_bytes(skb) : 0,
 		.since = (u32)jiffies,
 	};
-	__skb_queue_tail(reads ? &client_reads : &client_held, skb);
-	edm_member_submit(&op->op);
+	__skb_queue_tail(reads ? &path->reads : &path->held, skb);
+	edm_member_submit(path->member, &op->op);
 }
 
-static void client_pass_one(struct client_path *path, struct sk_buff *skb, bool member)
+static void client_pass_one(struct client_path *path, struct sk_buff *skb)
 {
 	bool reads = client_reads_data(skb);
 	u32 link_bytes = reads ? client_answer_bytes(path, skb) : client_link_bytes(path, skb->len);
 
 	if (link_bytes <= EDM_FREE_BYTES)
 		client_leave(path, skb);
-	else if (!member || (reads && sizeof(struct rmem_edm_prefix) + skb->len >
-					      EDM_OPAQUE_BYTES_MAX))
+	else if (reads && sizeof(struct rmem_edm_prefix) + skb->len > EDM_OPAQUE_BYTES_MAX)
 		client_leave_unscheduled(path, skb);
 	else
 		client_hold(path, skb, link_bytes, reads);
@@ -322,17 +322,15 @@ static void client_pass_one(struct client_path *path, struct sk_buff *skb, bool 
 static void client_pass(struct udp_path *udp, struct sk_buff *datagrams)
 {
 	struct client_path *path = container_of(udp, struct client_path, udp);
-	bool member = edm_member_begin();
 	struct sk_buff *skb, *next;
 
-	if (likely(member))
-		client_end_old_reads();
+	edm_member_begin(path->member);
+	client_end_old_reads(path);
 	skb_list_walk_safe(datagrams, skb, next) {
 		skb_mark_not_on_list(skb);
-		client_pass_one(path, skb, member);
+		client_pass_one(path, skb);
 	}
-	if (likely(member))
-		edm_member_end();
+	edm_member_end(path->member);
 }
 
 static void client_answered(struct udp_path *udp, const struct rmem_head *head)
@@ -341,20 +339,19 @@ static void client_answered(struct udp_path *udp, const struct rmem_head *head)
 	struct client_op *op;
 	struct sk_buff *skb;
 
-	if (!edm_member_begin())
-		return;
-	skb = client_find(&client_reads, path, head->session, head->id);
+	edm_member_begin(path->member);
+	skb = client_find(&path->reads, head->session, head->id);
 	if (skb) {
 		op = client_op_of(skb);
 		/* An answer that isn't OK ends its message. */
 		op->left -= head->status == RMEM_OK ? min(op->left, head->len) : op->left;
 		if (!op->left) {
-			edm_member_done(&op->op);
-			__skb_unlink(skb, &client_reads);
+			edm_member_done(path->member, &op->op);
+			__skb_unlink(skb, &path->reads);
 			consume_skb(skb);
 		}
 	}
-	edm_member_end();
+	edm_member_end(path->member);
 }
 
 static const struct udp_gate client_gate = {
@@ -382,7 +379,8 @@ static int client_address_get(struct rmem_address *to, struct nlattr **attrs,
 	const struct nlattr *attr = attrs[RMEM_A_ADDRESS];
 	char text[RMEM_ADDRESS_TEXT_MAX + 1], *scheduler, *port, *node;
 	struct client_address address = {};
-	union udp_address member = {};
+	struct edm_membership *member;
+	union udp_address at = {};
 
 	nla_strscpy(text, attr, sizeof(text));
 	scheduler = text + strlen(SCHEME ":");
@@ -395,16 +393,17 @@ static int client_address_get(struct rmem_address *to, struct nlattr **attrs,
 	*port++ = '\0';
 	*node++ = '\0';
 	if (kstrtou16(port, 10, &address.peer) || address.peer >= EDM_PORTS_MAX ||
-	    rmem_socket_parse(&member, scheduler, EDM_PORT) ||
+	    rmem_socket_parse(&at, scheduler, EDM_PORT) ||
 	    rmem_socket_parse(&address.node, node, RMEM_PORT) ||
 	    client_is_link_local(&address.node))
 		return client_refuse(extack, attr);
-	if (edm_member_get(&member)) {
+	member = edm_member_get(&at);
+	if (IS_ERR(member)) {
 		NL_SET_ERR_MSG_ATTR(extack, attr,
 				    "this machine is no member there: 'remora edm join' first");
 		return -ENOTCONN;
 	}
-	edm_member_put();
+	edm_member_put(member);
 	memcpy(to->bytes, &address, sizeof(address));
 	return 0;
 }
@@ -425,47 +424,45 @@ static int client_open(struct rmem_path *path, const struct rmem_address *to)
 {
 	const struct client_address *address = (const struct client_address *)to->bytes;
 	struct client_path *mine = client_path_of(path);
-	int err = edm_member_get(NULL);
+	int err;
 
-	if (err)
-		return err;
+	mine->member = edm_member_get(NULL);
+	if (IS_ERR(mine->member))
+		return PTR_ERR(mine->member);
 	mine->peer = address->peer;
 	mine->udp.gate = &client_gate;
+	__skb_queue_head_init(&mine->held);
+	__skb_queue_head_init(&mine->reads);
 	err = rmem_udp_open(path, &address->node);
 	if (err)
-		edm_member_put();
+		edm_member_put(mine->member);
 	return err;
 }
 
-/* A WRITE that shares its message with others stays, and is freed when it is granted. */
+/* A WRITE that shares its message with others stays the member's, and is freed once granted. */
 static void client_forget(struct client_path *path)
 {
-	struct sk_buff *skb, *next;
+	struct sk_buff *skb;
 
-	skb_queue_walk_safe(&client_reads, skb, next) {
-		if (client_op_of(skb)->path == path)
-			client_end_read(skb);
-	}
-	skb_queue_walk_safe(&client_held, skb, next) {
-		if (client_op_of(skb)->path != path)
-			continue;
+	while ((skb = skb_peek(&path->reads)))
+		client_end_read(path, skb);
+	while ((skb = __skb_dequeue(&path->held))) {
 		client_op_of(skb)->path = NULL;
-		if (edm_member_cancel(&client_op_of(skb)->op)) {
-			__skb_unlink(skb, &client_held);
+		if (edm_member_cancel(path->member, &client_op_of(skb)->op))
 			consume_skb(skb);
-		}
 	}
 }
 
 static void client_close(struct rmem_path *path)
 {
+	struct client_path *mine = client_path_of(path);
+
 	local_bh_disable();
-	if (edm_member_begin()) {
-		client_forget(client_path_of(path));
-		edm_member_end();
-	}
+	edm_member_begin(mine->member);
+	client_forget(mine);
+	edm_member_end(mine->member);
 	local_bh_enable();
-	edm_member_put();
+	edm_member_put(mine->member);
 	rmem_udp_close(path);
 }
 
@@ -486,11 +483,8 @@ static const struct rmem_transport_ops client_transport = {
 
 static int __init client_init(void)
 {
-	int err;
+	int err = edm_client_register(&client_member_ops);
 
-	__skb_queue_head_init(&client_held);
-	__skb_queue_head_init(&client_reads);
-	err = edm_client_register(&client_member_ops);
 	if (err)
 		return err;
 	err = rmem_transport_register(&client_transport);

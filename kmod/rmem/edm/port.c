@@ -34,9 +34,11 @@ struct port_answer {
 	u32 announced_bytes, held_bytes; /* held: of all packets that came, on the link */
 };
 
-/* The member's lock guards these. */
+/* Guards these; innermost. */
+static DEFINE_SPINLOCK(port_lock);
 static struct port_answer *port_answers; /* [ports][slots] */
 static u32 port_held_bytes;
+static struct edm_membership *port_member; /* of the answers; NULL: there are none */
 
 /* A flow names an answer, and is never 0. */
 static u64 port_flow(u16 peer, u32 id)
@@ -82,14 +84,15 @@ static void port_leave(struct sk_buff *skb)
 
 static void port_hold(u64 flow, struct sk_buff *skb)
 {
-	struct port_answer *answer;
+	struct port_answer *answer = port_answer(flow >> 32, flow);
 
-	if (!skb_dst_force(skb) || !edm_member_begin()) {
+	if (!skb_dst_force(skb)) {
 		kfree_skb(skb);
 		return;
 	}
-	answer = port_answer(flow >> 32, flow);
-	if (answer->id == (u32)flow && port_held_bytes + skb->truesize <= PORT_HELD_BYTES_MAX) {
+	spin_lock(&port_lock);
+	if (port_member && answer->id == (u32)flow &&
+	    port_held_bytes + skb->truesize <= PORT_HELD_BYTES_MAX) {
 		answer->held_bytes += skb->len + EDM_FRAME_BYTES;
 		*port_end_of(skb) = answer->held_bytes;
 		port_held_bytes += skb->truesize;
@@ -97,41 +100,51 @@ static void port_hold(u64 flow, struct sk_buff *skb)
 	} else {
 		kfree_skb(skb);
 	}
-	edm_member_end();
+	spin_unlock(&port_lock);
 }
 
-static void port_granted(u16 peer, u32 id, u32 end)
+static void port_granted(struct edm_membership *member, u16 peer, u32 id, u32 end)
 {
 	struct port_answer *answer = port_answer(peer, id);
+	struct sk_buff_head leave;
 	struct sk_buff *skb;
 
-	if (answer->id != id)
-		return;
+	__skb_queue_head_init(&leave);
+	spin_lock(&port_lock);
 	/* The client might have announced less than the answer takes. */
-	while ((skb = skb_peek(&answer->packets)) &&
+	while (member == port_member && answer->id == id && (skb = skb_peek(&answer->packets)) &&
 	       (*port_end_of(skb) <= end || end == answer->announced_bytes)) {
 		port_take(answer);
-		port_leave(skb);
+		__skb_queue_tail(&leave, skb);
 	}
+	spin_unlock(&port_lock);
+	while ((skb = __skb_dequeue(&leave)))
+		port_leave(skb);
 }
 
 static void port_drop_all(void)
 {
 	u32 n;
 
+	lockdep_assert_held(&port_lock);
 	for (n = 0; n < EDM_PORTS_MAX * EDM_MEMBER_SLOTS; n++)
 		port_drop(&port_answers[n]);
+	port_member = NULL;
 }
 
-/* Without a membership nothing is held. */
 static void port_close(void)
 {
-	local_bh_disable();
-	if (edm_member_begin()) {
+	spin_lock_bh(&port_lock);
+	port_drop_all();
+	spin_unlock_bh(&port_lock);
+}
+
+static void port_gone(struct edm_membership *member)
+{
+	spin_lock(&port_lock);
+	if (member == port_member)
 		port_drop_all();
-		edm_member_end();
-	}
-	local_bh_enable();
+	spin_unlock(&port_lock);
 }
 
 static const struct udp_port_gate port_gate = {
@@ -167,41 +180,44 @@ static void port_path(const struct rmem_edm_prefix *prefix, u64 flow, struct rme
 	way->flow = flow;
 }
 
-static bool port_begin(u16 peer, u32 id, u32 bytes)
+/* The membership is that of the node's namespace, so there is one at a time. */
+static void port_begin(struct edm_membership *member, u16 peer, u32 id, u32 bytes)
 {
 	struct port_answer *answer = port_answer(peer, id);
 
-	if (!edm_member_begin())
-		return false;
+	spin_lock(&port_lock);
+	if (unlikely(member != port_member))
+		port_drop_all();
+	port_member = member;
 	port_drop(answer);
 	answer->id = id;
 	answer->announced_bytes = bytes;
 	answer->held_bytes = 0;
-	edm_member_end();
-	return true;
+	spin_unlock(&port_lock);
 }
 
-static void port_request(u16 peer, u32 id, u32 bytes, struct sk_buff *skb)
+static void port_request(struct edm_membership *member, u16 peer, u32 id, u32 bytes,
+			 struct sk_buff *skb)
 {
 	struct rmem_edm_prefix prefix;
 	struct rmem_port_path path;
 
-	if (!port_strip(skb, &prefix) || !port_begin(peer, id, bytes)) {
+	if (!rmem_udp_serves(dev_net(skb->dev)) || !port_strip(skb, &prefix)) {
 		kfree_skb(skb);
 		return;
 	}
+	port_begin(member, peer, id, bytes);
 	port_path(&prefix, port_flow(peer, id), &path);
 	rmem_udp_request(skb, &path);
-	if (!edm_member_begin())
-		return;
-	edm_member_answer(peer, id);
-	edm_member_end();
+	if (edm_member_begin(member))
+		edm_member_answer(member, peer, id);
+	edm_member_end(member);
 }
 
 static const struct edm_node_ops port_ops = {
 	.request = port_request,
 	.granted = port_granted,
-	.gone = port_drop_all,
+	.gone = port_gone,
 };
 
 /* ---- life ---- */

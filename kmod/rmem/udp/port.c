@@ -149,6 +149,14 @@ void rmem_udp_request(struct sk_buff *skb, const struct rmem_port_path *path)
 }
 EXPORT_SYMBOL_GPL(rmem_udp_request);
 
+bool rmem_udp_serves(const struct net *net)
+{
+	struct udp_port *port = rcu_dereference(udp_port_now);
+
+	return port && port->net == net;
+}
+EXPORT_SYMBOL_GPL(rmem_udp_serves);
+
 int rmem_udp_gate_register(const struct udp_port_gate *gate)
 {
 	return unrcu_pointer(cmpxchg(&udp_port_gate, NULL, RCU_INITIALIZER(gate))) ? -EBUSY : 0;

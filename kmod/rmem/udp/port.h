@@ -58,6 +58,8 @@ struct udp_port_gate {
 int rmem_udp_gate_register(const struct udp_port_gate *gate);
 void rmem_udp_gate_unregister(void);
 void rmem_udp_request(struct sk_buff *skb, const struct rmem_port_path *path);
+/* Is the started node that of a network namespace? Under rcu_read_lock(). */
+bool rmem_udp_serves(const struct net *net);
 
 extern const struct udp_port_gate __rcu *udp_port_gate;
 
