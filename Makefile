@@ -194,8 +194,8 @@ include tools/build.mk tools/sim/build.mk libremote/build.mk libeqds/build.mk se
 
 # ---- targets ------------------------------------------------------------------------------------
 
-.PHONY: all user lib modules modules-all demo demo-marlin demo-eqds check style unit tsan model conformance fuzz-build fuzz \
-	bench-rmb bench-core bench-lib bench-dev bench-marlin sim-paper sim-edm abi selftests libtest compile_commands.json install modules_install clean help deps guest-tools
+.PHONY: all user lib modules modules-all demo demo-marlin demo-eqds demo-edm check style unit tsan model conformance fuzz-build fuzz \
+	bench-rmb bench-core bench-lib bench-dev bench-edm bench-marlin sim-paper sim-edm abi selftests libtest compile_commands.json install modules_install clean help deps guest-tools
 
 all: user modules ## user space, and the modules for KERNEL or KDIR
 
@@ -235,6 +235,11 @@ demo-eqds: ## nine senders to one receiver, plain and by EQDS tunnels, in a User
 	$(Q)tools/lab/deps
 	+$(Q)$(MAKE) --no-print-directory modules KERNEL=uml
 	$(Q)tools/lab/lab run --kernel uml solo tools/lab/topo/demo_eqds.py
+
+demo-edm: ## eight writers and a reader of one node, by udp, EQDS and EDM, in a User Mode Linux
+	$(Q)tools/lab/deps
+	+$(Q)$(MAKE) --no-print-directory out/bin/remora modules KERNEL=uml
+	$(Q)tools/lab/lab run --kernel uml solo tools/lab/topo/demo_edm.py
 
 check: ## tests every change has to pass (SUITES="unit model" for some, SUITES=all for all there are)
 	$(Q)tools/lab/deps

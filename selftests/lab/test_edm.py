@@ -159,7 +159,8 @@ def test_scheduler_that_restarts_within_a_second(lab):
         disk = rack.attach(lent)
         with loaded(rack, disk):
             for _ in range(3):
-                rack.scheduler.run(f"for n in 1 2 3; do {rmem.CLI} edm stop && {rmem.CLI} edm start --key /run/edm.key || exit; done")
+                rack.scheduler.run(f"for n in 1 2 3; do {rmem.CLI} edm stop && {rmem.CLI} edm start --key /run/edm.key || "
+                                   "exit; done")
                 rack.wait_scheduled()
                 rack.wait_grants(rack.scheduler)
 
@@ -214,7 +215,7 @@ def test_scheduler_killed_while_swapping(lab):
 def test_member_that_comes_back_at_once(lab):
     """Its clock has not gone on, and its port is another: the scheduler tells it which epoch to take."""
     with racked(lab, *LONG_LEASE) as (rack, lent):
-        module = rmem.module_path(rack.client, "edm"), rmem.module_path(rack.client, MODULES["client"])
+        module = [rmem.module_path(rack.client, name) for name in ("edm", MODULES["client"])]
         address = rmem.address(rack.scheduler, rack.client)
         now_s = rack.client.run("date +%s").out.strip()
         for _ in range(2):

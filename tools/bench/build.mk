@@ -36,6 +36,11 @@ bench-eqds: ## EQDS tunnels beside plain, without emulation but for RDMA (ARGS="
 	+$(Q)NTB=n $(MAKE) --no-print-directory modules KERNEL=6.12
 	$(Q)tools/bench/eqds $(ARGS)
 
+bench-edm: ## remote memory by EDM beside udp and EQDS, without emulation (ARGS="--rounds 3")
+	$(Q)tools/lab/deps
+	+$(Q)$(MAKE) --no-print-directory out/bin/remora modules KERNEL=uml
+	$(Q)tools/bench/edm $(ARGS)
+
 bench-marlin: ## Marlin beside Linux' ntb_netdev, and beside UDP, between emulated machines (ARGS="--rounds 3")
 	$(Q)tools/lab/deps
 	+$(Q)peers=$$(tools/bench/lib/peers) && \
