@@ -368,6 +368,7 @@ private:
     std::unique_ptr<rmem_client> client_;
     Mine op_[ops_max] = {};
     rmem_client_tx tx_ = {};
+    rmem_listed listed_ = {};
     rmem_head history_[RMEM_BUNDLE_MAX] = {}; // sent last
     size_t history_next_ = RMEM_BUNDLE_MAX;
     bool sent_ = false;

@@ -24,6 +24,9 @@ FRAMES = {
         ("static void forget(raddr_t address, uint64_t bytes) { (void)address, (void)bytes; }",
          'remote_t *r; raddr_t address; uint64_t bytes; int told; if (remote_open(&r, "embedded:", NULL)) return 1;',
          "remote_close(r); return told;"),
+        ("static void show(const struct remote_region *regions, int n) { (void)regions, (void)n; }",
+         'remote_t *r; raddr_t from; int n; struct remote_region regions[16]; if (remote_open(&r, "embedded:", NULL)) return 1;',
+         "remote_close(r); return n;"),
     ],
     "remote.hpp": [
         ("#include <cstdio>\nstatic int fail(const char* why) { std::puts(why); return 1; }", "", "return seven != 42;"),
