@@ -180,10 +180,7 @@ bool is_in_kernel(std::string_view module) {
 std::string why_no_family(std::string_view module, bool loaded) {
     if (!loaded)
         return fmt::format("the kernel module {} is not loaded: modprobe {}", module, module);
-    return fmt::format(
-        "the kernel module {} serves the machine's first network namespace alone, and "
-        "this is another one: write nsenter --net=/proc/1/ns/net remora ...",
-        module);
+    return fmt::format("the kernel module {} takes no commands now: is it being unloaded?", module);
 }
 
 } // namespace

@@ -356,6 +356,12 @@ static int status_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
 
 static int status_start(struct netlink_callback *cb)
 {
+	/* A container sees nothing of the machine's devices. */
+	if (!net_eq(sock_net(cb->skb->sk), &init_net) &&
+	    !netlink_capable(cb->skb, CAP_SYS_ADMIN)) {
+		NL_SET_ERR_MSG(cb->extack, "only an administrator may (CAP_SYS_ADMIN)");
+		return -EPERM;
+	}
 	cb->min_dump_alloc = MESSAGE_BYTES;
 	return 0;
 }
