@@ -106,14 +106,13 @@ extern "C" int getaddrinfo(const char* host, const char* port, const addrinfo* h
 }
 
 extern "C" int __register_atfork(void (*)(), void (*)(), void (*)(), void*);
-extern "C" void* __dso_handle;
 
 bool no_memory_at_fork = false;
 
 extern "C" int pthread_atfork(void (*before)(), void (*in_parent)(), void (*in_child)()) {
     return std::exchange(no_memory_at_fork, false)
                ? ENOMEM
-               : __register_atfork(before, in_parent, in_child, __dso_handle);
+               : __register_atfork(before, in_parent, in_child, nullptr);
 }
 
 namespace remora::test {
@@ -312,7 +311,7 @@ TEST(Device, AChildClosesItsDescriptorsOnce) {
     EXPECT_EQ(status, 0);
 }
 
-// What a newcomer does wrong first.
+// Faults that newcomers make first.
 TEST(Open, FailureNamesItsRemedy) {
     auto why = [](const std::string& target, int expected) {
         remote_t* r = nullptr;
