@@ -62,11 +62,10 @@ static inline bool rmem_execute_next(struct rmem_execute_data *data)
 	return true;
 }
 
-#define RMEM_EXECUTE_INLINE static inline __attribute__((always_inline))
-
 /* A range of a WRITEV that was freed meanwhile has no page. Returns the offset behind. */
-RMEM_EXECUTE_INLINE u32 rmem_execute_copy_in(const struct rmem_execute_ops *ops, void *carrier,
-					     u32 offset, const struct rmem_answer *answer)
+static inline __attribute__((always_inline)) u32
+rmem_execute_copy_in(const struct rmem_execute_ops *ops, void *carrier, u32 offset,
+		     const struct rmem_answer *answer)
 {
 	u32 i;
 
@@ -80,10 +79,10 @@ RMEM_EXECUTE_INLINE u32 rmem_execute_copy_in(const struct rmem_execute_ops *ops,
 	return offset;
 }
 
-RMEM_EXECUTE_INLINE void rmem_execute_scatter(const struct rmem_node *node,
-					      const struct rmem_execute_ops *ops, void *carrier,
-					      const struct rmem_head *head, const void *ranges,
-					      struct rmem_answer *answer)
+static inline __attribute__((always_inline)) void
+rmem_execute_scatter(const struct rmem_node *node, const struct rmem_execute_ops *ops,
+		     void *carrier, const struct rmem_head *head, const void *ranges,
+		     struct rmem_answer *answer)
 {
 	u32 offset = rmem_wire_ranges_bytes(head);
 	u32 i;
@@ -94,8 +93,9 @@ RMEM_EXECUTE_INLINE void rmem_execute_scatter(const struct rmem_node *node,
 	}
 }
 
-RMEM_EXECUTE_INLINE void rmem_execute_fill(const struct rmem_execute_ops *ops, void *carrier,
-					   const struct rmem_answer *answer)
+static inline __attribute__((always_inline)) void
+rmem_execute_fill(const struct rmem_execute_ops *ops, void *carrier,
+		  const struct rmem_answer *answer)
 {
 	u32 i;
 
@@ -103,8 +103,8 @@ RMEM_EXECUTE_INLINE void rmem_execute_fill(const struct rmem_execute_ops *ops, v
 		base_zero(ops->at(carrier, &answer->extent[i]), answer->extent[i].bytes);
 }
 
-RMEM_EXECUTE_INLINE void rmem_execute_copy(const struct rmem_execute_ops *ops, void *carrier,
-					   struct rmem_answer *answer)
+static inline __attribute__((always_inline)) void
+rmem_execute_copy(const struct rmem_execute_ops *ops, void *carrier, struct rmem_answer *answer)
 {
 	struct rmem_extent to, from;
 
@@ -117,9 +117,9 @@ RMEM_EXECUTE_INLINE void rmem_execute_copy(const struct rmem_execute_ops *ops, v
 }
 
 /* All parts of a READ, or those there is room for; the client asks again for the others. */
-RMEM_EXECUTE_INLINE void rmem_execute_read(struct rmem_node *node,
-					   const struct rmem_execute_ops *ops, void *carrier,
-					   const struct rmem_head *head, struct rmem_answer *answer)
+static inline __attribute__((always_inline)) void
+rmem_execute_read(struct rmem_node *node, const struct rmem_execute_ops *ops, void *carrier,
+		  const struct rmem_head *head, struct rmem_answer *answer)
 {
 	struct rmem_execute_data data = { node, answer, NULL, 0, false };
 	u32 offset = 0, bytes;
@@ -131,9 +131,9 @@ RMEM_EXECUTE_INLINE void rmem_execute_read(struct rmem_node *node,
 	}
 }
 
-RMEM_EXECUTE_INLINE void rmem_execute_gather(struct rmem_node *node,
-					     const struct rmem_execute_ops *ops, void *carrier,
-					     const void *ranges, struct rmem_answer *answer)
+static inline __attribute__((always_inline)) void
+rmem_execute_gather(struct rmem_node *node, const struct rmem_execute_ops *ops, void *carrier,
+		    const void *ranges, struct rmem_answer *answer)
 {
 	struct rmem_execute_data data = { node, answer, ranges, 0, false };
 
@@ -147,9 +147,9 @@ RMEM_EXECUTE_INLINE void rmem_execute_gather(struct rmem_node *node,
  * head, payload and answer are those of rmem_node_request(). The ops are called with carrier.
  * Answers, too, unless the request is dropped. Slot lock, held since the decision.
  */
-RMEM_EXECUTE_INLINE void rmem_execute(struct rmem_node *node, const struct rmem_execute_ops *ops,
-				      void *carrier, const struct rmem_head *head,
-				      const void *payload, struct rmem_answer *answer)
+static inline __attribute__((always_inline)) void
+rmem_execute(struct rmem_node *node, const struct rmem_execute_ops *ops, void *carrier,
+	     const struct rmem_head *head, const void *payload, struct rmem_answer *answer)
 {
 	switch (answer->action) {
 	case RMEM_ACT_DROP:

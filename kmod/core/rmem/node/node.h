@@ -237,10 +237,10 @@ bool rmem_node_refuses(const struct rmem_node *node, const struct rmem_head *hea
 		       struct rmem_answer *answer);
 
 /*
- * Fast path: a message for which rmem_node_is_slow() is false. It has verified, in length and digest
- * too (a damaged one goes to rmem_node_damaged()). payload: rmem_wire_frame_bytes() of it are looked
- * at, at any alignment. Slot lock of rmem_node_slot(head->session), held until rmem_execute() or the
- * functions below have dealt with the answer.
+ * Fast path: a message for which rmem_node_is_slow() is false. It has verified, in length and
+ * digest too (a damaged one goes to rmem_node_damaged()). payload: rmem_wire_frame_bytes() of it
+ * are looked at, at any alignment. Slot lock of rmem_node_slot(head->session), held until
+ * rmem_execute() or the functions below have dealt with the answer.
  */
 void rmem_node_request(struct rmem_node *node, u64 now_ns, const struct rmem_head *head,
 		       const void *payload, const struct rmem_peer *peer,
