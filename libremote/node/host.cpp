@@ -106,10 +106,14 @@ std::vector<rmem_listed> Host::regions(std::uint32_t id, std::uint64_t from, std
             region->vpn << config_.page_shift >= from)
             found.push_back(region);
     }
-    std::ranges::sort(found, {}, &rmem_region::vpn);
-    std::vector<rmem_listed> listed(std::min(found.size(), max));
-    for (std::size_t n = 0; n < listed.size(); n++)
-        rmem_node_list(core_.get(), found[n], &listed[n]);
+    const auto end = found.begin() + std::ptrdiff_t(std::min(found.size(), max));
+    std::ranges::partial_sort(found, end, {}, &rmem_region::vpn);
+    std::vector<rmem_listed> listed;
+    for (auto region = found.begin(); region != end; ++region) {
+        rmem_listed one;
+        if (rmem_node_list(core_.get(), *region, &one))
+            listed.push_back(one);
+    }
     return listed;
 }
 

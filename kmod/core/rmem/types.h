@@ -78,7 +78,7 @@ enum rmem_type_flag {
 	ROW(COPY,    "copy",     FAST,     CHANGES,  copy,      none,    NO_DATA,    COPIES,        COPY) \
 	ROW(PUBLISH, "publish",  BRIEF,    CHANGES,  named,     none,    NO_DATA,    NAMED_ONCE,    PUBLISH) \
 	ROW(LOOKUP,  "lookup",   BRIEF,    KEEPS,    named,     range,   NO_DATA,    NAMED,         LOOKUP) \
-	ROW(LIST,    "list",     BRIEF,    KEEPS,    named,     listed,  NO_DATA,    NAMED,         LIST)
+	ROW(LIST,    "list",     SLOW,     KEEPS,    named,     listed,  NO_DATA,    NAMED,         LIST)
 /* clang-format on */
 
 struct rmem_type_row {

@@ -375,14 +375,16 @@ static int spaces_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
 static int put_region(struct sk_buff *skb, struct netlink_callback *cb,
 		      const struct node_host *host, const struct rmem_region *region)
 {
-	void *hdr = genlmsg_put(skb, NETLINK_CB(cb->skb).portid, cb->nlh->nlmsg_seq, &family,
-				NLM_F_MULTI, RMEM_NODE_CMD_REGIONS);
 	struct rmem_listed listed;
 	size_t name_bytes;
+	void *hdr;
 
+	if (!rmem_node_list(&host->core, region, &listed))
+		return 0;
+	hdr = genlmsg_put(skb, NETLINK_CB(cb->skb).portid, cb->nlh->nlmsg_seq, &family, NLM_F_MULTI,
+			  RMEM_NODE_CMD_REGIONS);
 	if (!hdr)
 		return -EMSGSIZE;
-	rmem_node_list(&host->core, region, &listed);
 	name_bytes = strnlen(listed.name, sizeof(listed.name));
 	if (nla_put_u64_64bit(skb, RMEM_NODE_A_ADDRESS, le64_to_cpu(listed.addr),
 			      RMEM_NODE_A_PAD) ||
@@ -423,7 +425,7 @@ static long put_regions(struct sk_buff *skb, struct netlink_callback *cb,
 static int regions_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
 {
 	const struct nlattr *space = nlmsg_find_attr(cb->nlh, GENL_HDRLEN, RMEM_NODE_A_SPACE);
-	long at = -ENOENT;
+	long at = -ENOTCONN;
 
 	if (!space || nla_len(space) != sizeof(u32))
 		return -EINVAL;

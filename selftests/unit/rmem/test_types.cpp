@@ -89,7 +89,7 @@ TEST(Types, SetsMatchTheSpecification) {
     EXPECT_EQ(those(rmem_type_brings_data), "write put writev");
     EXPECT_EQ(those(rmem_type_needs_mark), those(rmem_type_changes));
     EXPECT_EQ(those(rmem_type_moves_bytes), "read write put readv writev copy");
-    EXPECT_EQ(those(rmem_type_is_brief), "open close fence publish lookup list");
+    EXPECT_EQ(those(rmem_type_is_brief), "open close fence publish lookup");
     EXPECT_EQ(those(rmem_type_is_of_session), "open close");
     EXPECT_EQ(those(rmem_type_has_ranges), "readv writev");
     EXPECT_EQ(those(rmem_type_has_integer), "atomic put");

@@ -296,11 +296,16 @@ static bool list_take(struct rmem_op *op, const void *payload)
 {
 	struct rmem_listed listed;
 	u64 addr, bytes;
+	u32 perm;
 
 	base_copy(&listed, payload, sizeof(listed));
 	addr = base_load_le64(&listed.addr);
 	bytes = base_load_le64(&listed.bytes);
-	if (bytes && (addr < base_load_le64(&op->name.named->addr) || addr + (bytes - 1) < addr))
+	perm = base_load_le32(&listed.perm);
+	if (bytes && (!addr || addr < base_load_le64(&op->name.named->addr) ||
+		      addr + (bytes - 1) < addr))
+		return false;
+	if (bytes && perm != RMEM_PERM_READ && perm != (RMEM_PERM_READ | RMEM_PERM_WRITE))
 		return false;
 	op->name.addr = addr;
 	op->name.bytes = bytes;

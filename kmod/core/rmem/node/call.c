@@ -321,7 +321,7 @@ static void lookup_admit(struct rmem_node *node, struct rmem_node_call *call)
 
 /* ---- LIST ----------------------------------------------------------------------------------- */
 
-void rmem_node_list(const struct rmem_node *node, const struct rmem_region *region,
+bool rmem_node_list(const struct rmem_node *node, const struct rmem_region *region,
 		    struct rmem_listed *listed)
 {
 	unsigned int shift = node->config.page_shift;
@@ -331,6 +331,8 @@ void rmem_node_list(const struct rmem_node *node, const struct rmem_region *regi
 	u32 names = 0, n;
 
 	base_zero(listed, sizeof(*listed));
+	if (!pte)
+		return false;
 	base_store_le64(&listed->addr, region->vpn << shift);
 	base_store_le64(&listed->bytes, region->pages << shift);
 	base_store_le32(&listed->perm,
@@ -343,6 +345,7 @@ void rmem_node_list(const struct rmem_node *node, const struct rmem_region *regi
 			base_copy(listed->name, name->name, sizeof(listed->name));
 	}
 	base_store_le32(&listed->names, names);
+	return true;
 }
 
 /* Addresses aren't in the order of slots, so the walk sees all regions. */

@@ -122,7 +122,7 @@ static inline u32 rmem_node_expire_ms(const struct rmem_node_config *config)
 
 void rmem_node_call_expire(struct rmem_node_call *call, u64 now_ns);
 
-/* Which requests take one step, or steps by the number of sessions or regions, not of pages. */
+/* Which requests take one step, or steps by the number of sessions, not of pages or regions. */
 static inline bool rmem_node_call_is_brief(const struct rmem_head *head)
 {
 	return rmem_type_is_brief(head->type);

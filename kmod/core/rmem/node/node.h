@@ -349,9 +349,9 @@ struct rmem_node_usage {
 
 void rmem_node_usage(const struct rmem_node *node, struct rmem_node_usage *usage);
 
-/* A region as LIST tells it. Slow lock. */
+/* A region as LIST tells it. False: it is being allocated or freed, and is all 0. Slow lock. */
 struct rmem_region;
-void rmem_node_list(const struct rmem_node *node, const struct rmem_region *region,
+bool rmem_node_list(const struct rmem_node *node, const struct rmem_region *region,
 		    struct rmem_listed *listed);
 
 #endif

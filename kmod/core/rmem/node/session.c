@@ -284,7 +284,9 @@ bool rmem_sessions_names(const struct rmem_sessions *sessions, u64 name, u32 *sp
 	if (name == RMEM_SESSION_NONE || __atomic_load_n(&session->name, __ATOMIC_ACQUIRE) != name)
 		return false;
 	*space = __atomic_load_n(&session->place.space, __ATOMIC_RELAXED);
-	return true;
+	/* Pairs with rmem_sessions_open(). */
+	__atomic_thread_fence(__ATOMIC_ACQUIRE);
+	return __atomic_load_n(&session->name, __ATOMIC_RELAXED) == name;
 }
 
 bool rmem_sessions_is_late(const struct rmem_sessions *sessions, const struct rmem_attempt *attempt)
@@ -439,6 +441,9 @@ void rmem_sessions_open(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
 	if (session->name == RMEM_SESSION_NONE)
 		sessions->in_use++;
 	base_zero(session->executed, rmem_session_window_bytes(session->window_ids));
+	session_set_name(session, RMEM_SESSION_NONE);
+	/* Pairs with rmem_sessions_names(): no place of another name. */
+	__atomic_thread_fence(__ATOMIC_RELEASE);
 	session->place = attempt->place;
 	session_set_name(session, next_name(sessions, slot));
 	session->origin = session->name;

@@ -167,10 +167,7 @@ bool rmem_sessions_meets(const struct rmem_sessions *sessions, u64 challenge, u6
 /* The slot a name points at, below slots for any name. */
 u32 rmem_sessions_slot_of(const struct rmem_sessions *sessions, u64 name);
 
-/*
- * No lock: true if there was a session of that name a moment ago. *space: its id; another one, if
- * the slot's next session is just being opened.
- */
+/* No lock: true if there was a session of that name a moment ago. *space: its id. */
 bool rmem_sessions_names(const struct rmem_sessions *sessions, u64 name, u32 *space);
 
 /* The session of that name, or NULL. Slot lock. */
