@@ -245,6 +245,8 @@ private:
     int begin(operation& by) {
         if (error_)
             return error_;
+        if (by.op_.flags & REMOTE_OP_LINK)
+            return -EINVAL; /* the next operation can be another task's */
         by.ticket_ = by.op_.user_data = tickets_->take(by);
         if (by.ticket_ == detail::tickets::none)
             return -ENOMEM;

@@ -78,10 +78,12 @@ enum remote_op_flag {
 	 * The next operation of the batch begins when this one has ended, if it succeeded. Else it
 	 * ends with -ECANCELED, and so do those linked behind it. A CAS that finds another integer
 	 * counts as a failure here. At most REMOTE_LINKED_MAX operations are linked in a row.
+	 * remote.hpp's and coroutine.hpp's start() take operations one by one, so none with LINK.
 	 */
 	REMOTE_OP_LINK = 1,
 	/*
-	 * The library compares the operation with no other, which saves the time for that. The
+	 * The library compares the operation with no other, which saves the time for that, unless
+	 * it has to cut the operation into several messages. The
 	 * program makes sure that no operation in flight of this handle overlaps it, if one of the
 	 * two changes the bytes. It MUST NOT free the memory meanwhile.
 	 */
@@ -103,11 +105,11 @@ struct remote_op {
 	uint32_t size; /* sizeof(struct remote_op) */
 	uint32_t kind; /* enum remote_op_kind */
 	uint64_t user_data;
-	uint64_t timeout_us;		    /* from submission; 0: only the handle's */
-	raddr_t address;		    /* all but READV, WRITEV, LOOKUP; COPY: destination */
-	raddr_t from;			    /* COPY: source */
-	void *buffer;			    /* READ, WRITE, PUT; PUBLISH, LOOKUP: name; LIST: struct remote_region */
-	size_t bytes;			    /* READ, WRITE, PUT, COPY: at most 1 GiB; FETCH, CAS */
+	uint64_t timeout_us; /* from submission; 0: only the handle's */
+	raddr_t address;     /* all but READV, WRITEV, LOOKUP; COPY: destination */
+	raddr_t from;	     /* COPY: source */
+	void *buffer; /* READ, WRITE, PUT; PUBLISH, LOOKUP: name; LIST: struct remote_region */
+	size_t bytes; /* READ, WRITE, PUT, COPY: at most 1 GiB; FETCH, CAS */
 	const struct remote_vec *pieces;    /* READV, WRITEV */
 	size_t count;			    /* READV, WRITEV: number of pieces */
 	const struct remote_signal *signal; /* PUT */
@@ -145,7 +147,8 @@ int remote_queue_wait(remote_queue_t *q, struct remote_completion *completions, 
 		      size_t at_least, uint64_t timeout_us);
 
 /*
- * Cancels all operations in flight that have this user_data. Returns how many; -ENOENT: none. Each
+ * Cancels all operations in flight that have this user_data. Returns how many; those
+ * linked behind one of them might not be counted. -ENOENT: none. Each
  * has a completion, with -ECANCELED, or its result if it had ended before. The caller MAY reuse the
  * buffers when the call returns. "Giving up" in remote.h says when a cancelled change can still be
  * executed.

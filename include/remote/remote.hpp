@@ -547,9 +547,8 @@ public:
         return error ? result<T>::failed(error) : result<T>(static_cast<T>(found));
     }
     /*
-     * True: the integer was expected and is now desired. False: expected is the integer found.
-     *To try until it is done, or fails: auto done = x.compare_exchange(e, f(e)); while
-     *(!done.error() && !*done) done = x.compare_exchange(e, f(e));
+     * True: the integer was expected and is now desired. False: expected is the integer found,
+     * for the next try.
      */
     result<bool> compare_exchange(T& expected, T desired) const {
         uint64_t there = bits(expected);

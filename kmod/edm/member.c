@@ -45,6 +45,8 @@
 #define MEMBER_JOIN_NS (20 * NSEC_PER_MSEC)
 /* From the join, until messages go without a scheduler that has not answered yet. */
 #define MEMBER_PATIENCE_NS NSEC_PER_SEC
+/* The timer's pause if a deadline stays in the past: a fault there costs little CPU time. */
+#define MEMBER_PAST_NS (10 * NSEC_PER_MSEC)
 /* No datagram is older when it arrives. */
 #define MEMBER_LATE_NS (100 * NSEC_PER_MSEC)
 
@@ -52,6 +54,7 @@ enum member_count {
 	MEMBER_DROP, /* + enum edm_wire_verdict */
 	MEMBER_DROP_TAG = MEMBER_DROP + EDM_WIRE_VERDICTS,
 	MEMBER_NO_BUFFER,
+	MEMBER_TIMER_LATE,
 	MEMBER_COUNTS
 };
 
@@ -61,6 +64,7 @@ static const char *const member_count_name[MEMBER_COUNTS] = {
 	[MEMBER_DROP + EDM_WIRE_RANGE] = "host-drop-range",
 	[MEMBER_DROP_TAG] = "host-drop-tag",
 	[MEMBER_NO_BUFFER] = "host-no-buffer",
+	[MEMBER_TIMER_LATE] = "host-timer-late",
 };
 
 /* The way to one scheduler. */
@@ -225,6 +229,10 @@ static void member_pump(struct edm_membership *m)
 	if (!m->ops && wq_has_sleeper(&member_idle))
 		wake_up_all(&member_idle);
 	deadline_ns = edm_host_deadline_ns(&m->core);
+	if (unlikely(deadline_ns <= now_ns)) {
+		m->count[MEMBER_TIMER_LATE]++;
+		deadline_ns = now_ns + MEMBER_PAST_NS;
+	}
 	if (deadline_ns == EDM_NEVER || (m->armed_ns && m->armed_ns <= deadline_ns))
 		return;
 	m->armed_ns = deadline_ns;

@@ -36,10 +36,14 @@
 #define SERVICE_SHARE_CHUNKS 64U
 #define SERVICE_SHARE_PERMILLE 500
 
+/* The timer's pause if a deadline stays in the past: a fault there costs little CPU time. */
+#define SERVICE_PAST_NS (10 * NSEC_PER_MSEC)
+
 enum service_count {
 	SERVICE_DROP, /* + enum edm_wire_verdict */
 	SERVICE_DROP_TAG = SERVICE_DROP + EDM_WIRE_VERDICTS,
 	SERVICE_NO_BUFFER,
+	SERVICE_TIMER_LATE,
 	SERVICE_COUNTS
 };
 
@@ -49,6 +53,7 @@ static const char *const service_count_name[SERVICE_COUNTS] = {
 	[SERVICE_DROP + EDM_WIRE_RANGE] = "sched-drop-range",
 	[SERVICE_DROP_TAG] = "sched-drop-tag",
 	[SERVICE_NO_BUFFER] = "sched-no-buffer",
+	[SERVICE_TIMER_LATE] = "sched-timer-late",
 };
 
 struct edm_service {
@@ -107,12 +112,16 @@ static void service_reply(struct edm_service *s, const struct edm_message *messa
 static void service_drain(struct edm_service *s)
 {
 	struct edm_message message;
-	u64 deadline_ns;
+	u64 now_ns, deadline_ns;
 
 	lockdep_assert_held(&s->lock);
-	while (edm_sched_next(&s->core, ktime_get_ns(), &message, s->items))
+	while (now_ns = ktime_get_ns(), edm_sched_next(&s->core, now_ns, &message, s->items))
 		service_reply(s, &message, NULL);
 	deadline_ns = edm_sched_deadline_ns(&s->core);
+	if (unlikely(deadline_ns <= now_ns)) {
+		s->count[SERVICE_TIMER_LATE]++;
+		deadline_ns = now_ns + SERVICE_PAST_NS;
+	}
 	if (deadline_ns == EDM_NEVER || (s->armed_ns && s->armed_ns <= deadline_ns))
 		return;
 	s->armed_ns = deadline_ns;

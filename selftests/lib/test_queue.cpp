@@ -599,6 +599,35 @@ TEST_P(Queues, FailureEndsTheOperationsLinkedBehindItAlone) {
     EXPECT_EQ(there, (std::array<std::uint64_t, 7>{2, 0, 3, 0, 0, 3, 3}));
 }
 
+// Small reads share a message, but not with one that a link can cancel.
+TEST_P(Queues, FailureEndsNoReadBesideTheLinkedOne) {
+    open_queue(8);
+    raddr_t a = alloc(64);
+    std::uint64_t two = 2, three = 3, in[2] = {7, 7};
+    const remote_op ops[] = {linked(remote_op_cas(a, 8, &two, &three, nullptr, 0)),
+                             remote_op_read(a + 8, &in[0], 8, 1),
+                             remote_op_read(a + 16, &in[1], 8, 2)};
+    ASSERT_EQ(remote_queue_submit(q, ops, std::size(ops)), 3);
+    EXPECT_EQ(take(3), (std::vector<int>{0, -ECANCELED, 0}));
+    EXPECT_EQ(in[1], 0U);
+}
+
+// The integer changes when all bytes are written, however many messages that takes.
+TEST_P(Queues, UnorderedPutThatFailsLeavesTheInteger) {
+    open_queue(8);
+    raddr_t a = alloc(4096);
+    const raddr_t none = a + (raddr_t{1} << 40);
+    std::uint64_t integer = 7;
+    const std::vector<std::byte> bytes(1 << 20, std::byte{1});
+    const remote_signal signal = {.address = a, .bytes = 8, .what = REMOTE_ADD, .value = 1};
+    remote_op put = remote_op_put(none, bytes.data(), bytes.size(), &signal, 0);
+    put.flags = REMOTE_OP_UNORDERED;
+    ASSERT_EQ(remote_queue_submit(q, &put, 1), 1);
+    EXPECT_EQ(take(1), std::vector<int>{-EFAULT});
+    ASSERT_EQ(rread(r, a, &integer, 8), 0);
+    EXPECT_EQ(integer, 0U);
+}
+
 TEST_P(Queues, LinkedRowThatIsNotWholeOrTooLongIsInvalid) {
     open_queue(8);
     raddr_t a = alloc(64 * 8);

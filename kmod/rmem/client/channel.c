@@ -152,7 +152,7 @@ static void settle_expired(struct rmem_channel *c, u64 now_ns, enum rmem_client_
 static void transmit(struct rmem_channel *c, struct rmem_batch *batch)
 {
 	c->path->transport->flush(c->path, batch);
-	rmem_reserve_tend(c->device, false);
+	rmem_reserve_tend(c->device, 0);
 }
 
 static void call_end(struct rmem_op *op, enum rmem_client_result result)
@@ -305,8 +305,8 @@ static void expire(struct rmem_channel *c)
 	enum rmem_client_state before;
 	struct rmem_op *finished = NULL;
 	struct rmem_batch batch = {};
+	u64 now_ns = 0, silent_ns = 0;
 	bool silent = false;
-	u64 now_ns = 0;
 
 	spin_lock(&c->lock);
 	c->armed_ns = 0;
@@ -331,14 +331,16 @@ static void expire(struct rmem_channel *c)
 		silent |= c->silent_ns &&
 			  (now_ns - c->silent_ns >= CHANNEL_DOWN_NS ||
 			   !c->device->limits.may_lose);
-		if (unlikely(silent))
+		if (unlikely(silent)) {
 			rmem_status_silent(c->device);
+			silent_ns = c->silent_ns ? now_ns - c->silent_ns + 1 : 1;
+		}
 		settle_expired(c, now_ns, before, &batch);
 	}
 	spin_unlock(&c->lock);
 	transmit(c, &batch);
-	if (unlikely(silent) && c->device->params.ops->kind == RMEM_KIND_DISK)
-		rmem_reserve_tend(c->device, true);
+	if (unlikely(silent_ns) && c->device->params.ops->kind == RMEM_KIND_DISK)
+		rmem_reserve_tend(c->device, silent_ns);
 	finish(c, finished, result, now_ns);
 	kick(c);
 }

@@ -26,6 +26,8 @@
 #define RESERVE_FILL_MS	    100U
 #define RESERVE_FILL_MS_MAX 10000U
 #define RESERVE_IDLE	    UINT_MAX
+/* Silence after which tasks get all blocks: half of them did not bring the network back. */
+#define RESERVE_SILENT_NS (10 * NSEC_PER_SEC)
 
 static DEFINE_MUTEX(reserve_mutex); /* guards reserve_users */
 static unsigned int reserve_users;
@@ -59,7 +61,8 @@ enum reserve_level {
 
 /*
  * Pages that are free at a level. The page allocator adds watermark_boost, its answer to
- * fragmentation, to each watermark. It can double min.
+ * fragmentation, to each watermark: up to 3/2 of the high one. A block that is given leaves less
+ * than min free, so no task takes pages of it.
  */
 static unsigned long reserve_level_pages(const struct zone *zone, enum reserve_level level)
 {
@@ -68,7 +71,8 @@ static unsigned long reserve_level_pages(const struct zone *zone, enum reserve_l
 
 	switch (level) {
 	case RESERVE_NETWORK:
-		return min(least, least * 3 / 8 + RESERVE_MARGIN_PAGES);
+		return min(least - min(least, RESERVE_BLOCK_PAGES),
+			   least * 3 / 8 + RESERVE_MARGIN_PAGES);
 	case RESERVE_TASKS:
 		return least;
 	default:
@@ -195,10 +199,13 @@ void rmem_reserve_stop(void)
 	cancel_delayed_work_sync(&reserve_work);
 }
 
-void rmem_reserve_tend(struct rmem_device *device, bool silent)
+void rmem_reserve_tend(struct rmem_device *device, u64 silent_ns)
 {
-	enum reserve_level level = silent ? RESERVE_TASKS : RESERVE_NETWORK;
-	unsigned long kept = silent ? READ_ONCE(reserve_wanted) / 2 : 0;
+	enum reserve_level level = silent_ns ? RESERVE_TASKS : RESERVE_NETWORK;
+	unsigned long kept = 0;
+
+	if (unlikely(silent_ns) && silent_ns < RESERVE_SILENT_NS)
+		kept = READ_ONCE(reserve_wanted) / 2;
 
 	while (READ_ONCE(reserve_held) > kept && unlikely(reserve_is_below(level)) &&
 	       reserve_give())

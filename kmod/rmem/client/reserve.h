@@ -19,7 +19,7 @@
  *
  * If the network stopped nevertheless, the node falls silent. Then the module gives half of its
  * pages, as long as tasks find none, so that the one which has to find receive buffers can go on.
- * The other half stays for the network of nodes that answer.
+ * The other half stays for the network of nodes that answer, until the silence lasts too long.
  */
 #ifndef REMORA_RMEM_RESERVE_H
 #define REMORA_RMEM_RESERVE_H
@@ -35,10 +35,11 @@ void rmem_reserve_put(void);
 void rmem_reserve_stop(void);
 
 /*
- * Gives memory back if the network is about to find none. silent: this disk's node is silent, so do
- * it also if tasks find none. BHs disabled, with every row of packets.
+ * Gives memory back if the network is about to find none. silent_ns: this disk's node has been
+ * silent for that long, so do it also if tasks find none; 0: it hasn't. BHs disabled, with every
+ * row of packets.
  */
-void rmem_reserve_tend(struct rmem_device *device, bool silent);
+void rmem_reserve_tend(struct rmem_device *device, u64 silent_ns);
 
 /*
  * vm.min_free_kbytes, less up to a page for each zone: the memory that tasks leave to the network.

@@ -116,12 +116,12 @@ void Handle::remove(Queue& queue) {
 
 // ---- synchronous ones ----
 
-int Handle::execute(const remote_op& op) {
+int Handle::execute(const remote_op& op, Clock::time_point limit) {
     EpochRef now = epoch();
     Call call;
     Built built;
     built.make(op, *now->backend, call,
-               std::min(limit(), op.timeout_us ? from_now(op.timeout_us) : never));
+               std::min(limit, op.timeout_us ? from_now(op.timeout_us) : never));
     now->backend->start(call.ops);
     now->backend->wait(call, never);
     return built.hand_over(call.result);

@@ -42,7 +42,8 @@ public:
     void stats(remote_counters& counters);
 
     // The caller has checked the arguments.
-    int execute(const remote_op& op);
+    int execute(const remote_op& op) { return execute(op, limit()); }
+    int execute(const remote_op& op, Clock::time_point limit);
     // Copies inside the node; the caller has checked the ranges.
     int copy(raddr_t to, raddr_t from, std::uint64_t bytes, Clock::time_point limit);
     // The limit for a synchronous call that begins now.

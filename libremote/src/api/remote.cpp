@@ -148,16 +148,24 @@ REMOTE_API int remote_lookup(remote_t* r, const char* name, raddr_t* address, ui
 REMOTE_API int remote_list(remote_t* r, raddr_t from, remote_region* regions, size_t max) {
     if (!regions || !max || max > INT_MAX)
         return -EINVAL;
-    for (std::size_t count = 0;; count++) {
-        if (count == max)
-            return static_cast<int>(count);
-        remote_region& found = regions[count];
-        if (int error = execute(r, remote_op_list(from, &found, 0)))
-            return error;
-        from = found.address + 1;
-        if (!found.bytes)
-            return static_cast<int>(count);
-    }
+    if (int error = remora::lib::check_op(r, remote_op_list(from, regions, 0)))
+        return error;
+    return guarded([&] {
+        const auto handle = handle_of(r);
+        const auto limit = handle->limit(); // of the whole call
+        for (std::size_t count = 0;; count++) {
+            if (count == max)
+                return static_cast<int>(count);
+            const remote_op op = remote_op_list(from, &regions[count], 0);
+            int error = remora::lib::check_op(r, op);
+            error = error ? error : handle->execute(op, limit);
+            if (error)
+                return error;
+            from = regions[count].address + 1;
+            if (!regions[count].bytes)
+                return static_cast<int>(count);
+        }
+    });
 }
 
 REMOTE_API int remote_register(remote_t* r, void* buffer, size_t bytes) {

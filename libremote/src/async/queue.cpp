@@ -179,7 +179,9 @@ std::size_t Queue::start(const UseRef& use, std::span<const remote_op> ops,
     try {
         while (done < slots.size()) {
             std::size_t row = 0;
-            for (; shares && done + row < slots.size() && may_share(ops[done + row], ops[done]);
+            const bool is_behind = done && is_linked(ops[done - 1]); // alone, not its group
+            for (; shares && !is_behind && done + row < slots.size() &&
+                   may_share(ops[done + row], ops[done]);
                  row++)
                 pieces[row] = {ops[done + row].address, ops[done + row].buffer,
                                ops[done + row].bytes};
@@ -193,7 +195,7 @@ std::size_t Queue::start(const UseRef& use, std::span<const remote_op> ops,
                                  : &slot.call;
             if (row == 1)
                 slot.built.make(ops[done], backend, slot.call, limit_of(ops[done]));
-            if (done && is_linked(ops[done - 1]))
+            if (is_behind)
                 slots[done - 1]->call.then = call;
             else
                 calls[made++] = call;

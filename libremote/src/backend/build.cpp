@@ -129,9 +129,11 @@ std::span<Op> Built::make_ops(const remote_op& op, const Backend& backend, Call&
 
 void Built::make(const remote_op& op, const Backend& backend, Call& call, Clock::time_point limit) {
     const std::span<Op> ops = make_ops(op, backend, call);
+    // The parts of one operation keep their order: a PUT's signal comes after its data.
+    const bool is_unordered = op.flags & REMOTE_OP_UNORDERED && ops.size() == 1;
     for (Op& each : ops) {
         each.call = &call;
-        each.is_unordered = op.flags & REMOTE_OP_UNORDERED;
+        each.is_unordered = is_unordered;
     }
     call.begin(ops.size(), limit);
     call.ops = ops;

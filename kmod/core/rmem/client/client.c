@@ -302,6 +302,8 @@ static bool list_take(struct rmem_op *op, const void *payload)
 	addr = base_load_le64(&listed.addr);
 	bytes = base_load_le64(&listed.bytes);
 	perm = base_load_le32(&listed.perm);
+	if ((addr | bytes) & ((1ULL << RMEM_PAGE_SHIFT_MIN) - 1))
+		return false;
 	if (bytes && (!addr || addr < base_load_le64(&op->name.named->addr) ||
 		      addr + (bytes - 1) < addr))
 		return false;

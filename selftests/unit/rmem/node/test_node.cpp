@@ -261,7 +261,7 @@ TEST_F(NodeTest, RefusesOtherSpacesSessionsLevelsPeersBoots) {
     refused_from(moved, h, RMEM_NODE_PEER, RMEM_NO_SESSION);
 }
 
-// What takes no lock: each of these named another tenant's slot, whose requests would wait.
+// Each of these would take the lock of another tenant's slot, whose requests would wait.
 TEST_F(NodeTest, RefusesStrangersWithoutTheirSlotsLock) {
     node.read(client, addr, 1);
     ASSERT_TRUE(node.add_space(2));
