@@ -113,14 +113,8 @@ std::vector<SpaceReport> Node::spaces() {
     return reports;
 }
 
-std::vector<RegionReport> Node::regions(std::uint32_t id, std::uint64_t from) {
-    std::vector<RegionReport> reports;
-    for (const rmem_listed& region : host_.regions(id, from, regions_report_max))
-        reports.push_back(
-            {base_load_le64(&region.addr), base_load_le64(&region.bytes),
-             base_load_le32(&region.perm), base_load_le32(&region.names),
-             name_text({reinterpret_cast<const char*>(region.name), sizeof(region.name)})});
-    return reports;
+std::vector<rmem_listed> Node::regions(std::uint32_t id, std::uint64_t from) {
+    return host_.regions(id, from, regions_report_max);
 }
 
 void Node::expire() {

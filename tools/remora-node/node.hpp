@@ -107,7 +107,7 @@ public:
     void del_space(std::uint32_t id, bool force, const node::Host::Between& between);
     std::vector<SpaceReport> spaces();
     // Some regions of the space: those from the address from on. Throws Failure.
-    std::vector<RegionReport> regions(std::uint32_t id, std::uint64_t from);
+    std::vector<rmem_listed> regions(std::uint32_t id, std::uint64_t from);
 
     // Has run_slow() execute changes of spaces, since they can take long. The caller bounds the
     // number of errands under way.

@@ -19,6 +19,12 @@ void change(Node& node, const Command& command, const node::Host::Between& betwe
         node.add_space(command.space, command.key, command.quota_bytes);
 }
 
+RegionReport report_of(const rmem_listed& region) {
+    return {base_load_le64(&region.addr), base_load_le64(&region.bytes),
+            base_load_le32(&region.perm), base_load_le32(&region.names),
+            name_text({reinterpret_cast<const char*>(region.name), sizeof(region.name)})};
+}
+
 } // namespace
 
 // No request may end the node, so every failure is answered.
@@ -38,8 +44,8 @@ void Operator::execute(std::string_view line, Control::Answer answer) {
             break;
         case regions:
             done["regions"] = nlohmann::ordered_json::array();
-            for (const RegionReport& region : node_.regions(command.space, command.from))
-                done["regions"].push_back(region_json(region));
+            for (const rmem_listed& region : node_.regions(command.space, command.from))
+                done["regions"].push_back(region_json(report_of(region)));
             break;
         case stop:
             stopped_ = true;
