@@ -81,7 +81,7 @@ struct edm_membership {
 	struct list_head of_all;
 	unsigned int users; /* edm_member_get(); members_lock */
 	spinlock_t lock;
-	bool gone;	  /* the membership has ended */
+	bool gone;	  /* the membership has not begun, or has ended */
 	unsigned int ops; /* of the client's, that the core has */
 	struct edm_host core;
 	struct edm_host_action action; /* the one that is being done */
@@ -553,6 +553,8 @@ int edm_member_join(const struct edm_member_config *config, struct netlink_ext_a
 	if (!m)
 		return -ENOMEM;
 	m->config = *config;
+	/* Its sockets receive before the core is there. */
+	m->gone = true;
 	m->net = current->nsproxy->net_ns;
 	spin_lock_init(&m->lock);
 	hrtimer_init(&m->timer, CLOCK_MONOTONIC, HRTIMER_MODE_ABS_SOFT);
@@ -570,6 +572,7 @@ int edm_member_join(const struct edm_member_config *config, struct netlink_ext_a
 	list_add_tail(&m->of_all, &members);
 	spin_unlock_bh(&members_lock);
 	spin_lock_bh(&m->lock);
+	m->gone = false;
 	member_pump(m);
 	spin_unlock_bh(&m->lock);
 	return 0;

@@ -184,6 +184,12 @@ static int netlink_status(struct sk_buff *skb, struct genl_info *info)
 	void *head;
 	int err;
 
+	/* A container sees nothing of the machine's scheduler. */
+	if (!net_eq(genl_info_net(info), &init_net) && !netlink_capable(skb, CAP_NET_ADMIN)) {
+		nlmsg_free(reply);
+		GENL_SET_ERR_MSG(info, "only an administrator may (CAP_NET_ADMIN)");
+		return -EPERM;
+	}
 	if (!reply)
 		return -ENOMEM;
 	head = genlmsg_put_reply(reply, info, &netlink_family, 0, EDM_CMD_STATUS);

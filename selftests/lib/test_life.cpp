@@ -321,7 +321,7 @@ TEST(Open, FailureNamesItsRemedy) {
     const auto has = [](const std::string& text, const char* part) {
         return text.find(part) != std::string::npos;
     };
-    EXPECT_PRED2(has, why("embedded:size=1000T", -ENOMEM), "lower size= of the target");
+    EXPECT_PRED2(has, why("embedded:size=1T", -ENOMEM), "lower size= of the target");
     EXPECT_PRED2(has, why("dev:/dev/rmem-that-is-not-there", -ENODEV), "attach NODE --programs");
     EXPECT_PRED2(has, why("udp:127.0.0.1", -ENOKEY), "add ,key=FILE");
     EXPECT_PRED2(has, why("udp:127.0.0.1,key=/none/at/all", -ENOKEY), "'remora key new FILE'");

@@ -423,7 +423,7 @@ enum edm_host_verdict edm_host_request(struct edm_host *h, u64 now_ns, u8 link,
 
 	if (item->peer >= h->config.ports ||
 	    !edm_link_accept(&h->link[link], &h->config.link, now_ns, forward, &gap) ||
-	    (s32)(forward->peer_epoch - h->peer_epoch[item->peer]) < 0)
+	    (link != h->follow && (s32)(forward->peer_epoch - h->peer_epoch[item->peer]) < 0))
 		return EDM_HOST_STALE;
 	if (gap && link == h->follow) {
 		h->counts.gaps++;

@@ -15,9 +15,11 @@
  */
 #include <linux/jiffies.h>
 #include <linux/module.h>
+#include <linux/timer.h>
 #include <net/ipv6.h>
 #include <net/netlink.h>
 
+#include "compat/compat.h"
 #include "core/base/bytes.h"
 #include "edm_ops.h"
 #include "rmem/edm/prefix.h"
@@ -38,6 +40,7 @@ struct client_path {
 	/* The member's lock guards both. */
 	struct sk_buff_head held;  /* WRITEs, until they leave */
 	struct sk_buff_head reads; /* READs, until they are answered; the oldest first */
+	struct timer_list ages;	   /* pending while there are READs, and at times without */
 };
 
 struct client_address {
@@ -245,6 +248,18 @@ static void client_end_old_reads(struct client_path *path)
 		client_end_read(path, skb);
 }
 
+/* A path that passes nothing more gives the slots of its dead READs to other paths, too. */
+static void client_aged(struct timer_list *timer)
+{
+	struct client_path *path = from_timer(path, timer, ages);
+
+	edm_member_begin(path->member);
+	client_end_old_reads(path);
+	if (!skb_queue_empty(&path->reads))
+		mod_timer(&path->ages, jiffies + CLIENT_READ_JIFFIES);
+	edm_member_end(path->member);
+}
+
 /* The first copy of a READ still has a chance: it has not been asked for, or not for long. */
 static bool client_is_early(const struct client_path *path, struct sk_buff *first)
 {
@@ -303,6 +318,8 @@ static void client_hold(struct client_path *path, struct sk_buff *skb, u32 link_
 		.since = (u32)jiffies,
 	};
 	__skb_queue_tail(reads ? &path->reads : &path->held, skb);
+	if (reads && !timer_pending(&path->ages))
+		mod_timer(&path->ages, jiffies + CLIENT_READ_JIFFIES);
 	edm_member_submit(path->member, &op->op);
 }
 
@@ -433,6 +450,7 @@ static int client_open(struct rmem_path *path, const struct rmem_address *to)
 	mine->udp.gate = &client_gate;
 	__skb_queue_head_init(&mine->held);
 	__skb_queue_head_init(&mine->reads);
+	timer_setup(&mine->ages, client_aged, 0);
 	err = rmem_udp_open(path, &address->node);
 	if (err)
 		edm_member_put(mine->member);
@@ -457,6 +475,7 @@ static void client_close(struct rmem_path *path)
 {
 	struct client_path *mine = client_path_of(path);
 
+	compat_timer_delete_sync(&mine->ages);
 	local_bh_disable();
 	edm_member_begin(mine->member);
 	client_forget(mine);
