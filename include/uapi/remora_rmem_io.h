@@ -27,7 +27,7 @@
  * ended, they have the device's fail_after.
  *
  *   EINVAL      invalid bytes, unknown type, or a reserved field that isn't 0
- *   EBADF       the device isn't open for writing; only READ, READV, LOOKUP, LIST and FENCE do without
+ *   EBADF       the device isn't open for writing; only READ, READV, LOOKUP, LIST, FENCE do without
  *   EFAULT      no such remote memory; or data isn't memory of the program
  *   EACCES      the region or the space doesn't permit the operation
  *   ETIMEDOUT   the node was silent for the device's fail_after. A change might have been executed,

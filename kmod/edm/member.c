@@ -323,18 +323,22 @@ drop:
 
 /* ---- transports ---- */
 
-bool edm_member_begin(struct edm_membership *m)
+bool edm_member_begin(struct edm_membership *m) __acquires(m)
 {
+	__acquire(m);
 	spin_lock(&m->lock);
+	__release(&m->lock);
 	return !m->gone;
 }
 EXPORT_SYMBOL_GPL(edm_member_begin);
 
-void edm_member_end(struct edm_membership *m)
+void edm_member_end(struct edm_membership *m) __releases(m)
 {
 	if (!m->gone)
 		member_pump(m);
+	__acquire(&m->lock);
 	spin_unlock(&m->lock);
+	__release(m);
 }
 EXPORT_SYMBOL_GPL(edm_member_end);
 

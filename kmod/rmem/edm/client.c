@@ -264,9 +264,10 @@ static void client_aged(struct timer_list *timer)
 static bool client_is_early(const struct client_path *path, struct sk_buff *first)
 {
 	u32 waited_jiffies = (u32)jiffies - client_op_of(first)->since;
+	u64 early_ns = edm_member_lease_ns(path->member) >> CLIENT_EARLY_SHIFT;
 
 	return client_op_of(first)->op.state == EDM_OP_QUEUED ||
-	       jiffies_to_nsecs(waited_jiffies) < edm_member_lease_ns(path->member) >> CLIENT_EARLY_SHIFT;
+	       jiffies_to_nsecs(waited_jiffies) < early_ns;
 }
 
 /*

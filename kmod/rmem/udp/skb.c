@@ -100,7 +100,7 @@ enum rmem_wire_verdict rmem_skb_open(struct rmem_datagram *d, const struct sk_bu
 	return rmem_datagram_open(d, heads, heads ? skb->len - RMEM_SKB_HEADS : 0, response);
 }
 
-static void hash_bytes(struct base_siphash *h, const void *skb, u32 offset, u32 bytes)
+static void skb_hash_bytes(struct base_siphash *h, const void *skb, u32 offset, u32 bytes)
 {
 	walk(skb, RMEM_SKB_HEADS + offset, bytes, hash_update, h);
 }
@@ -108,7 +108,7 @@ static void hash_bytes(struct base_siphash *h, const void *skb, u32 offset, u32 
 bool rmem_skb_verifies(const struct rmem_datagram *d, const struct base_siphash_key *key,
 		       const struct sk_buff *skb, const void *heads)
 {
-	return rmem_datagram_verifies_by(d, key, heads, hash_bytes, skb);
+	return rmem_datagram_verifies_by(d, key, heads, skb_hash_bytes, skb);
 }
 
 static bool is_damaged(const struct rmem_datagram *d, const struct sk_buff *skb)

@@ -213,7 +213,8 @@ int rmem_socket_parse(union udp_address *address, const char *text, u16 port)
 		return -EINVAL;
 	snprintf(usual, sizeof(usual), "%u", port);
 	written = text_split(&host);
-	if (inet_pton_with_scope(current->nsproxy->net_ns, AF_UNSPEC, host, written ?: usual, &found) ||
+	if (inet_pton_with_scope(current->nsproxy->net_ns, AF_UNSPEC, host, written ?: usual,
+				 &found) ||
 	    !((struct sockaddr_in *)&found)->sin_port)
 		return -EINVAL;
 	memcpy(address, &found, sizeof(*address));

@@ -35,7 +35,7 @@ struct rmem_socket {
 	union udp_address to;
 	struct list_head of_all; /* socket.c */
 	bool moves;	     /* its addresses change: it neither sends nor receives */
-	bool unproven;	     /* this socket has moved and heard nothing: its address might be wrong */
+	bool unproven;	     /* the socket moved, and heard nothing since */
 	unsigned long moved; /* jiffies */
 	struct dst_entry __rcu *dst; /* holds a reference; exchanged by whoever finds it stale */
 	u32 cookie;

@@ -381,9 +381,9 @@ struct rmem_client_rx {
 /*
  * head has parsed as a response and its tag has verified, or it is plain (plain.h) and came from
  * where the session's OPEN was answered; space is this session's then. damaged: its payload
- * didn't verify. payload: of OPEN, ALLOC, LOOKUP, LIST, ATOMIC and PUT responses that are RMEM_OK, at any
- * alignment; not looked at else. If rx->op is set the caller copies the data before it looks at
- * finished.
+ * didn't verify. payload: of OPEN, ALLOC, LOOKUP, LIST, ATOMIC and PUT responses that are RMEM_OK,
+ * at any alignment; not looked at else. If rx->op is set the caller copies the data before it looks
+ * at finished.
  */
 void rmem_client_receive(struct rmem_client *c, u64 now_ns, const struct rmem_head *head,
 			 const void *payload, bool damaged, struct rmem_client_rx *rx);
