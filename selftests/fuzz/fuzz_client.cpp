@@ -264,7 +264,7 @@ private:
 
     void answer() {
         rmem_head head = answer_to(tx_.head);
-        uint8_t payload[sizeof(rmem_opened)];
+        uint8_t payload[std::max(sizeof(rmem_opened), sizeof(rmem_listed))];
         for (auto& byte : payload)
             byte = script_.take<uint8_t>();
         now_ns_ += script_.take<uint8_t>() * 1000;
