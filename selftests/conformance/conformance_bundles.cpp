@@ -310,6 +310,21 @@ const std::vector<Spoiling> spoilings = {
     {"a bit of the last head", [](Bytes& datagram) { datagram[RMEM_HEADS_BYTES(3) - 12] ^= 0x10; }},
 };
 
+// The answer to the damaged one joins no others, but they join it.
+TEST_P(Bundle, FifteenAnswersFollowThatToADamagedPayload) {
+    if (GetParam() != RMEM_DIGEST)
+        GTEST_SKIP() << "no message is damaged by itself";
+    std::vector<Message> writes;
+    for (std::uint64_t i = 0; i < RMEM_BUNDLE_MAX; i++)
+        writes.push_back(write(i * 100, 10));
+    writes[0].spoil = [](Bytes& datagram) { datagram[RMEM_HEADS_BYTES(RMEM_BUNDLE_MAX)] ^= 0x10; };
+    Datagrams answers = pair().ask_together(writes);
+    Statuses expected = all(RMEM_BUNDLE_MAX, RMEM_OK);
+    expected.front() = RMEM_DAMAGED;
+    EXPECT_EQ(answers.size(), 1U);
+    EXPECT_EQ(statuses(answers), expected);
+}
+
 TEST_P(Bundle, SpoiltDatagramIsIgnoredAsAWhole) {
     for (const Spoiling& each : spoilings) {
         SCOPED_TRACE(each.name);

@@ -115,8 +115,8 @@ static struct sk_buff *packet_for(struct udp_answers *answers,
 	if (skb && has_room(skb, fragments) && head->boot == answers->boot &&
 	    rmem_bundle_joins(&answers->bundle, room_bytes, head))
 		return skb;
-	/* Room for all messages that the protocol lets join. */
-	skb = new_packet(RMEM_HEADS_BYTES(room_bytes ? RMEM_BUNDLE_MAX : 1));
+	/* Room for all that the protocol lets join: even behind one that would not join others. */
+	skb = new_packet(RMEM_HEADS_BYTES(RMEM_BUNDLE_MAX));
 	if (!skb)
 		return NULL;
 	complete_open(answers);
