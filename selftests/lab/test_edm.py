@@ -49,6 +49,26 @@ class Rack:
         edm(machine, "join", rmem.address(self.scheduler, machine), "--as", str(port), "--rate", "1000", "--key",
             "/run/edm.key", *words)
 
+    def prepare_scheduler(self):
+        rmem.load(self.scheduler)
+        rmem.write_key(self.scheduler, "/run/edm.key", self.key)
+        self.scheduler.insmod(rmem.module_path(self.scheduler, "edm"))
+
+    def cut_power(self):
+        self.scheduler.kill()
+
+    def restore(self, *words):
+        """The scheduler's machine, and a new life of the scheduler."""
+        self.scheduler.boot()
+        self.prepare_scheduler()
+        self.start(*words)
+
+    def client_comes_back(self, clock):
+        """The client's machine as after a boot, with its clock at that."""
+        modules = " && ".join(f"insmod {rmem.module_path(self.client, name)}" for name in ("edm", MODULES["client"]))
+        self.client.run(f"date -s @{clock} >/dev/null && rmmod {MODULES['client']} edm && {modules}")
+        self.join(self.client, CLIENT_PORT)
+
     def wait_scheduled(self):
         for machine in (self.client, self.node):
             wait_state(machine, "scheduled")
@@ -75,10 +95,10 @@ def racked(lab, *start, standby=False):
     with rmem.Rack(lab) as memory:
         lent = memory.node("first", f"{2 * SIZE_MIB}M")
         rmem.load(rack.client, rmem.CLIENT)
-        rmem.load(rack.scheduler)
-        for machine, half in ((rack.scheduler, None), (rack.client, "client"), (rack.node, "node")):
+        rack.prepare_scheduler()
+        for machine, half in ((rack.client, "client"), (rack.node, "node")):
             rmem.write_key(machine, "/run/edm.key", rack.key)
-            machine.insmod(*(rmem.module_path(machine, name) for name in ("edm", MODULES.get(half)) if name))
+            machine.insmod(*(rmem.module_path(machine, name) for name in ("edm", MODULES[half])))
         rack.start(*start)
         if standby:
             rack.start(*start, on=rack.node)
@@ -172,25 +192,21 @@ def test_standby_takes_over(lab):
         with loaded(rack, disk):
             rack.wait_grants(rack.scheduler)
             assert not counters(rack.node)["sched-grants"]
-            rack.scheduler.kill()
+            rack.cut_power()
             for machine in (rack.client, rack.node):
                 wait_state(machine, "standby")
             rack.wait_grants(rack.node)
             assert disk.status()["scheduler"] == "standby", disk.status()
             tap.diag(f"{disk.counters()['unscheduled']} packets went without grants")
             # Once the scheduler is back, all return to it.
-            rack.scheduler.boot()
-            rmem.load(rack.scheduler)
-            rmem.write_key(rack.scheduler, "/run/edm.key", rack.key)
-            rack.scheduler.insmod(rmem.module_path(rack.scheduler, "edm"))
-            rack.start(*STANDBY_LEASE)
+            rack.restore(*STANDBY_LEASE)
             rack.wait_scheduled()
             rack.wait_grants(rack.scheduler)
 
 
 @tap.bound(600)
 def test_scheduler_killed_while_swapping(lab):
-    """A program swaps with the least reserve, the scheduler goes and comes, and each word is found."""
+    """A program swaps with the least reserve. The scheduler stops and starts, loses power and is back; each word is found."""
     with racked(lab) as (rack, lent):
         machine, disk = rack.client, rack.attach(lent)
         mib = SIZE_MIB * 3 // 4
@@ -200,12 +216,12 @@ def test_scheduler_killed_while_swapping(lab):
         with rmemlab.swap_on(machine, disk), test_rmem_swap.knob(machine, "min_free_kbytes", min_free_kib):
             swapped = rmemlab.vmstat(machine)
             hog = machine.spawn(command)
-            for _ in range(2):
-                for action, state in ((lambda: edm(rack.scheduler, "stop"), "unscheduled"), (rack.start, "scheduled")):
-                    action()
-                    wait_state(machine, state)
-                    before = rmemlab.vmstat(machine)["pswpin"]
-                    rmem.wait_until("it swaps on", lambda: rmemlab.vmstat(machine)["pswpin"] > before + 1000, rmemlab.LOAD_S)
+            for action, state in ((lambda: edm(rack.scheduler, "stop"), "unscheduled"), (rack.start, "scheduled"),
+                                  (rack.cut_power, "unscheduled"), (rack.restore, "scheduled")):
+                action()
+                wait_state(machine, state)
+                before = rmemlab.vmstat(machine)["pswpin"]
+                rmem.wait_until("it swaps on", lambda: rmemlab.vmstat(machine)["pswpin"] > before + 1000, rmemlab.LOAD_S)
             assert hog.running(), hog.wait()
             hog.kill()
             assert rmemlab.vmstat(machine)["pswpout"] > swapped["pswpout"] + 1000
@@ -215,18 +231,36 @@ def test_scheduler_killed_while_swapping(lab):
 def test_member_that_comes_back_at_once(lab):
     """Its clock has not gone on, and its port is another: the scheduler tells it which epoch to take."""
     with racked(lab, *LONG_LEASE) as (rack, lent):
-        module = [rmem.module_path(rack.client, name) for name in ("edm", MODULES["client"])]
-        address = rmem.address(rack.scheduler, rack.client)
         now_s = rack.client.run("date +%s").out.strip()
         for _ in range(2):
-            rack.client.run(f"date -s @{FROZEN_S} >/dev/null && rmmod {MODULES['client']} edm && insmod {module[0]} && "
-                            f"insmod {module[1]} && {rmem.CLI} edm join {address} --as {CLIENT_PORT} --rate 1000 "
-                            "--key /run/edm.key")
+            rack.client_comes_back(FROZEN_S)
             wait_state(rack.client, "scheduled")
         rack.client.run(f"date -s @{now_s} >/dev/null")
-        disk = rack.attach(lent)
-        rmemlab.run_fio(rack.client, disk.path, "write", "64k", 4)
-        assert not disk.counters()["unscheduled"], disk.counters()
+        use_without_trouble(rack, lent)
+
+
+def test_member_and_scheduler_that_come_back(lab):
+    """The member's clock was set back. Nobody tells it of its epoch before, which the node remembers."""
+    with racked(lab, *LONG_LEASE) as (rack, lent):
+        now_s = rack.client.run("date +%s").out.strip()
+        use_without_trouble(rack, lent)
+        edm(rack.scheduler, "stop")
+        rack.start(*LONG_LEASE)
+        rack.client_comes_back(FROZEN_S)
+        rack.wait_scheduled()
+        # The node has not yet heard of the restart, perhaps.
+        rmem.wait_until("both have joined", lambda: status(rack.scheduler)["members"] == 2)
+        rack.client.run(f"date -s @{now_s} >/dev/null")
+        use_without_trouble(rack, lent)
+
+
+def use_without_trouble(rack, lent):
+    """Writes and reads, each with a grant, on a disk of its own."""
+    disk = rack.attach(lent, "--fail-after", "5")
+    rmemlab.run_fio(rack.client, disk.path, "write", "64k", 4)
+    counted = {name: value for name, value in disk.counters().items() if value}
+    assert "unscheduled" not in counted, (counted, counters(rack.client), counters(rack.node))
+    disk.detach()
 
 
 def test_refusals(lab):
@@ -249,4 +283,5 @@ def test_refusals(lab):
 if __name__ == "__main__":
     tap.main("lan", [test_one_write_and_one_read, test_disk_keeps_what_is_written, test_scheduler_that_stops_and_starts,
                      test_scheduler_that_restarts_within_a_second, test_standby_takes_over,
-                     test_scheduler_killed_while_swapping, test_member_that_comes_back_at_once, test_refusals])
+                     test_scheduler_killed_while_swapping, test_member_that_comes_back_at_once,
+                     test_member_and_scheduler_that_come_back, test_refusals])
