@@ -90,6 +90,7 @@ struct edm_membership {
 	struct hrtimer timer;
 	u64 armed_ns; /* time at which the timer goes off; 0: it is not set */
 	bool unscheduled; /* the bytes sent last had no grants */
+	u32 sent_id;	  /* of the message whose bytes were sent last */
 	u64 count[MEMBER_COUNTS];
 	void *memory; /* the core's */
 };
@@ -199,16 +200,17 @@ static void member_do(struct edm_membership *m, struct edm_host_action *action)
 		break;
 	case EDM_HOST_SEND:
 		m->unscheduled = action->unscheduled;
-		trace_edm_leave(m->config.port, action->peer, &action->message,
-				action->unscheduled);
+		m->sent_id = action->message.id;
 		break;
 	case EDM_HOST_SENT:
 		member_end_op(m);
+		trace_edm_leave(m->config.port, action->op->peer, action->op->type, m->sent_id,
+				action->op->offset, action->op->bytes, m->unscheduled);
 		member_client->sent(action->op, m->unscheduled);
 		break;
 	case EDM_HOST_ANSWER:
-		trace_edm_leave(m->config.port, action->peer, &action->message,
-				action->unscheduled);
+		trace_edm_leave(m->config.port, action->peer, EDM_ANSWER, action->message.id,
+				action->from, action->bytes, action->unscheduled);
 		node = rcu_dereference_bh(member_node);
 		if (node)
 			node->granted(m, action->peer, action->message.id,

@@ -5,7 +5,7 @@
  *
  *	announce  N: the host tells the scheduler of a message, or asks for a read
  *	grant     G: the scheduler grants bytes of a message
- *	leave     bytes leave; from=0: the first, from + bytes = the message's: the last
+ *	leave     a datagram of the message leaves; of an answer: bytes may leave
  */
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM edm
@@ -56,8 +56,8 @@ DEFINE_EVENT(edm_item, edm_grant,
 );
 
 TRACE_EVENT(edm_leave,
-	TP_PROTO(u16 port, u16 peer, const struct edm_message *data, bool unscheduled),
-	TP_ARGS(port, peer, data, unscheduled),
+	TP_PROTO(u16 port, u16 peer, u8 type, u32 id, u32 from, u32 bytes, bool unscheduled),
+	TP_ARGS(port, peer, type, id, from, bytes, unscheduled),
 	TP_STRUCT__entry(
 		__field(u16, port)
 		__field(u16, peer)
@@ -70,11 +70,11 @@ TRACE_EVENT(edm_leave,
 	TP_fast_assign(
 		__entry->port = port;
 		__entry->peer = peer;
-		__entry->type = data->type;
+		__entry->type = type;
 		__entry->unscheduled = unscheduled;
-		__entry->id = data->id;
-		__entry->from = data->offset;
-		__entry->bytes = data->payload_bytes;
+		__entry->id = id;
+		__entry->from = from;
+		__entry->bytes = bytes;
 	),
 	TP_printk("port=%u peer=%u %s id=%u from=%u bytes=%u%s", __entry->port, __entry->peer,
 		  show_edm_type(__entry->type), __entry->id, __entry->from, __entry->bytes,

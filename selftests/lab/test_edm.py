@@ -240,7 +240,7 @@ def test_member_that_comes_back_at_once(lab):
 
 
 def test_member_and_scheduler_that_come_back(lab):
-    """The member's clock was set back. Nobody tells it of its epoch before, which the node remembers."""
+    """The member's clock was set back. The scheduler doesn't know its epoch of before, but the node does."""
     with racked(lab, *LONG_LEASE) as (rack, lent):
         now_s = rack.client.run("date +%s").out.strip()
         use_without_trouble(rack, lent)

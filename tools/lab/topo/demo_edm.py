@@ -19,8 +19,8 @@ sys.path.insert(0, str(cache.REPO / "selftests" / "lab"))
 from edmlab import CHUNK_BYTES, PORT_MBITS, QUEUE_BYTES, WAYS, WRITERS, EdmRack, medians, turn  # noqa: E402
 
 TURNS, SECONDS, BAR = 2, 3, 40
-# EDM has at most this part of udp's p99.
-PART = 0.3
+# EDM has at most this part of udp's p99, and writes at least that part of its bytes.
+PART, WRITTEN_PART = 0.3, 0.9
 
 
 def bars(title, unit, figures, digits=1):
@@ -57,5 +57,7 @@ def main(lab, _arguments):
         raise LabError("the writers did not fill the port's queue: is the machine very busy?")
     if part > PART:
         raise LabError(f"at most {PART} of udp's is wanted")
+    if told["edm"]["mbits"] < WRITTEN_PART * told["udp"]["mbits"]:
+        raise LabError(f"EDM has to write at least {WRITTEN_PART} of udp's bytes")
     print("demo: ok", flush=True)
     return 0
