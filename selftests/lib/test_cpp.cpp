@@ -37,6 +37,18 @@ protected:
     remote::handle handle;
 };
 
+// With a network that does what it's told.
+class CppHeld : public testing::Test {
+protected:
+    CppHeld() { EXPECT_TRUE(handle && address) << remote_why(); }
+
+    TestNode node;
+    Relay relay{node.port(), 0};
+    remote::result<remote::handle> handle = remote::handle::open(udp_target(relay.port()).c_str());
+    remote::result<raddr_t> address =
+        handle ? handle->alloc(8192) : remote::result<raddr_t>::failed(handle.error());
+};
+
 TEST_F(Cpp, TypedAddresses) {
     auto address = handle.alloc(4096);
     ASSERT_TRUE(address);
@@ -430,17 +442,11 @@ remote::task read_some_then_heal(remote::loop& loop, raddr_t from, Relay& relay)
 }
 
 // The relay loses the first task's datagrams until the second task has ended.
-TEST(CppNetwork, LostDatagramStallsItsOwnCoroutineAlone) {
-    TestNode node;
-    Relay relay(node.port(), 0);
-    auto opened = remote::handle::open(udp_target(relay.port()).c_str());
-    ASSERT_TRUE(opened) << remote_why();
-    auto address = opened->alloc(8192);
-    ASSERT_TRUE(address);
+TEST_F(CppHeld, LostDatagramStallsItsOwnCoroutineAlone) {
     relay.keep([lost = *address](const rmem_head& head) {
         return head.type == RMEM_READ && head.addr == lost;
     });
-    remote::loop loop(*opened);
+    remote::loop loop(*handle);
     remote::task stalled = read_long(loop, *address);
     // Until then both are sent, in a datagram of their own.
     remote::task late = read_within(loop, *address, std::chrono::milliseconds(20));
@@ -510,15 +516,9 @@ TEST_F(Cpp, TasksCompose) {
 }
 
 // A task awaits others, whose operations the relay keeps; what they read into is gone with them.
-TEST(CppNetwork, DestroyingAnUnfinishedTaskCancelsItsOperation) {
-    TestNode node;
-    Relay relay(node.port(), 0);
-    auto opened = remote::handle::open(udp_target(relay.port()).c_str());
-    ASSERT_TRUE(opened) << remote_why();
-    auto address = opened->alloc(8192);
-    ASSERT_TRUE(address);
+TEST_F(CppHeld, DestroyingAnUnfinishedTaskCancelsItsOperation) {
     relay.keep([](const rmem_head&) { return true; });
-    remote::loop loop(*opened);
+    remote::loop loop(*handle);
     int ended = 0;
     {
         remote::task stuck = read_long_twice(loop, *address, ended);
@@ -623,14 +623,8 @@ TEST_F(Cpp, PendingThatHasEndedKeepsItsResultWhenCancelled) {
 }
 
 // The parent's thread alone takes completions of its queue.
-TEST(CppNetwork, PendingEndsInAChildOfFork) {
-    TestNode node;
-    Relay relay(node.port(), 0);
-    auto opened = remote::handle::open(udp_target(relay.port()).c_str());
-    ASSERT_TRUE(opened) << remote_why();
-    auto address = opened->alloc(100);
-    ASSERT_TRUE(address);
-    auto queue = remote::queue::open(*opened);
+TEST_F(CppHeld, PendingEndsInAChildOfFork) {
+    auto queue = remote::queue::open(*handle);
     ASSERT_TRUE(queue);
     std::array<std::byte, 8> in{};
     relay.keep([](const rmem_head&) { return true; });
@@ -651,14 +645,8 @@ TEST(CppNetwork, PendingEndsInAChildOfFork) {
     EXPECT_TRUE(other.wait());
 }
 
-TEST(CppNetwork, DestroyedPendingOperationIsCancelled) {
-    TestNode node;
-    Relay relay(node.port(), 0);
-    auto opened = remote::handle::open(udp_target(relay.port()).c_str());
-    ASSERT_TRUE(opened) << remote_why();
-    auto address = opened->alloc(100);
-    ASSERT_TRUE(address);
-    auto queue = remote::queue::open(*opened);
+TEST_F(CppHeld, DestroyedPendingOperationIsCancelled) {
+    auto queue = remote::queue::open(*handle);
     ASSERT_TRUE(queue);
     std::array<std::byte, 8> other{};
     relay.cut(true);

@@ -666,15 +666,7 @@ TEST_P(Queues, RowsStartWhole) {
 }
 
 // The relay keeps the first one's messages.
-TEST(QueueNetwork, CancelledOperationEndsTheRowBehindIt) {
-    TestNode node;
-    Relay relay(node.port(), 0);
-    remote_t* r = nullptr;
-    ASSERT_EQ(remote_open(&r, udp_target(relay.port()).c_str(), nullptr), 0) << remote_why();
-    raddr_t a = 0;
-    ASSERT_EQ(ralloc(r, 1 << 16, REMOTE_RW, &a), 0);
-    remote_queue_t* q = nullptr;
-    ASSERT_EQ(remote_queue_open(&q, r, nullptr), 0);
+TEST_F(QueuesHeld, CancelledOperationEndsTheRowBehindIt) {
     for (std::uint64_t cancelled : {0, 1, 2}) {
         std::uint64_t value = 7, in[2] = {};
         relay.keep([](const rmem_head&) { return true; });
@@ -685,29 +677,19 @@ TEST(QueueNetwork, CancelledOperationEndsTheRowBehindIt) {
         EXPECT_EQ(remote_queue_cancel(q, cancelled), 1);
         relay.keep(nullptr);
         relay.send_kept();
-        remote_completion done[3];
-        ASSERT_EQ(remote_queue_wait(q, done, 3, 3, forever), 3);
-        for (const remote_completion& each : done)
+        for (const remote_completion& each : take(3))
             EXPECT_EQ(each.result, each.user_data < cancelled ? 0 : -ECANCELED) << each.user_data;
         EXPECT_EQ(rread(r, a + 16, &value, 8), 0);
         EXPECT_EQ(value, 0U) << "nothing was written";
     }
-    remote_queue_close(q);
-    remote_close(r);
 }
 
 // The completion of the late one is taken, and its slot used again, before the first one ends.
-TEST(QueueNetwork, LinkedOperationThatIsLateIsForgottenByTheOneBefore) {
-    TestNode node;
-    Relay relay(node.port(), 0);
-    remote_t* r = nullptr;
-    ASSERT_EQ(remote_open(&r, udp_target(relay.port()).c_str(), nullptr), 0) << remote_why();
-    raddr_t a = 0;
-    ASSERT_EQ(ralloc(r, 1 << 16, REMOTE_RW, &a), 0);
+TEST_F(QueuesHeld, LinkedOperationThatIsLateIsForgottenByTheOneBefore) {
     remote_queue_options options{};
     options.size = sizeof(options);
     options.depth = 2;
-    remote_queue_t* q = nullptr;
+    remote_queue_close(q);
     ASSERT_EQ(remote_queue_open(&q, r, &options), 0);
     std::uint64_t in[3] = {};
     relay.keep([](const rmem_head&) { return true; });
@@ -715,18 +697,14 @@ TEST(QueueNetwork, LinkedOperationThatIsLateIsForgottenByTheOneBefore) {
                        remote_op_read(a, &in[2], 8, 2)};
     ops[1].timeout_us = 10'000;
     ASSERT_EQ(remote_queue_submit(q, ops, 2), 2);
-    remote_completion done[2];
-    ASSERT_EQ(remote_queue_wait(q, done, 1, 1, forever), 1);
-    EXPECT_EQ(done[0].user_data, 1U);
-    EXPECT_EQ(done[0].result, -ETIMEDOUT);
+    const remote_completion late = take(1).front();
+    EXPECT_EQ(late.user_data, 1U);
+    EXPECT_EQ(late.result, -ETIMEDOUT);
     ASSERT_EQ(remote_queue_submit(q, &ops[2], 1), 1);
     relay.keep(nullptr);
     relay.send_kept();
-    ASSERT_EQ(remote_queue_wait(q, done, 2, 2, forever), 2);
-    for (const remote_completion& each : done)
+    for (const remote_completion& each : take(2))
         EXPECT_EQ(each.result, 0) << each.user_data;
-    remote_queue_close(q);
-    remote_close(r);
 }
 
 // ---- release, fence, no order, limits of a call ----
@@ -801,14 +779,8 @@ TEST_P(Queues, ExecuteIsTheCallOfTheOperationsName) {
     EXPECT_EQ(remote_execute(nullptr, &read), -EINVAL);
 }
 
-TEST(QueueNetwork, ExecuteEndsAtTheLimitOfItsCall) {
-    TestNode node;
-    Relay relay(node.port(), 0);
-    remote_t* r = nullptr;
-    ASSERT_EQ(remote_open(&r, udp_target(relay.port()).c_str(), nullptr), 0) << remote_why();
-    raddr_t a = 0;
+TEST_F(QueuesHeld, ExecuteEndsAtTheLimitOfItsCall) {
     std::uint64_t value = 7;
-    ASSERT_EQ(ralloc(r, 1 << 16, REMOTE_RW, &a), 0);
     remote_op read = remote_op_read(a, &value, 8, 0);
     read.timeout_us = 20'000;
     relay.keep([](const rmem_head&) { return true; });
@@ -818,7 +790,6 @@ TEST(QueueNetwork, ExecuteEndsAtTheLimitOfItsCall) {
     read.timeout_us = 0;
     EXPECT_EQ(remote_execute(r, &read), 0);
     EXPECT_EQ(value, 0U);
-    remote_close(r);
 }
 
 } // namespace
