@@ -397,7 +397,7 @@ EXPORT_SYMBOL_GPL(edm_client_register);
 void edm_client_unregister(void)
 {
 	wait_event(member_idle, !atomic_read(&member_ops));
-	/* A pump that called the client has ended. */
+	/* Wait for each member_pump() that still calls the client. */
 	synchronize_net();
 	WRITE_ONCE(member_client, NULL);
 }

@@ -34,7 +34,7 @@ struct port_answer {
 	u32 announced_bytes, held_bytes; /* held: of all packets that came, on the link */
 };
 
-/* Guards these; innermost. */
+/* Guards the answers, their bytes and their member. No other lock is taken under it. */
 static DEFINE_SPINLOCK(port_lock);
 static struct port_answer *port_answers; /* [ports][slots] */
 static u32 port_held_bytes;
@@ -209,8 +209,10 @@ static void port_request(struct edm_membership *member, u16 peer, u32 id, u32 by
 	port_begin(member, peer, id, bytes);
 	port_path(&prefix, port_flow(peer, id), &path);
 	rmem_udp_request(skb, &path);
-	if (edm_member_begin(member))
+	if (likely(edm_member_begin(member)))
 		edm_member_answer(member, peer, id);
+	else
+		port_gone(member); /* the membership has ended, and will call nothing more */
 	edm_member_end(member);
 }
 

@@ -115,7 +115,7 @@ static struct sk_buff *packet_for(struct udp_answers *answers,
 	if (skb && has_room(skb, fragments) && head->boot == answers->boot &&
 	    rmem_bundle_joins(&answers->bundle, room_bytes, head))
 		return skb;
-	/* Room for all that the protocol lets join: even behind one that would not join others. */
+	/* Other answers can join this one, even if it may join none: so make room for all heads. */
 	skb = new_packet(RMEM_HEADS_BYTES(RMEM_BUNDLE_MAX));
 	if (!skb)
 		return NULL;

@@ -311,7 +311,7 @@ int rmem_socket_open(struct rmem_socket *s, const union udp_address *to,
 	mutex_lock(&sockets_lock);
 	list_add_tail(&s->of_all, &sockets);
 	mutex_unlock(&sockets_lock);
-	/* An address that went between connect() and the list has had its event. */
+	/* The notifier has not seen this socket if the address went since connect(). */
 	if (!has_source(s))
 		queue_work(movers, &moving);
 	return 0;

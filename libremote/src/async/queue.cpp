@@ -179,7 +179,8 @@ std::size_t Queue::start(const UseRef& use, std::span<const remote_op> ops,
     try {
         while (done < slots.size()) {
             std::size_t row = 0;
-            const bool is_behind = done && is_linked(ops[done - 1]); // alone, not its group
+            // A linked operation holds back the next one alone, so that isn't grouped with others.
+            const bool is_behind = done && is_linked(ops[done - 1]);
             for (; shares && !is_behind && done + row < slots.size() &&
                    may_share(ops[done + row], ops[done]);
                  row++)
