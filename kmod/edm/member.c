@@ -34,7 +34,7 @@
 #include "compat/compat.h"
 #include "core/base/bits.h"
 #include "edm/edm.h"
-#include "rmem/udp/socket.h"
+#include "rmem/carrier/socket.h"
 
 #define CREATE_TRACE_POINTS
 #include "edm/trace.h"

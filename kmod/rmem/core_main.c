@@ -9,9 +9,9 @@
 #include "core/base/crc32c.h"
 #include "core/base/siphash.h"
 #include "core/rmem/datagram.h"
-#include "rmem/marlin/record.h"
-#include "rmem/udp/skb.h"
-#include "rmem/udp/socket.h"
+#include "rmem/carrier/record.h"
+#include "rmem/carrier/skb.h"
+#include "rmem/carrier/socket.h"
 
 EXPORT_SYMBOL_GPL(base_siphash);
 EXPORT_SYMBOL_GPL(base_siphash_final);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-#include "rmem/marlin/record.h"
+#include "rmem/carrier/record.h"
 
 #include <linux/crc32c.h>
 #include <linux/kernel.h>

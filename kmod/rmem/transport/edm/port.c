@@ -18,8 +18,8 @@
 #include <net/ipv6.h>
 
 #include "edm_ops.h"
-#include "rmem/edm/prefix.h"
-#include "rmem/udp/port.h"
+#include "rmem/transport/edm/prefix.h"
+#include "rmem/transport/udp/port.h"
 
 /*
  * Bound on all answers together, with the packets' memory. More are dropped: their clients ask

@@ -8,7 +8,7 @@
 #include <net/netlink.h>
 #include <net/net_namespace.h>
 
-#include "rmem/udp/path.h"
+#include "rmem/transport/udp/path.h"
 #include "uapi/remora_rmem.h"
 
 static_assert(sizeof(union udp_address) <= sizeof_field(struct rmem_address, bytes));

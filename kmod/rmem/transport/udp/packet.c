@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-#include "rmem/udp/packet.h"
+#include "rmem/transport/udp/packet.h"
 
 #include <linux/highmem.h>
 #include <linux/net.h>
 
-#include "rmem/udp/skb.h"
-#include "rmem/udp/socket.h"
+#include "rmem/carrier/skb.h"
+#include "rmem/carrier/socket.h"
 
 /* Atomic, and swap: the allocation can use the reserves, and is tried again if it fails. */
 #define PACKET_GFP (GFP_ATOMIC | __GFP_MEMALLOC | __GFP_NOWARN)

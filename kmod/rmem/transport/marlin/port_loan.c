@@ -18,7 +18,7 @@
 #include <linux/netdevice.h>
 #include <linux/vmalloc.h>
 
-#include "rmem/marlin/port.h"
+#include "rmem/transport/marlin/port.h"
 
 static bool loans = true;
 module_param(loans, bool, 0644);

@@ -4,5 +4,5 @@
 
 obj-m += rmem_marlin.o rmem_node_marlin.o
 
-rmem_marlin-y := kmod/rmem/marlin/client.o
-rmem_node_marlin-y := kmod/rmem/marlin/port.o kmod/rmem/marlin/port_loan.o
+rmem_marlin-y := kmod/rmem/transport/marlin/client.o
+rmem_node_marlin-y := kmod/rmem/transport/marlin/port.o kmod/rmem/transport/marlin/port_loan.o

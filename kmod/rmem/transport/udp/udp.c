@@ -7,9 +7,9 @@
 #include <net/sock.h>
 
 #include "compat/compat.h"
-#include "rmem/udp/packet.h"
-#include "rmem/udp/path.h"
-#include "rmem/udp/skb.h"
+#include "rmem/transport/udp/packet.h"
+#include "rmem/transport/udp/path.h"
+#include "rmem/carrier/skb.h"
 
 /* ---- out ---- */
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-#include "rmem/udp/socket.h"
+#include "rmem/carrier/socket.h"
 
 #include <linux/inet.h>
 #include <linux/inetdevice.h>

@@ -4,5 +4,5 @@
 
 obj-m += rmem_edm.o rmem_node_edm.o
 
-rmem_edm-y := kmod/rmem/edm/client.o
-rmem_node_edm-y := kmod/rmem/edm/port.o
+rmem_edm-y := kmod/rmem/transport/edm/client.o
+rmem_node_edm-y := kmod/rmem/transport/edm/port.o

@@ -10,7 +10,7 @@
 #ifndef REMORA_RMEM_UDP_PATH_H
 #define REMORA_RMEM_UDP_PATH_H
 
-#include "rmem/udp/socket.h"
+#include "rmem/carrier/socket.h"
 
 struct udp_path;
 

@@ -26,8 +26,8 @@
 #include <net/udp_tunnel.h>
 
 #include "compat/compat.h"
-#include "rmem/udp/port.h"
-#include "rmem/udp/skb.h"
+#include "rmem/transport/udp/port.h"
+#include "rmem/carrier/skb.h"
 
 /* One datagram on its way through, a message at a time; lives on the stack. */
 struct udp_rx {

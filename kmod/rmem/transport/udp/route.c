@@ -19,7 +19,7 @@
 #include <net/route.h>
 #include <net/udp.h>
 
-#include "rmem/udp/port.h"
+#include "rmem/transport/udp/port.h"
 
 static __be32 ipv4_of(const u8 mapped[16])
 {

@@ -17,8 +17,8 @@
 #include <linux/skbuff.h>
 #include <linux/udp.h>
 
-#include "rmem/udp/port.h"
-#include "rmem/udp/skb.h"
+#include "rmem/transport/udp/port.h"
+#include "rmem/carrier/skb.h"
 
 /* The layers below the message put theirs before it. */
 #define HEADROOM (LL_MAX_HEADER + sizeof(struct ipv6hdr) + sizeof(struct udphdr))
@@ -115,7 +115,7 @@ static struct sk_buff *packet_for(struct udp_answers *answers,
 	if (skb && has_room(skb, fragments) && head->boot == answers->boot &&
 	    rmem_bundle_joins(&answers->bundle, room_bytes, head))
 		return skb;
-	/* Other answers can join this one, even if it may join none: so make room for all heads. */
+	/* Other answers can join this one, even if it joins none: so make room for all heads. */
 	skb = new_packet(RMEM_HEADS_BYTES(RMEM_BUNDLE_MAX));
 	if (!skb)
 		return NULL;

@@ -11,7 +11,7 @@
 #include <linux/mm_types.h>
 #include <linux/wait.h>
 
-#include "rmem/marlin/record.h"
+#include "rmem/carrier/record.h"
 #include "rmem_port_ops.h"
 
 /* Copies that are under way at once. */

@@ -17,7 +17,7 @@
 #include <linux/slab.h>
 
 #include "compat/compat.h"
-#include "rmem/marlin/port.h"
+#include "rmem/transport/marlin/port.h"
 
 /* Kept free of answers to requests in the ring: for those of the slow path, which can't wait. */
 #define PORT_ROOM_KEPT 4

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-#include "rmem/udp/skb.h"
+#include "rmem/carrier/skb.h"
 
 #include <linux/crc32c.h>
 

@@ -21,7 +21,7 @@
 #include <net/netlink.h>
 
 #include "remora_rmem.h"
-#include "rmem/marlin/record.h"
+#include "rmem/carrier/record.h"
 #include "rmem_ops.h"
 
 #define SCHEME "marlin"

@@ -22,8 +22,8 @@
 #include "compat/compat.h"
 #include "core/base/bytes.h"
 #include "edm_ops.h"
-#include "rmem/edm/prefix.h"
-#include "rmem/udp/path.h"
+#include "rmem/transport/edm/prefix.h"
+#include "rmem/transport/udp/path.h"
 #include "uapi/remora_rmem.h"
 
 #define SCHEME "edm"

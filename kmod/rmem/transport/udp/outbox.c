@@ -16,7 +16,7 @@
 #include <net/dst.h>
 
 #include "compat/compat.h"
-#include "rmem/udp/port.h"
+#include "rmem/transport/udp/port.h"
 
 struct udp_outbox {
 	spinlock_t lock; /* all of it: a CPU's timer goes to another one when it is unplugged */
