@@ -53,9 +53,9 @@ CORE_SRC := $(call dirs3,kmod/core,*.c)
 SUPPORT_SRC := $(wildcard libremote/support/*.cpp)
 HOST_SRC := $(wildcard libremote/node/*.cpp)
 LIB_SRC := $(wildcard libremote/src/*/*.cpp) $(HOST_SRC) $(SUPPORT_SRC)
-LIBEQDS_SRC := $(wildcard libeqds/src/*.cpp)
+LIBEQDS_SRC := $(wildcard libremote/eqds/src/*.cpp)
 EQDSPERF_SRC := $(wildcard tools/eqdsperf/*.cpp)
-EQDSUDP_SRC := $(wildcard libeqds/udp/*.cpp)
+EQDSUDP_SRC := $(wildcard libremote/eqds/udp/*.cpp)
 EQDSRUN_SRC := $(wildcard tools/eqds-run/*.cpp)
 COMMON_SRC := $(wildcard tools/common/*.cpp) $(SUPPORT_SRC)
 REMORA_SRC := $(wildcard tools/remora/*.cpp tools/mh/*.cpp)
@@ -82,7 +82,7 @@ OPT_SRC := $(LIBTEST_SRC) $(CONFORMANCE_SRC) $(COMMON_SRC) $(REMORA_SRC) $(NODE_
 	$(BENCH_LIB_SRC) $(LIB_SRC) $(wildcard libremote/cmmc/*.cpp) $(LIBEQDS_SRC) $(EQDSPERF_SRC) \
 	$(EQDSUDP_SRC) $(EQDSRUN_SRC)
 MAN8 := $(wildcard tools/*/*.8)
-MAN3 := $(wildcard libremote/man/*.3 libeqds/man/*.3)
+MAN3 := $(wildcard libremote/man/*.3 libremote/eqds/man/*.3)
 
 # ---- flags --------------------------------------------------------------------------------------
 
@@ -190,7 +190,7 @@ out/lib/libremora_core.a: out/opt/libremora_core.a
 
 comma := ,
 
-include tools/build.mk tools/sim/build.mk libremote/build.mk libeqds/build.mk selftests/build.mk tools/bench/build.mk
+include tools/build.mk tools/sim/build.mk libremote/build.mk libremote/eqds/build.mk selftests/build.mk tools/bench/build.mk
 
 # ---- targets ------------------------------------------------------------------------------------
 

@@ -5,10 +5,10 @@
 EQDS_SONAME = libeqds.so.0
 EQDS_FILES := out/lib/$(EQDS_SONAME) out/lib/libeqds.so out/lib/pkgconfig/libeqds.pc
 
-out/lib/$(EQDS_SONAME): $(call objects,opt,$(LIBEQDS_SRC)) libeqds/libeqds.map
+out/lib/$(EQDS_SONAME): $(call objects,opt,$(LIBEQDS_SRC)) libremote/eqds/libeqds.map
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D) && $(CXX) $(opt_FLAGS) $(LDFLAGS) -shared -Wl,-soname,$(EQDS_SONAME) -Wl,-z,defs \
-		-Wl,--version-script=libeqds/libeqds.map $(filter %.o,$^) -o $@
+		-Wl,--version-script=libremote/eqds/libeqds.map $(filter %.o,$^) -o $@
 
 out/lib/libeqds.so: out/lib/$(EQDS_SONAME)
 	$(Q)ln -sf $(EQDS_SONAME) $@
@@ -17,12 +17,12 @@ out/lib/libeqds.so: out/lib/$(EQDS_SONAME)
 eqds_pkgconfig = printf '%s\n' 'Name: libeqds' 'Description: packets through EQDS tunnels' 'Version: 0.1' \
 	'Libs: -L$1 $3-leqds' 'Cflags: -I$2'
 
-out/lib/pkgconfig/libeqds.pc: Makefile libeqds/build.mk
+out/lib/pkgconfig/libeqds.pc: Makefile libremote/eqds/build.mk
 	$(Q)mkdir -p $(@D) && \
 		$(call eqds_pkgconfig,$(CURDIR)/out/lib,$(CURDIR)/include,-Wl$(comma)-rpath$(comma)$(CURDIR)/out/lib ) > $@
 
 # Both halves of the UDP layer include its headers as udp/...
-out/opt/libeqds/udp/%.o out/opt/tools/eqds-run/%.o: CXXFLAGS += -Ilibeqds
+out/opt/libremote/eqds/udp/%.o out/opt/tools/eqds-run/%.o: CXXFLAGS += -Ilibremote/eqds
 
 # Preloaded into programs, so it needs nothing but the C library, and shows them nothing but socket functions: the
 # C++ runtime in it must not stand in for theirs.

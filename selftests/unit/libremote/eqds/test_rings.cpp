@@ -4,8 +4,8 @@
 #include <set>
 #include <vector>
 
-#include "../../../libeqds/src/buffers.hpp"
-#include "../../../libeqds/src/ring.hpp"
+#include "../../../../libremote/eqds/src/buffers.hpp"
+#include "../../../../libremote/eqds/src/ring.hpp"
 
 namespace {
 
