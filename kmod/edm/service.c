@@ -21,10 +21,7 @@
 #include "core/base/bits.h"
 #include "edm/edm.h"
 
-/*
- * Less than the link is booked, since the scheduler doesn't see datagrams that need no grant, and
- * its timer is late.
- */
+/* Less than the link is booked: the scheduler doesn't see datagrams that need no grant. */
 #define SERVICE_BOOK_PERMILLE 970
 /* A shortened chunk is a multiple of this: about a datagram of Ethernet's usual MTU. */
 #define SERVICE_UNIT_BYTES 1024U
@@ -108,14 +105,23 @@ static void service_reply(struct edm_service *s, const struct edm_message *messa
 		service_send(s, &s->way[message->port], message, payload, key);
 }
 
-/* Grants that have become possible, and the time of the next. */
+/* A grant that has become possible, at *now_ns. False: nothing is due then. */
+static bool service_next(struct edm_service *s, struct edm_message *message, u64 *now_ns)
+{
+	*now_ns = ktime_get_ns();
+	while (edm_sched_expire(&s->core, *now_ns))
+		;
+	return edm_sched_next(&s->core, *now_ns, message, s->items);
+}
+
+/* All that is due, and the time of the next. */
 static void service_drain(struct edm_service *s)
 {
 	struct edm_message message;
 	u64 now_ns, deadline_ns;
 
 	lockdep_assert_held(&s->lock);
-	while (now_ns = ktime_get_ns(), edm_sched_next(&s->core, now_ns, &message, s->items))
+	while (service_next(s, &message, &now_ns))
 		service_reply(s, &message, NULL);
 	deadline_ns = edm_sched_deadline_ns(&s->core);
 	if (unlikely(deadline_ns <= now_ns)) {
@@ -135,11 +141,8 @@ static enum hrtimer_restart service_due(struct hrtimer *timer)
 	rcu_read_lock();
 	spin_lock(&s->lock);
 	s->armed_ns = 0;
-	if (!s->stopped) {
-		while (edm_sched_expire(&s->core, ktime_get_ns()))
-			;
+	if (!s->stopped)
 		service_drain(s);
-	}
 	spin_unlock(&s->lock);
 	rcu_read_unlock();
 	return HRTIMER_NORESTART;
@@ -251,6 +254,7 @@ static struct edm_sched_config service_core_config(const struct edm_service_conf
 			},
 			.chunk_bytes = config->chunk_bytes,
 			.unit_bytes = SERVICE_UNIT_BYTES,
+			.late_bytes_max = config->chunk_bytes / 2,
 			.age_ns = SERVICE_AGE_NS,
 			.egress_bytes_max = ~0U,
 			.share_bytes = SERVICE_SHARE_CHUNKS * config->chunk_bytes,

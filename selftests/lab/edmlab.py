@@ -5,7 +5,8 @@
         |                  |             |              |
         p1 ...   rack      p9           p10, slow      p11        a bridge, as in eqdslab.py
 
-The node's port is the slow one: each packet to the node leaves by it. Its queue holds 64 KiB, or trims for EQDS.
+The node's link is the slow one. Each packet to the node leaves by p10, whose queue holds 64 KiB, or trims for EQDS. The
+node's own queue is the interface's, and long.
 """
 
 import json
@@ -22,11 +23,14 @@ WRITERS, DISK_MIB = 8, 8
 PORT_MBITS, QUEUE_BYTES = 100, 65536
 # EQDS' credit, to the port's rate.
 PULL_PART = 0.95
-# A burst, 1.3 ms at 100 Mbit/s, makes up for late timers.
+# A burst, 1.3 ms at 100 Mbit/s, makes up for late timers. A frame takes preamble, checksum and gap as well.
 BURST_BYTES = 16384
+FRAME_BYTES = 24
 CHUNK_BYTES, LEASE_MS = 16384, 200
 WATCH_US = 500
 READ_BYTES = 4096
+# Of the reader beside writers: about as many as udp manages, so that all ways carry the same.
+READS_PER_S = 150
 KEY, SPACE_KEY = "/run/edm.key", "/run/edm-space.key"
 FIO = "fio --output-format=json --direct=1 --ioengine=libaio --thread --time_based --norandommap"
 
@@ -83,9 +87,10 @@ class EdmRack:
         """The node's port, as a switch of that kind has it."""
         leaf = "trim" if way == "eqds" else f"bfifo limit {QUEUE_BYTES}"
         self.machine.run(f"tc qdisc del dev {self.node.port} root", check=False)
-        self.machine.run(f"tc qdisc add dev {self.node.port} root handle 1: tbf rate {self.mbits}mbit "
-                         f"burst {BURST_BYTES} limit 1m && "
+        slow = f"handle 1: tbf rate {self.mbits}mbit burst {BURST_BYTES} limit 1m overhead {FRAME_BYTES}"
+        self.machine.run(f"tc qdisc add dev {self.node.port} root {slow} && "
                          f"tc qdisc add dev {self.node.port} parent 1:1 handle 2: {leaf}")
+        self.node.run(f"tc qdisc replace dev eth0 root {slow}")
 
     def __exit__(self, kind, *_):
         check = kind is None
@@ -123,10 +128,11 @@ def fio_job(result):
     return json.loads(result.out[result.out.index("{"):])["jobs"][0]
 
 
-def times_us(machine, disk, rw, seconds, seed):
+def times_us(machine, disk, rw, seconds, seed, most_per_s=0):
     """(p50, p99) of operations of READ_BYTES, one after the other."""
+    rate = f"--rate_iops={most_per_s}" if most_per_s else ""
     said = machine.spawn(f"{FIO} --name=one --filename={disk.path} --rw={rw} --bs={READ_BYTES} --iodepth=1 "
-                         f"--runtime={seconds} --randseed={seed}").wait(60 + 10 * seconds)
+                         f"--runtime={seconds} --randseed={seed} {rate}").wait(60 + 10 * seconds)
     job = fio_job(said)["read" if "read" in rw else "write"]["clat_ns"]["percentile"]
     return job["50.000000"] / 1000, job["99.000000"] / 1000
 
@@ -175,7 +181,7 @@ def turn(rack, way, seconds, seed):
     with Writing(rack, disks), Watch(rack) as watch:
         before = written(machine, disks)
         began = float(machine.read("/proc/uptime").split()[0])
-        row["p50_us"], row["p99_us"] = times_us(machine, disk, "randread", 2 * seconds, seed)
+        row["p50_us"], row["p99_us"] = times_us(machine, disk, "randread", 2 * seconds, seed, READS_PER_S)
         took = float(machine.read("/proc/uptime").split()[0]) - began
         shares = [now - then for now, then in zip(written(machine, disks), before)]
     counted = [each.counters() for each in (disk, *disks)]

@@ -74,7 +74,9 @@ bool edm_link_accept(struct edm_link *link, const struct edm_link_config *config
 void edm_link_message(struct edm_link *link, const struct edm_link_config *config, u64 now_ns,
 		      u8 kind, struct edm_message *message)
 {
-	link->told_ns = now_ns;
+	/* A scheduler passes a REQUEST on: it is DEMANDs that it acknowledges. */
+	if (kind == EDM_DEMAND)
+		link->told_ns = now_ns;
 	*message = (struct edm_message){
 		.kind = kind,
 		.port = config->port,

@@ -11,7 +11,8 @@ bool edm_match_config_is_valid(const struct edm_match_config *config)
 {
 	return edm_demand_config_is_valid(&config->demand) && config->unit_bytes &&
 	       config->chunk_bytes && config->chunk_bytes <= EDM_CHUNK_BYTES_MAX &&
-	       config->chunk_bytes % config->unit_bytes == 0 && config->share_permille &&
+	       config->chunk_bytes % config->unit_bytes == 0 &&
+	       config->late_bytes_max <= config->chunk_bytes && config->share_permille &&
 	       config->share_permille <= 1000 && config->share_bytes >= config->chunk_bytes &&
 	       config->share_bytes <= 1U << 30;
 }
@@ -414,12 +415,16 @@ static void match_occupy(struct edm_match *m, u64 now_ns, u32 side, u16 port, u3
 			 struct edm_booking *booking)
 {
 	struct edm_half *half = &m->half[side][port];
-	const u64 rest = half->free_ns == now_ns ? half->rest_q24 : 0;
-	const u64 time = match_time_q24(m, port, bytes + half->control_bytes) + rest;
+	const u64 late_ns = match_time_q24(m, port, m->config.late_bytes_max) >> 24;
+	/* Booked from the end of its last chunk, so that late timers don't lower the port's rate. */
+	const bool follows_on = now_ns - half->free_ns <= late_ns;
+	const u64 start_ns = follows_on ? half->free_ns : now_ns;
+	const u64 time = match_time_q24(m, port, bytes + half->control_bytes) +
+			 (follows_on ? half->rest_q24 : 0);
 
 	half->control_bytes = 0;
 	half->rest_q24 = time & 0xffffff;
-	match_push(m, side, port, now_ns + (time >> 24));
+	match_push(m, side, port, start_ns + (time >> 24));
 	booking->ends_ns = base_max(booking->ends_ns, half->free_ns);
 }
 

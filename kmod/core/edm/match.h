@@ -55,6 +55,11 @@ struct edm_match_config {
 	struct edm_demand_config demand;
 	u32 chunk_bytes; /* most bytes of a booking; a multiple of unit_bytes */
 	u32 unit_bytes;	 /* a shortened chunk has a multiple of these, but for a message's end */
+	/*
+	 * A port that was idle for at most their time is booked from the end of its last chunk: for
+	 * callers whose timers are late. Its queue can have so much more. At most chunk_bytes.
+	 */
+	u32 late_bytes_max;
 	u64 age_ns;
 	u32 egress_bytes_max;
 	u32 share_bytes; /* chunk_bytes to 2^30 */

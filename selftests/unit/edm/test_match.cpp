@@ -34,6 +34,32 @@ TEST(EdmMatch, FractionsOfNanosecondsAddUpOverManyChunks) {
     EXPECT_NEAR(static_cast<double>(rack.took(0, 1, id)), 5120, 2);
 }
 
+TEST(EdmMatch, LateTimersDoNotLowerThePortsRate) {
+    edm_match_config config = match_config(2);
+    config.late_bytes_max = chunk / 2;
+    Matcher rack(config);
+    const uint64_t start = rack.now;
+    rack.add(0, 1, 100 * chunk);
+    for (uint64_t n = 1; n < 100; n++) {
+        rack.now = std::max(rack.now, start + n * chunk + n * 97 % (chunk / 2));
+        rack.drain();
+    }
+    ASSERT_EQ(rack.booked.size(), 100u);
+    EXPECT_EQ(rack.booked.back().ends_ns, start + 100 * chunk);
+}
+
+TEST(EdmMatch, PortThatWasIdleMakesUpForNothing) {
+    edm_match_config config = match_config(2);
+    config.late_bytes_max = chunk / 2;
+    Matcher rack(config);
+    rack.add(0, 1, chunk);
+    rack.run(chunk + chunk / 2 + 1);
+    const uint64_t start = rack.now;
+    rack.add(0, 1, 2 * chunk);
+    rack.run(4 * chunk);
+    EXPECT_EQ(rack.booked.back().ends_ns, start + 2 * chunk);
+}
+
 TEST(EdmMatch, ShorterMessageGoesFirstUnderSrpt) {
     Matcher rack(4);
     rack.add(0, 3, 10 * chunk);

@@ -108,6 +108,18 @@ TEST(EdmRack, SilentSchedulerIsGivenUpAfterThreeLeasesAndFollowedAgain) {
     EXPECT_FALSE(again.unscheduled);
 }
 
+TEST(EdmRack, HostThatReadsAndNothingElseKeepsItsScheduler) {
+    Rig rig(Options{});
+    rig.run(10 * ms, [&] { return rig.all_follow(); });
+    const uint64_t until = rig.now + 10 * EDM_SILENT_LEASES * rig.opt.lease_us * 1000ULL;
+    while (rig.now < until) {
+        const Op& op = rig.submit(0, 1, 4096, EDM_READ);
+        ASSERT_TRUE(rig.run(ms, [&] { return op.ended; }));
+    }
+    EXPECT_EQ(rig.hosts[0]->core.counts.silences, 0u);
+    EXPECT_EQ(rig.unscheduled_bytes, 0u);
+}
+
 TEST(EdmRack, StandbyServesWithinThreeLeasesAndARoundTrip) {
     Options options;
     options.schedulers = 2;
