@@ -26,6 +26,12 @@ union udp_address;
 
 /* A datagram's part of a link beside IP: Ethernet's header, FCS, preamble and gap. */
 #define EDM_FRAME_BYTES 38U
+/*
+ * DSCP "expedited forwarding": scheduled datagrams find short queues. Linux gives it priority 6,
+ * by which prio, mqprio and remora edm port let them go first.
+ */
+#define EDM_TOS 0xb8U
+#define EDM_PRIORITY 6U
 /* Datagrams up to these bytes aren't announced: a demand and a grant take as much. */
 #define EDM_FREE_BYTES 512U
 

@@ -499,11 +499,13 @@ static int member_open(struct edm_membership *m, const char *text, struct netlin
 	err = rmem_socket_parse(&link->address, text, EDM_PORT);
 	if (!err)
 		err = rmem_socket_open(&link->socket, &link->address, member_receive, link);
-	if (err)
+	if (err) {
 		NL_SET_ERR_MSG_FMT_MOD(extack, "no way to scheduler %s: error %d", text, -err);
-	else
-		m->links++;
-	return err;
+		return err;
+	}
+	rmem_socket_mark(&link->socket, EDM_TOS, EDM_PRIORITY);
+	m->links++;
+	return 0;
 }
 
 static int member_init(struct edm_membership *m)

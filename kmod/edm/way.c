@@ -120,7 +120,7 @@ static void way_send4(const struct edm_sockets *s, const struct edm_way *way, st
 		kfree_skb(skb);
 		return;
 	}
-	udp_tunnel_xmit_skb(route, s->sk4, skb, flow.saddr, flow.daddr, 0,
+	udp_tunnel_xmit_skb(route, s->sk4, skb, flow.saddr, flow.daddr, EDM_TOS,
 			    ip4_dst_hoplimit(&route->dst), 0, s->number, way->port, false, false);
 }
 
@@ -140,8 +140,8 @@ static void way_send6(const struct edm_sockets *s, const struct edm_way *way, st
 
 	dst = s->sk6 ? ipv6_stub->ipv6_dst_lookup_flow(s->net, s->sk6, &flow, NULL) : NULL;
 	if (!IS_ERR_OR_NULL(dst)) {
-		udp_tunnel6_xmit_skb(dst, s->sk6, skb, NULL, &from, &to, 0, ip6_dst_hoplimit(dst),
-				     0, s->number, way->port, false);
+		udp_tunnel6_xmit_skb(dst, s->sk6, skb, NULL, &from, &to, EDM_TOS,
+				     ip6_dst_hoplimit(dst), 0, s->number, way->port, false);
 		return;
 	}
 #endif
@@ -151,6 +151,7 @@ static void way_send6(const struct edm_sockets *s, const struct edm_way *way, st
 void edm_way_send(const struct edm_sockets *s, const struct edm_way *way, struct sk_buff *skb)
 {
 	skb->ignore_df = 1;
+	skb->priority = EDM_PRIORITY;
 	if (ipv6_addr_v4mapped(&way->peer))
 		way_send4(s, way, skb);
 	else

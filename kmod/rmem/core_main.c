@@ -39,6 +39,7 @@ EXPORT_SYMBOL_GPL(rmem_skb_record_init);
 
 EXPORT_SYMBOL_GPL(rmem_socket_parse);
 EXPORT_SYMBOL_GPL(rmem_socket_open);
+EXPORT_SYMBOL_GPL(rmem_socket_mark);
 EXPORT_SYMBOL_GPL(rmem_socket_deafen);
 EXPORT_SYMBOL_GPL(rmem_socket_close);
 EXPORT_SYMBOL_GPL(rmem_socket_mtu_bytes);

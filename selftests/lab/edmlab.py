@@ -29,7 +29,7 @@ FRAME_BYTES = 24
 CHUNK_BYTES, LEASE_MS = 16384, 200
 WATCH_US = 500
 READ_BYTES = 4096
-# Of the reader beside writers: about as many as udp manages, so that all ways carry the same.
+# The reader beside writers: about as many as udp manages, so that all ways carry the same.
 READS_PER_S = 150
 KEY, SPACE_KEY = "/run/edm.key", "/run/edm-space.key"
 FIO = "fio --output-format=json --direct=1 --ioengine=libaio --thread --time_based --norandommap"

@@ -4,6 +4,7 @@
 
 import contextlib
 import json
+import re
 
 import rmemlab
 import test_rmem_swap
@@ -263,6 +264,44 @@ def use_without_trouble(rack, lent):
     disk.detach()
 
 
+def band_bytes(machine, device, band):
+    """Sent by that band of the queues of a device."""
+    return int(re.search(rf"ed00:{band} .*\n Sent (\d+) bytes", machine.run(f"tc -s class show dev {device}").out)[1])
+
+
+def test_memory_messages_go_first(lab):
+    """By priority, since these devices have no frame preemption: requests, data, answers and the scheduler's datagrams."""
+    with racked(lab, *LONG_LEASE) as (rack, lent):
+        disk = rack.attach(lent)
+        machines = (rack.client, rack.node, rack.scheduler)
+        device = "eth0"
+        for machine in machines:
+            machine.run("modprobe -q sch_prio || :")
+            for _ in range(2):
+                said = edm(machine, "port", device).out
+                assert "no frame preemption" in said and "by priority" in said, said
+        before = {machine.name: [band_bytes(machine, device, band) for band in (1, 2)] for machine in machines}
+        rack.client.run(f"dd if=/dev/zero of={disk.path} bs=64k count=64 oflag=direct status=none && "
+                        f"dd if={disk.path} of=/dev/null bs=64k count=64 iflag=direct status=none")
+        grew = {machine.name: [band_bytes(machine, device, band) - old for band, old in zip((1, 2), before[machine.name])]
+                for machine in machines}
+        assert grew[rack.client.name][0] > 4 << 20 and grew[rack.node.name][0] > 4 << 20, grew
+        assert grew[rack.scheduler.name][0] > 64 * 64, grew
+        # Small answers, and acknowledgements, leave as UDP's do.
+        assert all(second < first / 4 for first, second in grew.values()), grew
+        for machine in machines:
+            edm(machine, "port", device, "--undo")
+            refused = edm(machine, "port", device, "--undo", check=False)
+            assert refused.rc == 1 and "has no queues" in refused.err, refused
+        rack.client.run(f"tc qdisc add dev {device} root handle 1: prio")
+        refused = edm(rack.client, "port", device, check=False)
+        assert refused.rc == 1 and "tc qdisc del" in refused.err, refused
+        rack.client.run(f"tc qdisc del dev {device} root")
+        refused = edm(rack.client, "port", "eth9", check=False)
+        assert refused.rc == 1 and "no network device" in refused.err, refused
+        disk.detach()
+
+
 def test_refusals(lab):
     """Each names the remedy."""
     with racked(lab) as (rack, lent):
@@ -284,4 +323,5 @@ if __name__ == "__main__":
     tap.main("lan", [test_one_write_and_one_read, test_disk_keeps_what_is_written, test_scheduler_that_stops_and_starts,
                      test_scheduler_that_restarts_within_a_second, test_standby_takes_over,
                      test_scheduler_killed_while_swapping, test_member_that_comes_back_at_once,
-                     test_member_and_scheduler_that_come_back, test_refusals])
+                     test_member_and_scheduler_that_come_back,
+                     test_memory_messages_go_first, test_refusals])

@@ -151,6 +151,16 @@ void add_join(CLI::App& edm) {
     join->callback([=] { edm_join(*options); });
 }
 
+void add_port(CLI::App& edm) {
+    CLI::App* port =
+        edm.add_subcommand("port", "Let memory messages go before other frames of a device");
+    auto device = std::make_shared<std::string>();
+    auto undo = std::make_shared<bool>(false);
+    port->add_option("DEVICE", *device, "Network device, eth0 say")->required();
+    port->add_flag("--undo", *undo, "Give the device the system's own queues again");
+    port->callback([=] { *undo ? edm_port_undo(*device) : edm_port(*device); });
+}
+
 } // namespace
 
 std::string edm_member_state() {
@@ -168,6 +178,7 @@ void add_edm_commands(CLI::App& program) {
     edm->add_subcommand("leave", "End this machine's membership")->callback([] {
         edm_call(Request(EDM_CMD_LEAVE), "leave the scheduler");
     });
+    add_port(*edm);
     CLI::App* status = edm->add_subcommand("status", "Scheduler, membership, counters");
     auto json = std::make_shared<bool>(false);
     status->add_flag("--json", *json, "Print JSON");

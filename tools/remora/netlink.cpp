@@ -169,6 +169,15 @@ Request& Request::bytes(std::uint16_t type, const void* data, std::size_t size) 
     return *this;
 }
 
+Request& Request::nest(std::uint16_t type, const std::function<void(Request&)>& inside) {
+    nlattr* nest = mnl_attr_nest_start_check(header(), buffer_.size(), type);
+    if (!nest)
+        throw Failure("a request to the kernel would be longer than {} bytes", request_bytes_max);
+    inside(*this);
+    mnl_attr_nest_end(header(), nest);
+    return *this;
+}
+
 // ---- the family ----
 
 namespace {
@@ -343,18 +352,47 @@ void add_link(const std::string& name, const std::string& kind, unsigned link_in
     request.call("a device");
 }
 
-void set_qdisc(const Qdisc& qdisc, const std::function<void(nlmsghdr*)>& options) {
-    RouteRequest request(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_REPLACE);
+namespace {
+
+RouteRequest about_qdisc(const Qdisc& qdisc, std::uint16_t type, std::uint16_t flags) {
+    RouteRequest request(type, flags);
     auto* about = request.fixed<tcmsg>();
     about->tcm_family = AF_UNSPEC;
     about->tcm_ifindex = static_cast<int>(qdisc.link_index);
     about->tcm_parent = qdisc.parent;
     about->tcm_handle = qdisc.handle;
+    return request;
+}
+
+void new_qdisc(const Qdisc& qdisc, std::uint16_t flags,
+               const std::function<void(nlmsghdr*)>& options) {
+    RouteRequest request = about_qdisc(qdisc, RTM_NEWQDISC, NLM_F_CREATE | flags);
     mnl_attr_put_strz(request.header(), TCA_KIND, qdisc.kind.c_str());
     nlattr* nest = mnl_attr_nest_start(request.header(), TCA_OPTIONS);
     options(request.header());
     mnl_attr_nest_end(request.header(), nest);
     request.call("a qdisc");
+}
+
+} // namespace
+
+void set_qdisc(const Qdisc& qdisc, const std::function<void(nlmsghdr*)>& options) {
+    new_qdisc(qdisc, NLM_F_REPLACE, options);
+}
+
+void add_qdisc(const Qdisc& qdisc, const std::function<void(nlmsghdr*)>& options) {
+    new_qdisc(qdisc, NLM_F_EXCL, options);
+}
+
+bool remove_qdisc(const Qdisc& qdisc) {
+    try {
+        about_qdisc(qdisc, RTM_DELQDISC, 0).call("a qdisc's end");
+        return true;
+    } catch (const Refused& refused) {
+        if (refused.error() == ENOENT || refused.error() == EINVAL)
+            return false;
+        throw;
+    }
 }
 
 } // namespace remora::netlink

@@ -79,6 +79,8 @@ public:
     Request& flag(std::uint16_t type);
     Request& string(std::uint16_t type, const std::string& value);
     Request& bytes(std::uint16_t type, const void* data, std::size_t size);
+    // Attributes that inside puts.
+    Request& nest(std::uint16_t type, const std::function<void(Request&)>& inside);
 
 private:
     friend class Family;
@@ -128,5 +130,9 @@ struct Qdisc {
 // rtnetlink: makes a qdisc, or changes the one that is there. options: puts its attributes.
 // Refused, in the kernel's words.
 void set_qdisc(const Qdisc& qdisc, const std::function<void(nlmsghdr*)>& options);
+// The same, but refused with EEXIST if somebody has put one there.
+void add_qdisc(const Qdisc& qdisc, const std::function<void(nlmsghdr*)>& options);
+// False: there is none with that handle. kind is ignored.
+bool remove_qdisc(const Qdisc& qdisc);
 
 } // namespace remora::netlink

@@ -326,6 +326,13 @@ free_spare:
 	return err;
 }
 
+void rmem_socket_mark(struct rmem_socket *s, u8 tos, u32 priority)
+{
+	/* ip_queue_xmit() takes both from the socket. */
+	inet_sk(s->sock->sk)->tos = tos;
+	s->sock->sk->sk_priority = priority;
+}
+
 void rmem_socket_deafen(struct rmem_socket *s)
 {
 	rcu_assign_sk_user_data(s->sock->sk, NULL);
@@ -448,7 +455,7 @@ static void send(struct rmem_socket *s, struct sk_buff *skb, struct dst_entry *d
 #if IS_ENABLED(CONFIG_IPV6)
 	} else {
 		udp6_set_csum(false, skb, &s->flow.u.ip6.saddr, &s->flow.u.ip6.daddr, skb->len);
-		ip6_xmit(sk, skb, &s->flow.u.ip6, READ_ONCE(sk->sk_mark), NULL, 0,
+		ip6_xmit(sk, skb, &s->flow.u.ip6, READ_ONCE(sk->sk_mark), NULL, inet_sk(sk)->tos,
 			 READ_ONCE(sk->sk_priority));
 #endif
 	}

@@ -455,6 +455,8 @@ static int client_open(struct rmem_path *path, const struct rmem_address *to)
 	err = rmem_udp_open(path, &address->node);
 	if (err)
 		edm_member_put(mine->member);
+	else
+		rmem_socket_mark(&mine->udp.socket, EDM_TOS, EDM_PRIORITY);
 	return err;
 }
 

@@ -14,7 +14,9 @@
 #include <linux/module.h>
 #include <linux/slab.h>
 #include <linux/udp.h>
+#include <net/dsfield.h>
 #include <net/dst.h>
+#include <net/inet_ecn.h>
 #include <net/ipv6.h>
 
 #include "edm_ops.h"
@@ -82,6 +84,16 @@ static void port_leave(struct sk_buff *skb)
 
 /* ---- answers ---- */
 
+/* An answer's packet has its IP header, whose checksum is made when it leaves. */
+static void port_mark(struct sk_buff *skb)
+{
+	skb->priority = EDM_PRIORITY;
+	if (ip_hdr(skb)->version == 4)
+		ip_hdr(skb)->tos = EDM_TOS;
+	else
+		ipv6_change_dsfield(ipv6_hdr(skb), INET_ECN_MASK, EDM_TOS);
+}
+
 static void port_hold(u64 flow, struct sk_buff *skb)
 {
 	struct port_answer *answer = port_answer(flow >> 32, flow);
@@ -95,6 +107,7 @@ static void port_hold(u64 flow, struct sk_buff *skb)
 	    port_held_bytes + skb->truesize <= PORT_HELD_BYTES_MAX) {
 		answer->held_bytes += skb->len + EDM_FRAME_BYTES;
 		*port_end_of(skb) = answer->held_bytes;
+		port_mark(skb);
 		port_held_bytes += skb->truesize;
 		__skb_queue_tail(&answer->packets, skb);
 	} else {
