@@ -8,21 +8,21 @@
 
 #include "edm/edm.h"
 
-static int __init edm_init(void)
+static int __init main_module_init(void)
 {
 	return edm_netlink_register();
 }
 
 /* Transports use this module, so it goes after them. */
-static void __exit edm_exit(void)
+static void __exit main_module_exit(void)
 {
 	edm_netlink_unregister();
 	edm_service_stop();
 	edm_member_leave_all();
 }
 
-module_init(edm_init);
-module_exit(edm_exit);
+module_init(main_module_init);
+module_exit(main_module_exit);
 
 MODULE_DESCRIPTION("Remora EDM: scheduled memory messages");
 MODULE_LICENSE("GPL");

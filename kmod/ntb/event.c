@@ -22,7 +22,7 @@ void ivshmem_ring(struct ivshmem_ntb *nt, struct ivshmem_peer *peer, unsigned in
 
 /* ---- doorbells ---- */
 
-static void doorbell_rung(struct ivshmem_ntb *nt, unsigned int number)
+static void event_doorbell_rung(struct ivshmem_ntb *nt, unsigned int number)
 {
 	unsigned long flags;
 	bool masked;
@@ -35,7 +35,7 @@ static void doorbell_rung(struct ivshmem_ntb *nt, unsigned int number)
 		ntb_db_event(&nt->ntb, number);
 }
 
-static void doorbells_look(struct ivshmem_ntb *nt)
+static void event_doorbells_look(struct ivshmem_ntb *nt)
 {
 	unsigned long flags;
 	u64 due;
@@ -50,7 +50,7 @@ static void doorbells_look(struct ivshmem_ntb *nt)
 /* ---- message registers ---- */
 
 /* The peer that wrote a message register's content, or -1 if that is no peer. */
-static int message_sender(struct ivshmem_ntb *nt, u64 content)
+static int event_message_sender(struct ivshmem_ntb *nt, u64 content)
 {
 	u64 port = (content >> NTB_MESSAGE_SENDER_SHIFT) - 1;
 
@@ -68,7 +68,7 @@ u64 ivshmem_message_status(struct ivshmem_ntb *nt)
 	for (i = 0; i < NTB_MESSAGES; i++) {
 		u64 content = ivshmem_read64(&nt->own->message[i]);
 
-		if (content && message_sender(nt, content) >= 0)
+		if (content && event_message_sender(nt, content) >= 0)
 			bits |= BIT_ULL(i);
 	}
 	return bits;
@@ -78,7 +78,7 @@ u64 ivshmem_message_status(struct ivshmem_ntb *nt)
 u32 ivshmem_message_read(struct ivshmem_ntb *nt, int *pidx, unsigned int number)
 {
 	u64 content = ivshmem_read64(&nt->own->message[number]);
-	int sender = message_sender(nt, content);
+	int sender = event_message_sender(nt, content);
 
 	*pidx = max(sender, 0);
 	return sender < 0 ? 0 : content & MESSAGE_VALUE_MASK;
@@ -116,7 +116,7 @@ void ivshmem_message_clear(struct ivshmem_ntb *nt, u64 bits)
 }
 
 /* Empties the registers that a peer filled whose link is down, or that no peer can have filled. */
-static void messages_drop(struct ivshmem_ntb *nt, int pidx)
+static void event_messages_drop(struct ivshmem_ntb *nt, int pidx)
 {
 	unsigned int i;
 
@@ -124,14 +124,14 @@ static void messages_drop(struct ivshmem_ntb *nt, int pidx)
 		__le64 *at = &nt->own->message[i];
 		u64 content = ivshmem_read64(at);
 
-		if (content && message_sender(nt, content) == pidx)
+		if (content && event_message_sender(nt, content) == pidx)
 			cmpxchg64((__force u64 *)at, (__force u64)cpu_to_le64(content), 0);
 	}
 }
 
-static void messages_look(struct ivshmem_ntb *nt)
+static void event_messages_look(struct ivshmem_ntb *nt)
 {
-	messages_drop(nt, -1);
+	event_messages_drop(nt, -1);
 	if (ivshmem_message_status(nt) & ~READ_ONCE(nt->message_mask) & IVSHMEM_MESSAGES_IN)
 		ntb_msg_event(&nt->ntb);
 }
@@ -139,7 +139,7 @@ static void messages_look(struct ivshmem_ntb *nt)
 /* ---- links ---- */
 
 /* Takes a link down if it is to be, and returns whether it did. */
-static bool link_goes(struct ivshmem_ntb *nt, int pidx, u32 word, bool up)
+static bool event_link_goes(struct ivshmem_ntb *nt, int pidx, u32 word, bool up)
 {
 	unsigned long flags;
 	bool goes;
@@ -153,7 +153,7 @@ static bool link_goes(struct ivshmem_ntb *nt, int pidx, u32 word, bool up)
 	return goes;
 }
 
-static bool link_comes(struct ivshmem_ntb *nt, int pidx, u32 word, bool up)
+static bool event_link_comes(struct ivshmem_ntb *nt, int pidx, u32 word, bool up)
 {
 	unsigned long flags;
 	bool comes;
@@ -168,7 +168,7 @@ static bool link_comes(struct ivshmem_ntb *nt, int pidx, u32 word, bool up)
 	return comes;
 }
 
-static void links_look(struct ivshmem_ntb *nt)
+static void event_links_look(struct ivshmem_ntb *nt)
 {
 	u64 reach = ivshmem_read64(&nt->switch_page->map[nt->port].reach);
 	u32 present = ivshmem_read32(&nt->switch_page->present);
@@ -180,11 +180,11 @@ static void links_look(struct ivshmem_ntb *nt)
 		bool up = (present & both) == both && reach & BIT_ULL(nt->peers[i].port) &&
 			  word & NTB_LINK_UP;
 
-		if (link_goes(nt, i, word, up)) {
-			messages_drop(nt, i);
+		if (event_link_goes(nt, i, word, up)) {
+			event_messages_drop(nt, i);
 			ntb_link_event(&nt->ntb);
 		}
-		if (link_comes(nt, i, word, up))
+		if (event_link_comes(nt, i, word, up))
 			ntb_link_event(&nt->ntb);
 	}
 }
@@ -221,10 +221,10 @@ void ivshmem_events(struct irq_work *work)
 {
 	struct ivshmem_ntb *nt = container_of(work, struct ivshmem_ntb, events);
 
-	links_look(nt);
+	event_links_look(nt);
 	ivshmem_pages_look(nt);
-	messages_look(nt);
-	doorbells_look(nt);
+	event_messages_look(nt);
+	event_doorbells_look(nt);
 }
 
 irqreturn_t ivshmem_interrupt(int irq, void *context)
@@ -233,11 +233,11 @@ irqreturn_t ivshmem_interrupt(int irq, void *context)
 	struct ivshmem_ntb *nt = vector->nt;
 
 	if (vector->number < NTB_DOORBELLS) {
-		doorbell_rung(nt, vector->number);
+		event_doorbell_rung(nt, vector->number);
 	} else {
-		links_look(nt);
+		event_links_look(nt);
 		ivshmem_pages_look(nt);
-		messages_look(nt);
+		event_messages_look(nt);
 	}
 	return IRQ_HANDLED;
 }

@@ -171,7 +171,7 @@ static u64 ops_db_read_mask(struct ntb_dev *ntb)
 }
 
 /* Changes a mask of `valid` bits; events that become due come by irq_work. */
-static int mask_change(struct ivshmem_ntb *nt, u64 *mask, u64 valid, u64 set, u64 clear)
+static int ops_mask_change(struct ivshmem_ntb *nt, u64 *mask, u64 valid, u64 set, u64 clear)
 {
 	unsigned long flags;
 
@@ -189,14 +189,14 @@ static int ops_db_set_mask(struct ntb_dev *ntb, u64 bits)
 {
 	struct ivshmem_ntb *nt = to_ivshmem(ntb);
 
-	return mask_change(nt, &nt->doorbell_mask, IVSHMEM_DOORBELLS_ALL, bits, 0);
+	return ops_mask_change(nt, &nt->doorbell_mask, IVSHMEM_DOORBELLS_ALL, bits, 0);
 }
 
 static int ops_db_clear_mask(struct ntb_dev *ntb, u64 bits)
 {
 	struct ivshmem_ntb *nt = to_ivshmem(ntb);
 
-	return mask_change(nt, &nt->doorbell_mask, IVSHMEM_DOORBELLS_ALL, 0, bits);
+	return ops_mask_change(nt, &nt->doorbell_mask, IVSHMEM_DOORBELLS_ALL, 0, bits);
 }
 
 static int ops_peer_db_set(struct ntb_dev *ntb, u64 bits)
@@ -214,7 +214,7 @@ static int ops_peer_db_set(struct ntb_dev *ntb, u64 bits)
 
 /* ---- scratchpads ---- */
 
-static bool is_scratchpad(int sidx)
+static bool ops_is_scratchpad(int sidx)
 {
 	return sidx >= 0 && sidx < NTB_SCRATCHPADS;
 }
@@ -226,36 +226,36 @@ static int ops_spad_count(struct ntb_dev *ntb)
 
 static u32 ops_spad_read(struct ntb_dev *ntb, int sidx)
 {
-	return is_scratchpad(sidx) ? ivshmem_read32(&to_ivshmem(ntb)->own->scratchpad[sidx]) : 0;
+	return ops_is_scratchpad(sidx) ? ivshmem_read32(&to_ivshmem(ntb)->own->scratchpad[sidx]) : 0;
 }
 
 static int ops_spad_write(struct ntb_dev *ntb, int sidx, u32 value)
 {
-	if (!is_scratchpad(sidx))
+	if (!ops_is_scratchpad(sidx))
 		return -EINVAL;
 	WRITE_ONCE(to_ivshmem(ntb)->own->scratchpad[sidx], cpu_to_le32(value));
 	return 0;
 }
 
-static __le32 *peer_scratchpad(struct ntb_dev *ntb, int pidx, int sidx)
+static __le32 *ops_peer_scratchpad(struct ntb_dev *ntb, int pidx, int sidx)
 {
 	struct ivshmem_ntb *nt = to_ivshmem(ntb);
 
-	if (!ivshmem_is_peer(nt, pidx) || !is_scratchpad(sidx))
+	if (!ivshmem_is_peer(nt, pidx) || !ops_is_scratchpad(sidx))
 		return NULL;
 	return &nt->peers[pidx].page->scratchpad[sidx];
 }
 
 static u32 ops_peer_spad_read(struct ntb_dev *ntb, int pidx, int sidx)
 {
-	__le32 *word = peer_scratchpad(ntb, pidx, sidx);
+	__le32 *word = ops_peer_scratchpad(ntb, pidx, sidx);
 
 	return word ? ivshmem_read32(word) : 0;
 }
 
 static int ops_peer_spad_write(struct ntb_dev *ntb, int pidx, int sidx, u32 value)
 {
-	__le32 *word = peer_scratchpad(ntb, pidx, sidx);
+	__le32 *word = ops_peer_scratchpad(ntb, pidx, sidx);
 
 	if (!word)
 		return -EINVAL;
@@ -265,7 +265,7 @@ static int ops_peer_spad_write(struct ntb_dev *ntb, int pidx, int sidx, u32 valu
 
 static int ops_peer_spad_addr(struct ntb_dev *ntb, int pidx, int sidx, phys_addr_t *addr)
 {
-	__le32 *word = peer_scratchpad(ntb, pidx, sidx);
+	__le32 *word = ops_peer_scratchpad(ntb, pidx, sidx);
 
 	if (!word)
 		return -EINVAL;
@@ -276,7 +276,7 @@ static int ops_peer_spad_addr(struct ntb_dev *ntb, int pidx, int sidx, phys_addr
 
 /* ---- messages ---- */
 
-static bool is_message(int midx)
+static bool ops_is_message(int midx)
 {
 	return midx >= 0 && midx < NTB_MESSAGES;
 }
@@ -312,23 +312,23 @@ static int ops_msg_set_mask(struct ntb_dev *ntb, u64 bits)
 {
 	struct ivshmem_ntb *nt = to_ivshmem(ntb);
 
-	return mask_change(nt, &nt->message_mask, IVSHMEM_MESSAGES_IN | IVSHMEM_MESSAGES_OUT, bits,
-			   0);
+	return ops_mask_change(nt, &nt->message_mask, IVSHMEM_MESSAGES_IN | IVSHMEM_MESSAGES_OUT,
+			       bits, 0);
 }
 
 static int ops_msg_clear_mask(struct ntb_dev *ntb, u64 bits)
 {
 	struct ivshmem_ntb *nt = to_ivshmem(ntb);
 
-	return mask_change(nt, &nt->message_mask, IVSHMEM_MESSAGES_IN | IVSHMEM_MESSAGES_OUT, 0,
-			   bits);
+	return ops_mask_change(nt, &nt->message_mask, IVSHMEM_MESSAGES_IN | IVSHMEM_MESSAGES_OUT, 0,
+			       bits);
 }
 
 static u32 ops_msg_read(struct ntb_dev *ntb, int *pidx, int midx)
 {
 	int sender;
 
-	return is_message(midx) ?
+	return ops_is_message(midx) ?
 		ivshmem_message_read(to_ivshmem(ntb), pidx ? pidx : &sender, midx) : 0;
 }
 
@@ -336,7 +336,7 @@ static int ops_peer_msg_write(struct ntb_dev *ntb, int pidx, int midx, u32 value
 {
 	struct ivshmem_ntb *nt = to_ivshmem(ntb);
 
-	if (!ivshmem_is_peer(nt, pidx) || !is_message(midx))
+	if (!ivshmem_is_peer(nt, pidx) || !ops_is_message(midx))
 		return -EINVAL;
 	if (!(READ_ONCE(nt->linked) & BIT_ULL(pidx)))
 		return -ENOLINK;

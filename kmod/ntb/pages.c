@@ -48,7 +48,7 @@ void ivshmem_pages_look(struct ivshmem_ntb *nt)
 {
 	u32 policy = ivshmem_read32(&nt->own->policy);
 
-	/* Pairs with ivshmem_probe(): what the event takes was made before. */
+	/* Pairs with pci_ivshmem_probe(): what the event takes was made before. */
 	if (!smp_load_acquire(&nt->registered))
 		return;
 	if (xchg(&nt->policy_told, policy) != policy)

@@ -30,7 +30,7 @@ static void pci_release(void *device)
 }
 
 /* Claims the device that shows a peer's RAM, until the driver is unbound. */
-static struct pci_dev *memory_claim(struct ivshmem_ntb *nt, unsigned int port)
+static struct pci_dev *pci_memory_claim(struct ivshmem_ntb *nt, unsigned int port)
 {
 	struct pci_dev *pdev = nt->ntb.pdev;
 	int slot = PCI_SLOT(pdev->devfn) - (int)nt->port + (int)port;
@@ -61,7 +61,7 @@ static struct pci_dev *memory_claim(struct ivshmem_ntb *nt, unsigned int port)
 }
 
 /* Maps the registers, and checks the switch's count of ports and the device's own port. */
-static int map_registers(struct ivshmem_ntb *nt)
+static int pci_map_registers(struct ivshmem_ntb *nt)
 {
 	struct pci_dev *pdev = nt->ntb.pdev;
 	resource_size_t bytes = pci_resource_len(pdev, 2);
@@ -99,24 +99,24 @@ static int map_registers(struct ivshmem_ntb *nt)
 	return 0;
 }
 
-static struct ntb_port_page *page_of(struct ivshmem_ntb *nt, unsigned int port)
+static struct ntb_port_page *pci_page_of(struct ivshmem_ntb *nt, unsigned int port)
 {
 	return (void *)nt->switch_page + (port + 1) * NTB_PAGE_BYTES;
 }
 
-static int find_peers(struct ivshmem_ntb *nt)
+static int pci_find_peers(struct ivshmem_ntb *nt)
 {
 	unsigned int i;
 	int err;
 
-	nt->own = page_of(nt, nt->port);
+	nt->own = pci_page_of(nt, nt->port);
 	for (i = 0; i < nt->peer_count; i++) {
 		struct ivshmem_peer *peer = &nt->peers[i];
 		struct pci_dev *memory;
 
 		peer->port = i < nt->port ? i : i + 1;
-		peer->page = page_of(nt, peer->port);
-		memory = memory_claim(nt, peer->port);
+		peer->page = pci_page_of(nt, peer->port);
+		memory = pci_memory_claim(nt, peer->port);
 		if (IS_ERR(memory))
 			return PTR_ERR(memory);
 		err = ivshmem_window_init_out(nt, peer, memory);
@@ -126,12 +126,12 @@ static int find_peers(struct ivshmem_ntb *nt)
 	return 0;
 }
 
-static void events_stop(void *nt)
+static void pci_events_stop(void *nt)
 {
 	irq_work_sync(&((struct ivshmem_ntb *)nt)->events);
 }
 
-static int start_interrupts(struct ivshmem_ntb *nt)
+static int pci_start_interrupts(struct ivshmem_ntb *nt)
 {
 	struct pci_dev *pdev = nt->ntb.pdev;
 	unsigned int i;
@@ -143,7 +143,7 @@ static int start_interrupts(struct ivshmem_ntb *nt)
 		return dev_err_probe(&pdev->dev, err, "needs %u MSI-X vectors\n", NTB_VECTORS);
 	init_irq_work(&nt->events, ivshmem_events);
 	/* After the interrupts, which are freed first, nothing queues it. */
-	err = devm_add_action_or_reset(&pdev->dev, events_stop, nt);
+	err = devm_add_action_or_reset(&pdev->dev, pci_events_stop, nt);
 	for (i = 0; i < NTB_VECTORS && !err; i++) {
 		nt->vectors[i] = (struct ivshmem_vector){ nt, i };
 		err = devm_request_irq(&pdev->dev, pci_irq_vector(pdev, i), ivshmem_interrupt, 0,
@@ -152,7 +152,7 @@ static int start_interrupts(struct ivshmem_ntb *nt)
 	return err;
 }
 
-static int ivshmem_probe(struct pci_dev *pdev, const struct pci_device_id *id)
+static int pci_ivshmem_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 {
 	struct ivshmem_ntb *nt;
 	int err;
@@ -174,13 +174,13 @@ static int ivshmem_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 
 	err = pcim_enable_device(pdev);
 	if (!err)
-		err = map_registers(nt);
+		err = pci_map_registers(nt);
 	if (!err)
-		err = find_peers(nt);
+		err = pci_find_peers(nt);
 	if (!err)
 		err = ivshmem_windows_init(nt);
 	if (!err)
-		err = start_interrupts(nt);
+		err = pci_start_interrupts(nt);
 	if (!err)
 		err = ntb_register_device(&nt->ntb);
 	if (err)
@@ -193,7 +193,7 @@ static int ivshmem_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	return 0;
 }
 
-static void ivshmem_remove(struct pci_dev *pdev)
+static void pci_ivshmem_remove(struct pci_dev *pdev)
 {
 	struct ivshmem_ntb *nt = pci_get_drvdata(pdev);
 
@@ -210,8 +210,8 @@ MODULE_DEVICE_TABLE(pci, ivshmem_ids);
 static struct pci_driver ivshmem_driver = {
 	.name = KBUILD_MODNAME,
 	.id_table = ivshmem_ids,
-	.probe = ivshmem_probe,
-	.remove = ivshmem_remove,
+	.probe = pci_ivshmem_probe,
+	.remove = pci_ivshmem_remove,
 };
 module_pci_driver(ivshmem_driver);
 

@@ -241,7 +241,7 @@ def kprobe(machine, name, where):
 @contextlib.contextmanager
 def block_timeouts(machine):
     """Within it, the block layer must ask our driver what to do about a request that takes too long."""
-    with kprobe(machine, "timeout", "rmem:timeout"):
+    with kprobe(machine, "timeout", "rmem:blk_timeout"):
         yield
         asked = int(machine.run(f"grep -w timeout {TRACING}/kprobe_profile").out.split()[1])
         tap.diag(f"{asked} requests were found late by the block layer")

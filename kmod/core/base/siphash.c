@@ -3,30 +3,30 @@
 
 #include "core/base/bytes.h"
 
-static inline u64 rotate(u64 x, unsigned int bits)
+static inline u64 siphash_rotate(u64 x, unsigned int bits)
 {
 	return x << bits | x >> (64 - bits);
 }
 
-static inline void sip_round(u64 v[4])
+static inline void siphash_round(u64 v[4])
 {
 	v[0] += v[1];
-	v[1] = rotate(v[1], 13) ^ v[0];
-	v[0] = rotate(v[0], 32);
+	v[1] = siphash_rotate(v[1], 13) ^ v[0];
+	v[0] = siphash_rotate(v[0], 32);
 	v[2] += v[3];
-	v[3] = rotate(v[3], 16) ^ v[2];
+	v[3] = siphash_rotate(v[3], 16) ^ v[2];
 	v[0] += v[3];
-	v[3] = rotate(v[3], 21) ^ v[0];
+	v[3] = siphash_rotate(v[3], 21) ^ v[0];
 	v[2] += v[1];
-	v[1] = rotate(v[1], 17) ^ v[2];
-	v[2] = rotate(v[2], 32);
+	v[1] = siphash_rotate(v[1], 17) ^ v[2];
+	v[2] = siphash_rotate(v[2], 32);
 }
 
-static inline void compress(u64 v[4], u64 block)
+static inline void siphash_compress(u64 v[4], u64 block)
 {
 	v[3] ^= block;
-	sip_round(v);
-	sip_round(v);
+	siphash_round(v);
+	siphash_round(v);
 	v[0] ^= block;
 }
 
@@ -59,12 +59,12 @@ void base_siphash_update(struct base_siphash *h, const void *data, size_t bytes)
 		bytes--;
 		held = (held + 1) & 7;
 		if (!held) {
-			compress(v, h->tail);
+			siphash_compress(v, h->tail);
 			h->tail = 0;
 		}
 	}
 	for (; bytes >= 8; bytes -= 8, p += 8)
-		compress(v, base_load_le64(p));
+		siphash_compress(v, base_load_le64(p));
 	for (; bytes; bytes--)
 		h->tail |= (u64)*p++ << (8 * held++);
 	base_copy(h->v, v, sizeof(v));
@@ -75,12 +75,12 @@ u64 base_siphash_final(struct base_siphash *h)
 	u64 v[4];
 
 	base_copy(v, h->v, sizeof(v));
-	compress(v, h->tail | h->total_bytes << 56);
+	siphash_compress(v, h->tail | h->total_bytes << 56);
 	v[2] ^= 0xff;
-	sip_round(v);
-	sip_round(v);
-	sip_round(v);
-	sip_round(v);
+	siphash_round(v);
+	siphash_round(v);
+	siphash_round(v);
+	siphash_round(v);
 	return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 

@@ -19,7 +19,7 @@ bool rmem_bundle_joins(struct rmem_bundle *bundle, u32 limit_bytes, const struct
 	return true;
 }
 
-static u32 digest(const void *payload, u32 bytes)
+static u32 datagram_digest(const void *payload, u32 bytes)
 {
 	return base_crc32c_final(base_crc32c_update(BASE_CRC32C_SEED, payload, bytes));
 }
@@ -31,7 +31,7 @@ void rmem_datagram_build_one(void *heads, struct rmem_head *head,
 
 	head->digest = 0;
 	if (rmem_wire_has_digest(head))
-		head->digest = digest(payload, rmem_wire_payload_bytes(head));
+		head->digest = datagram_digest(payload, rmem_wire_payload_bytes(head));
 	rmem_wire_encode_hdr(heads, head);
 	rmem_wire_encode_msg((u8 *)heads + RMEM_HDR_BYTES, head);
 	base_siphash_init(&h, key);
@@ -46,20 +46,21 @@ u32 rmem_datagram_heads_bytes(const void *hdr)
 	return RMEM_HEADS_BYTES(messages < RMEM_BUNDLE_MAX ? messages : RMEM_BUNDLE_MAX);
 }
 
-static const void *msg_at(const void *heads, u32 which)
+static const void *datagram_msg_at(const void *heads, u32 which)
 {
 	return (const u8 *)heads + RMEM_HEADS_BYTES(which);
 }
 
 /* Are all messages sound, and of types that can share a datagram? d->head is then the last's. */
-static enum rmem_wire_verdict look_through(struct rmem_datagram *d, const void *heads, u32 messages)
+static enum rmem_wire_verdict datagram_look_through(struct rmem_datagram *d, const void *heads,
+						    u32 messages)
 {
 	u32 sum_bytes = 0, i;
 	u64 work_bytes = 0;
 
 	for (i = 0; i < messages; i++) {
 		enum rmem_wire_verdict form =
-			rmem_wire_parse_msg(msg_at(heads, i), d->response, &d->head);
+			rmem_wire_parse_msg(datagram_msg_at(heads, i), d->response, &d->head);
 		u32 payload_bytes;
 
 		if (form != RMEM_WIRE_GOOD)
@@ -98,11 +99,11 @@ enum rmem_wire_verdict rmem_datagram_open(struct rmem_datagram *d, const void *h
 		return verdict;
 	if (bytes < RMEM_HEADS_BYTES(messages))
 		return RMEM_WIRE_SHORT;
-	verdict = look_through(d, heads, messages);
+	verdict = datagram_look_through(d, heads, messages);
 	if (verdict != RMEM_WIRE_GOOD)
 		return verdict;
 	if (messages > 1)
-		rmem_wire_parse_msg(msg_at(heads, 0), response, &d->head);
+		rmem_wire_parse_msg(datagram_msg_at(heads, 0), response, &d->head);
 	d->messages = messages;
 	d->payload_offset = RMEM_HEADS_BYTES(messages);
 	d->payload_bytes = 0;
@@ -115,14 +116,14 @@ bool rmem_datagram_step(struct rmem_datagram *d, const void *heads)
 		return false;
 	/* rmem_datagram_open() found every message good. */
 	if (d->steps)
-		rmem_wire_parse_msg(msg_at(heads, d->steps), d->response, &d->head);
+		rmem_wire_parse_msg(datagram_msg_at(heads, d->steps), d->response, &d->head);
 	d->steps++;
 	d->payload_offset += d->payload_bytes;
 	d->payload_bytes = rmem_wire_payload_bytes(&d->head);
 	return true;
 }
 
-static void hash_bytes(struct base_siphash *h, const void *datagram, u32 offset, u32 bytes)
+static void datagram_hash_bytes(struct base_siphash *h, const void *datagram, u32 offset, u32 bytes)
 {
 	base_siphash_update(h, (const u8 *)datagram + offset, bytes);
 }
@@ -130,11 +131,12 @@ static void hash_bytes(struct base_siphash *h, const void *datagram, u32 offset,
 bool rmem_datagram_verifies(const struct rmem_datagram *d, const struct base_siphash_key *key,
 			    const void *data)
 {
-	return rmem_datagram_verifies_by(d, key, data, hash_bytes, data);
+	return rmem_datagram_verifies_by(d, key, data, datagram_hash_bytes, data);
 }
 
 bool rmem_datagram_is_damaged(const struct rmem_datagram *d, const void *data)
 {
 	return rmem_wire_has_digest(&d->head) &&
-	       d->head.digest != digest((const u8 *)data + d->payload_offset, d->payload_bytes);
+	       d->head.digest != datagram_digest((const u8 *)data + d->payload_offset,
+						 d->payload_bytes);
 }

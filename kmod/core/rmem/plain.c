@@ -42,8 +42,8 @@ void rmem_plain_encode(void *plain, const struct rmem_head *head)
 	base_store_le32(&any->plain.part, response ? head->offset : head->piece);
 }
 
-static enum rmem_wire_verdict parse(const struct any_plain *any, bool response, bool bare,
-				    struct rmem_head *head)
+static enum rmem_wire_verdict plain_parse(const struct any_plain *any, bool response, bool bare,
+					  struct rmem_head *head)
 {
 	u32 part = base_load_le32(&any->plain.part);
 	u16 above = base_load_le16(&any->plain.above);
@@ -82,7 +82,8 @@ static enum rmem_wire_verdict parse(const struct any_plain *any, bool response, 
 enum rmem_wire_verdict rmem_plain_step(struct rmem_plain_record *record, const void *plain)
 {
 	u32 offset = record->sum.bytes;
-	enum rmem_wire_verdict form = parse(plain, record->response, record->bare, &record->head);
+	enum rmem_wire_verdict form = plain_parse(plain, record->response, record->bare,
+						  &record->head);
 
 	if (form != RMEM_WIRE_GOOD)
 		return form;

@@ -12,7 +12,7 @@ struct any_msg {
 	struct rmem_msg msg;
 } __attribute__((packed));
 
-static bool carries_data(const struct rmem_head *head)
+static bool wire_carries_data(const struct rmem_head *head)
 {
 	return head->type & RMEM_RESPONSE ?
 		       rmem_type_answers_data(head->type) && head->status == RMEM_OK :
@@ -28,7 +28,7 @@ u32 rmem_wire_tagged_bytes(const struct rmem_head *head)
 
 bool rmem_wire_has_digest(const struct rmem_head *head)
 {
-	return head->integrity == RMEM_DIGEST && carries_data(head) &&
+	return head->integrity == RMEM_DIGEST && wire_carries_data(head) &&
 	       !(rmem_type_flags(head->type) & RMEM_TYPE_TAGGED);
 }
 
@@ -36,7 +36,7 @@ u32 rmem_wire_payload_bytes(const struct rmem_head *head)
 {
 	u32 bytes = rmem_wire_frame_bytes(head);
 
-	if (!carries_data(head))
+	if (!wire_carries_data(head))
 		return bytes;
 	/* Nothing is verified yet: the sum must not overflow. */
 	return head->len > ~0U - bytes ? ~0U : bytes + head->len;
@@ -53,7 +53,7 @@ u32 rmem_wire_work_bytes(const struct rmem_head *head)
 	return 0;
 }
 
-static bool op_is_sound(const struct rmem_head *head)
+static bool wire_op_is_sound(const struct rmem_head *head)
 {
 	if (rmem_type_has_ranges(head->type))
 		return head->op && head->op <= RMEM_RANGES_MAX;
@@ -61,22 +61,22 @@ static bool op_is_sound(const struct rmem_head *head)
 }
 
 /* True if a request of this type can limit the bytes that an answer carries. */
-static bool piece_is_told(u8 type)
+static bool wire_piece_is_told(u8 type)
 {
 	return rmem_type_answers_data(type) && rmem_type_is_cut(type);
 }
 
 bool rmem_wire_fields_are_sound(const struct rmem_head *head, bool response, u32 part)
 {
-	if (!op_is_sound(head))
+	if (!wire_op_is_sound(head))
 		return false;
 	if (response)
 		return head->status < RMEM_STATUS_COUNT;
 	return !head->status && head->id &&
-	       (piece_is_told(head->type) ? part <= 0xffff : !part);
+	       (wire_piece_is_told(head->type) ? part <= 0xffff : !part);
 }
 
-static bool form_is_sound(const struct rmem_head *head, bool response, u32 part)
+static bool wire_form_is_sound(const struct rmem_head *head, bool response, u32 part)
 {
 	if (!rmem_wire_fields_are_sound(head, response, part))
 		return false;
@@ -129,7 +129,7 @@ enum rmem_wire_verdict rmem_wire_parse_msg(const void *msg, bool response, struc
 	part = base_load_le32(&at->msg.part);
 	head->offset = response ? part : 0;
 	head->piece = response ? 0 : (u16)part;
-	return form_is_sound(head, response, part) ? RMEM_WIRE_GOOD : RMEM_WIRE_MALFORMED;
+	return wire_form_is_sound(head, response, part) ? RMEM_WIRE_GOOD : RMEM_WIRE_MALFORMED;
 }
 
 void rmem_wire_encode_hdr(void *hdr, const struct rmem_head *head)

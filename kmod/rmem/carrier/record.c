@@ -87,8 +87,8 @@ u32 rmem_marlin_write_plains(u8 *record, const struct rmem_head *heads, u32 coun
  * The heads of a record of plain messages, each copied once before it is parsed. Payloads stay in
  * the record: nothing covers them.
  */
-static enum rmem_wire_verdict reader_open_plain(struct rmem_marlin_reader *r, u32 bytes,
-						bool response)
+static enum rmem_wire_verdict record_reader_open_plain(struct rmem_marlin_reader *r, u32 bytes,
+						       bool response)
 {
 	struct rmem_plain_record in;
 	u32 offset;
@@ -122,7 +122,7 @@ static enum rmem_wire_verdict reader_open_plain(struct rmem_marlin_reader *r, u3
 }
 
 /* Bytes from on, of the datagram, into the copy. */
-static void reader_copy(struct rmem_marlin_reader *r, u32 from, u32 bytes)
+static void record_reader_copy(struct rmem_marlin_reader *r, u32 from, u32 bytes)
 {
 	memcpy(r->copy + from, r->messages + from, bytes - from);
 	barrier(); /* the checks read the copy alone */
@@ -150,14 +150,14 @@ bool rmem_marlin_reader_open(struct rmem_marlin_reader *r, const u8 *record, u32
 			r->pieces_bytes = bytes - RMEM_PLAIN_BYTES;
 			bytes = RMEM_PLAIN_BYTES;
 		}
-		*verdict = reader_open_plain(r, bytes, response);
+		*verdict = record_reader_open_plain(r, bytes, response);
 		return true;
 	}
 	if (bytes < RMEM_HDR_BYTES)
 		return false;
-	reader_copy(r, 0, RMEM_HDR_BYTES);
+	record_reader_copy(r, 0, RMEM_HDR_BYTES);
 	heads_bytes = min(rmem_datagram_heads_bytes(r->copy), bytes);
-	reader_copy(r, RMEM_HDR_BYTES, heads_bytes);
+	record_reader_copy(r, RMEM_HDR_BYTES, heads_bytes);
 	*verdict = rmem_datagram_open(&r->in, r->copy, bytes, response);
 	return true;
 }
@@ -168,14 +168,14 @@ bool rmem_marlin_reader_verifies(struct rmem_marlin_reader *r, const struct base
 
 	r->payloads = r->messages;
 	if (r->in.tagged_bytes || r->in.head.integrity != RMEM_LINK) {
-		reader_copy(r, heads_bytes, r->in.bytes);
+		record_reader_copy(r, heads_bytes, r->in.bytes);
 		r->payloads = r->copy;
 	}
 	return rmem_datagram_verifies(&r->in, key, r->copy);
 }
 
 /* Each is a record. */
-static u32 reader_answers_to(const struct rmem_head *head)
+static u32 record_reader_answers_to(const struct rmem_head *head)
 {
 	return head->type == RMEM_READ && head->piece ? 1 + head->len / head->piece : 1;
 }
@@ -193,12 +193,12 @@ u32 rmem_marlin_reader_answers(const struct rmem_marlin_reader *r)
 
 	if (r->plain) {
 		for (u32 i = 0; i < r->plain_count; i++)
-			answers += reader_answers_to(&r->plains[i].head);
+			answers += record_reader_answers_to(&r->plains[i].head);
 		return answers;
 	}
 	each = r->in;
 	while (rmem_datagram_step(&each, r->copy))
-		answers += reader_answers_to(&each.head);
+		answers += record_reader_answers_to(&each.head);
 	return answers;
 }
 
@@ -222,7 +222,7 @@ static void record_copy(const struct rmem_payload *payload, u32 offset, void *to
 	memcpy(to, r->from + offset, n);
 }
 
-static bool reader_step_plain(struct rmem_marlin_reader *r, struct rmem_marlin_record *out)
+static bool record_reader_step_plain(struct rmem_marlin_reader *r, struct rmem_marlin_record *out)
 {
 	const struct rmem_marlin_plain *plain;
 
@@ -242,7 +242,7 @@ bool rmem_marlin_reader_step(struct rmem_marlin_reader *r, struct rmem_marlin_re
 	out->payload.copy = record_copy;
 	out->record.payload = &out->payload;
 	if (r->plain)
-		return reader_step_plain(r, out);
+		return record_reader_step_plain(r, out);
 	if (!rmem_datagram_step(&r->in, r->copy))
 		return false;
 	out->from = r->payloads + r->in.payload_offset;

@@ -6,8 +6,9 @@
 #include "core/base/crc32c.h"
 
 /* fn for each stretch of bytes from offset. */
-static __always_inline void walk(const struct sk_buff *skb, u32 offset, u32 bytes,
-				 void (*fn)(void *arg, const void *data, size_t bytes), void *arg)
+static __always_inline void skb_walk(const struct sk_buff *skb, u32 offset, u32 bytes,
+				     void (*fn)(void *arg, const void *data, size_t bytes),
+				     void *arg)
 {
 	struct skb_seq_state state;
 	unsigned int done = 0, now;
@@ -28,14 +29,14 @@ static __always_inline void walk(const struct sk_buff *skb, u32 offset, u32 byte
 	}
 }
 
-static void crc_update(void *arg, const void *data, size_t bytes)
+static void skb_crc_update(void *arg, const void *data, size_t bytes)
 {
 	u32 *crc = arg;
 
 	*crc = crc32c(*crc, data, bytes);
 }
 
-static void hash_update(void *arg, const void *data, size_t bytes)
+static void skb_hash_update(void *arg, const void *data, size_t bytes)
 {
 	base_siphash_update(arg, data, bytes);
 }
@@ -44,7 +45,7 @@ static u32 skb_digest(const struct sk_buff *skb, u32 offset, u32 bytes)
 {
 	u32 crc = BASE_CRC32C_SEED;
 
-	walk(skb, offset, bytes, crc_update, &crc);
+	skb_walk(skb, offset, bytes, skb_crc_update, &crc);
 	return base_crc32c_final(crc);
 }
 
@@ -70,11 +71,11 @@ void rmem_skb_add(const struct sk_buff *skb, void *msg, struct rmem_head *head,
 
 	head->digest = rmem_wire_has_digest(head) ? skb_digest(skb, offset, bytes) : 0;
 	rmem_wire_encode_msg(msg, head);
-	walk(skb, offset, rmem_wire_tagged_bytes(head), hash_update, h);
+	skb_walk(skb, offset, rmem_wire_tagged_bytes(head), skb_hash_update, h);
 }
 
 /* As many bytes as the header says, if the datagram has them. */
-static u32 heads_bytes(const struct sk_buff *skb, const void *hdr)
+static u32 skb_heads_bytes(const struct sk_buff *skb, const void *hdr)
 {
 	return min(skb->len - (u32)RMEM_SKB_HEADS, rmem_datagram_heads_bytes(hdr));
 }
@@ -83,13 +84,14 @@ const void *rmem_skb_copy_heads(const struct sk_buff *skb, struct rmem_skb_heads
 {
 	const void *hdr = skb_header_pointer(skb, RMEM_SKB_HEADS, RMEM_HDR_BYTES, buffer);
 
-	return hdr ? skb_header_pointer(skb, RMEM_SKB_HEADS, heads_bytes(skb, hdr), buffer) : NULL;
+	return hdr ? skb_header_pointer(skb, RMEM_SKB_HEADS, skb_heads_bytes(skb, hdr), buffer) :
+		     NULL;
 }
 
 const void *rmem_skb_pull_heads(struct sk_buff *skb)
 {
 	if (!pskb_may_pull(skb, RMEM_SKB_HEADS + RMEM_HDR_BYTES) ||
-	    !pskb_may_pull(skb, RMEM_SKB_HEADS + heads_bytes(skb, skb->data + RMEM_SKB_HEADS)))
+	    !pskb_may_pull(skb, RMEM_SKB_HEADS + skb_heads_bytes(skb, skb->data + RMEM_SKB_HEADS)))
 		return NULL;
 	return skb->data + RMEM_SKB_HEADS;
 }
@@ -102,7 +104,7 @@ enum rmem_wire_verdict rmem_skb_open(struct rmem_datagram *d, const struct sk_bu
 
 static void skb_hash_bytes(struct base_siphash *h, const void *skb, u32 offset, u32 bytes)
 {
-	walk(skb, RMEM_SKB_HEADS + offset, bytes, hash_update, h);
+	skb_walk(skb, RMEM_SKB_HEADS + offset, bytes, skb_hash_update, h);
 }
 
 bool rmem_skb_verifies(const struct rmem_datagram *d, const struct base_siphash_key *key,
@@ -111,13 +113,13 @@ bool rmem_skb_verifies(const struct rmem_datagram *d, const struct base_siphash_
 	return rmem_datagram_verifies_by(d, key, heads, skb_hash_bytes, skb);
 }
 
-static bool is_damaged(const struct rmem_datagram *d, const struct sk_buff *skb)
+static bool skb_is_damaged(const struct rmem_datagram *d, const struct sk_buff *skb)
 {
 	return rmem_wire_has_digest(&d->head) &&
 	       d->head.digest != skb_digest(skb, rmem_skb_payload(d), d->payload_bytes);
 }
 
-static void copy_payload(const struct rmem_payload *payload, u32 offset, void *to, u32 n)
+static void skb_copy_payload(const struct rmem_payload *payload, u32 offset, void *to, u32 n)
 {
 	const struct rmem_skb_record *r = container_of(payload, struct rmem_skb_record, payload);
 
@@ -130,9 +132,9 @@ void rmem_skb_record_init(struct rmem_skb_record *r, const struct rmem_datagram 
 	r->skb = skb;
 	r->at = rmem_skb_payload(d);
 	r->payload.bytes = d->payload_bytes;
-	r->payload.copy = copy_payload;
+	r->payload.copy = skb_copy_payload;
 	r->record.head = &d->head;
 	r->record.payload = &r->payload;
-	r->record.damaged = is_damaged(d, skb);
+	r->record.damaged = skb_is_damaged(d, skb);
 	r->record.last = d->steps == d->messages;
 }

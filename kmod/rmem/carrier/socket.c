@@ -22,8 +22,8 @@
 #include <net/udp.h>
 #include <net/udp_tunnel.h>
 
-/* The source address is the one that connecting chose, until the machine loses it (move()). */
-static void flow_init(struct rmem_socket *s)
+/* The source address is the one that connecting chose, until socket_move() finds it lost. */
+static void socket_flow_init(struct rmem_socket *s)
 {
 	struct sock *sk = s->sock->sk;
 	struct inet_sock *inet = inet_sk(sk);
@@ -49,8 +49,8 @@ static void flow_init(struct rmem_socket *s)
 #endif
 }
 
-static void hear(struct sock *sk, int (*receive)(struct sock *sk, struct sk_buff *skb),
-		 void *user_data)
+static void socket_hear(struct sock *sk, int (*receive)(struct sock *sk, struct sk_buff *skb),
+			void *user_data)
 {
 	lock_sock(sk);
 	rcu_assign_sk_user_data(sk, user_data);
@@ -74,7 +74,7 @@ static LIST_HEAD(sockets);
 static DEFINE_MUTEX(sockets_lock); /* sockets, of_all; sockets are opened, moved, and closed */
 static struct workqueue_struct *movers;
 
-static bool has_source(const struct rmem_socket *s)
+static bool socket_has_source(const struct rmem_socket *s)
 {
 	struct sock *sk = s->sock->sk;
 
@@ -87,7 +87,7 @@ static bool has_source(const struct rmem_socket *s)
 #endif
 }
 
-static int connect(struct rmem_socket *s)
+static int socket_connect(struct rmem_socket *s)
 {
 	return kernel_connect(s->sock, &s->to.any,
 			      s->to.any.sa_family == AF_INET6 ? sizeof(s->to.in6)
@@ -99,14 +99,14 @@ static int connect(struct rmem_socket *s)
  * Nothing is being sent. If no address leads to the node now, that stays so, and the next event, or
  * the next packet that can't be sent, comes here again: the route of a new address might follow it.
  */
-static void move(struct rmem_socket *s)
+static void socket_move(struct rmem_socket *s)
 {
 	struct sockaddr none = { .sa_family = AF_UNSPEC };
 
 	kernel_connect(s->sock, &none, sizeof(none), 0);
-	if (connect(s))
+	if (socket_connect(s))
 		return;
-	flow_init(s);
+	socket_flow_init(s);
 	dst_release(unrcu_pointer(xchg(&s->dst, NULL)));
 	WRITE_ONCE(s->moved, jiffies);
 	WRITE_ONCE(s->unproven, true);
@@ -114,7 +114,7 @@ static void move(struct rmem_socket *s)
 	smp_store_release(&s->moves, false);
 }
 
-static void move_all(struct work_struct *work)
+static void socket_move_all(struct work_struct *work)
 {
 	/* Swap-out can wait for this. */
 	unsigned int noio = memalloc_noio_save();
@@ -123,7 +123,7 @@ static void move_all(struct work_struct *work)
 
 	mutex_lock(&sockets_lock);
 	list_for_each_entry(s, &sockets, of_all) {
-		if (s->moves || (!READ_ONCE(s->unproven) && has_source(s)))
+		if (s->moves || (!READ_ONCE(s->unproven) && socket_has_source(s)))
 			continue;
 		WRITE_ONCE(s->moves, true);
 		any = true;
@@ -133,22 +133,22 @@ static void move_all(struct work_struct *work)
 		synchronize_rcu();
 	list_for_each_entry(s, &sockets, of_all) {
 		if (s->moves)
-			move(s);
+			socket_move(s);
 	}
 	mutex_unlock(&sockets_lock);
 	memalloc_noio_restore(noio);
 }
 
-static DECLARE_WORK(moving, move_all);
+static DECLARE_WORK(moving, socket_move_all);
 
-static int address_notify(struct notifier_block *block, unsigned long event, void *data)
+static int socket_address_notify(struct notifier_block *block, unsigned long event, void *data)
 {
 	queue_work(movers, &moving);
 	return NOTIFY_DONE;
 }
 
-static struct notifier_block ipv4_block = { .notifier_call = address_notify };
-static struct notifier_block ipv6_block = { .notifier_call = address_notify };
+static struct notifier_block ipv4_block = { .notifier_call = socket_address_notify };
+static struct notifier_block ipv6_block = { .notifier_call = socket_address_notify };
 
 int rmem_socket_start(void)
 {
@@ -182,7 +182,7 @@ void rmem_socket_stop(void)
 /* ---- addresses ---- */
 
 /* Cuts text into a host and a port; NULL: there is none; empty: it is none. */
-static const char *text_split(char **text)
+static const char *socket_text_split(char **text)
 {
 	char *host = *text, *end, *port;
 
@@ -212,7 +212,7 @@ int rmem_socket_parse(union udp_address *address, const char *text, u16 port)
 	if (strscpy(room, text, sizeof(room)) < 0)
 		return -EINVAL;
 	snprintf(usual, sizeof(usual), "%u", port);
-	written = text_split(&host);
+	written = socket_text_split(&host);
 	if (inet_pton_with_scope(current->nsproxy->net_ns, AF_UNSPEC, host, written ?: usual,
 				 &found) ||
 	    !((struct sockaddr_in *)&found)->sin_port)
@@ -235,7 +235,7 @@ int rmem_socket_parse(union udp_address *address, const char *text, u16 port)
 #define LINEAR_GFP  (GFP_ATOMIC | __GFP_NOMEMALLOC | __GFP_NOWARN)
 #define CLONE_GFP   (GFP_ATOMIC | __GFP_MEMALLOC | __GFP_NOWARN)
 
-static int spare_init(struct rmem_socket *s)
+static int socket_spare_init(struct rmem_socket *s)
 {
 	s->spare = alloc_skb(SPARE_BYTES, GFP_KERNEL);
 	if (!s->spare)
@@ -246,7 +246,7 @@ static int spare_init(struct rmem_socket *s)
 	return 0;
 }
 
-static struct sk_buff *spare_copy(struct rmem_socket *s, const struct sk_buff *skb)
+static struct sk_buff *socket_spare_copy(struct rmem_socket *s, const struct sk_buff *skb)
 {
 	struct sk_buff *copy = NULL;
 
@@ -263,7 +263,7 @@ static struct sk_buff *spare_copy(struct rmem_socket *s, const struct sk_buff *s
 }
 
 /* Consumes skb. NULL: no memory. */
-static struct sk_buff *in_one_piece(struct rmem_socket *s, struct sk_buff *skb, int *spare)
+static struct sk_buff *socket_in_one_piece(struct rmem_socket *s, struct sk_buff *skb, int *spare)
 {
 	struct sk_buff *copy = alloc_skb(RMEM_SOCKET_HEADROOM + skb->len, LINEAR_GFP);
 
@@ -271,7 +271,7 @@ static struct sk_buff *in_one_piece(struct rmem_socket *s, struct sk_buff *skb, 
 		skb_reserve(copy, RMEM_SOCKET_HEADROOM);
 		skb_copy_bits(skb, 0, skb_put(copy, skb->len), skb->len);
 	} else {
-		copy = spare_copy(s, skb);
+		copy = socket_spare_copy(s, skb);
 		*spare = 1;
 	}
 	consume_skb(skb);
@@ -287,7 +287,7 @@ int rmem_socket_open(struct rmem_socket *s, const union udp_address *to,
 	struct sock *sk;
 	int err;
 
-	err = spare_init(s);
+	err = socket_spare_init(s);
 	if (err)
 		return err;
 	/* A kernel's socket holds no namespace by itself. */
@@ -303,16 +303,16 @@ int rmem_socket_open(struct rmem_socket *s, const union udp_address *to,
 	if (v6)
 		sk->sk_ipv6only = true;
 	s->to = *to;
-	err = connect(s);
+	err = socket_connect(s);
 	if (err)
 		goto release;
-	flow_init(s);
-	hear(sk, receive, user_data);
+	socket_flow_init(s);
+	socket_hear(sk, receive, user_data);
 	mutex_lock(&sockets_lock);
 	list_add_tail(&s->of_all, &sockets);
 	mutex_unlock(&sockets_lock);
-	/* The notifier has not seen this socket if the address went since connect(). */
-	if (!has_source(s))
+	/* The notifier has not seen this socket if the address went since socket_connect(). */
+	if (!socket_has_source(s))
 		queue_work(movers, &moving);
 	return 0;
 
@@ -352,7 +352,7 @@ void rmem_socket_close(struct rmem_socket *s)
 	kfree_skb(s->spare);
 }
 
-static struct dst_entry *route_lookup(struct rmem_socket *s)
+static struct dst_entry *socket_route_lookup(struct rmem_socket *s)
 {
 	struct sock *sk = s->sock->sk;
 
@@ -382,13 +382,13 @@ static struct dst_entry *route_lookup(struct rmem_socket *s)
  * The route, valid under rcu_read_lock(). Two callers that find it stale both look it up; each
  * releases the one it took out, so nothing is released twice or lost.
  */
-static struct dst_entry *route(struct rmem_socket *s)
+static struct dst_entry *socket_route(struct rmem_socket *s)
 {
 	struct dst_entry *dst = rcu_dereference(s->dst), *old;
 
 	if (likely(dst && (!dst->obsolete || dst->ops->check(dst, READ_ONCE(s->cookie)))))
 		return dst;
-	dst = route_lookup(s);
+	dst = socket_route_lookup(s);
 #if IS_ENABLED(CONFIG_IPV6)
 	if (dst && s->sock->sk->sk_family == AF_INET6)
 		WRITE_ONCE(s->cookie, rt6_get_cookie((struct rt6_info *)dst));
@@ -406,8 +406,8 @@ u32 rmem_socket_mtu_bytes(struct rmem_socket *s, bool *offload)
 
 	*offload = false;
 	rcu_read_lock();
-	/* Pairs with move(): the addresses. */
-	dst = smp_load_acquire(&s->moves) ? NULL : route(s);
+	/* Pairs with socket_move(): the addresses. */
+	dst = smp_load_acquire(&s->moves) ? NULL : socket_route(s);
 	if (dst) {
 		mtu_bytes = dst_mtu(dst);
 		*offload = dst->dev->features &
@@ -424,7 +424,7 @@ unsigned int rmem_socket_header_bytes(const struct rmem_socket *s)
 	return (v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)) + sizeof(struct udphdr);
 }
 
-static void udp_header_push(struct rmem_socket *s, struct sk_buff *skb)
+static void socket_push_udp(struct rmem_socket *s, struct sk_buff *skb)
 {
 	bool v6 = s->to.any.sa_family == AF_INET6;
 	struct udphdr *uh = skb_push(skb, sizeof(*uh));
@@ -436,11 +436,11 @@ static void udp_header_push(struct rmem_socket *s, struct sk_buff *skb)
 }
 
 /* RCU. */
-static void send(struct rmem_socket *s, struct sk_buff *skb, struct dst_entry *dst)
+static void socket_send(struct rmem_socket *s, struct sk_buff *skb, struct dst_entry *dst)
 {
 	struct sock *sk = s->sock->sk;
 
-	udp_header_push(s, skb);
+	socket_push_udp(s, skb);
 	skb_set_hash_from_sk(skb, sk);
 	/* A path with a smaller MTU than our route's gets fragments, not nothing. */
 	skb->ignore_df = 1;
@@ -474,8 +474,8 @@ int rmem_socket_transmit(struct rmem_socket *s, struct sk_buff *skb)
 	int result = 0;
 
 	rcu_read_lock();
-	/* Pairs with move(): the addresses. */
-	dst = likely(!smp_load_acquire(&s->moves)) ? route(s) : NULL;
+	/* Pairs with socket_move(): the addresses. */
+	dst = likely(!smp_load_acquire(&s->moves)) ? socket_route(s) : NULL;
 	if (unlikely(!dst)) {
 		kfree_skb(skb);
 		queue_work(movers, &moving);
@@ -486,13 +486,13 @@ int rmem_socket_transmit(struct rmem_socket *s, struct sk_buff *skb)
 	if (unlikely(READ_ONCE(s->unproven)) && time_after(jiffies, READ_ONCE(s->moved) + HZ))
 		queue_work(movers, &moving);
 	if (skb_is_nonlinear(skb) && !(dst->dev->features & NETIF_F_SG)) {
-		skb = in_one_piece(s, skb, &result);
+		skb = socket_in_one_piece(s, skb, &result);
 		if (unlikely(!skb)) {
 			result = -ENOMEM;
 			goto out;
 		}
 	}
-	send(s, skb, dst);
+	socket_send(s, skb, dst);
 out:
 	rcu_read_unlock();
 	memalloc_noreclaim_restore(noreclaim);

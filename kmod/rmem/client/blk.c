@@ -3,7 +3,7 @@
  * The disk: a request is an op, which lies in the request's own memory and goes to the
  * channel of its hardware queue; when that is done with it, the request ends.
  *
- * queue_rq always takes the request. A request that can't be sent yet (windows closed, no session,
+ * blk_queue_rq() always takes the request. One that can't be sent yet (windows closed, no session,
  * no memory for a packet) waits in the channel, which is woken by released credit, an answer or its
  * timer.
  *
@@ -41,7 +41,7 @@ static u8 blk_op_type(const struct request *rq)
 
 static const struct rmem_op_ops blk_op_ops;
 
-static blk_status_t queue_rq(struct blk_mq_hw_ctx *hctx, const struct blk_mq_queue_data *bd)
+static blk_status_t blk_queue_rq(struct blk_mq_hw_ctx *hctx, const struct blk_mq_queue_data *bd)
 {
 	struct rmem_channel *channel = hctx->driver_data;
 	struct rmem_device *device = channel->device;
@@ -64,12 +64,12 @@ static blk_status_t queue_rq(struct blk_mq_hw_ctx *hctx, const struct blk_mq_que
 }
 
 /* The block layer has no more requests, though the last one taken was not marked as the last. */
-static void commit_rqs(struct blk_mq_hw_ctx *hctx)
+static void blk_commit_rqs(struct blk_mq_hw_ctx *hctx)
 {
 	rmem_channel_commit(hctx->driver_data);
 }
 
-static blk_status_t status_of(enum rmem_client_result result)
+static blk_status_t blk_status_of(enum rmem_client_result result)
 {
 	switch (result) {
 	case RMEM_CLIENT_OK:
@@ -97,7 +97,7 @@ static void blk_end(struct rmem_op *op, enum rmem_client_result result)
 
 	if (unlikely(result != RMEM_CLIENT_OK))
 		rmem_count(rq->q->queuedata, RMEM_COUNT_FAILED);
-	blk_mq_end_request(rq, status_of(result));
+	blk_mq_end_request(rq, blk_status_of(result));
 }
 
 static bool blk_walk(struct rmem_op *op, u32 offset, u32 bytes, rmem_walk_fn fn, void *arg)
@@ -125,12 +125,12 @@ static bool blk_walk(struct rmem_op *op, u32 offset, u32 bytes, rmem_walk_fn fn,
 static const struct rmem_op_ops blk_op_ops = { .walk = blk_walk, .end = blk_end };
 
 /* How long to wait for a node is the core's to decide: a slow node must not fail a swap-in. */
-static enum blk_eh_timer_return timeout(struct request *rq)
+static enum blk_eh_timer_return blk_timeout(struct request *rq)
 {
 	return BLK_EH_RESET_TIMER;
 }
 
-static int init_hctx(struct blk_mq_hw_ctx *hctx, void *data, unsigned int index)
+static int blk_init_hctx(struct blk_mq_hw_ctx *hctx, void *data, unsigned int index)
 {
 	struct rmem_device *device = data;
 
@@ -139,36 +139,36 @@ static int init_hctx(struct blk_mq_hw_ctx *hctx, void *data, unsigned int index)
 }
 
 static const struct blk_mq_ops mq_ops = {
-	.queue_rq = queue_rq,
-	.commit_rqs = commit_rqs,
-	.timeout = timeout,
-	.init_hctx = init_hctx,
+	.queue_rq = blk_queue_rq,
+	.commit_rqs = blk_commit_rqs,
+	.timeout = blk_timeout,
+	.init_hctx = blk_init_hctx,
 };
 
-static int disk_open(COMPAT_DISK_OPEN_ARGS)
+static int blk_disk_open(COMPAT_DISK_OPEN_ARGS)
 {
 	return rmem_device_open(COMPAT_DISK_OPENED->private_data) ? 0 : -ENXIO;
 }
 
 /* Comes after the last closer's writeback, which a silent node can hold up. */
-static void disk_release(COMPAT_DISK_RELEASE_ARGS)
+static void blk_disk_release(COMPAT_DISK_RELEASE_ARGS)
 {
 	rmem_device_close(disk->private_data);
 }
 
-static void disk_free(struct gendisk *disk)
+static void blk_disk_free(struct gendisk *disk)
 {
 	rmem_device_put_late(disk->private_data);
 }
 
 static const struct block_device_operations disk_ops = {
 	.owner = THIS_MODULE,
-	.open = disk_open,
-	.release = disk_release,
-	.free_disk = disk_free,
+	.open = blk_disk_open,
+	.release = blk_disk_release,
+	.free_disk = blk_disk_free,
 };
 
-static int tags_init(struct rmem_device *device)
+static int blk_tags_init(struct rmem_device *device)
 {
 	device->tags = (struct blk_mq_tag_set){
 		.ops = &mq_ops,
@@ -203,7 +203,7 @@ static int blk_add(struct rmem_device *device)
 	struct gendisk *disk;
 	int err;
 
-	err = tags_init(device);
+	err = blk_tags_init(device);
 	if (err)
 		return err;
 	rmem_reserve_get();
@@ -222,7 +222,7 @@ static int blk_add(struct rmem_device *device)
 	err = device_add_disk(NULL, disk, rmem_status_groups);
 	if (err)
 		goto put_disk;
-	/* disk_free() puts it; that can't come before blk_remove(). */
+	/* blk_disk_free() puts it; that can't come before blk_remove(). */
 	kref_get(&device->ref);
 	return 0;
 

@@ -28,7 +28,7 @@ struct rmem_incast rmem_channel_incast; /* initialised by main.c */
 /* ---- actions of the core ---- */
 
 /* Messages, no more than there is room for; returns how many. */
-static u32 build_row(struct rmem_channel *c, u64 now_ns, struct rmem_batch *batch, u32 room)
+static u32 channel_build_row(struct rmem_channel *c, u64 now_ns, struct rmem_batch *batch, u32 room)
 	__must_hold(&c->lock)
 {
 	struct rmem_client_tx tx;
@@ -49,7 +49,7 @@ static u32 build_row(struct rmem_channel *c, u64 now_ns, struct rmem_batch *batc
 }
 
 /* Returns how many messages the core yielded. */
-static u32 build(struct rmem_channel *c, u64 now_ns, struct rmem_batch *batch)
+static u32 channel_build(struct rmem_channel *c, u64 now_ns, struct rmem_batch *batch)
 	__must_hold(&c->lock)
 {
 	const struct rmem_transport_ops *transport = c->path->transport;
@@ -60,7 +60,7 @@ static u32 build(struct rmem_channel *c, u64 now_ns, struct rmem_batch *batch)
 	/* A path that went down meanwhile has room: messages are lost there. */
 	do {
 		room = transport->credit ? transport->credit->room(c->path, batch) : U32_MAX;
-		sent = build_row(c, now_ns, batch, min(room, left));
+		sent = channel_build_row(c, now_ns, batch, min(room, left));
 		all += sent;
 		left -= min(sent, left); /* OPEN and CLOSE need no room */
 	} while (left && sent >= room && (room || !transport->credit->wait(c->path)));
@@ -75,7 +75,7 @@ static u32 build(struct rmem_channel *c, u64 now_ns, struct rmem_batch *batch)
  * cost nothing: the timer goes off once per timeout at most, and finds the next one.
  * after_ns: the deadline must be later, or 0 if it need not.
  */
-static void arm(struct rmem_channel *c, u64 after_ns) __must_hold(&c->lock)
+static void channel_arm(struct rmem_channel *c, u64 after_ns) __must_hold(&c->lock)
 {
 	u64 deadline_ns = rmem_client_deadline(&c->client);
 
@@ -95,7 +95,7 @@ static void arm(struct rmem_channel *c, u64 after_ns) __must_hold(&c->lock)
  * such a change up waits for its session to be renewed (which makes the node refuse the copy), the
  * whole device fails all requests: the node has been silent for fail_after anyway.
  */
-static void fence(struct rmem_channel *c) __must_hold(&c->lock)
+static void channel_fence(struct rmem_channel *c) __must_hold(&c->lock)
 {
 	if (c->fences || c->client.state != RMEM_CHANNEL_OPENING)
 		return;
@@ -103,7 +103,7 @@ static void fence(struct rmem_channel *c) __must_hold(&c->lock)
 	atomic_inc(&c->device->fences);
 }
 
-static void unfence(struct rmem_channel *c) __must_hold(&c->lock)
+static void channel_unfence(struct rmem_channel *c) __must_hold(&c->lock)
 {
 	if (!c->fences)
 		return;
@@ -111,7 +111,7 @@ static void unfence(struct rmem_channel *c) __must_hold(&c->lock)
 	atomic_dec(&c->device->fences);
 }
 
-static void note_state(struct rmem_channel *c, enum rmem_client_state before)
+static void channel_note_state(struct rmem_channel *c, enum rmem_client_state before)
 	__must_hold(&c->lock)
 {
 	enum rmem_client_state state = c->client.state;
@@ -120,42 +120,43 @@ static void note_state(struct rmem_channel *c, enum rmem_client_state before)
 		return;
 	trace_rmem_channel_state(c, before, state);
 	if (state != RMEM_CHANNEL_OPENING)
-		unfence(c);
+		channel_unfence(c);
 	if (state == RMEM_CHANNEL_LOST)
 		rmem_status_lost(c->device);
 	wake_up_all(&c->device->changed);
 }
 
 /* To be called before the lock is dropped after any call of the core. */
-static void settle(struct rmem_channel *c, u64 now_ns, enum rmem_client_state before,
-		   struct rmem_batch *batch) __must_hold(&c->lock)
+static void channel_settle_state(struct rmem_channel *c, u64 now_ns, enum rmem_client_state before,
+				 struct rmem_batch *batch) __must_hold(&c->lock)
 {
-	build(c, now_ns, batch);
-	arm(c, 0);
-	note_state(c, before);
+	channel_build(c, now_ns, batch);
+	channel_arm(c, 0);
+	channel_note_state(c, before);
 }
 
 /*
  * The same after rmem_client_expire(). The core promises a later deadline then, unless it yielded
  * a message. A deadline in the past would start the timer again at once, for ever.
  */
-static void settle_expired(struct rmem_channel *c, u64 now_ns, enum rmem_client_state before,
-			   struct rmem_batch *batch) __must_hold(&c->lock)
+static void channel_settle_expired(struct rmem_channel *c, u64 now_ns,
+				   enum rmem_client_state before,
+				   struct rmem_batch *batch) __must_hold(&c->lock)
 {
-	u32 sent = build(c, now_ns, batch);
+	u32 sent = channel_build(c, now_ns, batch);
 
-	arm(c, sent ? 0 : now_ns);
-	note_state(c, before);
+	channel_arm(c, sent ? 0 : now_ns);
+	channel_note_state(c, before);
 }
 
 /* BH disabled; not under the lock: other CPUs' answers needn't wait for the network. */
-static void transmit(struct rmem_channel *c, struct rmem_batch *batch)
+static void channel_transmit(struct rmem_channel *c, struct rmem_batch *batch)
 {
 	c->path->transport->flush(c->path, batch);
 	rmem_reserve_tend(c->device, 0);
 }
 
-static void call_end(struct rmem_op *op, enum rmem_client_result result)
+static void channel_call_end(struct rmem_op *op, enum rmem_client_result result)
 {
 	struct rmem_call *call = container_of(op, struct rmem_call, op);
 
@@ -163,18 +164,18 @@ static void call_end(struct rmem_op *op, enum rmem_client_result result)
 	complete(&call->done);
 }
 
-static const struct rmem_op_ops call_ops = { .end = call_end };
+static const struct rmem_op_ops call_ops = { .end = channel_call_end };
 
 /* The core has no more to do with these. */
-static void let_go(struct rmem_op *op)
+static void channel_let_go(struct rmem_op *op)
 {
 	for (; op; op = op->next)
 		op->held = false;
 }
 
 /* No lock held: ending a request can start another. */
-static void finish(struct rmem_channel *c, struct rmem_op *op, enum rmem_client_result result,
-		   u64 now_ns)
+static void channel_finish(struct rmem_channel *c, struct rmem_op *op,
+			   enum rmem_client_result result, u64 now_ns)
 {
 	struct rmem_op *next;
 
@@ -190,7 +191,7 @@ static void finish(struct rmem_channel *c, struct rmem_op *op, enum rmem_client_
 
 /* ---- the incast window ---- */
 
-static void pump(struct rmem_channel *c)
+static void channel_pump(struct rmem_channel *c)
 {
 	enum rmem_client_state before;
 	struct rmem_batch batch = {};
@@ -198,14 +199,14 @@ static void pump(struct rmem_channel *c)
 	spin_lock(&c->lock);
 	if (likely(!c->stopped)) {
 		before = c->client.state;
-		settle(c, ktime_get_ns(), before, &batch);
+		channel_settle_state(c, ktime_get_ns(), before, &batch);
 	}
 	spin_unlock(&c->lock);
-	transmit(c, &batch);
+	channel_transmit(c, &batch);
 }
 
 /* The device's channels whose turn it is among each other. RCU. */
-static void kick_share(struct rmem_device *device)
+static void channel_kick_share(struct rmem_device *device)
 {
 	struct rmem_channel *waiter;
 	unsigned int n;
@@ -217,20 +218,20 @@ static void kick_share(struct rmem_device *device)
 			return;
 		hlist_for_each_entry_rcu(waiter, &waiters[next], waiter_entry) {
 			if (waiter->device == device)
-				pump(waiter);
+				channel_pump(waiter);
 		}
 	}
 }
 
 /* A channel that waits for its device hands the turn on when it was served. RCU. */
-static void kick_waiters(int name)
+static void channel_kick_waiters(int name)
 {
 	struct rmem_channel *waiter;
 
 	hlist_for_each_entry_rcu(waiter, &waiters[name], waiter_entry) {
 		rmem_count(waiter->device, RMEM_COUNT_KICKED);
-		pump(waiter);
-		kick_share(waiter->device);
+		channel_pump(waiter);
+		channel_kick_share(waiter->device);
 	}
 }
 
@@ -239,25 +240,25 @@ static void kick_waiters(int name)
  * takes bytes or ends its turn, so this ends. No channel's lock is held, so no two are held at
  * once. BH disabled.
  */
-static void kick(struct rmem_channel *c)
+static void channel_kick(struct rmem_channel *c)
 {
 	unsigned int n;
 	int next;
 
 	rcu_read_lock();
-	kick_share(c->device);
+	channel_kick_share(c->device);
 	for (n = 0; n < RMEM_INCAST_SLOTS; n++) {
 		next = rmem_incast_next(&rmem_channel_incast);
 		if (likely(next == RMEM_WAITER_NONE))
 			break;
-		kick_waiters(next);
+		channel_kick_waiters(next);
 	}
 	rcu_read_unlock();
 }
 
 /* ---- events ---- */
 
-static bool may_take(struct rmem_channel *c, const struct rmem_op *op) __must_hold(&c->lock)
+static bool channel_may_take(struct rmem_channel *c, const struct rmem_op *op) __must_hold(&c->lock)
 {
 	if (unlikely(c->stopped))
 		return false;
@@ -274,7 +275,7 @@ bool rmem_channel_submit(struct rmem_channel *c, struct rmem_op *op, bool last)
 	/* Until the packets are out: rmem_channel_free() comes after a grace period. */
 	local_bh_disable();
 	spin_lock(&c->lock);
-	taken = may_take(c, op);
+	taken = channel_may_take(c, op);
 	if (likely(taken)) {
 		now_ns = ktime_get_ns();
 		trace_rmem_submit(c, op);
@@ -282,11 +283,11 @@ bool rmem_channel_submit(struct rmem_channel *c, struct rmem_op *op, bool last)
 		op->own = 0;
 		rmem_client_submit(&c->client, op, now_ns);
 		if (last)
-			settle(c, now_ns, c->client.state, &batch);
+			channel_settle_state(c, now_ns, c->client.state, &batch);
 	}
 	spin_unlock(&c->lock);
-	transmit(c, &batch);
-	kick(c);
+	channel_transmit(c, &batch);
+	channel_kick(c);
 	local_bh_enable();
 	return taken;
 }
@@ -294,12 +295,12 @@ bool rmem_channel_submit(struct rmem_channel *c, struct rmem_op *op, bool last)
 void rmem_channel_commit(struct rmem_channel *c)
 {
 	local_bh_disable();
-	pump(c);
-	kick(c);
+	channel_pump(c);
+	channel_kick(c);
 	local_bh_enable();
 }
 
-static void expire(struct rmem_channel *c)
+static void channel_expire(struct rmem_channel *c)
 {
 	enum rmem_client_result result = RMEM_CLIENT_OK;
 	enum rmem_client_state before;
@@ -316,9 +317,9 @@ static void expire(struct rmem_channel *c)
 		before = c->client.state;
 		now_ns = ktime_get_ns();
 		finished = rmem_client_expire(&c->client, now_ns, &result);
-		let_go(finished);
+		channel_let_go(finished);
 		if (unlikely(finished && result == RMEM_CLIENT_TIMEOUT)) {
-			fence(c);
+			channel_fence(c);
 			silent = true;
 		}
 		trace_rmem_expire(c);
@@ -335,22 +336,22 @@ static void expire(struct rmem_channel *c)
 			rmem_status_silent(c->device);
 			silent_ns = c->silent_ns ? now_ns - c->silent_ns + 1 : 1;
 		}
-		settle_expired(c, now_ns, before, &batch);
+		channel_settle_expired(c, now_ns, before, &batch);
 	}
 	spin_unlock(&c->lock);
-	transmit(c, &batch);
+	channel_transmit(c, &batch);
 	if (unlikely(silent_ns) && c->device->params.ops->kind == RMEM_KIND_DISK)
 		rmem_reserve_tend(c->device, silent_ns);
-	finish(c, finished, result, now_ns);
-	kick(c);
+	channel_finish(c, finished, result, now_ns);
+	channel_kick(c);
 }
 
-static enum hrtimer_restart timer_due(struct hrtimer *timer)
+static enum hrtimer_restart channel_timer_due(struct hrtimer *timer)
 {
 	struct rmem_channel *c = container_of(timer, struct rmem_channel, timer);
 
 	rcu_read_lock();
-	expire(c);
+	channel_expire(c);
 	rcu_read_unlock();
 	return HRTIMER_NORESTART;
 }
@@ -369,7 +370,7 @@ union answer {
 	struct rmem_listed listed;
 };
 
-static const void *answer_take(const struct rmem_record *record, union answer *answer)
+static const void *channel_answer_take(const struct rmem_record *record, union answer *answer)
 {
 	u8 type = record->head->type & ~RMEM_RESPONSE;
 
@@ -386,7 +387,7 @@ struct copy_out {
 	u32 from;
 };
 
-static bool copy_out(void *arg, struct page *page, u32 at, u32 bytes)
+static bool channel_copy_out(void *arg, struct page *page, u32 at, u32 bytes)
 {
 	struct copy_out *c = arg;
 	u8 *to = kmap_local_page(page);
@@ -405,7 +406,7 @@ static void channel_receive(struct rmem_channel *c, const struct rmem_record *re
 	enum rmem_client_state before;
 	struct rmem_batch batch = {};
 	union answer room;
-	const void *answer = answer_take(record, &room);
+	const void *answer = channel_answer_take(record, &room);
 	u64 now_ns;
 	u32 cwnd;
 
@@ -421,33 +422,33 @@ static void channel_receive(struct rmem_channel *c, const struct rmem_record *re
 	cwnd = c->client.window.cwnd;
 	now_ns = ktime_get_ns();
 	rmem_client_receive(&c->client, now_ns, record->head, answer, record->damaged, &rx);
-	let_go(rx.finished);
+	channel_let_go(rx.finished);
 	trace_rmem_receive(c, record->head, rx.accepted, record->damaged);
 	trace_rmem_shrink(c, cwnd);
 	if (rx.op)
-		rx.op->ops->walk(rx.op, rx.data_offset,
-				 min(rx.data_bytes, record->payload->bytes), copy_out, &data);
+		rx.op->ops->walk(rx.op, rx.data_offset, min(rx.data_bytes, record->payload->bytes),
+				 channel_copy_out, &data);
 	c->silent_ns = 0;
 	if (record->last)
-		settle(c, now_ns, before, &batch);
+		channel_settle_state(c, now_ns, before, &batch);
 	else
-		note_state(c, before);
+		channel_note_state(c, before);
 	spin_unlock(&c->lock);
 
-	transmit(c, &batch);
-	finish(c, rx.finished, rx.result, now_ns);
+	channel_transmit(c, &batch);
+	channel_finish(c, rx.finished, rx.result, now_ns);
 }
 
 static void channel_settle(struct rmem_channel *c)
 {
 	rmem_status_heard(c->device);
-	kick(c);
+	channel_kick(c);
 }
 
 static void channel_room(struct rmem_channel *c)
 {
-	pump(c);
-	kick(c);
+	channel_pump(c);
+	channel_kick(c);
 }
 
 static const struct rmem_receiver_ops channel_receiver = {
@@ -459,8 +460,8 @@ static const struct rmem_receiver_ops channel_receiver = {
 
 /* ---- life ---- */
 
-static void config_init(struct rmem_client_config *config, const struct rmem_device *device,
-			unsigned int waiter)
+static void channel_config_init(struct rmem_client_config *config, const struct rmem_device *device,
+				unsigned int waiter)
 {
 	const struct rmem_session *session = &device->params.session;
 
@@ -476,7 +477,7 @@ static void config_init(struct rmem_client_config *config, const struct rmem_dev
 	config->lossless = device->limits.has_credit;
 }
 
-static struct rmem_path *path_new(struct rmem_channel *c)
+static struct rmem_path *channel_path_new(struct rmem_channel *c)
 {
 	const struct rmem_attach_params *params = &c->device->params;
 	struct rmem_path *path = kzalloc(params->transport->path_bytes, GFP_KERNEL);
@@ -503,8 +504,8 @@ struct rmem_channel *rmem_channel_new(struct rmem_device *device, unsigned int i
 	c->stopped = true;
 	spin_lock_init(&c->lock);
 	hrtimer_init(&c->timer, CLOCK_MONOTONIC, HRTIMER_MODE_ABS_SOFT);
-	c->timer.function = timer_due;
-	c->path = path_new(c);
+	c->timer.function = channel_timer_due;
+	c->path = channel_path_new(c);
 	if (!c->path)
 		goto free;
 	err = c->path->transport->open(c->path, &device->params.address);
@@ -527,7 +528,7 @@ void rmem_channel_open(struct rmem_channel *c, u64 boot)
 	struct rmem_client_counters count;
 	struct rmem_client_config config;
 
-	config_init(&config, c->device, c->waiter);
+	channel_config_init(&config, c->device, c->waiter);
 
 	spin_lock_bh(&c->lock);
 	count = c->client.count;
@@ -538,42 +539,42 @@ void rmem_channel_open(struct rmem_channel *c, u64 boot)
 	c->path->batch_bytes = config.datagram_bytes;
 	rmem_client_open(&c->client, ktime_get_ns());
 	c->silent_ns = 0;
-	unfence(c);
+	channel_unfence(c);
 	c->stopped = false;
 	spin_unlock_bh(&c->lock);
 
 	memzero_explicit(&config, sizeof(config));
 
 	local_bh_disable();
-	pump(c);
-	kick(c);
+	channel_pump(c);
+	channel_kick(c);
 	local_bh_enable();
 }
 
 /* stops: for good. A channel that is stopped holds no turn in the incast window, nor gets one. */
-static void cancel(struct rmem_channel *c, enum rmem_client_result result, bool stops)
+static void channel_cancel(struct rmem_channel *c, enum rmem_client_result result, bool stops)
 {
 	struct rmem_op *finished = NULL;
 
 	spin_lock_bh(&c->lock);
 	if (!c->stopped)
 		finished = rmem_client_cancel_all(&c->client);
-	let_go(finished);
+	channel_let_go(finished);
 	if (stops) {
-		unfence(c);
+		channel_unfence(c);
 		c->stopped = true;
 	}
 	spin_unlock_bh(&c->lock);
 
 	local_bh_disable();
-	finish(c, finished, result, 0);
-	kick(c);
+	channel_finish(c, finished, result, 0);
+	channel_kick(c);
 	local_bh_enable();
 }
 
 void rmem_channel_cancel(struct rmem_channel *c, enum rmem_client_result result)
 {
-	cancel(c, result, false);
+	channel_cancel(c, result, false);
 }
 
 void rmem_channel_rolled_back(struct rmem_channel *c)
@@ -585,14 +586,14 @@ void rmem_channel_rolled_back(struct rmem_channel *c)
 	before = c->client.state;
 	if (!c->stopped && before != RMEM_CHANNEL_CLOSED) {
 		finished = rmem_client_rolled_back(&c->client);
-		let_go(finished);
-		note_state(c, before);
+		channel_let_go(finished);
+		channel_note_state(c, before);
 	}
 	spin_unlock_bh(&c->lock);
 
 	local_bh_disable();
-	finish(c, finished, RMEM_CLIENT_LOST, 0);
-	kick(c);
+	channel_finish(c, finished, RMEM_CLIENT_LOST, 0);
+	channel_kick(c);
 	local_bh_enable();
 }
 
@@ -607,7 +608,7 @@ bool rmem_channel_take_back(struct rmem_channel *c, struct rmem_op *op)
 		before = c->client.state;
 		rmem_client_cancel(&c->client, op, ktime_get_ns());
 		op->held = false;
-		note_state(c, before);
+		channel_note_state(c, before);
 	}
 	spin_unlock_bh(&c->lock);
 	return held;
@@ -616,9 +617,9 @@ bool rmem_channel_take_back(struct rmem_channel *c, struct rmem_op *op)
 void rmem_channel_taken_back(struct rmem_channel *c, struct rmem_op *op)
 {
 	local_bh_disable();
-	finish(c, op, RMEM_CLIENT_CANCELLED, 0);
-	pump(c);
-	kick(c);
+	channel_finish(c, op, RMEM_CLIENT_CANCELLED, 0);
+	channel_pump(c);
+	channel_kick(c);
 	local_bh_enable();
 }
 
@@ -634,17 +635,17 @@ void rmem_channel_close(struct rmem_channel *c)
 		before = c->client.state;
 		now_ns = ktime_get_ns();
 		rmem_client_close(&c->client, now_ns);
-		settle(c, now_ns, before, &batch);
+		channel_settle_state(c, now_ns, before, &batch);
 	}
 	spin_unlock(&c->lock);
-	transmit(c, &batch);
+	channel_transmit(c, &batch);
 	local_bh_enable();
 }
 
 void rmem_channel_stop(struct rmem_channel *c)
 {
 	c->path->transport->quiesce(c->path);
-	cancel(c, RMEM_CLIENT_CANCELLED, true);
+	channel_cancel(c, RMEM_CLIENT_CANCELLED, true);
 
 	spin_lock_bh(&waiters_lock);
 	if (!hlist_unhashed(&c->waiter_entry))

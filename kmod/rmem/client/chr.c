@@ -13,7 +13,7 @@
 static dev_t first;
 static struct class *class;
 
-static struct rmem_chr_file *file_new(struct rmem_device *device)
+static struct rmem_chr_file *chr_file_new(struct rmem_device *device)
 {
 	struct rmem_chr_file *mine = kzalloc(sizeof(*mine), GFP_KERNEL);
 
@@ -26,7 +26,7 @@ static struct rmem_chr_file *file_new(struct rmem_device *device)
 	return mine;
 }
 
-static void file_free(struct rmem_chr_file *file)
+static void chr_file_free(struct rmem_chr_file *file)
 {
 	struct rmem_device *device = file->device;
 
@@ -36,7 +36,7 @@ static void file_free(struct rmem_chr_file *file)
 }
 
 /* Sessions at the node as it is now, if that has restarted. */
-static int file_connect(struct rmem_chr_file *file)
+static int chr_file_connect(struct rmem_chr_file *file)
 {
 	struct rmem_device *device = file->device;
 	int err = 0;
@@ -59,7 +59,7 @@ static int file_connect(struct rmem_chr_file *file)
 static int chr_open(struct inode *inode, struct file *file)
 {
 	struct rmem_device *device = container_of(inode->i_cdev, struct rmem_device, chr.cdev);
-	struct rmem_chr_file *mine = file_new(device);
+	struct rmem_chr_file *mine = chr_file_new(device);
 	int err;
 
 	if (!mine)
@@ -70,9 +70,9 @@ static int chr_open(struct inode *inode, struct file *file)
 	}
 	mine->channel = (unsigned int)atomic_fetch_inc(&device->chr.turn) % device->queues;
 	kref_get(&device->ref);
-	err = file_connect(mine);
+	err = chr_file_connect(mine);
 	if (err) {
-		file_free(mine);
+		chr_file_free(mine);
 		return err == -EINTR ? -ERESTARTSYS : err;
 	}
 	file->private_data = mine;
@@ -81,7 +81,7 @@ static int chr_open(struct inode *inode, struct file *file)
 
 static int chr_release(struct inode *inode, struct file *file)
 {
-	file_free(file->private_data);
+	chr_file_free(file->private_data);
 	return 0;
 }
 

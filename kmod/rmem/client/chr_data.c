@@ -32,23 +32,23 @@ bool rmem_chr_walk(struct rmem_op *core, u32 offset, u32 bytes, rmem_walk_fn fn,
 	return true;
 }
 
-static bool has_data(const struct rmem_io *io)
+static bool chr_data_has(const struct rmem_io *io)
 {
 	return io->type == RMEM_IO_READ || io->type == RMEM_IO_WRITE ||
 	       (io->type == RMEM_IO_PUT && io->bytes);
 }
 
-static bool is_copied(const struct rmem_io *io)
+static bool chr_data_is_copied(const struct rmem_io *io)
 {
 	return io->bytes <= COPY_BYTES;
 }
 
-static unsigned int pages_of(const struct rmem_io *io)
+static unsigned int chr_data_pages_of(const struct rmem_io *io)
 {
 	return DIV_ROUND_UP(offset_in_page(io->data) + io->bytes, PAGE_SIZE);
 }
 
-static void set_data(struct chr_op *op, const struct bio_vec *bvec, u32 done_bytes)
+static void chr_data_set(struct chr_op *op, const struct bio_vec *bvec, u32 done_bytes)
 {
 	op->data.bvec = bvec;
 	op->data.iter = (struct bvec_iter){
@@ -57,23 +57,23 @@ static void set_data(struct chr_op *op, const struct bio_vec *bvec, u32 done_byt
 	};
 }
 
-static void set_copy(struct chr_op *op, u8 *copy)
+static void chr_data_set_copy(struct chr_op *op, u8 *copy)
 {
 	op->copy = copy;
 	bvec_set_page(&op->own[0], virt_to_page(copy), op->op.len, offset_in_page(copy));
-	set_data(op, op->own, 0);
+	chr_data_set(op, op->own, 0);
 }
 
-static int copy(struct chr_op *op)
+static int chr_data_copy(struct chr_op *op)
 {
-	set_copy(op, (u8 *)&op->own[1]);
+	chr_data_set_copy(op, (u8 *)&op->own[1]);
 	if (op->op.type == RMEM_READ)
 		return 0;
 	return copy_from_user(op->copy, u64_to_user_ptr(op->user), op->op.len) ? -EFAULT : 0;
 }
 
 /* A vector's data from the program, or to it. */
-static int copy_ranges(const struct chr_op *op, bool in)
+static int chr_data_copy_ranges(const struct chr_op *op, bool in)
 {
 	const struct rmem_io_vec *vec = op->vec, *end = vec + op->op.vector.ranges;
 	u8 *at = op->copy;
@@ -87,7 +87,7 @@ static int copy_ranges(const struct chr_op *op, bool in)
 	return 0;
 }
 
-static int take_ranges(struct chr_op *op, unsigned int ranges)
+static int chr_data_take_ranges(struct chr_op *op, unsigned int ranges)
 {
 	struct rmem_io_vec *vec = (struct rmem_io_vec *)&op->own[1];
 	struct rmem_range *range = (struct rmem_range *)&vec[ranges];
@@ -108,12 +108,12 @@ static int take_ranges(struct chr_op *op, unsigned int ranges)
 		return -EINVAL;
 	op->vec = vec;
 	op->op.vector = (struct rmem_op_vector){ .range = range, .ranges = ranges };
-	set_copy(op, (u8 *)&range[ranges]);
-	return op->op.type == RMEM_WRITEV ? copy_ranges(op, true) : 0;
+	chr_data_set_copy(op, (u8 *)&range[ranges]);
+	return op->op.type == RMEM_WRITEV ? chr_data_copy_ranges(op, true) : 0;
 }
 
 /* The name as it is on the wire, behind the op, which begins as zeros. */
-static int take_name(struct chr_op *op, const struct rmem_io *io)
+static int chr_data_take_name(struct chr_op *op, const struct rmem_io *io)
 {
 	struct rmem_named *named = (struct rmem_named *)op->own;
 
@@ -133,7 +133,7 @@ static int take_name(struct chr_op *op, const struct rmem_io *io)
 }
 
 /* Copies the region that a LOOKUP has found to the program. */
-static int give_range(const struct chr_op *op)
+static int chr_data_give_range(const struct chr_op *op)
 {
 	const struct rmem_io_range range = {
 		.addr = op->op.name.addr,
@@ -144,7 +144,7 @@ static int give_range(const struct chr_op *op)
 }
 
 /* The same of a LIST's. */
-static int give_region(const struct chr_op *op)
+static int chr_data_give_region(const struct chr_op *op)
 {
 	const struct rmem_listed *listed = op->op.name.listed;
 	struct rmem_io_region region = {
@@ -158,7 +158,7 @@ static int give_region(const struct chr_op *op)
 	return copy_to_user(u64_to_user_ptr(op->user), &region, sizeof(region)) ? -EFAULT : 0;
 }
 
-static int pin(struct chr_op *op, unsigned int pages)
+static int chr_data_pin(struct chr_op *op, unsigned int pages)
 {
 	unsigned int offset = offset_in_page(op->user), i;
 	struct page *page[PAGES_MAX];
@@ -173,11 +173,11 @@ static int pin(struct chr_op *op, unsigned int pages)
 	op->pinned = got;
 	if (got < pages)
 		return -EFAULT;
-	set_data(op, op->own, offset);
+	chr_data_set(op, op->own, offset);
 	return 0;
 }
 
-static int import(struct chr_op *op)
+static int chr_data_import(struct chr_op *op)
 {
 	struct iov_iter iter;
 	int rw = op->op.type == RMEM_READ ? READ : WRITE;
@@ -185,7 +185,7 @@ static int import(struct chr_op *op)
 
 	if (err)
 		return err;
-	set_data(op, iter.bvec, iter.iov_offset);
+	chr_data_set(op, iter.bvec, iter.iov_offset);
 	return 0;
 }
 
@@ -196,34 +196,34 @@ size_t rmem_chr_data_room(const struct rmem_io *io, bool fixed)
 		       io->ranges * (sizeof(struct rmem_io_vec) + sizeof(struct rmem_range));
 	if (rmem_chr_has_name(io))
 		return sizeof(struct rmem_named) + sizeof(struct rmem_listed);
-	if (!has_data(io) || fixed)
+	if (!chr_data_has(io) || fixed)
 		return 0;
-	if (is_copied(io))
+	if (chr_data_is_copied(io))
 		return sizeof(struct bio_vec) + io->bytes;
-	return pages_of(io) * sizeof(struct bio_vec);
+	return chr_data_pages_of(io) * sizeof(struct bio_vec);
 }
 
 int rmem_chr_data_take(struct chr_op *op, const struct rmem_io *io, bool fixed)
 {
 	if (rmem_chr_has_ranges(io))
-		return take_ranges(op, io->ranges);
+		return chr_data_take_ranges(op, io->ranges);
 	if (rmem_chr_has_name(io))
-		return take_name(op, io);
-	if (!has_data(io))
+		return chr_data_take_name(op, io);
+	if (!chr_data_has(io))
 		return 0;
 	if (fixed)
-		return import(op);
-	return is_copied(io) ? copy(op) : pin(op, pages_of(io));
+		return chr_data_import(op);
+	return chr_data_is_copied(io) ? chr_data_copy(op) : chr_data_pin(op, chr_data_pages_of(io));
 }
 
 int rmem_chr_data_give(const struct chr_op *op)
 {
 	if (op->op.type == RMEM_READV)
-		return copy_ranges(op, false);
+		return chr_data_copy_ranges(op, false);
 	if (op->op.type == RMEM_LOOKUP)
-		return give_range(op);
+		return chr_data_give_range(op);
 	if (op->op.type == RMEM_LIST)
-		return give_region(op);
+		return chr_data_give_region(op);
 	if (op->op.type != RMEM_READ || !op->copy)
 		return 0;
 	return copy_to_user(u64_to_user_ptr(op->user), op->copy, op->op.len) ? -EFAULT : 0;

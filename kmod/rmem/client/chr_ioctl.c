@@ -11,7 +11,7 @@
 #define ALLOC_TRIES 8
 #define TIMEOUT_US_MAX BIT_ULL(50) /* as good as never */
 
-static void ioctl_op_end(struct rmem_op *core, enum rmem_client_result result)
+static void chr_ioctl_op_end(struct rmem_op *core, enum rmem_client_result result)
 {
 	struct chr_op *op = container_of(core, struct chr_op, op);
 
@@ -19,10 +19,10 @@ static void ioctl_op_end(struct rmem_op *core, enum rmem_client_result result)
 	complete(&op->done);
 }
 
-static const struct rmem_op_ops ioctl_op_ops = { .walk = rmem_chr_walk, .end = ioctl_op_end };
+static const struct rmem_op_ops ioctl_op_ops = { .walk = rmem_chr_walk, .end = chr_ioctl_op_end };
 
 /* Its end; when the time is up or the program is killed it is taken back. */
-static void wait_op(struct chr_op *op, u64 timeout_us)
+static void chr_ioctl_wait_op(struct chr_op *op, u64 timeout_us)
 {
 	unsigned long timeout = MAX_SCHEDULE_TIMEOUT;
 	long left;
@@ -36,7 +36,7 @@ static void wait_op(struct chr_op *op, u64 timeout_us)
 	wait_for_completion(&op->done);
 }
 
-static long ioctl_io(struct file *file, const void __user *arg)
+static long chr_ioctl_io(struct file *file, const void __user *arg)
 {
 	struct rmem_io io;
 	struct chr_op *op;
@@ -55,12 +55,13 @@ static long ioctl_io(struct file *file, const void __user *arg)
 		rmem_chr_op_free(op);
 		return err;
 	}
-	wait_op(op, io.timeout_us);
+	chr_ioctl_wait_op(op, io.timeout_us);
 	return rmem_chr_op_conclude(op);
 }
 
 /* One op serves all requests of a call, so that no allocation can fail between them. */
-static int call_begin(struct chr_op *op, u8 type, u64 addr, u32 bytes, unsigned int channel)
+static int chr_ioctl_call_begin(struct chr_op *op, u8 type, u64 addr, u32 bytes,
+				unsigned int channel)
 {
 	op->op.type = type;
 	op->op.addr = addr;
@@ -69,13 +70,13 @@ static int call_begin(struct chr_op *op, u8 type, u64 addr, u32 bytes, unsigned 
 	return rmem_chr_op_submit_by(op, channel);
 }
 
-static int call(struct chr_op *op, u8 type, u64 addr, u32 bytes, unsigned int channel)
+static int chr_ioctl_call(struct chr_op *op, u8 type, u64 addr, u32 bytes, unsigned int channel)
 {
-	int err = call_begin(op, type, addr, bytes, channel);
+	int err = chr_ioctl_call_begin(op, type, addr, bytes, channel);
 
 	if (err)
 		return err;
-	wait_op(op, 0);
+	chr_ioctl_wait_op(op, 0);
 	return rmem_chr_op_error(op);
 }
 
@@ -83,13 +84,13 @@ static int call(struct chr_op *op, u8 type, u64 addr, u32 bytes, unsigned int ch
  * The channel for ALLOCs has one op at a time: the next one's floor is then above its id, which is
  * how the node learns of an ALLOC's receipt.
  */
-static unsigned int calls_channel(const struct rmem_chr_file *file)
+static unsigned int chr_ioctl_calls_channel(const struct rmem_chr_file *file)
 	__must_hold(&file->device->calls)
 {
 	return file->device->queues;
 }
 
-static int call_alloc(struct chr_op *op, struct rmem_io_alloc *io)
+static int chr_ioctl_call_alloc(struct chr_op *op, struct rmem_io_alloc *io)
 {
 	int err;
 
@@ -98,7 +99,7 @@ static int call_alloc(struct chr_op *op, struct rmem_io_alloc *io)
 		.addr = io->addr,
 		.perm = io->perm,
 	};
-	err = call(op, RMEM_ALLOC, 0, 0, calls_channel(op->file));
+	err = chr_ioctl_call(op, RMEM_ALLOC, 0, 0, chr_ioctl_calls_channel(op->file));
 	if (!err) {
 		io->addr = op->op.range.addr;
 		io->bytes = op->op.range.bytes;
@@ -106,7 +107,7 @@ static int call_alloc(struct chr_op *op, struct rmem_io_alloc *io)
 	return err;
 }
 
-static void set_range(struct chr_op *op, u64 addr, u64 bytes)
+static void chr_ioctl_set_range(struct chr_op *op, u64 addr, u64 bytes)
 {
 	op->op.range = (struct rmem_op_range){ .addr = addr, .bytes = bytes };
 }
@@ -115,11 +116,11 @@ static void set_range(struct chr_op *op, u64 addr, u64 bytes)
  * Frees a region that the program will never learn of. A killed program doesn't wait long for the
  * answer. If no FREE arrives, cancelling it ends the session that made the region; this undoes it.
  */
-static void call_undo(struct chr_op *op, const struct rmem_io_alloc *io)
+static void chr_ioctl_call_undo(struct chr_op *op, const struct rmem_io_alloc *io)
 {
-	set_range(op, io->addr, io->bytes);
+	chr_ioctl_set_range(op, io->addr, io->bytes);
 	op->op.range.undoes = true;
-	if (call_begin(op, RMEM_FREE, 0, 0, calls_channel(op->file)) ||
+	if (chr_ioctl_call_begin(op, RMEM_FREE, 0, 0, chr_ioctl_calls_channel(op->file)) ||
 	    wait_for_completion_timeout(&op->done, msecs_to_jiffies(RMEM_CHR_LINGER_MS)))
 		return;
 	rmem_chr_op_take_back(op, -ECANCELED);
@@ -127,8 +128,8 @@ static void call_undo(struct chr_op *op, const struct rmem_io_alloc *io)
 }
 
 /* The node keeps the region once a later request, here a READ, has acknowledged the ALLOC. */
-static int alloc_region(struct chr_op *op, const struct rmem_io_alloc *wanted,
-			struct rmem_io_alloc *io)
+static int chr_ioctl_alloc_region(struct chr_op *op, const struct rmem_io_alloc *wanted,
+				  struct rmem_io_alloc *io)
 	__must_hold(&op->file->device->calls)
 {
 	unsigned int tries = 0;
@@ -136,33 +137,34 @@ static int alloc_region(struct chr_op *op, const struct rmem_io_alloc *wanted,
 
 	do {
 		*io = *wanted;
-		err = call_alloc(op, io);
+		err = chr_ioctl_call_alloc(op, io);
 		if (err)
 			return err == -EFAULT ? -EAGAIN : err;
-		err = call(op, RMEM_READ, io->addr, 1, calls_channel(op->file));
+		err = chr_ioctl_call(op, RMEM_READ, io->addr, 1, chr_ioctl_calls_channel(op->file));
 		/* The session ended before the node knew; the region went with it. */
 	} while (err == -EFAULT && ++tries < ALLOC_TRIES);
 	if (err == -EFAULT)
 		return -EAGAIN;
 	if (err)
-		call_undo(op, io);
+		chr_ioctl_call_undo(op, io);
 	return err;
 }
 
 /* copy_to_user() can fault into a slow userfaultfd handler, so device->calls is not held. */
-static int tell_region(struct chr_op *op, const struct rmem_io_alloc *io, void __user *arg)
+static int chr_ioctl_tell_region(struct chr_op *op, const struct rmem_io_alloc *io,
+				 void __user *arg)
 {
 	struct rmem_device *device = op->file->device;
 
 	if (!copy_to_user(arg, io, sizeof(*io)))
 		return 0;
 	mutex_lock(&device->calls);
-	call_undo(op, io);
+	chr_ioctl_call_undo(op, io);
 	mutex_unlock(&device->calls);
 	return -EFAULT;
 }
 
-static long ioctl_alloc(struct file *opened, void __user *arg)
+static long chr_ioctl_alloc(struct file *opened, void __user *arg)
 {
 	const struct rmem_io byte = { .type = RMEM_IO_READ, .bytes = 1 };
 	struct rmem_chr_file *file = opened->private_data;
@@ -180,17 +182,17 @@ static long ioctl_alloc(struct file *opened, void __user *arg)
 	if (IS_ERR(op))
 		return PTR_ERR(op);
 	if (!mutex_lock_killable(&file->device->calls)) {
-		err = alloc_region(op, &wanted, &io);
+		err = chr_ioctl_alloc_region(op, &wanted, &io);
 		mutex_unlock(&file->device->calls);
 		if (!err)
-			err = tell_region(op, &io, arg);
+			err = chr_ioctl_tell_region(op, &io, arg);
 	}
 	rmem_chr_op_free(op);
 	return err;
 }
 
 /* By the file's own channel: no copy of a change it took back comes after this. */
-static int call_free(struct rmem_chr_file *file, const struct rmem_io_range *io)
+static int chr_ioctl_call_free(struct rmem_chr_file *file, const struct rmem_io_range *io)
 {
 	const struct rmem_io nothing = { .type = RMEM_IO_FENCE };
 	struct chr_op *op = rmem_chr_op_new(file, &nothing, &ioctl_op_ops, NULL);
@@ -198,8 +200,8 @@ static int call_free(struct rmem_chr_file *file, const struct rmem_io_range *io)
 
 	if (IS_ERR(op))
 		return PTR_ERR(op);
-	set_range(op, io->addr, io->bytes);
-	err = call(op, RMEM_FREE, 0, 0, file->channel);
+	chr_ioctl_set_range(op, io->addr, io->bytes);
+	err = chr_ioctl_call(op, RMEM_FREE, 0, 0, file->channel);
 	/* Executed in a session that ended before its answer came; a retry has the same answer. */
 	if (err == -EFAULT && op->op.sent_before)
 		err = 0;
@@ -207,7 +209,7 @@ static int call_free(struct rmem_chr_file *file, const struct rmem_io_range *io)
 	return err;
 }
 
-static long ioctl_free(struct file *file, const void __user *arg)
+static long chr_ioctl_free(struct file *file, const void __user *arg)
 {
 	struct rmem_io_range io;
 
@@ -215,10 +217,10 @@ static long ioctl_free(struct file *file, const void __user *arg)
 		return -EBADF;
 	if (copy_from_user(&io, arg, sizeof(io)))
 		return -EFAULT;
-	return call_free(file->private_data, &io);
+	return chr_ioctl_call_free(file->private_data, &io);
 }
 
-static long ioctl_cancel(struct rmem_chr_file *file, const void __user *arg)
+static long chr_ioctl_cancel(struct rmem_chr_file *file, const void __user *arg)
 {
 	struct rmem_chr_which which = {};
 
@@ -227,7 +229,7 @@ static long ioctl_cancel(struct rmem_chr_file *file, const void __user *arg)
 	return rmem_chr_cancel(file, &which);
 }
 
-static long ioctl_info(const struct rmem_chr_file *file, void __user *arg)
+static long chr_ioctl_info(const struct rmem_chr_file *file, void __user *arg)
 {
 	const struct rmem_device *device = file->device;
 	struct rmem_io_info info = {
@@ -249,15 +251,15 @@ long rmem_chr_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 
 	switch (cmd) {
 	case RMEM_IOC_IO:
-		return ioctl_io(file, user);
+		return chr_ioctl_io(file, user);
 	case RMEM_IOC_ALLOC:
-		return ioctl_alloc(file, user);
+		return chr_ioctl_alloc(file, user);
 	case RMEM_IOC_FREE:
-		return ioctl_free(file, user);
+		return chr_ioctl_free(file, user);
 	case RMEM_IOC_CANCEL:
-		return ioctl_cancel(file->private_data, user);
+		return chr_ioctl_cancel(file->private_data, user);
 	case RMEM_IOC_INFO:
-		return ioctl_info(file->private_data, user);
+		return chr_ioctl_info(file->private_data, user);
 	default:
 		return -ENOTTY;
 	}

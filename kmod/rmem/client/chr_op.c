@@ -70,7 +70,7 @@ static u8 chr_op_type(u8 type)
 	}
 }
 
-static bool vector_fits(const struct rmem_chr_file *file, const struct rmem_io *io)
+static bool chr_op_vector_fits(const struct rmem_chr_file *file, const struct rmem_io *io)
 {
 	u32 ranges_bytes = io->ranges * sizeof(struct rmem_range);
 	u64 bytes = io->type == RMEM_IO_READV ? max(io->bytes, ranges_bytes)
@@ -108,7 +108,7 @@ int rmem_chr_op_check(const struct file *file, const struct rmem_io *io)
 	case RMEM_IO_READV:
 	case RMEM_IO_WRITEV:
 		valid &= io->bytes && !io->addr && !io->how &&
-			 vector_fits(mine, io);
+			 chr_op_vector_fits(mine, io);
 		break;
 	case RMEM_IO_COPY:
 		valid &= io->bytes && io->bytes <= RMEM_COPY_BYTES_MAX && !io->how;
@@ -145,7 +145,7 @@ void rmem_chr_op_free(struct chr_op *op)
 	kfree(op);
 }
 
-static void op_set_operands(struct rmem_op *op, const struct rmem_io *io)
+static void chr_op_set_operands(struct rmem_op *op, const struct rmem_io *io)
 {
 	if (op->type == RMEM_COPY)
 		op->copy.from = io->from;
@@ -182,7 +182,7 @@ struct chr_op *rmem_chr_op_new(struct rmem_chr_file *file, const struct rmem_io 
 	op->op.ops = ops;
 	op->op.addr = io->addr;
 	op->op.len = io->bytes;
-	op_set_operands(&op->op, io);
+	chr_op_set_operands(&op->op, io);
 	op->file = file;
 	op->owner = cmd ? current->files : NULL;
 	op->cookie = io->cookie;
@@ -201,7 +201,7 @@ struct chr_op *rmem_chr_op_new(struct rmem_chr_file *file, const struct rmem_io 
 }
 
 /* Where it is found to be taken back, until it has ended. */
-static void list_add_op(struct chr_op *op)
+static void chr_op_list_add(struct chr_op *op)
 {
 	spin_lock_bh(&op->file->lock);
 	op->number = ++op->file->begun;
@@ -209,7 +209,7 @@ static void list_add_op(struct chr_op *op)
 	spin_unlock_bh(&op->file->lock);
 }
 
-static void list_remove_op(struct chr_op *op)
+static void chr_op_list_remove(struct chr_op *op)
 {
 	struct rmem_chr_file *file = op->file;
 
@@ -221,7 +221,7 @@ static void list_remove_op(struct chr_op *op)
 }
 
 /* The node has restarted since the file was opened. */
-static bool file_is_stale(const struct rmem_chr_file *file)
+static bool chr_file_is_stale(const struct rmem_chr_file *file)
 {
 	return READ_ONCE(file->device->generation) != file->generation ||
 	       READ_ONCE(file->device->state) == RMEM_DEVICE_LOST;
@@ -233,19 +233,19 @@ int rmem_chr_op_submit_by(struct chr_op *op, unsigned int channel)
 	bool taken = false;
 
 	op->channel = channel;
-	list_add_op(op);
+	chr_op_list_add(op);
 	/* Channels go a grace period after the device was gone; one after LOST they begin anew. */
 	rcu_read_lock();
-	if (likely(!READ_ONCE(device->gone) && !file_is_stale(op->file)))
+	if (likely(!READ_ONCE(device->gone) && !chr_file_is_stale(op->file)))
 		taken = rmem_channel_submit(device->channel[channel], &op->op, true);
 	rcu_read_unlock();
 	if (likely(taken))
 		return 0;
-	list_remove_op(op);
+	chr_op_list_remove(op);
 	rmem_count(device, RMEM_COUNT_FAILED);
 	if (READ_ONCE(device->gone))
 		return -ENODEV;
-	return file_is_stale(op->file) ? -ESTALE : -ETIMEDOUT;
+	return chr_file_is_stale(op->file) ? -ESTALE : -ETIMEDOUT;
 }
 
 int rmem_chr_op_submit(struct chr_op *op)
@@ -310,13 +310,13 @@ void rmem_chr_op_ended(struct chr_op *op, enum rmem_client_result result)
 	if (unlikely(result != RMEM_CLIENT_OK))
 		rmem_count(op->file->device, RMEM_COUNT_FAILED);
 	op->result = result;
-	list_remove_op(op);
+	chr_op_list_remove(op);
 }
 
 /* ---- cancelling ---- */
 
 /* As long as rcu_read_lock() is held. NULL: the device is gone, and all ends. */
-static struct rmem_channel *device_channel(struct rmem_device *device, unsigned int channel)
+static struct rmem_channel *chr_op_device_channel(struct rmem_device *device, unsigned int channel)
 {
 	return READ_ONCE(device->gone) ? NULL : device->channel[channel];
 }
@@ -326,7 +326,7 @@ void rmem_chr_op_take_back(struct chr_op *op, int error)
 	struct rmem_channel *channel;
 
 	rcu_read_lock();
-	channel = device_channel(op->file->device, op->channel);
+	channel = chr_op_device_channel(op->file->device, op->channel);
 	if (channel && rmem_channel_take_back(channel, &op->op)) {
 		op->taken_back = error;
 		rmem_channel_taken_back(channel, &op->op);
@@ -334,7 +334,7 @@ void rmem_chr_op_take_back(struct chr_op *op, int error)
 	rcu_read_unlock();
 }
 
-static bool is_meant(const struct chr_op *op, const struct rmem_chr_which *which)
+static bool chr_op_is_meant(const struct chr_op *op, const struct rmem_chr_which *which)
 {
 	if (which->owner)
 		return op->owner == which->owner;
@@ -342,14 +342,14 @@ static bool is_meant(const struct chr_op *op, const struct rmem_chr_which *which
 }
 
 /* The last one that is under way and is meant, of the first `begun` ones. */
-static struct chr_op *file_take_back(struct rmem_chr_file *file, struct rmem_channel *channel,
-				     const struct rmem_chr_which *which, u64 begun)
+static struct chr_op *chr_file_take_back(struct rmem_chr_file *file, struct rmem_channel *channel,
+					 const struct rmem_chr_which *which, u64 begun)
 	__must_hold(&file->lock)
 {
 	struct chr_op *op;
 
 	list_for_each_entry_reverse(op, &file->ops, entry) {
-		if (op->number <= begun && is_meant(op, which) &&
+		if (op->number <= begun && chr_op_is_meant(op, which) &&
 		    rmem_channel_take_back(channel, &op->op))
 			return op;
 	}
@@ -357,17 +357,17 @@ static struct chr_op *file_take_back(struct rmem_chr_file *file, struct rmem_cha
 }
 
 /* Cancels one op. False: none is left. */
-static bool file_cancel_one(struct rmem_chr_file *file, const struct rmem_chr_which *which,
-			    u64 begun)
+static bool chr_file_cancel_one(struct rmem_chr_file *file, const struct rmem_chr_which *which,
+				u64 begun)
 {
 	struct rmem_channel *channel;
 	struct chr_op *op = NULL;
 
 	rcu_read_lock();
-	channel = device_channel(file->device, file->channel);
+	channel = chr_op_device_channel(file->device, file->channel);
 	if (channel) {
 		spin_lock_bh(&file->lock);
-		op = file_take_back(file, channel, which, begun);
+		op = chr_file_take_back(file, channel, which, begun);
 		spin_unlock_bh(&file->lock);
 	}
 	if (op) {
@@ -388,21 +388,21 @@ unsigned int rmem_chr_cancel(struct rmem_chr_file *file, const struct rmem_chr_w
 	spin_lock_bh(&file->lock);
 	begun = file->begun;
 	spin_unlock_bh(&file->lock);
-	while (file_cancel_one(file, which, begun)) {
+	while (chr_file_cancel_one(file, which, begun)) {
 		ops++;
 		cond_resched();
 	}
 	return ops;
 }
 
-static bool file_has(struct rmem_chr_file *file, const struct rmem_chr_which *which)
+static bool chr_file_has(struct rmem_chr_file *file, const struct rmem_chr_which *which)
 {
 	struct chr_op *op;
 	bool has = false;
 
 	spin_lock_bh(&file->lock);
 	list_for_each_entry(op, &file->ops, entry) {
-		has = is_meant(op, which);
+		has = chr_op_is_meant(op, which);
 		if (has)
 			break;
 	}
@@ -422,7 +422,7 @@ int rmem_chr_flush(struct file *opened, fl_owner_t owner)
 
 	if (!(current->flags & PF_EXITING))
 		return 0;
-	wait_event_timeout(file->ended, !file_has(file, &which),
+	wait_event_timeout(file->ended, !chr_file_has(file, &which),
 			   msecs_to_jiffies(RMEM_CHR_LINGER_MS));
 	rmem_chr_cancel(file, &which);
 	return 0;

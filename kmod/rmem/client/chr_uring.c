@@ -13,7 +13,7 @@ struct chr_pdu {
 	struct chr_op *op;
 };
 
-static struct chr_pdu *pdu_of(struct io_uring_cmd *cmd)
+static struct chr_pdu *chr_uring_pdu_of(struct io_uring_cmd *cmd)
 {
 	static_assert(sizeof(struct chr_pdu) <= sizeof(cmd->pdu));
 	return (struct chr_pdu *)cmd->pdu;
@@ -22,7 +22,7 @@ static struct chr_pdu *pdu_of(struct io_uring_cmd *cmd)
 static struct workqueue_struct *concluders;
 
 /* In a kernel thread, since the thread that asked has exited. Fails if its whole program has. */
-static int conclude_elsewhere(struct chr_op *op)
+static int chr_uring_conclude_elsewhere(struct chr_op *op)
 {
 	struct mm_struct *mm = op->mm;
 	int err;
@@ -38,41 +38,41 @@ static int conclude_elsewhere(struct chr_op *op)
 	return err;
 }
 
-static void conclude_later(struct work_struct *work)
+static void chr_uring_conclude_later(struct work_struct *work)
 {
 	struct chr_op *op = container_of(work, struct chr_op, later);
 	struct io_uring_cmd *cmd = op->cmd;
 
-	io_uring_cmd_done(cmd, conclude_elsewhere(op), 0, IO_URING_F_UNLOCKED);
+	io_uring_cmd_done(cmd, chr_uring_conclude_elsewhere(op), 0, IO_URING_F_UNLOCKED);
 }
 
 /*
  * The thread that asked; or, when that has exited, a kernel thread. Between the two it is a thread
  * that exits, and has no memory any more.
  */
-static void uring_end(struct io_uring_cmd *cmd, unsigned int issue_flags)
+static void chr_uring_end(struct io_uring_cmd *cmd, unsigned int issue_flags)
 {
-	struct chr_op *op = pdu_of(cmd)->op;
+	struct chr_op *op = chr_uring_pdu_of(cmd)->op;
 
 	if (likely(current->mm == op->mm)) {
 		io_uring_cmd_done(cmd, rmem_chr_op_conclude(op), 0, issue_flags);
 	} else if (current->flags & PF_KTHREAD) {
-		io_uring_cmd_done(cmd, conclude_elsewhere(op), 0, issue_flags);
+		io_uring_cmd_done(cmd, chr_uring_conclude_elsewhere(op), 0, issue_flags);
 	} else {
-		INIT_WORK(&op->later, conclude_later);
+		INIT_WORK(&op->later, chr_uring_conclude_later);
 		queue_work(concluders, &op->later);
 	}
 }
 
-static void uring_op_end(struct rmem_op *core, enum rmem_client_result result)
+static void chr_uring_op_end(struct rmem_op *core, enum rmem_client_result result)
 {
 	struct chr_op *op = container_of(core, struct chr_op, op);
 
 	rmem_chr_op_ended(op, result);
-	io_uring_cmd_complete_in_task(op->cmd, uring_end);
+	io_uring_cmd_complete_in_task(op->cmd, chr_uring_end);
 }
 
-static const struct rmem_op_ops uring_op_ops = { .walk = rmem_chr_walk, .end = uring_op_end };
+static const struct rmem_op_ops uring_op_ops = { .walk = rmem_chr_walk, .end = chr_uring_op_end };
 
 int rmem_chr_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
 {
@@ -97,7 +97,7 @@ int rmem_chr_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
 	op = rmem_chr_op_new(cmd->file->private_data, &io, &uring_op_ops, cmd);
 	if (IS_ERR(op))
 		return PTR_ERR(op);
-	pdu_of(cmd)->op = op;
+	chr_uring_pdu_of(cmd)->op = op;
 	err = rmem_chr_op_submit(op);
 	if (err) {
 		rmem_chr_op_free(op);

@@ -44,7 +44,7 @@ static const char *const counter_name[] = {
 
 static_assert(ARRAY_SIZE(counter_name) == RMEM_COUNTERS);
 
-static bool is_shown(unsigned int which)
+static bool count_is_shown(unsigned int which)
 {
 	u8 type = RMEM_OPEN + (which - RMEM_COUNT_OPS) / 2;
 
@@ -58,7 +58,7 @@ static bool is_shown(unsigned int which)
 /* NULL: it isn't shown. */
 const char *rmem_count_name(unsigned int which)
 {
-	return is_shown(which) ? counter_name[which] : NULL;
+	return count_is_shown(which) ? counter_name[which] : NULL;
 }
 
 void rmem_count_op(struct rmem_device *device, const struct rmem_op *op)

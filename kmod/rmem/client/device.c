@@ -101,7 +101,7 @@ static struct rmem_device *device_new(const struct rmem_attach_params *params)
 	return device;
 }
 
-static int index_take(struct rmem_device *device, struct netlink_ext_ack *extack)
+static int device_index_take(struct rmem_device *device, struct netlink_ext_ack *extack)
 {
 	u32 wanted = device->params.index;
 	struct rmem_device *other;
@@ -137,7 +137,7 @@ static int index_take(struct rmem_device *device, struct netlink_ext_ack *extack
 	return err == -EBUSY ? -EEXIST : err;
 }
 
-static void index_give(struct rmem_device *device)
+static void device_index_give(struct rmem_device *device)
 {
 	mutex_lock(&rmem_devices_lock);
 	xa_erase(&devices, device->index);
@@ -198,7 +198,7 @@ void rmem_devices_awake(void)
 	mutex_unlock(&rmem_devices_lock);
 }
 
-static void roll_back(struct rmem_device *device)
+static void device_roll_back(struct rmem_device *device)
 {
 	unsigned int i;
 
@@ -217,14 +217,14 @@ void rmem_devices_rolled_back(void)
 	xa_for_each(&devices, index, device) {
 		/* An attach that is under way looks at rollbacks when it is done. */
 		if (device->phase == RMEM_LIVE)
-			roll_back(device);
+			device_roll_back(device);
 	}
 	mutex_unlock(&rmem_devices_lock);
 }
 
 /* ---- channels ---- */
 
-static void channels_free(struct rmem_device *device)
+static void device_channels_free(struct rmem_device *device)
 {
 	unsigned int i;
 
@@ -240,7 +240,7 @@ static void channels_free(struct rmem_device *device)
 	kfree(device->channel);
 }
 
-static int channels_new(struct rmem_device *device, struct netlink_ext_ack *extack)
+static int device_channels_new(struct rmem_device *device, struct netlink_ext_ack *extack)
 {
 	struct rmem_channel *channel;
 	unsigned int i;
@@ -251,7 +251,7 @@ static int channels_new(struct rmem_device *device, struct netlink_ext_ack *exta
 	for (i = 0; i < device->channels; i++) {
 		channel = rmem_channel_new(device, i);
 		if (IS_ERR(channel)) {
-			channels_free(device);
+			device_channels_free(device);
 			if (PTR_ERR(channel) != -ENOMEM)
 				NL_SET_ERR_MSG_FMT(extack,
 						   "no path to the node (error %ld): is there a route to it?",
@@ -267,7 +267,7 @@ static int channels_new(struct rmem_device *device, struct netlink_ext_ack *exta
  * Payload per message: as much as the path carries; whole blocks if that is at least one, so that a
  * page of swap is one packet.
  */
-static int piece_choose(struct rmem_device *device, struct netlink_ext_ack *extack)
+static int device_piece_choose(struct rmem_device *device, struct netlink_ext_ack *extack)
 {
 	struct rmem_path *path = device->channel[0]->path;
 	struct rmem_limits *limits = &device->limits;
@@ -287,14 +287,14 @@ static int piece_choose(struct rmem_device *device, struct netlink_ext_ack *exta
 }
 
 /* Milliseconds that remain to attach for all its steps. */
-static unsigned int left_ms(const struct rmem_device *device)
+static unsigned int device_left_ms(const struct rmem_device *device)
 {
 	long left = device->attach_end - jiffies;
 
 	return left > 0 ? jiffies_to_msecs(left) : 0;
 }
 
-static bool channels_settled(struct rmem_device *device, unsigned int from, unsigned int end)
+static bool device_channels_settled(struct rmem_device *device, unsigned int from, unsigned int end)
 {
 	unsigned int i;
 
@@ -307,7 +307,7 @@ static bool channels_settled(struct rmem_device *device, unsigned int from, unsi
 	return true;
 }
 
-static bool channels_open(struct rmem_device *device, unsigned int from, unsigned int end)
+static bool device_channels_open(struct rmem_device *device, unsigned int from, unsigned int end)
 {
 	unsigned int i;
 
@@ -318,7 +318,8 @@ static bool channels_open(struct rmem_device *device, unsigned int from, unsigne
 	return true;
 }
 
-static int open_error(struct rmem_device *device, unsigned int from, struct netlink_ext_ack *extack)
+static int device_open_error(struct rmem_device *device, unsigned int from,
+			     struct netlink_ext_ack *extack)
 {
 	unsigned int i;
 
@@ -342,8 +343,8 @@ static int open_error(struct rmem_device *device, unsigned int from, struct netl
 }
 
 /* Open channels from up to end. */
-static int channels_connect(struct rmem_device *device, unsigned int from, unsigned int end,
-			    struct netlink_ext_ack *extack)
+static int device_channels_connect(struct rmem_device *device, unsigned int from, unsigned int end,
+				   struct netlink_ext_ack *extack)
 {
 	unsigned int i;
 	long left;
@@ -351,19 +352,19 @@ static int channels_connect(struct rmem_device *device, unsigned int from, unsig
 	for (i = from; i < end; i++)
 		rmem_channel_open(device->channel[i], device->boot);
 	left = wait_event_interruptible_timeout(device->changed,
-						channels_settled(device, from, end),
-						msecs_to_jiffies(left_ms(device)));
+						device_channels_settled(device, from, end),
+						msecs_to_jiffies(device_left_ms(device)));
 	if (left < 0)
 		return -EINTR;
-	if (channels_open(device, from, end))
+	if (device_channels_open(device, from, end))
 		return 0;
 	if (!left)
-		return open_error(device, from, extack);
+		return device_open_error(device, from, extack);
 	NL_SET_ERR_MSG(extack, "the node restarted meanwhile: try again");
 	return -ESTALE;
 }
 
-static bool channels_closed(struct rmem_device *device)
+static bool device_channels_closed(struct rmem_device *device)
 {
 	unsigned int i;
 
@@ -376,19 +377,20 @@ static bool channels_closed(struct rmem_device *device)
 	return true;
 }
 
-static bool channels_close(struct rmem_device *device)
+static bool device_channels_close(struct rmem_device *device)
 {
 	unsigned int i;
 
 	for (i = 0; i < device->channels; i++)
 		rmem_channel_close(device->channel[i]);
-	return wait_event_timeout(device->changed, channels_closed(device),
+	return wait_event_timeout(device->changed, device_channels_closed(device),
 				  msecs_to_jiffies(CLOSE_MS));
 }
 
 /* ---- the region ---- */
 
-static int region_refused(struct rmem_device *device, u8 status, struct netlink_ext_ack *extack)
+static int device_region_refused(struct rmem_device *device, u8 status,
+				 struct netlink_ext_ack *extack)
 {
 	const struct rmem_client_node *node = &device->channel[0]->client.node;
 
@@ -411,7 +413,7 @@ static int region_refused(struct rmem_device *device, u8 status, struct netlink_
  * and the disk's might all go through other channels. So one does that changes nothing: a
  * discard of less than a page.
  */
-static int region_confirm(struct rmem_device *device, struct netlink_ext_ack *extack)
+static int device_region_confirm(struct rmem_device *device, struct netlink_ext_ack *extack)
 {
 	struct rmem_call call = {
 		.op = {
@@ -420,7 +422,7 @@ static int region_confirm(struct rmem_device *device, struct netlink_ext_ack *ex
 			.len = RMEM_BLOCK_BYTES,
 		},
 	};
-	int err = rmem_channel_call(device->channel[0], &call, left_ms(device));
+	int err = rmem_channel_call(device->channel[0], &call, device_left_ms(device));
 
 	if (!err && call.result == RMEM_CLIENT_OK)
 		return 0;
@@ -433,7 +435,7 @@ static int region_confirm(struct rmem_device *device, struct netlink_ext_ack *ex
 	return signal_pending(current) ? -EINTR : -EHOSTDOWN;
 }
 
-static int region_alloc(struct rmem_device *device, struct netlink_ext_ack *extack)
+static int device_region_alloc(struct rmem_device *device, struct netlink_ext_ack *extack)
 {
 	struct rmem_call call = {
 		.op = {
@@ -446,20 +448,20 @@ static int region_alloc(struct rmem_device *device, struct netlink_ext_ack *exta
 	};
 	int err;
 
-	err = rmem_channel_call(device->channel[0], &call, left_ms(device));
+	err = rmem_channel_call(device->channel[0], &call, device_left_ms(device));
 	if (!err && call.result == RMEM_CLIENT_REFUSED)
-		return region_refused(device, call.op.status, extack);
+		return device_region_refused(device, call.op.status, extack);
 	if (err || call.result != RMEM_CLIENT_OK) {
 		NL_SET_ERR_MSG(extack, "the node stopped answering while it was to allocate");
 		return signal_pending(current) ? -EINTR : -EHOSTDOWN;
 	}
 	device->addr = call.op.range.addr;
 	device->region_bytes = call.op.range.bytes;
-	return region_confirm(device, extack);
+	return device_region_confirm(device, extack);
 }
 
 /* Copies the node's properties from the first session's OPEN. */
-static void note_node(struct rmem_device *device)
+static void device_note_node(struct rmem_device *device)
 {
 	const struct rmem_client *client = &device->channel[0]->client;
 
@@ -470,7 +472,7 @@ static void note_node(struct rmem_device *device)
 }
 
 /* Region and sessions; with channels that have no ops. false: the node might still hold them. */
-static bool region_give_back(struct rmem_device *device, unsigned int timeout_ms)
+static bool device_region_give_back(struct rmem_device *device, unsigned int timeout_ms)
 {
 	struct rmem_call call = {
 		.op = {
@@ -487,19 +489,19 @@ static bool region_give_back(struct rmem_device *device, unsigned int timeout_ms
 		 * A new client gives back the region that this machine, restored, no longer holds.
 		 */
 		device->attach_end = jiffies + msecs_to_jiffies(timeout_ms);
-		if (channels_connect(device, 0, 1, NULL))
+		if (device_channels_connect(device, 0, 1, NULL))
 			return false;
 	}
 	if (device->region_bytes)
 		given = !rmem_channel_call(device->channel[0], &call, timeout_ms) &&
 			(call.result == RMEM_CLIENT_OK || call.result == RMEM_CLIENT_LOST);
 	/* A node that doesn't answer one doesn't answer the other. */
-	return given && channels_close(device);
+	return given && device_channels_close(device);
 }
 
 /* ---- attach ---- */
 
-static int attach(struct rmem_device *device, struct netlink_ext_ack *extack)
+static int device_bring_up(struct rmem_device *device, struct netlink_ext_ack *extack)
 {
 	int err;
 
@@ -507,19 +509,19 @@ static int attach(struct rmem_device *device, struct netlink_ext_ack *extack)
 	err = rmem_remote_join(device);
 	if (err)
 		return err;
-	err = channels_new(device, extack);
+	err = device_channels_new(device, extack);
 	if (err)
 		goto leave_remote;
-	err = piece_choose(device, extack);
+	err = device_piece_choose(device, extack);
 	if (err)
 		goto free_channels;
-	err = channels_connect(device, 0, 1, extack);
+	err = device_channels_connect(device, 0, 1, extack);
 	if (!err)
-		note_node(device);
+		device_note_node(device);
 	if (!err && device->params.bytes)
-		err = region_alloc(device, extack);
+		err = device_region_alloc(device, extack);
 	if (!err)
-		err = channels_connect(device, 1, device->channels, extack);
+		err = device_channels_connect(device, 1, device->channels, extack);
 	if (err)
 		goto give_back;
 	err = device->params.ops->add(device);
@@ -530,18 +532,19 @@ static int attach(struct rmem_device *device, struct netlink_ext_ack *extack)
 	return 0;
 
 give_back:
-	if (!region_give_back(device, FREE_MS) && device->region_bytes)
+	if (!device_region_give_back(device, FREE_MS) && device->region_bytes)
 		pr_warn("%s: a region of %llu bytes could not be given back\n",
 			device->params.address.text, device->region_bytes);
 free_channels:
-	channels_free(device);
+	device_channels_free(device);
 leave_remote:
 	rmem_remote_leave(device);
 	return err;
 }
 
 /* A machine with less can stand still while it swaps; reserve.h tells how. */
-static void warn_of_min_free(const struct rmem_device *device, struct netlink_ext_ack *extack)
+static void device_warn_of_min_free(const struct rmem_device *device,
+				    struct netlink_ext_ack *extack)
 {
 	unsigned long kib = rmem_reserve_min_free_kib();
 
@@ -568,10 +571,10 @@ int rmem_device_attach(const struct rmem_attach_params *params, u32 *index,
 		module_put(THIS_MODULE);
 		return -ENOMEM;
 	}
-	err = index_take(device, extack);
+	err = device_index_take(device, extack);
 	if (err)
 		goto put;
-	err = attach(device, extack);
+	err = device_bring_up(device, extack);
 	if (err)
 		goto give_index;
 	*index = device->index;
@@ -579,17 +582,17 @@ int rmem_device_attach(const struct rmem_attach_params *params, u32 *index,
 		(device->params.bytes ?: device->memory_bytes) >> 20,
 		device->params.transport->name, device->params.address.text, device->channels,
 		device->piece_bytes);
-	warn_of_min_free(device, extack);
+	device_warn_of_min_free(device, extack);
 	mutex_lock(&rmem_devices_lock);
 	device->phase = RMEM_LIVE;
 	if (device->rollbacks != rollbacks)
-		roll_back(device);
+		device_roll_back(device);
 	rmem_status_live(device);
 	mutex_unlock(&rmem_devices_lock);
 	return 0;
 
 give_index:
-	index_give(device);
+	device_index_give(device);
 	rmem_status_end(device);
 put:
 	device_put(device);
@@ -598,23 +601,23 @@ put:
 
 /* ---- renew ---- */
 
-static int sessions_renew(struct rmem_device *device)
+static int device_sessions_renew(struct rmem_device *device)
 {
 	int err;
 
 	device->attach_end = jiffies + msecs_to_jiffies(device->params.timeout_ms);
 	device->boot = 0;
-	err = piece_choose(device, NULL);
+	err = device_piece_choose(device, NULL);
 	if (!err)
-		err = channels_connect(device, 0, 1, NULL);
+		err = device_channels_connect(device, 0, 1, NULL);
 	if (err)
 		return err;
-	note_node(device);
-	return channels_connect(device, 1, device->channels, NULL);
+	device_note_node(device);
+	return device_channels_connect(device, 1, device->channels, NULL);
 }
 
 /* With the lock, under which a channel that is lost tells the device so. */
-static bool any_lost(struct rmem_device *device)
+static bool device_any_lost(struct rmem_device *device)
 {
 	struct rmem_channel *channel;
 	unsigned int i;
@@ -639,28 +642,28 @@ int rmem_device_renew(struct rmem_device *device)
 	/* If not gone, its channels stay until device->calls is dropped: chr_remove() takes it. */
 	if (READ_ONCE(device->gone))
 		return -ENODEV;
-	/* Pairs with file_connect(): who has this one doesn't see the state before LOST. */
+	/* Pairs with chr_file_connect(): who has this one doesn't see the state before LOST. */
 	smp_store_release(&device->generation, device->generation + 1);
 	/* From now on submitters see the new generation, or LOST, and leave the channels alone. */
 	synchronize_rcu();
 	for (i = 0; i < device->channels; i++)
 		rmem_channel_cancel(device->channel[i], RMEM_CLIENT_LOST);
-	err = sessions_renew(device);
+	err = device_sessions_renew(device);
 	if (err) {
 		/* Close the open sessions; a node that doesn't answer evicts them by itself. */
-		channels_close(device);
+		device_channels_close(device);
 		return READ_ONCE(device->gone) ? -ENODEV : err;
 	}
 	rmem_status_renewed(device);
 	/* The node has restarted again, while the device was lost still. */
-	if (any_lost(device))
+	if (device_any_lost(device))
 		rmem_status_lost(device);
 	return 0;
 }
 
 /* ---- detach ---- */
 
-static void abandon(struct rmem_device *device)
+static void device_abandon(struct rmem_device *device)
 {
 	unsigned int i;
 
@@ -670,7 +673,7 @@ static void abandon(struct rmem_device *device)
 		rmem_channel_cancel(device->channel[i], RMEM_CLIENT_CANCELLED);
 }
 
-static bool is_swap(struct rmem_device *device)
+static bool device_is_swap(struct rmem_device *device)
 {
 	return device->params.ops->is_swap && device->params.ops->is_swap(device);
 }
@@ -695,11 +698,11 @@ static struct rmem_device *device_grab(const struct rmem_device_ops *ops, u32 in
 		NL_SET_ERR_MSG_FMT(extack, "%s is in use: %s, or use force", device->name,
 				   device->params.ops->in_use);
 		err = -EBUSY;
-	} else if (force && is_swap(device) && READ_ONCE(device->state) == RMEM_DEVICE_UP) {
+	} else if (force && device_is_swap(device) && READ_ONCE(device->state) == RMEM_DEVICE_UP) {
 		NL_SET_ERR_MSG_FMT(extack, "%s is swap, and its node answers: swapoff it first",
 				   device->name);
 		err = -EBUSY;
-	} else if (force && is_swap(device)) {
+	} else if (force && device_is_swap(device)) {
 		NL_SET_ERR_MSG_FMT(extack,
 				   "%s is swap: its I/O fails from now on: swapoff, detach it",
 				   device->name);
@@ -711,7 +714,7 @@ static struct rmem_device *device_grab(const struct rmem_device_ops *ops, u32 in
 	}
 	mutex_unlock(&rmem_devices_lock);
 	if (swap) {
-		abandon(swap);
+		device_abandon(swap);
 		device_put(swap);
 	}
 	return err ? ERR_PTR(err) : device;
@@ -726,16 +729,16 @@ int rmem_device_detach(const struct rmem_device_ops *ops, u32 index, bool force,
 	if (IS_ERR(device))
 		return PTR_ERR(device);
 	if (force)
-		abandon(device);
+		device_abandon(device);
 	/* An event must not find its device half removed. */
 	rmem_status_end(device);
 	device->params.ops->remove(device);
 	if (!force || READ_ONCE(device->state) == RMEM_DEVICE_UP)
-		given = region_give_back(device, force ? FREE_FORCED_MS : FREE_MS);
-	channels_free(device);
+		given = device_region_give_back(device, force ? FREE_FORCED_MS : FREE_MS);
+	device_channels_free(device);
 	rmem_transport_put(device->params.transport);
 	rmem_remote_leave(device);
-	index_give(device);
+	device_index_give(device);
 	rmem_status_end(device);
 	if (!given) {
 		pr_warn("%s: detached, but %s did not answer and might still hold the memory\n",

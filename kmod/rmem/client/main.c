@@ -22,7 +22,7 @@
 #include "rmem/client/channel.h"
 #include "rmem/client/reserve.h"
 
-static int sleep_notify(struct notifier_block *block, unsigned long event, void *unused)
+static int main_sleep_notify(struct notifier_block *block, unsigned long event, void *unused)
 {
 	if (event == PM_POST_HIBERNATION)
 		rmem_devices_awake();
@@ -32,16 +32,16 @@ static int sleep_notify(struct notifier_block *block, unsigned long event, void 
 	return notifier_from_errno(-EBUSY);
 }
 
-static int vmfork_notify(struct notifier_block *block, unsigned long event, void *unused)
+static int main_vmfork_notify(struct notifier_block *block, unsigned long event, void *unused)
 {
 	rmem_devices_rolled_back();
 	return NOTIFY_OK;
 }
 
-static struct notifier_block sleep_block = { .notifier_call = sleep_notify };
-static struct notifier_block vmfork_block = { .notifier_call = vmfork_notify };
+static struct notifier_block sleep_block = { .notifier_call = main_sleep_notify };
+static struct notifier_block vmfork_block = { .notifier_call = main_vmfork_notify };
 
-static int __init rmem_init(void)
+static int __init main_module_init(void)
 {
 	int err;
 
@@ -79,7 +79,7 @@ stop_status:
 	return err;
 }
 
-static void __exit rmem_exit(void)
+static void __exit main_module_exit(void)
 {
 	rmem_netlink_unregister();
 	rmem_udp_unregister();
@@ -92,8 +92,8 @@ static void __exit rmem_exit(void)
 	rcu_barrier();
 }
 
-module_init(rmem_init);
-module_exit(rmem_exit);
+module_init(main_module_init);
+module_exit(main_module_exit);
 
 MODULE_DESCRIPTION("Remora remote memory: client and devices /dev/rmbN, /dev/rmemN");
 MODULE_LICENSE("GPL");

@@ -54,7 +54,7 @@ static const struct nla_policy policy[RMEM_A_MAX + 1] = {
 	[RMEM_A_ADDRESS] = { .type = NLA_NUL_STRING, .len = RMEM_ADDRESS_TEXT_MAX },
 };
 
-static int refuse(struct genl_info *info, int attribute, const char *text, int err)
+static int netlink_refuse(struct genl_info *info, int attribute, const char *text, int err)
 {
 	if (info->attrs[attribute])
 		NL_SET_BAD_ATTR(info->extack, info->attrs[attribute]);
@@ -63,7 +63,7 @@ static int refuse(struct genl_info *info, int attribute, const char *text, int e
 }
 
 /* Both the caller and the socket's opener, as the socket can have been handed on. */
-static int check_admin(struct sk_buff *skb, struct genl_info *info)
+static int netlink_check_admin(struct sk_buff *skb, struct genl_info *info)
 {
 	if (netlink_capable(skb, CAP_SYS_ADMIN))
 		return 0;
@@ -73,7 +73,7 @@ static int check_admin(struct sk_buff *skb, struct genl_info *info)
 
 /* ---- ATTACH ---- */
 
-static u32 get_u32_or(const struct genl_info *info, int attribute, u32 otherwise)
+static u32 netlink_get_u32_or(const struct genl_info *info, int attribute, u32 otherwise)
 {
 	const struct nlattr *attr = info->attrs[attribute];
 
@@ -81,20 +81,21 @@ static u32 get_u32_or(const struct genl_info *info, int attribute, u32 otherwise
 }
 
 /* The transport stays the caller's to put. */
-static int get_address(struct genl_info *info, struct rmem_attach_params *params)
+static int netlink_get_address(struct genl_info *info, struct rmem_attach_params *params)
 {
 	const struct nlattr *text = info->attrs[RMEM_A_ADDRESS];
 
 	if (text && info->attrs[RMEM_A_NODE])
-		return refuse(info, RMEM_A_ADDRESS, "ADDRESS and NODE: give one of them", -EINVAL);
+		return netlink_refuse(info, RMEM_A_ADDRESS, "ADDRESS and NODE: give one of them",
+				      -EINVAL);
 	params->transport = rmem_transport_get(text ? nla_data(text) : "", info->extack);
 	if (!params->transport)
 		return -EPROTONOSUPPORT;
 	return params->transport->address_get(&params->address, info->attrs, info->extack);
 }
 
-static const struct rmem_device_ops *get_device_ops(const struct genl_info *info,
-						    const struct rmem_device_ops *otherwise)
+static const struct rmem_device_ops *netlink_get_device_ops(const struct genl_info *info,
+							    const struct rmem_device_ops *otherwise)
 {
 	const struct nlattr *kind = info->attrs[RMEM_A_KIND];
 
@@ -104,75 +105,77 @@ static const struct rmem_device_ops *get_device_ops(const struct genl_info *info
 }
 
 /* Operations of programs always have a limit, so that a program can end. */
-static int get_programs(struct genl_info *info, struct rmem_attach_params *params)
+static int netlink_get_programs(struct genl_info *info, struct rmem_attach_params *params)
 {
 	if (info->attrs[RMEM_A_BYTES])
-		return refuse(info, RMEM_A_BYTES, "BYTES is for disks: programs ask for memory",
-			      -EINVAL);
+		return netlink_refuse(info, RMEM_A_BYTES,
+				      "BYTES is for disks: programs ask for memory", -EINVAL);
 	if (!info->attrs[RMEM_A_FAIL_AFTER_MS])
 		params->session.fail_after_ms = FAIL_AFTER_MS_PROGRAMS;
 	if (!params->session.fail_after_ms ||
 	    params->session.fail_after_ms > RMEM_FAIL_AFTER_MS_PROGRAMS_MAX)
-		return refuse(info, RMEM_A_FAIL_AFTER_MS,
-			      "FAIL_AFTER_MS is 1 .. 60000 where programs wait", -EINVAL);
+		return netlink_refuse(info, RMEM_A_FAIL_AFTER_MS,
+				      "FAIL_AFTER_MS is 1 .. 60000 where programs wait", -EINVAL);
 	return 0;
 }
 
-static int get_bytes(struct genl_info *info, u64 *bytes)
+static int netlink_get_bytes(struct genl_info *info, u64 *bytes)
 {
 	if (!info->attrs[RMEM_A_BYTES])
-		return refuse(info, RMEM_A_BYTES, "BYTES is missing: the size of the device",
-			      -EINVAL);
+		return netlink_refuse(info, RMEM_A_BYTES,
+				      "BYTES is missing: the size of the device", -EINVAL);
 	*bytes = nla_get_u64(info->attrs[RMEM_A_BYTES]);
 	if (!*bytes)
-		return refuse(info, RMEM_A_BYTES, "BYTES must not be 0", -EINVAL);
+		return netlink_refuse(info, RMEM_A_BYTES, "BYTES must not be 0", -EINVAL);
 	if (*bytes % RMEM_BLOCK_BYTES)
-		return refuse(info, RMEM_A_BYTES, "BYTES must be a multiple of 4096", -EINVAL);
+		return netlink_refuse(info, RMEM_A_BYTES, "BYTES must be a multiple of 4096",
+				      -EINVAL);
 	if (*bytes > (u64)LLONG_MAX)
-		return refuse(info, RMEM_A_BYTES, "BYTES is more than a device can have", -EFBIG);
+		return netlink_refuse(info, RMEM_A_BYTES, "BYTES is more than a device can have",
+				      -EFBIG);
 	return 0;
 }
 
-static int get_space(struct genl_info *info, struct rmem_session *session)
+static int netlink_get_space(struct genl_info *info, struct rmem_session *session)
 {
 	const struct nlattr *key = info->attrs[RMEM_A_KEY];
 
-	session->space = get_u32_or(info, RMEM_A_SPACE, 0);
+	session->space = netlink_get_u32_or(info, RMEM_A_SPACE, 0);
 	if (!session->space)
-		return refuse(info, RMEM_A_SPACE, "SPACE is missing, or 0", -EINVAL);
+		return netlink_refuse(info, RMEM_A_SPACE, "SPACE is missing, or 0", -EINVAL);
 	if (!key || nla_len(key) != RMEM_KEY_BYTES)
-		return refuse(info, RMEM_A_KEY, "KEY must have 16 bytes", -EINVAL);
+		return netlink_refuse(info, RMEM_A_KEY, "KEY must have 16 bytes", -EINVAL);
 	base_siphash_key_load(&session->key, nla_data(key));
 	return 0;
 }
 
-static int get_params(struct genl_info *info, struct rmem_attach_params *params)
+static int netlink_get_params(struct genl_info *info, struct rmem_attach_params *params)
 {
 	int err;
 
 	*params = (struct rmem_attach_params){
-		.ops = get_device_ops(info, &rmem_blk_device_ops),
-		.index = get_u32_or(info, RMEM_A_INDEX, RMEM_INDEX_ANY),
-		.timeout_ms = get_u32_or(info, RMEM_A_TIMEOUT_MS, TIMEOUT_MS_DEFAULT),
-		.queues = get_u32_or(info, RMEM_A_QUEUES, 0),
+		.ops = netlink_get_device_ops(info, &rmem_blk_device_ops),
+		.index = netlink_get_u32_or(info, RMEM_A_INDEX, RMEM_INDEX_ANY),
+		.timeout_ms = netlink_get_u32_or(info, RMEM_A_TIMEOUT_MS, TIMEOUT_MS_DEFAULT),
+		.queues = netlink_get_u32_or(info, RMEM_A_QUEUES, 0),
 		.session = {
-			.fail_after_ms = get_u32_or(info, RMEM_A_FAIL_AFTER_MS, 0),
+			.fail_after_ms = netlink_get_u32_or(info, RMEM_A_FAIL_AFTER_MS, 0),
 			.integrity = RMEM_DIGEST,
 		},
 	};
 	if (info->attrs[RMEM_A_INTEGRITY])
 		params->session.integrity = nla_get_u8(info->attrs[RMEM_A_INTEGRITY]);
-	err = get_address(info, params);
+	err = netlink_get_address(info, params);
 	if (!err && params->ops == &rmem_chr_device_ops)
-		err = get_programs(info, params);
+		err = netlink_get_programs(info, params);
 	else if (!err)
-		err = get_bytes(info, &params->bytes);
+		err = netlink_get_bytes(info, &params->bytes);
 	if (!err)
-		err = get_space(info, &params->session);
+		err = netlink_get_space(info, &params->session);
 	return err;
 }
 
-static int attach_doit(struct sk_buff *skb, struct genl_info *info)
+static int netlink_attach_doit(struct sk_buff *skb, struct genl_info *info)
 {
 	struct rmem_attach_params params;
 	struct sk_buff *reply;
@@ -180,10 +183,10 @@ static int attach_doit(struct sk_buff *skb, struct genl_info *info)
 	void *hdr;
 	int err;
 
-	err = check_admin(skb, info);
+	err = netlink_check_admin(skb, info);
 	if (err)
 		return err;
-	err = get_params(info, &params);
+	err = netlink_get_params(info, &params);
 	if (err)
 		goto forget;
 	/* Before the work, so that nothing fails after it. */
@@ -214,23 +217,23 @@ forget:
 
 /* ---- DETACH ---- */
 
-static int detach_doit(struct sk_buff *skb, struct genl_info *info)
+static int netlink_detach_doit(struct sk_buff *skb, struct genl_info *info)
 {
-	int err = check_admin(skb, info);
+	int err = netlink_check_admin(skb, info);
 
 	if (err)
 		return err;
 	if (!info->attrs[RMEM_A_INDEX])
-		return refuse(info, RMEM_A_INDEX, "INDEX is missing: N of rmbN or rmemN",
-			      -EINVAL);
-	return rmem_device_detach(get_device_ops(info, NULL),
+		return netlink_refuse(info, RMEM_A_INDEX, "INDEX is missing: N of rmbN or rmemN",
+				      -EINVAL);
+	return rmem_device_detach(netlink_get_device_ops(info, NULL),
 				  nla_get_u32(info->attrs[RMEM_A_INDEX]),
 				  nla_get_flag(info->attrs[RMEM_A_FORCE]), info->extack);
 }
 
 /* ---- STATUS ---- */
 
-static int put_counters(struct sk_buff *reply, struct rmem_device *device)
+static int netlink_put_counters(struct sk_buff *reply, struct rmem_device *device)
 {
 	u64 values[RMEM_COUNTERS];
 	struct nlattr *nest;
@@ -250,7 +253,7 @@ static int put_counters(struct sk_buff *reply, struct rmem_device *device)
 	return 0;
 }
 
-static int put_times(struct sk_buff *reply, struct rmem_device *device)
+static int netlink_put_times(struct sk_buff *reply, struct rmem_device *device)
 {
 	/* Under rmem_devices_lock: see remote.c. */
 	u64 *times = kmalloc_array(BASE_TIMES_BUCKETS, sizeof(*times), GFP_NOIO);
@@ -273,7 +276,7 @@ static int put_times(struct sk_buff *reply, struct rmem_device *device)
 	return err ? -EMSGSIZE : 0;
 }
 
-static int put_address(struct sk_buff *reply, const struct rmem_attach_params *params)
+static int netlink_put_address(struct sk_buff *reply, const struct rmem_attach_params *params)
 {
 	const char *scheme = params->transport->name;
 	char text[RMEM_ADDRESS_TEXT_MAX + 1];
@@ -284,7 +287,7 @@ static int put_address(struct sk_buff *reply, const struct rmem_attach_params *p
 }
 
 /* The congestion window of the device: the sum of its channels'. */
-static u32 cwnd(const struct rmem_device *device)
+static u32 netlink_cwnd(const struct rmem_device *device)
 {
 	u32 sum = 0;
 	unsigned int i;
@@ -295,7 +298,7 @@ static u32 cwnd(const struct rmem_device *device)
 }
 
 /* The mean over the channels that measured one. */
-static u64 rtt_ns(const struct rmem_device *device)
+static u64 netlink_rtt_ns(const struct rmem_device *device)
 {
 	unsigned int i, measured = 0;
 	u64 sum_ns = 0, one_ns;
@@ -308,12 +311,12 @@ static u64 rtt_ns(const struct rmem_device *device)
 	return measured ? div_u64(sum_ns, measured) : 0;
 }
 
-static int put_status(struct sk_buff *reply, struct rmem_device *device)
+static int netlink_put_status(struct sk_buff *reply, struct rmem_device *device)
 {
 	const struct rmem_attach_params *params = &device->params;
 
 	return nla_put_u32(reply, RMEM_A_INDEX, device->index) ||
-	       put_address(reply, params) ||
+	       netlink_put_address(reply, params) ||
 	       nla_put_u64_64bit(reply, RMEM_A_BYTES, params->bytes, RMEM_A_PAD) ||
 	       nla_put_u32(reply, RMEM_A_SPACE, params->session.space) ||
 	       nla_put_u8(reply, RMEM_A_INTEGRITY, params->session.integrity) ||
@@ -325,13 +328,13 @@ static int put_status(struct sk_buff *reply, struct rmem_device *device)
 	       nla_put_u64_64bit(reply, RMEM_A_BOOT, device->boot, RMEM_A_PAD) ||
 	       nla_put_u64_64bit(reply, RMEM_A_ADDR, device->addr, RMEM_A_PAD) ||
 	       nla_put_u32(reply, RMEM_A_PIECE, device->piece_bytes) ||
-	       nla_put_u32(reply, RMEM_A_CWND, cwnd(device)) ||
-	       nla_put_u64_64bit(reply, RMEM_A_RTT_NS, rtt_ns(device), RMEM_A_PAD) ||
+	       nla_put_u32(reply, RMEM_A_CWND, netlink_cwnd(device)) ||
+	       nla_put_u64_64bit(reply, RMEM_A_RTT_NS, netlink_rtt_ns(device), RMEM_A_PAD) ||
 	       nla_put_u32(reply, RMEM_A_OPENERS, device->openers) ||
-	       put_counters(reply, device) || put_times(reply, device);
+	       netlink_put_counters(reply, device) || netlink_put_times(reply, device);
 }
 
-static int status_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
+static int netlink_status_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
 {
 	u32 index = cb->args[0];
 	struct rmem_device *device = rmem_device_next(&index);
@@ -342,7 +345,7 @@ static int status_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
 		return 0;
 	hdr = genlmsg_put(skb, NETLINK_CB(cb->skb).portid, cb->nlh->nlmsg_seq, &family, NLM_F_MULTI,
 			  RMEM_CMD_STATUS);
-	whole = hdr && !put_status(skb, device);
+	whole = hdr && !netlink_put_status(skb, device);
 	rmem_device_next_end();
 	if (!whole) {
 		if (hdr)
@@ -355,7 +358,7 @@ static int status_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
 	return skb->len;
 }
 
-static int status_start(struct netlink_callback *cb)
+static int netlink_status_start(struct netlink_callback *cb)
 {
 	/* A container sees nothing of the machine's devices. */
 	if (!net_eq(sock_net(cb->skb->sk), &init_net) &&
@@ -370,20 +373,20 @@ static int status_start(struct netlink_callback *cb)
 static const struct genl_ops ops[] = {
 	{
 		.cmd = RMEM_CMD_ATTACH,
-		.doit = attach_doit,
+		.doit = netlink_attach_doit,
 		.policy = policy,
 		.maxattr = RMEM_A_MAX,
 	},
 	{
 		.cmd = RMEM_CMD_DETACH,
-		.doit = detach_doit,
+		.doit = netlink_detach_doit,
 		.policy = policy,
 		.maxattr = RMEM_A_MAX,
 	},
 	{
 		.cmd = RMEM_CMD_STATUS,
-		.start = status_start,
-		.dumpit = status_dumpit,
+		.start = netlink_status_start,
+		.dumpit = netlink_status_dumpit,
 	},
 };
 

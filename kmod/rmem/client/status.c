@@ -35,7 +35,7 @@ static const char *const state_name[] = {
 
 /* ---- state ---- */
 
-static void log_state(const struct rmem_device *device, enum rmem_device_state state)
+static void status_log(const struct rmem_device *device, enum rmem_device_state state)
 {
 	if (state == RMEM_DEVICE_UP)
 		pr_notice("%s: %s answers again\n", device->name,
@@ -51,7 +51,7 @@ static void log_state(const struct rmem_device *device, enum rmem_device_state s
 }
 
 /* Any context. LOST stays, but for rmem_status_renewed(). */
-static void set(struct rmem_device *device, enum rmem_device_state state)
+static void status_set(struct rmem_device *device, enum rmem_device_state state)
 {
 	u8 before = READ_ONCE(device->state);
 
@@ -64,7 +64,7 @@ static void set(struct rmem_device *device, enum rmem_device_state state)
 	/* Attach itself tells its user the error; rmem_status_live() follows it. */
 	if (READ_ONCE(device->phase) != RMEM_LIVE)
 		return;
-	log_state(device, state);
+	status_log(device, state);
 	queue_work(announcer, &device->announce);
 }
 
@@ -72,27 +72,28 @@ void rmem_status_live(struct rmem_device *device)
 {
 	u8 state;
 
-	/* Pairs with try_cmpxchg() in set(): one of the two sees the other's write. */
+	/* Pairs with try_cmpxchg() in status_set(): one of the two sees the other's write. */
 	smp_mb();
 	state = READ_ONCE(device->state);
 	if (state != RMEM_DEVICE_UP)
-		log_state(device, state);
+		status_log(device, state);
 	queue_work(announcer, &device->announce);
 }
 
 /* A device without I/O hears nothing from its node: another device's answers tell about both. */
-static void tell_others(struct rmem_device *device)
+static void status_tell_others(struct rmem_device *device)
 {
 	struct rmem_device *other;
 
 	list_for_each_entry(other, &device->remote->devices, of_remote) {
 		if (other->phase == RMEM_LIVE && !atomic_read(&other->fences))
-			set(other, READ_ONCE(device->remote->silent) ? RMEM_DEVICE_DOWN :
-								       RMEM_DEVICE_UP);
+			status_set(other,
+				   READ_ONCE(device->remote->silent) ?
+				   RMEM_DEVICE_DOWN : RMEM_DEVICE_UP);
 	}
 }
 
-static void announce(struct work_struct *work)
+static void status_announce(struct work_struct *work)
 {
 	struct rmem_device *device = container_of(work, struct rmem_device, announce);
 	char text[24];
@@ -105,7 +106,7 @@ static void announce(struct work_struct *work)
 	live = device->phase == RMEM_LIVE;
 	state = READ_ONCE(device->state);
 	if (live)
-		tell_others(device);
+		status_tell_others(device);
 	mutex_unlock(&rmem_devices_lock);
 	if (!live || state == device->announced)
 		return;
@@ -118,12 +119,12 @@ static void announce(struct work_struct *work)
 
 void rmem_status_lost(struct rmem_device *device)
 {
-	set(device, RMEM_DEVICE_LOST);
+	status_set(device, RMEM_DEVICE_LOST);
 }
 
 void rmem_status_renewed(struct rmem_device *device)
 {
-	/* Pairs with file_connect(). */
+	/* Pairs with chr_file_connect(). */
 	smp_store_release(&device->state, RMEM_DEVICE_UP);
 	trace_rmem_device_state(device, RMEM_DEVICE_LOST, RMEM_DEVICE_UP);
 	pr_notice("%s: %s is connected again, empty\n", device->name,
@@ -134,7 +135,7 @@ void rmem_status_renewed(struct rmem_device *device)
 void rmem_status_silent(struct rmem_device *device)
 {
 	WRITE_ONCE(device->remote->silent, true);
-	set(device, RMEM_DEVICE_DOWN);
+	status_set(device, RMEM_DEVICE_DOWN);
 }
 
 void rmem_status_answers(struct rmem_device *device)
@@ -145,12 +146,12 @@ void rmem_status_answers(struct rmem_device *device)
 		queue_work(announcer, &device->announce);
 	}
 	if (!atomic_read(&device->fences))
-		set(device, RMEM_DEVICE_UP);
+		status_set(device, RMEM_DEVICE_UP);
 }
 
 void rmem_status_init(struct rmem_device *device)
 {
-	INIT_WORK(&device->announce, announce);
+	INIT_WORK(&device->announce, status_announce);
 }
 
 void rmem_status_end(struct rmem_device *device)
@@ -171,26 +172,26 @@ void rmem_status_stop(void)
 
 /* ---- /sys/block/rmbN/rmem, /sys/class/rmem/rmemN/rmem ---- */
 
-static struct rmem_device *device_of(struct device *dev)
+static struct rmem_device *status_device_of(struct device *dev)
 {
 	return dev_get_drvdata(dev);
 }
 
 static ssize_t state_show(struct device *dev, struct device_attribute *attr, char *buf)
 {
-	return sysfs_emit(buf, "%s\n", state_name[READ_ONCE(device_of(dev)->state)]);
+	return sysfs_emit(buf, "%s\n", state_name[READ_ONCE(status_device_of(dev)->state)]);
 }
 static DEVICE_ATTR_RO(state);
 
 static ssize_t node_show(struct device *dev, struct device_attribute *attr, char *buf)
 {
-	return sysfs_emit(buf, "%s\n", device_of(dev)->params.address.text);
+	return sysfs_emit(buf, "%s\n", status_device_of(dev)->params.address.text);
 }
 static DEVICE_ATTR_RO(node);
 
 static ssize_t space_show(struct device *dev, struct device_attribute *attr, char *buf)
 {
-	return sysfs_emit(buf, "%u\n", device_of(dev)->params.session.space);
+	return sysfs_emit(buf, "%u\n", status_device_of(dev)->params.session.space);
 }
 static DEVICE_ATTR_RO(space);
 

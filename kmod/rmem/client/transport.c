@@ -46,7 +46,7 @@ void rmem_transport_unregister(const struct rmem_transport_ops *ops)
 }
 EXPORT_SYMBOL_GPL(rmem_transport_unregister);
 
-static bool has_scheme(const char *address, const char *scheme)
+static bool transport_has_scheme(const char *address, const char *scheme)
 {
 	size_t bytes = strlen(scheme);
 
@@ -61,7 +61,7 @@ static const struct rmem_transport_ops *transport_find(const char *address)
 
 	mutex_lock(&transports_lock);
 	for (i = 0; i < TRANSPORTS_MAX; i++) {
-		if (transports[i] && has_scheme(address, transports[i]->name))
+		if (transports[i] && transport_has_scheme(address, transports[i]->name))
 			found = transports[i];
 	}
 	if (found && !try_module_get(found->owner))
@@ -74,7 +74,7 @@ static const struct rmem_transport_ops *transport_find(const char *address)
  * The length of the address's scheme; 0: it has none. An IPv6 address has no letter beyond f, a
  * scheme has no digit.
  */
-static int scheme_bytes(const char *address)
+static int transport_scheme_bytes(const char *address)
 {
 	bool beyond_f = false;
 	int i;
@@ -88,7 +88,7 @@ const struct rmem_transport_ops *rmem_transport_get(const char *address,
 						    struct netlink_ext_ack *extack)
 {
 	const struct rmem_transport_ops *found;
-	int bytes = scheme_bytes(address);
+	int bytes = transport_scheme_bytes(address);
 
 	found = transport_find(address);
 	if (!found && bytes) {

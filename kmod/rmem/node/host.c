@@ -33,15 +33,15 @@ struct node_host *node_running;
 
 /* ---- configuration ---- */
 
-static u32 default_pool_pages(u64 pages)
+static u32 host_default_pool_pages(u64 pages)
 {
 	u64 share = clamp_t(u64, pages >> POOL_SHARE_SHIFT, POOL_PAGES_MIN, POOL_PAGES_MAX);
 
 	return rounddown_pow_of_two(share);
 }
 
-static int configure(const struct node_start *start, struct rmem_node_config *config,
-		     struct netlink_ext_ack *extack)
+static int host_configure(const struct node_start *start, struct rmem_node_config *config,
+			  struct netlink_ext_ack *extack)
 {
 	const char *error;
 
@@ -58,7 +58,7 @@ static int configure(const struct node_start *start, struct rmem_node_config *co
 		.session_idle_ms = start->session_idle_ms,
 		.challenges = true,
 	};
-	config->pool_pages = start->pool_pages ?: default_pool_pages(config->pages);
+	config->pool_pages = start->pool_pages ?: host_default_pool_pages(config->pages);
 	error = rmem_node_config_error(config);
 	if (error) {
 		NL_SET_ERR_MSG_FMT_MOD(extack, "%s", error);
@@ -69,8 +69,8 @@ static int configure(const struct node_start *start, struct rmem_node_config *co
 
 /* ---- parts ---- */
 
-static int make_state(struct node_host *host, const struct rmem_node_config *config,
-		      struct netlink_ext_ack *extack)
+static int host_make_state(struct node_host *host, const struct rmem_node_config *config,
+			   struct netlink_ext_ack *extack)
 {
 	/* kvmalloc() refuses INT_MAX and more, which 2 TiB of 64 KiB pages take. */
 	host->state = vzalloc(rmem_node_state_bytes(config));
@@ -83,13 +83,13 @@ static int make_state(struct node_host *host, const struct rmem_node_config *con
 }
 
 /* The keys are in it. */
-static void free_state(struct node_host *host)
+static void host_free_state(struct node_host *host)
 {
 	memzero_explicit(host->state, rmem_node_state_bytes(&host->core.config));
 	vfree(host->state);
 }
 
-static int make_slots(struct node_host *host, u32 slots, struct netlink_ext_ack *extack)
+static int host_make_slots(struct node_host *host, u32 slots, struct netlink_ext_ack *extack)
 {
 	u32 i;
 
@@ -105,7 +105,7 @@ static int make_slots(struct node_host *host, u32 slots, struct netlink_ext_ack 
 
 /* ---- start and stop ---- */
 
-static int start_threads(struct node_host *host, struct netlink_ext_ack *extack)
+static int host_start_threads(struct node_host *host, struct netlink_ext_ack *extack)
 {
 	int err = node_mem_start(host);
 
@@ -123,15 +123,15 @@ say_why:
 	return err;
 }
 
-static void stop_threads(struct node_host *host)
+static void host_stop_threads(struct node_host *host)
 {
 	node_slow_stop(host);
 	node_mem_stop(host);
 }
 
 /* host: zeroed but for net. */
-static int bring_up(struct node_host *host, const struct node_start *start,
-		    const struct rmem_node_config *config, struct netlink_ext_ack *extack)
+static int host_bring_up(struct node_host *host, const struct node_start *start,
+			 const struct rmem_node_config *config, struct netlink_ext_ack *extack)
 {
 	u64 state_bytes = rmem_node_state_bytes(config) +
 			  (u64)config->sessions_max * sizeof(*host->slot);
@@ -144,10 +144,10 @@ static int bring_up(struct node_host *host, const struct node_start *start,
 	err = node_mem_reserve(&host->mem, config, state_bytes, extack);
 	if (err)
 		return err;
-	err = make_state(host, config, extack);
+	err = host_make_state(host, config, extack);
 	if (err)
 		goto release_memory;
-	err = make_slots(host, config->sessions_max, extack);
+	err = host_make_slots(host, config->sessions_max, extack);
 	if (err)
 		goto free_state;
 	err = node_slow_init(host);
@@ -158,7 +158,7 @@ static int bring_up(struct node_host *host, const struct node_start *start,
 	err = node_request_open(host, extack);
 	if (err)
 		goto free_queue;
-	err = start_threads(host, extack);
+	err = host_start_threads(host, extack);
 	if (err)
 		goto close_port;
 	return 0;
@@ -170,19 +170,19 @@ free_queue:
 free_slots:
 	kvfree(host->slot);
 free_state:
-	free_state(host);
+	host_free_state(host);
 release_memory:
 	node_mem_release(&host->mem);
 	return err;
 }
 
-static void take_down(struct node_host *host)
+static void host_take_down(struct node_host *host)
 {
-	stop_threads(host);
+	host_stop_threads(host);
 	node_request_close(host);
 	node_slow_exit(host);
 	kvfree(host->slot);
-	free_state(host);
+	host_free_state(host);
 	node_mem_release(&host->mem);
 }
 
@@ -198,7 +198,7 @@ int node_host_start(struct net *net, const struct node_start *start,
 		NL_SET_ERR_MSG_MOD(extack, "the node is started already; stop it first");
 		return -EALREADY;
 	}
-	err = configure(start, &config, extack);
+	err = host_configure(start, &config, extack);
 	if (err)
 		return err;
 	if (!try_module_get(THIS_MODULE))
@@ -210,7 +210,7 @@ int node_host_start(struct net *net, const struct node_start *start,
 		goto put_module;
 	}
 	host->net = get_net(net);
-	err = bring_up(host, start, &config, extack);
+	err = host_bring_up(host, start, &config, extack);
 	if (err)
 		goto put_net;
 	/* Pairs with epoch_end(), which reads it without node_control. */
@@ -232,7 +232,7 @@ void node_host_stop(void)
 	struct node_host *host = node_running;
 
 	WRITE_ONCE(node_running, NULL);
-	take_down(host);
+	host_take_down(host);
 	put_net(host->net);
 	kvfree(host);
 	module_put(THIS_MODULE);

@@ -11,7 +11,7 @@
 #define CREATE_TRACE_POINTS
 #include "rmem/node/trace.h"
 
-static int __init node_init(void)
+static int __init main_module_init(void)
 {
 	int err = node_epoch_register();
 
@@ -23,14 +23,14 @@ static int __init node_init(void)
 	return err;
 }
 
-static void __exit node_exit(void)
+static void __exit main_module_exit(void)
 {
 	node_netlink_unregister();
 	node_epoch_unregister();
 }
 
-module_init(node_init);
-module_exit(node_exit);
+module_init(main_module_init);
+module_exit(main_module_exit);
 
 MODULE_DESCRIPTION("Remora memory node: lends memory to other machines");
 MODULE_LICENSE("GPL");

@@ -39,12 +39,12 @@
 
 /* ---- reservation ---- */
 
-static u64 mib(u64 bytes)
+static u64 mem_mib(u64 bytes)
 {
 	return bytes >> 20;
 }
 
-static int check_fits(u64 memory_bytes, u64 extra_bytes, struct netlink_ext_ack *extack)
+static int mem_check_fits(u64 memory_bytes, u64 extra_bytes, struct netlink_ext_ack *extack)
 {
 	u64 margin = max_t(u64, MARGIN_BYTES_MIN,
 			   (u64)totalram_pages() << PAGE_SHIFT >> MARGIN_SHIFT);
@@ -54,11 +54,11 @@ static int check_fits(u64 memory_bytes, u64 extra_bytes, struct netlink_ext_ack 
 	if (memory_bytes <= usable)
 		return 0;
 	NL_SET_ERR_MSG_FMT_MOD(extack, "%llu MiB do not fit, %llu MiB are available; lower MEMORY",
-			       mib(memory_bytes), mib(usable));
+			       mem_mib(memory_bytes), mem_mib(usable));
 	return -ENOMEM;
 }
 
-static void free_pages_of(struct node_mem *mem)
+static void mem_free_pages_of(struct node_mem *mem)
 {
 	while (mem->pages) {
 		put_page(mem->page[--mem->pages]);
@@ -66,7 +66,7 @@ static void free_pages_of(struct node_mem *mem)
 	}
 }
 
-static int allocate_pages(struct node_mem *mem, u64 pages, struct netlink_ext_ack *extack)
+static int mem_allocate_pages(struct node_mem *mem, u64 pages, struct netlink_ext_ack *extack)
 {
 	gfp_t gfp = GFP_KERNEL | __GFP_COMP | __GFP_NOWARN | __GFP_RETRY_MAYFAIL;
 	struct page *page;
@@ -96,7 +96,7 @@ int node_mem_reserve(struct node_mem *mem, const struct rmem_node_config *config
 	int err;
 
 	extra_bytes += config->pages * sizeof(*mem->page);
-	err = check_fits(config->pages << config->page_shift, extra_bytes, extack);
+	err = mem_check_fits(config->pages << config->page_shift, extra_bytes, extack);
 	if (err)
 		return err;
 
@@ -116,13 +116,13 @@ int node_mem_reserve(struct node_mem *mem, const struct rmem_node_config *config
 		err = -ENOMEM;
 		goto free_list;
 	}
-	err = allocate_pages(mem, config->pages, extack);
+	err = mem_allocate_pages(mem, config->pages, extack);
 	if (err)
 		goto free_pages;
 	return 0;
 
 free_pages:
-	free_pages_of(mem);
+	mem_free_pages_of(mem);
 	put_page(mem->zero);
 free_list:
 	vfree(mem->page);
@@ -132,7 +132,7 @@ free_list:
 /* Packets still on their way keep their pages; those are freed with the packets. */
 void node_mem_release(struct node_mem *mem)
 {
-	free_pages_of(mem);
+	mem_free_pages_of(mem);
 	put_page(mem->zero);
 	vfree(mem->page);
 }
@@ -140,7 +140,7 @@ void node_mem_release(struct node_mem *mem)
 /* ---- scrubbing ---- */
 
 /* Ends the grace period under way if it has passed, and begins one for pages that wait. */
-static void tend_grace(struct node_host *host)
+static void mem_tend_grace(struct node_host *host)
 {
 	struct node_mem *mem = &host->mem;
 
@@ -156,7 +156,7 @@ static void tend_grace(struct node_host *host)
 	mutex_unlock(&host->slow_lock);
 }
 
-static u32 next_page(struct node_host *host)
+static u32 mem_next_page(struct node_host *host)
 {
 	u32 page;
 
@@ -170,7 +170,7 @@ static u32 next_page(struct node_host *host)
  * After the grace period nobody can come upon the page any more, so its count
  * only falls: a page seen without references stays so. Returns whether it was zeroed.
  */
-static bool scrub_page(struct node_host *host, u32 index)
+static bool mem_scrub_page(struct node_host *host, u32 index)
 {
 	struct page *page = host->mem.page[index];
 	int references = page_count(page) - PAGE_BASE_REFERENCES;
@@ -190,7 +190,7 @@ static bool scrub_page(struct node_host *host, u32 index)
 	return !references;
 }
 
-static bool is_wanted(const struct node_host *host)
+static bool mem_is_wanted(const struct node_host *host)
 {
 	return rmem_node_scrub_wanted(&host->core) || rmem_node_grace_wanted(&host->core);
 }
@@ -202,40 +202,40 @@ enum scrubbed {
 	SCRUB_GRACE, /* only pages that wait for a grace period */
 };
 
-static enum scrubbed scrub_batch(struct node_host *host)
+static enum scrubbed mem_scrub_batch(struct node_host *host)
 {
 	unsigned int n, zeroed = 0;
 	u32 page;
 
-	tend_grace(host);
+	mem_tend_grace(host);
 	for (n = 0; n < SCRUB_BATCH; n++) {
-		page = next_page(host);
+		page = mem_next_page(host);
 		if (page == RMEM_PAGE_NONE)
 			break;
-		zeroed += scrub_page(host, page);
+		zeroed += mem_scrub_page(host, page);
 		cond_resched();
 	}
 	if (zeroed || n == SCRUB_BATCH)
 		return SCRUB_SOME;
 	if (n)
 		return SCRUB_STUCK;
-	return is_wanted(host) ? SCRUB_GRACE : SCRUB_IDLE;
+	return mem_is_wanted(host) ? SCRUB_GRACE : SCRUB_IDLE;
 }
 
-static bool is_called(const struct node_host *host)
+static bool mem_is_called(const struct node_host *host)
 {
 	return kthread_should_stop() || test_bit(SCRUB_WANTED, &host->mem.wanted) ||
-	       is_wanted(host);
+	       mem_is_wanted(host);
 }
 
-static int scrub_run(void *data)
+static int mem_scrub_run(void *data)
 {
 	struct node_host *host = data;
 	struct node_mem *mem = &host->mem;
 	unsigned int pause_ms = SCRUB_PAUSE_MS_MIN;
 
 	while (!kthread_should_stop()) {
-		switch (scrub_batch(host)) {
+		switch (mem_scrub_batch(host)) {
 		case SCRUB_SOME:
 			pause_ms = SCRUB_PAUSE_MS_MIN;
 			break;
@@ -251,7 +251,7 @@ static int scrub_run(void *data)
 			clear_bit(SCRUB_WANTED, &mem->wanted);
 			/* Pairs with node_mem_scrub(): we see the pool low, or it sees no bit. */
 			smp_mb__after_atomic();
-			wait_event_idle(mem->wait, is_called(host));
+			wait_event_idle(mem->wait, mem_is_called(host));
 			break;
 		}
 	}
@@ -262,9 +262,9 @@ void node_mem_scrub(struct node_host *host)
 {
 	struct node_mem *mem = &host->mem;
 
-	if (likely(!is_wanted(host)))
+	if (likely(!mem_is_wanted(host)))
 		return;
-	/* Pairs with scrub_run(). */
+	/* Pairs with mem_scrub_run(). */
 	smp_mb();
 	if (!test_bit(SCRUB_WANTED, &mem->wanted) && !test_and_set_bit(SCRUB_WANTED, &mem->wanted))
 		wake_up(&mem->wait);
@@ -273,7 +273,7 @@ void node_mem_scrub(struct node_host *host)
 /* The thread begins by filling the pool. */
 int node_mem_start(struct node_host *host)
 {
-	struct task_struct *thread = kthread_run(scrub_run, host, "rmem_node/scrub");
+	struct task_struct *thread = kthread_run(mem_scrub_run, host, "rmem_node/scrub");
 
 	if (IS_ERR(thread))
 		return PTR_ERR(thread);

@@ -27,7 +27,7 @@ static_assert(RMEM_NODE_KEY_BYTES == BASE_SIPHASH_KEY_BYTES);
 
 /* Room for the attributes that are not counters. */
 #define STATUS_BYTES 512
-#define USAGE_COUNTERS 3 /* of put_running() */
+#define USAGE_COUNTERS 3 /* of netlink_put_running() */
 /* Nest, name, padding, value. */
 #define COUNTER_BYTES 64
 
@@ -51,7 +51,7 @@ static const struct nla_policy policy[RMEM_NODE_A_MAX + 1] = {
 
 /* ---- START, STOP ---- */
 
-static int refuse(struct genl_info *info, int attribute, const char *text, int err)
+static int netlink_refuse(struct genl_info *info, int attribute, const char *text, int err)
 {
 	if (info->attrs[attribute])
 		NL_SET_BAD_ATTR(info->extack, info->attrs[attribute]);
@@ -59,7 +59,7 @@ static int refuse(struct genl_info *info, int attribute, const char *text, int e
 	return err;
 }
 
-static u32 get_u32_or(const struct genl_info *info, int attribute, u32 otherwise)
+static u32 netlink_get_u32_or(const struct genl_info *info, int attribute, u32 otherwise)
 {
 	const struct nlattr *attr = info->attrs[attribute];
 
@@ -67,8 +67,8 @@ static u32 get_u32_or(const struct genl_info *info, int attribute, u32 otherwise
 }
 
 /* A value out of its range, by the attribute that holds it. */
-static int check_value(struct genl_info *info, int attribute, const char *name, u32 value, u32 min,
-		       u32 max)
+static int netlink_check_value(struct genl_info *info, int attribute, const char *name, u32 value,
+			       u32 min, u32 max)
 {
 	if (value >= min && value <= max)
 		return 0;
@@ -79,59 +79,62 @@ static int check_value(struct genl_info *info, int attribute, const char *name, 
 	return -ERANGE;
 }
 
-static int check_start(struct genl_info *info, const struct node_start *start)
+static int netlink_check_start(struct genl_info *info, const struct node_start *start)
 {
-	int err = check_value(info, RMEM_NODE_A_PAGE_BYTES, "PAGE_BYTES", start->page_bytes,
-			      1U << RMEM_PAGE_SHIFT_MIN, 1U << RMEM_PAGE_SHIFT_MAX);
+	int err = netlink_check_value(info, RMEM_NODE_A_PAGE_BYTES, "PAGE_BYTES", start->page_bytes,
+				      1U << RMEM_PAGE_SHIFT_MIN, 1U << RMEM_PAGE_SHIFT_MAX);
 
 	if (!err && start->page_bytes & (start->page_bytes - 1))
-		err = refuse(info, RMEM_NODE_A_PAGE_BYTES, "PAGE_BYTES is not a power of two",
-			     -EINVAL);
+		err = netlink_refuse(info, RMEM_NODE_A_PAGE_BYTES,
+				     "PAGE_BYTES is not a power of two", -EINVAL);
 	if (!err && start->pool_pages && (start->pool_pages < 2 ||
 					  start->pool_pages & (start->pool_pages - 1)))
-		err = refuse(info, RMEM_NODE_A_POOL_PAGES,
-			     "POOL_PAGES is not a power of two, 2 or more", -EINVAL);
+		err = netlink_refuse(info, RMEM_NODE_A_POOL_PAGES,
+				     "POOL_PAGES is not a power of two, 2 or more", -EINVAL);
 	if (!err)
-		err = check_value(info, RMEM_NODE_A_PORT, "PORT", start->port, 1, U16_MAX);
+		err = netlink_check_value(info, RMEM_NODE_A_PORT, "PORT", start->port, 1, U16_MAX);
 	if (!err)
-		err = check_value(info, RMEM_NODE_A_SPACES_MAX, "SPACES_MAX", start->spaces_max, 1,
-				  RMEM_SPACES_MAX);
+		err = netlink_check_value(info, RMEM_NODE_A_SPACES_MAX, "SPACES_MAX",
+					  start->spaces_max, 1, RMEM_SPACES_MAX);
 	if (!err)
-		err = check_value(info, RMEM_NODE_A_SESSIONS_MAX, "SESSIONS_MAX",
-				  start->sessions_max, 1, RMEM_SESSIONS_MAX);
+		err = netlink_check_value(info, RMEM_NODE_A_SESSIONS_MAX, "SESSIONS_MAX",
+					  start->sessions_max, 1, RMEM_SESSIONS_MAX);
 	if (!err)
-		err = check_value(info, RMEM_NODE_A_REGIONS_MAX, "REGIONS_MAX", start->regions_max,
-				  1, RMEM_REGIONS_MAX);
+		err = netlink_check_value(info, RMEM_NODE_A_REGIONS_MAX, "REGIONS_MAX",
+					  start->regions_max, 1, RMEM_REGIONS_MAX);
 	if (!err && start->memory_bytes < start->page_bytes)
-		err = refuse(info, RMEM_NODE_A_MEMORY, "MEMORY is less than a page; raise it",
-			     -ERANGE);
+		err = netlink_refuse(info, RMEM_NODE_A_MEMORY,
+				     "MEMORY is less than a page; raise it", -ERANGE);
 	if (!err && start->memory_bytes / start->page_bytes > RMEM_NODE_PAGES_MAX)
-		err = refuse(info, RMEM_NODE_A_MEMORY,
-			     "MEMORY has too many pages; lower it or raise PAGE_BYTES", -ERANGE);
+		err = netlink_refuse(info, RMEM_NODE_A_MEMORY,
+				     "MEMORY has too many pages; lower it or raise PAGE_BYTES",
+				     -ERANGE);
 	return err;
 }
 
-static int start_doit(struct sk_buff *skb, struct genl_info *info)
+static int netlink_start_doit(struct sk_buff *skb, struct genl_info *info)
 {
 	struct node_start start = {
-		.page_bytes = get_u32_or(info, RMEM_NODE_A_PAGE_BYTES, PAGE_BYTES_DEFAULT),
+		.page_bytes = netlink_get_u32_or(info, RMEM_NODE_A_PAGE_BYTES, PAGE_BYTES_DEFAULT),
 		.port = RMEM_PORT,
-		.pool_pages = get_u32_or(info, RMEM_NODE_A_POOL_PAGES, 0),
-		.spaces_max = get_u32_or(info, RMEM_NODE_A_SPACES_MAX, SPACES_DEFAULT),
-		.sessions_max = get_u32_or(info, RMEM_NODE_A_SESSIONS_MAX, SESSIONS_DEFAULT),
-		.regions_max = get_u32_or(info, RMEM_NODE_A_REGIONS_MAX, REGIONS_DEFAULT),
+		.pool_pages = netlink_get_u32_or(info, RMEM_NODE_A_POOL_PAGES, 0),
+		.spaces_max = netlink_get_u32_or(info, RMEM_NODE_A_SPACES_MAX, SPACES_DEFAULT),
+		.sessions_max = netlink_get_u32_or(info, RMEM_NODE_A_SESSIONS_MAX,
+						   SESSIONS_DEFAULT),
+		.regions_max = netlink_get_u32_or(info, RMEM_NODE_A_REGIONS_MAX, REGIONS_DEFAULT),
 		.session_idle_ms =
-			get_u32_or(info, RMEM_NODE_A_SESSION_IDLE_MS, SESSION_IDLE_MS_DEFAULT),
+			netlink_get_u32_or(info, RMEM_NODE_A_SESSION_IDLE_MS,
+					   SESSION_IDLE_MS_DEFAULT),
 	};
 	int err;
 
 	if (!info->attrs[RMEM_NODE_A_MEMORY])
-		return refuse(info, RMEM_NODE_A_MEMORY, "MEMORY is missing: bytes to lend",
-			      -EINVAL);
+		return netlink_refuse(info, RMEM_NODE_A_MEMORY, "MEMORY is missing: bytes to lend",
+				      -EINVAL);
 	start.memory_bytes = nla_get_u64(info->attrs[RMEM_NODE_A_MEMORY]);
 	if (info->attrs[RMEM_NODE_A_PORT])
 		start.port = nla_get_u16(info->attrs[RMEM_NODE_A_PORT]);
-	err = check_start(info, &start);
+	err = netlink_check_start(info, &start);
 	if (err)
 		return err;
 	if (mutex_lock_interruptible(&node_control))
@@ -142,7 +145,7 @@ static int start_doit(struct sk_buff *skb, struct genl_info *info)
 }
 
 /* Takes node_control and finds the node started, or says that it isn't. */
-static int lock_started(struct genl_info *info)
+static int netlink_lock_started(struct genl_info *info)
 {
 	if (mutex_lock_interruptible(&node_control))
 		return -EINTR;
@@ -153,9 +156,9 @@ static int lock_started(struct genl_info *info)
 	return -ENOTCONN;
 }
 
-static int stop_doit(struct sk_buff *skb, struct genl_info *info)
+static int netlink_stop_doit(struct sk_buff *skb, struct genl_info *info)
 {
-	int err = lock_started(info);
+	int err = netlink_lock_started(info);
 
 	if (err)
 		return err;
@@ -166,7 +169,7 @@ static int stop_doit(struct sk_buff *skb, struct genl_info *info)
 
 /* ---- spaces ---- */
 
-static const char *space_error_text(enum rmem_space_error error)
+static const char *netlink_space_error_text(enum rmem_space_error error)
 {
 	switch (error) {
 	case RMEM_SPACE_EXISTS:
@@ -195,7 +198,7 @@ static const char *space_error_text(enum rmem_space_error error)
 	return "";
 }
 
-static int space_error_attribute(enum rmem_space_error error)
+static int netlink_space_error_attribute(enum rmem_space_error error)
 {
 	switch (error) {
 	case RMEM_SPACE_QUOTA:
@@ -210,7 +213,7 @@ static int space_error_attribute(enum rmem_space_error error)
 	}
 }
 
-static int refuse_space(struct genl_info *info, enum rmem_space_error error)
+static int netlink_refuse_space(struct genl_info *info, enum rmem_space_error error)
 {
 	static const int err_of[] = {
 		[-RMEM_SPACE_EXISTS] = -EEXIST,	  [-RMEM_SPACE_FULL] = -ENOSPC,
@@ -222,10 +225,11 @@ static int refuse_space(struct genl_info *info, enum rmem_space_error error)
 
 	if (error == RMEM_SPACE_OK)
 		return 0;
-	return refuse(info, space_error_attribute(error), space_error_text(error), err_of[-error]);
+	return netlink_refuse(info, netlink_space_error_attribute(error),
+			      netlink_space_error_text(error), err_of[-error]);
 }
 
-static enum rmem_space_error add_space(struct node_host *host, const struct genl_info *info)
+static enum rmem_space_error netlink_add_space(struct node_host *host, const struct genl_info *info)
 {
 	const struct nlattr *base = info->attrs[RMEM_NODE_A_READ_ONLY_OF];
 	const struct nlattr *quota = info->attrs[RMEM_NODE_A_QUOTA];
@@ -242,30 +246,31 @@ static enum rmem_space_error add_space(struct node_host *host, const struct genl
 	return error;
 }
 
-static int space_add_doit(struct sk_buff *skb, struct genl_info *info)
+static int netlink_space_add_doit(struct sk_buff *skb, struct genl_info *info)
 {
 	enum rmem_space_error error;
 	int err;
 
 	if (!info->attrs[RMEM_NODE_A_SPACE])
-		return refuse(info, RMEM_NODE_A_SPACE, "SPACE is missing: an id", -EINVAL);
+		return netlink_refuse(info, RMEM_NODE_A_SPACE, "SPACE is missing: an id", -EINVAL);
 	if (!info->attrs[RMEM_NODE_A_KEY])
-		return refuse(info, RMEM_NODE_A_KEY, "KEY is missing: 16 bytes", -EINVAL);
+		return netlink_refuse(info, RMEM_NODE_A_KEY, "KEY is missing: 16 bytes", -EINVAL);
 	if (info->attrs[RMEM_NODE_A_QUOTA] && info->attrs[RMEM_NODE_A_READ_ONLY_OF])
-		return refuse(info, RMEM_NODE_A_QUOTA,
-			      "QUOTA is for spaces that allocate: not with READ_ONLY_OF", -EINVAL);
-	err = lock_started(info);
+		return netlink_refuse(info, RMEM_NODE_A_QUOTA,
+				      "QUOTA is for spaces that allocate: not with READ_ONLY_OF",
+				      -EINVAL);
+	err = netlink_lock_started(info);
 	if (err)
 		return err;
-	error = add_space(node_running, info);
+	error = netlink_add_space(node_running, info);
 	mutex_unlock(&node_control);
 	/* The message's memory is freed as it is. */
 	memzero_explicit(nla_data(info->attrs[RMEM_NODE_A_KEY]), RMEM_NODE_KEY_BYTES);
-	return refuse_space(info, error);
+	return netlink_refuse_space(info, error);
 }
 
 /* Ends the space's sessions and frees its regions. Call lock. */
-static void clear_space(struct node_host *host, u32 space)
+static void netlink_clear_space(struct node_host *host, u32 space)
 {
 	struct rmem_node_call call;
 
@@ -276,15 +281,15 @@ static void clear_space(struct node_host *host, u32 space)
 }
 
 /* regions, bytes: the space's, if they are why it can't be deleted. */
-static enum rmem_space_error delete_space(struct node_host *host, u32 space, bool force,
-					  u32 *regions, u64 *bytes)
+static enum rmem_space_error netlink_delete_space(struct node_host *host, u32 space, bool force,
+						  u32 *regions, u64 *bytes)
 {
 	const struct rmem_space *found;
 	enum rmem_space_error error;
 
 	mutex_lock(&host->call_lock);
 	if (force)
-		clear_space(host, space);
+		netlink_clear_space(host, space);
 	mutex_lock(&host->slow_lock);
 	error = rmem_node_space_del(&host->core, space);
 	if (error == RMEM_SPACE_BUSY) {
@@ -302,7 +307,7 @@ static enum rmem_space_error delete_space(struct node_host *host, u32 space, boo
 	return error;
 }
 
-static int space_del_doit(struct sk_buff *skb, struct genl_info *info)
+static int netlink_space_del_doit(struct sk_buff *skb, struct genl_info *info)
 {
 	enum rmem_space_error error;
 	u32 regions = 0;
@@ -310,14 +315,14 @@ static int space_del_doit(struct sk_buff *skb, struct genl_info *info)
 	int err;
 
 	if (!info->attrs[RMEM_NODE_A_SPACE])
-		return refuse(info, RMEM_NODE_A_SPACE, "SPACE is missing: an id", -EINVAL);
-	err = lock_started(info);
+		return netlink_refuse(info, RMEM_NODE_A_SPACE, "SPACE is missing: an id", -EINVAL);
+	err = netlink_lock_started(info);
 	if (err)
 		return err;
-	error = delete_space(node_running, nla_get_u32(info->attrs[RMEM_NODE_A_SPACE]),
-			     info->attrs[RMEM_NODE_A_FORCE], &regions, &bytes);
+	error = netlink_delete_space(node_running, nla_get_u32(info->attrs[RMEM_NODE_A_SPACE]),
+				     info->attrs[RMEM_NODE_A_FORCE], &regions, &bytes);
 	mutex_unlock(&node_control);
-	err = refuse_space(info, error);
+	err = netlink_refuse_space(info, error);
 	if (error == RMEM_SPACE_BUSY)
 		NL_SET_ERR_MSG_FMT_MOD(info->extack,
 				       "SPACE has %u regions (%llu KiB); --force frees them",
@@ -325,8 +330,8 @@ static int space_del_doit(struct sk_buff *skb, struct genl_info *info)
 	return err;
 }
 
-static int put_space(struct sk_buff *skb, struct netlink_callback *cb,
-		     const struct node_host *host, const struct rmem_space *space)
+static int netlink_put_space(struct sk_buff *skb, struct netlink_callback *cb,
+			     const struct node_host *host, const struct rmem_space *space)
 {
 	u32 base = rmem_spaces_base(&host->core.spaces, space);
 	unsigned int shift = host->core.config.page_shift;
@@ -350,7 +355,7 @@ static int put_space(struct sk_buff *skb, struct netlink_callback *cb,
 }
 
 /* cb->args[0]: slot to go on with. */
-static int spaces_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
+static int netlink_spaces_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
 {
 	const struct rmem_spaces *spaces;
 	unsigned long at = cb->args[0];
@@ -362,7 +367,7 @@ static int spaces_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
 		spaces = &node_running->core.spaces;
 		for (; at < spaces->slots; at++) {
 			if (spaces->slot[at].id &&
-			    put_space(skb, cb, node_running, &spaces->slot[at]))
+			    netlink_put_space(skb, cb, node_running, &spaces->slot[at]))
 				break;
 		}
 		mutex_unlock(&node_running->slow_lock);
@@ -372,8 +377,8 @@ static int spaces_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
 	return skb->len;
 }
 
-static int put_region(struct sk_buff *skb, struct netlink_callback *cb,
-		      const struct node_host *host, const struct rmem_region *region)
+static int netlink_put_region(struct sk_buff *skb, struct netlink_callback *cb,
+			      const struct node_host *host, const struct rmem_region *region)
 {
 	struct rmem_listed listed;
 	size_t name_bytes;
@@ -401,8 +406,8 @@ static int put_region(struct sk_buff *skb, struct netlink_callback *cb,
 }
 
 /* Slots from at on. Returns the one to go on with, or -ENOENT: there is no such space. */
-static long put_regions(struct sk_buff *skb, struct netlink_callback *cb,
-			const struct node_host *host, u32 id, u32 at)
+static long netlink_put_regions(struct sk_buff *skb, struct netlink_callback *cb,
+				const struct node_host *host, u32 id, u32 at)
 {
 	const struct rmem_space *space = rmem_spaces_find(&host->core.spaces, id);
 	const struct rmem_alloc_state *alloc = &host->core.alloc;
@@ -415,14 +420,14 @@ static long put_regions(struct sk_buff *skb, struct netlink_callback *cb,
 	for (; at < alloc->regions_max; at++) {
 		region = rmem_alloc_at(alloc, at);
 		if (region && region->space_index == place.memory &&
-		    put_region(skb, cb, host, region))
+		    netlink_put_region(skb, cb, host, region))
 			break;
 	}
 	return at;
 }
 
 /* cb->args[0]: slot to go on with. */
-static int regions_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
+static int netlink_regions_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
 {
 	const struct nlattr *space = nlmsg_find_attr(cb->nlh, GENL_HDRLEN, RMEM_NODE_A_SPACE);
 	long at = -ENOTCONN;
@@ -433,7 +438,7 @@ static int regions_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
 		return -EINTR;
 	if (node_running) {
 		mutex_lock(&node_running->slow_lock);
-		at = put_regions(skb, cb, node_running, nla_get_u32(space), cb->args[0]);
+		at = netlink_put_regions(skb, cb, node_running, nla_get_u32(space), cb->args[0]);
 		mutex_unlock(&node_running->slow_lock);
 	}
 	mutex_unlock(&node_control);
@@ -445,12 +450,12 @@ static int regions_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
 
 /* ---- STATUS ---- */
 
-static int put_bytes(struct sk_buff *skb, int attribute, u64 bytes)
+static int netlink_put_bytes(struct sk_buff *skb, int attribute, u64 bytes)
 {
 	return nla_put_u64_64bit(skb, attribute, bytes, RMEM_NODE_A_PAD);
 }
 
-static int put_config(struct sk_buff *skb, const struct node_host *host)
+static int netlink_put_config(struct sk_buff *skb, const struct node_host *host)
 {
 	const struct rmem_node_config *config = &host->core.config;
 
@@ -462,24 +467,24 @@ static int put_config(struct sk_buff *skb, const struct node_host *host)
 	       nla_put_u32(skb, RMEM_NODE_A_SESSIONS_MAX, config->sessions_max) ||
 	       nla_put_u32(skb, RMEM_NODE_A_REGIONS_MAX, config->regions_max) ||
 	       nla_put_u32(skb, RMEM_NODE_A_SESSION_IDLE_MS, config->session_idle_ms) ||
-	       put_bytes(skb, RMEM_NODE_A_BOOT, config->boot);
+	       netlink_put_bytes(skb, RMEM_NODE_A_BOOT, config->boot);
 }
 
-static int put_usage(struct sk_buff *skb, const struct node_host *host,
-		     const struct rmem_node_usage *usage)
+static int netlink_put_usage(struct sk_buff *skb, const struct node_host *host,
+			     const struct rmem_node_usage *usage)
 {
 	unsigned int shift = host->core.config.page_shift;
 
-	return put_bytes(skb, RMEM_NODE_A_MEMORY, usage->pages << shift) ||
-	       put_bytes(skb, RMEM_NODE_A_PROMISED, usage->pages_promised << shift) ||
-	       put_bytes(skb, RMEM_NODE_A_BACKED, usage->pages_backed << shift) ||
-	       put_bytes(skb, RMEM_NODE_A_READY, usage->pages_ready << shift) ||
+	return netlink_put_bytes(skb, RMEM_NODE_A_MEMORY, usage->pages << shift) ||
+	       netlink_put_bytes(skb, RMEM_NODE_A_PROMISED, usage->pages_promised << shift) ||
+	       netlink_put_bytes(skb, RMEM_NODE_A_BACKED, usage->pages_backed << shift) ||
+	       netlink_put_bytes(skb, RMEM_NODE_A_READY, usage->pages_ready << shift) ||
 	       nla_put_u32(skb, RMEM_NODE_A_SPACES, usage->spaces) ||
 	       nla_put_u32(skb, RMEM_NODE_A_SESSIONS, usage->sessions) ||
 	       nla_put_u32(skb, RMEM_NODE_A_REGIONS, usage->regions);
 }
 
-static int put_counter(struct sk_buff *skb, const char *name, u64 value)
+static int netlink_put_counter(struct sk_buff *skb, const char *name, u64 value)
 {
 	struct nlattr *nest = nla_nest_start(skb, RMEM_NODE_A_COUNTERS);
 
@@ -490,31 +495,32 @@ static int put_counter(struct sk_buff *skb, const char *name, u64 value)
 	return 0;
 }
 
-static int put_counters(struct sk_buff *skb)
+static int netlink_put_counters(struct sk_buff *skb)
 {
 	unsigned int i;
 
 	for (i = 0; i < NODE_COUNTS; i++) {
-		if (put_counter(skb, node_count_name[i], node_count_sum(i)))
+		if (netlink_put_counter(skb, node_count_name[i], node_count_sum(i)))
 			return -EMSGSIZE;
 	}
 	return 0;
 }
 
-static int put_running(struct sk_buff *skb)
+static int netlink_put_running(struct sk_buff *skb)
 {
 	struct rmem_node_usage usage;
 
 	mutex_lock(&node_running->slow_lock);
 	rmem_node_usage(&node_running->core, &usage);
 	mutex_unlock(&node_running->slow_lock);
-	return put_config(skb, node_running) || put_usage(skb, node_running, &usage) ||
-	       put_counter(skb, "alloc-retries", usage.alloc_retries) ||
-	       put_counter(skb, "alloc-retries-worst", usage.alloc_retries_worst) ||
-	       put_counter(skb, "allocs-undone", usage.allocs_undone);
+	return netlink_put_config(skb, node_running) ||
+	       netlink_put_usage(skb, node_running, &usage) ||
+	       netlink_put_counter(skb, "alloc-retries", usage.alloc_retries) ||
+	       netlink_put_counter(skb, "alloc-retries-worst", usage.alloc_retries_worst) ||
+	       netlink_put_counter(skb, "allocs-undone", usage.allocs_undone);
 }
 
-static int status_doit(struct sk_buff *skb, struct genl_info *info)
+static int netlink_status_doit(struct sk_buff *skb, struct genl_info *info)
 {
 	struct sk_buff *reply;
 	void *hdr;
@@ -533,9 +539,9 @@ static int status_doit(struct sk_buff *skb, struct genl_info *info)
 		nlmsg_free(reply);
 		return -EINTR;
 	}
-	err = node_running && put_running(reply);
+	err = node_running && netlink_put_running(reply);
 	mutex_unlock(&node_control);
-	if (err || put_counters(reply)) {
+	if (err || netlink_put_counters(reply)) {
 		nlmsg_free(reply);
 		return -EMSGSIZE;
 	}
@@ -546,13 +552,13 @@ static int status_doit(struct sk_buff *skb, struct genl_info *info)
 /* ---- the family ---- */
 
 static const struct genl_small_ops ops[] = {
-	{ .cmd = RMEM_NODE_CMD_START, .flags = GENL_ADMIN_PERM, .doit = start_doit },
-	{ .cmd = RMEM_NODE_CMD_STOP, .flags = GENL_ADMIN_PERM, .doit = stop_doit },
-	{ .cmd = RMEM_NODE_CMD_STATUS, .doit = status_doit },
-	{ .cmd = RMEM_NODE_CMD_SPACE_ADD, .flags = GENL_ADMIN_PERM, .doit = space_add_doit },
-	{ .cmd = RMEM_NODE_CMD_SPACE_DEL, .flags = GENL_ADMIN_PERM, .doit = space_del_doit },
-	{ .cmd = RMEM_NODE_CMD_SPACES, .flags = GENL_ADMIN_PERM, .dumpit = spaces_dumpit },
-	{ .cmd = RMEM_NODE_CMD_REGIONS, .flags = GENL_ADMIN_PERM, .dumpit = regions_dumpit },
+	{ .cmd = RMEM_NODE_CMD_START, .flags = GENL_ADMIN_PERM, .doit = netlink_start_doit },
+	{ .cmd = RMEM_NODE_CMD_STOP, .flags = GENL_ADMIN_PERM, .doit = netlink_stop_doit },
+	{ .cmd = RMEM_NODE_CMD_STATUS, .doit = netlink_status_doit },
+	{ .cmd = RMEM_NODE_CMD_SPACE_ADD, .flags = GENL_ADMIN_PERM, .doit = netlink_space_add_doit },
+	{ .cmd = RMEM_NODE_CMD_SPACE_DEL, .flags = GENL_ADMIN_PERM, .doit = netlink_space_del_doit },
+	{ .cmd = RMEM_NODE_CMD_SPACES, .flags = GENL_ADMIN_PERM, .dumpit = netlink_spaces_dumpit },
+	{ .cmd = RMEM_NODE_CMD_REGIONS, .flags = GENL_ADMIN_PERM, .dumpit = netlink_regions_dumpit },
 };
 
 /*

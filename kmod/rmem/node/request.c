@@ -63,14 +63,15 @@ struct node_data {
 	struct rmem_execute_data *pages;
 };
 
-static int send(struct node_request *rq, struct rmem_head *head, const struct node_data *data)
+static int request_send(struct node_request *rq, struct rmem_head *head,
+			const struct node_data *data)
 {
 	return rq->batch->port->ops->answer(rq->batch, head, data ? &data->data : NULL,
 					    rq->room_bytes);
 }
 
 /* An extent never written is read from the page of zeros. */
-static bool walk_pages(const struct rmem_port_data *data, rmem_stretch_fn fn, void *arg)
+static bool request_walk_pages(const struct rmem_port_data *data, rmem_stretch_fn fn, void *arg)
 {
 	const struct node_data *mine = container_of(data, struct node_data, data);
 	const struct node_mem *mem = &mine->host->mem;
@@ -93,7 +94,7 @@ static bool walk_pages(const struct rmem_port_data *data, rmem_stretch_fn fn, vo
 	return true;
 }
 
-static bool walk_found(const struct rmem_port_data *data, rmem_stretch_fn fn, void *arg)
+static bool request_walk_found(const struct rmem_port_data *data, rmem_stretch_fn fn, void *arg)
 {
 	const struct node_data *mine = container_of(data, struct node_data, data);
 
@@ -109,7 +110,7 @@ static bool walk_found(const struct rmem_port_data *data, rmem_stretch_fn fn, vo
 #define COPIED_BYTES_MAX 1024U
 
 /* Ranges can be many, and short, so their data is copied. */
-static bool may_lend(const struct rmem_execute_data *pages, const struct rmem_head *reply)
+static bool request_may_lend(const struct rmem_execute_data *pages, const struct rmem_head *reply)
 {
 	return !pages->ranges &&
 	       (reply->integrity == RMEM_LINK || reply->len > COPIED_BYTES_MAX);
@@ -120,18 +121,18 @@ static bool request_answer(void *carrier, struct rmem_answer *answer,
 {
 	struct node_request *rq = carrier;
 	struct node_data data = {
-		.data.walk = pages ? walk_pages : walk_found,
+		.data.walk = pages ? request_walk_pages : request_walk_found,
 		.host = rq->host,
 		.answer = answer,
 		.pages = pages,
 	};
 
 	if (!pages)
-		return !send(rq, &answer->reply,
-			     rmem_wire_payload_bytes(&answer->reply) ? &data : NULL);
-	if (may_lend(pages, &answer->reply))
+		return !request_send(rq, &answer->reply,
+				     rmem_wire_payload_bytes(&answer->reply) ? &data : NULL);
+	if (request_may_lend(pages, &answer->reply))
 		data.data.pages = answer->extents;
-	if (send(rq, &answer->reply, &data))
+	if (request_send(rq, &answer->reply, &data))
 		return false;
 	node_count_add(NODE_COUNT_READ_BYTES, answer->reply.len);
 	return true;
@@ -146,7 +147,7 @@ static const struct rmem_execute_ops request_ops = {
 };
 
 /* As much of the payload as the core looks at. */
-static const void *known_payload(const struct node_request *rq)
+static const void *request_known_payload(const struct node_request *rq)
 {
 	const struct rmem_payload *payload = rq->in->payload;
 	u32 bytes = rmem_wire_frame_bytes(rq->in->head);
@@ -162,7 +163,7 @@ static void request_execute(struct node_request *rq)
 {
 	struct rmem_node *core = &rq->host->core;
 	const struct rmem_head *head = rq->in->head;
-	const void *known = known_payload(rq);
+	const void *known = request_known_payload(rq);
 	struct rmem_answer answer;
 
 	rmem_node_request(core, ktime_get_coarse_ns(), head, known, &rq->batch->path.peer, &answer);
@@ -176,14 +177,14 @@ static void request_execute(struct node_request *rq)
 }
 
 /* The payload doesn't match its digest: its client is told, and nothing changed. Slot lock. */
-static void tell_damaged(struct node_request *rq)
+static void request_tell_damaged(struct node_request *rq)
 {
 	struct rmem_head head;
 
 	rq->identified = rmem_node_damaged(&rq->host->core, ktime_get_coarse_ns(), rq->in->head,
 					   &rq->batch->path.peer, &head);
 	if (rq->identified)
-		send(rq, &head, NULL);
+		request_send(rq, &head, NULL);
 }
 
 /* No slot lock. A damaged request isn't answered: who sent it isn't known. */
@@ -198,7 +199,8 @@ static void request_refuse(struct node_request *rq, struct rmem_answer *answer)
 	rq->batch->port->ops->answered(rq->batch, RMEM_PORT_NO_SLOT);
 }
 
-static __always_inline void fast_path(struct node_request *rq, void (*act)(struct node_request *rq))
+static __always_inline void request_fast_path(struct node_request *rq,
+					      void (*act)(struct node_request *rq))
 {
 	u32 n = rmem_node_slot(&rq->host->core, rq->in->head->session);
 	struct node_slot *slot = &rq->host->slot[n];
@@ -216,7 +218,7 @@ static __always_inline void fast_path(struct node_request *rq, void (*act)(struc
 
 /* ---- the ports call ---- */
 
-static bool drop(unsigned int count, u32 bytes)
+static bool request_drop(unsigned int count, u32 bytes)
 {
 	node_count(count);
 	trace_rmem_node_drop(count, bytes);
@@ -225,7 +227,7 @@ static bool drop(unsigned int count, u32 bytes)
 
 bool rmem_port_drop(enum rmem_port_count reason, u32 bytes)
 {
-	return drop(NODE_COUNT_PORT + reason, bytes);
+	return request_drop(NODE_COUNT_PORT + reason, bytes);
 }
 EXPORT_SYMBOL_GPL(rmem_port_drop);
 
@@ -238,7 +240,7 @@ EXPORT_SYMBOL_GPL(rmem_port_count);
 bool rmem_port_takes(const struct rmem_port *port, u32 bytes)
 {
 	return likely(!READ_ONCE(port->node->hibernating)) ||
-	       drop(NODE_COUNT_DROP_HIBERNATING, bytes);
+	       request_drop(NODE_COUNT_DROP_HIBERNATING, bytes);
 }
 EXPORT_SYMBOL_GPL(rmem_port_takes);
 
@@ -247,7 +249,7 @@ const struct base_siphash_key *rmem_port_key(const struct rmem_port *port, u32 s
 	const struct base_siphash_key *key = rmem_node_key(&port->node->core, space);
 
 	if (!key)
-		drop(NODE_COUNT_DROP_SPACE, bytes);
+		request_drop(NODE_COUNT_DROP_SPACE, bytes);
 	return key && rmem_port_takes(port, bytes) ? key : NULL;
 }
 EXPORT_SYMBOL_GPL(rmem_port_key);
@@ -262,17 +264,17 @@ bool rmem_port_request(struct rmem_port_batch *batch, const struct rmem_record *
 	trace_rmem_node_request(head);
 
 	if (unlikely(record->damaged)) {
-		fast_path(&rq, tell_damaged);
+		request_fast_path(&rq, request_tell_damaged);
 		return true;
 	}
 	if (!rmem_node_is_slow(&rq.host->core, head)) {
-		fast_path(&rq, request_execute);
+		request_fast_path(&rq, request_execute);
 		return true;
 	}
 	/* Its answer leaves from another thread; those to earlier requests leave before. */
 	batch->port->ops->flush(batch);
 	return node_slow_add(batch, record) ||
-	       drop(NODE_COUNT_DROP_QUEUE_FULL, record->payload->bytes);
+	       request_drop(NODE_COUNT_DROP_QUEUE_FULL, record->payload->bytes);
 }
 EXPORT_SYMBOL_GPL(rmem_port_request);
 

@@ -49,7 +49,7 @@ bool node_slow_add(const struct rmem_port_batch *batch, const struct rmem_record
 	return job;
 }
 
-static bool has_jobs(struct node_queue *queue)
+static bool slow_has_jobs(struct node_queue *queue)
 {
 	bool any;
 
@@ -59,8 +59,8 @@ static bool has_jobs(struct node_queue *queue)
 	return any;
 }
 
-static struct node_job *take(struct node_queue *queue,
-			     struct rmem_job *(*whose)(struct rmem_queue *waiting))
+static struct node_job *slow_take(struct node_queue *queue,
+				  struct rmem_job *(*whose)(struct rmem_queue *waiting))
 {
 	struct node_job *job;
 
@@ -70,8 +70,8 @@ static struct node_job *take(struct node_queue *queue,
 	return job;
 }
 
-static void let_go(struct node_queue *queue, struct node_job *job,
-		   void (*how)(struct rmem_queue *waiting, struct rmem_job *job))
+static void slow_let_go(struct node_queue *queue, struct node_job *job,
+			void (*how)(struct rmem_queue *waiting, struct rmem_job *job))
 {
 	spin_lock_bh(&queue->lock);
 	how(&queue->waiting, &job->job);
@@ -81,7 +81,7 @@ static void let_go(struct node_queue *queue, struct node_job *job,
 /* ---- the requests ---- */
 
 /* The step might have changed which session the slot holds. */
-static void trace_session(const struct node_host *host, u32 slot, u64 before, u8 type)
+static void slow_trace_session(const struct node_host *host, u32 slot, u64 before, u8 type)
 {
 	u64 after = host->core.sessions.slot[slot].name;
 
@@ -98,7 +98,7 @@ static void trace_session(const struct node_host *host, u32 slot, u64 before, u8
 		trace_rmem_node_session("opened", slot, after);
 }
 
-static bool step(struct node_host *host, struct rmem_node_call *call)
+static bool slow_step(struct node_host *host, struct rmem_node_call *call)
 {
 	int slot = call->slot;
 	u64 before;
@@ -112,13 +112,13 @@ static bool step(struct node_host *host, struct rmem_node_call *call)
 	more = rmem_node_call_step(&host->core, call);
 	if (call->fill.bytes)
 		memset(node_mem_at(&host->mem, &call->fill), 0, call->fill.bytes);
-	trace_session(host, slot, before, call->head.type);
+	slow_trace_session(host, slot, before, call->head.type);
 	spin_unlock_bh(&host->slot[slot].lock);
 	rcu_read_unlock();
 	return more;
 }
 
-static void trace_region(const struct node_job *job, const struct rmem_node_call *call)
+static void slow_trace_region(const struct node_job *job, const struct rmem_node_call *call)
 {
 	struct rmem_range range;
 
@@ -134,8 +134,8 @@ static void trace_region(const struct node_job *job, const struct rmem_node_call
 }
 
 /* The space might have been deleted since its request was verified: then nobody is answered. */
-static void answer_job(struct node_host *host, const struct node_job *job,
-		       struct rmem_answer *answer, const void *payload)
+static void slow_answer_job(struct node_host *host, const struct node_job *job,
+			    struct rmem_answer *answer, const void *payload)
 {
 	const struct base_siphash_key *key;
 
@@ -148,18 +148,18 @@ static void answer_job(struct node_host *host, const struct node_job *job,
 	local_bh_enable();
 }
 
-static bool locked_step(struct node_host *host, struct rmem_node_call *call)
+static bool slow_locked_step(struct node_host *host, struct rmem_node_call *call)
 {
 	bool more;
 
 	mutex_lock(&host->slow_lock);
-	more = step(host, call);
+	more = slow_step(host, call);
 	mutex_unlock(&host->slow_lock);
 	return more;
 }
 
 /* Call lock. */
-static bool is_current(const struct node_host *host, const struct node_job *job)
+static bool slow_is_current(const struct node_host *host, const struct node_job *job)
 {
 	if (rmem_job_is_current(&job->job, &host->core))
 		return true;
@@ -173,21 +173,21 @@ static void slow_end(struct node_host *host, struct node_job *job)
 
 	node_count(NODE_COUNT_REASON + call->answer.reason);
 	trace_rmem_node_decision(&job->job.head, &call->answer);
-	trace_region(job, call);
+	slow_trace_region(job, call);
 	if (call->answer.action == RMEM_ACT_REPLY)
-		answer_job(host, job, &call->answer, &call->out);
+		slow_answer_job(host, job, &call->answer, &call->out);
 }
 
 /* False: it has to wait for the end of the call under way. Call lock. */
-static bool run_between(struct node_host *host, struct node_job *job,
-			const struct rmem_node_call *under_way)
+static bool slow_run_between(struct node_host *host, struct node_job *job,
+			     const struct rmem_node_call *under_way)
 {
-	if (!is_current(host, job))
+	if (!slow_is_current(host, job))
 		return true;
 	if (!rmem_node_call_enter(&host->core, under_way, &job->job.call, ktime_get_coarse_ns(),
 				  &job->job.head, &job->path.peer, &job->job.payload))
 		return false;
-	while (locked_step(host, &job->job.call))
+	while (slow_locked_step(host, &job->job.call))
 		cond_resched();
 	if (job->job.call.put_off)
 		return false;
@@ -195,14 +195,14 @@ static bool run_between(struct node_host *host, struct node_job *job,
 	return true;
 }
 
-static void run_brief(struct node_host *host, const struct rmem_node_call *under_way)
+static void slow_run_brief(struct node_host *host, const struct rmem_node_call *under_way)
 {
 	struct node_queue *queue = &host->queue;
 	struct node_job *job;
 	unsigned int n;
 
-	for (n = 0; n < RMEM_QUEUE_BRIEF && (job = take(queue, rmem_queue_take_brief)); n++) {
-		let_go(queue, job, run_between(host, job, under_way) ? rmem_queue_give :
+	for (n = 0; n < RMEM_QUEUE_BRIEF && (job = slow_take(queue, rmem_queue_take_brief)); n++) {
+		slow_let_go(queue, job, slow_run_between(host, job, under_way) ? rmem_queue_give :
 								       rmem_queue_put_off);
 		cond_resched();
 	}
@@ -210,19 +210,19 @@ static void run_brief(struct node_host *host, const struct rmem_node_call *under
 
 void node_slow_run(struct node_host *host, struct rmem_node_call *call)
 {
-	while (!READ_ONCE(host->queue.stopping) && locked_step(host, call)) {
+	while (!READ_ONCE(host->queue.stopping) && slow_locked_step(host, call)) {
 		cond_resched();
 		if (call->divisible)
-			run_brief(host, call);
+			slow_run_brief(host, call);
 	}
 }
 
-static void handle(struct node_host *host, struct node_job *job)
+static void slow_handle(struct node_host *host, struct node_job *job)
 {
 	bool current_space;
 
 	mutex_lock(&host->call_lock);
-	current_space = is_current(host, job);
+	current_space = slow_is_current(host, job);
 	if (current_space) {
 		rmem_node_call_begin(&host->core, &job->job.call, ktime_get_coarse_ns(),
 				     &job->job.head, &job->path.peer, &job->job.payload);
@@ -233,26 +233,26 @@ static void handle(struct node_host *host, struct node_job *job)
 		slow_end(host, job);
 		node_mem_scrub(host);
 	}
-	let_go(&host->queue, job, rmem_queue_give);
+	slow_let_go(&host->queue, job, rmem_queue_give);
 	cond_resched();
 }
 
 /* ---- the thread ---- */
 
-static void run_jobs(struct node_host *host)
+static void slow_run_jobs(struct node_host *host)
 {
 	struct node_queue *queue = &host->queue;
 	struct node_job *job;
 	unsigned int n;
 
-	for (n = 0; n < RMEM_QUEUE_BRIEF && (job = take(queue, rmem_queue_take_brief)); n++)
-		handle(host, job);
-	job = take(queue, rmem_queue_take_work);
+	for (n = 0; n < RMEM_QUEUE_BRIEF && (job = slow_take(queue, rmem_queue_take_brief)); n++)
+		slow_handle(host, job);
+	job = slow_take(queue, rmem_queue_take_work);
 	if (job)
-		handle(host, job);
+		slow_handle(host, job);
 }
 
-static void expire(struct node_host *host)
+static void slow_expire(struct node_host *host)
 {
 	struct rmem_node_call call;
 
@@ -273,13 +273,13 @@ static int slow_run(void *data)
 	while (!kthread_should_stop()) {
 		unsigned long now = jiffies;
 
-		wait_event_idle_timeout(queue->wait, kthread_should_stop() || has_jobs(queue),
+		wait_event_idle_timeout(queue->wait, kthread_should_stop() || slow_has_jobs(queue),
 					time_before(now, next) ? next - now : 1);
 		if (kthread_should_stop())
 			break;
-		run_jobs(host);
+		slow_run_jobs(host);
 		if (time_after_eq(jiffies, next)) {
-			expire(host);
+			slow_expire(host);
 			next = jiffies + period;
 		}
 	}

@@ -43,7 +43,7 @@
 #define NEVER_NS (~0ULL)
 
 /* xorshift64*; state is never 0. */
-static u64 random64(struct rmem_client *c)
+static u64 client_random64(struct rmem_client *c)
 {
 	c->rng ^= c->rng >> 12;
 	c->rng ^= c->rng << 25;
@@ -53,7 +53,7 @@ static u64 random64(struct rmem_client *c)
 
 /* ---- silence and trouble ---- */
 
-static void op_count_trouble(struct rmem_op *op)
+static void client_count_trouble(struct rmem_op *op)
 {
 	if (op->trouble < 255)
 		op->trouble++;
@@ -61,7 +61,7 @@ static void op_count_trouble(struct rmem_op *op)
 
 static void client_update_rto(struct rmem_client *c)
 {
-	c->rto_ns = rmem_rtt_rto_ns(&c->rtt, c->silent, c->silent ? random64(c) : 0);
+	c->rto_ns = rmem_rtt_rto_ns(&c->rtt, c->silent, c->silent ? client_random64(c) : 0);
 }
 
 static void client_heard(struct rmem_client *c, u64 now_ns)
@@ -96,7 +96,7 @@ static void client_retry(struct rmem_client *c, struct rmem_op *op, u64 now_ns)
 static void client_timed_out(struct rmem_client *c, struct rmem_op *op, u64 now_ns)
 {
 	c->count.timeouts++;
-	op_count_trouble(op);
+	client_count_trouble(op);
 	rmem_op_recall(c, op, 0, op->parts);
 	if (c->heard_ns < op->sent_ns)
 		rmem_window_timeout(&c->window, now_ns, c->rto_ns);
@@ -115,7 +115,7 @@ static void client_nack(struct rmem_client *c, struct rmem_op *op, u32 first, u3
 	}
 	if (!rmem_op_recall(c, op, first, end))
 		return;
-	op_count_trouble(op);
+	client_count_trouble(op);
 	if (op->state != RMEM_OP_FLYING && op->state != RMEM_OP_SLOW)
 		rmem_op_settle(c, op); /* will be sent again anyway */
 	else if (op->trouble > TROUBLE_NACKS)
@@ -130,7 +130,7 @@ static void client_busy(struct rmem_client *c, struct rmem_op *op, u32 first, u3
 	if (!rmem_op_recall(c, op, first, end))
 		return;
 	client_delay(c, op, now_ns + base_doubled(BUSY_NS_FIRST, op->trouble, BUSY_NS_MAX));
-	op_count_trouble(op);
+	client_count_trouble(op);
 }
 
 void rmem_client_unsent(struct rmem_client *c, const struct rmem_client_tx *tx, u64 now_ns)
@@ -235,7 +235,7 @@ static void client_find_lost(struct rmem_client *c, u64 now_ns)
 		c->count.lost++;
 		c->answered = true; /* the retransmission doesn't wait to share a datagram */
 		rmem_loss_found(&c->loss);
-		op_count_trouble(op);
+		client_count_trouble(op);
 		rmem_op_recall(c, op, 0, end);
 		client_retry(c, op, now_ns);
 		op->recalled_parts = end;
@@ -243,7 +243,7 @@ static void client_find_lost(struct rmem_client *c, u64 now_ns)
 }
 
 /* Which part of a READ is this? op->parts: none. */
-static u32 read_part(const struct rmem_op *op, const struct rmem_head *head)
+static u32 client_read_part(const struct rmem_op *op, const struct rmem_head *head)
 {
 	u64 from = head->addr - op->addr;
 	u64 offset = from + head->offset;
@@ -259,7 +259,7 @@ static u32 read_part(const struct rmem_op *op, const struct rmem_head *head)
 }
 
 /* ALLOC's answer is the caller's now, unless it makes no sense. */
-static bool alloc_take(struct rmem_op *op, const void *payload)
+static bool client_take_alloc(struct rmem_op *op, const void *payload)
 {
 	struct rmem_range range;
 	u64 addr, bytes;
@@ -276,7 +276,7 @@ static bool alloc_take(struct rmem_op *op, const void *payload)
 }
 
 /* The same of LOOKUP's. */
-static bool lookup_take(struct rmem_op *op, const void *payload)
+static bool client_take_lookup(struct rmem_op *op, const void *payload)
 {
 	struct rmem_range range;
 	u64 addr, bytes;
@@ -292,7 +292,7 @@ static bool lookup_take(struct rmem_op *op, const void *payload)
 }
 
 /* The same of LIST's. */
-static bool list_take(struct rmem_op *op, const void *payload)
+static bool client_take_list(struct rmem_op *op, const void *payload)
 {
 	struct rmem_listed listed;
 	u64 addr, bytes;
@@ -319,13 +319,13 @@ static bool list_take(struct rmem_op *op, const void *payload)
 static bool client_take(struct rmem_op *op, const void *payload)
 {
 	if (op->type == RMEM_ALLOC)
-		return alloc_take(op, payload);
+		return client_take_alloc(op, payload);
 	if (op->type == RMEM_LIST)
-		return list_take(op, payload);
-	return op->type != RMEM_LOOKUP || lookup_take(op, payload);
+		return client_take_list(op, payload);
+	return op->type != RMEM_LOOKUP || client_take_lookup(op, payload);
 }
 
-static void found_take(struct rmem_op *op, const void *payload)
+static void client_take_found(struct rmem_op *op, const void *payload)
 {
 	struct rmem_found found;
 
@@ -403,7 +403,7 @@ static void client_receive_ok(struct rmem_client *c, struct rmem_op *op, u64 now
 	u32 part = op->type == RMEM_WRITE ? head->id - op->id : 0;
 
 	if (op->type == RMEM_READ)
-		part = read_part(op, head);
+		part = client_read_part(op, head);
 	if (op->type == RMEM_READV && head->len != op->len)
 		part = op->parts;
 	if (part >= op->parts || (damaged && !rmem_type_answers_data(op->type))) {
@@ -425,7 +425,7 @@ static void client_receive_ok(struct rmem_client *c, struct rmem_op *op, u64 now
 		return;
 	}
 	if (rmem_type_has_integer(op->type))
-		found_take(op, payload);
+		client_take_found(op, payload);
 	client_answered(c, op, part, now_ns, head, rx);
 }
 
@@ -465,7 +465,7 @@ static void client_receive_error(struct rmem_client *c, struct rmem_op *op, u64 
  * While a renewal is pending, accept RMEM_OK responses that carry the old session's name: the node
  * did execute those operations. So one op that is cancelled all the time doesn't stop the others.
  */
-static bool is_of_before(const struct rmem_client *c, const struct rmem_head *head)
+static bool client_is_of_before(const struct rmem_client *c, const struct rmem_head *head)
 {
 	return c->renews && head->session == c->renews && head->status == RMEM_OK;
 }
@@ -473,7 +473,7 @@ static bool is_of_before(const struct rmem_client *c, const struct rmem_head *he
 void rmem_client_receive(struct rmem_client *c, u64 now_ns, const struct rmem_head *head,
 			 const void *payload, bool damaged, struct rmem_client_rx *rx)
 {
-	bool before = is_of_before(c, head);
+	bool before = client_is_of_before(c, head);
 	struct rmem_op *op;
 	bool rebooted, same_boot;
 
@@ -591,7 +591,7 @@ static void client_expire_timed(struct rmem_client *c, u64 now_ns)
  * doesn't help, for an older op can hold it down. Another name of the session does: nothing is sent
  * under it before the node has forgotten the old one.
  */
-static bool op_may_come_late(const struct rmem_op *op)
+static bool client_op_may_come_late(const struct rmem_op *op)
 {
 	return op->may_be_done && rmem_type_changes(op->type);
 }
@@ -624,7 +624,7 @@ static struct rmem_op *client_fail(struct rmem_client *c, u64 now_ns)
 				oldest_ns = base_min(oldest_ns, op->submitted_ns);
 				continue;
 			}
-			late |= op_may_come_late(op);
+			late |= client_op_may_come_late(op);
 			chain = rmem_op_end(c, op, chain);
 		}
 	}
@@ -695,7 +695,7 @@ void rmem_client_init(struct rmem_client *c, const struct rmem_client_config *co
 	c->incast = incast;
 	c->boot = boot;
 	c->rng = config->seed ? config->seed : 1;
-	c->nonce = random64(c) >> 1;
+	c->nonce = client_random64(c) >> 1;
 	rmem_seq_init(&c->seq, c->owner, RMEM_WINDOW);
 	rmem_rtt_init(&c->rtt);
 	rmem_loss_init(&c->loss);
@@ -729,7 +729,7 @@ void rmem_client_submit(struct rmem_client *c, struct rmem_op *op, u64 now_ns)
 
 void rmem_client_cancel(struct rmem_client *c, struct rmem_op *op, u64 now_ns)
 {
-	bool late = op_may_come_late(op);
+	bool late = client_op_may_come_late(op);
 
 	rmem_op_end(c, op, NULL);
 	if (late || c->abandons)

@@ -18,45 +18,46 @@ static bool incast_exchange(struct rmem_incast *i, u64 *word, u64 wanted)
 					   __ATOMIC_SEQ_CST);
 }
 
-static u16 head_of(u64 word)
+static u16 incast_head_of(u64 word)
 {
 	return (u16)(word >> HEAD_SHIFT);
 }
 
-static u16 tail_of(u64 word)
+static u16 incast_tail_of(u64 word)
 {
 	return (u16)(word >> TAIL_SHIFT);
 }
 
-static u32 used_of(u64 word)
+static u32 incast_used_of(u64 word)
 {
 	return (u32)word;
 }
 
-static u64 word_of(u16 head, u16 tail, u32 used)
+static u64 incast_word_of(u16 head, u16 tail, u32 used)
 {
 	return (u64)head << HEAD_SHIFT | (u64)tail << TAIL_SHIFT | used;
 }
 
-static u64 head_stepped(u64 word)
+static u64 incast_head_stepped(u64 word)
 {
-	return word_of((u16)(head_of(word) + 1), tail_of(word), used_of(word));
+	return incast_word_of((u16)(incast_head_of(word) + 1), incast_tail_of(word),
+			      incast_used_of(word));
 }
 
-static u32 *slot_of(struct rmem_incast *i, u16 ticket)
+static u32 *incast_slot_of(struct rmem_incast *i, u16 ticket)
 {
 	return &i->slot[ticket % RMEM_INCAST_SLOTS];
 }
 
-static void slot_write(struct rmem_incast *i, u16 ticket, u32 value)
+static void incast_slot_write(struct rmem_incast *i, u16 ticket, u32 value)
 {
-	__atomic_store_n(slot_of(i, ticket), (u32)ticket << 16 | value, __ATOMIC_SEQ_CST);
+	__atomic_store_n(incast_slot_of(i, ticket), (u32)ticket << 16 | value, __ATOMIC_SEQ_CST);
 }
 
 /* RMEM_WAITER_NONE: its owner hasn't written it yet, and looks by itself when it has. */
-static int slot_read(struct rmem_incast *i, u16 ticket)
+static int incast_slot_read(struct rmem_incast *i, u16 ticket)
 {
-	u32 slot = __atomic_load_n(slot_of(i, ticket), __ATOMIC_SEQ_CST);
+	u32 slot = __atomic_load_n(incast_slot_of(i, ticket), __ATOMIC_SEQ_CST);
 
 	/* A slot that was never written is 0, like ticket 0's: so names start at 1 here. */
 	return slot >> 16 == ticket && (slot & 0xffff) ? (int)(slot & 0xffff) : RMEM_WAITER_NONE;
@@ -74,7 +75,7 @@ void rmem_incast_init(struct rmem_incast *i, u32 limit_bytes)
 
 static bool incast_fits(const struct rmem_incast *i, u64 word, u32 bytes)
 {
-	return !used_of(word) || (u64)used_of(word) + bytes <= i->limit_bytes;
+	return !incast_used_of(word) || (u64)incast_used_of(word) + bytes <= i->limit_bytes;
 }
 
 bool rmem_incast_acquire(struct rmem_incast *i, struct rmem_incast_turn *turn, unsigned int waiter,
@@ -84,22 +85,24 @@ bool rmem_incast_acquire(struct rmem_incast *i, struct rmem_incast_turn *turn, u
 	u16 first;
 
 	for (;;) {
-		first = turn->waits ? turn->ticket : tail_of(word);
-		if (head_of(word) == first && incast_fits(i, word, bytes)) {
-			wanted = turn->waits ? head_stepped(word) : word;
+		first = turn->waits ? turn->ticket : incast_tail_of(word);
+		if (incast_head_of(word) == first && incast_fits(i, word, bytes)) {
+			wanted = turn->waits ? incast_head_stepped(word) : word;
 			if (!incast_exchange(i, &word, wanted + bytes))
 				continue;
 			turn->waits = false;
 			return true;
 		}
-		if (turn->waits || (u16)(tail_of(word) - head_of(word)) >= RMEM_INCAST_SLOTS)
+		if (turn->waits ||
+		    (u16)(incast_tail_of(word) - incast_head_of(word)) >= RMEM_INCAST_SLOTS)
 			return false;
-		wanted = word_of(head_of(word), (u16)(tail_of(word) + 1), used_of(word));
+		wanted = incast_word_of(incast_head_of(word), (u16)(incast_tail_of(word) + 1),
+					incast_used_of(word));
 		if (!incast_exchange(i, &word, wanted))
 			continue;
 		turn->waits = true;
 		turn->ticket = first;
-		slot_write(i, first, 1 + waiter % RMEM_WAITERS);
+		incast_slot_write(i, first, 1 + waiter % RMEM_WAITERS);
 		word = incast_load(i);
 	}
 }
@@ -114,9 +117,10 @@ static u64 incast_skip(struct rmem_incast *i)
 {
 	u64 word = incast_load(i);
 
-	while (head_of(word) != tail_of(word) && slot_read(i, head_of(word)) == (int)SLOT_LEFT) {
-		if (incast_exchange(i, &word, head_stepped(word)))
-			word = head_stepped(word);
+	while (incast_head_of(word) != incast_tail_of(word) &&
+	       incast_slot_read(i, incast_head_of(word)) == (int)SLOT_LEFT) {
+		if (incast_exchange(i, &word, incast_head_stepped(word)))
+			word = incast_head_stepped(word);
 	}
 	return word;
 }
@@ -128,8 +132,8 @@ void rmem_incast_pass(struct rmem_incast *i, struct rmem_incast_turn *turn)
 	if (!turn->waits)
 		return;
 	word = incast_load(i);
-	while (head_of(word) == turn->ticket) {
-		if (!incast_exchange(i, &word, head_stepped(word)))
+	while (incast_head_of(word) == turn->ticket) {
+		if (!incast_exchange(i, &word, incast_head_stepped(word)))
 			continue;
 		turn->waits = false;
 		return;
@@ -142,7 +146,7 @@ void rmem_incast_leave(struct rmem_incast *i, struct rmem_incast_turn *turn)
 	if (!turn->waits)
 		return;
 	turn->waits = false;
-	slot_write(i, turn->ticket, SLOT_LEFT);
+	incast_slot_write(i, turn->ticket, SLOT_LEFT);
 	incast_skip(i);
 }
 
@@ -159,20 +163,20 @@ static bool incast_try(struct rmem_incast *i, u32 bytes)
 {
 	u64 word = incast_load(i);
 
-	while (head_of(word) == tail_of(word) && incast_fits(i, word, bytes))
+	while (incast_head_of(word) == incast_tail_of(word) && incast_fits(i, word, bytes))
 		if (incast_exchange(i, &word, word + bytes))
 			return true;
 	return false;
 }
 
-static bool share_is_idle(const struct rmem_incast_share *share)
+static bool incast_share_is_idle(const struct rmem_incast_share *share)
 {
 	u64 word = incast_load(&share->queue);
 
-	return head_of(word) == tail_of(word) && !used_of(word);
+	return incast_head_of(word) == incast_tail_of(word) && !incast_used_of(word);
 }
 
-static void place_hand_over(struct rmem_incast_share *share, struct rmem_incast_place *place)
+static void incast_place_hand_over(struct rmem_incast_share *share, struct rmem_incast_place *place)
 {
 	place->holds = false;
 	rmem_incast_release(&share->queue, 1);
@@ -184,14 +188,14 @@ bool rmem_incast_place_acquire(struct rmem_incast *i, struct rmem_incast_share *
 	if (!share)
 		return rmem_incast_acquire(i, &place->turn, waiter, bytes);
 	/* Mostly no channel waits anywhere. */
-	if (!place->turn.waits && share_is_idle(share) && incast_try(i, bytes))
+	if (!place->turn.waits && incast_share_is_idle(share) && incast_try(i, bytes))
 		return true;
 	if (!place->holds && !rmem_incast_acquire(&share->queue, &place->turn, waiter, 1))
 		return false;
 	place->holds = true;
 	if (!rmem_incast_acquire(i, &share->turn, waiter, bytes))
 		return false;
-	place_hand_over(share, place);
+	incast_place_hand_over(share, place);
 	return true;
 }
 
@@ -208,7 +212,7 @@ void rmem_incast_place_pass(struct rmem_incast *i, struct rmem_incast_share *sha
 	}
 	rmem_incast_pass(i, &share->turn);
 	if (!share->turn.waits)
-		place_hand_over(share, place);
+		incast_place_hand_over(share, place);
 }
 
 void rmem_incast_place_leave(struct rmem_incast *i, struct rmem_incast_share *share,
@@ -218,7 +222,7 @@ void rmem_incast_place_leave(struct rmem_incast *i, struct rmem_incast_share *sh
 		rmem_incast_leave(i, &place->turn);
 	} else if (place->holds) {
 		rmem_incast_leave(i, &share->turn);
-		place_hand_over(share, place);
+		incast_place_hand_over(share, place);
 	} else {
 		rmem_incast_leave(&share->queue, &place->turn);
 	}
@@ -238,18 +242,19 @@ int rmem_incast_next(struct rmem_incast *i)
 	u64 word = incast_load(i);
 	int waiter;
 
-	if (head_of(word) == tail_of(word))
+	if (incast_head_of(word) == incast_tail_of(word))
 		return RMEM_WAITER_NONE;
 	word = incast_skip(i);
-	if (head_of(word) == tail_of(word))
+	if (incast_head_of(word) == incast_tail_of(word))
 		return RMEM_WAITER_NONE;
-	if (used_of(word) && (u64)used_of(word) + RMEM_IWND_ROOM_BYTES > i->limit_bytes)
+	if (incast_used_of(word) &&
+	    (u64)incast_used_of(word) + RMEM_IWND_ROOM_BYTES > i->limit_bytes)
 		return RMEM_WAITER_NONE;
-	waiter = slot_read(i, head_of(word));
+	waiter = incast_slot_read(i, incast_head_of(word));
 	return waiter > 0 && waiter != (int)SLOT_LEFT ? waiter - 1 : RMEM_WAITER_NONE;
 }
 
 u32 rmem_incast_used_bytes(const struct rmem_incast *i)
 {
-	return used_of(incast_load(i));
+	return incast_used_of(incast_load(i));
 }

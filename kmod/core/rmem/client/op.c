@@ -51,7 +51,7 @@ u32 rmem_op_first_flying(const struct rmem_op *op)
 
 /* ---- lists ---- */
 
-static void list_insert(struct rmem_op_list *list, struct rmem_op *prev, struct rmem_op *op)
+static void op_list_insert(struct rmem_op_list *list, struct rmem_op *prev, struct rmem_op *op)
 {
 	struct rmem_op **from_prev = prev ? &prev->next : &list->head;
 	struct rmem_op **from_next;
@@ -65,16 +65,16 @@ static void list_insert(struct rmem_op_list *list, struct rmem_op *prev, struct 
 }
 
 /* Before the first that has a later deadline; quick when that's near the end. */
-static void list_add_by_deadline(struct rmem_op_list *list, struct rmem_op *op)
+static void op_list_add_by_deadline(struct rmem_op_list *list, struct rmem_op *op)
 {
 	struct rmem_op *prev = list->tail;
 
 	while (prev && prev->deadline_ns > op->deadline_ns)
 		prev = prev->prev;
-	list_insert(list, prev, op);
+	op_list_insert(list, prev, op);
 }
 
-static void list_remove(struct rmem_op_list *list, struct rmem_op *op)
+static void op_list_remove(struct rmem_op_list *list, struct rmem_op *op)
 {
 	struct rmem_op **from_prev = op->prev ? &op->prev->next : &list->head;
 	struct rmem_op **from_next = op->next ? &op->next->prev : &list->tail;
@@ -84,7 +84,7 @@ static void list_remove(struct rmem_op_list *list, struct rmem_op *op)
 	list->ops--;
 }
 
-static struct rmem_op_list *list_of(struct rmem_client *c, enum rmem_op_state state)
+static struct rmem_op_list *op_list_of(struct rmem_client *c, enum rmem_op_state state)
 {
 	switch (state) {
 	case RMEM_OP_WAITING:
@@ -104,10 +104,10 @@ static struct rmem_op_list *list_of(struct rmem_client *c, enum rmem_op_state st
 
 void rmem_op_put(struct rmem_client *c, struct rmem_op *op, enum rmem_op_state state)
 {
-	struct rmem_op_list *list = list_of(c, state);
+	struct rmem_op_list *list = op_list_of(c, state);
 
 	op->state = state;
-	list_insert(list, list->tail, op);
+	op_list_insert(list, list->tail, op);
 }
 
 void rmem_op_put_timed(struct rmem_client *c, struct rmem_op *op, enum rmem_op_state state,
@@ -115,7 +115,7 @@ void rmem_op_put_timed(struct rmem_client *c, struct rmem_op *op, enum rmem_op_s
 {
 	op->state = state;
 	op->deadline_ns = deadline_ns;
-	list_add_by_deadline(&c->timed, op);
+	op_list_add_by_deadline(&c->timed, op);
 }
 
 void rmem_op_pick(struct rmem_client *c, struct rmem_op *op)
@@ -123,12 +123,12 @@ void rmem_op_pick(struct rmem_client *c, struct rmem_op *op)
 	if (op->state == RMEM_OP_SENDING)
 		c->sending = NULL;
 	else
-		list_remove(list_of(c, op->state), op);
+		op_list_remove(op_list_of(c, op->state), op);
 }
 
 /* ---- credit ---- */
 
-static void give_back(struct rmem_client *c, struct rmem_op *op, u32 bytes)
+static void op_give_back(struct rmem_client *c, struct rmem_op *op, u32 bytes)
 {
 	bytes = base_min(bytes, op->iwnd_bytes);
 	if (!bytes)
@@ -146,7 +146,7 @@ void rmem_op_give_back(struct rmem_client *c)
 
 	for (i = 0; i < 4; i++) {
 		for (op = lists[i]; op; op = op == c->sending ? NULL : op->next)
-			give_back(c, op, op->iwnd_bytes);
+			op_give_back(c, op, op->iwnd_bytes);
 	}
 }
 
@@ -166,14 +166,14 @@ u32 rmem_op_recall(struct rmem_client *c, struct rmem_op *op, u32 first, u32 end
 	if (!packets)
 		return 0;
 	rmem_window_release(&c->window, packets);
-	give_back(c, op, bytes);
+	op_give_back(c, op, bytes);
 	return packets;
 }
 
 /* ---- ending ops ---- */
 
 /* Without an answer to it, there might be a region that belongs to nobody. */
-static bool is_owed(const struct rmem_op *op)
+static bool op_is_owed(const struct rmem_op *op)
 {
 	if (op->parts_done || op->status != RMEM_OK)
 		return false;
@@ -184,9 +184,9 @@ static bool is_owed(const struct rmem_op *op)
  * The id of an ALLOC that nobody waits for any more is never passed by the floor: that tells the
  * node that its region belongs to nobody, when the session ends.
  */
-static void put_ids(struct rmem_client *c, struct rmem_op *op)
+static void op_put_ids(struct rmem_client *c, struct rmem_op *op)
 {
-	bool owed = is_owed(op);
+	bool owed = op_is_owed(op);
 	u64 id = op->id;
 
 	c->abandons |= owed;
@@ -206,7 +206,7 @@ struct rmem_op *rmem_op_end(struct rmem_client *c, struct rmem_op *op, struct rm
 {
 	rmem_op_pick(c, op);
 	rmem_op_recall(c, op, 0, op->parts);
-	put_ids(c, op);
+	op_put_ids(c, op);
 	c->outstanding_ops--;
 	op->prev = NULL;
 	op->next = chain;

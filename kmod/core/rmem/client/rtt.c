@@ -6,7 +6,7 @@
 #define load(p)	    __atomic_load_n((p), __ATOMIC_RELAXED)
 #define store(p, x) __atomic_store_n((p), (x), __ATOMIC_RELAXED)
 
-static u64 least(u64 a, u64 b)
+static u64 rtt_least(u64 a, u64 b)
 {
 	return a < b ? a : b;
 }
@@ -56,7 +56,7 @@ void rmem_base_sample(struct rmem_base *base, u64 now_ns, u64 sample_ns)
 
 u64 rmem_base_ns(const struct rmem_base *base)
 {
-	u64 min_ns = least(load(&base->min_ns), load(&base->min_before_ns));
+	u64 min_ns = rtt_least(load(&base->min_ns), load(&base->min_before_ns));
 
 	return min_ns == NONE_NS ? 0 : min_ns;
 }
@@ -70,7 +70,8 @@ u64 rmem_rtt_rto_ns(const struct rmem_rtt *rtt, u32 silent, u32 random)
 	if (rto_ns < RMEM_RTO_NS_MIN)
 		rto_ns = RMEM_RTO_NS_MIN;
 	if (!silent)
-		return least(rto_ns, RMEM_RTO_NS_MAX);
-	rto_ns = least(least(rto_ns, RMEM_RTO_NS_MAX) << least(silent, 10), RMEM_RTO_NS_MAX);
+		return rtt_least(rto_ns, RMEM_RTO_NS_MAX);
+	rto_ns = rtt_least(rtt_least(rto_ns, RMEM_RTO_NS_MAX) << rtt_least(silent, 10),
+			   RMEM_RTO_NS_MAX);
 	return rto_ns + ((rto_ns / 4 * (random & 1023)) >> 10);
 }

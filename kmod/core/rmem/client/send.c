@@ -41,8 +41,8 @@
 #define READ_PARTS_LEAST 8
 
 /* cwnd first: an op in iwnd's queue lacks nothing else. */
-static bool client_admit(struct rmem_client *c, struct rmem_op *op, u64 now_ns, u32 packets,
-			 u32 bytes)
+static bool send_admit(struct rmem_client *c, struct rmem_op *op, u64 now_ns, u32 packets,
+		       u32 bytes)
 {
 	u64 next_send_ns = c->window.next_send_ns;
 
@@ -62,7 +62,7 @@ static bool client_admit(struct rmem_client *c, struct rmem_op *op, u64 now_ns, 
 	return false;
 }
 
-static bool client_next_own(struct rmem_client *c, u64 now_ns, struct rmem_client_tx *tx)
+static bool send_next_own(struct rmem_client *c, u64 now_ns, struct rmem_client_tx *tx)
 {
 	if (!c->own_due)
 		return false;
@@ -95,7 +95,7 @@ static bool client_next_own(struct rmem_client *c, u64 now_ns, struct rmem_clien
 	return true;
 }
 
-static void tx_atomic(struct rmem_client_tx *tx, const struct rmem_op_atomic *atomic)
+static void send_atomic(struct rmem_client_tx *tx, const struct rmem_op_atomic *atomic)
 {
 	tx->head.op = atomic->op;
 	base_store_le64(&tx->operands.value[0], atomic->value[0]);
@@ -105,7 +105,7 @@ static void tx_atomic(struct rmem_client_tx *tx, const struct rmem_op_atomic *at
 	tx->payload_bytes = sizeof(tx->operands);
 }
 
-static void tx_put(struct rmem_client_tx *tx, const struct rmem_op_put *put)
+static void send_put(struct rmem_client_tx *tx, const struct rmem_op_put *put)
 {
 	tx->head.op = put->op;
 	base_store_le64(&tx->put.addr, put->addr);
@@ -114,15 +114,15 @@ static void tx_put(struct rmem_client_tx *tx, const struct rmem_op_put *put)
 	tx->payload_bytes = sizeof(tx->put);
 }
 
-static void tx_payload(struct rmem_client_tx *tx, const struct rmem_op *op)
+static void send_payload(struct rmem_client_tx *tx, const struct rmem_op *op)
 {
 	base_zero(tx->payload, sizeof(tx->payload));
 	if (op->type == RMEM_ATOMIC) {
-		tx_atomic(tx, &op->atomic);
+		send_atomic(tx, &op->atomic);
 		return;
 	}
 	if (op->type == RMEM_PUT) {
-		tx_put(tx, &op->put);
+		send_put(tx, &op->put);
 		return;
 	}
 	if (op->type == RMEM_COPY) {
@@ -151,8 +151,8 @@ static void tx_payload(struct rmem_client_tx *tx, const struct rmem_op *op)
 	tx->head.len = tx->payload_bytes;
 }
 
-static void tx_build(const struct rmem_client *c, struct rmem_client_tx *tx, struct rmem_op *op,
-		     u32 part, u32 bytes)
+static void send_build(const struct rmem_client *c, struct rmem_client_tx *tx, struct rmem_op *op,
+		       u32 part, u32 bytes)
 {
 	struct rmem_head *head = &tx->head;
 
@@ -179,23 +179,23 @@ static void tx_build(const struct rmem_client *c, struct rmem_client_tx *tx, str
 	tx->data_bytes = rmem_type_brings_data(op->type) ? bytes : 0;
 	tx->payload_bytes = 0;
 	if (rmem_type_table[op->type].request_bytes || rmem_type_has_ranges(op->type))
-		tx_payload(tx, op);
+		send_payload(tx, op);
 }
 
 /* The node has a place for its result when the floor has come near. */
-static bool client_is_far_ahead(const struct rmem_client *c, const struct rmem_op *op)
+static bool send_is_far_ahead(const struct rmem_client *c, const struct rmem_op *op)
 {
 	return rmem_type_has_integer(op->type) && rmem_seq_span(&c->seq) >= RMEM_REPLAY;
 }
 
 /* Ids of this session; those of parts done in an earlier one are never sent. */
-static bool client_take_ids(struct rmem_client *c, struct rmem_op *op)
+static bool send_take_ids(struct rmem_client *c, struct rmem_op *op)
 {
 	u32 part;
 
 	if (op->piece != c->piece)
 		rmem_op_cut(op, c->piece);
-	if (client_is_far_ahead(c, op))
+	if (send_is_far_ahead(c, op))
 		return false;
 	op->id = rmem_seq_take(&c->seq, rmem_op_ids(op), op);
 	if (!op->id)
@@ -207,7 +207,7 @@ static bool client_take_ids(struct rmem_client *c, struct rmem_op *op)
 	return true;
 }
 
-static u32 op_payload_bytes(const struct rmem_op *op)
+static u32 send_payload_bytes(const struct rmem_op *op)
 {
 	struct rmem_head head = { .type = op->type, .len = op->len };
 
@@ -217,24 +217,24 @@ static u32 op_payload_bytes(const struct rmem_op *op)
 }
 
 /* How many ops like this one a datagram takes. */
-static u32 client_datagram_ops(const struct rmem_client *c, const struct rmem_op *op)
+static u32 send_datagram_ops(const struct rmem_client *c, const struct rmem_op *op)
 {
 	u32 bytes = c->config.datagram_bytes;
 	u32 ops = bytes > RMEM_HDR_BYTES ?
-			  (bytes - RMEM_HDR_BYTES) / (RMEM_MSG_BYTES + op_payload_bytes(op)) : 0;
+			  (bytes - RMEM_HDR_BYTES) / (RMEM_MSG_BYTES + send_payload_bytes(op)) : 0;
 
 	return ops < RMEM_BUNDLE_MAX ? ops : RMEM_BUNDLE_MAX;
 }
 
 /* True if op, the first that waits, should wait until more ops do. */
-static bool client_gathers(struct rmem_client *c, const struct rmem_op *op)
+static bool send_gathers(struct rmem_client *c, const struct rmem_op *op)
 {
 	u32 waiting = c->again.ops + c->waiting.ops;
 
 	if (c->burst_ops)
 		return false;
 	if (!c->answered && waiting < c->flying.ops && waiting < RMEM_BUNDLE_MAX &&
-	    rmem_op_has_parts(op) && client_datagram_ops(c, op) > 1)
+	    rmem_op_has_parts(op) && send_datagram_ops(c, op) > 1)
 		return true;
 	c->answered = false;
 	c->burst_ops = waiting;
@@ -242,7 +242,7 @@ static bool client_gathers(struct rmem_client *c, const struct rmem_op *op)
 }
 
 /* The next op that waits, if the windows permit it to leave. */
-static struct rmem_op *client_next_waiting(struct rmem_client *c)
+static struct rmem_op *send_next_waiting(struct rmem_client *c)
 {
 	struct rmem_op *op = c->again.head ? c->again.head : c->waiting.head;
 
@@ -251,13 +251,13 @@ static struct rmem_op *client_next_waiting(struct rmem_client *c)
 		c->answered = false;
 		return NULL;
 	}
-	if (client_gathers(c, op))
+	if (send_gathers(c, op))
 		return NULL;
 	c->burst_ops--;
 	return op;
 }
 
-static struct rmem_op *client_next_with_ids(struct rmem_client *c)
+static struct rmem_op *send_next_with_ids(struct rmem_client *c)
 {
 	struct rmem_op *op = c->again.head;
 
@@ -266,7 +266,7 @@ static struct rmem_op *client_next_with_ids(struct rmem_client *c)
 	return op;
 }
 
-static void client_hold(struct rmem_client *c, struct rmem_op *op)
+static void send_hold(struct rmem_client *c, struct rmem_op *op)
 {
 	if (!c->held.head)
 		c->held_until = c->seq.next;
@@ -274,37 +274,37 @@ static void client_hold(struct rmem_client *c, struct rmem_op *op)
 	rmem_op_put(c, op, RMEM_OP_HELD);
 }
 
-static struct rmem_op *client_next_held(struct rmem_client *c)
+static struct rmem_op *send_next_held(struct rmem_client *c)
 {
 	struct rmem_op *op = c->held.head;
 
-	if (!op || !client_take_ids(c, op))
+	if (!op || !send_take_ids(c, op))
 		return NULL;
 	c->held_until = c->seq.next; /* of the one held next */
 	return op;
 }
 
 /* The next of the ops that were never sent in this session, or are sent again. */
-static struct rmem_op *client_next_free(struct rmem_client *c)
+static struct rmem_op *send_next_free(struct rmem_client *c)
 {
 	struct rmem_op *op;
 
-	while ((op = client_next_waiting(c))) {
+	while ((op = send_next_waiting(c))) {
 		if (op->id)
 			return op;
-		if (client_is_far_ahead(c, op)) {
-			client_hold(c, op);
+		if (send_is_far_ahead(c, op)) {
+			send_hold(c, op);
 			continue;
 		}
 		if (c->held.head && rmem_seq_floor(&c->seq) >= c->held_until)
-			return client_next_with_ids(c);
-		return client_take_ids(c, op) ? op : client_next_with_ids(c);
+			return send_next_with_ids(c);
+		return send_take_ids(c, op) ? op : send_next_with_ids(c);
 	}
 	return NULL;
 }
 
 /* The op whose turn it is; NULL: none, or the window of ids is full. */
-static struct rmem_op *client_turn(struct rmem_client *c)
+static struct rmem_op *send_turn(struct rmem_client *c)
 {
 	struct rmem_op *op = c->sending;
 
@@ -312,9 +312,9 @@ static struct rmem_op *client_turn(struct rmem_client *c)
 		return op;
 	op = c->partly.head;
 	if (!op)
-		op = client_next_held(c);
+		op = send_next_held(c);
 	if (!op)
-		op = client_next_free(c);
+		op = send_next_free(c);
 	if (!op)
 		return NULL;
 	rmem_op_pick(c, op);
@@ -327,7 +327,7 @@ static struct rmem_op *client_turn(struct rmem_client *c)
 }
 
 /* All that the op wants sent is sent. */
-static void client_sent(struct rmem_client *c, struct rmem_op *op, u64 now_ns)
+static void send_note(struct rmem_client *c, struct rmem_op *op, u64 now_ns)
 {
 	c->sending = NULL;
 	if (rmem_op_has_parts(op))
@@ -338,7 +338,7 @@ static void client_sent(struct rmem_client *c, struct rmem_op *op, u64 now_ns)
 }
 
 /* A READ for parts in a row that are wanted, and such a WRITE if the node fetches its data. */
-static u32 client_parts_end(const struct rmem_client *c, const struct rmem_op *op, u32 part)
+static u32 send_parts_end(const struct rmem_client *c, const struct rmem_op *op, u32 part)
 {
 	u32 end;
 
@@ -353,10 +353,10 @@ static u32 client_parts_end(const struct rmem_client *c, const struct rmem_op *o
  * into cwnd, but READ_PARTS_LEAST at least: a request for each packet would cost more. While the
  * node is silent, one part is out, and takes nothing of iwnd.
  */
-static bool client_send(struct rmem_client *c, struct rmem_op *op, u32 part, u64 now_ns,
-			struct rmem_client_tx *tx)
+static bool send_op(struct rmem_client *c, struct rmem_op *op, u32 part, u64 now_ns,
+		    struct rmem_client_tx *tx)
 {
-	u32 end = client_parts_end(c, op, part);
+	u32 end = send_parts_end(c, op, part);
 	u32 most = c->silent ? 1 : base_max(rmem_window_room(&c->window), READ_PARTS_LEAST);
 	u32 bytes, i;
 
@@ -365,7 +365,7 @@ static bool client_send(struct rmem_client *c, struct rmem_op *op, u32 part, u64
 	if (end > part + most)
 		end = part + most;
 	bytes = rmem_op_bytes(op, part, end);
-	if (!client_admit(c, op, now_ns, end - part, rmem_type_answers_data(op->type) ? bytes : 0))
+	if (!send_admit(c, op, now_ns, end - part, rmem_type_answers_data(op->type) ? bytes : 0))
 		return false;
 	op->lent |= rmem_client_lends(c, op);
 	for (i = part; i < end; i++)
@@ -384,9 +384,9 @@ static bool client_send(struct rmem_client *c, struct rmem_op *op, u32 part, u64
 		op->first_sent_ns = now_ns;
 	}
 	c->count.sent++;
-	tx_build(c, tx, op, part, bytes);
+	send_build(c, tx, op, part, bytes);
 	if (rmem_op_find_part(op, 0, true) == op->parts)
-		client_sent(c, op, now_ns);
+		send_note(c, op, now_ns);
 	return true;
 }
 
@@ -406,33 +406,33 @@ u32 rmem_client_row(const struct rmem_client *c, const struct rmem_client_tx *tx
 
 	if (!tx->op || !rmem_op_has_parts(tx->op))
 		return 1;
-	most = client_datagram_ops(c, tx->op);
+	most = send_datagram_ops(c, tx->op);
 	if (row > most)
 		row = most;
 	return row ? row : 1;
 }
 
-static bool client_next(struct rmem_client *c, u64 now_ns, struct rmem_client_tx *tx)
+static bool send_next(struct rmem_client *c, u64 now_ns, struct rmem_client_tx *tx)
 {
 	struct rmem_op *op;
 	u32 part;
 
 	if (c->state != RMEM_CHANNEL_OPEN || c->closing)
-		return client_next_own(c, now_ns, tx);
+		return send_next_own(c, now_ns, tx);
 	if (c->row >= c->room)
 		return false;
-	while ((op = client_turn(c))) {
+	while ((op = send_turn(c))) {
 		part = rmem_op_find_part(op, 0, true);
 		if (part < op->parts)
-			return client_send(c, op, part, now_ns, tx);
+			return send_op(c, op, part, now_ns, tx);
 		op->sent_ns = now_ns;
-		client_sent(c, op, now_ns);
+		send_note(c, op, now_ns);
 	}
 	return false;
 }
 
 /* A channel that isn't kept from sending by iwnd lets others have its turn there. */
-static bool client_end_row(struct rmem_client *c)
+static bool send_end_row(struct rmem_client *c)
 {
 	c->row = 0;
 	if (!c->starved)
@@ -446,13 +446,13 @@ bool rmem_client_next(struct rmem_client *c, u64 now_ns, struct rmem_client_tx *
 	c->pace_ns = 0;
 	c->yield_ns = c->row < RMEM_ROW_MAX ? 0 : now_ns;
 	if (c->yield_ns)
-		return client_end_row(c);
+		return send_end_row(c);
 	if (c->has_ahead)
 		*tx = c->ahead;
-	else if (!client_next(c, now_ns, tx))
-		return client_end_row(c);
+	else if (!send_next(c, now_ns, tx))
+		return send_end_row(c);
 	c->row++;
-	c->has_ahead = c->row < RMEM_ROW_MAX && client_next(c, now_ns, &c->ahead);
+	c->has_ahead = c->row < RMEM_ROW_MAX && send_next(c, now_ns, &c->ahead);
 	tx->head.more = c->has_ahead && tx->op;
 	return true;
 }

@@ -3,7 +3,7 @@
 
 #include "core/base/bytes.h"
 
-static void **owner_of(const struct rmem_seq *seq, u64 id)
+static void **seq_owner_of(const struct rmem_seq *seq, u64 id)
 {
 	return &seq->owner[id & (seq->window - 1)];
 }
@@ -29,13 +29,13 @@ u64 rmem_seq_take(struct rmem_seq *seq, u32 count, void *owner)
 	if (count > seq->floor + seq->window - first)
 		return 0;
 	for (; seq->next < first + count; seq->next++)
-		*owner_of(seq, seq->next) = owner;
+		*seq_owner_of(seq, seq->next) = owner;
 	return first;
 }
 
 void rmem_seq_put(struct rmem_seq *seq, u64 id)
 {
-	*owner_of(seq, id) = NULL;
-	while (seq->floor < seq->next && !*owner_of(seq, seq->floor))
+	*seq_owner_of(seq, id) = NULL;
+	while (seq->floor < seq->next && !*seq_owner_of(seq, seq->floor))
 		seq->floor++;
 }

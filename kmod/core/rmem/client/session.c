@@ -24,7 +24,7 @@
 #define OPEN_NS_MAX	   BASE_NSEC_PER_SEC
 
 /* renews: a session, or 0 */
-static void client_begin_open(struct rmem_client *c, u64 renews)
+static void session_begin_open(struct rmem_client *c, u64 renews)
 {
 	c->state = RMEM_CHANNEL_OPENING;
 	c->session = 0;
@@ -36,7 +36,7 @@ static void client_begin_open(struct rmem_client *c, u64 renews)
 }
 
 /* Retransmit all ops in flight, with their ids, once the session is open. */
-static void client_recall_all(struct rmem_client *c)
+static void session_recall_all(struct rmem_client *c)
 {
 	struct rmem_op *op, *next;
 
@@ -54,9 +54,9 @@ static void client_recall_all(struct rmem_client *c)
 
 void rmem_client_reopen(struct rmem_client *c, u64 now_ns, u64 renews)
 {
-	client_recall_all(c);
+	session_recall_all(c);
 	c->count.reopened++;
-	client_begin_open(c, renews);
+	session_begin_open(c, renews);
 	if (c->progress_ns == c->opened_ns && !c->was_renewed) {
 		c->own_due = false;
 		c->own_deadline_ns = now_ns + REOPEN_NS;
@@ -115,7 +115,7 @@ struct rmem_op *rmem_client_rolled_back(struct rmem_client *c)
 }
 
 /* Callers that allocate rely on the page size. */
-static bool is_page(u32 bytes)
+static bool session_is_page(u32 bytes)
 {
 	return bytes >= 1U << RMEM_PAGE_SHIFT_MIN && bytes <= 1U << RMEM_PAGE_SHIFT_MAX &&
 	       !(bytes & (bytes - 1));
@@ -126,8 +126,8 @@ static bool is_page(u32 bytes)
  * tell the OPEN from a copy that met another peer's challenge. An attacker can relay a challenge
  * for each OPEN sent; a pause bounds their rate.
  */
-static void client_challenged(struct rmem_client *c, u64 now_ns, const struct rmem_head *head,
-			      struct rmem_client_rx *rx)
+static void session_challenged(struct rmem_client *c, u64 now_ns, const struct rmem_head *head,
+			       struct rmem_client_rx *rx)
 {
 	if (!head->addr) {
 		c->count.ignored++;
@@ -141,7 +141,7 @@ static void client_challenged(struct rmem_client *c, u64 now_ns, const struct rm
 	c->challenge = head->addr;
 }
 
-static void client_closed(struct rmem_client *c, struct rmem_client_rx *rx)
+static void session_closed(struct rmem_client *c, struct rmem_client_rx *rx)
 {
 	rx->accepted = true;
 	c->state = RMEM_CHANNEL_CLOSED;
@@ -150,8 +150,8 @@ static void client_closed(struct rmem_client *c, struct rmem_client_rx *rx)
 	c->session = 0;
 }
 
-static void client_opened(struct rmem_client *c, u64 now_ns, const struct rmem_head *head,
-			  const void *payload, struct rmem_client_rx *rx)
+static void session_opened(struct rmem_client *c, u64 now_ns, const struct rmem_head *head,
+			   const void *payload, struct rmem_client_rx *rx)
 {
 	struct rmem_opened opened;
 	u32 piece, page;
@@ -161,11 +161,11 @@ static void client_opened(struct rmem_client *c, u64 now_ns, const struct rmem_h
 		return;
 	}
 	if (head->status == RMEM_CHALLENGE) {
-		client_challenged(c, now_ns, head, rx);
+		session_challenged(c, now_ns, head, rx);
 		return;
 	}
 	if (head->status != RMEM_OK && c->closes) {
-		client_closed(c, rx);
+		session_closed(c, rx);
 		return;
 	}
 	c->open_status = head->status;
@@ -183,7 +183,7 @@ static void client_opened(struct rmem_client *c, u64 now_ns, const struct rmem_h
 	piece = base_load_le32(&opened.piece_bytes);
 	page = base_load_le32(&opened.page_bytes);
 	if (piece < RMEM_PIECE_BYTES_MIN || !head->session || head->session == c->renews ||
-	    !is_page(page)) {
+	    !session_is_page(page)) {
 		c->count.bad++;
 		return;
 	}
@@ -223,9 +223,9 @@ bool rmem_client_receive_own(struct rmem_client *c, u64 now_ns, const struct rme
 		return false;
 	}
 	if (opening)
-		client_opened(c, now_ns, head, payload, rx);
+		session_opened(c, now_ns, head, payload, rx);
 	else
-		client_closed(c, rx);
+		session_closed(c, rx);
 	return true;
 }
 
@@ -237,7 +237,7 @@ void rmem_client_open(struct rmem_client *c, u64 now_ns)
 	c->abandons = false;
 	c->closes = false;
 	c->own_deadline_ns = now_ns;
-	client_begin_open(c, 0);
+	session_begin_open(c, 0);
 }
 
 void rmem_client_close(struct rmem_client *c, u64 now_ns)

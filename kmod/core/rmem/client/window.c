@@ -12,7 +12,7 @@
 /* Growth where less than a packet per flow makes the queue of an incast: of many a little each. */
 #define CROWD_STEP (RMEM_CWND_ONE / 16)
 
-static u32 us_of(u64 ns)
+static u32 window_us_of(u64 ns)
 {
 	u32 us;
 
@@ -22,7 +22,7 @@ static u32 us_of(u64 ns)
 	return us ? us : 1;
 }
 
-static u32 target_us(u64 base_ns)
+static u32 window_target_us(u64 base_ns)
 {
 	u64 target_ns = base_ns * RMEM_TARGET_RTTS;
 
@@ -30,7 +30,7 @@ static u32 target_us(u64 base_ns)
 		target_ns = RMEM_TARGET_NS_MIN;
 	if (target_ns > RMEM_TARGET_NS_MAX)
 		target_ns = RMEM_TARGET_NS_MAX;
-	return us_of(target_ns);
+	return window_us_of(target_ns);
 }
 
 void rmem_window_init(struct rmem_window *w, bool fixed)
@@ -47,7 +47,7 @@ void rmem_window_init(struct rmem_window *w, bool fixed)
 }
 
 /* Below one packet of window: the time between two sends. */
-static u64 gap_ns(const struct rmem_window *w, u32 packets)
+static u64 window_gap_ns(const struct rmem_window *w, u32 packets)
 {
 	u32 delay_us = w->delay_us ? w->delay_us : DELAY_US_UNKNOWN;
 	u64 gap = (u64)(delay_us * RMEM_CWND_ONE / w->cwnd) * packets * BASE_NSEC_PER_USEC;
@@ -65,7 +65,7 @@ bool rmem_window_acquire(struct rmem_window *w, u64 now_ns, u32 packets, u64 *un
 			*until_ns = w->next_send_ns;
 			return false;
 		}
-		w->next_send_ns = now_ns + gap_ns(w, packets);
+		w->next_send_ns = now_ns + window_gap_ns(w, packets);
 	}
 	w->in_flight += packets;
 	return true;
@@ -80,7 +80,7 @@ void rmem_window_release(struct rmem_window *w, u32 packets)
  * One packet more when a window full of them was answered: that's a round trip. fast: one for
  * each answer.
  */
-static void grow(struct rmem_window *w, u32 packets, bool fast)
+static void window_grow(struct rmem_window *w, u32 packets, bool fast)
 {
 	/* A window that isn't used says nothing about the path's capacity. */
 	if (w->in_flight * RMEM_CWND_ONE < w->cwnd / 2)
@@ -97,7 +97,7 @@ static void grow(struct rmem_window *w, u32 packets, bool fast)
 }
 
 /* By cut / 1024 down to the floor, unless that was done less than every_ns ago. */
-static void shrink(struct rmem_window *w, u64 now_ns, u64 every_ns, u32 cut, u32 floor)
+static void window_shrink(struct rmem_window *w, u64 now_ns, u64 every_ns, u32 cut, u32 floor)
 {
 	u32 lesser = w->cwnd - w->cwnd / 1024 * cut - w->cwnd % 1024 * cut / 1024;
 
@@ -111,7 +111,7 @@ static void shrink(struct rmem_window *w, u64 now_ns, u64 every_ns, u32 cut, u32
  * The least delay of a period: a queue that stands shows in every sample, a processor that was
  * late for a moment in some.
  */
-static u32 filter(struct rmem_window *w, u64 now_ns, u32 sample_us)
+static u32 window_filter(struct rmem_window *w, u64 now_ns, u32 sample_us)
 {
 	if (sample_us < w->least_us)
 		w->least_us = sample_us;
@@ -129,7 +129,7 @@ static u32 filter(struct rmem_window *w, u64 now_ns, u32 sample_us)
  * Half as much again for an empty window as for one at the floor: of flows that see one delay the
  * narrower ones grow while the wider ones shrink (Swift's flow scaling).
  */
-static u32 incast_us(const struct rmem_window *w, u32 target)
+static u32 window_incast_us(const struct rmem_window *w, u32 target)
 {
 	u32 us = target * RMEM_TARGETS_INCAST;
 
@@ -142,20 +142,20 @@ static u32 incast_us(const struct rmem_window *w, u32 target)
 
 void rmem_window_answered(struct rmem_window *w, u64 now_ns, u32 packets, u64 delay_ns, u64 base_ns)
 {
-	u32 delay_us = delay_ns ? filter(w, now_ns, us_of(delay_ns)) : w->delay_us;
-	u32 target = target_us(base_ns);
-	u32 incast = incast_us(w, target);
+	u32 delay_us = delay_ns ? window_filter(w, now_ns, window_us_of(delay_ns)) : w->delay_us;
+	u32 target = window_target_us(base_ns);
+	u32 incast = window_incast_us(w, target);
 	u32 floor = RMEM_CWND_FLOOR;
 	u32 cut;
 
 	if (w->fixed)
 		return;
 	if (delay_us <= target) {
-		grow(w, packets, w->cwnd < RMEM_CWND_FLOOR);
+		window_grow(w, packets, w->cwnd < RMEM_CWND_FLOOR);
 		return;
 	}
 	if (w->cwnd < RMEM_CWND_FLOOR && delay_us <= incast) {
-		grow(w, packets, false);
+		window_grow(w, packets, false);
 		return;
 	}
 	if (delay_us > incast)
@@ -165,17 +165,17 @@ void rmem_window_answered(struct rmem_window *w, u64 now_ns, u32 packets, u64 de
 	if (delay_us <= target)
 		return;
 	cut = (delay_us - target) * 1024 / delay_us * DECREASE_GAIN / 1024;
-	shrink(w, now_ns, (u64)delay_us * BASE_NSEC_PER_USEC,
-	       cut < RMEM_CWND_DECREASE_MAX ? cut : RMEM_CWND_DECREASE_MAX, floor);
+	window_shrink(w, now_ns, (u64)delay_us * BASE_NSEC_PER_USEC,
+		      cut < RMEM_CWND_DECREASE_MAX ? cut : RMEM_CWND_DECREASE_MAX, floor);
 }
 
 void rmem_window_lost(struct rmem_window *w, u64 now_ns, u64 base_ns)
 {
-	shrink(w, now_ns, (u64)w->delay_us * BASE_NSEC_PER_USEC, RMEM_CWND_DECREASE_MAX,
-	       w->delay_us > target_us(base_ns) ? RMEM_CWND_MIN : RMEM_CWND_FLOOR);
+	window_shrink(w, now_ns, (u64)w->delay_us * BASE_NSEC_PER_USEC, RMEM_CWND_DECREASE_MAX,
+		      w->delay_us > window_target_us(base_ns) ? RMEM_CWND_MIN : RMEM_CWND_FLOOR);
 }
 
 void rmem_window_timeout(struct rmem_window *w, u64 now_ns, u64 rto_ns)
 {
-	shrink(w, now_ns, rto_ns, RMEM_CWND_DECREASE_MAX, RMEM_CWND_ONE);
+	window_shrink(w, now_ns, rto_ns, RMEM_CWND_DECREASE_MAX, RMEM_CWND_ONE);
 }

@@ -31,7 +31,7 @@
  * against it is the least of 10 ms.
  *
  * Credit. rmem_window_acquire() lets a packet begin as long as less than cwnd is under way.
- * A READ's request is one packet that asks for several, so it can overshoot (client_send()). The
+ * A READ's request is one packet that asks for several, so it can overshoot (send_op()). The
  * channel releases the same amount, in any portions, exactly once.
  *
  * The channel's lock is held around all calls here: no channel waits for another one's window.

@@ -7,14 +7,14 @@
 
 #define GUARD_PAGES 1
 
-static u32 heads_for(u32 regions_max)
+static u32 alloc_heads_for(u32 regions_max)
 {
 	return base_pow2_ceil(regions_max);
 }
 
 size_t rmem_alloc_bytes(u32 regions_max)
 {
-	return regions_max * sizeof(struct rmem_region) + heads_for(regions_max) * sizeof(u32);
+	return regions_max * sizeof(struct rmem_region) + alloc_heads_for(regions_max) * sizeof(u32);
 }
 
 void rmem_alloc_init(struct rmem_alloc_state *alloc, void *memory, u32 regions_max, u64 pages,
@@ -26,7 +26,7 @@ void rmem_alloc_init(struct rmem_alloc_state *alloc, void *memory, u32 regions_m
 	base_zero(alloc, sizeof(*alloc));
 	alloc->region = memory;
 	alloc->head = (u32 *)(alloc->region + regions_max);
-	alloc->mask = heads_for(regions_max) - 1;
+	alloc->mask = alloc_heads_for(regions_max) - 1;
 	alloc->regions_max = regions_max;
 	alloc->pages = pages;
 	alloc->vpn_max = 1ULL << (64 - page_shift);
@@ -38,7 +38,7 @@ void rmem_alloc_init(struct rmem_alloc_state *alloc, void *memory, u32 regions_m
 }
 
 /* Clients can choose the vpn; the seed keeps the regions of a hostile one out of one chain. */
-static u32 *head_of(const struct rmem_alloc_state *alloc, u32 space_index, u64 vpn)
+static u32 *alloc_head_of(const struct rmem_alloc_state *alloc, u32 space_index, u64 vpn)
 {
 	u64 hash = base_mix64((vpn << 16 | space_index) ^ alloc->seed[0]);
 
@@ -49,7 +49,7 @@ static u32 *head_of(const struct rmem_alloc_state *alloc, u32 space_index, u64 v
 struct rmem_region *rmem_alloc_find(const struct rmem_alloc_state *alloc, u32 space_index,
 				    u64 vpn)
 {
-	u32 at = *head_of(alloc, space_index, vpn);
+	u32 at = *alloc_head_of(alloc, space_index, vpn);
 
 	while (at) {
 		struct rmem_region *region = &alloc->region[at - 1];
@@ -62,29 +62,29 @@ struct rmem_region *rmem_alloc_find(const struct rmem_alloc_state *alloc, u32 sp
 }
 
 /* Is the range among the addresses that a space has, its guard included? */
-static bool in_reach(const struct rmem_alloc_state *alloc, u64 vpn, u64 pages)
+static bool alloc_in_reach(const struct rmem_alloc_state *alloc, u64 vpn, u64 pages)
 {
 	return vpn < alloc->vpn_max && pages + GUARD_PAGES <= alloc->vpn_max - vpn;
 }
 
 /* The first range, from vpn on, that was never given out. */
-static u64 candidate(const struct rmem_space *space, u64 vpn, u64 pages)
+static u64 alloc_candidate(const struct rmem_space *space, u64 vpn, u64 pages)
 {
 	return rmem_spans_next(&space->spans, vpn, pages + GUARD_PAGES);
 }
 
 /* Can the wanted range be the first candidate, buckets aside? */
-static bool grantable(const struct rmem_alloc_state *alloc, const struct rmem_space *space,
-		      const struct rmem_alloc_request *request)
+static bool alloc_grantable(const struct rmem_alloc_state *alloc, const struct rmem_space *space,
+			    const struct rmem_alloc_request *request)
 {
-	return request->vpn && in_reach(alloc, request->vpn, request->pages) &&
-	       candidate(space, request->vpn, request->pages) == request->vpn &&
+	return request->vpn && alloc_in_reach(alloc, request->vpn, request->pages) &&
+	       alloc_candidate(space, request->vpn, request->pages) == request->vpn &&
 	       rmem_spans_may_add(&space->spans, request->vpn,
 				  request->vpn + request->pages + GUARD_PAGES);
 }
 
-static bool permitted(const struct rmem_alloc_state *alloc, const struct rmem_spaces *spaces,
-		      const struct rmem_space *space, u64 pages)
+static bool alloc_permitted(const struct rmem_alloc_state *alloc, const struct rmem_spaces *spaces,
+			    const struct rmem_space *space, u64 pages)
 {
 	if (!alloc->free || pages > alloc->pages - alloc->pages_promised)
 		return false;
@@ -101,16 +101,16 @@ bool rmem_alloc_make(struct rmem_alloc_state *alloc, const struct rmem_spaces *s
 {
 	const struct rmem_space *space = &spaces->slot[space_index];
 
-	if (!request->pages || !permitted(alloc, spaces, space, request->pages))
+	if (!request->pages || !alloc_permitted(alloc, spaces, space, request->pages))
 		return false;
 	base_zero(work, sizeof(*work));
 	work->request = *request;
 	work->space_index = space_index;
-	if (!grantable(alloc, space, request))
+	if (!alloc_grantable(alloc, space, request))
 		work->request.vpn = 0;
-	work->vpn = work->request.vpn ?: candidate(space, 0, request->pages);
+	work->vpn = work->request.vpn ?: alloc_candidate(space, 0, request->pages);
 	work->stage = RMEM_ALLOC_RESERVING;
-	return in_reach(alloc, work->vpn, request->pages);
+	return alloc_in_reach(alloc, work->vpn, request->pages);
 }
 
 void rmem_alloc_release(struct rmem_region *region, struct rmem_alloc_work *work)
@@ -131,12 +131,12 @@ static void alloc_end(struct rmem_alloc_state *alloc, struct rmem_alloc_work *wo
 }
 
 /* All entries are reserved, so the region is certain: from here on it counts. */
-static void add_region(struct rmem_alloc_state *alloc, struct rmem_spaces *spaces,
-		       struct rmem_alloc_work *work)
+static void alloc_region_add(struct rmem_alloc_state *alloc, struct rmem_spaces *spaces,
+			     struct rmem_alloc_work *work)
 {
 	struct rmem_space *space = &spaces->slot[work->space_index];
 	struct rmem_region *region = &alloc->region[alloc->free - 1];
-	u32 *head = head_of(alloc, work->space_index, work->vpn);
+	u32 *head = alloc_head_of(alloc, work->space_index, work->vpn);
 	/* Candidates that didn't fit, before it in its hole, are passed over for good. */
 	u64 begin = work->request.vpn ?: rmem_spans_hole(&space->spans, work->vpn);
 
@@ -160,11 +160,11 @@ static void add_region(struct rmem_alloc_state *alloc, struct rmem_spaces *space
 	work->done = 0;
 }
 
-static void drop_region(struct rmem_alloc_state *alloc, struct rmem_spaces *spaces,
-			struct rmem_region *region)
+static void alloc_region_drop(struct rmem_alloc_state *alloc, struct rmem_spaces *spaces,
+			      struct rmem_region *region)
 {
 	struct rmem_space *space = &spaces->slot[region->space_index];
-	u32 *link = head_of(alloc, region->space_index, region->vpn);
+	u32 *link = alloc_head_of(alloc, region->space_index, region->vpn);
 
 	while (&alloc->region[*link - 1] != region)
 		link = &alloc->region[*link - 1].next;
@@ -180,14 +180,14 @@ static void drop_region(struct rmem_alloc_state *alloc, struct rmem_spaces *spac
 }
 
 /* The candidate doesn't fit: on to another one, unless there were many or none is left. */
-static void retry(struct rmem_alloc_state *alloc, const struct rmem_spaces *spaces,
-		  struct rmem_alloc_work *work, u64 vpn)
+static void alloc_retry(struct rmem_alloc_state *alloc, const struct rmem_spaces *spaces,
+			struct rmem_alloc_work *work, u64 vpn)
 {
-	work->vpn = candidate(&spaces->slot[work->space_index], vpn, work->request.pages);
+	work->vpn = alloc_candidate(&spaces->slot[work->space_index], vpn, work->request.pages);
 	work->done = 0;
 	work->stage = RMEM_ALLOC_LOOKING;
 	if (++work->retries > RMEM_ALLOC_RETRIES_MAX ||
-	    !in_reach(alloc, work->vpn, work->request.pages))
+	    !alloc_in_reach(alloc, work->vpn, work->request.pages))
 		alloc_end(alloc, work);
 }
 
@@ -205,7 +205,7 @@ static void alloc_look(struct rmem_alloc_state *alloc, const struct rmem_table *
 		u64 vpn = work->vpn + work->request.pages - 1 - work->done;
 
 		if (!rmem_table_has_room(table, work->space_index, vpn)) {
-			retry(alloc, spaces, work, vpn + 1);
+			alloc_retry(alloc, spaces, work, vpn + 1);
 			return;
 		}
 	}
@@ -215,8 +215,8 @@ static void alloc_look(struct rmem_alloc_state *alloc, const struct rmem_table *
 	}
 }
 
-static void reserve(struct rmem_alloc_state *alloc, struct rmem_table *table,
-		    struct rmem_spaces *spaces, struct rmem_alloc_work *work, u64 pages_max)
+static void alloc_reserve(struct rmem_alloc_state *alloc, struct rmem_table *table,
+			  struct rmem_spaces *spaces, struct rmem_alloc_work *work, u64 pages_max)
 {
 	u64 pages = base_min(work->request.pages - work->done, pages_max);
 	u64 fit = rmem_table_reserve(table, work->space_index, work->vpn + work->done, pages);
@@ -224,7 +224,7 @@ static void reserve(struct rmem_alloc_state *alloc, struct rmem_table *table,
 	if (fit == pages)
 		work->done += pages;
 	if (work->done == work->request.pages) {
-		add_region(alloc, spaces, work);
+		alloc_region_add(alloc, spaces, work);
 	} else if (fit < pages) {
 		/* A wanted place is tried once, then all there are from the first hole on. */
 		work->next = work->request.vpn ? 0 : work->vpn + work->done + fit + 1;
@@ -233,19 +233,20 @@ static void reserve(struct rmem_alloc_state *alloc, struct rmem_table *table,
 	}
 }
 
-static void retreat(struct rmem_alloc_state *alloc, struct rmem_table *table,
-		    const struct rmem_spaces *spaces, struct rmem_alloc_work *work, u64 pages_max)
+static void alloc_retreat(struct rmem_alloc_state *alloc, struct rmem_table *table,
+			  const struct rmem_spaces *spaces, struct rmem_alloc_work *work,
+			  u64 pages_max)
 {
 	u64 pages = base_min(work->done, pages_max);
 
 	work->done -= pages;
 	rmem_table_unreserve(table, work->space_index, work->vpn + work->done, pages);
 	if (!work->done)
-		retry(alloc, spaces, work, work->next);
+		alloc_retry(alloc, spaces, work, work->next);
 }
 
-static void enter(struct rmem_alloc_state *alloc, struct rmem_table *table,
-		  struct rmem_alloc_work *work, u64 pages_max)
+static void alloc_enter(struct rmem_alloc_state *alloc, struct rmem_table *table,
+			struct rmem_alloc_work *work, u64 pages_max)
 {
 	u64 stop = work->done + base_min(work->request.pages - work->done, pages_max);
 
@@ -256,9 +257,9 @@ static void enter(struct rmem_alloc_state *alloc, struct rmem_table *table,
 		alloc_end(alloc, work);
 }
 
-static void remove(struct rmem_alloc_state *alloc, struct rmem_table *table,
-		   struct rmem_spaces *spaces, struct rmem_pool *pool,
-		   struct rmem_alloc_work *work, u64 pages_max)
+static void alloc_remove(struct rmem_alloc_state *alloc, struct rmem_table *table,
+			 struct rmem_spaces *spaces, struct rmem_pool *pool,
+			 struct rmem_alloc_work *work, u64 pages_max)
 {
 	u64 stop = work->done + base_min(work->region->pages - work->done, pages_max);
 
@@ -270,7 +271,7 @@ static void remove(struct rmem_alloc_state *alloc, struct rmem_table *table,
 	}
 	if (work->done < work->region->pages)
 		return;
-	drop_region(alloc, spaces, work->region);
+	alloc_region_drop(alloc, spaces, work->region);
 	work->region = NULL;
 	work->stage = RMEM_ALLOC_ENDED;
 }
@@ -284,16 +285,16 @@ bool rmem_alloc_step(struct rmem_alloc_state *alloc, struct rmem_table *table,
 		alloc_look(alloc, table, spaces, work, pages_max);
 		break;
 	case RMEM_ALLOC_RESERVING:
-		reserve(alloc, table, spaces, work, pages_max);
+		alloc_reserve(alloc, table, spaces, work, pages_max);
 		break;
 	case RMEM_ALLOC_RETREATING:
-		retreat(alloc, table, spaces, work, pages_max);
+		alloc_retreat(alloc, table, spaces, work, pages_max);
 		break;
 	case RMEM_ALLOC_ENTERING:
-		enter(alloc, table, work, pages_max);
+		alloc_enter(alloc, table, work, pages_max);
 		break;
 	case RMEM_ALLOC_REMOVING:
-		remove(alloc, table, spaces, pool, work, pages_max);
+		alloc_remove(alloc, table, spaces, pool, work, pages_max);
 		break;
 	case RMEM_ALLOC_ENDED:
 		break;

@@ -8,7 +8,7 @@ struct integer {
 	u64 lo, hi;
 };
 
-static struct integer integer_load(const __le64 value[2])
+static struct integer atomic_integer_load(const __le64 value[2])
 {
 	return (struct integer){base_load_le64(&value[0]), base_load_le64(&value[1])};
 }
@@ -17,7 +17,7 @@ static struct integer integer_load(const __le64 value[2])
 
 /* If the integer isn't *expected, *expected gets its value and nothing is changed. */
 
-static bool exchange_4(void *at, struct integer *expected, struct integer desired)
+static bool atomic_exchange_4(void *at, struct integer *expected, struct integer desired)
 {
 	u32 was, want;
 	bool done;
@@ -30,7 +30,7 @@ static bool exchange_4(void *at, struct integer *expected, struct integer desire
 	return done;
 }
 
-static bool exchange_8(void *at, struct integer *expected, struct integer desired)
+static bool atomic_exchange_8(void *at, struct integer *expected, struct integer desired)
 {
 	u64 was, want;
 	bool done;
@@ -56,7 +56,7 @@ bool rmem_atomic_has_16(void)
 	return ecx & CPUID_ECX_CX16;
 }
 
-static bool exchange_16(void *at, struct integer *expected, struct integer desired)
+static bool atomic_exchange_16(void *at, struct integer *expected, struct integer desired)
 {
 	u64(*both)[2] = at;
 	bool done;
@@ -75,7 +75,7 @@ bool rmem_atomic_has_16(void)
 	return true;
 }
 
-static bool exchange_16(void *at, struct integer *expected, struct integer desired)
+static bool atomic_exchange_16(void *at, struct integer *expected, struct integer desired)
 {
 	u64(*both)[2] = at;
 	u64 lo, hi;
@@ -107,34 +107,35 @@ bool rmem_atomic_has_16(void)
 	return false;
 }
 
-static bool exchange_16(void *at, struct integer *expected, struct integer desired)
+static bool atomic_exchange_16(void *at, struct integer *expected, struct integer desired)
 {
 	return true;
 }
 
 #endif
 
-static bool exchange(void *at, u32 bytes, struct integer *expected, struct integer desired)
+static bool atomic_exchange_sized(void *at, u32 bytes, struct integer *expected,
+				  struct integer desired)
 {
 	switch (bytes) {
 	case 4:
-		return exchange_4(at, expected, desired);
+		return atomic_exchange_4(at, expected, desired);
 	case 8:
-		return exchange_8(at, expected, desired);
+		return atomic_exchange_8(at, expected, desired);
 	default:
-		return exchange_16(at, expected, desired);
+		return atomic_exchange_16(at, expected, desired);
 	}
 }
 
 /* ---- the operations ---- */
 
 /* Brings the sign of 32 bits to where that of 64 is. */
-static s64 as_signed(u64 value, u32 bytes)
+static s64 atomic_as_signed(u64 value, u32 bytes)
 {
 	return bytes == 4 ? (s32)value : (s64)value;
 }
 
-static u64 result_of(u8 op, u32 bytes, u64 was, u64 value)
+static u64 atomic_result_of(u8 op, u32 bytes, u64 was, u64 value)
 {
 	switch (op) {
 	case RMEM_ADD:
@@ -150,9 +151,9 @@ static u64 result_of(u8 op, u32 bytes, u64 was, u64 value)
 	case RMEM_MAX:
 		return was > value ? was : value;
 	case RMEM_SMIN:
-		return as_signed(was, bytes) < as_signed(value, bytes) ? was : value;
+		return atomic_as_signed(was, bytes) < atomic_as_signed(value, bytes) ? was : value;
 	case RMEM_SMAX:
-		return as_signed(was, bytes) > as_signed(value, bytes) ? was : value;
+		return atomic_as_signed(was, bytes) > atomic_as_signed(value, bytes) ? was : value;
 	default:
 		return value; /* SWAP */
 	}
@@ -168,22 +169,22 @@ bool rmem_atomic_is_known(u8 op, u32 bytes)
 void rmem_atomic_apply(void *place, u8 op, u32 bytes, const struct rmem_operands *in,
 		       struct rmem_found *found)
 {
-	struct integer value = integer_load(in->value), becomes = value, was;
+	struct integer value = atomic_integer_load(in->value), becomes = value, was;
 
 	/* The upper half of an operand is undefined for 4 bytes. */
 	if (bytes == 4)
 		value.lo = (u32)value.lo;
 	if (op == RMEM_CAS) {
-		was = integer_load(in->compare);
+		was = atomic_integer_load(in->compare);
 		if (bytes == 4)
 			was.lo = (u32)was.lo;
-		exchange(place, bytes, &was, value);
+		atomic_exchange_sized(place, bytes, &was, value);
 	} else {
 		/* A guess; the first exchange tells if it's wrong. */
 		was = (struct integer){0, 0};
 		do {
-			becomes.lo = result_of(op, bytes, was.lo, value.lo);
-		} while (!exchange(place, bytes, &was, becomes));
+			becomes.lo = atomic_result_of(op, bytes, was.lo, value.lo);
+		} while (!atomic_exchange_sized(place, bytes, &was, becomes));
 	}
 	base_store_le64(&found->value[0], was.lo);
 	base_store_le64(&found->value[1], bytes == 16 ? was.hi : 0);

@@ -23,8 +23,8 @@ enum rmem_node_reason rmem_call_admit(struct rmem_node *node, struct rmem_node_c
  * The session that the call was admitted for, or NULL: it might have ended between two steps. If it
  * was renewed, head has its former name. Slot lock.
  */
-static struct rmem_session *admitted(const struct rmem_node *node,
-				     const struct rmem_node_call *call)
+static struct rmem_session *call_admitted(const struct rmem_node *node,
+					  const struct rmem_node_call *call)
 {
 	struct rmem_session *session = &node->sessions.slot[rmem_call_slot(node, call)];
 
@@ -65,8 +65,8 @@ bool rmem_call_walk(const struct rmem_node *node, struct rmem_node_call *call, u
 
 /* ---- ALLOC ---------------------------------------------------------------------------------- */
 
-static void region_answer(struct rmem_node *node, struct rmem_node_call *call,
-			  enum rmem_node_reason reason, const struct rmem_region *region)
+static void call_region_answer(struct rmem_node *node, struct rmem_node_call *call,
+			       enum rmem_node_reason reason, const struct rmem_region *region)
 {
 	unsigned int shift = node->config.page_shift;
 
@@ -101,7 +101,7 @@ static bool call_read_request(const struct rmem_node *node, const struct rmem_no
 }
 
 /* An ALLOC executed before: finds its region, or how it ended. */
-static void alloc_look_up(struct rmem_node *node, struct rmem_node_call *call)
+static void call_alloc_look_up(struct rmem_node *node, struct rmem_node_call *call)
 {
 	struct rmem_region *region;
 	u64 id = call->head.id;
@@ -109,12 +109,12 @@ static void alloc_look_up(struct rmem_node *node, struct rmem_node_call *call)
 	if (!rmem_call_walk(node, call, call->origin, id, id, &region))
 		return;
 	if (region)
-		region_answer(node, call, RMEM_NODE_REPEATED, region);
+		call_region_answer(node, call, RMEM_NODE_REPEATED, region);
 	else
 		rmem_call_finish(node, call, RMEM_NODE_NO_MEMORY);
 }
 
-static void alloc_undo(struct rmem_node *node, struct rmem_node_call *call)
+static void call_alloc_undo(struct rmem_node *node, struct rmem_node_call *call)
 {
 	if (!rmem_call_work_on(node, call))
 		rmem_call_finish(node, call, RMEM_NODE_STALE);
@@ -126,15 +126,15 @@ static void alloc_undo(struct rmem_node *node, struct rmem_node_call *call)
  * has cancelled the request meanwhile, or its session has ended, no client will ever learn of the
  * region.
  */
-static void alloc_done(struct rmem_node *node, struct rmem_node_call *call)
+static void call_alloc_done(struct rmem_node *node, struct rmem_node_call *call)
 {
-	struct rmem_session *session = admitted(node, call);
+	struct rmem_session *session = call_admitted(node, call);
 	struct rmem_region *region = call->work.region;
 
 	if (!session || call->head.id < session->floor) {
 		if (region) {
 			node->alloc.undone++;
-			rmem_call_give_back(node, call, region, alloc_undo);
+			rmem_call_give_back(node, call, region, call_alloc_undo);
 		} else {
 			rmem_call_finish(node, call, RMEM_NODE_STALE);
 		}
@@ -146,23 +146,23 @@ static void alloc_done(struct rmem_node *node, struct rmem_node_call *call)
 		return;
 	}
 	rmem_session_made(session, call->head.id);
-	region_answer(node, call, RMEM_NODE_OK, region);
+	call_region_answer(node, call, RMEM_NODE_OK, region);
 }
 
-static void alloc_work(struct rmem_node *node, struct rmem_node_call *call)
+static void call_alloc_work(struct rmem_node *node, struct rmem_node_call *call)
 {
 	if (!rmem_call_work_on(node, call))
-		rmem_call_go_on(call, alloc_done, rmem_call_slot(node, call));
+		rmem_call_go_on(call, call_alloc_done, rmem_call_slot(node, call));
 }
 
-static void alloc_admit(struct rmem_node *node, struct rmem_node_call *call)
+static void call_alloc_admit(struct rmem_node *node, struct rmem_node_call *call)
 {
 	struct rmem_session *session = NULL;
 	struct rmem_alloc_request request;
 	enum rmem_node_reason reason = rmem_call_admit(node, call, &session);
 
 	if (reason == RMEM_NODE_REPEATED) {
-		rmem_call_work(call, alloc_look_up, RMEM_CALL_NO_SLOT);
+		rmem_call_work(call, call_alloc_look_up, RMEM_CALL_NO_SLOT);
 		return;
 	}
 	if (reason == RMEM_NODE_OK && !call_read_request(node, call, &request))
@@ -173,32 +173,32 @@ static void alloc_admit(struct rmem_node *node, struct rmem_node_call *call)
 	}
 	if (rmem_alloc_make(&node->alloc, &node->spaces, session->place.memory, &request,
 			    &call->work))
-		rmem_call_work(call, alloc_work, RMEM_CALL_NO_SLOT);
+		rmem_call_work(call, call_alloc_work, RMEM_CALL_NO_SLOT);
 	else
-		alloc_done(node, call);
+		call_alloc_done(node, call);
 }
 
 /* ---- FREE ----------------------------------------------------------------------------------- */
 
-static void free_done(struct rmem_node *node, struct rmem_node_call *call)
+static void call_free_done(struct rmem_node *node, struct rmem_node_call *call)
 {
-	struct rmem_session *session = admitted(node, call);
+	struct rmem_session *session = call_admitted(node, call);
 
 	if (session)
 		rmem_session_done(session, call->head.id);
 	rmem_call_finish(node, call, session ? RMEM_NODE_OK : RMEM_NODE_NO_SESSION);
 }
 
-static void free_work(struct rmem_node *node, struct rmem_node_call *call)
+static void call_free_work(struct rmem_node *node, struct rmem_node_call *call)
 {
 	if (!rmem_call_work_on(node, call))
-		rmem_call_go_on(call, free_done, rmem_call_slot(node, call));
+		rmem_call_go_on(call, call_free_done, rmem_call_slot(node, call));
 }
 
 /* The region that is to be freed, or NULL and why not. */
-static struct rmem_region *free_find(const struct rmem_node *node,
-				     const struct rmem_node_call *call, u32 space_index,
-				     enum rmem_node_reason *reason)
+static struct rmem_region *call_free_find(const struct rmem_node *node,
+					  const struct rmem_node_call *call, u32 space_index,
+					  enum rmem_node_reason *reason)
 {
 	const struct rmem_head *head = &call->head;
 	u64 addr = base_load_le64(&call->in.range.addr);
@@ -214,33 +214,33 @@ static struct rmem_region *free_find(const struct rmem_node *node,
 	return region && region->pages == bytes >> node->config.page_shift ? region : NULL;
 }
 
-static void free_admit(struct rmem_node *node, struct rmem_node_call *call)
+static void call_free_admit(struct rmem_node *node, struct rmem_node_call *call)
 {
 	struct rmem_session *session = NULL;
 	struct rmem_region *region = NULL;
 	enum rmem_node_reason reason = rmem_call_admit(node, call, &session);
 
 	if (reason == RMEM_NODE_OK)
-		region = free_find(node, call, session->place.memory, &reason);
+		region = call_free_find(node, call, session->place.memory, &reason);
 	if (!region) {
 		if (reason == RMEM_NODE_FAULT)
 			rmem_session_refuse(session, call->head.id);
 		rmem_call_finish(node, call, reason);
 		return;
 	}
-	rmem_call_give_back(node, call, region, free_work);
+	rmem_call_give_back(node, call, region, call_free_work);
 }
 
 /* ---- PUBLISH and LOOKUP --------------------------------------------------------------------- */
 
-static bool name_is_sound(const struct rmem_node_call *call)
+static bool call_name_is_sound(const struct rmem_node_call *call)
 {
 	return !call->head.addr && call->head.len == sizeof(call->in.named) &&
 	       rmem_name_is_sound(call->in.named.name);
 }
 
-static enum rmem_node_reason publish(struct rmem_node *node, u32 space_index, u64 addr,
-				     const u8 name[RMEM_NAME_BYTES])
+static enum rmem_node_reason call_publish(struct rmem_node *node, u32 space_index, u64 addr,
+					  const u8 name[RMEM_NAME_BYTES])
 {
 	struct rmem_name *entry = rmem_names_find(&node->names, space_index, name);
 	u64 vpn = rmem_node_vpn(node, addr);
@@ -260,7 +260,7 @@ static enum rmem_node_reason publish(struct rmem_node *node, u32 space_index, u6
 }
 
 /* The first answer again. A client that used the id for another type gets an arbitrary refusal. */
-static enum rmem_node_reason publish_replay(const struct rmem_session *session, u64 id)
+static enum rmem_node_reason call_publish_replay(const struct rmem_session *session, u64 id)
 {
 	struct rmem_found found;
 	u64 kept;
@@ -276,7 +276,7 @@ static enum rmem_node_reason publish_replay(const struct rmem_session *session, 
  * A refusal is kept like a success: names come and go, so a late copy of a refused request might be
  * executed else.
  */
-static void publish_admit(struct rmem_node *node, struct rmem_node_call *call)
+static void call_publish_admit(struct rmem_node *node, struct rmem_node_call *call)
 {
 	u64 addr = base_load_le64(&call->in.named.addr);
 	struct rmem_session *session = NULL;
@@ -284,28 +284,28 @@ static void publish_admit(struct rmem_node *node, struct rmem_node_call *call)
 	struct rmem_found found = { 0 };
 
 	if (reason == RMEM_NODE_REPEATED) {
-		reason = publish_replay(session, call->head.id);
+		reason = call_publish_replay(session, call->head.id);
 	} else if (reason == RMEM_NODE_OK &&
-		   (!name_is_sound(call) || addr & rmem_node_offset_mask(node))) {
+		   (!call_name_is_sound(call) || addr & rmem_node_offset_mask(node))) {
 		reason = RMEM_NODE_LENGTH;
 	} else if (reason == RMEM_NODE_OK && !rmem_session_has_place(session, call->head.id)) {
 		reason = RMEM_NODE_BUSY;
 	} else if (reason == RMEM_NODE_OK) {
-		reason = publish(node, session->place.memory, addr, call->in.named.name);
+		reason = call_publish(node, session->place.memory, addr, call->in.named.name);
 		base_store_le64(&found.value[0], reason);
 		rmem_session_keep(session, call->head.id, &found);
 	}
 	rmem_call_finish(node, call, reason);
 }
 
-static void lookup_admit(struct rmem_node *node, struct rmem_node_call *call)
+static void call_lookup_admit(struct rmem_node *node, struct rmem_node_call *call)
 {
 	struct rmem_session *session = NULL;
 	struct rmem_region *region = NULL;
 	enum rmem_node_reason reason = rmem_call_admit(node, call, &session);
 	const struct rmem_name *entry;
 
-	if (reason == RMEM_NODE_OK && (!name_is_sound(call) || call->in.named.addr))
+	if (reason == RMEM_NODE_OK && (!call_name_is_sound(call) || call->in.named.addr))
 		reason = RMEM_NODE_LENGTH;
 	if (reason == RMEM_NODE_OK) {
 		entry = rmem_names_find(&node->names, session->place.memory, call->in.named.name);
@@ -314,7 +314,7 @@ static void lookup_admit(struct rmem_node *node, struct rmem_node_call *call)
 		reason = region ? RMEM_NODE_OK : RMEM_NODE_NO_NAME;
 	}
 	if (reason == RMEM_NODE_OK)
-		region_answer(node, call, reason, region);
+		call_region_answer(node, call, reason, region);
 	else
 		rmem_call_finish(node, call, reason);
 }
@@ -349,7 +349,7 @@ bool rmem_node_list(const struct rmem_node *node, const struct rmem_region *regi
 }
 
 /* Addresses aren't in the order of slots, so the walk sees all regions. */
-static void list_walk(struct rmem_node *node, struct rmem_node_call *call)
+static void call_list_walk(struct rmem_node *node, struct rmem_node_call *call)
 {
 	u64 mask = rmem_node_offset_mask(node), addr = base_load_le64(&call->in.named.addr);
 	u64 from = rmem_node_vpn(node, addr) + !!(addr & mask);
@@ -372,7 +372,7 @@ static void list_walk(struct rmem_node *node, struct rmem_node_call *call)
 		rmem_node_list(node, region, &call->out.listed);
 }
 
-static void list_admit(struct rmem_node *node, struct rmem_node_call *call)
+static void call_list_admit(struct rmem_node *node, struct rmem_node_call *call)
 {
 	struct rmem_session *session = NULL;
 	enum rmem_node_reason reason = rmem_call_admit(node, call, &session);
@@ -385,7 +385,7 @@ static void list_admit(struct rmem_node *node, struct rmem_node_call *call)
 		if (named->name[n])
 			reason = RMEM_NODE_LENGTH;
 	if (reason == RMEM_NODE_OK)
-		rmem_call_go_on(call, list_walk, RMEM_CALL_NO_SLOT);
+		rmem_call_go_on(call, call_list_walk, RMEM_CALL_NO_SLOT);
 	else
 		rmem_call_finish(node, call, reason);
 }
@@ -393,7 +393,8 @@ static void list_admit(struct rmem_node *node, struct rmem_node_call *call)
 /* ---- ZERO ----------------------------------------------------------------------------------- */
 
 /* The next bytes of a page that is cleared in part. A page that isn't backed is zero already. */
-static void zero_next(struct rmem_node *node, struct rmem_node_call *call, u32 space_index, int n)
+static void call_zero_next(struct rmem_node *node, struct rmem_node_call *call, u32 space_index,
+			   int n)
 {
 	u64 addr = call->cut[n].addr;
 	u32 left = call->cut[n].left;
@@ -415,25 +416,25 @@ static void zero_next(struct rmem_node *node, struct rmem_node_call *call, u32 s
  * session has been renewed, or it has ended. Nothing is cleared after that: the client might have
  * written the range since.
  */
-static void zero_work(struct rmem_node *node, struct rmem_node_call *call)
+static void call_zero_work(struct rmem_node *node, struct rmem_node_call *call)
 {
-	struct rmem_session *session = admitted(node, call);
+	struct rmem_session *session = call_admitted(node, call);
 
 	if (!session || session->name != call->head.session) {
 		rmem_call_finish(node, call, RMEM_NODE_NO_SESSION);
 	} else if (call->head.id < session->floor) {
 		rmem_call_finish(node, call, RMEM_NODE_STALE);
 	} else if (call->cut[0].left) {
-		zero_next(node, call, session->place.memory, 0);
+		call_zero_next(node, call, session->place.memory, 0);
 	} else if (call->cut[1].left) {
-		zero_next(node, call, session->place.memory, 1);
+		call_zero_next(node, call, session->place.memory, 1);
 	} else {
 		rmem_session_done(session, call->head.id);
 		rmem_call_finish(node, call, RMEM_NODE_OK);
 	}
 }
 
-static void zero_admit(struct rmem_node *node, struct rmem_node_call *call)
+static void call_zero_admit(struct rmem_node *node, struct rmem_node_call *call)
 {
 	const struct rmem_head *head = &call->head;
 	struct rmem_session *session = NULL;
@@ -451,7 +452,7 @@ static void zero_admit(struct rmem_node *node, struct rmem_node_call *call)
 	rmem_node_cuts(node, head, &call->cut[0].left, &call->cut[1].left);
 	call->cut[0].addr = head->addr;
 	call->cut[1].addr = head->addr + head->len - call->cut[1].left;
-	rmem_call_work(call, zero_work, call->slot);
+	rmem_call_work(call, call_zero_work, call->slot);
 }
 
 /* ---- FENCE ---------------------------------------------------------------------------------- */
@@ -461,7 +462,7 @@ static void zero_admit(struct rmem_node *node, struct rmem_node_call *call)
  * requests are done. Slots that are unused, or come into use from now on, have no earlier ones, and
  * sessions of another memory have none that concern this one.
  */
-static void fence_pass(struct rmem_node *node, struct rmem_node_call *call)
+static void call_fence_pass(struct rmem_node *node, struct rmem_node_call *call)
 {
 	u32 left = node->config.step_pages;
 
@@ -470,16 +471,16 @@ static void fence_pass(struct rmem_node *node, struct rmem_node_call *call)
 
 		if (session->name == RMEM_SESSION_NONE || session->place.memory != call->memory)
 			continue;
-		rmem_call_go_on(call, fence_pass, call->at++);
+		rmem_call_go_on(call, call_fence_pass, call->at++);
 		return;
 	}
 	if (call->at == node->sessions.slots)
 		rmem_call_finish(node, call, RMEM_NODE_OK);
 	else
-		rmem_call_go_on(call, fence_pass, RMEM_CALL_NO_SLOT);
+		rmem_call_go_on(call, call_fence_pass, RMEM_CALL_NO_SLOT);
 }
 
-static void fence_admit(struct rmem_node *node, struct rmem_node_call *call)
+static void call_fence_admit(struct rmem_node *node, struct rmem_node_call *call)
 {
 	struct rmem_session *session = NULL;
 	enum rmem_node_reason reason = rmem_call_admit(node, call, &session);
@@ -487,69 +488,70 @@ static void fence_admit(struct rmem_node *node, struct rmem_node_call *call)
 	if (reason == RMEM_NODE_OK && (call->head.addr || call->head.len))
 		reason = RMEM_NODE_LENGTH;
 	if (reason == RMEM_NODE_OK)
-		rmem_call_go_on(call, fence_pass, RMEM_CALL_NO_SLOT);
+		rmem_call_go_on(call, call_fence_pass, RMEM_CALL_NO_SLOT);
 	else
 		rmem_call_finish(node, call, reason);
 }
 
 /* ---- a space is cleared, or all of them ----------------------------------------------------- */
 
-static bool clear_wants(const struct rmem_node_call *call, u32 index)
+static bool call_clear_wants(const struct rmem_node_call *call, u32 index)
 {
 	return !call->attempt.place.space || call->attempt.place.index == index;
 }
 
-static void clear_find_region(struct rmem_node *node, struct rmem_node_call *call);
+static void call_clear_find_region(struct rmem_node *node, struct rmem_node_call *call);
 
-static void clear_region(struct rmem_node *node, struct rmem_node_call *call)
+static void call_clear_region(struct rmem_node *node, struct rmem_node_call *call)
 {
 	if (!rmem_call_work_on(node, call))
-		rmem_call_go_on(call, clear_find_region, RMEM_CALL_NO_SLOT);
+		rmem_call_go_on(call, call_clear_find_region, RMEM_CALL_NO_SLOT);
 }
 
-static void clear_find_region(struct rmem_node *node, struct rmem_node_call *call)
+static void call_clear_find_region(struct rmem_node *node, struct rmem_node_call *call)
 {
 	u32 left = node->config.step_pages;
 
 	for (; call->at < node->alloc.regions_max && left; call->at++, left--) {
 		struct rmem_region *region = rmem_alloc_at(&node->alloc, call->at);
 
-		if (!region || !clear_wants(call, region->space_index))
+		if (!region || !call_clear_wants(call, region->space_index))
 			continue;
-		rmem_call_give_back(node, call, region, clear_region);
+		rmem_call_give_back(node, call, region, call_clear_region);
 		/* After a reboot no session begins while an old region is there. */
 		call->divisible = call->attempt.place.space;
 		return;
 	}
-	rmem_call_go_on(call, call->at < node->alloc.regions_max ? clear_find_region : NULL,
+	rmem_call_go_on(call, call->at < node->alloc.regions_max ? call_clear_find_region : NULL,
 			RMEM_CALL_NO_SLOT);
 }
 
-static void clear_find_session(struct rmem_node *node, struct rmem_node_call *call);
+static void call_clear_find_session(struct rmem_node *node, struct rmem_node_call *call);
 
-static void clear_session(struct rmem_node *node, struct rmem_node_call *call)
+static void call_clear_session(struct rmem_node *node, struct rmem_node_call *call)
 {
 	rmem_sessions_close(&node->sessions, call->slot);
-	rmem_call_go_on(call, clear_find_session, RMEM_CALL_NO_SLOT);
+	rmem_call_go_on(call, call_clear_find_session, RMEM_CALL_NO_SLOT);
 }
 
 /* Sessions first: from then on no client of the space is served, or makes regions. */
-static void clear_find_session(struct rmem_node *node, struct rmem_node_call *call)
+static void call_clear_find_session(struct rmem_node *node, struct rmem_node_call *call)
 {
 	u32 left = node->config.step_pages;
 
 	for (; call->at < node->sessions.slots && left; call->at++, left--) {
 		const struct rmem_session *session = &node->sessions.slot[call->at];
 
-		if (session->name == RMEM_SESSION_NONE || !clear_wants(call, session->place.index))
+		if (session->name == RMEM_SESSION_NONE ||
+		    !call_clear_wants(call, session->place.index))
 			continue;
-		rmem_call_go_on(call, clear_session, call->at);
+		rmem_call_go_on(call, call_clear_session, call->at);
 		return;
 	}
 	if (call->at < node->sessions.slots)
 		return;
 	call->at = 0;
-	rmem_call_go_on(call, clear_find_region, RMEM_CALL_NO_SLOT);
+	rmem_call_go_on(call, call_clear_find_region, RMEM_CALL_NO_SLOT);
 }
 
 bool rmem_node_call_clear(const struct rmem_node *node, struct rmem_node_call *call, u32 space)
@@ -561,14 +563,14 @@ bool rmem_node_call_clear(const struct rmem_node *node, struct rmem_node_call *c
 		return false;
 	rmem_spaces_place(&node->spaces, found, &call->attempt.place);
 	call->memory = call->attempt.place.memory;
-	rmem_call_go_on(call, clear_find_session, RMEM_CALL_NO_SLOT);
+	rmem_call_go_on(call, call_clear_find_session, RMEM_CALL_NO_SLOT);
 	return true;
 }
 
 void rmem_node_call_forget(struct rmem_node_call *call)
 {
 	base_zero(call, sizeof(*call));
-	rmem_call_go_on(call, clear_find_session, RMEM_CALL_NO_SLOT);
+	rmem_call_go_on(call, call_clear_find_session, RMEM_CALL_NO_SLOT);
 }
 
 /* ---- all of them ---------------------------------------------------------------------------- */
@@ -594,25 +596,25 @@ void rmem_node_call_begin(const struct rmem_node *node, struct rmem_node_call *c
 		rmem_call_go_on(call, rmem_call_close, rmem_call_slot(node, call));
 		break;
 	case RMEM_ALLOC:
-		rmem_call_go_on(call, alloc_admit, rmem_call_slot(node, call));
+		rmem_call_go_on(call, call_alloc_admit, rmem_call_slot(node, call));
 		break;
 	case RMEM_PUBLISH:
-		rmem_call_go_on(call, publish_admit, rmem_call_slot(node, call));
+		rmem_call_go_on(call, call_publish_admit, rmem_call_slot(node, call));
 		break;
 	case RMEM_LOOKUP:
-		rmem_call_go_on(call, lookup_admit, rmem_call_slot(node, call));
+		rmem_call_go_on(call, call_lookup_admit, rmem_call_slot(node, call));
 		break;
 	case RMEM_LIST:
-		rmem_call_go_on(call, list_admit, rmem_call_slot(node, call));
+		rmem_call_go_on(call, call_list_admit, rmem_call_slot(node, call));
 		break;
 	case RMEM_FENCE:
-		rmem_call_go_on(call, fence_admit, rmem_call_slot(node, call));
+		rmem_call_go_on(call, call_fence_admit, rmem_call_slot(node, call));
 		break;
 	case RMEM_ZERO:
-		rmem_call_go_on(call, zero_admit, rmem_call_slot(node, call));
+		rmem_call_go_on(call, call_zero_admit, rmem_call_slot(node, call));
 		break;
 	default:
-		rmem_call_go_on(call, free_admit, rmem_call_slot(node, call));
+		rmem_call_go_on(call, call_free_admit, rmem_call_slot(node, call));
 	}
 }
 

@@ -8,15 +8,15 @@
 
 /* ---- the end of a session ------------------------------------------------------------------- */
 
-static void undo_find(struct rmem_node *node, struct rmem_node_call *call);
+static void call_undo_find(struct rmem_node *node, struct rmem_node_call *call);
 
-static void undo_work(struct rmem_node *node, struct rmem_node_call *call)
+static void call_undo_work(struct rmem_node *node, struct rmem_node_call *call)
 {
 	if (!rmem_call_work_on(node, call))
-		rmem_call_work(call, undo_find, RMEM_CALL_NO_SLOT);
+		rmem_call_work(call, call_undo_find, RMEM_CALL_NO_SLOT);
 }
 
-static void undo_find(struct rmem_node *node, struct rmem_node_call *call)
+static void call_undo_find(struct rmem_node *node, struct rmem_node_call *call)
 {
 	struct rmem_region *region;
 
@@ -27,11 +27,12 @@ static void undo_find(struct rmem_node *node, struct rmem_node_call *call)
 		return;
 	}
 	node->alloc.undone++;
-	rmem_call_give_back(node, call, region, undo_work);
+	rmem_call_give_back(node, call, region, call_undo_work);
 }
 
 /* Slot lock of call->slot. No request can acknowledge anything from here on. */
-static void end_session(struct rmem_node *node, struct rmem_node_call *call, rmem_call_step *then)
+static void call_end_session(struct rmem_node *node, struct rmem_node_call *call,
+			     rmem_call_step *then)
 {
 	const struct rmem_session *session = &node->sessions.slot[call->slot];
 	bool owes = rmem_session_owes(session);
@@ -50,7 +51,7 @@ static void end_session(struct rmem_node *node, struct rmem_node_call *call, rme
 	call->at = 0;
 	call->memory = session->place.memory;
 	if (owes)
-		rmem_call_work(call, undo_find, RMEM_CALL_NO_SLOT);
+		rmem_call_work(call, call_undo_find, RMEM_CALL_NO_SLOT);
 	else
 		rmem_call_go_on(call, then, RMEM_CALL_NO_SLOT);
 	rmem_sessions_close(&node->sessions, session - node->sessions.slot);
@@ -59,7 +60,7 @@ static void end_session(struct rmem_node *node, struct rmem_node_call *call, rme
 /* ---- OPEN ----------------------------------------------------------------------------------- */
 
 /* Is the OPEN one this node could grant? */
-static bool open_is_sound(const struct rmem_head *head, const struct rmem_open *open)
+static bool call_open_is_sound(const struct rmem_head *head, const struct rmem_open *open)
 {
 	u8 bits = open->reserved;
 	size_t n;
@@ -70,8 +71,8 @@ static bool open_is_sound(const struct rmem_head *head, const struct rmem_open *
 }
 
 /* False: its space is gone. */
-static bool read_attempt(const struct rmem_node *node, const struct rmem_node_call *call,
-			 struct rmem_attempt *attempt)
+static bool call_read_attempt(const struct rmem_node *node, const struct rmem_node_call *call,
+			      struct rmem_attempt *attempt)
 {
 	const struct rmem_space *space = rmem_spaces_find(&node->spaces, call->head.space);
 
@@ -89,13 +90,13 @@ static bool read_attempt(const struct rmem_node *node, const struct rmem_node_ca
 	return true;
 }
 
-static u64 idle_ns(const struct rmem_node *node)
+static u64 call_idle_ns(const struct rmem_node *node)
 {
 	return node->config.session_idle_ms * BASE_NSEC_PER_MSEC;
 }
 
-static void open_answer(struct rmem_node *node, struct rmem_node_call *call,
-			enum rmem_node_reason reason, const struct rmem_session *session)
+static void call_open_answer(struct rmem_node *node, struct rmem_node_call *call,
+			     enum rmem_node_reason reason, const struct rmem_session *session)
 {
 	u64 free_pages = node->alloc.pages - node->alloc.pages_promised;
 	struct rmem_opened *opened = &call->out.opened;
@@ -112,7 +113,7 @@ static void open_answer(struct rmem_node *node, struct rmem_node_call *call,
 }
 
 /* A session that began now would see rolled-back memory under the new boot; the client repeats. */
-static bool open_overtaken(struct rmem_node *node, struct rmem_node_call *call)
+static bool call_open_overtaken(struct rmem_node *node, struct rmem_node_call *call)
 {
 	if (call->boot == rmem_node_boot(node))
 		return false;
@@ -121,7 +122,7 @@ static bool open_overtaken(struct rmem_node *node, struct rmem_node_call *call)
 }
 
 /* Else the answer is another challenge. A renewal by the session's peer can't come twice. */
-static bool open_meets_challenge(struct rmem_node *node, struct rmem_node_call *call)
+static bool call_open_meets_challenge(struct rmem_node *node, struct rmem_node_call *call)
 {
 	u32 space = call->head.space;
 
@@ -136,8 +137,8 @@ static bool open_meets_challenge(struct rmem_node *node, struct rmem_node_call *
 }
 
 /* True: the OPEN is a copy of the one that made or renewed the session. */
-static bool open_repeats(struct rmem_node *node, struct rmem_node_call *call,
-			 const struct rmem_session *session)
+static bool call_open_repeats(struct rmem_node *node, struct rmem_node_call *call,
+			      const struct rmem_session *session)
 {
 	if (!rmem_session_is_attempt(session, &call->attempt))
 		return false;
@@ -145,27 +146,27 @@ static bool open_repeats(struct rmem_node *node, struct rmem_node_call *call,
 	if (session->used || !rmem_peer_equal(&session->peer, &call->peer))
 		rmem_call_finish_silently(node, call, RMEM_NODE_REPEATED);
 	else
-		open_answer(node, call, RMEM_NODE_REPEATED, session);
+		call_open_answer(node, call, RMEM_NODE_REPEATED, session);
 	return true;
 }
 
-static void open_grant(struct rmem_node *node, struct rmem_node_call *call)
+static void call_open_grant(struct rmem_node *node, struct rmem_node_call *call)
 {
 	struct rmem_session *session = &node->sessions.slot[call->slot];
 
-	if (open_overtaken(node, call) || open_repeats(node, call, session))
+	if (call_open_overtaken(node, call) || call_open_repeats(node, call, session))
 		return;
 	if (session->name != RMEM_SESSION_NONE) {
 		if (rmem_sessions_may_open(&node->sessions, call->slot, call->now_ns,
-					   idle_ns(node)))
-			end_session(node, call, rmem_call_open);
+					   call_idle_ns(node)))
+			call_end_session(node, call, rmem_call_open);
 		else
 			rmem_call_finish(node, call, RMEM_NODE_BUSY);
 		return;
 	}
 	rmem_sessions_open(&node->sessions, call->slot, call->now_ns, &call->attempt, &call->peer);
 	session->boot = rmem_node_boot(node);
-	open_answer(node, call, RMEM_NODE_OK, session);
+	call_open_answer(node, call, RMEM_NODE_OK, session);
 }
 
 /*
@@ -173,40 +174,40 @@ static void open_grant(struct rmem_node *node, struct rmem_node_call *call)
  * have another address now. If the OPEN is a copy that somebody sent from elsewhere, the client
  * finds that the session belongs to another peer, and renews it once more: no id is lost.
  */
-static void open_supersede(struct rmem_node *node, struct rmem_node_call *call)
+static void call_open_supersede(struct rmem_node *node, struct rmem_node_call *call)
 {
 	struct rmem_session *session = &node->sessions.slot[call->slot];
 	bool renews = rmem_session_may_renew(session, &call->attempt);
 
-	if (open_overtaken(node, call))
+	if (call_open_overtaken(node, call))
 		return;
 	if (!(renews && rmem_peer_equal(&session->peer, &call->peer)) &&
-	    !open_meets_challenge(node, call))
+	    !call_open_meets_challenge(node, call))
 		return;
 	if (!renews) {
-		end_session(node, call, rmem_call_open);
+		call_end_session(node, call, rmem_call_open);
 		return;
 	}
 	rmem_sessions_renew(&node->sessions, call->slot, call->now_ns, &call->attempt, &call->peer);
-	open_answer(node, call, RMEM_NODE_OK, session);
+	call_open_answer(node, call, RMEM_NODE_OK, session);
 }
 
 void rmem_call_open(struct rmem_node *node, struct rmem_node_call *call)
 {
 	int slot;
 
-	if (!open_is_sound(&call->head, &call->in.open)) {
+	if (!call_open_is_sound(&call->head, &call->in.open)) {
 		rmem_call_finish(node, call, RMEM_NODE_LENGTH);
 		return;
 	}
-	if (!read_attempt(node, call, &call->attempt)) {
+	if (!call_read_attempt(node, call, &call->attempt)) {
 		rmem_call_finish_silently(node, call,
 					  RMEM_NODE_NO_SESSION); /* and no key to answer with */
 		return;
 	}
 	/* A recorded OPEN costs no search of the slots. One that renews names a session. */
 	if (!rmem_sessions_find(&node->sessions, call->head.session) &&
-	    !open_meets_challenge(node, call))
+	    !call_open_meets_challenge(node, call))
 		return;
 	if (rmem_sessions_is_late(&node->sessions, &call->attempt)) {
 		rmem_call_finish_silently(node, call, RMEM_NODE_STALE);
@@ -214,22 +215,22 @@ void rmem_call_open(struct rmem_node *node, struct rmem_node_call *call)
 	}
 	slot = rmem_sessions_superseded(&node->sessions, &call->attempt);
 	if (slot >= 0) {
-		rmem_call_go_on(call, open_supersede, slot);
+		rmem_call_go_on(call, call_open_supersede, slot);
 		return;
 	}
-	if (!open_meets_challenge(node, call))
+	if (!call_open_meets_challenge(node, call))
 		return;
 	slot = rmem_sessions_choose(&node->sessions, &call->attempt, node->spaces.in_use,
-				    call->now_ns, idle_ns(node));
+				    call->now_ns, call_idle_ns(node));
 	if (slot >= 0)
-		rmem_call_go_on(call, open_grant, slot);
+		rmem_call_go_on(call, call_open_grant, slot);
 	else
 		rmem_call_finish(node, call, RMEM_NODE_BUSY);
 }
 
 /* ---- CLOSE ---------------------------------------------------------------------------------- */
 
-static void close_done(struct rmem_node *node, struct rmem_node_call *call)
+static void call_close_done(struct rmem_node *node, struct rmem_node_call *call)
 {
 	rmem_call_finish(node, call, RMEM_NODE_OK);
 }
@@ -240,7 +241,7 @@ void rmem_call_close(struct rmem_node *node, struct rmem_node_call *call)
 	enum rmem_node_reason reason = rmem_call_admit(node, call, &session);
 
 	if (reason == RMEM_NODE_OK)
-		end_session(node, call, close_done);
+		call_end_session(node, call, call_close_done);
 	else if (reason == RMEM_NODE_PEER)
 		rmem_call_finish_silently(node, call, reason); /* its client would believe it */
 	else
@@ -249,21 +250,21 @@ void rmem_call_close(struct rmem_node *node, struct rmem_node_call *call)
 
 /* ---- sessions that owe memory expire --------------------------------------------------------- */
 
-static void expire_find(struct rmem_node *node, struct rmem_node_call *call);
+static void call_expire_find(struct rmem_node *node, struct rmem_node_call *call);
 
-static void expire_session(struct rmem_node *node, struct rmem_node_call *call)
+static void call_expire_session(struct rmem_node *node, struct rmem_node_call *call)
 {
 	const struct rmem_session *session = &node->sessions.slot[call->slot];
 
 	/* The session might have been used since it was found. */
 	if (session->name != RMEM_SESSION_NONE && rmem_session_owes(session) &&
-	    rmem_sessions_may_open(&node->sessions, call->slot, call->now_ns, idle_ns(node)))
-		end_session(node, call, expire_find);
+	    rmem_sessions_may_open(&node->sessions, call->slot, call->now_ns, call_idle_ns(node)))
+		call_end_session(node, call, call_expire_find);
 	else
-		rmem_call_go_on(call, expire_find, RMEM_CALL_NO_SLOT);
+		rmem_call_go_on(call, call_expire_find, RMEM_CALL_NO_SLOT);
 }
 
-static void expire_find(struct rmem_node *node, struct rmem_node_call *call)
+static void call_expire_find(struct rmem_node *node, struct rmem_node_call *call)
 {
 	u32 left = node->config.step_pages;
 
@@ -271,12 +272,12 @@ static void expire_find(struct rmem_node *node, struct rmem_node_call *call)
 		u32 at = call->session_at++;
 
 		if (node->sessions.slot[at].name == RMEM_SESSION_NONE ||
-		    !rmem_sessions_may_open(&node->sessions, at, call->now_ns, idle_ns(node)))
+		    !rmem_sessions_may_open(&node->sessions, at, call->now_ns, call_idle_ns(node)))
 			continue;
-		rmem_call_go_on(call, expire_session, at);
+		rmem_call_go_on(call, call_expire_session, at);
 		return;
 	}
-	rmem_call_go_on(call, call->session_at < node->sessions.slots ? expire_find : NULL,
+	rmem_call_go_on(call, call->session_at < node->sessions.slots ? call_expire_find : NULL,
 			RMEM_CALL_NO_SLOT);
 }
 
@@ -284,5 +285,5 @@ void rmem_node_call_expire(struct rmem_node_call *call, u64 now_ns)
 {
 	base_zero(call, sizeof(*call));
 	call->now_ns = now_ns;
-	rmem_call_go_on(call, expire_find, RMEM_CALL_NO_SLOT);
+	rmem_call_go_on(call, call_expire_find, RMEM_CALL_NO_SLOT);
 }

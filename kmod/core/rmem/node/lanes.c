@@ -36,7 +36,7 @@ void rmem_lanes_add(struct rmem_lanes *lanes, struct rmem_lane_job *job, u32 at)
 }
 
 /* The oldest job of the lane behind before in the ring. */
-static struct rmem_lane_job *take_after(struct rmem_lanes *lanes, struct rmem_lane *before)
+static struct rmem_lane_job *lanes_take_after(struct rmem_lanes *lanes, struct rmem_lane *before)
 {
 	struct rmem_lane *lane = before->next;
 	struct rmem_lane_job *job = lane->first;
@@ -58,11 +58,11 @@ struct rmem_lane_job *rmem_lanes_take(struct rmem_lanes *lanes)
 		return NULL;
 	if (before->next->jobs > 1)
 		lanes->served = before->next;
-	return take_after(lanes, before);
+	return lanes_take_after(lanes, before);
 }
 
 /* The lane before the longest one, or NULL. */
-static struct rmem_lane *before_longest(const struct rmem_lanes *lanes)
+static struct rmem_lane *lanes_before_longest(const struct rmem_lanes *lanes)
 {
 	struct rmem_lane *found = lanes->served;
 	struct rmem_lane *at = found;
@@ -79,12 +79,12 @@ static struct rmem_lane *before_longest(const struct rmem_lanes *lanes)
 
 u32 rmem_lanes_longest(const struct rmem_lanes *lanes)
 {
-	const struct rmem_lane *before = before_longest(lanes);
+	const struct rmem_lane *before = lanes_before_longest(lanes);
 
 	return before ? before->next->jobs : 0;
 }
 
 struct rmem_lane_job *rmem_lanes_drop(struct rmem_lanes *lanes)
 {
-	return take_after(lanes, before_longest(lanes));
+	return lanes_take_after(lanes, lanes_before_longest(lanes));
 }

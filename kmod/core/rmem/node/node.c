@@ -17,7 +17,7 @@ _Static_assert(0 RMEM_NODE_REASON_ROWS(COUNT) == RMEM_NODE_REASONS, "each reason
 
 /* ---- configuration and state ---------------------------------------------------------------- */
 
-static u32 window_of(const struct rmem_node_config *config)
+static u32 node_window_of(const struct rmem_node_config *config)
 {
 	return config->window_ids ? config->window_ids : RMEM_WINDOW;
 }
@@ -42,7 +42,7 @@ const char *rmem_node_config_error(const struct rmem_node_config *config)
 		return "number of sessions out of range";
 	if (!config->regions_max || config->regions_max > RMEM_REGIONS_MAX)
 		return "number of regions out of range";
-	if (config->window_ids > RMEM_WINDOW || !base_is_pow2(window_of(config)))
+	if (config->window_ids > RMEM_WINDOW || !base_is_pow2(node_window_of(config)))
 		return "window is not a power of two, or too large";
 	return NULL;
 }
@@ -52,7 +52,7 @@ struct layout {
 	size_t table, alloc, pool, spaces, names, sessions, total;
 };
 
-static size_t place(struct layout *layout, size_t bytes)
+static size_t node_place(struct layout *layout, size_t bytes)
 {
 	size_t at = layout->total;
 
@@ -60,29 +60,30 @@ static size_t place(struct layout *layout, size_t bytes)
 	return at;
 }
 
-static struct layout lay_out(const struct rmem_node_config *config)
+static struct layout node_lay_out(const struct rmem_node_config *config)
 {
 	struct layout layout = { 0 };
 
-	layout.table = place(&layout, rmem_table_bytes(config->pages));
-	layout.alloc = place(&layout, rmem_alloc_bytes(config->regions_max));
-	layout.pool = place(&layout, rmem_pool_bytes(config->pages, config->pool_pages,
-						     config->spaces_max));
-	layout.spaces = place(&layout, rmem_spaces_bytes(config->spaces_max));
-	layout.names = place(&layout, rmem_names_bytes(config->spaces_max));
+	layout.table = node_place(&layout, rmem_table_bytes(config->pages));
+	layout.alloc = node_place(&layout, rmem_alloc_bytes(config->regions_max));
+	layout.pool = node_place(&layout, rmem_pool_bytes(config->pages, config->pool_pages,
+							  config->spaces_max));
+	layout.spaces = node_place(&layout, rmem_spaces_bytes(config->spaces_max));
+	layout.names = node_place(&layout, rmem_names_bytes(config->spaces_max));
 	layout.sessions =
-		place(&layout, rmem_sessions_bytes(config->sessions_max, window_of(config)));
+		node_place(&layout,
+			   rmem_sessions_bytes(config->sessions_max, node_window_of(config)));
 	return layout;
 }
 
 size_t rmem_node_state_bytes(const struct rmem_node_config *config)
 {
-	return lay_out(config).total;
+	return node_lay_out(config).total;
 }
 
 void rmem_node_init(struct rmem_node *node, const struct rmem_node_config *config, void *state)
 {
-	struct layout layout = lay_out(config);
+	struct layout layout = node_lay_out(config);
 	struct base_siphash_key secret = { { config->seed[2], config->seed[3] } };
 	u8 *memory = state;
 
@@ -97,7 +98,7 @@ void rmem_node_init(struct rmem_node *node, const struct rmem_node_config *confi
 	rmem_spaces_init(&node->spaces, memory + layout.spaces, config->spaces_max);
 	rmem_names_init(&node->names, memory + layout.names, config->spaces_max);
 	rmem_sessions_init(&node->sessions, memory + layout.sessions, config->sessions_max,
-			   window_of(config), base_mix64(config->boot), &secret);
+			   node_window_of(config), base_mix64(config->boot), &secret);
 	node->has_16 = rmem_atomic_has_16();
 }
 
@@ -163,8 +164,8 @@ u32 rmem_node_slot(const struct rmem_node *node, u64 session)
 	return rmem_sessions_slot_of(&node->sessions, session);
 }
 
-static void reply_to(const struct rmem_node *node, const struct rmem_head *head, u8 status,
-		     struct rmem_head *reply)
+static void node_reply_to(const struct rmem_node *node, const struct rmem_head *head, u8 status,
+			  struct rmem_head *reply)
 {
 	*reply = *head;
 	reply->type = head->type | RMEM_RESPONSE;
@@ -184,7 +185,7 @@ void rmem_node_answer(const struct rmem_node *node, const struct rmem_head *head
 	answer->action = RMEM_ACT_REPLY;
 	answer->reason = reason;
 	answer->extents = 0;
-	reply_to(node, head, status_of[reason], &answer->reply);
+	node_reply_to(node, head, status_of[reason], &answer->reply);
 }
 
 enum rmem_node_reason rmem_node_identify(struct rmem_node *node, u64 now_ns,
@@ -236,7 +237,7 @@ bool rmem_node_damaged(struct rmem_node *node, u64 now_ns, const struct rmem_hea
 
 	if (rmem_node_identify(node, now_ns, head, peer, &session) != RMEM_NODE_OK)
 		return false;
-	reply_to(node, head, RMEM_DAMAGED, reply);
+	node_reply_to(node, head, RMEM_DAMAGED, reply);
 	return true;
 }
 

@@ -7,14 +7,14 @@
 /* A WRITE takes up to two pages at once, or none. */
 #define PART_MIN 2U
 
-static u32 dirty_cells(u32 pages)
+static u32 pool_dirty_cells(u32 pages)
 {
 	return base_pow2_ceil(pages < 2 ? 2 : pages);
 }
 
 size_t rmem_pool_bytes(u32 pages, u32 ready_pages, u32 spaces_max)
 {
-	return base_ring_bytes(ready_pages) + base_ring_bytes(dirty_cells(pages)) +
+	return base_ring_bytes(ready_pages) + base_ring_bytes(pool_dirty_cells(pages)) +
 	       spaces_max * sizeof(u64);
 }
 
@@ -24,8 +24,8 @@ void rmem_pool_init(struct rmem_pool *pool, void *memory, u32 pages, u32 ready_p
 	u8 *dirty = (u8 *)memory + base_ring_bytes(ready_pages);
 
 	base_ring_init(&pool->ready, memory, ready_pages);
-	base_ring_init(&pool->dirty, dirty, dirty_cells(pages));
-	pool->taken = (u64 *)(dirty + base_ring_bytes(dirty_cells(pages)));
+	base_ring_init(&pool->dirty, dirty, pool_dirty_cells(pages));
+	pool->taken = (u64 *)(dirty + base_ring_bytes(pool_dirty_cells(pages)));
 	base_zero(pool->taken, spaces_max * sizeof(*pool->taken));
 	pool->round = 0;
 	pool->ready_pages = ready_pages;
@@ -37,12 +37,12 @@ void rmem_pool_init(struct rmem_pool *pool, void *memory, u32 pages, u32 ready_p
 }
 
 /* Only the slow path changes these two; scrub_wanted() reads them anywhere. */
-static u32 fresh_left(const struct rmem_pool *pool)
+static u32 pool_fresh_left(const struct rmem_pool *pool)
 {
 	return pool->pages - __atomic_load_n(&pool->fresh, __ATOMIC_RELAXED);
 }
 
-static u32 kept(const struct rmem_pool *pool)
+static u32 pool_kept(const struct rmem_pool *pool)
 {
 	return pool->ready_pages / 4;
 }
@@ -51,13 +51,14 @@ static u32 kept(const struct rmem_pool *pool)
  * Whether spaces have to share: part of the quarter is gone, and it can be whole again. Once the
  * node has no more pages than that, those left are promised to their spaces anyway.
  */
-static bool is_short(const struct rmem_pool *pool)
+static bool pool_is_short(const struct rmem_pool *pool)
 {
-	return base_ring_count(&pool->ready) <= kept(pool) && rmem_pool_unused(pool) > kept(pool);
+	return base_ring_count(&pool->ready) <= pool_kept(pool) &&
+	       rmem_pool_unused(pool) > pool_kept(pool);
 }
 
 /* Counts a page of those kept; false: the space has its part of this round. */
-static bool take_kept(struct rmem_pool *pool, u32 space_index, u32 spaces)
+static bool pool_take_kept(struct rmem_pool *pool, u32 space_index, u32 spaces)
 {
 	u64 round = (u64)__atomic_load_n(&pool->round, __ATOMIC_RELAXED) << 32;
 	u64 *taken = &pool->taken[space_index];
@@ -65,7 +66,7 @@ static bool take_kept(struct rmem_pool *pool, u32 space_index, u32 spaces)
 
 	do {
 		now = was >> 32 == round >> 32 ? was : round;
-		if ((u32)now >= base_max(kept(pool) / spaces, PART_MIN))
+		if ((u32)now >= base_max(pool_kept(pool) / spaces, PART_MIN))
 			return false;
 	} while (!__atomic_compare_exchange_n(taken, &was, now + 1, true, __ATOMIC_RELAXED,
 					      __ATOMIC_RELAXED));
@@ -74,7 +75,7 @@ static bool take_kept(struct rmem_pool *pool, u32 space_index, u32 spaces)
 
 bool rmem_pool_take(struct rmem_pool *pool, u32 space_index, u32 spaces, u32 *page)
 {
-	if (spaces > 1 && is_short(pool) && !take_kept(pool, space_index, spaces))
+	if (spaces > 1 && pool_is_short(pool) && !pool_take_kept(pool, space_index, spaces))
 		return false;
 	return base_ring_pop(&pool->ready, page);
 }
@@ -91,7 +92,7 @@ void rmem_pool_put_dirty(struct rmem_pool *pool, u32 page)
 	base_ring_push(&pool->dirty, page);
 }
 
-static void add_scrubbing(struct rmem_pool *pool, int pages)
+static void pool_add_scrubbing(struct rmem_pool *pool, int pages)
 {
 	__atomic_store_n(&pool->scrubbing, pool->scrubbing + pages, __ATOMIC_RELAXED);
 }
@@ -100,30 +101,30 @@ bool rmem_pool_scrub_next(struct rmem_pool *pool, u32 *page, bool *used)
 {
 	if (base_ring_count(&pool->ready) + pool->scrubbing >= pool->ready_pages)
 		return false;
-	*used = !fresh_left(pool);
+	*used = !pool_fresh_left(pool);
 	if (!*used) {
 		*page = pool->fresh;
 		__atomic_store_n(&pool->fresh, *page + 1, __ATOMIC_RELAXED);
 	} else if (!base_ring_pop(&pool->dirty, page)) {
 		return false;
 	}
-	add_scrubbing(pool, 1);
+	pool_add_scrubbing(pool, 1);
 	return true;
 }
 
 void rmem_pool_scrub_done(struct rmem_pool *pool, u32 page)
 {
-	bool was_whole = base_ring_count(&pool->ready) > kept(pool);
+	bool was_whole = base_ring_count(&pool->ready) > pool_kept(pool);
 
-	add_scrubbing(pool, -1);
+	pool_add_scrubbing(pool, -1);
 	rmem_pool_untake(pool, page);
-	if (!was_whole && base_ring_count(&pool->ready) > kept(pool))
+	if (!was_whole && base_ring_count(&pool->ready) > pool_kept(pool))
 		__atomic_fetch_add(&pool->round, 1, __ATOMIC_RELAXED);
 }
 
 void rmem_pool_scrub_later(struct rmem_pool *pool, u32 page)
 {
-	add_scrubbing(pool, -1);
+	pool_add_scrubbing(pool, -1);
 	rmem_pool_put_dirty(pool, page);
 }
 
@@ -132,7 +133,7 @@ bool rmem_pool_scrub_wanted(const struct rmem_pool *pool)
 	u32 coming = __atomic_load_n(&pool->scrubbing, __ATOMIC_RELAXED);
 
 	return base_ring_count(&pool->ready) + coming <= pool->ready_pages / 2 &&
-	       (fresh_left(pool) || base_ring_count(&pool->dirty));
+	       (pool_fresh_left(pool) || base_ring_count(&pool->dirty));
 }
 
 bool rmem_pool_scrub_quiet(struct rmem_pool *pool, u32 *page)
@@ -140,7 +141,7 @@ bool rmem_pool_scrub_quiet(struct rmem_pool *pool, u32 *page)
 	bool used;
 
 	/* Only the slow path takes pages out, so the first one stays the first. */
-	if (!fresh_left(pool) && (s32)(pool->quiet - base_ring_tail(&pool->dirty)) <= 0)
+	if (!pool_fresh_left(pool) && (s32)(pool->quiet - base_ring_tail(&pool->dirty)) <= 0)
 		return false;
 	return rmem_pool_scrub_next(pool, page, &used);
 }
@@ -174,6 +175,6 @@ u32 rmem_pool_ready(const struct rmem_pool *pool)
 
 u32 rmem_pool_unused(const struct rmem_pool *pool)
 {
-	return fresh_left(pool) + __atomic_load_n(&pool->scrubbing, __ATOMIC_RELAXED) +
+	return pool_fresh_left(pool) + __atomic_load_n(&pool->scrubbing, __ATOMIC_RELAXED) +
 	       base_ring_count(&pool->ready) + base_ring_count(&pool->dirty);
 }

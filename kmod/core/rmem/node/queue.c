@@ -3,7 +3,7 @@
 
 #include "core/rmem/node/node.h"
 
-static struct rmem_job *job_of(struct rmem_lane_job *in_lane)
+static struct rmem_job *queue_job_of(struct rmem_lane_job *in_lane)
 {
 	return (struct rmem_job *)in_lane;
 }
@@ -27,14 +27,14 @@ void rmem_queue_give(struct rmem_queue *queue, struct rmem_job *job)
 }
 
 /* Takes one from the space that has most of them waiting, if that is more than the lane has. */
-static struct rmem_job *make_room(struct rmem_queue *queue, const struct rmem_lane *lane)
+static struct rmem_job *queue_make_room(struct rmem_queue *queue, const struct rmem_lane *lane)
 {
 	u32 brief = rmem_lanes_longest(&queue->brief);
 	u32 work = rmem_lanes_longest(&queue->work);
 
 	if ((brief > work ? brief : work) <= lane->jobs + 1)
 		return NULL;
-	return job_of(rmem_lanes_drop(brief > work ? &queue->brief : &queue->work));
+	return queue_job_of(rmem_lanes_drop(brief > work ? &queue->brief : &queue->work));
 }
 
 struct rmem_job *rmem_queue_add(struct rmem_queue *queue, const struct rmem_node *node,
@@ -46,9 +46,9 @@ struct rmem_job *rmem_queue_add(struct rmem_queue *queue, const struct rmem_node
 
 	*dropped = false;
 	if (job) {
-		queue->free = job_of(job->in_lane.next);
+		queue->free = queue_job_of(job->in_lane.next);
 	} else {
-		job = make_room(queue, &lanes->lane[lane]);
+		job = queue_make_room(queue, &lanes->lane[lane]);
 		*dropped = job;
 	}
 	if (!job)
@@ -61,12 +61,12 @@ struct rmem_job *rmem_queue_add(struct rmem_queue *queue, const struct rmem_node
 
 struct rmem_job *rmem_queue_take_brief(struct rmem_queue *queue)
 {
-	return job_of(rmem_lanes_take(&queue->brief));
+	return queue_job_of(rmem_lanes_take(&queue->brief));
 }
 
 struct rmem_job *rmem_queue_take_work(struct rmem_queue *queue)
 {
-	return job_of(rmem_lanes_take(&queue->work));
+	return queue_job_of(rmem_lanes_take(&queue->work));
 }
 
 void rmem_queue_put_off(struct rmem_queue *queue, struct rmem_job *job)

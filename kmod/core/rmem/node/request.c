@@ -8,12 +8,12 @@
 #include "core/rmem/node/common.h"
 
 /* Is the range permitted: neither empty, too long, nor round the end? */
-static bool range_is_sound(u64 addr, u32 bytes, u32 bytes_max)
+static bool request_range_is_sound(u64 addr, u32 bytes, u32 bytes_max)
 {
 	return bytes && bytes <= bytes_max && addr + (bytes - 1) >= addr;
 }
 
-static enum rmem_node_reason check_pte(u32 pte, u32 perm)
+static enum rmem_node_reason request_check_pte(u32 pte, u32 perm)
 {
 	if (!pte)
 		return RMEM_NODE_FAULT;
@@ -21,8 +21,8 @@ static enum rmem_node_reason check_pte(u32 pte, u32 perm)
 }
 
 /* *backed: false, if one of the pages isn't. */
-static enum rmem_node_reason check_range(const struct rmem_node *node, u32 space_index, u64 addr,
-					 u32 bytes, u32 perm, bool *backed)
+static enum rmem_node_reason request_check_range(const struct rmem_node *node, u32 space_index,
+						 u64 addr, u32 bytes, u32 perm, bool *backed)
 {
 	u64 last = rmem_node_vpn(node, addr + (bytes - 1));
 	u64 vpn;
@@ -30,7 +30,7 @@ static enum rmem_node_reason check_range(const struct rmem_node *node, u32 space
 	for (vpn = rmem_node_vpn(node, addr); vpn <= last; vpn++) {
 		struct rmem_entry entry;
 		u32 pte = rmem_table_find(&node->table, space_index, vpn, &entry);
-		enum rmem_node_reason reason = check_pte(pte, perm);
+		enum rmem_node_reason reason = request_check_pte(pte, perm);
 
 		if (reason != RMEM_NODE_OK)
 			return reason;
@@ -40,15 +40,15 @@ static enum rmem_node_reason check_range(const struct rmem_node *node, u32 space
 	return RMEM_NODE_OK;
 }
 
-static enum rmem_node_reason check_pages(const struct rmem_node *node, u32 space_index,
-					 const struct rmem_head *head, u32 perm)
+static enum rmem_node_reason request_check_pages(const struct rmem_node *node, u32 space_index,
+						 const struct rmem_head *head, u32 perm)
 {
 	bool backed;
 
-	return check_range(node, space_index, head->addr, head->len, perm, &backed);
+	return request_check_range(node, space_index, head->addr, head->len, perm, &backed);
 }
 
-static void add_extent(struct rmem_answer *answer, u32 page, u32 offset, u32 bytes)
+static void request_add_extent(struct rmem_answer *answer, u32 page, u32 offset, u32 bytes)
 {
 	struct rmem_extent *extent = &answer->extent[answer->extents++];
 
@@ -66,7 +66,7 @@ struct span {
 	u32 pte;
 };
 
-static bool next_span(const struct rmem_node *node, u32 space_index, struct span *span)
+static bool request_next_span(const struct rmem_node *node, u32 space_index, struct span *span)
 {
 	u32 room;
 
@@ -81,36 +81,37 @@ static bool next_span(const struct rmem_node *node, u32 space_index, struct span
 }
 
 /* Adds the span to the extents that are read. */
-static void add_span(const struct rmem_node *node, const struct span *span,
-		     struct rmem_answer *answer)
+static void request_add_span(const struct rmem_node *node, const struct span *span,
+			     struct rmem_answer *answer)
 {
 	u32 page = span->pte & RMEM_PTE_BACKED ? span->pte & RMEM_PTE_PAGE : RMEM_PAGE_NONE;
 
-	add_extent(answer, page, rmem_node_offset(node, span->addr), span->bytes);
+	request_add_extent(answer, page, rmem_node_offset(node, span->addr), span->bytes);
 }
 
 /* Re-reads the entries. False: part was freed since the check, and has no page. */
-static bool add_extents(const struct rmem_node *node, u32 space_index, u64 addr, u32 bytes,
-			struct rmem_answer *answer)
+static bool request_add_extents(const struct rmem_node *node, u32 space_index, u64 addr, u32 bytes,
+				struct rmem_answer *answer)
 {
 	struct span span = { .addr = addr, .left = bytes };
 	bool all = true;
 
-	while (next_span(node, space_index, &span)) {
+	while (request_next_span(node, space_index, &span)) {
 		all &= !!span.pte;
-		add_span(node, &span, answer);
+		request_add_span(node, &span, answer);
 	}
 	return all;
 }
 
-static enum rmem_node_reason do_read(const struct rmem_node *node, u32 space_index,
-				     const struct rmem_head *head, struct rmem_answer *answer)
+static enum rmem_node_reason request_do_read(const struct rmem_node *node, u32 space_index,
+					     const struct rmem_head *head,
+					     struct rmem_answer *answer)
 {
-	if (!range_is_sound(head->addr, head->len, RMEM_READ_BYTES_MAX) ||
+	if (!request_range_is_sound(head->addr, head->len, RMEM_READ_BYTES_MAX) ||
 	    head->piece < RMEM_PIECE_BYTES_MIN)
 		return RMEM_NODE_LENGTH;
 	answer->action = RMEM_ACT_SEND_OUT;
-	return check_pages(node, space_index, head, RMEM_PTE_READ);
+	return request_check_pages(node, space_index, head, RMEM_PTE_READ);
 }
 
 u32 rmem_node_read_part(struct rmem_node *node, const struct rmem_head *head, u32 offset,
@@ -127,7 +128,8 @@ u32 rmem_node_read_part(struct rmem_node *node, const struct rmem_head *head, u3
 	answer->action = RMEM_ACT_SEND_OUT;
 	answer->reply.offset = offset;
 	answer->reply.len = bytes;
-	if (add_extents(node, answer->session->place.memory, head->addr + offset, bytes, answer))
+	if (request_add_extents(node, answer->session->place.memory, head->addr + offset, bytes,
+				answer))
 		return bytes;
 	rmem_node_answer(node, head, RMEM_NODE_FAULT, answer);
 	return head->len - offset;
@@ -140,8 +142,9 @@ struct target {
 	u32 spare; /* page from the pool, to back it with, or RMEM_PAGE_NONE */
 };
 
-static enum rmem_node_reason find_targets(const struct rmem_node *node, u32 space_index, u64 vpn,
-					  struct target *target, unsigned int count)
+static enum rmem_node_reason request_find_targets(const struct rmem_node *node, u32 space_index,
+						  u64 vpn, struct target *target,
+						  unsigned int count)
 {
 	enum rmem_node_reason reason = RMEM_NODE_OK;
 	unsigned int n;
@@ -150,12 +153,12 @@ static enum rmem_node_reason find_targets(const struct rmem_node *node, u32 spac
 		target[n].pte = rmem_table_find(&node->table, space_index, vpn + n,
 						&target[n].entry);
 		target[n].spare = RMEM_PAGE_NONE;
-		reason = check_pte(target[n].pte, RMEM_PTE_WRITE);
+		reason = request_check_pte(target[n].pte, RMEM_PTE_WRITE);
 	}
 	return reason;
 }
 
-static void untake_spares(struct rmem_node *node, struct target *target, unsigned int count)
+static void request_untake_spares(struct rmem_node *node, struct target *target, unsigned int count)
 {
 	unsigned int n;
 
@@ -165,8 +168,8 @@ static void untake_spares(struct rmem_node *node, struct target *target, unsigne
 }
 
 /* A page from the pool for each target of the space that needs one: all, or none. */
-static bool take_spares(struct rmem_node *node, u32 space_index, struct target *target,
-			unsigned int count)
+static bool request_take_spares(struct rmem_node *node, u32 space_index, struct target *target,
+				unsigned int count)
 {
 	u32 spaces = __atomic_load_n(&node->spaces.in_use, __ATOMIC_RELAXED);
 	unsigned int n;
@@ -175,14 +178,14 @@ static bool take_spares(struct rmem_node *node, u32 space_index, struct target *
 		if (target[n].pte & RMEM_PTE_BACKED ||
 		    rmem_pool_take(&node->pool, space_index, spaces, &target[n].spare))
 			continue;
-		untake_spares(node, target, n);
+		request_untake_spares(node, target, n);
 		return false;
 	}
 	return true;
 }
 
 /* First touch of a range that isn't backed; false: the page was freed just now. */
-static bool back_target(struct rmem_node *node, struct target *target)
+static bool request_back_target(struct rmem_node *node, struct target *target)
 {
 	bool placed;
 
@@ -196,8 +199,8 @@ static bool back_target(struct rmem_node *node, struct target *target)
 }
 
 /* Extents of a sound range that is written: at most two pages, which are backed from now on. */
-static enum rmem_node_reason add_targets(struct rmem_node *node, u32 space_index, u64 addr,
-					 u32 bytes, struct rmem_answer *answer)
+static enum rmem_node_reason request_add_targets(struct rmem_node *node, u32 space_index, u64 addr,
+						 u32 bytes, struct rmem_answer *answer)
 {
 	u32 in_page = rmem_node_offset(node, addr);
 	u32 room = rmem_node_room(node, addr);
@@ -207,34 +210,36 @@ static enum rmem_node_reason add_targets(struct rmem_node *node, u32 space_index
 	enum rmem_node_reason reason;
 	unsigned int n;
 
-	reason = find_targets(node, space_index, rmem_node_vpn(node, addr), target, count);
+	reason = request_find_targets(node, space_index, rmem_node_vpn(node, addr), target, count);
 	if (reason != RMEM_NODE_OK)
 		return reason;
-	if (!take_spares(node, space_index, target, count))
+	if (!request_take_spares(node, space_index, target, count))
 		return RMEM_NODE_BUSY;
 	for (n = 0; n < count; n++) {
-		if (!back_target(node, &target[n])) {
-			untake_spares(node, target, count);
+		if (!request_back_target(node, &target[n])) {
+			request_untake_spares(node, target, count);
 			return RMEM_NODE_FAULT;
 		}
 	}
-	add_extent(answer, target[0].pte & RMEM_PTE_PAGE, in_page, first);
+	request_add_extent(answer, target[0].pte & RMEM_PTE_PAGE, in_page, first);
 	if (count == 2)
-		add_extent(answer, target[1].pte & RMEM_PTE_PAGE, 0, bytes - first);
+		request_add_extent(answer, target[1].pte & RMEM_PTE_PAGE, 0, bytes - first);
 	return RMEM_NODE_OK;
 }
 
-static enum rmem_node_reason do_write(struct rmem_node *node, u32 space_index, u64 addr, u32 bytes,
-				      struct rmem_answer *answer)
+static enum rmem_node_reason request_do_write(struct rmem_node *node, u32 space_index, u64 addr,
+					      u32 bytes, struct rmem_answer *answer)
 {
-	if (!range_is_sound(addr, bytes, node->config.piece_bytes))
+	if (!request_range_is_sound(addr, bytes, node->config.piece_bytes))
 		return RMEM_NODE_LENGTH;
 	answer->action = RMEM_ACT_COPY_IN;
-	return add_targets(node, space_index, addr, bytes, answer);
+	return request_add_targets(node, space_index, addr, bytes, answer);
 }
 
-static enum rmem_node_reason do_atomic(struct rmem_node *node, const struct rmem_session *session,
-				       const struct rmem_head *head, struct rmem_answer *answer)
+static enum rmem_node_reason request_do_atomic(struct rmem_node *node,
+					       const struct rmem_session *session,
+					       const struct rmem_head *head,
+					       struct rmem_answer *answer)
 {
 	enum rmem_node_reason reason;
 
@@ -243,7 +248,7 @@ static enum rmem_node_reason do_atomic(struct rmem_node *node, const struct rmem
 		return RMEM_NODE_LENGTH;
 	if (!rmem_session_has_place(session, head->id))
 		return RMEM_NODE_BUSY;
-	reason = do_write(node, session->place.memory, head->addr, head->len, answer);
+	reason = request_do_write(node, session->place.memory, head->addr, head->len, answer);
 	answer->action = RMEM_ACT_ATOMIC;
 	return reason;
 }
@@ -255,7 +260,7 @@ struct put {
 	u32 reserved;
 };
 
-static struct put load_put(const void *payload)
+static struct put request_load_put(const void *payload)
 {
 	struct rmem_put wire;
 
@@ -264,11 +269,11 @@ static struct put load_put(const void *payload)
 			    base_load_le32(&wire.bytes), base_load_le32(&wire.reserved)};
 }
 
-static bool put_is_sound(const struct rmem_node *node, const struct rmem_head *head,
-			 const struct put *put)
+static bool request_put_is_sound(const struct rmem_node *node, const struct rmem_head *head,
+				 const struct put *put)
 {
-	return range_is_sound(head->addr, head->len,
-			      node->config.piece_bytes - sizeof(struct rmem_put)) &&
+	return request_range_is_sound(head->addr, head->len,
+				      node->config.piece_bytes - sizeof(struct rmem_put)) &&
 	       (put->bytes == 4 || put->bytes == 8) && !(put->addr & (put->bytes - 1)) &&
 	       rmem_atomic_is_known(head->op, put->bytes) && head->op != RMEM_CAS &&
 	       !put->reserved;
@@ -279,26 +284,27 @@ static bool put_is_sound(const struct rmem_node *node, const struct rmem_head *h
  * for the integer stays even if there is none for the data, reads as zero as it did before, and
  * isn't wanted any more when the request comes again. So no pool is too small for it.
  */
-static enum rmem_node_reason do_put(struct rmem_node *node, const struct rmem_session *session,
-				    const struct rmem_head *head, const void *payload,
-				    struct rmem_answer *answer)
+static enum rmem_node_reason request_do_put(struct rmem_node *node,
+					    const struct rmem_session *session,
+					    const struct rmem_head *head, const void *payload,
+					    struct rmem_answer *answer)
 {
-	struct put put = load_put(payload);
+	struct put put = request_load_put(payload);
 	u32 space_index = session->place.memory;
 	enum rmem_node_reason reason;
 
-	if (!put_is_sound(node, head, &put))
+	if (!request_put_is_sound(node, head, &put))
 		return RMEM_NODE_LENGTH;
 	if (!rmem_session_has_place(session, head->id))
 		return RMEM_NODE_BUSY;
-	reason = check_pages(node, space_index, head, RMEM_PTE_WRITE);
+	reason = request_check_pages(node, space_index, head, RMEM_PTE_WRITE);
 	if (reason == RMEM_NODE_OK)
-		reason = do_write(node, space_index, put.addr, put.bytes, answer);
+		reason = request_do_write(node, space_index, put.addr, put.bytes, answer);
 	if (reason != RMEM_NODE_OK)
 		return reason;
 	answer->integer = answer->extent[0];
 	answer->extents = 0;
-	reason = do_write(node, space_index, head->addr, head->len, answer);
+	reason = request_do_write(node, space_index, head->addr, head->len, answer);
 	answer->action = RMEM_ACT_PUT;
 	return reason;
 }
@@ -308,7 +314,7 @@ struct range {
 	u64 addr, bytes;
 };
 
-static struct range load_range(const void *ranges, u32 index)
+static struct range request_load_range(const void *ranges, u32 index)
 {
 	const u8 *at = (const u8 *)ranges + index * sizeof(struct rmem_range);
 
@@ -320,9 +326,9 @@ static struct range load_range(const void *ranges, u32 index)
  * Each of them by itself, and that they are len bytes together. The sum is of numbers below
  * bytes_max, so it doesn't overflow.
  */
-static enum rmem_node_reason check_ranges(const struct rmem_node *node, u32 space_index,
-					  const struct rmem_head *head, const void *ranges,
-					  u32 bytes_max, u32 perm, bool *backed)
+static enum rmem_node_reason request_check_ranges(const struct rmem_node *node, u32 space_index,
+						  const struct rmem_head *head, const void *ranges,
+						  u32 bytes_max, u32 perm, bool *backed)
 {
 	enum rmem_node_reason reason = RMEM_NODE_OK;
 	u64 sum = 0;
@@ -330,36 +336,37 @@ static enum rmem_node_reason check_ranges(const struct rmem_node *node, u32 spac
 
 	*backed = true;
 	for (i = 0; i < head->op; i++) {
-		struct range range = load_range(ranges, i);
+		struct range range = request_load_range(ranges, i);
 
-		if (range.bytes > bytes_max || !range_is_sound(range.addr, range.bytes, bytes_max))
+		if (range.bytes > bytes_max ||
+		    !request_range_is_sound(range.addr, range.bytes, bytes_max))
 			return RMEM_NODE_LENGTH;
 		sum += range.bytes;
 		if (reason == RMEM_NODE_OK)
-			reason = check_range(node, space_index, range.addr, range.bytes, perm,
-					     backed);
+			reason = request_check_range(node, space_index, range.addr, range.bytes,
+						     perm, backed);
 	}
 	return head->addr || sum != head->len || sum > bytes_max ? RMEM_NODE_LENGTH : reason;
 }
 
-static enum rmem_node_reason do_readv(const struct rmem_node *node, u32 space_index,
-				      const struct rmem_head *head, const void *ranges,
-				      struct rmem_answer *answer)
+static enum rmem_node_reason request_do_readv(const struct rmem_node *node, u32 space_index,
+					      const struct rmem_head *head, const void *ranges,
+					      struct rmem_answer *answer)
 {
 	bool backed;
 
 	answer->action = RMEM_ACT_GATHER;
-	return check_ranges(node, space_index, head, ranges, node->config.piece_bytes,
-			    RMEM_PTE_READ, &backed);
+	return request_check_ranges(node, space_index, head, ranges, node->config.piece_bytes,
+				    RMEM_PTE_READ, &backed);
 }
 
 /*
  * As for a PUT, checks that all ranges permit writing before any gets a page. Pages taken before
  * there was none for another range stay.
  */
-static enum rmem_node_reason do_writev(struct rmem_node *node, u32 space_index,
-				       const struct rmem_head *head, const void *ranges,
-				       struct rmem_answer *answer)
+static enum rmem_node_reason request_do_writev(struct rmem_node *node, u32 space_index,
+					       const struct rmem_head *head, const void *ranges,
+					       struct rmem_answer *answer)
 {
 	u32 ranges_bytes = rmem_wire_ranges_bytes(head);
 	enum rmem_node_reason reason;
@@ -368,13 +375,14 @@ static enum rmem_node_reason do_writev(struct rmem_node *node, u32 space_index,
 
 	if (ranges_bytes >= node->config.piece_bytes)
 		return RMEM_NODE_LENGTH;
-	reason = check_ranges(node, space_index, head, ranges,
-			      node->config.piece_bytes - ranges_bytes, RMEM_PTE_WRITE, &backed);
+	reason = request_check_ranges(node, space_index, head, ranges,
+				      node->config.piece_bytes - ranges_bytes, RMEM_PTE_WRITE,
+				      &backed);
 	for (i = 0; !backed && i < head->op && reason == RMEM_NODE_OK; i++) {
-		struct range range = load_range(ranges, i);
+		struct range range = request_load_range(ranges, i);
 
 		answer->extents = 0;
-		reason = do_write(node, space_index, range.addr, range.bytes, answer);
+		reason = request_do_write(node, space_index, range.addr, range.bytes, answer);
 	}
 	answer->extents = 0;
 	answer->action = RMEM_ACT_SCATTER;
@@ -384,24 +392,25 @@ static enum rmem_node_reason do_writev(struct rmem_node *node, u32 space_index,
 bool rmem_node_range(const struct rmem_node *node, const void *ranges, u32 index,
 		     struct rmem_answer *answer)
 {
-	struct range range = load_range(ranges, index);
+	struct range range = request_load_range(ranges, index);
 
 	answer->extents = 0;
-	return add_extents(node, answer->session->place.memory, range.addr, range.bytes, answer);
+	return request_add_extents(node, answer->session->place.memory, range.addr, range.bytes,
+				   answer);
 }
 
 /* Extents of a sound range that is read: at most two pages, too. */
-static enum rmem_node_reason add_sources(const struct rmem_node *node, u32 space_index, u64 addr,
-					 u32 bytes, struct rmem_answer *answer)
+static enum rmem_node_reason request_add_sources(const struct rmem_node *node, u32 space_index,
+						 u64 addr, u32 bytes, struct rmem_answer *answer)
 {
 	struct span span = { .addr = addr, .left = bytes };
 	enum rmem_node_reason reason;
 
-	while (next_span(node, space_index, &span)) {
-		reason = check_pte(span.pte, RMEM_PTE_READ);
+	while (request_next_span(node, space_index, &span)) {
+		reason = request_check_pte(span.pte, RMEM_PTE_READ);
 		if (reason != RMEM_NODE_OK)
 			return reason;
-		add_span(node, &span, answer);
+		request_add_span(node, &span, answer);
 	}
 	return RMEM_NODE_OK;
 }
@@ -410,21 +419,21 @@ enum rmem_node_reason rmem_node_access(struct rmem_node *node, u32 space_index, 
 				       u32 bytes, struct rmem_answer *answer)
 {
 	answer->extents = 0;
-	if (!range_is_sound(addr, bytes, node->config.piece_bytes))
+	if (!request_range_is_sound(addr, bytes, node->config.piece_bytes))
 		return RMEM_NODE_LENGTH;
 	if (type == RMEM_READ)
-		return add_sources(node, space_index, addr, bytes, answer);
-	return add_targets(node, space_index, addr, bytes, answer);
+		return request_add_sources(node, space_index, addr, bytes, answer);
+	return request_add_targets(node, space_index, addr, bytes, answer);
 }
 
 _Static_assert(RMEM_COPY_BYTES_MAX <= 1U << RMEM_PAGE_SHIFT_MIN, "a range lies in two pages");
 
-static bool copy_is_sound(u64 to, u64 from, u32 bytes)
+static bool request_copy_is_sound(u64 to, u64 from, u32 bytes)
 {
 	u64 distance = to > from ? to - from : from - to;
 
-	return range_is_sound(to, bytes, RMEM_COPY_BYTES_MAX) &&
-	       range_is_sound(from, bytes, RMEM_COPY_BYTES_MAX) && distance >= bytes;
+	return request_range_is_sound(to, bytes, RMEM_COPY_BYTES_MAX) &&
+	       request_range_is_sound(from, bytes, RMEM_COPY_BYTES_MAX) && distance >= bytes;
 }
 
 /*
@@ -437,26 +446,26 @@ enum rmem_node_reason rmem_node_access_copy(struct rmem_node *node, u32 space_in
 	enum rmem_node_reason reason;
 
 	answer->action = RMEM_ACT_COPY;
-	if (!copy_is_sound(to, from, bytes))
+	if (!request_copy_is_sound(to, from, bytes))
 		return RMEM_NODE_LENGTH;
 	answer->extents = 0;
 	answer->extent[1].bytes = 0;
-	reason = add_sources(node, space_index, from, bytes, answer);
+	reason = request_add_sources(node, space_index, from, bytes, answer);
 	if (reason != RMEM_NODE_OK)
 		return reason;
 	answer->source[0] = answer->extent[0];
 	answer->source[1] = answer->extent[1];
 	answer->extents = 0;
 	answer->extent[1].bytes = 0;
-	return add_targets(node, space_index, to, bytes, answer);
+	return request_add_targets(node, space_index, to, bytes, answer);
 }
 
-static struct rmem_extent *extent_left(struct rmem_extent extent[RMEM_EXTENTS_MAX])
+static struct rmem_extent *request_extent_left(struct rmem_extent extent[RMEM_EXTENTS_MAX])
 {
 	return extent[0].bytes ? &extent[0] : &extent[1];
 }
 
-static struct rmem_extent take_from(struct rmem_extent *extent, u32 bytes)
+static struct rmem_extent request_take_from(struct rmem_extent *extent, u32 bytes)
 {
 	struct rmem_extent taken = { extent->page, extent->offset, bytes };
 
@@ -467,18 +476,18 @@ static struct rmem_extent take_from(struct rmem_extent *extent, u32 bytes)
 
 bool rmem_node_stretch(struct rmem_answer *answer, struct rmem_extent *to, struct rmem_extent *from)
 {
-	struct rmem_extent *target = extent_left(answer->extent);
-	struct rmem_extent *source = extent_left(answer->source);
+	struct rmem_extent *target = request_extent_left(answer->extent);
+	struct rmem_extent *source = request_extent_left(answer->source);
 	u32 bytes = target->bytes < source->bytes ? target->bytes : source->bytes;
 
-	*to = take_from(target, bytes);
-	*from = take_from(source, bytes);
+	*to = request_take_from(target, bytes);
+	*from = request_take_from(source, bytes);
 	return bytes;
 }
 
-static enum rmem_node_reason do_copy(struct rmem_node *node, u32 space_index,
-				     const struct rmem_head *head, const void *payload,
-				     struct rmem_answer *answer)
+static enum rmem_node_reason request_do_copy(struct rmem_node *node, u32 space_index,
+					     const struct rmem_head *head, const void *payload,
+					     struct rmem_answer *answer)
 {
 	struct rmem_copy copy;
 
@@ -487,7 +496,7 @@ static enum rmem_node_reason do_copy(struct rmem_node *node, u32 space_index,
 				     head->len, answer);
 }
 
-static void free_page(struct rmem_node *node, const struct rmem_entry *entry, u32 pte)
+static void request_free_page(struct rmem_node *node, const struct rmem_entry *entry, u32 pte)
 {
 	if (rmem_table_unback(entry, pte))
 		rmem_pool_put_dirty(&node->pool, pte & RMEM_PTE_PAGE);
@@ -499,18 +508,18 @@ enum rmem_node_reason rmem_node_clear(struct rmem_node *node, u32 space_index,
 	struct span span = { .addr = head->addr, .left = head->len };
 	enum rmem_node_reason reason;
 
-	if (!range_is_sound(head->addr, head->len, RMEM_ZERO_BYTES_MAX))
+	if (!request_range_is_sound(head->addr, head->len, RMEM_ZERO_BYTES_MAX))
 		return RMEM_NODE_LENGTH;
-	reason = check_pages(node, space_index, head, RMEM_PTE_WRITE);
+	reason = request_check_pages(node, space_index, head, RMEM_PTE_WRITE);
 	if (reason != RMEM_NODE_OK)
 		return reason;
-	while (next_span(node, space_index, &span)) {
+	while (request_next_span(node, space_index, &span)) {
 		if (!(span.pte & RMEM_PTE_BACKED))
 			continue;
 		if (span.bytes > rmem_node_offset_mask(node))
-			free_page(node, &span.entry, span.pte);
+			request_free_page(node, &span.entry, span.pte);
 		else if (head->type == RMEM_ZERO)
-			add_span(node, &span, answer);
+			request_add_span(node, &span, answer);
 	}
 	answer->action = RMEM_ACT_FILL;
 	return RMEM_NODE_OK;
@@ -536,25 +545,26 @@ bool rmem_node_is_slow(const struct rmem_node *node, const struct rmem_head *hea
 	return first + last > RMEM_NODE_FILL_BYTES_MAX;
 }
 
-static enum rmem_node_reason execute(struct rmem_node *node, const struct rmem_session *session,
-				     const struct rmem_head *head, const void *payload,
-				     struct rmem_answer *answer)
+static enum rmem_node_reason request_dispatch(struct rmem_node *node,
+					      const struct rmem_session *session,
+					      const struct rmem_head *head, const void *payload,
+					      struct rmem_answer *answer)
 {
 	switch (head->type) {
 	case RMEM_READ:
-		return do_read(node, session->place.memory, head, answer);
+		return request_do_read(node, session->place.memory, head, answer);
 	case RMEM_WRITE:
-		return do_write(node, session->place.memory, head->addr, head->len, answer);
+		return request_do_write(node, session->place.memory, head->addr, head->len, answer);
 	case RMEM_ATOMIC:
-		return do_atomic(node, session, head, answer);
+		return request_do_atomic(node, session, head, answer);
 	case RMEM_PUT:
-		return do_put(node, session, head, payload, answer);
+		return request_do_put(node, session, head, payload, answer);
 	case RMEM_READV:
-		return do_readv(node, session->place.memory, head, payload, answer);
+		return request_do_readv(node, session->place.memory, head, payload, answer);
 	case RMEM_WRITEV:
-		return do_writev(node, session->place.memory, head, payload, answer);
+		return request_do_writev(node, session->place.memory, head, payload, answer);
 	case RMEM_COPY:
-		return do_copy(node, session->place.memory, head, payload, answer);
+		return request_do_copy(node, session->place.memory, head, payload, answer);
 	default:
 		return rmem_node_clear(node, session->place.memory, head, answer);
 	}
@@ -577,7 +587,7 @@ void rmem_node_request(struct rmem_node *node, u64 now_ns, const struct rmem_hea
 	rmem_node_answer(node, head, RMEM_NODE_OK, answer);
 	answer->session = session;
 	if (reason == RMEM_NODE_OK) {
-		reason = execute(node, session, head, payload, answer);
+		reason = request_dispatch(node, session, head, payload, answer);
 		if (reason == RMEM_NODE_FAULT && rmem_type_needs_mark(head->type))
 			rmem_session_refuse(session, head->id);
 	}
@@ -587,8 +597,8 @@ void rmem_node_request(struct rmem_node *node, u64 now_ns, const struct rmem_hea
 		rmem_session_replay(session, head->id, &answer->found);
 }
 
-static void change(u32 bytes, const struct rmem_operands *in, void *place,
-		   struct rmem_answer *answer)
+static void request_change(u32 bytes, const struct rmem_operands *in, void *place,
+			   struct rmem_answer *answer)
 {
 	rmem_atomic_apply(place, answer->reply.op, bytes, in, &answer->found);
 	rmem_session_keep(answer->session, answer->reply.id, &answer->found);
@@ -599,16 +609,16 @@ void rmem_node_atomic(const void *operands, void *place, struct rmem_answer *ans
 	struct rmem_operands in;
 
 	base_copy(&in, operands, sizeof(in));
-	change(answer->reply.len, &in, place, answer);
+	request_change(answer->reply.len, &in, place, answer);
 }
 
 void rmem_node_put(const void *put, void *place, struct rmem_answer *answer)
 {
-	struct put wanted = load_put(put);
+	struct put wanted = request_load_put(put);
 	struct rmem_operands in = { 0 };
 
 	base_store_le64(&in.value[0], wanted.value);
-	change(wanted.bytes, &in, place, answer);
+	request_change(wanted.bytes, &in, place, answer);
 }
 
 void rmem_node_done(const struct rmem_answer *answer)

@@ -10,7 +10,7 @@
 #define HALF_MASK ((1ULL << HALF_BITS) - 1)
 #define SLOT_MASK ((1U << RMEM_SESSION_SLOT_BITS) - 1)
 
-static bool equal_16(const u8 *a, const u8 *b)
+static bool session_equal_16(const u8 *a, const u8 *b)
 {
 	return base_load_le64(a) == base_load_le64(b) &&
 	       base_load_le64(a + 8) == base_load_le64(b + 8);
@@ -18,23 +18,24 @@ static bool equal_16(const u8 *a, const u8 *b)
 
 bool rmem_peer_equal(const struct rmem_peer *a, const struct rmem_peer *b)
 {
-	return a->port == b->port && equal_16(a->addr, b->addr);
+	return a->port == b->port && session_equal_16(a->addr, b->addr);
 }
 
 /* Bytes of one of the two bit maps. */
-static size_t map_bytes(u32 window_ids)
+static size_t session_map_bytes(u32 window_ids)
 {
 	return base_round_up(window_ids, WORD_BITS) / 8;
 }
 
-static u32 replay_ids_of(u32 window_ids)
+static u32 session_replay_ids_of(u32 window_ids)
 {
 	return window_ids < RMEM_REPLAY ? window_ids : RMEM_REPLAY;
 }
 
 size_t rmem_session_window_bytes(u32 window_ids)
 {
-	return 2 * map_bytes(window_ids) + replay_ids_of(window_ids) * sizeof(struct rmem_found);
+	return 2 * session_map_bytes(window_ids) +
+	       session_replay_ids_of(window_ids) * sizeof(struct rmem_found);
 }
 
 void rmem_session_init(struct rmem_session *session, void *memory, u32 window_ids)
@@ -45,10 +46,10 @@ void rmem_session_init(struct rmem_session *session, void *memory, u32 window_id
 	base_zero(memory, rmem_session_window_bytes(window_ids));
 	session->name = RMEM_SESSION_NONE;
 	session->executed = (u64 *)at;
-	session->refused = (u64 *)(at + map_bytes(window_ids));
-	session->found = (struct rmem_found *)(at + 2 * map_bytes(window_ids));
+	session->refused = (u64 *)(at + session_map_bytes(window_ids));
+	session->found = (struct rmem_found *)(at + 2 * session_map_bytes(window_ids));
 	session->window_ids = window_ids;
-	session->replay_ids = replay_ids_of(window_ids);
+	session->replay_ids = session_replay_ids_of(window_ids);
 	session->floor = 1;
 }
 
@@ -58,36 +59,36 @@ static void session_set_name(struct rmem_session *session, u64 name)
 	__atomic_store_n(&session->name, name, __ATOMIC_RELEASE);
 }
 
-static u32 place_of(const struct rmem_session *session, u64 id)
+static u32 session_place_of(const struct rmem_session *session, u64 id)
 {
 	return id & (session->window_ids - 1);
 }
 
-static bool is_set(const struct rmem_session *session, const u64 *map, u64 id)
+static bool session_is_set(const struct rmem_session *session, const u64 *map, u64 id)
 {
-	u32 place = place_of(session, id);
+	u32 place = session_place_of(session, id);
 
 	return map[place / WORD_BITS] >> (place % WORD_BITS) & 1;
 }
 
-static void set(const struct rmem_session *session, u64 *map, u64 id)
+static void session_set(const struct rmem_session *session, u64 *map, u64 id)
 {
-	u32 place = place_of(session, id);
+	u32 place = session_place_of(session, id);
 
 	map[place / WORD_BITS] |= 1ULL << (place % WORD_BITS);
 }
 
 /* Clear the bits of ids from .. to - 1, so that they can stand for the next ones. */
-static void forget(const struct rmem_session *session, u64 *map, u64 from, u64 to)
+static void session_forget(const struct rmem_session *session, u64 *map, u64 from, u64 to)
 {
 	u32 window = session->window_ids;
 
 	if (to - from >= window) {
-		base_zero(map, map_bytes(window));
+		base_zero(map, session_map_bytes(window));
 		return;
 	}
 	while (from < to) {
-		u32 place = place_of(session, from);
+		u32 place = session_place_of(session, from);
 		u32 bit = place % WORD_BITS;
 		u64 count = to - from;
 
@@ -100,50 +101,51 @@ static void forget(const struct rmem_session *session, u64 *map, u64 from, u64 t
 	}
 }
 
-static void raise_floor(struct rmem_session *session, u64 floor)
+static void session_raise_floor(struct rmem_session *session, u64 floor)
 {
-	forget(session, session->executed, session->floor, floor);
+	session_forget(session, session->executed, session->floor, floor);
 	/* Refusals are rare, so the map is rarely looked at. */
 	if (session->refused_id >= session->floor)
-		forget(session, session->refused, session->floor, floor);
+		session_forget(session, session->refused, session->floor, floor);
 	session->floor = floor;
 }
 
 enum rmem_session_verdict rmem_session_check(struct rmem_session *session, u64 id, u64 floor)
 {
 	if (floor > session->floor)
-		raise_floor(session, floor);
+		session_raise_floor(session, floor);
 	if (id < session->floor)
 		return RMEM_SESSION_STALE;
 	if (id - session->floor >= session->window_ids)
 		return RMEM_SESSION_BEYOND;
-	if (!is_set(session, session->executed, id))
+	if (!session_is_set(session, session->executed, id))
 		return RMEM_SESSION_FRESH;
-	return is_set(session, session->refused, id) ? RMEM_SESSION_REFUSED : RMEM_SESSION_REPEATED;
+	return session_is_set(session, session->refused,
+			      id) ? RMEM_SESSION_REFUSED : RMEM_SESSION_REPEATED;
 }
 
-static bool is_remembered(const struct rmem_session *session, u64 id)
+static bool session_is_remembered(const struct rmem_session *session, u64 id)
 {
 	return id >= session->floor && id - session->floor < session->window_ids;
 }
 
 void rmem_session_done(struct rmem_session *session, u64 id)
 {
-	if (is_remembered(session, id))
-		set(session, session->executed, id);
+	if (session_is_remembered(session, id))
+		session_set(session, session->executed, id);
 }
 
 void rmem_session_refuse(struct rmem_session *session, u64 id)
 {
-	if (!is_remembered(session, id))
+	if (!session_is_remembered(session, id))
 		return;
-	set(session, session->executed, id);
-	set(session, session->refused, id);
+	session_set(session, session->executed, id);
+	session_set(session, session->refused, id);
 	if (id > session->refused_id)
 		session->refused_id = id;
 }
 
-static struct rmem_found *found_of(const struct rmem_session *session, u64 id)
+static struct rmem_found *session_found_of(const struct rmem_session *session, u64 id)
 {
 	return &session->found[id & (session->replay_ids - 1)];
 }
@@ -155,14 +157,14 @@ bool rmem_session_has_place(const struct rmem_session *session, u64 id)
 
 void rmem_session_keep(struct rmem_session *session, u64 id, const struct rmem_found *found)
 {
-	*found_of(session, id) = *found;
+	*session_found_of(session, id) = *found;
 	rmem_session_done(session, id);
 }
 
 void rmem_session_replay(const struct rmem_session *session, u64 id, struct rmem_found *found)
 {
 	if (rmem_session_has_place(session, id))
-		*found = *found_of(session, id);
+		*found = *session_found_of(session, id);
 	else
 		base_zero(found, sizeof(*found));
 }
@@ -189,26 +191,29 @@ void rmem_session_touch(struct rmem_session *session, u64 id, u64 now_ns)
 		__atomic_store_n(&session->used, true, __ATOMIC_RELAXED);
 }
 
-static bool of_space(const struct rmem_session *session, const struct rmem_attempt *attempt)
+static bool session_of_space(const struct rmem_session *session, const struct rmem_attempt *attempt)
 {
 	return session->place.space == attempt->place.space &&
 	       session->place.incarnation == attempt->place.incarnation;
 }
 
 /* Is or was the slot's session one of the attempt's client? */
-static bool of_client(const struct rmem_session *session, const struct rmem_attempt *attempt)
+static bool session_of_client(const struct rmem_session *session,
+			      const struct rmem_attempt *attempt)
 {
-	return of_space(session, attempt) && equal_16(session->client, attempt->client);
+	return session_of_space(session, attempt) && session_equal_16(session->client,
+								      attempt->client);
 }
 
-static bool same_client(const struct rmem_session *session, const struct rmem_attempt *attempt)
+static bool session_same_client(const struct rmem_session *session,
+				const struct rmem_attempt *attempt)
 {
-	return session->name != RMEM_SESSION_NONE && of_client(session, attempt);
+	return session->name != RMEM_SESSION_NONE && session_of_client(session, attempt);
 }
 
 bool rmem_session_is_attempt(const struct rmem_session *session, const struct rmem_attempt *attempt)
 {
-	return same_client(session, attempt) && session->nonce == attempt->nonce &&
+	return session_same_client(session, attempt) && session->nonce == attempt->nonce &&
 	       session->integrity == attempt->integrity;
 }
 
@@ -237,8 +242,8 @@ void rmem_sessions_init(struct rmem_sessions *sessions, void *memory, u32 slots,
 	}
 }
 
-static u64 challenge_of(const struct rmem_sessions *sessions, u64 boot, u32 space,
-			const struct rmem_peer *peer, u64 period)
+static u64 session_challenge_of(const struct rmem_sessions *sessions, u64 boot, u32 space,
+				const struct rmem_peer *peer, u64 period)
 {
 	u64 in[5] = { base_load_le64(peer->addr), base_load_le64(peer->addr + 8),
 		      (u64)space << 16 | peer->port, boot, period };
@@ -250,7 +255,7 @@ static u64 challenge_of(const struct rmem_sessions *sessions, u64 boot, u32 spac
 u64 rmem_sessions_challenge(const struct rmem_sessions *sessions, u64 boot, u32 space,
 			    const struct rmem_peer *peer, u64 now_ns)
 {
-	return challenge_of(sessions, boot, space, peer, now_ns >> 32);
+	return session_challenge_of(sessions, boot, space, peer, now_ns >> 32);
 }
 
 bool rmem_sessions_meets(const struct rmem_sessions *sessions, u64 challenge, u64 boot, u32 space,
@@ -258,8 +263,8 @@ bool rmem_sessions_meets(const struct rmem_sessions *sessions, u64 challenge, u6
 {
 	u64 period = now_ns >> 32;
 
-	return challenge == challenge_of(sessions, boot, space, peer, period) ||
-	       challenge == challenge_of(sessions, boot, space, peer, period - 1);
+	return challenge == session_challenge_of(sessions, boot, space, peer, period) ||
+	       challenge == session_challenge_of(sessions, boot, space, peer, period - 1);
 }
 
 u32 rmem_sessions_slot_of(const struct rmem_sessions *sessions, u64 name)
@@ -296,7 +301,7 @@ bool rmem_sessions_is_late(const struct rmem_sessions *sessions, const struct rm
 	for (n = 0; n < sessions->slots; n++) {
 		const struct rmem_session *session = &sessions->slot[n];
 
-		if (of_client(session, attempt) &&
+		if (session_of_client(session, attempt) &&
 		    (session->nonce > attempt->nonce ||
 		     (session->nonce == attempt->nonce && session->name == RMEM_SESSION_NONE &&
 		      __atomic_load_n(&session->used, __ATOMIC_RELAXED))))
@@ -313,14 +318,15 @@ int rmem_sessions_superseded(const struct rmem_sessions *sessions,
 	for (n = 0; n < sessions->slots; n++) {
 		const struct rmem_session *session = &sessions->slot[n];
 
-		if (same_client(session, attempt) && !rmem_session_is_attempt(session, attempt))
+		if (session_same_client(session, attempt) &&
+		    !rmem_session_is_attempt(session, attempt))
 			return n;
 	}
 	return -1;
 }
 
 /* How long the slot's session hasn't been used; another CPU's clock might be a bit ahead. */
-static u64 idle_for_ns(const struct rmem_session *session, u64 now_ns)
+static u64 session_idle_for_ns(const struct rmem_session *session, u64 now_ns)
 {
 	u64 used_ns = __atomic_load_n(&session->used_ns, __ATOMIC_RELAXED);
 
@@ -338,31 +344,32 @@ struct survey {
 };
 
 /* The slot unused for longer. */
-static int longer_idle(const struct rmem_sessions *sessions, int than, int slot, u64 now_ns)
+static int session_longer_idle(const struct rmem_sessions *sessions, int than, int slot, u64 now_ns)
 {
-	return than < 0 || idle_for_ns(&sessions->slot[slot], now_ns) >
-				   idle_for_ns(&sessions->slot[than], now_ns) ? slot : than;
+	return than < 0 || session_idle_for_ns(&sessions->slot[slot], now_ns) >
+				   session_idle_for_ns(&sessions->slot[than], now_ns) ? slot : than;
 }
 
-static void survey_add(const struct rmem_sessions *sessions, const struct rmem_attempt *attempt,
-		       u64 now_ns, u64 idle_ns, int n, struct survey *survey)
+static void session_survey_add(const struct rmem_sessions *sessions,
+			       const struct rmem_attempt *attempt, u64 now_ns, u64 idle_ns, int n,
+			       struct survey *survey)
 {
 	const struct rmem_session *session = &sessions->slot[n];
-	bool own = of_space(session, attempt);
+	bool own = session_of_space(session, attempt);
 
 	if (session->name == RMEM_SESSION_NONE) {
-		survey->free = longer_idle(sessions, survey->free, n, now_ns);
+		survey->free = session_longer_idle(sessions, survey->free, n, now_ns);
 		return;
 	}
 	if (rmem_session_is_attempt(session, attempt))
 		survey->its = n;
 	survey->has += own;
-	if (idle_for_ns(session, now_ns) < idle_ns)
+	if (session_idle_for_ns(session, now_ns) < idle_ns)
 		return;
 	survey->idles++;
-	survey->idle = longer_idle(sessions, survey->idle, n, now_ns);
+	survey->idle = session_longer_idle(sessions, survey->idle, n, now_ns);
 	if (own)
-		survey->own_idle = longer_idle(sessions, survey->own_idle, n, now_ns);
+		survey->own_idle = session_longer_idle(sessions, survey->own_idle, n, now_ns);
 }
 
 /*
@@ -377,7 +384,7 @@ int rmem_sessions_choose(const struct rmem_sessions *sessions, const struct rmem
 	u32 n;
 
 	for (n = 0; n < slots && survey.its < 0; n++)
-		survey_add(sessions, attempt, now_ns, idle_ns, n, &survey);
+		session_survey_add(sessions, attempt, now_ns, idle_ns, n, &survey);
 	if (survey.its >= 0)
 		return survey.its;
 	if (attempt->replaces || rmem_share_permits(slots, free, spaces, survey.has))
@@ -392,14 +399,15 @@ bool rmem_sessions_may_open(const struct rmem_sessions *sessions, u32 slot, u64 
 {
 	const struct rmem_session *session = &sessions->slot[slot];
 
-	return session->name == RMEM_SESSION_NONE || idle_for_ns(session, now_ns) >= idle_ns;
+	return session->name == RMEM_SESSION_NONE || session_idle_for_ns(session,
+									 now_ns) >= idle_ns;
 }
 
 /*
  * Another one for each generation, of 48 bits: four rounds over its halves (Luby and Rackoff,
  * "How to construct pseudorandom permutations", 1988).
  */
-static u64 shuffled(const struct rmem_sessions *sessions, u64 generation)
+static u64 session_shuffled(const struct rmem_sessions *sessions, u64 generation)
 {
 	u64 left = generation >> HALF_BITS & HALF_MASK;
 	u64 right = generation & HALF_MASK;
@@ -415,14 +423,14 @@ static u64 shuffled(const struct rmem_sessions *sessions, u64 generation)
 	return left << HALF_BITS | right;
 }
 
-static u64 next_name(struct rmem_sessions *sessions, u32 slot)
+static u64 session_next_name(struct rmem_sessions *sessions, u32 slot)
 {
 	u64 name;
 
 	do {
 		u64 generation = ++sessions->generation;
 
-		name = sessions->foreseen ? generation : shuffled(sessions, generation);
+		name = sessions->foreseen ? generation : session_shuffled(sessions, generation);
 	} while (!name); /* with slot 0 it would be none */
 	return name << RMEM_SESSION_SLOT_BITS | slot;
 }
@@ -445,7 +453,7 @@ void rmem_sessions_open(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
 	/* Pairs with rmem_sessions_names(): no place of another name. */
 	__atomic_thread_fence(__ATOMIC_RELEASE);
 	session->place = attempt->place;
-	session_set_name(session, next_name(sessions, slot));
+	session_set_name(session, session_next_name(sessions, slot));
 	session->origin = session->name;
 	session->before = RMEM_SESSION_NONE;
 	session->floor = 1;
@@ -462,7 +470,7 @@ void rmem_sessions_open(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
 
 bool rmem_session_may_renew(const struct rmem_session *session, const struct rmem_attempt *attempt)
 {
-	if (attempt->renews == RMEM_SESSION_NONE || !same_client(session, attempt) ||
+	if (attempt->renews == RMEM_SESSION_NONE || !session_same_client(session, attempt) ||
 	    session->integrity != attempt->integrity)
 		return false;
 	return session->name == attempt->renews ||
@@ -475,7 +483,7 @@ void rmem_sessions_renew(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
 	struct rmem_session *session = &sessions->slot[slot];
 
 	session->before = attempt->renews;
-	session_set_name(session, next_name(sessions, slot));
+	session_set_name(session, session_next_name(sessions, slot));
 	session->datagram_bytes = attempt->datagram_bytes;
 	session->peer = *peer;
 	session->nonce = attempt->nonce;

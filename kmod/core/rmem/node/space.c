@@ -47,7 +47,7 @@ struct rmem_space *rmem_spaces_find(const struct rmem_spaces *spaces, u32 id)
 	return NULL;
 }
 
-static struct rmem_space *free_slot(const struct rmem_spaces *spaces)
+static struct rmem_space *space_free_slot(const struct rmem_spaces *spaces)
 {
 	u32 n;
 
@@ -67,7 +67,7 @@ enum rmem_space_error rmem_spaces_add(struct rmem_spaces *spaces, u32 id,
 		return RMEM_SPACE_INVALID;
 	if (rmem_spaces_find(spaces, id))
 		return RMEM_SPACE_EXISTS;
-	space = free_slot(spaces);
+	space = space_free_slot(spaces);
 	if (!space)
 		return RMEM_SPACE_FULL;
 	base_siphash_key_load(&space->key, key);
@@ -86,7 +86,7 @@ enum rmem_space_error rmem_spaces_add(struct rmem_spaces *spaces, u32 id,
 	return RMEM_SPACE_OK;
 }
 
-static bool same_key(const struct base_siphash_key *a, const u8 b[BASE_SIPHASH_KEY_BYTES])
+static bool space_same_key(const struct base_siphash_key *a, const u8 b[BASE_SIPHASH_KEY_BYTES])
 {
 	return a->k[0] == base_load_le64(b) && a->k[1] == base_load_le64(b + 8);
 }
@@ -101,7 +101,7 @@ enum rmem_space_error rmem_spaces_add_view(struct rmem_spaces *spaces, u32 id,
 		return RMEM_SPACE_NO_BASE;
 	if (seen->base)
 		return RMEM_SPACE_IS_VIEW;
-	if (same_key(&seen->key, key))
+	if (space_same_key(&seen->key, key))
 		return RMEM_SPACE_SAME_KEY;
 	error = rmem_spaces_add(spaces, id, key, 0);
 	if (error != RMEM_SPACE_OK)

@@ -19,7 +19,7 @@ u64 rmem_spans_next(const struct rmem_spans *spans, u64 vpn, u64 pages)
 }
 
 /* The last span that begins at vpn or before. */
-static u32 last_from(const struct rmem_spans *spans, u64 vpn)
+static u32 span_last_from(const struct rmem_spans *spans, u64 vpn)
 {
 	u32 n = spans->count - 1;
 
@@ -30,27 +30,27 @@ static u32 last_from(const struct rmem_spans *spans, u64 vpn)
 
 u64 rmem_spans_hole(const struct rmem_spans *spans, u64 vpn)
 {
-	return spans->at[last_from(spans, vpn)].end;
+	return spans->at[span_last_from(spans, vpn)].end;
 }
 
-static bool meets_next(const struct rmem_spans *spans, u32 n, u64 end)
+static bool span_meets_next(const struct rmem_spans *spans, u32 n, u64 end)
 {
 	return n + 1 < spans->count && spans->at[n + 1].begin == end;
 }
 
 bool rmem_spans_may_add(const struct rmem_spans *spans, u64 begin, u64 end)
 {
-	u32 n = last_from(spans, begin);
+	u32 n = span_last_from(spans, begin);
 
 	return spans->count < RMEM_SPANS_MAX || spans->at[n].end == begin ||
-	       meets_next(spans, n, end);
+	       span_meets_next(spans, n, end);
 }
 
 void rmem_spans_add(struct rmem_spans *spans, u64 begin, u64 end)
 {
-	u32 n = last_from(spans, begin), i;
+	u32 n = span_last_from(spans, begin), i;
 
-	if (meets_next(spans, n, end)) {
+	if (span_meets_next(spans, n, end)) {
 		spans->at[n + 1].begin = begin;
 		if (spans->at[n].end < begin)
 			return;

@@ -7,7 +7,7 @@
 #define ENTRIES_PER_PAGE 2
 #define KEY_SPACE_BITS 16
 
-static u64 buckets_for(u64 pages)
+static u64 table_buckets_for(u64 pages)
 {
 	return base_pow2_ceil((pages * ENTRIES_PER_PAGE + RMEM_BUCKET_ENTRIES - 1) /
 			      RMEM_BUCKET_ENTRIES);
@@ -15,12 +15,12 @@ static u64 buckets_for(u64 pages)
 
 size_t rmem_table_bytes(u64 pages)
 {
-	return buckets_for(pages) * (sizeof(struct rmem_bucket) + sizeof(u8));
+	return table_buckets_for(pages) * (sizeof(struct rmem_bucket) + sizeof(u8));
 }
 
 void rmem_table_init(struct rmem_table *table, void *memory, u64 pages, const u64 seed[2])
 {
-	u64 buckets = buckets_for(pages);
+	u64 buckets = table_buckets_for(pages);
 
 	base_zero(memory, rmem_table_bytes(pages));
 	table->bucket = memory;
@@ -32,21 +32,21 @@ void rmem_table_init(struct rmem_table *table, void *memory, u64 pages, const u6
 }
 
 /* The vpn is given out, so neither it nor the key is 0: 0 marks a free entry. */
-static u64 key_of(u32 space_index, u64 vpn)
+static u64 table_key_of(u32 space_index, u64 vpn)
 {
 	return vpn << KEY_SPACE_BITS | space_index;
 }
 
 /* A run of as many pages as there are buckets, aligned, meets each once, in turn. */
-static u64 bucket_of(const struct rmem_table *table, u32 space_index, u64 vpn)
+static u64 table_bucket_of(const struct rmem_table *table, u32 space_index, u64 vpn)
 {
-	u64 run = key_of(space_index, vpn >> table->shift);
+	u64 run = table_key_of(space_index, vpn >> table->shift);
 
 	return (base_mix64(base_mix64(run ^ table->seed[0]) ^ table->seed[1]) + vpn) & table->mask;
 }
 
 /* Does the pte that was read after key_at belong to the entry's key? */
-static bool still_there(const struct rmem_entry *entry)
+static bool table_still_there(const struct rmem_entry *entry)
 {
 	return __atomic_load_n(entry->key_at, __ATOMIC_RELAXED) == entry->key;
 }
@@ -54,8 +54,8 @@ static bool still_there(const struct rmem_entry *entry)
 u32 rmem_table_find(const struct rmem_table *table, u32 space_index, u64 vpn,
 		    struct rmem_entry *entry)
 {
-	struct rmem_bucket *bucket = &table->bucket[bucket_of(table, space_index, vpn)];
-	u64 key = key_of(space_index, vpn);
+	struct rmem_bucket *bucket = &table->bucket[table_bucket_of(table, space_index, vpn)];
+	u64 key = table_key_of(space_index, vpn);
 	int n;
 
 	/* The first space's key of page 0 is that of free entries, also while they're filled in. */
@@ -76,7 +76,7 @@ u32 rmem_table_find(const struct rmem_table *table, u32 space_index, u64 vpn,
 		 * rmem_table_back(): a page is seen zeroed.
 		 */
 		pte = __atomic_load_n(entry->pte_at, __ATOMIC_ACQUIRE);
-		return still_there(entry) ? pte : 0;
+		return table_still_there(entry) ? pte : 0;
 	}
 	return 0;
 }
@@ -91,7 +91,7 @@ u32 rmem_table_back(const struct rmem_entry *entry, u32 seen, u32 page, bool *pl
 	 */
 	*placed = __atomic_compare_exchange_n(entry->pte_at, &seen, backed, false,
 					      __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
-	if (!still_there(entry))
+	if (!table_still_there(entry))
 		return 0;
 	return *placed ? backed : seen;
 }
@@ -109,7 +109,7 @@ bool rmem_table_unback(const struct rmem_entry *entry, u32 seen)
 
 bool rmem_table_has_room(const struct rmem_table *table, u32 space_index, u64 vpn)
 {
-	return table->load[bucket_of(table, space_index, vpn)] < RMEM_BUCKET_ENTRIES;
+	return table->load[table_bucket_of(table, space_index, vpn)] < RMEM_BUCKET_ENTRIES;
 }
 
 u64 rmem_table_reserve(struct rmem_table *table, u32 space_index, u64 vpn, u64 pages)
@@ -117,7 +117,7 @@ u64 rmem_table_reserve(struct rmem_table *table, u32 space_index, u64 vpn, u64 p
 	u64 n;
 
 	for (n = 0; n < pages; n++) {
-		u8 *load = &table->load[bucket_of(table, space_index, vpn + n)];
+		u8 *load = &table->load[table_bucket_of(table, space_index, vpn + n)];
 
 		if (*load == RMEM_BUCKET_ENTRIES)
 			break;
@@ -133,12 +133,12 @@ void rmem_table_unreserve(struct rmem_table *table, u32 space_index, u64 vpn, u6
 	u64 n;
 
 	for (n = 0; n < pages; n++)
-		table->load[bucket_of(table, space_index, vpn + n)]--;
+		table->load[table_bucket_of(table, space_index, vpn + n)]--;
 }
 
 void rmem_table_insert(struct rmem_table *table, u32 space_index, u64 vpn, u32 perm)
 {
-	struct rmem_bucket *bucket = &table->bucket[bucket_of(table, space_index, vpn)];
+	struct rmem_bucket *bucket = &table->bucket[table_bucket_of(table, space_index, vpn)];
 	int n = 0;
 
 	while (bucket->key[n])
@@ -148,14 +148,14 @@ void rmem_table_insert(struct rmem_table *table, u32 space_index, u64 vpn, u32 p
 	 * removed, and one that sees the new key also sees this pte.
 	 */
 	__atomic_store_n(&bucket->pte[n], RMEM_PTE_ALLOCATED | perm, __ATOMIC_RELEASE);
-	__atomic_store_n(&bucket->key[n], key_of(space_index, vpn), __ATOMIC_RELEASE);
+	__atomic_store_n(&bucket->key[n], table_key_of(space_index, vpn), __ATOMIC_RELEASE);
 }
 
 u32 rmem_table_remove(struct rmem_table *table, u32 space_index, u64 vpn)
 {
-	u64 at = bucket_of(table, space_index, vpn);
+	u64 at = table_bucket_of(table, space_index, vpn);
 	struct rmem_bucket *bucket = &table->bucket[at];
-	u64 key = key_of(space_index, vpn);
+	u64 key = table_key_of(space_index, vpn);
 	int n = 0;
 	u32 pte;
 

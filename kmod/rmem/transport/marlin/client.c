@@ -28,7 +28,8 @@
 
 static unsigned int loans = 16384;
 module_param(loans, uint, 0644);
-MODULE_PARM_DESC(loans, "smallest READ or WRITE, in bytes, that lends its pages (default: 16384; 0: none)");
+MODULE_PARM_DESC(loans,
+		 "smallest READ or WRITE, in bytes, that lends its pages (default: 16384; 0: none)");
 
 struct client_path {
 	struct rmem_path path; /* first */
@@ -43,7 +44,7 @@ struct client_path {
 
 static_assert(MARLIN_LOAN_WRITES == RMEM_LENT_PARTS_MAX);
 
-static struct client_path *path_of(struct rmem_path *path)
+static struct client_path *client_path_of(struct rmem_path *path)
 {
 	return container_of(path, struct client_path, path);
 }
@@ -86,7 +87,7 @@ static u32 client_bytes_min(const struct client_path *mine, u8 type)
 
 static u32 client_lends(struct rmem_path *path)
 {
-	return client_bytes_min(path_of(path), RMEM_WRITE);
+	return client_bytes_min(client_path_of(path), RMEM_WRITE);
 }
 
 static bool client_may_lend(const struct client_path *mine, const struct rmem_client_tx *tx)
@@ -298,7 +299,7 @@ static u32 client_write(void *arg, u8 *record)
 static bool client_add(struct rmem_path *path, struct rmem_batch *batch, struct rmem_client_tx *tx,
 		       u32 row)
 {
-	struct client_tx out = { .path = path_of(path), .tx = tx };
+	struct client_tx out = { .path = client_path_of(path), .tx = tx };
 	struct client_batch *mine = client_batch_of(batch);
 
 	switch (marlin_message_send(MARLIN_CLIENT, out.path->port, &mine->room, client_write,
@@ -355,7 +356,7 @@ static bool client_is_behind(struct client_path *mine)
 
 static u32 client_room(struct rmem_path *path, struct rmem_batch *batch)
 {
-	struct client_path *mine = path_of(path);
+	struct client_path *mine = client_path_of(path);
 	u32 wanted = client_is_behind(mine) ? 0 : CLIENT_TURN;
 
 	return marlin_message_reserve(MARLIN_CLIENT, mine->port, wanted, 0,
@@ -364,7 +365,7 @@ static u32 client_room(struct rmem_path *path, struct rmem_batch *batch)
 
 static bool client_wait(struct rmem_path *path)
 {
-	struct client_path *mine = path_of(path);
+	struct client_path *mine = client_path_of(path);
 	bool quiet;
 
 	spin_lock(&client_waiting_lock);
@@ -426,9 +427,9 @@ static void client_flush(struct rmem_path *path, struct rmem_batch *batch)
 	struct client_batch *mine = client_batch_of(batch);
 
 	if (mine->unrung)
-		marlin_message_ring(MARLIN_CLIENT, path_of(path)->port, &mine->room);
+		marlin_message_ring(MARLIN_CLIENT, client_path_of(path)->port, &mine->room);
 	else if (mine->room.records)
-		marlin_message_release(MARLIN_CLIENT, path_of(path)->port, &mine->room);
+		marlin_message_release(MARLIN_CLIENT, client_path_of(path)->port, &mine->room);
 	mine->unrung = false;
 }
 
@@ -585,7 +586,7 @@ static int client_address_put(const struct rmem_address *address, struct sk_buff
 
 static int client_open(struct rmem_path *path, const struct rmem_address *to)
 {
-	struct client_path *mine = path_of(path);
+	struct client_path *mine = client_path_of(path);
 	int err;
 
 	mine->port = to->bytes[0];
@@ -598,7 +599,7 @@ static int client_open(struct rmem_path *path, const struct rmem_address *to)
 
 static void client_quiesce(struct rmem_path *path)
 {
-	struct client_path *mine = path_of(path);
+	struct client_path *mine = client_path_of(path);
 
 	xa_erase(&client_paths, mine->number);
 	spin_lock_bh(&client_waiting_lock);

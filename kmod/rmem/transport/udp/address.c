@@ -15,8 +15,8 @@ static_assert(sizeof(union udp_address) <= sizeof_field(struct rmem_address, byt
 
 #define SCHEME "udp:"
 
-static int check_unicast(const union udp_address *address, const struct nlattr *attr,
-			 struct netlink_ext_ack *extack)
+static int address_check_unicast(const union udp_address *address, const struct nlattr *attr,
+				 struct netlink_ext_ack *extack)
 {
 	int type;
 
@@ -39,8 +39,8 @@ static int check_unicast(const union udp_address *address, const struct nlattr *
 	return -EINVAL;
 }
 
-static int from_text(union udp_address *address, const struct nlattr *attr,
-		     struct netlink_ext_ack *extack)
+static int address_from_text(union udp_address *address, const struct nlattr *attr,
+			     struct netlink_ext_ack *extack)
 {
 	char text[RMEM_ADDRESS_TEXT_MAX + 1];
 	bool named;
@@ -52,11 +52,11 @@ static int from_text(union udp_address *address, const struct nlattr *attr,
 				    "no such ADDRESS: write [udp:]IP or [udp:][IP]:PORT");
 		return -EINVAL;
 	}
-	return check_unicast(address, attr, extack);
+	return address_check_unicast(address, attr, extack);
 }
 
-static int from_node(union udp_address *address, struct nlattr **attrs,
-		     struct netlink_ext_ack *extack)
+static int address_from_node(union udp_address *address, struct nlattr **attrs,
+			     struct netlink_ext_ack *extack)
 {
 	const struct nlattr *node = attrs[RMEM_A_NODE];
 	u16 port = attrs[RMEM_A_PORT] ? nla_get_u16(attrs[RMEM_A_PORT]) : RMEM_PORT;
@@ -81,14 +81,14 @@ static int from_node(union udp_address *address, struct nlattr **attrs,
 		NL_SET_ERR_MSG_ATTR(extack, node, "NODE must have 4 bytes (IPv4) or 16 (IPv6)");
 		return -EINVAL;
 	}
-	return check_unicast(address, node, extack);
+	return address_check_unicast(address, node, extack);
 }
 
 int udp_address_get(struct rmem_address *to, struct nlattr **attrs, struct netlink_ext_ack *extack)
 {
 	union udp_address address = {};
-	int err = attrs[RMEM_A_ADDRESS] ? from_text(&address, attrs[RMEM_A_ADDRESS], extack)
-					: from_node(&address, attrs, extack);
+	int err = attrs[RMEM_A_ADDRESS] ? address_from_text(&address, attrs[RMEM_A_ADDRESS], extack)
+					: address_from_node(&address, attrs, extack);
 
 	if (err)
 		return err;

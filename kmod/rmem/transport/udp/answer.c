@@ -31,7 +31,7 @@
 
 /* ---- packets ---- */
 
-static struct sk_buff *new_packet(u32 linear_bytes)
+static struct sk_buff *answer_packet_new(u32 linear_bytes)
 {
 	struct sk_buff *skb = alloc_skb(HEADROOM + linear_bytes, SEND_GFP);
 
@@ -47,7 +47,7 @@ static struct sk_buff *new_packet(u32 linear_bytes)
 static DEFINE_PER_CPU(u64, numbers);
 
 /* BH disabled, so that the CPU stays the same. */
-static u64 next_number(void)
+static u64 answer_next_number(void)
 {
 	return (u64)smp_processor_id() << 48 | this_cpu_inc_return(numbers);
 }
@@ -56,18 +56,18 @@ struct sk_buff *udp_answer_alone(const struct base_siphash_key *key, struct rmem
 				 const void *payload)
 {
 	u32 bytes = rmem_wire_payload_bytes(head);
-	struct sk_buff *skb = new_packet(RMEM_HEADS_BYTES(1) + bytes);
+	struct sk_buff *skb = answer_packet_new(RMEM_HEADS_BYTES(1) + bytes);
 
 	if (!skb)
 		return NULL;
-	head->number = next_number();
+	head->number = answer_next_number();
 	rmem_datagram_build_one(skb_put(skb, RMEM_HEADS_BYTES(1)), head, key, payload);
 	if (bytes)
 		skb_put_data(skb, payload, bytes);
 	return skb;
 }
 
-static bool has_room(const struct sk_buff *skb, unsigned int fragments)
+static bool answer_has_room(const struct sk_buff *skb, unsigned int fragments)
 {
 	return rmem_skb_has_head_room(skb) &&
 	       skb_shinfo(skb)->nr_frags + fragments <= MAX_SKB_FRAGS;
@@ -92,7 +92,7 @@ struct sk_buff *udp_answers_take_open(struct udp_answers *answers)
 	return packet;
 }
 
-static void complete_open(struct udp_answers *answers)
+static void answer_complete_open(struct udp_answers *answers)
 {
 	struct sk_buff *skb = udp_answers_take_open(answers);
 
@@ -106,21 +106,21 @@ static void complete_open(struct udp_answers *answers)
 }
 
 /* The packet for another answer, the open one or a new one. NULL: no buffer. */
-static struct sk_buff *packet_for(struct udp_answers *answers,
-				  const struct base_siphash_key *key, struct rmem_head *head,
-				  unsigned int fragments, u32 room_bytes)
+static struct sk_buff *answer_packet_for(struct udp_answers *answers,
+					 const struct base_siphash_key *key, struct rmem_head *head,
+					 unsigned int fragments, u32 room_bytes)
 {
 	struct sk_buff *skb = answers->open;
 
-	if (skb && has_room(skb, fragments) && head->boot == answers->boot &&
+	if (skb && answer_has_room(skb, fragments) && head->boot == answers->boot &&
 	    rmem_bundle_joins(&answers->bundle, room_bytes, head))
 		return skb;
 	/* Other answers can join this one, even if it joins none: so make room for all heads. */
-	skb = new_packet(RMEM_HEADS_BYTES(RMEM_BUNDLE_MAX));
+	skb = answer_packet_new(RMEM_HEADS_BYTES(RMEM_BUNDLE_MAX));
 	if (!skb)
 		return NULL;
-	complete_open(answers);
-	head->number = next_number();
+	answer_complete_open(answers);
+	head->number = answer_next_number();
 	rmem_skb_begin(skb, head);
 	base_siphash_init(&answers->hash, key);
 	answers->open = skb;
@@ -130,16 +130,16 @@ static struct sk_buff *packet_for(struct udp_answers *answers,
 	return skb;
 }
 
-static void add_fragment(struct sk_buff *skb, struct page *page, const void *data, u32 bytes)
+static void answer_add_fragment(struct sk_buff *skb, struct page *page, const void *data, u32 bytes)
 {
 	skb_add_rx_frag(skb, skb_shinfo(skb)->nr_frags, page, data - page_address(page), bytes,
 			bytes);
 }
 
-static void add_page(void *arg, struct page *page, const void *data, u32 bytes)
+static void answer_add_page(void *arg, struct page *page, const void *data, u32 bytes)
 {
 	get_page(page);
-	add_fragment(arg, page, data, bytes);
+	answer_add_fragment(arg, page, data, bytes);
 }
 
 /* Memory of an answer's own. None is larger than a page, or it might never be had. */
@@ -151,13 +151,13 @@ struct own {
 	u32 bytes, filled;
 };
 
-static void own_free(struct own *own)
+static void answer_own_free(struct own *own)
 {
 	while (own->count)
 		skb_free_frag(own->data[--own->count]);
 }
 
-static bool own_alloc(struct own *own, u32 bytes)
+static bool answer_own_alloc(struct own *own, u32 bytes)
 {
 	u32 done;
 
@@ -168,7 +168,7 @@ static bool own_alloc(struct own *own, u32 bytes)
 		void *data = netdev_alloc_frag(min_t(u32, bytes - done, PAGE_SIZE));
 
 		if (unlikely(!data)) {
-			own_free(own);
+			answer_own_free(own);
 			rmem_port_count(RMEM_PORT_NO_BUFFER);
 			return false;
 		}
@@ -178,16 +178,16 @@ static bool own_alloc(struct own *own, u32 bytes)
 }
 
 /* The packet owns it from now on. */
-static void own_add(struct sk_buff *skb, const struct own *own)
+static void answer_own_add(struct sk_buff *skb, const struct own *own)
 {
 	unsigned int i;
 
 	for (i = 0; i < own->count; i++)
-		add_fragment(skb, virt_to_head_page(own->data[i]), own->data[i],
-			     min_t(u32, own->bytes - i * PAGE_SIZE, PAGE_SIZE));
+		answer_add_fragment(skb, virt_to_head_page(own->data[i]), own->data[i],
+				    min_t(u32, own->bytes - i * PAGE_SIZE, PAGE_SIZE));
 }
 
-static void own_fill(void *arg, struct page *page, const void *from, u32 bytes)
+static void answer_own_fill(void *arg, struct page *page, const void *from, u32 bytes)
 {
 	struct own *own = arg;
 
@@ -202,31 +202,32 @@ static void own_fill(void *arg, struct page *page, const void *from, u32 bytes)
 	}
 }
 
-static void seal(struct udp_answers *answers, struct sk_buff *skb, struct rmem_head *head)
+static void answer_seal(struct udp_answers *answers, struct sk_buff *skb, struct rmem_head *head)
 {
 	rmem_skb_add(skb, rmem_skb_put_msg(skb), head, &answers->hash);
 }
 
 /* Behind the data of other answers there is room in fragments only, so this is one, too. */
-static int add_copied(struct udp_answers *answers, const struct base_siphash_key *key,
-		      struct rmem_head *head, const struct rmem_port_data *data, u32 room_bytes)
+static int answer_add_copied(struct udp_answers *answers, const struct base_siphash_key *key,
+			     struct rmem_head *head, const struct rmem_port_data *data,
+			     u32 room_bytes)
 {
 	struct sk_buff *skb;
 	struct own own;
 
-	if (!own_alloc(&own, rmem_wire_payload_bytes(head)))
+	if (!answer_own_alloc(&own, rmem_wire_payload_bytes(head)))
 		return -ENOMEM;
-	if (unlikely(!data->walk(data, own_fill, &own))) {
-		own_free(&own);
+	if (unlikely(!data->walk(data, answer_own_fill, &own))) {
+		answer_own_free(&own);
 		return -EFAULT;
 	}
-	skb = packet_for(answers, key, head, own.count, room_bytes);
+	skb = answer_packet_for(answers, key, head, own.count, room_bytes);
 	if (!skb) {
-		own_free(&own);
+		answer_own_free(&own);
 		return -ENOMEM;
 	}
-	own_add(skb, &own);
-	seal(answers, skb, head);
+	answer_own_add(skb, &own);
+	answer_seal(answers, skb, head);
 	return 0;
 }
 
@@ -236,14 +237,14 @@ int udp_answers_add(struct udp_answers *answers, const struct base_siphash_key *
 	struct sk_buff *skb;
 
 	if (data && !data->pages)
-		return add_copied(answers, key, head, data, room_bytes);
-	skb = packet_for(answers, key, head, data ? data->pages : 0, room_bytes);
+		return answer_add_copied(answers, key, head, data, room_bytes);
+	skb = answer_packet_for(answers, key, head, data ? data->pages : 0, room_bytes);
 	if (!skb)
 		return -ENOMEM;
 	if (data) {
-		data->walk(data, add_page, skb);
+		data->walk(data, answer_add_page, skb);
 		skb_shinfo(skb)->flags |= SKBFL_SHARED_FRAG;
 	}
-	seal(answers, skb, head);
+	answer_seal(answers, skb, head);
 	return 0;
 }

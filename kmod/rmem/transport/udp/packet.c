@@ -21,7 +21,7 @@ struct lending {
 	int first;
 };
 
-static bool lend(void *arg, struct page *page, u32 at, u32 bytes)
+static bool packet_lend(void *arg, struct page *page, u32 at, u32 bytes)
 {
 	struct lending *l = arg;
 	struct skb_shared_info *shinfo = skb_shinfo(l->skb);
@@ -43,7 +43,7 @@ static bool lend(void *arg, struct page *page, u32 at, u32 bytes)
 	return true;
 }
 
-static bool copy_in(void *arg, struct page *page, u32 at, u32 bytes)
+static bool packet_copy_in(void *arg, struct page *page, u32 at, u32 bytes)
 {
 	u8 **to = arg;
 
@@ -53,7 +53,7 @@ static bool copy_in(void *arg, struct page *page, u32 at, u32 bytes)
 }
 
 /* Undo the additions after `frags` fragments and data_bytes of data. */
-static void take_back(struct sk_buff *skb, int frags, u32 data_bytes)
+static void packet_take_back(struct sk_buff *skb, int frags, u32 data_bytes)
 {
 	u32 bytes = skb->data_len - data_bytes;
 
@@ -64,7 +64,7 @@ static void take_back(struct sk_buff *skb, int frags, u32 data_bytes)
 	skb->truesize -= bytes;
 }
 
-static bool add_copy(struct sk_buff *skb, struct rmem_op *op, u32 offset, u32 bytes)
+static bool packet_add_copy(struct sk_buff *skb, struct rmem_op *op, u32 offset, u32 bytes)
 {
 	while (bytes) {
 		u32 now = min_t(u32, bytes, PAGE_SIZE);
@@ -78,7 +78,7 @@ static bool add_copy(struct sk_buff *skb, struct rmem_op *op, u32 offset, u32 by
 			return false;
 		to = page_address(page);
 		skb_add_rx_frag(skb, skb_shinfo(skb)->nr_frags, page, 0, now, now);
-		if (!op->ops->walk(op, offset, now, copy_in, &to))
+		if (!op->ops->walk(op, offset, now, packet_copy_in, &to))
 			return false;
 		offset += now;
 		bytes -= now;
@@ -91,29 +91,29 @@ static bool add_copy(struct sk_buff *skb, struct rmem_op *op, u32 offset, u32 by
  * up meanwhile. Without a digest the node might well execute it. And data of a WRITEV is in memory
  * that is freed with the op.
  */
-static bool may_lend(const struct rmem_session *session, const struct rmem_op *op)
+static bool packet_may_lend(const struct rmem_session *session, const struct rmem_op *op)
 {
 	return !rmem_type_has_ranges(op->type) &&
 	       (session->integrity != RMEM_LINK || !session->fail_after_ms);
 }
 
-static bool add_data(struct sk_buff *skb, struct rmem_op *op, u32 offset, u32 bytes, bool lends,
-		     bool *copied)
+static bool packet_add_data(struct sk_buff *skb, struct rmem_op *op, u32 offset, u32 bytes,
+			    bool lends, bool *copied)
 {
 	struct lending l = { .skb = skb, .first = skb_shinfo(skb)->nr_frags };
 	u32 data_bytes = skb->data_len;
 
-	if (likely(lends && op->ops->walk(op, offset, bytes, lend, &l)))
+	if (likely(lends && op->ops->walk(op, offset, bytes, packet_lend, &l)))
 		return true;
 	*copied = true;
-	take_back(skb, l.first, data_bytes);
-	if (add_copy(skb, op, offset, bytes))
+	packet_take_back(skb, l.first, data_bytes);
+	if (packet_add_copy(skb, op, offset, bytes))
 		return true;
-	take_back(skb, l.first, data_bytes);
+	packet_take_back(skb, l.first, data_bytes);
 	return false;
 }
 
-static bool count_stretch(void *arg, struct page *page, u32 at, u32 bytes)
+static bool packet_count_stretch(void *arg, struct page *page, u32 at, u32 bytes)
 {
 	u32 *stretches = arg;
 
@@ -122,12 +122,12 @@ static bool count_stretch(void *arg, struct page *page, u32 at, u32 bytes)
 }
 
 /* Fragments that the message takes at most: its data lent, or copied to pages. */
-static u32 message_frags(const struct rmem_client_tx *tx)
+static u32 packet_message_frags(const struct rmem_client_tx *tx)
 {
 	u32 stretches = 0;
 
 	if (tx->data_bytes)
-		tx->op->ops->walk(tx->op, tx->data_offset, tx->data_bytes, count_stretch,
+		tx->op->ops->walk(tx->op, tx->data_offset, tx->data_bytes, packet_count_stretch,
 				  &stretches);
 	return max_t(u32, stretches, DIV_ROUND_UP(tx->data_bytes, PAGE_SIZE)) +
 	       !!tx->payload_bytes;
@@ -141,11 +141,11 @@ bool rmem_packet_takes(const struct rmem_packet *packet, const struct rmem_clien
 	return packet->skb && packet->shared && rmem_type_may_share(tx->head.type) &&
 	       rmem_skb_has_head_room(packet->skb) &&
 	       rmem_bundle_joins(&bundle, limit_bytes, &tx->head) &&
-	       skb_shinfo(packet->skb)->nr_frags + message_frags(tx) <= MAX_SKB_FRAGS;
+	       skb_shinfo(packet->skb)->nr_frags + packet_message_frags(tx) <= MAX_SKB_FRAGS;
 }
 
 /* Behind other messages there is room in fragments only. */
-static bool add_payload(struct sk_buff *skb, const struct rmem_client_tx *tx)
+static bool packet_add_payload(struct sk_buff *skb, const struct rmem_client_tx *tx)
 {
 	void *payload = netdev_alloc_frag(tx->payload_bytes);
 	struct page *page;
@@ -159,18 +159,18 @@ static bool add_payload(struct sk_buff *skb, const struct rmem_client_tx *tx)
 	return true;
 }
 
-static bool add_body(struct sk_buff *skb, const struct rmem_session *session,
-		     const struct rmem_client_tx *tx, bool *copied)
+static bool packet_add_body(struct sk_buff *skb, const struct rmem_session *session,
+			    const struct rmem_client_tx *tx, bool *copied)
 {
 	int frags = skb_shinfo(skb)->nr_frags;
 	u32 data_bytes = skb->data_len;
 
-	if (tx->payload_bytes && rmem_type_may_share(tx->head.type) && !add_payload(skb, tx))
+	if (tx->payload_bytes && rmem_type_may_share(tx->head.type) && !packet_add_payload(skb, tx))
 		return false;
-	if (!tx->data_bytes || add_data(skb, tx->op, tx->data_offset, tx->data_bytes,
-					may_lend(session, tx->op), copied))
+	if (!tx->data_bytes || packet_add_data(skb, tx->op, tx->data_offset, tx->data_bytes,
+					       packet_may_lend(session, tx->op), copied))
 		return true;
-	take_back(skb, frags, data_bytes);
+	packet_take_back(skb, frags, data_bytes);
 	return false;
 }
 
@@ -189,7 +189,7 @@ bool rmem_packet_add(struct rmem_packet *packet, const struct rmem_session *sess
 		skb_reserve(skb, RMEM_SOCKET_HEADROOM);
 		rmem_skb_begin(skb, &tx->head);
 	}
-	if (unlikely(!add_body(skb, session, tx, copied))) {
+	if (unlikely(!packet_add_body(skb, session, tx, copied))) {
 		if (!packet->skb)
 			kfree_skb(skb);
 		return false;

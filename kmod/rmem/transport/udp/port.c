@@ -42,14 +42,14 @@ struct udp_rx {
 const struct udp_port_gate __rcu *udp_port_gate;
 static struct udp_port __rcu *udp_port_now; /* of the node that is started */
 
-static struct udp_rx *udp_rx_of(struct rmem_port_batch *batch)
+static struct udp_rx *port_rx_of(struct rmem_port_batch *batch)
 {
 	return container_of(batch, struct udp_rx, batch);
 }
 
 /* ---- reception ---- */
 
-static void udp_read_path(struct sk_buff *skb, struct rmem_port_path *path)
+static void port_read_path(struct sk_buff *skb, struct rmem_port_path *path)
 {
 	struct udp_way *way = (struct udp_way *)path->own;
 
@@ -71,13 +71,13 @@ static void udp_read_path(struct sk_buff *skb, struct rmem_port_path *path)
 }
 
 /* Must the UDP checksum be there? At the other levels, more than that protects the payload. */
-static bool udp_wants_checksum(const struct rmem_head *head)
+static bool port_wants_checksum(const struct rmem_head *head)
 {
 	return head->integrity == RMEM_LINK;
 }
 
 /* The checks anybody's packet goes through, cheapest first. */
-static bool udp_admit(struct udp_rx *rx)
+static bool port_admit(struct udp_rx *rx)
 {
 	struct sk_buff *skb = rx->skb;
 	enum rmem_wire_verdict verdict;
@@ -89,7 +89,7 @@ static bool udp_admit(struct udp_rx *rx)
 	rx->batch.key = rmem_port_key(&rx->port->port, rx->in.head.space, skb->len);
 	if (!rx->batch.key)
 		return false;
-	if (udp_wants_checksum(&rx->in.head) && !udp_hdr(skb)->check)
+	if (port_wants_checksum(&rx->in.head) && !udp_hdr(skb)->check)
 		return rmem_port_drop(RMEM_PORT_NO_CHECKSUM, skb->len);
 	if (skb->pkt_type != PACKET_HOST)
 		return rmem_port_drop(RMEM_PORT_NOT_UNICAST, skb->len);
@@ -101,17 +101,17 @@ static bool udp_admit(struct udp_rx *rx)
 }
 
 /* path: of a request that came another way; NULL. False: nothing of it was good for anything. */
-static bool udp_handle(struct udp_rx *rx, const struct rmem_port_path *path)
+static bool port_handle(struct udp_rx *rx, const struct rmem_port_path *path)
 {
 	struct rmem_skb_record r;
 	bool any = false;
 
-	if (!udp_admit(rx))
+	if (!port_admit(rx))
 		return false;
 	if (path)
 		rx->batch.path = *path;
 	else
-		udp_read_path(rx->skb, &rx->batch.path);
+		port_read_path(rx->skb, &rx->batch.path);
 	rx->out = udp_outbox_get(rx->port, &rx->in.head, &rx->batch.path);
 	while (rmem_datagram_step(&rx->in, rx->heads)) {
 		rmem_skb_record_init(&r, &rx->in, rx->skb);
@@ -122,14 +122,14 @@ static bool udp_handle(struct udp_rx *rx, const struct rmem_port_path *path)
 	return any;
 }
 
-static void udp_execute(struct udp_port *port, struct sk_buff *skb,
-			const struct rmem_port_path *path)
+static void port_execute(struct udp_port *port, struct sk_buff *skb,
+			 const struct rmem_port_path *path)
 {
 	struct udp_rx rx = { .port = port, .skb = skb };
 
 	if (likely(port)) {
 		rx.batch.port = &port->port;
-		if (udp_handle(&rx, path)) {
+		if (port_handle(&rx, path)) {
 			consume_skb(skb);
 			return;
 		}
@@ -137,15 +137,15 @@ static void udp_execute(struct udp_port *port, struct sk_buff *skb,
 	kfree_skb(skb);
 }
 
-static int udp_request(struct sock *sk, struct sk_buff *skb)
+static int port_request(struct sock *sk, struct sk_buff *skb)
 {
-	udp_execute(rcu_dereference_sk_user_data(sk), skb, NULL);
+	port_execute(rcu_dereference_sk_user_data(sk), skb, NULL);
 	return 0;
 }
 
 void rmem_udp_request(struct sk_buff *skb, const struct rmem_port_path *path)
 {
-	udp_execute(rcu_dereference(udp_port_now), skb, path);
+	port_execute(rcu_dereference(udp_port_now), skb, path);
 }
 EXPORT_SYMBOL_GPL(rmem_udp_request);
 
@@ -172,31 +172,31 @@ EXPORT_SYMBOL_GPL(rmem_udp_gate_unregister);
 
 /* ---- answers ---- */
 
-static int udp_answer(struct rmem_port_batch *batch, struct rmem_head *head,
-		      const struct rmem_port_data *data, u32 room_bytes)
+static int port_answer(struct rmem_port_batch *batch, struct rmem_head *head,
+		       const struct rmem_port_data *data, u32 room_bytes)
 {
-	struct udp_rx *rx = udp_rx_of(batch);
+	struct udp_rx *rx = port_rx_of(batch);
 
 	return udp_answers_add(udp_outbox_answers(rx->out), batch->key, head, data, room_bytes);
 }
 
-static void udp_answered(struct rmem_port_batch *batch, u32 slot)
+static void port_answered(struct rmem_port_batch *batch, u32 slot)
 {
-	struct udp_rx *rx = udp_rx_of(batch);
+	struct udp_rx *rx = port_rx_of(batch);
 	struct udp_route once = {};
 
 	udp_outbox_route(rx->out, slot == RMEM_PORT_NO_SLOT ? &once : &rx->port->route[slot]);
 	udp_route_forget(&once);
 }
 
-static void udp_flush_answers(struct rmem_port_batch *batch)
+static void port_flush_answers(struct rmem_port_batch *batch)
 {
-	udp_outbox_flush(udp_rx_of(batch)->out);
+	udp_outbox_flush(port_rx_of(batch)->out);
 }
 
-static void udp_reply(struct rmem_port *port, const struct rmem_port_path *path,
-		      const struct base_siphash_key *key, struct rmem_head *head,
-		      const void *payload)
+static void port_reply(struct rmem_port *port, const struct rmem_port_path *path,
+		       const struct base_siphash_key *key, struct rmem_head *head,
+		       const void *payload)
 {
 	struct sk_buff *packet = udp_answer_alone(key, head, payload);
 	struct udp_port *mine = udp_port_of(port);
@@ -204,19 +204,19 @@ static void udp_reply(struct rmem_port *port, const struct rmem_port_path *path,
 
 	if (!packet)
 		return;
-	udp_route_send(mine, udp_route_get(mine, &route, path), path, udp_wants_checksum(head),
+	udp_route_send(mine, udp_route_get(mine, &route, path), path, port_wants_checksum(head),
 		       packet);
 	udp_route_forget(&route);
 }
 
 /* ---- sockets ---- */
 
-static struct sock *udp_listen(struct udp_port *port, struct udp_port_cfg *at, int *err)
+static struct sock *port_listen(struct udp_port *port, struct udp_port_cfg *at, int *err)
 {
 	struct udp_tunnel_sock_cfg tunnel = {
 		.sk_user_data = port,
 		.encap_type = 1, /* anything but 0: no kind the stack treats by itself */
-		.encap_rcv = udp_request,
+		.encap_rcv = port_request,
 	};
 	struct socket *sock;
 
@@ -232,7 +232,7 @@ static struct sock *udp_listen(struct udp_port *port, struct udp_port_cfg *at, i
  * Receivers that don't see that we are closing are under rcu_read_lock(), which the socket's memory
  * outlives.
  */
-static void udp_close_sockets(struct udp_port *port)
+static void port_close_sockets(struct udp_port *port)
 {
 	WRITE_ONCE(port->closing, true);
 	if (port->sk6)
@@ -242,7 +242,7 @@ static void udp_close_sockets(struct udp_port *port)
 }
 
 /* One socket per family. IPv6 is left out only where the kernel has none. */
-static int udp_open_sockets(struct udp_port *port, struct netlink_ext_ack *extack)
+static int port_open_sockets(struct udp_port *port, struct netlink_ext_ack *extack)
 {
 	struct udp_port_cfg port4 = {
 		.family = AF_INET,
@@ -252,7 +252,7 @@ static int udp_open_sockets(struct udp_port *port, struct netlink_ext_ack *extac
 	};
 	int err;
 
-	port->sk4 = udp_listen(port, &port4, &err);
+	port->sk4 = port_listen(port, &port4, &err);
 	if (err)
 		goto say_why;
 #if IS_ENABLED(CONFIG_IPV6)
@@ -266,7 +266,7 @@ static int udp_open_sockets(struct udp_port *port, struct netlink_ext_ack *extac
 			.ipv6_v6only = true,
 		};
 
-		port->sk6 = udp_listen(port, &port6, &err);
+		port->sk6 = port_listen(port, &port6, &err);
 		if (err)
 			goto close_ipv4;
 	}
@@ -276,7 +276,7 @@ static int udp_open_sockets(struct udp_port *port, struct netlink_ext_ack *extac
 #if IS_ENABLED(CONFIG_IPV6)
 close_ipv4:
 	port->sk6 = NULL;
-	udp_close_sockets(port);
+	port_close_sockets(port);
 #endif
 say_why:
 	if (err == -EADDRINUSE)
@@ -290,7 +290,7 @@ say_why:
 
 /* ---- life ---- */
 
-static void udp_port_free(struct udp_port *port)
+static void port_free(struct udp_port *port)
 {
 	u32 i;
 
@@ -300,25 +300,25 @@ static void udp_port_free(struct udp_port *port)
 	kfree(port);
 }
 
-static void udp_port_close(struct rmem_port *port)
+static void port_close(struct rmem_port *port)
 {
 	struct udp_port *mine = udp_port_of(port);
 	const struct udp_port_gate *gate;
 
 	RCU_INIT_POINTER(udp_port_now, NULL);
-	udp_close_sockets(mine);
+	port_close_sockets(mine);
 	udp_outbox_close(mine);
 	rcu_read_lock();
 	gate = rcu_dereference(udp_port_gate);
 	if (gate)
 		gate->close();
 	rcu_read_unlock();
-	udp_port_free(mine);
+	port_free(mine);
 }
 
-static struct rmem_port *udp_port_open(struct node_host *node,
-				       const struct rmem_port_config *config,
-				       struct netlink_ext_ack *extack)
+static struct rmem_port *port_open(struct node_host *node,
+				   const struct rmem_port_config *config,
+				   struct netlink_ext_ack *extack)
 {
 	struct udp_port *port = kzalloc(sizeof(*port), GFP_KERNEL);
 	int err;
@@ -335,17 +335,17 @@ static struct rmem_port *udp_port_open(struct node_host *node,
 	port->slots = config->slots;
 	if (udp_outbox_open(port))
 		goto free_port;
-	err = udp_open_sockets(port, extack);
+	err = port_open_sockets(port, extack);
 	if (!err) {
 		rcu_assign_pointer(udp_port_now, port);
 		return &port->port;
 	}
 	udp_outbox_close(port);
-	udp_port_free(port);
+	port_free(port);
 	return ERR_PTR(err);
 
 free_port:
-	udp_port_free(port);
+	port_free(port);
 no_memory:
 	NL_SET_ERR_MSG_MOD(extack, "no memory for the sessions' routes; lower SESSIONS_MAX");
 	return ERR_PTR(-ENOMEM);
@@ -354,10 +354,10 @@ no_memory:
 const struct rmem_port_ops rmem_udp_port_ops = {
 	.name = "udp",
 	.owner = THIS_MODULE,
-	.open = udp_port_open,
-	.close = udp_port_close,
-	.answer = udp_answer,
-	.answered = udp_answered,
-	.flush = udp_flush_answers,
-	.reply = udp_reply,
+	.open = port_open,
+	.close = port_close,
+	.answer = port_answer,
+	.answered = port_answered,
+	.flush = port_flush_answers,
+	.reply = port_reply,
 };

@@ -21,7 +21,7 @@
 
 #include "rmem/transport/udp/port.h"
 
-static __be32 ipv4_of(const u8 mapped[16])
+static __be32 route_ipv4_of(const u8 mapped[16])
 {
 	__be32 addr;
 
@@ -29,11 +29,12 @@ static __be32 ipv4_of(const u8 mapped[16])
 	return addr;
 }
 
-static struct dst_entry *look_up_ipv4(struct udp_port *port, const struct rmem_port_path *path)
+static struct dst_entry *route_look_up_ipv4(struct udp_port *port,
+					    const struct rmem_port_path *path)
 {
 	struct flowi4 flow = {
-		.daddr = ipv4_of(path->peer.addr),
-		.saddr = ipv4_of(udp_way_of(path)->local.s6_addr),
+		.daddr = route_ipv4_of(path->peer.addr),
+		.saddr = route_ipv4_of(udp_way_of(path)->local.s6_addr),
 		.fl4_dport = htons(path->peer.port),
 		.fl4_sport = port->number,
 		.flowi4_proto = IPPROTO_UDP,
@@ -45,8 +46,8 @@ static struct dst_entry *look_up_ipv4(struct udp_port *port, const struct rmem_p
 	return IS_ERR(route) ? NULL : &route->dst;
 }
 
-static struct dst_entry *look_up_ipv6(struct udp_port *port, const struct rmem_port_path *path,
-				      u32 *cookie)
+static struct dst_entry *route_look_up_ipv6(struct udp_port *port,
+					    const struct rmem_port_path *path, u32 *cookie)
 {
 #if IS_ENABLED(CONFIG_IPV6)
 	struct flowi6 flow = {
@@ -88,8 +89,8 @@ struct dst_entry *udp_route_get(struct udp_port *port, struct udp_route *route,
 
 	udp_route_forget(route);
 	route->cookie = 0;
-	route->dst = udp_way_of(path)->ipv4 ? look_up_ipv4(port, path)
-					    : look_up_ipv6(port, path, &route->cookie);
+	route->dst = udp_way_of(path)->ipv4 ? route_look_up_ipv4(port, path)
+					    : route_look_up_ipv6(port, path, &route->cookie);
 	if (!route->dst)
 		rmem_port_count(RMEM_PORT_NO_ROUTE);
 	route->path = *path;
@@ -105,8 +106,8 @@ void udp_route_forget(struct udp_route *route)
 
 /* ---- transmission ---- */
 
-static void push_udp(const struct udp_port *port, const struct rmem_port_path *path,
-		     struct sk_buff *skb)
+static void route_push_udp(const struct udp_port *port, const struct rmem_port_path *path,
+			   struct sk_buff *skb)
 {
 	struct udphdr *udp = skb_push(skb, sizeof(*udp));
 
@@ -141,14 +142,14 @@ static int route_out(struct udp_port *port, const struct rmem_port_path *path, s
 }
 
 /* A packet that the path's MTU turns out to be too small for is fragmented, not lost. */
-static int send_ipv4(struct udp_port *port, struct dst_entry *dst,
-		     const struct rmem_port_path *path, bool check, struct sk_buff *skb)
+static int route_send_ipv4(struct udp_port *port, struct dst_entry *dst,
+			   const struct rmem_port_path *path, bool check, struct sk_buff *skb)
 {
-	__be32 source = ipv4_of(udp_way_of(path)->local.s6_addr);
-	__be32 dest = ipv4_of(path->peer.addr);
+	__be32 source = route_ipv4_of(udp_way_of(path)->local.s6_addr);
+	__be32 dest = route_ipv4_of(path->peer.addr);
 	struct iphdr *ip;
 
-	push_udp(port, path, skb);
+	route_push_udp(port, path, skb);
 	udp_set_csum(!check, skb, source, dest, skb->len);
 
 	ip = skb_push(skb, sizeof(*ip));
@@ -171,15 +172,15 @@ static int send_ipv4(struct udp_port *port, struct dst_entry *dst,
 }
 
 /* The UDP checksum is there at every level: without it, IPv6 protects no address. */
-static int send_ipv6(struct udp_port *port, struct dst_entry *dst,
-		     const struct rmem_port_path *path, struct sk_buff *skb)
+static int route_send_ipv6(struct udp_port *port, struct dst_entry *dst,
+			   const struct rmem_port_path *path, struct sk_buff *skb)
 {
 #if IS_ENABLED(CONFIG_IPV6)
 	struct ipv6hdr *ip;
 	struct in6_addr dest;
 
 	memcpy(&dest, path->peer.addr, sizeof(dest));
-	push_udp(port, path, skb);
+	route_push_udp(port, path, skb);
 	udp6_set_csum(false, skb, &udp_way_of(path)->local, &dest, skb->len);
 
 	ip = skb_push(skb, sizeof(*ip));
@@ -212,9 +213,9 @@ void udp_route_send(struct udp_port *port, struct dst_entry *dst,
 		}
 		skb_dst_set_noref(skb, dst);
 		if (udp_way_of(path)->ipv4)
-			err = send_ipv4(port, dst, path, check, skb);
+			err = route_send_ipv4(port, dst, path, check, skb);
 		else
-			err = send_ipv6(port, dst, path, skb);
+			err = route_send_ipv6(port, dst, path, skb);
 		rmem_port_count(net_xmit_eval(err) ? RMEM_PORT_XMIT : RMEM_PORT_ANSWERS);
 	}
 }
