@@ -178,12 +178,13 @@ static void thread_shuffle(struct list_head *list)
 	list_splice(&shuffled, list);
 }
 
-/* The next transaction, into `running`. Caller holds the lock. */
+/* The next transaction, into `running`. */
 static void thread_begin(struct softdma_channel *channel, struct thread_transaction *ta)
 {
 	struct softdma_desc *desc, *end = NULL;
 	LIST_HEAD(rest);
 
+	lockdep_assert_held(&channel->lock);
 	desc = list_first_entry(&channel->issued, struct softdma_desc, link);
 	ta->generation = channel->generation;
 	ta->clock_ns = max(desc->issued_ns, channel->free_ns) +

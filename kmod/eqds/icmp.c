@@ -34,7 +34,7 @@ static bool icmp_is_under_way(const struct eqds_sender *s, const struct eqds_hea
 	       head->cookie == s->cookie && head->seq - s->una <= s->next - s->una;
 }
 
-/* The tunnel that sent the quoted packet; NULL: none. Lock. */
+/* The tunnel that sent the quoted packet; NULL: none. */
 static struct eqds_tx *icmp_tunnel(struct eqds_dev *ed, const struct sk_buff *skb, bool v6)
 {
 	const u32 at = skb_transport_offset(skb) + sizeof(struct udphdr);
@@ -45,6 +45,7 @@ static struct eqds_tx *icmp_tunnel(struct eqds_dev *ed, const struct sk_buff *sk
 	struct in6_addr peer;
 	struct eqds_tx *tx;
 
+	lockdep_assert_held(&ed->lock);
 	if (!ed->up || !header ||
 	    eqds_wire_parse(&eqds_profile_extended, header, bytes, &head) != EQDS_WIRE_GOOD ||
 	    head.control || head.tagged != !!ed->tag_bytes)

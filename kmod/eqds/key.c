@@ -117,7 +117,7 @@ static u32 *key_generation(struct eqds_dev *ed, const struct in6_addr *peer)
 	return &ed->generation[__ipv6_addr_jhash(peer, ed->hash_seed) % EQDS_GENERATIONS];
 }
 
-/* Proves that a peer's packet is new, or without a key that the peer is at its address. Lock. */
+/* Proves that a peer's packet is new, or without a key that the peer is at its address. */
 u64 eqds_key_cookie(struct eqds_dev *ed, const struct in6_addr *peer)
 {
 	struct {
@@ -125,14 +125,16 @@ u64 eqds_key_cookie(struct eqds_dev *ed, const struct in6_addr *peer)
 		u64 generation;
 	} name = {.peer = *peer};
 
+	lockdep_assert_held(&ed->lock);
 	if (ed->tag_bytes)
 		name.generation = 1ULL + *key_generation(ed, peer);
 	return eqds_cookie(&ed->cookie_key, &name, sizeof(name));
 }
 
-/* A tunnel from the peer has ended: its cookie is not the current one any more. Lock. */
+/* A tunnel from the peer has ended: its cookie is not the current one any more. */
 void eqds_key_cookie_used(struct eqds_dev *ed, const struct in6_addr *peer)
 {
+	lockdep_assert_held(&ed->lock);
 	++*key_generation(ed, peer);
 }
 

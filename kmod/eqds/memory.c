@@ -26,11 +26,11 @@
 
 static struct kmem_cache *memory_nodes;
 
-/* Lock. */
 static struct eqds_node *memory_node_get(struct eqds_dev *ed, gfp_t gfp)
 {
 	struct eqds_node *node = ed->spares;
 
+	lockdep_assert_held(&ed->lock);
 	if (!node)
 		return kmem_cache_alloc(memory_nodes, gfp);
 	ed->spares = node->spare;
@@ -38,9 +38,9 @@ static struct eqds_node *memory_node_get(struct eqds_dev *ed, gfp_t gfp)
 	return node;
 }
 
-/* Lock. */
 static void memory_node_put(struct eqds_dev *ed, struct eqds_node *node)
 {
+	lockdep_assert_held(&ed->lock);
 	if (ed->spare_count >= MEMORY_SPARES_MAX) {
 		kmem_cache_free(memory_nodes, node);
 		return;
@@ -52,13 +52,14 @@ static void memory_node_put(struct eqds_dev *ed, struct eqds_node *node)
 
 /*
  * The core's node of a packet, which counts from now on. segments: 1, or those of a whole packet.
- * NULL: no memory. Lock.
+ * NULL: no memory.
  */
 struct eqds_node *eqds_node_get(struct eqds_dev *ed, struct sk_buff *skb, u16 segments)
 {
 	const gfp_t gfp = GFP_ATOMIC | __GFP_NOWARN;
 	struct eqds_node *node;
 
+	lockdep_assert_held(&ed->lock);
 	if (segments > 1)
 		node = kmalloc(sizeof(*node) + (segments - 1) * sizeof(node->core), gfp);
 	else
@@ -73,11 +74,12 @@ struct eqds_node *eqds_node_get(struct eqds_dev *ed, struct sk_buff *skb, u16 se
 	return node;
 }
 
-/* Returns the packet, which is the caller's again. Lock. */
+/* Returns the packet, which is the caller's again. */
 struct sk_buff *eqds_node_put(struct eqds_dev *ed, struct eqds_node *node)
 {
 	struct sk_buff *skb = node->skb;
 
+	lockdep_assert_held(&ed->lock);
 	ed->held_bytes -= node->held_bytes;
 	if (node->segments > 1)
 		kfree(node);

@@ -268,7 +268,7 @@ int eqds_native_kick(struct eqds_native *native)
 
 /*
  * The next piece of fill, if it has room for bytes; false: there is none, or it is too small. The
- * kernel leaves such a piece for smaller packets. Lock.
+ * kernel leaves such a piece for smaller packets.
  */
 static bool native_take_fill(struct eqds_native *native, u32 bytes, u64 *at)
 {
@@ -277,6 +277,7 @@ static bool native_take_fill(struct eqds_native *native, u32 bytes, u64 *at)
 	struct eqds_native_fill fill;
 	bool good;
 
+	lockdep_assert_held(&native->lock);
 	for (n = min(n, NATIVE_SKIPPED_MAX); n; n--) {
 		fill = native->fill[native->fill_consumed & (native->entries - 1)];
 		barrier();

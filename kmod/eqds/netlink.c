@@ -75,10 +75,10 @@ static u16 netlink_class(const struct eqds_tunnel *tunnel)
 	return container_of(tunnel, struct eqds_rx, tunnel)->core.id;
 }
 
-/* Lock. */
 static int netlink_put(struct sk_buff *msg, struct netlink_callback *cb, const struct eqds_dev *ed,
 		       const struct eqds_tunnel *tunnel)
 {
+	lockdep_assert_held(&ed->lock);
 	void *head = genlmsg_put(msg, NETLINK_CB(cb->skb).portid, cb->nlh->nlmsg_seq,
 				 &netlink_family, NLM_F_MULTI, EQDS_CMD_TUNNELS);
 	int err;

@@ -49,13 +49,14 @@ static void pull_arm(struct eqds_dev *ed, u64 after_ns)
 	hrtimer_start(&ed->pull_timer, ns_to_ktime(deadline_ns), HRTIMER_MODE_ABS_PINNED_SOFT);
 }
 
-/* Send the pulls that are due, and wait for the next one. Lock. */
+/* Send the pulls that are due, and wait for the next one. */
 void eqds_pull_run(struct eqds_dev *ed, u64 now_ns, struct eqds_work *work)
 {
 	struct eqds_receiver *r;
 	struct eqds_head head;
 	u32 sent = 0;
 
+	lockdep_assert_held(&ed->lock);
 	for (u32 n = 0; n < PULL_BURST_MAX && eqds_asl_deadline_ns(&ed->asl) <= now_ns; n++) {
 		r = eqds_asl_next(&ed->asl, now_ns, &head);
 		if (!r)

@@ -136,10 +136,11 @@ static void recv_chain(struct eqds_dev *ed, struct eqds_packet *packet, struct s
 	}
 }
 
-/* Do what the core says after an event of a receiver; frees rx if the core has closed it. Lock. */
+/* Do what the core says after an event of a receiver; frees rx if the core has closed it. */
 void eqds_recv_settle(struct eqds_dev *ed, struct eqds_rx *rx, const struct eqds_out *out,
 		      struct eqds_work *work)
 {
+	lockdep_assert_held(&ed->lock);
 	recv_chain(ed, out->deliver, &work->deliver);
 	recv_chain(ed, out->free, &work->free);
 	if (out->send)
@@ -155,13 +156,13 @@ void eqds_recv_settle(struct eqds_dev *ed, struct eqds_rx *rx, const struct eqds
 		eqds_tunnel_due(ed, &rx->tunnel, eqds_receiver_deadline_ns(&rx->core));
 }
 
-/* Lock. */
 static void recv_control(struct eqds_dev *ed, u64 now_ns, const struct in6_addr *peer,
 			 const struct eqds_head *head, struct eqds_work *work)
 {
 	struct eqds_tx *tx = eqds_tunnel_tx(ed, peer, head->sender);
 	struct eqds_out out;
 
+	lockdep_assert_held(&ed->lock);
 	ed->stats.rx_control++;
 	if (!tx) {
 		ed->stats.sender[EQDS_NO_TUNNEL]++;
@@ -172,7 +173,7 @@ static void recv_control(struct eqds_dev *ed, u64 now_ns, const struct in6_addr 
 	eqds_xmit_settle(ed, tx, &out, work);
 }
 
-/* The tunnel of a data packet. NULL: it has none and gets none; the peer is told why. Lock. */
+/* The tunnel of a data packet. NULL: it has none and gets none; the peer is told why. */
 static struct eqds_rx *recv_tunnel(struct eqds_dev *ed, const struct eqds_cb *cb,
 				   const struct eqds_head *head, struct eqds_work *work)
 {
@@ -181,6 +182,7 @@ static struct eqds_rx *recv_tunnel(struct eqds_dev *ed, const struct eqds_cb *cb
 	struct eqds_out out;
 	u64 cookie;
 
+	lockdep_assert_held(&ed->lock);
 	/* To end the tunnel that is there, a peer has to show that it isn't somebody else. */
 	if (rx && !eqds_receiver_restarts(&rx->core, head))
 		return rx;
@@ -212,7 +214,7 @@ static struct eqds_rx *recv_tunnel(struct eqds_dev *ed, const struct eqds_cb *cb
 /*
  * node: NULL, or what holds the payload. Returns whether the core has taken it: a packet that would
  * only wait for others, while the device holds as many as it may, is taken for a trimmed one, so
- * that its sender sends it again. Lock.
+ * that its sender sends it again.
  */
 static bool recv_data(struct eqds_dev *ed, u64 now_ns, const struct eqds_cb *cb,
 		      struct eqds_head *head, u32 bytes, struct eqds_node *node,
@@ -221,6 +223,7 @@ static bool recv_data(struct eqds_dev *ed, u64 now_ns, const struct eqds_cb *cb,
 	struct eqds_rx *rx = recv_tunnel(ed, cb, head, work);
 	struct eqds_out out;
 
+	lockdep_assert_held(&ed->lock);
 	if (!rx)
 		return false;
 	if (node && eqds_memory_is_full(ed) && head->seq != rx->core.expected) {
@@ -269,7 +272,7 @@ static bool recv_parse(struct sk_buff *skb, struct in6_addr *peer, u32 *bytes,
 	return true;
 }
 
-/* Returns whether the core has taken the datagram. Lock. */
+/* Returns whether the core has taken the datagram. */
 static bool recv_datagram(struct eqds_dev *ed, u64 now_ns, struct sk_buff *skb,
 			  struct eqds_work *work)
 {
@@ -279,6 +282,7 @@ static bool recv_datagram(struct eqds_dev *ed, u64 now_ns, struct sk_buff *skb,
 	bool train;
 	u32 bytes;
 
+	lockdep_assert_held(&ed->lock);
 	if (!recv_parse(skb, &peer, &bytes, &head)) {
 		ed->stats.rx_drop_wire++;
 		return false;

@@ -2,7 +2,7 @@
 /* Replies wait for the end of a batch of packets: core/eqds/reply.h. */
 #include "eqds/device.h"
 
-/* Lock. The caller calls eqds_reply_flush() before the unlock. */
+/* The caller calls eqds_reply_flush() before the unlock. */
 void eqds_reply(struct eqds_dev *ed, struct eqds_rx *rx, const struct eqds_head *head,
 		struct eqds_work *work)
 {
@@ -10,6 +10,7 @@ void eqds_reply(struct eqds_dev *ed, struct eqds_rx *rx, const struct eqds_head 
 	struct eqds_head leaves[EQDS_REPLY_LEAVES];
 	const u32 count = eqds_reply_add(&rx->reply, head, leaves);
 
+	lockdep_assert_held(&ed->lock);
 	for (u32 i = 0; i < count; i++)
 		eqds_xmit_head(ed, &rx->tunnel.peer, &rx->tunnel.local, &leaves[i], work);
 	if (!rx->reply.waits)
@@ -20,11 +21,11 @@ void eqds_reply(struct eqds_dev *ed, struct eqds_rx *rx, const struct eqds_head 
 		ed->stats.rx_replies_merged++;
 }
 
-/* Lock. */
 void eqds_reply_flush(struct eqds_dev *ed, struct eqds_work *work)
 {
 	struct eqds_rx *rx, *next;
 
+	lockdep_assert_held(&ed->lock);
 	list_for_each_entry_safe(rx, next, &ed->replies, replying) {
 		list_del_init(&rx->replying);
 		rx->reply.waits = false;

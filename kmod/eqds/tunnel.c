@@ -89,11 +89,12 @@ static void tunnel_arm(struct eqds_dev *ed)
 	hrtimer_start(&ed->due_timer, first->expires, HRTIMER_MODE_ABS_SOFT);
 }
 
-/* The deadline of tunnel is now deadline_ns. Lock. */
+/* The deadline of tunnel is now deadline_ns. */
 void eqds_tunnel_due(struct eqds_dev *ed, struct eqds_tunnel *tunnel, u64 deadline_ns)
 {
 	bool listed = !RB_EMPTY_NODE(&tunnel->due.node);
 
+	lockdep_assert_held(&ed->lock);
 	if (deadline_ns == EQDS_NEVER || (listed && (u64)tunnel->due.expires <= deadline_ns))
 		return;
 	if (listed)
@@ -131,9 +132,10 @@ struct eqds_tx *eqds_tunnel_tx(struct eqds_dev *ed, const struct in6_addr *peer,
 	return NULL;
 }
 
-/* The core has closed it, so it holds no packet. Lock. */
+/* The core has closed it, so it holds no packet. */
 static void tunnel_tx_free(struct eqds_dev *ed, struct eqds_tx *tx)
 {
+	lockdep_assert_held(&ed->lock);
 	eqds_drr_remove(&tx->core);
 	tunnel_unlink(ed, &tx->tunnel);
 	kfree(tx);
@@ -149,11 +151,12 @@ static void tunnel_tx_close(struct eqds_dev *ed, struct eqds_tx *tx, struct eqds
 	tunnel_tx_free(ed, tx);
 }
 
-/* The peer can't be reached: the tunnel ends, and senders of its packets are told. Lock. */
+/* The peer can't be reached: the tunnel ends, and senders of its packets are told. */
 void eqds_tunnel_tx_lose(struct eqds_dev *ed, struct eqds_tx *tx, struct eqds_work *work)
 {
 	struct eqds_work end;
 
+	lockdep_assert_held(&ed->lock);
 	eqds_work_init(&end);
 	tunnel_tx_close(ed, tx, &end);
 	skb_queue_splice_tail(&end.emit, &work->emit);
@@ -175,13 +178,14 @@ static bool tunnel_tx_room(struct eqds_dev *ed, struct eqds_work *work)
 	return true;
 }
 
-/* The tunnel of a class to peer, made if there is none. NULL: no memory, or at the cap. Lock. */
+/* The tunnel of a class to peer, made if there is none. NULL: no memory, or at the cap. */
 struct eqds_tx *eqds_tunnel_tx_get(struct eqds_dev *ed, const struct in6_addr *peer, u8 kind,
 				   struct eqds_work *work)
 {
 	struct eqds_tx *tx = eqds_tunnel_tx(ed, peer, kind);
 	u64 seed;
 
+	lockdep_assert_held(&ed->lock);
 	if (tx) {
 		list_move_tail(&tx->tunnel.lru, &ed->tx.lru);
 		return tx;
@@ -250,9 +254,10 @@ struct eqds_rx *eqds_tunnel_rx(struct eqds_dev *ed, const struct eqds_cb *cb, u1
 	return NULL;
 }
 
-/* The core has closed it, so it holds no packet and is in no list of the core's. Lock. */
+/* The core has closed it, so it holds no packet and is in no list of the core's. */
 void eqds_tunnel_rx_free(struct eqds_dev *ed, struct eqds_rx *rx)
 {
+	lockdep_assert_held(&ed->lock);
 	list_del(&rx->replying);
 	eqds_key_cookie_used(ed, &rx->tunnel.peer);
 	tunnel_unlink(ed, &rx->tunnel);
@@ -319,12 +324,13 @@ static void tunnel_expire(struct eqds_dev *ed, struct eqds_tunnel *tunnel, u64 n
 		tunnel_rx_close(ed, rx, work);
 }
 
-/* Arm the timer anew if it is about to fire for tunnels whose deadlines have moved on. Lock. */
+/* Arm the timer anew if it is about to fire for tunnels whose deadlines have moved on. */
 void eqds_tunnel_postpone(struct eqds_dev *ed, u64 now_ns)
 {
 	const u64 soon_ns = now_ns + TUNNEL_SOON_NS;
 	struct timerqueue_node *first = timerqueue_getnext(&ed->due);
 
+	lockdep_assert_held(&ed->lock);
 	if (!ed->up || ed->due_ns > soon_ns)
 		return;
 	for (u32 n = 0; n < TUNNEL_POSTPONE_MAX && first && (u64)first->expires <= soon_ns; n++) {
@@ -387,7 +393,7 @@ void eqds_tunnel_close_all(struct eqds_dev *ed, struct eqds_work *work)
 
 /*
  * Memory is short: ends tunnels that hold nothing, and were not used since before_ns. Looks at so
- * many of them, in the order of use, and returns how many went. Lock.
+ * many of them, in the order of use, and returns how many went.
  */
 u32 eqds_tunnel_shrink(struct eqds_dev *ed, u64 before_ns, u32 looks, struct eqds_work *work)
 {
@@ -395,6 +401,7 @@ u32 eqds_tunnel_shrink(struct eqds_dev *ed, u64 before_ns, u32 looks, struct eqd
 	struct eqds_rx *rx, *next_rx;
 	const u32 was = ed->tx.count + ed->rx.count;
 
+	lockdep_assert_held(&ed->lock);
 	list_for_each_entry_safe(tx, next_tx, &ed->tx.lru, tunnel.lru) {
 		if (!looks--)
 			goto done;

@@ -36,7 +36,7 @@ static __be16 xmit_port(u32 path)
 	return htons(EQDS_PATH_PORT | (path & (EQDS_PATHS - 1)));
 }
 
-/* A header without payload: control, RTS or FIN. local: its source, or any. Lock. */
+/* A header without payload: control, RTS or FIN. local: its source, or any. */
 void eqds_xmit_head(struct eqds_dev *ed, const struct in6_addr *peer, const struct in6_addr *local,
 		    const struct eqds_head *head, struct eqds_work *work)
 {
@@ -45,6 +45,7 @@ void eqds_xmit_head(struct eqds_dev *ed, const struct in6_addr *peer, const stru
 	struct sk_buff *skb;
 	struct eqds_cb *cb;
 
+	lockdep_assert_held(&ed->lock);
 	sent.tagged = ed->tag_bytes;
 	bytes = eqds_wire_bytes(ed->config.profile, &sent);
 	skb = alloc_skb(headroom + bytes, GFP_ATOMIC | __GFP_NOWARN);
@@ -133,7 +134,7 @@ no_memory:
 	ed->stats.tx_drop_memory++;
 }
 
-/* Send what has credit. Lock. */
+/* Send what has credit. */
 void eqds_xmit_ready(struct eqds_dev *ed, u64 now_ns, struct eqds_work *work)
 {
 	struct eqds_packet *packet;
@@ -141,6 +142,7 @@ void eqds_xmit_ready(struct eqds_dev *ed, u64 now_ns, struct eqds_work *work)
 	struct eqds_head head;
 	struct eqds_tx *tx;
 
+	lockdep_assert_held(&ed->lock);
 	while ((packet = eqds_drr_send(&ed->drr, now_ns, &head, &from))) {
 		tx = container_of(from, struct eqds_tx, core);
 		head.tagged = ed->tag_bytes;
@@ -149,12 +151,13 @@ void eqds_xmit_ready(struct eqds_dev *ed, u64 now_ns, struct eqds_work *work)
 	}
 }
 
-/* Do what the core says after an event of a sender. Lock. */
+/* Do what the core says after an event of a sender. */
 void eqds_xmit_settle(struct eqds_dev *ed, struct eqds_tx *tx, const struct eqds_out *out,
 		      struct eqds_work *work)
 {
 	struct eqds_packet *packet = out->free;
 
+	lockdep_assert_held(&ed->lock);
 	while (packet) {
 		struct eqds_node *node = xmit_node(packet);
 
@@ -220,7 +223,7 @@ bool eqds_xmit_peer_is_good(const struct in6_addr *peer)
 	return !ipv4_is_multicast(v4) && !ipv4_is_lbcast(v4) && !ipv4_is_zeronet(v4);
 }
 
-/* Returns the counter of the reason it is dropped for; NULL: the tunnel has it. Lock. */
+/* Returns the counter of the reason it is dropped for; NULL: the tunnel has it. */
 static u64 *xmit_enqueue(struct eqds_dev *ed, u64 now_ns, struct eqds_tx *tx,
 			 struct eqds_node *node, struct eqds_work *work)
 {
@@ -230,6 +233,7 @@ static u64 *xmit_enqueue(struct eqds_dev *ed, u64 now_ns, struct eqds_tx *tx,
 	struct eqds_class_verdict verdict;
 	struct eqds_out out;
 
+	lockdep_assert_held(&ed->lock);
 	/* The device may have got a key since the packet was found to stay whole. */
 	if (each_bytes > ed->config.mtu_bytes || (whole && ed->tag_bytes))
 		return &ed->stats.tx_drop_size;
@@ -262,7 +266,7 @@ static u8 xmit_next_proto(const struct sk_buff *skb)
 	return skb->protocol == htons(ETH_P_IPV6) ? EQDS_PROTO_IPV6 : EQDS_PROTO_IPV4;
 }
 
-/* A list of packets, or a whole one, to one peer. Returns the bytes that the tunnel took. Lock. */
+/* A list of packets, or a whole one, to one peer. Returns the bytes that the tunnel took. */
 static u64 xmit_list(struct eqds_dev *ed, const struct in6_addr *peer, u8 kind,
 		     struct sk_buff *list, bool whole, struct eqds_work *work, u32 *packets)
 {
@@ -271,6 +275,7 @@ static u64 xmit_list(struct eqds_dev *ed, const struct in6_addr *peer, u8 kind,
 	struct sk_buff *skb, *next;
 	u64 *why, bytes = 0;
 
+	lockdep_assert_held(&ed->lock);
 	trace_eqds_turn(ed, EQDS_TURN_XMIT, now_ns);
 	if (ed->up)
 		tx = eqds_tunnel_tx_get(ed, peer, kind, work);

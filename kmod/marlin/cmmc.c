@@ -42,9 +42,10 @@ static struct marlin_cmmc *cmmc_of(struct marlin_peer *peer)
 	return smp_load_acquire(&peer->cmmc); /* pairs with cmmc_add() */
 }
 
-/* The peer at a port, or an error. Caller holds cmmc_gate. */
+/* The peer at a port, or an error. */
 static struct marlin_cmmc *cmmc_peer(u32 port)
 {
+	lockdep_assert_held(&cmmc_gate);
 	if (!cmmc_device)
 		return ERR_PTR(-ENODEV);
 	if (!cmmc_device->copies)
@@ -179,12 +180,13 @@ static void cmmc_handle_make(struct cmmc_handle *handle, const struct cmmc_grant
 	memcpy(handle, &out, sizeof(out));
 }
 
-/* Gives a grant to the peer, and to the file. Caller holds the device. */
+/* Gives a grant to the peer, and to the file. */
 static int cmmc_grant_give(struct cmmc_file *file, struct marlin_cmmc *cmmc,
 			   struct cmmc_grant *grant, struct cmmc_handle *handle)
 {
 	int place = 0, err = -ENOSPC;
 
+	lockdep_assert_held(&cmmc_gate);
 	if (mutex_lock_killable(&file->lock))
 		return -EINTR;
 	while (place < CMMC_GRANTS_MAX && file->grants[place])

@@ -168,9 +168,10 @@ static void copy_import_put(struct cmmc_import *import)
 		kvfree(import);
 }
 
-/* Drops all page lists. Caller holds import_lock. */
+/* Drops all page lists. */
 static void copy_imports_drop(struct marlin_cmmc *cmmc)
 {
+	lockdep_assert_held(&cmmc->import_lock);
 	for (u32 i = 0; i < MARLIN_GRANTS; i++) {
 		copy_import_put(cmmc->imports[i]);
 		cmmc->imports[i] = NULL;
@@ -213,7 +214,7 @@ static int copy_read_lists(struct copy_state *state, void *context)
 	return 0;
 }
 
-/* Reads a grant's page list and keeps it. Caller holds import_lock. */
+/* Reads a grant's page list and keeps it. */
 static int copy_import_load(struct copy_state *state, const struct marlin_grant *entry)
 {
 	struct marlin_cmmc *cmmc = state->cmmc;
@@ -221,6 +222,7 @@ static int copy_import_load(struct copy_state *state, const struct marlin_grant 
 	struct cmmc_import *import, **at = &cmmc->imports[state->index];
 	int err;
 
+	lockdep_assert_held(&cmmc->import_lock);
 	import = kvmalloc(struct_size(import, pages, count), GFP_KERNEL_ACCOUNT);
 	if (!import)
 		return -ENOMEM;
@@ -655,7 +657,7 @@ struct copy_number {
 	u64 number;
 };
 
-/* By announced steps' rules; context: the number. Caller holds bell_lock. */
+/* By announced steps' rules; context: the number. */
 static int copy_ring(struct copy_state *state, void *context)
 {
 	const struct copy_number *ring = context;
@@ -663,6 +665,7 @@ static int copy_ring(struct copy_state *state, void *context)
 	struct marlin_bell *bell;
 	u32 rung, held;
 
+	lockdep_assert_held(&cmmc->bell_lock);
 	if (!IS_ALIGNED(ring->bell, MARLIN_LINE_BYTES) ||
 	    ring->bell > cmmc->ram_bytes - sizeof(*bell))
 		return -EREMOTEIO;

@@ -197,13 +197,14 @@ static bool grant_is_shown(const struct marlin_cmmc *cmmc, const struct cmmc_gra
 
 /*
  * A user has no more of the grants to a peer than are left for others: n greedy users get
- * 1 / (n + 1) of them each, and as much is free for one more. Caller holds the lock.
+ * 1 / (n + 1) of them each, and as much is free for one more.
  */
 static bool grant_has_share(const struct marlin_cmmc *cmmc, const struct cmmc_grant *grant)
 {
 	const struct cmmc_grant *other;
 	u32 count = 0;
 
+	lockdep_assert_held(&cmmc->lock);
 	list_for_each_entry(other, &cmmc->grants, link)
 		count += other->pin.user == grant->pin.user;
 	return count < cmmc->core.free_count;

@@ -130,10 +130,11 @@ static void channel_slot_done(void *context, const struct dmaengine_result *resu
 
 /* ---- handing over ---- */
 
-/* A window's address for the engine. Caller holds submit_lock. */
+/* A window's address for the engine. */
 static int channel_window(struct hrdma_channel *channel, const struct hrdma_window *window,
 			  dma_addr_t *address)
 {
+	lockdep_assert_held(&channel->submit_lock);
 	if (!test_bit(window->number, channel->mapped)) {
 		dma_addr_t mapped = dma_map_resource(channel->dev, window->address, window->bytes,
 						     DMA_BIDIRECTIONAL, 0);
@@ -240,11 +241,12 @@ unmap:
 	return PTR_ERR(tx);
 }
 
-/* Returns how many parts the engine has. Caller holds submit_lock. */
+/* Returns how many parts the engine has. */
 static u32 channel_hand_over_all(struct hrdma_channel *channel, struct hrdma_request *request)
 {
 	u32 given = 0;
 
+	lockdep_assert_held(&channel->submit_lock);
 	for (u32 i = 0; i < request->count; i++) {
 		int err = channel_hand_over(channel, request, i);
 

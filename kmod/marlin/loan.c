@@ -84,12 +84,13 @@ EXPORT_SYMBOL_GPL(marlin_loan_has);
 
 /*
  * A node that died in a copy can't say that it ended. While our own interface is down, the link is
- * of no meaning for that (cmmc_peer_is_dead()). Caller holds the lock.
+ * of no meaning for that (cmmc_peer_is_dead()).
  */
 static bool loan_node_is_dead(struct loan_port *loans)
 {
 	struct marlin_peer *peer = loans->peer;
 
+	lockdep_assert_held(&loans->lock);
 	if (!peer || !READ_ONCE(peer->md->open) ||
 	    ntb_link_is_up(peer->md->ntb, NULL, NULL) & BIT_ULL(peer->index)) {
 		loans->down_since = 0;

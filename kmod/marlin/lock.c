@@ -377,9 +377,10 @@ void cmmc_locks_detach(struct marlin_dev *md)
 
 /* ---- calls of programs ---- */
 
-/* Gives up what the locker has: a place in the list, or the lock. Caller holds lock_mutex. */
+/* Gives up what the locker has: a place in the list, or the lock. */
 static void lock_locker_end(struct cmmc_locker *locker, bool abandoned)
 {
+	lockdep_assert_held(&lock_mutex);
 	list_del_init(&locker->link);
 	if (!locker->seat || !locker->holds)
 		return;

@@ -98,14 +98,12 @@ EXPORT_SYMBOL_GPL(marlin_message_peer);
 
 /* ---- out ---- */
 
-/*
- * Room that nobody has reserved. Looks at the credit if less is known than wanted. Caller holds
- * out_lock.
- */
+/* Room that nobody has reserved. Looks at the credit if less is known than wanted. */
 static u32 messages_room(struct marlin_peer *peer, struct marlin_end *end, u32 wanted)
 {
 	enum ring_fault fault;
 
+	lockdep_assert_held(&end->out_lock);
 	if (ring_out_room(&end->out) < end->out_reserved + wanted) {
 		fault = ring_out_learn(&end->out);
 		if (fault) {
@@ -117,9 +115,10 @@ static u32 messages_room(struct marlin_peer *peer, struct marlin_end *end, u32 w
 	return ring_out_room(&end->out) - end->out_reserved;
 }
 
-/* Room of an earlier session is void. Caller holds out_lock. */
+/* Room of an earlier session is void. */
 static void messages_room_check(const struct marlin_end *end, struct marlin_room *room)
 {
+	lockdep_assert_held(&end->out_lock);
 	if (room->session != end->out_session)
 		*room = (struct marlin_room){ .session = end->out_session };
 }
@@ -196,11 +195,12 @@ unlock:
 }
 EXPORT_SYMBOL_GPL(marlin_message_send);
 
-/* True if the waiter's request can be met, or the link has gone. Caller holds out_lock. */
+/* True if the waiter's request can be met, or the link has gone. */
 static bool messages_wait_is_over(struct marlin_peer *peer, struct marlin_end *end)
 {
 	u32 wanted = end->out_wanted;
 
+	lockdep_assert_held(&end->out_lock);
 	return wanted && (!end->out_live || messages_room(peer, end, wanted) >= wanted);
 }
 
@@ -253,12 +253,13 @@ static void messages_wake(struct marlin_peer *peer)
 	}
 }
 
-/* True: a wait for room is over by that. Caller holds out_lock. */
+/* True: a wait for room is over by that. */
 static bool messages_release(struct marlin_peer *peer, struct marlin_end *end,
 			     struct marlin_room *room)
 {
 	bool any;
 
+	lockdep_assert_held(&end->out_lock);
 	messages_room_check(end, room);
 	any = room->records;
 	end->out_reserved -= room->records;
@@ -266,11 +267,12 @@ static bool messages_release(struct marlin_peer *peer, struct marlin_end *end,
 	return any && messages_wait_is_over(peer, end);
 }
 
-/* The peer learns of the records that were posted. Caller holds out_lock. */
+/* The peer learns of the records that were posted. */
 static void messages_signal(struct marlin_peer *peer, enum marlin_end_kind kind)
 {
 	struct marlin_end *end = &peer->ends[kind];
 
+	lockdep_assert_held(&end->out_lock);
 	wmb(); /* the entries, before the pointer */
 	if (kind == MARLIN_CLIENT)
 		ring_out_signal(&end->out, end->pointer);
@@ -319,12 +321,13 @@ EXPORT_SYMBOL_GPL(marlin_message_release);
 
 /* ---- in ---- */
 
-/* The next record, or NULL. The node's tracker tells how many there are. Caller holds in_lock. */
+/* The next record, or NULL. The node's tracker tells how many there are. */
 static const u8 *messages_next(struct marlin_end *end, enum marlin_end_kind kind, u32 *bytes,
 			       enum ring_fault *fault)
 {
 	const u8 *record;
 
+	lockdep_assert_held(&end->in_lock);
 	*fault = RING_OK;
 	if (kind == MARLIN_NODE && !ring_in_waiting(&end->in)) {
 		*fault = ring_in_track(&end->in, end->pointer);

@@ -90,13 +90,14 @@ static bool recv_offload_is_valid(const struct virtio_net_hdr *offload)
 	return false;
 }
 
-/* A copy of the next frame, or NULL. Caller holds in->lock. */
+/* A copy of the next frame, or NULL. */
 static struct sk_buff *recv_frame(struct marlin_queue *queue, struct marlin_in *in, u32 bytes)
 {
 	struct frames_span span = frames_in_span(&in->frames, bytes);
 	struct virtio_net_hdr offload;
 	struct sk_buff *skb;
 
+	lockdep_assert_held(&in->lock);
 	memcpy(&offload, frames_in_offload(&in->frames), sizeof(offload));
 	barrier(); /* the copy is what is checked */
 	skb = recv_alloc(queue, bytes);
@@ -119,11 +120,12 @@ static struct sk_buff *recv_frame(struct marlin_queue *queue, struct marlin_in *
 	return skb;
 }
 
-/* Tells the peer of the room, and rings if the peer waits for it. Caller holds in->lock. */
+/* Tells the peer of the room, and rings if the peer waits for it. */
 static void recv_tell(struct marlin_in *in, bool now)
 {
 	struct marlin_peer *peer = in->peer;
 
+	lockdep_assert_held(&in->lock);
 	if (!frames_in_tell(&in->frames, now))
 		return;
 	in->stats.tells++;

@@ -71,11 +71,12 @@ static void xmit_count_drop(struct marlin_dev *md, enum marlin_drop why)
 
 /* ---- room ---- */
 
-/* Looks at the tail if the room known doesn't do. Caller holds out->lock. */
+/* Looks at the tail if the room known doesn't do. */
 static bool xmit_has_room(struct marlin_out *out, u32 bytes)
 {
 	enum frames_fault fault;
 
+	lockdep_assert_held(&out->lock);
 	if (frames_out_fits(&out->frames, bytes))
 		return true;
 	fault = frames_out_learn(&out->frames);
@@ -87,16 +88,18 @@ static bool xmit_has_room(struct marlin_out *out, u32 bytes)
 	return frames_out_fits(&out->frames, bytes);
 }
 
-/* Says to the peer that this end waits for room. Caller holds out->lock. */
+/* Says to the peer that this end waits for room. */
 static void xmit_doze(struct marlin_out *out)
 {
+	lockdep_assert_held(&out->lock);
 	ring_doze(marlin_word(&marlin_peer_window(out->peer, out->number)->writer_sleeps));
 	marlin_flush(out->peer);
 }
 
-/* Stops the ring's queue until there is room for any frame. Caller holds out->lock. */
+/* Stops the ring's queue until there is room for any frame. */
 static void xmit_wait(struct marlin_out *out, struct netdev_queue *queue)
 {
+	lockdep_assert_held(&out->lock);
 	if (xmit_has_room(out, MARLIN_FRAME_BYTES_MAX) || !out->live)
 		return;
 	netif_tx_stop_queue(queue);
@@ -156,9 +159,10 @@ void marlin_xmit_timeout(struct net_device *dev, unsigned int queue)
 
 /* ---- frames ---- */
 
-/* The frame of so many bytes and its offload are written. Caller holds out->lock. */
+/* The frame of so many bytes and its offload are written. */
 static void xmit_post(struct marlin_out *out, u32 bytes)
 {
+	lockdep_assert_held(&out->lock);
 	frames_out_close(&out->frames, bytes);
 	wmb(); /* stores may be combined on the way to the window */
 	frames_out_post(&out->frames, bytes);

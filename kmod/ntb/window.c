@@ -33,12 +33,13 @@ MODULE_PARM_DESC(ram, "offer clients windows that show all RAM of each peer (def
 
 /* ---- memory of inbound windows ---- */
 
-/* The window to serve the current task with. Caller holds nt->lock. */
+/* The window to serve the current task with. */
 static struct ivshmem_window *window_choose(struct ivshmem_ntb *nt, unsigned int *number)
 {
 	struct ivshmem_window *best = NULL;
 	unsigned int i;
 
+	lockdep_assert_held(&nt->lock);
 	for (i = 0; i < nt->peer_count; i++) {
 		struct ivshmem_window *window = &nt->peers[i].in;
 

@@ -132,13 +132,13 @@ static int perf_flight_init(const struct perf_run *run, struct perf_flight *flig
 	return 0;
 }
 
-/* Caller holds perf_lock. */
 static int perf_transactions(const struct perf_run *run, struct perf_flight *flights)
 {
 	unsigned int begun = 0, ended = 0;
 	u64 start = ktime_get_ns();
 	int err = 0;
 
+	lockdep_assert_held(&perf_lock);
 	while (!err && begun < run->count) {
 		struct perf_flight *flight = &flights[begun % run->depth];
 

@@ -34,6 +34,7 @@ static u32 channel_build_row(struct rmem_channel *c, u64 now_ns, struct rmem_bat
 	struct rmem_client_tx tx;
 	u32 sent = 0;
 
+	lockdep_assert_held(&c->lock);
 	rmem_client_set_room(&c->client, room);
 	for (; rmem_client_next(&c->client, now_ns, &tx); sent++) {
 		if (unlikely(!c->path->transport->add(c->path, batch, &tx,
@@ -55,6 +56,7 @@ static u32 channel_build(struct rmem_channel *c, u64 now_ns, struct rmem_batch *
 	const struct rmem_transport_ops *transport = c->path->transport;
 	u32 room, sent, all = 0, left = RMEM_ROW_MAX;
 
+	lockdep_assert_held(&c->lock);
 	if (transport->loans)
 		rmem_client_set_lending(&c->client, transport->loans->lends(c->path));
 	/* A path that went down meanwhile has room: messages are lost there. */
@@ -79,6 +81,7 @@ static void channel_arm(struct rmem_channel *c, u64 after_ns) __must_hold(&c->lo
 {
 	u64 deadline_ns = rmem_client_deadline(&c->client);
 
+	lockdep_assert_held(&c->lock);
 	if (unlikely(deadline_ns && deadline_ns <= after_ns)) {
 		rmem_count(c->device, RMEM_COUNT_TIMER_LATE);
 		deadline_ns = after_ns + CHANNEL_LATE_NS;
@@ -97,6 +100,7 @@ static void channel_arm(struct rmem_channel *c, u64 after_ns) __must_hold(&c->lo
  */
 static void channel_fence(struct rmem_channel *c) __must_hold(&c->lock)
 {
+	lockdep_assert_held(&c->lock);
 	if (c->fences || c->client.state != RMEM_CHANNEL_OPENING)
 		return;
 	c->fences = true;
@@ -105,6 +109,7 @@ static void channel_fence(struct rmem_channel *c) __must_hold(&c->lock)
 
 static void channel_unfence(struct rmem_channel *c) __must_hold(&c->lock)
 {
+	lockdep_assert_held(&c->lock);
 	if (!c->fences)
 		return;
 	c->fences = false;
@@ -116,6 +121,7 @@ static void channel_note_state(struct rmem_channel *c, enum rmem_client_state be
 {
 	enum rmem_client_state state = c->client.state;
 
+	lockdep_assert_held(&c->lock);
 	if (likely(state == before))
 		return;
 	trace_rmem_channel_state(c, before, state);
@@ -130,6 +136,7 @@ static void channel_note_state(struct rmem_channel *c, enum rmem_client_state be
 static void channel_settle_state(struct rmem_channel *c, u64 now_ns, enum rmem_client_state before,
 				 struct rmem_batch *batch) __must_hold(&c->lock)
 {
+	lockdep_assert_held(&c->lock);
 	channel_build(c, now_ns, batch);
 	channel_arm(c, 0);
 	channel_note_state(c, before);
@@ -145,6 +152,7 @@ static void channel_settle_expired(struct rmem_channel *c, u64 now_ns,
 {
 	u32 sent = channel_build(c, now_ns, batch);
 
+	lockdep_assert_held(&c->lock);
 	channel_arm(c, sent ? 0 : now_ns);
 	channel_note_state(c, before);
 }
@@ -260,6 +268,7 @@ static void channel_kick(struct rmem_channel *c)
 
 static bool channel_may_take(struct rmem_channel *c, const struct rmem_op *op) __must_hold(&c->lock)
 {
+	lockdep_assert_held(&c->lock);
 	if (unlikely(c->stopped))
 		return false;
 	return op->ops == &call_ops ||

@@ -87,6 +87,7 @@ static int chr_ioctl_call(struct chr_op *op, u8 type, u64 addr, u32 bytes, unsig
 static unsigned int chr_ioctl_calls_channel(const struct rmem_chr_file *file)
 	__must_hold(&file->device->calls)
 {
+	lockdep_assert_held(&file->device->calls);
 	return file->device->queues;
 }
 
@@ -135,6 +136,7 @@ static int chr_ioctl_alloc_region(struct chr_op *op, const struct rmem_io_alloc 
 	unsigned int tries = 0;
 	int err;
 
+	lockdep_assert_held(&op->file->device->calls);
 	do {
 		*io = *wanted;
 		err = chr_ioctl_call_alloc(op, io);

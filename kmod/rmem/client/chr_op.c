@@ -348,6 +348,7 @@ static struct chr_op *chr_file_take_back(struct rmem_chr_file *file, struct rmem
 {
 	struct chr_op *op;
 
+	lockdep_assert_held(&file->lock);
 	list_for_each_entry_reverse(op, &file->ops, entry) {
 		if (op->number <= begun && chr_op_is_meant(op, which) &&
 		    rmem_channel_take_back(channel, &op->op))

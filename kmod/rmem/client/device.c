@@ -639,6 +639,7 @@ int rmem_device_renew(struct rmem_device *device)
 	unsigned int i;
 	int err;
 
+	lockdep_assert_held(&device->calls);
 	/* If not gone, its channels stay until device->calls is dropped: chr_remove() takes it. */
 	if (READ_ONCE(device->gone))
 		return -ENODEV;

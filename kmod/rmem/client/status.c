@@ -72,6 +72,7 @@ void rmem_status_live(struct rmem_device *device)
 {
 	u8 state;
 
+	lockdep_assert_held(&rmem_devices_lock);
 	/* Pairs with try_cmpxchg() in status_set(): one of the two sees the other's write. */
 	smp_mb();
 	state = READ_ONCE(device->state);

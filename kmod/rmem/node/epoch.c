@@ -38,11 +38,11 @@ u64 node_epoch_random(void)
 	return boot;
 }
 
-/* node_control. */
 static void epoch_renew(struct node_host *host, const char *why)
 {
 	struct rmem_node_call call;
 
+	lockdep_assert_held(&node_control);
 	rmem_node_reboot(&host->core, 0);
 	mutex_lock(&host->call_lock);
 	rmem_node_reboot(&host->core, node_epoch_random());

@@ -186,7 +186,6 @@ static void host_take_down(struct node_host *host)
 	node_mem_release(&host->mem);
 }
 
-/* node_control. */
 int node_host_start(struct net *net, const struct node_start *start,
 		    struct netlink_ext_ack *extack)
 {
@@ -194,6 +193,7 @@ int node_host_start(struct net *net, const struct node_start *start,
 	struct node_host *host;
 	int err;
 
+	lockdep_assert_held(&node_control);
 	if (node_running) {
 		NL_SET_ERR_MSG_MOD(extack, "the node is started already; stop it first");
 		return -EALREADY;
@@ -226,11 +226,12 @@ put_module:
 	return err;
 }
 
-/* node_control; the node is started. */
+/* The node is started. */
 void node_host_stop(void)
 {
 	struct node_host *host = node_running;
 
+	lockdep_assert_held(&node_control);
 	WRITE_ONCE(node_running, NULL);
 	host_take_down(host);
 	put_net(host->net);

@@ -269,11 +269,12 @@ static int netlink_space_add_doit(struct sk_buff *skb, struct genl_info *info)
 	return netlink_refuse_space(info, error);
 }
 
-/* Ends the space's sessions and frees its regions. Call lock. */
+/* Ends the space's sessions and frees its regions. */
 static void netlink_clear_space(struct node_host *host, u32 space)
 {
 	struct rmem_node_call call;
 
+	lockdep_assert_held(&host->call_lock);
 	if (!rmem_node_call_clear(&host->core, &call, space))
 		return;
 	node_slow_run(host, &call);

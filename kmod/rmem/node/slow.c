@@ -158,9 +158,9 @@ static bool slow_locked_step(struct node_host *host, struct rmem_node_call *call
 	return more;
 }
 
-/* Call lock. */
 static bool slow_is_current(const struct node_host *host, const struct node_job *job)
 {
+	lockdep_assert_held(&host->call_lock);
 	if (rmem_job_is_current(&job->job, &host->core))
 		return true;
 	node_count(NODE_COUNT_DROP_SPACE);
@@ -178,10 +178,11 @@ static void slow_end(struct node_host *host, struct node_job *job)
 		slow_answer_job(host, job, &call->answer, &call->out);
 }
 
-/* False: it has to wait for the end of the call under way. Call lock. */
+/* False: it has to wait for the end of the call under way. */
 static bool slow_run_between(struct node_host *host, struct node_job *job,
 			     const struct rmem_node_call *under_way)
 {
+	lockdep_assert_held(&host->call_lock);
 	if (!slow_is_current(host, job))
 		return true;
 	if (!rmem_node_call_enter(&host->core, under_way, &job->job.call, ktime_get_coarse_ns(),
@@ -210,6 +211,7 @@ static void slow_run_brief(struct node_host *host, const struct rmem_node_call *
 
 void node_slow_run(struct node_host *host, struct rmem_node_call *call)
 {
+	lockdep_assert_held(&host->call_lock);
 	while (!READ_ONCE(host->queue.stopping) && slow_locked_step(host, call)) {
 		cond_resched();
 		if (call->divisible)

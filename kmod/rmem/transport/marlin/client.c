@@ -325,11 +325,12 @@ static DEFINE_SPINLOCK(client_waiting_lock);
 /* Reserved at a time, and a path's turn while others wait: as many as a node tells of at once. */
 #define CLIENT_TURN (MARLIN_REQUESTS / 4)
 
-/* The oldest one at a port, or NULL. Caller holds client_waiting_lock. */
+/* The oldest one at a port, or NULL. */
 static struct client_path *client_oldest(unsigned int port)
 {
 	struct client_path *each;
 
+	lockdep_assert_held(&client_waiting_lock);
 	list_for_each_entry(each, &client_waiting, waiting)
 		if (each->port == port)
 			return each;

@@ -33,6 +33,7 @@ struct udp_outbox {
 
 static void outbox_send(struct udp_outbox *out, struct sk_buff *packets) __must_hold(&out->lock)
 {
+	lockdep_assert_held(&out->lock);
 	if (packets)
 		udp_route_send(out->port, out->route, &out->path, out->integrity == RMEM_LINK,
 			       packets);
@@ -48,6 +49,7 @@ void udp_outbox_flush(struct udp_outbox *out)
 
 static void outbox_drop(struct udp_outbox *out) __must_hold(&out->lock)
 {
+	lockdep_assert_held(&out->lock);
 	kfree_skb_list(udp_answers_take_full(&out->answers));
 	kfree_skb(udp_answers_take_open(&out->answers));
 	dst_release(out->route);
