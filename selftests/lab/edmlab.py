@@ -38,8 +38,8 @@ FIO = "fio --output-format=json --direct=1 --ioengine=libaio --thread --time_bas
 class EdmRack:
     """with EdmRack(machine) as rack: rack.attach(rack.reader, "edm"), rack.beside(...)"""
 
-    def __init__(self, machine, writers=WRITERS, mbits=PORT_MBITS):
-        self.machine, self.count, self.mbits = machine, writers, mbits
+    def __init__(self, machine, writers=WRITERS, mbits=PORT_MBITS, disk_mib=DISK_MIB):
+        self.machine, self.count, self.mbits, self.disk_mib = machine, writers, mbits, disk_mib
         self.racked = Racked(machine, writers + 3, mbits=round(PULL_PART * mbits))
 
     def __enter__(self):
@@ -50,11 +50,10 @@ class EdmRack:
         self.machine.run("modprobe -a sch_tbf")
         for key in (KEY, SPACE_KEY):
             rmem.new_key(self.machine, key)
-        memory_mib = (self.count + 2) * DISK_MIB
-        self.node.run(f"{rmem.CLI} node start --memory {memory_mib}M --space 1={SPACE_KEY}")
+        self.start_node()
         self.start()
         for host in self.members():
-            self.edm(host, "join", self.scheduler.under, "--as", host.number, "--rate", self.mbits, "--key", KEY)
+            self.join(host)
         for host in self.members():
             self.wait_state(host, "scheduled")
         return self
@@ -64,6 +63,13 @@ class EdmRack:
 
     def edm(self, host, *words):
         return host.run(" ".join(map(str, (rmem.CLI, "edm", *words)))).out
+
+    def start_node(self):
+        memory_mib = (self.count + 2) * self.disk_mib
+        self.node.run(f"{rmem.CLI} node start --memory {memory_mib}M --space 1={SPACE_KEY}")
+
+    def join(self, host):
+        self.edm(host, "join", self.scheduler.under, "--as", host.number, "--rate", self.mbits, "--key", KEY)
 
     def start(self, *words):
         self.edm(self.scheduler, "start", "--key", KEY, "--chunk", CHUNK_BYTES, "--lease", LEASE_MS, *words)
@@ -79,8 +85,8 @@ class EdmRack:
             return f"edm:{self.scheduler.under}/{self.node.number}@{self.node.under}"
         return self.node.inside if way == "eqds" else self.node.under
 
-    def attach(self, host, way):
-        out = host.run(f"{rmem.CLI} attach {self.target(way)} --size {DISK_MIB}M --key {SPACE_KEY}").out
+    def attach(self, host, way, *words, mib=DISK_MIB):
+        out = host.run(f"{rmem.CLI} attach {self.target(way)} --size {mib}M --key {SPACE_KEY} {' '.join(words)}").out
         return rmem.Device(self.machine, out.strip())
 
     def port(self, way):

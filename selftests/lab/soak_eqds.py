@@ -17,7 +17,7 @@ from remoralab import rmem, tap
 from soak_faults import ClockStep, InterfaceDown, Killed, Mute, Netem, OfMachine, Paused, Suspended, silence
 from soak_loads import INTEGRITY, KILLED, LOST, Disk, End, Wire
 from soak_nodes import AttachedAgain
-from soaklab import Fault, Soak
+from soaklab import Fault, Soak, SoakFailed
 
 NODE_MIB, MTU = 64, 1500
 KEY = "/run/eqds-soak.key"
@@ -46,6 +46,21 @@ def under6(host):
 
 def end_of(host):
     return End(host.name, host.machine, (host.inside, inside6(host)), host.wrap)
+
+
+class TunnelWire(Wire):
+    """A stream or datagrams; no timer of its ends' tunnel devices was set for a time in the past."""
+
+    def __init__(self, kind, source, to):
+        super().__init__(kind, end_of(source), end_of(to))
+        self.hosts = source, to
+
+    def mend(self, excuses, failed):
+        super().mend(excuses, failed)
+        for host in self.hosts:
+            late = host.counters()["timer_late"]
+            if late:
+                raise SoakFailed(f"{host.name}: {late} timers were set for a time in the past")
 
 
 class Network:
@@ -301,7 +316,7 @@ def test_soak(lab):
         for end in ends:
             Wire.start_echo(end)
         loads = [Disk("disk", Lent(lab, lending, ends[0].addresses), "compute", lending),
-                 *(Wire(kind, ends[source], ends[to])
+                 *(TunnelWire(kind, hosts[source], hosts[to])
                    for kind, source, to in (("tcp", 0, 1), ("tcp", 1, 2), ("tcp", 2, 0), ("udp", 0, 1), ("udp", 1, 2)))]
         soak.run(loads, faults_of(soak, network, lending, loads))
     soaklab.check_leaks(lab)
