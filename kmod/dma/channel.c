@@ -232,7 +232,7 @@ int softdma_alloc(struct dma_chan *chan)
 	return softdma_ring;
 }
 
-/* The thread ends, and leaves what it was at in `running`. Once, whoever calls first. */
+/* The thread ends, and leaves its transaction in `running`. Once, whoever calls first. */
 static void channel_thread_stop(struct softdma_channel *channel)
 {
 	struct task_struct *thread;

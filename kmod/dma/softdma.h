@@ -77,7 +77,7 @@ struct softdma_channel {
 	unsigned int busy; /* threads that use descriptors which are in no list but running */
 	unsigned int generation; /* of terminate_all: what began before is not told of */
 
-	/* Of the thread. */
+	/* The thread's. */
 	u64 free_ns; /* when the channel is done with what it has begun */
 	u32 count; /* descriptors, for faults */
 	u64 map_clock;

@@ -97,7 +97,7 @@ static enum dmaengine_tx_result thread_copy(struct softdma_channel *channel,
 		memcpy(to, from, bytes);
 		done += bytes;
 	}
-	wmb(); /* stores may be combined on their way beyond RAM */
+	wmb(); /* stores can be combined on their way beyond RAM */
 	return DMA_TRANS_NOERROR;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * An eqds device, its tunnels, and what the files of this module ask of each other.
+ * An eqds device, its tunnels, and the declarations that the files of this module share.
  *
  * Locking: one spinlock per device guards the core's state, the tunnel tables and the counters. It
  * is taken in softirq and by administration. No packet leaves, is delivered or is freed while it

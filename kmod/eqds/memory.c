@@ -14,14 +14,14 @@
 #include "compat/shrinker.h"
 #include "eqds/device.h"
 
-/* Of the machine's memory: 1 / 2^n may be held in packets, unless the operator says otherwise. */
+/* Packets can hold 1 / 2^n of the machine's memory, unless the operator says otherwise. */
 #define MEMORY_HELD_SHIFT 3
 /* A tunnel in use has packets more often than this. */
 #define SHRINK_IDLE_NS NSEC_PER_SEC
 /* Tunnels looked at under one lock. */
 #define SHRINK_BATCH 64UL
 
-/* Nodes that a device keeps for its next packets. With KASAN, which watches what is freed, none. */
+/* Nodes that a device keeps for its next packets. With KASAN, which watches freed memory, none. */
 #define MEMORY_SPARES_MAX (IS_ENABLED(CONFIG_KASAN) ? 0U : 256U)
 
 static struct kmem_cache *memory_nodes;

@@ -609,7 +609,7 @@ void marlin_cmmc_start(struct marlin_peer *peer)
 	cmmc_grants_start(peer->cmmc);
 }
 
-/* The caller flushes what was written to the peer. */
+/* The caller flushes its writes to the peer. */
 void marlin_cmmc_stop(struct marlin_peer *peer)
 {
 	cmmc_locks_stop(peer);

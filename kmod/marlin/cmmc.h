@@ -41,7 +41,7 @@
 
 static_assert(PAGE_SIZE == MARLIN_PAGE_BYTES);
 static_assert(sizeof(struct cmmc_handle) == sizeof(struct marlin_handle));
-/* Of what a large submission entry of io_uring has for a command. */
+/* The command's part of a large submission entry of io_uring. */
 static_assert(sizeof(struct cmmc_copy) == 80);
 static_assert(CMMC_GRANT_READ == MARLIN_GRANT_READ && CMMC_GRANT_WRITE == MARLIN_GRANT_WRITE);
 static_assert(CMMC_BELL_NUMBERS == MARLIN_BELL_NUMBERS);
@@ -58,7 +58,7 @@ struct cmmc_pin {
 	unsigned long count;
 	u32 offset; /* of the first byte in the first page */
 	u64 bytes;
-	bool write; /* the pages' content may have changed */
+	bool write; /* the pages' content might have changed */
 	struct user_struct *user; /* is charged for them */
 };
 
@@ -73,7 +73,7 @@ struct cmmc_memory {
 struct cmmc_grant {
 	struct list_head link; /* of cmmc->grants */
 	struct marlin_cmmc *cmmc; /* NULL: the device is gone, and the pages are free or lost */
-	bool lost; /* a copy may be under way for ever */
+	bool lost; /* a copy might be under way for ever */
 	u32 index;
 	u64 epoch, key[2];
 	bool live; /* not revoked */

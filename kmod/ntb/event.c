@@ -191,7 +191,7 @@ static void event_links_look(struct ivshmem_ntb *nt)
 
 /*
  * The client wants links, or no longer. It is told of links that come up, but not of those it takes
- * down: by the time of the event it may be gone.
+ * down: by the time of the event it might be gone.
  */
 void ivshmem_link_set(struct ivshmem_ntb *nt, bool up)
 {

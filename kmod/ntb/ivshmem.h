@@ -68,7 +68,7 @@ struct ivshmem_ntb {
 	bool registered; /* there may be a client to tell */
 	u32 policy_told; /* number of the switch's policy that the client was told of */
 
-	spinlock_t lock; /* guards what follows, the peers' link_word and the windows */
+	spinlock_t lock; /* guards the members below, the peers' link_word and the windows */
 	u64 doorbells; /* rung and not cleared */
 	u64 doorbell_mask;
 	u64 message_mask;

@@ -15,7 +15,7 @@
  * parts are cut from page lists that have so many contiguous runs. The first byte is SKEW bytes
  * into either buffer. FLAGS: hrdma_request.flags.
  *
- * A run can overwrite any of a peer's memory, so only root may write here.
+ * A run can overwrite any of a peer's memory, so only root can write here.
  */
 #include <linux/completion.h>
 #include <linux/crc32.h>
@@ -46,7 +46,7 @@ struct perf_flight {
 	struct hrdma_slot slots[SCATTER_PARTS];
 };
 
-static DEFINE_MUTEX(perf_lock); /* guards what follows */
+static DEFINE_MUTEX(perf_lock); /* guards the members below */
 static struct dentry *perf_root;
 static u8 *perf_memory;
 static u64 perf_ns;
