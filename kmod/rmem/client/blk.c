@@ -18,8 +18,12 @@
 #include <linux/module.h>
 
 #include "compat/compat.h"
+#include "rmem/client/blk.h"
 #include "rmem/client/channel.h"
+#include "rmem/client/count.h"
+#include "rmem/client/device.h"
 #include "rmem/client/reserve.h"
+#include "rmem/client/status.h"
 
 #define SEGMENTS_MAX 128
 

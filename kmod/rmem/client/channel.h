@@ -14,26 +14,8 @@
 #define REMORA_RMEM_CHANNEL_H
 
 #include <linux/completion.h>
-#include <linux/hrtimer.h>
-#include <linux/spinlock.h>
 
-#include "rmem/client/device.h"
-
-struct rmem_channel {
-	spinlock_t lock; /* guards the members up to client, and its ops; softirqs off */
-	bool stopped;	 /* nothing is submitted, sent or received any more */
-	u64 armed_ns;	 /* time at which the timer goes off; 0: it is not set */
-	u64 silent_ns;	 /* timeouts and no sign of the node since then; 0: all well */
-	bool fences;	 /* counted in device->fences */
-	struct rmem_client client;
-
-	struct rmem_device *device;
-	struct rmem_path *path;
-	struct hrtimer timer;
-	struct hlist_node waiter_entry;
-	unsigned int waiter;
-	unsigned int index;
-};
+#include "rmem/client/types.h"
 
 /* The machine's window of answers asked for. */
 extern struct rmem_incast rmem_channel_incast;
@@ -80,11 +62,6 @@ bool rmem_channel_take_back(struct rmem_channel *channel, struct rmem_op *op);
 void rmem_channel_taken_back(struct rmem_channel *channel, struct rmem_op *op);
 /* End the session; device->changed tells when it is CLOSED. No ops are left. */
 void rmem_channel_close(struct rmem_channel *channel);
-
-static inline enum rmem_client_state rmem_channel_state(const struct rmem_channel *channel)
-{
-	return READ_ONCE(channel->client.state);
-}
 
 /*
  * One op, waited for. 0: it ended, see call->result. -ETIMEDOUT: it was cancelled, but might have

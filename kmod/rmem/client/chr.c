@@ -8,7 +8,13 @@
 #include <linux/slab.h>
 
 #include "compat/compat.h"
+#include "rmem/client/chr.h"
+#include "rmem/client/chr_ioctl.h"
+#include "rmem/client/chr_op.h"
+#include "rmem/client/chr_types.h"
+#include "rmem/client/chr_uring.h"
 #include "rmem/client/device.h"
+#include "rmem/client/status.h"
 
 static dev_t first;
 static struct class *class;

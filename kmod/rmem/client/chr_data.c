@@ -11,7 +11,7 @@
 #include <linux/uaccess.h>
 
 #include "compat/compat.h"
-#include "rmem/client/chr_op.h"
+#include "rmem/client/chr_data.h"
 
 #define COPY_BYTES 512U
 #define PAGES_MAX  (RMEM_OP_BYTES_MAX / PAGE_SIZE + 1)

@@ -6,6 +6,8 @@
 #include <linux/module.h>
 #include <linux/uaccess.h>
 
+#include "rmem/client/chr_data.h"
+#include "rmem/client/chr_ioctl.h"
 #include "rmem/client/chr_op.h"
 
 #define ALLOC_TRIES 8

@@ -22,7 +22,9 @@
 
 #include "compat/compat.h"
 #include "rmem/client/channel.h"
+#include "rmem/client/chr_data.h"
 #include "rmem/client/chr_op.h"
+#include "rmem/client/count.h"
 
 static_assert(RMEM_IO_BYTES_MAX == RMEM_OP_BYTES_MAX);
 static_assert(RMEM_IO_RANGES_MAX == RMEM_RANGES_MAX);

@@ -7,7 +7,9 @@
 #include <linux/sched/mm.h>
 
 #include "compat/compat.h"
+#include "rmem/client/chr_data.h"
 #include "rmem/client/chr_op.h"
+#include "rmem/client/chr_uring.h"
 
 struct chr_pdu {
 	struct chr_op *op;

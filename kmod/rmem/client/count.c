@@ -2,7 +2,7 @@
 /* Counters of a device and of its channels' cores, and how long its operations took. */
 #include <linux/percpu.h>
 
-#include "rmem/client/channel.h"
+#include "rmem/client/count.h"
 
 /* ---- counters ---- */
 

@@ -21,7 +21,11 @@
 
 #include "compat/compat.h"
 #include "rmem/client/channel.h"
+#include "rmem/client/device.h"
+#include "rmem/client/remote.h"
 #include "rmem/client/reserve.h"
+#include "rmem/client/status.h"
+#include "rmem/client/transport.h"
 
 /* Answers to FREE and CLOSE: when they don't come in that time, the node is on its own. */
 #define FREE_MS 3000U

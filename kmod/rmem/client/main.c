@@ -20,7 +20,11 @@
 #include <linux/suspend.h>
 
 #include "rmem/client/channel.h"
+#include "rmem/client/chr.h"
+#include "rmem/client/device.h"
+#include "rmem/client/netlink.h"
 #include "rmem/client/reserve.h"
+#include "rmem/client/status.h"
 
 static int main_sleep_notify(struct notifier_block *block, unsigned long event, void *unused)
 {

@@ -19,7 +19,12 @@
 #include <net/sock.h>
 
 #include "compat/compat.h"
-#include "rmem/client/channel.h"
+#include "rmem/client/blk.h"
+#include "rmem/client/chr.h"
+#include "rmem/client/count.h"
+#include "rmem/client/device.h"
+#include "rmem/client/netlink.h"
+#include "rmem/client/transport.h"
 
 static_assert(RMEM_KEY_BYTES == BASE_SIPHASH_KEY_BYTES);
 static_assert(RMEM_TIMES_BUCKETS == BASE_TIMES_BUCKETS);

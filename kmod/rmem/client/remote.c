@@ -7,7 +7,8 @@
  */
 #include <linux/slab.h>
 
-#include "rmem/client/device.h"
+#include "rmem/client/remote.h"
+#include "rmem/client/types.h"
 
 DEFINE_MUTEX(rmem_devices_lock); /* list of devices, their phase and openers; list of remotes */
 static LIST_HEAD(remotes); /* rmem_devices_lock */

@@ -22,7 +22,8 @@
 #include <linux/sched/mm.h>
 #include <linux/sysfs.h>
 
-#include "rmem/client/channel.h"
+#include "rmem/client/remote.h"
+#include "rmem/client/status.h"
 #include "rmem/client/trace.h"
 
 static struct workqueue_struct *announcer;

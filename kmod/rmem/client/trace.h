@@ -12,7 +12,7 @@
 #include <linux/tracepoint.h>
 
 #include "compat/compat.h"
-#include "rmem/client/channel.h"
+#include "rmem/client/count.h"
 
 #define rmem_trace_type(type) __print_symbolic((type) & ~RMEM_RESPONSE, RMEM_TYPE_SYMBOLS)
 

@@ -8,7 +8,8 @@
 #include <linux/netlink.h>
 
 #include "compat/compat.h"
-#include "rmem/client/device.h"
+#include "rmem/client/transport.h"
+#include "rmem/client/types.h"
 
 /* One for each kind of path that a machine can have; more are a mistake. */
 #define TRANSPORTS_MAX 8
