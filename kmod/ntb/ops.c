@@ -226,7 +226,8 @@ static int ops_spad_count(struct ntb_dev *ntb)
 
 static u32 ops_spad_read(struct ntb_dev *ntb, int sidx)
 {
-	return ops_is_scratchpad(sidx) ? ivshmem_read32(&to_ivshmem(ntb)->own->scratchpad[sidx]) : 0;
+	return ops_is_scratchpad(sidx) ?
+		       ivshmem_read32(&to_ivshmem(ntb)->own->scratchpad[sidx]) : 0;
 }
 
 static int ops_spad_write(struct ntb_dev *ntb, int sidx, u32 value)

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
-#include "core/rmem/datagram.h"
 #include "rmem/client/channel.h"
-#include "rmem/client/count.h"
-#include "rmem/client/reserve.h"
-#include "rmem/client/status.h"
-#include "rmem/client/trace.h"
 
 #include <linux/highmem.h>
 #include <linux/random.h>
 #include <linux/rculist.h>
 #include <linux/slab.h>
 
+#include "core/rmem/datagram.h"
+#include "rmem/client/count.h"
+#include "rmem/client/reserve.h"
+#include "rmem/client/status.h"
+#include "rmem/client/trace.h"
 
 /* Silence that is not loss, where messages can be lost: the largest RTO is a second. */
 #define CHANNEL_DOWN_NS (2 * NSEC_PER_SEC)

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: GPL-2.0
-#include "compat/compat.h"
-#include "rmem/client/count.h"
 #include "rmem/client/reserve.h"
 
 #include <linux/mm.h>
@@ -8,6 +6,8 @@
 #include <linux/vmstat.h>
 #include <linux/workqueue.h>
 
+#include "compat/compat.h"
+#include "rmem/client/count.h"
 
 /*
  * Blocks of 64 KiB: free_pages() puts those of up to 32 KiB on a CPU's own list, where they don't

@@ -17,8 +17,8 @@
  *   status.c    state of a device, sysfs
  *   count.c     counters, times
  *
- * A file includes headers of lower floors only; the floors are in README.md. blk.c and chr.c know the
- * devices and channels that they use; these know them by struct rmem_device_ops and rmem_op_ops.
+ * A file includes headers of lower floors only; the floors are in README.md. blk.c and chr.c know
+ * the devices and channels that they use; these know them by rmem_device_ops and rmem_op_ops.
  *
  * Locks, outermost first:
  *   calls               mutex: ALLOC and FREE on a character device's last channel, and

@@ -556,10 +556,14 @@ static const struct genl_small_ops ops[] = {
 	{ .cmd = RMEM_NODE_CMD_START, .flags = GENL_ADMIN_PERM, .doit = netlink_start_doit },
 	{ .cmd = RMEM_NODE_CMD_STOP, .flags = GENL_ADMIN_PERM, .doit = netlink_stop_doit },
 	{ .cmd = RMEM_NODE_CMD_STATUS, .doit = netlink_status_doit },
-	{ .cmd = RMEM_NODE_CMD_SPACE_ADD, .flags = GENL_ADMIN_PERM, .doit = netlink_space_add_doit },
-	{ .cmd = RMEM_NODE_CMD_SPACE_DEL, .flags = GENL_ADMIN_PERM, .doit = netlink_space_del_doit },
-	{ .cmd = RMEM_NODE_CMD_SPACES, .flags = GENL_ADMIN_PERM, .dumpit = netlink_spaces_dumpit },
-	{ .cmd = RMEM_NODE_CMD_REGIONS, .flags = GENL_ADMIN_PERM, .dumpit = netlink_regions_dumpit },
+	{ .cmd = RMEM_NODE_CMD_SPACE_ADD, .flags = GENL_ADMIN_PERM,
+	  .doit = netlink_space_add_doit },
+	{ .cmd = RMEM_NODE_CMD_SPACE_DEL, .flags = GENL_ADMIN_PERM,
+	  .doit = netlink_space_del_doit },
+	{ .cmd = RMEM_NODE_CMD_SPACES, .flags = GENL_ADMIN_PERM,
+	  .dumpit = netlink_spaces_dumpit },
+	{ .cmd = RMEM_NODE_CMD_REGIONS, .flags = GENL_ADMIN_PERM,
+	  .dumpit = netlink_regions_dumpit },
 };
 
 /*

@@ -14,7 +14,8 @@ static u32 alloc_heads_for(u32 regions_max)
 
 size_t rmem_alloc_bytes(u32 regions_max)
 {
-	return regions_max * sizeof(struct rmem_region) + alloc_heads_for(regions_max) * sizeof(u32);
+	return regions_max * sizeof(struct rmem_region) +
+	       alloc_heads_for(regions_max) * sizeof(u32);
 }
 
 void rmem_alloc_init(struct rmem_alloc_state *alloc, void *memory, u32 regions_max, u64 pages,
