@@ -236,3 +236,6 @@ void edm_netlink_unregister(void)
 {
 	genl_unregister_family(&netlink_family);
 }
+
+/* Commands for the family load the module. */
+MODULE_ALIAS_GENL_FAMILY(EDM_GENL_NAME);

@@ -504,3 +504,6 @@ void eqds_netlink_unregister(void)
 {
 	genl_unregister_family(&netlink_family);
 }
+
+/* Commands for the family load the module. */
+MODULE_ALIAS_GENL_FAMILY(EQDS_GENL_NAME);

@@ -189,6 +189,26 @@ class Daemon(unittest.TestCase):
         self.assertEqual(done.returncode, code, done)
         return done.stderr if code else done.stdout
 
+    def test_unknown_words_are_named_with_the_nearest(self):
+        for words, error in (((), "remora needs one of key, node, attach"),
+                             (("node",), "remora node needs one of start, stop, status"),
+                             (("node", "strt"), "no command 'remora node strt': is it 'remora node start'?"),
+                             (("unlike-all",), "no command 'remora unlike-all': see 'remora --help'"),
+                             (("stats", "--unlike"), "not expected: --unlike: see 'remora stats --help'"),
+                             (("attach",), "NODE is required: see 'remora attach --help'")):
+            said = self.remora(*words, code=2)
+            self.assertIn(error, said)
+            self.assertEqual(said.count("\n"), 1, said)
+        self.assertEqual(self.remora("help", "node", "start"), self.remora("node", "start", "--help"))
+
+    def test_unknown_option_in_a_file_is_named(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".ini") as file:
+            file.write("bogus = 3\n")
+            file.flush()
+            done = subprocess.run([*NODE, "--config", file.name], capture_output=True, text=True, timeout=60, check=False)
+            self.assertEqual(done.returncode, 2, done)
+            self.assertIn("names an option that there isn't, 'bogus'", done.stderr)
+
     @contextlib.contextmanager
     def controlled(self, *words, **options):
         """A node, its control socket, two key files, and remora node for it."""

@@ -28,6 +28,7 @@ struct Texts {
 void declare(CLI::App& program, Texts& texts, Options& options) {
     program.set_version_flag("--version", std::string("remora-node ") + version);
     program.set_config("--config", "", "FILE of options, as NAME = VALUE lines");
+    program.allow_config_extras(CLI::config_extras_mode::error);
     program.add_option("--memory", texts.memory, "SIZE to lend")->required();
     program.add_option("--page", texts.page, "SIZE of a page, 64K to 4M; default 64K");
     for (const auto& transport : options.transports)
@@ -120,6 +121,11 @@ std::optional<Options> parse_options(int argc, char** argv, int* code) {
     declare(program, texts, options);
     try {
         program.parse(argc, argv);
+    } catch (const CLI::ConfigError& error) {
+        const std::string text = error.what();
+        throw Misuse(
+            "the file of --config names an option that there isn't, '{}': see 'remora-node --help'",
+            text.substr(text.rfind(' ') + 1));
     } catch (const CLI::ParseError& error) {
         if (error.get_exit_code())
             throw Misuse("{}: see 'remora-node --help'", error.what());

@@ -5,9 +5,11 @@
 #include <exception>
 
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
 
 #include "common/version.hpp"
 #include "remora/commands.hpp"
+#include "remora/verbs.hpp"
 #include "support/failure.hpp"
 #include "support/say.hpp"
 
@@ -18,12 +20,12 @@ int complain(int code, const char* text) {
     return code;
 }
 
-// CLI11's texts can have several lines.
-int misuse(const CLI::ParseError& error) {
+// CLI11's texts can have several lines. command: as far as the user has named one.
+int misuse(const CLI::ParseError& error, const std::string& command) {
     std::string text = error.what();
     for (char& c : text)
         c = c == '\n' ? ' ' : c;
-    return complain(2, (text + ": see 'remora --help'").c_str());
+    return complain(2, fmt::format("{}: see '{} --help'", text, command).c_str());
 }
 
 int run(int argc, char** argv) {
@@ -39,11 +41,15 @@ int run(int argc, char** argv) {
     remora::add_edm_commands(program);
     remora::add_ping_command(program);
     remora::add_mh_commands(program);
+    std::vector<std::string> args = remora::expand_help({argv + 1, argv + argc});
+    remora::check_verbs(program, args);
     try {
-        program.parse(argc, argv);
+        program.parse(
+            std::vector<std::string>(args.rbegin(), args.rend())); // it takes the last one first
     } catch (const CLI::ParseError& error) {
         // Help and version come this way, too.
-        return error.get_exit_code() ? misuse(error) : program.exit(error);
+        return error.get_exit_code() ? misuse(error, remora::named_command(program, args))
+                                     : program.exit(error);
     }
     if (std::fflush(stdout))
         throw remora::Failure("can't write to standard output");

@@ -414,3 +414,6 @@ void rmem_netlink_unregister(void)
 {
 	genl_unregister_family(&family);
 }
+
+/* Commands for the family load the module. */
+MODULE_ALIAS_GENL_FAMILY(RMEM_GENL_NAME);

@@ -592,3 +592,6 @@ void node_netlink_unregister(void)
 {
 	genl_unregister_family(&family);
 }
+
+/* Commands for the family load the module. */
+MODULE_ALIAS_GENL_FAMILY(RMEM_NODE_GENL_NAME);
