@@ -45,7 +45,7 @@ int run(int argc, char** argv) {
     remora::check_verbs(program, args);
     try {
         program.parse(
-            std::vector<std::string>(args.rbegin(), args.rend())); // it takes the last one first
+            std::vector<std::string>(args.rbegin(), args.rend())); // CLI11 takes the last one first
     } catch (const CLI::ParseError& error) {
         // Help and version come this way, too.
         return error.get_exit_code() ? misuse(error, remora::named_command(program, args))
