@@ -3,7 +3,7 @@
  * Where transports of messages meet Marlin: a pair of rings with each peer for this machine as
  * client, and another for it as node (include/remora/marlin.h, "Messages").
  *
- *   rmem/marlin/      a client's transport, a node's port
+ *   rmem/transport/marlin/  a client's transport, a node's port
  *  reserve, send |      ^ receive, settle, room      struct marlin_message_ops
  *           ring |      |
  *                v      |

@@ -35,7 +35,8 @@
  *   - A JOIN with a greater epoch ends every demand that the port has announced.
  *
  * Leases. Every DEMAND and REQUEST renews the host's lease, and the leases of the demands in it.
- *   - A host MUST send one each quarter of a lease. It MAY have no entries.
+ *   - A host MUST send a DEMAND each quarter of a lease, for it hears of its DEMANDs alone: a
+ *     REQUEST is passed on. A DEMAND MAY have no entries.
  *   - A host sets EDM_FOLLOWS while it obeys this scheduler's grants. Otherwise it is a standby's
  *     host: joined, but without demand.
  *   - A scheduler MUST NOT grant unless both ports have leases that run and follow it.

@@ -33,6 +33,11 @@
 #define SERVICE_SHARE_CHUNKS 64U
 #define SERVICE_SHARE_PERMILLE 500
 
+/*
+ * Grants in one hold of the lock. Chunks of a fast port end sooner than a grant is sent, and others
+ * wait for the lock.
+ */
+#define SERVICE_GRANTS_MAX 64U
 /* The timer's pause if a deadline stays in the past: a fault there costs little CPU time. */
 #define SERVICE_PAST_NS (10 * NSEC_PER_MSEC)
 
@@ -114,17 +119,22 @@ static bool service_next(struct edm_service *s, struct edm_message *message, u64
 	return edm_sched_next(&s->core, *now_ns, message, s->items);
 }
 
-/* All that is due, and the time of the next. */
+/* All that is due, or as much as one hold of the lock permits, and the time of the next. */
 static void service_drain(struct edm_service *s)
 {
+	u64 now_ns = ktime_get_ns(), deadline_ns;
 	struct edm_message message;
-	u64 now_ns, deadline_ns;
+	u32 grants = 0;
 
 	lockdep_assert_held(&s->lock);
-	while (service_next(s, &message, &now_ns))
+	while (grants < SERVICE_GRANTS_MAX && service_next(s, &message, &now_ns)) {
 		service_reply(s, &message, NULL);
+		grants++;
+	}
 	deadline_ns = edm_sched_deadline_ns(&s->core);
-	if (unlikely(deadline_ns <= now_ns)) {
+	if (unlikely(grants == SERVICE_GRANTS_MAX)) {
+		deadline_ns = now_ns;
+	} else if (unlikely(deadline_ns <= now_ns)) {
 		s->count[SERVICE_TIMER_LATE]++;
 		deadline_ns = now_ns + SERVICE_PAST_NS;
 	}

@@ -207,7 +207,7 @@ class Daemon(unittest.TestCase):
             file.flush()
             done = subprocess.run([*NODE, "--config", file.name], capture_output=True, text=True, timeout=60, check=False)
             self.assertEqual(done.returncode, 2, done)
-            self.assertIn("names an option that there isn't, 'bogus'", done.stderr)
+            self.assertIn("the file of --config: there is no option bogus", done.stderr)
 
     @contextlib.contextmanager
     def controlled(self, *words, **options):

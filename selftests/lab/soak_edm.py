@@ -38,16 +38,20 @@ class Lent:
         return self.rack.attach(self.host, "edm", *words, mib=rmem.size_bytes(size) >> 20)
 
 
+def check_timers(rack, host):
+    """No timer of the host's membership, or of its scheduler, was set for a time in the past. Their end ends the counters."""
+    late = {name: count for name, count in rack.status(host)["counters"].items() if name.endswith("timer-late") and count}
+    if late:
+        raise SoakFailed(f"{host.name}: timers set for a time in the past: {late}")
+
+
 class MemberDisk(Disk):
-    """A disk by EDM; no timer of its host's membership, or of the scheduler, was set for a time in the past."""
+    """A disk by EDM."""
 
     def mend(self, excuses, failed):
         super().mend(excuses, failed)
-        for host in (self.rack.host, self.rack.rack.scheduler):
-            late = {name: count for name, count in self.rack.rack.status(host)["counters"].items()
-                    if name.endswith("timer-late") and count}
-            if late:
-                raise SoakFailed(f"{host.name}: timers set for a time in the past: {late}")
+        for host in (self.rack.host, self.rack.rack.node, self.rack.rack.scheduler):
+            check_timers(self.rack.rack, host)
 
 
 class OfScheduler(Fault):
@@ -60,6 +64,7 @@ class OfScheduler(Fault):
         return {"lease": chance.choice(LEASES_MS), "chunk": chance.choice(CHUNKS)}
 
     def begin(self, **_params):
+        check_timers(self.rack, self.rack.scheduler)
         self.rack.edm(self.rack.scheduler, "stop")
 
     def end(self, lease, chunk):
@@ -93,6 +98,7 @@ class NodeLeaves(Fault):
         self.rack = rack
 
     def begin(self):
+        check_timers(self.rack, self.rack.node)
         self.rack.edm(self.rack.node, "leave")
 
     def end(self):

@@ -122,10 +122,11 @@ std::optional<Options> parse_options(int argc, char** argv, int* code) {
     try {
         program.parse(argc, argv);
     } catch (const CLI::ConfigError& error) {
-        const std::string text = error.what();
-        throw Misuse(
-            "the file of --config names an option that there isn't, '{}': see 'remora-node --help'",
-            text.substr(text.rfind(' ') + 1));
+        constexpr std::string_view unknown = "INI was not able to parse ";
+        std::string text = error.what();
+        if (text.starts_with(unknown))
+            text = "there is no option " + text.substr(unknown.size());
+        throw Misuse("the file of --config: {}: see 'remora-node --help'", text);
     } catch (const CLI::ParseError& error) {
         if (error.get_exit_code())
             throw Misuse("{}: see 'remora-node --help'", error.what());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 // remora edm port: memory messages go before other frames of a network device. Where its driver has
-// frame preemption (802.3br) they interrupt them; else they wait for one frame at most.
+// frame preemption (802.3br) they interrupt them; else they pass those in its queues.
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -46,37 +46,53 @@ struct Device {
 
 Device device_of(const std::string& name) {
     const unsigned index = if_nametoindex(name.c_str());
-    if (!index)
+    char main_name[IF_NAMESIZE] = "";
+    if (!index || !if_indextoname(index, main_name))
         throw Failure("there is no network device {}: 'ip link' lists them", name);
     unsigned queues = 0;
-    for (const auto& each :
-         std::filesystem::directory_iterator("/sys/class/net/" + name + "/queues"))
+    std::error_code error;
+    for (const auto& each : std::filesystem::directory_iterator(
+             fmt::format("/sys/class/net/{}/queues", main_name), error))
         queues += each.path().filename().string().starts_with("tx-");
-    return {name, index, queues};
+    return {main_name, index, queues};
 }
 
 // ---- 802.3br ----
 
-// Whether the device's MAC merge layer took the setting; false: its driver or the kernel has none.
-bool set_merging(const Device& device, bool on) {
-    netlink::Family ethtool("ethtool", 1, "ethtool");
-    auto about = [&](std::uint8_t command) {
-        Request request(command);
-        request.nest(mm_header,
-                     [&](Request& header) { header.string(header_device_name, device.name); });
-        return request;
-    };
+// A device's MAC merge layer.
+struct Merging {
+    bool receives, sends, verifies;
+};
+
+Request about_merging(const Device& device, std::uint8_t command) {
+    Request request(command);
+    request.nest(mm_header,
+                 [&](Request& header) { header.string(header_device_name, device.name); });
+    return request;
+}
+
+// Nothing: the driver or the kernel has none.
+std::optional<Merging> merging_of(const Device& device) {
     try {
-        ethtool.call(about(mm_get));
+        const netlink::Attributes answer =
+            netlink::Family("ethtool", 1, "ethtool").call(about_merging(device, mm_get));
+        return Merging{answer.number(mm_pmac_enabled) != 0, answer.number(mm_tx_enabled) != 0,
+                       answer.number(mm_verify_enabled) != 0};
+    } catch (const netlink::NoFamily&) {
+        return std::nullopt;
     } catch (const netlink::Refused& refused) {
         if (refused.error() == EOPNOTSUPP)
-            return false;
+            return std::nullopt;
         throw;
     }
-    Request request = about(mm_set);
-    request.u8(mm_pmac_enabled, on).u8(mm_tx_enabled, on).u8(mm_verify_enabled, on);
-    ethtool.call(std::move(request));
-    return true;
+}
+
+void set_merging(const Device& device, const Merging& merging) {
+    Request request = about_merging(device, mm_set);
+    request.u8(mm_pmac_enabled, merging.receives)
+        .u8(mm_tx_enabled, merging.sends)
+        .u8(mm_verify_enabled, merging.verifies);
+    netlink::Family("ethtool", 1, "ethtool").call(std::move(request));
 }
 
 // ---- queues ----
@@ -103,6 +119,7 @@ void add_preemptible_queues(const Device& device) {
     });
 }
 
+// Two bands; others' frames share the second one fairly, as by the system's own queues.
 void add_prio(const Device& device, std::uint32_t parent, std::uint32_t handle) {
     tc_prio_qopt options{};
     options.bands = 2;
@@ -112,6 +129,12 @@ void add_prio(const Device& device, std::uint32_t parent, std::uint32_t handle) 
         std::memcpy(mnl_nlmsg_put_extra_header(message, sizeof(options)), &options,
                     sizeof(options));
     });
+    try {
+        netlink::set_qdisc({device.index, "fq_codel", handle | 2, 0}, [](nlmsghdr*) {});
+    } catch (const netlink::Refused& refused) {
+        if (refused.error() != ENOENT) // a kernel without fq_codel has a queue of its own there
+            throw;
+    }
 }
 
 // A prio for each of the device's queues, so that they need no common lock.
@@ -122,20 +145,45 @@ void add_prios(const Device& device) {
     }
     netlink::add_qdisc({device.index, "mq", TC_H_ROOT, root_handle}, [](nlmsghdr*) {});
     for (std::uint32_t queue = 1; queue <= device.queues; queue++)
-        add_prio(device, root_handle | queue, 0);
+        add_prio(device, root_handle | queue, root_handle + (queue << 16));
 }
 
 bool remove_queues(const Device& device) {
     return netlink::remove_qdisc({device.index, "", TC_H_ROOT, root_handle});
 }
 
-[[noreturn]] void refuse(const Device& device, const netlink::Refused& refused) {
-    if (refused.error() == EEXIST)
-        throw Failure(
-            "{} has a queueing discipline of its own: 'tc qdisc del dev {} root' first, or put "
-            "'prio' into it",
-            device.name, device.name);
-    throw Failure("can't give {} queues by priority: {}", device.name, refused.what());
+// Throws Failure; the device is then as it was.
+void claim_queues(const Device& device) {
+    try {
+        add_prios(device);
+    } catch (const netlink::Refused& refused) {
+        remove_queues(device);
+        if (refused.error() == EEXIST)
+            throw Failure(
+                "{} has a queueing discipline of its own: 'tc qdisc del dev {} root' first, or put "
+                "'prio' into it",
+                device.name, device.name);
+        throw Failure("can't give {} queues by priority: {}", device.name, refused.what());
+    }
+}
+
+// Why not; nothing: it is on.
+std::optional<std::string> preempt(const Device& device) {
+    const std::optional<Merging> before = merging_of(device);
+    if (!before)
+        return "its driver has none";
+    try {
+        set_merging(device, {true, true, true});
+        remove_queues(device);
+        add_preemptible_queues(device);
+        return std::nullopt;
+    } catch (const netlink::Refused& refused) {
+        const std::string why = refused.what();
+        set_merging(device, *before);
+        remove_queues(device);
+        claim_queues(device);
+        return why;
+    }
 }
 
 } // namespace
@@ -143,34 +191,23 @@ bool remove_queues(const Device& device) {
 void edm_port(const std::string& name) {
     const Device device = device_of(name);
     remove_queues(device);
-    std::string why = "its driver has none";
-    if (set_merging(device, true)) {
-        try {
-            add_preemptible_queues(device);
-            fmt::print("{}: frame preemption (802.3br): memory messages interrupt other frames\n",
-                       name);
-            return;
-        } catch (const netlink::Refused& refused) {
-            why = refused.what();
-            set_merging(device, false);
-        }
-    }
-    try {
-        add_prios(device);
-    } catch (const netlink::Refused& refused) {
-        remove_queues(device);
-        refuse(device, refused);
-    }
-    fmt::print(
-        "{}: no frame preemption ({}); by priority: memory messages wait for one frame at most\n",
-        name, why);
+    claim_queues(device);
+    if (std::optional<std::string> why = preempt(device))
+        fmt::print("{}: no frame preemption ({}); by priority: memory messages go before other "
+                   "frames in its queues\n",
+                   device.name, *why);
+    else
+        fmt::print("{}: frame preemption (802.3br): memory messages interrupt other frames, once "
+                   "the link's other end confirms that it has it, too\n",
+                   device.name);
 }
 
 void edm_port_undo(const std::string& name) {
     const Device device = device_of(name);
     if (!remove_queues(device))
-        throw Failure("{} has no queues of 'remora edm port'", name);
-    set_merging(device, false);
+        throw Failure("{} has no queues of 'remora edm port'", device.name);
+    if (std::optional<Merging> merging = merging_of(device); merging && merging->sends)
+        set_merging(device, {merging->receives, false, merging->verifies});
 }
 
 } // namespace remora

@@ -20,7 +20,7 @@ struct edm_link {
 	struct base_siphash_key key; /* of datagrams but JOIN, CHALLENGE, WELCOME */
 	u64 cookie;
 	u64 heard_ns; /* last datagram of this life that verified */
-	u64 told_ns;  /* last DEMAND or REQUEST; 0: tell at once */
+	u64 told_ns;  /* last DEMAND; 0: tell at once */
 	u64 join_ns;  /* next JOIN; EDM_NEVER: none is needed */
 	u64 lease_ns;
 	u32 life;

@@ -66,10 +66,10 @@ int rmem_socket_parse(union udp_address *address, const char *text, u16 port);
  */
 int rmem_socket_open(struct rmem_socket *s, const union udp_address *to,
 		     int (*receive)(struct sock *sk, struct sk_buff *skb), void *user_data);
-/* No receive begins after this; those under way end with the next grace period. */
 /* Before its first packet: the type of service and the priority of all of them. */
 void rmem_socket_mark(struct rmem_socket *s, u8 tos, u32 priority);
 
+/* No receive begins after this; those under way end with the next grace period. */
 void rmem_socket_deafen(struct rmem_socket *s);
 /* After that grace period; no transmit any more. */
 void rmem_socket_close(struct rmem_socket *s);
