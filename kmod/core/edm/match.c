@@ -416,7 +416,7 @@ static void match_occupy(struct edm_match *m, u64 now_ns, u32 side, u16 port, u3
 {
 	struct edm_half *half = &m->half[side][port];
 	const u64 late_ns = match_time_q24(m, port, m->config.late_bytes_max) >> 24;
-	/* Booked from the end of its last chunk, so that late timers don't lower the port's rate. */
+	/* Booked from its last chunk's end, so that late timers don't lower the port's rate. */
 	const bool follows_on = now_ns - half->free_ns <= late_ns;
 	const u64 start_ns = follows_on ? half->free_ns : now_ns;
 	const u64 time = match_time_q24(m, port, bytes + half->control_bytes) +
