@@ -122,8 +122,8 @@ static bool service_next(struct edm_service *s, struct edm_message *message, u64
 /* All that is due, or as much as one hold of the lock permits, and the time of the next. */
 static void service_drain(struct edm_service *s)
 {
-	u64 now_ns = ktime_get_ns(), deadline_ns;
 	struct edm_message message;
+	u64 now_ns, deadline_ns;
 	u32 grants = 0;
 
 	lockdep_assert_held(&s->lock);
@@ -264,7 +264,7 @@ static struct edm_sched_config service_core_config(const struct edm_service_conf
 			},
 			.chunk_bytes = config->chunk_bytes,
 			.unit_bytes = SERVICE_UNIT_BYTES,
-			.late_bytes_max = config->chunk_bytes / 2,
+			.late_bytes_max = config->chunk_bytes,
 			.age_ns = SERVICE_AGE_NS,
 			.egress_bytes_max = ~0U,
 			.share_bytes = SERVICE_SHARE_CHUNKS * config->chunk_bytes,
