@@ -213,12 +213,14 @@ def test_stalls(lab):
     with Rack(lab) as rack:
         node = rack.node("memory", "96M")
         device = rack.attach("compute", node, "64M")
-        load = verified_load(device, "stalls", "4k", scaled(lab, 4))
+        load = verified_load(device, "stalls", "4k", scaled(lab, 16))
         wait_until("the load is under way", lambda: device_writes(device) > 100)
         memory.run("modprobe -q sch_netem || :")
         with counted(device, node, ("timeouts", "retries"), ("repeated",)):
             for _ in range(6):
                 memory.netem("eth0", "delay 200ms")
+                # Between two rounds fio sends nothing for up to a second.
+                wait_until("requests are under way", lambda: under_way(device) > 0)
                 time.sleep(0.4)  # the length of a stall is what is tested
                 memory.netem("eth0", "")
                 time.sleep(0.3)
